@@ -1,0 +1,44 @@
+// The numbers of a job, each its own type so that one cannot be passed for another.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <ostream>
+
+namespace ddprun {
+
+// A whole number with a meaning. Explicit to make, `.value()` to leave C++.
+template <typename Tag>
+class StrongInt {
+ public:
+  constexpr StrongInt() = default;
+  constexpr explicit StrongInt(int64_t value) : value_(value) {}
+  [[nodiscard]] constexpr int64_t value() const { return value_; }
+  constexpr auto operator<=>(const StrongInt&) const = default;
+
+  friend std::ostream& operator<<(std::ostream& os, StrongInt n) { return os << n.value_; }
+  template <typename H>
+  friend H AbslHashValue(H h, StrongInt n) {
+    return H::combine(std::move(h), n.value_);
+  }
+
+ private:
+  int64_t value_ = 0;
+};
+
+// 0..WORLD_SIZE-1 over all nodes; new in every round.
+using Rank = StrongInt<struct RankTag>;
+// 0..nproc-1 within one node; survives a round (worker i of a node stays worker i).
+using LocalRank = StrongInt<struct LocalRankTag>;
+// The node's own rank, torchrun's GROUP_RANK; new in every round, survivors keep their order.
+using GroupRank = StrongInt<struct GroupRankTag>;
+// One agreed membership. Numbered from 0 within a job, never reused, never goes back.
+using Round = StrongInt<struct RoundTag>;
+
+}  // namespace ddprun
+
+template <typename Tag>
+struct std::hash<ddprun::StrongInt<Tag>> {
+  size_t operator()(ddprun::StrongInt<Tag> n) const noexcept { return std::hash<int64_t>()(n.value()); }
+};
