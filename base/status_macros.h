@@ -1,17 +1,20 @@
-// RETURN_IF_ERROR(expr, "context") and ASSIGN_OR_RETURN(lhs, expr, "context"): pass an error up, saying what was being done.
+// Debian builds Abseil with its own string_view, so this project says absl::string_view everywhere.
+//
+// RETURN_IF_ERROR(expr, "context") and ASSIGN_OR_RETURN(lhs, expr, "context"): pass an error up, saying what
+// was being done.
 #pragma once
 
-#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 namespace ddprun {
 
 // `status` with "context: " in front of its message; OK stays OK.
-inline absl::Status WithContext(absl::Status status, std::string_view context) {
+inline absl::Status WithContext(absl::Status status, absl::string_view context) {
   if (status.ok() || context.empty()) return status;
   return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));
 }
@@ -21,16 +24,16 @@ inline absl::Status WithContext(absl::Status status, std::string_view context) {
 #define DDPRUN_CONCAT_INNER(a, b) a##b
 #define DDPRUN_CONCAT(a, b) DDPRUN_CONCAT_INNER(a, b)
 
-#define RETURN_IF_ERROR(expr, ...)                                                              \
-  do {                                                                                          \
-    if (absl::Status ddprun_status = (expr); !ddprun_status.ok())                               \
-      return ::ddprun::WithContext(std::move(ddprun_status), std::string_view{__VA_ARGS__});    \
+#define RETURN_IF_ERROR(expr, ...)                                                            \
+  do {                                                                                        \
+    if (absl::Status ddprun_status = (expr); !ddprun_status.ok())                             \
+      return ::ddprun::WithContext(std::move(ddprun_status), absl::string_view{__VA_ARGS__}); \
   } while (false)
 
 #define ASSIGN_OR_RETURN(lhs, expr, ...) \
   ASSIGN_OR_RETURN_IMPL(DDPRUN_CONCAT(ddprun_result_, __LINE__), lhs, expr, __VA_ARGS__)
-#define ASSIGN_OR_RETURN_IMPL(result, lhs, expr, ...)                                            \
-  auto result = (expr);                                                                          \
-  if (!result.ok())                                                                              \
-    return ::ddprun::WithContext(std::move(result).status(), std::string_view{__VA_ARGS__});     \
+#define ASSIGN_OR_RETURN_IMPL(result, lhs, expr, ...)                                         \
+  auto result = (expr);                                                                       \
+  if (!result.ok())                                                                           \
+    return ::ddprun::WithContext(std::move(result).status(), absl::string_view{__VA_ARGS__}); \
   lhs = *std::move(result)

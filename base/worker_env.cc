@@ -10,14 +10,15 @@
 namespace ddprun {
 namespace {
 
-using Getter = std::function<std::optional<std::string>(std::string_view)>;
+using Getter = std::function<std::optional<std::string>(absl::string_view)>;
 
-absl::Status Bad(std::string_view name, std::string_view value, std::string_view want) {
-  return absl::InvalidArgumentError(absl::StrCat(name, "=\"", value, "\" in the environment: expected ", want));
+absl::Status Bad(absl::string_view name, absl::string_view value, absl::string_view want) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, "=\"", value, "\" in the environment: expected ", want));
 }
 
 // The number in variable `name`, or `fallback` where it is not set.
-absl::StatusOr<int> Number(const Getter& get, std::string_view name, int fallback, int min, int max) {
+absl::StatusOr<int> Number(const Getter& get, absl::string_view name, int fallback, int min, int max) {
   const std::optional<std::string> text = get(name);
   if (!text) return fallback;
   int value;
@@ -58,7 +59,7 @@ EnvVars EncodeWorkerEnv(const WorkerEnv& env) {
 
 absl::StatusOr<WorkerEnv> DecodeWorkerEnv(const Getter& get) {
   WorkerEnv env;
-  const auto text = [&](std::string_view name) { return get(name).value_or(""); };
+  const auto text = [&](absl::string_view name) { return get(name).value_or(""); };
   ASSIGN_OR_RETURN(env.world_size, Number(get, "WORLD_SIZE", 1, 1, kMaxWorld));
   ASSIGN_OR_RETURN(env.local_world_size, Number(get, "LOCAL_WORLD_SIZE", 1, 1, env.world_size));
   ASSIGN_OR_RETURN(env.group_world_size, Number(get, "GROUP_WORLD_SIZE", 1, 1, env.world_size));
@@ -91,7 +92,7 @@ absl::StatusOr<WorkerEnv> DecodeWorkerEnv(const Getter& get) {
 }
 
 absl::StatusOr<WorkerEnv> WorkerEnvFromProcess() {
-  return DecodeWorkerEnv([](std::string_view name) -> std::optional<std::string> {
+  return DecodeWorkerEnv([](absl::string_view name) -> std::optional<std::string> {
     const char* value = std::getenv(std::string(name).c_str());
     if (value == nullptr) return std::nullopt;
     return value;

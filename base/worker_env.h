@@ -5,33 +5,34 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "base/ids.h"
 
 namespace ddprun {
 
 struct WorkerEnv {
-  Rank rank;                 // RANK: 0..world_size-1
-  LocalRank local_rank;      // LOCAL_RANK: 0..local_world_size-1
-  GroupRank group_rank;      // GROUP_RANK: the node's rank, 0..group_world_size-1
-  int world_size = 1;        // WORLD_SIZE: workers of the round, all nodes
-  int local_world_size = 1;  // LOCAL_WORLD_SIZE: workers on this node
-  int group_world_size = 1;  // GROUP_WORLD_SIZE: nodes of the round
-  int role_rank = 0;         // ROLE_RANK: among the workers of the same role
-  int role_world_size = 1;   // ROLE_WORLD_SIZE
+  Rank rank;                          // RANK: 0..world_size-1
+  LocalRank local_rank;               // LOCAL_RANK: 0..local_world_size-1
+  GroupRank group_rank;               // GROUP_RANK: the node's rank, 0..group_world_size-1
+  int world_size = 1;                 // WORLD_SIZE: workers of the round, all nodes
+  int local_world_size = 1;           // LOCAL_WORLD_SIZE: workers on this node
+  int group_world_size = 1;           // GROUP_WORLD_SIZE: nodes of the round
+  int role_rank = 0;                  // ROLE_RANK: among the workers of the same role
+  int role_world_size = 1;            // ROLE_WORLD_SIZE
   std::string role_name = "default";  // ROLE_NAME
   std::string master_addr;            // MASTER_ADDR: host of the worker store (c10d TCP)
   int master_port = 0;                // MASTER_PORT: 1..65535
   int restart_count = 0;              // TORCHELASTIC_RESTART_COUNT: failures spent by the job so far
   int max_restarts = 0;               // TORCHELASTIC_MAX_RESTARTS
   std::string run_id;                 // TORCHELASTIC_RUN_ID
-  std::string error_file;             // TORCHELASTIC_ERROR_FILE: where a failing worker writes its JSON; may be empty
-  Round round;                        // DDPRUN_ROUND: travels with everything that the round owns
-  std::string agent_socket;           // DDPRUN_AGENT_SOCKET: abstract unix socket name of the agent, without the NUL; may be empty
+  std::string error_file;    // TORCHELASTIC_ERROR_FILE: where a failing worker writes its JSON; may be empty
+  Round round;               // DDPRUN_ROUND: travels with everything that the round owns
+  std::string agent_socket;  // DDPRUN_AGENT_SOCKET: abstract unix socket name of the agent, without the NUL;
+                             // may be empty
 
   bool operator==(const WorkerEnv&) const = default;
 };
@@ -42,11 +43,13 @@ using EnvVars = std::vector<std::pair<std::string, std::string>>;
 EnvVars EncodeWorkerEnv(const WorkerEnv& env);
 
 // Reads what EncodeWorkerEnv wrote. `get` is getenv, or a map in tests.
-//   Errors: kInvalidArgument naming the variable and its value: a number that is none, a rank outside its world, a port outside
-//           1..65535. A process started by hand (no RANK and no WORLD_SIZE) gets a world of one with master_port 0.
-//           The variables that only ddprun sets (DDPRUN_*) may be missing, so that torchrun can start an SDK worker.
+//   Errors: kInvalidArgument naming the variable and its value: a number that is none, a rank outside its
+//   world, a port outside
+//           1..65535. A process started by hand (no RANK and no WORLD_SIZE) gets a world of one with
+//           master_port 0. The variables that only ddprun sets (DDPRUN_*) may be missing, so that torchrun
+//           can start an SDK worker.
 absl::StatusOr<WorkerEnv> DecodeWorkerEnv(
-    const std::function<std::optional<std::string>(std::string_view name)>& get);
+    const std::function<std::optional<std::string>(absl::string_view name)>& get);
 
 // DecodeWorkerEnv of this process.
 absl::StatusOr<WorkerEnv> WorkerEnvFromProcess();

@@ -8,7 +8,7 @@ namespace ddprun {
 namespace {
 
 absl::StatusOr<WorkerEnv> Decode(const std::map<std::string, std::string>& vars) {
-  return DecodeWorkerEnv([&](std::string_view name) -> std::optional<std::string> {
+  return DecodeWorkerEnv([&](absl::string_view name) -> std::optional<std::string> {
     const auto it = vars.find(std::string(name));
     if (it == vars.end()) return std::nullopt;
     return it->second;
@@ -54,9 +54,10 @@ TEST(WorkerEnvTest, BadValuesAreNamed) {
   const struct {
     const char* name;
     const char* value;
-  } kBad[] = {{"RANK", "7"},         {"RANK", "-1"},       {"RANK", "x"},        {"RANK", ""},
-              {"WORLD_SIZE", "0"},   {"WORLD_SIZE", "1e9"}, {"LOCAL_RANK", "2"},  {"MASTER_PORT", "0"},
-              {"MASTER_PORT", "65536"}, {"GROUP_RANK", "3"}, {"DDPRUN_ROUND", "-1"}};
+  } kBad[] = {{"RANK", "7"},       {"RANK", "-1"},        {"RANK", "x"},
+              {"RANK", ""},        {"WORLD_SIZE", "0"},   {"WORLD_SIZE", "1e9"},
+              {"LOCAL_RANK", "2"}, {"MASTER_PORT", "0"},  {"MASTER_PORT", "65536"},
+              {"GROUP_RANK", "3"}, {"DDPRUN_ROUND", "-1"}};
   for (const auto& bad : kBad) {
     const EnvVars good = EncodeWorkerEnv(Sample());
     std::map<std::string, std::string> vars(good.begin(), good.end());

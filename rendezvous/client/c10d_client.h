@@ -4,40 +4,42 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "base/time.h"
 
 namespace ddprun {
 
 // Blocking; every call takes at most its timeout.
-//   Keys:    as torch's TCPStore: "/" is put in front of each, so that Python clients of the same store see the same keys.
-//   Errors:  kDeadlineExceeded naming the keys waited for, the client stays usable;
+//   Keys:    as torch's TCPStore: "/" is put in front of each, so that Python clients of the same store see
+//   the same keys. Errors:  kDeadlineExceeded naming the keys waited for, the client stays usable;
 //            kUnavailable: the store is gone, the client is dead (make a new one).
 //   Threads: one caller at a time.
 //   Source:  docs/protocol.md, "c10d TCP".
 class C10dClient {
  public:
-  // Connects, retrying with back-off until `timeout`, and checks that a c10d store answers (VALIDATE and PING).
+  // Connects, retrying with back-off until `timeout`, and checks that a c10d store answers (VALIDATE and
+  // PING).
   static absl::StatusOr<std::unique_ptr<C10dClient>> Connect(std::string host, int port, Duration timeout);
   ~C10dClient();
   C10dClient(const C10dClient&) = delete;
   C10dClient& operator=(const C10dClient&) = delete;
 
-  absl::Status Set(std::string_view key, std::string_view value);
+  absl::Status Set(absl::string_view key, absl::string_view value);
   // Waits until `key` is there, then returns its value.
-  absl::StatusOr<std::string> Get(std::string_view key, Duration timeout);
+  absl::StatusOr<std::string> Get(absl::string_view key, Duration timeout);
   // Adds to the decimal number at `key` (absent = 0) and returns the sum.
-  absl::StatusOr<int64_t> Add(std::string_view key, int64_t delta);
-  absl::StatusOr<std::string> CompareSet(std::string_view key, std::string_view expected, std::string_view desired);
+  absl::StatusOr<int64_t> Add(absl::string_view key, int64_t delta);
+  absl::StatusOr<std::string> CompareSet(absl::string_view key, absl::string_view expected,
+                                         absl::string_view desired);
   absl::StatusOr<bool> Check(const std::vector<std::string>& keys);
   // Waits until all `keys` are there.
   absl::Status Wait(const std::vector<std::string>& keys, Duration timeout);
   // True if `key` was there.
-  absl::StatusOr<bool> DeleteKey(std::string_view key);
+  absl::StatusOr<bool> DeleteKey(absl::string_view key);
   absl::StatusOr<int64_t> NumKeys();
 
  private:
