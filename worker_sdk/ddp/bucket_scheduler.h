@@ -1,0 +1,48 @@
+// When a bucket's all-reduce is started: as soon as all of its gradients are ready and all buckets before it
+// were started. So every rank starts the same buckets in the same order, in whatever order its gradients
+// become ready.
+#pragma once
+
+#include <cstddef>
+#include <variant>
+#include <vector>
+
+#include "worker_sdk/ddp/bucket_plan.h"
+
+namespace ddprun {
+
+struct StepBegan {};
+struct GradBecameReady {
+  size_t index;  // place in ready order
+};
+using BucketEvent = std::variant<StepBegan, GradBecameReady>;
+
+// Orders: start these buckets, in this order.
+struct LaunchBuckets {
+  std::vector<size_t> buckets;
+};
+
+// Pure. One step after the other:
+//
+//   StepBegan ──> every bucket waits for its `count` gradients
+//   GradBecameReady(i) ──> its bucket has one less to wait for;
+//                          the buckets from the next unlaunched one on that wait for none are launched
+class BucketScheduler {
+ public:
+  explicit BucketScheduler(std::vector<Bucket> buckets);
+
+  // REQUIRES: StepBegan first and only when done(); each gradient once per step.
+  [[nodiscard]] LaunchBuckets Step(const BucketEvent& event);
+
+  // All buckets of the step are launched (or no step began yet).
+  bool done() const { return next_ == buckets_.size(); }
+
+ private:
+  const std::vector<Bucket> buckets_;
+  std::vector<size_t> bucket_of_;    // by gradient
+  std::vector<char> ready_;          // by gradient: became ready in this step
+  std::vector<size_t> num_missing_;  // by bucket
+  size_t next_;                      // first bucket not launched in this step
+};
+
+}  // namespace ddprun
