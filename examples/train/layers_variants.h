@@ -1,0 +1,18 @@
+// The kinds of CPU that layers.cc is compiled for. Only layers_dispatch.cc and tests choose between them.
+#pragma once
+
+#include "examples/train/layers.h"
+
+namespace ddprun::train {
+
+// Every x86-64 (or other) CPU.
+const Layers<float>& BaselineLayers(float);
+const Layers<double>& BaselineLayers(double);
+
+#if defined(__x86_64__)
+// REQUIRES: the CPU has AVX2 and FMA.
+const Layers<float>& Avx2Layers(float);
+const Layers<double>& Avx2Layers(double);
+#endif
+
+}  // namespace ddprun::train

@@ -1,0 +1,77 @@
+// A byte-level GPT: learned positions, blocks of norm, causal attention, norm and GELU MLP around a residual
+// stream, a final norm, and a head of its own. One sequence at a time: a batch is a loop of the caller, who
+// so decides in which order gradients are summed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
+#include "examples/train/buffer.h"
+#include "examples/train/layers.h"
+#include "examples/train/model_config.h"
+
+namespace ddprun::train {
+
+// T is float or double. Threads: one caller at a time.
+template <typename T>
+class Gpt {
+ public:
+  // Parameters are zero until Initialize or the caller sets them.
+  //   REQUIRES: Validate(config).ok()
+  explicit Gpt(const ModelConfig& config, const Layers<T>& layers = LayersForThisCpu<T>());
+
+  // The start of a training: a function of `seed` alone, the same bits on every machine.
+  void Initialize(uint64_t seed);
+
+  [[nodiscard]] const ModelConfig& config() const { return config_; }
+  [[nodiscard]] const std::vector<TensorSpec>& tensors() const { return tensors_; }
+  [[nodiscard]] absl::Span<T> parameters() { return parameters_.span(); }  // flat, as `tensors()` says
+  [[nodiscard]] absl::Span<const T> parameters() const { return parameters_.span(); }
+
+  // Predicts bytes 1..S from those before them; returns scale * (sum of the S losses, in nats).
+  //   Shapes:  sequence [S + 1], S = context.
+  double Forward(absl::Span<const uint8_t> sequence, T scale);
+
+  // Writes the gradient of what the last Forward returned.
+  //   Shapes:  grads as parameters().
+  //   Order:   calls `ready(i)` once for every tensor, from the last to the first, as soon as its gradient is
+  //   final. REQUIRES: one Forward of the same sequence before each call.
+  void Backward(absl::Span<const uint8_t> sequence, absl::Span<T> grads,
+                absl::FunctionRef<void(size_t tensor)> ready);
+
+ private:
+  // What a block keeps from forward to backward.
+  struct BlockValues {
+    Buffer<T> norm1, mean1, rstd1;  // [S,C], [S], [S]
+    Buffer<T> qkv, att, mixed;      // [S,3C], [H,S,S], [S,C]
+    Buffer<T> middle;               // [S,C], the stream after attention
+    Buffer<T> norm2, mean2, rstd2;  // [S,C], [S], [S]
+    Buffer<T> up, active;           // [S,4C], [S,4C]
+    Buffer<T> out;                  // [S,C], the stream after the MLP
+  };
+
+  [[nodiscard]] const T* Parameter(size_t tensor) const {
+    return parameters_.data() + tensors_[tensor].offset;
+  }
+  void BlockForward(int layer, const T* in /*[S,C]*/);
+  // `d_stream_` is the gradient of the block's output before, of its input after.
+  void BlockBackward(int layer, const T* in /*[S,C]*/, T* grads,
+                     absl::FunctionRef<void(size_t tensor)> ready);
+
+  const ModelConfig config_;
+  const Layers<T>& layers_;
+  const std::vector<TensorSpec> tensors_;
+  Buffer<T> parameters_;
+
+  Buffer<T> embedded_;                   // [S,C]
+  std::vector<BlockValues> blocks_;      // [layers]
+  Buffer<T> final_, mean_, rstd_;        // [S,C], [S], [S]
+  Buffer<T> logits_;                     // [S,V]; after Forward: the gradient of the logits
+  Buffer<T> d_stream_, d_branch_;        // [S,C], [S,C]
+  Buffer<T> d_wide_, d_active_, d_att_;  // [S,4C], [S,4C], [S,S]
+};
+
+}  // namespace ddprun::train

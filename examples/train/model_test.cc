@@ -1,0 +1,182 @@
+#include "examples/train/model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "examples/train/layers_variants.h"
+#include "gtest/gtest.h"
+#include "worker_sdk/data/counter_rng.h"
+
+namespace ddprun::train {
+namespace {
+
+// Odd sizes, so that no loop ends on a full vector register.
+constexpr ModelConfig kTiny{.layers = 2, .heads = 3, .width = 9, .context = 7};
+
+std::vector<uint8_t> Sequence(int context) {
+  std::vector<uint8_t> sequence(context + 1);
+  CounterRng rng(5);
+  for (uint8_t& byte : sequence) byte = static_cast<uint8_t>(rng.Next() % 11 * 23);  // some bytes twice
+  return sequence;
+}
+
+// Parameters far from their start, so that no gain is one, no bias is zero and attention is not uniform.
+template <typename T>
+void Scatter(Gpt<T>& model) {
+  CounterRng rng(1);
+  for (T& p : model.parameters()) p = static_cast<T>(static_cast<float>(0.35 * rng.Normal()));
+}
+
+template <typename T>
+std::vector<T> Gradient(Gpt<T>& model, absl::Span<const uint8_t> sequence, T scale) {
+  // Garbage at first: a backward pass writes every gradient.
+  std::vector<T> grads(model.parameters().size(), T(1e3));
+  model.Forward(sequence, scale);
+  model.Backward(sequence, absl::MakeSpan(grads), [](size_t) {});
+  return grads;
+}
+
+// The derivative by every single parameter, from the loss alone: fourth-order central differences in double.
+std::vector<double> FiniteDifferences(Gpt<double>& model, absl::Span<const uint8_t> sequence, double scale) {
+  constexpr double kStep = 2e-3;
+  std::vector<double> grads;
+  for (double& p : model.parameters()) {
+    const double at = p;
+    const auto loss = [&](double offset) {
+      p = at + offset;
+      return model.Forward(sequence, scale);
+    };
+    grads.push_back((8 * (loss(kStep) - loss(-kStep)) - (loss(2 * kStep) - loss(-2 * kStep))) / (12 * kStep));
+    p = at;
+  }
+  return grads;
+}
+
+// |a - b| / |b| over one tensor.
+template <typename T>
+double RelativeError(const TensorSpec& tensor, const std::vector<T>& a, const std::vector<double>& b) {
+  double difference = 0, size = 0;
+  for (size_t i = tensor.offset; i < tensor.offset + tensor.num_elems; ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    size += b[i] * b[i];
+  }
+  EXPECT_GT(size, 0) << tensor.name << " has no gradient: nothing is proven";
+  return std::sqrt(difference / size);
+}
+
+TEST(GradientTest, EveryTensorAgreesWithFiniteDifferences) {
+  const std::vector<uint8_t> sequence = Sequence(kTiny.context);
+  const double scale = 1.0 / kTiny.context;
+  Gpt<double> in_double(kTiny);
+  Gpt<float> in_float(kTiny);
+  Scatter(in_double);
+  Scatter(in_float);
+  const std::vector<double> expected = FiniteDifferences(in_double, sequence, scale);
+  const std::vector<double> from_double = Gradient(in_double, sequence, scale);
+  const std::vector<float> from_float = Gradient(in_float, sequence, static_cast<float>(scale));
+  double worst_double = 0, worst_float = 0;
+  for (const TensorSpec& tensor : in_double.tensors()) {
+    const double error_double = RelativeError(tensor, from_double, expected);
+    const double error_float = RelativeError(tensor, from_float, expected);
+    EXPECT_LT(error_double, 1e-6) << tensor.name;
+    EXPECT_LT(error_float, 1e-3) << tensor.name;
+    worst_double = std::max(worst_double, error_double);
+    worst_float = std::max(worst_float, error_float);
+  }
+  std::cout << "worst relative error of a tensor: " << worst_double << " in double, " << worst_float
+            << " in float\n";
+}
+
+TEST(GradientTest, TensorsBecomeReadyFromTheLastToTheFirstAndStayAsTheyAre) {
+  Gpt<float> model(kTiny);
+  Scatter(model);
+  const std::vector<uint8_t> sequence = Sequence(kTiny.context);
+  std::vector<float> grads(model.parameters().size()), when_ready(grads.size());
+  std::vector<size_t> order;
+  model.Forward(sequence, 1);
+  model.Backward(sequence, absl::MakeSpan(grads), [&](size_t i) {
+    order.push_back(i);
+    const TensorSpec& tensor = model.tensors()[i];
+    std::copy_n(grads.begin() + tensor.offset, tensor.num_elems, when_ready.begin() + tensor.offset);
+  });
+  ASSERT_EQ(order.size(), model.tensors().size());
+  for (size_t i = 0; i < order.size(); ++i) EXPECT_EQ(order[i], order.size() - 1 - i);
+  EXPECT_EQ(grads, when_ready);
+}
+
+TEST(LayersTest, LaterPositionsDoNotReachEarlierOnes) {
+  constexpr int S = 6, C = 4, H = 2, kChanged = 3;
+  std::vector<float> qkv(S * 3 * C), y(S * C), att(H * S * S);
+  CounterRng rng(2);
+  for (float& x : qkv) x = static_cast<float>(rng.Normal());
+  const auto attend = [&] {
+    LayersForThisCpu<float>().AttentionForward(y.data(), att.data(), qkv.data(), S, C, H);
+    return y;
+  };
+  const std::vector<float> before = attend();
+  for (int i = kChanged * 3 * C; i < S * 3 * C; ++i) qkv[i] += 1;
+  const std::vector<float> after = attend();
+  for (int i = 0; i < S * C; ++i) {
+    if (i < kChanged * C) {
+      EXPECT_EQ(before[i], after[i]) << i;
+    } else {
+      EXPECT_NE(before[i], after[i]) << i;
+    }
+  }
+}
+
+TEST(ModelTest, StartIsAFunctionOfTheSeed) {
+  Gpt<float> a(kTiny), b(kTiny), other(kTiny);
+  a.Initialize(3);
+  b.Initialize(3);
+  other.Initialize(4);
+  EXPECT_EQ(a.parameters(), b.parameters());
+  EXPECT_NE(a.parameters(), other.parameters());
+  const std::vector<uint8_t> sequence = Sequence(kTiny.context);
+  // It knows nothing yet: each byte costs about as much as guessing.
+  EXPECT_NEAR(a.Forward(sequence, 1.0f / kTiny.context), std::log(kVocab), 0.05);
+}
+
+TEST(LayersTest, KindsOfCpuAgreeAndEachRepeatsItsBits) {
+  const std::vector<uint8_t> sequence = Sequence(kTiny.context);
+  const auto gradient = [&](const Layers<float>& layers) {
+    Gpt<float> model(kTiny, layers);
+    Scatter(model);
+    return Gradient(model, sequence, 1.0f);
+  };
+  const std::vector<float> baseline = gradient(BaselineLayers(float()));
+  EXPECT_EQ(baseline, gradient(BaselineLayers(float())));
+  const std::vector<float> best = gradient(LayersForThisCpu<float>());
+  EXPECT_EQ(best, gradient(LayersForThisCpu<float>()));
+  const std::vector<double> reference(baseline.begin(), baseline.end());
+  const Gpt<float> model(kTiny);
+  for (const TensorSpec& tensor : model.tensors()) {
+    EXPECT_LT(RelativeError(tensor, best, reference), 1e-4) << tensor.name;
+  }
+}
+
+TEST(ModelConfigTest, SaysWhichFlagIsWrong) {
+  const auto error = [](ModelConfig config) { return std::string(Validate(config).message()); };
+  EXPECT_EQ(error({}), "");
+  EXPECT_EQ(error({.heads = 5}), "--heads=5 does not divide --width=64: every head gets an equal part of it");
+  EXPECT_EQ(error({.layers = 0}), "--layers=0: give a number from 1 to 1024");
+  EXPECT_EQ(error({.width = -1}), "--width=-1: give a number from 1 to 65536");
+}
+
+TEST(ModelConfigTest, IndexAndListAgree) {
+  const std::vector<TensorSpec> tensors = ParameterTensors(kTiny);
+  EXPECT_EQ(tensors[TensorIndex::InBlock(1, TensorIndex::kDownWeight)].name, "block1.mlp.down.weight");
+  EXPECT_EQ(tensors[TensorIndex::InBlock(0, TensorIndex::kNorm1Gain)].name, "block0.norm1.gain");
+  EXPECT_EQ(tensors[TensorIndex::FinalGain(2)].name, "final_norm.gain");
+  EXPECT_EQ(tensors[TensorIndex::Head(2)].name, "head.weight");
+  EXPECT_EQ(tensors.size(), TensorIndex::Head(2) + 1);
+  for (size_t i = 1; i < tensors.size(); ++i) {
+    EXPECT_EQ(tensors[i].offset, tensors[i - 1].offset + tensors[i - 1].num_elems);
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::train
