@@ -1,0 +1,51 @@
+// Which samples a step trains on, and which of them are a rank's.
+//
+// The samples of all epochs form one endless sequence: epoch 0 shuffled, epoch 1 shuffled otherwise, and so
+// on. A step takes the next `global_batch` of it, whoever is there to work on them. So the position is one
+// number of the whole job, and neither a restart nor another world size repeats or leaves out a sample.
+#pragma once
+
+#include <cstdint>
+
+namespace ddprun {
+
+// What a snapshot keeps. REQUIRES: epoch >= 0, 0 <= position < number of samples.
+struct SamplerState {
+  uint64_t seed = 0;
+  int64_t epoch = 0;
+  int64_t position = 0;  // samples of this epoch already taken, by all ranks together
+
+  bool operator==(const SamplerState&) const = default;
+};
+
+class Sampler {
+ public:
+  // REQUIRES: num_samples >= 1
+  Sampler(int64_t num_samples, const SamplerState& state);
+
+  // The sample (0..num_samples-1) that comes `offset` >= 0 after the position.
+  [[nodiscard]] int64_t Peek(int64_t offset) const;
+
+  // Takes the next `count` samples. REQUIRES: count >= 0
+  void Advance(int64_t count);
+
+  [[nodiscard]] const SamplerState& state() const { return state_; }
+  [[nodiscard]] int64_t num_samples() const { return num_samples_; }
+
+ private:
+  int64_t num_samples_;
+  SamplerState state_;
+};
+
+// Places lo .. hi-1 of a global batch.
+struct BatchSpan {
+  int64_t lo = 0;
+  int64_t hi = 0;
+  bool operator==(const BatchSpan&) const = default;
+};
+
+// The part of rank `rank` among `world_size`: the spans follow each other in rank order and cover the batch;
+// their lengths differ by one at most, the longer ones first.
+[[nodiscard]] BatchSpan SpanOfRank(int64_t global_batch, int64_t rank, int64_t world_size);
+
+}  // namespace ddprun

@@ -1,0 +1,45 @@
+#include "worker_sdk/optim/adamw.h"
+
+#include <cmath>
+
+#include "worker_sdk/comm/check.h"
+
+namespace ddprun {
+namespace {
+
+// base^exponent by repeated squaring: std::pow's last bit differs between machines.
+double Power(double base, int64_t exponent) {
+  double result = 1;
+  for (; exponent > 0; exponent >>= 1, base *= base) {
+    if (exponent & 1) result *= base;
+  }
+  return result;
+}
+
+}  // namespace
+
+template <typename T>
+void AdamWStep(const AdamWOptions& options, int64_t step, absl::Span<const T> grads, absl::Span<T> params,
+               absl::Span<T> m, absl::Span<T> v) {
+  DDPRUN_CHECK(step >= 1, "steps are counted from 1");
+  DDPRUN_CHECK(grads.size() == params.size() && m.size() == params.size() && v.size() == params.size(),
+               "one gradient, mean and square for each parameter");
+  // Both corrections become one factor and one epsilon, so that the loop divides once.
+  const double root = std::sqrt(1 - Power(options.beta2, step));
+  const T rate = static_cast<T>(options.learning_rate * root / (1 - Power(options.beta1, step)));
+  const T epsilon = static_cast<T>(options.epsilon * root);
+  const T keep = static_cast<T>(1 - options.learning_rate * options.weight_decay);
+  const T beta1 = static_cast<T>(options.beta1), beta2 = static_cast<T>(options.beta2);
+  for (size_t i = 0; i < params.size(); ++i) {
+    m[i] = beta1 * m[i] + (1 - beta1) * grads[i];
+    v[i] = beta2 * v[i] + (1 - beta2) * grads[i] * grads[i];
+    params[i] = keep * params[i] - rate * m[i] / (std::sqrt(v[i]) + epsilon);
+  }
+}
+
+template void AdamWStep<float>(const AdamWOptions&, int64_t, absl::Span<const float>, absl::Span<float>,
+                               absl::Span<float>, absl::Span<float>);
+template void AdamWStep<double>(const AdamWOptions&, int64_t, absl::Span<const double>, absl::Span<double>,
+                                absl::Span<double>, absl::Span<double>);
+
+}  // namespace ddprun

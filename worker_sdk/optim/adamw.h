@@ -1,0 +1,35 @@
+// AdamW: Adam with bias correction and decoupled weight decay.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+
+namespace ddprun {
+
+struct AdamWOptions {
+  double learning_rate = 1e-3;  // lr
+  double beta1 = 0.9;           // memory of the mean; 0 <= beta1 < 1
+  double beta2 = 0.999;         // memory of the square; 0 <= beta2 < 1
+  double epsilon = 1e-8;        // > 0; keeps quiet parameters from large steps
+  double weight_decay = 0;      // wd, 0 for gains and biases by custom
+};
+
+// One update of all elements, t = `step` counted from 1:
+//   m <- beta1 * m + (1 - beta1) * g
+//   v <- beta2 * v + (1 - beta2) * g^2
+//   p <- p - lr * ((m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) + wd * p)
+// Element by element and without libm but for sqrt, which is exact: equal inputs give equal bits everywhere.
+// T is float or double.
+//   REQUIRES: step >= 1; all four spans of equal size; m and v zero before the first step.
+//   Source:   Loshchilov, Hutter: Decoupled Weight Decay Regularization, ICLR 2019, algorithm 2.
+template <typename T>
+void AdamWStep(const AdamWOptions& options, int64_t step, absl::Span<const T> grads, absl::Span<T> params,
+               absl::Span<T> m, absl::Span<T> v);
+
+extern template void AdamWStep<float>(const AdamWOptions&, int64_t, absl::Span<const float>,
+                                      absl::Span<float>, absl::Span<float>, absl::Span<float>);
+extern template void AdamWStep<double>(const AdamWOptions&, int64_t, absl::Span<const double>,
+                                       absl::Span<double>, absl::Span<double>, absl::Span<double>);
+
+}  // namespace ddprun
