@@ -1,0 +1,153 @@
+"""What the benchmarks measure with: a FIFO that workers report to, jobs that wait, figures of a process."""
+
+import contextlib
+import os
+import pathlib
+import select
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+import jobs  # noqa: E402
+
+DEADLINE_S = 60
+
+
+class Stamps:
+    """A FIFO; each worker writes `RANK PID MONOTONIC_NS` when it begins."""
+
+    def __init__(self, folder):
+        self.path = os.path.join(folder, "stamps")
+        os.mkfifo(self.path)
+        self.fd = os.open(self.path, os.O_RDWR)  # also a writer: no end of file between workers
+        self.rest = b""
+
+    def close(self):
+        os.close(self.fd)
+
+    def read(self, count, deadline_s=DEADLINE_S):
+        """The next `count` reports: [(rank, pid, ns)]."""
+        lines = []
+        deadline = time.monotonic() + deadline_s
+        while len(lines) < count:
+            while b"\n" in self.rest and len(lines) < count:
+                line, _, self.rest = self.rest.partition(b"\n")
+                lines.append(tuple(int(word) for word in line.split()))
+            if len(lines) == count:
+                break
+            ready, _, _ = select.select([self.fd], [], [], max(0, deadline - time.monotonic()))
+            if not ready:
+                raise TimeoutError(f"{len(lines)} of {count} workers reported within {deadline_s} s")
+            self.rest += os.read(self.fd, 4096)
+        return lines
+
+
+@contextlib.contextmanager
+def waiting_job(commands, stamps_of_workers):
+    """Starts `commands` (argument lists that take the FIFO last); yields (processes, stamps, first reports)."""
+    with tempfile.TemporaryDirectory() as folder:
+        stamps = Stamps(folder)
+        log = open(os.path.join(folder, "log"), "w+", encoding="utf-8")
+        processes = [
+            subprocess.Popen(c + [stamps.path], stdin=subprocess.DEVNULL, stdout=log, stderr=log) for c in commands
+        ]
+        try:
+            yield processes, stamps, stamps.read(stamps_of_workers)
+        except TimeoutError as error:
+            log.seek(0)
+            raise TimeoutError(f"{' '.join(commands[0])}: {error}\n{log.read()[-2000:]}") from None
+        finally:
+            for process in processes:
+                jobs.stop(process)
+            log.close()
+            stamps.close()
+
+
+def whole_command(command):
+    """Seconds from the start of `command` to its end; it must succeed."""
+    begin = time.monotonic()
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    took = time.monotonic() - begin
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: status {done.returncode}\n{done.stderr[-2000:]}")
+    return took
+
+
+def own_start(worker):
+    """Seconds from the start of a worker by nobody but us to its first instruction."""
+    with tempfile.TemporaryDirectory() as folder:
+        stamps = Stamps(folder)
+        begin = time.monotonic_ns()
+        process = subprocess.Popen([worker, stamps.path], stdin=subprocess.DEVNULL)
+        try:
+            return (stamps.read(1)[0][2] - begin) / 1e9
+        finally:
+            jobs.stop(process)
+            stamps.close()
+
+
+def recovery(commands, workers):
+    """Seconds from the SIGKILL of the last rank to the first instruction of the last new worker."""
+    with waiting_job(commands, workers) as (_, stamps, first):
+        _, victim, _ = max(first)
+        killed = time.monotonic_ns()
+        os.kill(victim, signal.SIGKILL)
+        return (max(ns for _, _, ns in stamps.read(workers)) - killed) / 1e9
+
+
+def launcher_processes(root, workers):
+    """`root` and all its descendants, but for the workers."""
+    children = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                stat = pathlib.Path(f"/proc/{name}/stat").read_text(encoding="utf-8")
+                children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(name))
+    found, todo = [], [root]
+    while todo:
+        pid = todo.pop()
+        if pid not in workers:
+            found.append(pid)
+            todo += children.get(pid, [])
+    return found
+
+
+def cpu_ns(pids):
+    """Nanoseconds on a CPU, all threads."""
+    total = 0
+    for pid in pids:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            total += int(pathlib.Path(f"/proc/{pid}/task/{thread}/schedstat").read_text(encoding="utf-8").split()[0])
+    return total
+
+
+def resident_kib(pids):
+    total = 0
+    for pid in pids:
+        for line in pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+            if line.startswith("VmRSS:"):
+                total += int(line.split()[1])
+    return total
+
+
+def rest(command, workers, windows, window_s=1.0):
+    """A launcher whose workers only wait: (CPU share in each window, resident MiB), its helpers included."""
+    with waiting_job([command], workers) as (processes, _, first):
+        pids = launcher_processes(processes[0].pid, {pid for _, pid, _ in first})
+        shares = []
+        for window in range(windows + 1):
+            before, begin = cpu_ns(pids), time.monotonic()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = processes[0].wait(timeout=window_s)
+                raise RuntimeError(f"{command[0]} ended with status {status} while it should rest")
+            share = (cpu_ns(pids) - before) / 1e9 / (time.monotonic() - begin)
+            if window > 0:  # the first still holds the end of the start
+                shares.append(share)
+        return shares, resident_kib(pids) / 1024
+
+
+median = statistics.median
