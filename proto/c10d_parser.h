@@ -1,0 +1,85 @@
+// Reads the requests of one c10d connection from bytes that arrive in any pieces. Pure: no socket, no clock.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "proto/c10d_wire.h"
+
+namespace ddprun::c10d {
+
+// What a peer may send. Memory grows with the bytes that arrived, never with a length that was only declared.
+struct ParserLimits {
+  uint64_t max_key_bytes = 8 << 10;
+  uint64_t max_value_bytes = 8 << 20;
+  uint64_t max_list_items = 131'072;      // keys or pairs of one request
+  uint64_t max_request_bytes = 64 << 20;  // all of one request
+};
+
+// Opcode 8 is DELETE_KEY in dialect A and APPEND in B. kAuto tells them apart by what follows the key.
+enum class LegacyDialect : uint8_t { kAuto, kA, kB };
+
+// Invariant: the sequence of requests depends on the bytes and on when EndGrace was called between them, not
+// on how the bytes were cut into pieces.
+//   Threads: one caller at a time.
+class Parser {
+ public:
+  // Its argument's views live until it returns. Returns false to be given no more now; Feed("") goes on. Must
+  // not call the parser.
+  using OnRequest = absl::FunctionRef<bool(const Request&)>;
+
+  explicit Parser(const ParserLimits& limits = {}, LegacyDialect legacy = LegacyDialect::kAuto);
+
+  // Takes `data` and gives every request that is now complete to `on_request`, in order.
+  //   Errors: kInvalidArgument, what is wrong and where: the connection is to be closed, every later call
+  //           returns the same. Requests before the bad one were given.
+  absl::Status Feed(absl::string_view data, OnRequest on_request);
+
+  // True while the last request may be dialect A's DELETE_KEY or the first half of B's APPEND. The caller
+  // waits a little (A's client sends nothing more before it has its reply, B's sends the rest at once), then
+  // calls EndGrace.
+  bool NeedsGrace() const { return ambiguous_; }
+  // Nothing came: it was DELETE_KEY, and the connection speaks A. No effect unless NeedsGrace().
+  absl::Status EndGrace(OnRequest on_request);
+
+  Dialect dialect() const { return dialect_; }
+  // Bytes held of requests not given yet.
+  size_t buffered_bytes() const { return buffer_.size(); }
+
+ private:
+  enum class Scanned { kComplete, kIncomplete, kBad };
+
+  size_t Consume(absl::string_view input, OnRequest on_request);
+  bool Detect(absl::string_view rest, size_t* greeting_bytes);
+  Scanned Scan(absl::string_view rest);
+  Scanned ScanOpcode(uint8_t code);
+  Scanned ScanField(absl::string_view rest, Field field);
+  Scanned ScanString(absl::string_view rest, bool is_key);
+  Request Decode(absl::string_view request);
+  Scanned Bad(std::string what);
+  void Keep(absl::string_view rest);
+
+  const ParserLimits limits_;
+  const LegacyDialect legacy_;
+  Dialect dialect_ = Dialect::kUnknown;
+  absl::Status error_;
+
+  // The request being read: `scanned_` bytes of it have been checked, what is left of its fields follows.
+  size_t scanned_ = 0;
+  Op op_ = Op::kValidate;
+  const Field* next_field_ = nullptr;
+  uint64_t strings_left_ = 0;  // of the list being read; a pair is two
+  bool pairs_ = false;
+  bool ambiguous_ = false;
+
+  uint64_t given_bytes_ = 0;  // of all requests before, for error messages
+  std::string buffer_;        // begins with the request being read
+  std::vector<absl::string_view> keys_;
+  std::vector<KeyValue> key_values_;
+};
+
+}  // namespace ddprun::c10d
