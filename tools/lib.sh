@@ -1,5 +1,6 @@
 # Sourced by the scripts beside it: where the project is, how to speak, how to call Bazel.
 set -euo pipefail
+export PYTHONDONTWRITEBYTECODE=1
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 
