@@ -1,0 +1,57 @@
+#include "launcher/process/exit_info.h"
+
+#include <string.h>
+#include <sys/wait.h>
+
+#include <csignal>
+
+#include "absl/strings/str_cat.h"
+
+namespace ddprun {
+namespace {
+
+template <typename... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+template <typename... F>
+Overloaded(F...) -> Overloaded<F...>;
+
+}  // namespace
+
+ExitInfo ExitInfoFromWaitStatus(int wait_status) {
+  if (WIFSIGNALED(wait_status)) {
+    return Signaled{.signo = WTERMSIG(wait_status), .core_dumped = WCOREDUMP(wait_status) != 0};
+  }
+  return Exited{.code = WEXITSTATUS(wait_status)};
+}
+
+bool Succeeded(const ExitInfo& exit) { return exit == ExitInfo(Exited{0}); }
+
+int TorchExitCode(const ExitInfo& exit) {
+  return std::visit(
+      Overloaded{[](const Exited& e) { return e.code; }, [](const Signaled& s) { return -s.signo; },
+                 [](const NeverStarted&) { return 1; }},
+      exit);
+}
+
+std::string SignalName(int signo) {
+  if (const char* abbreviation = sigabbrev_np(signo)) return absl::StrCat("SIG", abbreviation);
+  if (signo == SIGRTMIN) return "SIGRTMIN";
+  if (signo > SIGRTMIN && signo <= SIGRTMAX) return absl::StrCat("SIGRTMIN+", signo - SIGRTMIN);
+  return absl::StrCat("signal ", signo);
+}
+
+std::string ToString(const ExitInfo& exit) {
+  return std::visit(Overloaded{[](const Exited& e) { return absl::StrCat("exit code ", e.code); },
+                               [](const Signaled& s) {
+                                 return absl::StrCat(SignalName(s.signo),
+                                                     s.core_dumped ? " (core dumped)" : "");
+                               },
+                               [](const NeverStarted& n) {
+                                 return absl::StrCat("never started: ", std::string(n.status.message()));
+                               }},
+                    exit);
+}
+
+}  // namespace ddprun

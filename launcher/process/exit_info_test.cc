@@ -1,0 +1,40 @@
+#include "launcher/process/exit_info.h"
+
+#include <csignal>
+
+#include "gtest/gtest.h"
+
+namespace ddprun {
+namespace {
+
+// Linux's encoding: code in the second byte, signal in the low seven bits, 0x80 for a core.
+TEST(ExitInfoTest, KeepsWhatAWaitStatusSays) {
+  EXPECT_EQ(ExitInfoFromWaitStatus(0), ExitInfo(Exited{0}));
+  EXPECT_EQ(ExitInfoFromWaitStatus(255 << 8), ExitInfo(Exited{255}));
+  EXPECT_EQ(ExitInfoFromWaitStatus(SIGKILL), ExitInfo(Signaled{SIGKILL, false}));
+  EXPECT_EQ(ExitInfoFromWaitStatus(SIGSEGV | 0x80), ExitInfo(Signaled{SIGSEGV, true}));
+}
+
+TEST(ExitInfoTest, OnlyCodeZeroIsSuccess) {
+  EXPECT_TRUE(Succeeded(Exited{0}));
+  EXPECT_FALSE(Succeeded(Exited{1}));
+  EXPECT_FALSE(Succeeded(Signaled{SIGTERM, false}));
+  EXPECT_FALSE(Succeeded(NeverStarted{absl::NotFoundError("x")}));
+}
+
+TEST(ExitInfoTest, OneNumberAsTorchrunHasIt) {
+  EXPECT_EQ(TorchExitCode(Exited{3}), 3);
+  EXPECT_EQ(TorchExitCode(Signaled{SIGKILL, false}), -9);
+  EXPECT_EQ(TorchExitCode(NeverStarted{absl::NotFoundError("x")}), 1);
+}
+
+TEST(ExitInfoTest, Words) {
+  EXPECT_EQ(ToString(Exited{3}), "exit code 3");
+  EXPECT_EQ(ToString(Signaled{SIGSEGV, true}), "SIGSEGV (core dumped)");
+  EXPECT_EQ(ToString(NeverStarted{absl::NotFoundError("no such file")}), "never started: no such file");
+  EXPECT_EQ(SignalName(SIGRTMIN + 3), "SIGRTMIN+3");
+  EXPECT_EQ(SignalName(0), "signal 0");
+}
+
+}  // namespace
+}  // namespace ddprun

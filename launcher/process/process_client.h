@@ -1,0 +1,137 @@
+// The agent's side of the warden: starts, signals and kills workers, and tells what became of them.
+#pragma once
+
+#include <sched.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "base/time.h"
+#include "launcher/process/exit_info.h"
+#include "launcher/process/unique_fd.h"
+#include "launcher/process/warden.h"
+#include "launcher/process/warden_protocol.h"
+
+namespace ddprun {
+
+struct SpawnCommand {
+  std::vector<std::string> argv;  // argv[0] is the file that is run: a path, never looked for on PATH
+  std::vector<std::pair<std::string, std::string>> env = {};  // all of it; nothing is inherited
+  std::string cwd = {};                                       // empty: where the agent was started
+  std::vector<int> cpus = {};  // processors it may use; empty: those of the agent
+  // Borrowed until Spawn returns; any descriptors of the agent. Nothing else stays open in the worker.
+  int stdin_fd = 0;
+  int stdout_fd = 1;
+  int stderr_fd = 2;
+};
+
+// What a worker used, with the children it waited for.
+struct ResourceUse {
+  Duration user{0};
+  Duration system{0};
+  int64_t max_rss_bytes = 0;
+};
+
+// A process that even SIGKILL did not end in time, as a rule one in uninterruptible sleep (state D).
+struct LeftOver {
+  pid_t pid = 0;
+  char state = '?';         // as in /proc/PID/stat
+  std::string name;         // at most 15 bytes
+  std::string kernel_wait;  // function of the kernel in which it waits; may be empty
+};
+std::string ToString(const LeftOver& left_over);
+
+// Order:   handlers are called from the io_context, never from inside a call. Each Spawn gets exactly one
+//          `ended`, before it at most one `started`; each KillAll gets one answer, after the `ended` of every
+//          worker that it killed. None of them is called once the destructor has begun.
+// Errors:  when the warden is lost (somebody killed it), `warden_lost` comes first; its workers die with it,
+// what
+//          they started is killed from here, then each worker gets `ended` (SIGKILL) and each KillAll its
+//          answer. From then on a Spawn ends as NeverStarted{kUnavailable}.
+// Threads: all calls from the thread that runs the io_context.
+// Owns:    the warden and all that it started: nothing of it is left when the destructor returns, which waits
+//          for that (at most 11 s, for processes that do not die). Not to be destroyed from a handler.
+class ProcessClient {
+ public:
+  using WorkerId = uint64_t;  // chosen by the caller, never used twice
+  struct Handlers {
+    std::function<void(WorkerId, pid_t)> started;  // exec has succeeded
+    std::function<void(WorkerId, const ExitInfo&, const ResourceUse&)> ended;
+    std::function<void(const absl::Status&)> warden_lost;
+  };
+  using KillAllHandler = std::function<void(const std::vector<LeftOver>&)>;
+
+  ProcessClient(boost::asio::io_context& io, WardenHandle warden, Handlers handlers);
+  ProcessClient(const ProcessClient&) = delete;
+  ProcessClient& operator=(const ProcessClient&) = delete;
+  ~ProcessClient();
+
+  void Spawn(WorkerId id, const SpawnCommand& command);
+
+  // To the worker's process group; nothing happens when it has ended.
+  void Signal(WorkerId id, int signo);
+  // To the process groups of all workers that have not ended.
+  void SignalAll(int signo);
+
+  // SIGKILL to everything that workers are and have started, also in earlier rounds, wherever it hid. Answers
+  // when nothing is left, or after `limit` with what is. A Spawn before the answer ends as
+  // NeverStarted{kCancelled}.
+  void KillAll(Duration limit, KillAllHandler done);
+
+ private:
+  struct Message {
+    warden_protocol::Request request;
+    std::vector<UniqueFd> fds = {};
+  };
+  struct Worker {
+    std::string program;
+    std::string cwd;
+  };
+  struct PendingKill {
+    KillAllHandler done;
+    std::vector<LeftOver> left_over;
+  };
+
+  // `f`, unless the client is gone by then.
+  template <typename F>
+  auto WhileAlive(F f);
+  void Later(std::function<void()> f);
+
+  void Send(Message message);
+  void Flush();
+  void Read();
+  void OnReadable();
+  void OnEvent(const warden_protocol::Event& event);
+  void End(WorkerId id, const ExitInfo& exit, const ResourceUse& use = {});
+  void LoseWarden();
+  void KillWithoutWarden(TimePoint deadline);
+
+  boost::asio::io_context& io_;
+  boost::asio::posix::stream_descriptor socket_;
+  boost::asio::steady_timer look_timer_;  // once the warden is lost
+  const pid_t warden_pid_;
+  const std::vector<pid_t> foreign_children_;
+  const Handlers handlers_;
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // what WhileAlive watches
+
+  bool lost_ = false;
+  bool waiting_for_room_ = false;  // the socket is full
+  std::deque<Message> outbox_;
+  std::map<WorkerId, Worker> workers_;            // spawned, not ended
+  std::map<WorkerId, Worker> ended_with_warden_;  // those of the lost warden, `ended` not yet called
+  std::map<uint64_t, PendingKill> kills_;
+  uint64_t next_kill_ = 1;
+};
+
+}  // namespace ddprun

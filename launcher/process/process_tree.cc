@@ -1,0 +1,126 @@
+#include "launcher/process/process_tree.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "launcher/process/unique_fd.h"
+
+namespace ddprun {
+namespace {
+
+// A process that forks without end is caught after a few looks: what was seen is stopped and forks no more.
+constexpr int kMaxLooks = 64;
+
+size_t ReadFile(int dir, const char* path, char* buffer, size_t size) {
+  UniqueFd fd(openat(dir, path, O_RDONLY | O_CLOEXEC));
+  if (!fd) return 0;
+  const ssize_t n = read(fd.get(), buffer, size - 1);
+  buffer[std::max<ssize_t>(n, 0)] = '\0';
+  return n > 0 ? n : 0;
+}
+
+// "PID (COMM) STATE PPID ...": COMM may hold blanks and parentheses, so it ends at the last one.
+std::optional<ProcessEntry> ReadEntry(int proc, const char* pid) {
+  char path[32], text[512];
+  std::snprintf(path, sizeof path, "%s/stat", pid);
+  if (ReadFile(proc, path, text, sizeof text) == 0) return std::nullopt;
+  const char* open = std::strchr(text, '(');
+  const char* close = std::strrchr(text, ')');
+  ProcessEntry entry;
+  if (open == nullptr || close == nullptr || close < open ||
+      std::sscanf(close + 1, " %c %d", &entry.state, &entry.parent) != 2) {
+    return std::nullopt;
+  }
+  entry.pid = std::atoi(pid);
+  entry.comm.assign(open + 1, close);
+  return entry;
+}
+
+std::vector<ProcessEntry> AllProcesses() {
+  std::vector<ProcessEntry> all;
+  struct Close {
+    void operator()(DIR* dir) const { closedir(dir); }
+  };
+  const std::unique_ptr<DIR, Close> dir(opendir("/proc"));
+  if (dir == nullptr) return all;
+  while (const dirent* name = readdir(dir.get())) {
+    if (name->d_name[0] < '1' || name->d_name[0] > '9') continue;
+    if (auto entry = ReadEntry(dirfd(dir.get()), name->d_name)) all.push_back(*std::move(entry));
+  }
+  return all;
+}
+
+bool Dead(const ProcessEntry& p) { return p.state == 'Z' || p.state == 'X'; }
+
+}  // namespace
+
+std::vector<ProcessEntry> Descendants(pid_t root, const std::vector<pid_t>& except) {
+  std::vector<ProcessEntry> all = AllProcesses();
+  std::unordered_multimap<pid_t, size_t> children;
+  for (size_t i = 0; i < all.size(); ++i) children.emplace(all[i].parent, i);
+  std::vector<ProcessEntry> found;
+  std::unordered_set<pid_t> seen(except.begin(), except.end());
+  std::vector<pid_t> to_visit = {root};
+  while (!to_visit.empty()) {
+    const pid_t parent = to_visit.back();
+    to_visit.pop_back();
+    const auto [begin, end] = children.equal_range(parent);
+    for (auto it = begin; it != end; ++it) {
+      ProcessEntry& child = all[it->second];
+      if (!seen.insert(child.pid).second) continue;
+      to_visit.push_back(child.pid);
+      found.push_back(std::move(child));
+    }
+  }
+  return found;
+}
+
+std::vector<pid_t> ChildrenOfThisProcess() {
+  // The usual answer, none at all, costs one call.
+  siginfo_t info;
+  if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0) return {};
+  std::vector<pid_t> children;
+  for (const ProcessEntry& p : AllProcesses()) {
+    if (p.parent == getpid()) children.push_back(p.pid);
+  }
+  return children;
+}
+
+std::vector<ProcessEntry> StopAndKillDescendants(pid_t root, const std::vector<pid_t>& except) {
+  std::unordered_set<pid_t> stopped;
+  std::vector<ProcessEntry> alive;
+  for (int look = 0; look < kMaxLooks; ++look) {
+    alive = Descendants(root, except);
+    std::erase_if(alive, Dead);
+    bool found_new = false;
+    for (const ProcessEntry& p : alive) {
+      if (!stopped.insert(p.pid).second) continue;
+      found_new = true;
+      kill(p.pid, SIGSTOP);
+    }
+    if (!found_new) break;
+  }
+  for (const ProcessEntry& p : alive) kill(p.pid, SIGKILL);
+  return alive;
+}
+
+std::string KernelWait(pid_t pid) {
+  char path[32], text[128];
+  std::snprintf(path, sizeof path, "/proc/%d/wchan", pid);
+  if (ReadFile(AT_FDCWD, path, text, sizeof text) == 0 || std::strcmp(text, "0") == 0) return "";
+  return text;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,53 @@
+// What agent and warden say to each other over their socket: fixed-size messages, one per packet
+// (SOCK_SEQPACKET), between two copies of the same binary on the same machine, so plain structs are the
+// encoding.
+//
+//   agent -> warden   Request; a kSpawn carries four descriptors: stdin, stdout, stderr, and a memory file
+//   that
+//                     holds cwd, argv and environment, each string ended by a NUL.
+//   warden -> agent   Event. Each kSpawn is answered by kNeverStarted, or by kStarted and later kExited.
+//                     Each kKillAll is answered by any number of kLeftOver and one kAllDead.
+#pragma once
+
+#include <sched.h>
+#include <sys/types.h>
+
+#include <cstdint>
+
+namespace ddprun::warden_protocol {
+
+enum class RequestKind : uint32_t { kSpawn, kSignal, kSignalAll, kKillAll };
+
+struct Request {
+  RequestKind kind = {};
+  int32_t signo = {};      // kSignal, kSignalAll
+  uint64_t id = {};        // kSpawn, kSignal: the worker; kKillAll: comes back in its answers
+  uint32_t num_args = {};  // kSpawn: > 0
+  uint32_t num_env = {};   // kSpawn
+  uint64_t bytes = {};     // kSpawn: size of the memory file
+  uint32_t limit_ms = {};  // kKillAll: give up after that long
+  uint32_t has_cpus = {};  // kSpawn: `cpus` is to be applied
+  cpu_set_t cpus = {};     // kSpawn
+};
+
+enum class EventKind : uint32_t { kStarted, kNeverStarted, kExited, kLeftOver, kAllDead };
+
+// What a start was doing when it failed.
+enum class StartStage : uint32_t { kReceive, kFork, kAffinity, kDirectory, kExec };
+
+struct Event {
+  EventKind kind = {};
+  int32_t pid = {};          // kStarted, kExited, kLeftOver
+  uint64_t id = {};          // as in the request
+  int32_t error = {};        // kNeverStarted: errno
+  StartStage stage = {};     // kNeverStarted
+  int32_t wait_status = {};  // kExited
+  char state = {};           // kLeftOver, as in /proc/PID/stat
+  char comm[16] = {};        // kLeftOver
+  char wait[64] = {};        // kLeftOver: where in the kernel it waits
+  int64_t user_us = {};      // kExited: processor time of the worker and of the children it waited for
+  int64_t system_us = {};    // kExited
+  int64_t max_rss_kib = {};  // kExited: largest resident size
+};
+
+}  // namespace ddprun::warden_protocol

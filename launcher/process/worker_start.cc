@@ -1,0 +1,71 @@
+#include "launcher/process/worker_start.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+namespace ddprun {
+namespace {
+
+using warden_protocol::StartStage;
+
+[[noreturn]] void Fail(int pipe, StartStage stage) {
+  const StartFailure failure = {.stage = stage, .error = errno};
+  // Less than PIPE_BUF: written whole or not at all, and then the exit code is all there is.
+  [[maybe_unused]] const ssize_t n = write(pipe, &failure, sizeof failure);
+  _exit(127);
+}
+
+void ResetSignals() {
+  struct sigaction action = {};
+  action.sa_handler = SIG_DFL;
+  // The C library refuses the few that it keeps for itself, and the kernel SIGKILL and SIGSTOP.
+  for (int signo = 1; signo <= SIGRTMAX; ++signo) sigaction(signo, &action, nullptr);
+}
+
+[[noreturn]] void BecomeWorker(const WorkerCommand& command, int pipe, pid_t warden) {
+  setsid();
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != warden) _exit(127);  // it ended before it could be watched
+  ResetSignals();
+  if (command.cpus != nullptr && sched_setaffinity(0, sizeof(cpu_set_t), command.cpus) != 0) {
+    Fail(pipe, StartStage::kAffinity);
+  }
+  if (command.cwd[0] != '\0' && chdir(command.cwd) != 0) Fail(pipe, StartStage::kDirectory);
+  for (int fd = 0; fd < 3; ++fd) {
+    if (dup2(command.stdio[fd], fd) < 0) Fail(pipe, StartStage::kReceive);
+  }
+  if (close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) != 0) Fail(pipe, StartStage::kReceive);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  execve(command.argv[0], command.argv, command.env);
+  Fail(pipe, StartStage::kExec);
+}
+
+}  // namespace
+
+StartingWorker StartWorker(const WorkerCommand& command) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return {.error = errno};
+  UniqueFd result(ends[0]);
+  UniqueFd to_us(ends[1]);
+  const pid_t warden = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) return {.error = errno};
+  if (pid == 0) BecomeWorker(command, to_us.get(), warden);
+  return {.pid = pid, .exec_result = std::move(result)};
+}
+
+StartState ReadStartResult(int exec_result, StartFailure& failure) {
+  const ssize_t n = read(exec_result, &failure, sizeof failure);
+  if (n == static_cast<ssize_t>(sizeof failure)) return StartState::kFailed;
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return StartState::kPending;
+  return StartState::kRunning;  // exec closed the pipe
+}
+
+}  // namespace ddprun

@@ -1,0 +1,45 @@
+// Starts one worker: fork, then everything that must be right before exec. For the warden: one thread, small.
+#pragma once
+
+#include <sched.h>
+#include <sys/types.h>
+
+#include <optional>
+
+#include "launcher/process/unique_fd.h"
+#include "launcher/process/warden_protocol.h"
+
+namespace ddprun {
+
+struct WorkerCommand {
+  const char* cwd = "";  // empty: where the warden is
+  char* const* argv =
+      nullptr;  // argv[0] is the file that is run, as execve takes it; ends with a null pointer
+  char* const* env = nullptr;       // whole environment; ends with a null pointer
+  const cpu_set_t* cpus = nullptr;  // null: all that the warden may use
+  int stdio[3] = {-1, -1, -1};      // become 0, 1, 2; all others are closed
+};
+
+struct StartFailure {
+  warden_protocol::StartStage stage;
+  int error;  // errno
+};
+
+struct StartingWorker {
+  pid_t pid = -1;             // -1: not even forked
+  UniqueFd exec_result = {};  // non-blocking; see ReadStartResult
+  int error = 0;              // errno when pid is -1
+};
+
+// Returns at once; exec may take its time (a program on a slow file system) and its result is read later.
+// The worker leads a session and a process group of its own (its pid names both), has default dispositions
+// and an empty mask for all signals, and gets SIGKILL when the calling thread ends.
+StartingWorker StartWorker(const WorkerCommand& command);
+
+enum class StartState { kPending, kRunning, kFailed };
+
+// What became of exec. kFailed fills `failure`; the process is gone or about to be, and still to be waited
+// for. A worker killed before exec counts as running.
+StartState ReadStartResult(int exec_result, StartFailure& failure);
+
+}  // namespace ddprun
