@@ -1,0 +1,141 @@
+#include "worker_sdk/snapshot/file_io.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace ddprun {
+namespace {
+
+class File {
+ public:
+  File(const std::string& path, int flags) : fd_(open(path.c_str(), flags | O_CLOEXEC, 0644)) {}
+  ~File() {
+    if (fd_ >= 0) close(fd_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  [[nodiscard]] bool ok() const { return fd_ >= 0; }
+  [[nodiscard]] int fd() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+// 0, or errno.
+int WriteAll(int fd, absl::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno;
+    bytes.remove_prefix(n);
+  }
+  return 0;
+}
+
+int Sync(int fd) { return fsync(fd) == 0 ? 0 : errno; }
+
+absl::Status WriteAndSync(const std::string& path, absl::Span<const absl::string_view> parts) {
+  const File file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  if (!file.ok()) return FileError("cannot create", path, errno);
+  for (const absl::string_view part : parts) {
+    if (const int error = WriteAll(file.fd(), part)) return FileError("cannot write", path, error);
+  }
+  if (const int error = Sync(file.fd())) return FileError("cannot sync", path, error);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status FileError(absl::string_view what, absl::string_view path, int error) {
+  const std::string message = absl::StrCat(what, " ", path, ": ", std::strerror(error));
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return absl::ResourceExhaustedError(message);
+    default:
+      return absl::Status(absl::ErrnoToStatusCode(error), message);
+  }
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  const File file(path, O_RDONLY);
+  if (!file.ok()) return FileError("cannot open", path, errno);
+  struct stat info;
+  if (fstat(file.fd(), &info) != 0) return FileError("cannot read", path, errno);
+  if (S_ISDIR(info.st_mode)) return FileError("cannot read", path, EISDIR);
+  std::string bytes;
+  bytes.resize(info.st_size);
+  size_t size = 0;
+  // One byte more than the file had is asked for, so that its end is seen; it may grow while it is read.
+  for (;;) {
+    if (size == bytes.size()) bytes.resize(size + std::max<size_t>(1, size / 2));
+    const ssize_t n = read(file.fd(), bytes.data() + size, bytes.size() - size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return FileError("cannot read", path, errno);
+    if (n == 0) break;
+    size += n;
+  }
+  bytes.resize(size);
+  return bytes;
+}
+
+absl::Status ReplaceFile(const std::string& directory, const std::string& name, const std::string& temporary,
+                         absl::Span<const absl::string_view> parts) {
+  const std::string path = absl::StrCat(directory, "/", name);
+  const std::string temporary_path = absl::StrCat(directory, "/", temporary);
+  absl::Status written = WriteAndSync(temporary_path, parts);
+  if (written.ok() && rename(temporary_path.c_str(), path.c_str()) != 0) {
+    written = FileError("cannot rename to", path, errno);
+  }
+  if (!written.ok()) {
+    unlink(temporary_path.c_str());
+    return written;
+  }
+  const File parent(directory, O_RDONLY | O_DIRECTORY);
+  if (!parent.ok()) return FileError("cannot open", directory, errno);
+  if (const int error = Sync(parent.fd())) return FileError("cannot sync", directory, error);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& directory) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir(directory.c_str()), &closedir);
+  if (dir == nullptr) return FileError("cannot list", directory, errno);
+  std::vector<std::string> names;
+  for (;;) {
+    errno = 0;
+    const dirent* entry = readdir(dir.get());
+    if (entry == nullptr) break;
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+  }
+  if (errno != 0) return FileError("cannot list", directory, errno);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+absl::Status MakeWritableDirectory(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) return FileError("cannot make directory", directory, error.value());
+  const std::string probe = absl::StrCat(directory, "/.writable-", getpid());
+  const absl::string_view byte = "x";
+  const absl::Status written = WriteAndSync(probe, {&byte, 1});
+  unlink(probe.c_str());
+  return written;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,35 @@
+// Whole files, read and replaced. Every error names the file and says what the system said.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace ddprun {
+
+// `what` happened to `path` with errno `error`.
+//   kResourceExhausted: no space, quota or permitted file size is left; kNotFound; kPermissionDenied; others
+//   as absl::ErrnoToStatus.
+absl::Status FileError(absl::string_view what, absl::string_view path, int error);
+
+absl::StatusOr<std::string> ReadFile(const std::string& path);
+
+// Writes `parts`, one after the other, to `directory`/`temporary`, and when every byte is on the disk renames
+// it to `directory`/`name`. After OK the file survives a power cut. After an error there is no temporary
+// file, and what `name` was before it still is; only the error of the last fsync, that of the directory, may
+// leave the new file there.
+absl::Status ReplaceFile(const std::string& directory, const std::string& name, const std::string& temporary,
+                         absl::Span<const absl::string_view> parts);
+
+// Names in `directory`, without "." and "..", sorted.
+absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& directory);
+
+// Makes `directory` with those above it where they are missing, and proves by a file that it can be written
+// to.
+absl::Status MakeWritableDirectory(const std::string& directory);
+
+}  // namespace ddprun

@@ -1,0 +1,41 @@
+#include "worker_sdk/snapshot/sha256.h"
+
+#include <openssl/evp.h>
+
+#include "absl/strings/escaping.h"
+#include "worker_sdk/comm/check.h"
+
+namespace ddprun {
+
+struct Sha256::Impl {
+  EVP_MD_CTX* context = EVP_MD_CTX_new();
+  ~Impl() { EVP_MD_CTX_free(context); }
+};
+
+// These calls fail only when memory is gone.
+Sha256::Sha256() : impl_(std::make_unique<Impl>()) {
+  DDPRUN_CHECK(EVP_DigestInit_ex(impl_->context, EVP_sha256(), nullptr) == 1, "OpenSSL has SHA-256");
+}
+
+Sha256::~Sha256() = default;
+
+Sha256& Sha256::Update(absl::string_view bytes) {
+  DDPRUN_CHECK(EVP_DigestUpdate(impl_->context, bytes.data(), bytes.size()) == 1, "hashing");
+  return *this;
+}
+
+Sha256::Digest Sha256::Finish() {
+  Digest digest;
+  DDPRUN_CHECK(
+      EVP_DigestFinal_ex(impl_->context, reinterpret_cast<unsigned char*>(digest.data()), nullptr) == 1,
+      "hashing");
+  return digest;
+}
+
+Sha256::Digest Sha256Of(absl::string_view bytes) { return Sha256().Update(bytes).Finish(); }
+
+std::string ToHex(const Sha256::Digest& digest) {
+  return absl::BytesToHexString(absl::string_view(digest.data(), digest.size()));
+}
+
+}  // namespace ddprun

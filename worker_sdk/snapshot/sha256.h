@@ -1,0 +1,35 @@
+// SHA-256 of bytes that come in pieces.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace ddprun {
+
+class Sha256 {
+ public:
+  static constexpr size_t kBytes = 32;
+  using Digest = std::array<char, kBytes>;
+
+  Sha256();
+  ~Sha256();
+  Sha256(const Sha256&) = delete;
+  Sha256& operator=(const Sha256&) = delete;
+
+  Sha256& Update(absl::string_view bytes);
+  Digest Finish();  // once, last
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+Sha256::Digest Sha256Of(absl::string_view bytes);
+
+// 64 lower-case hexadecimal digits.
+std::string ToHex(const Sha256::Digest& digest);
+
+}  // namespace ddprun
