@@ -1,0 +1,92 @@
+#include "rendezvous/core/membership.h"
+
+#include <algorithm>
+
+namespace ddprun {
+
+Member& Membership::At(const NodeId& id) { return members_.at(id); }
+
+Member& Membership::Add(NodeInfo info, TimePoint lease_end, TimePoint join_end) {
+  const NodeId id = info.id;
+  if (info.leased) leases_.emplace(lease_end, id);
+  joins_.emplace(join_end, id);
+  if (info.requested_rank) requested_[*info.requested_rank] = id;
+  ++counts_[static_cast<size_t>(Phase::kWaiting)];
+  Member member{std::move(info), Phase::kWaiting, next_arrival_++, std::nullopt, lease_end, join_end};
+  return members_.emplace(id, std::move(member)).first->second;
+}
+
+void Membership::Remove(const NodeId& id) {
+  const auto it = members_.find(id);
+  const Member& member = it->second;
+  leases_.erase({member.lease_end, id});
+  joins_.erase({member.join_end, id});
+  if (member.info.requested_rank) requested_.erase(*member.info.requested_rank);
+  --counts_[static_cast<size_t>(member.phase)];
+  members_.erase(it);
+}
+
+const Member* Membership::Find(const NodeId& id) const {
+  const auto it = members_.find(id);
+  return it == members_.end() ? nullptr : &it->second;
+}
+
+const Member* Membership::FindRequested(int rank) const {
+  const auto it = requested_.find(rank);
+  return it == requested_.end() ? nullptr : Find(it->second);
+}
+
+void Membership::SetPhase(const NodeId& id, Phase phase) {
+  Member& member = At(id);
+  --counts_[static_cast<size_t>(member.phase)];
+  ++counts_[static_cast<size_t>(phase)];
+  member.phase = phase;
+  if (phase == Phase::kWaiting) {
+    joins_.emplace(member.join_end, id);
+  } else {
+    joins_.erase({member.join_end, id});
+  }
+}
+
+void Membership::SetRank(const NodeId& id, GroupRank rank) { At(id).rank = rank; }
+void Membership::SetStorePort(const NodeId& id, int port) { At(id).info.store_port = port; }
+
+void Membership::SetJoinEnd(const NodeId& id, TimePoint join_end) {
+  Member& member = At(id);
+  const bool waits = joins_.erase({member.join_end, id}) > 0;
+  member.join_end = join_end;
+  if (waits) joins_.emplace(join_end, id);
+}
+
+void Membership::RenewLease(const NodeId& id, TimePoint lease_end) {
+  Member& member = At(id);
+  if (!member.info.leased) return;
+  leases_.erase({member.lease_end, id});
+  member.lease_end = lease_end;
+  leases_.emplace(lease_end, id);
+}
+
+void Membership::RenewAllLeases(TimePoint lease_end) {
+  for (const NodeId& id : ExpiredLeases(lease_end)) RenewLease(id, lease_end);
+}
+
+std::optional<TimePoint> Membership::next_lease_end() const { return First(leases_); }
+std::optional<TimePoint> Membership::next_join_end() const { return First(joins_); }
+std::vector<NodeId> Membership::ExpiredLeases(TimePoint now) const { return Until(leases_, now); }
+std::vector<NodeId> Membership::ExpiredJoins(TimePoint now) const { return Until(joins_, now); }
+
+std::optional<TimePoint> Membership::First(const Deadlines& deadlines) {
+  if (deadlines.empty()) return std::nullopt;
+  return deadlines.begin()->first;
+}
+
+std::vector<NodeId> Membership::Until(const Deadlines& deadlines, TimePoint now) {
+  std::vector<NodeId> ids;
+  for (const auto& [end, id] : deadlines) {
+    if (end > now) break;
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,84 @@
+// The nodes that a job knows, with their leases: a container that keeps its counts and deadlines.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/time.h"
+#include "rendezvous/core/round_events.h"
+
+namespace ddprun {
+
+enum class Phase {
+  kWaiting,    // has no workers and an empty store: may be sealed into the next round
+  kRunning,    // in the round, workers started
+  kSucceeded,  // in the round, all its workers ended with 0
+  kStopping,   // in the round, told to stop its workers
+};
+inline constexpr int kNumPhases = 4;
+
+struct Member {
+  NodeInfo info;
+  Phase phase = Phase::kWaiting;
+  uint64_t arrival = 0;
+  std::optional<GroupRank> rank;  // in the last round it was in
+  TimePoint lease_end;            // meaningless unless info.leased
+  TimePoint join_end;             // when it gives up waiting, if still waiting then
+};
+
+// Invariants: count(p) is the number of members in phase p; next_lease_end() is the least lease_end of the
+// leased ones, next_join_end() the least join_end of the waiting ones. All calls take O(log n), except where
+// a result lists members.
+class Membership {
+ public:
+  // REQUIRES: no member has info.id.
+  Member& Add(NodeInfo info, TimePoint lease_end, TimePoint join_end);
+  // REQUIRES: a member has this id.
+  void Remove(const NodeId& id);
+  // Null if there is none; good until the next Add or Remove.
+  const Member* Find(const NodeId& id) const;
+  // The member with this requested rank, or null.
+  const Member* FindRequested(int rank) const;
+
+  void SetPhase(const NodeId& id, Phase phase);
+  void SetRank(const NodeId& id, GroupRank rank);
+  void SetStorePort(const NodeId& id, int port);
+  void SetJoinEnd(const NodeId& id, TimePoint join_end);
+  void RenewLease(const NodeId& id, TimePoint lease_end);
+  // Every leased member's lease ends no earlier than `lease_end`.
+  void RenewAllLeases(TimePoint lease_end);
+
+  int size() const { return static_cast<int>(members_.size()); }
+  int count(Phase phase) const { return counts_[static_cast<size_t>(phase)]; }
+  // Members that the round is made of: all phases but kWaiting.
+  int in_round() const { return size() - count(Phase::kWaiting); }
+  std::optional<TimePoint> next_lease_end() const;
+  std::optional<TimePoint> next_join_end() const;
+  // The ids whose lease ends at `now` or earlier, earliest first.
+  std::vector<NodeId> ExpiredLeases(TimePoint now) const;
+  // The ids that wait and whose join_end is `now` or earlier, earliest first.
+  std::vector<NodeId> ExpiredJoins(TimePoint now) const;
+  // By id; the order is the same in every run.
+  const std::map<NodeId, Member>& members() const { return members_; }
+
+ private:
+  using Deadlines = std::set<std::pair<TimePoint, NodeId>>;
+
+  Member& At(const NodeId& id);
+  static std::optional<TimePoint> First(const Deadlines& deadlines);
+  static std::vector<NodeId> Until(const Deadlines& deadlines, TimePoint now);
+
+  std::map<NodeId, Member> members_;
+  std::map<int, NodeId> requested_;
+  std::array<int, kNumPhases> counts_ = {};
+  Deadlines leases_;  // of leased members
+  Deadlines joins_;   // of waiting members
+  uint64_t next_arrival_ = 0;
+};
+
+}  // namespace ddprun

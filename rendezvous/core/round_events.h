@@ -1,0 +1,137 @@
+// What happens to a job's rounds (events: facts) and what is to be done about it (effects: orders), as plain
+// values.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/ids.h"
+#include "base/time.h"
+
+namespace ddprun {
+
+// One life of one agent. A node that comes back has a new one.
+using NodeId = std::string;
+
+// What a node says of itself when it joins.
+struct NodeInfo {
+  NodeId id = {};
+  std::string host = {};         // for people: reports, logs, the status page
+  std::string addr = {};         // where the other nodes' workers reach this node
+  int store_port = 0;            // port of the empty worker store it holds ready for the next round
+  int nproc = 1;                 // workers it will start; may differ between nodes
+  std::string role = "default";  // torchrun's --role
+  std::optional<int> requested_rank =
+      {};              // --node-rank, SLURM_NODEID: honoured among the nodes that gave one
+  bool leased = true;  // false for the agent in the coordinator's own process: it cannot be lost alone
+};
+
+// --- Events
+// ---------------------------------------------------------------------------------------------------
+
+struct NodeJoined {
+  NodeInfo info;
+};
+// Any message of the node arrived: its lease starts anew.
+struct NodeHeard {
+  NodeId node;
+};
+// A worker of the node ended badly in `round`; the node is stopping the others.
+struct WorkersFailed {
+  NodeId node;
+  Round round = {};
+  std::string cause;  // one line for people: which rank, where, how
+};
+// All workers of the node ended with exit code 0.
+struct WorkersSucceeded {
+  NodeId node;
+  Round round = {};
+};
+// The node's workers of `round` are gone and it has an empty store on `store_port` for the next one.
+struct NodeReady {
+  NodeId node;
+  Round round = {};
+  int store_port = 0;
+};
+// The node says goodbye (a signal, for example). Its workers are its own business now.
+struct NodeLeft {
+  NodeId node;
+  std::string reason;
+};
+// The connection to the node broke.
+struct NodeLost {
+  NodeId node;
+  std::string reason;
+};
+// Somebody with authority ends the job.
+struct CloseRequested {
+  std::string reason;
+};
+// Nothing happened but time.
+struct Tick {};
+
+using RoundEvent = std::variant<NodeJoined, NodeHeard, WorkersFailed, WorkersSucceeded, NodeReady, NodeLeft,
+                                NodeLost, CloseRequested, Tick>;
+
+// --- Effects
+// --------------------------------------------------------------------------------------------------
+
+// A node's place in a sealed round.
+struct Assignment {
+  Round round = {};
+  GroupRank group_rank = {};
+  int group_world_size = 1;
+  Rank first_rank = {};  // of the node's local_rank 0; its workers follow each other
+  int world_size = 1;
+  int first_role_rank = 0;
+  int role_world_size = 1;
+  int restart_count = 0;         // failures charged to the job so far; the same number on every node
+  std::string master_addr = {};  // worker store of this round, on the node with group_rank 0
+  int master_port = 0;
+
+  bool operator==(const Assignment&) const = default;
+};
+
+// The round is sealed: start your workers.
+struct Assign {
+  NodeId node;
+  Assignment assignment;
+  std::string reason;  // why the round was sealed now
+};
+// Stop the workers of `round`, then answer with NodeReady.
+struct StopWorkers {
+  NodeId node;
+  Round round = {};
+  std::string reason;
+};
+// For people at the node: what the job waits for.
+struct TellWaiting {
+  NodeId node;
+  std::string text;
+};
+// The last word to a node; it is forgotten after this.
+//   OK: the job succeeded. kResourceExhausted: restarts used up. kDeadlineExceeded: join timeout.
+//   kFailedPrecondition: the job is closed. kAborted: the node was expelled (lease, drain) and may join again
+//   as new. kInvalidArgument: it asked for something that does not fit the job.
+struct Dismiss {
+  NodeId node;
+  absl::Status outcome;
+};
+// The node spoke of a round that is over; nothing was changed.
+struct Refuse {
+  NodeId node;
+  absl::Status status;  // kAborted
+};
+// One line for the log: a transition and its reason.
+struct Note {
+  std::string event;   // "round_sealed", "node_lost", ...
+  std::string reason;  // for people, with names and values
+};
+
+using RoundEffect = std::variant<Assign, StopWorkers, TellWaiting, Dismiss, Refuse, Note>;
+using RoundEffects = std::vector<RoundEffect>;
+
+}  // namespace ddprun
