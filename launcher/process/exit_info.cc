@@ -26,7 +26,10 @@ ExitInfo ExitInfoFromWaitStatus(int wait_status) {
   return Exited{.code = WEXITSTATUS(wait_status)};
 }
 
-bool Succeeded(const ExitInfo& exit) { return exit == ExitInfo(Exited{0}); }
+bool Succeeded(const ExitInfo& exit) {
+  const Exited* exited = std::get_if<Exited>(&exit);
+  return exited != nullptr && exited->code == 0;
+}
 
 int TorchExitCode(const ExitInfo& exit) {
   return std::visit(

@@ -1,0 +1,59 @@
+// Time from StartWarden to the end of two /bin/true, and to nothing being left of them. Medians of 100.
+#include <fcntl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <vector>
+
+#include "launcher/process/process_client.h"
+
+namespace ddprun {
+namespace {
+
+double Millis(TimePoint from, TimePoint to) {
+  return std::chrono::duration<double, std::milli>(to - from).count();
+}
+
+int Main() {
+  constexpr int kRuns = 100;
+  std::vector<double> to_end, to_nothing_left;
+  const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  for (int run = 0; run < kRuns; ++run) {
+    const TimePoint start = std::chrono::steady_clock::now();
+    int left = 2;
+    {
+      boost::asio::io_context io;
+      ProcessClient client(io, StartWarden(),
+                           {.started = [](auto, auto) {},
+                            .ended =
+                                [&](auto, const ExitInfo& exit, const auto&) {
+                                  if (!Succeeded(exit)) std::printf("%s\n", ToString(exit).c_str());
+                                  --left;
+                                },
+                            .warden_lost = [](const auto&) {}});
+      for (const ProcessClient::WorkerId id : {1, 2}) {
+        client.Spawn(id, {.argv = {"/bin/true"},
+                          .env = {},
+                          .stdin_fd = null.get(),
+                          .stdout_fd = null.get(),
+                          .stderr_fd = null.get()});
+      }
+      while (left > 0) io.run_one();
+      to_end.push_back(Millis(start, std::chrono::steady_clock::now()));
+    }
+    to_nothing_left.push_back(Millis(start, std::chrono::steady_clock::now()));
+  }
+  const auto median = [](std::vector<double>& values) {
+    std::nth_element(values.begin(), values.begin() + kRuns / 2, values.end());
+    return values[kRuns / 2];
+  };
+  std::printf("two /bin/true: ended after %.2f ms, nothing left after %.2f ms\n", median(to_end),
+              median(to_nothing_left));
+  return 0;
+}
+
+}  // namespace
+}  // namespace ddprun
+
+int main() { return ddprun::Main(); }
