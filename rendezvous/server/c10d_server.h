@@ -1,0 +1,72 @@
+// A KvStore and the c10d connections that use it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "base/time.h"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/ip/tcp.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "rendezvous/core/kv_store.h"
+#include "rendezvous/server/c10d_handler.h"
+#include "rendezvous/server/c10d_session.h"
+
+namespace ddprun {
+
+struct C10dServerOptions {
+  KvLimits store;
+  C10dSessionOptions session;
+  uint64_t max_reply_bytes = kDefaultMaxReplyBytes;
+  // Told when a connection ends for another reason than that its peer hung up: kInvalidArgument and
+  // kResourceExhausted for what it asked, kUnavailable when it broke. May be empty.
+  std::function<void(const std::string& peer, const absl::Status& why)> on_error;
+};
+
+//   Threads: that of `io`, on which everything runs.
+//   Owns:    the store and the connections; destroying it closes them at once.
+class C10dServer : private C10dSession::Owner {
+ public:
+  explicit C10dServer(boost::asio::io_context& io, C10dServerOptions options = {});
+  ~C10dServer();
+  C10dServer(const C10dServer&) = delete;
+  C10dServer& operator=(const C10dServer&) = delete;
+
+  // Serves a connection until its peer hangs up. After Close it is refused.
+  void Serve(boost::asio::ip::tcp::socket socket);
+
+  // Ends all connections as gently as their peers allow: what is to be answered is sent, then FIN, and what
+  // they still send is discarded until they hang up or `linger` is over. Then calls `done`, once, not from
+  // within. Old PyTorch clients abort when a connection of theirs is reset, so this comes when the workers
+  // are gone, or else with time for them to go.
+  void Close(Duration linger, absl::AnyInvocable<void()> done);
+
+  const KvStore& store() const { return store_; }
+  int num_connections() const { return static_cast<int>(sessions_.size()); }
+
+ private:
+  absl::Status OnRequest(C10dSession& session, const c10d::Request& request) override;
+  void OnBatchDone() override;
+  void OnClosed(C10dSession& session, const absl::Status& why) override;
+  void CheckClosed();
+
+  boost::asio::io_context& io_;
+  const C10dServerOptions options_;
+  KvStore store_;
+  int64_t next_conn_ = 0;
+  // Shared with their pending operations.
+  absl::flat_hash_map<ConnId, std::shared_ptr<C10dSession>> sessions_;
+  KvStore::Woken woken_;                                // by the request being handled
+  std::vector<std::shared_ptr<C10dSession>> to_flush_;  // woken in this batch
+
+  bool closing_ = false;
+  boost::asio::steady_timer linger_;
+  absl::AnyInvocable<void()> done_;  // empty: Close was not called, or it is over
+};
+
+}  // namespace ddprun

@@ -1,0 +1,92 @@
+#include "rendezvous/server/http_session.h"
+
+#include <array>
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "boost/asio/as_tuple.hpp"
+#include "boost/asio/awaitable.hpp"
+#include "boost/asio/co_spawn.hpp"
+#include "boost/asio/use_awaitable.hpp"
+#include "boost/beast/core/flat_buffer.hpp"
+#include "boost/beast/core/tcp_stream.hpp"
+#include "boost/beast/http.hpp"
+
+namespace ddprun {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+
+constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+
+HttpReply Sorry(http::status status) {
+  return {.status = static_cast<int>(status), .body = std::string(http::obsolete_reason(status)) + "\n"};
+}
+
+// The status for a request that could not be read; none: nobody is there to read it.
+std::optional<http::status> StatusOf(const boost::system::error_code& ec) {
+  if (ec == http::error::header_limit) return http::status::request_header_fields_too_large;
+  if (ec == http::error::body_limit) return http::status::payload_too_large;
+  if (ec == http::error::end_of_stream || ec == http::error::partial_message) return std::nullopt;
+  if (ec.category() == http::make_error_code(http::error::bad_method).category())
+    return http::status::bad_request;
+  return std::nullopt;
+}
+
+asio::awaitable<void> Serve(asio::ip::tcp::socket socket, const HttpHandler& handler, HttpLimits limits) {
+  beast::tcp_stream stream(std::move(socket));
+  beast::flat_buffer buffer(limits.max_header_bytes + 1024);
+  http::request_parser<http::empty_body> parser;
+  parser.header_limit(limits.max_header_bytes);
+  parser.body_limit(0);
+
+  stream.expires_after(limits.request_deadline);
+  const auto [read_error, read] = co_await http::async_read(stream, buffer, parser, kAwait);
+  const auto& request = parser.get();
+  HttpReply reply;
+  if (read_error) {
+    const auto status = StatusOf(read_error);
+    if (!status) co_return;
+    reply = Sorry(*status);
+  } else if (request.method() != http::verb::get && request.method() != http::verb::head) {
+    reply = Sorry(http::status::method_not_allowed);
+  } else {
+    const std::string_view target(request.target().data(), request.target().size());
+    const std::string_view path = target.substr(0, target.find('?'));
+    reply = handler({path.data(), path.size()});
+  }
+
+  http::response<http::string_body> response(static_cast<http::status>(reply.status), 11);
+  response.set(http::field::content_type, reply.content_type);
+  response.set(http::field::cache_control, "no-store");
+  if (response.result() == http::status::method_not_allowed) response.set(http::field::allow, "GET, HEAD");
+  response.keep_alive(false);
+  response.content_length(reply.body.size());
+  if (read_error || request.method() != http::verb::head) response.body() = std::move(reply.body);
+
+  stream.expires_after(limits.reply_deadline);
+  const auto [write_error, written] = co_await http::async_write(stream, response, kAwait);
+  if (write_error) co_return;
+  // The peer hangs up first, so that nothing it has not read yet is lost to a reset.
+  beast::error_code ec;
+  stream.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ec);
+  std::array<char, 1024> rest;
+  while (true) {
+    const auto [rest_error, n] = co_await stream.async_read_some(asio::buffer(rest), kAwait);
+    if (rest_error) co_return;
+  }
+}
+
+}  // namespace
+
+void ServeHttp(asio::ip::tcp::socket socket, const HttpHandler& handler, const HttpLimits& limits) {
+  const auto executor = socket.get_executor();
+  asio::co_spawn(executor, Serve(std::move(socket), handler, limits), [](std::exception_ptr error) {
+    if (error) std::rethrow_exception(error);
+  });
+}
+
+}  // namespace ddprun

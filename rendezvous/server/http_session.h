@@ -1,0 +1,34 @@
+// Answers one HTTP/1 request for a page, then hangs up.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "base/time.h"
+#include "boost/asio/ip/tcp.hpp"
+
+namespace ddprun {
+
+struct HttpReply {
+  int status = 200;
+  std::string content_type = "text/plain; charset=utf-8";
+  std::string body;
+};
+
+// `path` is the target without its query: "/status".
+using HttpHandler = std::function<HttpReply(absl::string_view path)>;
+
+struct HttpLimits {
+  Duration request_deadline = seconds(10);  // from the call to the end of the request's header
+  Duration reply_deadline = seconds(10);    // until the peer has taken the reply and hung up
+  uint32_t max_header_bytes = 8 << 10;
+};
+
+// GET and HEAD; 405 for other methods, 400 for what is no HTTP, 413 for a request with a body, 431 for a long
+// header. A peer that misses a deadline is hung up on. The handler is called on the io_context of `socket`,
+// which `handler` must outlive.
+void ServeHttp(boost::asio::ip::tcp::socket socket, const HttpHandler& handler,
+               const HttpLimits& limits = {});
+
+}  // namespace ddprun

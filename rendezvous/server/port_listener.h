@@ -1,0 +1,58 @@
+// One TCP port for up to three protocols, told apart by the first byte of each connection.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/ip/tcp.hpp"
+#include "boost/asio/steady_timer.hpp"
+
+namespace ddprun {
+
+// Who gets a connection. Nothing of it has been read yet.
+struct PortHandlers {
+  // A connection that is no other's, and all of them when there is no other. Required.
+  std::function<void(boost::asio::ip::tcp::socket)> c10d;
+  // First byte 'P' (the preface of HTTP/2) or 0x16 (TLS): the handler owns `fd`, which does not block. May be
+  // empty.
+  std::function<void(int fd)> grpc;
+  // First byte 'G' or 'H': GET and HEAD of HTTP/1. May be empty.
+  std::function<void(boost::asio::ip::tcp::socket)> http;
+};
+
+// Accepts until closed, also through times without free file descriptors. A peer that says nothing is kept,
+// for ever and at the price of a socket: old PyTorch clients hold one such connection each.
+//   Threads: that of `io`.
+//   Owns:    the port and the connections that have said nothing yet.
+class PortListener {
+ public:
+  // `address`: empty for all of this host, IPv4 and IPv6; else an address or name of this host. `port`: 0 for
+  // any free one.
+  //   Errors: kFailedPrecondition: the port is taken, or needs privileges; kInvalidArgument: the address is
+  //   none of
+  //           this host.
+  static absl::StatusOr<std::unique_ptr<PortListener>> Open(boost::asio::io_context& io,
+                                                            const std::string& address, int port,
+                                                            PortHandlers handlers);
+  ~PortListener();
+  PortListener(const PortListener&) = delete;
+  PortListener& operator=(const PortListener&) = delete;
+
+  int port() const { return port_; }
+
+  // Frees the port and hangs up on peers that have said nothing. No handler is called after it.
+  void Close();
+
+ private:
+  struct State;
+  PortListener(std::shared_ptr<State> state, int port);
+
+  const std::shared_ptr<State> state_;  // with its pending operations
+  const int port_;
+};
+
+}  // namespace ddprun
