@@ -1,0 +1,279 @@
+#include "worker_sdk/comm/host/handshake.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+
+namespace ddprun {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A connection that has not greeted by then is dropped, and so are those beyond this number.
+constexpr Duration kGreetingTimeout = seconds(2);
+constexpr size_t kMaxUngreeted = 256;
+
+absl::Status ErrnoError(absl::string_view what) { return absl::ErrnoToStatus(errno, what); }
+
+int PollMillis(TimePoint deadline) {
+  return static_cast<int>(std::clamp<int64_t>(ToMillis(deadline - Clock::now()), 0, 1 << 30));
+}
+
+absl::Status AwaitReady(int fd, short events, TimePoint deadline, absl::string_view what) {
+  pollfd p{.fd = fd, .events = events, .revents = 0};
+  while (true) {
+    const int n = poll(&p, 1, PollMillis(deadline));
+    if (n > 0) return absl::OkStatus();
+    if (n == 0) return absl::DeadlineExceededError(what);
+    if (errno != EINTR) return ErrnoError("poll");
+  }
+}
+
+sockaddr_un AbstractAddress(absl::string_view name, socklen_t* len) {
+  sockaddr_un addr{};
+  addr.sun_family = AF_UNIX;
+  const size_t n = std::min(name.size(), sizeof(addr.sun_path) - 1);
+  std::memcpy(addr.sun_path + 1, name.data(), n);
+  *len = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + n);
+  return addr;
+}
+
+using AddrInfo = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+absl::StatusOr<AddrInfo> NumericAddress(const std::string& host, const std::string& port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
+  addrinfo* found = nullptr;
+  if (const int rc = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); rc != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("not a numeric address: \"", host, "\": ", gai_strerror(rc)));
+  }
+  return AddrInfo(found, freeaddrinfo);
+}
+
+bool IsFromThisUser(int fd) {
+  ucred peer{};
+  socklen_t len = sizeof(peer);
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == geteuid();
+}
+
+// A connection that is still to greet.
+struct Ungreeted {
+  UniqueFd fd;
+  TimePoint deadline;
+  Greeting greeting = {};
+  size_t have = 0;
+
+  enum class Progress { kMore, kComplete, kBroken };
+  Progress Read() {
+    const ssize_t n =
+        recv(fd.get(), reinterpret_cast<char*>(&greeting) + have, sizeof(greeting) - have, MSG_DONTWAIT);
+    if (n < 0) return errno == EAGAIN || errno == EINTR ? Progress::kMore : Progress::kBroken;
+    if (n == 0) return Progress::kBroken;
+    have += static_cast<size_t>(n);
+    if (have >= sizeof(greeting.magic) && greeting.magic != Greeting::kMagic) return Progress::kBroken;
+    return have == sizeof(greeting) ? Progress::kComplete : Progress::kMore;
+  }
+};
+
+absl::Status FinishConnect(const UniqueFd& fd, const sockaddr* addr, socklen_t len, TimePoint deadline) {
+  if (connect(fd.get(), addr, len) == 0) return absl::OkStatus();
+  if (errno != EINPROGRESS && errno != EINTR) {
+    return absl::UnavailableError(absl::StrCat("connect: ", std::strerror(errno)));
+  }
+  RETURN_IF_ERROR(AwaitReady(fd.get(), POLLOUT, deadline, "connect"));
+  int error = 0;
+  socklen_t error_len = sizeof(error);
+  getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &error_len);
+  if (error != 0) return absl::UnavailableError(absl::StrCat("connect: ", std::strerror(error)));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Greeting> ReceiveAnswer(const UniqueFd& fd, TimePoint deadline, UniqueFd* passed_fd) {
+  Greeting answer;
+  for (size_t have = 0; have < sizeof(answer);) {
+    RETURN_IF_ERROR(AwaitReady(fd.get(), POLLIN, deadline, "waiting for the answer to the greeting"));
+    iovec iov{reinterpret_cast<char*>(&answer) + have, sizeof(answer) - have};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    msghdr msg{};
+    msg.msg_iov = &iov;
+    msg.msg_iovlen = 1;
+    msg.msg_control = control;
+    msg.msg_controllen = sizeof(control);
+    const ssize_t n = recvmsg(fd.get(), &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (n <= 0) return absl::UnavailableError("the connection was refused after the greeting");
+    have += static_cast<size_t>(n);
+    for (cmsghdr* c = CMSG_FIRSTHDR(&msg); c != nullptr; c = CMSG_NXTHDR(&msg, c)) {
+      if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+      int received;
+      std::memcpy(&received, CMSG_DATA(c), sizeof(received));
+      UniqueFd owned(received);
+      if (passed_fd != nullptr) *passed_fd = std::move(owned);
+    }
+  }
+  return answer;
+}
+
+absl::Status Greet(const UniqueFd& fd, const Greeting& greeting, TimePoint deadline, UniqueFd* passed_fd) {
+  // A fresh connection takes this much at once.
+  if (send(fd.get(), &greeting, sizeof(greeting), MSG_NOSIGNAL) != sizeof(greeting)) {
+    return absl::UnavailableError(absl::StrCat("greeting: ", std::strerror(errno)));
+  }
+  ASSIGN_OR_RETURN(const Greeting answer, ReceiveAnswer(fd, deadline, passed_fd));
+  if (answer.magic != Greeting::kMagic || answer.round != greeting.round ||
+      answer.run_id_hash != greeting.run_id_hash || answer.from != greeting.to) {
+    return absl::AbortedError(absl::StrCat("rank ", answer.from, " of round ", answer.round,
+                                           " answered, not rank ", greeting.to, " of round ",
+                                           greeting.round));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Token> NewToken() {
+  Token token;
+  if (getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size())) {
+    return ErrnoError("getrandom");
+  }
+  return token;
+}
+
+std::string TokenToHex(const Token& token) {
+  return absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(token.data()), token.size()));
+}
+
+absl::StatusOr<Token> TokenFromHex(absl::string_view hex) {
+  Token token;
+  if (hex.size() != 2 * token.size() || !std::all_of(hex.begin(), hex.end(), absl::ascii_isxdigit)) {
+    return absl::InvalidArgumentError(absl::StrCat("not a token: \"", hex, "\""));
+  }
+  const std::string bytes = absl::HexStringToBytes(hex);
+  std::memcpy(token.data(), bytes.data(), token.size());
+  return token;
+}
+
+uint64_t HashRunId(absl::string_view run_id) {
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (unsigned char c : run_id) hash = (hash ^ c) * 0x100000001b3;
+  return hash;
+}
+
+absl::StatusOr<Listener> Listener::Tcp(const std::string& host) {
+  ASSIGN_OR_RETURN(const AddrInfo addr, NumericAddress(host, "0"));
+  UniqueFd fd(socket(addr->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return ErrnoError("socket");
+  if (bind(fd.get(), addr->ai_addr, addr->ai_addrlen) != 0) return ErrnoError(absl::StrCat("bind to ", host));
+  if (listen(fd.get(), SOMAXCONN) != 0) return ErrnoError("listen");
+  sockaddr_storage bound{};
+  socklen_t len = sizeof(bound);
+  char port[NI_MAXSERV];
+  if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &len) != 0) return ErrnoError("getsockname");
+  if (const int rc = getnameinfo(reinterpret_cast<sockaddr*>(&bound), len, nullptr, 0, port, sizeof(port),
+                                 NI_NUMERICSERV);
+      rc != 0) {
+    return absl::InternalError(gai_strerror(rc));
+  }
+  return Listener(std::move(fd), false, absl::StrCat(host, " ", port));
+}
+
+absl::StatusOr<Listener> Listener::Unix() {
+  ASSIGN_OR_RETURN(const Token token, NewToken());
+  const std::string name = absl::StrCat("ddprun-comm-", TokenToHex(token));
+  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return ErrnoError("socket");
+  socklen_t len;
+  const sockaddr_un addr = AbstractAddress(name, &len);
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&addr), len) != 0) return ErrnoError("bind");
+  if (listen(fd.get(), SOMAXCONN) != 0) return ErrnoError("listen");
+  return Listener(std::move(fd), true, name);
+}
+
+absl::Status Listener::Accept(int num_expected, TimePoint deadline, const Greeted& greeted) {
+  std::vector<Ungreeted> ungreeted;
+  while (num_expected > 0) {
+    const bool full = ungreeted.size() >= kMaxUngreeted;
+    std::vector<pollfd> polls{{.fd = full ? -1 : fd_.get(), .events = POLLIN, .revents = 0}};
+    TimePoint wake = deadline;
+    for (const Ungreeted& u : ungreeted) {
+      polls.push_back({.fd = u.fd.get(), .events = POLLIN, .revents = 0});
+      wake = std::min(wake, u.deadline);
+    }
+    if (poll(polls.data(), polls.size(), PollMillis(wake)) < 0 && errno != EINTR) return ErrnoError("poll");
+    const TimePoint now = Clock::now();
+    for (size_t i = ungreeted.size();
+         i-- > 0 && num_expected > 0;) {  // backwards: erasing keeps the rest in place
+      Ungreeted& u = ungreeted[i];
+      const auto progress = polls[i + 1].revents == 0 ? Ungreeted::Progress::kMore : u.Read();
+      if (progress == Ungreeted::Progress::kComplete && greeted(u.greeting, u.fd)) --num_expected;
+      if (progress != Ungreeted::Progress::kMore || now >= u.deadline) ungreeted.erase(ungreeted.begin() + i);
+    }
+    if (num_expected > 0 && now >= deadline) return absl::DeadlineExceededError("waiting for connections");
+    if (polls[0].revents == 0) continue;
+    UniqueFd fd(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd.valid() || (is_unix_ && !IsFromThisUser(fd.get()))) continue;
+    ungreeted.push_back({.fd = std::move(fd), .deadline = now + kGreetingTimeout});
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<UniqueFd> ConnectTcp(const std::string& address, const Greeting& greeting,
+                                    TimePoint deadline) {
+  const std::pair<std::string, std::string> host_port = absl::StrSplit(address, absl::MaxSplits(' ', 1));
+  ASSIGN_OR_RETURN(const AddrInfo addr, NumericAddress(host_port.first, host_port.second));
+  UniqueFd fd(socket(addr->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return ErrnoError("socket");
+  RETURN_IF_ERROR(FinishConnect(fd, addr->ai_addr, addr->ai_addrlen, deadline), address);
+  RETURN_IF_ERROR(Greet(fd, greeting, deadline, nullptr), address);
+  return fd;
+}
+
+absl::StatusOr<UniqueFd> ConnectUnix(const std::string& name, const Greeting& greeting, TimePoint deadline,
+                                     UniqueFd* passed_fd) {
+  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return ErrnoError("socket");
+  socklen_t len;
+  const sockaddr_un addr = AbstractAddress(name, &len);
+  RETURN_IF_ERROR(FinishConnect(fd, reinterpret_cast<const sockaddr*>(&addr), len, deadline), name);
+  RETURN_IF_ERROR(Greet(fd, greeting, deadline, passed_fd), name);
+  return fd;
+}
+
+absl::Status Answer(const UniqueFd& fd, const Greeting& greeting, int pass_fd) {
+  iovec iov{const_cast<Greeting*>(&greeting), sizeof(greeting)};
+  msghdr msg{};
+  msg.msg_iov = &iov;
+  msg.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  if (pass_fd >= 0) {
+    msg.msg_control = control;
+    msg.msg_controllen = sizeof(control);
+    cmsghdr* c = CMSG_FIRSTHDR(&msg);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(c), &pass_fd, sizeof(int));
+  }
+  if (sendmsg(fd.get(), &msg, MSG_NOSIGNAL) != sizeof(greeting)) return ErrnoError("answering a greeting");
+  return absl::OkStatus();
+}
+
+}  // namespace ddprun

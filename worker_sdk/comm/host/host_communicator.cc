@@ -1,0 +1,310 @@
+#include "worker_sdk/comm/host/host_communicator.h"
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/status_macros.h"
+#include "worker_sdk/comm/check.h"
+#include "worker_sdk/comm/host/bootstrap.h"
+#include "worker_sdk/comm/host/engine.h"
+#include "worker_sdk/comm/host/monitor.h"
+#include "worker_sdk/comm/host/segment.h"
+#include "worker_sdk/comm/host/tcp_mesh.h"
+
+namespace ddprun {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class HostCommunicator;
+
+// One operation, shared by who waits for it and who runs it: either may be done with it first.
+class Op {
+ public:
+  Op(HostCommunicator* comm, const Call& call, const char* in, char* out)
+      : comm_(comm), call_(call), in_(in), out_(out) {}
+
+  const Call& call() const { return call_; }
+  Chunk ChunkAt(size_t offset, size_t max_bytes) const {
+    return {call_, in_, out_, offset, std::min(max_bytes, call_.num_bytes - offset)};
+  }
+
+  void Finish(absl::Status status) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    if (!result_) result_ = std::move(status);
+  }
+
+  absl::Status Wait(TimePoint deadline) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  bool finished() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return result_.has_value(); }
+
+  HostCommunicator* const comm_;  // alive until finished
+  const Call call_;
+  const char* const in_;
+  char* const out_;
+  absl::Mutex mu_;
+  std::optional<absl::Status> result_ ABSL_GUARDED_BY(mu_);
+};
+
+class PendingOp : public Pending {
+ public:
+  explicit PendingOp(std::shared_ptr<Op> op) : op_(std::move(op)) {}
+  absl::Status Wait(TimePoint deadline) override { return op_->Wait(deadline); }
+
+ private:
+  const std::shared_ptr<Op> op_;
+};
+
+class HostCommunicator : public Communicator {
+ public:
+  HostCommunicator(const HostCommunicatorOptions& options, Links links)
+      : rank_(options.rank),
+        local_rank_(static_cast<int>(options.local_rank.value())),
+        round_(options.round),
+        topology_(std::move(links.topology)),
+        segment_(std::move(links.segment)),
+        monitor_(&segment_, local_rank_, round_.value(), std::move(links.watched)),
+        mesh_(std::move(links.lane), local_rank_, &segment_, &monitor_),
+        engine_(topology_, static_cast<int>(options.group_rank.value()), local_rank_, &segment_, &monitor_,
+                topology_.num_nodes() > 1 ? &mesh_ : nullptr),
+        progress_([this] { Progress(); }) {}
+
+  ~HostCommunicator() override {
+    bool idle;
+    {
+      absl::MutexLock lock(&mu_);
+      idle = num_unfinished_ == 0;
+    }
+    if (!idle) Abort("its communicator was destroyed with operations pending");
+    {
+      absl::MutexLock lock(&mu_);
+      stopping_ = true;
+    }
+    progress_.join();
+    if (status().ok()) monitor_.Leave(static_cast<int>(rank_.value()), num_filled_);
+  }
+
+  Rank rank() const override { return rank_; }
+  int world_size() const override { return topology_.world_size(); }
+  Round round() const override { return round_; }
+  absl::Status status() const override { return segment_.DeadStatus(); }
+
+  std::unique_ptr<Pending> AllReduce(absl::Span<float> values, ReduceOp op) override {
+    return AllReduceOf(values, op);
+  }
+  std::unique_ptr<Pending> AllReduce(absl::Span<double> values, ReduceOp op) override {
+    return AllReduceOf(values, op);
+  }
+
+  std::unique_ptr<Pending> Broadcast(absl::Span<char> bytes, Rank root) override {
+    const Call call{
+        .kind = OpKind::kBroadcast, .root = static_cast<int32_t>(root.value()), .num_bytes = bytes.size()};
+    if (root < Rank(0) || root >= Rank(world_size())) {
+      return Refuse(call, absl::StrCat("broadcast from rank ", root.value(), " of ", world_size()));
+    }
+    return Start(call, bytes.data(), bytes.data());
+  }
+
+  std::unique_ptr<Pending> AllGather(absl::Span<const char> mine, absl::Span<char> all) override {
+    const Call call{.kind = OpKind::kAllGather, .num_bytes = mine.size()};
+    if (all.size() != mine.size() * world_size()) {
+      return Refuse(call, absl::StrCat("all-gather of ", mine.size(), " bytes from each of ", world_size(),
+                                       " ranks into ", all.size(), " bytes"));
+    }
+    return Start(call, mine.data(), all.data());
+  }
+
+  std::unique_ptr<Pending> Barrier() override { return Start(Call{}, nullptr, nullptr); }
+
+  void Abort(absl::string_view reason) override {
+    monitor_.SetDead(absl::AbortedError(
+        absl::StrCat("rank ", rank_.value(), " of round ", round_.value(), " gave up: ", reason)));
+  }
+
+  // A deadline passed while `call` was under way.
+  void GiveUp(const Call& call) {
+    std::vector<int> missing;
+    const Segment::Missing found = segment_.WhoIsMissing(local_rank_);
+    for (int local : found.local_ranks)
+      missing.push_back(static_cast<int>(rank_.value()) - local_rank_ + local);
+    if (missing.empty()) missing = found.peers;
+    monitor_.SetDead(absl::DeadlineExceededError(absl::StrCat(
+        "rank ", rank_.value(), " of round ", round_.value(), " gave up operation ", call.index,
+        ", waiting for ",
+        missing.empty() ? "ranks of other nodes" : absl::StrCat("rank ", absl::StrJoin(missing, ", ")))));
+  }
+
+ private:
+  // The operation whose chunks are being cut, and those that are on their way.
+  struct InFlight {
+    std::shared_ptr<Op> op;
+    Chunk chunk;
+    bool is_last = false;
+  };
+
+  template <typename T>
+  std::unique_ptr<Pending> AllReduceOf(absl::Span<T> values, ReduceOp op) {
+    const Call call{.kind = OpKind::kAllReduce,
+                    .elem_bytes = sizeof(T),
+                    .mean = op == ReduceOp::kMean,
+                    .num_bytes = values.size() * sizeof(T)};
+    char* bytes = reinterpret_cast<char*>(values.data());
+    return Start(call, bytes, bytes);
+  }
+
+  std::unique_ptr<Pending> Start(Call call, const char* in, char* out) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    call.index = num_started_++;
+    ++num_unfinished_;
+    queue_.push_back(std::make_shared<Op>(this, call, in, out));
+    return std::make_unique<PendingOp>(queue_.back());
+  }
+
+  std::unique_ptr<Pending> Refuse(const Call& call, absl::string_view why) {
+    const absl::Status status = absl::InvalidArgumentError(why);
+    monitor_.SetDead(status);
+    auto op = std::make_shared<Op>(this, call, nullptr, nullptr);
+    op->Finish(status);
+    return std::make_unique<PendingOp>(std::move(op));
+  }
+
+  bool HasWork() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stopping_ || !queue_.empty(); }
+
+  // The next chunk in order, if there is one now; `block` until there is one or the end.
+  std::optional<InFlight> NextChunk(bool block) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    if (block) mu_.Await(absl::Condition(this, &HostCommunicator::HasWork));
+    if (queue_.empty()) return std::nullopt;
+    InFlight next{.op = queue_.front(), .chunk = {}};
+    const size_t max_bytes = engine_.MaxChunkBytes(next.op->call().kind);
+    next.chunk = next.op->ChunkAt(next_offset_, max_bytes);
+    next_offset_ += next.chunk.num_bytes;
+    next.is_last = next_offset_ == next.op->call().num_bytes;
+    if (next.is_last) {
+      queue_.pop_front();
+      next_offset_ = 0;
+    }
+    return next;
+  }
+
+  void FinishOp(Op& op, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      --num_unfinished_;
+    }
+    op.Finish(status);
+  }
+
+  // Runs chunks until something fails; OK when told to stop with nothing to do.
+  //   Order: fill q + 1, combine q, drain q - 1, so that each step waits for what others did a step ago.
+  absl::Status RunChunks() {
+    uint64_t num_combined = 0, num_drained = 0;
+    while (true) {
+      std::optional<InFlight> next = NextChunk(/*block=*/num_drained == num_filled_);
+      const bool filled = next.has_value();
+      if (!filled && num_drained == num_filled_) return absl::OkStatus();
+      if (filled) {
+        InFlight& slot = in_flight_[num_filled_ % in_flight_.size()];
+        slot = *std::move(next);
+        RETURN_IF_ERROR(engine_.Fill(num_filled_, slot.chunk));
+        ++num_filled_;
+      }
+      // With more to fill, one chunk stays filled and one combined.
+      if (num_combined + (filled ? 1 : 0) < num_filled_) {
+        RETURN_IF_ERROR(engine_.Combine(num_combined, in_flight_[num_combined % in_flight_.size()].chunk));
+        ++num_combined;
+      }
+      if (num_drained + (filled ? 1 : 0) < num_combined) {
+        InFlight& slot = in_flight_[num_drained % in_flight_.size()];
+        RETURN_IF_ERROR(engine_.Drain(num_drained, slot.chunk));
+        ++num_drained;
+        std::shared_ptr<Op> op = std::move(slot.op);
+        if (slot.is_last) FinishOp(*op, absl::OkStatus());
+      }
+    }
+  }
+
+  void Progress() {
+    const absl::Status end = RunChunks();
+    if (end.ok()) return;
+    monitor_.SetDead(end);  // a peer that left ends this communicator too
+    for (InFlight& slot : in_flight_) {
+      if (slot.op != nullptr && slot.is_last) FinishOp(*slot.op, end);
+      slot.op.reset();
+    }
+    while (true) {  // and all that is still started
+      std::shared_ptr<Op> op;
+      {
+        absl::MutexLock lock(&mu_);
+        mu_.Await(absl::Condition(this, &HostCommunicator::HasWork));
+        if (queue_.empty()) return;
+        op = std::move(queue_.front());
+        queue_.pop_front();
+      }
+      FinishOp(*op, end);
+    }
+  }
+
+  const Rank rank_;
+  const int local_rank_;
+  const Round round_;
+  const Topology topology_;
+  Segment segment_;
+  Monitor monitor_;
+  TcpMesh mesh_;
+  Engine engine_;
+
+  absl::Mutex mu_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t num_started_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t num_unfinished_ ABSL_GUARDED_BY(mu_) = 0;
+  std::deque<std::shared_ptr<Op>> queue_ ABSL_GUARDED_BY(mu_);
+  size_t next_offset_ ABSL_GUARDED_BY(mu_) = 0;  // in the first of queue_
+
+  uint64_t num_filled_ = 0;            // of the progress thread, and the destructor after it
+  std::array<InFlight, 4> in_flight_;  // of the progress thread; chunk q in q % 4
+  std::thread progress_;               // last: it uses all of the above
+};
+
+absl::Status Op::Wait(TimePoint deadline) {
+  const absl::Duration timeout = absl::FromChrono(deadline - Clock::now());
+  {
+    absl::MutexLock lock(&mu_);
+    if (mu_.AwaitWithTimeout(absl::Condition(
+                                 +[](Op* op) { return op->finished(); }, this),
+                             timeout))
+      return *result_;
+  }
+  comm_->GiveUp(call_);
+  absl::MutexLock lock(&mu_);
+  // The progress thread lets go of the buffers within a chunk.
+  mu_.Await(absl::Condition(
+      +[](Op* op) { return op->finished(); }, this));
+  return *result_;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Communicator>> CreateHostCommunicator(const HostCommunicatorOptions& options,
+                                                                     Store* store) {
+  const TimePoint deadline = Clock::now() + options.setup_timeout;
+  ASSIGN_OR_RETURN(Links links, Bootstrap(options, store));
+  auto comm = std::make_unique<HostCommunicator>(options, std::move(links));
+  // From here on a death is noticed; nobody returns before all are connected.
+  RETURN_IF_ERROR(comm->Barrier()->Wait(deadline), "meeting the other ranks");
+  return comm;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,456 @@
+// Real processes on real memory and sockets; "nodes" are node numbers, all on this machine.
+#include "worker_sdk/comm/host/host_communicator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "worker_sdk/comm/testing/rank_processes.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+// ---- In the ranks' processes
+// -----------------------------------------------------------------------------------
+
+constexpr int kWrongResult = 3;
+constexpr int kEnded = 42;  // the scenario's error came; its text is in the store
+
+TimePoint Soon() { return Clock::now() + seconds(60); }
+
+int Fail(const RankProcess& self, absl::string_view what) {
+  std::fprintf(stderr, "rank %d: %s\n", static_cast<int>(self.options.rank.value()),
+               std::string(what).c_str());
+  return kWrongResult;
+}
+
+int Report(const RankProcess& self, const absl::Status& status) {
+  FakeFileStore store(self.store_dir);
+  store.Set(absl::StrCat("outcome/", self.options.rank.value()), status.ToString()).IgnoreError();
+  return kEnded;
+}
+
+// What rank r gives to operation `index`: any rank can compute all ranks' inputs.
+template <typename T>
+std::vector<T> InputOf(int rank, int index, size_t n) {
+  std::mt19937 random(1000 * index + rank);
+  std::vector<T> values(n);
+  for (T& v : values)
+    v = static_cast<T>(std::ldexp(static_cast<double>(random()) - 2147483648.0, random() % 24));
+  return values;
+}
+
+template <typename T>
+T DumbSum(const std::vector<std::vector<T>>& inputs, size_t i, int lo, int hi) {
+  if (hi - lo == 1) return inputs[lo][i];
+  int power = 1;
+  while (2 * power < hi - lo) power *= 2;
+  return DumbSum(inputs, i, lo, lo + power) + DumbSum(inputs, i, lo + power, hi);
+}
+
+template <typename T>
+std::vector<T> ExpectedReduction(int world, int index, size_t n, ReduceOp op) {
+  std::vector<std::vector<T>> inputs;
+  for (int r = 0; r < world; ++r) inputs.push_back(InputOf<T>(r, index, n));
+  std::vector<T> result(n);
+  for (size_t i = 0; i < n; ++i) {
+    result[i] = DumbSum(inputs, i, 0, world);
+    if (op == ReduceOp::kMean) result[i] /= static_cast<T>(world);
+  }
+  return result;
+}
+
+// An operation that was started, and what must come of it.
+struct Started {
+  std::unique_ptr<Pending> pending;
+  std::vector<char> buffer, input, expected;
+};
+
+template <typename T>
+std::vector<char> Bytes(const std::vector<T>& values) {
+  const char* begin = reinterpret_cast<const char*>(values.data());
+  return std::vector<char>(begin, begin + values.size() * sizeof(T));
+}
+
+template <typename T>
+void StartReduce(Communicator& comm, int index, size_t n, ReduceOp op, Started* started) {
+  started->buffer = Bytes(InputOf<T>(comm.rank().value(), index, n));
+  started->expected = Bytes(ExpectedReduction<T>(comm.world_size(), index, n, op));
+  started->pending = comm.AllReduce(absl::MakeSpan(reinterpret_cast<T*>(started->buffer.data()), n), op);
+}
+
+std::unique_ptr<Started> StartRandom(Communicator& comm, int index, std::mt19937& random) {
+  auto started = std::make_unique<Started>();
+  const size_t n = random() % 4 == 0 ? random() % 4 : random() % 5000;  // chunks have 4096 bytes
+  const int world = comm.world_size();
+  switch (random() % 6) {
+    case 0:
+      StartReduce<float>(comm, index, n, ReduceOp::kSum, started.get());
+      break;
+    case 1:
+      StartReduce<float>(comm, index, n, ReduceOp::kMean, started.get());
+      break;
+    case 2:
+      StartReduce<double>(comm, index, n, ReduceOp::kMean, started.get());
+      break;
+    case 3: {
+      const int root = static_cast<int>(random() % world);
+      started->buffer = InputOf<char>(comm.rank().value(), index, n);
+      started->expected = InputOf<char>(root, index, n);
+      started->pending = comm.Broadcast(absl::MakeSpan(started->buffer), Rank(root));
+      break;
+    }
+    case 4: {
+      started->input = InputOf<char>(comm.rank().value(), index, n);
+      started->buffer.resize(n * world);
+      for (int r = 0; r < world; ++r) {
+        const auto theirs = InputOf<char>(r, index, n);
+        started->expected.insert(started->expected.end(), theirs.begin(), theirs.end());
+      }
+      started->pending = comm.AllGather(started->input, absl::MakeSpan(started->buffer));
+      break;
+    }
+    default:
+      started->pending = comm.Barrier();
+  }
+  return started;
+}
+
+// random <seed> <count>: operations of all kinds and sizes, up to eight under way, compared bit by bit.
+int RandomOperations(const RankProcess& self, Communicator& comm) {
+  std::mt19937 random(std::stoi(self.args[1]));
+  const int count = std::stoi(self.args[2]);
+  std::vector<std::unique_ptr<Started>> under_way;
+  for (int index = 0; index < count; ++index) {
+    under_way.push_back(StartRandom(comm, index, random));
+    if (index + 1 < count && under_way.size() < 1 + random() % 8) continue;
+    for (auto& started : under_way) {
+      if (absl::Status s = started->pending->Wait(Soon()); !s.ok()) return Fail(self, s.ToString());
+      if (started->buffer != started->expected)
+        return Fail(self, absl::StrCat("wrong result before ", index));
+    }
+    under_way.clear();
+  }
+  return 0;
+}
+
+// forever: all-reduces until the end comes.
+int ReduceForever(const RankProcess& self, Communicator& comm) {
+  const Duration patience = milliseconds(std::stoi(self.args[1]));
+  FakeFileStore store(self.store_dir);
+  std::vector<float> values(1 << 20, 1.0f);
+  for (int i = 0;; ++i) {
+    auto pending = comm.AllReduce(absl::MakeSpan(values), ReduceOp::kMean);
+    if (i == 3) store.Set(absl::StrCat("ready/", self.options.rank.value()), "").IgnoreError();
+    absl::Status s = pending->Wait(Clock::now() + patience);
+    if (s.ok()) continue;
+    // Dead means dead: what is started later ends with the same error, at once.
+    const absl::Status again = comm.AllReduce(absl::MakeSpan(values), ReduceOp::kSum)->Wait(Soon());
+    if (again != s) return Fail(self, absl::StrCat("then: ", again.ToString(), ", first: ", s.ToString()));
+    return Report(self, s);
+  }
+}
+
+// odd: the last rank does something else than the others.
+int OddOneOut(const RankProcess& self, Communicator& comm) {
+  const bool odd = comm.rank() == Rank(comm.world_size() - 1);
+  const std::string& what = self.args[0];
+  std::vector<float> values(1000, 1.0f);
+  absl::Status s;
+  if (what == "odd-size") {
+    s = comm.AllReduce(absl::MakeSpan(values).first(odd ? 999 : 1000), ReduceOp::kSum)->Wait(Soon());
+  } else if (what == "odd-abort") {
+    if (odd) comm.Abort("out of memory");
+    s = comm.Barrier()->Wait(Soon());
+  } else if (what == "odd-leave") {
+    if (odd) return Report(self, absl::OkStatus());
+    s = comm.AllReduce(absl::MakeSpan(values), ReduceOp::kSum)->Wait(Soon());
+  }
+  return Report(self, s);
+}
+
+int RunRank(const RankProcess& self) {
+  HostCommunicatorOptions options = self.options;
+  if (self.args[0] == "random") options.chunk_bytes = 4096;
+  FakeFileStore store(self.store_dir);
+  auto comm = CreateHostCommunicator(options, &store);
+  if (!comm.ok()) {
+    Report(self, comm.status());
+    return Fail(self, comm.status().ToString());
+  }
+  if (self.args[0] == "random") return RandomOperations(self, **comm);
+  if (self.args[0] == "forever") return ReduceForever(self, **comm);
+  return OddOneOut(self, **comm);
+}
+
+// ---- In the test's process
+// -------------------------------------------------------------------------------------
+
+std::string NameOfSplit(const std::vector<int>& split) { return absl::StrJoin(split, "_"); }
+
+void ExpectExit(RankProcesses& ranks, int rank, int code, Duration timeout = seconds(120)) {
+  SCOPED_TRACE(absl::StrCat("rank ", rank));
+  const std::optional<int> status = ranks.Wait(rank, timeout);
+  ASSERT_TRUE(status.has_value()) << "still running";
+  EXPECT_TRUE(WIFEXITED(*status)) << "wait status " << *status;
+  EXPECT_EQ(WEXITSTATUS(*status), code);
+}
+
+std::string OutcomeOf(RankProcesses& ranks, int rank) {
+  return ranks.store().Get(absl::StrCat("outcome/", rank), seconds(10)).value_or("(no outcome)");
+}
+
+void AwaitReady(RankProcesses& ranks) {
+  for (int r = 0; r < ranks.world_size(); ++r) {
+    ASSERT_TRUE(ranks.store().Get(absl::StrCat("ready/", r), seconds(60)).ok()) << "rank " << r;
+  }
+}
+
+std::set<std::string> ShmFiles() {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) names.insert(entry.path());
+  return names;
+}
+
+// Nothing by which a round could be noticed: no name in /dev/shm, no abstract socket, no listening port of
+// it.
+void ExpectNothingLeft(RankProcesses& ranks, const std::set<std::string>& shm_before) {
+  EXPECT_EQ(ShmFiles(), shm_before);
+  std::ifstream unix_sockets("/proc/net/unix");
+  const std::string names((std::istreambuf_iterator<char>(unix_sockets)), std::istreambuf_iterator<char>());
+  const std::vector<std::string> hub = absl::StrSplit(*ranks.store().Get("node/0", seconds(1)), ' ');
+  if (hub[3] != "-") {
+    EXPECT_THAT(names, testing::Not(HasSubstr(hub[3])));
+  }
+  for (int r = 0; r < ranks.world_size(); ++r) {
+    const auto entry = ranks.store().Get(absl::StrCat("rank/", r), Duration::zero());
+    if (!entry.ok()) continue;
+    const std::vector<std::string> address = absl::StrSplit(*entry, ' ');
+    sockaddr_in to{.sin_family = AF_INET,
+                   .sin_port = htons(std::stoi(address[1])),
+                   .sin_addr = {htonl(INADDR_LOOPBACK)},
+                   .sin_zero = {}};
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    EXPECT_NE(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0) << "port " << address[1];
+    close(fd);
+  }
+}
+
+class SplitTest : public testing::TestWithParam<std::vector<int>> {};
+
+// communicator.h, "Result": bit-equal to the tree's sum, whatever the split, the sizes and the timing.
+TEST_P(SplitTest, EveryResultIsExact) {
+  RankProcesses ranks(GetParam(), {"random", absl::StrCat(100 + GetParam().size()), "120"});
+  ranks.StartAll();
+  for (int r = 0; r < ranks.world_size(); ++r) ExpectExit(ranks, r, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(HostCommunicator, SplitTest,
+                         testing::Values(std::vector{1}, std::vector{2}, std::vector{3}, std::vector{8},
+                                         std::vector{1, 1}, std::vector{1, 1, 1}, std::vector{1, 1, 1, 1},
+                                         std::vector{2, 2}, std::vector{3, 1}, std::vector{1, 3},
+                                         std::vector{2, 3, 1}, std::vector{3, 3}, std::vector{4, 4}),
+                         [](const auto& info) { return NameOfSplit(info.param); });
+
+// A split and who is killed.
+struct Death {
+  std::vector<int> split;
+  int victim;
+};
+
+class DeathTest : public testing::TestWithParam<Death> {};
+
+TEST_P(DeathTest, OfARankInTheMiddleOfAnAllReduceIsAnErrorOfAllOthersWithinASecond) {
+  const auto shm_before = ShmFiles();
+  RankProcesses ranks(GetParam().split, {"forever", "30000"});
+  ranks.StartAll();
+  AwaitReady(ranks);
+  const int victim = GetParam().victim;
+  const TimePoint killed = Clock::now();
+  ranks.Kill(victim, SIGKILL);
+  for (int r = 0; r < ranks.world_size(); ++r) {
+    if (r != victim) ExpectExit(ranks, r, kEnded, killed + seconds(1) - Clock::now());
+  }
+  EXPECT_TRUE(ranks.Wait(victim, seconds(1)).has_value());
+  for (int r = 0; r < ranks.world_size(); ++r) {
+    if (r == victim) continue;
+    EXPECT_EQ(OutcomeOf(ranks, r), absl::StrCat("UNAVAILABLE: rank ", victim, " of round 7 is gone"))
+        << "rank " << r;
+  }
+  ExpectNothingLeft(ranks, shm_before);
+}
+
+INSTANTIATE_TEST_SUITE_P(HostCommunicator, DeathTest,
+                         testing::Values(Death{{2}, 0}, Death{{2}, 1}, Death{{4}, 2}, Death{{1, 1}, 0},
+                                         Death{{1, 1}, 1}, Death{{2, 2}, 3}, Death{{2, 2}, 2},
+                                         Death{{2, 2}, 0}, Death{{3, 1}, 2}, Death{{3, 1}, 0},
+                                         Death{{1, 3}, 2}, Death{{2, 2, 2}, 3}),
+                         [](const auto& info) {
+                           return absl::StrCat(NameOfSplit(info.param.split), "_rank", info.param.victim);
+                         });
+
+class StopTest : public DeathTest {};
+
+TEST_P(StopTest, OfARankIsEndedByTheDeadlineWhichNamesIt) {
+  RankProcesses ranks(GetParam().split, {"forever", "400"});
+  ranks.StartAll();
+  AwaitReady(ranks);
+  const int victim = GetParam().victim;
+  ranks.Kill(victim, SIGSTOP);
+  bool named = false;
+  for (int r = 0; r < ranks.world_size(); ++r) {
+    if (r == victim) continue;
+    ExpectExit(ranks, r, kEnded, seconds(10));
+    const std::string outcome = OutcomeOf(ranks, r);
+    EXPECT_THAT(outcome, HasSubstr("DEADLINE_EXCEEDED"));
+    named = named || absl::EndsWith(outcome, absl::StrCat("waiting for rank ", victim));
+    if (!named) ADD_FAILURE() << outcome;
+  }
+  EXPECT_TRUE(named);
+}
+
+INSTANTIATE_TEST_SUITE_P(HostCommunicator, StopTest,
+                         testing::Values(Death{{2}, 1}, Death{{3}, 0}, Death{{1, 1}, 1}),
+                         [](const auto& info) {
+                           return absl::StrCat(NameOfSplit(info.param.split), "_rank", info.param.victim);
+                         });
+
+class OddOneOutTest : public testing::TestWithParam<std::vector<int>> {};
+
+TEST_P(OddOneOutTest, CallsThatDifferAreAnErrorOfAll) {
+  RankProcesses ranks(GetParam(), {"odd-size"});
+  ranks.StartAll();
+  for (int r = 0; r < ranks.world_size(); ++r) {
+    ExpectExit(ranks, r, kEnded);
+    EXPECT_THAT(OutcomeOf(ranks, r),
+                testing::AllOf(HasSubstr("INVALID_ARGUMENT: the calls of round 7 differ"),
+                               HasSubstr("4000 bytes"), HasSubstr("3996 bytes")));
+  }
+}
+
+TEST_P(OddOneOutTest, AbortEndsAllWithItsReason) {
+  RankProcesses ranks(GetParam(), {"odd-abort"});
+  ranks.StartAll();
+  for (int r = 0; r < ranks.world_size(); ++r) {
+    ExpectExit(ranks, r, kEnded);
+    EXPECT_EQ(OutcomeOf(ranks, r),
+              absl::StrCat("ABORTED: rank ", ranks.world_size() - 1, " of round 7 gave up: out of memory"));
+  }
+}
+
+TEST_P(OddOneOutTest, WhoLeavesIsMissedOnlyByWhatComesLater) {
+  RankProcesses ranks(GetParam(), {"odd-leave"});
+  ranks.StartAll();
+  const int leaver = ranks.world_size() - 1;
+  for (int r = 0; r < ranks.world_size(); ++r) {
+    ExpectExit(ranks, r, kEnded);
+    EXPECT_EQ(OutcomeOf(ranks, r),
+              r == leaver ? "OK" : absl::StrCat("UNAVAILABLE: rank ", leaver, " of round 7 has left"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(HostCommunicator, OddOneOutTest,
+                         testing::Values(std::vector{2}, std::vector{3}, std::vector{1, 1}, std::vector{2, 2},
+                                         std::vector{1, 2}),
+                         [](const auto& info) { return NameOfSplit(info.param); });
+
+TEST(HostCommunicatorTest, GarbageOnTheListenerHarmsNobody) {
+  RankProcesses ranks({1, 1}, {"random", "1", "10"});
+  ranks.Start(0);
+  const auto entry = ranks.store().Get("rank/0", seconds(60));
+  ASSERT_TRUE(entry.ok()) << entry.status();
+  const std::vector<std::string> address = absl::StrSplit(*entry, ' ');
+  sockaddr_in to{.sin_family = AF_INET,
+                 .sin_port = htons(std::stoi(address[1])),
+                 .sin_addr = {htonl(INADDR_LOOPBACK)},
+                 .sin_zero = {}};
+  std::vector<int> fds;
+  for (const std::string& garbage :
+       {std::string(), std::string("D"), std::string("GET / HTTP/1.1\r\n\r\n"), std::string(100000, '\xff'),
+        std::string("DDPCOMM1") + std::string(20, '\0'), std::string("DDPCOMM1") + std::string(48, '\0')}) {
+    fds.push_back(socket(AF_INET, SOCK_STREAM, 0));
+    ASSERT_EQ(connect(fds.back(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+    send(fds.back(), garbage.data(), garbage.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+  ranks.Start(1);
+  ExpectExit(ranks, 0, 0);
+  ExpectExit(ranks, 1, 0);
+  for (int fd : fds) close(fd);
+}
+
+TEST(HostCommunicatorTest, RefusesNumbersThatDoNotFit) {
+  struct Case {
+    const char* name;
+    HostCommunicatorOptions options;
+  };
+  const Case cases[] = {
+      {"rank beyond the world", {.rank = Rank(2), .world_size = 2, .local_world_size = 2}},
+      {"negative rank", {.rank = Rank(-1)}},
+      {"more local ranks than ranks", {.world_size = 1, .local_world_size = 2}},
+      {"local rank above rank",
+       {.rank = Rank(0), .world_size = 2, .local_rank = LocalRank(1), .local_world_size = 2}},
+      {"node beyond the nodes", {.group_rank = GroupRank(1)}},
+      {"crooked chunk", {.chunk_bytes = 5000}},
+      {"tiny chunk", {.chunk_bytes = 64}},
+  };
+  for (const Case& c : cases) {
+    EXPECT_EQ(CreateHostCommunicator(c.options, nullptr).status().code(), absl::StatusCode::kInvalidArgument)
+        << c.name;
+  }
+}
+
+TEST(HostCommunicatorTest, OneRankNeedsNoStore) {
+  auto comm = CreateHostCommunicator({}, nullptr);
+  ASSERT_TRUE(comm.ok()) << comm.status();
+  std::vector<double> values = {1, 2, 3};
+  EXPECT_EQ((*comm)->AllReduce(absl::MakeSpan(values), ReduceOp::kMean)->Wait(Soon()), absl::OkStatus());
+  EXPECT_THAT(values, testing::ElementsAre(1, 2, 3));
+}
+
+TEST(HostCommunicatorTest, NamesARankThatDoesNotAppear) {
+  const std::string dir = testing::TempDir() + "/alone";
+  std::filesystem::create_directory(dir);
+  FakeFileStore store(dir);
+  HostCommunicatorOptions options{
+      .world_size = 2, .local_world_size = 2, .round = Round(7), .setup_timeout = milliseconds(50)};
+  const absl::Status status = CreateHostCommunicator(options, &store).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 of round 7 did not appear within 50 ms"));
+}
+
+TEST(HostCommunicatorTest, APendingMayOutliveItsCommunicator) {
+  auto comm = CreateHostCommunicator({}, nullptr);
+  ASSERT_TRUE(comm.ok()) << comm.status();
+  std::unique_ptr<Pending> pending = (*comm)->Barrier();
+  ASSERT_EQ(pending->Wait(Soon()), absl::OkStatus());
+  comm->reset();
+  EXPECT_EQ(pending->Wait(Soon()), absl::OkStatus());
+}
+
+}  // namespace
+}  // namespace ddprun
+
+int main(int argc, char** argv) {
+  if (auto self = ddprun::RankProcess::Self()) return ddprun::RunRank(*self);
+  testing::InitGoogleMock(&argc, argv);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,91 @@
+#include "worker_sdk/comm/host/monitor.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "worker_sdk/comm/check.h"
+
+namespace ddprun {
+namespace {
+
+void Signal(const UniqueFd& event_fd) {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n =
+      write(event_fd.get(), &one, sizeof(one));  // fails only when long signalled
+}
+
+}  // namespace
+
+Monitor::Monitor(Segment* segment, int local_rank, int64_t round, std::vector<Peer> peers)
+    : segment_(segment),
+      local_rank_(local_rank),
+      round_(round),
+      peers_(std::move(peers)),
+      ended_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      stop_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      inboxes_(peers_.size()) {
+  DDPRUN_CHECK(ended_fd_.valid() && stop_fd_.valid(), "descriptors are left");
+  thread_ = std::thread([this] { Run(); });
+}
+
+Monitor::~Monitor() {
+  Signal(stop_fd_);
+  thread_.join();
+}
+
+void Monitor::SetDead(const absl::Status& why) { Spread(DeadRecord(round_, why), kNobody); }
+
+void Monitor::Leave(int rank, uint64_t num_chunks) { Spread(LeftRecord(round_, rank, num_chunks), kNobody); }
+
+void Monitor::Spread(const EndRecord& record, int from_peer) {
+  absl::MutexLock lock(&mu_);
+  if (record.kind == EndRecord::kDead) {
+    segment_->SetDead(local_rank_, record);
+  } else {
+    segment_->SetLeft(record.rank, record.num_chunks);
+  }
+  Signal(ended_fd_);
+  const bool from_other_node = from_peer != kNobody && peers_[from_peer].on_other_node;
+  for (size_t p = 0; p < peers_.size(); ++p) {
+    if (static_cast<int>(p) == from_peer || (from_other_node && peers_[p].on_other_node)) continue;
+    // Fails when the peer is gone, which its own watchers see. A few records always fit.
+    send(peers_[p].fd.get(), &record, sizeof(record), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+}
+
+bool Monitor::Receive(size_t peer) {
+  Inbox& inbox = inboxes_[peer];
+  const ssize_t n = recv(peers_[peer].fd.get(), reinterpret_cast<char*>(&inbox.record) + inbox.have,
+                         sizeof(EndRecord) - inbox.have, MSG_DONTWAIT);
+  if (n < 0) return errno == EAGAIN || errno == EINTR;
+  if (n == 0) return false;
+  inbox.have += static_cast<size_t>(n);
+  if (inbox.have < sizeof(EndRecord)) return true;
+  inbox.have = 0;
+  inbox.record.text[sizeof(inbox.record.text) - 1] = '\0';
+  if (inbox.record.magic != EndRecord::kMagic || inbox.record.round != round_) return false;
+  if (inbox.record.kind == EndRecord::kLeft) has_left_[inbox.record.rank] = true;
+  Spread(inbox.record, static_cast<int>(peer));
+  return true;
+}
+
+void Monitor::Run() {
+  std::vector<pollfd> polls{{.fd = stop_fd_.get(), .events = POLLIN, .revents = 0}};
+  for (const Peer& peer : peers_) polls.push_back({.fd = peer.fd.get(), .events = POLLIN, .revents = 0});
+  while (true) {
+    if (poll(polls.data(), polls.size(), -1) < 0) continue;  // EINTR
+    if (polls[0].revents != 0) return;
+    for (size_t p = 0; p < peers_.size(); ++p) {
+      if (polls[p + 1].revents == 0 || Receive(p)) continue;
+      polls[p + 1].fd = -1;
+      const int rank = peers_[p].rank;
+      if (!has_left_[rank]) Spread(DeadRecord(round_, GoneError(rank, round_)), static_cast<int>(p));
+    }
+  }
+}
+
+}  // namespace ddprun

@@ -1,0 +1,73 @@
+// Watches over the other processes of a communicator, so that a dead one ends everything at once.
+//
+//      node 0                          node 1
+//   rank 1 ──┐                      ┌── rank 4       Every rank is connected to its node's hub (local rank
+//   0), the rank 2 ──┤ unix            unix ├── rank 5       hubs to each other. A connection that breaks is
+//   a death; the
+//          rank 0 (hub) ── TCP ── rank 3 (hub)       hub that sees it tells its ranks and the other hubs,
+//          with the
+//                                                    dead rank's number. Data connections decide nothing.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "worker_sdk/comm/host/record.h"
+#include "worker_sdk/comm/host/segment.h"
+#include "worker_sdk/comm/host/unique_fd.h"
+
+namespace ddprun {
+
+//   Threads: any.
+class Monitor {
+ public:
+  struct Peer {
+    UniqueFd fd;
+    int rank = 0;
+    bool on_other_node = false;
+  };
+
+  // `peers`: the hub alone for a rank that is none; for the hub its node's ranks and the other hubs.
+  // `segment` belongs to the caller and outlives this. Starts a thread that sleeps until something ends.
+  Monitor(Segment* segment, int local_rank, int64_t round, std::vector<Peer> peers);
+  ~Monitor();
+  Monitor(const Monitor&) = delete;
+  Monitor& operator=(const Monitor&) = delete;
+
+  // Ends communication on all ranks, unless it is over already.
+  void SetDead(const absl::Status& why);
+  // This rank leaves as planned: a later end of its process is no death.
+  void Leave(int rank, uint64_t num_chunks);
+
+  // Readable after anything ended since it was last read: for who waits in poll instead of the segment.
+  int ended_fd() const { return ended_fd_.get(); }
+
+ private:
+  struct Inbox {
+    EndRecord record;
+    size_t have = 0;
+  };
+  static constexpr int kNobody = -1;
+
+  void Run();
+  bool Receive(size_t peer);  // false: the connection ended
+  // Makes `record` known here and to everybody who has it from this process alone.
+  void Spread(const EndRecord& record, int from_peer);
+
+  Segment* const segment_;
+  const int local_rank_;
+  const int64_t round_;
+  const std::vector<Peer> peers_;
+  UniqueFd ended_fd_;
+  UniqueFd stop_fd_;
+  std::vector<Inbox> inboxes_;    // by peer; of the thread alone
+  std::map<int, bool> has_left_;  // by rank; of the thread alone
+  absl::Mutex mu_;                // one Spread at a time
+  std::thread thread_;
+};
+
+}  // namespace ddprun

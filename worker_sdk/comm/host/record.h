@@ -1,0 +1,50 @@
+// What ranks tell each other beside the data: how communication ends.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace ddprun {
+
+// Kept in the segment and sent between processes as it is (all machines are little-endian).
+struct EndRecord {
+  enum Kind : uint32_t {
+    kDead = 1,  // the communicator is over, for everybody; the first such record is the reason
+    kLeft = 2,  // `rank` has done num_chunks chunks, takes part in no further one, and that was meant
+  };
+  static constexpr uint32_t kMagic = 0x45505244;
+
+  uint32_t magic = kMagic;
+  uint32_t kind = kDead;
+  int64_t round = 0;
+  uint64_t num_chunks = 0;  // kLeft
+  int32_t rank = 0;         // kLeft
+  int32_t code = 0;         // kDead: an absl::StatusCode
+  char text[224] = {};      // kDead: ends with a NUL
+
+  absl::Status status() const { return absl::Status(static_cast<absl::StatusCode>(code), text); }
+};
+static_assert(sizeof(EndRecord) == 256);
+
+inline EndRecord DeadRecord(int64_t round, const absl::Status& why) {
+  EndRecord record{.kind = EndRecord::kDead, .round = round, .code = static_cast<int32_t>(why.code())};
+  const size_t n = std::min(why.message().size(), sizeof(record.text) - 1);
+  std::memcpy(record.text, why.message().data(), n);
+  return record;
+}
+
+inline EndRecord LeftRecord(int64_t round, int rank, uint64_t num_chunks) {
+  return {.kind = EndRecord::kLeft, .round = round, .num_chunks = num_chunks, .rank = rank};
+}
+
+inline absl::Status GoneError(int rank, int64_t round) {
+  return absl::UnavailableError(absl::StrCat("rank ", rank, " of round ", round, " is gone"));
+}
+
+}  // namespace ddprun

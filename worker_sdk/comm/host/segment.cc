@@ -1,0 +1,268 @@
+#include "worker_sdk/comm/host/segment.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <new>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "worker_sdk/comm/check.h"
+
+namespace ddprun {
+namespace {
+
+constexpr uint64_t kMagic = 0x31544e454d474553;  // "SEGMENT1"
+constexpr size_t kCacheLine = 64;
+constexpr size_t kPage = 4096;
+
+// About 10 microseconds: what a peer that runs needs to arrive. Sleeping and waking costs as much.
+constexpr int kSpins = 400;
+
+void CpuRelax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+void FutexWait(std::atomic<uint32_t>* word, uint32_t expected) {
+  syscall(SYS_futex, word, FUTEX_WAIT, expected, nullptr, nullptr, 0);  // any return: the caller looks again
+}
+
+void FutexWakeAll(std::atomic<uint32_t>* word) {
+  syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// Spinning pays only when everybody can run at once.
+int SpinsFor(int num_ranks) {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  if (sched_getaffinity(0, sizeof(cpus), &cpus) != 0) return 0;
+  return num_ranks <= CPU_COUNT(&cpus) ? kSpins : 0;
+}
+
+absl::Status ErrnoError(absl::string_view what) { return absl::ErrnoToStatus(errno, what); }
+
+}  // namespace
+
+// One gate of one slot.
+struct Segment::GateState {
+  alignas(kCacheLine) std::atomic<uint64_t> arrivals{0};  // of all chunks of this slot so far
+  alignas(kCacheLine) std::atomic<uint64_t> open{0};      // the gate is open for chunks below this
+  std::atomic<uint32_t> event{0};                         // futex: changes when `open` or the end does
+  std::atomic<uint32_t> sleepers{0};  // may count ranks that were killed asleep: costs a needless wake
+};
+
+struct Segment::RankState {
+  alignas(kCacheLine) Call calls[kNumSlots];
+  alignas(kCacheLine) std::atomic<uint64_t> num_filled{0};
+  std::atomic<int32_t> awaited_peer{-1};
+  alignas(
+      kCacheLine) EndRecord end;  // this rank's word on the end; valid when Header::dead_by names the rank
+};
+
+struct Segment::Header {
+  uint64_t magic = kMagic;
+  int64_t round = 0;
+  int32_t num_ranks = 0;
+  int32_t num_lanes = 0;
+  uint64_t chunk_bytes = 0;
+  alignas(kCacheLine) std::atomic<int32_t> dead_by{-1};  // local rank whose record holds
+  std::atomic<uint64_t> left{UINT64_MAX};  // num_chunks << 24 | rank of who left first; see SetLeft
+  GateState gates[kNumGates][kNumSlots];
+};
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+
+namespace {
+constexpr int kRankBits = 24;
+size_t RoundUp(size_t n, size_t to) { return (n + to - 1) / to * to; }
+}  // namespace
+
+size_t Segment::SizeOf(const SegmentLayout& layout) {
+  const size_t control = RoundUp(sizeof(Header) + layout.num_ranks * sizeof(RankState), kPage);
+  return control + kNumSlots * (layout.num_ranks + 1) * layout.chunk_bytes;
+}
+
+Segment::Segment(UniqueFd fd, const SegmentLayout& layout, char* base, size_t size)
+    : fd_(std::move(fd)), layout_(layout), base_(base), size_(size), spins_(SpinsFor(layout.num_ranks)) {}
+
+Segment::Segment(Segment&& other) noexcept
+    : fd_(std::move(other.fd_)),
+      layout_(other.layout_),
+      base_(std::exchange(other.base_, nullptr)),
+      size_(other.size_),
+      spins_(other.spins_) {}
+
+Segment& Segment::operator=(Segment&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(layout_, other.layout_);
+  std::swap(base_, other.base_);
+  std::swap(size_, other.size_);
+  std::swap(spins_, other.spins_);
+  return *this;
+}
+
+Segment::~Segment() {
+  if (base_ != nullptr) munmap(base_, size_);
+}
+
+absl::StatusOr<Segment> Segment::Create(const SegmentLayout& layout) {
+  const size_t size = SizeOf(layout);
+  UniqueFd fd(memfd_create("ddprun-comm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return ErrnoError("memfd_create");
+  if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) {
+    return ErrnoError(absl::StrCat("making a segment of ", size, " bytes"));
+  }
+  // Sealed, so that no holder can shrink it under the others.
+  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return ErrnoError("sealing the segment");
+  }
+  void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (base == MAP_FAILED) return ErrnoError("mapping the segment");
+  Segment segment(std::move(fd), layout, static_cast<char*>(base), size);
+  auto* header = new (base) Header;
+  header->round = layout.round;
+  header->num_ranks = layout.num_ranks;
+  header->num_lanes = layout.num_lanes;
+  header->chunk_bytes = layout.chunk_bytes;
+  for (int r = 0; r < layout.num_ranks; ++r) new (&segment.rank_state(r)) RankState;
+  return segment;
+}
+
+absl::StatusOr<Segment> Segment::Map(UniqueFd fd, const SegmentLayout& layout) {
+  const size_t size = SizeOf(layout);
+  struct stat st;
+  if (fstat(fd.get(), &st) != 0) return ErrnoError("looking at the segment");
+  if (static_cast<size_t>(st.st_size) != size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the node's segment has ", st.st_size, " bytes, this rank counts on ", size));
+  }
+  void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (base == MAP_FAILED) return ErrnoError("mapping the segment");
+  Segment segment(std::move(fd), layout, static_cast<char*>(base), size);
+  const Header& header = segment.header();
+  if (header.magic == kMagic && header.round != layout.round) {
+    return absl::AbortedError(
+        absl::StrCat("the node's segment is of round ", header.round, ", this rank of round ", layout.round));
+  }
+  if (header.magic != kMagic || header.num_ranks != layout.num_ranks ||
+      header.num_lanes != layout.num_lanes || header.chunk_bytes != layout.chunk_bytes) {
+    return absl::InvalidArgumentError("the ranks of this node were given different options");
+  }
+  return segment;
+}
+
+Segment::Header& Segment::header() const { return *std::launder(reinterpret_cast<Header*>(base_)); }
+
+Segment::RankState& Segment::rank_state(int local_rank) const {
+  return *std::launder(reinterpret_cast<RankState*>(base_ + sizeof(Header) + local_rank * sizeof(RankState)));
+}
+
+char* Segment::input(uint64_t chunk, int local_rank) const {
+  const size_t area = (chunk % kNumSlots) * (layout_.num_ranks + 1) + local_rank;
+  return base_ + size_ - kNumSlots * (layout_.num_ranks + 1) * layout_.chunk_bytes +
+         area * layout_.chunk_bytes;
+}
+
+char* Segment::result(uint64_t chunk) const { return input(chunk, layout_.num_ranks); }
+
+Call& Segment::call(uint64_t chunk, int local_rank) const {
+  return rank_state(local_rank).calls[chunk % kNumSlots];
+}
+
+void Segment::Arrive(Gate gate, uint64_t chunk, int local_rank) {
+  if (gate == Gate::kFilled) rank_state(local_rank).num_filled.store(chunk + 1, std::memory_order_relaxed);
+  const uint32_t parties = gate == Gate::kCombined ? layout_.num_lanes : layout_.num_ranks;
+  GateState& state = header().gates[static_cast<int>(gate)][chunk % kNumSlots];
+  // Nobody arrives with the slot's next chunk before this one is through, so whole multiples are complete.
+  if ((state.arrivals.fetch_add(1, std::memory_order_acq_rel) + 1) % parties != 0) return;
+  state.open.store(chunk + 1, std::memory_order_release);
+  state.event.fetch_add(
+      1);  // sequentially consistent with `sleepers`: a sleeper is woken or sees the new event
+  if (state.sleepers.load() != 0) FutexWakeAll(&state.event);
+}
+
+bool Segment::AwaitGate(Gate gate, uint64_t chunk) {
+  GateState& state = header().gates[static_cast<int>(gate)][chunk % kNumSlots];
+  auto open = [&] { return state.open.load(std::memory_order_acquire) > chunk; };
+  for (int i = 0; i < spins_; ++i) {
+    if (open()) return true;
+    CpuRelax();
+  }
+  state.sleepers.fetch_add(1);
+  bool result;
+  while (true) {
+    const uint32_t event = state.event.load();
+    if ((result = open()) || !EndOf(chunk).ok()) break;
+    FutexWait(&state.event, event);
+  }
+  state.sleepers.fetch_sub(1);
+  return result;
+}
+
+void Segment::WakeAll() {
+  for (auto& slots : header().gates) {
+    for (GateState& state : slots) {
+      state.event.fetch_add(1);
+      FutexWakeAll(&state.event);
+    }
+  }
+}
+
+bool Segment::SetDead(int local_rank, const EndRecord& why) {
+  if (header().dead_by.load(std::memory_order_acquire) >= 0) return false;
+  rank_state(local_rank).end = why;
+  int32_t nobody = -1;
+  if (!header().dead_by.compare_exchange_strong(nobody, local_rank, std::memory_order_acq_rel)) return false;
+  WakeAll();
+  return true;
+}
+
+void Segment::SetLeft(int rank, uint64_t num_chunks) {
+  const uint64_t left = num_chunks << kRankBits | static_cast<uint64_t>(rank);
+  uint64_t first = header().left.load();
+  while (left < first && !header().left.compare_exchange_weak(first, left)) {
+  }
+  WakeAll();
+}
+
+absl::Status Segment::DeadStatus() const {
+  const int32_t by = header().dead_by.load(std::memory_order_acquire);
+  if (by < 0) return absl::OkStatus();
+  DDPRUN_CHECK(by < layout_.num_ranks, "a rank of the node");
+  return rank_state(by).end.status();
+}
+
+absl::Status Segment::EndOf(uint64_t chunk) const {
+  if (absl::Status dead = DeadStatus(); !dead.ok()) return dead;
+  const uint64_t left = header().left.load();
+  if (left >> kRankBits > chunk) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("rank ", left & ((1 << kRankBits) - 1), " of round ", layout_.round, " has left"));
+}
+
+void Segment::SetAwaitedPeer(int local_rank, int rank) {
+  rank_state(local_rank).awaited_peer.store(rank, std::memory_order_relaxed);
+}
+
+Segment::Missing Segment::WhoIsMissing(int local_rank) const {
+  Missing missing;
+  const uint64_t mine = rank_state(local_rank).num_filled.load();
+  for (int r = 0; r < layout_.num_ranks; ++r) {
+    if (rank_state(r).num_filled.load() < mine) missing.local_ranks.push_back(r);
+    if (const int peer = rank_state(r).awaited_peer.load(); peer >= 0) missing.peers.push_back(peer);
+  }
+  return missing;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,175 @@
+#include "worker_sdk/comm/host/tcp_mesh.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/time.h"
+
+namespace ddprun {
+namespace {
+
+// A broken data connection is explained by the monitor, which knows who died first. When it does not in this
+// time, the peer itself is to blame.
+constexpr Duration kExplanationTimeout = milliseconds(300);
+
+// In front of every message.
+struct Frame {
+  static constexpr uint64_t kMagic = 0x31454d4152465044;  // "DPFRAME1"
+  uint64_t magic = kMagic;
+  int64_t round = 0;
+  uint64_t chunk = 0;
+  uint32_t phase = 0;
+  uint32_t reserved = 0;
+  uint64_t num_bytes = 0;  // that follow
+  Call call;
+};
+
+enum class Moved { kAll, kSome, kBroken };
+
+// A message on its way: its frame, then its parts.
+class Transfer {
+ public:
+  Transfer(int fd, const Frame& frame, TcpMesh::Message message)
+      : fd_(fd), node_(message.node), frame_(frame), parts_(std::move(message.parts)) {
+    for (const iovec& part : parts_) frame_.num_bytes += part.iov_len;
+    expected_ = frame_;
+    parts_.insert(parts_.begin(), iovec{});  // the frame; placed by Move, because this object may still move
+  }
+
+  int node() const { return node_; }
+  bool done() const { return next_ == parts_.size(); }
+  // Receiving: the frame is there and is not the expected one.
+  bool IsForeign() const { return next_ > 0 && std::memcmp(&frame_, &expected_, sizeof(Frame)) != 0; }
+  const Frame& frame() const { return frame_; }
+
+  // Sends or receives what can be at once.
+  Moved Move(bool send) {
+    while (!done()) {
+      // The frame alone first when receiving: what follows depends on it.
+      iovec frame_part{reinterpret_cast<char*>(&frame_) + frame_have_, sizeof(Frame) - frame_have_};
+      if (next_ == 0) parts_[0] = frame_part;
+      msghdr msg{};
+      msg.msg_iov = &parts_[next_];
+      msg.msg_iovlen = !send && next_ == 0 ? 1 : std::min<size_t>(parts_.size() - next_, IOV_MAX);
+      const ssize_t n =
+          send ? sendmsg(fd_, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) : recvmsg(fd_, &msg, MSG_DONTWAIT);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && errno == EAGAIN) return Moved::kSome;
+      if (n < 0 || (n == 0 && !send)) return Moved::kBroken;
+      Advance(static_cast<size_t>(n));
+      if (!send && IsForeign()) return Moved::kSome;
+    }
+    return Moved::kAll;
+  }
+
+ private:
+  void Advance(size_t n) {
+    while (!done()) {
+      iovec& part = parts_[next_];
+      const size_t step = std::min(n, part.iov_len);
+      if (next_ == 0) frame_have_ += step;
+      part.iov_base = static_cast<char*>(part.iov_base) + step;
+      part.iov_len -= step;
+      n -= step;
+      if (part.iov_len > 0) return;
+      ++next_;
+    }
+  }
+
+  const int fd_;
+  const int node_;
+  Frame frame_;     // sent, or received into
+  Frame expected_;  // as built
+  size_t frame_have_ = 0;
+  std::vector<iovec> parts_;
+  size_t next_ = 0;  // part that moves now
+};
+
+}  // namespace
+
+TcpMesh::TcpMesh(std::vector<Peer> peers, int local_rank, Segment* segment, Monitor* monitor)
+    : peers_(std::move(peers)), local_rank_(local_rank), segment_(segment), monitor_(monitor) {}
+
+absl::Status TcpMesh::Exchange(const Tag& tag, std::vector<Message> sends, std::vector<Message> receives) {
+  const Frame frame{
+      .round = segment_->layout().round, .chunk = tag.chunk, .phase = tag.phase, .call = tag.call};
+  std::vector<Transfer> transfers;
+  const size_t num_sends = sends.size();
+  for (auto* messages : {&sends, &receives}) {
+    for (Message& m : *messages) transfers.emplace_back(peers_[m.node].fd.get(), frame, std::move(m));
+  }
+  std::vector<short> events(peers_.size());
+  while (true) {
+    std::fill(events.begin(), events.end(), 0);
+    bool all = true;
+    int awaited = -1;
+    for (size_t i = 0; i < transfers.size(); ++i) {
+      Transfer& t = transfers[i];
+      const bool send = i < num_sends;
+      const Moved moved = t.Move(send);
+      if (moved == Moved::kBroken) return Broken(t.node(), tag.chunk);
+      if (moved == Moved::kAll) continue;
+      if (!send && t.IsForeign()) {
+        const Frame& f = t.frame();
+        monitor_->SetDead(
+            f.magic != Frame::kMagic || f.round != frame.round
+                ? absl::AbortedError(absl::StrCat("rank ", peers_[t.node()].rank, " sent a message of round ",
+                                                  f.round, " in round ", frame.round))
+                : absl::InvalidArgumentError(
+                      absl::StrCat("the calls of round ", frame.round, " differ: this node's operation ",
+                                   frame.call.index, " has ", frame.call.num_bytes,
+                                   " bytes a rank, that of rank ", peers_[t.node()].rank, " is operation ",
+                                   f.call.index, " of ", f.call.num_bytes, " bytes, or of another kind")));
+        return segment_->EndOf(tag.chunk);
+      }
+      all = false;
+      events[t.node()] |= send ? POLLOUT : POLLIN;
+      if (!send) awaited = peers_[t.node()].rank;
+    }
+    if (all) break;
+    segment_->SetAwaitedPeer(local_rank_, awaited);
+    absl::Status waited = AwaitEvent(tag.chunk, events);
+    segment_->SetAwaitedPeer(local_rank_, -1);
+    if (!waited.ok()) return waited;
+  }
+  return absl::OkStatus();
+}
+
+// Sleeps until a connection is ready or something ended; who gives up ends the communicator, which wakes
+// this.
+absl::Status TcpMesh::AwaitEvent(uint64_t chunk, absl::Span<const short> events_by_node) {
+  std::vector<pollfd> polls{{.fd = monitor_->ended_fd(), .events = POLLIN, .revents = 0}};
+  for (size_t node = 0; node < peers_.size(); ++node) {
+    if (events_by_node[node] != 0) {
+      polls.push_back({.fd = peers_[node].fd.get(), .events = events_by_node[node], .revents = 0});
+    }
+  }
+  if (poll(polls.data(), polls.size(), -1) < 0 || polls[0].revents == 0) return absl::OkStatus();
+  uint64_t count;
+  [[maybe_unused]] const ssize_t n = read(monitor_->ended_fd(), &count, sizeof(count));
+  return segment_->EndOf(chunk);
+}
+
+absl::Status TcpMesh::Broken(int node, uint64_t chunk) {
+  const TimePoint deadline = std::chrono::steady_clock::now() + kExplanationTimeout;
+  for (TimePoint now; (now = std::chrono::steady_clock::now()) < deadline;) {
+    RETURN_IF_ERROR(segment_->EndOf(chunk));
+    pollfd p{.fd = monitor_->ended_fd(), .events = POLLIN, .revents = 0};
+    if (poll(&p, 1, static_cast<int>(ToMillis(deadline - now))) > 0) {
+      uint64_t count;
+      [[maybe_unused]] const ssize_t n = read(p.fd, &count, sizeof(count));
+    }
+  }
+  monitor_->SetDead(GoneError(peers_[node].rank, segment_->layout().round));
+  return segment_->EndOf(chunk);
+}
+
+}  // namespace ddprun

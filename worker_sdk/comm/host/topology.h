@@ -1,0 +1,38 @@
+// Which ranks share a node, and who carries what between nodes.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "worker_sdk/comm/sum_tree.h"
+
+namespace ddprun {
+
+// Nodes in the order of their ranks. Local rank l of every node, for l below the smallest node's size, is
+// lane l: it combines slice l of each chunk and talks about it with lane l of the other nodes.
+struct Topology {
+  std::vector<RankRange> nodes;
+
+  int world_size() const { return nodes.back().hi; }
+  int num_nodes() const { return static_cast<int>(nodes.size()); }
+  int num_lanes() const {
+    return std::ranges::min_element(nodes, {}, [](const RankRange& n) { return n.size(); })->size();
+  }
+};
+
+// Elements begin .. end - 1.
+struct Slice {
+  size_t begin = 0;
+  size_t end = 0;
+  size_t size() const { return end - begin; }
+};
+
+// The i-th of `num_slices` about equal slices of n elements; they begin at multiples of `align`, the last
+// ones may be empty.
+inline Slice CutSlice(size_t n, size_t align, size_t num_slices, size_t i) {
+  const size_t size = (n + num_slices * align - 1) / (num_slices * align) * align;
+  return {std::min(n, i * size), std::min(n, (i + 1) * size)};
+}
+
+}  // namespace ddprun

@@ -1,0 +1,84 @@
+#include "worker_sdk/comm/sum_tree.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "worker_sdk/comm/check.h"
+
+namespace ddprun {
+namespace {
+
+// Elements that go through the whole tree at a time: the registers stay in the first-level cache.
+constexpr size_t kBlockElems = 1024;
+
+void AppendSubtrees(RankRange node, RankRange within, std::vector<RankRange>* out) {
+  if (node.hi <= within.lo || within.hi <= node.lo) return;
+  if (within.lo <= node.lo && node.hi <= within.hi) {
+    out->push_back(node);
+    return;
+  }
+  const int mid = SplitOf(node);
+  AppendSubtrees({node.lo, mid}, within, out);
+  AppendSubtrees({mid, node.hi}, within, out);
+}
+
+template <typename T>
+void AddInto(T* dst, const T* lhs, const T* rhs, size_t n) {
+  for (size_t i = 0; i < n; ++i) dst[i] = lhs[i] + rhs[i];
+}
+
+}  // namespace
+
+int SplitOf(RankRange range) {
+  return range.lo + static_cast<int>(std::bit_floor(static_cast<unsigned>(range.size() - 1)));
+}
+
+std::vector<RankRange> SubtreesWithin(RankRange whole, RankRange within) {
+  std::vector<RankRange> subtrees;
+  AppendSubtrees(whole, within, &subtrees);
+  return subtrees;
+}
+
+SumTree::SumTree(RankRange whole, absl::Span<const RankRange> leaves)
+    : num_leaves_(static_cast<int>(leaves.size())) {
+  int next_leaf = 0;
+  Compile(whole, leaves, &next_leaf, 0);
+  DDPRUN_CHECK(next_leaf == num_leaves_, "the leaves fill the tree");
+}
+
+// Emits the additions for `range` with the result in register `dst` (those above are free); returns the
+// operand.
+int SumTree::Compile(RankRange range, absl::Span<const RankRange> leaves, int* next_leaf, int dst) {
+  DDPRUN_CHECK(*next_leaf < num_leaves_, "the leaves fill the tree");
+  if (leaves[*next_leaf] == range) return (*next_leaf)++;
+  DDPRUN_CHECK(range.size() > 1, "a leaf is a subtree");
+  const int mid = SplitOf(range);
+  const int lhs = Compile({range.lo, mid}, leaves, next_leaf, dst);
+  const int rhs = Compile({mid, range.hi}, leaves, next_leaf, dst + 1);
+  adds_.push_back({dst, lhs, rhs});
+  num_registers_ = std::max(num_registers_, dst + 1);
+  return num_leaves_ + dst;
+}
+
+template <typename T>
+void SumTree::Run(absl::Span<const T* const> leaves, T* out, size_t num_elems, T divisor) const {
+  DDPRUN_CHECK(static_cast<int>(leaves.size()) == num_leaves_, "one pointer a leaf");
+  std::vector<T> registers((num_registers_ - 1) * std::min(kBlockElems, num_elems));
+  for (size_t begin = 0; begin < num_elems; begin += kBlockElems) {
+    const size_t n = std::min(kBlockElems, num_elems - begin);
+    auto reg = [&](int r) { return r == 0 ? out + begin : registers.data() + (r - 1) * n; };
+    auto operand = [&](int id) -> const T* {
+      return id < num_leaves_ ? leaves[id] + begin : reg(id - num_leaves_);
+    };
+    if (adds_.empty()) std::copy_n(leaves[0] + begin, n, out + begin);
+    for (const Add& add : adds_) AddInto(reg(add.dst), operand(add.lhs), operand(add.rhs), n);
+    if (divisor != T{1}) {
+      for (size_t i = begin; i < begin + n; ++i) out[i] /= divisor;
+    }
+  }
+}
+
+template void SumTree::Run(absl::Span<const float* const>, float*, size_t, float) const;
+template void SumTree::Run(absl::Span<const double* const>, double*, size_t, double) const;
+
+}  // namespace ddprun

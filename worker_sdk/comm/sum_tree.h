@@ -1,0 +1,63 @@
+// The one order in which numbers of several ranks are added: a fixed binary tree over the rank numbers,
+//
+//   Sum(lo, hi) = Sum(lo, mid) + Sum(mid, hi),  mid = lo + the largest power of two below hi - lo
+//
+//   0 1 2 3 4 5 6
+//   \_/ \_/ \_/ |        Floating-point addition is not associative: only a fixed tree makes a sum
+//   independent of
+//    \___/   \__|        which ranks share a node, of sizes and of timing. The subtrees of aligned ranges of
+//    2^k
+//      \______/          ranks are the same in every world, so 1, 2, 4 and 8 workers can agree to the last
+//      bit.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace ddprun {
+
+// Ranks lo .. hi - 1.
+struct RankRange {
+  int lo = 0;
+  int hi = 0;
+  int size() const { return hi - lo; }
+  bool operator==(const RankRange&) const = default;
+};
+
+// Where the tree splits a range of at least two ranks.
+int SplitOf(RankRange range);
+
+// The largest subtrees of the tree over `whole` that lie in `within`, in order: their sums are all that the
+// rest of the tree needs of these ranks. One for a node of 2^k ranks at a multiple of 2^k; at most 2 log2(n)
+// else.
+std::vector<RankRange> SubtreesWithin(RankRange whole, RankRange within);
+
+// The additions that lead from the sums of some subtrees (`leaves`) to the sum of the tree over `whole`.
+class SumTree {
+ public:
+  // REQUIRES: `leaves` are subtrees of the tree over `whole`, in order, and fill it.
+  SumTree(RankRange whole, absl::Span<const RankRange> leaves);
+
+  // out[i] = the tree's sum of leaves[k][i] over all k, divided by `divisor`.
+  //   Shapes: leaves [number of leaves] pointers to [num_elems]; out [num_elems], apart from all leaves.
+  template <typename T>
+  void Run(absl::Span<const T* const> leaves, T* out, size_t num_elems, T divisor) const;
+
+ private:
+  // registers[dst] = operand lhs + operand rhs; operands below num_leaves_ are leaves, the others registers.
+  struct Add {
+    int dst, lhs, rhs;
+  };
+  int Compile(RankRange range, absl::Span<const RankRange> leaves, int* next_leaf, int dst);
+
+  int num_leaves_;
+  int num_registers_ = 1;  // register 0 is the result
+  std::vector<Add> adds_;
+};
+
+extern template void SumTree::Run(absl::Span<const float* const>, float*, size_t, float) const;
+extern template void SumTree::Run(absl::Span<const double* const>, double*, size_t, double) const;
+
+}  // namespace ddprun

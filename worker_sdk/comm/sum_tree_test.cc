@@ -1,0 +1,101 @@
+#include "worker_sdk/comm/sum_tree.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <random>
+
+namespace ddprun {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(SplitOfTest, LeftSideIsTheLargestPowerOfTwoBelowTheSize) {
+  EXPECT_EQ(SplitOf({0, 2}), 1);
+  EXPECT_EQ(SplitOf({0, 3}), 2);
+  EXPECT_EQ(SplitOf({0, 4}), 2);
+  EXPECT_EQ(SplitOf({0, 5}), 4);
+  EXPECT_EQ(SplitOf({4, 7}), 6);
+  EXPECT_EQ(SplitOf({0, 8}), 4);
+}
+
+TEST(SubtreesWithinTest, AnAlignedNodeIsOneSubtree) {
+  EXPECT_THAT(SubtreesWithin({0, 8}, {4, 8}), ElementsAre(RankRange{4, 8}));
+  EXPECT_THAT(SubtreesWithin({0, 7}, {4, 7}), ElementsAre(RankRange{4, 7}));
+}
+
+TEST(SubtreesWithinTest, AnUnalignedNodeIsSeveral) {
+  EXPECT_THAT(SubtreesWithin({0, 9}, {0, 3}), ElementsAre(RankRange{0, 2}, RankRange{2, 3}));
+  EXPECT_THAT(SubtreesWithin({0, 9}, {3, 6}), ElementsAre(RankRange{3, 4}, RankRange{4, 6}));
+  EXPECT_THAT(SubtreesWithin({0, 9}, {6, 9}), ElementsAre(RankRange{6, 8}, RankRange{8, 9}));
+}
+
+// The definition, word by word.
+template <typename T>
+T DumbSum(const std::vector<std::vector<T>>& values, size_t i, int lo, int hi) {
+  if (hi - lo == 1) return values[lo][i];
+  int power = 1;
+  while (2 * power < hi - lo) power *= 2;
+  return DumbSum(values, i, lo, lo + power) + DumbSum(values, i, lo + power, hi);
+}
+
+template <typename T>
+void CheckRandomWorlds(uint64_t seed) {
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<T> uniform(-1, 1);
+  for (int trial = 0; trial < 100; ++trial) {
+    const int world = 1 + static_cast<int>(random() % 20);
+    const size_t n = random() % 3000;
+    std::vector<std::vector<T>> values(world, std::vector<T>(n));
+    for (auto& v : values) {
+      for (T& x : v) x = uniform(random) * std::exp2(static_cast<T>(random() % 20));
+    }
+    // Random cuts into nodes; each node sums its subtrees, the world's tree sums those.
+    std::vector<std::vector<T>> sums;
+    std::vector<RankRange> subtrees;
+    for (int lo = 0, hi; lo < world; lo = hi) {
+      hi = lo + 1 + static_cast<int>(random() % (world - lo));
+      for (const RankRange& subtree : SubtreesWithin({0, world}, {lo, hi})) {
+        std::vector<RankRange> ranks;
+        std::vector<const T*> inputs;
+        for (int r = subtree.lo; r < subtree.hi; ++r) {
+          ranks.push_back({r, r + 1});
+          inputs.push_back(values[r].data());
+        }
+        sums.emplace_back(n);
+        SumTree(subtree, ranks).Run<T>(inputs, sums.back().data(), n, T{1});
+        subtrees.push_back(subtree);
+      }
+    }
+    std::vector<const T*> leaves;
+    for (const auto& sum : sums) leaves.push_back(sum.data());
+    std::vector<T> result(n);
+    SumTree({0, world}, subtrees).Run<T>(leaves, result.data(), n, static_cast<T>(world));
+    for (size_t i = 0; i < n; ++i) {
+      const T expected = DumbSum(values, i, 0, world) / static_cast<T>(world);
+      ASSERT_EQ(std::memcmp(&result[i], &expected, sizeof(T)), 0) << "world " << world << " element " << i;
+    }
+  }
+}
+
+TEST(SumTreeTest, EqualsTheDefinitionToTheLastBitWhateverTheNodes) {
+  CheckRandomWorlds<float>(1);
+  CheckRandomWorlds<double>(2);
+}
+
+// A reminder of why there is a fixed tree: the test above would fail with another one.
+TEST(SumTreeTest, AnotherOrderGivesAnotherSum) {
+  const float a = 1e8f, b = -1e8f, c = 1.0f;
+  const float* const leaves[] = {&a, &c, &b};
+  const RankRange ranks[] = {{0, 1}, {1, 2}, {2, 3}};
+  float tree = 0;
+  SumTree({0, 3}, ranks).Run<float>(leaves, &tree, 1, 1.0f);
+  EXPECT_EQ(tree, (a + c) + b);
+  EXPECT_NE(tree, (a + b) + c);
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,60 @@
+// The ranks of a round as real processes: this binary, executed again.
+//
+//   int main(int argc, char** argv) {
+//     if (auto rank = RankProcess::Self()) return RunScenario(*rank);
+//     ...
+//   }
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/time.h"
+#include "worker_sdk/comm/host/host_communicator.h"
+#include "worker_sdk/comm/testing/file_store.h"
+
+namespace ddprun {
+
+// What such a process is told.
+struct RankProcess {
+  HostCommunicatorOptions options;
+  std::string store_dir;
+  std::vector<std::string> args;  // the scenario and its arguments
+
+  // Of this process; nothing when it is none.
+  static std::optional<RankProcess> Self();
+};
+
+class RankProcesses {
+ public:
+  static constexpr int kRound = 7;
+
+  // Starts nothing. `ranks_of_node`: the split. The children share a store in a new directory.
+  RankProcesses(std::vector<int> ranks_of_node, std::vector<std::string> args);
+  // Kills and reaps what is left, and removes the directory.
+  ~RankProcesses();
+
+  void Start(int rank);
+  void StartAll();
+  int world_size() const { return static_cast<int>(pids_.size()); }
+  FakeFileStore& store() { return store_; }
+  const std::string& store_dir() const { return dir_; }
+  pid_t pid(int rank) const { return pids_[rank]; }
+  void Kill(int rank, int signo);
+
+  // Waits for its end. The wait status of waitpid; nothing when it still runs after `timeout`.
+  std::optional<int> Wait(int rank, Duration timeout);
+
+ private:
+  const std::vector<int> ranks_of_node_;
+  const std::vector<std::string> args_;
+  const std::string dir_;
+  FakeFileStore store_;
+  std::vector<pid_t> pids_;  // by rank; 0: not running
+};
+
+}  // namespace ddprun
