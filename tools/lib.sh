@@ -35,10 +35,11 @@ elif [ -z "${HOME:-}" ]; then
 fi
 
 # Debian's bazel writes lines of its libraries' loggers between its own: they say nothing to us.
+# Descriptor 3 is closed for the server, which lives on and would keep its reader waiting.
 # Bazel's standard output stays clean; its words and its progress (a line every few seconds) go to standard error.
 bazel() {
   {
-    (cd "$ROOT" && command bazel "${bazel_startup[@]}" "$@" 2>&1 >&3) |
+    (cd "$ROOT" && command bazel "${bazel_startup[@]}" "$@" 2>&1 >&3 3>&-) |
       sed -uE '/^\[INFO|^INFO: (Build Event|Build completed)|^Starting local Bazel|There were tests whose/d' >&2
   } 3>&1
 }
