@@ -69,7 +69,7 @@ size_t Engine::MaxChunkBytes(OpKind kind) const {
 }
 
 absl::Status Engine::Await(Gate gate, uint64_t q) {
-  return segment_->AwaitGate(gate, q) ? absl::OkStatus() : segment_->EndOf(q);
+  return segment_->AwaitGate(gate, q, lane_) ? absl::OkStatus() : segment_->EndOf(q);
 }
 
 absl::Status Engine::Fill(uint64_t q, const Chunk& chunk) {
@@ -81,7 +81,7 @@ absl::Status Engine::Fill(uint64_t q, const Chunk& chunk) {
   if (contributes && chunk.num_bytes > 0) {
     std::memcpy(segment_->input(q, lane_), chunk.in + chunk.offset, chunk.num_bytes);
   }
-  segment_->Arrive(Gate::kFilled, q, lane_);
+  segment_->Arrive(Gate::kFilled, q);
   return absl::OkStatus();
 }
 
@@ -115,7 +115,7 @@ absl::Status Engine::Combine(uint64_t q, const Chunk& chunk) {
       RETURN_IF_ERROR(AllGatherSlice(q, chunk));
       break;
   }
-  segment_->Arrive(Gate::kCombined, q, lane_);
+  segment_->Arrive(Gate::kCombined, q);
   return absl::OkStatus();
 }
 
@@ -132,7 +132,7 @@ absl::Status Engine::Drain(uint64_t q, const Chunk& chunk) {
       std::memcpy(chunk.out + chunk.offset, result, chunk.num_bytes);
     }
   }
-  segment_->Arrive(Gate::kDrained, q, lane_);
+  segment_->Arrive(Gate::kDrained, q);
   return absl::OkStatus();
 }
 

@@ -135,15 +135,14 @@ class HostCommunicator : public Communicator {
 
   // A deadline passed while `call` was under way.
   void GiveUp(const Call& call) {
-    std::vector<int> missing;
-    const Segment::Missing found = segment_.WhoIsMissing(local_rank_);
-    for (int local : found.local_ranks)
-      missing.push_back(static_cast<int>(rank_.value()) - local_rank_ + local);
-    if (missing.empty()) missing = found.peers;
-    monitor_.SetDead(absl::DeadlineExceededError(absl::StrCat(
-        "rank ", rank_.value(), " of round ", round_.value(), " gave up operation ", call.index,
-        ", waiting for ",
-        missing.empty() ? "ranks of other nodes" : absl::StrCat("rank ", absl::StrJoin(missing, ", ")))));
+    const Segment::HoldUp who = segment_.WhoHoldsUp();
+    const int first_rank = static_cast<int>(rank_.value()) - local_rank_;
+    std::vector<int> awaited;
+    for (int local : who.local_ranks) awaited.push_back(first_rank + local);
+    if (awaited.empty()) awaited = who.peers;
+    monitor_.SetDead(absl::DeadlineExceededError(
+        absl::StrCat("rank ", rank_.value(), " of round ", round_.value(), " gave up operation ", call.index,
+                     awaited.empty() ? "" : ", waiting for rank ", absl::StrJoin(awaited, ", "))));
   }
 
  private:

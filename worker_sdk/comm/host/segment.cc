@@ -65,7 +65,8 @@ struct Segment::GateState {
 
 struct Segment::RankState {
   alignas(kCacheLine) Call calls[kNumSlots];
-  alignas(kCacheLine) std::atomic<uint64_t> num_filled{0};
+  alignas(kCacheLine) std::atomic<uint64_t> awaited_gate{
+      0};  // 1 + (chunk * 4 + gate) while asleep at it, else 0
   std::atomic<int32_t> awaited_peer{-1};
   alignas(
       kCacheLine) EndRecord end;  // this rank's word on the end; valid when Header::dead_by names the rank
@@ -180,10 +181,13 @@ Call& Segment::call(uint64_t chunk, int local_rank) const {
   return rank_state(local_rank).calls[chunk % kNumSlots];
 }
 
-void Segment::Arrive(Gate gate, uint64_t chunk, int local_rank) {
-  if (gate == Gate::kFilled) rank_state(local_rank).num_filled.store(chunk + 1, std::memory_order_relaxed);
+Segment::GateState& Segment::gate_state(Gate gate, uint64_t chunk) const {
+  return header().gates[static_cast<int>(gate)][chunk % kNumSlots];
+}
+
+void Segment::Arrive(Gate gate, uint64_t chunk) {
   const uint32_t parties = gate == Gate::kCombined ? layout_.num_lanes : layout_.num_ranks;
-  GateState& state = header().gates[static_cast<int>(gate)][chunk % kNumSlots];
+  GateState& state = gate_state(gate, chunk);
   // Nobody arrives with the slot's next chunk before this one is through, so whole multiples are complete.
   if ((state.arrivals.fetch_add(1, std::memory_order_acq_rel) + 1) % parties != 0) return;
   state.open.store(chunk + 1, std::memory_order_release);
@@ -192,13 +196,15 @@ void Segment::Arrive(Gate gate, uint64_t chunk, int local_rank) {
   if (state.sleepers.load() != 0) FutexWakeAll(&state.event);
 }
 
-bool Segment::AwaitGate(Gate gate, uint64_t chunk) {
-  GateState& state = header().gates[static_cast<int>(gate)][chunk % kNumSlots];
+bool Segment::AwaitGate(Gate gate, uint64_t chunk, int local_rank) {
+  GateState& state = gate_state(gate, chunk);
   auto open = [&] { return state.open.load(std::memory_order_acquire) > chunk; };
   for (int i = 0; i < spins_; ++i) {
     if (open()) return true;
     CpuRelax();
   }
+  auto& awaited = rank_state(local_rank).awaited_gate;
+  awaited.store(1 + (chunk * 4 + static_cast<int>(gate)), std::memory_order_relaxed);
   state.sleepers.fetch_add(1);
   bool result;
   while (true) {
@@ -207,6 +213,7 @@ bool Segment::AwaitGate(Gate gate, uint64_t chunk) {
     FutexWait(&state.event, event);
   }
   state.sleepers.fetch_sub(1);
+  awaited.store(0, std::memory_order_relaxed);
   return result;
 }
 
@@ -255,14 +262,21 @@ void Segment::SetAwaitedPeer(int local_rank, int rank) {
   rank_state(local_rank).awaited_peer.store(rank, std::memory_order_relaxed);
 }
 
-Segment::Missing Segment::WhoIsMissing(int local_rank) const {
-  Missing missing;
-  const uint64_t mine = rank_state(local_rank).num_filled.load();
+Segment::HoldUp Segment::WhoHoldsUp() const {
+  HoldUp who;
   for (int r = 0; r < layout_.num_ranks; ++r) {
-    if (rank_state(r).num_filled.load() < mine) missing.local_ranks.push_back(r);
-    if (const int peer = rank_state(r).awaited_peer.load(); peer >= 0) missing.peers.push_back(peer);
+    if (const int peer = rank_state(r).awaited_peer.load(); peer >= 0) {
+      who.peers.push_back(peer);
+      continue;
+    }
+    // Asleep at a closed gate is to wait; to be anywhere else is to be waited for.
+    const uint64_t awaited = rank_state(r).awaited_gate.load();
+    const uint64_t chunk = (awaited - 1) / 4;
+    const bool waits =
+        awaited != 0 && gate_state(static_cast<Gate>((awaited - 1) % 4), chunk).open.load() <= chunk;
+    if (!waits) who.local_ranks.push_back(r);
   }
-  return missing;
+  return who;
 }
 
 }  // namespace ddprun

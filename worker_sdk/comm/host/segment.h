@@ -1,10 +1,8 @@
 // The memory that the ranks of one node share: slots for chunks, gates to meet at, and the reason of the end.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -67,10 +65,10 @@ class Segment {
   char* result(uint64_t chunk) const;
   Call& call(uint64_t chunk, int local_rank) const;  // written before kFilled, read after
 
-  void Arrive(Gate gate, uint64_t chunk, int local_rank);
+  void Arrive(Gate gate, uint64_t chunk);
   // Sleeps until the gate is open for `chunk`, and then returns true; false when it cannot open any more:
   // EndOf says why. The deadline is the caller's: who gives up calls SetDead.
-  bool AwaitGate(Gate gate, uint64_t chunk);
+  bool AwaitGate(Gate gate, uint64_t chunk, int local_rank);
 
   // Ends communication for all ranks of the node, and wakes them. False: it was over already.
   // `local_rank`: the caller's own; its place for the record is written once.
@@ -84,13 +82,13 @@ class Segment {
 
   // For the message when a deadline passes: which peer of another node this lane waits for (-1: none).
   void SetAwaitedPeer(int local_rank, int rank);
-  // Local ranks that have not filled a chunk that `local_rank` has, and peers of other nodes that lanes wait
+  // Who holds up the node: local ranks that wait for nobody, and the peers of other nodes that lanes wait
   // for.
-  struct Missing {
+  struct HoldUp {
     std::vector<int> local_ranks;
     std::vector<int> peers;
   };
-  Missing WhoIsMissing(int local_rank) const;
+  HoldUp WhoHoldsUp() const;
 
  private:
   struct Header;
@@ -100,6 +98,7 @@ class Segment {
   static size_t SizeOf(const SegmentLayout& layout);
   Header& header() const;
   RankState& rank_state(int local_rank) const;
+  GateState& gate_state(Gate gate, uint64_t chunk) const;
   void WakeAll();
 
   UniqueFd fd_;

@@ -1,0 +1,80 @@
+// allreduce_bench [RANKS_OF_NODE,...] [CHUNK_BYTES]: time of an all-reduce of floats by size, in real
+// processes. "2" is two ranks that share memory, "1,1" two nodes on this machine.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "worker_sdk/comm/testing/rank_processes.h"
+
+namespace ddprun {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kSizes[] = {4, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
+
+absl::Status Measure(Communicator& comm, size_t num_bytes) {
+  std::vector<float> values(num_bytes / sizeof(float), 1.0f);
+  const int runs = static_cast<int>(std::clamp<size_t>((256 << 20) / num_bytes, 11, 2000));
+  std::vector<double> micros;
+  for (int i = -3; i < runs; ++i) {
+    const TimePoint begin = Clock::now();
+    absl::Status s = comm.AllReduce(absl::MakeSpan(values), ReduceOp::kMean)->Wait(begin + seconds(60));
+    if (!s.ok()) return s;
+    if (i >= 0) micros.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+  }
+  std::sort(micros.begin(), micros.end());
+  const double median = micros[micros.size() / 2];
+  if (comm.rank() == Rank(0)) {
+    std::printf("%12zu %8d %12.1f %12.1f %10.2f\n", num_bytes, runs, median, micros[micros.size() * 9 / 10],
+                static_cast<double>(num_bytes) / median * 1e6 / (1 << 30));
+    std::fflush(stdout);
+  }
+  return absl::OkStatus();
+}
+
+int RunRank(RankProcess self) {
+  if (!absl::SimpleAtoi(self.args[0], &self.options.chunk_bytes)) return 2;
+  FakeFileStore store(self.store_dir);
+  auto comm = CreateHostCommunicator(self.options, &store);
+  absl::Status s = comm.status();
+  for (size_t size : kSizes) {
+    if (s.ok()) s = Measure(**comm, size);
+  }
+  if (!s.ok()) std::fprintf(stderr, "%s\n", s.ToString().c_str());
+  return s.ok() ? 0 : 1;
+}
+
+int Main(int argc, char** argv) {
+  std::vector<int> split;
+  for (absl::string_view word : absl::StrSplit(argc > 1 ? argv[1] : "2", ',')) {
+    int n;
+    if (!absl::SimpleAtoi(word, &n) || n < 1) {
+      std::fprintf(stderr, "usage: allreduce_bench [RANKS_OF_NODE,...] [CHUNK_BYTES]\n");
+      return 2;
+    }
+    split.push_back(n);
+  }
+  const std::string chunk_bytes = argc > 2 ? argv[2] : absl::StrCat(HostCommunicatorOptions().chunk_bytes);
+  std::printf("nodes %s, chunks of %s bytes\n", argc > 1 ? argv[1] : "2", chunk_bytes.c_str());
+  std::printf("%12s %8s %12s %12s %10s\n", "bytes", "runs", "median us", "p90 us", "GiB/s");
+  std::fflush(stdout);
+  RankProcesses ranks(split, {chunk_bytes});
+  ranks.StartAll();
+  int failed = 0;
+  for (int r = 0; r < ranks.world_size(); ++r) failed += ranks.Wait(r, seconds(600)).value_or(1) != 0;
+  return failed == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace ddprun
+
+int main(int argc, char** argv) {
+  if (auto self = ddprun::RankProcess::Self()) return ddprun::RunRank(*self);
+  return ddprun::Main(argc, argv);
+}
