@@ -1,0 +1,25 @@
+// HOST[:PORT], as the command line and the coordinator's users write it.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace ddprun {
+
+struct Endpoint {
+  std::string host;  // name or address, an IPv6 address without its brackets
+  int port = 0;      // 0..65535
+  bool operator==(const Endpoint&) const = default;
+};
+
+// Reads "host", "host:port", "[IPv6]" or "[IPv6]:port".
+//   default_port: used when there is none; negative: one is required.
+//   Errors: kInvalidArgument with what is expected.
+absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text, int default_port);
+
+// "host:port", with brackets around an IPv6 address.
+std::string ToString(const Endpoint& endpoint);
+
+}  // namespace ddprun

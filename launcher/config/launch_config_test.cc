@@ -1,0 +1,313 @@
+#include "launcher/config/launch_config.h"
+
+#include <fstream>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "launcher/config/gpu_count.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// A machine with 6 processors and, if so said, GPUs. /bin/true is the program.
+struct Machine {
+  absl::StatusOr<int> gpus = absl::FailedPreconditionError("no driver");
+  std::map<std::string, std::string> env;
+
+  absl::StatusOr<Command> Parse(std::vector<std::string> args) const {
+    return ParseCommand(args, {.cwd = "/",
+                               .ddprun_dir = "/nonexistent",
+                               .get_env = [this](absl::string_view name) -> std::optional<std::string> {
+                                 const auto it = env.find(std::string(name));
+                                 if (it == env.end()) return std::nullopt;
+                                 return it->second;
+                               },
+                               .num_cpus = 6,
+                               .count_gpus = [this] { return gpus; },
+                               .make_uuid = [] { return "uuid"; }});
+  }
+  LaunchConfig Launch(std::vector<std::string> args) const {
+    args.emplace_back("/bin/true");
+    const auto command = Parse(args);
+    EXPECT_TRUE(command.ok()) << command.status();
+    if (!command.ok() || !std::holds_alternative<LaunchConfig>(*command)) {
+      ADD_FAILURE() << "no LaunchConfig";
+      return {};
+    }
+    return std::get<LaunchConfig>(*command);
+  }
+  std::string UsageError(const std::vector<std::string>& args) const {
+    const auto command = Parse(args);
+    EXPECT_EQ(command.status().code(), absl::StatusCode::kInvalidArgument) << command.status();
+    return std::string(command.status().message());
+  }
+};
+
+TEST(LaunchConfigTest, Nodes) {
+  const LaunchConfig fixed = Machine().Launch({"--nnodes=3", "--rdzv-backend=c10d"});
+  EXPECT_EQ(fixed.min_nodes, 3);
+  EXPECT_EQ(fixed.max_nodes, 3);
+  const LaunchConfig range = Machine().Launch({"--nnodes=2:5", "--rdzv-backend=c10d"});
+  EXPECT_EQ(range.min_nodes, 2);
+  EXPECT_EQ(range.max_nodes, 5);
+}
+
+TEST(LaunchConfigTest, LocalWorkers) {
+  Machine cpu_only;
+  Machine with_gpus;
+  with_gpus.gpus = 4;
+  EXPECT_EQ(cpu_only.Launch({}).num_local_workers, 1);
+  EXPECT_EQ(cpu_only.Launch({"--nproc-per-node=3"}).num_local_workers, 3);
+  EXPECT_EQ(cpu_only.Launch({"--nproc-per-node=cpu"}).num_local_workers, 6);
+  EXPECT_EQ(cpu_only.Launch({"--nproc-per-node=auto"}).num_local_workers, 6);
+  EXPECT_EQ(with_gpus.Launch({"--nproc-per-node=auto"}).num_local_workers, 4);
+  EXPECT_EQ(with_gpus.Launch({"--nproc-per-node=gpu"}).num_local_workers, 4);
+  const auto none = cpu_only.Parse({"--nproc-per-node=gpu", "/bin/true"});
+  EXPECT_EQ(none.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(none.status().message(), "--nproc-per-node=gpu: no driver");
+}
+
+TEST(LaunchConfigTest, OneNodeThatNamesNoPlaceStandsAlone) {
+  for (const auto& args :
+       std::vector<std::vector<std::string>>{{},
+                                             {"--standalone"},
+                                             {"--nnodes=1"},
+                                             {"--standalone", "--rdzv-backend=c10d", "--rdzv-endpoint=h:1"},
+                                             {"--standalone", "--nnodes=1:4"},
+                                             {"--standalone", "--rdzv-id=job"},
+                                             {"--rdzv-backend=static"}}) {
+    const LaunchConfig config = Machine().Launch(args);
+    EXPECT_TRUE(config.standalone);
+    EXPECT_EQ(config.backend, Backend::kC10d);
+    EXPECT_EQ(config.hosting, Hosting::kHere);
+    EXPECT_EQ(config.endpoint, (Endpoint{"localhost", 0}));
+    EXPECT_EQ(config.run_id, "uuid");
+    EXPECT_EQ(config.max_nodes, 1);
+  }
+}
+
+TEST(LaunchConfigTest, StaticWhenAPlaceIsNamed) {
+  const LaunchConfig port = Machine().Launch({"--master-port=1234"});
+  EXPECT_FALSE(port.standalone);
+  EXPECT_EQ(port.backend, Backend::kStatic);
+  EXPECT_EQ(port.endpoint, (Endpoint{"127.0.0.1", 1234}));
+  EXPECT_EQ(port.run_id, "none");
+  const LaunchConfig second =
+      Machine().Launch({"--nnodes=2", "--node-rank=1", "--master-addr=node0", "--rdzv-id=j"});
+  EXPECT_EQ(second.endpoint, (Endpoint{"node0", 29500}));
+  EXPECT_EQ(second.hosting, Hosting::kElsewhere);
+  EXPECT_EQ(second.node_rank, 1);
+  EXPECT_EQ(second.run_id, "j");
+  EXPECT_EQ(Machine().Launch({"--nnodes=2", "--master-addr=node0"}).hosting, Hosting::kHere);
+  EXPECT_EQ(Machine().Launch({"--nnodes=2", "--rdzv-endpoint=[::1]:7"}).endpoint, (Endpoint{"::1", 7}));
+  EXPECT_EQ(Machine().Launch({"--nnodes=1:2", "--master-addr=a"}).backend, Backend::kStatic);
+}
+
+TEST(LaunchConfigTest, C10d) {
+  const LaunchConfig config =
+      Machine().Launch({"--nnodes=1:4", "--rdzv-backend=c10d", "--rdzv-endpoint=node0", "--rdzv-id=j"});
+  EXPECT_EQ(config.backend, Backend::kC10d);
+  EXPECT_EQ(config.endpoint, (Endpoint{"node0", 29400}));
+  EXPECT_EQ(config.hosting, Hosting::kByAddress);
+  EXPECT_EQ(config.run_id, "j");
+  const std::vector<std::string> args = {"--rdzv-backend=c10d", "--rdzv-endpoint=a:5"};
+  EXPECT_EQ(Machine().Launch(args).endpoint, (Endpoint{"a", 5}));
+  EXPECT_EQ(Machine().Launch({"--rdzv-backend=c10d"}).endpoint, (Endpoint{"localhost", 29400}));
+  EXPECT_EQ(Machine().Launch({"--rdzv-backend=c10d", "--rdzv-conf=is_host=true"}).hosting, Hosting::kHere);
+  EXPECT_EQ(Machine().Launch({"--rdzv-backend=c10d", "--rdzv-conf=is_host=0"}).hosting, Hosting::kElsewhere);
+  EXPECT_EQ(Machine().Launch({"--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"}).hosting, Hosting::kHere);
+}
+
+TEST(LaunchConfigTest, ARangeFromOneWithNothingElseHostsHere) {
+  const LaunchConfig config =
+      Machine().Launch({"--nnodes=1:4", "--nproc-per-node=8", "--local-addr=10.0.0.1"});
+  EXPECT_FALSE(config.standalone);
+  EXPECT_EQ(config.backend, Backend::kC10d);
+  EXPECT_EQ(config.hosting, Hosting::kHere);
+  EXPECT_EQ(config.endpoint, (Endpoint{"10.0.0.1", 0}));
+  EXPECT_EQ(config.run_id, "uuid");
+  EXPECT_EQ(config.max_nodes, 4);
+  EXPECT_EQ(Machine().Launch({"--nnodes=1:4", "--rdzv-id=j"}).run_id, "j");
+}
+
+TEST(LaunchConfigTest, RendezvousSettings) {
+  EXPECT_EQ(Machine().Launch({}).rdzv, RdzvConf());
+  const LaunchConfig config =
+      Machine().Launch({"--rdzv-conf",
+                        "join_timeout=7, last_call_timeout=8,close_timeout=9,heartbeat_timeout=10,"
+                        "keep_alive_interval=11,keep_alive_max_attempt=12,read_timeout=13,is_host=Yes,"
+                        "lease_ms=1500,timeout=14,store_type=tcp,colour=red"});
+  EXPECT_EQ(config.rdzv, (RdzvConf{.join_timeout = seconds(7),
+                                   .last_call_timeout = seconds(8),
+                                   .close_timeout = seconds(9),
+                                   .heartbeat_timeout = seconds(10),
+                                   .keep_alive_interval = seconds(11),
+                                   .keep_alive_max_attempt = 12,
+                                   .read_timeout = seconds(13),
+                                   .lease = milliseconds(1500),
+                                   .is_host = true,
+                                   .timeout = seconds(14)}));
+  EXPECT_THAT(config.warnings, ElementsAre(HasSubstr("unknown key colour")));
+}
+
+TEST(LaunchConfigTest, TheRest) {
+  const LaunchConfig plain = Machine().Launch({});
+  EXPECT_EQ(plain.role, "default");
+  EXPECT_EQ(plain.max_restarts, 0);
+  EXPECT_EQ(plain.shutdown_timeout, seconds(30));
+  EXPECT_EQ(plain.log_dir, "");
+  EXPECT_EQ(plain.redirects, StreamChoice());
+  EXPECT_THAT(plain.program.argv, ElementsAre("/bin/true"));
+  EXPECT_THAT(plain.warnings, IsEmpty());
+  Machine machine;
+  machine.env = {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5"}};
+  EXPECT_EQ(machine.Launch({}).shutdown_timeout, seconds(5));
+  const LaunchConfig full =
+      machine.Launch({"--shutdown-timeout=7", "--role=r", "--max-restarts=3", "--log-dir=/dev/null", "-r",
+                      "0:1,2:3", "-t2", "--monitor-interval=0.01"});
+  EXPECT_EQ(full.shutdown_timeout, seconds(7));
+  EXPECT_EQ(full.role, "r");
+  EXPECT_EQ(full.max_restarts, 3);
+  EXPECT_EQ(full.log_dir, "/dev/null");
+  EXPECT_EQ(full.redirects.For(LocalRank(0)), (Streams{.out = true, .err = false}));
+  EXPECT_EQ(full.redirects.For(LocalRank(1)), Streams());
+  EXPECT_EQ(full.redirects.For(LocalRank(2)), (Streams{.out = true, .err = true}));
+  EXPECT_EQ(full.tee.For(LocalRank(9)), (Streams{.out = false, .err = true}));
+}
+
+TEST(LaunchConfigTest, OtherCommands) {
+  const Machine m;
+  EXPECT_TRUE(std::holds_alternative<ShowHelp>(*m.Parse({"-h"})));
+  EXPECT_TRUE(std::holds_alternative<ShowHelp>(*m.Parse({"--nnodes=x", "--help"})));
+  EXPECT_TRUE(std::holds_alternative<ShowVersion>(*m.Parse({"--version"})));
+  const auto store = m.Parse({"--store-only", "--host=::", "--port=7"});
+  ASSERT_TRUE(store.ok()) << store.status();
+  EXPECT_EQ(std::get<StoreConfig>(*store).host, "::");
+  EXPECT_EQ(std::get<StoreConfig>(*store).port, 7);
+  EXPECT_EQ(std::get<StoreConfig>(*m.Parse({"--store-only"})).port, 0);
+}
+
+TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameThem) {
+  const std::string file = absl::StrCat(testing::TempDir(), "/a_file");
+  std::ofstream(file) << "x";
+  const struct {
+    std::vector<std::string> args;
+    std::string words;
+  } kBad[] = {
+      {{"--nnodes=0"}, "--nnodes=0: expected N or MIN:MAX"},
+      {{"--nnodes=-1"}, "--nnodes=-1"},
+      {{"--nnodes=x"}, "--nnodes=x"},
+      {{"--nnodes=3:2"}, "--nnodes=3:2"},
+      {{"--nnodes=1:2:3"}, "--nnodes=1:2:3"},
+      {{"--nnodes="}, "--nnodes="},
+      {{"--nnodes=99999999999"}, "--nnodes=99999999999"},
+      {{"--nproc-per-node=0"}, "--nproc-per-node=0: expected a number"},
+      {{"--nproc-per-node=two"}, "auto, gpu or cpu"},
+      {{"--nproc-per-node=1000000"}, "--nproc-per-node=1000000"},
+      {{"--rdzv-backend=etcd"}, "--rdzv-backend=etcd: expected static or c10d"},
+      {{"--rdzv-backend=c10d", "--rdzv-endpoint=h:x"}, "--rdzv-endpoint=h:x: expected a port"},
+      {{"--rdzv-backend=c10d", "--rdzv-endpoint=h:65536"}, "a port from 0 to 65535"},
+      {{"--rdzv-backend=c10d", "--rdzv-endpoint=:1"}, "HOST:PORT"},
+      {{"--rdzv-backend=c10d", "--rdzv-endpoint=::1"}, "brackets"},
+      {{"--rdzv-backend=c10d", "--rdzv-endpoint=[::1"}, "']'"},
+      {{"--rdzv-backend=c10d", "--rdzv-endpoint=[::1]x"}, "':'"},
+      {{"--rdzv-backend=c10d", "--rdzv-endpoint=h/x"}, "HOST:PORT"},
+      {{"--rdzv-backend=c10d", "--rdzv-endpoint=h:0", "--nnodes=2"}, "--rdzv-endpoint=h:0: expected a port"},
+      {{"--rdzv-endpoint=h"}, "a port too"},
+      {{"--rdzv-id="}, "--rdzv-id="},
+      {{"--rdzv-conf=x"}, "--rdzv-conf=x: x: expected KEY=VALUE"},
+      {{"--rdzv-conf=join_timeout="}, "KEY=VALUE"},
+      {{"--rdzv-conf==3"}, "KEY=VALUE"},
+      {{"--rdzv-conf=join_timeout=0"}, "join_timeout=0: expected whole seconds, more than 0"},
+      {{"--rdzv-conf=read_timeout=1.5"}, "read_timeout=1.5: expected whole seconds"},
+      {{"--rdzv-conf=timeout=-2"}, "timeout=-2: expected whole seconds"},
+      {{"--rdzv-conf=lease_ms=x"}, "lease_ms=x: expected whole milliseconds"},
+      {{"--rdzv-conf=keep_alive_max_attempt=0"}, "keep_alive_max_attempt=0"},
+      {{"--rdzv-conf=is_host=maybe"}, "is_host=maybe: expected true or false"},
+      {{"--rdzv-conf=store_type=file"}, "store_type=file"},
+      {{"--standalone", "--nnodes=2"}, "--standalone is for one node, but --nnodes=2"},
+      {{"--nnodes=2", "--node-rank=2"}, "--node-rank=2: expected a rank from 0 to 1"},
+      {{"--nnodes=2", "--node-rank=-1"}, "--node-rank=-1"},
+      {{"--master-port=x"}, "--master-port=x: expected a port"},
+      {{"--master-port=70000"}, "--master-port=70000"},
+      {{"--nnodes=2", "--master-port=0"}, "port 0"},
+      {{"--master-port=1", "--master-addr="}, "--master-addr="},
+      {{"--max-restarts=-1"}, "--max-restarts=-1: expected a whole number"},
+      {{"--max-restarts=x"}, "--max-restarts=x"},
+      {{"--monitor-interval=0"}, "--monitor-interval=0: expected seconds"},
+      {{"--monitor-interval=nan"}, "--monitor-interval=nan"},
+      {{"--shutdown-timeout=-1"}, "--shutdown-timeout=-1"},
+      {{"--role="}, "--role=: expected a name"},
+      {{"--log-dir", file}, "expected a directory"},
+      {{"-r", "4"}, "--redirects=4: expected 0, 1, 2 or 3"},
+      {{"-r", "0:1,"}, "--redirects=0:1,"},
+      {{"-t", "1:x"}, "--tee=1:x"},
+      {{"-t", ""}, "--tee="},
+      {{"-m", "--no-python"}, "exclude each other"},
+      {{"--port=1"}, "--port goes with --store-only"},
+      {{"--host=h"}, "--host goes with --store-only"},
+      {{"--store-only"}, "--store-only runs no program"},
+  };
+  for (const auto& bad : kBad) {
+    std::vector<std::string> args = bad.args;
+    args.emplace_back("/bin/true");
+    EXPECT_THAT(Machine().UsageError(args), HasSubstr(bad.words));
+  }
+  EXPECT_THAT(Machine().UsageError({}), HasSubstr("no program given"));
+  EXPECT_THAT(Machine().UsageError({"--store-only", "--port=-1"}), HasSubstr("--port=-1"));
+  EXPECT_THAT(Machine().UsageError({"--store-only", "--host="}), HasSubstr("--host="));
+  Machine machine;
+  machine.env = {{"PET_MAX_RESTARTS", "many"}};
+  EXPECT_THAT(machine.UsageError({"/bin/true"}), HasSubstr("PET_MAX_RESTARTS=many: expected"));
+  machine.env = {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "soon"}};
+  EXPECT_THAT(machine.UsageError({"/bin/true"}), HasSubstr("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=soon"));
+}
+
+TEST(LaunchConfigTest, AMissingProgramIsNoUsageError) {
+  const auto command = Machine().Parse({"/no/such/program"});
+  EXPECT_EQ(command.status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(EndpointTest, WrittenAsRead) {
+  for (const char* text : {"host:1", "10.0.0.1:65535", "[fe80::1]:0"}) {
+    const auto endpoint = ParseEndpoint(text, -1);
+    ASSERT_TRUE(endpoint.ok()) << text << endpoint.status();
+    EXPECT_EQ(ToString(*endpoint), text);
+  }
+  EXPECT_EQ(*ParseEndpoint("[::1]", 9), (Endpoint{"::1", 9}));
+}
+
+TEST(GpuCountTest, VisibleDevicesAsTheCudaRuntimeReadsThem) {
+  const struct {
+    const char* visible;
+    int want;
+  } kCases[] = {{"", 0},       {"0", 1},     {"0,1", 2},     {"3, 2", 2}, {"-1", 0},
+                {"0,-1,1", 1}, {"0,4,1", 1}, {"GPU-a,1", 2}, {"x", 0},    {"NoDevFiles", 0}};
+  for (const auto& c : kCases) EXPECT_EQ(CountVisible(c.visible, 4), c.want) << c.visible;
+}
+
+TEST(GpuCountTest, NoneIsAnErrorThatSaysWhy) {
+  const auto gpus = CountGpus("");
+  EXPECT_EQ(gpus.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_FALSE(gpus.status().message().empty());
+}
+
+TEST(SurroundingsTest, OfThisProcess) {
+  const Surroundings real = RealSurroundings();
+  EXPECT_GE(real.num_cpus, 1);
+  EXPECT_EQ(real.cwd[0], '/');
+  EXPECT_EQ(real.ddprun_dir[0], '/');
+  const std::string uuid = real.make_uuid();
+  EXPECT_THAT(uuid,
+              testing::MatchesRegex("[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"));
+  EXPECT_NE(uuid, real.make_uuid());
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,162 @@
+#include "launcher/config/program.h"
+
+#include <sys/stat.h>
+
+#include <fstream>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A small world of files: cwd/, beside/ (where ddprun is) and bin/ (PATH).
+class ProgramTest : public testing::Test {
+ protected:
+  ProgramTest() {
+    root_ =
+        absl::StrCat(testing::TempDir(), "/", testing::UnitTest::GetInstance()->current_test_info()->name());
+    for (const char* dir : {"", "/cwd", "/beside", "/bin", "/cwd/folder"}) mkdir((root_ + dir).c_str(), 0755);
+    Make("bin/python3", 0755);
+  }
+  void Make(const std::string& file, int mode, absl::string_view text = "text") {
+    const std::string path = absl::StrCat(root_, "/", file);
+    std::ofstream(path, std::ios::binary) << text;
+    chmod(path.c_str(), mode);
+  }
+  absl::StatusOr<WorkerProgram> Find(const std::vector<std::string>& typed,
+                                     ProgramKind kind = ProgramKind::kAuto) {
+    return FindProgram(typed, kind,
+                       {.cwd = root_ + "/cwd",
+                        .ddprun_dir = root_ + "/beside",
+                        .get_env = [this](absl::string_view name) -> std::optional<std::string> {
+                          const auto it = env_.find(std::string(name));
+                          if (it == env_.end()) return std::nullopt;
+                          return it->second;
+                        }});
+  }
+  std::vector<std::string> Argv(const std::vector<std::string>& typed,
+                                ProgramKind kind = ProgramKind::kAuto) {
+    const auto program = Find(typed, kind);
+    EXPECT_TRUE(program.ok()) << program.status();
+    return program.ok() ? program->argv : std::vector<std::string>();
+  }
+  std::string Error(const std::vector<std::string>& typed, ProgramKind kind = ProgramKind::kAuto) {
+    const auto program = Find(typed, kind);
+    EXPECT_EQ(program.status().code(), absl::StatusCode::kNotFound) << program.status();
+    return std::string(program.status().message());
+  }
+  std::string Python() const { return root_ + "/bin/python3"; }
+
+  std::string root_;
+  std::map<std::string, std::string> env_ = {
+      {"PATH", "/nonexistent:" + testing::TempDir() + "/" +
+                   testing::UnitTest::GetInstance()->current_test_info()->name() + "/bin"}};
+};
+
+TEST_F(ProgramTest, ABareNameIsLookedForHereThenBesideDdprunThenOnPath) {
+  Make("bin/train", 0755);
+  EXPECT_THAT(Argv({"train", "--x"}), ElementsAre(root_ + "/bin/train", "--x"));
+  Make("beside/train", 0755);
+  EXPECT_THAT(Argv({"train"}), ElementsAre(root_ + "/beside/train"));
+  Make("cwd/train", 0755);
+  EXPECT_THAT(Argv({"train"}), ElementsAre("./train"));
+}
+
+TEST_F(ProgramTest, ADataFileDoesNotHideAProgram) {
+  Make("cwd/train", 0644);
+  Make("beside/train", 0755);
+  EXPECT_THAT(Argv({"train"}), ElementsAre(root_ + "/beside/train"));
+}
+
+TEST_F(ProgramTest, PythonRunsScriptsAlsoExecutableOnes) {
+  Make("cwd/train.py", 0755);
+  const auto program = Find({"train.py", "a b"});
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_THAT(program->argv, ElementsAre(Python(), "-u", "./train.py", "a b"));
+  EXPECT_EQ(program->name, "train.py");
+  Make("cwd/folder/other.py", 0644);
+  EXPECT_THAT(Argv({"folder/other.py"}), ElementsAre(Python(), "-u", "folder/other.py"));
+  Make("cwd/script", 0644);
+  EXPECT_THAT(Argv({"./script"}), ElementsAre(Python(), "-u", "./script"));
+}
+
+TEST_F(ProgramTest, TheInterpreterCanBeChosen) {
+  Make("cwd/train.py", 0644);
+  Make("bin/pypy", 0755);
+  env_["PYTHON_EXEC"] = "pypy";
+  EXPECT_THAT(Argv({"train.py"})[0], root_ + "/bin/pypy");
+  env_["PYTHON_EXEC"] = root_ + "/bin/pypy";
+  EXPECT_THAT(Argv({"train.py"})[0], root_ + "/bin/pypy");
+  env_["PYTHON_EXEC"] = "/no/python";
+  EXPECT_THAT(Error({"train.py"}), HasSubstr("PYTHON_EXEC=/no/python"));
+  env_ = {{"PATH", "/nonexistent"}};
+  EXPECT_THAT(Error({"train.py"}), HasSubstr("no python3 on PATH"));
+}
+
+TEST_F(ProgramTest, Modules) {
+  const auto program = Find({"package.train", "--m"}, ProgramKind::kModule);
+  EXPECT_THAT(program->argv, ElementsAre(Python(), "-u", "-m", "package.train", "--m"));
+  EXPECT_EQ(program->name, "package.train");
+}
+
+TEST_F(ProgramTest, NoPythonMeansPath) {
+  Make("bin/tool", 0755);
+  Make("cwd/tool", 0755);
+  Make("cwd/run.py", 0755);
+  EXPECT_THAT(Argv({"tool", "x"}, ProgramKind::kNoPython), ElementsAre(root_ + "/bin/tool", "x"));
+  EXPECT_THAT(Argv({"./run.py"}, ProgramKind::kNoPython), ElementsAre("./run.py"));
+  EXPECT_THAT(Error({"missing"}, ProgramKind::kNoPython), HasSubstr("looked for on PATH"));
+  EXPECT_THAT(Error({"./missing"}, ProgramKind::kNoPython), HasSubstr("./missing"));
+}
+
+TEST_F(ProgramTest, AMissingProgramSaysWhereItWasLookedFor) {
+  const std::string error = Error({"trian"});
+  for (const std::string& place : {root_ + "/cwd", root_ + "/beside", root_ + "/bin"}) {
+    EXPECT_THAT(error, HasSubstr(place));
+  }
+  EXPECT_THAT(Error({"dir/trian.py"}), HasSubstr("no such program: dir/trian.py"));
+  EXPECT_THAT(Error({"folder"}), HasSubstr("no such program")) << "a directory is none";
+}
+
+TEST_F(ProgramTest, ABinaryWithoutPermissionIsNoScript) {
+  Make("cwd/binary", 0644, "\177ELF\2\1");
+  const auto program = Find({"./binary"});
+  EXPECT_EQ(program.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(program.status().message()), HasSubstr("chmod +x ./binary"));
+}
+
+TEST_F(ProgramTest, AProgramThatDiffersBetweenWorkersIsNotLookedFor) {
+  EXPECT_THAT(Argv({"./run_${local_rank}.sh"}), ElementsAre("./run_${local_rank}.sh"));
+  EXPECT_THAT(Argv({"run_$local_rank.py"}), ElementsAre(Python(), "-u", "run_$local_rank.py"));
+}
+
+TEST(SubstituteLocalRankTest, AsPythonsTemplatesDo) {
+  const struct {
+    const char* text;
+    const char* want;
+  } kCases[] = {{"", ""},
+                {"plain", "plain"},
+                {"${local_rank}", "3"},
+                {"$local_rank", "3"},
+                {"a${local_rank}b$local_rank.c", "a3b3.c"},
+                {"$local_rank2", "$local_rank2"},
+                {"$local_rank_", "$local_rank_"},
+                {"$$local_rank", "$local_rank"},
+                {"$$$local_rank", "$3"},
+                {"${rank} $HOME ${ local_rank}", "${rank} $HOME ${ local_rank}"},
+                {"cost: 5$", "cost: 5$"},
+                {"$$", "$"},
+                {"${local_rank", "${local_rank"}};
+  for (const auto& c : kCases) EXPECT_EQ(SubstituteLocalRank(c.text, LocalRank(3)), c.want) << c.text;
+  EXPECT_THAT(ArgumentsFor({.argv = {"p", "--d=${local_rank}"}, .name = "p"}, LocalRank(11)),
+              ElementsAre("p", "--d=11"));
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,35 @@
+// --rdzv-conf: how long nodes wait for each other.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/time.h"
+
+namespace ddprun {
+
+struct RdzvConf {
+  Duration join_timeout = seconds(600);      // for the minimum of nodes to come together
+  Duration last_call_timeout = seconds(30);  // for more of them, once the minimum is there
+  Duration close_timeout = seconds(30);      // for the answer to closing the job
+  Duration heartbeat_timeout = seconds(5);   // for the answer to one message of a node
+  Duration keep_alive_interval = seconds(5);
+  int keep_alive_max_attempt = 3;
+  Duration read_timeout = seconds(60);  // for one answer of the store
+  // Silence after which a node counts as lost. Longer than any pause of a healthy node, shorter than the wait
+  // that a loss may cost.
+  Duration lease = milliseconds(5000);
+  std::optional<bool> is_host;      // this node hosts, or does not; none: the endpoint's name tells
+  std::optional<Duration> timeout;  // static: for all nodes to come together; none: join_timeout
+  bool operator==(const RdzvConf&) const = default;
+};
+
+// Reads "key=value,key=value"; the empty text gives the defaults above.
+//   `warnings` gets a sentence for each unknown key: torchrun ignores them in silence.
+//   Errors: kInvalidArgument: an entry that is no key=value; a value that is none of its key's.
+absl::StatusOr<RdzvConf> ParseRdzvConf(absl::string_view text, std::vector<std::string>& warnings);
+
+}  // namespace ddprun
