@@ -48,7 +48,7 @@ void C10dServer::OnBatchDone() {
 
 void C10dServer::OnClosed(C10dSession& session, const absl::Status& why) {
   store_.Forget(session.id());
-  if (!why.ok() && !closing_ && options_.on_error) options_.on_error(session.peer(), why);
+  if (!why.ok() && !absl::IsUnavailable(why) && options_.on_error) options_.on_error(session.peer(), why);
   sessions_.erase(session.id());
   CheckClosed();
 }

@@ -20,12 +20,12 @@
 namespace ddprun {
 
 struct C10dServerOptions {
-  KvLimits store;
-  C10dSessionOptions session;
+  KvLimits store = {};
+  C10dSessionOptions session = {};
   uint64_t max_reply_bytes = kDefaultMaxReplyBytes;
-  // Told when a connection ends for another reason than that its peer hung up: kInvalidArgument and
-  // kResourceExhausted for what it asked, kUnavailable when it broke. May be empty.
-  std::function<void(const std::string& peer, const absl::Status& why)> on_error;
+  // Told when a connection is closed for what it asked (kInvalidArgument, kResourceExhausted), not when its
+  // peer went, as workers do that end or are killed. May be empty.
+  std::function<void(const std::string& peer, const absl::Status& why)> on_error = nullptr;
 };
 
 //   Threads: that of `io`, on which everything runs.

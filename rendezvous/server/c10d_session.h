@@ -17,7 +17,7 @@
 namespace ddprun {
 
 struct C10dSessionOptions {
-  c10d::ParserLimits parser;
+  c10d::ParserLimits parser = {};
   c10d::LegacyDialect legacy = c10d::LegacyDialect::kAuto;
   // How long an opcode 8 of an old client may be the first half of APPEND before it is taken for DELETE_KEY.
   Duration grace = milliseconds(50);

@@ -94,6 +94,7 @@ struct PortListener::State : std::enable_shared_from_this<PortListener::State> {
   asio::steady_timer pause;
   absl::flat_hash_map<int64_t, tcp::socket> silent;  // by the order of their coming
   int64_t next_silent = 0;
+  int64_t num_pauses = 0;
   bool closed = false;
 };
 
@@ -132,6 +133,7 @@ void PortListener::State::Accept() {
     const int fd = ::accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        ++num_pauses;
         pause.expires_after(kAcceptPause);
         pause.async_wait([self = shared_from_this()](error_code ec) {
           if (!ec && !self->closed) self->Accept();
@@ -223,6 +225,8 @@ absl::StatusOr<std::unique_ptr<PortListener>> PortListener::Open(asio::io_contex
 PortListener::PortListener(std::shared_ptr<State> state, int port) : state_(std::move(state)), port_(port) {}
 
 PortListener::~PortListener() { Close(); }
+
+int64_t PortListener::num_pauses() const { return state_->num_pauses; }
 
 void PortListener::Close() { state_->Close(); }
 

@@ -43,6 +43,8 @@ class PortListener {
   PortListener& operator=(const PortListener&) = delete;
 
   int port() const { return port_; }
+  // How often accepting had to be put off for want of a file descriptor or memory.
+  int64_t num_pauses() const;
 
   // Frees the port and hangs up on peers that have said nothing. No handler is called after it.
   void Close();

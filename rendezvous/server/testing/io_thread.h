@@ -1,0 +1,51 @@
+// An io_context that runs on a thread of its own, so that tests can be blocking clients of what it serves.
+#pragma once
+
+#include <future>
+#include <thread>
+
+#include "base/time.h"
+#include "boost/asio/executor_work_guard.hpp"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/post.hpp"
+
+namespace ddprun {
+
+class IoThread {
+ public:
+  IoThread() : work_(io_.get_executor()), thread_([this] { io_.run(); }) {}
+  // REQUIRES: what runs on it has been destroyed, on it.
+  ~IoThread() {
+    work_.reset();
+    thread_.join();
+  }
+
+  boost::asio::io_context& io() { return io_; }
+
+  // Calls `f` on the thread and returns what it returns.
+  template <typename F>
+  auto Run(F f) {
+    std::packaged_task<decltype(f())()> task(std::move(f));
+    auto result = task.get_future();
+    boost::asio::post(io_, [&task] { task(); });
+    return result.get();
+  }
+
+  // Asks again and again until `f`, called on the thread, says yes; false after 20 s.
+  template <typename F>
+  bool Eventually(F f) {
+    const auto deadline = std::chrono::steady_clock::now() + seconds(20);
+    while (!Run(f)) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+
+ private:
+  boost::asio::io_context io_{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  std::thread thread_;
+};
+
+}  // namespace ddprun
