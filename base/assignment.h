@@ -1,0 +1,25 @@
+// A node's place in a sealed round, as the coordinator gives it and the agent follows it.
+#pragma once
+
+#include <string>
+
+#include "base/ids.h"
+
+namespace ddprun {
+
+struct Assignment {
+  Round round = {};
+  GroupRank group_rank = {};
+  int group_world_size = 1;
+  Rank first_rank = {};  // of the node's local_rank 0; its workers follow each other
+  int world_size = 1;
+  int first_role_rank = 0;
+  int role_world_size = 1;
+  int restart_count = 0;         // failures charged to the job so far; the same number on every node
+  std::string master_addr = {};  // worker store of this round, on the node with group_rank 0
+  int master_port = 0;
+
+  bool operator==(const Assignment&) const = default;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,8 @@
+// Which proto/rendezvous.proto this build speaks; agents and coordinator of a job must have the same.
+#pragma once
+
+namespace ddprun {
+
+inline constexpr int kProtocolVersion = 1;
+
+}  // namespace ddprun

@@ -1,0 +1,131 @@
+#include "rendezvous/client/find_coordinator.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "boost/asio/as_tuple.hpp"
+#include "boost/asio/connect.hpp"
+#include "boost/asio/experimental/awaitable_operators.hpp"
+#include "boost/asio/ip/tcp.hpp"
+#include "boost/asio/read.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "boost/asio/this_coro.hpp"
+#include "boost/asio/use_awaitable.hpp"
+#include "boost/asio/write.hpp"
+#include "boost/json/parse.hpp"
+#include "proto/protocol_version.h"
+
+namespace ddprun {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+using namespace asio::experimental::awaitable_operators;  // NOLINT: operator|| on awaitables
+
+constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+constexpr Duration kAnswerTimeout = seconds(5);
+constexpr Duration kFirstPause = milliseconds(20);
+constexpr Duration kLongestPause = seconds(1);
+
+asio::awaitable<void> Sleep(Duration d) {
+  asio::steady_timer timer(co_await asio::this_coro::executor, d);
+  co_await timer.async_wait(kAwait);
+}
+
+// What came back to a GET, whole or up to where the peer stopped.
+asio::awaitable<std::string> Ask(tcp::socket& socket, std::string request) {
+  co_await asio::async_write(socket, asio::buffer(request), kAwait);
+  std::string answer;
+  co_await asio::async_read(socket, asio::dynamic_buffer(answer, 4096), kAwait);
+  co_return answer;
+}
+
+// OK if `answer` is that of a coordinator that this build can talk to.
+absl::Status Judge(const std::string& answer, absl::string_view where) {
+  const size_t body = answer.find("\r\n\r\n");
+  error_code error;
+  const boost::json::value json =
+      boost::json::parse(body == std::string::npos ? std::string() : answer.substr(body + 4), error);
+  const auto* object = error ? nullptr : json.if_object();
+  const auto* service = object ? object->if_contains("service") : nullptr;
+  const auto* protocol = object ? object->if_contains("protocol") : nullptr;
+  if (service == nullptr || *service != "ddprun" || protocol == nullptr || !protocol->is_int64()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("what listens at ", where, " is no ddprun coordinator (",
+                     answer.empty() ? "it did not answer a GET /healthz; a torch TCPStore does not either"
+                                    : "its answer to GET /healthz is none of ours",
+                     "): give --rdzv-endpoint the address that the first node's ddprun printed, or a free "
+                     "port of the first node"));
+  }
+  if (protocol->as_int64() != kProtocolVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the coordinator at ", where, " speaks version ", protocol->as_int64(),
+        " of the protocol, this ddprun ", kProtocolVersion, ": start the same ddprun on all nodes"));
+  }
+  return absl::OkStatus();
+}
+
+// One try. kUnavailable: worth another.
+asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, int port,
+                                                      const std::string& where) {
+  const auto executor = co_await asio::this_coro::executor;
+  tcp::resolver resolver(executor);
+  auto [resolve_error, addresses] = co_await resolver.async_resolve(host, std::to_string(port), kAwait);
+  if (resolve_error) {
+    co_return absl::UnavailableError(absl::StrCat("the host name of ", where, " does not resolve (",
+                                                  resolve_error.message(), "): check --rdzv-endpoint"));
+  }
+  tcp::socket socket(executor);
+  auto [connect_error, endpoint] = co_await asio::async_connect(socket, addresses, kAwait);
+  if (connect_error) {
+    co_return absl::UnavailableError(
+        absl::StrCat("nobody listens at ", where, " (", connect_error.message(),
+                     "): is the agent of the first node running, and is this its address?"));
+  }
+  error_code ignored;
+  FoundCoordinator found{endpoint.address().to_string(), port,
+                         socket.local_endpoint(ignored).address().to_string()};
+  const auto answer = co_await (
+      Ask(socket, absl::StrCat("GET /healthz HTTP/1.1\r\nHost: ", host, "\r\nConnection: close\r\n\r\n")) ||
+      Sleep(kAnswerTimeout));
+  const std::string text = answer.index() == 0 ? std::get<0>(answer) : std::string();
+  if (absl::Status good = Judge(text, where); !good.ok()) co_return good;
+  co_return found;
+}
+
+}  // namespace
+
+asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
+    std::string host, int port, Duration timeout, std::function<void(absl::string_view)> tell) {
+  const std::string where = absl::StrCat(host, ":", port);
+  const TimePoint end = std::chrono::steady_clock::now() + timeout;
+  Duration pause = kFirstPause;
+  std::string told;
+  for (;;) {
+    absl::StatusOr<FoundCoordinator> found =
+        absl::UnavailableError(absl::StrCat(where, " did not answer in time"));
+    const Duration left = end - std::chrono::steady_clock::now();
+    auto result = co_await (Try(host, port, where) || Sleep(std::max(left, Duration(milliseconds(1)))));
+    if (result.index() == 0) found = std::get<0>(std::move(result));
+    if (found.ok() || !absl::IsUnavailable(found.status())) co_return found;
+    const Duration rest = end - std::chrono::steady_clock::now();
+    if (rest <= Duration::zero()) {
+      co_return absl::UnavailableError(absl::StrCat(found.status().message(), " (tried for ",
+                                                    timeout / seconds(1),
+                                                    " s; --rdzv-conf=read_timeout=SECONDS changes that)"));
+    }
+    // A node that starts a moment before the first one is no news.
+    if (pause >= milliseconds(500) && told != found.status().message()) {
+      told = std::string(found.status().message());
+      tell(absl::StrCat("waiting for the coordinator, ", rest / seconds(1), " s more: ", told));
+    }
+    co_await Sleep(std::min(pause, rest));
+    pause = std::min(pause * 2, kLongestPause);
+  }
+}
+
+}  // namespace ddprun

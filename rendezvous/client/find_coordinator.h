@@ -1,0 +1,30 @@
+// Finds out who listens at an endpoint before anything is asked of it, so that errors can say what is wrong.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/time.h"
+#include "boost/asio/awaitable.hpp"
+
+namespace ddprun {
+
+struct FoundCoordinator {
+  std::string address;  // numeric, of the host that answered
+  int port = 0;
+  std::string
+      local_address;  // numeric: this host as that one sees it, unless there is a translation between them
+};
+
+// Resolves `host`, connects and asks GET /healthz, again and again with growing pauses while nobody listens,
+// until `timeout`.
+//   tell:   called with one line for people when it has to wait, and when the reason changes.
+//   Errors: kUnavailable: nobody listened until the timeout, or the name did not resolve;
+//           kFailedPrecondition: somebody else listens there (at once; nothing was changed);
+//           each with the endpoint, the cause and what to do.
+boost::asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
+    std::string host, int port, Duration timeout, std::function<void(absl::string_view)> tell);
+
+}  // namespace ddprun

@@ -1,0 +1,73 @@
+#include "rendezvous/server/coordinator_host.h"
+
+#include <utility>
+
+#include "base/status_macros.h"
+#include "boost/asio/post.hpp"
+#include "boost/json/serialize.hpp"
+#include "rendezvous/server/local_link.h"
+
+namespace ddprun {
+
+CoordinatorHost::CoordinatorHost(boost::asio::io_context& io, Coordinator::Log log)
+    : io_(io),
+      coordinator_(io, std::move(log)),
+      grpc_(io, &coordinator_),
+      store_(std::make_unique<C10dServer>(io)),
+      pages_([this](absl::string_view path) { return Page(path); }),
+      close_timer_(io) {}
+
+absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Open(boost::asio::io_context& io,
+                                                                       const std::string& address, int port,
+                                                                       Coordinator::Log log) {
+  std::unique_ptr<CoordinatorHost> host(new CoordinatorHost(io, std::move(log)));
+  PortHandlers handlers;
+  handlers.c10d = [h = host.get()](boost::asio::ip::tcp::socket socket) {
+    h->store_->Serve(std::move(socket));
+  };
+  handlers.http = [h = host.get()](boost::asio::ip::tcp::socket socket) {
+    ServeHttp(std::move(socket), h->pages_);
+  };
+  handlers.grpc = [h = host.get()](int fd) { h->grpc_.Adopt(fd); };
+  ASSIGN_OR_RETURN(host->listener_, PortListener::Open(io, address, port, std::move(handlers)));
+  return host;
+}
+
+std::unique_ptr<CoordinatorLink> CoordinatorHost::Link(const std::string& address) {
+  return MakeLocalLink(io_, &coordinator_, address);
+}
+
+void CoordinatorHost::RenewStore() { old_store_ = std::exchange(store_, std::make_unique<C10dServer>(io_)); }
+
+HttpReply CoordinatorHost::Page(absl::string_view path) const {
+  constexpr char kJson[] = "application/json";
+  if (path == "/healthz") {
+    boost::json::object health = coordinator_.Status();
+    health.erase("jobs");
+    return {.status = 200, .content_type = kJson, .body = boost::json::serialize(health) + "\n"};
+  }
+  if (path == "/status") {
+    return {
+        .status = 200, .content_type = kJson, .body = boost::json::serialize(coordinator_.Status()) + "\n"};
+  }
+  return {.status = 404, .body = "there are /healthz and /status\n"};
+}
+
+void CoordinatorHost::Close(const std::string& reason, Duration timeout, absl::AnyInvocable<void()> done) {
+  closed_ = std::move(done);
+  coordinator_.CloseAll(reason);
+  coordinator_.set_on_detach([this] { CheckClosed(); });
+  close_timer_.expires_after(timeout);
+  close_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && closed_) std::exchange(closed_, nullptr)();
+  });
+  boost::asio::post(io_, [this] { CheckClosed(); });
+}
+
+void CoordinatorHost::CheckClosed() {
+  if (!closed_ || coordinator_.num_peers() > 0) return;
+  close_timer_.cancel();
+  std::exchange(closed_, nullptr)();
+}
+
+}  // namespace ddprun

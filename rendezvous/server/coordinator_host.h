@@ -1,0 +1,60 @@
+// The coordinator with its one port: gRPC for agents, c10d TCP for store clients, HTTP for people and
+// scripts.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+#include "base/time.h"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "rendezvous/client/coordinator_link.h"
+#include "rendezvous/server/c10d_server.h"
+#include "rendezvous/server/coordinator.h"
+#include "rendezvous/server/grpc_port.h"
+#include "rendezvous/server/http_session.h"
+#include "rendezvous/server/port_listener.h"
+
+namespace ddprun {
+
+//   Threads: that of `io`; gRPC has its own once an agent has connected over it.
+//   Owns:    the port and everything that came through it.
+class CoordinatorHost {
+ public:
+  // `address` and `port` as for PortListener::Open, and its errors.
+  static absl::StatusOr<std::unique_ptr<CoordinatorHost>> Open(boost::asio::io_context& io,
+                                                               const std::string& address, int port,
+                                                               Coordinator::Log log);
+  CoordinatorHost(const CoordinatorHost&) = delete;
+  CoordinatorHost& operator=(const CoordinatorHost&) = delete;
+
+  int port() const { return listener_->port(); }
+  // A link for the agent of this process; `address` is where other nodes' workers reach it.
+  std::unique_ptr<CoordinatorLink> Link(const std::string& address);
+  // An empty key space for c10d connections that come from now on; the earlier ones keep theirs until they
+  // hang up.
+  void RenewStore();
+
+  // Ends what jobs are left with `reason`, waits until all agents have heard their last word and hung up,
+  // `timeout` at most, then calls `done`, once, not from within.
+  void Close(const std::string& reason, Duration timeout, absl::AnyInvocable<void()> done);
+
+ private:
+  CoordinatorHost(boost::asio::io_context& io, Coordinator::Log log);
+  HttpReply Page(absl::string_view path) const;
+  void CheckClosed();
+
+  boost::asio::io_context& io_;
+  Coordinator coordinator_;
+  GrpcPort grpc_;
+  std::unique_ptr<C10dServer> store_;
+  std::unique_ptr<C10dServer> old_store_;  // of the round before
+  const HttpHandler pages_;
+  std::unique_ptr<PortListener> listener_;
+  boost::asio::steady_timer close_timer_;
+  absl::AnyInvocable<void()> closed_;  // empty: not closing, or done
+};
+
+}  // namespace ddprun

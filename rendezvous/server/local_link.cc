@@ -1,0 +1,73 @@
+#include "rendezvous/server/local_link.h"
+
+#include <string>
+#include <utility>
+
+#include "boost/asio/post.hpp"
+
+namespace ddprun {
+namespace {
+
+// Shared with what it has posted, so that none of that outlives it.
+class LocalPeer : public AgentPeer, public std::enable_shared_from_this<LocalPeer> {
+ public:
+  LocalPeer(boost::asio::io_context& io, Coordinator* coordinator, std::string address)
+      : io_(io), coordinator_(coordinator), address_(std::move(address)) {}
+
+  void Start(CoordinatorLink::Handlers handlers) {
+    handlers_ = std::move(handlers);
+    id_ = coordinator_->Attach(this);
+  }
+  void SendToCoordinator(proto::AgentMessage message) {
+    Post([this, message = std::move(message)] { coordinator_->Receive(id_, message); });
+  }
+  void Close() {
+    handlers_ = {};
+    Post([this] { coordinator_->Detach(id_, "it hung up"); });
+  }
+
+  void Send(const proto::CoordinatorMessage& message) override {
+    Post([this, message] {
+      if (handlers_.on_message) handlers_.on_message(message);
+    });
+  }
+  void End(const absl::Status&) override {}
+  std::string address() const override { return address_; }
+  bool in_process() const override { return true; }
+
+ private:
+  template <typename F>
+  void Post(F f) {
+    boost::asio::post(io_, [self = shared_from_this(), f = std::move(f)] { f(); });
+  }
+
+  boost::asio::io_context& io_;
+  Coordinator* const coordinator_;
+  const std::string address_;
+  CoordinatorLink::Handlers handlers_;
+  Coordinator::PeerId id_ = 0;
+};
+
+class LocalLink : public CoordinatorLink {
+ public:
+  explicit LocalLink(std::shared_ptr<LocalPeer> peer) : peer_(std::move(peer)) {}
+  ~LocalLink() override { Close(); }
+  void Start(Handlers handlers) override { peer_->Start(std::move(handlers)); }
+  void Send(const proto::AgentMessage& message) override { peer_->SendToCoordinator(message); }
+  void Close() override {
+    if (!std::exchange(closed_, true)) peer_->Close();
+  }
+
+ private:
+  const std::shared_ptr<LocalPeer> peer_;
+  bool closed_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<CoordinatorLink> MakeLocalLink(boost::asio::io_context& io, Coordinator* coordinator,
+                                               std::string address) {
+  return std::make_unique<LocalLink>(std::make_shared<LocalPeer>(io, coordinator, std::move(address)));
+}
+
+}  // namespace ddprun
