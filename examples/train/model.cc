@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "worker_sdk/data/counter_rng.h"
-
 namespace ddprun::train {
 
 template <typename T>
@@ -44,8 +42,7 @@ Gpt<T>::Gpt(const ModelConfig& config, const Layers<T>& layers)
 }
 
 template <typename T>
-void Gpt<T>::Initialize(uint64_t seed) {
-  CounterRng rng(seed);
+void Gpt<T>::Initialize(CounterRng& rng) {
   for (const TensorSpec& tensor : tensors_) {
     double deviation = 0;
     T constant = 0;

@@ -12,6 +12,7 @@
 #include "examples/train/buffer.h"
 #include "examples/train/layers.h"
 #include "examples/train/model_config.h"
+#include "worker_sdk/data/counter_rng.h"
 
 namespace ddprun::train {
 
@@ -23,8 +24,8 @@ class Gpt {
   //   REQUIRES: Validate(config).ok()
   explicit Gpt(const ModelConfig& config, const Layers<T>& layers = LayersForThisCpu<T>());
 
-  // The start of a training: a function of `seed` alone, the same bits on every machine.
-  void Initialize(uint64_t seed);
+  // The start of a training, drawn from `rng`: equal generators give the same bits on every machine.
+  void Initialize(CounterRng& rng);
 
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] const std::vector<TensorSpec>& tensors() const { return tensors_; }

@@ -129,10 +129,13 @@ TEST(LayersTest, LaterPositionsDoNotReachEarlierOnes) {
 }
 
 TEST(ModelTest, StartIsAFunctionOfTheSeed) {
-  Gpt<float> a(kTiny), b(kTiny), other(kTiny);
-  a.Initialize(3);
-  b.Initialize(3);
-  other.Initialize(4);
+  const auto start = [](uint64_t seed) {
+    Gpt<float> model(kTiny);
+    CounterRng rng(seed);
+    model.Initialize(rng);
+    return model;
+  };
+  Gpt<float> a = start(3), b = start(3), other = start(4);
   EXPECT_EQ(a.parameters(), b.parameters());
   EXPECT_NE(a.parameters(), other.parameters());
   const std::vector<uint8_t> sequence = Sequence(kTiny.context);

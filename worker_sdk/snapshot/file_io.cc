@@ -111,6 +111,13 @@ absl::Status ReplaceFile(const std::string& directory, const std::string& name, 
   return absl::OkStatus();
 }
 
+absl::Status WriteFile(const std::string& path, absl::string_view bytes) {
+  const File file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  if (!file.ok()) return FileError("cannot create", path, errno);
+  if (const int error = WriteAll(file.fd(), bytes)) return FileError("cannot write", path, error);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& directory) {
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir(directory.c_str()), &closedir);
   if (dir == nullptr) return FileError("cannot list", directory, errno);

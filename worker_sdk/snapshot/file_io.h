@@ -25,6 +25,9 @@ absl::StatusOr<std::string> ReadFile(const std::string& path);
 absl::Status ReplaceFile(const std::string& directory, const std::string& name, const std::string& temporary,
                          absl::Span<const absl::string_view> parts);
 
+// Writes a file that nobody needs after a power cut: no sync, and torn when the process is killed.
+absl::Status WriteFile(const std::string& path, absl::string_view bytes);
+
 // Names in `directory`, without "." and "..", sorted.
 absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& directory);
 

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker_sdk/snapshot/sha256.h"
@@ -56,6 +57,20 @@ TEST(SnapshotTest, ComesBackAsItWas) {
   EXPECT_TRUE(snapshot.Copy("scalar pair", absl::MakeSpan(doubles)).ok());
   EXPECT_EQ(floats, kFloats);
   EXPECT_EQ(doubles, kDoubles);
+}
+
+// The bytes of docs/snapshot_format.md, "Example"; the digest there was computed by another program.
+TEST(SnapshotTest, TheExampleOfTheDocument) {
+  const std::vector<float> bias = {1, -2};
+  const std::string file = Encode({.step = 40,
+                                   .world_size = 4,
+                                   .round = Round(7),
+                                   .attributes = {{"sampler.seed", "1"}},
+                                   .tensors = {ViewOf("bias", {2}, bias)}});
+  ASSERT_EQ(file.size(), 292);
+  EXPECT_EQ(file.substr(0, 16), absl::string_view("ddpsnap\n\x01\0\0\0\xec\0\0\0", 16));
+  EXPECT_EQ(absl::BytesToHexString(file.substr(252, 8)), "453ee2971d55751e");
+  EXPECT_EQ(absl::BytesToHexString(file.substr(284)), "0000803f000000c0");
 }
 
 TEST(SnapshotTest, SaysWhatDoesNotFit) {

@@ -1,0 +1,37 @@
+// `train`: trains a byte-level GPT, alone or under a launcher. Exit codes: 0 trained, 1 failed, 2 wrong
+// usage.
+#include <iostream>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "examples/train/options.h"
+#include "examples/train/run.h"
+#include "worker_sdk/context.h"
+
+namespace {
+
+constexpr int kFailed = 1, kUsage = 2;
+
+int Fail(const absl::Status& status, int code) {
+  std::cerr << "train: " << status.message() << std::endl;
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace ddprun;
+  const absl::StatusOr<train::Options> options = train::ParseOptions(argc, argv);
+  if (!options.ok()) return Fail(options.status(), kUsage);
+  if (options->help) {
+    std::cout << train::HelpText();
+    return 0;
+  }
+  const absl::StatusOr<std::unique_ptr<Context>> context = Context::FromEnvironment();
+  if (!context.ok()) return Fail(context.status(), kFailed);
+  const absl::Status usage = train::ValidateForWorld(*options, (*context)->world_size());
+  if (!usage.ok()) return Fail(usage, kUsage);
+  const absl::Status trained = train::Run(*options, **context, std::cout, std::cerr);
+  return trained.ok() ? 0 : Fail(trained, kFailed);
+}

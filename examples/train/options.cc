@@ -1,0 +1,133 @@
+#include "examples/train/options.h"
+
+#include <boost/program_options.hpp>
+#include <cmath>
+#include <exception>
+#include <filesystem>
+#include <sstream>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace ddprun::train {
+namespace {
+
+namespace po = boost::program_options;
+
+template <typename T>
+po::typed_value<T>* Value(T& place, const char* name) {
+  return po::value<T>(&place)->default_value(place)->value_name(name);
+}
+po::typed_value<std::string>* Path(std::string& place) {
+  return po::value<std::string>(&place)->value_name("PATH");
+}
+
+// The declaration of every flag.
+po::options_description Flags(Options& o) {
+  po::options_description data("What to learn"), model("Model"), training("Training"), files("Files");
+  data.add_options()  //
+      ("data", Path(o.data),
+       "text to learn: a file, or a directory with all files below it; a small text that train carries when "
+       "not given")  //
+      ("seed", Value(o.seed, "N"), "start of the parameters and order of the samples");
+  model.add_options()                                                                   //
+      ("layers", Value(o.model.layers, "N"), "transformer blocks")                      //
+      ("heads", Value(o.model.heads, "N"), "attention heads a block; divides --width")  //
+      ("width", Value(o.model.width, "N"), "elements of the residual stream")           //
+      ("context", Value(o.model.context, "N"), "bytes that a prediction may look at");
+  training.add_options()                                                                           //
+      ("steps", Value(o.steps, "N"), "optimizer updates in all, those before a restart included")  //
+      ("global-batch", Value(o.global_batch, "N"),
+       "sequences a step, over all workers; results do not depend on the number of workers when each has 2^k "
+       "of them")                                                                          //
+      ("lr", Value(o.learning_rate, "X"), "learning rate, reached after a short warm-up")  //
+      ("weight-decay", Value(o.weight_decay, "X"),
+       "pull of weights towards zero, times the learning rate")  //
+      ("bucket-bytes", Value(o.bucket_bytes, "N"),
+       "gradients that travel together; smaller ones start earlier, larger ones cost less");
+  files.add_options()  //
+      ("snapshot-dir", Path(o.snapshot_dir),
+       "directory for snapshots, one that all nodes see; training goes on from the newest one there")  //
+      ("snapshot-every", Value(o.snapshot_every, "N"),
+       "steps from snapshot to snapshot; the last step always has one")                //
+      ("metrics", Path(o.metrics), "file to which every step appends a line of JSON")  //
+      ("chart", Path(o.chart),
+       "SVG of the loss curve, drawn from the metrics at the end; beside --metrics when not given")  //
+      ("log-every", Value(o.log_every, "N"), "steps from line to line on standard output")           //
+      ("help", po::bool_switch(&o.help), "print this text and end");
+  po::options_description all("Flags");
+  all.add(data).add(model).add(training).add(files);
+  return all;
+}
+
+absl::Status AtLeastOne(absl::string_view flag, int64_t value) {
+  if (value >= 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(flag, "=", value, ": give a number from 1 on"));
+}
+
+absl::Status NotNegative(absl::string_view flag, double value) {
+  if (std::isfinite(value) && value >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(flag, "=", value, ": give a number from 0 on"));
+}
+
+absl::Status Validate(const Options& o) {
+  RETURN_IF_ERROR(Validate(o.model));
+  RETURN_IF_ERROR(AtLeastOne("--steps", o.steps));
+  RETURN_IF_ERROR(AtLeastOne("--global-batch", o.global_batch));
+  RETURN_IF_ERROR(AtLeastOne("--bucket-bytes", o.bucket_bytes));
+  RETURN_IF_ERROR(AtLeastOne("--snapshot-every", o.snapshot_every));
+  RETURN_IF_ERROR(AtLeastOne("--log-every", o.log_every));
+  RETURN_IF_ERROR(NotNegative("--lr", o.learning_rate));
+  RETURN_IF_ERROR(NotNegative("--weight-decay", o.weight_decay));
+  if (!o.chart.empty() && o.metrics.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--chart=", o.chart, " is drawn from the metrics: give --metrics=FILE, too"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Options> ParseOptions(int argc, const char* const* argv) {
+  Options options;
+  const po::options_description flags = Flags(options);
+  // Exact names only: a flag added later must not change what an abbreviation means.
+  constexpr int kStyle = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
+  try {
+    po::variables_map given;
+    po::store(po::command_line_parser(argc, argv)
+                  .options(flags)
+                  .style(kStyle)
+                  .positional(po::positional_options_description())
+                  .run(),
+              given);
+    po::notify(given);
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(error.what());
+  }
+  if (options.help) return options;
+  RETURN_IF_ERROR(Validate(options));
+  if (options.chart.empty() && !options.metrics.empty()) {
+    options.chart = std::filesystem::path(options.metrics).replace_extension(".svg").string();
+  }
+  return options;
+}
+
+absl::Status ValidateForWorld(const Options& options, int world_size) {
+  if (options.global_batch >= world_size) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--global-batch=", options.global_batch, " for ", world_size,
+                                                 " workers: give at least one sequence to each"));
+}
+
+std::string HelpText() {
+  Options defaults;
+  std::ostringstream text;
+  text << "Usage: train [flags]\n"
+          "Trains a byte-level GPT. Under a launcher (ddprun train ...) with all of its workers, else "
+          "alone.\n\n"
+       << Flags(defaults);
+  return text.str();
+}
+
+}  // namespace ddprun::train

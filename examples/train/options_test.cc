@@ -1,0 +1,102 @@
+#include "examples/train/options.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ddprun::train {
+namespace {
+
+using testing::HasSubstr;
+
+absl::StatusOr<Options> Parse(std::vector<const char*> flags) {
+  flags.insert(flags.begin(), "train");
+  return ParseOptions(static_cast<int>(flags.size()), flags.data());
+}
+
+TEST(OptionsTest, NothingGivenIsADefaultRun) {
+  const absl::StatusOr<Options> options = Parse({});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->data, "");
+  EXPECT_EQ(options->steps, Options().steps);
+  EXPECT_EQ(options->model, ModelConfig());
+}
+
+TEST(OptionsTest, EveryFlagReachesItsField) {
+  const absl::StatusOr<Options> options =
+      Parse({"--data=D", "--steps=7", "--seed=8", "--global-batch=9", "--layers=3", "--heads=5", "--width=20",
+             "--context=11", "--lr=0.5", "--weight-decay=0", "--bucket-bytes=12", "--snapshot-dir=S",
+             "--snapshot-every=13", "--metrics=M.jsonl", "--chart=C.svg", "--log-every", "14"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->data, "D");
+  EXPECT_EQ(options->steps, 7);
+  EXPECT_EQ(options->seed, 8);
+  EXPECT_EQ(options->global_batch, 9);
+  EXPECT_EQ(options->model, (ModelConfig{.layers = 3, .heads = 5, .width = 20, .context = 11}));
+  EXPECT_EQ(options->learning_rate, 0.5);
+  EXPECT_EQ(options->weight_decay, 0);
+  EXPECT_EQ(options->bucket_bytes, 12);
+  EXPECT_EQ(options->snapshot_dir, "S");
+  EXPECT_EQ(options->snapshot_every, 13);
+  EXPECT_EQ(options->metrics, "M.jsonl");
+  EXPECT_EQ(options->chart, "C.svg");
+  EXPECT_EQ(options->log_every, 14);
+  EXPECT_FALSE(options->help);
+}
+
+TEST(OptionsTest, TheChartStandsBesideTheMetrics) {
+  EXPECT_EQ(Parse({"--metrics=out/loss.jsonl"})->chart, "out/loss.svg");
+  EXPECT_EQ(Parse({})->chart, "");
+}
+
+TEST(OptionsTest, SaysWhatIsWrong) {
+  const struct {
+    const char* flag;
+    const char* message;
+  } kCases[] = {
+      {"--heads=5", "--heads=5 does not divide --width=64"},
+      {"--layers=0", "--layers=0: give a number from 1 to 1024"},
+      {"--width=-8", "--width=-8: give a number from 1 to 65536"},
+      {"--context=x", "the argument ('x') for option '--context' is invalid"},
+      {"--steps=0", "--steps=0: give a number from 1 on"},
+      {"--global-batch=-1", "--global-batch=-1: give a number from 1 on"},
+      {"--bucket-bytes=0", "--bucket-bytes=0: give a number from 1 on"},
+      {"--snapshot-every=0", "--snapshot-every=0: give a number from 1 on"},
+      {"--log-every=0", "--log-every=0: give a number from 1 on"},
+      {"--lr=nan", "--lr=nan: give a number from 0 on"},
+      {"--lr=-1", "--lr=-1: give a number from 0 on"},
+      {"--weight-decay=inf", "--weight-decay=inf: give a number from 0 on"},
+      {"--seed=99999999999999999999", "'--seed' is invalid"},
+      {"--chart=c.svg", "--chart=c.svg is drawn from the metrics: give --metrics=FILE, too"},
+      {"--step=5", "unrecognised option '--step=5'"},  // no abbreviations
+      {"--bogus", "unrecognised option '--bogus'"},
+      {"stray", "too many positional options"},
+  };
+  for (const auto& c : kCases) {
+    const absl::Status status = Parse({c.flag}).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << c.flag << ": " << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(c.message)) << c.flag;
+  }
+}
+
+TEST(OptionsTest, EveryRankNeedsASequence) {
+  Options options;
+  options.global_batch = 4;
+  EXPECT_TRUE(ValidateForWorld(options, 4).ok());
+  EXPECT_EQ(ValidateForWorld(options, 5),
+            absl::InvalidArgumentError("--global-batch=4 for 5 workers: give at least one sequence to each"));
+}
+
+TEST(OptionsTest, HelpListsEveryFlag) {
+  EXPECT_TRUE(Parse({"--help", "--steps=0"})->help);
+  for (const char* flag :
+       {"data", "steps", "seed", "global-batch", "layers", "heads", "width", "context", "lr", "weight-decay",
+        "bucket-bytes", "snapshot-dir", "snapshot-every", "metrics", "chart", "log-every", "help"}) {
+    EXPECT_THAT(HelpText(), HasSubstr(std::string("  --") + flag + " "));
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::train

@@ -1,0 +1,190 @@
+#include "examples/train/run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "base/time.h"
+#include "examples/train/agreement.h"
+#include "examples/train/chart.h"
+#include "examples/train/corpus.h"
+#include "examples/train/metrics.h"
+#include "examples/train/progress.h"
+#include "examples/train/trainer.h"
+#include "worker_sdk/comm/communicator.h"
+#include "worker_sdk/reporter.h"
+#include "worker_sdk/snapshot/file_io.h"
+#include "worker_sdk/snapshot/snapshot_store.h"
+
+namespace ddprun::train {
+namespace {
+
+constexpr int kKeptSnapshots = 3;
+
+TimePoint Now() { return std::chrono::steady_clock::now(); }
+
+double TimeOfDay() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// One run's parts and what passes between them; the order of the members is that of their lifetimes.
+class TrainingRun {
+ public:
+  TrainingRun(const Options& options, Context& context, std::ostream& out, std::ostream& remarks)
+      : options_(options),
+        context_(context),
+        out_(out),
+        remarks_(remarks),
+        reporter_(context.env()),
+        store_(options.snapshot_dir, kKeptSnapshots) {}
+
+  absl::Status Run() {
+    RETURN_IF_ERROR(Prepare());
+    RETURN_IF_ERROR(Meet());
+    RETURN_IF_ERROR(Train());
+    reporter_.Report(trainer_->step(), WorkerPhase::kFinishing);
+    return Conclude();
+  }
+
+ private:
+  [[nodiscard]] bool leads() const { return context_.is_first_rank(); }
+
+  // Everything that can go wrong without the others.
+  absl::Status Prepare() {
+    reporter_.Report(0, WorkerPhase::kLoading, "text");
+    ASSIGN_OR_RETURN(corpus_, LoadCorpus(options_.data));
+    if (corpus_.NumSamples(options_.model.context) < 1) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("--context=", options_.model.context, " is longer than the text: ", corpus_.source,
+                       " has ", corpus_.bytes.size(), " bytes, give a context below that, or more text"));
+    }
+    if (!leads()) return absl::OkStatus();
+    for (const std::string& skipped : corpus_.skipped) remarks_ << "train: left out " << skipped << std::endl;
+    if (!options_.snapshot_dir.empty()) RETURN_IF_ERROR(store_.Prepare(), "--snapshot-dir");
+    if (options_.metrics.empty()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(MetricsWriter writer, MetricsWriter::Open(options_.metrics));
+    metrics_.emplace(std::move(writer));
+    return absl::OkStatus();
+  }
+
+  // Finds the others; afterwards all have the same state.
+  absl::Status Meet() {
+    ASSIGN_OR_RETURN(comm_, context_.Connect());
+    trainer_.emplace(options_, corpus_, comm_.get());
+    if (!options_.snapshot_dir.empty()) RETURN_IF_ERROR(Resume());
+    RETURN_IF_ERROR(CheckAgreement(comm_.get(), trainer_->Facts()));
+    if (!leads()) return absl::OkStatus();
+    out_ << absl::StrFormat(
+                "event=train step=%d steps=%d world_size=%d round=%d restart=%d bytes=%d data=\"%s\"",
+                trainer_->step(), options_.steps, context_.world_size(), context_.round().value(),
+                context_.restart_count(), corpus_.bytes.size(), corpus_.source)
+         << std::endl;
+    return absl::OkStatus();
+  }
+
+  absl::Status Resume() {
+    reporter_.Report(0, WorkerPhase::kLoading, "snapshot");
+    std::optional<StoredSnapshot> newest;
+    if (leads()) {
+      ASSIGN_OR_RETURN(FoundSnapshot found, store_.FindNewest(), "--snapshot-dir");
+      for (const SkippedSnapshot& skipped : found.skipped) {
+        remarks_ << "train: passed over a snapshot: " << skipped.reason.message() << std::endl;
+      }
+      newest = std::move(found.newest);
+    }
+    ASSIGN_OR_RETURN(newest, AgreeOnSnapshot(comm_.get(), store_, std::move(newest)));
+    if (!newest) return absl::OkStatus();
+    const std::string path = absl::StrCat(store_.directory(), "/", newest->name);
+    RETURN_IF_ERROR(trainer_->Restore(newest->snapshot), path);
+    if (leads()) {
+      out_ << absl::StrFormat("event=resume step=%d snapshot=%s written_by=%d", trainer_->step(), path,
+                              newest->snapshot.world_size)
+           << std::endl;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Train() {
+    const int64_t tokens = options_.global_batch * options_.model.context;
+    Progress progress(trainer_->step(), options_.steps, tokens, Now());
+    while (trainer_->step() < options_.steps) {
+      reporter_.Report(trainer_->step(), WorkerPhase::kTraining);
+      RETURN_IF_ERROR(trainer_->Step());
+      if (!leads()) continue;
+      const TimePoint now = Now();
+      progress.StepDone(now);
+      RETURN_IF_ERROR(AppendMetrics(progress.StepTokensPerSecond()));
+      const int64_t step = trainer_->step();
+      if (step % options_.log_every == 0 || step == options_.steps) {
+        out_ << progress.Line(trainer_->loss(), now) << std::endl;
+      }
+      if (step % options_.snapshot_every == 0 || step == options_.steps) RETURN_IF_ERROR(WriteSnapshot());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AppendMetrics(double tokens_per_s) {
+    if (!metrics_) return absl::OkStatus();
+    return metrics_->Append({.step = trainer_->step(),
+                             .loss = trainer_->loss(),
+                             .time = TimeOfDay(),
+                             .world_size = context_.world_size(),
+                             .restart = context_.restart_count(),
+                             .round = context_.round().value(),
+                             .tokens_per_s = tokens_per_s});
+  }
+
+  // A snapshot that cannot be written costs a remark, not the training; but a training whose end cannot be
+  // kept has failed.
+  absl::Status WriteSnapshot() {
+    if (options_.snapshot_dir.empty()) return absl::OkStatus();
+    reporter_.Report(trainer_->step(), WorkerPhase::kSnapshotting);
+    Snapshot snapshot = trainer_->State();
+    snapshot.world_size = context_.world_size();
+    snapshot.round = context_.round();
+    const absl::Status written = store_.Write(snapshot);
+    if (written.ok() || trainer_->step() == options_.steps) return WithContext(written, "the last snapshot");
+    remarks_ << "train: no snapshot of step " << trainer_->step() << ": " << written.message()
+             << "; training goes on, the next one is due at step "
+             << std::min(options_.steps, trainer_->step() + options_.snapshot_every) << std::endl;
+    return absl::OkStatus();
+  }
+
+  absl::Status Conclude() {
+    if (!leads()) return absl::OkStatus();
+    if (!options_.chart.empty()) {
+      ASSIGN_OR_RETURN(const std::vector<StepMetrics> all, ReadMetrics(options_.metrics));
+      RETURN_IF_ERROR(WriteFile(options_.chart, DrawLossChart(all)), "--chart");
+    }
+    out_ << absl::StrFormat("step=%d loss=%.9g sha256=%s", trainer_->step(), trainer_->loss(),
+                            trainer_->ParametersSha256())
+         << std::endl;
+    return absl::OkStatus();
+  }
+
+  const Options& options_;
+  Context& context_;
+  std::ostream& out_;
+  std::ostream& remarks_;
+  Reporter reporter_;
+  SnapshotStore store_;
+  Corpus corpus_;
+  std::optional<MetricsWriter> metrics_;
+  std::unique_ptr<Communicator> comm_;
+  std::optional<Trainer> trainer_;
+};
+
+}  // namespace
+
+absl::Status Run(const Options& options, Context& context, std::ostream& out, std::ostream& remarks) {
+  return TrainingRun(options, context, out, remarks).Run();
+}
+
+}  // namespace ddprun::train

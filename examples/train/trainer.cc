@@ -1,0 +1,193 @@
+#include "examples/train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "base/time.h"
+#include "worker_sdk/optim/adamw.h"
+#include "worker_sdk/snapshot/sha256.h"
+
+namespace ddprun::train {
+namespace {
+
+constexpr int64_t kWarmupSteps = 20;  // the learning rate rises in a line
+constexpr double kBeta2 = 0.99;       // small batches of small models: a shorter memory than Adam's usual one
+constexpr Duration kStepTimeout = seconds(300);  // a rank that is slower than this counts as lost
+
+// A model's parameters and what AdamW knows of them have the same names but for this.
+constexpr absl::string_view kMean = "adamw.mean/", kSquare = "adamw.square/";
+
+std::vector<absl::Span<float>> GradsInReadyOrder(const std::vector<TensorSpec>& tensors,
+                                                 Buffer<float>& grads) {
+  std::vector<absl::Span<float>> spans;
+  for (size_t i = tensors.size(); i-- > 0;) {
+    spans.push_back(grads.span().subspan(tensors[i].offset, tensors[i].num_elems));
+  }
+  return spans;
+}
+
+DataParallelOptions Overlap(int64_t bucket_bytes) {
+  DataParallelOptions options{.op = ReduceOp::kSum, .timeout = kStepTimeout};
+  options.bucket_bytes = static_cast<size_t>(bucket_bytes);
+  options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
+  return options;
+}
+
+absl::string_view Bytes(absl::Span<const float> elems) {
+  return {reinterpret_cast<const char*>(elems.data()), elems.size() * sizeof(float)};
+}
+
+}  // namespace
+
+Trainer::Trainer(const Options& options, const Corpus& corpus, Communicator* comm)
+    : options_(options),
+      corpus_(corpus),
+      comm_(comm),
+      span_(SpanOfRank(options.global_batch, comm->rank().value(), comm->world_size())),
+      rng_(options.seed),
+      sampler_(corpus.NumSamples(options.model.context), {.seed = options.seed}),
+      model_(options.model),
+      mean_(model_.parameters().size()),
+      square_(model_.parameters().size()),
+      grads_(model_.parameters().size()),
+      grad_sum_(model_.parameters().size()),
+      loss_sum_(1),
+      data_parallel_(comm, GradsInReadyOrder(model_.tensors(), grads_), Overlap(options.bucket_bytes)) {
+  model_.Initialize(rng_);
+}
+
+absl::Status Trainer::Step() {
+  data_parallel_.Begin();
+  ComputeGradients();
+  absl::Status reduced = data_parallel_.Finish();
+  reduced.Update(loss_reduced_->Wait(std::chrono::steady_clock::now() + kStepTimeout));
+  RETURN_IF_ERROR(reduced, absl::StrCat("step ", step_ + 1));
+  if (!std::isfinite(step_loss_)) {
+    return absl::FailedPreconditionError(absl::StrCat("step ", step_ + 1, ": the loss is ", step_loss_,
+                                                      ": try a smaller --lr than ", options_.learning_rate));
+  }
+  loss_ = step_loss_;
+  ++step_;
+  UpdateParameters();
+  sampler_.Advance(options_.global_batch);
+  return absl::OkStatus();
+}
+
+void Trainer::ComputeGradients() {
+  const int context = options_.model.context;
+  const float scale = 1.0f / static_cast<float>(options_.global_batch * context);
+  const std::vector<TensorSpec>& tensors = model_.tensors();
+  grad_sum_.Begin();
+  loss_sum_.Begin();
+  for (int64_t place = span_.lo; place < span_.hi; ++place) {
+    const absl::Span<const uint8_t> sequence = corpus_.Sample(sampler_.Peek(place), context);
+    step_loss_ = model_.Forward(sequence, scale);
+    if (place + 1 < span_.hi) {
+      loss_sum_.Add({&step_loss_, 1});
+      model_.Backward(sequence, grads_.span(), [](size_t) {});
+      grad_sum_.Add(grads_.span());
+      continue;
+    }
+    loss_sum_.Finish({&step_loss_, 1}, 0, 1);
+    loss_reduced_ = comm_->AllReduce(absl::Span<double>(&step_loss_, 1), ReduceOp::kSum);
+    model_.Backward(sequence, grads_.span(), [&](size_t tensor) {
+      grad_sum_.Finish(grads_.span(), tensors[tensor].offset, tensors[tensor].num_elems);
+      data_parallel_.GradReady(tensors.size() - 1 - tensor);
+    });
+  }
+}
+
+void Trainer::UpdateParameters() {
+  const double warm = std::min(1.0, static_cast<double>(step_) / kWarmupSteps);
+  for (const TensorSpec& tensor : model_.tensors()) {
+    const bool decays = tensor.kind == TensorKind::kWeight || tensor.kind == TensorKind::kProjection;
+    const AdamWOptions options{.learning_rate = options_.learning_rate * warm,
+                               .beta2 = kBeta2,
+                               .weight_decay = decays ? options_.weight_decay : 0};
+    const auto part = [&](Buffer<float>& all) { return all.span().subspan(tensor.offset, tensor.num_elems); };
+    AdamWStep<float>(options, step_, part(grads_),
+                     model_.parameters().subspan(tensor.offset, tensor.num_elems), part(mean_),
+                     part(square_));
+  }
+}
+
+std::map<std::string, std::string> Trainer::Identity() const {
+  return {
+      {"--layers", absl::StrCat(options_.model.layers)}, {"--heads", absl::StrCat(options_.model.heads)},
+      {"--width", absl::StrCat(options_.model.width)},   {"--context", absl::StrCat(options_.model.context)},
+      {"--seed", absl::StrCat(options_.seed)},           {"--data", absl::StrCat("sha256:", corpus_.sha256)}};
+}
+
+Snapshot Trainer::State() const {
+  Snapshot snapshot{.step = step_, .attributes = Identity()};
+  snapshot.attributes["sampler.epoch"] = absl::StrCat(sampler_.state().epoch);
+  snapshot.attributes["sampler.position"] = absl::StrCat(sampler_.state().position);
+  snapshot.attributes["rng.counter"] = absl::StrCat(rng_.counter());
+  snapshot.attributes["loss"] = absl::StrFormat("%.17g", loss_);
+  const auto add = [&](absl::string_view prefix, absl::Span<const float> all) {
+    for (const TensorSpec& tensor : model_.tensors()) {
+      snapshot.tensors.push_back(ViewOf(absl::StrCat(prefix, tensor.name), tensor.shape,
+                                        all.subspan(tensor.offset, tensor.num_elems)));
+    }
+  };
+  add("", model_.parameters());
+  add(kMean, mean_.span());
+  add(kSquare, square_.span());
+  return snapshot;
+}
+
+absl::Status Trainer::Restore(const Snapshot& snapshot) {
+  for (const auto& [flag, value] : Identity()) {
+    const auto found = snapshot.attributes.find(flag);
+    const std::string theirs = found == snapshot.attributes.end() ? "unknown" : found->second;
+    if (theirs == value) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("it is of a training with ", flag, "=", theirs, ", this one has ", flag, "=", value,
+                     ": give that one's ", flag, ", or another --snapshot-dir to start anew"));
+  }
+  ASSIGN_OR_RETURN(const int64_t epoch, snapshot.Integer("sampler.epoch"));
+  ASSIGN_OR_RETURN(const int64_t position, snapshot.Integer("sampler.position"));
+  ASSIGN_OR_RETURN(const int64_t counter, snapshot.Integer("rng.counter"));
+  if (epoch < 0 || position < 0 || position >= sampler_.num_samples() ||
+      !absl::SimpleAtod(snapshot.attributes.count("loss") ? snapshot.attributes.at("loss") : "", &loss_)) {
+    return absl::DataLossError("its attributes contradict each other");
+  }
+  const auto take = [&](absl::string_view prefix, absl::Span<float> all) {
+    absl::Status status;
+    for (const TensorSpec& tensor : model_.tensors()) {
+      status.Update(
+          snapshot.Copy(absl::StrCat(prefix, tensor.name), all.subspan(tensor.offset, tensor.num_elems)));
+    }
+    return status;
+  };
+  RETURN_IF_ERROR(take("", model_.parameters()));
+  RETURN_IF_ERROR(take(kMean, mean_.span()));
+  RETURN_IF_ERROR(take(kSquare, square_.span()));
+  sampler_ = Sampler(sampler_.num_samples(), {.seed = options_.seed, .epoch = epoch, .position = position});
+  rng_ = CounterRng(options_.seed, static_cast<uint64_t>(counter));
+  step_ = snapshot.step;
+  return absl::OkStatus();
+}
+
+std::string Trainer::ParametersSha256() const { return ToHex(Sha256Of(Bytes(model_.parameters()))); }
+
+std::map<std::string, std::string> Trainer::Facts() const {
+  std::map<std::string, std::string> facts = Identity();
+  facts["--steps"] = absl::StrCat(options_.steps);
+  facts["--global-batch"] = absl::StrCat(options_.global_batch);
+  facts["--lr"] = absl::StrFormat("%.17g", options_.learning_rate);
+  facts["--weight-decay"] = absl::StrFormat("%.17g", options_.weight_decay);
+  facts["--bucket-bytes"] = absl::StrCat(options_.bucket_bytes);
+  facts["step"] = absl::StrCat(step_);
+  facts["parameters"] = ParametersSha256();
+  return facts;
+}
+
+}  // namespace ddprun::train

@@ -1,0 +1,87 @@
+// The training itself: one optimizer step of all ranks together, and its state as a snapshot.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "examples/train/buffer.h"
+#include "examples/train/corpus.h"
+#include "examples/train/model.h"
+#include "examples/train/options.h"
+#include "examples/train/tree_sum.h"
+#include "worker_sdk/comm/communicator.h"
+#include "worker_sdk/data/counter_rng.h"
+#include "worker_sdk/data/sampler.h"
+#include "worker_sdk/ddp/data_parallel.h"
+#include "worker_sdk/snapshot/snapshot.h"
+
+namespace ddprun::train {
+
+// Every rank has the whole model and computes the gradient of its span of the global batch, sequence by
+// sequence, summed as tree_sum.h says; the buckets' all-reduce runs while the last sequence's backward pass
+// goes on. So the state after a step is a function of the options and the text alone, whatever the number of
+// ranks, when each rank's span has 2^k sequences; else it differs in the rounding of sums.
+//   Threads: one caller at a time.
+//   Owns:    nothing that is passed in; all of it lives longer.
+class Trainer {
+ public:
+  // At the start of a training.
+  //   REQUIRES: corpus.NumSamples(context) >= 1; global_batch >= world size.
+  Trainer(const Options& options, const Corpus& corpus, Communicator* comm);
+
+  // One update. All ranks call it equally often.
+  //   Errors: Pending::Wait's; kFailedPrecondition: the loss is not finite. After one the state is of no use.
+  absl::Status Step();
+
+  [[nodiscard]] int64_t step() const { return step_; }  // updates done
+  [[nodiscard]] double loss() const {
+    return loss_;
+  }  // of the last one's batch, nats a byte; 0 before the first
+
+  // The state, as views of this object that hold until the next Step. The caller adds world size and round.
+  [[nodiscard]] Snapshot State() const;
+
+  // Goes on from there.
+  //   Errors: kFailedPrecondition: of another training, naming the flag that differs; others: a writer of
+  //   ours was
+  //           wrong. After an error the state is of no use.
+  absl::Status Restore(const Snapshot& snapshot);
+
+  // In hexadecimal, over all parameters.
+  [[nodiscard]] std::string ParametersSha256() const;
+  // What all ranks must have in common before a step: name -> value.
+  [[nodiscard]] std::map<std::string, std::string> Facts() const;
+
+ private:
+  // What a snapshot and the options must agree on: flag -> value.
+  [[nodiscard]] std::map<std::string, std::string> Identity() const;
+  // The gradient's all-reduce is under way when it returns.
+  void ComputeGradients();
+  void UpdateParameters();
+
+  const Options options_;
+  const Corpus& corpus_;
+  Communicator* const comm_;
+  const BatchSpan span_;  // this rank's places of the global batch
+
+  CounterRng rng_;
+  Sampler sampler_;
+  Gpt<float> model_;
+  Buffer<float> mean_, square_;  // AdamW's, as the parameters
+  int64_t step_ = 0;
+  double loss_ = 0;
+
+  Buffer<float> grads_;
+  TreeSum<float> grad_sum_;
+  TreeSum<double> loss_sum_;
+  double step_loss_ = 0;  // this rank's part, then everybody's
+  std::unique_ptr<Pending> loss_reduced_;
+  DataParallel<float> data_parallel_;
+};
+
+}  // namespace ddprun::train

@@ -1,0 +1,82 @@
+#include "examples/train/tree_sum.h"
+
+#include <bit>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "worker_sdk/data/counter_rng.h"
+#include "worker_sdk/data/sampler.h"
+
+namespace ddprun::train {
+namespace {
+
+using Array = std::vector<float>;
+
+// The rule of the header, word for word.
+Array Reference(absl::Span<const Array> terms) {
+  if (terms.size() == 1) return terms[0];
+  const size_t mid = std::bit_floor(terms.size() - 1);
+  Array sum = Reference(terms.first(mid));
+  const Array right = Reference(terms.subspan(mid));
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += right[i];
+  return sum;
+}
+
+Array Sum(TreeSum<float>& tree, absl::Span<const Array> terms) {
+  tree.Begin();
+  for (const Array& term : terms.first(terms.size() - 1)) {
+    Array scratch = term;
+    tree.Add(absl::MakeSpan(scratch));
+  }
+  Array last = terms.back();
+  const size_t half = last.size() / 2;
+  tree.Finish(absl::MakeSpan(last), half, last.size() - half);  // in two ranges, the later first
+  tree.Finish(absl::MakeSpan(last), 0, half);
+  return last;
+}
+
+// Terms of very different sizes: another order of additions gives other bits.
+std::vector<Array> Terms(size_t count) {
+  CounterRng rng(count);
+  std::vector<Array> terms(count, Array(5));
+  for (Array& term : terms) {
+    for (float& x : term) x = static_cast<float>(rng.Normal() * static_cast<double>(1 << rng.Next() % 20));
+  }
+  return terms;
+}
+
+TEST(TreeSumTest, FollowsTheRule) {
+  TreeSum<float> tree(5);
+  for (size_t count = 1; count <= 130; ++count) {
+    const std::vector<Array> terms = Terms(count);
+    EXPECT_EQ(Sum(tree, terms), Reference(terms)) << count << " terms";
+  }
+}
+
+TEST(TreeSumTest, TheOrderMatters) {  // or the next test would prove nothing
+  const std::vector<Array> terms = Terms(64);
+  Array in_sequence(5);
+  for (const Array& term : terms) {
+    for (size_t i = 0; i < term.size(); ++i) in_sequence[i] += term[i];
+  }
+  EXPECT_NE(in_sequence, Reference(terms));
+}
+
+TEST(TreeSumTest, RanksWithPowerOfTwoSpansMakeTheSumOfOneWorker) {
+  TreeSum<float> tree(5);
+  for (const int64_t each : {1, 2, 4, 8}) {
+    for (const int64_t world_size : {1, 2, 3, 4, 5, 6, 7, 8}) {
+      const std::vector<Array> terms = Terms(each * world_size);
+      std::vector<Array> of_ranks;
+      for (int64_t rank = 0; rank < world_size; ++rank) {
+        const BatchSpan span = SpanOfRank(each * world_size, rank, world_size);
+        of_ranks.push_back(Sum(tree, absl::MakeSpan(terms).subspan(span.lo, span.hi - span.lo)));
+      }
+      EXPECT_EQ(Reference(of_ranks), Sum(tree, terms))
+          << world_size << " ranks with " << each << " samples each";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::train
