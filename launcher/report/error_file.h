@@ -1,0 +1,39 @@
+// The JSON that a failing Python worker leaves at TORCHELASTIC_ERROR_FILE, and the copy of the root cause's
+// that the launcher leaves at its own.
+//   {"message": {"message": "RuntimeError: x", "extraInfo": {"py_callstack": "Traceback ...", "timestamp":
+//   "17"}}}
+//   {"message": "x", "timestamp": 17}
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace ddprun {
+
+struct WorkerError {
+  std::string text;       // to be shown: the traceback, else the message, else "<N/A>"
+  int64_t timestamp = 0;  // whole seconds of this host's wall clock, as the worker wrote them
+  std::string json;       // the file
+  bool operator==(const WorkerError&) const = default;
+};
+
+// None for text that is no JSON of one of the two shapes, such as one torn by a kill.
+std::optional<WorkerError> ParseErrorFile(absl::string_view json);
+
+// The file at `path`; none where it is missing, larger than 16 MiB, or not as above.
+std::optional<WorkerError> ReadErrorFile(const std::string& path);
+
+// Writes the root cause's error to `path`, replacing a file there in one step; `exit_code` is added to the
+// first shape as message.errorCode.
+//   REQUIRES: `error` was parsed as above.
+//   Errors: kPermissionDenied, kNotFound, ... with the path; an older file there stays as it was.
+absl::Status WriteErrorFile(const std::string& path, const WorkerError& error, int exit_code);
+
+// The launcher's own error in the first shape, for when it failed and no worker did. Errors: as above.
+absl::Status WriteLauncherError(const std::string& path, absl::string_view message, int64_t timestamp);
+
+}  // namespace ddprun
