@@ -17,7 +17,7 @@ namespace po = boost::program_options;
 
 template <typename T>
 po::typed_value<T>* Value(T& place, const char* name) {
-  return po::value<T>(&place)->default_value(place)->value_name(name);
+  return po::value<T>(&place)->default_value(place, absl::StrCat(place))->value_name(name);
 }
 po::typed_value<std::string>* Path(std::string& place) {
   return po::value<std::string>(&place)->value_name("PATH");

@@ -1,0 +1,63 @@
+// A program run by a test: its output read line by line, every wait with a deadline, gone when the test is.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/time.h"
+
+namespace ddprun {
+
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+// How a child ended: `code` of exit, or the signal.
+struct ChildEnd {
+  int code = -1;
+  int signal = 0;
+  bool operator==(const ChildEnd&) const = default;
+};
+
+//   Threads: one caller at a time.
+class Child {
+ public:
+  // Starts `argv` with exactly this environment. Ends the test when it cannot.
+  Child(const std::vector<std::string>& argv, const Environment& environment);
+  ~Child();  // SIGKILL
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  // Reads standard output to the next line that contains `part` and returns it; nothing: the output or the
+  // time ended before.
+  std::optional<std::string> AwaitLine(const std::string& part, Duration timeout = seconds(30));
+
+  // Reads both outputs to their ends and waits for the child; nothing: the time ended before.
+  std::optional<ChildEnd> Wait(Duration timeout = seconds(30));
+
+  void Signal(int signo);
+  // Closes the child's standard input.
+  void EndInput();
+
+  // What was read so far.
+  const std::string& out() const { return out_.text; }
+  const std::string& err() const { return err_.text; }
+
+ private:
+  struct Stream {
+    int fd = -1;
+    std::string text;
+    size_t used = 0;  // by AwaitLine
+  };
+  // Waits for something to read and reads it; false: nothing more will come by `deadline`.
+  bool Pump(TimePoint deadline);
+
+  pid_t pid_ = -1;
+  int in_ = -1;
+  Stream out_, err_;
+  std::optional<ChildEnd> end_;
+};
+
+}  // namespace ddprun

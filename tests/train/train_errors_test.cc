@@ -1,0 +1,128 @@
+// What `train` says of bad input: before any training, with what to do, exit code 2 for usage and 1
+// otherwise.
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/train/job.h"
+#include "worker_sdk/snapshot/file_io.h"
+
+namespace ddprun {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+struct Case {
+  std::vector<std::string> flags;  // after those of a tiny model; "DIR" stands for the test's directory
+  int code;
+  std::string message;  // on standard error; DIR likewise
+};
+
+std::string Replace(std::string text, const std::string& directory) {
+  for (size_t at; (at = text.find("DIR")) != std::string::npos;) text.replace(at, 3, directory);
+  return text;
+}
+
+void Expect(const Case& c, const std::string& directory) {
+  std::vector<std::string> argv = {ProgramPath("examples/train/train"),
+                                   "--layers=1",
+                                   "--heads=2",
+                                   "--width=16",
+                                   "--context=16",
+                                   "--global-batch=4",
+                                   "--steps=2"};
+  // The last one of a flag's values would not do: a flag may be given once.
+  for (const std::string& flag : c.flags) {
+    const std::string name = flag.substr(0, flag.find('='));
+    std::erase_if(argv, [&](const std::string& arg) { return arg.substr(0, arg.find('=')) == name; });
+    argv.push_back(Replace(flag, directory));
+  }
+  SCOPED_TRACE(testing::PrintToString(argv));
+  Child child(argv, {});
+  EXPECT_EQ(child.Wait(), (ChildEnd{.code = c.code}));
+  EXPECT_THAT(child.err(), HasSubstr("train: "));
+  EXPECT_THAT(child.err(), HasSubstr(Replace(c.message, directory)));
+  EXPECT_THAT(child.out(), Not(HasSubstr("step=1/"))) << "it trained";
+}
+
+class TrainErrorsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(WriteFile(directory_ + "/empty", "").ok());
+    ASSERT_TRUE(WriteFile(directory_ + "/short", "sixteen bytes...").ok());
+    ASSERT_TRUE(WriteFile(directory_ + "/text", std::string(1000, 'a')).ok());
+    std::filesystem::create_directory(directory_ + "/void");
+  }
+  void ExpectAll(const std::vector<Case>& cases) {
+    for (const Case& c : cases) Expect(c, directory_);
+  }
+
+  const std::string directory_ = MakeTestDirectory();
+};
+
+TEST_F(TrainErrorsTest, Usage) {
+  ExpectAll({
+      {{"--bogus"}, 2, "unrecognised option '--bogus'"},
+      {{"--steps=many"}, 2, "the argument ('many') for option '--steps' is invalid"},
+      {{"--heads=3"}, 2, "--heads=3 does not divide --width=16"},
+      {{"--global-batch=0"}, 2, "--global-batch=0: give a number from 1 on"},
+      {{"--chart=DIR/c.svg"}, 2, "give --metrics=FILE, too"},
+  });
+}
+
+TEST_F(TrainErrorsTest, Text) {
+  ExpectAll({
+      {{"--data=DIR/none"}, 1, "--data: there is no DIR/none: give a file or directory with text"},
+      {{"--data=DIR/empty"}, 1, "--data: DIR/empty holds no text to learn"},
+      {{"--data=DIR/void"}, 1, "--data: DIR/void holds no text to learn"},
+      {{"--data=/dev/null"}, 1, "--data: /dev/null is neither a file nor a directory"},
+      {{"--data=DIR/short"}, 1, "--context=16 is longer than the text: DIR/short has 16 bytes"},
+      {{"--context=60000"}, 1, "--context=60000 is longer than the text: the text that train carries has "},
+  });
+}
+
+TEST_F(TrainErrorsTest, Files) {
+  ExpectAll({
+      {{"--snapshot-dir=DIR/text"}, 1, "--snapshot-dir: cannot make directory DIR/text: Not a directory"},
+      {{"--snapshot-dir=/dev/null/x"},
+       1,
+       "--snapshot-dir: cannot make directory /dev/null/x: Not a directory"},
+      {{"--snapshot-dir=/proc/self"}, 1, "--snapshot-dir: cannot create /proc/self/.writable-"},
+      {{"--metrics=DIR/none/m"}, 1, "--metrics: cannot open DIR/none/m: No such file or directory"},
+  });
+}
+
+TEST_F(TrainErrorsTest, SnapshotOfAnotherTraining) {
+  Train({}, {"--layers=1", "--heads=2", "--width=16", "--context=16", "--global-batch=4", "--steps=1",
+             "--snapshot-dir=" + directory_ + "/s"});
+  const std::string begin = "DIR/s/snapshot-000000000001.ddp: it is of a training with ";
+  ExpectAll({
+      {{"--snapshot-dir=DIR/s", "--width=32"},
+       1,
+       begin + "--width=16, this one has --width=32: give that one's "},
+      {{"--snapshot-dir=DIR/s", "--heads=4"}, 1, begin + "--heads=2, this one has --heads=4"},
+      {{"--snapshot-dir=DIR/s", "--layers=2"}, 1, begin + "--layers=1, this one has --layers=2"},
+      {{"--snapshot-dir=DIR/s", "--context=8"}, 1, begin + "--context=16, this one has --context=8"},
+      {{"--snapshot-dir=DIR/s", "--seed=9"}, 1, begin + "--seed=1, this one has --seed=9"},
+      {{"--snapshot-dir=DIR/s", "--data=DIR/text"}, 1, begin + "--data=sha256:"},
+  });
+}
+
+// More workers than sequences, by the environment alone.
+TEST_F(TrainErrorsTest, World) {
+  Child child({ProgramPath("examples/train/train"), "--global-batch=4"},
+              {{"RANK", "0"}, {"WORLD_SIZE", "8"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}});
+  EXPECT_EQ(child.Wait(), (ChildEnd{.code = 2}));
+  EXPECT_THAT(child.err(),
+              HasSubstr("train: --global-batch=4 for 8 workers: give at least one sequence to each"));
+
+  Child garbage({ProgramPath("examples/train/train")}, {{"RANK", "x"}, {"WORLD_SIZE", "8"}});
+  EXPECT_EQ(garbage.Wait(), (ChildEnd{.code = 1}));
+  EXPECT_THAT(garbage.err(), HasSubstr("RANK=\"x\""));
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,156 @@
+// The program `train` as a whole: real processes, a real store, real signals.
+#include <signal.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/train/job.h"
+#include "worker_sdk/snapshot/file_io.h"
+
+namespace ddprun {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing::Not;
+
+using Flags = std::vector<std::string>;
+
+Flags operator+(Flags flags, const Flags& more) {
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
+}
+
+TEST(TrainTest, TheLossFallsOnTheTextItCarries) {
+  const std::string directory = MakeTestDirectory();
+  const std::string last =
+      Train({}, TinyModel() + Flags{"--steps=80", "--metrics=" + directory + "/m.jsonl"});
+  EXPECT_THAT(last, MatchesRegex("step=80 loss=[0-9.]+ sha256=[0-9a-f]{64}\n"));
+  const std::vector<double> losses = Losses(directory + "/m.jsonl");
+  ASSERT_EQ(losses.size(), 80);
+  EXPECT_NEAR(losses.front(), 5.545, 0.05);  // log 256: it guesses
+  EXPECT_LT(losses.back(), 3.6);
+  EXPECT_THAT(ReadFile(directory + "/m.svg").value(), HasSubstr("<polyline"));
+}
+
+TEST(TrainTest, ProgressIsAFlushedLineAStep) {
+  Job job({}, TinyModel() + Flags{"--steps=1000000"});
+  EXPECT_TRUE(job.worker(0).AwaitLine("event=train step=0 steps=1000000 world_size=1"));
+  const std::optional<std::string> line = job.worker(0).AwaitLine("step=3/");
+  ASSERT_TRUE(line);  // while it runs: the line did not wait in a buffer
+  EXPECT_THAT(*line, MatchesRegex("step=3/1000000 loss=[0-9.]+ tokens/s=[0-9]+ left=[0-9dhms]+"));
+}
+
+// The same global batch on 1, 2 and 4 workers: the first 50 losses and all parameters, bit by bit.
+TEST(TrainTest, ResultsDoNotDependOnTheNumberOfWorkers) {
+  const std::string directory = MakeTestDirectory();
+  std::vector<std::string> lasts;
+  std::vector<std::vector<double>> losses;
+  for (const int world_size : {1, 2, 4}) {
+    const std::string metrics = directory + "/" + std::to_string(world_size);
+    // Small buckets: several are under way at once.
+    lasts.push_back(Train({.world_size = world_size},
+                          TinyModel() + Flags{"--steps=50", "--bucket-bytes=4096", "--metrics=" + metrics}));
+    losses.push_back(Losses(metrics));
+  }
+  ASSERT_EQ(losses[0].size(), 50);
+  EXPECT_EQ(losses[1], losses[0]);
+  EXPECT_EQ(losses[2], losses[0]);
+  EXPECT_THAT(lasts, Each(lasts[0]));
+}
+
+// 8 sequences on 3 workers: the sums round otherwise, by very little.
+TEST(TrainTest, UnequalSpansTrainTheSameModelButForRounding) {
+  const std::string directory = MakeTestDirectory();
+  Train({}, TinyModel() + Flags{"--steps=20", "--metrics=" + directory + "/1"});
+  Train({.world_size = 3}, TinyModel() + Flags{"--steps=20", "--metrics=" + directory + "/3"});
+  const std::vector<double> one = Losses(directory + "/1"), three = Losses(directory + "/3");
+  ASSERT_EQ(one.size(), 20);
+  ASSERT_EQ(three.size(), 20);
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(three[i], one[i], 1e-4 * one[i]) << "step " << i + 1;
+}
+
+TEST(TrainTest, AResumedRunEndsAsAnUndisturbedOne) {
+  const std::string directory = MakeTestDirectory();
+  const Flags flags = TinyModel() + Flags{"--snapshot-every=4", "--metrics=" + directory + "/m"};
+  const std::string undisturbed =
+      Train({}, flags + Flags{"--steps=20", "--snapshot-dir=" + directory + "/a"});
+  Train({}, flags + Flags{"--steps=10", "--snapshot-dir=" + directory + "/b"});
+  EXPECT_EQ(Train({}, flags + Flags{"--steps=20", "--snapshot-dir=" + directory + "/b"}), undisturbed);
+  // Nothing is left to do: the same last line again.
+  EXPECT_EQ(Train({}, flags + Flags{"--steps=20", "--snapshot-dir=" + directory + "/b"}), undisturbed);
+}
+
+// The whole story: a worker is killed, the others say so and end, the next round, also one of another size,
+// goes on from the snapshot and ends where an undisturbed single worker does.
+TEST(TrainTest, AKilledWorkerCostsNothingButTime) {
+  for (const int next_world_size : {4, 2}) {
+    const std::string directory = MakeTestDirectory();
+    const Flags flags = TinyModel() + Flags{"--steps=24", "--snapshot-every=5"};
+    const std::string undisturbed = Train({}, flags);
+    const Flags with_files =
+        flags + Flags{"--snapshot-dir=" + directory + "/snapshots", "--metrics=" + directory + "/m.jsonl"};
+    {
+      Job job({.world_size = 4}, with_files);
+      ASSERT_TRUE(job.worker(0).AwaitLine("step=7/24"));
+      job.worker(2).Signal(SIGKILL);
+      const std::vector<ChildEnd> ends = job.Wait();
+      EXPECT_EQ(ends[2], (ChildEnd{.signal = SIGKILL}));
+      for (const int rank : {0, 1, 3}) {
+        EXPECT_EQ(ends[rank], (ChildEnd{.code = 1})) << "rank " << rank;
+        EXPECT_THAT(job.worker(rank).err(), HasSubstr("rank 2 of round 0 is gone")) << "rank " << rank;
+      }
+    }
+    Job job({.world_size = next_world_size, .round = 1, .restart_count = 1}, with_files);
+    EXPECT_TRUE(job.worker(0).AwaitLine("event=resume step=5 "));
+    EXPECT_EQ(job.Finish(), undisturbed);
+
+    const std::vector<train::StepMetrics> metrics = train::ReadMetrics(directory + "/m.jsonl").value();
+    EXPECT_EQ(metrics.back().step, 24);
+    EXPECT_EQ(metrics.back().restart, 1);
+    EXPECT_EQ(metrics.back().world_size, next_world_size);
+    EXPECT_GT(metrics.size(), 24) << "steps that were done again are kept";
+    EXPECT_THAT(ReadFile(directory + "/m.svg").value(), HasSubstr("restart 1: "));
+  }
+}
+
+TEST(TrainTest, ATornSnapshotIsPassedOverWithAWord) {
+  const std::string directory = MakeTestDirectory();
+  const Flags flags = TinyModel() + Flags{"--snapshot-every=5", "--snapshot-dir=" + directory};
+  const std::string undisturbed = Train({}, TinyModel() + Flags{"--steps=12"});
+  Train({}, flags + Flags{"--steps=10"});
+  const std::string newest = directory + "/snapshot-000000000010.ddp";
+  std::filesystem::resize_file(newest, std::filesystem::file_size(newest) / 2);
+  Job job({}, flags + Flags{"--steps=12"});
+  EXPECT_TRUE(job.worker(0).AwaitLine("event=resume step=5 "));
+  EXPECT_EQ(job.Finish(), undisturbed);
+  EXPECT_THAT(job.worker(0).err(), HasSubstr("passed over a snapshot: " + newest + ": torn: "));
+}
+
+TEST(TrainTest, RanksThatDifferSayInWhat) {
+  Job job({.world_size = 2}, TinyModel() + Flags{"--steps=5"}, {{}, {"--lr=0.5"}});
+  EXPECT_THAT(job.Wait(), Each(ChildEnd{.code = 1}));
+  for (const int rank : {0, 1}) {
+    EXPECT_THAT(job.worker(rank).err(),
+                HasSubstr("rank 1 differs from rank 0 in --lr: start all with the same"));
+    EXPECT_THAT(job.worker(rank).out(), Not(HasSubstr("step=1/")));
+  }
+}
+
+TEST(TrainTest, EveryRankLoadsTheSnapshotThatRankZeroNames) {
+  const std::string directory = MakeTestDirectory();
+  const Flags flags = TinyModel() + Flags{"--steps=4"};
+  Train({}, flags + Flags{"--snapshot-dir=" + directory + "/a"});
+  Job job({.world_size = 2}, flags,
+          {{"--snapshot-dir=" + directory + "/a"}, {"--snapshot-dir=" + directory + "/b"}});
+  EXPECT_EQ(job.Wait()[1], (ChildEnd{.code = 1}));
+  EXPECT_THAT(job.worker(1).err(), HasSubstr("--snapshot-dir must be one directory that all nodes see"));
+  EXPECT_THAT(job.worker(1).err(), HasSubstr(directory + "/b/snapshot-000000000004.ddp: No such file"));
+}
+
+}  // namespace
+}  // namespace ddprun
