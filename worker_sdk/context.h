@@ -16,6 +16,10 @@
 
 namespace ddprun {
 
+// The numeric address of this machine from which packets go to `host`.
+//   Errors: kUnavailable: `host` does not resolve, or nothing leads there.
+absl::StatusOr<std::string> LocalAddressTowards(const std::string& host, int port);
+
 //   Threads: store() may be used from any thread; the rest is constant.
 class Context {
  public:

@@ -93,13 +93,17 @@ class HostCommunicator : public Communicator {
       stopping_ = true;
     }
     progress_.join();
-    if (status().ok()) monitor_.Leave(static_cast<int>(rank_.value()), num_filled_);
+    monitor_.PassOnEnds();
+    if (segment_.DeadStatus().ok()) monitor_.Leave(static_cast<int>(rank_.value()), num_filled_);
   }
 
   Rank rank() const override { return rank_; }
   int world_size() const override { return topology_.world_size(); }
   Round round() const override { return round_; }
-  absl::Status status() const override { return segment_.DeadStatus(); }
+  absl::Status status() const override ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return end_.ok() ? segment_.DeadStatus() : end_;
+  }
 
   std::unique_ptr<Pending> AllReduce(absl::Span<float> values, ReduceOp op) override {
     return AllReduceOf(values, op);
@@ -238,7 +242,13 @@ class HostCommunicator : public Communicator {
   void Progress() {
     const absl::Status end = RunChunks();
     if (end.ok()) return;
-    monitor_.SetDead(end);  // a peer that left ends this communicator too
+    monitor_.PassOnEnds();  // before anybody learns of it and may end the process
+    // Not always everybody's end: when a peer has left, each rank finds out by itself, at the first chunk
+    // that is not theirs in common.
+    {
+      absl::MutexLock lock(&mu_);
+      end_ = end;
+    }
     for (InFlight& slot : in_flight_) {
       if (slot.op != nullptr && slot.is_last) FinishOp(*slot.op, end);
       slot.op.reset();
@@ -265,7 +275,8 @@ class HostCommunicator : public Communicator {
   TcpMesh mesh_;
   Engine engine_;
 
-  absl::Mutex mu_;
+  mutable absl::Mutex mu_;
+  absl::Status end_ ABSL_GUARDED_BY(mu_);  // what the progress thread stopped at
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t num_started_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t num_unfinished_ ABSL_GUARDED_BY(mu_) = 0;

@@ -39,6 +39,10 @@ Monitor::~Monitor() {
 
 void Monitor::SetDead(const absl::Status& why) { Spread(DeadRecord(round_, why), kNobody); }
 
+void Monitor::PassOnEnds() {
+  for (const EndRecord& record : segment_->Ends()) Spread(record, kNobody);
+}
+
 void Monitor::Leave(int rank, uint64_t num_chunks) { Spread(LeftRecord(round_, rank, num_chunks), kNobody); }
 
 void Monitor::Spread(const EndRecord& record, int from_peer) {

@@ -40,6 +40,9 @@ class Monitor {
 
   // Ends communication on all ranks, unless it is over already.
   void SetDead(const absl::Status& why);
+  // Tells the others all ends that this node knows of. To be called before this process may go: others of the
+  // node may have written to the segment what the hub's thread has not yet passed on.
+  void PassOnEnds();
   // This rank leaves as planned: a later end of its process is no death.
   void Leave(int rank, uint64_t num_chunks);
 

@@ -23,6 +23,7 @@ namespace {
 constexpr uint64_t kMagic = 0x31544e454d474553;  // "SEGMENT1"
 constexpr size_t kCacheLine = 64;
 constexpr size_t kPage = 4096;
+constexpr uint64_t kNobodyLeft = UINT64_MAX;
 
 // About 10 microseconds: what a peer that runs needs to arrive. Sleeping and waking costs as much.
 constexpr int kSpins = 400;
@@ -85,7 +86,11 @@ struct Segment::Header {
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
 namespace {
+// Header::left: the number of chunks above, the rank below, so that the first to leave is the smallest.
 constexpr int kRankBits = 24;
+uint64_t ChunksOf(uint64_t left) { return left >> kRankBits; }
+int RankOf(uint64_t left) { return static_cast<int>(left & ((1 << kRankBits) - 1)); }
+
 size_t RoundUp(size_t n, size_t to) { return (n + to - 1) / to * to; }
 }  // namespace
 
@@ -253,9 +258,20 @@ absl::Status Segment::DeadStatus() const {
 absl::Status Segment::EndOf(uint64_t chunk) const {
   if (absl::Status dead = DeadStatus(); !dead.ok()) return dead;
   const uint64_t left = header().left.load();
-  if (left >> kRankBits > chunk) return absl::OkStatus();
+  if (ChunksOf(left) > chunk) return absl::OkStatus();
   return absl::UnavailableError(
-      absl::StrCat("rank ", left & ((1 << kRankBits) - 1), " of round ", layout_.round, " has left"));
+      absl::StrCat("rank ", RankOf(left), " of round ", layout_.round, " has left"));
+}
+
+std::vector<EndRecord> Segment::Ends() const {
+  std::vector<EndRecord> ends;
+  if (const uint64_t left = header().left.load(); left != kNobodyLeft) {
+    ends.push_back(LeftRecord(layout_.round, RankOf(left), ChunksOf(left)));
+  }
+  if (const int32_t by = header().dead_by.load(std::memory_order_acquire); by >= 0) {
+    ends.push_back(rank_state(by).end);
+  }
+  return ends;
 }
 
 void Segment::SetAwaitedPeer(int local_rank, int rank) {

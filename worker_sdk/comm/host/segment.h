@@ -79,6 +79,8 @@ class Segment {
   absl::Status EndOf(uint64_t chunk) const;
   // The first SetDead's reason; OK while alive.
   absl::Status DeadStatus() const;
+  // All that was told so far, by any rank of the node.
+  std::vector<EndRecord> Ends() const;
 
   // For the message when a deadline passes: which peer of another node this lane waits for (-1: none).
   void SetAwaitedPeer(int local_rank, int rank);

@@ -1,0 +1,128 @@
+#include "worker_sdk/comm/host/handshake.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+namespace ddprun {
+namespace {
+
+using ::testing::HasSubstr;
+
+TimePoint In(Duration d) { return std::chrono::steady_clock::now() + d; }
+
+Greeting GreetingOf(int from, int to, int64_t round) {
+  return {.kind = LinkKind::kLane,
+          .from = from,
+          .to = to,
+          .round = round,
+          .run_id_hash = HashRunId("j1"),
+          .token = {}};
+}
+
+// Accepts one connection of rank 3 to rank 0 in round 7 and answers it.
+class Host {
+ public:
+  explicit Host(Listener listener, int pass_fd = -1)
+      : listener_(std::move(listener)), thread_([this, pass_fd] {
+          result_ = listener_.Accept(1, In(seconds(30)), [&](const Greeting& greeting, UniqueFd& fd) {
+            ++num_greeted_;
+            if (greeting.round != 7 || greeting.from != 3) return false;
+            EXPECT_EQ(Answer(fd, GreetingOf(0, 3, 7), pass_fd), absl::OkStatus());
+            accepted_ = std::move(fd);
+            return true;
+          });
+        }) {}
+  ~Host() { thread_.join(); }
+
+  const std::string& address() const { return listener_.address(); }
+  absl::Status Join() {
+    thread_.join();
+    thread_ = std::thread([] {});
+    return result_;
+  }
+  int num_greeted() const { return num_greeted_; }
+
+ private:
+  Listener listener_;
+  int num_greeted_ = 0;
+  UniqueFd accepted_;
+  absl::Status result_;
+  std::thread thread_;
+};
+
+TEST(HandshakeTest, TheWantedRankMeetsItsHost) {
+  Host host(*Listener::Tcp("127.0.0.1"));
+  auto fd = ConnectTcp(host.address(), GreetingOf(3, 0, 7), In(seconds(30)));
+  EXPECT_TRUE(fd.ok()) << fd.status();
+  EXPECT_EQ(host.Join(), absl::OkStatus());
+}
+
+TEST(HandshakeTest, AnotherRoundIsRefusedAndTheRightOneStillMet) {
+  Host host(*Listener::Tcp("127.0.0.1"));
+  EXPECT_EQ(ConnectTcp(host.address(), GreetingOf(3, 0, 6), In(seconds(30))).status().code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(ConnectTcp(host.address(), GreetingOf(3, 0, 7), In(seconds(30))).ok());
+  EXPECT_EQ(host.Join(), absl::OkStatus());
+  EXPECT_EQ(host.num_greeted(), 2);
+}
+
+TEST(HandshakeTest, AnAnswerOfAnotherRankIsNotAccepted) {
+  Host host(*Listener::Tcp("127.0.0.1"));
+  EXPECT_EQ(ConnectTcp(host.address(), GreetingOf(3, 1, 7), In(seconds(30))).status().code(),
+            absl::StatusCode::kAborted);
+}
+
+TEST(HandshakeTest, UnixPassesADescriptor) {
+  UniqueFd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  Host host(*Listener::Unix(), null.get());
+  UniqueFd passed;
+  auto fd = ConnectUnix(host.address(), GreetingOf(3, 0, 7), In(seconds(30)), &passed);
+  ASSERT_TRUE(fd.ok()) << fd.status();
+  char byte;
+  EXPECT_EQ(read(passed.get(), &byte, 1), 0);
+  EXPECT_EQ(fcntl(passed.get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+}
+
+TEST(HandshakeTest, NobodyThereIsUnavailable) {
+  std::string address;
+  {
+    auto listener = Listener::Tcp("127.0.0.1");
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    address = listener->address();
+  }
+  const absl::Status status = ConnectTcp(address, GreetingOf(3, 0, 7), In(seconds(30))).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(address));
+}
+
+TEST(HandshakeTest, WaitingHasADeadline) {
+  auto listener = Listener::Tcp("127.0.0.1");
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  EXPECT_EQ(ConnectTcp(listener->address(), GreetingOf(3, 0, 7), In(milliseconds(20))).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  auto unknown = Listener::Unix();
+  ASSERT_TRUE(unknown.ok()) << unknown.status();
+  EXPECT_EQ(unknown->Accept(1, In(milliseconds(20)), [](auto&, auto&) { return true; }).code(),
+            absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST(HandshakeTest, TokensSurviveText) {
+  const Token token = *NewToken();
+  EXPECT_EQ(*TokenFromHex(TokenToHex(token)), token);
+  EXPECT_NE(*NewToken(), token);
+  for (const char* bad :
+       {"", "00", "zz112233445566778899aabbccddeeff", "00112233445566778899aabbccddeeff00"}) {
+    EXPECT_EQ(TokenFromHex(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+}
+
+TEST(HandshakeTest, AddressesAreNumeric) {
+  EXPECT_EQ(Listener::Tcp("localhost").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,127 @@
+// Two ranks as threads, each with its own communicator: what they share is shared memory all the same.
+#include "worker_sdk/ddp/data_parallel.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "worker_sdk/comm/host/host_communicator.h"
+#include "worker_sdk/comm/testing/file_store.h"
+
+namespace ddprun {
+namespace {
+
+// Runs `body` in a thread a rank.
+void WithRanks(int world, const std::function<void(Communicator&)>& body) {
+  std::string dir = testing::TempDir() + "/store.XXXXXX";
+  ASSERT_NE(mkdtemp(dir.data()), nullptr);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < world; ++r) {
+    threads.emplace_back([&, r] {
+      FakeFileStore store(dir);
+      auto comm = CreateHostCommunicator({.rank = Rank(r),
+                                          .world_size = world,
+                                          .local_rank = LocalRank(r),
+                                          .local_world_size = world,
+                                          .round = Round(1)},
+                                         &store);
+      ASSERT_TRUE(comm.ok()) << comm.status();
+      body(**comm);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  std::filesystem::remove_all(dir);
+}
+
+template <typename T>
+class DataParallelTest : public testing::Test {};
+using Types = testing::Types<float, double>;
+TYPED_TEST_SUITE(DataParallelTest, Types);
+
+TYPED_TEST(DataParallelTest, GradientsAreTheMeanOverRanksInWhateverOrderTheyBecomeReady) {
+  using T = TypeParam;
+  WithRanks(2, [](Communicator& comm) {
+    const int rank = static_cast<int>(comm.rank().value());
+    std::vector<std::vector<T>> grads;
+    for (size_t n : {3, 1000, 0, 70, 5000, 1}) grads.emplace_back(n);
+    std::vector<absl::Span<T>> spans;
+    for (auto& grad : grads) spans.push_back(absl::MakeSpan(grad));
+    DataParallel<T> dp(&comm, spans, {.bucket_bytes = 4096, .first_bucket_bytes = 8});
+    std::mt19937 random(rank);  // each rank its own order
+    std::vector<size_t> order(grads.size());
+    std::iota(order.begin(), order.end(), 0);
+    for (int step = 0; step < 5; ++step) {
+      dp.Begin();
+      std::shuffle(order.begin(), order.end(), random);
+      for (size_t i : order) {
+        for (size_t k = 0; k < grads[i].size(); ++k)
+          grads[i][k] = static_cast<T>(step * 100 + i * 10 + k + rank);
+        dp.GradReady(i);
+      }
+      ASSERT_EQ(dp.Finish(), absl::OkStatus());
+      for (size_t i = 0; i < grads.size(); ++i) {
+        for (size_t k = 0; k < grads[i].size(); ++k) {
+          ASSERT_EQ(grads[i][k], static_cast<T>(step * 100 + i * 10 + k + 0.5));
+        }
+      }
+    }
+  });
+}
+
+TEST(DataParallelStepTest, SumsWhenAskedTo) {
+  WithRanks(3, [](Communicator& comm) {
+    std::vector<float> grad = {1, static_cast<float>(comm.rank().value())};
+    DataParallel<float> dp(&comm, {absl::MakeSpan(grad)}, {.op = ReduceOp::kSum});
+    dp.Begin();
+    dp.GradReady(0);
+    ASSERT_EQ(dp.Finish(), absl::OkStatus());
+    EXPECT_THAT(grad, testing::ElementsAre(3, 3));
+  });
+}
+
+TEST(DataParallelStepTest, APeerThatIsLateIsAnErrorOfFinish) {
+  std::promise<void> gave_up;
+  std::shared_future<void> other_gave_up = gave_up.get_future().share();
+  WithRanks(2, [&](Communicator& comm) {
+    std::vector<float> grad = {1};
+    DataParallel<float> dp(&comm, {absl::MakeSpan(grad)}, {.timeout = milliseconds(50)});
+    if (comm.rank() == Rank(0)) {
+      dp.Begin();
+      dp.GradReady(0);
+      EXPECT_EQ(dp.Finish().code(), absl::StatusCode::kDeadlineExceeded);
+      gave_up.set_value();
+    } else {
+      EXPECT_EQ(other_gave_up.wait_for(seconds(30)), std::future_status::ready);
+      EXPECT_EQ(comm.status().code(), absl::StatusCode::kDeadlineExceeded);
+    }
+  });
+}
+
+TEST(DataParallelStepTest, AStepThatIsBrokenOffAbortsItsCommunicator) {
+  std::promise<void> broken_off;
+  std::shared_future<void> other_broke_off = broken_off.get_future().share();
+  WithRanks(2, [&](Communicator& comm) {
+    if (comm.rank() == Rank(0)) {
+      std::vector<float> grad(100);
+      {
+        DataParallel<float> dp(&comm, {absl::MakeSpan(grad)}, {});
+        dp.Begin();
+        dp.GradReady(0);
+      }
+      broken_off.set_value();
+    } else {
+      EXPECT_EQ(other_broke_off.wait_for(seconds(30)), std::future_status::ready);
+    }
+    EXPECT_EQ(comm.status().code(), absl::StatusCode::kAborted) << comm.status();
+  });
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,39 @@
+// The worker store as the SDK sees it: a c10d store, under one prefix.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "base/time.h"
+#include "rendezvous/client/c10d_client.h"
+#include "worker_sdk/comm/store.h"
+
+namespace ddprun {
+
+// Puts `prefix` in front of every key. Connects at the first use and, when the connection was lost, again.
+//   Errors:  also kFailedPrecondition: there is no store (port 0).
+//   Threads: any number of callers; they take turns, also while one waits in Get.
+class RoundStore : public Store {
+ public:
+  RoundStore(std::string host, int port, std::string prefix, Duration connect_timeout)
+      : host_(std::move(host)), port_(port), prefix_(std::move(prefix)), connect_timeout_(connect_timeout) {}
+
+  absl::Status Set(absl::string_view key, absl::string_view value) override ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<std::string> Get(absl::string_view key, Duration timeout) override ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  absl::Status Connect() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A client that lost its store is dead.
+  void NoteEnd(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const std::string host_;
+  const int port_;
+  const std::string prefix_;
+  const Duration connect_timeout_;
+  absl::Mutex mu_;
+  std::unique_ptr<C10dClient> client_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace ddprun
