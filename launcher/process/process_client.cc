@@ -68,14 +68,7 @@ std::string ToString(const LeftOver& left_over) {
       left_over.kernel_wait.empty() ? "" : absl::StrCat(", waiting in ", left_over.kernel_wait));
 }
 
-template <typename F>
-auto ProcessClient::WhileAlive(F f) {
-  return [alive = std::weak_ptr<int>(alive_), f = std::move(f)](auto... args) {
-    if (!alive.expired()) f(args...);
-  };
-}
-
-void ProcessClient::Later(std::function<void()> f) { boost::asio::post(io_, WhileAlive(std::move(f))); }
+void ProcessClient::Later(std::function<void()> f) { boost::asio::post(io_, alive_.Guard(std::move(f))); }
 
 ProcessClient::ProcessClient(boost::asio::io_context& io, WardenHandle warden, Handlers handlers)
     : io_(io),
@@ -88,7 +81,7 @@ ProcessClient::ProcessClient(boost::asio::io_context& io, WardenHandle warden, H
 }
 
 ProcessClient::~ProcessClient() {
-  alive_.reset();
+  alive_.End();
   if (lost_) return;
   boost::system::error_code ignored;
   socket_.close(ignored);
@@ -172,7 +165,7 @@ void ProcessClient::Flush() {
       if (errno != EAGAIN && errno != ETOOMANYREFS) return;  // the warden is gone; the reading side says so
       waiting_for_room_ = true;
       socket_.async_wait(boost::asio::posix::stream_descriptor::wait_write,
-                         WhileAlive([this](const boost::system::error_code& error) {
+                         alive_.Guard([this](const boost::system::error_code& error) {
                            waiting_for_room_ = false;
                            if (!error) Flush();
                          }));
@@ -184,7 +177,7 @@ void ProcessClient::Flush() {
 
 void ProcessClient::Read() {
   socket_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                     WhileAlive([this](const boost::system::error_code& error) {
+                     alive_.Guard([this](const boost::system::error_code& error) {
                        if (!error) OnReadable();
                      }));
 }
@@ -257,7 +250,7 @@ void ProcessClient::KillWithoutWarden(TimePoint deadline) {
   });
   if (!left.empty() && std::chrono::steady_clock::now() < deadline) {
     look_timer_.expires_after(kLookInterval);
-    look_timer_.async_wait(WhileAlive([this, deadline](const boost::system::error_code& error) {
+    look_timer_.async_wait(alive_.Guard([this, deadline](const boost::system::error_code& error) {
       if (!error) KillWithoutWarden(deadline);
     }));
     return;

@@ -10,7 +10,6 @@
 #include <deque>
 #include <functional>
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "base/time.h"
+#include "launcher/process/alive.h"
 #include "launcher/process/exit_info.h"
 #include "launcher/process/unique_fd.h"
 #include "launcher/process/warden.h"
@@ -103,9 +103,6 @@ class ProcessClient {
     std::vector<LeftOver> left_over;
   };
 
-  // `f`, unless the client is gone by then.
-  template <typename F>
-  auto WhileAlive(F f);
   void Later(std::function<void()> f);
 
   void Send(Message message);
@@ -123,7 +120,7 @@ class ProcessClient {
   const pid_t warden_pid_;
   const std::vector<pid_t> foreign_children_;
   const Handlers handlers_;
-  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // what WhileAlive watches
+  Alive alive_;
 
   bool lost_ = false;
   bool waiting_for_room_ = false;  // the socket is full
