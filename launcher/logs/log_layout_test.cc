@@ -1,0 +1,96 @@
+#include "launcher/logs/log_layout.h"
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+std::string FreshDir(const std::string& name) {
+  const std::string dir = absl::StrCat(testing::TempDir(), "/", name);
+  fs::remove_all(dir);
+  return dir;
+}
+
+TEST(LogLayoutTest, PlacesAreAsTorchrunHasThem) {
+  const std::string base = FreshDir("logs/deep");
+  auto layout = LogLayout::Create(base, "job/1");
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  EXPECT_THAT(layout->run_dir(), MatchesRegex(base + "/job_1_[0-9A-Za-z]{8}"));
+  const auto files = layout->NewAttempt(0, 2);
+  ASSERT_TRUE(files.ok()) << files.status();
+  ASSERT_EQ(files->size(), 2u);
+  EXPECT_EQ((*files)[1].stdout_log, layout->run_dir() + "/attempt_0/1/stdout.log");
+  EXPECT_EQ((*files)[1].stderr_log, layout->run_dir() + "/attempt_0/1/stderr.log");
+  EXPECT_EQ((*files)[0].error_json, layout->run_dir() + "/attempt_0/0/error.json");
+  EXPECT_TRUE(fs::is_directory(layout->run_dir() + "/attempt_0/1"));
+}
+
+TEST(LogLayoutTest, AnAttemptUsedAgainOverwritesNothing) {
+  auto layout = LogLayout::Create(FreshDir("again"), "j");
+  ASSERT_TRUE(layout.ok());
+  const std::string run = layout->run_dir();
+  EXPECT_EQ((*layout->NewAttempt(0, 1))[0].stdout_log, run + "/attempt_0/0/stdout.log");
+  EXPECT_EQ((*layout->NewAttempt(0, 1))[0].stdout_log, run + "/attempt_0.1/0/stdout.log");
+  EXPECT_EQ((*layout->NewAttempt(1, 1))[0].stdout_log, run + "/attempt_1/0/stdout.log");
+  EXPECT_EQ((*layout->NewAttempt(0, 1))[0].stdout_log, run + "/attempt_0.2/0/stdout.log");
+}
+
+TEST(LogLayoutTest, TwoLaunchersShareABase) {
+  const std::string base = FreshDir("shared");
+  const auto one = LogLayout::Create(base, "j");
+  const auto two = LogLayout::Create(base, "j");
+  EXPECT_NE(one->run_dir(), two->run_dir());
+}
+
+TEST(LogLayoutTest, DevNullMeansNoFiles) {
+  auto layout = LogLayout::Create("/dev/null", "j");
+  ASSERT_TRUE(layout.ok());
+  EXPECT_EQ(layout->run_dir(), "");
+  const auto files = layout->NewAttempt(0, 3);
+  ASSERT_EQ(files->size(), 3u);
+  EXPECT_EQ((*files)[2].error_json, "");
+}
+
+TEST(LogLayoutTest, ATemporaryBaseGoesWhenItIsEmptyAndStaysWhenItIsNot) {
+  const std::string tmp = FreshDir("tmp");
+  fs::create_directories(tmp);
+  setenv("TMPDIR", tmp.c_str(), 1);
+  { ASSERT_TRUE(LogLayout::Create("", "j")->NewAttempt(0, 2).ok()); }
+  EXPECT_TRUE(fs::is_empty(tmp));
+  std::string file;
+  {
+    auto layout = LogLayout::Create("", "j");
+    EXPECT_THAT(layout->run_dir(), MatchesRegex(tmp + "/torchelastic_......(/.*)"));
+    file = (*layout->NewAttempt(0, 2))[1].error_json;
+    std::ofstream(file) << "x";
+  }
+  EXPECT_TRUE(fs::exists(file));
+  EXPECT_FALSE(fs::exists(fs::path(file).parent_path().parent_path() / "0"));
+  unsetenv("TMPDIR");
+}
+
+TEST(LogLayoutTest, ABaseOfTheUsersStays) {
+  const std::string base = FreshDir("mine");
+  { ASSERT_TRUE(LogLayout::Create(base, "j")->NewAttempt(0, 1).ok()); }
+  EXPECT_FALSE(fs::is_empty(base));
+}
+
+TEST(LogLayoutTest, WhatCannotBeMadeIsNamed) {
+  const auto layout = LogLayout::Create("/proc/no/such", "j");
+  ASSERT_FALSE(layout.ok());
+  EXPECT_THAT(std::string(layout.status().message()), HasSubstr("/proc/no/such"));
+}
+
+}  // namespace
+}  // namespace ddprun
