@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <utility>
@@ -84,6 +85,7 @@ struct PortListener::State : std::enable_shared_from_this<PortListener::State> {
   absl::Status Bind(const std::string& address, int port);
   void AwaitConnections();
   void Accept();
+  int AcceptUpTo(int count);
   void AwaitFirstByte(tcp::socket socket);
   bool OnFirstByte(tcp::socket& socket);
   void Close();
@@ -91,6 +93,7 @@ struct PortListener::State : std::enable_shared_from_this<PortListener::State> {
   asio::io_context& io;
   PortHandlers handlers;
   tcp::acceptor acceptor;
+  tcp protocol = tcp::v6();  // of the address that it listens on
   asio::steady_timer pause;
   absl::flat_hash_map<int64_t, tcp::socket> silent;  // by the order of their coming
   int64_t next_silent = 0;
@@ -129,35 +132,39 @@ void PortListener::State::AwaitConnections() {
 }
 
 void PortListener::State::Accept() {
-  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+  const int error = AcceptUpTo(kAcceptsPerTurn);
+  if (closed) return;
+  if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
+    ++num_pauses;
+    pause.expires_after(kAcceptPause);
+    pause.async_wait([self = shared_from_this()](error_code ec) {
+      if (!ec && !self->closed) self->Accept();
+    });
+    return;
+  }
+  AwaitConnections();
+}
+
+// Hands over up to `count` connections; returns why there were no more, 0 if there may be.
+int PortListener::State::AcceptUpTo(int count) {
+  for (int i = 0; i < count && !closed; ++i) {
     const int fd = ::accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
-      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        ++num_pauses;
-        pause.expires_after(kAcceptPause);
-        pause.async_wait([self = shared_from_this()](error_code ec) {
-          if (!ec && !self->closed) self->Accept();
-        });
-        return;
-      }
-      if (errno == EAGAIN) break;
-      continue;  // this one was gone before it was accepted
+      if (errno == ECONNABORTED || errno == EINTR) continue;  // gone before it was accepted
+      return errno;
     }
     tcp::socket socket(io);
     error_code ec;
-    socket.assign(acceptor.local_endpoint(ec).protocol(), fd, ec);
+    socket.assign(protocol, fd, ec);
     if (ec) {
       ::close(fd);
-      continue;
-    }
-    if (!handlers.grpc && !handlers.http) {
+    } else if (!handlers.grpc && !handlers.http) {
       handlers.c10d(std::move(socket));
     } else if (!OnFirstByte(socket)) {
       AwaitFirstByte(std::move(socket));
     }
-    if (closed) return;
   }
-  AwaitConnections();
+  return 0;
 }
 
 void PortListener::State::AwaitFirstByte(tcp::socket socket) {
@@ -218,16 +225,20 @@ absl::StatusOr<std::unique_ptr<PortListener>> PortListener::Open(asio::io_contex
   error_code ec;
   const auto endpoint = state->acceptor.local_endpoint(ec);
   if (ec) return absl::InternalError(absl::StrCat("asking for the port: ", ec.message()));
+  state->protocol = endpoint.protocol();
   state->AwaitConnections();
   return std::unique_ptr<PortListener>(new PortListener(std::move(state), endpoint.port()));
 }
 
 PortListener::PortListener(std::shared_ptr<State> state, int port) : state_(std::move(state)), port_(port) {}
 
-PortListener::~PortListener() { Close(); }
+PortListener::~PortListener() { state_->Close(); }
 
 int64_t PortListener::num_pauses() const { return state_->num_pauses; }
 
-void PortListener::Close() { state_->Close(); }
+void PortListener::Close() {
+  if (!state_->closed) state_->AcceptUpTo(SOMAXCONN);
+  state_->Close();
+}
 
 }  // namespace ddprun

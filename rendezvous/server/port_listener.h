@@ -46,7 +46,9 @@ class PortListener {
   // How often accepting had to be put off for want of a file descriptor or memory.
   int64_t num_pauses() const;
 
-  // Frees the port and hangs up on peers that have said nothing. No handler is called after it.
+  // Frees the port. Who has connected before is still handed over, here: closing the port would reset them.
+  // Then hangs up on peers that have said nothing. No handler is called after it. Destroying it does the same
+  // but the handing over.
   void Close();
 
  private:

@@ -2,6 +2,9 @@
 // clients.
 #include "rendezvous/server/worker_store.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <future>
 
 #include "absl/strings/numbers.h"
@@ -396,14 +399,19 @@ TEST_F(WorkerStoreTest, AnAnswerReachesWhoHasShutDownItsSide) {
   EXPECT_EQ(ToHex(reply), ToHex(Hex("00 ..")));
 }
 
-TEST_F(WorkerStoreTest, AThousandWaitersAreWoken) {
+TEST_F(WorkerStoreTest, ThousandsOfWaitersAreWoken) {
+  rlimit files;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  files.rlim_cur = files.rlim_max;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
+  const int count = static_cast<int>(std::min<rlim_t>(files.rlim_max / 2 - 100, 3000));
   Open();
   std::vector<RawPeer> waiters;
-  for (int i = 0; i < 450; ++i) {  // twice as many descriptors; the usual limit is 1,024
+  for (int i = 0; i < count; ++i) {
     waiters.push_back(Versioned());
     ASSERT_TRUE(waiters.back().Send(Hex("06 01 .. 02 .. 2f 61")));
   }
-  ASSERT_TRUE(WaitingComesTo(450));
+  ASSERT_TRUE(WaitingComesTo(count));
   RawPeer setter = Versioned();
   Expect(setter, "01 02 .. 2f 61 00 ..", "");
   for (RawPeer& waiter : waiters) ASSERT_EQ(ToHex(waiter.Receive(1)), "00");
@@ -430,6 +438,20 @@ TEST_F(WorkerStoreTest, CloseSendsFinAndWaitsForThePeersToHangUp) {
   asker.Close();
   EXPECT_EQ(closed.get_future().wait_for(seconds(20)), std::future_status::ready);
   EXPECT_TRUE(Errors().empty());
+}
+
+TEST_F(WorkerStoreTest, CloseResetsNobodyWhoHasJustConnected) {
+  Open();
+  std::promise<void> closed;
+  std::unique_ptr<RawPeer> peer;
+  thread_.Run([&] {
+    peer = std::make_unique<RawPeer>(port_);  // while the thread is here, nobody accepts it
+    store_->Close(seconds(3600), [&] { closed.set_value(); });
+  });
+  std::string ignored;
+  EXPECT_EQ(peer->ReceiveToEnd(&ignored), End::kFin);
+  peer->Close();
+  EXPECT_EQ(closed.get_future().wait_for(seconds(20)), std::future_status::ready);
 }
 
 TEST_F(WorkerStoreTest, CloseWaitsNoLongerThanItsLinger) {

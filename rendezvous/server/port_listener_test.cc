@@ -1,0 +1,168 @@
+#include "rendezvous/server/port_listener.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "rendezvous/server/testing/io_thread.h"
+#include "rendezvous/server/testing/raw_peer.h"
+
+namespace ddprun {
+namespace {
+
+using boost::asio::ip::tcp;
+
+class PortListenerTest : public testing::Test {
+ protected:
+  ~PortListenerTest() override {
+    thread_.Run([this] {
+      listener_.reset();
+      sockets_.clear();
+    });
+  }
+
+  absl::Status Open(const std::string& address, int port) {
+    return thread_.Run([&] {
+      const auto keep = [this](std::string who) {
+        return [this, who](tcp::socket socket) {
+          handed_.push_back(who);
+          sockets_.push_back(std::move(socket));
+        };
+      };
+      PortHandlers handlers{.c10d = keep("c10d"), .grpc = nullptr, .http = keep("http")};
+      handlers.grpc = [this](int fd) {
+        handed_.push_back((::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0 ? "grpc" : "grpc, blocking");
+        boost::system::error_code ec;
+        sockets_.emplace_back(thread_.io()).assign(tcp::v4(), fd, ec);
+      };
+      auto listener = PortListener::Open(thread_.io(), address, port, std::move(handlers));
+      if (!listener.ok()) return listener.status();
+      listener_ = *std::move(listener);
+      port_ = listener_->port();
+      return absl::OkStatus();
+    });
+  }
+  std::vector<std::string> Handed() {
+    return thread_.Run([this] { return handed_; });
+  }
+  bool HandedComesTo(size_t n) {
+    return thread_.Eventually([this, n] { return handed_.size() == n; });
+  }
+
+  IoThread thread_;
+  std::unique_ptr<PortListener> listener_;
+  int port_ = 0;
+  std::vector<std::string> handed_;  // on the thread
+  std::vector<tcp::socket> sockets_;
+};
+
+TEST_F(PortListenerTest, TheFirstByteDecides) {
+  const struct {
+    char first;
+    const char* who;
+  } kTable[] = {{'P', "grpc"},  {0x16, "grpc"},   {'G', "http"}, {'H', "http"},   {0x00, "c10d"},
+                {0x03, "c10d"}, {'\xff', "c10d"}, {'g', "c10d"}, {'\x12', "c10d"}};
+  ASSERT_TRUE(Open("127.0.0.1", 0).ok());
+  size_t n = 0;
+  for (const auto& row : kTable) {
+    RawPeer peer(port_);
+    ASSERT_TRUE(peer.Send({&row.first, 1}));
+    ASSERT_TRUE(HandedComesTo(++n)) << row.first;
+    EXPECT_EQ(Handed().back(), row.who) << row.first;
+    // Nothing of it has been read.
+    char first = 0;
+    EXPECT_EQ(thread_.Run([&] { return ::recv(sockets_.back().native_handle(), &first, 1, MSG_DONTWAIT); }),
+              1);
+    EXPECT_EQ(first, row.first);
+  }
+}
+
+TEST_F(PortListenerTest, ASilentPeerIsKeptUntilItSpeaks) {
+  ASSERT_TRUE(Open("127.0.0.1", 0).ok());
+  RawPeer silent(port_), gone(port_);
+  gone.Close();
+  RawPeer other(port_);
+  ASSERT_TRUE(other.Send("x"));
+  ASSERT_TRUE(HandedComesTo(1));
+  ASSERT_TRUE(silent.Send("G"));
+  ASSERT_TRUE(HandedComesTo(2));
+  EXPECT_EQ(Handed(), (std::vector<std::string>{"c10d", "http"}));
+}
+
+TEST_F(PortListenerTest, CloseHangsUpOnTheSilentWithoutAReset) {
+  ASSERT_TRUE(Open("127.0.0.1", 0).ok());
+  RawPeer silent(port_), speaks(port_);
+  ASSERT_TRUE(speaks.Send("x"));
+  ASSERT_TRUE(HandedComesTo(1));
+  thread_.Run([this] { listener_->Close(); });
+  std::string ignored;
+  EXPECT_EQ(silent.ReceiveToEnd(&ignored), RawPeer::End::kFin);
+  EXPECT_TRUE(Open("127.0.0.1", port_).ok()) << "the port is free again";
+}
+
+TEST_F(PortListenerTest, AllAddressesOfTheHostAreServed) {
+  ASSERT_TRUE(Open("", 0).ok());
+  RawPeer v4(port_);
+  ASSERT_TRUE(v4.Send("x"));
+  ASSERT_TRUE(HandedComesTo(1));
+  // A host without IPv6 is served by IPv4 alone.
+  const int probe = ::socket(AF_INET6, SOCK_STREAM, 0);
+  if (probe < 0) return;
+  ::close(probe);
+  RawPeer v6(port_, "::1");
+  ASSERT_TRUE(v6.Send("x"));
+  ASSERT_TRUE(HandedComesTo(2));
+}
+
+TEST_F(PortListenerTest, ATakenPortIsNamed) {
+  ASSERT_TRUE(Open("127.0.0.1", 0).ok());
+  const int taken = port_;
+  const absl::Status status = Open("127.0.0.1", taken);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find(absl::StrCat("port ", taken, " is taken")), absl::string_view::npos)
+      << status;
+  EXPECT_NE(status.message().find("give another port"), absl::string_view::npos) << status;
+}
+
+TEST_F(PortListenerTest, AddressesThatAreNone) {
+  const struct {
+    const char* address;
+    int port;
+    const char* why;
+  } kTable[] = {{"192.0.2.1", 0, "192.0.2.1 is no address of this host"},
+                {"no.such.host.invalid", 0, "cannot listen on no.such.host.invalid"},
+                {"127.0.0.1", -1, "port -1 is none"},
+                {"127.0.0.1", 65536, "port 65536 is none"}};
+  for (const auto& row : kTable) {
+    const absl::Status status = Open(row.address, row.port);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_NE(status.message().find(row.why), absl::string_view::npos) << status;
+  }
+}
+
+TEST_F(PortListenerTest, AcceptingSurvivesTimesWithoutDescriptors) {
+  ASSERT_TRUE(Open("127.0.0.1", 0).ok());
+  std::vector<RawPeer> peers(8);
+  rlimit files;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  const int lowest_free = ::dup(0);
+  ::close(lowest_free);
+  const rlimit none_left{.rlim_cur = static_cast<rlim_t>(lowest_free), .rlim_max = files.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none_left), 0);
+  for (RawPeer& peer : peers) {
+    peer.Connect(port_);
+    ASSERT_TRUE(peer.Send("x"));
+  }
+  const bool fired = thread_.Eventually([this] { return listener_->num_pauses() > 0; });
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
+  EXPECT_TRUE(fired) << "accept never ran out of descriptors: this test tested nothing";
+  EXPECT_TRUE(HandedComesTo(peers.size()));
+}
+
+}  // namespace
+}  // namespace ddprun
