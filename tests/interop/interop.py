@@ -1,0 +1,81 @@
+"""What the interoperability tests share."""
+
+import os
+import socket
+import struct
+import subprocess
+import sys
+import unittest
+
+# No wait is longer.
+DEADLINE_S = 120
+
+try:
+    import torch
+    import torch.distributed
+except ImportError as error:
+    sys.exit(f"these tests need PyTorch and {sys.executable} has none ({error}): install the Debian package "
+             "python3-torch (tools/setup does), or name another interpreter in DDPRUN_PYTHON")
+
+
+def path_of(name):
+    """A file beside this one, or built from here."""
+    return os.path.join(os.environ.get("DDPRUN_INTEROP_DIR", os.path.dirname(os.path.abspath(__file__))), name)
+
+
+class StoreServer:
+    """A worker store in a process of its own, gone at the end of the `with`."""
+
+    def __enter__(self):
+        self.process = subprocess.Popen([path_of("store_server")], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.port = int(self.process.stdout.readline())
+        return self
+
+    def __exit__(self, *exc):
+        self.stop()
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.stdin.close()
+            self.process.wait(DEADLINE_S)
+        self.process.stdout.close()
+
+
+class RawClient:
+    """The protocol of PyTorch 2.2 and later by hand, whatever the PyTorch of this interpreter speaks."""
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
+        self.socket.sendall(b"\x00" + struct.pack("<I", 0x3C85F7CE))
+
+    def close(self):
+        self.socket.close()
+
+    def receive(self, size):
+        data = b""
+        while len(data) < size:
+            piece = self.socket.recv(size - len(data))
+            if not piece:
+                raise ConnectionError("the store hung up")
+            data += piece
+        return data
+
+    @staticmethod
+    def string(data):
+        return struct.pack("<Q", len(data)) + data
+
+    def set(self, key, value):
+        self.socket.sendall(b"\x01" + self.string(key) + self.string(value))
+
+    def get(self, key):
+        self.socket.sendall(b"\x03" + self.string(key))
+        return self.receive(*struct.unpack("<Q", self.receive(8)))
+
+    def add(self, key, delta):
+        self.socket.sendall(b"\x04" + self.string(key) + struct.pack("<q", delta))
+        return struct.unpack("<q", self.receive(8))[0]
+
+
+def main():
+    print(f"PyTorch {torch.__version__}, {sys.executable}", flush=True)
+    unittest.main(verbosity=2)

@@ -1,0 +1,46 @@
+"""An unmodified PyTorch worker: joins its group, sums over all ranks, and does one data-parallel step.
+
+Knows nothing of the launcher that starts it. Prints one line:
+    rank=0 world_size=2 sum=3 weight=-0.123456
+where sum is that of all ranks' (rank + 1), and weight that of the model's parameters after the step: the same on every
+rank.
+"""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+def step(model, inputs):
+    """One step of gradient descent; returns the sum of the parameters after it."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    model(inputs).square().mean().backward()
+    optimizer.step()
+    return sum(p.double().sum().item() for p in model.parameters())
+
+
+def make_model(seed):
+    torch.manual_seed(seed)
+    return torch.nn.Linear(4, 1)
+
+
+def make_inputs(rank):
+    return torch.full((2, 4), float(rank + 1))
+
+
+def main():
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+
+    total = torch.tensor([rank + 1.0])
+    dist.all_reduce(total)
+
+    # Every rank begins with other parameters: those of rank 0 must win.
+    weight = step(DistributedDataParallel(make_model(seed=rank)), make_inputs(rank))
+    print(f"rank={rank} world_size={world_size} sum={total.item():g} weight={weight:.6f}", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
