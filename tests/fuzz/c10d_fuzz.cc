@@ -1,0 +1,172 @@
+// Two connections that say anything at all to one store, by way of the real parser.
+//
+// The input is a list of turns. A turn is a byte, whose top bit names the connection and whose other bits say
+// how many of the bytes that follow it sends; 0: it sends nothing until the grace of an ambiguous opcode is
+// over.
+//
+// Whatever it is: nothing crashes, the bytes of a turn have the same effect in one piece as in many, memory
+// stays within its limits and comes back, each request that was read is written back as it came, and nobody
+// is answered for a wait that is over.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/c10d_parser.h"
+#include "proto/c10d_wire.h"
+#include "rendezvous/core/kv_store.h"
+#include "rendezvous/server/c10d_handler.h"
+
+namespace ddprun {
+namespace {
+
+constexpr uint64_t kMaxStoreBytes = 1 << 16;
+constexpr uint64_t kMaxReplyBytes = 1 << 16;
+constexpr c10d::ParserLimits kParserLimits = {
+    .max_key_bytes = 64, .max_value_bytes = 1024, .max_list_items = 32, .max_request_bytes = 4096};
+
+void Check(bool ok, const char* what) {
+  if (ok) return;
+  std::fprintf(stderr, "fuzz: broken invariant: %s\n", what);
+  std::abort();
+}
+
+class World {
+ public:
+  World() : store_({.max_bytes = kMaxStoreBytes}) {}
+
+  // Connection `c` sends `bytes` in pieces of `piece` bytes.
+  void Send(int c, absl::string_view bytes, size_t piece) {
+    Connection& connection = connections_[c];
+    for (; !bytes.empty() && connection.status.ok(); bytes.remove_prefix(std::min(piece, bytes.size()))) {
+      const absl::string_view part = bytes.substr(0, piece);
+      connection.sent.append(part.data(), part.size());
+      const absl::Status parsed =
+          connection.parser.Feed(part, [&](const c10d::Request& request) { return Handle(c, request); });
+      Check(connection.parser.buffered_bytes() <= connection.sent.size(),
+            "no byte is kept that was not sent");
+      if (!parsed.ok()) Close(c, parsed);
+    }
+  }
+  void EndGrace(int c) {
+    Connection& connection = connections_[c];
+    if (!connection.status.ok()) return;
+    const absl::Status parsed =
+        connection.parser.EndGrace([&](const c10d::Request& request) { return Handle(c, request); });
+    if (!parsed.ok()) Close(c, parsed);
+  }
+
+  // All that a peer or an operator can see.
+  std::string Describe() const {
+    std::string out;
+    for (const Connection& c : connections_) {
+      absl::StrAppend(&out, c.replies.size(), ":", c.replies, c.status.ToString(), "\n");
+    }
+    std::vector<std::string> values;
+    store_.ForEachKey(
+        [&](absl::string_view key) { values.push_back(absl::StrCat(key, "=", store_.Get(key), "\n")); });
+    std::sort(values.begin(), values.end());
+    for (const std::string& value : values) out += value;
+    absl::StrAppend(&out, store_.bytes(), " bytes, ", store_.NumWaiting(), " waiting");
+    return out;
+  }
+
+  void CheckWhatIsLeft() {
+    for (const Connection& c : connections_) {
+      if (c.parser.dialect() != c10d::Dialect::kVersioned) continue;
+      Check(absl::string_view(c.sent).substr(0, c.written_back.size()) == c.written_back,
+            "a request is written as it was read");
+    }
+    store_.Forget(ConnId(0));
+    store_.Forget(ConnId(1));
+    Check(store_.NumWaiting() == 0, "nobody waits who is not connected");
+    std::vector<std::string> keys;
+    store_.ForEachKey([&](absl::string_view key) { keys.emplace_back(key); });
+    for (const std::string& key : keys) Check(store_.DeleteKey(key), "what is listed is there");
+    std::string item;
+    for (const std::string& name : queues_) {
+      while (store_.QueuePop(name, &item)) {
+      }
+    }
+    Check(store_.bytes() == 0, "all memory comes back");
+  }
+
+ private:
+  struct Connection {
+    c10d::Parser parser{kParserLimits};
+    absl::Status status;
+    std::string sent, replies;
+    std::string written_back;  // of a versioned connection
+    bool waiting = false;
+  };
+
+  bool Handle(int c, const c10d::Request& request) {
+    Connection& connection = connections_[c];
+    const c10d::Dialect dialect = connection.parser.dialect();
+    if (dialect == c10d::Dialect::kVersioned) {
+      if (connection.written_back.empty()) c10d::AppendValidate(&connection.written_back);
+      c10d::AppendRequest(request, dialect, &connection.written_back);
+    }
+    if (const auto* push = std::get_if<c10d::QueuePush>(&request)) queues_.emplace_back(push->key);
+    KvStore::Woken woken;
+    const absl::Status status =
+        HandleC10dRequest(request, ConnId(c), dialect, kMaxReplyBytes, &store_, &connection.replies, &woken);
+    for (const ConnId conn : woken) {
+      Connection& waiter = connections_[static_cast<size_t>(conn.value())];
+      Check(waiter.waiting, "only who waits is woken");
+      waiter.waiting = false;
+      Check(!store_.IsWaiting(conn), "who is woken waits no more");
+      Check(waiter.status.ok(), "who is gone is not woken");
+      c10d::AppendU8(static_cast<uint8_t>(c10d::WaitReply::kStopWaiting), &waiter.replies);
+    }
+    connection.waiting = store_.IsWaiting(ConnId(c));
+    Check(store_.bytes() <= kMaxStoreBytes, "the store keeps its limit");
+    if (!status.ok()) Close(c, status);
+    return status.ok();
+  }
+
+  void Close(int c, const absl::Status& why) {
+    connections_[c].status = why;
+    connections_[c].waiting = false;
+    store_.Forget(ConnId(c));
+  }
+
+  KvStore store_;
+  std::array<Connection, 2> connections_;
+  std::vector<std::string> queues_;
+};
+
+// Plays all turns, the bytes of each in pieces of `piece`.
+std::string Play(absl::string_view input, size_t piece) {
+  World world;
+  while (!input.empty()) {
+    const auto turn = static_cast<uint8_t>(input[0]);
+    input.remove_prefix(1);
+    const absl::string_view bytes = input.substr(0, turn & 0x7f);
+    input.remove_prefix(bytes.size());
+    if ((turn & 0x7f) == 0) {
+      world.EndGrace(turn >> 7);
+    } else {
+      world.Send(turn >> 7, bytes, piece);
+    }
+  }
+  std::string seen = world.Describe();
+  world.CheckWhatIsLeft();
+  return seen;
+}
+
+}  // namespace
+}  // namespace ddprun
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const absl::string_view input(reinterpret_cast<const char*>(data), size);
+  const std::string whole = ddprun::Play(input, 127);
+  for (const size_t piece : {1, 3, 8}) {
+    ddprun::Check(ddprun::Play(input, piece) == whole, "pieces have the effect of the whole");
+  }
+  return 0;
+}
