@@ -292,16 +292,12 @@ absl::Status Op::Wait(TimePoint deadline) {
   const absl::Duration timeout = absl::FromChrono(deadline - Clock::now());
   {
     absl::MutexLock lock(&mu_);
-    if (mu_.AwaitWithTimeout(absl::Condition(
-                                 +[](Op* op) { return op->finished(); }, this),
-                             timeout))
-      return *result_;
+    if (mu_.AwaitWithTimeout(absl::Condition(this, &Op::finished), timeout)) return *result_;
   }
   comm_->GiveUp(call_);
   absl::MutexLock lock(&mu_);
-  // The progress thread lets go of the buffers within a chunk.
-  mu_.Await(absl::Condition(
-      +[](Op* op) { return op->finished(); }, this));
+  mu_.Await(
+      absl::Condition(this, &Op::finished));  // the progress thread lets go of the buffers within a chunk
   return *result_;
 }
 
