@@ -42,9 +42,9 @@ struct Axis {
   [[nodiscard]] double operator()(double value) const {
     return low_at + (value - low) / (high - low) * (high_at - low_at);
   }
-  // 1, 2 or 5 times a power of ten, so that the axis has four to ten of it.
+  // 1, 2 or 5 times a power of ten, so that the axis has three to eight of it.
   [[nodiscard]] double Tick() const {
-    const double rough = (high - low) / 5;
+    const double rough = (high - low) / 8;
     const double power = std::pow(10, std::floor(std::log10(rough)));
     for (const double factor : {1.0, 2.0, 5.0}) {
       if (factor * power >= rough) return factor * power;
@@ -62,17 +62,20 @@ std::string Text(double x, double y, absl::string_view text, absl::string_view s
   return absl::StrFormat("<text x=\"%.1f\" y=\"%.1f\" %s>%s</text>\n", x, y, style, text);
 }
 
+// The least multiple of `tick` from `low` on; zero without a sign.
+double FirstTick(double low, double tick) { return std::ceil(low / tick) * tick + 0.0; }
+
 std::string Grid(const Axis& x, const Axis& y) {
   const std::string line = absl::StrCat("stroke=\"", kGrid, "\"");
   std::string svg;
   // Steps are whole numbers: no tick between two of them.
   const double step_tick = std::max(1.0, x.Tick());
-  for (double step = std::ceil(x.low / step_tick) * step_tick; step <= x.high + 1e-9; step += step_tick) {
+  for (double step = FirstTick(x.low, step_tick); step <= x.high + 1e-9; step += step_tick) {
     absl::StrAppend(&svg, Line(x(step), y.low_at, x(step), y.high_at, line),
                     Text(x(step), y.low_at + 20, absl::StrFormat("%.0f", step), "text-anchor=\"middle\""));
   }
   const double loss_tick = y.Tick();
-  for (double loss = std::ceil(y.low / loss_tick) * loss_tick; loss <= y.high + 1e-9; loss += loss_tick) {
+  for (double loss = FirstTick(y.low, loss_tick); loss <= y.high + 1e-9; loss += loss_tick) {
     absl::StrAppend(&svg, Line(x.low_at, y(loss), x.high_at, y(loss), line),
                     Text(x.low_at - 8, y(loss) + 4, absl::StrFormat("%.4g", loss), "text-anchor=\"end\""));
   }
