@@ -79,6 +79,7 @@ void UseOwnCoordinator(const Options& options, const Surroundings& surroundings,
 
 absl::Status ReadStatic(const Options& options, LaunchConfig& config) {
   config.backend = Backend::kStatic;
+  config.min_nodes = config.max_nodes;
   ASSIGN_OR_RETURN(config.node_rank,
                    Number(options, "node-rank", 0, config.max_nodes - 1,
                           absl::StrCat("a rank from 0 to ", config.max_nodes - 1, " (nodes - 1)")));
@@ -103,6 +104,11 @@ absl::Status ReadStatic(const Options& options, LaunchConfig& config) {
 absl::Status ReadC10d(const Options& options, LaunchConfig& config) {
   config.backend = Backend::kC10d;
   config.endpoint = {.host = "localhost", .port = kDefaultC10dPort};
+  if (options.IsGiven("node-rank")) {
+    ASSIGN_OR_RETURN(config.node_rank,
+                     Number(options, "node-rank", 0, config.max_nodes - 1,
+                            absl::StrCat("a rank from 0 to ", config.max_nodes - 1, " (nodes - 1)")));
+  }
   if (options.IsSet("rdzv-endpoint")) {
     ASSIGN_OR_RETURN(config.endpoint, ParseEndpoint(options.Get("rdzv-endpoint"), kDefaultC10dPort),
                      options.Quote("rdzv-endpoint"));
@@ -140,7 +146,7 @@ absl::Status ReadRendezvous(const Options& options, const Surroundings& surround
     UseOwnCoordinator(options, surroundings, config);
     return absl::OkStatus();
   }
-  const bool alone_so_far = config.min_nodes == 1 && config.max_nodes > 1 && !has_place &&
+  const bool alone_so_far = config.min_nodes < config.max_nodes && !has_place &&
                             !options.IsGiven("rdzv-backend") && !options.IsGiven("node-rank") &&
                             !options.IsGiven("master-addr");
   if (alone_so_far) {
@@ -148,7 +154,14 @@ absl::Status ReadRendezvous(const Options& options, const Surroundings& surround
     UseOwnCoordinator(options, surroundings, config);
     return absl::OkStatus();
   }
-  return backend == "static" ? ReadStatic(options, config) : ReadC10d(options, config);
+  // Nodes that are given a place to meet but no rank cannot be static: torchrun would give all of them rank
+  // 0.
+  const bool can_be_static = !options.IsSet("rdzv-endpoint") || config.max_nodes == 1 ||
+                             options.IsGiven("node-rank") || options.IsGiven("master-addr") ||
+                             options.IsSet("master-port");
+  if (backend == "static" && (can_be_static || options.IsGiven("rdzv-backend")))
+    return ReadStatic(options, config);
+  return ReadC10d(options, config);
 }
 
 absl::Status ReadShutdownTimeout(const Options& options, const Surroundings& surroundings,

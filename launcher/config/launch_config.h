@@ -39,8 +39,8 @@ struct LaunchConfig {
   bool standalone = false;  // one node only: nobody is told how to join
   std::string run_id;
   RdzvConf rdzv;
-  int node_rank = 0;       // static only
-  std::string local_addr;  // empty: this node's full host name
+  std::optional<int> node_rank;  // asked for; always set with static
+  std::string local_addr;        // empty: this node's full host name
 
   // Workers.
   WorkerProgram program;

@@ -105,7 +105,8 @@ TEST(LaunchConfigTest, StaticWhenAPlaceIsNamed) {
   EXPECT_EQ(second.node_rank, 1);
   EXPECT_EQ(second.run_id, "j");
   EXPECT_EQ(Machine().Launch({"--nnodes=2", "--master-addr=node0"}).hosting, Hosting::kHere);
-  EXPECT_EQ(Machine().Launch({"--nnodes=2", "--rdzv-endpoint=[::1]:7"}).endpoint, (Endpoint{"::1", 7}));
+  EXPECT_EQ(Machine().Launch({"--nnodes=2", "--node-rank=0", "--rdzv-endpoint=[::1]:7"}).endpoint,
+            (Endpoint{"::1", 7}));
   EXPECT_EQ(Machine().Launch({"--nnodes=1:2", "--master-addr=a"}).backend, Backend::kStatic);
 }
 

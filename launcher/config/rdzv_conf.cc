@@ -41,7 +41,6 @@ absl::StatusOr<RdzvConf> ParseRdzvConf(absl::string_view text, std::vector<std::
     absl::string_view key;
     Duration* value;
   } kSeconds[] = {{"join_timeout", &conf.join_timeout},
-                  {"last_call_timeout", &conf.last_call_timeout},
                   {"close_timeout", &conf.close_timeout},
                   {"heartbeat_timeout", &conf.heartbeat_timeout},
                   {"keep_alive_interval", &conf.keep_alive_interval},
@@ -55,9 +54,9 @@ absl::StatusOr<RdzvConf> ParseRdzvConf(absl::string_view text, std::vector<std::
       *field.value = seconds(number);
       return absl::OkStatus();
     }
-    if (key == "timeout") {
+    if (key == "timeout" || key == "last_call_timeout") {
       ASSIGN_OR_RETURN(const int number, Positive(entry, value, kWholeSeconds));
-      conf.timeout = seconds(number);
+      (key == "timeout" ? conf.timeout : conf.last_call_timeout) = seconds(number);
     } else if (key == "keep_alive_max_attempt") {
       ASSIGN_OR_RETURN(conf.keep_alive_max_attempt, Positive(entry, value, "a whole number, more than 0"));
     } else if (key == "lease_ms") {

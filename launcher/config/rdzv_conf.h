@@ -12,10 +12,12 @@
 namespace ddprun {
 
 struct RdzvConf {
-  Duration join_timeout = seconds(600);      // for the minimum of nodes to come together
-  Duration last_call_timeout = seconds(30);  // for more of them, once the minimum is there
-  Duration close_timeout = seconds(30);      // for the answer to closing the job
-  Duration heartbeat_timeout = seconds(5);   // for the answer to one message of a node
+  Duration join_timeout = seconds(600);  // for the minimum of nodes to come together
+  // For more of them, once the minimum is there; none: 30 s, or little where this node chose the endpoint
+  // itself.
+  std::optional<Duration> last_call_timeout;
+  Duration close_timeout = seconds(30);     // for the answer to closing the job
+  Duration heartbeat_timeout = seconds(5);  // for the answer to one message of a node
   Duration keep_alive_interval = seconds(5);
   int keep_alive_max_attempt = 3;
   Duration read_timeout = seconds(60);  // for one answer of the store

@@ -1,0 +1,52 @@
+#include "launcher/agent/agent_log.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace ddprun {
+namespace {
+
+bool ShowsEvents(absl::string_view level) {
+  return absl::EqualsIgnoreCase(level, "INFO") || absl::EqualsIgnoreCase(level, "DEBUG");
+}
+
+}  // namespace
+
+AgentLog::AgentLog(std::string host, absl::string_view log_level)
+    : prefix_(absl::StrCat("[ddprun ", host, "] ")), show_events_(ShowsEvents(log_level)) {}
+
+void AgentLog::Say(absl::string_view text) const {
+  std::string lines;
+  for (const absl::string_view line : absl::StrSplit(absl::StripAsciiWhitespace(text), '\n')) {
+    absl::StrAppend(&lines, prefix_, line, "\n");
+  }
+  Write(lines);
+}
+
+void AgentLog::Write(absl::string_view text) const {
+  // One write, so that lines of several agents on one terminal stay whole. A terminal that is gone is no
+  // reason to fail.
+  while (!text.empty()) {
+    const ssize_t n = write(STDERR_FILENO, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+void AgentLog::Event(absl::string_view event,
+                     std::initializer_list<std::pair<absl::string_view, absl::string_view>> fields) const {
+  if (!show_events_) return;
+  std::string line = absl::StrCat("event=", event);
+  for (const auto& [key, value] : fields) absl::StrAppend(&line, " ", key, "=\"", absl::CEscape(value), "\"");
+  Say(line);
+}
+
+}  // namespace ddprun

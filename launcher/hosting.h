@@ -1,0 +1,20 @@
+// Whether the coordinator's place, as the command line names it, is this machine, and what others call it.
+#pragma once
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace ddprun {
+
+// True for "localhost" and loopback addresses.
+bool IsLoopback(absl::string_view host);
+
+// True if `host` is loopback, or this machine's name, or resolves to an address of one of its interfaces.
+// Asks the resolver, so it takes as long as that one needs; false if that one does not know the name.
+bool IsThisMachine(const std::string& host);
+
+// The first address of this machine that is not loopback, IPv4 before IPv6; "127.0.0.1" if there is none.
+std::string AddressOfThisMachine();
+
+}  // namespace ddprun

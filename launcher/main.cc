@@ -1,0 +1,68 @@
+// ddprun, and ddpctl when it is called by that name.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "launcher/config/launch_config.h"
+#include "launcher/ctl/ctl.h"
+#include "launcher/launch.h"
+#include "launcher/process/warden.h"
+
+namespace {
+
+constexpr char kVersion[] = "0.1.0";
+
+std::string ShortHostName() {
+  char name[256] = "";
+  if (gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return "localhost";
+  const std::string full = name;
+  return full.substr(0, full.find('.'));
+}
+
+std::string Env(const char* name) {
+  const char* value = getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+int Main(const std::vector<std::string>& args, ddprun::WardenHandle warden) {
+  using namespace ddprun;
+  const std::string host = ShortHostName();
+  const AgentLog log(host, Env("LOGLEVEL"));
+  const absl::StatusOr<Command> command = ParseCommand(args, RealSurroundings());
+  if (!command.ok()) {
+    const bool usage = absl::IsInvalidArgument(command.status());
+    fprintf(stderr, "ddprun: error: %s\n", std::string(command.status().message()).c_str());
+    if (usage) fprintf(stderr, "ddprun: see ddprun --help\n");
+    return usage ? 2 : 1;
+  }
+  if (std::holds_alternative<ShowHelp>(*command)) {
+    fputs(HelpText().c_str(), stdout);
+    return 0;
+  }
+  if (std::holds_alternative<ShowVersion>(*command)) {
+    printf("ddprun %s\n", kVersion);
+    return 0;
+  }
+  if (const auto* store = std::get_if<StoreConfig>(&*command)) {
+    warden.socket.Reset();  // there is nothing for it to do
+    return RunStoreOnly(*store, log);
+  }
+  return Launch(std::get<LaunchConfig>(*command), log, host, std::move(warden));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> args(argv + 1, argv + argc);
+  const absl::string_view name = argv[0];
+  if (name.substr(name.rfind('/') + 1) == "ddpctl") return ddprun::RunCtl(args);
+  // First of all: it forks, and must be forked before there is a second thread.
+  ddprun::WardenHandle warden = ddprun::StartWarden();
+  signal(SIGPIPE, SIG_IGN);  // a reader that is gone is an error of a write, not the end of the job
+  return Main(args, std::move(warden));
+}

@@ -1,0 +1,45 @@
+// The worker stores that this node offers, one a round.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "boost/asio/io_context.hpp"
+#include "launcher/agent/round_stores.h"
+#include "rendezvous/server/coordinator_host.h"
+#include "rendezvous/server/worker_store.h"
+
+namespace ddprun {
+
+// Each offer is a store of its own on a port of its own.
+class FreshStores : public RoundStores {
+ public:
+  // `address`: where they listen; empty for all of this host.
+  FreshStores(boost::asio::io_context& io, std::string address);
+  absl::StatusOr<int> Offer() override;
+  void Withdraw() override;
+
+ private:
+  // The workers of this node are gone; those of others may need a moment to see that they shall go.
+  void End(std::unique_ptr<WorkerStore> store);
+
+  boost::asio::io_context& io_;
+  const std::string address_;
+  std::unique_ptr<WorkerStore> current_;
+  std::vector<std::unique_ptr<WorkerStore>> ending_;
+};
+
+// --rdzv-backend=static on node rank 0: workers are promised --master-port, which is the coordinator's. The
+// key space behind it is a new one for each round.
+class CoordinatorPortStores : public RoundStores {
+ public:
+  explicit CoordinatorPortStores(CoordinatorHost* host) : host_(host) {}
+  absl::StatusOr<int> Offer() override;
+  void Withdraw() override {}
+
+ private:
+  CoordinatorHost* const host_;
+};
+
+}  // namespace ddprun
