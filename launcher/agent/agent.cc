@@ -2,13 +2,16 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <ctime>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/status_macros.h"
 #include "boost/asio/post.hpp"
 #include "launcher/agent/worker_environment.h"
+#include "launcher/report/error_file.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/report/local_host.h"
 #include "proto/protocol_version.h"
@@ -19,6 +22,9 @@ namespace {
 // Processes that not even SIGKILL has ended by then are reported and left.
 constexpr Duration kKillLimit = seconds(10);
 constexpr size_t kStderrLines = 20;
+// For output that is on its way when nobody writes any more: longer only if a file system or terminal hangs.
+constexpr Duration kDrainLimit = seconds(2);
+constexpr Duration kFlushLimit = seconds(5);
 
 // Unique for this life of this agent.
 std::string NodeIdOf(const std::string& host) {
@@ -56,6 +62,7 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
       finished_(std::move(finished)),
       environment_(CurrentEnvironment()),
       machine_({.nproc = config_.num_local_workers, .host = parts.host, .grace = config_.shutdown_timeout}),
+      console_(io, [this](const absl::Status& why) { log_.Say(why.message()); }),
       processes_(io, std::move(parts.warden),
                  {.started =
                       [this](ProcessClient::WorkerId id, pid_t pid) {
@@ -68,6 +75,9 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
 
 void Agent::Start(std::unique_ptr<CoordinatorLink> link) {
   link_ = std::move(link);
+  absl::StatusOr<LogLayout> logs = LogLayout::Create(config_.log_dir, config_.run_id);
+  if (!logs.ok()) return Break(WithContext(logs.status(), "--log-dir"));
+  logs_.emplace(*std::move(logs));
   if (absl::StatusOr<std::unique_ptr<WorkerSocket>> socket = WorkerSocket::Open(io_); socket.ok()) {
     reports_ = *std::move(socket);
   } else {
@@ -165,6 +175,7 @@ void Agent::Do(const StartWorkers& e) {
   assignment_ = e.assignment;
   failures_.clear();
   workers_.clear();
+  outputs_.clear();
   if (assignment_.group_rank != GroupRank(0)) parts_.stores->Withdraw();
   log_.Event("round_started",
              {{"round", absl::StrCat(assignment_.round.value())},
@@ -172,14 +183,32 @@ void Agent::Do(const StartWorkers& e) {
               {"world_size", absl::StrCat(assignment_.world_size)},
               {"restart_count", absl::StrCat(assignment_.restart_count)},
               {"master", absl::StrCat(assignment_.master_addr, ":", assignment_.master_port)}});
+  const std::vector<WorkerFiles> files = NewLogFiles();
   for (int i = 0; i < config_.num_local_workers; ++i) {
     const LocalRank local_rank(i);
+    outputs_.push_back(std::make_unique<WorkerOutput>(
+        console_, WorkerOutput::Plan{.redirects = config_.redirects.For(local_rank),
+                                     .tee = config_.tee.For(local_rank),
+                                     .files = files[i],
+                                     .prefix = absl::StrCat("[", config_.role, i, "]:")}));
     const ProcessClient::WorkerId id = next_worker_++;
-    workers_[id] = {local_rank};
+    workers_[id] = {.local_rank = local_rank, .error_file = files[i].error_json};
     processes_.Spawn(id, {.argv = ArgumentsFor(config_.program, local_rank),
-                          .env = WorkerEnvironment(environment_, config_, assignment_, local_rank, "",
-                                                   reports_ ? reports_->name() : "")});
+                          .env = WorkerEnvironment(environment_, config_, assignment_, local_rank,
+                                                   files[i].error_json, reports_ ? reports_->name() : ""),
+                          .stdout_fd = outputs_.back()->stdout_fd(),
+                          .stderr_fd = outputs_.back()->stderr_fd()});
+    outputs_.back()->CloseChildEnds();
   }
+}
+
+std::vector<WorkerFiles> Agent::NewLogFiles() {
+  absl::StatusOr<std::vector<WorkerFiles>> files =
+      logs_->NewAttempt(assignment_.restart_count, config_.num_local_workers);
+  if (files.ok()) return *std::move(files);
+  log_.Say(absl::StrCat("the workers' files cannot be made, going on without them: ",
+                        std::string(files.status().message())));
+  return std::vector<WorkerFiles>(config_.num_local_workers);
 }
 
 void Agent::OnWorkerEnded(ProcessClient::WorkerId id, const ExitInfo& exit) {
@@ -207,8 +236,17 @@ void Agent::Do(const KillWorkers&) {
     for (const LeftOver& process : left_over) {
       log_.Say(absl::StrCat("cannot be killed, going on without it: ", ToString(process)));
     }
-    Step(WorkersGone{});
+    DrainOutputs();
   });
+}
+
+void Agent::DrainOutputs() {
+  undrained_ = static_cast<int>(outputs_.size());
+  for (const std::unique_ptr<WorkerOutput>& output : outputs_) {
+    output->Drain(kDrainLimit, [this] {
+      if (--undrained_ == 0) Step(WorkersGone{});
+    });
+  }
 }
 
 void Agent::Do(const SendWorkersFailed& e) {
@@ -246,9 +284,23 @@ void Agent::Do(const SendLeave& e) {
 void Agent::Do(const ReportFailures&) {
   if (failures_.empty()) return;
   const std::string host = LocalHostName();
-  for (FailureRecord& failure : failures_) failure.host = host;
+  for (FailureRecord& failure : failures_) {
+    failure.host = host;
+    failure.stderr_tail = outputs_[failure.local_rank.value()]->StderrTail().value_or("");
+  }
   log_.Write(FormatFailureReport(config_.program.name, failures_, absl::LocalTimeZone()));
   log_.Write(FormatStderrTail(failures_, kStderrLines));
+  PassOnRootCause();
+}
+
+void Agent::PassOnRootCause() const {
+  const char* const path = getenv("TORCHELASTIC_ERROR_FILE");
+  const FailureRecord& cause = failures_[RootCause(failures_)];
+  if (path == nullptr || *path == '\0' || !cause.worker_error) return;
+  if (absl::Status written = WriteErrorFile(path, *cause.worker_error, TorchExitCode(cause.exit));
+      !written.ok()) {
+    log_.Say(written.message());
+  }
 }
 
 void Agent::Do(const Tell& e) { log_.Say(e.text); }
@@ -256,7 +308,7 @@ void Agent::Do(const Tell& e) { log_.Say(e.text); }
 void Agent::Do(const Finish& e) {
   timer_.cancel();
   if (link_) link_->Close();
-  boost::asio::post(io_, [this, exit_code = e.exit_code] { finished_(exit_code); });
+  console_.Flush(kFlushLimit, [this, exit_code = e.exit_code] { finished_(exit_code); });
 }
 
 }  // namespace ddprun

@@ -18,6 +18,8 @@
 #include "launcher/agent/round_stores.h"
 #include "launcher/agent/worker_socket.h"
 #include "launcher/config/launch_config.h"
+#include "launcher/logs/log_layout.h"
+#include "launcher/logs/worker_output.h"
 #include "launcher/process/process_client.h"
 #include "launcher/report/failure_record.h"
 #include "proto/rendezvous.pb.h"
@@ -57,6 +59,7 @@ class Agent {
   struct Worker {
     LocalRank local_rank;
     pid_t pid = 0;
+    std::string error_file;
   };
 
   static TimePoint Now() { return std::chrono::steady_clock::now(); }
@@ -65,6 +68,13 @@ class Agent {
   void OnWorkerEnded(ProcessClient::WorkerId id, const ExitInfo& exit);
   void Step(const AgentEvent& event);
   void SetTimer();
+  // Files for the next start of the workers, one entry a worker; empty names where there are to be none, or
+  // cannot be.
+  std::vector<WorkerFiles> NewLogFiles();
+  // Waits until all that the workers wrote has been passed on; they are gone, so that is soon.
+  void DrainOutputs();
+  // To where the launcher was told to leave its own error, as torchrun does.
+  void PassOnRootCause() const;
 
   void Do(const StartWorkers& e);
   void Do(const SignalWorkers& e);
@@ -84,6 +94,10 @@ class Agent {
   const std::function<void(int)> finished_;
   const EnvVars environment_;
   AgentMachine machine_;
+  Console console_;
+  std::optional<LogLayout> logs_;                       // set by Start
+  std::vector<std::unique_ptr<WorkerOutput>> outputs_;  // by local rank, of the workers that run, or ran last
+  int undrained_ = 0;                                   // of outputs_
   ProcessClient processes_;
   std::unique_ptr<WorkerSocket> reports_;  // null: could not be opened
   std::unique_ptr<CoordinatorLink> link_;

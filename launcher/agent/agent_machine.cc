@@ -38,6 +38,7 @@ void AgentMachine::On(const RoundStopped& e) {
   } else if (state_ == State::kIdle && succeeded_) {
     effects_.push_back(SendReady{e.round});  // They are gone, and only that was said.
   }
+  if (failed_) Say(e.reason);
   succeeded_ = false;  // While Stopping: Ready follows, not Succeeded, which this has overtaken.
 }
 
