@@ -8,6 +8,7 @@
 #include "examples/train/options.h"
 #include "examples/train/run.h"
 #include "worker_sdk/context.h"
+#include "worker_sdk/failure/error_file.h"
 
 namespace {
 
@@ -31,7 +32,8 @@ int main(int argc, char** argv) {
   const absl::StatusOr<std::unique_ptr<Context>> context = Context::FromEnvironment();
   if (!context.ok()) return Fail(context.status(), kFailed);
   const absl::Status usage = train::ValidateForWorld(*options, (*context)->world_size());
-  if (!usage.ok()) return Fail(usage, kUsage);
-  const absl::Status trained = train::Run(*options, **context, std::cout, std::cerr);
-  return trained.ok() ? 0 : Fail(trained, kFailed);
+  const absl::Status status = usage.ok() ? train::Run(*options, **context, std::cout, std::cerr) : usage;
+  if (status.ok()) return 0;
+  LeaveErrorFile((*context)->env().error_file, status);
+  return Fail(status, usage.ok() ? kFailed : kUsage);
 }

@@ -111,13 +111,38 @@ TEST_F(TrainErrorsTest, SnapshotOfAnotherTraining) {
   });
 }
 
-// More workers than sequences, by the environment alone.
-TEST_F(TrainErrorsTest, World) {
+// A disk that fills up costs snapshots, each with a word, and the training only at its end. The shell's
+// limit, 4 MB a file, stands for the disk; a snapshot here has 5.
+TEST_F(TrainErrorsTest, FullDisk) {
+  const std::string train = ProgramPath("examples/train/train") +
+                            " --layers=2 --heads=2 --width=128 --context=16 --global-batch=4 --steps=5 "
+                            "--log-every=1 --snapshot-every=2 --snapshot-dir=" +
+                            directory_ + "/s";
+  Child child({"/bin/sh", "-c", "trap '' XFSZ; ulimit -f 8000; exec " + train}, {});
+  EXPECT_EQ(child.Wait(), (ChildEnd{.code = 1}));
+  EXPECT_THAT(child.out(), HasSubstr("step=5/5"));
+  EXPECT_THAT(child.err(),
+              HasSubstr("train: no snapshot of step 2: cannot write " + directory_ + "/s/.snapshot-"));
+  EXPECT_THAT(child.err(), HasSubstr("training goes on, the next one is due at step 4\n"));
+  EXPECT_THAT(child.err(), HasSubstr("train: no snapshot of step 4: "));
+  EXPECT_THAT(child.err(), HasSubstr("train: the last snapshot: cannot write "));
+  EXPECT_THAT(ListDirectory(directory_ + "/s").value(), testing::IsEmpty());
+}
+
+// What the environment alone can make wrong, and what it asks for.
+TEST_F(TrainErrorsTest, Environment) {
   Child child({ProgramPath("examples/train/train"), "--global-batch=4"},
               {{"RANK", "0"}, {"WORLD_SIZE", "8"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}});
   EXPECT_EQ(child.Wait(), (ChildEnd{.code = 2}));
   EXPECT_THAT(child.err(),
               HasSubstr("train: --global-batch=4 for 8 workers: give at least one sequence to each"));
+
+  // The launcher's report learns it from a file.
+  const std::string error_file = directory_ + "/error.json";
+  Child reporting({ProgramPath("examples/train/train"), "--data=" + directory_ + "/none"},
+                  {{"TORCHELASTIC_ERROR_FILE", error_file}});
+  EXPECT_EQ(reporting.Wait(), (ChildEnd{.code = 1}));
+  EXPECT_THAT(ReadFile(error_file).value(), HasSubstr("--data: there is no "));
 
   Child garbage({ProgramPath("examples/train/train")}, {{"RANK", "x"}, {"WORLD_SIZE", "8"}});
   EXPECT_EQ(garbage.Wait(), (ChildEnd{.code = 1}));

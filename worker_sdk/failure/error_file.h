@@ -1,0 +1,23 @@
+// What a failing worker leaves for the launcher's report: the file that TORCHELASTIC_ERROR_FILE names.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace ddprun {
+
+// True when `error` came from this worker itself. kUnavailable, kAborted and kDeadlineExceeded tell of a peer
+// or a store: a worker that says so first must not be taken for the cause.
+bool IsOwnFailure(const absl::Status& error);
+
+// {"message": {"message": "...", "extraInfo": {"py_callstack": "...", "timestamp": "1795248899"}}}: the shape
+// that PyTorch's workers write. `time_s`: seconds since 1970; the report calls the earliest one the cause.
+std::string ErrorFileJson(const absl::Status& error, int64_t time_s);
+
+// Writes that to `path`, with the time of now. An empty path, an error that is not this worker's own, and a
+// file that cannot be written leave nothing: the error is on its way out already.
+void LeaveErrorFile(const std::string& path, const absl::Status& error);
+
+}  // namespace ddprun

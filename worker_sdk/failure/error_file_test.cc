@@ -1,0 +1,37 @@
+#include "worker_sdk/failure/error_file.h"
+
+#include <fstream>
+#include <sstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ddprun {
+namespace {
+
+std::string Read(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TEST(ErrorFileTest, HasTheShapeOfPyTorchs) {
+  EXPECT_EQ(ErrorFileJson(absl::InternalError("said \"no\"\n"), 1795248899),
+            R"({"message":{"message":"said \"no\"\n","extraInfo":{"py_callstack":"said \"no\"\n",)"
+            R"("timestamp":"1795248899"}}})");
+}
+
+TEST(ErrorFileTest, OnlyOnesOwnFailureIsLeft) {
+  const std::string path = testing::TempDir() + "/error.json";
+  LeaveErrorFile(path, absl::UnavailableError("rank 3 of round 7 is gone"));
+  LeaveErrorFile(path, absl::AbortedError("told to stop"));
+  LeaveErrorFile(path, absl::DeadlineExceededError("rank 3 is silent"));
+  LeaveErrorFile(path, absl::OkStatus());
+  EXPECT_FALSE(std::ifstream(path).good());
+  LeaveErrorFile(path, absl::FailedPreconditionError("mine"));
+  EXPECT_THAT(Read(path), testing::HasSubstr(R"("message":"mine")"));
+  LeaveErrorFile("", absl::InternalError("nowhere to go"));
+}
+
+}  // namespace
+}  // namespace ddprun
