@@ -1,6 +1,6 @@
 #include "rendezvous/core/kv_store.h"
 
-#include <cstdlib>
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -134,7 +134,11 @@ absl::string_view KvStore::Get(absl::string_view key) const {
 }
 
 void KvStore::ForEachKey(absl::FunctionRef<void(absl::string_view key)> visit) const {
-  for (const auto& [key, value] : values_) visit(key);
+  std::vector<absl::string_view> keys;
+  keys.reserve(values_.size());
+  for (const auto& [key, value] : values_) keys.push_back(key);
+  std::sort(keys.begin(), keys.end());
+  for (const absl::string_view key : keys) visit(key);
 }
 
 bool KvStore::DeleteKey(absl::string_view key) {

@@ -62,7 +62,7 @@ class KvStore {
   absl::string_view Get(absl::string_view key) const;
   bool Contains(absl::string_view key) const { return values_.contains(key); }
   int64_t NumKeys() const { return static_cast<int64_t>(values_.size()); }
-  void ForEachKey(absl::FunctionRef<void(absl::string_view key)> visit) const;  // in no order
+  void ForEachKey(absl::FunctionRef<void(absl::string_view key)> visit) const;  // in their order
   // True if it was there. Touches no queue, and no wait: who saw the key saw it.
   bool DeleteKey(absl::string_view key);
 

@@ -135,14 +135,13 @@ TEST_F(KvStoreTest, AppendCreatesAndConcatenates) {
   EXPECT_EQ(Value("k"), "'abcd'");
 }
 
-TEST_F(KvStoreTest, EveryKeyIsListed) {
-  Set("/a", "1");
-  Set("init/", "2");
+TEST_F(KvStoreTest, EveryKeyIsListedInOrder) {
+  for (const char* key : {"b", "init/", "a", "", "ab"}) Set(key, "");
   Push("q", "not a key");
-  std::set<std::string> keys;
-  store_.ForEachKey([&](absl::string_view key) { keys.insert(std::string(key)); });
-  EXPECT_EQ(keys, (std::set<std::string>{"/a", "init/"}));
-  EXPECT_EQ(store_.NumKeys(), 2);
+  std::vector<std::string> keys;
+  store_.ForEachKey([&](absl::string_view key) { keys.emplace_back(key); });
+  EXPECT_EQ(keys, (std::vector<std::string>{"", "a", "ab", "b", "init/"}));
+  EXPECT_EQ(store_.NumKeys(), 5);
 }
 
 TEST_F(KvStoreTest, WaitForNothingIsReady) {

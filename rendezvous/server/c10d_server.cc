@@ -57,8 +57,8 @@ void C10dServer::Close(Duration linger, absl::AnyInvocable<void()> done) {
   closing_ = true;
   done_ = std::move(done);
   linger_.expires_after(linger);
-  linger_.async_wait([this](error_code ec) {
-    if (ec) return;
+  linger_.async_wait([this, alive = std::weak_ptr<void>(alive_)](error_code ec) {
+    if (ec || alive.expired()) return;
     for (const auto& [id, session] : std::exchange(sessions_, {})) session->Abandon();
     CheckClosed();
   });

@@ -66,6 +66,8 @@ class C10dServer : private C10dSession::Owner {
 
   bool closing_ = false;
   boost::asio::steady_timer linger_;
+  // A timer that is over may be heard of after we are gone.
+  const std::shared_ptr<void> alive_ = std::make_shared<char>();
   absl::AnyInvocable<void()> done_;  // empty: Close was not called, or it is over
 };
 

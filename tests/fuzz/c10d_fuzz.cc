@@ -66,11 +66,7 @@ class World {
     for (const Connection& c : connections_) {
       absl::StrAppend(&out, c.replies.size(), ":", c.replies, c.status.ToString(), "\n");
     }
-    std::vector<std::string> values;
-    store_.ForEachKey(
-        [&](absl::string_view key) { values.push_back(absl::StrCat(key, "=", store_.Get(key), "\n")); });
-    std::sort(values.begin(), values.end());
-    for (const std::string& value : values) out += value;
+    store_.ForEachKey([&](absl::string_view key) { absl::StrAppend(&out, key, "=", store_.Get(key), "\n"); });
     absl::StrAppend(&out, store_.bytes(), " bytes, ", store_.NumWaiting(), " waiting");
     return out;
   }
