@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "launcher/config/gpu_count.h"
 
 namespace ddprun {
 namespace {
@@ -282,21 +281,6 @@ TEST(EndpointTest, WrittenAsRead) {
     EXPECT_EQ(ToString(*endpoint), text);
   }
   EXPECT_EQ(*ParseEndpoint("[::1]", 9), (Endpoint{"::1", 9}));
-}
-
-TEST(GpuCountTest, VisibleDevicesAsTheCudaRuntimeReadsThem) {
-  const struct {
-    const char* visible;
-    int want;
-  } kCases[] = {{"", 0},       {"0", 1},     {"0,1", 2},     {"3, 2", 2}, {"-1", 0},
-                {"0,-1,1", 1}, {"0,4,1", 1}, {"GPU-a,1", 2}, {"x", 0},    {"NoDevFiles", 0}};
-  for (const auto& c : kCases) EXPECT_EQ(CountVisible(c.visible, 4), c.want) << c.visible;
-}
-
-TEST(GpuCountTest, NoneIsAnErrorThatSaysWhy) {
-  const auto gpus = CountGpus("");
-  EXPECT_EQ(gpus.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_FALSE(gpus.status().message().empty());
 }
 
 TEST(SurroundingsTest, OfThisProcess) {
