@@ -89,6 +89,11 @@ void RankProcesses::Kill(int rank, int signo) {
   DDPRUN_CHECK(pids_[rank] != 0 && kill(pids_[rank], signo) == 0, "the rank runs");
 }
 
+bool RankProcesses::IsStopped(int rank) const {
+  siginfo_t info{};
+  return waitid(P_PID, pids_[rank], &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_code == CLD_STOPPED;
+}
+
 std::optional<int> RankProcesses::Wait(int rank, Duration timeout) {
   const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pids_[rank], 0));
   DDPRUN_CHECK(pidfd >= 0, "the rank was not reaped");

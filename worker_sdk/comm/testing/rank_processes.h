@@ -46,6 +46,9 @@ class RankProcesses {
   pid_t pid(int rank) const { return pids_[rank]; }
   void Kill(int rank, int signo);
 
+  // It has been stopped by a signal.
+  bool IsStopped(int rank) const;
+
   // Waits for its end. The wait status of waitpid; nothing when it still runs after `timeout`.
   std::optional<int> Wait(int rank, Duration timeout);
 
