@@ -26,7 +26,9 @@ std::vector<std::string> TinyModel() {
 Job::Job(const JobOptions& options, std::vector<std::string> flags,
          const std::vector<std::vector<std::string>>& extra_flags) {
   WorkerEnv env;
-  env.world_size = env.local_world_size = env.role_world_size = options.world_size;
+  env.world_size = env.role_world_size = options.world_size;
+  env.group_world_size = options.nodes;
+  env.local_world_size = options.world_size / options.nodes;
   env.restart_count = options.restart_count;
   env.max_restarts = 3;
   env.round = Round(options.round);
@@ -40,7 +42,8 @@ Job::Job(const JobOptions& options, std::vector<std::string> flags,
   flags.insert(flags.begin(), ProgramPath("examples/train/train"));
   for (int rank = 0; rank < options.world_size; ++rank) {
     env.rank = Rank(rank);
-    env.local_rank = LocalRank(rank);
+    env.local_rank = LocalRank(rank % env.local_world_size);
+    env.group_rank = GroupRank(rank / env.local_world_size);
     env.role_rank = rank;
     std::vector<std::string> argv = flags;
     if (rank < static_cast<int>(extra_flags.size())) {

@@ -21,6 +21,7 @@ std::vector<std::string> TinyModel();
 
 struct JobOptions {
   int world_size = 1;
+  int nodes = 1;  // all on this machine, but their workers talk over TCP; divides world_size
   int round = 0;
   int restart_count = 0;
 };
