@@ -73,6 +73,9 @@ absl::Status NotNegative(absl::string_view flag, double value) {
 
 absl::Status Validate(const Options& o) {
   RETURN_IF_ERROR(Validate(o.model));
+  if (o.seed < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--seed=", o.seed, ": give a number from 0 on"));
+  }
   RETURN_IF_ERROR(AtLeastOne("--steps", o.steps));
   RETURN_IF_ERROR(AtLeastOne("--global-batch", o.global_batch));
   RETURN_IF_ERROR(AtLeastOne("--bucket-bytes", o.bucket_bytes));

@@ -15,7 +15,7 @@ struct Options {
 
   std::string data;  // file or directory; empty: the text that the program carries
   int64_t steps = 600;
-  uint64_t seed = 1;
+  int64_t seed = 1;
   int64_t global_batch = 16;  // sequences a step, over all workers
   ModelConfig model;
   double learning_rate = 3e-3;

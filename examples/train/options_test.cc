@@ -68,6 +68,7 @@ TEST(OptionsTest, SaysWhatIsWrong) {
       {"--lr=nan", "--lr=nan: give a number from 0 on"},
       {"--lr=-1", "--lr=-1: give a number from 0 on"},
       {"--weight-decay=inf", "--weight-decay=inf: give a number from 0 on"},
+      {"--seed=-1", "--seed=-1: give a number from 0 on"},
       {"--seed=99999999999999999999", "'--seed' is invalid"},
       {"--chart=c.svg", "--chart=c.svg is drawn from the metrics: give --metrics=FILE, too"},
       {"--step=5", "unrecognised option '--step=5'"},  // no abbreviations

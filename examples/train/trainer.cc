@@ -51,8 +51,8 @@ Trainer::Trainer(const Options& options, const Corpus& corpus, Communicator* com
       corpus_(corpus),
       comm_(comm),
       span_(SpanOfRank(options.global_batch, comm->rank().value(), comm->world_size())),
-      rng_(options.seed),
-      sampler_(corpus.NumSamples(options.model.context), {.seed = options.seed}),
+      rng_(static_cast<uint64_t>(options.seed)),
+      sampler_(corpus.NumSamples(options.model.context), {.seed = static_cast<uint64_t>(options.seed)}),
       model_(options.model),
       mean_(model_.parameters().size()),
       square_(model_.parameters().size()),
@@ -170,8 +170,9 @@ absl::Status Trainer::Restore(const Snapshot& snapshot) {
   RETURN_IF_ERROR(take("", model_.parameters()));
   RETURN_IF_ERROR(take(kMean, mean_.span()));
   RETURN_IF_ERROR(take(kSquare, square_.span()));
-  sampler_ = Sampler(sampler_.num_samples(), {.seed = options_.seed, .epoch = epoch, .position = position});
-  rng_ = CounterRng(options_.seed, static_cast<uint64_t>(counter));
+  sampler_ =
+      Sampler(sampler_.num_samples(), {.seed = sampler_.state().seed, .epoch = epoch, .position = position});
+  rng_ = CounterRng(rng_.seed(), static_cast<uint64_t>(counter));
   step_ = snapshot.step;
   return absl::OkStatus();
 }
