@@ -39,7 +39,7 @@ int Main() {
   std::printf("%d\n", (*store)->port());
   std::fflush(stdout);
   asio::posix::stream_descriptor input(io, ::dup(STDIN_FILENO));
-  AwaitEnd(input, [&] { (*store)->Close(seconds(1), [] {}); });
+  AwaitEnd(input, [&] { (*store)->Close(milliseconds(200), [] {}); });
   io.run();
   return 0;
 }
