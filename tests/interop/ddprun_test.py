@@ -14,7 +14,8 @@ import torch_worker
 from torch.distributed import TCPStore
 
 DDPRUN = interop.path_of("../../launcher/ddprun")
-LINE = re.compile(r"^rank=(\d+) world_size=(\d+) sum=(\S+) weight=(\S+)$", re.MULTILINE)
+# Unbuffered Python writes a line and its end in two pieces, between which another rank's may come.
+LINE = re.compile(r"rank=(\d+) world_size=(\d+) sum=([\d.]+) weight=(-?\d+\.\d{6})")
 
 
 def start(*args):
