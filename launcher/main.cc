@@ -1,5 +1,6 @@
 // ddprun, and ddpctl when it is called by that name.
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -27,6 +28,15 @@ std::string ShortHostName() {
 std::string Env(const char* name) {
   const char* value = getenv(name);
   return value == nullptr ? "" : value;
+}
+
+// Each worker of the job may hold a few connections to a store here. Workers keep the limit that we were started with: the
+// warden, which starts them, was forked before.
+void RaiseDescriptorLimit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 int Main(const std::vector<std::string>& args, ddprun::WardenHandle warden) {
@@ -63,6 +73,7 @@ int main(int argc, char** argv) {
   if (name.substr(name.rfind('/') + 1) == "ddpctl") return ddprun::RunCtl(args);
   // First of all: it forks, and must be forked before there is a second thread.
   ddprun::WardenHandle warden = ddprun::StartWarden();
+  RaiseDescriptorLimit();
   signal(SIGPIPE, SIG_IGN);  // a reader that is gone is an error of a write, not the end of the job
   return Main(args, std::move(warden));
 }
