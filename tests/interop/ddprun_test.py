@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import interop
@@ -66,6 +67,14 @@ class DdprunTest(unittest.TestCase):
         self.assertIn("killed", output)
         self.assertIn("(SIGKILL)", output)
         self.check_ranks(output, 2)
+
+    def test_a_recorded_exception_is_in_the_report(self):
+        with tempfile.TemporaryDirectory() as logs:
+            agent = start("--nproc-per-node=2", f"--log-dir={logs}", interop.path_of("recorded_error_worker.py"))
+            output = agent.communicate(timeout=interop.DEADLINE_S)[0]
+            self.assertEqual(agent.returncode, 1, output)
+            self.assertIn("RuntimeError: deliberate", output)
+            self.assertRegex(output, r"error_file: .*/attempt_0/1/error\.json")
 
     def test_store_only(self):
         server = subprocess.Popen([DDPRUN, "--store-only"], stdout=subprocess.PIPE)

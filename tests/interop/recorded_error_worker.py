@@ -1,0 +1,15 @@
+"""Fails with an exception under PyTorch's @record, which leaves it in the error file of the worker."""
+
+import os
+
+from torch.distributed.elastic.multiprocessing.errors import record
+
+
+@record
+def main():
+    if os.environ["RANK"] == "1":
+        raise RuntimeError("deliberate")
+
+
+if __name__ == "__main__":
+    main()
