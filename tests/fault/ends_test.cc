@@ -1,0 +1,243 @@
+// However a job ends, nothing of it is left: no process, no port, no socket, no shared memory.
+#include <signal.h>
+
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fault/testing/job.h"
+#include "tests/fault/testing/process.h"
+#include "tests/fault/testing/traces.h"
+
+namespace ddprun {
+namespace {
+
+using testing::Contains;
+using testing::Ge;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Pair;
+using testing::SizeIs;
+
+// What the key sends.
+constexpr char kCtrlC[] = "\x03";
+constexpr char kWarden[] = "ddp-warden";
+
+// A job that runs, what it holds, and what opens its workers' gate.
+struct Running {
+  Process& agent;
+  const Traces& traces;
+  const std::vector<int>& workers;  // pids, by rank
+  Gate& gate;
+};
+
+struct End {
+  std::string name;
+  Stdio stdio = Stdio::kPipes;
+  Args options = {};
+  Args worker = {};  // flags of the worker
+  std::function<void(Running&)> fault = {};
+  ProcessEnd end = {};                 // of the agent
+  std::vector<std::string> said = {};  // by the agent: the proof that the fault was this one
+};
+
+void PrintTo(const End& end, std::ostream* out) { *out << end.name; }
+
+void Send(Running& job, int signo) { job.agent.Signal(signo); }
+
+// Types Ctrl-C, and again when the first one has been heard.
+void TypeCtrlCTwice(Running& job) {
+  job.agent.Type(kCtrlC);
+  ASSERT_THAT(job.agent.AwaitOut("received SIGINT: sending it"), SizeIs(1)) << job.agent.out();
+  job.agent.Type(kCtrlC);
+}
+
+void SendTwice(Running& job, int signo, const std::string& heard) {
+  job.agent.Signal(signo);
+  ASSERT_THAT(job.agent.AwaitErr(heard), SizeIs(1)) << job.agent.err();
+  job.agent.Signal(signo);
+}
+
+const std::vector<End>& Ends() {
+  static const auto& ends = *new std::vector<End>{
+      {.name = "Success", .fault = [](Running& job) { job.gate.Open(); }, .end = {.code = 0}},
+      {.name = "WorkerExitsBadly",
+       .worker = {"--fail-in-round=0"},
+       .fault = [](Running& job) { job.gate.Open(); },
+       .end = {.code = 1},
+       .said = {"exitcode  : 3", "no restart is allowed"}},
+      {.name = "WorkerKilled",
+       .fault = [](Running& job) { kill(job.workers[1], SIGKILL); },
+       .end = {.code = 1},
+       .said = {"SIGKILL", "no restart is allowed"}},
+      {.name = "WorkerKilledOthersStubborn",
+       .options = {"--shutdown-timeout=1"},
+       .worker = {"--stubborn"},
+       .fault = [](Running& job) { kill(job.workers[0], SIGKILL); },
+       .end = {.code = 1},
+       .said = {"did not end within 1 s: killing"}},
+      {.name = "CtrlC",
+       .stdio = Stdio::kTerminal,
+       .fault = [](Running& job) { job.agent.Type(kCtrlC); },
+       .end = {.code = 1},
+       .said = {"received SIGINT"}},
+      {.name = "CtrlCTwiceStubborn",
+       .stdio = Stdio::kTerminal,
+       .worker = {"--stubborn"},
+       .fault = TypeCtrlCTwice,
+       .end = {.code = 1},
+       .said = {"received SIGINT again: killing"}},
+      {.name = "TerminalCloses",
+       .stdio = Stdio::kTerminal,
+       .options = {"--shutdown-timeout=1"},
+       .worker = {"--stubborn"},
+       .fault = [](Running& job) { job.agent.CloseTerminal(); },
+       .end = {.code = 1}},
+      {.name = "Sigint",
+       .fault = [](Running& job) { Send(job, SIGINT); },
+       .end = {.code = 1},
+       .said = {"received SIGINT"}},
+      {.name = "SigintTwiceStubborn",
+       .worker = {"--stubborn"},
+       .fault = [](Running& job) { SendTwice(job, SIGINT, "received SIGINT: sending it"); },
+       .end = {.code = 1},
+       .said = {"received SIGINT again: killing"}},
+      {.name = "Sigterm",
+       .fault = [](Running& job) { Send(job, SIGTERM); },
+       .end = {.code = 1},
+       .said = {"received SIGTERM"}},
+      {.name = "SigtermStubborn",
+       .options = {"--shutdown-timeout=1"},
+       .worker = {"--stubborn"},
+       .fault = [](Running& job) { Send(job, SIGTERM); },
+       .end = {.code = 1},
+       .said = {"did not end within 1 s: killing"}},
+      {.name = "SigtermTwiceStubborn",
+       .worker = {"--stubborn"},
+       .fault = [](Running& job) { SendTwice(job, SIGTERM, "received SIGTERM: sending it"); },
+       .end = {.code = 1},
+       .said = {"received SIGTERM again: killing"}},
+      {.name = "AgentKilled",
+       .worker = {"--stubborn"},
+       .fault = [](Running& job) { Send(job, SIGKILL); },
+       .end = {.signal = SIGKILL}},
+      {.name = "WardenKilled",
+       .worker = {"--stubborn"},
+       .fault = [](Running& job) { kill(job.traces.Find(kWarden), SIGKILL); },
+       .end = {.code = 1},
+       .said = {"was ended by somebody"}},
+  };
+  return ends;
+}
+
+class JobEndsTest : public testing::TestWithParam<End> {};
+
+// Two workers, each with a child, a child in a session of its own that ignores signals, and a daemon.
+TEST_P(JobEndsTest, NothingIsLeft) {
+  const End& end = GetParam();
+  AdoptOrphans();
+  Gate gate;
+  const auto agent = StartAgent(Args{"--nproc-per-node=2"} + end.options,
+                                Args{WorkerPath(), "--family", gate.flag()} + end.worker, end.stdio);
+  const std::vector<std::string> ready = agent->AwaitOut("ready ", 2);
+  ASSERT_THAT(ready, SizeIs(2)) << agent->out() << agent->err();
+  std::vector<int> workers(2);
+  for (const std::string& line : ready) workers.at(Field(line, "rank")) = Field(line, "pid");
+  // The daemon has no mark; LeftOf finds it as our descendant.
+  const Traces traces = LookAround(agent->mark());
+  ASSERT_EQ(traces.Count("ddprun"), 1);
+  ASSERT_EQ(traces.Count(kWarden), 1);
+  ASSERT_EQ(traces.Count("worker"), 2 * 3);
+  ASSERT_THAT(traces.ports, SizeIs(Ge(2)));  // of the coordinator and of the workers' store
+  ASSERT_THAT(traces.ports, Contains(Pair(testing::_, PortOf(TextField(ready[0], "master")))));
+  ASSERT_THAT(traces.abstract_sockets, SizeIs(Ge(1)));
+
+  Running job{*agent, traces, workers, gate};
+  end.fault(job);
+  EXPECT_EQ(agent->Wait(), end.end) << agent->out() << agent->err();
+  EXPECT_THAT(LeftOf(traces, agent->mark()), IsEmpty());
+  const std::string& said = end.stdio == Stdio::kTerminal ? agent->out() : agent->err();
+  for (const std::string& words : end.said) EXPECT_THAT(said, HasSubstr(words));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, JobEndsTest, testing::ValuesIn(Ends()),
+                         [](const auto& info) { return info.param.name; });
+
+struct TrainEnd {
+  std::string name;
+  std::function<void(Running&)> fault;
+  ProcessEnd end;
+};
+
+// Nobody is left who could look for what the workers started; they themselves die by their death signal.
+TEST(EndsTest, WorkersDieWithAgentAndWardenKilledAtOnce) {
+  AdoptOrphans();
+  const auto agent = StartAgent({"--nproc-per-node=2"}, {WorkerPath(), "--stubborn"});
+  ASSERT_THAT(agent->AwaitOut("ready ", 2), SizeIs(2)) << agent->err();
+  const Traces traces = LookAround(agent->mark());
+  ASSERT_EQ(traces.Count("worker"), 2);
+  // Neither can act on the other's end.
+  agent->Signal(SIGSTOP);
+  kill(traces.Find(kWarden), SIGKILL);
+  agent->Signal(SIGKILL);
+  EXPECT_EQ(agent->Wait(), ProcessEnd{.signal = SIGKILL});
+  EXPECT_THAT(LeftOf(traces, agent->mark()), IsEmpty());
+}
+
+void PrintTo(const TrainEnd& end, std::ostream* out) { *out << end.name; }
+
+class TrainEndsTest : public testing::TestWithParam<TrainEnd> {};
+
+// Workers that share memory and talk through sockets of their own.
+TEST_P(TrainEndsTest, NothingIsLeft) {
+  AdoptOrphans();
+  const auto agent = StartAgent({"--nproc-per-node=2"}, EndlessTraining());
+  ASSERT_THAT(agent->AwaitOut("step=3/"), SizeIs(1)) << agent->out() << agent->err();
+  const Traces traces = LookAround(agent->mark());
+  ASSERT_EQ(traces.Count("train"), 2);
+  ASSERT_THAT(traces.ports, SizeIs(Ge(2)));
+  ASSERT_THAT(traces.shared_memory, Contains(Pair(testing::_, HasSubstr("ddprun-comm"))));
+
+  std::vector<int> workers;
+  for (const auto& [pid, name] : traces.processes) {
+    if (name == "train") workers.push_back(pid);
+  }
+  Gate unused;
+  Running job{*agent, traces, workers, unused};
+  GetParam().fault(job);
+  EXPECT_EQ(agent->Wait(), GetParam().end) << agent->err();
+  EXPECT_THAT(LeftOf(traces, agent->mark()), IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, TrainEndsTest,
+    testing::Values(
+        TrainEnd{"Sigint", [](Running& job) { job.agent.Signal(SIGINT); }, {.code = 1}},
+        TrainEnd{"WorkerKilled", [](Running& job) { kill(job.workers[0], SIGKILL); }, {.code = 1}},
+        TrainEnd{"WorkersStopped",  // which no signal but SIGKILL ends
+                 [](Running& job) {
+                   for (const int pid : job.workers) kill(pid, SIGSTOP);
+                   job.agent.Signal(SIGKILL);
+                 },
+                 {.signal = SIGKILL}},
+        TrainEnd{"AgentKilled", [](Running& job) { job.agent.Signal(SIGKILL); }, {.signal = SIGKILL}}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(TracesTest, WhatIsLeftIsFound) {
+  AdoptOrphans();
+  const auto agent = StartAgent({"--nproc-per-node=2"}, EndlessTraining());
+  ASSERT_THAT(agent->AwaitOut("step=1/"), SizeIs(1)) << agent->err();
+  const Traces traces = LookAround(agent->mark());
+  const std::vector<std::string> left = LeftOf(traces, agent->mark(), {}, Duration::zero());
+  for (const char* what :
+       {"(ddprun)", "(ddp-warden)", "(train)", "port ", "abstract socket @", "shared memory "})
+    EXPECT_THAT(left, Contains(HasSubstr(what)));
+  EXPECT_THAT(LeftOf({}, agent->mark() + "0", {agent->pid()}, Duration::zero()), IsEmpty());
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,76 @@
+#include "tests/fault/testing/job.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <utility>
+
+#include "gtest/gtest.h"
+
+namespace ddprun {
+namespace {
+
+std::string ProgramPath(const std::string& label_path) {
+  return std::string(getenv("TEST_SRCDIR")) + "/" + getenv("TEST_WORKSPACE") + "/" + label_path;
+}
+
+}  // namespace
+
+Args operator+(Args args, const Args& more) {
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+std::string DdprunPath() { return ProgramPath("launcher/ddprun"); }
+std::string WorkerPath() { return ProgramPath("tests/fault/testing/worker"); }
+std::string TrainPath() { return ProgramPath("examples/train/train"); }
+std::string StoreServerPath() { return ProgramPath("tests/interop/store_server"); }
+
+std::string MakeTestDirectory() {
+  std::string name = testing::TempDir() + "/faultXXXXXX";
+  if (mkdtemp(name.data()) == nullptr) std::abort();
+  return name;
+}
+
+std::unique_ptr<Process> StartAgent(const Args& options, const Args& program, Stdio stdio) {
+  return std::make_unique<Process>(Args{DdprunPath()} + options + program, stdio);
+}
+
+Args EndlessTraining() {
+  return {TrainPath(),    "--layers=1",       "--heads=2",     "--width=16",
+          "--context=16", "--global-batch=8", "--log-every=1", "--steps=100000000"};
+}
+
+std::string TextField(const std::string& line, const std::string& name) {
+  const std::string text = " " + line;
+  const size_t at = text.find(" " + name + "=");
+  if (at == std::string::npos) return "";
+  const size_t begin = at + name.size() + 2;
+  return text.substr(begin, text.find_first_of(" \r", begin) - begin);
+}
+
+int Field(const std::string& line, const std::string& name) {
+  const std::string text = TextField(line, name);
+  return text.empty() ? -1 : std::stoi(text);
+}
+
+int PortOf(const std::string& endpoint) { return std::stoi(endpoint.substr(endpoint.rfind(':') + 1)); }
+
+Gate::Gate() : path_(MakeTestDirectory() + "/gate") {
+  // Open for both: a fifo that has no reader yet opens for writing alone only once there is one.
+  if (mkfifo(path_.c_str(), 0600) != 0 || (fd_ = open(path_.c_str(), O_RDWR | O_CLOEXEC)) < 0) {
+    std::perror(path_.c_str());
+    std::abort();
+  }
+}
+
+Gate::~Gate() { Open(); }
+
+void Gate::Open() {
+  if (fd_ >= 0) close(std::exchange(fd_, -1));
+}
+
+}  // namespace ddprun

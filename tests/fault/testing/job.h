@@ -1,0 +1,54 @@
+// The real programs and what tests tell them.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/fault/testing/process.h"
+
+namespace ddprun {
+
+using Args = std::vector<std::string>;
+Args operator+(Args args, const Args& more);
+
+// Paths of the programs among the test's files.
+std::string DdprunPath();
+std::string WorkerPath();  // worker.cc says what it does
+std::string TrainPath();
+std::string StoreServerPath();  // a plain c10d store
+
+// A directory of its own under TEST_TMPDIR.
+std::string MakeTestDirectory();
+
+// `ddprun options... program...`
+std::unique_ptr<Process> StartAgent(const Args& options, const Args& program, Stdio stdio = Stdio::kPipes);
+
+// `train` with a model that takes no time, for more steps than any test waits for.
+Args EndlessTraining();
+
+// A number in a line of "name=value" fields; -1: none.
+int Field(const std::string& line, const std::string& name);
+// Of "HOST:PORT".
+int PortOf(const std::string& endpoint);
+std::string TextField(const std::string& line, const std::string& name);
+
+// What workers with --gate wait for.
+class Gate {
+ public:
+  Gate();
+  ~Gate();
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+  std::string flag() const { return "--gate=" + path_; }
+  // For all, those who come later too.
+  void Open();
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+};
+
+}  // namespace ddprun

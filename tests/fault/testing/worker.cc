@@ -1,0 +1,99 @@
+// A worker for tests, told by its flags what to do. First it says who it is, on one line of standard output:
+//   ready rank=0 local_rank=0 world_size=2 round=0 restart=0 master=127.0.0.1:4711 pid=42
+// and then it waits: for the gate to open, or for ever.
+//
+//   --gate=FIFO  ends with 0 when the last writer of the fifo has closed it
+//   --exit=CODE  ends at once
+//   --fail-in-round=N  ends with 3 in that round, once the gate has opened
+//   --stubborn   ignores SIGINT, SIGTERM and SIGHUP
+//   --family     has children before it is ready: a plain one, one in a session of its own that ignores
+//                SIGTERM, and a daemon that was forked twice and has no environment
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+namespace {
+
+std::string Env(const char* name) {
+  const char* value = getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+void Ignore() {
+  for (const int signo : {SIGINT, SIGTERM, SIGHUP}) signal(signo, SIG_IGN);
+}
+
+[[noreturn]] void WaitForEver(int ready) {
+  if (write(ready, "x", 1) != 1) _exit(1);
+  close(ready);
+  for (;;) pause();
+}
+
+void HaveChildren(const char* self) {
+  int ready[2];
+  if (pipe(ready) != 0) exit(4);
+  if (fork() == 0) WaitForEver(ready[1]);
+  if (fork() == 0) {
+    setsid();
+    Ignore();
+    WaitForEver(ready[1]);
+  }
+  if (fork() == 0) {
+    setsid();
+    if (fork() != 0) _exit(0);
+    const std::string fd = "--daemon=" + std::to_string(ready[1]);
+    const char* const argv[] = {self, fd.c_str(), nullptr};
+    const char* const no_environment[] = {nullptr};
+    execve("/proc/self/exe", const_cast<char* const*>(argv), const_cast<char* const*>(no_environment));
+    _exit(1);
+  }
+  char byte;
+  for (int i = 0; i < 3; ++i) {
+    if (read(ready[0], &byte, 1) != 1) exit(4);
+  }
+  close(ready[0]);
+  close(ready[1]);
+}
+
+// Until nobody can write to it any more.
+void AwaitGate(const std::string& path) {
+  // To open it does not wait for a writer, who may be gone already; to read does while there is one.
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd >= 0) fcntl(fd, F_SETFL, 0);
+  char byte;
+  if (fd < 0 || read(fd, &byte, 1) != 0) exit(4);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string gate;
+  int code = -1;
+  std::string fail_in_round = "none";
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    const std::string value = flag.substr(flag.find('=') + 1);
+    if (flag.starts_with("--gate=")) gate = value;
+    if (flag.starts_with("--exit=")) code = std::stoi(value);
+    if (flag.starts_with("--fail-in-round=")) fail_in_round = value;
+    if (flag.starts_with("--daemon=")) WaitForEver(std::stoi(value));
+    if (flag == "--stubborn") Ignore();
+    if (flag == "--family") HaveChildren(argv[0]);
+  }
+  const std::string line = "ready rank=" + Env("RANK") + " local_rank=" + Env("LOCAL_RANK") +
+                           " world_size=" + Env("WORLD_SIZE") + " round=" + Env("DDPRUN_ROUND") +
+                           " restart=" + Env("TORCHELASTIC_RESTART_COUNT") + " master=" + Env("MASTER_ADDR") +
+                           ":" + Env("MASTER_PORT") + " pid=" + std::to_string(getpid()) + "\n";
+  if (write(STDOUT_FILENO, line.data(), line.size()) < 0) return 4;
+  if (code >= 0) return code;
+  if (gate.empty()) {
+    for (;;) pause();
+  }
+  AwaitGate(gate);
+  return Env("DDPRUN_ROUND") == fail_in_round ? 3 : 0;
+}

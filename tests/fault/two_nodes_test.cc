@@ -1,0 +1,219 @@
+// Two agents of one job: one is lost, leaves, or comes later, and the other goes on or ends as
+// docs/failure_model.md says.
+#include <signal.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fault/testing/job.h"
+#include "tests/fault/testing/process.h"
+#include "tests/fault/testing/traces.h"
+
+namespace ddprun {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::SizeIs;
+
+constexpr char kWarden[] = "ddp-warden";
+const ProcessEnd kSuccess{.code = 0};
+const ProcessEnd kFailure{.code = 1};
+const ProcessEnd kKilled{.signal = SIGKILL};
+
+// What the two workers of an agent said when they were ready, by local rank. Fails the test when they did
+// not.
+using Ready = std::vector<std::string>;
+
+Ready AwaitReady(Process& agent) {
+  Ready lines = agent.AwaitOut("ready ", 2);
+  EXPECT_THAT(lines, SizeIs(2)) << agent.out() << agent.err();
+  lines.resize(2);
+  if (Field(lines[0], "local_rank") == 1) std::swap(lines[0], lines[1]);
+  return lines;
+}
+
+std::vector<int> Fields(const Ready& ready, const std::string& name) {
+  return {Field(ready[0], name), Field(ready[1], name)};
+}
+
+// The agent that hosts the coordinator, one that joined it, and what was seen of both: two nodes, four
+// workers.
+class TwoNodesTest : public testing::Test {
+ protected:
+  // `options` for both, `first_only` for the first.
+  void Start(const Args& options, const Args& worker, const Args& first_only = {}) {
+    AdoptOrphans();
+    const Args program = Args{WorkerPath(), gate_.flag()} + worker;
+    options_ = options + Args{"--nproc-per-node=2"};
+    first_ = StartAgent(Args{"--nnodes=1:2"} + options_ + first_only, program);
+    const std::vector<std::string> line = first_->AwaitErr("other nodes join with: ");
+    ASSERT_THAT(line, SizeIs(1)) << first_->err();
+    join_line_ = line[0].substr(line[0].find(": ") + 2);
+    ASSERT_EQ(Fields(AwaitReady(*first_), "world_size"), (std::vector{2, 2}));
+    // The first runs round 0 alone; as the second joins, both start round 1.
+    second_ = StartAgent(PlaceToMeet() + options_, program);
+    second_ready_ = AwaitReady(*second_);
+    first_ready_ = AwaitReady(*first_);
+    ASSERT_EQ(Fields(first_ready_, "rank"), (std::vector{0, 1}));
+    ASSERT_EQ(Fields(second_ready_, "rank"), (std::vector{2, 3}));
+    for (const Ready& ready : {first_ready_, second_ready_}) {
+      ASSERT_EQ(Fields(ready, "round"), (std::vector{1, 1}));
+      ASSERT_EQ(Fields(ready, "restart"), (std::vector{0, 0}));  // a change of membership costs none
+    }
+    first_traces_ = LookAround(first_->mark());
+    second_traces_ = LookAround(second_->mark());
+    for (const Traces* traces : {&first_traces_, &second_traces_}) {
+      ASSERT_EQ(traces->Count("ddprun"), 1);
+      ASSERT_GE(traces->Count("worker"), 2);
+      ASSERT_THAT(traces->abstract_sockets, Not(IsEmpty()));
+    }
+    ASSERT_THAT(first_traces_.ports, SizeIs(testing::Ge(2)));  // the coordinator's and the workers' store
+  }
+
+  // The options of the join line that say where to meet.
+  Args PlaceToMeet() const {
+    Args options;
+    for (const char* name : {"--nnodes=", "--rdzv-backend=", "--rdzv-endpoint=", "--rdzv-id="}) {
+      const size_t at = join_line_.find(name);
+      options.push_back(join_line_.substr(at, join_line_.find(' ', at) - at));
+    }
+    return options;
+  }
+
+  std::vector<std::string> LeftOfFirst() { return LeftOf(first_traces_, first_->mark(), {second_->pid()}); }
+  std::vector<std::string> LeftOfSecond() { return LeftOf(second_traces_, second_->mark(), {first_->pid()}); }
+
+  // Lets the workers end well and expects that the job does.
+  void Finish(const std::vector<Process*>& agents) {
+    gate_.Open();
+    for (Process* agent : agents) EXPECT_EQ(agent->Wait(), kSuccess) << agent->err();
+  }
+
+  Gate gate_;
+  Args options_;
+  std::unique_ptr<Process> first_, second_;
+  std::string join_line_;
+  Ready first_ready_, second_ready_;
+  Traces first_traces_, second_traces_;
+};
+
+TEST_F(TwoNodesTest, AKilledWorkerCostsOneRestartOfAll) {
+  Start({"--max-restarts=2"}, {});
+  const int old_port = PortOf(TextField(first_ready_[0], "master"));
+  kill(Field(second_ready_[1], "pid"), SIGKILL);
+  const Ready first = AwaitReady(*first_), second = AwaitReady(*second_);
+  EXPECT_EQ(Fields(first, "rank"), (std::vector{0, 1}));
+  EXPECT_EQ(Fields(second, "rank"), (std::vector{2, 3}));
+  std::set<std::string> masters;
+  for (const Ready& ready : {first, second}) {
+    EXPECT_EQ(Fields(ready, "round"), (std::vector{2, 2}));
+    EXPECT_EQ(Fields(ready, "restart"), (std::vector{1, 1}));
+    EXPECT_EQ(Fields(ready, "world_size"), (std::vector{4, 4}));
+    for (const std::string& line : ready) masters.insert(TextField(line, "master"));
+  }
+  ASSERT_THAT(masters, SizeIs(1));
+  EXPECT_NE(PortOf(*masters.begin()), old_port);
+  // All four are new.
+  for (const Ready& old : {first_ready_, second_ready_}) {
+    for (const int pid : Fields(old, "pid")) EXPECT_EQ(kill(pid, 0), -1) << pid;
+  }
+  EXPECT_THAT(second_->err(), HasSubstr("SIGKILL"));
+  EXPECT_THAT(second_->err(), HasSubstr("rank      : 3 (local_rank: 1)"));
+  EXPECT_THAT(first_->err(), HasSubstr("rank 3 (local_rank 1)"));
+  EXPECT_THAT(first_->err(), HasSubstr("restart 1 of 2"));
+  Finish({first_.get(), second_.get()});
+  EXPECT_THAT(LeftOfFirst(), IsEmpty());
+  EXPECT_THAT(LeftOfSecond(), IsEmpty());
+}
+
+TEST_F(TwoNodesTest, TheLastRestartIsTheLast) {
+  Start({"--max-restarts=1"}, {"--family"});
+  kill(Field(second_ready_[0], "pid"), SIGKILL);
+  const Ready first = AwaitReady(*first_);
+  AwaitReady(*second_);
+  EXPECT_EQ(Fields(first, "restart"), (std::vector{1, 1}));
+  kill(Field(first[0], "pid"), SIGKILL);
+  EXPECT_EQ(first_->Wait(), kFailure);
+  EXPECT_EQ(second_->Wait(), kFailure);
+  for (const auto* agent : {&first_, &second_}) {
+    EXPECT_THAT((*agent)->err(), HasSubstr("all 1 restarts are used up"));
+    EXPECT_THAT((*agent)->err(), HasSubstr("rank 0 (local_rank 0)"));
+  }
+  EXPECT_THAT(LeftOfFirst(), IsEmpty());
+  EXPECT_THAT(LeftOfSecond(), IsEmpty());
+}
+
+TEST_F(TwoNodesTest, TheFirstGoesOnWithoutAKilledAgent) {
+  Start({}, {"--family"});
+  second_->Signal(SIGKILL);
+  EXPECT_EQ(second_->Wait(), kKilled);
+  const Ready first = AwaitReady(*first_);
+  EXPECT_EQ(Fields(first, "rank"), (std::vector{0, 1}));
+  EXPECT_EQ(Fields(first, "world_size"), (std::vector{2, 2}));
+  EXPECT_EQ(Fields(first, "round"), (std::vector{2, 2}));
+  EXPECT_EQ(Fields(first, "restart"), (std::vector{0, 0}));
+  EXPECT_THAT(LeftOfSecond(), IsEmpty());
+  Finish({first_.get()});
+  EXPECT_THAT(LeftOfFirst(), IsEmpty());
+}
+
+TEST_F(TwoNodesTest, AKilledWardenEndsTheJob) {
+  Start({"--max-restarts=1"}, {"--family"});
+  kill(second_traces_.Find(kWarden), SIGKILL);
+  EXPECT_THAT(second_->AwaitErr("was ended by somebody"), SizeIs(1)) << second_->err();
+  // Nobody can start workers there any more: the node fails and the job ends, on both.
+  EXPECT_EQ(second_->Wait(), kFailure);
+  EXPECT_EQ(first_->Wait(), kFailure);
+  EXPECT_THAT(LeftOfFirst(), IsEmpty());
+  EXPECT_THAT(LeftOfSecond(), IsEmpty());
+}
+
+TEST_F(TwoNodesTest, TheCoordinatorsAgentTakesTheJobWithIt) {
+  Start({}, {"--family"});
+  first_->Signal(SIGKILL);
+  EXPECT_EQ(first_->Wait(), kKilled);
+  EXPECT_EQ(second_->Wait(), kFailure);
+  EXPECT_THAT(second_->err(), HasSubstr("the coordinator is lost"));
+  EXPECT_THAT(second_->err(), HasSubstr("Start the job again on all nodes"));
+  EXPECT_THAT(LeftOfFirst(), IsEmpty());
+  EXPECT_THAT(LeftOfSecond(), IsEmpty());
+}
+
+TEST_F(TwoNodesTest, ASignalEndsTheJobOfItsHost) {
+  Start({}, {"--family"});
+  first_->Signal(SIGINT);
+  EXPECT_EQ(first_->Wait(), kFailure);
+  EXPECT_EQ(second_->Wait(), kFailure);
+  EXPECT_THAT(second_->err(), HasSubstr("which hosts the coordinator, has ended"));
+  EXPECT_THAT(LeftOfFirst(), IsEmpty());
+  EXPECT_THAT(LeftOfSecond(), IsEmpty());
+}
+
+TEST_F(TwoNodesTest, ASignaledAgentLeavesAndTheOtherGoesOn) {
+  Start({}, {"--family"});
+  second_->Signal(SIGTERM);
+  EXPECT_EQ(second_->Wait(), kFailure);
+  const Ready first = AwaitReady(*first_);
+  EXPECT_EQ(Fields(first, "world_size"), (std::vector{2, 2}));
+  EXPECT_EQ(Fields(first, "restart"), (std::vector{0, 0}));
+  EXPECT_THAT(first_->err(), HasSubstr("its agent received SIGTERM"));
+  EXPECT_THAT(LeftOfSecond(), IsEmpty());
+  // Another one takes its place.
+  second_ = StartAgent(PlaceToMeet() + options_, {WorkerPath(), gate_.flag()});
+  EXPECT_EQ(Fields(AwaitReady(*second_), "rank"), (std::vector{2, 3}));
+  EXPECT_EQ(Fields(AwaitReady(*first_), "world_size"), (std::vector{4, 4}));
+  Finish({first_.get(), second_.get()});
+  EXPECT_THAT(LeftOfFirst(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace ddprun
