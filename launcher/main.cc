@@ -30,8 +30,8 @@ std::string Env(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Each worker of the job may hold a few connections to a store here. Workers keep the limit that we were started with: the
-// warden, which starts them, was forked before.
+// Each worker of the job may hold a few connections to a store here. Workers keep the limit that we were
+// started with: the warden, which starts them, was forked before.
 void RaiseDescriptorLimit() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;

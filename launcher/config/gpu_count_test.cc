@@ -17,8 +17,8 @@ TEST(CountVisibleTest, AsTheCudaRuntimeReadsTheList) {
   const struct {
     const char* visible;
     int want;
-  } kCases[] = {{"", 0},      {"0", 1},       {"0,1", 2}, {"3, 2", 2},      {"-1", 0}, {"0,-1,1", 1},
-                {"0,4,1", 1}, {"GPU-a,1", 2}, {"x", 0},   {"NoDevFiles", 0}};
+  } kCases[] = {{"", 0},       {"0", 1},     {"0,1", 2},     {"3, 2", 2}, {"-1", 0},
+                {"0,-1,1", 1}, {"0,4,1", 1}, {"GPU-a,1", 2}, {"x", 0},    {"NoDevFiles", 0}};
   for (const auto& c : kCases) EXPECT_EQ(CountVisible(c.visible, 4), c.want) << c.visible;
 }
 

@@ -1,5 +1,4 @@
-// Real processes, real signals. Each test's workers carry a mark in their environment, by which everything
-// that they start is found in /proc, independently of the code under test.
+// How workers start and end: real processes, real signals.
 #include "launcher/process/process_client.h"
 
 #include <dirent.h>
@@ -24,6 +23,7 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "launcher/process/testing/fake_agent.h"
 
 namespace ddprun {
 namespace {
@@ -33,170 +33,15 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-constexpr seconds kPatience{20};
-
-std::string ReadAll(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::vector<std::string> SplitNul(const std::string& text) {
-  return absl::StrSplit(text, '\0', absl::SkipEmpty());
-}
-
-// Live processes with `mark` in their environment.
-std::vector<pid_t> Marked(const std::string& mark) {
-  std::vector<pid_t> found;
-  DIR* dir = opendir("/proc");
-  while (const dirent* entry = readdir(dir)) {
-    const int pid = std::atoi(entry->d_name);
-    if (pid <= 0) continue;
-    for (const std::string& var : SplitNul(ReadAll(absl::StrCat("/proc/", pid, "/environ")))) {
-      if (var == mark) found.push_back(pid);
-    }
-  }
-  closedir(dir);
-  return found;
-}
-
-// Reads `fd` until `what` has come, for at most kPatience.
-std::string ReadUntil(int fd, absl::string_view what) {
-  std::string text;
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (text.find(std::string(what)) == std::string::npos) {
-    pollfd ready = {.fd = fd, .events = POLLIN, .revents = 0};
-    const auto left = deadline - std::chrono::steady_clock::now();
-    char buffer[4096];
-    if (poll(&ready, 1, std::max<int>(0, ToMillis(left))) <= 0) break;
-    const ssize_t n = read(fd, buffer, sizeof buffer);
-    if (n <= 0) break;
-    text.append(buffer, n);
-  }
-  return text;
-}
-
-struct Pipe {
-  UniqueFd reader;
-  UniqueFd writer;
-};
-
-Pipe MakePipe() {
-  int ends[2];
-  EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
-
-// An agent with its warden, in this process.
-class Agent {
- public:
-  Agent() { client_.emplace(io_, StartWarden(), Handlers()); }
-
-  ProcessClient& client() { return *client_; }
-
-  SpawnCommand Command(std::vector<std::string> argv) {
-    return {.argv = std::move(argv),
-            .env = {{"PATH", "/usr/bin:/bin"}, {"DDPRUN_TEST_MARK", mark_}},
-            .cwd = "/",
-            .stdin_fd = null_.get(),
-            .stdout_fd = null_.get(),
-            .stderr_fd = 2};
-  }
-  SpawnCommand Shell(std::string script) { return Command({"/bin/sh", "-c", std::move(script)}); }
-
-  // True when `done` became true in time.
-  bool RunUntil(const std::function<bool()>& done) {
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    while (!done() && std::chrono::steady_clock::now() < deadline) {
-      io_.restart();
-      io_.run_one_until(deadline);
-    }
-    return done();
-  }
-  ExitInfo RunToEnd(uint64_t id) {
-    EXPECT_TRUE(RunUntil([&] { return ended.count(id) > 0; })) << "worker " << id;
-    return ended.count(id) > 0 ? ended.at(id) : NeverStarted{absl::DeadlineExceededError("test")};
-  }
-  ExitInfo Run(const SpawnCommand& command) {
-    const uint64_t id = next_id++;
-    client().Spawn(id, command);
-    return RunToEnd(id);
-  }
-  // Spawns `script`, which must print a line "ready", and waits for that.
-  uint64_t StartAndWaitReady(const std::string& script) {
-    Pipe out = MakePipe();
-    SpawnCommand command = Shell(script);
-    command.stdout_fd = out.writer.get();
-    const uint64_t id = next_id++;
-    client().Spawn(id, command);
-    EXPECT_TRUE(RunUntil([&] { return started.count(id) > 0; }));
-    out.writer.Reset();
-    EXPECT_THAT(ReadUntil(out.reader.get(), "ready\n"), HasSubstr("ready\n"));
-    return id;
-  }
-  std::vector<LeftOver> KillAll(Duration limit = kPatience) {
-    std::optional<std::vector<LeftOver>> answer;
-    client().KillAll(limit, [&](const std::vector<LeftOver>& left) { answer = left; });
-    EXPECT_TRUE(RunUntil([&] { return answer.has_value(); }));
-    return answer.value_or(std::vector<LeftOver>(1));
-  }
-  void Destroy() { client_.reset(); }
-  std::vector<pid_t> MarkedProcesses() const { return Marked("DDPRUN_TEST_MARK=" + mark_); }
-
-  std::map<uint64_t, pid_t> started;
-  std::map<uint64_t, ExitInfo> ended;
-  std::map<uint64_t, ResourceUse> use;
-  std::vector<absl::Status> lost;
-  uint64_t next_id = 1;
-
- private:
-  ProcessClient::Handlers Handlers() {
-    return {.started =
-                [this](uint64_t id, pid_t pid) {
-                  EXPECT_EQ(started.count(id) + ended.count(id), 0u);
-                  started[id] = pid;
-                },
-            .ended =
-                [this](uint64_t id, const ExitInfo& exit, const ResourceUse& used) {
-                  EXPECT_EQ(ended.count(id), 0u) << "worker " << id << " ended twice";
-                  ended.emplace(id, exit);
-                  use[id] = used;
-                },
-            .warden_lost = [this](const absl::Status& why) { lost.push_back(why); }};
-  }
-
-  static inline int instances_ = 0;
-  const std::string mark_ = absl::StrCat(getpid(), "-", ++instances_);
-  const UniqueFd null_{open("/dev/null", O_RDWR | O_CLOEXEC)};
-  boost::asio::io_context io_;
-  std::optional<ProcessClient> client_;
-};
-
-// The pid of this agent's warden: the parent of its workers.
-pid_t WardenOf(Agent& agent) {
-  const uint64_t id = agent.StartAndWaitReady("echo ready; exec sleep 1000");
-  const std::string stat = ReadAll(absl::StrCat("/proc/", agent.started.at(id), "/stat"));
-  const std::vector<std::string> fields = absl::StrSplit(stat.substr(stat.rfind(')')), ' ');
-  return std::atoi(fields[2].c_str());
-}
-
-// Starts one that SIGTERM does not end, one that left its session and was orphaned, one that did both.
-constexpr char kHardToKill[] =
-    "trap '' TERM HUP INT\n"
-    "(setsid sh -c 'trap \"\" TERM HUP; echo one; while :; do sleep 1000; done' &)\n"
-    "(sh -c 'setsid sleep 1001 & echo two' &)\n"
-    "sleep 1002 &\n"
-    "echo ready\n"
-    "while :; do sleep 1003; done";
-
 TEST(ProcessClientTest, ExitCodesAreExact) {
-  Agent agent;
+  FakeAgent agent;
   for (const int code : {0, 1, 2, 127, 255}) {
     EXPECT_EQ(agent.Run(agent.Shell(absl::StrCat("exit ", code))), ExitInfo(Exited{code}));
   }
 }
 
 TEST(ProcessClientTest, SignalsAreExact) {
-  Agent agent;
+  FakeAgent agent;
   for (const int signo : {SIGKILL, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1, SIGRTMIN + 1}) {
     const ExitInfo exit = agent.Run(agent.Shell(absl::StrCat("kill -", signo, " $$")));
     ASSERT_TRUE(std::holds_alternative<Signaled>(exit)) << ToString(exit);
@@ -208,7 +53,7 @@ TEST(ProcessClientTest, SignalsAreExact) {
 TEST(ProcessClientTest, ACoreIsSeen) {
   const std::string dir = absl::StrCat(testing::TempDir(), "/core");
   mkdir(dir.c_str(), 0700);
-  Agent agent;
+  FakeAgent agent;
   const auto crash = [&](const char* limit) {
     SpawnCommand command = agent.Shell(absl::StrCat("ulimit -c ", limit, " && kill -SEGV $$"));
     command.cwd = dir;
@@ -243,7 +88,7 @@ TEST(ProcessClientTest, WhatCannotBeStartedSaysWhatToDo) {
       {write("garbage", "\x01\x02\x03", 0755), absl::StatusCode::kInvalidArgument, "exec format error"},
       {write("nointerp", "#!/no/such/interpreter\n", 0755), absl::StatusCode::kNotFound, "interpreter"},
   };
-  Agent agent;
+  FakeAgent agent;
   for (const auto& c : kCases) {
     const ExitInfo exit = agent.Run(agent.Command({c.program}));
     ASSERT_TRUE(std::holds_alternative<NeverStarted>(exit)) << c.program << ": " << ToString(exit);
@@ -256,7 +101,7 @@ TEST(ProcessClientTest, WhatCannotBeStartedSaysWhatToDo) {
 }
 
 TEST(ProcessClientTest, ABadDirectoryOrNulByteIsNamed) {
-  Agent agent;
+  FakeAgent agent;
   SpawnCommand lost = agent.Command({"/bin/true"});
   lost.cwd = "/no/such/dir";
   EXPECT_THAT(ToString(agent.Run(lost)), HasSubstr("working directory /no/such/dir"));
@@ -265,7 +110,7 @@ TEST(ProcessClientTest, ABadDirectoryOrNulByteIsNamed) {
 }
 
 TEST(ProcessClientTest, ArgumentsEnvironmentAndDirectoryAreExact) {
-  Agent agent;
+  FakeAgent agent;
   Pipe out = MakePipe();
   SpawnCommand command =
       agent.Command({"/bin/sh", "-c", "cat /proc/$$/cmdline /proc/$$/environ; pwd -P", "a b", "", "last"});
@@ -281,7 +126,7 @@ TEST(ProcessClientTest, ArgumentsEnvironmentAndDirectoryAreExact) {
 }
 
 TEST(ProcessClientTest, ALargeEnvironmentArrives) {
-  Agent agent;
+  FakeAgent agent;
   SpawnCommand command = agent.Shell("test ${#V0} -eq 100000 && test ${#V9} -eq 100000");
   for (int i = 0; i < 10; ++i) command.env.emplace_back(absl::StrCat("V", i), std::string(100'000, 'x'));
   EXPECT_EQ(agent.Run(command), ExitInfo(Exited{0}));
@@ -291,7 +136,7 @@ TEST(ProcessClientTest, ALargeEnvironmentArrives) {
 
 TEST(ProcessClientTest, OnlyTheThreeStandardDescriptorsAreOpen) {
   const int leak = open("/dev/null", O_RDONLY);  // without CLOEXEC, and before the warden
-  Agent agent;
+  FakeAgent agent;
   const int leak_after = open("/dev/null", O_RDONLY);
   const uint64_t id = agent.StartAndWaitReady("echo ready; exec sleep 1000");
   std::set<std::string> fds;
@@ -307,7 +152,7 @@ TEST(ProcessClientTest, OnlyTheThreeStandardDescriptorsAreOpen) {
 
 TEST(ProcessClientTest, AWorkerHasItsOwnSessionAndDefaultSignals) {
   signal(SIGPIPE, SIG_IGN);  // as an agent may have it
-  Agent agent;
+  FakeAgent agent;
   signal(SIGPIPE, SIG_DFL);
   Pipe out = MakePipe();
   SpawnCommand command = agent.Command({"/bin/cat", "/proc/self/stat", "/proc/self/status"});
@@ -327,7 +172,7 @@ TEST(ProcessClientTest, AWorkerHasItsOwnSessionAndDefaultSignals) {
 }
 
 TEST(ProcessClientTest, ProcessorsCanBeChosen) {
-  Agent agent;
+  FakeAgent agent;
   cpu_set_t allowed;
   ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
   int cpu = 0;
@@ -340,7 +185,7 @@ TEST(ProcessClientTest, ProcessorsCanBeChosen) {
 }
 
 TEST(ProcessClientTest, ASignalReachesTheWholeGroup) {
-  Agent agent;
+  FakeAgent agent;
   const uint64_t id = agent.StartAndWaitReady("sleep 1000 & echo ready; wait; exit 5");
   const uint64_t other = agent.StartAndWaitReady("echo ready; exec sleep 1000");
   EXPECT_EQ(agent.MarkedProcesses().size(), 3u);
@@ -353,68 +198,8 @@ TEST(ProcessClientTest, ASignalReachesTheWholeGroup) {
   EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
 }
 
-TEST(ProcessClientTest, KillAllLeavesNobody) {
-  Agent agent;
-  const uint64_t id = agent.StartAndWaitReady(kHardToKill);
-  agent.StartAndWaitReady(kHardToKill);
-  EXPECT_GE(agent.MarkedProcesses().size(), 6u);
-  EXPECT_THAT(agent.KillAll(), IsEmpty());
-  EXPECT_EQ(agent.ended.at(id), ExitInfo(Signaled{SIGKILL, false})) << "told before the answer";
-  EXPECT_EQ(agent.ended.size(), 2u);
-  EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
-  EXPECT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0})) << "and goes on";
-}
-
-TEST(ProcessClientTest, KillAllFindsWhatAnEndedWorkerLeftBehind) {
-  Agent agent;
-  EXPECT_EQ(agent.Run(agent.Shell("setsid sleep 1000 >/dev/null 2>&1 & exit 3")), ExitInfo(Exited{3}));
-  EXPECT_EQ(agent.MarkedProcesses().size(), 1u);
-  EXPECT_THAT(agent.KillAll(), IsEmpty());
-  EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
-}
-
-TEST(ProcessClientTest, KillAllWithNobodyThereAnswers) {
-  Agent agent;
-  EXPECT_THAT(agent.KillAll(), IsEmpty());
-}
-
-TEST(ProcessClientTest, KillAllEndsAForkBomb) {
-  Agent agent;
-  Pipe out = MakePipe();
-  // Two that flee: each forks its successor into a new session and ends. Two that fork as fast as they can
-  // into sessions of their own, deaf to SIGTERM, each of which says so.
-  SpawnCommand command = agent.Shell(
-      "trap '' TERM\n"
-      "export FLEE='setsid sh -c \"$FLEE\" &'\n"
-      "sh -c \"$FLEE\"; sh -c \"$FLEE\"\n"
-      "bomb() { while :; do (setsid sh -c 'echo x; exec sleep 1000' &); done; }\n"
-      "bomb & bomb");
-  command.stdout_fd = out.writer.get();
-  agent.client().Spawn(1, command);
-  ASSERT_TRUE(agent.RunUntil([&] { return agent.started.size() == 1; }));
-  std::string text;
-  while (text.size() < 60) {
-    const std::string more = ReadUntil(out.reader.get(), "x\n");
-    ASSERT_FALSE(more.empty());
-    text += more;
-  }
-  EXPECT_THAT(agent.KillAll(), IsEmpty());
-  EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
-}
-
-TEST(ProcessClientTest, NothingStartsWhileAllIsKilled) {
-  Agent agent;
-  agent.StartAndWaitReady(kHardToKill);
-  bool answered = false;
-  agent.client().KillAll(kPatience, [&](const auto&) { answered = true; });
-  const ExitInfo exit = agent.Run(agent.Command({"/bin/true"}));
-  // The killing may already have been over when the second request came.
-  EXPECT_TRUE(answered || std::holds_alternative<NeverStarted>(exit)) << ToString(exit);
-  EXPECT_TRUE(agent.RunUntil([&] { return answered; }));
-}
-
 TEST(ProcessClientTest, ManyShortProcesses) {
-  Agent agent;
+  FakeAgent agent;
   constexpr uint64_t kMany = 200;
   for (uint64_t id = 0; id < kMany; ++id) {
     agent.client().Spawn(id, agent.Shell(absl::StrCat("exit ", id % 50)));
@@ -428,123 +213,10 @@ TEST(ProcessClientTest, ManyShortProcesses) {
 }
 
 TEST(ProcessClientTest, ResourcesUsedAreTold) {
-  Agent agent;
+  FakeAgent agent;
   EXPECT_EQ(agent.Run(agent.Shell("i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done")), ExitInfo(Exited{0}));
   EXPECT_GT(agent.use.at(1).user + agent.use.at(1).system, milliseconds(1));
   EXPECT_GT(agent.use.at(1).max_rss_bytes, 100'000);
-}
-
-TEST(ProcessClientTest, TheDestructorLeavesNobody) {
-  Agent agent;
-  const pid_t warden = WardenOf(agent);
-  agent.StartAndWaitReady(kHardToKill);
-  agent.Destroy();
-  EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
-  EXPECT_EQ(kill(warden, 0), -1) << "no warden, not even a zombie";
-}
-
-TEST(ProcessClientTest, TheWardenShowsItsOwnNameAndHeedsNoSignal) {
-  Agent agent;
-  const pid_t warden = WardenOf(agent);
-  EXPECT_EQ(ReadAll(absl::StrCat("/proc/", warden, "/comm")), "ddp-warden\n");
-  EXPECT_THAT(SplitNul(ReadAll(absl::StrCat("/proc/", warden, "/cmdline"))), ElementsAre("ddp-warden"));
-  for (const int signo : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGALRM, SIGTSTP}) {
-    kill(warden, signo);
-  }
-  EXPECT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0}));
-}
-
-TEST(ProcessClientTest, SigkillOfTheWardenEndsTheWorkersAndIsTold) {
-  Agent agent;
-  const pid_t warden = WardenOf(agent);
-  const uint64_t id = agent.StartAndWaitReady(kHardToKill);
-  bool answered = false;
-  kill(warden, SIGKILL);
-  agent.client().KillAll(kPatience, [&](const auto& left) { answered = left.empty(); });
-  EXPECT_EQ(agent.RunToEnd(id), ExitInfo(Signaled{SIGKILL, false}));
-  EXPECT_TRUE(agent.RunUntil([&] { return answered; }));
-  EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
-  ASSERT_EQ(agent.lost.size(), 1u);
-  EXPECT_THAT(std::string(agent.lost[0].message()), HasSubstr("SIGKILL"));
-  EXPECT_EQ(agent.ended.size(), 2u);
-  const ExitInfo late = agent.Run(agent.Command({"/bin/true"}));
-  ASSERT_TRUE(std::holds_alternative<NeverStarted>(late));
-  EXPECT_EQ(std::get<NeverStarted>(late).status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(agent.KillAll(), IsEmpty());
-}
-
-TEST(ProcessClientTest, ForeignChildrenOfTheAgentAreLeftAlone) {
-  Pipe hold = MakePipe();
-  const pid_t foreign = fork();
-  if (foreign == 0) {
-    char c;
-    hold.writer.Reset();
-    [[maybe_unused]] const ssize_t n = read(hold.reader.get(), &c, 1);
-    _exit(7);
-  }
-  hold.reader.Reset();
-  {
-    Agent agent;
-    const pid_t warden = WardenOf(agent);
-    kill(warden, SIGKILL);
-    EXPECT_TRUE(agent.RunUntil([&] { return agent.ended.size() == 1; }));
-  }
-  hold.writer.Reset();
-  int status = 0;
-  ASSERT_EQ(waitpid(foreign, &status, 0), foreign);
-  EXPECT_EQ(ExitInfoFromWaitStatus(status), ExitInfo(Exited{7}));
-}
-
-// The agent is another process here, ended by SIGKILL; this process, a subreaper, would get what remains.
-TEST(ProcessClientTest, SigkillOfTheAgentLeavesNobody) {
-  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
-  Pipe ready = MakePipe();
-  const std::string mark = absl::StrCat("DDPRUN_TEST_FAKE_AGENT=", getpid());
-  const pid_t fake_agent = fork();
-  if (fake_agent == 0) {
-    Agent agent;
-    SpawnCommand command = agent.Shell(kHardToKill);
-    command.env.emplace_back("DDPRUN_TEST_FAKE_AGENT", absl::StrCat(getppid()));
-    command.stdout_fd = ready.writer.get();
-    for (uint64_t id = 1; id <= 3; ++id) agent.client().Spawn(id, command);
-    agent.RunUntil([] { return false; });
-    _exit(1);
-  }
-  ready.writer.Reset();
-  std::string text;
-  while (std::count(text.begin(), text.end(), '\n') < 9) {
-    const std::string more = ReadUntil(ready.reader.get(), "\n");
-    ASSERT_FALSE(more.empty());
-    text += more;
-  }
-  EXPECT_GE(Marked(mark).size(), 9u);
-  kill(fake_agent, SIGKILL);
-  ASSERT_EQ(waitpid(fake_agent, nullptr, 0), fake_agent);
-  // The warden, now our child, ends by itself, and only after all the others.
-  siginfo_t info = {};
-  ASSERT_EQ(waitid(P_ALL, 0, &info, WEXITED), 0);
-  EXPECT_THAT(Marked(mark), IsEmpty());
-  EXPECT_EQ(info.si_code, CLD_EXITED);
-  EXPECT_EQ(info.si_status, 0);
-  EXPECT_EQ(waitid(P_ALL, 0, &info, WEXITED | WNOHANG), -1) << "somebody else was left";
-}
-
-TEST(ProcessClientTest, AnAgentThatDoesNotReadLosesNothing) {
-  Agent agent;
-  constexpr uint64_t kMany = 400;  // the socket takes fewer events than that
-  Pipe hold = MakePipe();
-  Pipe alive = MakePipe();
-  SpawnCommand command = agent.Command({"/bin/cat"});
-  command.stdin_fd = hold.reader.get();
-  command.stdout_fd = alive.writer.get();
-  for (uint64_t id = 1; id <= kMany; ++id) agent.client().Spawn(id, command);
-  ASSERT_TRUE(agent.RunUntil([&] { return agent.started.size() == kMany; })) << agent.started.size();
-  alive.writer.Reset();
-  hold.writer.Reset();
-  EXPECT_EQ(ReadUntil(alive.reader.get(), "all have ended"), "");
-  EXPECT_THAT(agent.ended, IsEmpty()) << "nothing was read meanwhile";
-  ASSERT_TRUE(agent.RunUntil([&] { return agent.ended.size() == kMany; })) << agent.ended.size();
-  for (const auto& [id, exit] : agent.ended) EXPECT_EQ(exit, ExitInfo(Exited{0}));
 }
 
 }  // namespace

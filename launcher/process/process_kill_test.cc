@@ -1,0 +1,209 @@
+// That nothing is left, whoever ends and however: real processes, real signals.
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "launcher/process/process_client.h"
+#include "launcher/process/testing/fake_agent.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+TEST(ProcessKillTest, KillAllLeavesNobody) {
+  FakeAgent agent;
+  const uint64_t id = agent.StartAndWaitReady(kHardToKill);
+  agent.StartAndWaitReady(kHardToKill);
+  EXPECT_GE(agent.MarkedProcesses().size(), 6u);
+  EXPECT_THAT(agent.KillAll(), IsEmpty());
+  EXPECT_EQ(agent.ended.at(id), ExitInfo(Signaled{SIGKILL, false})) << "told before the answer";
+  EXPECT_EQ(agent.ended.size(), 2u);
+  EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
+  EXPECT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0})) << "and goes on";
+}
+
+TEST(ProcessKillTest, KillAllFindsWhatAnEndedWorkerLeftBehind) {
+  FakeAgent agent;
+  EXPECT_EQ(agent.Run(agent.Shell("setsid sleep 1000 >/dev/null 2>&1 & exit 3")), ExitInfo(Exited{3}));
+  EXPECT_EQ(agent.MarkedProcesses().size(), 1u);
+  EXPECT_THAT(agent.KillAll(), IsEmpty());
+  EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
+}
+
+TEST(ProcessKillTest, KillAllWithNobodyThereAnswers) {
+  FakeAgent agent;
+  EXPECT_THAT(agent.KillAll(), IsEmpty());
+}
+
+TEST(ProcessKillTest, KillAllEndsAForkBomb) {
+  FakeAgent agent;
+  Pipe out = MakePipe();
+  // Two that flee: each forks its successor into a new session and ends. Two that fork as fast as they can
+  // into sessions of their own, deaf to SIGTERM, each of which says so.
+  SpawnCommand command = agent.Shell(
+      "trap '' TERM\n"
+      "export FLEE='setsid sh -c \"$FLEE\" &'\n"
+      "sh -c \"$FLEE\"; sh -c \"$FLEE\"\n"
+      "bomb() { while :; do (setsid sh -c 'echo x; exec sleep 1000' &); done; }\n"
+      "bomb & bomb");
+  command.stdout_fd = out.writer.get();
+  agent.client().Spawn(1, command);
+  ASSERT_TRUE(agent.RunUntil([&] { return agent.started.size() == 1; }));
+  std::string text;
+  while (text.size() < 60) {
+    const std::string more = ReadUntil(out.reader.get(), "x\n");
+    ASSERT_FALSE(more.empty());
+    text += more;
+  }
+  EXPECT_THAT(agent.KillAll(), IsEmpty());
+  EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
+}
+
+TEST(ProcessKillTest, NothingStartsWhileAllIsKilled) {
+  FakeAgent agent;
+  agent.StartAndWaitReady(kHardToKill);
+  bool answered = false;
+  agent.client().KillAll(kPatience, [&](const auto&) { answered = true; });
+  const ExitInfo exit = agent.Run(agent.Command({"/bin/true"}));
+  // The killing may already have been over when the second request came.
+  EXPECT_TRUE(answered || std::holds_alternative<NeverStarted>(exit)) << ToString(exit);
+  EXPECT_TRUE(agent.RunUntil([&] { return answered; }));
+}
+
+TEST(ProcessKillTest, TheDestructorLeavesNobody) {
+  FakeAgent agent;
+  const pid_t warden = WardenOf(agent);
+  agent.StartAndWaitReady(kHardToKill);
+  agent.Destroy();
+  EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
+  EXPECT_EQ(kill(warden, 0), -1) << "no warden, not even a zombie";
+}
+
+TEST(ProcessKillTest, TheWardenShowsItsOwnNameAndHeedsNoSignal) {
+  FakeAgent agent;
+  const pid_t warden = WardenOf(agent);
+  EXPECT_EQ(ReadAll(absl::StrCat("/proc/", warden, "/comm")), "ddp-warden\n");
+  EXPECT_THAT(SplitNul(ReadAll(absl::StrCat("/proc/", warden, "/cmdline"))), ElementsAre("ddp-warden"));
+  for (const int signo : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGALRM, SIGTSTP}) {
+    kill(warden, signo);
+  }
+  EXPECT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0}));
+}
+
+TEST(ProcessKillTest, SigkillOfTheWardenEndsTheWorkersAndIsTold) {
+  FakeAgent agent;
+  const pid_t warden = WardenOf(agent);
+  const uint64_t id = agent.StartAndWaitReady(kHardToKill);
+  bool answered = false;
+  kill(warden, SIGKILL);
+  agent.client().KillAll(kPatience, [&](const auto& left) { answered = left.empty(); });
+  EXPECT_EQ(agent.RunToEnd(id), ExitInfo(Signaled{SIGKILL, false}));
+  EXPECT_TRUE(agent.RunUntil([&] { return answered; }));
+  EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
+  ASSERT_EQ(agent.lost.size(), 1u);
+  EXPECT_THAT(std::string(agent.lost[0].message()), HasSubstr("SIGKILL"));
+  EXPECT_EQ(agent.ended.size(), 2u);
+  const ExitInfo late = agent.Run(agent.Command({"/bin/true"}));
+  ASSERT_TRUE(std::holds_alternative<NeverStarted>(late));
+  EXPECT_EQ(std::get<NeverStarted>(late).status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(agent.KillAll(), IsEmpty());
+}
+
+TEST(ProcessKillTest, ForeignChildrenOfTheAgentAreLeftAlone) {
+  Pipe hold = MakePipe();
+  const pid_t foreign = fork();
+  if (foreign == 0) {
+    char c;
+    hold.writer.Reset();
+    [[maybe_unused]] const ssize_t n = read(hold.reader.get(), &c, 1);
+    _exit(7);
+  }
+  hold.reader.Reset();
+  {
+    FakeAgent agent;
+    const pid_t warden = WardenOf(agent);
+    kill(warden, SIGKILL);
+    EXPECT_TRUE(agent.RunUntil([&] { return agent.ended.size() == 1; }));
+  }
+  hold.writer.Reset();
+  int status = 0;
+  ASSERT_EQ(waitpid(foreign, &status, 0), foreign);
+  EXPECT_EQ(ExitInfoFromWaitStatus(status), ExitInfo(Exited{7}));
+}
+
+// The agent is another process here, ended by SIGKILL; this process, a subreaper, would get what remains.
+TEST(ProcessKillTest, SigkillOfTheAgentLeavesNobody) {
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  Pipe ready = MakePipe();
+  const std::string mark = absl::StrCat("DDPRUN_TEST_FAKE_AGENT=", getpid());
+  const pid_t fake_agent = fork();
+  if (fake_agent == 0) {
+    FakeAgent agent;
+    SpawnCommand command = agent.Shell(kHardToKill);
+    command.env.emplace_back("DDPRUN_TEST_FAKE_AGENT", absl::StrCat(getppid()));
+    command.stdout_fd = ready.writer.get();
+    for (uint64_t id = 1; id <= 3; ++id) agent.client().Spawn(id, command);
+    agent.RunUntil([] { return false; });
+    _exit(1);
+  }
+  ready.writer.Reset();
+  std::string text;
+  while (std::count(text.begin(), text.end(), '\n') < 9) {
+    const std::string more = ReadUntil(ready.reader.get(), "\n");
+    ASSERT_FALSE(more.empty());
+    text += more;
+  }
+  EXPECT_GE(Marked(mark).size(), 9u);
+  kill(fake_agent, SIGKILL);
+  ASSERT_EQ(waitpid(fake_agent, nullptr, 0), fake_agent);
+  // The warden, now our child, ends by itself, and only after all the others.
+  siginfo_t info = {};
+  ASSERT_EQ(waitid(P_ALL, 0, &info, WEXITED), 0);
+  EXPECT_THAT(Marked(mark), IsEmpty());
+  EXPECT_EQ(info.si_code, CLD_EXITED);
+  EXPECT_EQ(info.si_status, 0);
+  EXPECT_EQ(waitid(P_ALL, 0, &info, WEXITED | WNOHANG), -1) << "somebody else was left";
+}
+
+TEST(ProcessKillTest, AnAgentThatDoesNotReadLosesNothing) {
+  FakeAgent agent;
+  constexpr uint64_t kMany = 400;  // the socket takes fewer events than that
+  Pipe hold = MakePipe();
+  Pipe alive = MakePipe();
+  SpawnCommand command = agent.Command({"/bin/cat"});
+  command.stdin_fd = hold.reader.get();
+  command.stdout_fd = alive.writer.get();
+  for (uint64_t id = 1; id <= kMany; ++id) agent.client().Spawn(id, command);
+  ASSERT_TRUE(agent.RunUntil([&] { return agent.started.size() == kMany; })) << agent.started.size();
+  alive.writer.Reset();
+  hold.writer.Reset();
+  EXPECT_EQ(ReadUntil(alive.reader.get(), "all have ended"), "");
+  EXPECT_THAT(agent.ended, IsEmpty()) << "nothing was read meanwhile";
+  ASSERT_TRUE(agent.RunUntil([&] { return agent.ended.size() == kMany; })) << agent.ended.size();
+  for (const auto& [id, exit] : agent.ended) EXPECT_EQ(exit, ExitInfo(Exited{0}));
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,183 @@
+// An agent with a real warden, and looks at real processes that do not trust the code under test: each
+// agent's workers carry a mark in their environment, by which everything that they start is found in /proc.
+#pragma once
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "launcher/process/process_client.h"
+
+namespace ddprun {
+
+inline constexpr seconds kPatience{20};
+
+inline std::string ReadAll(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+inline std::vector<std::string> SplitNul(const std::string& text) {
+  return absl::StrSplit(text, '\0', absl::SkipEmpty());
+}
+
+// Live processes with `mark` in their environment.
+inline std::vector<pid_t> Marked(const std::string& mark) {
+  std::vector<pid_t> found;
+  DIR* dir = opendir("/proc");
+  while (const dirent* entry = readdir(dir)) {
+    const int pid = std::atoi(entry->d_name);
+    if (pid <= 0) continue;
+    for (const std::string& var : SplitNul(ReadAll(absl::StrCat("/proc/", pid, "/environ")))) {
+      if (var == mark) found.push_back(pid);
+    }
+  }
+  closedir(dir);
+  return found;
+}
+
+// Reads `fd` until `what` has come, for at most kPatience.
+inline std::string ReadUntil(int fd, absl::string_view what) {
+  std::string text;
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (text.find(std::string(what)) == std::string::npos) {
+    pollfd ready = {.fd = fd, .events = POLLIN, .revents = 0};
+    const auto left = deadline - std::chrono::steady_clock::now();
+    char buffer[4096];
+    if (poll(&ready, 1, std::max<int>(0, ToMillis(left))) <= 0) break;
+    const ssize_t n = read(fd, buffer, sizeof buffer);
+    if (n <= 0) break;
+    text.append(buffer, n);
+  }
+  return text;
+}
+
+struct Pipe {
+  UniqueFd reader;
+  UniqueFd writer;
+};
+
+inline Pipe MakePipe() {
+  int ends[2];
+  EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+// An agent with its warden, in this process.
+class FakeAgent {
+ public:
+  FakeAgent() { client_.emplace(io_, StartWarden(), Handlers()); }
+
+  ProcessClient& client() { return *client_; }
+
+  SpawnCommand Command(std::vector<std::string> argv) {
+    return {.argv = std::move(argv),
+            .env = {{"PATH", "/usr/bin:/bin"}, {"DDPRUN_TEST_MARK", mark_}},
+            .cwd = "/",
+            .stdin_fd = null_.get(),
+            .stdout_fd = null_.get(),
+            .stderr_fd = 2};
+  }
+  SpawnCommand Shell(std::string script) { return Command({"/bin/sh", "-c", std::move(script)}); }
+
+  // True when `done` became true in time.
+  bool RunUntil(const std::function<bool()>& done) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (!done() && std::chrono::steady_clock::now() < deadline) {
+      io_.restart();
+      io_.run_one_until(deadline);
+    }
+    return done();
+  }
+  ExitInfo RunToEnd(uint64_t id) {
+    EXPECT_TRUE(RunUntil([&] { return ended.count(id) > 0; })) << "worker " << id;
+    return ended.count(id) > 0 ? ended.at(id) : NeverStarted{absl::DeadlineExceededError("test")};
+  }
+  ExitInfo Run(const SpawnCommand& command) {
+    const uint64_t id = next_id++;
+    client().Spawn(id, command);
+    return RunToEnd(id);
+  }
+  // Spawns `script`, which must print a line "ready", and waits for that.
+  uint64_t StartAndWaitReady(const std::string& script) {
+    Pipe out = MakePipe();
+    SpawnCommand command = Shell(script);
+    command.stdout_fd = out.writer.get();
+    const uint64_t id = next_id++;
+    client().Spawn(id, command);
+    EXPECT_TRUE(RunUntil([&] { return started.count(id) > 0; }));
+    out.writer.Reset();
+    EXPECT_THAT(ReadUntil(out.reader.get(), "ready\n"), ::testing::HasSubstr("ready\n"));
+    return id;
+  }
+  std::vector<LeftOver> KillAll(Duration limit = kPatience) {
+    std::optional<std::vector<LeftOver>> answer;
+    client().KillAll(limit, [&](const std::vector<LeftOver>& left) { answer = left; });
+    EXPECT_TRUE(RunUntil([&] { return answer.has_value(); }));
+    return answer.value_or(std::vector<LeftOver>(1));
+  }
+  void Destroy() { client_.reset(); }
+  std::vector<pid_t> MarkedProcesses() const { return Marked("DDPRUN_TEST_MARK=" + mark_); }
+
+  std::map<uint64_t, pid_t> started;
+  std::map<uint64_t, ExitInfo> ended;
+  std::map<uint64_t, ResourceUse> use;
+  std::vector<absl::Status> lost;
+  uint64_t next_id = 1;
+
+ private:
+  ProcessClient::Handlers Handlers() {
+    return {.started =
+                [this](uint64_t id, pid_t pid) {
+                  EXPECT_EQ(started.count(id) + ended.count(id), 0u);
+                  started[id] = pid;
+                },
+            .ended =
+                [this](uint64_t id, const ExitInfo& exit, const ResourceUse& used) {
+                  EXPECT_EQ(ended.count(id), 0u) << "worker " << id << " ended twice";
+                  ended.emplace(id, exit);
+                  use[id] = used;
+                },
+            .warden_lost = [this](const absl::Status& why) { lost.push_back(why); }};
+  }
+
+  static inline int instances_ = 0;
+  const std::string mark_ = absl::StrCat(getpid(), "-", ++instances_);
+  const UniqueFd null_{open("/dev/null", O_RDWR | O_CLOEXEC)};
+  boost::asio::io_context io_;
+  std::optional<ProcessClient> client_;
+};
+
+// The pid of this agent's warden: the parent of its workers.
+inline pid_t WardenOf(FakeAgent& agent) {
+  const uint64_t id = agent.StartAndWaitReady("echo ready; exec sleep 1000");
+  const std::string stat = ReadAll(absl::StrCat("/proc/", agent.started.at(id), "/stat"));
+  const std::vector<std::string> fields = absl::StrSplit(stat.substr(stat.rfind(')')), ' ');
+  return std::atoi(fields[2].c_str());
+}
+
+// Starts one that SIGTERM does not end, one that left its session and was orphaned, one that did both.
+inline constexpr char kHardToKill[] =
+    "trap '' TERM HUP INT\n"
+    "(setsid sh -c 'trap \"\" TERM HUP; echo one; while :; do sleep 1000; done' &)\n"
+    "(sh -c 'setsid sleep 1001 & echo two' &)\n"
+    "sleep 1002 &\n"
+    "echo ready\n"
+    "while :; do sleep 1003; done";
+
+}  // namespace ddprun
