@@ -48,7 +48,9 @@ constexpr OptionSpec kOptions[] = {
      "any, "
      "else cpu."},
     {"How nodes meet", "rdzv-backend", 0, Kind::kValue, "static|c10d", "static", Env::kPet,
-     "static: fixed nodes with --node-rank; c10d: nodes come and go within --nnodes."},
+     "static: fixed nodes with --node-rank; c10d: nodes come and go within --nnodes, the default where "
+     "several "
+     "nodes have an endpoint and no ranks."},
     {"How nodes meet", "rdzv-endpoint", 0, Kind::kValue, "HOST[:PORT]", "", Env::kPet,
      "Where the nodes meet (default port 29400). The node that HOST names hosts the coordinator."},
     {"How nodes meet", "rdzv-id", 0, Kind::kValue, "ID", "none", Env::kPet,
@@ -61,13 +63,14 @@ constexpr OptionSpec kOptions[] = {
     {"How nodes meet", "standalone", 0, Kind::kFlag, "", "", Env::kPet,
      "One node, no other settings: an own coordinator on a free port."},
     {"How nodes meet", "node-rank", 0, Kind::kValue, "RANK", "0", Env::kPet,
-     "Rank of this node, 0..N-1 (static only)."},
+     "Rank of this node, 0..N-1. With c10d honoured among the nodes that give one."},
     {"How nodes meet", "master-addr", 0, Kind::kValue, "HOST", "127.0.0.1", Env::kPet,
      "Host of node rank 0 (static only)."},
     {"How nodes meet", "master-port", 0, Kind::kValue, "PORT", "", Env::kPet,
      "Port on that host (static only; 29500 where one is needed)."},
     {"How nodes meet", "local-addr", 0, Kind::kValue, "HOST", "", Env::kPet,
-     "Address under which this node is known to the others; its full host name when not given."},
+     "Address under which this node is known to the others; when not given, the one by which it reaches the "
+     "coordinator."},
     {"Workers", "module", 'm', Kind::kFlag, "", "", Env::kPet, "The program is a Python module: python -m."},
     {"Workers", "no-python", 0, Kind::kFlag, "", "", Env::kPet,
      "The program is run as it is, found through PATH; never with Python."},
