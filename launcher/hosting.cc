@@ -41,6 +41,17 @@ std::vector<std::string> InterfaceAddresses() {
   return addresses;
 }
 
+using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+// Null: it does not resolve.
+AddressList Resolve(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) list = nullptr;
+  return {list, &freeaddrinfo};
+}
+
 }  // namespace
 
 bool IsLoopback(absl::string_view host) {
@@ -49,17 +60,15 @@ bool IsLoopback(absl::string_view host) {
   return host == "localhost" || host == "::1";
 }
 
+bool Resolves(const std::string& host) { return Resolve(host) != nullptr; }
+
 bool IsThisMachine(const std::string& host) {
   if (host.empty() || IsLoopback(host)) return true;
   char name[256] = "";
   if (gethostname(name, sizeof name - 1) == 0 && host == name) return true;
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* list = nullptr;
-  if (getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) return false;
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, &freeaddrinfo);
+  const AddressList list = Resolve(host);
   const std::vector<std::string> own = InterfaceAddresses();
-  for (const addrinfo* a = list; a != nullptr; a = a->ai_next) {
+  for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {
     const std::string text = Text(a->ai_addr);
     if (IsLoopback(text) || std::find(own.begin(), own.end(), text) != own.end()) return true;
   }

@@ -14,6 +14,9 @@ bool IsLoopback(absl::string_view host);
 // Asks the resolver, so it takes as long as that one needs; false if that one does not know the name.
 bool IsThisMachine(const std::string& host);
 
+// True if `host` is an address, or a name that has one here. May take as long as the name server does.
+bool Resolves(const std::string& host);
+
 // The first address of this machine that is not loopback, IPv4 before IPv6; "127.0.0.1" if there is none.
 std::string AddressOfThisMachine();
 

@@ -181,6 +181,12 @@ class Launcher {
 
 int Launch(const LaunchConfig& config, const AgentLog& log, const std::string& host, WardenHandle warden) {
   for (const std::string& warning : config.warnings) log.Say(warning);
+  // The other nodes' workers would wait for it in vain.
+  if (!config.local_addr.empty() && !Resolves(config.local_addr)) {
+    log.Say(absl::StrCat("--local-addr=", config.local_addr,
+                         " does not resolve: give an address of this node, or a name that all nodes know"));
+    return 1;
+  }
   return Launcher(config, log, host, std::move(warden)).Run();
 }
 

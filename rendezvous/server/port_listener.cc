@@ -52,7 +52,8 @@ absl::Status BindError(const error_code& ec, const std::string& address, int por
         absl::StrCat("listening on ", at, " needs privileges: give a port from 1024 on; 0 is any free one"));
   }
   if (ec.value() == EADDRNOTAVAIL) {
-    return absl::InvalidArgumentError(absl::StrCat(address, " is no address of this host"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        address, " is no address of this host: give one that is (`ip address` lists them), or 0.0.0.0"));
   }
   return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", at, ": ", ec.message()));
 }
