@@ -131,6 +131,7 @@ void Agent::Break(const absl::Status& why) { Step(AgentBroken{why}); }
 void Agent::OnMessage(const proto::CoordinatorMessage& message) {
   switch (message.kind_case()) {
     case proto::CoordinatorMessage::kWelcome:
+    case proto::CoordinatorMessage::kHeard:
       return;  // the link's business
     case proto::CoordinatorMessage::kWaiting:
       return log_.Say(message.waiting().text());

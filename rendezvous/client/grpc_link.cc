@@ -17,6 +17,10 @@
 namespace ddprun {
 namespace {
 
+// So many heartbeats in a row may stay without an answer. With three in a lease, a silence shorter than the
+// lease never ends the link, and one of four thirds of it always does. An agent that stood still itself has
+// sent none, so that it blames nobody.
+constexpr int kMaxUnanswered = 3;
 // How long the last words may take to go out.
 constexpr auto kCloseTimeout = std::chrono::seconds(2);
 
@@ -33,15 +37,14 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int port)
 class GrpcLink final : public CoordinatorLink,
                        private grpc::ClientBidiReactor<proto::AgentMessage, proto::CoordinatorMessage> {
  public:
-  GrpcLink(boost::asio::io_context& io, const std::string& address, int port)
+  GrpcLink(boost::asio::io_context& io, const std::string& address, int port, Duration welcome_limit)
       : io_(io),
+        welcome_limit_(welcome_limit),
         stub_(proto::Coordinator::NewStub(MakeChannel(address, port))),
-        heartbeat_timer_(io),
-        alive_(std::make_shared<int>()) {}
+        timer_(io) {}
 
   ~GrpcLink() override {
     Close();
-    alive_.reset();
     if (!started_) return;
     absl::MutexLock lock(&mutex_);
     if (!mutex_.AwaitWithTimeout(absl::Condition(&done_), absl::FromChrono(kCloseTimeout)))
@@ -56,6 +59,8 @@ class GrpcLink final : public CoordinatorLink,
     AddHold();  // for reads and writes that start outside of a reaction; until the stream has ended
     StartRead(&incoming_);
     StartCall();
+    timer_.expires_after(welcome_limit_);
+    OnTimer([this] { GiveUp("it did not answer the join within", welcome_limit_); });
   }
 
   void Send(const proto::AgentMessage& message) override {
@@ -67,7 +72,7 @@ class GrpcLink final : public CoordinatorLink,
 
   void Close() override {
     handlers_ = {};
-    heartbeat_timer_.cancel();
+    timer_.cancel();
     absl::MutexLock lock(&mutex_);
     if (!started_ || std::exchange(closing_, true) || broken_) return;
     if (outbox_.empty()) StartWritesDone();
@@ -93,7 +98,11 @@ class GrpcLink final : public CoordinatorLink,
     handling_ = true;
     if (closing_) return ReadNext();
     Post([this, message = incoming_] {
-      if (message.has_welcome()) StartHeartbeats(milliseconds(message.welcome().heartbeat_ms()));
+      unanswered_ = 0;
+      if (message.has_welcome()) {
+        timer_.cancel();
+        StartHeartbeats(milliseconds(message.welcome().heartbeat_ms()));
+      }
       if (handlers_.on_message) handlers_.on_message(message);
       absl::MutexLock lock(&mutex_);
       ReadNext();
@@ -119,8 +128,9 @@ class GrpcLink final : public CoordinatorLink,
   void OnDone(const grpc::Status& status) override {
     const std::string cause = status.ok() ? "it hung up" : status.error_message();
     Post([this, cause] {
-      heartbeat_timer_.cancel();
-      if (handlers_.on_lost) handlers_.on_lost(absl::UnavailableError(cause));
+      timer_.cancel();
+      if (!handlers_.on_lost) return;
+      handlers_.on_lost(absl::UnavailableError(gave_up_.empty() ? cause : gave_up_));
     });
     absl::MutexLock lock(&mutex_);
     broken_ = true;
@@ -129,21 +139,38 @@ class GrpcLink final : public CoordinatorLink,
 
   void StartHeartbeats(Duration interval) {
     if (interval <= Duration::zero()) return;
-    heartbeat_timer_.expires_after(interval);
-    heartbeat_timer_.async_wait([this, interval](const boost::system::error_code& error) {
-      if (error) return;
+    timer_.expires_after(interval);
+    OnTimer([this, interval] {
+      if (unanswered_ >= kMaxUnanswered) {
+        return GiveUp("it has not answered for", interval * (kMaxUnanswered + 1));
+      }
+      ++unanswered_;
       proto::AgentMessage message;
       message.mutable_heartbeat();
       Send(message);
       StartHeartbeats(interval);
     });
   }
+  // Runs `f` when the timer is over, unless the link is closed or gone by then.
+  template <typename F>
+  void OnTimer(F f) {
+    timer_.async_wait([this, alive = std::weak_ptr<int>(alive_), f](const boost::system::error_code& error) {
+      if (!error && !alive.expired() && handlers_.on_lost) f();
+    });
+  }
+  void GiveUp(absl::string_view what, Duration limit) {
+    gave_up_ = absl::StrCat(what, " ", ToMillis(limit), " ms");
+    context_.TryCancel();  // OnDone follows, whatever the network does
+  }
 
   boost::asio::io_context& io_;
+  const Duration welcome_limit_;
   const std::unique_ptr<proto::Coordinator::Stub> stub_;
-  boost::asio::steady_timer heartbeat_timer_;
-  std::shared_ptr<int> alive_;
+  boost::asio::steady_timer timer_;                             // for the welcome, then for heartbeats
+  const std::shared_ptr<int> alive_ = std::make_shared<int>();  // watched by what is posted
   Handlers handlers_;
+  int unanswered_ = 0;   // heartbeats since the last message
+  std::string gave_up_;  // why, if this side ended the stream
   bool started_ = false;
   grpc::ClientContext context_;
   proto::CoordinatorMessage incoming_;  // gRPC's, between StartRead and OnReadDone
@@ -158,8 +185,8 @@ class GrpcLink final : public CoordinatorLink,
 }  // namespace
 
 std::unique_ptr<CoordinatorLink> MakeGrpcLink(boost::asio::io_context& io, const std::string& address,
-                                              int port) {
-  return std::make_unique<GrpcLink>(io, address, port);
+                                              int port, Duration welcome_limit) {
+  return std::make_unique<GrpcLink>(io, address, port, welcome_limit);
 }
 
 }  // namespace ddprun

@@ -4,13 +4,17 @@
 #include <memory>
 #include <string>
 
+#include "base/time.h"
 #include "boost/asio/io_context.hpp"
 #include "rendezvous/client/coordinator_link.h"
 
 namespace ddprun {
 
-// `address` is numeric. Says something at least as often as the coordinator's Welcome asks for, by itself.
+// `address` is numeric. Sends heartbeats as often as the coordinator's Welcome asks for, by itself. The link
+// is lost when the connection breaks, and also when the coordinator does not welcome the agent within
+// `welcome_limit`, or stays silent for more than its lease. Destroying the link takes up to 2 s, for the last
+// words.
 std::unique_ptr<CoordinatorLink> MakeGrpcLink(boost::asio::io_context& io, const std::string& address,
-                                              int port);
+                                              int port, Duration welcome_limit = seconds(20));
 
 }  // namespace ddprun

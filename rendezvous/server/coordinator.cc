@@ -57,11 +57,14 @@ std::string Difference(const RoundPolicy& job, const RoundPolicy& node) {
 
 }  // namespace
 
-Coordinator::Coordinator(boost::asio::io_context& io, Log log) : log_(std::move(log)), timer_(io) {}
+Coordinator::Coordinator(boost::asio::io_context& io, Log log, CoordinatorLimits limits)
+    : log_(std::move(log)), limits_(limits), timer_(io) {}
 
 Coordinator::PeerId Coordinator::Attach(AgentPeer* peer) {
   const PeerId id = next_peer_++;
   peers_[id].peer = peer;
+  strangers_[id] = Now() + limits_.join;
+  SetTimer();
   return id;
 }
 
@@ -69,30 +72,38 @@ void Coordinator::Receive(PeerId id, const proto::AgentMessage& message) {
   const auto it = peers_.find(id);
   if (it == peers_.end()) return;
   Peer& peer = it->second;
-  if (peer.run_id.empty()) {
+  if (strangers_.erase(id) > 0) {
     const absl::Status joined =
         message.has_join() ? Join(id, peer, message.join())
                            : absl::InvalidArgumentError("the first message of an agent must be a join");
-    if (!joined.ok()) DismissPeer(id, peer, joined);
+    if (!joined.ok()) DismissPeer(peer, joined);
   } else if (peer.node.empty()) {
     // Dismissed; what it still says does not count.
   } else if (const absl::StatusOr<RoundEvent> event = DecodeEvent(message, peer.node); event.ok()) {
     Step(peer.run_id, jobs_.at(peer.run_id), *event);
+    if (message.has_heartbeat() && !peer.node.empty()) {
+      proto::CoordinatorMessage answer;
+      answer.mutable_heard();
+      peer.peer->Send(answer);
+    }
   } else {
     log_("bad_message", peer.run_id, absl::StrCat("of node ", peer.node, ": ", event.status().message()));
     Step(peer.run_id, jobs_.at(peer.run_id), NodeLost{peer.node, std::string(event.status().message())});
-    DismissPeer(id, peer, event.status());
+    DismissPeer(peer, event.status());
   }
+  MaybeForget(peer.run_id);
   SetTimer();
 }
 
 absl::Status Coordinator::Join(PeerId id, Peer& peer, const proto::Join& join) {
+  if (!closing_.empty()) return absl::FailedPreconditionError(closing_);
   ASSIGN_OR_RETURN(const RoundPolicy rules, DecodeRules(join.rules()), "rules of the job");
   ASSIGN_OR_RETURN(NodeInfo info, DecodeJoin(join, peer.peer->address()), "join");
-  if (join.run_id().empty()) return absl::InvalidArgumentError("join: run_id is empty");
   const auto [it, is_new] = jobs_.try_emplace(join.run_id(), rules);
   Job& job = it->second;
-  if (const std::string difference = Difference(job.machine.policy(), rules); !difference.empty()) {
+  const bool closed = job.machine.state() == RoundMachine::State::kClosed;
+  const std::string difference = closed ? "" : Difference(job.machine.policy(), rules);
+  if (!difference.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(info.host, " has ", difference, ": start all nodes with the same options"));
   }
@@ -133,7 +144,7 @@ void Coordinator::Step(const std::string& run_id, Job& job, const RoundEvent& ev
   }
 }
 
-void Coordinator::DismissPeer(PeerId, Peer& peer, const absl::Status& why) {
+void Coordinator::DismissPeer(Peer& peer, const absl::Status& why) {
   log_("agent_refused", peer.run_id, why.message());
   proto::CoordinatorMessage message;
   message.mutable_dismiss()->set_code(why.raw_code());
@@ -141,8 +152,33 @@ void Coordinator::DismissPeer(PeerId, Peer& peer, const absl::Status& why) {
   peer.peer->Send(message);
   if (!peer.node.empty()) jobs_.at(peer.run_id).nodes.erase(peer.node);
   peer.node.clear();
-  if (peer.run_id.empty()) peer.run_id = "-";  // it has had its join
   peer.peer->End(absl::OkStatus());
+}
+
+void Coordinator::ExpireStrangers(TimePoint now) {
+  while (!strangers_.empty() && strangers_.begin()->second <= now) {
+    Peer& peer = peers_.at(strangers_.begin()->first);
+    strangers_.erase(strangers_.begin());
+    DismissPeer(peer, absl::DeadlineExceededError(absl::StrCat(peer.peer->address(),
+                                                               " connected, but sent no join within ",
+                                                               ToMillis(limits_.join), " ms")));
+  }
+}
+
+void Coordinator::MaybeForget(const std::string& run_id) {
+  const auto it = jobs_.find(run_id);
+  if (it == jobs_.end()) return;
+  const RoundMachine& machine = it->second.machine;
+  if (machine.state() == RoundMachine::State::kGathering && machine.membership().size() == 0) {
+    log_("job_forgotten", run_id, "it has no nodes");
+    jobs_.erase(it);
+  } else if (machine.state() == RoundMachine::State::kClosed && !it->second.retired) {
+    it->second.retired = true;
+    closed_jobs_.push_back(run_id);
+    if (closed_jobs_.size() <= limits_.closed_jobs) return;
+    jobs_.erase(closed_jobs_.front());
+    closed_jobs_.pop_front();
+  }
 }
 
 void Coordinator::Detach(PeerId id, absl::string_view reason) {
@@ -150,22 +186,29 @@ void Coordinator::Detach(PeerId id, absl::string_view reason) {
   if (it == peers_.end()) return;
   const Peer peer = it->second;
   peers_.erase(it);
+  strangers_.erase(id);
   if (!peer.node.empty()) {
     Job& job = jobs_.at(peer.run_id);
     job.nodes.erase(peer.node);
     Step(peer.run_id, job, NodeLost{peer.node, std::string(reason)});
+    MaybeForget(peer.run_id);
     SetTimer();
   }
   if (on_detach_) on_detach_();
 }
 
 void Coordinator::CloseAll(const std::string& reason) {
+  closing_ = reason;
   for (auto& [run_id, job] : jobs_) Step(run_id, job, CloseRequested{reason});
+  for (const auto& [id, join_end] : std::exchange(strangers_, {})) {
+    DismissPeer(peers_.at(id), absl::FailedPreconditionError(reason));
+  }
   SetTimer();
 }
 
 void Coordinator::SetTimer() {
   std::optional<TimePoint> next;
+  if (!strangers_.empty()) next = strangers_.begin()->second;
   for (const auto& [run_id, job] : jobs_) {
     if (const auto due = job.machine.NextDeadline(); due && (!next || *due < *next)) next = due;
   }
@@ -176,15 +219,24 @@ void Coordinator::SetTimer() {
   timer_.cancel();
   if (!next) return;
   timer_.expires_at(*next);
-  timer_.async_wait([this](const boost::system::error_code& error) {
-    if (error) return;
-    timer_at_.reset();
-    const TimePoint now = Now();
-    for (auto& [run_id, job] : jobs_) {
-      if (const auto due = job.machine.NextDeadline(); due && *due <= now) Step(run_id, job, Tick{});
-    }
-    SetTimer();
+  timer_.async_wait([self = weak()](const boost::system::error_code& error) {
+    if (const auto coordinator = self.lock(); coordinator && !error) coordinator->OnTimer();
   });
+}
+
+void Coordinator::OnTimer() {
+  timer_at_.reset();
+  const TimePoint now = Now();
+  ExpireStrangers(now);
+  std::vector<std::string> due_jobs;
+  for (const auto& [run_id, job] : jobs_) {
+    if (const auto due = job.machine.NextDeadline(); due && *due <= now) due_jobs.push_back(run_id);
+  }
+  for (const std::string& run_id : due_jobs) {
+    Step(run_id, jobs_.at(run_id), Tick{});
+    MaybeForget(run_id);
+  }
+  SetTimer();
 }
 
 boost::json::object Coordinator::Status() const {

@@ -2,9 +2,11 @@
 // the timer.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -30,6 +32,15 @@ class AgentPeer {
   virtual bool in_process() const = 0;
 };
 
+struct CoordinatorLimits {
+  // How long a connection may take to send its join.
+  Duration join = seconds(10);
+  // Closed jobs that are remembered, so that a straggler is told so and does not start them over.
+  size_t closed_jobs = 100;
+};
+
+// A job is kept as long as it has nodes. When the last one has gone it is forgotten, its budget and its rules
+// with it, so that it can be started anew; only of closed ones some are remembered.
 //   Threads: that of `io`.
 class Coordinator {
  public:
@@ -38,9 +49,13 @@ class Coordinator {
       std::function<void(absl::string_view event, absl::string_view run_id, absl::string_view reason)>;
   using PeerId = uint64_t;
 
-  Coordinator(boost::asio::io_context& io, Log log);
+  Coordinator(boost::asio::io_context& io, Log log, CoordinatorLimits limits = {});
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
+
+  // For handlers that may run when the coordinator is gone: expired then. May be called and copied anywhere,
+  // to be locked on the thread of `io` only.
+  std::weak_ptr<Coordinator> weak() { return self_; }
 
   // A new connection; it shall send a join first. `peer` must live until Detach.
   PeerId Attach(AgentPeer* peer);
@@ -48,7 +63,8 @@ class Coordinator {
   // The connection is gone, whoever ended it. A node that was not dismissed before is lost.
   void Detach(PeerId peer, absl::string_view reason);
 
-  // Ends all jobs, for whatever reason this process has to go.
+  // Ends all jobs and whoever has not joined one, for whatever reason this process has to go. Who comes later
+  // is told the same.
   void CloseAll(const std::string& reason);
   int num_peers() const { return static_cast<int>(peers_.size()); }
   // Called whenever a peer is gone.
@@ -68,17 +84,29 @@ class Coordinator {
     std::map<NodeId, PeerId> nodes;
     TimePoint since;  // of the last transition
     std::string last_note;
+    bool retired = false;  // in closed_jobs_
   };
 
   static TimePoint Now() { return std::chrono::steady_clock::now(); }
   absl::Status Join(PeerId id, Peer& peer, const proto::Join& join);
   void Step(const std::string& run_id, Job& job, const RoundEvent& event);
-  void DismissPeer(PeerId id, Peer& peer, const absl::Status& why);
+  void DismissPeer(Peer& peer, const absl::Status& why);
+  // Dismisses the connections that should have joined by `now`.
+  void ExpireStrangers(TimePoint now);
+  // Forgets the job if there is nothing to remember; `run_id` may be of none.
+  void MaybeForget(const std::string& run_id);
   void SetTimer();
+  void OnTimer();
 
+  // Owns nothing.
+  const std::shared_ptr<Coordinator> self_{this, [](Coordinator*) {}};
   const Log log_;
+  const CoordinatorLimits limits_;
   std::map<PeerId, Peer> peers_;
+  std::map<PeerId, TimePoint> strangers_;  // when they must have joined: the first one first
   std::map<std::string, Job> jobs_;
+  std::deque<std::string> closed_jobs_;  // without nodes, the oldest first
+  std::string closing_;                  // why; empty: not closing
   PeerId next_peer_ = 1;
   boost::asio::steady_timer timer_;
   std::optional<TimePoint> timer_at_;

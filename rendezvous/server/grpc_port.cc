@@ -2,9 +2,9 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <atomic>
 #include <chrono>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,6 +19,10 @@
 namespace ddprun {
 namespace {
 
+// Messages for an agent that does not read them: more than any that lives is ever behind.
+constexpr size_t kMaxUnsent = 1000;
+constexpr int kKeepaliveMillis = 20'000;
+
 // "ipv4:10.0.0.7:41234" or "ipv6:%5B::1%5D:41234" as gRPC names a peer -> "10.0.0.7", "::1".
 std::string PeerAddress(absl::string_view peer) {
   absl::ConsumePrefix(&peer, "ipv4:");
@@ -32,14 +36,19 @@ std::string PeerAddress(absl::string_view peer) {
 }
 
 // One agent's stream. gRPC calls the On... methods from its threads, the coordinator the AgentPeer ones from
-// the io_context; it deletes itself once both are through with it.
+// the io_context. It is deleted by the handler of OnDone, whether that runs or is dropped with the
+// io_context: nothing that was posted before it is left then.
 class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, proto::CoordinatorMessage>,
                           public AgentPeer {
  public:
-  AgentStream(boost::asio::io_context& io, Coordinator* coordinator, std::string address)
-      : io_(io), coordinator_(coordinator), address_(std::move(address)) {
-    boost::asio::post(io_, [this] {
-      id_ = coordinator_->Attach(this);
+  AgentStream(boost::asio::io_context& io, std::weak_ptr<Coordinator> coordinator,
+              grpc::CallbackServerContext* context)
+      : io_(io),
+        coordinator_(std::move(coordinator)),
+        context_(context),
+        address_(PeerAddress(context->peer())) {
+    Post([this](Coordinator& c) {
+      id_ = c.Attach(this);
       ReadNext();
     });
   }
@@ -48,13 +57,16 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
   void Send(const proto::CoordinatorMessage& message) override {
     absl::MutexLock lock(&mutex_);
     if (finished_) return;
+    if (outbox_.size() >= kMaxUnsent) {
+      context_->TryCancel();  // It reads nothing. The write that waits for it fails now.
+      return;
+    }
     outbox_.push_back(message);
     if (outbox_.size() == 1) StartWrite(&outbox_.front());
   }
   void End(const absl::Status& why) override {
     absl::MutexLock lock(&mutex_);
-    ending_ = ToGrpc(why);
-    if (outbox_.empty()) FinishLocked();
+    EndLocked(ToGrpc(why));
   }
   std::string address() const override { return address_; }
   bool in_process() const override { return false; }
@@ -64,12 +76,11 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
     if (!ok) {
       absl::MutexLock lock(&mutex_);
       // Half-closed by the agent, or broken; OnDone tells the coordinator.
-      if (!ending_) ending_ = grpc::Status::OK;
-      if (outbox_.empty()) FinishLocked();
+      EndLocked(grpc::Status::OK);
       return;
     }
-    boost::asio::post(io_, [this] {
-      coordinator_->Receive(*id_, incoming_);
+    Post([this](Coordinator& c) {
+      c.Receive(id_, incoming_);
       ReadNext();
     });
   }
@@ -91,20 +102,36 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
   void OnCancel() override {
     absl::MutexLock lock(&mutex_);
     canceled_ = true;
-    if (outbox_.empty()) FinishLocked();
+    EndLocked(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the connection broke"));
   }
   void OnDone() override {
-    boost::asio::post(io_, [this] {
-      coordinator_->Detach(*id_, canceled_ ? "its connection broke" : "it hung up");
-      delete this;
+    absl::string_view reason;
+    {
+      absl::MutexLock lock(&mutex_);
+      reason = canceled_ ? "its connection broke" : "it hung up";
+    }
+    boost::asio::post(io_, [self = std::unique_ptr<AgentStream>(this), reason] {
+      if (const auto coordinator = self->coordinator_.lock()) coordinator->Detach(self->id_, reason);
     });
   }
 
  private:
+  // Runs `f` on the io_context, unless the coordinator is gone by then.
+  template <typename F>
+  void Post(F f) {
+    boost::asio::post(io_, [this, f = std::move(f)] {
+      if (const auto coordinator = coordinator_.lock()) f(*coordinator);
+    });
+  }
   // Not once the stream is finished: gRPC may be through with it then.
   void ReadNext() {
     absl::MutexLock lock(&mutex_);
     if (!finished_) StartRead(&incoming_);
+  }
+  // Finishes once what is in the outbox has been sent. The first status stands.
+  void EndLocked(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!ending_) ending_ = status;
+    if (outbox_.empty()) FinishLocked();
   }
   void FinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (finished_) return;
@@ -113,35 +140,37 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
   }
 
   boost::asio::io_context& io_;
-  Coordinator* const coordinator_;
+  const std::weak_ptr<Coordinator> coordinator_;
+  grpc::CallbackServerContext* const context_;  // gRPC's, until OnDone
   const std::string address_;
-  std::optional<Coordinator::PeerId> id_;  // io_context only; set before anything is read
-  proto::AgentMessage incoming_;           // between StartRead and the handler of its message
+  Coordinator::PeerId id_ = 0;    // io_context only; set before anything is read
+  proto::AgentMessage incoming_;  // between StartRead and the handler of its message
   absl::Mutex mutex_;
   std::deque<proto::CoordinatorMessage> outbox_ ABSL_GUARDED_BY(mutex_);  // front: being written
   std::optional<grpc::Status> ending_ ABSL_GUARDED_BY(mutex_);
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  std::atomic<bool> canceled_ = false;
+  bool canceled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace
 
 class GrpcPort::Service final : public proto::Coordinator::CallbackService {
  public:
-  Service(boost::asio::io_context& io, Coordinator* coordinator) : io_(io), coordinator_(coordinator) {}
+  Service(boost::asio::io_context& io, std::weak_ptr<Coordinator> coordinator)
+      : io_(io), coordinator_(std::move(coordinator)) {}
 
   grpc::ServerBidiReactor<proto::AgentMessage, proto::CoordinatorMessage>* Attend(
       grpc::CallbackServerContext* context) override {
-    return new AgentStream(io_, coordinator_, PeerAddress(context->peer()));
+    return new AgentStream(io_, coordinator_, context);
   }
 
  private:
   boost::asio::io_context& io_;
-  Coordinator* const coordinator_;
+  const std::weak_ptr<Coordinator> coordinator_;
 };
 
 struct GrpcPort::Server {
-  Server(boost::asio::io_context& io, Coordinator* coordinator) : service(io, coordinator) {
+  Server(boost::asio::io_context& io, Coordinator* coordinator) : service(io, coordinator->weak()) {
     grpc::ServerBuilder builder;
     acceptor = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
@@ -149,6 +178,13 @@ struct GrpcPort::Server {
     builder.RegisterService(&service);
     // A message of an agent is small; a large one is garbage.
     builder.SetMaxReceiveMessageSize(1 << 20);
+    // A node that went silent keeps its socket no longer than this; leases do not depend on it.
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMillis);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMillis);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    // An agent has one.
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 16);
     server = builder.BuildAndStart();
   }
 
@@ -162,10 +198,7 @@ GrpcPort::GrpcPort(boost::asio::io_context& io, Coordinator* coordinator)
 
 GrpcPort::~GrpcPort() {
   if (server_ == nullptr) return;
-  // What the streams still post finds a stopped io_context; Shutdown needs their OnDone only.
   server_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
-  io_.restart();
-  io_.poll();
 }
 
 void GrpcPort::Adopt(int fd) {

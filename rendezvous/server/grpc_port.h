@@ -15,7 +15,7 @@ namespace ddprun {
 class GrpcPort {
  public:
   GrpcPort(boost::asio::io_context& io, Coordinator* coordinator);
-  // Ends what is left of the streams, at most a second long. The io_context does not run any more.
+  // Ends what is left of the streams, at most a second long.
   ~GrpcPort();
   GrpcPort(const GrpcPort&) = delete;
   GrpcPort& operator=(const GrpcPort&) = delete;

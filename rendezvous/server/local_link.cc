@@ -12,18 +12,18 @@ namespace {
 class LocalPeer : public AgentPeer, public std::enable_shared_from_this<LocalPeer> {
  public:
   LocalPeer(boost::asio::io_context& io, Coordinator* coordinator, std::string address)
-      : io_(io), coordinator_(coordinator), address_(std::move(address)) {}
+      : io_(io), coordinator_(coordinator->weak()), address_(std::move(address)) {}
 
   void Start(CoordinatorLink::Handlers handlers) {
     handlers_ = std::move(handlers);
-    id_ = coordinator_->Attach(this);
+    if (const auto coordinator = coordinator_.lock()) id_ = coordinator->Attach(this);
   }
   void SendToCoordinator(proto::AgentMessage message) {
-    Post([this, message = std::move(message)] { coordinator_->Receive(id_, message); });
+    PostTo([this, message = std::move(message)](Coordinator& c) { c.Receive(id_, message); });
   }
   void Close() {
     handlers_ = {};
-    Post([this] { coordinator_->Detach(id_, "it hung up"); });
+    PostTo([this](Coordinator& c) { c.Detach(id_, "it hung up"); });
   }
 
   void Send(const proto::CoordinatorMessage& message) override {
@@ -40,9 +40,15 @@ class LocalPeer : public AgentPeer, public std::enable_shared_from_this<LocalPee
   void Post(F f) {
     boost::asio::post(io_, [self = shared_from_this(), f = std::move(f)] { f(); });
   }
+  template <typename F>
+  void PostTo(F f) {
+    Post([this, f = std::move(f)] {
+      if (const auto coordinator = coordinator_.lock()) f(*coordinator);
+    });
+  }
 
   boost::asio::io_context& io_;
-  Coordinator* const coordinator_;
+  const std::weak_ptr<Coordinator> coordinator_;
   const std::string address_;
   CoordinatorLink::Handlers handlers_;
   Coordinator::PeerId id_ = 0;

@@ -9,7 +9,8 @@
 
 namespace ddprun {
 
-// `address` is where workers of other nodes reach this host. The coordinator must outlive the link.
+// `address` is where workers of other nodes reach this host. Without
+// the coordinator what is sent goes nowhere.
 std::unique_ptr<CoordinatorLink> MakeLocalLink(boost::asio::io_context& io, Coordinator* coordinator,
                                                std::string address);
 

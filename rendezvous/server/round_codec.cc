@@ -12,6 +12,7 @@ namespace {
 constexpr int64_t kMaxMillis = int64_t{1000} * 3600 * 24 * 365;
 constexpr int kMaxNodes = 1 << 20;
 constexpr int kMaxProc = 1 << 16;
+constexpr size_t kMaxTextBytes = 4096;
 
 absl::Status InRange(absl::string_view field, int64_t value, int64_t min, int64_t max) {
   if (value >= min && value <= max) return absl::OkStatus();
@@ -22,6 +23,9 @@ absl::Status InRange(absl::string_view field, const std::string& text, size_t ma
   if (text.size() <= max_bytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(field, " has ", text.size(), " bytes, at most ", max_bytes));
 }
+
+// Text for people: it goes to every node, so there is a limit, but no text is worth a node.
+std::string Clipped(const std::string& text) { return text.substr(0, kMaxTextBytes); }
 
 }  // namespace
 
@@ -50,6 +54,8 @@ absl::StatusOr<NodeInfo> DecodeJoin(const proto::Join& join, absl::string_view s
                                                    " of the protocol, the ", "coordinator ", kProtocolVersion,
                                                    ": start the same ddprun on all nodes"));
   }
+  if (join.run_id().empty()) return absl::InvalidArgumentError("run_id is empty");
+  RETURN_IF_ERROR(InRange("run_id", join.run_id(), 256));
   if (join.node_id().empty()) return absl::InvalidArgumentError("node_id is empty");
   RETURN_IF_ERROR(InRange("node_id", join.node_id(), 256));
   RETURN_IF_ERROR(InRange("host", join.host(), 256));
@@ -75,14 +81,15 @@ absl::StatusOr<RoundEvent> DecodeEvent(const proto::AgentMessage& message, const
     case proto::AgentMessage::kHeartbeat:
       return NodeHeard{node};
     case proto::AgentMessage::kWorkersFailed:
-      return WorkersFailed{node, Round(message.workers_failed().round()), message.workers_failed().cause()};
+      return WorkersFailed{node, Round(message.workers_failed().round()),
+                           Clipped(message.workers_failed().cause())};
     case proto::AgentMessage::kWorkersSucceeded:
       return WorkersSucceeded{node, Round(message.workers_succeeded().round())};
     case proto::AgentMessage::kReady:
       RETURN_IF_ERROR(InRange("store_port", message.ready().store_port(), 1, 65535));
       return NodeReady{node, Round(message.ready().round()), message.ready().store_port()};
     case proto::AgentMessage::kLeave:
-      return NodeLeft{node, message.leave().reason()};
+      return NodeLeft{node, Clipped(message.leave().reason())};
     case proto::AgentMessage::kJoin:
       return absl::InvalidArgumentError("a second join on one stream");
     case proto::AgentMessage::KIND_NOT_SET:

@@ -1,0 +1,167 @@
+#include "rendezvous/client/find_coordinator.h"
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "boost/asio/co_spawn.hpp"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/ip/tcp.hpp"
+#include "boost/asio/read_until.hpp"
+#include "boost/asio/write.hpp"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/protocol_version.h"
+
+namespace ddprun {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+std::string Page(const std::string& body) {
+  return absl::StrCat("HTTP/1.1 200 OK\r\nContent-Length: ", body.size(), "\r\n\r\n", body);
+}
+std::string Healthy(int protocol = kProtocolVersion) {
+  return Page(absl::StrCat("{\"service\":\"ddprun\",\"protocol\":", protocol, "}\n"));
+}
+
+// Listens and answers each connection with the same text, on the io_context that it is given.
+class FakeHost {
+ public:
+  FakeHost(asio::io_context& io, std::string answer, uint16_t port = 0)
+      : acceptor_(io, tcp::endpoint(asio::ip::address_v4::loopback(), port)), answer_(std::move(answer)) {
+    Accept();
+  }
+  int port() const { return acceptor_.local_endpoint().port(); }
+  const std::string& request() const { return request_; }
+
+ private:
+  void Accept() {
+    acceptor_.async_accept([this](const boost::system::error_code& error, tcp::socket socket) {
+      if (error) return;
+      auto peer = std::make_shared<tcp::socket>(std::move(socket));
+      auto request = std::make_shared<std::string>();
+      asio::async_read_until(*peer, asio::dynamic_buffer(*request), "\r\n\r\n",
+                             [this, peer, request](const boost::system::error_code& read_error, size_t) {
+                               if (read_error) return;
+                               request_ = *request;
+                               asio::async_write(*peer, asio::buffer(answer_),
+                                                 [peer](const boost::system::error_code&, size_t) {});
+                             });
+      Accept();
+    });
+  }
+
+  tcp::acceptor acceptor_;
+  const std::string answer_;
+  std::string request_;
+};
+
+class FindCoordinatorTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<FoundCoordinator> Find(
+      const std::string& host, int port, Duration timeout, std::function<void()> on_told = [] {}) {
+    std::optional<absl::StatusOr<FoundCoordinator>> found;
+    asio::co_spawn(io_,
+                   FindCoordinator(host, port, timeout,
+                                   [this, on_told](absl::string_view text) {
+                                     told_.push_back(std::string(text));
+                                     on_told();
+                                   }),
+                   [&found](std::exception_ptr error, absl::StatusOr<FoundCoordinator> result) {
+                     EXPECT_EQ(error, nullptr);
+                     found = std::move(result);
+                   });
+    const auto end = std::chrono::steady_clock::now() + seconds(20);
+    while (!found && std::chrono::steady_clock::now() < end) {
+      io_.restart();
+      io_.run_one_for(seconds(1));
+    }
+    if (!found) return absl::DeadlineExceededError("the search did not end");
+    return *std::move(found);
+  }
+  // A port that was free a moment ago.
+  int FreePort() { return FakeHost(io_, "").port(); }
+
+  asio::io_context io_;
+  std::vector<std::string> told_;
+};
+
+TEST_F(FindCoordinatorTest, FindsOneAndLearnsBothAddresses) {
+  FakeHost host(io_, Healthy());
+  const auto found = Find("localhost", host.port(), seconds(10));
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->address, "127.0.0.1");
+  EXPECT_EQ(found->port, host.port());
+  EXPECT_EQ(found->local_address, "127.0.0.1");
+  EXPECT_THAT(host.request(), StartsWith("GET /healthz HTTP/1.1\r\n"));
+  EXPECT_THAT(told_, IsEmpty());
+}
+
+TEST_F(FindCoordinatorTest, WaitsForOneThatComesLater) {
+  const int port = FreePort();
+  std::optional<FakeHost> host;
+  const auto found = Find("127.0.0.1", port, seconds(20), [&] {
+    if (!host) host.emplace(io_, Healthy(), static_cast<uint16_t>(port));
+  });
+  EXPECT_TRUE(found.ok()) << found.status();
+  ASSERT_EQ(told_.size(), 1u);  // the reason did not change
+  EXPECT_THAT(told_[0], AllOf(StartsWith("waiting for the coordinator, "), HasSubstr("nobody listens at")));
+}
+
+TEST_F(FindCoordinatorTest, GivesUpWhenNobodyComes) {
+  const auto found = Find("127.0.0.1", FreePort(), milliseconds(30));
+  EXPECT_EQ(found.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(found.status().message()),
+              AllOf(HasSubstr("nobody listens at 127.0.0.1:"), HasSubstr("read_timeout")));
+}
+
+TEST_F(FindCoordinatorTest, ANameThatDoesNotResolveIsSaidSo) {
+  const auto found = Find("no.such.host.invalid", 1, milliseconds(1500));
+  EXPECT_EQ(found.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(found.status().message()), HasSubstr("no.such.host.invalid:1"));
+}
+
+TEST_F(FindCoordinatorTest, SomebodyElseIsFoundOutAtOnce) {
+  for (const std::string& answer : {
+           std::string(),
+           std::string("SSH-2.0-OpenSSH_9.2p1\r\n"),
+           Page("hello"),
+           Page("[1, 2]"),
+           Page("{\"service\":\"etcd\",\"protocol\":1}"),
+           Page("{\"service\":\"ddprun\"}"),
+           Page("{\"service\":\"ddprun\",\"protocol\":\"one\"}"),
+           Page(std::string(10'000, '[')),
+       }) {
+    FakeHost host(io_, answer);
+    const auto found = Find("127.0.0.1", host.port(), seconds(20));
+    EXPECT_EQ(found.status().code(), absl::StatusCode::kFailedPrecondition) << answer.substr(0, 80);
+    EXPECT_THAT(std::string(found.status().message()), HasSubstr("is no ddprun coordinator"));
+  }
+}
+
+TEST_F(FindCoordinatorTest, AnotherVersionIsNamed) {
+  FakeHost host(io_, Healthy(kProtocolVersion + 1));
+  const auto found = Find("127.0.0.1", host.port(), seconds(20));
+  EXPECT_EQ(found.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(found.status().message()), HasSubstr("start the same ddprun on all nodes"));
+}
+
+TEST_F(FindCoordinatorTest, ATimeoutEndsEvenAWaitForAnAnswer) {
+  asio::io_context deaf;  // which is never run
+  FakeHost host(deaf, Healthy());
+  const auto found = Find("127.0.0.1", host.port(), milliseconds(20));
+  EXPECT_EQ(found.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(found.status().message()), HasSubstr("did not answer in time"));
+}
+
+}  // namespace
+}  // namespace ddprun

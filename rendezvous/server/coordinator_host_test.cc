@@ -1,0 +1,193 @@
+#include "rendezvous/server/coordinator_host.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <future>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "boost/json/parse.hpp"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/protocol_version.h"
+#include "proto/rendezvous.grpc.pb.h"
+#include "rendezvous/server/testing/io_thread.h"
+#include "rendezvous/server/testing/raw_peer.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+proto::AgentMessage Joining(const std::string& node, int nodes) {
+  proto::AgentMessage message;
+  proto::Join& join = *message.mutable_join();
+  join.set_protocol(kProtocolVersion);
+  join.set_run_id("j");
+  join.set_node_id(node);
+  join.set_host(absl::StrCat("host-", node));
+  join.set_store_port(4000);
+  join.set_nproc(1);
+  proto::JobRules& rules = *join.mutable_rules();
+  rules.set_min_nodes(nodes);
+  rules.set_max_nodes(nodes);
+  rules.set_join_timeout_ms(600'000);
+  rules.set_lease_ms(60'000);
+  rules.set_drain_timeout_ms(60'000);
+  return message;
+}
+
+class CoordinatorHostTest : public ::testing::Test {
+ protected:
+  ~CoordinatorHostTest() override {
+    thread_.Run([this] {
+      link_.reset();
+      host_.reset();
+    });
+  }
+
+  // The body of a page, or its status line if that is not 200.
+  std::string Get(const std::string& path) {
+    RawPeer peer(host_->port());
+    peer.Send(absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: x\r\n\r\n"));
+    std::string answer;
+    peer.ReceiveToEnd(&answer);
+    return answer.substr(answer.find(" 200 ") == std::string::npos ? 0 : answer.find("\r\n\r\n") + 4);
+  }
+  // The agent of the host's own process joins.
+  void JoinHere(int nodes) {
+    thread_.Run([this, nodes] {
+      link_ = host_->Link("10.0.0.1");
+      link_->Start({.on_message = [this](const proto::CoordinatorMessage& m) { here_ = m; }, .on_lost = {}});
+      link_->Send(Joining("here", nodes));
+    });
+  }
+  bool AwaitHere(proto::CoordinatorMessage::KindCase kind) {
+    return thread_.Eventually([this, kind] { return here_.kind_case() == kind; });
+  }
+  // Closes the host; ready when it is done.
+  std::future<void> Close(const std::string& reason, Duration timeout) {
+    auto done = std::make_shared<std::promise<void>>();
+    thread_.Run([&] { host_->Close(reason, timeout, [done] { done->set_value(); }); });
+    return done->get_future();
+  }
+  static bool Ready(const std::future<void>& done) {
+    return done.wait_for(seconds(20)) == std::future_status::ready;
+  }
+
+  IoThread thread_;
+  std::unique_ptr<CoordinatorHost> host_ = thread_.Run([this] {
+    return CoordinatorHost::Open(thread_.io(), "127.0.0.1", 0,
+                                 [](absl::string_view, absl::string_view, absl::string_view) {})
+        .value();
+  });
+  std::unique_ptr<CoordinatorLink> link_;  // of the agent here; with here_ of the io thread only
+  proto::CoordinatorMessage here_;         // the last one told
+};
+
+// docs/protocol.md: "One port".
+TEST_F(CoordinatorHostTest, OnePortSpeaksThreeProtocols) {
+  EXPECT_EQ(Get("/healthz"), "{\"service\":\"ddprun\",\"protocol\":1}\n");
+  EXPECT_THAT(Get("/nothing"), StartsWith("HTTP/1.1 404"));
+
+  RawPeer store(host_->port());
+  store.Send(Hex("00 ce f7 85 3c 0d 37 21 00 00"));  // VALIDATE, PING
+  EXPECT_EQ(ToHex(store.Receive(4)), "37210000");
+
+  JoinHere(2);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + seconds(20));
+  const auto stub = proto::Coordinator::NewStub(
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", host_->port()), grpc::InsecureChannelCredentials()));
+  const auto agent = stub->Attend(&context);
+  ASSERT_TRUE(agent->Write(Joining("there", 2)));
+  proto::CoordinatorMessage message;
+  while (agent->Read(&message) && !message.has_start()) {
+  }
+  EXPECT_EQ(message.start().group_rank(), 1);
+  EXPECT_EQ(message.start().master_addr(), "10.0.0.1");
+  EXPECT_TRUE(AwaitHere(proto::CoordinatorMessage::kStart));
+  const boost::json::value status = boost::json::parse(Get("/status"));
+  EXPECT_EQ(status.at("jobs").at(0).at("nodes").as_array().size(), 2u);
+
+  // The last word reaches both, and then there is nobody left to wait for.
+  std::future<void> done = Close("the host goes down", seconds(20));
+  while (agent->Read(&message) && !message.has_dismiss()) {
+  }
+  EXPECT_EQ(message.dismiss().message(), "the host goes down");
+  EXPECT_TRUE(agent->Finish().ok());
+  EXPECT_TRUE(AwaitHere(proto::CoordinatorMessage::kDismiss));
+  thread_.Run([this] { link_.reset(); });
+  EXPECT_TRUE(Ready(done));
+}
+
+TEST_F(CoordinatorHostTest, ARenewedStoreIsEmptyAndTheOldOneStaysWithItsClients) {
+  const std::string set = Hex("00 ce f7 85 3c 01 02 .. 2f 6b 02 .. 76 31");
+  const std::string get = Hex("03 02 .. 2f 6b");
+  const std::string count = Hex("07");
+  RawPeer old(host_->port());
+  old.Send(set + get);
+  EXPECT_EQ(ToHex(old.Receive(10)), "02000000000000007631");
+  thread_.Run([this] { host_->RenewStore(); });
+  RawPeer fresh(host_->port());
+  fresh.Send(Hex("00 ce f7 85 3c") + count);
+  EXPECT_EQ(ToHex(fresh.Receive(8)), "0000000000000000");
+  old.Send(get);
+  EXPECT_EQ(ToHex(old.Receive(10)), "02000000000000007631");
+}
+
+TEST_F(CoordinatorHostTest, ClosesAtOnceWithoutAgents) {
+  std::future<void> done = Close("enough", seconds(20));
+  EXPECT_TRUE(Ready(done));
+}
+
+TEST_F(CoordinatorHostTest, WaitsNoLongerThanTold) {
+  JoinHere(1);
+  ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kStart));
+  std::future<void> done = Close("enough", milliseconds(1));  // the agent here does not hang up
+  EXPECT_TRUE(Ready(done));
+}
+
+TEST_F(CoordinatorHostTest, AgentsThatComeWhileItClosesAreSentAway) {
+  JoinHere(1);
+  ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kStart));
+  std::future<void> done = Close("enough", seconds(20));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + seconds(20));
+  const auto stub = proto::Coordinator::NewStub(
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", host_->port()), grpc::InsecureChannelCredentials()));
+  const auto late = stub->Attend(&context);
+  late->Write(Joining("late", 1));
+  proto::CoordinatorMessage message;
+  ASSERT_TRUE(late->Read(&message));
+  EXPECT_EQ(message.dismiss().message(), "enough");
+  EXPECT_TRUE(late->Finish().ok());
+  thread_.Run([this] { link_.reset(); });
+  EXPECT_TRUE(Ready(done));
+}
+
+TEST_F(CoordinatorHostTest, ATakenPortIsAnError) {
+  const absl::Status status = thread_.Run([this] {
+    return CoordinatorHost::Open(thread_.io(), "127.0.0.1", host_->port(),
+                                 [](absl::string_view, absl::string_view, absl::string_view) {})
+        .status();
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("is taken by another program"));
+}
+
+TEST_F(CoordinatorHostTest, ALinkMayOutliveTheCoordinator) {
+  JoinHere(2);
+  ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kWaiting));
+  thread_.Run([this] {
+    host_.reset();
+    link_->Send(Joining("again", 2));
+    link_.reset();
+  });
+  thread_.Run([] {});  // after what was posted
+}
+
+}  // namespace
+}  // namespace ddprun

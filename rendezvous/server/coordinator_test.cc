@@ -1,0 +1,276 @@
+#include "rendezvous/server/coordinator.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "boost/json/serialize.hpp"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/protocol_version.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// An agent that keeps what it is told, one short word a message.
+class FakePeer : public AgentPeer {
+ public:
+  explicit FakePeer(bool in_process = false) : in_process_(in_process) {}
+
+  void Send(const proto::CoordinatorMessage& message) override {
+    last_ = message;
+    switch (message.kind_case()) {
+      case proto::CoordinatorMessage::kWelcome:
+        return words_.push_back(absl::StrCat("welcome ", message.welcome().heartbeat_ms()));
+      case proto::CoordinatorMessage::kWaiting:
+        return;
+      case proto::CoordinatorMessage::kStart:
+        return words_.push_back(absl::StrCat("start r", message.start().round(), " node",
+                                             message.start().group_rank(), "/",
+                                             message.start().group_world_size()));
+      case proto::CoordinatorMessage::kStop:
+        return words_.push_back(absl::StrCat("stop r", message.stop().round()));
+      case proto::CoordinatorMessage::kDismiss:
+        return words_.push_back(absl::StrCat(
+            "bye ", absl::StatusCodeToString(static_cast<absl::StatusCode>(message.dismiss().code()))));
+      case proto::CoordinatorMessage::kRefuse:
+        return words_.push_back("refuse");
+      case proto::CoordinatorMessage::kHeard:
+        return words_.push_back("heard");
+      case proto::CoordinatorMessage::KIND_NOT_SET:
+        return words_.push_back("?");
+    }
+  }
+  void End(const absl::Status&) override { words_.push_back("end"); }
+  std::string address() const override { return "10.0.0.7"; }
+  bool in_process() const override { return in_process_; }
+
+  // Since the last call.
+  std::vector<std::string> Told() { return std::exchange(words_, {}); }
+  const proto::CoordinatorMessage& last() const { return last_; }
+
+  Coordinator::PeerId id = 0;
+
+ private:
+  const bool in_process_;
+  std::vector<std::string> words_;
+  proto::CoordinatorMessage last_;
+};
+
+proto::AgentMessage Joining(const std::string& node, const std::string& job = "j", int min = 2, int max = 2) {
+  proto::AgentMessage message;
+  proto::Join& join = *message.mutable_join();
+  join.set_protocol(kProtocolVersion);
+  join.set_run_id(job);
+  join.set_node_id(node);
+  join.set_host(absl::StrCat("host-", node));
+  join.set_store_port(4000);
+  join.set_nproc(1);
+  join.set_role("default");
+  proto::JobRules& rules = *join.mutable_rules();
+  rules.set_min_nodes(min);
+  rules.set_max_nodes(max);
+  rules.set_max_restarts(1);
+  rules.set_first_last_call_ms(30'000);
+  rules.set_last_call_ms(30'000);
+  rules.set_join_timeout_ms(600'000);
+  rules.set_lease_ms(60'000);
+  rules.set_drain_timeout_ms(60'000);
+  return message;
+}
+
+proto::AgentMessage Beating() {
+  proto::AgentMessage message;
+  message.mutable_heartbeat();
+  return message;
+}
+
+proto::AgentMessage Leaving() {
+  proto::AgentMessage message;
+  message.mutable_leave()->set_reason("it was told to");
+  return message;
+}
+
+class CoordinatorTest : public ::testing::Test {
+ protected:
+  using Words = std::vector<std::string>;
+
+  Words Say(FakePeer& peer, const proto::AgentMessage& message) {
+    if (peer.id == 0) peer.id = coordinator_->Attach(&peer);
+    coordinator_->Receive(peer.id, message);
+    return peer.Told();
+  }
+  void HangUp(FakePeer& peer) { coordinator_->Detach(peer.id, "it hung up"); }
+  void Limit(CoordinatorLimits limits) {
+    coordinator_ = std::make_unique<Coordinator>(
+        io_, [](absl::string_view, absl::string_view, absl::string_view) {}, limits);
+  }
+  // Lets the coordinator's timer run until the peer is told something; nothing after 20 s.
+  Words Await(FakePeer& peer) {
+    const auto end = std::chrono::steady_clock::now() + seconds(20);
+    for (;;) {
+      if (Words words = peer.Told(); !words.empty()) return words;
+      const auto left = end - std::chrono::steady_clock::now();
+      io_.restart();
+      if (left <= Duration::zero() || io_.run_one_for(left) == 0) return {};
+    }
+  }
+  size_t num_jobs() const { return coordinator_->Status().at("jobs").as_array().size(); }
+
+  boost::asio::io_context io_;
+  FakePeer a_, b_, c_;
+  std::unique_ptr<Coordinator> coordinator_ =
+      std::make_unique<Coordinator>(io_, [](absl::string_view, absl::string_view, absl::string_view) {});
+};
+
+TEST_F(CoordinatorTest, NodesAreWelcomedAndStartWhenAllAreThere) {
+  EXPECT_THAT(Say(a_, Joining("a")), ElementsAre("welcome 20000"));
+  EXPECT_THAT(Say(b_, Joining("b")), ElementsAre("welcome 20000", "start r0 node1/2"));
+  EXPECT_THAT(a_.Told(), ElementsAre("start r0 node0/2"));
+  EXPECT_EQ(a_.last().start().master_addr(), "10.0.0.7");  // as seen: the join named none
+  EXPECT_EQ(a_.last().start().master_port(), 4000);
+}
+
+TEST_F(CoordinatorTest, EachHeartbeatIsAnswered) {
+  Say(a_, Joining("a"));
+  EXPECT_THAT(Say(a_, Beating()), ElementsAre("heard"));
+  EXPECT_THAT(Say(a_, Beating()), ElementsAre("heard"));
+}
+
+TEST_F(CoordinatorTest, TheAgentOfThisProcessNeedsNoHeartbeat) {
+  FakePeer local(/*in_process=*/true);
+  EXPECT_THAT(Say(local, Joining("a")), ElementsAre("welcome 0"));
+}
+
+TEST_F(CoordinatorTest, WhoDoesNotBeginWithAJoinIsSentAway) {
+  EXPECT_THAT(Say(a_, Beating()), ElementsAre("bye INVALID_ARGUMENT", "end"));
+  EXPECT_THAT(Say(a_, Joining("a")), IsEmpty());  // too late
+  HangUp(a_);
+  EXPECT_EQ(coordinator_->num_peers(), 0);
+}
+
+TEST_F(CoordinatorTest, WhoNeverJoinsIsSentAway) {
+  Limit({.join = milliseconds(1)});
+  a_.id = coordinator_->Attach(&a_);
+  EXPECT_THAT(Await(a_), ElementsAre("bye DEADLINE_EXCEEDED", "end"));
+  EXPECT_THAT(a_.last().dismiss().message(), HasSubstr("10.0.0.7 connected, but sent no join"));
+}
+
+TEST_F(CoordinatorTest, OtherOptionsAreNamed) {
+  Say(a_, Joining("a"));
+  EXPECT_THAT(Say(b_, Joining("b", "j", 1, 3)), ElementsAre("bye INVALID_ARGUMENT", "end"));
+  EXPECT_THAT(b_.last().dismiss().message(),
+              HasSubstr("host-b has --nnodes=1:3, but the job has --nnodes=2:2"));
+  EXPECT_THAT(Say(c_, Joining("c")), ElementsAre("welcome 20000", "start r0 node1/2"));
+}
+
+TEST_F(CoordinatorTest, ANodeIdIsUsedOnce) {
+  Say(a_, Joining("a"));
+  EXPECT_THAT(Say(b_, Joining("a")), ElementsAre("bye INVALID_ARGUMENT", "end"));
+  HangUp(b_);
+  EXPECT_THAT(Say(a_, Beating()), ElementsAre("heard"));  // the first one is still in
+}
+
+TEST_F(CoordinatorTest, JobsDoNotMeet) {
+  Say(a_, Joining("a", "one"));
+  EXPECT_THAT(Say(b_, Joining("b", "two")), ElementsAre("welcome 20000"));
+  EXPECT_EQ(num_jobs(), 2u);
+}
+
+TEST_F(CoordinatorTest, ANodeThatHangsUpIsLostToTheOthers) {
+  Say(a_, Joining("a"));
+  Say(b_, Joining("b"));
+  a_.Told();
+  HangUp(b_);
+  EXPECT_THAT(a_.Told(), ElementsAre("stop r0"));
+  EXPECT_THAT(a_.last().stop().reason(), HasSubstr("host-b (b) is lost: it hung up"));
+}
+
+TEST_F(CoordinatorTest, ASilentNodeIsExpelledWhenItsLeaseRunsOut) {
+  proto::AgentMessage join = Joining("a");
+  join.mutable_join()->mutable_rules()->set_lease_ms(3);
+  Say(a_, join);
+  EXPECT_THAT(Await(a_), ElementsAre("bye ABORTED", "end"));
+  EXPECT_THAT(a_.last().dismiss().message(), HasSubstr("has not been heard from for 3 ms"));
+}
+
+TEST_F(CoordinatorTest, AMessageOfNoKindCostsOnlyItsSender) {
+  Say(a_, Joining("a"));
+  Say(b_, Joining("b"));
+  a_.Told();
+  EXPECT_THAT(Say(b_, proto::AgentMessage()), ElementsAre("bye INVALID_ARGUMENT", "end"));
+  EXPECT_THAT(a_.Told(), ElementsAre("stop r0"));
+  EXPECT_THAT(Say(b_, Beating()), IsEmpty());
+  EXPECT_THAT(Say(a_, Beating()), ElementsAre("heard"));
+}
+
+TEST_F(CoordinatorTest, AJobWithoutNodesIsForgottenAndMayBeStartedOtherwise) {
+  Say(a_, Joining("a"));
+  Say(b_, Joining("b"));
+  Say(a_, Leaving());
+  HangUp(a_);
+  EXPECT_EQ(num_jobs(), 1u);
+  HangUp(b_);
+  EXPECT_EQ(num_jobs(), 0u);
+  EXPECT_THAT(Say(c_, Joining("c", "j", 1, 1)), ElementsAre("welcome 20000", "start r0 node0/1"));
+}
+
+TEST_F(CoordinatorTest, OfClosedJobsTheLastOnesAreRemembered) {
+  Limit({.closed_jobs = 2});
+  for (const char* job : {"one", "two", "three"}) {
+    FakePeer peer;
+    Say(peer, Joining("a", job, 1, 1));
+    proto::AgentMessage done;
+    done.mutable_workers_succeeded()->set_round(0);
+    EXPECT_THAT(Say(peer, done), ElementsAre("bye OK", "end"));
+    HangUp(peer);
+  }
+  EXPECT_EQ(num_jobs(), 2u);
+  // Other options are no excuse.
+  EXPECT_THAT(Say(a_, Joining("b", "two")), ElementsAre("welcome 20000", "bye FAILED_PRECONDITION", "end"));
+  EXPECT_THAT(a_.last().dismiss().message(), HasSubstr("the job is closed: it has succeeded"));
+  EXPECT_THAT(Say(b_, Joining("b", "one", 1, 1)), ElementsAre("welcome 20000", "start r0 node0/1"));
+}
+
+TEST_F(CoordinatorTest, AtTheEndEverybodyIsSentAway) {
+  Say(a_, Joining("a"));
+  b_.id = coordinator_->Attach(&b_);
+  a_.Told();
+  coordinator_->CloseAll("the host goes down");
+  EXPECT_THAT(a_.Told(), ElementsAre("bye FAILED_PRECONDITION", "end"));
+  EXPECT_THAT(b_.Told(), ElementsAre("bye FAILED_PRECONDITION", "end"));
+  EXPECT_THAT(Say(c_, Joining("c", "new")), ElementsAre("bye FAILED_PRECONDITION", "end"));
+  EXPECT_EQ(c_.last().dismiss().message(), "the host goes down");
+}
+
+TEST_F(CoordinatorTest, WhatIsPostedMayOutliveIt) {
+  const std::weak_ptr<Coordinator> weak = coordinator_->weak();
+  EXPECT_EQ(weak.lock().get(), coordinator_.get());
+  a_.id = coordinator_->Attach(&a_);  // starts the timer
+  coordinator_.reset();
+  EXPECT_TRUE(weak.expired());
+  io_.poll();
+}
+
+TEST_F(CoordinatorTest, StatusTellsWhoIsIn) {
+  Say(a_, Joining("a"));
+  Say(b_, Joining("b"));
+  const boost::json::object status = coordinator_->Status();
+  EXPECT_EQ(status.at("service"), "ddprun");
+  const boost::json::object& job = status.at("jobs").at(0).as_object();
+  EXPECT_EQ(job.at("run_id"), "j");
+  EXPECT_EQ(job.at("state"), "running");
+  EXPECT_EQ(job.at("round"), 0);
+  const boost::json::object& node = job.at("nodes").at(1).as_object();
+  EXPECT_EQ(node.at("host"), "host-b");
+  EXPECT_EQ(node.at("group_rank"), 1);
+  EXPECT_GT(node.at("lease_left_ms").as_int64(), 0);
+}
+
+}  // namespace
+}  // namespace ddprun

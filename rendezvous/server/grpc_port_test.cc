@@ -1,0 +1,238 @@
+#include "rendezvous/server/grpc_port.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/protocol_version.h"
+#include "proto/rendezvous.grpc.pb.h"
+#include "rendezvous/server/port_listener.h"
+#include "rendezvous/server/testing/io_thread.h"
+#include "rendezvous/server/testing/raw_peer.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+// An agent made of gRPC's own blocking client, so that it can be as rude as it likes. Nothing it does takes
+// longer than 20 s.
+class TestAgent {
+ public:
+  explicit TestAgent(int port)
+      : channel_(grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials())),
+        stub_(proto::Coordinator::NewStub(channel_)) {
+    context_.set_deadline(std::chrono::system_clock::now() + seconds(20));
+    stream_ = stub_->Attend(&context_);
+  }
+  ~TestAgent() {
+    context_.TryCancel();
+    End();
+  }
+
+  bool Join(const std::string& node, int nodes, int lease_ms = 60'000) {
+    proto::AgentMessage message;
+    proto::Join& join = *message.mutable_join();
+    join.set_protocol(kProtocolVersion);
+    join.set_run_id("j");
+    join.set_node_id(node);
+    join.set_host(absl::StrCat("host-", node));
+    join.set_store_port(4000);
+    join.set_nproc(1);
+    proto::JobRules& rules = *join.mutable_rules();
+    rules.set_min_nodes(nodes);
+    rules.set_max_nodes(nodes);
+    rules.set_join_timeout_ms(600'000);
+    rules.set_lease_ms(lease_ms);
+    rules.set_drain_timeout_ms(60'000);
+    return stream_->Write(message);
+  }
+  bool Beat() {
+    proto::AgentMessage message;
+    message.mutable_heartbeat();
+    return stream_->Write(message);
+  }
+  // The next message but the ones for people; no kind at the end of the stream.
+  proto::CoordinatorMessage Next() {
+    proto::CoordinatorMessage message;
+    do {
+      if (!stream_->Read(&message)) return {};
+    } while (message.has_waiting());
+    return message;
+  }
+  void HalfClose() { stream_->WritesDone(); }
+  void Cancel() { context_.TryCancel(); }
+  // What is left unread is read, then the stream's own end.
+  grpc::Status End() {
+    proto::CoordinatorMessage ignored;
+    while (stream_->Read(&ignored)) {
+    }
+    return std::exchange(ended_, true) ? grpc::Status::OK : stream_->Finish();
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<proto::Coordinator::Stub> stub_;
+  std::unique_ptr<grpc::ClientReaderWriter<proto::AgentMessage, proto::CoordinatorMessage>> stream_;
+  bool ended_ = false;
+};
+
+class GrpcPortTest : public ::testing::Test {
+ protected:
+  struct Server {
+    explicit Server(boost::asio::io_context& io)
+        : coordinator(io, [](absl::string_view, absl::string_view, absl::string_view) {},
+                      {.join = milliseconds(200)}),
+          port(std::make_unique<GrpcPort>(io, &coordinator)) {
+      PortHandlers handlers;
+      handlers.grpc = [this](int fd) { port->Adopt(fd); };
+      handlers.c10d = [](boost::asio::ip::tcp::socket) {};
+      listener = PortListener::Open(io, "127.0.0.1", 0, std::move(handlers)).value();
+    }
+    Coordinator coordinator;
+    std::unique_ptr<GrpcPort> port;
+    std::unique_ptr<PortListener> listener;
+  };
+
+  ~GrpcPortTest() override {
+    thread_.Run([this] { server_.reset(); });
+  }
+  int port() const { return server_->listener->port(); }
+  bool AwaitPeers(int count) {
+    return thread_.Eventually([this, count] { return server_->coordinator.num_peers() == count; });
+  }
+
+  IoThread thread_;
+  std::unique_ptr<Server> server_ = thread_.Run([this] { return std::make_unique<Server>(thread_.io()); });
+};
+
+TEST_F(GrpcPortTest, AgentsFormARoundAndAreHeard) {
+  TestAgent a(port());
+  ASSERT_TRUE(a.Join("a", 2));
+  const proto::CoordinatorMessage welcome = a.Next();
+  EXPECT_EQ(welcome.welcome().heartbeat_ms(), 20'000);
+  EXPECT_EQ(welcome.welcome().seen_addr(), "127.0.0.1");
+  TestAgent b(port());
+  ASSERT_TRUE(b.Join("b", 2));
+  EXPECT_TRUE(b.Next().has_welcome());
+  EXPECT_EQ(a.Next().start().group_rank(), 0);
+  EXPECT_EQ(b.Next().start().group_rank(), 1);
+  ASSERT_TRUE(a.Beat());
+  EXPECT_TRUE(a.Next().has_heard());
+}
+
+TEST_F(GrpcPortTest, ABrokenStreamIsALostNode) {
+  TestAgent a(port());
+  ASSERT_TRUE(a.Join("a", 2));
+  a.Next();
+  {
+    TestAgent b(port());
+    ASSERT_TRUE(b.Join("b", 2));
+    b.Next();
+    EXPECT_TRUE(a.Next().has_start());
+    b.Cancel();
+  }
+  EXPECT_THAT(a.Next().stop().reason(), HasSubstr("host-b (b) is lost: its connection broke"));
+  EXPECT_TRUE(AwaitPeers(1));
+}
+
+TEST_F(GrpcPortTest, AHalfClosedStreamIsEndedAndItsNodeLost) {
+  TestAgent a(port());
+  ASSERT_TRUE(a.Join("a", 2));
+  a.Next();
+  a.HalfClose();
+  EXPECT_TRUE(a.End().ok());
+  EXPECT_TRUE(AwaitPeers(0));
+}
+
+TEST_F(GrpcPortTest, WhoNeverJoinsIsSentAway) {
+  TestAgent a(port());
+  EXPECT_EQ(a.Next().dismiss().code(), static_cast<int>(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_TRUE(a.End().ok());
+  EXPECT_TRUE(AwaitPeers(0));
+}
+
+TEST_F(GrpcPortTest, ASilentNodeIsSentAwayWhenItsLeaseRunsOut) {
+  TestAgent a(port());
+  ASSERT_TRUE(a.Join("a", 2, /*lease_ms=*/20));
+  a.Next();
+  EXPECT_THAT(a.Next().dismiss().message(), HasSubstr("has not been heard from for 20 ms"));
+  EXPECT_TRUE(AwaitPeers(0));
+}
+
+TEST_F(GrpcPortTest, WhoReadsNothingIsCutOffAndFillsNoMemory) {
+  TestAgent a(port());
+  ASSERT_TRUE(a.Join("a", 2));
+  // It would be answered each time; what gRPC and the kernel do not take waits in the outbox, which has an
+  // end. A heartbeat's answer is 7 bytes on the wire, and they hold a few megabytes.
+  int64_t beats = 0;
+  while (a.Beat()) ++beats;
+  EXPECT_GT(beats, 1000);
+  EXPECT_TRUE(AwaitPeers(0)) << beats;
+}
+
+TEST_F(GrpcPortTest, GarbageEndsItsOwnConnectionOnly) {
+  TestAgent a(port());
+  ASSERT_TRUE(a.Join("a", 2));
+  a.Next();
+  for (const std::string& bytes :
+       {std::string("PRIce list, please\r\n\r\n"), std::string(kPreface) + std::string(1000, '\xff'),
+        std::string("\x16\x03\x01") + std::string(100, '\0')}) {
+    RawPeer stranger(port());
+    stranger.Send(bytes);
+    stranger.Shutdown();
+    std::string answer;
+    EXPECT_NE(stranger.ReceiveToEnd(&answer), RawPeer::End::kStillOpen) << bytes;
+  }
+  ASSERT_TRUE(a.Beat());
+  EXPECT_TRUE(a.Next().has_heard());
+}
+
+TEST_F(GrpcPortTest, ALargeMessageEndsItsStreamOnly) {
+  TestAgent a(port());
+  ASSERT_TRUE(a.Join("a", 2));
+  a.Next();
+  TestAgent b(port());
+  EXPECT_TRUE(b.Join(std::string(2 << 20, 'x'), 2));
+  EXPECT_EQ(b.End().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  ASSERT_TRUE(a.Beat());
+  EXPECT_TRUE(a.Next().has_heard());
+}
+
+TEST_F(GrpcPortTest, GoesInAMomentWhateverItsPeersDo) {
+  TestAgent member(port());
+  ASSERT_TRUE(member.Join("a", 2));
+  member.Next();
+  TestAgent stranger(port());
+  RawPeer mute(port());
+  ASSERT_TRUE(mute.Send(kPreface));
+  ASSERT_TRUE(AwaitPeers(2));
+  const auto begin = std::chrono::steady_clock::now();
+  // While messages come in that nobody will handle.
+  ASSERT_TRUE(member.Beat());
+  thread_.Run([this] { server_->port.reset(); });
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(10));
+  EXPECT_FALSE(member.End().ok());
+  // What the streams had posted runs now, with the coordinator still there, then without it.
+  EXPECT_TRUE(AwaitPeers(0));
+}
+
+TEST_F(GrpcPortTest, StreamsMayOutliveTheCoordinator) {
+  TestAgent member(port());
+  ASSERT_TRUE(member.Join("a", 2));
+  member.Next();
+  thread_.Run([this] { server_.reset(); });
+  EXPECT_FALSE(member.End().ok());
+  thread_.Run([] {});  // after whatever was posted
+}
+
+}  // namespace
+}  // namespace ddprun
