@@ -74,9 +74,10 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
       timer_(io) {}
 
 void Agent::Start(std::unique_ptr<CoordinatorLink> link) {
-  link_ = std::move(link);
   absl::StatusOr<LogLayout> logs = LogLayout::Create(config_.log_dir, config_.run_id);
+  // The link comes later: there is nobody to say goodbye to.
   if (!logs.ok()) return Break(WithContext(logs.status(), "--log-dir"));
+  link_ = std::move(link);
   logs_.emplace(*std::move(logs));
   if (absl::StatusOr<std::unique_ptr<WorkerSocket>> socket = WorkerSocket::Open(io_); socket.ok()) {
     reports_ = *std::move(socket);

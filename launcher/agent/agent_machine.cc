@@ -48,6 +48,7 @@ void AgentMachine::On(const Dismissed& e) {
 }
 
 void AgentMachine::On(const CoordinatorLost& e) {
+  if (exit_code_) return;  // After its last word, or ours, it is free to go.
   Say(absl::StrCat(
       "the coordinator is lost (", e.reason,
       "): this node ends its workers. Start the job again on all nodes; it goes on from its last snapshot"));

@@ -164,6 +164,13 @@ TEST_F(AgentMachineTest, UsedUpRestartsEndTheAgentAfterItsWorkers) {
   EXPECT_THAT(Gone(), ElementsAre("report", "exit 1"));
 }
 
+TEST_F(AgentMachineTest, ACoordinatorThatGoesAfterItsLastWordIsNotLost) {
+  Start(0);
+  Step(Dismissed{absl::FailedPreconditionError("the job is closed")});
+  Step(CoordinatorLost{"it hung up"});
+  EXPECT_THAT(last_, IsEmpty());  // Nothing is said either.
+}
+
 TEST_F(AgentMachineTest, AStartThatCrossesTheGoodbyeStartsNothing) {
   Signal(SIGTERM);
   EXPECT_THAT(Start(0), IsEmpty());
