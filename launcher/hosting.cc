@@ -11,6 +11,8 @@
 #include <memory>
 #include <vector>
 
+#include "absl/strings/match.h"
+
 namespace ddprun {
 namespace {
 
@@ -55,9 +57,17 @@ AddressList Resolve(const std::string& host) {
 }  // namespace
 
 bool IsLoopback(absl::string_view host) {
+  const std::string text(host);
   in_addr v4;
-  if (inet_pton(AF_INET, std::string(host).c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
-  return host == "localhost" || host == "::1";
+  if (inet_pton(AF_INET, text.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  in6_addr v6;
+  if (inet_pton(AF_INET6, text.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6);
+  return absl::EqualsIgnoreCase(host, "localhost");
+}
+
+std::string ListenAddress(absl::string_view host) {
+  if (!IsLoopback(host)) return "";
+  return absl::EqualsIgnoreCase(host, "localhost") ? "127.0.0.1" : std::string(host);
 }
 
 bool Resolves(const std::string& host) { return Resolve(host) != nullptr; }

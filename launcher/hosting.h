@@ -10,6 +10,11 @@ namespace ddprun {
 // True for "localhost" and loopback addresses.
 bool IsLoopback(absl::string_view host);
 
+// The numeric address that a server known as `host` listens on: that very one if it is loopback, which means
+// that nobody from elsewhere shall come; else empty, all addresses, since a name may be one of many that this
+// machine has.
+std::string ListenAddress(absl::string_view host);
+
 // True if `host` is loopback, or this machine's name, or resolves to an address of one of its interfaces.
 // Asks the resolver, so it takes as long as that one needs; false if that one does not know the name.
 bool IsThisMachine(const std::string& host);

@@ -4,7 +4,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -80,20 +82,21 @@ class Launcher {
     const Endpoint& endpoint = config_.endpoint;
     if (config_.hosting == Hosting::kElsewhere) return false;
     if (config_.hosting == Hosting::kByAddress && !IsThisMachine(endpoint.host)) return false;
-    // Loopback means that nobody from elsewhere shall come; a name may be one of many that this machine has.
-    const std::string listen_on = IsLoopback(endpoint.host) ? "127.0.0.1" : "";
     absl::StatusOr<std::unique_ptr<CoordinatorHost>> coordinator =
-        CoordinatorHost::Open(io_, listen_on, endpoint.port, EventLog(log_));
+        CoordinatorHost::Open(io_, ListenAddress(endpoint.host), endpoint.port, EventLog(log_));
     if (!coordinator.ok()) {
+      why_not_host_ = WithContext(coordinator.status(), "cannot host the coordinator");
       // Another agent of this machine may have been faster; FindCoordinator sees who it is.
       if (config_.hosting == Hosting::kByAddress) return false;
-      return WithContext(coordinator.status(), "cannot host the coordinator");
+      return why_not_host_;
     }
     coordinator_ = *std::move(coordinator);
     if (!config_.local_addr.empty()) {
       address_ = config_.local_addr;
-    } else if (config_.max_nodes == 1 || IsLoopback(endpoint.host)) {
+    } else if (config_.max_nodes == 1) {
       address_ = "127.0.0.1";
+    } else if (IsLoopback(endpoint.host)) {
+      address_ = ListenAddress(endpoint.host);
     } else {
       address_ = endpoint.host.empty() ? AddressOfThisMachine() : endpoint.host;
     }
@@ -112,6 +115,7 @@ class Launcher {
         co_await FindCoordinator(config_.endpoint.host, config_.endpoint.port, config_.rdzv.read_timeout,
                                  [this](absl::string_view text) { log_.Say(text); });
     if (!found.ok()) {
+      if (!why_not_host_.ok()) log_.Say(why_not_host_.message());
       log_.Say(found.status().message());
       exit_code_ = 1;
       io_.stop();
@@ -125,7 +129,7 @@ class Launcher {
     if (coordinator_ != nullptr && config_.backend == Backend::kStatic) {
       stores_ = std::make_unique<CoordinatorPortStores>(coordinator_.get());
     } else {
-      stores_ = std::make_unique<FreshStores>(io_, IsLoopback(address) ? "127.0.0.1" : "");
+      stores_ = std::make_unique<FreshStores>(io_, ListenAddress(address));
     }
     const Duration last_call =
         config_.rdzv.last_call_timeout.value_or(chose_endpoint() ? kShortLastCall : kDefaultLastCall);
@@ -170,7 +174,8 @@ class Launcher {
   asio::io_context io_{1};
   WardenHandle warden_;
   asio::signal_set signals_;
-  std::string address_;  // where others reach this node, if it hosts
+  std::string address_;        // where others reach this node, if it hosts
+  absl::Status why_not_host_;  // not OK: it should have hosted by the endpoint's name
   std::unique_ptr<CoordinatorHost> coordinator_;
   std::unique_ptr<RoundStores> stores_;
   std::optional<Agent> agent_;
@@ -195,8 +200,16 @@ int RunStoreOnly(const StoreConfig& config, const AgentLog& log) {
   // Before anything is printed: who reads the port may end at once.
   const pid_t parent = getppid();
   asio::posix::stream_descriptor parent_end(io);
-  if (const int fd = static_cast<int>(syscall(SYS_pidfd_open, parent, 0)); fd >= 0) parent_end.assign(fd);
-  if (!parent_end.is_open() || getppid() != parent) return 0;  // gone already
+  if (parent != 0) {  // 0: the first process of a container; it has none that it could watch
+    const int fd = static_cast<int>(syscall(SYS_pidfd_open, parent, 0));
+    if (fd < 0 && errno != ESRCH) {
+      log.Say(absl::StrCat("cannot watch its parent (pidfd_open: ", std::strerror(errno),
+                           "): Linux 5.3 or later is needed"));
+      return 1;
+    }
+    if (fd >= 0) parent_end.assign(fd);
+    if (fd < 0 || getppid() != parent) return 0;  // gone already
+  }
 
   asio::signal_set signals(io);
   AddSignals(signals);
@@ -212,10 +225,12 @@ int RunStoreOnly(const StoreConfig& config, const AgentLog& log) {
     log.Say(absl::StrCat("the store ends: ", reason));
     (*coordinator)->Close(reason, kFarewell, [&io] { io.stop(); });
   };
-  parent_end.async_wait(asio::posix::stream_descriptor::wait_read,
-                        [&](const boost::system::error_code& error) {
-                          if (!error) end("its parent ended", 0);
-                        });
+  if (parent_end.is_open()) {
+    parent_end.async_wait(asio::posix::stream_descriptor::wait_read,
+                          [&](const boost::system::error_code& error) {
+                            if (!error) end("its parent ended", 0);
+                          });
+  }
   signals.async_wait([&](const boost::system::error_code& error, int signo) {
     if (!error) end(absl::StrCat("received ", SignalName(signo)), 0);
   });
