@@ -226,9 +226,18 @@ void Agent::OnWorkerEnded(ProcessClient::WorkerId id, const ExitInfo& exit) {
                            .pid = worker.pid,
                            .exit = exit,
                            .noticed = std::time(nullptr)},
-                          ""));
+                          worker.error_file));
   }
-  Step(WorkerEnded{worker.local_rank, exit});
+  Step(WorkerEnded{worker.local_rank, exit, ProgressOf(worker.local_rank)});
+}
+
+std::string Agent::ProgressOf(LocalRank local_rank) const {
+  if (reports_ == nullptr) return "";
+  const std::optional<proto::WorkerReport> report = reports_->Last(assignment_.round, local_rank);
+  if (!report) return "";
+  std::string progress = absl::StrCat("after step ", report->step());
+  if (!report->message().empty()) absl::StrAppend(&progress, " (", report->message(), ")");
+  return progress;
 }
 
 void Agent::Do(const SignalWorkers& e) { processes_.SignalAll(e.signo); }

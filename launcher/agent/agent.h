@@ -66,6 +66,8 @@ class Agent {
   void Join();
   void OnMessage(const proto::CoordinatorMessage& message);
   void OnWorkerEnded(ProcessClient::WorkerId id, const ExitInfo& exit);
+  // What the worker last reported to the agent's socket, for people; empty if it never did.
+  std::string ProgressOf(LocalRank local_rank) const;
   void Step(const AgentEvent& event);
   void SetTimer();
   // Files for the next start of the workers, one entry a worker; empty names where there are to be none, or

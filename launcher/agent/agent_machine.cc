@@ -61,8 +61,9 @@ void AgentMachine::On(const WorkerEnded& e) {
     failed_ = true;
     const int64_t rank = assignment_.first_rank.value() + e.local_rank.value();
     effects_.push_back(SendWorkersFailed{
-        assignment_.round, absl::StrCat("rank ", rank, " (local_rank ", e.local_rank.value(), ") on ",
-                                        policy_.host, " failed: ", ToString(e.exit))});
+        assignment_.round,
+        absl::StrCat("rank ", rank, " (local_rank ", e.local_rank.value(), ") on ", policy_.host,
+                     " failed: ", ToString(e.exit), e.progress.empty() ? "" : ", ", e.progress)});
     Stop(SIGTERM);
     return;
   }

@@ -57,6 +57,7 @@ struct CoordinatorLost {
 struct WorkerEnded {
   LocalRank local_rank;
   ExitInfo exit;
+  std::string progress = {};  // how far it had come, in its own words: "after step 57"; empty: it never said
 };
 // Nothing that the workers started is alive any more, or cannot be killed; that is said elsewhere.
 struct WorkersGone {};

@@ -77,6 +77,13 @@ TEST_F(AgentMachineTest, AFailureIsToldAtOnceAndTheOthersAreStopped) {
   EXPECT_THAT(Start(4), ElementsAre("start r4"));
 }
 
+TEST_F(AgentMachineTest, TheCauseSaysHowFarTheWorkerHadCome) {
+  Start(0);
+  Step(WorkerEnded{LocalRank(0), Exited{3}, "after step 57"});
+  EXPECT_EQ(std::get<SendWorkersFailed>(last_[0]).cause,
+            "rank 4 (local_rank 0) on node1 failed: exit code 3, after step 57");
+}
+
 TEST_F(AgentMachineTest, AStopAfterReadyIsNotAnsweredTwice) {
   Start(0);
   Ended(0, Exited{1});
