@@ -23,6 +23,7 @@ void SimNode::Join() {
   proto::AgentMessage message;
   proto::Join& join = *message.mutable_join();
   join.set_protocol(kProtocolVersion);
+  join.set_run_id("sim");
   join.set_node_id(info_.id);
   join.set_host(info_.host);
   join.set_addr(info_.addr);
