@@ -80,7 +80,13 @@ void Coordinator::Receive(PeerId id, const proto::AgentMessage& message) {
   } else if (peer.node.empty()) {
     // Dismissed; what it still says does not count.
   } else if (const absl::StatusOr<RoundEvent> event = DecodeEvent(message, peer.node); event.ok()) {
-    Step(peer.run_id, jobs_.at(peer.run_id), *event);
+    Job& job = jobs_.at(peer.run_id);
+    Step(peer.run_id, job, *event);
+    if (message.has_leave()) {
+      // The job may be forgotten before the connection ends.
+      job.nodes.erase(peer.node);
+      peer.node.clear();
+    }
     if (message.has_heartbeat() && !peer.node.empty()) {
       proto::CoordinatorMessage answer;
       answer.mutable_heard();

@@ -220,6 +220,15 @@ TEST_F(CoordinatorTest, AJobWithoutNodesIsForgottenAndMayBeStartedOtherwise) {
   EXPECT_THAT(Say(c_, Joining("c", "j", 1, 1)), ElementsAre("welcome 20000", "start r0 node0/1"));
 }
 
+TEST_F(CoordinatorTest, TheLastNodeMayLeaveAndHangUpLater) {
+  Say(a_, Joining("a"));
+  EXPECT_THAT(Say(a_, Leaving()), IsEmpty());
+  EXPECT_EQ(num_jobs(), 0u);
+  EXPECT_THAT(Say(a_, Beating()), IsEmpty());
+  HangUp(a_);
+  EXPECT_EQ(num_jobs(), 0u);
+}
+
 TEST_F(CoordinatorTest, OfClosedJobsTheLastOnesAreRemembered) {
   Limit({.closed_jobs = 2});
   for (const char* job : {"one", "two", "three"}) {
