@@ -169,6 +169,7 @@ INSTANTIATE_TEST_SUITE_P(All, JobEndsTest, testing::ValuesIn(Ends()),
 
 struct TrainEnd {
   std::string name;
+  Args program;
   std::function<void(Running&)> fault;
   ProcessEnd end;
 };
@@ -195,7 +196,7 @@ class TrainEndsTest : public testing::TestWithParam<TrainEnd> {};
 // Workers that share memory and talk through sockets of their own.
 TEST_P(TrainEndsTest, NothingIsLeft) {
   AdoptOrphans();
-  const auto agent = StartAgent({"--nproc-per-node=2"}, EndlessTraining());
+  const auto agent = StartAgent({"--nproc-per-node=2"}, GetParam().program);
   ASSERT_THAT(agent->AwaitOut("step=3/"), SizeIs(1)) << agent->out() << agent->err();
   const Traces traces = LookAround(agent->mark());
   ASSERT_EQ(traces.Count("train"), 2);
@@ -216,27 +217,32 @@ TEST_P(TrainEndsTest, NothingIsLeft) {
 INSTANTIATE_TEST_SUITE_P(
     All, TrainEndsTest,
     testing::Values(
-        TrainEnd{"Sigint", [](Running& job) { job.agent.Signal(SIGINT); }, {.code = 1}},
-        TrainEnd{"WorkerKilled", [](Running& job) { kill(job.workers[0], SIGKILL); }, {.code = 1}},
+        TrainEnd{"Success", Training(2000), [](Running&) {}, {.code = 0}},
+        TrainEnd{"Sigint", Training(), [](Running& job) { job.agent.Signal(SIGINT); }, {.code = 1}},
+        TrainEnd{
+            "WorkerKilled", Training(), [](Running& job) { kill(job.workers[0], SIGKILL); }, {.code = 1}},
         TrainEnd{"WorkersStopped",  // which no signal but SIGKILL ends
+                 Training(),
                  [](Running& job) {
                    for (const int pid : job.workers) kill(pid, SIGSTOP);
                    job.agent.Signal(SIGKILL);
                  },
                  {.signal = SIGKILL}},
-        TrainEnd{"AgentKilled", [](Running& job) { job.agent.Signal(SIGKILL); }, {.signal = SIGKILL}}),
+        TrainEnd{
+            "AgentKilled", Training(), [](Running& job) { job.agent.Signal(SIGKILL); }, {.signal = SIGKILL}}),
     [](const auto& info) { return info.param.name; });
 
 TEST(TracesTest, WhatIsLeftIsFound) {
   AdoptOrphans();
-  const auto agent = StartAgent({"--nproc-per-node=2"}, EndlessTraining());
+  const auto agent = StartAgent({"--nproc-per-node=2"}, Training());
   ASSERT_THAT(agent->AwaitOut("step=1/"), SizeIs(1)) << agent->err();
   const Traces traces = LookAround(agent->mark());
+  // There is nobody else's.
+  EXPECT_THAT(LeftOf({}, agent->mark() + "0", {agent->pid()}, Duration::zero()), IsEmpty());
   const std::vector<std::string> left = LeftOf(traces, agent->mark(), {}, Duration::zero());
   for (const char* what :
        {"(ddprun)", "(ddp-warden)", "(train)", "port ", "abstract socket @", "shared memory "})
     EXPECT_THAT(left, Contains(HasSubstr(what)));
-  EXPECT_THAT(LeftOf({}, agent->mark() + "0", {agent->pid()}, Duration::zero()), IsEmpty());
 }
 
 }  // namespace

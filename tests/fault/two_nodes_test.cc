@@ -49,18 +49,17 @@ std::vector<int> Fields(const Ready& ready, const std::string& name) {
 // workers.
 class TwoNodesTest : public testing::Test {
  protected:
-  // `options` for both, `first_only` for the first.
-  void Start(const Args& options, const Args& worker, const Args& first_only = {}) {
+  void Start(const Args& options, const Args& worker) {
     AdoptOrphans();
     const Args program = Args{WorkerPath(), gate_.flag()} + worker;
     options_ = options + Args{"--nproc-per-node=2"};
-    first_ = StartAgent(Args{"--nnodes=1:2"} + options_ + first_only, program);
+    first_ = StartAgent(Args{"--nnodes=1:2"} + options_, program);
     const std::vector<std::string> line = first_->AwaitErr("other nodes join with: ");
     ASSERT_THAT(line, SizeIs(1)) << first_->err();
     join_line_ = line[0].substr(line[0].find(": ") + 2);
     ASSERT_EQ(Fields(AwaitReady(*first_), "world_size"), (std::vector{2, 2}));
     // The first runs round 0 alone; as the second joins, both start round 1.
-    second_ = StartAgent(PlaceToMeet() + options_, program);
+    second_ = StartAgent(PlaceToMeet(join_line_) + options_, program);
     second_ready_ = AwaitReady(*second_);
     first_ready_ = AwaitReady(*first_);
     ASSERT_EQ(Fields(first_ready_, "rank"), (std::vector{0, 1}));
@@ -77,16 +76,6 @@ class TwoNodesTest : public testing::Test {
       ASSERT_THAT(traces->abstract_sockets, Not(IsEmpty()));
     }
     ASSERT_THAT(first_traces_.ports, SizeIs(testing::Ge(2)));  // the coordinator's and the workers' store
-  }
-
-  // The options of the join line that say where to meet.
-  Args PlaceToMeet() const {
-    Args options;
-    for (const char* name : {"--nnodes=", "--rdzv-backend=", "--rdzv-endpoint=", "--rdzv-id="}) {
-      const size_t at = join_line_.find(name);
-      options.push_back(join_line_.substr(at, join_line_.find(' ', at) - at));
-    }
-    return options;
   }
 
   std::vector<std::string> LeftOfFirst() { return LeftOf(first_traces_, first_->mark(), {second_->pid()}); }
@@ -208,7 +197,7 @@ TEST_F(TwoNodesTest, ASignaledAgentLeavesAndTheOtherGoesOn) {
   EXPECT_THAT(first_->err(), HasSubstr("its agent received SIGTERM"));
   EXPECT_THAT(LeftOfSecond(), IsEmpty());
   // Another one takes its place.
-  second_ = StartAgent(PlaceToMeet() + options_, {WorkerPath(), gate_.flag()});
+  second_ = StartAgent(PlaceToMeet(join_line_) + options_, {WorkerPath(), gate_.flag()});
   EXPECT_EQ(Fields(AwaitReady(*second_), "rank"), (std::vector{2, 3}));
   EXPECT_EQ(Fields(AwaitReady(*first_), "world_size"), (std::vector{4, 4}));
   Finish({first_.get(), second_.get()});

@@ -1,6 +1,7 @@
 #include "tests/fault/testing/fake_peer.h"
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -28,6 +29,11 @@ TakenPort::TakenPort(Kind kind) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC
   Require(fd_ >= 0 && bind(fd_, any, size) == 0 && getsockname(fd_, any, &size) == 0, "bind");
   port_ = ntohs(address.sin_port);
   if (kind == Kind::kSilent) Require(listen(fd_, SOMAXCONN) == 0, "listen");
+}
+
+bool TakenPort::AwaitConnection() {
+  pollfd connected = {.fd = fd_, .events = POLLIN, .revents = 0};
+  return poll(&connected, 1, 10'000) == 1;
 }
 
 TakenPort::~TakenPort() { close(fd_); }

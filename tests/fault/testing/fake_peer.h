@@ -17,6 +17,8 @@ class TakenPort {
   TakenPort& operator=(const TakenPort&) = delete;
 
   int port() const { return port_; }
+  // True once somebody has connected; within 10 s. kSilent only.
+  bool AwaitConnection();
 
  protected:
   int fd_ = -1;

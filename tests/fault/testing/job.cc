@@ -39,9 +39,20 @@ std::unique_ptr<Process> StartAgent(const Args& options, const Args& program, St
   return std::make_unique<Process>(Args{DdprunPath()} + options + program, stdio);
 }
 
-Args EndlessTraining() {
+Args Training(int64_t steps) {
   return {TrainPath(),    "--layers=1",       "--heads=2",     "--width=16",
-          "--context=16", "--global-batch=8", "--log-every=1", "--steps=100000000"};
+          "--context=16", "--global-batch=8", "--log-every=1", "--steps=" + std::to_string(steps)};
+}
+
+Args PlaceToMeet(const std::string& join_line) {
+  Args options;
+  for (const char* name :
+       {"--nnodes=", "--max-restarts=", "--rdzv-backend=", "--rdzv-endpoint=", "--rdzv-id="}) {
+    const size_t at = join_line.find(name);
+    if (at == std::string::npos) continue;
+    options.push_back(join_line.substr(at, join_line.find(' ', at) - at));
+  }
+  return options;
 }
 
 std::string TextField(const std::string& line, const std::string& name) {

@@ -26,14 +26,17 @@ std::string MakeTestDirectory();
 // `ddprun options... program...`
 std::unique_ptr<Process> StartAgent(const Args& options, const Args& program, Stdio stdio = Stdio::kPipes);
 
-// `train` with a model that takes no time, for more steps than any test waits for.
-Args EndlessTraining();
+// `train` with a model that takes no time. The default is more steps than any test waits for.
+Args Training(int64_t steps = 100'000'000);
 
 // A number in a line of "name=value" fields; -1: none.
 int Field(const std::string& line, const std::string& name);
 // Of "HOST:PORT".
 int PortOf(const std::string& endpoint);
 std::string TextField(const std::string& line, const std::string& name);
+
+// For the line with which an agent says how others join: the options that say where to meet.
+Args PlaceToMeet(const std::string& join_line);
 
 // What workers with --gate wait for.
 class Gate {

@@ -1,0 +1,155 @@
+// `ddprun --store-only`, and `ddpctl`, the same program under another name.
+#include <signal.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rendezvous/client/c10d_client.h"
+#include "tests/fault/testing/fake_peer.h"
+#include "tests/fault/testing/job.h"
+#include "tests/fault/testing/process.h"
+#include "tests/fault/testing/traces.h"
+
+namespace ddprun {
+namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Pair;
+using testing::SizeIs;
+using testing::UnorderedElementsAre;
+
+// The port, which is all of the first line.
+int AwaitPort(Process& store) {
+  const std::vector<std::string> line = store.AwaitOut("");
+  EXPECT_THAT(line, SizeIs(1)) << store.err();
+  return line.empty() ? 0 : std::stoi(line[0]);
+}
+
+void ExpectServes(int port) {
+  const auto client = C10dClient::Connect("127.0.0.1", port, seconds(10));
+  ASSERT_TRUE(client.ok()) << client.status();
+  ASSERT_TRUE((*client)->Set("key", "value").ok());
+  EXPECT_EQ((*client)->Get("key", seconds(10)).value(), "value");
+}
+
+TEST(StoreOnlyTest, TheFirstLineIsThePortAndTheOnlyOne) {
+  AdoptOrphans();
+  Process store({DdprunPath(), "--store-only"});
+  const int port = AwaitPort(store);
+  EXPECT_EQ(store.out(), absl::StrCat(port, "\n"));
+  ExpectServes(port);
+  const Traces traces = LookAround(store.mark());
+  ASSERT_THAT(traces.ports, UnorderedElementsAre(Pair(testing::_, port)));
+  store.Signal(SIGTERM);
+  EXPECT_EQ(store.Wait(), ProcessEnd{.code = 0}) << store.err();
+  EXPECT_EQ(store.out(), absl::StrCat(port, "\n"));
+  EXPECT_THAT(store.err(), HasSubstr("the store ends: received SIGTERM"));
+  EXPECT_THAT(LeftOf(traces, store.mark()), IsEmpty());
+
+  // The port can be had again at once.
+  Process next({DdprunPath(), "--store-only", absl::StrCat("--port=", port)});
+  EXPECT_EQ(AwaitPort(next), port) << next.err();
+  ExpectServes(port);
+}
+
+TEST(StoreOnlyTest, EndsWithItsParent) {
+  AdoptOrphans();
+  // With a command behind it, which keeps the shell from becoming the store.
+  Process parent({"/bin/sh", "-c", DdprunPath() + " --store-only; exit 3"});
+  const int port = AwaitPort(parent);
+  ExpectServes(port);
+  const Traces traces = LookAround(parent.mark());
+  ASSERT_EQ(traces.Count("sh"), 1);
+  ASSERT_EQ(traces.Count("ddprun"), 1);
+  ASSERT_THAT(traces.ports, UnorderedElementsAre(Pair(testing::_, port)));
+  parent.Signal(SIGKILL);
+  EXPECT_EQ(parent.Wait(), ProcessEnd{.signal = SIGKILL});
+  EXPECT_THAT(LeftOf(traces, parent.mark()), IsEmpty());
+}
+
+TEST(StoreOnlyTest, EndsThoughClientsWait) {
+  AdoptOrphans();
+  Process store({DdprunPath(), "--store-only"});
+  const auto client = C10dClient::Connect("127.0.0.1", AwaitPort(store), seconds(10));
+  ASSERT_TRUE(client.ok()) << client.status();
+  const Traces traces = LookAround(store.mark());
+  store.Signal(SIGINT);
+  EXPECT_EQ(store.Wait(seconds(3)), ProcessEnd{.code = 0}) << store.err();
+  EXPECT_TRUE(absl::IsUnavailable((*client)->Get("never", seconds(10)).status()));
+  EXPECT_THAT(LeftOf(traces, store.mark()), IsEmpty());
+}
+
+class CtlTest : public testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_symlink(DdprunPath(), ddpctl_); }
+
+  const std::string ddpctl_ = MakeTestDirectory() + "/ddpctl";
+};
+
+TEST_F(CtlTest, StatusShowsTheNodes) {
+  Process store({DdprunPath(), "--store-only"});
+  const std::string place = absl::StrCat("--rdzv-endpoint=127.0.0.1:", AwaitPort(store));
+  Gate gate;
+  std::vector<std::unique_ptr<Process>> agents;
+  for (int i = 0; i < 2; ++i) {
+    agents.push_back(StartAgent({"--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=job7",
+                                 "--max-restarts=3", place},
+                                {WorkerPath(), gate.flag()}));
+  }
+  for (const auto& agent : agents) ASSERT_THAT(agent->AwaitOut("ready ", 2), SizeIs(2)) << agent->err();
+
+  Process table({ddpctl_, "status", place});
+  EXPECT_EQ(table.Wait(), ProcessEnd{.code = 0}) << table.err();
+  EXPECT_THAT(table.out(), HasSubstr("job job7: running, round 0, restarts 0 of 3, nodes 2 to 2\n"));
+  EXPECT_THAT(table.out(), ContainsRegex(" 127.0.0.1 +running +0 +2 "));
+  EXPECT_THAT(table.out(), ContainsRegex(" 127.0.0.1 +running +1 +2 "));
+  Process page({ddpctl_, "status", "--json", place});
+  EXPECT_EQ(page.Wait(), ProcessEnd{.code = 0}) << page.err();
+  EXPECT_THAT(page.out(), HasSubstr("\"run_id\":\"job7\",\"state\":\"running\""));
+
+  gate.Open();
+  for (const auto& agent : agents) EXPECT_EQ(agent->Wait(), ProcessEnd{.code = 0}) << agent->err();
+}
+
+TEST_F(CtlTest, WhatIsWrongIsSaid) {
+  const TakenPort nobody(TakenPort::Kind::kRefuses);
+  const FakePeer web("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK"), garbage("garbage\r\n"), hangs_up("");
+  const auto at = [](const TakenPort& peer) {
+    return absl::StrCat("--rdzv-endpoint=127.0.0.1:", peer.port());
+  };
+  const struct {
+    Args args;
+    int code;
+    std::vector<std::string> words;
+  } kCases[] = {
+      {{"status", at(nobody)},
+       1,
+       {absl::StrCat("127.0.0.1:", nobody.port()), "refused", "--rdzv-endpoint is"}},
+      {{"status", at(web)}, 1, {"is no JSON"}},
+      {{"status", at(garbage)}, 1, {"no coordinator answers", "--rdzv-endpoint is"}},
+      {{"status", at(hangs_up)}, 1, {"no coordinator answers", "--rdzv-endpoint is"}},
+      {{"status", "--rdzv-endpoint=no.such.host.invalid"}, 1, {"no.such.host.invalid does not resolve"}},
+      {{}, 2, {"expected a command, status", "see ddpctl --help"}},
+      {{"stop"}, 2, {"expected a command, status, not \"stop\""}},
+      {{"status", "--rdzv-endpoint=host:x"}, 2, {"--rdzv-endpoint", "a port"}},
+      {{"status", "--no-such-option"}, 2, {"no-such-option", "see ddpctl --help"}},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(testing::PrintToString(c.args));
+    Process ctl(Args{ddpctl_} + c.args);
+    EXPECT_EQ(ctl.Wait(), ProcessEnd{.code = c.code});
+    EXPECT_THAT(ctl.err(), HasSubstr("ddpctl: error: "));
+    for (const std::string& words : c.words) EXPECT_THAT(ctl.err(), HasSubstr(words));
+    EXPECT_THAT(ctl.out(), IsEmpty());
+  }
+}
+
+}  // namespace
+}  // namespace ddprun
