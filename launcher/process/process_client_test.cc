@@ -219,5 +219,33 @@ TEST(ProcessClientTest, ResourcesUsedAreTold) {
   EXPECT_GT(agent.use.at(1).max_rss_bytes, 100'000);
 }
 
+TEST(ProcessClientTest, EndsAreToldInTheirOrder) {
+  FakeAgent agent;
+  const pid_t warden = WardenOf(agent);
+  // The first to be started notices the end of the second and fails of it; the warden sees both at once.
+  Pipe alive = MakePipe();
+  Pipe noticed = MakePipe();
+  SpawnCommand follower = agent.Shell("cat; echo noticed >&2; exit 1");
+  follower.stdin_fd = alive.reader.get();
+  follower.stderr_fd = noticed.writer.get();
+  SpawnCommand first = agent.Shell("exec sleep 1000");
+  first.stdout_fd = alive.writer.get();
+  const uint64_t follower_id = agent.next_id++;
+  const uint64_t first_id = agent.next_id++;
+  agent.client().Spawn(follower_id, follower);
+  agent.client().Spawn(first_id, first);
+  ASSERT_TRUE(
+      agent.RunUntil([&] { return agent.started.count(follower_id) + agent.started.count(first_id) == 2; }));
+  alive = {};
+  noticed.writer.Reset();
+  ASSERT_EQ(kill(warden, SIGSTOP), 0);
+  ASSERT_EQ(kill(agent.started.at(first_id), SIGKILL), 0);
+  EXPECT_EQ(ReadUntil(noticed.reader.get(), "to its end"), "noticed\n");  // EOF: the follower is gone
+  ASSERT_EQ(kill(warden, SIGCONT), 0);
+  ASSERT_TRUE(
+      agent.RunUntil([&] { return agent.ended.count(follower_id) + agent.ended.count(first_id) == 2; }));
+  EXPECT_THAT(agent.order, ElementsAre(first_id, follower_id));
+}
+
 }  // namespace
 }  // namespace ddprun

@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -84,7 +86,8 @@ class SpawnStrings {
 // only while killing, the time for the next look has come.
 class Warden {
  public:
-  Warden(UniqueFd socket, UniqueFd sigchld) : socket_(std::move(socket)), sigchld_(std::move(sigchld)) {}
+  Warden(UniqueFd socket, UniqueFd sigchld)
+      : socket_(std::move(socket)), sigchld_(std::move(sigchld)), ends_(epoll_create1(EPOLL_CLOEXEC)) {}
 
   [[noreturn]] void Run() {
     while (true) {
@@ -102,6 +105,7 @@ class Warden {
   struct Worker {
     uint64_t id;
     pid_t pid;
+    UniqueFd end = {};          // pidfd, in ends_
     UniqueFd exec_result = {};  // none once it runs
     bool failed = false;        // exec failed: its end is no event of its own
   };
@@ -153,29 +157,41 @@ class Warden {
     w.exec_result.Reset();
   }
 
-  // Waits for whoever has ended: workers, and what they left behind and we inherited.
+  // Waits for whoever has ended: first the workers in the order in which they did, since the first is the
+  // cause and those that it took along are not; then what they left behind and we inherited.
   void Reap() {
-    int status;
-    rusage usage;
+    epoll_event ended[64];
+    int n;
+    while ((n = epoll_wait(ends_.get(), ended, std::size(ended), 0)) > 0) {
+      for (int i = 0; i < n; ++i) ReapOne(static_cast<pid_t>(ended[i].data.u64));
+    }
     pid_t pid;
-    while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0) {
-      const auto it =
-          std::find_if(workers_.begin(), workers_.end(), [pid](const Worker& w) { return w.pid == pid; });
-      if (it == workers_.end()) continue;
-      Settle(*it);  // its end is known only after its start
-      if (!it->failed) {
-        const auto micros = [](const timeval& t) { return t.tv_sec * int64_t{1'000'000} + t.tv_usec; };
-        Send({.kind = EventKind::kExited,
-              .pid = pid,
-              .id = it->id,
-              .wait_status = status,
-              .user_us = micros(usage.ru_utime),
-              .system_us = micros(usage.ru_stime),
-              .max_rss_kib = usage.ru_maxrss});
-      }
-      workers_.erase(it);
+    while ((pid = ReapOne(-1)) > 0) {
     }
     no_children_ = pid < 0 && errno == ECHILD;
+  }
+
+  // As wait4(which, WNOHANG).
+  pid_t ReapOne(pid_t which) {
+    int status;
+    rusage usage;
+    const pid_t pid = wait4(which, &status, WNOHANG, &usage);
+    const auto it =
+        std::find_if(workers_.begin(), workers_.end(), [pid](const Worker& w) { return w.pid == pid; });
+    if (pid <= 0 || it == workers_.end()) return pid;
+    Settle(*it);  // its end is known only after its start
+    if (!it->failed) {
+      const auto micros = [](const timeval& t) { return t.tv_sec * int64_t{1'000'000} + t.tv_usec; };
+      Send({.kind = EventKind::kExited,
+            .pid = pid,
+            .id = it->id,
+            .wait_status = status,
+            .user_us = micros(usage.ru_utime),
+            .system_us = micros(usage.ru_stime),
+            .max_rss_kib = usage.ru_maxrss});
+    }
+    workers_.erase(it);
+    return pid;
   }
 
   void ReadRequests() {
@@ -234,7 +250,14 @@ class Warden {
                                           .cpus = request.has_cpus != 0 ? &request.cpus : nullptr,
                                           .stdio = {fds[0].get(), fds[1].get(), fds[2].get()}});
     if (started.pid < 0) return SendNeverStarted(request.id, StartStage::kFork, started.error);
-    workers_.push_back({.id = request.id, .pid = started.pid, .exec_result = std::move(started.exec_result)});
+    UniqueFd end(static_cast<int>(syscall(SYS_pidfd_open, started.pid, 0)));
+    epoll_event watch = {.events = EPOLLIN, .data = {.u64 = static_cast<uint64_t>(started.pid)}};
+    // Without descriptors to be had, its end is seen all the same, by SIGCHLD, only perhaps out of order.
+    if (end) epoll_ctl(ends_.get(), EPOLL_CTL_ADD, end.get(), &watch);
+    workers_.push_back({.id = request.id,
+                        .pid = started.pid,
+                        .end = std::move(end),
+                        .exec_result = std::move(started.exec_result)});
     no_children_ = false;
   }
 
@@ -312,6 +335,7 @@ class Warden {
 
   const UniqueFd socket_;
   const UniqueFd sigchld_;
+  const UniqueFd ends_;          // epoll over the workers' pidfds: it keeps the order in which they ended
   std::vector<Worker> workers_;  // not yet waited for
   bool no_children_ = true;
   bool agent_gone_ = false;

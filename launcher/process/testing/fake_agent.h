@@ -136,6 +136,7 @@ class FakeAgent {
 
   std::map<uint64_t, pid_t> started;
   std::map<uint64_t, ExitInfo> ended;
+  std::vector<uint64_t> order;  // in which they ended
   std::map<uint64_t, ResourceUse> use;
   std::vector<absl::Status> lost;
   uint64_t next_id = 1;
@@ -151,6 +152,7 @@ class FakeAgent {
                 [this](uint64_t id, const ExitInfo& exit, const ResourceUse& used) {
                   EXPECT_EQ(ended.count(id), 0u) << "worker " << id << " ended twice";
                   ended.emplace(id, exit);
+                  order.push_back(id);
                   use[id] = used;
                 },
             .warden_lost = [this](const absl::Status& why) { lost.push_back(why); }};
