@@ -9,6 +9,7 @@
 namespace ddprun {
 namespace {
 
+// What happens to the waiting nodes within it is told to them in one text.
 constexpr Duration kNoticeDelay = seconds(1);
 
 bool InRound(const Member& m) { return m.phase != Phase::kWaiting; }
@@ -90,7 +91,13 @@ void RoundMachine::On(const NodeJoined& e) {
   }
   const Member& member = membership_.Add(info, now_ + policy_.lease, now_ + policy_.join_timeout);
   NoteIt("node_joined", absl::StrCat(Name(member), " with ", info.nproc, " workers"));
-  if (!notice_end_) notice_end_ = now_;
+  // The first one hears at once that it waits. Of those who join together all hear once: each of them hearing
+  // of each other would be the square of many.
+  if (membership_.count(Phase::kWaiting) == 1) {
+    notice_end_ = now_;
+  } else if (!notice_end_) {
+    notice_end_ = now_ + kNoticeDelay;
+  }
 }
 
 void RoundMachine::On(const NodeHeard& e) {
@@ -314,6 +321,7 @@ void RoundMachine::Seal(const std::string& reason) {
   NoteIt("round_sealed",
          absl::StrCat("round ", round_.value(), " with ", Nodes(static_cast<int>(sealed.size())), ", ",
                       plan.world_size, " workers: ", reason));
+  notice_end_.reset();
   if (membership_.count(Phase::kWaiting) > 0) notice_end_ = now_;
 }
 

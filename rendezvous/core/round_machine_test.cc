@@ -108,6 +108,23 @@ class RoundMachineTest : public ::testing::Test {
   RoundEffects last_;
 };
 
+TEST_F(RoundMachineTest, ManyThatJoinTogetherAreToldOnce) {
+  Use({.min_nodes = 1000, .max_nodes = 1000});
+  const auto told = [this] {
+    return std::count_if(last_.begin(), last_.end(),
+                         [](const RoundEffect& e) { return std::holds_alternative<TellWaiting>(e); });
+  };
+  Join("first");
+  EXPECT_EQ(told(), 1);
+  for (int i = 0; i < 300; ++i) {
+    Join(absl::StrCat("n", i));
+    EXPECT_EQ(told(), 0);
+  }
+  Wait(seconds(1));
+  EXPECT_EQ(told(), 301);
+  EXPECT_THAT(WaitingTold(), HasSubstr("301/1000 nodes joined, waiting for at least 699 more"));
+}
+
 TEST_F(RoundMachineTest, SealsAtOnceWhenAllAreThere) {
   EXPECT_THAT(Join("a", 2), IsEmpty());
   EXPECT_THAT(Join("b"), IsEmpty());
