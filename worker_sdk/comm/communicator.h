@@ -48,8 +48,8 @@ class Pending {
 //            dropped without Wait and may outlive the communicator.
 //   End:     destroying it with nothing pending takes leave of the others: what they have started in common
 //   still
-//            ends well, what needs this rank further ends with kUnavailable. With something pending it is
-//            Abort().
+//            ends well, what needs this rank further ends with kUnavailable. It returns when they have heard
+//            it, whatever they are doing, or after a second. With something pending it is Abort().
 class Communicator {
  public:
   virtual ~Communicator() = default;

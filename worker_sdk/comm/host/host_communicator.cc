@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
+#include "base/time.h"
 #include "worker_sdk/comm/check.h"
 #include "worker_sdk/comm/host/bootstrap.h"
 #include "worker_sdk/comm/host/engine.h"
@@ -26,6 +27,10 @@ namespace ddprun {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// For the others to hear that this rank leaves. They answer whatever they are computing, on a thread of their
+// own; only who is stopped or cut off lets this pass.
+constexpr Duration kFarewellTimeout = seconds(1);
 
 class HostCommunicator;
 
@@ -94,7 +99,8 @@ class HostCommunicator : public Communicator {
     }
     progress_.join();
     monitor_.PassOnEnds();
-    if (segment_.DeadStatus().ok()) monitor_.Leave(static_cast<int>(rank_.value()), num_filled_);
+    if (!segment_.DeadStatus().ok()) return;
+    monitor_.Leave(static_cast<int>(rank_.value()), num_filled_, kFarewellTimeout);
   }
 
   Rank rank() const override { return rank_; }

@@ -209,6 +209,24 @@ int OddOneOut(const RankProcess& self, Communicator& comm) {
   return Report(self, s);
 }
 
+constexpr char kFirstNodeGone[] = "first-node-gone";
+
+// late: node 0 broadcasts and leaves; the other nodes begin when it is gone.
+int LateToBroadcasts(const RankProcess& self, Communicator& comm) {
+  if (self.options.group_rank != GroupRank(0)) {
+    FakeFileStore store(self.store_dir);
+    const auto gone = store.Get(kFirstNodeGone, seconds(60));
+    if (!gone.ok()) return Fail(self, gone.status().ToString());
+  }
+  for (int index = 0; index < 5; ++index) {
+    std::vector<char> values = InputOf<char>(comm.rank().value(), index, 1000);
+    absl::Status s = comm.Broadcast(absl::MakeSpan(values), Rank(0))->Wait(Soon());
+    if (!s.ok()) return Fail(self, s.ToString());
+    if (values != InputOf<char>(0, index, 1000)) return Fail(self, absl::StrCat("wrong result of ", index));
+  }
+  return 0;
+}
+
 int RunRank(const RankProcess& self) {
   HostCommunicatorOptions options = self.options;
   if (self.args[0] == "random") options.chunk_bytes = 4096;
@@ -219,6 +237,7 @@ int RunRank(const RankProcess& self) {
     return Fail(self, comm.status().ToString());
   }
   if (self.args[0] == "random") return RandomOperations(self, **comm);
+  if (self.args[0] == "late") return LateToBroadcasts(self, **comm);
   if (self.args[0] == "stop") return StopInTheMiddle(self, **comm);
   if (self.args[0] == "forever") return ReduceForever(self, **comm);
   return OddOneOut(self, **comm);
@@ -291,6 +310,23 @@ INSTANTIATE_TEST_SUITE_P(HostCommunicator, SplitTest,
                                          std::vector{1, 1}, std::vector{1, 1, 1}, std::vector{1, 1, 1, 1},
                                          std::vector{2, 2}, std::vector{3, 1}, std::vector{1, 3},
                                          std::vector{2, 3, 1}, std::vector{3, 3}, std::vector{4, 4}),
+                         [](const auto& info) { return NameOfSplit(info.param); });
+
+class LateTest : public testing::TestWithParam<std::vector<int>> {};
+
+// communicator.h, "End": what was started in common ends well, even for who comes when the others are gone.
+TEST_P(LateTest, WhatTheFirstNodeLeftBehindIsEnough) {
+  RankProcesses ranks(GetParam(), {"late"});
+  ranks.StartAll();
+  const int num_first = GetParam()[0];
+  for (int r = 0; r < num_first; ++r) ExpectExit(ranks, r, 0);
+  ASSERT_TRUE(ranks.store().Set(kFirstNodeGone, "").ok());
+  for (int r = num_first; r < ranks.world_size(); ++r) ExpectExit(ranks, r, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(HostCommunicator, LateTest,
+                         testing::Values(std::vector{1, 1}, std::vector{2, 2}, std::vector{3, 1},
+                                         std::vector{1, 3}, std::vector{2, 3, 1}),
                          [](const auto& info) { return NameOfSplit(info.param); });
 
 // A split and who is killed.

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "worker_sdk/comm/check.h"
 
 namespace ddprun {
@@ -43,7 +44,24 @@ void Monitor::PassOnEnds() {
   for (const EndRecord& record : segment_->Ends()) Spread(record, kNobody);
 }
 
-void Monitor::Leave(int rank, uint64_t num_chunks) { Spread(LeftRecord(round_, rank, num_chunks), kNobody); }
+void Monitor::Leave(int rank, uint64_t num_chunks, Duration patience) {
+  Spread(LeftRecord(round_, rank, num_chunks), kNobody);
+  absl::MutexLock lock(&mu_);
+  leaving_ = true;
+  for (const Peer& peer : peers_) shutdown(peer.fd.get(), SHUT_WR);
+  mu_.AwaitWithTimeout(absl::Condition(this, &Monitor::AllClosed), absl::FromChrono(patience));
+}
+
+void Monitor::Close(size_t peer) {
+  const int rank = peers_[peer].rank;
+  {
+    absl::MutexLock lock(&mu_);
+    shutdown(peers_[peer].fd.get(), SHUT_WR);  // the answer to who leaves
+    ++num_closed_;
+    if (leaving_ || has_left_[rank]) return;
+  }
+  Spread(DeadRecord(round_, GoneError(rank, round_)), static_cast<int>(peer));
+}
 
 void Monitor::Spread(const EndRecord& record, int from_peer) {
   absl::MutexLock lock(&mu_);
@@ -65,7 +83,8 @@ bool Monitor::Receive(size_t peer) {
   Inbox& inbox = inboxes_[peer];
   const ssize_t n = recv(peers_[peer].fd.get(), reinterpret_cast<char*>(&inbox.record) + inbox.have,
                          sizeof(EndRecord) - inbox.have, MSG_DONTWAIT);
-  if (n < 0) return errno == EAGAIN || errno == EINTR;
+  // A reset overtakes what was sent before it, which may be why: that is read next, and then the end.
+  if (n < 0) return errno == EAGAIN || errno == EINTR || errno == ECONNRESET;
   if (n == 0) return false;
   inbox.have += static_cast<size_t>(n);
   if (inbox.have < sizeof(EndRecord)) return true;
@@ -86,8 +105,7 @@ void Monitor::Run() {
     for (size_t p = 0; p < peers_.size(); ++p) {
       if (polls[p + 1].revents == 0 || Receive(p)) continue;
       polls[p + 1].fd = -1;
-      const int rank = peers_[p].rank;
-      if (!has_left_[rank]) Spread(DeadRecord(round_, GoneError(rank, round_)), static_cast<int>(p));
+      Close(p);
     }
   }
 }

@@ -1,12 +1,14 @@
 // Watches over the other processes of a communicator, so that a dead one ends everything at once.
 //
-//      node 0                          node 1
-//   rank 1 ──┐                      ┌── rank 4       Every rank is connected to its node's hub (local rank
-//   0), the rank 2 ──┤ unix            unix ├── rank 5       hubs to each other. A connection that breaks is
-//   a death; the
-//          rank 0 (hub) ── TCP ── rank 3 (hub)       hub that sees it tells its ranks and the other hubs,
-//          with the
-//                                                    dead rank's number. Data connections decide nothing.
+// Every rank is connected to its node's hub (local rank 0), hubs to each other. A connection that breaks is a
+// death; the hub that sees it tells its ranks and the other hubs, with the dead rank's number. Data
+// connections decide nothing.
+//
+//     node 0                            node 1
+//     rank 1 --+                        +-- rank 4
+//              | unix              unix |
+//     rank 2 --+-- rank 0 -- TCP -- rank 3 --- rank 5
+//                  (hub)            (hub)
 #pragma once
 
 #include <cstdint>
@@ -16,6 +18,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "base/time.h"
 #include "worker_sdk/comm/host/record.h"
 #include "worker_sdk/comm/host/segment.h"
 #include "worker_sdk/comm/host/unique_fd.h"
@@ -43,8 +46,10 @@ class Monitor {
   // Tells the others all ends that this node knows of. To be called before this process may go: others of the
   // node may have written to the segment what the hub's thread has not yet passed on.
   void PassOnEnds();
-  // This rank leaves as planned: a later end of its process is no death.
-  void Leave(int rank, uint64_t num_chunks);
+  // This rank leaves as planned: a later end of its process is no death, and neither is a peer's end to it.
+  // Returns when all peers have read this or are gone, at most `patience` later: to close a connection
+  // before, with input in it that nobody has read, may destroy what was sent last.
+  void Leave(int rank, uint64_t num_chunks, Duration patience);
 
   // Readable after anything ended since it was last read: for who waits in poll instead of the segment.
   int ended_fd() const { return ended_fd_.get(); }
@@ -58,8 +63,10 @@ class Monitor {
 
   void Run();
   bool Receive(size_t peer);  // false: the connection ended
+  void Close(size_t peer) ABSL_LOCKS_EXCLUDED(mu_);
+  bool AllClosed() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return num_closed_ == peers_.size(); }
   // Makes `record` known here and to everybody who has it from this process alone.
-  void Spread(const EndRecord& record, int from_peer);
+  void Spread(const EndRecord& record, int from_peer) ABSL_LOCKS_EXCLUDED(mu_);
 
   Segment* const segment_;
   const int local_rank_;
@@ -70,6 +77,8 @@ class Monitor {
   std::vector<Inbox> inboxes_;    // by peer; of the thread alone
   std::map<int, bool> has_left_;  // by rank; of the thread alone
   absl::Mutex mu_;                // one Spread at a time
+  bool leaving_ ABSL_GUARDED_BY(mu_) = false;
+  size_t num_closed_ ABSL_GUARDED_BY(mu_) = 0;  // of peers_
   std::thread thread_;
 };
 

@@ -1,0 +1,160 @@
+// A hub's monitor; the test plays its peers at the other ends of the connections, in orders that are rare in
+// life.
+#include "worker_sdk/comm/host/monitor.h"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/time.h"
+#include "worker_sdk/comm/host/record.h"
+#include "worker_sdk/comm/host/segment.h"
+
+namespace ddprun {
+namespace {
+
+constexpr int64_t kRound = 7;
+constexpr int kHub = 2, kFirst = 3, kSecond = 4, kOtherHub = 0;
+constexpr uint64_t kChunks = 12;
+constexpr Duration kPatience = seconds(60);
+
+struct Link {
+  UniqueFd hub, peer;
+};
+
+Link UnixLink() {
+  int fds[2] = {-1, -1};
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
+  return {UniqueFd(fds[0]), UniqueFd(fds[1])};
+}
+
+Link TcpLink() {
+  UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{
+      .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+  socklen_t size = sizeof(address);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  EXPECT_EQ(bind(listener.get(), generic, size), 0);
+  EXPECT_EQ(listen(listener.get(), 1), 0);
+  EXPECT_EQ(getsockname(listener.get(), generic, &size), 0);
+  Link link;
+  link.peer = UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(connect(link.peer.get(), generic, size), 0);
+  link.hub = UniqueFd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  return link;
+}
+
+void Say(const UniqueFd& fd, const EndRecord& record) {
+  ASSERT_EQ(send(fd.get(), &record, sizeof(record), MSG_NOSIGNAL), static_cast<ssize_t>(sizeof(record)));
+}
+
+// The next record that the hub sends; nothing when it has closed its side.
+std::optional<EndRecord> Hear(const UniqueFd& fd) {
+  pollfd p{.fd = fd.get(), .events = POLLIN, .revents = 0};
+  EXPECT_EQ(poll(&p, 1, static_cast<int>(ToMillis(kPatience))), 1) << "the hub is silent";
+  EndRecord record;
+  if (recv(fd.get(), &record, sizeof(record), MSG_WAITALL) != sizeof(record)) return std::nullopt;
+  return record;
+}
+
+void ExpectLeft(const std::optional<EndRecord>& record, int rank) {
+  ASSERT_TRUE(record.has_value());
+  EXPECT_EQ(record->kind, EndRecord::kLeft) << record->status();
+  EXPECT_EQ(record->rank, rank);
+}
+
+class MonitorTest : public testing::TestWithParam<Link (*)()> {
+ protected:
+  // The monitor gets the hub's side of the links to kFirst and, if given, kSecond.
+  void Watch(Link* first, Link* second = nullptr) {
+    std::vector<Monitor::Peer> peers;
+    peers.push_back({.fd = std::move(first->hub), .rank = kFirst, .on_other_node = false});
+    if (second != nullptr) {
+      peers.push_back({.fd = std::move(second->hub), .rank = kSecond, .on_other_node = false});
+    }
+    monitor_.emplace(&segment_, /*local_rank=*/0, kRound, std::move(peers));
+  }
+
+  Segment segment_ = *Segment::Create({.round = kRound, .num_ranks = 3, .num_lanes = 1, .chunk_bytes = 4096});
+  std::optional<Monitor> monitor_;
+};
+
+INSTANTIATE_TEST_SUITE_P(, MonitorTest, testing::Values(&UnixLink, &TcpLink),
+                         [](const auto& info) { return info.param == &UnixLink ? "Unix" : "Tcp"; });
+
+// A connection closed with unread input resets; on a unix socket the reset is seen before what was sent
+// earlier.
+TEST_P(MonitorTest, WhoLeftIsNotGoneWhenItNeverReadWhatTheHubSent) {
+  Link first = GetParam()(), second = UnixLink();
+  Say(first.hub, LeftRecord(kRound, kOtherHub, kChunks));
+  Say(first.peer, LeftRecord(kRound, kFirst, kChunks));
+  first.peer = UniqueFd();
+  Watch(&first, &second);
+
+  ExpectLeft(Hear(second.peer), kFirst);
+  Say(second.peer, LeftRecord(kRound, kSecond, kChunks));
+  second.peer = UniqueFd();
+  monitor_->Leave(kHub, kChunks, kPatience);  // both connections have ended, and the monitor knows it
+  EXPECT_EQ(segment_.DeadStatus(), absl::OkStatus());
+  EXPECT_EQ(segment_.EndOf(kChunks - 1), absl::OkStatus());
+  EXPECT_EQ(segment_.EndOf(kChunks).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_P(MonitorTest, WhoEndsWithoutAWordIsGoneAlthoughItNeverReadWhatTheHubSent) {
+  Link first = GetParam()(), second = UnixLink();
+  Say(first.hub, LeftRecord(kRound, kOtherHub, kChunks));
+  first.peer = UniqueFd();
+  Watch(&first, &second);
+
+  const std::optional<EndRecord> record = Hear(second.peer);
+  ASSERT_TRUE(record.has_value());
+  EXPECT_EQ(record->kind, EndRecord::kDead);
+  EXPECT_EQ(record->status(), GoneError(kFirst, kRound));
+  EXPECT_EQ(segment_.DeadStatus(), GoneError(kFirst, kRound));
+}
+
+TEST_P(MonitorTest, LeavingEndsWhenThePeersHaveReadIt) {
+  Link first = GetParam()(), second = UnixLink();
+  Watch(&first, &second);
+  std::atomic<bool> answered = false;
+  std::thread peers([&] {
+    for (const UniqueFd* fd : {&first.peer, &second.peer}) {
+      ExpectLeft(Hear(*fd), kHub);
+      EXPECT_FALSE(Hear(*fd).has_value());
+    }
+    answered = true;
+    first.peer = UniqueFd();
+    second.peer = UniqueFd();
+  });
+  monitor_->Leave(kHub, kChunks, kPatience);
+  EXPECT_TRUE(answered);
+  peers.join();
+  // They did not say that they leave, which is nothing to who has left.
+  EXPECT_EQ(segment_.DeadStatus(), absl::OkStatus());
+}
+
+TEST_P(MonitorTest, LeavingIsAnswered) {
+  Link first = GetParam()();
+  Watch(&first);
+  Say(first.peer, LeftRecord(kRound, kFirst, kChunks));
+  ASSERT_EQ(shutdown(first.peer.get(), SHUT_WR), 0);
+  EXPECT_FALSE(Hear(first.peer).has_value());
+  EXPECT_EQ(segment_.DeadStatus(), absl::OkStatus());
+}
+
+TEST_P(MonitorTest, LeavingDoesNotWaitForeverForAPeerThatDoesNotAnswer) {
+  Link first = GetParam()();
+  Watch(&first);
+  monitor_->Leave(kHub, kChunks, milliseconds(1));
+  ExpectLeft(Hear(first.peer), kHub);
+}
+
+}  // namespace
+}  // namespace ddprun
