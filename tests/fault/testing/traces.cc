@@ -215,6 +215,7 @@ std::vector<std::string> LeftOf(const Traces& seen, const std::string& mark, con
     if (seen.abstract_sockets.contains(inode)) left.insert("abstract socket " + path);
   }
   ForEachProcess([&](pid_t pid) {
+    if (seen.shared_memory.empty()) return;
     ForEachSharedMemory(pid, [&](ino_t inode, const std::string& path) {
       if (const auto it = seen.shared_memory.find(inode);
           it != seen.shared_memory.end() && it->second == path)
