@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -68,6 +69,10 @@ void Monitor::Spread(const EndRecord& record, int from_peer) {
   if (record.kind == EndRecord::kDead) {
     segment_->SetDead(local_rank_, record);
   } else {
+    // Not after fewer chunks than another: no news. Passed on all the same, a large world's farewells would
+    // overrun sockets.
+    if (from_peer != kNobody && record.num_chunks >= fewest_chunks_) return;
+    fewest_chunks_ = std::min(fewest_chunks_, record.num_chunks);
     segment_->SetLeft(record.rank, record.num_chunks);
   }
   Signal(ended_fd_);

@@ -78,7 +78,8 @@ class Monitor {
   std::map<int, bool> has_left_;  // by rank; of the thread alone
   absl::Mutex mu_;                // one Spread at a time
   bool leaving_ ABSL_GUARDED_BY(mu_) = false;
-  size_t num_closed_ ABSL_GUARDED_BY(mu_) = 0;  // of peers_
+  size_t num_closed_ ABSL_GUARDED_BY(mu_) = 0;                // of peers_
+  uint64_t fewest_chunks_ ABSL_GUARDED_BY(mu_) = UINT64_MAX;  // after which anybody left
   std::thread thread_;
 };
 

@@ -140,6 +140,18 @@ TEST_P(MonitorTest, LeavingEndsWhenThePeersHaveReadIt) {
   EXPECT_EQ(segment_.DeadStatus(), absl::OkStatus());
 }
 
+TEST_P(MonitorTest, OnlyWhoLeavesBeforeAllOthersIsPassedOn) {
+  Link first = GetParam()(), second = UnixLink();
+  Watch(&first, &second);
+  Say(first.peer, LeftRecord(kRound, /*rank=*/10, kChunks));
+  Say(first.peer, LeftRecord(kRound, /*rank=*/11, kChunks));
+  Say(first.peer, LeftRecord(kRound, /*rank=*/12, kChunks - 1));
+  ExpectLeft(Hear(second.peer), 10);
+  ExpectLeft(Hear(second.peer), 12);
+  monitor_->Leave(kHub, kChunks, milliseconds(1));  // one's own leave is always told
+  ExpectLeft(Hear(second.peer), kHub);
+}
+
 TEST_P(MonitorTest, LeavingIsAnswered) {
   Link first = GetParam()();
   Watch(&first);
