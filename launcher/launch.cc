@@ -19,6 +19,7 @@
 #include "boost/asio/posix/stream_descriptor.hpp"
 #include "boost/asio/signal_set.hpp"
 #include "launcher/agent/agent.h"
+#include "launcher/config/join_command.h"
 #include "launcher/hosting.h"
 #include "launcher/worker_stores.h"
 #include "rendezvous/client/find_coordinator.h"
@@ -101,11 +102,8 @@ class Launcher {
       address_ = endpoint.host.empty() ? AddressOfThisMachine() : endpoint.host;
     }
     if (config_.max_nodes > 1 && chose_endpoint()) {
-      log_.Say(absl::StrCat("other nodes join with: ddprun --nnodes=", config_.min_nodes, ":",
-                            config_.max_nodes, " --max-restarts=", config_.max_restarts,
-                            " --rdzv-backend=c10d --rdzv-endpoint=",
-                            ToString(Endpoint{address_, coordinator_->port()}), " --rdzv-id=", config_.run_id,
-                            " --nproc-per-node=", config_.num_local_workers, " ", config_.program.name));
+      log_.Say(absl::StrCat("other nodes join with: ",
+                            JoinCommand(config_, Endpoint{address_, coordinator_->port()})));
     }
     return true;
   }

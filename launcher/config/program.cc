@@ -117,14 +117,16 @@ absl::StatusOr<Found> Find(const std::string& typed, const ProgramPlaces& places
 
 absl::StatusOr<WorkerProgram> FindProgram(const std::vector<std::string>& typed, ProgramKind kind,
                                           const ProgramPlaces& places) {
-  WorkerProgram program = {.argv = {}, .name = typed[0]};
+  WorkerProgram program = {.argv = {}, .typed = typed, .name = typed[0]};
   switch (kind) {
     case ProgramKind::kModule: {
+      program.typed.insert(program.typed.begin(), "--module");
       ASSIGN_OR_RETURN(const std::string python, FindPython(places));
       program.argv = {python, "-u", "-m", typed[0]};
       break;
     }
     case ProgramKind::kNoPython: {
+      program.typed.insert(program.typed.begin(), "--no-python");
       const bool as_typed = absl::StrContains(typed[0], '/') || absl::StrContains(typed[0], '$');
       const auto found = as_typed ? typed[0] : OnPath(typed[0], places);
       if (!found || (!absl::StrContains(typed[0], '$') && !IsFile(In(places.cwd, *found)))) {

@@ -14,6 +14,8 @@ namespace ddprun {
 struct WorkerProgram {
   // argv[0] is a path; the others may hold ${local_rank}, see ArgumentsFor.
   std::vector<std::string> argv;
+  // As it stood on the command line, with --module or --no-python if that was given.
+  std::vector<std::string> typed = {};
   std::string name;  // title of the failure report: the script or module as typed, else the program
   bool operator==(const WorkerProgram&) const = default;
 };
