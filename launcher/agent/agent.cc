@@ -70,7 +70,8 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
                       },
                   .ended = [this](ProcessClient::WorkerId id, const ExitInfo& exit,
                                   const ResourceUse&) { OnWorkerEnded(id, exit); },
-                  .warden_lost = [this](const absl::Status& why) { log_.Say(why.message()); }}),
+                  // This node can start no worker any more: it leaves the job to the others.
+                  .warden_lost = [this](const absl::Status& why) { Break(why); }}),
       timer_(io) {}
 
 void Agent::Start(std::unique_ptr<CoordinatorLink> link) {

@@ -3,6 +3,8 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
@@ -43,6 +45,14 @@ Ready AwaitReady(Process& agent) {
 
 std::vector<int> Fields(const Ready& ready, const std::string& name) {
   return {Field(ready[0], name), Field(ready[1], name)};
+}
+
+// The arguments of `pid`, a blank between them.
+std::string CommandLine(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline", std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  std::replace(text.begin(), text.end(), '\0', ' ');
+  return text;
 }
 
 // The agent that hosts the coordinator, one that joined it, and what was seen of both: two nodes, four
@@ -155,15 +165,18 @@ TEST_F(TwoNodesTest, TheFirstGoesOnWithoutAKilledAgent) {
   EXPECT_THAT(LeftOfFirst(), IsEmpty());
 }
 
-TEST_F(TwoNodesTest, AKilledWardenEndsTheJob) {
-  Start({"--max-restarts=1"}, {"--family"});
+// A node that cannot start workers any more is of no use to the job, and spends none of its restarts.
+TEST_F(TwoNodesTest, TheFirstGoesOnWhenTheSecondLosesItsWarden) {
+  Start({}, {"--family"});
   kill(second_traces_.Find(kWarden), SIGKILL);
-  EXPECT_THAT(second_->AwaitErr("was ended by somebody"), SizeIs(1)) << second_->err();
-  // Nobody can start workers there any more: the node fails and the job ends, on both.
   EXPECT_EQ(second_->Wait(), kFailure);
-  EXPECT_EQ(first_->Wait(), kFailure);
-  EXPECT_THAT(LeftOfFirst(), IsEmpty());
+  EXPECT_THAT(second_->err(), HasSubstr("was ended by somebody"));
+  const Ready first = AwaitReady(*first_);
+  EXPECT_EQ(Fields(first, "world_size"), (std::vector{2, 2}));
+  EXPECT_EQ(Fields(first, "restart"), (std::vector{0, 0}));
   EXPECT_THAT(LeftOfSecond(), IsEmpty());
+  Finish({first_.get()});
+  EXPECT_THAT(LeftOfFirst(), IsEmpty());
 }
 
 TEST_F(TwoNodesTest, TheCoordinatorsAgentTakesTheJobWithIt) {
@@ -202,6 +215,57 @@ TEST_F(TwoNodesTest, ASignaledAgentLeavesAndTheOtherGoesOn) {
   EXPECT_EQ(Fields(AwaitReady(*first_), "world_size"), (std::vector{4, 4}));
   Finish({first_.get(), second_.get()});
   EXPECT_THAT(LeftOfFirst(), IsEmpty());
+}
+
+// As the first agent prints it, with ddprun on PATH.
+TEST_F(TwoNodesTest, TheJoinLineIsACommand) {
+  AdoptOrphans();
+  first_ =
+      StartAgent({"--nnodes=1:2", "--nproc-per-node=2"}, {WorkerPath(), gate_.flag(), "--note=it's $HOME"});
+  const std::vector<std::string> line = first_->AwaitErr("other nodes join with: ");
+  ASSERT_THAT(line, SizeIs(1)) << first_->err();
+  AwaitReady(*first_);
+  const std::string directory = DdprunPath().substr(0, DdprunPath().rfind('/'));
+  second_ = std::make_unique<Process>(
+      Args{"/bin/sh", "-c", "PATH=" + directory + ":$PATH; exec " + line[0].substr(line[0].find(": ") + 2)});
+  const Ready second = AwaitReady(*second_), first = AwaitReady(*first_);
+  EXPECT_EQ(Fields(second, "rank"), (std::vector{2, 3}));
+  EXPECT_EQ(Fields(first, "world_size"), (std::vector{4, 4}));
+  for (const pid_t pid : {Field(first[0], "pid"), Field(second[0], "pid")}) {
+    EXPECT_THAT(CommandLine(pid), HasSubstr("--note=it's $HOME"));
+  }
+  Finish({first_.get(), second_.get()});
+}
+
+// Two nodes at least, and a coordinator that belongs to neither.
+TEST_F(TwoNodesTest, BelowTheMinimumTheJobWaitsAndSaysSo) {
+  AdoptOrphans();
+  Process store({DdprunPath(), "--store-only"});
+  const std::vector<std::string> port = store.AwaitOut("");
+  ASSERT_THAT(port, SizeIs(1)) << store.err();
+  const Args options = {"--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=j",
+                        "--rdzv-endpoint=127.0.0.1:" + port[0]};
+  const Args program = {WorkerPath(), gate_.flag(), "--family"};
+  first_ = StartAgent(options, program);
+  second_ = StartAgent(options, program);
+  AwaitReady(*second_);
+  AwaitReady(*first_);
+  first_traces_ = LookAround(first_->mark());
+  second_traces_ = LookAround(second_->mark());
+  ASSERT_EQ(first_traces_.Count("worker"), 2 * 3);
+  second_->Signal(SIGKILL);
+  EXPECT_EQ(second_->Wait(), kKilled);
+  EXPECT_THAT(first_->AwaitErr("waiting for at least 1 more"), SizeIs(1)) << first_->err();
+  EXPECT_EQ(LookAround(first_->mark()).Count("worker"), 0);  // none works on alone
+  EXPECT_THAT(LeftOf(second_traces_, second_->mark(), {first_->pid(), store.pid()}), IsEmpty());
+  // Another one takes the place.
+  second_ = StartAgent(options, program);
+  const Ready first = AwaitReady(*first_);
+  AwaitReady(*second_);
+  EXPECT_EQ(Fields(first, "world_size"), (std::vector{4, 4}));
+  EXPECT_EQ(Fields(first, "round"), (std::vector{1, 1}));
+  EXPECT_EQ(Fields(first, "restart"), (std::vector{0, 0}));
+  Finish({first_.get(), second_.get()});
 }
 
 }  // namespace
