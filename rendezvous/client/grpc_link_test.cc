@@ -184,8 +184,8 @@ TEST_F(GrpcLinkTest, ClosingDoesNotNeedTheIoContext) {
 TEST_F(GrpcLinkTest, SendsHeartbeatsOnceWelcomed) {
   FakeCoordinator coordinator([&](Stream* stream) {
     coordinator.Note(FakeCoordinator::Read(stream));
-    Welcome(stream, 5);
-    for (int i = 0; i < 5; ++i) {
+    Welcome(stream, 1000);  // a machine that is slower than four of these would be taken for lost
+    for (int i = 0; i < 2; ++i) {
       coordinator.Note(FakeCoordinator::Read(stream));
       proto::CoordinatorMessage heard;
       heard.mutable_heard();
@@ -195,23 +195,21 @@ TEST_F(GrpcLinkTest, SendsHeartbeatsOnceWelcomed) {
   });
   Connect(coordinator.port());
   ASSERT_TRUE(RunUntilLost());
-  EXPECT_THAT(coordinator.AwaitNotes(6),
-              ElementsAre("join n0", "heartbeat", "heartbeat", "heartbeat", "heartbeat", "heartbeat"));
-  EXPECT_THAT(told_, ElementsAre("welcome", "heard", "heard", "heard", "heard", "heard"));
+  EXPECT_THAT(coordinator.AwaitNotes(3), ElementsAre("join n0", "heartbeat", "heartbeat"));
+  EXPECT_THAT(told_, ElementsAre("welcome", "heard", "heard"));
   EXPECT_THAT(lost_, ElementsAre("it hung up"));
 }
 
 TEST_F(GrpcLinkTest, ACoordinatorThatFallsSilentIsLost) {
   FakeCoordinator coordinator([&](Stream* stream) {
     Welcome(stream, 5);
-    std::string word;
-    while ((word = FakeCoordinator::Read(stream)) != "end") coordinator.Note(word);
+    while (FakeCoordinator::Read(stream) != "end") {
+    }
     return grpc::Status::OK;
   });
   Connect(coordinator.port());
   ASSERT_TRUE(RunUntilLost());
   EXPECT_THAT(lost_, ElementsAre("it has not answered for 20 ms"));
-  EXPECT_THAT(coordinator.AwaitNotes(4), ElementsAre("join n0", "heartbeat", "heartbeat", "heartbeat"));
 }
 
 TEST_F(GrpcLinkTest, ACoordinatorThatDoesNotAnswerTheJoinIsLost) {

@@ -88,9 +88,9 @@ class TestAgent {
 class GrpcPortTest : public ::testing::Test {
  protected:
   struct Server {
-    explicit Server(boost::asio::io_context& io)
+    explicit Server(boost::asio::io_context& io, Duration join_limit = seconds(60))
         : coordinator(io, [](absl::string_view, absl::string_view, absl::string_view) {},
-                      {.join = milliseconds(200)}),
+                      {.join = join_limit}),
           port(std::make_unique<GrpcPort>(io, &coordinator)) {
       PortHandlers handlers;
       handlers.grpc = [this](int fd) { port->Adopt(fd); };
@@ -154,6 +154,7 @@ TEST_F(GrpcPortTest, AHalfClosedStreamIsEndedAndItsNodeLost) {
 }
 
 TEST_F(GrpcPortTest, WhoNeverJoinsIsSentAway) {
+  thread_.Run([this] { server_ = std::make_unique<Server>(thread_.io(), milliseconds(10)); });
   TestAgent a(port());
   EXPECT_EQ(a.Next().dismiss().code(), static_cast<int>(absl::StatusCode::kDeadlineExceeded));
   EXPECT_TRUE(a.End().ok());
