@@ -67,7 +67,7 @@ class Launcher {
     if (*hosts) {
       StartAgent(coordinator_->Link(address_), address_);
     } else {
-      asio::co_spawn(io_, FindAndJoin(), [this](std::exception_ptr error) {
+      asio::co_spawn(io_, FindAndJoin(), [](std::exception_ptr error) {
         if (error) std::rethrow_exception(error);
       });
     }

@@ -30,7 +30,7 @@ struct C10dServerOptions {
 
 //   Threads: that of `io`, on which everything runs.
 //   Owns:    the store and the connections; destroying it closes them at once.
-class C10dServer : private C10dSession::Owner {
+class C10dServer final : private C10dSession::Owner {
  public:
   explicit C10dServer(boost::asio::io_context& io, C10dServerOptions options = {});
   ~C10dServer();
