@@ -1,0 +1,229 @@
+#include "worker_sdk/comm/host/rank_scenarios.h"
+
+#include <signal.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "worker_sdk/comm/host/host_communicator.h"
+
+namespace ddprun {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+int Fail(const RankProcess& self, absl::string_view what) {
+  std::fprintf(stderr, "rank %d: %s\n", static_cast<int>(self.options.rank.value()),
+               std::string(what).c_str());
+  return kWrongResult;
+}
+
+int Report(const RankProcess& self, const absl::Status& status) {
+  FakeFileStore store(self.store_dir);
+  store.Set(absl::StrCat("outcome/", self.options.rank.value()), status.ToString()).IgnoreError();
+  return kEnded;
+}
+
+// What rank r gives to operation `index`: any rank can compute all ranks' inputs.
+template <typename T>
+std::vector<T> InputOf(int rank, int index, size_t n) {
+  std::mt19937 random(1000 * index + rank);
+  std::vector<T> values(n);
+  for (T& v : values)
+    v = static_cast<T>(std::ldexp(static_cast<double>(random()) - 2147483648.0, random() % 24));
+  return values;
+}
+
+template <typename T>
+T DumbSum(const std::vector<std::vector<T>>& inputs, size_t i, int lo, int hi) {
+  if (hi - lo == 1) return inputs[lo][i];
+  int power = 1;
+  while (2 * power < hi - lo) power *= 2;
+  return DumbSum(inputs, i, lo, lo + power) + DumbSum(inputs, i, lo + power, hi);
+}
+
+template <typename T>
+std::vector<T> ExpectedReduction(int world, int index, size_t n, ReduceOp op) {
+  std::vector<std::vector<T>> inputs;
+  for (int r = 0; r < world; ++r) inputs.push_back(InputOf<T>(r, index, n));
+  std::vector<T> result(n);
+  for (size_t i = 0; i < n; ++i) {
+    result[i] = DumbSum(inputs, i, 0, world);
+    if (op == ReduceOp::kMean) result[i] /= static_cast<T>(world);
+  }
+  return result;
+}
+
+// An operation that was started, and what must come of it.
+struct Started {
+  std::unique_ptr<Pending> pending;
+  std::vector<char> buffer, input, expected;
+};
+
+template <typename T>
+std::vector<char> Bytes(const std::vector<T>& values) {
+  const char* begin = reinterpret_cast<const char*>(values.data());
+  return std::vector<char>(begin, begin + values.size() * sizeof(T));
+}
+
+template <typename T>
+void StartReduce(Communicator& comm, int index, size_t n, ReduceOp op, Started* started) {
+  started->buffer = Bytes(InputOf<T>(comm.rank().value(), index, n));
+  started->expected = Bytes(ExpectedReduction<T>(comm.world_size(), index, n, op));
+  started->pending = comm.AllReduce(absl::MakeSpan(reinterpret_cast<T*>(started->buffer.data()), n), op);
+}
+
+std::unique_ptr<Started> StartRandom(Communicator& comm, int index, std::mt19937& random) {
+  auto started = std::make_unique<Started>();
+  const size_t n = random() % 4 == 0 ? random() % 4 : random() % 5000;  // chunks have 4096 bytes
+  const int world = comm.world_size();
+  switch (random() % 6) {
+    case 0:
+      StartReduce<float>(comm, index, n, ReduceOp::kSum, started.get());
+      break;
+    case 1:
+      StartReduce<float>(comm, index, n, ReduceOp::kMean, started.get());
+      break;
+    case 2:
+      StartReduce<double>(comm, index, n, ReduceOp::kMean, started.get());
+      break;
+    case 3: {
+      const int root = static_cast<int>(random() % world);
+      started->buffer = InputOf<char>(comm.rank().value(), index, n);
+      started->expected = InputOf<char>(root, index, n);
+      started->pending = comm.Broadcast(absl::MakeSpan(started->buffer), Rank(root));
+      break;
+    }
+    case 4: {
+      started->input = InputOf<char>(comm.rank().value(), index, n);
+      started->buffer.resize(n * world);
+      for (int r = 0; r < world; ++r) {
+        const auto theirs = InputOf<char>(r, index, n);
+        started->expected.insert(started->expected.end(), theirs.begin(), theirs.end());
+      }
+      started->pending = comm.AllGather(started->input, absl::MakeSpan(started->buffer));
+      break;
+    }
+    default:
+      started->pending = comm.Barrier();
+  }
+  return started;
+}
+
+// random <seed> <count>: operations of all kinds and sizes, up to eight under way, compared bit by bit.
+int RandomOperations(const RankProcess& self, Communicator& comm) {
+  std::mt19937 random(std::stoi(self.args[1]));
+  const int count = std::stoi(self.args[2]);
+  std::vector<std::unique_ptr<Started>> under_way;
+  for (int index = 0; index < count; ++index) {
+    under_way.push_back(StartRandom(comm, index, random));
+    if (index + 1 < count && under_way.size() < 1 + random() % 8) continue;
+    for (auto& started : under_way) {
+      if (absl::Status s = started->pending->Wait(Soon()); !s.ok()) return Fail(self, s.ToString());
+      if (started->buffer != started->expected)
+        return Fail(self, absl::StrCat("wrong result before ", index));
+    }
+    under_way.clear();
+  }
+  return 0;
+}
+
+// forever: all-reduces until the end comes.
+int ReduceForever(const RankProcess& self, Communicator& comm) {
+  FakeFileStore store(self.store_dir);
+  std::vector<float> values(1 << 20, 1.0f);
+  for (int i = 0;; ++i) {
+    auto pending = comm.AllReduce(absl::MakeSpan(values), ReduceOp::kMean);
+    if (i == 3) store.Set(absl::StrCat("ready/", self.options.rank.value()), "").IgnoreError();
+    absl::Status s = pending->Wait(Soon());
+    if (s.ok()) continue;
+    // Dead means dead: what is started later ends with the same error, at once.
+    const absl::Status again = comm.AllReduce(absl::MakeSpan(values), ReduceOp::kSum)->Wait(Soon());
+    if (again != s) return Fail(self, absl::StrCat("then: ", again.ToString(), ", first: ", s.ToString()));
+    return Report(self, s);
+  }
+}
+
+// stop <victim>: the victim stops itself in the middle of its sixth all-reduce; the others have a short
+// deadline from there on.
+int StopInTheMiddle(const RankProcess& self, Communicator& comm) {
+  constexpr int kStop = 5;
+  const bool victim = comm.rank() == Rank(std::stoi(self.args[1]));
+  std::vector<float> values(1 << 16, 1.0f);
+  for (int i = 0;; ++i) {
+    auto pending = comm.AllReduce(absl::MakeSpan(values), ReduceOp::kMean);
+    if (victim && i == kStop) raise(SIGSTOP);
+    absl::Status s = pending->Wait(i < kStop ? Soon() : Clock::now() + milliseconds(500));
+    if (!s.ok()) return Report(self, s);
+  }
+}
+
+// Returns when all ranks are here: the setup is over for everybody.
+void MeetInStore(const RankProcess& self) {
+  FakeFileStore store(self.store_dir);
+  store.Set(absl::StrCat("here/", self.options.rank.value()), "").IgnoreError();
+  for (int r = 0; r < self.options.world_size; ++r) {
+    store.Get(absl::StrCat("here/", r), seconds(60)).status().IgnoreError();
+  }
+}
+
+// odd: the last rank does something else than the others.
+int OddOneOut(const RankProcess& self, Communicator& comm) {
+  const bool odd = comm.rank() == Rank(comm.world_size() - 1);
+  const std::string& what = self.args[0];
+  std::vector<float> values(1000, 1.0f);
+  absl::Status s;
+  if (what != "odd-leave") MeetInStore(self);
+  if (what == "odd-size") {
+    s = comm.AllReduce(absl::MakeSpan(values).first(odd ? 999 : 1000), ReduceOp::kSum)->Wait(Soon());
+  } else if (what == "odd-abort") {
+    if (odd) comm.Abort("out of memory");
+    s = comm.Barrier()->Wait(Soon());
+  } else if (what == "odd-leave") {
+    if (odd) return Report(self, absl::OkStatus());
+    s = comm.AllReduce(absl::MakeSpan(values), ReduceOp::kSum)->Wait(Soon());
+  }
+  return Report(self, s);
+}
+
+// late: node 0 broadcasts and leaves; the other nodes begin when it is gone.
+int LateToBroadcasts(const RankProcess& self, Communicator& comm) {
+  if (self.options.group_rank != GroupRank(0)) {
+    FakeFileStore store(self.store_dir);
+    const auto gone = store.Get(kFirstNodeGone, seconds(60));
+    if (!gone.ok()) return Fail(self, gone.status().ToString());
+  }
+  for (int index = 0; index < 5; ++index) {
+    std::vector<char> values = InputOf<char>(comm.rank().value(), index, 1000);
+    absl::Status s = comm.Broadcast(absl::MakeSpan(values), Rank(0))->Wait(Soon());
+    if (!s.ok()) return Fail(self, s.ToString());
+    if (values != InputOf<char>(0, index, 1000)) return Fail(self, absl::StrCat("wrong result of ", index));
+  }
+  return 0;
+}
+
+}  // namespace
+
+int RunRank(const RankProcess& self) {
+  HostCommunicatorOptions options = self.options;
+  if (self.args[0] == "random") options.chunk_bytes = 4096;
+  FakeFileStore store(self.store_dir);
+  auto comm = CreateHostCommunicator(options, &store);
+  if (!comm.ok()) {
+    Report(self, comm.status());
+    return Fail(self, comm.status().ToString());
+  }
+  if (self.args[0] == "random") return RandomOperations(self, **comm);
+  if (self.args[0] == "late") return LateToBroadcasts(self, **comm);
+  if (self.args[0] == "stop") return StopInTheMiddle(self, **comm);
+  if (self.args[0] == "forever") return ReduceForever(self, **comm);
+  return OddOneOut(self, **comm);
+}
+
+}  // namespace ddprun
