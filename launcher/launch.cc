@@ -37,11 +37,21 @@ constexpr Duration kDefaultLastCall = seconds(30);
 // For nodes that join a job whose first node chose the endpoint: started by hand, one after the other.
 constexpr Duration kShortLastCall = seconds(1);
 
+sigset_t HeldSignals() {
+  sigset_t held;
+  sigemptyset(&held);
+  for (const int signo : {SIGTERM, SIGINT, SIGQUIT, SIGHUP}) sigaddset(&held, signo);
+  return held;
+}
+
+// Those that came since HoldSignals() are handled from here on.
 void AddSignals(asio::signal_set& signals) {
   for (const int signo : {SIGTERM, SIGINT, SIGQUIT}) signals.add(signo);
   // Who started us with nohup wants us to survive the terminal.
   struct sigaction hangup {};
   if (sigaction(SIGHUP, nullptr, &hangup) != 0 || hangup.sa_handler != SIG_IGN) signals.add(SIGHUP);
+  const sigset_t held = HeldSignals();
+  pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
 }
 
 Coordinator::Log EventLog(const AgentLog& log) {
@@ -181,6 +191,11 @@ class Launcher {
 };
 
 }  // namespace
+
+void HoldSignals() {
+  const sigset_t held = HeldSignals();
+  pthread_sigmask(SIG_BLOCK, &held, nullptr);
+}
 
 int Launch(const LaunchConfig& config, const AgentLog& log, const std::string& host, WardenHandle warden) {
   for (const std::string& warning : config.warnings) log.Say(warning);

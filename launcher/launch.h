@@ -7,6 +7,10 @@
 
 namespace ddprun {
 
+// Keeps the signals that end a launcher until Launch or RunStoreOnly can act on them, so that none is lost or
+// taken for the default. To be called first of all.
+void HoldSignals();
+
 // Returns the exit code: 0 if the job succeeded, else 1. docs/failure_model.md tells what ends a run.
 int Launch(const LaunchConfig& config, const AgentLog& log, const std::string& host, WardenHandle warden);
 

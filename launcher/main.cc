@@ -1,6 +1,7 @@
 // ddprun, and ddpctl when it is called by that name.
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -59,7 +60,8 @@ int Main(const std::vector<std::string>& args, ddprun::WardenHandle warden) {
     return 0;
   }
   if (const auto* store = std::get_if<StoreConfig>(&*command)) {
-    warden.socket.Reset();  // there is nothing for it to do
+    warden.socket.Reset();  // There is nothing for it to do, and it ends at once.
+    waitpid(warden.pid, nullptr, 0);
     return RunStoreOnly(*store, log);
   }
   return Launch(std::get<LaunchConfig>(*command), log, host, std::move(warden));
@@ -71,7 +73,8 @@ int main(int argc, char** argv) {
   const std::vector<std::string> args(argv + 1, argv + argc);
   const absl::string_view name = argv[0];
   if (name.substr(name.rfind('/') + 1) == "ddpctl") return ddprun::RunCtl(args);
-  // First of all: it forks, and must be forked before there is a second thread.
+  ddprun::HoldSignals();
+  // It forks, and must be forked before there is a second thread.
   ddprun::WardenHandle warden = ddprun::StartWarden();
   RaiseDescriptorLimit();
   signal(SIGPIPE, SIG_IGN);  // a reader that is gone is an error of a write, not the end of the job
