@@ -1,6 +1,10 @@
 #include "rendezvous/server/grpc_port.h"
 
 #include <grpcpp/grpcpp.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <string>
 #include <utility>
@@ -127,6 +131,23 @@ TEST_F(GrpcPortTest, AgentsFormARoundAndAreHeard) {
   EXPECT_EQ(b.Next().start().group_rank(), 1);
   ASSERT_TRUE(a.Beat());
   EXPECT_TRUE(a.Next().has_heard());
+}
+
+TEST(GrpcPortAdoptTest, OrdersAreNotHeldBackToFillASegment) {
+  boost::asio::io_context io;
+  Coordinator coordinator(io, [](absl::string_view, absl::string_view, absl::string_view) {});
+  GrpcPort port(io, &coordinator);
+  boost::asio::ip::tcp::acceptor acceptor(io, {boost::asio::ip::address_v4::loopback(), 0});
+  boost::asio::ip::tcp::socket client(io);
+  client.connect(acceptor.local_endpoint());
+  boost::asio::ip::tcp::socket accepted = acceptor.accept();
+  const int look = dup(accepted.native_handle());
+  port.Adopt(accepted.release());
+  int on = 0;
+  socklen_t size = sizeof on;
+  EXPECT_EQ(getsockopt(look, IPPROTO_TCP, TCP_NODELAY, &on, &size), 0);
+  EXPECT_NE(on, 0);
+  close(look);
 }
 
 TEST_F(GrpcPortTest, ABrokenStreamIsALostNode) {
