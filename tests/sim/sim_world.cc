@@ -99,7 +99,7 @@ class World {
   }
 
   Duration Delay() {
-    return random_.Chance(0.02)
+    return !calm_ && random_.Chance(0.02)
                ? random_.Between(milliseconds(50), milliseconds(900))
                : random_.Between(Duration(std::chrono::microseconds(50)), Duration(milliseconds(5)));
   }
@@ -209,6 +209,7 @@ class World {
 
   void Calm() {
     trace_.Line(clock_.now(), "calm");
+    calm_ = true;
     habits_ = {.longest = seconds(5)};
     // Expelled or dismissed nodes end by themselves; what is missing to the minimum comes anew.
     for (int i = 0; i < policy_.max_nodes; ++i) {
@@ -221,6 +222,7 @@ class World {
   SimClock clock_;
   RoundPolicy policy_;
   WorkerHabits habits_{.fails = 0.3, .deaf = 0.05, .longest = seconds(120)};
+  bool calm_ = false;
   std::map<NodeId, Link> links_;
   std::map<NodeId, std::unique_ptr<SimNode>> nodes_;
   std::unique_ptr<SimCoordinator> coordinator_;

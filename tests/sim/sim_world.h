@@ -24,8 +24,8 @@ struct SimResult {
 // Runs one seed to its end. `print`: tell the story on stdout.
 //   Faults come for some minutes of simulated time: agents killed, stopped and continued, signalled, cut off
 //   (both ways, the bytes held back or lost with the connection), a coordinator that stands still, workers
-//   that fail, are deaf to SIGTERM, or end. Then calm: links heal, nothing fails any more, and as many nodes
-//   come as the job needs. The job must then close in bounded time and every agent end.
+//   that fail, are deaf to SIGTERM, or end. Then calm: links heal and are quick, nothing fails any more, and
+//   as many nodes come as the job needs. The job must then close in bounded time and every agent end.
 SimResult RunSeed(uint64_t seed, bool print);
 
 }  // namespace ddprun::sim
