@@ -13,10 +13,6 @@
 #include "boost/beast/core/tcp_stream.hpp"
 #include "boost/beast/http.hpp"
 
-// GCC 12, with a sanitizer, takes the pair of Asio's operators new and delete of a coroutine's frame for a
-// mismatch.
-#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
-
 namespace ddprun {
 namespace {
 
