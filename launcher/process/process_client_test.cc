@@ -188,7 +188,7 @@ TEST(ProcessClientTest, ASignalReachesTheWholeGroup) {
   FakeAgent agent;
   const uint64_t id = agent.StartAndWaitReady("sleep 1000 & echo ready; wait; exit 5");
   const uint64_t other = agent.StartAndWaitReady("echo ready; exec sleep 1000");
-  EXPECT_EQ(agent.MarkedProcesses().size(), 3u);
+  EXPECT_TRUE(agent.AwaitMarkedProcesses(3));
   agent.client().Signal(id, SIGTERM);
   EXPECT_EQ(agent.RunToEnd(id), ExitInfo(Signaled{SIGTERM, false}));
   EXPECT_EQ(agent.ended.count(other), 0u);
@@ -219,28 +219,35 @@ TEST(ProcessClientTest, ResourcesUsedAreTold) {
   EXPECT_GT(agent.use.at(1).max_rss_bytes, 100'000);
 }
 
+// Waits until `pid` has ended, though nobody has waited for it yet.
+void AwaitZombie(pid_t pid) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (std::chrono::steady_clock::now() < deadline) {
+    const std::string stat = ReadAll(absl::StrCat("/proc/", pid, "/stat"));
+    if (stat.find(") Z ") != std::string::npos) return;
+    sched_yield();
+  }
+  FAIL() << pid << " has not ended";
+}
+
 TEST(ProcessClientTest, EndsAreToldInTheirOrder) {
   FakeAgent agent;
   const pid_t warden = WardenOf(agent);
-  // The first to be started notices the end of the second and fails of it; the warden sees both at once.
-  Pipe alive = MakePipe();
-  Pipe noticed = MakePipe();
-  SpawnCommand follower = agent.Shell("cat; echo noticed >&2; exit 1");
-  follower.stdin_fd = alive.reader.get();
-  follower.stderr_fd = noticed.writer.get();
-  SpawnCommand first = agent.Shell("exec sleep 1000");
-  first.stdout_fd = alive.writer.get();
+  // The first to be started is the last to end, and the warden sees both ends at one look.
+  Pipe gate = MakePipe();
+  SpawnCommand follower = agent.Command({"/bin/cat"});
+  follower.stdin_fd = gate.reader.get();
   const uint64_t follower_id = agent.next_id++;
   const uint64_t first_id = agent.next_id++;
   agent.client().Spawn(follower_id, follower);
-  agent.client().Spawn(first_id, first);
+  agent.client().Spawn(first_id, agent.Command({"/bin/sleep", "1000"}));
   ASSERT_TRUE(
       agent.RunUntil([&] { return agent.started.count(follower_id) + agent.started.count(first_id) == 2; }));
-  alive = {};
-  noticed.writer.Reset();
   ASSERT_EQ(kill(warden, SIGSTOP), 0);
   ASSERT_EQ(kill(agent.started.at(first_id), SIGKILL), 0);
-  EXPECT_EQ(ReadUntil(noticed.reader.get(), "to its end"), "noticed\n");  // EOF: the follower is gone
+  AwaitZombie(agent.started.at(first_id));
+  gate.writer.Reset();
+  AwaitZombie(agent.started.at(follower_id));
   ASSERT_EQ(kill(warden, SIGCONT), 0);
   ASSERT_TRUE(
       agent.RunUntil([&] { return agent.ended.count(follower_id) + agent.ended.count(first_id) == 2; }));

@@ -36,7 +36,7 @@ TEST(ProcessKillTest, KillAllLeavesNobody) {
   FakeAgent agent;
   const uint64_t id = agent.StartAndWaitReady(kHardToKill);
   agent.StartAndWaitReady(kHardToKill);
-  EXPECT_GE(agent.MarkedProcesses().size(), 6u);
+  EXPECT_TRUE(agent.AwaitMarkedProcesses(6));
   EXPECT_THAT(agent.KillAll(), IsEmpty());
   EXPECT_EQ(agent.ended.at(id), ExitInfo(Signaled{SIGKILL, false})) << "told before the answer";
   EXPECT_EQ(agent.ended.size(), 2u);
@@ -47,7 +47,7 @@ TEST(ProcessKillTest, KillAllLeavesNobody) {
 TEST(ProcessKillTest, KillAllFindsWhatAnEndedWorkerLeftBehind) {
   FakeAgent agent;
   EXPECT_EQ(agent.Run(agent.Shell("setsid sleep 1000 >/dev/null 2>&1 & exit 3")), ExitInfo(Exited{3}));
-  EXPECT_EQ(agent.MarkedProcesses().size(), 1u);
+  EXPECT_TRUE(agent.AwaitMarkedProcesses(1));
   EXPECT_THAT(agent.KillAll(), IsEmpty());
   EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
 }
@@ -175,7 +175,7 @@ TEST(ProcessKillTest, SigkillOfTheAgentLeavesNobody) {
     ASSERT_FALSE(more.empty());
     text += more;
   }
-  EXPECT_GE(Marked(mark).size(), 9u);
+  EXPECT_TRUE(AwaitMarked(mark, 9));
   kill(fake_agent, SIGKILL);
   ASSERT_EQ(waitpid(fake_agent, nullptr, 0), fake_agent);
   // The warden, now our child, ends by itself, and only after all the others.

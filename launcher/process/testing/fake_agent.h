@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
@@ -49,6 +50,17 @@ inline std::vector<pid_t> Marked(const std::string& mark) {
   }
   closedir(dir);
   return found;
+}
+
+// True when at least `count` processes with `mark` are seen in time. One that is in the middle of exec shows
+// no environment.
+inline bool AwaitMarked(const std::string& mark, size_t count) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (Marked(mark).size() < count) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    sched_yield();
+  }
+  return true;
 }
 
 // Reads `fd` until `what` has come, for at most kPatience.
@@ -132,6 +144,7 @@ class FakeAgent {
     return answer.value_or(std::vector<LeftOver>(1));
   }
   void Destroy() { client_.reset(); }
+  bool AwaitMarkedProcesses(size_t count) const { return AwaitMarked("DDPRUN_TEST_MARK=" + mark_, count); }
   std::vector<pid_t> MarkedProcesses() const { return Marked("DDPRUN_TEST_MARK=" + mark_); }
 
   std::map<uint64_t, pid_t> started;
