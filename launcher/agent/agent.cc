@@ -88,8 +88,7 @@ void Agent::Start(std::unique_ptr<CoordinatorLink> link) {
   if (LimitsOmpThreads(environment_, config_)) {
     log_.Say(
         "OMP_NUM_THREADS is not set: each worker gets 1, so that they do not crowd each other out; set it to "
-        "what suits "
-        "your program");
+        "what suits your program");
   }
   link_->Start(
       {.on_message = [this](const proto::CoordinatorMessage& m) { OnMessage(m); },

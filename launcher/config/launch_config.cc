@@ -80,6 +80,7 @@ void UseOwnCoordinator(const Options& options, const Surroundings& surroundings,
 absl::Status ReadStatic(const Options& options, LaunchConfig& config) {
   config.backend = Backend::kStatic;
   config.min_nodes = config.max_nodes;
+  if (config.rdzv.timeout) config.rdzv.join_timeout = *config.rdzv.timeout;
   ASSIGN_OR_RETURN(config.node_rank,
                    Number(options, "node-rank", 0, config.max_nodes - 1,
                           absl::StrCat("a rank from 0 to ", config.max_nodes - 1, " (nodes - 1)")));

@@ -107,6 +107,7 @@ TEST(LaunchConfigTest, StaticWhenAPlaceIsNamed) {
   EXPECT_EQ(Machine().Launch({"--nnodes=2", "--node-rank=0", "--rdzv-endpoint=[::1]:7"}).endpoint,
             (Endpoint{"::1", 7}));
   EXPECT_EQ(Machine().Launch({"--nnodes=1:2", "--master-addr=a"}).backend, Backend::kStatic);
+  EXPECT_EQ(Machine().Launch({"--nnodes=2", "--rdzv-conf=timeout=7"}).rdzv.join_timeout, seconds(7));
 }
 
 TEST(LaunchConfigTest, C10d) {

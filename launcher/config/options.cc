@@ -56,10 +56,9 @@ constexpr OptionSpec kOptions[] = {
     {"How nodes meet", "rdzv-id", 0, Kind::kValue, "ID", "none", Env::kPet,
      "Name of the job; the same on all its nodes."},
     {"How nodes meet", "rdzv-conf", 0, Kind::kValue, "KEY=VALUE,...", "", Env::kPet,
-     "Timeouts in whole seconds: join_timeout=600, last_call_timeout=30, close_timeout=30, read_timeout=60, "
-     "heartbeat_timeout=5, keep_alive_interval=5, timeout; also keep_alive_max_attempt=3, "
-     "is_host=true|false, and "
-     "lease_ms=5000, after which a silent node counts as lost."},
+     "In whole seconds: join_timeout=600 (static: timeout), last_call_timeout=30, read_timeout=60. Also "
+     "is_host=true|false, and lease_ms=5000, after which a silent node counts as lost. close_timeout, "
+     "heartbeat_timeout, keep_alive_interval and keep_alive_max_attempt are accepted for compatibility."},
     {"How nodes meet", "standalone", 0, Kind::kFlag, "", "", Env::kPet,
      "One node, no other settings: an own coordinator on a free port."},
     {"How nodes meet", "node-rank", 0, Kind::kValue, "RANK", "0", Env::kPet,

@@ -16,11 +16,12 @@ struct RdzvConf {
   // For more of them, once the minimum is there; none: 30 s, or little where this node chose the endpoint
   // itself.
   std::optional<Duration> last_call_timeout;
-  Duration close_timeout = seconds(30);     // for the answer to closing the job
-  Duration heartbeat_timeout = seconds(5);  // for the answer to one message of a node
+  // torchrun's; checked, and used by nobody here: the lease does their work.
+  Duration close_timeout = seconds(30);
+  Duration heartbeat_timeout = seconds(5);
   Duration keep_alive_interval = seconds(5);
   int keep_alive_max_attempt = 3;
-  Duration read_timeout = seconds(60);  // for one answer of the store
+  Duration read_timeout = seconds(60);  // for finding the coordinator
   // Silence after which a node counts as lost. Longer than any pause of a healthy node, shorter than the wait
   // that a loss may cost.
   Duration lease = milliseconds(5000);
