@@ -133,6 +133,8 @@ void Agent::OnMessage(const proto::CoordinatorMessage& message) {
   switch (message.kind_case()) {
     case proto::CoordinatorMessage::kWelcome:
     case proto::CoordinatorMessage::kHeard:
+    case proto::CoordinatorMessage::kTakeSnapshot:
+    case proto::CoordinatorMessage::kReport:
       return;  // the link's business
     case proto::CoordinatorMessage::kWaiting:
       return log_.Say(message.waiting().text());

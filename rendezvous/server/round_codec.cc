@@ -79,6 +79,7 @@ absl::StatusOr<NodeInfo> DecodeJoin(const proto::Join& join, absl::string_view s
 absl::StatusOr<RoundEvent> DecodeEvent(const proto::AgentMessage& message, const NodeId& node) {
   switch (message.kind_case()) {
     case proto::AgentMessage::kHeartbeat:
+    case proto::AgentMessage::kSnapshotTaken:
       return NodeHeard{node};
     case proto::AgentMessage::kWorkersFailed:
       return WorkersFailed{node, Round(message.workers_failed().round()),
