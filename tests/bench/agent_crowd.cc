@@ -1,0 +1,158 @@
+// Many agents in one process, each with a gRPC connection of its own and no workers: how a coordinator
+// scales.
+//   agent_crowd HOST:PORT AGENTS RUN_ID ROUNDS
+// All join; then, ROUNDS times, one of them reports a failed worker and all answer what they are told. Prints
+// one line: milliseconds from the first join to the last start, then those from each failure to the last
+// start of its next round, and the process's own seconds of CPU.
+#include <sys/resource.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/time.h"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "proto/protocol_version.h"
+#include "proto/rendezvous.pb.h"
+#include "rendezvous/client/grpc_link.h"
+
+namespace ddprun {
+namespace {
+
+constexpr Duration kDeadline = seconds(120);
+
+TimePoint Now() { return std::chrono::steady_clock::now(); }
+
+[[noreturn]] void Fail(const std::string& why) {
+  std::fprintf(stderr, "agent_crowd: %s\n", why.c_str());
+  std::_Exit(1);  // A thousand links would each take their time to close.
+}
+
+class Crowd {
+ public:
+  Crowd(int agents, std::string run_id, int rounds)
+      : run_id_(std::move(run_id)), rounds_(rounds), links_(agents), deadline_(io_, kDeadline) {}
+
+  void Run(const std::string& host, int port) {
+    deadline_.async_wait([this](const boost::system::error_code&) {
+      Fail(absl::StrCat("only ", started_, " of ", links_.size(), " agents were started in round ",
+                        took_.size(), " within ", kDeadline / seconds(1), " s"));
+    });
+    begin_ = Now();
+    for (size_t i = 0; i < links_.size(); ++i) {
+      links_[i] = MakeGrpcLink(io_, host, port, kDeadline);
+      CoordinatorLink::Handlers handlers;
+      handlers.on_message = [this, i](const proto::CoordinatorMessage& m) { OnMessage(i, m); };
+      handlers.on_lost = [i](const absl::Status& why) {
+        Fail(absl::StrCat("agent ", i, " lost the coordinator: ", std::string(why.message())));
+      };
+      links_[i]->Start(std::move(handlers));
+      links_[i]->Send(JoinOf(i));
+    }
+    io_.run();
+  }
+
+ private:
+  proto::AgentMessage JoinOf(size_t i) const {
+    proto::AgentMessage message;
+    proto::Join& join = *message.mutable_join();
+    join.set_protocol(kProtocolVersion);
+    join.set_run_id(run_id_);
+    join.set_node_id(absl::StrCat("agent", i));
+    join.set_host(absl::StrCat("host", i));
+    join.set_store_port(1);  // There are no workers to look for it.
+    join.set_nproc(1);
+    join.set_role("default");
+    proto::JobRules& rules = *join.mutable_rules();
+    rules.set_min_nodes(static_cast<int>(links_.size()));
+    rules.set_max_nodes(static_cast<int>(links_.size()));
+    rules.set_max_restarts(rounds_);
+    rules.set_join_timeout_ms(ToMillis(kDeadline));
+    rules.set_lease_ms(5000);
+    rules.set_drain_timeout_ms(ToMillis(kDeadline));
+    return message;
+  }
+
+  void OnMessage(size_t i, const proto::CoordinatorMessage& message) {
+    proto::AgentMessage answer;
+    switch (message.kind_case()) {
+      case proto::CoordinatorMessage::kStart:
+        round_ = message.start().round();
+        if (++started_ == links_.size()) RoundIsComplete();
+        return;
+      case proto::CoordinatorMessage::kStop:
+        answer.mutable_ready()->set_round(message.stop().round());
+        answer.mutable_ready()->set_store_port(1);
+        return links_[i]->Send(answer);
+      case proto::CoordinatorMessage::kDismiss:
+        Fail(absl::StrCat("agent ", i, " was dismissed: ", message.dismiss().message()));
+      default:
+        return;
+    }
+  }
+
+  void RoundIsComplete() {
+    took_.push_back(Now() - begin_);
+    if (static_cast<int>(took_.size()) > rounds_) return Print();
+    started_ = 0;
+    begin_ = Now();
+    proto::AgentMessage message;
+    proto::WorkersFailed& failed = *message.mutable_workers_failed();
+    failed.set_round(round_);
+    failed.set_cause("rank 0 on host0 failed: exitcode 1");
+    failed.mutable_failure()->set_host("host0");
+    failed.mutable_failure()->set_exit_code(1);
+    failed.mutable_failure()->set_cause(failed.cause());
+    links_[0]->Send(message);
+  }
+
+  [[noreturn]] void Print() const {
+    for (const Duration d : took_) std::printf("%.1f ", std::chrono::duration<double, std::milli>(d).count());
+    rusage use{};
+    getrusage(RUSAGE_SELF, &use);
+    std::printf("%.2f\n", static_cast<double>(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+                              static_cast<double>(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6);
+    std::fflush(stdout);
+    std::_Exit(0);
+  }
+
+  const std::string run_id_;
+  const int rounds_;
+  boost::asio::io_context io_{1};
+  std::vector<std::unique_ptr<CoordinatorLink>> links_;
+  boost::asio::steady_timer deadline_;
+  TimePoint begin_;
+  size_t started_ = 0;  // in the round that begins
+  int64_t round_ = 0;
+  std::vector<Duration> took_;  // to join, then to restart
+};
+
+int Main(int argc, char** argv) {
+  int port = 0;
+  int agents = 0;
+  int rounds = 0;
+  const std::string endpoint = argc == 5 ? argv[1] : "";
+  const size_t colon = endpoint.rfind(':');
+  if (colon == std::string::npos || !absl::SimpleAtoi(endpoint.substr(colon + 1), &port) ||
+      !absl::SimpleAtoi(argv[2], &agents) || agents < 1 || !absl::SimpleAtoi(argv[4], &rounds)) {
+    std::fprintf(stderr, "usage: agent_crowd HOST:PORT AGENTS RUN_ID ROUNDS\n");
+    return 2;
+  }
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
+  Crowd(agents, argv[3], rounds).Run(endpoint.substr(0, colon), port);
+  return 0;
+}
+
+}  // namespace
+}  // namespace ddprun
+
+int main(int argc, char** argv) { return ddprun::Main(argc, argv); }
