@@ -134,6 +134,12 @@ void ProcessClient::KillAll(Duration limit, KillAllHandler done) {
   Send({.request = {.kind = RequestKind::kKillAll, .id = id, .limit_ms = limit_ms}});
 }
 
+void ProcessClient::Fence(BootTime deadline) {
+  Send({.request = {.kind = RequestKind::kFence, .deadline_ns = deadline.time_since_epoch().count()}});
+}
+
+void ProcessClient::Unfence() { Send({.request = {.kind = RequestKind::kUnfence}}); }
+
 void ProcessClient::Send(Message message) {
   if (lost_) return;
   outbox_.push_back(std::move(message));
@@ -217,6 +223,9 @@ void ProcessClient::OnEvent(const Event& event) {
       kill.mapped().done(kill.mapped().left_over);
       return;
     }
+    case EventKind::kFenced:
+      if (handlers_.fenced) handlers_.fenced();
+      return;
   }
 }
 

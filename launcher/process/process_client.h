@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "base/boot_clock.h"
 #include "base/time.h"
 #include "launcher/process/alive.h"
 #include "launcher/process/exit_info.h"
@@ -69,6 +70,7 @@ class ProcessClient {
     std::function<void(WorkerId, pid_t)> started;  // exec has succeeded
     std::function<void(WorkerId, const ExitInfo&, const ResourceUse&)> ended;
     std::function<void(const absl::Status&)> warden_lost;
+    std::function<void()> fenced = {};  // a fence's deadline has come: all workers are being killed
   };
   using KillAllHandler = std::function<void(const std::vector<LeftOver>&)>;
 
@@ -88,6 +90,14 @@ class ProcessClient {
   // when nothing is left, or after `limit` with what is. A Spawn before the answer ends as
   // NeverStarted{kCancelled}.
   void KillAll(Duration limit, KillAllHandler done);
+
+  // A dead man's switch: when `deadline` comes without another Fence or an Unfence, the warden kills all as
+  // in KillAll, also while this process is stopped, or right after the machine has been suspended. `fenced`
+  // is called before the `ended` of those whom it killed; from the deadline until the next Fence or Unfence a
+  // Spawn ends as NeverStarted{kCancelled}. A deadline that has passed counts as one that comes now. Cheap:
+  // meant to be called with every sign of life.
+  void Fence(BootTime deadline);
+  void Unfence();
 
  private:
   struct Message {

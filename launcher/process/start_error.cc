@@ -84,7 +84,7 @@ absl::Status StartError(StartStage stage, int error, absl::string_view program, 
     case StartStage::kReceive:
       return make("its descriptors could not be passed: ", ErrorText(error));
     case StartStage::kFork:
-      if (error == ECANCELED) return make("all workers are just being killed");
+      if (error == ECANCELED) return make("all workers are being killed, or this node has lost its lease");
       return make("fork: ", ErrorText(error));
     case StartStage::kAffinity:
       return make("none of the processors asked for may be used: see taskset -p ", getpid());

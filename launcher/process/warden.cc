@@ -10,6 +10,7 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,7 +22,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <optional>
 
+#include "base/boot_clock.h"
 #include "launcher/process/process_tree.h"
 #include "launcher/process/warden_protocol.h"
 #include "launcher/process/worker_start.h"
@@ -39,8 +42,10 @@ using std::chrono::milliseconds;
 
 constexpr char kName[] = "ddp-warden";
 constexpr int kSpawnFds = 4;
-// Once the agent is gone nobody waits for our answer: long enough for a process that ends slowly.
+// Of a kill of our own, for whose answer nobody waits: long enough for a process that ends slowly.
 constexpr milliseconds kLastLimit{10'000};
+// The id of a kill that nobody has asked for and nobody is answered.
+constexpr uint64_t kOwnKill = 0;
 // Between two looks at who is left, doubling. The first leaves those time who die by the signal just sent.
 constexpr milliseconds kFirstLook{10};
 constexpr milliseconds kLongestLook{200};
@@ -82,18 +87,22 @@ class SpawnStrings {
   std::vector<char*> env_;
 };
 
-// The loop. Sleeps in poll() until the agent says something, a child ends, an exec succeeds or fails, or,
-// only while killing, the time for the next look has come.
+// The loop. Sleeps in poll() until the agent says something, a child ends, an exec succeeds or fails, the
+// fence's deadline comes, or, only while killing, the time for the next look has come.
 class Warden {
  public:
-  Warden(UniqueFd socket, UniqueFd sigchld)
-      : socket_(std::move(socket)), sigchld_(std::move(sigchld)), ends_(epoll_create1(EPOLL_CLOEXEC)) {}
+  Warden(UniqueFd socket, UniqueFd sigchld, UniqueFd fence_timer)
+      : socket_(std::move(socket)),
+        sigchld_(std::move(sigchld)),
+        fence_timer_(std::move(fence_timer)),
+        ends_(epoll_create1(EPOLL_CLOEXEC)) {}
 
   [[noreturn]] void Run() {
     while (true) {
       Wait();
       SettleStarts();
       Reap();
+      HeedFence();
       if (!agent_gone_) ReadRequests();
       GoOnKilling(Clock::now());
       Flush();
@@ -115,7 +124,8 @@ class Warden {
   };
 
   void Wait() {
-    std::vector<pollfd> fds = {{.fd = sigchld_.get(), .events = POLLIN, .revents = 0}};
+    std::vector<pollfd> fds = {{.fd = sigchld_.get(), .events = POLLIN, .revents = 0},
+                               {.fd = fence_timer_.get(), .events = POLLIN, .revents = 0}};
     if (!agent_gone_) {
       const short events = outbox_.empty() ? POLLIN : POLLIN | POLLOUT;
       fds.push_back({.fd = socket_.get(), .events = events, .revents = 0});
@@ -234,12 +244,44 @@ class Warden {
         return;
       case RequestKind::kKillAll:
         return KillAll(request.id, milliseconds(request.limit_ms));
+      case RequestKind::kFence:
+        return Fence(BootTime(BootClock::duration(request.deadline_ns)));
+      case RequestKind::kUnfence:
+        return Fence(std::nullopt);
     }
   }
 
+  void Fence(std::optional<BootTime> deadline) {
+    fence_ = deadline;
+    fenced_ = false;
+    SetFenceTimer();
+    HeedFence();
+  }
+
+  // Judged by the clock, not by the timer: after a suspension requests may come up before it.
+  void HeedFence() {
+    if (!fence_ || BootClock::now() < *fence_) return;
+    fence_.reset();
+    fenced_ = true;
+    SetFenceTimer();
+    Send({.kind = EventKind::kFenced});
+    KillAll(kOwnKill, kLastLimit);
+  }
+
+  void SetFenceTimer() {
+    itimerspec at = {};  // zero: disarmed
+    if (fence_) {
+      const int64_t ns = std::max<int64_t>(fence_->time_since_epoch().count(), 1);
+      at.it_value = {.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
+    }
+    timerfd_settime(fence_timer_.get(), TFD_TIMER_ABSTIME, &at, nullptr);
+  }
+
   void Spawn(const Request& request, const std::vector<UniqueFd>& fds) {
-    // While everything is being killed a new worker would be too.
-    if (!kills_.empty()) return SendNeverStarted(request.id, StartStage::kFork, ECANCELED);
+    HeedFence();
+    // While everything is being killed a new worker would be too. After a fence has closed, the order may be
+    // one that an agent had given before it was stopped for long.
+    if (fenced_ || !kills_.empty()) return SendNeverStarted(request.id, StartStage::kFork, ECANCELED);
     // The kernel drops descriptors that do not fit our limit.
     if (fds.size() != kSpawnFds) return SendNeverStarted(request.id, StartStage::kReceive, EMFILE);
     SpawnStrings strings;
@@ -287,7 +329,7 @@ class Warden {
       next_look_ = now + look_interval_;
     }
     if (no_children_) {
-      for (const Kill& k : kills_) Send({.kind = EventKind::kAllDead, .id = k.id});
+      for (const Kill& k : kills_) SendAllDead(k.id);
       kills_.clear();
       return;
     }
@@ -298,7 +340,12 @@ class Warden {
     });
   }
 
+  void SendAllDead(uint64_t id) {
+    if (id != kOwnKill) Send({.kind = EventKind::kAllDead, .id = id});
+  }
+
   void SendLeftOvers(uint64_t id) {
+    if (id == kOwnKill) return;
     for (const ProcessEntry& p : Descendants(getpid())) {
       if (p.state == 'Z' || p.state == 'X') continue;
       Event event = {.kind = EventKind::kLeftOver, .pid = p.pid, .id = id, .state = p.state};
@@ -306,13 +353,13 @@ class Warden {
       std::snprintf(event.wait, sizeof event.wait, "%s", KernelWait(p.pid).c_str());
       Send(event);
     }
-    Send({.kind = EventKind::kAllDead, .id = id});
+    SendAllDead(id);
   }
 
   void AgentGone() {
     agent_gone_ = true;
     outbox_.clear();
-    KillAll(0, kLastLimit);
+    KillAll(kOwnKill, kLastLimit);
   }
 
   void SendNeverStarted(uint64_t id, StartStage stage, int error) {
@@ -335,11 +382,14 @@ class Warden {
 
   const UniqueFd socket_;
   const UniqueFd sigchld_;
+  const UniqueFd fence_timer_;   // CLOCK_BOOTTIME
   const UniqueFd ends_;          // epoll over the workers' pidfds: it keeps the order in which they ended
   std::vector<Worker> workers_;  // not yet waited for
   bool no_children_ = true;
   bool agent_gone_ = false;
   std::deque<Event> outbox_;
+  std::optional<BootTime> fence_;  // then all is killed
+  bool fenced_ = false;            // it was, and the agent has not spoken of the fence since
   // While killing:
   std::vector<Kill> kills_;  // to be answered
   Clock::time_point next_look_;
@@ -392,8 +442,9 @@ void Rename() {
   sigemptyset(&chld);
   sigaddset(&chld, SIGCHLD);
   UniqueFd sigchld(signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!sigchld) _exit(1);
-  Warden(UniqueFd(kSocket), std::move(sigchld)).Run();
+  UniqueFd fence_timer(timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!sigchld || !fence_timer) _exit(1);
+  Warden(UniqueFd(kSocket), std::move(sigchld), std::move(fence_timer)).Run();
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 //                     holds cwd, argv and environment, each string ended by a NUL.
 //   warden -> agent   Event. Each kSpawn is answered by kNeverStarted, or by kStarted and later kExited.
 //                     Each kKillAll is answered by any number of kLeftOver and one kAllDead.
+//                     kFenced tells that the deadline of the last kFence has come; the ends of those whom it
+//                     killed follow.
 #pragma once
 
 #include <sched.h>
@@ -16,21 +18,22 @@
 
 namespace ddprun::warden_protocol {
 
-enum class RequestKind : uint32_t { kSpawn, kSignal, kSignalAll, kKillAll };
+enum class RequestKind : uint32_t { kSpawn, kSignal, kSignalAll, kKillAll, kFence, kUnfence };
 
 struct Request {
   RequestKind kind = {};
-  int32_t signo = {};      // kSignal, kSignalAll
-  uint64_t id = {};        // kSpawn, kSignal: the worker; kKillAll: comes back in its answers
-  uint32_t num_args = {};  // kSpawn: > 0
-  uint32_t num_env = {};   // kSpawn
-  uint64_t bytes = {};     // kSpawn: size of the memory file
-  uint32_t limit_ms = {};  // kKillAll: give up after that long
-  uint32_t has_cpus = {};  // kSpawn: `cpus` is to be applied
-  cpu_set_t cpus = {};     // kSpawn
+  int32_t signo = {};        // kSignal, kSignalAll
+  uint64_t id = {};          // kSpawn, kSignal: the worker; kKillAll: > 0, comes back in its answers
+  uint32_t num_args = {};    // kSpawn: > 0
+  uint32_t num_env = {};     // kSpawn
+  uint64_t bytes = {};       // kSpawn: size of the memory file
+  uint32_t limit_ms = {};    // kKillAll: give up after that long
+  uint32_t has_cpus = {};    // kSpawn: `cpus` is to be applied
+  int64_t deadline_ns = {};  // kFence: nanoseconds of CLOCK_BOOTTIME
+  cpu_set_t cpus = {};       // kSpawn
 };
 
-enum class EventKind : uint32_t { kStarted, kNeverStarted, kExited, kLeftOver, kAllDead };
+enum class EventKind : uint32_t { kStarted, kNeverStarted, kExited, kLeftOver, kAllDead, kFenced };
 
 // What a start was doing when it failed.
 enum class StartStage : uint32_t { kReceive, kFork, kAffinity, kDirectory, kExec };

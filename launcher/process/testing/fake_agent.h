@@ -93,7 +93,10 @@ inline Pipe MakePipe() {
 // An agent with its warden, in this process.
 class FakeAgent {
  public:
-  FakeAgent() { client_.emplace(io_, StartWarden(), Handlers()); }
+  // `say` gets a line for each thing that a handler is told, at once.
+  explicit FakeAgent(std::function<void(const std::string&)> say = {}) : say_(std::move(say)) {
+    client_.emplace(io_, StartWarden(), Handlers());
+  }
 
   ProcessClient& client() { return *client_; }
 
@@ -152,9 +155,13 @@ class FakeAgent {
   std::vector<uint64_t> order;  // in which they ended
   std::map<uint64_t, ResourceUse> use;
   std::vector<absl::Status> lost;
+  int times_fenced = 0;
   uint64_t next_id = 1;
 
  private:
+  void Say(const std::string& line) const {
+    if (say_) say_(line + "\n");
+  }
   ProcessClient::Handlers Handlers() {
     return {.started =
                 [this](uint64_t id, pid_t pid) {
@@ -167,10 +174,17 @@ class FakeAgent {
                   ended.emplace(id, exit);
                   order.push_back(id);
                   use[id] = used;
+                  Say(absl::StrCat("ended ", id, ": ", ToString(exit)));
                 },
-            .warden_lost = [this](const absl::Status& why) { lost.push_back(why); }};
+            .warden_lost = [this](const absl::Status& why) { lost.push_back(why); },
+            .fenced =
+                [this] {
+                  ++times_fenced;
+                  Say("fenced");
+                }};
   }
 
+  const std::function<void(const std::string&)> say_;
   static inline int instances_ = 0;
   const std::string mark_ = absl::StrCat(getpid(), "-", ++instances_);
   const UniqueFd null_{open("/dev/null", O_RDWR | O_CLOEXEC)};

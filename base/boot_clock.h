@@ -1,0 +1,29 @@
+// The clock that goes on while the machine is suspended: for what must not outlive a promise made to others.
+// steady_clock stands still meanwhile.
+#pragma once
+
+#include <time.h>
+
+#include <chrono>
+
+namespace ddprun {
+
+// CLOCK_BOOTTIME; a TrivialClock of std::chrono.
+struct BootClock {
+  using duration = std::chrono::nanoseconds;
+  using rep = duration::rep;
+  using period = duration::period;
+  using time_point = std::chrono::time_point<BootClock, duration>;
+  static constexpr bool is_steady = true;
+
+  static time_point now() noexcept {
+    timespec t;
+    clock_gettime(CLOCK_BOOTTIME, &t);  // cannot fail: the clock is there since Linux 2.6.39
+    return time_point(std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec));
+  }
+};
+
+// Never compared between hosts.
+using BootTime = BootClock::time_point;
+
+}  // namespace ddprun

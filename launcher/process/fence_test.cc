@@ -1,0 +1,161 @@
+// The dead man's switch: real processes, a real stopped agent.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/boot_clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "launcher/process/process_client.h"
+#include "launcher/process/testing/fake_agent.h"
+
+namespace ddprun {
+namespace {
+
+using std::chrono::hours;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr char kForever[] = "echo ready; exec sleep 1000";
+constexpr char kAgentMark[] = "DDPRUN_TEST_STOPPED_AGENT";
+
+bool Cancelled(const ExitInfo& exit) {
+  const auto* never = std::get_if<NeverStarted>(&exit);
+  return never != nullptr && never->status.code() == absl::StatusCode::kCancelled;
+}
+
+TEST(FenceTest, EverythingIsKilledAtTheDeadlineAndFencedIsToldFirst) {
+  std::vector<std::string> said;
+  FakeAgent agent([&](const std::string& line) { said.push_back(line); });
+  agent.StartAndWaitReady(kHardToKill);
+  ASSERT_TRUE(agent.AwaitMarkedProcesses(3));
+  const BootTime deadline = BootClock::now() + milliseconds(30);
+  agent.client().Fence(deadline);
+  ASSERT_TRUE(agent.RunUntil([&] { return agent.ended.size() == 1; }));
+  EXPECT_GE(BootClock::now(), deadline);
+  EXPECT_THAT(said, ElementsAre("fenced\n", "ended 1: SIGKILL\n"));
+  EXPECT_THAT(agent.KillAll(), IsEmpty());
+  EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
+}
+
+TEST(FenceTest, ARenewedOneNeverFires) {
+  FakeAgent agent;
+  const uint64_t id = agent.StartAndWaitReady(kForever);
+  BootTime first = BootClock::now() + milliseconds(60);
+  agent.client().Fence(first);
+  // Until well after the first deadline, each renewal comes before the last one's.
+  while (BootClock::now() < first + milliseconds(60)) {
+    agent.client().Fence(BootClock::now() + hours(1));
+    ASSERT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0}));
+  }
+  EXPECT_EQ(agent.times_fenced, 0);
+  EXPECT_EQ(agent.ended.count(id), 0u);
+}
+
+TEST(FenceTest, ADisarmedOneNeverFires) {
+  FakeAgent agent;
+  const BootTime deadline = BootClock::now() + milliseconds(30);
+  agent.client().Fence(deadline);
+  agent.client().Unfence();
+  const uint64_t id = agent.StartAndWaitReady(kForever);
+  while (BootClock::now() < deadline + milliseconds(30)) {
+    ASSERT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0}));
+  }
+  EXPECT_EQ(agent.times_fenced, 0);
+  EXPECT_EQ(agent.ended.count(id), 0u);
+}
+
+// As an agent finds it that wakes up late: what it was about to do is in its queue.
+TEST(FenceTest, NothingStartsAfterTheDeadlineUntilTheFenceIsRenewedOrDisarmed) {
+  FakeAgent agent;
+  const SpawnCommand command = agent.Command({"/bin/true"});
+  agent.client().Fence(BootClock::now() - hours(1));
+  EXPECT_PRED1(Cancelled, agent.Run(command));
+  EXPECT_EQ(agent.times_fenced, 1);
+  EXPECT_THAT(agent.KillAll(), IsEmpty());
+  EXPECT_PRED1(Cancelled, agent.Run(command)) << "nobody is being killed any more, but the fence is closed";
+  agent.client().Fence(BootTime());  // old news does not open it
+  EXPECT_PRED1(Cancelled, agent.Run(command));
+  EXPECT_EQ(agent.times_fenced, 2) << "each that fires is told";
+  EXPECT_THAT(agent.started, IsEmpty());
+
+  EXPECT_THAT(agent.KillAll(), IsEmpty());
+  agent.client().Fence(BootClock::now() + hours(1));
+  EXPECT_EQ(agent.Run(command), ExitInfo(Exited{0}));
+  agent.client().Fence(BootClock::now());
+  EXPECT_PRED1(Cancelled, agent.Run(command));
+  EXPECT_THAT(agent.KillAll(), IsEmpty());
+  agent.client().Unfence();
+  EXPECT_EQ(agent.Run(command), ExitInfo(Exited{0}));
+}
+
+TEST(FenceTest, WithNobodyToKillItIsToldAllTheSame) {
+  FakeAgent agent;
+  agent.client().Fence(BootClock::now());
+  EXPECT_TRUE(agent.RunUntil([&] { return agent.times_fenced == 1; }));
+}
+
+// In a process of its own: starts three workers that are hard to kill, arms the fence, stops itself with a
+// start in its queue, and tells what it hears when it goes on.
+[[noreturn]] void BeAStoppedAgent(int ready, int told) {
+  const auto tell = [told](const std::string& line) {
+    if (write(told, line.data(), line.size()) < 0) _exit(1);
+  };
+  FakeAgent agent(tell);
+  SpawnCommand command = agent.Shell(kHardToKill);
+  command.env.emplace_back(kAgentMark, absl::StrCat(getppid()));
+  command.stdout_fd = ready;
+  for (uint64_t id = 1; id <= 3; ++id) agent.client().Spawn(id, command);
+  agent.RunUntil([&] { return agent.started.size() == 3; });
+  if (!AwaitMarked(absl::StrCat(kAgentMark, "=", getppid()), 9)) _exit(1);
+  const BootTime deadline = BootClock::now() + milliseconds(100);
+  agent.client().Fence(deadline);
+  tell(absl::StrCat("deadline ", deadline.time_since_epoch().count(), "\n"));
+  raise(SIGSTOP);
+  agent.client().Spawn(4, command);
+  agent.RunUntil([&] { return agent.ended.size() == 4; });
+  agent.KillAll();
+  tell("end\n");
+  agent.Destroy();
+  _exit(0);
+}
+
+TEST(FenceTest, WorksWhileTheAgentIsStopped) {
+  Pipe ready = MakePipe();
+  Pipe told = MakePipe();
+  const pid_t agent = fork();
+  if (agent == 0) BeAStoppedAgent(ready.writer.get(), told.writer.get());
+  told.writer.Reset();
+  int status = 0;
+  ASSERT_EQ(waitpid(agent, &status, WUNTRACED), agent);
+  ASSERT_TRUE(WIFSTOPPED(status)) << status;
+  const std::string mark = absl::StrCat(kAgentMark, "=", getpid());
+  const std::string armed = ReadUntil(told.reader.get(), "\n");
+  ASSERT_THAT(armed, HasSubstr("deadline "));
+  const BootTime deadline(std::chrono::nanoseconds(std::stoll(armed.substr(sizeof "deadline"))));
+  const auto patience = std::chrono::steady_clock::now() + kPatience;
+  while (!Marked(mark).empty() && std::chrono::steady_clock::now() < patience) sched_yield();
+  const auto after = BootClock::now() - deadline;
+  EXPECT_THAT(Marked(mark), IsEmpty());
+  EXPECT_GE(after, milliseconds(0));
+  RecordProperty("all_gone_after_deadline_us", std::to_string(after.count() / 1000));
+  EXPECT_EQ(waitpid(agent, &status, WNOHANG | WUNTRACED | WCONTINUED), 0) << "it is still stopped";
+
+  ASSERT_EQ(kill(agent, SIGCONT), 0);
+  const std::vector<std::string> lines = absl::StrSplit(ReadUntil(told.reader.get(), "end\n"), '\n');
+  ASSERT_EQ(lines.size(), 7u) << testing::PrintToString(lines);
+  EXPECT_EQ(lines[0], "fenced");
+  EXPECT_THAT(std::vector<std::string>(lines.begin() + 1, lines.begin() + 4),
+              testing::UnorderedElementsAre("ended 1: SIGKILL", "ended 2: SIGKILL", "ended 3: SIGKILL"));
+  EXPECT_THAT(lines[4], HasSubstr("ended 4: never started"));
+  ASSERT_EQ(waitpid(agent, &status, 0), agent);
+  EXPECT_EQ(ExitInfoFromWaitStatus(status), ExitInfo(Exited{0}));
+}
+
+}  // namespace
+}  // namespace ddprun
