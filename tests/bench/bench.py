@@ -1,4 +1,4 @@
-"""How fast ddprun starts, recovers and rests, beside torchrun and mpirun: interleaved, medians, one table.
+"""How fast ddprun starts, recovers, grows and rests, beside torchrun and mpirun: interleaved, medians, one table.
 
 Exit status 0 when every target is met and everything was measured.
 """
@@ -8,39 +8,10 @@ import os
 import sys
 
 import measure
-
-
-class Table:
-    """Rows as they become known; remembers whether all targets were met."""
-
-    def __init__(self):
-        self.all_met = True
-        print(f"{'what':<52} {'ddprun':>10} {'target':>12} {'':>6}  compared with")
-
-    def row(self, what, value, limit, unit, compared):
-        met = limit is not None and value <= limit
-        self.all_met &= met
-        target = "-" if limit is None else f"<= {limit:.4g} {unit}"
-        print(f"{what:<52} {value:>7.4g} {unit:<3}{target:>12} {'pass' if met else 'FAIL':>6}  {compared}", flush=True)
-
-    def missing(self, what, why):
-        self.all_met = False
-        print(f"{what:<52} not measured: {why}", flush=True)
-
-
-def ms(seconds):
-    return seconds * 1000
-
-
-def interleaved(runs, measured):
-    """{name: median} of `runs` calls of each function of `measured`, one after the other in turn."""
-    values = {name: [] for name in measured}
-    for run in range(runs):
-        for name, function in measured.items():
-            values[name].append(function())
-        print(f"\r  run {run + 1}/{runs} ", end="", file=sys.stderr, flush=True)
-    print("\r", end="", file=sys.stderr)
-    return {name: measure.median(v) for name, v in values.items()}
+from elastic import bench_calm, bench_elastic
+from goodput import bench_goodput
+from scale import bench_scale
+from table import Table, medians, ms
 
 
 def torchrun(options, *more):
@@ -56,12 +27,12 @@ def bench_start(options, table):
     }
     if options.torchrun:
         measured["torchrun"] = lambda: measure.whole_command(torchrun(options, "/bin/true"))
-    medians = interleaved(options.runs, measured)
-    ours = medians["ddprun"]
+    median = medians(options.runs, measured)
+    ours = median["ddprun"]
     what = "two workers that do nothing, start to end"
-    table.row(what, ms(ours), ms(medians["mpirun"]) / 2, "ms", f"mpirun {ms(medians['mpirun']):.1f} ms, half of it")
-    if "torchrun" in medians:
-        peer = medians["torchrun"]
+    table.row(what, ms(ours), ms(median["mpirun"]) / 2, "ms", f"mpirun {ms(median['mpirun']):.1f} ms, half of it")
+    if "torchrun" in median:
+        peer = median["torchrun"]
         table.row(what, ms(ours), ms(peer) / 50, "ms", f"torchrun {ms(peer):.0f} ms, {peer / ours:.0f} times ours")
     else:
         table.missing(what + ", torchrun", "there is none")
@@ -86,14 +57,14 @@ def bench_recovery(options, table):
     if options.torchrun:
         peer = [torchrun(options, "--max-restarts=3", options.worker)]
         measured["torchrun"] = lambda: measure.recovery(peer, 2)
-    medians = interleaved(options.runs, measured)
-    own = medians["own start"]
+    median = medians(options.runs, measured)
+    own = median["own start"]
     for name in ("one agent", "two agents"):
         note = f"the worker's own start {ms(own):.2f} ms + 20 ms"
-        if name == "one agent" and "torchrun" in medians:
-            note += f"; torchrun {ms(medians['torchrun']):.0f} ms"
-        table.row(f"SIGKILL to the last new worker, {name} x 2", ms(medians[name]), ms(own) + 20, "ms", note)
-    if "torchrun" not in medians:
+        if name == "one agent" and "torchrun" in median:
+            note += f"; torchrun {ms(median['torchrun']):.0f} ms"
+        table.row(f"SIGKILL to the last new worker, {name} x 2", ms(median[name]), ms(own) + 20, "ms", note)
+    if "torchrun" not in median:
         table.missing("SIGKILL to the last new worker, torchrun", "there is none")
 
 
@@ -108,19 +79,30 @@ def bench_rest(options, table):
     table.row("resident memory of an agent at rest", memory, 25, "MiB", memory_note)
 
 
+PARTS = {"start": bench_start, "recovery": bench_recovery, "rest": bench_rest, "elastic": bench_elastic, "scale": bench_scale}
+LONG_PARTS = {"calm": bench_calm, "goodput": bench_goodput}
+
+
 def main():
     parser = argparse.ArgumentParser(prog="tools/dev bench", description=__doc__.splitlines()[0])
     parser.add_argument("--ddprun", required=True, help="the launcher to measure")
+    parser.add_argument("--train", required=True, help="the training program")
     parser.add_argument("--worker", required=True, help="tests/bench/stamp_worker")
+    parser.add_argument("--crowd", required=True, help="tests/bench/agent_crowd")
     parser.add_argument("--torchrun", default="", help="a current torchrun; empty: not measured")
     parser.add_argument("--runs", type=int, default=10, help="of each measurement (default: %(default)s)")
-    parser.add_argument("--only", choices=["start", "recovery", "rest"], help="only this part")
+    parser.add_argument("--only", choices=[*PARTS, *LONG_PARTS], action="append", help="only this part; may be repeated")
+    parser.add_argument("--long", action="store_true", help=f"also the long parts: {', '.join(LONG_PARTS)}")
+    parser.add_argument("--calm-minutes", type=float, default=10, help="of waiting for a false alarm (default: %(default)s)")
+    parser.add_argument(
+        "--goodput-minutes", type=float, default=5, help="with faults, and as long without (default: %(default)s)"
+    )
     options = parser.parse_args()
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, medians of {options.runs}, one after the other in turn")
     table = Table()
-    parts = {"start": bench_start, "recovery": bench_recovery, "rest": bench_rest}
-    for name, part in parts.items():
-        if options.only in (None, name):
+    chosen = options.only or [*PARTS, *(LONG_PARTS if options.long else [])]
+    for name, part in {**PARTS, **LONG_PARTS}.items():
+        if name in chosen:
             try:
                 part(options, table)
             except (RuntimeError, TimeoutError, OSError) as error:

@@ -18,32 +18,50 @@ DEADLINE_S = 60
 
 
 class Stamps:
-    """A FIFO; each worker writes `RANK PID MONOTONIC_NS` when it begins."""
+    """A FIFO; each worker writes `RANK PID MONOTONIC_NS` when it begins, and with -PID when it is told to stop."""
 
     def __init__(self, folder):
         self.path = os.path.join(folder, "stamps")
         os.mkfifo(self.path)
         self.fd = os.open(self.path, os.O_RDWR)  # also a writer: no end of file between workers
         self.rest = b""
+        self.begins = []  # (rank, pid, ns), not yet read
+        self.stops = []
 
     def close(self):
         os.close(self.fd)
 
     def read(self, count, deadline_s=DEADLINE_S):
-        """The next `count` reports: [(rank, pid, ns)]."""
-        lines = []
+        """The next `count` workers that begin: [(rank, pid, ns)]."""
+        return self._take("begins", count, deadline_s)
+
+    def read_stops(self, count, deadline_s=DEADLINE_S):
+        """The next `count` workers that are told to stop: [(rank, pid, ns)]."""
+        return self._take("stops", count, deadline_s)
+
+    def _take(self, kind, count, deadline_s):
         deadline = time.monotonic() + deadline_s
-        while len(lines) < count:
-            while b"\n" in self.rest and len(lines) < count:
-                line, _, self.rest = self.rest.partition(b"\n")
-                lines.append(tuple(int(word) for word in line.split()))
-            if len(lines) == count:
-                break
-            ready, _, _ = select.select([self.fd], [], [], max(0, deadline - time.monotonic()))
-            if not ready:
-                raise TimeoutError(f"{len(lines)} of {count} workers reported within {deadline_s} s")
-            self.rest += os.read(self.fd, 4096)
-        return lines
+        while len(getattr(self, kind)) < count:
+            if not self._fill(max(0, deadline - time.monotonic())):
+                raise TimeoutError(f"{kind}: {len(getattr(self, kind))} of {count} workers within {deadline_s} s")
+        taken = getattr(self, kind)[:count]
+        del getattr(self, kind)[:count]
+        return taken
+
+    def quiet(self, seconds):
+        """Waits so long; True if no worker began or stopped."""
+        return not self.begins and not self.stops and not self._fill(seconds)
+
+    def _fill(self, timeout_s):
+        """Reads what is there, or comes in time; False if nothing came."""
+        ready, _, _ = select.select([self.fd], [], [], timeout_s)
+        if not ready:
+            return False
+        *lines, self.rest = (self.rest + os.read(self.fd, 65536)).split(b"\n")
+        for line in lines:
+            rank, pid, ns = (int(word) for word in line.split())
+            (self.begins if pid > 0 else self.stops).append((rank, abs(pid), ns))
+        return True
 
 
 @contextlib.contextmanager

@@ -1,29 +1,45 @@
-// A worker that says when it runs and then only waits: `stamp_worker FIFO` writes one line
-// "RANK PID MONOTONIC_NS\n" into FIFO at the start of main and sleeps until a signal ends it.
+// A worker that says when it runs and when it is told to stop, and does nothing else: `stamp_worker FIFO` writes
+// "RANK PID MONOTONIC_NS\n" into FIFO at the start of main, the same with a minus before the PID at SIGTERM, and
+// then ends.
 #include <fcntl.h>
+#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 
-int main(int argc, char** argv) {
+namespace {
+
+// One write, shorter than PIPE_BUF: lines of several workers do not mix.
+bool Stamp(int fifo, int pid) {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
+  const char* rank = std::getenv("RANK");
+  char line[96];
+  const int size = std::snprintf(line, sizeof(line), "%s %d %lld\n", rank ? rank : "0", pid,
+                                 static_cast<long long>(now.tv_sec) * 1'000'000'000 + now.tv_nsec);
+  return write(fifo, line, size) == size;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
   if (argc != 2) {
     std::fprintf(stderr, "usage: stamp_worker FIFO\n");
     return 2;
   }
-  const char* rank = std::getenv("RANK");
-  char line[96];
-  const int size = std::snprintf(line, sizeof(line), "%s %d %lld\n", rank ? rank : "0", getpid(),
-                                 static_cast<long long>(now.tv_sec) * 1'000'000'000 + now.tv_nsec);
+  sigset_t term;
+  sigemptyset(&term);
+  sigaddset(&term, SIGTERM);
+  sigprocmask(SIG_BLOCK, &term, nullptr);
   const int fifo = open(argv[1], O_WRONLY | O_CLOEXEC);
-  // One write, shorter than PIPE_BUF: lines of several workers do not mix.
-  if (fifo < 0 || write(fifo, line, size) != size) {
+  if (fifo < 0 || !Stamp(fifo, getpid())) {
     std::perror("stamp_worker");
     return 1;
   }
-  close(fifo);
-  for (;;) pause();
+  int signo = 0;
+  while (sigwait(&term, &signo) != 0) {
+  }
+  return Stamp(fifo, -getpid()) ? 0 : 1;
 }

@@ -1,0 +1,114 @@
+"""What the loss and the arrival of a node cost the others."""
+
+import os
+import signal
+import subprocess
+import time
+
+import measure
+from hosts import Hosts
+from table import medians, ms, progress
+
+LEASE_S = 2
+LAST_CALL_S = 1
+
+
+def agents(options, endpoint, nnodes, workers=1):
+    return [
+        options.ddprun, f"--nnodes={nnodes}", f"--nproc-per-node={workers}", "--rdzv-backend=c10d",
+        f"--rdzv-endpoint={endpoint}", f"--rdzv-conf=last_call_timeout={LAST_CALL_S},lease_ms={LEASE_S * 1000}",
+        options.worker,
+    ]  # fmt: skip
+
+
+def seconds_between(begin_ns, end_ns):
+    return (end_ns - begin_ns) / 1e9
+
+
+def reset(options):
+    """SIGKILL of one of three agents: (seconds until the last survivor is told, from then to the last new worker)."""
+    endpoint = f"127.0.0.1:{measure.jobs.free_port()}"
+    with measure.waiting_job([agents(options, endpoint, "1:3")] * 3, 3) as (processes, stamps, _):
+        killed = time.monotonic_ns()
+        processes[2].kill()  # never the first one's, which hosts the coordinator
+        told = max(ns for _, _, ns in stamps.read_stops(2))
+        return seconds_between(killed, told), seconds_between(told, max(ns for _, _, ns in stamps.read(2)))
+
+
+def silence(options, hosts):
+    """The third host's link is cut: as reset()."""
+    commands = [hosts.on(i, agents(options, hosts.address(1), "1:3")) for i in (1, 2, 3)]
+    with measure.waiting_job(commands, 3) as (_, stamps, _):
+        cut = time.monotonic_ns()
+        hosts.cut(3)
+        told = max(ns for _, _, ns in stamps.read_stops(2))
+        # The cut-off node may come first, or not: its workers are killed, so they do not say that they stop.
+        return seconds_between(cut, told), seconds_between(told, max(ns for _, _, ns in stamps.read(2)))
+
+
+def arrival(options):
+    """Seconds from the start of a third agent to the last worker of the new size."""
+    command = agents(options, f"127.0.0.1:{measure.jobs.free_port()}", "2:4")
+    with measure.waiting_job([command] * 2, 2) as (_, stamps, _):
+        begin = time.monotonic_ns()
+        with subprocess.Popen(command + [stamps.path], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as agent:
+            try:
+                return seconds_between(begin, max(ns for _, _, ns in stamps.read(3)))
+            finally:
+                measure.jobs.stop(agent)
+
+
+def bench_elastic(options, table):
+    losses, recoveries = [], []
+    for run in range(options.runs):
+        progress(f"run {run + 1}/{options.runs}: an agent is killed")
+        loss, recovery = reset(options)
+        losses.append(loss)
+        recoveries.append(recovery)
+    own = measure.median([measure.own_start(options.worker) for _ in range(options.runs)])
+    table.row("SIGKILL of an agent to the last survivor told, 3 agents", ms(measure.median(losses)), 50, "ms",
+              f"slowest {ms(max(losses)):.1f} ms")  # fmt: skip
+    table.row("from there to the last new worker", ms(measure.median(recoveries)), ms(own) + 100, "ms",
+              f"the worker's own start {ms(own):.2f} ms + 100 ms; slowest {ms(max(recoveries)):.1f} ms")  # fmt: skip
+
+    losses, recoveries = [], []
+    try:
+        for run in range(options.runs):
+            progress(f"run {run + 1}/{options.runs}: a link is cut")
+            with Hosts(3) as hosts:
+                loss, recovery = silence(options, hosts)
+            losses.append(loss)
+            recoveries.append(recovery)
+        table.row("cut of a link to the last survivor told, 3 hosts", measure.median(losses), LEASE_S * 1.1, "s",
+                  f"lease of {LEASE_S} s + 10 %; slowest {max(losses):.3f} s")  # fmt: skip
+        table.row("from there to the last new worker, 3 hosts", ms(measure.median(recoveries)), ms(own) + 100, "ms",
+                  f"as above; slowest {ms(max(recoveries)):.1f} ms")  # fmt: skip
+    except RuntimeError as error:
+        table.missing("cut of a link to the last survivor told", str(error))
+
+    joining = medians(options.runs, {"arrival": lambda: arrival(options)})["arrival"]
+    table.row("start of a third agent to the last worker of the new size", joining, LAST_CALL_S + 1, "s",
+              f"last call of {LAST_CALL_S} s + 1 s")  # fmt: skip
+
+
+def bench_calm(options, table):
+    """Both CPUs are busy with other work; nobody may be taken for dead."""
+    command = agents(options, f"127.0.0.1:{measure.jobs.free_port()}", "1:3")
+    command[-2] = f"--rdzv-conf=last_call_timeout={LAST_CALL_S}"  # with the lease that users have
+    busy = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(2 * (os.cpu_count() or 1))]
+    alarms, seconds = 0, round(options.calm_minutes * 60)
+    try:
+        with measure.waiting_job([command] * 3, 3) as (processes, stamps, _):
+            for second in range(seconds):
+                progress(f"{second} of {seconds} s under load {os.getloadavg()[0]:.1f}")
+                if not stamps.quiet(1.0):
+                    alarms += len(stamps.stops) + len(stamps.begins)
+                    stamps.stops.clear()
+                    stamps.begins.clear()
+            alarms += sum(process.poll() is not None for process in processes)
+    finally:
+        for process in busy:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    progress("")
+    table.row("false alarms, 3 agents, each CPU with 2 other busy processes", alarms, 0, "", f"in {options.calm_minutes:g} min")

@@ -1,0 +1,56 @@
+"""How the coordinator bears many agents."""
+
+import contextlib
+import subprocess
+import tempfile
+
+import measure
+from table import interleaved, ms, progress
+
+SIZES = (100, 300, 1000)
+RESTARTS = 3
+
+
+@contextlib.contextmanager
+def coordinator(options):
+    """`ddprun --store-only`; yields its process and port."""
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(
+            [options.ddprun, "--store-only"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
+        )
+        try:
+            yield process, int(process.stdout.readline())
+        finally:
+            measure.jobs.stop(process)
+            process.stdout.close()
+
+
+def crowd(options, size):
+    """(seconds for `size` agents to join, median seconds of a restart, CPU seconds of the coordinator, its MiB)."""
+    with coordinator(options) as (process, port):
+        done = subprocess.run(
+            [options.crowd, f"127.0.0.1:{port}", str(size), "crowd", str(RESTARTS)],
+            capture_output=True, text=True, timeout=150, check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise RuntimeError(f"{size} agents: {done.stderr.strip()}")
+        join, *restarts, _ = (float(word) for word in done.stdout.split())
+        cpu = measure.cpu_ns([process.pid]) / 1e9
+        return join / 1000, measure.median(restarts) / 1000, cpu, measure.resident_kib([process.pid]) / 1024
+
+
+def bench_scale(options, table):
+    values = interleaved(options.runs, {size: lambda size=size: crowd(options, size) for size in SIZES})
+    progress("")
+    median = {size: [measure.median(column) for column in zip(*rows)] for size, rows in values.items()}
+    most = SIZES[-1]
+    join, restart, cpu, memory = median[most]
+    small_join, small_restart, _, _ = median[SIZES[0]]
+    note = f"{SIZES[0]} agents: {small_join:.3f} s; coordinator {cpu:.2f} s of CPU in all, {memory:.0f} MiB"
+    table.row(f"{most} agents over gRPC, first to last start", join, 5, "s", note)
+    table.row(f"restart round of {most} agents", restart, 2, "s", f"{SIZES[0]} agents: {ms(small_restart):.1f} ms")
+    # Linear: a thousand cost ten times a hundred, and no more than half as much again.
+    table.row(f"cost of joining, an agent of {most} to one of {SIZES[0]}", join / small_join * SIZES[0] / most, 1.5, "x",
+              "1: linear")  # fmt: skip
+    table.row(f"cost of a restart, an agent of {most} to one of {SIZES[0]}", restart / small_restart * SIZES[0] / most, 1.5,
+              "x", "1: linear")  # fmt: skip
