@@ -16,6 +16,7 @@ namespace ddprun {
 namespace {
 
 constexpr size_t kMaxMessageBytes = 1000;
+constexpr size_t kMaxRequestBytes = 1024;  // far more than a request has; longer ones are not understood
 
 proto::WorkerPhase ToProto(WorkerPhase phase) {
   switch (phase) {
@@ -78,12 +79,37 @@ void Reporter::Report(int64_t step, WorkerPhase phase, absl::string_view message
   report.set_phase(ToProto(phase));
   const absl::string_view cut = Cut(message);
   report.set_message(cut.data(), cut.size());
+  if (snapshot_step_) report.set_snapshot_step(*snapshot_step_);
   const std::string packet = report.SerializeAsString();
   if (send(fd_, packet.data(), packet.size(), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
     ++num_sent_;
   } else if (errno != EAGAIN && errno != EINTR) {  // the agent is gone; another may come
     close(fd_);
     fd_ = -1;
+    return;
+  }
+  Hear();
+}
+
+void Reporter::ReportSnapshot(int64_t step) {
+  Hear();
+  snapshot_requested_ = false;
+  snapshot_step_ = step;
+  Report(step, WorkerPhase::kSnapshotting);
+}
+
+void Reporter::Hear() {
+  char packet[kMaxRequestBytes];
+  // An empty packet (nothing is wanted in round 0) reads as the end of the connection does; sending finds
+  // that one.
+  for (ssize_t n; fd_ >= 0 && (n = recv(fd_, packet, sizeof(packet), MSG_DONTWAIT | MSG_TRUNC)) >= 0;) {
+    proto::AgentRequest request;
+    const bool whole = n <= static_cast<ssize_t>(sizeof(packet));
+    if (whole && request.ParseFromArray(packet, static_cast<int>(n)) &&
+        request.round() == env_.round.value()) {
+      snapshot_requested_ = request.take_snapshot();
+    }
+    if (n == 0) return;
   }
 }
 

@@ -1,57 +1,17 @@
 #include "worker_sdk/reporter.h"
 
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <cstddef>
-#include <cstring>
 #include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "proto/worker.pb.h"
+#include "worker_sdk/testing/fake_agent.h"
 
 namespace ddprun {
 namespace {
-
-// The agent's end of the socket.
-class FakeAgent {
- public:
-  FakeAgent() : listener_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0)) {
-    sockaddr_un addr{};
-    addr.sun_family = AF_UNIX;
-    socklen_t len = sizeof(sa_family_t);  // the kernel chooses an abstract name
-    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&addr), len), 0);
-    len = sizeof(addr);
-    EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&addr), &len), 0);
-    name_ = std::string(addr.sun_path + 1, len - offsetof(sockaddr_un, sun_path) - 1);
-  }
-  ~FakeAgent() {
-    if (connection_ >= 0) close(connection_);
-    close(listener_);
-  }
-
-  const std::string& name() const { return name_; }
-  void Listen() { EXPECT_EQ(listen(listener_, 8), 0); }
-
-  // The next report, when one is there.
-  std::optional<proto::WorkerReport> Next() {
-    if (connection_ < 0) connection_ = accept(listener_, nullptr, nullptr);
-    char packet[4096];
-    const ssize_t n = recv(connection_, packet, sizeof(packet), MSG_DONTWAIT);
-    if (n <= 0) return std::nullopt;
-    proto::WorkerReport report;
-    EXPECT_TRUE(report.ParseFromArray(packet, static_cast<int>(n)));
-    return report;
-  }
-
- private:
-  const int listener_;
-  int connection_ = -1;
-  std::string name_;
-};
 
 WorkerEnv EnvOf(const FakeAgent& agent) {
   WorkerEnv env;
@@ -133,6 +93,109 @@ TEST(ReporterTest, CutsLongMessagesBetweenCharacters) {
   const std::optional<proto::WorkerReport> report = agent.Next();
   ASSERT_TRUE(report.has_value());
   EXPECT_EQ(report->message(), std::string(999, 'x'));
+}
+
+proto::AgentRequest SnapshotRequest(int64_t round, bool take = true) {
+  proto::AgentRequest request;
+  request.set_round(round);
+  request.set_take_snapshot(take);
+  return request;
+}
+
+// A worker of round 7 that has reported once.
+class ReporterRequestTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    agent_.Listen();
+    ASSERT_EQ(ReportAt(1).step(), 1);
+  }
+  // Reports, and what the agent got.
+  proto::WorkerReport ReportAt(int64_t step) {
+    reporter_.Report(step, WorkerPhase::kTraining);
+    return agent_.Next().value_or(proto::WorkerReport());
+  }
+  FakeAgent agent_;
+  Reporter reporter_{EnvOf(agent_)};
+};
+
+TEST_F(ReporterRequestTest, ARequestHoldsUntilTheSnapshotIsReported) {
+  EXPECT_FALSE(reporter_.snapshot_requested());
+  agent_.Ask(SnapshotRequest(7));
+  EXPECT_FALSE(ReportAt(2).has_snapshot_step());
+  EXPECT_TRUE(reporter_.snapshot_requested());
+  ReportAt(3);
+  EXPECT_TRUE(reporter_.snapshot_requested());
+
+  reporter_.ReportSnapshot(3);
+  EXPECT_FALSE(reporter_.snapshot_requested());
+  const std::optional<proto::WorkerReport> report = agent_.Next();
+  ASSERT_TRUE(report.has_value());
+  EXPECT_EQ(report->step(), 3);
+  EXPECT_EQ(report->snapshot_step(), 3);
+  EXPECT_EQ(report->phase(), proto::WORKER_PHASE_SNAPSHOTTING);
+}
+
+// Any report may be lost, so each one says it.
+TEST_F(ReporterRequestTest, LaterReportsSayTheNewestSnapshotToo) {
+  reporter_.ReportSnapshot(3);
+  EXPECT_EQ(agent_.Next()->snapshot_step(), 3);
+  EXPECT_EQ(ReportAt(4).snapshot_step(), 3);
+  reporter_.ReportSnapshot(5);
+  agent_.Next();
+  EXPECT_EQ(ReportAt(6).snapshot_step(), 5);
+}
+
+TEST_F(ReporterRequestTest, ASnapshotAnswersWhatWasAskedWhileItWasWritten) {
+  agent_.Ask(SnapshotRequest(7));
+  ReportAt(2);
+  agent_.Ask(SnapshotRequest(7));
+  reporter_.ReportSnapshot(2);
+  ReportAt(3);
+  EXPECT_FALSE(reporter_.snapshot_requested());
+  agent_.Ask(SnapshotRequest(7));  // but not what is asked afterwards
+  ReportAt(4);
+  EXPECT_TRUE(reporter_.snapshot_requested());
+}
+
+TEST_F(ReporterRequestTest, TheNewestRequestCounts) {
+  agent_.Ask(SnapshotRequest(7));
+  agent_.Ask(SnapshotRequest(7, /*take=*/false));
+  ReportAt(2);
+  EXPECT_FALSE(reporter_.snapshot_requested());
+  agent_.Ask(SnapshotRequest(7, /*take=*/false));
+  agent_.Ask(SnapshotRequest(7));
+  ReportAt(3);
+  EXPECT_TRUE(reporter_.snapshot_requested());
+}
+
+TEST_F(ReporterRequestTest, PassesOverWhatItIsNotConcernedByOrDoesNotUnderstand) {
+  agent_.Ask(SnapshotRequest(6));
+  agent_.Ask(SnapshotRequest(8));
+  agent_.Say("\xff\xff\xff garbage");
+  agent_.Say(SnapshotRequest(7).SerializeAsString() + std::string(5000, '\0'));
+  ReportAt(2);
+  EXPECT_FALSE(reporter_.snapshot_requested());
+  agent_.Ask(SnapshotRequest(7));
+  ReportAt(3);
+  EXPECT_TRUE(reporter_.snapshot_requested()) << "it goes on hearing";
+}
+
+TEST(ReporterTest, AnEmptyRequestIsNotTheEndOfTheAgent) {
+  FakeAgent agent;
+  agent.Listen();
+  WorkerEnv env = EnvOf(agent);
+  env.round = Round(0);
+  Reporter reporter(env);
+  reporter.Report(1, WorkerPhase::kTraining);
+  ASSERT_TRUE(agent.Next());
+  agent.Ask(SnapshotRequest(0));
+  agent.Ask(SnapshotRequest(0, /*take=*/false));  // no byte in protobuf
+  reporter.Report(2, WorkerPhase::kTraining);
+  EXPECT_FALSE(reporter.snapshot_requested());
+  agent.Ask(SnapshotRequest(0));
+  reporter.Report(3, WorkerPhase::kTraining);
+  EXPECT_TRUE(reporter.snapshot_requested());
+  EXPECT_EQ(reporter.num_sent(), 3);
 }
 
 }  // namespace
