@@ -19,6 +19,25 @@ TEST(JoinCommandTest, HasWhatMustBeEqualAndTheProgramAsTyped) {
       "--nproc-per-node=8 --module train --data=/a/b --steps 10");
 }
 
+TEST(JoinCommandTest, HasRulesThatAreNotTheUsualOnes) {
+  LaunchConfig config;
+  config.min_nodes = 2;
+  config.max_nodes = 4;
+  config.run_id = "j1";
+  config.rules = {.node_unit = 2,
+                  .scale_up = ElasticRules::ScaleUp::kAtSnapshot,
+                  .snapshot_timeout = seconds(90),
+                  .min_uptime = milliseconds(1500),
+                  .max_restarts_without_progress = 0};
+  config.rdzv.lease = milliseconds(700);
+  config.exit_codes = ExitCodes::kScheduler;
+  config.program.typed = {"train"};
+  EXPECT_EQ(JoinCommand(config, {.host = "a", .port = 1}),
+            "ddprun --nnodes=2:4 --max-restarts=0 --rdzv-backend=c10d --rdzv-endpoint=a:1 --rdzv-id=j1 "
+            "--nproc-per-node=1 --node-unit=2 --scale-up=at-snapshot --snapshot-timeout=90 --min-uptime=1.5 "
+            "--max-restarts-without-progress=0 --rdzv-conf=lease_ms=700 --exit-codes=scheduler train");
+}
+
 TEST(JoinCommandTest, AShellReadsItAsItIsMeant) {
   LaunchConfig config;
   config.run_id = "my job";

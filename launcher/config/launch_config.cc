@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 #include <filesystem>
 
@@ -16,6 +17,8 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "launcher/config/gpu_count.h"
+#include "launcher/config/host_list.h"
+#include "launcher/config/option_values.h"
 
 namespace ddprun {
 namespace {
@@ -25,22 +28,9 @@ constexpr int kMaxLocalWorkers = 1 << 14;
 constexpr int kDefaultC10dPort = 29400;
 constexpr int kDefaultStaticPort = 29500;
 
-absl::Status Bad(const Options& options, absl::string_view name, absl::string_view want) {
-  return absl::InvalidArgumentError(absl::StrCat(options.Quote(name), ": expected ", want));
-}
-
-absl::StatusOr<int> Number(const Options& options, absl::string_view name, int min, int max,
-                           absl::string_view want) {
-  int number;
-  if (!absl::SimpleAtoi(options.Get(name), &number) || number < min || number > max) {
-    return Bad(options, name, want);
-  }
-  return number;
-}
-
 absl::Status ReadNodes(const Options& options, LaunchConfig& config) {
   const auto bad = [&] {
-    return Bad(options, "nnodes", "N or MIN:MAX with 0 < MIN <= MAX, such as 2 or 1:4");
+    return BadValue(options, "nnodes", "N or MIN:MAX with 0 < MIN <= MAX, such as 2 or 1:4");
   };
   const std::vector<absl::string_view> parts = absl::StrSplit(options.Get("nnodes"), ':');
   if (parts.size() > 2) return bad();
@@ -63,9 +53,10 @@ absl::Status ReadLocalWorkers(const Options& options, const Surroundings& surrou
   } else if (text == "gpu") {
     ASSIGN_OR_RETURN(config.num_local_workers, surroundings.count_gpus(), options.Quote("nproc-per-node"));
   } else {
-    ASSIGN_OR_RETURN(config.num_local_workers,
-                     Number(options, "nproc-per-node", 1, kMaxLocalWorkers,
-                            absl::StrCat("a number from 1 to ", kMaxLocalWorkers, ", auto, gpu or cpu")));
+    ASSIGN_OR_RETURN(
+        config.num_local_workers,
+        WholeNumber(options, "nproc-per-node", 1, kMaxLocalWorkers,
+                    absl::StrCat("a number from 1 to ", kMaxLocalWorkers, ", auto, gpu or cpu")));
   }
   return absl::OkStatus();
 }
@@ -82,8 +73,8 @@ absl::Status ReadStatic(const Options& options, LaunchConfig& config) {
   config.min_nodes = config.max_nodes;
   if (config.rdzv.timeout) config.rdzv.join_timeout = *config.rdzv.timeout;
   ASSIGN_OR_RETURN(config.node_rank,
-                   Number(options, "node-rank", 0, config.max_nodes - 1,
-                          absl::StrCat("a rank from 0 to ", config.max_nodes - 1, " (nodes - 1)")));
+                   WholeNumber(options, "node-rank", 0, config.max_nodes - 1,
+                               absl::StrCat("a rank from 0 to ", config.max_nodes - 1, " (nodes - 1)")));
   config.hosting = config.node_rank == 0 ? Hosting::kHere : Hosting::kElsewhere;
   if (options.IsSet("rdzv-endpoint")) {
     ASSIGN_OR_RETURN(config.endpoint, ParseEndpoint(options.Get("rdzv-endpoint"), -1),
@@ -93,7 +84,7 @@ absl::Status ReadStatic(const Options& options, LaunchConfig& config) {
                      options.Quote("master-addr"));
     if (options.IsSet("master-port")) {
       ASSIGN_OR_RETURN(config.endpoint.port,
-                       Number(options, "master-port", 0, 65535, "a port from 0 to 65535"));
+                       WholeNumber(options, "master-port", 0, 65535, "a port from 0 to 65535"));
     }
   }
   if (config.endpoint.port == 0 && config.max_nodes > 1) {
@@ -107,8 +98,8 @@ absl::Status ReadC10d(const Options& options, LaunchConfig& config) {
   config.endpoint = {.host = "localhost", .port = kDefaultC10dPort};
   if (options.IsGiven("node-rank")) {
     ASSIGN_OR_RETURN(config.node_rank,
-                     Number(options, "node-rank", 0, config.max_nodes - 1,
-                            absl::StrCat("a rank from 0 to ", config.max_nodes - 1, " (nodes - 1)")));
+                     WholeNumber(options, "node-rank", 0, config.max_nodes - 1,
+                                 absl::StrCat("a rank from 0 to ", config.max_nodes - 1, " (nodes - 1)")));
   }
   if (options.IsSet("rdzv-endpoint")) {
     ASSIGN_OR_RETURN(config.endpoint, ParseEndpoint(options.Get("rdzv-endpoint"), kDefaultC10dPort),
@@ -117,8 +108,8 @@ absl::Status ReadC10d(const Options& options, LaunchConfig& config) {
   if (config.rdzv.is_host) config.hosting = *config.rdzv.is_host ? Hosting::kHere : Hosting::kElsewhere;
   if (config.endpoint.port == 0) {
     if (config.max_nodes > 1 || config.hosting == Hosting::kElsewhere) {
-      return Bad(options, "rdzv-endpoint",
-                 "a port: a free one (0) is for one node, the others could not find it");
+      return BadValue(options, "rdzv-endpoint",
+                      "a port: a free one (0) is for one node, the others could not find it");
     }
     config.hosting = Hosting::kHere;
   }
@@ -130,9 +121,9 @@ absl::Status ReadRendezvous(const Options& options, const Surroundings& surround
                    options.Quote("rdzv-conf"));
   config.run_id = options.Get("rdzv-id");
   config.local_addr = options.Get("local-addr");
-  if (config.run_id.empty()) return Bad(options, "rdzv-id", "a name");
+  if (config.run_id.empty()) return BadValue(options, "rdzv-id", "a name");
   const std::string& backend = options.Get("rdzv-backend");
-  if (backend != "static" && backend != "c10d") return Bad(options, "rdzv-backend", "static or c10d");
+  if (backend != "static" && backend != "c10d") return BadValue(options, "rdzv-backend", "static or c10d");
 
   const bool has_place = options.IsSet("rdzv-endpoint") || options.IsSet("master-port");
   if (options.IsSet("standalone") || (backend == "static" && !has_place && config.max_nodes == 1)) {
@@ -171,7 +162,7 @@ absl::Status ReadShutdownTimeout(const Options& options, const Surroundings& sur
   constexpr char kWant[] = "whole seconds, 0 or more";
   int number = 30;
   if (options.IsSet("shutdown-timeout")) {
-    ASSIGN_OR_RETURN(number, Number(options, "shutdown-timeout", 0, INT_MAX, kWant));
+    ASSIGN_OR_RETURN(number, WholeNumber(options, "shutdown-timeout", 0, INT_MAX, kWant));
   } else if (const auto text = surroundings.get_env(kVariable); text && !text->empty()) {
     if (!absl::SimpleAtoi(*text, &number) || number < 0) {
       return absl::InvalidArgumentError(absl::StrCat(kVariable, "=", *text, ": expected ", kWant));
@@ -188,9 +179,34 @@ absl::Status ReadOutput(const Options& options, LaunchConfig& config) {
   config.log_dir = options.Get("log-dir");
   struct stat info;
   if (config.log_dir != "/dev/null" && stat(config.log_dir.c_str(), &info) == 0 && !S_ISDIR(info.st_mode)) {
-    return Bad(options, "log-dir", "a directory, this is a file");
+    return BadValue(options, "log-dir", "a directory, this is a file");
   }
   return absl::OkStatus();
+}
+
+absl::Status ReadExitCodes(const Options& options, LaunchConfig& config) {
+  const std::string& text = options.Get("exit-codes");
+  if (text != "torchrun" && text != "scheduler")
+    return BadValue(options, "exit-codes", "torchrun or scheduler");
+  config.exit_codes = text == "torchrun" ? ExitCodes::kTorchrun : ExitCodes::kScheduler;
+  return absl::OkStatus();
+}
+
+// The hosts of a Slurm step, or of the allocation outside of a step. A list longer than the job may grow has
+// hosts that nobody shall wait for.
+void ReadExpectedHosts(const Surroundings& surroundings, LaunchConfig& config) {
+  for (const char* const name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}) {
+    const std::optional<std::string> text = surroundings.get_env(name);
+    if (!text || text->empty()) continue;
+    absl::StatusOr<std::vector<std::string>> hosts = ExpandHostList(*text);
+    if (!hosts.ok()) {
+      config.warnings.push_back(absl::StrCat(name, " is ignored: ", std::string(hosts.status().message())));
+    } else if (hosts->size() > 1 && hosts->size() <= static_cast<size_t>(config.max_nodes)) {
+      for (std::string& host : *hosts) host.resize(std::min(host.find('.'), host.size()));
+      config.expected_hosts = *std::move(hosts);
+    }
+    return;
+  }
 }
 
 absl::StatusOr<Command> ReadStore(const Options& options) {
@@ -198,9 +214,9 @@ absl::StatusOr<Command> ReadStore(const Options& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("--store-only runs no program, but ", options.program()[0], " was given"));
   }
-  if (options.Get("host").empty()) return Bad(options, "host", "a host name or address");
+  if (options.Get("host").empty()) return BadValue(options, "host", "a host name or address");
   StoreConfig store = {.host = options.Get("host")};
-  ASSIGN_OR_RETURN(store.port, Number(options, "port", 0, 65535, "a port from 0 to 65535"));
+  ASSIGN_OR_RETURN(store.port, WholeNumber(options, "port", 0, 65535, "a port from 0 to 65535"));
   return store;
 }
 
@@ -220,15 +236,18 @@ absl::StatusOr<Command> ParseCommand(const std::vector<std::string>& args, const
   RETURN_IF_ERROR(ReadNodes(options, config));
   RETURN_IF_ERROR(ReadRendezvous(options, surroundings, config));
   ASSIGN_OR_RETURN(config.max_restarts,
-                   Number(options, "max-restarts", 0, INT_MAX, "a whole number, 0 or more"));
+                   WholeNumber(options, "max-restarts", 0, INT_MAX, "a whole number, 0 or more"));
   double interval;
   if (!absl::SimpleAtod(options.Get("monitor-interval"), &interval) || !(interval > 0)) {
-    return Bad(options, "monitor-interval", "seconds, more than 0");
+    return BadValue(options, "monitor-interval", "seconds, more than 0");
   }
   RETURN_IF_ERROR(ReadShutdownTimeout(options, surroundings, config));
   RETURN_IF_ERROR(ReadOutput(options, config));
+  ASSIGN_OR_RETURN(config.rules, ReadElasticRules(options, config.min_nodes, config.max_nodes));
+  RETURN_IF_ERROR(ReadExitCodes(options, config));
+  ReadExpectedHosts(surroundings, config);
   config.role = options.Get("role");
-  if (config.role.empty()) return Bad(options, "role", "a name");
+  if (config.role.empty()) return BadValue(options, "role", "a name");
   if (options.IsSet("module") && options.IsSet("no-python")) {
     return absl::InvalidArgumentError("--module and --no-python exclude each other");
   }

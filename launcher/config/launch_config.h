@@ -9,7 +9,9 @@
 
 #include "absl/status/statusor.h"
 #include "base/time.h"
+#include "launcher/config/elastic_rules.h"
 #include "launcher/config/endpoint.h"
+#include "launcher/config/exit_code.h"
 #include "launcher/config/options.h"
 #include "launcher/config/program.h"
 #include "launcher/config/rdzv_conf.h"
@@ -31,6 +33,9 @@ struct LaunchConfig {
   int min_nodes = 1;
   int max_nodes = 1;  // >= min_nodes
   int num_local_workers = 1;
+  ElasticRules rules;
+  // Short names of all hosts of the job, where Slurm tells them; empty: unknown.
+  std::vector<std::string> expected_hosts;
 
   // How nodes meet.
   Backend backend = Backend::kStatic;
@@ -47,6 +52,7 @@ struct LaunchConfig {
   std::string role = "default";
   int max_restarts = 0;
   Duration shutdown_timeout = seconds(30);  // between the launcher's signal and SIGKILL
+  ExitCodes exit_codes = ExitCodes::kTorchrun;
 
   // Their output.
   std::string log_dir;     // empty: a new one below the temporary directory; "/dev/null": no files at all

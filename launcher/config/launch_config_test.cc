@@ -182,6 +182,40 @@ TEST(LaunchConfigTest, TheRest) {
   EXPECT_EQ(full.tee.For(LocalRank(9)), (Streams{.out = false, .err = true}));
 }
 
+TEST(LaunchConfigTest, Rules) {
+  EXPECT_EQ(Machine().Launch({}).rules, ElasticRules());
+  EXPECT_EQ(Machine().Launch({}).exit_codes, ExitCodes::kTorchrun);
+  const LaunchConfig config =
+      Machine().Launch({"--nnodes=2:6", "--rdzv-backend=c10d", "--node-unit=2", "--scale-up=at-snapshot",
+                        "--snapshot-timeout=1.5", "--min-uptime=10", "--max-restarts-without-progress=0",
+                        "--exit-codes=scheduler"});
+  EXPECT_EQ(config.rules, (ElasticRules{.node_unit = 2,
+                                        .scale_up = ElasticRules::ScaleUp::kAtSnapshot,
+                                        .snapshot_timeout = milliseconds(1500),
+                                        .min_uptime = seconds(10),
+                                        .max_restarts_without_progress = 0}));
+  EXPECT_EQ(config.exit_codes, ExitCodes::kScheduler);
+  EXPECT_EQ(Machine().Launch({"--scale-up=never"}).rules.scale_up, ElasticRules::ScaleUp::kNever);
+}
+
+TEST(LaunchConfigTest, ExpectedHostsAreThoseOfTheSlurmStep) {
+  const std::vector<std::string> args = {"--nnodes=1:3", "--rdzv-backend=c10d"};
+  Machine machine;
+  EXPECT_THAT(machine.Launch(args).expected_hosts, IsEmpty());
+  machine.env = {{"SLURM_JOB_NODELIST", "n[1-3].cluster.example"}};
+  EXPECT_THAT(machine.Launch(args).expected_hosts, ElementsAre("n1", "n2", "n3"));
+  EXPECT_THAT(machine.Launch({"--nnodes=2", "--rdzv-backend=c10d"}).expected_hosts, IsEmpty())
+      << "the third has no place";
+  machine.env["SLURM_STEP_NODELIST"] = "n[1-2]";
+  EXPECT_THAT(machine.Launch(args).expected_hosts, ElementsAre("n1", "n2"));
+  machine.env["SLURM_STEP_NODELIST"] = "n1";
+  EXPECT_THAT(machine.Launch(args).expected_hosts, IsEmpty()) << "nobody else to wait for";
+  machine.env["SLURM_STEP_NODELIST"] = "n[1-";
+  const LaunchConfig config = machine.Launch(args);
+  EXPECT_THAT(config.expected_hosts, IsEmpty());
+  EXPECT_THAT(config.warnings, ElementsAre(HasSubstr("SLURM_STEP_NODELIST is ignored")));
+}
+
 TEST(LaunchConfigTest, OtherCommands) {
   const Machine m;
   EXPECT_TRUE(std::holds_alternative<ShowHelp>(*m.Parse({"-h"})));
@@ -244,6 +278,17 @@ TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameThem) {
       {{"--monitor-interval=0"}, "--monitor-interval=0: expected seconds"},
       {{"--monitor-interval=nan"}, "--monitor-interval=nan"},
       {{"--shutdown-timeout=-1"}, "--shutdown-timeout=-1"},
+      {{"--node-unit=0"}, "--node-unit=0: expected a whole number, 1 or more"},
+      {{"--node-unit=2"}, "--nnodes=1:1 must have multiples of 2 too"},
+      {{"--nnodes=2:5", "--rdzv-backend=c10d", "--node-unit=2"}, "--nnodes=2:5 must have"},
+      {{"--nnodes=1:4", "--rdzv-backend=c10d", "--node-unit=2"}, "--nnodes=1:4 must have"},
+      {{"--scale-up=later"}, "--scale-up=later: expected immediate, at-snapshot or never"},
+      {{"--snapshot-timeout=x"}, "--snapshot-timeout=x: expected seconds"},
+      {{"--min-uptime=-1"}, "--min-uptime=-1: expected seconds"},
+      {{"--min-uptime=inf"}, "--min-uptime=inf: expected seconds"},
+      {{"--min-uptime=nan"}, "--min-uptime=nan: expected seconds"},
+      {{"--max-restarts-without-progress=-1"}, "expected a whole number, 0 or more"},
+      {{"--exit-codes=slurm"}, "--exit-codes=slurm: expected torchrun or scheduler"},
       {{"--role="}, "--role=: expected a name"},
       {{"--log-dir", file}, "expected a directory"},
       {{"-r", "4"}, "--redirects=4: expected 0, 1, 2 or 3"},

@@ -5,6 +5,7 @@
 #include <boost/program_options/parsers.hpp>
 #include <boost/program_options/value_semantic.hpp>
 #include <boost/program_options/variables_map.hpp>
+#include <iterator>
 #include <numeric>
 #include <sstream>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
+#include "launcher/config/exit_code.h"
 
 namespace ddprun {
 namespace {
@@ -25,6 +27,7 @@ namespace po = boost::program_options;
 
 enum class Kind { kValue, kFlag };
 enum class Env { kPet, kNone };
+enum class Origin { kTorchrun, kOurs };
 
 struct OptionSpec {
   const char* section;
@@ -35,6 +38,7 @@ struct OptionSpec {
   const char* fallback;
   Env env;  // kPet: its default can be set by PET_<NAME>
   const char* help;
+  Origin origin = Origin::kTorchrun;
 };
 
 // One section after the other, as --help shows them.
@@ -47,6 +51,14 @@ constexpr OptionSpec kOptions[] = {
      "Workers on this node. gpu: one for each GPU; cpu: one for each processor; auto: gpu where there are "
      "any, "
      "else cpu."},
+    {"Size of the job", "scale-up", 0, Kind::kValue, "immediate|at-snapshot|never", "immediate", Env::kPet,
+     "When nodes that come to a running job are taken in: after the last call; then, at a snapshot that the "
+     "workers are asked for; or only when a round ends anyhow.",
+     Origin::kOurs},
+    {"Size of the job", "snapshot-timeout", 0, Kind::kValue, "SECONDS", "60", Env::kPet,
+     "How long to wait for a snapshot that was asked for.", Origin::kOurs},
+    {"Size of the job", "node-unit", 0, Kind::kValue, "K", "1", Env::kPet,
+     "The job runs on multiples of K nodes.", Origin::kOurs},
     {"How nodes meet", "rdzv-backend", 0, Kind::kValue, "static|c10d", "static", Env::kPet,
      "static: fixed nodes with --node-rank; c10d: nodes come and go within --nnodes, the default where "
      "several "
@@ -76,10 +88,19 @@ constexpr OptionSpec kOptions[] = {
     {"Workers", "role", 0, Kind::kValue, "NAME", "default", Env::kPet, "Role of this node's workers."},
     {"When workers fail or end", "max-restarts", 0, Kind::kValue, "N", "0", Env::kPet,
      "Failures after which the job's workers are started again."},
+    {"When workers fail or end", "max-restarts-without-progress", 0, Kind::kValue, "N", "3", Env::kPet,
+     "Restarts in a row that bring the job no step forward, after which it ends; counts workers that report "
+     "their steps. 0: any number.",
+     Origin::kOurs},
+    {"When workers fail or end", "min-uptime", 0, Kind::kValue, "SECONDS", "0", Env::kPet,
+     "A worker that fails earlier, and before its first step, ends the job. 0: none does.", Origin::kOurs},
     {"When workers fail or end", "monitor-interval", 0, Kind::kValue, "SECONDS", "0.1", Env::kPet,
      "Accepted for compatibility: workers are watched without polling."},
     {"When workers fail or end", "shutdown-timeout", 0, Kind::kValue, "SECONDS", "", Env::kPet,
      "Between the signal and SIGKILL when the launcher is ended (TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30)."},
+    {"When workers fail or end", "exit-codes", 0, Kind::kValue, "torchrun|scheduler", "torchrun", Env::kPet,
+     "torchrun: 0, or 1 for every failure. scheduler: also 75, where another start may do better; see below.",
+     Origin::kOurs},
     {"Output of the workers", "log-dir", 0, Kind::kValue, "DIR", "", Env::kPet,
      "Base directory of logs and error files; a new one below the temporary directory when not given. "
      "/dev/null: "
@@ -89,11 +110,13 @@ constexpr OptionSpec kOptions[] = {
     {"Output of the workers", "tee", 't', Kind::kValue, "D|RANK:D,...", "0", Env::kPet,
      "Streams that go to files and, with a prefix, to the console."},
     {"Only a store", "store-only", 0, Kind::kFlag, "", "", Env::kNone,
-     "Serve a coordinator and store alone; prints its port on the first line and ends with its parent."},
+     "Serve a coordinator and store alone; prints its port on the first line and ends with its parent.",
+     Origin::kOurs},
     {"Only a store", "host", 0, Kind::kValue, "ADDR", "127.0.0.1", Env::kNone,
-     "Address to listen on; 0.0.0.0 for all."},
-    {"Only a store", "port", 0, Kind::kValue, "PORT", "0", Env::kNone, "Port to listen on; 0: a free one."},
-    {"About", "version", 0, Kind::kFlag, "", "", Env::kNone, "Print the version."},
+     "Address to listen on; 0.0.0.0 for all.", Origin::kOurs},
+    {"Only a store", "port", 0, Kind::kValue, "PORT", "0", Env::kNone, "Port to listen on; 0: a free one.",
+     Origin::kOurs},
+    {"About", "version", 0, Kind::kFlag, "", "", Env::kNone, "Print the version.", Origin::kOurs},
     {"About", "help", 'h', Kind::kFlag, "", "", Env::kNone, "Print this text."},
 };
 
@@ -140,6 +163,13 @@ absl::StatusOr<const OptionSpec*> FindLong(absl::string_view typed) {
   for (const OptionSpec& spec : kOptions) {
     if (name == spec.name) return &spec;
     if (absl::StartsWith(spec.name, name)) found.push_back(&spec);
+  }
+  // A beginning that torchrun understands means the same here.
+  if (found.size() > 1) {
+    std::vector<const OptionSpec*> torchruns;
+    std::copy_if(found.begin(), found.end(), std::back_inserter(torchruns),
+                 [](const OptionSpec* spec) { return spec->origin == Origin::kTorchrun; });
+    if (torchruns.size() == 1) found = std::move(torchruns);
   }
   if (found.empty()) return Usage("unknown option --", typed, ".", Nearest(name));
   if (found.size() > 1) {
@@ -300,7 +330,8 @@ std::string HelpText() {
           "behind it\n"
           "is its own; in it ${local_rank} stands for the worker's local rank.\n"
           "PET_<OPTION> in the environment, such as PET_NNODES, replaces an option's default.\n"
-       << Describe();
+       << Describe() << "\n"
+       << ExitCodeHelp();
   return text.str();
 }
 

@@ -81,6 +81,14 @@ TEST(OptionsTest, AnEmptyValueIsAValue) {
   EXPECT_EQ(options->Get("role"), "");
 }
 
+TEST(OptionsTest, ABeginningMeansWhatItMeansToTorchrun) {
+  const auto options = Parse({"--max-rest=2", "--node=1", "--max-restarts-w=4", "x"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->Get("max-restarts"), "2");
+  EXPECT_EQ(options->Get("node-rank"), "1");
+  EXPECT_EQ(options->Get("max-restarts-without-progress"), "4");
+}
+
 TEST(OptionsTest, BadInputIsNamed) {
   const struct {
     std::vector<std::string> args;
@@ -120,6 +128,7 @@ TEST(OptionsTest, HelpListsEveryOptionOnce) {
   }
   EXPECT_THAT(help, HasSubstr("How nodes meet:"));
   EXPECT_THAT(help, HasSubstr("(=1:1)"));
+  EXPECT_THAT(help, HasSubstr("75 (requeue)"));
 }
 
 }  // namespace

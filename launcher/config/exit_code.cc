@@ -1,0 +1,54 @@
+#include "launcher/config/exit_code.h"
+
+#include <sysexits.h>
+
+namespace ddprun {
+namespace {
+
+bool IsGood(EndReason reason) { return reason == EndReason::kSucceeded || reason == EndReason::kDrained; }
+
+// What ended this run would not end the next one as well.
+bool WorthAnotherTry(EndReason reason) {
+  switch (reason) {
+    case EndReason::kTerminated:
+    case EndReason::kJoinTimeout:
+    case EndReason::kCoordinatorLost:
+    case EndReason::kCoordinatorEnded:
+    case EndReason::kExpelled:
+    case EndReason::kBroken:
+      return true;
+    case EndReason::kSucceeded:
+    case EndReason::kDrained:
+    case EndReason::kJobFailed:
+    case EndReason::kRejected:
+    case EndReason::kStopped:
+    case EndReason::kInterrupted:
+      return false;
+  }
+  return false;
+}
+
+}  // namespace
+
+int ExitCodeOf(EndReason reason, ExitCodes codes) {
+  if (IsGood(reason)) return 0;
+  return codes == ExitCodes::kScheduler && WorthAnotherTry(reason) ? EX_TEMPFAIL : 1;
+}
+
+std::string ExitCodeHelp() {
+  return "Exit codes:\n"
+         "                                      --exit-codes=torchrun   =scheduler\n"
+         "  the job succeeded                                    0            0\n"
+         "  this node was drained                                0            0\n"
+         "  the job failed by its own workers                    1            1\n"
+         "  this node does not fit the job, or cannot begin      1            1\n"
+         "  somebody stopped the job; SIGINT, SIGQUIT            1            1\n"
+         "  SIGTERM, SIGHUP                                      1           75 (requeue)\n"
+         "  too few nodes came; no coordinator found             1           75\n"
+         "  the coordinator was lost, or its launcher ended      1           75\n"
+         "  this node was expelled and could not come back       1           75\n"
+         "  this node broke: its warden was killed               1           75\n"
+         "  usage                                                2            2\n";
+}
+
+}  // namespace ddprun
