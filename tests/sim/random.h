@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <random>
 
+#include "absl/strings/string_view.h"
 #include "base/time.h"
 
 namespace ddprun::sim {
@@ -12,6 +13,8 @@ namespace ddprun::sim {
 class Random {
  public:
   explicit Random(uint64_t seed) : engine_(seed) {}
+  // Each part of a run draws from a stream of its own: what one part does leaves the others' numbers alone.
+  Random(uint64_t seed, absl::string_view part) : engine_(Mix(seed, part)) {}
 
   // Uniform in [lo, hi].
   int64_t Between(int64_t lo, int64_t hi) {
@@ -21,6 +24,12 @@ class Random {
   bool Chance(double p) { return static_cast<double>(engine_() >> 11) * 0x1.0p-53 < p; }
 
  private:
+  static uint64_t Mix(uint64_t seed, absl::string_view part) {
+    uint64_t hash = 0xcbf29ce484222325 ^ seed;  // FNV-1a
+    for (const char c : part) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+    return hash;
+  }
+
   std::mt19937_64 engine_;
 };
 

@@ -1,0 +1,93 @@
+// Packets between hosts: each takes a time of its own, some come twice, late, or never.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/time.h"
+#include "tests/sim/random.h"
+#include "tests/sim/sim_clock.h"
+
+namespace ddprun::sim {
+
+using HostId = int;
+
+struct Packet {
+  enum class Kind { kHello, kData, kAck, kReset };  // what they mean is the business of sim_tcp.h
+
+  HostId from = 0;
+  HostId to = 0;
+  uint64_t connection = 0;
+  Kind kind = Kind::kAck;
+  int port = 0;      // of the listener: kHello
+  uint64_t seq = 0;  // kHello, kData
+  uint64_t ack = 0;  // all before it has arrived: every kind but kReset
+  bool fin = false;  // kData: nothing follows; there is no payload
+  std::string payload = {};
+};
+
+// What a path does to each packet, independently: so packets overtake each other.
+struct PathQuality {
+  Duration min_delay = std::chrono::microseconds(50);
+  Duration max_delay = milliseconds(5);
+  double loss = 0;   // chance that it never arrives
+  double twice = 0;  // chance that it arrives twice
+};
+
+// Something wrong between two sets of hosts, in one direction.
+struct Disturbance {
+  std::vector<HostId> from = {};  // empty: all
+  std::vector<HostId> to = {};    // empty: all
+  double loss = 0;           // 1: cut
+  Duration min_delay{0};     // on top of the path's own
+  Duration max_delay{0};
+};
+
+// Packets of a host to itself are neither lost nor disturbed.
+class SimNetwork {
+ public:
+  using Receive = std::function<void(const Packet&)>;
+  using DisturbanceId = uint64_t;
+
+  SimNetwork(SimClock* clock, Random random, PathQuality quality);
+  SimNetwork(const SimNetwork&) = delete;
+  SimNetwork& operator=(const SimNetwork&) = delete;
+
+  // The hosts are 0, 1, 2, ... `receive` is called for each packet that arrives while the host is up.
+  HostId AddHost(Receive receive);
+  void Send(Packet packet);
+
+  // A host that is down neither sends nor receives; what is under way to it is lost.
+  void SetUp(HostId host, bool up) { hosts_[host].up = up; }
+  bool up(HostId host) const { return hosts_[host].up; }
+  DisturbanceId Disturb(Disturbance disturbance);
+  void Heal(DisturbanceId id) { disturbances_.erase(id); }
+  // No disturbance from now on, and this quality everywhere.
+  void HealAll(PathQuality quality);
+
+  int64_t num_sent() const { return num_sent_; }
+  int64_t num_lost() const { return num_lost_; }
+  int64_t num_twice() const { return num_twice_; }
+
+ private:
+  struct Host {
+    Receive receive;
+    bool up = true;
+  };
+  void Deliver(Packet packet, Duration delay);
+
+  SimClock* const clock_;
+  Random random_;
+  PathQuality quality_;
+  std::vector<Host> hosts_;
+  std::map<DisturbanceId, Disturbance> disturbances_;
+  DisturbanceId next_disturbance_ = 1;
+  int64_t num_sent_ = 0;
+  int64_t num_lost_ = 0;
+  int64_t num_twice_ = 0;
+};
+
+}  // namespace ddprun::sim
