@@ -18,7 +18,7 @@ namespace {
 // Ranks may have very different work before they meet: rank 0 looks through the snapshots.
 constexpr Duration kTimeout = seconds(300);
 
-constexpr size_t kChoiceBytes = 128;  // a snapshot's name has 25 bytes, its digest 64
+constexpr size_t kChoiceBytes = 128;  // a snapshot's name has 46 bytes at most, its digest 64
 
 TimePoint Deadline() { return std::chrono::steady_clock::now() + kTimeout; }
 

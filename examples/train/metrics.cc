@@ -57,32 +57,29 @@ absl::StatusOr<std::vector<StepMetrics>> ReadMetrics(const std::string& path) {
 absl::StatusOr<MetricsWriter> MetricsWriter::Open(const std::string& path) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd < 0) return FileError("--metrics: cannot open", path, errno);
-  MetricsWriter writer(path, fd);
-  // The last writer may have been killed in the middle of a line: it stays a line of its own.
   char last = '\n';
   const off_t size = lseek(fd, 0, SEEK_END);
-  if (size > 0 && pread(fd, &last, 1, size - 1) == 1 && last != '\n' && write(fd, "\n", 1) != 1) {
-    return FileError("cannot write", path, errno);
-  }
-  return writer;
+  if (size > 0 && pread(fd, &last, 1, size - 1) != 1) last = '\n';
+  return MetricsWriter(path, fd, last != '\n');
 }
 
-MetricsWriter::MetricsWriter(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+MetricsWriter::MetricsWriter(std::string path, int fd, bool torn)
+    : path_(std::move(path)), fd_(fd), torn_(torn) {}
 MetricsWriter::MetricsWriter(MetricsWriter&& other) noexcept
-    : path_(other.path_), fd_(std::exchange(other.fd_, -1)) {}
+    : path_(other.path_), fd_(std::exchange(other.fd_, -1)), torn_(other.torn_) {}
 MetricsWriter::~MetricsWriter() {
   if (fd_ >= 0) close(fd_);
 }
 
 absl::Status MetricsWriter::Append(const StepMetrics& metrics) {
-  const std::string line = ToJson(metrics) + "\n";
+  const std::string line = (torn_ ? "\n" : "") + ToJson(metrics) + "\n";
   ssize_t written;
   do {
     written = write(fd_, line.data(), line.size());
   } while (written < 0 && errno == EINTR);
   if (written < 0) return FileError("cannot write", path_, errno);
-  if (static_cast<size_t>(written) != line.size()) return FileError("cannot write", path_, ENOSPC);
-  return absl::OkStatus();
+  torn_ = static_cast<size_t>(written) != line.size();
+  return torn_ ? FileError("cannot write", path_, ENOSPC) : absl::OkStatus();
 }
 
 }  // namespace ddprun::train

@@ -34,8 +34,9 @@ absl::StatusOr<StepMetrics> FromJson(absl::string_view line);
 //   Errors: as the system says, naming the file.
 absl::StatusOr<std::vector<StepMetrics>> ReadMetrics(const std::string& path);
 
-// Appends; each line reaches the system as one write before Append returns.
-//   Errors: as the system says, naming the file.
+// Appends; each line reaches the system as one write before Append returns. What is left of a line that could
+// not be written whole, by this writer or by one that was killed, stays a line of its own.
+//   Errors: as the system says, naming the file; a later line may do.
 class MetricsWriter {
  public:
   // Makes the file where it is missing.
@@ -47,10 +48,11 @@ class MetricsWriter {
   absl::Status Append(const StepMetrics& metrics);
 
  private:
-  MetricsWriter(std::string path, int fd);
+  MetricsWriter(std::string path, int fd, bool torn);
 
   const std::string path_;
   int fd_;
+  bool torn_;  // the file ends in the middle of a line
 };
 
 }  // namespace ddprun::train

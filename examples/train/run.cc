@@ -67,7 +67,7 @@ class TrainingRun {
     }
     if (!leads()) return absl::OkStatus();
     for (const std::string& skipped : corpus_.skipped) remarks_ << "train: left out " << skipped << std::endl;
-    if (!options_.snapshot_dir.empty()) RETURN_IF_ERROR(store_.Prepare(), "--snapshot-dir");
+    if (!options_.snapshot_dir.empty()) RETURN_IF_ERROR(UnlessFull(store_.Prepare()), "--snapshot-dir");
     if (options_.metrics.empty()) return absl::OkStatus();
     ASSIGN_OR_RETURN(MetricsWriter writer, MetricsWriter::Open(options_.metrics));
     metrics_.emplace(std::move(writer));
@@ -78,7 +78,14 @@ class TrainingRun {
   absl::Status Meet() {
     ASSIGN_OR_RETURN(comm_, context_.Connect());
     trainer_.emplace(options_, corpus_, comm_.get());
-    if (!options_.snapshot_dir.empty()) RETURN_IF_ERROR(Resume());
+    if (!options_.snapshot_dir.empty()) {
+      // Before one is chosen: from now on no other round adds any.
+      if (leads()) {
+        RETURN_IF_ERROR(UnlessFull(store_.TakeOver(context_.env().run_id, context_.round())),
+                        "--snapshot-dir");
+      }
+      RETURN_IF_ERROR(Resume());
+    }
     RETURN_IF_ERROR(CheckAgreement(comm_.get(), trainer_->Facts()));
     if (!leads()) return absl::OkStatus();
     out_ << absl::StrFormat(
@@ -86,6 +93,15 @@ class TrainingRun {
                 trainer_->step(), options_.steps, context_.world_size(), context_.round().value(),
                 context_.restart_count(), corpus_.bytes.size(), corpus_.source)
          << std::endl;
+    return absl::OkStatus();
+  }
+
+  // A full disk costs snapshots, not the training: those that are there can be read, and there may be room
+  // later.
+  absl::Status UnlessFull(const absl::Status& status) {
+    if (!absl::IsResourceExhausted(status)) return status;
+    remarks_ << "train: --snapshot-dir: " << status.message() << "; training goes on, make room there"
+             << std::endl;
     return absl::OkStatus();
   }
 
@@ -114,59 +130,94 @@ class TrainingRun {
   absl::Status Train() {
     const int64_t tokens = options_.global_batch * options_.model.context;
     Progress progress(trainer_->step(), options_.steps, tokens, Now());
+    reporter_.Report(trainer_->step(), WorkerPhase::kTraining);
     while (trainer_->step() < options_.steps) {
-      reporter_.Report(trainer_->step(), WorkerPhase::kTraining);
       RETURN_IF_ERROR(trainer_->Step());
+      const int64_t step = trainer_->step();
+      reporter_.Report(step, WorkerPhase::kTraining);
       if (!leads()) continue;
       const TimePoint now = Now();
       progress.StepDone(now);
-      RETURN_IF_ERROR(AppendMetrics(progress.StepTokensPerSecond()));
-      const int64_t step = trainer_->step();
+      AppendMetrics(progress.StepTokensPerSecond());
       if (step % options_.log_every == 0 || step == options_.steps) {
         out_ << progress.Line(trainer_->loss(), now) << std::endl;
       }
-      if (step % options_.snapshot_every == 0 || step == options_.steps) RETURN_IF_ERROR(WriteSnapshot());
+      if (SnapshotIsDue()) RETURN_IF_ERROR(WriteSnapshot());
     }
     return absl::OkStatus();
   }
 
-  absl::Status AppendMetrics(double tokens_per_s) {
-    if (!metrics_) return absl::OkStatus();
-    return metrics_->Append({.step = trainer_->step(),
-                             .loss = trainer_->loss(),
-                             .time = TimeOfDay(),
-                             .world_size = context_.world_size(),
-                             .restart = context_.restart_count(),
-                             .round = context_.round().value(),
-                             .tokens_per_s = tokens_per_s});
+  // Metrics that cannot be written cost a remark when that begins, and one when it ends.
+  void AppendMetrics(double tokens_per_s) {
+    if (!metrics_) return;
+    const absl::Status appended = metrics_->Append({.step = trainer_->step(),
+                                                    .loss = trainer_->loss(),
+                                                    .time = TimeOfDay(),
+                                                    .world_size = context_.world_size(),
+                                                    .restart = context_.restart_count(),
+                                                    .round = context_.round().value(),
+                                                    .tokens_per_s = tokens_per_s});
+    if (appended.ok() == metrics_appended_) return;
+    metrics_appended_ = appended.ok();
+    if (appended.ok()) {
+      remarks_ << "train: metrics again from step " << trainer_->step() << " on" << std::endl;
+    } else {
+      remarks_ << "train: no metrics from step " << trainer_->step() << " on: " << appended.message()
+               << "; training goes on" << std::endl;
+    }
+  }
+
+  // At each interval, at the end, and when the agent asks; but after one that could not be written the next
+  // try is that of the interval, lest every step tries.
+  [[nodiscard]] bool SnapshotIsDue() const {
+    if (options_.snapshot_dir.empty()) return false;
+    const int64_t step = trainer_->step();
+    return step % options_.snapshot_every == 0 || step == options_.steps ||
+           (reporter_.snapshot_requested() && snapshot_written_);
   }
 
   // A snapshot that cannot be written costs a remark, not the training; but a training whose end cannot be
-  // kept has failed.
+  // kept has failed, and so has the worker of a round that is over.
   absl::Status WriteSnapshot() {
-    if (options_.snapshot_dir.empty()) return absl::OkStatus();
-    reporter_.Report(trainer_->step(), WorkerPhase::kSnapshotting);
+    const int64_t step = trainer_->step();
+    reporter_.Report(step, WorkerPhase::kSnapshotting);
     Snapshot snapshot = trainer_->State();
     snapshot.world_size = context_.world_size();
     snapshot.round = context_.round();
     const absl::Status written = store_.Write(snapshot);
-    if (written.ok() || trainer_->step() == options_.steps) return WithContext(written, "the last snapshot");
-    remarks_ << "train: no snapshot of step " << trainer_->step() << ": " << written.message()
-             << "; training goes on, the next one is due at step "
-             << std::min(options_.steps, trainer_->step() + options_.snapshot_every) << std::endl;
+    snapshot_written_ = written.ok();
+    if (written.ok()) {
+      reporter_.ReportSnapshot(step);
+      return absl::OkStatus();
+    }
+    if (absl::IsAborted(written)) return written;
+    const absl::string_view advice = absl::IsResourceExhausted(written) ? ": make room there" : "";
+    if (step == options_.steps) {
+      return absl::Status(written.code(), absl::StrCat("the last snapshot: ", written.message(), advice,
+                                                       "; a new start goes on from the snapshot before"));
+    }
+    const int64_t next = step - step % options_.snapshot_every + options_.snapshot_every;
+    remarks_ << "train: no snapshot of step " << step << ": " << written.message()
+             << "; training goes on, the next one is due at step " << std::min(options_.steps, next) << advice
+             << std::endl;
     return absl::OkStatus();
   }
 
   absl::Status Conclude() {
     if (!leads()) return absl::OkStatus();
-    if (!options_.chart.empty()) {
-      ASSIGN_OR_RETURN(const std::vector<StepMetrics> all, ReadMetrics(options_.metrics));
-      RETURN_IF_ERROR(WriteFile(options_.chart, DrawLossChart(all)), "--chart");
+    if (const absl::Status drawn = DrawChart(); !drawn.ok()) {
+      remarks_ << "train: --chart: " << drawn.message() << std::endl;
     }
     out_ << absl::StrFormat("step=%d loss=%.9g sha256=%s", trainer_->step(), trainer_->loss(),
                             trainer_->ParametersSha256())
          << std::endl;
     return absl::OkStatus();
+  }
+
+  absl::Status DrawChart() {
+    if (options_.chart.empty()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const std::vector<StepMetrics> all, ReadMetrics(options_.metrics));
+    return WriteFile(options_.chart, DrawLossChart(all));
   }
 
   const Options& options_;
@@ -177,6 +228,8 @@ class TrainingRun {
   SnapshotStore store_;
   Corpus corpus_;
   std::optional<MetricsWriter> metrics_;
+  bool metrics_appended_ = true;  // the last time
+  bool snapshot_written_ = true;  // the last time
   std::unique_ptr<Communicator> comm_;
   std::optional<Trainer> trainer_;
 };

@@ -98,7 +98,7 @@ TEST_F(TrainErrorsTest, Files) {
 TEST_F(TrainErrorsTest, SnapshotOfAnotherTraining) {
   Train({}, {"--layers=1", "--heads=2", "--width=16", "--context=16", "--global-batch=4", "--steps=1",
              "--snapshot-dir=" + directory_ + "/s"});
-  const std::string begin = "DIR/s/snapshot-000000000001.ddp: it is of a training with ";
+  const std::string begin = "DIR/s/snapshot-000000000001-r0.ddp: it is of a training with ";
   ExpectAll({
       {{"--snapshot-dir=DIR/s", "--width=32"},
        1,
@@ -123,10 +123,10 @@ TEST_F(TrainErrorsTest, FullDisk) {
   EXPECT_THAT(child.out(), HasSubstr("step=5/5"));
   EXPECT_THAT(child.err(),
               HasSubstr("train: no snapshot of step 2: cannot write " + directory_ + "/s/.snapshot-"));
-  EXPECT_THAT(child.err(), HasSubstr("training goes on, the next one is due at step 4\n"));
+  EXPECT_THAT(child.err(), HasSubstr("training goes on, the next one is due at step 4: make room there\n"));
   EXPECT_THAT(child.err(), HasSubstr("train: no snapshot of step 4: "));
   EXPECT_THAT(child.err(), HasSubstr("train: the last snapshot: cannot write "));
-  EXPECT_THAT(ListDirectory(directory_ + "/s").value(), testing::IsEmpty());
+  EXPECT_THAT(ListDirectory(directory_ + "/s").value(), testing::ElementsAre("claim"));
 }
 
 // What the environment alone can make wrong, and what it asks for.

@@ -130,7 +130,7 @@ TEST(TrainTest, ATornSnapshotIsPassedOverWithAWord) {
   const Flags flags = TinyModel() + Flags{"--snapshot-every=5", "--snapshot-dir=" + directory};
   const std::string undisturbed = Train({}, TinyModel() + Flags{"--steps=12"});
   Train({}, flags + Flags{"--steps=10"});
-  const std::string newest = directory + "/snapshot-000000000010.ddp";
+  const std::string newest = directory + "/snapshot-000000000010-r0.ddp";
   std::filesystem::resize_file(newest, std::filesystem::file_size(newest) / 2);
   Job job({}, flags + Flags{"--steps=12"});
   EXPECT_TRUE(job.worker(0).AwaitLine("event=resume step=5 "));
@@ -156,7 +156,7 @@ TEST(TrainTest, EveryRankLoadsTheSnapshotThatRankZeroNames) {
           {{"--snapshot-dir=" + directory + "/a"}, {"--snapshot-dir=" + directory + "/b"}});
   EXPECT_EQ(job.Wait()[1], (ChildEnd{.code = 1}));
   EXPECT_THAT(job.worker(1).err(), HasSubstr("--snapshot-dir must be one directory that all nodes see"));
-  EXPECT_THAT(job.worker(1).err(), HasSubstr(directory + "/b/snapshot-000000000004.ddp: No such file"));
+  EXPECT_THAT(job.worker(1).err(), HasSubstr(directory + "/b/snapshot-000000000004-r0.ddp: No such file"));
 }
 
 }  // namespace

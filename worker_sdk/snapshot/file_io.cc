@@ -94,10 +94,12 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
 }
 
 absl::Status ReplaceFile(const std::string& directory, const std::string& name, const std::string& temporary,
-                         absl::Span<const absl::string_view> parts) {
+                         absl::Span<const absl::string_view> parts,
+                         const std::function<absl::Status()>& last_check) {
   const std::string path = absl::StrCat(directory, "/", name);
   const std::string temporary_path = absl::StrCat(directory, "/", temporary);
   absl::Status written = WriteAndSync(temporary_path, parts);
+  if (written.ok()) written = last_check();
   if (written.ok() && rename(temporary_path.c_str(), path.c_str()) != 0) {
     written = FileError("cannot rename to", path, errno);
   }

@@ -1,6 +1,7 @@
 // Whole files, read and replaced. Every error names the file and says what the system said.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,10 @@ absl::StatusOr<std::string> ReadFile(const std::string& path);
 // it to `directory`/`name`. After OK the file survives a power cut. After an error there is no temporary
 // file, and what `name` was before it still is; only the error of the last fsync, that of the directory, may
 // leave the new file there.
+//   `last_check`: asked right before the rename; its error is that of the whole.
 absl::Status ReplaceFile(const std::string& directory, const std::string& name, const std::string& temporary,
-                         absl::Span<const absl::string_view> parts);
+                         absl::Span<const absl::string_view> parts,
+                         const std::function<absl::Status()>& last_check = absl::OkStatus);
 
 // Writes a file that nobody needs after a power cut: no sync, and torn when the process is killed.
 absl::Status WriteFile(const std::string& path, absl::string_view bytes);

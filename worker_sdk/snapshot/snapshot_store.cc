@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <compare>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "worker_sdk/snapshot/file_io.h"
@@ -21,61 +24,103 @@ constexpr absl::string_view kPrefix = "snapshot-";
 constexpr absl::string_view kSuffix = ".ddp";
 constexpr absl::string_view kTemporarySuffix = ".tmp";
 
-// The step that a file's name says; none: not the name of a snapshot.
-std::optional<int64_t> StepOf(absl::string_view name) {
-  int64_t step;
-  absl::string_view digits = name;
-  if (!absl::ConsumePrefix(&digits, kPrefix) || !absl::ConsumeSuffix(&digits, kSuffix)) return std::nullopt;
-  if (!absl::SimpleAtoi(digits, &step) || step < 0 || SnapshotStore::NameOf(step) != name)
+// What the name of a snapshot says.
+struct Place {
+  int64_t step = 0;
+  int64_t round = 0;
+  auto operator<=>(const Place&) const = default;
+};
+
+std::string NameOf(const Place& place) { return SnapshotStore::NameOf(place.step, Round(place.round)); }
+
+// None: not the name of a snapshot.
+std::optional<Place> PlaceOf(absl::string_view name) {
+  absl::string_view middle = name;
+  if (!absl::ConsumePrefix(&middle, kPrefix) || !absl::ConsumeSuffix(&middle, kSuffix)) return std::nullopt;
+  const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(middle, "-r");
+  Place place;
+  if (!absl::SimpleAtoi(parts.first, &place.step) || !absl::SimpleAtoi(parts.second, &place.round) ||
+      NameOf(place) != name) {
     return std::nullopt;
-  return step;
+  }
+  return place;
 }
 
-// Steps of the snapshots among `names`, the highest first.
-std::vector<int64_t> StepsOf(const std::vector<std::string>& names) {
-  std::vector<int64_t> steps;
+// The snapshots among `names`, the newest first.
+std::vector<Place> PlacesOf(const std::vector<std::string>& names) {
+  std::vector<Place> places;
   for (const std::string& name : names) {
-    if (const std::optional<int64_t> step = StepOf(name)) steps.push_back(*step);
+    if (const std::optional<Place> place = PlaceOf(name)) places.push_back(*place);
   }
-  std::sort(steps.rbegin(), steps.rend());
-  return steps;
+  std::sort(places.rbegin(), places.rend());
+  return places;
+}
+
+// What a writer left that was killed.
+bool IsTemporary(absl::string_view name) {
+  return absl::EndsWith(name, kTemporarySuffix) &&
+         (absl::StartsWith(name, absl::StrCat(".", kPrefix)) ||
+          absl::StartsWith(name, absl::StrCat(".", DirectoryClaim::kFile, ".")));
 }
 
 }  // namespace
 
 SnapshotStore::SnapshotStore(std::string directory, int keep)
-    : directory_(std::move(directory)), keep_(std::max(1, keep)) {}
+    : directory_(std::move(directory)), keep_(std::max(1, keep)), claim_(directory_) {}
 
-std::string SnapshotStore::NameOf(int64_t step) {
-  return absl::StrFormat("%s%012d%s", kPrefix, step, kSuffix);
+std::string SnapshotStore::NameOf(int64_t step, Round round) {
+  return absl::StrFormat("%s%012d-r%d%s", kPrefix, step, round.value(), kSuffix);
 }
 
-absl::Status SnapshotStore::Prepare() { return MakeWritableDirectory(directory_); }
+absl::Status SnapshotStore::Prepare() {
+  const absl::Status writable = MakeWritableDirectory(directory_);
+  if (!writable.ok() && !absl::IsResourceExhausted(writable)) return writable;
+  RETURN_IF_ERROR(claim_.Look());
+  return writable;
+}
+
+absl::Status SnapshotStore::TakeOver(absl::string_view run_id, Round round) {
+  run_id_ = std::string(run_id);
+  round_ = round;
+  return TakeOver();
+}
+
+absl::Status SnapshotStore::TakeOver() {
+  if (taken_) return claim_.Check();
+  RETURN_IF_ERROR(claim_.Take(run_id_, *round_));
+  taken_ = true;
+  return absl::OkStatus();
+}
 
 absl::Status SnapshotStore::Write(const Snapshot& snapshot) {
+  if (round_ != snapshot.round) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a snapshot of round ", snapshot.round.value(), " for ", directory_,
+                     round_ ? absl::StrCat(", taken over for round ", round_->value())
+                            : ", which this process has not taken over"));
+  }
+  RETURN_IF_ERROR(TakeOver());
   const std::string head = EncodeSnapshotHead(snapshot);
   std::vector<absl::string_view> parts = {head};
   for (const TensorView& tensor : snapshot.tensors) parts.push_back(tensor.bytes);
-  const std::string name = NameOf(snapshot.step);
+  const std::string name = NameOf(snapshot.step, snapshot.round);
   // The temporary file is of this writer alone: rank 0 of an earlier round may be on its way out still.
   const std::string temporary =
       absl::StrCat(".", name, ".", snapshot.round.value(), "-", getpid(), kTemporarySuffix);
-  RETURN_IF_ERROR(ReplaceFile(directory_, name, temporary, parts));
-  return RemoveOld(snapshot.step);
+  RETURN_IF_ERROR(ReplaceFile(directory_, name, temporary, parts, [this] { return claim_.Check(); }));
+  return RemoveOld(snapshot);
 }
 
-absl::Status SnapshotStore::RemoveOld(int64_t newest_step) const {
+absl::Status SnapshotStore::RemoveOld(const Snapshot& newest) const {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory_));
   std::vector<std::string> doomed;
-  int kept = 0;
-  for (const int64_t step : StepsOf(names)) {
-    if (step <= newest_step && ++kept > keep_) doomed.push_back(NameOf(step));
+  int kept = 1;
+  for (const Place& place : PlacesOf(names)) {
+    const bool itself = place == Place{newest.step, newest.round.value()};
+    if (itself || place.step > newest.step) continue;
+    if (place.step == newest.step || ++kept > keep_) doomed.push_back(ddprun::NameOf(place));
   }
-  for (const std::string& name : names) {  // what a writer left that was killed
-    if (absl::StartsWith(name, absl::StrCat(".", kPrefix)) && absl::EndsWith(name, kTemporarySuffix)) {
-      doomed.push_back(name);
-    }
-  }
+  std::copy_if(names.begin(), names.end(), std::back_inserter(doomed), IsTemporary);
   for (const std::string& name : doomed) {
     const std::string path = absl::StrCat(directory_, "/", name);
     if (unlink(path.c_str()) != 0 && errno != ENOENT) return FileError("cannot remove the old", path, errno);
@@ -88,13 +133,14 @@ absl::StatusOr<FoundSnapshot> SnapshotStore::FindNewest() const {
   const absl::StatusOr<std::vector<std::string>> names = ListDirectory(directory_);
   if (absl::IsNotFound(names.status())) return found;
   RETURN_IF_ERROR(names.status());
-  for (const int64_t step : StepsOf(*names)) {
-    absl::StatusOr<StoredSnapshot> snapshot = Load(NameOf(step));
+  for (const Place& place : PlacesOf(*names)) {
+    const std::string name = ddprun::NameOf(place);
+    absl::StatusOr<StoredSnapshot> snapshot = Load(name);
     if (snapshot.ok()) {
       found.newest = *std::move(snapshot);
       break;
     }
-    found.skipped.push_back({absl::StrCat(directory_, "/", NameOf(step)), snapshot.status()});
+    found.skipped.push_back({absl::StrCat(directory_, "/", name), snapshot.status()});
   }
   return found;
 }
@@ -105,8 +151,9 @@ absl::StatusOr<StoredSnapshot> SnapshotStore::Load(const std::string& name) cons
   stored.name = name;
   ASSIGN_OR_RETURN(stored.bytes, ReadFile(path));
   ASSIGN_OR_RETURN(ParsedSnapshot parsed, ParseSnapshot(stored.bytes), path);
-  if (StepOf(name) != parsed.snapshot.step) {
-    return absl::DataLossError(absl::StrCat(path, ": holds step ", parsed.snapshot.step));
+  if (name != NameOf(parsed.snapshot.step, parsed.snapshot.round)) {
+    return absl::DataLossError(absl::StrCat(path, ": holds step ", parsed.snapshot.step, " of round ",
+                                            parsed.snapshot.round.value()));
   }
   stored.sha256 = std::move(parsed.sha256);
   stored.snapshot = std::move(parsed.snapshot);

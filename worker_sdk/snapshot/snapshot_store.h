@@ -8,6 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/ids.h"
+#include "worker_sdk/snapshot/claim.h"
 #include "worker_sdk/snapshot/snapshot.h"
 
 namespace ddprun {
@@ -34,7 +37,8 @@ struct FoundSnapshot {
   std::vector<SkippedSnapshot> skipped;  // newer ones that are not whole, the newest first
 };
 
-// One process of the job, rank 0, writes; any number read.
+// One process of a round, rank 0, writes; any number read. A writer of an old round that wakes up late is
+// refused: claim.h.
 //   Errors: name the file.
 //   Threads: any number of callers, Write excepted: one at a time.
 class SnapshotStore {
@@ -42,16 +46,26 @@ class SnapshotStore {
   // Keeps the newest `keep` >= 1 snapshots.
   explicit SnapshotStore(std::string directory, int keep = 3);
 
-  // Makes the directory where it is missing and proves that it can be written to.
-  //   Errors: kPermissionDenied, kResourceExhausted and others: as the system says.
+  // For the writer, before the workers of its round meet. Makes the directory where it is missing, notes who
+  // writes there, and proves that it can be written to.
+  //   Errors: kResourceExhausted: the disk is full; going on is possible. kPermissionDenied and others: as
+  //           the system says.
   absl::Status Prepare();
 
-  // Writes a snapshot under its step's name, over an older one of that step, and then removes all but the
-  // newest `keep` of those up to this step: never this one, so that there always is a whole one.
-  //   Errors: kResourceExhausted: the disk is full. After any error the snapshots that were there still are.
+  // For the writer, when they have met: from here on this process writes, for `round` of job `run_id`.
+  //   REQUIRES: Prepare() was OK, or kResourceExhausted.
+  //   Errors: kAborted: a newer round has taken over since Prepare(): this worker should end.
+  //           kResourceExhausted: the disk is full; Write will try again.
+  absl::Status TakeOver(absl::string_view run_id, Round round);
+
+  // Writes a snapshot, and then removes those of the same step by other rounds and all but the newest `keep`
+  // of those up to this step: never this one, so that there always is a whole one.
+  //   REQUIRES: TakeOver() was called, with the round of `snapshot`.
+  //   Errors: kResourceExhausted: the disk is full; kAborted: a newer round has taken over: this worker
+  //           should end. After any error the snapshots that were there still are.
   absl::Status Write(const Snapshot& snapshot);
 
-  // The snapshot of the highest step that is whole.
+  // The snapshot of the highest step that is whole, of two with one step the one of the higher round.
   //   Errors: the directory cannot be listed. A directory that is missing is an empty one.
   [[nodiscard]] absl::StatusOr<FoundSnapshot> FindNewest() const;
 
@@ -60,14 +74,19 @@ class SnapshotStore {
   [[nodiscard]] absl::StatusOr<StoredSnapshot> Load(const std::string& name) const;
 
   [[nodiscard]] const std::string& directory() const { return directory_; }
-  // "snapshot-000000000040.ddp"
-  static std::string NameOf(int64_t step);
+  // "snapshot-000000000040-r7.ddp"
+  static std::string NameOf(int64_t step, Round round);
 
  private:
-  absl::Status RemoveOld(int64_t newest_step) const;
+  absl::Status TakeOver();
+  absl::Status RemoveOld(const Snapshot& newest) const;
 
   const std::string directory_;
   const int keep_;
+  DirectoryClaim claim_;
+  std::string run_id_;
+  std::optional<Round> round_;  // none: TakeOver was not called
+  bool taken_ = false;
 };
 
 }  // namespace ddprun

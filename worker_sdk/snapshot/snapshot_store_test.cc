@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -22,6 +24,25 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::MatchesRegex;
+
+// No file of this process may grow beyond `bytes` while this lives.
+class SmallFiles {
+ public:
+  explicit SmallFiles(rlim_t bytes) : old_handler_(signal(SIGXFSZ, SIG_IGN)) {
+    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
+    const rlimit small = {.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  }
+  ~SmallFiles() {
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before_), 0);
+    signal(SIGXFSZ, old_handler_);
+  }
+
+ private:
+  rlimit before_;
+  void (*const old_handler_)(int);
+};
 
 class SnapshotStoreTest : public testing::Test {
  protected:
@@ -31,19 +52,29 @@ class SnapshotStoreTest : public testing::Test {
     directory_ = name;
   }
 
+  // One that may write, as rank 0 of `round`.
+  SnapshotStore Writer(int keep = 3, Round round = Round(7)) const {
+    SnapshotStore store(directory_, keep);
+    EXPECT_TRUE(store.Prepare().ok());
+    EXPECT_TRUE(store.TakeOver("j", round).ok());
+    return store;
+  }
   // A snapshot of `num_elems` elements that all are the step's number.
-  static absl::Status Write(SnapshotStore& store, int64_t step, size_t num_elems = 4) {
+  static absl::Status Write(SnapshotStore& store, int64_t step, size_t num_elems = 4,
+                            Round round = Round(7)) {
     const std::vector<float> elems(num_elems, static_cast<float>(step));
-    return store.Write(
-        {.step = step, .tensors = {ViewOf("weight", {static_cast<int64_t>(num_elems)}, elems)}});
+    return store.Write({.step = step,
+                        .round = round,
+                        .tensors = {ViewOf("weight", {static_cast<int64_t>(num_elems)}, elems)}});
   }
   static int64_t NewestStep(const FoundSnapshot& found) {
     return found.newest ? found.newest->snapshot.step : -1;
   }
   std::vector<std::string> Files() const { return ListDirectory(directory_).value(); }
-  std::string PathOf(int64_t step) const {
-    return absl::StrCat(directory_, "/", SnapshotStore::NameOf(step));
+  static std::string NameOf(int64_t step, int64_t round = 7) {
+    return SnapshotStore::NameOf(step, Round(round));
   }
+  std::string PathOf(int64_t step) const { return absl::StrCat(directory_, "/", NameOf(step)); }
   void Cut(int64_t step, int64_t bytes) const {
     std::filesystem::resize_file(PathOf(step), std::filesystem::file_size(PathOf(step)) - bytes);
   }
@@ -57,17 +88,17 @@ TEST_F(SnapshotStoreTest, NothingIsFoundWhereNothingIs) {
 }
 
 TEST_F(SnapshotStoreTest, FindsTheHighestStep) {
-  SnapshotStore store(directory_);
+  SnapshotStore store = Writer();
   for (const int64_t step : {9, 100, 20}) ASSERT_TRUE(Write(store, step).ok());
   const FoundSnapshot found = store.FindNewest().value();
   EXPECT_EQ(NewestStep(found), 100);
   EXPECT_THAT(found.skipped, IsEmpty());
-  EXPECT_EQ(found.newest->name, "snapshot-000000000100.ddp");
+  EXPECT_EQ(found.newest->name, "snapshot-000000000100-r7.ddp");
   EXPECT_EQ(found.newest->sha256, store.Load(found.newest->name)->sha256);
 }
 
 TEST_F(SnapshotStoreTest, SkipsWhatIsTornOrDamagedAndSaysWhy) {
-  SnapshotStore store(directory_, 10);
+  SnapshotStore store = Writer(10);
   for (const int64_t step : {10, 20, 30, 40}) ASSERT_TRUE(Write(store, step).ok());
   Cut(40, 1);
   std::fstream(PathOf(30), std::ios::in | std::ios::out | std::ios::binary).seekp(-3, std::ios::end).put('x');
@@ -75,22 +106,22 @@ TEST_F(SnapshotStoreTest, SkipsWhatIsTornOrDamagedAndSaysWhy) {
   const FoundSnapshot found = store.FindNewest().value();
   EXPECT_EQ(NewestStep(found), 20);
   ASSERT_EQ(found.skipped.size(), 3);
-  EXPECT_EQ(found.skipped[0].reason, absl::DataLossError(PathOf(50) + ": holds step 10"));
+  EXPECT_EQ(found.skipped[0].reason, absl::DataLossError(PathOf(50) + ": holds step 10 of round 7"));
   EXPECT_EQ(found.skipped[1].path, PathOf(40));
   EXPECT_THAT(std::string(found.skipped[1].reason.message()), HasSubstr(PathOf(40) + ": torn: "));
   EXPECT_THAT(std::string(found.skipped[2].reason.message()), HasSubstr(PathOf(30) + ": damaged: "));
 }
 
 TEST_F(SnapshotStoreTest, KeepsTheNewestAndRemovesTheRest) {
-  SnapshotStore store(directory_, 2);
+  SnapshotStore store = Writer(2);
   std::ofstream(directory_ + "/notes.txt") << "not ours";
   for (const int64_t step : {1, 2, 3, 4}) ASSERT_TRUE(Write(store, step).ok());
-  EXPECT_THAT(Files(), ElementsAre("notes.txt", SnapshotStore::NameOf(3), SnapshotStore::NameOf(4)));
+  EXPECT_THAT(Files(), ElementsAre("claim", "notes.txt", NameOf(3), NameOf(4)));
 }
 
 // After a resume from step 20 because 30 and 40 were torn: they do not count, however many they are.
 TEST_F(SnapshotStoreTest, TornOnesOfLaterStepsDoNotPushOutAWholeOne) {
-  SnapshotStore store(directory_, 1);
+  SnapshotStore store = Writer(1);
   ASSERT_TRUE(Write(store, 20).ok());
   for (const int64_t step : {30, 40}) std::ofstream(PathOf(step)) << "torn";
   ASSERT_TRUE(Write(store, 25).ok());
@@ -98,29 +129,128 @@ TEST_F(SnapshotStoreTest, TornOnesOfLaterStepsDoNotPushOutAWholeOne) {
 }
 
 TEST_F(SnapshotStoreTest, WritingAStepAgainReplacesIt) {
-  SnapshotStore store(directory_);
+  SnapshotStore store = Writer();
   ASSERT_TRUE(Write(store, 5, 100).ok());
   Cut(5, 10);
   ASSERT_TRUE(Write(store, 5, 200).ok());
   EXPECT_EQ(store.FindNewest()->newest->snapshot.tensors[0].shape[0], 200);
 }
 
+// A round that was resumed from step 4 does step 5 again; then the job is started anew, with round 0.
+TEST_F(SnapshotStoreTest, AnotherRoundsSnapshotOfTheStepIsReplaced) {
+  SnapshotStore seventh = Writer(1);
+  ASSERT_TRUE(Write(seventh, 5).ok());
+  SnapshotStore eighth = Writer(1, Round(8));
+  ASSERT_TRUE(Write(eighth, 5, 4, Round(8)).ok());
+  EXPECT_THAT(Files(), ElementsAre("claim", NameOf(5, 8)));
+  SnapshotStore anew = Writer(1, Round(0));
+  ASSERT_TRUE(Write(anew, 5, 4, Round(0)).ok());
+  EXPECT_THAT(Files(), ElementsAre("claim", NameOf(5, 0)));
+}
+
+// A writer that was killed between its rename and the removal of the other round's.
+TEST_F(SnapshotStoreTest, OfTwoOfAStepTheHigherRoundsIsFound) {
+  SnapshotStore store = Writer(1);
+  ASSERT_TRUE(Write(store, 5).ok());
+  const std::string kept = ReadFile(PathOf(5)).value();
+  SnapshotStore eighth = Writer(1, Round(8));
+  ASSERT_TRUE(Write(eighth, 5, 4, Round(8)).ok());
+  ASSERT_TRUE(WriteFile(PathOf(5), kept).ok());
+  EXPECT_EQ(store.FindNewest()->newest->snapshot.round, Round(8));
+}
+
+TEST_F(SnapshotStoreTest, OnlyWhoHasTakenOverWrites) {
+  SnapshotStore store(directory_);
+  ASSERT_TRUE(store.Prepare().ok());
+  const std::string begin = "a snapshot of round 7 for " + directory_;
+  EXPECT_EQ(Write(store, 1),
+            absl::FailedPreconditionError(begin + ", which this process has not taken over"));
+  ASSERT_TRUE(store.TakeOver("j", Round(6)).ok());
+  EXPECT_EQ(Write(store, 1), absl::FailedPreconditionError(begin + ", taken over for round 6"));
+}
+
+TEST_F(SnapshotStoreTest, AWriterOfAnOldRoundIsRefused) {
+  SnapshotStore old = Writer(3, Round(3));
+  ASSERT_TRUE(Write(old, 10, 4, Round(3)).ok());
+  SnapshotStore newer = Writer(3, Round(4));
+  const absl::Status refused = Write(old, 20, 4, Round(3));
+  EXPECT_TRUE(absl::IsAborted(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              MatchesRegex("round 4 has taken over .*: this worker is of round 3"));
+  EXPECT_THAT(Files(), ElementsAre("claim", NameOf(10, 3))) << "no other file, not even a temporary one";
+  ASSERT_TRUE(Write(newer, 11, 4, Round(4)).ok());
+  EXPECT_TRUE(absl::IsAborted(Write(old, 20, 4, Round(3)))) << "for good";
+}
+
+// A writer that goes on and on is stopped while one of its temporary files is there, and the new round comes.
+TEST_F(SnapshotStoreTest, AWriterThatIsStoppedInTheMiddleIsRefusedAtItsEnd) {
+  const auto writing = [this] {
+    const std::vector<std::string> files = Files();
+    return std::any_of(files.begin(), files.end(), [](const auto& name) { return name.ends_with(".tmp"); });
+  };
+  const pid_t writer = fork();
+  ASSERT_GE(writer, 0);
+  if (writer == 0) {
+    SnapshotStore store = Writer(3, Round(3));
+    absl::Status written;
+    for (int64_t step = 1; written.ok(); ++step) written = Write(store, step, 1'000'000, Round(3));
+    _exit(absl::IsAborted(written) ? 42 : 1);
+  }
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  int status;
+  do {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "it could not be stopped in the middle";
+    ASSERT_EQ(kill(writer, SIGCONT), 0);
+    while (NewestStep(SnapshotStore(directory_).FindNewest().value()) < 1 || !writing()) {
+      ASSERT_EQ(waitpid(writer, nullptr, WNOHANG), 0) << "it ended";
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+    }
+    ASSERT_EQ(kill(writer, SIGSTOP), 0);
+    ASSERT_EQ(waitpid(writer, &status, WUNTRACED), writer);
+    ASSERT_TRUE(WIFSTOPPED(status));
+  } while (!writing());
+
+  SnapshotStore newer = Writer(3, Round(4));
+  const int64_t step = NewestStep(newer.FindNewest().value());
+  ASSERT_EQ(kill(writer, SIGCONT), 0);
+  ASSERT_EQ(waitpid(writer, &status, 0), writer);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 42) << status;
+  EXPECT_FALSE(writing());
+  EXPECT_EQ(NewestStep(newer.FindNewest().value()), step);
+  ASSERT_TRUE(Write(newer, step + 1, 4, Round(4)).ok());
+  EXPECT_EQ(newer.FindNewest()->newest->snapshot.round, Round(4));
+}
+
+// The disk is full when the round begins and has room again later.
+TEST_F(SnapshotStoreTest, WhatCouldNotBeTakenOverIsWhenThereIsRoom) {
+  {
+    SnapshotStore before = Writer();
+    ASSERT_TRUE(Write(before, 1).ok());
+  }
+  SnapshotStore store(directory_);
+  {
+    const SmallFiles limit(0);
+    EXPECT_TRUE(absl::IsResourceExhausted(store.Prepare()));
+    EXPECT_TRUE(absl::IsResourceExhausted(store.TakeOver("j", Round(8))));
+    EXPECT_TRUE(absl::IsResourceExhausted(Write(store, 2, 4, Round(8))));
+    EXPECT_EQ(NewestStep(store.FindNewest().value()), 1);
+  }
+  EXPECT_TRUE(Write(store, 2, 4, Round(8)).ok());
+  EXPECT_EQ(NewestStep(store.FindNewest().value()), 2);
+}
+
 // The kernel refuses the file's second half, as on a full disk.
 TEST_F(SnapshotStoreTest, AFullDiskIsAnErrorThatLeavesTheOldSnapshots) {
-  SnapshotStore store(directory_, 1);
+  SnapshotStore store = Writer(1);
   ASSERT_TRUE(Write(store, 1).ok());
-  rlimit before;
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  const auto old_handler = signal(SIGXFSZ, SIG_IGN);
-  const rlimit small = {.rlim_cur = 2000, .rlim_max = before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
-  const absl::Status status = Write(store, 2, 1000);
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  signal(SIGXFSZ, old_handler);
+  const absl::Status status = [&] {
+    const SmallFiles limit(2000);
+    return Write(store, 2, 1000);
+  }();
 
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr(directory_ + "/.snapshot-000000000002.ddp."));
-  EXPECT_THAT(Files(), ElementsAre(SnapshotStore::NameOf(1)));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(directory_ + "/.snapshot-000000000002-r7.ddp."));
+  EXPECT_THAT(Files(), ElementsAre("claim", NameOf(1)));
   EXPECT_EQ(NewestStep(store.FindNewest().value()), 1);
   ASSERT_TRUE(Write(store, 2, 1000).ok()) << "there is room again";
 }
@@ -133,7 +263,7 @@ TEST_F(SnapshotStoreTest, ErrorsOfTheSystemNameTheFile) {
   };
   EXPECT_THAT(message("/file"), HasSubstr(directory_ + "/file: Not a directory"));
   EXPECT_THAT(message("/file/below"), HasSubstr(directory_ + "/file/below: Not a directory"));
-  EXPECT_TRUE(absl::IsNotFound(SnapshotStore(directory_).Load("snapshot-000000000001.ddp").status()));
+  EXPECT_TRUE(absl::IsNotFound(SnapshotStore(directory_).Load(NameOf(1)).status()));
 }
 
 // A writer that is killed at any moment leaves whole snapshots, and no more temporary files than the next one
@@ -146,7 +276,7 @@ TEST_F(SnapshotStoreTest, AKilledWriterLeavesAWholeSnapshot) {
     const pid_t writer = fork();
     ASSERT_GE(writer, 0);
     if (writer == 0) {
-      SnapshotStore store(directory_);
+      SnapshotStore store = Writer();
       for (int64_t step = next_step;; ++step) {
         if (!Write(store, step, 50'000).ok() || write(written[1], "x", 1) != 1) _exit(1);
       }
@@ -167,10 +297,9 @@ TEST_F(SnapshotStoreTest, AKilledWriterLeavesAWholeSnapshot) {
     EXPECT_GE(NewestStep(found), next_step + num_written - 1);
     next_step = NewestStep(found) + 1;
   }
-  SnapshotStore store(directory_);
+  SnapshotStore store = Writer();
   ASSERT_TRUE(Write(store, next_step).ok());
-  EXPECT_THAT(Files(), ElementsAre(SnapshotStore::NameOf(next_step - 2), SnapshotStore::NameOf(next_step - 1),
-                                   SnapshotStore::NameOf(next_step)));
+  EXPECT_THAT(Files(), ElementsAre("claim", NameOf(next_step - 2), NameOf(next_step - 1), NameOf(next_step)));
 }
 
 }  // namespace

@@ -1,0 +1,109 @@
+#include "worker_sdk/snapshot/claim.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker_sdk/snapshot/file_io.h"
+
+namespace ddprun {
+namespace {
+
+using testing::ElementsAre;
+using testing::MatchesRegex;
+
+class DirectoryClaimTest : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_NE(mkdtemp(directory_.data()), nullptr); }
+
+  DirectoryClaim Looked() const {
+    DirectoryClaim claim(directory_);
+    EXPECT_TRUE(claim.Look().ok());
+    return claim;
+  }
+  DirectoryClaim Taken(const std::string& run_id, Round round) const {
+    DirectoryClaim claim = Looked();
+    EXPECT_TRUE(claim.Take(run_id, round).ok());
+    return claim;
+  }
+  std::string File() const { return directory_ + "/" + std::string(DirectoryClaim::kFile); }
+
+  std::string directory_ = testing::TempDir() + "/claimXXXXXX";
+};
+
+std::string MessageOf(const absl::Status& status) {
+  EXPECT_TRUE(absl::IsAborted(status)) << status;
+  return std::string(status.message());
+}
+
+TEST_F(DirectoryClaimTest, WhoeverTookItLastHoldsIt) {
+  const DirectoryClaim third = Taken("j", Round(3));
+  EXPECT_TRUE(third.Check().ok());
+  const DirectoryClaim fourth = Taken("j", Round(4));
+  EXPECT_TRUE(fourth.Check().ok());
+  EXPECT_THAT(MessageOf(third.Check()),
+              MatchesRegex("round 4 has taken over .*/claim...... \\(process [0-9]+ on .+\\): this worker is "
+                           "of round 3"));
+  EXPECT_THAT(ListDirectory(directory_).value(), ElementsAre("claim"));
+}
+
+// A job that is started again counts its rounds from 0.
+TEST_F(DirectoryClaimTest, ALaterStartOfTheJobTakesOverThoughItsRoundIsLower) {
+  const DirectoryClaim before = Taken("j", Round(7));
+  const DirectoryClaim anew = Taken("j", Round(0));
+  EXPECT_TRUE(anew.Check().ok());
+  EXPECT_THAT(MessageOf(before.Check()),
+              MatchesRegex("round 0 has taken over .*: this worker is of round 7"));
+}
+
+TEST_F(DirectoryClaimTest, TellsOfAnotherJob) {
+  const DirectoryClaim mine = Taken("mine", Round(1));
+  Taken("other", Round(1));
+  EXPECT_THAT(
+      MessageOf(mine.Check()),
+      MatchesRegex("round 1 of job \"other\" has taken over .*: this worker is of round 1 of job \"mine\""));
+}
+
+// It looked, slept, and wakes up after a newer round has begun: it must not take what that one holds.
+TEST_F(DirectoryClaimTest, WhoLookedBeforeAnotherTookItComesTooLate) {
+  Taken("j", Round(2));
+  DirectoryClaim sleeper = Looked();
+  const DirectoryClaim newer = Taken("j", Round(4));
+  EXPECT_THAT(MessageOf(sleeper.Take("j", Round(3))),
+              MatchesRegex("round 4 has taken over .*: this worker is of round 3"));
+  EXPECT_TRUE(newer.Check().ok());
+  EXPECT_THAT(ListDirectory(directory_).value(), ElementsAre("claim"));
+}
+
+TEST_F(DirectoryClaimTest, TwoOfOneProcessAreTwo) {
+  const DirectoryClaim first = Taken("j", Round(3));
+  Taken("j", Round(3));
+  EXPECT_TRUE(absl::IsAborted(first.Check()));
+}
+
+TEST_F(DirectoryClaimTest, AnEmptiedDirectoryIsNobodyElses) {
+  const DirectoryClaim claim = Taken("j", Round(3));
+  ASSERT_EQ(unlink(File().c_str()), 0);
+  EXPECT_TRUE(claim.Check().ok());
+}
+
+TEST_F(DirectoryClaimTest, AFileThatIsNoClaimIsReplacedByTheNextOneAndRefusesTheOneBefore) {
+  const DirectoryClaim before = Taken("j", Round(3));
+  ASSERT_TRUE(WriteFile(File(), "\xff not JSON").ok());
+  EXPECT_THAT(MessageOf(before.Check()), MatchesRegex("round \\? of job .*"));
+  EXPECT_TRUE(Taken("j", Round(4)).Check().ok());
+}
+
+TEST_F(DirectoryClaimTest, ErrorsOfTheSystemNameTheFile) {
+  DirectoryClaim claim = Looked();
+  ASSERT_EQ(rmdir(directory_.c_str()), 0);
+  const absl::Status status = claim.Take("j", Round(1));
+  EXPECT_TRUE(absl::IsNotFound(status)) << status;
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr(directory_ + "/.claim."));
+}
+
+}  // namespace
+}  // namespace ddprun
