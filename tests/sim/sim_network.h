@@ -41,8 +41,8 @@ struct PathQuality {
 struct Disturbance {
   std::vector<HostId> from = {};  // empty: all
   std::vector<HostId> to = {};    // empty: all
-  double loss = 0;           // 1: cut
-  Duration min_delay{0};     // on top of the path's own
+  double loss = 0;                // 1: cut
+  Duration min_delay{0};          // on top of the path's own
   Duration max_delay{0};
 };
 

@@ -1,0 +1,181 @@
+#include "tests/sim/plan.h"
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+#include <vector>
+
+#include "tests/sim/random.h"
+
+namespace ddprun::sim {
+namespace {
+
+class Planner {
+ public:
+  explicit Planner(uint64_t seed) : random_(seed, "plan") { script_.settings.seed = seed; }
+
+  Script Draw() {
+    DrawSettings();
+    for (int host = 0; host < settings_.num_hosts; ++host) {
+      if (host == 0 || random_.Chance(0.85)) Add(Millis(0, 5000), FaultKind::kStart, {host});
+    }
+    const Duration calm = settings_.calm;
+    for (Duration at = Millis(100, 20000); at < calm; at += Millis(100, 15000)) {
+      // Trouble comes in company: what is done about one fault meets the next one.
+      const int company = random_.Chance(0.3) ? static_cast<int>(random_.Between(2, 5)) : 1;
+      Duration then = at;
+      for (int i = 0; i < company && then < calm; ++i) {
+        DrawFault(then);
+        then += random_.Chance(0.5) ? Millis(0, 20) : Millis(20, 1500);
+      }
+    }
+    std::stable_sort(script_.faults.begin(), script_.faults.end(),
+                     [](const Fault& a, const Fault& b) { return a.at < b.at; });
+    return std::move(script_);
+  }
+
+ private:
+  Duration Millis(int64_t lo, int64_t hi) { return milliseconds(random_.Between(lo, hi)); }
+  int AnyHost() { return static_cast<int>(random_.Between(0, settings_.num_hosts - 1)); }
+  // Also the coordinator's own.
+  int AnyMachine() {
+    return static_cast<int>(random_.Between(0, settings_.num_hosts - (settings_.hosted ? 1 : 0)));
+  }
+
+  void DrawSettings() {
+    Settings& s = settings_;
+    s.node_unit = random_.Chance(0.75) ? 1 : static_cast<int>(random_.Between(2, 3));
+    s.min_nodes = s.node_unit * static_cast<int>(random_.Between(1, s.node_unit == 1 ? 4 : 2));
+    s.max_nodes = s.min_nodes + s.node_unit * static_cast<int>(random_.Between(0, s.node_unit == 1 ? 3 : 2));
+    s.max_restarts = static_cast<int>(random_.Between(0, 12));
+    s.max_restarts_without_progress = random_.Chance(0.4) ? static_cast<int>(random_.Between(1, 4)) : 0;
+    s.scale_up = static_cast<int>(random_.Between(0, 2));
+    s.first_last_call = random_.Chance(0.3) ? Duration(0) : Millis(500, 20000);
+    s.last_call = random_.Chance(0.2) ? Duration(0) : Millis(0, 15000);
+    s.join_timeout = random_.Chance(0.1) ? Millis(20000, 40000) : Duration(seconds(300));
+    s.lease = Millis(1000, 6000);
+    s.grace = Millis(1000, 10000);
+    s.drain_timeout = s.grace + seconds(10) + s.lease;
+    s.snapshot_timeout = Millis(1000, 20000);
+    s.min_uptime = random_.Chance(0.25) ? Millis(100, 3000) : Duration(0);
+    s.num_hosts = s.max_nodes + static_cast<int>(random_.Between(0, 2));
+    s.hosted = random_.Chance(0.5);
+    s.expected_hosts = random_.Chance(0.3) ? static_cast<int>(random_.Between(s.min_nodes, s.num_hosts)) : 0;
+    s.plain = random_.Chance(0.3);
+    s.calm = Millis(5000, 150000);
+    s.step_time = s.plain ? Millis(5000, 120000) : Millis(50, 1500);
+    // About what is done by then if little happens: most jobs must go on after the last fault.
+    s.total_steps = static_cast<int>(s.calm / s.step_time) + static_cast<int>(random_.Between(5, 30));
+    s.snapshot_every = static_cast<int>(random_.Between(1, 60));
+    s.loss_permille = random_.Chance(0.5) ? 0 : static_cast<int>(random_.Between(1, 20));
+    s.twice_permille = random_.Chance(0.5) ? 0 : static_cast<int>(random_.Between(1, 20));
+    s.max_delay = Millis(1, random_.Chance(0.2) ? 60 : 5);
+  }
+
+  void Add(Duration at, FaultKind kind, std::vector<int> hosts, Duration length = Duration(0), int n = 0,
+           std::vector<int> to = {}) {
+    script_.faults.push_back({at, kind, std::move(hosts), std::move(to), length, n});
+  }
+
+  void DrawFault(Duration at) {
+    struct Choice {
+      FaultKind kind;
+      int weight;
+    };
+    static constexpr Choice kChoices[] = {
+        {FaultKind::kStart, 40},    {FaultKind::kFailWorker, 22}, {FaultKind::kKillAgent, 6},
+        {FaultKind::kStopAgent, 8}, {FaultKind::kTermAgent, 4},   {FaultKind::kKillWarden, 2},
+        {FaultKind::kPowerOff, 5},  {FaultKind::kSuspend, 4},     {FaultKind::kDeafWorkers, 4},
+        {FaultKind::kNoExec, 2},    {FaultKind::kCut, 8},         {FaultKind::kCutOut, 4},
+        {FaultKind::kCutIn, 4},     {FaultKind::kSlow, 3},        {FaultKind::kLossy, 3},
+        {FaultKind::kReset, 4},     {FaultKind::kStall, 5},       {FaultKind::kDiskFull, 3},
+        {FaultKind::kDiskSlow, 3},  {FaultKind::kDrain, 8},
+    };
+    // What ends the job is rare, or little else would be seen.
+    if (random_.Chance(0.004)) return Add(at, FaultKind::kStopJob, {});
+    if (random_.Chance(0.006)) return Add(at, FaultKind::kEndCoordinator, {});
+    int sum = 0;
+    for (const Choice& choice : kChoices) sum += choice.weight;
+    int64_t pick = random_.Between(0, sum - 1);
+    const Choice* choice = kChoices;
+    while (pick >= choice->weight) pick -= (choice++)->weight;
+    DrawFault(at, choice->kind);
+  }
+
+  void DrawFault(Duration at, FaultKind kind) {
+    const Duration longest = std::max(Duration(milliseconds(1)), settings_.calm - at);
+    const Duration length = std::min(random_.Chance(0.5) ? Millis(10, 2000) : Millis(2000, 15000), longest);
+    switch (kind) {
+      case FaultKind::kStart:
+        // Who was down comes back.
+        Add(at, kind, {AnyHost()});
+        break;
+      case FaultKind::kFailWorker:
+        static constexpr int kEnds[] = {1, 2, 137, -SIGSEGV, -SIGABRT, -SIGKILL};
+        Add(at, kind, {AnyHost()}, Duration(0), kEnds[random_.Between(0, 5)]);
+        // Another one on another host by itself at nearly the same time: still one restart.
+        if (random_.Chance(0.4)) Add(at + Millis(0, 30), kind, {AnyHost()}, Duration(0), 1);
+        break;
+      case FaultKind::kKillAgent:
+      case FaultKind::kTermAgent:
+      case FaultKind::kKillWarden:
+      case FaultKind::kDrain:
+        // With the coordinator's own agent the job ends.
+        if (const int host = AnyHost(); host != 0 || !settings_.hosted || random_.Chance(0.1)) {
+          Add(at, kind, {host});
+        }
+        break;
+      case FaultKind::kPowerOff:
+        if (const int host = AnyMachine(); (host != 0 || !settings_.hosted) && host < settings_.num_hosts) {
+          Add(at, kind, {host}, length);
+        }
+        break;
+      case FaultKind::kSlow:
+        Add(at, kind, {AnyMachine()}, length, static_cast<int>(random_.Between(10, 1500)));
+        break;
+      case FaultKind::kLossy:
+        Add(at, kind, {AnyMachine()}, length, static_cast<int>(random_.Between(5, 60)));
+        break;
+      case FaultKind::kCut:
+      case FaultKind::kCutOut:
+      case FaultKind::kCutIn:
+        DrawCut(at, kind, length);
+        break;
+      case FaultKind::kDiskFull:
+      case FaultKind::kStall:
+        Add(at, kind, {}, length);
+        break;
+      case FaultKind::kDiskSlow:
+        Add(at, kind, {}, length, static_cast<int>(random_.Between(10, 8000)));
+        break;
+      default:
+        Add(at, kind, {AnyHost()}, length);
+    }
+  }
+
+  // A host alone, a link between two, or groups.
+  void DrawCut(Duration at, FaultKind kind, Duration length) {
+    const int a = AnyMachine();
+    if (random_.Chance(0.5)) return Add(at, kind, {a}, length);
+    if (random_.Chance(0.5)) {
+      const int b = AnyMachine();
+      if (b != a) Add(at, kind, {a}, length, 0, {b});
+      return;
+    }
+    std::vector<int> group;
+    for (int host = 0; host < settings_.num_hosts; ++host) {
+      if (random_.Chance(0.4)) group.push_back(host);
+    }
+    if (!group.empty()) Add(at, kind, std::move(group), length);
+  }
+
+  Random random_;
+  Script script_;
+  Settings& settings_ = script_.settings;
+};
+
+}  // namespace
+
+Script DrawScript(uint64_t seed) { return Planner(seed).Draw(); }
+
+}  // namespace ddprun::sim

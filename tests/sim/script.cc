@@ -1,0 +1,227 @@
+#include "tests/sim/script.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+
+namespace ddprun::sim {
+namespace {
+
+constexpr std::pair<absl::string_view, FaultKind> kKinds[] = {
+    {"start", FaultKind::kStart},
+    {"kill-agent", FaultKind::kKillAgent},
+    {"stop-agent", FaultKind::kStopAgent},
+    {"term-agent", FaultKind::kTermAgent},
+    {"kill-warden", FaultKind::kKillWarden},
+    {"power-off", FaultKind::kPowerOff},
+    {"suspend", FaultKind::kSuspend},
+    {"fail-worker", FaultKind::kFailWorker},
+    {"deaf-workers", FaultKind::kDeafWorkers},
+    {"no-exec", FaultKind::kNoExec},
+    {"cut", FaultKind::kCut},
+    {"cut-out", FaultKind::kCutOut},
+    {"cut-in", FaultKind::kCutIn},
+    {"slow", FaultKind::kSlow},
+    {"lossy", FaultKind::kLossy},
+    {"reset", FaultKind::kReset},
+    {"stall", FaultKind::kStall},
+    {"end-coordinator", FaultKind::kEndCoordinator},
+    {"disk-full", FaultKind::kDiskFull},
+    {"disk-slow", FaultKind::kDiskSlow},
+    {"drain", FaultKind::kDrain},
+    {"stop-job", FaultKind::kStopJob},
+};
+
+// The settings by name; durations in milliseconds, as their names say.
+using Field = std::variant<int Settings::*, Duration Settings::*>;
+const std::pair<absl::string_view, Field> kSettings[] = {
+    {"min", &Settings::min_nodes},
+    {"max", &Settings::max_nodes},
+    {"unit", &Settings::node_unit},
+    {"restarts", &Settings::max_restarts},
+    {"restarts_without_progress", &Settings::max_restarts_without_progress},
+    {"scale_up", &Settings::scale_up},
+    {"first_last_call_ms", &Settings::first_last_call},
+    {"last_call_ms", &Settings::last_call},
+    {"join_timeout_ms", &Settings::join_timeout},
+    {"lease_ms", &Settings::lease},
+    {"drain_timeout_ms", &Settings::drain_timeout},
+    {"snapshot_timeout_ms", &Settings::snapshot_timeout},
+    {"min_uptime_ms", &Settings::min_uptime},
+    {"grace_ms", &Settings::grace},
+    {"hosts", &Settings::num_hosts},
+    {"hosted", &Settings::hosted},
+    {"expected_hosts", &Settings::expected_hosts},
+    {"plain", &Settings::plain},
+    {"steps", &Settings::total_steps},
+    {"step_ms", &Settings::step_time},
+    {"snapshot_every", &Settings::snapshot_every},
+    {"loss_permille", &Settings::loss_permille},
+    {"twice_permille", &Settings::twice_permille},
+    {"max_delay_ms", &Settings::max_delay},
+    {"calm_ms", &Settings::calm},
+};
+
+absl::Status Bad(absl::string_view what) { return absl::InvalidArgumentError(what); }
+
+// "12.345", with at most three places.
+std::string SecondsText(Duration d) {
+  char text[32];
+  const int64_t ms = d / milliseconds(1);
+  std::snprintf(text, sizeof text, "%lld.%03lld", static_cast<long long>(ms / 1000),
+                static_cast<long long>(ms % 1000));
+  return text;
+}
+absl::StatusOr<Duration> ParseSeconds(absl::string_view text) {
+  double value = 0;
+  if (!absl::SimpleAtod(text, &value) || !(value >= 0 && value < 1e6)) {
+    return Bad(absl::StrCat("'", text, "' is no time in seconds"));
+  }
+  return milliseconds(static_cast<int64_t>(value * 1000 + 0.5));
+}
+absl::StatusOr<int64_t> ParseNumber(absl::string_view text) {
+  int64_t value = 0;
+  if (!absl::SimpleAtoi(text, &value)) return Bad(absl::StrCat("'", text, "' is no whole number"));
+  return value;
+}
+absl::StatusOr<std::vector<int>> ParseHosts(absl::string_view text) {
+  std::vector<int> hosts;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    ASSIGN_OR_RETURN(const int64_t host, ParseNumber(part));
+    hosts.push_back(static_cast<int>(host));
+  }
+  return hosts;
+}
+absl::StatusOr<std::pair<absl::string_view, absl::string_view>> KeyAndValue(absl::string_view word) {
+  const size_t equals = word.find('=');
+  if (equals == absl::string_view::npos)
+    return Bad(absl::StrCat("'", word, "' is not of the form NAME=VALUE"));
+  return std::pair(word.substr(0, equals), word.substr(equals + 1));
+}
+
+absl::Status Set(Settings& settings, absl::string_view word) {
+  ASSIGN_OR_RETURN(const auto pair, KeyAndValue(word));
+  const auto& [key, text] = pair;
+  ASSIGN_OR_RETURN(const int64_t value, ParseNumber(text));
+  for (const auto& [name, field] : kSettings) {
+    if (name != key) continue;
+    if (const auto* number = std::get_if<int Settings::*>(&field)) {
+      settings.** number = static_cast<int>(value);
+    } else {
+      settings.*std::get<Duration Settings::*>(field) = milliseconds(value);
+    }
+    return absl::OkStatus();
+  }
+  return Bad(absl::StrCat("there is no setting '", key, "'"));
+}
+
+absl::StatusOr<Fault> ParseFault(const std::vector<absl::string_view>& words) {
+  Fault fault;
+  ASSIGN_OR_RETURN(fault.at, ParseSeconds(words[0]));
+  if (words.size() < 2) return Bad("a time, and then?");
+  const auto kind =
+      std::find_if(std::begin(kKinds), std::end(kKinds), [&](const auto& k) { return k.first == words[1]; });
+  if (kind == std::end(kKinds)) return Bad(absl::StrCat("there is no fault '", words[1], "'"));
+  fault.kind = kind->second;
+  for (size_t i = 2; i < words.size(); ++i) {
+    ASSIGN_OR_RETURN(const auto pair, KeyAndValue(words[i]));
+    const auto& [key, value] = pair;
+    if (key == "host") {
+      ASSIGN_OR_RETURN(fault.hosts, ParseHosts(value));
+    } else if (key == "to") {
+      ASSIGN_OR_RETURN(fault.to, ParseHosts(value));
+    } else if (key == "for") {
+      ASSIGN_OR_RETURN(fault.length, ParseSeconds(value));
+    } else if (key == "n") {
+      ASSIGN_OR_RETURN(const int64_t n, ParseNumber(value));
+      fault.n = static_cast<int>(n);
+    } else {
+      return Bad(absl::StrCat("a fault has no '", key, "'"));
+    }
+  }
+  return fault;
+}
+
+absl::Status ParseLine(const std::vector<absl::string_view>& words, Script& script) {
+  if (words[0] == "seed") {
+    if (words.size() != 2 || !absl::SimpleAtoi(words[1], &script.settings.seed)) return Bad("seed NUMBER");
+  } else if (words[0] == "set") {
+    for (size_t i = 1; i < words.size(); ++i) RETURN_IF_ERROR(Set(script.settings, words[i]));
+  } else {
+    ASSIGN_OR_RETURN(Fault fault, ParseFault(words));
+    script.faults.push_back(std::move(fault));
+  }
+  return absl::OkStatus();
+}
+
+// Hosts that are not there would be memory that is not there.
+absl::Status Check(const Script& script) {
+  const Settings& s = script.settings;
+  if (s.num_hosts < 1 || s.num_hosts > 1000) return Bad(absl::StrCat("hosts=", s.num_hosts, ": 1 to 1000"));
+  if (s.node_unit < 1 || s.min_nodes < 1 || s.max_nodes < s.min_nodes || s.min_nodes % s.node_unit != 0 ||
+      s.max_nodes % s.node_unit != 0) {
+    return Bad("1 <= min <= max, both multiples of unit");
+  }
+  if (s.lease <= Duration::zero()) return Bad("lease_ms must be more than 0");
+  for (const Fault& fault : script.faults) {
+    for (const auto* hosts : {&fault.hosts, &fault.to}) {
+      for (const int host : *hosts) {
+        if (host < 0 || host > s.num_hosts) return Bad(absl::StrCat(ToString(fault), ": no host ", host));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string ToString(const Fault& fault) {
+  const auto kind = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                 [&](const auto& k) { return k.second == fault.kind; });
+  std::string text = absl::StrCat(SecondsText(fault.at), " ", kind->first);
+  if (!fault.hosts.empty()) absl::StrAppend(&text, " host=", absl::StrJoin(fault.hosts, ","));
+  if (!fault.to.empty()) absl::StrAppend(&text, " to=", absl::StrJoin(fault.to, ","));
+  if (fault.length > Duration::zero()) absl::StrAppend(&text, " for=", SecondsText(fault.length));
+  if (fault.n != 0) absl::StrAppend(&text, " n=", fault.n);
+  return text;
+}
+
+std::string ToString(const Script& script) {
+  std::string text = absl::StrCat("seed ", script.settings.seed, "\n");
+  for (const auto& [name, field] : kSettings) {
+    if (const auto* number = std::get_if<int Settings::*>(&field)) {
+      absl::StrAppend(&text, "set ", name, "=", script.settings.**number, "\n");
+    } else {
+      absl::StrAppend(&text, "set ", name, "=",
+                      script.settings.*std::get<Duration Settings::*>(field) / milliseconds(1), "\n");
+    }
+  }
+  for (const Fault& fault : script.faults) absl::StrAppend(&text, ToString(fault), "\n");
+  return text;
+}
+
+absl::StatusOr<Script> ParseScript(absl::string_view text) {
+  Script script;
+  int number = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    line = line.substr(0, line.find('#'));
+    const std::vector<absl::string_view> words =
+        absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
+    if (!words.empty()) RETURN_IF_ERROR(ParseLine(words, script), absl::StrCat("line ", number));
+  }
+  std::stable_sort(script.faults.begin(), script.faults.end(),
+                   [](const Fault& a, const Fault& b) { return a.at < b.at; });
+  RETURN_IF_ERROR(Check(script));
+  return script;
+}
+
+}  // namespace ddprun::sim

@@ -1,0 +1,94 @@
+#include "tests/sim/script.h"
+
+#include <set>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "tests/sim/minimize.h"
+#include "tests/sim/plan.h"
+
+namespace ddprun::sim {
+namespace {
+
+TEST(ScriptTest, ReadsWhatTheHeaderShows) {
+  const absl::StatusOr<Script> script = ParseScript(
+      "# Anything after a '#' is a remark.\n"
+      "seed 4711\n"
+      "set min=2 max=4 lease_ms=3000 hosts=4\n"
+      "14 fail-worker host=3 n=-9\n"
+      "12.345 cut-out host=1,2 to=0 for=5  # until 17.345 s\n");
+  ASSERT_TRUE(script.ok()) << script.status();
+  EXPECT_EQ(script->settings.seed, 4711u);
+  EXPECT_EQ(script->settings.max_nodes, 4);
+  EXPECT_EQ(script->settings.lease, seconds(3));
+  ASSERT_EQ(script->faults.size(), 2u);
+  EXPECT_EQ(script->faults[0], (Fault{.at = milliseconds(12345),
+                                      .kind = FaultKind::kCutOut,
+                                      .hosts = {1, 2},
+                                      .to = {0},
+                                      .length = seconds(5)}));
+  EXPECT_EQ(ToString(script->faults[0]), "12.345 cut-out host=1,2 to=0 for=5.000");
+  EXPECT_EQ(ToString(script->faults[1]), "14.000 fail-worker host=3 n=-9");
+}
+
+TEST(ScriptTest, SaysWhatIsWrongAndWhere) {
+  const struct {
+    const char* text;
+    const char* error;
+  } kCases[] = {
+      {"seed x", "line 1: seed NUMBER"},
+      {"\nset min", "line 2: 'min' is not of the form NAME=VALUE"},
+      {"set colour=1", "line 1: there is no setting 'colour'"},
+      {"set min=one", "line 1: 'one' is no whole number"},
+      {"set min=3 max=4 unit=2", "1 <= min <= max, both multiples of unit"},
+      {"set lease_ms=0", "lease_ms must be more than 0"},
+      {"soon kill-agent host=0", "line 1: 'soon' is no time in seconds"},
+      {"-1 kill-agent host=0", "line 1: '-1' is no time in seconds"},
+      {"1.5", "line 1: a time, and then?"},
+      {"1.5 earthquake", "line 1: there is no fault 'earthquake'"},
+      {"1.5 kill-agent host=0 why=1", "line 1: a fault has no 'why'"},
+      {"1.5 kill-agent host=7", "1.500 kill-agent host=7: no host 7"},
+  };
+  for (const auto& c : kCases) {
+    const absl::StatusOr<Script> script = ParseScript(c.text);
+    ASSERT_FALSE(script.ok()) << c.text;
+    EXPECT_EQ(script.status().message(), c.error) << c.text;
+  }
+}
+
+TEST(ScriptTest, EverySeedIsTheSameAfterItHasBeenText) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    const Script drawn = DrawScript(seed);
+    const absl::StatusOr<Script> read = ParseScript(ToString(drawn));
+    ASSERT_TRUE(read.ok()) << seed << ": " << read.status();
+    ASSERT_EQ(*read, drawn) << seed;
+  }
+}
+
+TEST(ScriptTest, SeedsDrawEveryFault) {
+  std::set<FaultKind> seen;
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    for (const Fault& fault : DrawScript(seed).faults) seen.insert(fault.kind);
+  }
+  EXPECT_EQ(seen.size(), static_cast<size_t>(FaultKind::kStopJob) + 1);
+}
+
+TEST(MinimizeTest, KeepsWhatTheFailureNeedsAndNothingElse) {
+  Script script;
+  for (int i = 0; i < 37; ++i) script.faults.push_back({.at = seconds(i), .n = i});
+  int tries = 0;
+  const Script small = Minimized(script, [&tries](const Script& s) {
+    ++tries;
+    int needed = 0;
+    for (const Fault& f : s.faults) needed += f.n == 5 || f.n == 20 || f.n == 36;
+    return needed == 3;
+  });
+  ASSERT_EQ(small.faults.size(), 3u);
+  EXPECT_EQ(small.faults[0].n, 5);
+  EXPECT_EQ(small.faults[1].n, 20);
+  EXPECT_EQ(small.faults[2].n, 36);
+  EXPECT_LT(tries, 120);
+}
+
+}  // namespace
+}  // namespace ddprun::sim
