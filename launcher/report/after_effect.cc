@@ -1,0 +1,86 @@
+#include "launcher/report/after_effect.h"
+
+#include <algorithm>
+#include <csignal>
+#include <iterator>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+
+namespace ddprun {
+namespace {
+
+// Further up may stand errors that the program has got over.
+constexpr size_t kLastLines = 20;
+
+// A line that holds all its words, in their order.
+using Pattern = std::vector<absl::string_view>;
+
+const std::vector<Pattern>& Patterns() {
+  static const auto* const patterns = new std::vector<Pattern>{
+      // The worker SDK.
+      {"rank ", " of round ", " is gone"},
+      {"rank ", " of round ", " has left"},
+      {"rank ", " of round ", " gave up operation "},
+      {"rank ", " of round ", " did not appear within "},
+      // The system's words, as gloo, NCCL, MPI and stores pass them on.
+      {"Connection reset by peer"},
+      {"Connection closed by peer"},
+      {"Connection closed by remote peer"},
+      {"Broken pipe"},
+      // gloo
+      {"Timed out waiting ", "ms for ", " operation to complete"},
+      {"Connect timeout ["},
+      // PyTorch's process groups
+      {"failed to pass monitoredBarrier"},
+      {"successfully reached monitoredBarrier, but received errors while waiting"},
+      {"NCCL communicator was aborted"},
+      {"Watchdog caught collective operation timeout"},
+      {"Received a dump signal due to a collective timeout from"},
+      {"Some NCCL operations have failed or timed out"},
+      // NCCL
+      {"ncclRemoteError"},
+      {"remote process exited or there was a network error"},
+      {"NCCL WARN", "Connection refused"},
+      // PyTorch's store
+      {"failed to recv, got 0 bytes"},
+      {"Socket Timeout"},
+      {"wait timeout after ", "ms, keys: "},
+      {"The client socket has timed out after "},
+  };
+  return *patterns;
+}
+
+bool Matches(absl::string_view line, const Pattern& pattern) {
+  for (const absl::string_view word : pattern) {
+    const size_t at = line.find(word);
+    if (at == absl::string_view::npos) return false;
+    line.remove_prefix(at + word.size());
+  }
+  return true;
+}
+
+bool SaysSo(absl::string_view line) {
+  return std::any_of(Patterns().begin(), Patterns().end(),
+                     [line](const Pattern& p) { return Matches(line, p); });
+}
+
+// By an exit code or by abort() a program ends itself.
+bool EndedItself(const ExitInfo& exit) {
+  const auto* signaled = std::get_if<Signaled>(&exit);
+  return std::holds_alternative<Exited>(exit) ||
+         (signaled != nullptr && (signaled->signo == SIGABRT || signaled->signo == SIGPIPE));
+}
+
+}  // namespace
+
+bool IsAfterEffect(const ExitInfo& exit, absl::string_view exception, absl::string_view stderr_tail) {
+  if (!EndedItself(exit)) return false;
+  if (const auto* s = std::get_if<Signaled>(&exit); s != nullptr && s->signo == SIGPIPE) return true;
+  if (!exception.empty()) return SaysSo(exception);
+  const std::vector<absl::string_view> lines = absl::StrSplit(stderr_tail, '\n', absl::SkipWhitespace());
+  const auto last = lines.end() - static_cast<ptrdiff_t>(std::min(lines.size(), kLastLines));
+  return std::any_of(last, lines.end(), SaysSo);
+}
+
+}  // namespace ddprun

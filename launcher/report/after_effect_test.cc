@@ -1,0 +1,75 @@
+#include "launcher/report/after_effect.h"
+
+#include <csignal>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace ddprun {
+namespace {
+
+const ExitInfo kExited = Exited{1};
+
+// As survivors print them when a peer is killed, exits, hangs, or takes the store with it.
+TEST(AfterEffectTest, WordsOfThoseWhosePeerIsGone) {
+  for (
+      const absl::string_view words : {
+          "RuntimeError: [./gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:16276",
+          "RuntimeError: [./gloo/transport/tcp/pair.cc:589] Read error [127.0.0.1]:4310: Connection reset by "
+          "peer",
+          "RuntimeError: [./gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 5000ms for recv "
+          "operation "
+          "to complete",
+          "RuntimeError: [Rank 0]: Rank 1 failed to pass monitoredBarrier in 1800000 ms",
+          "RuntimeError: Rank 2 successfully reached monitoredBarrier, but received errors while waiting for "
+          "send/recv from rank 0. Please check rank 0 logs for faulty rank.",
+          "RuntimeError: Broken pipe",
+          "RuntimeError: NCCL communicator was aborted on rank 2.  Original reason for failure was: [Rank 2] "
+          "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=10, OpType=BROADCAST, "
+          "Timeout(ms)=1800000) ran for 1805457 milliseconds before timing out.",
+          "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3763, remote process "
+          "exited or "
+          "there was a network error, NCCL version 2.28.8",
+          "train: rank 3 of round 7 is gone",
+          "train: rank 12 of round 0 has left",
+          "train: rank 0 of round 2 gave up operation 44, waiting for rank 3",
+          "rank 1 of round 5 did not appear within 30000 ms (1 missing)",
+      }) {
+    EXPECT_TRUE(IsAfterEffect(kExited, words, "")) << words;
+    EXPECT_TRUE(IsAfterEffect(kExited, "", absl::StrCat("step 3\n", words, "\n\n"))) << words;
+    EXPECT_TRUE(IsAfterEffect(Signaled{SIGABRT, true}, words, "")) << words;
+  }
+}
+
+TEST(AfterEffectTest, WordsOfThoseWhoFailByThemselves) {
+  for (const absl::string_view words :
+       {"ValueError: bad batch",
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "RuntimeError: CUDA error: an illegal memory access was encountered",
+        "train: no space left on device", "rank 3 is gone fishing", ""}) {
+    EXPECT_FALSE(IsAfterEffect(kExited, words, "")) << words;
+    EXPECT_FALSE(IsAfterEffect(kExited, "", words)) << words;
+  }
+}
+
+TEST(AfterEffectTest, TheExceptionDecidesAloneAndOldLinesDoNotCount) {
+  const std::string reset = "warning: Connection reset by peer, trying again\n";
+  EXPECT_FALSE(IsAfterEffect(kExited, "ValueError: bad batch", reset));
+  std::string much = reset;
+  for (int i = 0; i < 20; ++i) absl::StrAppend(&much, "step ", i, "\n");
+  EXPECT_FALSE(IsAfterEffect(kExited, "", much));
+  EXPECT_TRUE(IsAfterEffect(kExited, "", reset + "step 1\n"));
+}
+
+TEST(AfterEffectTest, ASignalThatSaysWhatWasWrongIsNone) {
+  const std::string gone = "rank 3 of round 7 is gone";
+  for (const int signo : {SIGSEGV, SIGKILL, SIGBUS, SIGILL, SIGFPE, SIGTERM}) {
+    EXPECT_FALSE(IsAfterEffect(Signaled{signo, false}, gone, gone)) << signo;
+  }
+  EXPECT_FALSE(IsAfterEffect(NeverStarted{absl::NotFoundError("no such file")}, "", gone));
+  EXPECT_TRUE(IsAfterEffect(Signaled{SIGPIPE, false}, "", "")) << "it wrote to a peer that is gone";
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,205 @@
+#include "launcher/report/job_page.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "launcher/process/exit_info.h"
+#include "launcher/report/terminal_text.h"
+
+namespace ddprun {
+namespace {
+
+constexpr size_t kWidth = 100;
+constexpr size_t kStep = 2;  // of indentation
+constexpr char kStderrMark[] = "| ";
+constexpr size_t kMaxRows = 3;         // that one line of stderr may take
+constexpr size_t kFewStderrLines = 5;  // of failures that are not the first
+
+// Collects lines that fit.
+class Page {
+ public:
+  void Rule(char c) { absl::StrAppend(&text_, std::string(kWidth, c), "\n"); }
+
+  // One line of text, wrapped; its later rows are indented by one step more.
+  void Line(size_t indent, absl::string_view line) {
+    const std::string clean = CleanLine(line);
+    bool first = true;
+    for (const std::string& row : Wrap(clean, kWidth - (indent + 1) * kStep)) {
+      Row(indent + (first ? 0 : 1), row);
+      first = false;
+    }
+  }
+
+  void Stderr(size_t indent, absl::string_view tail, size_t max_lines) {
+    std::vector<std::string> lines = CleanLines(tail);
+    if (lines.size() > max_lines) lines.erase(lines.begin(), lines.end() - static_cast<ptrdiff_t>(max_lines));
+    for (const std::string& line : lines) {
+      std::vector<std::string> rows = Wrap(line, kWidth - indent * kStep - sizeof kStderrMark - 3);
+      if (rows.size() > kMaxRows) {
+        rows.resize(kMaxRows);
+        rows.back() += " ...";
+      }
+      for (const std::string& row : rows) Row(indent, absl::StrCat(kStderrMark, row));
+    }
+  }
+
+  std::string Take() { return std::move(text_); }
+
+ private:
+  void Row(size_t indent, absl::string_view row) {
+    const std::string line = absl::StrCat(std::string(indent * kStep, ' '), row);
+    absl::StrAppend(&text_, absl::StripTrailingAsciiWhitespace(line), "\n");
+  }
+
+  std::string text_;
+};
+
+std::string Plural(int n, absl::string_view what) { return absl::StrCat(n, " ", what, n == 1 ? "" : "s"); }
+
+std::string How(const PageFailure& f) {
+  if (f.pid == 0) return "never started";
+  return f.signal != 0 ? SignalName(f.signal) : absl::StrCat("exit code ", f.exit_code);
+}
+
+std::string When(const PageFailure& f) {
+  return absl::StrCat(f.uptime ? absl::StrCat(" after ", FormatUptime(*f.uptime)) : "",
+                      f.step ? absl::StrCat(", at step ", *f.step) : "");
+}
+
+std::string Who(const PageFailure& f) {
+  return absl::StrCat("rank ", f.rank.value(), " (local rank ", f.local_rank.value(), ") on ", f.host);
+}
+
+void AddSameRanks(const JobPage::Group& group, Page& page) {
+  if (group.count <= 1) return;
+  std::vector<int64_t> others = group.ranks;
+  std::erase(others, group.first.rank.value());
+  const bool all = static_cast<int>(others.size()) >= group.count - 1;
+  page.Line(1, absl::StrCat("and ", Plural(group.count - 1, "rank"), " the same: ", FormatRanks(others),
+                            all ? "" : ", ..."));
+}
+
+void AddWords(const PageFailure& f, Page& page) {
+  // What never ran has left no words but ours.
+  const std::string& words = f.exception.empty() && f.pid == 0 ? f.cause : f.exception;
+  if (!words.empty()) page.Line(1, words);
+  for (const std::string& line : f.evidence) page.Line(1, absl::StrCat("evidence: ", line));
+}
+
+void AddStderr(const PageFailure& f, size_t max_lines, Page& page) {
+  if (CleanLines(f.stderr_tail).empty()) return;
+  page.Line(1, "last lines of its stderr:");
+  page.Stderr(2, f.stderr_tail, max_lines);
+}
+
+void AddGroup(const JobPage::Group& group, bool is_cause, Page& page) {
+  const PageFailure& f = group.first;
+  page.Line(0, absl::StrCat(Who(f), ": ", How(f), When(f)));
+  AddWords(f, page);
+  if (f.consequence) page.Line(1, "an after-effect of another failure, by its own words");
+  AddSameRanks(group, page);
+  if (is_cause) {
+    AddStderr(f, std::numeric_limits<size_t>::max(), page);
+  } else if (!f.consequence && f.exception.empty()) {
+    AddStderr(f, kFewStderrLines, page);
+  }
+}
+
+void AddLostNodes(const JobPage& page, Page& out) {
+  if (page.lost_nodes.empty()) return;
+  out.Rule('-');
+  out.Line(0, "Lost nodes:");
+  for (const std::string& node : page.lost_nodes) out.Line(1, node);
+}
+
+std::string Title(const JobPage& page, bool node_is_cause) {
+  const std::string round = absl::StrCat("Round ", page.round.value(), " ended: ");
+  if (node_is_cause)
+    return absl::StrCat(round, Plural(static_cast<int>(page.lost_nodes.size()), "node"), " lost");
+  if (page.groups.empty()) return absl::StrCat(round, "no worker failed");
+  const PageFailure& f = page.groups[0].first;
+  const bool alone = page.groups.size() == 1 && page.groups[0].count == 1 && page.more_failures == 0;
+  return absl::StrCat(round, "rank ", f.rank.value(), " on ", f.host, alone ? " failed" : " failed first");
+}
+
+// True when every line of `text` is in `shown`.
+bool IsShown(absl::string_view text, absl::string_view shown) {
+  const std::vector<std::string> lines = CleanLines(text);
+  return std::all_of(lines.begin(), lines.end(), [&](const std::string& line) {
+    return absl::StrContains(shown, absl::StripAsciiWhitespace(line));
+  });
+}
+
+}  // namespace
+
+std::string FormatJobPage(const JobPage& page) {
+  Page out;
+  // With nothing but after-effects, the nodes that went are what they are the effects of.
+  const bool node_is_cause =
+      !page.lost_nodes.empty() && (page.groups.empty() || page.groups[0].first.consequence);
+  out.Rule('=');
+  out.Line(0, Title(page, node_is_cause));
+  if (node_is_cause) AddLostNodes(page, out);
+  for (size_t i = 0; i < page.groups.size(); ++i) {
+    if (i < 2) out.Rule('-');
+    if (i == 1) out.Line(0, "Also failed:");
+    AddGroup(page.groups[i], i == 0, out);
+  }
+  if (page.more_failures > 0) out.Line(0, absl::StrCat("and ", Plural(page.more_failures, "more failure")));
+  if (!node_is_cause) AddLostNodes(page, out);
+  if (!page.outcome.empty()) {
+    out.Rule('-');
+    out.Line(0, absl::StrCat("Next: ", page.outcome));
+  }
+  out.Rule('=');
+  return out.Take();
+}
+
+std::string FormatWhatIsNew(const JobPage& page, absl::string_view shown) {
+  JobPage::Group group = page.groups[0];
+  PageFailure& f = group.first;
+  // A chain of exceptions is in a traceback one by one.
+  if (IsShown(absl::StrReplaceAll(f.exception, {{", from ", "\n"}, {", while handling ", "\n"}}), shown)) {
+    f.exception.clear();
+  }
+  if (IsShown(f.stderr_tail, shown)) f.stderr_tail.clear();
+  Page out;
+  out.Line(0, f.pid == 0 ? absl::StrCat(Who(f), " never started") : absl::StrCat(Who(f), " ended", When(f)));
+  if (f.pid != 0 || !IsShown(f.cause, shown)) AddWords(f, out);
+  AddSameRanks(group, out);
+  AddStderr(f, std::numeric_limits<size_t>::max(), out);
+  for (const std::string& node : page.lost_nodes) out.Line(0, absl::StrCat("Lost: ", node));
+  if (!page.outcome.empty()) out.Line(0, absl::StrCat("Next: ", page.outcome));
+  return out.Take();
+}
+
+std::string FormatRanks(const std::vector<int64_t>& ranks) {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (last < i + 2) last = i;  // "8, 9", but "1-3"
+    parts.push_back(last == i ? absl::StrCat(ranks[i]) : absl::StrCat(ranks[i], "-", ranks[last]));
+    i = last + 1;
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+std::string FormatUptime(Duration uptime) {
+  const int64_t ms = std::max<int64_t>(std::chrono::duration_cast<milliseconds>(uptime).count(), 0);
+  const int64_t s = ms / 1000, min = s / 60, h = min / 60;
+  if (ms < 1000) return absl::StrCat(ms, " ms");
+  if (s < 60) return absl::StrCat(s, ".", ms / 100 % 10, " s");
+  if (min < 60) return absl::StrCat(min, " min ", s % 60, " s");
+  if (h < 48) return absl::StrCat(h, " h ", min % 60, " min");
+  return absl::StrCat(h / 24, " d ", h % 24, " h");
+}
+
+}  // namespace ddprun

@@ -1,0 +1,246 @@
+#include "launcher/report/job_page.h"
+
+#include <chrono>
+#include <csignal>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+PageFailure OfPython() {
+  return {.rank = Rank(5),
+          .local_rank = LocalRank(1),
+          .host = "node17",
+          .pid = 4711,
+          .exit_code = 1,
+          .cause = "rank 5 on node17: exit code 1",
+          .uptime = milliseconds(12'340),
+          .step = 480,
+          .exception = "ValueError: bad batch",
+          .stderr_tail =
+              "step 480: loss 2.5\n"
+              "Traceback (most recent call last):\n"
+              "  File \"/job/train.py\", line 4, in <module>\n"
+              "    load(3)\n"
+              "ValueError: bad batch\n"};
+}
+
+PageFailure AfterEffect(int rank) {
+  return {
+      .rank = Rank(rank),
+      .local_rank = LocalRank(0),
+      .host = "node18",
+      .pid = 99,
+      .signal = SIGABRT,
+      .uptime = milliseconds(12'400),
+      .step = 480,
+      .exception = "RuntimeError: [./gloo/transport/tcp/pair.cc:598] Connection closed by peer [10.0.0.7]",
+      .stderr_tail = "is not shown\n",
+      .consequence = true};
+}
+
+TEST(JobPageTest, OneCauseManyTheSameAndItsAfterEffects) {
+  JobPage page = {.round = Round(3),
+                  .groups = {{.first = OfPython(), .count = 7, .ranks = {1, 2, 3, 5, 8, 9, 12}},
+                             {.first = AfterEffect(7), .count = 2, .ranks = {6, 7}}},
+                  .more_failures = 1,
+                  .lost_nodes = {"node3: its lease expired 1.2 s ago"},
+                  .outcome = "restart 1 of 3"};
+  EXPECT_EQ(
+      FormatJobPage(page),
+      R"(====================================================================================================
+Round 3 ended: rank 5 on node17 failed first
+----------------------------------------------------------------------------------------------------
+rank 5 (local rank 1) on node17: exit code 1 after 12.3 s, at step 480
+  ValueError: bad batch
+  and 6 ranks the same: 1-3, 8, 9, 12
+  last lines of its stderr:
+    | step 480: loss 2.5
+    | Traceback (most recent call last):
+    |   File "/job/train.py", line 4, in <module>
+    |     load(3)
+    | ValueError: bad batch
+----------------------------------------------------------------------------------------------------
+Also failed:
+rank 7 (local rank 0) on node18: SIGABRT after 12.4 s, at step 480
+  RuntimeError: [./gloo/transport/tcp/pair.cc:598] Connection closed by peer [10.0.0.7]
+  an after-effect of another failure, by its own words
+  and 1 rank the same: 6
+and 1 more failure
+----------------------------------------------------------------------------------------------------
+Lost nodes:
+  node3: its lease expired 1.2 s ago
+----------------------------------------------------------------------------------------------------
+Next: restart 1 of 3
+====================================================================================================
+)");
+}
+
+TEST(JobPageTest, KilledByTheSystemWithEvidence) {
+  PageFailure killed = {
+      .rank = Rank(0),
+      .local_rank = LocalRank(0),
+      .host = "node1",
+      .pid = 12,
+      .signal = SIGKILL,
+      .uptime = std::chrono::minutes(125),
+      .evidence = {"the kernel's OOM killer ended process 12 (python3), which used 3.9 GiB: the "
+                   "memory limit of its control group /job, 4.0 GiB, was reached"}};
+  EXPECT_EQ(
+      FormatJobPage(
+          {.round = Round(0), .groups = {{.first = killed, .ranks = {0}}}, .outcome = "no restart is left"}),
+      R"(====================================================================================================
+Round 0 ended: rank 0 on node1 failed
+----------------------------------------------------------------------------------------------------
+rank 0 (local rank 0) on node1: SIGKILL after 2 h 5 min
+  evidence: the kernel's OOM killer ended process 12 (python3), which used 3.9 GiB: the memory
+    limit of its control group /job, 4.0 GiB, was reached
+----------------------------------------------------------------------------------------------------
+Next: no restart is left
+====================================================================================================
+)");
+}
+
+TEST(JobPageTest, OneThatNeverStartedSaysWhy) {
+  const PageFailure never = {.rank = Rank(2),
+                             .local_rank = LocalRank(2),
+                             .host = "node1",
+                             .cause = "rank 2 on node1: never started: cannot start ./x: no such file"};
+  const std::string text = FormatJobPage({.groups = {{.first = never, .ranks = {2}}}});
+  EXPECT_THAT(text, HasSubstr("rank 2 (local rank 2) on node1: never started\n"
+                              "  rank 2 on node1: never started: cannot start ./x: no such file\n"));
+}
+
+TEST(JobPageTest, ALostNodeAlone) {
+  EXPECT_EQ(
+      FormatJobPage({.round = Round(8),
+                     .lost_nodes = {"node3: its connection was reset", "node4: its lease expired"},
+                     .outcome = "waiting for node3, node4"}),
+      R"(====================================================================================================
+Round 8 ended: 2 nodes lost
+----------------------------------------------------------------------------------------------------
+Lost nodes:
+  node3: its connection was reset
+  node4: its lease expired
+----------------------------------------------------------------------------------------------------
+Next: waiting for node3, node4
+====================================================================================================
+)");
+}
+
+TEST(JobPageTest, ALostNodeAndNothingButItsAfterEffects) {
+  const std::string text =
+      FormatJobPage({.round = Round(8),
+                     .groups = {{.first = AfterEffect(4), .count = 3, .ranks = {4, 5, 6}}},
+                     .lost_nodes = {"node3: its connection was reset"}});
+  EXPECT_THAT(text, HasSubstr("Round 8 ended: 1 node lost\n"));
+  EXPECT_LT(text.find("node3: its"), text.find("rank 4 "));
+}
+
+TEST(JobPageTest, OfOthersTheLastLinesAreShownOnlyWhereNothingElseSaysWhy) {
+  PageFailure silent = OfPython();
+  silent.exception.clear();
+  silent.stderr_tail = "1\n2\n3\n4\n5\n6\n7\n";
+  PageFailure other = OfPython();
+  other.stderr_tail = "is not shown\n";
+  const std::string text = FormatJobPage(
+      {.groups = {{.first = OfPython()}, {.first = silent}, {.first = other}, {.first = AfterEffect(1)}}});
+  EXPECT_THAT(text,
+              HasSubstr("last lines of its stderr:\n    | 3\n    | 4\n    | 5\n    | 6\n    | 7\nrank 5"));
+  EXPECT_THAT(text, Not(HasSubstr("is not shown")));
+}
+
+TEST(JobPageTest, WhateverAWorkerPrintsThePageIsNoWiderThanAHundredLetters) {
+  PageFailure wild = OfPython();
+  wild.host = std::string(200, 'h');
+  wild.exception = absl::StrCat("E: ", std::string(399, 'e'), "\x1b[31m\a\r\n");
+  wild.stderr_tail = absl::StrCat(std::string(5000, 'x'), "\n\x1b[2J\x1b[Hé\xff\n", std::string(98, '-'),
+                                  "\n", std::string(2000, ' '), "y\n");
+  wild.evidence = {std::string(300, 'v')};
+  const JobPage page = {.groups = {{.first = wild, .count = 1000, .ranks = {1, 3, 5, 7, 9, 11}}},
+                        .lost_nodes = {std::string(300, 'n')},
+                        .outcome = std::string(300, 'o')};
+  for (const std::string& text : {FormatJobPage(page), FormatWhatIsNew(page, "")}) {
+    for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+      size_t letters = 0;
+      for (const char c : line) {
+        letters += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+        EXPECT_TRUE(static_cast<unsigned char>(c) >= ' ' && c != '\x7f') << line;
+      }
+      EXPECT_LE(letters, 100u) << line;
+      EXPECT_TRUE(line.empty() || line.back() != ' ') << line;
+    }
+  }
+  EXPECT_THAT(FormatJobPage(page), HasSubstr("and 999 ranks the same: 1, 3, 7, 9, 11, ...\n"));
+}
+
+constexpr char kShown[] = R"(
+============================================================
+train.py FAILED
+  exitcode  : 1 (pid: 4711)
+  traceback : Traceback (most recent call last):
+      File "/job/train.py", line 4, in <module>
+        load(3)
+    ValueError: bad batch
+============================================================
+)";
+
+TEST(WhatIsNewTest, NothingIsSaidTwice) {
+  PageFailure failure = OfPython();
+  failure.stderr_tail = failure.stderr_tail.substr(failure.stderr_tail.find("Trace"));
+  const JobPage page = {.groups = {{.first = failure, .ranks = {5}}}, .outcome = "no restart is left"};
+  EXPECT_EQ(FormatWhatIsNew(page, kShown), R"(rank 5 (local rank 1) on node17 ended after 12.3 s, at step 480
+Next: no restart is left
+)");
+}
+
+TEST(WhatIsNewTest, WhatTheReportDoesNotSayIsAdded) {
+  PageFailure failure = OfPython();
+  failure.exception = "ValueError: bad batch, from KeyError: 'loss'";
+  failure.evidence = {"something that the system knows"};
+  EXPECT_EQ(FormatWhatIsNew({.groups = {{.first = failure, .ranks = {5}}}}, kShown),
+            R"(rank 5 (local rank 1) on node17 ended after 12.3 s, at step 480
+  ValueError: bad batch, from KeyError: 'loss'
+  evidence: something that the system knows
+  last lines of its stderr:
+    | step 480: loss 2.5
+    | Traceback (most recent call last):
+    |   File "/job/train.py", line 4, in <module>
+    |     load(3)
+    | ValueError: bad batch
+)");
+  EXPECT_THAT(FormatWhatIsNew({.groups = {{.first = failure}}}, absl::StrCat(kShown, "\nKeyError: 'loss'\n")),
+              Not(HasSubstr("from KeyError")))
+      << "each of a chain has been shown";
+}
+
+TEST(JobPageTest, RanksAreFolded) {
+  EXPECT_EQ(FormatRanks({}), "");
+  EXPECT_EQ(FormatRanks({4}), "4");
+  EXPECT_EQ(FormatRanks({4, 5}), "4, 5");
+  EXPECT_EQ(FormatRanks({1, 2, 3, 5, 8, 9}), "1-3, 5, 8, 9");
+  EXPECT_EQ(FormatRanks({0, 1, 2, 3, 1000, 1001, 1002}), "0-3, 1000-1002");
+}
+
+TEST(JobPageTest, UptimesHaveTheUnitThatSuits) {
+  using std::chrono::hours;
+  using std::chrono::minutes;
+  EXPECT_EQ(FormatUptime(milliseconds(-5)), "0 ms");
+  EXPECT_EQ(FormatUptime(milliseconds(350)), "350 ms");
+  EXPECT_EQ(FormatUptime(milliseconds(1000)), "1.0 s");
+  EXPECT_EQ(FormatUptime(milliseconds(59'999)), "59.9 s");
+  EXPECT_EQ(FormatUptime(seconds(302)), "5 min 2 s");
+  EXPECT_EQ(FormatUptime(minutes(192)), "3 h 12 min");
+  EXPECT_EQ(FormatUptime(hours(51)), "2 d 3 h");
+}
+
+}  // namespace
+}  // namespace ddprun
