@@ -10,10 +10,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <set>
+#include <sstream>
 
 namespace ddprun {
 namespace {
@@ -49,6 +52,34 @@ void Close(int& fd) {
   if (fd >= 0) close(std::exchange(fd, -1));
 }
 
+// Of what host_tool says on `fd` and closes.
+pid_t ToldPid(pid_t tool, int fd) {
+  std::string said;
+  char bytes[512];
+  for (ssize_t n; (n = read(fd, bytes, sizeof bytes)) != 0;) {
+    if (n > 0) said.append(bytes, n);
+  }
+  Require(waitpid(tool, nullptr, 0) == tool, "waitpid");
+  pid_t pid = 0;
+  bool good = true;
+  std::istringstream lines(said);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("error: ")) good = false;
+    if (std::isdigit(static_cast<unsigned char>(line[0]))) pid = std::stoi(line);
+  }
+  if (pid == 0 || !good) {
+    std::fprintf(stderr, "host_tool: %s\n", said.c_str());
+    std::abort();
+  }
+  return pid;
+}
+
+// All that there are, for Pump.
+std::set<Process*>& Everyone() {
+  static auto& everyone = *new std::set<Process*>;
+  return everyone;
+}
+
 // posix_spawn with what all its parts need to be undone.
 class Spawner {
  public:
@@ -80,12 +111,14 @@ class Spawner {
 
 }  // namespace
 
-Process::Process(const std::vector<std::string>& argv, Stdio stdio, const Environment& more)
+Process::Process(const std::vector<std::string>& argv, Stdio stdio, const Environment& more, Birth birth)
     : mark_(NewMark()) {
   std::vector<std::string> env = {mark_, "PATH=" + Env("PATH", "/usr/bin:/bin"),
                                   "TMPDIR=" + Env("TEST_TMPDIR", "/tmp"), "OMP_NUM_THREADS=1"};
   for (const auto& [name, value] : more) env.push_back(name + "=" + value);
   Spawner spawner;
+  int told[2];
+  if (birth == Birth::kTold) Require(pipe2(told, O_CLOEXEC) == 0, "pipe2");
   if (stdio == Stdio::kTerminal) {
     out_.fd = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
     Require(out_.fd >= 0 && grantpt(out_.fd) == 0 && unlockpt(out_.fd) == 0, "posix_openpt");
@@ -94,6 +127,7 @@ Process::Process(const std::vector<std::string>& argv, Stdio stdio, const Enviro
     spawner.Open(ptsname(out_.fd), STDIN_FILENO);
     spawner.Take(STDIN_FILENO, STDOUT_FILENO);
     spawner.Take(STDIN_FILENO, STDERR_FILENO);
+    if (birth == Birth::kTold) spawner.Take(told[1], 3);
     pid_ = spawner.Run(argv, env);
   } else {
     int out[2], err[2];
@@ -101,25 +135,46 @@ Process::Process(const std::vector<std::string>& argv, Stdio stdio, const Enviro
     spawner.Open("/dev/null", STDIN_FILENO);
     spawner.Take(out[1], STDOUT_FILENO);
     spawner.Take(err[1], STDERR_FILENO);
+    if (birth == Birth::kTold) spawner.Take(told[1], 3);  // the last: it may be anyone's number here
     pid_ = spawner.Run(argv, env);
     close(out[1]);
     close(err[1]);
     out_.fd = out[0];
     err_.fd = err[0];
   }
+  if (birth == Birth::kTold) {
+    close(told[1]);
+    pid_ = ToldPid(pid_, told[0]);
+    close(told[0]);
+  }
   for (const Stream* stream : {&out_, &err_}) {
     if (stream->fd >= 0) Require(fcntl(stream->fd, F_SETFL, O_NONBLOCK) == 0, "O_NONBLOCK");
   }
   pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
   Require(pidfd_ >= 0, "pidfd_open");
+  Everyone().insert(this);
 }
 
 Process::~Process() {
-  if (!end_) {
+  Everyone().erase(this);
+  if (!Collect()) {
     kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
+    Wait(seconds(60));  // the first process of a host ends after all others there
+    Require(end_.has_value(), "a killed process does not end");
   }
   for (int* fd : {&pidfd_, &out_.fd, &err_.fd}) Close(*fd);
+}
+
+bool Process::Collect() {
+  if (end_) return true;
+  int status;
+  const pid_t ended = waitpid(pid_, &status, WNOHANG);
+  Require(ended >= 0, "waitpid");
+  if (ended == 0) return false;
+  end_ = WIFEXITED(status) ? ProcessEnd{.code = WEXITSTATUS(status)} : ProcessEnd{.signal = WTERMSIG(status)};
+  Read(out_);
+  Read(err_);
+  return true;
 }
 
 void Process::Read(Stream& stream) {
@@ -128,6 +183,7 @@ void Process::Read(Stream& stream) {
     const ssize_t n = read(stream.fd, bytes, sizeof bytes);
     if (n > 0) {
       stream.text.append(bytes, n);
+      stream.read_at[stream.text.size()] = std::chrono::steady_clock::now();
     } else if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
       return;
     } else {
@@ -137,8 +193,23 @@ void Process::Read(Stream& stream) {
 }
 
 bool Process::Pump(TimePoint deadline) {
-  pollfd fds[] = {{pidfd_, POLLIN, 0}, {out_.fd, POLLIN, 0}, {err_.fd, POLLIN, 0}};  // -1 is passed over
-  if (poll(fds, std::size(fds), MillisUntil(deadline)) <= 0) return false;
+  for (;;) {
+    // The others are looked after, but only what happens to this one ends the wait.
+    std::vector<pollfd> fds = {{pidfd_, POLLIN, 0}, {out_.fd, POLLIN, 0}, {err_.fd, POLLIN, 0}};
+    for (const Process* other : Everyone()) {
+      if (other == this) continue;
+      const int end = other->end_ ? -1 : other->pidfd_;  // -1 is passed over
+      for (const int fd : {end, other->out_.fd, other->err_.fd}) fds.push_back({fd, POLLIN, 0});
+    }
+    if (poll(fds.data(), fds.size(), MillisUntil(deadline)) <= 0) return false;
+    for (Process* other : Everyone()) {
+      Read(other->out_);
+      Read(other->err_);
+      other->Collect();
+    }
+    if (fds[0].revents != 0 || fds[1].revents != 0 || fds[2].revents != 0) break;
+    if (MillisUntil(deadline) == 0) return false;
+  }
   Read(out_);
   Read(err_);
   return true;
@@ -158,7 +229,9 @@ std::vector<std::string> Process::Await(Stream& stream, const std::string& part,
     }
     std::string line = stream.text.substr(stream.used, end - stream.used);
     stream.used = end + 1;
-    if (line.find(part) != std::string::npos) found.push_back(std::move(line));
+    if (line.find(part) == std::string::npos) continue;
+    found_at_ = stream.read_at.lower_bound(stream.used)->second;
+    found.push_back(std::move(line));
   }
   return found;
 }
@@ -172,18 +245,8 @@ std::vector<std::string> Process::AwaitErr(const std::string& part, size_t count
 
 std::optional<ProcessEnd> Process::Wait(Duration timeout) {
   const TimePoint deadline = std::chrono::steady_clock::now() + timeout;
-  while (!end_) {
-    int status;
-    const pid_t ended = waitpid(pid_, &status, WNOHANG);
-    Require(ended >= 0, "waitpid");
-    if (ended == pid_) {
-      end_ = WIFEXITED(status) ? ProcessEnd{.code = WEXITSTATUS(status)}
-                               : ProcessEnd{.signal = WTERMSIG(status)};
-      Read(out_);
-      Read(err_);
-    } else if (!Pump(deadline)) {
-      return std::nullopt;
-    }
+  while (!Collect()) {
+    if (!Pump(deadline)) return std::nullopt;
   }
   return end_;
 }

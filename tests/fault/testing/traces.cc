@@ -231,6 +231,19 @@ std::vector<std::string> LeftOf(const Traces& seen, const std::string& mark, con
   return {left.begin(), left.end()};
 }
 
+bool AwaitEnds(const std::vector<pid_t>& pids, Duration timeout) {
+  const TimePoint deadline = std::chrono::steady_clock::now() + timeout;
+  return std::all_of(pids.begin(), pids.end(), [deadline](pid_t pid) {
+    const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+    if (fd < 0) return true;
+    pollfd end = {fd, POLLIN, 0};
+    const auto left = std::max<int64_t>(0, ToMillis(deadline - std::chrono::steady_clock::now()));
+    const bool ended = poll(&end, 1, static_cast<int>(left)) == 1;
+    close(fd);
+    return ended;
+  });
+}
+
 void AdoptOrphans() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
 }  // namespace ddprun

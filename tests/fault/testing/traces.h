@@ -34,6 +34,9 @@ Traces LookAround(const std::string& mark);
 std::vector<std::string> LeftOf(const Traces& seen, const std::string& mark,
                                 const std::vector<pid_t>& others = {}, Duration timeout = seconds(10));
 
+// Until none of them is alive; false: `timeout` came first.
+bool AwaitEnds(const std::vector<pid_t>& pids, Duration timeout = seconds(10));
+
 // Makes this process the parent of all descendants that lose theirs.
 void AdoptOrphans();
 

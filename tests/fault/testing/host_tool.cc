@@ -1,0 +1,124 @@
+// Makes a host out of namespaces, and runs programs in it.
+//
+//   host_tool boot FD NAME ETC     a host NAME: network, host name, mounts and processes of its own.
+//   ETC/hosts
+//                                  and ETC/resolv.conf are its own too, and its /dev/shm is empty
+//   host_tool enter FD PID KINDS PROGRAM...   runs PROGRAM in the namespaces KINDS ("net,uts,mnt,pid") of PID
+//
+// Both make one process, a child of the caller and not of this program, tell its pid in a line on FD, and
+// end. That process is pid 1 of the host, which cares for orphans as an init does, or PROGRAM; it dies with
+// the caller, whatever ends that. An error is a line on FD that begins with "error: ". FD is closed when the
+// host is ready or PROGRAM runs.
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+int tell = -1;
+
+// False: nobody listens any more.
+bool Tell(const std::string& line) {
+  return write(tell, (line + "\n").data(), line.size() + 1) == static_cast<ssize_t>(line.size() + 1);
+}
+
+void Require(bool good, const std::string& what) {
+  if (good) return;
+  const std::string why = strerror(errno);
+  Tell("error: " + what + ": " + why);
+  _exit(1);
+}
+
+// As fork, but the child is a sibling of this process. What it does until exec must not need another thread.
+pid_t ForkSibling() {
+  const long pid = syscall(SYS_clone, CLONE_PARENT | SIGCHLD, nullptr, nullptr, nullptr, nullptr);
+  Require(pid >= 0, "clone");
+  if (pid == 0) prctl(PR_SET_PDEATHSIG, SIGKILL);
+  return static_cast<pid_t>(pid);
+}
+
+void Bind(const std::string& file, const std::string& over) {
+  Require(mount(file.c_str(), over.c_str(), nullptr, MS_BIND, nullptr) == 0, "mount over " + over);
+}
+
+[[noreturn]] void BeInit(const std::string& name, const std::string& etc) {
+  Require(sethostname(name.data(), name.size()) == 0, "sethostname");
+  Require(mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0, "private mounts");
+  Require(mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) == 0, "mount /proc");
+  Require(mount("shm", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, nullptr) == 0, "mount /dev/shm");
+  Bind(etc + "/hosts", "/etc/hosts");
+  if (access("/etc/resolv.conf", F_OK) == 0) Bind(etc + "/resolv.conf", "/etc/resolv.conf");
+  // Blocked, not ignored: an ignored SIGCHLD would be inherited.
+  sigset_t child;
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &child, nullptr);
+  // The caller may have died before the death signal was ordered.
+  if (!Tell("ready")) _exit(1);
+  close(tell);
+  for (;;) {
+    int signo;
+    sigwait(&child, &signo);
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+  }
+}
+
+int Boot(const std::string& name, const std::string& etc) {
+  Require(unshare(CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC) == 0, "unshare");
+  const pid_t pid = ForkSibling();
+  if (pid == 0) BeInit(name, etc);
+  Tell(std::to_string(pid));
+  return 0;
+}
+
+int Enter(const std::string& host, const std::string& kinds, char** argv) {
+  std::vector<std::pair<std::string, int>> namespaces;  // all opened before /proc is another one
+  std::istringstream list(kinds);
+  for (std::string kind; std::getline(list, kind, ',');) {
+    const std::string path = "/proc/" + host + "/ns/" + kind;
+    namespaces.emplace_back(path, open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    Require(namespaces.back().second >= 0, path);
+  }
+  char cwd[4096];
+  Require(getcwd(cwd, sizeof cwd) != nullptr, "getcwd");
+  for (const auto& [path, fd] : namespaces) Require(setns(fd, 0) == 0, "setns " + path);
+  Require(chdir(cwd) == 0, cwd);  // setns of mounts went to the root
+  const pid_t pid = ForkSibling();
+  if (pid == 0) {
+    fcntl(tell, F_SETFD, FD_CLOEXEC);
+    if (!Tell("ready")) _exit(1);
+    signal(SIGPIPE, SIG_DFL);  // an ignored one would be inherited
+    execv(argv[0], argv);
+    Require(false, argv[0]);
+  }
+  Tell(std::to_string(pid));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  signal(SIGPIPE, SIG_IGN);
+  const std::string mode = argc > 2 ? argv[1] : "";
+  if (argc > 2) tell = std::atoi(argv[2]);
+  if (mode == "boot" && argc == 5) return Boot(argv[3], argv[4]);
+  if (mode == "enter" && argc >= 6) return Enter(argv[3], argv[4], argv + 5);
+  std::fprintf(stderr, "usage: host_tool boot FD NAME ETC | host_tool enter FD PID KINDS PROGRAM...\n");
+  return 2;
+}
