@@ -15,7 +15,7 @@ namespace {
 constexpr int kFailed = 1, kUsage = 2;
 
 int Fail(const absl::Status& status, int code) {
-  std::cerr << "train: " << status.message() << std::endl;
+  std::cerr << "train: " << ddprun::LastWords(status) << std::endl;
   return code;
 }
 

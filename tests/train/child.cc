@@ -93,15 +93,23 @@ bool Child::Pump(TimePoint deadline) {
 }
 
 std::optional<std::string> Child::AwaitLine(const std::string& part, Duration timeout) {
+  return Await(out_, part, timeout);
+}
+
+std::optional<std::string> Child::AwaitErrLine(const std::string& part, Duration timeout) {
+  return Await(err_, part, timeout);
+}
+
+std::optional<std::string> Child::Await(Stream& stream, const std::string& part, Duration timeout) {
   const TimePoint deadline = std::chrono::steady_clock::now() + timeout;
   for (;;) {
-    const size_t end = out_.text.find('\n', out_.used);
+    const size_t end = stream.text.find('\n', stream.used);
     if (end == std::string::npos) {
-      if (!Pump(deadline)) return std::nullopt;
+      if (stream.fd < 0 || !Pump(deadline)) return std::nullopt;
       continue;
     }
-    const std::string line = out_.text.substr(out_.used, end - out_.used);
-    out_.used = end + 1;
+    const std::string line = stream.text.substr(stream.used, end - stream.used);
+    stream.used = end + 1;
     if (line.find(part) != std::string::npos) return line;
   }
 }

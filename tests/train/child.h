@@ -33,10 +33,13 @@ class Child {
   // Reads standard output to the next line that contains `part` and returns it; nothing: the output or the
   // time ended before.
   std::optional<std::string> AwaitLine(const std::string& part, Duration timeout = seconds(30));
+  // As AwaitLine, of standard error.
+  std::optional<std::string> AwaitErrLine(const std::string& part, Duration timeout = seconds(30));
 
   // Reads both outputs to their ends and waits for the child; nothing: the time ended before.
   std::optional<ChildEnd> Wait(Duration timeout = seconds(30));
 
+  pid_t pid() const { return pid_; }
   void Signal(int signo);
   // Closes the child's standard input.
   void EndInput();
@@ -49,8 +52,9 @@ class Child {
   struct Stream {
     int fd = -1;
     std::string text;
-    size_t used = 0;  // by AwaitLine
+    size_t used = 0;  // by Await
   };
+  std::optional<std::string> Await(Stream& stream, const std::string& part, Duration timeout);
   // Waits for something to read and reads it; false: nothing more will come by `deadline`.
   bool Pump(TimePoint deadline);
 

@@ -19,8 +19,9 @@ std::string ProgramPath(const std::string& label_path) {
   return std::string(getenv("TEST_SRCDIR")) + "/" + getenv("TEST_WORKSPACE") + "/" + label_path;
 }
 
-std::vector<std::string> TinyModel() {
-  return {"--layers=1", "--heads=2", "--width=16", "--context=16", "--global-batch=8", "--log-every=1"};
+std::vector<std::string> TinyModel(int64_t log_every) {
+  return {"--layers=1",   "--heads=2",        "--width=16",
+          "--context=16", "--global-batch=8", "--log-every=" + std::to_string(log_every)};
 }
 
 Job::Job(const JobOptions& options, std::vector<std::string> flags,
@@ -33,10 +34,12 @@ Job::Job(const JobOptions& options, std::vector<std::string> flags,
   env.max_restarts = 3;
   env.round = Round(options.round);
   env.run_id = "test";
+  env.agent_socket = options.agent_socket;
+  env.master_addr = "127.0.0.1";
+  env.master_port = 1;  // one worker alone asks for nothing there
   if (options.world_size > 1) {
     store_ = std::make_unique<Child>(std::vector<std::string>{ProgramPath("tests/interop/store_server")},
                                      Environment{});
-    env.master_addr = "127.0.0.1";
     env.master_port = std::stoi(store_->AwaitLine("").value());
   }
   flags.insert(flags.begin(), ProgramPath("examples/train/train"));
@@ -50,8 +53,8 @@ Job::Job(const JobOptions& options, std::vector<std::string> flags,
       argv.insert(argv.end(), extra_flags[rank].begin(), extra_flags[rank].end());
     }
     // Alone: as a user starts it, with no variable at all.
-    workers_.push_back(
-        std::make_unique<Child>(argv, options.world_size > 1 ? EncodeWorkerEnv(env) : Environment{}));
+    const bool launched = options.world_size > 1 || options.round > 0 || !options.agent_socket.empty();
+    workers_.push_back(std::make_unique<Child>(argv, launched ? EncodeWorkerEnv(env) : Environment{}));
   }
 }
 

@@ -1,6 +1,7 @@
 // The workers of one round of `train`, started as a launcher would start them.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,14 +17,16 @@ std::string MakeTestDirectory();
 // The path of a program of this repository among the test's files.
 std::string ProgramPath(const std::string& label_path);
 
-// A model that takes no time, and a batch that 1, 2, 4 and 8 workers share evenly.
-std::vector<std::string> TinyModel();
+// A model that takes no time, and a batch that 1, 2, 4 and 8 workers share evenly. A training without an end
+// whose output nobody reads has few lines, lest it waits until somebody does.
+std::vector<std::string> TinyModel(int64_t log_every = 1);
 
 struct JobOptions {
   int world_size = 1;
   int nodes = 1;  // all on this machine, but their workers talk over TCP; divides world_size
   int round = 0;
   int restart_count = 0;
+  std::string agent_socket{};  // of all workers; empty: no agent
 };
 
 // With more than one worker there is a store, in a process of its own.

@@ -22,10 +22,16 @@ class Pending {
 
   // Returns when the operation has ended on this rank: with OK its buffers hold the result, with an error
   // their contents are undefined. Either way they are not touched again. A second call returns the same.
-  //   Errors: kUnavailable: "rank 3 of round 7 is gone" (or has left); kDeadlineExceeded naming who was
-  //   waited
-  //           for; kAborted: Abort() was called on some rank; kInvalidArgument: the ranks' calls differ.
-  //           After any of them the communicator is dead, on all ranks: make one under the next round.
+  //   Errors: kUnavailable: a peer is gone; kDeadlineExceeded: one did not come in time; kAborted: Abort()
+  //   was
+  //           called on some rank; kInvalidArgument: the ranks' calls differ. After any of them the
+  //           communicator is dead, on all ranks: make one under the next round.
+  //   Words:  the first three are consequences of what happened elsewhere. Launchers tell them from causes by
+  //           their words, so these are part of the contract, whatever stands around them:
+  //             "rank 3 of round 7 is gone"                its process has ended
+  //             "rank 3 of round 7 has left"               it destroyed its communicator
+  //             "rank 0 of round 7 gave up operation 12"   the deadline passed ("..., waiting for rank 3")
+  //             "rank 0 of round 7 gave up: <reason>"      Abort(reason)
   virtual absl::Status Wait(TimePoint deadline) = 0;
 };
 

@@ -13,6 +13,11 @@ bool IsOwnFailure(const absl::Status& error) {
          !absl::IsDeadlineExceeded(error);
 }
 
+std::string LastWords(const absl::Status& error) {
+  const bool elsewhere = !error.ok() && !IsOwnFailure(error);
+  return absl::StrCat(error.message(), elsewhere ? " " : "", elsewhere ? kCauseIsElsewhere : "");
+}
+
 std::string ErrorFileJson(const absl::Status& error, int64_t time_s) {
   const std::string text(error.message());
   boost::json::object extra, message, root;

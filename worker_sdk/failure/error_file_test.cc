@@ -21,6 +21,14 @@ TEST(ErrorFileTest, HasTheShapeOfPyTorchs) {
             R"("timestamp":"1795248899"}}})");
 }
 
+TEST(LastWordsTest, SayWhoseFailureItIs) {
+  EXPECT_EQ(LastWords(absl::FailedPreconditionError("the loss is nan")), "the loss is nan");
+  EXPECT_EQ(LastWords(absl::UnavailableError("rank 3 of round 7 is gone")),
+            "rank 3 of round 7 is gone (the cause is elsewhere)");
+  EXPECT_EQ(LastWords(absl::AbortedError("round 4 has taken over")),
+            "round 4 has taken over (the cause is elsewhere)");
+}
+
 TEST(ErrorFileTest, OnlyOnesOwnFailureIsLeft) {
   const std::string path = testing::TempDir() + "/error.json";
   LeaveErrorFile(path, absl::UnavailableError("rank 3 of round 7 is gone"));

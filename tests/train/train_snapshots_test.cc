@@ -1,0 +1,168 @@
+// When `train` writes snapshots: at the agent's wish, on a disk that is full, and never for a round that is
+// over.
+#include <signal.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/worker.pb.h"
+#include "tests/train/job.h"
+#include "tests/train/small_disk.h"
+#include "worker_sdk/snapshot/file_io.h"
+#include "worker_sdk/snapshot/snapshot_store.h"
+#include "worker_sdk/testing/fake_agent.h"
+
+namespace ddprun {
+namespace {
+
+using testing::HasSubstr;
+using testing::MatchesRegex;
+
+using Flags = std::vector<std::string>;
+
+Flags operator+(Flags flags, const Flags& more) {
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
+}
+
+constexpr int64_t kNever = 1'000'000'000;
+
+Flags WithoutEnd() { return TinyModel(/*log_every=*/kNever) + Flags{"--steps=" + std::to_string(kNever)}; }
+
+class TrainSnapshotsTest : public testing::Test {
+ protected:
+  void SetUp() override { agent_.Listen(); }
+
+  // The step of the first snapshot, of `at_least` or later, that the worker reports; -1: none in time.
+  int64_t AwaitSnapshot(int64_t at_least) {
+    const auto report = agent_.Await(
+        [=](const proto::WorkerReport& r) { return r.has_snapshot_step() && r.snapshot_step() >= at_least; });
+    return report ? report->snapshot_step() : -1;
+  }
+  bool AwaitStep(int64_t at_least) {
+    return agent_.Await([=](const proto::WorkerReport& r) { return r.step() >= at_least; }).has_value();
+  }
+  void AskForASnapshot(int64_t round) {
+    proto::AgentRequest request;
+    request.set_round(round);
+    request.set_take_snapshot(true);
+    agent_.Ask(request);
+  }
+  static int64_t NewestStep(const std::string& directory) {
+    const FoundSnapshot found = SnapshotStore(directory).FindNewest().value();
+    EXPECT_THAT(found.skipped, testing::IsEmpty());
+    return found.newest ? found.newest->snapshot.step : -1;
+  }
+
+  FakeAgent agent_;
+};
+
+// The next regular one is far.
+TEST_F(TrainSnapshotsTest, TheAgentGetsASnapshotWhenItAsks) {
+  const std::string directory = MakeTestDirectory();
+  Job job({.round = 4, .agent_socket = agent_.name()},
+          WithoutEnd() + Flags{"--snapshot-every=" + std::to_string(kNever), "--snapshot-dir=" + directory});
+  int64_t last = 0;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(AwaitStep(last + 3));
+    AskForASnapshot(4);
+    const int64_t step = AwaitSnapshot(last + 1);
+    EXPECT_GE(step, last + 3);
+    EXPECT_TRUE(SnapshotStore(directory).Load(SnapshotStore::NameOf(step, Round(4))).ok()) << step;
+    last = step;
+  }
+  ASSERT_TRUE(AwaitStep(last + 3)) << "it goes on";
+  EXPECT_EQ(NewestStep(directory), last) << "one for each time that it was asked";
+}
+
+class FullDiskTest : public TrainSnapshotsTest {
+ protected:
+  void SetUp() override {
+    if (const std::string why = SmallDisk::WhyNot(); !why.empty()) GTEST_SKIP() << why;
+    TrainSnapshotsTest::SetUp();
+    disk_ = std::make_unique<SmallDisk>(2 << 20);
+    // Ten steps with room; then there is none.
+    Train({}, TinyModel() + OnDisk() + Flags{"--steps=10"});
+    disk_->Fill();
+  }
+  Flags OnDisk() const {
+    return {"--snapshot-every=5", "--snapshot-dir=" + directory(), "--metrics=" + disk_->path() + "/m.jsonl"};
+  }
+  std::string directory() const { return disk_->path() + "/s"; }
+  std::vector<std::string> Files() const { return ListDirectory(directory()).value(); }
+
+  std::unique_ptr<SmallDisk> disk_;
+};
+
+TEST_F(FullDiskTest, CostsSnapshotsAndMetricsUntilThereIsRoomButNotTheTraining) {
+  Job job({.round = 1, .agent_socket = agent_.name()}, WithoutEnd() + OnDisk());
+  Child& worker = job.worker(0);
+  ASSERT_TRUE(AwaitStep(1));
+  AskForASnapshot(1);  // in vain
+  for (const char* text : {"train: --snapshot-dir: cannot write ", "train: --snapshot-dir: cannot write ",
+                           "train: no snapshot of step "}) {
+    const std::optional<std::string> line = worker.AwaitErrLine(text);
+    ASSERT_TRUE(line) << text << worker.err();
+    EXPECT_THAT(*line, MatchesRegex(".*: No space left on device; training goes on,.* make room there"));
+    EXPECT_THAT(*line, HasSubstr(directory() + "/."));
+  }
+  EXPECT_THAT(worker.out(), HasSubstr("event=resume step=10 "));
+  EXPECT_EQ(NewestStep(directory()), 10);
+  ASSERT_TRUE(worker.AwaitErrLine("train: no metrics from step "));
+
+  disk_->Free();
+  const int64_t step = AwaitSnapshot(15);
+  EXPECT_EQ(step % 5, 0) << "what was asked for in vain comes at the next interval, not at every step";
+  ASSERT_TRUE(worker.AwaitErrLine("train: metrics again from step "));
+  worker.Signal(SIGSTOP);
+  EXPECT_GE(NewestStep(directory()), step);
+  for (const std::string& name : Files()) {
+    EXPECT_THAT(name, MatchesRegex("claim|ledger|snapshot-.*|\\.snapshot-.*-r1\\.ddp.*")) << "left over";
+  }
+}
+
+TEST_F(FullDiskTest, AtTheEndIsAnErrorAndANewStartGoesOn) {
+  const Flags to_the_end = {"--steps=18"};
+  Job job({}, TinyModel() + OnDisk() + to_the_end);
+  EXPECT_EQ(job.Wait()[0], (ChildEnd{.code = 1}));
+  const std::string& err = job.worker(0).err();
+  EXPECT_THAT(err, HasSubstr("train: no snapshot of step 15: cannot write " + directory() + "/."));
+  EXPECT_THAT(err, HasSubstr("train: the last snapshot: cannot write " + directory() + "/."));
+  EXPECT_THAT(
+      err,
+      HasSubstr("No space left on device: make room there; a new start goes on from the snapshot before\n"));
+  EXPECT_EQ(NewestStep(directory()), 10);
+  for (const std::string& name : Files()) {
+    EXPECT_FALSE(name.ends_with(".tmp")) << name;
+  }
+  disk_->Free();
+  EXPECT_EQ(Train({}, TinyModel() + OnDisk() + to_the_end), Train({}, TinyModel() + to_the_end));
+}
+
+// A worker sleeps through the end of its round, as on a suspended host, and another round goes on.
+TEST_F(TrainSnapshotsTest, AWorkerOfAnOldRoundThatWakesUpWritesNothing) {
+  const std::string directory = MakeTestDirectory();
+  const Flags files = {"--snapshot-every=5", "--snapshot-dir=" + directory};
+  Job old({.round = 3, .agent_socket = agent_.name()}, WithoutEnd() + files);
+  ASSERT_GE(AwaitSnapshot(5), 5);
+  old.worker(0).Signal(SIGSTOP);
+
+  const Flags to_the_end = {"--steps=" + std::to_string(NewestStep(directory) + 50)};
+  const std::string result = Train({.round = 4}, TinyModel() + files + to_the_end);
+  EXPECT_EQ(result, Train({}, TinyModel() + to_the_end));
+  const std::string newest = SnapshotStore(directory).FindNewest()->newest->name;
+
+  old.worker(0).Signal(SIGCONT);
+  EXPECT_EQ(old.Wait()[0], (ChildEnd{.code = 1}));
+  EXPECT_THAT(old.worker(0).err(), HasSubstr("train: round 4 has taken over " + directory + " (process "));
+  EXPECT_THAT(old.worker(0).err(), HasSubstr("): this worker is of round 3 (the cause is elsewhere)\n"));
+  EXPECT_EQ(SnapshotStore(directory).FindNewest()->newest->name, newest);
+  EXPECT_EQ(Train({}, TinyModel() + files + to_the_end), result);
+}
+
+}  // namespace
+}  // namespace ddprun
