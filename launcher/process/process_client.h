@@ -87,8 +87,8 @@ class ProcessClient {
   void SignalAll(int signo);
 
   // SIGKILL to everything that workers are and have started, also in earlier rounds, wherever it hid. Answers
-  // when nothing is left, or after `limit` with what is. A Spawn before the answer ends as
-  // NeverStarted{kCancelled}.
+  // when nothing is left, or after `limit` with what is. What an earlier answer has named is named again, but
+  // not waited for again. A Spawn before the answer ends as NeverStarted{kCancelled}.
   void KillAll(Duration limit, KillAllHandler done);
 
   // A dead man's switch: when `deadline` comes without another Fence or an Unfence, the warden kills all as

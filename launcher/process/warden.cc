@@ -23,6 +23,7 @@
 #include <cstring>
 #include <deque>
 #include <optional>
+#include <set>
 
 #include "base/boot_clock.h"
 #include "launcher/process/process_tree.h"
@@ -322,38 +323,36 @@ class Warden {
     if (kills_.empty()) return;
     // All that descends from us descends from a child of ours.
     const bool first_look = workers_.empty() && look_interval_ == kFirstLook;
+    bool nobody_dies = false;
     if (!no_children_ && (first_look || now >= next_look_)) {
-      StopAndKillDescendants(getpid());
+      const std::vector<ProcessEntry> alive = StopAndKillDescendants(getpid());
+      nobody_dies = !alive.empty() && std::all_of(alive.begin(), alive.end(), [this](const ProcessEntry& p) {
+        return given_up_.count(p.pid) > 0;
+      });
       Reap();
       look_interval_ = std::min(2 * look_interval_, kLongestLook);
       next_look_ = now + look_interval_;
     }
-    if (no_children_) {
-      for (const Kill& k : kills_) SendAllDead(k.id);
-      kills_.clear();
-      return;
-    }
     std::erase_if(kills_, [&](const Kill& k) {
-      if (now < k.deadline) return false;
-      SendLeftOvers(k.id);
+      if (!no_children_ && !nobody_dies && now < k.deadline) return false;
+      Answer(k.id);
       return true;
     });
   }
 
-  void SendAllDead(uint64_t id) {
-    if (id != kOwnKill) Send({.kind = EventKind::kAllDead, .id = id});
-  }
-
-  void SendLeftOvers(uint64_t id) {
-    if (id == kOwnKill) return;
-    for (const ProcessEntry& p : Descendants(getpid())) {
+  // With whoever is left.
+  void Answer(uint64_t kill_id) {
+    given_up_.clear();
+    for (const ProcessEntry& p : no_children_ ? std::vector<ProcessEntry>() : Descendants(getpid())) {
       if (p.state == 'Z' || p.state == 'X') continue;
-      Event event = {.kind = EventKind::kLeftOver, .pid = p.pid, .id = id, .state = p.state};
+      given_up_.insert(p.pid);
+      if (kill_id == kOwnKill) continue;
+      Event event = {.kind = EventKind::kLeftOver, .pid = p.pid, .id = kill_id, .state = p.state};
       std::snprintf(event.comm, sizeof event.comm, "%s", p.comm.c_str());
       std::snprintf(event.wait, sizeof event.wait, "%s", KernelWait(p.pid).c_str());
       Send(event);
     }
-    SendAllDead(id);
+    if (kill_id != kOwnKill) Send({.kind = EventKind::kAllDead, .id = kill_id});
   }
 
   void AgentGone() {
@@ -394,6 +393,8 @@ class Warden {
   std::vector<Kill> kills_;  // to be answered
   Clock::time_point next_look_;
   milliseconds look_interval_{0};
+  std::set<pid_t>
+      given_up_;  // were left at the last answer: they had their time, nobody waits for them again
 };
 
 [[noreturn]] void Die(const char* what) {

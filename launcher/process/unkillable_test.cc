@@ -1,0 +1,73 @@
+// Processes that not even SIGKILL ends.
+#include <chrono>
+#include <csignal>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "launcher/process/process_client.h"
+#include "launcher/process/testing/fake_agent.h"
+#include "launcher/process/testing/hanging_file.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(UnkillableTest, KillAllNamesItWithinItsLimitAndGoesOn) {
+  auto file = HangingFile::Create(testing::TempDir());
+  if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
+  FakeAgent agent;
+  const uint64_t other = agent.StartAndWaitReady(kHardToKill);
+  const uint64_t stuck = agent.next_id++;
+  agent.client().Spawn(stuck, agent.Command({"/bin/cat", (*file)->path()}));
+  ASSERT_TRUE(agent.RunUntil([&] { return agent.started.count(stuck) > 0; }));
+  ASSERT_TRUE((*file)->AwaitOneThatHangs(kPatience));
+  const pid_t pid = agent.started.at(stuck);
+
+  const auto limit = milliseconds(300);
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<LeftOver> left = agent.KillAll(limit);
+  const auto took = std::chrono::steady_clock::now() - start;
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_EQ(left[0].pid, pid);
+  EXPECT_EQ(left[0].state, 'D');
+  EXPECT_EQ(left[0].name, "cat");
+  EXPECT_THAT(left[0].kernel_wait, HasSubstr("wait")) << "such as request_wait_answer";
+  EXPECT_THAT(ToString(left[0]), HasSubstr("in state D, waiting in "));
+  EXPECT_GE(took, limit);
+  EXPECT_LT(took, kPatience);
+  EXPECT_EQ(agent.ended.at(other), ExitInfo(Signaled{SIGKILL, false})) << "all others are gone";
+  EXPECT_EQ(agent.ended.count(stuck), 0u);
+  EXPECT_THAT(agent.MarkedProcesses(), ElementsAre(pid));
+
+  // The next round: it is named again, but nobody waits for it again.
+  EXPECT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0}));
+  agent.StartAndWaitReady(kHardToKill);
+  left = agent.KillAll(std::chrono::hours(1));
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_EQ(left[0].pid, pid);
+
+  // What it waits for comes back: SIGKILL has its way.
+  (*file)->Release();
+  EXPECT_EQ(agent.RunToEnd(stuck), ExitInfo(Signaled{SIGKILL, false}));
+  EXPECT_THAT(agent.KillAll(), IsEmpty());
+  EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
+}
+
+TEST(UnkillableTest, TheAgentsEndDoesNotWaitForWhatHasBeenGivenUp) {
+  auto file = HangingFile::Create(testing::TempDir());
+  if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
+  FakeAgent agent;
+  agent.client().Spawn(agent.next_id++, agent.Command({"/bin/cat", (*file)->path()}));
+  ASSERT_TRUE((*file)->AwaitOneThatHangs(kPatience));
+  EXPECT_EQ(agent.KillAll(milliseconds(50)).size(), 1u);
+  const auto start = std::chrono::steady_clock::now();
+  agent.Destroy();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(5)) << "half of what the warden gives itself";
+  (*file)->Release();
+}
+
+}  // namespace
+}  // namespace ddprun
