@@ -193,22 +193,24 @@ void Hosts::Heal(int host) {
       Birth::kTold);
 }
 
-void Hosts::Deafen(int host, int from) {
-  Run(host, {kIptables, "-A", "INPUT", "-s", address(from), "-j", "DROP"});
+void Hosts::DropRule(int host, const std::string& change, const Args& which) {
+  Run(host, Args{kIptables, change, "INPUT"} + which + Args{"-j", "DROP"});
 }
-void Hosts::Undeafen(int host, int from) {
-  Run(host, {kIptables, "-D", "INPUT", "-s", address(from), "-j", "DROP"});
+
+void Hosts::Deafen(int host, int from) { DropRule(host, "-A", {"-s", address(from)}); }
+void Hosts::Undeafen(int host, int from) { DropRule(host, "-D", {"-s", address(from)}); }
+
+void Hosts::Lossy(int host, double share) {
+  DropRule(host, "-A",
+           {"-i", "eth0", "-m", "statistic", "--mode", "random", "--probability", std::to_string(share)});
 }
+void Hosts::Unlossy(int host) { Run(host, {kIptables, "-F", "INPUT"}); }
 
 void Hosts::Slow(int host, int kbit_per_second) {
   Run(host, {kTc, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate",
-             std::to_string(kbit_per_second) + "kbit", "burst", "4kb", "latency", "200ms"});
+             std::to_string(kbit_per_second) + "kbit", "burst", "16kb", "latency", "200ms"});
 }
-
-void Hosts::Lossy(int host, double share) {
-  Run(host, {kIptables, "-A", "INPUT", "-i", "eth0", "-m", "statistic", "--mode", "random", "--probability",
-             std::to_string(share), "-j", "DROP"});
-}
+void Hosts::Unslow(int host) { Run(host, {kTc, "qdisc", "del", "dev", "eth0", "root"}); }
 
 int64_t Hosts::Dropped(int host) const {
   const std::string table =

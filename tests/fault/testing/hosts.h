@@ -45,10 +45,12 @@ class Hosts {
   // `host` hears nothing from `from`, which hears all that `host` says.
   void Deafen(int host, int from);
   void Undeafen(int host, int from);
-  // What `host` sends, from now on.
+  // What `host` sends takes its time.
   void Slow(int host, int kbit_per_second);
+  void Unslow(int host);
   // Of what `host` receives, that share is lost.
   void Lossy(int host, double share);
+  void Unlossy(int host);
   // Packets that Deafen and Lossy have dropped on `host`.
   int64_t Dropped(int host) const;
   // The name server of `host` does not answer, and the names in /etc/hosts are gone; it knows its own.
@@ -73,6 +75,7 @@ class Hosts {
     std::string directory;
   };
   void Boot(Host& host, const std::string& name, const std::string& hosts_file);
+  void DropRule(int host, const std::string& change, const std::vector<std::string>& which);
   std::vector<std::string> LeftNow(int host) const;
 
   std::string directory_;

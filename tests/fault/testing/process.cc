@@ -192,26 +192,34 @@ void Process::Read(Stream& stream) {
   }
 }
 
-bool Process::Pump(TimePoint deadline) {
+bool Process::Pump(TimePoint deadline, const Stream* wanted) {
+  const auto is_read = [wanted](const Stream& stream) { return !stream.held || &stream == wanted; };
   for (;;) {
-    // The others are looked after, but only what happens to this one ends the wait.
-    std::vector<pollfd> fds = {{pidfd_, POLLIN, 0}, {out_.fd, POLLIN, 0}, {err_.fd, POLLIN, 0}};
+    std::vector<pollfd> fds;
+    const auto add = [&](const Process& process) {
+      fds.push_back({process.end_ ? -1 : process.pidfd_, POLLIN, 0});  // -1 is passed over
+      for (const Stream* stream : {&process.out_, &process.err_})
+        fds.push_back({is_read(*stream) ? stream->fd : -1, POLLIN, 0});
+    };
+    add(*this);
     for (const Process* other : Everyone()) {
-      if (other == this) continue;
-      const int end = other->end_ ? -1 : other->pidfd_;  // -1 is passed over
-      for (const int fd : {end, other->out_.fd, other->err_.fd}) fds.push_back({fd, POLLIN, 0});
+      if (other != this) add(*other);
     }
     if (poll(fds.data(), fds.size(), MillisUntil(deadline)) <= 0) return false;
+    // The others are looked after, but only what happens to this one ends the wait.
     for (Process* other : Everyone()) {
-      Read(other->out_);
-      Read(other->err_);
+      if (other == this) continue;
+      for (Stream* stream : {&other->out_, &other->err_}) {
+        if (is_read(*stream)) Read(*stream);
+      }
       other->Collect();
     }
     if (fds[0].revents != 0 || fds[1].revents != 0 || fds[2].revents != 0) break;
     if (MillisUntil(deadline) == 0) return false;
   }
-  Read(out_);
-  Read(err_);
+  for (Stream* stream : {&out_, &err_}) {
+    if (is_read(*stream)) Read(*stream);
+  }
   return true;
 }
 
@@ -223,7 +231,7 @@ std::vector<std::string> Process::Await(Stream& stream, const std::string& part,
     const size_t end = stream.text.find('\n', stream.used);
     if (end == std::string::npos) {
       // Of a process that has ended everything has been read.
-      if (end_ || !Pump(deadline)) return found;
+      if (end_ || !Pump(deadline, &stream)) return found;
       if (stream.text.find('\n', stream.used) == std::string::npos && Wait(Duration::zero())) return found;
       continue;
     }
@@ -256,6 +264,17 @@ void Process::Signal(int signo) { Require(kill(pid_, signo) == 0, "kill"); }
 void Process::Type(const std::string& keys) {
   Require(write(out_.fd, keys.data(), keys.size()) == static_cast<ssize_t>(keys.size()), "terminal");
 }
+
+void Process::HoldOut() {
+  out_.held = true;
+  // A pipe does not become smaller than what is in it.
+  while (fcntl(out_.fd, F_SETPIPE_SZ, 4096) < 0) {
+    Require(errno == EBUSY, "F_SETPIPE_SZ");
+    Read(out_);
+  }
+}
+
+void Process::FreeOut() { out_.held = false; }
 
 void Process::CloseTerminal() {
   Read(out_);

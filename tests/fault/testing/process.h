@@ -68,6 +68,11 @@ class Process {
   // As if its window were closed. Stdio::kTerminal only.
   void CloseTerminal();
 
+  // From now on its standard output is read only while the test waits for a line of it: who prints much goes
+  // on no further than a page of text ahead of the test. Until FreeOut.
+  void HoldOut();
+  void FreeOut();
+
   // What was read so far.
   const std::string& out() const { return out_.text; }
   const std::string& err() const { return err_.text; }
@@ -75,13 +80,15 @@ class Process {
  private:
   struct Stream {
     int fd = -1;
+    bool held = false;
     std::string text;
     size_t used = 0;                        // by Await...
     std::map<size_t, TimePoint> read_at{};  // by the text's size then
   };
   std::vector<std::string> Await(Stream& stream, const std::string& part, size_t count, Duration timeout);
   // Waits for something to read, or for the end of the process, and reads; false: `deadline` came first.
-  bool Pump(TimePoint deadline);
+  // `wanted` is read though it is held.
+  bool Pump(TimePoint deadline, const Stream* wanted = nullptr);
   static void Read(Stream& stream);
   // Whether it has ended: then it is waited for, and everything it wrote is read.
   bool Collect();

@@ -1,0 +1,88 @@
+// Hosts that are lost, and cables between them that are cut, slow, or lose what they carry. Two hosts train;
+// whatever happens, the parameters at the end are those of an undisturbed run.
+#include <signal.h>
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fault/testing/host_job.h"
+
+namespace ddprun {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+const ProcessEnd kKilled{.signal = SIGKILL};
+
+class HostFaultsTest : public TrainingTest {};
+
+TEST_F(HostFaultsTest, PowerLossThatNobodyIsToldOf) {
+  StartTraining(2);
+  FaultNow();
+  hosts().PowerOff(1);
+  ExpectRestart("its lease expired", 1);
+  EXPECT_EQ(job().agent(1).Wait(), kKilled);
+  ExpectResult({0});
+}
+
+TEST_F(HostFaultsTest, AHostThatIsReset) {
+  StartTraining(2);
+  FaultNow();
+  hosts().Reset(1);
+  ExpectRestart("its connection broke", 1);
+  EXPECT_EQ(job().agent(1).Wait(), kKilled);
+  ExpectResult({0});
+}
+
+TEST_F(HostFaultsTest, ACableCutAndHealedWithinTheLease) {
+  StartTraining(2);
+  FaultNow();
+  hosts().Cut(1);
+  // Nobody gives up in this time, and nothing goes on.
+  EXPECT_THAT(job().agent(0).AwaitOut("step=200/", 1, kLease / 2), IsEmpty());
+  hosts().Heal(1);
+  ExpectResult({0, 1});
+  ExpectUndisturbed();
+}
+
+// With their coordinator the others lose the job. It is started again and goes on from its snapshot.
+TEST_F(HostFaultsTest, TheCoordinatorsHost) {
+  StartTraining(2);
+  FaultNow();
+  hosts().PowerOff(0);
+  EXPECT_THAT(job().AwaitSaid(1, "the coordinator is lost"), HasSubstr("Start the job again"));
+  Detected(job().agent(1).found_at());
+  job().ExpectEnd(1, {.code = 1});
+  job().MeetAt(1);
+  job().Start(1);
+  EXPECT_THAT(job().AwaitPrinted(1, "event=resume"), Not(HasSubstr(" step=0 ")));
+  Recovered(job().agent(1).found_at());
+  ExpectResult({1});
+}
+
+TEST_F(HostFaultsTest, ASlowCable) {
+  StartTraining(2);
+  FaultNow();
+  hosts().Slow(1, 20'000);
+  job().AwaitPrinted(0, "step=120/");
+  hosts().Unslow(1);
+  ExpectResult({0, 1});
+  ExpectUndisturbed();
+}
+
+TEST_F(HostFaultsTest, ACableThatLosesPackets) {
+  StartTraining(2);
+  FaultNow();
+  hosts().Lossy(1, 0.02);
+  job().AwaitPrinted(0, "step=120/");
+  EXPECT_GE(hosts().Dropped(1), 1);
+  hosts().Unlossy(1);
+  ExpectResult({0, 1});
+  ExpectUndisturbed();
+}
+
+}  // namespace
+}  // namespace ddprun
