@@ -19,6 +19,8 @@
 #include "examples/train/progress.h"
 #include "examples/train/trainer.h"
 #include "worker_sdk/comm/communicator.h"
+#include "worker_sdk/ledger/ledger.h"
+#include "worker_sdk/ledger/ledger_keeper.h"
 #include "worker_sdk/reporter.h"
 #include "worker_sdk/snapshot/file_io.h"
 #include "worker_sdk/snapshot/snapshot_store.h"
@@ -30,8 +32,11 @@ constexpr int kKeptSnapshots = 3;
 
 TimePoint Now() { return std::chrono::steady_clock::now(); }
 
-double TimeOfDay() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+// Since 1970.
+int64_t MicrosOfDay() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 // One run's parts and what passes between them; the order of the members is that of their lifetimes.
@@ -43,6 +48,7 @@ class TrainingRun {
         out_(out),
         remarks_(remarks),
         reporter_(context.env()),
+        ledger_(context.env(), MicrosOfDay(), Now()),
         store_(options.snapshot_dir, kKeptSnapshots) {}
 
   absl::Status Run() {
@@ -83,6 +89,7 @@ class TrainingRun {
       if (leads()) {
         RETURN_IF_ERROR(UnlessFull(store_.TakeOver(context_.env().run_id, context_.round())),
                         "--snapshot-dir");
+        KeepLedger();
       }
       RETURN_IF_ERROR(Resume());
     }
@@ -127,22 +134,39 @@ class TrainingRun {
     return absl::OkStatus();
   }
 
+  // The ledger is for people: a directory that will not have it costs a remark.
+  void KeepLedger() {
+    const absl::StatusOr<std::string> remark = ledger_.KeepIn(absl::StrCat(store_.directory(), "/ledger"));
+    if (!remark.ok()) return LedgerFailed(remark.status());
+    if (!remark->empty()) remarks_ << "train: " << *remark << std::endl;
+  }
+  void LedgerFailed(const absl::Status& status) {
+    if (status.ok() || ledger_failed_) return;
+    ledger_failed_ = true;
+    remarks_ << "train: the ledger will have gaps: " << status.message() << std::endl;
+  }
+
   absl::Status Train() {
     const int64_t tokens = options_.global_batch * options_.model.context;
     Progress progress(trainer_->step(), options_.steps, tokens, Now());
     reporter_.Report(trainer_->step(), WorkerPhase::kTraining);
+    if (leads()) LedgerFailed(ledger_.Ready(trainer_->step(), Now()));
     while (trainer_->step() < options_.steps) {
       RETURN_IF_ERROR(trainer_->Step());
       const int64_t step = trainer_->step();
       reporter_.Report(step, WorkerPhase::kTraining);
       if (!leads()) continue;
       const TimePoint now = Now();
+      LedgerFailed(ledger_.StepDone(step, now));
       progress.StepDone(now);
       AppendMetrics(progress.StepTokensPerSecond());
       if (step % options_.log_every == 0 || step == options_.steps) {
         out_ << progress.Line(trainer_->loss(), now) << std::endl;
       }
-      if (SnapshotIsDue()) RETURN_IF_ERROR(WriteSnapshot());
+      ledger_.Book(Activity::kOther, Now());
+      if (!SnapshotIsDue()) continue;
+      RETURN_IF_ERROR(WriteSnapshot());
+      ledger_.Book(Activity::kSnapshots, Now());
     }
     return absl::OkStatus();
   }
@@ -152,7 +176,7 @@ class TrainingRun {
     if (!metrics_) return;
     const absl::Status appended = metrics_->Append({.step = trainer_->step(),
                                                     .loss = trainer_->loss(),
-                                                    .time = TimeOfDay(),
+                                                    .time = static_cast<double>(MicrosOfDay()) * 1e-6,
                                                     .world_size = context_.world_size(),
                                                     .restart = context_.restart_count(),
                                                     .round = context_.round().value(),
@@ -208,6 +232,9 @@ class TrainingRun {
     if (const absl::Status drawn = DrawChart(); !drawn.ok()) {
       remarks_ << "train: --chart: " << drawn.message() << std::endl;
     }
+    ledger_.Book(Activity::kOther, Now());
+    const Balance balance = ledger_.Total();
+    out_ << LedgerTable(balance) << LedgerLine(balance) << std::endl;
     out_ << absl::StrFormat("step=%d loss=%.9g sha256=%s", trainer_->step(), trainer_->loss(),
                             trainer_->ParametersSha256())
          << std::endl;
@@ -225,6 +252,8 @@ class TrainingRun {
   std::ostream& out_;
   std::ostream& remarks_;
   Reporter reporter_;
+  LedgerKeeper ledger_;
+  bool ledger_failed_ = false;
   SnapshotStore store_;
   Corpus corpus_;
   std::optional<MetricsWriter> metrics_;

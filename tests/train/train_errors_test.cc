@@ -126,7 +126,7 @@ TEST_F(TrainErrorsTest, FullDisk) {
   EXPECT_THAT(child.err(), HasSubstr("training goes on, the next one is due at step 4: make room there\n"));
   EXPECT_THAT(child.err(), HasSubstr("train: no snapshot of step 4: "));
   EXPECT_THAT(child.err(), HasSubstr("train: the last snapshot: cannot write "));
-  EXPECT_THAT(ListDirectory(directory_ + "/s").value(), testing::ElementsAre("claim"));
+  EXPECT_THAT(ListDirectory(directory_ + "/s").value(), testing::ElementsAre("claim", "ledger"));
 }
 
 // What the environment alone can make wrong, and what it asks for.

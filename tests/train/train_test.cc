@@ -117,6 +117,10 @@ TEST(TrainTest, AKilledWorkerCostsNothingButTime) {
     EXPECT_TRUE(job.worker(0).AwaitLine("event=resume step=" + std::to_string(kept) + " "));
     EXPECT_EQ(job.Finish(), Train({}, TinyModel() + to_the_end));
 
+    EXPECT_THAT(job.worker(0).out(), HasSubstr("event=ledger steps=" + std::to_string(kept + 12) +
+                                               " lost_steps=" + std::to_string(killed_at - kept) +
+                                               " processes=2 restarts=1 waits=0 downs=0 clock_steps=0 "));
+
     const std::vector<train::StepMetrics> metrics = train::ReadMetrics(directory + "/m.jsonl").value();
     EXPECT_EQ(metrics.size(), killed_at + 12) << "steps that were done again are kept";
     EXPECT_EQ(metrics.back().step, kept + 12);
@@ -124,6 +128,29 @@ TEST(TrainTest, AKilledWorkerCostsNothingButTime) {
     EXPECT_EQ(metrics.back().world_size, next_world_size);
     EXPECT_THAT(ReadFile(directory + "/m.svg").value(), HasSubstr("restart 1: "));
   }
+}
+
+// Of one start after the other, without a launcher.
+TEST(TrainTest, TheLedgerIsOfAllStarts) {
+  const std::string directory = MakeTestDirectory();
+  const Flags flags = TinyModel() + Flags{"--snapshot-every=4", "--snapshot-dir=" + directory};
+  Train({}, flags + Flags{"--steps=8"});
+  ASSERT_TRUE(std::filesystem::remove(directory + "/snapshot-000000000008-r0.ddp"));
+  Job job({}, flags + Flags{"--steps=10"});
+  job.Finish();
+  const std::string& out = job.worker(0).out();
+  EXPECT_THAT(out, HasSubstr("event=ledger steps=10 lost_steps=4 processes=2 restarts=0 waits=0 downs=1 "));
+  EXPECT_THAT(out, HasSubstr("\n  lost steps "));
+  // One entry a process, whatever the number of steps.
+  EXPECT_EQ(std::filesystem::file_size(directory + "/ledger"), 16 + 2 * 88);
+}
+
+TEST(TrainTest, ALedgerThatIsNoneCostsARemark) {
+  const std::string directory = MakeTestDirectory();
+  ASSERT_TRUE(WriteFile(directory + "/ledger", "mine").ok());
+  Job job({}, TinyModel() + Flags{"--steps=2", "--snapshot-dir=" + directory});
+  EXPECT_NE(job.Finish(), "");
+  EXPECT_THAT(job.worker(0).err(), HasSubstr("train: " + directory + "/ledger: it is no ledger: moved to "));
 }
 
 TEST(TrainTest, ATornSnapshotIsPassedOverWithAWord) {

@@ -1,0 +1,113 @@
+#include "worker_sdk/ledger/ledger.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace ddprun {
+namespace {
+
+using std::chrono::microseconds;
+
+int64_t EndOf(const LedgerEntry& e) {
+  return std::accumulate(e.spent_us.begin(), e.spent_us.end(), e.begin_us);
+}
+
+void AddGap(const LedgerEntry& before, const LedgerEntry& after, Balance& balance) {
+  const int64_t gap_us = after.begin_us - EndOf(before);
+  if (gap_us < 0) ++balance.clock_steps;
+  const Duration gap = microseconds(std::max<int64_t>(0, gap_us));
+  if (after.job != before.job || after.round <= before.round) {
+    ++balance.downs;
+    balance.down += gap;
+  } else if (after.restart_count > before.restart_count) {
+    ++balance.restarts;
+    balance.in_restart += gap;
+  } else {
+    ++balance.waits;
+    balance.in_waiting += gap;
+  }
+}
+
+double Seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+
+std::string Times(int64_t n, absl::string_view one, absl::string_view many) {
+  return absl::StrCat(n, " ", n == 1 ? one : many);
+}
+
+}  // namespace
+
+double Balance::goodput() const {
+  return total() > Duration::zero() ? Seconds(in_steps) / Seconds(total()) : 0;
+}
+
+Balance BalanceOf(absl::Span<const LedgerEntry> entries) {
+  Balance balance;
+  // Backwards, for a step is lost when any later process began at it or before.
+  int64_t begun_at = std::numeric_limits<int64_t>::max();
+  for (size_t i = entries.size(); i-- > 0;) {
+    const LedgerEntry& e = entries[i];
+    ++balance.processes;
+    balance.in_rendezvous += microseconds(e.spent(Activity::kRendezvous));
+    balance.in_snapshots += microseconds(e.spent(Activity::kSnapshots));
+    balance.in_other += microseconds(e.spent(Activity::kOther));
+    if (i + 1 < entries.size()) AddGap(e, entries[i + 1], balance);
+    if (e.first_step == kNoStep) continue;
+    const int64_t done = e.last_step - e.first_step;
+    const int64_t lost = std::clamp<int64_t>(e.last_step - begun_at, 0, done);
+    const Duration in_steps = microseconds(e.spent(Activity::kSteps));
+    const Duration in_lost =
+        done == 0 ? Duration::zero()
+                  : std::chrono::duration_cast<Duration>(in_steps * (static_cast<double>(lost) / done));
+    balance.steps += done - lost;
+    balance.lost_steps += lost;
+    balance.in_steps += in_steps - in_lost;
+    balance.in_lost_steps += in_lost;
+    begun_at = std::min(begun_at, e.first_step);
+  }
+  return balance;
+}
+
+std::string LedgerTable(const Balance& b) {
+  const Duration total = b.total();
+  std::string table = absl::StrFormat("ledger: %.1f s, of which %.1f %% in steps that count\n",
+                                      Seconds(total), 100 * b.goodput());
+  const auto add = [&](absl::string_view what, Duration time, const std::string& remark) {
+    const double percent = total > Duration::zero() ? 100 * Seconds(time) / Seconds(total) : 0;
+    absl::StrAppendFormat(&table, "  %-11s %10.3f s %6.2f %%  %s\n", what, Seconds(time), percent, remark);
+  };
+  add("steps", b.in_steps, Times(b.steps, "step", "steps"));
+  add("lost steps", b.in_lost_steps, absl::StrCat(b.lost_steps, " done again later"));
+  add("rendezvous", b.in_rendezvous, absl::StrCat("of ", Times(b.processes, "process", "processes")));
+  add("restart", b.in_restart, absl::StrCat("after ", Times(b.restarts, "failure", "failures")));
+  add("waiting", b.in_waiting, absl::StrCat("for nodes, ", Times(b.waits, "time", "times")));
+  add("snapshots", b.in_snapshots, "");
+  add("other", b.in_other, "");
+  for (std::string::size_type at; (at = table.find(" \n")) != std::string::npos;) table.erase(at, 1);
+  if (b.downs > 0) {
+    absl::StrAppendFormat(&table, "  not counted: %.3f s before the job was started again (%s)\n",
+                          Seconds(b.down), Times(b.downs, "time", "times"));
+  }
+  if (b.clock_steps > 0) {
+    absl::StrAppend(&table, "  a clock of day was set back: ", Times(b.clock_steps, "gap", "gaps"),
+                    " between processes taken for none\n");
+  }
+  return table;
+}
+
+std::string LedgerLine(const Balance& b) {
+  return absl::StrFormat(
+      "event=ledger steps=%d lost_steps=%d processes=%d restarts=%d waits=%d downs=%d clock_steps=%d "
+      "total_s=%.6f steps_s=%.6f lost_steps_s=%.6f rendezvous_s=%.6f restart_s=%.6f waiting_s=%.6f "
+      "snapshots_s=%.6f other_s=%.6f down_s=%.6f goodput=%.4f",
+      b.steps, b.lost_steps, b.processes, b.restarts, b.waits, b.downs, b.clock_steps, Seconds(b.total()),
+      Seconds(b.in_steps), Seconds(b.in_lost_steps), Seconds(b.in_rendezvous), Seconds(b.in_restart),
+      Seconds(b.in_waiting), Seconds(b.in_snapshots), Seconds(b.in_other), Seconds(b.down), b.goodput());
+}
+
+}  // namespace ddprun
