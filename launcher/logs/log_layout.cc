@@ -16,6 +16,8 @@
 namespace ddprun {
 namespace {
 
+constexpr char kNullDevice[] = "/dev/null";
+
 absl::Status MakeDirectories(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
@@ -33,7 +35,7 @@ absl::StatusOr<std::string> MakeUnique(std::string pattern) {
 
 absl::StatusOr<LogLayout> LogLayout::Create(absl::string_view base, absl::string_view run_id) {
   LogLayout layout;
-  if (base == "/dev/null") return layout;
+  if (base == kNullDevice) return layout;
   layout.temporary_ = base.empty();
   std::string parent(base);
   if (layout.temporary_) {
@@ -62,13 +64,15 @@ LogLayout::~LogLayout() {
 
 absl::StatusOr<std::vector<WorkerFiles>> LogLayout::NewAttempt(int restart_count, int num_workers) {
   std::vector<WorkerFiles> files(static_cast<size_t>(num_workers));
-  if (run_dir_.empty()) return files;
+  if (run_dir_.empty()) {
+    for (WorkerFiles& f : files) f.stdout_log = f.stderr_log = kNullDevice;
+    return files;
+  }
   const int used = times_used_[restart_count]++;
-  const std::string attempt =
-      absl::StrCat(run_dir_, "/attempt_", restart_count, used == 0 ? "" : absl::StrCat(".", used));
-  to_remove_.push_back(attempt);
+  attempt_dir_ = absl::StrCat(run_dir_, "/attempt_", restart_count, used == 0 ? "" : absl::StrCat(".", used));
+  to_remove_.push_back(attempt_dir_);
   for (int i = 0; i < num_workers; ++i) {
-    const std::string dir = absl::StrCat(attempt, "/", i);
+    const std::string dir = absl::StrCat(attempt_dir_, "/", i);
     RETURN_IF_ERROR(MakeDirectories(dir));
     to_remove_.push_back(dir);
     files[static_cast<size_t>(i)] = {.stdout_log = dir + "/stdout.log",

@@ -16,6 +16,8 @@ namespace {
 
 constexpr size_t kFullBytes = 1 << 20;
 
+bool DiskIsFull(int error) { return error == ENOSPC || error == EDQUOT; }
+
 }  // namespace
 
 std::unique_ptr<OutputSink> OutputSink::ForConsole(boost::asio::io_context& io, int fd, std::string name,
@@ -61,6 +63,10 @@ bool OutputSink::full() const { return queue_.size() - sent_ > kFullBytes; }
 
 void OutputSink::Write(absl::string_view bytes) {
   if (failed_ || bytes.empty()) return;
+  if (missing_ > 0 && !WriteGapLine()) {
+    missing_ += static_cast<int64_t>(bytes.size());
+    return;
+  }
   queue_.append(bytes.data(), bytes.size());
   if (!waiting_) Pump();
 }
@@ -97,17 +103,33 @@ void OutputSink::Pump() {
                         }));
       break;
     }
-    failed_ = true;
-    queue_.clear();
-    sent_ = 0;
-    on_error_(absl::ErrnoToStatus(errno,
-                                  absl::StrCat("cannot write to ", name_, "; its output is lost from here")));
+    Fail(errno);
   }
   if (sent_ == queue_.size() || sent_ > kFullBytes) {
     queue_.erase(0, sent_);
     sent_ = 0;
   }
   CallWaiters();
+}
+
+void OutputSink::Fail(int error) {
+  const bool may_mend = DiskIsFull(error);
+  if (may_mend) missing_ += static_cast<int64_t>(queue_.size() - sent_);
+  failed_ = !may_mend;
+  queue_.clear();
+  sent_ = 0;
+  if (std::exchange(told_, true)) return;
+  on_error_(absl::ErrnoToStatus(error, absl::StrCat("cannot write to ", name_,
+                                                    may_mend ? "; what does not fit is missing there"
+                                                             : "; its output is lost from here")));
+}
+
+bool OutputSink::WriteGapLine() {
+  const std::string line =
+      absl::StrCat("\n[ddprun: ", missing_, " bytes are missing here, the disk was full]\n");
+  if (Put(line) != static_cast<ssize_t>(line.size())) return false;
+  missing_ = 0;
+  return true;
 }
 
 void OutputSink::CallWaiters() {

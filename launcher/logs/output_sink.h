@@ -3,6 +3,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -17,8 +18,9 @@
 namespace ddprun {
 
 // Order:   what is written comes out in that order; what one Write gives is not mixed with another's.
-// Errors:  the first one (disk full, reader gone) is given to `on_error`; from then on all output is dropped,
-//          and nobody waits.
+// Errors:  the first one is given to `on_error`. When a disk is full, what does not fit is dropped, and once
+//          there is room again the file goes on with a line that says how much is missing. After any other
+//          (the reader is gone) all output is dropped. Nobody waits.
 // Threads: that of the io_context. SIGPIPE must be ignored.
 class OutputSink {
  public:
@@ -54,6 +56,9 @@ class OutputSink {
   // Bytes taken; -1 with errno.
   ssize_t Put(absl::string_view bytes);
   void Pump();
+  void Fail(int error);
+  // False while there is no room even for the line about what is missing.
+  bool WriteGapLine();
   void CallWaiters();
 
   boost::asio::io_context& io_;
@@ -63,6 +68,8 @@ class OutputSink {
   const std::string name_;
   const OnError on_error_;
   bool failed_ = false;
+  bool told_ = false;     // on_error_ was called
+  int64_t missing_ = 0;   // bytes dropped since the disk is full
   bool waiting_ = false;  // for fd_ to take more
   std::string queue_;
   size_t sent_ = 0;  // of queue_

@@ -1,6 +1,7 @@
 #include "launcher/logs/worker_output.h"
 
 #include <fcntl.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <boost/asio/post.hpp>
@@ -12,6 +13,7 @@
 namespace ddprun {
 namespace {
 
+constexpr char kNullDevice[] = "/dev/null";
 constexpr size_t kReadBytes = 64 << 10;
 // At the end of a drain, what a worker can have left in its pipe, and more.
 constexpr int kLastReads = 32;
@@ -58,14 +60,14 @@ WorkerOutput::WorkerOutput(Console& console, const Plan& plan)
   err_.tail.emplace();
   if (plan.tee.out) {
     Tee(out_, plan.files.stdout_log, *console.out_, console.stdout_fd_, plan.prefix);
-  } else if (plan.redirects.out) {
+  } else if (plan.redirects.out && !plan.files.stdout_log.empty()) {
     Redirect(out_, plan.files.stdout_log, console.stdout_fd_);
   } else {
     out_.child_fd = console.stdout_fd_;
   }
   if (plan.tee.err) {
     Tee(err_, plan.files.stderr_log, *console.err_, console.stderr_fd_, plan.prefix);
-  } else if (plan.redirects.err) {
+  } else if (plan.redirects.err && !plan.files.stderr_log.empty()) {
     Redirect(err_, plan.files.stderr_log, console.stderr_fd_);
   } else if (console.stderr_is_terminal_ || !OpenPipe(err_)) {
     err_.child_fd = console.stderr_fd_;
@@ -78,15 +80,14 @@ WorkerOutput::WorkerOutput(Console& console, const Plan& plan)
 WorkerOutput::~WorkerOutput() { alive_.End(); }
 
 void WorkerOutput::Redirect(Stream& stream, const std::string& path, int console_fd) {
-  const std::string target = path.empty() ? "/dev/null" : path;
-  stream.child_end.Reset(open(target.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  stream.child_end.Reset(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   stream.child_fd = stream.child_end ? stream.child_end.get() : console_fd;
   stream.tail.reset();
   if (stream.child_end) {
-    stream.path = path;
+    if (path != kNullDevice) stream.path = path;
   } else {
     console_.warn_(
-        absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", target, ", so it goes to the console")));
+        absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path, ", so it goes to the console")));
   }
 }
 
@@ -113,7 +114,7 @@ void WorkerOutput::Tee(Stream& stream, const std::string& path, OutputSink& sink
   }
   stream.console = &sink;
   stream.prefixer.emplace(prefix);
-  if (path.empty()) return;
+  if (path.empty() || path == kNullDevice) return;
   auto file = OutputSink::ForFile(console_.io_, path, console_.warn_);
   if (file.ok()) {
     stream.file = *std::move(file);
@@ -192,7 +193,17 @@ void WorkerOutput::Drain(Duration limit, std::function<void()> done) {
 void WorkerOutput::CheckDrained() {
   if (!drained_ || out_.pipe.is_open() || err_.pipe.is_open()) return;
   limit_.cancel();
+  for (const Stream* stream : {&out_, &err_}) WarnIfDiskIsFull(*stream);
   boost::asio::post(console_.io_, alive_.Guard(std::exchange(drained_, nullptr)));
+}
+
+void WorkerOutput::WarnIfDiskIsFull(const Stream& stream) {
+  struct statvfs info;
+  if (stream.path.empty() || statvfs(stream.path.c_str(), &info) != 0) return;
+  const auto room = geteuid() == 0 ? info.f_bfree : info.f_bavail;
+  if (info.f_blocks == 0 || room > 0) return;  // no blocks: it does not say
+  console_.warn_(absl::ErrnoToStatus(
+      ENOSPC, absl::StrCat(stream.path, " may lack some of what the worker wrote: its disk is full")));
 }
 
 std::optional<std::string> WorkerOutput::StderrTail() const {

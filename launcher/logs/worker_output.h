@@ -57,12 +57,12 @@ class WorkerOutput {
   struct Plan {
     Streams redirects;
     Streams tee;
-    WorkerFiles files;   // its names empty: redirected output is dropped, tee goes to the console alone
+    WorkerFiles files;   // a name empty: that output goes to the console alone
     std::string prefix;  // of tee, as "[default0]:"
   };
 
   // Opens files and pipes. One that cannot be opened is told to the console's `warn`; that output goes to the
-  // console instead.
+  // console instead. So is one that cannot be written on the way; see OutputSink.
   WorkerOutput(Console& console, const Plan& plan);
   WorkerOutput(const WorkerOutput&) = delete;
   WorkerOutput& operator=(const WorkerOutput&) = delete;
@@ -97,6 +97,8 @@ class WorkerOutput {
   };
 
   void Redirect(Stream& stream, const std::string& path, int console_fd);
+  // A worker that writes a file itself sees by itself that the disk is full; the user may see nothing.
+  void WarnIfDiskIsFull(const Stream& stream);
   bool OpenPipe(Stream& stream);
   void Tee(Stream& stream, const std::string& path, OutputSink& sink, int console_fd,
            const std::string& prefix);

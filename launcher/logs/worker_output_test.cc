@@ -162,8 +162,21 @@ TEST_F(WorkerOutputTest, TeeWinsOverRedirectAndEachStreamIsItsOwn) {
   EXPECT_EQ(Contents(files_.stderr_log), "err\n");
 }
 
-TEST_F(WorkerOutputTest, WithoutFilesRedirectedOutputIsDroppedAndTeeIsShown) {
+TEST_F(WorkerOutputTest, WithoutFilesEverythingGoesToTheConsole) {
   files_ = {};
+  const auto output = Open(kBoth, kOut);
+  Print(output->stdout_fd(), "out\n");
+  Print(output->stderr_fd(), "err\n");
+  EXPECT_TRUE(Drain(*output));
+  EXPECT_EQ(Shown(0), "[default0]:out\n");
+  EXPECT_EQ(Shown(1), "err\n");
+  EXPECT_EQ(output->StderrTail(), "err\n");
+  EXPECT_EQ(Open(kOut, kNone)->stdout_fd(), console_pipes_[0].writer.get());
+  EXPECT_THAT(warnings_, IsEmpty()) << "whoever gave no names knows why";
+}
+
+TEST_F(WorkerOutputTest, WithLogsOffRedirectedOutputIsDroppedAndTeeIsShown) {
+  files_ = {.stdout_log = "/dev/null", .stderr_log = "/dev/null", .error_json = ""};
   const auto output = Open(kErr, kOut);
   Print(output->stdout_fd(), "out\n");
   Print(output->stderr_fd(), "err\n");

@@ -1,0 +1,256 @@
+// Logs on a disk that is really full: a small tmpfs in a mount namespace of this test's own.
+#include <fcntl.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "launcher/logs/log_layout.h"
+#include "launcher/logs/worker_output.h"
+#include "launcher/process/process_client.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+constexpr seconds kPatience{20};
+constexpr int kLines = 400;
+constexpr Streams kNone{};
+constexpr Streams kBoth{.out = true, .err = true};
+
+std::string Contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// What the worker prints to each of its streams.
+std::string AllLines() {
+  std::string text;
+  for (int i = 0; i < kLines; ++i) absl::StrAppend(&text, "a line of some length, number ", i, "\n");
+  return text;
+}
+
+// This process gets mounts of its own, once.
+bool HaveOwnMounts() {
+  static const bool have = [] {
+    if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
+    return mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+  }();
+  return have;
+}
+
+class FullDiskTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    signal(SIGPIPE, SIG_IGN);
+    disk_ = absl::StrCat(testing::TempDir(), "/diskXXXXXX");
+    ASSERT_NE(mkdtemp(disk_.data()), nullptr);
+    if (!HaveOwnMounts() || mount("ddprun_test", disk_.c_str(), "tmpfs", 0, "size=64k") != 0) {
+      rmdir(disk_.c_str());
+      GTEST_SKIP() << "this system does not let us mount a file system";
+    }
+    mounted_ = true;
+    auto layout = LogLayout::Create(disk_, "job");
+    ASSERT_TRUE(layout.ok()) << layout.status();
+    layout_.emplace(*std::move(layout));
+    OpenConsole();
+  }
+  void TearDown() override {
+    if (!mounted_) return;
+    EXPECT_EQ(umount2(disk_.c_str(), MNT_DETACH), 0);
+    EXPECT_EQ(rmdir(disk_.c_str()), 0);
+  }
+
+  // Takes all room but `left` bytes.
+  void Fill(off_t left) {
+    const UniqueFd file(open(Filler().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    const std::string block(4096, 'x');
+    off_t size = 0;
+    while (write(file.get(), block.data(), block.size()) == static_cast<ssize_t>(block.size())) {
+      size += static_cast<off_t>(block.size());
+    }
+    ASSERT_EQ(errno, ENOSPC);
+    ASSERT_EQ(ftruncate(file.get(), size - left), 0);
+  }
+  void MakeRoom() { ASSERT_EQ(unlink(Filler().c_str()), 0); }
+  std::string Filler() const { return disk_ + "/filler"; }
+
+  void NewAttempt() {
+    auto files = layout_->NewAttempt(attempt_++, 1);
+    ASSERT_TRUE(files.ok()) << files.status();
+    files_ = (*files)[0];
+  }
+  // The plan of local rank 0 in this attempt.
+  std::unique_ptr<WorkerOutput> Open(Streams redirects, Streams tee) {
+    return std::make_unique<WorkerOutput>(
+        *console_,
+        WorkerOutput::Plan{.redirects = redirects, .tee = tee, .files = files_, .prefix = "[default0]:"});
+  }
+  // A worker that prints all lines on both streams; what it ended with once all that is passed on.
+  ExitInfo RunWorker(WorkerOutput& output) {
+    std::optional<ExitInfo> exit;
+    ProcessClient client(io_, StartWarden(),
+                         {.started = [](auto, auto) {},
+                          .ended = [&](auto, const ExitInfo& e, const auto&) { exit = e; },
+                          .warden_lost = [](const auto&) {}});
+    client.Spawn(1, {.argv = {"/bin/sh", "-c",
+                              absl::StrCat("i=0; while [ $i -lt ", kLines,
+                                           " ]; do for fd in 1 2; do echo \"a line of some length, number "
+                                           "$i\" >&$fd; done; i=$((i+1)); done; exit 0")},
+                     .env = {{"PATH", "/usr/bin:/bin"}},
+                     .stdout_fd = output.stdout_fd(),
+                     .stderr_fd = output.stderr_fd()});
+    output.CloseChildEnds();
+    EXPECT_TRUE(RunUntil([&] { return exit.has_value(); }));
+    EXPECT_TRUE(Drain(output));
+    return exit.value_or(NeverStarted{absl::DeadlineExceededError("test")});
+  }
+  bool RunUntil(const std::function<bool()>& done) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (!done() && std::chrono::steady_clock::now() < deadline) {
+      io_.restart();
+      io_.run_one_until(deadline);
+    }
+    return done();
+  }
+  bool Drain(WorkerOutput& output) {
+    bool drained = false;
+    output.Drain(kPatience, [&] { drained = true; });
+    return RunUntil([&] { return drained; });
+  }
+  // All that the console got: it is a file elsewhere, with room.
+  std::string Shown(int stream) const { return Contents(shown_[stream]); }
+
+  std::string disk_;
+  bool mounted_ = false;
+  std::optional<LogLayout> layout_;
+  int attempt_ = 0;
+  WorkerFiles files_;
+  std::vector<std::string> warnings_;
+  boost::asio::io_context io_;
+  std::string shown_[2];
+  UniqueFd console_fds_[2];
+  std::optional<Console> console_;
+
+ private:
+  void OpenConsole() {
+    for (int i = 0; i < 2; ++i) {
+      shown_[i] = absl::StrCat(testing::TempDir(), "/shownXXXXXX");
+      console_fds_[i].Reset(mkostemp(shown_[i].data(), O_CLOEXEC | O_APPEND));
+      ASSERT_TRUE(console_fds_[i]);
+    }
+    console_.emplace(
+        io_, [this](const absl::Status& s) { warnings_.emplace_back(s.message()); }, console_fds_[0].get(),
+        console_fds_[1].get());
+  }
+};
+
+std::string Prefixed(const std::string& text) {
+  std::string prefixed;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = text.find('\n', at) + 1;
+    absl::StrAppend(&prefixed, "[default0]:", text.substr(at, end - at));
+    at = end;
+  }
+  return prefixed;
+}
+
+TEST_F(FullDiskTest, WithTeeTheWorkerGoesOnTheConsoleHasAllAndTheNextAttemptTriesAgain) {
+  NewAttempt();
+  Fill(8192);
+  const auto output = Open(kNone, kBoth);
+  EXPECT_EQ(RunWorker(*output), ExitInfo(Exited{0}));
+  EXPECT_EQ(Shown(0), Prefixed(AllLines()));
+  EXPECT_EQ(Shown(1), Prefixed(AllLines()));
+  EXPECT_EQ(output->StderrTail(), AllLines().substr(AllLines().size() - output->StderrTail()->size()));
+  EXPECT_THAT(warnings_,
+              UnorderedElementsAre(AllOf(HasSubstr(files_.stdout_log), HasSubstr("No space left on device")),
+                                   AllOf(HasSubstr(files_.stderr_log), HasSubstr("No space left on device"))))
+      << "once for each file";
+  for (const std::string& path : {files_.stdout_log, files_.stderr_log}) {
+    EXPECT_TRUE(absl::StartsWith(AllLines(), Contents(path))) << "what fitted is there";
+  }
+  EXPECT_GT(Contents(files_.stdout_log).size() + Contents(files_.stderr_log).size(), 0u);
+
+  MakeRoom();
+  warnings_.clear();
+  NewAttempt();
+  EXPECT_EQ(RunWorker(*Open(kNone, kBoth)), ExitInfo(Exited{0}));
+  EXPECT_EQ(Contents(files_.stdout_log), AllLines());
+  EXPECT_EQ(Contents(files_.stderr_log), AllLines());
+  EXPECT_THAT(warnings_, IsEmpty());
+}
+
+TEST_F(FullDiskTest, WhenThereIsRoomAgainTheFileGoesOnAndSaysWhatIsMissing) {
+  NewAttempt();
+  Fill(0);
+  const auto output = Open(kNone, kBoth);
+  const auto print = [&](const std::string& text) {
+    const std::string want = absl::StrCat(Shown(0), "[default0]:", text);
+    ASSERT_EQ(write(output->stdout_fd(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    ASSERT_TRUE(RunUntil([&] { return Shown(0) == want; }));
+  };
+  print("lost one\n");
+  print("lost two\n");
+  MakeRoom();
+  print("kept\n");
+  print("kept, too\n");
+  EXPECT_TRUE(Drain(*output));
+  EXPECT_EQ(Contents(files_.stdout_log),
+            "\n[ddprun: 18 bytes are missing here, the disk was full]\nkept\nkept, too\n");
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr(files_.stdout_log)));
+}
+
+TEST_F(FullDiskTest, AWorkerThatWritesTheFileItselfGoesOnAndTheUserIsTold) {
+  NewAttempt();
+  Fill(8192);
+  EXPECT_EQ(RunWorker(*Open(kBoth, kNone)), ExitInfo(Exited{0}));
+  EXPECT_THAT(warnings_,
+              ElementsAre(AllOf(HasSubstr(files_.stdout_log), HasSubstr("No space left on device")),
+                          AllOf(HasSubstr(files_.stderr_log), HasSubstr("No space left on device"))));
+  EXPECT_LT(Contents(files_.stdout_log).size(), AllLines().size()) << "the disk was full";
+
+  MakeRoom();
+  warnings_.clear();
+  NewAttempt();
+  EXPECT_EQ(RunWorker(*Open(kBoth, kNone)), ExitInfo(Exited{0}));
+  EXPECT_EQ(Contents(files_.stdout_log), AllLines());
+  EXPECT_EQ(Contents(files_.stderr_log), AllLines());
+  EXPECT_THAT(warnings_, IsEmpty());
+}
+
+TEST_F(FullDiskTest, DirectoriesThatCannotBeMadeAreToldAndTheNextAttemptTriesAgain) {
+  ASSERT_EQ(mount("none", disk_.c_str(), nullptr, MS_REMOUNT, "size=64k,nr_inodes=3"), 0);
+  const auto failed = layout_->NewAttempt(0, 1);
+  EXPECT_EQ(failed.status().code(), absl::StatusCode::kResourceExhausted) << failed.status();
+  EXPECT_THAT(std::string(failed.status().message()), HasSubstr(layout_->attempt_dir()));
+  files_ = {};  // as the agent goes on
+  EXPECT_EQ(RunWorker(*Open(kBoth, kNone)), ExitInfo(Exited{0}));
+  EXPECT_EQ(Shown(0), AllLines());
+  EXPECT_EQ(Shown(1), AllLines());
+  ASSERT_EQ(mount("none", disk_.c_str(), nullptr, MS_REMOUNT, "size=64k,nr_inodes=100"), 0);
+  EXPECT_TRUE(layout_->NewAttempt(0, 1).ok());
+}
+
+}  // namespace
+}  // namespace ddprun
