@@ -3,6 +3,6 @@
 
 namespace ddprun {
 
-inline constexpr int kProtocolVersion = 1;
+inline constexpr int kProtocolVersion = 2;
 
 }  // namespace ddprun

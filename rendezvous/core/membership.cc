@@ -12,7 +12,11 @@ Member& Membership::Add(NodeInfo info, TimePoint lease_end, TimePoint join_end) 
   joins_.emplace(join_end, id);
   if (info.requested_rank) requested_[*info.requested_rank] = id;
   ++counts_[static_cast<size_t>(Phase::kWaiting)];
-  Member member{std::move(info), Phase::kWaiting, next_arrival_++, std::nullopt, lease_end, join_end};
+  Member member{.info = std::move(info),
+                .phase = Phase::kWaiting,
+                .arrival = next_arrival_++,
+                .lease_end = lease_end,
+                .join_end = join_end};
   return members_.emplace(id, std::move(member)).first->second;
 }
 
@@ -23,6 +27,7 @@ void Membership::Remove(const NodeId& id) {
   joins_.erase({member.join_end, id});
   if (member.info.requested_rank) requested_.erase(*member.info.requested_rank);
   --counts_[static_cast<size_t>(member.phase)];
+  to_be_drained_.erase(id);
   members_.erase(it);
 }
 
@@ -48,7 +53,20 @@ void Membership::SetPhase(const NodeId& id, Phase phase) {
   }
 }
 
-void Membership::SetRank(const NodeId& id, GroupRank rank) { At(id).rank = rank; }
+void Membership::SetPlace(const NodeId& id, Round round, GroupRank rank, Rank first_rank) {
+  Member& member = At(id);
+  member.round = round;
+  member.rank = rank;
+  member.first_rank = first_rank;
+}
+
+void Membership::SetProgress(const NodeId& id, Progress progress) { At(id).progress = std::move(progress); }
+
+void Membership::SetDrainReason(const NodeId& id, std::string reason) {
+  At(id).drain_reason = std::move(reason);
+  to_be_drained_.insert(id);
+}
+
 void Membership::SetStorePort(const NodeId& id, int port) { At(id).info.store_port = port; }
 
 void Membership::SetJoinEnd(const NodeId& id, TimePoint join_end) {

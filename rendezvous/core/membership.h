@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -26,9 +27,14 @@ struct Member {
   NodeInfo info;
   Phase phase = Phase::kWaiting;
   uint64_t arrival = 0;
-  std::optional<GroupRank> rank;  // in the last round it was in
-  TimePoint lease_end;            // meaningless unless info.leased
-  TimePoint join_end;             // when it gives up waiting, if still waiting then
+  // In the last round it was in.
+  std::optional<GroupRank> rank = {};
+  Rank first_rank = {};
+  Round round{-1};                // which that was
+  TimePoint lease_end = {};       // meaningless unless info.leased
+  TimePoint join_end = {};        // when it gives up waiting, if still waiting then
+  Progress progress = {};         // the newest
+  std::string drain_reason = {};  // why it is to be taken out; empty: it is not
 };
 
 // Invariants: count(p) is the number of members in phase p; next_lease_end() is the least lease_end of the
@@ -46,7 +52,10 @@ class Membership {
   const Member* FindRequested(int rank) const;
 
   void SetPhase(const NodeId& id, Phase phase);
-  void SetRank(const NodeId& id, GroupRank rank);
+  void SetPlace(const NodeId& id, Round round, GroupRank rank, Rank first_rank);
+  void SetProgress(const NodeId& id, Progress progress);
+  // REQUIRES: `reason` is not empty.
+  void SetDrainReason(const NodeId& id, std::string reason);
   void SetStorePort(const NodeId& id, int port);
   void SetJoinEnd(const NodeId& id, TimePoint join_end);
   void RenewLease(const NodeId& id, TimePoint lease_end);
@@ -57,6 +66,8 @@ class Membership {
   int count(Phase phase) const { return counts_[static_cast<size_t>(phase)]; }
   // Members that the round is made of: all phases but kWaiting.
   int in_round() const { return size() - count(Phase::kWaiting); }
+  // Members with a drain_reason, by id.
+  const std::set<NodeId>& to_be_drained() const { return to_be_drained_; }
   std::optional<TimePoint> next_lease_end() const;
   std::optional<TimePoint> next_join_end() const;
   // The ids whose lease ends at `now` or earlier, earliest first.
@@ -78,6 +89,7 @@ class Membership {
   std::array<int, kNumPhases> counts_ = {};
   Deadlines leases_;  // of leased members
   Deadlines joins_;   // of waiting members
+  std::set<NodeId> to_be_drained_;
   uint64_t next_arrival_ = 0;
 };
 

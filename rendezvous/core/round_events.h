@@ -2,6 +2,8 @@
 // values.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -9,8 +11,11 @@
 
 #include "absl/status/status.h"
 #include "base/assignment.h"
+#include "base/dismissal.h"
 #include "base/ids.h"
 #include "base/time.h"
+#include "rendezvous/core/failure.h"
+#include "rendezvous/core/job_report.h"
 
 namespace ddprun {
 
@@ -30,21 +35,32 @@ struct NodeInfo {
   bool leased = true;  // false for the agent in the coordinator's own process: it cannot be lost alone
 };
 
+// How far the workers of a node are, as they say themselves.
+struct Progress {
+  Round round = {};
+  std::optional<int64_t> step = {};  // the least that any of them has reported; none: none has
+  std::string phase = {};            // for people
+
+  bool operator==(const Progress&) const = default;
+};
+
 // --- Events
-// ---------------------------------------------------------------------------------------------------
 
 struct NodeJoined {
   NodeInfo info;
+  // Short names of all hosts of the job, where a scheduler told them. The first list that comes stands.
+  std::vector<std::string> expected_hosts = {};
 };
 // Any message of the node arrived: its lease starts anew.
 struct NodeHeard {
   NodeId node;
+  std::optional<Progress> progress = {};
 };
 // A worker of the node ended badly in `round`; the node is stopping the others.
 struct WorkersFailed {
   NodeId node;
   Round round = {};
-  std::string cause;  // one line for people: which rank, where, how
+  Failure failure = {};
 };
 // All workers of the node ended with exit code 0.
 struct WorkersSucceeded {
@@ -56,6 +72,13 @@ struct NodeReady {
   NodeId node;
   Round round = {};
   int store_port = 0;
+  std::vector<Failure> failures = {};  // all of the node in `round`
+};
+// A snapshot that the node was asked for in `round`, or another one since, is whole and durable.
+struct SnapshotTaken {
+  NodeId node;
+  Round round = {};
+  int64_t step = 0;
 };
 // The node says goodbye (a signal, for example). Its workers are its own business now.
 struct NodeLeft {
@@ -67,18 +90,23 @@ struct NodeLost {
   NodeId node;
   std::string reason;
 };
+// Somebody with authority takes the node out; the job goes on without it.
+struct DrainRequested {
+  NodeId node;
+  std::string reason;
+};
 // Somebody with authority ends the job.
 struct CloseRequested {
-  std::string reason;
+  Dismissal outcome = Dismissal::kStopped;
+  std::string reason = {};
 };
 // Nothing happened but time.
 struct Tick {};
 
-using RoundEvent = std::variant<NodeJoined, NodeHeard, WorkersFailed, WorkersSucceeded, NodeReady, NodeLeft,
-                                NodeLost, CloseRequested, Tick>;
+using RoundEvent = std::variant<NodeJoined, NodeHeard, WorkersFailed, WorkersSucceeded, NodeReady,
+                                SnapshotTaken, NodeLeft, NodeLost, DrainRequested, CloseRequested, Tick>;
 
 // --- Effects
-// --------------------------------------------------------------------------------------------------
 
 // The round is sealed: start your workers.
 struct Assign {
@@ -92,18 +120,28 @@ struct StopWorkers {
   Round round = {};
   std::string reason;
 };
+// Ask the workers of `round` for a snapshot, then answer with SnapshotTaken. The round may end before that.
+struct TakeSnapshot {
+  NodeId node;
+  Round round = {};
+  std::string reason;
+};
 // For people at the node: what the job waits for.
 struct TellWaiting {
   NodeId node;
   std::string text;
 };
+// For people at a node that was in the round: why it ended. Told when the workers of all its nodes are gone,
+// before anything that follows from it.
+struct TellReport {
+  NodeId node;
+  std::shared_ptr<const JobReport> report;  // shared, since all nodes are told the same
+};
 // The last word to a node; it is forgotten after this.
-//   OK: the job succeeded. kResourceExhausted: restarts used up. kDeadlineExceeded: join timeout.
-//   kFailedPrecondition: the job is closed. kAborted: the node was expelled (lease, drain) and may join again
-//   as new. kInvalidArgument: it asked for something that does not fit the job.
 struct Dismiss {
   NodeId node;
-  absl::Status outcome;
+  Dismissal reason = Dismissal::kRejected;
+  std::string message = {};  // for people
 };
 // The node spoke of a round that is over; nothing was changed.
 struct Refuse {
@@ -116,7 +154,8 @@ struct Note {
   std::string reason;  // for people, with names and values
 };
 
-using RoundEffect = std::variant<Assign, StopWorkers, TellWaiting, Dismiss, Refuse, Note>;
+using RoundEffect =
+    std::variant<Assign, StopWorkers, TakeSnapshot, TellWaiting, TellReport, Dismiss, Refuse, Note>;
 using RoundEffects = std::vector<RoundEffect>;
 
 }  // namespace ddprun

@@ -1,22 +1,24 @@
 #include "rendezvous/core/round_machine.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/core/rank_assignment.h"
+#include "rendezvous/core/round_plan.h"
+#include "rendezvous/core/waiting_text.h"
 
 namespace ddprun {
 namespace {
 
 // What happens to the waiting nodes within it is told to them in one text.
 constexpr Duration kNoticeDelay = seconds(1);
+// How often nodes that are too few are told for whom they wait.
+constexpr Duration kReminder = seconds(10);
 
 bool InRound(const Member& m) { return m.phase != Phase::kWaiting; }
 
 std::string Name(const Member& m) { return absl::StrCat("node ", m.info.host, " (", m.info.id, ")"); }
-
-std::string Nodes(int n) { return absl::StrCat(n, n == 1 ? " node" : " nodes"); }
 
 }  // namespace
 
@@ -46,7 +48,7 @@ std::optional<TimePoint> RoundMachine::NextDeadline() const {
   const auto consider = [&next](std::optional<TimePoint> t) {
     if (t && (!next || *t < *next)) next = t;
   };
-  consider(last_call_end_);
+  consider(asked_ ? asked_->end : last_call_end_);
   consider(drain_end_);
   consider(notice_end_);
   if (state_ == State::kGathering && membership_.count(Phase::kWaiting) < policy_.min_nodes) {
@@ -55,13 +57,14 @@ std::optional<TimePoint> RoundMachine::NextDeadline() const {
   return next;
 }
 
+// --- What happens
+
 void RoundMachine::On(const NodeJoined& e) {
   const NodeInfo& info = e.info;
   if (state_ == State::kClosed) {
-    const std::string why = outcome_.ok() ? "it has succeeded" : std::string(outcome_.message());
-    effects_.push_back(
-        Dismiss{info.id, absl::FailedPreconditionError(absl::StrCat("the job is closed: ", why))});
-    return;
+    const bool succeeded = outcome_ == Dismissal::kSucceeded;
+    return DismissNode(info.id, succeeded ? Dismissal::kRejected : outcome_,
+                       absl::StrCat("the job is closed: ", succeeded ? "it has succeeded" : outcome_reason_));
   }
   if (membership_.Find(info.id) != nullptr) {
     effects_.push_back(
@@ -70,43 +73,46 @@ void RoundMachine::On(const NodeJoined& e) {
   }
   if (info.requested_rank) {
     if (*info.requested_rank >= policy_.max_nodes) {
-      effects_.push_back(Dismiss{info.id, absl::InvalidArgumentError(absl::StrCat(
-                                              "node rank ", *info.requested_rank, " of ", info.host,
-                                              " is not below the job's ", Nodes(policy_.max_nodes)))});
-      return;
+      return DismissNode(info.id, Dismissal::kRejected,
+                         absl::StrCat("node rank ", *info.requested_rank, " of ", info.host,
+                                      " is not below the job's ", Nodes(policy_.max_nodes)));
     }
     if (const Member* other = membership_.FindRequested(*info.requested_rank)) {
       if (other->info.host != info.host) {
-        effects_.push_back(Dismiss{info.id, absl::InvalidArgumentError(absl::StrCat(
-                                                "node rank ", *info.requested_rank, " of ", info.host,
-                                                " is already taken by ", Name(*other)))});
-        return;
+        return DismissNode(info.id, Dismissal::kRejected,
+                           absl::StrCat("node rank ", *info.requested_rank, " of ", info.host,
+                                        " is already taken by ", Name(*other)));
       }
-      // The same host again: its earlier life is over, whether or not its lease has noticed.
+      // The same host again: its earlier life is over, whether or not its lease has noticed, and shall not
+      // come back.
       const NodeId old = other->info.id;
       const std::string reason = absl::StrCat(Name(*other), " was replaced by its new start ", info.id);
-      effects_.push_back(Dismiss{old, absl::AbortedError(reason)});
-      Drop(old, "node_replaced", reason);
+      DismissNode(old, Dismissal::kRejected, reason);
+      Drop(old, "node_replaced", "it was started anew", reason);
     }
   }
   const Member& member = membership_.Add(info, now_ + policy_.lease, now_ + policy_.join_timeout);
+  absent_.Expect(e.expected_hosts);
+  absent_.Came(info.host);
   NoteIt("node_joined", absl::StrCat(Name(member), " with ", info.nproc, " workers"));
   // The first one hears at once that it waits. Of those who join together all hear once: each of them hearing
   // of each other would be the square of many.
-  if (membership_.count(Phase::kWaiting) == 1) {
-    notice_end_ = now_;
-  } else if (!notice_end_) {
-    notice_end_ = now_ + kNoticeDelay;
-  }
+  const bool first = membership_.count(Phase::kWaiting) == 1;
+  if (first && state_ == State::kGathering) gathering_since_ = now_;
+  TellWaitersWithin(first ? Duration::zero() : kNoticeDelay);
 }
 
 void RoundMachine::On(const NodeHeard& e) {
-  if (membership_.Find(e.node) == nullptr) {
+  const Member* member = membership_.Find(e.node);
+  if (member == nullptr) {
     effects_.push_back(
         Refuse{e.node, absl::AbortedError(absl::StrCat("node ", e.node, " is not in the job"))});
     return;
   }
   membership_.RenewLease(e.node, now_ + policy_.lease);
+  if (!e.progress || !InRound(*member) || e.progress->round != round_) return;
+  membership_.SetProgress(e.node, *e.progress);
+  if (e.progress->step) Reported(*e.progress->step);
 }
 
 const Member* RoundMachine::Speaker(const NodeId& id, Round round) {
@@ -125,69 +131,116 @@ const Member* RoundMachine::Speaker(const NodeId& id, Round round) {
   return member;
 }
 
+void RoundMachine::Reported(int64_t step) {
+  step_reported_ = true;
+  furthest_.Reported(step);
+}
+
 void RoundMachine::On(const WorkersFailed& e) {
   if (Speaker(e.node, e.round) == nullptr) return;
+  if (e.failure.step) Reported(*e.failure.step);
+  losses_.ToldAtOnce(e.node, e.failure, now_);
   if (state_ != State::kRunning) return;  // The round is ending anyway: one failure, one charge.
-  NoteIt("workers_failed", e.cause);
-  last_failure_ = e.cause;
-  if (restarts_ >= policy_.max_restarts) {
-    Close(absl::ResourceExhaustedError(absl::StrCat(
-        e.cause, "; ",
-        policy_.max_restarts == 0 ? "no restart is allowed (--max-restarts=0)"
-                                  : absl::StrCat("all ", policy_.max_restarts, " restarts are used up"))));
-    return;
-  }
-  ++restarts_;
-  Drain(absl::StrCat(e.cause, "; restart ", restarts_, " of ", policy_.max_restarts));
+  failed_ = true;
+  last_failure_ = e.failure.cause;
+  NoteIt("workers_failed", e.failure.cause);
+  const int left = policy_.max_restarts - restarts_;
+  Drain(absl::StrCat(e.failure.cause, left > 0 ? absl::StrCat("; restart ", restarts_ + 1, " of ",
+                                                              policy_.max_restarts, " follows")
+                                               : "; no restart is left"));
 }
 
 void RoundMachine::On(const WorkersSucceeded& e) {
   const Member* member = Speaker(e.node, e.round);
   if (member == nullptr || member->phase != Phase::kRunning) return;
+  finishing_ = true;
   membership_.SetPhase(e.node, Phase::kSucceeded);
 }
 
 void RoundMachine::On(const NodeReady& e) {
   const Member* member = Speaker(e.node, e.round);
   if (member == nullptr || member->phase != Phase::kStopping) return;
+  for (const Failure& failure : e.failures) {
+    if (failure.step) Reported(*failure.step);
+  }
+  losses_.Told(e.node, e.failures, now_);
+  if (!member->drain_reason.empty()) return LetGo(e.node);
   membership_.SetPhase(e.node, Phase::kWaiting);
   membership_.SetStorePort(e.node, e.store_port);
   membership_.SetJoinEnd(e.node, now_ + policy_.join_timeout);
 }
 
+void RoundMachine::On(const SnapshotTaken& e) {
+  if (Speaker(e.node, e.round) == nullptr) return;
+  Reported(e.step);
+  if (!asked_) return;
+  NoteIt("snapshot_taken", absl::StrCat("of step ", e.step, " on ", Name(*membership_.Find(e.node))));
+  Drain(absl::StrCat(asked_->reason, "; a snapshot of step ", e.step, " is there"));
+}
+
 void RoundMachine::On(const NodeLeft& e) {
   if (const Member* member = membership_.Find(e.node)) {
-    Drop(e.node, "node_left", absl::StrCat(Name(*member), " left: ", e.reason));
+    Drop(e.node, "node_left", absl::StrCat("it left: ", e.reason),
+         absl::StrCat(Name(*member), " left: ", e.reason));
   }
 }
 
 void RoundMachine::On(const NodeLost& e) {
   if (const Member* member = membership_.Find(e.node)) {
-    Drop(e.node, "node_lost", absl::StrCat(Name(*member), " is lost: ", e.reason));
+    Drop(e.node, "node_lost", e.reason, absl::StrCat(Name(*member), " is lost: ", e.reason));
   }
 }
 
-void RoundMachine::On(const CloseRequested& e) {
-  if (state_ != State::kClosed) Close(absl::FailedPreconditionError(e.reason));
+void RoundMachine::On(const DrainRequested& e) {
+  const Member* member = membership_.Find(e.node);
+  if (member == nullptr || !member->drain_reason.empty()) return;
+  membership_.SetDrainReason(e.node, absl::StrCat(Name(*member), " is to be taken out: ", e.reason));
+  NoteIt("drain_requested", member->drain_reason);
+  // With no workers left, nothing stands in the way.
+  if (member->phase == Phase::kWaiting || member->phase == Phase::kSucceeded) LetGo(e.node);
 }
 
-void RoundMachine::Drop(const NodeId& id, absl::string_view event, const std::string& reason) {
-  const Phase phase = membership_.Find(id)->phase;
+void RoundMachine::On(const CloseRequested& e) {
+  if (state_ != State::kClosed) Close(e.outcome, e.reason);
+}
+
+void RoundMachine::Drop(const NodeId& id, absl::string_view event, absl::string_view why,
+                        const std::string& reason) {
+  const Member& member = *membership_.Find(id);
+  const Phase phase = member.phase;
+  if (round_ >= Round(0) && member.round == round_) {
+    absent_.Lost(member.info.host, std::string(why), now_);
+  } else {
+    absent_.Went(member.info.host);
+  }
   membership_.Remove(id);
   NoteIt(event, reason);
-  const bool had_workers = phase == Phase::kRunning;
-  if (state_ == State::kRunning && had_workers) Drain(reason);
-  if (membership_.count(Phase::kWaiting) > 0 && !notice_end_) notice_end_ = now_ + kNoticeDelay;
+  if (phase == Phase::kRunning || phase == Phase::kStopping) losses_.Lost(reason);
+  if (state_ == State::kRunning && phase == Phase::kRunning) Drain(reason);
+  if (membership_.count(Phase::kWaiting) > 0) TellWaitersWithin(kNoticeDelay);
+}
+
+void RoundMachine::Expel(const NodeId& id, absl::string_view event, absl::string_view why,
+                         const std::string& reason) {
+  DismissNode(id, Dismissal::kExpelled, reason);
+  Drop(id, event, why, reason);
+}
+
+void RoundMachine::LetGo(const NodeId& id) {
+  const Member& member = *membership_.Find(id);
+  const std::string reason = member.drain_reason;
+  absent_.Went(member.info.host);
+  membership_.Remove(id);
+  DismissNode(id, Dismissal::kDrained, reason);
+  NoteIt("node_drained", reason);
 }
 
 void RoundMachine::ExpireLeases() {
   for (const NodeId& id : membership_.ExpiredLeases(now_)) {
     const Member& member = *membership_.Find(id);
-    const std::string reason =
-        absl::StrCat(Name(member), " has not been heard from for ", ToMillis(policy_.lease),
-                     " ms: its lease expired ", (now_ - member.lease_end) / milliseconds(1), " ms ago");
-    effects_.push_back(Dismiss{id, absl::AbortedError(reason)});
-    Drop(id, "lease_expired", reason);
+    Expel(id, "lease_expired", "its lease expired",
+          absl::StrCat(Name(member), " has not been heard from for ", ToMillis(policy_.lease),
+                       " ms: its lease expired ", (now_ - member.lease_end) / milliseconds(1), " ms ago"));
   }
 }
 
@@ -196,14 +249,13 @@ void RoundMachine::ExpireJoins() {
   // With min_nodes there the last call decides, and it ends by itself.
   if (state_ != State::kGathering || joined >= policy_.min_nodes) return;
   for (const NodeId& id : membership_.ExpiredJoins(now_)) {
-    effects_.push_back(Dismiss{
-        id,
-        absl::DeadlineExceededError(absl::StrCat(
-            "only ", joined, " of at least ", Nodes(policy_.min_nodes), " joined within ",
-            policy_.join_timeout / seconds(1),
-            " s; start the agents of the other nodes with the same --rdzv-endpoint and --rdzv-id, or raise "
-            "--rdzv-conf=join_timeout"))});
-    Drop(id, "join_timeout", absl::StrCat("node ", id, " waited ", policy_.join_timeout / seconds(1), " s"));
+    DismissNode(id, Dismissal::kJoinTimeout,
+                absl::StrCat("only ", joined, " of at least ", Nodes(policy_.min_nodes), " joined within ",
+                             Seconds(policy_.join_timeout),
+                             "; start the agents of the other nodes with the same --rdzv-endpoint and "
+                             "--rdzv-id, or raise --rdzv-conf=join_timeout"));
+    Drop(id, "join_timeout", "it waited too long",
+         absl::StrCat("node ", id, " waited ", Seconds(policy_.join_timeout)));
   }
 }
 
@@ -214,13 +266,13 @@ void RoundMachine::ExpireDrain() {
     if (m.phase == Phase::kStopping) late.push_back(id);
   }
   for (const NodeId& id : late) {
-    const std::string reason =
-        absl::StrCat(Name(*membership_.Find(id)), " did not stop its workers of round ", round_.value(),
-                     " within ", policy_.drain_timeout / seconds(1), " s");
-    effects_.push_back(Dismiss{id, absl::AbortedError(reason)});
-    Drop(id, "drain_timeout", reason);
+    Expel(id, "drain_timeout", "it did not stop its workers",
+          absl::StrCat(Name(*membership_.Find(id)), " did not stop its workers of round ", round_.value(),
+                       " within ", Seconds(policy_.drain_timeout)));
   }
 }
+
+// --- What follows
 
 void RoundMachine::Advance() {
   if (state_ == State::kDraining) AdvanceDraining();
@@ -245,90 +297,98 @@ void RoundMachine::AdvanceGathering() {
 
 void RoundMachine::AdvanceRunning() {
   const int members = membership_.in_round();
-  if (membership_.count(Phase::kSucceeded) == members && members > 0) return Close(absl::OkStatus());
+  // The last members had succeeded and are gone, or left: what is left may gather anew.
   if (members == 0) {
-    // The last members had succeeded and are gone, or left: what is left may gather anew.
-    state_ = State::kGathering;
-    last_call_end_.reset();
+    Gather();
     return AdvanceGathering();
   }
+  if (membership_.count(Phase::kSucceeded) == members) return Close(Dismissal::kSucceeded, "");
+  const std::string reason = WhyInterrupt();
+  if (!reason.empty()) return Interrupt(reason);
+  asked_.reset();
+}
+
+std::string RoundMachine::WhyInterrupt() {
+  if (!membership_.to_be_drained().empty()) {
+    return membership_.Find(*membership_.to_be_drained().begin())->drain_reason;
+  }
+  const int members = membership_.in_round();
   const int newcomers = membership_.count(Phase::kWaiting);
-  const bool room = newcomers > 0 && members < policy_.max_nodes && membership_.count(Phase::kSucceeded) == 0;
-  if (!room) {
+  const bool room = UsableNodes(policy_, members + newcomers) > members;
+  if (!room || finishing_ || policy_.scale_up == ScaleUp::kNever) {
     last_call_end_.reset();
-    return;
+    return "";
   }
   if (!last_call_end_) last_call_end_ = now_ + policy_.last_call;
-  if (members + newcomers >= policy_.max_nodes || now_ >= *last_call_end_) {
-    Drain(absl::StrCat(Nodes(newcomers), " joined the running job"));
+  if (members + newcomers < policy_.max_nodes && now_ < *last_call_end_) return "";
+  return absl::StrCat(Nodes(newcomers), " joined the running job");
+}
+
+void RoundMachine::Interrupt(const std::string& reason) {
+  if (asked_) {
+    if (now_ < asked_->end) return;
+    return Drain(
+        absl::StrCat(asked_->reason, "; no snapshot came within ", Seconds(policy_.snapshot_timeout)));
   }
+  const bool wanted = policy_.scale_up == ScaleUp::kAtSnapshot || !membership_.to_be_drained().empty();
+  // Workers that report no step would not answer.
+  if (!wanted || !step_reported_) return Drain(reason);
+  asked_ = Asked{reason, now_ + policy_.snapshot_timeout};
+  for (const auto& [id, m] : membership_.members()) {
+    if (m.phase == Phase::kRunning) effects_.push_back(TakeSnapshot{id, round_, reason});
+  }
+  NoteIt("snapshot_asked", absl::StrCat("round ", round_.value(), ": ", reason));
+  TellWaitersWithin(Duration::zero());
 }
 
 void RoundMachine::AdvanceDraining() {
   if (membership_.in_round() > 0) return;
   drain_end_.reset();
-  last_call_end_.reset();
-  if (membership_.count(Phase::kWaiting) >= policy_.min_nodes) {
-    return Seal("all members stopped their workers");
+  JobReport report = losses_.Report(round_, now_);
+  Verdict verdict{Cost::kNothing, absl::StrCat("no restart is spent: ", end_reason_)};
+  if (failed_) {
+    const Failure& cause = report.groups[0].first;
+    last_failure_ = cause.cause;
+    verdict = Judge(policy_, cause, restarts_, furthest_, losses_.num_lost_nodes());
+    if (verdict.cost == Cost::kRestart) {
+      ++restarts_;
+      furthest_.Restarted();
+    }
   }
-  state_ = State::kGathering;
-  for (const auto& [id, m] : membership_.members()) membership_.SetJoinEnd(id, now_ + policy_.join_timeout);
-  notice_end_ = now_;
-  NoteIt("waiting_for_nodes", WaitingText());
+  ShareReport(std::move(report), verdict.text);
+  if (verdict.cost == Cost::kJob) {
+    return Close(Dismissal::kFailed, absl::StrCat(last_failure_, "; ", verdict.text));
+  }
+  if (membership_.count(Phase::kWaiting) < policy_.min_nodes) return Gather();
+  Seal("all members stopped their workers");
 }
 
 void RoundMachine::Seal(const std::string& reason) {
-  // Nodes that were in the last round come first, then by arrival; those beyond max_nodes wait as spares.
-  std::vector<const Member*> chosen;
-  for (const auto& [id, m] : membership_.members()) chosen.push_back(&m);
-  std::sort(chosen.begin(), chosen.end(), [](const Member* a, const Member* b) {
-    return std::pair(!a->rank.has_value(), a->arrival) < std::pair(!b->rank.has_value(), b->arrival);
-  });
-  if (chosen.size() > static_cast<size_t>(policy_.max_nodes)) chosen.resize(policy_.max_nodes);
-
-  std::vector<RankCandidate> candidates;
-  for (const Member* m : chosen) {
-    candidates.push_back({m->rank, m->info.requested_rank, m->arrival, m->info.nproc, m->info.role});
-  }
-  const RankPlan plan = AssignRanks(candidates);
-  std::vector<size_t> by_rank(chosen.size());
-  for (size_t i = 0; i < chosen.size(); ++i) by_rank[plan.spans[i].group_rank.value()] = i;
-  const NodeInfo& master = chosen[by_rank[0]]->info;
-
   round_ = Round(round_.value() + 1);
   state_ = State::kRunning;
+  failed_ = finishing_ = step_reported_ = false;
   last_call_end_.reset();
-  std::vector<std::pair<NodeId, GroupRank>> sealed;
-  for (const size_t i : by_rank) {
-    const RankSpan& span = plan.spans[i];
-    Assignment assignment{.round = round_,
-                          .group_rank = span.group_rank,
-                          .group_world_size = static_cast<int>(chosen.size()),
-                          .first_rank = span.first_rank,
-                          .world_size = plan.world_size,
-                          .first_role_rank = span.first_role_rank,
-                          .role_world_size = span.role_world_size,
-                          .restart_count = restarts_,
-                          .master_addr = master.addr,
-                          .master_port = master.store_port};
-    effects_.push_back(Assign{chosen[i]->info.id, std::move(assignment), reason});
-    sealed.emplace_back(chosen[i]->info.id, span.group_rank);
-  }
-  for (const auto& [id, rank] : sealed) {
-    membership_.SetPhase(id, Phase::kRunning);
-    membership_.SetRank(id, rank);
-  }
+  absent_.Sealed();
+  std::vector<Seat> seats = PlanRound(policy_, membership_, round_, restarts_);
   NoteIt("round_sealed",
-         absl::StrCat("round ", round_.value(), " with ", Nodes(static_cast<int>(sealed.size())), ", ",
-                      plan.world_size, " workers: ", reason));
+         absl::StrCat("round ", round_.value(), " with ", Nodes(static_cast<int>(seats.size())), ", ",
+                      seats[0].assignment.world_size, " workers: ", reason));
+  for (Seat& seat : seats) {
+    membership_.SetPhase(seat.node, Phase::kRunning);
+    membership_.SetPlace(seat.node, round_, seat.assignment.group_rank, seat.assignment.first_rank);
+    membership_.SetProgress(seat.node, {});
+    effects_.push_back(Assign{std::move(seat.node), std::move(seat.assignment), reason});
+  }
   notice_end_.reset();
   if (membership_.count(Phase::kWaiting) > 0) notice_end_ = now_;
 }
 
 void RoundMachine::Drain(const std::string& reason) {
   state_ = State::kDraining;
+  end_reason_ = reason;
   drain_end_ = now_ + policy_.drain_timeout;
   last_call_end_.reset();
+  asked_.reset();
   std::vector<NodeId> in_round;
   for (const auto& [id, m] : membership_.members()) {
     if (InRound(m)) in_round.push_back(id);
@@ -340,43 +400,68 @@ void RoundMachine::Drain(const std::string& reason) {
   NoteIt("round_ended", absl::StrCat("round ", round_.value(), ": ", reason));
 }
 
-void RoundMachine::Close(const absl::Status& outcome) {
-  for (const auto& [id, m] : membership_.members()) effects_.push_back(Dismiss{id, outcome});
-  NoteIt("job_closed", outcome.ok() ? "all workers succeeded" : std::string(outcome.message()));
+void RoundMachine::Gather() {
+  state_ = State::kGathering;
+  gathering_since_ = now_;
+  last_call_end_.reset();
+  asked_.reset();
+  for (const auto& [id, m] : membership_.members()) membership_.SetJoinEnd(id, now_ + policy_.join_timeout);
+  notice_end_ = now_;
+  NoteIt("waiting_for_nodes", WaitingText(now_));
+}
+
+void RoundMachine::Close(Dismissal outcome, const std::string& reason) {
+  if (state_ == State::kDraining) ShareReport(losses_.Report(round_, now_), reason);
+  for (const auto& [id, m] : membership_.members()) DismissNode(id, outcome, reason);
+  NoteIt("job_closed", outcome == Dismissal::kSucceeded ? "all workers succeeded" : reason);
   membership_ = Membership();
   outcome_ = outcome;
+  outcome_reason_ = reason;
   state_ = State::kClosed;
+  asked_.reset();
   last_call_end_.reset();
   drain_end_.reset();
   notice_end_.reset();
 }
 
-void RoundMachine::TellWaiters() {
-  notice_end_.reset();
-  const std::string text = WaitingText();
+// --- What people are told
+
+void RoundMachine::ShareReport(JobReport report, const std::string& outcome) {
+  if (std::exchange(losses_, {}).empty()) return;
+  report.outcome = outcome;
+  NoteIt("round_report", Summary(report));
+  const auto shared = std::make_shared<const JobReport>(std::move(report));
   for (const auto& [id, m] : membership_.members()) {
-    if (m.phase == Phase::kWaiting) effects_.push_back(TellWaiting{id, text});
+    if (m.round == round_) effects_.push_back(TellReport{id, shared});
   }
 }
 
-std::string RoundMachine::WaitingText() const {
+void RoundMachine::TellWaitersWithin(Duration delay) {
+  if (!notice_end_ || *notice_end_ > now_ + delay) notice_end_ = now_ + delay;
+}
+
+void RoundMachine::TellWaiters() {
+  notice_end_.reset();
+  const int waiting = membership_.count(Phase::kWaiting);
+  if (waiting == 0) return;
+  const std::string text = WaitingText(now_);
+  for (const auto& [id, m] : membership_.members()) {
+    if (m.phase == Phase::kWaiting) effects_.push_back(TellWaiting{id, text});
+  }
+  if (state_ == State::kGathering && waiting < policy_.min_nodes) notice_end_ = now_ + kReminder;
+}
+
+std::string RoundMachine::WaitingText(TimePoint now) const {
   const int waiting = membership_.count(Phase::kWaiting);
   switch (state_) {
-    case State::kGathering: {
-      const std::string joined = absl::StrCat(waiting, "/", policy_.max_nodes, " nodes joined");
-      if (waiting < policy_.min_nodes) {
-        return absl::StrCat(joined, ", waiting for at least ", policy_.min_nodes - waiting,
-                            " more (not heard from)");
-      }
-      return absl::StrCat(joined, ", enough to start; last call for ", policy_.max_nodes - waiting, " more");
-    }
+    case State::kGathering:
+      return GatheringText(policy_, waiting, absent_.List(), gathering_since_, now);
     case State::kRunning:
-      if (membership_.in_round() >= policy_.max_nodes) {
-        return absl::StrCat("the job runs on its maximum of ", Nodes(policy_.max_nodes),
-                            "; this node is a spare and takes over when one is lost");
+      if (asked_) {
+        return absl::StrCat("the job is asked for a snapshot and goes on with more nodes from there, in ",
+                            Seconds(std::max(Duration::zero(), asked_->end - now)), " at the latest");
       }
-      return absl::StrCat("the job runs on ", Nodes(membership_.in_round()),
-                          "; this node joins it at the next round");
+      return SpareText(policy_, membership_.in_round(), waiting);
     case State::kDraining:
       return absl::StrCat("waiting for ", Nodes(membership_.in_round()), " to stop the workers of round ",
                           round_.value());
@@ -386,8 +471,12 @@ std::string RoundMachine::WaitingText() const {
   return "the job is closed";
 }
 
-void RoundMachine::NoteIt(absl::string_view event, const std::string& reason) {
-  effects_.push_back(Note{std::string(event), reason});
+void RoundMachine::DismissNode(const NodeId& id, Dismissal reason, std::string message) {
+  effects_.push_back(Dismiss{id, reason, std::move(message)});
+}
+
+void RoundMachine::NoteIt(absl::string_view event, std::string reason) {
+  effects_.push_back(Note{std::string(event), std::move(reason)});
 }
 
 }  // namespace ddprun

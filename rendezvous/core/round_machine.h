@@ -1,13 +1,21 @@
 // Rounds of one job: who is in, when a round is sealed, when it ends and what a failure costs.
 //
+// clang-format off
 //                 max joined, or min joined and last call over
-//   +-----------+ ---------------------------------------------> +---------+  all succeeded     +--------+
-//   | Gathering |                                                | Running | -----------------> |        |
-//   +-----------+ <---+   too few left                           +---------+  no restart left   | Closed |
-//                     |                 seal at once  ^   |                                     |        |
-//                 +----------+ -----------------------+   | worker failed, member gone,         +--------+
-//                 | Draining | <--------------------------+ newcomers due                           ^
-//                 +----------+                                         close requested, in any state --+
+//   +-----------+ ------------------------------------------------> +---------+  all succeeded     +--------+
+//   | Gathering |                                                   | Running | -----------------> | Closed |
+//   +-----------+ <-+             +-- seal: min are there --------> +---------+                    +--------+
+//                   |             |                                   |  worker failed, node lost,    ^
+//        fewer than |  +----------+                                   |  newcomers due, node to be    |
+//        min left   +--| Draining | <---------------------------------+  drained (the last two:       |
+//                      +----------+                                      at a snapshot, if asked for)  |
+//                           +------ failed, and no restart, or none that would help -------------------+
+//                                                     close requested, in any state -------------------+
+// clang-format on
+//
+// A round that ends is always drained: all its nodes stop their workers and answer with NodeReady, which
+// brings what they know. Then, and not before, it is decided what the end costs (verdict.h), everybody is
+// told why (job_report.h), and the next round is sealed or the job closed.
 //
 // Time reaches the machine only as the `now` of Step, and its order of events is its whole input: two
 // machines that are given the same log are in the same state.
@@ -15,35 +23,19 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
+#include "base/dismissal.h"
 #include "base/time.h"
+#include "rendezvous/core/absent_nodes.h"
+#include "rendezvous/core/job_report.h"
 #include "rendezvous/core/membership.h"
 #include "rendezvous/core/round_events.h"
+#include "rendezvous/core/round_policy.h"
+#include "rendezvous/core/verdict.h"
 
 namespace ddprun {
-
-// The rules of a job, fixed when its first node joins.
-//   REQUIRES: 1 <= min_nodes <= max_nodes; max_restarts >= 0; all durations >= 0, lease > 0.
-struct RoundPolicy {
-  int min_nodes = 1;
-  int max_nodes = 1;
-  // Failures that may be answered by a new round. Membership changes are free.
-  int max_restarts = 0;
-  // How long the first round waits for more nodes once it has min_nodes.
-  Duration first_last_call = seconds(30);
-  // The same for later rounds, and how long newcomers to a running job are collected before it is interrupted
-  // for them.
-  Duration last_call = seconds(30);
-  // How long a node waits for a round to be sealed.
-  Duration join_timeout = seconds(600);
-  // How long a node counts as alive after its last message.
-  Duration lease = seconds(5);
-  // How long the members may take to stop their workers; longer than the agents' own grace period.
-  Duration drain_timeout = seconds(60);
-
-  bool operator==(const RoundPolicy&) const = default;
-};
 
 // Pure: equal (state, event, now) give equal effects.
 class RoundMachine {
@@ -62,48 +54,95 @@ class RoundMachine {
   int restarts() const { return restarts_; }
   const Membership& membership() const { return membership_; }
   const RoundPolicy& policy() const { return policy_; }
+  // The first cause of the last round that failed, or empty.
   const std::string& last_failure() const { return last_failure_; }
+  // None: no worker has reported one.
+  std::optional<int64_t> furthest_step() const { return furthest_.step(); }
+  // Closed only: how the job ended, and why, for people.
+  Dismissal outcome() const { return outcome_; }
+  const std::string& outcome_reason() const { return outcome_reason_; }
+
+  // Who should be here and is not. Takes O(nodes).
+  std::vector<AbsentNode> Absent() const { return absent_.List(); }
+  // What nodes that wait would be told now.
+  std::string WaitingText(TimePoint now) const;
 
  private:
+  // A snapshot was asked for before the round is ended.
+  struct Asked {
+    std::string reason;
+    TimePoint end;  // it is ended without one then
+  };
+
   void On(const NodeJoined& e);
   void On(const NodeHeard& e);
   void On(const WorkersFailed& e);
   void On(const WorkersSucceeded& e);
   void On(const NodeReady& e);
+  void On(const SnapshotTaken& e);
   void On(const NodeLeft& e);
   void On(const NodeLost& e);
+  void On(const DrainRequested& e);
   void On(const CloseRequested& e);
   void On(const Tick&) {}
 
   // The member, if it is one and `round` is the one it is in; else says so with Refuse.
   const Member* Speaker(const NodeId& id, Round round);
-  // Takes a member out, for whatever reason; ends the round if it was part of it.
-  void Drop(const NodeId& id, absl::string_view event, const std::string& reason);
+  void Reported(int64_t step);
+  // Takes a member out because it is gone; ends the round if it was part of it. `why` is for those who wait
+  // for it: "its lease expired".
+  void Drop(const NodeId& id, absl::string_view event, absl::string_view why, const std::string& reason);
+  // The same for one that is still there, perhaps.
+  void Expel(const NodeId& id, absl::string_view event, absl::string_view why, const std::string& reason);
+  // Takes a member out because somebody wants that.
+  void LetGo(const NodeId& id);
   void ExpireLeases();
   void ExpireJoins();
   void ExpireDrain();
+
   // Moves on from the present state as far as its members allow.
   void Advance();
   void AdvanceGathering();
   void AdvanceRunning();
   void AdvanceDraining();
+  // Why the running round should be ended though nothing is wrong with it; empty: it should not.
+  std::string WhyInterrupt();
+  void Interrupt(const std::string& reason);
   void Seal(const std::string& reason);
   void Drain(const std::string& reason);
-  void Close(const absl::Status& outcome);
+  void Gather();
+  void Close(Dismissal outcome, const std::string& reason);
+
+  // Tells the nodes of the round what went wrong in it, if anything did.
+  void ShareReport(JobReport report, const std::string& outcome);
+  void TellWaitersWithin(Duration delay);
   void TellWaiters();
-  std::string WaitingText() const;
-  void NoteIt(absl::string_view event, const std::string& reason);
+  void DismissNode(const NodeId& id, Dismissal reason, std::string message);
+  void NoteIt(absl::string_view event, std::string reason);
 
   const RoundPolicy policy_;
   State state_ = State::kGathering;
   Round round_{-1};
   int restarts_ = 0;
   Membership membership_;
-  std::optional<TimePoint> last_call_end_;  // Gathering: with min_nodes; Running: with newcomers to let in
-  std::optional<TimePoint> drain_end_;      // Draining only
-  std::optional<TimePoint> notice_end_;     // when the waiting nodes are told what they wait for
-  absl::Status outcome_;                    // Closed only
-  std::string last_failure_;                // cause of the last charged restart
+  AbsentNodes absent_;
+  FurthestStep furthest_;
+  std::string last_failure_;
+
+  // Of the round that is running or draining.
+  bool failed_ = false;         // it ended by a failure
+  bool finishing_ = false;      // workers of a node have ended with 0
+  bool step_reported_ = false;  // by any worker
+  RoundLosses losses_;
+  std::string end_reason_;  // Draining only
+
+  std::optional<TimePoint> last_call_end_;     // Gathering: with min_nodes; Running: with newcomers to let in
+  std::optional<Asked> asked_;                 // Running only
+  std::optional<TimePoint> drain_end_;         // Draining only
+  TimePoint gathering_since_;                  // Gathering only
+  std::optional<TimePoint> notice_end_;        // when the waiting nodes are told what they wait for
+  Dismissal outcome_ = Dismissal::kSucceeded;  // Closed only
+  std::string outcome_reason_;
 
   // Of the Step that is going on.
   TimePoint now_;

@@ -1,112 +1,9 @@
 #include "rendezvous/core/round_machine.h"
 
-#include <algorithm>
-
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "rendezvous/core/round_machine_fixture.h"
 
 namespace ddprun {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using State = RoundMachine::State;
-
-constexpr RoundPolicy kTwoToThree{.min_nodes = 2,
-                                  .max_nodes = 3,
-                                  .max_restarts = 1,
-                                  .first_last_call = seconds(30),
-                                  .last_call = seconds(10),
-                                  .join_timeout = seconds(600),
-                                  .lease = seconds(5),
-                                  .drain_timeout = seconds(60)};
-
-// Orders given, one short word each, notes and waiting texts left out: "a:start r0 rank0/2", "b:stop r0",
-// "a:bye OK".
-std::string Word(const RoundEffect& effect) {
-  if (const auto* e = std::get_if<Assign>(&effect)) {
-    const Assignment& a = e->assignment;
-    return absl::StrCat(e->node, ":start r", a.round.value(), " node", a.group_rank.value(), "/",
-                        a.group_world_size, " rank", a.first_rank.value(), "/", a.world_size, " n",
-                        a.restart_count, " ", a.master_addr, ":", a.master_port);
-  }
-  if (const auto* e = std::get_if<StopWorkers>(&effect))
-    return absl::StrCat(e->node, ":stop r", e->round.value());
-  if (const auto* e = std::get_if<Dismiss>(&effect)) {
-    return absl::StrCat(e->node, ":bye ", absl::StatusCodeToString(e->outcome.code()));
-  }
-  if (const auto* e = std::get_if<Refuse>(&effect)) {
-    return absl::StrCat(e->node, ":no ", absl::StatusCodeToString(e->status.code()));
-  }
-  return "";
-}
-
-class RoundMachineTest : public ::testing::Test {
- protected:
-  using Words = std::vector<std::string>;
-
-  void Use(RoundPolicy policy) { machine_.emplace(policy); }
-
-  Words Step(const RoundEvent& event) {
-    last_ = machine_->Step(event, now_);
-    Words words;
-    for (const RoundEffect& e : last_) {
-      if (std::string w = Word(e); !w.empty()) words.push_back(w);
-    }
-    return words;
-  }
-  Words Join(const std::string& id, int nproc = 1) {
-    return Step(NodeJoined{
-        {.id = id, .host = "host-" + id, .addr = "addr-" + id, .store_port = 100, .nproc = nproc}});
-  }
-  Words JoinAs(const std::string& id, const std::string& host, int rank) {
-    return Step(
-        NodeJoined{{.id = id, .host = host, .addr = host, .store_port = 100, .requested_rank = rank}});
-  }
-  Words Heard(const std::string& id) { return Step(NodeHeard{id}); }
-  Words Failed(const std::string& id, int round) {
-    return Step(WorkersFailed{id, Round(round), "rank 0 exit 1"});
-  }
-  Words Succeeded(const std::string& id, int round) { return Step(WorkersSucceeded{id, Round(round)}); }
-  Words Ready(const std::string& id, int round, int port) { return Step(NodeReady{id, Round(round), port}); }
-  Words Lost(const std::string& id) { return Step(NodeLost{id, "connection reset"}); }
-  // Lets time pass, waking the machine when it asks for it; nobody speaks.
-  Words Wait(Duration d) {
-    Words all;
-    const TimePoint end = now_ + d;
-    while (auto due = machine_->NextDeadline()) {
-      if (*due > end) break;
-      now_ = std::max(now_, *due);
-      for (std::string& w : Step(Tick{})) all.push_back(std::move(w));
-    }
-    now_ = end;
-    return all;
-  }
-  // The same with heartbeats of `ids` each second.
-  Words WaitAlive(Duration d, const std::vector<std::string>& ids) {
-    Words all;
-    for (Duration t{}; t < d; t += seconds(1)) {
-      for (std::string& w : Wait(seconds(1))) all.push_back(std::move(w));
-      for (const std::string& id : ids) {
-        for (std::string& w : Heard(id)) all.push_back(std::move(w));
-      }
-    }
-    return all;
-  }
-  std::string WaitingTold() const {
-    for (const RoundEffect& e : last_) {
-      if (const auto* t = std::get_if<TellWaiting>(&e)) return t->text;
-    }
-    return "";
-  }
-
-  std::optional<RoundMachine> machine_{kTwoToThree};
-  TimePoint now_{seconds(1000)};
-  RoundEffects last_;
-};
 
 TEST_F(RoundMachineTest, ManyThatJoinTogetherAreToldOnce) {
   Use({.min_nodes = 1000, .max_nodes = 1000});
@@ -161,7 +58,7 @@ TEST_F(RoundMachineTest, WaitersAreToldForWhat) {
 TEST_F(RoundMachineTest, JoinTimeoutEndsTheWait) {
   Join("a");
   EXPECT_THAT(WaitAlive(seconds(599), {"a"}), IsEmpty());
-  EXPECT_THAT(WaitAlive(seconds(1), {"a"}), ElementsAre("a:bye DEADLINE_EXCEEDED", "a:no ABORTED"));
+  EXPECT_THAT(WaitAlive(seconds(1), {"a"}), ElementsAre("a:bye join timeout", "a:no ABORTED"));
 }
 
 TEST_F(RoundMachineTest, SuccessOfAllClosesTheJob) {
@@ -169,9 +66,9 @@ TEST_F(RoundMachineTest, SuccessOfAllClosesTheJob) {
   Join("a");
   Join("b");
   EXPECT_THAT(Succeeded("a", 0), IsEmpty());
-  EXPECT_THAT(Succeeded("b", 0), ElementsAre("a:bye OK", "b:bye OK"));
+  EXPECT_THAT(Succeeded("b", 0), ElementsAre("a:bye succeeded", "b:bye succeeded"));
   EXPECT_EQ(machine_->state(), State::kClosed);
-  EXPECT_THAT(Join("late"), ElementsAre("late:bye FAILED_PRECONDITION"));
+  EXPECT_THAT(Join("late"), ElementsAre("late:bye rejected"));
   EXPECT_EQ(machine_->NextDeadline(), std::nullopt);
 }
 
@@ -183,15 +80,24 @@ TEST_F(RoundMachineTest, AFailureRestartsAllAtOnceWithoutLastCallAndIsChargedOnc
   EXPECT_THAT(Failed("a", 0), ElementsAre("a:stop r0", "b:stop r0"));
   EXPECT_THAT(Failed("b", 0), IsEmpty());  // the same failure, seen by the other node
   EXPECT_THAT(Ready("b", 0, 201), IsEmpty());
-  EXPECT_THAT(Ready("a", 0, 200), ElementsAre("a:start r1 node0/2 rank0/2 n1 addr-a:200",
-                                              "b:start r1 node1/2 rank1/2 n1 addr-a:200"));
+  EXPECT_EQ(machine_->restarts(), 0);  // not before all have told what they know
+  EXPECT_THAT(Ready("a", 0, 200),
+              ElementsAre("a:report r0", "b:report r0", "a:start r1 node0/2 rank0/2 n1 addr-a:200",
+                          "b:start r1 node1/2 rank1/2 n1 addr-a:200"));
   EXPECT_EQ(machine_->restarts(), 1);
 }
 
-TEST_F(RoundMachineTest, WithoutRestartsLeftTheJobFails) {
-  Use({.min_nodes = 1, .max_nodes = 1, .max_restarts = 0});
+TEST_F(RoundMachineTest, WithoutRestartsLeftTheJobEndsWhenAllWorkersAreGone) {
+  Use({.min_nodes = 2, .max_nodes = 2, .max_restarts = 0});
   Join("a");
-  EXPECT_THAT(Failed("a", 0), ElementsAre("a:bye RESOURCE_EXHAUSTED"));
+  Join("b");
+  EXPECT_THAT(Failed("a", 0), ElementsAre("a:stop r0", "b:stop r0"));
+  EXPECT_THAT(Join("late"), IsEmpty());
+  EXPECT_THAT(Ready("a", 0, 200), IsEmpty());
+  EXPECT_THAT(Ready("b", 0, 201),
+              ElementsAre("a:report r0", "b:report r0", "a:bye failed", "b:bye failed", "late:bye failed"));
+  EXPECT_THAT(Farewell("b"), HasSubstr("rank 0 exit 1; no restart is allowed (--max-restarts=0)"));
+  EXPECT_THAT(Join("later"), ElementsAre("later:bye failed"));
 }
 
 TEST_F(RoundMachineTest, ALostNodeCostsNoRestartAndTheOthersGoOn) {
@@ -200,8 +106,9 @@ TEST_F(RoundMachineTest, ALostNodeCostsNoRestartAndTheOthersGoOn) {
   Join("c");
   EXPECT_THAT(Lost("a"), ElementsAre("b:stop r0", "c:stop r0"));
   Ready("c", 0, 302);
-  EXPECT_THAT(Ready("b", 0, 301), ElementsAre("b:start r1 node0/2 rank0/2 n0 addr-b:301",
-                                              "c:start r1 node1/2 rank1/2 n0 addr-b:301"));
+  EXPECT_THAT(Ready("b", 0, 301),
+              ElementsAre("b:report r0", "c:report r0", "b:start r1 node0/2 rank0/2 n0 addr-b:301",
+                          "c:start r1 node1/2 rank1/2 n0 addr-b:301"));
 }
 
 TEST_F(RoundMachineTest, ASilentNodeIsExpelledAfterItsLeaseAndRefusedAfterwards) {
@@ -209,7 +116,7 @@ TEST_F(RoundMachineTest, ASilentNodeIsExpelledAfterItsLeaseAndRefusedAfterwards)
   Join("b");
   Join("c");
   WaitAlive(seconds(4), {"a", "b"});
-  EXPECT_THAT(WaitAlive(seconds(1), {"a", "b"}), ElementsAre("c:bye ABORTED", "a:stop r0", "b:stop r0"));
+  EXPECT_THAT(WaitAlive(seconds(1), {"a", "b"}), ElementsAre("c:bye expelled", "a:stop r0", "b:stop r0"));
   EXPECT_THAT(Heard("c"), ElementsAre("c:no ABORTED"));
   EXPECT_THAT(Ready("c", 0, 9), ElementsAre("c:no ABORTED"));
 }
@@ -229,9 +136,10 @@ TEST_F(RoundMachineTest, BelowMinTheJobWaitsAndGoesOnWhenANodeComes) {
   Join("a");
   Join("b");
   Lost("b");
-  EXPECT_THAT(Ready("a", 0, 200), IsEmpty());
+  EXPECT_THAT(Ready("a", 0, 200), ElementsAre("a:report r0"));
   EXPECT_EQ(machine_->state(), State::kGathering);
-  EXPECT_THAT(WaitingTold(), HasSubstr("waiting for at least 1 more"));
+  EXPECT_THAT(WaitingTold(),
+              HasSubstr("1/2 nodes joined, waiting for host-b (lost 0 ms ago: connection reset)"));
   EXPECT_THAT(Join("c"), ElementsAre("a:start r1 node0/2 rank0/2 n0 addr-a:200",
                                      "c:start r1 node1/2 rank1/2 n0 addr-a:200"));
 }
@@ -264,7 +172,8 @@ TEST_F(RoundMachineTest, ASpareTakesOverWithinOneRound) {
   EXPECT_THAT(Join("s"), IsEmpty());
   EXPECT_THAT(WaitingTold(), HasSubstr("spare"));
   Lost("a");
-  EXPECT_THAT(Ready("b", 0, 201), ElementsAre("b:start r1 node0/2 rank0/2 n0 addr-b:201",
+  // The spare was not in the round, so it is no news to it.
+  EXPECT_THAT(Ready("b", 0, 201), ElementsAre("b:report r0", "b:start r1 node0/2 rank0/2 n0 addr-b:201",
                                               "s:start r1 node1/2 rank1/2 n0 addr-b:201"));
 }
 
@@ -276,7 +185,8 @@ TEST_F(RoundMachineTest, ANodeThatDoesNotStopItsWorkersIsExpelled) {
   Ready("a", 0, 200);
   Ready("b", 0, 201);
   EXPECT_THAT(WaitAlive(seconds(59), {"a", "b", "c"}), IsEmpty());
-  EXPECT_THAT(Wait(seconds(1)), ElementsAre("c:bye ABORTED", "a:start r1 node0/2 rank0/2 n1 addr-a:200",
+  EXPECT_THAT(Wait(seconds(1)), ElementsAre("c:bye expelled", "a:report r0", "b:report r0",
+                                            "a:start r1 node0/2 rank0/2 n1 addr-a:200",
                                             "b:start r1 node1/2 rank1/2 n1 addr-a:200"));
 }
 
@@ -299,14 +209,14 @@ TEST_F(RoundMachineTest, ANodeWhoseWorkersAreDoneMayLeave) {
   Succeeded("c", 0);
   EXPECT_THAT(Lost("c"), IsEmpty());
   Succeeded("a", 0);
-  EXPECT_THAT(Succeeded("b", 0), ElementsAre("a:bye OK", "b:bye OK"));
+  EXPECT_THAT(Succeeded("b", 0), ElementsAre("a:bye succeeded", "b:bye succeeded"));
 }
 
 TEST_F(RoundMachineTest, RequestedRanksAreHonouredAndGuarded) {
   Use({.min_nodes = 2, .max_nodes = 2});
   JoinAs("x", "h1", 1);
-  EXPECT_THAT(JoinAs("y", "h2", 1), ElementsAre("y:bye INVALID_ARGUMENT"));
-  EXPECT_THAT(JoinAs("z", "h2", 2), ElementsAre("z:bye INVALID_ARGUMENT"));
+  EXPECT_THAT(JoinAs("y", "h2", 1), ElementsAre("y:bye rejected"));
+  EXPECT_THAT(JoinAs("z", "h2", 2), ElementsAre("z:bye rejected"));
   EXPECT_THAT(JoinAs("w", "h0", 0),
               ElementsAre("w:start r0 node0/2 rank0/2 n0 h0:100", "x:start r0 node1/2 rank1/2 n0 h0:100"));
 }
@@ -315,8 +225,8 @@ TEST_F(RoundMachineTest, ANewStartOfTheSameHostReplacesTheOldOne) {
   Use({.min_nodes = 2, .max_nodes = 2});
   JoinAs("x1", "h1", 1);
   JoinAs("w", "h0", 0);
-  EXPECT_THAT(JoinAs("x2", "h1", 1), ElementsAre("x1:bye ABORTED", "w:stop r0"));
-  EXPECT_EQ(Ready("w", 0, 7).size(), 2u);
+  EXPECT_THAT(JoinAs("x2", "h1", 1), ElementsAre("x1:bye rejected", "w:stop r0"));
+  EXPECT_EQ(Ready("w", 0, 7).size(), 3u);  // a report, two starts
 }
 
 TEST_F(RoundMachineTest, TheSameNodeTwiceIsRefused) {
@@ -326,8 +236,9 @@ TEST_F(RoundMachineTest, TheSameNodeTwiceIsRefused) {
 
 TEST_F(RoundMachineTest, CloseIsFinal) {
   Join("a");
-  EXPECT_THAT(Step(CloseRequested{"stopped by an operator"}), ElementsAre("a:bye FAILED_PRECONDITION"));
-  EXPECT_THAT(Step(CloseRequested{"again"}), IsEmpty());
+  EXPECT_THAT(Step(CloseRequested{Dismissal::kStopped, "stopped by an operator"}),
+              ElementsAre("a:bye stopped"));
+  EXPECT_THAT(Step(CloseRequested{Dismissal::kCoordinatorEnded, "again"}), IsEmpty());
   EXPECT_THAT(Heard("a"), ElementsAre("a:no ABORTED"));
 }
 

@@ -47,10 +47,31 @@ std::string Difference(const RoundPolicy& job, const RoundPolicy& node) {
   const auto nodes = [](const RoundPolicy& p) {
     return absl::StrCat("--nnodes=", p.min_nodes, ":", p.max_nodes);
   };
-  if (nodes(job) != nodes(node)) return absl::StrCat(nodes(node), ", but the job has ", nodes(job));
-  if (job.max_restarts != node.max_restarts) {
-    return absl::StrCat("--max-restarts=", node.max_restarts,
-                        ", but the job has --max-restarts=", job.max_restarts);
+  const auto scale_up = [](const RoundPolicy& p) {
+    switch (p.scale_up) {
+      case ScaleUp::kImmediate:
+        return "--scale-up=immediate";
+      case ScaleUp::kAtSnapshot:
+        return "--scale-up=at-snapshot";
+      case ScaleUp::kNever:
+        return "--scale-up=never";
+    }
+    return "?";
+  };
+  const auto number = [](absl::string_view option, int64_t n) { return absl::StrCat("--", option, "=", n); };
+  const std::pair<std::string, std::string> options[] = {
+      {nodes(job), nodes(node)},
+      {number("node-unit", job.node_unit), number("node-unit", node.node_unit)},
+      {number("max-restarts", job.max_restarts), number("max-restarts", node.max_restarts)},
+      {number("max-restarts-without-progress", job.max_restarts_without_progress),
+       number("max-restarts-without-progress", node.max_restarts_without_progress)},
+      {number("min-uptime ms", ToMillis(job.min_uptime)), number("min-uptime ms", ToMillis(node.min_uptime))},
+      {scale_up(job), scale_up(node)},
+      // A node trusts in it when it stops its workers because nobody hears it.
+      {number("rdzv-conf=lease_ms", ToMillis(job.lease)), number("rdzv-conf=lease_ms", ToMillis(node.lease))},
+  };
+  for (const auto& [theirs, its] : options) {
+    if (theirs != its) return absl::StrCat(its, ", but the job has ", theirs);
   }
   return "";
 }
@@ -76,7 +97,7 @@ void Coordinator::Receive(PeerId id, const proto::AgentMessage& message) {
     const absl::Status joined =
         message.has_join() ? Join(id, peer, message.join())
                            : absl::InvalidArgumentError("the first message of an agent must be a join");
-    if (!joined.ok()) DismissPeer(peer, joined);
+    if (!joined.ok()) DismissPeer(peer, Dismissal::kRejected, joined.message());
   } else if (peer.node.empty()) {
     // Dismissed; what it still says does not count.
   } else if (const absl::StatusOr<RoundEvent> event = DecodeEvent(message, peer.node); event.ok()) {
@@ -95,14 +116,17 @@ void Coordinator::Receive(PeerId id, const proto::AgentMessage& message) {
   } else {
     log_("bad_message", peer.run_id, absl::StrCat("of node ", peer.node, ": ", event.status().message()));
     Step(peer.run_id, jobs_.at(peer.run_id), NodeLost{peer.node, std::string(event.status().message())});
-    DismissPeer(peer, event.status());
+    DismissPeer(peer, Dismissal::kRejected, event.status().message());
   }
   MaybeForget(peer.run_id);
   SetTimer();
 }
 
 absl::Status Coordinator::Join(PeerId id, Peer& peer, const proto::Join& join) {
-  if (!closing_.empty()) return absl::FailedPreconditionError(closing_);
+  if (!closing_.empty()) {
+    DismissPeer(peer, Dismissal::kCoordinatorEnded, closing_);
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(const RoundPolicy rules, DecodeRules(join.rules()), "rules of the job");
   ASSIGN_OR_RETURN(NodeInfo info, DecodeJoin(join, peer.peer->address()), "join");
   const auto [it, is_new] = jobs_.try_emplace(join.run_id(), rules);
@@ -121,11 +145,11 @@ absl::Status Coordinator::Join(PeerId id, Peer& peer, const proto::Join& join) {
   job.nodes[info.id] = id;
 
   proto::CoordinatorMessage welcome;
-  // Three chances within a lease.
-  welcome.mutable_welcome()->set_heartbeat_ms(info.leased ? ToMillis(job.machine.policy().lease / 3) : 0);
+  // Four chances within a lease.
+  welcome.mutable_welcome()->set_heartbeat_ms(info.leased ? ToMillis(job.machine.policy().lease / 4) : 0);
   welcome.mutable_welcome()->set_seen_addr(peer.peer->address());
   peer.peer->Send(welcome);
-  Step(join.run_id(), job, NodeJoined{std::move(info)});
+  Step(join.run_id(), job, NodeJoined{std::move(info), DecodeExpectedHosts(join)});
   return absl::OkStatus();
 }
 
@@ -150,11 +174,10 @@ void Coordinator::Step(const std::string& run_id, Job& job, const RoundEvent& ev
   }
 }
 
-void Coordinator::DismissPeer(Peer& peer, const absl::Status& why) {
-  log_("agent_refused", peer.run_id, why.message());
+void Coordinator::DismissPeer(Peer& peer, Dismissal reason, absl::string_view why) {
+  log_("agent_refused", peer.run_id, why);
   proto::CoordinatorMessage message;
-  message.mutable_dismiss()->set_code(why.raw_code());
-  message.mutable_dismiss()->set_message(std::string(why.message()));
+  *message.mutable_dismiss() = EncodeDismiss(reason, why);
   peer.peer->Send(message);
   if (!peer.node.empty()) jobs_.at(peer.run_id).nodes.erase(peer.node);
   peer.node.clear();
@@ -165,9 +188,9 @@ void Coordinator::ExpireStrangers(TimePoint now) {
   while (!strangers_.empty() && strangers_.begin()->second <= now) {
     Peer& peer = peers_.at(strangers_.begin()->first);
     strangers_.erase(strangers_.begin());
-    DismissPeer(peer, absl::DeadlineExceededError(absl::StrCat(peer.peer->address(),
-                                                               " connected, but sent no join within ",
-                                                               ToMillis(limits_.join), " ms")));
+    DismissPeer(peer, Dismissal::kExpelled,
+                absl::StrCat(peer.peer->address(), " connected, but sent no join within ",
+                             ToMillis(limits_.join), " ms"));
   }
 }
 
@@ -205,9 +228,9 @@ void Coordinator::Detach(PeerId id, absl::string_view reason) {
 
 void Coordinator::CloseAll(const std::string& reason) {
   closing_ = reason;
-  for (auto& [run_id, job] : jobs_) Step(run_id, job, CloseRequested{reason});
+  for (auto& [run_id, job] : jobs_) Step(run_id, job, CloseRequested{Dismissal::kCoordinatorEnded, reason});
   for (const auto& [id, join_end] : std::exchange(strangers_, {})) {
-    DismissPeer(peers_.at(id), absl::FailedPreconditionError(reason));
+    DismissPeer(peers_.at(id), Dismissal::kCoordinatorEnded, reason);
   }
   SetTimer();
 }

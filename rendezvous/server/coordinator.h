@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "base/dismissal.h"
 #include "base/time.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/steady_timer.hpp"
@@ -90,7 +91,7 @@ class Coordinator {
   static TimePoint Now() { return std::chrono::steady_clock::now(); }
   absl::Status Join(PeerId id, Peer& peer, const proto::Join& join);
   void Step(const std::string& run_id, Job& job, const RoundEvent& event);
-  void DismissPeer(Peer& peer, const absl::Status& why);
+  void DismissPeer(Peer& peer, Dismissal reason, absl::string_view why);
   // Dismisses the connections that should have joined by `now`.
   void ExpireStrangers(TimePoint now);
   // Forgets the job if there is nothing to remember; `run_id` may be of none.

@@ -89,7 +89,7 @@ class CoordinatorHostTest : public ::testing::Test {
 
 // docs/protocol.md: "One port".
 TEST_F(CoordinatorHostTest, OnePortSpeaksThreeProtocols) {
-  EXPECT_EQ(Get("/healthz"), "{\"service\":\"ddprun\",\"protocol\":1}\n");
+  EXPECT_EQ(Get("/healthz"), "{\"service\":\"ddprun\",\"protocol\":2}\n");
   EXPECT_THAT(Get("/nothing"), StartsWith("HTTP/1.1 404"));
 
   RawPeer store(host_->port());

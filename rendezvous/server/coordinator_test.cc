@@ -36,12 +36,16 @@ class FakePeer : public AgentPeer {
       case proto::CoordinatorMessage::kStop:
         return words_.push_back(absl::StrCat("stop r", message.stop().round()));
       case proto::CoordinatorMessage::kDismiss:
-        return words_.push_back(absl::StrCat(
-            "bye ", absl::StatusCodeToString(static_cast<absl::StatusCode>(message.dismiss().code()))));
+        return words_.push_back(
+            absl::StrCat("bye ", proto::DismissReason_Name(message.dismiss().reason()).substr(15)));
       case proto::CoordinatorMessage::kRefuse:
         return words_.push_back("refuse");
       case proto::CoordinatorMessage::kHeard:
         return words_.push_back("heard");
+      case proto::CoordinatorMessage::kTakeSnapshot:
+        return words_.push_back(absl::StrCat("snapshot r", message.take_snapshot().round()));
+      case proto::CoordinatorMessage::kReport:
+        return words_.push_back(absl::StrCat("report r", message.report().round()));
       case proto::CoordinatorMessage::KIND_NOT_SET:
         return words_.push_back("?");
     }
@@ -129,8 +133,8 @@ class CoordinatorTest : public ::testing::Test {
 };
 
 TEST_F(CoordinatorTest, NodesAreWelcomedAndStartWhenAllAreThere) {
-  EXPECT_THAT(Say(a_, Joining("a")), ElementsAre("welcome 20000"));
-  EXPECT_THAT(Say(b_, Joining("b")), ElementsAre("welcome 20000", "start r0 node1/2"));
+  EXPECT_THAT(Say(a_, Joining("a")), ElementsAre("welcome 15000"));
+  EXPECT_THAT(Say(b_, Joining("b")), ElementsAre("welcome 15000", "start r0 node1/2"));
   EXPECT_THAT(a_.Told(), ElementsAre("start r0 node0/2"));
   EXPECT_EQ(a_.last().start().master_addr(), "10.0.0.7");  // as seen: the join named none
   EXPECT_EQ(a_.last().start().master_port(), 4000);
@@ -148,7 +152,7 @@ TEST_F(CoordinatorTest, TheAgentOfThisProcessNeedsNoHeartbeat) {
 }
 
 TEST_F(CoordinatorTest, WhoDoesNotBeginWithAJoinIsSentAway) {
-  EXPECT_THAT(Say(a_, Beating()), ElementsAre("bye INVALID_ARGUMENT", "end"));
+  EXPECT_THAT(Say(a_, Beating()), ElementsAre("bye REJECTED", "end"));
   EXPECT_THAT(Say(a_, Joining("a")), IsEmpty());  // too late
   HangUp(a_);
   EXPECT_EQ(coordinator_->num_peers(), 0);
@@ -157,28 +161,28 @@ TEST_F(CoordinatorTest, WhoDoesNotBeginWithAJoinIsSentAway) {
 TEST_F(CoordinatorTest, WhoNeverJoinsIsSentAway) {
   Limit({.join = milliseconds(1)});
   a_.id = coordinator_->Attach(&a_);
-  EXPECT_THAT(Await(a_), ElementsAre("bye DEADLINE_EXCEEDED", "end"));
+  EXPECT_THAT(Await(a_), ElementsAre("bye EXPELLED", "end"));
   EXPECT_THAT(a_.last().dismiss().message(), HasSubstr("10.0.0.7 connected, but sent no join"));
 }
 
 TEST_F(CoordinatorTest, OtherOptionsAreNamed) {
   Say(a_, Joining("a"));
-  EXPECT_THAT(Say(b_, Joining("b", "j", 1, 3)), ElementsAre("bye INVALID_ARGUMENT", "end"));
+  EXPECT_THAT(Say(b_, Joining("b", "j", 1, 3)), ElementsAre("bye REJECTED", "end"));
   EXPECT_THAT(b_.last().dismiss().message(),
               HasSubstr("host-b has --nnodes=1:3, but the job has --nnodes=2:2"));
-  EXPECT_THAT(Say(c_, Joining("c")), ElementsAre("welcome 20000", "start r0 node1/2"));
+  EXPECT_THAT(Say(c_, Joining("c")), ElementsAre("welcome 15000", "start r0 node1/2"));
 }
 
 TEST_F(CoordinatorTest, ANodeIdIsUsedOnce) {
   Say(a_, Joining("a"));
-  EXPECT_THAT(Say(b_, Joining("a")), ElementsAre("bye INVALID_ARGUMENT", "end"));
+  EXPECT_THAT(Say(b_, Joining("a")), ElementsAre("bye REJECTED", "end"));
   HangUp(b_);
   EXPECT_THAT(Say(a_, Beating()), ElementsAre("heard"));  // the first one is still in
 }
 
 TEST_F(CoordinatorTest, JobsDoNotMeet) {
   Say(a_, Joining("a", "one"));
-  EXPECT_THAT(Say(b_, Joining("b", "two")), ElementsAre("welcome 20000"));
+  EXPECT_THAT(Say(b_, Joining("b", "two")), ElementsAre("welcome 15000"));
   EXPECT_EQ(num_jobs(), 2u);
 }
 
@@ -195,7 +199,7 @@ TEST_F(CoordinatorTest, ASilentNodeIsExpelledWhenItsLeaseRunsOut) {
   proto::AgentMessage join = Joining("a");
   join.mutable_join()->mutable_rules()->set_lease_ms(3);
   Say(a_, join);
-  EXPECT_THAT(Await(a_), ElementsAre("bye ABORTED", "end"));
+  EXPECT_THAT(Await(a_), ElementsAre("bye EXPELLED", "end"));
   EXPECT_THAT(a_.last().dismiss().message(), HasSubstr("has not been heard from for 3 ms"));
 }
 
@@ -203,7 +207,7 @@ TEST_F(CoordinatorTest, AMessageOfNoKindCostsOnlyItsSender) {
   Say(a_, Joining("a"));
   Say(b_, Joining("b"));
   a_.Told();
-  EXPECT_THAT(Say(b_, proto::AgentMessage()), ElementsAre("bye INVALID_ARGUMENT", "end"));
+  EXPECT_THAT(Say(b_, proto::AgentMessage()), ElementsAre("bye REJECTED", "end"));
   EXPECT_THAT(a_.Told(), ElementsAre("stop r0"));
   EXPECT_THAT(Say(b_, Beating()), IsEmpty());
   EXPECT_THAT(Say(a_, Beating()), ElementsAre("heard"));
@@ -217,7 +221,7 @@ TEST_F(CoordinatorTest, AJobWithoutNodesIsForgottenAndMayBeStartedOtherwise) {
   EXPECT_EQ(num_jobs(), 1u);
   HangUp(b_);
   EXPECT_EQ(num_jobs(), 0u);
-  EXPECT_THAT(Say(c_, Joining("c", "j", 1, 1)), ElementsAre("welcome 20000", "start r0 node0/1"));
+  EXPECT_THAT(Say(c_, Joining("c", "j", 1, 1)), ElementsAre("welcome 15000", "start r0 node0/1"));
 }
 
 TEST_F(CoordinatorTest, TheLastNodeMayLeaveAndHangUpLater) {
@@ -236,14 +240,14 @@ TEST_F(CoordinatorTest, OfClosedJobsTheLastOnesAreRemembered) {
     Say(peer, Joining("a", job, 1, 1));
     proto::AgentMessage done;
     done.mutable_workers_succeeded()->set_round(0);
-    EXPECT_THAT(Say(peer, done), ElementsAre("bye OK", "end"));
+    EXPECT_THAT(Say(peer, done), ElementsAre("bye SUCCEEDED", "end"));
     HangUp(peer);
   }
   EXPECT_EQ(num_jobs(), 2u);
   // Other options are no excuse.
-  EXPECT_THAT(Say(a_, Joining("b", "two")), ElementsAre("welcome 20000", "bye FAILED_PRECONDITION", "end"));
+  EXPECT_THAT(Say(a_, Joining("b", "two")), ElementsAre("welcome 15000", "bye REJECTED", "end"));
   EXPECT_THAT(a_.last().dismiss().message(), HasSubstr("the job is closed: it has succeeded"));
-  EXPECT_THAT(Say(b_, Joining("b", "one", 1, 1)), ElementsAre("welcome 20000", "start r0 node0/1"));
+  EXPECT_THAT(Say(b_, Joining("b", "one", 1, 1)), ElementsAre("welcome 15000", "start r0 node0/1"));
 }
 
 TEST_F(CoordinatorTest, AtTheEndEverybodyIsSentAway) {
@@ -251,9 +255,9 @@ TEST_F(CoordinatorTest, AtTheEndEverybodyIsSentAway) {
   b_.id = coordinator_->Attach(&b_);
   a_.Told();
   coordinator_->CloseAll("the host goes down");
-  EXPECT_THAT(a_.Told(), ElementsAre("bye FAILED_PRECONDITION", "end"));
-  EXPECT_THAT(b_.Told(), ElementsAre("bye FAILED_PRECONDITION", "end"));
-  EXPECT_THAT(Say(c_, Joining("c", "new")), ElementsAre("bye FAILED_PRECONDITION", "end"));
+  EXPECT_THAT(a_.Told(), ElementsAre("bye COORDINATOR_ENDED", "end"));
+  EXPECT_THAT(b_.Told(), ElementsAre("bye COORDINATOR_ENDED", "end"));
+  EXPECT_THAT(Say(c_, Joining("c", "new")), ElementsAre("bye COORDINATOR_ENDED", "end"));
   EXPECT_EQ(c_.last().dismiss().message(), "the host goes down");
 }
 

@@ -122,7 +122,7 @@ TEST_F(GrpcPortTest, AgentsFormARoundAndAreHeard) {
   TestAgent a(port());
   ASSERT_TRUE(a.Join("a", 2));
   const proto::CoordinatorMessage welcome = a.Next();
-  EXPECT_EQ(welcome.welcome().heartbeat_ms(), 20'000);
+  EXPECT_EQ(welcome.welcome().heartbeat_ms(), 15'000);
   EXPECT_EQ(welcome.welcome().seen_addr(), "127.0.0.1");
   TestAgent b(port());
   ASSERT_TRUE(b.Join("b", 2));
@@ -177,7 +177,7 @@ TEST_F(GrpcPortTest, AHalfClosedStreamIsEndedAndItsNodeLost) {
 TEST_F(GrpcPortTest, WhoNeverJoinsIsSentAway) {
   thread_.Run([this] { server_ = std::make_unique<Server>(thread_.io(), milliseconds(10)); });
   TestAgent a(port());
-  EXPECT_EQ(a.Next().dismiss().code(), static_cast<int>(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_EQ(a.Next().dismiss().reason(), proto::DISMISS_REASON_EXPELLED);
   EXPECT_TRUE(a.End().ok());
   EXPECT_TRUE(AwaitPeers(0));
 }

@@ -1,10 +1,12 @@
 #include "rendezvous/server/round_codec.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "proto/protocol_version.h"
+#include "proto/utf8.h"
 
 namespace ddprun {
 namespace {
@@ -12,7 +14,14 @@ namespace {
 constexpr int64_t kMaxMillis = int64_t{1000} * 3600 * 24 * 365;
 constexpr int kMaxNodes = 1 << 20;
 constexpr int kMaxProc = 1 << 16;
+constexpr size_t kMaxNameBytes = 256;
+constexpr size_t kMaxLineBytes = 1024;
+constexpr size_t kMaxTailBytes = 8 << 10;
 constexpr size_t kMaxTextBytes = 4096;
+constexpr int kMaxFailures = 64;  // of one node in one round
+constexpr int kMaxEvidence = 8;
+constexpr size_t kMaxEvidenceBytes = 512;
+constexpr int kMaxExpectedHosts = 1024;
 
 absl::Status InRange(absl::string_view field, int64_t value, int64_t min, int64_t max) {
   if (value >= min && value <= max) return absl::OkStatus();
@@ -24,8 +33,95 @@ absl::Status InRange(absl::string_view field, const std::string& text, size_t ma
   return absl::InvalidArgumentError(absl::StrCat(field, " has ", text.size(), " bytes, at most ", max_bytes));
 }
 
-// Text for people: it goes to every node, so there is a limit, but no text is worth a node.
-std::string Clipped(const std::string& text) { return text.substr(0, kMaxTextBytes); }
+absl::StatusOr<ScaleUp> DecodeScaleUp(proto::ScaleUp scale_up) {
+  switch (scale_up) {
+    case proto::SCALE_UP_UNSPECIFIED:
+    case proto::SCALE_UP_IMMEDIATE:
+      return ScaleUp::kImmediate;
+    case proto::SCALE_UP_AT_SNAPSHOT:
+      return ScaleUp::kAtSnapshot;
+    case proto::SCALE_UP_NEVER:
+      return ScaleUp::kNever;
+    default:
+      return absl::InvalidArgumentError(absl::StrCat("scale_up is ", static_cast<int>(scale_up)));
+  }
+}
+
+proto::DismissReason EncodeDismissal(Dismissal reason) {
+  switch (reason) {
+    case Dismissal::kSucceeded:
+      return proto::DISMISS_REASON_SUCCEEDED;
+    case Dismissal::kFailed:
+      return proto::DISMISS_REASON_FAILED;
+    case Dismissal::kJoinTimeout:
+      return proto::DISMISS_REASON_JOIN_TIMEOUT;
+    case Dismissal::kExpelled:
+      return proto::DISMISS_REASON_EXPELLED;
+    case Dismissal::kRejected:
+      return proto::DISMISS_REASON_REJECTED;
+    case Dismissal::kStopped:
+      return proto::DISMISS_REASON_STOPPED;
+    case Dismissal::kDrained:
+      return proto::DISMISS_REASON_DRAINED;
+    case Dismissal::kCoordinatorEnded:
+      return proto::DISMISS_REASON_COORDINATOR_ENDED;
+  }
+  return proto::DISMISS_REASON_UNSPECIFIED;
+}
+
+// For agents that look at nothing else.
+absl::StatusCode CodeOf(Dismissal reason) {
+  switch (reason) {
+    case Dismissal::kSucceeded:
+    case Dismissal::kDrained:
+      return absl::StatusCode::kOk;
+    case Dismissal::kFailed:
+      return absl::StatusCode::kResourceExhausted;
+    case Dismissal::kJoinTimeout:
+      return absl::StatusCode::kDeadlineExceeded;
+    case Dismissal::kExpelled:
+      return absl::StatusCode::kAborted;
+    case Dismissal::kRejected:
+      return absl::StatusCode::kInvalidArgument;
+    case Dismissal::kStopped:
+    case Dismissal::kCoordinatorEnded:
+      return absl::StatusCode::kFailedPrecondition;
+  }
+  return absl::StatusCode::kInternal;
+}
+
+proto::Failure EncodeFailure(const Failure& f) {
+  proto::Failure out;
+  out.set_rank(f.rank.value());
+  out.set_local_rank(static_cast<int>(f.local_rank.value()));
+  out.set_host(f.host);
+  out.set_role(f.role);
+  out.set_pid(f.pid);
+  out.set_exit_code(f.exit_code);
+  out.set_signal(f.signal);
+  out.set_cause(f.cause);
+  out.set_exception(f.exception);
+  out.set_stderr_tail(f.stderr_tail);
+  for (const std::string& line : f.evidence) out.add_evidence(line);
+  out.set_consequence(f.consequence);
+  out.set_age_us(f.age / std::chrono::microseconds(1));
+  if (f.uptime) out.set_uptime_ms(*f.uptime / milliseconds(1));
+  if (f.step) out.set_step(*f.step);
+  return out;
+}
+
+std::vector<Failure> DecodeFailures(const google::protobuf::RepeatedPtrField<proto::Failure>& failures) {
+  std::vector<Failure> out;
+  for (int i = 0; i < std::min(failures.size(), kMaxFailures); ++i) out.push_back(DecodeFailure(failures[i]));
+  return out;
+}
+
+std::optional<Progress> DecodeProgress(const proto::Heartbeat& heartbeat) {
+  if (!heartbeat.has_step() && heartbeat.phase().empty()) return std::nullopt;
+  Progress progress{.round = Round(heartbeat.round()), .phase = Utf8Head(heartbeat.phase(), kMaxNameBytes)};
+  if (heartbeat.has_step()) progress.step = heartbeat.step();
+  return progress;
+}
 
 }  // namespace
 
@@ -38,6 +134,19 @@ absl::StatusOr<RoundPolicy> DecodeRules(const proto::JobRules& rules) {
   RETURN_IF_ERROR(InRange("join_timeout_ms", rules.join_timeout_ms(), 0, kMaxMillis));
   RETURN_IF_ERROR(InRange("lease_ms", rules.lease_ms(), 1, kMaxMillis));
   RETURN_IF_ERROR(InRange("drain_timeout_ms", rules.drain_timeout_ms(), 0, kMaxMillis));
+  RETURN_IF_ERROR(InRange("node_unit", rules.node_unit(), 0, kMaxNodes));
+  const int unit = std::max(1, rules.node_unit());
+  for (const auto& [field, nodes] :
+       {std::pair("min_nodes", rules.min_nodes()), std::pair("max_nodes", rules.max_nodes())}) {
+    if (nodes % unit == 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, " is ", nodes, ", expected a multiple of the node unit ", unit));
+  }
+  ASSIGN_OR_RETURN(const ScaleUp scale_up, DecodeScaleUp(rules.scale_up()));
+  RETURN_IF_ERROR(InRange("snapshot_timeout_ms", rules.snapshot_timeout_ms(), 0, kMaxMillis));
+  RETURN_IF_ERROR(InRange("min_uptime_ms", rules.min_uptime_ms(), 0, kMaxMillis));
+  RETURN_IF_ERROR(
+      InRange("max_restarts_without_progress", rules.max_restarts_without_progress(), 0, INT32_MAX));
   return RoundPolicy{.min_nodes = rules.min_nodes(),
                      .max_nodes = rules.max_nodes(),
                      .max_restarts = rules.max_restarts(),
@@ -45,7 +154,12 @@ absl::StatusOr<RoundPolicy> DecodeRules(const proto::JobRules& rules) {
                      .last_call = milliseconds(rules.last_call_ms()),
                      .join_timeout = milliseconds(rules.join_timeout_ms()),
                      .lease = milliseconds(rules.lease_ms()),
-                     .drain_timeout = milliseconds(rules.drain_timeout_ms())};
+                     .drain_timeout = milliseconds(rules.drain_timeout_ms()),
+                     .node_unit = unit,
+                     .scale_up = scale_up,
+                     .snapshot_timeout = milliseconds(rules.snapshot_timeout_ms()),
+                     .min_uptime = milliseconds(rules.min_uptime_ms()),
+                     .max_restarts_without_progress = rules.max_restarts_without_progress()};
 }
 
 absl::StatusOr<NodeInfo> DecodeJoin(const proto::Join& join, absl::string_view seen_addr) {
@@ -55,20 +169,20 @@ absl::StatusOr<NodeInfo> DecodeJoin(const proto::Join& join, absl::string_view s
                                                    ": start the same ddprun on all nodes"));
   }
   if (join.run_id().empty()) return absl::InvalidArgumentError("run_id is empty");
-  RETURN_IF_ERROR(InRange("run_id", join.run_id(), 256));
+  RETURN_IF_ERROR(InRange("run_id", join.run_id(), kMaxNameBytes));
   if (join.node_id().empty()) return absl::InvalidArgumentError("node_id is empty");
-  RETURN_IF_ERROR(InRange("node_id", join.node_id(), 256));
-  RETURN_IF_ERROR(InRange("host", join.host(), 256));
-  RETURN_IF_ERROR(InRange("addr", join.addr(), 256));
-  RETURN_IF_ERROR(InRange("role", join.role(), 256));
+  RETURN_IF_ERROR(InRange("node_id", join.node_id(), kMaxNameBytes));
+  RETURN_IF_ERROR(InRange("host", join.host(), kMaxNameBytes));
+  RETURN_IF_ERROR(InRange("addr", join.addr(), kMaxNameBytes));
+  RETURN_IF_ERROR(InRange("role", join.role(), kMaxNameBytes));
   RETURN_IF_ERROR(InRange("store_port", join.store_port(), 1, 65535));
   RETURN_IF_ERROR(InRange("nproc", join.nproc(), 1, kMaxProc));
   NodeInfo info{.id = join.node_id(),
-                .host = join.host(),
-                .addr = join.addr().empty() ? std::string(seen_addr) : join.addr(),
+                .host = Utf8Head(join.host(), kMaxNameBytes),
+                .addr = Utf8Head(join.addr().empty() ? seen_addr : join.addr(), kMaxNameBytes),
                 .store_port = join.store_port(),
                 .nproc = join.nproc(),
-                .role = join.role()};
+                .role = Utf8Head(join.role(), kMaxNameBytes)};
   if (join.has_node_rank()) {
     RETURN_IF_ERROR(InRange("node_rank", join.node_rank(), 0, kMaxNodes));
     info.requested_rank = join.node_rank();
@@ -76,21 +190,57 @@ absl::StatusOr<NodeInfo> DecodeJoin(const proto::Join& join, absl::string_view s
   return info;
 }
 
+std::vector<std::string> DecodeExpectedHosts(const proto::Join& join) {
+  std::vector<std::string> hosts;
+  if (join.expected_hosts_size() > kMaxExpectedHosts) return hosts;
+  for (const std::string& host : join.expected_hosts()) hosts.push_back(Utf8Head(host, kMaxNameBytes));
+  return hosts;
+}
+
+Failure DecodeFailure(const proto::Failure& f) {
+  const auto between = [](int64_t value, int64_t min, int64_t max) { return std::clamp(value, min, max); };
+  Failure out{.rank = Rank(between(f.rank(), 0, INT32_MAX)),
+              .local_rank = LocalRank(between(f.local_rank(), 0, INT32_MAX)),
+              .host = Utf8Head(f.host(), kMaxNameBytes),
+              .role = Utf8Head(f.role(), kMaxNameBytes),
+              .pid = f.pid(),
+              .exit_code = f.exit_code(),
+              .signal = f.signal(),
+              .cause = Utf8Head(f.cause(), kMaxLineBytes),
+              .exception = Utf8Head(f.exception(), kMaxLineBytes),
+              .stderr_tail = Utf8Tail(f.stderr_tail(), kMaxTailBytes),
+              .evidence = {},
+              .consequence = f.consequence(),
+              .age = std::chrono::microseconds(between(f.age_us(), 0, kMaxMillis * 1000)),
+              .uptime = milliseconds(between(f.uptime_ms(), 0, kMaxMillis))};
+  for (int i = 0; i < std::min(f.evidence_size(), kMaxEvidence); ++i) {
+    out.evidence.push_back(Utf8Head(f.evidence(i), kMaxEvidenceBytes));
+  }
+  if (f.has_step()) out.step = f.step();
+  return out;
+}
+
 absl::StatusOr<RoundEvent> DecodeEvent(const proto::AgentMessage& message, const NodeId& node) {
   switch (message.kind_case()) {
     case proto::AgentMessage::kHeartbeat:
+      return NodeHeard{node, DecodeProgress(message.heartbeat())};
     case proto::AgentMessage::kSnapshotTaken:
-      return NodeHeard{node};
-    case proto::AgentMessage::kWorkersFailed:
-      return WorkersFailed{node, Round(message.workers_failed().round()),
-                           Clipped(message.workers_failed().cause())};
+      return SnapshotTaken{node, Round(message.snapshot_taken().round()), message.snapshot_taken().step()};
+    case proto::AgentMessage::kWorkersFailed: {
+      const proto::WorkersFailed& failed = message.workers_failed();
+      WorkersFailed event{node, Round(failed.round())};
+      if (failed.has_failure()) event.failure = DecodeFailure(failed.failure());
+      if (event.failure.cause.empty()) event.failure.cause = Utf8Head(failed.cause(), kMaxLineBytes);
+      return event;
+    }
     case proto::AgentMessage::kWorkersSucceeded:
       return WorkersSucceeded{node, Round(message.workers_succeeded().round())};
     case proto::AgentMessage::kReady:
       RETURN_IF_ERROR(InRange("store_port", message.ready().store_port(), 1, 65535));
-      return NodeReady{node, Round(message.ready().round()), message.ready().store_port()};
+      return NodeReady{node, Round(message.ready().round()), message.ready().store_port(),
+                       DecodeFailures(message.ready().failures())};
     case proto::AgentMessage::kLeave:
-      return NodeLeft{node, Clipped(message.leave().reason())};
+      return NodeLeft{node, Utf8Head(message.leave().reason(), kMaxLineBytes)};
     case proto::AgentMessage::kJoin:
       return absl::InvalidArgumentError("a second join on one stream");
     case proto::AgentMessage::KIND_NOT_SET:
@@ -120,13 +270,19 @@ std::optional<Addressed> EncodeEffect(const RoundEffect& effect) {
     out.node = e->node;
     out.message.mutable_stop()->set_round(e->round.value());
     out.message.mutable_stop()->set_reason(e->reason);
+  } else if (const auto* e = std::get_if<TakeSnapshot>(&effect)) {
+    out.node = e->node;
+    out.message.mutable_take_snapshot()->set_round(e->round.value());
+    out.message.mutable_take_snapshot()->set_reason(e->reason);
+  } else if (const auto* e = std::get_if<TellReport>(&effect)) {
+    out.node = e->node;
+    *out.message.mutable_report() = EncodeReport(*e->report);
   } else if (const auto* e = std::get_if<TellWaiting>(&effect)) {
     out.node = e->node;
     out.message.mutable_waiting()->set_text(e->text);
   } else if (const auto* e = std::get_if<Dismiss>(&effect)) {
     out.node = e->node;
-    out.message.mutable_dismiss()->set_code(e->outcome.raw_code());
-    out.message.mutable_dismiss()->set_message(std::string(e->outcome.message()));
+    *out.message.mutable_dismiss() = EncodeDismiss(e->reason, e->message);
     out.last = true;
   } else if (const auto* e = std::get_if<Refuse>(&effect)) {
     out.node = e->node;
@@ -135,6 +291,29 @@ std::optional<Addressed> EncodeEffect(const RoundEffect& effect) {
   } else {
     return std::nullopt;
   }
+  return out;
+}
+
+proto::JobReport EncodeReport(const JobReport& report) {
+  proto::JobReport out;
+  out.set_round(report.round.value());
+  for (const JobReport::Group& group : report.groups) {
+    proto::JobReport::Group& g = *out.add_groups();
+    *g.mutable_first() = EncodeFailure(group.first);
+    g.set_count(group.count);
+    for (const Rank rank : group.ranks) g.add_ranks(rank.value());
+  }
+  out.set_more_failures(report.more_failures);
+  for (const std::string& line : report.lost_nodes) out.add_lost_nodes(Utf8Head(line, kMaxTextBytes));
+  out.set_outcome(Utf8Head(report.outcome, kMaxTextBytes));
+  return out;
+}
+
+proto::Dismiss EncodeDismiss(Dismissal reason, absl::string_view message) {
+  proto::Dismiss out;
+  out.set_code(static_cast<int>(CodeOf(reason)));
+  out.set_message(Utf8Head(message, kMaxTextBytes));
+  out.set_reason(EncodeDismissal(reason));
   return out;
 }
 

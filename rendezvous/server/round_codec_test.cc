@@ -1,9 +1,11 @@
 #include "rendezvous/server/round_codec.h"
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/protocol_version.h"
@@ -36,6 +38,11 @@ proto::JobRules GoodRules() {
   rules.set_join_timeout_ms(3);
   rules.set_lease_ms(4);
   rules.set_drain_timeout_ms(5);
+  rules.set_node_unit(2);
+  rules.set_scale_up(proto::SCALE_UP_AT_SNAPSHOT);
+  rules.set_snapshot_timeout_ms(6);
+  rules.set_min_uptime_ms(7);
+  rules.set_max_restarts_without_progress(8);
   return rules;
 }
 
@@ -96,7 +103,12 @@ TEST(RoundCodecTest, RulesKeepTheirPlaces) {
                                   .last_call = milliseconds(2),
                                   .join_timeout = milliseconds(3),
                                   .lease = milliseconds(4),
-                                  .drain_timeout = milliseconds(5)}));
+                                  .drain_timeout = milliseconds(5),
+                                  .node_unit = 2,
+                                  .scale_up = ScaleUp::kAtSnapshot,
+                                  .snapshot_timeout = milliseconds(6),
+                                  .min_uptime = milliseconds(7),
+                                  .max_restarts_without_progress = 8}));
 }
 
 TEST(RoundCodecTest, BadRulesAreNamed) {
@@ -107,6 +119,13 @@ TEST(RoundCodecTest, BadRulesAreNamed) {
       {[](auto& r) { r.set_lease_ms(0); }, "lease_ms is 0"},
       {[](auto& r) { r.set_join_timeout_ms(INT64_MAX); }, "join_timeout_ms is 9223372036854775807"},
       {[](auto& r) { r.set_drain_timeout_ms(-1); }, "drain_timeout_ms is -1"},
+      {[](auto& r) { r.set_node_unit(-1); }, "node_unit is -1"},
+      {[](auto& r) { r.set_node_unit(4); }, "min_nodes is 2, expected a multiple of the node unit 4"},
+      {[](auto& r) { r.set_max_nodes(5); }, "max_nodes is 5, expected a multiple of the node unit 2"},
+      {[](auto& r) { r.set_scale_up(static_cast<proto::ScaleUp>(9)); }, "scale_up is 9"},
+      {[](auto& r) { r.set_snapshot_timeout_ms(-1); }, "snapshot_timeout_ms is -1"},
+      {[](auto& r) { r.set_min_uptime_ms(-1); }, "min_uptime_ms is -1"},
+      {[](auto& r) { r.set_max_restarts_without_progress(-1); }, "max_restarts_without_progress is -1"},
   };
   for (const auto& [spoil, text] : cases) {
     proto::JobRules rules = GoodRules();
@@ -128,8 +147,108 @@ TEST(RoundCodecTest, MessagesBecomeEventsOfTheirSender) {
   EXPECT_EQ(std::get<NodeReady>(*DecodeEvent(message, "a")).store_port, 99);
   message.mutable_leave()->set_reason("why");
   EXPECT_EQ(std::get<NodeLeft>(*DecodeEvent(message, "a")).reason, "why");
-  message.mutable_workers_failed()->set_cause(std::string(1 << 19, 'x'));
-  EXPECT_EQ(std::get<WorkersFailed>(*DecodeEvent(message, "a")).cause, std::string(4096, 'x'));
+  message.mutable_snapshot_taken()->set_round(7);
+  message.mutable_snapshot_taken()->set_step(30);
+  EXPECT_EQ(std::get<SnapshotTaken>(*DecodeEvent(message, "a")).step, 30);
+}
+
+TEST(RoundCodecTest, AHeartbeatMayTellHowFarTheWorkersAre) {
+  proto::AgentMessage message;
+  proto::Heartbeat& heartbeat = *message.mutable_heartbeat();
+  EXPECT_FALSE(std::get<NodeHeard>(*DecodeEvent(message, "a")).progress.has_value());
+  heartbeat.set_round(3);
+  heartbeat.set_phase("loading");
+  EXPECT_EQ(std::get<NodeHeard>(*DecodeEvent(message, "a")).progress,
+            (Progress{.round = Round(3), .phase = "loading"}));
+  heartbeat.set_step(0);
+  EXPECT_EQ(std::get<NodeHeard>(*DecodeEvent(message, "a")).progress,
+            (Progress{.round = Round(3), .step = 0, .phase = "loading"}));
+}
+
+Failure WholeFailure() {
+  return {.rank = Rank(3),
+          .local_rank = LocalRank(1),
+          .host = "n1",
+          .role = "trainer",
+          .pid = 77,
+          .exit_code = 2,
+          .signal = 9,
+          .cause = "rank 3 failed",
+          .exception = "ValueError: x",
+          .stderr_tail = "a\nb",
+          .evidence = {"oom"},
+          .consequence = true,
+          .age = milliseconds(4),
+          .uptime = milliseconds(5),
+          .step = 6};
+}
+
+TEST(RoundCodecTest, AFailureIsTheSameAfterItsWay) {
+  JobReport report{.groups = {{.first = WholeFailure()}}};
+  EXPECT_EQ(DecodeFailure(EncodeReport(report).groups(0).first()), WholeFailure());
+  Failure little{.exit_code = 1, .uptime = milliseconds(0)};
+  report.groups[0].first = little;
+  EXPECT_EQ(DecodeFailure(EncodeReport(report).groups(0).first()), little);
+}
+
+TEST(RoundCodecTest, FailuresComeWithTheFirstWordAndWithReady) {
+  const proto::Failure failure =
+      EncodeReport(JobReport{.groups = {{.first = WholeFailure()}}}).groups(0).first();
+  proto::AgentMessage message;
+  message.mutable_workers_failed()->set_round(7);
+  message.mutable_workers_failed()->set_cause("only this");
+  EXPECT_EQ(std::get<WorkersFailed>(*DecodeEvent(message, "a")).failure, (Failure{.cause = "only this"}));
+  *message.mutable_workers_failed()->mutable_failure() = failure;
+  EXPECT_EQ(std::get<WorkersFailed>(*DecodeEvent(message, "a")).failure, WholeFailure());
+  message.mutable_ready()->set_store_port(1);
+  for (int i = 0; i < 70; ++i) *message.mutable_ready()->add_failures() = failure;
+  EXPECT_EQ(std::get<NodeReady>(*DecodeEvent(message, "a")).failures,
+            std::vector<Failure>(64, WholeFailure()));
+}
+
+TEST(RoundCodecTest, NoTextAndNoNumberOfAFailureCostsANode) {
+  proto::Failure failure;
+  failure.set_rank(-1);
+  failure.set_age_us(-1);
+  failure.set_uptime_ms(INT64_MAX);
+  failure.set_cause(std::string(1 << 19, 'x'));
+  failure.set_exception("\xFF");
+  failure.set_stderr_tail(absl::StrCat(std::string(1 << 19, 'x'), "\xFF the end"));
+  for (int i = 0; i < 100; ++i) failure.add_evidence(std::string(1 << 12, 'x'));
+  const Failure decoded = DecodeFailure(failure);
+  EXPECT_EQ(decoded.rank, Rank(0));
+  EXPECT_EQ(decoded.age, Duration::zero());
+  EXPECT_EQ(decoded.cause, std::string(1024, 'x'));
+  EXPECT_EQ(decoded.exception, "\uFFFD");
+  EXPECT_EQ(decoded.stderr_tail.size(), 8u << 10);
+  EXPECT_THAT(decoded.stderr_tail, ::testing::EndsWith("x\uFFFD the end"));
+  EXPECT_EQ(decoded.evidence, std::vector<std::string>(8, std::string(512, 'x')));
+}
+
+TEST(RoundCodecTest, TheReportOfALargeJobIsSmall) {
+  RoundLosses losses;
+  for (int node = 0; node < 10'000; ++node) {
+    proto::Failure failure;
+    for (auto* text : {failure.mutable_cause(), failure.mutable_exception(), failure.mutable_stderr_tail()}) {
+      *text = std::string(1 << 14, static_cast<char>('a' + node % 20));
+    }
+    for (int i = 0; i < 20; ++i) failure.add_evidence(std::string(1 << 12, 'x'));
+    failure.set_rank(node);
+    losses.Told(absl::StrCat(node), {DecodeFailure(failure)}, TimePoint());
+    losses.Lost(std::string(1 << 11, 'x'));
+  }
+  const proto::JobReport report = EncodeReport(losses.Report(Round(0), TimePoint()));
+  EXPECT_EQ(report.groups_size(), 16);
+  EXPECT_LT(report.ByteSizeLong(), 256u << 10);
+  EXPECT_TRUE(proto::JobReport().ParseFromString(report.SerializeAsString()));
+}
+
+TEST(RoundCodecTest, TheHostsOfAJobAreTakenUnlessTheyAreTooMany) {
+  proto::Join join = GoodJoin();
+  for (int i = 0; i < 1024; ++i) join.add_expected_hosts(absl::StrCat("n", i));
+  EXPECT_EQ(DecodeExpectedHosts(join).size(), 1024u);
+  join.add_expected_hosts("one more");
+  EXPECT_TRUE(DecodeExpectedHosts(join).empty());
 }
 
 TEST(RoundCodecTest, WhatIsNoEventIsAnError) {
@@ -165,9 +284,21 @@ TEST(RoundCodecTest, EffectsBecomeMessagesToTheirNode) {
   EXPECT_EQ(EncodeEffect(TellWaiting{"a", "t"})->message.ShortDebugString(), "waiting { text: \"t\" }");
   EXPECT_EQ(EncodeEffect(Refuse{"a", absl::AbortedError("old")})->message.ShortDebugString(),
             "refuse { code: 10 message: \"old\" }");
-  const std::optional<Addressed> bye = EncodeEffect(Dismiss{"a", absl::DeadlineExceededError("late")});
+  EXPECT_EQ(EncodeEffect(TakeSnapshot{"a", Round(3), "r"})->message.ShortDebugString(),
+            "take_snapshot { round: 3 reason: \"r\" }");
+  const auto report = std::make_shared<const JobReport>(
+      JobReport{.round = Round(3),
+                .groups = {{.first = {.cause = "c"}, .count = 2, .ranks = {Rank(1), Rank(2)}}},
+                .more_failures = 4,
+                .lost_nodes = {"n"},
+                .outcome = "o"});
+  EXPECT_EQ(EncodeEffect(TellReport{"a", report})->message.ShortDebugString(),
+            "report { round: 3 groups { first { cause: \"c\" } count: 2 ranks: 1 ranks: 2 } more_failures: 4 "
+            "lost_nodes: \"n\" outcome: \"o\" }");
+  const std::optional<Addressed> bye = EncodeEffect(Dismiss{"a", Dismissal::kJoinTimeout, "late"});
   EXPECT_TRUE(bye->last);
-  EXPECT_EQ(bye->message.ShortDebugString(), "dismiss { code: 4 message: \"late\" }");
+  EXPECT_EQ(bye->message.ShortDebugString(),
+            "dismiss { code: 4 message: \"late\" reason: DISMISS_REASON_JOIN_TIMEOUT }");
   EXPECT_FALSE(EncodeEffect(Note{"event", "reason"}).has_value());
 }
 

@@ -86,17 +86,19 @@ void SimCoordinator::CheckStep(const RoundEvent& event, const RoundEffects& effe
   // A round goes up by one with each sealing and never otherwise.
   const Round expected(last_round_.value() + (sealed.empty() ? 0 : 1));
   if (machine_.round() != expected) trace_->Broken(now, "a round was skipped, reused, or went back");
-  last_round_ = machine_.round();
+  const Round ended = std::exchange(last_round_, machine_.round());
 
+  // A restart is charged when a round has ended on all its nodes, in the step that may seal the next one.
+  if (std::holds_alternative<WorkersFailed>(event)) failure_told_ = true;
   const int charged = machine_.restarts() - last_restarts_;
   if (charged != 0) {
-    const bool failure = std::holds_alternative<WorkersFailed>(event);
-    if (charged != 1 || !failure) trace_->Broken(now, "a restart was charged without a failure");
-    if (charged_round_ == last_round_) trace_->Broken(now, "two restarts were charged for one round");
+    if (charged != 1 || !failure_told_) trace_->Broken(now, "a restart was charged without a failure");
+    if (charged_round_ == ended) trace_->Broken(now, "two restarts were charged for one round");
     if (machine_.restarts() > policy.max_restarts) trace_->Broken(now, "more restarts than allowed");
-    charged_round_ = last_round_;
+    charged_round_ = ended;
     last_restarts_ = machine_.restarts();
   }
+  if (!sealed.empty()) failure_told_ = false;
   if (was_closed_ && machine_.state() != RoundMachine::State::kClosed)
     trace_->Broken(now, "a closed job came back");
   was_closed_ = machine_.state() == RoundMachine::State::kClosed;

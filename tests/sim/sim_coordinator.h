@@ -51,6 +51,7 @@ class SimCoordinator {
   Round last_round_{-1};
   int last_restarts_ = 0;
   Round charged_round_{-1};
+  bool failure_told_ = false;  // in this round
   bool was_closed_ = false;
   int64_t rounds_sealed_ = 0;
   std::map<NodeId, TimePoint> last_heard_;  // of nodes that the machine knows

@@ -1,0 +1,118 @@
+#include "rendezvous/core/job_report.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+
+namespace ddprun {
+namespace {
+
+// `text` with each word that has a digit in it made the same: addresses, pids, ports, ranks, host names.
+std::string WithoutNumbers(absl::string_view text) {
+  std::string out;
+  const auto in_word = [](char c) { return absl::ascii_isalnum(c) || c == '_'; };
+  for (size_t i = 0; i < text.size();) {
+    size_t end = i;
+    while (end < text.size() && in_word(text[end])) ++end;
+    if (end == i) {
+      out.push_back(text[i++]);
+      continue;
+    }
+    const absl::string_view word = text.substr(i, end - i);
+    const bool number = std::any_of(word.begin(), word.end(), [](char c) { return absl::ascii_isdigit(c); });
+    absl::StrAppend(&out, number ? "#" : word);
+    i = end;
+  }
+  return out;
+}
+
+// Equal for failures that are the same but for who had them.
+std::string KeyOf(const Failure& f) {
+  return absl::StrCat(f.consequence, "|", f.signal, "|", f.signal == 0 ? f.exit_code : 0, "|",
+                      WithoutNumbers(f.exception));
+}
+
+std::tuple<bool, TimePoint, Rank> Place(const Failure& f, TimePoint ended) {
+  return {f.consequence, ended, f.rank};
+}
+
+}  // namespace
+
+void RoundLosses::ToldAtOnce(const std::string& node, Failure failure, TimePoint now) {
+  const TimePoint ended = now - failure.age;
+  at_once_.try_emplace(node, std::move(failure), ended);
+}
+
+void RoundLosses::Told(const std::string& node, std::vector<Failure> failures, TimePoint now) {
+  if (failures.empty()) return;
+  at_once_.erase(node);
+  for (const Failure& failure : failures) Fold(groups_, more_failures_, failure, now - failure.age);
+}
+
+void RoundLosses::Lost(std::string line) {
+  ++num_lost_nodes_;
+  if (lost_nodes_.size() < JobReport::kMaxLostNodes) lost_nodes_.push_back(std::move(line));
+}
+
+void RoundLosses::Fold(Groups& groups, int& more, const Failure& failure, TimePoint ended) {
+  const auto [it, is_new] = groups.try_emplace(KeyOf(failure));
+  Entry& entry = it->second;
+  if (is_new || Place(failure, ended) < Place(entry.first, entry.ended)) {
+    entry.first = failure;
+    entry.ended = ended;
+  }
+  ++entry.count;
+  entry.ranks.insert(failure.rank);
+  if (entry.ranks.size() > JobReport::kMaxRanks) entry.ranks.erase(std::prev(entry.ranks.end()));
+  if (groups.size() <= JobReport::kMaxGroups) return;
+  const auto last = std::max_element(groups.begin(), groups.end(), [](const auto& a, const auto& b) {
+    return Place(a.second.first, a.second.ended) < Place(b.second.first, b.second.ended);
+  });
+  more += last->second.count;
+  groups.erase(last);
+}
+
+JobReport RoundLosses::Report(Round round, TimePoint now) const {
+  JobReport report{.round = round,
+                   .groups = {},
+                   .more_failures = more_failures_,
+                   .lost_nodes = lost_nodes_,
+                   .outcome = {}};
+  Groups groups = groups_;
+  for (const auto& [node, told] : at_once_) Fold(groups, report.more_failures, told.first, told.second);
+  std::vector<Entry*> order;
+  for (auto& [key, entry] : groups) order.push_back(&entry);
+  std::sort(order.begin(), order.end(), [](const Entry* a, const Entry* b) {
+    return Place(a->first, a->ended) < Place(b->first, b->ended);
+  });
+  for (Entry* entry : order) {
+    entry->first.age = now - entry->ended;
+    if (report.groups.size() >= JobReport::kMaxTails) entry->first.stderr_tail.clear();
+    report.groups.push_back(
+        {std::move(entry->first), entry->count, std::vector<Rank>(entry->ranks.begin(), entry->ranks.end())});
+  }
+  if (const int more = num_lost_nodes_ - static_cast<int>(lost_nodes_.size()); more > 0) {
+    report.lost_nodes.push_back(absl::StrCat("and ", more, " more nodes"));
+  }
+  return report;
+}
+
+std::string Summary(const JobReport& report) {
+  std::string text = absl::StrCat("round ", report.round.value(), ": ");
+  int failures = report.more_failures;
+  for (const JobReport::Group& group : report.groups) failures += group.count;
+  if (!report.groups.empty()) {
+    const Failure& first = report.groups[0].first;
+    absl::StrAppend(&text, first.cause, first.exception.empty() ? "" : ": ", first.exception);
+    if (failures > 1) absl::StrAppend(&text, "; ", failures, " failures in all");
+    absl::StrAppend(&text, "; ");
+  }
+  for (const std::string& line : report.lost_nodes) absl::StrAppend(&text, line, "; ");
+  absl::StrAppend(&text, report.outcome);
+  return text;
+}
+
+}  // namespace ddprun

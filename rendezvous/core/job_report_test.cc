@@ -1,0 +1,123 @@
+#include "rendezvous/core/job_report.h"
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::SizeIs;
+
+constexpr TimePoint kNow{seconds(1000)};
+
+Failure Exit(int64_t rank, std::string exception, Duration age = {}) {
+  return {.rank = Rank(rank),
+          .exit_code = 1,
+          .cause = absl::StrCat("rank ", rank, " failed"),
+          .exception = std::move(exception),
+          .stderr_tail = "last words",
+          .age = age};
+}
+
+TEST(JobReportTest, NothingWentWrong) {
+  const RoundLosses losses;
+  EXPECT_TRUE(losses.empty());
+  EXPECT_THAT(losses.Report(Round(3), kNow).groups, SizeIs(0));
+}
+
+TEST(JobReportTest, TheSameFailuresAreOne) {
+  RoundLosses losses;
+  losses.Told("b", {Exit(2, "KeyError: 17"), Exit(3, "KeyError: 18")}, kNow);
+  losses.Told("a", {Exit(1, "KeyError: 5", milliseconds(9)), Exit(0, "ValueError: x")}, kNow);
+  const JobReport report = losses.Report(Round(7), kNow + milliseconds(1));
+  EXPECT_EQ(report.round, Round(7));
+  ASSERT_THAT(report.groups, SizeIs(2));
+  EXPECT_EQ(report.groups[0].first.exception, "KeyError: 5");  // the earliest of them
+  EXPECT_EQ(report.groups[0].first.age, milliseconds(10));
+  EXPECT_EQ(report.groups[0].count, 3);
+  EXPECT_THAT(report.groups[0].ranks, ElementsAre(Rank(1), Rank(2), Rank(3)));
+  EXPECT_EQ(report.groups[1].first.exception, "ValueError: x");
+  EXPECT_EQ(report.more_failures, 0);
+}
+
+TEST(JobReportTest, ExitCodesSignalsAndConsequencesDiffer) {
+  RoundLosses losses;
+  Failure other_code = Exit(1, "");
+  other_code.exit_code = 2;
+  Failure killed = Exit(2, "");
+  killed.signal = 9;
+  Failure follows = Exit(3, "");
+  follows.consequence = true;
+  losses.Told("a", {Exit(0, ""), other_code, killed, follows}, kNow);
+  EXPECT_THAT(losses.Report(Round(0), kNow).groups, SizeIs(4));
+}
+
+TEST(JobReportTest, TheFirstCauseIsTheEarliestThatDoesNotFollowFromAnother) {
+  RoundLosses losses;
+  Failure follows = Exit(0, "connection closed by peer", milliseconds(50));
+  follows.consequence = true;
+  losses.Told("a", {follows}, kNow);
+  // Came later, but ended earlier than what came first.
+  losses.Told("b", {Exit(4, "late", milliseconds(20))}, kNow + milliseconds(10));
+  losses.Told("c", {Exit(5, "early", milliseconds(40))}, kNow + milliseconds(20));
+  const JobReport report = losses.Report(Round(0), kNow + milliseconds(20));
+  ASSERT_THAT(report.groups, SizeIs(3));
+  EXPECT_EQ(report.groups[0].first.exception, "early");
+  EXPECT_EQ(report.groups[1].first.exception, "late");
+  EXPECT_TRUE(report.groups[2].first.consequence);
+}
+
+TEST(JobReportTest, WhatWasToldAtOnceGivesWayToDetails) {
+  RoundLosses losses;
+  losses.ToldAtOnce("a", Exit(0, ""), kNow);
+  losses.ToldAtOnce("b", Exit(4, ""), kNow);
+  EXPECT_FALSE(losses.empty());
+  losses.Told("a", {Exit(0, "details"), Exit(1, "details")}, kNow + milliseconds(5));
+  losses.Told("b", {}, kNow + milliseconds(5));  // it knows no more
+  const JobReport report = losses.Report(Round(0), kNow + milliseconds(5));
+  ASSERT_THAT(report.groups, SizeIs(2));
+  EXPECT_EQ(report.groups[0].first.rank, Rank(4));
+  EXPECT_EQ(report.groups[1].count, 2);
+}
+
+TEST(JobReportTest, ManyFailuresStaySmall) {
+  RoundLosses losses;
+  for (int i = 0; i < 1000; ++i) {
+    // 26 kinds, each as often as the others; the later ones are the earlier in time.
+    std::vector<Failure> failures;
+    for (char kind = 'a'; kind <= 'z'; ++kind) {
+      failures.push_back(Exit(i, std::string(5, kind), milliseconds(100 + kind)));
+    }
+    losses.Told(absl::StrCat("n", i), std::move(failures), kNow);
+    losses.Lost(absl::StrCat("node ", i, " is lost"));
+  }
+  const JobReport report = losses.Report(Round(0), kNow);
+  ASSERT_THAT(report.groups, SizeIs(JobReport::kMaxGroups));
+  EXPECT_EQ(report.groups[0].first.exception, "zzzzz");
+  EXPECT_THAT(report.groups[0].ranks, SizeIs(JobReport::kMaxRanks));
+  EXPECT_EQ(report.groups[0].ranks.back(), Rank(JobReport::kMaxRanks - 1));
+  int counted = report.more_failures;
+  for (size_t i = 0; i < report.groups.size(); ++i) {
+    counted += report.groups[i].count;
+    EXPECT_EQ(report.groups[i].first.stderr_tail.empty(), i >= JobReport::kMaxTails) << i;
+  }
+  EXPECT_EQ(counted, 26'000);
+  ASSERT_THAT(report.lost_nodes, SizeIs(JobReport::kMaxLostNodes + 1));
+  EXPECT_EQ(report.lost_nodes.back(), "and 984 more nodes");
+}
+
+TEST(JobReportTest, TheSummaryIsOneLine) {
+  RoundLosses losses;
+  losses.Told("a", {Exit(0, "ValueError: x"), Exit(1, "ValueError: x")}, kNow);
+  losses.Lost("node h (h/1) is lost: it hung up");
+  JobReport report = losses.Report(Round(2), kNow);
+  report.outcome = "restart 1 of 3";
+  EXPECT_EQ(Summary(report),
+            "round 2: rank 0 failed: ValueError: x; 2 failures in all; node h (h/1) is lost: it hung up; "
+            "restart 1 of 3");
+}
+
+}  // namespace
+}  // namespace ddprun

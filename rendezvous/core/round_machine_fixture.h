@@ -1,0 +1,148 @@
+// The tests of RoundMachine speak in short words: Join("a"), Failed("a", 0), and what is told to whom.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rendezvous/core/round_machine.h"
+
+namespace ddprun {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using State = RoundMachine::State;
+
+constexpr RoundPolicy kTwoToThree{.min_nodes = 2,
+                                  .max_nodes = 3,
+                                  .max_restarts = 1,
+                                  .first_last_call = seconds(30),
+                                  .last_call = seconds(10),
+                                  .join_timeout = seconds(600),
+                                  .lease = seconds(5),
+                                  .drain_timeout = seconds(60)};
+
+// Orders given, one short word each, notes and waiting texts left out: "a:start r0 node0/2 rank0/2 n0 m:1",
+// "b:stop r0", "a:report r0", "a:bye failed".
+inline std::string Word(const RoundEffect& effect) {
+  if (const auto* e = std::get_if<Assign>(&effect)) {
+    const Assignment& a = e->assignment;
+    return absl::StrCat(e->node, ":start r", a.round.value(), " node", a.group_rank.value(), "/",
+                        a.group_world_size, " rank", a.first_rank.value(), "/", a.world_size, " n",
+                        a.restart_count, " ", a.master_addr, ":", a.master_port);
+  }
+  if (const auto* e = std::get_if<StopWorkers>(&effect))
+    return absl::StrCat(e->node, ":stop r", e->round.value());
+  if (const auto* e = std::get_if<TakeSnapshot>(&effect))
+    return absl::StrCat(e->node, ":snapshot r", e->round.value());
+  if (const auto* e = std::get_if<TellReport>(&effect))
+    return absl::StrCat(e->node, ":report r", e->report->round.value());
+  if (const auto* e = std::get_if<Dismiss>(&effect))
+    return absl::StrCat(e->node, ":bye ", ToString(e->reason));
+  if (const auto* e = std::get_if<Refuse>(&effect)) {
+    return absl::StrCat(e->node, ":no ", absl::StatusCodeToString(e->status.code()));
+  }
+  return "";
+}
+
+class RoundMachineTest : public ::testing::Test {
+ protected:
+  using Words = std::vector<std::string>;
+
+  void Use(RoundPolicy policy) { machine_.emplace(policy); }
+
+  Words Step(const RoundEvent& event) {
+    last_ = machine_->Step(event, now_);
+    Words words;
+    for (const RoundEffect& e : last_) {
+      if (std::string w = Word(e); !w.empty()) words.push_back(w);
+    }
+    return words;
+  }
+  Words Join(const std::string& id, int nproc = 1) {
+    return Step(NodeJoined{
+        {.id = id, .host = "host-" + id, .addr = "addr-" + id, .store_port = 100, .nproc = nproc}});
+  }
+  Words JoinAs(const std::string& id, const std::string& host, int rank) {
+    return Step(
+        NodeJoined{{.id = id, .host = host, .addr = host, .store_port = 100, .requested_rank = rank}});
+  }
+  Words Heard(const std::string& id) { return Step(NodeHeard{id}); }
+  Words Failed(const std::string& id, int round,
+               Failure failure = {.exit_code = 1, .cause = "rank 0 exit 1"}) {
+    return Step(WorkersFailed{id, Round(round), std::move(failure)});
+  }
+  Words Succeeded(const std::string& id, int round) { return Step(WorkersSucceeded{id, Round(round)}); }
+  Words Ready(const std::string& id, int round, int port, std::vector<Failure> failures = {}) {
+    return Step(NodeReady{id, Round(round), port, std::move(failures)});
+  }
+  Words Reports(const std::string& id, int round, int64_t step) {
+    return Step(NodeHeard{id, Progress{.round = Round(round), .step = step, .phase = "training"}});
+  }
+  Words Snapshot(const std::string& id, int round, int64_t step) {
+    return Step(SnapshotTaken{id, Round(round), step});
+  }
+  Words DrainNode(const std::string& id) { return Step(DrainRequested{id, "maintenance"}); }
+  Words Lost(const std::string& id) { return Step(NodeLost{id, "connection reset"}); }
+  // Lets time pass, waking the machine when it asks for it; nobody speaks.
+  Words Wait(Duration d) {
+    Words all;
+    const TimePoint end = now_ + d;
+    while (auto due = machine_->NextDeadline()) {
+      if (*due > end) break;
+      now_ = std::max(now_, *due);
+      for (std::string& w : Step(Tick{})) all.push_back(std::move(w));
+    }
+    now_ = end;
+    return all;
+  }
+  // The same with heartbeats of `ids` each second.
+  Words WaitAlive(Duration d, const std::vector<std::string>& ids) {
+    Words all;
+    for (Duration t{}; t < d; t += seconds(1)) {
+      for (std::string& w : Wait(seconds(1))) all.push_back(std::move(w));
+      for (const std::string& id : ids) {
+        for (std::string& w : Heard(id)) all.push_back(std::move(w));
+      }
+    }
+    return all;
+  }
+  // The words of the last word to `id`, and of the last report, in the last step.
+  std::string Farewell(const std::string& id) const {
+    for (const RoundEffect& e : last_) {
+      if (const auto* bye = std::get_if<Dismiss>(&e); bye != nullptr && bye->node == id) return bye->message;
+    }
+    return "";
+  }
+  const JobReport* Report() const {
+    for (const RoundEffect& e : last_) {
+      if (const auto* tell = std::get_if<TellReport>(&e)) return tell->report.get();
+    }
+    return nullptr;
+  }
+  std::string StopReason() const {
+    for (const RoundEffect& e : last_) {
+      if (const auto* stop = std::get_if<StopWorkers>(&e)) return stop->reason;
+    }
+    return "";
+  }
+  std::string WaitingTold() const {
+    for (const RoundEffect& e : last_) {
+      if (const auto* t = std::get_if<TellWaiting>(&e)) return t->text;
+    }
+    return "";
+  }
+
+  std::optional<RoundMachine> machine_{kTwoToThree};
+  TimePoint now_{seconds(1000)};
+  RoundEffects last_;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,79 @@
+#include "rendezvous/core/verdict.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr RoundPolicy kThree{
+    .max_restarts = 3, .min_uptime = seconds(10), .max_restarts_without_progress = 2};
+
+TEST(FurthestStepTest, CountsRestartsThatLedNoFurther) {
+  FurthestStep furthest;
+  furthest.Restarted();
+  furthest.Restarted();
+  EXPECT_EQ(furthest.vain_restarts(), 0);  // No worker has reported a step: nobody knows.
+  furthest.Reported(5);
+  EXPECT_EQ(furthest.vain_restarts(), 0);
+  furthest.Restarted();
+  EXPECT_EQ(furthest.vain_restarts(), 1);
+  furthest.Reported(5);
+  EXPECT_EQ(furthest.vain_restarts(), 1);
+  furthest.Restarted();
+  EXPECT_EQ(furthest.vain_restarts(), 2);
+  furthest.Reported(6);
+  EXPECT_EQ(furthest.vain_restarts(), 0);
+  furthest.Restarted();
+  EXPECT_EQ(furthest.vain_restarts(), 1);
+}
+
+TEST(VerdictTest, AFailureCostsARestartUntilNoneIsLeft) {
+  const Failure failure{.uptime = seconds(60)};
+  const Verdict third = Judge(kThree, failure, 2, {}, 0);
+  EXPECT_EQ(third.cost, Cost::kRestart);
+  EXPECT_EQ(third.text, "restart 3 of 3");
+  const Verdict fourth = Judge(kThree, failure, 3, {}, 0);
+  EXPECT_EQ(fourth.cost, Cost::kJob);
+  EXPECT_EQ(fourth.text, "all 3 restarts are used up");
+  EXPECT_EQ(Judge({.max_restarts = 0}, failure, 0, {}, 0).cost, Cost::kJob);
+}
+
+TEST(VerdictTest, WhatFollowedFromTheLossOfANodeIsFree) {
+  Failure failure{.consequence = true, .uptime = seconds(1)};
+  EXPECT_EQ(Judge(kThree, failure, 3, {}, 1).cost, Cost::kNothing);
+  EXPECT_EQ(Judge(kThree, failure, 3, {}, 0).cost, Cost::kJob);
+  failure.consequence = false;
+  EXPECT_EQ(Judge(kThree, failure, 3, {}, 1).cost, Cost::kJob);
+}
+
+TEST(VerdictTest, AWorkerThatFailsAtOnceEndsTheJob) {
+  Failure failure{.uptime = milliseconds(9999)};
+  const Verdict verdict = Judge(kThree, failure, 0, {}, 0);
+  EXPECT_EQ(verdict.cost, Cost::kJob);
+  EXPECT_THAT(verdict.text, HasSubstr("failed after 9 s, before its first step and in less than 10 s"));
+  failure.step = 0;
+  EXPECT_EQ(Judge(kThree, failure, 0, {}, 0).cost, Cost::kRestart);
+  failure = {.uptime = seconds(10)};
+  EXPECT_EQ(Judge(kThree, failure, 0, {}, 0).cost, Cost::kRestart);
+  failure = {};  // not told
+  EXPECT_EQ(Judge(kThree, failure, 0, {}, 0).cost, Cost::kRestart);
+}
+
+TEST(VerdictTest, AJobThatGetsNoFurtherEnds) {
+  const Failure failure{.uptime = seconds(60), .step = 57};
+  FurthestStep furthest;
+  furthest.Reported(57);
+  furthest.Restarted();
+  EXPECT_EQ(Judge(kThree, failure, 1, furthest, 0).cost, Cost::kRestart);
+  furthest.Restarted();
+  const Verdict verdict = Judge(kThree, failure, 2, furthest, 0);
+  EXPECT_EQ(verdict.cost, Cost::kJob);
+  EXPECT_THAT(verdict.text, HasSubstr("2 restarts in a row have not brought the job beyond step 57"));
+  EXPECT_EQ(Judge({.max_restarts = 3}, failure, 2, furthest, 0).cost, Cost::kRestart);
+}
+
+}  // namespace
+}  // namespace ddprun

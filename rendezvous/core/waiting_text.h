@@ -1,0 +1,27 @@
+// What nodes that wait are told: for whom, and for how long already. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "base/time.h"
+#include "rendezvous/core/absent_nodes.h"
+#include "rendezvous/core/round_policy.h"
+
+namespace ddprun {
+
+// "1 node", "3 nodes".
+std::string Nodes(int n);
+// "12 s", or "350 ms" below one second.
+std::string Seconds(Duration d);
+// "node17 (not heard from), node3 (lost 12 s ago: its lease expired) and 5 more".
+std::string ListOf(const std::vector<AbsentNode>& absent, TimePoint now);
+
+// To nodes that wait for a round to be sealed, `joined` in all, since `since`.
+std::string GatheringText(const RoundPolicy& policy, int joined, const std::vector<AbsentNode>& absent,
+                          TimePoint since, TimePoint now);
+// To `waiting` nodes outside of a running round of `running` nodes.
+std::string SpareText(const RoundPolicy& policy, int running, int waiting);
+
+}  // namespace ddprun
