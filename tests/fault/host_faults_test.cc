@@ -20,7 +20,7 @@ const ProcessEnd kKilled{.signal = SIGKILL};
 class HostFaultsTest : public TrainingTest {};
 
 TEST_F(HostFaultsTest, PowerLossThatNobodyIsToldOf) {
-  StartTraining(2);
+  StartTraining();
   FaultNow();
   hosts().PowerOff(1);
   ExpectRestart("its lease expired", 1);
@@ -29,7 +29,7 @@ TEST_F(HostFaultsTest, PowerLossThatNobodyIsToldOf) {
 }
 
 TEST_F(HostFaultsTest, AHostThatIsReset) {
-  StartTraining(2);
+  StartTraining();
   FaultNow();
   hosts().Reset(1);
   ExpectRestart("its connection broke", 1);
@@ -38,7 +38,7 @@ TEST_F(HostFaultsTest, AHostThatIsReset) {
 }
 
 TEST_F(HostFaultsTest, ACableCutAndHealedWithinTheLease) {
-  StartTraining(2);
+  StartTraining();
   FaultNow();
   hosts().Cut(1);
   // Nobody gives up in this time, and nothing goes on.
@@ -50,7 +50,7 @@ TEST_F(HostFaultsTest, ACableCutAndHealedWithinTheLease) {
 
 // With their coordinator the others lose the job. It is started again and goes on from its snapshot.
 TEST_F(HostFaultsTest, TheCoordinatorsHost) {
-  StartTraining(2);
+  StartTraining();
   FaultNow();
   hosts().PowerOff(0);
   EXPECT_THAT(job().AwaitSaid(1, "the coordinator is lost"), HasSubstr("Start the job again"));
@@ -64,7 +64,7 @@ TEST_F(HostFaultsTest, TheCoordinatorsHost) {
 }
 
 TEST_F(HostFaultsTest, ASlowCable) {
-  StartTraining(2);
+  StartTraining();
   FaultNow();
   hosts().Slow(1, 20'000);
   job().AwaitPrinted(0, "step=120/");
@@ -74,7 +74,7 @@ TEST_F(HostFaultsTest, ASlowCable) {
 }
 
 TEST_F(HostFaultsTest, ACableThatLosesPackets) {
-  StartTraining(2);
+  StartTraining();
   FaultNow();
   hosts().Lossy(1, 0.02);
   job().AwaitPrinted(0, "step=120/");

@@ -113,18 +113,25 @@ void HostFaultTest::Recovered(TimePoint at) {
   RecordProperty("recovery_us", static_cast<int>((at - detected_) / std::chrono::microseconds(1)));
 }
 
-void TrainingTest::StartTraining(int hosts, const Args& options, const Environment& environment) {
-  program_ = TrainProgram();
-  const std::string range = "--nnodes=1:" + std::to_string(hosts);
-  job_ = std::make_unique<HostJob>(hosts, Args{range, "--max-restarts=1", "--shutdown-timeout=5"} + options,
-                                   program_);
-  for (int host = 0; host < hosts; ++host) {
+void TrainingTest::StartTraining(const Setup& setup) {
+  Args program = TrainProgram();
+  if (!setup.shell.empty()) program = Args{"/bin/sh", "-c", setup.shell + "; exec \"$@\"", "sh"} + program;
+  const Args options = {"--nnodes=1:" + std::to_string(setup.hosts), "--max-restarts=1",
+                        "--shutdown-timeout=5"};
+  job_ = std::make_unique<HostJob>(setup.hosts, options + setup.options, program);
+  for (int host = 0; host < setup.hosts; ++host) {
     all_.push_back(host);
-    job_->Start(host, {}, environment);
+    job_->Start(host, {}, setup.environment);
     if (host == 0) job_->agent(0).HoldOut();
   }
-  for (const int host : all_) job_->AwaitWorld(host, hosts);
+  for (const int host : all_) job_->AwaitWorld(host, setup.hosts);
   job_->AwaitPrinted(0, "step=20/");
+}
+
+pid_t TrainingTest::worker(int host) {
+  const std::vector<pid_t> workers = hosts().Find(host, "train");
+  EXPECT_THAT(workers, testing::SizeIs(1));
+  return workers.at(0);
 }
 
 void TrainingTest::ComeBack(int host) {

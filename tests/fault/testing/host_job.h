@@ -71,8 +71,15 @@ class HostFaultTest : public testing::Test {
 // and is held (Process::HoldOut): training goes on only as far as the test has read, until ExpectResult.
 class TrainingTest : public HostFaultTest {
  protected:
+  struct Setup {
+    int hosts = 2;
+    Args options = {};             // of the agents
+    Environment environment = {};  // of the agents and the workers
+    std::string shell = {};        // a line of shell that each worker begins with
+  };
   // All hosts train; the first has printed some steps and snapshots.
-  void StartTraining(int hosts, const Args& options = {}, const Environment& environment = {});
+  void StartTraining(const Setup& setup);
+  void StartTraining() { StartTraining(Setup{}); }
   // An agent is there again, and all hosts train.
   void ComeBack(int host);
 
@@ -86,10 +93,10 @@ class TrainingTest : public HostFaultTest {
   // No round has ended but the last, by success.
   void ExpectUndisturbed();
 
-  const Args& program() const { return program_; }
+  // The only worker of a host.
+  pid_t worker(int host);
 
  private:
-  Args program_;
   std::unique_ptr<HostJob> job_;
   std::vector<int> all_;
 };

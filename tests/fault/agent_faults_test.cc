@@ -1,0 +1,84 @@
+// Agents and wardens that are ended, while their hosts live on. Two hosts train; the second one's fails, the
+// first goes on alone, and when the second is back they end with the parameters of an undisturbed run.
+#include <signal.h>
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fault/testing/host_job.h"
+
+namespace ddprun {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+const ProcessEnd kFailure{.code = 1};
+const ProcessEnd kKilled{.signal = SIGKILL};
+constexpr char kWarden[] = "ddp-warden";
+
+class AgentFaultsTest : public TrainingTest {
+ protected:
+  // The second host's agent is gone, and with it all that it had started; another one takes its place.
+  void ExpectLossAndReturn(const std::string& reason, const ProcessEnd& end) {
+    ExpectRestart(reason, 1);
+    job().ExpectEnd(1, end);
+    ComeBack(1);
+    ExpectResult({0, 1});
+  }
+};
+
+TEST_F(AgentFaultsTest, Sigterm) {
+  StartTraining();
+  FaultNow();
+  job().agent(1).Signal(SIGTERM);
+  ExpectLossAndReturn("its agent received SIGTERM", kFailure);
+}
+
+TEST_F(AgentFaultsTest, Sigkill) {
+  StartTraining();
+  FaultNow();
+  job().agent(1).Signal(SIGKILL);
+  ExpectLossAndReturn("its connection broke", kKilled);
+}
+
+TEST_F(AgentFaultsTest, WardenKilled) {
+  StartTraining();
+  const std::vector<pid_t> warden = hosts().Find(1, kWarden);
+  ASSERT_EQ(warden.size(), 1);
+  FaultNow();
+  kill(warden[0], SIGKILL);
+  ExpectLossAndReturn("was ended by somebody (SIGKILL)", kFailure);
+}
+
+TEST_F(AgentFaultsTest, AgentAndWardenKilledAtOnce) {
+  StartTraining();
+  const std::vector<pid_t> warden = hosts().Find(1, kWarden);
+  ASSERT_EQ(warden.size(), 1);
+  FaultNow();
+  // Neither can act on the other's end.
+  job().agent(1).Signal(SIGSTOP);
+  kill(warden[0], SIGKILL);
+  job().agent(1).Signal(SIGKILL);
+  ExpectLossAndReturn("its connection broke", kKilled);
+}
+
+TEST_F(AgentFaultsTest, TheCoordinatorsAgent) {
+  StartTraining();
+  FaultNow();
+  job().agent(0).Signal(SIGKILL);
+  EXPECT_THAT(job().AwaitSaid(1, "the coordinator is lost"), HasSubstr("Start the job again"));
+  Detected(job().agent(1).found_at());
+  job().ExpectEnd(0, kKilled);
+  job().ExpectEnd(1, kFailure);
+  job().Start(0);
+  job().Start(1);
+  job().AwaitWorld(1, 2);
+  Recovered(job().agent(1).found_at());
+  EXPECT_THAT(job().AwaitPrinted(0, "event=resume"), Not(HasSubstr(" step=0 ")));
+  ExpectResult({0, 1});
+}
+
+}  // namespace
+}  // namespace ddprun

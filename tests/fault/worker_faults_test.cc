@@ -1,0 +1,84 @@
+// Workers that end, cannot be started, do not end, or leave something behind. Two hosts train; the restart
+// ends with the parameters of an undisturbed run.
+#include <signal.h>
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fault/testing/host_job.h"
+
+namespace ddprun {
+namespace {
+
+using testing::HasSubstr;
+using testing::SizeIs;
+
+class WorkerFaultsTest : public TrainingTest {
+ protected:
+  void EndedBy(int signo, const std::string& name) {
+    StartTraining();
+    FaultNow();
+    kill(worker(1), signo);
+    ExpectRestart(name, 2);
+    EXPECT_THAT(job().agent(1).err(), HasSubstr(name));
+    ExpectResult({0, 1});
+  }
+};
+
+TEST_F(WorkerFaultsTest, Sigkill) { EndedBy(SIGKILL, "SIGKILL"); }
+TEST_F(WorkerFaultsTest, Sigsegv) { EndedBy(SIGSEGV, "SIGSEGV"); }
+TEST_F(WorkerFaultsTest, Sigabrt) { EndedBy(SIGABRT, "SIGABRT"); }
+
+TEST_F(WorkerFaultsTest, ExitCode) {
+  // In the first round the second rank is a shell that makes an exit code of its worker's end.
+  StartTraining({.shell = "[ $RANK.$DDPRUN_ROUND = 1.0 ] && { \"$@\" & wait; exit 7; }"});
+  FaultNow();
+  kill(worker(1), SIGTERM);
+  ExpectRestart("exit code 7", 2);
+  ExpectResult({0, 1});
+}
+
+// The worker of the host whose agent leaves is not moved by its signal.
+TEST_F(WorkerFaultsTest, SigtermIsIgnored) {
+  StartTraining({.options = {"--shutdown-timeout=1"}, .shell = "trap '' TERM"});
+  FaultNow();
+  job().agent(1).Signal(SIGTERM);
+  EXPECT_THAT(job().AwaitSaid(1, "did not end within 1 s: killing"), HasSubstr("killing"));
+  ExpectRestart("its agent received SIGTERM", 1);
+  job().ExpectEnd(1, {.code = 1});
+  ExpectResult({0});
+}
+
+// Each worker starts a process in a session of its own; when the next round begins, those of the last are
+// gone.
+TEST_F(WorkerFaultsTest, ChildrenThatHaveLeftTheirGroup) {
+  StartTraining({.shell = "setsid sleep 1000 & (setsid sleep 1000 &)"});
+  for (const int host : {0, 1}) EXPECT_THAT(hosts().Find(host, "sleep"), SizeIs(2));
+  const std::vector<pid_t> before[] = {hosts().Find(0, "sleep"), hosts().Find(1, "sleep")};
+  FaultNow();
+  kill(worker(1), SIGKILL);
+  ExpectRestart("SIGKILL", 2);
+  job().AwaitWorld(1, 2);
+  for (const int host : {0, 1}) {
+    for (const pid_t pid : before[host]) EXPECT_EQ(kill(pid, 0), -1) << pid;
+  }
+  ExpectResult({0, 1});
+}
+
+// The file system with the program is gone on one host when it is needed again.
+TEST_F(WorkerFaultsTest, TheProgramIsGone) {
+  StartTraining();
+  hosts().Run(1, {"/bin/mount", "-t", "tmpfs", "tmpfs", TrainPath().substr(0, TrainPath().rfind('/'))});
+  FaultNow();
+  kill(worker(0), SIGKILL);
+  for (const int host : {0, 1}) {
+    job().agent(host).FreeOut();
+    job().ExpectEnd(host, {.code = 1});
+    EXPECT_THAT(job().agent(host).err(), HasSubstr("no such file")) << host;
+    EXPECT_THAT(job().agent(host).err(), HasSubstr("node1")) << host;
+  }
+}
+
+}  // namespace
+}  // namespace ddprun
