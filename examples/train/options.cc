@@ -39,9 +39,10 @@ po::options_description Flags(Options& o) {
   training.add_options()                                                                           //
       ("steps", Value(o.steps, "N"), "optimizer updates in all, those before a restart included")  //
       ("global-batch", Value(o.global_batch, "N"),
-       "sequences a step, over all workers; results do not depend on the number of workers when each has 2^k "
-       "of them")                                                                          //
-      ("lr", Value(o.learning_rate, "X"), "learning rate, reached after a short warm-up")  //
+       "sequences a step, over all workers, however many there are: at least one each. Results do not depend "
+       "on "
+       "their number when each has 2^k of them, else by no more than the rounding of sums")  //
+      ("lr", Value(o.learning_rate, "X"), "learning rate, reached after a short warm-up")    //
       ("weight-decay", Value(o.weight_decay, "X"),
        "pull of weights towards zero, times the learning rate")  //
       ("bucket-bytes", Value(o.bucket_bytes, "N"),
@@ -54,7 +55,11 @@ po::options_description Flags(Options& o) {
       ("metrics", Path(o.metrics), "file to which every step appends a line of JSON")  //
       ("chart", Path(o.chart),
        "SVG of the loss curve, drawn from the metrics at the end; beside --metrics when not given")  //
-      ("log-every", Value(o.log_every, "N"), "steps from line to line on standard output")           //
+      ("sample-log", Path(o.sample_log),
+       "directory where each worker notes which samples it uses at which step: proof that none is left out "
+       "or "
+       "used twice, whatever happens to the job")                                           //
+      ("log-every", Value(o.log_every, "N"), "steps from line to line on standard output")  //
       ("help", po::bool_switch(&o.help), "print this text and end");
   po::options_description all("Flags");
   all.add(data).add(model).add(training).add(files);

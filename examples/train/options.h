@@ -24,8 +24,9 @@ struct Options {
 
   std::string snapshot_dir;  // empty: no snapshots
   int64_t snapshot_every = 50;
-  std::string metrics;  // empty: none
-  std::string chart;    // empty: none
+  std::string metrics;     // empty: none
+  std::string chart;       // empty: none
+  std::string sample_log;  // directory; empty: none
   int64_t log_every = 10;
 };
 

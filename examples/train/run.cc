@@ -17,6 +17,7 @@
 #include "examples/train/corpus.h"
 #include "examples/train/metrics.h"
 #include "examples/train/progress.h"
+#include "examples/train/sample_log.h"
 #include "examples/train/trainer.h"
 #include "worker_sdk/comm/communicator.h"
 #include "worker_sdk/ledger/ledger.h"
@@ -70,6 +71,13 @@ class TrainingRun {
       return absl::FailedPreconditionError(
           absl::StrCat("--context=", options_.model.context, " is longer than the text: ", corpus_.source,
                        " has ", corpus_.bytes.size(), " bytes, give a context below that, or more text"));
+    }
+    if (!options_.sample_log.empty()) {
+      ASSIGN_OR_RETURN(SampleLog log,
+                       SampleLog::Open(options_.sample_log, context_.round().value(),
+                                       static_cast<int>(context_.rank().value())),
+                       "--sample-log");
+      sample_log_.emplace(std::move(log));
     }
     if (!leads()) return absl::OkStatus();
     for (const std::string& skipped : corpus_.skipped) remarks_ << "train: left out " << skipped << std::endl;
@@ -152,6 +160,7 @@ class TrainingRun {
     reporter_.Report(trainer_->step(), WorkerPhase::kTraining);
     if (leads()) LedgerFailed(ledger_.Ready(trainer_->step(), Now()));
     while (trainer_->step() < options_.steps) {
+      RETURN_IF_ERROR(LogSamples(), "--sample-log");
       RETURN_IF_ERROR(trainer_->Step());
       const int64_t step = trainer_->step();
       reporter_.Report(step, WorkerPhase::kTraining);
@@ -169,6 +178,18 @@ class TrainingRun {
       ledger_.Book(Activity::kSnapshots, Now());
     }
     return absl::OkStatus();
+  }
+
+  absl::Status LogSamples() {
+    if (!sample_log_) return absl::OkStatus();
+    Trainer::Part part = trainer_->NextPart();
+    return sample_log_->Append({.round = context_.round().value(),
+                                .step = trainer_->step() + 1,
+                                .rank = static_cast<int>(context_.rank().value()),
+                                .world_size = context_.world_size(),
+                                .epoch = part.epoch,
+                                .position = part.position,
+                                .samples = std::move(part.samples)});
   }
 
   // Metrics that cannot be written cost a remark when that begins, and one when it ends.
@@ -256,6 +277,7 @@ class TrainingRun {
   bool ledger_failed_ = false;
   SnapshotStore store_;
   Corpus corpus_;
+  std::optional<SampleLog> sample_log_;
   std::optional<MetricsWriter> metrics_;
   bool metrics_appended_ = true;  // the last time
   bool snapshot_written_ = true;  // the last time

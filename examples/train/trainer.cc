@@ -63,6 +63,14 @@ Trainer::Trainer(const Options& options, const Corpus& corpus, Communicator* com
   model_.Initialize(rng_);
 }
 
+Trainer::Part Trainer::NextPart() const {
+  Sampler mine = sampler_;
+  mine.Advance(span_.lo);
+  Part part{.epoch = mine.state().epoch, .position = mine.state().position};
+  for (int64_t i = 0; i < span_.hi - span_.lo; ++i) part.samples.push_back(mine.Peek(i));
+  return part;
+}
+
 absl::Status Trainer::Step() {
   data_parallel_.Begin();
   ComputeGradients();

@@ -34,6 +34,14 @@ class Trainer {
   //   REQUIRES: corpus.NumSamples(context) >= 1; global_batch >= world size.
   Trainer(const Options& options, const Corpus& corpus, Communicator* comm);
 
+  // This rank's samples of the next update, and where in the order of the samples they begin.
+  struct Part {
+    int64_t epoch = 0;
+    int64_t position = 0;
+    std::vector<int64_t> samples{};
+  };
+  [[nodiscard]] Part NextPart() const;
+
   // One update. All ranks call it equally often.
   //   Errors: Pending::Wait's; kFailedPrecondition: the loss is not finite. After one the state is of no use.
   absl::Status Step();

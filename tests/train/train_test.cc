@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -68,15 +69,48 @@ TEST(TrainTest, ResultsDoNotDependOnTheNumberOfWorkersAndNodes) {
   EXPECT_THAT(lasts, Each(lasts[0]));
 }
 
-// 8 sequences on 3 workers: the sums round otherwise, by very little.
-TEST(TrainTest, UnequalSpansTrainTheSameModelButForRounding) {
+Flags TinyModelWithBatch(int batch) {
+  Flags flags = TinyModel();
+  std::erase_if(flags, [](const std::string& flag) { return flag.starts_with("--global-batch"); });
+  return flags + Flags{"--global-batch=" + std::to_string(batch)};
+}
+
+// Any number, each with 2^k sequences: the workers' sums are subtrees of the one that a single worker makes.
+TEST(TrainTest, PowersOfTwoOfSequencesEachGiveTheSameBits) {
+  for (const auto& [batch, world_sizes] :
+       std::vector<std::pair<int, std::vector<int>>>{{5, {5}}, {12, {3, 6}}, {14, {7}}}) {
+    const Flags flags = TinyModelWithBatch(batch) + Flags{"--steps=10"};
+    const std::string alone = Train({}, flags);
+    for (const int world_size : world_sizes) {
+      EXPECT_EQ(Train({.world_size = world_size}, flags), alone) << world_size << " for " << batch;
+    }
+  }
+}
+
+// Unequal shares: the sums round otherwise, by very little, and always in the same way for a number of
+// workers, however they are spread over nodes.
+TEST(TrainTest, AnyBatchOnAnyNumberOfWorkersTrainsTheSameModelButForRounding) {
   const std::string directory = MakeTestDirectory();
-  Train({}, TinyModel() + Flags{"--steps=20", "--metrics=" + directory + "/1"});
-  Train({.world_size = 3}, TinyModel() + Flags{"--steps=20", "--metrics=" + directory + "/3"});
-  const std::vector<double> one = Losses(directory + "/1"), three = Losses(directory + "/3");
-  ASSERT_EQ(one.size(), 20);
-  ASSERT_EQ(three.size(), 20);
-  for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(three[i], one[i], 1e-4 * one[i]) << "step " << i + 1;
+  const auto losses = [&](int world_size, int nodes) {
+    const std::string metrics = directory + "/" + std::to_string(world_size) + "-" + std::to_string(nodes);
+    Train({.world_size = world_size, .nodes = nodes},
+          TinyModelWithBatch(11) + Flags{"--steps=10", "--metrics=" + metrics});
+    return Losses(metrics);
+  };
+  const std::vector<double> alone = losses(1, 1);
+  ASSERT_EQ(alone.size(), 10);
+  for (int world_size = 2; world_size <= 8; ++world_size) {
+    SCOPED_TRACE(world_size);
+    const std::vector<double> many = losses(world_size, 1);
+    ASSERT_EQ(many.size(), 10);
+    for (size_t i = 0; i < many.size(); ++i) {
+      EXPECT_NEAR(many[i], alone[i], 1e-4 * alone[i]) << "step " << i + 1;
+    }
+    if (world_size == 6) {
+      EXPECT_EQ(losses(6, 2), many);
+      EXPECT_EQ(losses(6, 3), many);
+    }
+  }
 }
 
 TEST(TrainTest, AResumedRunEndsAsAnUndisturbedOne) {

@@ -1,0 +1,153 @@
+// A job that nodes join and leave while it trains, with the real launcher: every sample of an epoch is used
+// once, whatever the number of workers was.
+#include <signal.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "examples/train/sample_log.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/train/job.h"
+#include "worker_sdk/snapshot/file_io.h"
+
+namespace ddprun {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using train::SampleUse;
+
+constexpr int64_t kSamples = 1001;  // a prime number of bytes, and steps that do not fill epochs
+constexpr int kContext = 16;
+constexpr int kBatch = 10;  // three workers take 4, 3 and 3
+
+// The lines of each step's last execution, by rank. Fails the test when one is missing or there twice.
+using Executions = std::map<int64_t, std::map<int, SampleUse>>;
+
+Executions LastExecutions(const std::vector<SampleUse>& uses) {
+  std::map<int64_t, int64_t> last_round;
+  for (const SampleUse& use : uses) {
+    last_round[use.step] = std::max(last_round[use.step], use.round);
+  }
+  Executions executions;
+  for (const SampleUse& use : uses) {
+    if (use.round != last_round[use.step]) continue;
+    EXPECT_TRUE(executions[use.step].emplace(use.rank, use).second)
+        << "step " << use.step << " twice by rank " << use.rank << " of round " << use.round;
+  }
+  return executions;
+}
+
+// World sizes by round.
+std::vector<int> WorldSizes(const std::vector<SampleUse>& uses) {
+  std::map<int64_t, std::set<int>> by_round;
+  for (const SampleUse& use : uses) by_round[use.round].insert(use.world_size);
+  std::vector<int> sizes;
+  for (const auto& [round, all] : by_round) {
+    EXPECT_EQ(all.size(), 1) << "round " << round;
+    sizes.push_back(*all.begin());
+  }
+  return sizes;
+}
+
+class ResizeTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string text;
+    for (int i = 0; i < kSamples * kContext + 1; ++i) text += static_cast<char>('a' + i * i % 23);
+    ASSERT_TRUE(WriteFile(directory_ + "/text", text).ok());
+  }
+
+  // The node that hosts the coordinator, and with it rank 0.
+  void StartFirst() {
+    first_ = std::make_unique<Child>(
+        std::vector<std::string>{
+            ddprun_, "--nnodes=1:3", "--nproc-per-node=1", ProgramPath("examples/train/train"),
+            "--data=" + directory_ + "/text", "--layers=1", "--heads=2", "--width=16",
+            "--context=" + std::to_string(kContext), "--global-batch=" + std::to_string(kBatch),
+            "--steps=1000000000", "--snapshot-dir=" + directory_ + "/snapshots", "--snapshot-every=20",
+            "--sample-log=" + SampleDirectory(), "--log-every=50"},
+        environment_);
+    const std::optional<std::string> line = first_->AwaitErrLine(kJoinWith);
+    ASSERT_TRUE(line) << first_->err();
+    join_ = line->substr(line->find(kJoinWith) + kJoinWith.size());
+  }
+  // Another one, by the line that the first one prints.
+  std::unique_ptr<Child> Join() const {
+    return std::make_unique<Child>(std::vector<std::string>{"/bin/sh", "-c", "exec " + join_}, environment_);
+  }
+  // Until workers of that number have done about a hundred steps. Returns the last of these; 0: they have
+  // not.
+  int64_t TrainWith(int world_size) {
+    if (!first_->AwaitLine("world_size=" + std::to_string(world_size) + " ")) return 0;
+    std::optional<std::string> line;
+    for (int i = 0; i < 3; ++i) {
+      if (!(line = first_->AwaitLine(" loss="))) return 0;
+    }
+    return std::stoll(line->substr(line->find("step=") + 5));
+  }
+  std::string SampleDirectory() const { return directory_ + "/samples"; }
+
+  const std::string kJoinWith = "other nodes join with: ";
+  const std::string directory_ = MakeTestDirectory();
+  const std::string ddprun_ = ProgramPath("launcher/ddprun");
+  const Environment environment_ = {{"PATH", ddprun_.substr(0, ddprun_.rfind('/')) + ":/usr/bin:/bin"},
+                                    {"TMPDIR", directory_}};
+  std::unique_ptr<Child> first_;
+  std::string join_;
+};
+
+TEST_F(ResizeTest, EverySampleOfAnEpochIsUsedOnce) {
+  StartFirst();
+  ASSERT_GT(TrainWith(1), 0) << first_->err();
+  std::unique_ptr<Child> second = Join(), third = Join();
+  ASSERT_GT(TrainWith(3), 0) << first_->err();
+  third->Signal(SIGKILL);  // in the middle of a step; its worker goes with it
+  ASSERT_GT(TrainWith(2), 0) << first_->err();
+  std::unique_ptr<Child> fourth = Join();
+  const int64_t steps = TrainWith(3);
+  ASSERT_GT(steps, 0) << first_->err();
+  first_->Signal(SIGTERM);
+  for (Child* agent : {first_.get(), second.get(), third.get(), fourth.get()}) ASSERT_TRUE(agent->Wait());
+
+  const std::vector<SampleUse> uses = train::ReadSampleLogs(SampleDirectory()).value();
+  EXPECT_THAT(WorldSizes(uses), ElementsAre(1, 3, 2, 3));
+
+  const Executions executions = LastExecutions(uses);
+  std::map<int64_t, std::vector<int>> counts;  // epoch -> how often each sample was used
+  int64_t place = 0;                           // in the order of all epochs
+  for (int64_t step = 1; step <= steps; ++step) {
+    ASSERT_TRUE(executions.contains(step)) << step;
+    const std::map<int, SampleUse>& by_rank = executions.at(step);
+    ASSERT_EQ(by_rank.size(), by_rank.begin()->second.world_size) << "step " << step;
+    for (const auto& [rank, use] : by_rank) {
+      ASSERT_EQ(use.epoch, place / kSamples) << "step " << step << ", rank " << rank;
+      ASSERT_EQ(use.position, place % kSamples) << "step " << step << ", rank " << rank;
+      for (const int64_t sample : use.samples) {
+        std::vector<int>& count = counts[place++ / kSamples];
+        count.resize(kSamples);
+        ASSERT_LT(sample, kSamples);
+        ++count[sample];
+      }
+    }
+    ASSERT_EQ(place, step * kBatch) << "the global batch is held";
+  }
+  ASSERT_GE(counts.size(), 3) << "too few steps for two whole epochs";
+  for (const auto& [epoch, count] : counts) {
+    SCOPED_TRACE("epoch " + std::to_string(epoch));
+    if (epoch < place / kSamples) {
+      EXPECT_THAT(count, Each(1));
+    } else {
+      EXPECT_THAT(count, Each(testing::Le(1)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ddprun
