@@ -4,18 +4,25 @@
 #include <functional>
 
 #include "absl/status/status.h"
+#include "base/time.h"
 #include "proto/rendezvous.pb.h"
 
 namespace ddprun {
 
-// Contract of every link: messages arrive in order, once, as long as the link holds. The handlers are called
-// from the io_context that the link was made with, never from inside a call.
+// Contract of every link: messages arrive in order, once, as long as the link holds. It sends heartbeats by
+// itself once the coordinator has welcomed the agent. The handlers are called from the io_context that the
+// link was made with, never from inside a call; only on_message and on_lost are needed.
 class CoordinatorLink {
  public:
   struct Handlers {
     std::function<void(const proto::CoordinatorMessage&)> on_message;
     // The link is gone, not by Close(): kUnavailable with the cause. Called at most once, last.
     std::function<void(const absl::Status&)> on_lost;
+    // Fills in the heartbeat that is sent right afterwards.
+    std::function<void(proto::Heartbeat&)> heartbeat = {};
+    // A heartbeat was answered: as it was `sent`, on the steady clock and after the call of `heartbeat` for
+    // it, the coordinator still had to renew the lease. Never told by a link that has no lease.
+    std::function<void(TimePoint sent)> on_answered = {};
   };
 
   virtual ~CoordinatorLink() = default;

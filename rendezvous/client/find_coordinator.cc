@@ -69,9 +69,9 @@ absl::Status Judge(const std::string& answer, absl::string_view where) {
   return absl::OkStatus();
 }
 
-// One try. kUnavailable: worth another.
+// One try. kUnavailable: worth another, unless `refused`.
 asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, int port,
-                                                      const std::string& where) {
+                                                      const std::string& where, bool& refused) {
   const auto executor = co_await asio::this_coro::executor;
   tcp::resolver resolver(executor);
   auto [resolve_error, addresses] = co_await resolver.async_resolve(host, std::to_string(port), kAwait);
@@ -82,6 +82,7 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, i
   tcp::socket socket(executor);
   auto [connect_error, endpoint] = co_await asio::async_connect(socket, addresses, kAwait);
   if (connect_error) {
+    refused = connect_error == asio::error::connection_refused;
     co_return absl::UnavailableError(
         absl::StrCat("nobody listens at ", where, " (", connect_error.message(),
                      "): is the agent of the first node running, and is this its address?"));
@@ -100,23 +101,27 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, i
 }  // namespace
 
 asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
-    std::string host, int port, Duration timeout, std::function<void(absl::string_view)> tell) {
+    std::string host, int port, FindLimits limits, std::function<void(absl::string_view)> tell) {
   const std::string where = absl::StrCat(host, ":", port);
-  const TimePoint end = std::chrono::steady_clock::now() + timeout;
+  const TimePoint end = std::chrono::steady_clock::now() + limits.total;
   Duration pause = kFirstPause;
   std::string told;
   for (;;) {
     absl::StatusOr<FoundCoordinator> found =
         absl::UnavailableError(absl::StrCat(where, " did not answer in time"));
     const Duration left = end - std::chrono::steady_clock::now();
-    auto result = co_await (Try(host, port, where) || Sleep(std::max(left, Duration(milliseconds(1)))));
+    bool refused = false;
+    auto result =
+        co_await (Try(host, port, where, refused) || Sleep(std::max(left, Duration(milliseconds(1)))));
     if (result.index() == 0) found = std::get<0>(std::move(result));
     if (found.ok() || !absl::IsUnavailable(found.status())) co_return found;
+    if (refused && limits.refusal_is_final) co_return found;
     const Duration rest = end - std::chrono::steady_clock::now();
     if (rest <= Duration::zero()) {
-      co_return absl::UnavailableError(absl::StrCat(found.status().message(), " (tried for ",
-                                                    timeout / seconds(1),
-                                                    " s; --rdzv-conf=read_timeout=SECONDS changes that)"));
+      const std::string tried = limits.total < seconds(1) ? absl::StrCat(ToMillis(limits.total), " ms")
+                                                          : absl::StrCat(limits.total / seconds(1), " s");
+      co_return absl::UnavailableError(absl::StrCat(found.status().message(), " (tried for ", tried,
+                                                    limits.advice.empty() ? "" : "; ", limits.advice, ")"));
     }
     // A node that starts a moment before the first one is no news.
     if (pause >= milliseconds(500) && told != found.status().message()) {
@@ -126,6 +131,14 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
     co_await Sleep(std::min(pause, rest));
     pause = std::min(pause * 2, kLongestPause);
   }
+}
+
+asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
+    std::string host, int port, Duration read_timeout, std::function<void(absl::string_view)> tell) {
+  co_return co_await FindCoordinator(
+      std::move(host), port,
+      FindLimits{.total = read_timeout, .advice = "--rdzv-conf=read_timeout=SECONDS changes that"},
+      std::move(tell));
 }
 
 }  // namespace ddprun

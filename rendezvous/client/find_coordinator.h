@@ -18,13 +18,25 @@ struct FoundCoordinator {
       local_address;  // numeric: this host as that one sees it, unless there is a translation between them
 };
 
+struct FindLimits {
+  Duration total = seconds(60);
+  // A host that is there and refuses the connection has no coordinator any more: do not wait for a new one.
+  bool refusal_is_final = false;
+  // For the error when `total` is over: what changes it.
+  std::string advice = {};
+};
+
 // Resolves `host`, connects and asks GET /healthz, again and again with growing pauses while nobody listens,
-// until `timeout`.
+// until the limits.
 //   tell:   called with one line for people when it has to wait, and when the reason changes.
-//   Errors: kUnavailable: nobody listened until the timeout, or the name did not resolve;
+//   Errors: kUnavailable: nobody listened until the limits, or the name did not resolve;
 //           kFailedPrecondition: somebody else listens there (at once; nothing was changed);
 //           each with the endpoint, the cause and what to do.
 boost::asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
-    std::string host, int port, Duration timeout, std::function<void(absl::string_view)> tell);
+    std::string host, int port, FindLimits limits, std::function<void(absl::string_view)> tell);
+
+// For the first search of a node: as long as --rdzv-conf=read_timeout says.
+boost::asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
+    std::string host, int port, Duration read_timeout, std::function<void(absl::string_view)> tell);
 
 }  // namespace ddprun

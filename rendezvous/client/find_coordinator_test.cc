@@ -69,9 +69,13 @@ class FindCoordinatorTest : public ::testing::Test {
  protected:
   absl::StatusOr<FoundCoordinator> Find(
       const std::string& host, int port, Duration timeout, std::function<void()> on_told = [] {}) {
+    return FindWithin(host, port, {.total = timeout, .advice = "read_timeout changes that"}, on_told);
+  }
+  absl::StatusOr<FoundCoordinator> FindWithin(
+      const std::string& host, int port, const FindLimits& limits, std::function<void()> on_told = [] {}) {
     std::optional<absl::StatusOr<FoundCoordinator>> found;
     asio::co_spawn(io_,
-                   FindCoordinator(host, port, timeout,
+                   FindCoordinator(host, port, limits,
                                    [this, on_told](absl::string_view text) {
                                      told_.push_back(std::string(text));
                                      on_told();
@@ -122,6 +126,16 @@ TEST_F(FindCoordinatorTest, GivesUpWhenNobodyComes) {
   EXPECT_EQ(found.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(found.status().message()),
               AllOf(HasSubstr("nobody listens at 127.0.0.1:"), HasSubstr("read_timeout")));
+}
+
+TEST_F(FindCoordinatorTest, ARefusalMayBeFinal) {
+  const FindLimits limits{.total = seconds(60), .refusal_is_final = true};
+  const auto found = FindWithin("127.0.0.1", FreePort(), limits);  // fails itself after 20 s
+  EXPECT_EQ(found.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(found.status().message()), HasSubstr("nobody listens at 127.0.0.1:"));
+  EXPECT_THAT(told_, IsEmpty());
+  FakeHost host(io_, Healthy());
+  EXPECT_TRUE(FindWithin("localhost", host.port(), limits).ok());
 }
 
 TEST_F(FindCoordinatorTest, ANameThatDoesNotResolveIsSaidSo) {

@@ -17,10 +17,10 @@
 namespace ddprun {
 namespace {
 
-// So many heartbeats in a row may stay without an answer. With three in a lease, a silence shorter than the
-// lease never ends the link, and one of four thirds of it always does. An agent that stood still itself has
+// So many heartbeats in a row may stay without an answer. With four in a lease, a silence shorter than the
+// lease never ends the link, and one of five quarters of it always does. An agent that stood still itself has
 // sent none, so that it blames nobody.
-constexpr int kMaxUnanswered = 3;
+constexpr int kMaxUnanswered = 4;
 // How long the last words may take to go out.
 constexpr auto kCloseTimeout = std::chrono::seconds(2);
 
@@ -102,6 +102,10 @@ class GrpcLink final : public CoordinatorLink,
       if (message.has_welcome()) {
         timer_.cancel();
         StartHeartbeats(milliseconds(message.welcome().heartbeat_ms()));
+      } else if (message.has_heard() && !beats_.empty()) {
+        const TimePoint sent = beats_.front();
+        beats_.pop_front();
+        if (handlers_.on_answered) handlers_.on_answered(sent);
       }
       if (handlers_.on_message) handlers_.on_message(message);
       absl::MutexLock lock(&mutex_);
@@ -146,7 +150,9 @@ class GrpcLink final : public CoordinatorLink,
       }
       ++unanswered_;
       proto::AgentMessage message;
-      message.mutable_heartbeat();
+      proto::Heartbeat& heartbeat = *message.mutable_heartbeat();
+      if (handlers_.heartbeat) handlers_.heartbeat(heartbeat);
+      beats_.push_back(std::chrono::steady_clock::now());
       Send(message);
       StartHeartbeats(interval);
     });
@@ -169,8 +175,9 @@ class GrpcLink final : public CoordinatorLink,
   boost::asio::steady_timer timer_;                             // for the welcome, then for heartbeats
   const std::shared_ptr<int> alive_ = std::make_shared<int>();  // watched by what is posted
   Handlers handlers_;
-  int unanswered_ = 0;   // heartbeats since the last message
-  std::string gave_up_;  // why, if this side ended the stream
+  int unanswered_ = 0;           // heartbeats since the last message
+  std::deque<TimePoint> beats_;  // when those were sent that no Heard has answered yet
+  std::string gave_up_;          // why, if this side ended the stream
   bool started_ = false;
   grpc::ClientContext context_;
   proto::CoordinatorMessage incoming_;  // gRPC's, between StartRead and OnReadDone

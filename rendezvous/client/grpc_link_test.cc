@@ -22,6 +22,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 using Stream = grpc::ServerReaderWriter<proto::CoordinatorMessage, proto::AgentMessage>;
 
@@ -63,7 +64,8 @@ class FakeCoordinator final : public proto::Coordinator::Service {
       case proto::AgentMessage::kJoin:
         return absl::StrCat("join ", message.join().node_id());
       case proto::AgentMessage::kHeartbeat:
-        return "heartbeat";
+        return message.heartbeat().has_step() ? absl::StrCat("heartbeat ", message.heartbeat().step())
+                                              : "heartbeat";
       case proto::AgentMessage::kLeave:
         return absl::StrCat("leave ", message.leave().reason());
       default:
@@ -111,7 +113,13 @@ class GrpcLinkTest : public ::testing::Test {
                       [this](const absl::Status& why) {
                         EXPECT_TRUE(absl::IsUnavailable(why)) << why;
                         lost_.push_back(std::string(why.message()));
-                      }});
+                      },
+                  .heartbeat =
+                      [this](proto::Heartbeat& heartbeat) {
+                        heartbeat.set_step(steps_++);
+                        filled_.push_back(std::chrono::steady_clock::now());
+                      },
+                  .on_answered = [this](TimePoint sent) { answered_.push_back(sent); }});
     proto::AgentMessage message;
     message.mutable_join()->set_node_id("n0");
     link_->Send(message);
@@ -141,6 +149,9 @@ class GrpcLinkTest : public ::testing::Test {
   std::unique_ptr<CoordinatorLink> link_;
   std::vector<std::string> told_;
   std::vector<std::string> lost_;
+  int64_t steps_ = 0;
+  std::vector<TimePoint> filled_;    // when a heartbeat was asked for
+  std::vector<TimePoint> answered_;  // when each that was answered had been sent
 };
 
 TEST_F(GrpcLinkTest, CarriesMessagesBothWaysInOrder) {
@@ -184,7 +195,7 @@ TEST_F(GrpcLinkTest, ClosingDoesNotNeedTheIoContext) {
 TEST_F(GrpcLinkTest, SendsHeartbeatsOnceWelcomed) {
   FakeCoordinator coordinator([&](Stream* stream) {
     coordinator.Note(FakeCoordinator::Read(stream));
-    Welcome(stream, 1000);  // a machine that is slower than four of these would be taken for lost
+    Welcome(stream, 1000);  // a machine that is slower than five of these would be taken for lost
     for (int i = 0; i < 2; ++i) {
       coordinator.Note(FakeCoordinator::Read(stream));
       proto::CoordinatorMessage heard;
@@ -195,9 +206,28 @@ TEST_F(GrpcLinkTest, SendsHeartbeatsOnceWelcomed) {
   });
   Connect(coordinator.port());
   ASSERT_TRUE(RunUntilLost());
-  EXPECT_THAT(coordinator.AwaitNotes(3), ElementsAre("join n0", "heartbeat", "heartbeat"));
+  EXPECT_THAT(coordinator.AwaitNotes(3), ElementsAre("join n0", "heartbeat 0", "heartbeat 1"));
   EXPECT_THAT(told_, ElementsAre("welcome", "heard", "heard"));
+  // Each answer is told with the time of its own heartbeat.
+  ASSERT_THAT(answered_, SizeIs(2));
+  EXPECT_GE(answered_[0], filled_[0]);
+  EXPECT_LT(answered_[0], filled_[1]);
+  EXPECT_GE(answered_[1], filled_[1]);
   EXPECT_THAT(lost_, ElementsAre("it hung up"));
+}
+
+TEST_F(GrpcLinkTest, OtherMessagesAnswerNoHeartbeat) {
+  FakeCoordinator coordinator([&](Stream* stream) {
+    FakeCoordinator::Read(stream);
+    Welcome(stream, 1000);
+    FakeCoordinator::Read(stream);
+    Write(stream, "not heard");
+    return grpc::Status::OK;
+  });
+  Connect(coordinator.port());
+  ASSERT_TRUE(RunUntilLost());
+  EXPECT_THAT(told_, ElementsAre("welcome", "not heard"));
+  EXPECT_THAT(answered_, SizeIs(0));
 }
 
 TEST_F(GrpcLinkTest, ACoordinatorThatFallsSilentIsLost) {
@@ -209,7 +239,7 @@ TEST_F(GrpcLinkTest, ACoordinatorThatFallsSilentIsLost) {
   });
   Connect(coordinator.port());
   ASSERT_TRUE(RunUntilLost());
-  EXPECT_THAT(lost_, ElementsAre("it has not answered for 20 ms"));
+  EXPECT_THAT(lost_, ElementsAre("it has not answered for 25 ms"));
 }
 
 TEST_F(GrpcLinkTest, ACoordinatorThatDoesNotAnswerTheJoinIsLost) {

@@ -3,26 +3,33 @@
 #include <string>
 #include <utility>
 
+#include "base/time.h"
 #include "boost/asio/post.hpp"
+#include "boost/asio/steady_timer.hpp"
 
 namespace ddprun {
 namespace {
+
+// How often it tells how far its workers are: it has no lease to renew.
+constexpr Duration kBeat = seconds(1);
 
 // Shared with what it has posted, so that none of that outlives it.
 class LocalPeer : public AgentPeer, public std::enable_shared_from_this<LocalPeer> {
  public:
   LocalPeer(boost::asio::io_context& io, Coordinator* coordinator, std::string address)
-      : io_(io), coordinator_(coordinator->weak()), address_(std::move(address)) {}
+      : io_(io), coordinator_(coordinator->weak()), address_(std::move(address)), timer_(io) {}
 
   void Start(CoordinatorLink::Handlers handlers) {
     handlers_ = std::move(handlers);
     if (const auto coordinator = coordinator_.lock()) id_ = coordinator->Attach(this);
+    if (handlers_.heartbeat) BeatLater();
   }
   void SendToCoordinator(proto::AgentMessage message) {
     PostTo([this, message = std::move(message)](Coordinator& c) { c.Receive(id_, message); });
   }
   void Close() {
     handlers_ = {};
+    timer_.cancel();
     PostTo([this](Coordinator& c) { c.Detach(id_, "it hung up"); });
   }
 
@@ -36,6 +43,16 @@ class LocalPeer : public AgentPeer, public std::enable_shared_from_this<LocalPee
   bool in_process() const override { return true; }
 
  private:
+  void BeatLater() {
+    timer_.expires_after(kBeat);
+    timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+      if (error || !self->handlers_.heartbeat) return;
+      proto::AgentMessage message;
+      self->handlers_.heartbeat(*message.mutable_heartbeat());
+      self->SendToCoordinator(std::move(message));
+      self->BeatLater();
+    });
+  }
   template <typename F>
   void Post(F f) {
     boost::asio::post(io_, [self = shared_from_this(), f = std::move(f)] { f(); });
@@ -52,6 +69,7 @@ class LocalPeer : public AgentPeer, public std::enable_shared_from_this<LocalPee
   const std::string address_;
   CoordinatorLink::Handlers handlers_;
   Coordinator::PeerId id_ = 0;
+  boost::asio::steady_timer timer_;
 };
 
 class LocalLink : public CoordinatorLink {

@@ -9,8 +9,8 @@
 
 namespace ddprun {
 
-// `address` is where workers of other nodes reach this host. Without
-// the coordinator what is sent goes nowhere.
+// `address` is where workers of other nodes reach this host. Without the coordinator what is sent goes
+// nowhere. Heartbeats are sent each second, and only if there is a handler for what they say.
 std::unique_ptr<CoordinatorLink> MakeLocalLink(boost::asio::io_context& io, Coordinator* coordinator,
                                                std::string address);
 
