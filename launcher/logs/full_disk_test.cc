@@ -243,7 +243,7 @@ TEST_F(FullDiskTest, DirectoriesThatCannotBeMadeAreToldAndTheNextAttemptTriesAga
   ASSERT_EQ(mount("none", disk_.c_str(), nullptr, MS_REMOUNT, "size=64k,nr_inodes=3"), 0);
   const auto failed = layout_->NewAttempt(0, 1);
   EXPECT_EQ(failed.status().code(), absl::StatusCode::kResourceExhausted) << failed.status();
-  EXPECT_THAT(std::string(failed.status().message()), HasSubstr(layout_->attempt_dir()));
+  EXPECT_THAT(std::string(failed.status().message()), HasSubstr(layout_->run_dir() + "/attempt_0"));
   files_ = {};  // as the agent goes on
   EXPECT_EQ(RunWorker(*Open(kBoth, kNone)), ExitInfo(Exited{0}));
   EXPECT_EQ(Shown(0), AllLines());

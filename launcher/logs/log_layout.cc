@@ -69,10 +69,11 @@ absl::StatusOr<std::vector<WorkerFiles>> LogLayout::NewAttempt(int restart_count
     return files;
   }
   const int used = times_used_[restart_count]++;
-  attempt_dir_ = absl::StrCat(run_dir_, "/attempt_", restart_count, used == 0 ? "" : absl::StrCat(".", used));
-  to_remove_.push_back(attempt_dir_);
+  const std::string attempt =
+      absl::StrCat(run_dir_, "/attempt_", restart_count, used == 0 ? "" : absl::StrCat(".", used));
+  to_remove_.push_back(attempt);
   for (int i = 0; i < num_workers; ++i) {
-    const std::string dir = absl::StrCat(attempt_dir_, "/", i);
+    const std::string dir = absl::StrCat(attempt, "/", i);
     RETURN_IF_ERROR(MakeDirectories(dir));
     to_remove_.push_back(dir);
     files[static_cast<size_t>(i)] = {.stdout_log = dir + "/stdout.log",

@@ -41,14 +41,11 @@ class LogLayout {
 
   // The run's directory; empty when logs are off.
   const std::string& run_dir() const { return run_dir_; }
-  // Of the attempt made last; empty when there was none, or logs are off.
-  const std::string& attempt_dir() const { return attempt_dir_; }
 
  private:
   LogLayout() = default;
 
   std::string run_dir_;
-  std::string attempt_dir_;
   std::map<int, int> times_used_;       // restart count -> attempts so far
   std::vector<std::string> to_remove_;  // directories of ours, parents first; removed only if empty
   bool temporary_ = false;

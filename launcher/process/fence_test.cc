@@ -46,10 +46,10 @@ TEST(FenceTest, EverythingIsKilledAtTheDeadlineAndFencedIsToldFirst) {
 TEST(FenceTest, ARenewedOneNeverFires) {
   FakeAgent agent;
   const uint64_t id = agent.StartAndWaitReady(kForever);
-  BootTime first = BootClock::now() + milliseconds(60);
+  const BootTime first = BootClock::now() + milliseconds(500);
   agent.client().Fence(first);
   // Until well after the first deadline, each renewal comes before the last one's.
-  while (BootClock::now() < first + milliseconds(60)) {
+  while (BootClock::now() < first + milliseconds(50)) {
     agent.client().Fence(BootClock::now() + hours(1));
     ASSERT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0}));
   }
@@ -59,11 +59,11 @@ TEST(FenceTest, ARenewedOneNeverFires) {
 
 TEST(FenceTest, ADisarmedOneNeverFires) {
   FakeAgent agent;
-  const BootTime deadline = BootClock::now() + milliseconds(30);
+  const BootTime deadline = BootClock::now() + milliseconds(500);
   agent.client().Fence(deadline);
   agent.client().Unfence();
   const uint64_t id = agent.StartAndWaitReady(kForever);
-  while (BootClock::now() < deadline + milliseconds(30)) {
+  while (BootClock::now() < deadline + milliseconds(50)) {
     ASSERT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0}));
   }
   EXPECT_EQ(agent.times_fenced, 0);

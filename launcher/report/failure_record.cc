@@ -4,8 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "launcher/report/program_error.h"
-#include "launcher/report/terminal_text.h"
 
 namespace ddprun {
 namespace {
@@ -38,15 +36,6 @@ FailureRecord MakeFailureRecord(const WorkerEnd& end, const std::string& error_f
   record.timestamp = record.worker_error->timestamp;
   record.message = absl::StrReplaceAll(record.worker_error->text, {{"\n", "\n  "}});
   return record;
-}
-
-std::string ExceptionOf(const FailureRecord& failure) {
-  if (!failure.worker_error) return ProgramError(failure.stderr_tail);
-  const std::string error = ProgramError(failure.worker_error->text);
-  if (!error.empty()) return error;
-  // A message without a traceback.
-  const std::vector<std::string> lines = CleanLines(failure.worker_error->text);
-  return lines.empty() || lines[0] == "<N/A>" ? "" : lines[0];
 }
 
 size_t RootCause(const std::vector<FailureRecord>& failures) {

@@ -41,10 +41,6 @@ struct WorkerEnd {
 // The record of one worker; reads the error file at `error_file` (may be empty).
 FailureRecord MakeFailureRecord(const WorkerEnd& end, const std::string& error_file);
 
-// What the worker itself says went wrong, in one line: by its error file, else by its stderr; empty: it does
-// not.
-std::string ExceptionOf(const FailureRecord& failure);
-
 // Index of the root cause: the smallest timestamp, of equal ones the first.
 //   REQUIRES: `failures` is not empty and in the order in which they were noticed.
 size_t RootCause(const std::vector<FailureRecord>& failures);

@@ -151,21 +151,6 @@ TEST(FailureReportTest, LastLinesOfStderr) {
             "Last lines of stderr of rank 2 (local_rank: 2, host: node1.example):\n  one\n  two\n  three\n");
 }
 
-TEST(FailureRecordTest, WhatAWorkerSaysItself) {
-  FailureRecord record = MakeFailureRecord(End(0, Exited{1}), "");
-  EXPECT_EQ(ExceptionOf(record), "");
-  record.stderr_tail =
-      "Traceback (most recent call last):\n  File \"x.py\", line 1, in f\nValueError: seen\n";
-  EXPECT_EQ(ExceptionOf(record), "ValueError: seen");
-  record.worker_error = WorkerError{
-      .text = "Traceback (most recent call last):\n  File \"x.py\", line 1\nOSError: told", .json = {}};
-  EXPECT_EQ(ExceptionOf(record), "OSError: told") << "its error file goes first";
-  record.worker_error->text = "a message alone\nof two lines";
-  EXPECT_EQ(ExceptionOf(record), "a message alone");
-  record.worker_error->text = "<N/A>";
-  EXPECT_EQ(ExceptionOf(record), "");
-}
-
 TEST(LocalHostTest, HasAName) {
   EXPECT_FALSE(LocalHostName().empty());
   EXPECT_EQ(LocalHostName().find(' '), std::string::npos);
