@@ -1,6 +1,5 @@
 // Logs on a disk that is really full: a small tmpfs in a mount namespace of this test's own.
 #include <fcntl.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -23,6 +22,7 @@
 #include "launcher/logs/log_layout.h"
 #include "launcher/logs/worker_output.h"
 #include "launcher/process/process_client.h"
+#include "launcher/process/testing/own_mounts.h"
 
 namespace ddprun {
 namespace {
@@ -50,24 +50,16 @@ std::string AllLines() {
   return text;
 }
 
-// This process gets mounts of its own, once.
-bool HaveOwnMounts() {
-  static const bool have = [] {
-    if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
-    return mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
-  }();
-  return have;
-}
-
 class FullDiskTest : public testing::Test {
  protected:
   void SetUp() override {
     signal(SIGPIPE, SIG_IGN);
     disk_ = absl::StrCat(testing::TempDir(), "/diskXXXXXX");
     ASSERT_NE(mkdtemp(disk_.data()), nullptr);
-    if (!HaveOwnMounts() || mount("ddprun_test", disk_.c_str(), "tmpfs", 0, "size=64k") != 0) {
+    const absl::Status own = UseOwnMounts();
+    if (!own.ok() || mount("ddprun_test", disk_.c_str(), "tmpfs", 0, "size=64k") != 0) {
       rmdir(disk_.c_str());
-      GTEST_SKIP() << "this system does not let us mount a file system";
+      GTEST_SKIP() << "this system does not let us mount a file system: " << own;
     }
     mounted_ = true;
     auto layout = LogLayout::Create(disk_, "job");

@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "launcher/process/testing/own_mounts.h"
 
 namespace ddprun {
 namespace {
@@ -124,6 +126,7 @@ class Server {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HangingFile>> HangingFile::Create(const std::string& dir) {
+  RETURN_IF_ERROR(UseOwnMounts());
   UniqueFd fuse(open("/dev/fuse", O_RDWR | O_CLOEXEC | O_NONBLOCK));
   if (!fuse) return absl::ErrnoToStatus(errno, "cannot open /dev/fuse");
   int life[2], hung[2];

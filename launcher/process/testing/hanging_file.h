@@ -14,7 +14,8 @@
 
 namespace ddprun {
 
-// Released and unmounted by the destructor, and also when this process ends in any other way.
+// Released and unmounted by the destructor, and also when this process ends in any other way. Seen only by
+// this process and those that it starts from then on (UseOwnMounts).
 //   To be made before a FakeAgent or another owner of this process's children, or its server would be theirs.
 class HangingFile {
  public:
