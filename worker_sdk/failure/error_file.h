@@ -14,8 +14,8 @@ namespace ddprun {
 // or a store: a worker that says so first must not be taken for the cause.
 bool IsOwnFailure(const absl::Status& error);
 
-// At the end of the last words of a worker that fails because of others. The launcher's report looks for it,
-// so it is the same in all versions.
+// At the end of the last words of a worker that fails because of others: what a launcher's report can tell
+// consequences by, whatever the message. The same in all versions.
 constexpr absl::string_view kCauseIsElsewhere = "(the cause is elsewhere)";
 
 // What a worker says on standard error when it ends with `error`: its message, with kCauseIsElsewhere behind
