@@ -79,7 +79,7 @@ TEST_F(TrainSnapshotsTest, TheAgentGetsASnapshotWhenItAsks) {
   EXPECT_EQ(NewestStep(directory), last) << "one for each time that it was asked";
 }
 
-class FullDiskTest : public TrainSnapshotsTest {
+class TrainFullDiskTest : public TrainSnapshotsTest {
  protected:
   void SetUp() override {
     if (const std::string why = SmallDisk::WhyNot(); !why.empty()) GTEST_SKIP() << why;
@@ -98,7 +98,7 @@ class FullDiskTest : public TrainSnapshotsTest {
   std::unique_ptr<SmallDisk> disk_;
 };
 
-TEST_F(FullDiskTest, CostsSnapshotsAndMetricsUntilThereIsRoomButNotTheTraining) {
+TEST_F(TrainFullDiskTest, CostsSnapshotsAndMetricsUntilThereIsRoomButNotTheTraining) {
   Job job({.round = 1, .agent_socket = agent_.name()}, WithoutEnd() + OnDisk());
   Child& worker = job.worker(0);
   ASSERT_TRUE(AwaitStep(1));
@@ -125,7 +125,7 @@ TEST_F(FullDiskTest, CostsSnapshotsAndMetricsUntilThereIsRoomButNotTheTraining) 
   }
 }
 
-TEST_F(FullDiskTest, AtTheEndIsAnErrorAndANewStartGoesOn) {
+TEST_F(TrainFullDiskTest, AtTheEndIsAnErrorAndANewStartGoesOn) {
   const Flags to_the_end = {"--steps=18"};
   Job job({}, TinyModel() + OnDisk() + to_the_end);
   EXPECT_EQ(job.Wait()[0], (ChildEnd{.code = 1}));
