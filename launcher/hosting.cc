@@ -46,12 +46,23 @@ std::vector<std::string> InterfaceAddresses() {
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
 // Null: it does not resolve.
-AddressList Resolve(const std::string& host) {
+AddressList ResolveAs(const std::string& host, int flags) {
   addrinfo hints{};
+  hints.ai_flags = flags;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
   if (getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) list = nullptr;
   return {list, &freeaddrinfo};
+}
+
+// True if one of them is an address of this machine.
+bool IsOurs(const AddressList& list) {
+  const std::vector<std::string> own = InterfaceAddresses();
+  for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {
+    const std::string text = Text(a->ai_addr);
+    if (IsLoopback(text) || std::find(own.begin(), own.end(), text) != own.end()) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -70,19 +81,21 @@ std::string ListenAddress(absl::string_view host) {
   return absl::EqualsIgnoreCase(host, "localhost") ? "127.0.0.1" : std::string(host);
 }
 
-bool Resolves(const std::string& host) { return Resolve(host) != nullptr; }
+bool Resolves(const std::string& host) { return ResolveAs(host, 0) != nullptr; }
 
-bool IsThisMachine(const std::string& host) {
+bool IsNumericAddress(const std::string& host) { return ResolveAs(host, AI_NUMERICHOST) != nullptr; }
+
+std::optional<bool> IsThisMachineAtOnce(const std::string& host) {
   if (host.empty() || IsLoopback(host)) return true;
   char name[256] = "";
   if (gethostname(name, sizeof name - 1) == 0 && host == name) return true;
-  const AddressList list = Resolve(host);
-  const std::vector<std::string> own = InterfaceAddresses();
-  for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {
-    const std::string text = Text(a->ai_addr);
-    if (IsLoopback(text) || std::find(own.begin(), own.end(), text) != own.end()) return true;
-  }
-  return false;
+  const AddressList list = ResolveAs(host, AI_NUMERICHOST);
+  if (list == nullptr) return std::nullopt;
+  return IsOurs(list);
+}
+
+bool IsThisMachine(const std::string& host) {
+  return IsThisMachineAtOnce(host).value_or(false) || IsOurs(ResolveAs(host, 0));
 }
 
 std::string AddressOfThisMachine() {

@@ -1,6 +1,7 @@
 // Whether the coordinator's place, as the command line names it, is this machine, and what others call it.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -15,8 +16,15 @@ bool IsLoopback(absl::string_view host);
 // machine has.
 std::string ListenAddress(absl::string_view host);
 
-// True if `host` is loopback, or this machine's name, or resolves to an address of one of its interfaces.
-// Asks the resolver, so it takes as long as that one needs; false if that one does not know the name.
+// True for addresses, false for names.
+bool IsNumericAddress(const std::string& host);
+
+// True if `host` is loopback, or this machine's name, or an address of one of its interfaces; false for any
+// other address; none: only the resolver knows.
+std::optional<bool> IsThisMachineAtOnce(const std::string& host);
+
+// The same, and for other names whether they resolve to such an address. Takes as long as the name server
+// needs; false if that one does not know the name.
 bool IsThisMachine(const std::string& host);
 
 // True if `host` is an address, or a name that has one here. May take as long as the name server does.

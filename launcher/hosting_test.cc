@@ -38,6 +38,16 @@ TEST(HostingTest, ThisMachineIsKnownByNameAndAddress) {
   EXPECT_FALSE(IsThisMachine("no.such.host.invalid"));
 }
 
+TEST(HostingTest, OnlyNamesNeedTheResolver) {
+  EXPECT_EQ(IsThisMachineAtOnce("localhost"), true);
+  EXPECT_EQ(IsThisMachineAtOnce(AddressOfThisMachine()), true);
+  EXPECT_EQ(IsThisMachineAtOnce("192.0.2.1"), false);
+  EXPECT_EQ(IsThisMachineAtOnce("no.such.host.invalid"), std::nullopt);
+  for (const char* address : {"10.0.0.1", "::1", "fe80::1"})
+    EXPECT_TRUE(IsNumericAddress(address)) << address;
+  for (const char* name : {"localhost", "node1", ""}) EXPECT_FALSE(IsNumericAddress(name)) << name;
+}
+
 TEST(HostingTest, ItsAddressIsNumeric) {
   const std::string address = AddressOfThisMachine();
   in6_addr any;

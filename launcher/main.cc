@@ -12,8 +12,10 @@
 #include "absl/strings/string_view.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/ctl/ctl.h"
+#include "launcher/held_signals.h"
 #include "launcher/launch.h"
 #include "launcher/process/warden.h"
+#include "launcher/store_only.h"
 
 namespace {
 

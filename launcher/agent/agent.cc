@@ -3,27 +3,18 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <ctime>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
-#include "base/status_macros.h"
+#include "base/dismissal.h"
 #include "boost/asio/post.hpp"
-#include "launcher/agent/worker_environment.h"
+#include "launcher/agent/report_message.h"
 #include "launcher/report/error_file.h"
-#include "launcher/report/failure_report.h"
-#include "launcher/report/local_host.h"
-#include "proto/protocol_version.h"
 
 namespace ddprun {
 namespace {
 
-// Processes that not even SIGKILL has ended by then are reported and left.
-constexpr Duration kKillLimit = seconds(10);
-constexpr size_t kStderrLines = 20;
-// For output that is on its way when nobody writes any more: longer only if a file system or terminal hangs.
-constexpr Duration kDrainLimit = seconds(2);
+// For a terminal that takes its time.
 constexpr Duration kFlushLimit = seconds(5);
 
 // Unique for this life of this agent.
@@ -45,85 +36,97 @@ Assignment FromStart(const proto::Start& start) {
           .master_port = start.master_port()};
 }
 
+// A reason that this build does not know is told by its code.
+Dismissal ReasonOf(const proto::Dismiss& dismiss) {
+  switch (dismiss.reason()) {
+    case proto::DISMISS_REASON_SUCCEEDED:
+      return Dismissal::kSucceeded;
+    case proto::DISMISS_REASON_FAILED:
+      return Dismissal::kFailed;
+    case proto::DISMISS_REASON_JOIN_TIMEOUT:
+      return Dismissal::kJoinTimeout;
+    case proto::DISMISS_REASON_EXPELLED:
+      return Dismissal::kExpelled;
+    case proto::DISMISS_REASON_REJECTED:
+      return Dismissal::kRejected;
+    case proto::DISMISS_REASON_STOPPED:
+      return Dismissal::kStopped;
+    case proto::DISMISS_REASON_DRAINED:
+      return Dismissal::kDrained;
+    case proto::DISMISS_REASON_COORDINATOR_ENDED:
+      return Dismissal::kCoordinatorEnded;
+    default:
+      return dismiss.code() == 0 ? Dismissal::kSucceeded : Dismissal::kFailed;
+  }
+}
+
 }  // namespace
 
 Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> finished)
     : io_(io),
-      parts_(Parts{.config = parts.config,
-                   .log = parts.log,
-                   .stores = parts.stores,
-                   .warden = {},
-                   .host = parts.host,
-                   .address = parts.address,
-                   .first_last_call = parts.first_last_call,
-                   .last_call = parts.last_call}),
       config_(*parts.config),
       log_(*parts.log),
+      stores_(*parts.stores),
+      node_{.host = parts.host,
+            .address = parts.address,
+            .first_last_call = parts.first_last_call,
+            .last_call = parts.last_call,
+            // The agents' own grace and kill limits end first.
+            .drain_timeout = config_.shutdown_timeout + kKillLimit + config_.rdzv.lease},
+      relink_(std::move(parts.relink)),
       finished_(std::move(finished)),
-      environment_(CurrentEnvironment()),
-      machine_({.nproc = config_.num_local_workers, .host = parts.host, .grace = config_.shutdown_timeout}),
-      console_(io, [this](const absl::Status& why) { log_.Say(why.message()); }),
-      processes_(io, std::move(parts.warden),
-                 {.started =
-                      [this](ProcessClient::WorkerId id, pid_t pid) {
-                        if (const auto it = workers_.find(id); it != workers_.end()) it->second.pid = pid;
-                      },
-                  .ended = [this](ProcessClient::WorkerId id, const ExitInfo& exit,
-                                  const ResourceUse&) { OnWorkerEnded(id, exit); },
-                  // This node can start no worker any more: it leaves the job to the others.
-                  .warden_lost = [this](const absl::Status& why) { Break(why); }}),
+      machine_({.nproc = config_.num_local_workers,
+                .host = parts.host,
+                .grace = config_.shutdown_timeout,
+                .lease = config_.rdzv.lease,
+                .exit_codes = config_.exit_codes}),
+      workers_(io, parts.config, parts.log, parts.host, std::move(parts.warden),
+               {.ended =
+                    [this](LocalRank rank, const ExitInfo& exit, const std::string& progress) {
+                      Step(WorkerEnded{rank, exit, progress});
+                    },
+                .gone =
+                    [this] {
+                      fence_.WorkersGone();
+                      Step(WorkersGone{});
+                    },
+                .snapshot =
+                    [this](Round round, int64_t step) {
+                      Step(SnapshotReported{round, step});
+                    },
+                .fenced = [this] { Step(Fenced{}); },
+                // The job is left to the others.
+                .broken = [this](const absl::Status& why) { Break(why); }}),
+      fence_([this, leased = parts.leased](std::optional<BootTime> deadline) {
+        if (leased) workers_.Fence(deadline);
+      }),
+      display_(parts.log, config_.program.name),
       timer_(io) {}
 
 void Agent::Start(std::unique_ptr<CoordinatorLink> link) {
-  absl::StatusOr<LogLayout> logs = LogLayout::Create(config_.log_dir, config_.run_id);
   // The link comes later: there is nobody to say goodbye to.
-  if (!logs.ok()) return Break(WithContext(logs.status(), "--log-dir"));
-  link_ = std::move(link);
-  logs_.emplace(*std::move(logs));
-  if (absl::StatusOr<std::unique_ptr<WorkerSocket>> socket = WorkerSocket::Open(io_); socket.ok()) {
-    reports_ = *std::move(socket);
-  } else {
-    log_.Say(socket.status().message());
-  }
-  if (LimitsOmpThreads(environment_, config_)) {
-    log_.Say(
-        "OMP_NUM_THREADS is not set: each worker gets 1, so that they do not crowd each other out; set it to "
-        "what suits your program");
-  }
-  link_->Start(
-      {.on_message = [this](const proto::CoordinatorMessage& m) { OnMessage(m); },
-       .on_lost = [this](const absl::Status& why) { Step(CoordinatorLost{std::string(why.message())}); }});
-  Join();
+  if (absl::Status ready = workers_.Open(); !ready.ok())
+    return Step(AgentBroken{ready, EndReason::kRejected});
+  JoinBy(std::move(link));
 }
 
-void Agent::Join() {
-  const absl::StatusOr<int> port = parts_.stores->Offer();
+void Agent::JoinBy(std::unique_ptr<CoordinatorLink> link) {
+  const absl::StatusOr<int> port = stores_.Offer();
   if (!port.ok()) return Break(port.status());
-  proto::AgentMessage message;
-  proto::Join& join = *message.mutable_join();
-  join.set_protocol(kProtocolVersion);
-  join.set_run_id(config_.run_id);
-  join.set_node_id(NodeIdOf(parts_.host));
-  join.set_host(parts_.host);
-  join.set_addr(parts_.address);
-  join.set_store_port(*port);
-  join.set_nproc(config_.num_local_workers);
-  join.set_role(config_.role);
-  if (config_.node_rank) {
-    join.set_has_node_rank(true);
-    join.set_node_rank(*config_.node_rank);
-  }
-  proto::JobRules& rules = *join.mutable_rules();
-  rules.set_min_nodes(config_.min_nodes);
-  rules.set_max_nodes(config_.max_nodes);
-  rules.set_max_restarts(config_.max_restarts);
-  rules.set_first_last_call_ms(ToMillis(parts_.first_last_call));
-  rules.set_last_call_ms(ToMillis(parts_.last_call));
-  rules.set_join_timeout_ms(ToMillis(config_.rdzv.join_timeout));
-  rules.set_lease_ms(ToMillis(config_.rdzv.lease));
-  // The agents' own grace and kill limits end first.
-  rules.set_drain_timeout_ms(ToMillis(config_.shutdown_timeout + kKillLimit + config_.rdzv.lease));
-  link_->Send(message);
+  node_.id = NodeIdOf(node_.host);
+  node_.store_port = *port;
+  link_ = std::move(link);
+  link_->Start(
+      {.on_message = [this](const proto::CoordinatorMessage& m) { OnMessage(m); },
+       .on_lost = [this](const absl::Status& why) { Step(CoordinatorLost{std::string(why.message())}); },
+       .heartbeat =
+           [this](proto::Heartbeat& heartbeat) {
+             fence_.BeforeSign(Now(), BootClock::now());
+             workers_.FillIn(heartbeat);
+           },
+       .on_answered = [this](TimePoint sent) { fence_.Answered(sent); }});
+  fence_.Joined(config_.rdzv.lease);
+  link_->Send(JoinMessage(config_, node_));
 }
 
 void Agent::OnSignal(int signo) { Step(SignalReceived{signo}); }
@@ -131,11 +134,17 @@ void Agent::Break(const absl::Status& why) { Step(AgentBroken{why}); }
 
 void Agent::OnMessage(const proto::CoordinatorMessage& message) {
   switch (message.kind_case()) {
-    case proto::CoordinatorMessage::kWelcome:
     case proto::CoordinatorMessage::kHeard:
-    case proto::CoordinatorMessage::kTakeSnapshot:
-    case proto::CoordinatorMessage::kReport:
       return;  // the link's business
+    case proto::CoordinatorMessage::kWelcome:
+      fence_.LeaseFrom(milliseconds(message.welcome().heartbeat_ms()));
+      return Step(Rejoined{});  // the first time as well, when it is no news
+    case proto::CoordinatorMessage::kTakeSnapshot: {
+      const Round round(message.take_snapshot().round());
+      return Step(SnapshotWanted{round, message.take_snapshot().reason(), workers_.FurthestStep(round)});
+    }
+    case proto::CoordinatorMessage::kReport:
+      return display_.ShowJob(PageOf(message.report()));
     case proto::CoordinatorMessage::kWaiting:
       return log_.Say(message.waiting().text());
     case proto::CoordinatorMessage::kStart:
@@ -143,8 +152,7 @@ void Agent::OnMessage(const proto::CoordinatorMessage& message) {
     case proto::CoordinatorMessage::kStop:
       return Step(RoundStopped{Round(message.stop().round()), message.stop().reason()});
     case proto::CoordinatorMessage::kDismiss:
-      return Step(Dismissed{absl::Status(static_cast<absl::StatusCode>(message.dismiss().code()),
-                                         message.dismiss().message())});
+      return Step(Dismissed{ReasonOf(message.dismiss()), message.dismiss().message()});
     case proto::CoordinatorMessage::kRefuse:
       return log_.Event("refused", {{"reason", message.refuse().message()}});
     case proto::CoordinatorMessage::KIND_NOT_SET:
@@ -157,7 +165,8 @@ void Agent::Step(const AgentEvent& event) {
   for (const AgentEffect& effect : machine_.Step(event, Now())) {
     std::visit([this](const auto& e) { Do(e); }, effect);
   }
-  if (machine_.state() != before) SetTimer();
+  // The deadline can change within a state only when the node seeks.
+  if (machine_.state() != before || before == AgentMachine::State::kSeeking) SetTimer();
 }
 
 void Agent::SetTimer() {
@@ -176,96 +185,30 @@ void Agent::SetTimer() {
 }
 
 void Agent::Do(const StartWorkers& e) {
-  assignment_ = e.assignment;
-  failures_.clear();
-  workers_.clear();
-  outputs_.clear();
-  if (assignment_.group_rank != GroupRank(0)) parts_.stores->Withdraw();
-  log_.Event("round_started",
-             {{"round", absl::StrCat(assignment_.round.value())},
-              {"group_rank", absl::StrCat(assignment_.group_rank.value())},
-              {"world_size", absl::StrCat(assignment_.world_size)},
-              {"restart_count", absl::StrCat(assignment_.restart_count)},
-              {"master", absl::StrCat(assignment_.master_addr, ":", assignment_.master_port)}});
-  const std::vector<WorkerFiles> files = NewLogFiles();
-  for (int i = 0; i < config_.num_local_workers; ++i) {
-    const LocalRank local_rank(i);
-    outputs_.push_back(std::make_unique<WorkerOutput>(
-        console_, WorkerOutput::Plan{.redirects = config_.redirects.For(local_rank),
-                                     .tee = config_.tee.For(local_rank),
-                                     .files = files[i],
-                                     .prefix = absl::StrCat("[", config_.role, i, "]:")}));
-    const ProcessClient::WorkerId id = next_worker_++;
-    workers_[id] = {.local_rank = local_rank, .error_file = files[i].error_json};
-    processes_.Spawn(id, {.argv = ArgumentsFor(config_.program, local_rank),
-                          .env = WorkerEnvironment(environment_, config_, assignment_, local_rank,
-                                                   files[i].error_json, reports_ ? reports_->name() : ""),
-                          .stdout_fd = outputs_.back()->stdout_fd(),
-                          .stderr_fd = outputs_.back()->stderr_fd()});
-    outputs_.back()->CloseChildEnds();
-  }
+  const Assignment& a = e.assignment;
+  if (a.group_rank != GroupRank(0)) stores_.Withdraw();
+  log_.Event("round_started", {{"round", absl::StrCat(a.round.value())},
+                               {"group_rank", absl::StrCat(a.group_rank.value())},
+                               {"world_size", absl::StrCat(a.world_size)},
+                               {"restart_count", absl::StrCat(a.restart_count)},
+                               {"master", absl::StrCat(a.master_addr, ":", a.master_port)}});
+  fence_.WorkersStart();
+  workers_.Start(a);
+  display_.BeginRound(a.round, a.group_world_size > 1, workers_.attempt_dir());
 }
 
-std::vector<WorkerFiles> Agent::NewLogFiles() {
-  absl::StatusOr<std::vector<WorkerFiles>> files =
-      logs_->NewAttempt(assignment_.restart_count, config_.num_local_workers);
-  if (files.ok()) return *std::move(files);
-  log_.Say(absl::StrCat("the workers' files cannot be made, going on without them: ",
-                        std::string(files.status().message())));
-  return std::vector<WorkerFiles>(config_.num_local_workers);
-}
+void Agent::Do(const SignalWorkers& e) { workers_.Signal(e.signo); }
 
-void Agent::OnWorkerEnded(ProcessClient::WorkerId id, const ExitInfo& exit) {
-  const auto it = workers_.find(id);
-  if (it == workers_.end()) return;
-  const Worker worker = it->second;
-  workers_.erase(it);
-  if (!Succeeded(exit)) {
-    failures_.push_back(
-        MakeFailureRecord({.rank = Rank(assignment_.first_rank.value() + worker.local_rank.value()),
-                           .local_rank = worker.local_rank,
-                           .host = parts_.host,
-                           .pid = worker.pid,
-                           .exit = exit,
-                           .noticed = std::time(nullptr)},
-                          worker.error_file));
-  }
-  Step(WorkerEnded{worker.local_rank, exit, ProgressOf(worker.local_rank)});
-}
+void Agent::Do(const KillWorkers&) { workers_.KillAll(); }
 
-std::string Agent::ProgressOf(LocalRank local_rank) const {
-  if (reports_ == nullptr) return "";
-  const std::optional<proto::WorkerReport> report = reports_->Last(assignment_.round, local_rank);
-  if (!report) return "";
-  std::string progress = absl::StrCat("after step ", report->step());
-  if (!report->message().empty()) absl::StrAppend(&progress, " (", report->message(), ")");
-  return progress;
-}
-
-void Agent::Do(const SignalWorkers& e) { processes_.SignalAll(e.signo); }
-
-void Agent::Do(const KillWorkers&) {
-  processes_.KillAll(kKillLimit, [this](const std::vector<LeftOver>& left_over) {
-    for (const LeftOver& process : left_over) {
-      log_.Say(absl::StrCat("cannot be killed, going on without it: ", ToString(process)));
-    }
-    DrainOutputs();
-  });
-}
-
-void Agent::DrainOutputs() {
-  undrained_ = static_cast<int>(outputs_.size());
-  for (const std::unique_ptr<WorkerOutput>& output : outputs_) {
-    output->Drain(kDrainLimit, [this] {
-      if (--undrained_ == 0) Step(WorkersGone{});
-    });
-  }
-}
+void Agent::Do(const AskForSnapshot& e) { workers_.AskForSnapshot(e.round); }
 
 void Agent::Do(const SendWorkersFailed& e) {
   proto::AgentMessage message;
-  message.mutable_workers_failed()->set_round(e.round.value());
-  message.mutable_workers_failed()->set_cause(e.cause);
+  proto::WorkersFailed& failed = *message.mutable_workers_failed();
+  failed.set_round(e.round.value());
+  *failed.mutable_failure() = workers_.failures().Encode(e.local_rank, Now());
+  failed.set_cause(failed.failure().cause());
   link_->Send(message);
 }
 
@@ -276,15 +219,38 @@ void Agent::Do(const SendWorkersSucceeded& e) {
 }
 
 void Agent::Do(const SendReady& e) {
-  const absl::StatusOr<int> port = parts_.stores->Offer();
+  const absl::StatusOr<int> port = stores_.Offer();
   if (!port.ok()) {
     boost::asio::post(io_, [this, why = port.status()] { Break(why); });
     return;
   }
   proto::AgentMessage message;
-  message.mutable_ready()->set_round(e.round.value());
-  message.mutable_ready()->set_store_port(*port);
+  proto::Ready& ready = *message.mutable_ready();
+  ready.set_round(e.round.value());
+  ready.set_store_port(*port);
+  for (proto::Failure& failure : workers_.failures().EncodeAll(Now()))
+    *ready.add_failures() = std::move(failure);
   link_->Send(message);
+}
+
+void Agent::Do(const SendSnapshotTaken& e) {
+  proto::AgentMessage message;
+  message.mutable_snapshot_taken()->set_round(e.round.value());
+  message.mutable_snapshot_taken()->set_step(e.step);
+  link_->Send(message);
+}
+
+void Agent::Do(const Rejoin& e) {
+  display_.SettleDebts();
+  if (link_ != nullptr) {
+    link_->Close();
+    old_link_ = std::move(link_);
+  }
+  relink_(e.limit, [this](absl::StatusOr<std::unique_ptr<CoordinatorLink>> link) {
+    if (machine_.state() != AgentMachine::State::kSeeking) return;  // A signal was faster.
+    if (!link.ok()) return Step(RejoinFailed{std::string(link.status().message())});
+    JoinBy(*std::move(link));
+  });
 }
 
 void Agent::Do(const SendLeave& e) {
@@ -295,20 +261,15 @@ void Agent::Do(const SendLeave& e) {
 }
 
 void Agent::Do(const ReportFailures&) {
-  if (failures_.empty()) return;
-  const std::string host = LocalHostName();
-  for (FailureRecord& failure : failures_) {
-    failure.host = host;
-    failure.stderr_tail = outputs_[failure.local_rank.value()]->StderrTail().value_or("");
-  }
-  log_.Write(FormatFailureReport(config_.program.name, failures_, absl::LocalTimeZone()));
-  log_.Write(FormatStderrTail(failures_, kStderrLines));
-  PassOnRootCause();
+  if (workers_.failures().empty()) return;
+  workers_.CompleteFailures();
+  const std::vector<FailureRecord>& failures = workers_.failures().records();
+  display_.ShowNode(failures);
+  PassOn(failures[RootCause(failures)]);
 }
 
-void Agent::PassOnRootCause() const {
+void Agent::PassOn(const FailureRecord& cause) const {
   const char* const path = getenv("TORCHELASTIC_ERROR_FILE");
-  const FailureRecord& cause = failures_[RootCause(failures_)];
   if (path == nullptr || *path == '\0' || !cause.worker_error) return;
   if (absl::Status written = WriteErrorFile(path, *cause.worker_error, TorchExitCode(cause.exit));
       !written.ok()) {
@@ -320,8 +281,9 @@ void Agent::Do(const Tell& e) { log_.Say(e.text); }
 
 void Agent::Do(const Finish& e) {
   timer_.cancel();
+  display_.SettleDebts();
   if (link_) link_->Close();
-  console_.Flush(kFlushLimit, [this, exit_code = e.exit_code] { finished_(exit_code); });
+  workers_.Flush(kFlushLimit, [this, exit_code = e.exit_code] { finished_(exit_code); });
 }
 
 }  // namespace ddprun

@@ -1,10 +1,45 @@
 #include "launcher/agent/agent_machine.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "launcher/agent/failure_cause.h"
 
 namespace ddprun {
+namespace {
+
+constexpr Duration kSeekBeyondLease = seconds(1);
+constexpr Duration kFirstPause = milliseconds(100);
+constexpr Duration kLongestPause = seconds(5);
+// A node that is cut off sooner after it came back pauses before it tries again.
+constexpr Duration kSettled = seconds(1);
+
+Duration Longer(Duration pause) { return std::clamp(pause * 2, kFirstPause, kLongestPause); }
+
+EndReason ReasonOf(Dismissal dismissal) {
+  switch (dismissal) {
+    case Dismissal::kSucceeded:
+      return EndReason::kSucceeded;
+    case Dismissal::kFailed:
+      return EndReason::kJobFailed;
+    case Dismissal::kJoinTimeout:
+      return EndReason::kJoinTimeout;
+    case Dismissal::kExpelled:
+      return EndReason::kExpelled;
+    case Dismissal::kRejected:
+      return EndReason::kRejected;
+    case Dismissal::kStopped:
+      return EndReason::kStopped;
+    case Dismissal::kDrained:
+      return EndReason::kDrained;
+    case Dismissal::kCoordinatorEnded:
+      return EndReason::kCoordinatorEnded;
+  }
+  return EndReason::kBroken;
+}
+
+}  // namespace
 
 AgentMachine::AgentMachine(AgentPolicy policy) : policy_(std::move(policy)) { assignment_.round = Round(-1); }
 
@@ -16,7 +51,7 @@ AgentEffects AgentMachine::Step(const AgentEvent& event, TimePoint now) {
 }
 
 void AgentMachine::On(const RoundStarted& e) {
-  if (exit_code_) return;  // It crossed our goodbye.
+  if (end_ || lost_) return;  // It crossed our goodbye, or is for the node that we were.
   if (state_ != State::kIdle) {
     On(AgentBroken{absl::InternalError(absl::StrCat("the coordinator started round ",
                                                     e.assignment.round.value(), " while workers of round ",
@@ -25,45 +60,73 @@ void AgentMachine::On(const RoundStarted& e) {
   }
   assignment_ = e.assignment;
   failed_ = succeeded_ = false;
+  snapshot_step_ = -1;
+  wanted_from_.reset();
   state_ = State::kRunning;
   for (int i = 0; i < policy_.nproc; ++i) alive_.insert(LocalRank(i));
   effects_.push_back(StartWorkers{assignment_});
 }
 
 void AgentMachine::On(const RoundStopped& e) {
-  if (e.round != assignment_.round || exit_code_) return;
-  if (state_ == State::kRunning) {
+  if (e.round != assignment_.round || end_ || lost_) return;
+  if (state_ == State::kRunning || failed_) {
     Say(absl::StrCat("stopping the workers of round ", e.round.value(), ": ", e.reason));
+  }
+  if (state_ == State::kRunning) {
     Stop(SIGTERM);
   } else if (state_ == State::kIdle && succeeded_) {
     effects_.push_back(SendReady{e.round});  // They are gone, and only that was said.
   }
-  if (failed_) Say(e.reason);
   succeeded_ = false;  // While Stopping: Ready follows, not Succeeded, which this has overtaken.
 }
 
 void AgentMachine::On(const Dismissed& e) {
-  if (!e.outcome.ok()) Say(std::string(e.outcome.message()));
-  FinishWith(e.outcome.ok() ? 0 : 1, SIGTERM);
+  if (e.reason == Dismissal::kExpelled && !end_) {
+    if (state_ == State::kSeeking) return SeekAgain(e.message);
+    return CutOff({e.message, EndReason::kExpelled}, /*at_once=*/true);
+  }
+  if (e.reason != Dismissal::kSucceeded) Say(e.message);
+  FinishWith(ReasonOf(e.reason), SIGTERM);
 }
 
 void AgentMachine::On(const CoordinatorLost& e) {
-  if (exit_code_) return;  // After its last word, or ours, it is free to go.
-  Say(absl::StrCat(
-      "the coordinator is lost (", e.reason,
-      "): this node ends its workers. Start the job again on all nodes; it goes on from its last snapshot"));
-  FinishWith(1, SIGTERM);
+  if (end_) return;  // After its last word, or ours, it is free to go.
+  if (state_ == State::kSeeking) return SeekAgain(e.reason);
+  CutOff(
+      {absl::StrCat("the connection to the coordinator broke (", e.reason, ")"), EndReason::kCoordinatorLost},
+      /*at_once=*/false);
+}
+
+void AgentMachine::On(const Fenced&) {
+  if (state_ != State::kRunning && state_ != State::kStopping) return;
+  CutOff({absl::StrCat("the coordinator has not answered for nearly the lease of ", ToMillis(policy_.lease),
+                       " ms, and the others may go on without this node: its workers are killed"),
+          EndReason::kCoordinatorLost},
+         /*at_once=*/true);
+}
+
+void AgentMachine::On(const Rejoined&) {
+  if (state_ != State::kSeeking) return;
+  Say("this node is back in the job, as a new one");
+  state_ = State::kIdle;
+  lost_.reset();
+  rejoined_at_ = now_;
+}
+
+void AgentMachine::On(const RejoinFailed& e) {
+  if (state_ != State::kSeeking) return;
+  Say(absl::StrCat("the coordinator is lost: ", lost_->why, ", and ", e.reason,
+                   ". Start the job again on all nodes; it goes on from its last snapshot"));
+  FinishWith(lost_->otherwise, SIGTERM);
 }
 
 void AgentMachine::On(const WorkerEnded& e) {
   if (alive_.erase(e.local_rank) == 0) return;
   if (state_ == State::kRunning && !Succeeded(e.exit)) {
     failed_ = true;
-    const int64_t rank = assignment_.first_rank.value() + e.local_rank.value();
-    effects_.push_back(SendWorkersFailed{
-        assignment_.round,
-        absl::StrCat("rank ", rank, " (local_rank ", e.local_rank.value(), ") on ", policy_.host,
-                     " failed: ", ToString(e.exit), e.progress.empty() ? "" : ", ", e.progress)});
+    const Rank rank(assignment_.first_rank.value() + e.local_rank.value());
+    effects_.push_back(SendWorkersFailed{assignment_.round, e.local_rank,
+                                         FailureCause(rank, e.local_rank, policy_.host, e.exit, e.progress)});
     Stop(SIGTERM);
     return;
   }
@@ -75,17 +138,29 @@ void AgentMachine::On(const WorkerEnded& e) {
   Sweep();
 }
 
+void AgentMachine::On(const SnapshotWanted& e) {
+  if (!InRound(e.round)) return;
+  Say(absl::StrCat("asking the workers of round ", e.round.value(), " for a snapshot: ", e.reason));
+  wanted_from_ = e.from_step;
+  effects_.push_back(AskForSnapshot{e.round});
+}
+
+void AgentMachine::On(const SnapshotReported& e) {
+  if (!InRound(e.round) || e.step <= snapshot_step_) return;
+  snapshot_step_ = e.step;
+  if (!wanted_from_ || e.step < *wanted_from_) return;
+  wanted_from_.reset();
+  effects_.push_back(SendSnapshotTaken{e.round, e.step});
+}
+
 void AgentMachine::On(const WorkersGone&) {
   killing_ = false;
   grace_end_.reset();
   alive_.clear();
   if (failed_) effects_.push_back(ReportFailures{assignment_.round});
   failed_ = false;
-  if (exit_code_) {
-    state_ = State::kFinished;
-    effects_.push_back(Finish{*exit_code_});
-    return;
-  }
+  if (end_) return Finished();
+  if (lost_) return Seek();
   state_ = State::kIdle;
   if (succeeded_) {
     effects_.push_back(SendWorkersSucceeded{assignment_.round});
@@ -107,18 +182,22 @@ void AgentMachine::On(const SignalReceived& e) {
                    policy_.grace / seconds(1), " s, or on a second ", name));
   effects_.push_back(SendLeave{absl::StrCat("its agent received ", name)});
   const bool was_stopping = state_ == State::kStopping;
-  FinishWith(1, e.signo);
+  FinishWith(ReasonOfSignal(e.signo), e.signo);
   if (was_stopping && !killing_) effects_.push_back(SignalWorkers{e.signo});
 }
 
 void AgentMachine::On(const AgentBroken& e) {
   Say(std::string(e.status.message()));
   effects_.push_back(SendLeave{std::string(e.status.message())});
-  FinishWith(1, SIGTERM);
+  FinishWith(e.reason, SIGTERM);
 }
 
 void AgentMachine::On(const AgentTick&) {
-  if (grace_end_ && now_ >= *grace_end_) {
+  if (state_ == State::kSeeking) {
+    if (!seek_at_ || now_ < *seek_at_) return;
+    seek_at_.reset();
+    effects_.push_back(Rejoin{seek_end_ - now_});
+  } else if (grace_end_ && now_ >= *grace_end_) {
     Say(absl::StrCat(alive_.size(), " workers did not end within ", policy_.grace / seconds(1),
                      " s: killing them"));
     Sweep();
@@ -139,14 +218,53 @@ void AgentMachine::Sweep() {
   effects_.push_back(KillWorkers{});
 }
 
-void AgentMachine::FinishWith(int exit_code, int signo) {
-  if (!exit_code_) exit_code_ = exit_code;
-  if (state_ == State::kIdle) {
-    state_ = State::kFinished;
-    effects_.push_back(Finish{*exit_code_});
+void AgentMachine::CutOff(Lost lost, bool at_once) {
+  if (!end_ && !lost_) {
+    const bool idle = state_ == State::kIdle;
+    Say(absl::StrCat(lost.why, ": this node ", idle ? "" : "ends its workers and ", "joins again"));
+    lost_ = std::move(lost);
+    if (idle) return Seek();
+    if (!at_once) {
+      if (state_ == State::kRunning) Stop(SIGTERM);
+      return;
+    }
+  }
+  if (!at_once) return;
+  state_ = State::kStopping;
+  Sweep();
+}
+
+void AgentMachine::Seek() {
+  state_ = State::kSeeking;
+  const bool settled = !rejoined_at_ || now_ - *rejoined_at_ >= kSettled;
+  pause_ = settled ? Duration::zero() : Longer(pause_);
+  seek_end_ = now_ + pause_ + policy_.lease + kSeekBeyondLease;
+  if (settled) {
+    seek_at_.reset();
+    effects_.push_back(Rejoin{seek_end_ - now_});
+  } else {
+    seek_at_ = now_ + pause_;
+  }
+}
+
+void AgentMachine::SeekAgain(const std::string& why) {
+  pause_ = Longer(pause_);
+  if (now_ + pause_ >= seek_end_) return On(RejoinFailed{why});
+  seek_at_ = now_ + pause_;
+}
+
+void AgentMachine::FinishWith(EndReason reason, int signo) {
+  if (!end_) end_ = reason;
+  if (state_ == State::kIdle || state_ == State::kSeeking) {
+    Finished();
   } else if (state_ == State::kRunning) {
     Stop(signo);
   }
+}
+
+void AgentMachine::Finished() {
+  state_ = State::kFinished;
+  effects_.push_back(Finish{*end_, ExitCodeOf(*end_, policy_.exit_codes)});
 }
 
 void AgentMachine::Say(std::string text) { effects_.push_back(Tell{std::move(text)}); }

@@ -20,11 +20,18 @@ std::string Word(const AgentEffect& effect) {
     }
     std::string operator()(const SignalWorkers& e) { return SignalName(e.signo); }
     std::string operator()(const KillWorkers&) { return "kill"; }
+    std::string operator()(const AskForSnapshot& e) {
+      return absl::StrCat("ask for snapshot r", e.round.value());
+    }
     std::string operator()(const SendWorkersFailed& e) { return absl::StrCat("failed r", e.round.value()); }
     std::string operator()(const SendWorkersSucceeded& e) {
       return absl::StrCat("succeeded r", e.round.value());
     }
     std::string operator()(const SendReady& e) { return absl::StrCat("ready r", e.round.value()); }
+    std::string operator()(const SendSnapshotTaken& e) {
+      return absl::StrCat("snapshot r", e.round.value(), " step ", e.step);
+    }
+    std::string operator()(const Rejoin& e) { return absl::StrCat("rejoin ", ToMillis(e.limit)); }
     std::string operator()(const SendLeave&) { return "leave"; }
     std::string operator()(const ReportFailures&) { return "report"; }
     std::string operator()(const Tell&) { return ""; }
@@ -53,7 +60,23 @@ class AgentMachineTest : public ::testing::Test {
   Words Gone() { return Step(WorkersGone{}); }
   Words Signal(int signo) { return Step(SignalReceived{signo}); }
 
-  AgentMachine machine_{{.nproc = 2, .host = "node1", .grace = seconds(30)}};
+  Words Dismiss(Dismissal reason) { return Step(Dismissed{reason, "because"}); }
+  Words Lose() { return Step(CoordinatorLost{"connection reset"}); }
+  // What was said by the last step, all lines.
+  std::string Said() const {
+    std::string said;
+    for (const AgentEffect& e : last_) {
+      if (const auto* tell = std::get_if<Tell>(&e)) said += tell->text + "\n";
+    }
+    return said;
+  }
+  EndReason End() const { return std::get<Finish>(last_.back()).reason; }
+
+  AgentMachine machine_{{.nproc = 2,
+                         .host = "node1",
+                         .grace = seconds(30),
+                         .lease = seconds(5),
+                         .exit_codes = ExitCodes::kScheduler}};
   TimePoint now_{seconds(1000)};
   AgentEffects last_;
 };
@@ -63,13 +86,14 @@ TEST_F(AgentMachineTest, SuccessIsTheSweepThenTheNewsThenTheEnd) {
   EXPECT_THAT(Ended(1, Exited{0}), IsEmpty());
   EXPECT_THAT(Ended(0, Exited{0}), ElementsAre("kill"));
   EXPECT_THAT(Gone(), ElementsAre("succeeded r0"));
-  EXPECT_THAT(Step(Dismissed{absl::OkStatus()}), ElementsAre("exit 0"));
+  EXPECT_THAT(Dismiss(Dismissal::kSucceeded), ElementsAre("exit 0"));
   EXPECT_EQ(machine_.state(), State::kFinished);
 }
 
 TEST_F(AgentMachineTest, AFailureIsToldAtOnceAndTheOthersAreStopped) {
   Start(3);
   EXPECT_THAT(Ended(1, Signaled{SIGKILL, false}), ElementsAre("failed r3", "SIGTERM"));
+  EXPECT_EQ(std::get<SendWorkersFailed>(last_[0]).local_rank, LocalRank(1));
   EXPECT_THAT(std::get<SendWorkersFailed>(last_[0]).cause, HasSubstr("rank 5 (local_rank 1) on node1"));
   EXPECT_THAT(Stop(3), IsEmpty());  // the coordinator's order crosses
   EXPECT_THAT(Ended(0, Signaled{SIGTERM, false}), ElementsAre("kill"));
@@ -137,7 +161,8 @@ TEST_F(AgentMachineTest, ASignalIsForwardedAndASecondKills) {
 }
 
 TEST_F(AgentMachineTest, ASignalWithoutWorkersEndsAtOnce) {
-  EXPECT_THAT(Signal(SIGTERM), ElementsAre("leave", "exit 1"));
+  EXPECT_THAT(Signal(SIGTERM), ElementsAre("leave", "exit 75"));
+  EXPECT_EQ(End(), EndReason::kTerminated);
 }
 
 TEST_F(AgentMachineTest, ASignalWhileStoppingForTheNextRoundEndsTheAgentInstead) {
@@ -146,7 +171,7 @@ TEST_F(AgentMachineTest, ASignalWhileStoppingForTheNextRoundEndsTheAgentInstead)
   EXPECT_THAT(Signal(SIGTERM), ElementsAre("leave", "SIGTERM"));
   Ended(0, Signaled{SIGTERM, false});
   EXPECT_THAT(Ended(1, Signaled{SIGTERM, false}), ElementsAre("kill"));
-  EXPECT_THAT(Gone(), ElementsAre("exit 1"));
+  EXPECT_THAT(Gone(), ElementsAre("exit 75"));
 }
 
 TEST_F(AgentMachineTest, WorkersEndedByOurSignalAreNoFailure) {
@@ -155,25 +180,17 @@ TEST_F(AgentMachineTest, WorkersEndedByOurSignalAreNoFailure) {
   EXPECT_THAT(Ended(0, Exited{1}), IsEmpty());
 }
 
-TEST_F(AgentMachineTest, ALostCoordinatorEndsWorkersThenAgent) {
-  Start(0);
-  EXPECT_THAT(Step(CoordinatorLost{"connection reset"}), ElementsAre("SIGTERM"));
-  Ended(0, Signaled{SIGTERM, false});
-  Ended(1, Signaled{SIGTERM, false});
-  EXPECT_THAT(Gone(), ElementsAre("exit 1"));
-}
-
 TEST_F(AgentMachineTest, UsedUpRestartsEndTheAgentAfterItsWorkers) {
   Start(0);
   Ended(0, Exited{7});
-  EXPECT_THAT(Step(Dismissed{absl::ResourceExhaustedError("no restart left")}), IsEmpty());
+  EXPECT_THAT(Dismiss(Dismissal::kFailed), IsEmpty());
   Ended(1, Signaled{SIGTERM, false});
   EXPECT_THAT(Gone(), ElementsAre("report", "exit 1"));
 }
 
 TEST_F(AgentMachineTest, ACoordinatorThatGoesAfterItsLastWordIsNotLost) {
   Start(0);
-  Step(Dismissed{absl::FailedPreconditionError("the job is closed")});
+  Dismiss(Dismissal::kStopped);
   Step(CoordinatorLost{"it hung up"});
   EXPECT_THAT(last_, IsEmpty());  // Nothing is said either.
 }
@@ -186,6 +203,215 @@ TEST_F(AgentMachineTest, AStartThatCrossesTheGoodbyeStartsNothing) {
 TEST_F(AgentMachineTest, AStartWhileWorkersRunIsThePeersBug) {
   Start(0);
   EXPECT_THAT(Start(1), ElementsAre("leave", "SIGTERM"));
+}
+
+TEST_F(AgentMachineTest, ALostConnectionEndsTheWorkersAndLooksForAnother) {
+  Start(0);
+  EXPECT_THAT(Lose(), ElementsAre("SIGTERM"));
+  EXPECT_THAT(Said(), HasSubstr("connection reset"));
+  Ended(0, Signaled{SIGTERM, false});
+  EXPECT_THAT(Ended(1, Signaled{SIGTERM, false}), ElementsAre("kill"));
+  EXPECT_THAT(Gone(), ElementsAre("rejoin 6000"));
+  EXPECT_EQ(machine_.state(), State::kSeeking);
+  EXPECT_EQ(machine_.NextDeadline(), std::nullopt);
+  EXPECT_THAT(Step(Rejoined{}), IsEmpty());
+  EXPECT_EQ(machine_.state(), State::kIdle);
+  EXPECT_THAT(Start(4), ElementsAre("start r4"));
+}
+
+TEST_F(AgentMachineTest, ACoordinatorThatIsNotFoundAgainEndsTheAgent) {
+  EXPECT_THAT(Lose(), ElementsAre("rejoin 6000"));
+  EXPECT_THAT(Step(RejoinFailed{"connection refused"}), ElementsAre("exit 75"));
+  EXPECT_EQ(End(), EndReason::kCoordinatorLost);
+  EXPECT_THAT(Said(), HasSubstr("the coordinator is lost"));
+  EXPECT_THAT(Said(), HasSubstr("connection reset"));
+  EXPECT_THAT(Said(), HasSubstr("connection refused"));
+  EXPECT_THAT(Said(), HasSubstr("Start the job again"));
+}
+
+TEST_F(AgentMachineTest, AnExpelledNodeKillsAtOnceAndComesBackAsNew) {
+  Start(0);
+  EXPECT_THAT(Dismiss(Dismissal::kExpelled), ElementsAre("kill"));
+  EXPECT_THAT(Lose(), IsEmpty());  // the old connection ends
+  EXPECT_THAT(Ended(0, Signaled{SIGKILL, false}), IsEmpty());
+  EXPECT_THAT(Gone(), ElementsAre("rejoin 6000"));
+  EXPECT_THAT(Step(RejoinFailed{"no answer"}), ElementsAre("exit 75"));
+  EXPECT_EQ(End(), EndReason::kExpelled);
+}
+
+TEST_F(AgentMachineTest, AWaitingNodeThatIsExpelledJoinsAgainAtOnce) {
+  EXPECT_THAT(Dismiss(Dismissal::kExpelled), ElementsAre("rejoin 6000"));
+}
+
+TEST_F(AgentMachineTest, ANodeExpelledWhileItStopsItsWorkersKillsThem) {
+  Start(0);
+  Stop(0);
+  EXPECT_THAT(Dismiss(Dismissal::kExpelled), ElementsAre("kill"));
+  EXPECT_EQ(machine_.NextDeadline(), std::nullopt);
+  EXPECT_THAT(Gone(), ElementsAre("rejoin 6000"));
+}
+
+TEST_F(AgentMachineTest, FencedWorkersAreNoFailures) {
+  Start(0);
+  EXPECT_THAT(Step(Fenced{}), ElementsAre("kill"));
+  EXPECT_THAT(Said(), HasSubstr("5000 ms"));
+  EXPECT_THAT(Ended(0, Signaled{SIGKILL, false}), IsEmpty());
+  EXPECT_THAT(Ended(1, NeverStarted{absl::CancelledError()}), IsEmpty());
+  EXPECT_THAT(Stop(0), IsEmpty());
+  EXPECT_THAT(Gone(), ElementsAre("rejoin 6000"));
+}
+
+TEST_F(AgentMachineTest, AFenceThatFallsDuringTheGracePeriodEndsIt) {
+  Start(0);
+  Lose();
+  EXPECT_THAT(Step(Fenced{}), ElementsAre("kill"));
+  EXPECT_THAT(last_, testing::SizeIs(1));  // It is lost once.
+  EXPECT_THAT(Gone(), ElementsAre("rejoin 6000"));
+}
+
+TEST_F(AgentMachineTest, AFenceThatFallsAfterSuccessMakesItVoid) {
+  Start(0);
+  Ended(0, Exited{0});
+  EXPECT_THAT(Ended(1, Exited{0}), ElementsAre("kill"));
+  EXPECT_THAT(Step(Fenced{}), IsEmpty());  // The sweep goes on.
+  EXPECT_THAT(Gone(), ElementsAre("rejoin 6000"));
+}
+
+TEST_F(AgentMachineTest, AFenceWithoutWorkersKeepsNobodyBack) {
+  EXPECT_THAT(Step(Fenced{}), IsEmpty());
+  EXPECT_THAT(Start(0), ElementsAre("start r0"));
+}
+
+TEST_F(AgentMachineTest, AFenceThatFallsWhileTheAgentEndsKillsOnly) {
+  Start(0);
+  Signal(SIGINT);
+  EXPECT_THAT(Step(Fenced{}), ElementsAre("kill"));
+  EXPECT_THAT(Gone(), ElementsAre("exit 1"));
+}
+
+TEST_F(AgentMachineTest, TheLastWordCountsWhileTheNodeIsCutOff) {
+  Start(0);
+  Step(Fenced{});
+  EXPECT_THAT(Dismiss(Dismissal::kSucceeded), IsEmpty());
+  EXPECT_THAT(Gone(), ElementsAre("exit 0"));
+}
+
+TEST_F(AgentMachineTest, ANodeCutOffIsDeafToOrdersForWhatItWas) {
+  Start(0);
+  Lose();
+  EXPECT_THAT(Stop(0), IsEmpty());
+  EXPECT_THAT(Start(1), IsEmpty());
+  EXPECT_EQ(machine_.state(), State::kStopping);
+}
+
+TEST_F(AgentMachineTest, ASignalWhileItSeeksEndsAtOnce) {
+  Lose();
+  EXPECT_THAT(Signal(SIGTERM), ElementsAre("leave", "exit 75"));
+  EXPECT_EQ(End(), EndReason::kTerminated);
+}
+
+TEST_F(AgentMachineTest, ANodeThatIsRejectedOnItsWayBackEnds) {
+  Lose();
+  EXPECT_THAT(Dismiss(Dismissal::kRejected), ElementsAre("exit 1"));
+}
+
+TEST_F(AgentMachineTest, ConnectionsThatBreakBeforeTheWelcomeAreTriedAgainWithPausesUntilTheTimeIsOver) {
+  Lose();
+  std::vector<int64_t> pauses;
+  for (;;) {
+    const Words words = Lose();
+    if (!words.empty()) {
+      EXPECT_THAT(words, ElementsAre("exit 75"));
+      break;
+    }
+    ASSERT_TRUE(machine_.NextDeadline());
+    pauses.push_back(ToMillis(*machine_.NextDeadline() - now_));
+    EXPECT_THAT(Step(AgentTick{}), IsEmpty());  // too early
+    now_ = *machine_.NextDeadline();
+    ASSERT_THAT(Step(AgentTick{}), testing::SizeIs(1));
+    EXPECT_GT(std::get<Rejoin>(last_[0]).limit, Duration::zero());
+    EXPECT_EQ(machine_.NextDeadline(), std::nullopt);
+  }
+  EXPECT_THAT(pauses, ElementsAre(100, 200, 400, 800, 1600));
+}
+
+TEST_F(AgentMachineTest, ANodeExpelledAgainAndAgainPausesLongerEachTime) {
+  EXPECT_THAT(Dismiss(Dismissal::kExpelled), ElementsAre("rejoin 6000"));
+  std::vector<int64_t> pauses;
+  for (int i = 0; i < 8; ++i) {
+    Step(Rejoined{});
+    now_ += milliseconds(10);
+    EXPECT_THAT(Dismiss(Dismissal::kExpelled), IsEmpty());
+    pauses.push_back(ToMillis(*machine_.NextDeadline() - now_));
+    now_ = *machine_.NextDeadline();
+    EXPECT_THAT(Step(AgentTick{}), ElementsAre("rejoin 6000"));
+  }
+  EXPECT_THAT(pauses, ElementsAre(100, 200, 400, 800, 1600, 3200, 5000, 5000));
+  // Once it has stayed for a while all is forgotten.
+  Step(Rejoined{});
+  now_ += seconds(1);
+  EXPECT_THAT(Dismiss(Dismissal::kExpelled), ElementsAre("rejoin 6000"));
+  Step(Rejoined{});
+  Dismiss(Dismissal::kExpelled);
+  EXPECT_EQ(machine_.NextDeadline(), now_ + milliseconds(100));
+}
+
+TEST_F(AgentMachineTest, ASnapshotThatWasAskedForIsToldOnce) {
+  Start(2);
+  EXPECT_THAT(Step(SnapshotReported{Round(2), 10}), IsEmpty());  // nobody asked
+  EXPECT_THAT(Step(SnapshotWanted{Round(2), "node3 joins", 17}), ElementsAre("ask for snapshot r2"));
+  EXPECT_THAT(Step(SnapshotReported{Round(2), 10}), IsEmpty());  // the old one, said again
+  EXPECT_THAT(Step(SnapshotReported{Round(2), 15}), IsEmpty());  // begun before; newer steps would be lost
+  EXPECT_THAT(Step(SnapshotReported{Round(1), 18}), IsEmpty());
+  EXPECT_THAT(Step(SnapshotReported{Round(2), 18}), ElementsAre("snapshot r2 step 18"));
+  EXPECT_THAT(Step(SnapshotReported{Round(2), 19}), IsEmpty());
+}
+
+TEST_F(AgentMachineTest, SnapshotsOfOtherRoundsAreNobodysBusiness) {
+  Start(2);
+  EXPECT_THAT(Step(SnapshotWanted{Round(1), "late", 0}), IsEmpty());
+  Step(SnapshotWanted{Round(2), "node3 joins", 0});
+  Ended(0, Exited{1});
+  EXPECT_THAT(Step(SnapshotReported{Round(2), 5}), IsEmpty());
+  EXPECT_THAT(Step(SnapshotWanted{Round(2), "node3 joins", 0}), IsEmpty());
+  Ended(1, Signaled{SIGTERM, false});
+  Gone();
+  Start(3);
+  EXPECT_THAT(Step(SnapshotReported{Round(3), 1}), IsEmpty());  // not asked for in this round
+}
+
+TEST_F(AgentMachineTest, EveryDismissalHasItsExitCode) {
+  const struct {
+    Dismissal dismissal;
+    EndReason reason;
+    int exit_code;
+  } kTable[] = {
+      {Dismissal::kSucceeded, EndReason::kSucceeded, 0},
+      {Dismissal::kDrained, EndReason::kDrained, 0},
+      {Dismissal::kFailed, EndReason::kJobFailed, 1},
+      {Dismissal::kRejected, EndReason::kRejected, 1},
+      {Dismissal::kStopped, EndReason::kStopped, 1},
+      {Dismissal::kJoinTimeout, EndReason::kJoinTimeout, 75},
+      {Dismissal::kCoordinatorEnded, EndReason::kCoordinatorEnded, 75},
+  };
+  for (const auto& row : kTable) {
+    AgentMachine machine({.nproc = 1, .host = "n", .exit_codes = ExitCodes::kScheduler});
+    const AgentEffects effects = machine.Step(Dismissed{row.dismissal, "because"}, now_);
+    const auto& finish = std::get<Finish>(effects.back());
+    EXPECT_EQ(finish.reason, row.reason);
+    EXPECT_EQ(finish.exit_code, row.exit_code);
+    EXPECT_EQ(effects.size(), row.dismissal == Dismissal::kSucceeded ? 1u : 2u);
+  }
+}
+
+TEST_F(AgentMachineTest, ABrokenNodeLeavesTheJobToTheOthers) {
+  Start(0);
+  EXPECT_THAT(Step(AgentBroken{absl::UnavailableError("the warden is gone")}),
+              ElementsAre("leave", "SIGTERM"));
+  Ended(0, Signaled{SIGKILL, false});
+  Ended(1, Signaled{SIGKILL, false});
+  EXPECT_THAT(Gone(), ElementsAre("exit 75"));
+  EXPECT_EQ(End(), EndReason::kBroken);
 }
 
 }  // namespace

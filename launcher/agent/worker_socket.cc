@@ -4,10 +4,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -20,10 +23,27 @@ using Descriptor = boost::asio::posix::stream_descriptor;
 
 constexpr size_t kMaxReportBytes = 4096;
 
+// The connection of one worker.
+struct Peer {
+  Peer(boost::asio::io_context& io, int fd) : descriptor(io, fd) {}
+
+  // Nothing is waited for: a worker that has not read the last request has not read this one either.
+  void Ask(uint64_t number, const std::string& request) {
+    if (asked >= number) return;
+    if (send(descriptor.native_handle(), request.data(), request.size(), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) {
+      asked = number;
+    }
+  }
+
+  Descriptor descriptor;
+  uint64_t asked = 0;  // the number of the last request that it was sent
+};
+
 }  // namespace
 
 struct WorkerSocket::State : public std::enable_shared_from_this<State> {
-  explicit State(boost::asio::io_context& io_context) : io(io_context), listener(io_context) {}
+  State(boost::asio::io_context& io_context, std::function<void(const proto::WorkerReport&)> handler)
+      : io(io_context), listener(io_context), on_report(std::move(handler)) {}
 
   void Accept() {
     listener.async_wait(
@@ -36,7 +56,10 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
             ucred peer{};
             socklen_t size = sizeof peer;
             if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid()) {
-              Read(self, std::make_shared<Descriptor>(self->io, fd));
+              auto worker = std::make_shared<Peer>(self->io, fd);
+              std::erase_if(self->peers, [](const std::weak_ptr<Peer>& p) { return p.expired(); });
+              self->peers.push_back(worker);
+              Read(self, std::move(worker));
             } else {
               close(fd);
             }
@@ -45,19 +68,21 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
         });
   }
 
-  static void Read(std::shared_ptr<State> self, std::shared_ptr<Descriptor> peer) {
-    Descriptor& descriptor = *peer;
+  static void Read(std::shared_ptr<State> self, std::shared_ptr<Peer> peer) {
+    Descriptor& descriptor = peer->descriptor;
     descriptor.async_wait(Descriptor::wait_read, [self, peer](const boost::system::error_code& error) {
       if (error || self->closed) return;
       std::array<char, kMaxReportBytes> packet;
-      const ssize_t n = recv(peer->native_handle(), packet.data(), packet.size(), MSG_DONTWAIT);
+      const ssize_t n = recv(peer->descriptor.native_handle(), packet.data(), packet.size(), MSG_DONTWAIT);
       if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return;
       proto::WorkerReport report;
       if (n > 0 && report.ParseFromArray(packet.data(), static_cast<int>(n)) && report.local_rank() >= 0 &&
           report.local_rank() < 1 << 16) {
-        self->last[LocalRank(report.local_rank())] = std::move(report);
+        if (report.round() == self->asked_round.value()) peer->Ask(self->requests, self->request);
+        const proto::WorkerReport& last = self->last[LocalRank(report.local_rank())] = std::move(report);
+        if (self->on_report) self->on_report(last);
       }
-      Read(self, peer);
+      if (!self->closed) Read(self, peer);
     });
   }
 
@@ -65,19 +90,26 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
   Descriptor listener;
   std::string name;
   bool closed = false;
+  const std::function<void(const proto::WorkerReport&)> on_report;
   std::map<LocalRank, proto::WorkerReport> last;
+  std::vector<std::weak_ptr<Peer>> peers;  // each lives as long as it is read from
+
+  uint64_t requests = 0;  // so many were made; the last one:
+  std::string request;
+  Round asked_round{-1};
 };
 
 WorkerSocket::WorkerSocket(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-absl::StatusOr<std::unique_ptr<WorkerSocket>> WorkerSocket::Open(boost::asio::io_context& io) {
+absl::StatusOr<std::unique_ptr<WorkerSocket>> WorkerSocket::Open(
+    boost::asio::io_context& io, std::function<void(const proto::WorkerReport&)> on_report) {
   const auto failed = [](absl::string_view what) {
     return absl::ResourceExhaustedError(
         absl::StrCat("cannot ", what, " the socket for workers' reports: ", std::strerror(errno)));
   };
   const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return failed("open");
-  auto state = std::make_shared<State>(io);
+  auto state = std::make_shared<State>(io, std::move(on_report));
   state->listener.assign(fd);
   // The kernel chooses a free abstract name when none is given.
   sockaddr_un address{};
@@ -104,6 +136,36 @@ std::optional<proto::WorkerReport> WorkerSocket::Last(Round round, LocalRank loc
   const auto it = state_->last.find(local_rank);
   if (it == state_->last.end() || it->second.round() != round.value()) return std::nullopt;
   return it->second;
+}
+
+std::optional<proto::WorkerReport> WorkerSocket::Slowest(Round round) const {
+  const proto::WorkerReport* slowest = nullptr;
+  for (const auto& [rank, report] : state_->last) {
+    if (report.round() != round.value()) continue;
+    if (slowest == nullptr || report.step() < slowest->step()) slowest = &report;
+  }
+  if (slowest == nullptr) return std::nullopt;
+  return *slowest;
+}
+
+int64_t WorkerSocket::FurthestStep(Round round) const {
+  int64_t furthest = 0;
+  for (const auto& [rank, report] : state_->last) {
+    if (report.round() == round.value()) furthest = std::max(furthest, report.step());
+  }
+  return furthest;
+}
+
+void WorkerSocket::AskForSnapshot(Round round) {
+  proto::AgentRequest request;
+  request.set_round(round.value());
+  request.set_take_snapshot(true);
+  state_->request = request.SerializeAsString();
+  state_->asked_round = round;
+  ++state_->requests;
+  for (const std::weak_ptr<Peer>& peer : state_->peers) {
+    if (const auto worker = peer.lock()) worker->Ask(state_->requests, state_->request);
+  }
 }
 
 }  // namespace ddprun

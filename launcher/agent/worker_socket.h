@@ -1,7 +1,8 @@
-// Where workers of the SDK report to: keeps the newest report of each.
+// Where workers of the SDK report to, and are asked for snapshots: keeps the newest report of each.
 #pragma once
 
-#include <map>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,8 +19,10 @@ namespace ddprun {
 //   Threads: that of `io`.
 class WorkerSocket {
  public:
-  // Errors: kResourceExhausted: no descriptor left.
-  static absl::StatusOr<std::unique_ptr<WorkerSocket>> Open(boost::asio::io_context& io);
+  // `on_report` is called for each report, from `io`, and not once the socket is destroyed.
+  //   Errors: kResourceExhausted: no descriptor left.
+  static absl::StatusOr<std::unique_ptr<WorkerSocket>> Open(
+      boost::asio::io_context& io, std::function<void(const proto::WorkerReport&)> on_report = {});
   ~WorkerSocket();
   WorkerSocket(const WorkerSocket&) = delete;
   WorkerSocket& operator=(const WorkerSocket&) = delete;
@@ -28,6 +31,14 @@ class WorkerSocket {
   const std::string& name() const;
   // The last report of this worker in `round`, if it sent one.
   std::optional<proto::WorkerReport> Last(Round round, LocalRank local_rank) const;
+  // Of the last reports in `round` that with the least step; none: there are no reports.
+  std::optional<proto::WorkerReport> Slowest(Round round) const;
+  // The greatest step of any report in `round`, 0 if there are none.
+  int64_t FurthestStep(Round round) const;
+
+  // Asks every worker of `round` for a snapshot, once: those that are connected now, the others when they
+  // report. A worker that does not listen is asked again with its next report.
+  void AskForSnapshot(Round round);
 
  private:
   struct State;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -46,6 +47,20 @@ class WorkerSocketTest : public ::testing::Test {
     FAIL() << "no report of step " << step;
   }
 
+  static std::string Receive(int fd) {
+    char packet[1024];
+    const ssize_t n = recv(fd, packet, sizeof packet, 0);
+    return n < 0 ? std::strerror(errno) : std::string(packet, static_cast<size_t>(n));
+  }
+  static bool AsksForSnapshot(const std::string& packet, int round) {
+    proto::AgentRequest request;
+    return request.ParseFromString(packet) && request.round() == round && request.take_snapshot();
+  }
+  static bool HearsNothing(int fd) {
+    char byte;
+    return recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
+  }
+
   boost::asio::io_context io_;
   std::unique_ptr<WorkerSocket> socket_ = WorkerSocket::Open(io_).value();
 };
@@ -61,6 +76,52 @@ TEST_F(WorkerSocketTest, KeepsTheNewestReportOfEachWorker) {
   EXPECT_FALSE(socket_->Last(Round(3), LocalRank(0)).has_value());
   close(a);
   close(b);
+}
+
+TEST_F(WorkerSocketTest, TheSlowestWorkerIsTheProgressOfTheNode) {
+  EXPECT_FALSE(socket_->Slowest(Round(2)).has_value());
+  EXPECT_EQ(socket_->FurthestStep(Round(2)), 0);
+  const int fd = Connect();
+  Send(fd, Report(1, 2, 3));  // of an old round
+  Send(fd, Report(2, 0, 12));
+  Send(fd, Report(2, 1, 11));
+  RunUntilStep(2, 1, 11);
+  EXPECT_EQ(socket_->Slowest(Round(2))->step(), 11);
+  EXPECT_EQ(socket_->FurthestStep(Round(2)), 12);
+  close(fd);
+}
+
+TEST_F(WorkerSocketTest, EveryWorkerIsAskedForASnapshotOnce) {
+  const int early = Connect();
+  Send(early, Report(2, 0, 1));
+  RunUntilStep(2, 0, 1);
+  socket_->AskForSnapshot(Round(2));
+  EXPECT_TRUE(AsksForSnapshot(Receive(early), 2));
+  const int late = Connect();
+  const int stale = Connect();
+  Send(late, Report(2, 1, 1));
+  Send(stale, Report(1, 2, 9));
+  RunUntilStep(2, 1, 1);
+  RunUntilStep(1, 2, 9);
+  EXPECT_TRUE(AsksForSnapshot(Receive(late), 2));
+  EXPECT_TRUE(HearsNothing(stale)) << "it is of another round";
+  Send(early, Report(2, 0, 2));
+  Send(late, Report(2, 1, 2));
+  RunUntilStep(2, 0, 2);
+  RunUntilStep(2, 1, 2);
+  EXPECT_TRUE(HearsNothing(early));
+  EXPECT_TRUE(HearsNothing(late));
+  for (const int fd : {early, late, stale}) close(fd);
+}
+
+TEST_F(WorkerSocketTest, TheHandlerHearsEachReport) {
+  std::vector<int64_t> steps;
+  socket_ = WorkerSocket::Open(io_, [&](const proto::WorkerReport& r) { steps.push_back(r.step()); }).value();
+  const int fd = Connect();
+  for (const int step : {1, 2, 2, 3}) Send(fd, Report(0, 0, step));
+  RunUntilStep(0, 0, 3);
+  EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 2, 3}));
+  close(fd);
 }
 
 TEST_F(WorkerSocketTest, GarbageHarmsNobody) {

@@ -2,6 +2,8 @@
 
 #include <sysexits.h>
 
+#include <csignal>
+
 namespace ddprun {
 namespace {
 
@@ -29,6 +31,10 @@ bool WorthAnotherTry(EndReason reason) {
 }
 
 }  // namespace
+
+EndReason ReasonOfSignal(int signo) {
+  return signo == SIGINT || signo == SIGQUIT ? EndReason::kInterrupted : EndReason::kTerminated;
+}
 
 int ExitCodeOf(EndReason reason, ExitCodes codes) {
   if (IsGood(reason)) return 0;

@@ -22,6 +22,9 @@ enum class EndReason {
   kBroken,            // this node cannot go on: its warden was killed
 };
 
+// Of a signal that somebody sent to the launcher.
+EndReason ReasonOfSignal(int signo);
+
 // Which of them the launcher speaks: --exit-codes.
 enum class ExitCodes {
   kTorchrun,   // 0 or 1

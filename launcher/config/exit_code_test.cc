@@ -1,6 +1,7 @@
 #include "launcher/config/exit_code.h"
 
-#include "absl/strings/str_cat.h"
+#include <csignal>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -23,6 +24,13 @@ TEST(ExitCodeTest, TellsASchedulerWhatIsWorthAnotherTry) {
     EXPECT_EQ(ExitCodeOf(row.reason, ExitCodes::kTorchrun), row.torchrun) << static_cast<int>(row.reason);
     EXPECT_EQ(ExitCodeOf(row.reason, ExitCodes::kScheduler), row.scheduler) << static_cast<int>(row.reason);
   }
+}
+
+TEST(ExitCodeTest, SignalsFromTheKeyboardAreAnotherReasonThanThoseOfASystem) {
+  EXPECT_EQ(ReasonOfSignal(SIGINT), EndReason::kInterrupted);
+  EXPECT_EQ(ReasonOfSignal(SIGQUIT), EndReason::kInterrupted);
+  EXPECT_EQ(ReasonOfSignal(SIGTERM), EndReason::kTerminated);
+  EXPECT_EQ(ReasonOfSignal(SIGHUP), EndReason::kTerminated);
 }
 
 TEST(ExitCodeTest, TheHelpHasBothColumns) {

@@ -1,101 +1,220 @@
 #include "launcher/ctl/ctl.h"
 
-#include <cstdio>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <initializer_list>
 #include <iostream>
+#include <optional>
+#include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/time.h"
-#include "boost/asio/ip/tcp.hpp"
-#include "boost/beast/core.hpp"
-#include "boost/beast/http.hpp"
 #include "boost/program_options.hpp"
 #include "launcher/config/endpoint.h"
+#include "launcher/ctl/event_lines.h"
+#include "launcher/ctl/http_get.h"
 #include "launcher/ctl/status_table.h"
+#include "rendezvous/client/control_client.h"
 
 namespace ddprun {
 namespace {
 
 namespace po = boost::program_options;
-namespace beast = boost::beast;
-namespace http = boost::beast::http;
 
 constexpr Duration kTimeout = seconds(10);
+// Between two looks at what may have changed.
+constexpr Duration kPause = milliseconds(250);
 constexpr int kDefaultPort = 29400;
 
-// The body of GET `path`.
-absl::StatusOr<std::string> Get(const Endpoint& endpoint, const std::string& path) {
-  boost::asio::io_context io(1);
-  boost::asio::ip::tcp::resolver resolver(io);
-  beast::tcp_stream stream(io);
-  stream.expires_after(kTimeout);
-  beast::error_code error;
-  const auto addresses = resolver.resolve(endpoint.host, std::to_string(endpoint.port), error);
-  if (error)
-    return absl::UnavailableError(absl::StrCat(endpoint.host, " does not resolve: ", error.message()));
+constexpr char kUsage[] =
+    R"(Usage: ddpctl COMMAND [options]
 
-  http::request<http::empty_body> request{http::verb::get, path, 11};
-  request.set(http::field::host, endpoint.host);
-  http::response<http::string_body> response;
-  beast::flat_buffer buffer;
-  // Asynchronous, because only such operations keep the stream's deadline.
-  stream.async_connect(addresses, [&](beast::error_code e, const auto&) {
-    if ((error = e)) return;
-    http::async_write(stream, request, [&](beast::error_code e, size_t) {
-      if ((error = e)) return;
-      http::async_read(stream, buffer, response, [&](beast::error_code e, size_t) { error = e; });
-    });
-  });
-  io.run();
-  if (error) {
-    return absl::UnavailableError(absl::StrCat("no coordinator answers at ", ToString(endpoint), ": ",
-                                               error.message(),
-                                               "; --rdzv-endpoint is where the first node's ddprun listens"));
+  status      the jobs of a coordinator: nodes, ranks, step, restarts, last failure, and for whom they wait
+  events      what happened to a job, in order, with reasons: the last 1000 events
+  drain NODE  take a node out, by its host or its id: when its workers have taken a snapshot, if they report steps.
+              The job goes on without it, and no restart is spent.
+  stop        end a job on all its nodes
+
+)";
+constexpr char kExitCodes[] = R"(
+Exit codes: 0 done, and with --watch and --follow: the job is over; 1 the coordinator cannot be asked; 2 usage;
+3 the coordinator refuses: no such job or node, a name that means several, a job that is over.
+)";
+
+struct Request {
+  std::string command;
+  std::string node;
+  Endpoint endpoint;
+  std::string job;
+  std::string reason;
+  bool json = false;
+  bool again = false;  // --watch, --follow
+};
+
+po::options_description VisibleOptions(std::string& endpoint, Request& request) {
+  po::options_description options("Options");
+  options.add_options()("help,h", "print this text")("rdzv-endpoint",
+                                                     po::value(&endpoint)->default_value("localhost:29400"),
+                                                     "HOST[:PORT] of the job's coordinator")(
+      "job", po::value(&request.job), "--rdzv-id of the job; not needed when there is one")(
+      "json", po::bool_switch(&request.json), "status, events: print the coordinator's page as it is")(
+      "watch", "status: draw it anew when it changes, until the job is over or Ctrl-C")(
+      "follow", "events: go on as they come, until the job is over or Ctrl-C")(
+      "reason", po::value(&request.reason), "drain, stop: why; it is shown on the nodes and in the events");
+  return options;
+}
+
+// None: help was asked for, and given. Throws po::error with what is wrong.
+std::optional<Request> ParseRequest(const std::vector<std::string>& args, std::ostream& out) {
+  Request request;
+  std::string endpoint;
+  const po::options_description visible = VisibleOptions(endpoint, request);
+  po::options_description all;
+  all.add(visible).add_options()("command", po::value(&request.command))("node", po::value(&request.node));
+  po::positional_options_description positional;
+  positional.add("command", 1).add("node", 1);
+  po::variables_map given;
+  po::store(po::command_line_parser(args).options(all).positional(positional).run(), given);
+  po::notify(given);
+  if (given.contains("help")) {
+    out << kUsage << visible << kExitCodes;
+    return std::nullopt;
   }
-  return response.body();
+  const auto only_for = [&](const char* option, std::initializer_list<const char*> commands) {
+    const bool fits = std::find(commands.begin(), commands.end(), request.command) != commands.end();
+    if (given.contains(option) && !given[option].defaulted() && !fits)
+      throw po::error(absl::StrCat("--", option, " is not for ", request.command));
+  };
+  if (request.command != "status" && request.command != "events" && request.command != "drain" &&
+      request.command != "stop") {
+    throw po::error(
+        absl::StrCat("expected a command, status, events, drain or stop, not \"", request.command, "\""));
+  }
+  only_for("watch", {"status"});
+  only_for("follow", {"events"});
+  only_for("reason", {"drain", "stop"});
+  if (request.json) only_for("json", {"status", "events"});
+  if (request.command == "drain" && request.node.empty()) throw po::error("drain: expected the node");
+  if (request.command != "drain" && !request.node.empty())
+    throw po::error(absl::StrCat("unexpected \"", request.node, "\" after ", request.command));
+  request.again = given.contains("watch") || given.contains("follow");
+  absl::StatusOr<Endpoint> parsed = ParseEndpoint(endpoint, kDefaultPort);
+  if (!parsed.ok())
+    throw po::error(absl::StrCat("--rdzv-endpoint: ", std::string(parsed.status().message())));
+  request.endpoint = *std::move(parsed);
+  return request;
+}
+
+// The page; kNotFound, kInvalidArgument: the coordinator's own words.
+absl::StatusOr<HttpAnswer> GetPage(const Request& request, const std::string& path) {
+  ASSIGN_OR_RETURN(HttpAnswer answer, HttpGet(request.endpoint, path, kTimeout));
+  if (answer.status == 200) return answer;
+  const std::string why = answer.body.substr(0, answer.body.find('\n'));
+  return answer.status == 404 ? absl::NotFoundError(why) : absl::InvalidArgumentError(why);
+}
+
+// What one look brought.
+struct Look {
+  std::string text;
+  bool over = false;  // the job
+};
+
+// Looks once, or again and again until the job is over; `show` is called with what is new. A coordinator that
+// was there and refuses now has ended, and its jobs with it; one that only fails to answer is asked again.
+absl::Status LookOn(const Request& request, const std::function<absl::StatusOr<Look>()>& look,
+                    const std::function<void(const std::string&)>& show) {
+  std::optional<TimePoint> answered;
+  for (;; std::this_thread::sleep_for(kPause)) {
+    const absl::StatusOr<Look> seen = look();
+    const TimePoint now = std::chrono::steady_clock::now();
+    if (seen.ok()) {
+      show(seen->text);
+      if (!request.again || seen->over) return absl::OkStatus();
+      answered = now;
+      continue;
+    }
+    if (!answered) return seen.status();
+    if (IsRefused(seen.status()) || absl::IsNotFound(seen.status())) {
+      show("the coordinator has ended, or forgotten the job\n");
+      return absl::OkStatus();
+    }
+    if (!absl::IsUnavailable(seen.status()) || now - *answered > 2 * kTimeout) return seen.status();
+  }
+}
+
+absl::Status Status(const Request& request, CtlStreams streams) {
+  std::string shown;
+  return LookOn(
+      request,
+      [&]() -> absl::StatusOr<Look> {
+        ASSIGN_OR_RETURN(const HttpAnswer page, GetPage(request, "/status"));
+        ASSIGN_OR_RETURN(StatusView view, StatusTable(page.body, request.job));
+        return Look{request.json ? page.body : std::move(view.text), view.all_over};
+      },
+      [&](const std::string& text) {
+        if (text == shown) return;
+        if (request.again && streams.redraw) streams.out << "\x1b[H\x1b[2J";
+        if (request.again && !streams.redraw && !shown.empty() && !request.json) streams.out << "\n";
+        streams.out << text << std::flush;
+        shown = text;
+      });
+}
+
+absl::Status Events(const Request& request, CtlStreams streams) {
+  uint64_t after = 0;
+  return LookOn(
+      request,
+      [&]() -> absl::StatusOr<Look> {
+        ASSIGN_OR_RETURN(
+            const HttpAnswer page,
+            GetPage(request, absl::StrCat("/events?job=", QueryEncoded(request.job), "&after=", after)));
+        ASSIGN_OR_RETURN(EventLines lines, ParseEvents(page.body));
+        if (lines.last_seq > 0) after = lines.last_seq;
+        return Look{request.json ? page.body : std::move(lines.text), lines.over};
+      },
+      [&](const std::string& text) { streams.out << text << std::flush; });
+}
+
+absl::Status Change(const Request& request, CtlStreams streams) {
+  // Who listens there is asked first: gRPC's words for a port without a coordinator are hard to read.
+  ASSIGN_OR_RETURN(const HttpAnswer found, GetPage(request, "/healthz"));
+  const ControlTarget target{found.address, request.endpoint.port, kTimeout};
+  const std::string reason = request.reason.empty() ? "asked for by ddpctl" : request.reason;
+  const absl::StatusOr<std::string> text = request.command == "drain"
+                                               ? DrainNode(target, request.job, request.node, reason)
+                                               : StopJob(target, request.job, reason);
+  if (text.ok()) streams.out << *text << "\n";
+  return text.status();
 }
 
 }  // namespace
 
-int RunCtl(const std::vector<std::string>& args) {
-  std::string endpoint_text;
-  std::string command;
-  po::options_description visible("Options");
-  visible.add_options()("help,h", "print this text")("json", "print the coordinator's page as it is")(
-      "rdzv-endpoint", po::value(&endpoint_text)->default_value("localhost:29400"),
-      "HOST[:PORT] of the job's coordinator");
-  po::options_description all;
-  all.add(visible).add_options()("command", po::value(&command));
-  po::positional_options_description positional;
-  positional.add("command", 1);
-  po::variables_map given;
-  absl::StatusOr<Endpoint> endpoint;
+int RunCtl(const std::vector<std::string>& args, CtlStreams streams) {
+  std::optional<Request> request;
   try {
-    po::store(po::command_line_parser(args).options(all).positional(positional).run(), given);
-    po::notify(given);
-    if (given.contains("help")) {
-      std::cout << "Usage: ddpctl status [options]\n\n  status   shows the jobs of a coordinator: nodes, "
-                   "ranks, round, restarts\n\n"
-                << visible;
-      return 0;
-    }
-    if (command != "status")
-      throw po::error(absl::StrCat("expected a command, status, not \"", command, "\""));
-    endpoint = ParseEndpoint(endpoint_text, kDefaultPort);
-    if (!endpoint.ok())
-      throw po::error(absl::StrCat("--rdzv-endpoint: ", std::string(endpoint.status().message())));
+    request = ParseRequest(args, streams.out);
   } catch (const po::error& e) {
-    std::cerr << "ddpctl: error: " << e.what() << "\nddpctl: see ddpctl --help\n";
+    streams.err << "ddpctl: error: " << e.what() << "\nddpctl: see ddpctl --help\n";
     return 2;
   }
-  absl::StatusOr<std::string> page = Get(*endpoint, "/status");
-  if (page.ok() && !given.contains("json")) page = StatusTable(*page);
-  if (!page.ok()) {
-    std::cerr << "ddpctl: error: " << page.status().message() << "\n";
-    return 1;
-  }
-  std::cout << *page;
-  return 0;
+  if (!request) return 0;
+  const absl::Status done = request->command == "status"   ? Status(*request, streams)
+                            : request->command == "events" ? Events(*request, streams)
+                                                           : Change(*request, streams);
+  if (done.ok()) return 0;
+  streams.err << "ddpctl: error: " << done.message() << "\n";
+  const bool refused =
+      absl::IsNotFound(done) || absl::IsInvalidArgument(done) || absl::IsFailedPrecondition(done);
+  return refused ? 3 : 1;
+}
+
+int RunCtl(const std::vector<std::string>& args) {
+  return RunCtl(args, {std::cout, std::cerr, isatty(STDOUT_FILENO) == 1});
 }
 
 }  // namespace ddprun

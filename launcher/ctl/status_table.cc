@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "boost/json/parse.hpp"
 #include "boost/json/serialize.hpp"
-#include "boost/json/value_to.hpp"
 
 namespace ddprun {
 namespace {
@@ -21,14 +21,34 @@ std::string Text(const boost::json::value& v) {
   return boost::json::serialize(v);
 }
 
-std::string NodeTable(const boost::json::array& nodes) {
-  std::vector<Row> rows = {{"NODE", "ADDRESS", "STATE", "GROUP_RANK", "WORKERS", "LEASE_LEFT_MS"}};
-  for (const boost::json::value& v : nodes) {
-    const boost::json::object& node = v.as_object();
-    const auto* lease = node.if_contains("lease_left_ms");
-    rows.push_back({Text(node.at("host")), Text(node.at("addr")), Text(node.at("state")),
-                    Text(node.at("group_rank")), Text(node.at("nproc")),
-                    lease == nullptr ? "-" : Text(*lease)});
+std::string OrDash(std::string text) { return text.empty() ? "-" : text; }
+
+// "8-15", "8"; "-" for a node that is in no round.
+std::string Ranks(const boost::json::object& node) {
+  const boost::json::value& first = node.at("first_rank");
+  if (first.is_null()) return "-";
+  const int64_t rank = first.as_int64();
+  const int64_t nproc = node.at("nproc").as_int64();
+  return nproc == 1 ? absl::StrCat(rank) : absl::StrCat(rank, "-", rank + nproc - 1);
+}
+
+// In the order of their ranks; those that wait come last, as the page has them.
+std::string NodeTable(const boost::json::array& page) {
+  std::vector<const boost::json::object*> nodes;
+  for (const boost::json::value& v : page) nodes.push_back(&v.as_object());
+  std::stable_sort(nodes.begin(), nodes.end(), [](const auto* a, const auto* b) {
+    const auto place = [](const boost::json::object& node) {
+      const boost::json::value& rank = node.at("group_rank");
+      return rank.is_null() ? INT64_MAX : rank.as_int64();
+    };
+    return place(*a) < place(*b);
+  });
+  std::vector<Row> rows = {{"NODE", "ADDRESS", "STATE", "RANKS", "STEP", "PHASE"}};
+  for (const boost::json::object* node : nodes) {
+    const bool leaves = node->at("to_be_drained").as_bool();
+    rows.push_back({Text(node->at("host")), Text(node->at("addr")),
+                    absl::StrCat(Text(node->at("state")), leaves ? ", to be drained" : ""), Ranks(*node),
+                    Text(node->at("step")), OrDash(Text(node->at("phase")))});
   }
   std::array<size_t, std::tuple_size_v<Row>> widths{};
   for (const Row& row : rows) {
@@ -44,34 +64,53 @@ std::string NodeTable(const boost::json::array& nodes) {
   return out;
 }
 
+// "  name: text\n", nothing if there is no text.
+std::string Line(absl::string_view name, const boost::json::value& text) {
+  const std::string shown = Text(text);
+  return shown.empty() ? "" : absl::StrCat("  ", name, ": ", shown, "\n");
+}
+
+std::string JobText(const boost::json::object& job) {
+  const std::string outcome = Text(job.at("outcome"));
+  std::string text =
+      absl::StrCat("job ", Text(job.at("run_id")), ": ", Text(job.at("state")),
+                   outcome.empty() ? "" : absl::StrCat(" (", outcome, ")"), ", round ", Text(job.at("round")),
+                   ", step ", Text(job.at("furthest_step")), ", restarts ", Text(job.at("restarts")), " of ",
+                   Text(job.at("max_restarts")), ", nodes ", job.at("nodes").as_array().size(), " (",
+                   Text(job.at("min_nodes")), " to ", Text(job.at("max_nodes")), ")\n");
+  absl::StrAppend(&text, Line("waiting", job.at("waiting")), Line("last failure", job.at("last_failure")),
+                  Line("ended", job.at("outcome_reason")), Line("last event", job.at("last_transition")));
+  if (!job.at("nodes").as_array().empty()) absl::StrAppend(&text, NodeTable(job.at("nodes").as_array()));
+  return text;
+}
+
 }  // namespace
 
-absl::StatusOr<std::string> StatusTable(absl::string_view json) {
+absl::StatusOr<StatusView> StatusTable(absl::string_view json, absl::string_view job) {
   boost::system::error_code error;
   const boost::json::value page = boost::json::parse({json.data(), json.size()}, error);
-  if (error) return absl::InvalidArgumentError(absl::StrCat("the status page is no JSON: ", error.message()));
+  if (error) return absl::InternalError(absl::StrCat("the status page is no JSON: ", error.message()));
   try {
-    const boost::json::array& jobs = page.as_object().at("jobs").as_array();
-    std::string out;
-    for (const boost::json::value& v : jobs) {
-      const boost::json::object& job = v.as_object();
-      absl::StrAppend(&out, "job ", Text(job.at("run_id")), ": ", Text(job.at("state")), ", round ",
-                      Text(job.at("round")), ", restarts ", Text(job.at("restarts")), " of ",
-                      Text(job.at("max_restarts")), ", nodes ", Text(job.at("min_nodes")), " to ",
-                      Text(job.at("max_nodes")), "\n");
-      if (const std::string last = Text(job.at("last_transition")); !last.empty()) {
-        absl::StrAppend(&out, "  last transition, ", Text(job.at("last_transition_ms_ago")),
-                        " ms ago: ", last, "\n");
-      }
-      if (const std::string failure = Text(job.at("last_failure")); !failure.empty()) {
-        absl::StrAppend(&out, "  last failure: ", failure, "\n");
-      }
-      absl::StrAppend(&out, NodeTable(job.at("nodes").as_array()));
+    StatusView view;
+    std::vector<std::string> names;
+    int shown = 0;
+    int over = 0;
+    for (const boost::json::value& v : page.as_object().at("jobs").as_array()) {
+      names.push_back(Text(v.as_object().at("run_id")));
+      if (!job.empty() && names.back() != job) continue;
+      absl::StrAppend(&view.text, JobText(v.as_object()));
+      ++shown;
+      if (Text(v.as_object().at("state")) == "closed") ++over;
     }
-    return jobs.empty() ? "no jobs\n" : out;
+    if (shown == 0 && !job.empty()) {
+      return absl::NotFoundError(
+          absl::StrCat("there is no job ", job, "; there are ", OrDash(absl::StrJoin(names, ", "))));
+    }
+    if (shown == 0) view.text = "no jobs\n";
+    view.all_over = shown > 0 && over == shown;
+    return view;
   } catch (const std::exception& e) {  // Boost.JSON's way to say that a member is missing or of another kind
-    return absl::InvalidArgumentError(
-        absl::StrCat("the status page is not of this version's form: ", e.what()));
+    return absl::InternalError(absl::StrCat("the status page is not of this version's form: ", e.what()));
   }
 }
 

@@ -8,8 +8,14 @@
 
 namespace ddprun {
 
-// `json` is the body of GET /status.
-//   Errors: kInvalidArgument: it is not what a coordinator of this version answers.
-absl::StatusOr<std::string> StatusTable(absl::string_view json);
+struct StatusView {
+  std::string text;       // the table
+  bool all_over = false;  // there are jobs, and all of them are closed
+};
+
+// `json` is the body of GET /status; `job` the one to be shown, all if it is empty.
+//   Errors: kInternal: it is not what a coordinator of this version answers;
+//           kNotFound: it has no such job, with those that it has.
+absl::StatusOr<StatusView> StatusTable(absl::string_view json, absl::string_view job);
 
 }  // namespace ddprun

@@ -71,7 +71,8 @@ void SimNode::Receive(const std::string& bytes) {
     } else if (m.has_stop()) {
       Step(RoundStopped{Round(m.stop().round()), m.stop().reason()});
     } else if (m.has_dismiss()) {
-      Step(Dismissed{absl::Status(static_cast<absl::StatusCode>(m.dismiss().code()), m.dismiss().message())});
+      const bool good = m.dismiss().code() == 0;
+      Step(Dismissed{good ? Dismissal::kSucceeded : Dismissal::kFailed, m.dismiss().message()});
     }
   });
 }
@@ -141,6 +142,8 @@ void SimNode::Do(const AgentEffect& effect) {
     message.mutable_ready()->set_store_port(next_port_++);
   } else if (const auto* e = std::get_if<SendLeave>(&effect)) {
     message.mutable_leave()->set_reason(e->reason);
+  } else if (std::holds_alternative<Rejoin>(effect)) {
+    clock_->After(milliseconds(1), [this] { InAgent([this] { Step(RejoinFailed{"it is gone"}); }); });
   } else if (const auto* e = std::get_if<Finish>(&effect)) {
     if (exit_code_) trace_->Broken(clock_->now(), absl::StrCat(id(), " ended twice"));
     if (!workers_.empty())

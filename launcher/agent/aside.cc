@@ -1,0 +1,76 @@
+#include "launcher/agent/aside.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <system_error>
+#include <thread>
+
+#include "boost/asio/posix/stream_descriptor.hpp"
+#include "boost/asio/post.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "launcher/process/unique_fd.h"
+
+namespace ddprun {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+
+// Of the loop: what waits for the thread. The thread itself knows its end of the eventfd only.
+struct Waiting {
+  Waiting(boost::asio::io_context& io, int fd, std::function<void(bool)> handler)
+      : bell(io, fd), timer(io), done(std::move(handler)) {}
+
+  void End(bool in_time) {
+    if (!done) return;
+    boost::system::error_code ignored;
+    bell.close(ignored);
+    timer.cancel();
+    std::exchange(done, nullptr)(in_time);
+  }
+
+  stream_descriptor bell;
+  boost::asio::steady_timer timer;
+  std::function<void(bool)> done;
+};
+
+// The signals of this process are its loop's business.
+void BlockSignals() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);
+}
+
+}  // namespace
+
+void RunAside(boost::asio::io_context& io, Duration limit, std::function<void()> work,
+              std::function<void(bool in_time)> done) {
+  UniqueFd bell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  UniqueFd ringer(bell.get() < 0 ? -1 : fcntl(bell.get(), F_DUPFD_CLOEXEC, 0));
+  if (ringer.get() < 0) {
+    boost::asio::post(io, [done = std::move(done)] { done(false); });
+    return;
+  }
+  const auto waiting = std::make_shared<Waiting>(io, bell.Release(), std::move(done));
+  try {
+    std::thread([work = std::move(work), ringer = std::move(ringer)] {
+      BlockSignals();
+      work();
+      eventfd_write(ringer.get(), 1);
+    }).detach();
+  } catch (const std::system_error&) {  // no thread to be had
+    boost::asio::post(io, [waiting] { waiting->End(false); });
+    return;
+  }
+  waiting->timer.expires_after(limit);
+  waiting->timer.async_wait([waiting](const boost::system::error_code& error) {
+    if (!error) waiting->End(false);
+  });
+  waiting->bell.async_wait(stream_descriptor::wait_read, [waiting](const boost::system::error_code& error) {
+    if (!error) waiting->End(true);
+  });
+}
+
+}  // namespace ddprun

@@ -1,0 +1,66 @@
+#include "launcher/agent/aside.h"
+
+#include <future>
+#include <memory>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace ddprun {
+namespace {
+
+TEST(AsideTest, AnAnswerInTimeIsGiven) {
+  boost::asio::io_context io;
+  std::optional<std::string> answer;
+  AskAside<std::string>(
+      io, seconds(60), [] { return std::string("node1.example"); },
+      [&](std::optional<std::string> a) { answer = std::move(a); });
+  EXPECT_FALSE(answer);  // never from within
+  io.run();
+  EXPECT_EQ(answer, "node1.example");
+}
+
+TEST(AsideTest, ALateAnswerIsNotWaitedFor) {
+  std::promise<void> gate;
+  auto opened = std::make_shared<std::shared_future<void>>(gate.get_future().share());
+  int calls = 0;
+  {
+    boost::asio::io_context io;
+    AskAside<int>(
+        io, milliseconds(1),
+        [opened] {
+          opened->wait();
+          return 1;
+        },
+        [&](std::optional<int> a) {
+          ++calls;
+          EXPECT_FALSE(a);
+        });
+    io.run();  // ends, although the work has not
+    EXPECT_EQ(calls, 1);
+  }
+  gate.set_value();
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(AsideTest, TheLoopMayGoBeforeTheWork) {
+  std::promise<void> gate;
+  auto opened = std::make_shared<std::shared_future<void>>(gate.get_future().share());
+  auto ended = std::make_shared<std::promise<void>>();
+  {
+    boost::asio::io_context io;
+    RunAside(
+        io, seconds(60),
+        [opened, ended] {
+          opened->wait();
+          ended->set_value();
+        },
+        [](bool) { FAIL() << "nobody runs the loop"; });
+    io.poll();
+  }
+  gate.set_value();
+  EXPECT_EQ(ended->get_future().wait_for(seconds(60)), std::future_status::ready);
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,24 @@
+// What an agent says of itself and of the rules of its job when it joins.
+#pragma once
+
+#include <string>
+
+#include "base/time.h"
+#include "launcher/config/launch_config.h"
+#include "proto/rendezvous.pb.h"
+
+namespace ddprun {
+
+struct JoiningNode {
+  std::string id = {};  // of this life of the node
+  std::string host;     // short name, for people
+  std::string address;  // where other nodes' workers reach it; empty: as the coordinator sees it
+  int store_port = 0;
+  Duration first_last_call{};
+  Duration last_call{};
+  Duration drain_timeout{};
+};
+
+proto::AgentMessage JoinMessage(const LaunchConfig& config, const JoiningNode& node);
+
+}  // namespace ddprun

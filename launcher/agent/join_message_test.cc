@@ -1,0 +1,70 @@
+#include "launcher/agent/join_message.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/protocol_version.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(JoinMessageTest, HasTheNodeAndTheRulesOfItsJob) {
+  LaunchConfig config;
+  config.run_id = "j1";
+  config.num_local_workers = 8;
+  config.role = "trainer";
+  config.node_rank = 0;
+  config.expected_hosts = {"n1", "n2"};
+  config.min_nodes = 2;
+  config.max_nodes = 4;
+  config.max_restarts = 3;
+  config.rdzv.join_timeout = seconds(60);
+  config.rdzv.lease = milliseconds(700);
+  config.rules = {.node_unit = 2,
+                  .scale_up = ElasticRules::ScaleUp::kAtSnapshot,
+                  .snapshot_timeout = seconds(9),
+                  .min_uptime = milliseconds(1500),
+                  .max_restarts_without_progress = 5};
+  const proto::AgentMessage message = JoinMessage(config, {.id = "n1/77/1",
+                                                           .host = "n1",
+                                                           .address = "10.0.0.1",
+                                                           .store_port = 4711,
+                                                           .first_last_call = seconds(1),
+                                                           .last_call = seconds(2),
+                                                           .drain_timeout = seconds(45)});
+  ASSERT_TRUE(message.has_join());
+  const proto::Join& join = message.join();
+  EXPECT_EQ(join.protocol(), kProtocolVersion);
+  EXPECT_EQ(join.run_id(), "j1");
+  EXPECT_EQ(join.node_id(), "n1/77/1");
+  EXPECT_EQ(join.host(), "n1");
+  EXPECT_EQ(join.addr(), "10.0.0.1");
+  EXPECT_EQ(join.store_port(), 4711);
+  EXPECT_EQ(join.nproc(), 8);
+  EXPECT_EQ(join.role(), "trainer");
+  EXPECT_TRUE(join.has_node_rank());
+  EXPECT_EQ(join.node_rank(), 0);
+  EXPECT_THAT(join.expected_hosts(), ElementsAre("n1", "n2"));
+  const proto::JobRules& rules = join.rules();
+  EXPECT_EQ(rules.min_nodes(), 2);
+  EXPECT_EQ(rules.max_nodes(), 4);
+  EXPECT_EQ(rules.max_restarts(), 3);
+  EXPECT_EQ(rules.first_last_call_ms(), 1000);
+  EXPECT_EQ(rules.last_call_ms(), 2000);
+  EXPECT_EQ(rules.join_timeout_ms(), 60'000);
+  EXPECT_EQ(rules.lease_ms(), 700);
+  EXPECT_EQ(rules.drain_timeout_ms(), 45'000);
+  EXPECT_EQ(rules.node_unit(), 2);
+  EXPECT_EQ(rules.scale_up(), proto::SCALE_UP_AT_SNAPSHOT);
+  EXPECT_EQ(rules.snapshot_timeout_ms(), 9000);
+  EXPECT_EQ(rules.min_uptime_ms(), 1500);
+  EXPECT_EQ(rules.max_restarts_without_progress(), 5);
+}
+
+TEST(JoinMessageTest, ANodeWithoutARankAsksForNone) {
+  EXPECT_FALSE(JoinMessage(LaunchConfig(), {}).join().has_node_rank());
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,123 @@
+// The workers of this node: starts, signals and ends them, passes on what they print and report, and keeps
+// how they failed.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/assignment.h"
+#include "base/boot_clock.h"
+#include "base/ids.h"
+#include "base/time.h"
+#include "base/worker_env.h"
+#include "boost/asio/io_context.hpp"
+#include "launcher/agent/agent_log.h"
+#include "launcher/agent/node_failures.h"
+#include "launcher/agent/worker_socket.h"
+#include "launcher/config/launch_config.h"
+#include "launcher/logs/log_layout.h"
+#include "launcher/logs/worker_output.h"
+#include "launcher/process/process_client.h"
+#include "launcher/report/oom_evidence.h"
+
+namespace ddprun {
+
+// Processes that not even SIGKILL has ended by then are reported and left.
+inline constexpr Duration kKillLimit = seconds(10);
+
+//   Order:   Open once; then Start and KillAll in turn, Start only when `gone` has answered the KillAll.
+//   Handlers
+//            are called from `io`, never from inside a call.
+//   Threads: that of `io`.
+class LocalWorkers {
+ public:
+  struct Handlers {
+    // `progress`: how far it had come, in its own words; empty: it never said.
+    std::function<void(LocalRank, const ExitInfo&, const std::string& progress)> ended;
+    // Answers KillAll: nothing of them is left, and all that they printed has been passed on.
+    std::function<void()> gone;
+    // A worker says that its newest snapshot is this one; said again and again.
+    std::function<void(Round, int64_t step)> snapshot;
+    std::function<void()> fenced;                     // the fence has fallen; they are being killed
+    std::function<void(const absl::Status&)> broken;  // no worker can be started any more
+  };
+
+  // `config` and `log` outlive this. `host`: this node's short name.
+  LocalWorkers(boost::asio::io_context& io, const LaunchConfig* config, const AgentLog* log, std::string host,
+               WardenHandle warden, Handlers handlers);
+  LocalWorkers(const LocalWorkers&) = delete;
+  LocalWorkers& operator=(const LocalWorkers&) = delete;
+
+  // Errors: of the log directory. What else cannot be had is said, and done without.
+  absl::Status Open();
+
+  void Start(const Assignment& assignment);
+  void Signal(int signo);
+  void KillAll();
+  // They are killed at `deadline`, whatever this process does; none: they are not.
+  void Fence(std::optional<BootTime> deadline);
+  void AskForSnapshot(Round round);
+
+  // How far they are, by their own reports; see proto::Heartbeat.
+  void FillIn(proto::Heartbeat& heartbeat) const;
+  int64_t FurthestStep(Round round) const;
+
+  // Of this round; complete after CompleteFailures, which is to be called when they are gone.
+  const NodeFailures& failures() const { return failures_; }
+  void CompleteFailures();
+  // Where the files of this start are; empty: nowhere.
+  const std::string& attempt_dir() const { return attempt_dir_; }
+
+  // `done` comes when the console has taken all that it was given, or after `limit`.
+  void Flush(Duration limit, std::function<void()> done);
+
+ private:
+  struct Worker {
+    LocalRank local_rank;
+    pid_t pid = 0;
+    TimePoint started = {};
+    std::string error_file = {};
+  };
+
+  static TimePoint Now() { return std::chrono::steady_clock::now(); }
+  // Files for the next start, one entry a worker; empty names where there are to be none, or cannot be.
+  std::vector<WorkerFiles> NewLogFiles();
+  void OnStarted(ProcessClient::WorkerId id, pid_t pid);
+  void OnEnded(ProcessClient::WorkerId id, const ExitInfo& exit);
+  // What the worker last reported in this round; none if it never did.
+  std::optional<proto::WorkerReport> ReportOf(LocalRank local_rank) const;
+  void LookUpHostName();
+  void CheckGone();
+
+  boost::asio::io_context& io_;
+  const LaunchConfig& config_;
+  const AgentLog& log_;
+  const std::string host_;
+  const Handlers handlers_;
+  const EnvVars environment_;
+  Console console_;
+  std::optional<LogLayout> logs_;          // set by Open
+  std::unique_ptr<WorkerSocket> reports_;  // null: could not be opened
+
+  // Of the workers that run, or ran last:
+  Assignment assignment_;
+  std::string attempt_dir_;
+  std::vector<std::unique_ptr<WorkerOutput>> outputs_;  // by local rank
+  std::optional<int> told_;                             // the last signal that they were sent
+  NodeFailures failures_;
+  std::optional<OomWatch> oom_watch_;
+
+  ProcessClient processes_;
+  std::map<ProcessClient::WorkerId, Worker> workers_;  // not ended
+  ProcessClient::WorkerId next_worker_ = 1;
+  std::optional<int> undrained_;  // of outputs_; set between the end of the kill and `gone`
+  std::string full_host_;         // empty: not asked for yet
+  bool looking_up_ = false;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,189 @@
+#include "launcher/agent/node_failures.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+constexpr char kTraceback[] =
+    "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\nValueError: bad batch\n";
+
+class NodeFailuresTest : public ::testing::Test {
+ protected:
+  NodeFailuresTest() { failures_.BeginRound({.round = Round(2), .first_rank = Rank(4)}); }
+
+  static TimePoint At(int ms) { return TimePoint(seconds(100) + milliseconds(ms)); }
+  void Add(int local_rank, ExitInfo exit, std::optional<int> told = std::nullopt) {
+    failures_.Add({.local_rank = LocalRank(local_rank),
+                   .pid = 1000 + local_rank,
+                   .exit = exit,
+                   .when = At(local_rank),
+                   .uptime = seconds(3),
+                   .told = told});
+  }
+  void Complete() {
+    failures_.Complete(
+        {.full_host = "node1.example",
+         .stderr_tail = [this](LocalRank r) { return tails_[static_cast<int>(r.value())]; },
+         .evidence_of_sigkill =
+             [](pid_t pid) { return std::vector<std::string>{absl::StrCat("the kernel killed ", pid)}; }});
+  }
+  std::vector<int64_t> Ranks() const {
+    std::vector<int64_t> ranks;
+    for (const proto::Failure& f : failures_.EncodeAll(At(100))) ranks.push_back(f.rank());
+    return ranks;
+  }
+
+  std::map<int, std::string> tails_;
+  NodeFailures failures_{"node1", "trainer"};
+};
+
+TEST_F(NodeFailuresTest, TheFirstNewsIsWhatTheEndItselfSays) {
+  failures_.Add({.local_rank = LocalRank(1),
+                 .pid = 77,
+                 .exit = Exited{3},
+                 .when = At(0),
+                 .uptime = milliseconds(1500),
+                 .step = 57,
+                 .progress = "after step 57"});
+  const proto::Failure f = failures_.Encode(LocalRank(1), At(2));
+  EXPECT_EQ(f.rank(), 5);
+  EXPECT_EQ(f.local_rank(), 1);
+  EXPECT_EQ(f.host(), "node1");
+  EXPECT_EQ(f.role(), "trainer");
+  EXPECT_EQ(f.pid(), 77);
+  EXPECT_EQ(f.exit_code(), 3);
+  EXPECT_EQ(f.signal(), 0);
+  EXPECT_EQ(f.cause(), "rank 5 (local_rank 1) on node1 failed: exit code 3, after step 57");
+  EXPECT_EQ(f.age_us(), 2000);
+  EXPECT_EQ(f.uptime_ms(), 1500);
+  EXPECT_EQ(f.step(), 57);
+  EXPECT_EQ(f.stderr_tail(), "");
+  EXPECT_FALSE(f.consequence());
+}
+
+TEST_F(NodeFailuresTest, AllThatIsKnownAtTheEnd) {
+  Add(0, Signaled{SIGKILL, false});
+  Add(1, Exited{1});
+  tails_[1] = absl::StrCat("step 1\n", kTraceback);
+  Complete();
+  const std::vector<proto::Failure> all = failures_.EncodeAll(At(10));
+  ASSERT_THAT(all, SizeIs(2));
+  EXPECT_EQ(all[0].signal(), SIGKILL);
+  EXPECT_THAT(all[0].evidence(), ElementsAre("the kernel killed 1000"));
+  EXPECT_FALSE(all[0].has_step());
+  EXPECT_EQ(all[1].exception(), "ValueError: bad batch");
+  EXPECT_THAT(all[1].stderr_tail(), HasSubstr("step 1\nTraceback"));
+  EXPECT_THAT(all[1].evidence(), IsEmpty());
+  EXPECT_THAT(failures_.records(), SizeIs(2));
+  EXPECT_EQ(failures_.records()[0].host, "node1.example");
+}
+
+TEST_F(NodeFailuresTest, TheErrorFileSpeaksBeforeStderr) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/error.json");
+  std::ofstream(path) << R"({"message": {"message": "KeyError: 'loss'", "extraInfo":
+      {"py_callstack": "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\nKeyError: 'loss'\n",
+       "timestamp": "17"}}})";
+  failures_.Add({.local_rank = LocalRank(0), .pid = 1, .exit = Exited{1}, .error_file = path});
+  EXPECT_EQ(failures_.Encode(LocalRank(0), At(0)).exception(), "KeyError: 'loss'");
+}
+
+TEST_F(NodeFailuresTest, AnErrorFileWithoutATracebackGivesItsMessage) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/plain.json");
+  std::ofstream(path) << R"({"message": "out of cheese\nsorry", "timestamp": 17})";
+  failures_.Add({.local_rank = LocalRank(0), .pid = 1, .exit = Exited{1}, .error_file = path});
+  EXPECT_EQ(failures_.Encode(LocalRank(0), At(0)).exception(), "out of cheese");
+}
+
+TEST_F(NodeFailuresTest, WorkersThatObeyedAreNoFailures) {
+  Add(0, Exited{7});
+  Add(1, Signaled{SIGTERM, false}, SIGTERM);
+  Add(2, Exited{143}, SIGTERM);
+  Add(3, Signaled{SIGKILL, false}, SIGKILL);
+  Add(4, Exited{1}, SIGTERM);  // without a word
+  Add(5, NeverStarted{absl::CancelledError("the node ends")}, SIGTERM);
+  Complete();
+  EXPECT_THAT(Ranks(), ElementsAre(4));
+  EXPECT_THAT(failures_.records(), SizeIs(6));  // torchrun's report has them
+  EXPECT_THAT(failures_.EncodeAll(At(0))[0].evidence(), IsEmpty());
+}
+
+TEST_F(NodeFailuresTest, WorkersThatFailedOnTheirOwnMeanwhileAre) {
+  Add(0, Exited{1});
+  Add(1, Signaled{SIGSEGV, true}, SIGTERM);
+  Add(2, Signaled{SIGKILL, false}, SIGTERM);  // not by us
+  Add(3, Exited{1}, SIGTERM);
+  Add(4, NeverStarted{absl::NotFoundError("no such program")}, SIGTERM);
+  tails_[3] = kTraceback;
+  Complete();
+  EXPECT_THAT(Ranks(), ElementsAre(4, 5, 6, 7, 8));
+  EXPECT_THAT(failures_.EncodeAll(At(0))[2].evidence(), SizeIs(1));
+}
+
+TEST_F(NodeFailuresTest, AnAfterEffectIsSaidToBeOne) {
+  Add(0, Exited{1});
+  Add(1, Exited{1});
+  tails_[0] =
+      "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:598] Connection closed by peer "
+      "[10.0.0.2]:1234\n";
+  tails_[1] = kTraceback;
+  Complete();
+  const auto all = failures_.EncodeAll(At(10));
+  EXPECT_TRUE(all[0].consequence());
+  EXPECT_FALSE(all[1].consequence());
+}
+
+TEST_F(NodeFailuresTest, ManyFailuresStaySmall) {
+  for (int i = 0; i < 200; ++i) {
+    Add(i, Exited{1 + i % 7});
+    tails_[i] = std::string(100'000, 'x');
+  }
+  Complete();
+  const auto all = failures_.EncodeAll(At(1000));
+  ASSERT_THAT(all, SizeIs(64));
+  int tails = 0;
+  size_t bytes = 0;
+  for (const proto::Failure& f : all) {
+    tails += f.stderr_tail().empty() ? 0 : 1;
+    bytes += f.ByteSizeLong();
+  }
+  EXPECT_EQ(tails, 4);
+  EXPECT_LT(bytes, 64u << 10);
+}
+
+TEST_F(NodeFailuresTest, TheLastLinesOfStderrAreValidText) {
+  Add(0, Exited{1});
+  for (int i = 0; i < 30; ++i) absl::StrAppend(&tails_[0], "line ", i, "\xff\n");
+  Complete();
+  const proto::Failure failure = failures_.EncodeAll(At(0))[0];
+  EXPECT_THAT(failure.stderr_tail(), StartsWith("line 10"));
+  EXPECT_THAT(failure.stderr_tail(), Not(HasSubstr("\xff")));
+  proto::Failure again;
+  ASSERT_TRUE(again.ParseFromString(failure.SerializeAsString()));
+  EXPECT_EQ(again.stderr_tail(), failure.stderr_tail());
+}
+
+TEST_F(NodeFailuresTest, ANewRoundBeginsWithNone) {
+  Add(0, Exited{1});
+  failures_.BeginRound({.round = Round(3), .first_rank = Rank(0)});
+  EXPECT_TRUE(failures_.empty());
+  Add(0, Exited{1});
+  EXPECT_THAT(Ranks(), ElementsAre(0));
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,89 @@
+#include "launcher/agent/node_fence.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class NodeFenceTest : public ::testing::Test {
+ protected:
+  static TimePoint At(int ms) { return TimePoint(seconds(100) + milliseconds(ms)); }
+  // Of a clock that is an hour ahead.
+  BootTime Boot(int ms) const { return start_ + std::chrono::hours(1) + milliseconds(ms); }
+  // What the fence ordered since the last call.
+  std::vector<std::optional<BootTime>> Orders() { return std::exchange(orders_, {}); }
+
+  std::vector<std::optional<BootTime>> orders_;
+  const BootTime start_ = BootClock::now();
+  NodeFence fence_{[this](std::optional<BootTime> deadline) { orders_.push_back(deadline); }};
+};
+
+TEST_F(NodeFenceTest, TheJoinIsTheFirstSignOfLife) {
+  fence_.Joined(seconds(5));
+  fence_.WorkersStart();
+  const BootTime now = BootClock::now();
+  const auto orders = Orders();
+  ASSERT_THAT(orders, SizeIs(1));
+  EXPECT_GE(*orders[0], start_ + milliseconds(4500));
+  EXPECT_LE(*orders[0], now + milliseconds(4500));
+}
+
+TEST_F(NodeFenceTest, AnswersRenewItFromBeforeTheSignWasSent) {
+  fence_.Joined(seconds(5));
+  fence_.WorkersStart();
+  Orders();
+  fence_.BeforeSign(At(0), Boot(0));
+  fence_.BeforeSign(At(1000), Boot(1000));
+  fence_.BeforeSign(At(2000), Boot(2000));
+  EXPECT_THAT(Orders(), IsEmpty());  // Signs without an answer are worth nothing.
+  fence_.Answered(At(1001));
+  EXPECT_THAT(Orders(), ElementsAre(Boot(1000 + 4500)));
+  fence_.Answered(At(2000));
+  EXPECT_THAT(Orders(), ElementsAre(Boot(2000 + 4500)));
+}
+
+TEST_F(NodeFenceTest, ASuspendedMachineDoesNotTakeItsSleepForGranted) {
+  fence_.Joined(seconds(5));
+  fence_.WorkersStart();
+  Orders();
+  fence_.BeforeSign(At(0), Boot(0));
+  // The machine sleeps for ten minutes, which only one of the clocks sees; then the answer is read.
+  fence_.BeforeSign(At(1), Boot(600'001));
+  fence_.Answered(At(0));
+  EXPECT_THAT(Orders(), ElementsAre(Boot(4500)));
+}
+
+TEST_F(NodeFenceTest, ItStandsOnlyWhileThereAreWorkers) {
+  fence_.Joined(seconds(5));
+  fence_.BeforeSign(At(0), Boot(0));
+  fence_.Answered(At(0));
+  EXPECT_THAT(Orders(), IsEmpty());
+  fence_.WorkersStart();
+  EXPECT_THAT(Orders(), ElementsAre(Boot(4500)));
+  fence_.WorkersGone();
+  EXPECT_THAT(Orders(), ElementsAre(std::nullopt));
+  fence_.WorkersGone();
+  EXPECT_THAT(Orders(), IsEmpty());
+}
+
+TEST_F(NodeFenceTest, TheShorterLeaseCounts) {
+  fence_.Joined(seconds(5));
+  fence_.LeaseFrom(milliseconds(2500));
+  fence_.LeaseFrom(Duration::zero());
+  fence_.BeforeSign(At(0), Boot(0));
+  fence_.Answered(At(0));
+  fence_.WorkersStart();
+  EXPECT_THAT(Orders(), ElementsAre(Boot(4500)));
+  fence_.WorkersGone();
+  fence_.LeaseFrom(milliseconds(250));
+  fence_.WorkersStart();
+  EXPECT_THAT(Orders(), ElementsAre(std::nullopt, Boot(900)));
+}
+
+}  // namespace
+}  // namespace ddprun

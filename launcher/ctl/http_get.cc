@@ -1,0 +1,75 @@
+#include "launcher/ctl/http_get.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "boost/asio/ip/tcp.hpp"
+#include "boost/beast/core.hpp"
+#include "boost/beast/http.hpp"
+
+namespace ddprun {
+namespace {
+
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+
+// The page of a job with 10,000 nodes has a few megabytes.
+constexpr size_t kMaxPageBytes = 256 << 20;
+constexpr char kRefused[] = "ddprun/refused";
+
+}  // namespace
+
+absl::StatusOr<HttpAnswer> HttpGet(const Endpoint& endpoint, const std::string& path, Duration timeout) {
+  boost::asio::io_context io(1);
+  boost::asio::ip::tcp::resolver resolver(io);
+  beast::tcp_stream stream(io);
+  beast::error_code error;
+  const auto addresses = resolver.resolve(endpoint.host, std::to_string(endpoint.port), error);
+  if (error)
+    return absl::UnavailableError(absl::StrCat(endpoint.host, " does not resolve: ", error.message()));
+
+  HttpAnswer answer;
+  http::request<http::empty_body> request{http::verb::get, path, 11};
+  request.set(http::field::host, endpoint.host);
+  http::response_parser<http::string_body> parser;
+  parser.body_limit(kMaxPageBytes);
+  beast::flat_buffer buffer;
+  stream.expires_after(timeout);
+  // Asynchronous, because only such operations keep the stream's deadline.
+  stream.async_connect(addresses, [&](beast::error_code e, const auto& peer) {
+    if ((error = e)) return;
+    answer.address = peer.address().to_string();
+    http::async_write(stream, request, [&](beast::error_code e, size_t) {
+      if ((error = e)) return;
+      http::async_read(stream, buffer, parser, [&](beast::error_code e, size_t) { error = e; });
+    });
+  });
+  io.run();
+  if (error) {
+    absl::Status status = absl::UnavailableError(
+        absl::StrCat("no coordinator answers at ", ToString(endpoint), ": ", error.message(),
+                     "; --rdzv-endpoint is where the first node's ddprun listens"));
+    if (error == boost::asio::error::connection_refused) status.SetPayload(kRefused, absl::Cord());
+    return status;
+  }
+  answer.status = parser.get().result_int();
+  answer.body = std::move(parser.get().body());
+  return answer;
+}
+
+bool IsRefused(const absl::Status& status) { return status.GetPayload(kRefused).has_value(); }
+
+std::string QueryEncoded(absl::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.') {
+      out.push_back(c);
+    } else {
+      absl::StrAppendFormat(&out, "%%%02X", static_cast<uint8_t>(c));
+    }
+  }
+  return out;
+}
+
+}  // namespace ddprun

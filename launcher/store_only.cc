@@ -1,0 +1,76 @@
+#include "launcher/store_only.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/posix/stream_descriptor.hpp"
+#include "boost/asio/signal_set.hpp"
+#include "launcher/coordinator_log.h"
+#include "launcher/held_signals.h"
+#include "launcher/process/exit_info.h"
+#include "rendezvous/server/coordinator_host.h"
+
+namespace ddprun {
+namespace {
+
+namespace asio = boost::asio;
+
+}  // namespace
+
+int RunStoreOnly(const StoreConfig& config, const AgentLog& log) {
+  asio::io_context io(1);
+  // Before anything is printed: who reads the port may end at once.
+  const pid_t parent = getppid();
+  asio::posix::stream_descriptor parent_end(io);
+  if (parent != 0) {  // 0: the first process of a container; it has none that it could watch
+    const int fd = static_cast<int>(syscall(SYS_pidfd_open, parent, 0));
+    if (fd < 0 && errno != ESRCH) {
+      log.Say(absl::StrCat("cannot watch its parent (pidfd_open: ", std::strerror(errno),
+                           "): Linux 5.3 or later is needed"));
+      return 1;
+    }
+    if (fd >= 0) parent_end.assign(fd);
+    if (fd < 0 || getppid() != parent) return 0;  // gone already
+  }
+
+  asio::signal_set signals(io);
+  TakeSignals(signals);
+  absl::StatusOr<std::unique_ptr<CoordinatorHost>> coordinator = CoordinatorHost::Open(
+      io, config.host == "0.0.0.0" ? "" : config.host, config.port, CoordinatorLog(log));
+  if (!coordinator.ok()) {
+    log.Say(coordinator.status().message());
+    return 1;
+  }
+  int exit_code = 1;
+  const auto end = [&](const std::string& reason, int code) {
+    exit_code = code;
+    log.Say(absl::StrCat("the store ends: ", reason));
+    (*coordinator)->Close(reason, kFarewell, [&io] { io.stop(); });
+  };
+  if (parent_end.is_open()) {
+    parent_end.async_wait(asio::posix::stream_descriptor::wait_read,
+                          [&](const boost::system::error_code& error) {
+                            if (!error) end("its parent ended", 0);
+                          });
+  }
+  signals.async_wait([&](const boost::system::error_code& error, int signo) {
+    if (!error) end(absl::StrCat("received ", SignalName(signo)), 0);
+  });
+  std::printf("%d\n", (*coordinator)->port());
+  if (std::fflush(stdout) != 0) {
+    log.Say("cannot write the port to stdout");
+    return 1;
+  }
+  io.run();
+  return exit_code;
+}
+
+}  // namespace ddprun
