@@ -66,31 +66,36 @@ class ResizeTest : public testing::Test {
 
   // The node that hosts the coordinator, and with it rank 0.
   void StartFirst() {
-    first_ = std::make_unique<Child>(
-        std::vector<std::string>{
-            ddprun_, "--nnodes=1:3", "--nproc-per-node=1", ProgramPath("examples/train/train"),
-            "--data=" + directory_ + "/text", "--layers=1", "--heads=2", "--width=16",
-            "--context=" + std::to_string(kContext), "--global-batch=" + std::to_string(kBatch),
-            "--steps=1000000000", "--snapshot-dir=" + directory_ + "/snapshots", "--snapshot-every=20",
-            "--sample-log=" + SampleDirectory(), "--log-every=50"},
-        environment_);
-    const std::optional<std::string> line = first_->AwaitErrLine(kJoinWith);
-    ASSERT_TRUE(line) << first_->err();
+    Start({ddprun_, "--nnodes=1:3", "--nproc-per-node=1", ProgramPath("examples/train/train"),
+           "--data=" + directory_ + "/text", "--layers=1", "--heads=2", "--width=16",
+           "--context=" + std::to_string(kContext), "--global-batch=" + std::to_string(kBatch),
+           "--steps=1000000000", "--snapshot-dir=" + directory_ + "/snapshots", "--snapshot-every=20",
+           "--sample-log=" + SampleDirectory(), "--log-every=50"});
+    const std::optional<std::string> line = first().AwaitErrLine(kJoinWith);
+    ASSERT_TRUE(line) << Told();
     join_ = line->substr(line->find(kJoinWith) + kJoinWith.size());
   }
   // Another one, by the line that the first one prints.
-  std::unique_ptr<Child> Join() const {
-    return std::make_unique<Child>(std::vector<std::string>{"/bin/sh", "-c", "exec " + join_}, environment_);
-  }
+  Child& Join() { return Start({"/bin/sh", "-c", "exec " + join_}); }
+  Child& first() { return *agents_[0]; }
   // Until workers of that number have done about a hundred steps. Returns the last of these; 0: they have
   // not.
   int64_t TrainWith(int world_size) {
-    if (!first_->AwaitLine("world_size=" + std::to_string(world_size) + " ")) return 0;
+    if (!first().AwaitLine("world_size=" + std::to_string(world_size) + " ")) return 0;
     std::optional<std::string> line;
     for (int i = 0; i < 3; ++i) {
-      if (!(line = first_->AwaitLine(" loss="))) return 0;
+      if (!(line = first().AwaitLine(" loss="))) return 0;
     }
     return std::stoll(line->substr(line->find("step=") + 5));
+  }
+  // What all agents have said so far.
+  std::string Told() {
+    std::string all;
+    for (size_t i = 0; i < agents_.size(); ++i) {
+      agents_[i]->AwaitErrLine("\n", milliseconds(1));  // reads what is there
+      all += "agent " + std::to_string(i) + ":\n" + agents_[i]->err();
+    }
+    return all;
   }
   std::string SampleDirectory() const { return directory_ + "/samples"; }
 
@@ -99,22 +104,28 @@ class ResizeTest : public testing::Test {
   const std::string ddprun_ = ProgramPath("launcher/ddprun");
   const Environment environment_ = {{"PATH", ddprun_.substr(0, ddprun_.rfind('/')) + ":/usr/bin:/bin"},
                                     {"TMPDIR", directory_}};
-  std::unique_ptr<Child> first_;
+  std::vector<std::unique_ptr<Child>> agents_;
   std::string join_;
+
+ private:
+  Child& Start(const std::vector<std::string>& argv) {
+    return *agents_.emplace_back(std::make_unique<Child>(argv, environment_));
+  }
 };
 
 TEST_F(ResizeTest, EverySampleOfAnEpochIsUsedOnce) {
   StartFirst();
-  ASSERT_GT(TrainWith(1), 0) << first_->err();
-  std::unique_ptr<Child> second = Join(), third = Join();
-  ASSERT_GT(TrainWith(3), 0) << first_->err();
-  third->Signal(SIGKILL);  // in the middle of a step; its worker goes with it
-  ASSERT_GT(TrainWith(2), 0) << first_->err();
-  std::unique_ptr<Child> fourth = Join();
+  ASSERT_GT(TrainWith(1), 0) << Told();
+  Join();
+  Child& third = Join();
+  ASSERT_GT(TrainWith(3), 0) << Told();
+  third.Signal(SIGKILL);  // in the middle of a step; its worker goes with it
+  ASSERT_GT(TrainWith(2), 0) << Told();
+  Join();
   const int64_t steps = TrainWith(3);
-  ASSERT_GT(steps, 0) << first_->err();
-  first_->Signal(SIGTERM);
-  for (Child* agent : {first_.get(), second.get(), third.get(), fourth.get()}) ASSERT_TRUE(agent->Wait());
+  ASSERT_GT(steps, 0) << Told();
+  first().Signal(SIGTERM);
+  for (const auto& agent : agents_) ASSERT_TRUE(agent->Wait()) << Told();
 
   const std::vector<SampleUse> uses = train::ReadSampleLogs(SampleDirectory()).value();
   EXPECT_THAT(WorldSizes(uses), ElementsAre(1, 3, 2, 3));
