@@ -11,8 +11,8 @@
 #include "base/time.h"
 #include "boost/asio/post.hpp"
 #include "boost/asio/steady_timer.hpp"
-#include "proto/grpc_status.h"
 #include "proto/rendezvous.grpc.pb.h"
+#include "rendezvous/client/grpc_channel.h"
 
 namespace ddprun {
 namespace {
@@ -24,23 +24,13 @@ constexpr int kMaxUnanswered = 4;
 // How long the last words may take to go out.
 constexpr auto kCloseTimeout = std::chrono::seconds(2);
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int port) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // clusters set http_proxy for other purposes
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  const bool ipv6 = address.find(':') != std::string::npos;
-  const std::string target =
-      ipv6 ? absl::StrCat("ipv6:[", address, "]:", port) : absl::StrCat("ipv4:", address, ":", port);
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
-}
-
 class GrpcLink final : public CoordinatorLink,
                        private grpc::ClientBidiReactor<proto::AgentMessage, proto::CoordinatorMessage> {
  public:
   GrpcLink(boost::asio::io_context& io, const std::string& address, int port, Duration welcome_limit)
       : io_(io),
         welcome_limit_(welcome_limit),
-        stub_(proto::Coordinator::NewStub(MakeChannel(address, port))),
+        stub_(proto::Coordinator::NewStub(MakeCoordinatorChannel(address, port))),
         timer_(io) {}
 
   ~GrpcLink() override {

@@ -1,79 +1,53 @@
 #include "rendezvous/server/coordinator.h"
 
+#include <algorithm>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "boost/json/array.hpp"
 #include "proto/protocol_version.h"
+#include "rendezvous/server/job_status.h"
 #include "rendezvous/server/round_codec.h"
+#include "rendezvous/server/rules_difference.h"
 
 namespace ddprun {
 namespace {
 
-absl::string_view Name(RoundMachine::State state) {
-  switch (state) {
-    case RoundMachine::State::kGathering:
-      return "gathering";
-    case RoundMachine::State::kRunning:
-      return "running";
-    case RoundMachine::State::kDraining:
-      return "draining";
-    case RoundMachine::State::kClosed:
-      return "closed";
-  }
-  return "?";
+// The first names of a list that may be long.
+std::string FirstOf(std::vector<absl::string_view> names) {
+  constexpr size_t kMaxNames = 20;
+  const size_t more = names.size() - std::min(names.size(), kMaxNames);
+  names.resize(names.size() - more);
+  return absl::StrCat(names.empty() ? "none" : absl::StrJoin(names, ", "),
+                      more > 0 ? absl::StrCat(" and ", more, " more") : "");
 }
 
-absl::string_view Name(Phase phase) {
-  switch (phase) {
-    case Phase::kWaiting:
-      return "waiting";
-    case Phase::kRunning:
-      return "running";
-    case Phase::kSucceeded:
-      return "succeeded";
-    case Phase::kStopping:
-      return "stopping";
-  }
-  return "?";
+SharedMessage Shared(proto::CoordinatorMessage message) {
+  return std::make_shared<const proto::CoordinatorMessage>(std::move(message));
 }
 
-boost::json::string_view Json(absl::string_view s) { return {s.data(), s.size()}; }
-
-// What differs between the rules of the job and those of a node that wants in; empty if nothing does.
-std::string Difference(const RoundPolicy& job, const RoundPolicy& node) {
-  const auto nodes = [](const RoundPolicy& p) {
-    return absl::StrCat("--nnodes=", p.min_nodes, ":", p.max_nodes);
-  };
-  const auto scale_up = [](const RoundPolicy& p) {
-    switch (p.scale_up) {
-      case ScaleUp::kImmediate:
-        return "--scale-up=immediate";
-      case ScaleUp::kAtSnapshot:
-        return "--scale-up=at-snapshot";
-      case ScaleUp::kNever:
-        return "--scale-up=never";
-    }
-    return "?";
-  };
-  const auto number = [](absl::string_view option, int64_t n) { return absl::StrCat("--", option, "=", n); };
-  const std::pair<std::string, std::string> options[] = {
-      {nodes(job), nodes(node)},
-      {number("node-unit", job.node_unit), number("node-unit", node.node_unit)},
-      {number("max-restarts", job.max_restarts), number("max-restarts", node.max_restarts)},
-      {number("max-restarts-without-progress", job.max_restarts_without_progress),
-       number("max-restarts-without-progress", node.max_restarts_without_progress)},
-      {number("min-uptime ms", ToMillis(job.min_uptime)), number("min-uptime ms", ToMillis(node.min_uptime))},
-      {scale_up(job), scale_up(node)},
-      // A node trusts in it when it stops its workers because nobody hears it.
-      {number("rdzv-conf=lease_ms", ToMillis(job.lease)), number("rdzv-conf=lease_ms", ToMillis(node.lease))},
-  };
-  for (const auto& [theirs, its] : options) {
-    if (theirs != its) return absl::StrCat(its, ", but the job has ", theirs);
+// The node that `name`, an id or a host, means.
+absl::StatusOr<const Member*> FindNode(const Membership& membership, const std::string& name) {
+  if (const Member* member = membership.Find(name)) return member;
+  std::vector<const Member*> found;
+  std::set<absl::string_view> hosts;
+  for (const auto& [id, member] : membership.members()) {
+    if (member.info.host == name) found.push_back(&member);
+    hosts.insert(member.info.host);
   }
-  return "";
+  if (found.size() == 1) return found[0];
+  if (found.size() > 1) {
+    std::vector<absl::string_view> ids;
+    for (const Member* member : found) ids.push_back(member->info.id);
+    return absl::InvalidArgumentError(
+        absl::StrCat(ids.size(), " nodes are on host ", name, "; say which by its id: ", FirstOf(ids)));
+  }
+  return absl::NotFoundError(
+      absl::StrCat("there is no node ", name, "; there are ", FirstOf({hosts.begin(), hosts.end()})));
 }
 
 }  // namespace
@@ -109,9 +83,12 @@ void Coordinator::Receive(PeerId id, const proto::AgentMessage& message) {
       peer.node.clear();
     }
     if (message.has_heartbeat() && !peer.node.empty()) {
-      proto::CoordinatorMessage answer;
-      answer.mutable_heard();
-      peer.peer->Send(answer);
+      static const SharedMessage heard = [] {
+        proto::CoordinatorMessage message;
+        message.mutable_heard();
+        return Shared(std::move(message));
+      }();
+      peer.peer->Send(heard);
     }
   } else {
     log_("bad_message", peer.run_id, absl::StrCat("of node ", peer.node, ": ", event.status().message()));
@@ -132,7 +109,7 @@ absl::Status Coordinator::Join(PeerId id, Peer& peer, const proto::Join& join) {
   const auto [it, is_new] = jobs_.try_emplace(join.run_id(), rules);
   Job& job = it->second;
   const bool closed = job.machine.state() == RoundMachine::State::kClosed;
-  const std::string difference = closed ? "" : Difference(job.machine.policy(), rules);
+  const std::string difference = closed ? "" : RulesDifference(job.machine.policy(), rules);
   if (!difference.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(info.host, " has ", difference, ": start all nodes with the same options"));
@@ -148,37 +125,48 @@ absl::Status Coordinator::Join(PeerId id, Peer& peer, const proto::Join& join) {
   // Four chances within a lease.
   welcome.mutable_welcome()->set_heartbeat_ms(info.leased ? ToMillis(job.machine.policy().lease / 4) : 0);
   welcome.mutable_welcome()->set_seen_addr(peer.peer->address());
-  peer.peer->Send(welcome);
+  peer.peer->Send(Shared(std::move(welcome)));
   Step(join.run_id(), job, NodeJoined{std::move(info), DecodeExpectedHosts(join)});
   return absl::OkStatus();
 }
 
 void Coordinator::Step(const std::string& run_id, Job& job, const RoundEvent& event) {
-  for (const RoundEffect& effect : job.machine.Step(event, Now())) {
+  const TimePoint now = Now();
+  // All nodes are told the same report, so it is encoded once.
+  std::shared_ptr<const JobReport> report;
+  SharedMessage report_message;
+  for (const RoundEffect& effect : job.machine.Step(event, now)) {
     if (const auto* note = std::get_if<Note>(&effect)) {
-      job.since = Now();
-      job.last_note = note->reason;
+      job.events.Add(note->event, note->reason, now, std::chrono::system_clock::now());
       log_(note->event, run_id, note->reason);
-      continue;
+    } else if (const auto* tell = std::get_if<TellReport>(&effect)) {
+      if (tell->report != report) {
+        report = tell->report;
+        report_message = Shared(std::move(EncodeEffect(effect)->message));
+      }
+      Deliver(job, tell->node, report_message, /*last=*/false);
+    } else if (std::optional<Addressed> out = EncodeEffect(effect)) {
+      Deliver(job, out->node, Shared(std::move(out->message)), out->last);
     }
-    const std::optional<Addressed> out = EncodeEffect(effect);
-    const auto it = job.nodes.find(out->node);
-    if (it == job.nodes.end()) continue;  // gone meanwhile
-    const PeerId peer_id = it->second;
-    Peer& peer = peers_.at(peer_id);
-    peer.peer->Send(out->message);
-    if (!out->last) continue;
-    job.nodes.erase(it);
-    peer.node.clear();
-    peer.peer->End(absl::OkStatus());
   }
+}
+
+void Coordinator::Deliver(Job& job, const NodeId& node, SharedMessage message, bool last) {
+  const auto it = job.nodes.find(node);
+  if (it == job.nodes.end()) return;  // gone meanwhile
+  Peer& peer = peers_.at(it->second);
+  peer.peer->Send(std::move(message));
+  if (!last) return;
+  job.nodes.erase(it);
+  peer.node.clear();
+  peer.peer->End(absl::OkStatus());
 }
 
 void Coordinator::DismissPeer(Peer& peer, Dismissal reason, absl::string_view why) {
   log_("agent_refused", peer.run_id, why);
   proto::CoordinatorMessage message;
   *message.mutable_dismiss() = EncodeDismiss(reason, why);
-  peer.peer->Send(message);
+  peer.peer->Send(Shared(std::move(message)));
   if (!peer.node.empty()) jobs_.at(peer.run_id).nodes.erase(peer.node);
   peer.node.clear();
   peer.peer->End(absl::OkStatus());
@@ -203,6 +191,7 @@ void Coordinator::MaybeForget(const std::string& run_id) {
     jobs_.erase(it);
   } else if (machine.state() == RoundMachine::State::kClosed && !it->second.retired) {
     it->second.retired = true;
+    it->second.events.Keep(limits_.events_of_closed);
     closed_jobs_.push_back(run_id);
     if (closed_jobs_.size() <= limits_.closed_jobs) return;
     jobs_.erase(closed_jobs_.front());
@@ -271,33 +260,69 @@ void Coordinator::OnTimer() {
 boost::json::object Coordinator::Status() const {
   const TimePoint now = Now();
   boost::json::array jobs;
-  for (const auto& [run_id, job] : jobs_) {
-    const RoundMachine& m = job.machine;
-    boost::json::array nodes;
-    for (const auto& [id, member] : m.membership().members()) {
-      boost::json::object node{{"id", id},
-                               {"host", member.info.host},
-                               {"addr", member.info.addr},
-                               {"state", Json(Name(member.phase))},
-                               {"nproc", member.info.nproc},
-                               {"group_rank", nullptr}};
-      if (member.rank && member.phase != Phase::kWaiting) node["group_rank"] = member.rank->value();
-      if (member.info.leased) node["lease_left_ms"] = ToMillis(member.lease_end - now);
-      nodes.push_back(std::move(node));
-    }
-    jobs.push_back(boost::json::object{{"run_id", run_id},
-                                       {"state", Json(Name(m.state()))},
-                                       {"round", m.round().value()},
-                                       {"restarts", m.restarts()},
-                                       {"max_restarts", m.policy().max_restarts},
-                                       {"min_nodes", m.policy().min_nodes},
-                                       {"max_nodes", m.policy().max_nodes},
-                                       {"last_failure", m.last_failure()},
-                                       {"last_transition", job.last_note},
-                                       {"last_transition_ms_ago", ToMillis(now - job.since)},
-                                       {"nodes", std::move(nodes)}});
-  }
+  for (const auto& [run_id, job] : jobs_) jobs.push_back(JobStatus(run_id, job.machine, job.events, now));
   return {{"service", "ddprun"}, {"protocol", kProtocolVersion}, {"jobs", std::move(jobs)}};
+}
+
+absl::StatusOr<Coordinator::JobEntry*> Coordinator::FindJob(const std::string& run_id) {
+  if (const auto it = jobs_.find(run_id); it != jobs_.end()) return &*it;
+  std::vector<JobEntry*> open;
+  std::vector<absl::string_view> names;
+  for (JobEntry& entry : jobs_) {
+    if (entry.second.machine.state() != RoundMachine::State::kClosed) open.push_back(&entry);
+    names.push_back(entry.first);
+  }
+  if (run_id.empty() && open.size() == 1) return open[0];
+  if (run_id.empty() && open.empty() && names.size() == 1) return &*jobs_.begin();
+  if (names.empty()) return absl::NotFoundError("the coordinator has no job");
+  const std::string all = absl::StrJoin(names, ", ");
+  if (run_id.empty()) return absl::InvalidArgumentError(absl::StrCat("say which job; there are ", all));
+  return absl::NotFoundError(absl::StrCat("there is no job ", run_id, "; there are ", all));
+}
+
+absl::StatusOr<std::string> Coordinator::Events(const std::string& run_id, uint64_t after) {
+  ASSIGN_OR_RETURN(const JobEntry* entry, FindJob(run_id));
+  return entry->second.events.After(after);
+}
+
+absl::StatusOr<Coordinator::JobEntry*> Coordinator::FindOpenJob(const std::string& run_id) {
+  ASSIGN_OR_RETURN(JobEntry * entry, FindJob(run_id));
+  const RoundMachine& machine = entry->second.machine;
+  if (machine.state() != RoundMachine::State::kClosed) return entry;
+  return absl::FailedPreconditionError(
+      absl::StrCat("job ", entry->first, " is over: ", ToString(machine.outcome())));
+}
+
+absl::StatusOr<std::string> Coordinator::Drain(const std::string& run_id, const std::string& node,
+                                               const std::string& reason) {
+  ASSIGN_OR_RETURN(JobEntry * entry, FindOpenJob(run_id));
+  auto& [id, job] = *entry;
+  ASSIGN_OR_RETURN(const Member* member, FindNode(job.machine.membership(), node));
+  if (!member->info.leased) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("node ", member->info.host,
+                     " hosts the coordinator and cannot be taken out; stop the job "
+                     "instead"));
+  }
+  const std::string name = absl::StrCat("node ", member->info.host, " (", member->info.id, ")");
+  const std::string run = id;  // the job may be forgotten by what follows
+  const NodeId node_id = member->info.id;
+  Step(run, job, DrainRequested{node_id, reason});
+  std::string text = absl::StrCat(
+      name, job.nodes.contains(node_id) ? " is taken out when its workers have stopped" : " is taken out");
+  MaybeForget(run);
+  SetTimer();
+  return text;
+}
+
+absl::StatusOr<std::string> Coordinator::Stop(const std::string& run_id, const std::string& reason) {
+  ASSIGN_OR_RETURN(JobEntry * entry, FindOpenJob(run_id));
+  const std::string run = entry->first;
+  const int nodes = entry->second.machine.membership().size();
+  Step(run, entry->second, CloseRequested{Dismissal::kStopped, reason});
+  MaybeForget(run);
+  SetTimer();
+  return absl::StrCat("job ", run, " is stopped on ", nodes, nodes == 1 ? " node" : " nodes");
 }
 
 }  // namespace ddprun

@@ -8,7 +8,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/dismissal.h"
 #include "base/time.h"
@@ -17,14 +19,18 @@
 #include "boost/json/object.hpp"
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/core/round_machine.h"
+#include "rendezvous/server/event_ring.h"
 
 namespace ddprun {
+
+// Shared, since all nodes may be told the same, and slow ones hear it late.
+using SharedMessage = std::shared_ptr<const proto::CoordinatorMessage>;
 
 // An agent's connection, as the coordinator sees it. Calls come on the io_context's thread.
 class AgentPeer {
  public:
   virtual ~AgentPeer() = default;
-  virtual void Send(const proto::CoordinatorMessage& message) = 0;
+  virtual void Send(SharedMessage message) = 0;
   // No message follows. `why` is not OK when the peer broke the rules.
   virtual void End(const absl::Status& why) = 0;
   // Its address as seen from here.
@@ -38,6 +44,8 @@ struct CoordinatorLimits {
   Duration join = seconds(10);
   // Closed jobs that are remembered, so that a straggler is told so and does not start them over.
   size_t closed_jobs = 100;
+  // Of each of them, the last events.
+  size_t events_of_closed = 100;
 };
 
 // A job is kept as long as it has nodes. When the last one has gone it is forgotten, its budget and its rules
@@ -72,6 +80,19 @@ class Coordinator {
   void set_on_detach(std::function<void()> f) { on_detach_ = std::move(f); }
   // For people and scripts: docs/protocol.md, "HTTP".
   boost::json::object Status() const;
+  // What happened after the event with the number `after`, a line each.
+  //   Errors of this and what follows: kNotFound: no such job; kInvalidArgument: `run_id` is empty, and there
+  //   is not exactly one job. Each names those that there are.
+  absl::StatusOr<std::string> Events(const std::string& run_id, uint64_t after);
+
+  // Takes a node out, by its id or its host. Returns, for people, what happens now.
+  //   Errors: kNotFound: no such node; kInvalidArgument: the host has several; kFailedPrecondition: the job
+  //   is closed, or the node hosts the coordinator.
+  absl::StatusOr<std::string> Drain(const std::string& run_id, const std::string& node,
+                                    const std::string& reason);
+  // Ends a job.
+  //   Errors: kFailedPrecondition: it is closed.
+  absl::StatusOr<std::string> Stop(const std::string& run_id, const std::string& reason);
 
  private:
   struct Peer {
@@ -83,14 +104,18 @@ class Coordinator {
     explicit Job(const RoundPolicy& policy) : machine(policy) {}
     RoundMachine machine;
     std::map<NodeId, PeerId> nodes;
-    TimePoint since;  // of the last transition
-    std::string last_note;
+    EventRing events;
     bool retired = false;  // in closed_jobs_
   };
+
+  using JobEntry = std::pair<const std::string, Job>;
 
   static TimePoint Now() { return std::chrono::steady_clock::now(); }
   absl::Status Join(PeerId id, Peer& peer, const proto::Join& join);
   void Step(const std::string& run_id, Job& job, const RoundEvent& event);
+  void Deliver(Job& job, const NodeId& node, SharedMessage message, bool last);
+  absl::StatusOr<JobEntry*> FindJob(const std::string& run_id);
+  absl::StatusOr<JobEntry*> FindOpenJob(const std::string& run_id);
   void DismissPeer(Peer& peer, Dismissal reason, absl::string_view why);
   // Dismisses the connections that should have joined by `now`.
   void ExpireStrangers(TimePoint now);

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "boost/asio/post.hpp"
 #include "boost/json/serialize.hpp"
@@ -14,7 +16,7 @@ CoordinatorHost::CoordinatorHost(boost::asio::io_context& io, Coordinator::Log l
       coordinator_(io, std::move(log)),
       grpc_(io, &coordinator_),
       store_(std::make_unique<C10dServer>(io)),
-      pages_([this](absl::string_view path) { return Page(path); }),
+      pages_([this](const HttpTarget& target) { return Page(target); }),
       close_timer_(io) {}
 
 absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Open(boost::asio::io_context& io,
@@ -39,18 +41,28 @@ std::unique_ptr<CoordinatorLink> CoordinatorHost::Link(const std::string& addres
 
 void CoordinatorHost::RenewStore() { old_store_ = std::exchange(store_, std::make_unique<C10dServer>(io_)); }
 
-HttpReply CoordinatorHost::Page(absl::string_view path) const {
+HttpReply CoordinatorHost::Page(const HttpTarget& target) {
   constexpr char kJson[] = "application/json";
-  if (path == "/healthz") {
+  if (target.path == "/healthz") {
     boost::json::object health = coordinator_.Status();
     health.erase("jobs");
     return {.status = 200, .content_type = kJson, .body = boost::json::serialize(health) + "\n"};
   }
-  if (path == "/status") {
+  if (target.path == "/status") {
     return {
         .status = 200, .content_type = kJson, .body = boost::json::serialize(coordinator_.Status()) + "\n"};
   }
-  return {.status = 404, .body = "there are /healthz and /status\n"};
+  if (target.path == "/events") {
+    uint64_t after = 0;
+    const std::string number = QueryValue(target.query, "after");
+    if (!number.empty() && !absl::SimpleAtoi(number, &after))
+      return {.status = 400, .body = absl::StrCat("after=", number, ": expected a number\n")};
+    const absl::StatusOr<std::string> events = coordinator_.Events(QueryValue(target.query, "job"), after);
+    if (events.ok()) return {.status = 200, .content_type = "application/x-ndjson", .body = *events};
+    return {.status = absl::IsNotFound(events.status()) ? 404 : 400,
+            .body = absl::StrCat(events.status().message(), "\n")};
+  }
+  return {.status = 404, .body = "there are /healthz, /status and /events\n"};
 }
 
 void CoordinatorHost::Close(const std::string& reason, Duration timeout, absl::AnyInvocable<void()> done) {

@@ -43,7 +43,7 @@ class CoordinatorHost {
 
  private:
   CoordinatorHost(boost::asio::io_context& io, Coordinator::Log log);
-  HttpReply Page(absl::string_view path) const;
+  HttpReply Page(const HttpTarget& target);
   void CheckClosed();
 
   boost::asio::io_context& io_;

@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "proto/protocol_version.h"
 #include "proto/rendezvous.grpc.pb.h"
+#include "rendezvous/client/control_client.h"
 #include "rendezvous/server/testing/io_thread.h"
 #include "rendezvous/server/testing/raw_peer.h"
 
@@ -60,7 +61,9 @@ class CoordinatorHostTest : public ::testing::Test {
   void JoinHere(int nodes) {
     thread_.Run([this, nodes] {
       link_ = host_->Link("10.0.0.1");
-      link_->Start({.on_message = [this](const proto::CoordinatorMessage& m) { here_ = m; }, .on_lost = {}});
+      link_->Start({.on_message = [this](const proto::CoordinatorMessage& m) { here_ = m; },
+                    .on_lost = {},
+                    .heartbeat = [](proto::Heartbeat& heartbeat) { heartbeat.set_step(57); }});
       link_->Send(Joining("here", nodes));
     });
   }
@@ -187,6 +190,40 @@ TEST_F(CoordinatorHostTest, ALinkMayOutliveTheCoordinator) {
     link_.reset();
   });
   thread_.Run([] {});  // after what was posted
+}
+
+// docs/protocol.md: "HTTP".
+TEST_F(CoordinatorHostTest, EventsAreAPage) {
+  EXPECT_THAT(Get("/events"), HasSubstr("404 Not Found"));
+  JoinHere(1);
+  ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kStart));
+  EXPECT_THAT(Get("/events?job=j&after=1"), StartsWith("{\"seq\":2,"));
+  EXPECT_THAT(Get("/events"), StartsWith("{\"seq\":1,"));
+  EXPECT_THAT(Get("/events?job=j&after=x"), HasSubstr("after=x: expected a number"));
+  EXPECT_THAT(Get("/events?job=k"), HasSubstr("there is no job k; there are j"));
+}
+
+// docs/protocol.md: "The agent in the coordinator's own process".
+TEST_F(CoordinatorHostTest, TheAgentHereTellsHowFarItsWorkersAre) {
+  JoinHere(1);
+  ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kHeard));
+  const boost::json::value status = boost::json::parse(Get("/status"));
+  EXPECT_EQ(status.at("jobs").at(0).at("nodes").at(0).at("step"), 57);
+}
+
+// docs/protocol.md: "Control".
+TEST_F(CoordinatorHostTest, PeopleTakeNodesOutAndStopJobs) {
+  const ControlTarget target{.address = "127.0.0.1", .port = host_->port(), .timeout = seconds(20)};
+  EXPECT_EQ(StopJob(target, "", "enough").status(), absl::NotFoundError("the coordinator has no job"));
+  JoinHere(1);
+  ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kStart));
+  EXPECT_EQ(DrainNode(target, "j", "host-here", "maintenance").status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  const absl::StatusOr<std::string> stopped = StopJob(target, "", "enough\xff");
+  ASSERT_TRUE(stopped.ok()) << stopped.status();
+  EXPECT_EQ(*stopped, "job j is stopped on 1 node");
+  EXPECT_TRUE(AwaitHere(proto::CoordinatorMessage::kDismiss));
+  EXPECT_EQ(thread_.Run([this] { return here_.dismiss().message(); }), "enough\uFFFD");
 }
 
 }  // namespace

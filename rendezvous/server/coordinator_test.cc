@@ -1,5 +1,7 @@
 #include "rendezvous/server/coordinator.h"
 
+#include <algorithm>
+#include <deque>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +24,9 @@ class FakePeer : public AgentPeer {
  public:
   explicit FakePeer(bool in_process = false) : in_process_(in_process) {}
 
-  void Send(const proto::CoordinatorMessage& message) override {
+  void Send(SharedMessage shared) override {
+    sent_.push_back(shared);
+    const proto::CoordinatorMessage& message = *shared;
     last_ = message;
     switch (message.kind_case()) {
       case proto::CoordinatorMessage::kWelcome:
@@ -57,12 +61,25 @@ class FakePeer : public AgentPeer {
   // Since the last call.
   std::vector<std::string> Told() { return std::exchange(words_, {}); }
   const proto::CoordinatorMessage& last() const { return last_; }
+  size_t count() const { return sent_.size(); }
+  size_t count(proto::CoordinatorMessage::KindCase kind) const {
+    return std::count_if(sent_.begin(), sent_.end(),
+                         [kind](const SharedMessage& m) { return m->kind_case() == kind; });
+  }
+  // The newest message of this kind; null if there was none.
+  SharedMessage LastOf(proto::CoordinatorMessage::KindCase kind) const {
+    for (auto it = sent_.rbegin(); it != sent_.rend(); ++it) {
+      if ((*it)->kind_case() == kind) return *it;
+    }
+    return nullptr;
+  }
 
   Coordinator::PeerId id = 0;
 
  private:
   const bool in_process_;
   std::vector<std::string> words_;
+  std::vector<SharedMessage> sent_;
   proto::CoordinatorMessage last_;
 };
 
@@ -283,6 +300,160 @@ TEST_F(CoordinatorTest, StatusTellsWhoIsIn) {
   EXPECT_EQ(node.at("host"), "host-b");
   EXPECT_EQ(node.at("group_rank"), 1);
   EXPECT_GT(node.at("lease_left_ms").as_int64(), 0);
+}
+
+proto::AgentMessage Failing(int round, const std::string& cause) {
+  proto::AgentMessage message;
+  message.mutable_workers_failed()->set_round(round);
+  message.mutable_workers_failed()->mutable_failure()->set_cause(cause);
+  return message;
+}
+
+proto::AgentMessage Stopped(int round) {
+  proto::AgentMessage message;
+  message.mutable_ready()->set_round(round);
+  message.mutable_ready()->set_store_port(4001);
+  return message;
+}
+
+TEST_F(CoordinatorTest, AllNodesAreToldOneReport) {
+  Say(a_, Joining("a"));
+  Say(b_, Joining("b"));
+  a_.Told();
+  Say(a_, Failing(0, "rank 0 failed"));
+  Say(a_, Stopped(0));
+  EXPECT_THAT(Say(b_, Stopped(0)), ElementsAre("stop r0", "report r0", "start r1 node1/2"));
+  const SharedMessage report = b_.LastOf(proto::CoordinatorMessage::kReport);
+  ASSERT_NE(report, nullptr);
+  EXPECT_EQ(report->report().groups(0).first().cause(), "rank 0 failed");
+  EXPECT_EQ(report->report().outcome(), "restart 1 of 1");
+  EXPECT_EQ(a_.LastOf(proto::CoordinatorMessage::kReport), report);  // the same bytes, not equal ones
+}
+
+TEST_F(CoordinatorTest, ANodeThatIsTakenOutIsToldSo) {
+  Say(a_, Joining("a", "j", 1, 2));
+  Say(b_, Joining("b", "j", 1, 2));
+  a_.Told();
+  EXPECT_THAT(*coordinator_->Drain("", "host-b", "maintenance"),
+              HasSubstr("node host-b (b) is taken out when"));
+  EXPECT_THAT(Say(a_, Stopped(0)), ElementsAre("stop r0"));
+  EXPECT_THAT(Say(b_, Stopped(0)), ElementsAre("stop r0", "bye DRAINED", "end"));
+  EXPECT_THAT(b_.last().dismiss().message(), HasSubstr("maintenance"));
+  EXPECT_THAT(a_.Told(), ElementsAre("start r1 node0/1"));
+}
+
+TEST_F(CoordinatorTest, ANodeThatWaitsIsTakenOutAtOnceAndItsJobForgotten) {
+  Say(a_, Joining("a"));
+  EXPECT_EQ(*coordinator_->Drain("j", "a", "enough"), "node host-a (a) is taken out");
+  EXPECT_THAT(a_.Told(), ElementsAre("bye DRAINED", "end"));
+  EXPECT_EQ(num_jobs(), 0u);
+}
+
+TEST_F(CoordinatorTest, AStoppedJobIsOverForAll) {
+  Say(a_, Joining("a"));
+  Say(b_, Joining("b"));
+  a_.Told();
+  EXPECT_EQ(*coordinator_->Stop("", "enough"), "job j is stopped on 2 nodes");
+  EXPECT_THAT(a_.Told(), ElementsAre("bye STOPPED", "end"));
+  EXPECT_EQ(a_.last().dismiss().message(), "enough");
+  EXPECT_EQ(coordinator_->Stop("j", "again").status(),
+            absl::FailedPreconditionError("job j is over: stopped"));
+  EXPECT_THAT(Say(c_, Joining("c")), ElementsAre("welcome 15000", "bye STOPPED", "end"));
+}
+
+TEST_F(CoordinatorTest, WhatCannotBeTakenOutIsNamed) {
+  EXPECT_EQ(coordinator_->Stop("", "r").status(), absl::NotFoundError("the coordinator has no job"));
+  FakePeer local(/*in_process=*/true);
+  Say(local, Joining("here", "j", 3, 4));
+  Say(a_, Joining("a", "j", 3, 4));
+  proto::AgentMessage twin = Joining("a2", "j", 3, 4);
+  twin.mutable_join()->set_host("host-a");
+  Say(b_, twin);
+  const auto error = [this](const std::string& job, const std::string& node) {
+    return coordinator_->Drain(job, node, "r").status().ToString();
+  };
+  EXPECT_EQ(error("j", "n7"), "NOT_FOUND: there is no node n7; there are host-a, host-here");
+  EXPECT_EQ(error("j", "host-a"), "INVALID_ARGUMENT: 2 nodes are on host host-a; say which by its id: a, a2");
+  EXPECT_EQ(error("j", "here"),
+            "FAILED_PRECONDITION: node host-here hosts the coordinator and cannot be taken out; stop the job "
+            "instead");
+  EXPECT_EQ(error("k", "a"), "NOT_FOUND: there is no job k; there are j");
+  Say(c_, Joining("c", "other"));
+  EXPECT_EQ(error("", "a"), "INVALID_ARGUMENT: say which job; there are j, other");
+  EXPECT_THAT(a_.Told(), IsEmpty());
+}
+
+TEST_F(CoordinatorTest, EventsTellWhatHappenedInOrder) {
+  Say(a_, Joining("a"));
+  Say(b_, Joining("b"));
+  const absl::StatusOr<std::string> all = coordinator_->Events("", 0);
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_THAT(*all, ::testing::ContainsRegex("\"seq\":1,.*\"event\":\"node_joined\".*host-a.*\n"
+                                             ".*\"seq\":2,.*\"event\":\"node_joined\".*host-b.*\n"
+                                             ".*\"seq\":3,.*\"event\":\"round_sealed\".*\n"));
+  EXPECT_EQ(*coordinator_->Events("j", 3), "");
+  HangUp(b_);
+  EXPECT_THAT(*coordinator_->Events("j", 3), HasSubstr("\"seq\":4,"));
+  EXPECT_EQ(coordinator_->Events("k", 0).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(CoordinatorTest, OfAClosedJobTheLastEventsStay) {
+  Limit({.events_of_closed = 2});
+  Say(a_, Joining("a", "j", 1, 1));
+  coordinator_->Stop("j", "enough").IgnoreError();
+  EXPECT_THAT(*coordinator_->Events("j", 0), ::testing::StartsWith("{\"seq\":2,"));
+}
+
+TEST_F(CoordinatorTest, StatusTellsHowFarTheWorkersAre) {
+  Say(a_, Joining("a"));
+  Say(b_, Joining("b"));
+  proto::AgentMessage beat = Beating();
+  beat.mutable_heartbeat()->set_step(57);
+  beat.mutable_heartbeat()->set_phase("training");
+  Say(a_, beat);
+  const boost::json::object status = coordinator_->Status();
+  const boost::json::object& job = status.at("jobs").at(0).as_object();
+  EXPECT_EQ(job.at("furthest_step"), 57);
+  EXPECT_EQ(job.at("waiting"), "");
+  const boost::json::object& a = job.at("nodes").at(0).as_object();
+  EXPECT_EQ(a.at("first_rank"), 0);
+  EXPECT_EQ(a.at("step"), 57);
+  EXPECT_EQ(a.at("phase"), "training");
+  EXPECT_TRUE(job.at("nodes").at(1).at("step").is_null());
+}
+
+TEST_F(CoordinatorTest, StatusTellsWhoIsMissing) {
+  proto::AgentMessage join = Joining("a");
+  for (const char* host : {"host-a", "host-b"}) join.mutable_join()->add_expected_hosts(host);
+  Say(a_, join);
+  const boost::json::object status = coordinator_->Status();
+  const boost::json::object& job = status.at("jobs").at(0).as_object();
+  EXPECT_EQ(job.at("waiting"), "1/2 nodes joined, waiting for host-b (not heard from)");
+  EXPECT_EQ(boost::json::serialize(job.at("missing")),
+            "[{\"host\":\"host-b\",\"why\":\"\",\"lost_ms_ago\":null}]");
+}
+
+// What 10,000 nodes are told must not grow with the square of them.
+TEST_F(CoordinatorTest, TenThousandNodesAreToldLittle) {
+  constexpr int kNodes = 10'000;
+  std::deque<FakePeer> peers;
+  size_t told = 0;
+  const auto say_all = [&](auto message_of) {
+    for (int i = 0; i < kNodes; ++i) Say(peers[i], message_of(i));
+  };
+  for (int i = 0; i < kNodes; ++i) peers.emplace_back();
+  say_all([&](int i) { return Joining(absl::StrCat("n", i), "j", kNodes, kNodes); });
+  say_all([&](int i) { return i == 0 ? Failing(0, "rank 0 failed") : Beating(); });
+  say_all([&](int) { return Stopped(0); });
+  size_t waiting = 0;
+  for (FakePeer& peer : peers) {
+    told += peer.count();
+    waiting += peer.count(proto::CoordinatorMessage::kWaiting);
+    EXPECT_EQ(peer.last().start().round(), 1);
+  }
+  // Each: welcome, start, heard, stop, report, start; and seldom what it waits for.
+  EXPECT_LE(told - waiting, 6u * kNodes);
+  EXPECT_LE(waiting, 60u * kNodes / 10);
 }
 
 }  // namespace

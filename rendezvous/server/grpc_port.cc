@@ -18,6 +18,7 @@
 #include "boost/asio/post.hpp"
 #include "proto/grpc_status.h"
 #include "proto/rendezvous.grpc.pb.h"
+#include "rendezvous/server/control_service.h"
 
 namespace ddprun {
 namespace {
@@ -57,15 +58,15 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
   }
 
   // AgentPeer
-  void Send(const proto::CoordinatorMessage& message) override {
+  void Send(SharedMessage message) override {
     absl::MutexLock lock(&mutex_);
     if (finished_) return;
     if (outbox_.size() >= kMaxUnsent) {
       context_->TryCancel();  // It reads nothing. The write that waits for it fails now.
       return;
     }
-    outbox_.push_back(message);
-    if (outbox_.size() == 1) StartWrite(&outbox_.front());
+    outbox_.push_back(std::move(message));
+    if (outbox_.size() == 1) StartWrite(outbox_.front().get());
   }
   void End(const absl::Status& why) override {
     absl::MutexLock lock(&mutex_);
@@ -97,7 +98,7 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
     }
     outbox_.pop_front();
     if (!outbox_.empty()) {
-      StartWrite(&outbox_.front());
+      StartWrite(outbox_.front().get());
     } else if (ending_) {
       FinishLocked();
     }
@@ -149,7 +150,7 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
   Coordinator::PeerId id_ = 0;    // io_context only; set before anything is read
   proto::AgentMessage incoming_;  // between StartRead and the handler of its message
   absl::Mutex mutex_;
-  std::deque<proto::CoordinatorMessage> outbox_ ABSL_GUARDED_BY(mutex_);  // front: being written
+  std::deque<SharedMessage> outbox_ ABSL_GUARDED_BY(mutex_);  // front: being written
   std::optional<grpc::Status> ending_ ABSL_GUARDED_BY(mutex_);
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   bool canceled_ ABSL_GUARDED_BY(mutex_) = false;
@@ -173,12 +174,14 @@ class GrpcPort::Service final : public proto::Coordinator::CallbackService {
 };
 
 struct GrpcPort::Server {
-  Server(boost::asio::io_context& io, Coordinator* coordinator) : service(io, coordinator->weak()) {
+  Server(boost::asio::io_context& io, Coordinator* coordinator)
+      : service(io, coordinator->weak()), control(io, coordinator->weak()) {
     grpc::ServerBuilder builder;
     acceptor = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         grpc::InsecureServerCredentials());
     builder.RegisterService(&service);
+    builder.RegisterService(&control);
     // A message of an agent is small; a large one is garbage.
     builder.SetMaxReceiveMessageSize(1 << 20);
     // A node that went silent keeps its socket no longer than this; leases do not depend on it.
@@ -192,6 +195,7 @@ struct GrpcPort::Server {
   }
 
   Service service;
+  ControlService control;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<grpc::Server> server;
 };
@@ -201,6 +205,7 @@ GrpcPort::GrpcPort(boost::asio::io_context& io, Coordinator* coordinator)
 
 GrpcPort::~GrpcPort() {
   if (server_ == nullptr) return;
+  server_->control.EndAll();
   server_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
 }
 

@@ -1,10 +1,13 @@
 #include "rendezvous/server/http_session.h"
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <exception>
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_split.h"
 #include "boost/asio/as_tuple.hpp"
 #include "boost/asio/awaitable.hpp"
 #include "boost/asio/co_spawn.hpp"
@@ -54,9 +57,9 @@ asio::awaitable<void> Serve(asio::ip::tcp::socket socket, const HttpHandler& han
   } else if (request.method() != http::verb::get && request.method() != http::verb::head) {
     reply = Sorry(http::status::method_not_allowed);
   } else {
-    const std::string_view target(request.target().data(), request.target().size());
-    const std::string_view path = target.substr(0, target.find('?'));
-    reply = handler({path.data(), path.size()});
+    const absl::string_view target(request.target().data(), request.target().size());
+    const size_t end = std::min(target.find('?'), target.size());
+    reply = handler({target.substr(0, end), target.substr(std::min(end + 1, target.size()))});
   }
 
   http::response<http::string_body> response(static_cast<http::status>(reply.status), 11);
@@ -80,7 +83,35 @@ asio::awaitable<void> Serve(asio::ip::tcp::socket socket, const HttpHandler& han
   }
 }
 
+// "a%2Fb+c" -> "a/b c". What is no such escape stays as it is.
+std::string Decoded(absl::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    uint8_t byte = 0;
+    if (text[i] == '+') {
+      out.push_back(' ');
+    } else if (text[i] == '%' && i + 2 < text.size() &&
+               std::from_chars(text.data() + i + 1, text.data() + i + 3, byte, 16).ptr ==
+                   text.data() + i + 3) {
+      out.push_back(static_cast<char>(byte));
+      i += 2;
+    } else {
+      out.push_back(text[i]);
+    }
+  }
+  return out;
+}
+
 }  // namespace
+
+std::string QueryValue(absl::string_view query, absl::string_view name) {
+  for (const absl::string_view part : absl::StrSplit(query, '&')) {
+    const std::pair<absl::string_view, absl::string_view> field =
+        absl::StrSplit(part, absl::MaxSplits('=', 1));
+    if (field.first == name) return Decoded(field.second);
+  }
+  return "";
+}
 
 void ServeHttp(asio::ip::tcp::socket socket, const HttpHandler& handler, const HttpLimits& limits) {
   const auto executor = socket.get_executor();

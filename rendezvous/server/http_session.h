@@ -16,8 +16,15 @@ struct HttpReply {
   std::string body;
 };
 
-// `path` is the target without its query: "/status".
-using HttpHandler = std::function<HttpReply(absl::string_view path)>;
+// The parts of a target: "/events?after=7" has the path "/events" and the query "after=7".
+struct HttpTarget {
+  absl::string_view path;
+  absl::string_view query;
+};
+// The value of `name` in a query, decoded; empty if it is not there.
+std::string QueryValue(absl::string_view query, absl::string_view name);
+
+using HttpHandler = std::function<HttpReply(const HttpTarget& target)>;
 
 struct HttpLimits {
   Duration request_deadline = seconds(10);  // from the call to the end of the request's header

@@ -19,9 +19,10 @@ class HttpSessionTest : public testing::Test {
   }
 
   void Open(HttpLimits limits = {}) {
-    handler_ = [this](absl::string_view path) -> HttpReply {
-      paths_.emplace_back(path);
-      if (path == "/status") return {.content_type = "application/json", .body = "{\"round\": 7}\n"};
+    handler_ = [this](const HttpTarget& target) -> HttpReply {
+      paths_.emplace_back(target.path);
+      queries_.emplace_back(target.query);
+      if (target.path == "/status") return {.content_type = "application/json", .body = "{\"round\": 7}\n"};
       return {.status = 404, .body = "no such page\n"};
     };
     thread_.Run([&] {
@@ -48,6 +49,7 @@ class HttpSessionTest : public testing::Test {
   IoThread thread_;
   HttpHandler handler_;
   std::vector<std::string> paths_;
+  std::vector<std::string> queries_;
   std::unique_ptr<PortListener> listener_;
 };
 
@@ -117,6 +119,25 @@ TEST_F(HttpSessionTest, WhoHangsUpInTheMiddleGetsNothing) {
 TEST_F(HttpSessionTest, ASlowRequestIsHungUpOn) {
   Open({.request_deadline = milliseconds(1)});
   EXPECT_EQ(Ask("GET /sta"), "");
+}
+
+TEST_F(HttpSessionTest, TheQueryIsTakenApart) {
+  Open();
+  Ask("GET /status?a=1&b=2 HTTP/1.1\r\n\r\n");
+  Ask("GET /status? HTTP/1.1\r\n\r\n");
+  Ask("GET /status HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(thread_.Run([this] { return queries_; }), (std::vector<std::string>{"a=1&b=2", "", ""}));
+  EXPECT_EQ(thread_.Run([this] { return paths_; }),
+            (std::vector<std::string>{"/status", "/status", "/status"}));
+}
+
+TEST(QueryValueTest, FindsAndDecodes) {
+  EXPECT_EQ(QueryValue("job=a%2Fb+c&after=7", "job"), "a/b c");
+  EXPECT_EQ(QueryValue("job=a%2Fb+c&after=7", "after"), "7");
+  EXPECT_EQ(QueryValue("job=a=b", "job"), "a=b");
+  EXPECT_EQ(QueryValue("job", "job"), "");
+  EXPECT_EQ(QueryValue("", "job"), "");
+  EXPECT_EQ(QueryValue("job=%zz%4", "job"), "%zz%4");
 }
 
 }  // namespace

@@ -33,9 +33,9 @@ class LocalPeer : public AgentPeer, public std::enable_shared_from_this<LocalPee
     PostTo([this](Coordinator& c) { c.Detach(id_, "it hung up"); });
   }
 
-  void Send(const proto::CoordinatorMessage& message) override {
-    Post([this, message] {
-      if (handlers_.on_message) handlers_.on_message(message);
+  void Send(SharedMessage message) override {
+    Post([this, message = std::move(message)] {
+      if (handlers_.on_message) handlers_.on_message(*message);
     });
   }
   void End(const absl::Status&) override {}

@@ -1,0 +1,19 @@
+#include "rendezvous/client/grpc_channel.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace ddprun {
+
+std::shared_ptr<grpc::Channel> MakeCoordinatorChannel(const std::string& address, int port) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // clusters set http_proxy for other purposes
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  const bool ipv6 = address.find(':') != std::string::npos;
+  const std::string target =
+      ipv6 ? absl::StrCat("ipv6:[", address, "]:", port) : absl::StrCat("ipv4:", address, ":", port);
+  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+}
+
+}  // namespace ddprun

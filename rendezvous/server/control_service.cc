@@ -1,0 +1,84 @@
+#include "rendezvous/server/control_service.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "boost/asio/post.hpp"
+#include "proto/grpc_status.h"
+#include "proto/utf8.h"
+
+namespace ddprun {
+namespace {
+
+constexpr size_t kMaxReasonBytes = 1024;
+
+grpc::Status Ending() { return {grpc::StatusCode::UNAVAILABLE, "the coordinator is ending"}; }
+
+std::string Reason(const std::string& reason) {
+  return reason.empty() ? "no reason was given" : Utf8Head(reason, kMaxReasonBytes);
+}
+
+}  // namespace
+
+bool ControlService::Open::Add(grpc::ServerUnaryReactor* reactor) {
+  absl::MutexLock lock(&mutex_);
+  if (!ended_) reactors_.insert(reactor);
+  return !ended_;
+}
+
+bool ControlService::Open::Take(grpc::ServerUnaryReactor* reactor) {
+  absl::MutexLock lock(&mutex_);
+  return reactors_.erase(reactor) > 0;
+}
+
+std::set<grpc::ServerUnaryReactor*> ControlService::Open::End() {
+  absl::MutexLock lock(&mutex_);
+  ended_ = true;
+  return std::exchange(reactors_, {});
+}
+
+template <typename Ask, typename Reply>
+grpc::ServerUnaryReactor* ControlService::Handle(grpc::CallbackServerContext* context, Ask ask,
+                                                 Reply* reply) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  if (!open_->Add(reactor)) {
+    reactor->Finish(Ending());
+    return reactor;
+  }
+  boost::asio::post(io_, [open = open_, coordinator = coordinator_, reactor, ask = std::move(ask), reply] {
+    if (!open->Take(reactor)) return;
+    const auto locked = coordinator.lock();
+    if (locked == nullptr) return reactor->Finish(Ending());
+    const absl::StatusOr<std::string> text = ask(*locked);
+    if (text.ok()) reply->set_text(*text);
+    reactor->Finish(ToGrpc(text.status()));
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ControlService::Drain(grpc::CallbackServerContext* context,
+                                                const proto::DrainRequest* request,
+                                                proto::DrainReply* reply) {
+  return Handle(
+      context,
+      [request](Coordinator& c) {
+        return c.Drain(request->run_id(), request->node(), Reason(request->reason()));
+      },
+      reply);
+}
+
+grpc::ServerUnaryReactor* ControlService::Stop(grpc::CallbackServerContext* context,
+                                               const proto::StopRequest* request, proto::StopReply* reply) {
+  return Handle(
+      context, [request](Coordinator& c) { return c.Stop(request->run_id(), Reason(request->reason())); },
+      reply);
+}
+
+void ControlService::EndAll() {
+  for (grpc::ServerUnaryReactor* reactor : open_->End()) reactor->Finish(Ending());
+}
+
+}  // namespace ddprun

@@ -1,0 +1,97 @@
+#include "rendezvous/server/job_status.h"
+
+#include <utility>
+
+#include "boost/json/array.hpp"
+
+namespace ddprun {
+namespace {
+
+absl::string_view Name(RoundMachine::State state) {
+  switch (state) {
+    case RoundMachine::State::kGathering:
+      return "gathering";
+    case RoundMachine::State::kRunning:
+      return "running";
+    case RoundMachine::State::kDraining:
+      return "draining";
+    case RoundMachine::State::kClosed:
+      return "closed";
+  }
+  return "?";
+}
+
+absl::string_view Name(Phase phase) {
+  switch (phase) {
+    case Phase::kWaiting:
+      return "waiting";
+    case Phase::kRunning:
+      return "running";
+    case Phase::kSucceeded:
+      return "succeeded";
+    case Phase::kStopping:
+      return "stopping";
+  }
+  return "?";
+}
+
+boost::json::string_view Json(absl::string_view s) { return {s.data(), s.size()}; }
+
+boost::json::object NodeStatus(const Member& member, TimePoint now) {
+  boost::json::object node{{"id", member.info.id},           {"host", member.info.host},
+                           {"addr", member.info.addr},       {"state", Json(Name(member.phase))},
+                           {"nproc", member.info.nproc},     {"group_rank", nullptr},
+                           {"first_rank", nullptr},          {"step", nullptr},
+                           {"phase", member.progress.phase}, {"to_be_drained", !member.drain_reason.empty()}};
+  if (member.rank && member.phase != Phase::kWaiting) {
+    node["group_rank"] = member.rank->value();
+    node["first_rank"] = member.first_rank.value();
+    if (member.progress.step) node["step"] = *member.progress.step;
+  }
+  if (member.info.leased) node["lease_left_ms"] = ToMillis(member.lease_end - now);
+  return node;
+}
+
+boost::json::array MissingNodes(const RoundMachine& machine, TimePoint now) {
+  boost::json::array missing;
+  for (const AbsentNode& absent : machine.Absent()) {
+    boost::json::object node{{"host", absent.host}, {"why", absent.why}, {"lost_ms_ago", nullptr}};
+    if (absent.since) node["lost_ms_ago"] = (now - *absent.since) / milliseconds(1);
+    missing.push_back(std::move(node));
+  }
+  return missing;
+}
+
+}  // namespace
+
+boost::json::object JobStatus(absl::string_view run_id, const RoundMachine& machine, const EventRing& events,
+                              TimePoint now) {
+  using State = RoundMachine::State;
+  boost::json::array nodes;
+  for (const auto& [id, member] : machine.membership().members()) nodes.push_back(NodeStatus(member, now));
+  const bool waits = machine.state() == State::kGathering || machine.membership().count(Phase::kWaiting) > 0;
+  const bool closed = machine.state() == State::kClosed;
+  const EventRing::Event* last = events.last();
+  boost::json::object job{
+      {"run_id", Json(run_id)},
+      {"state", Json(Name(machine.state()))},
+      {"outcome", closed ? Json(ToString(machine.outcome())) : ""},
+      {"outcome_reason", machine.outcome_reason()},
+      {"round", machine.round().value()},
+      {"restarts", machine.restarts()},
+      {"max_restarts", machine.policy().max_restarts},
+      {"min_nodes", machine.policy().min_nodes},
+      {"max_nodes", machine.policy().max_nodes},
+      {"furthest_step", nullptr},
+      {"last_failure", machine.last_failure()},
+      {"last_transition", last == nullptr ? "" : last->reason},
+      {"last_transition_ms_ago", last == nullptr ? 0 : (now - last->at) / milliseconds(1)},
+      {"last_event", last == nullptr ? 0 : last->seq},
+      {"waiting", waits ? machine.WaitingText(now) : ""},
+      {"missing", MissingNodes(machine, now)},
+      {"nodes", std::move(nodes)}};
+  if (machine.furthest_step()) job["furthest_step"] = *machine.furthest_step();
+  return job;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,16 @@
+// A job as the status page shows it.
+#pragma once
+
+#include "absl/strings/string_view.h"
+#include "base/time.h"
+#include "boost/json/object.hpp"
+#include "rendezvous/core/round_machine.h"
+#include "rendezvous/server/event_ring.h"
+
+namespace ddprun {
+
+// docs/protocol.md, "HTTP", has the members. Takes O(nodes).
+boost::json::object JobStatus(absl::string_view run_id, const RoundMachine& machine, const EventRing& events,
+                              TimePoint now);
+
+}  // namespace ddprun

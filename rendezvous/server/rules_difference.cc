@@ -1,0 +1,45 @@
+#include "rendezvous/server/rules_difference.h"
+
+#include <cstddef>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/time.h"
+
+namespace ddprun {
+namespace {
+
+absl::string_view Name(ScaleUp scale_up) {
+  switch (scale_up) {
+    case ScaleUp::kImmediate:
+      return "immediate";
+    case ScaleUp::kAtSnapshot:
+      return "at-snapshot";
+    case ScaleUp::kNever:
+      return "never";
+  }
+  return "?";
+}
+
+std::vector<std::string> Options(const RoundPolicy& p) {
+  return {absl::StrCat("--nnodes=", p.min_nodes, ":", p.max_nodes), absl::StrCat("--node-unit=", p.node_unit),
+          absl::StrCat("--max-restarts=", p.max_restarts),
+          absl::StrCat("--max-restarts-without-progress=", p.max_restarts_without_progress),
+          absl::StrCat("--min-uptime of ", ToMillis(p.min_uptime), " ms"),
+          absl::StrCat("--scale-up=", Name(p.scale_up)),
+          // A node relies on it when it stops its workers because nobody hears it.
+          absl::StrCat("--rdzv-conf=lease_ms=", ToMillis(p.lease))};
+}
+
+}  // namespace
+
+std::string RulesDifference(const RoundPolicy& job, const RoundPolicy& node) {
+  const std::vector<std::string> of_job = Options(job);
+  const std::vector<std::string> of_node = Options(node);
+  for (size_t i = 0; i < of_job.size(); ++i) {
+    if (of_job[i] != of_node[i]) return absl::StrCat(of_node[i], ", but the job has ", of_job[i]);
+  }
+  return "";
+}
+
+}  // namespace ddprun
