@@ -24,7 +24,7 @@ absl::StatusOr<EventLines> ParseEvents(absl::string_view json_lines) {
       const boost::json::object& e = event.as_object();
       const std::string name = Text(e.at("event"));
       absl::StrAppendFormat(&lines.text, "%s %-17s %s\n", Text(e.at("time")), name, Text(e.at("reason")));
-      lines.last_seq = boost::json::value_to<uint64_t>(e.at("seq"));
+      lines.last_seq = e.at("seq").to_number<uint64_t>();
       if (name == "job_closed") lines.over = true;
     } catch (const std::exception& e) {  // as in StatusTable
       return absl::InternalError(absl::StrCat("an event is not of this version's form: ", e.what()));

@@ -107,9 +107,9 @@ TEST_F(CtlTest, StatusShowsTheNodes) {
 
   Process table({ddpctl_, "status", place});
   EXPECT_EQ(table.Wait(), ProcessEnd{.code = 0}) << table.err();
-  EXPECT_THAT(table.out(), HasSubstr("job job7: running, round 0, restarts 0 of 3, nodes 2 to 2\n"));
-  EXPECT_THAT(table.out(), ContainsRegex(" 127.0.0.1 +running +0 +2 "));
-  EXPECT_THAT(table.out(), ContainsRegex(" 127.0.0.1 +running +1 +2 "));
+  EXPECT_THAT(table.out(), HasSubstr("job job7: running, round 0, step -, restarts 0 of 3, nodes 2 (2 to 2)\n"));
+  EXPECT_THAT(table.out(), ContainsRegex(" 127.0.0.1 +running +0-1 "));
+  EXPECT_THAT(table.out(), ContainsRegex(" 127.0.0.1 +running +2-3 "));
   Process page({ddpctl_, "status", "--json", place});
   EXPECT_EQ(page.Wait(), ProcessEnd{.code = 0}) << page.err();
   EXPECT_THAT(page.out(), HasSubstr("\"run_id\":\"job7\",\"state\":\"running\""));
@@ -137,7 +137,7 @@ TEST_F(CtlTest, WhatIsWrongIsSaid) {
       {{"status", at(hangs_up)}, 1, {"no coordinator answers", "--rdzv-endpoint is"}},
       {{"status", "--rdzv-endpoint=no.such.host.invalid"}, 1, {"no.such.host.invalid does not resolve"}},
       {{}, 2, {"expected a command, status", "see ddpctl --help"}},
-      {{"stop"}, 2, {"expected a command, status, not \"stop\""}},
+      {{"halt"}, 2, {"expected a command, status, events, drain or stop, not \"halt\""}},
       {{"status", "--rdzv-endpoint=host:x"}, 2, {"--rdzv-endpoint", "a port"}},
       {{"status", "--no-such-option"}, 2, {"no-such-option", "see ddpctl --help"}},
   };

@@ -1,0 +1,198 @@
+// ddpctl against a real coordinator with a job of two nodes.
+#include "launcher/ctl/ctl.h"
+
+#include <future>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/protocol_version.h"
+#include "rendezvous/server/coordinator_host.h"
+#include "rendezvous/server/testing/io_thread.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Tells when something has been shown on it.
+class Screen : public std::stringbuf {
+ public:
+  std::future<void> Shown() { return shown_.get_future(); }
+
+ private:
+  int sync() override {
+    if (!std::exchange(told_, true)) shown_.set_value();
+    return 0;
+  }
+  std::promise<void> shown_;
+  bool told_ = false;
+};
+
+struct Said {
+  int exit_code = 0;
+  std::string out;
+  std::string err;
+};
+
+class CtlTest : public ::testing::Test {
+ protected:
+  ~CtlTest() override {
+    thread_.Run([this] {
+      link_.reset();
+      host_.reset();
+    });
+  }
+
+  // The agent of the coordinator's process joins a job of `nodes` nodes.
+  void JoinHere(int nodes) {
+    thread_.Run([this, nodes] {
+      link_ = host_->Link("10.0.0.1");
+      link_->Start({.on_message = [](const proto::CoordinatorMessage&) {}, .on_lost = {}});
+      proto::AgentMessage message;
+      proto::Join& join = *message.mutable_join();
+      join.set_protocol(kProtocolVersion);
+      join.set_run_id("job/1");
+      join.set_node_id("here/1");
+      join.set_host("here");
+      join.set_store_port(4000);
+      join.set_nproc(2);
+      proto::JobRules& rules = *join.mutable_rules();
+      rules.set_min_nodes(nodes);
+      rules.set_max_nodes(nodes);
+      rules.set_join_timeout_ms(600'000);
+      rules.set_lease_ms(60'000);
+      rules.set_drain_timeout_ms(60'000);
+      link_->Send(message);
+    });
+    // What was sent is posted, and so is this.
+    thread_.Run([] {});
+    thread_.Run([] {});
+  }
+  Said Ctl(std::vector<std::string> args) const {
+    args.push_back(absl::StrCat("--rdzv-endpoint=127.0.0.1:", host_->port()));
+    std::ostringstream out, err;
+    const int exit_code = RunCtl(args, {out, err});
+    return {exit_code, out.str(), err.str()};
+  }
+
+  IoThread thread_;
+  std::unique_ptr<CoordinatorHost> host_ = thread_.Run([this] {
+    return CoordinatorHost::Open(thread_.io(), "127.0.0.1", 0,
+                                 [](absl::string_view, absl::string_view, absl::string_view) {})
+        .value();
+  });
+  std::unique_ptr<CoordinatorLink> link_;
+};
+
+TEST_F(CtlTest, StatusShowsTheJobAndForWhomItWaits) {
+  EXPECT_EQ(Ctl({"status"}).out, "no jobs\n");
+  JoinHere(2);
+  const Said said = Ctl({"status"});
+  EXPECT_EQ(said.exit_code, 0) << said.err;
+  EXPECT_THAT(said.out, AllOf(HasSubstr("job job/1: gathering"), HasSubstr("waiting: 1/2 nodes joined"),
+                              HasSubstr("here")));
+  EXPECT_THAT(Ctl({"status", "--json"}).out, HasSubstr("\"run_id\":\"job/1\""));
+  EXPECT_THAT(Ctl({"status", "--job=k"}).err, HasSubstr("there is no job k; there are job/1"));
+  EXPECT_EQ(Ctl({"status", "--job=k"}).exit_code, 3);
+}
+
+TEST_F(CtlTest, EventsTellWhatHappened) {
+  EXPECT_THAT(Ctl({"events"}).err, HasSubstr("the coordinator has no job"));
+  JoinHere(1);
+  EXPECT_THAT(Ctl({"events"}).out, AllOf(HasSubstr("node_joined       node here (here/1) with 2 workers\n"),
+                                         HasSubstr("round_sealed      round 0")));
+  EXPECT_THAT(Ctl({"events", "--job=job/1", "--json"}).out, HasSubstr("\"seq\":2,"));
+}
+
+TEST_F(CtlTest, StopEndsTheJobAndThoseWhoWatchIt) {
+  JoinHere(1);
+  std::future<Said> watch = std::async(std::launch::async, [this] { return Ctl({"status", "--watch"}); });
+  std::future<Said> follow = std::async(std::launch::async, [this] { return Ctl({"events", "--follow"}); });
+  const Said stop = Ctl({"stop", "--reason=enough of it"});
+  EXPECT_EQ(stop.exit_code, 0) << stop.err;
+  EXPECT_EQ(stop.out, "job job/1 is stopped on 1 node\n");
+  for (auto* watcher : {&watch, &follow}) {
+    const Said said = watcher->get();
+    EXPECT_EQ(said.exit_code, 0) << said.err;
+    EXPECT_THAT(said.out, HasSubstr("enough of it"));
+  }
+  const Said again = Ctl({"stop"});
+  EXPECT_EQ(again.exit_code, 3);
+  EXPECT_THAT(again.err, HasSubstr("job job/1 is over: stopped"));
+}
+
+TEST_F(CtlTest, WatchingEndsWithTheCoordinator) {
+  JoinHere(1);
+  Screen screen;
+  std::future<void> shown = screen.Shown();
+  std::future<int> watch = std::async(std::launch::async, [&screen, port = host_->port()] {
+    std::ostream out(&screen);
+    std::ostringstream err;
+    return RunCtl({"status", "--watch", absl::StrCat("--rdzv-endpoint=127.0.0.1:", port)},
+                  {out, err, /*redraw=*/true});
+  });
+  ASSERT_EQ(shown.wait_for(seconds(20)), std::future_status::ready);
+  thread_.Run([this] {
+    link_.reset();
+    host_.reset();
+  });
+  EXPECT_EQ(watch.get(), 0);
+  EXPECT_THAT(screen.str(), HasSubstr("the coordinator has ended"));
+}
+
+TEST_F(CtlTest, WithoutACoordinatorItSaysSo) {
+  const int port = host_->port();
+  thread_.Run([this] { host_.reset(); });
+  for (const char* command : {"status", "events", "stop"}) {
+    std::ostringstream out, err;
+    EXPECT_EQ(RunCtl({command, absl::StrCat("--rdzv-endpoint=127.0.0.1:", port)}, {out, err}), 1);
+    EXPECT_THAT(err.str(), HasSubstr(absl::StrCat("no coordinator answers at 127.0.0.1:", port)));
+  }
+}
+
+TEST_F(CtlTest, DrainNamesWhatIsWrong) {
+  JoinHere(1);
+  const Said own = Ctl({"drain", "here"});
+  EXPECT_EQ(own.exit_code, 3);
+  EXPECT_THAT(own.err,
+              HasSubstr("node here hosts the coordinator and cannot be taken out; stop the job instead"));
+  EXPECT_THAT(Ctl({"drain", "n9"}).err, HasSubstr("there is no node n9; there are here"));
+}
+
+TEST_F(CtlTest, UsageErrorsAreNamed) {
+  const struct {
+    std::vector<std::string> args;
+    const char* said;
+  } cases[] = {
+      {{}, "expected a command, status, events, drain or stop, not \"\""},
+      {{"start"}, "not \"start\""},
+      {{"drain"}, "drain: expected the node"},
+      {{"stop", "n1"}, "unexpected \"n1\" after stop"},
+      {{"stop", "--watch"}, "--watch is not for stop"},
+      {{"status", "--follow"}, "--follow is not for status"},
+      {{"status", "--reason=x"}, "--reason is not for status"},
+      {{"drain", "n1", "--json"}, "--json is not for drain"},
+      {{"status", "--rdzv-endpoint=:x"}, "--rdzv-endpoint"},
+  };
+  for (const auto& c : cases) {
+    std::ostringstream out, err;
+    EXPECT_EQ(RunCtl(c.args, {out, err}), 2);
+    EXPECT_THAT(err.str(), AllOf(HasSubstr(c.said), HasSubstr("see ddpctl --help")));
+    EXPECT_THAT(out.str(), IsEmpty());
+  }
+  std::ostringstream out, err;
+  EXPECT_EQ(RunCtl({"--help"}, {out, err}), 0);
+  for (const char* text : {"drain NODE", "--watch", "--follow", "--reason", "Exit codes: 0 done"})
+    EXPECT_THAT(out.str(), HasSubstr(text));
+}
+
+}  // namespace
+}  // namespace ddprun
