@@ -8,14 +8,18 @@
 #include "absl/strings/str_cat.h"
 #include "base/dismissal.h"
 #include "boost/asio/post.hpp"
+#include "launcher/agent/aside.h"
 #include "launcher/agent/report_message.h"
 #include "launcher/report/error_file.h"
+#include "launcher/report/local_host.h"
 
 namespace ddprun {
 namespace {
 
 // For a terminal that takes its time.
 constexpr Duration kFlushLimit = seconds(5);
+// For the full name of this host, which only a report wants.
+constexpr Duration kNameLimit = seconds(1);
 
 // Unique for this life of this agent.
 std::string NodeIdOf(const std::string& host) {
@@ -144,7 +148,8 @@ void Agent::OnMessage(const proto::CoordinatorMessage& message) {
       return Step(SnapshotWanted{round, message.take_snapshot().reason(), workers_.FurthestStep(round)});
     }
     case proto::CoordinatorMessage::kReport:
-      return display_.ShowJob(PageOf(message.report()));
+      display_.KeepJob(PageOf(message.report()));
+      return ShowLater();
     case proto::CoordinatorMessage::kWaiting:
       return log_.Say(message.waiting().text());
     case proto::CoordinatorMessage::kStart:
@@ -152,6 +157,7 @@ void Agent::OnMessage(const proto::CoordinatorMessage& message) {
     case proto::CoordinatorMessage::kStop:
       return Step(RoundStopped{Round(message.stop().round()), message.stop().reason()});
     case proto::CoordinatorMessage::kDismiss:
+      if (!looking_up_) display_.Show(HostName());  // No round waits for it any more.
       return Step(Dismissed{ReasonOf(message.dismiss()), message.dismiss().message()});
     case proto::CoordinatorMessage::kRefuse:
       return log_.Event("refused", {{"reason", message.refuse().message()}});
@@ -207,6 +213,8 @@ void Agent::Do(const SendWorkersFailed& e) {
   proto::AgentMessage message;
   proto::WorkersFailed& failed = *message.mutable_workers_failed();
   failed.set_round(e.round.value());
+  // There will be a report.
+  if (full_host_.empty()) boost::asio::post(io_, [this] { LookUpHostName(); });
   *failed.mutable_failure() = workers_.failures().Encode(e.local_rank, Now());
   failed.set_cause(failed.failure().cause());
   link_->Send(message);
@@ -241,7 +249,8 @@ void Agent::Do(const SendSnapshotTaken& e) {
 }
 
 void Agent::Do(const Rejoin& e) {
-  display_.SettleDebts();
+  // What the old coordinator has not said by now will not be said.
+  if (!looking_up_) display_.ShowAll(HostName());
   if (link_ != nullptr) {
     link_->Close();
     old_link_ = std::move(link_);
@@ -264,8 +273,27 @@ void Agent::Do(const ReportFailures&) {
   if (workers_.failures().empty()) return;
   workers_.CompleteFailures();
   const std::vector<FailureRecord>& failures = workers_.failures().records();
-  display_.ShowNode(failures);
   PassOn(failures[RootCause(failures)]);
+  display_.KeepNode(failures);
+  ShowLater();
+}
+
+// Whatever is to be done now comes first: the next round may begin with it.
+void Agent::ShowLater() {
+  boost::asio::post(io_, [this] {
+    if (!looking_up_) display_.Show(HostName());
+  });
+}
+
+void Agent::LookUpHostName() {
+  if (looking_up_ || !full_host_.empty()) return;
+  looking_up_ = true;
+  AskAside<std::string>(io_, kNameLimit, LocalHostName, [this](std::optional<std::string> name) {
+    looking_up_ = false;
+    full_host_ = name.value_or(node_.host);
+    display_.Show(full_host_);
+    if (exit_code_) End();
+  });
 }
 
 void Agent::PassOn(const FailureRecord& cause) const {
@@ -281,9 +309,14 @@ void Agent::Do(const Tell& e) { log_.Say(e.text); }
 
 void Agent::Do(const Finish& e) {
   timer_.cancel();
-  display_.SettleDebts();
   if (link_) link_->Close();
-  workers_.Flush(kFlushLimit, [this, exit_code = e.exit_code] { finished_(exit_code); });
+  exit_code_ = e.exit_code;
+  if (!looking_up_) End();
+}
+
+void Agent::End() {
+  display_.ShowAll(HostName());
+  workers_.Flush(kFlushLimit, [this] { finished_(*exit_code_); });
 }
 
 }  // namespace ddprun

@@ -31,9 +31,7 @@ namespace ddprun {
 using Relink = std::function<void(
     Duration limit, std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)> done)>;
 
-//   Order:   Start once; then OnSignal as signals come; `finished` is called once, after which the agent is
-//   only
-//            to be destroyed.
+//   Order:   Start once; then OnSignal as signals come; `finished` comes once and last.
 //   Threads: that of `io`.
 class Agent {
  public:
@@ -68,6 +66,12 @@ class Agent {
   void OnMessage(const proto::CoordinatorMessage& message);
   void Step(const AgentEvent& event);
   void SetTimer();
+  // What the display has kept, as soon as there is nothing else to do and the name of this host is known.
+  void ShowLater();
+  void LookUpHostName();
+  const std::string& HostName() const { return full_host_.empty() ? node_.host : full_host_; }
+  // Ends with exit_code_.
+  void End();
   // To where the launcher was told to leave its own error, as torchrun does.
   void PassOn(const FailureRecord& cause) const;
 
@@ -100,6 +104,9 @@ class Agent {
   std::unique_ptr<CoordinatorLink> old_link_;  // closed; it may take a moment to end
   boost::asio::steady_timer timer_;
   std::optional<TimePoint> timer_at_;
+  std::string full_host_;  // empty: not known yet
+  bool looking_up_ = false;
+  std::optional<int> exit_code_;  // set by Finish
 };
 
 }  // namespace ddprun

@@ -100,7 +100,7 @@ void AgentMachine::On(const CoordinatorLost& e) {
 void AgentMachine::On(const Fenced&) {
   if (state_ != State::kRunning && state_ != State::kStopping) return;
   CutOff({absl::StrCat("the coordinator has not answered for nearly the lease of ", ToMillis(policy_.lease),
-                       " ms, and the others may go on without this node: its workers are killed"),
+                       " ms, so the others may go on without this node"),
           EndReason::kCoordinatorLost},
          /*at_once=*/true);
 }

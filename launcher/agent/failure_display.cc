@@ -16,31 +16,51 @@ constexpr size_t kStderrLines = 20;
 }  // namespace
 
 void FailureDisplay::BeginRound(Round round, bool has_other_nodes, std::string directory) {
-  SettleDebts();
-  round_ = round;
-  has_other_nodes_ = has_other_nodes;
-  directory_ = std::move(directory);
-  shown_.clear();
+  start_ = {.round = round, .has_other_nodes = has_other_nodes, .directory = std::move(directory)};
 }
 
-void FailureDisplay::ShowNode(const std::vector<FailureRecord>& failures) {
-  shown_ = FormatFailureReport(program_, failures, absl::LocalTimeZone());
-  debt_ = FormatStderrTail(failures, kStderrLines);
+void FailureDisplay::KeepNode(std::vector<FailureRecord> failures) {
+  kept_.push_back(Node{start_.round, std::move(failures)});
+}
+
+void FailureDisplay::KeepJob(JobPage page) { kept_.push_back(Job{start_, std::move(page)}); }
+
+void FailureDisplay::Show(const std::string& full_host) {
+  for (auto& item : std::exchange(kept_, {})) {
+    if (auto* node = std::get_if<Node>(&item)) {
+      Show(*node, full_host);
+    } else {
+      Show(std::get<Job>(item));
+    }
+  }
+}
+
+void FailureDisplay::ShowAll(const std::string& full_host) {
+  Show(full_host);
+  if (!stderr_.empty()) log_->Write(std::exchange(stderr_, {}));
+}
+
+void FailureDisplay::Show(Node& node, const std::string& full_host) {
+  for (FailureRecord& failure : node.failures) failure.host = full_host;
+  shown_round_ = node.round;
+  shown_ = FormatFailureReport(program_, node.failures, absl::LocalTimeZone());
+  stderr_ = FormatStderrTail(node.failures, kStderrLines);
   log_->Write(shown_);
 }
 
-void FailureDisplay::ShowJob(const JobPage& page) {
-  debt_.clear();
-  const bool nothing_else = !has_other_nodes_ && page.round == round_ && !shown_.empty() &&
+void FailureDisplay::Show(const Job& job) {
+  const JobPage& page = job.page;
+  const bool nothing_else = !job.start.has_other_nodes && page.round == shown_round_ &&
                             page.groups.size() == 1 && page.more_failures == 0 && page.lost_nodes.empty();
   const std::string whole = FormatJobPage(page);
+  stderr_.clear();
   log_->Write(nothing_else ? FormatWhatIsNew(page, shown_) : whole);
-  if (page.round == round_) Leave(whole);
+  if (page.round == job.start.round) Leave(whole, job.start.directory);
 }
 
-void FailureDisplay::Leave(const std::string& page) {
-  if (directory_.empty()) return;
-  const std::string path = absl::StrCat(directory_, "/failure_report.txt");
+void FailureDisplay::Leave(const std::string& page, const std::string& directory) const {
+  if (directory.empty()) return;
+  const std::string path = absl::StrCat(directory, "/failure_report.txt");
   std::ofstream file(path, std::ios::binary);
   file << page << std::flush;
   if (file) {
@@ -48,11 +68,6 @@ void FailureDisplay::Leave(const std::string& page) {
   } else {
     log_->Say(absl::StrCat("the failure report cannot be written to ", path, ": ", std::strerror(errno)));
   }
-}
-
-void FailureDisplay::SettleDebts() {
-  if (!debt_.empty()) log_->Write(debt_);
-  debt_.clear();
 }
 
 }  // namespace ddprun

@@ -1,7 +1,10 @@
 // Shows people why a round failed: what this node knows in torchrun's look, then the job's page.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/ids.h"
@@ -11,33 +14,54 @@
 
 namespace ddprun {
 
-//   Order: BeginRound; then ShowNode if workers of this node have failed; then ShowJob if the coordinator
-//   says
-//          more. SettleDebts before the next round, and when there will be none.
+// What is kept is shown later, in that order: the next round shall not wait for a terminal.
 class FailureDisplay {
  public:
   // `log` outlives this. `program`: its name in torchrun's report.
   FailureDisplay(const AgentLog* log, std::string program) : log_(log), program_(std::move(program)) {}
 
-  // `directory`: of this start of the workers, where the page is left too; empty: it is not.
+  // What is kept from here on is of this round. `directory`: of this start of the workers, where the page is
+  // left too; empty: it is not.
   void BeginRound(Round round, bool has_other_nodes, std::string directory);
-  //   REQUIRES: `failures` is not empty.
-  void ShowNode(const std::vector<FailureRecord>& failures);
-  // The page, without what ShowNode has just said where nothing else is in it.
-  void ShowJob(const JobPage& page);
-  // The last lines of stderr, which the page would have had, if it never came.
-  void SettleDebts();
+  // The failures of this node. REQUIRES: not empty.
+  void KeepNode(std::vector<FailureRecord> failures);
+  // The coordinator's page. What KeepNode says of the round is left out where there is nothing else in it.
+  void KeepJob(JobPage page);
+
+  bool empty() const { return kept_.empty(); }
+  // `full_host`: of this machine, as torchrun's report has it.
+  void Show(const std::string& full_host);
+  // When no page will come any more: Show, and the last lines of stderr, which the page would have had.
+  void ShowAll(const std::string& full_host);
 
  private:
-  void Leave(const std::string& page);
+  struct Start {
+    Round round{-1};
+    bool has_other_nodes = false;
+    std::string directory = {};
+  };
+  struct Node {
+    Round round;
+    std::vector<FailureRecord> failures;
+  };
+  struct Job {
+    Start start;
+    JobPage page;
+  };
+
+  void Show(Node& node, const std::string& full_host);
+  void Show(const Job& job);
+  void Leave(const std::string& page, const std::string& directory) const;
 
   const AgentLog* const log_;
   const std::string program_;
-  Round round_{-1};
-  bool has_other_nodes_ = false;
-  std::string directory_;
-  std::string shown_;  // by ShowNode in this round
-  std::string debt_;
+  Start start_;
+  std::vector<std::variant<Node, Job>> kept_;
+
+  // Of the last Node that was shown:
+  Round shown_round_{-1};
+  std::string shown_;
+  std::string stderr_;  // its last lines, until a page is shown
 };
 
 }  // namespace ddprun

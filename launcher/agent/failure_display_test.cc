@@ -16,14 +16,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-// What `f` writes to stderr.
-template <typename F>
-std::string Shown(F f) {
-  testing::internal::CaptureStderr();
-  f();
-  return testing::internal::GetCapturedStderr();
-}
-
 std::string Content(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return std::string(std::istreambuf_iterator<char>(file), {});
@@ -33,12 +25,24 @@ class FailureDisplayTest : public ::testing::Test {
  protected:
   FailureDisplayTest() { std::filesystem::create_directories(dir_); }
 
+  // What comes to stderr.
+  std::string Show() {
+    testing::internal::CaptureStderr();
+    display_.Show("node1.example");
+    return testing::internal::GetCapturedStderr();
+  }
+  std::string ShowAll() {
+    testing::internal::CaptureStderr();
+    display_.ShowAll("node1.example");
+    return testing::internal::GetCapturedStderr();
+  }
+
   const std::string dir_ = absl::StrCat(testing::TempDir(), "/attempt_0");
   const AgentLog log_{"node1", ""};
   FailureDisplay display_{&log_, "train.py"};
   const std::vector<FailureRecord> failures_ = {{.rank = Rank(0),
                                                  .local_rank = LocalRank(0),
-                                                 .host = "node1.example",
+                                                 .host = "node1",
                                                  .pid = 77,
                                                  .exit = Exited{3},
                                                  .timestamp = 1,
@@ -58,49 +62,64 @@ class FailureDisplayTest : public ::testing::Test {
 
 TEST_F(FailureDisplayTest, OneNodeIsToldOnlyWhatIsNew) {
   display_.BeginRound(Round(2), false, dir_);
-  EXPECT_THAT(Shown([&] { display_.ShowNode(failures_); }),
-              AllOf(HasSubstr("train.py FAILED"), HasSubstr("exitcode  : 3"), Not(HasSubstr("no cheese"))));
-  const std::string shown = Shown([&] { display_.ShowJob(page_); });
-  EXPECT_THAT(shown,
-              AllOf(HasSubstr("no cheese"), HasSubstr("restart 1 of 3"), Not(HasSubstr("node1.example")),
-                    HasSubstr(absl::StrCat("is also in ", dir_, "/failure_report.txt"))));
+  display_.KeepNode(failures_);
+  EXPECT_THAT(Show(), AllOf(HasSubstr("train.py FAILED"), HasSubstr("exitcode  : 3"),
+                            HasSubstr("host      : node1.example"), Not(HasSubstr("no cheese"))));
+  display_.KeepJob(page_);
+  const std::string shown = Show();
+  EXPECT_THAT(shown, AllOf(HasSubstr("no cheese"), HasSubstr("restart 1 of 3"), Not(HasSubstr("FAILED")),
+                           HasSubstr(absl::StrCat("is also in ", dir_, "/failure_report.txt"))));
   EXPECT_THAT(shown, Not(HasSubstr(FormatJobPage(page_))));
   EXPECT_EQ(Content(dir_ + "/failure_report.txt"), FormatJobPage(page_));
-  EXPECT_THAT(Shown([&] { display_.SettleDebts(); }), IsEmpty());
+  EXPECT_THAT(ShowAll(), IsEmpty());
+}
+
+TEST_F(FailureDisplayTest, WhatIsKeptStaysThatOfItsRound) {
+  display_.BeginRound(Round(2), false, dir_);
+  display_.KeepNode(failures_);
+  display_.KeepJob(page_);
+  display_.BeginRound(Round(3), true, "/nowhere");  // The next round did not wait.
+  EXPECT_FALSE(display_.empty());
+  EXPECT_THAT(Show(), AllOf(HasSubstr("train.py FAILED"), HasSubstr("no cheese"), HasSubstr(dir_)));
+  EXPECT_TRUE(display_.empty());
 }
 
 TEST_F(FailureDisplayTest, ManyNodesAreToldThePage) {
   display_.BeginRound(Round(2), true, "");
-  display_.BeginRound(Round(2), true, "");
-  Shown([&] { display_.ShowNode(failures_); });
-  EXPECT_EQ(Shown([&] { display_.ShowJob(page_); }), FormatJobPage(page_));
+  display_.KeepNode(failures_);
+  Show();
+  display_.KeepJob(page_);
+  EXPECT_EQ(Show(), FormatJobPage(page_));
 }
 
 TEST_F(FailureDisplayTest, ANodeWithoutFailuresIsToldThePage) {
-  display_.BeginRound(Round(2), true, "");
-  EXPECT_EQ(Shown([&] { display_.ShowJob(page_); }), FormatJobPage(page_));
+  display_.BeginRound(Round(2), false, "");
+  display_.KeepJob(page_);
+  EXPECT_EQ(Show(), FormatJobPage(page_));
 }
 
 TEST_F(FailureDisplayTest, ALostNodeIsNewsToo) {
   JobPage page = page_;
   page.lost_nodes = {"node3: its lease expired"};
   display_.BeginRound(Round(2), false, "");
-  Shown([&] { display_.ShowNode(failures_); });
-  EXPECT_EQ(Shown([&] { display_.ShowJob(page); }), FormatJobPage(page));
+  display_.KeepNode(failures_);
+  Show();
+  display_.KeepJob(page);
+  EXPECT_EQ(Show(), FormatJobPage(page));
 }
 
 TEST_F(FailureDisplayTest, WithoutAPageTheLastLinesAreShown) {
   display_.BeginRound(Round(2), false, "");
-  Shown([&] { display_.ShowNode(failures_); });
-  EXPECT_THAT(Shown([&] { display_.SettleDebts(); }), HasSubstr("no cheese"));
-  EXPECT_THAT(Shown([&] { display_.SettleDebts(); }), IsEmpty());
+  display_.KeepNode(failures_);
+  EXPECT_THAT(ShowAll(), AllOf(HasSubstr("train.py FAILED"), HasSubstr("no cheese")));
+  EXPECT_THAT(ShowAll(), IsEmpty());
 }
 
 TEST_F(FailureDisplayTest, APageThatCannotBeLeftIsSaidSo) {
   display_.BeginRound(Round(2), true, dir_ + "/missing");
-  EXPECT_THAT(
-      Shown([&] { display_.ShowJob(page_); }),
-      AllOf(HasSubstr(FormatJobPage(page_)), HasSubstr("cannot be written"), HasSubstr("No such file")));
+  display_.KeepJob(page_);
+  EXPECT_THAT(Show(), AllOf(HasSubstr(FormatJobPage(page_)), HasSubstr("cannot be written"),
+                            HasSubstr("No such file")));
 }
 
 }  // namespace

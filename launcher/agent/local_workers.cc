@@ -8,17 +8,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
-#include "launcher/agent/aside.h"
 #include "launcher/agent/worker_environment.h"
-#include "launcher/report/local_host.h"
 
 namespace ddprun {
 namespace {
 
 // For output that is on its way when nobody writes any more: longer only if a file system or terminal hangs.
 constexpr Duration kDrainLimit = seconds(2);
-// For the full name of this host, which only a report wants.
-constexpr Duration kNameLimit = seconds(1);
 
 // "after step 57 (epoch 2)"
 std::string InWords(const proto::WorkerReport& report) {
@@ -135,7 +131,6 @@ void LocalWorkers::OnEnded(ProcessClient::WorkerId id, const ExitInfo& exit) {
                    .progress = progress,
                    .error_file = worker.error_file,
                    .told = told_});
-    if (!told_) LookUpHostName();  // There will be a report.
   }
   handlers_.ended(worker.local_rank, exit, progress);
 }
@@ -185,33 +180,15 @@ void LocalWorkers::KillAll() {
     undrained_ = static_cast<int>(outputs_.size());
     for (const std::unique_ptr<WorkerOutput>& output : outputs_) {
       output->Drain(kDrainLimit, [this] {
-        --*undrained_;
-        CheckGone();
+        if (--undrained_ == 0) handlers_.gone();
       });
     }
   });
 }
 
-void LocalWorkers::CheckGone() {
-  if (undrained_ != 0 || looking_up_) return;
-  undrained_.reset();
-  handlers_.gone();
-}
-
-void LocalWorkers::LookUpHostName() {
-  if (!full_host_.empty() || looking_up_) return;
-  looking_up_ = true;
-  AskAside<std::string>(io_, kNameLimit, LocalHostName, [this](std::optional<std::string> name) {
-    looking_up_ = false;
-    full_host_ = name.value_or(host_);
-    CheckGone();
-  });
-}
-
 void LocalWorkers::CompleteFailures() {
   failures_.Complete(
-      {.full_host = full_host_.empty() ? host_ : full_host_,
-       .stderr_tail = [this](LocalRank r) { return outputs_[r.value()]->StderrTail().value_or(""); },
+      {.stderr_tail = [this](LocalRank r) { return outputs_[r.value()]->StderrTail().value_or(""); },
        .evidence_of_sigkill = [this](pid_t pid) { return oom_watch_->Evidence(pid); }});
 }
 

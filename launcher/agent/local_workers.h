@@ -91,8 +91,6 @@ class LocalWorkers {
   void OnEnded(ProcessClient::WorkerId id, const ExitInfo& exit);
   // What the worker last reported in this round; none if it never did.
   std::optional<proto::WorkerReport> ReportOf(LocalRank local_rank) const;
-  void LookUpHostName();
-  void CheckGone();
 
   boost::asio::io_context& io_;
   const LaunchConfig& config_;
@@ -115,9 +113,7 @@ class LocalWorkers {
   ProcessClient processes_;
   std::map<ProcessClient::WorkerId, Worker> workers_;  // not ended
   ProcessClient::WorkerId next_worker_ = 1;
-  std::optional<int> undrained_;  // of outputs_; set between the end of the kill and `gone`
-  std::string full_host_;         // empty: not asked for yet
-  bool looking_up_ = false;
+  int undrained_ = 0;  // of outputs_, once they are killed
 };
 
 }  // namespace ddprun

@@ -67,7 +67,6 @@ void NodeFailures::Add(const End& end) {
 
 void NodeFailures::Complete(const Afterwards& afterwards) {
   for (size_t i = 0; i < ends_.size(); ++i) {
-    records_[i].host = afterwards.full_host;
     records_[i].stderr_tail = afterwards.stderr_tail(ends_[i].local_rank);
     const auto* signaled = std::get_if<Signaled>(&ends_[i].exit);
     if (signaled != nullptr && signaled->signo == SIGKILL && ends_[i].told != SIGKILL) {

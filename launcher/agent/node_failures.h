@@ -34,7 +34,6 @@ class NodeFailures {
   };
   // What is known only when all workers are gone.
   struct Afterwards {
-    std::string full_host;                                               // for torchrun's report
     std::function<std::string(LocalRank)> stderr_tail;                   // empty: not seen
     std::function<std::vector<std::string>(pid_t)> evidence_of_sigkill;  // one line each
   };

@@ -37,8 +37,7 @@ class NodeFailuresTest : public ::testing::Test {
   }
   void Complete() {
     failures_.Complete(
-        {.full_host = "node1.example",
-         .stderr_tail = [this](LocalRank r) { return tails_[static_cast<int>(r.value())]; },
+        {.stderr_tail = [this](LocalRank r) { return tails_[static_cast<int>(r.value())]; },
          .evidence_of_sigkill =
              [](pid_t pid) { return std::vector<std::string>{absl::StrCat("the kernel killed ", pid)}; }});
   }
@@ -90,7 +89,6 @@ TEST_F(NodeFailuresTest, AllThatIsKnownAtTheEnd) {
   EXPECT_THAT(all[1].stderr_tail(), HasSubstr("step 1\nTraceback"));
   EXPECT_THAT(all[1].evidence(), IsEmpty());
   EXPECT_THAT(failures_.records(), SizeIs(2));
-  EXPECT_EQ(failures_.records()[0].host, "node1.example");
 }
 
 TEST_F(NodeFailuresTest, TheErrorFileSpeaksBeforeStderr) {
