@@ -31,6 +31,7 @@ class Job:
         return [
             self.options.ddprun, "--nnodes=1:2", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-id={self.run_id}",
             f"--rdzv-endpoint=127.0.0.1:{self.port}", "--rdzv-conf=last_call_timeout=1", "--max-restarts=1000",
+            "--scale-up=at-snapshot",
             "--log-dir=/dev/null", self.options.train, "--steps=1000000000", f"--snapshot-every={SNAPSHOT_EVERY}",
             f"--snapshot-dir={self.snapshots}", f"--metrics={self.metrics}", "--log-every=1000000",
         ]  # fmt: skip
