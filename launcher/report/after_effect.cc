@@ -18,7 +18,8 @@ using Pattern = std::vector<absl::string_view>;
 
 const std::vector<Pattern>& Patterns() {
   static const auto* const patterns = new std::vector<Pattern>{
-      // The worker SDK.
+      // The worker SDK: what it says itself, and its errors in the words of others.
+      {"(the cause is elsewhere)"},
       {"rank ", " of round ", " is gone"},
       {"rank ", " of round ", " has left"},
       {"rank ", " of round ", " gave up operation "},

@@ -35,6 +35,7 @@ TEST(AfterEffectTest, WordsOfThoseWhosePeerIsGone) {
           "train: rank 12 of round 0 has left",
           "train: rank 0 of round 2 gave up operation 44, waiting for rank 3",
           "rank 1 of round 5 did not appear within 30000 ms (1 missing)",
+          "train: the store at 10.0.0.7:29512 does not answer (the cause is elsewhere)",
       }) {
     EXPECT_TRUE(IsAfterEffect(kExited, words, "")) << words;
     EXPECT_TRUE(IsAfterEffect(kExited, "", absl::StrCat("step 3\n", words, "\n\n"))) << words;
