@@ -19,7 +19,7 @@ namespace {
 // For a terminal that takes its time.
 constexpr Duration kFlushLimit = seconds(5);
 // For the full name of this host, which only a report wants.
-constexpr Duration kNameLimit = seconds(1);
+constexpr Duration kNameLimit = milliseconds(300);
 
 // Unique for this life of this agent.
 std::string NodeIdOf(const std::string& host) {

@@ -115,8 +115,9 @@ void AgentMachine::On(const Rejoined&) {
 
 void AgentMachine::On(const RejoinFailed& e) {
   if (state_ != State::kSeeking) return;
-  Say(absl::StrCat("the coordinator is lost: ", lost_->why, ", and ", e.reason,
-                   ". Start the job again on all nodes; it goes on from its last snapshot"));
+  Say(absl::StrCat(
+      "the coordinator is lost. Start the job again on all nodes; it goes on from its last snapshot (",
+      lost_->why, "; ", e.reason, ")"));
   FinishWith(lost_->otherwise, SIGTERM);
 }
 
