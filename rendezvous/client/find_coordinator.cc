@@ -133,12 +133,4 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
   }
 }
 
-asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
-    std::string host, int port, Duration read_timeout, std::function<void(absl::string_view)> tell) {
-  co_return co_await FindCoordinator(
-      std::move(host), port,
-      FindLimits{.total = read_timeout, .advice = "--rdzv-conf=read_timeout=SECONDS changes that"},
-      std::move(tell));
-}
-
 }  // namespace ddprun

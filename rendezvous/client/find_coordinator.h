@@ -35,8 +35,4 @@ struct FindLimits {
 boost::asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
     std::string host, int port, FindLimits limits, std::function<void(absl::string_view)> tell);
 
-// For the first search of a node: as long as --rdzv-conf=read_timeout says.
-boost::asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
-    std::string host, int port, Duration read_timeout, std::function<void(absl::string_view)> tell);
-
 }  // namespace ddprun

@@ -6,7 +6,9 @@
 namespace ddprun {
 
 void AbsentNodes::Expect(const std::vector<std::string>& hosts) {
-  if (expected_.empty()) expected_.insert(hosts.begin(), hosts.end());
+  if (told_ || hosts.empty()) return;
+  told_ = true;
+  expected_.insert(hosts.begin(), hosts.end());
 }
 
 void AbsentNodes::Came(const std::string& host) {
@@ -23,6 +25,11 @@ void AbsentNodes::Went(const std::string& host) {
 void AbsentNodes::Lost(const std::string& host, std::string why, TimePoint now) {
   Went(host);
   lost_.emplace(host, AbsentNode{host, std::move(why), now});
+}
+
+void AbsentNodes::TakenOut(const std::string& host) {
+  Went(host);
+  if (!present_.contains(host)) expected_.erase(host);
 }
 
 std::vector<AbsentNode> AbsentNodes::List() const {

@@ -30,6 +30,8 @@ class AbsentNodes {
   void Went(const std::string& host);
   // The same for one that is to be waited for, because it was in the last round.
   void Lost(const std::string& host, std::string why, TimePoint now);
+  // The same for one that somebody took out: nobody waits for its host any more.
+  void TakenOut(const std::string& host);
   // A round begins without those that were lost before.
   void Sealed() { lost_.clear(); }
 
@@ -37,6 +39,7 @@ class AbsentNodes {
   std::vector<AbsentNode> List() const;
 
  private:
+  bool told_ = false;  // whom to expect
   std::set<std::string> expected_;
   std::map<std::string, int> present_;  // nodes by host, none with 0
   std::multimap<std::string, AbsentNode> lost_;

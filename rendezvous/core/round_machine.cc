@@ -144,10 +144,7 @@ void RoundMachine::On(const WorkersFailed& e) {
   failed_ = true;
   last_failure_ = e.failure.cause;
   NoteIt("workers_failed", e.failure.cause);
-  const int left = policy_.max_restarts - restarts_;
-  Drain(absl::StrCat(e.failure.cause, left > 0 ? absl::StrCat("; restart ", restarts_ + 1, " of ",
-                                                              policy_.max_restarts, " follows")
-                                               : "; no restart is left"));
+  Drain(e.failure.cause);
 }
 
 void RoundMachine::On(const WorkersSucceeded& e) {
@@ -229,7 +226,7 @@ void RoundMachine::Expel(const NodeId& id, absl::string_view event, absl::string
 void RoundMachine::LetGo(const NodeId& id) {
   const Member& member = *membership_.Find(id);
   const std::string reason = member.drain_reason;
-  absent_.Went(member.info.host);
+  absent_.TakenOut(member.info.host);
   membership_.Remove(id);
   DismissNode(id, Dismissal::kDrained, reason);
   NoteIt("node_drained", reason);

@@ -46,6 +46,21 @@ TEST(AbsentNodesTest, NodesOfOneHostAreCounted) {
   EXPECT_EQ(absent.List(), (std::vector<AbsentNode>{{"n1"}}));
 }
 
+TEST(AbsentNodesTest, NobodyWaitsForAHostThatWasTakenOut) {
+  AbsentNodes absent;
+  absent.Expect({"n1", "n2"});
+  for (const char* host : {"n1", "n1", "n2"}) absent.Came(host);
+  absent.TakenOut("n1");  // there is another one
+  absent.TakenOut("n2");
+  EXPECT_EQ(absent.List(), std::vector<AbsentNode>());
+  absent.Went("n1");
+  EXPECT_EQ(absent.List(), (std::vector<AbsentNode>{{"n1"}}));
+  absent.Came("n1");
+  absent.TakenOut("n1");
+  absent.Expect({"n1", "n2"});  // what a node says that joins later
+  EXPECT_EQ(absent.List(), std::vector<AbsentNode>());
+}
+
 TEST(WaitingTextTest, NamesThoseWhoAreMissing) {
   const AbsentNode silent{"n17"};
   const AbsentNode lost{"n3", "its lease expired", kNow - seconds(12)};
