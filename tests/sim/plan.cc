@@ -74,6 +74,7 @@ class Planner {
 
   void Add(Duration at, FaultKind kind, std::vector<int> hosts, Duration length = Duration(0), int n = 0,
            std::vector<int> to = {}) {
+    at = std::min(at, settings_.calm - milliseconds(1));
     script_.faults.push_back({at, kind, std::move(hosts), std::move(to), length, n});
   }
 
@@ -140,6 +141,17 @@ class Planner {
       case FaultKind::kCutOut:
       case FaultKind::kCutIn:
         DrawCut(at, kind, length);
+        break;
+      case FaultKind::kSuspend:
+        if (random_.Chance(0.5)) {
+          Add(at, kind, {AnyHost()}, length);
+        } else {  // Perhaps a writer in the middle of it, who wakes up when others have taken over.
+          Add(at, FaultKind::kDiskSlow, {}, seconds(14), 15000);
+          const int host = AnyHost();
+          std::vector<int> hosts = {host};
+          if (settings_.num_hosts > 2) hosts.push_back((host + 1) % settings_.num_hosts);
+          Add(at + Millis(6000, 13000), kind, hosts, settings_.lease + Millis(1000, 5000));
+        }
         break;
       case FaultKind::kDiskFull:
       case FaultKind::kStall:

@@ -172,6 +172,7 @@ absl::Status Check(const Script& script) {
   }
   if (s.lease <= Duration::zero()) return Bad("lease_ms must be more than 0");
   for (const Fault& fault : script.faults) {
+    if (fault.at >= s.calm) return Bad(absl::StrCat(ToString(fault), ": it comes after calm"));
     for (const auto* hosts : {&fault.hosts, &fault.to}) {
       for (const int host : *hosts) {
         if (host < 0 || host > s.num_hosts) return Bad(absl::StrCat(ToString(fault), ": no host ", host));
@@ -183,10 +184,13 @@ absl::Status Check(const Script& script) {
 
 }  // namespace
 
+absl::string_view ToString(FaultKind kind) {
+  return std::find_if(std::begin(kKinds), std::end(kKinds), [&](const auto& k) { return k.second == kind; })
+      ->first;
+}
+
 std::string ToString(const Fault& fault) {
-  const auto kind = std::find_if(std::begin(kKinds), std::end(kKinds),
-                                 [&](const auto& k) { return k.second == fault.kind; });
-  std::string text = absl::StrCat(SecondsText(fault.at), " ", kind->first);
+  std::string text = absl::StrCat(SecondsText(fault.at), " ", ToString(fault.kind));
   if (!fault.hosts.empty()) absl::StrAppend(&text, " host=", absl::StrJoin(fault.hosts, ","));
   if (!fault.to.empty()) absl::StrAppend(&text, " to=", absl::StrJoin(fault.to, ","));
   if (fault.length > Duration::zero()) absl::StrAppend(&text, " for=", SecondsText(fault.length));

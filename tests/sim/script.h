@@ -100,6 +100,7 @@ struct Script {
   bool operator==(const Script&) const = default;
 };
 
+absl::string_view ToString(FaultKind kind);
 // One line, without its end: "12.345 cut-out host=1,2 to=0 for=5.000".
 std::string ToString(const Fault& fault);
 std::string ToString(const Script& script);

@@ -47,6 +47,7 @@ TEST(ScriptTest, SaysWhatIsWrongAndWhere) {
       {"1.5", "line 1: a time, and then?"},
       {"1.5 earthquake", "line 1: there is no fault 'earthquake'"},
       {"1.5 kill-agent host=0 why=1", "line 1: a fault has no 'why'"},
+      {"61 kill-agent host=0", "61.000 kill-agent host=0: it comes after calm"},
       {"1.5 kill-agent host=7", "1.500 kill-agent host=7: no host 7"},
   };
   for (const auto& c : kCases) {

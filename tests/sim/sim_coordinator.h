@@ -1,60 +1,105 @@
-// A RoundMachine with simulated connections, and the rules that must hold after each of its steps.
+// The coordinator's process: a RoundMachine behind connections, as rendezvous/server/coordinator.h has it.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "proto/rendezvous.pb.h"
 #include "rendezvous/core/round_machine.h"
-#include "tests/sim/sim_clock.h"
-#include "tests/sim/trace.h"
+#include "tests/sim/round_rules.h"
+#include "tests/sim/sim_host.h"
+#include "tests/sim/sim_result.h"
+#include "tests/sim/sim_workers.h"
 
 namespace ddprun::sim {
 
+// One life of it. A job whose last node has gone is forgotten, so that it can begin anew.
 class SimCoordinator {
  public:
-  // Where the bytes for a node go. `last`: nothing follows.
-  using Send = std::function<void(const NodeId& node, std::string bytes, bool last)>;
-  // True if workers of this node run.
-  using HasWorkers = std::function<bool(const NodeId& node)>;
+  using PeerId = uint64_t;
+  // Bytes to an agent; `last`: nothing follows.
+  using Send = std::function<void(const std::string& bytes, bool last)>;
 
-  SimCoordinator(SimClock* clock, Trace* trace, RoundPolicy policy, Send send, HasWorkers has_workers);
+  // What it has done so far.
+  struct Load {
+    int64_t messages = 0;    // that came and went
+    double machine_cpu = 0;  // seconds of the RoundMachine and the codec; measured only if not checked
+  };
 
-  // `bytes` is a serialized AgentMessage that arrived on the connection of `node`.
-  void Receive(const NodeId& node, const std::string& bytes);
-  void Lose(const NodeId& node, const std::string& reason);
-  // Stands still until `until`: nothing is handled, then everything at once.
-  void Stall(TimePoint until) { stalled_until_ = until; }
-  bool stalled() const { return clock_->now() < stalled_until_; }
-  TimePoint stalled_until() const { return stalled_until_; }
+  SimCoordinator(SimJob* job, SimHost* host, NodeFacts facts);
+  SimCoordinator(const SimCoordinator&) = delete;
+  SimCoordinator& operator=(const SimCoordinator&) = delete;
 
-  const RoundMachine& machine() const { return machine_; }
-  int64_t rounds_sealed() const { return rounds_sealed_; }
+  void Listen();
+  PeerId Attach(Send send, bool in_process);
+  void Receive(PeerId peer, const std::string& bytes);
+  void Detach(PeerId peer, const std::string& reason);
+
+  // An operator's wish. False if there is no such node, or it cannot be taken out.
+  bool DrainHost(const std::string& host);
+  void StopJob();
+  // Its launcher ends: all are told, and those who do not go are cut off after a while.
+  void Close();
+  // SIGKILL, or the end of its process.
+  void Kill();
+  // It stands still; what comes meanwhile is handled afterwards, in order.
+  void Freeze();
+  void Thaw();
+  void ThawAll();  // however often it was frozen
+
+  bool alive() const { return alive_; }
+  bool frozen() const { return frozen_ > 0; }
+  // It has a job that is over.
+  bool closed() const { return machine_ != nullptr && machine_->state() == RoundMachine::State::kClosed; }
+  const RoundMachine* machine() const { return machine_.get(); }  // null: no job
+  const RoundRules* rules() const { return rules_.get(); }        // null: no job
+  // Without the rules, which take longer than what they look at.
+  void set_checked(bool checked) { checked_ = checked; }
+  const Load& load() const { return load_; }
+  // Adds what happened in it.
+  void AddCounts(SimResult& result) const;
+  // When the node was last heard, in simulated time; none: never.
+  std::optional<TimePoint> heard(const NodeId& node) const;
 
  private:
+  struct Peer {
+    Send send;
+    bool in_process = false;
+    bool joined = false;
+    NodeId node = {};  // empty: not in the job, or not any more
+  };
+
+  void InProcess(std::function<void()> what);
+  void OnMessage(PeerId id, const std::string& bytes);
+  void Join(PeerId id, const proto::Join& join);
+  void Lost(PeerId id, const std::string& reason);
   void Step(const RoundEvent& event);
-  void CheckStep(const RoundEvent& event, const RoundEffects& effects);
-  void CheckSealed(const std::map<NodeId, Assignment>& sealed);
+  void MaybeForget();
+  void Count(SimResult& result) const;
   void SetTimer();
 
-  SimClock* const clock_;
-  Trace* const trace_;
-  RoundMachine machine_;
-  const Send send_;
-  const HasWorkers has_workers_;
-  TimePoint stalled_until_;
+  SimJob* const job_;
+  SimHost* const host_;
+  const NodeFacts facts_;
+  std::unique_ptr<RoundMachine> machine_;
+  std::unique_ptr<RoundRules> rules_;
+  std::map<PeerId, Peer> peers_;
+  std::map<NodeId, PeerId> nodes_;
+  std::map<NodeId, TimePoint> heard_;
+  PeerId next_peer_ = 1;
+  std::map<PeerId, SimSocket> sockets_;
+  bool checked_ = true;
+  Load load_;
+  std::string closing_;
+  SimResult before_;  // of jobs that are forgotten
+  bool alive_ = true;
+  int frozen_ = 0;
+  std::deque<std::function<void()>> held_;
   std::optional<TimePoint> timer_at_;
-
-  // What the rules remember.
-  Round last_round_{-1};
-  int last_restarts_ = 0;
-  Round charged_round_{-1};
-  bool failure_told_ = false;  // in this round
-  bool was_closed_ = false;
-  int64_t rounds_sealed_ = 0;
-  std::map<NodeId, TimePoint> last_heard_;  // of nodes that the machine knows
 };
 
 }  // namespace ddprun::sim

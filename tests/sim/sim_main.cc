@@ -1,22 +1,114 @@
-// tools/dev sim: runs seeds, tells the story of a single one or of the first that breaks a rule.
+// tools/dev sim: runs seeds or a script, tells the story of one, and keeps the first that breaks a rule as a
+// script.
+#include <sys/resource.h>
+
 #include <cstdint>
 #include <cstdio>
+#include <fstream>
 #include <iostream>
+#include <sstream>
 #include <string>
 
 #include "boost/program_options.hpp"
+#include "tests/sim/minimize.h"
+#include "tests/sim/plan.h"
+#include "tests/sim/scale.h"
+#include "tests/sim/script.h"
 #include "tests/sim/sim_world.h"
 
 namespace po = boost::program_options;
+using namespace ddprun::sim;  // NOLINT: a program of one file
+
+namespace {
+
+double CpuSeconds() {
+  rusage use;
+  getrusage(RUSAGE_SELF, &use);
+  return static_cast<double>(use.ru_utime.tv_sec) + use.ru_utime.tv_usec * 1e-6;
+}
+
+void ParseSeeds(const std::string& text, uint64_t& from, uint64_t& to) {
+  unsigned long long a = 0, b = 0;
+  char rest = 0;
+  if (std::sscanf(text.c_str(), "%llu:%llu%c", &a, &b, &rest) != 2 || b < a) {
+    throw po::error("--seeds=" + text + ": expected FROM:TO, as in 1:1000");
+  }
+  from = a;
+  to = b;
+}
+
+// Writes the smallest script that still breaks a rule beside what it does.
+void Keep(const Script& script, const std::string& file) {
+  std::printf("making it smaller ...\n");
+  const Script small = Minimized(script, [](const Script& s) { return !RunScript(s, false).broken.empty(); });
+  const SimResult result = RunScript(small, /*print=*/true);
+  std::ofstream out(file);
+  out << "# " << result.broken << "\n" << ToString(small);
+  if (!out.flush()) {
+    std::fprintf(stderr, "sim: cannot write %s\n", file.c_str());
+    return;
+  }
+  std::printf("%zu of %zu faults suffice: %s\n  written to %s; tools/dev sim --script=%s tells it again\n",
+              small.faults.size(), script.faults.size(), result.broken.c_str(), file.c_str(), file.c_str());
+}
+
+int RunSeeds(uint64_t from, uint64_t to, const std::string& keep) {
+  SimResult sum;
+  for (uint64_t seed = from; seed <= to; ++seed) {
+    const SimResult result = RunSeed(seed, /*print=*/false);
+    if (!result.broken.empty()) {
+      if (!keep.empty()) Keep(DrawScript(seed), keep);
+      std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed), result.broken.c_str());
+      return 1;
+    }
+    sum.Add(result);
+    if ((seed - from + 1) % 1000 == 0) {
+      std::printf("%llu seeds hold\n", static_cast<unsigned long long>(seed - from + 1));
+      std::fflush(stdout);
+    }
+  }
+  std::printf("%s\n%llu seeds in %.1f s of processor time: all rules held\n", ToString(sum).c_str(),
+              static_cast<unsigned long long>(to - from + 1), CpuSeconds());
+  return 0;
+}
+
+int TellStory(const Script& script) {
+  const SimResult result = RunScript(script, /*print=*/true);
+  std::printf("%s\n%s\n", ToString(result).c_str(),
+              result.broken.empty() ? "all rules held" : result.broken.c_str());
+  return result.broken.empty() ? 0 : 1;
+}
+
+int RunFile(const std::string& file) {
+  std::ifstream in(file);
+  std::stringstream text;
+  text << in.rdbuf();
+  if (!in) {
+    std::fprintf(stderr, "sim: cannot read %s\n", file.c_str());
+    return 2;
+  }
+  const absl::StatusOr<Script> script = ParseScript(text.str());
+  if (!script.ok()) {
+    std::fprintf(stderr, "sim: %s: %s\n", file.c_str(), std::string(script.status().message()).c_str());
+    return 2;
+  }
+  return TellStory(*script);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
-  std::string seeds;
+  std::string seeds, script, keep;
+  uint64_t seed = 0;
   po::options_description options("Runs the pure machines under simulated faults, one run a seed.\nOptions");
-  options.add_options()("help,h", "print this text")(
-      "seeds", po::value(&seeds)->default_value("1:1000"),
-      "FROM:TO, both included; with one seed its story is printed");
-  uint64_t from = 0;
-  uint64_t to = 0;
+  options.add_options()("help,h", "print this text")("seeds", po::value(&seeds)->default_value("1:2000"),
+                                                     "FROM:TO, both included")("seed", po::value(&seed),
+                                                                               "tell the story of this one")(
+      "script", po::value(&script), "tell the story of this file: a list of faults with their times")(
+      "keep", po::value(&keep)->default_value("/tmp/failing.sim"),
+      "where the script of a failing seed goes, made as small as it can be; empty: nowhere")(
+      "draw", po::value(&seed), "print the script of this seed and do nothing")(
+      "scale", "join and restart 1,000 to 10,000 nodes, and count what that takes");
   try {
     po::variables_map given;
     po::store(po::parse_command_line(argc, argv, options), given);
@@ -25,32 +117,18 @@ int main(int argc, char** argv) {
       std::cout << options;
       return 0;
     }
-    char rest = 0;
-    unsigned long long a = 0, b = 0;
-    if (std::sscanf(seeds.c_str(), "%llu:%llu%c", &a, &b, &rest) != 2 || b < a) {
-      throw po::error("--seeds=" + seeds + ": expected FROM:TO, as in 1:1000");
+    if (given.contains("scale")) return RunScale();
+    if (given.contains("script")) return RunFile(script);
+    if (given.contains("draw")) {
+      std::cout << ToString(DrawScript(seed));
+      return 0;
     }
-    from = a;
-    to = b;
+    if (given.contains("seed")) return TellStory(DrawScript(seed));
+    uint64_t from = 0, to = 0;
+    ParseSeeds(seeds, from, to);
+    return RunSeeds(from, to, keep);
   } catch (const po::error& e) {
     std::cerr << "sim: error: " << e.what() << "\n";
     return 2;
   }
-  int64_t steps = 0;
-  for (uint64_t seed = from; seed <= to; ++seed) {
-    const ddprun::sim::SimResult result = ddprun::sim::RunSeed(seed, from == to);
-    if (!result.broken.empty()) {
-      if (from != to) (void)ddprun::sim::RunSeed(seed, true);
-      std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed), result.broken.c_str());
-      return 1;
-    }
-    steps += result.steps;
-    if (from != to && (seed - from + 1) % 1000 == 0) {
-      std::printf("%llu seeds hold\n", static_cast<unsigned long long>(seed - from + 1));
-      std::fflush(stdout);
-    }
-  }
-  std::printf("%llu seeds, %lld steps: all rules held\n", static_cast<unsigned long long>(to - from + 1),
-              static_cast<long long>(steps));
-  return 0;
 }

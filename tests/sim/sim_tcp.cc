@@ -125,15 +125,14 @@ void SimTcp::Receive(HostId host, const Packet& packet) {
 }
 
 void SimTcp::OnHello(HostId host, const Packet& packet) {
-  const auto listener = listeners_.find({host, packet.port});
-  if (listener == listeners_.end()) {
+  if (!listeners_.contains({host, packet.port})) {
     return network_->Send(
         {.from = host, .to = packet.from, .connection = packet.connection, .kind = Packet::Kind::kReset});
   }
   const auto end = std::make_shared<End>();
   end->socket = {host, packet.connection};
   end->peer = packet.from;
-  end->accept = listener->second;
+  end->port_here = packet.port;
   end->expected = 1;
   end->rto = kHelloRto;
   ends_[{host, packet.connection}] = end;
@@ -154,11 +153,11 @@ void SimTcp::OnAck(const EndPtr& end, uint64_t ack) {
     Transmit(*end, end->unacked.front());
   }
   SetTimer(end);
-  if (!end->open && end->accept) {  // The other side has answered our answer.
+  if (!end->open && end->port_here > 0) {  // The other side has answered our answer.
+    const auto listener = listeners_.find({end->socket.host, end->port_here});
+    if (listener == listeners_.end()) return Reset(end->socket);
     end->open = true;
-    Accept accept = std::move(end->accept);
-    end->accept = {};
-    end->handlers = accept(end->socket, end->peer);
+    end->handlers = Accept(listener->second)(end->socket, end->peer);
   }
   MaybeForget(end);
 }

@@ -82,7 +82,7 @@ class SimTcp {
     HostId peer = 0;
     int port = 0;  // > 0: this side connects, and has had no answer yet
     bool open = false;
-    Accept accept = {};  // of a side that was connected to, until it is open
+    int port_here = 0;  // > 0: this side was connected to, there
     Handlers handlers = {};
     std::deque<Segment> unacked = {};
     uint64_t next_seq = 0;

@@ -1,38 +1,79 @@
-// A thousand seeds of the pure machines, with invariants after each step.
+// Two thousand seeds of the pure machines, with the rules looked at after each step; and the scripts that
+// once failed.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
 #include "gtest/gtest.h"
+#include "tests/sim/plan.h"
+#include "tests/sim/script.h"
 #include "tests/sim/sim_world.h"
 
 namespace ddprun::sim {
 namespace {
 
-TEST(SimTest, AThousandSeedsHold) {
+TEST(SimTest, TwoThousandSeedsHold) {
   SimResult sum;
-  for (uint64_t seed = 1; seed <= 1000; ++seed) {
+  for (uint64_t seed = 1; seed <= 2000; ++seed) {
     const SimResult r = RunSeed(seed, /*print=*/false);
-    ASSERT_EQ(r.broken, "") << "seed " << seed << "; tools/dev sim --seeds=" << seed << ":" << seed
-                            << " tells its story";
-    sum.steps += r.steps;
-    sum.rounds += r.rounds;
-    sum.restarts += r.restarts;
-    sum.kills += r.kills;
-    sum.freezes += r.freezes;
-    sum.cuts += r.cuts;
-    sum.stalls += r.stalls;
-    sum.signals += r.signals;
+    ASSERT_EQ(r.broken, "") << "seed " << seed << "; tools/dev sim --seed=" << seed << " tells its story";
+    sum.Add(r);
   }
-  // The faults did come, and the job did go on.
-  EXPECT_GT(sum.rounds, 1000);
-  EXPECT_GT(sum.restarts, 300);
-  for (const int64_t faults : {sum.kills, sum.freezes, sum.cuts, sum.stalls, sum.signals})
-    EXPECT_GT(faults, 300);
-  RecordProperty("steps", std::to_string(sum.steps));
+  // The faults did come, and did harm; and the job did go on.
+  const std::string what = ToString(sum);
+  for (int kind = 0; kind <= static_cast<int>(FaultKind::kStopJob); ++kind) {
+    EXPECT_GE(sum.fired[static_cast<FaultKind>(kind)], 50) << ToString(static_cast<FaultKind>(kind)) << "\n"
+                                                           << what;
+  }
+  EXPECT_GT(sum.rounds, 4000) << what;
+  EXPECT_GT(sum.restarts, 1000) << what;
+  EXPECT_GT(sum.interrupts, 1000) << what;
+  EXPECT_GT(sum.snapshots_waited_for, 300) << what;
+  EXPECT_GT(sum.reports, 1000) << what;
+  EXPECT_GT(sum.rejoins, 1000) << what;
+  EXPECT_GT(sum.drained, 300) << what;
+  EXPECT_GT(sum.fences, 1000) << what;
+  EXPECT_GT(sum.torn_snapshots, 50) << what;
+  EXPECT_GT(sum.taken_over, 0) << what;
+  EXPECT_GT(sum.succeeded, 1000) << what;
+  EXPECT_GT(sum.packets_lost, 10000) << what;
 }
 
 TEST(SimTest, OneSeedIsOneStory) {
-  for (uint64_t seed = 1; seed <= 20; ++seed) {
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
     EXPECT_EQ(RunSeed(seed, false).trace_hash, RunSeed(seed, false).trace_hash) << seed;
   }
   EXPECT_NE(RunSeed(1, false).trace_hash, RunSeed(2, false).trace_hash);
+}
+
+TEST(SimTest, AScriptReplaysToTheSameStoryAsItsSeed) {
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    const absl::StatusOr<Script> script = ParseScript(ToString(DrawScript(seed)));
+    ASSERT_TRUE(script.ok()) << script.status();
+    EXPECT_EQ(RunScript(*script, false).trace_hash, RunSeed(seed, false).trace_hash) << seed;
+  }
+}
+
+TEST(SimTest, TheScriptsHold) {
+  int scripts = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("tests/sim/scripts")) {
+    if (entry.path().extension() != ".sim") continue;
+    std::stringstream text;
+    text << std::ifstream(entry.path()).rdbuf();
+    const absl::StatusOr<Script> script = ParseScript(text.str());
+    ASSERT_TRUE(script.ok()) << entry.path() << ": " << script.status();
+    const SimResult result = RunScript(*script, false);
+    EXPECT_EQ(result.broken, "") << entry.path();
+    // Each fault of a script is there for a reason.
+    size_t fired = 0;
+    for (const auto& [kind, count] : result.fired) fired += count;
+    EXPECT_EQ(fired, script->faults.size()) << entry.path();
+    ++scripts;
+  }
+  EXPECT_GE(scripts, 5);
 }
 
 }  // namespace

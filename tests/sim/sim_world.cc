@@ -4,236 +4,456 @@
 #include <csignal>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tests/sim/random.h"
-#include "tests/sim/sim_clock.h"
+#include "tests/sim/plan.h"
+#include "tests/sim/sim_agent.h"
 #include "tests/sim/sim_coordinator.h"
-#include "tests/sim/sim_node.h"
-#include "tests/sim/trace.h"
 
 namespace ddprun::sim {
 namespace {
 
-// After calm: longest of last call, drain, lease and the workers' own run, several times over.
-constexpr Duration kBound = seconds(600);
+// After calm: last calls, drains, the rest of the steps done anew, several times over.
+constexpr Duration kBound = seconds(1800);
+// By then whoever has lost the job has ended.
+constexpr Duration kSettle = seconds(20);
+// A host that has just come back has not yet killed what is to be killed.
+constexpr Duration kWakeUp = milliseconds(30);
 
 class World {
  public:
-  World(uint64_t seed, bool print) : random_(seed), trace_(print) {
-    policy_.min_nodes = static_cast<int>(random_.Between(1, 4));
-    policy_.max_nodes = policy_.min_nodes + static_cast<int>(random_.Between(0, 3));
-    policy_.max_restarts = static_cast<int>(random_.Between(0, 12));
-    policy_.first_last_call = random_.Chance(0.3) ? seconds(0) : random_.Between(seconds(1), seconds(30));
-    policy_.last_call = random_.Between(milliseconds(0), Duration(seconds(20)));
-    policy_.join_timeout = seconds(300);
-    policy_.lease = random_.Between(seconds(1), seconds(6));
-    policy_.drain_timeout = seconds(30);
-    coordinator_ = std::make_unique<SimCoordinator>(
-        &clock_, &trace_, policy_,
-        [this](const NodeId& node, std::string bytes, bool last) { Down(node, std::move(bytes), last); },
-        [this](const NodeId& node) { return nodes_.at(node)->workers() > 0; });
+  World(const Script& script, bool print)
+      : script_(script),
+        settings_(script_.settings),
+        trace_(print),
+        network_(&clock_, Random(settings_.seed, "network"),
+                 {.max_delay = settings_.max_delay,
+                  .loss = settings_.loss_permille / 1000.0,
+                  .twice = settings_.twice_permille / 1000.0}),
+        tcp_(&clock_, &network_),
+        disk_(&clock_, &trace_, Random(settings_.seed, "disk")),
+        random_(settings_.seed, "world") {
+    job_.settings = &settings_;
+    job_.clock = &clock_;
+    job_.tcp = &tcp_;
+    job_.disk = &disk_;
+    job_.trace = &trace_;
+    job_.host_of = [this](const std::string& addr) { return by_addr_.at(addr); };
+    for (int i = 0; i < settings_.num_hosts; ++i) AddHost(absl::StrCat("host", i));
+    if (!settings_.hosted) {
+      AddHost("coordinator");
+      StartCoordinator();
+    }
   }
 
   SimResult Run() {
-    trace_.Line(clock_.now(), absl::StrCat("nodes ", policy_.min_nodes, ":", policy_.max_nodes, ", restarts ",
-                                           policy_.max_restarts, ", lease ", ToMillis(policy_.lease), " ms"));
-    const TimePoint calm = clock_.now() + random_.Between(seconds(5), seconds(240));
-    for (int64_t i = random_.Between(policy_.min_nodes, policy_.max_nodes + 2); i > 0; --i) {
-      clock_.After(random_.Between(milliseconds(0), Duration(seconds(5))), [this] { AddNode(); });
+    trace_.Line(clock_.now(), absl::StrCat("nodes ", settings_.min_nodes, ":", settings_.max_nodes, " by ",
+                                           settings_.node_unit, ", restarts ", settings_.max_restarts,
+                                           ", lease ", ToMillis(settings_.lease), " ms"));
+    for (const Fault& fault : script_.faults) {
+      clock_.At(SimClock::kStart + fault.at, [this, &fault] { Do(fault); });
     }
-    PlanFault(calm);
+    const TimePoint calm = SimClock::kStart + settings_.calm;
     clock_.At(calm, [this] { Calm(); });
-    while (!clock_.idle() && trace_.broken().empty() && clock_.now() < calm + kBound && !Over(calm)) {
+    while (!clock_.idle() && trace_.broken().empty() && clock_.now() < calm + kBound && !Over()) {
       clock_.RunOne();
-      ++result_.steps;
+      ++result_.events;
+      CheckFences();
     }
-    if (trace_.broken().empty() && !Over(calm)) {
-      trace_.Broken(clock_.now(),
-                    absl::StrCat("the job did not end within ", kBound / seconds(1), " s of calm"));
+    if (trace_.broken().empty() && !Over()) {
+      Broken(absl::StrCat("the job did not end within ", kBound / seconds(1), " s of calm"));
     }
-    for (const auto& [id, node] : nodes_) {
-      if (trace_.broken().empty() && node->workers() > 0)
-        trace_.Broken(clock_.now(), absl::StrCat(id, " left workers"));
-    }
-    result_.broken = trace_.broken();
-    result_.trace_hash = trace_.hash();
-    result_.rounds = coordinator_->rounds_sealed();
-    result_.restarts = coordinator_->machine().restarts();
-    return result_;
+    CheckEnd();
+    return Result();
   }
 
  private:
-  // The two directions of one connection: bytes arrive in order, each after a delay of its own.
-  struct Link {
-    TimePoint up_free;
-    TimePoint down_free;
-    TimePoint cut_until;  // silent until then: what was sent arrives afterwards
-    bool broken = false;  // reset: nothing more arrives
-    bool ended = false;   // the coordinator has said its last word
+  struct Host {
+    explicit Host(std::unique_ptr<SimHost> h) : host(std::move(h)) {}
+    std::unique_ptr<SimHost> host;
+    HostHabits habits;
+    std::vector<std::unique_ptr<SimAgent>> agents;  // all lives; the last one may be alive
+    int next_port = 1000;
+    int suspends = 0;  // that hold now; the same for all faults with a length
+    int outages = 0;
+    int stops = 0;
+    int deaf = 0;
+    int no_exec = 0;
+
+    SimAgent* live() const {
+      return agents.empty() || agents.back()->ended() ? nullptr : agents.back().get();
+    }
   };
 
-  bool Over(TimePoint calm) const {
-    if (clock_.now() < calm || coordinator_->machine().state() != RoundMachine::State::kClosed) return false;
-    return std::all_of(nodes_.begin(), nodes_.end(), [](const auto& n) { return n.second->ended(); });
+  void Broken(const std::string& rule) { trace_.Broken(clock_.now(), rule); }
+  void Say(const std::string& text) { trace_.Line(clock_.now(), text); }
+
+  void AddHost(const std::string& name) {
+    hosts_.push_back(std::make_unique<Host>(
+        std::make_unique<SimHost>(name, &clock_, &tcp_, &network_, Random(settings_.seed, name))));
+    by_addr_[hosts_.back()->host->addr()] = hosts_.back()->host->id();
+  }
+  int coordinator_host() const { return settings_.hosted ? 0 : settings_.num_hosts; }
+  SimCoordinator* coordinator() const { return coordinators_.empty() ? nullptr : coordinators_.back().get(); }
+  bool coordinator_alive() const { return coordinator() != nullptr && coordinator()->alive(); }
+
+  void StartCoordinator() {
+    coordinators_.push_back(std::make_unique<SimCoordinator>(
+        &job_, hosts_[coordinator_host()]->host.get(),
+        NodeFacts{.has_workers =
+                      [this](const NodeId& id) {
+                        const SimAgent* agent = Find(id);
+                        return agent != nullptr && agent->warden().alive() > 0;
+                      },
+                  .stands_still =
+                      [this](const NodeId& id) {
+                        const SimAgent* agent = Find(id);
+                        return agent != nullptr && StandsStill(agent->host());
+                      }}));
+    coordinators_.back()->Listen();
+  }
+  const SimAgent* Find(const NodeId& id) const {
+    const auto it = by_node_.find(id);
+    return it == by_node_.end() || it->second->id() != id ? nullptr : it->second;
+  }
+  bool StandsStill(const SimHost& host) const {
+    return host.suspended() || clock_.now() <= host.resumed_at() + kWakeUp;
   }
 
-  void AddNode() {
-    const int number = static_cast<int>(nodes_.size());
-    NodeInfo info{.id = absl::StrCat("node", number),
-                  .host = absl::StrCat("host", number),
-                  .addr = absl::StrCat("10.0.0.", number),
-                  .nproc = static_cast<int>(random_.Between(1, 3))};
-    const NodeId id = info.id;
-    links_[id] = {};
-    nodes_[id] = std::make_unique<SimNode>(
-        info, policy_.lease, &clock_, &trace_, &random_,
-        SimNode::Outside{
-            .send = [this](const NodeId& node, std::string bytes) { Up(node, std::move(bytes)); },
-            .hang_up = [this](const NodeId& node) { HangUp(node); },
-            .habits = [this] { return habits_; }});
-    trace_.Line(clock_.now(), absl::StrCat(id, " starts"));
-    nodes_[id]->Join();
-  }
+  // --- What is done
 
-  Duration Delay() {
-    return !calm_ && random_.Chance(0.02)
-               ? random_.Between(milliseconds(50), milliseconds(900))
-               : random_.Between(Duration(std::chrono::microseconds(50)), Duration(milliseconds(5)));
-  }
-
-  void Up(const NodeId& id, std::string bytes) {
-    Link& link = links_[id];
-    link.up_free = std::max({link.up_free, clock_.now() + Delay(), link.cut_until});
-    clock_.At(link.up_free, [this, id, bytes = std::move(bytes)] { Arrive(id, bytes); });
-  }
-  void Arrive(const NodeId& id, const std::string& bytes) {
-    if (links_[id].broken) return;
-    const TimePoint free = std::max(links_[id].cut_until, coordinator_->stalled_until());
-    if (free > clock_.now()) {
-      clock_.At(free, [this, id, bytes] { Arrive(id, bytes); });
-      return;
+  bool Start(int index) {
+    Host& host = *hosts_[index];
+    if (host.live() != nullptr || !host.host->powered() || host.host->suspended()) return false;
+    const bool hosts_it = settings_.hosted && index == 0;
+    if (hosts_it) {
+      // The port is in use until the last life has closed it.
+      if (coordinator_alive()) return false;
+      StartCoordinator();
     }
-    coordinator_->Receive(id, bytes);
+    std::vector<std::string> expected;
+    for (int i = 0; i < settings_.expected_hosts; ++i) expected.push_back(hosts_[i]->host->name());
+    auto agent =
+        std::make_unique<SimAgent>(SimAgent::Place{.job = &job_,
+                                                   .host = host.host.get(),
+                                                   .habits = &host.habits,
+                                                   .coordinator_host = hosts_[coordinator_host()]->host->id(),
+                                                   .local = hosts_it ? coordinator() : nullptr,
+                                                   .new_node_id = [this, &host] { return NewNodeId(host); },
+                                                   .new_port = [&host] { return host.next_port++; },
+                                                   .ended =
+                                                       [this, hosts_it, c = coordinator()] {
+                                                         if (hosts_it) c->Close();
+                                                       },
+                                                   .nproc = 1 + index % 3,
+                                                   .expected_hosts = std::move(expected)});
+    host.agents.push_back(std::move(agent));
+    host.agents.back()->Start();
+    return true;
   }
-  void Down(const NodeId& id, std::string bytes, bool last) {
-    Link& link = links_[id];
-    if (link.ended) return;
-    link.ended = last;
-    link.down_free = std::max({link.down_free, clock_.now() + Delay(), link.cut_until});
-    clock_.At(link.down_free, [this, id, bytes = std::move(bytes)] {
-      if (!links_[id].broken) nodes_.at(id)->Receive(bytes);
+  NodeId NewNodeId(Host& host) {
+    const NodeId id = absl::StrCat("n", next_node_++, "@", host.host->name());
+    by_node_[id] = host.agents.back().get();
+    if (!joined_.insert(host.agents.back().get()).second) ++result_.rejoins;
+    return id;
+  }
+
+  void Do(const Fault& fault) {
+    Say(absl::StrCat("* ", ToString(fault)));
+    bool fired = false;
+    if (fault.hosts.empty()) {
+      fired = DoToAll(fault);
+    } else if (IsOfNetwork(fault.kind)) {
+      fired = Disturb(fault);
+    } else {
+      for (const int host : fault.hosts) fired = DoToHost(fault, host) || fired;
+    }
+    if (fired) ++result_.fired[fault.kind];
+  }
+  static bool IsOfNetwork(FaultKind kind) {
+    return kind == FaultKind::kCut || kind == FaultKind::kCutIn || kind == FaultKind::kCutOut ||
+           kind == FaultKind::kSlow || kind == FaultKind::kLossy;
+  }
+  // `undo` after the fault's length, unless calm has come before: that undoes everything.
+  void Later(const Fault& fault, std::function<void()> undo) {
+    clock_.After(fault.length, [this, undo = std::move(undo)] {
+      if (!job_.calm) undo();
     });
   }
-  // The agent's end is closed; the coordinator hears of it unless the link is cut.
-  void HangUp(const NodeId& id) {
-    Link& link = links_[id];
-    if (link.broken) return;
-    link.up_free = std::max({link.up_free, clock_.now() + Delay(), link.cut_until});
-    clock_.At(link.up_free, [this, id] { Lost(id, "it hung up"); });
-  }
-  void Lost(const NodeId& id, const std::string& reason) {
-    if (links_[id].broken) return;
-    if (coordinator_->stalled()) {
-      clock_.At(coordinator_->stalled_until(), [this, id, reason] { Lost(id, reason); });
-      return;
+
+  bool DoToAll(const Fault& fault) {
+    switch (fault.kind) {
+      case FaultKind::kStall:
+        // In one process with an agent both stand still.
+        if (settings_.hosted) return StopAgent(fault, 0);
+        if (!coordinator_alive()) return false;
+        coordinator()->Freeze();
+        Later(fault, [c = coordinator()] { c->Thaw(); });
+        return true;
+      case FaultKind::kEndCoordinator:
+        if (!coordinator_alive()) return false;
+        if (settings_.hosted && hosts_[0]->live() != nullptr) hosts_[0]->live()->Kill();
+        coordinator()->Kill();
+        return true;
+      case FaultKind::kDiskFull:
+        disk_.SetFull(++disk_full_ > 0);
+        Later(fault, [this] { disk_.SetFull(--disk_full_ > 0); });
+        return true;
+      case FaultKind::kDiskSlow:
+        disk_.SetDelay(milliseconds(fault.n));
+        Later(fault, [this] { disk_.SetDelay(Duration(0)); });
+        return true;
+      case FaultKind::kStopJob:
+        if (!coordinator_alive()) return false;
+        coordinator()->StopJob();
+        return true;
+      default:
+        Broken(absl::StrCat(ToString(fault), ": it needs a host"));
+        return false;
     }
-    links_[id].broken = true;
-    coordinator_->Lose(id, reason);
-  }
-  void Reset(const NodeId& id) {
-    Lost(id, "connection reset");
-    clock_.After(Delay(), [this, id] { nodes_.at(id)->LoseCoordinator("connection reset"); });
   }
 
-  SimNode* AnyLive() {
-    std::vector<SimNode*> live;
-    for (const auto& [id, node] : nodes_) {
-      if (!node->ended()) live.push_back(node.get());
+  bool DoToHost(const Fault& fault, int index) {
+    Host& host = *hosts_[index];
+    SimAgent* const agent = host.live();
+    const bool hosts_it = settings_.hosted && index == 0;
+    switch (fault.kind) {
+      case FaultKind::kStart:
+        return index < settings_.num_hosts && Start(index);
+      case FaultKind::kKillAgent:
+        if (agent == nullptr) return false;
+        agent->Kill();
+        if (hosts_it) coordinator()->Kill();
+        return true;
+      case FaultKind::kStopAgent:
+        return StopAgent(fault, index);
+      case FaultKind::kTermAgent:
+        if (agent == nullptr) return false;
+        agent->Signal(SIGTERM);
+        return true;
+      case FaultKind::kKillWarden:
+        if (agent == nullptr) return false;
+        agent->KillWarden();
+        return true;
+      case FaultKind::kPowerOff:
+        if (++host.outages > 1) {
+          Later(fault, [&host] { --host.outages; });
+          return false;
+        }
+        if (hosts_it && coordinator_alive()) coordinator()->Kill();
+        host.host->PowerOff();
+        for (const auto& life : host.agents) life->Vanish();
+        Later(fault, [&host] {
+          if (--host.outages == 0) host.host->PowerOn();
+        });
+        return agent != nullptr;
+      case FaultKind::kSuspend:
+        if (!host.host->powered()) return false;
+        if (++host.suspends == 1) Suspend(host);
+        Later(fault, [this, &host] {
+          if (--host.suspends == 0) Resume(host);
+        });
+        return agent != nullptr;
+      case FaultKind::kFailWorker:
+        if (agent == nullptr || agent->warden().alive() == 0 || host.host->suspended()) return false;
+        agent->FailWorker(fault.n < 0 ? ExitInfo(Signaled{-fault.n, false}) : ExitInfo(Exited{fault.n}));
+        return true;
+      case FaultKind::kDeafWorkers:
+        host.habits.deaf = ++host.deaf > 0;
+        Later(fault, [&host] { host.habits.deaf = --host.deaf > 0; });
+        return agent != nullptr;
+      case FaultKind::kNoExec:
+        host.habits.no_exec = ++host.no_exec > 0;
+        Later(fault, [&host] { host.habits.no_exec = --host.no_exec > 0; });
+        return agent != nullptr;
+      case FaultKind::kReset:
+        return agent != nullptr && agent->ResetLink();
+      case FaultKind::kDrain:
+        return coordinator_alive() && coordinator()->DrainHost(host.host->name());
+      default:
+        Broken(absl::StrCat(ToString(fault), ": it needs no host"));
+        return false;
     }
-    return live.empty() ? nullptr : live[random_.Between(0, static_cast<int64_t>(live.size()) - 1)];
   }
 
-  void PlanFault(TimePoint calm) {
-    const TimePoint when = clock_.now() + random_.Between(milliseconds(100), milliseconds(20000));
-    if (when >= calm) return;
-    clock_.At(when, [this, calm] {
-      Fault(calm);
-      PlanFault(calm);
+  bool StopAgent(const Fault& fault, int index) {
+    Host& host = *hosts_[index];
+    SimAgent* const agent = host.live();
+    if (agent == nullptr) return false;
+    SimCoordinator* const local =
+        settings_.hosted && index == 0 && coordinator_alive() ? coordinator() : nullptr;
+    if (++stops_[agent] == 1) agent->Freeze();
+    if (local != nullptr) local->Freeze();
+    Later(fault, [this, agent, local] {
+      if (--stops_[agent] == 0) agent->Thaw();
+      if (local != nullptr) local->Thaw();
     });
+    return true;
+  }
+  void Suspend(Host& host) {
+    host.host->Suspend();
+    if (SimAgent* const agent = host.live(); agent != nullptr && agent->warden().workers() != nullptr) {
+      agent->warden().workers()->Suspend();
+    }
+    if (coordinator_alive() && &host == hosts_[coordinator_host()].get()) coordinator()->Freeze();
+  }
+  void Resume(Host& host) {
+    if (!host.host->suspended()) return;
+    if (coordinator_alive() && &host == hosts_[coordinator_host()].get()) coordinator()->Thaw();
+    const auto writer = [&host] {
+      if (host.agents.empty()) return;
+      if (SimWorkers* const workers = host.agents.back()->warden().workers()) workers->Resume();
+    };
+    // Who is faster, the warden or a writer that it is to kill?
+    const bool writer_first = random_.Chance(0.5);
+    if (writer_first) writer();
+    host.host->Resume();
+    if (!writer_first) writer();
   }
 
-  void Fault(TimePoint calm) {
-    if (random_.Chance(0.3)) return AddNode();
-    SimNode* const node = AnyLive();
-    if (node == nullptr) return;
-    const Duration longest = std::max(Duration(milliseconds(1)), calm - clock_.now());
-    const Duration length = std::min(random_.Between(milliseconds(10), milliseconds(15000)), longest);
-    switch (random_.Between(0, 5)) {
-      case 0:  // SIGKILL: the kernel closes the connection
-        ++result_.kills;
-        node->Kill();
-        HangUp(node->id());
-        break;
-      case 1:  // power loss: nobody closes anything
-        ++result_.kills;
-        node->Kill();
-        links_[node->id()].broken = true;
-        break;
-      case 2:
-        ++result_.freezes;
-        trace_.Line(clock_.now(), absl::StrCat(node->id(), " stopped for ", ToMillis(length), " ms"));
-        node->Freeze();
-        clock_.After(length, [node] { node->Thaw(); });
-        break;
-      case 3:
-        ++result_.cuts;
-        trace_.Line(clock_.now(), absl::StrCat(node->id(), " cut off for ", ToMillis(length), " ms"));
-        links_[node->id()].cut_until = clock_.now() + length;
-        if (random_.Chance(0.5)) clock_.After(length, [this, id = node->id()] { Reset(id); });
-        break;
-      case 4:
-        ++result_.signals;
-        trace_.Line(clock_.now(), absl::StrCat(node->id(), " gets SIGTERM"));
-        node->Signal(SIGTERM);
-        break;
-      case 5:
-        ++result_.stalls;
-        trace_.Line(clock_.now(), absl::StrCat("the coordinator stands still for ", ToMillis(length), " ms"));
-        coordinator_->Stall(clock_.now() + length);
-        break;
+  bool Disturb(const Fault& fault) {
+    std::vector<HostId> hosts, to;
+    for (const int host : fault.hosts) hosts.push_back(hosts_[host]->host->id());
+    for (const int host : fault.to) to.push_back(hosts_[host]->host->id());
+    if (fault.to.empty()) {
+      for (size_t i = 0; i < hosts_.size(); ++i) {
+        if (std::find(fault.hosts.begin(), fault.hosts.end(), i) == fault.hosts.end())
+          to.push_back(hosts_[i]->host->id());
+      }
     }
+    if (to.empty()) return false;  // There are no others.
+    Disturbance there{.from = hosts, .to = to};
+    if (fault.kind == FaultKind::kSlow) {
+      there.max_delay = milliseconds(fault.n);
+    } else if (fault.kind == FaultKind::kLossy) {
+      there.loss = fault.n / 100.0;
+    } else {
+      there.loss = 1;
+    }
+    Disturbance back = there;
+    std::swap(back.from, back.to);
+    for (const auto& [disturbance, wanted] : {std::pair(there, fault.kind != FaultKind::kCutIn),
+                                              std::pair(back, fault.kind != FaultKind::kCutOut)}) {
+      if (!wanted) continue;
+      Later(fault, [this, id = network_.Disturb(disturbance)] { network_.Heal(id); });
+    }
+    return true;
   }
 
   void Calm() {
-    trace_.Line(clock_.now(), "calm");
-    calm_ = true;
-    habits_ = {.longest = seconds(5)};
-    // Expelled or dismissed nodes end by themselves; what is missing to the minimum comes anew.
-    for (int i = 0; i < policy_.max_nodes; ++i) {
-      clock_.After(seconds(20) + random_.Between(milliseconds(0), milliseconds(500)), [this] { AddNode(); });
+    Say("calm");
+    job_.calm = true;
+    network_.HealAll({});
+    disk_.SetFull(false);
+    disk_.SetDelay(Duration(0));
+    for (const auto& host : hosts_) {
+      if (!host->host->powered()) host->host->PowerOn();
+      Resume(*host);
+      host->habits = {};
+      if (SimAgent* const agent = host->live(); agent != nullptr && agent->frozen()) agent->Thaw();
+    }
+    if (coordinator_alive()) coordinator()->ThawAll();
+    clock_.After(kSettle, [this] { StartAll(); });
+  }
+  // Expelled or dismissed nodes end by themselves; what is missing to the minimum comes anew.
+  void StartAll() {
+    started_all_ = true;
+    if (coordinator_alive() && coordinator()->closed()) return;
+    if (!settings_.hosted && !coordinator_alive()) StartCoordinator();
+    for (int i = 0; i < settings_.num_hosts; ++i) {
+      clock_.After(random_.Between(milliseconds(i > 0), milliseconds(i > 0 ? 500 : 0)), [this, i] {
+        if (!coordinator_alive() || !coordinator()->closed()) Start(i);
+      });
+    }
+    started_until_ = clock_.now() + milliseconds(500);
+  }
+
+  // --- What must hold
+
+  bool Over() const {
+    if (!started_all_ || clock_.now() <= started_until_) return false;
+    return std::all_of(hosts_.begin(), hosts_.end(),
+                       [](const auto& host) { return host->live() == nullptr; });
+  }
+
+  // A node that the others may have given up has no workers any more: not longer than its lease after it was
+  // heard.
+  void CheckFences() {
+    if (!coordinator_alive()) return;
+    for (const auto& host : hosts_) {
+      for (const auto& agent : host->agents) {
+        if (agent->warden().alive() == 0 || agent->is_local() || agent->said_goodbye()) continue;
+        const std::optional<TimePoint> heard = coordinator()->heard(agent->id());
+        // A millisecond for clocks that run at different speeds.
+        if (!heard || clock_.now() <= *heard + settings_.lease + milliseconds(1)) continue;
+        if (StandsStill(*host->host)) continue;
+        Broken(absl::StrCat(agent->id(), " has workers though nobody has heard it for its lease"));
+      }
     }
   }
 
-  Random random_;
+  void CheckEnd() {
+    if (!trace_.broken().empty()) return;
+    for (const auto& host : hosts_) {
+      for (const auto& agent : host->agents) {
+        if (agent->warden().alive() > 0) Broken(absl::StrCat(agent->id(), " left workers"));
+      }
+    }
+    if (!coordinator_alive()) return;
+    if (coordinator()->machine() != nullptr && !coordinator()->closed()) {
+      Broken("all agents have ended, and the job has not");
+    }
+    if (coordinator()->closed() && coordinator()->machine()->outcome() == Dismissal::kSucceeded &&
+        !settings_.plain && disk_.NewestStep() < settings_.total_steps) {
+      Broken(absl::StrCat("the job succeeded at step ", disk_.NewestStep(), " of ", settings_.total_steps));
+    }
+  }
+
+  SimResult Result() {
+    result_.broken = trace_.broken();
+    result_.trace_hash = trace_.hash();
+    result_.steps = job_.steps_done;
+    for (const SimDisk::Snapshot& snapshot : disk_.snapshots()) result_.snapshots += snapshot.whole;
+    result_.torn_snapshots = disk_.num_torn();
+    result_.taken_over = disk_.num_taken_over();
+    result_.fences = job_.fences_fallen;
+    result_.packets = network_.num_sent();
+    result_.packets_lost = network_.num_lost();
+    for (const auto& c : coordinators_) {
+      c->AddCounts(result_);
+    }
+    return result_;
+  }
+
+  const Script script_;
+  const Settings& settings_;
   Trace trace_;
   SimClock clock_;
-  RoundPolicy policy_;
-  WorkerHabits habits_{.fails = 0.3, .deaf = 0.05, .longest = seconds(120)};
-  bool calm_ = false;
-  std::map<NodeId, Link> links_;
-  std::map<NodeId, std::unique_ptr<SimNode>> nodes_;
-  std::unique_ptr<SimCoordinator> coordinator_;
+  SimNetwork network_;
+  SimTcp tcp_;
+  SimDisk disk_;
+  Random random_;
+  SimJob job_;
+  std::vector<std::unique_ptr<Host>> hosts_;
+  std::map<std::string, HostId> by_addr_;
+  std::map<NodeId, const SimAgent*> by_node_;
+  std::set<const SimAgent*> joined_;
+  std::map<SimAgent*, int> stops_;
+  std::vector<std::unique_ptr<SimCoordinator>> coordinators_;  // all lives; only the last one may be alive
+  int next_node_ = 0;
+  int disk_full_ = 0;
+  bool started_all_ = false;
+  TimePoint started_until_;
   SimResult result_;
 };
 
 }  // namespace
 
-SimResult RunSeed(uint64_t seed, bool print) {
-  World world(seed, print);
-  return world.Run();
-}
+SimResult RunScript(const Script& script, bool print) { return World(script, print).Run(); }
+
+SimResult RunSeed(uint64_t seed, bool print) { return RunScript(DrawScript(seed), print); }
 
 }  // namespace ddprun::sim

@@ -1,0 +1,316 @@
+#include "tests/sim/round_rules.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace ddprun::sim {
+namespace {
+
+using State = RoundMachine::State;
+
+template <typename Set>
+bool Has(const Set& set, const NodeId& id) {
+  return set.find(id) != set.end();
+}
+
+}  // namespace
+
+RoundRules::RoundRules(Trace* trace, RoundPolicy policy, NodeFacts facts)
+    : trace_(trace), policy_(std::move(policy)), facts_(std::move(facts)) {}
+
+void RoundRules::Broken(const std::string& rule) { trace_->Broken(sim_now_, rule); }
+
+void RoundRules::Check(const RoundEvent& event, const RoundEffects& effects, const RoundMachine& machine,
+                       TimePoint now, TimePoint sim_now) {
+  machine_ = &machine;
+  now_ = now;
+  sim_now_ = sim_now;
+  Note(event);
+  CheckEnd(event, effects);
+  Sealed sealed;
+  CheckEffects(effects, sealed);
+  CheckCharge(!sealed.empty());
+  const Round expected(round_.value() + (sealed.empty() ? 0 : 1));
+  if (machine.round() != expected) Broken("a round was skipped, reused, or went back");
+  if (!sealed.empty()) CheckSealed(sealed);
+  CheckLeases();
+  if (state_ == State::kClosed && machine.state() != State::kClosed) Broken("a closed job came back");
+  if (machine.state() == State::kClosed && machine.membership().size() > 0) {
+    Broken("a closed job has members");
+  }
+
+  state_ = machine.state();
+  round_ = machine.round();
+  members_.clear();
+  in_round_.clear();
+  working_.clear();
+  for (const auto& [id, member] : machine.membership().members()) {
+    members_.insert(id);
+    if (member.phase != Phase::kWaiting) in_round_.insert(id);
+    if (member.phase == Phase::kRunning || member.phase == Phase::kStopping) working_.insert(id);
+  }
+  for (std::set<NodeId>* ids : {&to_be_drained_, &owed_}) {
+    std::erase_if(*ids, [this](const NodeId& id) { return !Has(members_, id); });
+  }
+}
+
+// What the event means, as somebody would write it down who has only the documents.
+void RoundRules::Note(const RoundEvent& event) {
+  const auto step = [this](int64_t step) {
+    step_reported_ = true;
+    if (furthest_ && step <= *furthest_) return;
+    furthest_ = step;
+    further_ = true;
+  };
+  const auto speaks = [this](const NodeId& id, Round round) {
+    return Has(in_round_, id) && round == round_ && (state_ == State::kRunning || state_ == State::kDraining);
+  };
+  if (const auto* e = std::get_if<NodeHeard>(&event)) {
+    if (e->progress && e->progress->step && speaks(e->node, e->progress->round)) step(*e->progress->step);
+  } else if (const auto* e = std::get_if<WorkersFailed>(&event)) {
+    if (!speaks(e->node, e->round)) return;
+    if (e->failure.step) step(*e->failure.step);
+    consequences_only_ = consequences_only_ && e->failure.consequence;
+    early_ = early_ || (!e->failure.step && e->failure.uptime && *e->failure.uptime < policy_.min_uptime);
+    if (state_ == State::kRunning) failed_ = true;
+  } else if (const auto* e = std::get_if<NodeReady>(&event)) {
+    if (!speaks(e->node, e->round)) return;
+    for (const Failure& failure : e->failures) {
+      if (failure.step) step(*failure.step);
+      consequences_only_ = consequences_only_ && failure.consequence;
+      early_ = early_ || (!failure.step && failure.uptime && *failure.uptime < policy_.min_uptime);
+    }
+  } else if (const auto* e = std::get_if<WorkersSucceeded>(&event)) {
+    if (speaks(e->node, e->round)) succeeded_ = true;
+  } else if (const auto* e = std::get_if<SnapshotTaken>(&event)) {
+    if (!speaks(e->node, e->round)) return;
+    step(e->step);
+    if (asked_at_) snapshot_ = true;
+  } else if (const auto* e = std::get_if<DrainRequested>(&event)) {
+    if (Has(members_, e->node)) to_be_drained_.insert(e->node);
+  } else if (const auto* e = std::get_if<CloseRequested>(&event)) {
+    if (!close_requested_) close_requested_ = e->outcome;
+  } else if (std::holds_alternative<NodeLost>(event) || std::holds_alternative<NodeLeft>(event)) {
+    const NodeId& id = std::holds_alternative<NodeLost>(event) ? std::get<NodeLost>(event).node
+                                                               : std::get<NodeLeft>(event).node;
+    if (Has(working_, id)) lost_ = true;
+  }
+}
+
+// Why the running round ends, if it does in this step.
+void RoundRules::CheckEnd(const RoundEvent& event, const RoundEffects& effects) {
+  const bool asked = std::any_of(effects.begin(), effects.end(), [](const RoundEffect& e) {
+    return std::holds_alternative<TakeSnapshot>(e);
+  });
+  if (asked) {
+    asked_at_ = now_;
+    ++snapshots_waited_for_;
+  }
+  std::set<NodeId> let_go;
+  for (const RoundEffect& effect : effects) {
+    const auto* e = std::get_if<Dismiss>(&effect);
+    if (e != nullptr && e->reason == Dismissal::kDrained) let_go.insert(e->node);
+  }
+  for (const NodeId& id : working_) {
+    const bool gone = machine_->membership().Find(id) == nullptr && machine_->state() != State::kClosed;
+    if (gone && !Has(let_go, id)) lost_ = true;
+  }
+  if (state_ != State::kRunning) return;
+  const bool over = machine_->state() == State::kDraining || machine_->round() != round_;
+  if (!over) {
+    // One round later than this the node would be there for ever.
+    const bool wanted = std::any_of(to_be_drained_.begin(), to_be_drained_.end(),
+                                    [this](const NodeId& id) { return Has(in_round_, id); });
+    if (machine_->state() == State::kRunning && wanted && asked_at_ &&
+        now_ >= *asked_at_ + policy_.snapshot_timeout) {
+      Broken("a round waits for a snapshot longer than it may");
+    }
+    return;
+  }
+  if (failed_ || lost_ || std::holds_alternative<WorkersFailed>(event)) return;
+  ++interrupts_;
+  const bool for_drain = std::any_of(to_be_drained_.begin(), to_be_drained_.end(),
+                                     [this](const NodeId& id) { return Has(in_round_, id); });
+  if (!for_drain && policy_.scale_up == ScaleUp::kNever) {
+    return Broken("a round was interrupted for newcomers that were to wait");
+  }
+  if (!for_drain && succeeded_) Broken("a round was interrupted for newcomers while it was ending");
+  if (!for_drain && policy_.scale_up == ScaleUp::kImmediate) return;
+  const bool waited = asked_at_ && now_ >= *asked_at_ + policy_.snapshot_timeout;
+  if (step_reported_ && !snapshot_ && !waited)
+    Broken("a round was interrupted without the snapshot it should end at");
+}
+
+void RoundRules::CheckEffects(const RoundEffects& effects, Sealed& sealed) {
+  for (const RoundEffect& effect : effects) {
+    if (const auto* e = std::get_if<Assign>(&effect)) {
+      if (!sealed.emplace(e->node, e->assignment).second) Broken("a node is twice in a round");
+      if (Has(owed_, e->node))
+        Broken(absl::StrCat(e->node, " got a round before the report of the last one"));
+    } else if (const auto* e = std::get_if<TellReport>(&effect)) {
+      ++reports_;
+      owed_.erase(e->node);
+      if (e->report->groups.empty() && e->report->lost_nodes.empty()) {
+        Broken("a report of nothing was told");
+      }
+    } else if (const auto* e = std::get_if<TellWaiting>(&effect)) {
+      const bool draining = machine_->state() == State::kDraining;
+      if (!draining && Has(owed_, e->node))
+        Broken(absl::StrCat(e->node, " waits and was not told the report"));
+    } else if (const auto* e = std::get_if<Dismiss>(&effect)) {
+      CheckDismissal(*e);
+    }
+    const bool harmless = std::holds_alternative<Dismiss>(effect) || std::holds_alternative<Refuse>(effect);
+    if (state_ == State::kClosed && !harmless) Broken("something happened after the job was closed");
+  }
+}
+
+void RoundRules::CheckDismissal(const Dismiss& e) {
+  switch (e.reason) {
+    case Dismissal::kSucceeded:
+      if (state_ == State::kRunning && Has(in_round_, e.node) && !succeeded_) {
+        Broken("a job succeeded whose workers had not");
+      }
+      break;
+    case Dismissal::kFailed:
+      if (state_ == State::kClosed) break;
+      if (!failed_) Broken("a job failed without a failure");
+      if (restarts_ < policy_.max_restarts && !early_ && !CrashLoop()) {
+        Broken(absl::StrCat("a job failed after ", restarts_, " of ", policy_.max_restarts, " restarts"));
+      }
+      if (Has(owed_, e.node)) Broken(absl::StrCat(e.node, " was let go before the report"));
+      break;
+    case Dismissal::kJoinTimeout:
+      if (static_cast<int>(members_.size()) >= policy_.min_nodes && state_ == State::kGathering) {
+        Broken("a node was sent away although enough had come");
+      }
+      break;
+    case Dismissal::kDrained:
+      ++drained_;
+      if (!Has(to_be_drained_, e.node))
+        Broken(absl::StrCat(e.node, " was taken out, and nobody wanted that"));
+      break;
+    case Dismissal::kExpelled:
+      if (Has(members_, e.node) && facts_.has_workers(e.node) && !facts_.stands_still(e.node) &&
+          e.message.find("its lease expired") != std::string::npos) {
+        Broken(absl::StrCat(e.node, " lost its lease while its workers ran: no fence"));
+      }
+      break;
+    case Dismissal::kStopped:
+    case Dismissal::kCoordinatorEnded:
+      if (close_requested_ != e.reason) Broken("a job was ended, and nobody wanted that");
+      break;
+    case Dismissal::kRejected:
+      break;
+  }
+  const bool closing = e.reason == Dismissal::kSucceeded || e.reason == Dismissal::kFailed ||
+                       e.reason == Dismissal::kStopped || e.reason == Dismissal::kCoordinatorEnded;
+  if (Has(to_be_drained_, e.node) && !closing && e.reason != Dismissal::kDrained &&
+      e.reason != Dismissal::kExpelled && e.reason != Dismissal::kRejected) {
+    Broken(absl::StrCat(e.node, " was to be taken out and was told something else"));
+  }
+}
+
+bool RoundRules::CrashLoop() const {
+  return policy_.max_restarts_without_progress > 0 && furthest_ && !further_ &&
+         vain_ >= policy_.max_restarts_without_progress;
+}
+
+// What the end of the last round has cost.
+void RoundRules::CheckCharge(bool sealed) {
+  const int charged = machine_->restarts() - restarts_;
+  const bool decided = state_ == State::kDraining && machine_->state() != State::kDraining;
+  const bool free = !failed_ || (lost_ && consequences_only_);
+  if (charged != 0) {
+    if (charged != 1 || !decided) Broken("a restart was charged twice, or before its round was over");
+    if (!failed_) Broken("a restart was charged without a failure");
+    if (machine_->restarts() > policy_.max_restarts) Broken("more restarts than allowed");
+    vain_ = further_ ? 1 : vain_ + 1;
+    further_ = false;
+    restarts_ = machine_->restarts();
+  } else if (decided && !free && !lost_ && machine_->state() != State::kClosed) {
+    Broken("a failure was not charged");
+  }
+  if (decided && failed_ && !sealed && machine_->state() == State::kRunning) Broken("a round runs unsealed");
+}
+
+void RoundRules::CheckSealed(const Sealed& sealed) {
+  ++rounds_sealed_;
+  const int n = static_cast<int>(sealed.size());
+  if (n < policy_.min_nodes || n > policy_.max_nodes || n % policy_.node_unit != 0) {
+    Broken(absl::StrCat("a round of ", n, " nodes, allowed are ", policy_.min_nodes, " to ",
+                        policy_.max_nodes, " in steps of ", policy_.node_unit));
+  }
+  if (n + policy_.node_unit <= policy_.max_nodes &&
+      machine_->membership().count(Phase::kWaiting) >= policy_.node_unit) {
+    Broken("a round leaves nodes out that it could have");
+  }
+  std::map<int64_t, std::pair<NodeId, Assignment>> by_rank;
+  for (const auto& [id, a] : sealed) {
+    by_rank[a.group_rank.value()] = {id, a};
+    if (facts_.has_workers(id)) Broken(absl::StrCat(id, " got a round while workers of the last one run"));
+    if (Has(to_be_drained_, id)) Broken(absl::StrCat(id, " got a round though it is to be taken out"));
+  }
+  if (static_cast<int>(by_rank.size()) != n || by_rank.rbegin()->first != n - 1) {
+    return Broken("group ranks are not 0 to n-1");
+  }
+  const Assignment& first = by_rank[0].second;
+  int64_t next_rank = 0;
+  for (const auto& [rank, node] : by_rank) {
+    const Assignment& a = node.second;
+    if (a.first_rank.value() != next_rank) Broken("ranks do not follow each other");
+    next_rank += machine_->membership().Find(node.first)->info.nproc;
+    if (a.round != machine_->round() || a.world_size != first.world_size || a.group_world_size != n ||
+        a.master_addr != first.master_addr || a.master_port != first.master_port ||
+        a.restart_count != machine_->restarts()) {
+      Broken("nodes of one round were told different things");
+    }
+  }
+  if (next_rank != first.world_size) Broken("the world size is not the sum of the workers");
+  CheckOrder(sealed);
+
+  failed_ = lost_ = early_ = step_reported_ = succeeded_ = snapshot_ = false;
+  consequences_only_ = true;
+  asked_at_.reset();
+  owed_.clear();
+  for (const auto& [id, a] : sealed) seats_[id] = {a.round, a.group_rank.value()};
+}
+
+void RoundRules::CheckOrder(const Sealed& sealed) {
+  bool survivor_left_out = false, newcomer_in = false;
+  std::vector<std::pair<int64_t, int64_t>>
+      order;  // old and new group rank of those who were in the last round
+  for (const auto& [id, member] : machine_->membership().members()) {
+    const auto seat = seats_.find(id);
+    const bool survivor = seat != seats_.end() && seat->second.round == round_;
+    const auto now = sealed.find(id);
+    survivor_left_out = survivor_left_out || (survivor && now == sealed.end());
+    newcomer_in = newcomer_in || (!survivor && seat == seats_.end() && now != sealed.end());
+    if (survivor && now != sealed.end())
+      order.emplace_back(seat->second.group_rank, now->second.group_rank.value());
+  }
+  std::sort(order.begin(), order.end());
+  for (size_t i = 1; i < order.size(); ++i) {
+    if (order[i].second < order[i - 1].second) return Broken("survivors have changed their order");
+  }
+  if (survivor_left_out && newcomer_in) Broken("a newcomer took the place of a survivor");
+}
+
+void RoundRules::CheckLeases() {
+  if (const auto end = machine_->membership().next_lease_end(); end && *end <= now_) {
+    Broken("a node is a member though its lease ran out");
+  }
+  // Whoever is still there when the drain ends is told first.
+  const bool draining = machine_->state() == State::kDraining;
+  if (!draining || (!failed_ && !lost_)) return;
+  for (const auto& [id, member] : machine_->membership().members()) {
+    if (const auto seat = seats_.find(id); seat != seats_.end() && seat->second.round == round_)
+      owed_.insert(id);
+  }
+}
+
+}  // namespace ddprun::sim

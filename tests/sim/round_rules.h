@@ -1,0 +1,113 @@
+// The rules that a job keeps, whatever happens: looked at after each step of its RoundMachine, from outside,
+// with a memory of their own.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "base/dismissal.h"
+#include "rendezvous/core/round_events.h"
+#include "rendezvous/core/round_machine.h"
+#include "tests/sim/trace.h"
+
+namespace ddprun::sim {
+
+// What the world knows and the coordinator does not.
+struct NodeFacts {
+  std::function<bool(const NodeId&)> has_workers;
+  // Its host stands still, or began to run again just now: what is to be killed there dies in a moment.
+  std::function<bool(const NodeId&)> stands_still;
+};
+
+//   one membership a round: ranks are 0 to n-1, all are told the same, survivors keep their order and their
+//   place min <= n <= max, a multiple of node_unit, and the largest that the nodes allow a round's number
+//   goes up by one with each sealing, and never otherwise a failure costs one restart, however many nodes
+//   tell of it; joins, losses, drains and snapshots cost none; the
+//     job fails when a restart, or another rule, is used up, and not before
+//   nobody is a member whose lease is over; whoever is expelled for that has no workers any more; nobody gets
+//   a
+//     round whose workers of the last one run
+//   a round is interrupted for newcomers as --scale-up says, and for a drain: at a snapshot that came after
+//   it was
+//     asked for, when the time for it is over, or when nobody reports steps
+//   a node that is to be taken out is in no further round and ends as drained, unless it is lost or the job
+//   ends every node of a round that failed, or lost a node, is told the report before anything that follows
+//   closed is final, and leaves nobody without an answer
+class RoundRules {
+ public:
+  RoundRules(Trace* trace, RoundPolicy policy, NodeFacts facts);
+
+  // `now` is the coordinator's, `sim_now` that of the trace.
+  void Check(const RoundEvent& event, const RoundEffects& effects, const RoundMachine& machine, TimePoint now,
+             TimePoint sim_now);
+
+  int64_t rounds_sealed() const { return rounds_sealed_; }
+  int64_t restarts() const { return restarts_; }
+  int64_t reports() const { return reports_; }
+  int64_t drained() const { return drained_; }
+  int64_t interrupts() const { return interrupts_; }
+  int64_t snapshots_waited_for() const { return snapshots_waited_for_; }
+
+ private:
+  struct Seat {
+    Round round;
+    int64_t group_rank = 0;
+  };
+  using Sealed = std::map<NodeId, Assignment>;
+
+  void Broken(const std::string& rule);
+  void Note(const RoundEvent& event);
+  void CheckEffects(const RoundEffects& effects, Sealed& sealed);
+  void CheckSealed(const Sealed& sealed);
+  void CheckOrder(const Sealed& sealed);
+  void CheckEnd(const RoundEvent& event, const RoundEffects& effects);
+  void CheckCharge(bool sealed);
+  void CheckDismissal(const Dismiss& dismiss);
+  void CheckLeases();
+  bool CrashLoop() const;
+
+  Trace* const trace_;
+  const RoundPolicy policy_;
+  const NodeFacts facts_;
+  // Of the Check that is going on.
+  const RoundMachine* machine_ = nullptr;
+  TimePoint now_;
+  TimePoint sim_now_;
+
+  // As the machine was after its last step.
+  RoundMachine::State state_ = RoundMachine::State::kGathering;
+  Round round_{-1};
+  int restarts_ = 0;
+  std::set<NodeId> members_;   // all
+  std::set<NodeId> in_round_;  // with workers that run, have succeeded or are being stopped
+  std::set<NodeId> working_;   // of these the ones that have not succeeded
+  // Of the round that runs or drains.
+  bool failed_ = false;  // a failure was the first thing that ended it
+  bool lost_ = false;    // it has lost a node
+  bool consequences_only_ =
+      true;             // every failure in it followed from another, as far as the workers could see
+  bool early_ = false;  // a worker failed before its time and its first step
+  bool step_reported_ = false;
+  bool succeeded_ = false;  // a node of it
+  std::optional<TimePoint> asked_at_;
+  bool snapshot_ = false;  // came since asked_at_
+  std::set<NodeId> owed_;  // members who must be told the report first
+  // Of the job.
+  std::map<NodeId, Seat> seats_;    // in the last round of each node
+  std::set<NodeId> to_be_drained_;  // that it knows
+  std::optional<Dismissal> close_requested_;
+  std::optional<int64_t> furthest_;
+  bool further_ = false;
+  int vain_ = 0;  // restarts in a row without progress
+
+  int64_t rounds_sealed_ = 0;
+  int64_t reports_ = 0;
+  int64_t drained_ = 0;
+  int64_t interrupts_ = 0;
+  int64_t snapshots_waited_for_ = 0;
+};
+
+}  // namespace ddprun::sim

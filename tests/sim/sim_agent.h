@@ -1,0 +1,106 @@
+// One life of one agent, simulated around the real AgentMachine: what launcher/agent does with its effects.
+#pragma once
+
+#include <csignal>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/agent/agent_machine.h"
+#include "rendezvous/core/round_events.h"
+#include "tests/sim/sim_link.h"
+#include "tests/sim/sim_warden.h"
+
+namespace ddprun::sim {
+
+//   Checks: workers start only when none are left, Ready and the end of the agent mean that none are, the
+//   agent ends
+//           once, and as the coordinator's last word says.
+class SimAgent {
+ public:
+  struct Place {
+    SimJob* job = nullptr;
+    SimHost* host = nullptr;
+    const HostHabits* habits = nullptr;
+    HostId coordinator_host = 0;
+    SimCoordinator* local = nullptr;      // it is in the same process
+    std::function<NodeId()> new_node_id;  // for each join
+    std::function<int()> new_port;        // on this host
+    std::function<void()> ended;          // the agent, by itself
+    int nproc = 1;
+    std::vector<std::string> expected_hosts = {};
+  };
+
+  explicit SimAgent(Place place);
+  SimAgent(const SimAgent&) = delete;
+  SimAgent& operator=(const SimAgent&) = delete;
+
+  void Start();
+  void Signal(int signo);
+  // SIGKILL; the kernel hangs up, the warden kills the workers.
+  void Kill();
+  // SIGSTOP and SIGCONT; workers and warden run on.
+  void Freeze() { frozen_ = true; }
+  void Thaw();
+  void KillWarden();
+  // The connection to the coordinator is reset on both sides, by something between them. False: there is
+  // none.
+  bool ResetLink();
+  void FailWorker(ExitInfo exit);
+  // The host's power is gone, and everything with it.
+  void Vanish();
+
+  const SimHost& host() const { return *place_.host; }
+  const NodeId& id() const { return id_; }  // of the newest join
+  bool ended() const { return end_.has_value() || killed_; }
+  bool killed() const { return killed_; }
+  bool frozen() const { return frozen_; }
+  bool is_local() const { return place_.local != nullptr; }
+  // It has left by itself, or the job has let it go: nobody waits for its workers.
+  bool said_goodbye() const { return goodbye_; }
+  std::optional<EndReason> end() const { return end_; }
+  const SimWarden& warden() const { return warden_; }
+  SimWarden& warden() { return warden_; }
+  AgentMachine::State state() const { return machine_.state(); }
+
+ private:
+  // Runs `what` in the agent, later if it is stopped, never if it has ended.
+  void InAgent(std::function<void()> what);
+  void Find(Duration limit, bool again);
+  void Join();
+  void OnMessage(const proto::CoordinatorMessage& message);
+  void OnWorkerEnded(LocalRank rank, const ExitInfo& exit, bool consequence);
+  void Step(const AgentEvent& event);
+  void Do(const AgentEffect& effect);
+  void SetTimer();
+  void Renew();
+  void Unfence();
+  void Finished(const Finish& finish);
+  proto::JobRules Rules() const;
+
+  const Place place_;
+  Trace* const trace_;
+  AgentMachine machine_;
+  SimWarden warden_;
+  std::shared_ptr<SimLink> link_;
+  NodeId id_;
+  bool frozen_ = false;
+  bool killed_ = false;
+  bool goodbye_ = false;
+  std::deque<std::function<void()>> held_;  // while frozen
+  std::optional<EndReason> end_;
+  std::optional<Dismissal> dismissed_;  // the last word, if nothing else has decided before
+
+  TimePoint alive_at_;  // when the coordinator knew it alive, at the latest
+  bool fenced_ = false;
+  Assignment assignment_;
+  bool ordered_ = false;  // the workers were told to stop: their ends are our doing
+  TimePoint started_at_;
+  std::optional<int64_t> step_;
+  std::vector<proto::Failure> failures_;  // of this round
+};
+
+}  // namespace ddprun::sim

@@ -1,0 +1,87 @@
+// The directory of a job's snapshots, on storage that all hosts share.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/time.h"
+#include "tests/sim/random.h"
+#include "tests/sim/sim_clock.h"
+#include "tests/sim/trace.h"
+
+namespace ddprun::sim {
+
+// Each writer is one process: rank 0 of one round. As the worker SDK does it, a writer takes the directory
+// before the first step of its round, writes beside, and looks whether the directory is still its own right
+// before what it wrote comes to be seen. A writer that is killed leaves a torn file.
+//   Checks: steps never go back in what is published, not even when a job begins anew.
+class SimDisk {
+ public:
+  using WriterId = uint64_t;  // 0: nobody
+  enum class Outcome { kPublished, kFull, kTakenOver };
+
+  struct Snapshot {
+    WriterId writer = 0;
+    Round round;
+    int64_t step = 0;
+    bool whole = false;
+  };
+
+  SimDisk(SimClock* clock, Trace* trace, Random random)
+      : clock_(clock), trace_(trace), random_(std::move(random)) {}
+  SimDisk(const SimDisk&) = delete;
+  SimDisk& operator=(const SimDisk&) = delete;
+
+  WriterId NewWriter() { return next_writer_++; }
+  // Who holds the directory.
+  WriterId Holder() const { return holder_; }
+  // False if somebody has taken it since `seen` was the holder.
+  bool Take(WriterId writer, WriterId seen);
+
+  // Calls `done` when it is over, unless the writer is killed before.
+  void Write(WriterId writer, Round round, int64_t step, std::function<void(Outcome)> done);
+  // The writer is dead, however that happened.
+  void Kill(WriterId writer);
+  // The writer's host stands still: its write goes on afterwards.
+  void Suspend(WriterId writer);
+  void Resume(WriterId writer);
+
+  // The step to go on from: of the newest whole snapshot; 0 without one.
+  int64_t NewestStep() const;
+  const std::vector<Snapshot>& snapshots() const { return snapshots_; }
+
+  void SetFull(bool full) { full_ = full; }
+  void SetDelay(Duration more) { delay_ = more; }
+
+  int64_t num_torn() const { return num_torn_; }
+  int64_t num_taken_over() const { return num_taken_over_; }
+
+ private:
+  struct Pending {
+    Round round;
+    int64_t step = 0;
+    std::function<void(Outcome)> done;
+    bool suspended = false;
+    bool due = false;  // while suspended
+  };
+  void Finish(WriterId writer);
+
+  SimClock* const clock_;
+  Trace* const trace_;
+  Random random_;
+  WriterId next_writer_ = 1;
+  WriterId holder_ = 0;
+  std::map<WriterId, Pending> pending_;
+  std::vector<Snapshot> snapshots_;  // in the order in which they came to be seen
+  bool full_ = false;
+  Duration delay_{0};
+  int64_t num_torn_ = 0;
+  int64_t num_taken_over_ = 0;
+};
+
+}  // namespace ddprun::sim

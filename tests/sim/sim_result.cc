@@ -1,0 +1,39 @@
+#include "tests/sim/sim_result.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace ddprun::sim {
+
+void SimResult::Add(const SimResult& other) {
+  events += other.events;
+  rounds += other.rounds;
+  restarts += other.restarts;
+  steps += other.steps;
+  snapshots += other.snapshots;
+  torn_snapshots += other.torn_snapshots;
+  taken_over += other.taken_over;
+  fences += other.fences;
+  rejoins += other.rejoins;
+  reports += other.reports;
+  drained += other.drained;
+  interrupts += other.interrupts;
+  snapshots_waited_for += other.snapshots_waited_for;
+  succeeded += other.succeeded;
+  packets += other.packets;
+  packets_lost += other.packets_lost;
+  for (const auto& [kind, count] : other.fired) fired[kind] += count;
+}
+
+std::string ToString(const SimResult& r) {
+  std::string faults;
+  for (const auto& [kind, count] : r.fired)
+    absl::StrAppend(&faults, faults.empty() ? "" : ", ", ToString(kind), " ", count);
+  return absl::StrCat(r.events, " events, ", r.packets, " packets (", r.packets_lost, " lost)\n", r.rounds,
+                      " rounds, ", r.restarts, " restarts, ", r.interrupts, " rounds interrupted (",
+                      r.snapshots_waited_for, " asked for a snapshot first), ", r.reports, " reports told, ",
+                      r.rejoins, " rejoins, ", r.drained, " nodes drained, ", r.fences, " fences fell\n",
+                      r.steps, " steps, ", r.snapshots, " snapshots, ", r.torn_snapshots, " torn, ",
+                      r.taken_over, " writers refused, ", r.succeeded, " jobs succeeded\nfaults: ", faults);
+}
+
+}  // namespace ddprun::sim
