@@ -1,0 +1,224 @@
+// The agent with real workers and a warden; the coordinator's side of its links is the test.
+#include "launcher/agent/agent.h"
+
+#include <csignal>
+#include <deque>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "boost/asio/post.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr Duration kDeadline = seconds(60);
+
+// The test's end of a link: what the agent sent, and its handlers.
+struct FakePeer {
+  CoordinatorLink::Handlers handlers = {};
+  std::deque<proto::AgentMessage> sent = {};
+  bool closed = false;
+};
+
+class FakeLink : public CoordinatorLink {
+ public:
+  explicit FakeLink(std::shared_ptr<FakePeer> peer) : peer_(std::move(peer)) {}
+  void Start(Handlers handlers) override { peer_->handlers = std::move(handlers); }
+  void Send(const proto::AgentMessage& message) override { peer_->sent.push_back(message); }
+  void Close() override { peer_->closed = true; }
+
+ private:
+  const std::shared_ptr<FakePeer> peer_;
+};
+
+class NoStores : public RoundStores {
+ public:
+  absl::StatusOr<int> Offer() override { return 1; }
+  void Withdraw() override {}
+};
+
+class AgentTest : public ::testing::Test {
+ protected:
+  // With workers that run `script` in a shell.
+  void Start(const std::string& script) {
+    config_.num_local_workers = 1;
+    config_.run_id = "j";
+    config_.log_dir = "/dev/null";
+    config_.shutdown_timeout = seconds(60);
+    config_.exit_codes = ExitCodes::kScheduler;
+    config_.program = {.argv = {"/bin/sh", "-c", script}, .name = "script"};
+    agent_.emplace(io_,
+                   Agent::Parts{.config = &config_,
+                                .log = &log_,
+                                .stores = &stores_,
+                                .warden = StartWarden(),
+                                .host = "node1",
+                                .address = "127.0.0.1",
+                                .relink =
+                                    [this](Duration, auto done) {
+                                      ++relinks_;
+                                      boost::asio::post(io_, [this, done = std::move(done)] {
+                                        if (gone_) return done(absl::UnavailableError("nobody listens"));
+                                        done(NewLink());
+                                      });
+                                    }},
+                   [this](int code) { exit_code_ = code; });
+    agent_->Start(NewLink());
+  }
+  std::unique_ptr<CoordinatorLink> NewLink() {
+    peer_ = std::make_shared<FakePeer>();
+    return std::make_unique<FakeLink>(peer_);
+  }
+
+  // Runs the loop until `done`, or fails the test.
+  void RunUntil(const std::function<bool()>& done) {
+    const auto end = std::chrono::steady_clock::now() + kDeadline;
+    while (!done() && std::chrono::steady_clock::now() < end) {
+      io_.restart();
+      io_.run_one_for(seconds(1));
+    }
+    ASSERT_TRUE(done());
+  }
+  // The next message of the agent.
+  proto::AgentMessage Await(proto::AgentMessage::KindCase kind) {
+    RunUntil([this] { return !peer_->sent.empty(); });
+    if (peer_->sent.empty()) return {};
+    proto::AgentMessage message = peer_->sent.front();
+    peer_->sent.pop_front();
+    EXPECT_EQ(message.kind_case(), kind) << message.ShortDebugString();
+    return message;
+  }
+  int AwaitExit() {
+    RunUntil([this] { return exit_code_.has_value(); });
+    return exit_code_.value_or(-1);
+  }
+
+  void Tell(const proto::CoordinatorMessage& message) {
+    boost::asio::post(io_, [peer = peer_, message] { peer->handlers.on_message(message); });
+  }
+  void Welcome() {
+    proto::CoordinatorMessage message;
+    message.mutable_welcome()->set_heartbeat_ms(0);
+    Tell(message);
+  }
+  void StartRound(int round) {
+    proto::CoordinatorMessage message;
+    message.mutable_start()->set_round(round);
+    message.mutable_start()->set_group_world_size(1);
+    message.mutable_start()->set_world_size(1);
+    message.mutable_start()->set_role_world_size(1);
+    Tell(message);
+  }
+  void Dismiss(proto::DismissReason reason) {
+    proto::CoordinatorMessage message;
+    message.mutable_dismiss()->set_reason(reason);
+    message.mutable_dismiss()->set_message("because");
+    Tell(message);
+  }
+
+  boost::asio::io_context io_;
+  LaunchConfig config_;
+  const AgentLog log_{"node1", ""};
+  NoStores stores_;
+  std::shared_ptr<FakePeer> peer_;  // of the newest link
+  bool gone_ = false;               // the coordinator cannot be found again
+  int relinks_ = 0;
+  std::optional<int> exit_code_;
+  std::optional<Agent> agent_;
+};
+
+TEST_F(AgentTest, AFailureIsToldAtOnceAndInFullWhenAllIsGone) {
+  Start("echo no cheese >&2; exit 3");
+  EXPECT_EQ(Await(proto::AgentMessage::kJoin).join().host(), "node1");
+  Welcome();
+  StartRound(0);
+  const proto::WorkersFailed failed = Await(proto::AgentMessage::kWorkersFailed).workers_failed();
+  EXPECT_EQ(failed.failure().exit_code(), 3);
+  EXPECT_THAT(failed.cause(), HasSubstr("rank 0 (local_rank 0) on node1 failed: exit code 3"));
+  const proto::Ready ready = Await(proto::AgentMessage::kReady).ready();
+  ASSERT_THAT(ready.failures(), SizeIs(1));
+  EXPECT_EQ(ready.failures(0).stderr_tail(), "no cheese");
+  EXPECT_GE(ready.failures(0).age_us(), failed.failure().age_us());
+  Dismiss(proto::DISMISS_REASON_FAILED);
+  EXPECT_EQ(AwaitExit(), 1);
+}
+
+TEST_F(AgentTest, ANodeThatLosesItsConnectionComesBackAsAnother) {
+  Start("test $DDPRUN_ROUND -gt 0 || exec sleep 1000");
+  const proto::Join first = Await(proto::AgentMessage::kJoin).join();
+  Welcome();
+  StartRound(0);
+  boost::asio::post(io_, [peer = peer_] { peer->handlers.on_lost(absl::UnavailableError("reset")); });
+  const std::shared_ptr<FakePeer> old = peer_;
+  RunUntil([&] { return peer_ != old; });
+  EXPECT_TRUE(old->closed);
+  EXPECT_THAT(old->sent, testing::IsEmpty()) << "what its workers do now is not news";
+  const proto::Join second = Await(proto::AgentMessage::kJoin).join();
+  EXPECT_NE(second.node_id(), first.node_id());
+  Welcome();
+  StartRound(1);
+  EXPECT_EQ(Await(proto::AgentMessage::kWorkersSucceeded).workers_succeeded().round(), 1);
+  Dismiss(proto::DISMISS_REASON_SUCCEEDED);
+  EXPECT_EQ(AwaitExit(), 0);
+}
+
+// Nothing is sent and nothing is answered: the link itself notices nothing.
+TEST_F(AgentTest, WithoutAnswersTheFenceEndsTheWorkersAndTheNodeSeeksItsCoordinator) {
+  config_.rdzv.lease = milliseconds(500);
+  gone_ = true;
+  Start("trap '' TERM; sleep 1000 & wait");
+  Await(proto::AgentMessage::kJoin);
+  Welcome();
+  StartRound(0);
+  const std::shared_ptr<FakePeer> old = peer_;
+  EXPECT_EQ(AwaitExit(), 75);
+  EXPECT_EQ(relinks_, 1);
+  EXPECT_THAT(old->sent, testing::IsEmpty()) << "no failure of workers";
+}
+
+TEST_F(AgentTest, AnsweredHeartbeatsRenewTheFence) {
+  config_.rdzv.lease = milliseconds(1000);
+  Start("sleep 2");  // longer than a lease
+  Await(proto::AgentMessage::kJoin);
+  Welcome();
+  StartRound(7);
+  std::set<int64_t> rounds;
+  boost::asio::steady_timer timer(io_);
+  std::function<void()> beat = [&] {
+    proto::Heartbeat heartbeat;
+    peer_->handlers.heartbeat(heartbeat);
+    rounds.insert(heartbeat.round());
+    peer_->handlers.on_answered(std::chrono::steady_clock::now());
+    timer.expires_after(milliseconds(50));
+    timer.async_wait([&](const boost::system::error_code& error) {
+      if (!error) beat();
+    });
+  };
+  beat();
+  EXPECT_EQ(Await(proto::AgentMessage::kWorkersSucceeded).workers_succeeded().round(), 7);
+  EXPECT_EQ(relinks_, 0);
+  EXPECT_TRUE(rounds.contains(7));
+  timer.cancel();
+  Dismiss(proto::DISMISS_REASON_SUCCEEDED);
+  EXPECT_EQ(AwaitExit(), 0);
+}
+
+TEST_F(AgentTest, ASignalWhileTheCoordinatorIsSoughtEndsTheAgent) {
+  Start("exec sleep 1000");
+  Await(proto::AgentMessage::kJoin);
+  boost::asio::post(io_, [this] {
+    peer_->handlers.on_lost(absl::UnavailableError("reset"));
+    agent_->OnSignal(SIGTERM);
+  });
+  EXPECT_EQ(AwaitExit(), 75);
+  EXPECT_EQ(relinks_, 1);
+}
+
+}  // namespace
+}  // namespace ddprun
