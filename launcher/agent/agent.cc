@@ -129,7 +129,7 @@ void Agent::JoinBy(std::unique_ptr<CoordinatorLink> link) {
              workers_.FillIn(heartbeat);
            },
        .on_answered = [this](TimePoint sent) { fence_.Answered(sent); }});
-  fence_.Joined(config_.rdzv.lease);
+  fence_.Joined(config_.rdzv.lease, BootClock::now());
   link_->Send(JoinMessage(config_, node_));
 }
 

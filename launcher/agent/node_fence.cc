@@ -10,9 +10,9 @@ constexpr size_t kMaxSigns = 64;
 
 }  // namespace
 
-void NodeFence::Joined(Duration lease) {
+void NodeFence::Joined(Duration lease, BootTime now) {
   lease_ = lease;
-  alive_at_ = BootClock::now();
+  alive_at_ = now;
   signs_.clear();
 }
 

@@ -21,7 +21,7 @@ class NodeFence {
   explicit NodeFence(std::function<void(std::optional<BootTime>)> arm) : arm_(std::move(arm)) {}
 
   // A join is being sent; it is a sign of life too, the first.
-  void Joined(Duration lease);
+  void Joined(Duration lease, BootTime now);
   // The coordinator wants a heartbeat that often, which is four times in its lease; that counts if it is
   // shorter than ours. 0: it wants none.
   void LeaseFrom(Duration heartbeat_interval);
