@@ -12,6 +12,7 @@ namespace ddprun {
 namespace {
 
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Not;
 
 const ProcessEnd kFailure{.code = 1};
@@ -22,9 +23,10 @@ class AgentFaultsTest : public TrainingTest {
  protected:
   // The second host's agent is gone, and with it all that it had started; another one takes its place.
   void ExpectLossAndReturn(const std::string& reason, const ProcessEnd& end) {
-    ExpectRestart(reason, 1);
+    ExpectChange(reason, 1);
     job().ExpectEnd(1, end);
-    ComeBack(1);
+    StartHost(1);
+    AwaitWorldOf({0, 1});
     ExpectResult({0, 1});
   }
 };
@@ -62,6 +64,21 @@ TEST_F(AgentFaultsTest, AgentAndWardenKilledAtOnce) {
   kill(warden[0], SIGKILL);
   job().agent(1).Signal(SIGKILL);
   ExpectLossAndReturn("its connection broke", kKilled);
+}
+
+// Its workers are dead before the others go on without them, though nobody can tell it so; when it wakes up
+// it comes back as a new node.
+TEST_F(AgentFaultsTest, StoppedPastItsLeaseAndContinued) {
+  StartTraining();
+  FaultNow();
+  job().agent(1).Signal(SIGSTOP);
+  AwaitRoundEnd();
+  EXPECT_THAT(hosts().Find(1, "train"), IsEmpty());
+  EXPECT_THAT(AwaitRestart(1), HasSubstr("its lease expired"));
+  job().agent(1).Signal(SIGCONT);
+  EXPECT_THAT(job().AwaitSaid(1, "joins again"), HasSubstr("node"));
+  AwaitWorldOf({0, 1});
+  ExpectResult({0, 1});
 }
 
 TEST_F(AgentFaultsTest, TheCoordinatorsAgent) {

@@ -2,6 +2,7 @@
 // whatever happens, the parameters at the end are those of an undisturbed run.
 #include <signal.h>
 
+#include <functional>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -11,19 +12,32 @@
 namespace ddprun {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
 const ProcessEnd kKilled{.signal = SIGKILL};
 
-class HostFaultsTest : public TrainingTest {};
+class HostFaultsTest : public TrainingTest {
+ protected:
+  // The first host goes on alone, and not before the workers of the second are dead, which it cannot be told.
+  // When all can hear each other again, the second comes back as a new node.
+  void ExpectLossAndReturn(const std::function<void()>& heal) {
+    AwaitRoundEnd();
+    EXPECT_THAT(hosts().Find(1, "train"), IsEmpty());
+    EXPECT_THAT(AwaitRestart(1), AllOf(HasSubstr("node node1"), Not(HasSubstr("restart_count=\"1\""))));
+    heal();
+    AwaitWorldOf({0, 1});
+    ExpectResult({0, 1});
+  }
+};
 
 TEST_F(HostFaultsTest, PowerLossThatNobodyIsToldOf) {
   StartTraining();
   FaultNow();
   hosts().PowerOff(1);
-  ExpectRestart("its lease expired", 1);
+  ExpectChange("its lease expired", 1);
   EXPECT_EQ(job().agent(1).Wait(), kKilled);
   ExpectResult({0});
 }
@@ -32,7 +46,7 @@ TEST_F(HostFaultsTest, AHostThatIsReset) {
   StartTraining();
   FaultNow();
   hosts().Reset(1);
-  ExpectRestart("its connection broke", 1);
+  ExpectChange("its connection broke", 1);
   EXPECT_EQ(job().agent(1).Wait(), kKilled);
   ExpectResult({0});
 }
@@ -46,6 +60,33 @@ TEST_F(HostFaultsTest, ACableCutAndHealedWithinTheLease) {
   hosts().Heal(1);
   ExpectResult({0, 1});
   ExpectUndisturbed();
+}
+
+TEST_F(HostFaultsTest, ACableCutAndHealedAfterTheLease) {
+  StartTraining();
+  FaultNow();
+  hosts().Cut(1);
+  ExpectLossAndReturn([this] { hosts().Heal(1); });
+}
+
+TEST_F(HostFaultsTest, AHostThatHearsNothing) {
+  StartTraining();
+  FaultNow();
+  hosts().Deafen(1, 0);
+  ExpectLossAndReturn([this] {
+    EXPECT_GE(hosts().Dropped(1), 1);
+    hosts().Undeafen(1, 0);
+  });
+}
+
+TEST_F(HostFaultsTest, AHostThatIsNotHeard) {
+  StartTraining();
+  FaultNow();
+  hosts().Deafen(0, 1);
+  ExpectLossAndReturn([this] {
+    EXPECT_GE(hosts().Dropped(0), 1);
+    hosts().Undeafen(0, 1);
+  });
 }
 
 // With their coordinator the others lose the job. It is started again and goes on from its snapshot.

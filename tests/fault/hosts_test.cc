@@ -29,11 +29,11 @@ class HostsTest : public testing::Test {
     if (const std::string why = Hosts::WhyNot(); !why.empty()) GTEST_SKIP() << why;
   }
 
-  // Whether the server of `to` answers a program on `from`.
-  static bool Reaches(const Hosts& hosts, int from, int to, const Process& server) {
+  // Whether the server of `to` answers a program on `from` within that time.
+  static bool Reaches(const Hosts& hosts, int from, int to, const Process& server, int seconds = 10) {
     const std::string port = server.out().substr(0, server.out().find('\n'));
     return hosts
-               .Start(from, {"/usr/bin/timeout", "1", "/bin/bash", "-c",
+               .Start(from, {"/usr/bin/timeout", std::to_string(seconds), "/bin/bash", "-c",
                              "exec 3<>/dev/tcp/" + hosts.name(to) + "/" + port +
                                  " && printf 'GET /status HTTP/1.0\\r\\n\\r\\n' >&3 && read -u 3"})
                ->Wait() == ProcessEnd{.code = 0};
@@ -60,7 +60,7 @@ TEST_F(HostsTest, ACableIsCutAndHealed) {
   const auto server = StartServer(hosts, 1);
   EXPECT_TRUE(Reaches(hosts, 0, 1, *server));
   hosts.Cut(1);
-  EXPECT_FALSE(Reaches(hosts, 0, 1, *server));
+  EXPECT_FALSE(Reaches(hosts, 0, 1, *server, 1));
   EXPECT_TRUE(Reaches(hosts, 1, 1, *server));
   hosts.Heal(1);
   EXPECT_TRUE(Reaches(hosts, 0, 1, *server));
@@ -70,13 +70,13 @@ TEST_F(HostsTest, OneDirectionIsLost) {
   Hosts hosts(3);
   const auto server = StartServer(hosts, 1);
   hosts.Deafen(1, 0);
-  EXPECT_FALSE(Reaches(hosts, 0, 1, *server));
+  EXPECT_FALSE(Reaches(hosts, 0, 1, *server, 1));
   EXPECT_TRUE(Reaches(hosts, 2, 1, *server));
   EXPECT_GE(hosts.Dropped(1), 1);
   hosts.Undeafen(1, 0);
   EXPECT_TRUE(Reaches(hosts, 0, 1, *server));
   hosts.Lossy(1, 1.0);
-  EXPECT_FALSE(Reaches(hosts, 0, 1, *server));
+  EXPECT_FALSE(Reaches(hosts, 0, 1, *server, 1));
 }
 
 TEST_F(HostsTest, NamesAreLost) {

@@ -107,7 +107,8 @@ TEST_F(CtlTest, StatusShowsTheNodes) {
 
   Process table({ddpctl_, "status", place});
   EXPECT_EQ(table.Wait(), ProcessEnd{.code = 0}) << table.err();
-  EXPECT_THAT(table.out(), HasSubstr("job job7: running, round 0, step -, restarts 0 of 3, nodes 2 (2 to 2)\n"));
+  EXPECT_THAT(table.out(),
+              HasSubstr("job job7: running, round 0, step -, restarts 0 of 3, nodes 2 (2 to 2)\n"));
   EXPECT_THAT(table.out(), ContainsRegex(" 127.0.0.1 +running +0-1 "));
   EXPECT_THAT(table.out(), ContainsRegex(" 127.0.0.1 +running +2-3 "));
   Process page({ddpctl_, "status", "--json", place});

@@ -255,7 +255,7 @@ TEST_F(TwoNodesTest, BelowTheMinimumTheJobWaitsAndSaysSo) {
   ASSERT_EQ(first_traces_.Count("worker"), 2 * 3);
   second_->Signal(SIGKILL);
   EXPECT_EQ(second_->Wait(), kKilled);
-  EXPECT_THAT(first_->AwaitErr("waiting for at least 1 more"), SizeIs(1)) << first_->err();
+  EXPECT_THAT(first_->AwaitErr("1/2 nodes joined, waiting for "), SizeIs(1)) << first_->err();
   EXPECT_TRUE(AwaitEnds(workers));  // none works on alone
   EXPECT_THAT(LeftOf(second_traces_, second_->mark(), {first_->pid(), store.pid()}), IsEmpty());
   // Another one takes the place.

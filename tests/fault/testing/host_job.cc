@@ -1,6 +1,7 @@
 #include "tests/fault/testing/host_job.h"
 
 #include <chrono>
+#include <filesystem>
 #include <utility>
 
 #include "gmock/gmock.h"
@@ -18,8 +19,8 @@ std::string Tail(const std::string& text) {
   return text.size() <= kMax ? text : "..." + text.substr(text.size() - kMax);
 }
 
-// `train` with so many snapshots that little is done twice. The directory is its own.
-Args TrainProgram() {
+// `train` with so many snapshots that little is done twice.
+Args TrainProgram(const std::string& snapshots) {
   return {TrainPath(),
           "--layers=1",
           "--heads=2",
@@ -28,7 +29,7 @@ Args TrainProgram() {
           "--global-batch=8",
           "--log-every=1",
           "--snapshot-every=10",
-          "--snapshot-dir=" + MakeTestDirectory(),
+          "--snapshot-dir=" + snapshots,
           "--steps=" + std::to_string(kSteps)};
 }
 
@@ -43,7 +44,7 @@ std::string Result(const std::string& printed) {
 // Of a run that nothing disturbs. All tests of a process share it.
 const std::string& UndisturbedResult() {
   static const auto& result = *new std::string([] {
-    Process alone(TrainProgram());
+    Process alone(TrainProgram(MakeTestDirectory()));
     EXPECT_EQ(alone.Wait(seconds(100)), ProcessEnd{.code = 0}) << alone.err();
     return Result(alone.out());
   }());
@@ -61,13 +62,17 @@ HostJob::HostJob(int hosts, Args options, Args program)
     : hosts_(hosts), options_(std::move(options)), program_(std::move(program)), agents_(hosts) {}
 
 Process& HostJob::Start(int host, const Args& more, const Environment& environment) {
-  const Args options = {"--rdzv-backend=c10d", "--rdzv-endpoint=" + hosts_.name(meeting_host_) + ":" + kPort,
-                        "--rdzv-id=job",
-                        "--rdzv-conf=last_call_timeout=1,lease_ms=" + std::to_string(ToMillis(kLease))};
+  const Args options = {"--rdzv-backend=c10d", "--rdzv-endpoint=" + Endpoint(), "--rdzv-id=job",
+                        "--rdzv-conf=last_call_timeout=1,lease_ms=" + std::to_string(ToMillis(kLease)),
+                        "--shutdown-timeout=5"};
   Environment all = {{"LOGLEVEL", "INFO"}};
   all.insert(all.end(), environment.begin(), environment.end());
   agents_.at(host) = hosts_.Start(host, Args{DdprunPath()} + options + options_ + more + program_, all);
   return *agents_[host];
+}
+
+std::string HostJob::Endpoint() const {
+  return (by_address_ ? hosts_.address(meeting_host_) : hosts_.name(meeting_host_)) + ":" + kPort;
 }
 
 int HostJob::AwaitWorld(int host, int world_size) {
@@ -99,9 +104,22 @@ void HostJob::ExpectEnd(int host, const ProcessEnd& end) {
   EXPECT_EQ(hosts_.Left(host), std::vector<std::string>());
 }
 
+std::unique_ptr<Process> HostJob::Control(int host, const Args& args) {
+  const std::string ddpctl = hosts_.directory(host) + "/../ddpctl";  // which of the two it is its name tells
+  if (!std::filesystem::exists(ddpctl)) std::filesystem::create_symlink(DdprunPath(), ddpctl);
+  auto control = hosts_.Start(host, Args{ddpctl} + args + Args{"--rdzv-endpoint=" + Endpoint()});
+  EXPECT_TRUE(control->Wait(kPatience)) << "ddpctl does not end";
+  return control;
+}
+
 void HostFaultTest::SetUp() {
   static const std::string why_not = Hosts::WhyNot();
   if (!why_not.empty()) GTEST_SKIP() << why_not;
+}
+
+void HostFaultTest::FaultNow() {
+  fault_ = std::chrono::steady_clock::now();
+  RecordProperty("fired", 1);
 }
 
 void HostFaultTest::Detected(TimePoint at) {
@@ -113,19 +131,35 @@ void HostFaultTest::Recovered(TimePoint at) {
   RecordProperty("recovery_us", static_cast<int>((at - detected_) / std::chrono::microseconds(1)));
 }
 
-void TrainingTest::StartTraining(const Setup& setup) {
-  Args program = TrainProgram();
+void TrainingTest::StartTraining(const Setup& setup, int world_size) {
+  setup_ = setup;
+  if (setup_.hosts == 0) setup_.hosts = setup_.max;
+  if (setup_.present == 0) setup_.present = setup_.hosts;
+  const std::string snapshots = MakeTestDirectory();
+  Args program = TrainProgram(snapshots);
   if (!setup.shell.empty()) program = Args{"/bin/sh", "-c", setup.shell + "; exec \"$@\"", "sh"} + program;
-  const Args options = {"--nnodes=1:" + std::to_string(setup.hosts), "--max-restarts=1",
-                        "--shutdown-timeout=5"};
-  job_ = std::make_unique<HostJob>(setup.hosts, options + setup.options, program);
-  for (int host = 0; host < setup.hosts; ++host) {
-    all_.push_back(host);
-    job_->Start(host, {}, setup.environment);
-    if (host == 0) job_->agent(0).HoldOut();
-  }
-  for (const int host : all_) job_->AwaitWorld(host, setup.hosts);
+  const std::string nodes = std::to_string(setup.min) + ":" + std::to_string(setup.max);
+  const Args options = {"--nnodes=" + nodes, "--max-restarts=1"};
+  job_ = std::make_unique<HostJob>(setup_.hosts, options + setup.options, program);
+  if (setup.by_address) job_->MeetByAddress();
+  if (setup.prepare) setup.prepare(snapshots);
+  for (int host = 0; host < setup_.present; ++host) StartHost(host);
+  for (int host = 0; host < setup_.present; ++host)
+    job_->AwaitWorld(host, world_size == 0 ? setup_.present : world_size);
   job_->AwaitPrinted(0, "step=20/");
+  said_before_ = job_->agent(0).err().size();
+}
+
+void TrainingTest::StartHost(int host) {
+  const auto options = setup_.more_options.find(host);
+  const auto environment = setup_.environments.find(host);
+  job_->Start(host, options == setup_.more_options.end() ? Args{} : options->second,
+              environment == setup_.environments.end() ? Environment{} : environment->second);
+  if (host == 0) job_->agent(0).HoldOut();
+}
+
+void TrainingTest::AwaitWorldOf(const std::vector<int>& hosts) {
+  for (const int host : hosts) job_->AwaitWorld(host, static_cast<int>(hosts.size()));
 }
 
 pid_t TrainingTest::worker(int host) {
@@ -134,31 +168,41 @@ pid_t TrainingTest::worker(int host) {
   return workers.at(0);
 }
 
-void TrainingTest::ComeBack(int host) {
-  job_->Start(host);
-  for (const int each : all_) job_->AwaitWorld(each, static_cast<int>(all_.size()));
+void TrainingTest::AwaitRoundEnd() {
+  job_->AwaitSaid(0, "event=round_ended");
+  Detected(job_->agent(0).found_at());
 }
 
-void TrainingTest::ExpectRestart(const std::string& reason, int world_size) {
-  EXPECT_THAT(job_->AwaitSaid(0, "stopping the workers of round"), testing::HasSubstr(reason));
-  Detected(job_->agent(0).found_at());
+std::string TrainingTest::AwaitRestart(int world_size) {
   job_->AwaitWorld(0, world_size);
   Recovered(job_->agent(0).found_at());
   EXPECT_THAT(job_->AwaitPrinted(0, "event=resume"), testing::Not(testing::HasSubstr(" step=0 ")));
+  return job_->agent(0).err().substr(said_before_);
+}
+
+void TrainingTest::ExpectChange(const std::string& reason, int world_size) {
+  AwaitRoundEnd();
+  const std::string said = AwaitRestart(world_size);
+  EXPECT_THAT(said, testing::HasSubstr(reason));
+  EXPECT_THAT(said, testing::Not(testing::HasSubstr("restart_count=\"1\"")));
+}
+
+void TrainingTest::ExpectFailure(const std::string& cause, int world_size) {
+  AwaitRoundEnd();
+  // The others fail, too, without the one that has, and may be heard of before it.
+  EXPECT_THAT(job_->AwaitSaid(0, "event=round_report"), testing::HasSubstr(cause));
+  EXPECT_THAT(AwaitRestart(world_size), testing::HasSubstr("restart_count=\"1\""));
 }
 
 void TrainingTest::ExpectResult(const std::vector<int>& hosts) {
-  for (const int host : all_) {
-    job_->agent(host).FreeOut();
-  }
+  for (const int host : hosts) job_->agent(host).FreeOut();
   for (const int host : hosts) job_->ExpectEnd(host, {.code = 0});
   EXPECT_EQ(Result(job_->agent(hosts[0]).out()), UndisturbedResult());
 }
 
 void TrainingTest::ExpectUndisturbed() {
-  for (const int host : all_) {
-    EXPECT_THAT(job_->agent(host).err(), testing::Not(testing::HasSubstr("stopping the workers")));
-  }
+  EXPECT_THAT(job_->agent(0).err().substr(said_before_),
+              testing::Not(testing::HasSubstr("event=round_ended")));
 }
 
 }  // namespace ddprun

@@ -171,10 +171,12 @@ std::string Hosts::directory(int host) const { return hosts_[host].directory; }
 
 std::unique_ptr<Process> Hosts::Start(int host, const std::vector<std::string>& argv, const Environment& more,
                                       Stdio stdio) const {
-  Environment environment = {{"TMPDIR", directory(host)}};
-  environment.insert(environment.end(), more.begin(), more.end());
-  return std::make_unique<Process>(InNamespaces(hosts_[host].init->pid(), "net,uts,ipc,mnt,pid", argv), stdio,
-                                   environment, Birth::kTold);
+  // Not of host_tool: it may change how programs are loaded.
+  Args with_more = {"/usr/bin/env"};
+  for (const auto& [name, value] : more) with_more.push_back(name + "=" + value);
+  return std::make_unique<Process>(
+      InNamespaces(hosts_[host].init->pid(), "net,uts,ipc,mnt,pid", with_more + argv), stdio,
+      Environment{{"TMPDIR", directory(host)}}, Birth::kTold);
 }
 
 void Hosts::Run(int host, const std::vector<std::string>& argv) const {

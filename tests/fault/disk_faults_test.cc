@@ -1,0 +1,46 @@
+// Disks that are full, while logs and snapshots are written to them.
+#include <signal.h>
+
+#include <filesystem>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fault/testing/host_job.h"
+
+namespace ddprun {
+namespace {
+
+using testing::HasSubstr;
+
+class DiskFaultsTest : public TrainingTest {
+ protected:
+  // A disk of that size on one host, over `directory`.
+  void MountSmall(int host, const std::string& directory, const std::string& size) {
+    hosts().Run(host, {"/bin/mount", "-t", "tmpfs", "-o", "size=" + size, "small", directory});
+  }
+  void Resize(int host, const std::string& directory, const std::string& size) {
+    hosts().Run(host, {"/bin/mount", "-o", "remount,size=" + size, directory});
+  }
+};
+
+// The job goes on without snapshots, says so, and takes one again when there is room.
+TEST_F(DiskFaultsTest, FullWhileASnapshotIsWritten) {
+  std::string directory;
+  StartTraining({.max = 1, .prepare = [&](const std::string& snapshots) {
+                   directory = snapshots;
+                   MountSmall(0, directory, "64k");
+                 }});
+  FaultNow();
+  EXPECT_THAT(job().AwaitSaid(0, "No space left on device"), HasSubstr("snapshot"));
+  job().AwaitPrinted(0, "step=100/");
+  Resize(0, directory, "100m");
+  // One after that is whole.
+  job().AwaitPrinted(0, "step=200/");
+  kill(worker(0), SIGKILL);
+  ExpectFailure("SIGKILL", 1);
+  ExpectResult({0});
+}
+
+}  // namespace
+}  // namespace ddprun
