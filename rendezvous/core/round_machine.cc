@@ -26,9 +26,11 @@ RoundMachine::RoundMachine(RoundPolicy policy) : policy_(std::move(policy)) {}
 
 RoundEffects RoundMachine::Step(const RoundEvent& event, TimePoint now) {
   // A Step that comes long after it was due means that the coordinator itself stood still: messages that
-  // would have renewed the leases may lie unread, so nobody is expelled for that silence.
+  // would have renewed the leases, or ended the drain, may lie unread, so nobody is expelled for that
+  // silence.
   if (const auto due = NextDeadline(); due && now > *due + policy_.lease / 4) {
     membership_.RenewAllLeases(now + policy_.lease);
+    if (drain_end_) drain_end_ = std::max(*drain_end_, now + policy_.lease);
   }
   now_ = now;
   effects_.clear();

@@ -131,6 +131,19 @@ TEST_F(RoundMachineTest, AStalledCoordinatorExpelsNobody) {
   EXPECT_EQ(machine_->state(), State::kRunning);
 }
 
+TEST_F(RoundMachineTest, AStalledCoordinatorExpelsNobodyWhoMayHaveStoppedItsWorkersMeanwhile) {
+  Join("a");
+  Join("b");
+  Join("c");
+  Lost("c");
+  now_ += seconds(100);  // longer than the drain may take
+  EXPECT_THAT(Step(Tick{}), IsEmpty());
+  EXPECT_THAT(Ready("a", 0, 200), IsEmpty());
+  EXPECT_THAT(Ready("b", 0, 201),
+              ElementsAre("a:report r0", "b:report r0", "a:start r1 node0/2 rank0/2 n0 addr-a:200",
+                          "b:start r1 node1/2 rank1/2 n0 addr-a:200"));
+}
+
 TEST_F(RoundMachineTest, BelowMinTheJobWaitsAndGoesOnWhenANodeComes) {
   Use({.min_nodes = 2, .max_nodes = 2});
   Join("a");
