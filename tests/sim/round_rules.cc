@@ -77,8 +77,10 @@ void RoundRules::Note(const RoundEvent& event) {
     consequences_only_ = consequences_only_ && e->failure.consequence;
     early_ = early_ || (!e->failure.step && e->failure.uptime && *e->failure.uptime < policy_.min_uptime);
     if (state_ == State::kRunning) failed_ = true;
+    told_[e->node] = 1;
   } else if (const auto* e = std::get_if<NodeReady>(&event)) {
     if (!speaks(e->node, e->round)) return;
+    if (!e->failures.empty()) told_[e->node] = static_cast<int>(e->failures.size());
     for (const Failure& failure : e->failures) {
       if (failure.step) step(*failure.step);
       consequences_only_ = consequences_only_ && failure.consequence;
@@ -122,11 +124,11 @@ void RoundRules::CheckEnd(const RoundEvent& event, const RoundEffects& effects) 
   if (state_ != State::kRunning) return;
   const bool over = machine_->state() == State::kDraining || machine_->round() != round_;
   if (!over) {
-    // One round later than this the node would be there for ever.
-    const bool wanted = std::any_of(to_be_drained_.begin(), to_be_drained_.end(),
-                                    [this](const NodeId& id) { return Has(in_round_, id); });
-    if (machine_->state() == State::kRunning && wanted && asked_at_ &&
-        now_ >= *asked_at_ + policy_.snapshot_timeout) {
+    if (machine_->state() != State::kRunning || !asked_at_) return;
+    if (!WantsInterrupt()) {
+      asked_at_.reset();
+      snapshot_ = false;
+    } else if (now_ >= *asked_at_ + policy_.snapshot_timeout) {
       Broken("a round waits for a snapshot longer than it may");
     }
     return;
@@ -154,9 +156,7 @@ void RoundRules::CheckEffects(const RoundEffects& effects, Sealed& sealed) {
     } else if (const auto* e = std::get_if<TellReport>(&effect)) {
       ++reports_;
       owed_.erase(e->node);
-      if (e->report->groups.empty() && e->report->lost_nodes.empty()) {
-        Broken("a report of nothing was told");
-      }
+      CheckReport(*e);
     } else if (const auto* e = std::get_if<TellWaiting>(&effect)) {
       const bool draining = machine_->state() == State::kDraining;
       if (!draining && Has(owed_, e->node))
@@ -166,6 +166,16 @@ void RoundRules::CheckEffects(const RoundEffects& effects, Sealed& sealed) {
     }
     const bool harmless = std::holds_alternative<Dismiss>(effect) || std::holds_alternative<Refuse>(effect);
     if (state_ == State::kClosed && !harmless) Broken("something happened after the job was closed");
+  }
+}
+
+void RoundRules::CheckReport(const TellReport& e) {
+  if (e.report->groups.empty() && e.report->lost_nodes.empty()) Broken("a report of nothing was told");
+  int told = 0, counted = e.report->more_failures;
+  for (const auto& [node, failures] : told_) told += failures;
+  for (const JobReport::Group& group : e.report->groups) counted += group.count;
+  if (told != counted) {
+    Broken(absl::StrCat("a report counts ", counted, " failures, and ", told, " were told"));
   }
 }
 
@@ -199,6 +209,7 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
           e.message.find("its lease expired") != std::string::npos) {
         Broken(absl::StrCat(e.node, " lost its lease while its workers ran: no fence"));
       }
+      if (facts_.has_slept()) Broken(absl::StrCat(e.node, " was expelled for the coordinator's own silence"));
       break;
     case Dismissal::kStopped:
     case Dismissal::kCoordinatorEnded:
@@ -213,6 +224,15 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
       e.reason != Dismissal::kExpelled && e.reason != Dismissal::kRejected) {
     Broken(absl::StrCat(e.node, " was to be taken out and was told something else"));
   }
+}
+
+bool RoundRules::WantsInterrupt() const {
+  for (const NodeId& id : to_be_drained_) {
+    if (Has(in_round_, id)) return true;
+  }
+  const int members = machine_->membership().in_round();
+  const int all = std::min(machine_->membership().size(), policy_.max_nodes);
+  return policy_.scale_up == ScaleUp::kAtSnapshot && !succeeded_ && all - all % policy_.node_unit > members;
 }
 
 bool RoundRules::CrashLoop() const {
@@ -277,6 +297,7 @@ void RoundRules::CheckSealed(const Sealed& sealed) {
   consequences_only_ = true;
   asked_at_.reset();
   owed_.clear();
+  told_.clear();
   for (const auto& [id, a] : sealed) seats_[id] = {a.round, a.group_rank.value()};
 }
 

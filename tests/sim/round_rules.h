@@ -20,6 +20,8 @@ struct NodeFacts {
   std::function<bool(const NodeId&)> has_workers;
   // Its host stands still, or began to run again just now: what is to be killed there dies in a moment.
   std::function<bool(const NodeId&)> stands_still;
+  // The coordinator itself stood still for longer than the lease, until then: it has heard nobody.
+  std::function<bool()> has_slept;
 };
 
 //   one membership a round: ranks are 0 to n-1, all are told the same, survivors keep their order and their
@@ -66,7 +68,10 @@ class RoundRules {
   void CheckEnd(const RoundEvent& event, const RoundEffects& effects);
   void CheckCharge(bool sealed);
   void CheckDismissal(const Dismiss& dismiss);
+  void CheckReport(const TellReport& report);
   void CheckLeases();
+  // Newcomers would make a larger round, or a node of this one is to be taken out.
+  bool WantsInterrupt() const;
   bool CrashLoop() const;
 
   Trace* const trace_;
@@ -93,8 +98,9 @@ class RoundRules {
   bool step_reported_ = false;
   bool succeeded_ = false;  // a node of it
   std::optional<TimePoint> asked_at_;
-  bool snapshot_ = false;  // came since asked_at_
-  std::set<NodeId> owed_;  // members who must be told the report first
+  bool snapshot_ = false;       // came since asked_at_
+  std::set<NodeId> owed_;       // members who must be told the report first
+  std::map<NodeId, int> told_;  // failures
   // Of the job.
   std::map<NodeId, Seat> seats_;    // in the last round of each node
   std::set<NodeId> to_be_drained_;  // that it knows

@@ -8,9 +8,6 @@
 namespace ddprun::sim {
 namespace {
 
-// As launcher/agent: a moment before the coordinator gives the node up.
-Duration FenceOf(Duration lease) { return lease - lease / 10; }
-
 EndReason Expected(Dismissal dismissal) {
   switch (dismissal) {
     case Dismissal::kSucceeded:
@@ -71,10 +68,14 @@ SimAgent::SimAgent(Place place)
                                  .all_dead =
                                      [this] {
                                        InAgent([this] {
-                                         Unfence();
+                                         fence_.WorkersGone();
                                          Step(WorkersGone{});
                                        });
-                                     }}) {}
+                                     }}),
+      fence_([this](std::optional<BootTime> deadline) {
+        if (is_local()) return;
+        warden_.Fence(deadline ? std::optional(TimePoint(deadline->time_since_epoch())) : std::nullopt);
+      }) {}
 
 void SimAgent::InAgent(std::function<void()> what) {
   if (ended()) return;
@@ -97,13 +98,10 @@ void SimAgent::Find(Duration limit, bool again) {
       SimLink::Handlers{
           .on_open = [this] { Join(); },
           .on_message = [this](const proto::CoordinatorMessage& message) { OnMessage(message); },
-          .on_answered =
-              [this](TimePoint sent) {
-                alive_at_ = sent;
-                if (fenced_) Renew();
-              },
+          .on_answered = [this](TimePoint sent) { fence_.Answered(sent); },
           .heartbeat =
               [this](proto::Heartbeat& heartbeat) {
+                fence_.BeforeSign(place_.host->now(), BootNow());
                 if (warden_.alive() == 0) return;
                 heartbeat.set_round(assignment_.round.value());
                 if (step_) heartbeat.set_step(*step_);
@@ -142,7 +140,7 @@ proto::JobRules SimAgent::Rules() const {
 
 void SimAgent::Join() {
   id_ = place_.new_node_id();
-  alive_at_ = place_.host->now();
+  fence_.Joined(place_.job->settings->lease, BootNow());
   proto::AgentMessage message;
   proto::Join& join = *message.mutable_join();
   join.set_protocol(kProtocolVersion);
@@ -161,6 +159,7 @@ void SimAgent::Join() {
 
 void SimAgent::OnMessage(const proto::CoordinatorMessage& m) {
   if (m.has_welcome()) {
+    fence_.LeaseFrom(milliseconds(m.welcome().heartbeat_ms()));
     if (machine_.state() == AgentMachine::State::kSeeking) Step(Rejoined{});
   } else if (m.has_start()) {
     if (machine_.state() != AgentMachine::State::kIdle) {
@@ -276,12 +275,6 @@ void SimAgent::SetTimer() {
   });
 }
 
-void SimAgent::Unfence() {
-  if (std::exchange(fenced_, false)) warden_.Fence(std::nullopt);
-}
-
-void SimAgent::Renew() { warden_.Fence(alive_at_ + FenceOf(place_.job->settings->lease)); }
-
 void SimAgent::Do(const AgentEffect& effect) {
   proto::AgentMessage message;
   if (const auto* e = std::get_if<StartWorkers>(&effect)) {
@@ -295,8 +288,7 @@ void SimAgent::Do(const AgentEffect& effect) {
     step_.reset();
     failures_.clear();
     ordered_ = false;
-    fenced_ = place_.local == nullptr;
-    if (fenced_) Renew();
+    fence_.WorkersStart();
     warden_.Spawn(e->assignment, place_.nproc);
   } else if (const auto* e = std::get_if<SignalWorkers>(&effect)) {
     ordered_ = true;
@@ -310,7 +302,11 @@ void SimAgent::Do(const AgentEffect& effect) {
     proto::WorkersFailed& failed = *message.mutable_workers_failed();
     failed.set_round(e->round.value());
     failed.set_cause(e->cause);
-    if (!failures_.empty()) *failed.mutable_failure() = failures_.back();
+    if (failures_.empty()) {
+      trace_->Broken(place_.job->clock->now(), absl::StrCat(id_, " told a failure that was its own doing"));
+      return;
+    }
+    *failed.mutable_failure() = failures_.back();
     failed.mutable_failure()->set_cause(e->cause);
   } else if (const auto* e = std::get_if<SendWorkersSucceeded>(&effect)) {
     message.mutable_workers_succeeded()->set_round(e->round.value());

@@ -1,4 +1,5 @@
-// One life of one agent, simulated around the real AgentMachine: what launcher/agent does with its effects.
+// One life of one agent, simulated around the real AgentMachine and NodeFence: what launcher/agent does with
+// its effects.
 #pragma once
 
 #include <csignal>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "launcher/agent/agent_machine.h"
+#include "launcher/agent/node_fence.h"
 #include "rendezvous/core/round_events.h"
 #include "tests/sim/sim_link.h"
 #include "tests/sim/sim_warden.h"
@@ -76,8 +78,8 @@ class SimAgent {
   void Step(const AgentEvent& event);
   void Do(const AgentEffect& effect);
   void SetTimer();
-  void Renew();
-  void Unfence();
+  // The host's clock goes on while the host stands still.
+  BootTime BootNow() const { return BootTime(place_.host->now().time_since_epoch()); }
   void Finished(const Finish& finish);
   proto::JobRules Rules() const;
 
@@ -94,8 +96,7 @@ class SimAgent {
   std::optional<EndReason> end_;
   std::optional<Dismissal> dismissed_;  // the last word, if nothing else has decided before
 
-  TimePoint alive_at_;  // when the coordinator knew it alive, at the latest
-  bool fenced_ = false;
+  NodeFence fence_;
   Assignment assignment_;
   bool ordered_ = false;  // the workers were told to stop: their ends are our doing
   TimePoint started_at_;

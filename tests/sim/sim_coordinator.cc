@@ -45,10 +45,18 @@ void SimCoordinator::InProcess(std::function<void()> what) {
   }
 }
 
-void SimCoordinator::Freeze() { ++frozen_; }
+void SimCoordinator::Freeze() {
+  if (++frozen_ == 1) frozen_at_ = job_->clock->now();
+}
+
+bool SimCoordinator::has_slept() const {
+  return job_->clock->now() < slept_until_ + job_->settings->lease - milliseconds(10);
+}
 
 void SimCoordinator::Thaw() {
-  --frozen_;
+  if (--frozen_ == 0 && job_->clock->now() - frozen_at_ > job_->settings->lease * 3 / 2) {
+    slept_until_ = job_->clock->now();
+  }
   while (!held_.empty() && !frozen()) {
     const std::function<void()> what = std::move(held_.front());
     held_.pop_front();

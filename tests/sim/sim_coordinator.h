@@ -53,6 +53,8 @@ class SimCoordinator {
 
   bool alive() const { return alive_; }
   bool frozen() const { return frozen_ > 0; }
+  // It has stood still for longer than its nodes' lease, less than a lease ago.
+  bool has_slept() const;
   // It has a job that is over.
   bool closed() const { return machine_ != nullptr && machine_->state() == RoundMachine::State::kClosed; }
   const RoundMachine* machine() const { return machine_.get(); }  // null: no job
@@ -98,6 +100,8 @@ class SimCoordinator {
   SimResult before_;  // of jobs that are forgotten
   bool alive_ = true;
   int frozen_ = 0;
+  TimePoint frozen_at_;
+  TimePoint slept_until_;  // the last time that was long
   std::deque<std::function<void()>> held_;
   std::optional<TimePoint> timer_at_;
 };

@@ -112,7 +112,8 @@ class World {
                       [this](const NodeId& id) {
                         const SimAgent* agent = Find(id);
                         return agent != nullptr && StandsStill(agent->host());
-                      }}));
+                      },
+                  .has_slept = [this] { return coordinator()->has_slept(); }}));
     coordinators_.back()->Listen();
   }
   const SimAgent* Find(const NodeId& id) const {
