@@ -42,5 +42,17 @@ TEST_F(DiskFaultsTest, FullWhileASnapshotIsWritten) {
   ExpectResult({0});
 }
 
+// What does not fit is missing there, and said to be; the job does not notice.
+TEST_F(DiskFaultsTest, FullWhileLogsAreWritten) {
+  const std::string logs = MakeTestDirectory();
+  StartTraining({.options = {"--log-dir=" + logs, "--tee=3"}, .prepare = [&](const std::string&) {
+                   for (const int host : {0, 1}) MountSmall(host, logs, "16k");
+                 }});
+  FaultNow();
+  EXPECT_THAT(job().AwaitSaid(0, "cannot write to"), HasSubstr("what does not fit is missing there"));
+  ExpectResult({0, 1});
+  ExpectUndisturbed();
+}
+
 }  // namespace
 }  // namespace ddprun

@@ -23,7 +23,8 @@ class ElasticTest : public TrainingTest {
   // The coordinator knows that the workers report their steps. It is told now and then.
   void AwaitStepIsKnown() {
     const TimePoint deadline = std::chrono::steady_clock::now() + kPatience;
-    while (job().Control(0, {"status", "--json"})->out().find("\"phase\":\"training\"") == std::string::npos) {
+    while (job().Control(0, {"status", "--json"})->out().find("\"phase\":\"training\"") ==
+           std::string::npos) {
       ASSERT_LT(std::chrono::steady_clock::now(), deadline);
     }
   }

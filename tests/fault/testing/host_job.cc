@@ -37,7 +37,7 @@ Args TrainProgram(const std::string& snapshots) {
 std::string Result(const std::string& printed) {
   const size_t sha = printed.rfind(" sha256=");
   if (sha == std::string::npos) return "no result in: " + Tail(printed);
-  const size_t begin = printed.rfind('\n', sha) + 1;  // npos + 1: the first line
+  const size_t begin = printed.rfind("step=", sha);
   return printed.substr(begin, printed.find('\n', sha) - begin);
 }
 
@@ -67,7 +67,8 @@ Process& HostJob::Start(int host, const Args& more, const Environment& environme
                         "--shutdown-timeout=5"};
   Environment all = {{"LOGLEVEL", "INFO"}};
   all.insert(all.end(), environment.begin(), environment.end());
-  agents_.at(host) = hosts_.Start(host, Args{DdprunPath()} + options + options_ + more + program_, all);
+  agents_.at(host) =
+      hosts_.Start(host, start_with_ + Args{DdprunPath()} + options + options_ + more + program_, all);
   return *agents_[host];
 }
 

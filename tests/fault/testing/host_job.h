@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -29,6 +30,8 @@ class HostJob {
 
   // Starts the agent of a host, with more options than the others; the one that ran there must have ended.
   Process& Start(int host, const Args& more = {}, const Environment& environment = {});
+  // Agents that start from now on are started by that command, to which their own is added.
+  void StartWith(Args command) { start_with_ = std::move(command); }
   // Those that start from now on meet there; at first at host 0.
   void MeetAt(int host) { meeting_host_ = host; }
   // They are given its address, not its name.
@@ -58,6 +61,7 @@ class HostJob {
   const Args program_;
   int meeting_host_ = 0;
   bool by_address_ = false;
+  Args start_with_;
   std::vector<std::unique_ptr<Process>> agents_;
 };
 

@@ -172,11 +172,11 @@ std::string Hosts::directory(int host) const { return hosts_[host].directory; }
 std::unique_ptr<Process> Hosts::Start(int host, const std::vector<std::string>& argv, const Environment& more,
                                       Stdio stdio) const {
   // Not of host_tool: it may change how programs are loaded.
-  Args with_more = {"/usr/bin/env"};
+  Args with_more = {"/usr/bin/env", "TMPDIR=" + directory(host)};
   for (const auto& [name, value] : more) with_more.push_back(name + "=" + value);
   return std::make_unique<Process>(
-      InNamespaces(hosts_[host].init->pid(), "net,uts,ipc,mnt,pid", with_more + argv), stdio,
-      Environment{{"TMPDIR", directory(host)}}, Birth::kTold);
+      InNamespaces(hosts_[host].init->pid(), "net,uts,ipc,mnt,pid", with_more + argv), stdio, Environment{},
+      Birth::kTold);
 }
 
 void Hosts::Run(int host, const std::vector<std::string>& argv) const {

@@ -4,7 +4,9 @@
 //
 //   --gate=FIFO  ends with 0 when the last writer of the fifo has closed it
 //   --exit=CODE  ends at once
-//   --fail-in-round=N  ends with 3 in that round, once the gate has opened
+//   --fail-in-round=N  ends with 3 in that round, once the gate has opened, with the words of an exception
+//   --fail-rank=R      that rank alone does so, and in that round it waits for no gate
+//   --eat-in-round=N   takes more and more memory in that round, until somebody ends it
 //   --stubborn   ignores SIGINT, SIGTERM and SIGHUP
 //   --family     has children before it is ready: a plain one, one in a session of its own that ignores
 //                SIGTERM, and a daemon that was forked twice and has no environment
@@ -60,6 +62,14 @@ void HaveChildren(const char* self) {
   close(ready[1]);
 }
 
+[[noreturn]] void Eat() {
+  constexpr int kBytes = 1 << 20;
+  for (;;) {
+    volatile char* const memory = new char[kBytes];
+    for (int i = 0; i < kBytes; i += 1024) memory[i] = 1;
+  }
+}
+
 // Until nobody can write to it any more.
 void AwaitGate(const std::string& path) {
   // To open it does not wait for a writer, who may be gone already; to read does while there is one.
@@ -74,13 +84,15 @@ void AwaitGate(const std::string& path) {
 int main(int argc, char** argv) {
   std::string gate;
   int code = -1;
-  std::string fail_in_round = "none";
+  std::string fail_in_round = "none", fail_rank = "all", eat_in_round = "none";
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
     const std::string value = flag.substr(flag.find('=') + 1);
     if (flag.starts_with("--gate=")) gate = value;
     if (flag.starts_with("--exit=")) code = std::stoi(value);
     if (flag.starts_with("--fail-in-round=")) fail_in_round = value;
+    if (flag.starts_with("--fail-rank=")) fail_rank = value;
+    if (flag.starts_with("--eat-in-round=")) eat_in_round = value;
     if (flag.starts_with("--daemon=")) WaitForEver(std::stoi(value));
     if (flag == "--stubborn") Ignore();
     if (flag == "--family") HaveChildren(argv[0]);
@@ -91,9 +103,18 @@ int main(int argc, char** argv) {
                            ":" + Env("MASTER_PORT") + " pid=" + std::to_string(getpid()) + "\n";
   if (write(STDOUT_FILENO, line.data(), line.size()) < 0) return 4;
   if (code >= 0) return code;
-  if (gate.empty()) {
-    for (;;) pause();
+  if (Env("DDPRUN_ROUND") == eat_in_round) Eat();
+  const bool fails = Env("DDPRUN_ROUND") == fail_in_round && (fail_rank == "all" || fail_rank == Env("RANK"));
+  if (!fails || fail_rank == "all") {
+    if (gate.empty()) {
+      for (;;) pause();
+    }
+    AwaitGate(gate);
   }
-  AwaitGate(gate);
-  return Env("DDPRUN_ROUND") == fail_in_round ? 3 : 0;
+  if (fails) {
+    std::fprintf(stderr,
+                 "terminate called after throwing an instance of 'std::runtime_error'\n"
+                 "  what():  the loss is not a number\n");
+  }
+  return fails ? 3 : 0;
 }

@@ -1,0 +1,67 @@
+// Why a job failed is shown on every node, and left beside its logs.
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fault/testing/host_job.h"
+
+namespace ddprun {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr ProcessEnd kFailure{.code = 1};
+
+class ReportTest : public HostFaultTest {
+ protected:
+  // All that the hosts have in files of that name, one after the other.
+  static std::string FilesOf(const Hosts& hosts, int host, const std::string& name) {
+    std::string text;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(hosts.directory(host))) {
+      if (entry.path().filename() != name) continue;
+      std::ifstream file(entry.path());
+      text.append(std::istreambuf_iterator<char>(file), {});
+    }
+    return text;
+  }
+};
+
+TEST_F(ReportTest, TheFirstCauseIsOnEveryNode) {
+  Gate gate;
+  HostJob job(3, {"--nnodes=3"}, {WorkerPath(), gate.flag(), "--fail-in-round=0", "--fail-rank=1"});
+  FaultNow();
+  for (const int host : {0, 1, 2}) {  // each joins before the next one: the order of the ranks
+    job.Start(host);
+    job.AwaitSaid(0, "event=node_joined");
+  }
+  for (const int host : {0, 1, 2}) {
+    job.ExpectEnd(host, kFailure);
+    const std::string file = FilesOf(job.hosts(), host, "failure_report.txt");
+    const auto says_it = AllOf(HasSubstr("rank 1"), HasSubstr("node1"), HasSubstr("exit code 3"),
+                               HasSubstr("the loss is not a number"), HasSubstr("--max-restarts=0"));
+    EXPECT_THAT(file, says_it) << host;
+    EXPECT_THAT(job.agent(host).err(), says_it) << host;
+  }
+}
+
+TEST_F(ReportTest, EqualFailuresAreFolded) {
+  Gate gate;
+  // Stubborn: none is ended because another one was faster.
+  HostJob job(2, {"--nnodes=2", "--nproc-per-node=4"},
+              {WorkerPath(), gate.flag(), "--fail-in-round=0", "--stubborn"});
+  FaultNow();
+  for (const int host : {0, 1}) job.Start(host);
+  for (const int host : {0, 1}) job.AwaitWorld(host, 8);
+  gate.Open();
+  for (const int host : {0, 1}) {
+    job.ExpectEnd(host, kFailure);
+    EXPECT_THAT(FilesOf(job.hosts(), host, "failure_report.txt"), HasSubstr(" the same: "));
+  }
+}
+
+}  // namespace
+}  // namespace ddprun

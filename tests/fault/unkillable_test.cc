@@ -1,0 +1,38 @@
+// A process that not even SIGKILL ends, since the file system that it waits for does not answer.
+#include <signal.h>
+
+#include <memory>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "launcher/process/testing/hanging_file.h"
+#include "launcher/process/testing/own_mounts.h"
+#include "tests/fault/testing/host_job.h"
+
+namespace ddprun {
+namespace {
+
+using testing::HasSubstr;
+using testing::SizeIs;
+
+class UnkillableTest : public TrainingTest {};
+
+// It is named, with what it waits for, and the job goes on beside it.
+TEST_F(UnkillableTest, IsNamedAndLeftAlone) {
+  if (const absl::Status mounts = UseOwnMounts(); !mounts.ok()) GTEST_SKIP() << mounts;
+  const auto file = HangingFile::Create(MakeTestDirectory());
+  if (!file.ok()) GTEST_SKIP() << file.status();
+  StartTraining({.shell = "[ $RANK.$DDPRUN_ROUND = 1.0 ] && (setsid cat " + (*file)->path() + " &)"});
+  ASSERT_TRUE((*file)->AwaitOneThatHangs(kPatience));
+  ASSERT_THAT(hosts().Find(1, "cat"), SizeIs(1));
+  FaultNow();
+  kill(worker(1), SIGKILL);
+  EXPECT_THAT(job().AwaitSaid(1, "(cat)"), HasSubstr("state D"));
+  ExpectFailure("SIGKILL", 2);
+  (*file)->Release();
+  ExpectResult({0, 1});
+}
+
+}  // namespace
+}  // namespace ddprun
