@@ -248,6 +248,7 @@ void RoundRules::CheckCharge(bool sealed) {
   if (charged != 0) {
     if (charged != 1 || !decided) Broken("a restart was charged twice, or before its round was over");
     if (!failed_) Broken("a restart was charged without a failure");
+    if (CrashLoop()) Broken("a job goes on in a crash loop");
     if (machine_->restarts() > policy_.max_restarts) Broken("more restarts than allowed");
     vain_ = further_ ? 1 : vain_ + 1;
     further_ = false;

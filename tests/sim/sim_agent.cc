@@ -191,7 +191,8 @@ void SimAgent::OnMessage(const proto::CoordinatorMessage& m) {
 }
 
 void SimAgent::OnWorkerEnded(LocalRank rank, const ExitInfo& exit, bool consequence) {
-  if (!Succeeded(exit) && !ordered_) {
+  // One that has obeyed us has not failed.
+  if (!Succeeded(exit) && (!ordered_ || std::holds_alternative<Exited>(exit))) {
     proto::Failure& failure = failures_.emplace_back();
     failure.set_rank(assignment_.first_rank.value() + rank.value());
     failure.set_local_rank(static_cast<int>(rank.value()));

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -57,7 +58,7 @@ int RunSeeds(uint64_t from, uint64_t to, const std::string& keep) {
   for (uint64_t seed = from; seed <= to; ++seed) {
     const SimResult result = RunSeed(seed, /*print=*/false);
     if (!result.broken.empty()) {
-      if (!keep.empty()) Keep(DrawScript(seed), keep);
+      if (keep != "none") Keep(DrawScript(seed), keep);
       std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed), result.broken.c_str());
       return 1;
     }
@@ -105,8 +106,8 @@ int main(int argc, char** argv) {
                                                      "FROM:TO, both included")("seed", po::value(&seed),
                                                                                "tell the story of this one")(
       "script", po::value(&script), "tell the story of this file: a list of faults with their times")(
-      "keep", po::value(&keep)->default_value("/tmp/failing.sim"),
-      "where the script of a failing seed goes, made as small as it can be; empty: nowhere")(
+      "keep", po::value(&keep)->default_value(std::filesystem::temp_directory_path() / "ddprun-failing.sim"),
+      "where the script of a failing seed goes, made as small as it can be; none: nowhere")(
       "draw", po::value(&seed), "print the script of this seed and do nothing")(
       "scale", "join and restart 1,000 to 10,000 nodes, and count what that takes");
   try {
