@@ -21,6 +21,7 @@ import time
 import leftovers
 
 HERE = pathlib.Path(__file__).resolve().parent
+MODEL = HERE.parent.parent / "docs/failure_model.md"
 TIMEOUT_S = 900
 
 
@@ -78,6 +79,12 @@ def stray_files(directory):
     stray = [path for path in directory.iterdir() if not allowed.fullmatch(path.name)]
     hosts = directory.glob("fault*/node*/*")
     return stray + [path for path in hosts if not path.name.startswith("torchelastic_")]
+
+
+def tests_of_the_model():
+    """Suite.Name of every test that the tables of docs/failure_model.md name."""
+    rows = [line for line in MODEL.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+    return sorted({name for row in rows for name in re.findall(r"`(\w+Test\.\w+)`", row)})
 
 
 class Catalogue:
@@ -166,12 +173,18 @@ def main():
     root.mkdir(parents=True, exist_ok=True)
     catalogue = Catalogue(root, options.keep)
 
-    chosen = {}
+    chosen, known = {}, []
     for source in sorted(HERE.glob("*_test.cc")):
         program = pathlib.Path(options.bin, "tests/fault", source.stem)
-        cases = [name for name in cases_of(program, root) if re.search(options.only, name)]
+        names = cases_of(program, root)
+        known += names
+        cases = [name for name in names if re.search(options.only, name)]
         if cases:
             chosen[program] = cases
+    missing = [name for name in tests_of_the_model() if not any(name in case for case in known)]
+    if missing:
+        print(f"faults: {MODEL} names tests that are not there: {', '.join(missing)}", file=sys.stderr)
+        return 1
     if not chosen:
         print(f"faults: no case matches --only={options.only}", file=sys.stderr)
         return 2
