@@ -78,6 +78,7 @@ const std::vector<Ending>& Endings() {
       {.name = "WardenKilled",
        .cause =
            [](HostJob& job, Gate& gate) {
+             job.AwaitPrinted(1, "ready ");  // started by the warden, who is there then
              kill(job.hosts().Find(1, "ddp-warden").at(0), SIGKILL);
              EndTheFirstAlone(job, gate);
            },

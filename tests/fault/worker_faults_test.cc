@@ -31,12 +31,20 @@ TEST_F(WorkerFaultsTest, Sigsegv) { EndedBy(SIGSEGV, "SIGSEGV"); }
 TEST_F(WorkerFaultsTest, Sigabrt) { EndedBy(SIGABRT, "SIGABRT"); }
 
 TEST_F(WorkerFaultsTest, ExitCode) {
-  // In the first round the second rank is a shell that makes an exit code of its worker's end.
-  StartTraining({.shell = "[ $RANK.$DDPRUN_ROUND = 1.0 ] && { \"$@\" & wait; exit 7; }"});
+  Gate gate;
+  HostJob job(2, {"--nnodes=2", "--max-restarts=1"},
+              {WorkerPath(), gate.flag(), "--fail-in-round=0", "--fail-rank=1"});
+  for (const int host : {0, 1}) job.Start(host);
   FaultNow();
-  kill(worker(1), SIGTERM);
-  ExpectFailure("exit code 7", 2);
-  ExpectResult({0, 1});
+  job.AwaitSaid(0, "event=round_ended");
+  Detected(job.agent(0).found_at());
+  EXPECT_EQ(job.AwaitWorld(0, 2), 1);
+  Recovered(job.agent(0).found_at());
+  gate.Open();
+  for (const int host : {0, 1}) {
+    job.ExpectEnd(host, {.code = 0});
+    EXPECT_THAT(job.agent(host).err(), HasSubstr("exit code 3"));
+  }
 }
 
 // Neither the worker of the host whose agent leaves is moved by a signal, nor the one that is to start anew.
