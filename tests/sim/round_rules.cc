@@ -100,6 +100,7 @@ void RoundRules::Note(const RoundEvent& event) {
     const NodeId& id = std::holds_alternative<NodeLost>(event) ? std::get<NodeLost>(event).node
                                                                : std::get<NodeLeft>(event).node;
     if (Has(working_, id)) lost_ = true;
+    members_.erase(id);
   }
 }
 
@@ -109,7 +110,8 @@ void RoundRules::CheckEnd(const RoundEvent& event, const RoundEffects& effects) 
     return std::holds_alternative<TakeSnapshot>(e);
   });
   if (asked) {
-    asked_at_ = now_;
+    asked_at_ = waits_since_ = now_;
+    snapshot_ = false;
     ++snapshots_waited_for_;
   }
   std::set<NodeId> let_go;
@@ -124,11 +126,9 @@ void RoundRules::CheckEnd(const RoundEvent& event, const RoundEffects& effects) 
   if (state_ != State::kRunning) return;
   const bool over = machine_->state() == State::kDraining || machine_->round() != round_;
   if (!over) {
-    if (machine_->state() != State::kRunning || !asked_at_) return;
-    if (!WantsInterrupt()) {
-      asked_at_.reset();
-      snapshot_ = false;
-    } else if (now_ >= *asked_at_ + policy_.snapshot_timeout) {
+    if (machine_->state() != State::kRunning || !MustEnd()) {
+      waits_since_.reset();
+    } else if (waits_since_ && now_ >= *waits_since_ + policy_.snapshot_timeout) {
       Broken("a round waits for a snapshot longer than it may");
     }
     return;
@@ -224,15 +224,16 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
       e.reason != Dismissal::kExpelled && e.reason != Dismissal::kRejected) {
     Broken(absl::StrCat(e.node, " was to be taken out and was told something else"));
   }
+  if (e.reason == Dismissal::kDrained || e.reason == Dismissal::kExpelled) members_.erase(e.node);
 }
 
-bool RoundRules::WantsInterrupt() const {
+bool RoundRules::MustEnd() const {
   for (const NodeId& id : to_be_drained_) {
     if (Has(in_round_, id)) return true;
   }
-  const int members = machine_->membership().in_round();
-  const int all = std::min(machine_->membership().size(), policy_.max_nodes);
-  return policy_.scale_up == ScaleUp::kAtSnapshot && !succeeded_ && all - all % policy_.node_unit > members;
+  return policy_.scale_up == ScaleUp::kAtSnapshot && !succeeded_ &&
+         machine_->membership().in_round() < policy_.max_nodes &&
+         machine_->membership().size() >= policy_.max_nodes;
 }
 
 bool RoundRules::CrashLoop() const {
@@ -297,6 +298,7 @@ void RoundRules::CheckSealed(const Sealed& sealed) {
   failed_ = lost_ = early_ = step_reported_ = succeeded_ = snapshot_ = false;
   consequences_only_ = true;
   asked_at_.reset();
+  waits_since_.reset();
   owed_.clear();
   told_.clear();
   for (const auto& [id, a] : sealed) seats_[id] = {a.round, a.group_rank.value()};

@@ -70,8 +70,8 @@ class RoundRules {
   void CheckDismissal(const Dismiss& dismiss);
   void CheckReport(const TellReport& report);
   void CheckLeases();
-  // Newcomers would make a larger round, or a node of this one is to be taken out.
-  bool WantsInterrupt() const;
+  // Newcomers fill the job, or a node of the round is to be taken out: nothing else is waited for.
+  bool MustEnd() const;
   bool CrashLoop() const;
 
   Trace* const trace_;
@@ -98,9 +98,10 @@ class RoundRules {
   bool step_reported_ = false;
   bool succeeded_ = false;  // a node of it
   std::optional<TimePoint> asked_at_;
-  bool snapshot_ = false;       // came since asked_at_
-  std::set<NodeId> owed_;       // members who must be told the report first
-  std::map<NodeId, int> told_;  // failures
+  bool snapshot_ = false;                 // came since asked_at_
+  std::optional<TimePoint> waits_since_;  // asked_at_, while the round must end all the time since
+  std::set<NodeId> owed_;                 // members who must be told the report first
+  std::map<NodeId, int> told_;            // failures
   // Of the job.
   std::map<NodeId, Seat> seats_;    // in the last round of each node
   std::set<NodeId> to_be_drained_;  // that it knows

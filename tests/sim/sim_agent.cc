@@ -184,7 +184,8 @@ void SimAgent::OnMessage(const proto::CoordinatorMessage& m) {
     const Dismissal reason = Decode(m.dismiss().reason());
     if (reason != Dismissal::kExpelled) {
       goodbye_ = true;
-      if (!dismissed_) dismissed_ = reason;
+      if (!decided_) dismissed_ = reason;
+      decided_ = true;
     }
     Step(Dismissed{reason, m.dismiss().message()});
   }
@@ -210,7 +211,7 @@ void SimAgent::OnWorkerEnded(LocalRank rank, const ExitInfo& exit, bool conseque
 
 void SimAgent::Signal(int signo) {
   InAgent([this, signo] {
-    dismissed_.reset();
+    decided_ = true;
     Step(SignalReceived{signo});
   });
 }
@@ -227,7 +228,7 @@ void SimAgent::KillWarden() {
   const int alive = warden_.alive();
   warden_.Vanish();
   InAgent([this, alive] {
-    ordered_ = true;
+    ordered_ = decided_ = true;
     Step(AgentBroken{absl::InternalError("the warden was killed")});
     for (int i = 0; i < (alive > 0 ? place_.nproc : 0); ++i) {
       Step(WorkerEnded{LocalRank(i), Signaled{SIGKILL, false}});

@@ -94,7 +94,8 @@ class SimAgent {
   bool goodbye_ = false;
   std::deque<std::function<void()>> held_;  // while frozen
   std::optional<EndReason> end_;
-  std::optional<Dismissal> dismissed_;  // the last word, if nothing else has decided before
+  bool decided_ = false;                // how it ends
+  std::optional<Dismissal> dismissed_;  // the last word, if it was that which decided
 
   NodeFence fence_;
   Assignment assignment_;

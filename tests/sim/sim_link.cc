@@ -147,6 +147,7 @@ void SimLink::Lose(const std::string& why) {
 }
 
 void SimLink::Send(const proto::AgentMessage& message) {
+  if (!open_) return;
   if (place_.local != nullptr) {
     place_.host->After(std::chrono::microseconds(10),
                        [local = place_.local, peer = local_peer_, bytes = message.SerializeAsString()] {

@@ -45,7 +45,7 @@ class SimLink {
 
   // Looks for the coordinator for `limit`. With `once` a port that is refused ends that: its process is gone.
   void Find(Duration limit, bool once);
-  void Send(const proto::AgentMessage& message);
+  void Send(const proto::AgentMessage& message);  // nothing before it is open
   // Says what was sent before, then hangs up. No handler is called afterwards.
   void Close();
   // As by something between the two hosts. False: there is no connection over the network.
