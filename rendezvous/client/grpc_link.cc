@@ -8,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/event.h"
 #include "base/time.h"
 #include "boost/asio/post.hpp"
 #include "boost/asio/steady_timer.hpp"
@@ -36,10 +37,8 @@ class GrpcLink final : public CoordinatorLink,
   ~GrpcLink() override {
     Close();
     if (!started_) return;
-    absl::MutexLock lock(&mutex_);
-    if (!mutex_.AwaitWithTimeout(absl::Condition(&done_), absl::FromChrono(kCloseTimeout)))
-      context_.TryCancel();
-    mutex_.Await(absl::Condition(&done_));
+    if (!done_.WaitUntil(std::chrono::steady_clock::now() + kCloseTimeout)) context_.TryCancel();
+    done_.Wait();
   }
 
   void Start(Handlers handlers) override {
@@ -63,6 +62,8 @@ class GrpcLink final : public CoordinatorLink,
   void Close() override {
     handlers_ = {};
     timer_.cancel();
+    // Who has not answered twice will not hear the last words either.
+    if (started_ && unanswered_ > 1) context_.TryCancel();
     absl::MutexLock lock(&mutex_);
     if (!started_ || std::exchange(closing_, true) || broken_) return;
     if (outbox_.empty()) StartWritesDone();
@@ -126,9 +127,11 @@ class GrpcLink final : public CoordinatorLink,
       if (!handlers_.on_lost) return;
       handlers_.on_lost(absl::UnavailableError(gave_up_.empty() ? cause : gave_up_));
     });
-    absl::MutexLock lock(&mutex_);
-    broken_ = true;
-    done_ = true;
+    {
+      absl::MutexLock lock(&mutex_);
+      broken_ = true;
+    }
+    done_.Set();  // last: the destructor may wait for it
   }
 
   void StartHeartbeats(Duration interval) {
@@ -176,7 +179,7 @@ class GrpcLink final : public CoordinatorLink,
   bool handling_ ABSL_GUARDED_BY(mutex_) = false;  // a message came, the next is not asked for yet
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;
-  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  Event done_;  // gRPC has finished with this object
 };
 
 }  // namespace

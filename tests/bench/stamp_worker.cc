@@ -1,6 +1,6 @@
-// A worker that says when it runs and when it is told to stop, and does nothing else: `stamp_worker FIFO` writes
-// "RANK PID MONOTONIC_NS\n" into FIFO at the start of main, the same with a minus before the PID at SIGTERM, and
-// then ends.
+// A worker that says when it runs and when it is told to stop, and does nothing else: `stamp_worker FIFO`
+// writes "RANK PID MONOTONIC_NS\n" into FIFO at the start of main, the same with a minus before the PID at
+// SIGTERM, and then ends.
 #include <fcntl.h>
 #include <signal.h>
 #include <time.h>

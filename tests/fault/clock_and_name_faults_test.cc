@@ -57,7 +57,9 @@ class ClockStepsTest : public TrainingTest {
 };
 
 TEST_F(ClockStepsTest, OfTheCoordinatorsHostForward) { Step(0, 3600); }
+TEST_F(ClockStepsTest, OfTheCoordinatorsHostBack) { Step(0, -3600); }
 TEST_F(ClockStepsTest, OfAnotherHostForward) { Step(1, 3600); }
+TEST_F(ClockStepsTest, OfAnotherHostBack) { Step(1, -3600); }
 
 class NamesTest : public TrainingTest {};
 

@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/event.h"
 #include "base/status_macros.h"
 #include "base/time.h"
 #include "worker_sdk/comm/check.h"
@@ -46,14 +47,20 @@ class Op {
   }
 
   void Finish(absl::Status status) ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    if (!result_) result_ = std::move(status);
+    {
+      absl::MutexLock lock(&mu_);
+      if (!result_) result_ = std::move(status);
+    }
+    finished_.Set();
   }
 
   absl::Status Wait(TimePoint deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  bool finished() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return result_.has_value(); }
+  absl::Status Result() ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return *result_;
+  }
 
   HostCommunicator* const comm_;  // alive until finished
   const Call call_;
@@ -61,6 +68,7 @@ class Op {
   char* const out_;
   absl::Mutex mu_;
   std::optional<absl::Status> result_ ABSL_GUARDED_BY(mu_);
+  Event finished_;  // result_ is there
 };
 
 class PendingOp : public Pending {
@@ -295,16 +303,10 @@ class HostCommunicator : public Communicator {
 };
 
 absl::Status Op::Wait(TimePoint deadline) {
-  const absl::Duration timeout = absl::FromChrono(deadline - Clock::now());
-  {
-    absl::MutexLock lock(&mu_);
-    if (mu_.AwaitWithTimeout(absl::Condition(this, &Op::finished), timeout)) return *result_;
-  }
+  if (finished_.WaitUntil(deadline)) return Result();
   comm_->GiveUp(call_);
-  absl::MutexLock lock(&mu_);
-  mu_.Await(
-      absl::Condition(this, &Op::finished));  // the progress thread lets go of the buffers within a chunk
-  return *result_;
+  finished_.Wait();  // the progress thread lets go of the buffers within a chunk
+  return Result();
 }
 
 }  // namespace

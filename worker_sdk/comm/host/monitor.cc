@@ -46,11 +46,16 @@ void Monitor::PassOnEnds() {
 }
 
 void Monitor::Leave(int rank, uint64_t num_chunks, Duration patience) {
+  const TimePoint deadline = std::chrono::steady_clock::now() + patience;
   Spread(LeftRecord(round_, rank, num_chunks), kNobody);
-  absl::MutexLock lock(&mu_);
-  leaving_ = true;
-  for (const Peer& peer : peers_) shutdown(peer.fd.get(), SHUT_WR);
-  mu_.AwaitWithTimeout(absl::Condition(this, &Monitor::AllClosed), absl::FromChrono(patience));
+  {
+    absl::MutexLock lock(&mu_);
+    leaving_ = true;
+    for (const Peer& peer : peers_) shutdown(peer.fd.get(), SHUT_WR);
+    if (num_closed_ == peers_.size()) return;
+  }
+  // Those who do not answer in time see the connection end when this process does.
+  all_closed_.WaitUntil(deadline);
 }
 
 void Monitor::Close(size_t peer) {
@@ -58,7 +63,7 @@ void Monitor::Close(size_t peer) {
   {
     absl::MutexLock lock(&mu_);
     shutdown(peers_[peer].fd.get(), SHUT_WR);  // the answer to who leaves
-    ++num_closed_;
+    if (++num_closed_ == peers_.size()) all_closed_.Set();
     if (leaving_ || has_left_[rank]) return;
   }
   Spread(DeadRecord(round_, GoneError(rank, round_)), static_cast<int>(peer));

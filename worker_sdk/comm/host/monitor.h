@@ -18,6 +18,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "base/event.h"
 #include "base/time.h"
 #include "worker_sdk/comm/host/record.h"
 #include "worker_sdk/comm/host/segment.h"
@@ -64,7 +65,6 @@ class Monitor {
   void Run();
   bool Receive(size_t peer);  // false: the connection ended
   void Close(size_t peer) ABSL_LOCKS_EXCLUDED(mu_);
-  bool AllClosed() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return num_closed_ == peers_.size(); }
   // Makes `record` known here and to everybody who has it from this process alone.
   void Spread(const EndRecord& record, int from_peer) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -79,6 +79,7 @@ class Monitor {
   absl::Mutex mu_;                // one Spread at a time
   bool leaving_ ABSL_GUARDED_BY(mu_) = false;
   size_t num_closed_ ABSL_GUARDED_BY(mu_) = 0;                // of peers_
+  Event all_closed_;                                          // of peers_, if there are any
   uint64_t fewest_chunks_ ABSL_GUARDED_BY(mu_) = UINT64_MAX;  // after which anybody left
   std::thread thread_;
 };

@@ -1,0 +1,36 @@
+#include "base/event.h"
+
+#include <chrono>
+#include <thread>
+
+#include "gtest/gtest.h"
+
+namespace ddprun {
+namespace {
+
+TimePoint In(Duration d) { return std::chrono::steady_clock::now() + d; }
+
+TEST(EventTest, WaitsForWhatAnotherThreadDoes) {
+  Event event;
+  int result = 0;
+  std::thread other([&] {
+    result = 42;
+    event.Set();
+  });
+  event.Wait();
+  EXPECT_EQ(result, 42);
+  EXPECT_TRUE(event.WaitUntil(In(seconds(0)))) << "it has happened";
+  other.join();
+}
+
+TEST(EventTest, ADeadlineThatIsOverIsSaid) {
+  Event event;
+  const TimePoint deadline = In(milliseconds(1));
+  EXPECT_FALSE(event.WaitUntil(deadline));
+  EXPECT_GE(std::chrono::steady_clock::now(), deadline);
+  event.Set();
+  EXPECT_TRUE(event.WaitUntil(deadline)) << "what has happened counts, also after the deadline";
+}
+
+}  // namespace
+}  // namespace ddprun
