@@ -40,7 +40,7 @@ Assignment FromStart(const proto::Start& start) {
           .master_port = start.master_port()};
 }
 
-// A reason that this build does not know is told by its code.
+// A reason that this build does not know is none to be glad of.
 Dismissal ReasonOf(const proto::Dismiss& dismiss) {
   switch (dismiss.reason()) {
     case proto::DISMISS_REASON_SUCCEEDED:
@@ -60,7 +60,7 @@ Dismissal ReasonOf(const proto::Dismiss& dismiss) {
     case proto::DISMISS_REASON_COORDINATOR_ENDED:
       return Dismissal::kCoordinatorEnded;
     default:
-      return dismiss.code() == 0 ? Dismissal::kSucceeded : Dismissal::kFailed;
+      return Dismissal::kFailed;
   }
 }
 
@@ -216,7 +216,6 @@ void Agent::Do(const SendWorkersFailed& e) {
   // There will be a report.
   if (full_host_.empty()) boost::asio::post(io_, [this] { LookUpHostName(); });
   *failed.mutable_failure() = workers_.failures().Encode(e.local_rank, Now());
-  failed.set_cause(failed.failure().cause());
   link_->Send(message);
 }
 

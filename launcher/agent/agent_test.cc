@@ -140,7 +140,7 @@ TEST_F(AgentTest, AFailureIsToldAtOnceAndInFullWhenAllIsGone) {
   StartRound(0);
   const proto::WorkersFailed failed = Await(proto::AgentMessage::kWorkersFailed).workers_failed();
   EXPECT_EQ(failed.failure().exit_code(), 3);
-  EXPECT_THAT(failed.cause(), HasSubstr("rank 0 (local_rank 0) on node1 failed: exit code 3"));
+  EXPECT_THAT(failed.failure().cause(), HasSubstr("rank 0 (local_rank 0) on node1 failed: exit code 3"));
   const proto::Ready ready = Await(proto::AgentMessage::kReady).ready();
   ASSERT_THAT(ready.failures(), SizeIs(1));
   EXPECT_EQ(ready.failures(0).stderr_tail(), "no cheese");

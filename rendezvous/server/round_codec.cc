@@ -69,27 +69,6 @@ proto::DismissReason EncodeDismissal(Dismissal reason) {
   return proto::DISMISS_REASON_UNSPECIFIED;
 }
 
-// For agents that look at nothing else.
-absl::StatusCode CodeOf(Dismissal reason) {
-  switch (reason) {
-    case Dismissal::kSucceeded:
-    case Dismissal::kDrained:
-      return absl::StatusCode::kOk;
-    case Dismissal::kFailed:
-      return absl::StatusCode::kResourceExhausted;
-    case Dismissal::kJoinTimeout:
-      return absl::StatusCode::kDeadlineExceeded;
-    case Dismissal::kExpelled:
-      return absl::StatusCode::kAborted;
-    case Dismissal::kRejected:
-      return absl::StatusCode::kInvalidArgument;
-    case Dismissal::kStopped:
-    case Dismissal::kCoordinatorEnded:
-      return absl::StatusCode::kFailedPrecondition;
-  }
-  return absl::StatusCode::kInternal;
-}
-
 proto::Failure EncodeFailure(const Failure& f) {
   proto::Failure out;
   out.set_rank(f.rank.value());
@@ -228,10 +207,7 @@ absl::StatusOr<RoundEvent> DecodeEvent(const proto::AgentMessage& message, const
       return SnapshotTaken{node, Round(message.snapshot_taken().round()), message.snapshot_taken().step()};
     case proto::AgentMessage::kWorkersFailed: {
       const proto::WorkersFailed& failed = message.workers_failed();
-      WorkersFailed event{node, Round(failed.round())};
-      if (failed.has_failure()) event.failure = DecodeFailure(failed.failure());
-      if (event.failure.cause.empty()) event.failure.cause = Utf8Head(failed.cause(), kMaxLineBytes);
-      return event;
+      return WorkersFailed{node, Round(failed.round()), DecodeFailure(failed.failure())};
     }
     case proto::AgentMessage::kWorkersSucceeded:
       return WorkersSucceeded{node, Round(message.workers_succeeded().round())};
@@ -311,7 +287,6 @@ proto::JobReport EncodeReport(const JobReport& report) {
 
 proto::Dismiss EncodeDismiss(Dismissal reason, absl::string_view message) {
   proto::Dismiss out;
-  out.set_code(static_cast<int>(CodeOf(reason)));
   out.set_message(Utf8Head(message, kMaxTextBytes));
   out.set_reason(EncodeDismissal(reason));
   return out;

@@ -104,10 +104,9 @@ class Crowd {
     proto::AgentMessage message;
     proto::WorkersFailed& failed = *message.mutable_workers_failed();
     failed.set_round(round_);
-    failed.set_cause("rank 0 on host0 failed: exitcode 1");
     failed.mutable_failure()->set_host("host0");
     failed.mutable_failure()->set_exit_code(1);
-    failed.mutable_failure()->set_cause(failed.cause());
+    failed.mutable_failure()->set_cause("rank 0 on host0 failed: exit code 1");
     links_[0]->Send(message);
   }
 

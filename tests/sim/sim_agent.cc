@@ -303,7 +303,6 @@ void SimAgent::Do(const AgentEffect& effect) {
   } else if (const auto* e = std::get_if<SendWorkersFailed>(&effect)) {
     proto::WorkersFailed& failed = *message.mutable_workers_failed();
     failed.set_round(e->round.value());
-    failed.set_cause(e->cause);
     if (failures_.empty()) {
       trace_->Broken(place_.job->clock->now(), absl::StrCat(id_, " told a failure that was its own doing"));
       return;
