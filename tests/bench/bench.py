@@ -95,6 +95,9 @@ def main():
     parser.add_argument("--long", action="store_true", help=f"also the long parts: {', '.join(LONG_PARTS)}")
     parser.add_argument("--calm-minutes", type=float, default=10, help="of waiting for a false alarm (default: %(default)s)")
     parser.add_argument(
+        "--calm-busy", type=int, default=2, help="busy processes a CPU meanwhile, beside what else runs (default: %(default)s)"
+    )
+    parser.add_argument(
         "--goodput-minutes", type=float, default=5, help="with faults, and as long without (default: %(default)s)"
     )
     options = parser.parse_args()

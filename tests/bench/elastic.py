@@ -95,7 +95,7 @@ def bench_calm(options, table):
     """Both CPUs are busy with other work; nobody may be taken for dead."""
     command = agents(options, f"127.0.0.1:{measure.jobs.free_port()}", "1:3")
     command[-2] = f"--rdzv-conf=last_call_timeout={LAST_CALL_S}"  # with the lease that users have
-    busy = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(2 * (os.cpu_count() or 1))]
+    busy = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(options.calm_busy * (os.cpu_count() or 1))]
     alarms, seconds = 0, round(options.calm_minutes * 60)
     try:
         with measure.waiting_job([command] * 3, 3) as (processes, stamps, _):
@@ -111,4 +111,5 @@ def bench_calm(options, table):
             process.send_signal(signal.SIGKILL)
             process.wait()
     progress("")
-    table.row("false alarms, 3 agents, each CPU with 2 other busy processes", alarms, 0, "", f"in {options.calm_minutes:g} min")
+    table.row("false alarms, 3 agents on busy CPUs", alarms, 0, "",
+              f"in {options.calm_minutes:g} min; {len(busy)} other busy processes, load {os.getloadavg()[0]:.1f}")  # fmt: skip
