@@ -116,8 +116,8 @@ constexpr char kState[] = R"(Traceback (most recent call last):
   File "/usr/lib/python3/dist-packages/torch/nn/modules/module.py", line 1671, in load_state_dict
     raise RuntimeError('Error(s) in loading state_dict for {}:\n\t{}'.format(
 RuntimeError: Error(s) in loading state_dict for Linear:
-	size mismatch for weight: torch.Size([2, 3]), torch.Size([2, 2]).
-)";
+)"
+                          "\tsize mismatch for weight: torch.Size([2, 3]), torch.Size([2, 2]).\n";
 constexpr char kLocal[] = R"(Traceback (most recent call last):
   File "/job/custom.py", line 4, in f
     raise Err()
