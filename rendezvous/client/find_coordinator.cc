@@ -30,6 +30,8 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr Duration kAnswerTimeout = seconds(5);
 constexpr Duration kFirstPause = milliseconds(20);
 constexpr Duration kLongestPause = seconds(1);
+// So often somebody may hang up without an answer: a coordinator that is just ending does, once.
+constexpr int kMaxHangUps = 3;
 
 asio::awaitable<void> Sleep(Duration d) {
   asio::steady_timer timer(co_await asio::this_coro::executor, d);
@@ -69,9 +71,15 @@ absl::Status Judge(const std::string& answer, absl::string_view where) {
   return absl::OkStatus();
 }
 
-// One try. kUnavailable: worth another, unless `refused`.
+// What else is known of a try that failed.
+struct Failed {
+  bool refused = false;  // the host is there, and nobody listens
+  bool hung_up = false;  // who listens said nothing at all
+};
+
+// One try. kUnavailable: worth another, unless it was refused.
 asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, int port,
-                                                      const std::string& where, bool& refused) {
+                                                      const std::string& where, Failed& failed) {
   const auto executor = co_await asio::this_coro::executor;
   tcp::resolver resolver(executor);
   auto [resolve_error, addresses] = co_await resolver.async_resolve(host, std::to_string(port), kAwait);
@@ -82,7 +90,7 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, i
   tcp::socket socket(executor);
   auto [connect_error, endpoint] = co_await asio::async_connect(socket, addresses, kAwait);
   if (connect_error) {
-    refused = connect_error == asio::error::connection_refused;
+    failed.refused = connect_error == asio::error::connection_refused;
     co_return absl::UnavailableError(
         absl::StrCat("nobody listens at ", where, " (", connect_error.message(),
                      "): is the agent of the first node running, and is this its address?"));
@@ -94,6 +102,7 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, i
       Ask(socket, absl::StrCat("GET /healthz HTTP/1.1\r\nHost: ", host, "\r\nConnection: close\r\n\r\n")) ||
       Sleep(kAnswerTimeout));
   const std::string text = answer.index() == 0 ? std::get<0>(answer) : std::string();
+  failed.hung_up = answer.index() == 0 && text.empty();
   if (absl::Status good = Judge(text, where); !good.ok()) co_return good;
   co_return found;
 }
@@ -106,16 +115,18 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
   const TimePoint end = std::chrono::steady_clock::now() + limits.total;
   Duration pause = kFirstPause;
   std::string told;
+  int hang_ups = 0;
   for (;;) {
     absl::StatusOr<FoundCoordinator> found =
         absl::UnavailableError(absl::StrCat(where, " did not answer in time"));
     const Duration left = end - std::chrono::steady_clock::now();
-    bool refused = false;
+    Failed failed;
     auto result =
-        co_await (Try(host, port, where, refused) || Sleep(std::max(left, Duration(milliseconds(1)))));
+        co_await (Try(host, port, where, failed) || Sleep(std::max(left, Duration(milliseconds(1)))));
     if (result.index() == 0) found = std::get<0>(std::move(result));
-    if (found.ok() || !absl::IsUnavailable(found.status())) co_return found;
-    if (refused && limits.refusal_is_final) co_return found;
+    const bool again = failed.hung_up && ++hang_ups < kMaxHangUps;
+    if (found.ok() || (!absl::IsUnavailable(found.status()) && !again)) co_return found;
+    if (failed.refused && limits.refusal_is_final) co_return found;
     const Duration rest = end - std::chrono::steady_clock::now();
     if (rest <= Duration::zero()) {
       const std::string tried = limits.total < seconds(1) ? absl::StrCat(ToMillis(limits.total), " ms")

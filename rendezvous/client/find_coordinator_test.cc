@@ -42,11 +42,14 @@ class FakeHost {
   }
   int port() const { return acceptor_.local_endpoint().port(); }
   const std::string& request() const { return request_; }
+  // Hangs up on the next one without a word.
+  void HangUpOnce() { hang_up_ = true; }
 
  private:
   void Accept() {
     acceptor_.async_accept([this](const boost::system::error_code& error, tcp::socket socket) {
       if (error) return;
+      if (std::exchange(hang_up_, false)) return Accept();
       auto peer = std::make_shared<tcp::socket>(std::move(socket));
       auto request = std::make_shared<std::string>();
       asio::async_read_until(*peer, asio::dynamic_buffer(*request), "\r\n\r\n",
@@ -63,6 +66,7 @@ class FakeHost {
   tcp::acceptor acceptor_;
   const std::string answer_;
   std::string request_;
+  bool hang_up_ = false;
 };
 
 class FindCoordinatorTest : public ::testing::Test {
@@ -160,6 +164,13 @@ TEST_F(FindCoordinatorTest, SomebodyElseIsFoundOutAtOnce) {
     EXPECT_EQ(found.status().code(), absl::StatusCode::kFailedPrecondition) << answer.substr(0, 80);
     EXPECT_THAT(std::string(found.status().message()), HasSubstr("is no ddprun coordinator"));
   }
+}
+
+TEST_F(FindCoordinatorTest, OneThatIsJustEndingIsAskedAgain) {
+  FakeHost host(io_, Healthy());
+  host.HangUpOnce();
+  const auto found = Find("127.0.0.1", host.port(), seconds(20));
+  EXPECT_TRUE(found.ok()) << found.status();
 }
 
 TEST_F(FindCoordinatorTest, AnotherVersionIsNamed) {
