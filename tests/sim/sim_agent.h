@@ -58,15 +58,12 @@ class SimAgent {
   const SimHost& host() const { return *place_.host; }
   const NodeId& id() const { return id_; }  // of the newest join
   bool ended() const { return end_.has_value() || killed_; }
-  bool killed() const { return killed_; }
   bool frozen() const { return frozen_; }
   bool is_local() const { return place_.local != nullptr; }
   // It has left by itself, or the job has let it go: nobody waits for its workers.
   bool said_goodbye() const { return goodbye_; }
-  std::optional<EndReason> end() const { return end_; }
   const SimWarden& warden() const { return warden_; }
   SimWarden& warden() { return warden_; }
-  AgentMachine::State state() const { return machine_.state(); }
 
  private:
   // Runs `what` in the agent, later if it is stopped, never if it has ended.

@@ -69,7 +69,6 @@ class SimWorkers {
 
   int alive() const { return static_cast<int>(alive_.size()); }
   Round round() const { return assignment_.round; }
-  bool writes_snapshots() const { return is_master() && !plain(); }
 
  private:
   struct Peer {

@@ -146,7 +146,7 @@ class World {
                                                    .new_node_id = [this, &host] { return NewNodeId(host); },
                                                    .new_port = [&host] { return host.next_port++; },
                                                    .ended =
-                                                       [this, hosts_it, c = coordinator()] {
+                                                       [hosts_it, c = coordinator()] {
                                                          if (hosts_it) c->Close();
                                                        },
                                                    .nproc = 1 + index % 3,
