@@ -1,14 +1,19 @@
 """Helpers for scripts that start jobs and look at their processes."""
 
+import contextlib
 import os
 import pathlib
+import random
 import socket
 
 
 def free_port():
-    """A TCP port on the loopback that was free just now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    """A TCP port of the loopback that is free, and below those that outgoing connections are given."""
+    low = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="utf-8").split()[0])
+    for _ in range(1000):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", random.randrange(low // 2, low))) as listener:
+            return listener.getsockname()[1]
+    raise OSError(f"no port of the loopback between {low // 2} and {low} is free")
 
 
 def _environment(pid):
