@@ -197,6 +197,7 @@ class TrainEndsTest : public testing::TestWithParam<TrainEnd> {};
 TEST_P(TrainEndsTest, NothingIsLeft) {
   AdoptOrphans();
   const auto agent = StartAgent({"--nproc-per-node=2"}, GetParam().program);
+  agent->HoldOut();  // so that it does not end before it was looked at
   ASSERT_THAT(agent->AwaitOut("step=3/"), SizeIs(1)) << agent->out() << agent->err();
   const Traces traces = LookAround(agent->mark());
   ASSERT_EQ(traces.Count("train"), 2);
@@ -209,6 +210,7 @@ TEST_P(TrainEndsTest, NothingIsLeft) {
   }
   Gate unused;
   Running job{*agent, traces, workers, unused};
+  agent->FreeOut();
   GetParam().fault(job);
   EXPECT_EQ(agent->Wait(), GetParam().end) << agent->err();
   EXPECT_THAT(LeftOf(traces, agent->mark()), IsEmpty());
