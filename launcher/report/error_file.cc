@@ -101,7 +101,10 @@ std::optional<WorkerError> ReadErrorFile(const std::string& path) {
   if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_size > kMaxBytes)
     return std::nullopt;
   std::ifstream file(path, std::ios::binary);
-  return ParseErrorFile(std::string(std::istreambuf_iterator<char>(file), {}));
+  std::string text(info.st_size, '\0');
+  file.read(text.data(), info.st_size);  // unlike an iterator it does not throw where the disk fails
+  text.resize(file.gcount());
+  return ParseErrorFile(text);
 }
 
 absl::Status WriteErrorFile(const std::string& path, const WorkerError& error, int exit_code) {

@@ -3,8 +3,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
@@ -15,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "tests/fault/testing/job.h"
 #include "tests/fault/testing/process.h"
+#include "tests/fault/testing/read_all.h"
 #include "tests/fault/testing/traces.h"
 
 namespace ddprun {
@@ -49,8 +48,7 @@ std::vector<int> Fields(const Ready& ready, const std::string& name) {
 
 // The arguments of `pid`, a blank between them.
 std::string CommandLine(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline", std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(file), {});
+  std::string text = ReadAll("/proc/" + std::to_string(pid) + "/cmdline");
   std::replace(text.begin(), text.end(), '\0', ' ');
   return text;
 }

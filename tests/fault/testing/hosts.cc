@@ -12,13 +12,13 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <optional>
 #include <sstream>
 #include <utility>
 
 #include "tests/fault/testing/job.h"
+#include "tests/fault/testing/read_all.h"
 
 namespace ddprun {
 namespace {
@@ -42,11 +42,6 @@ std::string RunToEnd(const Args& argv, Birth birth = Birth::kDirect) {
 
 Args InNamespaces(pid_t pid, const std::string& kinds, const Args& argv) {
   return Args{HostToolPath(), "enter", "3", std::to_string(pid), kinds} + argv;
-}
-
-std::string ReadAll(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 std::vector<std::string> Lines(const std::string& text) {

@@ -17,13 +17,10 @@
 #include <set>
 #include <sstream>
 
+#include "tests/fault/testing/read_all.h"
+
 namespace ddprun {
 namespace {
-
-std::string ReadAll(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 std::string Proc(pid_t pid, const std::string& file) { return "/proc/" + std::to_string(pid) + "/" + file; }
 
@@ -53,11 +50,13 @@ bool IsSharedMemory(const std::string& path) {
 
 // Calls `f` with the inode and the name of every descriptor of `pid`.
 void ForEachDescriptor(pid_t pid, const std::function<void(ino_t, const std::string&)>& f) {
-  std::error_code ended;
-  for (const auto& entry : std::filesystem::directory_iterator(Proc(pid, "fd"), ended)) {
-    const std::string target = std::filesystem::read_symlink(entry.path(), ended).string();
+  std::error_code ended;  // the process
+  for (std::filesystem::directory_iterator it(Proc(pid, "fd"), ended), last; !ended && it != last;
+       it.increment(ended)) {
+    std::error_code closed;
+    const std::string target = std::filesystem::read_symlink(it->path(), closed).string();
     struct stat info;
-    if (!ended && stat(entry.path().c_str(), &info) == 0) f(info.st_ino, target);
+    if (!closed && stat(it->path().c_str(), &info) == 0) f(info.st_ino, target);
   }
 }
 
