@@ -1,17 +1,18 @@
 #include "launcher/agent/join_message.h"
 
+#include "base/scale_up.h"
 #include "proto/protocol_version.h"
 
 namespace ddprun {
 namespace {
 
-proto::ScaleUp ToProto(ElasticRules::ScaleUp scale_up) {
+proto::ScaleUp ToProto(ScaleUp scale_up) {
   switch (scale_up) {
-    case ElasticRules::ScaleUp::kImmediate:
+    case ScaleUp::kImmediate:
       return proto::SCALE_UP_IMMEDIATE;
-    case ElasticRules::ScaleUp::kAtSnapshot:
+    case ScaleUp::kAtSnapshot:
       return proto::SCALE_UP_AT_SNAPSHOT;
-    case ElasticRules::ScaleUp::kNever:
+    case ScaleUp::kNever:
       return proto::SCALE_UP_NEVER;
   }
   return proto::SCALE_UP_UNSPECIFIED;

@@ -22,7 +22,7 @@ TEST(JoinMessageTest, HasTheNodeAndTheRulesOfItsJob) {
   config.rdzv.join_timeout = seconds(60);
   config.rdzv.lease = milliseconds(700);
   config.rules = {.node_unit = 2,
-                  .scale_up = ElasticRules::ScaleUp::kAtSnapshot,
+                  .scale_up = ScaleUp::kAtSnapshot,
                   .snapshot_timeout = seconds(9),
                   .min_uptime = milliseconds(1500),
                   .max_restarts_without_progress = 5};

@@ -10,8 +10,6 @@
 namespace ddprun {
 namespace {
 
-using ScaleUp = ElasticRules::ScaleUp;
-
 absl::StatusOr<ScaleUp> ReadScaleUp(const Options& options) {
   for (const ScaleUp value : {ScaleUp::kImmediate, ScaleUp::kAtSnapshot, ScaleUp::kNever}) {
     if (options.Get("scale-up") == ToString(value)) return value;
@@ -20,18 +18,6 @@ absl::StatusOr<ScaleUp> ReadScaleUp(const Options& options) {
 }
 
 }  // namespace
-
-absl::string_view ToString(ScaleUp scale_up) {
-  switch (scale_up) {
-    case ScaleUp::kImmediate:
-      return "immediate";
-    case ScaleUp::kAtSnapshot:
-      return "at-snapshot";
-    case ScaleUp::kNever:
-      return "never";
-  }
-  return "?";
-}
 
 absl::StatusOr<ElasticRules> ReadElasticRules(const Options& options, int min_nodes, int max_nodes) {
   ElasticRules rules;

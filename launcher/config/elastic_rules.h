@@ -2,6 +2,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
+#include "base/scale_up.h"
 #include "base/time.h"
 #include "launcher/config/options.h"
 
@@ -9,13 +10,6 @@ namespace ddprun {
 
 // The same on all nodes of a job.
 struct ElasticRules {
-  // What is done when nodes come to a running job that has room for them.
-  enum class ScaleUp {
-    kImmediate,   // the round ends when the last call is over
-    kAtSnapshot,  // the workers are asked for a snapshot first, and the round ends at it
-    kNever,       // they are spares
-  };
-
   int node_unit = 1;  // rounds have a multiple of it; so have the minimum and the maximum
   ScaleUp scale_up = ScaleUp::kImmediate;
   Duration snapshot_timeout = seconds(60);  // for a snapshot that was asked for
@@ -23,9 +17,6 @@ struct ElasticRules {
   int max_restarts_without_progress = 3;    // of workers that report their steps; 0: any number
   bool operator==(const ElasticRules&) const = default;
 };
-
-// As in --scale-up.
-absl::string_view ToString(ElasticRules::ScaleUp scale_up);
 
 // Errors: kInvalidArgument: a value that is none; a minimum or maximum that is no multiple of the unit.
 absl::StatusOr<ElasticRules> ReadElasticRules(const Options& options, int min_nodes, int max_nodes);

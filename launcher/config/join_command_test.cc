@@ -25,7 +25,7 @@ TEST(JoinCommandTest, HasRulesThatAreNotTheUsualOnes) {
   config.max_nodes = 4;
   config.run_id = "j1";
   config.rules = {.node_unit = 2,
-                  .scale_up = ElasticRules::ScaleUp::kAtSnapshot,
+                  .scale_up = ScaleUp::kAtSnapshot,
                   .snapshot_timeout = seconds(90),
                   .min_uptime = milliseconds(1500),
                   .max_restarts_without_progress = 0};

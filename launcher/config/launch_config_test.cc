@@ -190,12 +190,12 @@ TEST(LaunchConfigTest, Rules) {
                         "--snapshot-timeout=1.5", "--min-uptime=10", "--max-restarts-without-progress=0",
                         "--exit-codes=scheduler"});
   EXPECT_EQ(config.rules, (ElasticRules{.node_unit = 2,
-                                        .scale_up = ElasticRules::ScaleUp::kAtSnapshot,
+                                        .scale_up = ScaleUp::kAtSnapshot,
                                         .snapshot_timeout = milliseconds(1500),
                                         .min_uptime = seconds(10),
                                         .max_restarts_without_progress = 0}));
   EXPECT_EQ(config.exit_codes, ExitCodes::kScheduler);
-  EXPECT_EQ(Machine().Launch({"--scale-up=never"}).rules.scale_up, ElasticRules::ScaleUp::kNever);
+  EXPECT_EQ(Machine().Launch({"--scale-up=never"}).rules.scale_up, ScaleUp::kNever);
 }
 
 TEST(LaunchConfigTest, ExpectedHostsAreThoseOfTheSlurmStep) {

@@ -1,16 +1,10 @@
 // The rules of a job, fixed when its first node joins.
 #pragma once
 
+#include "base/scale_up.h"
 #include "base/time.h"
 
 namespace ddprun {
-
-// What is done when nodes come to a running job that has room for them.
-enum class ScaleUp {
-  kImmediate,   // the round ends when the last call is over
-  kAtSnapshot,  // its workers are asked for a snapshot first, and it ends at that
-  kNever,       // they are spares, and come in when it ends for another reason
-};
 
 //   REQUIRES: 1 <= min_nodes <= max_nodes, both multiples of node_unit >= 1; the other numbers and all
 //             durations >= 0; lease > 0.

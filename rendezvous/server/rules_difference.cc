@@ -4,29 +4,18 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/scale_up.h"
 #include "base/time.h"
 
 namespace ddprun {
 namespace {
-
-absl::string_view Name(ScaleUp scale_up) {
-  switch (scale_up) {
-    case ScaleUp::kImmediate:
-      return "immediate";
-    case ScaleUp::kAtSnapshot:
-      return "at-snapshot";
-    case ScaleUp::kNever:
-      return "never";
-  }
-  return "?";
-}
 
 std::vector<std::string> Options(const RoundPolicy& p) {
   return {absl::StrCat("--nnodes=", p.min_nodes, ":", p.max_nodes), absl::StrCat("--node-unit=", p.node_unit),
           absl::StrCat("--max-restarts=", p.max_restarts),
           absl::StrCat("--max-restarts-without-progress=", p.max_restarts_without_progress),
           absl::StrCat("--min-uptime of ", ToMillis(p.min_uptime), " ms"),
-          absl::StrCat("--scale-up=", Name(p.scale_up)),
+          absl::StrCat("--scale-up=", ToString(p.scale_up)),
           // A node relies on it when it stops its workers because nobody hears it.
           absl::StrCat("--rdzv-conf=lease_ms=", ToMillis(p.lease))};
 }
