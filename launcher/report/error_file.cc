@@ -115,11 +115,4 @@ absl::Status WriteErrorFile(const std::string& path, const WorkerError& error, i
   return Replace(path, root);
 }
 
-absl::Status WriteLauncherError(const std::string& path, absl::string_view message, int64_t timestamp) {
-  const std::string text(message);
-  return Replace(path, {{"message",
-                         {{"message", text},
-                          {"extraInfo", {{"py_callstack", text}, {"timestamp", absl::StrCat(timestamp)}}}}}});
-}
-
 }  // namespace ddprun

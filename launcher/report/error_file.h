@@ -33,7 +33,4 @@ std::optional<WorkerError> ReadErrorFile(const std::string& path);
 //   Errors: kPermissionDenied, kNotFound, ... with the path; an older file there stays as it was.
 absl::Status WriteErrorFile(const std::string& path, const WorkerError& error, int exit_code);
 
-// The launcher's own error in the first shape, for when it failed and no worker did. Errors: as above.
-absl::Status WriteLauncherError(const std::string& path, absl::string_view message, int64_t timestamp);
-
 }  // namespace ddprun

@@ -64,15 +64,6 @@ TEST(ErrorFileTest, TheRootCausesErrorIsPassedOnWithItsExitCode) {
   EXPECT_EQ(Contents(path), R"({"message":"plain","timestamp":7})");
 }
 
-TEST(ErrorFileTest, TheLaunchersOwnErrorCanBeReadBack) {
-  const std::string path = absl::StrCat(testing::TempDir(), "/own.json");
-  ASSERT_TRUE(WriteLauncherError(path, "join \"timed\" out", 9).ok());
-  const auto read = ReadErrorFile(path);
-  ASSERT_TRUE(read.has_value());
-  EXPECT_EQ(read->text, "join \"timed\" out");
-  EXPECT_EQ(read->timestamp, 9);
-}
-
 TEST(ErrorFileTest, WhatCannotBeWrittenIsNamedAndLeavesTheOldFile) {
   const absl::Status status = WriteErrorFile("/no/such/dir/x.json", *ParseErrorFile(kNested), 1);
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
