@@ -10,10 +10,10 @@
 #include "boost/json/parse.hpp"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/protocol_version.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/server/testing/io_thread.h"
+#include "rendezvous/server/testing/join.h"
 #include "rendezvous/server/testing/raw_peer.h"
 
 namespace ddprun {
@@ -21,24 +21,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-proto::AgentMessage Joining(const std::string& node, int nodes) {
-  proto::AgentMessage message;
-  proto::Join& join = *message.mutable_join();
-  join.set_protocol(kProtocolVersion);
-  join.set_run_id("j");
-  join.set_node_id(node);
-  join.set_host(absl::StrCat("host-", node));
-  join.set_store_port(4000);
-  join.set_nproc(1);
-  proto::JobRules& rules = *join.mutable_rules();
-  rules.set_min_nodes(nodes);
-  rules.set_max_nodes(nodes);
-  rules.set_join_timeout_ms(600'000);
-  rules.set_lease_ms(60'000);
-  rules.set_drain_timeout_ms(60'000);
-  return message;
-}
 
 class CoordinatorHostTest : public ::testing::Test {
  protected:
@@ -64,7 +46,7 @@ class CoordinatorHostTest : public ::testing::Test {
       link_->Start({.on_message = [this](const proto::CoordinatorMessage& m) { here_ = m; },
                     .on_lost = {},
                     .heartbeat = [](proto::Heartbeat& heartbeat) { heartbeat.set_step(57); }});
-      link_->Send(Joining("here", nodes));
+      link_->Send(JoinOf("here", nodes));
     });
   }
   bool AwaitHere(proto::CoordinatorMessage::KindCase kind) {
@@ -105,7 +87,7 @@ TEST_F(CoordinatorHostTest, OnePortSpeaksThreeProtocols) {
   const auto stub = proto::Coordinator::NewStub(
       grpc::CreateChannel(absl::StrCat("127.0.0.1:", host_->port()), grpc::InsecureChannelCredentials()));
   const auto agent = stub->Attend(&context);
-  ASSERT_TRUE(agent->Write(Joining("there", 2)));
+  ASSERT_TRUE(agent->Write(JoinOf("there", 2)));
   proto::CoordinatorMessage message;
   while (agent->Read(&message) && !message.has_start()) {
   }
@@ -162,7 +144,7 @@ TEST_F(CoordinatorHostTest, AgentsThatComeWhileItClosesAreSentAway) {
   const auto stub = proto::Coordinator::NewStub(
       grpc::CreateChannel(absl::StrCat("127.0.0.1:", host_->port()), grpc::InsecureChannelCredentials()));
   const auto late = stub->Attend(&context);
-  late->Write(Joining("late", 1));
+  late->Write(JoinOf("late", 1));
   proto::CoordinatorMessage message;
   ASSERT_TRUE(late->Read(&message));
   EXPECT_EQ(message.dismiss().message(), "enough");
@@ -186,7 +168,7 @@ TEST_F(CoordinatorHostTest, ALinkMayOutliveTheCoordinator) {
   ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kWaiting));
   thread_.Run([this] {
     host_.reset();
-    link_->Send(Joining("again", 2));
+    link_->Send(JoinOf("again", 2));
     link_.reset();
   });
   thread_.Run([] {});  // after what was posted

@@ -10,7 +10,7 @@
 #include "boost/json/serialize.hpp"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/protocol_version.h"
+#include "rendezvous/server/testing/join.h"
 
 namespace ddprun {
 namespace {
@@ -84,24 +84,12 @@ class FakePeer : public AgentPeer {
 };
 
 proto::AgentMessage Joining(const std::string& node, const std::string& job = "j", int min = 2, int max = 2) {
-  proto::AgentMessage message;
-  proto::Join& join = *message.mutable_join();
-  join.set_protocol(kProtocolVersion);
-  join.set_run_id(job);
-  join.set_node_id(node);
-  join.set_host(absl::StrCat("host-", node));
-  join.set_store_port(4000);
-  join.set_nproc(1);
-  join.set_role("default");
-  proto::JobRules& rules = *join.mutable_rules();
+  proto::AgentMessage message = JoinOf(node, max, job);
+  proto::JobRules& rules = *message.mutable_join()->mutable_rules();
   rules.set_min_nodes(min);
-  rules.set_max_nodes(max);
   rules.set_max_restarts(1);
   rules.set_first_last_call_ms(30'000);
   rules.set_last_call_ms(30'000);
-  rules.set_join_timeout_ms(600'000);
-  rules.set_lease_ms(60'000);
-  rules.set_drain_timeout_ms(60'000);
   return message;
 }
 

@@ -13,10 +13,10 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/protocol_version.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rendezvous/server/port_listener.h"
 #include "rendezvous/server/testing/io_thread.h"
+#include "rendezvous/server/testing/join.h"
 #include "rendezvous/server/testing/raw_peer.h"
 
 namespace ddprun {
@@ -42,20 +42,8 @@ class TestAgent {
   }
 
   bool Join(const std::string& node, int nodes, int lease_ms = 60'000) {
-    proto::AgentMessage message;
-    proto::Join& join = *message.mutable_join();
-    join.set_protocol(kProtocolVersion);
-    join.set_run_id("j");
-    join.set_node_id(node);
-    join.set_host(absl::StrCat("host-", node));
-    join.set_store_port(4000);
-    join.set_nproc(1);
-    proto::JobRules& rules = *join.mutable_rules();
-    rules.set_min_nodes(nodes);
-    rules.set_max_nodes(nodes);
-    rules.set_join_timeout_ms(600'000);
-    rules.set_lease_ms(lease_ms);
-    rules.set_drain_timeout_ms(60'000);
+    proto::AgentMessage message = JoinOf(node, nodes);
+    message.mutable_join()->mutable_rules()->set_lease_ms(lease_ms);
     return stream_->Write(message);
   }
   bool Beat() {

@@ -17,9 +17,9 @@
 #include "base/time.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/steady_timer.hpp"
-#include "proto/protocol_version.h"
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/client/grpc_link.h"
+#include "rendezvous/server/testing/join.h"
 
 namespace ddprun {
 namespace {
@@ -52,32 +52,15 @@ class Crowd {
         Fail(absl::StrCat("agent ", i, " lost the coordinator: ", std::string(why.message())));
       };
       links_[i]->Start(std::move(handlers));
-      links_[i]->Send(JoinOf(i));
+      proto::AgentMessage join = JoinOf(absl::StrCat("agent", i), static_cast<int>(links_.size()), run_id_);
+      join.mutable_join()->mutable_rules()->set_max_restarts(rounds_);
+      join.mutable_join()->mutable_rules()->set_lease_ms(5000);
+      links_[i]->Send(join);
     }
     io_.run();
   }
 
  private:
-  proto::AgentMessage JoinOf(size_t i) const {
-    proto::AgentMessage message;
-    proto::Join& join = *message.mutable_join();
-    join.set_protocol(kProtocolVersion);
-    join.set_run_id(run_id_);
-    join.set_node_id(absl::StrCat("agent", i));
-    join.set_host(absl::StrCat("host", i));
-    join.set_store_port(1);  // There are no workers to look for it.
-    join.set_nproc(1);
-    join.set_role("default");
-    proto::JobRules& rules = *join.mutable_rules();
-    rules.set_min_nodes(static_cast<int>(links_.size()));
-    rules.set_max_nodes(static_cast<int>(links_.size()));
-    rules.set_max_restarts(rounds_);
-    rules.set_join_timeout_ms(ToMillis(kDeadline));
-    rules.set_lease_ms(5000);
-    rules.set_drain_timeout_ms(ToMillis(kDeadline));
-    return message;
-  }
-
   void OnMessage(size_t i, const proto::CoordinatorMessage& message) {
     proto::AgentMessage answer;
     switch (message.kind_case()) {

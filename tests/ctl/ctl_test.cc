@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/protocol_version.h"
 #include "rendezvous/server/coordinator_host.h"
 #include "rendezvous/server/testing/io_thread.h"
+#include "rendezvous/server/testing/join.h"
 
 namespace ddprun {
 namespace {
@@ -56,20 +56,9 @@ class CtlTest : public ::testing::Test {
     thread_.Run([this, nodes] {
       link_ = host_->Link("10.0.0.1");
       link_->Start({.on_message = [](const proto::CoordinatorMessage&) {}, .on_lost = {}});
-      proto::AgentMessage message;
-      proto::Join& join = *message.mutable_join();
-      join.set_protocol(kProtocolVersion);
-      join.set_run_id("job/1");
-      join.set_node_id("here/1");
-      join.set_host("here");
-      join.set_store_port(4000);
-      join.set_nproc(2);
-      proto::JobRules& rules = *join.mutable_rules();
-      rules.set_min_nodes(nodes);
-      rules.set_max_nodes(nodes);
-      rules.set_join_timeout_ms(600'000);
-      rules.set_lease_ms(60'000);
-      rules.set_drain_timeout_ms(60'000);
+      proto::AgentMessage message = JoinOf("here/1", nodes, "job/1");
+      message.mutable_join()->set_host("here");
+      message.mutable_join()->set_nproc(2);
       link_->Send(message);
     });
     // What was sent is posted, and so is this.

@@ -14,8 +14,8 @@
 #include "boost/asio/post.hpp"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/protocol_version.h"
 #include "rendezvous/client/grpc_link.h"
+#include "rendezvous/server/testing/join.h"
 #include "tests/fault/testing/job.h"
 #include "tests/fault/testing/process.h"
 #include "tests/fault/testing/traces.h"
@@ -36,20 +36,12 @@ class NeverReady {
   explicit NeverReady(int port) : link_(MakeGrpcLink(io_, "127.0.0.1", port)) {
     link_->Start({.on_message = [this](const proto::CoordinatorMessage& m) { Keep(m); },
                   .on_lost = [](const absl::Status&) {}});
-    proto::AgentMessage message;
-    proto::Join& join = *message.mutable_join();
-    join.set_protocol(kProtocolVersion);
-    join.set_run_id("late");
-    join.set_node_id("never-ready");
-    join.set_host("late-host");
-    join.set_store_port(1);
-    join.set_nproc(1);
-    join.set_role("default");
-    join.mutable_rules()->set_min_nodes(1);
-    join.mutable_rules()->set_max_nodes(2);
-    join.mutable_rules()->set_max_restarts(1);
-    join.mutable_rules()->set_lease_ms(kLeaseMs);
-    join.mutable_rules()->set_max_restarts_without_progress(3);  // as ddprun has it without the option
+    proto::AgentMessage message = JoinOf("never-ready", 2, "late");
+    proto::JobRules& rules = *message.mutable_join()->mutable_rules();
+    rules.set_min_nodes(1);
+    rules.set_max_restarts(1);
+    rules.set_lease_ms(kLeaseMs);
+    rules.set_max_restarts_without_progress(3);  // as ddprun has it without the option
     link_->Send(message);
     thread_ = std::thread([this] { io_.run(); });
   }

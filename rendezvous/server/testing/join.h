@@ -1,0 +1,32 @@
+// The first message of an agent that there is only in a test.
+#pragma once
+
+#include <string>
+
+#include "proto/protocol_version.h"
+#include "proto/rendezvous.pb.h"
+
+namespace ddprun {
+
+// `node` on "host-<node>" with one worker joins a job of `nodes` nodes whose deadlines no test lives to see.
+// What a test needs otherwise it changes.
+inline proto::AgentMessage JoinOf(const std::string& node, int nodes, const std::string& run_id = "j") {
+  proto::AgentMessage message;
+  proto::Join& join = *message.mutable_join();
+  join.set_protocol(kProtocolVersion);
+  join.set_run_id(run_id);
+  join.set_node_id(node);
+  join.set_host("host-" + node);
+  join.set_store_port(4000);  // There are no workers to look for it.
+  join.set_nproc(1);
+  join.set_role("default");
+  proto::JobRules& rules = *join.mutable_rules();
+  rules.set_min_nodes(nodes);
+  rules.set_max_nodes(nodes);
+  rules.set_join_timeout_ms(600'000);
+  rules.set_lease_ms(60'000);
+  rules.set_drain_timeout_ms(60'000);
+  return message;
+}
+
+}  // namespace ddprun
