@@ -35,7 +35,7 @@ constexpr int kMaxWorld = 1 << 24;
 EnvVars EncodeWorkerEnv(const WorkerEnv& env) {
   const auto number = [](auto n) { return absl::StrCat(n); };
   EnvVars vars = {
-      {"LOCAL_RANK", number(env.local_rank.value())},
+      {"LOCAL_RANK", number(env.virtual_local_rank ? 0 : env.local_rank.value())},
       {"RANK", number(env.rank.value())},
       {"GROUP_RANK", number(env.group_rank.value())},
       {"ROLE_RANK", number(env.role_rank)},
@@ -49,10 +49,11 @@ EnvVars EncodeWorkerEnv(const WorkerEnv& env) {
       {"TORCHELASTIC_RESTART_COUNT", number(env.restart_count)},
       {"TORCHELASTIC_MAX_RESTARTS", number(env.max_restarts)},
       {"TORCHELASTIC_RUN_ID", env.run_id},
-      {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+      {"TORCHELASTIC_USE_AGENT_STORE", env.agent_store ? "True" : "False"},
       {"TORCHELASTIC_ERROR_FILE", env.error_file},
       {"DDPRUN_ROUND", number(env.round.value())},
   };
+  if (env.virtual_local_rank) vars.emplace_back("DDPRUN_LOCAL_RANK", number(env.local_rank.value()));
   if (!env.agent_socket.empty()) vars.emplace_back("DDPRUN_AGENT_SOCKET", env.agent_socket);
   return vars;
 }
@@ -65,7 +66,9 @@ absl::StatusOr<WorkerEnv> DecodeWorkerEnv(const Getter& get) {
   ASSIGN_OR_RETURN(env.group_world_size, Number(get, "GROUP_WORLD_SIZE", 1, 1, env.world_size));
   ASSIGN_OR_RETURN(env.role_world_size, Number(get, "ROLE_WORLD_SIZE", env.world_size, 1, env.world_size));
   ASSIGN_OR_RETURN(const int rank, Number(get, "RANK", 0, 0, env.world_size - 1));
-  ASSIGN_OR_RETURN(const int local_rank, Number(get, "LOCAL_RANK", 0, 0, env.local_world_size - 1));
+  ASSIGN_OR_RETURN(int local_rank, Number(get, "LOCAL_RANK", 0, 0, env.local_world_size - 1));
+  env.virtual_local_rank = get("DDPRUN_LOCAL_RANK").has_value();
+  ASSIGN_OR_RETURN(local_rank, Number(get, "DDPRUN_LOCAL_RANK", local_rank, 0, env.local_world_size - 1));
   ASSIGN_OR_RETURN(const int group_rank, Number(get, "GROUP_RANK", 0, 0, env.group_world_size - 1));
   ASSIGN_OR_RETURN(env.role_rank, Number(get, "ROLE_RANK", rank, 0, env.role_world_size - 1));
   ASSIGN_OR_RETURN(env.restart_count, Number(get, "TORCHELASTIC_RESTART_COUNT", 0, 0, kMaxWorld));
@@ -77,6 +80,10 @@ absl::StatusOr<WorkerEnv> DecodeWorkerEnv(const Getter& get) {
   env.round = Round(round);
   env.role_name = get("ROLE_NAME").value_or("default");
   env.master_addr = text("MASTER_ADDR");
+  const std::string agent_store = get("TORCHELASTIC_USE_AGENT_STORE").value_or("True");
+  if (agent_store != "True" && agent_store != "False")
+    return Bad("TORCHELASTIC_USE_AGENT_STORE", agent_store, "True or False");
+  env.agent_store = agent_store == "True";
   env.run_id = text("TORCHELASTIC_RUN_ID");
   env.error_file = text("TORCHELASTIC_ERROR_FILE");
   env.agent_socket = text("DDPRUN_AGENT_SOCKET");

@@ -16,7 +16,7 @@ namespace ddprun {
 
 struct WorkerEnv {
   Rank rank;                          // RANK: 0..world_size-1
-  LocalRank local_rank;               // LOCAL_RANK: 0..local_world_size-1
+  LocalRank local_rank;               // LOCAL_RANK: 0..local_world_size-1; DDPRUN_LOCAL_RANK if virtual
   GroupRank group_rank;               // GROUP_RANK: the node's rank, 0..group_world_size-1
   int world_size = 1;                 // WORLD_SIZE: workers of the round, all nodes
   int local_world_size = 1;           // LOCAL_WORLD_SIZE: workers on this node
@@ -24,11 +24,14 @@ struct WorkerEnv {
   int role_rank = 0;                  // ROLE_RANK: among the workers of the same role
   int role_world_size = 1;            // ROLE_WORLD_SIZE
   std::string role_name = "default";  // ROLE_NAME
-  std::string master_addr;            // MASTER_ADDR: host of the worker store (c10d TCP)
-  int master_port = 0;                // MASTER_PORT: 1..65535
-  int restart_count = 0;              // TORCHELASTIC_RESTART_COUNT: failures spent by the job so far
-  int max_restarts = 0;               // TORCHELASTIC_MAX_RESTARTS
-  std::string run_id;                 // TORCHELASTIC_RUN_ID
+  // LOCAL_RANK is 0 for each worker, as it sees one device only.
+  bool virtual_local_rank = false;
+  std::string master_addr;   // MASTER_ADDR: host of the worker store (c10d TCP)
+  int master_port = 0;       // MASTER_PORT: 1..65535
+  bool agent_store = true;   // TORCHELASTIC_USE_AGENT_STORE; False: the worker with rank 0 hosts it
+  int restart_count = 0;     // TORCHELASTIC_RESTART_COUNT: failures spent by the job so far
+  int max_restarts = 0;      // TORCHELASTIC_MAX_RESTARTS
+  std::string run_id;        // TORCHELASTIC_RUN_ID
   std::string error_file;    // TORCHELASTIC_ERROR_FILE: where a failing worker writes its JSON; may be empty
   Round round;               // DDPRUN_ROUND: travels with everything that the round owns
   std::string agent_socket;  // DDPRUN_AGENT_SOCKET: abstract unix socket name of the agent, without the NUL;
@@ -39,7 +42,7 @@ struct WorkerEnv {
 
 using EnvVars = std::vector<std::pair<std::string, std::string>>;
 
-// All variables of `env`, the fixed ones (TORCHELASTIC_USE_AGENT_STORE=True) included.
+// All variables of `env`.
 EnvVars EncodeWorkerEnv(const WorkerEnv& env);
 
 // Reads what EncodeWorkerEnv wrote. `get` is getenv, or a map in tests.

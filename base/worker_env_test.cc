@@ -42,6 +42,19 @@ TEST(WorkerEnvTest, WhatIsWrittenIsRead) {
   EXPECT_EQ(*read, Sample());
 }
 
+TEST(WorkerEnvTest, AVirtualLocalRankIsZeroForPyTorchAndTheRealOneForUs) {
+  WorkerEnv env = Sample();
+  env.virtual_local_rank = true;
+  env.agent_store = false;
+  const EnvVars vars = EncodeWorkerEnv(env);
+  const std::map<std::string, std::string> by_name(vars.begin(), vars.end());
+  EXPECT_EQ(by_name.at("LOCAL_RANK"), "0");
+  EXPECT_EQ(by_name.at("TORCHELASTIC_USE_AGENT_STORE"), "False");
+  const auto read = Decode(by_name);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, env);
+}
+
 TEST(WorkerEnvTest, AProcessStartedByHandIsAWorldOfOne) {
   const auto env = Decode({});
   ASSERT_TRUE(env.ok()) << env.status();
@@ -54,10 +67,19 @@ TEST(WorkerEnvTest, BadValuesAreNamed) {
   const struct {
     const char* name;
     const char* value;
-  } kBad[] = {{"RANK", "7"},       {"RANK", "-1"},        {"RANK", "x"},
-              {"RANK", ""},        {"WORLD_SIZE", "0"},   {"WORLD_SIZE", "1e9"},
-              {"LOCAL_RANK", "2"}, {"MASTER_PORT", "0"},  {"MASTER_PORT", "65536"},
-              {"GROUP_RANK", "3"}, {"DDPRUN_ROUND", "-1"}};
+  } kBad[] = {{"RANK", "7"},
+              {"RANK", "-1"},
+              {"RANK", "x"},
+              {"RANK", ""},
+              {"WORLD_SIZE", "0"},
+              {"WORLD_SIZE", "1e9"},
+              {"LOCAL_RANK", "2"},
+              {"MASTER_PORT", "0"},
+              {"MASTER_PORT", "65536"},
+              {"GROUP_RANK", "3"},
+              {"DDPRUN_ROUND", "-1"},
+              {"DDPRUN_LOCAL_RANK", "2"},
+              {"TORCHELASTIC_USE_AGENT_STORE", "true"}};
   for (const auto& bad : kBad) {
     const EnvVars good = EncodeWorkerEnv(Sample());
     std::map<std::string, std::string> vars(good.begin(), good.end());

@@ -61,6 +61,12 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& host, int por
 
 absl::StatusOr<std::unique_ptr<Context>> Context::FromEnvironment() {
   ASSIGN_OR_RETURN(WorkerEnv env, WorkerEnvFromProcess());
+  if (!env.agent_store && env.world_size > 1) {
+    return absl::FailedPreconditionError(
+        "TORCHELASTIC_USE_AGENT_STORE=False: no agent hosts the store at MASTER_ADDR and MASTER_PORT, and "
+        "this "
+        "worker cannot host one: start the job without TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
+  }
   return std::make_unique<Context>(std::move(env));
 }
 

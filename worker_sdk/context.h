@@ -24,7 +24,7 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& host, int por
 class Context {
  public:
   // Reads the environment; connects to nothing. A process that no launcher started is a world of one.
-  //   Errors: kInvalidArgument naming the variable.
+  //   Errors: kInvalidArgument naming the variable; kFailedPrecondition: rank 0 is meant to host the store.
   static absl::StatusOr<std::unique_ptr<Context>> FromEnvironment();
   explicit Context(WorkerEnv env);
   ~Context();

@@ -40,6 +40,20 @@ TEST(ContextTest, SaysWhichVariableIsWrong) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("RANK"));
 }
 
+TEST(ContextTest, SaysThatItCannotHostTheStore) {
+  setenv("RANK", "0", 1);
+  setenv("WORLD_SIZE", "2", 1);
+  setenv("MASTER_ADDR", "127.0.0.1", 1);
+  setenv("MASTER_PORT", "4711", 1);
+  setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1);
+  const absl::Status status = Context::FromEnvironment().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_NE(status.message().find("TORCH_DISABLE_SHARE_RDZV_TCP_STORE"), std::string::npos) << status;
+  for (const char* name :
+       {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE"})
+    unsetenv(name);
+}
+
 TEST(LocalAddressTowardsTest, LoopbackLeadsToLoopback) {
   EXPECT_EQ(LocalAddressTowards("127.0.0.1", 1).value_or("none"), "127.0.0.1");
   EXPECT_EQ(LocalAddressTowards("localhost", 1).value_or("none").substr(0, 3) == "127" ||
