@@ -9,8 +9,8 @@ namespace ddprun::c10d {
 namespace {
 
 constexpr size_t kGreetingBytes = 5;  // VALIDATE: opcode and magic
-// Memory that a connection keeps between requests; more is given back.
-constexpr size_t kKeptBytes = 4096;
+// Memory that each of the buffers keeps between requests; more is given back.
+constexpr size_t kKeptBytes = Parser::kMaxIdleBytes / 3;
 
 absl::string_view DialectName(Dialect dialect) {
   switch (dialect) {

@@ -49,6 +49,12 @@ class Parser {
   Dialect dialect() const { return dialect_; }
   // Bytes held of requests not given yet.
   size_t buffered_bytes() const { return buffer_.size(); }
+  // Memory held beside the object itself, and the most of it that stays when no request is half read.
+  size_t held_bytes() const {
+    return buffer_.capacity() + keys_.capacity() * sizeof(keys_[0]) +
+           key_values_.capacity() * sizeof(key_values_[0]);
+  }
+  static constexpr size_t kMaxIdleBytes = 3 << 10;
 
  private:
   enum class Scanned { kComplete, kIncomplete, kBad };

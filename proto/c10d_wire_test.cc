@@ -1,5 +1,4 @@
-// The bytes are captures of PyTorch 2.14.1 (dialect 2.2+) and 1.13.1 (dialect A), and B's by its opcode
-// table.
+// The bytes are captures of PyTorch 2.14.1 (dialect 2.2+), 2.1.2 (dialect B) and 1.13.1 (dialect A).
 #include "proto/c10d_wire.h"
 
 #include <random>
@@ -133,10 +132,14 @@ constexpr Sample kA[] = {
 };
 
 constexpr Sample kB[] = {
+    {"03 05 .. 69 6e 69 74 2f 01 ..", "ADD 'init/' 1"},
+    {"06", "GETNUMKEYS"},
+    {"08 03 .. 2f 61 70 02 .. 78 79", "APPEND '/ap' 'xy'"},
     {"07 02 .. 2f 6b", "DELETE_KEY '/k'"},
-    {"08 02 .. 2f 6b 01 .. 78", "APPEND '/k' 'x'"},
-    {"09 01 .. 02 .. 2f 61", "MULTI_GET ['/a']"},
-    {"0a 01 .. 02 .. 2f 61 01 .. 31", "MULTI_SET '/a'='1'"},
+    {"0a 02 .. 02 .. 2f 61 01 .. 31 02 .. 2f 62 02 .. 32 32", "MULTI_SET '/a'='1' '/b'='22'"},
+    {"05 02 .. 02 .. 2f 61 02 .. 2f 62", "WAIT ['/a' '/b']"},
+    {"09 02 .. 02 .. 2f 61 02 .. 2f 62", "MULTI_GET ['/a' '/b']"},
+    {"05 01 .. 08 .. 2f 6d 69 73 73 69 6e 67", "WAIT ['/missing']"},
     {"0b", "CANCEL_WAIT"},
 };
 

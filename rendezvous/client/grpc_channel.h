@@ -8,7 +8,9 @@
 
 namespace ddprun {
 
-// `address` is numeric. Each channel has a connection of its own, and goes through no proxy.
-std::shared_ptr<grpc::Channel> MakeCoordinatorChannel(const std::string& address, int port);
+// `address` is numeric. Each channel has a connection of its own, and goes through no proxy. Answers of more
+// than `max_message_bytes` are refused.
+std::shared_ptr<grpc::Channel> MakeCoordinatorChannel(const std::string& address, int port,
+                                                      int max_message_bytes = 4 << 20);
 
 }  // namespace ddprun

@@ -28,6 +28,7 @@ struct Failure {
   Duration age = {};                       // how long before the node said so it ended
   std::optional<Duration> uptime = {};     // how long it ran; none: not told
   std::optional<int64_t> step = {};        // the last that it reported
+  bool stuck = false;  // it has not ended and no signal ends it; exit code and signal mean nothing
 
   bool operator==(const Failure&) const = default;
 };

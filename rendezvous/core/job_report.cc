@@ -31,7 +31,7 @@ std::string WithoutNumbers(absl::string_view text) {
 
 // Equal for failures that are the same but for who had them.
 std::string KeyOf(const Failure& f) {
-  return absl::StrCat(f.consequence, "|", f.signal, "|", f.signal == 0 ? f.exit_code : 0, "|",
+  return absl::StrCat(f.consequence, "|", f.stuck, "|", f.signal, "|", f.signal == 0 ? f.exit_code : 0, "|",
                       WithoutNumbers(f.exception));
 }
 

@@ -52,19 +52,26 @@ absl::Status KvStore::Reserve(uint64_t more, absl::string_view what) const {
                                                    " bytes are used, ", what, " needs ", more, " more"));
 }
 
+absl::Status KvStore::Charge(uint64_t bytes, absl::string_view what) {
+  RETURN_IF_ERROR(Reserve(bytes, what));
+  bytes_ += bytes;
+  return absl::OkStatus();
+}
+
 absl::Status KvStore::Put(absl::string_view key, absl::string_view value) {
-  if (const auto it = values_.find(key); it != values_.end()) {
-    const uint64_t old_size = it->second.size();
-    if (value.size() > old_size) RETURN_IF_ERROR(Reserve(value.size() - old_size, "SET"));
-    // A value that shrinks gives its memory back, or the limit would count what is not all there is.
-    if (it->second.capacity() > 2 * value.size() + kEntryBytes) std::string().swap(it->second);
-    it->second.assign(value.data(), value.size());
-    bytes_ = bytes_ - old_size + value.size();
-    return absl::OkStatus();
-  }
+  if (const auto it = values_.find(key); it != values_.end()) return Replace(it->second, value, "SET");
   RETURN_IF_ERROR(Reserve(Cost(key, value), "SET"));
   values_.emplace(key, value);
   bytes_ += Cost(key, value);
+  return absl::OkStatus();
+}
+
+absl::Status KvStore::Replace(std::string& old, absl::string_view value, absl::string_view what) {
+  if (value.size() > old.size()) RETURN_IF_ERROR(Reserve(value.size() - old.size(), what));
+  bytes_ = bytes_ - old.size() + value.size();
+  // A value that shrinks gives its memory back, or the limit would count what is not all there is.
+  if (old.capacity() > 2 * value.size() + kEntryBytes) std::string().swap(old);
+  old.assign(value.data(), value.size());
   return absl::OkStatus();
 }
 
@@ -113,18 +120,19 @@ absl::StatusOr<absl::string_view> KvStore::CompareSet(absl::string_view key, abs
 
 absl::StatusOr<int64_t> KvStore::Add(absl::string_view key, int64_t delta, Woken* woken) {
   const auto it = values_.find(key);
-  int64_t sum = delta;
-  if (it != values_.end()) {
-    const std::optional<int64_t> old = ParsePrefix(it->second);
-    if (!old) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("ADD to key \"", absl::CHexEscape(key), "\", whose value is no number but \"",
-                       absl::CHexEscape(absl::string_view(it->second).substr(0, 40)), "\""));
-    }
-    sum = WrappingAdd(*old, delta);
+  if (it == values_.end()) {
+    RETURN_IF_ERROR(Set(key, absl::AlphaNum(delta).Piece(), woken));
+    return delta;
   }
-  const absl::AlphaNum text(sum);
-  RETURN_IF_ERROR(Set(key, text.Piece(), woken));
+  const std::optional<int64_t> old = ParsePrefix(it->second);
+  if (!old) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ADD to key \"", absl::CHexEscape(key), "\", whose value is no number but \"",
+                     absl::CHexEscape(absl::string_view(it->second).substr(0, 40)), "\""));
+  }
+  const int64_t sum = WrappingAdd(*old, delta);
+  RETURN_IF_ERROR(Replace(it->second, absl::AlphaNum(sum).Piece(), "ADD"));
+  WakeAll(key, woken);
   return sum;
 }
 

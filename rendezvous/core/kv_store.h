@@ -21,7 +21,8 @@ namespace ddprun {
 using ConnId = StrongInt<struct ConnTag>;
 
 struct KvLimits {
-  // Of keys, values, queued items and waits together, with a rough share for the tables that hold them.
+  // Of keys, values, queued items and waits together, with a rough share for the tables that hold them, and
+  // of what those who use the store have charged to it.
   uint64_t max_bytes = uint64_t{1} << 30;
 };
 
@@ -84,6 +85,11 @@ class KvStore {
   void Forget(ConnId conn);
   bool IsWaiting(ConnId conn) const { return waits_.contains(conn); }
 
+  // Counts `bytes` of a caller's own, say a connection's buffers, against the limit of all, until they are
+  // refunded.
+  absl::Status Charge(uint64_t bytes, absl::string_view what);
+  void Refund(uint64_t bytes) { bytes_ -= bytes; }
+
   int64_t NumWaiting() const { return static_cast<int64_t>(waits_.size()); }
   uint64_t bytes() const { return bytes_; }
 
@@ -105,6 +111,7 @@ class KvStore {
   bool Ready(absl::string_view key) const;
   absl::Status Reserve(uint64_t more, absl::string_view what) const;
   absl::Status Put(absl::string_view key, absl::string_view value);
+  absl::Status Replace(std::string& old, absl::string_view value, absl::string_view what);
   void WakeAll(absl::string_view key, Woken* woken);
   void Join(ConnId conn, absl::string_view key);
   void Arrived(Lines::value_type& line, Woken* woken);

@@ -303,6 +303,19 @@ TEST(KvStoreLimitTest, GrowthBeyondTheLimitIsRefusedAndChangesNothing) {
   EXPECT_TRUE(store.Set("other", big, &woken).ok());
 }
 
+TEST(KvStoreLimitTest, WhatUsersChargeCountsAgainstTheLimit) {
+  KvStore store({.max_bytes = 1000});
+  KvStore::Woken woken;
+  ASSERT_TRUE(store.Charge(800, "a buffer").ok());
+  EXPECT_EQ(store.bytes(), 800);
+  const absl::Status full = store.Charge(201, "a buffer");
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(full.message(), "the store is full: 800 of 1000 bytes are used, a buffer needs 201 more");
+  EXPECT_FALSE(store.Set("key", std::string(300, 'x'), &woken).ok());
+  store.Refund(800);
+  EXPECT_TRUE(store.Set("key", std::string(300, 'x'), &woken).ok());
+}
+
 TEST(KvStoreLimitTest, EverythingGivesItsBytesBack) {
   KvStore store;
   KvStore::Woken woken;

@@ -23,6 +23,9 @@ Verdict Judge(const RoundPolicy& policy, const Failure& cause, int restarts, con
   if (cause.consequence && lost_nodes > 0) {
     return {Cost::kNothing, "no restart is spent: the workers failed because a node was lost"};
   }
+  if (cause.stuck) {
+    return {Cost::kJob, "a worker that is stuck holds its device: another start would end the same way"};
+  }
   if (policy.max_restarts == 0) return {Cost::kJob, "no restart is allowed (--max-restarts=0)"};
   if (restarts >= policy.max_restarts) {
     return {Cost::kJob, absl::StrCat("all ", policy.max_restarts, " restarts are used up")};

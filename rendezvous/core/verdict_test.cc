@@ -41,6 +41,12 @@ TEST(VerdictTest, AFailureCostsARestartUntilNoneIsLeft) {
   EXPECT_EQ(Judge({.max_restarts = 0}, failure, 0, {}, 0).cost, Cost::kJob);
 }
 
+TEST(VerdictTest, AStuckWorkerEndsTheJobWhateverIsLeft) {
+  const Verdict verdict = Judge(kThree, {.uptime = seconds(60), .step = 7, .stuck = true}, 0, {}, 0);
+  EXPECT_EQ(verdict.cost, Cost::kJob);
+  EXPECT_THAT(verdict.text, HasSubstr("stuck"));
+}
+
 TEST(VerdictTest, WhatFollowedFromTheLossOfANodeIsFree) {
   Failure failure{.consequence = true, .uptime = seconds(1)};
   EXPECT_EQ(Judge(kThree, failure, 3, {}, 1).cost, Cost::kNothing);

@@ -1,5 +1,11 @@
 #include "rendezvous/server/c10d_server.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
 #include <utility>
 
 #include "boost/asio/post.hpp"
@@ -10,47 +16,86 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 
 C10dServer::C10dServer(asio::io_context& io, C10dServerOptions options)
-    : io_(io), options_(std::move(options)), store_(options_.store), linger_(io) {}
+    : io_(io),
+      poll_set_(PollSet::Of(io)),
+      options_(std::move(options)),
+      hub_(options_.store),
+      grace_(io),
+      linger_(io) {}
 
-C10dServer::~C10dServer() {
-  for (const auto& [id, session] : sessions_) session->Abandon();
-}
+C10dServer::~C10dServer() = default;
 
-void C10dServer::Serve(asio::ip::tcp::socket socket) {
-  if (closing_) return;
-  error_code ec;
-  socket.set_option(asio::ip::tcp::no_delay(true), ec);
-  const ConnId id(next_conn_++);
+void C10dServer::Serve(int fd) {
+  if (closing_) {
+    ::close(fd);
+    return;
+  }
+  const int one = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   C10dSession::Owner* const owner = this;
-  const auto session = std::make_shared<C10dSession>(std::move(socket), id, options_.session, owner);
-  sessions_.emplace(id, session);
-  session->Start();
+  auto session = std::make_unique<C10dSession>(fd, &poll_set_, &hub_, options_.session, owner);
+  if (const absl::Status status = session->Start(); !status.ok()) {
+    if (options_.on_error) options_.on_error(session->peer(), status);
+    return;
+  }
+  const ConnId id = session->id();
+  sessions_.emplace(id, std::move(session));
 }
 
 absl::Status C10dServer::OnRequest(C10dSession& session, const c10d::Request& request) {
+  in_turn_ = true;
   absl::Status status = HandleC10dRequest(request, session.id(), session.dialect(), options_.max_reply_bytes,
-                                          &store_, session.reply(), &woken_);
-  for (const ConnId conn : woken_) {
-    // At once, so that a later CANCEL_WAIT of the same connection is answered after it; sent with the batch.
-    const auto it = sessions_.find(conn);
-    if (it == sessions_.end()) continue;
-    c10d::AppendU8(static_cast<uint8_t>(c10d::WaitReply::kStopWaiting), it->second->reply());
-    if (it->second.get() != &session) to_flush_.push_back(it->second);
-  }
-  woken_.clear();
+                                          &hub_.store(), session.reply(), hub_.woken());
+  hub_.Wake();
   return status;
 }
 
-void C10dServer::OnBatchDone() {
-  if (to_flush_.empty()) return;
-  for (const auto& session : std::exchange(to_flush_, {})) session->Flush();
+void C10dServer::OnWoken(C10dSession& session) {
+  to_flush_.push_back(&session);
+  if (in_turn_ || to_flush_.size() > 1) return;
+  // By somebody who is no connection of ours, and who may wake more of them.
+  asio::post(io_, [this, alive = std::weak_ptr<void>(alive_)] {
+    if (!alive.expired()) OnTurnDone();
+  });
+}
+
+void C10dServer::OnTurnDone() {
+  in_turn_ = false;
+  if (!to_flush_.empty()) {
+    for (C10dSession* const session : to_flush_) session->Flush();
+    to_flush_.clear();
+  }
+  if (!closed_.empty()) {
+    closed_.clear();
+    CheckClosed();
+  }
+}
+
+void C10dServer::OnGrace(C10dSession& session) {
+  graces_.emplace_back(std::chrono::steady_clock::now() + options_.session.grace, session.id());
+  if (graces_.size() == 1) AwaitGrace();
+}
+
+void C10dServer::AwaitGrace() {
+  grace_.expires_at(graces_.front().first);
+  grace_.async_wait([this, alive = std::weak_ptr<void>(alive_)](error_code) {
+    if (alive.expired()) return;
+    const TimePoint now = std::chrono::steady_clock::now();
+    while (!graces_.empty() && graces_.front().first <= now) {
+      const auto it = sessions_.find(graces_.front().second);
+      graces_.pop_front();
+      if (it != sessions_.end()) it->second->EndGrace();
+      OnTurnDone();
+    }
+    if (!graces_.empty()) AwaitGrace();
+  });
 }
 
 void C10dServer::OnClosed(C10dSession& session, const absl::Status& why) {
-  store_.Forget(session.id());
   if (!why.ok() && !absl::IsUnavailable(why) && options_.on_error) options_.on_error(session.peer(), why);
-  sessions_.erase(session.id());
-  CheckClosed();
+  const auto it = sessions_.find(session.id());
+  closed_.push_back(std::move(it->second));
+  sessions_.erase(it);
 }
 
 void C10dServer::Close(Duration linger, absl::AnyInvocable<void()> done) {
@@ -59,13 +104,16 @@ void C10dServer::Close(Duration linger, absl::AnyInvocable<void()> done) {
   linger_.expires_after(linger);
   linger_.async_wait([this, alive = std::weak_ptr<void>(alive_)](error_code ec) {
     if (ec || alive.expired()) return;
-    for (const auto& [id, session] : std::exchange(sessions_, {})) session->Abandon();
+    to_flush_.clear();
+    sessions_.clear();
     CheckClosed();
   });
   // Draining may end a session at once, which then leaves sessions_.
-  std::vector<std::shared_ptr<C10dSession>> draining;
-  for (const auto& [id, session] : sessions_) draining.push_back(session);
-  for (const auto& session : draining) session->Drain();
+  std::vector<C10dSession*> draining;
+  draining.reserve(sessions_.size());
+  for (const auto& [id, session] : sessions_) draining.push_back(session.get());
+  for (C10dSession* const session : draining) session->Drain();
+  OnTurnDone();
   CheckClosed();
 }
 

@@ -1,9 +1,11 @@
 // A KvStore and the c10d connections that use it.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -11,20 +13,21 @@
 #include "absl/status/status.h"
 #include "base/time.h"
 #include "boost/asio/io_context.hpp"
-#include "boost/asio/ip/tcp.hpp"
 #include "boost/asio/steady_timer.hpp"
 #include "rendezvous/core/kv_store.h"
+#include "rendezvous/core/store_hub.h"
 #include "rendezvous/server/c10d_handler.h"
 #include "rendezvous/server/c10d_session.h"
+#include "rendezvous/server/poll_set.h"
 
 namespace ddprun {
 
 struct C10dServerOptions {
-  KvLimits store = {};
+  KvLimits store = {};  // also of the connections and what they hold
   C10dSessionOptions session = {};
   uint64_t max_reply_bytes = kDefaultMaxReplyBytes;
   // Told when a connection is closed for what it asked (kInvalidArgument, kResourceExhausted), not when its
-  // peer went, as workers do that end or are killed. May be empty.
+  // peer went, as workers do that end or are killed; and when new ones cannot be accepted. May be empty.
   std::function<void(const std::string& peer, const absl::Status& why)> on_error = nullptr;
 };
 
@@ -37,8 +40,9 @@ class C10dServer final : private C10dSession::Owner {
   C10dServer(const C10dServer&) = delete;
   C10dServer& operator=(const C10dServer&) = delete;
 
-  // Serves a connection until its peer hangs up. After Close it is refused.
-  void Serve(boost::asio::ip::tcp::socket socket);
+  // Serves the connection `fd`, which does not block and is the server's now, until its peer hangs up. After
+  // Close it is refused.
+  void Serve(int fd);
 
   // Ends all connections as gently as their peers allow: what is to be answered is sent, then FIN, and what
   // they still send is discarded until they hang up or `linger` is over. Then calls `done`, once, not from
@@ -46,23 +50,33 @@ class C10dServer final : private C10dSession::Owner {
   // are gone, or else with time for them to go.
   void Close(Duration linger, absl::AnyInvocable<void()> done);
 
-  const KvStore& store() const { return store_; }
+  // Where others, too, may use the store and wait in it.
+  StoreHub& hub() { return hub_; }
+  const KvStore& store() const { return hub_.store(); }
   int num_connections() const { return static_cast<int>(sessions_.size()); }
 
  private:
   absl::Status OnRequest(C10dSession& session, const c10d::Request& request) override;
-  void OnBatchDone() override;
+  void OnWoken(C10dSession& session) override;
+  void OnGrace(C10dSession& session) override;
   void OnClosed(C10dSession& session, const absl::Status& why) override;
+  void OnTurnDone() override;
+  void AwaitGrace();
   void CheckClosed();
 
   boost::asio::io_context& io_;
+  PollSet& poll_set_;
   const C10dServerOptions options_;
-  KvStore store_;
-  int64_t next_conn_ = 0;
-  // Shared with their pending operations.
-  absl::flat_hash_map<ConnId, std::shared_ptr<C10dSession>> sessions_;
-  KvStore::Woken woken_;                                // by the request being handled
-  std::vector<std::shared_ptr<C10dSession>> to_flush_;  // woken in this batch
+  StoreHub hub_;
+  absl::flat_hash_map<ConnId, std::unique_ptr<C10dSession>> sessions_;
+  // Of this turn: woken, in order, and not told yet; closed, and perhaps among the woken.
+  std::vector<C10dSession*> to_flush_;
+  std::vector<std::unique_ptr<C10dSession>> closed_;
+  bool in_turn_ = false;
+
+  // Whose opcode 8 is not clear yet, and when it will be; in the order of time.
+  std::deque<std::pair<TimePoint, ConnId>> graces_;
+  boost::asio::steady_timer grace_;
 
   bool closing_ = false;
   boost::asio::steady_timer linger_;

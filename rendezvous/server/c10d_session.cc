@@ -1,35 +1,34 @@
 #include "rendezvous/server/c10d_session.h"
 
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "boost/asio/buffer.hpp"
-#include "boost/asio/post.hpp"
+#include "base/status_macros.h"
+#include "boost/asio/ip/tcp.hpp"
 
 namespace ddprun {
 namespace {
 
-namespace asio = boost::asio;
-using boost::system::error_code;
-
 // One read takes at most so much before others have their turn.
-constexpr size_t kSharedInputBytes = 64 << 10;
-constexpr int kReadsPerTurn = 4;
+constexpr size_t kInputBytes = 64 << 10;
+constexpr int kReadsWhenAbandoned = 4;
 // Memory that a connection keeps for answers when it has none.
-constexpr size_t kKeptBytes = 16 << 10;
+constexpr size_t kKeptBytes = 1 << 10;
+// What a connection costs beside its buffers: the object, the tables it is in, roughly.
+constexpr uint64_t kConnectionBytes = sizeof(C10dSession) + 128;
 
-char* SharedInput() {
-  thread_local const std::unique_ptr<char[]> buffer(new char[kSharedInputBytes]);
+static_assert(kConnectionBytes + kKeptBytes + c10d::Parser::kMaxIdleBytes <= kMaxIdleConnectionBytes);
+
+char* Input() {
+  thread_local const std::unique_ptr<char[]> buffer(new char[kInputBytes]);
   return buffer.get();
-}
-
-void ClearAndTrim(std::string& buffer) {
-  buffer.clear();
-  if (buffer.capacity() > kKeptBytes) std::string().swap(buffer);
 }
 
 absl::Status Broke(int error) {
@@ -38,173 +37,188 @@ absl::Status Broke(int error) {
 
 }  // namespace
 
-C10dSession::C10dSession(asio::ip::tcp::socket socket, ConnId id, const C10dSessionOptions& options,
+C10dSession::C10dSession(int fd, PollSet* poll_set, StoreHub* hub, const C10dSessionOptions& options,
                          Owner* owner)
-    : socket_(std::move(socket)),
-      id_(id),
+    : fd_(fd),
+      poll_set_(poll_set),
+      hub_(hub),
+      id_(hub->Enter(this)),
       options_(options),
       owner_(owner),
       parser_(options.parser, options.legacy) {}
 
+C10dSession::~C10dSession() { Release(); }
+
 std::string C10dSession::peer() const {
-  error_code ec;
-  const auto endpoint = socket_.remote_endpoint(ec);
-  if (ec) return "a peer that is gone";
+  boost::asio::ip::tcp::endpoint endpoint;
+  auto size = static_cast<socklen_t>(endpoint.capacity());
+  if (!open() || ::getpeername(fd_, endpoint.data(), &size) != 0) return "a peer that is gone";
+  endpoint.resize(size);
   auto address = endpoint.address();
   if (address.is_v6() && address.to_v6().is_v4_mapped()) {
-    address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+    address = boost::asio::ip::make_address_v4(boost::asio::ip::v4_mapped, address.to_v6());
   }
   return absl::StrCat(address.to_string(), ":", endpoint.port());
 }
 
-void C10dSession::Start() { Read(); }
+absl::Status C10dSession::Start() {
+  RETURN_IF_ERROR(hub_->store().Charge(kConnectionBytes, "a connection"));
+  accounted_ = kConnectionBytes;
+  RETURN_IF_ERROR(poll_set_->Add(fd_, EPOLLIN, this));
+  polled_ = true;
+  interest_ = EPOLLIN;
+  return absl::OkStatus();
+}
+
+void C10dSession::OnEvents(uint32_t events) {
+  Owner* const owner = owner_;
+  if ((events & EPOLLOUT) != 0) AfterOutput();
+  if (open() && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) Read();
+  if (open()) UpdateInterest();
+  owner->OnTurnDone();
+}
+
+void C10dSession::OnWoken() {
+  // At once, so that a later CANCEL_WAIT of the same connection is answered after it.
+  c10d::AppendU8(static_cast<uint8_t>(c10d::WaitReply::kStopWaiting), &out_);
+  owner_->OnWoken(*this);
+}
+
+void C10dSession::OnStoreGone() { hub_ = nullptr; }
 
 void C10dSession::Read() {
-  if (reading_) return;
-  reading_ = true;
-  socket_.async_read_some(asio::buffer(input_), [self = shared_from_this()](error_code ec, size_t size) {
-    self->reading_ = false;
-    if (self->owner_ == nullptr) return;
-    if (ec && ec != asio::error::eof) return self->Close(Broke(ec.value()));
-    self->OnRead(size);
-  });
-}
-
-// `size` bytes are in input_; 0: the peer will send no more.
-void C10dSession::OnRead(size_t size) {
-  if (size == 0) {
+  if (held_ || ended_) {
+    // Nothing is to be read, so this is the end of both directions: the answers reach nobody any more.
+    return Close(Broke(ECONNRESET));
+  }
+  const ssize_t n = ::recv(fd_, Input(), kInputBytes, 0);
+  if (n > 0) {
+    if (!draining_) Process({Input(), static_cast<size_t>(n)});
+  } else if (n == 0) {
     ended_ = true;
     // What was asked before is still answered.
-    if (!held_ && !writing_) Close(absl::OkStatus());
-    return;
-  }
-  if (!draining_) Process({input_.data(), size});
-  if (size == input_.size()) TakeWaitingInput();
-  if (owner_ != nullptr && !ended_ && !held_) Read();
-}
-
-// More than fits into input_ is there, probably.
-void C10dSession::TakeWaitingInput() {
-  char* const buffer = SharedInput();
-  for (int i = 0; i < kReadsPerTurn && owner_ != nullptr && !held_; ++i) {
-    const ssize_t n = ::recv(socket_.native_handle(), buffer, kSharedInputBytes, MSG_DONTWAIT);
-    if (n <= 0) return;  // nothing, the end, or an error: the next Read tells
-    if (!draining_) Process({buffer, static_cast<size_t>(n)});
-    if (static_cast<size_t>(n) < kSharedInputBytes) return;
+    if (unsent() == 0) Close(absl::OkStatus());
+  } else if (errno != EAGAIN && errno != EINTR) {
+    Close(Broke(errno));
   }
 }
 
 void C10dSession::Process(absl::string_view data) {
   held_ = false;
-  const absl::Status parsed = parser_.Feed(data, [this](const c10d::Request& request) {
-    failed_ = owner_->OnRequest(*this, request);
+  absl::Status failed;
+  const absl::Status parsed = parser_.Feed(data, [this, &failed](const c10d::Request& request) {
+    failed = owner_->OnRequest(*this, request);
     held_ = unsent() > options_.max_unsent_bytes;
-    return failed_.ok() && !held_;
+    return failed.ok() && !held_;
   });
   Flush();
-  if (owner_ == nullptr) return;
-  owner_->OnBatchDone();
-  if (owner_ == nullptr) return;
-  if (!failed_.ok() || !parsed.ok()) return Close(failed_.ok() ? parsed : failed_);
-  if (held_ && !writing_) {
-    // All was taken at once: go on, when the others have had their turn.
-    asio::post(socket_.get_executor(), [self = shared_from_this()] { self->Resume(); });
-  }
-  if (parser_.NeedsGrace() && !grace_) StartGrace();
+  if (!open()) return;
+  if (!failed.ok()) return Close(failed);
+  if (!parsed.ok()) return Close(parsed);
+  if (parser_.NeedsGrace() && !std::exchange(grace_asked_, true)) owner_->OnGrace(*this);
 }
 
-void C10dSession::Resume() {
-  if (owner_ == nullptr || !held_) return;
-  Process("");
-  if (owner_ != nullptr && !held_) Read();
-}
-
-void C10dSession::StartGrace() {
-  grace_.emplace(socket_.get_executor(), options_.grace);
-  grace_->async_wait([self = shared_from_this()](error_code) {
-    if (self->owner_ == nullptr || self->draining_ || !self->parser_.NeedsGrace()) return;
-    // Input that waits to be read came in time; its read is pending.
-    error_code ec;
-    if (self->socket_.available(ec) > 0) return;
-    absl::Status failed;
-    const absl::Status parsed = self->parser_.EndGrace([&](const c10d::Request& request) {
-      failed = self->owner_->OnRequest(*self, request);
-      return failed.ok();
-    });
-    self->Flush();
-    if (self->owner_ != nullptr) self->owner_->OnBatchDone();
-    if (self->owner_ != nullptr && !failed.ok()) self->Close(failed);
+void C10dSession::EndGrace() {
+  if (!open() || draining_ || !parser_.NeedsGrace()) return;
+  // Input that waits to be read came in time; its event follows.
+  int waiting = 0;
+  if (::ioctl(fd_, FIONREAD, &waiting) == 0 && waiting > 0) return;
+  absl::Status failed;
+  // Of DELETE_KEY the parser has nothing to say.
+  (void)parser_.EndGrace([this, &failed](const c10d::Request& request) {
+    failed = owner_->OnRequest(*this, request);
+    return failed.ok();
   });
+  Flush();
+  if (open() && !failed.ok()) Close(failed);
+  if (open()) UpdateInterest();
 }
 
 void C10dSession::Flush() {
-  if (owner_ == nullptr || writing_ || reply_.empty()) return;
-  const ssize_t n =
-      ::send(socket_.native_handle(), reply_.data(), reply_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (n == static_cast<ssize_t>(reply_.size())) return ClearAndTrim(reply_);
-  if (n < 0 && errno != EAGAIN && errno != EINTR) return Close(Broke(errno));
-  sent_ = n > 0 ? static_cast<size_t>(n) : 0;
-  sending_ = std::exchange(reply_, {});
-  Write();
-}
-
-void C10dSession::Write() {
-  writing_ = true;
-  socket_.async_write_some(asio::buffer(sending_.data() + sent_, sending_.size() - sent_),
-                           [self = shared_from_this()](error_code ec, size_t size) {
-                             self->writing_ = false;
-                             if (self->owner_ == nullptr) return;
-                             if (ec) return self->Close(Broke(ec.value()));
-                             self->sent_ += size;
-                             self->OnWritten();
-                           });
-}
-
-void C10dSession::OnWritten() {
-  if (sent_ < sending_.size()) return Write();
-  ClearAndTrim(sending_);
-  sent_ = 0;
-  Flush();
-  if (owner_ == nullptr || writing_) return;
-  if (draining_) {
-    error_code ec;
-    socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ec);
+  if (!open()) return;
+  if (unsent() > 0) {
+    const ssize_t n = ::send(fd_, out_.data() + sent_, unsent(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno != EAGAIN && errno != EINTR) return Close(Broke(errno));
+    if (n > 0) sent_ += static_cast<size_t>(n);
   }
-  if (held_) return Resume();
-  if (ended_) Close(absl::OkStatus());
+  if (unsent() == 0) {
+    sent_ = 0;
+    out_.clear();
+    if (out_.capacity() > kKeptBytes) std::string().swap(out_);
+    if (draining_ && !std::exchange(fin_sent_, true)) ::shutdown(fd_, SHUT_WR);
+  }
+  const absl::Status status = Account();
+  if (!status.ok()) return Close(status);
+  UpdateInterest();
+}
+
+// The socket takes more, or the answers are through and requests wait.
+void C10dSession::AfterOutput() {
+  Flush();
+  if (!open() || unsent() > 0) return;
+  if (held_) Process("");
+  if (open() && ended_ && unsent() == 0 && !held_) Close(absl::OkStatus());
+}
+
+// Has the store count what we hold now.
+absl::Status C10dSession::Account() {
+  const uint64_t held = parser_.held_bytes() + out_.capacity();
+  const uint64_t now = kConnectionBytes + held;
+  if (now == accounted_) return absl::OkStatus();
+  if (now < accounted_) {
+    hub_->store().Refund(accounted_ - now);
+  } else {
+    if (held > options_.max_held_bytes) {
+      return absl::ResourceExhaustedError(absl::StrCat("the connection holds ", held,
+                                                       " bytes of requests and answers, ",
+                                                       options_.max_held_bytes, " are allowed"));
+    }
+    RETURN_IF_ERROR(hub_->store().Charge(now - accounted_, "a connection's buffers"));
+  }
+  accounted_ = now;
+  return absl::OkStatus();
+}
+
+void C10dSession::UpdateInterest() {
+  uint32_t wanted = 0;
+  if (!held_ && !ended_) wanted |= EPOLLIN;
+  // Held with nothing to send: it goes on when others have had their turn.
+  if (unsent() > 0 || held_) wanted |= EPOLLOUT;
+  if (wanted == interest_) return;
+  interest_ = wanted;
+  poll_set_->Change(fd_, interest_, this);
 }
 
 void C10dSession::Drain() {
-  if (owner_ == nullptr || draining_) return;
-  draining_ = true;
-  Flush();
-  if (owner_ == nullptr) return;
-  error_code ec;
-  if (!writing_) socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ec);
-  if (ended_ && !writing_) return Close(absl::OkStatus());
+  if (!open() || std::exchange(draining_, true)) return;
+  hub_->store().Forget(id_);
   held_ = false;
-  if (!ended_) Read();
-}
-
-void C10dSession::Abandon() {
-  owner_ = nullptr;
-  grace_.reset();
-  error_code ec;
-  if (draining_) {
-    // What came since the last read is discarded, so that the close sends no reset.
-    for (int i = 0; i < kReadsPerTurn; ++i) {
-      if (::recv(socket_.native_handle(), SharedInput(), kSharedInputBytes, MSG_DONTWAIT) <= 0) break;
-    }
-  }
-  socket_.close(ec);
+  Flush();
+  if (!open()) return;
+  if (ended_ && unsent() == 0) return Close(absl::OkStatus());
+  UpdateInterest();
 }
 
 void C10dSession::Close(const absl::Status& why) {
-  const std::shared_ptr<C10dSession> self = shared_from_this();  // OnClosed lets go of us
-  Owner* const owner = owner_;
-  if (owner == nullptr) return;
-  owner->OnClosed(*this, why);
-  Abandon();
+  if (!open()) return;
+  owner_->OnClosed(*this, why);
+  Release();
+}
+
+void C10dSession::Release() {
+  if (hub_ != nullptr) {
+    hub_->store().Refund(std::exchange(accounted_, 0));
+    std::exchange(hub_, nullptr)->Leave(id_);
+  }
+  if (!open()) return;
+  if (std::exchange(polled_, false)) poll_set_->Remove(fd_, this);
+  if (draining_) {
+    // What came since the last read is discarded, so that the close sends no reset.
+    for (int i = 0; i < kReadsWhenAbandoned; ++i) {
+      if (::recv(fd_, Input(), kInputBytes, MSG_DONTWAIT) <= 0) break;
+    }
+  }
+  ::close(std::exchange(fd_, -1));
 }
 
 }  // namespace ddprun

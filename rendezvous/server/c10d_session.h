@@ -1,18 +1,16 @@
 // One c10d connection: reads requests, has them answered, writes the answers.
 #pragma once
 
-#include <array>
-#include <memory>
-#include <optional>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "base/time.h"
-#include "boost/asio/ip/tcp.hpp"
-#include "boost/asio/steady_timer.hpp"
 #include "proto/c10d_parser.h"
-#include "rendezvous/core/kv_store.h"
+#include "rendezvous/core/store_hub.h"
+#include "rendezvous/server/poll_set.h"
 
 namespace ddprun {
 
@@ -23,74 +21,95 @@ struct C10dSessionOptions {
   Duration grace = milliseconds(50);
   // With so much not yet taken by its reader, a connection is read no further. One answer may be larger.
   size_t max_unsent_bytes = 1 << 20;
+  // What a connection may hold of half requests and unsent answers together; it is closed beyond. What it
+  // waits for counts as the store's.
+  size_t max_held_bytes = 160 << 20;
 };
 
 // All answers to what one read brought go out in one write. A slow reader stops being read, a half request is
-// kept without anybody waiting for it, and nothing is ever closed for being silent.
-//   Threads: that of the io_context.
-//   Owns:    its socket. A pending operation shares the session, so that it outlives its owner's interest in
-//   it.
-class C10dSession : public std::enable_shared_from_this<C10dSession> {
+// kept without anybody waiting for it, and nothing is ever closed for being silent. A connection at rest
+// holds its object and little more (kMaxIdleConnectionBytes). The peer's address is asked for in an error
+// message only, and its name never.
+//   Threads: that of the PollSet's io_context.
+//   Owns:    its socket.
+class C10dSession final : private PollSet::Handler, private StoreHub::Waiter {
  public:
+  // None of these may destroy the session before OnTurnDone.
   class Owner {
    public:
-    // Has `request` answered by Reply, and others woken by Reply and Flush. An error closes the connection.
+    // Has `request` answered in reply(), and who was woken told. An error closes the connection.
     virtual absl::Status OnRequest(C10dSession& session, const c10d::Request& request) = 0;
-    // After all requests of one read, when the answers to this session have been sent.
-    virtual void OnBatchDone() = 0;
-    // The connection is gone; the session is not used any more. `why` is OK when the peer hung up,
-    // kUnavailable when the connection broke, else what was wrong with its requests.
+    // What it waited for came. The answer is in reply(); to be flushed when who woke it has its own.
+    virtual void OnWoken(C10dSession& session) = 0;
+    // EndGrace is due in C10dSessionOptions::grace.
+    virtual void OnGrace(C10dSession& session) = 0;
+    // The connection is closed. `why` is OK when the peer hung up, kUnavailable when the connection broke,
+    // else what was wrong with its requests.
     virtual void OnClosed(C10dSession& session, const absl::Status& why) = 0;
+    // The last call of a turn that an event of the socket began; the session may be destroyed in it.
+    virtual void OnTurnDone() = 0;
 
    protected:
     ~Owner() = default;
   };
 
-  C10dSession(boost::asio::ip::tcp::socket socket, ConnId id, const C10dSessionOptions& options,
-              Owner* owner);
+  // `fd`, which does not block, is the session's; all others outlive it.
+  C10dSession(int fd, PollSet* poll_set, StoreHub* hub, const C10dSessionOptions& options, Owner* owner);
+  C10dSession(const C10dSession&) = delete;
+  C10dSession& operator=(const C10dSession&) = delete;
+  // Without OnClosed when it is open.
+  ~C10dSession();
 
   ConnId id() const { return id_; }
   c10d::Dialect dialect() const { return parser_.dialect(); }
+  bool open() const { return fd_ >= 0; }
   std::string peer() const;  // "10.0.0.7:34567", for messages
 
-  void Start();
+  //   Errors: kResourceExhausted: no memory or descriptor for it; OnClosed is not called.
+  absl::Status Start();
   // Where answers are put. Nothing is sent before Flush.
-  std::string* reply() { return &reply_; }
+  std::string* reply() { return &out_; }
   void Flush();
-  // Refuses further requests, sends what is to be sent and FIN, and discards what comes until the peer hangs
-  // up: closing with input unread would reset the connection. Ends with OnClosed.
+  // No second half of an APPEND came: it was a DELETE_KEY.
+  void EndGrace();
+  // Refuses further requests, forgets what it waits for, sends what is to be sent and FIN, and discards what
+  // comes until the peer hangs up: closing with input unread would reset the connection. Ends with OnClosed.
   void Drain();
-  // Closes now, without OnClosed. No call to the owner comes after it.
-  void Abandon();
 
  private:
-  void Read();
-  void OnRead(size_t size);
-  void TakeWaitingInput();
-  void Process(absl::string_view data);
-  void Resume();
-  void StartGrace();
-  void Write();
-  void OnWritten();
-  void Close(const absl::Status& why);
-  size_t unsent() const { return reply_.size() + sending_.size() - sent_; }
+  void OnEvents(uint32_t events) override;
+  void OnWoken() override;
+  void OnStoreGone() override;
 
-  boost::asio::ip::tcp::socket socket_;
+  void Read();
+  void Process(absl::string_view data);
+  void AfterOutput();
+  absl::Status Account();
+  void UpdateInterest();
+  void Close(const absl::Status& why);
+  void Release();
+  size_t unsent() const { return out_.size() - sent_; }
+
+  int fd_;  // -1: closed
+  PollSet* const poll_set_;
+  StoreHub* hub_;  // null: left
   const ConnId id_;
   const C10dSessionOptions& options_;  // the owner's
-  Owner* owner_;                       // null: closed
-  c10d::Parser parser_;
-  absl::Status failed_;    // of the request last answered
-  bool reading_ = false;   // an operation is pending
-  bool writing_ = false;   // so, too
-  bool held_ = false;      // requests wait in parser_ until the answers are taken
-  bool ended_ = false;     // the peer will send nothing more
-  bool draining_ = false;  // we shall answer nothing more
-  std::string reply_;
-  std::string sending_;  // up to sent_ it is sent; used only while writing_
+  Owner* const owner_;
+  bool polled_ = false;     // poll_set_ has us
+  uint32_t interest_ = 0;   // what it looks for
+  uint64_t accounted_ = 0;  // bytes that the store has reserved for us
+  bool held_ = false;       // requests wait in parser_ until the answers are taken
+  bool ended_ = false;      // the peer will send nothing more
+  bool draining_ = false;   // we shall answer nothing more
+  bool fin_sent_ = false;
+  bool grace_asked_ = false;
+  std::string out_;  // up to sent_ it is sent
   size_t sent_ = 0;
-  std::optional<boost::asio::steady_timer> grace_;
-  std::array<char, 512> input_;  // larger input is taken through a buffer that all share
+  c10d::Parser parser_;
 };
+
+// Memory of a connection that has no request and no answer under way: less than this.
+inline constexpr size_t kMaxIdleConnectionBytes = 8 << 10;
 
 }  // namespace ddprun

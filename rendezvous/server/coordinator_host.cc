@@ -10,27 +10,35 @@
 #include "rendezvous/server/local_link.h"
 
 namespace ddprun {
+namespace {
+
+// How long store clients may take to hang up when the store has.
+constexpr Duration kStoreLinger = seconds(1);
+
+}  // namespace
 
 CoordinatorHost::CoordinatorHost(boost::asio::io_context& io, Coordinator::Log log)
     : io_(io),
+      log_(log),
       coordinator_(io, std::move(log)),
+      store_(NewStore()),
       grpc_(io, &coordinator_),
-      store_(std::make_unique<C10dServer>(io)),
       pages_([this](const HttpTarget& target) { return Page(target); }),
-      close_timer_(io) {}
+      close_timer_(io) {
+  grpc_.ServeStore(&store_->hub());
+}
 
 absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Open(boost::asio::io_context& io,
                                                                        const std::string& address, int port,
                                                                        Coordinator::Log log) {
   std::unique_ptr<CoordinatorHost> host(new CoordinatorHost(io, std::move(log)));
   PortHandlers handlers;
-  handlers.c10d = [h = host.get()](boost::asio::ip::tcp::socket socket) {
-    h->store_->Serve(std::move(socket));
-  };
+  handlers.c10d = [h = host.get()](int fd) { h->store_->Serve(fd); };
   handlers.http = [h = host.get()](boost::asio::ip::tcp::socket socket) {
     ServeHttp(std::move(socket), h->pages_);
   };
   handlers.grpc = [h = host.get()](int fd) { h->grpc_.Adopt(fd); };
+  handlers.on_full = [h = host.get()](const absl::Status& why) { h->log_("port_full", "", why.message()); };
   ASSIGN_OR_RETURN(host->listener_, PortListener::Open(io, address, port, std::move(handlers)));
   return host;
 }
@@ -39,7 +47,18 @@ std::unique_ptr<CoordinatorLink> CoordinatorHost::Link(const std::string& addres
   return MakeLocalLink(io_, &coordinator_, address);
 }
 
-void CoordinatorHost::RenewStore() { old_store_ = std::exchange(store_, std::make_unique<C10dServer>(io_)); }
+std::unique_ptr<C10dServer> CoordinatorHost::NewStore() {
+  C10dServerOptions options;
+  options.on_error = [this](const std::string& peer, const absl::Status& why) {
+    log_("store_client_closed", "", absl::StrCat(peer, ": ", why.message()));
+  };
+  return std::make_unique<C10dServer>(io_, std::move(options));
+}
+
+void CoordinatorHost::RenewStore() {
+  old_store_ = std::exchange(store_, NewStore());
+  grpc_.ServeStore(&store_->hub());
+}
 
 HttpReply CoordinatorHost::Page(const HttpTarget& target) {
   constexpr char kJson[] = "application/json";
@@ -66,20 +85,32 @@ HttpReply CoordinatorHost::Page(const HttpTarget& target) {
 }
 
 void CoordinatorHost::Close(const std::string& reason, Duration timeout, absl::AnyInvocable<void()> done) {
+  close_reason_ = reason;
   closed_ = std::move(done);
   coordinator_.CloseAll(reason);
-  coordinator_.set_on_detach([this] { CheckClosed(); });
+  coordinator_.set_on_detach([this] { CheckAgentsGone(); });
   close_timer_.expires_after(timeout);
   close_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && closed_) std::exchange(closed_, nullptr)();
+    if (!error) EndStores();
   });
-  boost::asio::post(io_, [this] { CheckClosed(); });
+  boost::asio::post(io_, [this] { CheckAgentsGone(); });
 }
 
-void CoordinatorHost::CheckClosed() {
-  if (!closed_ || coordinator_.num_peers() > 0) return;
+void CoordinatorHost::CheckAgentsGone() {
+  if (coordinator_.num_peers() == 0) EndStores();
+}
+
+void CoordinatorHost::EndStores() {
+  if (std::exchange(ending_stores_, true)) return;
   close_timer_.cancel();
-  std::exchange(closed_, nullptr)();
+  grpc_.EndStore(absl::StrCat("the store ends: ", close_reason_));
+  listener_->Close();
+  const auto on_closed = [this] {
+    if (--open_stores_ == 0) std::exchange(closed_, nullptr)();
+  };
+  open_stores_ = old_store_ == nullptr ? 1 : 2;
+  store_->Close(kStoreLinger, on_closed);
+  if (old_store_ != nullptr) old_store_->Close(kStoreLinger, on_closed);
 }
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// The coordinator with its one port: gRPC for agents, c10d TCP for store clients, HTTP for people and
+// The coordinator with its one port: gRPC for agents, c10d TCP or gRPC for store clients, HTTP for people and
 // scripts.
 #pragma once
 
@@ -33,28 +33,38 @@ class CoordinatorHost {
   int port() const { return listener_->port(); }
   // A link for the agent of this process; `address` is where other nodes' workers reach it.
   std::unique_ptr<CoordinatorLink> Link(const std::string& address);
-  // An empty key space for c10d connections that come from now on; the earlier ones keep theirs until they
-  // hang up.
+  // An empty key space for store clients that come from now on. Earlier connections keep theirs until they
+  // hang up, at most until the next renewal; gRPC clients are told at their next call that it is gone.
   void RenewStore();
 
-  // Ends what jobs are left with `reason`, waits until all agents have heard their last word and hung up,
-  // `timeout` at most, then calls `done`, once, not from within.
+  // The one that clients who come now see.
+  const KvStore& StoreForTest() const { return store_->store(); }
+
+  // Ends what jobs are left with `reason`, and waits until all agents, with their workers, have heard their
+  // last word and hung up, `timeout` at most. Then ends the waits of store clients, frees the port, and waits
+  // until clients that are left have hung up, a second at most. Then calls `done`, once, not from within.
   void Close(const std::string& reason, Duration timeout, absl::AnyInvocable<void()> done);
 
  private:
   CoordinatorHost(boost::asio::io_context& io, Coordinator::Log log);
+  std::unique_ptr<C10dServer> NewStore();
   HttpReply Page(const HttpTarget& target);
-  void CheckClosed();
+  void CheckAgentsGone();
+  void EndStores();
 
   boost::asio::io_context& io_;
+  const Coordinator::Log log_;
   Coordinator coordinator_;
-  GrpcPort grpc_;
   std::unique_ptr<C10dServer> store_;
   std::unique_ptr<C10dServer> old_store_;  // of the round before
+  GrpcPort grpc_;                          // serves store_, too
   const HttpHandler pages_;
   std::unique_ptr<PortListener> listener_;
   boost::asio::steady_timer close_timer_;
+  std::string close_reason_;
   absl::AnyInvocable<void()> closed_;  // empty: not closing, or done
+  int open_stores_ = 0;                // whose clients are being waited for
+  bool ending_stores_ = false;
 };
 
 }  // namespace ddprun

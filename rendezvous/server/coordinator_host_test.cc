@@ -5,6 +5,7 @@
 #include <future>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "boost/json/parse.hpp"
@@ -63,14 +64,29 @@ class CoordinatorHostTest : public ::testing::Test {
   }
 
   IoThread thread_;
+  std::vector<std::string> log_;  // on the thread
   std::unique_ptr<CoordinatorHost> host_ = thread_.Run([this] {
-    return CoordinatorHost::Open(thread_.io(), "127.0.0.1", 0,
-                                 [](absl::string_view, absl::string_view, absl::string_view) {})
+    return CoordinatorHost::Open(
+               thread_.io(), "127.0.0.1", 0,
+               [this](absl::string_view event, absl::string_view, absl::string_view reason) {
+                 log_.push_back(absl::StrCat(event, " ", reason));
+               })
         .value();
   });
   std::unique_ptr<CoordinatorLink> link_;  // of the agent here; with here_ of the io thread only
   proto::CoordinatorMessage here_;         // the last one told
 };
+
+TEST_F(CoordinatorHostTest, AStoreClientThatIsShownOutIsNamedWithTheReason) {
+  RawPeer bad(host_->port());
+  ASSERT_TRUE(bad.Send(Hex("00 ce f7 85 3c ff")));
+  std::string ignored;
+  EXPECT_NE(bad.ReceiveToEnd(&ignored), RawPeer::End::kStillOpen);
+  const std::vector<std::string> log = thread_.Run([this] { return log_; });
+  ASSERT_EQ(log.size(), 1);
+  EXPECT_THAT(log[0], StartsWith("store_client_closed 127.0.0.1:"));
+  EXPECT_THAT(log[0], testing::HasSubstr("unknown opcode 255"));
+}
 
 // docs/protocol.md: "One port".
 TEST_F(CoordinatorHostTest, OnePortSpeaksThreeProtocols) {

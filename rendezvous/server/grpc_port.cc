@@ -13,19 +13,26 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "boost/asio/post.hpp"
 #include "proto/grpc_status.h"
 #include "proto/rendezvous.grpc.pb.h"
+#include "proto/store_request.h"
 #include "rendezvous/server/control_service.h"
+#include "rendezvous/server/store_service.h"
 
 namespace ddprun {
 namespace {
 
 // Messages for an agent that does not read them: more than any that lives is ever behind.
 constexpr size_t kMaxUnsent = 1000;
+// A message of an agent is small; a large one is garbage.
+constexpr size_t kMaxAgentMessageBytes = 1 << 20;
 constexpr int kKeepaliveMillis = 20'000;
+// At once on one connection: a client of the store may wait in many calls.
+constexpr int kMaxCalls = 1000;
 
 // "ipv4:10.0.0.7:41234" or "ipv6:%5B::1%5D:41234" as gRPC names a peer -> "10.0.0.7", "::1".
 std::string PeerAddress(absl::string_view peer) {
@@ -81,6 +88,13 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
       absl::MutexLock lock(&mutex_);
       // Half-closed by the agent, or broken; OnDone tells the coordinator.
       EndLocked(grpc::Status::OK);
+      return;
+    }
+    if (const size_t size = incoming_.ByteSizeLong(); size > kMaxAgentMessageBytes) {
+      absl::MutexLock lock(&mutex_);
+      EndLocked(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                             absl::StrCat("an agent's message of ", size, " bytes, at most ",
+                                          kMaxAgentMessageBytes, " are allowed")));
       return;
     }
     Post([this](Coordinator& c) {
@@ -175,27 +189,27 @@ class GrpcPort::Service final : public proto::Coordinator::CallbackService {
 
 struct GrpcPort::Server {
   Server(boost::asio::io_context& io, Coordinator* coordinator)
-      : service(io, coordinator->weak()), control(io, coordinator->weak()) {
+      : service(io, coordinator->weak()), control(io, coordinator->weak()), store(io) {
     grpc::ServerBuilder builder;
     acceptor = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         grpc::InsecureServerCredentials());
     builder.RegisterService(&service);
     builder.RegisterService(&control);
-    // A message of an agent is small; a large one is garbage.
-    builder.SetMaxReceiveMessageSize(1 << 20);
+    builder.RegisterService(&store);
+    builder.SetMaxReceiveMessageSize(kMaxStoreMessageBytes);
     // A node that went silent keeps its socket no longer than this; leases do not depend on it.
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMillis);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMillis);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-    // An agent has one.
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 16);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCalls);
     server = builder.BuildAndStart();
   }
 
   Service service;
   ControlService control;
+  StoreService store;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<grpc::Server> server;
 };
@@ -206,11 +220,25 @@ GrpcPort::GrpcPort(boost::asio::io_context& io, Coordinator* coordinator)
 GrpcPort::~GrpcPort() {
   if (server_ == nullptr) return;
   server_->control.EndAll();
+  server_->store.EndAll("the coordinator is ending");
   server_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
 }
 
+void GrpcPort::ServeStore(StoreHub* store) {
+  store_ = store;
+  if (server_ != nullptr) server_->store.Use(store);
+}
+
+void GrpcPort::EndStore(const std::string& why) {
+  ServeStore(nullptr);
+  if (server_ != nullptr) server_->store.EndAll(why);
+}
+
 void GrpcPort::Adopt(int fd) {
-  if (server_ == nullptr) server_ = std::make_unique<Server>(io_, coordinator_);
+  if (server_ == nullptr) {
+    server_ = std::make_unique<Server>(io_, coordinator_);
+    server_->store.Use(store_);
+  }
   // gRPC sets this on connections that it accepts itself. Without it an order waits 40 ms for the
   // acknowledgement of the one before.
   const int on = 1;

@@ -1,10 +1,12 @@
-// The gRPC face of the coordinator's port: takes connections that the listener has told apart, and makes them
-// agents.
+// The gRPC face of the coordinator's port: takes connections that the listener has told apart, for agents,
+// ddpctl and clients of the store.
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "boost/asio/io_context.hpp"
+#include "rendezvous/core/store_hub.h"
 #include "rendezvous/server/coordinator.h"
 
 namespace ddprun {
@@ -20,6 +22,12 @@ class GrpcPort {
   GrpcPort(const GrpcPort&) = delete;
   GrpcPort& operator=(const GrpcPort&) = delete;
 
+  // From now on store clients use `store`, which is the caller's; null, as in the beginning: there is none.
+  // Those that wait in the one before stay there until it is destroyed.
+  void ServeStore(StoreHub* store);
+  // Ends all that wait in a store, and refuses store clients from now on: `why` tells them.
+  void EndStore(const std::string& why);
+
   // Takes over a connected, non-blocking socket of which nothing has been read.
   void Adopt(int fd);
 
@@ -29,6 +37,7 @@ class GrpcPort {
 
   boost::asio::io_context& io_;
   Coordinator* const coordinator_;
+  StoreHub* store_ = nullptr;
   std::unique_ptr<Server> server_;  // null before the first connection
 };
 

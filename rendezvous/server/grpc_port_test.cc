@@ -86,7 +86,7 @@ class GrpcPortTest : public ::testing::Test {
           port(std::make_unique<GrpcPort>(io, &coordinator)) {
       PortHandlers handlers;
       handlers.grpc = [this](int fd) { port->Adopt(fd); };
-      handlers.c10d = [](boost::asio::ip::tcp::socket) {};
+      handlers.c10d = [](int fd) { ::close(fd); };
       listener = PortListener::Open(io, "127.0.0.1", 0, std::move(handlers)).value();
     }
     Coordinator coordinator;

@@ -113,11 +113,14 @@ std::string QueryValue(absl::string_view query, absl::string_view name) {
   return "";
 }
 
-void ServeHttp(asio::ip::tcp::socket socket, const HttpHandler& handler, const HttpLimits& limits) {
+void ServeHttp(asio::ip::tcp::socket socket, const HttpHandler& handler, const HttpLimits& limits,
+               std::function<void()> done) {
   const auto executor = socket.get_executor();
-  asio::co_spawn(executor, Serve(std::move(socket), handler, limits), [](std::exception_ptr error) {
-    if (error) std::rethrow_exception(error);
-  });
+  asio::co_spawn(executor, Serve(std::move(socket), handler, limits),
+                 [done = std::move(done)](std::exception_ptr error) {
+                   if (error) std::rethrow_exception(error);
+                   if (done) done();
+                 });
 }
 
 }  // namespace ddprun

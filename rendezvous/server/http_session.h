@@ -34,8 +34,8 @@ struct HttpLimits {
 
 // GET and HEAD; 405 for other methods, 400 for what is no HTTP, 413 for a request with a body, 431 for a long
 // header. A peer that misses a deadline is hung up on. The handler is called on the io_context of `socket`,
-// which `handler` must outlive.
-void ServeHttp(boost::asio::ip::tcp::socket socket, const HttpHandler& handler,
-               const HttpLimits& limits = {});
+// which `handler` must outlive; `done` likewise, once, when the connection is over.
+void ServeHttp(boost::asio::ip::tcp::socket socket, const HttpHandler& handler, const HttpLimits& limits = {},
+               std::function<void()> done = {});
 
 }  // namespace ddprun

@@ -27,7 +27,10 @@ class HttpSessionTest : public testing::Test {
     };
     thread_.Run([&] {
       PortHandlers handlers;
-      handlers.c10d = [this, limits](auto socket) { ServeHttp(std::move(socket), handler_, limits); };
+      handlers.c10d = [this, limits](int fd) {
+        boost::asio::ip::tcp::socket socket(thread_.io(), boost::asio::ip::tcp::v4(), fd);
+        ServeHttp(std::move(socket), handler_, limits);
+      };
       auto listener = PortListener::Open(thread_.io(), "127.0.0.1", 0, std::move(handlers));
       ASSERT_TRUE(listener.ok()) << listener.status();
       listener_ = *std::move(listener);

@@ -5,12 +5,17 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/time.h"
 #include "boost/asio/ip/v6_only.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "rendezvous/server/poll_set.h"
 
 namespace ddprun {
 namespace {
@@ -79,26 +84,42 @@ error_code Listen(const tcp::endpoint& endpoint, tcp::acceptor& acceptor) {
 
 }  // namespace
 
-struct PortListener::State : std::enable_shared_from_this<PortListener::State> {
+// The port, and each peer that has said nothing yet, are handlers of the PollSet.
+struct PortListener::State final : std::enable_shared_from_this<PortListener::State>, PollSet::Handler {
   State(asio::io_context& io, PortHandlers handlers)
-      : io(io), handlers(std::move(handlers)), acceptor(io), pause(io) {}
+      : io(io), poll_set(PollSet::Of(io)), handlers(std::move(handlers)), acceptor(io), pause(io) {}
+
+  // A peer that has said nothing yet.
+  struct Silent final : PollSet::Handler {
+    Silent(State* state, int fd) : state(state), fd(fd) {}
+    void OnEvents(uint32_t /*events*/) override { state->OnSpeaks(this); }
+
+    State* const state;
+    const int fd;
+  };
 
   absl::Status Bind(const std::string& address, int port);
-  void AwaitConnections();
+  absl::Status AwaitConnections();
+  void OnEvents(uint32_t /*events*/) override { Accept(); }
   void Accept();
+  void Pause(int error);
   int AcceptUpTo(int count);
-  void AwaitFirstByte(tcp::socket socket);
-  bool OnFirstByte(tcp::socket& socket);
+  void AwaitFirstByte(int fd);
+  void OnSpeaks(Silent* silent);
+  bool OnFirstByte(int fd);
   void Close();
 
   asio::io_context& io;
+  PollSet& poll_set;
   PortHandlers handlers;
-  tcp::acceptor acceptor;
+  tcp::acceptor acceptor;    // until it listens
+  int listening = -1;        // its descriptor afterwards, which poll_set alone looks at
   tcp protocol = tcp::v6();  // of the address that it listens on
   asio::steady_timer pause;
-  absl::flat_hash_map<int64_t, tcp::socket> silent;  // by the order of their coming
-  int64_t next_silent = 0;
+  absl::flat_hash_map<int, std::unique_ptr<Silent>> silent;  // by their descriptors
   int64_t num_pauses = 0;
+  bool full = false;       // on_full was told
+  bool accepting = false;  // `listening` is in poll_set
   bool closed = false;
 };
 
@@ -126,92 +147,105 @@ absl::Status PortListener::State::Bind(const std::string& address, int port) {
   return BindError(ec, address, port);
 }
 
-void PortListener::State::AwaitConnections() {
-  acceptor.async_wait(tcp::acceptor::wait_read, [self = shared_from_this()](error_code ec) {
-    if (!ec && !self->closed) self->Accept();
-  });
+absl::Status PortListener::State::AwaitConnections() {
+  RETURN_IF_ERROR(poll_set.Add(listening, EPOLLIN, this));
+  accepting = true;
+  return absl::OkStatus();
 }
 
 void PortListener::State::Accept() {
+  const std::shared_ptr<State> self = shared_from_this();  // a handler may let go of us
   const int error = AcceptUpTo(kAcceptsPerTurn);
   if (closed) return;
-  if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
-    ++num_pauses;
-    pause.expires_after(kAcceptPause);
-    pause.async_wait([self = shared_from_this()](error_code ec) {
-      if (!ec && !self->closed) self->Accept();
-    });
-    return;
+  if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) Pause(error);
+}
+
+void PortListener::State::Pause(int error) {
+  ++num_pauses;
+  if (!std::exchange(full, true) && handlers.on_full) {
+    handlers.on_full(absl::ResourceExhaustedError(
+        absl::StrCat("connections wait to be accepted: ", std::strerror(error),
+                     error == EMFILE ? " (raise `ulimit -n`)" : "", "; those that there are go on")));
   }
-  AwaitConnections();
+  if (std::exchange(accepting, false)) poll_set.Remove(listening, this);
+  pause.expires_after(kAcceptPause);
+  pause.async_wait([self = shared_from_this()](error_code ec) {
+    if (ec || self->closed) return;
+    if (!self->AwaitConnections().ok()) self->Pause(ENOMEM);
+  });
 }
 
 // Hands over up to `count` connections; returns why there were no more, 0 if there may be.
 int PortListener::State::AcceptUpTo(int count) {
   for (int i = 0; i < count && !closed; ++i) {
-    const int fd = ::accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    const int fd = ::accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
       if (errno == ECONNABORTED || errno == EINTR) continue;  // gone before it was accepted
       return errno;
     }
-    tcp::socket socket(io);
-    error_code ec;
-    socket.assign(protocol, fd, ec);
-    if (ec) {
-      ::close(fd);
-    } else if (!handlers.grpc && !handlers.http) {
-      handlers.c10d(std::move(socket));
-    } else if (!OnFirstByte(socket)) {
-      AwaitFirstByte(std::move(socket));
+    full = false;
+    if (!handlers.grpc && !handlers.http) {
+      handlers.c10d(fd);
+    } else if (!OnFirstByte(fd)) {
+      AwaitFirstByte(fd);
     }
   }
   return 0;
 }
 
-void PortListener::State::AwaitFirstByte(tcp::socket socket) {
-  const int64_t id = next_silent++;
-  const auto it = silent.emplace(id, std::move(socket)).first;
-  it->second.async_wait(tcp::socket::wait_read, [self = shared_from_this(), id](error_code ec) {
-    const auto it = self->silent.find(id);
-    if (it == self->silent.end()) return;
-    tcp::socket socket = std::move(it->second);
-    self->silent.erase(it);
-    if (ec || self->closed) return;
-    if (!self->OnFirstByte(socket)) self->AwaitFirstByte(std::move(socket));
-  });
+void PortListener::State::AwaitFirstByte(int fd) {
+  auto peer = std::make_unique<Silent>(this, fd);
+  if (poll_set.Add(fd, EPOLLIN, peer.get()).ok()) {
+    silent.emplace(fd, std::move(peer));
+  } else {
+    ::close(fd);
+  }
+}
+
+void PortListener::State::OnSpeaks(Silent* peer) {
+  const std::shared_ptr<State> self = shared_from_this();
+  const int fd = peer->fd;
+  poll_set.Remove(fd, peer);
+  silent.erase(fd);
+  if (!OnFirstByte(fd)) AwaitFirstByte(fd);
 }
 
 // Hands the connection over, or closes it, once that can be decided.
-bool PortListener::State::OnFirstByte(tcp::socket& socket) {
+bool PortListener::State::OnFirstByte(int fd) {
   char first;
-  const ssize_t n = ::recv(socket.native_handle(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
+  const ssize_t n = ::recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  error_code ec;
   if (n <= 0) {
-    socket.close(ec);
+    ::close(fd);
     return true;
   }
-  switch (ProtocolOf(first)) {
-    case Protocol::kGrpc:
-      if (!handlers.grpc) break;
-      if (const int fd = socket.release(ec); !ec) handlers.grpc(fd);
-      return true;
-    case Protocol::kHttp:
-      if (!handlers.http) break;
+  const Protocol spoken = ProtocolOf(first);
+  if (spoken == Protocol::kGrpc && handlers.grpc) {
+    handlers.grpc(fd);
+  } else if (spoken == Protocol::kHttp && handlers.http) {
+    tcp::socket socket(io);
+    error_code ec;
+    socket.assign(protocol, fd, ec);
+    if (ec) {
+      ::close(fd);
+    } else {
       handlers.http(std::move(socket));
-      return true;
-    case Protocol::kC10d:
-      break;
+    }
+  } else {
+    handlers.c10d(fd);
   }
-  handlers.c10d(std::move(socket));
   return true;
 }
 
 void PortListener::State::Close() {
   closed = true;
-  error_code ec;
-  acceptor.close(ec);
+  if (std::exchange(accepting, false)) poll_set.Remove(listening, this);
+  if (listening >= 0) ::close(std::exchange(listening, -1));
   pause.cancel();
+  for (const auto& [fd, peer] : silent) {
+    poll_set.Remove(fd, peer.get());
+    ::close(fd);
+  }
   silent.clear();
 }
 
@@ -227,7 +261,12 @@ absl::StatusOr<std::unique_ptr<PortListener>> PortListener::Open(asio::io_contex
   const auto endpoint = state->acceptor.local_endpoint(ec);
   if (ec) return absl::InternalError(absl::StrCat("asking for the port: ", ec.message()));
   state->protocol = endpoint.protocol();
-  state->AwaitConnections();
+  state->listening = state->acceptor.release(ec);
+  if (ec) return absl::InternalError(absl::StrCat("taking the port over: ", ec.message()));
+  if (absl::Status status = state->AwaitConnections(); !status.ok()) {
+    state->Close();
+    return status;
+  }
   return std::unique_ptr<PortListener>(new PortListener(std::move(state), endpoint.port()));
 }
 

@@ -5,23 +5,24 @@
 #include <memory>
 #include <string>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/ip/tcp.hpp"
-#include "boost/asio/steady_timer.hpp"
 
 namespace ddprun {
 
-// Who gets a connection. Nothing of it has been read yet.
+// Who gets a connection. Nothing of it has been read yet. The handler owns `fd`, which does not block.
 struct PortHandlers {
   // A connection that is no other's, and all of them when there is no other. Required.
-  std::function<void(boost::asio::ip::tcp::socket)> c10d;
-  // First byte 'P' (the preface of HTTP/2) or 0x16 (TLS): the handler owns `fd`, which does not block. May be
-  // empty.
+  std::function<void(int fd)> c10d;
+  // First byte 'P' (the preface of HTTP/2) or 0x16 (TLS). May be empty.
   std::function<void(int fd)> grpc;
   // First byte 'G' or 'H': GET and HEAD of HTTP/1. May be empty.
   std::function<void(boost::asio::ip::tcp::socket)> http;
+  // Told when accepting has to wait for want of file descriptors or memory, and not again before a connection
+  // was accepted. May be empty.
+  std::function<void(const absl::Status& why)> on_full = nullptr;
 };
 
 // Accepts until closed, also through times without free file descriptors. A peer that says nothing is kept,

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -28,18 +29,19 @@ class PortListenerTest : public testing::Test {
 
   absl::Status Open(const std::string& address, int port) {
     return thread_.Run([&] {
-      const auto keep = [this](std::string who) {
-        return [this, who](tcp::socket socket) {
-          handed_.push_back(who);
-          sockets_.push_back(std::move(socket));
+      const auto keep_fd = [this](std::string who) {
+        return [this, who](int fd) {
+          handed_.push_back((::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0 ? who : who + ", blocking");
+          boost::system::error_code ec;
+          sockets_.emplace_back(thread_.io()).assign(tcp::v4(), fd, ec);
         };
       };
-      PortHandlers handlers{.c10d = keep("c10d"), .grpc = nullptr, .http = keep("http")};
-      handlers.grpc = [this](int fd) {
-        handed_.push_back((::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0 ? "grpc" : "grpc, blocking");
-        boost::system::error_code ec;
-        sockets_.emplace_back(thread_.io()).assign(tcp::v4(), fd, ec);
+      PortHandlers handlers{.c10d = keep_fd("c10d"), .grpc = keep_fd("grpc"), .http = nullptr};
+      handlers.http = [this](tcp::socket socket) {
+        handed_.push_back("http");
+        sockets_.push_back(std::move(socket));
       };
+      handlers.on_full = [this](const absl::Status& why) { full_.push_back(why); };
       auto listener = PortListener::Open(thread_.io(), address, port, std::move(handlers));
       if (!listener.ok()) return listener.status();
       listener_ = *std::move(listener);
@@ -59,6 +61,7 @@ class PortListenerTest : public testing::Test {
   int port_ = 0;
   std::vector<std::string> handed_;  // on the thread
   std::vector<tcp::socket> sockets_;
+  std::vector<absl::Status> full_;
 };
 
 TEST_F(PortListenerTest, TheFirstByteDecides) {
@@ -159,9 +162,19 @@ TEST_F(PortListenerTest, AcceptingSurvivesTimesWithoutDescriptors) {
     ASSERT_TRUE(peer.Send("x"));
   }
   const bool fired = thread_.Eventually([this] { return listener_->num_pauses() > 0; });
+  const auto begin = std::chrono::steady_clock::now();
+  const int64_t pauses = thread_.Run([this] { return listener_->num_pauses(); });
+  const bool again = thread_.Eventually([&] { return listener_->num_pauses() >= pauses + 3; });
+  const auto took = std::chrono::steady_clock::now() - begin;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
-  EXPECT_TRUE(fired) << "accept never ran out of descriptors: this test tested nothing";
+  ASSERT_TRUE(fired && again) << "accept never ran out of descriptors: this test tested nothing";
+  EXPECT_GE(took, milliseconds(100)) << "it asks again and again without a pause";
   EXPECT_TRUE(HandedComesTo(peers.size()));
+  const std::vector<absl::Status> full = thread_.Run([this] { return full_; });
+  ASSERT_EQ(full.size(), 1) << "told once, not at each try";
+  EXPECT_EQ(full[0].code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(full[0].message().find("Too many open files (raise `ulimit -n`)"), absl::string_view::npos)
+      << full[0];
 }
 
 }  // namespace

@@ -86,6 +86,7 @@ proto::Failure EncodeFailure(const Failure& f) {
   out.set_age_us(f.age / std::chrono::microseconds(1));
   if (f.uptime) out.set_uptime_ms(*f.uptime / milliseconds(1));
   if (f.step) out.set_step(*f.step);
+  out.set_stuck(f.stuck);
   return out;
 }
 
@@ -196,6 +197,7 @@ Failure DecodeFailure(const proto::Failure& f) {
     out.evidence.push_back(Utf8Head(f.evidence(i), kMaxEvidenceBytes));
   }
   if (f.has_step()) out.step = f.step();
+  out.stuck = f.stuck();
   return out;
 }
 

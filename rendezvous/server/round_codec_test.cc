@@ -180,7 +180,8 @@ Failure WholeFailure() {
           .consequence = true,
           .age = milliseconds(4),
           .uptime = milliseconds(5),
-          .step = 6};
+          .step = 6,
+          .stuck = true};
 }
 
 TEST(RoundCodecTest, AFailureIsTheSameAfterItsWay) {

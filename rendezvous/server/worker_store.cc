@@ -13,9 +13,12 @@ WorkerStore::WorkerStore(boost::asio::io_context& io, C10dServerOptions options)
 absl::StatusOr<std::unique_ptr<WorkerStore>> WorkerStore::Open(boost::asio::io_context& io,
                                                                const std::string& address, int port,
                                                                C10dServerOptions options) {
-  auto store = absl::WrapUnique(new WorkerStore(io, std::move(options)));
   PortHandlers handlers;
-  handlers.c10d = [server = &store->server_](auto socket) { server->Serve(std::move(socket)); };
+  if (options.on_error) {
+    handlers.on_full = [tell = options.on_error](const absl::Status& why) { tell("new clients", why); };
+  }
+  auto store = absl::WrapUnique(new WorkerStore(io, std::move(options)));
+  handlers.c10d = [server = &store->server_](int fd) { server->Serve(fd); };
   ASSIGN_OR_RETURN(store->listener_, PortListener::Open(io, address, port, std::move(handlers)),
                    "opening a worker store");
   return store;

@@ -401,7 +401,7 @@ TEST_F(WorkerStoreTest, ThousandsOfWaitersAreWoken) {
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
   files.rlim_cur = files.rlim_max;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
-  const int count = static_cast<int>(std::min<rlim_t>(files.rlim_max / 2 - 100, 3000));
+  const int count = static_cast<int>(std::min<rlim_t>(files.rlim_max / 2 - 100, 10'000));
   Open();
   std::vector<RawPeer> waiters;
   for (int i = 0; i < count; ++i) {

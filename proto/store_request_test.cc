@@ -1,0 +1,51 @@
+#include "proto/store_request.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace ddprun {
+namespace {
+
+constexpr c10d::ParserLimits kLimits = {
+    .max_key_bytes = 4, .max_value_bytes = 10, .max_list_items = 3, .max_request_bytes = 60};
+
+std::string Text(const StoreRequestCheck& check) { return std::string(check.status().message()); }
+
+TEST(StoreRequestCheckTest, WhatIsAllowed) {
+  EXPECT_TRUE(StoreRequestCheck("SET", kLimits).Key("1234").Value("1234567890").status().ok());
+  EXPECT_TRUE(StoreRequestCheck("SET", kLimits).Key(std::string(1, '\0')).Value("").status().ok());
+  EXPECT_TRUE(StoreRequestCheck("WAIT", kLimits).NumItems(0).status().ok());
+  EXPECT_TRUE(StoreRequestCheck("WAIT", kLimits).NumItems(3).Key("a").Key("b").Key("c").status().ok());
+  EXPECT_TRUE(StoreRequestCheck("BARRIER", kLimits).Key("k").WorldSize(1).status().ok());
+}
+
+TEST(StoreRequestCheckTest, WhatIsRefusedIsNamed) {
+  EXPECT_EQ(Text(StoreRequestCheck("SET", kLimits).Key("12345")),
+            "SET: a key of 5 bytes, at most 4 are allowed");
+  EXPECT_EQ(Text(StoreRequestCheck("SET", kLimits).Key("")),
+            "SET: a key is empty, give one of 1 byte at least");
+  EXPECT_EQ(Text(StoreRequestCheck("SET", kLimits).Key("k").Value("12345678901")),
+            "SET: a value of 11 bytes, at most 10 are allowed");
+  EXPECT_EQ(Text(StoreRequestCheck("WAIT", kLimits).NumItems(4)), "WAIT: 4 keys, at most 3 are allowed");
+  EXPECT_EQ(Text(StoreRequestCheck("BARRIER", kLimits).WorldSize(0)),
+            "BARRIER: a world size of 0, give 1 at least");
+  EXPECT_EQ(StoreRequestCheck("SET", kLimits).Key("").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(StoreRequestCheckTest, TheFirstErrorStands) {
+  EXPECT_EQ(Text(StoreRequestCheck("WAIT", kLimits).NumItems(4).Key("").Value("12345678901").WorldSize(-1)),
+            "WAIT: 4 keys, at most 3 are allowed");
+}
+
+TEST(StoreRequestCheckTest, ARequestIsAsLargeAsItIsOverC10d) {
+  // 1 byte of opcode, 8 of count, 3 pairs of 8 + 1 and 8 bytes: 60 in all.
+  StoreRequestCheck check("MULTI_SET", kLimits);
+  check.NumItems(3);
+  for (int i = 0; i < 3; ++i) check.Key("k").Value("");
+  EXPECT_TRUE(check.status().ok()) << check.status();
+  EXPECT_EQ(Text(check.Value("")), "MULTI_SET: a request of more than 60 bytes");
+}
+
+}  // namespace
+}  // namespace ddprun

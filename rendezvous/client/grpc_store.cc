@@ -1,0 +1,324 @@
+#include "rendezvous/client/grpc_store.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <iterator>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "proto/grpc_status.h"
+#include "proto/store.grpc.pb.h"
+#include "proto/store_request.h"
+#include "rendezvous/client/connect_retry.h"
+#include "rendezvous/client/grpc_channel.h"
+
+namespace ddprun {
+namespace {
+
+using Stub = proto::Store::Stub;
+template <typename Request, typename Reply>
+using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Reply*);
+
+// How long a store may take to say whether a wait that is over in time was over before.
+constexpr Duration kCancelTimeout = seconds(5);
+
+void SetTimeout(grpc::ClientContext& context, Duration timeout) {
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::ceil<std::chrono::microseconds>(timeout));
+}
+
+// The keys of a request, checked before it is sent: a server reads all of a message to say that it is too
+// large.
+absl::Status CheckKeys(absl::string_view name, const std::vector<std::string>& store_keys) {
+  StoreRequestCheck check(name);
+  check.NumItems(store_keys.size());
+  for (const std::string& key : store_keys) check.Key(key);
+  return check.status();
+}
+
+template <typename Request>
+Request WithKeys(const std::vector<std::string>& store_keys) {
+  Request request;
+  for (const std::string& key : store_keys) request.add_keys(key);
+  return request;
+}
+
+std::string Owned(absl::string_view bytes) { return std::string(bytes); }
+
+}  // namespace
+
+struct GrpcStore::Impl {
+  std::string endpoint;  // for messages
+  Duration timeout;      // of calls that wait for nobody
+  std::unique_ptr<Stub> stub;
+  uint64_t store = 0;   // which one, since Connect
+  absl::Status broken;  // why nothing can be asked any more
+
+  // Whether a request with `checked` may be sent now.
+  absl::Status MaySend(const absl::Status& checked) const {
+    RETURN_IF_ERROR(broken);
+    return WithContext(checked, absl::StrCat("store ", endpoint));
+  }
+
+  template <typename Request, typename Reply>
+  absl::Status Call(Method<Request, Reply> method, Request& request, Duration limit, Reply* reply) {
+    request.set_store(store);
+    grpc::ClientContext context;
+    SetTimeout(context, limit);
+    return FromGrpc((stub.get()->*method)(&context, request, reply));
+  }
+
+  // What `status` is to the caller who was `doing` something. The client may be dead after it.
+  absl::Status Outcome(const absl::Status& status, absl::string_view doing) {
+    switch (status.code()) {
+      case absl::StatusCode::kOk:
+        return status;
+      case absl::StatusCode::kInvalidArgument:
+      case absl::StatusCode::kResourceExhausted:
+        return WithContext(status, absl::StrCat("store ", endpoint));
+      default:
+        break;
+    }
+    broken = absl::Status(
+        absl::IsAborted(status) ? absl::StatusCode::kAborted : absl::StatusCode::kUnavailable,
+        absl::StrCat("store ", endpoint, ", ", doing, ": ", status.message(), "; make a new client"));
+    return broken;
+  }
+
+  absl::Status TimedOut(absl::string_view doing, Duration limit) const {
+    return absl::DeadlineExceededError(
+        absl::StrCat("store ", endpoint, ": timed out after ", ToMillis(limit), " ms ", doing));
+  }
+
+  // A call that waits for nobody.
+  template <typename Request, typename Reply>
+  absl::StatusOr<Reply> Ask(absl::string_view name, Method<Request, Reply> method, Request request,
+                            const absl::Status& checked = absl::OkStatus()) {
+    RETURN_IF_ERROR(MaySend(checked));
+    Reply reply;
+    RETURN_IF_ERROR(Outcome(Call(method, request, timeout, &reply), name));
+    return reply;
+  }
+
+  // A call that waits for keys.
+  template <typename Request, typename Reply>
+  absl::StatusOr<Reply> AwaitKeys(absl::string_view name, Method<Request, Reply> method, Request request,
+                                  const std::vector<std::string>& store_keys, Duration limit) {
+    RETURN_IF_ERROR(MaySend(CheckKeys(name, store_keys)));
+    const std::string doing = absl::StrCat("waiting for ", AwaitedText(store_keys));
+    Reply reply;
+    absl::Status status = Call(method, request, limit, &reply);
+    if (absl::IsDeadlineExceeded(status)) {
+      // What was there in time is there now; and a store that hangs does not say that it is not.
+      auto check = WithKeys<proto::CheckRequest>(store_keys);
+      proto::CheckReply checked;
+      RETURN_IF_ERROR(Outcome(Call(&Stub::Check, check, kCancelTimeout, &checked), doing));
+      if (!checked.ready()) return TimedOut(doing, limit);
+      status = Call(method, request, kCancelTimeout, &reply);
+      if (absl::IsDeadlineExceeded(status)) return TimedOut(doing, limit);
+    }
+    RETURN_IF_ERROR(Outcome(status, doing));
+    return reply;
+  }
+};
+
+absl::StatusOr<std::unique_ptr<GrpcStore>> GrpcStore::Connect(const std::string& address, int port,
+                                                              Duration timeout) {
+  auto impl = std::make_unique<Impl>();
+  impl->endpoint = absl::StrCat(address, ":", port);
+  impl->timeout = timeout;
+  const auto greet = [&](TimePoint deadline) -> absl::Status {
+    // A channel that has failed waits longer than we do until it tries again.
+    impl->stub = proto::Store::NewStub(MakeCoordinatorChannel(address, port, kMaxStoreMessageBytes));
+    grpc::ClientContext context;
+    SetTimeout(context, deadline - std::chrono::steady_clock::now());
+    proto::GreetReply reply;
+    const absl::Status status = FromGrpc(impl->stub->Greet(&context, {}, &reply));
+    impl->store = reply.store();
+    if (status.code() == absl::StatusCode::kUnimplemented) {
+      return absl::FailedPreconditionError("a gRPC server answers there, but it has no store");
+    }
+    return status.ok() ? status : absl::UnavailableError(status.message());
+  };
+  RETURN_IF_ERROR(
+      ConnectWithRetries(absl::StrCat("connecting to the store at ", impl->endpoint), timeout, greet));
+  return absl::WrapUnique(new GrpcStore(std::move(impl)));
+}
+
+GrpcStore::GrpcStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+GrpcStore::~GrpcStore() = default;
+
+absl::Status GrpcStore::Set(absl::string_view key, absl::string_view value) {
+  proto::SetRequest request;
+  request.set_key(StoreKey(key));
+  request.set_value(Owned(value));
+  const absl::Status checked = StoreRequestCheck("Set").Key(request.key()).Value(value).status();
+  return impl_->Ask("Set", &Stub::Set, std::move(request), checked).status();
+}
+
+absl::Status GrpcStore::MultiSet(absl::Span<const Pair> pairs) {
+  proto::MultiSetRequest request;
+  StoreRequestCheck check("MultiSet");
+  check.NumItems(pairs.size());
+  for (const Pair& pair : pairs) {
+    auto& added = *request.add_pairs();
+    added.set_key(StoreKey(pair.key));
+    added.set_value(Owned(pair.value));
+    check.Key(added.key()).Value(pair.value);
+  }
+  return impl_->Ask("MultiSet", &Stub::MultiSet, std::move(request), check.status()).status();
+}
+
+absl::Status GrpcStore::Append(absl::string_view key, absl::string_view value) {
+  proto::AppendRequest request;
+  request.set_key(StoreKey(key));
+  request.set_value(Owned(value));
+  const absl::Status checked = StoreRequestCheck("Append").Key(request.key()).Value(value).status();
+  return impl_->Ask("Append", &Stub::Append, std::move(request), checked).status();
+}
+
+absl::StatusOr<std::string> GrpcStore::CompareSet(absl::string_view key, absl::string_view expected,
+                                                  absl::string_view desired) {
+  proto::CompareSetRequest request;
+  request.set_key(StoreKey(key));
+  request.set_expected(Owned(expected));
+  request.set_desired(Owned(desired));
+  StoreRequestCheck check("CompareSet");
+  check.Key(request.key()).Value(expected).Value(desired);
+  ASSIGN_OR_RETURN(proto::CompareSetReply reply,
+                   impl_->Ask("CompareSet", &Stub::CompareSet, std::move(request), check.status()));
+  return std::move(*reply.mutable_value());
+}
+
+absl::StatusOr<int64_t> GrpcStore::Add(absl::string_view key, int64_t delta) {
+  proto::AddRequest request;
+  request.set_key(StoreKey(key));
+  request.set_delta(delta);
+  const absl::Status checked = StoreRequestCheck("Add").Key(request.key()).status();
+  ASSIGN_OR_RETURN(const proto::AddReply reply, impl_->Ask("Add", &Stub::Add, std::move(request), checked));
+  return reply.sum();
+}
+
+absl::StatusOr<std::string> GrpcStore::Get(absl::string_view key, Duration timeout) {
+  const std::vector<std::string> store_keys = {StoreKey(key)};
+  proto::GetRequest request;
+  request.set_key(store_keys[0]);
+  ASSIGN_OR_RETURN(proto::GetReply reply,
+                   impl_->AwaitKeys("Get", &Stub::Get, std::move(request), store_keys, timeout));
+  return std::move(*reply.mutable_value());
+}
+
+absl::StatusOr<std::optional<std::string>> GrpcStore::TryGet(absl::string_view key) {
+  proto::TryGetRequest request;
+  request.set_key(StoreKey(key));
+  const absl::Status checked = StoreRequestCheck("TryGet").Key(request.key()).status();
+  ASSIGN_OR_RETURN(proto::TryGetReply reply,
+                   impl_->Ask("TryGet", &Stub::TryGet, std::move(request), checked));
+  if (!reply.has_value()) return std::nullopt;
+  return std::move(*reply.mutable_value());
+}
+
+absl::StatusOr<std::vector<std::string>> GrpcStore::MultiGet(const std::vector<std::string>& keys,
+                                                             Duration timeout) {
+  const std::vector<std::string> store_keys = StoreKeys(keys);
+  ASSIGN_OR_RETURN(proto::MultiGetReply reply,
+                   impl_->AwaitKeys("MultiGet", &Stub::MultiGet, WithKeys<proto::MultiGetRequest>(store_keys),
+                                    store_keys, timeout));
+  return std::vector<std::string>(std::make_move_iterator(reply.mutable_values()->begin()),
+                                  std::make_move_iterator(reply.mutable_values()->end()));
+}
+
+absl::StatusOr<bool> GrpcStore::Check(const std::vector<std::string>& keys) {
+  const std::vector<std::string> store_keys = StoreKeys(keys);
+  ASSIGN_OR_RETURN(const proto::CheckReply reply,
+                   impl_->Ask("Check", &Stub::Check, WithKeys<proto::CheckRequest>(store_keys),
+                              CheckKeys("Check", store_keys)));
+  return reply.ready();
+}
+
+absl::Status GrpcStore::Wait(const std::vector<std::string>& keys, Duration timeout) {
+  const std::vector<std::string> store_keys = StoreKeys(keys);
+  return impl_->AwaitKeys("Wait", &Stub::Wait, WithKeys<proto::WaitRequest>(store_keys), store_keys, timeout)
+      .status();
+}
+
+absl::StatusOr<int64_t> GrpcStore::NumKeys() {
+  ASSIGN_OR_RETURN(const proto::NumKeysReply reply,
+                   impl_->Ask("NumKeys", &Stub::NumKeys, proto::NumKeysRequest()));
+  return reply.num_keys();
+}
+
+absl::StatusOr<std::vector<std::string>> GrpcStore::ListKeys() {
+  ASSIGN_OR_RETURN(const proto::ListKeysReply reply,
+                   impl_->Ask("ListKeys", &Stub::ListKeys, proto::ListKeysRequest()));
+  return UserKeys({reply.keys().begin(), reply.keys().end()});
+}
+
+absl::StatusOr<bool> GrpcStore::DeleteKey(absl::string_view key) {
+  proto::DeleteKeyRequest request;
+  request.set_key(StoreKey(key));
+  const absl::Status checked = StoreRequestCheck("DeleteKey").Key(request.key()).status();
+  ASSIGN_OR_RETURN(const proto::DeleteKeyReply reply,
+                   impl_->Ask("DeleteKey", &Stub::DeleteKey, std::move(request), checked));
+  return reply.existed();
+}
+
+absl::Status GrpcStore::QueuePush(absl::string_view name, absl::string_view item) {
+  proto::QueuePushRequest request;
+  request.set_name(StoreKey(name));
+  request.set_item(Owned(item));
+  const absl::Status checked = StoreRequestCheck("QueuePush").Key(request.name()).Value(item).status();
+  return impl_->Ask("QueuePush", &Stub::QueuePush, std::move(request), checked).status();
+}
+
+absl::StatusOr<std::string> GrpcStore::QueuePop(absl::string_view name, Duration timeout) {
+  RETURN_IF_ERROR(Wait({Owned(name)}, timeout));
+  ASSIGN_OR_RETURN(std::optional<std::string> item, TryQueuePop(name));
+  if (!item) return QueueIsEmpty(name);
+  return *std::move(item);
+}
+
+absl::StatusOr<std::optional<std::string>> GrpcStore::TryQueuePop(absl::string_view name) {
+  proto::QueuePopRequest request;
+  request.set_name(StoreKey(name));
+  const absl::Status checked = StoreRequestCheck("QueuePop").Key(request.name()).status();
+  ASSIGN_OR_RETURN(proto::QueuePopReply reply,
+                   impl_->Ask("QueuePop", &Stub::QueuePop, std::move(request), checked));
+  if (!reply.has_item()) return std::nullopt;
+  return std::move(*reply.mutable_item());
+}
+
+absl::StatusOr<int64_t> GrpcStore::QueueLen(absl::string_view name) {
+  proto::QueueLenRequest request;
+  request.set_name(StoreKey(name));
+  const absl::Status checked = StoreRequestCheck("QueueLen").Key(request.name()).status();
+  ASSIGN_OR_RETURN(const proto::QueueLenReply reply,
+                   impl_->Ask("QueueLen", &Stub::QueueLen, std::move(request), checked));
+  return reply.num_items();
+}
+
+absl::Status GrpcStore::Barrier(absl::string_view key, int64_t world_size, Duration timeout) {
+  proto::BarrierRequest request;
+  request.set_key(StoreKey(key));
+  request.set_world_size(world_size);
+  RETURN_IF_ERROR(
+      impl_->MaySend(StoreRequestCheck("Barrier").Key(request.key()).WorldSize(world_size).status()));
+  const std::string doing = absl::StrCat("waiting for barrier ", request.key(), " of ", world_size);
+  proto::BarrierReply reply;
+  const absl::Status status = impl_->Call(&Stub::Barrier, request, timeout, &reply);
+  if (!absl::IsDeadlineExceeded(status)) return impl_->Outcome(status, doing);
+  // The last may have come in time.
+  proto::TryGetRequest count_request;
+  count_request.set_key(request.key());
+  proto::TryGetReply count;
+  RETURN_IF_ERROR(impl_->Outcome(impl_->Call(&Stub::TryGet, count_request, kCancelTimeout, &count), doing));
+  int64_t num_came = 0;
+  if (absl::SimpleAtoi(count.value(), &num_came) && num_came >= world_size) return absl::OkStatus();
+  return impl_->TimedOut(doing, timeout);
+}
+
+}  // namespace ddprun

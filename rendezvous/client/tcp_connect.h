@@ -1,0 +1,20 @@
+// Connecting to a host by TCP, with a deadline. Blocking.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/time.h"
+
+namespace ddprun {
+
+// Tries each address of the host once; the caller owns the socket, which does not block and sends at once.
+//   Errors: kUnavailable: the name does not resolve, or what the last address said.
+absl::StatusOr<int> TcpConnect(const std::string& host, int port, TimePoint deadline);
+
+// Waits until `fd` has one of `events` of poll().
+//   Errors: kDeadlineExceeded: it has none by then.
+absl::Status PollUntil(int fd, short events, TimePoint deadline);
+
+}  // namespace ddprun

@@ -1,0 +1,155 @@
+#include "rendezvous/server/poll_set.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "boost/asio/post.hpp"
+#include "gtest/gtest.h"
+
+namespace ddprun {
+namespace {
+
+// A descriptor that is ready until it is taken.
+class Bell : public PollSet::Handler {
+ public:
+  explicit Bell(PollSet& set) : set_(set) { EXPECT_TRUE(set_.Add(fd_, EPOLLIN, this).ok()); }
+  virtual ~Bell() {
+    Remove();
+    ::close(fd_);
+  }
+
+  void Ring() { EXPECT_EQ(::eventfd_write(fd_, 1), 0); }
+  void Take() {
+    eventfd_t ignored;
+    EXPECT_EQ(::eventfd_read(fd_, &ignored), 0);
+  }
+  void Remove() {
+    if (in_) set_.Remove(fd_, this);
+    in_ = false;
+  }
+  void Change(uint32_t events) { set_.Change(fd_, events, this); }
+
+  std::function<void()> on_events;
+  int told = 0;
+
+ private:
+  void OnEvents(uint32_t /*events*/) override {
+    ++told;
+    if (on_events) on_events();
+  }
+
+  PollSet& set_;
+  const int fd_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  bool in_ = true;
+};
+
+class PollSetTest : public testing::Test {
+ protected:
+  boost::asio::io_context io_{1};
+  PollSet& set_ = PollSet::Of(io_);
+};
+
+TEST_F(PollSetTest, AnEmptySetIsNoWorkAndAFullOneIs) {
+  io_.run();
+  Bell bell(set_);
+  bell.on_events = [&] { bell.Remove(); };
+  bell.Ring();
+  io_.restart();
+  io_.run();  // returns, since the last one has gone
+  EXPECT_EQ(bell.told, 1);
+}
+
+TEST_F(PollSetTest, WhatIsRemovedFromOutsideIsNoWorkEither) {
+  Bell bell(set_);
+  boost::asio::post(io_, [&] { bell.Remove(); });
+  io_.run();
+  EXPECT_EQ(bell.told, 0);
+}
+
+TEST_F(PollSetTest, WhatIsNotTakenIsToldAgain) {
+  Bell bell(set_);
+  bell.Ring();
+  bell.on_events = [&] {
+    if (bell.told == 100) bell.Remove();
+  };
+  io_.run();
+  EXPECT_EQ(bell.told, 100);
+}
+
+TEST_F(PollSetTest, WhatIsTakenIsNotToldUntilItComesAgain) {
+  Bell bell(set_);
+  bell.on_events = [&] {
+    bell.Take();
+    if (bell.told == 2) return bell.Remove();
+    boost::asio::post(io_, [&] { bell.Ring(); });
+  };
+  bell.Ring();
+  io_.run();
+  EXPECT_EQ(bell.told, 2);
+}
+
+TEST_F(PollSetTest, WhoIsRemovedHearsNothingEvenOfTheSameBatch) {
+  Bell a(set_), b(set_);
+  // Whoever is told first ends the other, which is ready as well.
+  a.on_events = [&] { a.Remove(), b.Remove(); };
+  b.on_events = a.on_events;
+  a.Ring();
+  b.Ring();
+  io_.run();
+  EXPECT_EQ(a.told + b.told, 1);
+}
+
+TEST_F(PollSetTest, AHandlerMayDeleteItselfAndOthers) {
+  std::vector<std::unique_ptr<Bell>> bells;
+  int told = 0;
+  for (int i = 0; i < 10; ++i) {
+    bells.push_back(std::make_unique<Bell>(set_));
+    bells.back()->on_events = [&] {
+      ++told;
+      // The function goes with its bell, so it touches nothing of its own afterwards.
+      bells.clear();
+    };
+    bells.back()->Ring();
+  }
+  io_.run();
+  EXPECT_EQ(told, 1);
+}
+
+TEST_F(PollSetTest, OthersHaveTheirTurnBesideABusySet) {
+  Bell busy(set_);
+  busy.Ring();  // and it is never taken
+  boost::asio::post(io_,
+                    [&] { boost::asio::post(io_, [&] { boost::asio::post(io_, [&] { busy.Remove(); }); }); });
+  io_.run();  // returns
+  EXPECT_LT(busy.told, 1000);
+}
+
+TEST_F(PollSetTest, InterestCanChange) {
+  Bell bell(set_), other(set_);
+  bell.Ring();
+  bell.Change(0);
+  other.on_events = [&] {
+    other.Remove();
+    EXPECT_EQ(bell.told, 0);
+    bell.Change(EPOLLIN);
+  };
+  other.Ring();
+  bell.on_events = [&] { bell.Remove(); };
+  io_.run();
+  EXPECT_EQ(bell.told, 1);
+}
+
+TEST_F(PollSetTest, ABadDescriptorIsRefused) {
+  class : public PollSet::Handler {
+    void OnEvents(uint32_t /*events*/) override {}
+  } handler;
+  EXPECT_EQ(set_.Add(-1, EPOLLIN, &handler).code(), absl::StatusCode::kResourceExhausted);
+  io_.run();
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,171 @@
+// What connections may cost: one at rest a few KiB, one that holds more than its limit its place, and all
+// together no more than the store's limit.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "proto/c10d_wire.h"
+#include "rendezvous/server/testing/io_thread.h"
+#include "rendezvous/server/testing/raw_peer.h"
+#include "rendezvous/server/worker_store.h"
+
+namespace ddprun {
+namespace {
+
+constexpr char kGreeting[] = "00 ce f7 85 3c";
+constexpr char kPing[] = "0d 51 52 53 54";
+
+int64_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+class StoreMemoryTest : public testing::Test {
+ protected:
+  ~StoreMemoryTest() override {
+    thread_.Run([this] { store_.reset(); });
+  }
+
+  void Open(C10dServerOptions options = {}) {
+    options.on_error = [this](const std::string&, const absl::Status& why) { errors_.push_back(why); };
+    thread_.Run([&] {
+      store_ = WorkerStore::Open(thread_.io(), "127.0.0.1", 0, std::move(options)).value();
+      port_ = store_->port();
+    });
+  }
+  RawPeer Connect() {
+    RawPeer peer(port_);
+    EXPECT_TRUE(peer.Send(Hex(kGreeting)));
+    ExpectServed(peer);
+    return peer;
+  }
+  static void ExpectServed(RawPeer& peer) {
+    ASSERT_TRUE(peer.Send(Hex(kPing)));
+    ASSERT_EQ(ToHex(peer.Receive(4)), "51525354");
+  }
+  static std::string HalfASet(size_t value_bytes) {
+    std::string set;
+    c10d::AppendRequest(c10d::Set{"/half", std::string(value_bytes, 'x')}, c10d::Dialect::kVersioned, &set);
+    set.pop_back();
+    return set;
+  }
+  uint64_t StoreBytes() {
+    return thread_.Run([this] { return store_->server().store().bytes(); });
+  }
+  std::vector<absl::Status> Errors() {
+    return thread_.Run([this] { return errors_; });
+  }
+
+  IoThread thread_;
+  std::unique_ptr<WorkerStore> store_;
+  int port_ = 0;
+  std::vector<absl::Status> errors_;  // on the thread
+};
+
+TEST_F(StoreMemoryTest, AConnectionAtRestHoldsLessThanItsShare) {
+  rlimit files;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  files.rlim_cur = files.rlim_max;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
+  const int count = static_cast<int>(std::min<rlim_t>(files.rlim_max / 2 - 100, 2000));
+  Open();
+  RawPeer first = Connect();
+  // Everybody has had its buffers grow: a value larger than what is kept, in pieces, there and back.
+  std::string set, get, reply;
+  const std::string value(20'000, 'v');
+  c10d::AppendRequest(c10d::Set{"/v", value}, c10d::Dialect::kVersioned, &set);
+  c10d::AppendRequest(c10d::Get{"/v"}, c10d::Dialect::kVersioned, &get);
+  c10d::AppendBytes(value, &reply);
+  std::vector<RawPeer> peers;
+  peers.reserve(count);
+  const int64_t before = ResidentBytes();
+  for (int i = 0; i < count; ++i) {
+    peers.push_back(Connect());
+    RawPeer& peer = peers.back();
+    ASSERT_TRUE(peer.Send(set.substr(0, 100)));
+    ExpectServed(first);
+    ASSERT_TRUE(peer.Send(set.substr(100) + get));
+    ASSERT_TRUE(peer.Receive(reply.size()) == reply);
+  }
+  EXPECT_LT((ResidentBytes() - before) / count, static_cast<int64_t>(kMaxIdleConnectionBytes));
+  EXPECT_LT(StoreBytes() / count, kMaxIdleConnectionBytes);
+  EXPECT_EQ(thread_.Run([this] { return store_->server().num_connections(); }), count + 1);
+}
+
+TEST_F(StoreMemoryTest, AHalfRequestBeyondTheLimitOfItsConnectionClosesIt) {
+  Open({.session = {.max_held_bytes = 100'000}});
+  RawPeer good = Connect(), waiter = Connect(), greedy = Connect();
+  ASSERT_TRUE(waiter.Send(Hex("06 01 .. 02 .. 2f 61")));
+  ASSERT_TRUE(greedy.Send(HalfASet(200'000)));
+  std::string ignored;
+  EXPECT_NE(greedy.ReceiveToEnd(&ignored), RawPeer::End::kStillOpen);
+  const std::vector<absl::Status> errors = Errors();
+  ASSERT_EQ(errors.size(), 1);
+  EXPECT_EQ(errors[0].code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(errors[0].message().find("100000 are allowed"), absl::string_view::npos) << errors[0];
+  ExpectServed(good);
+  ASSERT_TRUE(good.Send(Hex("01 02 .. 2f 61 00 ..")));
+  EXPECT_EQ(ToHex(waiter.Receive(1)), "00");
+}
+
+TEST_F(StoreMemoryTest, AnswersThatNobodyTakesCloseTheirConnectionAtItsLimit) {
+  Open({.session = {.max_held_bytes = 8 << 20}});
+  RawPeer good = Connect(), slow = Connect();
+  std::string requests;
+  c10d::AppendRequest(c10d::Set{"/v", std::string(4 << 20, 'v')}, c10d::Dialect::kVersioned, &requests);
+  const absl::string_view keys[] = {"/v", "/v", "/v", "/v"};
+  c10d::AppendRequest(c10d::MultiGet{keys}, c10d::Dialect::kVersioned, &requests);
+  ASSERT_TRUE(slow.Send(requests));
+  ASSERT_TRUE(thread_.Eventually([this] { return errors_.size() == 1; }));
+  EXPECT_EQ(Errors()[0].code(), absl::StatusCode::kResourceExhausted);
+  ExpectServed(good);
+}
+
+TEST_F(StoreMemoryTest, ConnectionsAndTheirBuffersCountAgainstTheLimitOfAll) {
+  Open({.store = {.max_bytes = 1 << 20}});
+  RawPeer good = Connect();
+  const uint64_t at_rest = StoreBytes();
+  EXPECT_GT(at_rest, 0);
+  std::vector<RawPeer> greedy;
+  for (int i = 0; i < 20; ++i) {
+    greedy.push_back(Connect());
+    ASSERT_TRUE(greedy.back().Send(HalfASet(100'000)));
+  }
+  // Some of them hold what there is; the others are closed, and nobody else is.
+  ASSERT_TRUE(thread_.Eventually([this] { return errors_.size() >= 5; }));
+  for (const absl::Status& error : Errors()) {
+    EXPECT_EQ(error.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_NE(error.message().find("the store is full"), absl::string_view::npos) << error;
+  }
+  EXPECT_LE(StoreBytes(), 1 << 20);
+  ExpectServed(good);
+  greedy.clear();
+  EXPECT_TRUE(thread_.Eventually([&] { return store_->server().store().bytes() == at_rest; }))
+      << "what they held comes back: " << StoreBytes() << " instead of " << at_rest;
+}
+
+TEST_F(StoreMemoryTest, AFullStoreRefusesNewConnectionsAndKeepsTheOld) {
+  Open({.store = {.max_bytes = 3000}});
+  RawPeer first = Connect();
+  std::vector<RawPeer> more;
+  while (Errors().empty()) {
+    ASSERT_LT(more.size(), 100);
+    more.emplace_back(port_);
+    (void)more.back().Send(Hex(kGreeting));
+    (void)more.back().Send(Hex(kPing));
+    (void)more.back().Receive(4);
+  }
+  EXPECT_NE(Errors()[0].message().find("the store is full"), absl::string_view::npos) << Errors()[0];
+  ExpectServed(first);
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,112 @@
+// What clients of either face hear when a store ends, or is replaced by that of the next round.
+// docs/protocol.md: "The end of a store".
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "rendezvous/client/coordinator_link.h"
+#include "rendezvous/server/testing/join.h"
+#include "tests/contract/store_contract.h"
+
+namespace ddprun {
+namespace {
+
+using testing::HasSubstr;
+
+class StoreEndsTest : public StoreContractTest {
+ protected:
+  ~StoreEndsTest() override {
+    thread_.Run([this] { link_.reset(); });
+  }
+  // An agent that does not hang up until link_ is destroyed.
+  void JoinHere() {
+    thread_.Run([this] {
+      link_ = host_->Link("127.0.0.1");
+      link_->Start({.on_message = [](const proto::CoordinatorMessage&) {},
+                    .on_lost = {},
+                    .heartbeat = [](proto::Heartbeat&) {}});
+      link_->Send(JoinOf("here", 1));
+    });
+  }
+  static void ExpectGone(StoreClient& client) {
+    const absl::Status gone = client.NumKeys().status();
+    EXPECT_EQ(gone.code(), absl::StatusCode::kUnavailable) << gone;
+    EXPECT_THAT(std::string(gone.message()), HasSubstr("make a new client"));
+  }
+
+  std::unique_ptr<CoordinatorLink> link_;
+};
+
+TEST_P(StoreEndsTest, AStoreThatEndsEndsItsWaitsWithAWordAboutThem) {
+  auto waited = Aside([client = std::move(client_)] {
+    const absl::Status first = client->Wait({"never", "ever"}, kLong);
+    ExpectGone(*client);
+    return first;
+  });
+  auto barrier = Aside([client = Connect()] { return client->Barrier("b", 2, kLong); });
+  ASSERT_TRUE(WaitingComesTo(2));
+  std::future<void> closed = Close("enough");
+  const absl::Status ended = waited.get();
+  EXPECT_EQ(ended.code(), absl::StatusCode::kUnavailable) << ended;
+  EXPECT_THAT(std::string(ended.message()), HasSubstr("waiting for key /never or /ever: "));
+  EXPECT_THAT(
+      std::string(ended.message()),
+      HasSubstr(GetParam() == Face::kC10d ? "the store closed the connection" : "the store ends: enough"));
+  EXPECT_THAT(std::string(barrier.get().message()), HasSubstr("waiting for barrier /b of 2: "));
+  EXPECT_EQ(closed.wait_for(kLong), std::future_status::ready);
+}
+
+TEST_P(StoreEndsTest, WorkersGoFirstThenTheStore) {
+  JoinHere();
+  auto waited = Aside([client = Connect()] { return client->Get("k", kLong); });
+  ASSERT_TRUE(WaitingComesTo(1));
+  std::future<void> closed = Close("enough");
+  // As long as there is an agent, which may have workers, the store serves them.
+  EXPECT_EQ(client_->Add("n", 1).value(), 1);
+  ASSERT_TRUE(Connect()->Set("k", "v").ok());
+  EXPECT_EQ(waited.get().value(), "v");
+  EXPECT_EQ(closed.wait_for(Duration::zero()), std::future_status::timeout);
+  thread_.Run([this] { link_.reset(); });
+  EXPECT_EQ(closed.wait_for(kLong), std::future_status::ready);
+  ExpectGone(*client_);
+}
+
+TEST_P(StoreEndsTest, AHostThatIsDestroyedEndsWaits) {
+  auto waited = Aside([client = std::move(client_)] { return client->Get("never", kLong).status(); });
+  ASSERT_TRUE(WaitingComesTo(1));
+  thread_.Run([this] { host_.reset(); });
+  EXPECT_EQ(waited.get().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_P(StoreEndsTest, TheStoreOfTheNextRoundIsEmpty) {
+  ASSERT_TRUE(client_->Set("k", "v").ok());
+  ASSERT_EQ(client_->NumKeys().value(), 1);
+  thread_.Run([this] { host_->RenewStore(); });
+  EXPECT_EQ(Connect()->NumKeys().value(), 0);
+  // Who has come before cannot change it.
+  const absl::StatusOr<int64_t> late = client_->Add("k2", 1);
+  if (GetParam() == Face::kGrpc) {
+    EXPECT_EQ(late.status().code(), absl::StatusCode::kAborted) << late.status();
+    EXPECT_THAT(std::string(late.status().message()), HasSubstr("earlier round"));
+    EXPECT_EQ(client_->Set("k", ""), late.status());  // dead, with the same words
+  } else {
+    EXPECT_TRUE(late.ok()) << late.status();  // in the store that it has been connected to
+  }
+  EXPECT_EQ(Connect()->NumKeys().value(), 0);
+}
+
+TEST_P(StoreEndsTest, WaitsOfAnEarlierRoundEndWithItsStore) {
+  auto waited = Aside([client = std::move(client_)] { return client->Get("k", kLong).status(); });
+  ASSERT_TRUE(WaitingComesTo(1));
+  thread_.Run([this] { host_->RenewStore(); });
+  ASSERT_TRUE(Connect()->Set("k", "of another round").ok());
+  thread_.Run([this] { host_->RenewStore(); });
+  const absl::Status ended = waited.get();
+  EXPECT_EQ(ended.code(),
+            GetParam() == Face::kGrpc ? absl::StatusCode::kAborted : absl::StatusCode::kUnavailable)
+      << ended;
+  EXPECT_THAT(std::string(ended.message()), HasSubstr("waiting for key /k: "));
+}
+
+DDPRUN_FOR_EACH_FACE(StoreEndsTest);
+
+}  // namespace
+}  // namespace ddprun
