@@ -8,7 +8,7 @@ namespace {
 sigset_t HeldSignals() {
   sigset_t held;
   sigemptyset(&held);
-  for (const int signo : {SIGTERM, SIGINT, SIGQUIT, SIGHUP}) sigaddset(&held, signo);
+  for (const int signo : {SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&held, signo);
   return held;
 }
 
@@ -19,10 +19,12 @@ void HoldSignals() {
   pthread_sigmask(SIG_BLOCK, &held, nullptr);
 }
 
-void TakeSignals(boost::asio::signal_set& signals) {
-  for (const int signo : {SIGTERM, SIGINT, SIGQUIT}) signals.add(signo);
+void TakeSignals(boost::asio::signal_set& signals, const std::vector<int>& which) {
   struct sigaction hangup {};
-  if (sigaction(SIGHUP, nullptr, &hangup) != 0 || hangup.sa_handler != SIG_IGN) signals.add(SIGHUP);
+  const bool deaf = sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler == SIG_IGN;
+  for (const int signo : which) {
+    if (signo != SIGHUP || !deaf) signals.add(signo);
+  }
   const sigset_t held = HeldSignals();
   pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
 }

@@ -1,5 +1,7 @@
 #include "launcher/launch.h"
 
+#include <cstdio>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -15,9 +17,12 @@
 #include "launcher/config/exit_code.h"
 #include "launcher/config/join_command.h"
 #include "launcher/coordinator_log.h"
+#include "launcher/dry_run.h"
 #include "launcher/held_signals.h"
 #include "launcher/hosting.h"
+#include "launcher/observers.h"
 #include "launcher/process/exit_info.h"
+#include "launcher/report/own_error.h"
 #include "launcher/worker_stores.h"
 #include "rendezvous/client/find_coordinator.h"
 #include "rendezvous/client/grpc_link.h"
@@ -55,10 +60,12 @@ class Launcher {
         host_name_(host),
         io_(TheLoop()),
         warden_(std::move(warden)),
-        signals_(io_) {}
+        signals_(io_),
+        own_error_(config.own_error_file, [&log](const std::string& text) { log.Say(text); }),
+        observers_(io_, config, log) {}
 
   int Run() {
-    TakeSignals(signals_);
+    TakeSignals(signals_, config_.signals_to_handle);
     WaitForSignal();
     CheckLocalAddress();
     io_.run();
@@ -76,10 +83,9 @@ class Launcher {
         io_, kResolveLimit, [address] { return Resolves(address); },
         [this](std::optional<bool> known) {
           if (known.value_or(false)) return FindOutWhoHosts();
-          log_.Say(absl::StrCat("--local-addr=", config_.local_addr, " does not resolve",
-                                known ? "" : " in time",
-                                ": give an address of this node, or a name that all nodes know"));
-          End(EndReason::kRejected);
+          End(EndReason::kRejected,
+              absl::StrCat("--local-addr=", config_.local_addr, " does not resolve", known ? "" : " in time",
+                           ": give an address of this node, or a name that all nodes know"));
         });
   }
 
@@ -103,8 +109,7 @@ class Launcher {
       if (absl::Status hosts = Host(); hosts.ok()) {
         return StartAgent(coordinator_->Link(address_), address_);
       } else if (config_.hosting != Hosting::kByAddress) {
-        log_.Say(hosts.message());
-        return End(EndReason::kRejected);
+        return End(EndReason::kRejected, std::string(hosts.message()));
       } else {
         why_not_host_ = hosts;  // Another agent of this machine may have been faster; we shall see who it is.
       }
@@ -144,8 +149,8 @@ class Launcher {
                                  [this](absl::string_view text) { log_.Say(text); });
     if (!found.ok()) {
       if (!why_not_host_.ok()) log_.Say(why_not_host_.message());
-      log_.Say(found.status().message());
-      End(absl::IsUnavailable(found.status()) ? EndReason::kJoinTimeout : EndReason::kRejected);
+      End(absl::IsUnavailable(found.status()) ? EndReason::kJoinTimeout : EndReason::kRejected,
+          std::string(found.status().message()));
       co_return;
     }
     found_ = *std::move(found);
@@ -156,8 +161,14 @@ class Launcher {
   void StartAgent(std::unique_ptr<CoordinatorLink> link, const std::string& address) {
     if (coordinator_ != nullptr && config_.backend == Backend::kStatic) {
       stores_ = std::make_unique<CoordinatorPortStores>(coordinator_.get());
+    } else if (!config_.agent_store) {
+      stores_ = std::make_unique<WorkerHostedStores>(io_);
     } else {
-      stores_ = std::make_unique<FreshStores>(io_, ListenAddress(address));
+      C10dServerOptions options;
+      options.on_error = [this](const std::string& peer, const absl::Status& why) {
+        log_.Say(absl::StrCat("worker store, ", peer, ": ", why.message()));
+      };
+      stores_ = std::make_unique<FreshStores>(io_, ListenAddress(address), std::move(options));
     }
     const Duration last_call =
         config_.rdzv.last_call_timeout.value_or(chose_endpoint() ? kShortLastCall : kDefaultLastCall);
@@ -172,6 +183,7 @@ class Launcher {
                      .first_last_call = chose_endpoint() ? Duration::zero() : last_call,
                      .last_call = last_call,
                      .relink = [this](Duration limit, LinkHandler done) { Relink(limit, std::move(done)); },
+                     .observers = observers_.All(),
                      .leased = coordinator_ == nullptr},
         [this](int exit_code) { Finish(exit_code); });
     agent_->Start(std::move(link));
@@ -203,6 +215,7 @@ class Launcher {
         agent_->OnSignal(signo);
       } else {
         log_.Say(absl::StrCat("received ", SignalName(signo), " while looking for the coordinator"));
+        own_error_.LeaveSignal(signo, std::time(nullptr));
         End(ReasonOfSignal(signo));
       }
       WaitForSignal();
@@ -210,6 +223,11 @@ class Launcher {
   }
 
   // Before there is an agent.
+  void End(EndReason reason, const std::string& why) {
+    log_.Say(why);
+    own_error_.LeaveReason(reason, why, std::time(nullptr));
+    End(reason);
+  }
   void End(EndReason reason) {
     exit_code_ = ExitCodeOf(reason, config_.exit_codes);
     io_.stop();
@@ -229,6 +247,8 @@ class Launcher {
   asio::io_context& io_;
   WardenHandle warden_;
   asio::signal_set signals_;
+  const OwnErrorFile own_error_;
+  Observers observers_;
   std::string address_;        // where others reach this node, if it hosts
   absl::Status why_not_host_;  // not OK: it should have hosted by the endpoint's name
   FoundCoordinator found_;     // if it does not host
@@ -238,10 +258,21 @@ class Launcher {
   int exit_code_ = 1;
 };
 
+int DryRun(const LaunchConfig& config, const AgentLog& log) {
+  const absl::StatusOr<DryRunFacts> facts = GatherDryRunFacts(config);
+  if (!facts.ok()) {
+    log.Say(facts.status().message());
+    return ExitCodeOf(EndReason::kRejected, config.exit_codes);
+  }
+  fputs(DryRunText(config, *facts).c_str(), stdout);
+  return ExitCodeOf(EndReason::kSucceeded, config.exit_codes);
+}
+
 }  // namespace
 
 int Launch(const LaunchConfig& config, const AgentLog& log, const std::string& host, WardenHandle warden) {
   for (const std::string& warning : config.warnings) log.Say(warning);
+  if (config.dry_run) return DryRun(config, log);
   return Launcher(config, log, host, std::move(warden)).Run();
 }
 

@@ -6,15 +6,20 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "launcher/config/completion.h"
 #include "launcher/config/launch_config.h"
+#include "launcher/config/option_help.h"
+#include "launcher/config/surroundings.h"
 #include "launcher/ctl/ctl.h"
 #include "launcher/held_signals.h"
 #include "launcher/launch.h"
 #include "launcher/process/warden.h"
+#include "launcher/report/own_error.h"
 #include "launcher/store_only.h"
 
 namespace {
@@ -49,12 +54,23 @@ int Main(const std::vector<std::string>& args, ddprun::WardenHandle warden) {
   const absl::StatusOr<Command> command = ParseCommand(args, RealSurroundings());
   if (!command.ok()) {
     const bool usage = absl::IsInvalidArgument(command.status());
+    if (usage) fputs(UsageLine().c_str(), stderr);
     fprintf(stderr, "ddprun: error: %s\n", std::string(command.status().message()).c_str());
-    if (usage) fprintf(stderr, "ddprun: see ddprun --help\n");
-    return usage ? 2 : 1;
+    if (usage) {
+      fprintf(stderr, "ddprun: see ddprun --help\n");
+      return 2;
+    }
+    OwnErrorFile(Env("TORCHELASTIC_ERROR_FILE"), [&log](const std::string& text) {
+      log.Say(text);
+    }).LeaveReason(EndReason::kRejected, command.status().message(), std::time(nullptr));
+    return 1;
   }
   if (std::holds_alternative<ShowHelp>(*command)) {
     fputs(HelpText().c_str(), stdout);
+    return 0;
+  }
+  if (const auto* completion = std::get_if<ShowCompletion>(&*command)) {
+    fputs(CompletionScript(completion->shell).c_str(), stdout);
     return 0;
   }
   if (std::holds_alternative<ShowVersion>(*command)) {

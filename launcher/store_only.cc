@@ -42,7 +42,7 @@ int RunStoreOnly(const StoreConfig& config, const AgentLog& log) {
   }
 
   asio::signal_set signals(io);
-  TakeSignals(signals);
+  TakeSignals(signals, {SIGTERM, SIGINT, SIGQUIT, SIGHUP});
   absl::StatusOr<std::unique_ptr<CoordinatorHost>> coordinator = CoordinatorHost::Open(
       io, config.host == "0.0.0.0" ? "" : config.host, config.port, CoordinatorLog(log));
   if (!coordinator.ok()) {

@@ -1,10 +1,13 @@
 #include "launcher/worker_stores.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "base/status_macros.h"
 #include "boost/asio/post.hpp"
+#include "rendezvous/server/port_listener.h"
 
 namespace ddprun {
 namespace {
@@ -13,12 +16,13 @@ constexpr Duration kLinger = seconds(5);
 
 }  // namespace
 
-FreshStores::FreshStores(boost::asio::io_context& io, std::string address)
-    : io_(io), address_(std::move(address)) {}
+FreshStores::FreshStores(boost::asio::io_context& io, std::string address, C10dServerOptions options)
+    : io_(io), address_(std::move(address)), options_(std::move(options)) {}
 
 absl::StatusOr<int> FreshStores::Offer() {
   Withdraw();
-  ASSIGN_OR_RETURN(current_, WorkerStore::Open(io_, address_), "opening the worker store of the next round");
+  ASSIGN_OR_RETURN(current_, WorkerStore::Open(io_, address_, 0, options_),
+                   "opening the worker store of the next round");
   return current_->port();
 }
 
@@ -37,6 +41,16 @@ void FreshStores::End(std::unique_ptr<WorkerStore> store) {
 absl::StatusOr<int> CoordinatorPortStores::Offer() {
   host_->RenewStore();
   return host_->port();
+}
+
+absl::StatusOr<int> WorkerHostedStores::Offer() {
+  PortHandlers nobody;
+  nobody.c10d = [](int fd) { close(fd); };
+  // On all addresses, as the worker will.
+  ASSIGN_OR_RETURN(const std::unique_ptr<PortListener> probe,
+                   PortListener::Open(io_, "", 0, std::move(nobody)),
+                   "looking for a port for the worker store of the next round");
+  return probe->port();
 }
 
 }  // namespace ddprun

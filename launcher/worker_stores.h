@@ -15,8 +15,8 @@ namespace ddprun {
 // Each offer is a store of its own on a port of its own.
 class FreshStores : public RoundStores {
  public:
-  // `address`: where they listen; empty for all of this host.
-  FreshStores(boost::asio::io_context& io, std::string address);
+  // `address`: where they listen; empty for all of this host. `options`: of each store.
+  FreshStores(boost::asio::io_context& io, std::string address, C10dServerOptions options = {});
   absl::StatusOr<int> Offer() override;
   void Withdraw() override;
 
@@ -26,6 +26,7 @@ class FreshStores : public RoundStores {
 
   boost::asio::io_context& io_;
   const std::string address_;
+  const C10dServerOptions options_;
   std::unique_ptr<WorkerStore> current_;
   std::vector<std::unique_ptr<WorkerStore>> ending_;
 };
@@ -40,6 +41,19 @@ class CoordinatorPortStores : public RoundStores {
 
  private:
   CoordinatorHost* const host_;
+};
+
+// TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: the worker with rank 0 hosts the store itself. Each offer is a port
+// that is free now; that it still is when the worker binds it is likely, not certain: none that is given to
+// those who ask for any, or to outgoing connections.
+class WorkerHostedStores : public RoundStores {
+ public:
+  explicit WorkerHostedStores(boost::asio::io_context& io) : io_(io) {}
+  absl::StatusOr<int> Offer() override;
+  void Withdraw() override {}
+
+ private:
+  boost::asio::io_context& io_;
 };
 
 }  // namespace ddprun

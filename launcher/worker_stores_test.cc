@@ -129,5 +129,28 @@ TEST_F(WorkerStoresTest, TheCoordinatorsPortStaysAndItsStoreIsRenewed) {
   EXPECT_EQ(Await(second), kNone);
 }
 
+// A worker's own store: bound to all addresses, and listening.
+bool Binds(int port) {
+  const int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_port = htons(static_cast<uint16_t>(port));
+  const bool bound =
+      bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 && listen(fd, 1) == 0;
+  close(fd);
+  return bound;
+}
+
+TEST_F(WorkerStoresTest, APortForTheWorkersOwnStoreIsFree) {
+  WorkerHostedStores stores(io_);
+  for (int round = 0; round < 3; ++round) {
+    const absl::StatusOr<int> port = stores.Offer();
+    ASSERT_TRUE(port.ok()) << port.status();
+    EXPECT_FALSE(Client(*port).connected());
+    EXPECT_TRUE(Binds(*port));
+    stores.Withdraw();
+  }
+}
+
 }  // namespace
 }  // namespace ddprun

@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
+#include <ctime>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,7 +10,8 @@
 #include "boost/asio/post.hpp"
 #include "launcher/agent/aside.h"
 #include "launcher/agent/report_message.h"
-#include "launcher/report/error_file.h"
+#include "launcher/process/exit_info.h"
+#include "launcher/report/failure_record.h"
 #include "launcher/report/local_host.h"
 
 namespace ddprun {
@@ -78,6 +79,8 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
             // The agents' own grace and kill limits end first.
             .drain_timeout = config_.shutdown_timeout + kKillLimit + config_.rdzv.lease},
       relink_(std::move(parts.relink)),
+      observers_(std::move(parts.observers)),
+      own_error_(config_.own_error_file, [this](const std::string& text) { log_.Say(text); }),
       finished_(std::move(finished)),
       machine_({.nproc = config_.num_local_workers,
                 .host = parts.host,
@@ -85,18 +88,27 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
                 .lease = config_.rdzv.lease,
                 .exit_codes = config_.exit_codes}),
       workers_(io, parts.config, parts.log, parts.host, std::move(parts.warden),
-               {.ended =
+               {.started =
+                    [this](LocalRank rank, pid_t pid) {
+                      Observe([&](AgentObserver& o) { o.OnWorkerStarted(rank, pid, Now()); });
+                    },
+                .ended =
                     [this](LocalRank rank, const ExitInfo& exit, const std::string& progress) {
                       Step(WorkerEnded{rank, exit, progress});
                     },
                 .gone =
-                    [this] {
+                    [this](const std::vector<std::string>& unkillable) {
                       fence_.WorkersGone();
+                      Observe([&](AgentObserver& o) { o.OnWorkersGone(unkillable, Now()); });
                       Step(WorkersGone{});
                     },
                 .snapshot =
                     [this](Round round, int64_t step) {
                       Step(SnapshotReported{round, step});
+                    },
+                .watchdog =
+                    [this](const WatchdogNote& note) {
+                      Observe([&](AgentObserver& o) { o.OnWatchdog(note, Now()); });
                     },
                 .fenced = [this] { Step(Fenced{}); },
                 // The job is left to the others.
@@ -109,6 +121,8 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
 
 void Agent::Start(std::unique_ptr<CoordinatorLink> link) {
   // The link comes later: there is nobody to say goodbye to.
+  // Each event has the name in it.
+  if (config_.event_handler != EventHandler::kNull) LookUpHostName();
   if (absl::Status ready = workers_.Open(); !ready.ok())
     return Step(AgentBroken{ready, EndReason::kRejected});
   JoinBy(std::move(link));
@@ -129,11 +143,15 @@ void Agent::JoinBy(std::unique_ptr<CoordinatorLink> link) {
              workers_.FillIn(heartbeat);
            },
        .on_answered = [this](TimePoint sent) { fence_.Answered(sent); }});
+  Observe([](AgentObserver& o) { o.OnWaiting(Now()); });
   fence_.Joined(config_.rdzv.lease, BootClock::now());
   link_->Send(JoinMessage(config_, node_));
 }
 
-void Agent::OnSignal(int signo) { Step(SignalReceived{signo}); }
+void Agent::OnSignal(int signo) {
+  if (!signo_) signo_ = signo;
+  Step(SignalReceived{signo});
+}
 void Agent::Break(const absl::Status& why) { Step(AgentBroken{why}); }
 
 void Agent::OnMessage(const proto::CoordinatorMessage& message) {
@@ -171,6 +189,8 @@ void Agent::Step(const AgentEvent& event) {
   for (const AgentEffect& effect : machine_.Step(event, Now())) {
     std::visit([this](const auto& e) { Do(e); }, effect);
   }
+  Observe(
+      [this](AgentObserver& o) { o.OnState(machine_.state(), machine_.round(), machine_.alive(), Now()); });
   // The deadline can change within a state only when the node seeks.
   if (machine_.state() != before || before == AgentMachine::State::kSeeking) SetTimer();
 }
@@ -198,18 +218,32 @@ void Agent::Do(const StartWorkers& e) {
                                {"world_size", absl::StrCat(a.world_size)},
                                {"restart_count", absl::StrCat(a.restart_count)},
                                {"master", absl::StrCat(a.master_addr, ":", a.master_port)}});
+  stopping_ = false;
+  Observe([&](AgentObserver& o) { o.OnRound(a, Now()); });
   fence_.WorkersStart();
   workers_.Start(a);
   display_.BeginRound(a.round, a.group_world_size > 1, workers_.attempt_dir());
 }
 
-void Agent::Do(const SignalWorkers& e) { workers_.Signal(e.signo); }
+void Agent::Do(const SignalWorkers& e) {
+  ObserveStopping();
+  workers_.Signal(e.signo);
+}
 
-void Agent::Do(const KillWorkers&) { workers_.KillAll(); }
+void Agent::Do(const KillWorkers&) {
+  if (machine_.alive() > 0) ObserveStopping();
+  workers_.KillAll();
+}
+
+void Agent::ObserveStopping() {
+  if (std::exchange(stopping_, true)) return;
+  Observe([](AgentObserver& o) { o.OnStopping(Now()); });
+}
 
 void Agent::Do(const AskForSnapshot& e) { workers_.AskForSnapshot(e.round); }
 
 void Agent::Do(const SendWorkersFailed& e) {
+  Observe([](AgentObserver& o) { o.OnFailure(Now()); });
   proto::AgentMessage message;
   proto::WorkersFailed& failed = *message.mutable_workers_failed();
   failed.set_round(e.round.value());
@@ -237,6 +271,7 @@ void Agent::Do(const SendReady& e) {
   ready.set_store_port(*port);
   for (proto::Failure& failure : workers_.failures().EncodeAll(Now()))
     *ready.add_failures() = std::move(failure);
+  Observe([](AgentObserver& o) { o.OnWaiting(Now()); });
   link_->Send(message);
 }
 
@@ -272,7 +307,10 @@ void Agent::Do(const ReportFailures&) {
   if (workers_.failures().empty()) return;
   workers_.CompleteFailures();
   const std::vector<FailureRecord>& failures = workers_.failures().records();
-  PassOn(failures[RootCause(failures)]);
+  const FailureRecord& cause = failures[RootCause(failures)];
+  log_.Say(absl::StrCat("failed (exitcode: ", TorchExitCode(cause.exit),
+                        ") local_rank: ", cause.local_rank.value(), " (pid: ", cause.pid,
+                        ") of binary: ", config_.program.argv.empty() ? "" : config_.program.argv[0]));
   display_.KeepNode(failures);
   ShowLater();
 }
@@ -290,18 +328,28 @@ void Agent::LookUpHostName() {
   AskAside<std::string>(io_, kNameLimit, LocalHostName, [this](std::optional<std::string> name) {
     looking_up_ = false;
     full_host_ = name.value_or(node_.host);
+    Observe([this](AgentObserver& o) { o.OnHostName(full_host_); });
     display_.Show(full_host_);
-    if (exit_code_) End();
+    if (finish_) End();
   });
 }
 
-void Agent::PassOn(const FailureRecord& cause) const {
-  const char* const path = getenv("TORCHELASTIC_ERROR_FILE");
-  if (path == nullptr || *path == '\0' || !cause.worker_error) return;
-  if (absl::Status written = WriteErrorFile(path, *cause.worker_error, TorchExitCode(cause.exit));
-      !written.ok()) {
-    log_.Say(written.message());
+void Agent::LeaveOwnError() const {
+  const std::vector<FailureRecord>& failures = workers_.failures().records();
+  switch (finish_->reason) {
+    case EndReason::kSucceeded:
+    case EndReason::kDrained:
+      return;
+    case EndReason::kInterrupted:
+    case EndReason::kTerminated:
+      return own_error_.LeaveSignal(signo_.value_or(0), std::time(nullptr));
+    case EndReason::kJobFailed:
+      if (!failures.empty()) return own_error_.LeaveCause(failures[RootCause(failures)]);
+      break;
+    default:
+      break;
   }
+  own_error_.LeaveReason(finish_->reason, finish_->why, std::time(nullptr));
 }
 
 void Agent::Do(const Tell& e) { log_.Say(e.text); }
@@ -309,13 +357,17 @@ void Agent::Do(const Tell& e) { log_.Say(e.text); }
 void Agent::Do(const Finish& e) {
   timer_.cancel();
   if (link_) link_->Close();
-  exit_code_ = e.exit_code;
+  finish_ = e;
   if (!looking_up_) End();
 }
 
 void Agent::End() {
   display_.ShowAll(HostName());
-  workers_.Flush(kFlushLimit, [this] { finished_(*exit_code_); });
+  LeaveOwnError();
+  const AgentEnd end = {
+      .reason = finish_->reason, .why = finish_->why, .failures = workers_.failures().records()};
+  Observe([&](AgentObserver& o) { o.OnEnd(end, Now()); });
+  workers_.Flush(kFlushLimit, [this] { finished_(finish_->exit_code); });
 }
 
 }  // namespace ddprun

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -13,6 +14,7 @@
 #include "boost/asio/steady_timer.hpp"
 #include "launcher/agent/agent_log.h"
 #include "launcher/agent/agent_machine.h"
+#include "launcher/agent/agent_observer.h"
 #include "launcher/agent/failure_display.h"
 #include "launcher/agent/join_message.h"
 #include "launcher/agent/local_workers.h"
@@ -20,7 +22,7 @@
 #include "launcher/agent/round_stores.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/process/warden.h"
-#include "launcher/report/failure_record.h"
+#include "launcher/report/own_error.h"
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/client/coordinator_link.h"
 
@@ -44,7 +46,8 @@ class Agent {
     std::string address;  // where other nodes' workers reach this one; empty: as the coordinator sees it
     Duration first_last_call{};
     Duration last_call{};
-    Relink relink;       // for a node that is cut off from its job
+    Relink relink;                               // for a node that is cut off from its job
+    std::vector<AgentObserver*> observers = {};  // outlive the agent
     bool leased = true;  // false in the coordinator's own process: it cannot be lost alone
   };
 
@@ -70,10 +73,16 @@ class Agent {
   void ShowLater();
   void LookUpHostName();
   const std::string& HostName() const { return full_host_.empty() ? node_.host : full_host_; }
-  // Ends with exit_code_.
+  // As finish_ says.
   void End();
   // To where the launcher was told to leave its own error, as torchrun does.
-  void PassOn(const FailureRecord& cause) const;
+  void LeaveOwnError() const;
+  // Once: the workers of this round are told to end.
+  void ObserveStopping();
+  template <typename F>
+  void Observe(F call) const {
+    for (AgentObserver* observer : observers_) call(*observer);
+  }
 
   void Do(const StartWorkers& e);
   void Do(const SignalWorkers& e);
@@ -95,6 +104,8 @@ class Agent {
   RoundStores& stores_;
   JoiningNode node_;  // this life of it
   const Relink relink_;
+  const std::vector<AgentObserver*> observers_;
+  const OwnErrorFile own_error_;
   const std::function<void(int)> finished_;
   AgentMachine machine_;
   LocalWorkers workers_;
@@ -106,7 +117,9 @@ class Agent {
   std::optional<TimePoint> timer_at_;
   std::string full_host_;  // empty: not known yet
   bool looking_up_ = false;
-  std::optional<int> exit_code_;  // set by Finish
+  bool stopping_ = false;         // the observers know
+  std::optional<int> signo_;      // the first that was sent to the launcher
+  std::optional<Finish> finish_;  // nothing comes after it
 };
 
 }  // namespace ddprun

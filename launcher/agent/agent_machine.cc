@@ -85,8 +85,9 @@ void AgentMachine::On(const Dismissed& e) {
     if (state_ == State::kSeeking) return SeekAgain(e.message);
     return CutOff({e.message, EndReason::kExpelled}, /*at_once=*/true);
   }
-  if (e.reason != Dismissal::kSucceeded) Say(e.message);
-  FinishWith(ReasonOf(e.reason), SIGTERM);
+  const bool succeeded = e.reason == Dismissal::kSucceeded;
+  if (!succeeded) Say(e.message);
+  FinishWith(ReasonOf(e.reason), SIGTERM, succeeded ? "" : e.message);
 }
 
 void AgentMachine::On(const CoordinatorLost& e) {
@@ -115,10 +116,11 @@ void AgentMachine::On(const Rejoined&) {
 
 void AgentMachine::On(const RejoinFailed& e) {
   if (state_ != State::kSeeking) return;
-  Say(absl::StrCat(
+  const std::string why = absl::StrCat(
       "the coordinator is lost. Start the job again on all nodes; it goes on from its last snapshot (",
-      lost_->why, "; ", e.reason, ")"));
-  FinishWith(lost_->otherwise, SIGTERM);
+      lost_->why, "; ", e.reason, ")");
+  Say(why);
+  FinishWith(lost_->otherwise, SIGTERM, why);
 }
 
 void AgentMachine::On(const WorkerEnded& e) {
@@ -179,18 +181,20 @@ void AgentMachine::On(const SignalReceived& e) {
     return;
   }
   signaled_ = true;
-  Say(absl::StrCat("received ", name, ": sending it to the workers, SIGKILL follows in ",
-                   policy_.grace / seconds(1), " s, or on a second ", name));
+  // It begins as torchrun's words for it: scripts look for them.
+  Say(absl::StrCat("Received ", e.signo, " death signal, shutting down workers: ", name,
+                   " goes to them, SIGKILL follows in ", policy_.grace / seconds(1), " s, or on a second ",
+                   name));
   effects_.push_back(SendLeave{absl::StrCat("its agent received ", name)});
   const bool was_stopping = state_ == State::kStopping;
-  FinishWith(ReasonOfSignal(e.signo), e.signo);
+  FinishWith(ReasonOfSignal(e.signo), e.signo, absl::StrCat("received ", name));
   if (was_stopping && !killing_) effects_.push_back(SignalWorkers{e.signo});
 }
 
 void AgentMachine::On(const AgentBroken& e) {
   Say(std::string(e.status.message()));
   effects_.push_back(SendLeave{std::string(e.status.message())});
-  FinishWith(e.reason, SIGTERM);
+  FinishWith(e.reason, SIGTERM, std::string(e.status.message()));
 }
 
 void AgentMachine::On(const AgentTick&) {
@@ -254,8 +258,11 @@ void AgentMachine::SeekAgain(const std::string& why) {
   seek_at_ = now_ + pause_;
 }
 
-void AgentMachine::FinishWith(EndReason reason, int signo) {
-  if (!end_) end_ = reason;
+void AgentMachine::FinishWith(EndReason reason, int signo, std::string why) {
+  if (!end_) {
+    end_ = reason;
+    end_why_ = std::move(why);
+  }
   if (state_ == State::kIdle || state_ == State::kSeeking) {
     Finished();
   } else if (state_ == State::kRunning) {
@@ -265,7 +272,7 @@ void AgentMachine::FinishWith(EndReason reason, int signo) {
 
 void AgentMachine::Finished() {
   state_ = State::kFinished;
-  effects_.push_back(Finish{*end_, ExitCodeOf(*end_, policy_.exit_codes)});
+  effects_.push_back(Finish{*end_, ExitCodeOf(*end_, policy_.exit_codes), end_why_});
 }
 
 void AgentMachine::Say(std::string text) { effects_.push_back(Tell{std::move(text)}); }

@@ -159,6 +159,7 @@ struct Tell {
 struct Finish {
   EndReason reason = {};
   int exit_code = 0;
+  std::string why = {};  // one sentence; empty: the job succeeded
 };
 
 using AgentEffect = std::variant<StartWorkers, SignalWorkers, KillWorkers, AskForSnapshot, SendWorkersFailed,
@@ -218,7 +219,7 @@ class AgentMachine {
   // After a try that failed although somebody was found; with growing pauses, until the time is over.
   void SeekAgain(const std::string& why);
   // Ends the agent as soon as nothing is left of its workers. The first reason stands.
-  void FinishWith(EndReason reason, int signo);
+  void FinishWith(EndReason reason, int signo, std::string why);
   void Finished();
   void Say(std::string text);
 
@@ -231,6 +232,7 @@ class AgentMachine {
   bool killing_ = false;                // KillWorkers given, WorkersGone not yet come
   bool signaled_ = false;               // somebody sent the agent a signal
   std::optional<EndReason> end_;        // set: the agent ends once it has nothing left
+  std::string end_why_;                 // with end_
   std::optional<Lost> lost_;            // set: the node is cut off
   std::optional<TimePoint> grace_end_;  // Stopping, before the SIGKILL
 

@@ -116,6 +116,31 @@ TEST_F(AgentMachineTest, AStopAfterReadyIsNotAnsweredTwice) {
   EXPECT_THAT(Stop(0), IsEmpty());
 }
 
+// --shutdown-timeout holds for every stop.
+struct AnyStop {
+  const char* name;
+  AgentEvent event;
+};
+class AnyStopTest : public AgentMachineTest, public ::testing::WithParamInterface<AnyStop> {};
+
+TEST_P(AnyStopTest, HasTheGracePeriod) {
+  Start(0);
+  Step(GetParam().event);
+  EXPECT_EQ(machine_.NextDeadline(), now_ + seconds(30));
+  now_ += seconds(30);
+  EXPECT_THAT(Step(AgentTick{}), ElementsAre("kill"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, AnyStopTest,
+    ::testing::Values(AnyStop{"Failure", WorkerEnded{LocalRank(0), Exited{1}}},
+                      AnyStop{"ChangeOfNodes", RoundStopped{Round(0), "node2 has joined"}},
+                      AnyStop{"EndOfTheJob", Dismissed{Dismissal::kStopped, "because"}},
+                      AnyStop{"LostCoordinator", CoordinatorLost{"connection reset"}},
+                      AnyStop{"Signal", SignalReceived{SIGUSR1}},
+                      AnyStop{"BrokenAgent", AgentBroken{absl::InternalError("because")}}),
+    [](const auto& info) { return info.param.name; });
+
 TEST_F(AgentMachineTest, WorkersDeafToSigtermAreKilledAfterTheGracePeriod) {
   Start(0);
   EXPECT_THAT(Stop(0), ElementsAre("SIGTERM"));

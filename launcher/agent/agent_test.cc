@@ -1,8 +1,13 @@
 // The agent with real workers and a warden; the coordinator's side of its links is the test.
 #include "launcher/agent/agent.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <csignal>
 #include <deque>
+#include <fstream>
+#include <iterator>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -14,7 +19,9 @@
 namespace ddprun {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr Duration kDeadline = seconds(60);
@@ -43,13 +50,44 @@ class NoStores : public RoundStores {
   void Withdraw() override {}
 };
 
+// One word for each thing that it was told.
+class FakeObserver : public AgentObserver {
+ public:
+  void OnWaiting(TimePoint) override { Add("waiting"); }
+  void OnRound(const Assignment& a, TimePoint) override { Add(absl::StrCat("round ", a.round.value())); }
+  void OnWorkerStarted(LocalRank rank, pid_t pid, TimePoint) override {
+    EXPECT_GT(pid, 0);
+    Add(absl::StrCat("started ", rank.value()));
+  }
+  void OnFailure(TimePoint) override { Add("failure"); }
+  void OnStopping(TimePoint) override { Add("stopping"); }
+  void OnWorkersGone(const std::vector<std::string>&, TimePoint) override { Add("gone"); }
+  void OnWatchdog(const WatchdogNote& note, TimePoint) override {
+    Add(absl::StrCat(note.what, note.pid == 0 ? "" : absl::StrCat(": ", note.scope)));
+  }
+  void OnState(AgentMachine::State state, Round, int alive, TimePoint) override {
+    if (state == AgentMachine::State::kRunning) most_alive = std::max(most_alive, alive);
+  }
+  void OnHostName(const std::string& name) override { host_names.push_back(name); }
+  void OnEnd(const AgentEnd& end, TimePoint) override {
+    Add("end");
+    ends.push_back(end);
+  }
+  void Add(std::string word) { words.push_back(std::move(word)); }
+
+  std::vector<std::string> words;
+  std::vector<std::string> host_names;
+  std::vector<AgentEnd> ends;
+  int most_alive = 0;
+};
+
 class AgentTest : public ::testing::Test {
  protected:
   // With workers that run `script` in a shell.
   void Start(const std::string& script) {
     config_.num_local_workers = 1;
     config_.run_id = "j";
-    config_.log_dir = "/dev/null";
+    if (config_.log_dir.empty()) config_.log_dir = "/dev/null";
     config_.shutdown_timeout = seconds(60);
     config_.exit_codes = ExitCodes::kScheduler;
     config_.program = {.argv = {"/bin/sh", "-c", script}, .name = "script"};
@@ -67,7 +105,8 @@ class AgentTest : public ::testing::Test {
                                         if (gone_) return done(absl::UnavailableError("nobody listens"));
                                         done(NewLink());
                                       });
-                                    }},
+                                    },
+                                .observers = {&observer_}},
                    [this](int code) { exit_code_ = code; });
     agent_->Start(NewLink());
   }
@@ -115,6 +154,18 @@ class AgentTest : public ::testing::Test {
     message.mutable_start()->set_role_world_size(1);
     Tell(message);
   }
+  // From joining to the end.
+  void FollowAFailedRoundAndAGoodOne() {
+    Await(proto::AgentMessage::kJoin);
+    Welcome();
+    StartRound(0);
+    Await(proto::AgentMessage::kWorkersFailed);
+    Await(proto::AgentMessage::kReady);
+    StartRound(1);
+    Await(proto::AgentMessage::kWorkersSucceeded);
+    Dismiss(proto::DISMISS_REASON_SUCCEEDED);
+    EXPECT_EQ(AwaitExit(), 0);
+  }
   void Dismiss(proto::DismissReason reason) {
     proto::CoordinatorMessage message;
     message.mutable_dismiss()->set_reason(reason);
@@ -129,6 +180,7 @@ class AgentTest : public ::testing::Test {
   std::shared_ptr<FakePeer> peer_;  // of the newest link
   bool gone_ = false;               // the coordinator cannot be found again
   int relinks_ = 0;
+  FakeObserver observer_;
   std::optional<int> exit_code_;
   std::optional<Agent> agent_;
 };
@@ -147,6 +199,102 @@ TEST_F(AgentTest, AFailureIsToldAtOnceAndInFullWhenAllIsGone) {
   EXPECT_GE(ready.failures(0).age_us(), failed.failure().age_us());
   Dismiss(proto::DISMISS_REASON_FAILED);
   EXPECT_EQ(AwaitExit(), 1);
+}
+
+TEST_F(AgentTest, ItsObserversSeeWhatItDoes) {
+  config_.event_handler = EventHandler::kConsole;  // somebody wants the host's name
+  Start("exit $((3 - 3 * DDPRUN_ROUND))");
+  FollowAFailedRoundAndAGoodOne();
+  EXPECT_THAT(observer_.words, ElementsAre("waiting", "round 0", "started 0", "failure", "gone", "waiting",
+                                           "round 1", "started 0", "gone", "end"));
+  EXPECT_THAT(observer_.host_names, SizeIs(1));
+  EXPECT_EQ(observer_.most_alive, 1);
+  ASSERT_THAT(observer_.ends, SizeIs(1));
+  EXPECT_EQ(observer_.ends[0].reason, EndReason::kSucceeded);
+  EXPECT_THAT(observer_.ends[0].failures, IsEmpty()) << "those of the last round";
+}
+
+TEST_F(AgentTest, AnExpiredTimerIsTheCause) {
+  config_.watchdog_fifo = absl::StrCat(testing::TempDir(), "/agent_timers", getpid());
+  Start(
+      "echo '{\"version\": 1, \"pid\": '$$$$', \"scope_id\": \"a step\", \"expiration_time\": 5, "
+      "\"signal\": 9}' > $TORCHELASTIC_TIMER_FILE; exec sleep 1000");
+  Await(proto::AgentMessage::kJoin);
+  Welcome();
+  StartRound(0);
+  const proto::Failure failure = Await(proto::AgentMessage::kWorkersFailed).workers_failed().failure();
+  EXPECT_EQ(failure.signal(), SIGKILL);
+  EXPECT_THAT(failure.cause(), HasSubstr("failed: SIGKILL, its watchdog timer \"a step\" expired"));
+  Await(proto::AgentMessage::kReady);
+  Dismiss(proto::DISMISS_REASON_FAILED);
+  AwaitExit();
+  // The worker may be faster than the word that it has started.
+  EXPECT_EQ(std::erase(observer_.words, "started 0"), 1);
+  EXPECT_THAT(observer_.words, ElementsAre("waiting", "round 0", "watchdog started", "timer expired: a step",
+                                           "kill worker process: a step", "failure", "watchdog stopped",
+                                           "gone", "waiting", "end"));
+  ASSERT_THAT(observer_.ends, SizeIs(1));
+  EXPECT_EQ(observer_.ends[0].why, "because");
+  EXPECT_THAT(observer_.ends[0].failures, SizeIs(1));
+  EXPECT_EQ(access(config_.watchdog_fifo->c_str(), F_OK), 0);
+  agent_.reset();
+  EXPECT_NE(access(config_.watchdog_fifo->c_str(), F_OK), 0);
+}
+
+// Its own error file, where it was told to leave one.
+class OwnErrorFileTest : public AgentTest {
+ protected:
+  OwnErrorFileTest() {
+    config_.own_error_file = absl::StrCat(testing::TempDir(), "/own_error_file", getpid());
+    config_.log_dir = testing::TempDir();
+    unlink(config_.own_error_file.c_str());
+  }
+  std::string Contents() const {
+    std::ifstream file(config_.own_error_file);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+};
+
+constexpr char kFailsInRoundZero[] =
+    "test $DDPRUN_ROUND = 0 || exit 0; "
+    "echo '{\"message\": {\"message\": \"m\", \"extraInfo\": {\"timestamp\": 5}}}' > "
+    "$TORCHELASTIC_ERROR_FILE; "
+    "exit 3";
+
+TEST_F(OwnErrorFileTest, HasTheRootCausesAtTheEndOfAFailedJob) {
+  Start(kFailsInRoundZero);
+  Await(proto::AgentMessage::kJoin);
+  Welcome();
+  StartRound(0);
+  Await(proto::AgentMessage::kWorkersFailed);
+  Await(proto::AgentMessage::kReady);
+  EXPECT_EQ(Contents(), "") << "the job may go on";
+  Dismiss(proto::DISMISS_REASON_FAILED);
+  AwaitExit();
+  EXPECT_EQ(Contents(), R"({"message": {"message": "m", "extraInfo": {"timestamp": 5}, "errorCode": 3}})");
+}
+
+TEST_F(OwnErrorFileTest, IsNotThereWhenTheJobSucceedsAfterAll) {
+  Start(kFailsInRoundZero);
+  FollowAFailedRoundAndAGoodOne();
+  EXPECT_NE(access(config_.own_error_file.c_str(), F_OK), 0);
+}
+
+TEST_F(OwnErrorFileTest, TellsOfTheLaunchersOwnEnd) {
+  Start("exec sleep 1000");
+  Await(proto::AgentMessage::kJoin);
+  Welcome();
+  Dismiss(proto::DISMISS_REASON_JOIN_TIMEOUT);
+  AwaitExit();
+  EXPECT_THAT(Contents(), HasSubstr(R"({"message": {"message": "RendezvousTimeoutError: because", )"));
+}
+
+TEST_F(OwnErrorFileTest, TellsOfASignal) {
+  Start("exec sleep 1000");
+  Await(proto::AgentMessage::kJoin);
+  boost::asio::post(io_, [this] { agent_->OnSignal(SIGTERM); });
+  AwaitExit();
+  EXPECT_THAT(Contents(), HasSubstr(absl::StrCat("SignalException: Process ", getpid(), " got signal: 15")));
 }
 
 TEST_F(AgentTest, ANodeThatLosesItsConnectionComesBackAsAnother) {

@@ -1,19 +1,25 @@
 #include "launcher/agent/local_workers.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
 #include <csignal>
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "launcher/agent/output_plans.h"
 #include "launcher/agent/worker_environment.h"
+#include "launcher/numa/binding.h"
 
 namespace ddprun {
 namespace {
 
-// For output that is on its way when nobody writes any more: longer only if a file system or terminal hangs.
+// For output that is on its way when nobody writes any more: longer only if a file system hangs, or a console
+// that has to take it before there is room in a file.
 constexpr Duration kDrainLimit = seconds(2);
 
 // "after step 57 (epoch 2)"
@@ -21,6 +27,13 @@ std::string InWords(const proto::WorkerReport& report) {
   std::string progress = absl::StrCat("after step ", report.step());
   if (!report.message().empty()) absl::StrAppend(&progress, " (", report.message(), ")");
   return progress;
+}
+
+// As scripts that call gethostname know this machine; empty if it has no name.
+std::string HostNameOfSystem() {
+  char name[HOST_NAME_MAX + 1] = {};
+  gethostname(name, HOST_NAME_MAX);
+  return name;
 }
 
 // "training"; empty if it did not say.
@@ -40,9 +53,12 @@ LocalWorkers::LocalWorkers(boost::asio::io_context& io, const LaunchConfig* conf
       log_(*log),
       host_(std::move(host)),
       handlers_(std::move(handlers)),
-      environment_(CurrentEnvironment()),
+      environment_(BaseEnvironment(config_)),
       console_(io, [this](const absl::Status& why) { log_.Say(why.message()); }),
       failures_(host_, config_.role),
+      watch_(io, config, log,
+             {.note = [this](const WatchdogNote& note) { handlers_.watchdog(note); },
+              .stuck = [this](pid_t pid, const std::string& where) { OnStuck(pid, where); }}),
       processes_(io, std::move(warden),
                  {.started = [this](ProcessClient::WorkerId id, pid_t pid) { OnStarted(id, pid); },
                   .ended = [this](ProcessClient::WorkerId id, const ExitInfo& exit,
@@ -51,8 +67,11 @@ LocalWorkers::LocalWorkers(boost::asio::io_context& io, const LaunchConfig* conf
                   .fenced = [this] { handlers_.fenced(); }}) {}
 
 absl::Status LocalWorkers::Open() {
+  RETURN_IF_ERROR(CheckVirtualDevices(environment_, config_));
+  ASSIGN_OR_RETURN(cpus_, WorkerCpus(config_, environment_));
   ASSIGN_OR_RETURN(LogLayout logs, LogLayout::Create(config_.log_dir, config_.run_id), "--log-dir");
   logs_.emplace(std::move(logs));
+  RETURN_IF_ERROR(watch_.Open(processes_));
   absl::StatusOr<std::unique_ptr<WorkerSocket>> socket =
       WorkerSocket::Open(io_, [this](const proto::WorkerReport& report) {
         if (report.has_snapshot_step()) handlers_.snapshot(Round(report.round()), report.snapshot_step());
@@ -74,22 +93,25 @@ void LocalWorkers::Start(const Assignment& assignment) {
   assignment_ = assignment;
   failures_.BeginRound(assignment_);
   told_.reset();
+  watch_.BeginRound();
   workers_.clear();
   outputs_.clear();
-  const std::vector<WorkerFiles> files = NewLogFiles();
-  attempt_dir_ = std::filesystem::path(files[0].error_json).parent_path().parent_path().string();
+  const AttemptFiles files = NewLogFiles();
+  attempt_dir_ = files.dir;
+  const OutputPlans plans(config_, assignment_, files, HostNameOfSystem(), console_.warn());
   for (int i = 0; i < config_.num_local_workers; ++i) {
     const LocalRank local_rank(i);
-    outputs_.push_back(std::make_unique<WorkerOutput>(
-        console_, WorkerOutput::Plan{.redirects = config_.redirects.For(local_rank),
-                                     .tee = config_.tee.For(local_rank),
-                                     .files = files[i],
-                                     .prefix = absl::StrCat("[", config_.role, i, "]:")}));
+    const std::string& error_file = files.workers[i].error_json;
+    outputs_.push_back(std::make_unique<WorkerOutput>(console_, plans.For(local_rank)));
     const ProcessClient::WorkerId id = next_worker_++;
-    workers_[id] = {.local_rank = local_rank, .started = Now(), .error_file = files[i].error_json};
-    processes_.Spawn(id, {.argv = ArgumentsFor(config_.program, local_rank),
+    workers_[id] = {.local_rank = local_rank, .started = Now(), .error_file = error_file};
+    processes_.Spawn(id, {.argv = ArgumentsFor(config_.program, local_rank, config_.pass_local_rank),
+                          .file = SubstituteLocalRank(config_.program.file, local_rank),
                           .env = WorkerEnvironment(environment_, config_, assignment_, local_rank,
-                                                   files[i].error_json, reports_ ? reports_->name() : ""),
+                                                   {.error_file = error_file,
+                                                    .agent_socket = reports_ ? reports_->name() : "",
+                                                    .timer_file = watch_.timer_file()}),
+                          .cpus = {cpus_[i].begin(), cpus_[i].end()},
                           .stdout_fd = outputs_.back()->stdout_fd(),
                           .stderr_fd = outputs_.back()->stderr_fd()});
     outputs_.back()->CloseChildEnds();
@@ -97,20 +119,33 @@ void LocalWorkers::Start(const Assignment& assignment) {
   oom_watch_.emplace();  // The starts have been ordered, so they do not wait for it.
 }
 
-std::vector<WorkerFiles> LocalWorkers::NewLogFiles() {
-  absl::StatusOr<std::vector<WorkerFiles>> files =
+AttemptFiles LocalWorkers::NewLogFiles() {
+  absl::StatusOr<AttemptFiles> files =
       logs_->NewAttempt(assignment_.restart_count, config_.num_local_workers);
   if (files.ok()) return *std::move(files);
   log_.Say(absl::StrCat("the workers' files cannot be made, going on without them: ",
                         std::string(files.status().message())));
-  return std::vector<WorkerFiles>(config_.num_local_workers);
+  AttemptFiles none;
+  none.workers.resize(static_cast<size_t>(config_.num_local_workers));
+  return none;
 }
 
 void LocalWorkers::OnStarted(ProcessClient::WorkerId id, pid_t pid) {
   const auto it = workers_.find(id);
   if (it == workers_.end()) return;
   it->second.pid = pid;
+  // It was sent that behind its start, which is known only now.
+  if (told_ && *told_ != SIGKILL) SaySent(*told_, pid);
   oom_watch_->Add(pid);
+  watch_.Started(pid);
+  handlers_.started(it->second.local_rank, pid);
+}
+
+void LocalWorkers::OnStuck(pid_t pid, const std::string& where) {
+  const auto it =
+      std::find_if(workers_.begin(), workers_.end(), [pid](const auto& w) { return w.second.pid == pid; });
+  // Should it end one day, nobody asks any more.
+  if (it != workers_.end()) OnEnded(it->first, Stuck{where});
 }
 
 void LocalWorkers::OnEnded(ProcessClient::WorkerId id, const ExitInfo& exit) {
@@ -118,8 +153,12 @@ void LocalWorkers::OnEnded(ProcessClient::WorkerId id, const ExitInfo& exit) {
   if (it == workers_.end()) return;
   const Worker worker = it->second;
   workers_.erase(it);
+  watch_.Ended(worker.pid);
   const std::optional<proto::WorkerReport> report = ReportOf(worker.local_rank);
-  const std::string progress = report ? InWords(*report) : "";
+  std::string progress = report ? InWords(*report) : "";
+  if (const std::string cause = watch_.CauseOf(worker.pid); !cause.empty()) {
+    absl::StrAppend(&progress, progress.empty() ? "" : ", ", cause);
+  }
   if (!Succeeded(exit)) {
     const TimePoint now = Now();
     failures_.Add({.local_rank = worker.local_rank,
@@ -159,7 +198,14 @@ void LocalWorkers::AskForSnapshot(Round round) {
 
 void LocalWorkers::Signal(int signo) {
   told_ = signo;
+  for (const auto& [id, worker] : workers_) {
+    if (worker.pid != 0) SaySent(signo, worker.pid);
+  }
   processes_.SignalAll(signo);
+}
+
+void LocalWorkers::SaySent(int signo, pid_t pid) const {
+  log_.Say(absl::StrCat("Sending process ", pid, " closing signal ", SignalName(signo)));
 }
 
 void LocalWorkers::Fence(std::optional<BootTime> deadline) {
@@ -173,14 +219,18 @@ void LocalWorkers::Fence(std::optional<BootTime> deadline) {
 void LocalWorkers::KillAll() {
   if (!workers_.empty()) told_ = SIGKILL;
   processes_.KillAll(kKillLimit, [this](const std::vector<LeftOver>& left_over) {
+    unkillable_.clear();
     for (const LeftOver& process : left_over) {
+      unkillable_.push_back(ToString(process));
       log_.Say(absl::StrCat("cannot be killed, going on without it: ", ToString(process)));
     }
     // They are gone, so what they wrote is on its way at most.
     undrained_ = static_cast<int>(outputs_.size());
     for (const std::unique_ptr<WorkerOutput>& output : outputs_) {
       output->Drain(kDrainLimit, [this] {
-        if (--undrained_ == 0) handlers_.gone();
+        if (--undrained_ > 0) return;
+        watch_.Gone();
+        handlers_.gone(unkillable_);
       });
     }
   });

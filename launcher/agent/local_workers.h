@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,12 @@
 #include "base/worker_env.h"
 #include "boost/asio/io_context.hpp"
 #include "launcher/agent/agent_log.h"
+#include "launcher/agent/agent_observer.h"
 #include "launcher/agent/node_failures.h"
 #include "launcher/agent/worker_socket.h"
+#include "launcher/agent/worker_watch.h"
 #include "launcher/config/launch_config.h"
+#include "launcher/logs/console.h"
 #include "launcher/logs/log_layout.h"
 #include "launcher/logs/worker_output.h"
 #include "launcher/process/process_client.h"
@@ -37,12 +41,15 @@ inline constexpr Duration kKillLimit = seconds(10);
 class LocalWorkers {
  public:
   struct Handlers {
+    std::function<void(LocalRank, pid_t)> started;  // it runs its program
     // `progress`: how far it had come, in its own words; empty: it never said.
     std::function<void(LocalRank, const ExitInfo&, const std::string& progress)> ended;
-    // Answers KillAll: nothing of them is left, and all that they printed has been passed on.
-    std::function<void()> gone;
+    // Answers KillAll: nothing of them is left but `unkillable`, in words, and all that they printed has been
+    // passed on.
+    std::function<void(const std::vector<std::string>& unkillable)> gone;
     // A worker says that its newest snapshot is this one; said again and again.
     std::function<void(Round, int64_t step)> snapshot;
+    std::function<void(const WatchdogNote&)> watchdog;
     std::function<void()> fenced;                     // the fence has fallen; they are being killed
     std::function<void(const absl::Status&)> broken;  // no worker can be started any more
   };
@@ -53,7 +60,8 @@ class LocalWorkers {
   LocalWorkers(const LocalWorkers&) = delete;
   LocalWorkers& operator=(const LocalWorkers&) = delete;
 
-  // Errors: of the log directory. What else cannot be had is said, and done without.
+  // Errors: of the log directory, or of the devices and processors that workers are to have. What else cannot
+  // be had is said, and done without.
   absl::Status Open();
 
   void Start(const Assignment& assignment);
@@ -73,7 +81,7 @@ class LocalWorkers {
   // Where the files of this start are; empty: nowhere.
   const std::string& attempt_dir() const { return attempt_dir_; }
 
-  // `done` comes when the console has taken all that it was given, or after `limit`.
+  // `done` comes when the console has taken all that it was given, or nothing more for as long as `limit`.
   void Flush(Duration limit, std::function<void()> done);
 
  private:
@@ -86,9 +94,12 @@ class LocalWorkers {
 
   static TimePoint Now() { return std::chrono::steady_clock::now(); }
   // Files for the next start, one entry a worker; empty names where there are to be none, or cannot be.
-  std::vector<WorkerFiles> NewLogFiles();
+  AttemptFiles NewLogFiles();
   void OnStarted(ProcessClient::WorkerId id, pid_t pid);
+  // In torchrun's words.
+  void SaySent(int signo, pid_t pid) const;
   void OnEnded(ProcessClient::WorkerId id, const ExitInfo& exit);
+  void OnStuck(pid_t pid, const std::string& where);
   // What the worker last reported in this round; none if it never did.
   std::optional<proto::WorkerReport> ReportOf(LocalRank local_rank) const;
 
@@ -98,6 +109,7 @@ class LocalWorkers {
   const std::string host_;
   const Handlers handlers_;
   const EnvVars environment_;
+  std::vector<std::set<int>> cpus_;  // by local rank; set by Open
   Console console_;
   std::optional<LogLayout> logs_;          // set by Open
   std::unique_ptr<WorkerSocket> reports_;  // null: could not be opened
@@ -110,10 +122,12 @@ class LocalWorkers {
   NodeFailures failures_;
   std::optional<OomWatch> oom_watch_;
 
+  WorkerWatch watch_;
   ProcessClient processes_;
   std::map<ProcessClient::WorkerId, Worker> workers_;  // not ended
   ProcessClient::WorkerId next_worker_ = 1;
-  int undrained_ = 0;  // of outputs_, once they are killed
+  int undrained_ = 0;                    // of outputs_, once they are killed
+  std::vector<std::string> unkillable_;  // likewise
 };
 
 }  // namespace ddprun

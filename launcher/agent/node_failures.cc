@@ -38,7 +38,8 @@ bool Obeyed(const ExitInfo& exit, int told) {
     return signaled->signo == told || signaled->signo == SIGTERM;
   }
   if (const auto* exited = std::get_if<Exited>(&exit)) return exited->code == 128 + told;
-  return absl::IsCancelled(std::get<NeverStarted>(exit).status);
+  const auto* never = std::get_if<NeverStarted>(&exit);
+  return never != nullptr && absl::IsCancelled(never->status);
 }
 
 }  // namespace
@@ -105,6 +106,10 @@ proto::Failure NodeFailures::Encode(size_t i, TimePoint now) const {
   failure.set_pid(end.pid);
   if (const auto* exited = std::get_if<Exited>(&end.exit)) failure.set_exit_code(exited->code);
   if (const auto* signaled = std::get_if<Signaled>(&end.exit)) failure.set_signal(signaled->signo);
+  if (const auto* stuck = std::get_if<Stuck>(&end.exit)) {
+    failure.set_stuck(true);
+    failure.add_evidence(Line(stuck->where));
+  }
   failure.set_cause(Line(FailureCause(record.rank, end.local_rank, host_, end.exit, end.progress)));
   failure.set_exception(ExceptionOf(i));
   failure.set_stderr_tail(Tail(record.stderr_tail));

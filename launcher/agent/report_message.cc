@@ -17,7 +17,8 @@ PageFailure FailureOf(const proto::Failure& f) {
                          .exception = f.exception(),
                          .stderr_tail = f.stderr_tail(),
                          .evidence = {f.evidence().begin(), f.evidence().end()},
-                         .consequence = f.consequence()};
+                         .consequence = f.consequence(),
+                         .stuck = f.stuck()};
   if (f.has_step()) failure.step = f.step();
   return failure;
 }

@@ -31,6 +31,7 @@ TEST(ReportMessageTest, EveryFieldReachesThePage) {
   f.set_stderr_tail("a\nb");
   f.add_evidence("the kernel killed it");
   f.set_consequence(true);
+  f.set_stuck(true);
   proto::Failure& second = *report.add_groups()->mutable_first();
   second.set_exit_code(3);
 
@@ -55,6 +56,8 @@ TEST(ReportMessageTest, EveryFieldReachesThePage) {
   EXPECT_EQ(first.stderr_tail, "a\nb");
   EXPECT_THAT(first.evidence, ElementsAre("the kernel killed it"));
   EXPECT_TRUE(first.consequence);
+  EXPECT_TRUE(first.stuck);
+  EXPECT_FALSE(page.groups[1].first.stuck);
   EXPECT_EQ(page.groups[1].first.exit_code, 3);
   EXPECT_EQ(page.groups[1].first.step, std::nullopt);
 }

@@ -4,42 +4,97 @@
 
 #include <cstring>
 #include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "launcher/process/exit_info.h"
 
 namespace ddprun {
 namespace {
 
-bool Has(const EnvVars& vars, absl::string_view name) {
-  for (const auto& [key, value] : vars) {
-    if (key == name) return true;
+using EnvMap = std::map<std::string, std::string>;
+
+constexpr char kCudaDevices[] = "CUDA_VISIBLE_DEVICES";
+constexpr char kRocmDevices[] = "HIP_VISIBLE_DEVICES";
+
+// The devices that workers share, in the order of their local ranks.
+struct VisibleDevices {
+  std::string variable;              // that lists them; the list of ROCm wins where both are set
+  bool listed = false;               // false: all devices are visible, by their numbers
+  std::vector<std::string> entries;  // may be numbers or UUIDs
+};
+
+VisibleDevices DevicesOf(const EnvMap& base) {
+  VisibleDevices devices;
+  const auto rocm = base.find(kRocmDevices);
+  devices.variable = rocm != base.end() && !rocm->second.empty() ? kRocmDevices : kCudaDevices;
+  if (const auto list = base.find(devices.variable); list != base.end()) {
+    devices.listed = true;
+    devices.entries = absl::StrSplit(list->second, ',');
   }
-  return false;
+  return devices;
+}
+
+void NarrowToDevice(EnvMap& vars, LocalRank local_rank) {
+  const VisibleDevices devices = DevicesOf(vars);
+  const auto index = static_cast<size_t>(local_rank.value());
+  const std::string device = devices.listed ? std::string(absl::StripAsciiWhitespace(devices.entries[index]))
+                                            : absl::StrCat(local_rank.value());
+  vars[kCudaDevices] = device;
+  if (devices.variable == kRocmDevices) vars[kRocmDevices] = device;
+}
+
+std::string NamesOf(const std::vector<int>& signals) {
+  return absl::StrJoin(signals, ",", [](std::string* out, int signo) { *out += SignalName(signo); });
 }
 
 }  // namespace
 
-EnvVars CurrentEnvironment() {
-  EnvVars vars;
+EnvVars BaseEnvironment(const LaunchConfig& config) {
+  EnvMap vars;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     if (const char* equals = std::strchr(*entry, '=')) {
-      vars.emplace_back(std::string(*entry, equals - *entry), std::string(equals + 1));
+      vars.emplace(std::string(*entry, equals - *entry), std::string(equals + 1));
     }
   }
-  return vars;
+  for (const auto& [name, value] : config.program_env) vars[name] = value;
+  return {vars.begin(), vars.end()};
 }
 
 bool LimitsOmpThreads(const EnvVars& base, const LaunchConfig& config) {
-  return config.num_local_workers > 1 && !Has(base, "OMP_NUM_THREADS");
+  return config.num_local_workers > 1 && EnvMap(base.begin(), base.end()).count("OMP_NUM_THREADS") == 0;
+}
+
+absl::Status CheckVirtualDevices(const EnvVars& base, const LaunchConfig& config) {
+  if (!config.virtual_local_rank) return absl::OkStatus();
+  const VisibleDevices devices = DevicesOf({base.begin(), base.end()});
+  if (!devices.listed || devices.entries.size() >= static_cast<size_t>(config.num_local_workers)) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("--virtual-local-rank gives each worker a device of its own, but ", devices.variable, "=",
+                   absl::StrJoin(devices.entries, ","), " has ", devices.entries.size(), " for ",
+                   config.num_local_workers, " workers: list more, or start fewer with --nproc-per-node"));
 }
 
 EnvVars WorkerEnvironment(const EnvVars& base, const LaunchConfig& config, const Assignment& assignment,
-                          LocalRank local_rank, const std::string& error_file,
-                          const std::string& agent_socket) {
-  std::map<std::string, std::string> vars(base.begin(), base.end());
+                          LocalRank local_rank, const WorkerPlaces& places) {
+  EnvMap vars(base.begin(), base.end());
+  // Of a job inside of which this one was started.
+  for (const char* const name : {"DDPRUN_LOCAL_RANK", "DDPRUN_AGENT_SOCKET"}) vars.erase(name);
   if (LimitsOmpThreads(base, config)) vars.insert_or_assign("OMP_NUM_THREADS", std::string("1"));
   // A rank whose peer died must get an error from NCCL, not wait for ever. PyTorch up to 2.1 reads the second
   // name. Both mean nothing to a worker without NCCL.
   vars.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   vars.emplace("NCCL_ASYNC_ERROR_HANDLING", "1");
+  // For PyTorch's own launchers inside of a worker, as torchrun leaves it to them.
+  vars["TORCHELASTIC_SIGNALS_TO_HANDLE"] = NamesOf(config.signals_to_handle);
+  if (!places.timer_file.empty()) vars["TORCHELASTIC_TIMER_FILE"] = places.timer_file;
+  if (config.virtual_local_rank) NarrowToDevice(vars, local_rank);
   const WorkerEnv env{.rank = Rank(assignment.first_rank.value() + local_rank.value()),
                       .local_rank = local_rank,
                       .group_rank = assignment.group_rank,
@@ -49,14 +104,16 @@ EnvVars WorkerEnvironment(const EnvVars& base, const LaunchConfig& config, const
                       .role_rank = assignment.first_role_rank + static_cast<int>(local_rank.value()),
                       .role_world_size = assignment.role_world_size,
                       .role_name = config.role,
+                      .virtual_local_rank = config.virtual_local_rank,
                       .master_addr = assignment.master_addr,
                       .master_port = assignment.master_port,
+                      .agent_store = config.agent_store,
                       .restart_count = assignment.restart_count,
                       .max_restarts = config.max_restarts,
                       .run_id = config.run_id,
-                      .error_file = error_file,
+                      .error_file = places.error_file,
                       .round = assignment.round,
-                      .agent_socket = agent_socket};
+                      .agent_socket = places.agent_socket};
   for (auto& [name, value] : EncodeWorkerEnv(env)) vars[name] = std::move(value);
   return {vars.begin(), vars.end()};
 }

@@ -4,23 +4,35 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "base/assignment.h"
 #include "base/worker_env.h"
 #include "launcher/config/launch_config.h"
 
 namespace ddprun {
 
-// The variables of this process. Read once at start.
-EnvVars CurrentEnvironment();
+// The variables of this process, with the job's --config file's over them. Read once at start.
+EnvVars BaseEnvironment(const LaunchConfig& config);
+
+// Where a worker finds what its agent has for it; empty: there is none.
+struct WorkerPlaces {
+  std::string error_file = {};    // TORCHELASTIC_ERROR_FILE
+  std::string agent_socket = {};  // DDPRUN_AGENT_SOCKET
+  std::string timer_file = {};    // TORCHELASTIC_TIMER_FILE, a FIFO
+};
 
 // For the worker `local_rank` of the node that got `assignment`. docs/worker_env.md lists what is set.
 //   `base` is what the agent was started with; the job's variables win over it, its values for libraries
 //   (OMP_NUM_THREADS, ...) stay.
+//   REQUIRES: CheckVirtualDevices(base, config).ok().
 EnvVars WorkerEnvironment(const EnvVars& base, const LaunchConfig& config, const Assignment& assignment,
-                          LocalRank local_rank, const std::string& error_file,
-                          const std::string& agent_socket);
+                          LocalRank local_rank, const WorkerPlaces& places);
 
 // True if OMP_NUM_THREADS is set to 1 for the workers because nobody said otherwise: torchrun's rule.
 bool LimitsOmpThreads(const EnvVars& base, const LaunchConfig& config);
+
+// With --virtual-local-rank each worker sees one device of those that `base` leaves visible.
+//   Errors: kFailedPrecondition, naming the list: there are fewer than workers.
+absl::Status CheckVirtualDevices(const EnvVars& base, const LaunchConfig& config);
 
 }  // namespace ddprun

@@ -1,18 +1,30 @@
 #include "launcher/agent/worker_environment.h"
 
+#include <cstdlib>
 #include <map>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace ddprun {
 namespace {
 
-std::map<std::string, std::string> Make(const EnvVars& base, int nproc) {
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+using EnvMap = std::map<std::string, std::string>;
+
+LaunchConfig Config(int nproc) {
   LaunchConfig config;
   config.num_local_workers = nproc;
   config.role = "trainer";
   config.max_restarts = 3;
   config.run_id = "j";
+  return config;
+}
+
+// Of the worker with that local rank; local rank 0 has rank 2.
+EnvMap Make(const EnvVars& base, const LaunchConfig& config, int local_rank = 1) {
   const Assignment assignment{.round = Round(4),
                               .group_rank = GroupRank(1),
                               .group_world_size = 2,
@@ -23,16 +35,21 @@ std::map<std::string, std::string> Make(const EnvVars& base, int nproc) {
                               .restart_count = 1,
                               .master_addr = "10.0.0.1",
                               .master_port = 4711};
-  const EnvVars vars = WorkerEnvironment(base, config, assignment, LocalRank(1), "/logs/error.json", "sock");
+  const EnvVars vars = WorkerEnvironment(base, config, assignment, LocalRank(local_rank),
+                                         {.error_file = "/logs/error.json", .agent_socket = "sock"});
   return {vars.begin(), vars.end()};
 }
 
-TEST(WorkerEnvironmentTest, ReadsBackAsTheWorkersPlace) {
-  const auto vars = Make({{"PATH", "/bin"}, {"RANK", "99"}}, 2);
-  const auto env = DecodeWorkerEnv([&](absl::string_view name) -> std::optional<std::string> {
+absl::StatusOr<WorkerEnv> Decode(const EnvMap& vars) {
+  return DecodeWorkerEnv([&](absl::string_view name) -> std::optional<std::string> {
     const auto it = vars.find(std::string(name));
     return it == vars.end() ? std::nullopt : std::optional(it->second);
   });
+}
+
+TEST(WorkerEnvironmentTest, ReadsBackAsTheWorkersPlace) {
+  const EnvMap vars = Make({{"PATH", "/bin"}, {"RANK", "99"}}, Config(2));
+  const auto env = Decode(vars);
   ASSERT_TRUE(env.ok()) << env.status();
   EXPECT_EQ(env->rank, Rank(3));
   EXPECT_EQ(env->local_rank, LocalRank(1));
@@ -44,15 +61,116 @@ TEST(WorkerEnvironmentTest, ReadsBackAsTheWorkersPlace) {
   EXPECT_EQ(env->round, Round(4));
   EXPECT_EQ(env->agent_socket, "sock");
   EXPECT_EQ(vars.at("PATH"), "/bin");
-  EXPECT_EQ(vars.at("TORCHELASTIC_USE_AGENT_STORE"), "True");
+}
+
+// torchrun's variables, all of them, and ours: a variable more or less is a change that scripts may see.
+TEST(WorkerEnvironmentTest, NothingElseIsSet) {
+  EXPECT_EQ(Make({}, Config(2)), (EnvMap{{"LOCAL_RANK", "1"},
+                                         {"RANK", "3"},
+                                         {"GROUP_RANK", "1"},
+                                         {"ROLE_RANK", "3"},
+                                         {"ROLE_NAME", "trainer"},
+                                         {"LOCAL_WORLD_SIZE", "2"},
+                                         {"WORLD_SIZE", "4"},
+                                         {"GROUP_WORLD_SIZE", "2"},
+                                         {"ROLE_WORLD_SIZE", "4"},
+                                         {"MASTER_ADDR", "10.0.0.1"},
+                                         {"MASTER_PORT", "4711"},
+                                         {"TORCHELASTIC_RESTART_COUNT", "1"},
+                                         {"TORCHELASTIC_MAX_RESTARTS", "3"},
+                                         {"TORCHELASTIC_RUN_ID", "j"},
+                                         {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                                         {"TORCHELASTIC_ERROR_FILE", "/logs/error.json"},
+                                         {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+                                         {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+                                         {"NCCL_ASYNC_ERROR_HANDLING", "1"},
+                                         {"OMP_NUM_THREADS", "1"},
+                                         {"DDPRUN_ROUND", "4"},
+                                         {"DDPRUN_AGENT_SOCKET", "sock"}}));
 }
 
 TEST(WorkerEnvironmentTest, LibrariesGetDefaultsThatTheUserMayOverride) {
-  EXPECT_EQ(Make({}, 2).at("OMP_NUM_THREADS"), "1");
-  EXPECT_EQ(Make({}, 1).count("OMP_NUM_THREADS"), 0u);
-  EXPECT_EQ(Make({{"OMP_NUM_THREADS", "6"}}, 2).at("OMP_NUM_THREADS"), "6");
-  EXPECT_EQ(Make({}, 2).at("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "1");
-  EXPECT_EQ(Make({{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"}}, 2).at("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "0");
+  EXPECT_EQ(Make({}, Config(2)).at("OMP_NUM_THREADS"), "1");
+  EXPECT_EQ(Make({}, Config(1), 0).count("OMP_NUM_THREADS"), 0u);
+  EXPECT_EQ(Make({{"OMP_NUM_THREADS", "6"}}, Config(2)).at("OMP_NUM_THREADS"), "6");
+  EXPECT_EQ(Make({{"OMP_NUM_THREADS", ""}}, Config(2)).at("OMP_NUM_THREADS"), "") << "set is set";
+  for (const char* name : {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING"})
+    EXPECT_EQ(Make({{name, "0"}}, Config(2)).at(name), "0");
+}
+
+TEST(WorkerEnvironmentTest, SaysWhatWasAskedFor) {
+  LaunchConfig config = Config(2);
+  config.signals_to_handle = {SIGUSR1, SIGTERM};
+  config.agent_store = false;
+  const EnvMap vars = Make({}, config);
+  EXPECT_EQ(vars.at("TORCHELASTIC_SIGNALS_TO_HANDLE"), "SIGUSR1,SIGTERM");
+  EXPECT_EQ(vars.at("TORCHELASTIC_USE_AGENT_STORE"), "False");
+  const EnvVars timed =
+      WorkerEnvironment({}, config, {}, LocalRank(0), {.timer_file = "/tmp/watchdog_timer_1"});
+  EXPECT_EQ(EnvMap(timed.begin(), timed.end()).at("TORCHELASTIC_TIMER_FILE"), "/tmp/watchdog_timer_1");
+}
+
+TEST(WorkerEnvironmentTest, TheConfigurationFilesVariablesWinOverTheLaunchersAndLoseAgainstTheJobs) {
+  setenv("DDPRUN_TEST_KEPT", "kept", 1);
+  setenv("DDPRUN_TEST_CHANGED", "old", 1);
+  LaunchConfig config = Config(2);
+  config.program_env = {
+      {"DDPRUN_TEST_CHANGED", "new"}, {"DDPRUN_TEST_ADDED", ""}, {"RANK", "9"}, {"OMP_NUM_THREADS", "5"}};
+  const EnvVars base = BaseEnvironment(config);
+  const EnvMap vars = Make(base, config);
+  EXPECT_EQ(vars.at("DDPRUN_TEST_KEPT"), "kept");
+  EXPECT_EQ(vars.at("DDPRUN_TEST_CHANGED"), "new");
+  EXPECT_EQ(vars.at("DDPRUN_TEST_ADDED"), "");
+  EXPECT_EQ(vars.at("RANK"), "3");
+  EXPECT_EQ(vars.at("OMP_NUM_THREADS"), "5");
+  EXPECT_FALSE(LimitsOmpThreads(base, config));
+}
+
+TEST(WorkerEnvironmentTest, NothingOfAnOuterJobIsInherited) {
+  const EnvMap vars = Make({{"DDPRUN_LOCAL_RANK", "7"}, {"DDPRUN_AGENT_SOCKET", "outer"}}, Config(2));
+  EXPECT_EQ(vars.count("DDPRUN_LOCAL_RANK"), 0u);
+  EXPECT_EQ(vars.at("DDPRUN_AGENT_SOCKET"), "sock");
+}
+
+class VirtualLocalRankTest : public testing::Test {
+ protected:
+  VirtualLocalRankTest() { config_.virtual_local_rank = true; }
+  LaunchConfig config_ = Config(2);
+};
+
+TEST_F(VirtualLocalRankTest, EachWorkerSeesItsOwnDeviceAsTheFirst) {
+  const struct {
+    EnvVars base;
+    EnvMap want;  // of local rank 1
+  } kCases[] = {
+      {{}, {{"CUDA_VISIBLE_DEVICES", "1"}}},
+      {{{"CUDA_VISIBLE_DEVICES", "6,3,1"}}, {{"CUDA_VISIBLE_DEVICES", "3"}}},
+      {{{"CUDA_VISIBLE_DEVICES", "GPU-a, MIG-b "}}, {{"CUDA_VISIBLE_DEVICES", "MIG-b"}}},
+      {{{"HIP_VISIBLE_DEVICES", "5,4"}, {"CUDA_VISIBLE_DEVICES", "0"}},
+       {{"CUDA_VISIBLE_DEVICES", "4"}, {"HIP_VISIBLE_DEVICES", "4"}}},
+      {{{"HIP_VISIBLE_DEVICES", ""}, {"CUDA_VISIBLE_DEVICES", "2,7"}},
+       {{"CUDA_VISIBLE_DEVICES", "7"}, {"HIP_VISIBLE_DEVICES", ""}}},
+  };
+  for (const auto& c : kCases) {
+    EXPECT_TRUE(CheckVirtualDevices(c.base, config_).ok());
+    const EnvMap vars = Make(c.base, config_);
+    for (const auto& [name, value] : c.want) EXPECT_EQ(vars.at(name), value) << name;
+    EXPECT_EQ(vars.at("LOCAL_RANK"), "0");
+    const auto env = Decode(vars);
+    ASSERT_TRUE(env.ok()) << env.status();
+    EXPECT_EQ(env->local_rank, LocalRank(1));
+  }
+}
+
+TEST_F(VirtualLocalRankTest, AListThatIsTooShortIsAnError) {
+  for (const char* name : {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}) {
+    const absl::Status status = CheckVirtualDevices({{name, "3"}}, config_);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(std::string(name) + "=3 has 1 for 2 workers"),
+                                                     HasSubstr("--nproc-per-node")));
+  }
+  config_.virtual_local_rank = false;
+  EXPECT_TRUE(CheckVirtualDevices({{"CUDA_VISIBLE_DEVICES", "3"}}, config_).ok());
 }
 
 }  // namespace

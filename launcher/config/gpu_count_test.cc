@@ -7,19 +7,23 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "launcher/config/nvml.h"
 
 namespace ddprun {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(CountVisibleTest, AsTheCudaRuntimeReadsTheList) {
+TEST(VisibleGpusTest, AsTheCudaRuntimeReadsTheList) {
+  EXPECT_THAT(VisibleGpus(std::nullopt, 3), ElementsAre("0", "1", "2"));
   const struct {
     const char* visible;
-    int want;
-  } kCases[] = {{"", 0},       {"0", 1},     {"0,1", 2},     {"3, 2", 2}, {"-1", 0},
-                {"0,-1,1", 1}, {"0,4,1", 1}, {"GPU-a,1", 2}, {"x", 0},    {"NoDevFiles", 0}};
-  for (const auto& c : kCases) EXPECT_EQ(CountVisible(c.visible, 4), c.want) << c.visible;
+    std::vector<std::string> want;
+  } kCases[] = {{"", {}},   {"0", {"0"}},      {"0,1", {"0", "1"}}, {"3, 2", {"3", "2"}},
+                {"-1", {}}, {"0,-1,1", {"0"}}, {"0,4,1", {"0"}},    {"GPU-a,1", {"GPU-a", "1"}},
+                {"x", {}},  {"NoDevFiles", {}}};
+  for (const auto& c : kCases) EXPECT_EQ(VisibleGpus(c.visible, 4), c.want) << c.visible;
 }
 
 // A library that is already open is found by its name, so the fake is taken for the driver's.
@@ -60,6 +64,31 @@ TEST_F(CountGpusTest, NoneSaysWhy) {
   ExpectNone(std::nullopt, "nvmlInit_v2 gave error 9");
   Set("8", "0", "15");
   ExpectNone(std::nullopt, "nvmlDeviceGetCount_v2 gave error 15");
+}
+
+class PciAddressTest : public CountGpusTest {
+ protected:
+  PciAddressTest() { setenv("FAKE_NVML_PCI", "0000:10:00.0,0001:dc:1f.0", 1); }
+  static absl::StatusOr<std::string> Address(absl::string_view device) {
+    Set("2", "0", "0");
+    const auto nvml = Nvml::Open();
+    return nvml.ok() ? nvml->PciAddress(device) : nvml.status();
+  }
+};
+
+TEST_F(PciAddressTest, OfEveryWayToNameADevice) {
+  for (const char* device : {"0", "GPU-0000", "GPU-0", "MIG-0000", "MIG-GPU-0000/1/0"})
+    EXPECT_EQ(Address(device).value_or("none"), "0000:10:00.0") << device;
+  for (const char* device : {"1", "GPU-1", "MIG-1000"})
+    EXPECT_EQ(Address(device).value_or("none"), "0001:dc:1f.0") << device;
+}
+
+TEST_F(PciAddressTest, OfADeviceThatIsNotThere) {
+  for (const char* device : {"2", "GPU-3", "MIG-2000", "MIG-GPU-9/1/0", "x"}) {
+    const absl::Status status = Address(device).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << device;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("GPU ", device, ": ")));
+  }
 }
 
 }  // namespace

@@ -1,23 +1,11 @@
 #include "launcher/config/join_command.h"
 
-#include <algorithm>
-
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "launcher/config/shell_word.h"
 
 namespace ddprun {
 namespace {
-
-// In quotes if a shell would see more in it than its letters.
-std::string ShellWord(absl::string_view word) {
-  const auto plain = [](char c) {
-    return absl::ascii_isalnum(c) || absl::string_view("_-./:=,+@%").find(c) != absl::string_view::npos;
-  };
-  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return std::string(word);
-  return absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
-}
 
 // Those that are not what they are anyhow.
 std::string RuleOptions(const LaunchConfig& config) {
@@ -39,6 +27,8 @@ std::string RuleOptions(const LaunchConfig& config) {
   if (config.rdzv.lease != RdzvConf().lease)
     add("rdzv-conf", absl::StrCat("lease_ms=", ToMillis(config.rdzv.lease)));
   if (config.exit_codes == ExitCodes::kScheduler) add("exit-codes", "scheduler");
+  if (config.virtual_local_rank) absl::StrAppend(&options, " --virtual-local-rank");
+  if (config.pass_local_rank) absl::StrAppend(&options, " --pass-local-rank");
   return options;
 }
 

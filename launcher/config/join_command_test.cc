@@ -31,11 +31,14 @@ TEST(JoinCommandTest, HasRulesThatAreNotTheUsualOnes) {
                   .max_restarts_without_progress = 0};
   config.rdzv.lease = milliseconds(700);
   config.exit_codes = ExitCodes::kScheduler;
+  config.virtual_local_rank = true;
+  config.pass_local_rank = true;
   config.program.typed = {"train"};
   EXPECT_EQ(JoinCommand(config, {.host = "a", .port = 1}),
             "ddprun --nnodes=2:4 --max-restarts=0 --rdzv-backend=c10d --rdzv-endpoint=a:1 --rdzv-id=j1 "
             "--nproc-per-node=1 --node-unit=2 --scale-up=at-snapshot --snapshot-timeout=90 --min-uptime=1.5 "
-            "--max-restarts-without-progress=0 --rdzv-conf=lease_ms=700 --exit-codes=scheduler train");
+            "--max-restarts-without-progress=0 --rdzv-conf=lease_ms=700 --exit-codes=scheduler "
+            "--virtual-local-rank --pass-local-rank train");
 }
 
 TEST(JoinCommandTest, AShellReadsItAsItIsMeant) {

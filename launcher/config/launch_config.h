@@ -1,9 +1,13 @@
 // What the user asked for, understood and checked: plain values, nothing left to guess.
 #pragma once
 
+#include <csignal>
+#include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -16,6 +20,7 @@
 #include "launcher/config/program.h"
 #include "launcher/config/rdzv_conf.h"
 #include "launcher/config/stream_choice.h"
+#include "launcher/config/surroundings.h"
 
 namespace ddprun {
 
@@ -27,6 +32,19 @@ enum class Hosting {
 };
 
 enum class Backend { kStatic, kC10d };
+
+// What a worker's processors are chosen by, around the GPU whose index is its local rank.
+enum class NumaBinding {
+  kNode,         // all of the GPU's NUMA node
+  kSocket,       // all nodes of that node's socket
+  kExclusive,    // a share of that node's physical cores, not shared with the other GPUs on it
+  kCoreComplex,  // one group of cores that share the largest cache
+};
+
+// --event-log-handler
+enum class EventHandler { kNull, kConsole };
+// --metrics-handler
+enum class MetricsHandler { kNull, kConsole };
 
 struct LaunchConfig {
   // Size.
@@ -49,15 +67,41 @@ struct LaunchConfig {
 
   // Workers.
   WorkerProgram program;
+  // Given to workers, over the launcher's own environment and under the job's variables.
+  std::vector<std::pair<std::string, std::string>> program_env;
+  bool pass_local_rank = false;  // the program's first argument is --local-rank=N
   std::string role = "default";
   int max_restarts = 0;
-  Duration shutdown_timeout = seconds(30);  // between the launcher's signal and SIGKILL
+  Duration shutdown_timeout = seconds(30);  // between a stop's first signal and SIGKILL
+  std::vector<int> signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   ExitCodes exit_codes = ExitCodes::kTorchrun;
+  bool virtual_local_rank = false;  // each worker sees its own GPU alone, and LOCAL_RANK=0
+  std::optional<NumaBinding> numa_binding;
+  bool agent_store = true;  // false: rank 0 hosts the worker store itself, on a port that is free now
+  // Seconds that a worker may be in uninterruptible sleep before the job ends; none: it is not watched.
+  std::optional<Duration> uninterruptible_timeout;
 
   // Their output.
   std::string log_dir;     // empty: a new one below the temporary directory; "/dev/null": no files at all
   StreamChoice redirects;  // to files; those of `tee` included
   StreamChoice tee;        // to files and to the console
+  // Before each line of `tee`; see FormatPrefix. Empty: "[${role_name}${local_rank}]:".
+  std::string line_prefix_template;
+  std::optional<std::set<int>> console_ranks;  // local ranks whose output reaches the console; none: all
+  // Lines of `tee` with one of these in them go to a file of their own too, shared by all ranks.
+  std::vector<std::string> stdout_filters;
+  std::vector<std::string> stderr_filters;
+  int64_t max_log_bytes = 0;  // on disk for each stream of each worker and start; 0: any number
+
+  // What is told to others.
+  EventHandler event_handler = EventHandler::kNull;
+  MetricsHandler metrics_handler = MetricsHandler::kNull;
+  std::string own_error_file;  // the launcher's TORCHELASTIC_ERROR_FILE: gets the root cause's; empty: none
+  // Where workers tell their timers; empty: a FIFO below the temporary directory.
+  std::optional<std::string> watchdog_fifo;  // none: no watchdog
+  std::optional<int> health_check_port;      // 0: a free one
+
+  bool dry_run = false;  // only say what would be started
 
   std::vector<std::string> warnings;  // one sentence each, to be shown once
 };
@@ -70,21 +114,11 @@ struct StoreConfig {
 
 struct ShowHelp {};
 struct ShowVersion {};
-
-using Command = std::variant<LaunchConfig, StoreConfig, ShowHelp, ShowVersion>;
-
-// What the command line means depends on these facts of the machine.
-struct Surroundings {
-  std::string cwd;
-  std::string ddprun_dir;
-  GetEnv get_env;
-  int num_cpus = 1;                                 // that this process may use
-  std::function<absl::StatusOr<int>()> count_gpus;  // see CountGpus
-  std::function<std::string()> make_uuid;  // random, as in "8f3c1e0a-...": the id of a job without a name
+struct ShowCompletion {
+  std::string shell;  // bash, zsh or tcsh
 };
 
-// Those of this process.
-Surroundings RealSurroundings();
+using Command = std::variant<LaunchConfig, StoreConfig, ShowHelp, ShowVersion, ShowCompletion>;
 
 // Reads the command line (without the program's own name).
 //   Errors: kInvalidArgument: a usage error, one sentence with the option, its value and what is expected;

@@ -1,11 +1,11 @@
 #include "launcher/config/launch_config.h"
 
 #include <fstream>
-#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "launcher/config/testing/machine.h"
 
 namespace ddprun {
 namespace {
@@ -13,40 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-// A machine with 6 processors and, if so said, GPUs. /bin/true is the program.
-struct Machine {
-  absl::StatusOr<int> gpus = absl::FailedPreconditionError("no driver");
-  std::map<std::string, std::string> env;
-
-  absl::StatusOr<Command> Parse(std::vector<std::string> args) const {
-    return ParseCommand(args, {.cwd = "/",
-                               .ddprun_dir = "/nonexistent",
-                               .get_env = [this](absl::string_view name) -> std::optional<std::string> {
-                                 const auto it = env.find(std::string(name));
-                                 if (it == env.end()) return std::nullopt;
-                                 return it->second;
-                               },
-                               .num_cpus = 6,
-                               .count_gpus = [this] { return gpus; },
-                               .make_uuid = [] { return "uuid"; }});
-  }
-  LaunchConfig Launch(std::vector<std::string> args) const {
-    args.emplace_back("/bin/true");
-    const auto command = Parse(args);
-    EXPECT_TRUE(command.ok()) << command.status();
-    if (!command.ok() || !std::holds_alternative<LaunchConfig>(*command)) {
-      ADD_FAILURE() << "no LaunchConfig";
-      return {};
-    }
-    return std::get<LaunchConfig>(*command);
-  }
-  std::string UsageError(const std::vector<std::string>& args) const {
-    const auto command = Parse(args);
-    EXPECT_EQ(command.status().code(), absl::StatusCode::kInvalidArgument) << command.status();
-    return std::string(command.status().message());
-  }
-};
+using ::testing::Pair;
 
 TEST(LaunchConfigTest, Nodes) {
   const LaunchConfig fixed = Machine().Launch({"--nnodes=3", "--rdzv-backend=c10d"});
@@ -67,9 +34,17 @@ TEST(LaunchConfigTest, LocalWorkers) {
   EXPECT_EQ(cpu_only.Launch({"--nproc-per-node=auto"}).num_local_workers, 6);
   EXPECT_EQ(with_gpus.Launch({"--nproc-per-node=auto"}).num_local_workers, 4);
   EXPECT_EQ(with_gpus.Launch({"--nproc-per-node=gpu"}).num_local_workers, 4);
+  with_gpus.env["CUDA_VISIBLE_DEVICES"] = "2,0";
+  EXPECT_EQ(with_gpus.Launch({"--nproc-per-node=gpu"}).num_local_workers, 2);
+  with_gpus.files["job.yaml"] = "env: {CUDA_VISIBLE_DEVICES: '1'}\n";
+  EXPECT_EQ(with_gpus.Launch({"--config=job.yaml", "--nproc-per-node=gpu"}).num_local_workers, 1)
+      << "what workers will find counts";
   const auto none = cpu_only.Parse({"--nproc-per-node=gpu", "/bin/true"});
   EXPECT_EQ(none.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(none.status().message(), "--nproc-per-node=gpu: no driver");
+  EXPECT_EQ(none.status().message(), "--nproc-per-node=gpu: Cuda is not available. (no driver)");
+  const auto xpu = cpu_only.Parse({"--nproc-per-node=xpu", "/bin/true"});
+  EXPECT_EQ(xpu.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(xpu.status().message()), HasSubstr("Xpu is not available."));
 }
 
 TEST(LaunchConfigTest, OneNodeThatNamesNoPlaceStandsAlone) {
@@ -220,12 +195,47 @@ TEST(LaunchConfigTest, OtherCommands) {
   const Machine m;
   EXPECT_TRUE(std::holds_alternative<ShowHelp>(*m.Parse({"-h"})));
   EXPECT_TRUE(std::holds_alternative<ShowHelp>(*m.Parse({"--nnodes=x", "--help"})));
+  EXPECT_TRUE(std::holds_alternative<ShowHelp>(*m.Parse({"--config=none.yaml", "--help"})));
   EXPECT_TRUE(std::holds_alternative<ShowVersion>(*m.Parse({"--version"})));
+  Machine with_a_variable;
+  with_a_variable.env = {{"PET_CONFIG", "none.yaml"}};
+  EXPECT_TRUE(std::holds_alternative<StoreConfig>(*with_a_variable.Parse({"--store-only"})));
+  EXPECT_EQ(std::get<ShowCompletion>(*m.Parse({"--print-completion", "zsh"})).shell, "zsh");
   const auto store = m.Parse({"--store-only", "--host=::", "--port=7"});
   ASSERT_TRUE(store.ok()) << store.status();
   EXPECT_EQ(std::get<StoreConfig>(*store).host, "::");
   EXPECT_EQ(std::get<StoreConfig>(*store).port, 7);
   EXPECT_EQ(std::get<StoreConfig>(*m.Parse({"--store-only"})).port, 0);
+}
+
+TEST(LaunchConfigTest, AConfigurationFileIsBelowTheEnvironmentAndTheCommandLine) {
+  Machine machine;
+  machine.files = {{"job.yaml",
+                    "nproc_per_node: 2\n"
+                    "max-restarts: 3\n"
+                    "role: file\n"
+                    "standalone: true\n"
+                    "duplicate-stdout-filters: [loss, \"a,b\"]\n"
+                    "program: /bin/false\n"
+                    "args: [--epochs, 3]\n"
+                    "env: {NCCL_DEBUG: INFO}\n"}};
+  machine.env = {{"PET_MAX_RESTARTS", "4"}, {"PET_ROLE", "variable"}, {"PET_STANDALONE", "0"}};
+  const auto command = machine.Parse({"--config", "job.yaml", "--role=line", "--master-port=1"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  const auto& config = std::get<LaunchConfig>(*command);
+  EXPECT_EQ(config.num_local_workers, 2);
+  EXPECT_EQ(config.max_restarts, 4);
+  EXPECT_EQ(config.role, "line");
+  EXPECT_FALSE(config.standalone);
+  EXPECT_THAT(config.stdout_filters, ElementsAre("loss", "a,b"));
+  EXPECT_THAT(config.program.argv, ElementsAre("/bin/false", "--epochs", "3"));
+  EXPECT_THAT(config.program_env, ElementsAre(Pair("NCCL_DEBUG", "INFO")));
+  EXPECT_THAT(machine.Launch({"--config=job.yaml"}).program.argv, ElementsAre("/bin/true"))
+      << "the program of the command line replaces all of the file's";
+  machine.env = {{"PET_CONFIG", "job.yaml"}};
+  EXPECT_EQ(machine.Launch({}).role, "file");
+  machine.files["job.yaml"] = "\nnnodes: few\n";
+  EXPECT_THAT(machine.UsageError({"/bin/true"}), HasSubstr("job.yaml:2: nnodes=few: expected N or MIN:MAX"));
 }
 
 TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameThem) {
@@ -243,9 +253,26 @@ TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameThem) {
       {{"--nnodes="}, "--nnodes="},
       {{"--nnodes=99999999999"}, "--nnodes=99999999999"},
       {{"--nproc-per-node=0"}, "--nproc-per-node=0: expected a number"},
-      {{"--nproc-per-node=two"}, "auto, gpu or cpu"},
+      {{"--nproc-per-node=two"}, "Unsupported nproc_per_node value: two (expected a number"},
       {{"--nproc-per-node=1000000"}, "--nproc-per-node=1000000"},
-      {{"--rdzv-backend=etcd"}, "--rdzv-backend=etcd: expected static or c10d"},
+      {{"--rdzv-backend=etcd"}, "--rdzv-backend=etcd: expected static or c10d; --rdzv-backend=c10d with"},
+      {{"--rdzv-backend=etcd-v2"}, "needs no service beside the job"},
+      {{"--rdzv-backend=ours"}, "Python plug-ins, which cannot be loaded"},
+      {{"--start-method=vfork"}, "--start-method=vfork: expected spawn, fork or forkserver"},
+      {{"--numa-binding=core"}, "--numa-binding=core: expected node, socket, exclusive or core-complex"},
+      {{"--numa-binding="}, "--numa-binding=: expected node"},
+      {{"--signals-to-handle=SIGTERM,SIGKILL"}, "signals that ask to end, not SIGKILL"},
+      {{"--metrics-handler=mine"}, "expected null or console"},
+      {{"--event-log-handler=mine"}, "expected null or console; other names are Python plug-ins"},
+      {{"--logs-specs=mine"}, "a Python plug-in cannot be loaded here"},
+      {{"--local-ranks-filter=0,x"}, "expected a comma-separated list of integers, e.g. 0,1,2"},
+      {{"--local-ranks-filter=0,"}, "a comma-separated list of integers"},
+      {{"--log-max-size=100"}, "--log-max-size=100: expected bytes, from 4K on"},
+      {{"--log-max-size=M"}, "--log-max-size=M"},
+      {{"--log-max-size=-1G"}, "--log-max-size=-1G"},
+      {{"--log-max-size=9999999999G"}, "--log-max-size=9999999999G"},
+      {{"--print-completion=fish"}, "--print-completion=fish: expected bash, zsh or tcsh"},
+      {{"--config=none.yaml"}, "--config=none.yaml: No such file or directory"},
       {{"--rdzv-backend=c10d", "--rdzv-endpoint=h:x"}, "--rdzv-endpoint=h:x: expected a port"},
       {{"--rdzv-backend=c10d", "--rdzv-endpoint=h:65536"}, "a port from 0 to 65535"},
       {{"--rdzv-backend=c10d", "--rdzv-endpoint=:1"}, "HOST:PORT"},
@@ -313,6 +340,9 @@ TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameThem) {
   EXPECT_THAT(machine.UsageError({"/bin/true"}), HasSubstr("PET_MAX_RESTARTS=many: expected"));
   machine.env = {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "soon"}};
   EXPECT_THAT(machine.UsageError({"/bin/true"}), HasSubstr("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=soon"));
+  machine.env = {{"TORCHELASTIC_HEALTH_CHECK_PORT", "http"}};
+  EXPECT_THAT(machine.UsageError({"/bin/true"}),
+              HasSubstr("TORCHELASTIC_HEALTH_CHECK_PORT=http: expected a port"));
 }
 
 TEST(LaunchConfigTest, AMissingProgramIsNoUsageError) {

@@ -1,5 +1,6 @@
 #include "launcher/config/option_values.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/status/status.h"
@@ -7,6 +8,11 @@
 #include "absl/strings/str_cat.h"
 
 namespace ddprun {
+namespace {
+
+constexpr double kYear = 365.0 * 24 * 3600;
+
+}  // namespace
 
 absl::Status BadValue(const Options& options, absl::string_view name, absl::string_view want) {
   return absl::InvalidArgumentError(absl::StrCat(options.Quote(name), ": expected ", want));
@@ -21,13 +27,23 @@ absl::StatusOr<int> WholeNumber(const Options& options, absl::string_view name, 
   return number;
 }
 
+absl::StatusOr<int> WholeNumber(absl::string_view variable, absl::string_view text, int min, int max,
+                                absl::string_view want) {
+  int number;
+  if (!absl::SimpleAtoi(text, &number) || number < min || number > max) {
+    return absl::InvalidArgumentError(absl::StrCat(variable, "=", text, ": expected ", want));
+  }
+  return number;
+}
+
 absl::StatusOr<Duration> Seconds(const Options& options, absl::string_view name) {
-  constexpr double kYear = 365.0 * 24 * 3600;
   double number;
   if (!absl::SimpleAtod(options.Get(name), &number) || !(number >= 0 && number <= kYear)) {
     return BadValue(options, name, "seconds, 0 or more, such as 30 or 0.5");
   }
-  return milliseconds(std::llround(number * 1000));
+  return ClampedSeconds(number);
 }
+
+Duration ClampedSeconds(double number) { return milliseconds(std::llround(std::min(number, kYear) * 1000)); }
 
 }  // namespace ddprun

@@ -15,7 +15,14 @@ absl::Status BadValue(const Options& options, absl::string_view name, absl::stri
 absl::StatusOr<int> WholeNumber(const Options& options, absl::string_view name, int min, int max,
                                 absl::string_view want);
 
+// The same of a variable's text. Errors: kInvalidArgument: "NAME=x: expected WANT".
+absl::StatusOr<int> WholeNumber(absl::string_view variable, absl::string_view text, int min, int max,
+                                absl::string_view want);
+
 // Seconds from 0 to a year, whole or with decimals. Errors: BadValue.
 absl::StatusOr<Duration> Seconds(const Options& options, absl::string_view name);
+
+// `number`, not below 0, as a duration; more than a year is a year.
+Duration ClampedSeconds(double number);
 
 }  // namespace ddprun

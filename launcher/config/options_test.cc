@@ -2,9 +2,15 @@
 
 #include <map>
 
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "launcher/config/option_help.h"
+#include "launcher/config/option_table.h"
 
 namespace ddprun {
 namespace {
@@ -13,13 +19,22 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-absl::StatusOr<Options> Parse(const std::vector<std::string>& args,
-                              const std::map<std::string, std::string>& env = {}) {
-  return ParseOptions(args, [env](absl::string_view name) -> std::optional<std::string> {
-    const auto it = env.find(std::string(name));
-    if (it == env.end()) return std::nullopt;
-    return it->second;
-  });
+using Texts = std::map<std::string, std::string>;
+
+absl::StatusOr<Options> Parse(const std::vector<std::string>& args, const Texts& env = {},
+                              const Texts& files = {}) {
+  return ParseOptions(
+      args,
+      [&](absl::string_view name) -> std::optional<std::string> {
+        const auto it = env.find(std::string(name));
+        if (it == env.end()) return std::nullopt;
+        return it->second;
+      },
+      [&](const std::string& path) -> absl::StatusOr<std::string> {
+        const auto it = files.find(path);
+        if (it == files.end()) return absl::NotFoundError("no such file");
+        return it->second;
+      });
 }
 
 TEST(OptionsTest, EveryWayToWriteAnOptionMeansTheSame) {
@@ -97,6 +112,7 @@ TEST(OptionsTest, BadInputIsNamed) {
       {{"--nonodes=2"}, "unknown option --nonodes. Did you mean --nnodes?"},
       {{"--nproc_per_nod3", "2"}, "Did you mean --nproc-per-node?"},
       {{"--max-restart5=2"}, "Did you mean --max-restarts?"},
+      {{"--nondes=2"}, "Did you mean --nnodes?"},
       {{"--completely-different"}, "unknown option --completely-different."},
       {{"--rdzv=x"}, "--rdzv can mean --rdzv-backend or --rdzv-endpoint or --rdzv-id or --rdzv-conf"},
       {{"--master", "x"}, "--master-addr or --master-port"},
@@ -118,17 +134,77 @@ TEST(OptionsTest, BadInputIsNamed) {
   EXPECT_THAT(std::string(flag.status().message()), HasSubstr("PET_STANDALONE=yes: expected a whole number"));
 }
 
-TEST(OptionsTest, HelpListsEveryOptionOnce) {
-  const std::string help = HelpText();
-  for (const std::string& name : OptionNames()) {
-    const std::string shown = absl::StrCat("--", name, " ");
-    const size_t first = help.find(shown);
-    EXPECT_NE(first, std::string::npos) << name;
-    EXPECT_EQ(help.find(absl::StrCat("\n  ", shown), first + 1), std::string::npos) << name << " twice";
+TEST(OptionsTest, LettersMayBeJoined) {
+  const auto options = Parse({"-mr3", "-t=1", "x"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_TRUE(options->IsSet("module"));
+  EXPECT_EQ(options->Get("redirects"), "3");
+  EXPECT_EQ(options->Get("tee"), "1");
+}
+
+TEST(OptionsTest, AValueMayBeginWithAHyphenIfItCannotBeAnOption) {
+  EXPECT_EQ(Parse({"--log-line-prefix-template", "- ${rank} ", "x"})->Get("log-line-prefix-template"),
+            "- ${rank} ");
+  EXPECT_EQ(Parse({"--role", "-.5", "x"})->Get("role"), "-.5");
+  EXPECT_EQ(Parse({"--role", "-", "x"})->Get("role"), "-");
+  EXPECT_EQ(Parse({"--role", "--no such=option", "x"})->Get("role"), "--no such=option");
+  for (const char* option : {"-x", "-r 3", "--role=a b", "--", "-1e5", "-.", "-5-"}) {
+    EXPECT_FALSE(Parse({"--role", option, "x"}).ok()) << option;
   }
-  EXPECT_THAT(help, HasSubstr("How nodes meet:"));
-  EXPECT_THAT(help, HasSubstr("(=1:1)"));
+}
+
+TEST(OptionsTest, AVariableSwitchesOffWhatAFileSwitchesOn) {
+  const Texts files = {{"f", "standalone: yes\nmodule: on\nno-python: false\n"}};
+  const auto options = Parse({"--config=f", "x"}, {{"PET_STANDALONE", "0"}}, files);
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_FALSE(options->IsSet("standalone"));
+  EXPECT_TRUE(options->IsSet("module"));
+  EXPECT_FALSE(options->IsSet("no-python"));
+  EXPECT_EQ(options->Quote("module"), "f:2: module=1");
+}
+
+TEST(OptionsTest, EveryNameFindsItself) {
+  for (const OptionSpec& spec : OptionTable()) {
+    ASSERT_TRUE(FindOption(spec.name).ok()) << spec.name;
+    EXPECT_EQ(*FindOption(spec.name), &spec) << "declared twice";
+    EXPECT_EQ(FindOption(spec.letter), spec.letter == 0 ? nullptr : &spec);
+  }
+  EXPECT_EQ(FindOption('\0'), nullptr);
+}
+
+TEST(OptionHelpTest, ListsEveryOptionOnce) {
+  const std::string help = HelpText();
+  for (const OptionSpec& spec : OptionTable()) {
+    const std::string shown =
+        absl::StrCat("--", spec.name, spec.is_flag() ? " " : absl::StrCat(" ", spec.value));
+    size_t times = 0;
+    for (const absl::string_view line : absl::StrSplit(help, '\n')) {
+      if (line.size() > 6 && line[0] == ' ' && line.substr(6, shown.size()) == shown) ++times;
+    }
+    EXPECT_EQ(times, 1) << shown;
+  }
+  EXPECT_THAT(help, HasSubstr("\nHow nodes meet:\n"));
+  EXPECT_THAT(help, HasSubstr("[1:1]\n"));
+  EXPECT_THAT(help, HasSubstr("\nExamples:\n"));
   EXPECT_THAT(help, HasSubstr("75 (requeue)"));
+}
+
+TEST(OptionHelpTest, ExamplesAreCommandLines) {
+  const std::string help = HelpText();
+  int examples = 0;
+  for (absl::string_view line : absl::StrSplit(help.substr(help.find("\nExamples:")), '\n')) {
+    if (!absl::ConsumePrefix(&line, "      ddprun ")) continue;
+    ++examples;
+    EXPECT_TRUE(Parse(absl::StrSplit(line, ' '), {}, {{"job.yaml", "program: train.py"}}).ok()) << line;
+  }
+  EXPECT_GE(examples, 5);
+}
+
+TEST(OptionHelpTest, FitsIn100Columns) {
+  for (const absl::string_view line : absl::StrSplit(HelpText(), '\n')) {
+    EXPECT_LE(line.size(), 100) << line;
+    EXPECT_FALSE(absl::EndsWith(line, " ")) << line;
+  }
 }
 
 }  // namespace

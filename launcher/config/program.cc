@@ -3,18 +3,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <fstream>
 #include <optional>
 
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "launcher/config/run_path.h"
+#include "launcher/config/safe_substitute.h"
 
 namespace ddprun {
 namespace {
@@ -95,6 +94,8 @@ absl::StatusOr<Found> Find(const std::string& typed, const ProgramPlaces& places
     return std::nullopt;
   };
   if (is_script) {
+    // One in the working directory keeps the name that was typed: the script sees it in its arguments.
+    if (IsFile(In(places.cwd, typed))) return Found{typed, true};
     if (const auto file = first(IsFile)) return Found{*file, true};
   } else {
     // A data file of that name in the working directory does not hide a program.
@@ -104,7 +105,7 @@ absl::StatusOr<Found> Find(const std::string& typed, const ProgramPlaces& places
         return absl::FailedPreconditionError(absl::StrCat(
             candidates[0], ": permission denied: make it executable (chmod +x ", candidates[0], ")"));
       }
-      return Found{candidates[0], true};
+      return Found{typed, true};
     }
   }
   if (candidates.size() == 1) return absl::NotFoundError(absl::StrCat("no such program: ", typed));
@@ -133,7 +134,17 @@ absl::StatusOr<WorkerProgram> FindProgram(const std::vector<std::string>& typed,
         return absl::NotFoundError(
             absl::StrCat("no such program: ", typed[0], as_typed ? "" : " (looked for on PATH)"));
       }
-      program.argv = {*found};
+      program.argv = {typed[0]};
+      if (!as_typed) program.file = *found;
+      break;
+    }
+    case ProgramKind::kRunPath: {
+      program.typed.insert(program.typed.begin(), "--run-path");
+      // A directory or an archive with a __main__.py is a script, too.
+      if (!absl::StrContains(typed[0], '$') && access(In(places.cwd, typed[0]).c_str(), F_OK) != 0)
+        return absl::NotFoundError(absl::StrCat("no such script: ", typed[0]));
+      ASSIGN_OR_RETURN(const std::string python, FindPython(places));
+      program.argv = {python, "-u", "-c", kRunPathProgram, typed[0]};
       break;
     }
     case ProgramKind::kAuto: {
@@ -146,41 +157,24 @@ absl::StatusOr<WorkerProgram> FindProgram(const std::vector<std::string>& typed,
       break;
     }
   }
+  program.first_arg = program.argv.size();
   program.argv.insert(program.argv.end(), typed.begin() + 1, typed.end());
   return program;
 }
 
-std::vector<std::string> ArgumentsFor(const WorkerProgram& program, LocalRank local_rank) {
+std::vector<std::string> ArgumentsFor(const WorkerProgram& program, LocalRank local_rank,
+                                      bool pass_local_rank) {
   std::vector<std::string> argv;
   for (const std::string& arg : program.argv) argv.push_back(SubstituteLocalRank(arg, local_rank));
+  if (pass_local_rank) {
+    argv.insert(argv.begin() + static_cast<ptrdiff_t>(program.first_arg),
+                absl::StrCat("--local-rank=", local_rank.value()));
+  }
   return argv;
 }
 
 std::string SubstituteLocalRank(absl::string_view text, LocalRank local_rank) {
-  const auto is_name = [](char c) { return absl::ascii_isalnum(c) || c == '_'; };
-  std::string out;
-  while (!text.empty()) {
-    const size_t dollar = std::min(text.find('$'), text.size());
-    absl::StrAppend(&out, text.substr(0, dollar));
-    text.remove_prefix(dollar);
-    if (text.empty()) break;
-    if (absl::ConsumePrefix(&text, "$$")) {
-      out += '$';
-    } else if (absl::ConsumePrefix(&text, "${local_rank}")) {
-      absl::StrAppend(&out, local_rank.value());
-    } else {
-      // $local_rank, and not the beginning of a longer name.
-      absl::string_view rest = text.substr(1);
-      if (absl::ConsumePrefix(&rest, "local_rank") && (rest.empty() || !is_name(rest[0]))) {
-        absl::StrAppend(&out, local_rank.value());
-        text = rest;
-      } else {
-        out += '$';
-        text.remove_prefix(1);
-      }
-    }
-  }
-  return out;
+  return SafeSubstitute(text, {{"local_rank", absl::StrCat(local_rank.value())}});
 }
 
 }  // namespace ddprun

@@ -12,15 +12,16 @@
 namespace ddprun {
 
 struct WorkerProgram {
-  // argv[0] is a path; the others may hold ${local_rank}, see ArgumentsFor.
-  std::vector<std::string> argv;
-  // As it stood on the command line, with --module or --no-python if that was given.
+  std::vector<std::string> argv;  // may hold ${local_rank}, see ArgumentsFor
+  std::string file = {};          // a path, with the same in it; empty: argv[0]
+  size_t first_arg = 1;           // in argv: the first of the user's arguments, behind the script or module
+  // As it stood on the command line, with --module, --no-python or --run-path if that was given.
   std::vector<std::string> typed = {};
   std::string name;  // title of the failure report: the script or module as typed, else the program
   bool operator==(const WorkerProgram&) const = default;
 };
 
-enum class ProgramKind { kAuto, kModule, kNoPython };
+enum class ProgramKind { kAuto, kModule, kNoPython, kRunPath };
 
 // Where programs are looked for.
 struct ProgramPlaces {
@@ -35,6 +36,7 @@ struct ProgramPlaces {
 //              and on PATH.
 //   kModule:   python -u -m NAME.
 //   kNoPython: as execvp finds it: a path, or a name on PATH.
+//   kRunPath:  python -u -c kRunPathProgram FILE.
 //   A program with '$' in it differs between workers and is not looked for.
 //   Errors: kNotFound: no such file, with all places looked at; or no Python. kFailedPrecondition: a binary
 //           without permission to execute it.
@@ -42,7 +44,9 @@ absl::StatusOr<WorkerProgram> FindProgram(const std::vector<std::string>& typed,
                                           const ProgramPlaces& places);
 
 // `argv` for one worker: ${local_rank} and $local_rank replaced, $$ made $, all other '$' left alone.
-std::vector<std::string> ArgumentsFor(const WorkerProgram& program, LocalRank local_rank);
+// `pass_local_rank`: the first of the user's arguments is --local-rank=N.
+std::vector<std::string> ArgumentsFor(const WorkerProgram& program, LocalRank local_rank,
+                                      bool pass_local_rank);
 
 // The same for one text.
 std::string SubstituteLocalRank(absl::string_view text, LocalRank local_rank);

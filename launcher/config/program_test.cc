@@ -8,12 +8,14 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "launcher/config/run_path.h"
 
 namespace ddprun {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A small world of files: cwd/, beside/ (where ddprun is) and bin/ (PATH).
 class ProgramTest : public testing::Test {
@@ -78,12 +80,13 @@ TEST_F(ProgramTest, PythonRunsScriptsAlsoExecutableOnes) {
   Make("cwd/train.py", 0755);
   const auto program = Find({"train.py", "a b"});
   ASSERT_TRUE(program.ok()) << program.status();
-  EXPECT_THAT(program->argv, ElementsAre(Python(), "-u", "./train.py", "a b"));
+  EXPECT_THAT(program->argv, ElementsAre(Python(), "-u", "train.py", "a b"));
   EXPECT_EQ(program->name, "train.py");
   Make("cwd/folder/other.py", 0644);
   EXPECT_THAT(Argv({"folder/other.py"}), ElementsAre(Python(), "-u", "folder/other.py"));
   Make("cwd/script", 0644);
   EXPECT_THAT(Argv({"./script"}), ElementsAre(Python(), "-u", "./script"));
+  EXPECT_THAT(Argv({"script"}), ElementsAre(Python(), "-u", "script"));
 }
 
 TEST_F(ProgramTest, TheInterpreterCanBeChosen) {
@@ -109,10 +112,41 @@ TEST_F(ProgramTest, NoPythonMeansPath) {
   Make("bin/tool", 0755);
   Make("cwd/tool", 0755);
   Make("cwd/run.py", 0755);
-  EXPECT_THAT(Argv({"tool", "x"}, ProgramKind::kNoPython), ElementsAre(root_ + "/bin/tool", "x"));
+  const auto tool = Find({"tool", "x"}, ProgramKind::kNoPython);
+  ASSERT_TRUE(tool.ok()) << tool.status();
+  EXPECT_EQ(tool->file, root_ + "/bin/tool");
+  EXPECT_THAT(tool->argv, ElementsAre("tool", "x")) << "as execvp gives it";
   EXPECT_THAT(Argv({"./run.py"}, ProgramKind::kNoPython), ElementsAre("./run.py"));
   EXPECT_THAT(Error({"missing"}, ProgramKind::kNoPython), HasSubstr("looked for on PATH"));
   EXPECT_THAT(Error({"./missing"}, ProgramKind::kNoPython), HasSubstr("./missing"));
+}
+
+TEST_F(ProgramTest, RunPathKeepsTheScriptBehindThePythonProgram) {
+  Make("cwd/train.py", 0644);
+  const auto program = Find({"./train.py", "--lr", "1"}, ProgramKind::kRunPath);
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_THAT(program->argv, ElementsAre(Python(), "-u", "-c", kRunPathProgram, "./train.py", "--lr", "1"));
+  EXPECT_THAT(program->typed, ElementsAre("--run-path", "./train.py", "--lr", "1"));
+  EXPECT_EQ(program->name, "./train.py");
+  EXPECT_THAT(kRunPathProgram, Not(HasSubstr("$"))) << "it would be substituted in";
+  EXPECT_THAT(Error({"lost.py"}, ProgramKind::kRunPath), HasSubstr("no such script: lost.py"));
+}
+
+TEST_F(ProgramTest, TheLocalRankIsTheFirstOfTheUsersArguments) {
+  Make("cwd/train.py", 0644);
+  Make("bin/tool", 0755);
+  const auto with_rank = [this](const std::vector<std::string>& typed, ProgramKind kind) {
+    const auto program = Find(typed, kind);
+    EXPECT_TRUE(program.ok()) << program.status();
+    return ArgumentsFor(*program, LocalRank(3), true);
+  };
+  EXPECT_THAT(with_rank({"train.py", "x"}, ProgramKind::kAuto),
+              ElementsAre(Python(), "-u", "train.py", "--local-rank=3", "x"));
+  EXPECT_THAT(with_rank({"pack.train", "x"}, ProgramKind::kModule),
+              ElementsAre(Python(), "-u", "-m", "pack.train", "--local-rank=3", "x"));
+  EXPECT_THAT(with_rank({"tool"}, ProgramKind::kNoPython), ElementsAre("tool", "--local-rank=3"));
+  EXPECT_THAT(with_rank({"train.py", "x"}, ProgramKind::kRunPath),
+              ElementsAre(Python(), "-u", "-c", kRunPathProgram, "train.py", "--local-rank=3", "x"));
 }
 
 TEST_F(ProgramTest, AMissingProgramSaysWhereItWasLookedFor) {
@@ -154,7 +188,7 @@ TEST(SubstituteLocalRankTest, AsPythonsTemplatesDo) {
                 {"$$", "$"},
                 {"${local_rank", "${local_rank"}};
   for (const auto& c : kCases) EXPECT_EQ(SubstituteLocalRank(c.text, LocalRank(3)), c.want) << c.text;
-  EXPECT_THAT(ArgumentsFor({.argv = {"p", "--d=${local_rank}"}, .name = "p"}, LocalRank(11)),
+  EXPECT_THAT(ArgumentsFor({.argv = {"p", "--d=${local_rank}"}, .name = "p"}, LocalRank(11), false),
               ElementsAre("p", "--d=11"));
 }
 

@@ -90,7 +90,7 @@ class FullDiskTest : public testing::Test {
   void NewAttempt() {
     auto files = layout_->NewAttempt(attempt_++, 1);
     ASSERT_TRUE(files.ok()) << files.status();
-    files_ = (*files)[0];
+    files_ = files->workers[0];
   }
   // The plan of local rank 0 in this attempt.
   std::unique_ptr<WorkerOutput> Open(Streams redirects, Streams tee) {

@@ -1,37 +1,54 @@
 #include "launcher/logs/line_prefixer.h"
 
-#include "absl/strings/str_cat.h"
+#include <algorithm>
+#include <cstring>
 
 namespace ddprun {
-namespace {
 
-constexpr size_t kMaxLine = 64 << 10;
-
-}  // namespace
-
-std::string LinePrefixer::Feed(absl::string_view bytes) {
-  std::string lines;
-  while (!bytes.empty()) {
-    const size_t room = kMaxLine - partial_.size();
-    const size_t newline = bytes.substr(0, room).find('\n');
-    if (newline == absl::string_view::npos && bytes.size() < room) {
-      partial_.append(bytes.data(), bytes.size());
-      break;
-    }
-    const bool whole = newline != absl::string_view::npos;
-    const absl::string_view piece = bytes.substr(0, whole ? newline : room);
-    absl::StrAppend(&lines, prefix_, partial_, piece, "\n");
-    partial_.clear();
-    bytes.remove_prefix(piece.size() + (whole ? 1 : 0));
-  }
-  return lines;
+size_t LinePrefixer::RestOfLine(absl::string_view bytes, bool has_returns) const {
+  const size_t room = kMaxLine - partial_.size();
+  const size_t searched = std::min(bytes.size(), room + 1);
+  const void* newline = std::memchr(bytes.data(), '\n', searched);
+  size_t size = newline == nullptr ? searched : static_cast<const char*>(newline) - bytes.data();
+  if (has_returns) size = std::min(size, bytes.substr(0, size).find('\r'));
+  if (size < searched) return size;
+  return searched > room ? room : absl::string_view::npos;
 }
 
-std::string LinePrefixer::Finish() {
-  if (partial_.empty()) return "";
-  const std::string line = absl::StrCat(prefix_, partial_, "\n");
+void LinePrefixer::Feed(absl::string_view bytes, std::string& lines) {
+  // Most streams have none: found out once, not for each line.
+  const bool has_returns = bytes.find('\r') != absl::string_view::npos;
+  while (!bytes.empty()) {
+    if (std::exchange(after_return_, false) && bytes[0] == '\n') {
+      bytes.remove_prefix(1);
+      continue;
+    }
+    const size_t size = RestOfLine(bytes, has_returns);
+    if (size == absl::string_view::npos) {
+      partial_.append(bytes.data(), bytes.size());
+      return;
+    }
+    lines += prefix_;
+    if (!partial_.empty()) {
+      lines += partial_;
+      partial_.clear();
+    }
+    // What is cut goes on in the next line.
+    const char end = bytes[size];
+    const bool ended = end == '\n' || end == '\r';
+    lines.append(bytes.data(), size);
+    lines += '\n';
+    bytes.remove_prefix(size + (ended ? 1 : 0));
+    after_return_ = end == '\r';
+  }
+}
+
+void LinePrefixer::Finish(std::string& lines) {
+  if (partial_.empty()) return;
+  lines += prefix_;
+  lines += partial_;
+  lines += '\n';
   partial_.clear();
-  return line;
 }
 
 }  // namespace ddprun

@@ -1,6 +1,7 @@
-// Puts a prefix in front of each line of a stream that arrives in pieces.
+// Makes whole lines of a stream that arrives in pieces, and puts a prefix in front of each.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <utility>
 
@@ -8,20 +9,33 @@
 
 namespace ddprun {
 
+// A line ends with "\n", "\r\n" or "\r", as Python reads text, so that each step of a progress bar is a line.
+// It comes out with "\n".
 class LinePrefixer {
  public:
+  // What is longer is passed on in pieces of that size, each as a line.
+  static constexpr size_t kMaxLine = 4 << 20;
+
   explicit LinePrefixer(std::string prefix) : prefix_(std::move(prefix)) {}
 
-  // The lines that `bytes` completes, each with the prefix. What follows the last newline is held back until
-  // its line is complete; a line longer than 64 KiB is passed on in pieces of that size, each as a line.
-  std::string Feed(absl::string_view bytes);
+  // Appends the lines that `bytes` completes to `lines`. What follows the last end of a line is held back
+  // until its line is complete.
+  void Feed(absl::string_view bytes, std::string& lines);
 
-  // What was held back, as a line. For when nothing comes any more.
-  std::string Finish();
+  // Appends what was held back, as a line. What comes next begins a new one.
+  void Finish(std::string& lines);
+
+  bool holds() const { return !partial_.empty(); }
+  size_t prefix_size() const { return prefix_.size(); }
 
  private:
+  // How many bytes continue the line that is held back, up to its end or to kMaxLine; npos: it is not
+  // complete.
+  size_t RestOfLine(absl::string_view bytes, bool has_returns) const;
+
   const std::string prefix_;
   std::string partial_;
+  bool after_return_ = false;  // a "\n" that comes next belongs to the line before
 };
 
 }  // namespace ddprun

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
+#include "base/temporary_directory.h"
 
 namespace ddprun {
 namespace {
@@ -31,18 +33,24 @@ absl::StatusOr<std::string> MakeUnique(std::string pattern) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot make the log directory ", pattern));
 }
 
+// `dir` and what is below, but for what holds a file.
+void RemoveEmpty(const std::filesystem::path& dir) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(dir, ignored)) {
+    if (entry.is_directory(ignored) && !entry.is_symlink(ignored)) RemoveEmpty(entry.path());
+  }
+  rmdir(dir.c_str());
+}
+
 }  // namespace
 
 absl::StatusOr<LogLayout> LogLayout::Create(absl::string_view base, absl::string_view run_id) {
   LogLayout layout;
   if (base == kNullDevice) return layout;
-  layout.temporary_ = base.empty();
   std::string parent(base);
-  if (layout.temporary_) {
-    const char* tmp = getenv("TMPDIR");
-    ASSIGN_OR_RETURN(parent, MakeUnique(absl::StrCat(tmp != nullptr && *tmp != '\0' ? tmp : "/tmp",
-                                                     "/torchelastic_XXXXXX")));
-    layout.to_remove_.push_back(parent);
+  if (base.empty()) {
+    ASSIGN_OR_RETURN(parent, MakeUnique(absl::StrCat(TemporaryDirectory(), "/torchelastic_XXXXXX")));
+    layout.temporary_base_ = parent;
   } else {
     RETURN_IF_ERROR(MakeDirectories(parent));
     std::error_code ignored;
@@ -53,32 +61,33 @@ absl::StatusOr<LogLayout> LogLayout::Create(absl::string_view base, absl::string
   ASSIGN_OR_RETURN(
       layout.run_dir_,
       MakeUnique(absl::StrCat(parent, "/", absl::StrReplaceAll(run_id, {{"/", "_"}}), "_", two, "XXXXXX")));
-  layout.to_remove_.push_back(layout.run_dir_);
   return layout;
 }
 
 LogLayout::~LogLayout() {
-  if (!temporary_) return;
-  for (auto dir = to_remove_.rbegin(); dir != to_remove_.rend(); ++dir) rmdir(dir->c_str());
+  if (!temporary_base_.empty()) RemoveEmpty(temporary_base_);
 }
 
-absl::StatusOr<std::vector<WorkerFiles>> LogLayout::NewAttempt(int restart_count, int num_workers) {
-  std::vector<WorkerFiles> files(static_cast<size_t>(num_workers));
-  if (run_dir_.empty()) {
-    for (WorkerFiles& f : files) f.stdout_log = f.stderr_log = kNullDevice;
-    return files;
+absl::StatusOr<AttemptFiles> LogLayout::NewAttempt(int restart_count, int num_workers) {
+  AttemptFiles files;
+  files.workers.resize(static_cast<size_t>(num_workers));
+  if (run_dir_.empty()) return files;
+  files.dir = absl::StrCat(run_dir_, "/attempt_", restart_count);
+  files.filtered_stdout_log = files.dir + "/filtered_stdout.log";
+  files.filtered_stderr_log = files.dir + "/filtered_stderr.log";
+  int& used = times_used_[restart_count];
+  const std::string older = absl::StrCat(files.dir, ".", used);
+  if (used > 0 && rename(files.dir.c_str(), older.c_str()) != 0 && errno != ENOENT) {
+    return absl::ErrnoToStatus(errno,
+                               absl::StrCat("cannot rename the log directory ", files.dir, " to ", older));
   }
-  const int used = times_used_[restart_count]++;
-  const std::string attempt =
-      absl::StrCat(run_dir_, "/attempt_", restart_count, used == 0 ? "" : absl::StrCat(".", used));
-  to_remove_.push_back(attempt);
+  ++used;
   for (int i = 0; i < num_workers; ++i) {
-    const std::string dir = absl::StrCat(attempt, "/", i);
+    const std::string dir = absl::StrCat(files.dir, "/", i);
     RETURN_IF_ERROR(MakeDirectories(dir));
-    to_remove_.push_back(dir);
-    files[static_cast<size_t>(i)] = {.stdout_log = dir + "/stdout.log",
-                                     .stderr_log = dir + "/stderr.log",
-                                     .error_json = dir + "/error.json"};
+    files.workers[static_cast<size_t>(i)] = {.stdout_log = dir + "/stdout.log",
+                                             .stderr_log = dir + "/stderr.log",
+                                             .error_json = dir + "/error.json"};
   }
   return files;
 }

@@ -1,7 +1,9 @@
 // Where the workers' files are:
-//   <base>/<run id>_<8 random>/attempt_<restart count>[.<k>]/<local rank>/{stdout.log,stderr.log,error.json}
-// The .<k> appears when an attempt's number is used again, after a change of membership: nothing is
-// overwritten.
+//   <base>/<run id>_<8 random>/attempt_<restart count>/<local rank>/{stdout.log,stderr.log,error.json}
+//   <base>/<run id>_<8 random>/attempt_<restart count>/{filtered_stdout.log,filtered_stderr.log}
+// A start that costs no restart, as after a change of membership, has the restart count of the one before.
+// Then the files of that one move to attempt_<restart count>.<k>, k counting from 1, the oldest: nothing is
+// lost, and attempt_<restart count> always has the newest.
 #pragma once
 
 #include <map>
@@ -14,12 +16,19 @@
 
 namespace ddprun {
 
-// Files of one worker in one attempt. Without a name there is no such file, and what was to go there goes to
-// the console.
+// Files of one worker in one attempt. Without a name there is no such file.
 struct WorkerFiles {
-  std::string stdout_log;
-  std::string stderr_log;
-  std::string error_json;
+  std::string stdout_log = {};
+  std::string stderr_log = {};
+  std::string error_json = {};
+};
+
+struct AttemptFiles {
+  std::string dir = {};  // empty: no files
+  std::vector<WorkerFiles> workers = {};
+  // Of all workers.
+  std::string filtered_stdout_log = {};
+  std::string filtered_stderr_log = {};
 };
 
 // One for each run of the launcher.
@@ -36,8 +45,8 @@ class LogLayout {
   ~LogLayout();
 
   // Makes the directories for `num_workers`, in the order of local ranks. To be called once for each start of
-  // the workers.
-  absl::StatusOr<std::vector<WorkerFiles>> NewAttempt(int restart_count, int num_workers);
+  // the workers, when those of the last one have ended.
+  absl::StatusOr<AttemptFiles> NewAttempt(int restart_count, int num_workers);
 
   // The run's directory; empty when logs are off.
   const std::string& run_dir() const { return run_dir_; }
@@ -46,9 +55,8 @@ class LogLayout {
   LogLayout() = default;
 
   std::string run_dir_;
-  std::map<int, int> times_used_;       // restart count -> attempts so far
-  std::vector<std::string> to_remove_;  // directories of ours, parents first; removed only if empty
-  bool temporary_ = false;
+  std::map<int, int> times_used_;  // restart count -> attempts so far
+  std::string temporary_base_;     // the directory made instead of a base; empty: there is a base
 };
 
 }  // namespace ddprun

@@ -29,21 +29,41 @@ TEST(LogLayoutTest, PlacesAreAsTorchrunHasThem) {
   EXPECT_THAT(layout->run_dir(), MatchesRegex(base + "/job_1_[0-9A-Za-z]{8}"));
   const auto files = layout->NewAttempt(0, 2);
   ASSERT_TRUE(files.ok()) << files.status();
-  ASSERT_EQ(files->size(), 2u);
-  EXPECT_EQ((*files)[1].stdout_log, layout->run_dir() + "/attempt_0/1/stdout.log");
-  EXPECT_EQ((*files)[1].stderr_log, layout->run_dir() + "/attempt_0/1/stderr.log");
-  EXPECT_EQ((*files)[0].error_json, layout->run_dir() + "/attempt_0/0/error.json");
-  EXPECT_TRUE(fs::is_directory(layout->run_dir() + "/attempt_0/1"));
+  const std::string attempt = layout->run_dir() + "/attempt_0";
+  EXPECT_EQ(files->dir, attempt);
+  ASSERT_EQ(files->workers.size(), 2u);
+  EXPECT_EQ(files->workers[1].stdout_log, attempt + "/1/stdout.log");
+  EXPECT_EQ(files->workers[1].stderr_log, attempt + "/1/stderr.log");
+  EXPECT_EQ(files->workers[0].error_json, attempt + "/0/error.json");
+  EXPECT_EQ(files->filtered_stdout_log, attempt + "/filtered_stdout.log");
+  EXPECT_EQ(files->filtered_stderr_log, attempt + "/filtered_stderr.log");
+  EXPECT_TRUE(fs::is_directory(attempt + "/1"));
 }
 
-TEST(LogLayoutTest, AnAttemptUsedAgainOverwritesNothing) {
+TEST(LogLayoutTest, AnAttemptsNumberUsedAgainHasTheNewestFilesAndTheOldOnesAreKept) {
   auto layout = LogLayout::Create(FreshDir("again"), "j");
   ASSERT_TRUE(layout.ok());
   const std::string run = layout->run_dir();
-  EXPECT_EQ((*layout->NewAttempt(0, 1))[0].stdout_log, run + "/attempt_0/0/stdout.log");
-  EXPECT_EQ((*layout->NewAttempt(0, 1))[0].stdout_log, run + "/attempt_0.1/0/stdout.log");
-  EXPECT_EQ((*layout->NewAttempt(1, 1))[0].stdout_log, run + "/attempt_1/0/stdout.log");
-  EXPECT_EQ((*layout->NewAttempt(0, 1))[0].stdout_log, run + "/attempt_0.2/0/stdout.log");
+  const auto start = [&](int restart_count, const std::string& text) {
+    const auto files = layout->NewAttempt(restart_count, 1);
+    ASSERT_TRUE(files.ok()) << files.status();
+    EXPECT_EQ(files->dir, absl::StrCat(run, "/attempt_", restart_count));
+    EXPECT_FALSE(fs::exists(files->workers[0].stdout_log));
+    std::ofstream(files->workers[0].stdout_log) << text;
+  };
+  start(0, "first");
+  start(0, "second");
+  start(1, "third");
+  start(0, "fourth");
+  const auto text = [&](const std::string& attempt) {
+    std::string read;
+    std::ifstream(run + "/" + attempt + "/0/stdout.log") >> read;
+    return read;
+  };
+  EXPECT_EQ(text("attempt_0"), "fourth");
+  EXPECT_EQ(text("attempt_0.1"), "first");
+  EXPECT_EQ(text("attempt_0.2"), "second");
+  EXPECT_EQ(text("attempt_1"), "third");
 }
 
 TEST(LogLayoutTest, TwoLaunchersShareABase) {
@@ -58,9 +78,12 @@ TEST(LogLayoutTest, DevNullMeansNoFiles) {
   ASSERT_TRUE(layout.ok());
   EXPECT_EQ(layout->run_dir(), "");
   const auto files = layout->NewAttempt(0, 3);
-  ASSERT_EQ(files->size(), 3u);
-  EXPECT_EQ((*files)[2].error_json, "");
-  EXPECT_EQ((*files)[2].stdout_log, "/dev/null");
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_EQ(files->dir, "");
+  ASSERT_EQ(files->workers.size(), 3u);
+  EXPECT_EQ(files->workers[2].stdout_log, "");
+  EXPECT_EQ(files->workers[2].error_json, "");
+  EXPECT_EQ(files->filtered_stdout_log, "");
 }
 
 TEST(LogLayoutTest, ATemporaryBaseGoesWhenItIsEmptyAndStaysWhenItIsNot) {
@@ -73,7 +96,7 @@ TEST(LogLayoutTest, ATemporaryBaseGoesWhenItIsEmptyAndStaysWhenItIsNot) {
   {
     auto layout = LogLayout::Create("", "j");
     EXPECT_THAT(layout->run_dir(), MatchesRegex(tmp + "/torchelastic_......(/.*)"));
-    file = (*layout->NewAttempt(0, 2))[1].error_json;
+    file = layout->NewAttempt(0, 2)->workers[1].error_json;
     std::ofstream(file) << "x";
   }
   EXPECT_TRUE(fs::exists(file));

@@ -1,50 +1,88 @@
-#include <algorithm>
 #include <fstream>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "launcher/logs/line_prefix.h"
 #include "launcher/logs/line_prefixer.h"
 #include "launcher/logs/output_tail.h"
 
 namespace ddprun {
 namespace {
 
+TEST(LinePrefixTest, IsThatOfTorchrunByDefaultAndElseAsItStands) {
+  const LineOrigin origin = {
+      .role = "default", .local_rank = LocalRank(1), .rank = Rank(9), .hostname = "n3.example"};
+  EXPECT_EQ(FormatPrefix("", origin), "[default1]:");
+  EXPECT_EQ(FormatPrefix("[${rank}]", origin), "[9]");
+  EXPECT_EQ(FormatPrefix("${hostname}:$rank ${role_name}/${local_rank}: ", origin),
+            "n3.example:9 default/1: ");
+  EXPECT_EQ(FormatPrefix("${Rank} $$rank $ranks ${user}", origin), "${Rank} $rank $ranks ${user}");
+}
+
+std::string Feed(LinePrefixer& prefixer, absl::string_view bytes) {
+  std::string lines;
+  prefixer.Feed(bytes, lines);
+  return lines;
+}
+
+std::string Finish(LinePrefixer& prefixer) {
+  std::string lines;
+  prefixer.Finish(lines);
+  return lines;
+}
+
 TEST(LinePrefixerTest, LinesStayWholeHoweverTheyArrive) {
-  const std::string text = "one\n\ntwo\r\nthree";
-  const std::string want = "[p]:one\n[p]:\n[p]:two\r\n[p]:three\n";
+  const std::string text = "one\n\ntwo\r\n50%\r100%\r\r\n\nthree";
+  const std::string want = "[p]:one\n[p]:\n[p]:two\n[p]:50%\n[p]:100%\n[p]:\n[p]:\n[p]:three\n";
   for (size_t piece = 1; piece <= text.size(); ++piece) {
     LinePrefixer prefixer("[p]:");
     std::string got;
     for (size_t at = 0; at < text.size(); at += piece) {
-      const std::string lines = prefixer.Feed(absl::string_view(text).substr(at, piece));
+      const std::string lines = Feed(prefixer, absl::string_view(text).substr(at, piece));
       EXPECT_TRUE(lines.empty() || lines.back() == '\n');
       got += lines;
     }
-    got += prefixer.Finish();
+    EXPECT_TRUE(prefixer.holds());
+    got += Finish(prefixer);
+    EXPECT_FALSE(prefixer.holds());
     EXPECT_EQ(got, want) << "in pieces of " << piece;
   }
 }
 
 TEST(LinePrefixerTest, NothingGivesNothing) {
   LinePrefixer prefixer("[p]:");
-  EXPECT_EQ(prefixer.Feed(""), "");
-  EXPECT_EQ(prefixer.Finish(), "");
-  EXPECT_EQ(prefixer.Feed("x\n"), "[p]:x\n");
-  EXPECT_EQ(prefixer.Finish(), "");
+  EXPECT_EQ(Feed(prefixer, ""), "");
+  EXPECT_EQ(Finish(prefixer), "");
+  EXPECT_EQ(Feed(prefixer, "x\n"), "[p]:x\n");
+  EXPECT_EQ(Finish(prefixer), "");
 }
 
-TEST(LinePrefixerTest, AnEndlessLineIsPassedOnInPieces) {
+TEST(LinePrefixerTest, BytesThatAreNoTextStayAsTheyAre) {
   LinePrefixer prefixer("p:");
-  std::string got;
-  size_t largest_held = 0;
-  for (int i = 0; i < 150; ++i) {
-    got += prefixer.Feed(std::string(1024, 'x'));
-    largest_held = std::max<size_t>(largest_held, (i + 1) * 1024 - std::count(got.begin(), got.end(), 'x'));
+  const std::string bytes("\xff\xc3\0\x01\xe2\x82", 6);
+  EXPECT_EQ(Feed(prefixer, bytes + "\n"), "p:" + bytes + "\n");
+}
+
+TEST(LinePrefixerTest, AStepOfAProgressBarIsALineAtOnce) {
+  LinePrefixer prefixer("p:");
+  EXPECT_EQ(Feed(prefixer, "10%\r"), "p:10%\n");
+  EXPECT_EQ(Feed(prefixer, "20%\r"), "p:20%\n");
+  EXPECT_EQ(Feed(prefixer, "\n30%"), "") << "the end of the line before";
+  EXPECT_EQ(Feed(prefixer, "\n"), "p:30%\n");
+}
+
+TEST(LinePrefixerTest, LongLinesAreWholeAndEndlessOnesPassedOnInPieces) {
+  constexpr size_t kMax = LinePrefixer::kMaxLine;
+  for (const size_t piece : {kMax / 16, kMax / 2 + 1, kMax, kMax + 1, 3 * kMax}) {
+    LinePrefixer prefixer("p:");
+    const std::string longest(kMax, 'x');
+    const std::string text = absl::StrCat(longest, "\n", longest, longest, "y\nz\n");
+    const std::string want = absl::StrCat("p:", longest, "\np:", longest, "\np:", longest, "\np:y\np:z\n");
+    std::string got;
+    for (size_t at = 0; at < text.size(); at += piece) got += Feed(prefixer, text.substr(at, piece));
+    EXPECT_TRUE(got == want) << "in pieces of " << piece << ": " << got.size() << " for " << want.size();
   }
-  EXPECT_EQ(std::count(got.begin(), got.end(), '\n'), 2);
-  EXPECT_LE(largest_held, 64u << 10);
-  got += prefixer.Finish();
-  EXPECT_EQ(std::count(got.begin(), got.end(), 'x'), 150 * 1024);
 }
 
 TEST(OutputTailTest, KeepsTheEndFromAWholeLineOn) {

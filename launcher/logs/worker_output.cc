@@ -13,114 +13,95 @@
 namespace ddprun {
 namespace {
 
-constexpr char kNullDevice[] = "/dev/null";
-constexpr size_t kReadBytes = 64 << 10;
-// At the end of a drain, what a worker can have left in its pipe, and more.
-constexpr int kLastReads = 32;
+// A fast writer and we take turns less often than with the default of 64 KiB. Sixteen workers stay well below
+// what a user without privileges may have in all, 64 MiB.
+constexpr int kPipeBytes = 256 << 10;
 
 }  // namespace
 
-Console::Console(boost::asio::io_context& io, std::function<void(const absl::Status&)> warn, int stdout_fd,
-                 int stderr_fd)
-    : io_(io),
-      warn_(std::move(warn)),
-      stdout_fd_(stdout_fd),
-      stderr_fd_(stderr_fd),
-      stderr_is_terminal_(isatty(stderr_fd) != 0),
-      out_(OutputSink::ForConsole(io, stdout_fd, "stdout", warn_)),
-      err_(OutputSink::ForConsole(io, stderr_fd, "stderr", warn_)) {}
-
-void Console::Flush(Duration limit, std::function<void()> done) {
-  struct Wait {
-    explicit Wait(boost::asio::io_context& io) : timer(io) {}
-    boost::asio::steady_timer timer;
-    int left = 2;
-    std::function<void()> done;
-  };
-  // Shared by the two streams and the timer: whoever comes last frees it.
-  auto wait = std::make_shared<Wait>(io_);
-  wait->done = std::move(done);
-  const auto finish = [wait] {
-    wait->timer.cancel();
-    if (auto call = std::exchange(wait->done, nullptr)) call();
-  };
-  const auto one_empty = [wait, finish] {
-    if (--wait->left == 0) finish();
-  };
-  wait->timer.expires_after(limit);
-  wait->timer.async_wait(alive_.Guard([finish](const boost::system::error_code& error) {
-    if (!error) finish();
-  }));
-  out_->WhenEmpty(alive_.Guard(one_empty));
-  err_->WhenEmpty(alive_.Guard(one_empty));
+WorkerOutput::WorkerOutput(Console& console, const Plan& plan) : console_(console), limit_(console.io()) {
+  Open(out_, plan,
+       {.redirect = plan.redirects.out,
+        .tee = plan.tee.out,
+        .shown = plan.shown,
+        .path = plan.files.stdout_log,
+        .console_fd = console.stdout_fd(),
+        .console = &console.out(),
+        .filtered = plan.filtered_stdout,
+        .tail = nullptr,
+        .as_it_is = true});
+  Open(err_, plan,
+       {.redirect = plan.redirects.err,
+        .tee = plan.tee.err,
+        .shown = plan.shown,
+        .path = plan.files.stderr_log,
+        .console_fd = console.stderr_fd(),
+        .console = &console.err(),
+        .filtered = plan.filtered_stderr,
+        .tail = &tail_,
+        .as_it_is = console.stderr_is_terminal()});
+  sees_stderr_ = err_.passed != nullptr;
 }
 
-WorkerOutput::WorkerOutput(Console& console, const Plan& plan)
-    : console_(console), out_(console.io_), err_(console.io_), limit_(console.io_) {
-  err_.tail.emplace();
-  if (plan.tee.out) {
-    Tee(out_, plan.files.stdout_log, *console.out_, console.stdout_fd_, plan.prefix);
-  } else if (plan.redirects.out && !plan.files.stdout_log.empty()) {
-    Redirect(out_, plan.files.stdout_log, console.stdout_fd_);
-  } else {
-    out_.child_fd = console.stdout_fd_;
+void WorkerOutput::Open(Stream& stream, const Plan& plan, const Wish& wish) {
+  const bool tee = wish.tee && wish.shown;
+  const bool to_file = (wish.redirect || wish.tee) && !wish.path.empty();
+  if (to_file && !tee && plan.max_log_bytes == 0 && OpenFileOfItsOwn(stream, wish.path)) return;
+  WorkerStream::Ways ways;
+  if (to_file && (tee || plan.max_log_bytes > 0)) {
+    auto file = LogFile::Open(wish.path, plan.max_log_bytes, console_.warn());
+    if (file.ok()) {
+      ways.file = *std::move(file);
+    } else {
+      console_.Warn(file.status());
+    }
   }
-  if (plan.tee.err) {
-    Tee(err_, plan.files.stderr_log, *console.err_, console.stderr_fd_, plan.prefix);
-  } else if (plan.redirects.err && !plan.files.stderr_log.empty()) {
-    Redirect(err_, plan.files.stderr_log, console.stderr_fd_);
-  } else if (console.stderr_is_terminal_ || !OpenPipe(err_)) {
-    err_.child_fd = console.stderr_fd_;
-    err_.tail.reset();
+  if (wish.shown && (tee || ways.file == nullptr)) ways.console = wish.console;
+  if (tee) {
+    ways.prefix = plan.prefix;
+    if (wish.filtered != nullptr) ways.filtered.emplace(wish.filtered, plan.prefix);
+  }
+  ways.tail = wish.tail;
+  const bool console_alone = ways.console != nullptr && ways.file == nullptr && !tee;
+  const bool nowhere = ways.console == nullptr && ways.file == nullptr && ways.tail == nullptr;
+  if (!nowhere && !(console_alone && wish.as_it_is) && OpenPipe(stream, std::move(ways))) return;
+  if (wish.shown) {
+    stream.child_fd = wish.console_fd;
   } else {
-    err_.console = console.err_.get();
+    OpenNullDevice(stream);
   }
 }
 
-WorkerOutput::~WorkerOutput() { alive_.End(); }
-
-void WorkerOutput::Redirect(Stream& stream, const std::string& path, int console_fd) {
+bool WorkerOutput::OpenFileOfItsOwn(Stream& stream, const std::string& path) {
   stream.child_end.Reset(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  stream.child_fd = stream.child_end ? stream.child_end.get() : console_fd;
-  stream.tail.reset();
-  if (stream.child_end) {
-    if (path != kNullDevice) stream.path = path;
-  } else {
-    console_.warn_(
-        absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path, ", so it goes to the console")));
-  }
-}
-
-bool WorkerOutput::OpenPipe(Stream& stream) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) {
-    console_.warn_(absl::ErrnoToStatus(errno, "cannot open a pipe for a worker's output"));
+  if (!stream.child_end) {
+    console_.Warn(absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path)));
     return false;
   }
-  fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  stream.pipe.assign(ends[0]);
-  stream.child_end.Reset(ends[1]);
-  stream.child_fd = ends[1];
-  WaitForBytes(stream);
+  stream.child_fd = stream.child_end.get();
+  stream.path = path;
   return true;
 }
 
-void WorkerOutput::Tee(Stream& stream, const std::string& path, OutputSink& sink, int console_fd,
-                       const std::string& prefix) {
-  if (!OpenPipe(stream)) {
-    stream.child_fd = console_fd;
-    stream.tail.reset();
-    return;
+bool WorkerOutput::OpenPipe(Stream& stream, WorkerStream::Ways ways) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) {
+    console_.Warn(absl::ErrnoToStatus(errno, "cannot open a pipe for a worker's output"));
+    return false;
   }
-  stream.console = &sink;
-  stream.prefixer.emplace(prefix);
-  if (path.empty() || path == kNullDevice) return;
-  auto file = OutputSink::ForFile(console_.io_, path, console_.warn_);
-  if (file.ok()) {
-    stream.file = *std::move(file);
-  } else {
-    console_.warn_(file.status());
-  }
+  UniqueFd ours(ends[0]);
+  fcntl(ours.get(), F_SETFL, O_NONBLOCK);
+  fcntl(ours.get(), F_SETPIPE_SZ, kPipeBytes);  // if it cannot, the default will do
+  stream.child_end.Reset(ends[1]);
+  stream.child_fd = ends[1];
+  stream.passed = std::make_unique<WorkerStream>(console_.io(), std::move(ours), std::move(ways),
+                                                 [this] { CheckDrained(); });
+  return true;
+}
+
+void WorkerOutput::OpenNullDevice(Stream& stream) {
+  stream.child_end.Reset(open("/dev/null", O_WRONLY | O_CLOEXEC));
+  stream.child_fd = stream.child_end.get();
 }
 
 void WorkerOutput::CloseChildEnds() {
@@ -129,61 +110,14 @@ void WorkerOutput::CloseChildEnds() {
   out_.child_fd = err_.child_fd = -1;
 }
 
-void WorkerOutput::WaitForBytes(Stream& stream) {
-  stream.pipe.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                         alive_.Guard([this, &stream](const boost::system::error_code& error) {
-                           if (!error) OnReadable(stream);
-                         }));
-}
-
-void WorkerOutput::OnReadable(Stream& stream) {
-  if (!stream.pipe.is_open()) return;
-  if (stream.console->full()) {
-    // The worker waits with us, as it would if it wrote to the console itself.
-    return stream.console->WhenRoom(alive_.Guard([this, &stream] { OnReadable(stream); }));
-  }
-  if (PassOn(stream)) return WaitForBytes(stream);
-  Close(stream);
-  CheckDrained();
-}
-
-// Reads once. False at the end of the stream.
-bool WorkerOutput::PassOn(Stream& stream) {
-  char buffer[kReadBytes];
-  const ssize_t n = read(stream.pipe.native_handle(), buffer, sizeof buffer);
-  if (n < 0) return errno == EAGAIN || errno == EINTR;
-  if (n == 0) return false;
-  const absl::string_view bytes(buffer, static_cast<size_t>(n));
-  if (stream.file != nullptr) stream.file->Write(bytes);
-  if (stream.tail) stream.tail->Append(bytes);
-  if (stream.prefixer) {
-    stream.console->Write(stream.prefixer->Feed(bytes));
-  } else {
-    stream.console->Write(bytes);
-  }
-  return true;
-}
-
-void WorkerOutput::Close(Stream& stream) {
-  if (!stream.pipe.is_open()) return;
-  boost::system::error_code ignored;
-  stream.pipe.close(ignored);
-  if (stream.prefixer) stream.console->Write(stream.prefixer->Finish());
-  stream.file.reset();
-}
-
 void WorkerOutput::Drain(Duration limit, std::function<void()> done) {
   drained_ = std::move(done);
   CloseChildEnds();
   limit_.expires_after(limit);
   limit_.async_wait(alive_.Guard([this](const boost::system::error_code& error) {
     if (error) return;
-    for (Stream* stream : {&out_, &err_}) {
-      if (!stream->pipe.is_open()) continue;
-      // What is there already, whether the console has room or not.
-      for (int i = 0; i < kLastReads && PassOn(*stream); ++i) {
-      }
-      Close(*stream);
+    for (const Stream* stream : {&out_, &err_}) {
+      if (stream->passed != nullptr) stream->passed->Close();
     }
     CheckDrained();
   }));
@@ -191,10 +125,18 @@ void WorkerOutput::Drain(Duration limit, std::function<void()> done) {
 }
 
 void WorkerOutput::CheckDrained() {
-  if (!drained_ || out_.pipe.is_open() || err_.pipe.is_open()) return;
+  if (!drained_) return;
+  for (const Stream* stream : {&out_, &err_}) {
+    if (stream->passed != nullptr && !stream->passed->closed()) return;
+  }
   limit_.cancel();
-  for (const Stream* stream : {&out_, &err_}) WarnIfDiskIsFull(*stream);
-  boost::asio::post(console_.io_, alive_.Guard(std::exchange(drained_, nullptr)));
+  for (Stream* stream : {&out_, &err_}) {
+    WarnIfDiskIsFull(*stream);
+    if (stream->passed != nullptr && stream->passed->behind()) {
+      console_.FinishShowing(std::move(stream->passed));
+    }
+  }
+  boost::asio::post(console_.io(), alive_.Guard(std::exchange(drained_, nullptr)));
 }
 
 void WorkerOutput::WarnIfDiskIsFull(const Stream& stream) {
@@ -202,12 +144,12 @@ void WorkerOutput::WarnIfDiskIsFull(const Stream& stream) {
   if (stream.path.empty() || statvfs(stream.path.c_str(), &info) != 0) return;
   const auto room = geteuid() == 0 ? info.f_bfree : info.f_bavail;
   if (info.f_blocks == 0 || room > 0) return;  // no blocks: it does not say
-  console_.warn_(absl::ErrnoToStatus(
+  console_.Warn(absl::ErrnoToStatus(
       ENOSPC, absl::StrCat(stream.path, " may lack some of what the worker wrote: its disk is full")));
 }
 
 std::optional<std::string> WorkerOutput::StderrTail() const {
-  if (err_.tail) return err_.tail->Get();
+  if (sees_stderr_) return tail_.Get();
   if (!err_.path.empty()) return ReadFileTail(err_.path);
   return std::nullopt;
 }

@@ -34,7 +34,7 @@ bool Succeeded(const ExitInfo& exit) {
 int TorchExitCode(const ExitInfo& exit) {
   return std::visit(
       Overloaded{[](const Exited& e) { return e.code; }, [](const Signaled& s) { return -s.signo; },
-                 [](const NeverStarted&) { return 1; }},
+                 [](const NeverStarted&) { return 1; }, [](const Stuck&) { return 1; }},
       exit);
 }
 
@@ -53,7 +53,8 @@ std::string ToString(const ExitInfo& exit) {
                                },
                                [](const NeverStarted& n) {
                                  return absl::StrCat("never started: ", std::string(n.status.message()));
-                               }},
+                               },
+                               [](const Stuck& s) { return absl::StrCat("stuck ", s.where); }},
                     exit);
 }
 

@@ -20,18 +20,21 @@ TEST(ExitInfoTest, OnlyCodeZeroIsSuccess) {
   EXPECT_FALSE(Succeeded(Exited{1}));
   EXPECT_FALSE(Succeeded(Signaled{SIGTERM, false}));
   EXPECT_FALSE(Succeeded(NeverStarted{absl::NotFoundError("x")}));
+  EXPECT_FALSE(Succeeded(Stuck{"in state D"}));
 }
 
 TEST(ExitInfoTest, OneNumberAsTorchrunHasIt) {
   EXPECT_EQ(TorchExitCode(Exited{3}), 3);
   EXPECT_EQ(TorchExitCode(Signaled{SIGKILL, false}), -9);
   EXPECT_EQ(TorchExitCode(NeverStarted{absl::NotFoundError("x")}), 1);
+  EXPECT_EQ(TorchExitCode(Stuck{"in state D"}), 1);
 }
 
 TEST(ExitInfoTest, Words) {
   EXPECT_EQ(ToString(Exited{3}), "exit code 3");
   EXPECT_EQ(ToString(Signaled{SIGSEGV, true}), "SIGSEGV (core dumped)");
   EXPECT_EQ(ToString(NeverStarted{absl::NotFoundError("no such file")}), "never started: no such file");
+  EXPECT_EQ(ToString(Stuck{"in state D"}), "stuck in state D");
   EXPECT_EQ(SignalName(SIGRTMIN + 3), "SIGRTMIN+3");
   EXPECT_EQ(SignalName(0), "signal 0");
 }

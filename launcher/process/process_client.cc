@@ -32,10 +32,16 @@ using warden_protocol::StartStage;
 constexpr seconds kWardenEndLimit{11};
 constexpr milliseconds kLookInterval{10};
 
-// cwd, argv, env, each ended by NUL, in a file without a name.
+// What is run; empty: nothing.
+std::string FileOf(const SpawnCommand& command) {
+  return command.file.empty() && !command.argv.empty() ? command.argv[0] : command.file;
+}
+
+// cwd, file, argv, env, each ended by NUL, in a file without a name.
 UniqueFd MakeMemoryFile(const SpawnCommand& command, Request& request) {
   std::string text(command.cwd);
   text.push_back('\0');
+  text.append(FileOf(command)).push_back('\0');
   for (const std::string& arg : command.argv) text.append(arg).push_back('\0');
   for (const auto& [name, value] : command.env) text.append(name).append("=").append(value).push_back('\0');
   request.num_args = command.argv.size();
@@ -54,7 +60,8 @@ UniqueFd Duplicate(int fd) { return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
 
 bool HasNul(const SpawnCommand& command) {
   const auto bad = [](const std::string& s) { return s.find('\0') != std::string::npos; };
-  return bad(command.cwd) || std::any_of(command.argv.begin(), command.argv.end(), bad) ||
+  return bad(command.cwd) || bad(command.file) ||
+         std::any_of(command.argv.begin(), command.argv.end(), bad) ||
          std::any_of(command.env.begin(), command.env.end(),
                      [&](const auto& var) { return bad(var.first) || bad(var.second); });
 }
@@ -92,7 +99,7 @@ ProcessClient::~ProcessClient() {
 }
 
 void ProcessClient::Spawn(WorkerId id, const SpawnCommand& command) {
-  workers_[id] = {.program = command.argv.empty() ? "" : command.argv[0], .cwd = command.cwd};
+  workers_[id] = {.program = FileOf(command), .cwd = command.cwd};
   const auto fail = [this, id](absl::Status why) {
     Later([this, id, why = std::move(why)] { End(id, NeverStarted{why}); });
   };
@@ -100,7 +107,7 @@ void ProcessClient::Spawn(WorkerId id, const SpawnCommand& command) {
   if (command.argv.empty()) return fail(absl::InvalidArgumentError("no program to start"));
   if (HasNul(command)) {
     return fail(absl::InvalidArgumentError(
-        absl::StrCat("cannot start ", command.argv[0], ": a NUL byte in its arguments or environment")));
+        absl::StrCat("cannot start ", FileOf(command), ": a NUL byte in its arguments or environment")));
   }
   Message message = {.request = {.kind = RequestKind::kSpawn, .id = id}};
   CPU_ZERO(&message.request.cpus);
@@ -108,10 +115,10 @@ void ProcessClient::Spawn(WorkerId id, const SpawnCommand& command) {
   message.request.has_cpus = !command.cpus.empty();
   for (const int fd : {command.stdin_fd, command.stdout_fd, command.stderr_fd}) {
     message.fds.push_back(Duplicate(fd));
-    if (!message.fds.back()) return fail(StartError(StartStage::kReceive, errno, command.argv[0], ""));
+    if (!message.fds.back()) return fail(StartError(StartStage::kReceive, errno, FileOf(command), ""));
   }
   message.fds.push_back(MakeMemoryFile(command, message.request));
-  if (!message.fds.back()) return fail(StartError(StartStage::kReceive, errno, command.argv[0], ""));
+  if (!message.fds.back()) return fail(StartError(StartStage::kReceive, errno, FileOf(command), ""));
   Send(std::move(message));
 }
 
@@ -139,6 +146,12 @@ void ProcessClient::Fence(BootTime deadline) {
 }
 
 void ProcessClient::Unfence() { Send({.request = {.kind = RequestKind::kUnfence}}); }
+
+void ProcessClient::RemoveAtEnd(int fd) {
+  Message message = {.request = {.kind = RequestKind::kRemoveAtEnd}};
+  message.fds.push_back(Duplicate(fd));
+  if (message.fds.back()) Send(std::move(message));
+}
 
 void ProcessClient::Send(Message message) {
   if (lost_) return;

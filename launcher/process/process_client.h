@@ -27,7 +27,8 @@
 namespace ddprun {
 
 struct SpawnCommand {
-  std::vector<std::string> argv;  // argv[0] is the file that is run: a path, never looked for on PATH
+  std::vector<std::string> argv;
+  std::string file = {};  // what is run: a path, never looked for on PATH; empty: argv[0]
   std::vector<std::pair<std::string, std::string>> env = {};  // all of it; nothing is inherited
   std::string cwd = {};                                       // empty: where the agent was started
   std::vector<int> cpus = {};  // processors it may use; empty: those of the agent
@@ -98,6 +99,12 @@ class ProcessClient {
   // meant to be called with every sign of life.
   void Fence(BootTime deadline);
   void Unfence();
+
+  // The file that `fd` (O_PATH) was opened by goes when this process has gone, however that happens. Borrowed
+  // until it returns.
+  void RemoveAtEnd(int fd);
+
+  pid_t warden_pid() const { return warden_pid_; }
 
  private:
   struct Message {

@@ -69,6 +69,15 @@ TEST(ProcessClientTest, ACoreIsSeen) {
   EXPECT_EQ(crash("unlimited"), ExitInfo(Signaled{SIGSEGV, true}));
 }
 
+TEST(ProcessClientTest, AProgramMayHaveAnotherNameThanItsFile) {
+  FakeAgent agent;
+  SpawnCommand command = agent.Command({"me", "-c", "test \"$0\" = me"});
+  command.file = "/bin/sh";
+  EXPECT_EQ(agent.Run(command), ExitInfo(Exited{0}));
+  command.file = "/no/such/file";
+  EXPECT_THAT(ToString(agent.Run(command)), HasSubstr("/no/such/file"));
+}
+
 TEST(ProcessClientTest, WhatCannotBeStartedSaysWhatToDo) {
   const std::string dir = testing::TempDir();
   const auto write = [&](const char* name, absl::string_view text, int mode) {

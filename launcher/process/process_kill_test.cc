@@ -158,9 +158,15 @@ TEST(ProcessKillTest, SigkillOfTheAgentLeavesNobody) {
   ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
   Pipe ready = MakePipe();
   const std::string mark = absl::StrCat("DDPRUN_TEST_FAKE_AGENT=", getpid());
+  const std::string file = testing::TempDir() + "/removed", replaced = testing::TempDir() + "/replaced";
+  std::ofstream(file).close();
+  std::ofstream(replaced).close();
   const pid_t fake_agent = fork();
   if (fake_agent == 0) {
     FakeAgent agent;
+    for (const std::string& path : {file, replaced}) {
+      agent.client().RemoveAtEnd(UniqueFd(open(path.c_str(), O_PATH | O_CLOEXEC)).get());
+    }
     SpawnCommand command = agent.Shell(kHardToKill);
     command.env.emplace_back("DDPRUN_TEST_FAKE_AGENT", absl::StrCat(getppid()));
     command.stdout_fd = ready.writer.get();
@@ -176,6 +182,9 @@ TEST(ProcessKillTest, SigkillOfTheAgentLeavesNobody) {
     text += more;
   }
   EXPECT_TRUE(AwaitMarked(mark, 9));
+  const std::string newer = replaced + ".new";
+  std::ofstream(newer) << "somebody else's";
+  ASSERT_EQ(rename(newer.c_str(), replaced.c_str()), 0);
   kill(fake_agent, SIGKILL);
   ASSERT_EQ(waitpid(fake_agent, nullptr, 0), fake_agent);
   // The warden, now our child, ends by itself, and only after all the others.
@@ -185,6 +194,8 @@ TEST(ProcessKillTest, SigkillOfTheAgentLeavesNobody) {
   EXPECT_EQ(info.si_code, CLD_EXITED);
   EXPECT_EQ(info.si_status, 0);
   EXPECT_EQ(waitid(P_ALL, 0, &info, WEXITED | WNOHANG), -1) << "somebody else was left";
+  EXPECT_NE(access(file.c_str(), F_OK), 0);
+  EXPECT_EQ(ReadAll(replaced), "somebody else's");
 }
 
 TEST(ProcessKillTest, AnAgentThatDoesNotReadLosesNothing) {

@@ -22,6 +22,7 @@ namespace {
 
 // A process that forks without end is caught after a few looks: what was seen is stopped and forks no more.
 constexpr int kMaxLooks = 64;
+constexpr int kMaxAncestors = 1000;
 
 size_t ReadFile(int dir, const char* path, char* buffer, size_t size) {
   UniqueFd fd(openat(dir, path, O_RDONLY | O_CLOEXEC));
@@ -87,6 +88,18 @@ std::vector<ProcessEntry> Descendants(pid_t root, const std::vector<pid_t>& exce
   return found;
 }
 
+bool DescendsFrom(pid_t pid, pid_t root) {
+  const UniqueFd proc(open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  // Bounded, since a chain that changes meanwhile need not end.
+  for (int i = 0; i < kMaxAncestors && pid > 1; ++i) {
+    const auto entry = ReadEntry(proc.get(), std::to_string(pid).c_str());
+    if (!entry) return false;
+    pid = entry->parent;
+    if (pid == root) return true;
+  }
+  return false;
+}
+
 std::vector<pid_t> ChildrenOfThisProcess() {
   // The usual answer, none at all, costs one call.
   siginfo_t info;
@@ -114,6 +127,12 @@ std::vector<ProcessEntry> StopAndKillDescendants(pid_t root, const std::vector<p
   }
   for (const ProcessEntry& p : alive) kill(p.pid, SIGKILL);
   return alive;
+}
+
+char StateOfProcess(pid_t pid) {
+  const UniqueFd proc(open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const auto entry = ReadEntry(proc.get(), std::to_string(pid).c_str());
+  return entry ? entry->state : '?';
 }
 
 std::string KernelWait(pid_t pid) {

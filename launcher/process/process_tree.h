@@ -20,6 +20,9 @@ struct ProcessEntry {
 // there.
 std::vector<ProcessEntry> Descendants(pid_t root, const std::vector<pid_t>& except = {});
 
+// True if `root` is an ancestor of `pid`; false also for processes that are gone.
+bool DescendsFrom(pid_t pid, pid_t root);
+
 // Children that this process has now.
 std::vector<pid_t> ChildrenOfThisProcess();
 
@@ -27,6 +30,9 @@ std::vector<pid_t> ChildrenOfThisProcess();
 // what forks faster than one look is caught too; the number of looks is bounded.
 //   Returns: those that were alive and got the signal. They may need a moment, and a second call, to be gone.
 std::vector<ProcessEntry> StopAndKillDescendants(pid_t root, const std::vector<pid_t>& except = {});
+
+// As ProcessEntry::state; '?' when it is gone.
+char StateOfProcess(pid_t pid);
 
 // Where in the kernel `pid` waits (/proc/PID/wchan); empty when that cannot be read.
 std::string KernelWait(pid_t pid);

@@ -1,10 +1,13 @@
 // Processes that not even SIGKILL ends.
 #include <chrono>
 #include <csignal>
+#include <map>
+#include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/process/process_client.h"
+#include "launcher/process/stuck_watch.h"
 #include "launcher/process/testing/fake_agent.h"
 #include "launcher/process/testing/hanging_file.h"
 
@@ -67,6 +70,28 @@ TEST(UnkillableTest, TheAgentsEndDoesNotWaitForWhatHasBeenGivenUp) {
   agent.Destroy();
   EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(5)) << "half of what the warden gives itself";
   (*file)->Release();
+}
+
+TEST(UnkillableTest, OneThatSleepsUninterruptiblyForLongIsFound) {
+  auto file = HangingFile::Create(testing::TempDir());
+  if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
+  FakeAgent agent;
+  std::map<pid_t, std::string> found;
+  StuckWatch watch(agent.io(), milliseconds(200),
+                   [&](pid_t pid, const std::string& where) { found[pid] = where; });
+  const uint64_t other = agent.StartAndWaitReady("echo ready; exec sleep 1000");
+  watch.Add(agent.started.at(other));
+  const uint64_t stuck = agent.next_id++;
+  agent.client().Spawn(stuck, agent.Command({"/bin/cat", (*file)->path()}));
+  ASSERT_TRUE(agent.RunUntil([&] { return agent.started.count(stuck) > 0; }));
+  ASSERT_TRUE((*file)->AwaitOneThatHangs(kPatience));
+  kill(agent.started.at(stuck), SIGTERM);  // Before a fatal signal its sleep on FUSE is another one.
+  watch.Add(agent.started.at(stuck));
+  ASSERT_TRUE(agent.RunUntil([&] { return !found.empty(); }));
+  EXPECT_THAT(found, ElementsAre(testing::Pair(agent.started.at(stuck),
+                                               HasSubstr("in uninterruptible sleep (state D) for 0."))));
+  (*file)->Release();
+  EXPECT_EQ(agent.RunToEnd(stuck), ExitInfo(Signaled{SIGTERM, false}));
 }
 
 }  // namespace

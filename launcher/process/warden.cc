@@ -22,11 +22,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <optional>
 #include <set>
 
 #include "base/boot_clock.h"
 #include "launcher/process/process_tree.h"
+#include "launcher/process/remove_file.h"
 #include "launcher/process/warden_protocol.h"
 #include "launcher/process/worker_start.h"
 
@@ -63,6 +65,7 @@ class SpawnStrings {
     char* at = map_;
     const auto next = [&at] { return std::exchange(at, at + std::strlen(at) + 1); };
     cwd_ = next();
+    file_ = next();
     for (uint32_t i = 0; i < request.num_args; ++i) argv_.push_back(next());
     for (uint32_t i = 0; i < request.num_env; ++i) env_.push_back(next());
     argv_.push_back(nullptr);
@@ -77,6 +80,7 @@ class SpawnStrings {
   }
 
   const char* cwd() const { return cwd_; }
+  const char* file() const { return file_; }
   char* const* argv() const { return argv_.data(); }
   char* const* env() const { return env_.data(); }
 
@@ -84,6 +88,7 @@ class SpawnStrings {
   char* map_ = nullptr;
   size_t size_ = 0;
   const char* cwd_ = nullptr;
+  const char* file_ = nullptr;
   std::vector<char*> argv_;
   std::vector<char*> env_;
 };
@@ -107,7 +112,7 @@ class Warden {
       if (!agent_gone_) ReadRequests();
       GoOnKilling(Clock::now());
       Flush();
-      if (agent_gone_ && kills_.empty()) _exit(0);
+      if (agent_gone_ && kills_.empty()) End();
     }
   }
 
@@ -123,6 +128,11 @@ class Warden {
     uint64_t id;
     Clock::time_point deadline;
   };
+
+  [[noreturn]] void End() {
+    for (const UniqueFd& file : to_remove_) RemoveFileOf(file.get());
+    _exit(0);
+  }
 
   void Wait() {
     std::vector<pollfd> fds = {{.fd = sigchld_.get(), .events = POLLIN, .revents = 0},
@@ -231,7 +241,7 @@ class Warden {
     }
   }
 
-  void Handle(const Request& request, const std::vector<UniqueFd>& fds) {
+  void Handle(const Request& request, std::vector<UniqueFd>& fds) {
     switch (request.kind) {
       case RequestKind::kSpawn:
         return Spawn(request, fds);
@@ -249,6 +259,9 @@ class Warden {
         return Fence(BootTime(BootClock::duration(request.deadline_ns)));
       case RequestKind::kUnfence:
         return Fence(std::nullopt);
+      case RequestKind::kRemoveAtEnd:
+        std::move(fds.begin(), fds.end(), std::back_inserter(to_remove_));
+        return;
     }
   }
 
@@ -288,6 +301,7 @@ class Warden {
     SpawnStrings strings;
     if (!strings.Map(fds[3].get(), request)) return SendNeverStarted(request.id, StartStage::kReceive, errno);
     StartingWorker started = StartWorker({.cwd = strings.cwd(),
+                                          .file = strings.file(),
                                           .argv = strings.argv(),
                                           .env = strings.env(),
                                           .cpus = request.has_cpus != 0 ? &request.cpus : nullptr,
@@ -381,9 +395,10 @@ class Warden {
 
   const UniqueFd socket_;
   const UniqueFd sigchld_;
-  const UniqueFd fence_timer_;   // CLOCK_BOOTTIME
-  const UniqueFd ends_;          // epoll over the workers' pidfds: it keeps the order in which they ended
-  std::vector<Worker> workers_;  // not yet waited for
+  const UniqueFd fence_timer_;       // CLOCK_BOOTTIME
+  const UniqueFd ends_;              // epoll over the workers' pidfds: it keeps the order in which they ended
+  std::vector<Worker> workers_;      // not yet waited for
+  std::vector<UniqueFd> to_remove_;  // files of the agent, when it has gone
   bool no_children_ = true;
   bool agent_gone_ = false;
   std::deque<Event> outbox_;

@@ -6,8 +6,9 @@
 // It is the only one that forks, so the agent may use threads as it likes. As subreaper it becomes the parent
 // of every process a worker leaves behind (forked twice, in a new session, deaf to SIGTERM), so nothing
 // escapes. It leaves when its socket closes, that is however the agent ends, SIGKILL included; before that it
-// kills all that descends from it. When the warden itself is killed, its workers die with it (PDEATHSIG), and
-// the agent, a subreaper too, inherits the rest and kills it (ProcessClient).
+// kills all that descends from it, and removes the files that the agent has named. When the warden itself is
+// killed, its workers die with it (PDEATHSIG), and the agent, a subreaper too, inherits the rest and kills it
+// (ProcessClient).
 #pragma once
 
 #include <sys/types.h>

@@ -4,7 +4,8 @@
 //
 //   agent -> warden   Request; a kSpawn carries four descriptors: stdin, stdout, stderr, and a memory file
 //   that
-//                     holds cwd, argv and environment, each string ended by a NUL.
+//                     holds cwd, file, argv and environment, each string ended by a NUL. A kRemoveAtEnd
+//                     carries one, O_PATH, of the file that is to go when the agent has gone.
 //   warden -> agent   Event. Each kSpawn is answered by kNeverStarted, or by kStarted and later kExited.
 //                     Each kKillAll is answered by any number of kLeftOver and one kAllDead.
 //                     kFenced tells that the deadline of the last kFence has come; the ends of those whom it
@@ -18,7 +19,7 @@
 
 namespace ddprun::warden_protocol {
 
-enum class RequestKind : uint32_t { kSpawn, kSignal, kSignalAll, kKillAll, kFence, kUnfence };
+enum class RequestKind : uint32_t { kSpawn, kSignal, kSignalAll, kKillAll, kFence, kUnfence, kRemoveAtEnd };
 
 struct Request {
   RequestKind kind = {};

@@ -43,7 +43,7 @@ void ResetSignals() {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  execve(command.argv[0], command.argv, command.env);
+  execve(command.file, command.argv, command.env);
   Fail(pipe, StartStage::kExec);
 }
 

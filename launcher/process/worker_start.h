@@ -12,9 +12,9 @@
 namespace ddprun {
 
 struct WorkerCommand {
-  const char* cwd = "";  // empty: where the warden is
-  char* const* argv =
-      nullptr;  // argv[0] is the file that is run, as execve takes it; ends with a null pointer
+  const char* cwd = "";             // empty: where the warden is
+  const char* file = nullptr;       // what is run, as execve takes it
+  char* const* argv = nullptr;      // ends with a null pointer
   char* const* env = nullptr;       // whole environment; ends with a null pointer
   const cpu_set_t* cpus = nullptr;  // null: all that the warden may use
   int stdio[3] = {-1, -1, -1};      // become 0, 1, 2; all others are closed

@@ -3,17 +3,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/json/object.hpp>
 #include <boost/json/parse.hpp>
-#include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "launcher/report/python_json.h"
 
 namespace ddprun {
 namespace {
@@ -37,6 +39,9 @@ std::optional<std::string> Text(const json::object& in, const char* key) {
 std::optional<int64_t> Seconds(const json::object& in, const char* key) {
   const json::value* value = in.if_contains(key);
   if (value == nullptr) return std::nullopt;
+  if (const double* number = value->if_double(); number != nullptr && std::abs(*number) < 1e18) {
+    return static_cast<int64_t>(*number);
+  }
   if (value->is_number()) {
     json::error_code error;
     const auto number = value->to_number<int64_t>(error);
@@ -59,7 +64,7 @@ json::object ParseObject(absl::string_view text) {
 absl::Status Replace(const std::string& path, const json::object& root) {
   const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
   std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-  file << json::serialize(root);
+  file << PythonDumps(root);
   file.close();
   if (file && rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
   const absl::Status status = absl::ErrnoToStatus(errno, absl::StrCat("cannot write the error file ", path));
@@ -98,21 +103,32 @@ std::optional<WorkerError> ParseErrorFile(absl::string_view text) {
 
 std::optional<WorkerError> ReadErrorFile(const std::string& path) {
   struct stat info;
-  if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_size > kMaxBytes)
-    return std::nullopt;
+  if (stat(path.c_str(), &info) != 0 || info.st_size > kMaxBytes) return std::nullopt;
+  return ParseErrorFile(HeadOfFile(path, kMaxBytes));
+}
+
+std::string HeadOfFile(const std::string& path, size_t max_bytes) {
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return "";
   std::ifstream file(path, std::ios::binary);
-  std::string text(info.st_size, '\0');
-  file.read(text.data(), info.st_size);  // unlike an iterator it does not throw where the disk fails
+  std::string text(std::min<size_t>(info.st_size, max_bytes), '\0');
+  // Unlike an iterator it does not throw where the disk fails.
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(file.gcount());
-  return ParseErrorFile(text);
+  return text;
 }
 
 absl::Status WriteErrorFile(const std::string& path, const WorkerError& error, int exit_code) {
   json::object root = ParseObject(error.json);
   if (json::value* message = root.if_contains("message"); message != nullptr && message->is_object()) {
-    message->get_object()["errorCode"] = exit_code;
+    if (exit_code != 0) message->get_object()["errorCode"] = exit_code;
   }
   return Replace(path, root);
+}
+
+absl::Status WriteErrorFile(const std::string& path, const std::string& text, int64_t timestamp) {
+  const json::object extra = {{"py_callstack", text}, {"timestamp", absl::StrCat(timestamp)}};
+  return Replace(path, {{"message", json::object{{"message", text}, {"extraInfo", extra}}}});
 }
 
 }  // namespace ddprun

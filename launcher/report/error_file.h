@@ -32,5 +32,10 @@ std::optional<WorkerError> ReadErrorFile(const std::string& path);
 //   REQUIRES: `error` was parsed as above.
 //   Errors: kPermissionDenied, kNotFound, ... with the path; an older file there stays as it was.
 absl::Status WriteErrorFile(const std::string& path, const WorkerError& error, int exit_code);
+// The same of an error of the launcher itself, in the first shape.
+absl::Status WriteErrorFile(const std::string& path, const std::string& text, int64_t timestamp);
+
+// The first `max_bytes` of the file at `path`; empty where there is none, or it cannot be read.
+std::string HeadOfFile(const std::string& path, size_t max_bytes);
 
 }  // namespace ddprun

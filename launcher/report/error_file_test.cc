@@ -33,6 +33,7 @@ TEST(ErrorFileTest, BothShapes) {
       {R"({"message": {"extraInfo": {"timestamp": "5"}}})", "<N/A>", 5},
       {R"({"message": "plain", "timestamp": 7})", "plain", 7},
       {R"({"message": "plain", "timestamp": "7"})", "plain", 7},
+      {R"({"message": "plain", "timestamp": 7.9})", "plain", 7},
       {R"({"message": "plain"})", "plain", 0},
   };
   for (const auto& c : kCases)
@@ -45,7 +46,9 @@ TEST(ErrorFileTest, EverythingElseIsNone) {
         std::string("\xff\xfe"), std::string(kNested).substr(0, 60), std::string(R"({"message": 3})"),
         std::string(R"({"message": {"message": "m"}})"), std::string(R"({"message": {"extraInfo": {}}})"),
         std::string(R"({"message": {"extraInfo": {"timestamp": "soon"}}})"),
-        std::string(R"({"message": "m", "timestamp": []})"), std::string(R"({"message": "m"} trailing)"),
+        std::string(R"({"message": "m", "timestamp": []})"),
+        std::string(R"({"message": "m", "timestamp": 1e300})"),
+        std::string("{\"message\": \"\xff\", \"timestamp\": 1}"), std::string(R"({"message": "m"} trailing)"),
         std::string(100'000, '[')}) {
     EXPECT_EQ(ParseErrorFile(json), std::nullopt) << json.substr(0, 80);
   }
@@ -58,10 +61,10 @@ TEST(ErrorFileTest, TheRootCausesErrorIsPassedOnWithItsExitCode) {
   std::ofstream(path) << "older";
   ASSERT_TRUE(WriteErrorFile(path, *ParseErrorFile(kNested), 17).ok());
   EXPECT_EQ(Contents(path),
-            R"({"message":{"message":"RuntimeError: x","extraInfo":{"py_callstack":"Traceback:\n  x",)"
-            R"("timestamp":"1795248899"},"errorCode":17}})");
+            R"({"message": {"message": "RuntimeError: x", "extraInfo": {"py_callstack": "Traceback:\n  x", )"
+            R"("timestamp": "1795248899"}, "errorCode": 17}})");
   ASSERT_TRUE(WriteErrorFile(path, *ParseErrorFile(R"({"message": "plain", "timestamp": 7})"), 17).ok());
-  EXPECT_EQ(Contents(path), R"({"message":"plain","timestamp":7})");
+  EXPECT_EQ(Contents(path), R"({"message": "plain", "timestamp": 7})");
 }
 
 TEST(ErrorFileTest, WhatCannotBeWrittenIsNamedAndLeavesTheOldFile) {

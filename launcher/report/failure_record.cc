@@ -11,6 +11,9 @@ namespace {
 // For a worker that said nothing itself. The words for exits and signals are torchrun's.
 std::string MessageOf(const WorkerEnd& end) {
   if (const auto* never = std::get_if<NeverStarted>(&end.exit)) return std::string(never->status.message());
+  if (const auto* stuck = std::get_if<Stuck>(&end.exit)) {
+    return absl::StrCat("It has not ended: it is ", stuck->where);
+  }
   if (const auto* signaled = std::get_if<Signaled>(&end.exit)) {
     return absl::StrCat("Signal ", signaled->signo, " (", SignalName(signaled->signo), ") received by PID ",
                         end.pid);

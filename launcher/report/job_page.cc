@@ -65,6 +65,7 @@ std::string Plural(int n, absl::string_view what) { return absl::StrCat(n, " ", 
 
 std::string How(const PageFailure& f) {
   if (f.pid == 0) return "never started";
+  if (f.stuck) return "stuck";
   return f.signal != 0 ? SignalName(f.signal) : absl::StrCat("exit code ", f.exit_code);
 }
 
@@ -171,7 +172,8 @@ std::string FormatWhatIsNew(const JobPage& page, absl::string_view shown) {
   }
   if (IsShown(f.stderr_tail, shown)) f.stderr_tail.clear();
   Page out;
-  out.Line(0, f.pid == 0 ? absl::StrCat(Who(f), " never started") : absl::StrCat(Who(f), " ended", When(f)));
+  out.Line(0, f.pid == 0 ? absl::StrCat(Who(f), " never started")
+                         : absl::StrCat(Who(f), f.stuck ? " was found stuck" : " ended", When(f)));
   if (f.pid != 0 || !IsShown(f.cause, shown)) AddWords(f, out);
   AddSameRanks(group, out);
   AddStderr(f, std::numeric_limits<size_t>::max(), out);

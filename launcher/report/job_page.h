@@ -30,6 +30,7 @@ struct PageFailure {
   std::string stderr_tail = {};            // its last lines; empty: none, or not seen
   std::vector<std::string> evidence = {};  // what the system knows, one line each
   bool consequence = false;                // it failed because another one had
+  bool stuck = false;                      // it has not ended; exit code and signal mean nothing
 };
 
 struct JobPage {

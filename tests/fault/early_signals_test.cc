@@ -49,7 +49,7 @@ TEST(EarlySignalsTest, WhileWaitingForNodes) {
     ASSERT_THAT(traces.ports, Not(IsEmpty()));  // its store is there already
     agent->Signal(signo);
     EXPECT_EQ(agent->Wait(kAtOnce), kFailure) << agent->err();
-    EXPECT_THAT(agent->err(), HasSubstr("received SIG"));
+    EXPECT_THAT(agent->err(), HasSubstr("death signal, shutting down workers: SIG"));
     EXPECT_THAT(LeftOf(traces, agent->mark(), {store.pid()}), IsEmpty());
   }
 }

@@ -52,7 +52,8 @@ void Send(Running& job, int signo) { job.agent.Signal(signo); }
 // Types Ctrl-C, and again when the first one has been heard.
 void TypeCtrlCTwice(Running& job) {
   job.agent.Type(kCtrlC);
-  ASSERT_THAT(job.agent.AwaitOut("received SIGINT: sending it"), SizeIs(1)) << job.agent.out();
+  ASSERT_THAT(job.agent.AwaitOut("death signal, shutting down workers: SIGINT "), SizeIs(1))
+      << job.agent.out();
   job.agent.Type(kCtrlC);
 }
 
@@ -84,7 +85,7 @@ const std::vector<End>& Ends() {
        .stdio = Stdio::kTerminal,
        .fault = [](Running& job) { job.agent.Type(kCtrlC); },
        .end = {.code = 1},
-       .said = {"received SIGINT"}},
+       .said = {"death signal, shutting down workers: SIGINT "}},
       {.name = "CtrlCTwiceStubborn",
        .stdio = Stdio::kTerminal,
        .worker = {"--stubborn"},
@@ -100,16 +101,16 @@ const std::vector<End>& Ends() {
       {.name = "Sigint",
        .fault = [](Running& job) { Send(job, SIGINT); },
        .end = {.code = 1},
-       .said = {"received SIGINT"}},
+       .said = {"death signal, shutting down workers: SIGINT "}},
       {.name = "SigintTwiceStubborn",
        .worker = {"--stubborn"},
-       .fault = [](Running& job) { SendTwice(job, SIGINT, "received SIGINT: sending it"); },
+       .fault = [](Running& job) { SendTwice(job, SIGINT, "death signal, shutting down workers: SIGINT "); },
        .end = {.code = 1},
        .said = {"received SIGINT again: killing"}},
       {.name = "Sigterm",
        .fault = [](Running& job) { Send(job, SIGTERM); },
        .end = {.code = 1},
-       .said = {"received SIGTERM"}},
+       .said = {"death signal, shutting down workers: SIGTERM "}},
       {.name = "SigtermStubborn",
        .options = {"--shutdown-timeout=1"},
        .worker = {"--stubborn"},
@@ -118,9 +119,27 @@ const std::vector<End>& Ends() {
        .said = {"did not end within 1 s: killing"}},
       {.name = "SigtermTwiceStubborn",
        .worker = {"--stubborn"},
-       .fault = [](Running& job) { SendTwice(job, SIGTERM, "received SIGTERM: sending it"); },
+       .fault =
+           [](Running& job) { SendTwice(job, SIGTERM, "death signal, shutting down workers: SIGTERM "); },
        .end = {.code = 1},
        .said = {"received SIGTERM again: killing"}},
+      {.name = "AnotherSignalIsHandled",
+       .options = {"--signals-to-handle=SIGUSR1,SIGTERM"},
+       .fault = [](Running& job) { Send(job, SIGUSR1); },
+       .end = {.code = 1},
+       .said = {"death signal, shutting down workers: SIGUSR1 "}},
+      {.name = "AnotherSignalTwiceStubborn",
+       .options = {"--signals-to-handle=SIGUSR1"},
+       .worker = {"--stubborn"},
+       .fault =
+           [](Running& job) { SendTwice(job, SIGUSR1, "death signal, shutting down workers: SIGUSR1 "); },
+       .end = {.code = 1},
+       .said = {"received SIGUSR1 again: killing"}},
+      {.name = "SignalThatIsNotHandled",
+       .options = {"--signals-to-handle=SIGTERM"},
+       .worker = {"--stubborn"},
+       .fault = [](Running& job) { Send(job, SIGINT); },
+       .end = {.signal = SIGINT}},
       {.name = "AgentKilled",
        .worker = {"--stubborn"},
        .fault = [](Running& job) { Send(job, SIGKILL); },

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rendezvous/client/c10d_client.h"
+#include "rendezvous/client/grpc_store.h"
 #include "tests/fault/testing/fake_peer.h"
 #include "tests/fault/testing/job.h"
 #include "tests/fault/testing/process.h"
@@ -32,11 +33,14 @@ int AwaitPort(Process& store) {
   return line.empty() ? 0 : std::stoi(line[0]);
 }
 
+// One store over both protocols.
 void ExpectServes(int port) {
   const auto client = C10dClient::Connect("127.0.0.1", port, seconds(10));
   ASSERT_TRUE(client.ok()) << client.status();
   ASSERT_TRUE((*client)->Set("key", "value").ok());
-  EXPECT_EQ((*client)->Get("key", seconds(10)).value(), "value");
+  const auto other = GrpcStore::Connect("127.0.0.1", port, seconds(10));
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ((*other)->Get("key", seconds(10)).value(), "value");
 }
 
 TEST(StoreOnlyTest, TheFirstLineIsThePortAndTheOnlyOne) {

@@ -99,6 +99,7 @@ class FakeAgent {
   }
 
   ProcessClient& client() { return *client_; }
+  boost::asio::io_context& io() { return io_; }
 
   SpawnCommand Command(std::vector<std::string> argv) {
     return {.argv = std::move(argv),

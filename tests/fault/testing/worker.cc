@@ -7,7 +7,7 @@
 //   --fail-in-round=N  ends with 3 in that round, once the gate has opened, with the words of an exception
 //   --fail-rank=R      that rank alone does so, and in that round it waits for no gate
 //   --eat-in-round=N   takes more and more memory in that round, until somebody ends it
-//   --stubborn   ignores SIGINT, SIGTERM and SIGHUP
+//   --stubborn   ignores SIGINT, SIGTERM, SIGHUP and SIGUSR1
 //   --family     has children before it is ready: a plain one, one in a session of its own that ignores
 //                SIGTERM, and a daemon that was forked twice and has no environment
 #include <fcntl.h>
@@ -27,7 +27,7 @@ std::string Env(const char* name) {
 }
 
 void Ignore() {
-  for (const int signo : {SIGINT, SIGTERM, SIGHUP}) signal(signo, SIG_IGN);
+  for (const int signo : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) signal(signo, SIG_IGN);
 }
 
 [[noreturn]] void WaitForEver(int ready) {

@@ -1,0 +1,31 @@
+// Reading the options into a LaunchConfig, a group of them in each function and file. Each takes what the
+// ones before it have read.
+//   Errors: those of ParseCommand.
+#pragma once
+
+#include "absl/status/status.h"
+#include "launcher/config/launch_config.h"
+#include "launcher/config/options.h"
+#include "launcher/config/surroundings.h"
+
+namespace ddprun {
+
+// Nodes; whom Slurm names as theirs.
+absl::Status ReadSize(const Options& options, const Surroundings& surroundings, LaunchConfig& config);
+
+// Backend, endpoint, who hosts, the job's name.
+absl::Status ReadRendezvous(const Options& options, const Surroundings& surroundings, LaunchConfig& config);
+
+// Restarts, stops, and how workers are placed; not yet what they run.
+absl::Status ReadWorkers(const Options& options, const Surroundings& surroundings, LaunchConfig& config);
+
+// Logs and the console.
+absl::Status ReadOutput(const Options& options, const Surroundings& surroundings, LaunchConfig& config);
+
+// Events, error file, watchdog, health check.
+absl::Status ReadObservers(const Options& options, const Surroundings& surroundings, LaunchConfig& config);
+
+// What looks at the machine, and comes last for that: the number of local workers, the program.
+absl::Status ReadProgram(const Options& options, const Surroundings& surroundings, LaunchConfig& config);
+
+}  // namespace ddprun

@@ -1,0 +1,125 @@
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "launcher/config/option_groups.h"
+#include "launcher/config/option_values.h"
+
+namespace ddprun {
+namespace {
+
+constexpr int kDefaultC10dPort = 29400;
+constexpr int kDefaultStaticPort = 29500;
+
+absl::Status CheckBackend(const Options& options) {
+  const std::string& backend = options.Get("rdzv-backend");
+  if (backend == "static" || backend == "c10d") return absl::OkStatus();
+  constexpr char kInstead[] =
+      "static or c10d; --rdzv-backend=c10d with --rdzv-endpoint=HOST:PORT of one of the nodes needs no "
+      "service beside the job";
+  if (backend == "etcd" || backend == "etcd-v2") return BadValue(options, "rdzv-backend", kInstead);
+  return BadValue(options, "rdzv-backend",
+                  absl::StrCat(kInstead, ". Other names are Python plug-ins, which cannot be loaded here"));
+}
+
+void UseOwnCoordinator(const Options& options, const Surroundings& surroundings, LaunchConfig& config) {
+  config.backend = Backend::kC10d;
+  config.hosting = Hosting::kHere;
+  config.run_id =
+      options.IsGiven("rdzv-id") && !config.standalone ? options.Get("rdzv-id") : surroundings.make_uuid();
+}
+
+absl::Status ReadStatic(const Options& options, LaunchConfig& config) {
+  config.backend = Backend::kStatic;
+  config.agent_store = true;
+  config.min_nodes = config.max_nodes;
+  if (config.rdzv.timeout) config.rdzv.join_timeout = *config.rdzv.timeout;
+  ASSIGN_OR_RETURN(config.node_rank,
+                   WholeNumber(options, "node-rank", 0, config.max_nodes - 1,
+                               absl::StrCat("a rank from 0 to ", config.max_nodes - 1, " (nodes - 1)")));
+  config.hosting = config.node_rank == 0 ? Hosting::kHere : Hosting::kElsewhere;
+  if (options.IsSet("rdzv-endpoint")) {
+    ASSIGN_OR_RETURN(config.endpoint, ParseEndpoint(options.Get("rdzv-endpoint"), -1),
+                     options.Quote("rdzv-endpoint"));
+  } else {
+    ASSIGN_OR_RETURN(config.endpoint, ParseEndpoint(options.Get("master-addr"), kDefaultStaticPort),
+                     options.Quote("master-addr"));
+    if (options.IsSet("master-port")) {
+      ASSIGN_OR_RETURN(config.endpoint.port,
+                       WholeNumber(options, "master-port", 0, 65535, "a port from 0 to 65535"));
+    }
+  }
+  if (config.endpoint.port == 0 && config.max_nodes > 1) {
+    return absl::InvalidArgumentError("port 0 (a free one) is for one node: the others could not find it");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadC10d(const Options& options, LaunchConfig& config) {
+  config.backend = Backend::kC10d;
+  config.endpoint = {.host = "localhost", .port = kDefaultC10dPort};
+  if (options.IsGiven("node-rank")) {
+    ASSIGN_OR_RETURN(config.node_rank,
+                     WholeNumber(options, "node-rank", 0, config.max_nodes - 1,
+                                 absl::StrCat("a rank from 0 to ", config.max_nodes - 1, " (nodes - 1)")));
+  }
+  if (options.IsSet("rdzv-endpoint")) {
+    ASSIGN_OR_RETURN(config.endpoint, ParseEndpoint(options.Get("rdzv-endpoint"), kDefaultC10dPort),
+                     options.Quote("rdzv-endpoint"));
+  }
+  if (config.rdzv.is_host) config.hosting = *config.rdzv.is_host ? Hosting::kHere : Hosting::kElsewhere;
+  if (config.endpoint.port == 0) {
+    if (config.max_nodes > 1 || config.hosting == Hosting::kElsewhere) {
+      return BadValue(options, "rdzv-endpoint",
+                      "a port: a free one (0) is for one node, the others could not find it");
+    }
+    config.hosting = Hosting::kHere;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ReadRendezvous(const Options& options, const Surroundings& surroundings, LaunchConfig& config) {
+  ASSIGN_OR_RETURN(config.rdzv, ParseRdzvConf(options.Get("rdzv-conf"), config.warnings),
+                   options.Quote("rdzv-conf"));
+  config.run_id = options.Get("rdzv-id");
+  config.local_addr = options.Get("local-addr");
+  if (config.run_id.empty()) return BadValue(options, "rdzv-id", "a name");
+  const std::string& backend = options.Get("rdzv-backend");
+  RETURN_IF_ERROR(CheckBackend(options));
+
+  // Static nodes always share the agent's; see ReadStatic.
+  config.agent_store = surroundings.get_env("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1";
+  const bool has_place = options.IsSet("rdzv-endpoint") || options.IsSet("master-port");
+  if (options.IsSet("standalone") || (backend == "static" && !has_place && config.max_nodes == 1)) {
+    // torchrun's own rule too: one node that names no place needs no fixed port.
+    if (config.min_nodes > 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--standalone is for one node, but ", options.Quote("nnodes"), " was given"));
+    }
+    config.max_nodes = 1;
+    config.standalone = true;
+    config.endpoint = {.host = "localhost", .port = 0};
+    UseOwnCoordinator(options, surroundings, config);
+    return absl::OkStatus();
+  }
+  const bool alone_so_far = config.min_nodes < config.max_nodes && !has_place &&
+                            !options.IsGiven("rdzv-backend") && !options.IsGiven("node-rank") &&
+                            !options.IsGiven("master-addr");
+  if (alone_so_far) {
+    config.endpoint = {.host = config.local_addr, .port = 0};
+    UseOwnCoordinator(options, surroundings, config);
+    return absl::OkStatus();
+  }
+  // Nodes that are given a place to meet but no rank cannot be static: torchrun would give all of them rank
+  // 0.
+  const bool can_be_static = !options.IsSet("rdzv-endpoint") || config.max_nodes == 1 ||
+                             options.IsGiven("node-rank") || options.IsGiven("master-addr") ||
+                             options.IsSet("master-port");
+  if (backend == "static" && (can_be_static || options.IsGiven("rdzv-backend")))
+    return ReadStatic(options, config);
+  return ReadC10d(options, config);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,63 @@
+// A machine to read command lines on.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gtest/gtest.h"
+#include "launcher/config/gpu_count.h"
+#include "launcher/config/launch_config.h"
+
+namespace ddprun {
+
+// It has 6 processors and, if so said, GPUs. /bin/true is the program.
+struct Machine {
+  absl::StatusOr<int> gpus = absl::FailedPreconditionError("no driver");
+  std::map<std::string, std::string> env = {};
+  std::map<std::string, std::string> files = {};
+
+  absl::StatusOr<Command> Parse(const std::vector<std::string>& args) const {
+    const auto find = [](const auto& texts, absl::string_view name) -> std::optional<std::string> {
+      const auto it = texts.find(std::string(name));
+      if (it == texts.end()) return std::nullopt;
+      return it->second;
+    };
+    return ParseCommand(args, {.cwd = "/",
+                               .ddprun_dir = "/nonexistent",
+                               .get_env = [&](absl::string_view name) { return find(env, name); },
+                               .read_file = [&](const std::string& path) -> absl::StatusOr<std::string> {
+                                 if (auto text = find(files, path)) return *std::move(text);
+                                 return absl::NotFoundError("No such file or directory");
+                               },
+                               .num_cpus = 6,
+                               .count_gpus = [this](const auto& visible) -> absl::StatusOr<int> {
+                                 if (!gpus.ok()) return gpus;
+                                 return static_cast<int>(VisibleGpus(visible, *gpus).size());
+                               },
+                               .make_uuid = [] { return "uuid"; }});
+  }
+  // With the program at the end.
+  LaunchConfig Launch(std::vector<std::string> args) const {
+    args.emplace_back("/bin/true");
+    const auto command = Parse(args);
+    EXPECT_TRUE(command.ok()) << command.status();
+    if (!command.ok() || !std::holds_alternative<LaunchConfig>(*command)) {
+      ADD_FAILURE() << "no LaunchConfig";
+      return {};
+    }
+    return std::get<LaunchConfig>(*command);
+  }
+  std::string UsageError(const std::vector<std::string>& args) const {
+    const auto command = Parse(args);
+    EXPECT_EQ(command.status().code(), absl::StatusCode::kInvalidArgument) << command.status();
+    return std::string(command.status().message());
+  }
+};
+
+}  // namespace ddprun

@@ -1,0 +1,9 @@
+// Prints the completion of the shell that the first argument names.
+#include <cstdio>
+
+#include "launcher/config/completion.h"
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  return std::fputs(ddprun::CompletionScript(argv[1]).c_str(), stdout) < 0 ? 1 : 0;
+}

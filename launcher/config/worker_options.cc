@@ -1,0 +1,194 @@
+#include <string.h>
+
+#include <climits>
+#include <csignal>
+#include <iterator>
+
+#include "absl/algorithm/container.h"
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+#include "launcher/config/option_groups.h"
+#include "launcher/config/option_table.h"
+#include "launcher/config/option_values.h"
+
+namespace ddprun {
+namespace {
+
+constexpr int kMaxLocalWorkers = 1 << 14;
+
+absl::Status ReadShutdownTimeout(const Options& options, const Surroundings& surroundings,
+                                 LaunchConfig& config) {
+  constexpr char kVariable[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
+  constexpr char kWant[] = "whole seconds, 0 or more";
+  int number = 30;
+  if (options.IsSet("shutdown-timeout")) {
+    ASSIGN_OR_RETURN(number, WholeNumber(options, "shutdown-timeout", 0, INT_MAX, kWant));
+  } else if (const auto text = surroundings.get_env(kVariable); text && !text->empty()) {
+    ASSIGN_OR_RETURN(number, WholeNumber(kVariable, *text, 0, INT_MAX, kWant));
+  }
+  config.shutdown_timeout = seconds(number);
+  return absl::OkStatus();
+}
+
+// The names of all signals, at the place of their number; empty where there is none.
+std::vector<std::string> SignalNames() {
+  std::vector<std::string> names(static_cast<size_t>(SIGRTMAX) + 1);
+  for (size_t signo = 1; signo < names.size(); ++signo) {
+    const char* const name = sigabbrev_np(static_cast<int>(signo));
+    if (name != nullptr) names[signo] = absl::StrCat("SIG", name);
+  }
+  names[static_cast<size_t>(SIGRTMIN)] = "SIGRTMIN";
+  names.back() = "SIGRTMAX";
+  return names;
+}
+
+// A name that is unknown is ignored, as torchrun has it, but not in silence.
+absl::Status ReadSignals(const Options& options, LaunchConfig& config) {
+  const std::vector<std::string> names = SignalNames();
+  config.signals_to_handle.clear();
+  for (const absl::string_view part : absl::StrSplit(options.Get("signals-to-handle"), ',')) {
+    const absl::string_view name = absl::StripAsciiWhitespace(part);
+    const auto it = name.empty() ? names.end() : absl::c_find(names, name);
+    if (it == names.end()) {
+      std::vector<absl::string_view> known;
+      absl::c_copy_if(names, std::back_inserter(known), [](const std::string& n) { return !n.empty(); });
+      const absl::string_view nearest =
+          Nearest(absl::StartsWith(name, "SIG") ? std::string(name) : absl::StrCat("SIG", name), known);
+      config.warnings.push_back(absl::StrCat(
+          options.Quote("signals-to-handle"), ": there is no signal \"", name, "\"; it is ignored.",
+          nearest.empty() ? "" : absl::StrCat(" Did you mean ", nearest, "?")));
+      continue;
+    }
+    const auto signo = static_cast<int>(it - names.begin());
+    for (const int never : {SIGKILL, SIGSTOP, SIGCHLD, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {
+      if (signo == never) {
+        return BadValue(options, "signals-to-handle", absl::StrCat("signals that ask to end, not ", name));
+      }
+    }
+    if (!absl::c_linear_search(config.signals_to_handle, signo)) config.signals_to_handle.push_back(signo);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadNumaBinding(const Options& options, LaunchConfig& config) {
+  const struct {
+    const char* name;
+    NumaBinding binding;
+  } kBindings[] = {{"node", NumaBinding::kNode},
+                   {"socket", NumaBinding::kSocket},
+                   {"exclusive", NumaBinding::kExclusive},
+                   {"core-complex", NumaBinding::kCoreComplex}};
+  if (!options.IsGiven("numa-binding")) return absl::OkStatus();
+  for (const auto& known : kBindings) {
+    if (options.Get("numa-binding") == known.name) config.numa_binding = known.binding;
+  }
+  if (config.numa_binding) return absl::OkStatus();
+  return BadValue(options, "numa-binding", "node, socket, exclusive or core-complex");
+}
+
+// As torchrun, which takes what is no number of seconds for 0, that is off; but says so.
+void ReadUninterruptibleTimeout(const Surroundings& surroundings, LaunchConfig& config) {
+  constexpr char kVariable[] = "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT";
+  const std::optional<std::string> text = surroundings.get_env(kVariable);
+  if (!text || text->empty()) return;
+  double number;
+  if (!absl::SimpleAtod(*text, &number)) {
+    config.warnings.push_back(absl::StrCat(kVariable, "=", *text, " is ignored: expected seconds"));
+  } else if (number > 0) {
+    config.uninterruptible_timeout = ClampedSeconds(number);
+  }
+}
+
+absl::Status ReadExitCodes(const Options& options, LaunchConfig& config) {
+  const std::string& text = options.Get("exit-codes");
+  if (text != "torchrun" && text != "scheduler") {
+    return BadValue(options, "exit-codes", "torchrun or scheduler");
+  }
+  config.exit_codes = text == "torchrun" ? ExitCodes::kTorchrun : ExitCodes::kScheduler;
+  return absl::OkStatus();
+}
+
+// In torchrun's words where it has some: a script may look for them.
+absl::StatusOr<int> CountLocalWorkers(const Options& options, const Surroundings& surroundings) {
+  constexpr char kName[] = "nproc-per-node";
+  const std::string& text = options.Get(kName);
+  if (text == "cpu") return surroundings.num_cpus;
+  // As the workers will find it.
+  std::optional<std::string> visible = surroundings.get_env("CUDA_VISIBLE_DEVICES");
+  for (const auto& [variable, value] : options.program_env()) {
+    if (variable == "CUDA_VISIBLE_DEVICES") visible = value;
+  }
+  if (text == "auto") return surroundings.count_gpus(visible).value_or(surroundings.num_cpus);
+  if (text == "gpu") {
+    absl::StatusOr<int> count = surroundings.count_gpus(visible);
+    if (count.ok()) return count;
+    return absl::FailedPreconditionError(absl::StrCat(options.Quote(kName), ": Cuda is not available. (",
+                                                      std::string(count.status().message()), ")"));
+  }
+  if (text == "xpu") {
+    return absl::FailedPreconditionError(
+        absl::StrCat(options.Quote(kName),
+                     ": Xpu is not available. (Only NVIDIA's GPUs are counted here: give the number.)"));
+  }
+  const std::string want = absl::StrCat("a number from 1 to ", kMaxLocalWorkers, ", auto, gpu or cpu");
+  if (int64_t number; !absl::SimpleAtoi(text, &number)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.Quote(kName), ": Unsupported nproc_per_node value: ", text, " (expected ", want, ")"));
+  }
+  return WholeNumber(options, kName, 1, kMaxLocalWorkers, want);
+}
+
+ProgramKind KindOfProgram(const Options& options) {
+  if (options.IsSet("run-path")) return ProgramKind::kRunPath;
+  if (options.IsSet("module")) return ProgramKind::kModule;
+  return options.IsSet("no-python") ? ProgramKind::kNoPython : ProgramKind::kAuto;
+}
+
+}  // namespace
+
+absl::Status ReadWorkers(const Options& options, const Surroundings& surroundings, LaunchConfig& config) {
+  config.role = options.Get("role");
+  if (config.role.empty()) return BadValue(options, "role", "a name");
+  ASSIGN_OR_RETURN(config.max_restarts,
+                   WholeNumber(options, "max-restarts", 0, INT_MAX, "a whole number, 0 or more"));
+  double interval;
+  if (!absl::SimpleAtod(options.Get("monitor-interval"), &interval) || !(interval > 0)) {
+    return BadValue(options, "monitor-interval", "seconds, more than 0");
+  }
+  const std::string& method = options.Get("start-method");
+  if (method != "spawn" && method != "fork" && method != "forkserver") {
+    return BadValue(options, "start-method", "spawn, fork or forkserver");
+  }
+  RETURN_IF_ERROR(ReadShutdownTimeout(options, surroundings, config));
+  RETURN_IF_ERROR(ReadSignals(options, config));
+  RETURN_IF_ERROR(ReadNumaBinding(options, config));
+  ASSIGN_OR_RETURN(config.rules, ReadElasticRules(options, config.min_nodes, config.max_nodes));
+  RETURN_IF_ERROR(ReadExitCodes(options, config));
+  ReadUninterruptibleTimeout(surroundings, config);
+  config.virtual_local_rank = options.IsSet("virtual-local-rank");
+  config.pass_local_rank = options.IsSet("pass-local-rank") && !options.IsSet("use-env");
+  config.program_env = options.program_env();
+  return absl::OkStatus();
+}
+
+absl::Status ReadProgram(const Options& options, const Surroundings& surroundings, LaunchConfig& config) {
+  if (options.IsSet("module") && options.IsSet("no-python") && !options.IsSet("run-path")) {
+    return absl::InvalidArgumentError("--module and --no-python exclude each other");
+  }
+  if (options.program().empty()) {
+    return absl::InvalidArgumentError("no program given: ddprun [options] PROGRAM [its arguments]");
+  }
+  ASSIGN_OR_RETURN(config.num_local_workers, CountLocalWorkers(options, surroundings));
+  ASSIGN_OR_RETURN(config.program, FindProgram(options.program(), KindOfProgram(options),
+                                               {.cwd = surroundings.cwd,
+                                                .ddprun_dir = surroundings.ddprun_dir,
+                                                .get_env = surroundings.get_env}));
+  return absl::OkStatus();
+}
+
+}  // namespace ddprun

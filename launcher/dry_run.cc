@@ -1,0 +1,185 @@
+#include "launcher/dry_run.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/assignment.h"
+#include "base/status_macros.h"
+#include "base/temporary_directory.h"
+#include "launcher/agent/worker_environment.h"
+#include "launcher/config/endpoint.h"
+#include "launcher/config/program.h"
+#include "launcher/config/shell_word.h"
+#include "launcher/hosting.h"
+#include "launcher/numa/binding.h"
+#include "launcher/numa/cpu_topology.h"
+#include "launcher/process/exit_info.h"
+
+namespace ddprun {
+namespace {
+
+using EnvMap = std::map<std::string, std::string>;
+
+constexpr char kNoFiles[] = "/dev/null";
+
+std::string Count(int n, absl::string_view thing) { return absl::StrCat(n, " ", thing, n == 1 ? "" : "s"); }
+
+std::string Nodes(const LaunchConfig& config) {
+  return absl::StrCat(config.min_nodes == config.max_nodes ? "" : absl::StrCat(config.min_nodes, " to "),
+                      Count(config.max_nodes, "node"), ", with ", Count(config.num_local_workers, "worker"),
+                      " on this one");
+}
+
+std::string Meeting(const LaunchConfig& config, const DryRunFacts& facts) {
+  if (config.standalone) return "nobody: the only node has a coordinator of its own";
+  const std::string& host = config.endpoint.host;
+  if (config.hosting == Hosting::kHere && config.endpoint.port == 0)
+    return "at a free port of this node, which hosts the coordinator and tells how others join";
+  const std::string place = absl::StrCat("at ", ToString(config.endpoint), "; ");
+  switch (config.hosting) {
+    case Hosting::kHere:
+      return absl::StrCat(place, "this node hosts the coordinator");
+    case Hosting::kElsewhere:
+      return absl::StrCat(place, "another node hosts the coordinator");
+    case Hosting::kByAddress:
+      break;
+  }
+  if (!facts.hosts) return absl::StrCat(place, "the node that ", host, " names hosts the coordinator");
+  return absl::StrCat(place, *facts.hosts ? "this node, which " : "another node, which ", host,
+                      " names, hosts the coordinator");
+}
+
+std::string Stopping(const LaunchConfig& config) {
+  return absl::StrCat(absl::StrJoin(config.signals_to_handle, ", ",
+                                    [](std::string* out, int signo) { *out += SignalName(signo); }),
+                      " to this launcher goes to the workers; SIGKILL follows after ",
+                      config.shutdown_timeout / seconds(1), " s");
+}
+
+// Of the case that is shown.
+Assignment AssumedAssignment(const LaunchConfig& config, const DryRunFacts& facts) {
+  Assignment a;
+  a.group_world_size = config.min_nodes;
+  a.group_rank = GroupRank(std::min(config.node_rank.value_or(0), config.min_nodes - 1));
+  const int first = static_cast<int>(a.group_rank.value()) * config.num_local_workers;
+  a.first_rank = Rank(first);
+  a.first_role_rank = first;
+  a.world_size = a.role_world_size = config.min_nodes * config.num_local_workers;
+  if (config.backend == Backend::kStatic) {
+    a.master_addr = config.endpoint.host;
+    a.master_port = config.endpoint.port;
+  } else if (!config.local_addr.empty() && a.group_rank == GroupRank(0)) {
+    a.master_addr = config.local_addr;
+  } else if (config.max_nodes == 1) {
+    a.master_addr = "127.0.0.1";
+  } else if (a.group_rank != GroupRank(0) || !(config.hosting == Hosting::kHere || facts.hosts == true)) {
+    a.master_addr = "<address of node 0>";
+  } else {
+    a.master_addr = config.endpoint.host.empty() ? "<address of this node>" : config.endpoint.host;
+  }
+  return a;
+}
+
+std::string Assumption(const LaunchConfig& config, const Assignment& a) {
+  if (config.max_nodes == 1) return "what is in <angle brackets> is decided at the start";
+  return absl::StrCat("this is node ", a.group_rank.value(), " of ", a.group_world_size, ", and each has ",
+                      Count(config.num_local_workers, "worker"),
+                      "; ranks, and what is in <angle brackets>, are decided when the nodes meet");
+}
+
+std::string AttemptDir(const LaunchConfig& config, const DryRunFacts& facts) {
+  if (config.log_dir == kNoFiles) return "";
+  const std::string base =
+      config.log_dir.empty() ? absl::StrCat(facts.temporary_dir, "/torchelastic_<random>") : config.log_dir;
+  return absl::StrCat(base, "/", config.run_id, "_<random>/attempt_0");
+}
+
+std::string StreamPlace(absl::string_view name, bool file, bool tee, bool on_console) {
+  const absl::string_view console = on_console ? "the console" : "nowhere";
+  if (tee) return absl::StrCat(name, " to ", name, ".log", on_console ? " and the console" : "");
+  return absl::StrCat(name, " to ", file ? absl::StrCat(name, ".log") : std::string(console));
+}
+
+std::string Output(const LaunchConfig& config, LocalRank local_rank) {
+  const bool files = config.log_dir != kNoFiles;
+  const bool on_console =
+      !config.console_ranks || config.console_ranks->count(static_cast<int>(local_rank.value())) > 0;
+  const Streams redirects = config.redirects.For(local_rank), tee = config.tee.For(local_rank);
+  return absl::StrCat(StreamPlace("stdout", files && redirects.out, files && tee.out, on_console), ", ",
+                      StreamPlace("stderr", files && redirects.err, files && tee.err, on_console));
+}
+
+// The command of one worker, for a shell.
+std::string CommandOf(const LaunchConfig& config, const DryRunFacts& facts, const Assignment& assignment,
+                      LocalRank local_rank) {
+  const std::string attempt = AttemptDir(config, facts);
+  WorkerPlaces places{.agent_socket = "<socket of the agent>"};
+  if (!attempt.empty()) places.error_file = absl::StrCat(attempt, "/", local_rank.value(), "/error.json");
+  if (config.watchdog_fifo) {
+    places.timer_file = config.watchdog_fifo->empty()
+                            ? absl::StrCat(facts.temporary_dir, "/watchdog_timer_<random>")
+                            : *config.watchdog_fifo;
+  }
+  const EnvVars vars = WorkerEnvironment(facts.base, config, assignment, local_rank, places);
+  EnvMap env(vars.begin(), vars.end());
+  if (assignment.master_port == 0) env["MASTER_PORT"] = "<a free port>";
+  const EnvMap own(facts.launcher_env.begin(), facts.launcher_env.end());
+
+  std::string text;
+  const std::set<int>& cpus = facts.cpus[static_cast<size_t>(local_rank.value())];
+  if (!cpus.empty()) absl::StrAppend(&text, "taskset -c ", FormatCpuList(cpus), " ");
+  absl::StrAppend(&text, "env");
+  for (const auto& [name, value] : own) {
+    if (env.count(name) == 0) absl::StrAppend(&text, " \\\n    -u ", ShellWord(name));
+  }
+  for (const auto& [name, value] : env) {
+    const auto it = own.find(name);
+    if (it == own.end() || it->second != value)
+      absl::StrAppend(&text, " \\\n    ", ShellWord(absl::StrCat(name, "=", value)));
+  }
+  std::vector<std::string> words;
+  for (const std::string& word : ArgumentsFor(config.program, local_rank, config.pass_local_rank))
+    words.push_back(ShellWord(word));
+  absl::StrAppend(&text, " \\\n    ", absl::StrJoin(words, " "), "\n");
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<DryRunFacts> GatherDryRunFacts(const LaunchConfig& config) {
+  DryRunFacts facts{.launcher_env = BaseEnvironment(LaunchConfig()), .base = BaseEnvironment(config)};
+  RETURN_IF_ERROR(CheckVirtualDevices(facts.base, config));
+  ASSIGN_OR_RETURN(facts.cpus, WorkerCpus(config, facts.base));
+  facts.hosts = IsThisMachineAtOnce(config.endpoint.host);
+  facts.temporary_dir = TemporaryDirectory();
+  return facts;
+}
+
+std::string DryRunText(const LaunchConfig& config, const DryRunFacts& facts) {
+  const Assignment assignment = AssumedAssignment(config, facts);
+  const std::string attempt = AttemptDir(config, facts);
+  std::string text = "# ddprun --dry-run: nothing is started.\n#\n";
+  const auto say = [&text](absl::string_view what, absl::string_view how) {
+    absl::StrAppend(&text, "# ", what, std::string(10 - what.size(), ' '), how, "\n");
+  };
+  say("job",
+      absl::StrCat(config.run_id, ", role ", config.role, ", ", Count(config.max_restarts, "restart")));
+  say("size", Nodes(config));
+  say("meets", Meeting(config, facts));
+  say("store", config.agent_store ? "of the workers: in the launcher on node 0"
+                                  : "of the workers: in the worker with rank 0");
+  say("stops", Stopping(config));
+  say("files", attempt.empty() ? "none" : absl::StrCat("in ", attempt, "/<local rank>"));
+  say("shown", Assumption(config, assignment));
+  for (int i = 0; i < config.num_local_workers; ++i) {
+    absl::StrAppend(&text, "\n# local rank ", i, ": rank ", assignment.first_rank.value() + i, " of ",
+                    assignment.world_size, ", ", Output(config, LocalRank(i)), "\n",
+                    CommandOf(config, facts, assignment, LocalRank(i)));
+  }
+  return text;
+}
+
+}  // namespace ddprun

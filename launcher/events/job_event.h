@@ -1,0 +1,52 @@
+// One event of a job, with torchrun's names and fields.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "base/ids.h"
+
+namespace ddprun {
+
+// Of the agent, and of the round that it is or was last in.
+struct EventContext {
+  std::string run_id;
+  std::string role;
+  std::string hostname;
+  std::string rdzv_backend;                  // static or c10d
+  std::string entry_point;                   // file name of the program: python3
+  std::optional<int> group_rank = {};        // none: never was in a round
+  std::optional<int> group_world_size = {};  // likewise
+  int agent_restarts = 0;
+  int64_t total_run_time = 0;  // whole seconds; 0 until the agent has ended
+};
+
+struct EventWorker {
+  Rank rank;
+  LocalRank local_rank;
+  int role_rank = 0;
+  int role_world_size = 0;
+  pid_t pid = 0;
+  std::optional<int> exit_code = {};     // of a failure
+  std::optional<pid_t> failed_pid = {};  // likewise
+};
+
+struct JobEvent {
+  std::string state;                       // START, SUCCEEDED, ...
+  std::optional<EventWorker> worker = {};  // none: it is the agent's
+  std::optional<std::string> raw_error = {};
+  std::optional<double> duration_ms = {};
+};
+
+// One line, without its end: what Python's json.dumps makes of torchrun's event.
+std::string FormatEvent(const EventContext& context, const JobEvent& event);
+
+// The watchdog's: its own name, and `metadata`, a JSON text, in place of a worker.
+std::string FormatWatchdogEvent(const EventContext& context, absl::string_view name,
+                                const std::string& metadata);
+
+}  // namespace ddprun

@@ -1,0 +1,60 @@
+#include "launcher/logs/console.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <utility>
+
+namespace ddprun {
+
+Console::Console(boost::asio::io_context& io, std::function<void(const absl::Status&)> warn, int stdout_fd,
+                 int stderr_fd)
+    : io_(io),
+      warn_(std::move(warn)),
+      stdout_fd_(stdout_fd),
+      stderr_fd_(stderr_fd),
+      stderr_is_terminal_(isatty(stderr_fd) != 0),
+      out_(io, stdout_fd, "stdout", warn_),
+      err_(io, stderr_fd, "stderr", warn_),
+      readers_(io) {}
+
+void Console::FinishShowing(std::unique_ptr<WorkerStream> stream) {
+  WorkerStream* const shown = stream.get();
+  unfinished_.push_back(std::move(stream));
+  // Called from inside the stream, so it goes a little later.
+  shown->WhenShown([this, shown] {
+    boost::asio::post(io_, alive_.Guard([this, shown] {
+      const auto is_it = [shown](const auto& stream) { return stream.get() == shown; };
+      unfinished_.erase(std::find_if(unfinished_.begin(), unfinished_.end(), is_it));
+      CheckFlushed();
+    }));
+  });
+}
+
+void Console::Flush(Duration limit, std::function<void()> done) {
+  flushed_ = std::move(done);
+  reader_limit_ = limit;
+  WatchReaders();
+  CheckFlushed();
+}
+
+void Console::CheckFlushed() {
+  if (!flushed_ || !unfinished_.empty()) return;
+  for (OutputSink* sink : {&out_, &err_}) {
+    if (!sink->empty()) return sink->WhenEmpty(alive_.Guard([this] { CheckFlushed(); }));
+  }
+  readers_.cancel();
+  boost::asio::post(io_, alive_.Guard(std::exchange(flushed_, nullptr)));
+}
+
+void Console::WatchReaders() {
+  readers_.expires_after(reader_limit_);
+  readers_.async_wait(alive_.Guard([this, before = taken()](const boost::system::error_code& error) {
+    if (error || !flushed_) return;
+    if (taken() > before) return WatchReaders();
+    std::exchange(flushed_, nullptr)();
+  }));
+}
+
+}  // namespace ddprun

@@ -1,0 +1,91 @@
+#include "launcher/logs/log_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace ddprun {
+namespace {
+
+UniqueFd OpenEmpty(const std::string& path) {
+  return UniqueFd(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LogFile>> LogFile::Open(const std::string& path, int64_t max_bytes,
+                                                       FileWriter::OnError on_error) {
+  UniqueFd fd = OpenEmpty(path);
+  if (!fd) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  return std::unique_ptr<LogFile>(new LogFile(path, max_bytes, std::move(fd), std::move(on_error)));
+}
+
+LogFile::LogFile(const std::string& path, int64_t max_bytes, UniqueFd fd, FileWriter::OnError on_error)
+    : path_(path),
+      max_file_bytes_(max_bytes == 0 ? 0 : max_bytes / 2 - FileWriter::kGapLineBytes),
+      writer_(std::move(fd), path, std::move(on_error)) {}
+
+size_t LogFile::Write(absl::string_view bytes) {
+  size_t passed = 0;
+  size_t kept = 0;
+  while (passed < bytes.size() && !writer_.failed()) {
+    const absl::string_view rest = bytes.substr(passed);
+    const size_t fitting = Fitting(rest);
+    if (fitting == 0) {
+      Rotate();
+      continue;
+    }
+    const size_t n = writer_.Write(rest.substr(0, fitting));
+    if (kept == passed) kept += n;
+    passed += fitting;
+    const size_t newline = rest.substr(0, n).rfind('\n');
+    if (newline != absl::string_view::npos) {
+      line_begin_ = writer_.size() - static_cast<int64_t>(n - newline - 1);
+    }
+  }
+  return kept;
+}
+
+size_t LogFile::Fitting(absl::string_view bytes) const {
+  if (HasRoom(bytes.size())) return bytes.size();
+  const int64_t room = max_file_bytes_ - writer_.size();
+  if (room <= 0) return 0;
+  const absl::string_view head = bytes.substr(0, static_cast<size_t>(room));
+  const size_t newline = head.rfind('\n');
+  if (newline != absl::string_view::npos) return newline + 1;
+  return line_begin_ == 0 ? head.size() : 0;
+}
+
+bool LogFile::HasRoom(size_t num_bytes) const {
+  return max_file_bytes_ == 0 || writer_.size() + static_cast<int64_t>(num_bytes) <= max_file_bytes_;
+}
+
+void LogFile::Rotate() {
+  // A line longer than a file is cut.
+  std::string line(line_begin_ == 0 ? 0 : static_cast<size_t>(writer_.size() - line_begin_), '\0');
+  const auto fail = [&](const char* what) {
+    writer_.Fail(absl::ErrnoToStatus(
+        errno, absl::StrCat("cannot ", what, " ", path_, "; its output is lost from here")));
+  };
+  if (!line.empty()) {
+    if (Read(line_begin_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) return fail("read");
+    if (ftruncate(writer_.fd(), line_begin_) != 0) return fail("truncate");
+  }
+  if (rename(path_.c_str(), absl::StrCat(path_, ".1").c_str()) != 0) return fail("rename");
+  UniqueFd fd = OpenEmpty(path_);
+  if (!fd) return fail("open");
+  writer_.SwitchTo(std::move(fd));
+  line_begin_ = 0;
+  writer_.Write(line);
+}
+
+ssize_t LogFile::Read(int64_t offset, char* buffer, size_t num_bytes) const {
+  return pread(writer_.fd(), buffer, num_bytes, offset);
+}
+
+}  // namespace ddprun

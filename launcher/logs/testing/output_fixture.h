@@ -1,0 +1,146 @@
+// A worker's output with the test as worker and as reader of the console.
+#pragma once
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/time.h"
+#include "gtest/gtest.h"
+#include "launcher/config/stream_choice.h"
+#include "launcher/logs/console.h"
+#include "launcher/logs/log_layout.h"
+#include "launcher/logs/worker_output.h"
+#include "launcher/process/unique_fd.h"
+
+namespace ddprun {
+
+inline constexpr seconds kPatience{20};
+inline constexpr Streams kNone{};
+inline constexpr Streams kOut{.out = true, .err = false};
+inline constexpr Streams kErr{.out = false, .err = true};
+inline constexpr Streams kBoth{.out = true, .err = true};
+
+inline std::string Contents(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+// The agent's console is two pipes here, read by the test.
+class OutputFixture : public testing::Test {
+ protected:
+  OutputFixture() {
+    signal(SIGPIPE, SIG_IGN);
+    for (auto& pipe : console_pipes_) {
+      int ends[2];
+      EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+      fcntl(ends[0], F_SETFL, O_NONBLOCK);
+      pipe.reader.Reset(ends[0]);
+      pipe.writer.Reset(ends[1]);
+    }
+    dir_ = absl::StrCat(testing::TempDir(), "/XXXXXX");
+    EXPECT_NE(mkdtemp(dir_.data()), nullptr);
+    files_ = {.stdout_log = dir_ + "/stdout.log", .stderr_log = dir_ + "/stderr.log"};
+    OpenConsole(console_pipes_[0].writer.get(), console_pipes_[1].writer.get());
+  }
+  void OpenConsole(int out, int err) {
+    console_.emplace(
+        io_, [this](const absl::Status& s) { warnings_.emplace_back(s.message()); }, out, err);
+  }
+  WorkerOutput::Plan Plan(Streams redirects, Streams tee) const {
+    return {.redirects = redirects, .tee = tee, .files = files_, .prefix = "[default0]:"};
+  }
+  std::unique_ptr<WorkerOutput> Open(Streams redirects, Streams tee) {
+    return std::make_unique<WorkerOutput>(*console_, Plan(redirects, tee));
+  }
+  // The worker's own stdout: ends when the test resets it. Not blocking.
+  static UniqueFd TakeStdout(WorkerOutput& output) {
+    UniqueFd worker(fcntl(output.stdout_fd(), F_DUPFD_CLOEXEC, 3));
+    fcntl(worker.get(), F_SETFL, O_NONBLOCK);
+    output.CloseChildEnds();
+    return worker;
+  }
+
+  bool RunUntil(const std::function<bool()>& done) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (!done() && std::chrono::steady_clock::now() < deadline) {
+      io_.restart();
+      io_.run_one_until(deadline);
+    }
+    return done();
+  }
+  // All that can be done without another byte of the worker or a reader.
+  void RunAll() {
+    io_.restart();
+    while (io_.poll_one() > 0) {
+    }
+  }
+  bool Drain(WorkerOutput& output, Duration limit = kPatience) {
+    const auto drained = std::make_shared<bool>(false);  // shared with what may come too late
+    output.Drain(limit, [drained] { *drained = true; });
+    return RunUntil([&] { return *drained; });
+  }
+  // While stdout is read; what came out there goes to `shown`.
+  bool DrainReading(WorkerOutput& output, std::string& shown) {
+    const auto drained = std::make_shared<bool>(false);
+    output.Drain(kPatience, [drained] { *drained = true; });
+    return RunUntil([&] {
+      shown += Shown(0);
+      return *drained;
+    });
+  }
+  bool Flush(Duration limit = kPatience) {
+    const auto flushed = std::make_shared<bool>(false);
+    console_->Flush(limit, [flushed] { *flushed = true; });
+    return RunUntil([&] { return *flushed; });
+  }
+  // What has come out on the console since the last call. 0: stdout, 1: stderr.
+  std::string Shown(int stream) {
+    std::string text;
+    char buffer[65536];
+    ssize_t n;
+    while ((n = read(console_pipes_[stream].reader.get(), buffer, sizeof buffer)) > 0) text.append(buffer, n);
+    return text;
+  }
+  // All that comes out on stdout until everything is.
+  std::string ShownToTheEnd() {
+    std::string text;
+    const auto flushed = std::make_shared<bool>(false);
+    console_->Flush(kPatience, [flushed] { *flushed = true; });
+    EXPECT_TRUE(RunUntil([&] {
+      text += Shown(0);
+      return *flushed;
+    }));
+    return text + Shown(0);
+  }
+  // As a worker would.
+  static void Print(int fd, absl::string_view text) {
+    ASSERT_EQ(write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+
+  struct Pipe {
+    UniqueFd reader, writer;
+  };
+  Pipe console_pipes_[2];
+  std::string dir_;
+  WorkerFiles files_;
+  std::vector<std::string> warnings_;
+  boost::asio::io_context io_;
+  std::optional<Console> console_;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""What ddprun says, and the code it ends with, before and without a job."""
+
+import os
+import subprocess
+import tempfile
+import unittest
+
+DDPRUN = os.path.abspath("launcher/ddprun")
+SECONDS = 60
+
+
+def run(*args, **variables):
+    environment = {"PATH": os.environ["PATH"], **variables}
+    with tempfile.TemporaryDirectory() as folder:
+        return subprocess.run(
+            [DDPRUN, *args], env=environment, cwd=folder, timeout=SECONDS, capture_output=True, text=True, check=False
+        )
+
+
+class UsageErrorTest(unittest.TestCase):
+    def check(self, words, *args, **variables):
+        done = run(*args, **variables)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertEqual(done.stdout, "")
+        usage, error, *_ = done.stderr.splitlines()
+        self.assertEqual(usage, "usage: ddprun [options] PROGRAM [its arguments]")
+        self.assertIn("ddprun: error: ", error)
+        self.assertIn(words, error)
+
+    def test_unknown_option(self):
+        self.check("unknown option --nonodes. Did you mean --nnodes?", "--nonodes=2", "true")
+
+    def test_ambiguous_beginning(self):
+        self.check("--rdzv can mean --rdzv-backend or", "--rdzv=x", "true")
+
+    def test_wrong_value(self):
+        self.check("--nnodes=0: expected N or MIN:MAX", "--nnodes=0", "true")
+
+    def test_wrong_variable(self):
+        self.check("PET_MAX_RESTARTS=many: expected", "true", PET_MAX_RESTARTS="many")
+
+    def test_no_program(self):
+        self.check("no program given", "--standalone")
+
+    def test_no_configuration_file(self):
+        self.check("--config=none.yaml: No such file or directory", "--config=none.yaml")
+
+    def test_a_configuration_that_never_ends(self):
+        self.check("at most 65536 bytes", "--config=/dev/zero")
+
+    def test_a_folder_as_configuration(self):
+        self.check("--config=/: Is a directory", "--config=/")
+
+
+class ExitCodeTest(unittest.TestCase):
+    def test_success(self):
+        self.assertEqual(run("--nproc-per-node=2", "--no-python", "true").returncode, 0)
+
+    def test_failure_of_any_code(self):
+        for worker in ("exit 1", "exit 3", "kill -9 $$"):
+            with self.subTest(worker):
+                self.assertEqual(run("--no-python", "sh", "-c", worker).returncode, 1)
+
+    def test_a_missing_program_is_no_usage_error(self):
+        done = run("no_such_program.py")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no such program: no_such_program.py", done.stderr)
+        self.assertNotIn("usage:", done.stderr)
+
+
+class TextTest(unittest.TestCase):
+    def test_help(self):
+        done = run("--help")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("Examples:", done.stdout)
+
+    def test_version(self):
+        self.assertRegex(run("--version").stdout, r"^ddprun \d+\.\d+\.\d+\n$")
+
+    def test_completion(self):
+        done = run("--print-completion", "bash")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("complete -o default -F _ddprun ddprun", done.stdout)
+
+
+class LogLevelTest(unittest.TestCase):
+    def test_events_are_shown_when_asked_for(self):
+        self.assertNotIn("event=", run("--no-python", "true").stderr)
+        self.assertNotIn("event=", run("--no-python", "true", LOGLEVEL="WARNING").stderr)
+        self.assertNotIn("event=", run("--no-python", "true", LOGLEVEL="loud").stderr)
+        self.assertIn("event=", run("--no-python", "true", LOGLEVEL="INFO").stderr)
+        self.assertIn("event=", run("--no-python", "true", LOGLEVEL="DEBUG").stderr)
+
+
+class VariablesTest(unittest.TestCase):
+    def test_what_means_nothing_here_is_passed_on(self):
+        done = run(
+            "--no-python", "sh", "-c", "echo $USE_LIBUV $TORCH_ELASTIC_WORKER_IDENTICAL",
+            USE_LIBUV="0", TORCH_ELASTIC_WORKER_IDENTICAL="1",
+        )
+        self.assertEqual(done.stdout, "0 1\n")
+
+    def test_a_configuration_file_gives_workers_variables(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write("no-python: true\nprogram: sh\nargs: [-c, 'echo $COLOUR $RANK']\nenv: {COLOUR: red, RANK: 7}\n")
+            file.flush()
+            self.assertEqual(run(f"--config={file.name}", COLOUR="blue").stdout, "red 0\n")
+
+
+if __name__ == "__main__":
+    unittest.main()

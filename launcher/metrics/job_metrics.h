@@ -1,0 +1,59 @@
+// torchrun's metrics, in the form of its console handler (--metrics-handler=console):
+//   [1795297344.5862][torchelastic]: workers.default.remaining_restarts=1
+//
+// Names and values are torchrun's, and so is their order. Nothing polls workers here, so a state is told
+// once, when it begins, instead of ten times a second, and there is no LocalElasticAgent._monitor_workers.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "base/time.h"
+#include "launcher/agent/agent_observer.h"
+#include "launcher/config/launch_config.h"
+
+namespace ddprun {
+
+class JobMetrics : public AgentObserver {
+ public:
+  // `start`: of the agent. `write` gets whole lines with their ends. `wall_clock`: seconds since 1970.
+  JobMetrics(const LaunchConfig& config, TimePoint start, std::function<double()> wall_clock,
+             std::function<void(const std::string&)> write);
+
+  void OnWaiting(TimePoint now) override;
+  void OnRound(const Assignment& assignment, TimePoint now) override;
+  void OnWorkerStarted(LocalRank local_rank, pid_t pid, TimePoint now) override;
+  void OnFailure(TimePoint now) override;
+  void OnStopping(TimePoint now) override;
+  void OnWorkersGone(const std::vector<std::string>& unkillable, TimePoint now) override;
+  void OnEnd(const AgentEnd& end, TimePoint now) override;
+
+ private:
+  void Put(absl::string_view name, int64_t value);
+  // As torchrun's decorator of functions.
+  void PutCall(absl::string_view function, bool ok, Duration took);
+  void PutOfWorkers(absl::string_view name, int64_t value);
+  void PutState(absl::string_view state);
+  int remaining_restarts() const { return max_restarts_ - restart_count_; }
+
+  const std::string role_;
+  const int num_workers_;
+  const int max_restarts_;
+  const TimePoint start_;
+  const std::function<double()> wall_clock_;
+  const std::function<void(const std::string&)> write_;
+
+  int restart_count_ = 0;
+  bool ran_ = false;  // there was a round
+  std::optional<TimePoint> waiting_since_;
+  std::optional<TimePoint> stopping_since_;
+  std::optional<TimePoint> restarting_since_;  // until the workers of the next round have started
+  // Of the round:
+  TimePoint round_start_;
+  int num_started_ = 0;
+  bool failed_ = false;
+};
+
+}  // namespace ddprun

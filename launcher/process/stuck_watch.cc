@@ -1,0 +1,43 @@
+#include "launcher/process/stuck_watch.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "launcher/process/process_tree.h"
+
+namespace ddprun {
+
+StuckWatch::StuckWatch(boost::asio::io_context& io, std::optional<Duration> limit, Handler on_stuck)
+    : on_stuck_(std::move(on_stuck)), timer_(io) {
+  if (limit) table_.emplace(*limit);
+}
+
+void StuckWatch::Add(pid_t pid) {
+  if (!table_) return;
+  pids_.insert(pid);
+  if (!std::exchange(looking_, true)) LookLater();
+}
+
+void StuckWatch::LookLater() {
+  timer_.expires_after(table_->Interval());
+  timer_.async_wait(alive_.Guard([this](const boost::system::error_code& error) {
+    if (!error) Look();
+  }));
+}
+
+void StuckWatch::Look() {
+  std::map<pid_t, char> states;
+  for (const pid_t pid : pids_) states[pid] = StateOfProcess(pid);
+  for (const SleepTable::Sleeper& sleeper : table_->Look(states, std::chrono::steady_clock::now())) {
+    const std::string wait = KernelWait(sleeper.pid);
+    on_stuck_(sleeper.pid, absl::StrFormat("in uninterruptible sleep (state D) for %.1f s%s",
+                                           std::chrono::duration<double>(sleeper.slept).count(),
+                                           wait.empty() ? "" : absl::StrCat(", waiting in ", wait)));
+  }
+  looking_ = !pids_.empty();
+  if (looking_) LookLater();
+}
+
+}  // namespace ddprun

@@ -1,0 +1,34 @@
+// Cuts what comes out of the watchdog's FIFO into requests. Pure.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "launcher/watchdog/timer_request.h"
+
+namespace ddprun {
+
+// A client writes a line with its end in one piece of at most PIPE_BUF bytes, so the lines of many never mix.
+// What is no such line is an error and harms nobody else's: the next line is read as ever, and a whole
+// request that follows a piece of another one on the same line, whose writer has died, is heard too.
+class TimerLines {
+ public:
+  struct Handlers {
+    std::function<void(const TimerRequest&)> request;
+    std::function<void(const absl::Status&)> error;
+  };
+
+  void Feed(absl::string_view bytes, const Handlers& handlers);
+  // Never more than PIPE_BUF.
+  size_t buffered_bytes() const { return line_.size(); }
+
+ private:
+  void EndOfLine(const Handlers& handlers);
+
+  std::string line_;       // the beginning of one
+  bool too_long_ = false;  // the rest of this line is dropped
+};
+
+}  // namespace ddprun

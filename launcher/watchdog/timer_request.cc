@@ -1,0 +1,68 @@
+#include "launcher/watchdog/timer_request.h"
+
+#include <boost/json/object.hpp>
+#include <boost/json/parse.hpp>
+#include <boost/json/value.hpp>
+#include <cmath>
+#include <csignal>
+#include <optional>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+namespace ddprun {
+namespace {
+
+namespace json = boost::json;
+
+constexpr int kVersion = 1;
+constexpr size_t kShownBytes = 120;
+
+absl::Status Bad(absl::string_view why, absl::string_view line) {
+  return absl::InvalidArgumentError(absl::StrCat(why, ": \"", absl::CEscape(line.substr(0, kShownBytes)),
+                                                 line.size() > kShownBytes ? "..." : "", "\""));
+}
+
+// None: not there, no number, or no whole one that fits.
+std::optional<int> Int(const json::object& in, const char* key) {
+  const json::value* value = in.if_contains(key);
+  if (value == nullptr || !value->is_number()) return std::nullopt;
+  json::error_code error;
+  const int number = value->to_number<int>(error);
+  return error ? std::nullopt : std::optional(number);
+}
+
+std::optional<double> Double(const json::object& in, const char* key) {
+  const json::value* value = in.if_contains(key);
+  if (value == nullptr || !value->is_number()) return std::nullopt;
+  json::error_code error;
+  const auto number = value->to_number<double>(error);
+  return error || !std::isfinite(number) ? std::nullopt : std::optional(number);
+}
+
+}  // namespace
+
+absl::StatusOr<TimerRequest> ParseTimerRequest(absl::string_view line) {
+  json::error_code error;
+  const json::value root = json::parse(json::string_view(line.data(), line.size()), error);
+  if (error || !root.is_object()) return Bad("it is no JSON object", line);
+  const json::object& fields = root.get_object();
+  if (Int(fields, "version") != kVersion) {
+    return Bad(absl::StrCat("its \"version\" is not ", kVersion), line);
+  }
+  const std::optional<int> pid = Int(fields, "pid");
+  if (!pid || *pid <= 0) return Bad("its \"pid\" is no process", line);
+  const json::value* scope = fields.if_contains("scope_id");
+  if (scope == nullptr || !scope->is_string()) return Bad("its \"scope_id\" is no text", line);
+  const std::optional<double> expires = Double(fields, "expiration_time");
+  if (!expires) return Bad("its \"expiration_time\" is no number of seconds", line);
+  const std::optional<int> signo = Int(fields, "signal");
+  // As with torchrun a signal below 0 is as good as none.
+  if (!signo || *signo > SIGRTMAX) return Bad("its \"signal\" is none", line);
+  return TimerRequest{.pid = *pid,
+                      .scope = std::string(scope->get_string().data(), scope->get_string().size()),
+                      .expires = *expires,
+                      .signo = *signo > 0 ? *signo : 0};
+}
+
+}  // namespace ddprun

@@ -1,0 +1,194 @@
+// The watchdog with real processes; the clients of its FIFO are the test and the workers' shells.
+#include "launcher/watchdog/watchdog.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <climits>
+#include <csignal>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/substitute.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "launcher/process/testing/fake_agent.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr char kSleeper[] = "echo ready; exec sleep 1000";
+
+double WallClock() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+class WatchdogTest : public testing::Test {
+ protected:
+  WatchdogTest() : path_(absl::StrCat(testing::TempDir(), "/timers", getpid())) { Open(); }
+
+  void Open() {
+    auto watchdog = Watchdog::Open(
+        agent_.io(), path_, agent_.client().warden_pid(),
+        {.say = [this](absl::string_view text) { said_.emplace_back(text); },
+         .expired = [this](const ExpiredTimers& expired) { expired_.push_back(expired.pid); }});
+    ASSERT_TRUE(watchdog.ok()) << watchdog.status();
+    watchdog_ = *std::move(watchdog);
+  }
+
+  static std::string Line(pid_t pid, absl::string_view scope, double expires, int signo) {
+    return absl::Substitute(
+        R"({"version": 1, "pid": $0, "scope_id": "$1", "expiration_time": $2, "signal": $3})"
+        "\n",
+        pid, scope, absl::StrFormat("%.6f", expires), signo);
+  }
+  // As PyTorch's client: opened without waiting, in one piece, closed.
+  void Write(const std::string& text) {
+    const UniqueFd fifo(open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+    ASSERT_TRUE(fifo) << "there is a reader";
+    ASSERT_EQ(write(fifo.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+  // Everything that was written before has been read and acted on.
+  void AwaitAllIsRead() {
+    const uint64_t id = agent_.StartAndWaitReady(kSleeper);
+    Write(Line(agent_.started.at(id), "the last one", 0, SIGKILL));
+    EXPECT_EQ(agent_.RunToEnd(id), ExitInfo(Signaled{SIGKILL, false}));
+  }
+  bool IsAlive(uint64_t id) { return agent_.ended.count(id) == 0; }
+  std::string Said() const { return absl::StrJoin(said_, "\n"); }
+
+  const std::string path_;
+  FakeAgent agent_;
+  std::vector<std::string> said_;
+  std::vector<pid_t> expired_;
+  std::unique_ptr<Watchdog> watchdog_;
+};
+
+TEST_F(WatchdogTest, AnExpiredTimerEndsItsProcessNotBeforeItsTime) {
+  const uint64_t id = agent_.StartAndWaitReady(kSleeper);
+  const uint64_t other = agent_.StartAndWaitReady(kSleeper);
+  const pid_t pid = agent_.started.at(id);
+  constexpr double kSeconds = 0.2;
+  const double expires = WallClock() + kSeconds;
+  Write(Line(pid, "a \\\"step\\\"", expires, SIGTERM));
+  Write(Line(agent_.started.at(other), "a step", expires + 1000, SIGTERM));
+  EXPECT_EQ(agent_.RunToEnd(id), ExitInfo(Signaled{SIGTERM, false}));
+  EXPECT_GE(WallClock(), expires - 0.01);
+  EXPECT_TRUE(IsAlive(other));
+  EXPECT_EQ(watchdog_->ExpiredTimerOf(pid), R"(its watchdog timer "a \"step\"" expired)");
+  EXPECT_EQ(watchdog_->ExpiredTimerOf(agent_.started.at(other)), "");
+  EXPECT_THAT(expired_, testing::ElementsAre(pid));
+  EXPECT_THAT(Said(), HasSubstr("sending it SIGTERM"));
+  watchdog_->BeginRound();
+  EXPECT_EQ(watchdog_->ExpiredTimerOf(pid), "");
+}
+
+TEST_F(WatchdogTest, AReleasedTimerAndOneWithoutSignalEndNobody) {
+  const uint64_t id = agent_.StartAndWaitReady(kSleeper);
+  const pid_t pid = agent_.started.at(id);
+  // All in the FIFO before the watchdog has a chance to look.
+  Write(Line(pid, "released", WallClock() - 1, SIGKILL) + Line(pid, "released", -1, 0) +
+        Line(pid, "only told", WallClock() - 1, 0));
+  AwaitAllIsRead();
+  EXPECT_TRUE(IsAlive(id));
+  EXPECT_THAT(expired_, Contains(pid)) << "of the second timer";
+  EXPECT_THAT(Said(), HasSubstr("asks for no signal"));
+  EXPECT_EQ(watchdog_->ExpiredTimerOf(pid), "");
+}
+
+TEST_F(WatchdogTest, WhatAWorkerHasStartedIsWatchedToo) {
+  // In a session of its own, and an orphan.
+  const uint64_t id = agent_.StartAndWaitReady(
+      absl::StrCat("(setsid sh -c 'echo \"{\\\"version\\\": 1, \\\"pid\\\": $$, \\\"scope_id\\\": \\\"s\\\", "
+                   "\\\"expiration_time\\\": 5, \\\"signal\\\": 9}\" > ",
+                   path_, "; exec sleep 1000' &); ", kSleeper));
+  EXPECT_TRUE(agent_.RunUntil([&] { return !expired_.empty(); })) << Said();
+  EXPECT_TRUE(IsAlive(id));
+  EXPECT_NE(expired_.at(0), agent_.started.at(id));
+}
+
+TEST_F(WatchdogTest, ProcessesThatAreNotOursAreNeverTouched) {
+  const pid_t foreign = fork();
+  if (foreign == 0) {
+    pause();
+    _exit(0);
+  }
+  Write(Line(foreign, "s", 0, SIGKILL) + Line(getpid(), "s", 0, SIGKILL) + Line(1, "s", 0, SIGKILL) +
+        Line(agent_.client().warden_pid(), "s", 0, SIGKILL) + Line(INT_MAX, "s", 0, SIGKILL));
+  AwaitAllIsRead();
+  EXPECT_EQ(waitpid(foreign, nullptr, WNOHANG), 0) << "it is alive";
+  EXPECT_THAT(agent_.lost, IsEmpty()) << "and so is the warden";
+  EXPECT_THAT(Said(), HasSubstr(absl::StrCat("its process ", foreign, " is none")));
+  EXPECT_THAT(expired_, SizeIs(1)) << "the last one";
+  kill(foreign, SIGKILL);
+  waitpid(foreign, nullptr, 0);
+}
+
+TEST_F(WatchdogTest, AnEndedProcessTakesItsTimersAlong) {
+  const uint64_t id = agent_.StartAndWaitReady("echo ready; read x");  // stdin is empty: it ends at once
+  const pid_t pid = agent_.started.at(id);
+  const uint64_t slow = agent_.StartAndWaitReady(kSleeper);
+  Write(Line(agent_.started.at(slow), "s", WallClock() + 0.1, SIGKILL) +
+        Line(pid, "s", WallClock() + 0.1, 9));
+  EXPECT_EQ(agent_.RunToEnd(slow), ExitInfo(Signaled{SIGKILL, false}));
+  EXPECT_THAT(expired_, testing::ElementsAre(agent_.started.at(slow)));
+}
+
+TEST_F(WatchdogTest, GarbageIsToldWithALimitAndHarmsNobody) {
+  std::string garbage;
+  for (int i = 0; i < 1000; ++i) absl::StrAppend(&garbage, "garbage ", i, "\n");
+  Write(garbage);
+  AwaitAllIsRead();
+  EXPECT_THAT(Said(), HasSubstr("not understood: it is no JSON object: \"garbage 0\""));
+  EXPECT_LT(said_.size(), 30u);
+  EXPECT_THAT(Said(), HasSubstr("more such errors"));
+}
+
+TEST_F(WatchdogTest, TheFileIsReplacedAndRemoved) {
+  struct stat info;
+  ASSERT_EQ(stat(path_.c_str(), &info), 0);
+  EXPECT_TRUE(S_ISFIFO(info.st_mode));
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  watchdog_.reset();
+  EXPECT_NE(access(path_.c_str(), F_OK), 0);
+  std::ofstream(path_) << "left over";
+  Open();
+  ASSERT_EQ(stat(path_.c_str(), &info), 0);
+  EXPECT_TRUE(S_ISFIFO(info.st_mode));
+  // Another launcher takes the name: its file is not ours to remove.
+  std::ofstream(path_ + ".new") << "other";
+  ASSERT_EQ(rename((path_ + ".new").c_str(), path_.c_str()), 0);
+  watchdog_.reset();
+  EXPECT_EQ(ReadAll(path_), "other");
+  unlink(path_.c_str());
+}
+
+TEST_F(WatchdogTest, WithoutANameItIsATemporaryFile) {
+  setenv("TMPDIR", testing::TempDir().c_str(), 1);
+  const auto other = Watchdog::Open(agent_.io(), "", 1, {});
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_THAT((*other)->path(), testing::MatchesRegex(absl::StrCat(
+                                    testing::TempDir(), "/watchdog_timer_[0-9a-f]{8}-[0-9a-f-]{27}")));
+  unsetenv("TMPDIR");
+}
+
+TEST_F(WatchdogTest, AFileThatCannotBeMadeIsNamed) {
+  for (const std::string& path : {std::string("/no/such/directory/fifo"), testing::TempDir()}) {
+    const auto watchdog = Watchdog::Open(agent_.io(), path, 1, {});
+    ASSERT_FALSE(watchdog.ok());
+    EXPECT_THAT(watchdog.status().message(), HasSubstr(path));
+    EXPECT_THAT(watchdog.status().message(), HasSubstr("TORCHELASTIC_TIMER_FILE"));
+  }
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,140 @@
+// What the real program tells those who watch it: events, metrics, the health check, its own error file; and
+// the watchdog's file, which is gone however the launcher ends.
+#include <signal.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "launcher/process/testing/hanging_file.h"
+#include "launcher/process/testing/own_mounts.h"
+#include "rendezvous/server/testing/raw_peer.h"
+#include "tests/fault/testing/job.h"
+#include "tests/fault/testing/process.h"
+#include "tests/fault/testing/read_all.h"
+#include "tests/fault/testing/traces.h"
+
+namespace ddprun {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::Optional;
+using testing::SizeIs;
+
+constexpr ProcessEnd kFailure{.code = 1};
+
+std::unique_ptr<Process> Start(const Args& options, const std::string& script, const Environment& env = {}) {
+  return std::make_unique<Process>(
+      Args{DdprunPath()} + options + Args{"--no-python", "/bin/sh", "-c", script}, Stdio::kPipes, env);
+}
+
+// What stands between `before` and `after` on each line that has both.
+std::vector<std::string> Between(const std::string& text, const std::string& before,
+                                 const std::string& after) {
+  std::vector<std::string> found;
+  for (size_t at = text.find(before); at != std::string::npos; at = text.find(before, at)) {
+    at += before.size();
+    found.push_back(text.substr(at, text.find(after, at) - at));
+  }
+  return found;
+}
+
+TEST(ObserversTest, EventsOfAFailureAndARestart) {
+  const auto agent = Start({"--nproc-per-node=2", "--max-restarts=1", "--event-log-handler=console"},
+                           "test $RANK = 0 || exit 3; exec sleep 1000");
+  EXPECT_THAT(agent->Wait(), Optional(kFailure));
+  EXPECT_THAT(Between(agent->err(), "{\"name\": \"torchelastic.worker.status.", "\""),
+              ElementsAre("RENDEZVOUS", "ASSIGN_WORKER_RANKS", "START", "START", "RENDEZVOUS",
+                          "ASSIGN_WORKER_RANKS", "START", "START", "FAILED", "FAILED", "SUCCEEDED"));
+  EXPECT_THAT(agent->err(), HasSubstr("\"entry_point\\\": \\\"sh\\\""));
+  EXPECT_THAT(agent->err(), HasSubstr(" closing signal SIGTERM\n"));
+  EXPECT_THAT(agent->err(), HasSubstr("failed (exitcode: 3) local_rank: 1 (pid: "));
+  EXPECT_THAT(agent->err(), HasSubstr(") of binary: /bin/sh\n"));
+}
+
+TEST(ObserversTest, Metrics) {
+  const auto agent = Start({"--metrics-handler=console", "--role=trainer"}, "exit 0");
+  EXPECT_THAT(agent->Wait(), Optional(ProcessEnd{.code = 0}));
+  EXPECT_THAT(agent->err(), HasSubstr("[torchelastic]: workers.trainer.run_success_no_retries=1\n"));
+}
+
+TEST(ObserversTest, NothingOfThemUnlessAskedFor) {
+  const auto agent = Start({}, "exit 3");
+  EXPECT_THAT(agent->Wait(), Optional(kFailure));
+  EXPECT_THAT(agent->err(), Not(HasSubstr("torchelastic.worker")));
+  EXPECT_THAT(agent->err(), Not(HasSubstr("[torchelastic]")));
+  EXPECT_THAT(agent->err(), Not(HasSubstr("health check")));
+}
+
+TEST(ObserversTest, TheHealthCheckAnswersWhileItRuns) {
+  const auto agent = Start({}, "echo up; exec sleep 1000", {{"TORCHELASTIC_HEALTH_CHECK_PORT", "0"}});
+  const std::string line = agent->AwaitErr("the health check is at port ").at(0);
+  ASSERT_THAT(agent->AwaitOut("up"), SizeIs(1));
+  RawPeer peer(std::stoi(line.substr(line.rfind(' '))));
+  ASSERT_TRUE(peer.Send("GET / HTTP/1.1\r\nHost: h\r\n\r\n"));
+  std::string reply;
+  peer.ReceiveToEnd(&reply);
+  EXPECT_THAT(reply, HasSubstr("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(reply, HasSubstr("\"state\": \"running\", \"round\": 0, \"workers_running\": 1"));
+  // A second job on this host has the same variable.
+  const auto second =
+      Start({}, "exit 0", {{"TORCHELASTIC_HEALTH_CHECK_PORT", line.substr(line.rfind(' ') + 1)}});
+  EXPECT_THAT(second->Wait(), Optional(ProcessEnd{.code = 0}));
+  EXPECT_THAT(second->err(), HasSubstr("there is no health check, and the job goes on without it"));
+}
+
+TEST(ObserversTest, TheWatchdogsFileIsGoneHoweverTheLauncherEnds) {
+  for (const int signo : {SIGKILL, SIGTERM, 0}) {
+    const std::string file = MakeTestDirectory() + "/timers";
+    std::ofstream(file) << "left by somebody";
+    const auto agent = Start({},
+                             "test -p $TORCHELASTIC_TIMER_FILE && echo up $PPID; " +
+                                 std::string(signo == 0 ? "exit 0" : "exec sleep 1000"),
+                             {{"TORCHELASTIC_ENABLE_FILE_TIMER", "1"}, {"TORCHELASTIC_TIMER_FILE", file}});
+    const std::vector<std::string> up = agent->AwaitOut("up ");
+    ASSERT_THAT(up, SizeIs(1)) << agent->err();
+    const Traces traces = LookAround(agent->mark());
+    if (signo != 0) agent->Signal(signo);
+    EXPECT_TRUE(agent->Wait().has_value());
+    // With SIGKILL it is the warden that tidies up, the last one to go.
+    EXPECT_THAT(LeftOf(traces, agent->mark()), IsEmpty());
+    EXPECT_NE(access(file.c_str(), F_OK), 0) << "signal " << signo;
+  }
+}
+
+TEST(ObserversTest, AMissingProgramIsInTheLaunchersOwnErrorFile) {
+  const std::string file = MakeTestDirectory() + "/error.json";
+  Process agent({DdprunPath(), "/no/such/program"}, Stdio::kPipes, {{"TORCHELASTIC_ERROR_FILE", file}});
+  EXPECT_THAT(agent.Wait(), Optional(kFailure));
+  EXPECT_THAT(ReadAll(file), HasSubstr("/no/such/program"));
+}
+
+TEST(ObserversTest, AWorkerInUninterruptibleSleepEndsTheJobWithoutARestart) {
+  if (const absl::Status mounts = UseOwnMounts(); !mounts.ok()) GTEST_SKIP() << mounts;
+  const auto hanging = HangingFile::Create(MakeTestDirectory());
+  if (!hanging.ok()) GTEST_SKIP() << hanging.status();
+  const auto agent =
+      Start({"--nproc-per-node=2", "--max-restarts=3"},
+            "echo \"pid $RANK $$$$\"; test $RANK = 0 && exec sleep 1000; exec cat " + (*hanging)->path(),
+            {{"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT", "0.3"}});
+  const std::vector<std::string> line = agent->AwaitOut("pid 1 ");
+  ASSERT_THAT(line, SizeIs(1)) << agent->err();
+  ASSERT_TRUE((*hanging)->AwaitOneThatHangs(seconds(20)));
+  // It waits for FUSE; only when a signal has come it does so without being interruptible.
+  kill(std::stoi(line[0].substr(line[0].rfind(' '))), SIGTERM);
+  EXPECT_THAT(agent->Wait(seconds(60)), Optional(kFailure));
+  EXPECT_THAT(agent->err(), HasSubstr("It has not ended: it is in uninterruptible sleep (state D) for 0."));
+  EXPECT_THAT(agent->err(), HasSubstr("another start would end the same way"));
+  EXPECT_THAT(Between(agent->out(), "pid ", "\n"), SizeIs(2)) << "no restart";
+  (*hanging)->Release();
+}
+
+}  // namespace
+}  // namespace ddprun
