@@ -1,27 +1,19 @@
-"""PyTorch workers under ddprun, as a user of torchrun would start them, and PyTorch's store client against --store-only."""
+"""PyTorch workers under ddprun, as a user of torchrun would start them."""
 
-import datetime
-import os
+import json
+import pathlib
 import re
-import signal
-import subprocess
-import sys
 import tempfile
 import unittest
 
+import group_worker
 import interop
+import launched
 import torch
 import torch_worker
-from torch.distributed import TCPStore
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-DDPRUN = interop.path_of("../../launcher/ddprun")
-# Unbuffered Python writes a line and its end in two pieces, between which another rank's may come.
-LINE = re.compile(r"rank=(\d+) world_size=(\d+) sum=([\d.]+) weight=(-?\d+\.\d{6})")
-
-
-def start(*args):
-    env = dict(os.environ, PYTHON_EXEC=sys.executable, GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1")
-    return subprocess.Popen([DDPRUN, *args], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+LINE = re.compile(r"^rank=(\d+) world_size=(\d+) sum=([\d.]+) weight=(-?\d+\.\d{6})$", re.MULTILINE)
 
 
 def expected_weight(world_size):
@@ -31,17 +23,18 @@ def expected_weight(world_size):
 
 
 class DdprunTest(unittest.TestCase):
-    def finish(self, *agents):
-        """The agents' output, all of it, once they have ended well."""
-        try:
-            outputs = [agent.communicate(timeout=interop.DEADLINE_S)[0] for agent in agents]
-        finally:
-            for agent in agents:
-                agent.kill()
-                agent.wait(interop.DEADLINE_S)
-        output = "\n".join(outputs)
-        self.assertEqual([agent.returncode for agent in agents], [0] * len(agents), output)
-        return output
+    def setUp(self):
+        self.logs = self.enterContext(tempfile.TemporaryDirectory())
+        self.job = self.enterContext(launched.Job())
+
+    def start(self, *options, worker="torch_worker.py", worker_args=(), **environment_changes):
+        command = [f"--log-dir={self.logs}", *options, interop.path_of(worker), *worker_args]
+        return self.job.ddprun(*command, **environment_changes)
+
+    def fail_of(self, agent):
+        """The output of a launcher that ends with the status of a failed worker."""
+        self.assertEqual(agent.wait(interop.deadline()), 1, agent.output)
+        return agent.output
 
     def check_ranks(self, output, world_size):
         lines = LINE.findall(output)
@@ -51,46 +44,64 @@ class DdprunTest(unittest.TestCase):
             self.assertEqual(float(total), world_size * (world_size + 1) / 2)
             self.assertAlmostEqual(float(weight), expected_weight(world_size), places=5)
 
-    def test_two_workers(self):
-        self.check_ranks(self.finish(start("--nproc-per-node=2", interop.path_of("torch_worker.py"))), 2)
+    def test_two_workers_with_either_store_backend_asked_for(self):
+        for use_libuv in ("0", "1") if torch.__version__ >= "2" else ("0",):  # 1.x has no other backend, and does not ask
+            agent = self.start("--nproc-per-node=2", USE_LIBUV=use_libuv)
+            self.check_ranks(self.job.finish(agent), 2)
 
     def test_two_agents(self):
         with interop.StoreServer() as free:  # its port is free again when it has ended
             port = free.port
         options = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=interop"]
-        agents = [start(*options, interop.path_of("torch_worker.py")) for _ in range(2)]
-        self.check_ranks(self.finish(*agents), 2)
+        self.check_ranks(self.job.finish(*[self.start(*options) for _ in range(2)]), 2)
+
+    def test_what_scripts_do_in_and_around_their_group(self):
+        output = self.job.finish(self.start("--nproc-per-node=2", worker="group_worker.py"))
+        names = [check.__name__ for check in group_worker.CHECKS] + ["a_second_group"]
+        passed = sorted(re.findall(r"^rank=(\d) passed=(\w+)$", output, re.MULTILINE))
+        self.assertEqual(passed, sorted((rank, name) for rank in "01" for name in names), output)
 
     def test_a_killed_worker(self):
-        output = self.finish(
-            start("--nproc-per-node=2", "--max-restarts=1", interop.path_of("crash_once_worker.py")))
+        marker = f"{self.logs}/crashed"
+        agent = self.start("--nproc-per-node=2", "--max-restarts=1", worker="crash_once_worker.py", worker_args=[marker])
+        output = self.job.finish(agent)
         self.assertIn("killed", output)
         self.assertIn("(SIGKILL)", output)
         self.check_ranks(output, 2)
 
     def test_a_recorded_exception_is_in_the_report(self):
-        with tempfile.TemporaryDirectory() as logs:
-            agent = start("--nproc-per-node=2", f"--log-dir={logs}", interop.path_of("recorded_error_worker.py"))
-            output = agent.communicate(timeout=interop.DEADLINE_S)[0]
-            self.assertEqual(agent.returncode, 1, output)
-            self.assertIn("RuntimeError: deliberate", output)
-            self.assertRegex(output, r"error_file: .*/attempt_0/1/error\.json")
+        output = self.fail_of(self.start("--nproc-per-node=2", worker="recorded_error_worker.py"))
+        self.assertIn("RuntimeError: deliberate", output)
+        files = list(pathlib.Path(self.logs).glob("*/attempt_0/1/error.json"))
+        self.assertEqual(len(files), 1, output)
+        self.assertIn(f"error_file: {files[0]}", output)
+        error = json.loads(files[0].read_text())["message"]
+        self.assertEqual(error["message"], "RuntimeError: deliberate")
+        self.assertIn("recorded_error_worker.py", error["extraInfo"]["py_callstack"])
 
-    def test_store_only(self):
-        server = subprocess.Popen([DDPRUN, "--store-only"], stdout=subprocess.PIPE)
-        try:
-            port = int(server.stdout.readline())
-            timeout = datetime.timedelta(seconds=interop.DEADLINE_S)
-            clients = [TCPStore("127.0.0.1", port, is_master=False, timeout=timeout) for _ in range(2)]
-            clients[0].set("key", "value")
-            self.assertEqual(clients[1].get("key"), b"value")
-            self.assertEqual([client.add("n", 3) for client in clients], [3, 6])
-            server.send_signal(signal.SIGTERM)
-            self.assertEqual(server.wait(interop.DEADLINE_S), 0)
-        finally:
-            server.kill()
-            server.wait(interop.DEADLINE_S)
-            server.stdout.close()
+    def test_a_run_path_records_what_is_not_decorated(self):
+        """By ddprun; torchrun's agent reads it as its own."""
+        agent = self.start("--nproc-per-node=2", "--run-path", worker="unrecorded_error_worker.py")
+        output = self.fail_of(agent)
+        (file,) = pathlib.Path(self.logs).glob("*/attempt_0/1/error.json")
+        failure = ProcessFailure(local_rank=1, pid=1, exitcode=1, error_file=str(file))
+        self.assertEqual(failure.message["message"], "ValueError: nobody has asked for this to be recorded", output)
+        self.assertGreater(failure.timestamp, 1_000_000_000)
+        self.assertIn("ValueError: nobody has asked", output)
+
+    def test_a_worker_that_hosts_the_store(self):
+        """With rank 0 as the server of a store, as torchrun has it where agents and workers are not to share one."""
+        agent = self.start("--nproc-per-node=2", worker="own_store_worker.py", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+        self.check_ranks(self.job.finish(agent), 2)
+
+    def test_a_local_rank_among_the_arguments(self):
+        """Scripts from before there was a LOCAL_RANK; those of 1.13 know the spelling with `_` alone."""
+        ways = [(["--pass-local-rank"], ["data"]), ([], ["--local_rank=${local_rank}", "data"])]
+        for options, worker_args in ways:
+            agent = self.start("--nproc-per-node=2", *options, worker="local_rank_worker.py", worker_args=worker_args)
+            output = self.job.finish(agent)
+            lines = sorted(re.findall(r"^local_rank=.*$", output, re.MULTILINE))
+            self.assertEqual(lines, [f"local_rank={rank} env={rank} rest=['data']" for rank in range(2)], output)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,11 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 import unittest
 
 # No wait is longer.
-DEADLINE_S = 120
+DEADLINE_S = 240
 
 try:
     import torch
@@ -21,6 +22,16 @@ except ImportError as error:
 def path_of(name):
     """A file beside this one, or built from here."""
     return os.path.join(os.environ.get("DDPRUN_INTEROP_DIR", os.path.dirname(os.path.abspath(__file__))), name)
+
+
+def deadline():
+    """When a wait that begins now must have ended, by time.monotonic()."""
+    return time.monotonic() + DEADLINE_S
+
+
+def pythons():
+    """The interpreters of a test with several PyTorch versions: those of DDPRUN_PYTHONS (colons between), else this one."""
+    return [path for path in os.environ.get("DDPRUN_PYTHONS", "").split(":") if path] or [sys.executable]
 
 
 class StoreServer:

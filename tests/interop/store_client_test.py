@@ -1,4 +1,7 @@
-"""PyTorch's TCPStore client against our store: every operation that it has."""
+"""PyTorch's TCPStore client against our store: every operation that it has.
+
+What a PyTorch server answers as well is also asked of one of this interpreter's own, so that what is expected here is PyTorch's.
+"""
 
 import datetime
 import threading
@@ -12,49 +15,68 @@ from torch.distributed import PrefixStore, TCPStore
 LONG = datetime.timedelta(seconds=interop.DEADLINE_S)
 SHORT = datetime.timedelta(seconds=1)  # whole seconds: older clients know no less
 
+# All that clients have had so far. `libuvBackend` tells of the server in their own process.
+KNOWN = set("""add append barrier check clone compare_set delete_key get has_extended_api host libuvBackend list_keys multi_get multi_set
+               num_keys port queue_len queue_pop queue_push set set_timeout timeout wait""".split())
+
 
 def needs(operation):
     """Only for clients that have `operation`; current ones have all."""
     return unittest.skipUnless(hasattr(TCPStore, operation), f"the client of {torch.__version__} has no {operation}")
 
 
-class StoreClientTest(unittest.TestCase):
-    def setUp(self):
-        self.server = interop.StoreServer()
-        self.server.__enter__()
-        self.addCleanup(self.server.stop)
-        self.store = self.client()
+def in_another_thread(work):
+    """Starts it; the function returned gives its result, or raises what it has raised."""
+    done = {}
+
+    def run():
+        try:
+            done["result"] = work()
+        except Exception as error:
+            done["error"] = error
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+
+    def join():
+        thread.join(interop.DEADLINE_S)
+        if "error" in done:
+            raise done["error"]
+        return done["result"]
+
+    return join
+
+
+class Operations:
+    """The tests; a subclass has `self.port` of a server that is new for each of them."""
 
     def client(self, timeout=LONG, **kwargs):
-        return TCPStore("127.0.0.1", self.server.port, is_master=False, timeout=timeout, **kwargs)
+        return TCPStore("127.0.0.1", self.port, is_master=False, timeout=timeout, **kwargs)
 
     def test_set_and_get(self):
         self.store.set("key", "value")
         self.assertEqual(self.store.get("key"), b"value")
         self.store.set("key", "")
         self.assertEqual(self.store.get("key"), b"")
-
-    def test_large_and_binary_values(self):
-        value = bytes(range(256)) * 16384  # 4 MiB
-        raw = interop.RawClient(self.server.port)
-        self.addCleanup(raw.close)
-        raw.set(b"/big", value)
-        self.assertEqual(self.store.get("big"), value)
+        self.store.set("", "of the empty key")
+        self.assertEqual(self.store.get(""), b"of the empty key")
 
     def test_get_waits_for_another_client(self):
         other = self.client()
-        got = []
-        waiting = threading.Thread(target=lambda: got.append(self.store.get("late")))
-        waiting.start()
-        other.set("late", "there")
-        waiting.join(interop.DEADLINE_S)
-        self.assertEqual(got, [b"there"])
+        value = in_another_thread(lambda: other.get("late"))
+        self.store.set("late", "there")
+        self.assertEqual(value(), b"there")
 
     def test_add(self):
         self.assertEqual(self.store.add("n", 5), 5)
         self.assertEqual(self.store.add("n", -7), -2)
         self.assertEqual(self.store.get("n"), b"-2")
         self.assertEqual(self.store.add("zero", 0), 0)
+        self.assertEqual(self.store.get("zero"), b"0")
+
+    def test_add_to_a_number_as_text(self):
+        self.store.set("n", " 12 and more")
+        self.assertEqual(self.store.add("n", 1), 13)
 
     def test_add_to_text_ends_that_client_alone(self):
         self.store.set("text", "abc")
@@ -79,69 +101,95 @@ class StoreClientTest(unittest.TestCase):
         self.assertEqual(self.store.num_keys(), before)
 
     def test_wait(self):
+        self.store.wait([])
         self.store.set("a", "")
+        self.store.wait(["a"])
+        other = self.client()
+        waiting = in_another_thread(lambda: other.wait(["a", "b", "c"], LONG))
         self.store.set("b", "")
-        self.store.wait(["a", "b"], LONG)
+        self.store.set("c", "")
+        self.assertIsNone(waiting())
 
-    def test_a_wait_that_times_out_leaves_the_client_usable(self):
+    def test_a_wait_that_times_out(self):
         began = time.monotonic()
         with self.assertRaises(RuntimeError):
             self.store.wait(["missing"], SHORT)
         self.assertGreaterEqual(time.monotonic() - began, 0.9)
-        # Clients before 2.1 tell nobody that they gave up. Their next request tells us: from then on the key that comes
-        # must not be answered, or the answer would be taken for a part of another one.
-        self.assertEqual(self.store.add("n", 3), 3)
-        self.client().set("missing", "here")
-        self.assertEqual(self.store.add("n", 3), 6)
-        self.assertEqual(self.store.get("missing"), b"here")
+
+    def test_the_timeout_of_all_operations(self):
+        self.assertEqual(self.store.timeout, LONG)
+        self.store.set_timeout(SHORT)
+        self.assertEqual(self.store.timeout, SHORT)
+        with self.assertRaises(RuntimeError):
+            self.store.get("missing")
+
+    def test_address(self):
+        self.assertEqual((self.store.host, self.store.port), ("127.0.0.1", self.port))
 
     def test_prefixes(self):
-        PrefixStore("outer", PrefixStore("inner", self.store)).set("k", "v")
-        raw = interop.RawClient(self.server.port)
-        self.addCleanup(raw.close)
-        self.assertEqual(raw.get(b"/inner/outer/k"), b"v")
+        outer = PrefixStore("outer", PrefixStore("inner", self.store))
+        outer.set("k", "v")
+        self.assertEqual(self.store.get("inner/outer/k"), b"v")
+        self.assertEqual(PrefixStore("inner", self.store).get("outer/k"), b"v")
+        self.assertEqual(PrefixStore("inner/outer", self.store).get("k"), b"v")
 
-    def test_clients_with_a_world_size_are_counted(self):
-        clients = [self.client(world_size=2, wait_for_workers=True) for _ in range(2)]
-        raw = interop.RawClient(self.server.port)
-        self.addCleanup(raw.close)
-        self.assertEqual(raw.get(b"init/"), b"2")
-        del clients
-
-    def test_dialects_meet(self):
-        raw = interop.RawClient(self.server.port)
-        self.addCleanup(raw.close)
-        raw.set(b"/from-raw", b"1")
-        self.assertEqual(self.store.get("from-raw"), b"1")
-        self.store.add("shared", 1)
-        self.assertEqual(raw.add(b"/shared", 1), 2)
+    def test_every_operation_below_a_prefix(self):
+        one, two = PrefixStore("one", self.store), PrefixStore("two", self.store)
+        before = one.num_keys()
+        one.set("k", "v")
+        two.set("k", "w")
+        self.assertEqual((one.get("k"), two.get("k")), (b"v", b"w"))
+        self.assertEqual((one.add("n", 1), one.add("n", 1), two.add("n", 1)), (1, 2, 1))
+        self.assertEqual(one.compare_set("k", "v", "u"), b"u")
+        one.wait(["k", "n"], LONG)
+        self.assertEqual(two.num_keys(), before + 4)
+        self.assertTrue(two.delete_key("n"))
+        self.assertEqual(one.get("n"), b"2")
+        one.set_timeout(LONG)
+        self.assertEqual(one.timeout, LONG)
+        if hasattr(one, "append"):
+            one.append("k", "+")
+            one.multi_set(["a", "b"], ["1", "2"])
+            self.assertEqual(one.multi_get(["k", "a", "b"]), [b"u+", b"1", b"2"])
+            self.assertEqual(two.get("k"), b"w")
+        if hasattr(one, "check"):
+            self.assertTrue(one.check(["a", "b"]))
+            self.assertFalse(two.check(["a"]))
 
     def test_many_clients(self):
         clients = [self.client() for _ in range(64)]
         self.assertEqual([c.add("n", 1) for c in clients], list(range(1, 65)))
 
-    def test_a_store_that_is_gone_is_an_error(self):
-        self.store.set("k", "v")
-        self.server.stop()
-        with self.assertRaises(RuntimeError):
-            self.store.get("k")
-
     @needs("check")
     def test_check(self):
         self.store.set("a", "")
         self.assertTrue(self.store.check(["a"]))
+        self.assertTrue(self.store.check([]))
         self.assertFalse(self.store.check(["a", "b"]))
 
     @needs("append")
     def test_append(self):
-        self.store.append("k", "ab")
+        self.store.append("k", "ab")  # the first request: 2.1's has a code that was DELETE_KEY's before
         self.store.append("k", "cd")
         self.assertEqual(self.store.get("k"), b"abcd")
+        other = self.client()
+        value = in_another_thread(lambda: other.get("late"))
+        long = "x" * 100_000  # a client sends it in many pieces
+        self.store.append("late", long)
+        self.assertEqual(value(), long.encode())
 
     @needs("multi_set")
     def test_multi_set_and_get(self):
         self.store.multi_set(["a", "b"], ["1", "22"])
         self.assertEqual(self.store.multi_get(["b", "a"]), [b"22", b"1"])
+        other = self.client()
+        values = in_another_thread(lambda: other.multi_get(["a", "late"]))
+        self.store.multi_set(["late"], [""])
+        self.assertEqual(values(), [b"1", b""])
+
+    @needs("has_extended_api")
+    def test_the_client_knows_that_it_can_do_more(self):
+        self.assertTrue(self.store.has_extended_api())
 
     @needs("queue_push")
     def test_queues(self):
@@ -151,6 +199,10 @@ class StoreClientTest(unittest.TestCase):
         self.assertEqual(store.queue_len("q"), 2)
         self.assertEqual([store.queue_pop("q"), store.queue_pop("q")], [b"1", b"2"])
         self.assertEqual(store.queue_len("q"), 0)
+        other = self.client(use_libuv=True)
+        item = in_another_thread(lambda: other.queue_pop("q"))
+        store.queue_push("q", "3")
+        self.assertEqual(item(), b"3")
 
     @needs("list_keys")
     def test_list_keys(self):
@@ -161,11 +213,91 @@ class StoreClientTest(unittest.TestCase):
     @needs("barrier")
     def test_barrier(self):
         other = self.client()
-        waiting = threading.Thread(target=lambda: other.barrier("b", 2, LONG))
-        waiting.start()
+        waiting = in_another_thread(lambda: other.barrier("b", 2, LONG))
         self.store.barrier("b", 2, LONG)
-        waiting.join(interop.DEADLINE_S)
-        self.assertFalse(waiting.is_alive())
+        self.assertIsNone(waiting())
+
+    @needs("clone")
+    def test_a_clone_is_a_client_of_its_own(self):
+        clone = self.store.clone()
+        value = in_another_thread(lambda: clone.get("late"))
+        self.store.set("late", "there")  # while the clone waits
+        self.assertEqual(value(), b"there")
+
+    @needs("clone")
+    def test_clients_that_ask_for_another_backend(self):
+        for use_libuv in (False, True):
+            store = self.client(use_libuv=use_libuv)
+            self.assertEqual(store.add("n", 1), 1 + use_libuv)
+
+
+class StoreClientTest(Operations, unittest.TestCase):
+    def setUp(self):
+        self.server = self.enterContext(interop.StoreServer())
+        self.port = self.server.port
+        self.store = self.client()
+
+    def raw(self):
+        raw = interop.RawClient(self.port)
+        self.addCleanup(raw.close)
+        return raw
+
+    def test_every_operation_has_a_test(self):
+        """A PyTorch that can do what none could before is to be noticed."""
+        self.assertEqual({name for name in dir(TCPStore) if not name.startswith("_")} - KNOWN, set())
+
+    def test_large_and_binary_values(self):
+        value = bytes(range(256)) * 16384  # 4 MiB
+        self.raw().set(b"/big", value)
+        self.assertEqual(self.store.get("big"), value)
+
+    def test_the_first_request_deletes(self):
+        raw = self.raw()
+        raw.set(b"/k", b"")
+        self.assertEqual(raw.get(b"/k"), b"")
+        self.assertTrue(self.store.delete_key("k"))
+
+    def test_keys_begin_with_a_slash(self):
+        PrefixStore("outer", PrefixStore("inner", self.store)).set("k", "v")
+        self.store.num_keys()
+        self.assertEqual(self.raw().get(b"/inner/outer/k"), b"v")
+
+    def test_clients_with_a_world_size_are_counted(self):
+        clients = [self.client(world_size=2, wait_for_workers=True) for _ in range(2)]
+        self.assertEqual(self.raw().get(b"init/"), b"2")
+        del clients
+
+    def test_dialects_meet(self):
+        raw = self.raw()
+        raw.set(b"/from-raw", b"1")
+        self.assertEqual(self.store.get("from-raw"), b"1")
+        self.store.add("shared", 1)
+        self.assertEqual(raw.add(b"/shared", 1), 2)
+
+    def test_who_gives_up_waiting_stays_in_step(self):
+        with self.assertRaises(RuntimeError):
+            self.store.wait(["missing"], SHORT)
+        # Clients before 2.1 tell nobody that they gave up. Their next request tells us: from then on the key that comes
+        # must not be answered, or the answer would be taken for a part of another one.
+        self.assertEqual(self.store.add("n", 3), 3)
+        self.client().set("missing", "here")
+        self.assertEqual(self.store.add("n", 3), 6)
+        self.assertEqual(self.store.get("missing"), b"here")
+
+    def test_a_store_that_is_gone_is_an_error(self):
+        self.store.set("k", "v")
+        self.server.stop()
+        with self.assertRaises(RuntimeError):
+            self.store.get("k")
+
+
+class PyTorchServerTest(Operations, unittest.TestCase):
+    """The same of PyTorch's own server."""
+
+    def setUp(self):
+        self.server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=LONG)
+        self.port = self.server.port
+        self.store = self.client()
 
 
 if __name__ == "__main__":

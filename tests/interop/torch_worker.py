@@ -6,6 +6,8 @@ where sum is that of all ranks' (rank + 1), and weight that of the model's param
 rank.
 """
 
+import sys
+
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -28,9 +30,8 @@ def make_inputs(rank):
     return torch.full((2, 4), float(rank + 1))
 
 
-def main():
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+def work():
+    """What is to be done in a group that has formed; leaves it."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
 
     total = torch.tensor([rank + 1.0])
@@ -38,8 +39,16 @@ def main():
 
     # Every rank begins with other parameters: those of rank 0 must win.
     weight = step(DistributedDataParallel(make_model(seed=rank)), make_inputs(rank))
-    print(f"rank={rank} world_size={world_size} sum={total.item():g} weight={weight:.6f}", flush=True)
+    # In one piece: with python -u, print() writes a line and its end apart, and another rank's may come between.
+    sys.stdout.write(f"rank={rank} world_size={world_size} sum={total.item():g} weight={weight:.6f}\n")
+    sys.stdout.flush()
     dist.destroy_process_group()
+
+
+def main():
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    work()
 
 
 if __name__ == "__main__":

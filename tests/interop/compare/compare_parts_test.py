@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""The parts of the comparison on texts made up here: what it takes apart, makes equal, allows, and must not let through."""
+
+import pathlib
+import re
+import sys
+import unittest
+
+HERE = pathlib.Path(__file__).absolute().parent
+sys.path.insert(0, str(HERE))
+
+import cases  # noqa: E402
+import console  # noqa: E402
+import differences  # noqa: E402
+import observing  # noqa: E402
+
+REPORT = """============================================================
+train.py FAILED
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-21_08:14:52
+  host      : localhost
+  rank      : 1 (local_rank: 1)
+  exitcode  : 3 (pid: 22799)
+============================================================
+"""
+
+TORCHRUN = f"""rank 0: working
+W1121 21:33:01.975000 625 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 652 closing signal SIGTERM
+W1121 21:33:01.975000 625 torch/distributed/run.py:982] *****************************************
+Traceback (most recent call last):
+  File "/venv/bin/torchrun", line 8, in <module>
+    sys.exit(main())
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+{REPORT}"""
+
+DDPRUN = f"""rank 0: working
+[ddprun host] Sending process 99 closing signal SIGTERM
+
+{REPORT}rank 1 (local rank 1) on host ended after 92 ms
+    | a line of the worker
+[ddprun host] the failure report is also in /tmp/x
+"""
+
+
+def rows_of_document():
+    """{first column: second column} of all tables in docs/torchrun.md."""
+    rows = {}
+    for line in differences.DOCUMENT.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)]
+        if line.startswith("| ") and len(cells) == 6:  # four, and nothing before and behind them
+            rows[cells[1]] = cells[2]
+    return rows
+
+
+class ConsoleTest(unittest.TestCase):
+    def test_torchrun(self):
+        parts = console.take_apart(TORCHRUN)
+        self.assertEqual(parts.workers, ["rank 0: working"])
+        self.assertEqual(parts.messages, ["Sending process 652 closing signal SIGTERM"])
+        self.assertEqual(parts.report, REPORT.strip().split("\n"))
+        self.assertEqual(parts.errors, [])
+
+    def test_ddprun(self):
+        parts = console.take_apart(DDPRUN)
+        self.assertEqual(parts.workers, ["rank 0: working"])
+        self.assertEqual(parts.report, REPORT.strip().split("\n"))
+        self.assertEqual(parts.messages, [
+            "Sending process 99 closing signal SIGTERM", "rank 1 (local rank 1) on host ended after 92 ms",
+            "| a line of the worker", "the failure report is also in /tmp/x"])
+
+    def test_events_come_in_between(self):
+        event = '{"name": "torchelastic.worker.status.START", "source": "WORKER"}'
+        parts = console.take_apart(DDPRUN.replace("    | a line", event + "\n    | a line"))
+        self.assertEqual(parts.events, [{"name": "torchelastic.worker.status.START", "source": "WORKER"}])
+        self.assertEqual(parts.messages[1:3], ["rank 1 (local rank 1) on host ended after 92 ms", "| a line of the worker"])
+
+    def test_the_traceback_of_a_worker_is_its_own(self):
+        text = 'Traceback (most recent call last):\n  File "train.py", line 1, in <module>\n    f()\nValueError: x\n'
+        self.assertEqual(console.take_apart(text).workers, text.strip().split("\n"))
+
+    def test_errors_of_the_launcher(self):
+        parts = console.take_apart("usage: torchrun [-h]\n    [--nnodes NNODES]\ntorchrun: error: unrecognized arguments: --x\n")
+        self.assertTrue(parts.has_usage)
+        self.assertEqual(parts.errors, ["torchrun: error: unrecognized arguments: --x"])
+        text = 'Traceback (most recent call last):\n  File "/x/torch/distributed/run.py", line 1, in run\n    f()\nValueError: two\n'
+        self.assertEqual(console.take_apart(text).errors, ["ValueError: two"])
+
+
+class NormalizerTest(unittest.TestCase):
+    def setUp(self):
+        self.normal = observing.Normalizer("/tmp/base/7/ddprun", 12345)
+
+    def test_what_must_differ_is_made_equal(self):
+        self.assertEqual(
+            self.normal.text("/tmp/base/7/ddprun/tmp/torchelastic_ab12_Z9x/0b6c7d3e-1111-2222-3333-444455556666_a-b_c-d1/attempt_0/1"),
+            "<dir>/tmp/<random>/<uuid>_<random>/attempt_0/1")
+        self.assertEqual(self.normal.text("job_7_AbCd1234/attempt_1/x"), "job_7_<random>/attempt_1/x")
+        self.assertEqual(self.normal.text("(pid: 17) at 2026-11-21_08:14:52, port 12345"), "(pid: <pid>) at <time>, port <port>")
+        self.assertEqual(self.normal.text("  host      : localhost"), "  host      : <host>")
+
+    def test_what_need_not_differ_stays(self):
+        for text in ("exitcode  : 3", "attempt_1/0/stdout.log", "rank 1: out", "connect to localhost", "/opt/localhost/x"):
+            self.assertEqual(self.normal.text(text), text)
+        self.assertEqual(self.normal.variable("MASTER_PORT", "12345"), "<port>")
+        self.assertEqual(self.normal.variable("MASTER_PORT", "54321"), "<free port>")
+        self.assertEqual(self.normal.variable("MASTER_PORT", "0"), "0")
+
+    def test_the_order_within_a_rank_stays(self):
+        self.assertEqual(self.normal.lines(["rank 1: a", "rank 0: x", "rank 1: b", "rank 0: a"]),
+                         ["rank 0: x", "rank 0: a", "rank 1: a", "rank 1: b"])
+
+
+class JudgeTest(unittest.TestCase):
+    def judge(self, different, allowed):
+        return differences.judge(frozenset(allowed), different)
+
+    def test_equal_runs_differ_in_nothing(self):
+        run = ({"exit code": 0}, {"a message"})
+        self.assertEqual(observing.compare(run, run), [])
+
+    def test_every_kind_of_difference_is_found(self):
+        torchrun = ({"exit code": 1, "only torchrun": "x"}, {"told", "both"})
+        ddprun = ({"exit code": 0, "only ddprun": "y"}, {"both", "more"})
+        self.assertEqual(observing.compare(torchrun, ddprun), [
+            ("exit code", 1, 0), ("only ddprun", None, "y"), ("only torchrun", "x", None),
+            ("message: told", "said", None), ("own words", None, ["more"])])
+
+    def test_what_no_name_explains_is_a_problem(self):
+        different = [("exit code", 1, 2)]
+        self.assertEqual(self.judge(different, [])[0], different)
+        self.assertEqual(self.judge(different, ["usage line"])[0], different)
+        self.assertEqual(self.judge(different, ["status 2"]), ([], {"status 2"}, frozenset()))
+        self.assertEqual(self.judge([("exit code", 2, 1)], ["status 2"])[0], [("exit code", 2, 1)])
+
+    def test_a_name_that_explains_nothing_is_a_problem(self):
+        self.assertEqual(self.judge([], ["status 2"]), ([], set(), frozenset(["status 2"])))
+
+    def test_a_pattern_can_ask_for_torchruns_value(self):
+        fact = "restart 0 rank 1: variable TORCHELASTIC_ERROR_FILE"
+        name = "absolute log folder"
+        self.assertEqual(self.judge([(fact, "logs/a/error.json", "<dir>/work/logs/a/error.json")], [name])[1], {name})
+        self.assertEqual(self.judge([(fact, "logs/a/error.json", "<dir>/work/logs/b/error.json")], [name])[1], set())
+
+
+class TablesTest(unittest.TestCase):
+    def test_every_case_names_known_differences_and_every_difference_a_case(self):
+        known = {difference.name for difference in differences.ALL}
+        used = set().union(*(case.differs for case in cases.CASES))
+        self.assertEqual(used, known)
+        self.assertEqual(len(known), len(differences.ALL))
+        self.assertEqual(len({case.name for case in cases.CASES}), len(cases.CASES))
+
+    def test_every_difference_has_its_row_in_the_document(self):
+        rows = rows_of_document()
+        for difference in differences.ALL:
+            self.assertIn(difference.row, rows, difference.name)
+            self.assertIn(rows[difference.row], ("better", "not"), f"{difference.name}: {difference.row} is said to be the same")
+
+    def test_the_document_says_how_many_lines_are_compared(self):
+        said = re.search(r"(\d+) command lines", differences.DOCUMENT.read_text(encoding="utf-8"))
+        self.assertIsNotNone(said, "docs/torchrun.md says nothing of command lines that are compared")
+        self.assertEqual(int(said.group(1)), len(cases.CASES))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,126 @@
+"""What may differ between torchrun and ddprun: each difference once, with the row of docs/torchrun.md that names it."""
+
+import dataclasses
+import pathlib
+import re
+
+DOCUMENT = pathlib.Path(__file__).absolute().parents[3] / "docs" / "torchrun.md"
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """A fact that differs. The patterns match whole texts (see `as_text`); that of ddprun may name groups of torchrun's."""
+
+    name: str
+    row: str  # first column of a row of docs/torchrun.md
+    fact: str
+    torchrun: str
+    ddprun: str
+
+    def explains(self, fact, of_torchrun, of_ddprun):
+        values = f"{as_text(of_torchrun)}\0{as_text(of_ddprun)}"
+        return bool(re.fullmatch(self.fact, fact, re.DOTALL)
+                    and re.fullmatch(f"(?:{self.torchrun})\0(?:{self.ddprun})", values, re.DOTALL))
+
+
+def as_text(value):
+    """A missing fact is "(none)", a list its lines."""
+    if value is None:
+        return "(none)"
+    return "\n".join(value) if isinstance(value, list) else str(value)
+
+
+NONE = r"\(none\)"
+ANY = r"[^\0]*"
+WORKER = r"restart \d+ rank \d+: "
+NODE = r"(?:node \d+: )?"
+
+PAGE = "={60}[^\\0]+={60}"  # a report, or several
+
+OF_EVERY_WORKER = (
+    Difference("variables of its own", "`DDPRUN_ROUND`, `DDPRUN_AGENT_SOCKET`, `DDPRUN_LOCAL_RANK`",
+               WORKER + r"variable DDPRUN_(?:ROUND|AGENT_SOCKET|LOCAL_RANK)", NONE, r"\w+"),
+    Difference("both names for NCCL", "`NCCL_ASYNC_ERROR_HANDLING`",
+               WORKER + "variable (?:TORCH_)?NCCL_ASYNC_ERROR_HANDLING", NONE, "[01]"),
+)
+
+OF_TEMPORARY_LOGS = (
+    Difference("no empty folders", "log folders that stay empty", "folder <dir>/tmp/.*", "there", NONE),
+)
+
+OF_ONE_NODE = (
+    Difference("address without a name", "`MASTER_ADDR`", WORKER + "variable MASTER_ADDR", "<host>", r"127\.0\.0\.1"),
+)
+
+OF_FAILURES = (
+    Difference("a page of its own", "the page below it", r"file .*/failure_report\.txt", NONE, ".+"),
+    Difference("words about a failure", "what the launcher says", "own words", NONE, ".*the failure report is also in .*"),
+)
+
+OF_USAGE_ERRORS = (
+    Difference("words of an error", "a usage error", "error", ".+", "ddprun: .+"),
+)
+
+OTHERS = (
+    # The command line.
+    Difference("status 2", "a usage error", "exit code", "1", "2"),
+    Difference("usage line", "a usage error", "usage", "False", "True"),
+    Difference("words of a refusal", "what the launcher says", "error|own words", ANY, ".*--virtual-local-rank gives .*|"),
+    Difference("words about a missing program", "a missing program", "error", ".*", "ddprun: error: no such program: .+"),
+    Difference("nothing is started", "a missing program", r"standard error of workers|report|message: failed \(exitcode: 2\).*",
+               rf"said|.*can't open file.*|{PAGE}", rf"{NONE}|"),
+    Difference("its own arguments", "end of the options",
+               rf"{WORKER}.*|exit code|standard (?:output|error of workers)|error|usage",
+               rf"{NONE}|2|True|torchrun: error: ambiguous option: --signal could match [^\0]*|", ANY),
+    Difference("no word that it is deprecated", "`--pass-local-rank`", "standard error of workers",
+               r"[^\0]*FutureWarning[^\0]*?\n(rank 0[^\0]*)", r"\1"),
+    # Workers.
+    Difference("an interpreter of its own", "`--run-path`", rf"{WORKER}(?:command|open descriptors|leads its session)",
+               r".*multiprocessing.*|\[.*\]|false", r".*runpy.*|\[\]|true"),
+    Difference("the script's own trace", "`--run-path`",
+               r"file .*/(?:error\.json|pytorch-errorfile-.*)|report|standard error of workers|message: .*",
+               r"[^\0]*runpy[^\0]*|rank 0[^\0]*|said", rf"[^\0]*ValueError: deliberate[^\0]*|{NONE}"),
+    Difference("words about threads", "`OMP_NUM_THREADS`", "message: Setting OMP_NUM_THREADS .*|own words",
+               rf"said|{NONE}", rf"{NONE}|OMP_NUM_THREADS is not set: .*"),
+    Difference("words while waiting", "what the launcher says", "own words", NONE, r"\d+/\d+ nodes joined, [^\n]+"),
+    Difference("as the newest", "torchrun of 1.13",
+               rf"{WORKER}(?:leads its session|variable TORCHELASTIC_(?:SIGNALS_TO_HANDLE|USE_AGENT_STORE))|report",
+               rf"false|False|{NONE}|{PAGE}", rf"true|True|SIG[A-Z,]+|{PAGE}"),
+    # Output and log files.
+    Difference("absolute log folder", "`--log-dir`", rf"{WORKER}variable TORCHELASTIC_ERROR_FILE",
+               r"(logs/[^\0]+)", r"<dir>/work/\1"),
+    Difference("prefix without files", "`--tee` without log files", "standard (?:output|error of workers)",
+               r"(rank 0[^\n]*)\n(rank 1[^\n]*)", r"\[default0\]:\1\n\[default1\]:\2"),
+    # Failures and stops.
+    Difference("report of every failure", "a failure that is restarted", "report", r"([^\0]*)", rf"{PAGE}\n?\1"),
+    Difference("words about error files", "what the launcher says",
+               "message: (?:no error file defined for parent|child error file .* has a new message format"
+               "|skipping error code override).*", "said", NONE),
+    Difference("a bad error file is none", "error files of workers", "report|error|message: .*",
+               r"|said|json\.decoder\.JSONDecodeError: .*", rf"{PAGE}|{NONE}|"),
+    Difference("no traits of another's error", "`START`, `SUCCEEDED`, `FAILED`, `TERMINATED` of workers", "events",
+               r'([^\0]*?), \\"errorTraits\\": \{[^}]*\}([^\0]*)', r"\1\2"),
+    Difference("words about a signal", "what the launcher says",
+               r"own words|message: Received \d+ death signal, shutting down workers",
+               rf"said|{NONE}", rf"{NONE}|(?:2 workers did not end within 1 s: killing them\n)?Received \d+ death signal, shutting down workers: [^\n]+"),
+    Difference("words about SIGKILL", "what the launcher says",
+               "message: Unable to shutdown process <pid> via 15, forcefully exiting via 9", "said", NONE),
+)
+
+ALL = OF_EVERY_WORKER + OF_TEMPORARY_LOGS + OF_ONE_NODE + OF_FAILURES + OF_USAGE_ERRORS + OTHERS
+
+
+def names(differences):
+    return frozenset(difference.name for difference in differences)
+
+
+def judge(allowed, different):
+    """(differences that no allowed one explains, names that explained some, names that explained none)."""
+    candidates = [difference for difference in ALL if difference.name in allowed]
+    seen, unexplained = set(), []
+    for fact, of_torchrun, of_ddprun in different:
+        found = {one.name for one in candidates if one.explains(fact, of_torchrun, of_ddprun)}
+        seen |= found
+        if not found:
+            unexplained.append((fact, of_torchrun, of_ddprun))
+    return unexplained, seen, allowed - seen

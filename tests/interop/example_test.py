@@ -1,0 +1,64 @@
+"""examples/pytorch/train.py, written for torchrun, under both launchers: equal losses, also over a crash and a restart."""
+
+import os
+import re
+import tempfile
+import unittest
+
+import interop
+import launched
+
+EPOCHS = 2
+BATCH_SIZE = 128  # of each of two ranks
+TRAIN = interop.path_of("../../examples/pytorch/train.py")
+
+
+class ExampleTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.job = self.enterContext(launched.Job())
+
+    def train(self, launcher, name, *script_options, world_size=2, max_restarts=0, **environment_changes):
+        """What a run says, the paths of its snapshot left out."""
+        snapshot = os.path.join(self.folder, name)
+        output = self.job.finish(launcher(
+            "--standalone",
+            f"--nproc_per_node={world_size}",
+            f"--max_restarts={max_restarts}",
+            "--monitor_interval=0.1",
+            f"--log_dir={self.folder}",
+            TRAIN,
+            f"--snapshot={snapshot}",
+            f"--epochs={EPOCHS}",
+            f"--batch-size={BATCH_SIZE}",
+            *script_options,
+            **environment_changes,
+        ))
+        self.assertTrue(os.path.exists(snapshot), output)
+        return output.replace(snapshot, "SNAPSHOT")
+
+    def losses(self, output):
+        """The losses of all epochs, digit by digit; each epoch is done once."""
+        lines = re.findall(r"^epoch (\d+) loss (\S+)$", output, re.MULTILINE)
+        self.assertEqual([int(epoch) for epoch, _ in lines], list(range(1, EPOCHS + 1)), output)
+        return [loss for _, loss in lines]
+
+    def test_losses(self):
+        undisturbed = self.losses(self.train(self.job.ddprun, "undisturbed"))
+        self.assertLess(float(undisturbed[-1]), float(undisturbed[0]) - 0.5, "it has not learned much")
+
+        for launcher, changes in ((self.job.ddprun, {}), (self.job.torchrun, launched.RESTARTABLE)):
+            name = launcher.__name__
+            with self.subTest(launcher=name):
+                output = self.train(launcher, name, "--crash-after=1", max_restarts=1, **changes)
+                self.assertIn("resumed from SNAPSHOT after epoch 1", output)
+                self.assertEqual(self.losses(output), undisturbed)
+
+        with self.subTest("one process does the same steps with the samples of both"):
+            alone = self.losses(self.train(self.job.ddprun, "alone", f"--batch-size={2 * BATCH_SIZE}", world_size=1))
+            for one, both in zip(alone, undisturbed):
+                self.assertAlmostEqual(float(one), float(both), places=4)
+
+
+if __name__ == "__main__":
+    interop.main()

@@ -1,0 +1,155 @@
+"""Launchers under test, and everything that they start: told apart from other processes by a mark in the environment."""
+
+import os
+import pathlib
+import select
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+
+import interop
+
+DDPRUN = interop.path_of("../../launcher/ddprun")
+TORCHRUN = interop.path_of("run_torchrun.py")
+# Environment in which current torchruns restart workers reliably. Otherwise new workers meet at the store of the old ones, with the
+# addresses of the dead in it, and hang or fail again.
+RESTARTABLE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+MARK = "DDPRUN_INTEROP_MARK"
+# What a launcher started may end a moment after it, no later.
+LEFTOVERS_S = 20
+
+
+def environment(python=sys.executable, **more):
+    """For workers of `python` that meet on the loopback; a value None leaves its variable out."""
+    variables = dict(os.environ, PYTHON_EXEC=python, GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1")
+    variables.update(more)
+    return {name: value for name, value in variables.items() if value is not None}
+
+
+class Launched:
+    """One command; its output goes to a file, so that nobody waits for a reader."""
+
+    def __init__(self, command, env):
+        self.command = command
+        self._file = tempfile.TemporaryFile("w+", errors="replace")
+        self.process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=self._file, stderr=subprocess.STDOUT)
+
+    def wait(self, deadline):
+        """The exit status, once it has ended; AssertionError with its output when it has not in time."""
+        try:
+            return self.process.wait(max(0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{' '.join(self.command)} has not ended after {interop.DEADLINE_S} s:\n{self.output}") from None
+
+    @property
+    def output(self):
+        self._file.seek(0)
+        return self._file.read()
+
+    def close(self):
+        self.process.kill()
+        self.process.wait(interop.DEADLINE_S)
+        self._file.close()
+
+
+class Job:
+    """In a `with`: starts commands; at its end nothing that they have started is left, or it is an error."""
+
+    def __enter__(self):
+        self._mark = uuid.uuid4().hex
+        self._launched = []
+        return self
+
+    def __exit__(self, kind, *_):
+        for launched in self._launched:
+            launched.close()
+        left = self._await_end(LEFTOVERS_S if kind is None else 0)
+        for pid in left:
+            _kill(pid)
+        self._await_end(LEFTOVERS_S)
+        if kind is None and left:
+            raise AssertionError(f"left {LEFTOVERS_S} s after the launchers ended: {sorted(left.values())}")
+
+    def start(self, *command, **environment_changes):
+        """See environment() for the changes."""
+        env = environment(**environment_changes)
+        env[MARK] = self._mark
+        self._launched.append(Launched(list(command), env))
+        return self._launched[-1]
+
+    def ddprun(self, *args, **environment_changes):
+        return self.start(DDPRUN, *args, **environment_changes)
+
+    def torchrun(self, *args, python=sys.executable, **environment_changes):
+        """torchrun of `python`'s PyTorch."""
+        return self.start(python, TORCHRUN, *args, python=python, **environment_changes)
+
+    def store(self):
+        """A `ddprun --store-only`; returns its port."""
+        env = environment(**{MARK: self._mark})
+        process = subprocess.Popen([DDPRUN, "--store-only"], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        self._launched.append(_Store(process))
+        return int(process.stdout.readline())
+
+    def finish(self, *launched):
+        """The output of all, once each has ended with status 0; AssertionError with the outputs otherwise."""
+        deadline = interop.deadline()
+        statuses = [one.wait(deadline) for one in launched]
+        output = "\n".join(one.output for one in launched)
+        if any(statuses):
+            raise AssertionError(f"ended with {statuses}:\n{output}")
+        return output
+
+    def marked(self):
+        """{pid: its command line} of all live processes that a command of this job has started."""
+        needle = f"{MARK}={self._mark}".encode()
+        found = {}
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                folder = pathlib.Path("/proc", name)
+                try:
+                    if needle in (folder / "environ").read_bytes().split(b"\0"):
+                        found[int(name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                except OSError:
+                    pass  # gone meanwhile, or a stranger's
+        return found
+
+    def _await_end(self, timeout_s):
+        """What is left of the marked processes when all have ended or the time has."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            left = self.marked()
+            for pid in left:
+                _await_process(pid, deadline - time.monotonic())
+            if not left or time.monotonic() >= deadline:
+                return left
+
+
+class _Store:
+    def __init__(self, process):
+        self.process = process
+
+    def close(self):
+        self.process.kill()
+        self.process.wait(interop.DEADLINE_S)
+        self.process.stdout.close()
+
+
+def _kill(pid):
+    try:
+        os.kill(pid, 9)
+    except ProcessLookupError:
+        pass
+
+
+def _await_process(pid, timeout_s):
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        select.select([fd], [], [], max(0, timeout_s))
+    finally:
+        os.close(fd)

@@ -1,0 +1,57 @@
+"""A store client of this interpreter's PyTorch that does as it is told: store_peer.py PORT WORLD_SIZE.
+
+Reads JSON lines [operation, arguments...] and answers each with a line: the result, values as text, or {"error": "..."}.
+"""
+
+import datetime
+import json
+import sys
+
+import torch
+from torch.distributed import TCPStore
+
+LONG = datetime.timedelta(seconds=60)
+
+
+class Peer:
+    def __init__(self, port, world_size):
+        self.store = TCPStore("127.0.0.1", port, world_size, False, LONG, wait_for_workers=True)
+
+    def version(self):
+        return torch.__version__
+
+    def has(self, operation):
+        return hasattr(self.store, operation)
+
+    def wait_ms(self, key, timeout_ms):
+        self.store.wait([key], datetime.timedelta(milliseconds=timeout_ms))
+
+    def add_many(self, key, times):
+        return [self.store.add(key, 1) for _ in range(times)]
+
+    def ring(self, prefix, index, size, turns):
+        """Waits for this peer's turn, then gives the next one its own, again and again."""
+        for turn in range(turns):
+            mine = turn * size + index
+            assert self.store.get(f"{prefix}{mine}") == str(mine).encode()
+            self.store.set(f"{prefix}{mine + 1}", str(mine + 1))
+
+    def do(self, operation, *arguments):
+        method = getattr(self, operation, None) or getattr(self.store, operation)
+        result = method(*arguments)
+        return result.decode() if isinstance(result, bytes) else result
+
+
+def main():
+    peer = Peer(int(sys.argv[1]), int(sys.argv[2]))
+    print(json.dumps(peer.version()), flush=True)
+    for line in sys.stdin:
+        try:
+            answer = peer.do(*json.loads(line))
+        except Exception as error:  # any at all: it is for the test to judge
+            answer = {"error": str(error)}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

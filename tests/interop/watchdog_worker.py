@@ -1,0 +1,19 @@
+"""A worker that sets torchrun's watchdog timers with PyTorch's own client. Rank 1 forgets to release one, in round 0."""
+
+import os
+import threading
+
+import torch.distributed.elastic.timer as timer
+
+TIMED_STEPS = 20
+
+timer.configure(timer.FileTimerClient(os.environ["TORCHELASTIC_TIMER_FILE"]))
+rank, restarts = os.environ["RANK"], int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+for _ in range(TIMED_STEPS):
+    with timer.expires(after=60, scope="a short step"):
+        pass
+print(f"rank={rank} steps={TIMED_STEPS}", flush=True)
+if rank == "1" and restarts == 0:
+    with timer.expires(after=0.5, scope="a step that hangs"):
+        threading.Event().wait()
+print(f"rank={rank} done", flush=True)
