@@ -11,7 +11,9 @@ import measure
 from elastic import bench_calm, bench_elastic
 from goodput import bench_goodput
 from scale import bench_scale
+from store import bench_store
 from table import Table, medians, ms
+from tee import bench_tee
 
 
 def torchrun(options, *more):
@@ -79,8 +81,15 @@ def bench_rest(options, table):
     table.row("resident memory of an agent at rest", memory, 25, "MiB", memory_note)
 
 
-PARTS = {"start": bench_start, "recovery": bench_recovery, "rest": bench_rest, "elastic": bench_elastic, "scale": bench_scale}
-LONG_PARTS = {"calm": bench_calm, "goodput": bench_goodput}
+PARTS = {
+    "start": bench_start,
+    "recovery": bench_recovery,
+    "rest": bench_rest,
+    "elastic": bench_elastic,
+    "scale": bench_scale,
+    "tee": bench_tee,
+}
+LONG_PARTS = {"calm": bench_calm, "goodput": bench_goodput, "store": bench_store}
 
 
 def main():
@@ -89,6 +98,7 @@ def main():
     parser.add_argument("--train", required=True, help="the training program")
     parser.add_argument("--worker", required=True, help="tests/bench/stamp_worker")
     parser.add_argument("--crowd", required=True, help="tests/bench/agent_crowd")
+    parser.add_argument("--tee-worker", required=True, help="tests/bench/tee_worker")
     parser.add_argument("--torchrun", default="", help="a current torchrun; empty: not measured")
     parser.add_argument("--runs", type=int, default=10, help="of each measurement (default: %(default)s)")
     parser.add_argument("--only", choices=[*PARTS, *LONG_PARTS], action="append", help="only this part; may be repeated")
