@@ -3,16 +3,18 @@
 A test target that writes a JUnit file (GoogleTest does) counts by its cases, any other test as one. A target that
 does not build, a test that dies, times out or says nothing of its failure, and a run of nothing count as a failure.
 
-usage: count_tests.py EVENTS.json BAZEL_EXIT_STATUS
+usage: count_tests.py [--not-run=REASON ...] EVENTS BAZEL_EXIT_STATUS [EVENTS BAZEL_EXIT_STATUS ...]
+
+Several runs are counted together; each is called by the name of its file. A run that was not to be had is a failure.
 """
 
 import json
+import os
 import sys
 import urllib.parse
 import xml.etree.ElementTree
 
 BAZEL_OK = 0
-BAZEL_TESTS_FAILED = 3
 
 
 class Outcome:
@@ -100,22 +102,35 @@ def read_events(path):
         return [json.loads(line) for line in lines if line.strip()]
 
 
-def main():
-    path, bazel_status = sys.argv[1], int(sys.argv[2])
-    outcomes = count(read_events(path))
+def report(events, bazel_status, name):
+    """Prints what was skipped and what failed; returns (passed, failed)."""
+    outcomes = count(events)
     passed = sum(o.passed for o in outcomes.values())
     failed = sum(o.failed for o in outcomes.values())
     for label, outcome in sorted(outcomes.items()):
-        for name in outcome.skipped:
-            print(f"skipped: {label} {name}")
+        for case in outcome.skipped:
+            print(f"skipped: {name}{label} {case}")
         for reason in outcome.reasons:
-            print(f"FAILED: {label} {reason}")
-    if not failed and bazel_status not in (BAZEL_OK,):
-        print(f"FAILED: bazel ended with status {bazel_status}, see its words above")
+            print(f"FAILED: {name}{label} {reason}")
+    if not failed and bazel_status != BAZEL_OK:
+        print(f"FAILED: {name}bazel ended with status {bazel_status}, see its words above")
         failed += 1
     if not passed and not failed:
-        print("FAILED: no test was run")
+        print(f"FAILED: {name}no test was run")
         failed += 1
+    return passed, failed
+
+
+def main():
+    missing = [arg.partition("=")[2] for arg in sys.argv[1:] if arg.startswith("--not-run=")]
+    runs = [arg for arg in sys.argv[1:] if not arg.startswith("--not-run=")]
+    for reason in missing:
+        print(f"FAILED: {reason}")
+    totals = [(0, len(missing))]
+    for path, bazel_status in zip(runs[::2], runs[1::2]):
+        name = f"{os.path.basename(path)}: " if len(runs) > 2 else ""
+        totals.append(report(read_events(path), int(bazel_status), name))
+    passed, failed = (sum(numbers) for numbers in zip(*totals))
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 

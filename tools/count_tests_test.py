@@ -55,6 +55,21 @@ class CountTests(unittest.TestCase):
         lines = done.stdout.splitlines()
         return lines[-1], done.returncode, lines[:-1]
 
+    def test_counts_several_runs_together(self):
+        arguments = ["--not-run=old: it is not there"]
+        for name, events, status in (
+            ("PyTorch 1", [built("//a:t"), self.ran("//a:t", "PASSED", TWO_PASS)], 0),
+            ("PyTorch 2", [built("//a:t"), self.ran("//a:t", "FAILED", TWO_PASS_ONE_FAILS)], 3),
+        ):
+            path = self.folder / name
+            path.write_text("".join(json.dumps(event) + "\n" for event in events))
+            arguments += [path, str(status)]
+        done = subprocess.run(
+            [sys.executable, SCRIPT, *arguments], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.stdout.splitlines(),
+                         ["FAILED: old: it is not there", "FAILED: PyTorch 2: //a:t A.Three", "4 passed, 2 failed"])
+        self.assertEqual(done.returncode, 1)
+
     def test_counts_single_cases(self):
         last, status, said = self.count(
             [built("//a:t"), self.ran("//a:t", "FAILED", TWO_PASS_ONE_FAILS), built("//b:t"), self.ran("//b:t", "PASSED", TWO_PASS)],

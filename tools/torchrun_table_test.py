@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Every test that docs/torchrun.md names exists.
+
+The BUILD files of the whole tree are no inputs that Bazel could know of, so this test reads them where they are, and
+runs each time (tag "external").
+"""
+
+import pathlib
+import re
+import unittest
+
+TABLE = pathlib.Path("docs/torchrun.md").resolve()
+ROOT = TABLE.parent.parent
+
+# `//package:target`, or `//package:target Case.Name`.
+LABEL = re.compile(r"`//([\w./-]+):([\w.-]+)(?: ([\w.]+))?`")
+
+
+def named_tests():
+    """(line, package, target, case) of every label in the last cell of a row."""
+    for number, line in enumerate(TABLE.read_text().splitlines(), 1):
+        if line.startswith("| ") and not line.startswith(("| name |", "| --- |")):
+            for package, target, case in LABEL.findall(line.rstrip(" |").split("|")[-1]):
+                yield number, package, target, case
+
+
+def exists(package, target):
+    build = ROOT / package / "BUILD.bazel"
+    if not build.exists():
+        return False
+    text = build.read_text()
+    # A target is named by itself, in a list that a comprehension goes over, or by the macro of tests/fuzz.
+    names = [target, target.removesuffix("_fuzz_test")]
+    return target == "all" or any(f'"{name}"' in text for name in names)
+
+
+def has_case(package, case):
+    words = case.split(".")
+    sources = [path for path in (ROOT / package).iterdir() if path.suffix in (".cc", ".py", ".sh")]
+    return any(all(word in path.read_text() for word in words) for path in sources)
+
+
+class TorchrunTableTest(unittest.TestCase):
+    def test_every_named_test_exists(self):
+        found = list(named_tests())
+        self.assertGreater(len(found), 80)
+        for line, package, target, case in found:
+            with self.subTest(line=line):
+                self.assertTrue(exists(package, target), f"docs/torchrun.md:{line}: no such test: //{package}:{target}")
+                if case:
+                    self.assertTrue(has_case(package, case), f"docs/torchrun.md:{line}: no such case: {case}")
+
+    def test_a_wrong_name_would_be_noticed(self):
+        self.assertFalse(exists("launcher/config", "no_such_test"))
+        self.assertFalse(exists("no/such/package", "options_test"))
+        self.assertFalse(has_case("launcher/config", "NoSuchCase"))
+
+
+if __name__ == "__main__":
+    unittest.main()
