@@ -13,8 +13,10 @@ namespace {
 
 using boost::system::error_code;
 
-// With full batches of short requests that is a few milliseconds.
+// With full batches of short requests that is a few milliseconds; long ones, as answers of megabytes are, end
+// it by their time.
 constexpr int kBatchesPerTurn = 16;
+constexpr std::chrono::milliseconds kTurn(5);
 // A client on this host that has its answer asks the next thing within about 10 us.
 constexpr std::chrono::microseconds kLinger(20);
 constexpr int kMaxSkipped = 256;
@@ -85,7 +87,9 @@ void PollSet::Await() {
 }
 
 void PollSet::Turn() {
+  const auto end = std::chrono::steady_clock::now() + kTurn;
   for (int i = 0; i < kBatchesPerTurn && size_ > 0; ++i) {
+    if (i > 0 && std::chrono::steady_clock::now() > end) break;
     end_ = ::epoll_wait(epoll_.native_handle(), batch_, kEventsPerBatch, 0);
     if (end_ == 0) end_ = Linger();
     if (end_ <= 0) break;

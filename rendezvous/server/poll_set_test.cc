@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -126,6 +127,20 @@ TEST_F(PollSetTest, OthersHaveTheirTurnBesideABusySet) {
                     [&] { boost::asio::post(io_, [&] { boost::asio::post(io_, [&] { busy.Remove(); }); }); });
   io_.run();  // returns
   EXPECT_LT(busy.told, 1000);
+}
+
+TEST_F(PollSetTest, OthersNeedNotWaitForManyThatTakeLong) {
+  Bell slow(set_);
+  slow.Ring();
+  slow.on_events = [] {
+    for (const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(10);
+         std::chrono::steady_clock::now() < end;) {
+    }
+  };
+  boost::asio::post(io_,
+                    [&] { boost::asio::post(io_, [&] { boost::asio::post(io_, [&] { slow.Remove(); }); }); });
+  io_.run();
+  EXPECT_LE(slow.told, 4);
 }
 
 TEST_F(PollSetTest, InterestCanChange) {
