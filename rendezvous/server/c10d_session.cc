@@ -146,6 +146,9 @@ void C10dSession::Flush() {
     out_.clear();
     if (out_.capacity() > kKeptBytes) std::string().swap(out_);
     if (draining_ && !std::exchange(fin_sent_, true)) ::shutdown(fd_, SHUT_WR);
+  } else if (sent_ > unsent()) {
+    // A reader that is always a little behind would have us keep all that it has ever read.
+    out_.erase(0, std::exchange(sent_, 0));
   }
   const absl::Status status = Account();
   if (!status.ok()) return Close(status);
