@@ -71,6 +71,8 @@ error_code Listen(const tcp::endpoint& endpoint, tcp::acceptor& acceptor) {
   if (endpoint.protocol() == tcp::v6()) {
     acceptor.set_option(asio::ip::v6_only(!endpoint.address().is_unspecified()), ec);
   }
+  // The connections have it, too. Of peers whose host vanished nobody would ever hear again.
+  acceptor.set_option(asio::socket_base::keep_alive(true), ec);
   ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);
   acceptor.bind(endpoint, ec);
   if (!ec) acceptor.listen(SOMAXCONN, ec);

@@ -97,6 +97,16 @@ TEST_F(PortListenerTest, ASilentPeerIsKeptUntilItSpeaks) {
   EXPECT_EQ(Handed(), (std::vector<std::string>{"c10d", "http"}));
 }
 
+TEST_F(PortListenerTest, PeersWhoseHostVanishesAreFoundOut) {
+  ASSERT_TRUE(Open("127.0.0.1", 0).ok());
+  RawPeer peer(port_);
+  ASSERT_TRUE(peer.Send("x"));
+  ASSERT_TRUE(HandedComesTo(1));
+  boost::asio::socket_base::keep_alive asks;
+  thread_.Run([&] { sockets_[0].get_option(asks); });
+  EXPECT_TRUE(asks.value());
+}
+
 TEST_F(PortListenerTest, CloseHangsUpOnTheSilentWithoutAReset) {
   ASSERT_TRUE(Open("127.0.0.1", 0).ok());
   RawPeer silent(port_), speaks(port_);
