@@ -31,16 +31,19 @@ def launched_elastically():
 
 
 def collectives():
+    """Returns every tensor that it has used."""
     rank, size = dist.get_rank(), dist.get_world_size()
     total = torch.tensor([rank + 1.0])
     dist.all_reduce(total)
     assert total.item() == size * (size + 1) / 2
     gathered = [torch.zeros(1, dtype=torch.int64) for _ in range(size)]
-    dist.all_gather(gathered, torch.tensor([rank]))
+    mine = torch.tensor([rank])
+    dist.all_gather(gathered, mine)
     assert [int(one) for one in gathered] == list(range(size))
     told = torch.tensor([7 * (rank == 0)])
     dist.broadcast(told, 0)
     assert told.item() == 7
+    return total, gathered, mine, told
 
 
 def broadcast_object_list():
@@ -158,9 +161,12 @@ def main():
         say(f"rank={rank} passed={check.__name__}")
     forget_group(agent_store())
     dist.init_process_group("gloo", init_method="env://", timeout=LONG)
-    collectives()
+    # PyTorch 2.1 destroys a group by waiting for the group's threads without letting them have the interpreter. A thread needs it
+    # to give back a tensor that nobody else has any more, and the worker hangs, under any launcher. So these stay until then.
+    kept = collectives()
     say(f"rank={rank} passed=a_second_group")
     dist.destroy_process_group()
+    del kept
 
 
 if __name__ == "__main__":
