@@ -3,6 +3,7 @@
 import os
 import pathlib
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,11 +20,18 @@ RESTARTABLE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 MARK = "DDPRUN_INTEROP_MARK"
 # What a launcher started may end a moment after it, no later.
 LEFTOVERS_S = 20
+# For processes that hang to say where.
+STACKS_S = 2
 
 
 def environment(python=sys.executable, **more):
     """For workers of `python` that meet on the loopback; a value None leaves its variable out."""
-    variables = dict(os.environ, PYTHON_EXEC=python, GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1")
+    variables = dict(os.environ,
+                     PYTHON_EXEC=python,
+                     PYTHONDONTWRITEBYTECODE="1",
+                     PYTHONFAULTHANDLER="1",
+                     GLOO_SOCKET_IFNAME="lo",
+                     OMP_NUM_THREADS="1")
     variables.update(more)
     return {name: value for name, value in variables.items() if value is not None}
 
@@ -96,7 +104,12 @@ class Job:
     def finish(self, *launched):
         """The output of all, once each has ended with status 0; AssertionError with the outputs otherwise."""
         deadline = interop.deadline()
-        statuses = [one.wait(deadline) for one in launched]
+        try:
+            statuses = [one.wait(deadline) for one in launched]
+        except AssertionError as error:
+            what = str(error).partition("\n")[0]
+            there = self._make_all_say_where()
+            raise AssertionError("\n".join([what, "still there:", *there, *(one.output for one in launched)])) from None
         output = "\n".join(one.output for one in launched)
         if any(statuses):
             raise AssertionError(f"ended with {statuses}:\n{output}")
@@ -115,6 +128,15 @@ class Job:
                 except OSError:
                     pass  # gone meanwhile, or a stranger's
         return found
+
+    def _make_all_say_where(self):
+        """The command lines of what is still there. Python writes the stacks of its threads when it is aborted, into the output."""
+        there = self.marked()
+        launchers = {one.process.pid for one in self._launched}
+        for pid in there.keys() - launchers:
+            _kill(pid, signal.SIGABRT)
+        self._await_end(STACKS_S)
+        return [f"{pid}: {command}" for pid, command in sorted(there.items())]
 
     def _await_end(self, timeout_s):
         """What is left of the marked processes when all have ended or the time has."""
@@ -137,9 +159,9 @@ class _Store:
         self.process.stdout.close()
 
 
-def _kill(pid):
+def _kill(pid, signo=signal.SIGKILL):
     try:
-        os.kill(pid, 9)
+        os.kill(pid, signo)
     except ProcessLookupError:
         pass
 
