@@ -133,7 +133,8 @@ std::string NodeFailures::ExceptionOf(size_t i) const {
   if (!record.worker_error) return Line(ProgramError(record.stderr_tail));
   if (const std::string error = ProgramError(record.worker_error->text); !error.empty()) return Line(error);
   // No traceback, but a message.
-  const std::vector<std::string> lines = CleanLines(record.worker_error->text);
+  const std::vector<std::string> lines =
+      CleanLines(absl::string_view(record.worker_error->text).substr(0, 2 * kMaxLineBytes));
   return lines.empty() ? "" : Line(lines[0]);
 }
 

@@ -1,5 +1,6 @@
 #include "launcher/report/error_file.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,11 +11,11 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "launcher/process/unique_fd.h"
 #include "launcher/report/python_json.h"
 
 namespace ddprun {
@@ -22,7 +23,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr int64_t kMaxBytes = 16 << 20;
+constexpr size_t kMaxBytes = 16 << 20;
 
 const json::object* Object(const json::object& in, const char* key) {
   const json::value* value = in.if_contains(key);
@@ -54,22 +55,87 @@ std::optional<int64_t> Seconds(const json::object& in, const char* key) {
   return number;
 }
 
+// The code unit of an escape ("\udce9") at the beginning of `text`; none: it does not begin with one.
+std::optional<int> CodeUnit(absl::string_view text) {
+  int unit;
+  if (!absl::StartsWith(text, "\\u") || text.size() < 6 || !absl::SimpleHexAtoi(text.substr(2, 4), &unit)) {
+    return std::nullopt;
+  }
+  return unit;
+}
+
+// Half a letter alone is what Python makes of a byte that is none, in the name of a file say, and no JSON to
+// others: it becomes U+FFFD.
+std::string WithoutHalfLetters(absl::string_view text) {
+  const auto is_first = [](std::optional<int> unit) { return unit >= 0xD800 && unit < 0xDC00; };
+  const auto is_second = [](std::optional<int> unit) { return unit >= 0xDC00 && unit < 0xE000; };
+  std::string whole;
+  for (size_t at; (at = text.find('\\')) != absl::string_view::npos;) {
+    absl::StrAppend(&whole, text.substr(0, at));
+    text.remove_prefix(at);
+    const std::optional<int> unit = CodeUnit(text);
+    size_t size = unit ? 6 : 2;
+    const bool pair = is_first(unit) && is_second(CodeUnit(text.substr(6)));
+    if (pair) size = 12;
+    const bool half = !pair && (is_first(unit) || is_second(unit));
+    absl::StrAppend(&whole, half ? "\\ufffd" : text.substr(0, size));
+    text.remove_prefix(std::min(size, text.size()));
+  }
+  return absl::StrCat(whole, text);
+}
+
 json::object ParseObject(absl::string_view text) {
   json::error_code error;
-  json::value root = json::parse(json::string_view(text.data(), text.size()), error);
+  json::value root = json::parse(WithoutHalfLetters(text), error);
   if (error || !root.is_object()) return {};
   return std::move(root.get_object());
 }
 
-absl::Status Replace(const std::string& path, const json::object& root) {
+// errno; 0: all is written.
+int WriteAll(int fd, absl::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno;
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+  return 0;
+}
+
+// As WriteAll. The old file stays as it was if there is an error.
+int ReplaceFile(const std::string& path, absl::string_view text) {
   const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
-  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-  file << PythonDumps(root);
-  file.close();
-  if (file && rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
-  const absl::Status status = absl::ErrnoToStatus(errno, absl::StrCat("cannot write the error file ", path));
   unlink(temporary.c_str());
-  return status;
+  UniqueFd file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!file) return errno;
+  int error = WriteAll(file.get(), text);
+  if (error == 0 && close(file.Release()) != 0) error = errno;
+  if (error == 0 && rename(temporary.c_str(), path.c_str()) != 0) error = errno;
+  if (error != 0) unlink(temporary.c_str());
+  return error;
+}
+
+// As WriteAll, into the file itself, which is there. A FIFO that nobody reads is an error.
+int WriteInPlace(const std::string& path, absl::string_view text) {
+  const UniqueFd file(open(path.c_str(), O_WRONLY | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  return file ? WriteAll(file.get(), text) : errno;
+}
+
+absl::Status Write(const std::string& path, const json::object& root) {
+  const std::string text = PythonDumps(root);
+  struct stat info;
+  const bool exists = stat(path.c_str(), &info) == 0;
+  int error;
+  if (exists && !S_ISREG(info.st_mode)) {
+    error = WriteInPlace(path, text);  // a device or a FIFO stays one
+  } else {
+    error = ReplaceFile(path, text);
+    // A container may have it mounted (Kubernetes' /dev/termination-log), or its folder may be closed to us.
+    const bool only_in_place = error == EBUSY || error == EACCES || error == EPERM || error == EROFS;
+    if (exists && only_in_place && WriteInPlace(path, text) == 0) error = 0;
+  }
+  if (error == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(error, absl::StrCat("cannot write the error file ", path));
 }
 
 }  // namespace
@@ -93,6 +159,7 @@ std::optional<WorkerError> ParseErrorFile(absl::string_view text) {
   auto message = Text(root, "message");
   if (!message) return std::nullopt;
   error.text = *std::move(message);
+  error.plain = true;
   if (root.contains("timestamp")) {
     const auto timestamp = Seconds(root, "timestamp");
     if (!timestamp) return std::nullopt;
@@ -102,19 +169,25 @@ std::optional<WorkerError> ParseErrorFile(absl::string_view text) {
 }
 
 std::optional<WorkerError> ReadErrorFile(const std::string& path) {
-  struct stat info;
-  if (stat(path.c_str(), &info) != 0 || info.st_size > kMaxBytes) return std::nullopt;
-  return ParseErrorFile(HeadOfFile(path, kMaxBytes));
+  const std::string text = HeadOfFile(path, kMaxBytes + 1);
+  return text.size() > kMaxBytes ? std::nullopt : ParseErrorFile(text);
 }
 
 std::string HeadOfFile(const std::string& path, size_t max_bytes) {
+  // A worker can leave anything there, and change it meanwhile: no open waits for a FIFO's other end.
   struct stat info;
   if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return "";
-  std::ifstream file(path, std::ios::binary);
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (!file) return "";
   std::string text(std::min<size_t>(info.st_size, max_bytes), '\0');
-  // Unlike an iterator it does not throw where the disk fails.
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(file.gcount());
+  size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t n = read(file.get(), text.data() + size, text.size() - size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    size += static_cast<size_t>(n);
+  }
+  text.resize(size);
   return text;
 }
 
@@ -123,12 +196,12 @@ absl::Status WriteErrorFile(const std::string& path, const WorkerError& error, i
   if (json::value* message = root.if_contains("message"); message != nullptr && message->is_object()) {
     if (exit_code != 0) message->get_object()["errorCode"] = exit_code;
   }
-  return Replace(path, root);
+  return Write(path, root);
 }
 
 absl::Status WriteErrorFile(const std::string& path, const std::string& text, int64_t timestamp) {
   const json::object extra = {{"py_callstack", text}, {"timestamp", absl::StrCat(timestamp)}};
-  return Replace(path, {{"message", json::object{{"message", text}, {"extraInfo", extra}}}});
+  return Write(path, {{"message", json::object{{"message", text}, {"extraInfo", extra}}}});
 }
 
 }  // namespace ddprun

@@ -18,6 +18,7 @@ struct WorkerError {
   std::string text;       // to be shown: the traceback, else the message, else "<N/A>"
   int64_t timestamp = 0;  // whole seconds of this host's wall clock, as the worker wrote them
   std::string json;       // the file
+  bool plain = false;     // it is of the second shape, whose text torchrun shows as it stands
   bool operator==(const WorkerError&) const = default;
 };
 
@@ -27,10 +28,11 @@ std::optional<WorkerError> ParseErrorFile(absl::string_view json);
 // The file at `path`; none where it is missing, larger than 16 MiB, or not as above.
 std::optional<WorkerError> ReadErrorFile(const std::string& path);
 
-// Writes the root cause's error to `path`, replacing a file there in one step; `exit_code` is added to the
-// first shape as message.errorCode.
+// Writes the root cause's error to `path`; `exit_code` is added to the first shape as message.errorCode. A
+// file there is replaced in one step, or written over where that cannot be: when it is mounted, or its folder
+// is closed to us. A device or a FIFO there gets the text.
 //   REQUIRES: `error` was parsed as above.
-//   Errors: kPermissionDenied, kNotFound, ... with the path; an older file there stays as it was.
+//   Errors: kPermissionDenied, kNotFound, ... with the path; an older file that is replaced stays as it was.
 absl::Status WriteErrorFile(const std::string& path, const WorkerError& error, int exit_code);
 // The same of an error of the launcher itself, in the first shape.
 absl::Status WriteErrorFile(const std::string& path, const std::string& text, int64_t timestamp);

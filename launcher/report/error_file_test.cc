@@ -1,6 +1,9 @@
 #include "launcher/report/error_file.h"
 
+#include <fcntl.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <iterator>
@@ -8,11 +11,16 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "launcher/process/testing/own_mounts.h"
+#include "launcher/process/unique_fd.h"
 
 namespace ddprun {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr char kNested[] =
     R"({"message": {"message": "RuntimeError: x", "extraInfo": {"py_callstack": "Traceback:\n  x", "timestamp": "1795248899"}}})";
@@ -28,16 +36,27 @@ TEST(ErrorFileTest, BothShapes) {
     const char* json;
     const char* text;
     int64_t timestamp;
+    bool plain;
   } kCases[] = {
-      {R"({"message": {"message": "m", "extraInfo": {"timestamp": 5}}})", "m", 5},
-      {R"({"message": {"extraInfo": {"timestamp": "5"}}})", "<N/A>", 5},
-      {R"({"message": "plain", "timestamp": 7})", "plain", 7},
-      {R"({"message": "plain", "timestamp": "7"})", "plain", 7},
-      {R"({"message": "plain", "timestamp": 7.9})", "plain", 7},
-      {R"({"message": "plain"})", "plain", 0},
+      {R"({"message": {"message": "m", "extraInfo": {"timestamp": 5}}})", "m", 5, false},
+      {R"({"message": {"extraInfo": {"timestamp": "5"}}})", "<N/A>", 5, false},
+      {R"({"message": "plain", "timestamp": 7})", "plain", 7, true},
+      {R"({"message": "plain", "timestamp": "7"})", "plain", 7, true},
+      {R"({"message": "plain", "timestamp": 7.9})", "plain", 7, true},
+      {R"({"message": "plain"})", "plain", 0, true},
   };
   for (const auto& c : kCases)
-    EXPECT_EQ(ParseErrorFile(c.json), (WorkerError{c.text, c.timestamp, c.json})) << c.json;
+    EXPECT_EQ(ParseErrorFile(c.json), (WorkerError{c.text, c.timestamp, c.json, c.plain})) << c.json;
+}
+
+// Python's json.dumps of a message with a file's name that is no UTF-8.
+TEST(ErrorFileTest, HalfALetterIsNoReasonToMissTheRest) {
+  const auto error =
+      ParseErrorFile(R"({"message": "caf\udce9 \uD83E\uddc0 \\udce9 \ud83e", "timestamp": 1})");
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->text, "caf\uFFFD \U0001F9C0 \\udce9 \uFFFD");
+  EXPECT_EQ(ParseErrorFile(R"({"message": "torn \u)"), std::nullopt);
+  EXPECT_EQ(ParseErrorFile("{\"message\": \"torn \\"), std::nullopt);
 }
 
 TEST(ErrorFileTest, EverythingElseIsNone) {
@@ -56,6 +75,13 @@ TEST(ErrorFileTest, EverythingElseIsNone) {
   EXPECT_EQ(ReadErrorFile(testing::TempDir()), std::nullopt);
 }
 
+TEST(ErrorFileTest, WhatIsNoPlainFileIsNoneAtOnce) {
+  const std::string fifo = absl::StrCat(testing::TempDir(), "/fifo.json");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_EQ(ReadErrorFile(fifo), std::nullopt) << "nobody writes into it";
+  EXPECT_EQ(ReadErrorFile("/dev/zero"), std::nullopt);
+}
+
 TEST(ErrorFileTest, TheRootCausesErrorIsPassedOnWithItsExitCode) {
   const std::string path = absl::StrCat(testing::TempDir(), "/out.json");
   std::ofstream(path) << "older";
@@ -71,6 +97,37 @@ TEST(ErrorFileTest, WhatCannotBeWrittenIsNamedAndLeavesTheOldFile) {
   const absl::Status status = WriteErrorFile("/no/such/dir/x.json", *ParseErrorFile(kNested), 1);
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr("/no/such/dir/x.json"));
+}
+
+TEST(ErrorFileTest, ADeviceOrAFifoStaysOneAndGetsTheText) {
+  const std::string fifo = absl::StrCat(testing::TempDir(), "/to_somebody");
+  const std::string link = absl::StrCat(testing::TempDir(), "/link_to_it");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  ASSERT_EQ(symlink(fifo.c_str(), link.c_str()), 0);
+  EXPECT_THAT(std::string(WriteErrorFile(link, "nobody reads", 1).message()), HasSubstr(link));
+  const UniqueFd reader(open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  ASSERT_TRUE(reader);
+  EXPECT_TRUE(WriteErrorFile(link, "x", 1).ok());
+  char text[200];
+  const ssize_t n = read(reader.get(), text, sizeof text);
+  EXPECT_EQ(std::string(text, n), R"({"message": {"message": "x", "extraInfo": {"py_callstack": "x", )"
+                                  R"("timestamp": "1"}}})");
+  struct stat info;
+  ASSERT_EQ(stat(fifo.c_str(), &info), 0);
+  EXPECT_TRUE(S_ISFIFO(info.st_mode));
+}
+
+// As a container has /dev/termination-log.
+TEST(ErrorFileTest, AFileThatIsMountedIsWrittenOver) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/mounted.json");
+  std::ofstream(path) << std::string(1000, 'x');
+  const absl::Status own = UseOwnMounts();
+  if (!own.ok() || mount(path.c_str(), path.c_str(), nullptr, MS_BIND, nullptr) != 0) {
+    GTEST_SKIP() << "this system does not let us mount a file: " << own;
+  }
+  EXPECT_EQ(WriteErrorFile(path, "x", 1), absl::OkStatus());
+  EXPECT_THAT(Contents(path), AllOf(StartsWith("{\"message\""), EndsWith("}}}")));
+  EXPECT_EQ(umount(path.c_str()), 0);
 }
 
 }  // namespace

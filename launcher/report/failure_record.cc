@@ -37,7 +37,12 @@ FailureRecord MakeFailureRecord(const WorkerEnd& end, const std::string& error_f
   if (!record.worker_error) return record;
   record.error_file = error_file;
   record.timestamp = record.worker_error->timestamp;
-  record.message = absl::StrReplaceAll(record.worker_error->text, {{"\n", "\n  "}});
+  const WorkerError& error = *record.worker_error;
+  if (!error.plain) {
+    record.message = absl::StrReplaceAll(error.text, {{"\n", "\n  "}});
+  } else if (!error.text.empty()) {
+    record.message = error.text;
+  }
   return record;
 }
 

@@ -22,7 +22,7 @@ struct FailureRecord {
   pid_t pid = 0;     // 0: never started
   ExitInfo exit;
   int64_t timestamp = 0;   // whole seconds of the wall clock: the worker's own, else when noticed
-  std::string message;     // for the report, its lines after the first indented
+  std::string message;     // for the report; of a traceback, the lines after the first indented
   std::string error_file;  // empty: the worker left none
   std::optional<WorkerError> worker_error = {};  // what `error_file` says
   std::string stderr_tail = {};                  // last of its stderr; empty: none, or it could not be seen

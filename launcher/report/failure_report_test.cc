@@ -105,6 +105,16 @@ Root Cause (first observed failure):
   EXPECT_EQ(text.substr(text.find("\nRoot")), want);
 }
 
+// As torchrun: only a traceback is indented, and an empty message is none.
+TEST(FailureReportTest, APlainMessageIsShownAsItStands) {
+  const std::string path = WriteFile("plain.json", R"({"message": "one\ntwo", "timestamp": 17})");
+  EXPECT_EQ(MakeFailureRecord(End(0, Exited{1}), path).message, "one\ntwo");
+  const FailureRecord empty = MakeFailureRecord(
+      End(0, Signaled{SIGKILL, false}), WriteFile("empty.json", R"({"message": "", "timestamp": 17})"));
+  EXPECT_EQ(empty.message, "Signal 9 (SIGKILL) received by PID 22798");
+  EXPECT_EQ(empty.timestamp, 17);
+}
+
 TEST(FailureReportTest, RulesCountLettersNotBytes) {
   FailureRecord record = MakeFailureRecord(End(0, Exited{1}), "");
   record.message = "ééééééééééééééééééééééééééééé";  // 29 letters behind 14

@@ -16,6 +16,9 @@ namespace ddprun {
 namespace {
 
 constexpr size_t kMaxLetters = 400;
+// What is looked into at either end of a long text. A traceback is at the beginning of an error file, however
+// long its message, and at the end of what a program prints.
+constexpr size_t kLookBytes = 32 << 10;
 
 // What stands behind the first `mark` in `line`; none without it.
 std::optional<absl::string_view> After(absl::string_view line, absl::string_view mark) {
@@ -123,7 +126,15 @@ std::optional<FoundError> NativeError(absl::string_view text) {
 }
 
 std::string ProgramError(absl::string_view text) {
-  const std::string clean = absl::StrJoin(CleanLines(text), "\n");
+  std::vector<std::string> lines;
+  if (text.size() <= 2 * kLookBytes) {
+    lines = CleanLines(text);
+  } else {
+    lines = CleanLines(text.substr(0, kLookBytes));
+    for (std::string& line : CleanLines(text.substr(text.size() - kLookBytes)))
+      lines.push_back(std::move(line));
+  }
+  const std::string clean = absl::StrJoin(lines, "\n");
   const auto python = FindPythonException(clean);
   const auto native = NativeError(clean);
   if (!python && !native) return "";

@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 #include "launcher/report/python_exception.h"
+#include "launcher/report/terminal_text.h"
 
 namespace ddprun {
 namespace {
@@ -286,6 +287,21 @@ TEST(NativeErrorTest, WhatAnAbortingProgramSays) {
     EXPECT_EQ(ProgramError(absl::StrCat(kPlain, c.text)), c.line) << "the later one counts";
     EXPECT_EQ(ProgramError(absl::StrCat(c.text, kPlain)), "ValueError: bad batch");
   }
+}
+
+// An error file may be megabytes long, and be of a kind that takes longest.
+TEST(ProgramErrorTest, ALongTextTakesNoTime) {
+  const std::string message(8 << 20, 'x');
+  EXPECT_EQ(ProgramError(absl::StrCat("Traceback (most recent call last):\n  File \"x.py\", line 1, in f\n"
+                                      "ValueError: ",
+                                      message))
+                .substr(0, 14),
+            "ValueError: xx");
+  std::string frames;
+  while (frames.size() < 8u << 20) frames += "  File \"x.py\", line 1\n";
+  EXPECT_EQ(ProgramError(frames), "");
+  EXPECT_EQ(ProgramError(frames + "RecursionError: x\n"), "RecursionError: x");
+  EXPECT_EQ(Wrap(message, 1).size(), message.size());
 }
 
 TEST(ProgramErrorTest, ALongMessageIsCutAndPortsThatMeanNothingAreLeftOut) {

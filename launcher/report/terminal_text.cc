@@ -12,10 +12,6 @@ constexpr size_t kTab = 8;
 
 bool Continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-size_t Letters(absl::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return !Continues(c); }));
-}
-
 // Bytes of the UTF-8 letter in front; 0 when it is none.
 size_t LetterSize(absl::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
@@ -89,11 +85,12 @@ std::vector<std::string> CleanLines(absl::string_view text) {
 
 std::vector<std::string> Wrap(absl::string_view line, size_t width) {
   std::vector<std::string> pieces;
-  while (Letters(line) > width) {
+  while (true) {
     size_t end = 0;  // bytes of the first `width` letters
     for (size_t letters = 0; end < line.size(); ++end) {
       if (!Continues(line[end]) && letters++ == width) break;
     }
+    if (end == line.size()) break;
     const size_t blank = line.rfind(' ', end);
     const bool at_blank = blank != absl::string_view::npos && blank > end / 2;  // no piece is nearly empty
     pieces.emplace_back(line.substr(0, at_blank ? blank : end));
