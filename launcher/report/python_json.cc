@@ -75,8 +75,11 @@ std::string PythonString(absl::string_view text) {
 std::string PythonFloat(double number) {
   if (std::isnan(number)) return "0.0";
   if (std::isinf(number)) return number < 0 ? "-1e999" : "1e999";
+  const double size = std::abs(number);
+  const bool has_exponent = size != 0 && (size < 1e-4 || size >= 1e16);
+  const auto form = has_exponent ? std::chars_format::scientific : std::chars_format::fixed;
   std::array<char, 32> buffer;
-  const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number);
+  const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number, form);
   std::string text(buffer.data(), end);
   if (text.find_first_not_of("-0123456789") == std::string::npos) text += ".0";
   return text;

@@ -34,6 +34,14 @@ TEST(PythonJsonTest, Floats) {
   EXPECT_EQ(PythonFloat(292.70617099973606), "292.70617099973606");
   EXPECT_EQ(PythonFloat(1795248899.5), "1795248899.5");
   EXPECT_EQ(PythonFloat(1e-05), "1e-05");
+  EXPECT_EQ(PythonFloat(0.0001), "0.0001");
+  EXPECT_EQ(PythonFloat(100000), "100000.0");
+  EXPECT_EQ(PythonFloat(1e15), "1000000000000000.0");
+  EXPECT_EQ(PythonFloat(1e16), "1e+16");
+  EXPECT_EQ(PythonFloat(-1.5e300), "-1.5e+300");
+  EXPECT_EQ(PythonFloat(5e-324), "5e-324");
+  EXPECT_EQ(PythonFloat(0.00012345678901234567), "0.00012345678901234567");
+  EXPECT_EQ(PythonFloat(9999999999999998), "9999999999999998.0");
   EXPECT_EQ(PythonFloat(-HUGE_VAL), "-1e999");
   EXPECT_EQ(PythonDumps(boost::json::parse("0e3000")), "0.0");
 }
