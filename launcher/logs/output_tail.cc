@@ -1,9 +1,12 @@
 #include "launcher/logs/output_tail.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <fstream>
-#include <ios>
-#include <vector>
+
+#include "launcher/process/unique_fd.h"
 
 namespace ddprun {
 
@@ -24,15 +27,16 @@ std::string OutputTail::Get() const {
 }
 
 std::string ReadFileTail(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  // A worker can leave anything there, and change it meanwhile: no open waits for a FIFO's other end.
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return "";
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (!file) return "";
-  constexpr std::streamoff kWanted = kTailBytes + 1;  // one more shows whether something is cut off
-  const std::streamoff size = file.tellg();
-  std::vector<char> bytes(static_cast<size_t>(std::min(size, kWanted)));
-  file.seekg(size - static_cast<std::streamoff>(bytes.size()));
-  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  std::string bytes(kTailBytes + 1, '\0');  // one more shows whether something is cut off
+  const off_t begin = std::max<off_t>(info.st_size - static_cast<off_t>(bytes.size()), 0);
+  const ssize_t n = pread(file.get(), bytes.data(), bytes.size(), begin);
   OutputTail tail;
-  tail.Append(absl::string_view(bytes.data(), static_cast<size_t>(file.gcount())));
+  tail.Append(absl::string_view(bytes).substr(0, static_cast<size_t>(std::max<ssize_t>(n, 0))));
   return tail.Get();
 }
 

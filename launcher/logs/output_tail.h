@@ -22,7 +22,7 @@ class OutputTail {
   bool cut_ = false;
 };
 
-// The same of a file; empty when it cannot be read.
+// The same of a file; empty when it cannot be read, or is no plain file.
 std::string ReadFileTail(const std::string& path);
 
 }  // namespace ddprun

@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include <fstream>
 #include <string>
 
@@ -112,6 +114,10 @@ TEST(OutputTailTest, ALineLongerThanTheTail) {
 
 TEST(OutputTailTest, OfAFile) {
   EXPECT_EQ(ReadFileTail("/no/such/file"), "");
+  EXPECT_EQ(ReadFileTail(testing::TempDir()), "");
+  const std::string fifo = absl::StrCat(testing::TempDir(), "/fifo");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_EQ(ReadFileTail(fifo), "") << "at once";
   const std::string path = absl::StrCat(testing::TempDir(), "/log");
   std::ofstream(path) << "short\n";
   EXPECT_EQ(ReadFileTail(path), "short\n");
