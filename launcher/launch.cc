@@ -54,7 +54,7 @@ void Rethrow(std::exception_ptr error) {
 // What the destructors need: members are destroyed from the last to the first, the agent before what it uses.
 class Launcher {
  public:
-  Launcher(const LaunchConfig& config, const AgentLog& log, const std::string& host, WardenHandle warden)
+  Launcher(const LaunchConfig& config, AgentLog& log, const std::string& host, WardenHandle warden)
       : config_(config),
         log_(log),
         host_name_(host),
@@ -242,7 +242,7 @@ class Launcher {
   }
 
   const LaunchConfig& config_;
-  const AgentLog& log_;
+  AgentLog& log_;
   const std::string host_name_;
   asio::io_context& io_;
   WardenHandle warden_;
@@ -270,7 +270,7 @@ int DryRun(const LaunchConfig& config, const AgentLog& log) {
 
 }  // namespace
 
-int Launch(const LaunchConfig& config, const AgentLog& log, const std::string& host, WardenHandle warden) {
+int Launch(const LaunchConfig& config, AgentLog& log, const std::string& host, WardenHandle warden) {
   for (const std::string& warning : config.warnings) log.Say(warning);
   if (config.dry_run) return DryRun(config, log);
   return Launcher(config, log, host, std::move(warden)).Run();

@@ -50,7 +50,7 @@ void RaiseDescriptorLimit() {
 int Main(const std::vector<std::string>& args, ddprun::WardenHandle warden) {
   using namespace ddprun;
   const std::string host = ShortHostName();
-  const AgentLog log(host, Env("LOGLEVEL"));
+  AgentLog log(host, Env("LOGLEVEL"));
   const absl::StatusOr<Command> command = ParseCommand(args, RealSurroundings());
   if (!command.ok()) {
     const bool usage = absl::IsInvalidArgument(command.status());
@@ -95,6 +95,9 @@ int main(int argc, char** argv) {
   // It forks, and must be forked before there is a second thread.
   ddprun::WardenHandle warden = ddprun::StartWarden();
   RaiseDescriptorLimit();
-  signal(SIGPIPE, SIG_IGN);  // a reader that is gone is an error of a write, not the end of the job
+  // A reader that is gone, and a file that is as large as it may be (ulimit -f), are errors of a write, not
+  // the end of the job.
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
   return Main(args, std::move(warden));
 }

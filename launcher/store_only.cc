@@ -9,12 +9,14 @@
 #include <memory>
 #include <string>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/posix/stream_descriptor.hpp"
 #include "boost/asio/signal_set.hpp"
 #include "launcher/coordinator_log.h"
 #include "launcher/held_signals.h"
+#include "launcher/logs/output_sink.h"
 #include "launcher/process/exit_info.h"
 #include "rendezvous/server/coordinator_host.h"
 
@@ -25,8 +27,12 @@ namespace asio = boost::asio;
 
 }  // namespace
 
-int RunStoreOnly(const StoreConfig& config, const AgentLog& log) {
+int RunStoreOnly(const StoreConfig& config, AgentLog& log) {
   asio::io_context io(1);
+  // What is wrong with one client is no reason for the others to wait for who reads about it.
+  OutputSink err(io, STDERR_FILENO, "stderr", [](const absl::Status&) {});
+  log.SendTo([&err](absl::string_view text) { err.Write(text); });
+  const absl::Cleanup no_longer = [&log] { log.SendTo({}); };
   // Before anything is printed: who reads the port may end at once.
   const pid_t parent = getppid();
   asio::posix::stream_descriptor parent_end(io);

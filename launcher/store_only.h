@@ -7,6 +7,6 @@
 namespace ddprun {
 
 // Runs until a signal comes or its parent ends. The first line on stdout is its port. Returns the exit code.
-int RunStoreOnly(const StoreConfig& config, const AgentLog& log);
+int RunStoreOnly(const StoreConfig& config, AgentLog& log);
 
 }  // namespace ddprun

@@ -39,7 +39,7 @@ class Agent {
  public:
   struct Parts {
     const LaunchConfig* config = nullptr;  // all three outlive the agent
-    const AgentLog* log = nullptr;
+    AgentLog* log = nullptr;
     RoundStores* stores = nullptr;
     WardenHandle warden;
     std::string host;     // short name of this node, for people

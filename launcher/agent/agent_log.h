@@ -2,6 +2,7 @@
 // LOGLEVEL=INFO.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -10,10 +11,14 @@
 
 namespace ddprun {
 
+//   Threads: one caller at a time.
 class AgentLog {
  public:
   // `log_level` as torchrun's LOGLEVEL: DEBUG and INFO show events, everything else does not.
   AgentLog(std::string host, absl::string_view log_level);
+
+  // Where all goes from now on; empty: to stderr itself, as at the beginning, which waits for its reader.
+  void SendTo(std::function<void(absl::string_view)> write) { write_ = std::move(write); }
 
   // "[ddprun HOST] text"; every line of `text` gets the prefix.
   void Say(absl::string_view text) const;
@@ -26,6 +31,7 @@ class AgentLog {
  private:
   const std::string prefix_;
   const bool show_events_;
+  std::function<void(absl::string_view)> write_;
 };
 
 }  // namespace ddprun

@@ -175,7 +175,7 @@ class AgentTest : public ::testing::Test {
 
   boost::asio::io_context io_;
   LaunchConfig config_;
-  const AgentLog log_{"node1", ""};
+  AgentLog log_{"node1", ""};
   NoStores stores_;
   std::shared_ptr<FakePeer> peer_;  // of the newest link
   bool gone_ = false;               // the coordinator cannot be found again
@@ -331,8 +331,8 @@ TEST_F(AgentTest, WithoutAnswersTheFenceEndsTheWorkersAndTheNodeSeeksItsCoordina
 }
 
 TEST_F(AgentTest, AnsweredHeartbeatsRenewTheFence) {
-  config_.rdzv.lease = milliseconds(1000);
-  Start("sleep 2");  // longer than a lease
+  config_.rdzv.lease = seconds(3);
+  Start("sleep 4");  // longer than a lease
   Await(proto::AgentMessage::kJoin);
   Welcome();
   StartRound(7);

@@ -46,7 +46,7 @@ std::string PhaseOf(const proto::WorkerReport& report) {
 
 }  // namespace
 
-LocalWorkers::LocalWorkers(boost::asio::io_context& io, const LaunchConfig* config, const AgentLog* log,
+LocalWorkers::LocalWorkers(boost::asio::io_context& io, const LaunchConfig* config, AgentLog* log,
                            std::string host, WardenHandle warden, Handlers handlers)
     : io_(io),
       config_(*config),
@@ -64,7 +64,9 @@ LocalWorkers::LocalWorkers(boost::asio::io_context& io, const LaunchConfig* conf
                   .ended = [this](ProcessClient::WorkerId id, const ExitInfo& exit,
                                   const ResourceUse&) { OnEnded(id, exit); },
                   .warden_lost = [this](const absl::Status& why) { handlers_.broken(why); },
-                  .fenced = [this] { handlers_.fenced(); }}) {}
+                  .fenced = [this] { handlers_.fenced(); }}) {
+  log_.SendTo([this](absl::string_view text) { console_.err().Write(text); });
+}
 
 absl::Status LocalWorkers::Open() {
   RETURN_IF_ERROR(CheckVirtualDevices(environment_, config_));

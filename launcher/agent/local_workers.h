@@ -35,8 +35,7 @@ namespace ddprun {
 inline constexpr Duration kKillLimit = seconds(10);
 
 //   Order:   Open once; then Start and KillAll in turn, Start only when `gone` has answered the KillAll.
-//   Handlers
-//            are called from `io`, never from inside a call.
+//            Handlers are called from `io`, never from inside a call.
 //   Threads: that of `io`.
 class LocalWorkers {
  public:
@@ -54,11 +53,13 @@ class LocalWorkers {
     std::function<void(const absl::Status&)> broken;  // no worker can be started any more
   };
 
-  // `config` and `log` outlive this. `host`: this node's short name.
-  LocalWorkers(boost::asio::io_context& io, const LaunchConfig* config, const AgentLog* log, std::string host,
+  // `config` and `log` outlive this. As long as this lives, the log waits for no reader of stderr either: it
+  // goes the way of what workers print there. `host`: this node's short name.
+  LocalWorkers(boost::asio::io_context& io, const LaunchConfig* config, AgentLog* log, std::string host,
                WardenHandle warden, Handlers handlers);
   LocalWorkers(const LocalWorkers&) = delete;
   LocalWorkers& operator=(const LocalWorkers&) = delete;
+  ~LocalWorkers() { log_.SendTo({}); }
 
   // Errors: of the log directory, or of the devices and processors that workers are to have. What else cannot
   // be had is said, and done without.
@@ -105,7 +106,7 @@ class LocalWorkers {
 
   boost::asio::io_context& io_;
   const LaunchConfig& config_;
-  const AgentLog& log_;
+  AgentLog& log_;
   const std::string host_;
   const Handlers handlers_;
   const EnvVars environment_;

@@ -94,7 +94,8 @@ void OutputSink::Pump() {
       break;
     }
     failed_ = true;
-    sent_ = queue_.size();
+    queue_.clear();
+    sent_ = 0;
     on_error_(absl::ErrnoToStatus(errno,
                                   absl::StrCat("cannot write to ", name_, "; its output is lost from here")));
   }

@@ -109,6 +109,31 @@ TEST(ObserversTest, TheWatchdogsFileIsGoneHoweverTheLauncherEnds) {
   }
 }
 
+// The launcher's own words wait in line behind what workers print.
+TEST(ObserversTest, AStderrThatNobodyReadsStopsNeitherTheLauncherNorTheNextStart) {
+  const std::string script =
+      "test $TORCHELASTIC_RESTART_COUNT = 1 && echo second && exit 0; "
+      "head -c 1000000 /dev/zero | tr '\\0' x >&2; echo >&2; exit 3";
+  // Its stderr is the stream that a test can hold.
+  Process agent({"/bin/sh", "-c", "exec 3>&1 1>&2 2>&3 3>&-; exec \"$@\"", "sh", DdprunPath(),
+                 "--max-restarts=1", "--no-python", "/bin/sh", "-c", script});
+  agent.HoldOut();
+  EXPECT_THAT(agent.AwaitErr("second"), SizeIs(1));
+  agent.FreeOut();
+  EXPECT_THAT(agent.Wait(), Optional(ProcessEnd{.code = 0}));
+  EXPECT_THAT(agent.out(), HasSubstr(std::string(1'000'000, 'x') + "\n[ddprun "));
+  EXPECT_THAT(agent.out(), HasSubstr("failed (exitcode: 3)"));
+}
+
+TEST(ObserversTest, ALogFileThatMayNotGrowIsNamedAndTheJobGoesOn) {
+  Process agent({"/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh", DdprunPath(), "--tee=1",
+                 "--log-dir=" + MakeTestDirectory(), "--no-python", "/bin/sh", "-c",
+                 "head -c 100000 /dev/zero | tr '\\0' x; echo; echo end"});
+  EXPECT_THAT(agent.Wait(), Optional(ProcessEnd{.code = 0}));
+  EXPECT_THAT(agent.out(), HasSubstr("[default0]:" + std::string(100'000, 'x') + "\n[default0]:end\n"));
+  EXPECT_THAT(agent.err(), HasSubstr("/0/stdout.log; its output is lost from here: File too large"));
+}
+
 TEST(ObserversTest, AMissingProgramIsInTheLaunchersOwnErrorFile) {
   const std::string file = MakeTestDirectory() + "/error.json";
   Process agent({DdprunPath(), "/no/such/program"}, Stdio::kPipes, {{"TORCHELASTIC_ERROR_FILE", file}});
@@ -130,7 +155,7 @@ TEST(ObserversTest, AWorkerInUninterruptibleSleepEndsTheJobWithoutARestart) {
   // It waits for FUSE; only when a signal has come it does so without being interruptible.
   kill(std::stoi(line[0].substr(line[0].rfind(' '))), SIGTERM);
   EXPECT_THAT(agent->Wait(seconds(60)), Optional(kFailure));
-  EXPECT_THAT(agent->err(), HasSubstr("It has not ended: it is in uninterruptible sleep (state D) for 0."));
+  EXPECT_THAT(agent->err(), HasSubstr("It has not ended: it is in uninterruptible sleep (state D) for "));
   EXPECT_THAT(agent->err(), HasSubstr("another start would end the same way"));
   EXPECT_THAT(Between(agent->out(), "pid ", "\n"), SizeIs(2)) << "no restart";
   (*hanging)->Release();
