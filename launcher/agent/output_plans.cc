@@ -5,6 +5,14 @@
 #include "launcher/logs/line_prefix.h"
 
 namespace ddprun {
+namespace {
+
+// With more than the system's 64 KiB a fast writer and we take turns less often. A user without privileges
+// may have 64 MiB in all; beyond that each new pipe, also of other programs, gets 8 KiB.
+constexpr int kPipeBytes = 256 << 10;
+constexpr int kMaxWorkersWithLargePipes = 32;
+
+}  // namespace
 
 OutputPlans::OutputPlans(const LaunchConfig& config, const Assignment& assignment, const AttemptFiles& files,
                          std::string hostname, std::function<void(const absl::Status&)> warn)
@@ -37,6 +45,7 @@ WorkerOutput::Plan OutputPlans::For(LocalRank local_rank) const {
           .shown = !config_.console_ranks ||
                    config_.console_ranks->count(static_cast<int>(local_rank.value())) > 0,
           .max_log_bytes = config_.max_log_bytes,
+          .pipe_bytes = config_.num_local_workers <= kMaxWorkersWithLargePipes ? kPipeBytes : 0,
           .filtered_stdout = filtered_stdout_,
           .filtered_stderr = filtered_stderr_};
 }

@@ -84,6 +84,15 @@ TEST_F(OutputPlansTest, FiltersHaveAFileForEachStreamOfAllWorkers) {
   EXPECT_THAT(warnings_, IsEmpty());
 }
 
+TEST_F(OutputPlansTest, ManyWorkersLeaveRoomForThePipesOfOthers) {
+  for (const int workers : {1, 32, 33, 500}) {
+    config_.num_local_workers = workers;
+    const int64_t all = int64_t{2} * workers * Plan(0).pipe_bytes;
+    EXPECT_LE(all, 16 << 20) << workers;
+    EXPECT_EQ(all > 0, workers <= 32) << workers;
+  }
+}
+
 TEST_F(OutputPlansTest, WithoutFilesOrWhereTheyCannotBeOpenedNothingIsFiltered) {
   config_.stdout_filters = {"apple"};
   files_.filtered_stdout_log = "";

@@ -11,13 +11,7 @@
 #include "absl/strings/str_cat.h"
 
 namespace ddprun {
-namespace {
-
-// A fast writer and we take turns less often than with the default of 64 KiB. Sixteen workers stay well below
-// what a user without privileges may have in all, 64 MiB.
-constexpr int kPipeBytes = 256 << 10;
-
-}  // namespace
+namespace {}  // namespace
 
 WorkerOutput::WorkerOutput(Console& console, const Plan& plan) : console_(console), limit_(console.io()) {
   Open(out_, plan,
@@ -64,7 +58,7 @@ void WorkerOutput::Open(Stream& stream, const Plan& plan, const Wish& wish) {
   ways.tail = wish.tail;
   const bool console_alone = ways.console != nullptr && ways.file == nullptr && !tee;
   const bool nowhere = ways.console == nullptr && ways.file == nullptr && ways.tail == nullptr;
-  if (!nowhere && !(console_alone && wish.as_it_is) && OpenPipe(stream, std::move(ways))) return;
+  if (!nowhere && !(console_alone && wish.as_it_is) && OpenPipe(stream, plan, std::move(ways))) return;
   if (wish.shown) {
     stream.child_fd = wish.console_fd;
   } else {
@@ -83,7 +77,7 @@ bool WorkerOutput::OpenFileOfItsOwn(Stream& stream, const std::string& path) {
   return true;
 }
 
-bool WorkerOutput::OpenPipe(Stream& stream, WorkerStream::Ways ways) {
+bool WorkerOutput::OpenPipe(Stream& stream, const Plan& plan, WorkerStream::Ways ways) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
     console_.Warn(absl::ErrnoToStatus(errno, "cannot open a pipe for a worker's output"));
@@ -91,7 +85,7 @@ bool WorkerOutput::OpenPipe(Stream& stream, WorkerStream::Ways ways) {
   }
   UniqueFd ours(ends[0]);
   fcntl(ours.get(), F_SETFL, O_NONBLOCK);
-  fcntl(ours.get(), F_SETPIPE_SZ, kPipeBytes);  // if it cannot, the default will do
+  if (plan.pipe_bytes > 0) fcntl(ours.get(), F_SETPIPE_SZ, plan.pipe_bytes);  // if it cannot, so be it
   stream.child_end.Reset(ends[1]);
   stream.child_fd = ends[1];
   stream.passed = std::make_unique<WorkerStream>(console_.io(), std::move(ours), std::move(ways),

@@ -4,12 +4,10 @@
 //                    colours as without us; the agent sees nothing of it, so there is no tail). A stderr that
 //                    is no terminal goes through the agent unchanged, which keeps its tail.
 //   redirected       a file of the worker's own, not seen by the agent; the tail is read from it. With a
-//   limit
-//                    of size it goes through the agent.
+//                    limit of size it goes through the agent.
 //   tee              through the agent, byte by byte to the file, line by line with a prefix to the console.
 //   not shown        nothing of it reaches the console: the file alone if there is one, and of a stderr
-//   without
-//                    a file the tail.
+//                    without a file the tail.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -40,6 +38,7 @@ class WorkerOutput {
     std::string prefix = {};    // of tee, as "[default0]:"
     bool shown = true;          // false: nothing of it goes to the console
     int64_t max_log_bytes = 0;  // of each file; see LogFile
+    int pipe_bytes = 0;         // of each pipe, at least; 0: as the system makes them
     // Lines of tee that are shown go there too; none: nowhere.
     std::shared_ptr<FilteredLog> filtered_stdout = {};
     std::shared_ptr<FilteredLog> filtered_stderr = {};
@@ -87,7 +86,7 @@ class WorkerOutput {
 
   void Open(Stream& stream, const Plan& plan, const Wish& wish);
   bool OpenFileOfItsOwn(Stream& stream, const std::string& path);
-  bool OpenPipe(Stream& stream, WorkerStream::Ways ways);
+  bool OpenPipe(Stream& stream, const Plan& plan, WorkerStream::Ways ways);
   void OpenNullDevice(Stream& stream);
   // A worker that writes a file itself sees by itself that the disk is full; the user may see nothing.
   void WarnIfDiskIsFull(const Stream& stream);

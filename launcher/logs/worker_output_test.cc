@@ -92,6 +92,12 @@ TEST_F(WorkerOutputTest, WithoutFilesEverythingGoesToTheConsole) {
   EXPECT_THAT(warnings_, IsEmpty()) << "whoever gave no names knows why";
 }
 
+TEST_F(WorkerOutputTest, PipesAreAsLargeAsPlanned) {
+  WorkerOutput::Plan plan = Plan(kNone, kOut);
+  plan.pipe_bytes = 128 << 10;
+  EXPECT_EQ(fcntl(WorkerOutput(*console_, plan).stdout_fd(), F_GETPIPE_SZ), 128 << 10);
+}
+
 TEST_F(WorkerOutputTest, WhatIsNotShownIsInItsFileAlone) {
   WorkerOutput::Plan plan = Plan(kErr, kOut);
   plan.shown = false;

@@ -62,7 +62,11 @@ class OutputFixture : public testing::Test {
         io_, [this](const absl::Status& s) { warnings_.emplace_back(s.message()); }, out, err);
   }
   WorkerOutput::Plan Plan(Streams redirects, Streams tee) const {
-    return {.redirects = redirects, .tee = tee, .files = files_, .prefix = "[default0]:"};
+    return {.redirects = redirects,
+            .tee = tee,
+            .files = files_,
+            .prefix = "[default0]:",
+            .pipe_bytes = 256 << 10};
   }
   std::unique_ptr<WorkerOutput> Open(Streams redirects, Streams tee) {
     return std::make_unique<WorkerOutput>(*console_, Plan(redirects, tee));
