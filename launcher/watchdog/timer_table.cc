@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 namespace ddprun {
@@ -14,8 +15,9 @@ const ExpiredTimers::Timer* ExpiredTimers::Decisive() const {
 absl::Status TimerTable::Set(pid_t pid, const std::string& scope, TimePoint deadline, int signo) {
   const Key key(pid, scope);
   if (!timers_.contains(key) && timers_.size() >= max_timers_) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "timer \"", scope, "\" of process ", pid, " is not watched: ", max_timers_, " timers run already"));
+    return absl::ResourceExhaustedError(absl::StrCat("timer \"", absl::Utf8SafeCEscape(scope),
+                                                     "\" of process ", pid, " is not watched: ", max_timers_,
+                                                     " timers run already"));
   }
   Release(pid, scope);
   timers_.emplace(key, Timer{deadline, signo});

@@ -86,7 +86,10 @@ TEST(TimerTableTest, ThereIsALimitWhichReplacingDoesNotMeet) {
   TimerTable table(/*max_timers=*/2);
   Set(table, 1, "a", 10);
   Set(table, 1, "b", 10);
-  EXPECT_TRUE(absl::IsResourceExhausted(table.Set(2, "a", At(5), SIGKILL)));
+  const absl::Status third = table.Set(2, "a\n\x1b[2J", At(5), SIGKILL);
+  EXPECT_TRUE(absl::IsResourceExhausted(third));
+  EXPECT_EQ(third.message(), R"(timer "a\n\033[2J" of process 2 is not watched: 2 timers run already)")
+      << "a worker's text does nothing to a terminal";
   EXPECT_EQ(table.NextDeadline(), At(10));
   Set(table, 1, "a", 20);
   table.Release(1, "b");
