@@ -1,6 +1,5 @@
 #include "launcher/health/health_check.h"
 
-#include <chrono>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -73,9 +72,7 @@ TEST_F(HealthCheckTest, ThoseWhoSayNothingAreHungUpOnAndOthersHaveTheirTurn) {
     slow.emplace_back(check_->port());
     ASSERT_TRUE(slow.back().Send("GET / HT"));
   }
-  const auto start = std::chrono::steady_clock::now();
   EXPECT_THAT(Ask(), HasSubstr(" 200 OK"));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(15));
   std::string bytes;
   EXPECT_NE(slow.front().ReceiveToEnd(&bytes), RawPeer::End::kStillOpen);
   EXPECT_EQ(bytes, "");

@@ -134,11 +134,14 @@ TEST_F(WatchdogTest, ProcessesThatAreNotOursAreNeverTouched) {
 }
 
 TEST_F(WatchdogTest, AnEndedProcessTakesItsTimersAlong) {
-  const uint64_t id = agent_.StartAndWaitReady("echo ready; read x");  // stdin is empty: it ends at once
+  const uint64_t id = agent_.StartAndWaitReady(kSleeper);
   const pid_t pid = agent_.started.at(id);
   const uint64_t slow = agent_.StartAndWaitReady(kSleeper);
-  Write(Line(agent_.started.at(slow), "s", WallClock() + 0.1, SIGKILL) +
-        Line(pid, "s", WallClock() + 0.1, 9));
+  const double expires = WallClock() + 2;
+  Write(Line(pid, "s", expires, SIGKILL) + Line(agent_.started.at(slow), "s", expires, SIGKILL));
+  AwaitAllIsRead();
+  expired_.clear();
+  kill(pid, SIGTERM);
   EXPECT_EQ(agent_.RunToEnd(slow), ExitInfo(Signaled{SIGKILL, false}));
   EXPECT_THAT(expired_, testing::ElementsAre(agent_.started.at(slow)));
 }
