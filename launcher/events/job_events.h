@@ -1,10 +1,12 @@
 // torchrun's event log (--event-log-handler=console): the same events, in the same order.
 //
-//   RENDEZVOUS                 the node has its place in a round, or will not get one; with how long it
-//   waited ASSIGN_WORKER_RANKS        right after it: the ranks have come with the round, so this takes no
-//   time START                      of each worker SUCCEEDED FAILED TERMINATED  of each worker, at the end of
-//   the agent: of the last round SUCCEEDED                  of the agent: it came to the job's end, even if
-//   workers failed FAILED                     of the agent: a signal, no rendezvous, a lost coordinator, ...
+//   RENDEZVOUS            the node has its place in a round, or will not get one; with how long it waited
+//   ASSIGN_WORKER_RANKS   right after it: the ranks have come with the round, so this takes no time
+//   START                 of each worker
+//   SUCCEEDED, FAILED, TERMINATED
+//                         of each worker of the last round, at the end of the agent
+//   SUCCEEDED             of the agent: it came to the job's end, even if workers failed
+//   FAILED                of the agent: a signal, no rendezvous, a lost coordinator, ...
 #pragma once
 
 #include <functional>

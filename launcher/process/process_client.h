@@ -58,9 +58,8 @@ std::string ToString(const LeftOver& left_over);
 //          `ended`, before it at most one `started`; each KillAll gets one answer, after the `ended` of every
 //          worker that it killed. None of them is called once the destructor has begun.
 // Errors:  when the warden is lost (somebody killed it), `warden_lost` comes first; its workers die with it,
-// what
-//          they started is killed from here, then each worker gets `ended` (SIGKILL) and each KillAll its
-//          answer. From then on a Spawn ends as NeverStarted{kUnavailable}.
+//          what they started is killed from here, then each worker gets `ended` (SIGKILL) and each KillAll
+//          its answer. From then on a Spawn ends as NeverStarted{kUnavailable}.
 // Threads: all calls from the thread that runs the io_context.
 // Owns:    the warden and all that it started: nothing of it is left when the destructor returns, which waits
 //          for that (at most 11 s, for processes that do not die). Not to be destroyed from a handler.

@@ -11,8 +11,7 @@ namespace ddprun {
 // of others. An error that merely could be an after-effect (a timeout: the others may have waited for this
 // one) is taken for one, too: where all say so, the earliest is the cause all the same.
 //   exit:        how it ended. One that never started, or was ended by a signal that says itself what was
-//   wrong
-//                (SIGSEGV, SIGKILL, ...), is never an after-effect, whatever it printed before.
+//                wrong (SIGSEGV, SIGKILL, ...), is never an after-effect, whatever it printed before.
 //   exception:   as ProgramError; decides alone when not empty.
 //   stderr_tail: else its last lines decide.
 bool IsAfterEffect(const ExitInfo& exit, absl::string_view exception, absl::string_view stderr_tail);
