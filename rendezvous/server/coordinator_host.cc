@@ -22,7 +22,7 @@ CoordinatorHost::CoordinatorHost(boost::asio::io_context& io, Coordinator::Log l
       log_(log),
       coordinator_(io, std::move(log)),
       store_(NewStore()),
-      grpc_(io, &coordinator_),
+      grpc_(io, &coordinator_, ClientClosed()),
       pages_([this](const HttpTarget& target) { return Page(target); }),
       close_timer_(io) {
   grpc_.ServeStore(&store_->hub());
@@ -47,11 +47,15 @@ std::unique_ptr<CoordinatorLink> CoordinatorHost::Link(const std::string& addres
   return MakeLocalLink(io_, &coordinator_, address);
 }
 
-std::unique_ptr<C10dServer> CoordinatorHost::NewStore() {
-  C10dServerOptions options;
-  options.on_error = [this](const std::string& peer, const absl::Status& why) {
+std::function<void(const std::string& peer, const absl::Status& why)> CoordinatorHost::ClientClosed() {
+  return [this](const std::string& peer, const absl::Status& why) {
     log_("store_client_closed", "", absl::StrCat(peer, ": ", why.message()));
   };
+}
+
+std::unique_ptr<C10dServer> CoordinatorHost::NewStore() {
+  C10dServerOptions options;
+  options.on_error = ClientClosed();
   return std::make_unique<C10dServer>(io_, std::move(options));
 }
 

@@ -2,6 +2,7 @@
 // scripts.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -48,6 +49,8 @@ class CoordinatorHost {
  private:
   CoordinatorHost(boost::asio::io_context& io, Coordinator::Log log);
   std::unique_ptr<C10dServer> NewStore();
+  // Logs that one had to be hung up on.
+  std::function<void(const std::string& peer, const absl::Status& why)> ClientClosed();
   HttpReply Page(const HttpTarget& target);
   void CheckAgentsGone();
   void EndStores();

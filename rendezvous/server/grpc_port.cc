@@ -14,7 +14,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "boost/asio/post.hpp"
 #include "proto/grpc_status.h"
@@ -33,18 +32,8 @@ constexpr size_t kMaxAgentMessageBytes = 1 << 20;
 constexpr int kKeepaliveMillis = 20'000;
 // At once on one connection: a client of the store may wait in many calls.
 constexpr int kMaxCalls = 1000;
-
-// "ipv4:10.0.0.7:41234" or "ipv6:%5B::1%5D:41234" as gRPC names a peer -> "10.0.0.7", "::1".
-std::string PeerAddress(absl::string_view peer) {
-  absl::ConsumePrefix(&peer, "ipv4:");
-  absl::ConsumePrefix(&peer, "ipv6:");
-  if (const size_t colon = peer.rfind(':'); colon != absl::string_view::npos) peer = peer.substr(0, colon);
-  for (const absl::string_view open : {"[", "%5B"}) absl::ConsumePrefix(&peer, open);
-  for (const absl::string_view close : {"]", "%5D"}) absl::ConsumeSuffix(&peer, close);
-  // A dual-stack socket shows IPv4 peers as mapped addresses, which a worker of another node cannot use.
-  absl::ConsumePrefix(&peer, "::ffff:");
-  return std::string(peer);
-}
+// What may come around a message, beside what its size accounts for: headers, windows, pings.
+constexpr uint64_t kOverheadBytes = 1 << 10;
 
 // One agent's stream. gRPC calls the On... methods from its threads, the coordinator the AgentPeer ones from
 // the io_context. It is deleted by the handler of OnDone, whether that runs or is dropped with the
@@ -53,11 +42,13 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
                           public AgentPeer {
  public:
   AgentStream(boost::asio::io_context& io, std::weak_ptr<Coordinator> coordinator,
-              grpc::CallbackServerContext* context)
+              HalfMessages* half_messages, grpc::CallbackServerContext* context)
       : io_(io),
         coordinator_(std::move(coordinator)),
+        half_messages_(*half_messages),
         context_(context),
-        address_(PeerAddress(context->peer())) {
+        peer_(context->peer()),
+        address_(PeerAddress(peer_)) {
     Post([this](Coordinator& c) {
       id_ = c.Attach(this);
       ReadNext();
@@ -90,7 +81,9 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
       EndLocked(grpc::Status::OK);
       return;
     }
-    if (const size_t size = incoming_.ByteSizeLong(); size > kMaxAgentMessageBytes) {
+    const size_t size = incoming_.ByteSizeLong();
+    half_messages_.CameWhole(peer_, kOverheadBytes + size);
+    if (size > kMaxAgentMessageBytes) {
       absl::MutexLock lock(&mutex_);
       EndLocked(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
                              absl::StrCat("an agent's message of ", size, " bytes, at most ",
@@ -159,7 +152,9 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
 
   boost::asio::io_context& io_;
   const std::weak_ptr<Coordinator> coordinator_;
+  HalfMessages& half_messages_;                 // the port's, which waits for us
   grpc::CallbackServerContext* const context_;  // gRPC's, until OnDone
+  const std::string peer_;
   const std::string address_;
   Coordinator::PeerId id_ = 0;    // io_context only; set before anything is read
   proto::AgentMessage incoming_;  // between StartRead and the handler of its message
@@ -174,22 +169,27 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
 
 class GrpcPort::Service final : public proto::Coordinator::CallbackService {
  public:
-  Service(boost::asio::io_context& io, std::weak_ptr<Coordinator> coordinator)
-      : io_(io), coordinator_(std::move(coordinator)) {}
+  Service(boost::asio::io_context& io, std::weak_ptr<Coordinator> coordinator, HalfMessages* half_messages)
+      : io_(io), coordinator_(std::move(coordinator)), half_messages_(half_messages) {}
 
   grpc::ServerBidiReactor<proto::AgentMessage, proto::CoordinatorMessage>* Attend(
       grpc::CallbackServerContext* context) override {
-    return new AgentStream(io_, coordinator_, context);
+    return new AgentStream(io_, coordinator_, half_messages_, context);
   }
 
  private:
   boost::asio::io_context& io_;
   const std::weak_ptr<Coordinator> coordinator_;
+  HalfMessages* const half_messages_;
 };
 
 struct GrpcPort::Server {
-  Server(boost::asio::io_context& io, Coordinator* coordinator)
-      : service(io, coordinator->weak()), control(io, coordinator->weak()), store(io) {
+  Server(boost::asio::io_context& io, Coordinator* coordinator, HalfMessages* half_messages)
+      : service(io, coordinator->weak(), half_messages),
+        control(io, coordinator->weak()),
+        store(io, kMaxBytesOfCalls, [half_messages](absl::string_view peer, uint64_t bytes) {
+          half_messages->CameWhole(peer, kOverheadBytes + bytes);
+        }) {
     grpc::ServerBuilder builder;
     acceptor = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
@@ -214,8 +214,9 @@ struct GrpcPort::Server {
   std::unique_ptr<grpc::Server> server;
 };
 
-GrpcPort::GrpcPort(boost::asio::io_context& io, Coordinator* coordinator)
-    : io_(io), coordinator_(coordinator) {}
+GrpcPort::GrpcPort(boost::asio::io_context& io, Coordinator* coordinator, HalfMessages::OnError on_error,
+                   const HalfMessageLimits& limits)
+    : io_(io), coordinator_(coordinator), half_messages_(io, limits, std::move(on_error)) {}
 
 GrpcPort::~GrpcPort() {
   if (server_ == nullptr) return;
@@ -236,13 +237,14 @@ void GrpcPort::EndStore(const std::string& why) {
 
 void GrpcPort::Adopt(int fd) {
   if (server_ == nullptr) {
-    server_ = std::make_unique<Server>(io_, coordinator_);
+    server_ = std::make_unique<Server>(io_, coordinator_, &half_messages_);
     server_->store.Use(store_);
   }
   // gRPC sets this on connections that it accepts itself. Without it an order waits 40 ms for the
   // acknowledgement of the one before.
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  half_messages_.Watch(fd);
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
   connection.listener_fd = -1;
   connection.fd = fd;

@@ -8,6 +8,7 @@
 #include "boost/asio/io_context.hpp"
 #include "rendezvous/core/store_hub.h"
 #include "rendezvous/server/coordinator.h"
+#include "rendezvous/server/half_messages.h"
 
 namespace ddprun {
 
@@ -16,7 +17,9 @@ namespace ddprun {
 //   Owns:    the connections.
 class GrpcPort {
  public:
-  GrpcPort(boost::asio::io_context& io, Coordinator* coordinator);
+  // `on_error`: as that of HalfMessages.
+  GrpcPort(boost::asio::io_context& io, Coordinator* coordinator, HalfMessages::OnError on_error = {},
+           const HalfMessageLimits& limits = {});
   // Ends what is left of the streams, at most a second long.
   ~GrpcPort();
   GrpcPort(const GrpcPort&) = delete;
@@ -37,6 +40,7 @@ class GrpcPort {
 
   boost::asio::io_context& io_;
   Coordinator* const coordinator_;
+  HalfMessages half_messages_;
   StoreHub* store_ = nullptr;
   std::unique_ptr<Server> server_;  // null before the first connection
 };

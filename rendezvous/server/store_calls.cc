@@ -16,6 +16,11 @@
 namespace ddprun {
 namespace {
 
+// What a call costs beside its messages, roughly: gRPC's part of it, its place in the store.
+constexpr uint64_t kCallBytes = 16 << 10;
+// Who takes an answer says now and then how far it is.
+constexpr uint64_t kReplyBytesForAByte = 64;
+
 uint64_t RandomId() {
   std::random_device random;
   uint64_t id = 0;
@@ -27,7 +32,8 @@ uint64_t RandomId() {
 
 // A call that nobody has answered is open; who closes it answers it.
 struct StoreCalls::Shared {
-  explicit Shared(boost::asio::io_context& io) : io(io) {}
+  Shared(boost::asio::io_context& io, uint64_t max_bytes, OnMessage on_message)
+      : io(io), limit(max_bytes), on_message(std::move(on_message)) {}
 
   // False: all calls have been ended, this one is to be, too.
   bool Open(Call* call) {
@@ -45,6 +51,8 @@ struct StoreCalls::Shared {
   }
 
   boost::asio::io_context& io;
+  ByteLimit limit;
+  const OnMessage on_message;
   StoreHub* hub = nullptr;  // with store_id of the thread of io only
   uint64_t store_id = 0;
   absl::Mutex mutex;
@@ -57,8 +65,15 @@ class StoreCalls::Call final : public grpc::ServerUnaryReactor,
                                public StoreHub::Waiter,
                                public std::enable_shared_from_this<Call> {
  public:
-  Call(std::shared_ptr<Shared> shared, StoreQuestion question)
-      : shared_(std::move(shared)), question_(std::move(question)) {}
+  Call(std::shared_ptr<Shared> shared, std::string peer, uint64_t store_id, StoreQuestion question)
+      : shared_(std::move(shared)),
+        peer_(std::move(peer)),
+        held_(&shared_->limit),
+        store_id_(store_id),
+        question_(std::move(question)) {}
+
+  // To be called first; not started when it fails.
+  absl::Status Hold(uint64_t request_bytes) { return held_.Add(kCallBytes + request_bytes, "a request"); }
 
   void Start() {
     until_done_ = shared_from_this();
@@ -74,14 +89,17 @@ class StoreCalls::Call final : public grpc::ServerUnaryReactor,
       self->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the client waits no more"));
     });
   }
-  void OnDone() override { const std::shared_ptr<Call> last = std::move(until_done_); }
+  void OnDone() override {
+    if (shared_->on_message) shared_->on_message(peer_, held_.bytes() / kReplyBytesForAByte);
+    const std::shared_ptr<Call> last = std::move(until_done_);
+  }
 
   // StoreHub::Waiter
   void OnWoken() override {
     const std::shared_ptr<Call> self = shared_from_this();
     StoreHub* const hub = hub_;
     LeaveHub();
-    if (shared_->Close(this)) Finish(ToGrpc(Answer(hub->store())));
+    if (shared_->Close(this)) Finish(ToGrpc(Answer(*hub)));
   }
   void OnStoreGone() override {
     hub_ = nullptr;
@@ -94,24 +112,25 @@ class StoreCalls::Call final : public grpc::ServerUnaryReactor,
     // Closed while it asks: then nobody else touches the reply.
     if (!shared_->Close(this)) return;
     if (shared_->hub == nullptr) return Finish(ToGrpc(absl::UnavailableError("there is no store here now")));
-    if (question_.store_id != 0 && question_.store_id != shared_->store_id) {
+    if (store_id_ != 0 && store_id_ != shared_->store_id) {
       return Finish(ToGrpc(absl::AbortedError(absl::StrCat(
-          "the store ", absl::Hex(question_.store_id),
-          " is that of an earlier round: greet the one that is here, ", absl::Hex(shared_->store_id)))));
+          "the store ", absl::Hex(store_id_), " is that of an earlier round: greet the one that is here, ",
+          absl::Hex(shared_->store_id)))));
     }
     StoreHub& hub = *shared_->hub;
     EnterHub(hub);
-    const absl::StatusOr<bool> done = question_.ask({hub, id_, shared_->store_id});
+    const absl::StatusOr<bool> done = question_.ask(Turn(hub));
     const bool waits = done.ok() && !*done;
     if (!waits || !shared_->Open(this)) {
       LeaveHub();
-      Finish(ToGrpc(waits ? shared_->Why() : done.ok() ? Answer(hub.store()) : done.status()));
+      Finish(ToGrpc(waits ? shared_->Why() : done.ok() ? Answer(hub) : done.status()));
     }
     hub.Wake();
   }
 
-  absl::Status Answer(const KvStore& store) const {
-    return question_.answer ? question_.answer(store) : absl::OkStatus();
+  StoreTurn Turn(StoreHub& hub) { return {hub, id_, shared_->store_id, held_}; }
+  absl::Status Answer(StoreHub& hub) {
+    return question_.answer ? question_.answer(Turn(hub)) : absl::OkStatus();
   }
 
   void EnterHub(StoreHub& hub) {
@@ -126,6 +145,9 @@ class StoreCalls::Call final : public grpc::ServerUnaryReactor,
   }
 
   const std::shared_ptr<Shared> shared_;
+  const std::string peer_;
+  HeldBytes held_;           // until gRPC has sent the answer
+  const uint64_t store_id_;  // of the store that the client means; 0: whichever is here
   const StoreQuestion question_;
   std::shared_ptr<Call> until_done_;
   // Of the thread of io only:
@@ -134,7 +156,8 @@ class StoreCalls::Call final : public grpc::ServerUnaryReactor,
   std::shared_ptr<Call> until_left_;
 };
 
-StoreCalls::StoreCalls(boost::asio::io_context& io) : shared_(std::make_shared<Shared>(io)) {}
+StoreCalls::StoreCalls(boost::asio::io_context& io, uint64_t max_bytes, OnMessage on_message)
+    : shared_(std::make_shared<Shared>(io, max_bytes, std::move(on_message))) {}
 
 StoreCalls::~StoreCalls() = default;
 
@@ -144,13 +167,17 @@ void StoreCalls::Use(StoreHub* hub) {
 }
 
 grpc::ServerUnaryReactor* StoreCalls::Start(grpc::CallbackServerContext* context, const absl::Status& checked,
+                                            uint64_t store_id, uint64_t request_bytes,
                                             StoreQuestion question) {
-  if (!checked.ok()) {
+  std::string peer = context->peer();
+  if (shared_->on_message) shared_->on_message(peer, request_bytes);
+  const auto call = std::make_shared<Call>(shared_, std::move(peer), store_id, std::move(question));
+  const absl::Status refused = checked.ok() ? call->Hold(request_bytes) : checked;
+  if (!refused.ok()) {
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-    reactor->Finish(ToGrpc(checked));
+    reactor->Finish(ToGrpc(refused));
     return reactor;
   }
-  const auto call = std::make_shared<Call>(shared_, std::move(question));
   call->Start();
   return call.get();
 }

@@ -6,11 +6,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "boost/asio/io_context.hpp"
 #include "rendezvous/core/store_hub.h"
+#include "rendezvous/server/held_bytes.h"
 
 namespace ddprun {
 
@@ -19,23 +23,33 @@ struct StoreTurn {
   StoreHub& hub;
   ConnId id;          // under which it may wait
   uint64_t store_id;  // of the store that is here
+  // What the call holds. A reply counts before it is made, and before anything is changed for it, but for the
+  // few bytes that every call has.
+  HeldBytes& held;
 };
 
 struct StoreQuestion {
-  uint64_t store_id = 0;  // of the store that the client means; 0: whichever is here
   // True: done, or an error. False: it waits, and is done when it is woken.
   std::function<absl::StatusOr<bool>(const StoreTurn&)> ask = nullptr;
   // Fills the reply with what is there once it is done. May be empty.
-  std::function<absl::Status(const KvStore&)> answer = nullptr;
+  std::function<absl::Status(const StoreTurn&)> answer = nullptr;
 };
+
+// Of requests and replies of all calls that are under way, those that wait included.
+inline constexpr uint64_t kMaxBytesOfCalls = 512 << 20;
 
 // Every call is answered once: by the store on the thread of `io`, or, when that does not come to it before
 // EndAll, with UNAVAILABLE. Who has been asked is told before those whom that woke, who are told in their
-// order.
+// order. What calls hold is limited: a request beyond that is refused with RESOURCE_EXHAUSTED.
 //   Threads: Start from gRPC's, Use from that of `io`, EndAll from any.
 class StoreCalls {
  public:
-  explicit StoreCalls(boost::asio::io_context& io);
+  // Told of each request that has come whole, and again, with the bytes that its client sends for the answer
+  // at most, when it is over. May be empty.
+  using OnMessage = std::function<void(absl::string_view peer, uint64_t bytes)>;
+
+  explicit StoreCalls(boost::asio::io_context& io, uint64_t max_bytes = kMaxBytesOfCalls,
+                      OnMessage on_message = {});
   ~StoreCalls();
   StoreCalls(const StoreCalls&) = delete;
   StoreCalls& operator=(const StoreCalls&) = delete;
@@ -45,8 +59,13 @@ class StoreCalls {
   void Use(StoreHub* hub);
   // `checked`: what is wrong with the request, seen without the store. `question` may point to the request
   // and the reply, which live until the call is answered.
+  template <typename Request>
   grpc::ServerUnaryReactor* Start(grpc::CallbackServerContext* context, const absl::Status& checked,
-                                  StoreQuestion question);
+                                  const Request& request, StoreQuestion question) {
+    uint64_t store_id = 0;  // whichever is here
+    if constexpr (requires { request.store(); }) store_id = request.store();
+    return Start(context, checked, store_id, request.SpaceUsedLong(), std::move(question));
+  }
   // Ends all that wait, and all to come, with UNAVAILABLE and `why`. Before the server is shut down: no
   // handler of `io` will answer any more.
   void EndAll(const std::string& why);
@@ -54,6 +73,10 @@ class StoreCalls {
  private:
   class Call;
   struct Shared;
+
+  grpc::ServerUnaryReactor* Start(grpc::CallbackServerContext* context, const absl::Status& checked,
+                                  uint64_t store_id, uint64_t request_bytes, StoreQuestion question);
+
   const std::shared_ptr<Shared> shared_;  // with what is posted, which may outlive the server
 };
 

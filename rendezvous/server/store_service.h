@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "boost/asio/io_context.hpp"
 #include "proto/store.grpc.pb.h"
@@ -14,7 +15,10 @@ namespace ddprun {
 //   Source:  proto/store.proto; docs/protocol.md, "Store over gRPC".
 class StoreService final : public proto::Store::CallbackService {
  public:
-  explicit StoreService(boost::asio::io_context& io) : calls_(io) {}
+  // As the constructor of StoreCalls.
+  explicit StoreService(boost::asio::io_context& io, uint64_t max_bytes = kMaxBytesOfCalls,
+                        StoreCalls::OnMessage on_message = {})
+      : calls_(io, max_bytes, std::move(on_message)) {}
 
   // As those of StoreCalls.
   void Use(StoreHub* hub) { calls_.Use(hub); }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "boost/asio/executor_work_guard.hpp"
@@ -22,6 +23,7 @@ namespace {
 using testing::HasSubstr;
 
 constexpr std::chrono::seconds kLong(60);
+constexpr uint64_t kMaxBytesOfCalls = 4 << 20;
 
 // What a client that writes its own messages hears.
 template <typename Reply>
@@ -93,7 +95,7 @@ class StoreServiceTest : public testing::Test {
   const boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_ =
       boost::asio::make_work_guard(io_);
   std::unique_ptr<StoreHub> hub_ = std::make_unique<StoreHub>(KvLimits{.max_bytes = 10'000});
-  StoreService service_{io_};
+  StoreService service_{io_, kMaxBytesOfCalls};
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Stub> stub_;
@@ -155,6 +157,57 @@ TEST_F(StoreServiceTest, WhatTheStoreRefusesHasItsCode) {
   EXPECT_EQ(full.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(full.error_message(), HasSubstr("of 10000 bytes are used"));
   EXPECT_EQ(hub_->store().Get("k"), "text");
+}
+
+// A few keys of a request are missing, most are not: what the store counts for the wait is little.
+TEST_F(StoreServiceTest, WhatWaitingCallsHoldIsLimited) {
+  const std::string key(8000, 'k');
+  SetHere(key);
+  proto::WaitRequest large;
+  for (int i = 0; i < 200; ++i) large.add_keys(key);
+  large.add_keys("missing");
+  grpc::ClientContext contexts[2];
+  std::vector<std::future<Answer<proto::WaitReply>>> waits;
+  for (grpc::ClientContext& context : contexts) waits.push_back(Start(&Stub::Wait, large, context));
+  ASSERT_TRUE(RunUntilWaiting(2));
+  const grpc::Status refused = Ask(&Stub::Wait, large).status;
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.error_message(), HasSubstr("of 4194304 bytes, a request needs"));
+  // Others go on, and when the waits are over there is room again.
+  EXPECT_TRUE(Ask(&Stub::NumKeys, proto::NumKeysRequest()).status.ok());
+  SetHere("missing");
+  for (auto& wait : waits) EXPECT_TRUE(wait.get().status.ok());
+  const auto deadline = std::chrono::steady_clock::now() + kLong;
+  while (!Ask(&Stub::Wait, large).status.ok()) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+}
+
+TEST_F(StoreServiceTest, AReplyThatThereIsNoRoomForIsRefusedAndChangesNothing) {
+  StoreHub hub;
+  const std::string value(5 << 20, 'v');
+  ASSERT_TRUE(hub.store().Set("k", value, hub.woken()).ok());
+  ASSERT_TRUE(hub.store().QueuePush("q", value, hub.woken()).ok());
+  service_.Use(&hub);
+  const auto expect_refused = [](const grpc::Status& status, const std::string& text) {
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << text;
+    EXPECT_THAT(status.error_message(), HasSubstr(text));
+  };
+  proto::GetRequest get;
+  get.set_key("k");
+  expect_refused(Ask(&Stub::Get, get).status, "Get: calls hold");
+  proto::TryGetRequest try_get;
+  try_get.set_key("k");
+  expect_refused(Ask(&Stub::TryGet, try_get).status, "TryGet: calls hold");
+  proto::MultiGetRequest multi_get;
+  multi_get.add_keys("k");
+  expect_refused(Ask(&Stub::MultiGet, multi_get).status, "MultiGet: calls hold");
+  proto::CompareSetRequest compare_set;
+  compare_set.set_key("k");
+  expect_refused(Ask(&Stub::CompareSet, compare_set).status, "CompareSet: calls hold");
+  proto::QueuePopRequest pop;
+  pop.set_name("q");
+  expect_refused(Ask(&Stub::QueuePop, pop).status, "QueuePop: calls hold");
+  EXPECT_EQ(hub.store().QueueLen("q"), 1);
+  service_.Use(nullptr);
 }
 
 TEST_F(StoreServiceTest, TryGetTellsAnEmptyValueFromNone) {

@@ -224,6 +224,22 @@ TEST_P(StoreOperationsTest, AReplyOfMoreThan64MiBIsRefused) {
   EXPECT_EQ(Connect()->NumKeys().value(), 1);  // Nobody else notices.
 }
 
+// No value that is sent is so large, but one may grow.
+TEST_P(StoreOperationsTest, AValueOfMoreThan64MiBIsNotSent) {
+  const std::string part(8 << 20, 'v');
+  for (int i = 0; i < 9; ++i) ASSERT_TRUE(client_->Append("v", part).ok());
+  for (const bool swap : {false, true}) {
+    const auto client = Connect();
+    const absl::Status refused =
+        swap ? client->CompareSet("v", "other", "new").status() : client->Get("v", kLong).status();
+    EXPECT_EQ(refused.code(), Refusal(absl::StatusCode::kResourceExhausted)) << refused;
+    if (GetParam() == Face::kGrpc) {
+      EXPECT_THAT(std::string(refused.message()), HasSubstr("a reply of more than 67108864 bytes"));
+    }
+  }
+  EXPECT_TRUE(Connect()->DeleteKey("v").value());
+}
+
 TEST_P(StoreOperationsTest, ManyClientsOfBothFacesShareTheKeys) {
   constexpr int kEach = 50;
   std::vector<std::future<int>> adders;
