@@ -15,8 +15,8 @@ inline constexpr int kMaxStoreMessageBytes = 65 << 20;
 
 // Looks at the parts of one request, one after the other. A c10d connection would be closed for what is
 // refused here.
-//   Errors: kInvalidArgument, naming the request, what is wrong with it and what is allowed; the first one
-//   stands.
+//   Errors: kInvalidArgument, naming the request, what is wrong with it and what is allowed; the first
+//           stands.
 class StoreRequestCheck {
  public:
   // `name`: of the request, for messages; it must outlive this.

@@ -18,8 +18,7 @@ class C10dClient final : public StoreClient {
  public:
   // Connects, retrying with back-off until `timeout`, and checks that a c10d store answers (VALIDATE and
   // PING, as torch since 2.5).
-  //   Errors: kUnavailable: the name did not resolve, nobody listened, or the peer hung up, all the time
-  //           long;
+  //   Errors: kUnavailable: all the time the name did not resolve, nobody listened, or the peer hung up;
   //           kFailedPrecondition: something else than a c10d store answers there.
   static absl::StatusOr<std::unique_ptr<C10dClient>> Connect(const std::string& host, int port,
                                                              Duration timeout);

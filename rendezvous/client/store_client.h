@@ -18,9 +18,8 @@ namespace ddprun {
 // Blocking. A call that may wait takes at most its timeout, any other that of the connecting; giving up a
 // wait may take a store that hangs 5 s more.
 //   Keys:    "/" is put in front of each, as torch's TCPStore does, so that all clients of a store see the
-//   same
-//            keys. A key with it has at most 8192 bytes, a value 8 MiB, a list 131,072 items, a request 64
-//            MiB. Names of queues are as keys, and may be the same.
+//            same keys. A key with it has at most 8192 bytes, a value 8 MiB, a list 131,072 items, a request
+//            64 MiB. Names of queues are as keys, and may be the same.
 //   Order:   what one client asks is carried out in the order of its calls. Those that return nothing but a
 //            Status may return before; any later call of the same client that returns more comes after.
 //   Errors:  kInvalidArgument: beyond those limits, nothing was sent;

@@ -32,9 +32,8 @@ struct KvLimits {
 // Every operation is atomic. Those that can end a wait append to `woken` the connections that wait no more,
 // in the order in which they are to be told so, after the caller has got its own answer. A wait ends once:
 // with its connection in `woken`, or silently by a newer Wait, CancelWait or Forget.
-//   Errors:  kResourceExhausted: the store would grow beyond its limit; kInvalidArgument: the value is no
-//   number,
-//            for Add and Barrier. The store is then as it was.
+//   Errors:  kResourceExhausted: the store would grow beyond its limit;
+//            kInvalidArgument: the value is no number, for Add and Barrier. The store is then as it was.
 //   Views:   returned ones live until the next call that is not const.
 //   Threads: one caller at a time.
 //   Source:  docs/protocol.md, "c10d TCP".

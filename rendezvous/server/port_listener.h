@@ -34,9 +34,8 @@ class PortListener {
  public:
   // `address`: empty for all of this host, IPv4 and IPv6; else an address or name of this host. `port`: 0 for
   // any free one.
-  //   Errors: kFailedPrecondition: the port is taken, or needs privileges; kInvalidArgument: the address is
-  //   none of
-  //           this host.
+  //   Errors: kFailedPrecondition: the port is taken, or needs privileges;
+  //           kInvalidArgument: the address is none of this host.
   static absl::StatusOr<std::unique_ptr<PortListener>> Open(boost::asio::io_context& io,
                                                             const std::string& address, int port,
                                                             PortHandlers handlers);

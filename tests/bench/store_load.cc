@@ -1,9 +1,11 @@
 // A light load for a c10d server: one thread, bytes made beforehand, answers counted and hardly read.
 //
-//   store_load PORT add|get|rawget CONNECTIONS SECONDS   prints: operations a second, p50 us, p99 us
-//   store_load PORT join CONNECTIONS                     prints: seconds to connect and be counted, to be
-//   released store_load PORT idle CONNECTIONS                     connects and is counted, prints "ready",
-//   stays until stdin ends
+//   store_load PORT add|get|rawget CONNECTIONS SECONDS
+//     prints: operations a second, p50 us, p99 us
+//   store_load PORT join CONNECTIONS
+//     prints: seconds to connect and be counted, to be released
+//   store_load PORT idle CONNECTIONS
+//     connects and is counted, prints "ready", stays until stdin ends
 //
 // `add`: each connection adds to a key of its own and does so again when it has its answer. `get`: as
 // PyTorch's client does, WAIT and then GET, one operation; `rawget`: GET alone. `join`: as PyTorch's clients
