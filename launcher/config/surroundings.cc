@@ -1,35 +1,22 @@
 #include "launcher/config/surroundings.h"
 
-#include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <memory>
 
-#include "absl/status/status.h"
+#include "base/time.h"
 #include "base/uuid.h"
 #include "launcher/config/gpu_count.h"
+#include "launcher/config/read_within.h"
 
 namespace ddprun {
 namespace {
 
-// A pipe will do, too: --config <(...). What never ends is cut off, and refused for its length.
-absl::StatusOr<std::string> ReadWhole(const std::string& path) {
-  constexpr size_t kMostBytes = 1 << 20;
-  struct Close {
-    void operator()(FILE* file) const { fclose(file); }
-  };
-  const std::unique_ptr<FILE, Close> file(fopen(path.c_str(), "re"));
-  if (file == nullptr) return absl::NotFoundError(strerror(errno));
-  std::string text(kMostBytes, '\0');
-  text.resize(fread(text.data(), 1, text.size(), file.get()));
-  if (ferror(file.get())) return absl::UnavailableError(strerror(errno));
-  return text;
+// A pipe will do, too: --config <(...). What is longer than a configuration may be is refused for its length.
+absl::StatusOr<std::string> ReadConfiguration(const std::string& path) {
+  return ReadWithin(path, 1 << 20, seconds(10));
 }
 
 }  // namespace
@@ -44,7 +31,7 @@ Surroundings RealSurroundings() {
     if (value == nullptr) return std::nullopt;
     return value;
   };
-  real.read_file = ReadWhole;
+  real.read_file = ReadConfiguration;
   cpu_set_t cpus;
   real.num_cpus = sched_getaffinity(0, sizeof cpus, &cpus) == 0
                       ? CPU_COUNT(&cpus)

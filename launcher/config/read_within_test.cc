@@ -1,0 +1,64 @@
+#include "launcher/config/read_within.h"
+
+#include <sys/stat.h>
+
+#include <fstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr Duration kLong = seconds(60);
+constexpr size_t kMost = 1 << 20;
+
+std::string Path(const std::string& name) { return absl::StrCat(testing::TempDir(), "/read_within_", name); }
+
+TEST(ReadWithinTest, AFile) {
+  const std::string text(100'000, 'x');
+  std::ofstream(Path("file"), std::ios::binary) << text;
+  EXPECT_EQ(ReadWithin(Path("file"), kMost, Duration::zero()).value_or(""), text);
+  EXPECT_EQ(ReadWithin(Path("file"), 9'000, kLong).value_or(""), text.substr(0, 9'000));
+  EXPECT_EQ(ReadWithin("/dev/null", kMost, kLong).value_or("x"), "");
+  EXPECT_EQ(ReadWithin("/dev/zero", kMost, kLong).value_or("").size(), kMost);
+}
+
+TEST(ReadWithinTest, WhatCannotBeRead) {
+  EXPECT_EQ(ReadWithin(Path("none"), kMost, kLong).status().message(), "No such file or directory");
+  EXPECT_EQ(ReadWithin("/", kMost, kLong).status().message(), "Is a directory");
+}
+
+TEST(ReadWithinTest, APipeIsReadToItsEndAlsoIfItIsWrittenLater) {
+  const std::string fifo = Path("fifo");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  // Opening waits for the reader, and 100,000 bytes are more than a pipe holds.
+  std::thread writer([&] { std::ofstream(fifo) << std::string(50'000, 'a') << std::string(50'000, 'b'); });
+  const auto text = ReadWithin(fifo, kMost, kLong);
+  writer.join();
+  EXPECT_EQ(text.value_or(""), std::string(50'000, 'a') + std::string(50'000, 'b'));
+}
+
+TEST(ReadWithinTest, APipeThatNobodyWritesToIsAnError) {
+  const std::string fifo = Path("silent");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const auto text = ReadWithin(fifo, kMost, milliseconds(1));
+  EXPECT_EQ(text.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(text.status().message()), HasSubstr("nobody has written to in"));
+}
+
+TEST(ReadWithinTest, APipeThatStaysOpenIsAnError) {
+  const std::string fifo = Path("open");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  std::fstream both(fifo);  // so that neither end waits
+  both << "half" << std::flush;
+  const auto text = ReadWithin(fifo, kMost, milliseconds(1));
+  EXPECT_THAT(std::string(text.status().message()), HasSubstr("nobody has written to the end of in"));
+}
+
+}  // namespace
+}  // namespace ddprun
