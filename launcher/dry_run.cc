@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/assignment.h"
@@ -14,6 +15,7 @@
 #include "launcher/config/program.h"
 #include "launcher/config/shell_word.h"
 #include "launcher/hosting.h"
+#include "launcher/logs/log_layout.h"
 #include "launcher/numa/binding.h"
 #include "launcher/numa/cpu_topology.h"
 #include "launcher/process/exit_info.h"
@@ -26,6 +28,12 @@ using EnvMap = std::map<std::string, std::string>;
 constexpr char kNoFiles[] = "/dev/null";
 
 std::string Count(int n, absl::string_view thing) { return absl::StrCat(n, " ", thing, n == 1 ? "" : "s"); }
+
+// A comment ends with its line, so that nothing in a name becomes a command.
+std::string InOneLine(std::string text) {
+  std::replace_if(text.begin(), text.end(), absl::ascii_iscntrl, '?');
+  return text;
+}
 
 std::string Nodes(const LaunchConfig& config) {
   return absl::StrCat(config.min_nodes == config.max_nodes ? "" : absl::StrCat(config.min_nodes, " to "),
@@ -94,7 +102,7 @@ std::string AttemptDir(const LaunchConfig& config, const DryRunFacts& facts) {
   if (config.log_dir == kNoFiles) return "";
   const std::string base =
       config.log_dir.empty() ? absl::StrCat(facts.temporary_dir, "/torchelastic_<random>") : config.log_dir;
-  return absl::StrCat(base, "/", config.run_id, "_<random>/attempt_0");
+  return absl::StrCat(base, "/", RunDirectoryPrefix(config.run_id), "<random>/attempt_0");
 }
 
 std::string StreamPlace(absl::string_view name, bool file, bool tee, bool on_console) {
@@ -162,8 +170,8 @@ std::string DryRunText(const LaunchConfig& config, const DryRunFacts& facts) {
   const Assignment assignment = AssumedAssignment(config, facts);
   const std::string attempt = AttemptDir(config, facts);
   std::string text = "# ddprun --dry-run: nothing is started.\n#\n";
-  const auto say = [&text](absl::string_view what, absl::string_view how) {
-    absl::StrAppend(&text, "# ", what, std::string(10 - what.size(), ' '), how, "\n");
+  const auto say = [&text](absl::string_view what, const std::string& how) {
+    absl::StrAppend(&text, "# ", what, std::string(10 - what.size(), ' '), InOneLine(how), "\n");
   };
   say("job",
       absl::StrCat(config.run_id, ", role ", config.role, ", ", Count(config.max_restarts, "restart")));

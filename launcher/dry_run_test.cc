@@ -1,6 +1,7 @@
 #include "launcher/dry_run.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -132,6 +133,20 @@ TEST_F(DryRunTest, ProcessorsFilesAndStreams) {
   EXPECT_THAT(Text(), AllOf(HasSubstr("files     none"), HasSubstr("TORCHELASTIC_ERROR_FILE= "),
                             HasSubstr("stdout to the console, stderr to the console"),
                             HasSubstr("stdout to nowhere, stderr to nowhere")));
+}
+
+// A shell that reads the text runs the commands of the workers, whatever anything is called.
+TEST_F(DryRunTest, NamesStayInTheirComments) {
+  config_.run_id = "a/b\nreboot";
+  config_.role = "r\r\nreboot";
+  config_.log_dir = "/logs\nreboot";
+  const std::string text = Text();
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("# job       a/b?reboot, role r??reboot, 0 restarts\n"),
+                    HasSubstr("# files     in /logs?reboot/a_b?reboot_<random>/attempt_0/<local rank>\n"),
+                    HasSubstr("'TORCHELASTIC_RUN_ID=a/b\nreboot'")));
+  for (const absl::string_view line : absl::StrSplit(text.substr(0, text.find("\nenv ")), '\n'))
+    EXPECT_TRUE(line.empty() || line[0] == '#') << line;
 }
 
 TEST_F(DryRunTest, OnlyVariablesThatDiffer) {

@@ -44,6 +44,10 @@ void RemoveEmpty(const std::filesystem::path& dir) {
 
 }  // namespace
 
+std::string RunDirectoryPrefix(absl::string_view run_id) {
+  return absl::StrCat(absl::StrReplaceAll(run_id, {{"/", "_"}}), "_");
+}
+
 absl::StatusOr<LogLayout> LogLayout::Create(absl::string_view base, absl::string_view run_id) {
   LogLayout layout;
   if (base == kNullDevice) return layout;
@@ -58,9 +62,8 @@ absl::StatusOr<LogLayout> LogLayout::Create(absl::string_view base, absl::string
   }
   // mkdtemp fills in six of the eight random letters; our pid gives the others.
   const std::string two = absl::StrCat(absl::Hex(getpid() % 256, absl::kZeroPad2));
-  ASSIGN_OR_RETURN(
-      layout.run_dir_,
-      MakeUnique(absl::StrCat(parent, "/", absl::StrReplaceAll(run_id, {{"/", "_"}}), "_", two, "XXXXXX")));
+  ASSIGN_OR_RETURN(layout.run_dir_,
+                   MakeUnique(absl::StrCat(parent, "/", RunDirectoryPrefix(run_id), two, "XXXXXX")));
   return layout;
 }
 

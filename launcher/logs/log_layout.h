@@ -31,6 +31,9 @@ struct AttemptFiles {
   std::string filtered_stderr_log = {};
 };
 
+// The name of a run's directory, but for its random letters: a '/' in a run id makes no directory of its own.
+std::string RunDirectoryPrefix(absl::string_view run_id);
+
 // One for each run of the launcher.
 class LogLayout {
  public:
