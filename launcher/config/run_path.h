@@ -37,7 +37,8 @@ def without_ours(trace):
 sys.argv = sys.argv[1:]
 script = sys.argv[0]
 if not getattr(sys.flags, "safe_path", False):
-    sys.path.insert(0, os.path.dirname(os.path.realpath(script)))
+    # In the place of the working directory, which python -c has there.
+    sys.path[0] = os.path.dirname(os.path.realpath(script))
 try:
     runpy.run_path(script, run_name="__main__")
 except Exception as error:

@@ -77,6 +77,16 @@ TEST_F(RunPathTest, TheScriptIsMainAndSeesItsOwnArguments) {
   EXPECT_THAT(ReadAll(error_file_), IsEmpty());
 }
 
+TEST_F(RunPathTest, TheWorkingDirectoryHidesNoModule) {
+  mkdir((dir_ + "/sub").c_str(), 0755);
+  Write("json.py", "print('not the one that is meant')\n");
+  Write("sub/train.py", "import json\njson.loads('x')\n");
+  const Result run = Run("sub/train.py");
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.output, HasSubstr("json.decoder.JSONDecodeError: "));
+  EXPECT_TRUE(ReadErrorFile(error_file_).has_value()) << run.output;
+}
+
 TEST_F(RunPathTest, AnExceptionIsLeftForTheReport) {
   Write("train.py", "def step():\n    raise ValueError('no \"data\": \\u00e4')\n\nstep()\n");
   const Result run = Run("train.py");
