@@ -1,5 +1,7 @@
 #include "launcher/config/endpoint.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 
 #include "absl/status/status.h"
@@ -9,40 +11,64 @@
 #include "absl/strings/strip.h"
 
 namespace ddprun {
+namespace {
+
+absl::Status Bad(absl::string_view want) {
+  return absl::InvalidArgumentError(absl::StrCat("expected ", want));
+}
+
+// Neither a name nor an address has one of these in it.
+bool HasOddLetters(absl::string_view host) {
+  return std::any_of(host.begin(), host.end(),
+                     [](unsigned char c) { return c <= ' ' || c == ',' || c == '/' || c == 0x7f; });
+}
+
+// Behind '%' stands the interface by which it is reached.
+bool IsIpv6(absl::string_view text) {
+  in6_addr ignored;
+  return inet_pton(AF_INET6, std::string(text.substr(0, text.find('%'))).c_str(), &ignored) == 1;
+}
+
+}  // namespace
 
 absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text, int default_port) {
-  const auto bad = [](absl::string_view want) {
-    return absl::InvalidArgumentError(absl::StrCat("expected ", want));
-  };
   absl::string_view host = text, port;
   bool has_port = false;
   if (absl::StartsWith(text, "[")) {
     const size_t end = text.find(']');
-    if (end == absl::string_view::npos) return bad("a ']' after the IPv6 address");
+    if (end == absl::string_view::npos) return Bad("a ']' after the IPv6 address");
     host = text.substr(1, end - 1);
     absl::string_view rest = text.substr(end + 1);
     has_port = absl::ConsumePrefix(&rest, ":");
-    if (!has_port && !rest.empty()) return bad("':' and a port after the IPv6 address");
+    if (!has_port && !rest.empty()) return Bad("':' and a port after the IPv6 address");
     port = rest;
   } else if (const auto colons = std::count(text.begin(), text.end(), ':'); colons > 1) {
-    return bad("an IPv6 address in brackets: [ADDR]:PORT");
+    return Bad("an IPv6 address in brackets: [ADDR]:PORT");
   } else if (colons == 1) {
     has_port = true;
     host = text.substr(0, text.find(':'));
     port = text.substr(text.find(':') + 1);
   }
-  const auto odd = [](unsigned char c) { return c <= ' ' || c == ',' || c == '/' || c == 0x7f; };
-  if (host.empty() || std::any_of(host.begin(), host.end(), odd))
-    return bad("HOST:PORT, one host name or address");
+  if (host.empty() || HasOddLetters(host)) return Bad("HOST:PORT, one host name or address");
   Endpoint endpoint = {.host = std::string(host), .port = default_port};
   if (has_port) {
     if (!absl::SimpleAtoi(port, &endpoint.port) || endpoint.port < 0 || endpoint.port > 65535) {
-      return bad("a port from 0 to 65535 behind the ':'");
+      return Bad("a port from 0 to 65535 behind the ':'");
     }
   } else if (default_port < 0) {
-    return bad("a port too: HOST:PORT");
+    return Bad("a port too: HOST:PORT");
   }
   return endpoint;
+}
+
+absl::StatusOr<std::string> ParseHost(absl::string_view text) {
+  absl::string_view host = text;
+  if (absl::ConsumePrefix(&host, "[") && (!absl::ConsumeSuffix(&host, "]") || !IsIpv6(host))) {
+    return Bad("an IPv6 address in the brackets, and nothing behind them");
+  }
+  if (host.empty() || HasOddLetters(host)) return Bad("one host name or address");
+  if (absl::StrContains(host, ':') && !IsIpv6(host)) return Bad("a host name or address, without a port");
+  return std::string(host);
 }
 
 std::string ToString(const Endpoint& endpoint) {

@@ -19,6 +19,10 @@ struct Endpoint {
 //   Errors: kInvalidArgument with what is expected.
 absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text, int default_port);
 
+// Reads a name or address alone; an IPv6 address with or without brackets.
+//   Errors: kInvalidArgument with what is expected.
+absl::StatusOr<std::string> ParseHost(absl::string_view text);
+
 // "host:port", with brackets around an IPv6 address.
 std::string ToString(const Endpoint& endpoint);
 

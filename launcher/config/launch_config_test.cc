@@ -82,6 +82,10 @@ TEST(LaunchConfigTest, StaticWhenAPlaceIsNamed) {
   EXPECT_EQ(Machine().Launch({"--nnodes=2", "--node-rank=0", "--rdzv-endpoint=[::1]:7"}).endpoint,
             (Endpoint{"::1", 7}));
   EXPECT_EQ(Machine().Launch({"--nnodes=1:2", "--master-addr=a"}).backend, Backend::kStatic);
+  for (const char* address : {"fd00::7", "[fd00::7]"}) {
+    EXPECT_EQ(Machine().Launch({"--nnodes=2", "--node-rank=1", "--master-addr", address}).endpoint,
+              (Endpoint{"fd00::7", 29500}));
+  }
   EXPECT_EQ(Machine().Launch({"--nnodes=2", "--rdzv-conf=timeout=7"}).rdzv.join_timeout, seconds(7));
 }
 
@@ -255,6 +259,7 @@ TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameThem) {
       {{"--nproc-per-node=0"}, "--nproc-per-node=0: expected a number"},
       {{"--nproc-per-node=two"}, "Unsupported nproc_per_node value: two (expected a number"},
       {{"--nproc-per-node=1000000"}, "--nproc-per-node=1000000"},
+      {{"--nnodes=1000000", "--nproc-per-node=10000"}, "1000000 nodes with 10000 workers each are more than"},
       {{"--rdzv-backend=etcd"}, "--rdzv-backend=etcd: expected static or c10d; --rdzv-backend=c10d with"},
       {{"--rdzv-backend=etcd-v2"}, "needs no service beside the job"},
       {{"--rdzv-backend=ours"}, "Python plug-ins, which cannot be loaded"},
@@ -273,6 +278,7 @@ TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameThem) {
       {{"--log-max-size=9999999999G"}, "--log-max-size=9999999999G"},
       {{"--print-completion=fish"}, "--print-completion=fish: expected bash, zsh or tcsh"},
       {{"--config=none.yaml"}, "--config=none.yaml: No such file or directory"},
+      {{"--config="}, "--config=: expected a file"},
       {{"--rdzv-backend=c10d", "--rdzv-endpoint=h:x"}, "--rdzv-endpoint=h:x: expected a port"},
       {{"--rdzv-backend=c10d", "--rdzv-endpoint=h:65536"}, "a port from 0 to 65535"},
       {{"--rdzv-backend=c10d", "--rdzv-endpoint=:1"}, "HOST:PORT"},
@@ -298,13 +304,28 @@ TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameThem) {
       {{"--nnodes=2", "--node-rank=-1"}, "--node-rank=-1"},
       {{"--master-port=x"}, "--master-port=x: expected a port"},
       {{"--master-port=70000"}, "--master-port=70000"},
-      {{"--nnodes=2", "--master-port=0"}, "port 0"},
-      {{"--master-port=1", "--master-addr="}, "--master-addr="},
+      {{"--nnodes=2", "--master-port=0"}, "--master-port=0: expected a port: a free one (0) is for one node"},
+      {{"--nnodes=2", "--node-rank=0", "--rdzv-endpoint=h:0"},
+       "--rdzv-endpoint=h:0: expected a port: a free"},
+      {{"--master-port="}, "--master-port=: expected a port"},
+      {{"--master-port=x", "--standalone"}, "--master-port=x: expected a port"},
+      {{"--master-port=x", "--rdzv-backend=c10d"}, "--master-port=x: expected a port"},
+      {{"--node-rank=x"}, "--node-rank=x: expected a rank from 0 to nodes - 1"},
+      {{"--master-port=1", "--master-addr="}, "--master-addr=: expected one host name or address"},
+      {{"--master-port=1", "--master-addr=a b"}, "--master-addr=a b: expected one host name or address"},
+      {{"--nnodes=2", "--master-addr=h:1"},
+       "--master-addr=h:1: expected a host name or address, without a port"},
+      {{"--nnodes=2", "--master-addr=[h]"}, "--master-addr=[h]: expected an IPv6 address in the brackets"},
+      {{"--nnodes=2", "--master-addr=[::1]:1"}, "and nothing behind them"},
       {{"--max-restarts=-1"}, "--max-restarts=-1: expected a whole number"},
-      {{"--max-restarts=x"}, "--max-restarts=x"},
+      {{"--max-restarts=x"}, "--max-restarts=x: expected a whole number, 0 or more"},
+      {{"--max-restarts="}, "--max-restarts=: expected a whole number, 0 or more"},
+      {{"--max-restarts=9999999999"}, "expected a whole number, 0 or more, at most 2147483647"},
+      {{"--rdzv-conf=join_timeout=9999999999"}, "expected whole seconds, more than 0, at most 2147483647"},
       {{"--monitor-interval=0"}, "--monitor-interval=0: expected seconds"},
       {{"--monitor-interval=nan"}, "--monitor-interval=nan"},
       {{"--shutdown-timeout=-1"}, "--shutdown-timeout=-1"},
+      {{"--shutdown-timeout="}, "--shutdown-timeout=: expected whole seconds"},
       {{"--node-unit=0"}, "--node-unit=0: expected a whole number, 1 or more"},
       {{"--node-unit=2"}, "--nnodes=1:1 must have multiples of 2 too"},
       {{"--nnodes=2:5", "--rdzv-backend=c10d", "--node-unit=2"}, "--nnodes=2:5 must have"},
@@ -333,6 +354,7 @@ TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameThem) {
     EXPECT_THAT(Machine().UsageError(args), HasSubstr(bad.words));
   }
   EXPECT_THAT(Machine().UsageError({}), HasSubstr("no program given"));
+  EXPECT_THAT(Machine().UsageError({"--run-path", ""}), HasSubstr("the program is an empty text"));
   EXPECT_THAT(Machine().UsageError({"--store-only", "--port=-1"}), HasSubstr("--port=-1"));
   EXPECT_THAT(Machine().UsageError({"--store-only", "--host="}), HasSubstr("--host="));
   Machine machine;

@@ -63,6 +63,8 @@ TEST(WorkerOptionsTest, SignalsToHandle) {
   EXPECT_THAT(config.warnings,
               ElementsAre(HasSubstr("no signal \"SIGTREM\"; it is ignored. Did you mean SIGTERM?"),
                           HasSubstr("\"TERM\"; it is ignored. Did you mean SIGTERM?"), HasSubstr("\"\"")));
+  EXPECT_THAT(m.Launch({"--signals-to-handle=sigint,hup"}).warnings,
+              ElementsAre(HasSubstr("Did you mean SIGINT?"), HasSubstr("Did you mean SIGHUP?")));
 }
 
 TEST(WorkerOptionsTest, UninterruptibleStateTimeout) {

@@ -52,7 +52,7 @@ absl::StatusOr<const OptionSpec*> FindOption(absl::string_view typed) {
   std::vector<absl::string_view> names;
   for (const OptionSpec& spec : OptionTable()) {
     if (name == spec.name) return &spec;
-    if (absl::StartsWith(spec.name, name)) found.push_back(&spec);
+    if (!name.empty() && absl::StartsWith(spec.name, name)) found.push_back(&spec);
     names.emplace_back(spec.name);
   }
   if (found.size() > 1) {

@@ -1,9 +1,12 @@
 #include "launcher/config/option_values.h"
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
@@ -11,6 +14,18 @@ namespace ddprun {
 namespace {
 
 constexpr double kYear = 365.0 * 24 * 3600;
+
+bool ReadWhole(absl::string_view text, int min, int max, int* number) {
+  return absl::SimpleAtoi(text, number) && *number >= min && *number <= max;
+}
+
+// `want`, and the limit that it does not name if `text` is a number beyond it.
+std::string WantOf(absl::string_view text, int max, absl::string_view want) {
+  int ignored;
+  const bool is_number = !text.empty() && absl::c_all_of(text, absl::ascii_isdigit);
+  if (max < INT_MAX || !is_number || absl::SimpleAtoi(text, &ignored)) return std::string(want);
+  return absl::StrCat(want, ", at most ", max);
+}
 
 }  // namespace
 
@@ -21,17 +36,17 @@ absl::Status BadValue(const Options& options, absl::string_view name, absl::stri
 absl::StatusOr<int> WholeNumber(const Options& options, absl::string_view name, int min, int max,
                                 absl::string_view want) {
   int number;
-  if (!absl::SimpleAtoi(options.Get(name), &number) || number < min || number > max) {
-    return BadValue(options, name, want);
-  }
+  const std::string& text = options.Get(name);
+  if (!ReadWhole(text, min, max, &number)) return BadValue(options, name, WantOf(text, max, want));
   return number;
 }
 
 absl::StatusOr<int> WholeNumber(absl::string_view variable, absl::string_view text, int min, int max,
                                 absl::string_view want) {
   int number;
-  if (!absl::SimpleAtoi(text, &number) || number < min || number > max) {
-    return absl::InvalidArgumentError(absl::StrCat(variable, "=", text, ": expected ", want));
+  if (!ReadWhole(text, min, max, &number)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(variable, "=", text, ": expected ", WantOf(text, max, want)));
   }
   return number;
 }

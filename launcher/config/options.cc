@@ -86,7 +86,7 @@ class CommandLine {
     for (absl::string_view letters = absl::string_view(arg).substr(1); !letters.empty();) {
       const std::string typed = absl::StrCat("-", letters.substr(0, 1));
       const OptionSpec* const spec = FindOption(letters[0]);
-      if (spec == nullptr) return Usage("unknown option ", typed, ": see --help");
+      if (spec == nullptr) return UnknownLetter(typed, arg);
       letters.remove_prefix(1);
       if (!spec->is_flag()) {
         if (letters.empty()) return TakeValue(*spec, typed, std::nullopt);
@@ -96,6 +96,14 @@ class CommandLine {
       Add(*spec, "1");
     }
     return absl::OkStatus();
+  }
+
+  // `letter` in `arg`, which may be a long option that lacks a hyphen.
+  static absl::Status UnknownLetter(const std::string& letter, const std::string& arg) {
+    const auto meant = FindOption(absl::string_view(arg).substr(1, arg.find('=') - 1));
+    if (arg.size() > letter.size() && meant.ok())
+      return Usage("unknown option ", letter, " in ", arg, ". Did you mean --", (*meant)->name, "?");
+    return Usage("unknown option ", letter, ": see --help");
   }
 
   absl::Status TakeValue(const OptionSpec& spec, const std::string& typed,
@@ -163,8 +171,9 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& args, const
   take(command_line.given());
   const bool starts_a_job = !options.IsSet("help") && !options.IsSet("version") &&
                             !options.IsSet("store-only") && !options.IsGiven("print-completion");
-  if (options.IsSet("config") && starts_a_job) {
+  if (options.IsGiven("config") && starts_a_job) {
     const std::string path = options.Get("config");
+    if (path.empty()) return Usage(options.Quote("config"), ": expected a file");
     const absl::StatusOr<std::string> text = read_file(path);
     if (!text.ok()) return Usage(options.Quote("config"), ": ", std::string(text.status().message()));
     ASSIGN_OR_RETURN(ConfigFile file, ParseConfigFile(*text, path));

@@ -1,11 +1,13 @@
 #include "launcher/config/rdzv_conf.h"
 
+#include <climits>
+
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "launcher/config/option_values.h"
 
 namespace ddprun {
 namespace {
@@ -16,10 +18,8 @@ absl::Status Bad(absl::string_view entry, absl::string_view want) {
   return absl::InvalidArgumentError(absl::StrCat(entry, ": expected ", want));
 }
 
-absl::StatusOr<int> Positive(absl::string_view entry, absl::string_view value, absl::string_view what) {
-  int number;
-  if (!absl::SimpleAtoi(value, &number) || number <= 0) return Bad(entry, what);
-  return number;
+absl::StatusOr<int> Positive(absl::string_view key, absl::string_view value, absl::string_view what) {
+  return WholeNumber(key, value, 1, INT_MAX, what);
 }
 
 absl::StatusOr<bool> Bool(absl::string_view entry, absl::string_view value) {
@@ -50,17 +50,17 @@ absl::StatusOr<RdzvConf> ParseRdzvConf(absl::string_view text, std::vector<std::
                        absl::string_view value) -> absl::Status {
     for (const auto& field : kSeconds) {
       if (key != field.key) continue;
-      ASSIGN_OR_RETURN(const int number, Positive(entry, value, kWholeSeconds));
+      ASSIGN_OR_RETURN(const int number, Positive(key, value, kWholeSeconds));
       *field.value = seconds(number);
       return absl::OkStatus();
     }
     if (key == "timeout" || key == "last_call_timeout") {
-      ASSIGN_OR_RETURN(const int number, Positive(entry, value, kWholeSeconds));
+      ASSIGN_OR_RETURN(const int number, Positive(key, value, kWholeSeconds));
       (key == "timeout" ? conf.timeout : conf.last_call_timeout) = seconds(number);
     } else if (key == "keep_alive_max_attempt") {
-      ASSIGN_OR_RETURN(conf.keep_alive_max_attempt, Positive(entry, value, "a whole number, more than 0"));
+      ASSIGN_OR_RETURN(conf.keep_alive_max_attempt, Positive(key, value, "a whole number, more than 0"));
     } else if (key == "lease_ms") {
-      ASSIGN_OR_RETURN(const int number, Positive(entry, value, "whole milliseconds, more than 0"));
+      ASSIGN_OR_RETURN(const int number, Positive(key, value, "whole milliseconds, more than 0"));
       conf.lease = milliseconds(number);
     } else if (key == "is_host") {
       ASSIGN_OR_RETURN(conf.is_host, Bool(entry, value));

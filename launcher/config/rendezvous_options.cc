@@ -1,3 +1,5 @@
+#include <climits>
+
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -10,6 +12,20 @@ namespace {
 
 constexpr int kDefaultC10dPort = 29400;
 constexpr int kDefaultStaticPort = 29500;
+
+constexpr char kNotAFreePort[] = "a port: a free one (0) is for one node, the others could not find it";
+
+absl::StatusOr<int> MasterPort(const Options& options) {
+  return WholeNumber(options, "master-port", 0, 65535, "a port from 0 to 65535");
+}
+
+// Also where they have no effect, such as with --standalone: a variable that is empty or misspelt in a job
+// file shall not go unnoticed.
+absl::Status CheckNumbers(const Options& options) {
+  if (options.IsGiven("master-port")) RETURN_IF_ERROR(MasterPort(options).status());
+  if (!options.IsGiven("node-rank")) return absl::OkStatus();
+  return WholeNumber(options, "node-rank", INT_MIN, INT_MAX, "a rank from 0 to nodes - 1").status();
+}
 
 absl::Status CheckBackend(const Options& options) {
   const std::string& backend = options.Get("rdzv-backend");
@@ -42,17 +58,15 @@ absl::Status ReadStatic(const Options& options, LaunchConfig& config) {
     ASSIGN_OR_RETURN(config.endpoint, ParseEndpoint(options.Get("rdzv-endpoint"), -1),
                      options.Quote("rdzv-endpoint"));
   } else {
-    ASSIGN_OR_RETURN(config.endpoint, ParseEndpoint(options.Get("master-addr"), kDefaultStaticPort),
+    ASSIGN_OR_RETURN(config.endpoint.host, ParseHost(options.Get("master-addr")),
                      options.Quote("master-addr"));
-    if (options.IsSet("master-port")) {
-      ASSIGN_OR_RETURN(config.endpoint.port,
-                       WholeNumber(options, "master-port", 0, 65535, "a port from 0 to 65535"));
+    config.endpoint.port = kDefaultStaticPort;
+    if (options.IsGiven("master-port")) {
+      ASSIGN_OR_RETURN(config.endpoint.port, MasterPort(options));
     }
   }
-  if (config.endpoint.port == 0 && config.max_nodes > 1) {
-    return absl::InvalidArgumentError("port 0 (a free one) is for one node: the others could not find it");
-  }
-  return absl::OkStatus();
+  if (config.endpoint.port != 0 || config.max_nodes == 1) return absl::OkStatus();
+  return BadValue(options, options.IsSet("rdzv-endpoint") ? "rdzv-endpoint" : "master-port", kNotAFreePort);
 }
 
 absl::Status ReadC10d(const Options& options, LaunchConfig& config) {
@@ -70,8 +84,7 @@ absl::Status ReadC10d(const Options& options, LaunchConfig& config) {
   if (config.rdzv.is_host) config.hosting = *config.rdzv.is_host ? Hosting::kHere : Hosting::kElsewhere;
   if (config.endpoint.port == 0) {
     if (config.max_nodes > 1 || config.hosting == Hosting::kElsewhere) {
-      return BadValue(options, "rdzv-endpoint",
-                      "a port: a free one (0) is for one node, the others could not find it");
+      return BadValue(options, "rdzv-endpoint", kNotAFreePort);
     }
     config.hosting = Hosting::kHere;
   }
@@ -88,6 +101,7 @@ absl::Status ReadRendezvous(const Options& options, const Surroundings& surround
   if (config.run_id.empty()) return BadValue(options, "rdzv-id", "a name");
   const std::string& backend = options.Get("rdzv-backend");
   RETURN_IF_ERROR(CheckBackend(options));
+  RETURN_IF_ERROR(CheckNumbers(options));
 
   // Static nodes always share the agent's; see ReadStatic.
   config.agent_store = surroundings.get_env("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1";

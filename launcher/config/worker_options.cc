@@ -26,7 +26,7 @@ absl::Status ReadShutdownTimeout(const Options& options, const Surroundings& sur
   constexpr char kVariable[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
   constexpr char kWant[] = "whole seconds, 0 or more";
   int number = 30;
-  if (options.IsSet("shutdown-timeout")) {
+  if (options.IsGiven("shutdown-timeout")) {
     ASSIGN_OR_RETURN(number, WholeNumber(options, "shutdown-timeout", 0, INT_MAX, kWant));
   } else if (const auto text = surroundings.get_env(kVariable); text && !text->empty()) {
     ASSIGN_OR_RETURN(number, WholeNumber(kVariable, *text, 0, INT_MAX, kWant));
@@ -57,8 +57,9 @@ absl::Status ReadSignals(const Options& options, LaunchConfig& config) {
     if (it == names.end()) {
       std::vector<absl::string_view> known;
       absl::c_copy_if(names, std::back_inserter(known), [](const std::string& n) { return !n.empty(); });
+      const std::string upper = absl::AsciiStrToUpper(name);
       const absl::string_view nearest =
-          Nearest(absl::StartsWith(name, "SIG") ? std::string(name) : absl::StrCat("SIG", name), known);
+          Nearest(absl::StartsWith(upper, "SIG") ? upper : absl::StrCat("SIG", upper), known);
       config.warnings.push_back(absl::StrCat(
           options.Quote("signals-to-handle"), ": there is no signal \"", name, "\"; it is ignored.",
           nearest.empty() ? "" : absl::StrCat(" Did you mean ", nearest, "?")));
@@ -143,6 +144,14 @@ absl::StatusOr<int> CountLocalWorkers(const Options& options, const Surroundings
   return WholeNumber(options, kName, 1, kMaxLocalWorkers, want);
 }
 
+// Ranks are whole numbers of 32 bits, here and in what workers read.
+absl::Status CheckWorldSize(const Options& options, const LaunchConfig& config) {
+  if (config.num_local_workers <= INT_MAX / config.max_nodes) return absl::OkStatus();
+  return BadValue(options, "nproc-per-node",
+                  absl::StrCat("fewer: ", config.max_nodes, " nodes with ", config.num_local_workers,
+                               " workers each are more than there are ranks, ", INT_MAX));
+}
+
 ProgramKind KindOfProgram(const Options& options) {
   if (options.IsSet("run-path")) return ProgramKind::kRunPath;
   if (options.IsSet("module")) return ProgramKind::kModule;
@@ -183,7 +192,11 @@ absl::Status ReadProgram(const Options& options, const Surroundings& surrounding
   if (options.program().empty()) {
     return absl::InvalidArgumentError("no program given: ddprun [options] PROGRAM [its arguments]");
   }
+  if (options.program()[0].empty()) {
+    return absl::InvalidArgumentError("the program is an empty text: is a variable of the shell not set?");
+  }
   ASSIGN_OR_RETURN(config.num_local_workers, CountLocalWorkers(options, surroundings));
+  RETURN_IF_ERROR(CheckWorldSize(options, config));
   ASSIGN_OR_RETURN(config.program, FindProgram(options.program(), KindOfProgram(options),
                                                {.cwd = surroundings.cwd,
                                                 .ddprun_dir = surroundings.ddprun_dir,

@@ -88,7 +88,7 @@ TEST(BadInputTest, Flags) {
       {{"--nnodes=2", "--node-rank=x", "true"}, 2, {"--node-rank=x: "}},
       {{"--nnodes=2", "--master-addr=a/b", "true"}, 2, {"--master-addr=a/b: ", "one host name"}},
       {{"--nnodes=2", "--master-port=70000", "true"}, 2, {"--master-port=70000: ", "0 to 65535"}},
-      {{"--nnodes=2", "--master-port=0", "true"}, 2, {"port 0", "the others could not find it"}},
+      {{"--nnodes=2", "--master-port=0", "true"}, 2, {"--master-port=0: ", "the others could not find it"}},
       {{"--local-addr=no.such.host.invalid", "true"},
        1,
        {"--local-addr=no.such.host.invalid", "does not resolve", "give"}},
