@@ -1,6 +1,5 @@
 #include "launcher/launch.h"
 
-#include <cstdio>
 #include <ctime>
 #include <memory>
 #include <optional>
@@ -21,6 +20,7 @@
 #include "launcher/held_signals.h"
 #include "launcher/hosting.h"
 #include "launcher/observers.h"
+#include "launcher/print_out.h"
 #include "launcher/process/exit_info.h"
 #include "launcher/report/own_error.h"
 #include "launcher/worker_stores.h"
@@ -264,8 +264,7 @@ int DryRun(const LaunchConfig& config, const AgentLog& log) {
     log.Say(facts.status().message());
     return ExitCodeOf(EndReason::kRejected, config.exit_codes);
   }
-  fputs(DryRunText(config, *facts).c_str(), stdout);
-  return ExitCodeOf(EndReason::kSucceeded, config.exit_codes);
+  return PrintOut(DryRunText(config, *facts));
 }
 
 }  // namespace

@@ -18,13 +18,14 @@
 #include "launcher/ctl/ctl.h"
 #include "launcher/held_signals.h"
 #include "launcher/launch.h"
+#include "launcher/print_out.h"
 #include "launcher/process/warden.h"
 #include "launcher/report/own_error.h"
 #include "launcher/store_only.h"
 
 namespace {
 
-constexpr char kVersion[] = "0.1.0";
+constexpr char kVersion[] = "ddprun 0.1.0\n";
 
 std::string ShortHostName() {
   char name[256] = "";
@@ -65,18 +66,10 @@ int Main(const std::vector<std::string>& args, ddprun::WardenHandle warden) {
     }).LeaveReason(EndReason::kRejected, command.status().message(), std::time(nullptr));
     return 1;
   }
-  if (std::holds_alternative<ShowHelp>(*command)) {
-    fputs(HelpText().c_str(), stdout);
-    return 0;
-  }
-  if (const auto* completion = std::get_if<ShowCompletion>(&*command)) {
-    fputs(CompletionScript(completion->shell).c_str(), stdout);
-    return 0;
-  }
-  if (std::holds_alternative<ShowVersion>(*command)) {
-    printf("ddprun %s\n", kVersion);
-    return 0;
-  }
+  if (std::holds_alternative<ShowHelp>(*command)) return PrintOut(HelpText());
+  if (const auto* completion = std::get_if<ShowCompletion>(&*command))
+    return PrintOut(CompletionScript(completion->shell));
+  if (std::holds_alternative<ShowVersion>(*command)) return PrintOut(kVersion);
   if (const auto* store = std::get_if<StoreConfig>(&*command)) {
     warden.socket.Reset();  // There is nothing for it to do, and it ends at once.
     waitpid(warden.pid, nullptr, 0);

@@ -78,6 +78,14 @@ class TextTest(unittest.TestCase):
     def test_version(self):
         self.assertRegex(run("--version").stdout, r"^ddprun \d+\.\d+\.\d+\n$")
 
+    def test_what_cannot_be_printed_is_an_error(self):
+        for options in ("--help", "--version", "--print-completion=bash", "--dry-run --no-python true"):
+            with self.subTest(options), open("/dev/full", "w") as full:
+                done = subprocess.run([DDPRUN, *options.split()], stdout=full, stderr=subprocess.PIPE, timeout=SECONDS,
+                                      text=True, check=False)
+                self.assertEqual(done.returncode, 1)
+                self.assertEqual(done.stderr, "ddprun: error: cannot write to stdout: No space left on device\n")
+
     def test_completion(self):
         done = run("--print-completion", "bash")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
