@@ -61,6 +61,8 @@ std::string Meeting(const LaunchConfig& config, const DryRunFacts& facts) {
 }
 
 std::string Stopping(const LaunchConfig& config) {
+  if (config.signals_to_handle.empty())
+    return "a signal to this launcher is not passed on: it ends all at once";
   return absl::StrCat(absl::StrJoin(config.signals_to_handle, ", ",
                                     [](std::string* out, int signo) { *out += SignalName(signo); }),
                       " to this launcher goes to the workers; SIGKILL follows after ",

@@ -135,6 +135,12 @@ TEST_F(DryRunTest, ProcessorsFilesAndStreams) {
                             HasSubstr("stdout to nowhere, stderr to nowhere")));
 }
 
+TEST_F(DryRunTest, NoSignalsToHandle) {
+  config_.signals_to_handle.clear();
+  EXPECT_THAT(Text(),
+              HasSubstr("# stops     a signal to this launcher is not passed on: it ends all at once\n"));
+}
+
 // A shell that reads the text runs the commands of the workers, whatever anything is called.
 TEST_F(DryRunTest, NamesStayInTheirComments) {
   config_.run_id = "a/b\nreboot";
