@@ -113,7 +113,7 @@ TEST(LaunchConfigTest, ARangeFromOneWithNothingElseHostsHere) {
   EXPECT_EQ(config.endpoint, (Endpoint{"10.0.0.1", 0}));
   EXPECT_EQ(config.run_id, "uuid");
   EXPECT_EQ(config.max_nodes, 4);
-  EXPECT_EQ(Machine().Launch({"--nnodes=1:4", "--rdzv-id=j"}).run_id, "j");
+  EXPECT_EQ(Machine().Launch({"--nnodes=1:4", "--rdzv-id=größe"}).run_id, "größe");
 }
 
 TEST(LaunchConfigTest, RendezvousSettings) {
@@ -338,6 +338,11 @@ TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameThem) {
       {{"--max-restarts-without-progress=-1"}, "expected a whole number, 0 or more"},
       {{"--exit-codes=slurm"}, "--exit-codes=slurm: expected torchrun or scheduler"},
       {{"--role="}, "--role=: expected a name"},
+      {{"--role=\xff"}, ": expected a name in UTF-8"},
+      {{"--rdzv-backend=c10d",
+        "--rdzv-id=gr\xf6\xdf"
+        "e"},
+       ": expected a name in UTF-8"},
       {{"--log-dir", file}, "expected a directory"},
       {{"-r", "4"}, "--redirects=4: expected 0, 1, 2 or 3"},
       {{"-r", "0:1,"}, "--redirects=0:1,"},

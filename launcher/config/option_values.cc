@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "proto/utf8.h"
 
 namespace ddprun {
 namespace {
@@ -31,6 +32,14 @@ std::string WantOf(absl::string_view text, int max, absl::string_view want) {
 
 absl::Status BadValue(const Options& options, absl::string_view name, absl::string_view want) {
   return absl::InvalidArgumentError(absl::StrCat(options.Quote(name), ": expected ", want));
+}
+
+absl::StatusOr<std::string> Name(const Options& options, absl::string_view name) {
+  const std::string& text = options.Get(name);
+  // What is no UTF-8 would be replaced, by more bytes.
+  const bool is_utf8 = Utf8Head(text, 3 * text.size()) == text;
+  if (text.empty() || !is_utf8) return BadValue(options, name, is_utf8 ? "a name" : "a name in UTF-8");
+  return text;
 }
 
 absl::StatusOr<int> WholeNumber(const Options& options, absl::string_view name, int min, int max,

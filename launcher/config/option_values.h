@@ -1,6 +1,8 @@
 // Reading numbers and durations out of options, with errors that name the option and what it expects.
 #pragma once
 
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/time.h"
@@ -10,6 +12,9 @@ namespace ddprun {
 
 // kInvalidArgument: "--nnodes=x: expected WANT".
 absl::Status BadValue(const Options& options, absl::string_view name, absl::string_view want);
+
+// A name that other nodes are told, and so not empty, and UTF-8. Errors: BadValue.
+absl::StatusOr<std::string> Name(const Options& options, absl::string_view name);
 
 // A whole number from `min` to `max`. Errors: BadValue.
 absl::StatusOr<int> WholeNumber(const Options& options, absl::string_view name, int min, int max,

@@ -96,9 +96,8 @@ absl::Status ReadC10d(const Options& options, LaunchConfig& config) {
 absl::Status ReadRendezvous(const Options& options, const Surroundings& surroundings, LaunchConfig& config) {
   ASSIGN_OR_RETURN(config.rdzv, ParseRdzvConf(options.Get("rdzv-conf"), config.warnings),
                    options.Quote("rdzv-conf"));
-  config.run_id = options.Get("rdzv-id");
+  ASSIGN_OR_RETURN(config.run_id, Name(options, "rdzv-id"));
   config.local_addr = options.Get("local-addr");
-  if (config.run_id.empty()) return BadValue(options, "rdzv-id", "a name");
   const std::string& backend = options.Get("rdzv-backend");
   RETURN_IF_ERROR(CheckBackend(options));
   RETURN_IF_ERROR(CheckNumbers(options));

@@ -161,8 +161,7 @@ ProgramKind KindOfProgram(const Options& options) {
 }  // namespace
 
 absl::Status ReadWorkers(const Options& options, const Surroundings& surroundings, LaunchConfig& config) {
-  config.role = options.Get("role");
-  if (config.role.empty()) return BadValue(options, "role", "a name");
+  ASSIGN_OR_RETURN(config.role, Name(options, "role"));
   ASSIGN_OR_RETURN(config.max_restarts,
                    WholeNumber(options, "max-restarts", 0, INT_MAX, "a whole number, 0 or more"));
   double interval;
