@@ -1,10 +1,13 @@
 #include "rendezvous/server/port_listener.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <utility>
 
@@ -29,6 +32,17 @@ using boost::system::error_code;
 constexpr Duration kAcceptPause = milliseconds(50);
 // So many are accepted before others have their turn.
 constexpr int kAcceptsPerTurn = 64;
+// Of descriptors, so many are left to others, if the limit is not a small one: whatever connects, workers can
+// be started and files be written. gRPC even ends the process if it has none when it begins.
+constexpr rlim_t kReserved = 32;
+
+// The first descriptor that is reserved. They are given out from the lowest.
+int FirstReserved() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return INT_MAX;
+  const rlim_t first = files.rlim_cur - std::min(kReserved, files.rlim_cur / 4);
+  return static_cast<int>(std::min<rlim_t>(first, INT_MAX));
+}
 
 enum class Protocol { kC10d, kGrpc, kHttp };
 
@@ -179,18 +193,25 @@ void PortListener::State::Pause(int error) {
 
 // Hands over up to `count` connections; returns why there were no more, 0 if there may be.
 int PortListener::State::AcceptUpTo(int count) {
+  const int first_reserved = FirstReserved();
+  const int lowest_free = ::fcntl(listening, F_DUPFD_CLOEXEC, 0);
+  if (lowest_free < 0) return errno;
+  ::close(lowest_free);
+  if (lowest_free >= first_reserved) return EMFILE;
   for (int i = 0; i < count && !closed; ++i) {
     const int fd = ::accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
       if (errno == ECONNABORTED || errno == EINTR) continue;  // gone before it was accepted
       return errno;
     }
+    const bool last = fd >= first_reserved;
     full = false;
     if (!handlers.grpc && !handlers.http) {
       handlers.c10d(fd);
     } else if (!OnFirstByte(fd)) {
       AwaitFirstByte(fd);
     }
+    if (last) return EMFILE;
   }
   return 0;
 }

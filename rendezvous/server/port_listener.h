@@ -25,9 +25,10 @@ struct PortHandlers {
   std::function<void(const absl::Status& why)> on_full = nullptr;
 };
 
-// Accepts until closed, also through times without free file descriptors. A peer that says nothing is kept,
-// for ever and at the price of a socket: old PyTorch clients hold one such connection each. One whose host
-// has vanished goes when TCP's keepalive finds that out (two hours, unless the system is told another time).
+// Accepts until closed, also through times without free file descriptors; the last 32 are left to others. A
+// peer that says nothing is kept, for ever and at the price of a socket: old PyTorch clients hold one such
+// connection each. One whose host has vanished goes when TCP's keepalive finds that out (two hours, unless
+// the system is told another time).
 //   Threads: that of `io`.
 //   Owns:    the port and the connections that have said nothing yet.
 class PortListener {

@@ -187,5 +187,29 @@ TEST_F(PortListenerTest, AcceptingSurvivesTimesWithoutDescriptors) {
       << full[0];
 }
 
+TEST_F(PortListenerTest, DescriptorsAreLeftToOthers) {
+  ASSERT_TRUE(Open("127.0.0.1", 0).ok());
+  std::vector<RawPeer> peers(60);
+  rlimit files;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  const int lowest_free = ::dup(0);
+  ::close(lowest_free);
+  constexpr int kFree = 40;
+  const rlimit few{.rlim_cur = static_cast<rlim_t>(lowest_free + kFree), .rlim_max = files.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  for (RawPeer& peer : peers) {
+    peer.Connect(port_);
+    ASSERT_TRUE(peer.Send("x"));
+  }
+  const bool fired = thread_.Eventually([this] { return listener_->num_pauses() >= 3; });
+  std::vector<int> others;
+  for (int fd = ::dup(0); fd >= 0; fd = ::dup(0)) others.push_back(fd);
+  for (const int fd : others) ::close(fd);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
+  EXPECT_TRUE(fired);
+  EXPECT_GE(others.size(), 20);
+  EXPECT_TRUE(HandedComesTo(peers.size()));
+}
+
 }  // namespace
 }  // namespace ddprun
