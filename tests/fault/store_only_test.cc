@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "rendezvous/client/c10d_client.h"
 #include "rendezvous/client/grpc_store.h"
+#include "rendezvous/server/testing/raw_peer.h"
 #include "tests/fault/testing/fake_peer.h"
 #include "tests/fault/testing/job.h"
 #include "tests/fault/testing/process.h"
@@ -60,6 +61,24 @@ TEST(StoreOnlyTest, TheFirstLineIsThePortAndTheOnlyOne) {
   // The port can be had again at once.
   Process next({DdprunPath(), "--store-only", absl::StrCat("--port=", port)});
   EXPECT_EQ(AwaitPort(next), port) << next.err();
+  ExpectServes(port);
+}
+
+// Each client that is shown out gets a line there.
+TEST(StoreOnlyTest, AStderrThatNobodyReadsStopsNoClient) {
+  // Its stderr is the stream that a test can hold.
+  Process store(
+      {"/bin/sh", "-c", "exec 3>&1 1>&2 2>&3 3>&-; exec \"$@\"", "sh", DdprunPath(), "--store-only"});
+  store.HoldOut();
+  const std::vector<std::string> line = store.AwaitErr("");
+  ASSERT_THAT(line, SizeIs(1));
+  const int port = std::stoi(line[0]);
+  for (int i = 0; i < 500; ++i) {
+    RawPeer peer(port);
+    ASSERT_TRUE(peer.Send(std::string(100, '\xff')));
+    std::string bytes;
+    ASSERT_NE(peer.ReceiveToEnd(&bytes), RawPeer::End::kStillOpen) << "client " << i;
+  }
   ExpectServes(port);
 }
 
