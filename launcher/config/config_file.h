@@ -23,9 +23,8 @@ struct ConfigFile {
 
 // Reads `text`, the file `path` (for messages).
 //   Errors: kInvalidArgument, "PATH:LINE: ...": no YAML of the accepted kind (see yaml_map.h), an unknown
-//   name
-//           (with the nearest), one given twice, one that is for the command line only, a value of the wrong
-//           form.
+//           name (with the nearest), one given twice, one that is for the command line only, a value of the
+//           wrong form.
 absl::StatusOr<ConfigFile> ParseConfigFile(absl::string_view text, absl::string_view path);
 
 }  // namespace ddprun

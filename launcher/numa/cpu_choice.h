@@ -17,11 +17,11 @@ const char* NameOf(NumaBinding binding);
 //   kNode:        all of the GPU's node.
 //   kSocket:      all of the nodes whose processors are on the socket of the GPU's node.
 //   kExclusive:   the node's physical cores, dealt in their order to all GPUs of the node, whether they have
-//   a
-//                 worker or not; what does not go evenly goes to the first ones. Hyperthreads stay together.
+//                 a worker or not; what does not go evenly goes to the first ones. Hyperthreads stay
+//                 together.
 //   kCoreComplex: one group of those that share their largest cache, a different one for each GPU of the node
-//   as
-//                 far as there are any; groups with more processors come first, then those with lower ones.
+//                 as far as there are any; groups with more processors come first, then those with lower
+//                 ones.
 //   `gpu_nodes`: NUMA nodes of the visible GPUs, in CUDA's order.
 //   Errors: kFailedPrecondition, naming what there is too little of: GPUs, allowed processors, cores; or what
 //           this machine does not tell.

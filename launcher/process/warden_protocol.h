@@ -3,8 +3,7 @@
 // encoding.
 //
 //   agent -> warden   Request; a kSpawn carries four descriptors: stdin, stdout, stderr, and a memory file
-//   that
-//                     holds cwd, file, argv and environment, each string ended by a NUL. A kRemoveAtEnd
+//                     that holds cwd, file, argv and environment, each string ended by a NUL. A kRemoveAtEnd
 //                     carries one, O_PATH, of the file that is to go when the agent has gone.
 //   warden -> agent   Event. Each kSpawn is answered by kNeverStarted, or by kStarted and later kExited.
 //                     Each kKillAll is answered by any number of kLeftOver and one kAllDead.
