@@ -239,8 +239,12 @@ TEST_F(GrpcMemoryTest, MessagesThatNeverEndDoNotFillTheMemory) {
     const grpc::Status served = Set(*honest, 1000);
     ASSERT_TRUE(served.ok()) << served.error_message();
   }
-  // What malloc has not given back is used again.
+  // What malloc has not given back is used again. AddressSanitizer uses nothing again.
+#ifndef __SANITIZE_ADDRESS__
   EXPECT_LT(ResidentBytes() - before, kPeers * kEach / 3);
+#else
+  (void)before;
+#endif
   const std::vector<absl::Status> errors = Errors();
   ASSERT_EQ(errors.size(), kPeers);
   EXPECT_EQ(errors[0].code(), absl::StatusCode::kResourceExhausted);
