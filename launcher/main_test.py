@@ -57,6 +57,11 @@ class ExitCodeTest(unittest.TestCase):
     def test_success(self):
         self.assertEqual(run("--nproc-per-node=2", "--no-python", "true").returncode, 0)
 
+    def test_success_with_no_end_of_patience(self):
+        forever = f"--rdzv-conf=join_timeout={2**31 - 1},last_call_timeout={2**31 - 1},lease_ms={2**31 - 1}"
+        done = run(forever, f"--shutdown-timeout={2**31 - 1}", "--no-python", "true")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
     def test_failure_of_any_code(self):
         for worker in ("exit 1", "exit 3", "kill -9 $$"):
             with self.subTest(worker):

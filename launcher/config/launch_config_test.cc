@@ -136,6 +136,20 @@ TEST(LaunchConfigTest, RendezvousSettings) {
   EXPECT_THAT(config.warnings, ElementsAre(HasSubstr("unknown key colour")));
 }
 
+// As people write who mean for ever; the coordinator takes no more than two years.
+TEST(LaunchConfigTest, MoreThanAYearIsAYear) {
+  constexpr Duration kYear = seconds(365 * 24 * 3600);
+  const LaunchConfig config =
+      Machine().Launch({"--rdzv-conf=join_timeout=999999999,last_call_timeout=2147483647,timeout=999999999",
+                        "--shutdown-timeout=999999999", "--snapshot-timeout=1e12", "--min-uptime=999999999"});
+  EXPECT_EQ(config.rdzv.join_timeout, kYear);
+  EXPECT_EQ(config.rdzv.last_call_timeout, kYear);
+  EXPECT_EQ(config.rdzv.timeout, kYear);
+  EXPECT_EQ(config.shutdown_timeout, kYear);
+  EXPECT_EQ(config.rules.snapshot_timeout, kYear);
+  EXPECT_EQ(config.rules.min_uptime, kYear);
+}
+
 TEST(LaunchConfigTest, TheRest) {
   const LaunchConfig plain = Machine().Launch({});
   EXPECT_EQ(plain.role, "default");
@@ -339,6 +353,7 @@ TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameThem) {
       {{"--exit-codes=slurm"}, "--exit-codes=slurm: expected torchrun or scheduler"},
       {{"--role="}, "--role=: expected a name"},
       {{"--role=\xff"}, ": expected a name in UTF-8"},
+      {{"--role=" + std::string(257, 'r')}, ": expected a name in UTF-8, at most 256 bytes"},
       {{"--rdzv-backend=c10d",
         "--rdzv-id=gr\xf6\xdf"
         "e"},

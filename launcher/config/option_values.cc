@@ -15,6 +15,7 @@ namespace ddprun {
 namespace {
 
 constexpr double kYear = 365.0 * 24 * 3600;
+constexpr size_t kMaxNameBytes = 256;  // The coordinator takes no more.
 
 bool ReadWhole(absl::string_view text, int min, int max, int* number) {
   return absl::SimpleAtoi(text, number) && *number >= min && *number <= max;
@@ -36,10 +37,10 @@ absl::Status BadValue(const Options& options, absl::string_view name, absl::stri
 
 absl::StatusOr<std::string> Name(const Options& options, absl::string_view name) {
   const std::string& text = options.Get(name);
-  // What is no UTF-8 would be replaced, by more bytes.
-  const bool is_utf8 = Utf8Head(text, 3 * text.size()) == text;
-  if (text.empty() || !is_utf8) return BadValue(options, name, is_utf8 ? "a name" : "a name in UTF-8");
-  return text;
+  if (text.empty()) return BadValue(options, name, "a name");
+  // It would be cut, or have something in the place of what is no UTF-8.
+  if (Utf8Head(text, kMaxNameBytes) == text) return text;
+  return BadValue(options, name, absl::StrCat("a name in UTF-8, at most ", kMaxNameBytes, " bytes"));
 }
 
 absl::StatusOr<int> WholeNumber(const Options& options, absl::string_view name, int min, int max,
@@ -62,7 +63,7 @@ absl::StatusOr<int> WholeNumber(absl::string_view variable, absl::string_view te
 
 absl::StatusOr<Duration> Seconds(const Options& options, absl::string_view name) {
   double number;
-  if (!absl::SimpleAtod(options.Get(name), &number) || !(number >= 0 && number <= kYear)) {
+  if (!absl::SimpleAtod(options.Get(name), &number) || !std::isfinite(number) || number < 0) {
     return BadValue(options, name, "seconds, 0 or more, such as 30 or 0.5");
   }
   return ClampedSeconds(number);

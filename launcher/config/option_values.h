@@ -13,7 +13,7 @@ namespace ddprun {
 // kInvalidArgument: "--nnodes=x: expected WANT".
 absl::Status BadValue(const Options& options, absl::string_view name, absl::string_view want);
 
-// A name that other nodes are told, and so not empty, and UTF-8. Errors: BadValue.
+// A name that other nodes are told, and so not empty, UTF-8, and not very long. Errors: BadValue.
 absl::StatusOr<std::string> Name(const Options& options, absl::string_view name);
 
 // A whole number from `min` to `max`. Errors: BadValue.
@@ -24,7 +24,7 @@ absl::StatusOr<int> WholeNumber(const Options& options, absl::string_view name, 
 absl::StatusOr<int> WholeNumber(absl::string_view variable, absl::string_view text, int min, int max,
                                 absl::string_view want);
 
-// Seconds from 0 to a year, whole or with decimals. Errors: BadValue.
+// Seconds, 0 or more, whole or with decimals; more than a year is a year. Errors: BadValue.
 absl::StatusOr<Duration> Seconds(const Options& options, absl::string_view name);
 
 // `number`, not below 0, as a duration; more than a year is a year.

@@ -51,12 +51,12 @@ absl::StatusOr<RdzvConf> ParseRdzvConf(absl::string_view text, std::vector<std::
     for (const auto& field : kSeconds) {
       if (key != field.key) continue;
       ASSIGN_OR_RETURN(const int number, Positive(key, value, kWholeSeconds));
-      *field.value = seconds(number);
+      *field.value = ClampedSeconds(number);
       return absl::OkStatus();
     }
     if (key == "timeout" || key == "last_call_timeout") {
       ASSIGN_OR_RETURN(const int number, Positive(key, value, kWholeSeconds));
-      (key == "timeout" ? conf.timeout : conf.last_call_timeout) = seconds(number);
+      (key == "timeout" ? conf.timeout : conf.last_call_timeout) = ClampedSeconds(number);
     } else if (key == "keep_alive_max_attempt") {
       ASSIGN_OR_RETURN(conf.keep_alive_max_attempt, Positive(key, value, "a whole number, more than 0"));
     } else if (key == "lease_ms") {

@@ -30,7 +30,7 @@ struct RdzvConf {
   bool operator==(const RdzvConf&) const = default;
 };
 
-// Reads "key=value,key=value"; the empty text gives the defaults above.
+// Reads "key=value,key=value"; the empty text gives the defaults above. More than a year is a year.
 //   `warnings` gets a sentence for each unknown key: torchrun ignores them in silence.
 //   Errors: kInvalidArgument: an entry that is no key=value; a value that is none of its key's.
 absl::StatusOr<RdzvConf> ParseRdzvConf(absl::string_view text, std::vector<std::string>& warnings);

@@ -31,7 +31,7 @@ absl::Status ReadShutdownTimeout(const Options& options, const Surroundings& sur
   } else if (const auto text = surroundings.get_env(kVariable); text && !text->empty()) {
     ASSIGN_OR_RETURN(number, WholeNumber(kVariable, *text, 0, INT_MAX, kWant));
   }
-  config.shutdown_timeout = seconds(number);
+  config.shutdown_timeout = ClampedSeconds(number);
   return absl::OkStatus();
 }
 

@@ -11,7 +11,8 @@
 namespace ddprun {
 namespace {
 
-constexpr int64_t kMaxMillis = int64_t{1000} * 3600 * 24 * 365;
+// Two years: options give one at most, to which an agent adds what it needs itself.
+constexpr int64_t kMaxMillis = int64_t{1000} * 3600 * 24 * 365 * 2;
 constexpr int kMaxNodes = 1 << 20;
 constexpr int kMaxProc = 1 << 16;
 constexpr size_t kMaxNameBytes = 256;
