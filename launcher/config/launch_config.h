@@ -122,8 +122,7 @@ using Command = std::variant<LaunchConfig, StoreConfig, ShowHelp, ShowVersion, S
 
 // Reads the command line (without the program's own name).
 //   Errors: kInvalidArgument: a usage error, one sentence with the option, its value and what is expected;
-//   the
-//           program ends with 2. kNotFound, kFailedPrecondition: the command is right, but a program is
+//           the program ends with 2. kNotFound, kFailedPrecondition: the command is right, but a program is
 //           missing, or GPUs are asked for where there are none; the program ends with 1.
 absl::StatusOr<Command> ParseCommand(const std::vector<std::string>& args, const Surroundings& surroundings);
 

@@ -1,7 +1,6 @@
 // The warden: a small process between the agent and its workers, the parent of everything the job starts.
 //
-//   agent (threads, gRPC, Asio) --- socket --- warden (one thread, poll) ---> workers ---> whatever they
-//   start
+//   agent (threads, gRPC, Asio) --- socket --- warden (one thread, poll) ---> workers ---> what they start
 //
 // It is the only one that forks, so the agent may use threads as it likes. As subreaper it becomes the parent
 // of every process a worker leaves behind (forked twice, in a new session, deaf to SIGTERM), so nothing
