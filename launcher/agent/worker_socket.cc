@@ -14,7 +14,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/time.h"
 #include "boost/asio/posix/stream_descriptor.hpp"
+#include "boost/asio/steady_timer.hpp"
 
 namespace ddprun {
 namespace {
@@ -22,6 +24,7 @@ namespace {
 using Descriptor = boost::asio::posix::stream_descriptor;
 
 constexpr size_t kMaxReportBytes = 4096;
+constexpr Duration kAcceptPause = milliseconds(100);
 
 // The connection of one worker.
 struct Peer {
@@ -43,7 +46,7 @@ struct Peer {
 
 struct WorkerSocket::State : public std::enable_shared_from_this<State> {
   State(boost::asio::io_context& io_context, std::function<void(const proto::WorkerReport&)> handler)
-      : io(io_context), listener(io_context), on_report(std::move(handler)) {}
+      : io(io_context), listener(io_context), pause(io_context), on_report(std::move(handler)) {}
 
   void Accept() {
     listener.async_wait(
@@ -63,9 +66,19 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
             } else {
               close(fd);
             }
+          } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+            return self->AcceptLater();
           }
           self->Accept();
         });
+  }
+
+  // Whoever comes while there are no descriptors waits; meanwhile the socket stays readable.
+  void AcceptLater() {
+    pause.expires_after(kAcceptPause);
+    pause.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+      if (!error && !self->closed) self->Accept();
+    });
   }
 
   static void Read(std::shared_ptr<State> self, std::shared_ptr<Peer> peer) {
@@ -88,6 +101,7 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
 
   boost::asio::io_context& io;
   Descriptor listener;
+  boost::asio::steady_timer pause;  // before the next connection is accepted
   std::string name;
   bool closed = false;
   const std::function<void(const proto::WorkerReport&)> on_report;
@@ -126,6 +140,7 @@ absl::StatusOr<std::unique_ptr<WorkerSocket>> WorkerSocket::Open(
 
 WorkerSocket::~WorkerSocket() {
   state_->closed = true;
+  state_->pause.cancel();
   boost::system::error_code ignored;
   state_->listener.close(ignored);
 }

@@ -1,5 +1,6 @@
 #include "launcher/agent/worker_socket.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -133,6 +134,24 @@ TEST_F(WorkerSocketTest, GarbageHarmsNobody) {
   RunUntilStep(1, 0, 7);
   close(bad);
   close(good);
+}
+
+TEST_F(WorkerSocketTest, WhoComesWhileThereAreNoDescriptorsIsHeardLater) {
+  const int worker = Connect();
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = static_cast<rlim_t>(worker) + 1, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  std::vector<int> taken;
+  for (int fd; (fd = dup(worker)) >= 0;) taken.push_back(fd);  // what is free below it
+  io_.restart();
+  io_.poll();  // comes back: it does not try again and again
+  Send(worker, Report(3, 1, 5));
+  EXPECT_FALSE(socket_->Last(Round(3), LocalRank(1)).has_value());
+  for (const int fd : taken) close(fd);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  RunUntilStep(3, 1, 5);
+  close(worker);
 }
 
 }  // namespace
