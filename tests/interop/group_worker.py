@@ -11,6 +11,7 @@ import tempfile
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+import torch_worker
 
 LONG = datetime.timedelta(seconds=60)
 
@@ -167,6 +168,7 @@ def main():
     say(f"rank={rank} passed=a_second_group")
     dist.destroy_process_group()
     del kept
+    torch_worker.end()
 
 
 if __name__ == "__main__":
