@@ -310,6 +310,7 @@ TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameThem) {
       {{"--rdzv-conf=read_timeout=1.5"}, "read_timeout=1.5: expected whole seconds"},
       {{"--rdzv-conf=timeout=-2"}, "timeout=-2: expected whole seconds"},
       {{"--rdzv-conf=lease_ms=x"}, "lease_ms=x: expected whole milliseconds"},
+      {{"--rdzv-conf=lease_ms=99"}, "lease_ms=99: expected whole milliseconds, at least 100"},
       {{"--rdzv-conf=keep_alive_max_attempt=0"}, "keep_alive_max_attempt=0"},
       {{"--rdzv-conf=is_host=maybe"}, "is_host=maybe: expected true or false"},
       {{"--rdzv-conf=store_type=file"}, "store_type=file"},

@@ -13,6 +13,9 @@ namespace ddprun {
 namespace {
 
 constexpr char kWholeSeconds[] = "whole seconds, more than 0";
+// A heartbeat, four in a lease, takes its time on a busy machine: with less, nodes would only lose each
+// other.
+constexpr int kLeastLeaseMs = 100;
 
 absl::Status Bad(absl::string_view entry, absl::string_view want) {
   return absl::InvalidArgumentError(absl::StrCat(entry, ": expected ", want));
@@ -60,7 +63,8 @@ absl::StatusOr<RdzvConf> ParseRdzvConf(absl::string_view text, std::vector<std::
     } else if (key == "keep_alive_max_attempt") {
       ASSIGN_OR_RETURN(conf.keep_alive_max_attempt, Positive(key, value, "a whole number, more than 0"));
     } else if (key == "lease_ms") {
-      ASSIGN_OR_RETURN(const int number, Positive(key, value, "whole milliseconds, more than 0"));
+      ASSIGN_OR_RETURN(const int number,
+                       WholeNumber(key, value, kLeastLeaseMs, INT_MAX, "whole milliseconds, at least 100"));
       conf.lease = milliseconds(number);
     } else if (key == "is_host") {
       ASSIGN_OR_RETURN(conf.is_host, Bool(entry, value));
