@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 
 namespace ddprun {
-namespace {}  // namespace
 
 WorkerOutput::WorkerOutput(Console& console, const Plan& plan) : console_(console), limit_(console.io()) {
   Open(out_, plan,
