@@ -76,7 +76,9 @@ class RawClient:
         return struct.pack("<Q", len(data)) + data
 
     def set(self, key, value):
+        """The store has it when this returns: the request has no answer of its own, that of a second one shows it."""
         self.socket.sendall(b"\x01" + self.string(key) + self.string(value))
+        self.get(key)
 
     def get(self, key):
         self.socket.sendall(b"\x03" + self.string(key))
