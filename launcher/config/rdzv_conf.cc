@@ -64,7 +64,8 @@ absl::StatusOr<RdzvConf> ParseRdzvConf(absl::string_view text, std::vector<std::
       ASSIGN_OR_RETURN(conf.keep_alive_max_attempt, Positive(key, value, "a whole number, more than 0"));
     } else if (key == "lease_ms") {
       ASSIGN_OR_RETURN(const int number,
-                       WholeNumber(key, value, kLeastLeaseMs, INT_MAX, "whole milliseconds, at least 100"));
+                       WholeNumber(key, value, kLeastLeaseMs, INT_MAX,
+                                   absl::StrCat("whole milliseconds, at least ", kLeastLeaseMs)));
       conf.lease = milliseconds(number);
     } else if (key == "is_host") {
       ASSIGN_OR_RETURN(conf.is_host, Bool(entry, value));

@@ -1,12 +1,11 @@
 #include "launcher/logs/output_tail.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 
-#include "launcher/process/unique_fd.h"
+#include "launcher/process/plain_file.h"
 
 namespace ddprun {
 
@@ -27,14 +26,11 @@ std::string OutputTail::Get() const {
 }
 
 std::string ReadFileTail(const std::string& path) {
-  // A worker can leave anything there, and change it meanwhile: no open waits for a FIFO's other end.
-  struct stat info;
-  if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return "";
-  const UniqueFd file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  const std::optional<PlainFile> file = OpenPlainFile(path);
   if (!file) return "";
   std::string bytes(kTailBytes + 1, '\0');  // one more shows whether something is cut off
-  const off_t begin = std::max<off_t>(info.st_size - static_cast<off_t>(bytes.size()), 0);
-  const ssize_t n = pread(file.get(), bytes.data(), bytes.size(), begin);
+  const off_t begin = std::max<off_t>(file->size - static_cast<off_t>(bytes.size()), 0);
+  const ssize_t n = pread(file->fd.get(), bytes.data(), bytes.size(), begin);
   OutputTail tail;
   tail.Append(absl::string_view(bytes).substr(0, static_cast<size_t>(std::max<ssize_t>(n, 0))));
   return tail.Get();

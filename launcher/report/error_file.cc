@@ -15,6 +15,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/write_all.h"
+#include "launcher/process/plain_file.h"
 #include "launcher/process/unique_fd.h"
 #include "launcher/report/python_json.h"
 
@@ -91,17 +93,6 @@ json::object ParseObject(absl::string_view text) {
   return std::move(root.get_object());
 }
 
-// errno; 0: all is written.
-int WriteAll(int fd, absl::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno;
-    text.remove_prefix(static_cast<size_t>(n));
-  }
-  return 0;
-}
-
 // As WriteAll. The old file stays as it was if there is an error.
 int ReplaceFile(const std::string& path, absl::string_view text) {
   const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
@@ -174,15 +165,12 @@ std::optional<WorkerError> ReadErrorFile(const std::string& path) {
 }
 
 std::string HeadOfFile(const std::string& path, size_t max_bytes) {
-  // A worker can leave anything there, and change it meanwhile: no open waits for a FIFO's other end.
-  struct stat info;
-  if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return "";
-  const UniqueFd file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  const std::optional<PlainFile> file = OpenPlainFile(path);
   if (!file) return "";
-  std::string text(std::min<size_t>(info.st_size, max_bytes), '\0');
+  std::string text(std::min<size_t>(file->size, max_bytes), '\0');
   size_t size = 0;
   while (size < text.size()) {
-    const ssize_t n = read(file.get(), text.data() + size, text.size() - size);
+    const ssize_t n = read(file->fd.get(), text.data() + size, text.size() - size);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
     size += static_cast<size_t>(n);

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/write_all.h"
 
 namespace ddprun {
 namespace {
@@ -33,17 +34,6 @@ class File {
  private:
   const int fd_;
 };
-
-// 0, or errno.
-int WriteAll(int fd, absl::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno;
-    bytes.remove_prefix(n);
-  }
-  return 0;
-}
 
 int Sync(int fd) { return fsync(fd) == 0 ? 0 : errno; }
 
