@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "base/wake_timer.h"
 #include "boost/asio/executor_work_guard.hpp"
 #include "gtest/gtest.h"
 
@@ -37,7 +38,8 @@ class ControlServiceTest : public ::testing::Test {
   }
 
   boost::asio::io_context io_;
-  Coordinator coordinator_{io_, [](absl::string_view, absl::string_view, absl::string_view) {}};
+  Coordinator coordinator_{std::make_unique<AsioWakeTimer>(io_),
+                           [](absl::string_view, absl::string_view, absl::string_view) {}};
   ControlService service_{io_, coordinator_.weak()};
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;

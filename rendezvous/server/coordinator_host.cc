@@ -5,6 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/wake_timer.h"
 #include "boost/asio/post.hpp"
 #include "boost/json/serialize.hpp"
 #include "rendezvous/server/local_link.h"
@@ -20,7 +21,7 @@ constexpr Duration kStoreLinger = seconds(1);
 CoordinatorHost::CoordinatorHost(boost::asio::io_context& io, Coordinator::Log log)
     : io_(io),
       log_(log),
-      coordinator_(io, std::move(log)),
+      coordinator_(std::make_unique<AsioWakeTimer>(io), std::move(log)),
       store_(NewStore()),
       grpc_(io, &coordinator_, ClientClosed()),
       pages_([this](const HttpTarget& target) { return Page(target); }),

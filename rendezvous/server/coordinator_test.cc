@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/wake_timer.h"
 #include "boost/json/serialize.hpp"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -54,7 +55,7 @@ class FakePeer : public AgentPeer {
         return words_.push_back("?");
     }
   }
-  void End(const absl::Status&) override { words_.push_back("end"); }
+  void End() override { words_.push_back("end"); }
   std::string address() const override { return "10.0.0.7"; }
   bool in_process() const override { return in_process_; }
 
@@ -74,7 +75,7 @@ class FakePeer : public AgentPeer {
     return nullptr;
   }
 
-  Coordinator::PeerId id = 0;
+  PeerId id = 0;
 
  private:
   const bool in_process_;
@@ -117,7 +118,8 @@ class CoordinatorTest : public ::testing::Test {
   void HangUp(FakePeer& peer) { coordinator_->Detach(peer.id, "it hung up"); }
   void Limit(CoordinatorLimits limits) {
     coordinator_ = std::make_unique<Coordinator>(
-        io_, [](absl::string_view, absl::string_view, absl::string_view) {}, limits);
+        std::make_unique<AsioWakeTimer>(io_), [](absl::string_view, absl::string_view, absl::string_view) {},
+        limits);
   }
   // Lets the coordinator's timer run until the peer is told something; nothing after 20 s.
   Words Await(FakePeer& peer) {
@@ -133,8 +135,8 @@ class CoordinatorTest : public ::testing::Test {
 
   boost::asio::io_context io_;
   FakePeer a_, b_, c_;
-  std::unique_ptr<Coordinator> coordinator_ =
-      std::make_unique<Coordinator>(io_, [](absl::string_view, absl::string_view, absl::string_view) {});
+  std::unique_ptr<Coordinator> coordinator_ = std::make_unique<Coordinator>(
+      std::make_unique<AsioWakeTimer>(io_), [](absl::string_view, absl::string_view, absl::string_view) {});
 };
 
 TEST_F(CoordinatorTest, NodesAreWelcomedAndStartWhenAllAreThere) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/wake_timer.h"
 #include "gtest/gtest.h"
 #include "proto/store.grpc.pb.h"
 #include "rendezvous/core/store_hub.h"
@@ -165,7 +166,8 @@ class GrpcMemoryTest : public testing::Test {
  protected:
   struct Server {
     Server(boost::asio::io_context& io, const std::string& address, HalfMessages::OnError on_error)
-        : coordinator(io, [](absl::string_view, absl::string_view, absl::string_view) {}),
+        : coordinator(std::make_unique<AsioWakeTimer>(io),
+                      [](absl::string_view, absl::string_view, absl::string_view) {}),
           port(io, &coordinator, std::move(on_error), kLimits) {
       port.ServeStore(&hub);
       PortHandlers handlers;

@@ -16,7 +16,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "boost/asio/post.hpp"
-#include "proto/grpc_status.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "proto/store_request.h"
 #include "rendezvous/server/control_service.h"
@@ -66,9 +65,9 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
     outbox_.push_back(std::move(message));
     if (outbox_.size() == 1) StartWrite(outbox_.front().get());
   }
-  void End(const absl::Status& why) override {
+  void End() override {
     absl::MutexLock lock(&mutex_);
-    EndLocked(ToGrpc(why));
+    EndLocked(grpc::Status::OK);
   }
   std::string address() const override { return address_; }
   bool in_process() const override { return false; }
@@ -156,7 +155,7 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
   grpc::CallbackServerContext* const context_;  // gRPC's, until OnDone
   const std::string peer_;
   const std::string address_;
-  Coordinator::PeerId id_ = 0;    // io_context only; set before anything is read
+  PeerId id_ = 0;                 // io_context only; set before anything is read
   proto::AgentMessage incoming_;  // between StartRead and the handler of its message
   absl::Mutex mutex_;
   std::deque<SharedMessage> outbox_ ABSL_GUARDED_BY(mutex_);  // front: being written

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/wake_timer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/rendezvous.grpc.pb.h"
@@ -81,8 +82,8 @@ class GrpcPortTest : public ::testing::Test {
  protected:
   struct Server {
     explicit Server(boost::asio::io_context& io, Duration join_limit = seconds(60))
-        : coordinator(io, [](absl::string_view, absl::string_view, absl::string_view) {},
-                      {.join = join_limit}),
+        : coordinator(std::make_unique<AsioWakeTimer>(io),
+                      [](absl::string_view, absl::string_view, absl::string_view) {}, {.join = join_limit}),
           port(std::make_unique<GrpcPort>(io, &coordinator)) {
       PortHandlers handlers;
       handlers.grpc = [this](int fd) { port->Adopt(fd); };
@@ -123,7 +124,8 @@ TEST_F(GrpcPortTest, AgentsFormARoundAndAreHeard) {
 
 TEST(GrpcPortAdoptTest, OrdersAreNotHeldBackToFillASegment) {
   boost::asio::io_context io;
-  Coordinator coordinator(io, [](absl::string_view, absl::string_view, absl::string_view) {});
+  Coordinator coordinator(std::make_unique<AsioWakeTimer>(io),
+                          [](absl::string_view, absl::string_view, absl::string_view) {});
   GrpcPort port(io, &coordinator);
   boost::asio::ip::tcp::acceptor acceptor(io, {boost::asio::ip::address_v4::loopback(), 0});
   boost::asio::ip::tcp::socket client(io);

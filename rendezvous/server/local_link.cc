@@ -38,7 +38,7 @@ class LocalPeer : public AgentPeer, public std::enable_shared_from_this<LocalPee
       if (handlers_.on_message) handlers_.on_message(*message);
     });
   }
-  void End(const absl::Status&) override {}
+  void End() override {}
   std::string address() const override { return address_; }
   bool in_process() const override { return true; }
 
@@ -68,7 +68,7 @@ class LocalPeer : public AgentPeer, public std::enable_shared_from_this<LocalPee
   const std::weak_ptr<Coordinator> coordinator_;
   const std::string address_;
   CoordinatorLink::Handlers handlers_;
-  Coordinator::PeerId id_ = 0;
+  PeerId id_ = 0;
   boost::asio::steady_timer timer_;
 };
 

@@ -143,7 +143,7 @@ absl::StatusOr<RoundPolicy> DecodeRules(const proto::JobRules& rules) {
                      .max_restarts_without_progress = rules.max_restarts_without_progress()};
 }
 
-absl::StatusOr<NodeInfo> DecodeJoin(const proto::Join& join, absl::string_view seen_addr) {
+absl::StatusOr<NodeInfo> DecodeNodeInfo(const proto::Join& join) {
   if (join.protocol() != kProtocolVersion) {
     return absl::InvalidArgumentError(absl::StrCat("the agent speaks version ", join.protocol(),
                                                    " of the protocol, the ", "coordinator ", kProtocolVersion,
@@ -160,7 +160,7 @@ absl::StatusOr<NodeInfo> DecodeJoin(const proto::Join& join, absl::string_view s
   RETURN_IF_ERROR(InRange("nproc", join.nproc(), 1, kMaxProc));
   NodeInfo info{.id = join.node_id(),
                 .host = Utf8Head(join.host(), kMaxNameBytes),
-                .addr = Utf8Head(join.addr().empty() ? seen_addr : join.addr(), kMaxNameBytes),
+                .addr = Utf8Head(join.addr(), kMaxNameBytes),
                 .store_port = join.store_port(),
                 .nproc = join.nproc(),
                 .role = Utf8Head(join.role(), kMaxNameBytes)};
@@ -202,38 +202,58 @@ Failure DecodeFailure(const proto::Failure& f) {
   return out;
 }
 
-absl::StatusOr<RoundEvent> DecodeEvent(const proto::AgentMessage& message, const NodeId& node) {
+namespace {
+
+absl::StatusOr<CoordinatorEvent> DecodeJoin(PeerId peer, const proto::Join& join) {
+  ASSIGN_OR_RETURN(RoundPolicy rules, DecodeRules(join.rules()), "rules of the job");
+  ASSIGN_OR_RETURN(NodeInfo info, DecodeNodeInfo(join), "join");
+  return PeerJoined{peer, join.run_id(), rules, std::move(info), DecodeExpectedHosts(join)};
+}
+
+absl::StatusOr<NodeMessage> DecodeNodeMessage(const proto::AgentMessage& message) {
   switch (message.kind_case()) {
     case proto::AgentMessage::kHeartbeat:
-      return NodeHeard{node, DecodeProgress(message.heartbeat())};
+      return NodeHeard{.node = {}, .progress = DecodeProgress(message.heartbeat())};
     case proto::AgentMessage::kSnapshotTaken:
-      return SnapshotTaken{node, Round(message.snapshot_taken().round()), message.snapshot_taken().step()};
+      return SnapshotTaken{{}, Round(message.snapshot_taken().round()), message.snapshot_taken().step()};
     case proto::AgentMessage::kWorkersFailed: {
       const proto::WorkersFailed& failed = message.workers_failed();
-      return WorkersFailed{node, Round(failed.round()), DecodeFailure(failed.failure())};
+      return WorkersFailed{{}, Round(failed.round()), DecodeFailure(failed.failure())};
     }
     case proto::AgentMessage::kWorkersSucceeded:
-      return WorkersSucceeded{node, Round(message.workers_succeeded().round())};
+      return WorkersSucceeded{{}, Round(message.workers_succeeded().round())};
     case proto::AgentMessage::kReady:
       RETURN_IF_ERROR(InRange("store_port", message.ready().store_port(), 1, 65535));
-      return NodeReady{node, Round(message.ready().round()), message.ready().store_port(),
+      return NodeReady{{},
+                       Round(message.ready().round()),
+                       message.ready().store_port(),
                        DecodeFailures(message.ready().failures())};
     case proto::AgentMessage::kLeave:
-      return NodeLeft{node, Utf8Head(message.leave().reason(), kMaxLineBytes)};
+      return NodeLeft{{}, Utf8Head(message.leave().reason(), kMaxLineBytes)};
     case proto::AgentMessage::kJoin:
-      return absl::InvalidArgumentError("a second join on one stream");
     case proto::AgentMessage::KIND_NOT_SET:
       break;
   }
   return absl::InvalidArgumentError("a message of no known kind");
 }
 
-std::optional<Addressed> EncodeEffect(const RoundEffect& effect) {
-  Addressed out;
-  if (const auto* e = std::get_if<Assign>(&effect)) {
+}  // namespace
+
+CoordinatorEvent DecodeAgentMessage(PeerId peer, const proto::AgentMessage& message) {
+  if (message.has_join()) {
+    absl::StatusOr<CoordinatorEvent> joined = DecodeJoin(peer, message.join());
+    return joined.ok() ? *std::move(joined) : PeerMisspoke{peer, joined.status()};
+  }
+  absl::StatusOr<NodeMessage> said = DecodeNodeMessage(message);
+  if (!said.ok()) return PeerMisspoke{peer, said.status()};
+  return PeerSaid{peer, *std::move(said)};
+}
+
+proto::CoordinatorMessage EncodeOrder(const RoundEffect& order) {
+  proto::CoordinatorMessage out;
+  if (const auto* e = std::get_if<Assign>(&order)) {
     const Assignment& a = e->assignment;
-    out.node = e->node;
-    proto::Start& start = *out.message.mutable_start();
+    proto::Start& start = *out.mutable_start();
     start.set_round(a.round.value());
     start.set_group_rank(static_cast<int>(a.group_rank.value()));
     start.set_group_world_size(a.group_world_size);
@@ -245,30 +265,21 @@ std::optional<Addressed> EncodeEffect(const RoundEffect& effect) {
     start.set_master_addr(a.master_addr);
     start.set_master_port(a.master_port);
     start.set_reason(e->reason);
-  } else if (const auto* e = std::get_if<StopWorkers>(&effect)) {
-    out.node = e->node;
-    out.message.mutable_stop()->set_round(e->round.value());
-    out.message.mutable_stop()->set_reason(e->reason);
-  } else if (const auto* e = std::get_if<TakeSnapshot>(&effect)) {
-    out.node = e->node;
-    out.message.mutable_take_snapshot()->set_round(e->round.value());
-    out.message.mutable_take_snapshot()->set_reason(e->reason);
-  } else if (const auto* e = std::get_if<TellReport>(&effect)) {
-    out.node = e->node;
-    *out.message.mutable_report() = EncodeReport(*e->report);
-  } else if (const auto* e = std::get_if<TellWaiting>(&effect)) {
-    out.node = e->node;
-    out.message.mutable_waiting()->set_text(e->text);
-  } else if (const auto* e = std::get_if<Dismiss>(&effect)) {
-    out.node = e->node;
-    *out.message.mutable_dismiss() = EncodeDismiss(e->reason, e->message);
-    out.last = true;
-  } else if (const auto* e = std::get_if<Refuse>(&effect)) {
-    out.node = e->node;
-    out.message.mutable_refuse()->set_code(e->status.raw_code());
-    out.message.mutable_refuse()->set_message(std::string(e->status.message()));
-  } else {
-    return std::nullopt;
+  } else if (const auto* e = std::get_if<StopWorkers>(&order)) {
+    out.mutable_stop()->set_round(e->round.value());
+    out.mutable_stop()->set_reason(e->reason);
+  } else if (const auto* e = std::get_if<TakeSnapshot>(&order)) {
+    out.mutable_take_snapshot()->set_round(e->round.value());
+    out.mutable_take_snapshot()->set_reason(e->reason);
+  } else if (const auto* e = std::get_if<TellReport>(&order)) {
+    *out.mutable_report() = EncodeReport(*e->report);
+  } else if (const auto* e = std::get_if<TellWaiting>(&order)) {
+    out.mutable_waiting()->set_text(e->text);
+  } else if (const auto* e = std::get_if<Dismiss>(&order)) {
+    *out.mutable_dismiss() = EncodeDismiss(e->reason, e->message);
+  } else if (const auto* e = std::get_if<Refuse>(&order)) {
+    out.mutable_refuse()->set_code(e->status.raw_code());
+    out.mutable_refuse()->set_message(std::string(e->status.message()));
   }
   return out;
 }

@@ -1,8 +1,7 @@
-// Between the messages of proto/rendezvous.proto and the RoundMachine's events and effects: the one place
-// that knows both.
+// Between the messages of proto/rendezvous.proto and the events and effects of CoordinatorMachine: the one
+// place that knows both.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "base/dismissal.h"
 #include "proto/rendezvous.pb.h"
+#include "rendezvous/core/coordinator_events.h"
 #include "rendezvous/core/failure.h"
 #include "rendezvous/core/job_report.h"
 #include "rendezvous/core/round_events.h"
@@ -23,24 +23,16 @@ namespace ddprun {
 
 // Errors of both: kInvalidArgument naming the field and its value.
 absl::StatusOr<RoundPolicy> DecodeRules(const proto::JobRules& rules);
-// `seen_addr` takes the place of an empty `join.addr`.
-absl::StatusOr<NodeInfo> DecodeJoin(const proto::Join& join, absl::string_view seen_addr);
+absl::StatusOr<NodeInfo> DecodeNodeInfo(const proto::Join& join);
 // The hosts that `join` expects; none if it names more than 1024: each node of a large job naming all would
 // be the square of many.
 std::vector<std::string> DecodeExpectedHosts(const proto::Join& join);
 Failure DecodeFailure(const proto::Failure& failure);
 
-// The event that `message` of `node` means.
-//   Errors: kInvalidArgument: no kind (of a newer agent, or garbage), a second join, a value out of range.
-absl::StatusOr<RoundEvent> DecodeEvent(const proto::AgentMessage& message, const NodeId& node);
-
-struct Addressed {
-  NodeId node;
-  proto::CoordinatorMessage message;
-  bool last = false;  // a Dismiss: nothing follows
-};
-// The message that `effect` means; none for a Note.
-std::optional<Addressed> EncodeEffect(const RoundEffect& effect);
+// PeerJoined, PeerSaid, or PeerMisspoke: no kind (of a newer agent, or garbage), or a value out of range.
+CoordinatorEvent DecodeAgentMessage(PeerId peer, const proto::AgentMessage& message);
+// REQUIRES: `order` is no Note.
+proto::CoordinatorMessage EncodeOrder(const RoundEffect& order);
 // At most 256 KiB, however many nodes and failures.
 proto::JobReport EncodeReport(const JobReport& report);
 proto::Dismiss EncodeDismiss(Dismissal reason, absl::string_view message);

@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <ctime>
 #include <utility>
-#include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/wake_timer.h"
 #include "proto/rendezvous.pb.h"
-#include "rendezvous/server/round_codec.h"
 #include "tests/sim/sim_link.h"
 
 namespace ddprun::sim {
 namespace {
+
+constexpr char kRunId[] = "sim";
 
 // As in the launcher: how long others may take to hear the last word.
 constexpr Duration kFarewell = seconds(5);
@@ -33,8 +34,71 @@ class Stopwatch {
 
 }  // namespace
 
+class SimCoordinator::Peer final : public AgentPeer {
+ public:
+  Peer(SimCoordinator::Send send, bool in_process) : send_(std::move(send)), in_process_(in_process) {}
+
+  void Send(SharedMessage message) override { send_(message->SerializeAsString(), message->has_dismiss()); }
+  void End() override {}
+  std::string address() const override { return ""; }
+  bool in_process() const override { return in_process_; }
+
+  PeerId id = 0;
+  NodeId node;  // as its join says; empty before that
+
+ private:
+  const SimCoordinator::Send send_;
+  const bool in_process_;
+};
+
+// One alarm at a time: an alarm that comes too early sets the next one, so that leases that are renewed all
+// the time cost little.
+class SimCoordinator::Timer final : public WakeTimer {
+ public:
+  explicit Timer(SimCoordinator* c) : c_(*c) {}
+
+  TimePoint Now() const override { return c_.host_->now(); }
+  void Set(std::optional<TimePoint> at, std::function<void()> wake) override {
+    at_ = at;
+    wake_ = std::move(wake);
+    Arm();
+  }
+
+ private:
+  void Arm() {
+    if (!at_ || (alarm_ && *alarm_ <= *at_)) return;
+    alarm_ = at_;
+    c_.host_->At(*alarm_, [this, alarm = *alarm_] {
+      c_.InProcess([this, alarm] {
+        if (alarm_ != alarm) return;
+        alarm_.reset();
+        if (!at_ || Now() < *at_) return Arm();
+        at_.reset();
+        std::exchange(wake_, nullptr)();
+      });
+    });
+  }
+
+  SimCoordinator& c_;
+  std::optional<TimePoint> at_;
+  std::function<void()> wake_;
+  std::optional<TimePoint> alarm_;
+};
+
 SimCoordinator::SimCoordinator(SimJob* job, SimHost* host, NodeFacts facts)
-    : job_(job), host_(host), facts_(std::move(facts)) {}
+    : job_(job),
+      host_(host),
+      facts_(std::move(facts)),
+      coordinator_(std::make_unique<Coordinator>(
+          std::make_unique<Timer>(this), [this](absl::string_view event, absl::string_view,
+                                                absl::string_view reason) { OnLog(event, reason); })) {
+  coordinator_->machine_for_test().ObserveForTest(
+      [this](const RoundEvent& event, const RoundEffects& effects, const RoundMachine& machine) {
+        Check(event, effects, machine);
+      });
+}
+
+SimCoordinator::~SimCoordinator() = default;
 
 void SimCoordinator::InProcess(std::function<void()> what) {
   if (!alive_) return;
@@ -66,7 +130,7 @@ void SimCoordinator::Thaw() {
 
 void SimCoordinator::Listen() {
   job_->tcp->Listen(host_->id(), SimLink::kPort, [this](SimSocket socket, HostId) {
-    const PeerId id = Attach(
+    const ConnectionId id = Attach(
         [this, socket](const std::string& bytes, bool last) {
           ++load_.messages;
           job_->tcp->Send(socket, bytes);
@@ -82,161 +146,82 @@ void SimCoordinator::Listen() {
   });
 }
 
-SimCoordinator::PeerId SimCoordinator::Attach(Send send, bool in_process) {
-  peers_[next_peer_] = {.send = std::move(send), .in_process = in_process};
-  return next_peer_++;
+SimCoordinator::ConnectionId SimCoordinator::Attach(Send send, bool in_process) {
+  const ConnectionId id = next_connection_++;
+  Peer* const peer = (peers_[id] = std::make_unique<Peer>(std::move(send), in_process)).get();
+  InProcess([this, peer] { peer->id = coordinator_->Attach(peer); });
+  return id;
 }
 
-void SimCoordinator::Receive(PeerId id, const std::string& bytes) {
+void SimCoordinator::Receive(ConnectionId id, const std::string& bytes) {
   InProcess([this, id, bytes] { OnMessage(id, bytes); });
 }
 
-void SimCoordinator::Detach(PeerId id, const std::string& reason) {
-  InProcess([this, id, reason] { Lost(id, reason); });
-}
-
-void SimCoordinator::OnMessage(PeerId id, const std::string& bytes) {
+void SimCoordinator::OnMessage(ConnectionId id, const std::string& bytes) {
   const auto it = peers_.find(id);
   if (it == peers_.end()) return;
-  Peer& peer = it->second;
+  Peer& peer = *it->second;
   proto::AgentMessage message;
   ++load_.messages;
   const Stopwatch stopwatch(checked_ ? nullptr : &load_.machine_cpu);
   if (!message.ParseFromString(bytes)) {
     return job_->trace->Broken(job_->clock->now(), "a message does not parse");
   }
-  if (!peer.joined) {
-    peer.joined = true;
-    if (!message.has_join()) return job_->trace->Broken(job_->clock->now(), "the first message is no join");
-    Join(id, message.join());
-  } else if (!peer.node.empty()) {
-    const absl::StatusOr<RoundEvent> event = DecodeEvent(message, peer.node);
-    if (!event.ok()) return job_->trace->Broken(job_->clock->now(), event.status().message());
-    heard_[peer.node] = job_->clock->now();
-    Step(*event);
-    if (message.has_leave()) {
-      nodes_.erase(peer.node);
-      peer.node.clear();
+  if (message.has_join()) peer.node = message.join().node_id();
+  heard_[peer.node] = job_->clock->now();
+  coordinator_->Receive(peer.id, message);
+}
+
+void SimCoordinator::Detach(ConnectionId id, const std::string& reason) {
+  InProcess([this, id, reason] {
+    const auto it = peers_.find(id);
+    if (it == peers_.end()) return;
+    coordinator_->Detach(it->second->id, reason);
+    peers_.erase(it);
+    if (const auto socket = sockets_.find(id); socket != sockets_.end()) {
+      job_->tcp->Close(socket->second);
+      sockets_.erase(socket);
     }
-    if (message.has_heartbeat() && !peer.node.empty()) {
-      proto::CoordinatorMessage answer;
-      answer.mutable_heard();
-      peer.send(answer.SerializeAsString(), false);
-    }
-  }
-  MaybeForget();
-}
-
-void SimCoordinator::Join(PeerId id, const proto::Join& join) {
-  Peer& peer = peers_.at(id);
-  if (!closing_.empty()) {
-    proto::CoordinatorMessage message;
-    *message.mutable_dismiss() = EncodeDismiss(Dismissal::kCoordinatorEnded, closing_);
-    return peer.send(message.SerializeAsString(), true);
-  }
-  const absl::StatusOr<RoundPolicy> rules = DecodeRules(join.rules());
-  absl::StatusOr<NodeInfo> info = DecodeJoin(join, "");
-  if (!rules.ok() || !info.ok()) {
-    return job_->trace->Broken(
-        job_->clock->now(),
-        absl::StrCat("a join does not decode: ", rules.status().message(), info.status().message()));
-  }
-  if (machine_ == nullptr) {
-    machine_ = std::make_unique<RoundMachine>(*rules);
-    rules_ = std::make_unique<RoundRules>(job_->trace, *rules, facts_);
-  }
-  info->leased = !peer.in_process;
-  peer.node = info->id;
-  nodes_[info->id] = id;
-  heard_[info->id] = job_->clock->now();
-
-  proto::CoordinatorMessage welcome;
-  // The coordinator's own agent has no lease; it says how far its workers are.
-  welcome.mutable_welcome()->set_heartbeat_ms(info->leased ? ToMillis(rules->lease / 4) : 1000);
-  peer.send(welcome.SerializeAsString(), false);
-  Step(NodeJoined{*std::move(info), DecodeExpectedHosts(join)});
-}
-
-void SimCoordinator::Lost(PeerId id, const std::string& reason) {
-  const auto it = peers_.find(id);
-  if (it == peers_.end()) return;
-  const NodeId node = it->second.node;
-  peers_.erase(it);
-  if (const auto socket = sockets_.find(id); socket != sockets_.end()) {
-    job_->tcp->Close(socket->second);
-    sockets_.erase(socket);
-  }
-  if (!node.empty()) {
-    nodes_.erase(node);
-    Step(NodeLost{node, reason});
-  }
-  MaybeForget();
-}
-
-void SimCoordinator::Step(const RoundEvent& event) {
-  const RoundEffects effects = machine_->Step(event, host_->now());
-  if (checked_) rules_->Check(event, effects, *machine_, host_->now(), job_->clock->now());
-  for (const RoundEffect& effect : effects) {
-    if (const auto* note = std::get_if<Note>(&effect)) {
-      job_->trace->Line(job_->clock->now(), absl::StrCat("coordinator ", note->event, ": ", note->reason));
-      continue;
-    }
-    const std::optional<Addressed> out = EncodeEffect(effect);
-    const auto it = nodes_.find(out->node);
-    if (it == nodes_.end()) continue;  // gone meanwhile
-    Peer& peer = peers_.at(it->second);
-    peer.send(out->message.SerializeAsString(), out->last);
-    if (!out->last) continue;
-    peer.node.clear();
-    nodes_.erase(it);
-  }
-  SetTimer();
-}
-
-void SimCoordinator::MaybeForget() {
-  if (machine_ == nullptr || machine_->state() != RoundMachine::State::kGathering) return;
-  if (machine_->membership().size() > 0) return;
-  job_->trace->Line(job_->clock->now(), "coordinator job_forgotten");
-  Count(before_);
-  machine_.reset();
-  rules_.reset();
-}
-
-void SimCoordinator::SetTimer() {
-  const std::optional<TimePoint> due = machine_->NextDeadline();
-  if (!due || (timer_at_ && *timer_at_ <= *due)) return;
-  timer_at_ = *due;
-  host_->At(*due, [this, at = *due] {
-    InProcess([this, at] {
-      if (timer_at_ != at) return;
-      timer_at_.reset();
-      if (machine_ == nullptr) return;
-      Step(Tick{});
-      MaybeForget();
-    });
   });
 }
 
+void SimCoordinator::OnLog(absl::string_view event, absl::string_view reason) {
+  job_->trace->Line(job_->clock->now(), absl::StrCat("coordinator ", event, ": ", reason));
+  if (event == "bad_message") job_->trace->Broken(job_->clock->now(), reason);
+  if (event != "job_forgotten") return;
+  Count(before_);
+  rules_.reset();
+}
+
+void SimCoordinator::Check(const RoundEvent& event, const RoundEffects& effects,
+                           const RoundMachine& machine) {
+  if (rules_ == nullptr) rules_ = std::make_unique<RoundRules>(job_->trace, machine.policy(), facts_);
+  if (checked_) rules_->Check(event, effects, machine, host_->now(), job_->clock->now());
+}
+
+const RoundMachine* SimCoordinator::machine() const {
+  const auto& jobs = coordinator_->machine_for_test().jobs();
+  const auto it = jobs.find(kRunId);
+  return it == jobs.end() ? nullptr : &it->second.machine;
+}
+
 bool SimCoordinator::DrainHost(const std::string& host) {
-  if (!alive_ || frozen() || machine_ == nullptr) return false;
-  for (const auto& [id, member] : machine_->membership().members()) {
+  if (!alive_ || frozen() || machine() == nullptr) return false;
+  for (const auto& [id, member] : machine()->membership().members()) {
     if (member.info.host != host || !member.info.leased) continue;
-    Step(DrainRequested{id, "an operator says so"});
-    MaybeForget();
-    return true;
+    return coordinator_->Drain(kRunId, id, "an operator says so").ok();
   }
   return false;
 }
 
 void SimCoordinator::StopJob() {
-  if (!alive_ || frozen() || machine_ == nullptr) return;
-  Step(CloseRequested{Dismissal::kStopped, "an operator stops the job"});
+  if (!alive_ || frozen()) return;
+  (void)coordinator_->Stop(kRunId, "an operator stops the job");
 }
 
 void SimCoordinator::Close() {
   if (!alive_) return;
-  closing_ = "the agent that hosts the coordinator has ended";
-  if (machine_ != nullptr) Step(CloseRequested{Dismissal::kCoordinatorEnded, closing_});
+  coordinator_->CloseAll("the agent that hosts the coordinator has ended");
   host_->After(kFarewell, [this] { Kill(); });
 }
 
@@ -260,7 +245,7 @@ void SimCoordinator::Count(SimResult& result) const {
   result.drained += rules_->drained();
   result.interrupts += rules_->interrupts();
   result.snapshots_waited_for += rules_->snapshots_waited_for();
-  result.succeeded += closed() && machine_->outcome() == Dismissal::kSucceeded;
+  result.succeeded += closed() && machine()->outcome() == Dismissal::kSucceeded;
 }
 
 void SimCoordinator::AddCounts(SimResult& result) const {

@@ -13,6 +13,8 @@ namespace {
 constexpr Duration kLongestPause = seconds(1);
 constexpr Duration kWelcomeLimit = seconds(10);
 constexpr int kMaxUnanswered = 4;
+// As in rendezvous/server: how often the coordinator's own agent says how far its workers are.
+constexpr Duration kLocalBeat = seconds(1);
 
 constexpr absl::string_view ToString(StreamEnd end) {
   switch (end) {
@@ -56,6 +58,7 @@ void SimLink::Find(Duration limit, bool once) {
           });
         },
         /*in_process=*/true);
+    After(kLocalBeat, [this] { Heartbeat(kLocalBeat); });
     return handlers_.on_open();
   }
   find_end_ = place_.host->now() + limit;

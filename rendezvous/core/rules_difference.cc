@@ -1,4 +1,4 @@
-#include "rendezvous/server/rules_difference.h"
+#include "rendezvous/core/rules_difference.h"
 
 #include <cstddef>
 #include <vector>

@@ -1,0 +1,316 @@
+#include "rendezvous/core/coordinator_machine.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "rendezvous/core/rules_difference.h"
+
+namespace ddprun {
+namespace {
+
+// The first names of a list that may be long.
+std::string FirstOf(std::vector<absl::string_view> names) {
+  constexpr size_t kMaxNames = 20;
+  const size_t more = names.size() - std::min(names.size(), kMaxNames);
+  names.resize(names.size() - more);
+  return absl::StrCat(names.empty() ? "none" : absl::StrJoin(names, ", "),
+                      more > 0 ? absl::StrCat(" and ", more, " more") : "");
+}
+
+// The node that `name`, an id or a host, means.
+absl::StatusOr<const Member*> FindNode(const Membership& membership, const std::string& name) {
+  if (const Member* member = membership.Find(name)) return member;
+  std::vector<const Member*> found;
+  std::set<absl::string_view> hosts;
+  for (const auto& [id, member] : membership.members()) {
+    if (member.info.host == name) found.push_back(&member);
+    hosts.insert(member.info.host);
+  }
+  if (found.size() == 1) return found[0];
+  if (found.size() > 1) {
+    std::vector<absl::string_view> ids;
+    for (const Member* member : found) ids.push_back(member->info.id);
+    return absl::InvalidArgumentError(
+        absl::StrCat(ids.size(), " nodes are on host ", name, "; say which by its id: ", FirstOf(ids)));
+  }
+  return absl::NotFoundError(
+      absl::StrCat("there is no node ", name, "; there are ", FirstOf({hosts.begin(), hosts.end()})));
+}
+
+NodeId NodeOf(const RoundEffect& order) {
+  return std::visit(
+      [](const auto& e) -> NodeId {
+        if constexpr (requires { e.node; }) {
+          return e.node;
+        } else {
+          return {};
+        }
+      },
+      order);
+}
+
+}  // namespace
+
+CoordinatorMachine::CoordinatorMachine(CoordinatorLimits limits) : limits_(limits) {}
+
+CoordinatorEffects CoordinatorMachine::Step(const CoordinatorEvent& event, TimePoint now) {
+  now_ = now;
+  effects_.clear();
+  std::visit([this](const auto& e) { On(e); }, event);
+  return std::exchange(effects_, {});
+}
+
+std::optional<TimePoint> CoordinatorMachine::NextDeadline() const {
+  std::optional<TimePoint> next;
+  if (!unjoined_.empty()) next = unjoined_.begin()->second;
+  for (const auto& [run_id, job] : jobs_) {
+    if (const auto due = job.machine.NextDeadline(); due && (!next || *due < *next)) next = due;
+  }
+  return next;
+}
+
+void CoordinatorMachine::On(const PeerConnected& e) {
+  peers_[e.peer] = {.address = e.address, .in_process = e.in_process};
+  unjoined_[e.peer] = now_ + limits_.join;
+}
+
+void CoordinatorMachine::On(const PeerJoined& e) {
+  const auto it = peers_.find(e.peer);
+  if (it == peers_.end()) return;
+  if (unjoined_.erase(e.peer) == 0) {
+    return On(PeerMisspoke{e.peer, absl::InvalidArgumentError("a second join on one stream")});
+  }
+  if (const absl::Status joined = Join(it->second, e); !joined.ok()) {
+    DismissPeer(e.peer, Dismissal::kRejected, joined.message());
+  }
+  MaybeForget(e.run_id);
+}
+
+absl::Status CoordinatorMachine::Join(Peer& peer, const PeerJoined& e) {
+  if (!ending_.empty()) {
+    DismissPeer(e.peer, Dismissal::kCoordinatorEnded, ending_);
+    return absl::OkStatus();
+  }
+  Job& job = jobs_.try_emplace(e.run_id, e.rules).first->second;
+  const bool closed = job.machine.state() == RoundMachine::State::kClosed;
+  const std::string difference = closed ? "" : RulesDifference(job.machine.policy(), e.rules);
+  if (!difference.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(e.info.host, " has ", difference, ": start all nodes with the same options"));
+  }
+  if (job.nodes.contains(e.info.id)) {
+    return absl::InvalidArgumentError(absl::StrCat("node_id ", e.info.id, " is in use"));
+  }
+  NodeInfo info = e.info;
+  info.leased = !peer.in_process;
+  if (info.addr.empty()) info.addr = peer.address;
+  peer.run_id = e.run_id;
+  peer.node = info.id;
+  job.nodes[info.id] = e.peer;
+  // Four chances within a lease.
+  const Duration heartbeat = info.leased ? job.machine.policy().lease / 4 : Duration::zero();
+  effects_.push_back(Welcome{e.peer, heartbeat, peer.address});
+  StepJob(e.run_id, NodeJoined{std::move(info), e.expected_hosts});
+  return absl::OkStatus();
+}
+
+void CoordinatorMachine::On(const PeerSaid& e) {
+  const auto it = peers_.find(e.peer);
+  if (it == peers_.end()) return;
+  Peer& peer = it->second;
+  if (unjoined_.contains(e.peer)) {
+    return On(
+        PeerMisspoke{e.peer, absl::InvalidArgumentError("the first message of an agent must be a join")});
+  }
+  if (peer.node.empty()) return;  // Dismissed; what it still says does not count.
+  const std::string run_id = peer.run_id;
+  const RoundEvent event = std::visit(
+      [&peer](auto message) -> RoundEvent {
+        message.node = peer.node;
+        return message;
+      },
+      e.message);
+  StepJob(run_id, event);
+  if (std::holds_alternative<NodeLeft>(event)) {
+    // The job may be forgotten before the connection ends.
+    jobs_.at(run_id).nodes.erase(peer.node);
+    peer.node.clear();
+  }
+  if (std::holds_alternative<NodeHeard>(event) && !peer.node.empty()) effects_.push_back(Heard{e.peer});
+  MaybeForget(run_id);
+}
+
+void CoordinatorMachine::On(const PeerMisspoke& e) {
+  const auto it = peers_.find(e.peer);
+  if (it == peers_.end()) return;
+  const Peer peer = it->second;
+  if (unjoined_.erase(e.peer) > 0) return DismissPeer(e.peer, Dismissal::kRejected, e.why.message());
+  if (peer.node.empty()) return;
+  Log("bad_message", peer.run_id, absl::StrCat("of node ", peer.node, ": ", e.why.message()));
+  StepJob(peer.run_id, NodeLost{peer.node, std::string(e.why.message())});
+  DismissPeer(e.peer, Dismissal::kRejected, e.why.message());
+  MaybeForget(peer.run_id);
+}
+
+void CoordinatorMachine::On(const PeerDisconnected& e) {
+  const auto it = peers_.find(e.peer);
+  if (it == peers_.end()) return;
+  const Peer peer = it->second;
+  peers_.erase(it);
+  unjoined_.erase(e.peer);
+  if (peer.node.empty()) return;
+  jobs_.at(peer.run_id).nodes.erase(peer.node);
+  StepJob(peer.run_id, NodeLost{peer.node, e.reason});
+  MaybeForget(peer.run_id);
+}
+
+void CoordinatorMachine::On(const DrainNode& e) { effects_.push_back(Answer{Drain(e)}); }
+void CoordinatorMachine::On(const StopJob& e) { effects_.push_back(Answer{Stop(e)}); }
+
+void CoordinatorMachine::On(const CoordinatorEnding& e) {
+  ending_ = e.reason;
+  for (const auto& [run_id, job] : jobs_) {
+    StepJob(run_id, CloseRequested{Dismissal::kCoordinatorEnded, e.reason});
+  }
+  for (const auto& [id, join_end] : std::exchange(unjoined_, {})) {
+    DismissPeer(id, Dismissal::kCoordinatorEnded, e.reason);
+  }
+}
+
+void CoordinatorMachine::On(const CoordinatorTick&) {
+  ExpireUnjoined();
+  std::vector<std::string> due;
+  for (const auto& [run_id, job] : jobs_) {
+    if (const auto deadline = job.machine.NextDeadline(); deadline && *deadline <= now_) {
+      due.push_back(run_id);
+    }
+  }
+  for (const std::string& run_id : due) {
+    StepJob(run_id, Tick{});
+    MaybeForget(run_id);
+  }
+}
+
+void CoordinatorMachine::StepJob(const std::string& run_id, const RoundEvent& event) {
+  Job& job = jobs_.at(run_id);
+  RoundEffects effects = job.machine.Step(event, now_);
+  if (observer_) observer_(event, effects, job.machine);
+  for (RoundEffect& effect : effects) {
+    if (auto* note = std::get_if<Note>(&effect)) {
+      effects_.push_back(JobEvent{run_id, std::move(*note)});
+      continue;
+    }
+    const NodeId node = NodeOf(effect);
+    const bool last = std::holds_alternative<Dismiss>(effect);
+    Send(job, node, std::move(effect), last);
+  }
+}
+
+void CoordinatorMachine::Send(Job& job, const NodeId& node, RoundEffect order, bool last) {
+  const auto it = job.nodes.find(node);
+  if (it == job.nodes.end()) return;  // gone meanwhile
+  const PeerId peer = it->second;
+  effects_.push_back(Order{peer, std::move(order)});
+  if (!last) return;
+  job.nodes.erase(it);
+  peers_.at(peer).node.clear();
+  effects_.push_back(HangUp{peer});
+}
+
+void CoordinatorMachine::DismissPeer(PeerId id, Dismissal reason, absl::string_view why) {
+  Peer& peer = peers_.at(id);
+  Log("agent_refused", peer.run_id, why);
+  effects_.push_back(Order{id, Dismiss{peer.node, reason, std::string(why)}});
+  if (!peer.node.empty()) jobs_.at(peer.run_id).nodes.erase(peer.node);
+  peer.node.clear();
+  effects_.push_back(HangUp{id});
+}
+
+void CoordinatorMachine::ExpireUnjoined() {
+  while (!unjoined_.empty() && unjoined_.begin()->second <= now_) {
+    const PeerId id = unjoined_.begin()->first;
+    unjoined_.erase(unjoined_.begin());
+    DismissPeer(id, Dismissal::kExpelled,
+                absl::StrCat(peers_.at(id).address, " connected, but sent no join within ",
+                             ToMillis(limits_.join), " ms"));
+  }
+}
+
+void CoordinatorMachine::MaybeForget(const std::string& run_id) {
+  const auto it = jobs_.find(run_id);
+  if (it == jobs_.end()) return;
+  const RoundMachine& machine = it->second.machine;
+  if (machine.state() == RoundMachine::State::kGathering && machine.membership().size() == 0) {
+    Log("job_forgotten", run_id, "it has no nodes");
+    effects_.push_back(JobForgotten{run_id});
+    jobs_.erase(it);
+  } else if (machine.state() == RoundMachine::State::kClosed && !it->second.retired) {
+    it->second.retired = true;
+    effects_.push_back(JobRetired{run_id});
+    closed_jobs_.push_back(run_id);
+    if (closed_jobs_.size() <= limits_.closed_jobs) return;
+    effects_.push_back(JobForgotten{closed_jobs_.front()});
+    jobs_.erase(closed_jobs_.front());
+    closed_jobs_.pop_front();
+  }
+}
+
+void CoordinatorMachine::Log(absl::string_view event, absl::string_view run_id, absl::string_view reason) {
+  effects_.push_back(LogLine{std::string(run_id), Note{std::string(event), std::string(reason)}});
+}
+
+// --- Operators
+
+absl::StatusOr<std::string> CoordinatorMachine::FindJob(const std::string& run_id) const {
+  if (jobs_.contains(run_id)) return run_id;
+  std::vector<absl::string_view> open;
+  std::vector<absl::string_view> names;
+  for (const auto& [id, job] : jobs_) {
+    if (job.machine.state() != RoundMachine::State::kClosed) open.push_back(id);
+    names.push_back(id);
+  }
+  if (run_id.empty() && open.size() == 1) return std::string(open[0]);
+  if (run_id.empty() && open.empty() && names.size() == 1) return std::string(names[0]);
+  if (names.empty()) return absl::NotFoundError("the coordinator has no job");
+  const std::string all = absl::StrJoin(names, ", ");
+  if (run_id.empty()) return absl::InvalidArgumentError(absl::StrCat("say which job; there are ", all));
+  return absl::NotFoundError(absl::StrCat("there is no job ", run_id, "; there are ", all));
+}
+
+absl::StatusOr<std::string> CoordinatorMachine::FindOpenJob(const std::string& run_id) const {
+  ASSIGN_OR_RETURN(std::string id, FindJob(run_id));
+  const RoundMachine& machine = jobs_.at(id).machine;
+  if (machine.state() != RoundMachine::State::kClosed) return id;
+  return absl::FailedPreconditionError(absl::StrCat("job ", id, " is over: ", ToString(machine.outcome())));
+}
+
+absl::StatusOr<std::string> CoordinatorMachine::Drain(const DrainNode& e) {
+  ASSIGN_OR_RETURN(const std::string run_id, FindOpenJob(e.run_id));
+  const Job& job = jobs_.at(run_id);
+  ASSIGN_OR_RETURN(const Member* member, FindNode(job.machine.membership(), e.node));
+  if (!member->info.leased) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "node ", member->info.host, " hosts the coordinator and cannot be taken out; stop the job instead"));
+  }
+  const std::string name = absl::StrCat("node ", member->info.host, " (", member->info.id, ")");
+  const NodeId node = member->info.id;
+  StepJob(run_id, DrainRequested{node, e.reason});
+  const bool stays = job.nodes.contains(node);
+  MaybeForget(run_id);
+  return absl::StrCat(name, stays ? " is taken out when its workers have stopped" : " is taken out");
+}
+
+absl::StatusOr<std::string> CoordinatorMachine::Stop(const StopJob& e) {
+  ASSIGN_OR_RETURN(const std::string run_id, FindOpenJob(e.run_id));
+  const int nodes = jobs_.at(run_id).machine.membership().size();
+  StepJob(run_id, CloseRequested{Dismissal::kStopped, e.reason});
+  MaybeForget(run_id);
+  return absl::StrCat("job ", run_id, " is stopped on ", nodes, nodes == 1 ? " node" : " nodes");
+}
+
+}  // namespace ddprun
