@@ -16,6 +16,12 @@ enum class Dismissal {
   kCoordinatorEnded,  // the process that hosts the coordinator
 };
 
+// No round of the job follows.
+constexpr bool EndsTheJob(Dismissal d) {
+  return d == Dismissal::kSucceeded || d == Dismissal::kFailed || d == Dismissal::kStopped ||
+         d == Dismissal::kCoordinatorEnded;
+}
+
 constexpr absl::string_view ToString(Dismissal d) {
   switch (d) {
     case Dismissal::kSucceeded:

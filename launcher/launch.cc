@@ -211,7 +211,11 @@ class Launcher {
   void WaitForSignal() {
     signals_.async_wait([this](const boost::system::error_code& error, int signo) {
       if (error) return;
-      if (agent_) {
+      if (closing_) {
+        log_.Say(absl::StrCat("received ", SignalName(signo),
+                              " again: not waiting for the workers of other nodes to stop"));
+        coordinator_->CloseNow();
+      } else if (agent_) {
         agent_->OnSignal(signo);
       } else {
         log_.Say(absl::StrCat("received ", SignalName(signo), " while looking for the coordinator"));
@@ -236,6 +240,7 @@ class Launcher {
   void Finish(int exit_code) {
     exit_code_ = exit_code;
     if (coordinator_ == nullptr) return io_.stop();
+    closing_ = true;
     // With the job over all agents have been told; else they are now.
     coordinator_->Close(absl::StrCat("the agent on ", host_name_, ", which hosts the coordinator, has ended"),
                         kFarewell, [this] { io_.stop(); });
@@ -255,6 +260,7 @@ class Launcher {
   std::unique_ptr<CoordinatorHost> coordinator_;
   std::unique_ptr<RoundStores> stores_;
   std::optional<Agent> agent_;
+  bool closing_ = false;  // the agent has ended, and the coordinator waits for the others
   int exit_code_ = 1;
 };
 

@@ -68,7 +68,13 @@ int RunStoreOnly(const StoreConfig& config, AgentLog& log) {
                           });
   }
   signals.async_wait([&](const boost::system::error_code& error, int signo) {
-    if (!error) end(absl::StrCat("received ", SignalName(signo)), 0);
+    if (error) return;
+    signals.async_wait([&](const boost::system::error_code& error, int signo) {
+      if (error) return;
+      log.Say(absl::StrCat("received ", SignalName(signo), " again: not waiting for workers to stop"));
+      (*coordinator)->CloseNow();
+    });
+    end(absl::StrCat("received ", SignalName(signo)), 0);
   });
   std::printf("%d\n", (*coordinator)->port());
   if (std::fflush(stdout) != 0) {

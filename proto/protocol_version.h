@@ -3,6 +3,6 @@
 
 namespace ddprun {
 
-inline constexpr int kProtocolVersion = 2;
+inline constexpr int kProtocolVersion = 3;
 
 }  // namespace ddprun

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/dismissal.h"
+#include "base/uuid.h"
 #include "boost/asio/post.hpp"
 #include "launcher/agent/aside.h"
 #include "launcher/agent/report_message.h"
@@ -131,21 +132,26 @@ void Agent::Start(std::unique_ptr<CoordinatorLink> link) {
 void Agent::JoinBy(std::unique_ptr<CoordinatorLink> link) {
   const absl::StatusOr<int> port = stores_.Offer();
   if (!port.ok()) return Break(port.status());
-  node_.id = NodeIdOf(node_.host);
+  node_.previous_id = std::exchange(node_.id, NodeIdOf(node_.host));
+  node_.previous_token = std::exchange(node_.gone_token, RandomUuid());
   node_.store_port = *port;
   link_ = std::move(link);
   link_->Start(
-      {.on_message = [this](const proto::CoordinatorMessage& m) { OnMessage(m); },
+      {.on_open =
+           [this] {
+             fence_.Joined(config_.rdzv.lease, BootClock::now());
+             link_->Send(JoinMessage(config_, node_));
+           },
+       .on_message = [this](const proto::CoordinatorMessage& m) { OnMessage(m); },
        .on_lost = [this](const absl::Status& why) { Step(CoordinatorLost{std::string(why.message())}); },
        .heartbeat =
            [this](proto::Heartbeat& heartbeat) {
              fence_.BeforeSign(Now(), BootClock::now());
              workers_.FillIn(heartbeat);
            },
-       .on_answered = [this](TimePoint sent) { fence_.Answered(sent); }});
+       .on_answered = [this](TimePoint sent) { fence_.Answered(sent); },
+       .heartbeat_interval = config_.rdzv.lease / 4});
   Observe([](AgentObserver& o) { o.OnWaiting(Now()); });
-  fence_.Joined(config_.rdzv.lease, BootClock::now());
-  link_->Send(JoinMessage(config_, node_));
 }
 
 void Agent::OnSignal(int signo) {
@@ -176,6 +182,9 @@ void Agent::OnMessage(const proto::CoordinatorMessage& message) {
       return Step(RoundStopped{Round(message.stop().round()), message.stop().reason()});
     case proto::CoordinatorMessage::kDismiss:
       if (!looking_up_) display_.Show(HostName());  // No round waits for it any more.
+      if (EndsTheJob(ReasonOf(message.dismiss()))) {
+        fence_.JobOver(BootClock::now() + config_.shutdown_timeout + kKillLimit);
+      }
       return Step(Dismissed{ReasonOf(message.dismiss()), message.dismiss().message()});
     case proto::CoordinatorMessage::kRefuse:
       return log_.Event("refused", {{"reason", message.refuse().message()}});
@@ -300,6 +309,7 @@ void Agent::Do(const SendLeave& e) {
   if (link_ == nullptr) return;
   proto::AgentMessage message;
   message.mutable_leave()->set_reason(e.reason);
+  message.mutable_leave()->set_workers_gone(e.workers_gone);
   link_->Send(message);
 }
 

@@ -162,6 +162,7 @@ void AgentMachine::On(const WorkersGone&) {
   alive_.clear();
   if (failed_) effects_.push_back(ReportFailures{assignment_.round});
   failed_ = false;
+  if (leaving_) effects_.push_back(SendLeave{*leaving_, /*workers_gone=*/true});
   if (end_) return Finished();
   if (lost_) return Seek();
   state_ = State::kIdle;
@@ -185,7 +186,7 @@ void AgentMachine::On(const SignalReceived& e) {
   Say(absl::StrCat("Received ", e.signo, " death signal, shutting down workers: ", name,
                    " goes to them, SIGKILL follows in ", policy_.grace / seconds(1), " s, or on a second ",
                    name));
-  effects_.push_back(SendLeave{absl::StrCat("its agent received ", name)});
+  Leave(absl::StrCat("its agent received ", name));
   const bool was_stopping = state_ == State::kStopping;
   FinishWith(ReasonOfSignal(e.signo), e.signo, absl::StrCat("received ", name));
   if (was_stopping && !killing_) effects_.push_back(SignalWorkers{e.signo});
@@ -193,7 +194,7 @@ void AgentMachine::On(const SignalReceived& e) {
 
 void AgentMachine::On(const AgentBroken& e) {
   Say(std::string(e.status.message()));
-  effects_.push_back(SendLeave{std::string(e.status.message())});
+  Leave(std::string(e.status.message()));
   FinishWith(e.reason, SIGTERM, std::string(e.status.message()));
 }
 
@@ -268,6 +269,12 @@ void AgentMachine::FinishWith(EndReason reason, int signo, std::string why) {
   } else if (state_ == State::kRunning) {
     Stop(signo);
   }
+}
+
+void AgentMachine::Leave(std::string reason) {
+  const bool workers_gone = state_ == State::kIdle || state_ == State::kSeeking;
+  if (!workers_gone) leaving_ = reason;
+  effects_.push_back(SendLeave{std::move(reason), workers_gone});
 }
 
 void AgentMachine::Finished() {

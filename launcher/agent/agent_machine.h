@@ -140,8 +140,10 @@ struct SendSnapshotTaken {
   Round round;
   int64_t step = 0;
 };
+// The node leaves the job; sent again, with workers_gone, once it has no workers.
 struct SendLeave {
   std::string reason;
+  bool workers_gone = false;
 };
 // Hang up, look for the coordinator for `limit` at most, and join as a new node. Answered by Rejoined,
 // RejoinFailed, or CoordinatorLost when a connection was made and broke.
@@ -220,6 +222,8 @@ class AgentMachine {
   void SeekAgain(const std::string& why);
   // Ends the agent as soon as nothing is left of its workers. The first reason stands.
   void FinishWith(EndReason reason, int signo, std::string why);
+  // Tells the coordinator that this node leaves by itself.
+  void Leave(std::string reason);
   void Finished();
   void Say(std::string text);
 
@@ -233,6 +237,7 @@ class AgentMachine {
   bool signaled_ = false;               // somebody sent the agent a signal
   std::optional<EndReason> end_;        // set: the agent ends once it has nothing left
   std::string end_why_;                 // with end_
+  std::optional<std::string> leaving_;  // why; its workers are not gone yet
   std::optional<Lost> lost_;            // set: the node is cut off
   std::optional<TimePoint> grace_end_;  // Stopping, before the SIGKILL
 

@@ -32,7 +32,7 @@ std::string Word(const AgentEffect& effect) {
       return absl::StrCat("snapshot r", e.round.value(), " step ", e.step);
     }
     std::string operator()(const Rejoin& e) { return absl::StrCat("rejoin ", ToMillis(e.limit)); }
-    std::string operator()(const SendLeave&) { return "leave"; }
+    std::string operator()(const SendLeave& e) { return e.workers_gone ? "left" : "leaving"; }
     std::string operator()(const ReportFailures&) { return "report"; }
     std::string operator()(const Tell&) { return ""; }
     std::string operator()(const Finish& e) { return absl::StrCat("exit ", e.exit_code); }
@@ -178,25 +178,25 @@ TEST_F(AgentMachineTest, AStopOfAnotherRoundIsIgnored) {
 
 TEST_F(AgentMachineTest, ASignalIsForwardedAndASecondKills) {
   Start(0);
-  EXPECT_THAT(Signal(SIGINT), ElementsAre("leave", "SIGINT"));
+  EXPECT_THAT(Signal(SIGINT), ElementsAre("leaving", "SIGINT"));
   EXPECT_THAT(Signal(SIGINT), ElementsAre("kill"));
   EXPECT_THAT(Signal(SIGINT), IsEmpty());
-  EXPECT_THAT(Gone(), ElementsAre("exit 1"));
+  EXPECT_THAT(Gone(), ElementsAre("left", "exit 1"));
   EXPECT_THAT(Signal(SIGINT), IsEmpty());
 }
 
 TEST_F(AgentMachineTest, ASignalWithoutWorkersEndsAtOnce) {
-  EXPECT_THAT(Signal(SIGTERM), ElementsAre("leave", "exit 75"));
+  EXPECT_THAT(Signal(SIGTERM), ElementsAre("left", "exit 75"));
   EXPECT_EQ(End(), EndReason::kTerminated);
 }
 
 TEST_F(AgentMachineTest, ASignalWhileStoppingForTheNextRoundEndsTheAgentInstead) {
   Start(0);
   Stop(0);
-  EXPECT_THAT(Signal(SIGTERM), ElementsAre("leave", "SIGTERM"));
+  EXPECT_THAT(Signal(SIGTERM), ElementsAre("leaving", "SIGTERM"));
   Ended(0, Signaled{SIGTERM, false});
   EXPECT_THAT(Ended(1, Signaled{SIGTERM, false}), ElementsAre("kill"));
-  EXPECT_THAT(Gone(), ElementsAre("exit 75"));
+  EXPECT_THAT(Gone(), ElementsAre("left", "exit 75"));
 }
 
 TEST_F(AgentMachineTest, WorkersEndedByOurSignalAreNoFailure) {
@@ -227,7 +227,7 @@ TEST_F(AgentMachineTest, AStartThatCrossesTheGoodbyeStartsNothing) {
 
 TEST_F(AgentMachineTest, AStartWhileWorkersRunIsThePeersBug) {
   Start(0);
-  EXPECT_THAT(Start(1), ElementsAre("leave", "SIGTERM"));
+  EXPECT_THAT(Start(1), ElementsAre("leaving", "SIGTERM"));
 }
 
 TEST_F(AgentMachineTest, ALostConnectionEndsTheWorkersAndLooksForAnother) {
@@ -311,7 +311,7 @@ TEST_F(AgentMachineTest, AFenceThatFallsWhileTheAgentEndsKillsOnly) {
   Start(0);
   Signal(SIGINT);
   EXPECT_THAT(Step(Fenced{}), ElementsAre("kill"));
-  EXPECT_THAT(Gone(), ElementsAre("exit 1"));
+  EXPECT_THAT(Gone(), ElementsAre("left", "exit 1"));
 }
 
 TEST_F(AgentMachineTest, TheLastWordCountsWhileTheNodeIsCutOff) {
@@ -331,7 +331,7 @@ TEST_F(AgentMachineTest, ANodeCutOffIsDeafToOrdersForWhatItWas) {
 
 TEST_F(AgentMachineTest, ASignalWhileItSeeksEndsAtOnce) {
   Lose();
-  EXPECT_THAT(Signal(SIGTERM), ElementsAre("leave", "exit 75"));
+  EXPECT_THAT(Signal(SIGTERM), ElementsAre("left", "exit 75"));
   EXPECT_EQ(End(), EndReason::kTerminated);
 }
 
@@ -432,10 +432,10 @@ TEST_F(AgentMachineTest, EveryDismissalHasItsExitCode) {
 TEST_F(AgentMachineTest, ABrokenNodeLeavesTheJobToTheOthers) {
   Start(0);
   EXPECT_THAT(Step(AgentBroken{absl::UnavailableError("the warden is gone")}),
-              ElementsAre("leave", "SIGTERM"));
+              ElementsAre("leaving", "SIGTERM"));
   Ended(0, Signaled{SIGKILL, false});
   Ended(1, Signaled{SIGKILL, false});
-  EXPECT_THAT(Gone(), ElementsAre("exit 75"));
+  EXPECT_THAT(Gone(), ElementsAre("left", "exit 75"));
   EXPECT_EQ(End(), EndReason::kBroken);
 }
 

@@ -35,12 +35,16 @@ struct FakePeer {
 
 class FakeLink : public CoordinatorLink {
  public:
-  explicit FakeLink(std::shared_ptr<FakePeer> peer) : peer_(std::move(peer)) {}
-  void Start(Handlers handlers) override { peer_->handlers = std::move(handlers); }
+  FakeLink(boost::asio::io_context& io, std::shared_ptr<FakePeer> peer) : io_(io), peer_(std::move(peer)) {}
+  void Start(Handlers handlers) override {
+    peer_->handlers = std::move(handlers);
+    boost::asio::post(io_, [peer = peer_] { peer->handlers.on_open(); });
+  }
   void Send(const proto::AgentMessage& message) override { peer_->sent.push_back(message); }
   void Close() override { peer_->closed = true; }
 
  private:
+  boost::asio::io_context& io_;
   const std::shared_ptr<FakePeer> peer_;
 };
 
@@ -112,7 +116,7 @@ class AgentTest : public ::testing::Test {
   }
   std::unique_ptr<CoordinatorLink> NewLink() {
     peer_ = std::make_shared<FakePeer>();
-    return std::make_unique<FakeLink>(peer_);
+    return std::make_unique<FakeLink>(io_, peer_);
   }
 
   // Runs the loop until `done`, or fails the test.

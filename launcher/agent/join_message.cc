@@ -35,6 +35,9 @@ proto::AgentMessage JoinMessage(const LaunchConfig& config, const JoiningNode& n
     join.set_has_node_rank(true);
     join.set_node_rank(*config.node_rank);
   }
+  join.set_gone_token(node.gone_token);
+  join.set_previous_node_id(node.previous_id);
+  join.set_previous_gone_token(node.previous_token);
   for (const std::string& host : config.expected_hosts) join.add_expected_hosts(host);
   proto::JobRules& rules = *join.mutable_rules();
   rules.set_min_nodes(config.min_nodes);

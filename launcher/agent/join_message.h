@@ -17,6 +17,11 @@ struct JoiningNode {
   Duration first_last_call{};
   Duration last_call{};
   Duration drain_timeout{};
+  // Whoever knows it may tell the coordinator that this node is gone.
+  std::string gone_token = {};
+  // What this agent was before; its workers are gone. Empty: nothing.
+  std::string previous_id = {};
+  std::string previous_token = {};
 };
 
 proto::AgentMessage JoinMessage(const LaunchConfig& config, const JoiningNode& node);

@@ -14,6 +14,7 @@ void NodeFence::Joined(Duration lease, BootTime now) {
   lease_ = lease;
   alive_at_ = now;
   signs_.clear();
+  job_over_.reset();
 }
 
 void NodeFence::LeaseFrom(Duration heartbeat_interval) {
@@ -33,6 +34,11 @@ void NodeFence::Answered(TimePoint sent) {
   if (armed_) Renew();
 }
 
+void NodeFence::JobOver(BootTime deadline) {
+  job_over_ = deadline;
+  if (armed_) Renew();
+}
+
 void NodeFence::WorkersStart() {
   armed_ = true;
   Renew();
@@ -43,6 +49,6 @@ void NodeFence::WorkersGone() {
   arm_(std::nullopt);
 }
 
-void NodeFence::Renew() { arm_(alive_at_ + lease_ - lease_ / 10); }
+void NodeFence::Renew() { arm_(job_over_.value_or(alive_at_ + lease_ - lease_ / 10)); }
 
 }  // namespace ddprun

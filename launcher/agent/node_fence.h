@@ -30,6 +30,10 @@ class NodeFence {
   // The heartbeat that was sent at `sent` has been answered.
   void Answered(TimePoint sent);
 
+  // No round follows: nobody waits for these workers, so they have until `deadline`, however long the
+  // coordinator stays silent.
+  void JobOver(BootTime deadline);
+
   void WorkersStart();
   void WorkersGone();
 
@@ -41,6 +45,7 @@ class NodeFence {
   BootTime alive_at_;                                 // when the coordinator knew us alive, at the latest
   std::deque<std::pair<TimePoint, BootTime>> signs_;  // sent, not answered; the oldest first
   bool armed_ = false;
+  std::optional<BootTime> job_over_;  // the deadline that is left
 };
 
 }  // namespace ddprun

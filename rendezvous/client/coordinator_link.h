@@ -10,11 +10,14 @@
 namespace ddprun {
 
 // Contract of every link: messages arrive in order, once, as long as the link holds. It sends heartbeats by
-// itself once the coordinator has welcomed the agent. The handlers are called from the io_context that the
-// link was made with, never from inside a call; only on_message and on_lost are needed.
+// itself from on_open on, which is the time to join. The handlers are called from the io_context that the
+// link was made with, never from inside a call; only on_open, on_message and on_lost are needed.
 class CoordinatorLink {
  public:
   struct Handlers {
+    // The connection is there: what is sent from now on is under way at once. What was sent before waits for
+    // it.
+    std::function<void()> on_open = {};
     std::function<void(const proto::CoordinatorMessage&)> on_message;
     // The link is gone, not by Close(): kUnavailable with the cause. Called at most once, last.
     std::function<void(const absl::Status&)> on_lost;
@@ -23,6 +26,9 @@ class CoordinatorLink {
     // A heartbeat was answered: as it was `sent`, on the steady clock and after the call of `heartbeat` for
     // it, the coordinator still had to renew the lease. Never told by a link that has no lease.
     std::function<void(TimePoint sent)> on_answered = {};
+    // How often heartbeats are sent until the coordinator's Welcome says how often; 0: none until then. On a
+    // slow connection several are due before the welcome comes.
+    Duration heartbeat_interval{};
   };
 
   virtual ~CoordinatorLink() = default;

@@ -32,7 +32,8 @@ class GrpcLink final : public CoordinatorLink,
       : io_(io),
         welcome_limit_(welcome_limit),
         stub_(proto::Coordinator::NewStub(MakeCoordinatorChannel(address, port))),
-        timer_(io) {}
+        welcome_timer_(io),
+        beat_timer_(io) {}
 
   ~GrpcLink() override {
     Close();
@@ -48,20 +49,21 @@ class GrpcLink final : public CoordinatorLink,
     AddHold();  // for reads and writes that start outside of a reaction; until the stream has ended
     StartRead(&incoming_);
     StartCall();
-    timer_.expires_after(welcome_limit_);
-    OnTimer([this] { GiveUp("it did not answer the join within", welcome_limit_); });
+    welcome_timer_.expires_after(welcome_limit_);
+    OnTimer(welcome_timer_, [this] { GiveUp("it did not answer the join within", welcome_limit_); });
   }
 
   void Send(const proto::AgentMessage& message) override {
     absl::MutexLock lock(&mutex_);
     if (closing_ || broken_) return;
     outbox_.push_back(message);
-    if (outbox_.size() == 1) StartWrite(&outbox_.front());
+    if (open_ && outbox_.size() == 1) StartWrite(&outbox_.front());
   }
 
   void Close() override {
     handlers_ = {};
-    timer_.cancel();
+    welcome_timer_.cancel();
+    beat_timer_.cancel();
     // Who has not answered twice will not hear the last words either.
     if (started_ && unanswered_ > 1) context_.TryCancel();
     absl::MutexLock lock(&mutex_);
@@ -79,6 +81,19 @@ class GrpcLink final : public CoordinatorLink,
     });
   }
 
+  // The coordinator sends this as soon as the stream is there.
+  void OnReadInitialMetadataDone(bool ok) override {
+    if (!ok) return;  // OnDone follows
+    {
+      absl::MutexLock lock(&mutex_);
+      open_ = true;
+      if (!outbox_.empty()) StartWrite(&outbox_.front());
+    }
+    Post([this] {
+      if (handlers_.on_open) handlers_.on_open();
+      StartHeartbeats(handlers_.heartbeat_interval);
+    });
+  }
   void OnReadDone(bool ok) override {
     absl::MutexLock lock(&mutex_);
     if (!ok) {
@@ -91,8 +106,9 @@ class GrpcLink final : public CoordinatorLink,
     Post([this, message = incoming_] {
       unanswered_ = 0;
       if (message.has_welcome()) {
-        timer_.cancel();
-        StartHeartbeats(milliseconds(message.welcome().heartbeat_ms()));
+        welcome_timer_.cancel();
+        const Duration interval = milliseconds(message.welcome().heartbeat_ms());
+        if (interval != beat_interval_) StartHeartbeats(interval);
       } else if (message.has_heard() && !beats_.empty()) {
         const TimePoint sent = beats_.front();
         beats_.pop_front();
@@ -123,7 +139,8 @@ class GrpcLink final : public CoordinatorLink,
   void OnDone(const grpc::Status& status) override {
     const std::string cause = status.ok() ? "it hung up" : status.error_message();
     Post([this, cause] {
-      timer_.cancel();
+      welcome_timer_.cancel();
+      beat_timer_.cancel();
       if (!handlers_.on_lost) return;
       handlers_.on_lost(absl::UnavailableError(gave_up_.empty() ? cause : gave_up_));
     });
@@ -135,9 +152,10 @@ class GrpcLink final : public CoordinatorLink,
   }
 
   void StartHeartbeats(Duration interval) {
+    beat_interval_ = interval;
     if (interval <= Duration::zero()) return;
-    timer_.expires_after(interval);
-    OnTimer([this, interval] {
+    beat_timer_.expires_after(interval);
+    OnTimer(beat_timer_, [this, interval] {
       if (unanswered_ >= kMaxUnanswered) {
         return GiveUp("it has not answered for", interval * (kMaxUnanswered + 1));
       }
@@ -152,8 +170,8 @@ class GrpcLink final : public CoordinatorLink,
   }
   // Runs `f` when the timer is over, unless the link is closed or gone by then.
   template <typename F>
-  void OnTimer(F f) {
-    timer_.async_wait([this, alive = std::weak_ptr<int>(alive_), f](const boost::system::error_code& error) {
+  void OnTimer(boost::asio::steady_timer& timer, F f) {
+    timer.async_wait([this, alive = std::weak_ptr<int>(alive_), f](const boost::system::error_code& error) {
       if (!error && !alive.expired() && handlers_.on_lost) f();
     });
   }
@@ -165,7 +183,9 @@ class GrpcLink final : public CoordinatorLink,
   boost::asio::io_context& io_;
   const Duration welcome_limit_;
   const std::unique_ptr<proto::Coordinator::Stub> stub_;
-  boost::asio::steady_timer timer_;                             // for the welcome, then for heartbeats
+  boost::asio::steady_timer welcome_timer_;
+  boost::asio::steady_timer beat_timer_;
+  Duration beat_interval_{};
   const std::shared_ptr<int> alive_ = std::make_shared<int>();  // watched by what is posted
   Handlers handlers_;
   int unanswered_ = 0;           // heartbeats since the last message
@@ -177,6 +197,7 @@ class GrpcLink final : public CoordinatorLink,
   absl::Mutex mutex_;
   std::deque<proto::AgentMessage> outbox_ ABSL_GUARDED_BY(mutex_);  // front: being written
   bool handling_ ABSL_GUARDED_BY(mutex_) = false;  // a message came, the next is not asked for yet
+  bool open_ ABSL_GUARDED_BY(mutex_) = false;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;
   Event done_;  // gRPC has finished with this object

@@ -89,7 +89,10 @@ class FakeCoordinator final : public proto::Coordinator::Service {
   void Break() { server_->Shutdown(std::chrono::system_clock::now()); }
 
  private:
-  grpc::Status Attend(grpc::ServerContext*, Stream* stream) override { return scene_(stream); }
+  grpc::Status Attend(grpc::ServerContext*, Stream* stream) override {
+    stream->SendInitialMetadata();
+    return scene_(stream);
+  }
 
   const Scene scene_;
   int port_ = 0;
@@ -101,9 +104,10 @@ class FakeCoordinator final : public proto::Coordinator::Service {
 // The agent's side: what the link tells, in words.
 class GrpcLinkTest : public ::testing::Test {
  protected:
-  void Connect(int port, Duration welcome_limit = kLimit) {
+  void Connect(int port, Duration welcome_limit = kLimit, Duration heartbeat_interval = {}) {
     link_ = MakeGrpcLink(io_, "127.0.0.1", port, welcome_limit);
-    link_->Start({.on_message =
+    link_->Start({.on_open = [this] { ++opened_; },
+                  .on_message =
                       [this](const proto::CoordinatorMessage& message) {
                         told_.push_back(message.has_waiting()   ? message.waiting().text()
                                         : message.has_welcome() ? "welcome"
@@ -119,7 +123,8 @@ class GrpcLinkTest : public ::testing::Test {
                         heartbeat.set_step(steps_++);
                         filled_.push_back(std::chrono::steady_clock::now());
                       },
-                  .on_answered = [this](TimePoint sent) { answered_.push_back(sent); }});
+                  .on_answered = [this](TimePoint sent) { answered_.push_back(sent); },
+                  .heartbeat_interval = heartbeat_interval});
     proto::AgentMessage message;
     message.mutable_join()->set_node_id("n0");
     link_->Send(message);
@@ -149,6 +154,7 @@ class GrpcLinkTest : public ::testing::Test {
   std::unique_ptr<CoordinatorLink> link_;
   std::vector<std::string> told_;
   std::vector<std::string> lost_;
+  int opened_ = 0;
   int64_t steps_ = 0;
   std::vector<TimePoint> filled_;    // when a heartbeat was asked for
   std::vector<TimePoint> answered_;  // when each that was answered had been sent
@@ -214,6 +220,20 @@ TEST_F(GrpcLinkTest, SendsHeartbeatsOnceWelcomed) {
   EXPECT_LT(answered_[0], filled_[1]);
   EXPECT_GE(answered_[1], filled_[1]);
   EXPECT_THAT(lost_, ElementsAre("it hung up"));
+}
+
+TEST_F(GrpcLinkTest, HeartbeatsDoNotWaitForASlowWelcome) {
+  FakeCoordinator coordinator([&](Stream* stream) {
+    coordinator.Note(FakeCoordinator::Read(stream));
+    coordinator.Note(FakeCoordinator::Read(stream));
+    Welcome(stream, 10);  // as often as before: the heartbeats go on
+    coordinator.Note(FakeCoordinator::Read(stream));
+    return grpc::Status::OK;
+  });
+  Connect(coordinator.port(), kLimit, milliseconds(10));
+  ASSERT_TRUE(RunUntilLost());
+  EXPECT_EQ(opened_, 1);
+  EXPECT_THAT(coordinator.AwaitNotes(3), ElementsAre("join n0", "heartbeat 0", "heartbeat 1"));
 }
 
 TEST_F(GrpcLinkTest, OtherMessagesAnswerNoHeartbeat) {

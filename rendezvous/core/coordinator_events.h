@@ -32,10 +32,13 @@ struct PeerJoined {
   RoundPolicy rules = {};
   NodeInfo info = {};
   std::vector<std::string> expected_hosts = {};
+  // The agent was this node before and has ended its workers; empty: it was none.
+  NodeId previous_node = {};
+  std::string previous_token = {};
 };
 // The messages of an agent that has joined. The machine fills in `node`.
 using NodeMessage =
-    std::variant<NodeHeard, WorkersFailed, WorkersSucceeded, NodeReady, SnapshotTaken, NodeLeft>;
+    std::variant<NodeHeard, WorkersFailed, WorkersSucceeded, NodeReady, SnapshotTaken, NodeLeaving, NodeLeft>;
 struct PeerSaid {
   PeerId peer = 0;
   NodeMessage message = {};
@@ -50,6 +53,12 @@ struct PeerDisconnected {
   PeerId peer = 0;
   std::string reason = {};
 };
+// Somebody says that the agent of a node and all its workers are gone. Answered by one Answer.
+struct GoneReported {
+  std::string run_id = {};
+  NodeId node = {};
+  std::string token = {};
+};
 // A request of an operator; answered by one Answer. An empty run_id means the only job.
 struct DrainNode {
   std::string run_id = {};
@@ -60,14 +69,16 @@ struct StopJob {
   std::string run_id = {};
   std::string reason = {};
 };
-// The coordinator's process is about to exit: all jobs end, and agents that come later are told so.
+// The coordinator's process is about to exit: all jobs end, as soon as their workers are stopped or at once,
+// and agents that come later are told so.
 struct CoordinatorEnding {
   std::string reason = {};
+  bool at_once = false;
 };
 struct CoordinatorTick {};
 
 using CoordinatorEvent = std::variant<PeerConnected, PeerJoined, PeerSaid, PeerMisspoke, PeerDisconnected,
-                                      DrainNode, StopJob, CoordinatorEnding, CoordinatorTick>;
+                                      GoneReported, DrainNode, StopJob, CoordinatorEnding, CoordinatorTick>;
 
 // --- Effects
 
@@ -107,7 +118,7 @@ struct JobRetired {
 struct JobForgotten {
   std::string run_id = {};
 };
-// To the operator's request that is being handled.
+// To the request that is being handled.
 struct Answer {
   absl::StatusOr<std::string> text;  // for people: what happens now
 };

@@ -115,6 +115,10 @@ absl::Status CoordinatorMachine::Join(Peer& peer, const PeerJoined& e) {
   // Four chances within a lease.
   const Duration heartbeat = info.leased ? job.machine.policy().lease / 4 : Duration::zero();
   effects_.push_back(Welcome{e.peer, heartbeat, peer.address});
+  if (!e.previous_node.empty()) {
+    // Not there any more, more often than not: its lease has ended.
+    (void)ReportGone(e.run_id, e.previous_node, e.previous_token);
+  }
   StepJob(e.run_id, NodeJoined{std::move(info), e.expected_hosts});
   return absl::OkStatus();
 }
@@ -129,6 +133,9 @@ void CoordinatorMachine::On(const PeerSaid& e) {
   }
   if (peer.node.empty()) return;  // Dismissed; what it still says does not count.
   const std::string run_id = peer.run_id;
+  // First, so that no round begins that this coordinator will not see end.
+  if (peer.in_process) HeedHost(e.message);
+  if (peer.node.empty()) return MaybeForget(run_id);
   const RoundEvent event = std::visit(
       [&peer](auto message) -> RoundEvent {
         message.node = peer.node;
@@ -143,6 +150,14 @@ void CoordinatorMachine::On(const PeerSaid& e) {
   }
   if (std::holds_alternative<NodeHeard>(event) && !peer.node.empty()) effects_.push_back(Heard{e.peer});
   MaybeForget(run_id);
+}
+
+void CoordinatorMachine::HeedHost(const NodeMessage& message) {
+  const auto end = [this](const std::string& reason) {
+    On(CoordinatorEnding{absl::StrCat("the agent that hosts the coordinator is leaving: ", reason)});
+  };
+  if (const auto* e = std::get_if<NodeLeaving>(&message)) end(e->reason);
+  if (const auto* e = std::get_if<NodeLeft>(&message)) end(e->reason);
 }
 
 void CoordinatorMachine::On(const PeerMisspoke& e) {
@@ -169,13 +184,38 @@ void CoordinatorMachine::On(const PeerDisconnected& e) {
   MaybeForget(peer.run_id);
 }
 
+void CoordinatorMachine::On(const GoneReported& e) {
+  const absl::Status status = ReportGone(e.run_id, e.node, e.token);
+  effects_.push_back(Answer{status.ok() ? absl::StatusOr<std::string>("noted") : status});
+  MaybeForget(e.run_id);
+}
+
+absl::Status CoordinatorMachine::ReportGone(const std::string& run_id, const NodeId& node,
+                                            const std::string& token) {
+  const auto job = jobs_.find(run_id);
+  const Member* member = job == jobs_.end() ? nullptr : job->second.machine.membership().Find(node);
+  if (member == nullptr) return absl::NotFoundError(absl::StrCat("there is no node ", node));
+  if (member->info.gone_token.empty() || member->info.gone_token != token) {
+    return absl::PermissionDeniedError(absl::StrCat("wrong token for node ", node));
+  }
+  StepJob(run_id, NodeGone{node});
+  // Its connection may not have been closed yet; the job may be forgotten before it is.
+  if (const auto it = job->second.nodes.find(node); it != job->second.nodes.end()) {
+    peers_.at(it->second).node.clear();
+    effects_.push_back(HangUp{it->second});
+    job->second.nodes.erase(it);
+  }
+  return absl::OkStatus();
+}
+
 void CoordinatorMachine::On(const DrainNode& e) { effects_.push_back(Answer{Drain(e)}); }
 void CoordinatorMachine::On(const StopJob& e) { effects_.push_back(Answer{Stop(e)}); }
 
 void CoordinatorMachine::On(const CoordinatorEnding& e) {
-  ending_ = e.reason;
+  if (!ending_.empty() && !e.at_once) return;
+  if (ending_.empty()) ending_ = e.reason;
   for (const auto& [run_id, job] : jobs_) {
-    StepJob(run_id, CloseRequested{Dismissal::kCoordinatorEnded, e.reason});
+    StepJob(run_id, CloseRequested{Dismissal::kCoordinatorEnded, ending_, e.at_once});
   }
   for (const auto& [id, join_end] : std::exchange(unjoined_, {})) {
     DismissPeer(id, Dismissal::kCoordinatorEnded, e.reason);
@@ -310,7 +350,7 @@ absl::StatusOr<std::string> CoordinatorMachine::Stop(const StopJob& e) {
   const int nodes = jobs_.at(run_id).machine.membership().size();
   StepJob(run_id, CloseRequested{Dismissal::kStopped, e.reason});
   MaybeForget(run_id);
-  return absl::StrCat("job ", run_id, " is stopped on ", nodes, nodes == 1 ? " node" : " nodes");
+  return absl::StrCat("job ", run_id, " is being stopped on ", nodes, nodes == 1 ? " node" : " nodes");
 }
 
 }  // namespace ddprun

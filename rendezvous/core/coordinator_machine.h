@@ -23,6 +23,8 @@ struct CoordinatorLimits {
   Duration join = seconds(10);
   // Closed jobs that are remembered, so that a late agent is told so and does not start them over.
   size_t closed_jobs = 100;
+  // Of each of them, the last events that the shell keeps.
+  size_t events_of_closed = 100;
 };
 
 // Pure: equal (state, event, now) give equal effects. Its log of events, with their times, is its whole
@@ -69,16 +71,20 @@ class CoordinatorMachine {
   void On(const PeerSaid& e);
   void On(const PeerMisspoke& e);
   void On(const PeerDisconnected& e);
+  void On(const GoneReported& e);
   void On(const DrainNode& e);
   void On(const StopJob& e);
   void On(const CoordinatorEnding& e);
   void On(const CoordinatorTick& e);
 
   absl::Status Join(Peer& peer, const PeerJoined& e);
+  absl::Status ReportGone(const std::string& run_id, const NodeId& node, const std::string& token);
   absl::StatusOr<std::string> Drain(const DrainNode& e);
   absl::StatusOr<std::string> Stop(const StopJob& e);
   absl::StatusOr<std::string> FindOpenJob(const std::string& run_id) const;
 
+  // The coordinator ends with the agent of its own process.
+  void HeedHost(const NodeMessage& message);
   void StepJob(const std::string& run_id, const RoundEvent& event);
   // `last`: the peer leaves its job with it.
   void Send(Job& job, const NodeId& node, RoundEffect order, bool last);

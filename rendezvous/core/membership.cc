@@ -67,6 +67,17 @@ void Membership::SetDrainReason(const NodeId& id, std::string reason) {
   to_be_drained_.insert(id);
 }
 
+void Membership::SetLeaving(const NodeId& id) { At(id).leaving = true; }
+
+void Membership::SetLost(const NodeId& id) {
+  Member& member = At(id);
+  if (member.info.requested_rank) requested_.erase(*member.info.requested_rank);
+  member.info.requested_rank.reset();
+  member.drain_reason.clear();
+  to_be_drained_.erase(id);
+  SetPhase(id, Phase::kLost);
+}
+
 void Membership::SetStorePort(const NodeId& id, int port) { At(id).info.store_port = port; }
 
 void Membership::SetJoinEnd(const NodeId& id, TimePoint join_end) {

@@ -20,8 +20,9 @@ enum class Phase {
   kRunning,    // in the round, workers started
   kSucceeded,  // in the round, all its workers ended with 0
   kStopping,   // in the round, told to stop its workers
+  kLost,       // in the round; cannot be spoken to, and its workers may run until its lease ends
 };
-inline constexpr int kNumPhases = 4;
+inline constexpr int kNumPhases = 5;
 
 struct Member {
   NodeInfo info;
@@ -35,6 +36,7 @@ struct Member {
   TimePoint join_end = {};        // when it gives up waiting, if still waiting then
   Progress progress = {};         // the newest
   std::string drain_reason = {};  // why it is to be taken out; empty: it is not
+  bool leaving = false;           // it stops its workers and leaves by itself
 };
 
 // Invariants: count(p) is the number of members in phase p; next_lease_end() is the least lease_end of the
@@ -56,6 +58,9 @@ class Membership {
   void SetProgress(const NodeId& id, Progress progress);
   // REQUIRES: `reason` is not empty.
   void SetDrainReason(const NodeId& id, std::string reason);
+  void SetLeaving(const NodeId& id);
+  // Its phase is kLost from now on; another node may have its requested rank, and nobody drains it.
+  void SetLost(const NodeId& id);
   void SetStorePort(const NodeId& id, int port);
   void SetJoinEnd(const NodeId& id, TimePoint join_end);
   void RenewLease(const NodeId& id, TimePoint lease_end);

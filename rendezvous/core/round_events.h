@@ -33,6 +33,8 @@ struct NodeInfo {
   std::optional<int> requested_rank =
       {};              // --node-rank, SLURM_NODEID: honoured among the nodes that gave one
   bool leased = true;  // false for the agent in the coordinator's own process: it cannot be lost alone
+  // A secret of the node: whoever knows it may say that the node is gone. Empty: nobody may.
+  std::string gone_token = {};
 };
 
 // How far the workers of a node are, as they say themselves.
@@ -80,31 +82,44 @@ struct SnapshotTaken {
   Round round = {};
   int64_t step = 0;
 };
-// The node says goodbye (a signal, for example). Its workers are its own business now.
+// The node is stopping its workers for a reason of its own (a signal, for example) and leaves the job when
+// they are gone.
+struct NodeLeaving {
+  NodeId node;
+  std::string reason;
+};
+// The node has left: none of its workers runs or will be started.
 struct NodeLeft {
   NodeId node;
   std::string reason;
 };
-// The connection to the node broke.
+// The connection to the node broke. Its workers may run until its lease ends.
 struct NodeLost {
   NodeId node;
   std::string reason;
+};
+// The last worker of a node whose agent has gone is dead: somebody who can know has said so.
+struct NodeGone {
+  NodeId node;
 };
 // Somebody with authority takes the node out; the job goes on without it.
 struct DrainRequested {
   NodeId node;
   std::string reason;
 };
-// Somebody with authority ends the job.
+// Somebody with authority ends the job: as soon as its workers are stopped, or at once. A second request ends
+// it at once.
 struct CloseRequested {
   Dismissal outcome = Dismissal::kStopped;
   std::string reason = {};
+  bool at_once = false;
 };
 // Nothing happened but time.
 struct Tick {};
 
-using RoundEvent = std::variant<NodeJoined, NodeHeard, WorkersFailed, WorkersSucceeded, NodeReady,
-                                SnapshotTaken, NodeLeft, NodeLost, DrainRequested, CloseRequested, Tick>;
+using RoundEvent =
+    std::variant<NodeJoined, NodeHeard, WorkersFailed, WorkersSucceeded, NodeReady, SnapshotTaken,
+                 NodeLeaving, NodeLeft, NodeLost, NodeGone, DrainRequested, CloseRequested, Tick>;
 
 // --- Effects
 

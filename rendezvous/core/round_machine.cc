@@ -68,6 +68,10 @@ void RoundMachine::On(const NodeJoined& e) {
     return DismissNode(info.id, succeeded ? Dismissal::kRejected : outcome_,
                        absl::StrCat("the job is closed: ", succeeded ? "it has succeeded" : outcome_reason_));
   }
+  if (closing_) {
+    return DismissNode(info.id, closing_->outcome,
+                       absl::StrCat("the job is being closed: ", closing_->reason));
+  }
   if (membership_.Find(info.id) != nullptr) {
     effects_.push_back(
         Refuse{info.id, absl::AbortedError(absl::StrCat("node ", info.id, " has already joined"))});
@@ -90,7 +94,7 @@ void RoundMachine::On(const NodeJoined& e) {
       const NodeId old = other->info.id;
       const std::string reason = absl::StrCat(Name(*other), " was replaced by its new start ", info.id);
       DismissNode(old, Dismissal::kRejected, reason);
-      Drop(old, "node_replaced", "it was started anew", reason);
+      Lose(old, "node_replaced", "it was started anew", reason);
     }
   }
   const Member& member = membership_.Add(info, now_ + policy_.lease, now_ + policy_.join_timeout);
@@ -177,16 +181,34 @@ void RoundMachine::On(const SnapshotTaken& e) {
   Drain(absl::StrCat(asked_->reason, "; a snapshot of step ", e.step, " is there"));
 }
 
+void RoundMachine::On(const NodeLeaving& e) {
+  const Member* member = membership_.Find(e.node);
+  if (member == nullptr || member->leaving) return;
+  membership_.RenewLease(e.node, now_ + policy_.lease);
+  membership_.SetLeaving(e.node);
+  const std::string reason = absl::StrCat(Name(*member), " is leaving: ", e.reason);
+  NoteIt("node_leaving", reason);
+  if (member->phase == Phase::kRunning || member->phase == Phase::kStopping) losses_.Lost(reason);
+  if (state_ == State::kRunning && member->phase == Phase::kRunning) Drain(reason);
+}
+
 void RoundMachine::On(const NodeLeft& e) {
   if (const Member* member = membership_.Find(e.node)) {
-    Drop(e.node, "node_left", absl::StrCat("it left: ", e.reason),
-         absl::StrCat(Name(*member), " left: ", e.reason));
+    Remove(e.node, "node_left", absl::StrCat("it left: ", e.reason),
+           absl::StrCat(Name(*member), " left: ", e.reason));
   }
 }
 
 void RoundMachine::On(const NodeLost& e) {
   if (const Member* member = membership_.Find(e.node)) {
-    Drop(e.node, "node_lost", e.reason, absl::StrCat(Name(*member), " is lost: ", e.reason));
+    Lose(e.node, "node_lost", e.reason, absl::StrCat(Name(*member), " is lost: ", e.reason));
+  }
+}
+
+void RoundMachine::On(const NodeGone& e) {
+  if (const Member* member = membership_.Find(e.node)) {
+    Remove(e.node, "node_gone", "its agent was killed",
+           absl::StrCat(Name(*member), ": its agent has gone, and so have all its workers"));
   }
 }
 
@@ -200,29 +222,50 @@ void RoundMachine::On(const DrainRequested& e) {
 }
 
 void RoundMachine::On(const CloseRequested& e) {
-  if (state_ != State::kClosed) Close(e.outcome, e.reason);
+  if (state_ == State::kClosed) return;
+  if (closing_) return Close(closing_->outcome, closing_->reason);
+  if (e.at_once || membership_.in_round() == 0) return Close(e.outcome, e.reason);
+  if (state_ == State::kRunning) Drain(e.reason);
+  closing_ = e;
+  NoteIt("job_closing", e.reason);
 }
 
-void RoundMachine::Drop(const NodeId& id, absl::string_view event, absl::string_view why,
-                        const std::string& reason) {
-  const Member& member = *membership_.Find(id);
-  const Phase phase = member.phase;
+void RoundMachine::Missed(const Member& member, absl::string_view event, absl::string_view why,
+                          const std::string& reason) {
   if (round_ >= Round(0) && member.round == round_) {
     absent_.Lost(member.info.host, std::string(why), now_);
   } else {
     absent_.Went(member.info.host);
   }
-  membership_.Remove(id);
   NoteIt(event, reason);
-  if (phase == Phase::kRunning || phase == Phase::kStopping) losses_.Lost(reason);
-  if (state_ == State::kRunning && phase == Phase::kRunning) Drain(reason);
+  const bool had_workers = member.phase == Phase::kRunning || member.phase == Phase::kStopping;
+  if (had_workers && !member.leaving) losses_.Lost(reason);
   if (membership_.count(Phase::kWaiting) > 0) TellWaitersWithin(kNoticeDelay);
 }
 
-void RoundMachine::Expel(const NodeId& id, absl::string_view event, absl::string_view why,
-                         const std::string& reason) {
-  DismissNode(id, Dismissal::kExpelled, reason);
-  Drop(id, event, why, reason);
+void RoundMachine::Remove(const NodeId& id, absl::string_view event, absl::string_view why,
+                          const std::string& reason) {
+  const Member& member = *membership_.Find(id);
+  const Phase phase = member.phase;
+  if (phase == Phase::kLost) {
+    NoteIt(event, reason);
+  } else {
+    Missed(member, event, why, reason);
+  }
+  membership_.Remove(id);
+  if (state_ == State::kRunning && phase == Phase::kRunning) Drain(reason);
+}
+
+void RoundMachine::Lose(const NodeId& id, absl::string_view event, absl::string_view why,
+                        const std::string& reason) {
+  const Member& member = *membership_.Find(id);
+  if (member.phase == Phase::kLost) return;
+  // The coordinator's own agent has no fence; it hangs up only when its workers are gone.
+  const bool has_workers = member.phase == Phase::kRunning || member.phase == Phase::kStopping;
+  if (!has_workers || !member.info.leased) return Remove(id, event, why, reason);
+  Missed(member, event, why, reason);
+  membership_.SetLost(id);
+  if (state_ == State::kRunning) Drain(reason);
 }
 
 void RoundMachine::LetGo(const NodeId& id) {
@@ -237,9 +280,11 @@ void RoundMachine::LetGo(const NodeId& id) {
 void RoundMachine::ExpireLeases() {
   for (const NodeId& id : membership_.ExpiredLeases(now_)) {
     const Member& member = *membership_.Find(id);
-    Expel(id, "lease_expired", "its lease expired",
-          absl::StrCat(Name(member), " has not been heard from for ", ToMillis(policy_.lease),
-                       " ms: its lease expired ", (now_ - member.lease_end) / milliseconds(1), " ms ago"));
+    std::string reason =
+        absl::StrCat(Name(member), " has not been heard from for ", ToMillis(policy_.lease),
+                     " ms: its lease expired ", (now_ - member.lease_end) / milliseconds(1), " ms ago");
+    if (member.phase != Phase::kLost) DismissNode(id, Dismissal::kExpelled, reason);
+    Remove(id, "lease_expired", "its lease expired", reason);
   }
 }
 
@@ -253,21 +298,27 @@ void RoundMachine::ExpireJoins() {
                              Seconds(policy_.join_timeout),
                              "; start the agents of the other nodes with the same --rdzv-endpoint and "
                              "--rdzv-id, or raise --rdzv-conf=join_timeout"));
-    Drop(id, "join_timeout", "it waited too long",
-         absl::StrCat("node ", id, " waited ", Seconds(policy_.join_timeout)));
+    Remove(id, "join_timeout", "it waited too long",
+           absl::StrCat("node ", id, " waited ", Seconds(policy_.join_timeout)));
   }
 }
 
 void RoundMachine::ExpireDrain() {
-  if (state_ != State::kDraining || now_ < *drain_end_) return;
+  if (state_ != State::kDraining || !drain_end_ || now_ < *drain_end_) return;
+  drain_end_.reset();
   std::vector<NodeId> late;
   for (const auto& [id, m] : membership_.members()) {
-    if (m.phase == Phase::kStopping) late.push_back(id);
+    // The coordinator's own agent has no fence: it is waited for. It answers within deadlines of its own.
+    if (m.phase == Phase::kStopping && m.info.leased) late.push_back(id);
   }
   for (const NodeId& id : late) {
-    Expel(id, "drain_timeout", "it did not stop its workers",
-          absl::StrCat(Name(*membership_.Find(id)), " did not stop its workers of round ", round_.value(),
-                       " within ", Seconds(policy_.drain_timeout)));
+    const std::string reason =
+        absl::StrCat(Name(*membership_.Find(id)), " did not stop its workers of round ", round_.value(),
+                     " within ", Seconds(policy_.drain_timeout));
+    DismissNode(id, Dismissal::kExpelled, reason);
+    // From now on nothing renews its fence.
+    membership_.RenewLease(id, now_ + policy_.lease);
+    Lose(id, "drain_timeout", "it did not stop its workers", reason);
   }
 }
 
@@ -343,6 +394,7 @@ void RoundMachine::Interrupt(const std::string& reason) {
 void RoundMachine::AdvanceDraining() {
   if (membership_.in_round() > 0) return;
   drain_end_.reset();
+  if (closing_) return Close(closing_->outcome, closing_->reason);
   JobReport report = losses_.Report(round_, now_);
   Verdict verdict{Cost::kNothing, absl::StrCat("no restart is spent: ", end_reason_)};
   if (failed_) {
@@ -390,7 +442,7 @@ void RoundMachine::Drain(const std::string& reason) {
   asked_.reset();
   std::vector<NodeId> in_round;
   for (const auto& [id, m] : membership_.members()) {
-    if (InRound(m)) in_round.push_back(id);
+    if (InRound(m) && m.phase != Phase::kLost) in_round.push_back(id);
   }
   for (const NodeId& id : in_round) {
     membership_.SetPhase(id, Phase::kStopping);
@@ -409,13 +461,14 @@ void RoundMachine::Gather() {
   NoteIt("waiting_for_nodes", WaitingText(now_));
 }
 
-void RoundMachine::Close(Dismissal outcome, const std::string& reason) {
+void RoundMachine::Close(Dismissal outcome, std::string reason) {
   if (state_ == State::kDraining) ShareReport(losses_.Report(round_, now_), reason);
   for (const auto& [id, m] : membership_.members()) DismissNode(id, outcome, reason);
   NoteIt("job_closed", outcome == Dismissal::kSucceeded ? "all workers succeeded" : reason);
   membership_ = Membership();
   outcome_ = outcome;
   outcome_reason_ = reason;
+  closing_.reset();
   state_ = State::kClosed;
   asked_.reset();
   last_call_end_.reset();

@@ -13,9 +13,11 @@
 //                                                     close requested, in any state -------------------+
 // clang-format on
 //
-// A round that ends is always drained: all its nodes stop their workers and answer with NodeReady, which
-// brings what they know. Then, and not before, it is decided what the end costs (verdict.h), everybody is
-// told why (job_report.h), and the next round is sealed or the job closed.
+// A round that ends is always drained, also when the job is to be closed: all its nodes stop their workers
+// and answer with NodeReady, which brings what they know. Then, and not before, it is decided what the end
+// costs (verdict.h), everybody is told why (job_report.h), and the next round is sealed or the job closed. A
+// node that was lost with its workers is waited for until its lease ends, when its fence has killed them, or
+// until NodeGone.
 //
 // Time reaches the machine only as the `now` of Step, and its order of events is its whole input: two
 // machines that are given the same log are in the same state.
@@ -80,8 +82,10 @@ class RoundMachine {
   void On(const WorkersSucceeded& e);
   void On(const NodeReady& e);
   void On(const SnapshotTaken& e);
+  void On(const NodeLeaving& e);
   void On(const NodeLeft& e);
   void On(const NodeLost& e);
+  void On(const NodeGone& e);
   void On(const DrainRequested& e);
   void On(const CloseRequested& e);
   void On(const Tick&) {}
@@ -89,11 +93,14 @@ class RoundMachine {
   // The member, if it is one and `round` is the one it is in; else says so with Refuse.
   const Member* Speaker(const NodeId& id, Round round);
   void Reported(int64_t step);
-  // Takes a member out because it is gone; ends the round if it was part of it. `why` is for those who wait
-  // for it: "its lease expired".
-  void Drop(const NodeId& id, absl::string_view event, absl::string_view why, const std::string& reason);
-  // The same for one that is still there, perhaps.
-  void Expel(const NodeId& id, absl::string_view event, absl::string_view why, const std::string& reason);
+  // Removes a member without workers; ends the round if it was part of it. `why` is for those who wait for
+  // it: "its lease expired".
+  void Remove(const NodeId& id, absl::string_view event, absl::string_view why, const std::string& reason);
+  // The same for a member whose workers may run: it stays, as kLost, until they are known to be dead.
+  void Lose(const NodeId& id, absl::string_view event, absl::string_view why, const std::string& reason);
+  // What both have in common.
+  void Missed(const Member& member, absl::string_view event, absl::string_view why,
+              const std::string& reason);
   // Takes a member out because somebody wants that.
   void LetGo(const NodeId& id);
   void ExpireLeases();
@@ -111,7 +118,7 @@ class RoundMachine {
   void Seal(const std::string& reason);
   void Drain(const std::string& reason);
   void Gather();
-  void Close(Dismissal outcome, const std::string& reason);
+  void Close(Dismissal outcome, std::string reason);
 
   // Tells the nodes of the round what went wrong in it, if anything did.
   void ShareReport(JobReport report, const std::string& outcome);
@@ -134,7 +141,8 @@ class RoundMachine {
   bool finishing_ = false;      // workers of a node have ended with 0
   bool step_reported_ = false;  // by any worker
   RoundLosses losses_;
-  std::string end_reason_;  // Draining only
+  std::string end_reason_;                 // Draining only
+  std::optional<CloseRequested> closing_;  // Draining only: the job ends with the round
 
   std::optional<TimePoint> last_call_end_;     // Gathering: with min_nodes; Running: with newcomers to let in
   std::optional<Asked> asked_;                 // Running only

@@ -91,6 +91,18 @@ class RoundMachineTest : public ::testing::Test {
   }
   Words DrainNode(const std::string& id) { return Step(DrainRequested{id, "maintenance"}); }
   Words Lost(const std::string& id) { return Step(NodeLost{id, "connection reset"}); }
+  Words Gone(const std::string& id) { return Step(NodeGone{id}); }
+  Words Leaving(const std::string& id) { return Step(NodeLeaving{id, "its agent received SIGTERM"}); }
+  Words Left(const std::string& id) { return Step(NodeLeft{id, "its agent received SIGTERM"}); }
+  // Lost, and proven to have no workers.
+  Words Killed(const std::string& id) {
+    Words words = Lost(id);
+    RoundEffects lost = last_;
+    for (std::string& w : Gone(id)) words.push_back(std::move(w));
+    last_.insert(last_.begin(), lost.begin(), lost.end());
+    return words;
+  }
+  Words CloseJob() { return Step(CloseRequested{Dismissal::kStopped, "enough"}); }
   // Lets time pass, waking the machine when it asks for it; nobody speaks.
   Words Wait(Duration d) {
     Words all;

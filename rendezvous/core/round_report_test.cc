@@ -47,7 +47,7 @@ TEST_F(RoundReportTest, AllNodesHearWhatEachOfThemKnows) {
 
 TEST_F(RoundReportTest, ANodeThatGoesWithoutTheDetailsHasToldTheCause) {
   Failed("a", 0, Rank0());
-  Lost("a");
+  Killed("a");
   Ready("b", 0, 201, {Follows()});
   const JobReport* report = Report();
   ASSERT_NE(report, nullptr);
@@ -74,22 +74,25 @@ TEST_F(RoundReportTest, ALossAloneIsReportedTooAndAJoinIsNot) {
   EXPECT_THAT(Ready("a", 0, 200), ElementsAre("a:start r1 node0/2 rank0/2 n0 addr-a:200",
                                               "b:start r1 node1/2 rank1/2 n0 addr-a:200"));
   ASSERT_EQ(machine_->round(), Round(1));
-  Lost("b");
+  Killed("b");
   EXPECT_THAT(Ready("a", 1, 200), ElementsAre("a:report r1", "a:start r2 node0/1 rank0/1 n0 addr-a:200"));
   EXPECT_THAT(Report()->groups, IsEmpty());
   EXPECT_THAT(Report()->outcome, HasSubstr("no restart is spent"));
 }
 
-TEST_F(RoundReportTest, WhoCloseAJobThatDrainsLetsAllKnowWhatIsKnown) {
+TEST_F(RoundReportTest, WhenAJobIsClosedWhileItDrainsAllAreToldWhatIsKnown) {
   Failed("a", 0, Rank0());
-  EXPECT_THAT(Step(CloseRequested{Dismissal::kStopped, "enough"}),
+  EXPECT_THAT(CloseJob(), IsEmpty());
+  EXPECT_THAT(Ready("a", 0, 200), IsEmpty());
+  EXPECT_THAT(Ready("b", 0, 201),
               ElementsAre("a:report r0", "b:report r0", "a:bye stopped", "b:bye stopped"));
   EXPECT_EQ(machine_->outcome(), Dismissal::kStopped);
   EXPECT_EQ(machine_->outcome_reason(), "enough");
+  EXPECT_EQ(machine_->restarts(), 0);
 }
 
 TEST_F(RoundReportTest, AFailureDuringADrainForAnotherReasonIsFree) {
-  Lost("b");
+  Killed("b");
   Failed("a", 0, Rank0());
   Ready("a", 0, 200, {Rank0()});
   EXPECT_EQ(machine_->restarts(), 0);

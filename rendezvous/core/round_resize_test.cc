@@ -68,8 +68,8 @@ TEST_F(RoundResizeTest, WhenTheNewcomersGoNobodyIsInterrupted) {
   Reports("a", 0, 17);
   Join("c");
   Join("d");
-  Lost("c");
-  Lost("d");
+  Killed("c");
+  Killed("d");
   EXPECT_THAT(Snapshot("a", 0, 20), IsEmpty());
   EXPECT_THAT(WaitAlive(seconds(120), {"a", "b"}), IsEmpty());
 }
@@ -90,7 +90,7 @@ TEST_F(RoundResizeTest, AJobThatIsAboutToEndIsNotInterrupted) {
   Succeeded("a", 0);
   Join("c");
   EXPECT_THAT(Join("d"), IsEmpty());
-  Lost("a");
+  Killed("a");
   EXPECT_THAT(WaitAlive(seconds(60), {"b", "c", "d"}), IsEmpty());
   EXPECT_THAT(Succeeded("b", 0), ElementsAre("b:bye succeeded", "c:bye succeeded", "d:bye succeeded"));
 }
@@ -103,7 +103,7 @@ TEST_F(RoundResizeTest, RoundsHaveAMultipleOfTheNodeUnit) {
   EXPECT_THAT(Join("d"), ElementsAre("a:stop r0", "b:stop r0"));
   Ready("a", 0, 200);
   EXPECT_EQ(Ready("b", 0, 201).size(), 4u);
-  Lost("d");
+  Killed("d");
   for (const char* id : {"a", "b"}) Ready(id, 1, 300);
   Ready("c", 1, 300);
   EXPECT_EQ(machine_->membership().in_round(), 2);
@@ -173,7 +173,7 @@ TEST_F(RoundResizeTest, WhoWaitsIsToldForWhomAgainAndAgain) {
 
 TEST_F(RoundResizeTest, LostNodesAreNamedUntilTheyAreBackOrNotWaitedFor) {
   Start(ScaleUp::kImmediate);
-  Lost("b");
+  Killed("b");
   Ready("a", 0, 200);
   WaitAlive(seconds(12), {"a"});
   EXPECT_THAT(machine_->WaitingText(now_),
@@ -190,8 +190,8 @@ TEST_F(RoundResizeTest, ASpareHasItsWholeJoinTimeoutWhenItIsNeeded) {
   Use({.min_nodes = 2, .max_nodes = 2, .join_timeout = seconds(30)});
   for (const char* id : {"a", "b", "spare"}) Join(id);
   WaitAlive(seconds(100), {"a", "b", "spare"});
-  Lost("a");
-  Lost("b");
+  Killed("a");
+  Killed("b");
   EXPECT_THAT(WaitAlive(seconds(29), {"spare"}), IsEmpty());
   EXPECT_THAT(Wait(seconds(1)), ElementsAre("spare:bye join timeout"));
 }

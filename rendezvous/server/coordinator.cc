@@ -1,5 +1,6 @@
 #include "rendezvous/server/coordinator.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -12,9 +13,6 @@
 namespace ddprun {
 namespace {
 
-// Of a closed job so many of the last events are kept.
-constexpr size_t kEventsOfClosed = 100;
-
 SharedMessage Shared(proto::CoordinatorMessage message) {
   return std::make_shared<const proto::CoordinatorMessage>(std::move(message));
 }
@@ -22,7 +20,7 @@ SharedMessage Shared(proto::CoordinatorMessage message) {
 }  // namespace
 
 Coordinator::Coordinator(std::unique_ptr<WakeTimer> timer, Log log, CoordinatorLimits limits)
-    : timer_(std::move(timer)), log_(std::move(log)), machine_(limits) {}
+    : timer_(std::move(timer)), log_(std::move(log)), limits_(limits), machine_(limits) {}
 
 PeerId Coordinator::Attach(AgentPeer* peer) {
   const PeerId id = next_peer_++;
@@ -38,10 +36,23 @@ void Coordinator::Receive(PeerId id, const proto::AgentMessage& message) {
 void Coordinator::Detach(PeerId id, absl::string_view reason) {
   if (peers_.erase(id) == 0) return;
   Step(PeerDisconnected{id, std::string(reason)});
-  if (on_detach_) on_detach_();
 }
 
-void Coordinator::CloseAll(const std::string& reason) { Step(CoordinatorEnding{reason}); }
+void Coordinator::CloseAll(const std::string& reason, bool at_once) {
+  Step(CoordinatorEnding{reason, at_once});
+}
+
+int Coordinator::num_open_jobs() const {
+  return static_cast<int>(std::count_if(machine_.jobs().begin(), machine_.jobs().end(), [](const auto& job) {
+    return job.second.machine.state() != RoundMachine::State::kClosed;
+  }));
+}
+
+absl::Status Coordinator::ReportGone(const std::string& run_id, const NodeId& node,
+                                     const std::string& token) {
+  Step(GoneReported{run_id, node, token});
+  return answer_.status();
+}
 
 absl::StatusOr<std::string> Coordinator::Drain(const std::string& run_id, const std::string& node,
                                                const std::string& reason) {
@@ -62,6 +73,7 @@ void Coordinator::Step(const CoordinatorEvent& event) {
   report_.reset();
   report_message_.reset();
   SetTimer();
+  if (on_step_) on_step_();
 }
 
 void Coordinator::SetTimer() {
@@ -114,7 +126,7 @@ void Coordinator::Do(const JobEvent& e) {
 
 void Coordinator::Do(const LogLine& e) { log_(e.note.event, e.run_id, e.note.reason); }
 
-void Coordinator::Do(const JobRetired& e) { events_[e.run_id].Keep(kEventsOfClosed); }
+void Coordinator::Do(const JobRetired& e) { events_[e.run_id].Keep(limits_.events_of_closed); }
 void Coordinator::Do(const JobForgotten& e) { events_.erase(e.run_id); }
 void Coordinator::Do(const Answer& e) { answer_ = e.text; }
 

@@ -56,18 +56,23 @@ class Coordinator {
   // The connection is gone, whoever ended it. A node that was not dismissed before is lost.
   void Detach(PeerId peer, absl::string_view reason);
 
-  // Ends all jobs and whoever has not joined one, because this process is about to exit. Agents that come
-  // later are told the same.
-  void CloseAll(const std::string& reason);
+  // Ends all jobs and whoever has not joined one, because this process is about to exit: jobs as soon as
+  // their workers are stopped, or at once. Agents that come later are told the same.
+  void CloseAll(const std::string& reason, bool at_once = false);
+  // Jobs that are not closed.
+  int num_open_jobs() const;
   int num_peers() const { return machine_.num_peers(); }
-  // Called whenever a peer is gone.
-  void set_on_detach(std::function<void()> f) { on_detach_ = std::move(f); }
+  // Called after everything that happens.
+  void set_on_step(std::function<void()> f) { on_step_ = std::move(f); }
   // For people and scripts: docs/protocol.md, "HTTP".
   boost::json::object Status() const;
   // What happened after the event with the number `after`, a line each.
   //   Errors of this and what follows: those of CoordinatorMachine::FindJob.
   absl::StatusOr<std::string> Events(const std::string& run_id, uint64_t after) const;
 
+  // The agent of `node` and all its workers are gone; its warden, which knows `token`, says so.
+  //   Errors: kNotFound: no such node; kPermissionDenied: another token.
+  absl::Status ReportGone(const std::string& run_id, const NodeId& node, const std::string& token);
   // Takes a node out, by its id or its host. Returns, for people, what happens now.
   //   Errors: kNotFound: no such node; kInvalidArgument: the host has several; kFailedPrecondition: the job
   //   is closed, or the node hosts the coordinator.
@@ -97,12 +102,13 @@ class Coordinator {
   const std::shared_ptr<Coordinator> self_{this, [](Coordinator*) {}};
   const std::unique_ptr<WakeTimer> timer_;
   const Log log_;
+  const CoordinatorLimits limits_;
   CoordinatorMachine machine_;
   std::map<PeerId, AgentPeer*> peers_;
   std::map<std::string, EventRing> events_;  // by run id
   PeerId next_peer_ = 1;
   std::optional<TimePoint> timer_at_;
-  std::function<void()> on_detach_;
+  std::function<void()> on_step_;
 
   // Of the Step that is going on.
   TimePoint now_;

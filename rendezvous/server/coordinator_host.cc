@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Open(boost::as
   PortHandlers handlers;
   handlers.c10d = [h = host.get()](int fd) { h->store_->Serve(fd); };
   handlers.http = [h = host.get()](boost::asio::ip::tcp::socket socket) {
-    ServeHttp(std::move(socket), h->pages_);
+    ServeHttp(std::move(socket), h->pages_, {.allow_delete = true});
   };
   handlers.grpc = [h = host.get()](int fd) { h->grpc_.Adopt(fd); };
   handlers.on_full = [h = host.get()](const absl::Status& why) { h->log_("port_full", "", why.message()); };
@@ -65,8 +65,17 @@ void CoordinatorHost::RenewStore() {
   grpc_.ServeStore(&store_->hub());
 }
 
+HttpReply CoordinatorHost::DeleteNode(const HttpTarget& target) {
+  if (target.path != "/nodes") return {.status = 404, .body = "only /nodes?job=JOB&node=NODE&token=TOKEN\n"};
+  const absl::Status status = coordinator_.ReportGone(
+      QueryValue(target.query, "job"), QueryValue(target.query, "node"), QueryValue(target.query, "token"));
+  if (status.ok()) return {.status = 204};
+  return {.status = absl::IsNotFound(status) ? 404 : 403, .body = absl::StrCat(status.message(), "\n")};
+}
+
 HttpReply CoordinatorHost::Page(const HttpTarget& target) {
   constexpr char kJson[] = "application/json";
+  if (target.is_delete) return DeleteNode(target);
   if (target.path == "/healthz") {
     boost::json::object health = coordinator_.Status();
     health.erase("jobs");
@@ -89,20 +98,24 @@ HttpReply CoordinatorHost::Page(const HttpTarget& target) {
   return {.status = 404, .body = "there are /healthz, /status and /events\n"};
 }
 
-void CoordinatorHost::Close(const std::string& reason, Duration timeout, absl::AnyInvocable<void()> done) {
+void CoordinatorHost::Close(const std::string& reason, Duration farewell, absl::AnyInvocable<void()> done) {
   close_reason_ = reason;
   closed_ = std::move(done);
+  farewell_ = farewell;
+  coordinator_.set_on_step([this] { boost::asio::post(io_, [this] { CheckAgentsGone(); }); });
   coordinator_.CloseAll(reason);
-  coordinator_.set_on_detach([this] { CheckAgentsGone(); });
-  close_timer_.expires_after(timeout);
+}
+
+void CoordinatorHost::CloseNow() { coordinator_.CloseAll(close_reason_, /*at_once=*/true); }
+
+void CoordinatorHost::CheckAgentsGone() {
+  if (ending_stores_) return;
+  if (coordinator_.num_peers() == 0) return EndStores();
+  if (coordinator_.num_open_jobs() > 0 || std::exchange(said_farewell_, true)) return;
+  close_timer_.expires_after(farewell_);
   close_timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) EndStores();
   });
-  boost::asio::post(io_, [this] { CheckAgentsGone(); });
-}
-
-void CoordinatorHost::CheckAgentsGone() {
-  if (coordinator_.num_peers() == 0) EndStores();
 }
 
 void CoordinatorHost::EndStores() {

@@ -41,10 +41,13 @@ class CoordinatorHost {
   // The one that clients who come now see.
   const KvStore& StoreForTest() const { return store_->store(); }
 
-  // Ends what jobs are left with `reason`, and waits until all agents, with their workers, have heard their
-  // last word and hung up, `timeout` at most. Then ends the waits of store clients, frees the port, and waits
-  // until clients that are left have hung up, a second at most. Then calls `done`, once, not from within.
-  void Close(const std::string& reason, Duration timeout, absl::AnyInvocable<void()> done);
+  // Ends what jobs are left with `reason`: waits until the workers of each are stopped, which the job's drain
+  // timeout bounds, and then, for `farewell` at most, until all agents have heard their last word and hung
+  // up. Then ends the waits of store clients, frees the port, and waits until clients that are left have hung
+  // up, a second at most. Then calls `done`, once, not from within.
+  void Close(const std::string& reason, Duration farewell, absl::AnyInvocable<void()> done);
+  // The same without waiting for workers to stop; after Close.
+  void CloseNow();
 
  private:
   CoordinatorHost(boost::asio::io_context& io, Coordinator::Log log);
@@ -52,6 +55,8 @@ class CoordinatorHost {
   // Logs that one had to be hung up on.
   std::function<void(const std::string& peer, const absl::Status& why)> ClientClosed();
   HttpReply Page(const HttpTarget& target);
+  // A warden says that its node is gone.
+  HttpReply DeleteNode(const HttpTarget& target);
   void CheckAgentsGone();
   void EndStores();
 
@@ -66,7 +71,9 @@ class CoordinatorHost {
   boost::asio::steady_timer close_timer_;
   std::string close_reason_;
   absl::AnyInvocable<void()> closed_;  // empty: not closing, or done
-  int open_stores_ = 0;                // whose clients are being waited for
+  Duration farewell_{};
+  bool said_farewell_ = false;
+  int open_stores_ = 0;  // whose clients are being waited for
   bool ending_stores_ = false;
 };
 

@@ -50,6 +50,9 @@ class CoordinatorHostTest : public ::testing::Test {
       link_->Send(JoinOf("here", nodes));
     });
   }
+  void SayHere(const proto::AgentMessage& message) {
+    thread_.Run([&] { link_->Send(message); });
+  }
   bool AwaitHere(proto::CoordinatorMessage::KindCase kind) {
     return thread_.Eventually([this, kind] { return here_.kind_case() == kind; });
   }
@@ -73,6 +76,7 @@ class CoordinatorHostTest : public ::testing::Test {
                })
         .value();
   });
+  std::unique_ptr<CoordinatorLink> other_;
   std::unique_ptr<CoordinatorLink> link_;  // of the agent here; with here_ of the io thread only
   proto::CoordinatorMessage here_;         // the last one told
 };
@@ -90,7 +94,7 @@ TEST_F(CoordinatorHostTest, AStoreClientThatIsShownOutIsNamedWithTheReason) {
 
 // docs/protocol.md: "One port".
 TEST_F(CoordinatorHostTest, OnePortSpeaksThreeProtocols) {
-  EXPECT_EQ(Get("/healthz"), "{\"service\":\"ddprun\",\"protocol\":2}\n");
+  EXPECT_EQ(Get("/healthz"), "{\"service\":\"ddprun\",\"protocol\":3}\n");
   EXPECT_THAT(Get("/nothing"), StartsWith("HTTP/1.1 404"));
 
   RawPeer store(host_->port());
@@ -113,8 +117,13 @@ TEST_F(CoordinatorHostTest, OnePortSpeaksThreeProtocols) {
   const boost::json::value status = boost::json::parse(Get("/status"));
   EXPECT_EQ(status.at("jobs").at(0).at("nodes").as_array().size(), 2u);
 
-  // The last word reaches both, and then there is nobody left to wait for.
+  // Both stop their workers. Then the last word reaches both, and there is nobody left to wait for.
   std::future<void> done = Close("the host goes down", seconds(20));
+  while (agent->Read(&message) && !message.has_stop()) {
+  }
+  EXPECT_TRUE(AwaitHere(proto::CoordinatorMessage::kStop));
+  SayHere(ReadyFor(0));
+  ASSERT_TRUE(agent->Write(ReadyFor(0)));
   while (agent->Read(&message) && !message.has_dismiss()) {
   }
   EXPECT_EQ(message.dismiss().message(), "the host goes down");
@@ -144,16 +153,53 @@ TEST_F(CoordinatorHostTest, ClosesAtOnceWithoutAgents) {
   EXPECT_TRUE(Ready(done));
 }
 
-TEST_F(CoordinatorHostTest, WaitsNoLongerThanTold) {
+TEST_F(CoordinatorHostTest, ClosesAtOnceWhenItIsTold) {
   JoinHere(1);
   ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kStart));
+  std::future<void> done = Close("enough", milliseconds(1));
+  ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kStop));
+  thread_.Run([this] { host_->CloseNow(); });
+  EXPECT_TRUE(AwaitHere(proto::CoordinatorMessage::kDismiss));
+  EXPECT_TRUE(Ready(done));
+}
+
+// docs/protocol.md: "HTTP".
+TEST_F(CoordinatorHostTest, AWardenSaysThatItsNodeIsGone) {
+  JoinHere(2);
+  ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kWaiting));
+  const auto send = [this](const std::string& target) {
+    RawPeer peer(host_->port());
+    peer.Send("DELETE " + target + " HTTP/1.1\r\nHost: x\r\n\r\n");
+    std::string answer;
+    peer.ReceiveToEnd(&answer);
+    return answer.substr(0, answer.find("\r\n"));
+  };
+  EXPECT_EQ(send("/nodes?job=j&node=there&token=t"), "HTTP/1.1 404 Not Found");
+  EXPECT_EQ(send("/nodes?job=j&node=here&token="), "HTTP/1.1 403 Forbidden");
+  EXPECT_EQ(send("/status"), "HTTP/1.1 404 Not Found");
+  thread_.Run([this] {
+    proto::AgentMessage join = JoinOf("other/1", 1, "k");
+    join.mutable_join()->set_gone_token("secret");
+    other_ = host_->Link("10.0.0.2");
+    other_->Start({.on_message = [](const proto::CoordinatorMessage&) {}, .on_lost = {}});
+    other_->Send(join);
+  });
+  while (Get("/status").find("other/1") == std::string::npos) {
+  }
+  EXPECT_EQ(send("/nodes?job=k&node=other%2F1&token=secret"), "HTTP/1.1 204 No Content");
+  thread_.Run([this] { other_.reset(); });
+}
+
+TEST_F(CoordinatorHostTest, WaitsNoLongerThanTold) {
+  JoinHere(2);
+  ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kWaiting));
   std::future<void> done = Close("enough", milliseconds(1));  // the agent here does not hang up
   EXPECT_TRUE(Ready(done));
 }
 
 TEST_F(CoordinatorHostTest, AgentsThatComeWhileItClosesAreSentAway) {
-  JoinHere(1);
-  ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kStart));
+  JoinHere(2);
+  ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kWaiting));
   std::future<void> done = Close("enough", seconds(20));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + seconds(20));
@@ -219,7 +265,9 @@ TEST_F(CoordinatorHostTest, PeopleTakeNodesOutAndStopJobs) {
             absl::StatusCode::kFailedPrecondition);
   const absl::StatusOr<std::string> stopped = StopJob(target, "", "enough\xff");
   ASSERT_TRUE(stopped.ok()) << stopped.status();
-  EXPECT_EQ(*stopped, "job j is stopped on 1 node");
+  EXPECT_EQ(*stopped, "job j is being stopped on 1 node");
+  EXPECT_TRUE(AwaitHere(proto::CoordinatorMessage::kStop));
+  SayHere(ReadyFor(0));
   EXPECT_TRUE(AwaitHere(proto::CoordinatorMessage::kDismiss));
   EXPECT_EQ(thread_.Run([this] { return here_.dismiss().message(); }), "enough\uFFFD");
 }

@@ -103,6 +103,7 @@ proto::AgentMessage Beating() {
 proto::AgentMessage Leaving() {
   proto::AgentMessage message;
   message.mutable_leave()->set_reason("it was told to");
+  message.mutable_leave()->set_workers_gone(true);
   return message;
 }
 
@@ -226,7 +227,7 @@ TEST_F(CoordinatorTest, AJobWithoutNodesIsForgottenAndMayBeStartedOtherwise) {
   Say(a_, Leaving());
   HangUp(a_);
   EXPECT_EQ(num_jobs(), 1u);
-  HangUp(b_);
+  Say(b_, Leaving());
   EXPECT_EQ(num_jobs(), 0u);
   EXPECT_THAT(Say(c_, Joining("c", "j", 1, 1)), ElementsAre("welcome 15000", "start r0 node0/1"));
 }
@@ -343,12 +344,72 @@ TEST_F(CoordinatorTest, AStoppedJobIsOverForAll) {
   Say(a_, Joining("a"));
   Say(b_, Joining("b"));
   a_.Told();
-  EXPECT_EQ(*coordinator_->Stop("", "enough"), "job j is stopped on 2 nodes");
+  EXPECT_EQ(*coordinator_->Stop("", "enough"), "job j is being stopped on 2 nodes");
+  EXPECT_THAT(a_.Told(), ElementsAre("stop r0"));
+  EXPECT_THAT(Say(c_, Joining("c")), ElementsAre("welcome 15000", "bye STOPPED", "end"));
+  Say(a_, ReadyFor(0));
+  Say(b_, ReadyFor(0));
   EXPECT_THAT(a_.Told(), ElementsAre("bye STOPPED", "end"));
   EXPECT_EQ(a_.last().dismiss().message(), "enough");
   EXPECT_EQ(coordinator_->Stop("j", "again").status(),
             absl::FailedPreconditionError("job j is over: stopped"));
-  EXPECT_THAT(Say(c_, Joining("c")), ElementsAre("welcome 15000", "bye STOPPED", "end"));
+}
+
+TEST_F(CoordinatorTest, TheLastWordOfAStoppedJobComesWhenAllWorkersAreGone) {
+  Say(a_, Joining("a"));
+  Say(b_, Joining("b"));
+  ASSERT_TRUE(coordinator_->Stop("j", "enough").ok());
+  EXPECT_THAT(Say(b_, ReadyFor(0)), ElementsAre("stop r0"));
+  EXPECT_EQ(coordinator_->num_open_jobs(), 1);
+  EXPECT_THAT(Say(b_, Beating()), ElementsAre("heard"));  // its fence stays up
+  Say(a_, ReadyFor(0));
+  EXPECT_THAT(b_.Told(), ElementsAre("bye STOPPED", "end"));
+  EXPECT_EQ(coordinator_->num_open_jobs(), 0);
+}
+
+TEST_F(CoordinatorTest, WhenTheHostsAgentLeavesNoRoundBegins) {
+  FakePeer host(/*in_process=*/true);
+  Say(host, Joining("here", "j", 1, 2));
+  Say(a_, Joining("a", "j", 1, 2));
+  a_.Told();
+  proto::AgentMessage leaving = Leaving();
+  leaving.mutable_leave()->set_workers_gone(false);
+  Say(host, leaving);
+  EXPECT_THAT(a_.Told(), ElementsAre("stop r0"));
+  EXPECT_THAT(a_.last().stop().reason(), HasSubstr("the agent that hosts the coordinator is leaving"));
+  EXPECT_THAT(Say(a_, ReadyFor(0)), IsEmpty());
+  EXPECT_THAT(Say(c_, Joining("c", "new")), ElementsAre("bye COORDINATOR_ENDED", "end"));
+  Say(host, Leaving());
+  EXPECT_THAT(a_.Told(), ElementsAre("report r0", "bye COORDINATOR_ENDED", "end"));
+}
+
+TEST_F(CoordinatorTest, WhoKnowsItsTokenMaySayThatANodeIsGone) {
+  proto::AgentMessage join = Joining("b", "j", 1, 2);
+  join.mutable_join()->set_gone_token("secret");
+  Say(a_, Joining("a", "j", 1, 2));
+  Say(b_, join);
+  HangUp(b_);
+  Say(a_, ReadyFor(0));
+  EXPECT_EQ(coordinator_->ReportGone("j", "b", "guess").code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(coordinator_->ReportGone("j", "a", "").code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(coordinator_->ReportGone("k", "b", "secret").code(), absl::StatusCode::kNotFound);
+  a_.Told();
+  EXPECT_TRUE(coordinator_->ReportGone("j", "b", "secret").ok());
+  EXPECT_EQ(coordinator_->Status().at("jobs").at(0).at("nodes").as_array().size(), 1u);
+  EXPECT_EQ(coordinator_->ReportGone("j", "b", "secret").code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(CoordinatorTest, AnAgentThatComesBackSaysThatItsEarlierWorkersAreGone) {
+  proto::AgentMessage join = Joining("b", "j", 2, 2);
+  join.mutable_join()->set_gone_token("secret");
+  Say(a_, Joining("a", "j", 2, 2));
+  Say(b_, join);
+  HangUp(b_);
+  Say(a_, ReadyFor(0));
+  join.mutable_join()->set_node_id("b2");
+  join.mutable_join()->set_previous_node_id("b");
+  join.mutable_join()->set_previous_gone_token("secret");
+  EXPECT_THAT(Say(c_, join), ElementsAre("welcome 15000", "start r1 node1/2"));
 }
 
 TEST_F(CoordinatorTest, WhatCannotBeTakenOutIsNamed) {
@@ -391,7 +452,8 @@ TEST_F(CoordinatorTest, OfAClosedJobTheLastEventsStay) {
   Limit({.events_of_closed = 2});
   Say(a_, Joining("a", "j", 1, 1));
   coordinator_->Stop("j", "enough").IgnoreError();
-  EXPECT_THAT(*coordinator_->Events("j", 0), ::testing::StartsWith("{\"seq\":2,"));
+  Say(a_, ReadyFor(0));
+  EXPECT_THAT(*coordinator_->Events("j", 0), ::testing::StartsWith("{\"seq\":4,"));
 }
 
 TEST_F(CoordinatorTest, StatusTellsHowFarTheWorkersAre) {

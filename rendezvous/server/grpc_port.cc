@@ -48,6 +48,8 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
         context_(context),
         peer_(context->peer()),
         address_(PeerAddress(peer_)) {
+    // Tells the agent that the stream is there: it counts its lease from then on.
+    StartSendInitialMetadata();
     Post([this](Coordinator& c) {
       id_ = c.Attach(this);
       ReadNext();

@@ -49,23 +49,27 @@ asio::awaitable<void> Serve(asio::ip::tcp::socket socket, const HttpHandler& han
   stream.expires_after(limits.request_deadline);
   const auto [read_error, read] = co_await http::async_read(stream, buffer, parser, kAwait);
   const auto& request = parser.get();
+  const bool is_delete = request.method() == http::verb::delete_;
   HttpReply reply;
   if (read_error) {
     const auto status = StatusOf(read_error);
     if (!status) co_return;
     reply = Sorry(*status);
-  } else if (request.method() != http::verb::get && request.method() != http::verb::head) {
+  } else if (request.method() != http::verb::get && request.method() != http::verb::head &&
+             !(is_delete && limits.allow_delete)) {
     reply = Sorry(http::status::method_not_allowed);
   } else {
     const absl::string_view target(request.target().data(), request.target().size());
     const size_t end = std::min(target.find('?'), target.size());
-    reply = handler({target.substr(0, end), target.substr(std::min(end + 1, target.size()))});
+    reply = handler({target.substr(0, end), target.substr(std::min(end + 1, target.size())), is_delete});
   }
 
   http::response<http::string_body> response(static_cast<http::status>(reply.status), 11);
   response.set(http::field::content_type, reply.content_type);
   response.set(http::field::cache_control, "no-store");
-  if (response.result() == http::status::method_not_allowed) response.set(http::field::allow, "GET, HEAD");
+  if (response.result() == http::status::method_not_allowed) {
+    response.set(http::field::allow, limits.allow_delete ? "GET, HEAD, DELETE" : "GET, HEAD");
+  }
   response.keep_alive(false);
   response.content_length(reply.body.size());
   if (read_error || request.method() != http::verb::head) response.body() = std::move(reply.body);

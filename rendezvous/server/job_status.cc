@@ -31,6 +31,8 @@ absl::string_view Name(Phase phase) {
       return "succeeded";
     case Phase::kStopping:
       return "stopping";
+    case Phase::kLost:
+      return "lost";
   }
   return "?";
 }

@@ -22,6 +22,9 @@ class LocalPeer : public AgentPeer, public std::enable_shared_from_this<LocalPee
   void Start(CoordinatorLink::Handlers handlers) {
     handlers_ = std::move(handlers);
     if (const auto coordinator = coordinator_.lock()) id_ = coordinator->Attach(this);
+    Post([this] {
+      if (handlers_.on_open) handlers_.on_open();
+    });
     if (handlers_.heartbeat) BeatLater();
   }
   void SendToCoordinator(proto::AgentMessage message) {

@@ -51,6 +51,7 @@ Protocol ProtocolOf(char first) {
     case 'P':
     case 0x16:
       return Protocol::kGrpc;
+    case 'D':
     case 'G':
     case 'H':
       return Protocol::kHttp;

@@ -68,8 +68,8 @@ TEST_F(PortListenerTest, TheFirstByteDecides) {
   const struct {
     char first;
     const char* who;
-  } kTable[] = {{'P', "grpc"},  {0x16, "grpc"},   {'G', "http"}, {'H', "http"},   {0x00, "c10d"},
-                {0x03, "c10d"}, {'\xff', "c10d"}, {'g', "c10d"}, {'\x12', "c10d"}};
+  } kTable[] = {{'P', "grpc"},  {0x16, "grpc"}, {'D', "http"},    {'G', "http"}, {'H', "http"},
+                {0x00, "c10d"}, {0x03, "c10d"}, {'\xff', "c10d"}, {'g', "c10d"}, {'\x12', "c10d"}};
   ASSERT_TRUE(Open("127.0.0.1", 0).ok());
   size_t n = 0;
   for (const auto& row : kTable) {

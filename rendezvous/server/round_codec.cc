@@ -16,6 +16,7 @@ constexpr int64_t kMaxMillis = int64_t{1000} * 3600 * 24 * 365 * 2;
 constexpr int kMaxNodes = 1 << 20;
 constexpr int kMaxProc = 1 << 16;
 constexpr size_t kMaxNameBytes = 256;
+constexpr size_t kMaxTokenBytes = 64;
 constexpr size_t kMaxLineBytes = 1024;
 constexpr size_t kMaxTailBytes = 8 << 10;
 constexpr size_t kMaxTextBytes = 4096;
@@ -156,6 +157,7 @@ absl::StatusOr<NodeInfo> DecodeNodeInfo(const proto::Join& join) {
   RETURN_IF_ERROR(InRange("host", join.host(), kMaxNameBytes));
   RETURN_IF_ERROR(InRange("addr", join.addr(), kMaxNameBytes));
   RETURN_IF_ERROR(InRange("role", join.role(), kMaxNameBytes));
+  RETURN_IF_ERROR(InRange("gone_token", join.gone_token(), kMaxTokenBytes));
   RETURN_IF_ERROR(InRange("store_port", join.store_port(), 1, 65535));
   RETURN_IF_ERROR(InRange("nproc", join.nproc(), 1, kMaxProc));
   NodeInfo info{.id = join.node_id(),
@@ -163,7 +165,8 @@ absl::StatusOr<NodeInfo> DecodeNodeInfo(const proto::Join& join) {
                 .addr = Utf8Head(join.addr(), kMaxNameBytes),
                 .store_port = join.store_port(),
                 .nproc = join.nproc(),
-                .role = Utf8Head(join.role(), kMaxNameBytes)};
+                .role = Utf8Head(join.role(), kMaxNameBytes),
+                .gone_token = join.gone_token()};
   if (join.has_node_rank()) {
     RETURN_IF_ERROR(InRange("node_rank", join.node_rank(), 0, kMaxNodes));
     info.requested_rank = join.node_rank();
@@ -207,7 +210,13 @@ namespace {
 absl::StatusOr<CoordinatorEvent> DecodeJoin(PeerId peer, const proto::Join& join) {
   ASSIGN_OR_RETURN(RoundPolicy rules, DecodeRules(join.rules()), "rules of the job");
   ASSIGN_OR_RETURN(NodeInfo info, DecodeNodeInfo(join), "join");
-  return PeerJoined{peer, join.run_id(), rules, std::move(info), DecodeExpectedHosts(join)};
+  return PeerJoined{.peer = peer,
+                    .run_id = join.run_id(),
+                    .rules = rules,
+                    .info = std::move(info),
+                    .expected_hosts = DecodeExpectedHosts(join),
+                    .previous_node = join.previous_node_id(),
+                    .previous_token = join.previous_gone_token()};
 }
 
 absl::StatusOr<NodeMessage> DecodeNodeMessage(const proto::AgentMessage& message) {
@@ -228,8 +237,11 @@ absl::StatusOr<NodeMessage> DecodeNodeMessage(const proto::AgentMessage& message
                        Round(message.ready().round()),
                        message.ready().store_port(),
                        DecodeFailures(message.ready().failures())};
-    case proto::AgentMessage::kLeave:
-      return NodeLeft{{}, Utf8Head(message.leave().reason(), kMaxLineBytes)};
+    case proto::AgentMessage::kLeave: {
+      std::string reason = Utf8Head(message.leave().reason(), kMaxLineBytes);
+      if (message.leave().workers_gone()) return NodeLeft{{}, std::move(reason)};
+      return NodeLeaving{{}, std::move(reason)};
+    }
     case proto::AgentMessage::kJoin:
     case proto::AgentMessage::KIND_NOT_SET:
       break;

@@ -155,6 +155,8 @@ TEST(RoundCodecTest, MessagesBecomeEventsOfTheirSender) {
   message.mutable_ready()->set_store_port(99);
   EXPECT_EQ(As<NodeReady>(message).store_port, 99);
   message.mutable_leave()->set_reason("why");
+  EXPECT_EQ(As<NodeLeaving>(message).reason, "why");
+  message.mutable_leave()->set_workers_gone(true);
   EXPECT_EQ(As<NodeLeft>(message).reason, "why");
   message.mutable_snapshot_taken()->set_round(7);
   message.mutable_snapshot_taken()->set_step(30);

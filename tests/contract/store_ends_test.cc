@@ -23,7 +23,7 @@ class StoreEndsTest : public StoreContractTest {
       link_->Start({.on_message = [](const proto::CoordinatorMessage&) {},
                     .on_lost = {},
                     .heartbeat = [](proto::Heartbeat&) {}});
-      link_->Send(JoinOf("here", 1));
+      link_->Send(JoinOf("here", 2));
     });
   }
   static void ExpectGone(StoreClient& client) {

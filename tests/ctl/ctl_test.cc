@@ -55,7 +55,11 @@ class CtlTest : public ::testing::Test {
   void JoinHere(int nodes) {
     thread_.Run([this, nodes] {
       link_ = host_->Link("10.0.0.1");
-      link_->Start({.on_message = [](const proto::CoordinatorMessage&) {}, .on_lost = {}});
+      link_->Start({.on_message =
+                        [this](const proto::CoordinatorMessage& m) {
+                          if (m.has_stop()) link_->Send(ReadyFor(static_cast<int>(m.stop().round())));
+                        },
+                    .on_lost = {}});
       proto::AgentMessage message = JoinOf("here/1", nodes, "job/1");
       message.mutable_join()->set_host("here");
       message.mutable_join()->set_nproc(2);
@@ -107,7 +111,7 @@ TEST_F(CtlTest, StopEndsTheJobAndThoseWhoWatchIt) {
   std::future<Said> follow = std::async(std::launch::async, [this] { return Ctl({"events", "--follow"}); });
   const Said stop = Ctl({"stop", "--reason=enough of it"});
   EXPECT_EQ(stop.exit_code, 0) << stop.err;
-  EXPECT_EQ(stop.out, "job job/1 is stopped on 1 node\n");
+  EXPECT_EQ(stop.out, "job job/1 is being stopped on 1 node\n");
   for (auto* watcher : {&watch, &follow}) {
     const Said said = watcher->get();
     EXPECT_EQ(said.exit_code, 0) << said.err;

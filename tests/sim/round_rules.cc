@@ -96,12 +96,14 @@ void RoundRules::Note(const RoundEvent& event) {
     if (Has(members_, e->node)) to_be_drained_.insert(e->node);
   } else if (const auto* e = std::get_if<CloseRequested>(&event)) {
     if (!close_requested_) close_requested_ = e->outcome;
-  } else if (std::holds_alternative<NodeLost>(event) || std::holds_alternative<NodeLeft>(event)) {
-    const NodeId& id = std::holds_alternative<NodeLost>(event) ? std::get<NodeLost>(event).node
-                                                               : std::get<NodeLeft>(event).node;
-    if (Has(working_, id)) lost_ = true;
-    members_.erase(id);
   }
+  const auto gone = [this](const NodeId& id) {
+    if (Has(working_, id)) lost_ = true;
+  };
+  if (const auto* e = std::get_if<NodeLeaving>(&event)) gone(e->node);
+  if (const auto* e = std::get_if<NodeLeft>(&event)) gone(e->node);
+  if (const auto* e = std::get_if<NodeLost>(&event)) gone(e->node);
+  if (const auto* e = std::get_if<NodeGone>(&event)) gone(e->node);
 }
 
 // Why the running round ends, if it does in this step.
@@ -133,7 +135,7 @@ void RoundRules::CheckEnd(const RoundEvent& event, const RoundEffects& effects) 
     }
     return;
   }
-  if (failed_ || lost_ || std::holds_alternative<WorkersFailed>(event)) return;
+  if (failed_ || lost_ || close_requested_ || std::holds_alternative<WorkersFailed>(event)) return;
   ++interrupts_;
   const bool for_drain = std::any_of(to_be_drained_.begin(), to_be_drained_.end(),
                                      [this](const NodeId& id) { return Has(in_round_, id); });
@@ -205,7 +207,7 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
         Broken(absl::StrCat(e.node, " was taken out, and nobody wanted that"));
       break;
     case Dismissal::kExpelled:
-      if (Has(members_, e.node) && facts_.has_workers(e.node) && !facts_.stands_still(e.node) &&
+      if (Has(members_, e.node) && facts_.has_workers(e.node) &&
           e.message.find("its lease expired") != std::string::npos) {
         Broken(absl::StrCat(e.node, " lost its lease while its workers ran: no fence"));
       }
@@ -274,8 +276,10 @@ void RoundRules::CheckSealed(const Sealed& sealed) {
   std::map<int64_t, std::pair<NodeId, Assignment>> by_rank;
   for (const auto& [id, a] : sealed) {
     by_rank[a.group_rank.value()] = {id, a};
-    if (facts_.has_workers(id)) Broken(absl::StrCat(id, " got a round while workers of the last one run"));
     if (Has(to_be_drained_, id)) Broken(absl::StrCat(id, " got a round though it is to be taken out"));
+  }
+  for (const auto& [id, seat] : seats_) {
+    if (facts_.has_workers(id)) Broken(absl::StrCat("a round is sealed while workers of ", id, " run"));
   }
   if (static_cast<int>(by_rank.size()) != n || by_rank.rbegin()->first != n - 1) {
     return Broken("group ranks are not 0 to n-1");

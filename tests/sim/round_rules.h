@@ -17,9 +17,9 @@ namespace ddprun::sim {
 
 // What the world knows and the coordinator does not.
 struct NodeFacts {
+  // Workers of the node run. While a host stands still nothing runs there, nor in the moment after, in which
+  // what is to be killed dies.
   std::function<bool(const NodeId&)> has_workers;
-  // Its host stands still, or began to run again just now: what is to be killed there dies in a moment.
-  std::function<bool(const NodeId&)> stands_still;
   // The coordinator itself stood still for longer than the lease, until then: it has heard nobody.
   std::function<bool()> has_slept;
 };

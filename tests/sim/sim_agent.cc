@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/protocol_version.h"
+#include "tests/sim/sim_coordinator.h"
 
 namespace ddprun::sim {
 namespace {
@@ -30,7 +31,12 @@ EndReason Expected(Dismissal dismissal) {
   return EndReason::kBroken;
 }
 
+// As in launcher/agent/local_workers.h.
+constexpr Duration kKillLimit = seconds(10);
+
 // Of the wire, which begins with UNSPECIFIED.
+std::string TokenOf(const NodeId& node) { return absl::StrCat("token of ", node); }
+
 Dismissal Decode(proto::DismissReason reason) { return static_cast<Dismissal>(static_cast<int>(reason) - 1); }
 
 }  // namespace
@@ -114,7 +120,8 @@ void SimAgent::Find(Duration limit, bool again) {
                 trace_->Line(place_.job->clock->now(),
                              absl::StrCat(place_.host->name(), " found no coordinator"));
                 Finished({EndReason::kJoinTimeout, 1});
-              }});
+              },
+          .heartbeat_interval = place_.job->settings->lease / 4});
   link_->set_hold([this](std::function<void()> what) { InAgent(std::move(what)); });
   link_->Find(limit, again);
 }
@@ -139,7 +146,7 @@ proto::JobRules SimAgent::Rules() const {
 }
 
 void SimAgent::Join() {
-  id_ = place_.new_node_id();
+  const NodeId previous = std::exchange(id_, place_.new_node_id());
   fence_.Joined(place_.job->settings->lease, BootNow());
   proto::AgentMessage message;
   proto::Join& join = *message.mutable_join();
@@ -147,6 +154,11 @@ void SimAgent::Join() {
   join.set_run_id("sim");
   join.set_node_id(id_);
   join.set_host(place_.host->name());
+  join.set_gone_token(TokenOf(id_));
+  if (!previous.empty()) {
+    join.set_previous_node_id(previous);
+    join.set_previous_gone_token(TokenOf(previous));
+  }
   join.set_addr(place_.host->addr());
   join.set_store_port(place_.new_port());
   join.set_nproc(place_.nproc);
@@ -182,8 +194,10 @@ void SimAgent::OnMessage(const proto::CoordinatorMessage& m) {
     Step(SnapshotWanted{Round(m.take_snapshot().round()), m.take_snapshot().reason(), step_.value_or(0)});
   } else if (m.has_dismiss()) {
     const Dismissal reason = Decode(m.dismiss().reason());
+    if (EndsTheJob(reason)) {
+      fence_.JobOver(BootNow() + place_.job->settings->grace + kKillLimit);
+    }
     if (reason != Dismissal::kExpelled) {
-      goodbye_ = true;
       if (!decided_) dismissed_ = reason;
       decided_ = true;
     }
@@ -219,8 +233,22 @@ void SimAgent::Signal(int signo) {
 void SimAgent::Kill() {
   if (ended()) return;
   killed_ = true;
-  warden_.LoseAgent();
+  warden_.LoseAgent([this] { ReportGone(); });
   if (link_ != nullptr) link_->Close();
+}
+
+void SimAgent::ReportGone() {
+  if (id_.empty() || is_local()) return;
+  auto socket = std::make_shared<SimSocket>();
+  *socket =
+      place_.job->tcp->Connect(place_.host->id(), place_.coordinator_host, SimCoordinator::kGonePort,
+                               {.on_open =
+                                    [this, socket] {
+                                      place_.job->tcp->Send(*socket, absl::StrCat(id_, " ", TokenOf(id_)));
+                                      place_.job->tcp->Shutdown(*socket);
+                                    },
+                                .on_message = [](const std::string&) {},
+                                .on_end = [](StreamEnd) {}});
 }
 
 void SimAgent::KillWarden() {
@@ -322,8 +350,8 @@ void SimAgent::Do(const AgentEffect& effect) {
     message.mutable_snapshot_taken()->set_round(e->round.value());
     message.mutable_snapshot_taken()->set_step(e->step);
   } else if (const auto* e = std::get_if<SendLeave>(&effect)) {
-    goodbye_ = true;
     message.mutable_leave()->set_reason(e->reason);
+    message.mutable_leave()->set_workers_gone(e->workers_gone);
   } else if (const auto* e = std::get_if<Rejoin>(&effect)) {
     Find(e->limit, /*again=*/true);
   } else if (const auto* e = std::get_if<Tell>(&effect)) {

@@ -60,8 +60,6 @@ class SimAgent {
   bool ended() const { return end_.has_value() || killed_; }
   bool frozen() const { return frozen_; }
   bool is_local() const { return place_.local != nullptr; }
-  // It has left by itself, or the job has let it go: nobody waits for its workers.
-  bool said_goodbye() const { return goodbye_; }
   const SimWarden& warden() const { return warden_; }
   SimWarden& warden() { return warden_; }
 
@@ -72,6 +70,8 @@ class SimAgent {
   void Join();
   void OnMessage(const proto::CoordinatorMessage& message);
   void OnWorkerEnded(LocalRank rank, const ExitInfo& exit, bool consequence);
+  // What the warden of a killed agent does when the workers are dead.
+  void ReportGone();
   void Step(const AgentEvent& event);
   void Do(const AgentEffect& effect);
   void SetTimer();
@@ -88,7 +88,6 @@ class SimAgent {
   NodeId id_;
   bool frozen_ = false;
   bool killed_ = false;
-  bool goodbye_ = false;
   std::deque<std::function<void()>> held_;  // while frozen
   std::optional<EndReason> end_;
   bool decided_ = false;                // how it ends

@@ -129,6 +129,7 @@ void SimCoordinator::Thaw() {
 }
 
 void SimCoordinator::Listen() {
+  ListenToWardens();
   job_->tcp->Listen(host_->id(), SimLink::kPort, [this](SimSocket socket, HostId) {
     const ConnectionId id = Attach(
         [this, socket](const std::string& bytes, bool last) {
@@ -143,6 +144,23 @@ void SimCoordinator::Listen() {
                                 [this, id](StreamEnd end) {
                                   Detach(id, end == StreamEnd::kHungUp ? "it hung up" : "connection reset");
                                 }};
+  });
+}
+
+void SimCoordinator::ListenToWardens() {
+  job_->tcp->Listen(host_->id(), kGonePort, [this](SimSocket, HostId) {
+    return SimTcp::Handlers{.on_message =
+                                [this](const std::string& text) {
+                                  InProcess([this, text] {
+                                    const size_t space = text.find(' ');
+                                    const absl::Status status = coordinator_->ReportGone(
+                                        kRunId, text.substr(0, space), text.substr(space + 1));
+                                    if (absl::IsPermissionDenied(status)) {
+                                      job_->trace->Broken(job_->clock->now(), status.message());
+                                    }
+                                  });
+                                },
+                            .on_end = [](StreamEnd) {}};
   });
 }
 
@@ -221,14 +239,18 @@ void SimCoordinator::StopJob() {
 
 void SimCoordinator::Close() {
   if (!alive_) return;
+  coordinator_->set_on_step([this] {
+    if (coordinator_->num_open_jobs() > 0 || std::exchange(said_farewell_, true)) return;
+    host_->After(kFarewell, [this] { Kill(); });
+  });
   coordinator_->CloseAll("the agent that hosts the coordinator has ended");
-  host_->After(kFarewell, [this] { Kill(); });
 }
 
 void SimCoordinator::Kill() {
   if (!std::exchange(alive_, false)) return;
   job_->trace->Line(job_->clock->now(), "the coordinator is gone");
   job_->tcp->Unlisten(host_->id(), SimLink::kPort);
+  job_->tcp->Unlisten(host_->id(), kGonePort);
   for (const auto& [id, socket] : sockets_) job_->tcp->Close(socket);
 }
 

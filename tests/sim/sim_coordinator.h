@@ -35,6 +35,8 @@ class SimCoordinator {
   SimCoordinator& operator=(const SimCoordinator&) = delete;
   ~SimCoordinator();
 
+  static constexpr int kGonePort = 29501;  // where wardens say "NODE TOKEN"
+
   void Listen();
   ConnectionId Attach(Send send, bool in_process);
   void Receive(ConnectionId connection, const std::string& bytes);
@@ -72,6 +74,7 @@ class SimCoordinator {
   class Peer;
   class Timer;
 
+  void ListenToWardens();
   void InProcess(std::function<void()> what);
   void OnMessage(ConnectionId id, const std::string& bytes);
   void OnLog(absl::string_view event, absl::string_view reason);
@@ -91,6 +94,7 @@ class SimCoordinator {
   Load load_;
   SimResult before_;  // of jobs that are forgotten
   bool alive_ = true;
+  bool said_farewell_ = false;
   int frozen_ = 0;
   TimePoint frozen_at_;
   TimePoint slept_until_;  // the last time that was long

@@ -81,6 +81,8 @@ void SimLink::Connect() {
                                            if (!welcomed_) Lose("it did not answer the join");
                                          });
                                          handlers_.on_open();
+                                         const Duration interval = handlers_.heartbeat_interval;
+                                         After(interval, [this, interval] { Heartbeat(interval); });
                                        });
                                      },
                                  .on_message = [this](const std::string& bytes) { OnBytes(bytes); },
@@ -121,13 +123,7 @@ void SimLink::OnMessage(const proto::CoordinatorMessage& message) {
     sent_.pop_front();
     return handlers_.on_answered(sent);
   }
-  if (message.has_welcome()) {
-    welcomed_ = true;
-    if (message.welcome().heartbeat_ms() > 0) {
-      const Duration interval = milliseconds(message.welcome().heartbeat_ms());
-      After(interval, [this, interval] { Heartbeat(interval); });
-    }
-  }
+  if (message.has_welcome()) welcomed_ = true;
   handlers_.on_message(message);
 }
 

@@ -35,6 +35,7 @@ class SimLink {
     std::function<void(proto::Heartbeat&)> heartbeat;
     std::function<void(const std::string&)> on_lost;       // once it was open
     std::function<void(const std::string&)> on_not_found;  // within the limit
+    Duration heartbeat_interval{};
   };
   static constexpr int kPort = 29500;
 

@@ -90,8 +90,11 @@ void SimWarden::SetFenceTimer() {
   });
 }
 
-void SimWarden::LoseAgent() {
-  After(random_.Between(Duration(0), kShort), [this] { Vanish(); });
+void SimWarden::LoseAgent(std::function<void()> gone) {
+  After(random_.Between(Duration(0), kShort), [this, gone = std::move(gone)] {
+    Vanish();
+    gone();
+  });
 }
 
 void SimWarden::Vanish() {

@@ -39,8 +39,8 @@ class SimWarden {
   // On the host's clock; none: there is no fence.
   void Fence(std::optional<TimePoint> deadline);
 
-  // The agent is gone: its workers go with it, in a moment.
-  void LoseAgent();
+  // The agent is gone: its workers go with it, in a moment; then comes `gone`.
+  void LoseAgent(std::function<void()> gone);
   // The warden itself was killed; so are its workers, at once. Nobody is told.
   void Vanish();
 

@@ -106,12 +106,7 @@ class World {
         NodeFacts{.has_workers =
                       [this](const NodeId& id) {
                         const SimAgent* agent = Find(id);
-                        return agent != nullptr && agent->warden().alive() > 0;
-                      },
-                  .stands_still =
-                      [this](const NodeId& id) {
-                        const SimAgent* agent = Find(id);
-                        return agent != nullptr && StandsStill(agent->host());
+                        return agent != nullptr && agent->warden().alive() > 0 && !StandsStill(agent->host());
                       },
                   .has_slept = [this] { return coordinator()->has_slept(); }}));
     coordinators_.back()->Listen();
@@ -386,7 +381,7 @@ class World {
     if (!coordinator_alive()) return;
     for (const auto& host : hosts_) {
       for (const auto& agent : host->agents) {
-        if (agent->warden().alive() == 0 || agent->is_local() || agent->said_goodbye()) continue;
+        if (agent->warden().alive() == 0 || agent->is_local()) continue;
         const std::optional<TimePoint> heard = coordinator()->heard(agent->id());
         // A millisecond for clocks that run at different speeds.
         if (!heard || clock_.now() <= *heard + settings_.lease + milliseconds(1)) continue;

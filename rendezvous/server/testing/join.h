@@ -29,4 +29,12 @@ inline proto::AgentMessage JoinOf(const std::string& node, int nodes, const std:
   return message;
 }
 
+// The workers of `round` are gone.
+inline proto::AgentMessage ReadyFor(int round) {
+  proto::AgentMessage message;
+  message.mutable_ready()->set_round(round);
+  message.mutable_ready()->set_store_port(4000);
+  return message;
+}
+
 }  // namespace ddprun

@@ -26,6 +26,7 @@ namespace {
 constexpr char kIp[] = "/usr/sbin/ip";
 constexpr char kIptables[] = "/usr/sbin/iptables";
 constexpr char kTc[] = "/usr/sbin/tc";
+constexpr char kSs[] = "/usr/bin/ss";
 // Of the range that is set aside for such tests; the name server, which never answers, is the switch.
 constexpr char kNetwork[] = "198.18.0.";
 constexpr char kNameServer[] = "198.18.0.250";
@@ -91,7 +92,7 @@ std::string Comm(pid_t pid) {
 }  // namespace
 
 std::string Hosts::WhyNot() {
-  for (const char* tool : {kIp, kIptables, kTc}) {
+  for (const char* tool : {kIp, kIptables, kSs, kTc}) {
     if (access(tool, X_OK) != 0) return std::string(tool) + " is missing";
   }
   const std::string etc = MakeTestDirectory();
@@ -224,6 +225,11 @@ int64_t Hosts::Dropped(int host) const {
 void Hosts::LoseNames(int host) {
   Write(hosts_[host].etc + "/hosts", "127.0.0.1 localhost\n" + address(host) + " " + name(host) + "\n");
   Write(hosts_[host].etc + "/resolv.conf", std::string("nameserver ") + kNameServer + "\n");
+}
+
+void Hosts::ResetConnections(int host, int other) {
+  // The host's side is aborted, and the kernel sends a reset to the other.
+  Run(host, {kSs, "-K", "dst", address(other)});
 }
 
 void Hosts::Reset(int host) { hosts_[host].init.reset(); }

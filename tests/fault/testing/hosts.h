@@ -51,6 +51,9 @@ class Hosts {
   // Of what `host` receives, that share is lost.
   void Lossy(int host, double share);
   void Unlossy(int host);
+  // The connections between `host` and `other` are reset on both sides, as by something between them; both may
+  // connect again.
+  void ResetConnections(int host, int other);
   // Packets that Deafen and Lossy have dropped on `host`.
   int64_t Dropped(int host) const;
   // The name server of `host` does not answer, and the names in /etc/hosts are gone; it knows its own.

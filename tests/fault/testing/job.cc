@@ -28,6 +28,7 @@ std::string DdprunPath() { return ProgramPath("launcher/ddprun"); }
 std::string WorkerPath() { return ProgramPath("tests/fault/testing/worker"); }
 std::string TrainPath() { return ProgramPath("examples/train/train"); }
 std::string HostToolPath() { return ProgramPath("tests/fault/testing/host_tool"); }
+std::string SlowRelayPath() { return ProgramPath("tests/fault/testing/slow_relay"); }
 std::string StoreServerPath() { return ProgramPath("tests/interop/store_server"); }
 
 std::string MakeTestDirectory() {

@@ -20,6 +20,7 @@ std::string WorkerPath();  // worker.cc says what it does
 std::string TrainPath();
 std::string StoreServerPath();  // a plain c10d store
 std::string HostToolPath();     // host_tool.cc
+std::string SlowRelayPath();    // slow_relay.cc
 
 // A directory of its own under TEST_TMPDIR.
 std::string MakeTestDirectory();

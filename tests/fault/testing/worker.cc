@@ -7,12 +7,16 @@
 //   --fail-in-round=N  ends with 3 in that round, once the gate has opened, with the words of an exception
 //   --fail-rank=R      that rank alone does so, and in that round it waits for no gate
 //   --eat-in-round=N   takes more and more memory in that round, until somebody ends it
+//   --finish-ms=N      after SIGTERM prints "saving rank=R at=MS", works on for so long, prints "saved rank=R
+//                      at=MS", and exits with 0; MS is the machine's monotonic clock
 //   --stubborn   ignores SIGINT, SIGTERM, SIGHUP and SIGUSR1
 //   --family     has children before it is ready: a plain one, one in a session of its own that ignores
 //                SIGTERM, and a daemon that was forked twice and has no environment
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -28,6 +32,29 @@ std::string Env(const char* name) {
 
 void Ignore() {
   for (const int signo : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) signal(signo, SIG_IGN);
+}
+
+std::string NowInMillis() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::to_string(now.tv_sec * 1000 + now.tv_nsec / 1'000'000);
+}
+
+void Print(const std::string& line) {
+  if (write(STDOUT_FILENO, line.data(), line.size()) < 0) _exit(4);
+}
+
+// As a trainer does that writes a checkpoint when it is told to end.
+[[noreturn]] void FinishOnSigterm(int work_ms) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  int signo = 0;
+  sigwait(&set, &signo);
+  Print("saving rank=" + Env("RANK") + " round=" + Env("DDPRUN_ROUND") + " at=" + NowInMillis() + "\n");
+  poll(nullptr, 0, work_ms);
+  Print("saved rank=" + Env("RANK") + " round=" + Env("DDPRUN_ROUND") + " at=" + NowInMillis() + "\n");
+  _exit(0);
 }
 
 [[noreturn]] void WaitForEver(int ready) {
@@ -83,7 +110,7 @@ void AwaitGate(const std::string& path) {
 
 int main(int argc, char** argv) {
   std::string gate;
-  int code = -1;
+  int code = -1, finish_ms = -1;
   std::string fail_in_round = "none", fail_rank = "all", eat_in_round = "none";
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
@@ -94,15 +121,24 @@ int main(int argc, char** argv) {
     if (flag.starts_with("--fail-rank=")) fail_rank = value;
     if (flag.starts_with("--eat-in-round=")) eat_in_round = value;
     if (flag.starts_with("--daemon=")) WaitForEver(std::stoi(value));
+    if (flag.starts_with("--finish-ms=")) finish_ms = std::stoi(value);
     if (flag == "--stubborn") Ignore();
     if (flag == "--family") HaveChildren(argv[0]);
+  }
+  if (finish_ms >= 0) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigprocmask(SIG_BLOCK, &set, nullptr);
   }
   const std::string line = "ready rank=" + Env("RANK") + " local_rank=" + Env("LOCAL_RANK") +
                            " world_size=" + Env("WORLD_SIZE") + " round=" + Env("DDPRUN_ROUND") +
                            " restart=" + Env("TORCHELASTIC_RESTART_COUNT") + " master=" + Env("MASTER_ADDR") +
-                           ":" + Env("MASTER_PORT") + " pid=" + std::to_string(getpid()) + "\n";
+                           ":" + Env("MASTER_PORT") + " pid=" + std::to_string(getpid()) +
+                           " at=" + NowInMillis() + "\n";
   if (write(STDOUT_FILENO, line.data(), line.size()) < 0) return 4;
   if (code >= 0) return code;
+  if (finish_ms >= 0) FinishOnSigterm(finish_ms);
   if (Env("DDPRUN_ROUND") == eat_in_round) Eat();
   const bool fails = Env("DDPRUN_ROUND") == fail_in_round && (fail_rank == "all" || fail_rank == Env("RANK"));
   if (!fails || fail_rank == "all") {

@@ -1,0 +1,117 @@
+// Nodes that leave, are lost, or are closed: no round is sealed while workers of the last one may run.
+#include "rendezvous/core/round_machine_fixture.h"
+
+namespace ddprun {
+namespace {
+
+class RoundLeaveTest : public RoundMachineTest {
+ protected:
+  void SetUp() override {
+    Use({.min_nodes = 1,
+         .max_nodes = 3,
+         .first_last_call = seconds(0),
+         .last_call = seconds(0),
+         .lease = seconds(5),
+         .drain_timeout = seconds(60)});
+    Join("a");
+    Join("b");
+    Ready("a", 0, 200);  // the round of a alone ended when b came
+    ASSERT_EQ(machine_->round(), Round(1));
+  }
+};
+
+TEST_F(RoundLeaveTest, TheOthersWaitUntilTheWorkersOfALeavingNodeAreGone) {
+  EXPECT_THAT(Leaving("b"), ElementsAre("a:stop r1", "b:stop r1"));
+  EXPECT_THAT(Ready("a", 1, 201), IsEmpty());
+  // Its workers use their grace period; it is heard all the time.
+  EXPECT_THAT(WaitAlive(seconds(20), {"a", "b"}), IsEmpty());
+  EXPECT_THAT(Left("b"), ElementsAre("a:report r1", "a:start r2 node0/1 rank0/1 n0 addr-a:201"));
+}
+
+TEST_F(RoundLeaveTest, ANodeThatWaitsLeavesAtOnce) {
+  Use({.min_nodes = 2, .max_nodes = 2});
+  Join("a");
+  EXPECT_THAT(Left("a"), IsEmpty());
+  EXPECT_EQ(machine_->membership().size(), 0);
+}
+
+TEST_F(RoundLeaveTest, ALeavingNodeThatIsLostIsReportedOnce) {
+  Leaving("b");
+  Ready("a", 1, 201);
+  Lost("b");
+  EXPECT_THAT(Gone("b"), ElementsAre("a:report r1", "a:start r2 node0/1 rank0/1 n0 addr-a:201"));
+  EXPECT_THAT(Report()->lost_nodes, ElementsAre(HasSubstr("is leaving: its agent received SIGTERM")));
+}
+
+TEST_F(RoundLeaveTest, ABrokenConnectionIsNoProofThatWorkersAreGone) {
+  EXPECT_THAT(Lost("b"), ElementsAre("a:stop r1"));
+  EXPECT_THAT(Ready("a", 1, 201), IsEmpty());
+  EXPECT_THAT(WaitAlive(seconds(4), {"a"}), IsEmpty());
+  EXPECT_THAT(WaitAlive(seconds(1), {"a"}),
+              ElementsAre("a:report r1", "a:start r2 node0/1 rank0/1 n0 addr-a:201"));
+}
+
+TEST_F(RoundLeaveTest, WithTheProofTheOthersGoOnAtOnce) {
+  Lost("b");
+  Ready("a", 1, 201);
+  EXPECT_THAT(Gone("b"), ElementsAre("a:report r1", "a:start r2 node0/1 rank0/1 n0 addr-a:201"));
+}
+
+TEST_F(RoundLeaveTest, TheProofMayComeBeforeTheBrokenConnection) {
+  EXPECT_THAT(Gone("b"), ElementsAre("a:stop r1"));
+  EXPECT_THAT(Lost("b"), IsEmpty());
+  EXPECT_THAT(Ready("a", 1, 201), ElementsAre("a:report r1", "a:start r2 node0/1 rank0/1 n0 addr-a:201"));
+}
+
+TEST_F(RoundLeaveTest, ANodeThatDoesNotStopItsWorkersIsWaitedForUntilItsFenceHasFallen) {
+  Failed("a", 1);
+  Ready("a", 1, 201);
+  EXPECT_THAT(WaitAlive(seconds(60), {"a", "b"}), ElementsAre("b:bye expelled"));
+  EXPECT_EQ(machine_->state(), State::kDraining);
+  EXPECT_THAT(WaitAlive(seconds(4), {"a"}), IsEmpty());
+  EXPECT_THAT(Wait(seconds(1)), ElementsAre("a:report r1", "a:bye failed"));
+}
+
+TEST_F(RoundLeaveTest, TheHostsOwnNodeIsNeverExpelled) {
+  Use({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1, .drain_timeout = seconds(60)});
+  Step(NodeJoined{{.id = "host", .host = "h", .addr = "h", .store_port = 1, .leased = false}});
+  Join("b");
+  Failed("b", 0);
+  Ready("b", 0, 201);
+  EXPECT_THAT(WaitAlive(seconds(100), {"b"}), IsEmpty());
+  EXPECT_EQ(Ready("host", 0, 200).size(), 4u);
+}
+
+TEST_F(RoundLeaveTest, ALostNodesRankIsFreeForAnotherHost) {
+  Use({.min_nodes = 2, .max_nodes = 2});
+  JoinAs("x", "h1", 1);
+  JoinAs("y", "h2", 0);
+  Lost("x");
+  EXPECT_THAT(JoinAs("z", "h3", 1), IsEmpty());
+  Gone("x");
+  EXPECT_EQ(Ready("y", 0, 201).size(), 3u);
+}
+
+TEST_F(RoundLeaveTest, AJobThatIsClosedStopsItsWorkersFirst) {
+  EXPECT_THAT(CloseJob(), ElementsAre("a:stop r1", "b:stop r1"));
+  EXPECT_THAT(Join("late"), ElementsAre("late:bye stopped"));
+  EXPECT_THAT(Ready("a", 1, 201), IsEmpty());
+  EXPECT_THAT(WaitAlive(seconds(20), {"a", "b"}), IsEmpty());
+  EXPECT_THAT(Ready("b", 1, 202), ElementsAre("a:bye stopped", "b:bye stopped"));
+  EXPECT_EQ(machine_->outcome(), Dismissal::kStopped);
+}
+
+TEST_F(RoundLeaveTest, ASecondRequestClosesAtOnce) {
+  CloseJob();
+  EXPECT_THAT(CloseJob(), ElementsAre("a:bye stopped", "b:bye stopped"));
+}
+
+TEST_F(RoundLeaveTest, ANodeThatJoinsWhileALostOneMayRunIsInTheNextRound) {
+  Lost("b");
+  Ready("a", 1, 201);
+  EXPECT_THAT(Join("c"), IsEmpty());
+  EXPECT_EQ(Gone("b").size(), 3u);  // a's report, and two starts
+}
+
+}  // namespace
+}  // namespace ddprun

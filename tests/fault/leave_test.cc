@@ -1,0 +1,151 @@
+// Nodes that leave, are told to stop, or lose their connection while their workers take their time to end:
+// the workers get their grace period, and no round begins beside them.
+#include <signal.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fault/testing/host_job.h"
+
+namespace ddprun {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+const ProcessEnd kFailure{.code = 1};
+
+// Two and a half leases: far longer than a silent node may keep its workers.
+constexpr int kFinishMs = 5000;
+
+class LeaveTest : public HostFaultTest {
+ protected:
+  void StartJob(const Args& worker = {"--finish-ms=" + std::to_string(kFinishMs)}, int grace_s = 60) {
+    job_ = std::make_unique<HostJob>(2,
+                                     Args{"--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=3",
+                                          "--shutdown-timeout=" + std::to_string(grace_s)},
+                                     Args{WorkerPath()} + worker);
+    job_->Start(0);
+    job_->Start(1);
+    round_ = job_->AwaitWorld(0, 2);
+    for (const int host : {0, 1}) job_->AwaitPrinted(host, "ready ");
+  }
+  // The worker of the round in which both were has had its time. Returns when it had done its work.
+  int ExpectSaved(int host) {
+    job_->AwaitPrinted(host, "saving ");
+    const std::string saved = job_->AwaitPrinted(host, "saved ");
+    EXPECT_EQ(Field(saved, "round"), round_);
+    return Field(saved, "at");
+  }
+  // Neither agent has started another round.
+  void ExpectNoOtherRound() {
+    for (const int host : {0, 1}) {
+      EXPECT_THAT(job_->agent(host).err(),
+                  Not(HasSubstr("event=round_started round=\"" + std::to_string(round_ + 1))));
+    }
+  }
+
+  std::unique_ptr<HostJob> job_;
+  int round_ = -1;
+};
+
+TEST_F(LeaveTest, SigtermToAllAgents) {
+  StartJob();
+  FaultNow();
+  for (const int host : {0, 1}) job_->agent(host).Signal(SIGTERM);
+  for (const int host : {0, 1}) ExpectSaved(host);
+  for (const int host : {0, 1}) job_->ExpectEnd(host, kFailure);
+  ExpectNoOtherRound();
+}
+
+TEST_F(LeaveTest, SigtermToTheHostsAgentOnly) {
+  StartJob();
+  FaultNow();
+  job_->agent(0).Signal(SIGTERM);
+  for (const int host : {0, 1}) ExpectSaved(host);
+  for (const int host : {0, 1}) job_->ExpectEnd(host, kFailure);
+  ExpectNoOtherRound();
+  EXPECT_THAT(job_->agent(1).err(), HasSubstr("the agent that hosts the coordinator is leaving"));
+}
+
+TEST_F(LeaveTest, ASecondSignalToTheHostsAgentWaitsForNobody) {
+  StartJob({"--stubborn"});
+  FaultNow();
+  job_->agent(0).Signal(SIGTERM);
+  job_->AwaitSaid(1, "the agent that hosts the coordinator is leaving");
+  job_->agent(0).Signal(SIGTERM);
+  job_->AwaitSaid(0, "received SIGTERM again");
+  job_->agent(0).Signal(SIGTERM);
+  job_->ExpectEnd(0, kFailure);
+  job_->agent(1).Signal(SIGTERM);
+  job_->AwaitSaid(1, "goes to them");
+  job_->agent(1).Signal(SIGTERM);
+  job_->ExpectEnd(1, kFailure);
+}
+
+TEST_F(LeaveTest, SigtermToAnotherAgentOnly) {
+  StartJob();
+  FaultNow();
+  job_->agent(1).Signal(SIGTERM);
+  const int saved = std::max(ExpectSaved(0), ExpectSaved(1));
+  job_->ExpectEnd(1, kFailure);
+  // The round of the first alone begins when the last of both has saved.
+  EXPECT_EQ(job_->AwaitWorld(0, 1), round_ + 1);
+  const std::string ready = job_->AwaitPrinted(0, "ready ");
+  EXPECT_GE(Field(ready, "at"), saved);
+  EXPECT_EQ(Field(ready, "restart"), 0);
+}
+
+TEST_F(LeaveTest, DdpctlStop) {
+  StartJob();
+  FaultNow();
+  auto stop = job_->Control(1, {"stop"});
+  EXPECT_EQ(stop->Wait(kPatience), ProcessEnd{.code = 0}) << stop->err();
+  for (const int host : {0, 1}) ExpectSaved(host);
+  for (const int host : {0, 1}) job_->ExpectEnd(host, kFailure);
+  ExpectNoOtherRound();
+}
+
+// Something between the hosts resets their connections. The coordinator is told that the node is lost, and
+// the node lives: its deaf workers run until its fence falls, and so long the next round waits.
+TEST_F(LeaveTest, AResetConnectionIsNoProofThatWorkersAreGone) {
+  StartJob({"--stubborn"}, /*grace_s=*/3);
+  const std::vector<pid_t> old = job_->hosts().Find(1, "worker");
+  ASSERT_EQ(old.size(), 1u);
+  FaultNow();
+  job_->hosts().ResetConnections(1, 0);
+  job_->AwaitSaid(0, "event=node_lost");
+  EXPECT_EQ(kill(old[0], 0), 0) << "it was to be alive: the fault did not fire";
+  job_->AwaitSaid(0, "event=round_started");
+  EXPECT_EQ(kill(old[0], 0), -1);
+}
+
+// A round trip of half a lease: the node is not taken for lost while it joins, nor later.
+TEST_F(LeaveTest, ASlowLinkStartsAndKeepsItsRounds) {
+  job_ = std::make_unique<HostJob>(2, Args{"--nnodes=2", "--nproc-per-node=1", "--max-restarts=3"},
+                                   Args{WorkerPath()});
+  job_->Start(0);
+  job_->AwaitSaid(0, "1/2 nodes joined");
+  const auto relay = job_->hosts().Start(
+      1, {SlowRelayPath(), job_->hosts().address(0), "29400", std::to_string(ToMillis(kLease) / 4)});
+  const std::vector<std::string> port = relay->AwaitOut("");
+  ASSERT_EQ(port.size(), 1u) << relay->err();
+  FaultNow();
+  const TimePoint begin = std::chrono::steady_clock::now();
+  job_->Start(1, {"--rdzv-endpoint=127.0.0.1:" + port[0], "--local-addr=" + job_->hosts().address(1),
+                  "--rdzv-conf=last_call_timeout=1,is_host=0,lease_ms=" + std::to_string(ToMillis(kLease))});
+  EXPECT_EQ(job_->AwaitWorld(1, 2), 0);
+  // The link is slow indeed: connecting, joining and the order to start take some round trips.
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, kLease);
+  for (const int host : {0, 1}) job_->AwaitPrinted(host, "ready ");
+  EXPECT_THAT(job_->agent(1).AwaitErr("joins again", 1, 4 * kLease), IsEmpty()) << job_->agent(1).err();
+  EXPECT_THAT(job_->agent(0).err(), Not(HasSubstr("event=round_ended")));
+}
+
+}  // namespace
+}  // namespace ddprun
