@@ -264,8 +264,8 @@ void ProcessClient::LoseWarden() {
 
 void ProcessClient::KillWithoutWarden(TimePoint deadline) {
   const pid_t self = getpid();
-  StopAndKillDescendants(self, foreign_children_);
-  std::vector<ProcessEntry> left = Descendants(self, foreign_children_);
+  StopAndKillDescendants(foreign_children_);
+  std::vector<ProcessEntry> left = Descendants(foreign_children_);
   std::erase_if(left, [self](const ProcessEntry& p) {
     if (p.state == 'Z' && p.parent == self) waitpid(p.pid, nullptr, WNOHANG);
     return p.state == 'Z' && p.parent == self;
@@ -279,7 +279,8 @@ void ProcessClient::KillWithoutWarden(TimePoint deadline) {
   }
   std::vector<LeftOver> left_over;
   for (const ProcessEntry& p : left) {
-    left_over.push_back({.pid = p.pid, .state = p.state, .name = p.comm, .kernel_wait = KernelWait(p.pid)});
+    left_over.push_back(
+        {.pid = p.pid, .state = p.state, .name = p.comm, .kernel_wait = KernelWait(p.thread)});
   }
   // Handlers may spawn and kill again, which fails and answers by itself.
   for (const auto& [id, worker] : std::exchange(ended_with_warden_, {})) {

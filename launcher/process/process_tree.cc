@@ -24,6 +24,11 @@ namespace {
 constexpr int kMaxLooks = 64;
 constexpr int kMaxAncestors = 1000;
 
+struct CloseDir {
+  void operator()(DIR* dir) const { closedir(dir); }
+};
+using Directory = std::unique_ptr<DIR, CloseDir>;
+
 size_t ReadFile(int dir, const char* path, char* buffer, size_t size) {
   UniqueFd fd(openat(dir, path, O_RDONLY | O_CLOEXEC));
   if (!fd) return 0;
@@ -34,7 +39,7 @@ size_t ReadFile(int dir, const char* path, char* buffer, size_t size) {
 
 // "PID (COMM) STATE PPID ...": COMM may hold blanks and parentheses, so it ends at the last one.
 std::optional<ProcessEntry> ReadEntry(int proc, const char* pid) {
-  char path[32], text[512];
+  char path[64], text[1024];
   std::snprintf(path, sizeof path, "%s/stat", pid);
   if (ReadFile(proc, path, text, sizeof text) == 0) return std::nullopt;
   const char* open = std::strchr(text, '(');
@@ -44,17 +49,31 @@ std::optional<ProcessEntry> ReadEntry(int proc, const char* pid) {
       std::sscanf(close + 1, " %c %d", &entry.state, &entry.parent) != 2) {
     return std::nullopt;
   }
-  entry.pid = std::atoi(pid);
+  entry.pid = entry.thread = std::atoi(pid);
   entry.comm.assign(open + 1, close);
   return entry;
 }
 
+// The main thread of a process may have ended before others; see ProcessEntry::state.
+void LookAtThreads(int proc, ProcessEntry& entry) {
+  if (!entry.dead()) return;
+  char path[64];
+  std::snprintf(path, sizeof path, "%d/task", entry.pid);
+  const int fd = openat(proc, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const Directory tasks(fd < 0 ? nullptr : fdopendir(fd));
+  if (tasks == nullptr) return;
+  while (const dirent* name = readdir(tasks.get())) {
+    if (name->d_name[0] < '1' || name->d_name[0] > '9') continue;
+    const auto thread = ReadEntry(fd, name->d_name);
+    if (!thread || thread->dead() || entry.state == 'D') continue;
+    entry.state = thread->state;
+    entry.thread = thread->pid;
+  }
+}
+
 std::vector<ProcessEntry> AllProcesses() {
   std::vector<ProcessEntry> all;
-  struct Close {
-    void operator()(DIR* dir) const { closedir(dir); }
-  };
-  const std::unique_ptr<DIR, Close> dir(opendir("/proc"));
+  const Directory dir(opendir("/proc"));
   if (dir == nullptr) return all;
   while (const dirent* name = readdir(dir.get())) {
     if (name->d_name[0] < '1' || name->d_name[0] > '9') continue;
@@ -63,17 +82,25 @@ std::vector<ProcessEntry> AllProcesses() {
   return all;
 }
 
-bool Dead(const ProcessEntry& p) { return p.state == 'Z' || p.state == 'X'; }
+UniqueFd OpenProc() { return UniqueFd(open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC)); }
 
 }  // namespace
 
-std::vector<ProcessEntry> Descendants(pid_t root, const std::vector<pid_t>& except) {
+std::optional<ProcessEntry> ReadProcess(pid_t pid) {
+  const UniqueFd proc = OpenProc();
+  auto entry = ReadEntry(proc.get(), std::to_string(pid).c_str());
+  if (entry) LookAtThreads(proc.get(), *entry);
+  return entry;
+}
+
+std::vector<ProcessEntry> Descendants(const std::vector<pid_t>& except) {
   std::vector<ProcessEntry> all = AllProcesses();
   std::unordered_multimap<pid_t, size_t> children;
   for (size_t i = 0; i < all.size(); ++i) children.emplace(all[i].parent, i);
+  const UniqueFd proc = OpenProc();
   std::vector<ProcessEntry> found;
   std::unordered_set<pid_t> seen(except.begin(), except.end());
-  std::vector<pid_t> to_visit = {root};
+  std::vector<pid_t> to_visit = {getpid()};
   while (!to_visit.empty()) {
     const pid_t parent = to_visit.back();
     to_visit.pop_back();
@@ -82,6 +109,7 @@ std::vector<ProcessEntry> Descendants(pid_t root, const std::vector<pid_t>& exce
       ProcessEntry& child = all[it->second];
       if (!seen.insert(child.pid).second) continue;
       to_visit.push_back(child.pid);
+      LookAtThreads(proc.get(), child);
       found.push_back(std::move(child));
     }
   }
@@ -89,7 +117,7 @@ std::vector<ProcessEntry> Descendants(pid_t root, const std::vector<pid_t>& exce
 }
 
 bool DescendsFrom(pid_t pid, pid_t root) {
-  const UniqueFd proc(open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const UniqueFd proc = OpenProc();
   // Bounded, since a chain that changes meanwhile need not end.
   for (int i = 0; i < kMaxAncestors && pid > 1; ++i) {
     const auto entry = ReadEntry(proc.get(), std::to_string(pid).c_str());
@@ -105,18 +133,18 @@ std::vector<pid_t> ChildrenOfThisProcess() {
   siginfo_t info;
   if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0) return {};
   std::vector<pid_t> children;
-  for (const ProcessEntry& p : AllProcesses()) {
+  for (const ProcessEntry& p : Descendants()) {
     if (p.parent == getpid()) children.push_back(p.pid);
   }
   return children;
 }
 
-std::vector<ProcessEntry> StopAndKillDescendants(pid_t root, const std::vector<pid_t>& except) {
+std::vector<ProcessEntry> StopAndKillDescendants(const std::vector<pid_t>& except) {
   std::unordered_set<pid_t> stopped;
   std::vector<ProcessEntry> alive;
   for (int look = 0; look < kMaxLooks; ++look) {
-    alive = Descendants(root, except);
-    std::erase_if(alive, Dead);
+    alive = Descendants(except);
+    std::erase_if(alive, [](const ProcessEntry& p) { return p.dead(); });
     bool found_new = false;
     for (const ProcessEntry& p : alive) {
       if (!stopped.insert(p.pid).second) continue;
@@ -129,15 +157,9 @@ std::vector<ProcessEntry> StopAndKillDescendants(pid_t root, const std::vector<p
   return alive;
 }
 
-char StateOfProcess(pid_t pid) {
-  const UniqueFd proc(open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC));
-  const auto entry = ReadEntry(proc.get(), std::to_string(pid).c_str());
-  return entry ? entry->state : '?';
-}
-
-std::string KernelWait(pid_t pid) {
+std::string KernelWait(pid_t thread) {
   char path[32], text[128];
-  std::snprintf(path, sizeof path, "/proc/%d/wchan", pid);
+  std::snprintf(path, sizeof path, "/proc/%d/wchan", thread);
   if (ReadFile(AT_FDCWD, path, text, sizeof text) == 0 || std::strcmp(text, "0") == 0) return "";
   return text;
 }

@@ -1,8 +1,10 @@
-// Who descends from a process, read from /proc. Used by the warden, and by the agent when the warden is gone.
+// Who descends from this process, read from /proc. Used by the warden, and by the agent when the warden is
+// gone.
 #pragma once
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,14 +13,22 @@ namespace ddprun {
 struct ProcessEntry {
   pid_t pid = 0;
   pid_t parent = 0;
-  char state = '?';  // as in /proc/PID/stat: R, S, D (uninterruptible), T (stopped), Z (zombie), ...
-  std::string comm;  // name, at most 15 bytes
+  // As in /proc/PID/stat: R, S, D (uninterruptible), T (stopped), Z (zombie), .... The main thread of a
+  // process may be a zombie while others run: then it is the state of one of those, of one in D before all
+  // others. So a process in state Z has no thread left.
+  char state = '?';
+  pid_t thread = 0;       // whose state that is
+  std::string comm = {};  // name, at most 15 bytes
+
+  bool dead() const { return state == 'Z' || state == 'X'; }
 };
 
-// Live and dead (zombie) descendants of `root`, without `root`, and without the processes in `except` and
-// what descends from those. A process that forks meanwhile may be missed: look again until nothing new is
-// there.
-std::vector<ProcessEntry> Descendants(pid_t root, const std::vector<pid_t>& except = {});
+// What /proc shows of `pid`; none when it is gone.
+std::optional<ProcessEntry> ReadProcess(pid_t pid);
+
+// Live and dead (zombie) descendants of this process, without the processes in `except` and what descends
+// from those. A process that forks meanwhile may be missed: look again until nothing new is there.
+std::vector<ProcessEntry> Descendants(const std::vector<pid_t>& except = {});
 
 // True if `root` is an ancestor of `pid`; false also for processes that are gone.
 bool DescendsFrom(pid_t pid, pid_t root);
@@ -29,12 +39,9 @@ std::vector<pid_t> ChildrenOfThisProcess();
 // Sends SIGKILL to every descendant. All are stopped first, those found by looking again included, so that
 // what forks faster than one look is caught too; the number of looks is bounded.
 //   Returns: those that were alive and got the signal. They may need a moment, and a second call, to be gone.
-std::vector<ProcessEntry> StopAndKillDescendants(pid_t root, const std::vector<pid_t>& except = {});
+std::vector<ProcessEntry> StopAndKillDescendants(const std::vector<pid_t>& except = {});
 
-// As ProcessEntry::state; '?' when it is gone.
-char StateOfProcess(pid_t pid);
-
-// Where in the kernel `pid` waits (/proc/PID/wchan); empty when that cannot be read.
-std::string KernelWait(pid_t pid);
+// Where in the kernel a thread waits (/proc/TID/wchan); empty when that cannot be read.
+std::string KernelWait(pid_t thread);
 
 }  // namespace ddprun

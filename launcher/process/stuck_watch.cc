@@ -29,9 +29,14 @@ void StuckWatch::LookLater() {
 
 void StuckWatch::Look() {
   std::map<pid_t, char> states;
-  for (const pid_t pid : pids_) states[pid] = StateOfProcess(pid);
+  std::map<pid_t, pid_t> threads;  // that sleep, by process
+  for (const pid_t pid : pids_) {
+    const std::optional<ProcessEntry> entry = ReadProcess(pid);
+    states[pid] = entry ? entry->state : '?';
+    threads[pid] = entry ? entry->thread : pid;
+  }
   for (const SleepTable::Sleeper& sleeper : table_->Look(states, std::chrono::steady_clock::now())) {
-    const std::string wait = KernelWait(sleeper.pid);
+    const std::string wait = KernelWait(threads[sleeper.pid]);
     on_stuck_(sleeper.pid, absl::StrFormat("in uninterruptible sleep (state D) for %.1f s%s",
                                            std::chrono::duration<double>(sleeper.slept).count(),
                                            wait.empty() ? "" : absl::StrCat(", waiting in ", wait)));

@@ -1,9 +1,11 @@
 // Processes that not even SIGKILL ends.
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <map>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/process/process_client.h"
@@ -17,6 +19,10 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+
+std::string ThreadsInFile() {
+  return absl::StrCat(std::getenv("TEST_SRCDIR"), "/ddprun/launcher/process/threads_in_file");
+}
 
 TEST(UnkillableTest, KillAllNamesItWithinItsLimitAndGoesOn) {
   auto file = HangingFile::Create(testing::TempDir());
@@ -70,6 +76,40 @@ TEST(UnkillableTest, TheAgentsEndDoesNotWaitForWhatHasBeenGivenUp) {
   agent.Destroy();
   EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(5)) << "half of what the warden gives itself";
   (*file)->Release();
+}
+
+// Not every thread ends by SIGKILL: the process is there, and holds what it has, until the last one has
+// ended.
+TEST(UnkillableTest, OneThreadThatDoesNotEndIsFound) {
+  for (const bool main_exits : {false, true}) {
+    auto file = HangingFile::Create(testing::TempDir());
+    if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
+    FakeAgent agent;
+    std::map<pid_t, std::string> found;
+    StuckWatch watch(agent.io(), milliseconds(200),
+                     [&](pid_t pid, const std::string& where) { found[pid] = where; });
+    const uint64_t id = agent.next_id++;
+    SpawnCommand command = agent.Command({ThreadsInFile(), (*file)->path()});
+    if (main_exits) command.argv.insert(command.argv.begin() + 1, "--main-exits");
+    agent.client().Spawn(id, command);
+    ASSERT_TRUE(agent.RunUntil([&] { return agent.started.count(id) > 0; }));
+    ASSERT_TRUE((*file)->AwaitOneThatHangs(kPatience));
+    const pid_t pid = agent.started.at(id);
+    std::vector<LeftOver> left = agent.KillAll(milliseconds(500));
+    ASSERT_THAT(ReadAll(absl::StrCat("/proc/", pid, "/stat")), HasSubstr(") Z "))
+        << "the main thread has ended";
+    ASSERT_EQ(left.size(), 1u);
+    EXPECT_EQ(left[0].pid, pid);
+    EXPECT_EQ(left[0].state, 'D');
+    EXPECT_THAT(left[0].kernel_wait, HasSubstr("wait"));
+    EXPECT_EQ(agent.ended.count(id), 0u);
+    watch.Add(pid);
+    ASSERT_TRUE(agent.RunUntil([&] { return !found.empty(); }));
+    EXPECT_THAT(found.at(pid), HasSubstr("waiting in "));
+    (*file)->Release();
+    EXPECT_EQ(agent.RunToEnd(id), ExitInfo(Signaled{SIGKILL, false}));
+    EXPECT_THAT(agent.KillAll(), IsEmpty());
+  }
 }
 
 TEST(UnkillableTest, OneThatSleepsUninterruptiblyForLongIsFound) {

@@ -339,7 +339,7 @@ class Warden {
     const bool first_look = workers_.empty() && look_interval_ == kFirstLook;
     bool nobody_dies = false;
     if (!no_children_ && (first_look || now >= next_look_)) {
-      const std::vector<ProcessEntry> alive = StopAndKillDescendants(getpid());
+      const std::vector<ProcessEntry> alive = StopAndKillDescendants();
       nobody_dies = !alive.empty() && std::all_of(alive.begin(), alive.end(), [this](const ProcessEntry& p) {
         return given_up_.count(p.pid) > 0;
       });
@@ -357,13 +357,13 @@ class Warden {
   // With whoever is left.
   void Answer(uint64_t kill_id) {
     given_up_.clear();
-    for (const ProcessEntry& p : no_children_ ? std::vector<ProcessEntry>() : Descendants(getpid())) {
-      if (p.state == 'Z' || p.state == 'X') continue;
+    for (const ProcessEntry& p : no_children_ ? std::vector<ProcessEntry>() : Descendants()) {
+      if (p.dead()) continue;
       given_up_.insert(p.pid);
       if (kill_id == kOwnKill) continue;
       Event event = {.kind = EventKind::kLeftOver, .pid = p.pid, .id = kill_id, .state = p.state};
       std::snprintf(event.comm, sizeof event.comm, "%s", p.comm.c_str());
-      std::snprintf(event.wait, sizeof event.wait, "%s", KernelWait(p.pid).c_str());
+      std::snprintf(event.wait, sizeof event.wait, "%s", KernelWait(p.thread).c_str());
       Send(event);
     }
     if (kill_id != kOwnKill) Send({.kind = EventKind::kAllDead, .id = kill_id});
