@@ -2,10 +2,12 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -49,6 +51,10 @@ std::optional<ProcessEntry> ReadEntry(int proc, const char* pid) {
       std::sscanf(close + 1, " %c %d", &entry.state, &entry.parent) != 2) {
     return std::nullopt;
   }
+  // Field 3 is the first one behind the name; 22 is the start time.
+  const char* field = close + 1;
+  for (int i = 2; field != nullptr && i < 21; ++i) field = std::strchr(field + 1, ' ');
+  if (field != nullptr) entry.start_time = std::strtoull(field, nullptr, 10);
   entry.pid = entry.thread = std::atoi(pid);
   entry.comm.assign(open + 1, close);
   return entry;
@@ -139,6 +145,19 @@ std::vector<pid_t> ChildrenOfThisProcess() {
   return children;
 }
 
+bool SignalProcess(const ProcessEntry& process, int signo) {
+  if (process.pid <= 0) return false;
+  const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
+  // The look comes after: if it still finds the process that was seen, the descriptor is that one's.
+  const auto now = ReadEntry(OpenProc().get(), std::to_string(process.pid).c_str());
+  if (!now || now->start_time != process.start_time) return false;
+  if (pidfd) {
+    if (syscall(SYS_pidfd_send_signal, pidfd.get(), signo, nullptr, 0) == 0) return true;
+    if (errno == ESRCH) return false;
+  }
+  return kill(process.pid, signo) == 0;
+}
+
 std::vector<ProcessEntry> StopAndKillDescendants(const std::vector<pid_t>& except) {
   std::unordered_set<pid_t> stopped;
   std::vector<ProcessEntry> alive;
@@ -149,11 +168,11 @@ std::vector<ProcessEntry> StopAndKillDescendants(const std::vector<pid_t>& excep
     for (const ProcessEntry& p : alive) {
       if (!stopped.insert(p.pid).second) continue;
       found_new = true;
-      kill(p.pid, SIGSTOP);
+      SignalProcess(p, SIGSTOP);
     }
     if (!found_new) break;
   }
-  for (const ProcessEntry& p : alive) kill(p.pid, SIGKILL);
+  for (const ProcessEntry& p : alive) SignalProcess(p, SIGKILL);
   return alive;
 }
 

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,8 +18,9 @@ struct ProcessEntry {
   // process may be a zombie while others run: then it is the state of one of those, of one in D before all
   // others. So a process in state Z has no thread left.
   char state = '?';
-  pid_t thread = 0;       // whose state that is
-  std::string comm = {};  // name, at most 15 bytes
+  pid_t thread = 0;         // whose state that is
+  uint64_t start_time = 0;  // in clock ticks since boot; tells processes apart that had one pid; 0: not known
+  std::string comm = {};    // name, at most 15 bytes
 
   bool dead() const { return state == 'Z' || state == 'X'; }
 };
@@ -35,6 +37,11 @@ bool DescendsFrom(pid_t pid, pid_t root);
 
 // Children that this process has now.
 std::vector<pid_t> ChildrenOfThisProcess();
+
+// Sends a signal to the process that was seen, never to a later one with its pid (without pidfds, before
+// Linux 5.3, one may slip into a window of microseconds).
+//   Returns: false when that process is gone, or may not be signalled.
+bool SignalProcess(const ProcessEntry& process, int signo);
 
 // Sends SIGKILL to every descendant. All are stopped first, those found by looking again included, so that
 // what forks faster than one look is caught too; the number of looks is bounded.
