@@ -64,7 +64,9 @@ LocalWorkers::LocalWorkers(boost::asio::io_context& io, const LaunchConfig* conf
                   .ended = [this](ProcessClient::WorkerId id, const ExitInfo& exit,
                                   const ResourceUse&) { OnEnded(id, exit); },
                   .warden_lost = [this](const absl::Status& why) { handlers_.broken(why); },
-                  .fenced = [this] { handlers_.fenced(); }}) {
+                  .fenced = [this] { handlers_.fenced(); },
+                  .slow_start = [this](ProcessClient::WorkerId id,
+                                       const LeftOver& process) { OnSlowStart(id, process); }}) {
   log_.SendTo([this](absl::string_view text) { console_.err().Write(text); });
 }
 
@@ -74,10 +76,12 @@ absl::Status LocalWorkers::Open() {
   ASSIGN_OR_RETURN(LogLayout logs, LogLayout::Create(config_.log_dir, config_.run_id), "--log-dir");
   logs_.emplace(std::move(logs));
   RETURN_IF_ERROR(watch_.Open(processes_));
-  absl::StatusOr<std::unique_ptr<WorkerSocket>> socket =
-      WorkerSocket::Open(io_, [this](const proto::WorkerReport& report) {
+  absl::StatusOr<std::unique_ptr<WorkerSocket>> socket = WorkerSocket::Open(
+      io_,
+      [this](const proto::WorkerReport& report) {
         if (report.has_snapshot_step()) handlers_.snapshot(Round(report.round()), report.snapshot_step());
-      });
+      },
+      [this](const std::string& why) { log_.Say(why); });
   if (socket.ok()) {
     reports_ = *std::move(socket);
   } else {
@@ -141,6 +145,18 @@ void LocalWorkers::OnStarted(ProcessClient::WorkerId id, pid_t pid) {
   oom_watch_->Add(pid);
   watch_.Started(pid);
   handlers_.started(it->second.local_rank, pid);
+}
+
+void LocalWorkers::OnSlowStart(ProcessClient::WorkerId id, const LeftOver& process) {
+  const auto it = workers_.find(id);
+  if (it == workers_.end()) return;
+  it->second.pid = process.pid;
+  log_.Say(absl::StrCat("local rank ", it->second.local_rank.value(), " (pid ", process.pid,
+                        ") has not started after 10 s: the system is still loading ", config_.program.name,
+                        " (state ", std::string(1, process.state),
+                        process.kernel_wait.empty() ? "" : absl::StrCat(", waiting in ", process.kernel_wait),
+                        "); does its file system answer?"));
+  watch_.Started(process.pid);
 }
 
 void LocalWorkers::OnStuck(pid_t pid, const std::string& where) {

@@ -97,6 +97,7 @@ class LocalWorkers {
   // Files for the next start, one entry a worker; empty names where there are to be none, or cannot be.
   AttemptFiles NewLogFiles();
   void OnStarted(ProcessClient::WorkerId id, pid_t pid);
+  void OnSlowStart(ProcessClient::WorkerId id, const LeftOver& process);
   // In torchrun's words.
   void SaySent(int signo, pid_t pid) const;
   void OnEnded(ProcessClient::WorkerId id, const ExitInfo& exit);

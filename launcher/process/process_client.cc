@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -17,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/process/process_tree.h"
+#include "launcher/process/spawn_file.h"
 #include "launcher/process/start_error.h"
 
 namespace ddprun {
@@ -35,25 +35,6 @@ constexpr milliseconds kLookInterval{10};
 // What is run; empty: nothing.
 std::string FileOf(const SpawnCommand& command) {
   return command.file.empty() && !command.argv.empty() ? command.argv[0] : command.file;
-}
-
-// cwd, file, argv, env, each ended by NUL, in a file without a name.
-UniqueFd MakeMemoryFile(const SpawnCommand& command, Request& request) {
-  std::string text(command.cwd);
-  text.push_back('\0');
-  text.append(FileOf(command)).push_back('\0');
-  for (const std::string& arg : command.argv) text.append(arg).push_back('\0');
-  for (const auto& [name, value] : command.env) text.append(name).append("=").append(value).push_back('\0');
-  request.num_args = command.argv.size();
-  request.num_env = command.env.size();
-  request.bytes = text.size();
-  UniqueFd file(memfd_create("ddprun-spawn", MFD_CLOEXEC));
-  for (size_t done = 0; file && done < text.size();) {
-    const ssize_t n = write(file.get(), text.data() + done, text.size() - done);
-    if (n < 0) return UniqueFd();
-    done += n;
-  }
-  return file;
 }
 
 UniqueFd Duplicate(int fd) { return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
@@ -117,7 +98,8 @@ void ProcessClient::Spawn(WorkerId id, const SpawnCommand& command) {
     message.fds.push_back(Duplicate(fd));
     if (!message.fds.back()) return fail(StartError(StartStage::kReceive, errno, FileOf(command), ""));
   }
-  message.fds.push_back(MakeMemoryFile(command, message.request));
+  message.fds.push_back(
+      MakeSpawnFile(command.cwd, FileOf(command), command.argv, command.env, message.request));
   if (!message.fds.back()) return fail(StartError(StartStage::kReceive, errno, FileOf(command), ""));
   Send(std::move(message));
 }
@@ -217,6 +199,11 @@ void ProcessClient::OnEvent(const Event& event) {
   switch (event.kind) {
     case EventKind::kStarted:
       handlers_.started(event.id, event.pid);
+      return;
+    case EventKind::kSlowStart:
+      if (handlers_.slow_start) {
+        handlers_.slow_start(event.id, {event.pid, event.state, event.comm, event.wait});
+      }
       return;
     case EventKind::kNeverStarted: {
       const Worker& worker = workers_[event.id];

@@ -71,6 +71,9 @@ class ProcessClient {
     std::function<void(WorkerId, const ExitInfo&, const ResourceUse&)> ended;
     std::function<void(const absl::Status&)> warden_lost;
     std::function<void()> fenced = {};  // a fence's deadline has come: all workers are being killed
+    // Exec has taken 10 s so far; as a rule the file system of the program does not answer. At most once for
+    // a Spawn, before its `started`. The process is as it is now.
+    std::function<void(WorkerId, const LeftOver&)> slow_start = {};
   };
   using KillAllHandler = std::function<void(const std::vector<LeftOver>&)>;
 

@@ -78,6 +78,49 @@ TEST(UnkillableTest, TheAgentsEndDoesNotWaitForWhatHasBeenGivenUp) {
   (*file)->Release();
 }
 
+// A program on a file system that does not answer: exec does not end.
+TEST(UnkillableTest, OneThatHangsInExecHindersNobody) {
+  auto file = HangingFile::Create(testing::TempDir());
+  if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
+  FakeAgent agent;
+  // Forked while the others run, it has copies of all that the warden holds of them.
+  const uint64_t first = agent.StartAndWaitReady("echo ready; exec sleep 1000");
+  const uint64_t other = agent.StartAndWaitReady(kHardToKill);
+  const uint64_t hangs = agent.next_id++;
+  agent.client().Spawn(hangs, agent.Command({(*file)->path()}));
+  ASSERT_TRUE((*file)->AwaitOneThatHangs(kPatience));
+  kill(agent.started.at(first), SIGKILL);
+  EXPECT_EQ(agent.RunToEnd(first), ExitInfo(Signaled{SIGKILL, false}));
+  EXPECT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0}));
+  agent.client().Signal(other, SIGUSR1);
+  EXPECT_EQ(agent.RunToEnd(other), ExitInfo(Signaled{SIGUSR1, false}));
+
+  const std::vector<LeftOver> left = agent.KillAll(milliseconds(500));
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_EQ(left[0].state, 'D');
+  EXPECT_EQ(left[0].name, "file") << "that of its program";
+  EXPECT_EQ(agent.ended.count(hangs), 0u);
+  (*file)->Release();
+  EXPECT_EQ(agent.RunToEnd(hangs), ExitInfo(Signaled{SIGKILL, false}));
+  EXPECT_THAT(agent.lost, IsEmpty());
+}
+
+TEST(UnkillableTest, OneThatHangsInExecIsTold) {
+  auto file = HangingFile::Create(testing::TempDir());
+  if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
+  FakeAgent agent;
+  const uint64_t hangs = agent.next_id++;
+  agent.client().Spawn(hangs, agent.Command({(*file)->path()}));
+  ASSERT_TRUE(agent.RunUntil([&] { return !agent.slow.empty(); }));
+  ASSERT_EQ(agent.slow.count(hangs), 1u);
+  EXPECT_EQ(agent.slow.at(hangs).name, "file");
+  EXPECT_THAT(agent.slow.at(hangs).kernel_wait, HasSubstr("wait"));
+  EXPECT_THAT(agent.started, IsEmpty());
+  agent.client().Signal(hangs, SIGKILL);
+  (*file)->Release();
+  agent.RunToEnd(hangs);
+}
+
 // Not every thread ends by SIGKILL: the process is there, and holds what it has, until the last one has
 // ended.
 TEST(UnkillableTest, OneThreadThatDoesNotEndIsFound) {

@@ -3,9 +3,11 @@
 // encoding.
 //
 //   agent -> warden   Request; a kSpawn carries four descriptors: stdin, stdout, stderr, and a memory file
-//                     that holds cwd, file, argv and environment, each string ended by a NUL. A kRemoveAtEnd
-//                     carries one, O_PATH, of the file that is to go when the agent has gone.
+//                     (spawn_file.h). A kRemoveAtEnd carries one, O_PATH, of the file that is to go when the
+//                     agent has gone.
 //   warden -> agent   Event. Each kSpawn is answered by kNeverStarted, or by kStarted and later kExited.
+//   Where
+//                     exec takes long, one kSlowStart comes before that.
 //                     Each kKillAll is answered by any number of kLeftOver and one kAllDead.
 //                     kFenced tells that the deadline of the last kFence has come; the ends of those whom it
 //                     killed follow.
@@ -33,21 +35,29 @@ struct Request {
   cpu_set_t cpus = {};       // kSpawn
 };
 
-enum class EventKind : uint32_t { kStarted, kNeverStarted, kExited, kLeftOver, kAllDead, kFenced };
+enum class EventKind : uint32_t {
+  kStarted,
+  kNeverStarted,
+  kSlowStart,
+  kExited,
+  kLeftOver,
+  kAllDead,
+  kFenced
+};
 
 // What a start was doing when it failed.
 enum class StartStage : uint32_t { kReceive, kFork, kAffinity, kDirectory, kExec };
 
 struct Event {
   EventKind kind = {};
-  int32_t pid = {};          // kStarted, kExited, kLeftOver
+  int32_t pid = {};          // kStarted, kSlowStart, kExited, kLeftOver; 0: not known
   uint64_t id = {};          // as in the request
   int32_t error = {};        // kNeverStarted: errno
   StartStage stage = {};     // kNeverStarted
   int32_t wait_status = {};  // kExited
-  char state = {};           // kLeftOver, as in /proc/PID/stat
-  char comm[16] = {};        // kLeftOver
-  char wait[64] = {};        // kLeftOver: where in the kernel it waits
+  char state = {};           // kLeftOver, kSlowStart: as ProcessEntry::state
+  char comm[16] = {};        // kLeftOver, kSlowStart; empty: not known
+  char wait[64] = {};        // likewise: where in the kernel it waits
   int64_t user_us = {};      // kExited: processor time of the worker and of the children it waited for
   int64_t system_us = {};    // kExited
   int64_t max_rss_kib = {};  // kExited: largest resident size

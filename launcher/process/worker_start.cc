@@ -7,11 +7,14 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 
 namespace ddprun {
 namespace {
 
 using warden_protocol::StartStage;
+
+constexpr int kResult = 3;  // the pipe for a StartFailure, in the child
 
 [[noreturn]] void Fail(int pipe, StartStage stage) {
   const StartFailure failure = {.stage = stage, .error = errno};
@@ -31,15 +34,21 @@ void ResetSignals() {
   setsid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != warden) _exit(127);  // it ended before it could be watched
+  for (int fd = 0; fd < 3; ++fd) {
+    if (dup2(command.stdio[fd], fd) < 0) Fail(pipe, StartStage::kReceive);
+  }
+  if (pipe != kResult) {
+    if (dup3(pipe, kResult, O_CLOEXEC) < 0) Fail(pipe, StartStage::kReceive);
+    pipe = kResult;
+  }
+  if (close_range(kResult + 1, ~0U, 0) != 0) Fail(pipe, StartStage::kReceive);
+  const char* const slash = std::strrchr(command.file, '/');
+  prctl(PR_SET_NAME, slash == nullptr ? command.file : slash + 1);
   ResetSignals();
   if (command.cpus != nullptr && sched_setaffinity(0, sizeof(cpu_set_t), command.cpus) != 0) {
     Fail(pipe, StartStage::kAffinity);
   }
   if (command.cwd[0] != '\0' && chdir(command.cwd) != 0) Fail(pipe, StartStage::kDirectory);
-  for (int fd = 0; fd < 3; ++fd) {
-    if (dup2(command.stdio[fd], fd) < 0) Fail(pipe, StartStage::kReceive);
-  }
-  if (close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) != 0) Fail(pipe, StartStage::kReceive);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -17,7 +17,7 @@ struct WorkerCommand {
   char* const* argv = nullptr;      // ends with a null pointer
   char* const* env = nullptr;       // whole environment; ends with a null pointer
   const cpu_set_t* cpus = nullptr;  // null: all that the warden may use
-  int stdio[3] = {-1, -1, -1};      // become 0, 1, 2; all others are closed
+  int stdio[3] = {-1, -1, -1};      // > 3; become 0, 1, 2; all others are closed
 };
 
 struct StartFailure {
@@ -33,7 +33,9 @@ struct StartingWorker {
 
 // Returns at once; exec may take its time (a program on a slow file system) and its result is read later.
 // The worker leads a session and a process group of its own (its pid names both), has default dispositions
-// and an empty mask for all signals, and gets SIGKILL when the calling thread ends.
+// and an empty mask for all signals, and gets SIGKILL when the calling thread ends. Before it does anything
+// that may take its time it closes all that it has inherited, so that one that hangs holds nothing of the
+// warden's, and takes the name of its program.
 StartingWorker StartWorker(const WorkerCommand& command);
 
 enum class StartState { kPending, kRunning, kFailed };

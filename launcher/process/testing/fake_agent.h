@@ -155,6 +155,7 @@ class FakeAgent {
   std::map<uint64_t, ExitInfo> ended;
   std::vector<uint64_t> order;  // in which they ended
   std::map<uint64_t, ResourceUse> use;
+  std::map<uint64_t, LeftOver> slow;
   std::vector<absl::Status> lost;
   int times_fenced = 0;
   uint64_t next_id = 1;
@@ -182,6 +183,11 @@ class FakeAgent {
                 [this] {
                   ++times_fenced;
                   Say("fenced");
+                },
+            .slow_start =
+                [this](uint64_t id, const LeftOver& process) {
+                  EXPECT_EQ(started.count(id) + ended.count(id), 0u);
+                  slow[id] = process;
                 }};
   }
 

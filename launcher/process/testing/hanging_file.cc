@@ -89,7 +89,7 @@ class Server {
   static fuse_attr Attributes(uint64_t node) {
     fuse_attr attr = {};
     attr.ino = node;
-    attr.mode = node == kFile ? S_IFREG | 0644 : S_IFDIR | 0755;
+    attr.mode = node == kFile ? S_IFREG | 0755 : S_IFDIR | 0755;
     attr.nlink = 1;
     return attr;
   }

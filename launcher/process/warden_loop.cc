@@ -1,0 +1,396 @@
+#include "launcher/process/warden_loop.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/boot_clock.h"
+#include "launcher/process/process_tree.h"
+#include "launcher/process/remove_file.h"
+#include "launcher/process/spawn_file.h"
+#include "launcher/process/warden_protocol.h"
+#include "launcher/process/worker_start.h"
+
+namespace ddprun {
+namespace {
+
+using warden_protocol::Event;
+using warden_protocol::EventKind;
+using warden_protocol::Request;
+using warden_protocol::RequestKind;
+using warden_protocol::StartStage;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr int kSpawnFds = 4;
+// Of a kill of our own, for whose answer nobody waits: long enough for a process that ends slowly.
+constexpr milliseconds kLastLimit{10'000};
+// The id of a kill that nobody has asked for and nobody is answered.
+constexpr uint64_t kOwnKill = 0;
+// Between two looks at who is left, doubling. The first leaves those time who die by the signal just sent.
+constexpr milliseconds kFirstLook{10};
+constexpr milliseconds kLongestLook{200};
+// An exec that takes longer is told, once.
+constexpr milliseconds kSlowStart{10'000};
+
+// The loop. Sleeps in poll() until the agent says something, a child ends, an exec succeeds or fails, the
+// fence's deadline comes, or, only while killing, the time for the next look has come.
+class Warden {
+ public:
+  explicit Warden(WardenResources resources)
+      : socket_(std::move(resources.socket)),
+        sigchld_(std::move(resources.sigchld)),
+        fence_timer_(std::move(resources.fence_timer)),
+        ends_(std::move(resources.ends)) {}
+
+  [[noreturn]] void Run() {
+    while (true) {
+      Wait();
+      SettleStarts(Clock::now());
+      Reap();
+      HeedFence();
+      if (!agent_gone_) ReadRequests();
+      GoOnKilling(Clock::now());
+      Flush();
+      if (agent_gone_ && kills_.empty()) End();
+    }
+  }
+
+ private:
+  struct Worker {
+    uint64_t id;
+    pid_t pid;
+    UniqueFd end = {};               // pidfd, in ends_; none where the kernel has none
+    UniqueFd exec_result = {};       // none once it runs
+    Clock::time_point slow_at = {};  // then it is told that exec takes long; max: it has been
+    bool failed = false;             // exec failed: its end is no event of its own
+  };
+  struct Kill {
+    uint64_t id;
+    Clock::time_point deadline;
+  };
+
+  [[noreturn]] void End() {
+    for (const UniqueFd& file : to_remove_) RemoveFileOf(file.get());
+    _exit(0);
+  }
+
+  void Wait() {
+    std::vector<pollfd> fds = {{.fd = sigchld_.get(), .events = POLLIN, .revents = 0},
+                               {.fd = fence_timer_.get(), .events = POLLIN, .revents = 0}};
+    if (!agent_gone_) {
+      const short events = outbox_.empty() ? POLLIN : POLLIN | POLLOUT;
+      fds.push_back({.fd = socket_.get(), .events = events, .revents = 0});
+    }
+    Clock::time_point until = kills_.empty() ? Clock::time_point::max() : next_look_;
+    for (const Kill& k : kills_) until = std::min(until, k.deadline);
+    for (const Worker& w : workers_) {
+      if (!w.exec_result) continue;
+      fds.push_back({.fd = w.exec_result.get(), .events = POLLIN, .revents = 0});
+      until = std::min(until, w.slow_at);
+    }
+    int64_t timeout_ms = -1;
+    if (until != Clock::time_point::max()) {
+      const int64_t left = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
+      timeout_ms = std::clamp<int64_t>(left, 0, INT32_MAX);
+    }
+    poll(fds.data(), fds.size(), static_cast<int>(timeout_ms));
+    signalfd_siginfo ignored[8];
+    while (read(sigchld_.get(), ignored, sizeof ignored) > 0) {
+    }
+  }
+
+  void SettleStarts(Clock::time_point now) {
+    for (Worker& w : workers_) {
+      Settle(w);
+      if (!w.exec_result || now < w.slow_at) continue;
+      w.slow_at = Clock::time_point::max();
+      const ProcessEntry unseen = {.pid = w.pid, .thread = w.pid};
+      SendAbout(EventKind::kSlowStart, w.id, ReadProcess(w.pid).value_or(unseen));
+    }
+  }
+
+  void Settle(Worker& w) {
+    if (!w.exec_result) return;
+    StartFailure failure;
+    switch (ReadStartResult(w.exec_result.get(), failure)) {
+      case StartState::kPending:
+        return;
+      case StartState::kRunning:
+        Send({.kind = EventKind::kStarted, .pid = w.pid, .id = w.id});
+        break;
+      case StartState::kFailed:
+        SendNeverStarted(w.id, failure.stage, failure.error);
+        w.failed = true;
+        break;
+    }
+    w.exec_result.Reset();
+  }
+
+  // Waits for whoever has ended: first the workers in the order in which they did, since the first is the
+  // cause and those that it took along are not; then what they left behind and we inherited.
+  void Reap() {
+    epoll_event ended[64];
+    int n;
+    // Each end comes once (EPOLLET), also where wait() cannot take it yet: a debugger may hold it back.
+    while ((n = epoll_wait(ends_.get(), ended, std::size(ended), 0)) > 0) {
+      for (int i = 0; i < n; ++i) {
+        const auto it = std::find_if(workers_.begin(), workers_.end(),
+                                     [&](const Worker& w) { return w.id == ended[i].data.u64; });
+        if (it != workers_.end()) ReapOne(it->pid);
+      }
+    }
+    pid_t pid;
+    while ((pid = ReapOne(-1)) > 0) {
+    }
+    no_children_ = pid < 0 && errno == ECHILD;
+  }
+
+  // As wait4(which, WNOHANG).
+  pid_t ReapOne(pid_t which) {
+    int status;
+    rusage usage;
+    const pid_t pid = wait4(which, &status, WNOHANG, &usage);
+    const auto it =
+        std::find_if(workers_.begin(), workers_.end(), [pid](const Worker& w) { return w.pid == pid; });
+    if (pid <= 0 || it == workers_.end()) return pid;
+    Settle(*it);  // its end is known only after its start
+    if (!it->failed) {
+      const auto micros = [](const timeval& t) { return t.tv_sec * int64_t{1'000'000} + t.tv_usec; };
+      Send({.kind = EventKind::kExited,
+            .pid = pid,
+            .id = it->id,
+            .wait_status = status,
+            .user_us = micros(usage.ru_utime),
+            .system_us = micros(usage.ru_stime),
+            .max_rss_kib = usage.ru_maxrss});
+    }
+    workers_.erase(it);
+    return pid;
+  }
+
+  void ReadRequests() {
+    while (true) {
+      Request request;
+      iovec data = {.iov_base = &request, .iov_len = sizeof request};
+      alignas(cmsghdr) char control[CMSG_SPACE(kSpawnFds * sizeof(int))];
+      msghdr message = {};
+      message.msg_iov = &data;
+      message.msg_iovlen = 1;
+      message.msg_control = control;
+      message.msg_controllen = sizeof control;
+      const ssize_t n = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+      if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+      if (n < 0 && (errno == EINTR || errno == ECONNRESET)) continue;
+      if (n != sizeof request) return AgentGone();
+      std::vector<UniqueFd> fds;
+      for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
+        for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= c->cmsg_len; ++i) {
+          int fd;
+          std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
+          fds.emplace_back(fd);
+        }
+      }
+      Handle(request, fds);
+    }
+  }
+
+  void Handle(const Request& request, std::vector<UniqueFd>& fds) {
+    switch (request.kind) {
+      case RequestKind::kSpawn:
+        return Spawn(request, fds);
+      case RequestKind::kSignal:
+        for (const Worker& w : workers_) {
+          if (w.id == request.id) SignalGroup(w, request.signo);
+        }
+        return;
+      case RequestKind::kSignalAll:
+        for (const Worker& w : workers_) SignalGroup(w, request.signo);
+        return;
+      case RequestKind::kKillAll:
+        return KillAll(request.id, milliseconds(request.limit_ms));
+      case RequestKind::kFence:
+        return Fence(BootTime(BootClock::duration(request.deadline_ns)));
+      case RequestKind::kUnfence:
+        return Fence(std::nullopt);
+      case RequestKind::kRemoveAtEnd:
+        std::move(fds.begin(), fds.end(), std::back_inserter(to_remove_));
+        return;
+    }
+  }
+
+  void Fence(std::optional<BootTime> deadline) {
+    fence_ = deadline;
+    fenced_ = false;
+    SetFenceTimer();
+    HeedFence();
+  }
+
+  // Judged by the clock, not by the timer: after a suspension requests may come up before it.
+  void HeedFence() {
+    if (!fence_ || BootClock::now() < *fence_) return;
+    fence_.reset();
+    fenced_ = true;
+    SetFenceTimer();
+    Send({.kind = EventKind::kFenced});
+    KillAll(kOwnKill, kLastLimit);
+  }
+
+  void SetFenceTimer() {
+    itimerspec at = {};  // zero: disarmed
+    if (fence_) {
+      const int64_t ns = std::max<int64_t>(fence_->time_since_epoch().count(), 1);
+      at.it_value = {.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
+    }
+    timerfd_settime(fence_timer_.get(), TFD_TIMER_ABSTIME, &at, nullptr);
+  }
+
+  void Spawn(const Request& request, const std::vector<UniqueFd>& fds) {
+    HeedFence();
+    // While everything is being killed a new worker would be too. After a fence has closed, the order may be
+    // one that an agent had given before it was stopped for long.
+    if (fenced_ || !kills_.empty()) return SendNeverStarted(request.id, StartStage::kFork, ECANCELED);
+    // The kernel drops descriptors that do not fit our limit.
+    if (fds.size() != kSpawnFds) return SendNeverStarted(request.id, StartStage::kReceive, EMFILE);
+    SpawnStrings strings;
+    if (!strings.Map(fds[3].get(), request)) return SendNeverStarted(request.id, StartStage::kReceive, errno);
+    StartingWorker started = StartWorker({.cwd = strings.cwd(),
+                                          .file = strings.file(),
+                                          .argv = strings.argv(),
+                                          .env = strings.env(),
+                                          .cpus = request.has_cpus != 0 ? &request.cpus : nullptr,
+                                          .stdio = {fds[0].get(), fds[1].get(), fds[2].get()}});
+    if (started.pid < 0) return SendNeverStarted(request.id, StartStage::kFork, started.error);
+    UniqueFd end(static_cast<int>(syscall(SYS_pidfd_open, started.pid, 0)));
+    epoll_event watch = {.events = EPOLLIN | EPOLLET, .data = {.u64 = request.id}};
+    // Without a pidfd its end is seen all the same, by SIGCHLD, only perhaps out of order.
+    if (end) epoll_ctl(ends_.get(), EPOLL_CTL_ADD, end.get(), &watch);
+    workers_.push_back({.id = request.id,
+                        .pid = started.pid,
+                        .end = std::move(end),
+                        .exec_result = std::move(started.exec_result),
+                        .slow_at = Clock::now() + kSlowStart});
+    no_children_ = false;
+  }
+
+  // Only for workers not yet waited for: until then nobody else can get their number.
+  static void SignalGroup(const Worker& w, int signo) {
+    // A worker forked just now may not lead its group yet.
+    if (kill(-w.pid, signo) != 0 && errno == ESRCH) kill(w.pid, signo);
+  }
+
+  // First the workers' groups, which costs nothing and is enough for most; then GoOnKilling looks for the
+  // rest.
+  void KillAll(uint64_t id, milliseconds limit) {
+    for (const Worker& w : workers_) SignalGroup(w, SIGKILL);
+    kills_.push_back({.id = id, .deadline = Clock::now() + limit});
+    look_interval_ = kFirstLook;
+    next_look_ = Clock::now() + look_interval_;
+  }
+
+  void GoOnKilling(Clock::time_point now) {
+    if (kills_.empty()) return;
+    // All that descends from us descends from a child of ours.
+    const bool first_look = workers_.empty() && look_interval_ == kFirstLook;
+    bool nobody_dies = false;
+    if (!no_children_ && (first_look || now >= next_look_)) {
+      const std::vector<ProcessEntry> alive = StopAndKillDescendants();
+      nobody_dies = !alive.empty() && std::all_of(alive.begin(), alive.end(), [this](const ProcessEntry& p) {
+        return given_up_.count(p.pid) > 0;
+      });
+      Reap();
+      look_interval_ = std::min(2 * look_interval_, kLongestLook);
+      next_look_ = now + look_interval_;
+    }
+    std::erase_if(kills_, [&](const Kill& k) {
+      if (!no_children_ && !nobody_dies && now < k.deadline) return false;
+      Answer(k.id);
+      return true;
+    });
+  }
+
+  // With whoever is left.
+  void Answer(uint64_t kill_id) {
+    given_up_.clear();
+    for (const ProcessEntry& p : no_children_ ? std::vector<ProcessEntry>() : Descendants()) {
+      if (p.dead()) continue;
+      given_up_.insert(p.pid);
+      if (kill_id != kOwnKill) SendAbout(EventKind::kLeftOver, kill_id, p);
+    }
+    if (kill_id != kOwnKill) Send({.kind = EventKind::kAllDead, .id = kill_id});
+  }
+
+  void AgentGone() {
+    agent_gone_ = true;
+    outbox_.clear();
+    KillAll(kOwnKill, kLastLimit);
+  }
+
+  void SendNeverStarted(uint64_t id, StartStage stage, int error) {
+    Send({.kind = EventKind::kNeverStarted, .id = id, .error = error, .stage = stage});
+  }
+
+  void SendAbout(EventKind kind, uint64_t id, const ProcessEntry& p) {
+    Event event = {.kind = kind, .pid = p.pid, .id = id, .state = p.state};
+    std::snprintf(event.comm, sizeof event.comm, "%s", p.comm.c_str());
+    std::snprintf(event.wait, sizeof event.wait, "%s", KernelWait(p.thread).c_str());
+    Send(event);
+  }
+
+  void Send(const Event& event) {
+    if (agent_gone_) return;
+    outbox_.push_back(event);
+    Flush();
+  }
+
+  // A stopped agent reads nothing: what does not fit the socket waits here.
+  void Flush() {
+    while (!outbox_.empty()) {
+      if (send(socket_.get(), &outbox_.front(), sizeof(Event), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) return;
+      outbox_.pop_front();
+    }
+  }
+
+  const UniqueFd socket_;
+  const UniqueFd sigchld_;
+  const UniqueFd fence_timer_;       // CLOCK_BOOTTIME
+  const UniqueFd ends_;              // epoll over the workers' pidfds: it keeps the order in which they ended
+  std::vector<Worker> workers_;      // not yet waited for
+  std::vector<UniqueFd> to_remove_;  // files of the agent, when it has gone
+  bool no_children_ = true;
+  bool agent_gone_ = false;
+  std::deque<Event> outbox_;
+  std::optional<BootTime> fence_;  // then all is killed
+  bool fenced_ = false;            // it was, and the agent has not spoken of the fence since
+  // While killing:
+  std::vector<Kill> kills_;  // to be answered
+  Clock::time_point next_look_;
+  milliseconds look_interval_{0};
+  std::set<pid_t>
+      given_up_;  // were left at the last answer: they had their time, nobody waits for them again
+};
+
+}  // namespace
+
+void RunWarden(WardenResources resources) { Warden(std::move(resources)).Run(); }
+
+}  // namespace ddprun

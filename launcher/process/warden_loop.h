@@ -1,0 +1,18 @@
+// What the warden does once it is a process of its own. See warden.h.
+#pragma once
+
+#include "launcher/process/unique_fd.h"
+
+namespace ddprun {
+
+struct WardenResources {
+  UniqueFd socket;       // to the agent; non-blocking
+  UniqueFd sigchld;      // signalfd of SIGCHLD; non-blocking
+  UniqueFd fence_timer;  // timerfd, CLOCK_BOOTTIME; non-blocking
+  UniqueFd ends;         // epoll
+};
+
+// Serves the agent until it has gone, then ends all that descends from this process, and then the process.
+[[noreturn]] void RunWarden(WardenResources resources);
+
+}  // namespace ddprun
