@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,7 +14,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/process/process_tree.h"
 #include "launcher/process/spawn_file.h"
 #include "launcher/process/start_error.h"
 
@@ -30,7 +28,17 @@ using warden_protocol::StartStage;
 
 // A little more than the warden gives itself at its end.
 constexpr seconds kWardenEndLimit{11};
+// For what is left when it does not keep that.
+constexpr seconds kLastKillLimit{1};
+// From the closing of its socket to its end.
+constexpr seconds kExitLimit{1};
 constexpr milliseconds kLookInterval{10};
+// Pings are counted, not the time: after this process was stopped, or the machine suspended, with the warden,
+// that still has all of them but one.
+constexpr seconds kPingInterval{1};
+constexpr int kMaxUnanswered = 5;
+
+constexpr char kNoWarden[] = "the warden, which starts the workers, is gone";
 
 // What is run; empty: nothing.
 std::string FileOf(const SpawnCommand& command) {
@@ -50,9 +58,12 @@ bool HasNul(const SpawnCommand& command) {
 }  // namespace
 
 std::string ToString(const LeftOver& left_over) {
+  if (left_over.pid == 0) return "a process that /proc does not show is still there";
   return absl::StrCat(
-      "process ", left_over.pid, " (", left_over.name, ") is still there, in state ",
-      std::string(1, left_over.state),
+      "process ", left_over.pid, left_over.name.empty() ? "" : absl::StrCat(" (", left_over.name, ")"),
+      " is still there, in ",
+      left_over.state == '?' ? "a state that /proc does not show"
+                             : absl::StrCat("state ", std::string(1, left_over.state)),
       left_over.kernel_wait.empty() ? "" : absl::StrCat(", waiting in ", left_over.kernel_wait));
 }
 
@@ -61,6 +72,7 @@ void ProcessClient::Later(std::function<void()> f) { boost::asio::post(io_, aliv
 ProcessClient::ProcessClient(boost::asio::io_context& io, WardenHandle warden, Handlers handlers)
     : io_(io),
       socket_(io, warden.socket.Release()),
+      ping_timer_(io),
       look_timer_(io),
       warden_pid_(warden.pid),
       foreign_children_(std::move(warden.foreign_children)),
@@ -70,21 +82,27 @@ ProcessClient::ProcessClient(boost::asio::io_context& io, WardenHandle warden, H
 
 ProcessClient::~ProcessClient() {
   alive_.End();
-  if (lost_) return;
-  boost::system::error_code ignored;
-  socket_.close(ignored);
-  const UniqueFd watch(static_cast<int>(syscall(SYS_pidfd_open, warden_pid_, 0)));
-  pollfd end = {.fd = watch.get(), .events = POLLIN, .revents = 0};
-  poll(&end, 1, static_cast<int>(ToMillis(kWardenEndLimit)));
-  waitpid(warden_pid_, nullptr, WNOHANG);
+  if (lost_ && !killing_) return;
+  if (!lost_) {
+    // The warden sees the end of the stream, and its own end closes the other direction.
+    const UniqueFd socket(socket_.release());
+    shutdown(socket.get(), SHUT_WR);
+    kill(warden_pid_, SIGCONT);  // if somebody has stopped it
+    if (AwaitWardenEnd(socket.get(), kWardenEndLimit)) return;
+    kill(warden_pid_, SIGKILL);
+  }
+  const TimePoint deadline = std::chrono::steady_clock::now() + kLastKillLimit;
+  while (!KillOnce().empty() && std::chrono::steady_clock::now() < deadline) {
+    poll(nullptr, 0, static_cast<int>(ToMillis(kLookInterval)));
+  }
 }
 
 void ProcessClient::Spawn(WorkerId id, const SpawnCommand& command) {
-  workers_[id] = {.program = FileOf(command), .cwd = command.cwd};
+  workers_[id] = {.program = FileOf(command), .cwd = command.cwd, .started = false};
   const auto fail = [this, id](absl::Status why) {
     Later([this, id, why = std::move(why)] { End(id, NeverStarted{why}); });
   };
-  if (lost_) return fail(absl::UnavailableError("the warden, which starts the workers, is gone"));
+  if (lost_) return fail(absl::UnavailableError(kNoWarden));
   if (command.argv.empty()) return fail(absl::InvalidArgumentError("no program to start"));
   if (HasNul(command)) {
     return fail(absl::InvalidArgumentError(
@@ -102,6 +120,7 @@ void ProcessClient::Spawn(WorkerId id, const SpawnCommand& command) {
       MakeSpawnFile(command.cwd, FileOf(command), command.argv, command.env, message.request));
   if (!message.fds.back()) return fail(StartError(StartStage::kReceive, errno, FileOf(command), ""));
   Send(std::move(message));
+  Watch();
 }
 
 void ProcessClient::Signal(WorkerId id, int signo) {
@@ -121,6 +140,7 @@ void ProcessClient::KillAll(Duration limit, KillAllHandler done) {
   }
   const auto limit_ms = static_cast<uint32_t>(std::clamp<int64_t>(ToMillis(limit), 0, INT32_MAX));
   Send({.request = {.kind = RequestKind::kKillAll, .id = id, .limit_ms = limit_ms}});
+  Watch();
 }
 
 void ProcessClient::Fence(BootTime deadline) {
@@ -168,7 +188,7 @@ void ProcessClient::Flush() {
       socket_.async_wait(boost::asio::posix::stream_descriptor::wait_write,
                          alive_.Guard([this](const boost::system::error_code& error) {
                            waiting_for_room_ = false;
-                           if (!error) Flush();
+                           if (!error && !lost_) Flush();
                          }));
       return;
     }
@@ -179,18 +199,21 @@ void ProcessClient::Flush() {
 void ProcessClient::Read() {
   socket_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                      alive_.Guard([this](const boost::system::error_code& error) {
-                       if (!error) OnReadable();
+                       if (error || lost_) return;
+                       if (!ReadEvents()) return LoseWarden();
+                       Read();
                      }));
 }
 
-void ProcessClient::OnReadable() {
+bool ProcessClient::ReadEvents() {
   while (true) {
     Event event;
     const ssize_t n = recv(socket_.native_handle(), &event, sizeof event, MSG_DONTWAIT);
     // A warden that was killed leaves ECONNRESET in front of what it still said.
     if (n < 0 && (errno == EINTR || errno == ECONNRESET)) continue;
-    if (n < 0 && errno == EAGAIN) return Read();
-    if (n != sizeof event) return LoseWarden();
+    if (n < 0 && errno == EAGAIN) return true;
+    if (n != sizeof event) return false;
+    unanswered_ = 0;
     OnEvent(event);
   }
 }
@@ -198,6 +221,7 @@ void ProcessClient::OnReadable() {
 void ProcessClient::OnEvent(const Event& event) {
   switch (event.kind) {
     case EventKind::kStarted:
+      workers_[event.id].started = true;
       handlers_.started(event.id, event.pid);
       return;
     case EventKind::kSlowStart:
@@ -226,6 +250,8 @@ void ProcessClient::OnEvent(const Event& event) {
     case EventKind::kFenced:
       if (handlers_.fenced) handlers_.fenced();
       return;
+    case EventKind::kPong:
+      return;
   }
 }
 
@@ -234,29 +260,83 @@ void ProcessClient::End(WorkerId id, const ExitInfo& exit, const ResourceUse& us
   handlers_.ended(id, exit, use);
 }
 
+void ProcessClient::Watch() {
+  if (lost_ || std::exchange(watching_, true)) return;
+  unanswered_ = 0;
+  PingLater();
+}
+
+void ProcessClient::PingLater() {
+  ping_timer_.expires_after(kPingInterval);
+  ping_timer_.async_wait(alive_.Guard([this](const boost::system::error_code& error) {
+    if (!error && !lost_) OnPingTime();
+  }));
+}
+
+void ProcessClient::OnPingTime() {
+  // What it has said meanwhile may still lie in the socket.
+  if (!ReadEvents()) return LoseWarden();
+  if (workers_.empty() && kills_.empty()) {
+    watching_ = false;
+    return;
+  }
+  if (unanswered_ >= kMaxUnanswered) {
+    const std::optional<ProcessEntry> entry = ReadProcess(warden_pid_);
+    kill(warden_pid_, SIGKILL);
+    return GoOnWithoutWarden(absl::StrCat(
+        "has not answered for ", kMaxUnanswered, " s",
+        entry ? absl::StrCat(", in state ", std::string(1, entry->state)) : "", ", and was killed"));
+  }
+  ++unanswered_;
+  Send({.request = {.kind = RequestKind::kPing}});
+  PingLater();
+}
+
+std::optional<int> ProcessClient::AwaitWardenEnd(int socket, Duration limit) {
+  const TimePoint deadline = std::chrono::steady_clock::now() + limit;
+  int status = 0;
+  while (waitpid(warden_pid_, &status, WNOHANG) == 0) {
+    const Duration left = deadline - std::chrono::steady_clock::now();
+    if (left <= Duration::zero()) return std::nullopt;
+    // Its socket closes right before it can be waited for. No pidfd is needed for that.
+    pollfd end = {.fd = socket, .events = 0, .revents = 0};
+    if (poll(&end, 1, static_cast<int>(ToMillis(left))) > 0) poll(nullptr, 0, 1);
+  }
+  return status;
+}
+
 void ProcessClient::LoseWarden() {
-  lost_ = true;
+  const std::optional<int> status = AwaitWardenEnd(socket_.native_handle(), kExitLimit);
+  if (!status) return GoOnWithoutWarden("has closed its socket and does not end");
+  const ExitInfo exit = ExitInfoFromWaitStatus(*status);
+  GoOnWithoutWarden(
+      absl::StrCat(std::holds_alternative<Exited>(exit) ? "has ended by itself (" : "was ended by somebody (",
+                   ToString(exit), ")"));
+}
+
+void ProcessClient::GoOnWithoutWarden(const std::string& why) {
+  lost_ = killing_ = true;
   ended_with_warden_ = std::exchange(workers_, {});
   boost::system::error_code ignored;
   socket_.close(ignored);
   outbox_.clear();
-  // Its socket closed because it ends: this takes no time.
-  int status = 0;
-  waitpid(warden_pid_, &status, 0);
-  handlers_.warden_lost(absl::UnavailableError(
-      absl::StrCat("the warden (pid ", warden_pid_, "), which starts the workers, was ended by somebody (",
-                   ToString(ExitInfoFromWaitStatus(status)), "); its workers end with it")));
+  handlers_.warden_lost(absl::UnavailableError(absl::StrCat(
+      "the warden (pid ", warden_pid_, "), which starts the workers, ", why, "; its workers end with it")));
   KillWithoutWarden(std::chrono::steady_clock::now() + kWardenEndLimit);
 }
 
-void ProcessClient::KillWithoutWarden(TimePoint deadline) {
-  const pid_t self = getpid();
+std::vector<ProcessEntry> ProcessClient::KillOnce() const {
   StopAndKillDescendants(foreign_children_);
   std::vector<ProcessEntry> left = Descendants(foreign_children_);
-  std::erase_if(left, [self](const ProcessEntry& p) {
-    if (p.state == 'Z' && p.parent == self) waitpid(p.pid, nullptr, WNOHANG);
-    return p.state == 'Z' && p.parent == self;
+  std::erase_if(left, [](const ProcessEntry& p) {
+    return p.dead() && p.parent == getpid() && waitpid(p.pid, nullptr, WNOHANG) != 0;
   });
+  return left;
+}
+
+void ProcessClient::KillWithoutWarden(TimePoint deadline) {
+  killing_ = true;
+  const std::vector<ProcessEntry> left = KillOnce();
   if (!left.empty() && std::chrono::steady_clock::now() < deadline) {
     look_timer_.expires_after(kLookInterval);
     look_timer_.async_wait(alive_.Guard([this, deadline](const boost::system::error_code& error) {
@@ -264,6 +344,7 @@ void ProcessClient::KillWithoutWarden(TimePoint deadline) {
     }));
     return;
   }
+  killing_ = false;
   std::vector<LeftOver> left_over;
   for (const ProcessEntry& p : left) {
     left_over.push_back(
@@ -271,7 +352,11 @@ void ProcessClient::KillWithoutWarden(TimePoint deadline) {
   }
   // Handlers may spawn and kill again, which fails and answers by itself.
   for (const auto& [id, worker] : std::exchange(ended_with_warden_, {})) {
-    handlers_.ended(id, Signaled{.signo = SIGKILL, .core_dumped = false}, {});
+    if (worker.started) {
+      handlers_.ended(id, Signaled{.signo = SIGKILL, .core_dumped = false}, {});
+    } else {
+      handlers_.ended(id, NeverStarted{absl::UnavailableError(kNoWarden)}, {});
+    }
   }
   for (const auto& [id, kill] : std::exchange(kills_, {})) kill.done(left_over);
 }

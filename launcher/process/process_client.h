@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "base/time.h"
 #include "launcher/process/alive.h"
 #include "launcher/process/exit_info.h"
+#include "launcher/process/process_tree.h"
 #include "launcher/process/unique_fd.h"
 #include "launcher/process/warden.h"
 #include "launcher/process/warden_protocol.h"
@@ -47,22 +49,26 @@ struct ResourceUse {
 
 // A process that even SIGKILL did not end in time, as a rule one in uninterruptible sleep (state D).
 struct LeftOver {
-  pid_t pid = 0;
-  char state = '?';         // as in /proc/PID/stat
-  std::string name;         // at most 15 bytes
+  pid_t pid = 0;            // 0: not known, since /proc does not show it
+  char state = '?';         // of its thread that does not end, as in /proc/PID/stat; '?': not known
+  std::string name;         // at most 15 bytes; empty: not known
   std::string kernel_wait;  // function of the kernel in which it waits; may be empty
 };
-std::string ToString(const LeftOver& left_over);
+std::string ToString(
+    const LeftOver& left_over);  // "process 12 (cat) is still there, in state D, waiting in ..."
 
 // Order:   handlers are called from the io_context, never from inside a call. Each Spawn gets exactly one
 //          `ended`, before it at most one `started`; each KillAll gets one answer, after the `ended` of every
 //          worker that it killed. None of them is called once the destructor has begun.
-// Errors:  when the warden is lost (somebody killed it), `warden_lost` comes first; its workers die with it,
-//          what they started is killed from here, then each worker gets `ended` (SIGKILL) and each KillAll
-//          its answer. From then on a Spawn ends as NeverStarted{kUnavailable}.
+// Errors:  when the warden is lost (it was killed, or says nothing for 5 s while there are workers, or
+// something
+//          is asked of it: then it is killed from here), `warden_lost` comes first; its workers die with it,
+//          what they started is killed from here, then each worker gets `ended` (SIGKILL; NeverStarted if it
+//          had not started) and each KillAll its answer. From then on a Spawn ends as
+//          NeverStarted{kUnavailable}.
 // Threads: all calls from the thread that runs the io_context.
 // Owns:    the warden and all that it started: nothing of it is left when the destructor returns, which waits
-//          for that (at most 11 s, for processes that do not die). Not to be destroyed from a handler.
+//          for that (at most 12 s, for processes that do not die). Not to be destroyed from a handler.
 class ProcessClient {
  public:
   using WorkerId = uint64_t;  // chosen by the caller, never used twice
@@ -116,6 +122,7 @@ class ProcessClient {
   struct Worker {
     std::string program;
     std::string cwd;
+    bool started = false;
   };
   struct PendingKill {
     KillAllHandler done;
@@ -127,14 +134,25 @@ class ProcessClient {
   void Send(Message message);
   void Flush();
   void Read();
-  void OnReadable();
+  // False: the warden has closed its end.
+  bool ReadEvents();
   void OnEvent(const warden_protocol::Event& event);
   void End(WorkerId id, const ExitInfo& exit, const ResourceUse& use = {});
+  // Pings the warden as long as something is expected from it.
+  void Watch();
+  void PingLater();
+  void OnPingTime();
+  // Waits until the warden has ended and takes its status; none: it did not within `limit`.
+  std::optional<int> AwaitWardenEnd(int socket, Duration limit);
   void LoseWarden();
+  void GoOnWithoutWarden(const std::string& why);
+  // Kills what can be killed, takes the ends of children; who is left.
+  std::vector<ProcessEntry> KillOnce() const;
   void KillWithoutWarden(TimePoint deadline);
 
   boost::asio::io_context& io_;
   boost::asio::posix::stream_descriptor socket_;
+  boost::asio::steady_timer ping_timer_;
   boost::asio::steady_timer look_timer_;  // once the warden is lost
   const pid_t warden_pid_;
   const std::vector<pid_t> foreign_children_;
@@ -142,7 +160,10 @@ class ProcessClient {
   Alive alive_;
 
   bool lost_ = false;
-  bool waiting_for_room_ = false;  // the socket is full
+  bool killing_ = false;           // what the lost warden has left
+  bool waiting_for_room_ = false;  // the next message cannot be sent now
+  bool watching_ = false;          // ping_timer_ runs
+  int unanswered_ = 0;             // pings since the warden said anything
   std::deque<Message> outbox_;
   std::map<WorkerId, Worker> workers_;            // spawned, not ended
   std::map<WorkerId, Worker> ended_with_warden_;  // those of the lost warden, `ended` not yet called

@@ -235,6 +235,8 @@ class Warden {
       case RequestKind::kRemoveAtEnd:
         std::move(fds.begin(), fds.end(), std::back_inserter(to_remove_));
         return;
+      case RequestKind::kPing:
+        return Send({.kind = EventKind::kPong});
     }
   }
 

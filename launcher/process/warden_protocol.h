@@ -11,6 +11,8 @@
 //                     Each kKillAll is answered by any number of kLeftOver and one kAllDead.
 //                     kFenced tells that the deadline of the last kFence has come; the ends of those whom it
 //                     killed follow.
+//                     Each kPing is answered by kPong at once: a warden that does not answer is stopped, or
+//                     hangs in the kernel.
 #pragma once
 
 #include <sched.h>
@@ -20,7 +22,16 @@
 
 namespace ddprun::warden_protocol {
 
-enum class RequestKind : uint32_t { kSpawn, kSignal, kSignalAll, kKillAll, kFence, kUnfence, kRemoveAtEnd };
+enum class RequestKind : uint32_t {
+  kSpawn,
+  kSignal,
+  kSignalAll,
+  kKillAll,
+  kFence,
+  kUnfence,
+  kRemoveAtEnd,
+  kPing
+};
 
 struct Request {
   RequestKind kind = {};
@@ -42,7 +53,8 @@ enum class EventKind : uint32_t {
   kExited,
   kLeftOver,
   kAllDead,
-  kFenced
+  kFenced,
+  kPong
 };
 
 // What a start was doing when it failed.

@@ -54,6 +54,15 @@ TEST_F(AgentFaultsTest, WardenKilled) {
   ExpectLossAndReturn("was ended by somebody (SIGKILL)", kFailure);
 }
 
+TEST_F(AgentFaultsTest, WardenStopped) {
+  StartTraining();
+  const std::vector<pid_t> warden = hosts().Find(1, kWarden);
+  ASSERT_EQ(warden.size(), 1);
+  FaultNow();
+  kill(warden[0], SIGSTOP);
+  ExpectLossAndReturn("has not answered for 5 s, in state T", kFailure);
+}
+
 TEST_F(AgentFaultsTest, AgentAndWardenKilledAtOnce) {
   StartTraining();
   const std::vector<pid_t> warden = hosts().Find(1, kWarden);
