@@ -33,6 +33,7 @@ constexpr seconds kLastKillLimit{1};
 // From the closing of its socket to its end.
 constexpr seconds kExitLimit{1};
 constexpr milliseconds kLookInterval{10};
+constexpr milliseconds kRoomInterval{10};
 // Pings are counted, not the time: after this process was stopped, or the machine suspended, with the warden,
 // that still has all of them but one.
 constexpr seconds kPingInterval{1};
@@ -72,6 +73,7 @@ void ProcessClient::Later(std::function<void()> f) { boost::asio::post(io_, aliv
 ProcessClient::ProcessClient(boost::asio::io_context& io, WardenHandle warden, Handlers handlers)
     : io_(io),
       socket_(io, warden.socket.Release()),
+      room_timer_(io),
       ping_timer_(io),
       look_timer_(io),
       warden_pid_(warden.pid),
@@ -183,14 +185,20 @@ void ProcessClient::Flush() {
     }
     if (sendmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
       if (errno == EINTR) continue;
-      if (errno != EAGAIN && errno != ETOOMANYREFS) return;  // the warden is gone; the reading side says so
-      waiting_for_room_ = true;
-      socket_.async_wait(boost::asio::posix::stream_descriptor::wait_write,
-                         alive_.Guard([this](const boost::system::error_code& error) {
-                           waiting_for_room_ = false;
-                           if (!error && !lost_) Flush();
-                         }));
-      return;
+      const auto flush_again = alive_.Guard([this](const boost::system::error_code& error) {
+        waiting_for_room_ = false;
+        if (!error && !lost_) Flush();
+      });
+      if (errno == EAGAIN) {
+        waiting_for_room_ = true;
+        socket_.async_wait(boost::asio::posix::stream_descriptor::wait_write, flush_again);
+      } else if (errno == ENOBUFS || errno == ENOMEM || errno == ETOOMANYREFS) {
+        // Not seen at the socket: the system is short of memory, or the warden has yet to take descriptors.
+        waiting_for_room_ = true;
+        room_timer_.expires_after(kRoomInterval);
+        room_timer_.async_wait(flush_again);
+      }
+      return;  // Otherwise the warden is gone, and the reading side says so.
     }
     outbox_.pop_front();
   }

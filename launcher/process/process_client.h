@@ -152,6 +152,7 @@ class ProcessClient {
 
   boost::asio::io_context& io_;
   boost::asio::posix::stream_descriptor socket_;
+  boost::asio::steady_timer room_timer_;  // the kernel had no memory for a message
   boost::asio::steady_timer ping_timer_;
   boost::asio::steady_timer look_timer_;  // once the warden is lost
   const pid_t warden_pid_;

@@ -1,15 +1,25 @@
-// A warden that lives and does not answer: real processes, real signals.
+// A warden that lives and does not answer, messages that the kernel has no room for: real processes, real
+// signals.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/process/process_client.h"
 #include "launcher/process/testing/fake_agent.h"
+#include "launcher/process/testing/lacking.h"
 
 namespace ddprun {
 namespace {
@@ -106,6 +116,68 @@ TEST(StuckWardenTest, OneThatWasStoppedWithItsAgentIsNotSuspected) {
   ASSERT_EQ(kill(warden, SIGCONT), 0);
   ASSERT_EQ(waitpid(agent, &status, 0), agent);
   EXPECT_EQ(ExitInfoFromWaitStatus(status), ExitInfo(Exited{0}));
+}
+
+// Of this thread's calls of sendmsg() the first `count` fail with `error`.
+class FailingSends {
+ public:
+  FailingSends(int count, int error) : left_(count) {
+    std::atomic<int> listener{-1};
+    // It must be without the filter.
+    server_ = std::thread([this, error, &listener] {
+      listener.wait(-1);
+      Serve(listener.load(), error);
+    });
+    server_.detach();
+    sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sendmsg, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog filter = {.len = std::size(program), .filter = program};
+    EXPECT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    const long fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &filter);
+    EXPECT_GE(fd, 0);
+    listener = static_cast<int>(fd);
+    listener.notify_one();
+    while (!serving_) sched_yield();
+  }
+  int left() const { return left_; }
+
+ private:
+  void Serve(int listener, int error) {
+    serving_ = true;
+    while (true) {
+      seccomp_notif call = {};
+      if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &call) != 0) return;
+      seccomp_notif_resp answer = {.id = call.id, .val = 0, .error = -error, .flags = 0};
+      if (left_ > 0) {
+        --left_;
+      } else {
+        answer.error = 0;
+        answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+      }
+      ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &answer);
+    }
+  }
+
+  std::atomic<int> left_;
+  std::atomic<bool> serving_{false};
+  std::thread server_;
+};
+
+TEST(StuckWardenTest, AMessageThatTheKernelHasNoRoomForIsSentLater) {
+  for (const int error : {ENOBUFS, ENOMEM, ETOOMANYREFS}) {
+    SCOPED_TRACE(strerrorname_np(error));
+    InChild([error] {
+      FakeAgent agent;
+      const FailingSends fault(3, error);
+      EXPECT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0}));
+      EXPECT_EQ(fault.left(), 0) << "the fault has fired";
+      EXPECT_THAT(agent.lost, IsEmpty());
+    });
+  }
 }
 
 }  // namespace
