@@ -19,6 +19,7 @@
 #include "launcher/held_signals.h"
 #include "launcher/launch.h"
 #include "launcher/print_out.h"
+#include "launcher/process/process_tree.h"
 #include "launcher/process/warden.h"
 #include "launcher/report/own_error.h"
 #include "launcher/store_only.h"
@@ -74,6 +75,12 @@ int Main(const std::vector<std::string>& args, ddprun::WardenHandle warden) {
     warden.socket.Reset();  // There is nothing for it to do, and it ends at once.
     waitpid(warden.pid, nullptr, 0);
     return RunStoreOnly(*store, log);
+  }
+  if (!ProcShowsThisProcess()) {
+    log.Say(
+        "/proc is not mounted, or not for this pid namespace: processes that cannot be killed are not "
+        "described, "
+        "kills for lack of memory not explained, and watchdog timers refused");
   }
   return Launch(std::get<LaunchConfig>(*command), log, host, std::move(warden));
 }

@@ -25,6 +25,12 @@ namespace {
 // A process that forks without end is caught after a few looks: what was seen is stopped and forks no more.
 constexpr int kMaxLooks = 64;
 constexpr int kMaxAncestors = 1000;
+// The kernel's limit (PID_MAX_LIMIT); the machine's own is in /proc, which cannot be read where this is used.
+constexpr pid_t kMaxPid = 4 << 20;
+// An odd number of slices, so that who calls twice between two slices comes to all of them.
+constexpr pid_t kPidSlice = kMaxPid / 31 + 1;
+// Pids on either side of our own that are looked at with each call: as a rule all children are there.
+constexpr pid_t kNearPids = 1 << 15;
 
 struct CloseDir {
   void operator()(DIR* dir) const { closedir(dir); }
@@ -77,8 +83,10 @@ void LookAtThreads(int proc, ProcessEntry& entry) {
   }
 }
 
+// Empty where /proc cannot be read, or shows the processes of another pid namespace.
 std::vector<ProcessEntry> AllProcesses() {
   std::vector<ProcessEntry> all;
+  if (!ProcShowsThisProcess()) return all;
   const Directory dir(opendir("/proc"));
   if (dir == nullptr) return all;
   while (const dirent* name = readdir(dir.get())) {
@@ -90,19 +98,55 @@ std::vector<ProcessEntry> AllProcesses() {
 
 UniqueFd OpenProc() { return UniqueFd(open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC)); }
 
+// As waitid() with those ids, for a child that has ended or not; 'Z': it has ended; none: there is no child.
+std::optional<char> StateOfChild(idtype_t type, pid_t pid) {
+  siginfo_t info = {};
+  if (waitid(type, pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0) return std::nullopt;
+  return info.si_pid != 0 ? 'Z' : '?';
+}
+
+std::vector<ProcessEntry> ChildrenByWait(const std::vector<pid_t>& except) {
+  std::vector<ProcessEntry> found;
+  const auto look = [&](pid_t pid) {
+    const std::optional<char> state = StateOfChild(P_PID, pid);
+    if (!state || std::find(except.begin(), except.end(), pid) != except.end()) return;
+    found.push_back({.pid = pid, .parent = getpid(), .state = *state, .thread = pid});
+  };
+  const pid_t near_begin = std::max(1, getpid() - kNearPids), near_end = getpid() + kNearPids;
+  for (pid_t pid = near_begin; pid < near_end; ++pid) look(pid);
+  static pid_t next = 1;  // of the others; the warden and the agent call this from one thread
+  for (pid_t i = 0; i < kPidSlice; ++i, ++next) {
+    if (next > kMaxPid) next = 1;
+    if (next < near_begin || next >= near_end) look(next);
+  }
+  const bool foreign = std::any_of(except.begin(), except.end(),
+                                   [](pid_t pid) { return StateOfChild(P_PID, pid).has_value(); });
+  if (found.empty() && !foreign) found.push_back({.pid = 0, .parent = getpid()});
+  return found;
+}
+
 }  // namespace
 
 std::optional<ProcessEntry> ReadProcess(pid_t pid) {
+  if (!ProcShowsThisProcess()) return std::nullopt;
   const UniqueFd proc = OpenProc();
   auto entry = ReadEntry(proc.get(), std::to_string(pid).c_str());
   if (entry) LookAtThreads(proc.get(), *entry);
   return entry;
 }
 
+bool ProcShowsThisProcess() {
+  char self[16] = {};
+  return readlink("/proc/self", self, sizeof self - 1) > 0 && std::atoi(self) == getpid();
+}
+
 std::vector<ProcessEntry> Descendants(const std::vector<pid_t>& except) {
   std::vector<ProcessEntry> all = AllProcesses();
   std::unordered_multimap<pid_t, size_t> children;
   for (size_t i = 0; i < all.size(); ++i) children.emplace(all[i].parent, i);
+  if (children.count(getpid()) == 0) {
+    return StateOfChild(P_ALL, 0) ? ChildrenByWait(except) : std::vector<ProcessEntry>();
+  }
   const UniqueFd proc = OpenProc();
   std::vector<ProcessEntry> found;
   std::unordered_set<pid_t> seen(except.begin(), except.end());
@@ -123,6 +167,7 @@ std::vector<ProcessEntry> Descendants(const std::vector<pid_t>& except) {
 }
 
 bool DescendsFrom(pid_t pid, pid_t root) {
+  if (!ProcShowsThisProcess()) return false;
   const UniqueFd proc = OpenProc();
   // Bounded, since a chain that changes meanwhile need not end.
   for (int i = 0; i < kMaxAncestors && pid > 1; ++i) {
@@ -136,8 +181,7 @@ bool DescendsFrom(pid_t pid, pid_t root) {
 
 std::vector<pid_t> ChildrenOfThisProcess() {
   // The usual answer, none at all, costs one call.
-  siginfo_t info;
-  if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0) return {};
+  if (!StateOfChild(P_ALL, 0)) return {};
   std::vector<pid_t> children;
   for (const ProcessEntry& p : Descendants()) {
     if (p.parent == getpid()) children.push_back(p.pid);
@@ -148,9 +192,12 @@ std::vector<pid_t> ChildrenOfThisProcess() {
 bool SignalProcess(const ProcessEntry& process, int signo) {
   if (process.pid <= 0) return false;
   const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
-  // The look comes after: if it still finds the process that was seen, the descriptor is that one's.
-  const auto now = ReadEntry(OpenProc().get(), std::to_string(process.pid).c_str());
-  if (!now || now->start_time != process.start_time) return false;
+  // The look comes after: if it still finds the process that was seen, the descriptor is that one's. A child
+  // that /proc does not show keeps its pid until we wait for it.
+  if (process.start_time != 0) {
+    const auto now = ReadEntry(OpenProc().get(), std::to_string(process.pid).c_str());
+    if (!now || now->start_time != process.start_time) return false;
+  }
   if (pidfd) {
     if (syscall(SYS_pidfd_send_signal, pidfd.get(), signo, nullptr, 0) == 0) return true;
     if (errno == ESRCH) return false;
@@ -170,13 +217,15 @@ std::vector<ProcessEntry> StopAndKillDescendants(const std::vector<pid_t>& excep
       found_new = true;
       SignalProcess(p, SIGSTOP);
     }
-    if (!found_new) break;
+    // Looking by wait() takes long, and does not find what stopped children have.
+    if (!found_new || alive[0].start_time == 0) break;
   }
   for (const ProcessEntry& p : alive) SignalProcess(p, SIGKILL);
   return alive;
 }
 
 std::string KernelWait(pid_t thread) {
+  if (!ProcShowsThisProcess()) return "";
   char path[32], text[128];
   std::snprintf(path, sizeof path, "/proc/%d/wchan", thread);
   if (ReadFile(AT_FDCWD, path, text, sizeof text) == 0 || std::strcmp(text, "0") == 0) return "";

@@ -12,11 +12,11 @@
 namespace ddprun {
 
 struct ProcessEntry {
-  pid_t pid = 0;
+  pid_t pid = 0;  // 0: a child that is there, but whose pid could not be found
   pid_t parent = 0;
-  // As in /proc/PID/stat: R, S, D (uninterruptible), T (stopped), Z (zombie), .... The main thread of a
-  // process may be a zombie while others run: then it is the state of one of those, of one in D before all
-  // others. So a process in state Z has no thread left.
+  // As in /proc/PID/stat: R, S, D (uninterruptible), T (stopped), Z (zombie), ...; '?' where /proc does not
+  // show it. The main thread of a process may be a zombie while others run: then it is the state of one of
+  // those, of one in D before all others. So a process in state Z has no thread left.
   char state = '?';
   pid_t thread = 0;         // whose state that is
   uint64_t start_time = 0;  // in clock ticks since boot; tells processes apart that had one pid; 0: not known
@@ -25,11 +25,19 @@ struct ProcessEntry {
   bool dead() const { return state == 'Z' || state == 'X'; }
 };
 
+// True when /proc can be read and is that of our pid namespace. Otherwise the functions below find nothing
+// there.
+bool ProcShowsThisProcess();
+
 // What /proc shows of `pid`; none when it is gone.
 std::optional<ProcessEntry> ReadProcess(pid_t pid);
 
 // Live and dead (zombie) descendants of this process, without the processes in `except` and what descends
 // from those. A process that forks meanwhile may be missed: look again until nothing new is there.
+//   Where /proc shows no child although there are some, they are looked for by wait(): among the pids near
+//   our own, and with each call in another slice of all pids (a fraction of a second). Then only children are
+//   found, which suffices for killing all, since what loses its parent becomes a child of this process (a
+//   subreaper). One entry with pid 0 stands for those that this call did not find.
 std::vector<ProcessEntry> Descendants(const std::vector<pid_t>& except = {});
 
 // True if `root` is an ancestor of `pid`; false also for processes that are gone.

@@ -1,7 +1,6 @@
 #include "launcher/process/warden.h"
 
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -17,6 +16,7 @@
 #include <cstring>
 #include <utility>
 
+#include "launcher/process/close_from.h"
 #include "launcher/process/process_tree.h"
 #include "launcher/process/warden_loop.h"
 
@@ -64,7 +64,7 @@ void Rename() {
   Rename();
   if (dup2(socket, kSocket) < 0) Die("its socket");
   fcntl(kSocket, F_SETFD, FD_CLOEXEC);
-  close_range(kSocket + 1, ~0U, 0);
+  CloseFrom(kSocket + 1);
   sigset_t chld;
   sigemptyset(&chld);
   sigaddset(&chld, SIGCHLD);

@@ -1,13 +1,14 @@
 #include "launcher/process/worker_start.h"
 
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+
+#include "launcher/process/close_from.h"
 
 namespace ddprun {
 namespace {
@@ -41,7 +42,7 @@ void ResetSignals() {
     if (dup3(pipe, kResult, O_CLOEXEC) < 0) Fail(pipe, StartStage::kReceive);
     pipe = kResult;
   }
-  if (close_range(kResult + 1, ~0U, 0) != 0) Fail(pipe, StartStage::kReceive);
+  CloseFrom(kResult + 1);
   const char* const slash = std::strrchr(command.file, '/');
   prctl(PR_SET_NAME, slash == nullptr ? command.file : slash + 1);
   ResetSignals();

@@ -1,0 +1,184 @@
+// Where system calls are missing or refused, or /proc is not there: real processes, filters, mounts.
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "launcher/process/process_client.h"
+#include "launcher/process/testing/fake_agent.h"
+#include "launcher/process/testing/lacking.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// The last call of Linux 4.18 (rseq); clone3, close_range, pidfds and all others came later.
+constexpr int kLastCallOf4_18 = 334;
+
+// One that leaves its session and is orphaned, in a session whose leader is another such one: prints its pid.
+constexpr char kEscapes[] =
+    "(setsid sh -c 'trap \"\" TERM HUP; (setsid sh -c \"echo escaped \\$\\$; exec sleep 1000\" &) ; echo "
+    "escaped "
+    "$$; exec sleep 1000' &)\n"
+    "echo escaped $$; exec sleep 1000";
+
+// Spawns kEscapes and returns the pids of the three.
+std::vector<pid_t> StartEscaping(FakeAgent& agent) {
+  Pipe out = MakePipe();
+  SpawnCommand command = agent.Shell(kEscapes);
+  command.stdout_fd = out.writer.get();
+  agent.client().Spawn(agent.next_id++, command);
+  EXPECT_TRUE(agent.RunUntil([&] { return !agent.started.empty(); }));
+  out.writer.Reset();
+  std::vector<pid_t> pids;
+  std::string text;
+  const auto count = [&] { return std::count(text.begin(), text.end(), '\n'); };
+  while (count() < 3) {
+    const std::string more = ReadUntil(out.reader.get(), "\n");
+    if (more.empty()) break;
+    text += more;
+  }
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    pids.push_back(std::atoi(std::string(line.substr(sizeof "escaped")).c_str()));
+  }
+  EXPECT_EQ(pids.size(), 3u) << text;
+  return pids;
+}
+
+// Of processes without a parent that would wait for them: those that are there.
+std::vector<pid_t> Living(std::vector<pid_t> pids) {
+  std::erase_if(pids, [](pid_t pid) { return kill(pid, 0) != 0; });
+  return pids;
+}
+
+void ExpectThatAllIsKilled() {
+  FakeAgent agent;
+  EXPECT_EQ(agent.Run(agent.Shell("exit 3")), ExitInfo(Exited{3}));
+  const std::vector<pid_t> pids = StartEscaping(agent);
+  EXPECT_THAT(Living(pids), testing::SizeIs(3));
+  EXPECT_THAT(agent.KillAll(), IsEmpty());
+  EXPECT_THAT(Living(pids), IsEmpty());
+  const auto start = std::chrono::steady_clock::now();
+  agent.Destroy();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(9)) << "the warden's end was seen";
+}
+
+// The warden is killed, and the agent does its work.
+void ExpectThatAllIsKilledWithoutWarden() {
+  FakeAgent agent;
+  const std::vector<pid_t> pids = StartEscaping(agent);
+  ASSERT_EQ(kill(agent.client().warden_pid(), SIGKILL), 0);
+  EXPECT_THAT(agent.KillAll(), IsEmpty());
+  EXPECT_THAT(Living(pids), IsEmpty());
+}
+
+// Tells by its exit code the first descriptor from 3 to 9 that is open.
+constexpr char kFirstOpenFd[] =
+    "for fd in 3 4 5 6 7 8 9; do if (: <&$fd) 2>/dev/null; then exit $fd; fi; done; exit 0";
+
+void ExpectThatWorkersGetNoDescriptors() {
+  const UniqueFd leak(fcntl(open("/dev/null", O_RDONLY | O_CLOEXEC), F_DUPFD, 7));
+  ASSERT_EQ(leak.get(), 7);
+  FakeAgent agent;
+  EXPECT_EQ(agent.Run(agent.Shell(kFirstOpenFd)), ExitInfo(Exited{0}));
+}
+
+TEST(OldKernelTest, WithoutCloseRange) {
+  for (const int error : {ENOSYS, EPERM}) {
+    InChild([error] {
+      ASSERT_TRUE(RefuseCalls(CallNumbers({"close_range"}), error).ok());
+      ExpectThatWorkersGetNoDescriptors();
+      ExpectThatAllIsKilled();
+    });
+  }
+}
+
+TEST(OldKernelTest, WithoutPidfds) {
+  for (const int error : {ENOSYS, EPERM, EMFILE}) {
+    InChild([error] {
+      ASSERT_TRUE(RefuseCalls(CallNumbers({"pidfd_open", "pidfd_send_signal"}), error).ok());
+      ExpectThatAllIsKilled();
+      ExpectThatAllIsKilledWithoutWarden();
+    });
+  }
+}
+
+TEST(OldKernelTest, WithTheCallsOfLinux4_18) {
+  InChild([] {
+    ASSERT_TRUE(RefuseCallsAfter(kLastCallOf4_18).ok());
+    ExpectThatWorkersGetNoDescriptors();
+    ExpectThatAllIsKilled();
+    ExpectThatAllIsKilledWithoutWarden();
+  });
+}
+
+TEST(OldKernelTest, WithoutProc) {
+  InChild([] {
+    if (const absl::Status gone = UnmountProc(); !gone.ok()) {
+      std::fprintf(stderr, "skipped: %s\n", gone.ToString().c_str());
+      return;
+    }
+    ExpectThatWorkersGetNoDescriptors();
+    ExpectThatAllIsKilled();
+    ExpectThatAllIsKilledWithoutWarden();
+  });
+}
+
+TEST(OldKernelTest, WithoutProcAndCloseRange) {
+  InChild([] {
+    if (!UnmountProc().ok()) return;
+    ASSERT_TRUE(RefuseCalls(CallNumbers({"close_range"}), ENOSYS).ok());
+    ExpectThatWorkersGetNoDescriptors();
+    ExpectThatAllIsKilled();
+  });
+}
+
+// As after `unshare --pid --fork` without --mount-proc: the pids in /proc are others' here.
+TEST(OldKernelTest, WithTheProcOfAnotherPidNamespace) {
+  InChild([] {
+    if (unshare(CLONE_NEWPID) != 0) return;
+    InChild([] {
+      ASSERT_EQ(getpid(), 1);
+      // Not the pids of the kernel's threads, by which the numbers in /proc would mean something here.
+      for (int i = 0; i < 500; ++i) {
+        const pid_t pid = fork();
+        if (pid == 0) _exit(0);
+        ASSERT_EQ(waitpid(pid, nullptr, 0), pid);
+      }
+      ExpectThatAllIsKilled();
+    });
+  });
+}
+
+TEST(OldKernelTest, WhatTheWardenCannotDoWithoutIsSaid) {
+  for (const std::string call : {"signalfd4", "timerfd_create"}) {
+    InChild([&] {
+      ASSERT_TRUE(RefuseCalls(CallNumbers({call}), EPERM).ok());
+      Pipe err = MakePipe();
+      const UniqueFd stderr_before(dup(2));
+      dup2(err.writer.get(), 2);
+      FakeAgent agent;
+      dup2(stderr_before.get(), 2);
+      err.writer.Reset();
+      EXPECT_THAT(
+          ReadUntil(err.reader.get(), "\n"),
+          HasSubstr(absl::StrCat(call == "signalfd4" ? "signalfd" : call, ": Operation not permitted")));
+      ASSERT_TRUE(agent.RunUntil([&] { return !agent.lost.empty(); }));
+      EXPECT_THAT(std::string(agent.lost[0].message()), HasSubstr("has ended by itself (exit code 1)"));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace ddprun
