@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -40,16 +41,21 @@ std::string Env(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+// An agent of one worker has about 20 files open.
+constexpr rlim_t kFewestFiles = 32;
+
 // Each worker of the job may hold a few connections to a store here. Workers keep the limit that we were
 // started with: the warden, which starts them, was forked before.
-void RaiseDescriptorLimit() {
+//   Returns: how many files may be open now.
+rlim_t RaiseDescriptorLimit() {
   rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return RLIM_INFINITY;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_max;
 }
 
-int Main(const std::vector<std::string>& args, ddprun::WardenHandle warden) {
+int Main(const std::vector<std::string>& args, ddprun::WardenHandle warden, rlim_t most_files) {
   using namespace ddprun;
   const std::string host = ShortHostName();
   AgentLog log(host, Env("LOGLEVEL"));
@@ -71,6 +77,14 @@ int Main(const std::vector<std::string>& args, ddprun::WardenHandle warden) {
   if (const auto* completion = std::get_if<ShowCompletion>(&*command))
     return PrintOut(CompletionScript(completion->shell));
   if (std::holds_alternative<ShowVersion>(*command)) return PrintOut(kVersion);
+  if (most_files < kFewestFiles) {
+    fprintf(
+        stderr,
+        "ddprun: error: only %llu files may be open here, at least %llu are needed: raise the hard limit of "
+        "open files (ulimit -Hn)\n",
+        static_cast<unsigned long long>(most_files), static_cast<unsigned long long>(kFewestFiles));
+    return 1;
+  }
   if (const auto* store = std::get_if<StoreConfig>(&*command)) {
     warden.socket.Reset();  // There is nothing for it to do, and it ends at once.
     waitpid(warden.pid, nullptr, 0);
@@ -94,10 +108,15 @@ int main(int argc, char** argv) {
   ddprun::HoldSignals();
   // It forks, and must be forked before there is a second thread.
   ddprun::WardenHandle warden = ddprun::StartWarden();
-  RaiseDescriptorLimit();
+  const rlim_t most_files = RaiseDescriptorLimit();
   // A reader that is gone, and a file that is as large as it may be (ulimit -f), are errors of a write, not
   // the end of the job.
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
-  return Main(args, std::move(warden));
+  try {
+    return Main(args, std::move(warden), most_files);
+  } catch (const std::exception& error) {  // of Asio, as a rule: no descriptor is left
+    fprintf(stderr, "ddprun: error: %s\n", error.what());
+    return 1;
+  }
 }

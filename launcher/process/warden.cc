@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -53,6 +54,15 @@ void Rename() {
   std::memcpy(args, kName, std::min<size_t>(end - begin - 1, sizeof kName - 1));
 }
 
+// Each worker takes some of our descriptors. They themselves get the limit that we were started with.
+rlimit RaiseFileLimit() {
+  rlimit files = {};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) Die("getrlimit");
+  const rlimit most = {.rlim_cur = files.rlim_max, .rlim_max = files.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &most);
+  return files;
+}
+
 [[noreturn]] void BecomeWarden(int socket) {
   sigset_t all;
   sigfillset(&all);
@@ -62,6 +72,7 @@ void Rename() {
   // Children that end must not vanish unseen, whatever the caller had set.
   signal(SIGCHLD, SIG_DFL);
   Rename();
+  const rlimit worker_files = RaiseFileLimit();
   if (dup2(socket, kSocket) < 0) Die("its socket");
   fcntl(kSocket, F_SETFD, FD_CLOEXEC);
   CloseFrom(kSocket + 1);
@@ -72,7 +83,8 @@ void Rename() {
       .socket = UniqueFd(kSocket),
       .sigchld = UniqueFd(signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK)),
       .fence_timer = UniqueFd(timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK)),
-      .ends = UniqueFd(epoll_create1(EPOLL_CLOEXEC))};
+      .ends = UniqueFd(epoll_create1(EPOLL_CLOEXEC)),
+      .worker_files = worker_files};
   if (!resources.sigchld) Die("signalfd");
   if (!resources.fence_timer) Die("timerfd_create");
   if (!resources.ends) Die("epoll_create1");

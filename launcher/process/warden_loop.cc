@@ -60,7 +60,8 @@ class Warden {
       : socket_(std::move(resources.socket)),
         sigchld_(std::move(resources.sigchld)),
         fence_timer_(std::move(resources.fence_timer)),
-        ends_(std::move(resources.ends)) {}
+        ends_(std::move(resources.ends)),
+        worker_files_(resources.worker_files) {}
 
   [[noreturn]] void Run() {
     while (true) {
@@ -280,6 +281,7 @@ class Warden {
                                           .argv = strings.argv(),
                                           .env = strings.env(),
                                           .cpus = request.has_cpus != 0 ? &request.cpus : nullptr,
+                                          .files = &worker_files_,
                                           .stdio = {fds[0].get(), fds[1].get(), fds[2].get()}});
     if (started.pid < 0) return SendNeverStarted(request.id, StartStage::kFork, started.error);
     UniqueFd end(static_cast<int>(syscall(SYS_pidfd_open, started.pid, 0)));
@@ -374,8 +376,9 @@ class Warden {
 
   const UniqueFd socket_;
   const UniqueFd sigchld_;
-  const UniqueFd fence_timer_;       // CLOCK_BOOTTIME
-  const UniqueFd ends_;              // epoll over the workers' pidfds: it keeps the order in which they ended
+  const UniqueFd fence_timer_;  // CLOCK_BOOTTIME
+  const UniqueFd ends_;         // epoll over the workers' pidfds: it keeps the order in which they ended
+  const rlimit worker_files_;
   std::vector<Worker> workers_;      // not yet waited for
   std::vector<UniqueFd> to_remove_;  // files of the agent, when it has gone
   bool no_children_ = true;

@@ -1,6 +1,8 @@
 // What the warden does once it is a process of its own. See warden.h.
 #pragma once
 
+#include <sys/resource.h>
+
 #include "launcher/process/unique_fd.h"
 
 namespace ddprun {
@@ -10,6 +12,7 @@ struct WardenResources {
   UniqueFd sigchld;      // signalfd of SIGCHLD; non-blocking
   UniqueFd fence_timer;  // timerfd, CLOCK_BOOTTIME; non-blocking
   UniqueFd ends;         // epoll
+  rlimit worker_files;   // limit of open files that workers get
 };
 
 // Serves the agent until it has gone, then ends all that descends from this process, and then the process.

@@ -46,6 +46,7 @@ void ResetSignals() {
   const char* const slash = std::strrchr(command.file, '/');
   prctl(PR_SET_NAME, slash == nullptr ? command.file : slash + 1);
   ResetSignals();
+  if (command.files != nullptr) setrlimit(RLIMIT_NOFILE, command.files);
   if (command.cpus != nullptr && sched_setaffinity(0, sizeof(cpu_set_t), command.cpus) != 0) {
     Fail(pipe, StartStage::kAffinity);
   }

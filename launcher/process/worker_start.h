@@ -2,6 +2,7 @@
 #pragma once
 
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <optional>
@@ -17,6 +18,7 @@ struct WorkerCommand {
   char* const* argv = nullptr;      // ends with a null pointer
   char* const* env = nullptr;       // whole environment; ends with a null pointer
   const cpu_set_t* cpus = nullptr;  // null: all that the warden may use
+  const rlimit* files = nullptr;    // limit of open files; null: that of the warden
   int stdio[3] = {-1, -1, -1};      // > 3; become 0, 1, 2; all others are closed
 };
 

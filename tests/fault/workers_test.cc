@@ -111,6 +111,27 @@ TEST(WorkersTest, WithAVirtualLocalRankEachSeesOneDevice) {
   EXPECT_THAT(short_list->out(), IsEmpty());
 }
 
+// As the user has set it; the launcher and its warden have their own raised.
+TEST(WorkersTest, KeepTheLimitOfOpenFilesWithWhichTheLauncherWasStarted) {
+  constexpr int kWorkers = 64;
+  Process shell({"/bin/sh", "-c", "ulimit -Sn 64; exec \"$0\" \"$@\"", DdprunPath(), "--nproc-per-node=64",
+                 "--tee=3", "--no-python", "sh", "-c", "ulimit -Sn"});
+  EXPECT_EQ(shell.Wait(), kSuccess) << shell.err();
+  const std::vector<std::string> lines = SortedLines(shell.out());
+  ASSERT_THAT(lines, SizeIs(kWorkers)) << shell.err();
+  for (const std::string& line : lines) EXPECT_THAT(line, testing::EndsWith(":64"));
+}
+
+TEST(WorkersTest, TooLowALimitOfOpenFilesIsSaid) {
+  for (const std::string limit : {"8", "12", "16", "31"}) {
+    Process shell({"/bin/sh", "-c", "ulimit -n " + limit + "; exec \"$0\" \"$@\"", DdprunPath(),
+                   "--nproc-per-node=1", WorkerPath()});
+    EXPECT_EQ(shell.Wait(), kFailure) << limit;
+    EXPECT_THAT(shell.err(), HasSubstr("only " + limit + " files may be open here, at least 32 are needed"));
+    EXPECT_THAT(shell.err(), HasSubstr("ulimit -Hn"));
+  }
+}
+
 TEST(WorkersTest, ReadTheLaunchersInput) {
   const std::string input = WriteFile("input", "what was typed\n");
   Process shell({"/bin/sh", "-c", "exec \"$0\" --no-python cat < \"$1\"", DdprunPath(), input});
