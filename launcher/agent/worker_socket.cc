@@ -1,5 +1,6 @@
 #include "launcher/agent/worker_socket.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -25,6 +26,7 @@ using Descriptor = boost::asio::posix::stream_descriptor;
 
 constexpr size_t kMaxReportBytes = 4096;
 constexpr Duration kAcceptPause = milliseconds(100);
+constexpr size_t kMostPeers = 1024;
 
 // The connection of one worker.
 struct Peer {
@@ -39,14 +41,27 @@ struct Peer {
   }
 
   Descriptor descriptor;
-  uint64_t asked = 0;  // the number of the last request that it was sent
+  uint64_t asked = 0;     // the number of the last request that it was sent
+  bool reported = false;  // something that could be understood
 };
+
+// A quarter of the descriptors, so that starting workers never lacks them because of this socket.
+size_t MostPeers() {
+  rlimit files = {};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return kMostPeers;
+  return std::clamp<size_t>(files.rlim_cur / 4, 1, kMostPeers);
+}
 
 }  // namespace
 
 struct WorkerSocket::State : public std::enable_shared_from_this<State> {
-  State(boost::asio::io_context& io_context, std::function<void(const proto::WorkerReport&)> handler)
-      : io(io_context), listener(io_context), pause(io_context), on_report(std::move(handler)) {}
+  State(boost::asio::io_context& io_context, std::function<void(const proto::WorkerReport&)> report_handler,
+        std::function<void(const std::string&)> full_handler)
+      : io(io_context),
+        listener(io_context),
+        pause(io_context),
+        on_report(std::move(report_handler)),
+        on_full(std::move(full_handler)) {}
 
   void Accept() {
     listener.async_wait(
@@ -59,10 +74,7 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
             ucred peer{};
             socklen_t size = sizeof peer;
             if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid()) {
-              auto worker = std::make_shared<Peer>(self->io, fd);
-              std::erase_if(self->peers, [](const std::weak_ptr<Peer>& p) { return p.expired(); });
-              self->peers.push_back(worker);
-              Read(self, std::move(worker));
+              self->Welcome(std::make_shared<Peer>(self->io, fd));
             } else {
               close(fd);
             }
@@ -71,6 +83,31 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
           }
           self->Accept();
         });
+  }
+
+  void Welcome(std::shared_ptr<Peer> newcomer) {
+    std::erase_if(peers, [](const std::weak_ptr<Peer>& p) { return p.expired(); });
+    if (peers.size() >= most_peers && !MakeRoom()) return;  // It is closed.
+    peers.push_back(newcomer);
+    Read(shared_from_this(), std::move(newcomer));
+  }
+
+  // At the cost of the oldest connection that has not reported. False: there is none.
+  bool MakeRoom() {
+    if (on_full && !std::exchange(told_full, true)) {
+      on_full(absl::StrCat(
+          "more than ", most_peers,
+          " connections to the socket for workers' reports: those that do not report are closed"));
+    }
+    const auto idle = std::find_if(peers.begin(), peers.end(), [](const std::weak_ptr<Peer>& p) {
+      const auto peer = p.lock();
+      return peer != nullptr && !peer->reported;
+    });
+    if (idle == peers.end()) return false;
+    boost::system::error_code ignored;
+    idle->lock()->descriptor.close(ignored);
+    peers.erase(idle);
+    return true;
   }
 
   // Whoever comes while there are no descriptors waits; meanwhile the socket stays readable.
@@ -91,6 +128,7 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
       proto::WorkerReport report;
       if (n > 0 && report.ParseFromArray(packet.data(), static_cast<int>(n)) && report.local_rank() >= 0 &&
           report.local_rank() < 1 << 16) {
+        peer->reported = true;
         if (report.round() == self->asked_round.value()) peer->Ask(self->requests, self->request);
         const proto::WorkerReport& last = self->last[LocalRank(report.local_rank())] = std::move(report);
         if (self->on_report) self->on_report(last);
@@ -105,8 +143,11 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
   std::string name;
   bool closed = false;
   const std::function<void(const proto::WorkerReport&)> on_report;
+  const std::function<void(const std::string&)> on_full;
+  const size_t most_peers = MostPeers();
+  bool told_full = false;
   std::map<LocalRank, proto::WorkerReport> last;
-  std::vector<std::weak_ptr<Peer>> peers;  // each lives as long as it is read from
+  std::vector<std::weak_ptr<Peer>> peers;  // by age; each lives as long as it is read from
 
   uint64_t requests = 0;  // so many were made; the last one:
   std::string request;
@@ -116,14 +157,15 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
 WorkerSocket::WorkerSocket(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
 absl::StatusOr<std::unique_ptr<WorkerSocket>> WorkerSocket::Open(
-    boost::asio::io_context& io, std::function<void(const proto::WorkerReport&)> on_report) {
+    boost::asio::io_context& io, std::function<void(const proto::WorkerReport&)> on_report,
+    std::function<void(const std::string&)> on_full) {
   const auto failed = [](absl::string_view what) {
     return absl::ResourceExhaustedError(
         absl::StrCat("cannot ", what, " the socket for workers' reports: ", std::strerror(errno)));
   };
   const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return failed("open");
-  auto state = std::make_shared<State>(io, std::move(on_report));
+  auto state = std::make_shared<State>(io, std::move(on_report), std::move(on_full));
   state->listener.assign(fd);
   // The kernel chooses a free abstract name when none is given.
   sockaddr_un address{};

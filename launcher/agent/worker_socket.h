@@ -15,14 +15,18 @@
 namespace ddprun {
 
 // An abstract unix socket (SOCK_SEQPACKET): it has no file, so nothing is left when the agent goes, however
-// it goes.
+// it goes. Only processes of this user are heard. All connections together take at most a quarter of the
+// descriptors that this process may have, and at most 1024: a newcomer beyond that takes the place of the
+// oldest connection that has not reported; where all have, it is refused.
 //   Threads: that of `io`.
 class WorkerSocket {
  public:
-  // `on_report` is called for each report, from `io`, and not once the socket is destroyed.
+  // `on_report` is called for each report, `on_full` once, when connections begin to be refused; from `io`,
+  // and not once the socket is destroyed.
   //   Errors: kResourceExhausted: no descriptor left.
   static absl::StatusOr<std::unique_ptr<WorkerSocket>> Open(
-      boost::asio::io_context& io, std::function<void(const proto::WorkerReport&)> on_report = {});
+      boost::asio::io_context& io, std::function<void(const proto::WorkerReport&)> on_report = {},
+      std::function<void(const std::string& why)> on_full = {});
   ~WorkerSocket();
   WorkerSocket(const WorkerSocket&) = delete;
   WorkerSocket& operator=(const WorkerSocket&) = delete;

@@ -3,8 +3,10 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 #include <vector>
 
@@ -152,6 +154,68 @@ TEST_F(WorkerSocketTest, WhoComesWhileThereAreNoDescriptorsIsHeardLater) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   RunUntilStep(3, 1, 5);
   close(worker);
+}
+
+// A process that connects again and again and says nothing; `count` connections when it answers.
+class Crowd {
+ public:
+  Crowd(const std::string& name, int count) {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      sockaddr_un address{};
+      address.sun_family = AF_UNIX;
+      std::memcpy(address.sun_path + 1, name.data(), name.size());
+      const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+      for (int i = 0; i < count; ++i) {
+        const int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+        if (connect(fd, reinterpret_cast<const sockaddr*>(&address), size) != 0) _exit(1);
+      }
+      if (write(ends[1], "x", 1) != 1) _exit(1);
+      for (;;) pause();
+    }
+    close(ends[1]);
+    char byte;
+    EXPECT_EQ(read(ends[0], &byte, 1), 1) << "not all could connect";
+    close(ends[0]);
+  }
+  ~Crowd() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+
+ private:
+  pid_t pid_;
+};
+
+TEST_F(WorkerSocketTest, ManyConnectionsLeaveDescriptorsAndPlacesForWorkers) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{.rlim_cur = 128, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<std::string> said;
+  socket_ = WorkerSocket::Open(io_, {}, [&](const std::string& why) { said.push_back(why); }).value();
+  const int early = Connect();
+  Send(early, Report(3, 0, 1));
+  RunUntilStep(3, 0, 1);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  const Crowd crowd(socket_->name(), 300);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  const int late = Connect();
+  Send(late, Report(3, 1, 5));
+  RunUntilStep(3, 1, 5);
+  std::vector<int> taken;
+  for (int fd; taken.size() < 64 && (fd = dup(early)) >= 0;) taken.push_back(fd);
+  EXPECT_EQ(taken.size(), 64u) << "half of all are left";
+  for (const int fd : taken) close(fd);
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(said[0].find("more than 32 connections"), std::string::npos) << said[0];
+  Send(early, Report(3, 0, 2));
+  RunUntilStep(3, 0, 2);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  close(early);
+  close(late);
 }
 
 }  // namespace
