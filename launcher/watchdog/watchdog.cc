@@ -109,21 +109,29 @@ void Watchdog::Handle(const TimerRequest& request) {
 }
 
 void Watchdog::Acquire(const TimerRequest& request) {
-  if (!Watch(request.pid)) {
-    return Complain(absl::StrCat("timer ", Quoted(request.scope), " is not watched: its process ",
-                                 request.pid,
-                                 " is none that this job's workers are or have started, or has ended"));
+  if (const absl::Status watched = Watch(request.pid); !watched.ok()) {
+    return Complain(
+        absl::StrCat("timer ", Quoted(request.scope), " is not watched: ", std::string(watched.message())));
   }
   const absl::Status set = table_.Set(request.pid, request.scope, DeadlineOf(request.expires), request.signo);
   if (!set.ok()) Complain(std::string(set.message()));
   Unwatch(request.pid);
 }
 
-bool Watchdog::Watch(pid_t pid) {
-  if (watched_.contains(pid)) return true;
+absl::Status Watchdog::Watch(pid_t pid) {
+  if (watched_.contains(pid)) return absl::OkStatus();
   // First the descriptor: while it is open, the number means this process and no later one.
   UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-  if (!pidfd || !DescendsFrom(pid, root_)) return false;
+  if (!pidfd && (errno == ENOSYS || errno == EPERM)) {
+    return absl::ErrnoToStatus(
+        errno, "the system has no pidfds (Linux 5.3), or a container refuses them: pidfd_open");
+  }
+  if (!ProcShowsThisProcess())
+    return absl::UnavailableError("/proc, which tells whose process it is, cannot be read");
+  if (!pidfd || !DescendsFrom(pid, root_)) {
+    return absl::NotFoundError(absl::StrCat(
+        "its process ", pid, " is none that this job's workers are or have started, or has ended"));
+  }
   Descriptor& descriptor = watched_.emplace(pid, Descriptor(io_, pidfd.Release())).first->second;
   descriptor.async_wait(Descriptor::wait_read,
                         alive_.Guard([this, pid](const boost::system::error_code& error) {
@@ -132,7 +140,7 @@ bool Watchdog::Watch(pid_t pid) {
                           Unwatch(pid);
                           SetTimer();
                         }));
-  return true;
+  return absl::OkStatus();
 }
 
 void Watchdog::Unwatch(pid_t pid) {

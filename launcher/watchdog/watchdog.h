@@ -66,8 +66,9 @@ class Watchdog {
   void ReadSome();
   void Handle(const TimerRequest& request);
   void Acquire(const TimerRequest& request);
-  // Keeps the process in sight until it ends or has no timers. False: it is none of ours, or gone.
-  bool Watch(pid_t pid);
+  // Keeps the process in sight until it ends or has no timers.
+  //   Errors: kNotFound: it is none of ours, or gone; others: the system lacks what that needs.
+  absl::Status Watch(pid_t pid);
   void Unwatch(pid_t pid);
   void SetTimer();
   void Reap();

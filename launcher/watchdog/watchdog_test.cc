@@ -5,10 +5,12 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <cerrno>
 #include <chrono>
 #include <climits>
 #include <csignal>
 #include <fstream>
+#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -17,6 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/process/testing/fake_agent.h"
+#include "launcher/process/testing/lacking.h"
 
 namespace ddprun {
 namespace {
@@ -190,6 +193,38 @@ TEST_F(WatchdogTest, AFileThatCannotBeMadeIsNamed) {
     ASSERT_FALSE(watchdog.ok());
     EXPECT_THAT(watchdog.status().message(), HasSubstr(path));
     EXPECT_THAT(watchdog.status().message(), HasSubstr("TORCHELASTIC_TIMER_FILE"));
+  }
+}
+
+TEST(WatchdogOnAnOldKernelTest, WhatIsMissingIsSaid) {
+  const struct {
+    std::function<absl::Status()> take;
+    std::string words;
+  } kCases[] = {
+      {[] { return RefuseCalls(CallNumbers({"pidfd_open"}), ENOSYS); },
+       "pidfd_open: Function not implemented"},
+      {[] { return RefuseCalls(CallNumbers({"pidfd_open"}), EPERM); }, "pidfd_open: Operation not permitted"},
+      {UnmountProc, "/proc, which tells whose process it is, cannot be read"},
+  };
+  for (const auto& c : kCases) {
+    InChild([&] {
+      if (!c.take().ok()) return;
+      const std::string path = absl::StrCat(testing::TempDir(), "/timers", getpid());
+      FakeAgent agent;
+      std::string said;
+      const auto watchdog =
+          Watchdog::Open(agent.io(), path, agent.client().warden_pid(),
+                         {.say = [&](absl::string_view text) { absl::StrAppend(&said, text); },
+                          .expired = [](const ExpiredTimers&) {}});
+      ASSERT_TRUE(watchdog.ok()) << watchdog.status();
+      const uint64_t id = agent.StartAndWaitReady(kSleeper);
+      std::ofstream(path) << absl::Substitute(
+          R"({"version": 1, "pid": $0, "scope_id": "s", "expiration_time": 1, "signal": 9})"
+          "\n",
+          agent.started.at(id));
+      ASSERT_TRUE(agent.RunUntil([&] { return !said.empty(); }));
+      EXPECT_THAT(said, HasSubstr(c.words));
+    });
   }
 }
 
