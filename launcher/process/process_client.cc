@@ -86,6 +86,7 @@ ProcessClient::~ProcessClient() {
   alive_.End();
   if (lost_ && !killing_) return;
   if (!lost_) {
+    if (line_) shutdown(line_.get(), SHUT_RDWR);
     // The warden sees the end of the stream, and its own end closes the other direction.
     const UniqueFd socket(socket_.release());
     shutdown(socket.get(), SHUT_WR);
@@ -155,6 +156,25 @@ void ProcessClient::RemoveAtEnd(int fd) {
   Message message = {.request = {.kind = RequestKind::kRemoveAtEnd}};
   message.fds.push_back(Duplicate(fd));
   if (message.fds.back()) Send(std::move(message));
+}
+
+absl::Status ProcessClient::LastWords(int fd, const std::string& words, SayAt when) {
+  DropLastWords();
+  Message message = {.request = {.kind = RequestKind::kLastWords, .bytes = words.size()}};
+  message.fds.push_back(Duplicate(fd));
+  message.fds.push_back(MemoryFile(words));
+  UniqueFd line(Duplicate(fd));
+  if (!message.fds[0] || !message.fds[1] || !line)
+    return absl::ResourceExhaustedError("no descriptor is left");
+  if (lost_) return absl::UnavailableError(kNoWarden);
+  if (when == SayAt::kDeathOnly) line_ = std::move(line);
+  Send(std::move(message));
+  return absl::OkStatus();
+}
+
+void ProcessClient::DropLastWords() {
+  line_.Reset();
+  Send({.request = {.kind = RequestKind::kLastWords}});
 }
 
 void ProcessClient::Send(Message message) {
@@ -328,6 +348,7 @@ void ProcessClient::GoOnWithoutWarden(const std::string& why) {
   boost::system::error_code ignored;
   socket_.close(ignored);
   outbox_.clear();
+  line_.Reset();
   handlers_.warden_lost(absl::UnavailableError(absl::StrCat(
       "the warden (pid ", warden_pid_, "), which starts the workers, ", why, "; its workers end with it")));
   KillWithoutWarden(std::chrono::steady_clock::now() + kWardenEndLimit);

@@ -112,6 +112,17 @@ class ProcessClient {
   // until it returns.
   void RemoveAtEnd(int fd);
 
+  // When the last words are said (warden_protocol.h): whenever this process ends, or only where this object
+  // has not been destroyed before, as with SIGKILL.
+  enum class SayAt { kAnyEnd, kDeathOnly };
+  // When this process has ended and nothing that it has started is left, the warden writes `words` on the
+  // connected stream socket `fd`, and ends it. It replaces, and closes, what an earlier call gave. `fd` is
+  // borrowed until it returns. As long as it is open here, too, its other end does not see an end.
+  //   Errors: kResourceExhausted, kUnavailable (no warden): there are none now, of an earlier call either.
+  absl::Status LastWords(int fd, const std::string& words, SayAt when = SayAt::kDeathOnly);
+  // From now on there are none.
+  void DropLastWords();
+
   pid_t warden_pid() const { return warden_pid_; }
 
  private:
@@ -160,6 +171,7 @@ class ProcessClient {
   const Handlers handlers_;
   Alive alive_;
 
+  UniqueFd line_;  // of the last words that are not to be said at an ordinary end; none: there are none
   bool lost_ = false;
   bool killing_ = false;           // what the lost warden has left
   bool waiting_for_room_ = false;  // the next message cannot be sent now

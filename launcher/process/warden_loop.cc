@@ -20,6 +20,7 @@
 #include <iterator>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -49,6 +50,8 @@ constexpr uint64_t kOwnKill = 0;
 // Between two looks at who is left, doubling. The first leaves those time who die by the signal just sent.
 constexpr milliseconds kFirstLook{10};
 constexpr milliseconds kLongestLook{200};
+// For the last words, and until the other end has closed the line.
+constexpr milliseconds kWordsLimit{1'000};
 // An exec that takes longer is told, once.
 constexpr milliseconds kSlowStart{10'000};
 
@@ -91,6 +94,7 @@ class Warden {
   };
 
   [[noreturn]] void End() {
+    if (no_children_) SayLastWords();
     for (const UniqueFd& file : to_remove_) RemoveFileOf(file.get());
     _exit(0);
   }
@@ -236,8 +240,43 @@ class Warden {
       case RequestKind::kRemoveAtEnd:
         std::move(fds.begin(), fds.end(), std::back_inserter(to_remove_));
         return;
+      case RequestKind::kLastWords:
+        line_.Reset();
+        if (fds.size() == 2 && ReadWords(fds[1].get(), request.bytes)) line_ = std::move(fds[0]);
+        return;
       case RequestKind::kPing:
         return Send({.kind = EventKind::kPong});
+    }
+  }
+
+  bool ReadWords(int file, uint64_t bytes) {
+    words_.resize(bytes);
+    return pread(file, words_.data(), bytes, 0) == static_cast<ssize_t>(bytes);
+  }
+
+  void SayLastWords() const {
+    if (!line_) return;
+    const auto deadline = Clock::now() + kWordsLimit;
+    // True when it is ready before the deadline.
+    const auto await = [&](short event) {
+      pollfd line = {.fd = line_.get(), .events = event, .revents = 0};
+      const int64_t left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
+      return left > 0 && poll(&line, 1, static_cast<int>(left)) == 1;
+    };
+    for (size_t said = 0; said < words_.size();) {
+      const ssize_t n =
+          send(line_.get(), words_.data() + said, words_.size() - said, MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (n > 0) {
+        said += static_cast<size_t>(n);
+      } else if (errno != EINTR && ((errno != EAGAIN && errno != EWOULDBLOCK) || !await(POLLOUT))) {
+        return;
+      }
+    }
+    // What the other end has said and nobody has read would turn the end of the line into a reset, which may
+    // overtake the words.
+    shutdown(line_.get(), SHUT_WR);
+    char unread[4096];
+    while (await(POLLIN) && recv(line_.get(), unread, sizeof unread, MSG_DONTWAIT) > 0) {
     }
   }
 
@@ -381,6 +420,8 @@ class Warden {
   const rlimit worker_files_;
   std::vector<Worker> workers_;      // not yet waited for
   std::vector<UniqueFd> to_remove_;  // files of the agent, when it has gone
+  UniqueFd line_;                    // none: there are no last words
+  std::string words_;
   bool no_children_ = true;
   bool agent_gone_ = false;
   std::deque<Event> outbox_;

@@ -13,6 +13,17 @@
 //                     killed follow.
 //                     Each kPing is answered by kPong at once: a warden that does not answer is stopped, or
 //                     hangs in the kernel.
+// Last words: a kLastWords carries two descriptors, a connected stream socket (the line) and a memory file of
+// `bytes` bytes (the words), or none. The warden keeps the newest line with its words; an older one is
+// closed, and a kLastWords without descriptors only closes it. When the agent has gone and no descendant is
+// left, the warden writes the words on the line, ends it, and ends itself. So who reads them knows that
+// nothing of this node's workers is left. They are not written when a descendant is left over (it was not
+// killed in time), when the warden itself is killed, or when the line takes no more bytes within a second:
+// then the line ends without them, or is cut.
+//   An agent that ends in the ordinary way says by itself what is to be said. It shuts its line down before
+//   it closes
+// its socket, so that the warden's words go nowhere, unless it wants them said then, too. It does not tell
+// the warden so: a warden that is stopped, or has much to read, would learn that too late, or not at all.
 #pragma once
 
 #include <sched.h>
@@ -30,7 +41,8 @@ enum class RequestKind : uint32_t {
   kFence,
   kUnfence,
   kRemoveAtEnd,
-  kPing
+  kPing,
+  kLastWords
 };
 
 struct Request {
@@ -39,7 +51,7 @@ struct Request {
   uint64_t id = {};          // kSpawn, kSignal: the worker; kKillAll: > 0, comes back in its answers
   uint32_t num_args = {};    // kSpawn: > 0
   uint32_t num_env = {};     // kSpawn
-  uint64_t bytes = {};       // kSpawn: size of the memory file
+  uint64_t bytes = {};       // kSpawn, kLastWords: size of the memory file
   uint32_t limit_ms = {};    // kKillAll: give up after that long
   uint32_t has_cpus = {};    // kSpawn: `cpus` is to be applied
   int64_t deadline_ns = {};  // kFence: nanoseconds of CLOCK_BOOTTIME
