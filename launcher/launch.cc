@@ -25,6 +25,7 @@
 #include "launcher/report/own_error.h"
 #include "launcher/worker_stores.h"
 #include "rendezvous/client/find_coordinator.h"
+#include "rendezvous/client/gone_line.h"
 #include "rendezvous/client/grpc_link.h"
 #include "rendezvous/server/coordinator_host.h"
 
@@ -183,6 +184,9 @@ class Launcher {
                      .first_last_call = chose_endpoint() ? Duration::zero() : last_call,
                      .last_call = last_call,
                      .relink = [this](Duration limit, LinkHandler done) { Relink(limit, std::move(done)); },
+                     .open_line = coordinator_ == nullptr
+                                      ? OpenLine([this](auto done) { OpenWardensLine(std::move(done)); })
+                                      : OpenLine(),
                      .observers = observers_.All(),
                      .leased = coordinator_ == nullptr},
         [this](int exit_code) { Finish(exit_code); });
@@ -192,6 +196,15 @@ class Launcher {
   void Relink(Duration limit, LinkHandler done) {
     if (coordinator_ == nullptr) return asio::co_spawn(io_, FindAgain(limit, std::move(done)), Rethrow);
     asio::post(io_, [this, done = std::move(done)] { done(coordinator_->Link(address_)); });
+  }
+
+  // Without a line the others wait for the end of the lease.
+  void OpenWardensLine(std::function<void(int fd)> done) {
+    OpenGoneLine(io_, found_.address, found_.port,
+                 [this, done = std::move(done)](absl::StatusOr<asio::ip::tcp::socket> line) {
+                   if (line.ok()) return done(line->native_handle());
+                   log_.Event("no_line_for_the_warden", {{"reason", line.status().message()}});
+                 });
   }
 
   // At the address where it was: no name server is needed, and no other coordinator is meant.

@@ -14,6 +14,7 @@
 #include "launcher/process/exit_info.h"
 #include "launcher/report/failure_record.h"
 #include "launcher/report/local_host.h"
+#include "rendezvous/client/gone_line.h"
 
 namespace ddprun {
 namespace {
@@ -80,6 +81,7 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
             // The agents' own grace and kill limits end first.
             .drain_timeout = config_.shutdown_timeout + kKillLimit + config_.rdzv.lease},
       relink_(std::move(parts.relink)),
+      open_line_(std::move(parts.open_line)),
       observers_(std::move(parts.observers)),
       own_error_(config_.own_error_file, [this](const std::string& text) { log_.Say(text); }),
       finished_(std::move(finished)),
@@ -154,6 +156,15 @@ void Agent::JoinBy(std::unique_ptr<CoordinatorLink> link) {
   Observe([](AgentObserver& o) { o.OnWaiting(Now()); });
 }
 
+void Agent::PrepareLastWords() {
+  if (!open_line_) return;
+  open_line_([this, node = node_.id](int fd) {
+    if (node != node_.id) return;  // It has joined again meanwhile.
+    const absl::Status kept = workers_.SayWhenDead(fd, GoneMessage(config_.run_id, node, node_.gone_token));
+    if (!kept.ok()) log_.Event("no_last_words", {{"reason", kept.message()}});
+  });
+}
+
 void Agent::OnSignal(int signo) {
   if (!signo_) signo_ = signo;
   Step(SignalReceived{signo});
@@ -166,6 +177,7 @@ void Agent::OnMessage(const proto::CoordinatorMessage& message) {
       return;  // the link's business
     case proto::CoordinatorMessage::kWelcome:
       fence_.LeaseFrom(milliseconds(message.welcome().heartbeat_ms()));
+      PrepareLastWords();
       return Step(Rejoined{});  // the first time as well, when it is no news
     case proto::CoordinatorMessage::kTakeSnapshot: {
       const Round round(message.take_snapshot().round());
@@ -292,6 +304,7 @@ void Agent::Do(const SendSnapshotTaken& e) {
 }
 
 void Agent::Do(const Rejoin& e) {
+  workers_.SayNothingWhenDead();
   // What the old coordinator has not said by now will not be said.
   if (!looking_up_) display_.ShowAll(HostName());
   if (link_ != nullptr) {

@@ -33,6 +33,10 @@ namespace ddprun {
 using Relink = std::function<void(
     Duration limit, std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)> done)>;
 
+// Opens a connection to the coordinator for the warden, and gives `done` its descriptor, borrowed: at most
+// once, never from within, and not after the agent has finished.
+using OpenLine = std::function<void(std::function<void(int fd)> done)>;
+
 //   Order:   Start once; then OnSignal as signals come; `finished` comes once and last.
 //   Threads: that of `io`.
 class Agent {
@@ -47,6 +51,7 @@ class Agent {
     Duration first_last_call{};
     Duration last_call{};
     Relink relink;                               // for a node that is cut off from its job
+    OpenLine open_line = {};                     // empty: the warden has none
     std::vector<AgentObserver*> observers = {};  // outlive the agent
     bool leased = true;  // false in the coordinator's own process: it cannot be lost alone
   };
@@ -66,6 +71,8 @@ class Agent {
   static TimePoint Now() { return std::chrono::steady_clock::now(); }
   // Joins the job, as a new node, at the other end of `link`.
   void JoinBy(std::unique_ptr<CoordinatorLink> link);
+  // Lets the warden tell the coordinator when this agent has died and nothing is left of its workers.
+  void PrepareLastWords();
   void OnMessage(const proto::CoordinatorMessage& message);
   void Step(const AgentEvent& event);
   void SetTimer();
@@ -104,6 +111,7 @@ class Agent {
   RoundStores& stores_;
   JoiningNode node_;  // this life of it
   const Relink relink_;
+  const OpenLine open_line_;
   const std::vector<AgentObserver*> observers_;
   const OwnErrorFile own_error_;
   const std::function<void(int)> finished_;

@@ -71,6 +71,10 @@ class LocalWorkers {
   // They are killed at `deadline`, whatever this process does; none: they are not.
   void Fence(std::optional<BootTime> deadline);
   void AskForSnapshot(Round round);
+  // When this process dies and nothing is left of its workers, the warden writes `words` on the connection
+  // `fd` (borrowed), unless SayNothingWhenDead comes before. Errors: those of ProcessClient::LastWords.
+  absl::Status SayWhenDead(int fd, const std::string& words) { return processes_.LastWords(fd, words); }
+  void SayNothingWhenDead() { processes_.DropLastWords(); }
 
   // How far they are, by their own reports; see proto::Heartbeat.
   void FillIn(proto::Heartbeat& heartbeat) const;
