@@ -100,8 +100,15 @@ void RoundRules::Note(const RoundEvent& event) {
   const auto gone = [this](const NodeId& id) {
     if (Has(working_, id)) lost_ = true;
   };
-  if (const auto* e = std::get_if<NodeLeaving>(&event)) gone(e->node);
-  if (const auto* e = std::get_if<NodeLeft>(&event)) gone(e->node);
+  const auto leaves = [this, &gone](const NodeId& id) {
+    gone(id);
+    if (Has(unleased_, id)) host_leaves_ = true;
+  };
+  if (const auto* e = std::get_if<NodeJoined>(&event); e != nullptr && !e->info.leased) {
+    unleased_.insert(e->info.id);
+  }
+  if (const auto* e = std::get_if<NodeLeaving>(&event)) leaves(e->node);
+  if (const auto* e = std::get_if<NodeLeft>(&event)) leaves(e->node);
   if (const auto* e = std::get_if<NodeLost>(&event)) gone(e->node);
   if (const auto* e = std::get_if<NodeGone>(&event)) gone(e->node);
 }
@@ -278,6 +285,7 @@ void RoundRules::CheckSealed(const Sealed& sealed) {
     by_rank[a.group_rank.value()] = {id, a};
     if (Has(to_be_drained_, id)) Broken(absl::StrCat(id, " got a round though it is to be taken out"));
   }
+  if (host_leaves_) Broken("a round is sealed on a coordinator that is about to end");
   for (const auto& [id, seat] : seats_) {
     if (facts_.has_workers(id)) Broken(absl::StrCat("a round is sealed while workers of ", id, " run"));
   }

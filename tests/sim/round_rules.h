@@ -24,20 +24,20 @@ struct NodeFacts {
   std::function<bool()> has_slept;
 };
 
-//   one membership a round: ranks are 0 to n-1, all are told the same, survivors keep their order and their
-//   place min <= n <= max, a multiple of node_unit, and the largest that the nodes allow a round's number
-//   goes up by one with each sealing, and never otherwise a failure costs one restart, however many nodes
-//   tell of it; joins, losses, drains and snapshots cost none; the
-//     job fails when a restart, or another rule, is used up, and not before
-//   nobody is a member whose lease is over; whoever is expelled for that has no workers any more; nobody gets
-//   a
-//     round whose workers of the last one run
-//   a round is interrupted for newcomers as --scale-up says, and for a drain: at a snapshot that came after
-//   it was
-//     asked for, when the time for it is over, or when nobody reports steps
-//   a node that is to be taken out is in no further round and ends as drained, unless it is lost or the job
-//   ends every node of a round that failed, or lost a node, is told the report before anything that follows
-//   closed is final, and leaves nobody without an answer
+// - One membership for a round: ranks are 0 to n-1, all nodes are told the same, survivors keep their order and
+//   their place.
+// - min <= n <= max, a multiple of node_unit, and the largest that the nodes allow.
+// - The number of the round goes up by one with each sealing, and never otherwise.
+// - A failure costs one restart, however many nodes report it; joins, losses, drains and snapshots cost none. The
+//   job fails when a restart, or another rule, is used up, and not before.
+// - No round is sealed while workers of any earlier one run, on whatever node, nor once the coordinator's own
+//   agent is about to end.
+// - No member's lease is over. A node that is expelled for its lease has no workers.
+// - A round is interrupted for newcomers as --scale-up says, and for a drain: at a snapshot that came after it
+//   was asked for, when the time for it is over, or when no worker reports steps.
+// - A node that is to be drained is in no further round and ends as drained, unless it is lost or the job ends.
+// - Every node of a round that failed, or lost a node, is told the report before anything that follows.
+// - Closed is final, and every node gets an answer.
 class RoundRules {
  public:
   RoundRules(Trace* trace, RoundPolicy policy, NodeFacts facts);
@@ -105,6 +105,8 @@ class RoundRules {
   // Of the job.
   std::map<NodeId, Seat> seats_;    // in the last round of each node
   std::set<NodeId> to_be_drained_;  // that it knows
+  std::set<NodeId> unleased_;       // of the coordinator's own agent
+  bool host_leaves_ = false;        // that agent ends, and the coordinator with it
   std::optional<Dismissal> close_requested_;
   std::optional<int64_t> furthest_;
   bool further_ = false;

@@ -75,6 +75,7 @@ void SimWarden::Fall() {
   fallen_ = true;
   job_->trace->Line(job_->clock->now(), absl::StrCat("the fence of ", host_->name(), " falls"));
   ++job_->fences_fallen;
+  if (job_->fence_fell) job_->fence_fell(host_->name());
   Post([this] { outside_.fenced(); });
   if (workers_ != nullptr) workers_->Kill();
 }

@@ -23,6 +23,7 @@ namespace ddprun::sim {
 
 // What all workers of a simulation share.
 struct SimJob {
+  std::function<void(const std::string& host)> fence_fell = {};
   const Settings* settings = nullptr;
   SimClock* clock = nullptr;
   SimTcp* tcp = nullptr;

@@ -41,6 +41,7 @@ class World {
     job_.tcp = &tcp_;
     job_.disk = &disk_;
     job_.trace = &trace_;
+    job_.fence_fell = [this](const std::string& host) { CheckFalseAlarm(host); };
     job_.host_of = [this](const std::string& addr) { return by_addr_.at(addr); };
     for (int i = 0; i < settings_.num_hosts; ++i) AddHost(absl::StrCat("host", i));
     if (!settings_.hosted) {
@@ -159,6 +160,7 @@ class World {
 
   void Do(const Fault& fault) {
     Say(absl::StrCat("* ", ToString(fault)));
+    if (MayFence(fault.kind)) trouble_until_ = std::max(trouble_until_, clock_.now() + fault.length);
     bool fired = false;
     if (fault.hosts.empty()) {
       fired = DoToAll(fault);
@@ -375,6 +377,30 @@ class World {
                        [](const auto& host) { return host->live() == nullptr; });
   }
 
+  // Operators, workers and disks make no fence fall, nor do agents that are told to end.
+  static bool MayFence(FaultKind kind) {
+    switch (kind) {
+      case FaultKind::kStart:
+      case FaultKind::kTermAgent:
+      case FaultKind::kFailWorker:
+      case FaultKind::kDeafWorkers:
+      case FaultKind::kNoExec:
+      case FaultKind::kDiskFull:
+      case FaultKind::kDiskSlow:
+      case FaultKind::kDrain:
+      case FaultKind::kStopJob:
+        return false;
+      default:
+        return true;
+    }
+  }
+  // Workers whose node can be heard have the time that they are given.
+  void CheckFalseAlarm(const std::string& host) {
+    if (settings_.loss_permille > 0 || settings_.max_delay > settings_.lease / 20) return;
+    if (clock_.now() <= trouble_until_ + 3 * settings_.lease) return;
+    Broken(absl::StrCat("the fence of ", host, " fell, and nothing was wrong"));
+  }
+
   // A node that the others may have given up has no workers any more: not longer than its lease after it was
   // heard.
   void CheckFences() {
@@ -441,6 +467,7 @@ class World {
   std::vector<std::unique_ptr<SimCoordinator>> coordinators_;  // all lives; only the last one may be alive
   int next_node_ = 0;
   int disk_full_ = 0;
+  TimePoint trouble_until_ = SimClock::kStart - std::chrono::hours(1);
   bool started_all_ = false;
   TimePoint started_until_;
   SimResult result_;
