@@ -224,10 +224,9 @@ class Launcher {
   void WaitForSignal() {
     signals_.async_wait([this](const boost::system::error_code& error, int signo) {
       if (error) return;
+      in_a_hurry_ = std::exchange(signaled_, true);
       if (closing_) {
-        log_.Say(absl::StrCat("received ", SignalName(signo),
-                              " again: not waiting for the workers of other nodes to stop"));
-        coordinator_->CloseNow();
+        CloseNow();
       } else if (agent_) {
         agent_->OnSignal(signo);
       } else {
@@ -257,6 +256,12 @@ class Launcher {
     // With the job over all agents have been told; else they are now.
     coordinator_->Close(absl::StrCat("the agent on ", host_name_, ", which hosts the coordinator, has ended"),
                         kFarewell, [this] { io_.stop(); });
+    if (in_a_hurry_) CloseNow();
+  }
+
+  void CloseNow() {
+    log_.Say("not waiting for the workers of other nodes to stop");
+    coordinator_->CloseNow();
   }
 
   const LaunchConfig& config_;
@@ -273,7 +278,9 @@ class Launcher {
   std::unique_ptr<CoordinatorHost> coordinator_;
   std::unique_ptr<RoundStores> stores_;
   std::optional<Agent> agent_;
-  bool closing_ = false;  // the agent has ended, and the coordinator waits for the others
+  bool signaled_ = false;
+  bool in_a_hurry_ = false;  // more than one signal has come
+  bool closing_ = false;     // the agent has ended, and the coordinator waits for the others
   int exit_code_ = 1;
 };
 

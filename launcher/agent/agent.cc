@@ -24,6 +24,9 @@ constexpr Duration kFlushLimit = seconds(5);
 // For the full name of this host, which only a report wants.
 constexpr Duration kNameLimit = milliseconds(300);
 
+// For the last output of workers that have ended; local_workers.cc waits no longer for it.
+constexpr Duration kOutputLimit = seconds(2);
+
 // Unique for this life of this agent.
 std::string NodeIdOf(const std::string& host) {
   return absl::StrCat(host, "/", getpid(), "/",
@@ -78,8 +81,7 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
             .address = parts.address,
             .first_last_call = parts.first_last_call,
             .last_call = parts.last_call,
-            // The agents' own grace and kill limits end first.
-            .drain_timeout = config_.shutdown_timeout + kKillLimit + config_.rdzv.lease},
+            .stop_timeout = config_.shutdown_timeout + kKillLimit + kOutputLimit + config_.rdzv.lease},
       relink_(std::move(parts.relink)),
       open_line_(std::move(parts.open_line)),
       observers_(std::move(parts.observers)),

@@ -35,6 +35,7 @@ proto::AgentMessage JoinMessage(const LaunchConfig& config, const JoiningNode& n
     join.set_has_node_rank(true);
     join.set_node_rank(*config.node_rank);
   }
+  join.set_stop_timeout_ms(ToMillis(node.stop_timeout));
   join.set_gone_token(node.gone_token);
   join.set_previous_node_id(node.previous_id);
   join.set_previous_gone_token(node.previous_token);
@@ -47,7 +48,6 @@ proto::AgentMessage JoinMessage(const LaunchConfig& config, const JoiningNode& n
   rules.set_last_call_ms(ToMillis(node.last_call));
   rules.set_join_timeout_ms(ToMillis(config.rdzv.join_timeout));
   rules.set_lease_ms(ToMillis(config.rdzv.lease));
-  rules.set_drain_timeout_ms(ToMillis(node.drain_timeout));
   rules.set_node_unit(config.rules.node_unit);
   rules.set_scale_up(ToProto(config.rules.scale_up));
   rules.set_snapshot_timeout_ms(ToMillis(config.rules.snapshot_timeout));

@@ -16,7 +16,7 @@ struct JoiningNode {
   int store_port = 0;
   Duration first_last_call{};
   Duration last_call{};
-  Duration drain_timeout{};
+  Duration stop_timeout{};  // from the order to stop its workers to Ready
   // Whoever knows it may tell the coordinator that this node is gone.
   std::string gone_token = {};
   // What this agent was before; its workers are gone. Empty: nothing.

@@ -32,7 +32,7 @@ TEST(JoinMessageTest, HasTheNodeAndTheRulesOfItsJob) {
                                                            .store_port = 4711,
                                                            .first_last_call = seconds(1),
                                                            .last_call = seconds(2),
-                                                           .drain_timeout = seconds(45)});
+                                                           .stop_timeout = seconds(45)});
   ASSERT_TRUE(message.has_join());
   const proto::Join& join = message.join();
   EXPECT_EQ(join.protocol(), kProtocolVersion);
@@ -54,7 +54,7 @@ TEST(JoinMessageTest, HasTheNodeAndTheRulesOfItsJob) {
   EXPECT_EQ(rules.last_call_ms(), 2000);
   EXPECT_EQ(rules.join_timeout_ms(), 60'000);
   EXPECT_EQ(rules.lease_ms(), 700);
-  EXPECT_EQ(rules.drain_timeout_ms(), 45'000);
+  EXPECT_EQ(join.stop_timeout_ms(), 45'000);
   EXPECT_EQ(rules.node_unit(), 2);
   EXPECT_EQ(rules.scale_up(), proto::SCALE_UP_AT_SNAPSHOT);
   EXPECT_EQ(rules.snapshot_timeout_ms(), 9000);

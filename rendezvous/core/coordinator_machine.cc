@@ -69,7 +69,9 @@ std::optional<TimePoint> CoordinatorMachine::NextDeadline() const {
   std::optional<TimePoint> next;
   if (!unjoined_.empty()) next = unjoined_.begin()->second;
   for (const auto& [run_id, job] : jobs_) {
-    if (const auto due = job.machine.NextDeadline(); due && (!next || *due < *next)) next = due;
+    for (const auto& due : {job.machine.NextDeadline(), job.forget_at}) {
+      if (due && (!next || *due < *next)) next = due;
+    }
   }
   return next;
 }
@@ -96,7 +98,13 @@ absl::Status CoordinatorMachine::Join(Peer& peer, const PeerJoined& e) {
     DismissPeer(e.peer, Dismissal::kCoordinatorEnded, ending_);
     return absl::OkStatus();
   }
+  if (const auto old = jobs_.find(e.run_id);
+      old != jobs_.end() && old->second.forget_at &&
+      !RulesDifference(old->second.machine.policy(), e.rules).empty()) {
+    Forget(old, "its nodes were lost, and it is started with other options");
+  }
   Job& job = jobs_.try_emplace(e.run_id, e.rules).first->second;
+  job.forget_at.reset();
   const bool closed = job.machine.state() == RoundMachine::State::kClosed;
   const std::string difference = closed ? "" : RulesDifference(job.machine.policy(), e.rules);
   if (!difference.empty()) {
@@ -224,10 +232,10 @@ void CoordinatorMachine::On(const CoordinatorEnding& e) {
 
 void CoordinatorMachine::On(const CoordinatorTick&) {
   ExpireUnjoined();
-  std::vector<std::string> due;
+  std::set<std::string> due;
   for (const auto& [run_id, job] : jobs_) {
-    if (const auto deadline = job.machine.NextDeadline(); deadline && *deadline <= now_) {
-      due.push_back(run_id);
+    for (const auto& deadline : {job.machine.NextDeadline(), job.forget_at}) {
+      if (deadline && *deadline <= now_) due.insert(run_id);
     }
   }
   for (const std::string& run_id : due) {
@@ -286,9 +294,14 @@ void CoordinatorMachine::MaybeForget(const std::string& run_id) {
   if (it == jobs_.end()) return;
   const RoundMachine& machine = it->second.machine;
   if (machine.state() == RoundMachine::State::kGathering && machine.membership().size() == 0) {
-    Log("job_forgotten", run_id, "it has no nodes");
-    effects_.push_back(JobForgotten{run_id});
-    jobs_.erase(it);
+    std::optional<TimePoint>& forget_at = it->second.forget_at;
+    if (machine.deserted() && !forget_at) {
+      forget_at = now_ + machine.policy().join_timeout;
+      effects_.push_back(
+          JobEvent{run_id, Note{"job_deserted", "all its nodes were lost; they may come back"}});
+    }
+    if (forget_at && now_ < *forget_at) return;
+    Forget(it, forget_at ? "none of its nodes has come back" : "it has no nodes");
   } else if (machine.state() == RoundMachine::State::kClosed && !it->second.retired) {
     it->second.retired = true;
     effects_.push_back(JobRetired{run_id});
@@ -298,6 +311,12 @@ void CoordinatorMachine::MaybeForget(const std::string& run_id) {
     jobs_.erase(closed_jobs_.front());
     closed_jobs_.pop_front();
   }
+}
+
+void CoordinatorMachine::Forget(std::map<std::string, Job>::iterator job, absl::string_view why) {
+  Log("job_forgotten", job->first, why);
+  effects_.push_back(JobForgotten{job->first});
+  jobs_.erase(job);
 }
 
 void CoordinatorMachine::Log(absl::string_view event, absl::string_view run_id, absl::string_view reason) {

@@ -30,15 +30,18 @@ struct CoordinatorLimits {
 // Pure: equal (state, event, now) give equal effects. Its log of events, with their times, is its whole
 // input.
 //
-// A job is kept as long as it has nodes. When the last one has gone it is forgotten, its budget and its rules
-// with it, so that it can be started again; of closed jobs the last ones are remembered.
+// A job is kept as long as it has nodes. When the last one has left it is forgotten, its budget and its rules
+// with it, so that it can be started again. When the last ones were lost it is kept for its join timeout:
+// they come back when a switch does, to the next round and what is left of the budget. Of closed jobs the
+// last ones are remembered.
 class CoordinatorMachine {
  public:
   struct Job {
     explicit Job(const RoundPolicy& policy) : machine(policy) {}
     RoundMachine machine;
-    std::map<NodeId, PeerId> nodes;  // that may be sent orders
-    bool retired = false;            // in closed_jobs_
+    std::map<NodeId, PeerId> nodes;           // that may be sent orders
+    bool retired = false;                     // in closed_jobs_
+    std::optional<TimePoint> forget_at = {};  // deserted: when nobody has come back by then
   };
   // Called after each step of a job's machine.
   using StepObserver = std::function<void(const RoundEvent&, const RoundEffects&, const RoundMachine&)>;
@@ -92,6 +95,7 @@ class CoordinatorMachine {
   void ExpireUnjoined();
   // Forgets the job if nothing is to be remembered; `run_id` may be of none.
   void MaybeForget(const std::string& run_id);
+  void Forget(std::map<std::string, Job>::iterator job, absl::string_view why);
   void Log(absl::string_view event, absl::string_view run_id, absl::string_view reason);
 
   const CoordinatorLimits limits_;

@@ -35,6 +35,8 @@ struct NodeInfo {
   bool leased = true;  // false for the agent in the coordinator's own process: it cannot be lost alone
   // A secret of the node: whoever knows it may say that the node is gone. Empty: nobody may.
   std::string gone_token = {};
+  // How long it may take from the order to stop its workers to NodeReady.
+  Duration stop_timeout = seconds(60);
 };
 
 // How far the workers of a node are, as they say themselves.

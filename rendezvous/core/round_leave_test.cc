@@ -11,8 +11,7 @@ class RoundLeaveTest : public RoundMachineTest {
          .max_nodes = 3,
          .first_last_call = seconds(0),
          .last_call = seconds(0),
-         .lease = seconds(5),
-         .drain_timeout = seconds(60)});
+         .lease = seconds(5)});
     Join("a");
     Join("b");
     Ready("a", 0, 200);  // the round of a alone ended when b came
@@ -72,8 +71,18 @@ TEST_F(RoundLeaveTest, ANodeThatDoesNotStopItsWorkersIsWaitedForUntilItsFenceHas
   EXPECT_THAT(Wait(seconds(1)), ElementsAre("a:report r1", "a:bye failed"));
 }
 
+TEST_F(RoundLeaveTest, ANodeWithALongerGracePeriodHasIt) {
+  Use({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1, .lease = seconds(5)});
+  Join("a");
+  Step(NodeJoined{{.id = "b", .host = "b", .addr = "b", .store_port = 1, .stop_timeout = seconds(300)}});
+  Failed("a", 0);
+  Ready("a", 0, 201);
+  EXPECT_THAT(WaitAlive(seconds(299), {"a", "b"}), IsEmpty());
+  EXPECT_EQ(Ready("b", 0, 202).size(), 4u);
+}
+
 TEST_F(RoundLeaveTest, TheHostsOwnNodeIsNeverExpelled) {
-  Use({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1, .drain_timeout = seconds(60)});
+  Use({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
   Step(NodeJoined{{.id = "host", .host = "h", .addr = "h", .store_port = 1, .leased = false}});
   Join("b");
   Failed("b", 0);

@@ -196,6 +196,7 @@ void RoundMachine::On(const NodeLeft& e) {
   if (const Member* member = membership_.Find(e.node)) {
     Remove(e.node, "node_left", absl::StrCat("it left: ", e.reason),
            absl::StrCat(Name(*member), " left: ", e.reason));
+    last_was_lost_ = false;
   }
 }
 
@@ -253,6 +254,7 @@ void RoundMachine::Remove(const NodeId& id, absl::string_view event, absl::strin
     Missed(member, event, why, reason);
   }
   membership_.Remove(id);
+  last_was_lost_ = true;
   if (state_ == State::kRunning && phase == Phase::kRunning) Drain(reason);
 }
 
@@ -300,6 +302,7 @@ void RoundMachine::ExpireJoins() {
                              "--rdzv-id, or raise --rdzv-conf=join_timeout"));
     Remove(id, "join_timeout", "it waited too long",
            absl::StrCat("node ", id, " waited ", Seconds(policy_.join_timeout)));
+    last_was_lost_ = false;
   }
 }
 
@@ -312,13 +315,12 @@ void RoundMachine::ExpireDrain() {
     if (m.phase == Phase::kStopping && m.info.leased) late.push_back(id);
   }
   for (const NodeId& id : late) {
-    const std::string reason =
-        absl::StrCat(Name(*membership_.Find(id)), " did not stop its workers of round ", round_.value(),
-                     " within ", Seconds(policy_.drain_timeout));
+    const std::string reason = absl::StrCat(
+        Name(*membership_.Find(id)), " did not stop its workers of round ", round_.value(), " in time");
     DismissNode(id, Dismissal::kExpelled, reason);
     // From now on nothing renews its fence.
     membership_.RenewLease(id, now_ + policy_.lease);
-    Lose(id, "drain_timeout", "it did not stop its workers", reason);
+    Lose(id, "stop_timeout", "it did not stop its workers", reason);
   }
 }
 
@@ -437,13 +439,17 @@ void RoundMachine::Seal(const std::string& reason) {
 void RoundMachine::Drain(const std::string& reason) {
   state_ = State::kDraining;
   end_reason_ = reason;
-  drain_end_ = now_ + policy_.drain_timeout;
   last_call_end_.reset();
   asked_.reset();
   std::vector<NodeId> in_round;
+  // The slowest of them decides: nodes may have different grace periods.
+  Duration limit = Duration::zero();
   for (const auto& [id, m] : membership_.members()) {
-    if (InRound(m) && m.phase != Phase::kLost) in_round.push_back(id);
+    if (!InRound(m) || m.phase == Phase::kLost) continue;
+    in_round.push_back(id);
+    limit = std::max(limit, m.info.stop_timeout);
   }
+  drain_end_ = now_ + limit;
   for (const NodeId& id : in_round) {
     membership_.SetPhase(id, Phase::kStopping);
     effects_.push_back(StopWorkers{id, round_, reason});

@@ -66,6 +66,10 @@ class RoundMachine {
 
   // Who should be here and is not. Takes O(nodes).
   std::vector<AbsentNode> Absent() const { return absent_.List(); }
+  // Its last nodes were lost, not one after the other let go: they may come back and go on.
+  bool deserted() const {
+    return state_ == State::kGathering && round_ >= Round(0) && membership_.size() == 0 && last_was_lost_;
+  }
   // What nodes that wait would be told now.
   std::string WaitingText(TimePoint now) const;
 
@@ -143,6 +147,8 @@ class RoundMachine {
   RoundLosses losses_;
   std::string end_reason_;                 // Draining only
   std::optional<CloseRequested> closing_;  // Draining only: the job ends with the round
+
+  bool last_was_lost_ = false;  // of the nodes that have gone, the last one
 
   std::optional<TimePoint> last_call_end_;     // Gathering: with min_nodes; Running: with newcomers to let in
   std::optional<Asked> asked_;                 // Running only

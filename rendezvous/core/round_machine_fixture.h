@@ -26,8 +26,7 @@ constexpr RoundPolicy kTwoToThree{.min_nodes = 2,
                                   .first_last_call = seconds(30),
                                   .last_call = seconds(10),
                                   .join_timeout = seconds(600),
-                                  .lease = seconds(5),
-                                  .drain_timeout = seconds(60)};
+                                  .lease = seconds(5)};
 
 // Orders given, one short word each, notes and waiting texts left out: "a:start r0 node0/2 rank0/2 n0 m:1",
 // "b:stop r0", "a:report r0", "a:bye failed".

@@ -22,8 +22,6 @@ struct RoundPolicy {
   Duration join_timeout = seconds(600);
   // How long a node counts as alive after its last message.
   Duration lease = seconds(5);
-  // How long the members may take to stop their workers; longer than the agents' own grace period.
-  Duration drain_timeout = seconds(60);
   // Rounds have a multiple of so many nodes; more of them wait as spares.
   int node_unit = 1;
   ScaleUp scale_up = ScaleUp::kImmediate;

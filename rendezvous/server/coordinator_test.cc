@@ -232,6 +232,38 @@ TEST_F(CoordinatorTest, AJobWithoutNodesIsForgottenAndMayBeStartedOtherwise) {
   EXPECT_THAT(Say(c_, Joining("c", "j", 1, 1)), ElementsAre("welcome 15000", "start r0 node0/1"));
 }
 
+TEST_F(CoordinatorTest, AJobWhoseNodesWereAllLostGoesOnWhereItWas) {
+  proto::AgentMessage a = Joining("a", "j", 1, 1);
+  a.mutable_join()->set_gone_token("secret");
+  Say(a_, a);
+  HangUp(a_);
+  ASSERT_TRUE(coordinator_->ReportGone("j", "a", "secret").ok());
+  EXPECT_EQ(num_jobs(), 1u);
+  EXPECT_THAT(Say(b_, Joining("b", "j", 1, 1)), ElementsAre("welcome 15000", "start r1 node0/1"));
+}
+
+TEST_F(CoordinatorTest, AJobWhoseNodesWereAllLostMayBeStartedWithOtherOptions) {
+  proto::AgentMessage a = Joining("a", "j", 1, 1);
+  a.mutable_join()->set_gone_token("secret");
+  Say(a_, a);
+  HangUp(a_);
+  ASSERT_TRUE(coordinator_->ReportGone("j", "a", "secret").ok());
+  EXPECT_THAT(Say(b_, Joining("b", "j", 2, 2)), ElementsAre("welcome 15000"));
+}
+
+TEST_F(CoordinatorTest, AJobToWhichNobodyComesBackIsForgotten) {
+  proto::AgentMessage a = Joining("a", "j", 1, 1);
+  a.mutable_join()->set_gone_token("secret");
+  a.mutable_join()->mutable_rules()->set_join_timeout_ms(3);
+  Say(a_, a);
+  HangUp(a_);
+  ASSERT_TRUE(coordinator_->ReportGone("j", "a", "secret").ok());
+  b_.id = coordinator_->Attach(&b_);
+  while (num_jobs() > 0 && io_.run_one_for(seconds(20)) == 1) {
+  }
+  EXPECT_EQ(num_jobs(), 0u);
+}
+
 TEST_F(CoordinatorTest, TheLastNodeMayLeaveAndHangUpLater) {
   Say(a_, Joining("a"));
   EXPECT_THAT(Say(a_, Leaving()), IsEmpty());

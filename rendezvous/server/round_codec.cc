@@ -115,7 +115,6 @@ absl::StatusOr<RoundPolicy> DecodeRules(const proto::JobRules& rules) {
   RETURN_IF_ERROR(InRange("last_call_ms", rules.last_call_ms(), 0, kMaxMillis));
   RETURN_IF_ERROR(InRange("join_timeout_ms", rules.join_timeout_ms(), 0, kMaxMillis));
   RETURN_IF_ERROR(InRange("lease_ms", rules.lease_ms(), 1, kMaxMillis));
-  RETURN_IF_ERROR(InRange("drain_timeout_ms", rules.drain_timeout_ms(), 0, kMaxMillis));
   RETURN_IF_ERROR(InRange("node_unit", rules.node_unit(), 0, kMaxNodes));
   const int unit = std::max(1, rules.node_unit());
   for (const auto& [field, nodes] :
@@ -136,7 +135,6 @@ absl::StatusOr<RoundPolicy> DecodeRules(const proto::JobRules& rules) {
                      .last_call = milliseconds(rules.last_call_ms()),
                      .join_timeout = milliseconds(rules.join_timeout_ms()),
                      .lease = milliseconds(rules.lease_ms()),
-                     .drain_timeout = milliseconds(rules.drain_timeout_ms()),
                      .node_unit = unit,
                      .scale_up = scale_up,
                      .snapshot_timeout = milliseconds(rules.snapshot_timeout_ms()),
@@ -157,6 +155,7 @@ absl::StatusOr<NodeInfo> DecodeNodeInfo(const proto::Join& join) {
   RETURN_IF_ERROR(InRange("host", join.host(), kMaxNameBytes));
   RETURN_IF_ERROR(InRange("addr", join.addr(), kMaxNameBytes));
   RETURN_IF_ERROR(InRange("role", join.role(), kMaxNameBytes));
+  RETURN_IF_ERROR(InRange("stop_timeout_ms", join.stop_timeout_ms(), 0, kMaxMillis));
   RETURN_IF_ERROR(InRange("gone_token", join.gone_token(), kMaxTokenBytes));
   RETURN_IF_ERROR(InRange("store_port", join.store_port(), 1, 65535));
   RETURN_IF_ERROR(InRange("nproc", join.nproc(), 1, kMaxProc));
@@ -166,7 +165,8 @@ absl::StatusOr<NodeInfo> DecodeNodeInfo(const proto::Join& join) {
                 .store_port = join.store_port(),
                 .nproc = join.nproc(),
                 .role = Utf8Head(join.role(), kMaxNameBytes),
-                .gone_token = join.gone_token()};
+                .gone_token = join.gone_token(),
+                .stop_timeout = milliseconds(join.stop_timeout_ms())};
   if (join.has_node_rank()) {
     RETURN_IF_ERROR(InRange("node_rank", join.node_rank(), 0, kMaxNodes));
     info.requested_rank = join.node_rank();

@@ -37,7 +37,6 @@ proto::JobRules GoodRules() {
   rules.set_last_call_ms(2);
   rules.set_join_timeout_ms(3);
   rules.set_lease_ms(4);
-  rules.set_drain_timeout_ms(5);
   rules.set_node_unit(2);
   rules.set_scale_up(proto::SCALE_UP_AT_SNAPSHOT);
   rules.set_snapshot_timeout_ms(6);
@@ -76,6 +75,8 @@ TEST(RoundCodecTest, BadJoinsAreNamed) {
       {[](auto& j) { j.set_store_port(0); }, "store_port is 0, expected 1 to 65535"},
       {[](auto& j) { j.set_store_port(65536); }, "store_port is 65536"},
       {[](auto& j) { j.set_nproc(0); }, "nproc is 0"},
+      {[](auto& j) { j.set_stop_timeout_ms(-1); }, "stop_timeout_ms is -1"},
+      {[](auto& j) { j.set_gone_token(std::string(65, 'x')); }, "gone_token has 65 bytes, at most 64"},
       {[](auto& j) {
          j.set_has_node_rank(true);
          j.set_node_rank(-1);
@@ -101,7 +102,6 @@ TEST(RoundCodecTest, RulesKeepTheirPlaces) {
                                   .last_call = milliseconds(2),
                                   .join_timeout = milliseconds(3),
                                   .lease = milliseconds(4),
-                                  .drain_timeout = milliseconds(5),
                                   .node_unit = 2,
                                   .scale_up = ScaleUp::kAtSnapshot,
                                   .snapshot_timeout = milliseconds(6),
@@ -116,7 +116,6 @@ TEST(RoundCodecTest, BadRulesAreNamed) {
       {[](auto& r) { r.set_max_restarts(-1); }, "max_restarts is -1"},
       {[](auto& r) { r.set_lease_ms(0); }, "lease_ms is 0"},
       {[](auto& r) { r.set_join_timeout_ms(INT64_MAX); }, "join_timeout_ms is 9223372036854775807"},
-      {[](auto& r) { r.set_drain_timeout_ms(-1); }, "drain_timeout_ms is -1"},
       {[](auto& r) { r.set_node_unit(-1); }, "node_unit is -1"},
       {[](auto& r) { r.set_node_unit(4); }, "min_nodes is 2, expected a multiple of the node unit 4"},
       {[](auto& r) { r.set_max_nodes(5); }, "max_nodes is 5, expected a multiple of the node unit 2"},

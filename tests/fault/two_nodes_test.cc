@@ -194,7 +194,7 @@ TEST_F(TwoNodesTest, ASignalEndsTheJobOfItsHost) {
   first_->Signal(SIGINT);
   EXPECT_EQ(first_->Wait(), kFailure);
   EXPECT_EQ(second_->Wait(), kFailure);
-  EXPECT_THAT(second_->err(), HasSubstr("which hosts the coordinator, has ended"));
+  EXPECT_THAT(second_->err(), HasSubstr("the agent that hosts the coordinator is leaving"));
   EXPECT_THAT(LeftOfFirst(), IsEmpty());
   EXPECT_THAT(LeftOfSecond(), IsEmpty());
 }

@@ -136,7 +136,6 @@ proto::JobRules SimAgent::Rules() const {
   rules.set_last_call_ms(ToMillis(s.last_call));
   rules.set_join_timeout_ms(ToMillis(s.join_timeout));
   rules.set_lease_ms(ToMillis(s.lease));
-  rules.set_drain_timeout_ms(ToMillis(s.drain_timeout));
   rules.set_node_unit(s.node_unit);
   rules.set_scale_up(static_cast<proto::ScaleUp>(s.scale_up + 1));
   rules.set_snapshot_timeout_ms(ToMillis(s.snapshot_timeout));
@@ -154,6 +153,7 @@ void SimAgent::Join() {
   join.set_run_id("sim");
   join.set_node_id(id_);
   join.set_host(place_.host->name());
+  join.set_stop_timeout_ms(ToMillis(place_.job->settings->drain_timeout));
   join.set_gone_token(TokenOf(id_));
   if (!previous.empty()) {
     join.set_previous_node_id(previous);

@@ -20,12 +20,12 @@ inline proto::AgentMessage JoinOf(const std::string& node, int nodes, const std:
   join.set_store_port(4000);  // There are no workers to look for it.
   join.set_nproc(1);
   join.set_role("default");
+  join.set_stop_timeout_ms(60'000);
   proto::JobRules& rules = *join.mutable_rules();
   rules.set_min_nodes(nodes);
   rules.set_max_nodes(nodes);
   rules.set_join_timeout_ms(600'000);
   rules.set_lease_ms(60'000);
-  rules.set_drain_timeout_ms(60'000);
   return message;
 }
 
