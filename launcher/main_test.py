@@ -5,6 +5,7 @@ import os
 import subprocess
 import tempfile
 import unittest
+import zipfile
 
 DDPRUN = os.path.abspath("launcher/ddprun")
 SECONDS = 60
@@ -72,6 +73,59 @@ class ExitCodeTest(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("no such program: no_such_program.py", done.stderr)
         self.assertNotIn("usage:", done.stderr)
+
+
+class ProgramTest(unittest.TestCase):
+    """What is given to Python, as torchrun does."""
+
+    SCRIPT = "import sys\nprint(sys.argv)\nsys.exit(7)\n"
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def make(self, name, text, mode=0o644):
+        path = os.path.join(self.folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
+            file.write(text)
+        os.chmod(path, mode)
+
+    def check(self, *program, stdin=None, name=None):
+        done = subprocess.run([DDPRUN, *program], input=stdin, cwd=self.folder, timeout=SECONDS, capture_output=True,
+                              text=True, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("exitcode  : 7 ", done.stderr)
+        self.assertEqual(done.stdout, f"{[name or program[0], *program[1:]]}\n")
+
+    def test_standard_input(self):
+        self.check("-", "x", stdin=self.SCRIPT)
+
+    def test_standard_input_by_its_path(self):
+        # More than one read of the interpreter.
+        self.check("/dev/stdin", "x", stdin=self.SCRIPT.replace("\n", "\n" + "#" * 20000 + "\n", 1))
+
+    def test_standard_input_from_a_file(self):
+        self.make("script", self.SCRIPT)
+        with open(os.path.join(self.folder, "script")) as script:
+            done = subprocess.run([DDPRUN, "/dev/stdin"], stdin=script, timeout=SECONDS, capture_output=True, text=True,
+                                  check=False)
+        self.assertIn("exitcode  : 7 ", done.stderr)
+
+    def test_a_directory(self):
+        self.make("package/__main__.py", self.SCRIPT)
+        self.check("package", "x")
+
+    def test_an_archive(self):
+        with zipfile.ZipFile(os.path.join(self.folder, "app"), "w") as archive:
+            archive.writestr("__main__.py", self.SCRIPT)
+        os.chmod(os.path.join(self.folder, "app"), 0o755)
+        self.check("./app")
+
+    def test_executable_text(self):
+        self.make("train", self.SCRIPT, 0o755)
+        self.check("train", "x")
 
 
 class TextTest(unittest.TestCase):

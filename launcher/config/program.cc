@@ -9,7 +9,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "launcher/config/run_path.h"
@@ -18,17 +17,45 @@
 namespace ddprun {
 namespace {
 
-bool IsFile(const std::string& path) {
+bool IsThere(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+bool HasMode(const std::string& path, mode_t type) {
   struct stat info;
-  return stat(path.c_str(), &info) == 0 && !S_ISDIR(info.st_mode);
+  return stat(path.c_str(), &info) == 0 && (info.st_mode & S_IFMT) == type;
 }
 
-bool IsExecutable(const std::string& path) { return IsFile(path) && access(path.c_str(), X_OK) == 0; }
+bool IsDirectory(const std::string& path) { return HasMode(path, S_IFDIR); }
 
-bool IsElf(const std::string& path) {
-  char magic[4] = {};
-  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
-  return absl::string_view(magic, sizeof magic) == absl::string_view("\177ELF", 4);
+// Includes pipes and devices.
+bool IsFile(const std::string& path) { return IsThere(path) && !IsDirectory(path); }
+
+bool IsExecutable(const std::string& path) {
+  return HasMode(path, S_IFREG) && access(path.c_str(), X_OK) == 0;
+}
+
+// A directory that Python runs.
+bool IsRunnableDirectory(const std::string& path) {
+  return IsDirectory(path) && IsFile(absl::StrCat(path, "/__main__.py"));
+}
+
+// The first bytes of a regular file; empty for all others: what is read from a pipe is missing in the
+// program.
+std::string BeginningOf(const std::string& path) {
+  if (!HasMode(path, S_IFREG)) return "";
+  std::string bytes(512, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  bytes.resize(static_cast<size_t>(file.gcount()));
+  return bytes;
+}
+
+bool IsElf(const std::string& path) { return absl::StartsWith(BeginningOf(path), "\177ELF"); }
+
+// True for what only Python can run: text without a #! line, and zip archives. The kernel refuses both.
+bool IsForPython(const std::string& path) {
+  const std::string bytes = BeginningOf(path);
+  if (absl::StartsWith(bytes, "PK\3\4")) return true;
+  return !absl::StartsWith(bytes, "#!") && !absl::StrContains(bytes, '\0') && access(path.c_str(), R_OK) == 0;
 }
 
 // `file` as seen from `dir`, if it is not absolute. Only for looking: workers have the same working
@@ -83,35 +110,39 @@ struct Found {
   bool with_python;
 };
 
+absl::Status NotFound(const std::string& typed, const ProgramPlaces& places) {
+  const std::string path = In(places.cwd, typed);
+  if (IsDirectory(path)) {
+    return absl::NotFoundError(
+        absl::StrCat(typed, " is a directory without a __main__.py: name the script in it"));
+  }
+  if (absl::StrContains(typed, '/')) return absl::NotFoundError(absl::StrCat("no such program: ", typed));
+  return absl::NotFoundError(absl::StrCat("no such program: ", typed, " (neither in ", places.cwd,
+                                          " nor beside ddprun in ", places.ddprun_dir,
+                                          " nor on PATH): check the name, or give its path"));
+}
+
 absl::StatusOr<Found> Find(const std::string& typed, const ProgramPlaces& places) {
+  if (typed == "-") return Found{typed, true};  // Python reads the program from its standard input.
   const bool is_script = absl::EndsWith(typed, ".py");
   if (absl::StrContains(typed, '$')) return Found{typed, is_script};
-  const std::vector<std::string> candidates = Candidates(typed, places);
-  const auto first = [&](auto test) -> std::optional<std::string> {
-    for (const std::string& file : candidates) {
-      if (test(In(places.cwd, file))) return file;
-    }
-    return std::nullopt;
-  };
-  if (is_script) {
-    // One in the working directory keeps the name that was typed: the script sees it in its arguments.
-    if (IsFile(In(places.cwd, typed))) return Found{typed, true};
-    if (const auto file = first(IsFile)) return Found{*file, true};
-  } else {
-    // A data file of that name in the working directory does not hide a program.
-    if (const auto file = first(IsExecutable)) return Found{*file, false};
-    if (IsFile(In(places.cwd, candidates[0]))) {
-      if (IsElf(In(places.cwd, candidates[0]))) {
-        return absl::FailedPreconditionError(absl::StrCat(
-            candidates[0], ": permission denied: make it executable (chmod +x ", candidates[0], ")"));
-      }
-      return Found{typed, true};
-    }
+  // What the working directory has under this name. The script sees in its arguments what was typed.
+  const std::string here = In(places.cwd, typed);
+  if (IsRunnableDirectory(here) || (is_script && IsFile(here)) || (IsExecutable(here) && IsForPython(here))) {
+    return Found{typed, true};
   }
-  if (candidates.size() == 1) return absl::NotFoundError(absl::StrCat("no such program: ", typed));
-  return absl::NotFoundError(
-      absl::StrCat("no such program: ", typed, " (looked for in ", places.cwd, ", beside ddprun in ",
-                   places.ddprun_dir, ", and on PATH: ", absl::StrJoin(PathDirectories(places), ":"), ")"));
+  const std::vector<std::string> candidates = Candidates(typed, places);
+  for (const std::string& file : candidates) {
+    const std::string path = In(places.cwd, file);
+    if (is_script ? IsFile(path) : IsExecutable(path)) return Found{file, is_script};
+  }
+  // Last, so that a data file of that name in the working directory does not hide a program.
+  if (!IsFile(here)) return NotFound(typed, places);
+  if (IsElf(here)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        candidates[0], ": permission denied: make it executable (chmod +x ", candidates[0], ")"));
+  }
+  return Found{typed, true};
 }
 
 }  // namespace
@@ -141,7 +172,7 @@ absl::StatusOr<WorkerProgram> FindProgram(const std::vector<std::string>& typed,
     case ProgramKind::kRunPath: {
       program.typed.insert(program.typed.begin(), "--run-path");
       // A directory or an archive with a __main__.py is a script, too.
-      if (!absl::StrContains(typed[0], '$') && access(In(places.cwd, typed[0]).c_str(), F_OK) != 0)
+      if (!absl::StrContains(typed[0], '$') && !IsThere(In(places.cwd, typed[0])))
         return absl::NotFoundError(absl::StrCat("no such script: ", typed[0]));
       ASSIGN_OR_RETURN(const std::string python, FindPython(places));
       program.argv = {python, "-u", "-c", kRunPathProgram, typed[0]};

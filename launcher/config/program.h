@@ -31,14 +31,16 @@ struct ProgramPlaces {
 };
 
 // `typed` is the program with its arguments, not empty.
-//   kAuto:     an executable file is run as it is; a .py file, and a file that is no executable, with Python
-//              (python -u FILE). A name without '/' is looked for in the working directory, beside ddprun,
-//              and on PATH.
+//   kAuto:     Python (python -u FILE) runs .py files, files that are not executable, executable text without
+//              a #! line, zip archives, directories with a __main__.py, pipes, and "-", its standard input.
+//              Other executable files run as they are. A name without '/' is looked for in the working
+//              directory, beside ddprun, and on PATH.
 //   kModule:   python -u -m NAME.
 //   kNoPython: as execvp finds it: a path, or a name on PATH.
 //   kRunPath:  python -u -c kRunPathProgram FILE.
 //   A program with '$' in it differs between workers and is not looked for.
-//   Errors: kNotFound: no such file, with all places looked at; or no Python. kFailedPrecondition: a binary
+//   Only regular files are read.
+//   Errors: kNotFound: no such file, with the places looked at; or no Python. kFailedPrecondition: a binary
 //           without permission to execute it.
 absl::StatusOr<WorkerProgram> FindProgram(const std::vector<std::string>& typed, ProgramKind kind,
                                           const ProgramPlaces& places);

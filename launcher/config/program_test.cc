@@ -1,6 +1,8 @@
 #include "launcher/config/program.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <map>
@@ -26,7 +28,7 @@ class ProgramTest : public testing::Test {
     for (const char* dir : {"", "/cwd", "/beside", "/bin", "/cwd/folder"}) mkdir((root_ + dir).c_str(), 0755);
     Make("bin/python3", 0755);
   }
-  void Make(const std::string& file, int mode, absl::string_view text = "text") {
+  void Make(const std::string& file, int mode, absl::string_view text = "#!/bin/true\n") {
     const std::string path = absl::StrCat(root_, "/", file);
     std::ofstream(path, std::ios::binary) << text;
     chmod(path.c_str(), mode);
@@ -150,12 +152,57 @@ TEST_F(ProgramTest, TheLocalRankIsTheFirstOfTheUsersArguments) {
 }
 
 TEST_F(ProgramTest, AMissingProgramSaysWhereItWasLookedFor) {
-  const std::string error = Error({"trian"});
-  for (const std::string& place : {root_ + "/cwd", root_ + "/beside", root_ + "/bin"}) {
-    EXPECT_THAT(error, HasSubstr(place));
+  for (const char* missing : {"trian", "trian.py"}) {
+    const std::string error = Error({missing});
+    for (const std::string& place : {root_ + "/cwd", root_ + "/beside", std::string("PATH")}) {
+      EXPECT_THAT(error, HasSubstr(place));
+    }
+    EXPECT_THAT(error, Not(HasSubstr(root_ + "/bin"))) << "PATH can be longer than a screen";
   }
-  EXPECT_THAT(Error({"dir/trian.py"}), HasSubstr("no such program: dir/trian.py"));
-  EXPECT_THAT(Error({"folder"}), HasSubstr("no such program")) << "a directory is none";
+  EXPECT_EQ(Error({"dir/trian.py"}), "no such program: dir/trian.py");
+  EXPECT_THAT(Error({"folder"}), HasSubstr("folder is a directory without a __main__.py"));
+}
+
+TEST_F(ProgramTest, PythonRunsItsStandardInput) {
+  EXPECT_THAT(Argv({"-", "x"}), ElementsAre(Python(), "-u", "-", "x"));
+}
+
+TEST_F(ProgramTest, PythonRunsDirectoriesAndArchives) {
+  Make("bin/folder", 0755);
+  Make("cwd/folder/__main__.py", 0644);
+  EXPECT_THAT(Argv({"folder", "x"}), ElementsAre(Python(), "-u", "folder", "x"));
+  EXPECT_THAT(Argv({"./folder/"}), ElementsAre(Python(), "-u", "./folder/"));
+  Make("cwd/plain.zip", 0644, absl::string_view("PK\3\4\0\0", 6));
+  EXPECT_THAT(Argv({"plain.zip"}), ElementsAre(Python(), "-u", "plain.zip"));
+  Make("cwd/app", 0755, absl::string_view("PK\3\4\0\0", 6));
+  EXPECT_THAT(Argv({"app"}), ElementsAre(Python(), "-u", "app"));
+  Make("cwd/app.pyz", 0755, absl::string_view("#!/usr/bin/python3\nPK\3\4\0\0", 25));
+  EXPECT_THAT(Argv({"./app.pyz"}), ElementsAre("./app.pyz")) << "it names its interpreter";
+}
+
+TEST_F(ProgramTest, PythonRunsExecutableTextWithoutAnInterpreter) {
+  Make("cwd/train", 0755, "print('hi')\n");
+  EXPECT_THAT(Argv({"train"}), ElementsAre(Python(), "-u", "train"));
+  EXPECT_THAT(Argv({"./train"}), ElementsAre(Python(), "-u", "./train"));
+  Make("cwd/empty", 0755, "");
+  EXPECT_THAT(Argv({"./empty"}), ElementsAre(Python(), "-u", "./empty"));
+  Make("cwd/script", 0755, "#!/bin/sh\n");
+  EXPECT_THAT(Argv({"script"}), ElementsAre("./script"));
+  Make("cwd/data", 0755, absl::string_view("MZ\0\1", 4));
+  EXPECT_THAT(Argv({"data"}), ElementsAre("./data")) << "the kernel says what it is";
+}
+
+TEST_F(ProgramTest, NothingIsReadFromAPipe) {
+  const std::string fifo = root_ + "/cwd/fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0755), 0);
+  // Both ends, so that neither open blocks.
+  const int fd = open(fifo.c_str(), O_RDWR | O_NONBLOCK);
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(write(fd, "text", 4), 4);
+  EXPECT_THAT(Argv({"./fifo"}), ElementsAre(Python(), "-u", "./fifo"));
+  char left[8];
+  EXPECT_EQ(read(fd, left, sizeof left), 4);
+  close(fd);
 }
 
 TEST_F(ProgramTest, ABinaryWithoutPermissionIsNoScript) {

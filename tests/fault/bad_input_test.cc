@@ -136,7 +136,7 @@ class BadFilesTest : public testing::Test {
     Write("program", "", 0600);
     Write("file", "text", 0600);
     Write("orphan_script", "#!/no/such/interpreter\n", 0700);
-    Write("noise", "neither a script nor a program", 0700);
+    Write("noise", std::string("\0neither a script nor a program", 31), 0700);
     std::filesystem::create_directory(directory_ + "/directory");
   }
   // Appends `text`.
@@ -151,10 +151,10 @@ class BadFilesTest : public testing::Test {
 TEST_F(BadFilesTest, Programs) {
   Expect(
       {
-          {{"no-such-program"}, 1, {"no such program: no-such-program", "looked for in", "on PATH: "}},
+          {{"no-such-program"}, 1, {"no such program: no-such-program", "neither in ", "on PATH"}},
           {{"./no-such-program"}, 1, {"no such program: ./no-such-program"}},
           {{"no_such_script.py"}, 1, {"no such program: no_such_script.py"}},
-          {{"DIR/directory"}, 1, {"no such program: DIR/directory"}},
+          {{"DIR/directory"}, 1, {"DIR/directory is a directory without a __main__.py"}},
           {{"DIR/program"}, 1, {"DIR/program: permission denied", "chmod +x DIR/program"}},
           {{"--no-python", "DIR/file"}, 1, {"cannot start DIR/file: permission denied", "chmod +x"}},
           {{"--no-python", "no-such-program"}, 1, {"no such program: no-such-program", "on PATH"}},
