@@ -1,21 +1,48 @@
 #include "base/temporary_directory.h"
 
+#include <fcntl.h>
+#include <stdlib.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace ddprun {
+namespace {
 
-std::string TemporaryDirectory() {
+// Tried by making a file: access() is wrong of /proc, of quotas, and for root on some network file systems.
+bool CanHoldFiles(const std::string& dir) {
+  std::string path = dir + "/ddprun_XXXXXX";
+  const int fd = mkostemp(path.data(), O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool written = write(fd, "test", 4) == 4;
+  close(fd);
+  unlink(path.c_str());
+  return written;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> TemporaryDirectory() {
+  std::vector<std::string> candidates;
   for (const char* const name : {"TMPDIR", "TEMP", "TMP"}) {
     const char* const value = getenv(name);
-    if (value == nullptr || access(value, W_OK | X_OK) != 0) continue;
-    std::error_code ignored;
-    if (std::filesystem::is_directory(value, ignored))
-      return std::filesystem::absolute(value, ignored).string();
+    if (value != nullptr && *value != '\0') candidates.emplace_back(value);
   }
-  return "/tmp";
+  std::error_code ignored;
+  for (const char* const dir : {"/tmp", "/var/tmp", "/usr/tmp"}) candidates.emplace_back(dir);
+  candidates.push_back(std::filesystem::current_path(ignored).string());
+  for (const std::string& candidate : candidates) {
+    const std::string dir = std::filesystem::absolute(candidate, ignored).string();
+    if (!dir.empty() && CanHoldFiles(dir)) return dir;
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("no usable temporary directory: no file can be written in any of ",
+                   absl::StrJoin(candidates, ", "), "; set TMPDIR to a directory that can be written to"));
 }
 
 }  // namespace ddprun

@@ -164,7 +164,9 @@ absl::StatusOr<DryRunFacts> GatherDryRunFacts(const LaunchConfig& config) {
   RETURN_IF_ERROR(CheckVirtualDevices(facts.base, config));
   ASSIGN_OR_RETURN(facts.cpus, WorkerCpus(config, facts.base));
   facts.hosts = IsThisMachineAtOnce(config.endpoint.host);
-  facts.temporary_dir = TemporaryDirectory();
+  if (config.log_dir.empty() || config.watchdog_fifo == "") {
+    ASSIGN_OR_RETURN(facts.temporary_dir, TemporaryDirectory());
+  }
   return facts;
 }
 

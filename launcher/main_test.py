@@ -128,6 +128,16 @@ class ProgramTest(unittest.TestCase):
         self.check("train", "x")
 
 
+class TemporaryDirectoryTest(unittest.TestCase):
+    WORKER = ("--nproc-per-node=2", "--no-python", "sh", "-c", "echo file=$TORCHELASTIC_ERROR_FILE")
+
+    def test_one_that_cannot_be_written_to_is_passed_over(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = run(*self.WORKER, TMPDIR="/proc", TEMP=folder)
+        self.assertEqual((done.returncode, done.stderr.count("log files")), (0, 0), done.stderr)
+        self.assertIn(f"file={folder}/torchelastic_", done.stdout)
+
+
 class TextTest(unittest.TestCase):
     def test_help(self):
         done = run("--help")

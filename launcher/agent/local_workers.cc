@@ -73,7 +73,8 @@ LocalWorkers::LocalWorkers(boost::asio::io_context& io, const LaunchConfig* conf
 absl::Status LocalWorkers::Open() {
   RETURN_IF_ERROR(CheckVirtualDevices(environment_, config_));
   ASSIGN_OR_RETURN(cpus_, WorkerCpus(config_, environment_));
-  ASSIGN_OR_RETURN(LogLayout logs, LogLayout::Create(config_.log_dir, config_.run_id), "--log-dir");
+  ASSIGN_OR_RETURN(LogLayout logs, LogLayout::Create(config_.log_dir, config_.run_id),
+                   config_.log_dir.empty() ? "log files" : "--log-dir");
   logs_.emplace(std::move(logs));
   RETURN_IF_ERROR(watch_.Open(processes_));
   absl::StatusOr<std::unique_ptr<WorkerSocket>> socket = WorkerSocket::Open(

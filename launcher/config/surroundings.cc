@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "base/temporary_directory.h"
 #include "base/time.h"
 #include "base/uuid.h"
 #include "launcher/config/gpu_count.h"
@@ -37,6 +38,7 @@ Surroundings RealSurroundings() {
                       ? CPU_COUNT(&cpus)
                       : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   real.count_gpus = CountGpus;
+  real.temporary_directory = TemporaryDirectory;
   real.make_uuid = RandomUuid;
   return real;
 }

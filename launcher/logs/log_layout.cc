@@ -53,7 +53,8 @@ absl::StatusOr<LogLayout> LogLayout::Create(absl::string_view base, absl::string
   if (base == kNullDevice) return layout;
   std::string parent(base);
   if (base.empty()) {
-    ASSIGN_OR_RETURN(parent, MakeUnique(absl::StrCat(TemporaryDirectory(), "/torchelastic_XXXXXX")));
+    ASSIGN_OR_RETURN(const std::string temporary, TemporaryDirectory());
+    ASSIGN_OR_RETURN(parent, MakeUnique(temporary + "/torchelastic_XXXXXX"));
     layout.temporary_base_ = parent;
   } else {
     RETURN_IF_ERROR(MakeDirectories(parent));

@@ -8,14 +8,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/temporary_directory.h"
 #include "base/uuid.h"
 #include "launcher/process/remove_file.h"
 
 namespace ddprun {
 namespace {
-
-std::string NewName() { return absl::StrCat(TemporaryDirectory(), "/watchdog_timer_", RandomUuid()); }
 
 absl::Status Error(int error, const std::string& path) {
   return absl::ErrnoToStatus(
@@ -26,7 +25,11 @@ absl::Status Error(int error, const std::string& path) {
 }  // namespace
 
 absl::StatusOr<TimerFifo> TimerFifo::Create(const std::string& wanted) {
-  const std::string path = wanted.empty() ? NewName() : wanted;
+  std::string path = wanted;
+  if (wanted.empty()) {
+    ASSIGN_OR_RETURN(const std::string dir, TemporaryDirectory(), "the watchdog's FIFO");
+    path = absl::StrCat(dir, "/watchdog_timer_", RandomUuid());
+  }
   if (unlink(path.c_str()) != 0 && errno != ENOENT) return Error(errno, path);
   if (mkfifo(path.c_str(), 0600) != 0) return Error(errno, path);
   UniqueFd handle(open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));

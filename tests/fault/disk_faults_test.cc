@@ -12,6 +12,7 @@ namespace ddprun {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 class DiskFaultsTest : public TrainingTest {
  protected:
@@ -52,6 +53,21 @@ TEST_F(DiskFaultsTest, FullWhileLogsAreWritten) {
   EXPECT_THAT(job().AwaitSaid(0, "cannot write to"), HasSubstr("what does not fit is missing there"));
   ExpectResult({0, 1});
   ExpectUndisturbed();
+}
+
+// As in a container whose root is read-only. Python, and with it torchrun, ends with an error.
+TEST_F(DiskFaultsTest, NoTemporaryDirectoryCanBeWrittenTo) {
+  HostJob job(1, {"--nnodes=1"}, {WorkerPath(), "--exit=0"});
+  for (const char* directory : {"/tmp", "/var/tmp"}) {
+    job.hosts().Run(0, {"/bin/mount", "-t", "tmpfs", "-o", "ro", "empty", directory});
+  }
+  FaultNow();
+  job.StartWith({"/bin/sh", "-c", "cd /proc && exec \"$@\"", "sh"});
+  job.Start(0, {}, {{"TMPDIR", "/proc"}});
+  EXPECT_THAT(job.AwaitSaid(0, "running without log files"),
+              HasSubstr("/proc, /tmp, /var/tmp, /usr/tmp, /proc"));
+  job.ExpectEnd(0, ProcessEnd{.code = 0});
+  EXPECT_THAT(job.agent(0).err(), Not(HasSubstr("--log-dir: ")));
 }
 
 }  // namespace
