@@ -88,7 +88,8 @@ Assignment AssumedAssignment(const LaunchConfig& config, const DryRunFacts& fact
   } else if (a.group_rank != GroupRank(0) || !(config.hosting == Hosting::kHere || facts.hosts == true)) {
     a.master_addr = "<address of node 0>";
   } else {
-    a.master_addr = config.endpoint.host.empty() ? "<address of this node>" : config.endpoint.host;
+    const bool given = !config.endpoint.host.empty() && !IsUnspecifiedAddress(config.endpoint.host);
+    a.master_addr = given ? config.endpoint.host : "<address of this node>";
   }
   return a;
 }

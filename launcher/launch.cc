@@ -13,6 +13,7 @@
 #include "boost/asio/signal_set.hpp"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/aside.h"
+#include "launcher/config/endpoint.h"
 #include "launcher/config/exit_code.h"
 #include "launcher/config/join_command.h"
 #include "launcher/coordinator_log.h"
@@ -131,7 +132,10 @@ class Launcher {
     } else if (IsLoopback(endpoint.host)) {
       address_ = ListenAddress(endpoint.host);
     } else {
-      address_ = endpoint.host.empty() ? AddressOfThisMachine() : endpoint.host;
+      // With static nodes workers get the address as it was given.
+      const bool given = !endpoint.host.empty() &&
+                         (config_.backend == Backend::kStatic || !IsUnspecifiedAddress(endpoint.host));
+      address_ = given ? endpoint.host : AddressOfThisMachine();
     }
     if (config_.max_nodes > 1 && chose_endpoint()) {
       log_.Say(absl::StrCat("other nodes join with: ",

@@ -71,6 +71,13 @@ absl::StatusOr<std::string> ParseHost(absl::string_view text) {
   return std::string(host);
 }
 
+bool IsUnspecifiedAddress(const std::string& host) {
+  if (in_addr v4; inet_aton(host.c_str(), &v4) == 1) return v4.s_addr == INADDR_ANY;
+  in6_addr v6;
+  if (inet_pton(AF_INET6, host.c_str(), &v6) != 1) return false;
+  return IN6_IS_ADDR_UNSPECIFIED(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr32[3] == INADDR_ANY);
+}
+
 std::string ToString(const Endpoint& endpoint) {
   if (absl::StrContains(endpoint.host, ':')) return absl::StrCat("[", endpoint.host, "]:", endpoint.port);
   return absl::StrCat(endpoint.host, ":", endpoint.port);

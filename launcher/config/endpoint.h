@@ -23,6 +23,10 @@ absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text, int default_port)
 //   Errors: kInvalidArgument with what is expected.
 absl::StatusOr<std::string> ParseHost(absl::string_view text);
 
+// True for the addresses that stand for all of a machine's own: 0.0.0.0, also written 0, and ::. A server can
+// listen on them; a client that connects to one only reaches its own machine.
+bool IsUnspecifiedAddress(const std::string& host);
+
 // "host:port", with brackets around an IPv6 address.
 std::string ToString(const Endpoint& endpoint);
 

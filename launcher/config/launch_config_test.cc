@@ -10,6 +10,7 @@
 namespace ddprun {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -391,6 +392,30 @@ TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameThem) {
 TEST(LaunchConfigTest, AMissingProgramIsNoUsageError) {
   const auto command = Machine().Parse({"/no/such/program"});
   EXPECT_EQ(command.status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(LaunchConfigTest, AnAddressToListenOnCannotBeReached) {
+  for (const char* host : {"0.0.0.0", "0", "[::]", "[::ffff:0.0.0.0]"}) {
+    const std::string endpoint = absl::StrCat("--rdzv-endpoint=", host, ":29400");
+    for (const char* nodes : {"--nnodes=1", "--nnodes=2", "--nnodes=1:4"}) {
+      EXPECT_THAT(Machine().UsageError({"--rdzv-backend=c10d", nodes, endpoint, "/bin/true"}),
+                  AllOf(HasSubstr(endpoint), HasSubstr("only one to listen on: give the name")));
+    }
+    EXPECT_EQ(Machine().Launch({"--rdzv-backend=c10d", endpoint, "--rdzv-conf=is_host=1"}).hosting,
+              Hosting::kHere)
+        << "torchrun takes it where the node is told to host";
+    EXPECT_THAT(Machine().UsageError({"--nnodes=2", "--node-rank=1", endpoint, "/bin/true"}),
+                HasSubstr("only one to listen on"));
+  }
+  EXPECT_THAT(Machine().UsageError({"--nnodes=2", "--node-rank=1", "--master-addr=0.0.0.0", "/bin/true"}),
+              HasSubstr("--master-addr=0.0.0.0: expected an address that nodes can connect to"));
+  EXPECT_EQ(Machine().Launch({"--master-addr=0.0.0.0", "--master-port=1"}).endpoint,
+            (Endpoint{"0.0.0.0", 1}));
+  EXPECT_THAT(Machine().UsageError({"--nnodes=1:2", "--local-addr=::", "/bin/true"}),
+              HasSubstr("--local-addr=::: expected an address of this node"));
+  for (const char* host : {"0.0.0.1", "::1", "127.0.0.1", "10.0.0.0", "zero", "", "fe80::"}) {
+    EXPECT_FALSE(IsUnspecifiedAddress(host)) << host;
+  }
 }
 
 TEST(EndpointTest, WrittenAsRead) {

@@ -15,6 +15,15 @@ constexpr int kDefaultStaticPort = 29500;
 
 constexpr char kNotAFreePort[] = "a port: a free one (0) is for one node, the others could not find it";
 
+// For an address that other nodes connect to.
+absl::Status Unreachable(const Options& options, absl::string_view name, absl::string_view host) {
+  return BadValue(
+      options, name,
+      absl::StrCat("an address that nodes can connect to, and ", host,
+                   " is only one to listen on: give the name or the address of the node that hosts "
+                   "the coordinator, the same on all nodes"));
+}
+
 absl::StatusOr<int> MasterPort(const Options& options) {
   return WholeNumber(options, "master-port", 0, 65535, "a port from 0 to 65535");
 }
@@ -65,6 +74,10 @@ absl::Status ReadStatic(const Options& options, LaunchConfig& config) {
       ASSIGN_OR_RETURN(config.endpoint.port, MasterPort(options));
     }
   }
+  const char* const place = options.IsSet("rdzv-endpoint") ? "rdzv-endpoint" : "master-addr";
+  if (config.hosting == Hosting::kElsewhere && IsUnspecifiedAddress(config.endpoint.host)) {
+    return Unreachable(options, place, config.endpoint.host);
+  }
   if (config.endpoint.port != 0 || config.max_nodes == 1) return absl::OkStatus();
   return BadValue(options, options.IsSet("rdzv-endpoint") ? "rdzv-endpoint" : "master-port", kNotAFreePort);
 }
@@ -82,6 +95,9 @@ absl::Status ReadC10d(const Options& options, LaunchConfig& config) {
                      options.Quote("rdzv-endpoint"));
   }
   if (config.rdzv.is_host) config.hosting = *config.rdzv.is_host ? Hosting::kHere : Hosting::kElsewhere;
+  if (config.hosting != Hosting::kHere && IsUnspecifiedAddress(config.endpoint.host)) {
+    return Unreachable(options, "rdzv-endpoint", config.endpoint.host);
+  }
   if (config.endpoint.port == 0) {
     if (config.max_nodes > 1 || config.hosting == Hosting::kElsewhere) {
       return BadValue(options, "rdzv-endpoint", kNotAFreePort);
@@ -98,6 +114,11 @@ absl::Status ReadRendezvous(const Options& options, const Surroundings& surround
                    options.Quote("rdzv-conf"));
   ASSIGN_OR_RETURN(config.run_id, Name(options, "rdzv-id"));
   config.local_addr = options.Get("local-addr");
+  if (config.max_nodes > 1 && IsUnspecifiedAddress(config.local_addr)) {
+    return BadValue(options, "local-addr",
+                    absl::StrCat("an address of this node that the others can connect to, and ",
+                                 config.local_addr, " is only one to listen on"));
+  }
   const std::string& backend = options.Get("rdzv-backend");
   RETURN_IF_ERROR(CheckBackend(options));
   RETURN_IF_ERROR(CheckNumbers(options));
