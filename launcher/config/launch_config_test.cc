@@ -126,15 +126,49 @@ TEST(LaunchConfigTest, RendezvousSettings) {
                         "lease_ms=1500,timeout=14,store_type=tcp,colour=red"});
   EXPECT_EQ(config.rdzv, (RdzvConf{.join_timeout = seconds(7),
                                    .last_call_timeout = seconds(8),
-                                   .close_timeout = seconds(9),
-                                   .heartbeat_timeout = seconds(10),
-                                   .keep_alive_interval = seconds(11),
-                                   .keep_alive_max_attempt = 12,
                                    .read_timeout = seconds(13),
                                    .lease = milliseconds(1500),
                                    .is_host = true,
                                    .timeout = seconds(14)}));
   EXPECT_THAT(config.warnings, ElementsAre(HasSubstr("unknown key colour")));
+}
+
+// torchrun does not look at them.
+TEST(LaunchConfigTest, ValuesWithoutEffectAreNoErrors) {
+  const std::vector<std::string> c10d = {"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=h:1"};
+  const std::vector<std::string> two_static = {"--nnodes=2", "--node-rank=0"};
+  const struct {
+    std::vector<std::string> args;
+    const char* conf;
+    const char* warning;
+  } kCases[] = {
+      {c10d, "timeout=soon", "timeout=soon: expected whole seconds, more than 0; ignored"},
+      {c10d, "close_timeout=0", "close_timeout=0: expected"},
+      {c10d, "keep_alive_max_attempt=x", "keep_alive_max_attempt=x: expected"},
+      {two_static, "last_call_timeout=x", "last_call_timeout=x: expected"},
+      {two_static, "is_host=maybe", "is_host=maybe: expected true or false"},
+      {two_static, "store_type=file", "store_type=file: expected tcp"},
+  };
+  for (const auto& c : kCases) {
+    std::vector<std::string> args = c.args;
+    args.push_back(absl::StrCat("--rdzv-conf=", c.conf, ",join_timeout=7"));
+    const LaunchConfig config = Machine().Launch(args);
+    EXPECT_THAT(config.warnings, ElementsAre(HasSubstr(c.warning))) << c.conf;
+    EXPECT_EQ(config.rdzv.join_timeout, seconds(7)) << c.conf;
+  }
+}
+
+// What PyTorch's own tests of the launcher give torchrun, with the quotes in it.
+TEST(LaunchConfigTest, QuotesInTheRendezvousSettings) {
+  const LaunchConfig config =
+      Machine().Launch({"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=h:1",
+                        "--rdzv-conf='join_timeout=5,last_call_timeout=1,timeout=5'"});
+  RdzvConf as_torchrun_reads_them;
+  as_torchrun_reads_them.last_call_timeout = seconds(1);
+  EXPECT_EQ(config.rdzv, as_torchrun_reads_them);
+  EXPECT_THAT(config.warnings,
+              ElementsAre(HasSubstr("unknown key 'join_timeout (the quotes are part of the value"),
+                          HasSubstr("timeout=5': expected whole seconds")));
 }
 
 // As people write who mean for ever; the coordinator takes no more than two years.
@@ -309,10 +343,11 @@ TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameThem) {
       {{"--rdzv-conf==3"}, "KEY=VALUE"},
       {{"--rdzv-conf=join_timeout=0"}, "join_timeout=0: expected whole seconds, more than 0"},
       {{"--rdzv-conf=read_timeout=1.5"}, "read_timeout=1.5: expected whole seconds"},
-      {{"--rdzv-conf=timeout=-2"}, "timeout=-2: expected whole seconds"},
+      {{"--nnodes=2", "--rdzv-conf=timeout=-2"}, "timeout=-2: expected whole seconds"},
       {{"--rdzv-conf=lease_ms=x"}, "lease_ms=x: expected whole milliseconds"},
       {{"--rdzv-conf=lease_ms=99"}, "lease_ms=99: expected whole milliseconds, at least 100"},
-      {{"--rdzv-conf=keep_alive_max_attempt=0"}, "keep_alive_max_attempt=0"},
+      {{"--rdzv-conf='read_timeout=1,last_call_timeout=1'"},
+       "last_call_timeout=1': expected whole seconds, more than 0 (the quotes are part of the value"},
       {{"--rdzv-conf=is_host=maybe"}, "is_host=maybe: expected true or false"},
       {{"--rdzv-conf=store_type=file"}, "store_type=file"},
       {{"--standalone", "--nnodes=2"}, "--standalone is for one node, but --nnodes=2"},

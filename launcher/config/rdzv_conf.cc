@@ -12,17 +12,12 @@
 namespace ddprun {
 namespace {
 
-constexpr char kWholeSeconds[] = "whole seconds, more than 0";
 // A heartbeat, four in a lease, takes its time on a busy machine: with less, nodes would only lose each
 // other.
 constexpr int kLeastLeaseMs = 100;
 
 absl::Status Bad(absl::string_view entry, absl::string_view want) {
   return absl::InvalidArgumentError(absl::StrCat(entry, ": expected ", want));
-}
-
-absl::StatusOr<int> Positive(absl::string_view key, absl::string_view value, absl::string_view what) {
-  return WholeNumber(key, value, 1, INT_MAX, what);
 }
 
 absl::StatusOr<bool> Bool(absl::string_view entry, absl::string_view value) {
@@ -36,53 +31,71 @@ absl::StatusOr<bool> Bool(absl::string_view entry, absl::string_view value) {
   return Bad(entry, "true or false");
 }
 
+// A wrong value that nobody reads is no reason to end a job.
+bool HasEffect(absl::string_view key, bool is_static) {
+  for (const char* const read : {"join_timeout", "read_timeout", "lease_ms"}) {
+    if (key == read) return true;
+  }
+  if (is_static) return key == "timeout";
+  return key == "last_call_timeout" || key == "is_host" || key == "store_type";
+}
+
+// kNotFound: the key is unknown.
+absl::Status Set(absl::string_view entry, absl::string_view key, absl::string_view value, RdzvConf& conf) {
+  if (key == "keep_alive_max_attempt") {
+    return WholeNumber(key, value, 1, INT_MAX, "a whole number, more than 0").status();
+  }
+  if (key == "lease_ms") {
+    ASSIGN_OR_RETURN(const int number,
+                     WholeNumber(key, value, kLeastLeaseMs, INT_MAX,
+                                 absl::StrCat("whole milliseconds, at least ", kLeastLeaseMs)));
+    conf.lease = milliseconds(number);
+    return absl::OkStatus();
+  }
+  if (key == "is_host") {
+    ASSIGN_OR_RETURN(conf.is_host, Bool(entry, value));
+    return absl::OkStatus();
+  }
+  if (key == "store_type") {
+    return value == "tcp" ? absl::OkStatus() : Bad(entry, "tcp, the one kind of store here");
+  }
+  const bool is_torchruns =
+      key == "close_timeout" || key == "heartbeat_timeout" || key == "keep_alive_interval";
+  if (!is_torchruns && key != "join_timeout" && key != "read_timeout" && key != "timeout" &&
+      key != "last_call_timeout") {
+    return absl::NotFoundError(absl::StrCat("unknown key ", key));
+  }
+  ASSIGN_OR_RETURN(const int number, WholeNumber(key, value, 1, INT_MAX, "whole seconds, more than 0"));
+  const Duration time = ClampedSeconds(number);
+  if (key == "join_timeout") conf.join_timeout = time;
+  if (key == "read_timeout") conf.read_timeout = time;
+  if (key == "timeout") conf.timeout = time;
+  if (key == "last_call_timeout") conf.last_call_timeout = time;
+  return absl::OkStatus();
+}
+
+// A shell within a shell, a job file or a list of arguments keeps quotes that were meant for the shell.
+absl::string_view HintAtQuotes(absl::string_view entry) {
+  if (entry.find_first_of("'\"") == absl::string_view::npos) return "";
+  return " (the quotes are part of the value: leave them out)";
+}
+
 }  // namespace
 
-absl::StatusOr<RdzvConf> ParseRdzvConf(absl::string_view text, std::vector<std::string>& warnings) {
+absl::StatusOr<RdzvConf> ParseRdzvConf(absl::string_view text, bool is_static,
+                                       std::vector<std::string>& warnings) {
   RdzvConf conf;
-  const struct {
-    absl::string_view key;
-    Duration* value;
-  } kSeconds[] = {{"join_timeout", &conf.join_timeout},
-                  {"close_timeout", &conf.close_timeout},
-                  {"heartbeat_timeout", &conf.heartbeat_timeout},
-                  {"keep_alive_interval", &conf.keep_alive_interval},
-                  {"read_timeout", &conf.read_timeout}};
-
-  const auto set = [&](absl::string_view entry, absl::string_view key,
-                       absl::string_view value) -> absl::Status {
-    for (const auto& field : kSeconds) {
-      if (key != field.key) continue;
-      ASSIGN_OR_RETURN(const int number, Positive(key, value, kWholeSeconds));
-      *field.value = ClampedSeconds(number);
-      return absl::OkStatus();
-    }
-    if (key == "timeout" || key == "last_call_timeout") {
-      ASSIGN_OR_RETURN(const int number, Positive(key, value, kWholeSeconds));
-      (key == "timeout" ? conf.timeout : conf.last_call_timeout) = ClampedSeconds(number);
-    } else if (key == "keep_alive_max_attempt") {
-      ASSIGN_OR_RETURN(conf.keep_alive_max_attempt, Positive(key, value, "a whole number, more than 0"));
-    } else if (key == "lease_ms") {
-      ASSIGN_OR_RETURN(const int number,
-                       WholeNumber(key, value, kLeastLeaseMs, INT_MAX,
-                                   absl::StrCat("whole milliseconds, at least ", kLeastLeaseMs)));
-      conf.lease = milliseconds(number);
-    } else if (key == "is_host") {
-      ASSIGN_OR_RETURN(conf.is_host, Bool(entry, value));
-    } else if (key == "store_type") {
-      if (value != "tcp") return Bad(entry, "tcp, the one kind of store here");
-    } else {
-      warnings.push_back(absl::StrCat("--rdzv-conf: unknown key ", key, " is ignored"));
-    }
-    return absl::OkStatus();
-  };
-
   for (const absl::string_view entry : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
     const std::vector<absl::string_view> parts = absl::StrSplit(entry, absl::MaxSplits('=', 1));
     const absl::string_view key = absl::StripAsciiWhitespace(parts[0]);
     const absl::string_view value = parts.size() == 2 ? absl::StripAsciiWhitespace(parts[1]) : "";
     if (key.empty() || value.empty()) return Bad(entry, "KEY=VALUE, as in join_timeout=600");
-    RETURN_IF_ERROR(set(entry, key, value));
+    const absl::Status set = Set(entry, key, value, conf);
+    if (set.ok()) continue;
+    const std::string why = absl::StrCat(set.message(), HintAtQuotes(entry));
+    if (HasEffect(key, is_static)) return absl::InvalidArgumentError(why);
+    warnings.push_back(absl::StrCat("--rdzv-conf: ", why, "; ignored",
+                                    absl::IsNotFound(set) ? "" : ", as it has no effect here"));
   }
   return conf;
 }

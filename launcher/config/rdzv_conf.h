@@ -16,11 +16,6 @@ struct RdzvConf {
   // For more of them, once the minimum is there; none: 30 s, or little where this node chose the endpoint
   // itself.
   std::optional<Duration> last_call_timeout;
-  // torchrun's; checked, and used by nobody here: the lease does their work.
-  Duration close_timeout = seconds(30);
-  Duration heartbeat_timeout = seconds(5);
-  Duration keep_alive_interval = seconds(5);
-  int keep_alive_max_attempt = 3;
   Duration read_timeout = seconds(60);  // for finding the coordinator
   // Silence after which a node counts as lost. Longer than any pause of a healthy node, shorter than the wait
   // that a loss may cost.
@@ -31,8 +26,10 @@ struct RdzvConf {
 };
 
 // Reads "key=value,key=value"; the empty text gives the defaults above. More than a year is a year.
-//   `warnings` gets a sentence for each unknown key: torchrun ignores them in silence.
-//   Errors: kInvalidArgument: an entry that is no key=value; a value that is none of its key's.
-absl::StatusOr<RdzvConf> ParseRdzvConf(absl::string_view text, std::vector<std::string>& warnings);
+//   `warnings` gets a sentence for each unknown key, and for each wrong value of a key that has no effect
+//   with this backend. torchrun ignores unknown keys in silence. Errors: kInvalidArgument: an entry that is
+//   no key=value; a wrong value of a key that has an effect.
+absl::StatusOr<RdzvConf> ParseRdzvConf(absl::string_view text, bool is_static,
+                                       std::vector<std::string>& warnings);
 
 }  // namespace ddprun

@@ -110,7 +110,23 @@ absl::Status ReadC10d(const Options& options, LaunchConfig& config) {
 }  // namespace
 
 absl::Status ReadRendezvous(const Options& options, const Surroundings& surroundings, LaunchConfig& config) {
-  ASSIGN_OR_RETURN(config.rdzv, ParseRdzvConf(options.Get("rdzv-conf"), config.warnings),
+  RETURN_IF_ERROR(CheckBackend(options));
+  const bool wants_static = options.Get("rdzv-backend") == "static";
+  const bool has_place = options.IsSet("rdzv-endpoint") || options.IsSet("master-port");
+  // torchrun's own rule too: one node that names no place needs no fixed port.
+  const bool alone = options.IsSet("standalone") || (wants_static && !has_place && config.max_nodes == 1);
+  const bool alone_so_far = config.min_nodes < config.max_nodes && !has_place &&
+                            !options.IsGiven("rdzv-backend") && !options.IsGiven("node-rank") &&
+                            !options.IsGiven("master-addr");
+  // Nodes that are given a place to meet but no rank cannot be static: torchrun would give all of them rank
+  // 0.
+  const bool can_be_static = !options.IsSet("rdzv-endpoint") || config.max_nodes == 1 ||
+                             options.IsGiven("node-rank") || options.IsGiven("master-addr") ||
+                             options.IsSet("master-port");
+  const bool is_static =
+      !alone && !alone_so_far && wants_static && (can_be_static || options.IsGiven("rdzv-backend"));
+
+  ASSIGN_OR_RETURN(config.rdzv, ParseRdzvConf(options.Get("rdzv-conf"), is_static, config.warnings),
                    options.Quote("rdzv-conf"));
   ASSIGN_OR_RETURN(config.run_id, Name(options, "rdzv-id"));
   config.local_addr = options.Get("local-addr");
@@ -119,15 +135,11 @@ absl::Status ReadRendezvous(const Options& options, const Surroundings& surround
                     absl::StrCat("an address of this node that the others can connect to, and ",
                                  config.local_addr, " is only one to listen on"));
   }
-  const std::string& backend = options.Get("rdzv-backend");
-  RETURN_IF_ERROR(CheckBackend(options));
   RETURN_IF_ERROR(CheckNumbers(options));
 
   // Static nodes always share the agent's; see ReadStatic.
   config.agent_store = surroundings.get_env("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1";
-  const bool has_place = options.IsSet("rdzv-endpoint") || options.IsSet("master-port");
-  if (options.IsSet("standalone") || (backend == "static" && !has_place && config.max_nodes == 1)) {
-    // torchrun's own rule too: one node that names no place needs no fixed port.
+  if (alone) {
     if (config.min_nodes > 1) {
       return absl::InvalidArgumentError(
           absl::StrCat("--standalone is for one node, but ", options.Quote("nnodes"), " was given"));
@@ -138,22 +150,12 @@ absl::Status ReadRendezvous(const Options& options, const Surroundings& surround
     UseOwnCoordinator(options, surroundings, config);
     return absl::OkStatus();
   }
-  const bool alone_so_far = config.min_nodes < config.max_nodes && !has_place &&
-                            !options.IsGiven("rdzv-backend") && !options.IsGiven("node-rank") &&
-                            !options.IsGiven("master-addr");
   if (alone_so_far) {
     config.endpoint = {.host = config.local_addr, .port = 0};
     UseOwnCoordinator(options, surroundings, config);
     return absl::OkStatus();
   }
-  // Nodes that are given a place to meet but no rank cannot be static: torchrun would give all of them rank
-  // 0.
-  const bool can_be_static = !options.IsSet("rdzv-endpoint") || config.max_nodes == 1 ||
-                             options.IsGiven("node-rank") || options.IsGiven("master-addr") ||
-                             options.IsSet("master-port");
-  if (backend == "static" && (can_be_static || options.IsGiven("rdzv-backend")))
-    return ReadStatic(options, config);
-  return ReadC10d(options, config);
+  return is_static ? ReadStatic(options, config) : ReadC10d(options, config);
 }
 
 }  // namespace ddprun
