@@ -28,9 +28,13 @@ class UsageErrorTest(unittest.TestCase):
         self.assertEqual(usage, "usage: ddprun [options] PROGRAM [its arguments]")
         self.assertIn("ddprun: error: ", error)
         self.assertIn(words, error)
+        self.assertEqual(done.stderr.count("--help"), 1)
 
     def test_unknown_option(self):
         self.check("unknown option --nonodes. Did you mean --nnodes?", "--nonodes=2", "true")
+
+    def test_unknown_letter(self):
+        self.check("unknown option -x", "-x", "true")
 
     def test_ambiguous_beginning(self):
         self.check("--rdzv can mean --rdzv-backend or", "--rdzv=x", "true")

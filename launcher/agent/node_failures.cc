@@ -130,7 +130,12 @@ bool NodeFailures::FailedByItself(size_t i) const {
 
 std::string NodeFailures::ExceptionOf(size_t i) const {
   const FailureRecord& record = records_[i];
-  if (!record.worker_error) return Line(ProgramError(record.stderr_tail));
+  if (!record.worker_error) {
+    // A process does not see SIGKILL coming: an exception among its last lines is another matter.
+    const auto* signaled = std::get_if<Signaled>(&record.exit);
+    if (signaled != nullptr && signaled->signo == SIGKILL) return "";
+    return Line(ProgramError(record.stderr_tail));
+  }
   if (const std::string error = ProgramError(record.worker_error->text); !error.empty()) return Line(error);
   // No traceback, but a message.
   const std::vector<std::string> lines =

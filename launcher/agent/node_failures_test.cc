@@ -91,6 +91,18 @@ TEST_F(NodeFailuresTest, AllThatIsKnownAtTheEnd) {
   EXPECT_THAT(failures_.records(), SizeIs(2));
 }
 
+TEST_F(NodeFailuresTest, NoExceptionIsTheCauseOfSigkill) {
+  Add(0, Signaled{SIGKILL, false});
+  Add(1, Signaled{SIGABRT, true});
+  for (const int rank : {0, 1}) tails_[rank] = kTraceback;
+  Complete();
+  const std::vector<proto::Failure> all = failures_.EncodeAll(At(10));
+  ASSERT_THAT(all, SizeIs(2));
+  EXPECT_EQ(all[0].exception(), "");
+  EXPECT_THAT(all[0].stderr_tail(), HasSubstr("ValueError")) << "it is shown, and not as the cause";
+  EXPECT_EQ(all[1].exception(), "ValueError: bad batch");
+}
+
 TEST_F(NodeFailuresTest, TheErrorFileSpeaksBeforeStderr) {
   const std::string path = absl::StrCat(testing::TempDir(), "/error.json");
   std::ofstream(path) << R"({"message": {"message": "KeyError: 'loss'", "extraInfo":

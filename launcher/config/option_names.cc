@@ -13,8 +13,9 @@
 namespace ddprun {
 namespace {
 
-// Letters to put in, take out or change, and neighbours to swap.
-size_t Distance(absl::string_view a, absl::string_view b) {
+// Letters to put in, take out or change, and neighbours to swap: from `a` to each beginning of `b`, the empty
+// one first, `b` itself last.
+std::vector<size_t> Distances(absl::string_view a, absl::string_view b) {
   // Row i: from the first i letters of `a` to each beginning of `b`. Three rows are looked at.
   std::vector<size_t> row(b.size() + 1);
   std::vector<size_t> above(b.size() + 1);
@@ -30,7 +31,20 @@ size_t Distance(absl::string_view a, absl::string_view b) {
       if (swapped) row[j] = std::min(row[j], two_above[j - 2] + 1);
     }
   }
-  return row.back();
+  return row;
+}
+
+// The only one that begins with almost `typed`: --nprocs for --nproc-per-node.
+absl::string_view NearestBeginning(absl::string_view typed, absl::Span<const absl::string_view> names) {
+  constexpr size_t kShortest = 4;
+  absl::string_view found;
+  for (const absl::string_view name : names) {
+    const std::vector<size_t> distances = Distances(typed, name);
+    if (typed.size() < kShortest || *std::min_element(distances.begin(), distances.end()) > 1) continue;
+    if (!found.empty()) return "";
+    found = name;
+  }
+  return found;
 }
 
 // As much of what somebody typed as a message shows.
@@ -87,12 +101,12 @@ absl::string_view Nearest(absl::string_view typed, absl::Span<const absl::string
   absl::string_view best;
   size_t least = std::max<size_t>(2, typed.size() / 3) + 1;
   for (const absl::string_view name : names) {
-    const size_t distance = Distance(typed, name);
+    const size_t distance = Distances(typed, name).back();
     if (distance >= least) continue;
     least = distance;
     best = name;
   }
-  return best;
+  return best.empty() ? NearestBeginning(typed, names) : best;
 }
 
 std::string WithHyphens(absl::string_view name) { return absl::StrReplaceAll(name, {{"_", "-"}}); }

@@ -56,7 +56,7 @@ absl::StatusOr<const OptionSpec*> FindOption(absl::string_view typed);
 // The option with this letter, or nullptr.
 const OptionSpec* FindOption(char letter);
 
-// That of `names` which looks most like `typed`, or nothing if none does.
+// That of `names` which looks most like `typed`, else the only one that begins like it; or nothing.
 absl::string_view Nearest(absl::string_view typed, absl::Span<const absl::string_view> names);
 
 // With '-' for '_'.

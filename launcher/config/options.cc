@@ -103,7 +103,7 @@ class CommandLine {
     const auto meant = FindOption(absl::string_view(arg).substr(1, arg.find('=') - 1));
     if (arg.size() > letter.size() && meant.ok())
       return Usage("unknown option ", letter, " in ", arg, ". Did you mean --", (*meant)->name, "?");
-    return Usage("unknown option ", letter, ": see --help");
+    return Usage("unknown option ", arg.size() > letter.size() ? absl::StrCat(letter, " in ", arg) : letter);
   }
 
   absl::Status TakeValue(const OptionSpec& spec, const std::string& typed,

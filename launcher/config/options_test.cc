@@ -117,7 +117,10 @@ TEST(OptionsTest, BadInputIsNamed) {
       {{"--rdzv=x"}, "--rdzv can mean --rdzv-backend or --rdzv-endpoint or --rdzv-id or --rdzv-conf"},
       {{"--master", "x"}, "--master-addr or --master-port"},
       {{"--=3"}, "unknown option --."},
-      {{"-x"}, "unknown option -x: see --help"},
+      {{"--nprocs=2"}, "unknown option --nprocs. Did you mean --nproc-per-node?"},
+      {{"--shutdown_time_out=2"}, "Did you mean --shutdown-timeout?"},
+      {{"-x"}, "unknown option -x"},
+      {{"-mx", "y"}, "unknown option -x in -mx"},
       {{"-nnodes=2"}, "unknown option -n in -nnodes=2. Did you mean --nnodes?"},
       {{"-nproc_per_node", "2"}, "unknown option -n in -nproc_per_node. Did you mean --nproc-per-node?"},
       {{"-module", "x"}, "unknown option -o in -module. Did you mean --module?"},
@@ -134,6 +137,8 @@ TEST(OptionsTest, BadInputIsNamed) {
   }
   EXPECT_THAT(std::string(Parse({"--completely-different"}).status().message()),
               Not(HasSubstr("Did you mean")));
+  EXPECT_THAT(std::string(Parse({"--rdzvs=1"}).status().message()), Not(HasSubstr("Did you mean")))
+      << "several begin like that";
   const auto flag = Parse({"x"}, {{"PET_STANDALONE", "yes"}});
   EXPECT_THAT(std::string(flag.status().message()), HasSubstr("PET_STANDALONE=yes: expected a whole number"));
 }

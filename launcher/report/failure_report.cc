@@ -1,6 +1,7 @@
 #include "launcher/report/failure_report.h"
 
 #include <algorithm>
+#include <csignal>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -70,8 +71,11 @@ std::string FormatStderrTail(const std::vector<FailureRecord>& failures, size_t 
   std::vector<absl::string_view> lines = absl::StrSplit(absl::StripSuffix(root.stderr_tail, "\n"), '\n');
   if (root.stderr_tail.empty() || max_lines == 0) return "";
   if (lines.size() > max_lines) lines.erase(lines.begin(), lines.end() - static_cast<ptrdiff_t>(max_lines));
+  const auto* signaled = std::get_if<Signaled>(&root.exit);
+  const bool killed = signaled != nullptr && signaled->signo == SIGKILL;
   return absl::StrCat("Last lines of stderr of rank ", root.rank.value(),
-                      " (local_rank: ", root.local_rank.value(), ", host: ", root.host, "):\n  ",
+                      " (local_rank: ", root.local_rank.value(), ", host: ", root.host, ")",
+                      killed ? " before SIGKILL, not necessarily the cause" : "", ":\n  ",
                       absl::StrJoin(lines, "\n  "), "\n");
 }
 

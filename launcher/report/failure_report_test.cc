@@ -159,6 +159,12 @@ TEST(FailureReportTest, LastLinesOfStderr) {
             "Last lines of stderr of rank 2 (local_rank: 2, host: node1.example):\n  two\n  three\n");
   EXPECT_EQ(FormatStderrTail({record}, 9),
             "Last lines of stderr of rank 2 (local_rank: 2, host: node1.example):\n  one\n  two\n  three\n");
+  FailureRecord killed = MakeFailureRecord(End(2, Signaled{SIGKILL, false}), "");
+  killed.stderr_tail = "one\n";
+  EXPECT_EQ(
+      FormatStderrTail({killed}, 2),
+      "Last lines of stderr of rank 2 (local_rank: 2, host: node1.example) before SIGKILL, not necessarily "
+      "the cause:\n  one\n");
 }
 
 TEST(LocalHostTest, HasAName) {

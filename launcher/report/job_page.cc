@@ -1,6 +1,7 @@
 #include "launcher/report/job_page.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <limits>
 
@@ -22,6 +23,12 @@ constexpr char kStderrMark[] = "| ";
 constexpr size_t kMaxRows = 3;         // that one line of stderr may take
 constexpr size_t kFewStderrLines = 5;  // of failures that are not the first
 
+// `  File "/job/train.py", line 4, in <module>`: stays on one line, so that it can be searched for and
+// clicked.
+bool IsPlaceInSource(absl::string_view line) {
+  return absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "File \"");
+}
+
 // Collects lines that fit.
 class Page {
  public:
@@ -41,6 +48,10 @@ class Page {
     std::vector<std::string> lines = CleanLines(tail);
     if (lines.size() > max_lines) lines.erase(lines.begin(), lines.end() - static_cast<ptrdiff_t>(max_lines));
     for (const std::string& line : lines) {
+      if (IsPlaceInSource(line)) {
+        Row(indent, absl::StrCat(kStderrMark, line));
+        continue;
+      }
       std::vector<std::string> rows = Wrap(line, kWidth - indent * kStep - sizeof kStderrMark - 3);
       if (rows.size() > kMaxRows) {
         rows.resize(kMaxRows);
@@ -96,7 +107,8 @@ void AddWords(const PageFailure& f, Page& page) {
 
 void AddStderr(const PageFailure& f, size_t max_lines, Page& page) {
   if (CleanLines(f.stderr_tail).empty()) return;
-  page.Line(1, "last lines of its stderr:");
+  page.Line(1, f.signal == SIGKILL ? "last lines of its stderr before SIGKILL, not necessarily the cause:"
+                                   : "last lines of its stderr:");
   page.Stderr(2, f.stderr_tail, max_lines);
 }
 

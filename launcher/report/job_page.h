@@ -47,8 +47,8 @@ struct JobPage {
   std::string outcome = {};                  // what happens now
 };
 
-// The page, at most 100 letters wide, without colours, from its first rule to the newline after its last.
-// Equal pages give equal texts.
+// The page, at most 100 letters wide but for the places of a traceback, without colours, from its first rule
+// to the newline after its last. Equal pages give equal texts.
 std::string FormatJobPage(const JobPage& page);
 
 // For a node that has just shown `shown`, the report of its own failures, when the job has one node and the

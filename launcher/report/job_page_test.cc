@@ -109,6 +109,27 @@ Next: no restart is left
 )");
 }
 
+TEST(JobPageTest, TheLastLinesBeforeSigkillAreNotShownAsTheCause) {
+  const PageFailure killed = {.rank = Rank(0),
+                              .local_rank = LocalRank(0),
+                              .host = "node1",
+                              .pid = 12,
+                              .signal = SIGKILL,
+                              .stderr_tail = "KeyError: 'handled'\n"};
+  const std::string text = FormatJobPage({.groups = {{.first = killed, .ranks = {0}}}});
+  EXPECT_THAT(text, HasSubstr("  last lines of its stderr before SIGKILL, not necessarily the cause:\n"
+                              "    | KeyError: 'handled'\n"));
+}
+
+TEST(JobPageTest, ThePlacesOfATracebackStayOnOneLine) {
+  const std::string place =
+      absl::StrCat("  File \"/a path/", std::string(150, 'p'), "/train.py\", line 4, in <module>");
+  PageFailure failure = OfPython();
+  failure.stderr_tail = absl::StrCat("Traceback (most recent call last):\n", place, "\n    load(3)\n");
+  EXPECT_THAT(FormatJobPage({.groups = {{.first = failure, .ranks = {5}}}}),
+              HasSubstr(absl::StrCat("    | ", place, "\n    |     load(3)\n")));
+}
+
 TEST(JobPageTest, OneThatNeverStartedSaysWhy) {
   const PageFailure never = {.rank = Rank(2),
                              .local_rank = LocalRank(2),
