@@ -7,9 +7,8 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <functional>
 #include <memory>
-#include <vector>
 
 #include "absl/strings/match.h"
 
@@ -26,21 +25,32 @@ std::string Text(const sockaddr* address) {
   return text;
 }
 
-// Addresses of interfaces that are up, IPv4 first; link-local ones, which need a scope, left out.
-std::vector<std::string> InterfaceAddresses() {
+// Calls `visit` with each address of an interface that is up, IPv4 first.
+void ForEachOwnAddress(const std::function<void(const sockaddr&)>& visit) {
   ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return {};
+  if (getifaddrs(&list) != 0) return;
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
-  std::vector<std::string> addresses;
   for (const int family : {AF_INET, AF_INET6}) {
     for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
       if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != family || (i->ifa_flags & IFF_UP) == 0)
         continue;
-      const std::string text = Text(i->ifa_addr);
-      if (!text.starts_with("fe80:")) addresses.push_back(text);
+      visit(*i->ifa_addr);
     }
   }
-  return addresses;
+}
+
+bool IsLinkLocal(const sockaddr& address) {
+  return address.sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+}
+
+// Link-local addresses exist once on each link: both name the interface, or one leaves it open.
+bool IsSame(const sockaddr& a, const sockaddr& b) {
+  if (Text(&a) != Text(&b)) return false;
+  if (!IsLinkLocal(a)) return true;
+  const uint32_t scope_a = reinterpret_cast<const sockaddr_in6&>(a).sin6_scope_id;
+  const uint32_t scope_b = reinterpret_cast<const sockaddr_in6&>(b).sin6_scope_id;
+  return scope_a == scope_b || scope_a == 0 || scope_b == 0;
 }
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -57,12 +67,12 @@ AddressList ResolveAs(const std::string& host, int flags) {
 
 // True if one of them is an address of this machine.
 bool IsOurs(const AddressList& list) {
-  const std::vector<std::string> own = InterfaceAddresses();
+  bool ours = false;
   for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {
-    const std::string text = Text(a->ai_addr);
-    if (IsLoopback(text) || std::find(own.begin(), own.end(), text) != own.end()) return true;
+    ours = ours || IsLoopback(Text(a->ai_addr));
+    ForEachOwnAddress([&](const sockaddr& own) { ours = ours || IsSame(own, *a->ai_addr); });
   }
-  return false;
+  return ours;
 }
 
 }  // namespace
@@ -99,10 +109,12 @@ bool IsThisMachine(const std::string& host) {
 }
 
 std::string AddressOfThisMachine() {
-  for (const std::string& address : InterfaceAddresses()) {
-    if (!IsLoopback(address)) return address;
-  }
-  return "127.0.0.1";
+  std::string found;
+  ForEachOwnAddress([&found](const sockaddr& own) {
+    // A link-local address means nothing without the name of an interface, which differs between nodes.
+    if (found.empty() && !IsLinkLocal(own) && !IsLoopback(Text(&own))) found = Text(&own);
+  });
+  return found.empty() ? "127.0.0.1" : found;
 }
 
 }  // namespace ddprun

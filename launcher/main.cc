@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "google/protobuf/stubs/logging.h"
 #include "launcher/config/completion.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/config/option_help.h"
@@ -113,6 +114,8 @@ int main(int argc, char** argv) {
   // the end of the job.
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
+  // Protobuf's own lines about messages that cannot be read: whoever receives one deals with it.
+  google::protobuf::SetLogHandler(nullptr);
   try {
     return Main(args, std::move(warden), most_files);
   } catch (const std::exception& error) {  // of Asio, as a rule: no descriptor is left

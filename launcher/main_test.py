@@ -174,6 +174,21 @@ class LogLevelTest(unittest.TestCase):
         self.assertIn("event=", run("--no-python", "true", LOGLEVEL="DEBUG").stderr)
 
 
+class WorkerSocketTest(unittest.TestCase):
+    # A field of text that is no UTF-8, more often than the socket holds: the agent has read it.
+    WORKER = r"""
+import os, socket
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+s.connect("\0" + os.environ["DDPRUN_AGENT_SOCKET"])
+for _ in range(5000):
+    s.send(b"\x3a\x01\xff")
+"""
+
+    def test_garbage_is_not_talked_about(self):
+        done = run("--no-python", "python3", "-c", self.WORKER)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+
 class VariablesTest(unittest.TestCase):
     def test_what_means_nothing_here_is_passed_on(self):
         done = run(

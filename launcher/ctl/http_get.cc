@@ -15,8 +15,17 @@ namespace beast = boost::beast;
 namespace http = boost::beast::http;
 
 // The page of a job with 10,000 nodes has a few megabytes.
-constexpr size_t kMaxPageBytes = 256 << 20;
+constexpr size_t kMaxPageBytes = 64 << 20;
 constexpr char kRefused[] = "ddprun/refused";
+
+using Parser = http::response_parser<http::string_body>;
+
+absl::Status NoCoordinator(const Endpoint& endpoint, const std::string& why) {
+  return absl::UnavailableError(absl::StrCat("no coordinator answers at ", ToString(endpoint), ": ", why,
+                                             "; --rdzv-endpoint is where the first node's ddprun listens"));
+}
+
+bool IsOurs(const Parser& parser) { return parser.get()[http::field::server] == "ddprun"; }
 
 }  // namespace
 
@@ -32,7 +41,7 @@ absl::StatusOr<HttpAnswer> HttpGet(const Endpoint& endpoint, const std::string& 
   HttpAnswer answer;
   http::request<http::empty_body> request{http::verb::get, path, 11};
   request.set(http::field::host, endpoint.host);
-  http::response_parser<http::string_body> parser;
+  Parser parser;
   parser.body_limit(kMaxPageBytes);
   beast::flat_buffer buffer;
   stream.expires_after(timeout);
@@ -42,17 +51,20 @@ absl::StatusOr<HttpAnswer> HttpGet(const Endpoint& endpoint, const std::string& 
     answer.address = peer.address().to_string();
     http::async_write(stream, request, [&](beast::error_code e, size_t) {
       if ((error = e)) return;
-      http::async_read(stream, buffer, parser, [&](beast::error_code e, size_t) { error = e; });
+      http::async_read_header(stream, buffer, parser, [&](beast::error_code e, size_t) {
+        // Of somebody else's page nothing is read: it may be of any size.
+        if ((error = e) || !IsOurs(parser)) return;
+        http::async_read(stream, buffer, parser, [&](beast::error_code e, size_t) { error = e; });
+      });
     });
   });
   io.run();
   if (error) {
-    absl::Status status = absl::UnavailableError(
-        absl::StrCat("no coordinator answers at ", ToString(endpoint), ": ", error.message(),
-                     "; --rdzv-endpoint is where the first node's ddprun listens"));
+    absl::Status status = NoCoordinator(endpoint, error.message());
     if (error == boost::asio::error::connection_refused) status.SetPayload(kRefused, absl::Cord());
     return status;
   }
+  if (!IsOurs(parser)) return NoCoordinator(endpoint, "what listens there is another HTTP server");
   answer.status = parser.get().result_int();
   answer.body = std::move(parser.get().body());
   return answer;

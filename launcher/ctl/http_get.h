@@ -18,7 +18,7 @@ struct HttpAnswer {
 };
 
 // GET `path`. Blocks, `timeout` at most once the name has been resolved.
-//   Errors: kUnavailable: nobody answered, with the endpoint and the cause.
+//   Errors: kUnavailable: nobody answered, or no coordinator did, with the endpoint and the cause.
 absl::StatusOr<HttpAnswer> HttpGet(const Endpoint& endpoint, const std::string& path, Duration timeout);
 // True for an error of HttpGet from a host that is there, but nobody listens any more.
 bool IsRefused(const absl::Status& status);

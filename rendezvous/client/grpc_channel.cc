@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 namespace ddprun {
 
@@ -13,8 +14,10 @@ std::shared_ptr<grpc::Channel> MakeCoordinatorChannel(const std::string& address
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetMaxReceiveMessageSize(max_message_bytes);
   const bool ipv6 = address.find(':') != std::string::npos;
+  // A target is a URI: the '%' before the interface of a link-local address is escaped.
   const std::string target =
-      ipv6 ? absl::StrCat("ipv6:[", address, "]:", port) : absl::StrCat("ipv4:", address, ":", port);
+      ipv6 ? absl::StrCat("ipv6:[", absl::StrReplaceAll(address, {{"%", "%25"}}), "]:", port)
+           : absl::StrCat("ipv4:", address, ":", port);
   return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
 }
 

@@ -65,6 +65,7 @@ asio::awaitable<void> Serve(asio::ip::tcp::socket socket, const HttpHandler& han
   }
 
   http::response<http::string_body> response(static_cast<http::status>(reply.status), 11);
+  response.set(http::field::server, "ddprun");  // ddpctl knows us by it
   response.set(http::field::content_type, reply.content_type);
   response.set(http::field::cache_control, "no-store");
   if (response.result() == http::status::method_not_allowed) {

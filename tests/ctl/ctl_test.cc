@@ -9,6 +9,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/ip/tcp.hpp"
+#include "boost/asio/write.hpp"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rendezvous/server/coordinator_host.h"
@@ -21,6 +24,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 // Tells when something has been shown on it.
 class Screen : public std::stringbuf {
@@ -148,6 +152,35 @@ TEST_F(CtlTest, WithoutACoordinatorItSaysSo) {
     std::ostringstream out, err;
     EXPECT_EQ(RunCtl({command, absl::StrCat("--rdzv-endpoint=127.0.0.1:", port)}, {out, err}), 1);
     EXPECT_THAT(err.str(), HasSubstr(absl::StrCat("no coordinator answers at 127.0.0.1:", port)));
+  }
+}
+
+// Another server's page is not shown, and not even read: it may never end.
+TEST_F(CtlTest, AnotherHttpServerIsNoCoordinator) {
+  boost::asio::io_context io;
+  using boost::asio::ip::tcp;
+  tcp::acceptor acceptor(io, tcp::endpoint(boost::asio::ip::make_address("127.0.0.1"), 0));
+  for (const char* status : {"200 OK", "404 Not Found"}) {
+    std::future<size_t> sent = std::async(std::launch::async, [&] {
+      tcp::socket peer = acceptor.accept();
+      boost::system::error_code error;
+      const std::string head =
+          absl::StrCat("HTTP/1.1 ", status, "\r\nServer: other\r\nContent-Type: text/html\r\n\r\n");
+      boost::asio::write(peer, boost::asio::buffer(head), error);
+      const std::string page(1 << 16, 'x');
+      size_t total = 0;
+      while (!error && total < (512u << 20))
+        total += boost::asio::write(peer, boost::asio::buffer(page), error);
+      return total;
+    });
+    std::ostringstream out, err;
+    EXPECT_EQ(RunCtl({"status", absl::StrCat("--rdzv-endpoint=127.0.0.1:", acceptor.local_endpoint().port())},
+                     {out, err}),
+              1);
+    EXPECT_THAT(err.str(), AllOf(HasSubstr("no coordinator answers at 127.0.0.1:"),
+                                 HasSubstr("another HTTP server"), Not(HasSubstr("xx"))));
+    EXPECT_THAT(out.str(), IsEmpty());
+    EXPECT_LT(sent.get(), 64u << 20) << "what the sockets hold, and not the page";
   }
 }
 

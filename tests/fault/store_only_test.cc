@@ -156,7 +156,7 @@ TEST_F(CtlTest, WhatIsWrongIsSaid) {
       {{"status", at(nobody)},
        1,
        {absl::StrCat("127.0.0.1:", nobody.port()), "refused", "--rdzv-endpoint is"}},
-      {{"status", at(web)}, 1, {"is no JSON"}},
+      {{"status", at(web)}, 1, {"another HTTP server", "--rdzv-endpoint is"}},
       {{"status", at(garbage)}, 1, {"no coordinator answers", "--rdzv-endpoint is"}},
       {{"status", at(hangs_up)}, 1, {"no coordinator answers", "--rdzv-endpoint is"}},
       {{"status", "--rdzv-endpoint=no.such.host.invalid"}, 1, {"no.such.host.invalid does not resolve"}},
