@@ -513,7 +513,7 @@ std::string RoundMachine::WaitingText(TimePoint now) const {
   const int waiting = membership_.count(Phase::kWaiting);
   switch (state_) {
     case State::kGathering:
-      return GatheringText(policy_, waiting, absent_.List(), gathering_since_, now);
+      return GatheringText(policy_, waiting, absent_.List(), gathering_since_, last_call_end_, now);
     case State::kRunning:
       if (asked_) {
         return absl::StrCat("the job is asked for a snapshot and goes on with more nodes from there, in ",

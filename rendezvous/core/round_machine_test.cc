@@ -55,6 +55,13 @@ TEST_F(RoundMachineTest, WaitersAreToldForWhat) {
   EXPECT_THAT(WaitingTold(), HasSubstr("1/3 nodes joined, waiting for at least 1 more"));
 }
 
+TEST_F(RoundMachineTest, WaitersAreToldHowLongTheLastCallIs) {
+  Join("a");
+  Join("b");
+  Wait(seconds(1));
+  EXPECT_THAT(WaitingTold(), HasSubstr("last call for 1 more; the workers start in 29 s at the latest"));
+}
+
 TEST_F(RoundMachineTest, JoinTimeoutEndsTheWait) {
   Join("a");
   EXPECT_THAT(WaitAlive(seconds(599), {"a"}), IsEmpty());

@@ -34,12 +34,18 @@ std::string ListOf(const std::vector<AbsentNode>& absent, TimePoint now) {
 }
 
 std::string GatheringText(const RoundPolicy& policy, int joined, const std::vector<AbsentNode>& absent,
-                          TimePoint since, TimePoint now) {
+                          TimePoint since, std::optional<TimePoint> last_call_end, TimePoint now) {
   std::string text = absl::StrCat(joined, "/", policy.max_nodes, " nodes joined, ");
   const int known = static_cast<int>(absent.size());
   if (joined >= policy.min_nodes) {
     absl::StrAppend(&text, "enough to start; last call for ", policy.max_nodes - joined, " more");
     if (known > 0) absl::StrAppend(&text, ": ", ListOf(absent, now));
+    if (last_call_end) {
+      const Duration left = std::max(*last_call_end - now, Duration::zero());
+      absl::StrAppend(&text, "; the workers start in ", Seconds(std::chrono::ceil<seconds>(left)),
+                      " at the latest (--rdzv-conf=last_call_timeout=SECONDS sets this time; a fixed "
+                      "--nnodes=N has none)");
+    }
     return text;
   }
   const int needed = policy.min_nodes - joined;

@@ -1,6 +1,7 @@
 // What nodes that wait are told: for whom, and for how long already. Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,9 @@ std::string Seconds(Duration d);
 std::string ListOf(const std::vector<AbsentNode>& absent, TimePoint now);
 
 // To nodes that wait for a round to be sealed, `joined` in all, since `since`.
+//   last_call_end: with enough of them to start, when the round starts at the latest.
 std::string GatheringText(const RoundPolicy& policy, int joined, const std::vector<AbsentNode>& absent,
-                          TimePoint since, TimePoint now);
+                          TimePoint since, std::optional<TimePoint> last_call_end, TimePoint now);
 // To `waiting` nodes outside of a running round of `running` nodes.
 std::string SpareText(const RoundPolicy& policy, int running, int waiting);
 

@@ -9,7 +9,7 @@ constexpr TimePoint kNow{seconds(1000)};
 constexpr RoundPolicy kThreeToFour{.min_nodes = 3, .max_nodes = 4};
 
 std::string Gathering(int joined, const std::vector<AbsentNode>& absent) {
-  return GatheringText(kThreeToFour, joined, absent, kNow, kNow);
+  return GatheringText(kThreeToFour, joined, absent, kNow, std::nullopt, kNow);
 }
 
 TEST(AbsentNodesTest, TellsWhoIsExpectedAndWhoWasLost) {
@@ -73,8 +73,20 @@ TEST(WaitingTextTest, NamesThoseWhoAreMissing) {
             "expired)");
   EXPECT_EQ(Gathering(3, {silent}),
             "3/4 nodes joined, enough to start; last call for 1 more: n17 (not heard from)");
-  EXPECT_EQ(GatheringText(kThreeToFour, 2, {lost}, kNow - seconds(90), kNow),
+  EXPECT_EQ(GatheringText(kThreeToFour, 2, {lost}, kNow - seconds(90), std::nullopt, kNow),
             "2/4 nodes joined, waiting for n3 (lost 12 s ago: its lease expired); for 90 s so far");
+}
+
+TEST(WaitingTextTest, TheLastCallSaysHowLongItIsAndHowToShortenIt) {
+  const auto with_left = [](Duration left) {
+    return GatheringText(kThreeToFour, 3, {{"n17"}}, kNow, kNow + left, kNow);
+  };
+  EXPECT_EQ(
+      with_left(milliseconds(29'990)),
+      "3/4 nodes joined, enough to start; last call for 1 more: n17 (not heard from); the workers start in "
+      "30 s at the latest (--rdzv-conf=last_call_timeout=SECONDS sets this time; a fixed --nnodes=N has "
+      "none)");
+  EXPECT_NE(with_left(seconds(1)).find("start in 1 s at the latest"), std::string::npos);
 }
 
 TEST(WaitingTextTest, ManyNamesAreCounted) {
