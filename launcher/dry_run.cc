@@ -1,7 +1,6 @@
 #include "launcher/dry_run.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -10,20 +9,17 @@
 #include "base/assignment.h"
 #include "base/status_macros.h"
 #include "base/temporary_directory.h"
+#include "launcher/agent/worker_command_text.h"
 #include "launcher/agent/worker_environment.h"
 #include "launcher/config/endpoint.h"
 #include "launcher/config/program.h"
-#include "launcher/config/shell_word.h"
 #include "launcher/hosting.h"
 #include "launcher/logs/log_layout.h"
 #include "launcher/numa/binding.h"
-#include "launcher/numa/cpu_topology.h"
 #include "launcher/process/exit_info.h"
 
 namespace ddprun {
 namespace {
-
-using EnvMap = std::map<std::string, std::string>;
 
 constexpr char kNoFiles[] = "/dev/null";
 
@@ -134,28 +130,15 @@ std::string CommandOf(const LaunchConfig& config, const DryRunFacts& facts, cons
                             ? absl::StrCat(facts.temporary_dir, "/watchdog_timer_<random>")
                             : *config.watchdog_fifo;
   }
-  const EnvVars vars = WorkerEnvironment(facts.base, config, assignment, local_rank, places);
-  EnvMap env(vars.begin(), vars.end());
-  if (assignment.master_port == 0) env["MASTER_PORT"] = "<a free port>";
-  const EnvMap own(facts.launcher_env.begin(), facts.launcher_env.end());
-
-  std::string text;
-  const std::set<int>& cpus = facts.cpus[static_cast<size_t>(local_rank.value())];
-  if (!cpus.empty()) absl::StrAppend(&text, "taskset -c ", FormatCpuList(cpus), " ");
-  absl::StrAppend(&text, "env");
-  for (const auto& [name, value] : own) {
-    if (env.count(name) == 0) absl::StrAppend(&text, " \\\n    -u ", ShellWord(name));
+  EnvVars env = WorkerEnvironment(facts.base, config, assignment, local_rank, places);
+  if (assignment.master_port == 0) {
+    for (auto& [name, value] : env) {
+      if (name == "MASTER_PORT") value = "<a free port>";
+    }
   }
-  for (const auto& [name, value] : env) {
-    const auto it = own.find(name);
-    if (it == own.end() || it->second != value)
-      absl::StrAppend(&text, " \\\n    ", ShellWord(absl::StrCat(name, "=", value)));
-  }
-  std::vector<std::string> words;
-  for (const std::string& word : ArgumentsFor(config.program, local_rank, config.pass_local_rank))
-    words.push_back(ShellWord(word));
-  absl::StrAppend(&text, " \\\n    ", absl::StrJoin(words, " "), "\n");
-  return text;
+  return WorkerCommandText(facts.launcher_env, env,
+                           ArgumentsFor(config.program, local_rank, config.pass_local_rank),
+                           facts.cpus[static_cast<size_t>(local_rank.value())]);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "boost/asio/signal_set.hpp"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/aside.h"
+#include "launcher/agent/traced_link.h"
 #include "launcher/config/endpoint.h"
 #include "launcher/config/exit_code.h"
 #include "launcher/config/join_command.h"
@@ -107,12 +108,15 @@ class Launcher {
   }
 
   void Begin(bool hosts_here) {
+    log_.Detail(absl::StrCat("the coordinator is at ", ToString(config_.endpoint), ", ",
+                             hosts_here ? "on this node" : "on another node"));
     if (hosts_here) {
       if (absl::Status hosts = Host(); hosts.ok()) {
         return StartAgent(coordinator_->Link(address_), address_);
       } else if (config_.hosting != Hosting::kByAddress) {
         return End(EndReason::kRejected, std::string(hosts.message()));
       } else {
+        log_.Detail(hosts.message());
         why_not_host_ = hosts;  // Another agent of this machine may have been faster; we shall see who it is.
       }
     }
@@ -137,6 +141,8 @@ class Launcher {
                          (config_.backend == Backend::kStatic || !IsUnspecifiedAddress(endpoint.host));
       address_ = given ? endpoint.host : AddressOfThisMachine();
     }
+    log_.Detail(absl::StrCat("hosting the coordinator at port ", coordinator_->port(),
+                             "; workers of other nodes reach this node at ", address_));
     if (config_.max_nodes > 1 && chose_endpoint()) {
       log_.Say(absl::StrCat("other nodes join with: ",
                             JoinCommand(config_, Endpoint{address_, coordinator_->port()})));
@@ -149,6 +155,7 @@ class Launcher {
     FindLimits limits;
     limits.total = config_.rdzv.read_timeout;
     limits.advice = "--rdzv-conf=read_timeout=SECONDS changes that";
+    limits.trace = [this](absl::string_view text) { log_.Detail(text); };
     absl::StatusOr<FoundCoordinator> found =
         co_await FindCoordinator(config_.endpoint.host, config_.endpoint.port, limits,
                                  [this](absl::string_view text) { log_.Say(text); });
@@ -159,6 +166,8 @@ class Launcher {
       co_return;
     }
     found_ = *std::move(found);
+    log_.Detail(absl::StrCat("found the coordinator at ", ToString(Endpoint{found_.address, found_.port}),
+                             "; it sees this node as ", found_.local_address));
     StartAgent(MakeGrpcLink(io_, found_.address, found_.port),
                config_.local_addr.empty() ? found_.local_address : config_.local_addr);
   }
@@ -194,12 +203,12 @@ class Launcher {
                      .observers = observers_.All(),
                      .leased = coordinator_ == nullptr},
         [this](int exit_code) { Finish(exit_code); });
-    agent_->Start(std::move(link));
+    agent_->Start(TraceLink(std::move(link), log_));
   }
 
   void Relink(Duration limit, LinkHandler done) {
     if (coordinator_ == nullptr) return asio::co_spawn(io_, FindAgain(limit, std::move(done)), Rethrow);
-    asio::post(io_, [this, done = std::move(done)] { done(coordinator_->Link(address_)); });
+    asio::post(io_, [this, done = std::move(done)] { done(TraceLink(coordinator_->Link(address_), log_)); });
   }
 
   // Without a line the others wait for the end of the lease.
@@ -216,10 +225,11 @@ class Launcher {
     FindLimits limits;
     limits.total = limit;
     limits.refusal_is_final = true;
+    limits.trace = [this](absl::string_view text) { log_.Detail(text); };
     const absl::StatusOr<FoundCoordinator> found =
         co_await FindCoordinator(found_.address, found_.port, limits, [](absl::string_view) {});
     if (found.ok()) {
-      done(MakeGrpcLink(io_, found_.address, found_.port, limit));
+      done(TraceLink(MakeGrpcLink(io_, found_.address, found_.port, limit), log_));
     } else {
       done(found.status());
     }

@@ -2,6 +2,7 @@
 """What ddprun says, and the code it ends with, before and without a job."""
 
 import os
+import socket
 import subprocess
 import tempfile
 import unittest
@@ -172,6 +173,27 @@ class LogLevelTest(unittest.TestCase):
         self.assertNotIn("event=", run("--no-python", "true", LOGLEVEL="loud").stderr)
         self.assertIn("event=", run("--no-python", "true", LOGLEVEL="INFO").stderr)
         self.assertIn("event=", run("--no-python", "true", LOGLEVEL="DEBUG").stderr)
+
+    def test_debug_shows_the_rendezvous_and_the_command_of_each_worker(self):
+        program = ("--nproc-per-node=2", "--no-python", "true", "an argument")
+        said = run(*program, LOGLEVEL="DEBUG").stderr
+        for words in ("debug: hosting the coordinator at port ", "debug: to the coordinator: join { ",
+                      "debug: from the coordinator: welcome { ", "debug: from the coordinator: start { ",
+                      "debug: starting local rank 1:", "RANK=1 \\", "true 'an argument'",
+                      "debug: to the coordinator: workers_succeeded { "):
+            self.assertIn(words, said)
+        self.assertNotIn(" PATH=", said)  # it does not differ
+        self.assertNotIn("debug: ", run(*program, LOGLEVEL="INFO").stderr)
+
+    def test_debug_shows_the_addresses_that_are_tried(self):
+        with socket.create_server(("127.0.0.1", 0)) as bound:
+            port = bound.getsockname()[1]  # of nobody, once it is closed
+        said = run("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}",
+                   "--rdzv-conf=is_host=0,read_timeout=1", "--no-python", "true", LOGLEVEL="DEBUG").stderr
+        for words in ("on another node", "resolving 127.0.0.1", f"connecting to 127.0.0.1:{port}",
+                      "no connection: Connection refused"):
+            self.assertIn("debug: ", said)
+            self.assertIn(words, said)
 
 
 class WorkerSocketTest(unittest.TestCase):

@@ -11,16 +11,11 @@
 #include "absl/strings/str_split.h"
 
 namespace ddprun {
-namespace {
-
-bool ShowsEvents(absl::string_view level) {
-  return absl::EqualsIgnoreCase(level, "INFO") || absl::EqualsIgnoreCase(level, "DEBUG");
-}
-
-}  // namespace
 
 AgentLog::AgentLog(std::string host, absl::string_view log_level)
-    : prefix_(absl::StrCat("[ddprun ", host, "] ")), show_events_(ShowsEvents(log_level)) {}
+    : prefix_(absl::StrCat("[ddprun ", host, "] ")),
+      show_details_(absl::EqualsIgnoreCase(log_level, "DEBUG")),
+      show_events_(show_details_ || absl::EqualsIgnoreCase(log_level, "INFO")) {}
 
 void AgentLog::Say(absl::string_view text) const {
   std::string lines;
@@ -28,6 +23,10 @@ void AgentLog::Say(absl::string_view text) const {
     absl::StrAppend(&lines, prefix_, line, "\n");
   }
   Write(lines);
+}
+
+void AgentLog::Detail(absl::string_view text) const {
+  if (show_details_) Say(absl::StrCat("debug: ", text));
 }
 
 void AgentLog::Write(absl::string_view text) const {

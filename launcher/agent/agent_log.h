@@ -1,5 +1,5 @@
 // What the agent says to people on stderr: a few lines that matter by default, every transition with
-// LOGLEVEL=INFO.
+// LOGLEVEL=INFO, every step with LOGLEVEL=DEBUG.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace ddprun {
 //   Threads: one caller at a time.
 class AgentLog {
  public:
-  // `log_level` as torchrun's LOGLEVEL: DEBUG and INFO show events, everything else does not.
+  // `log_level` as torchrun's LOGLEVEL: INFO shows events, DEBUG also details; everything else neither.
   AgentLog(std::string host, absl::string_view log_level);
 
   // Where all goes from now on; empty: to stderr itself, as at the beginning, which waits for its reader.
@@ -24,12 +24,16 @@ class AgentLog {
   void Say(absl::string_view text) const;
   // Text of a form of its own, such as a report.
   void Write(absl::string_view text) const;
+  // "debug: text", if details are shown.
+  void Detail(absl::string_view text) const;
+  bool shows_details() const { return show_details_; }
   // `event=NAME key="value" ...`, if events are shown.
   void Event(absl::string_view event,
              std::initializer_list<std::pair<absl::string_view, absl::string_view>> fields) const;
 
  private:
   const std::string prefix_;
+  const bool show_details_;
   const bool show_events_;
   std::function<void(absl::string_view)> write_;
 };

@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "launcher/agent/output_plans.h"
+#include "launcher/agent/worker_command_text.h"
 #include "launcher/agent/worker_environment.h"
 #include "launcher/numa/binding.h"
 
@@ -112,12 +113,18 @@ void LocalWorkers::Start(const Assignment& assignment) {
     outputs_.push_back(std::make_unique<WorkerOutput>(console_, plans.For(local_rank)));
     const ProcessClient::WorkerId id = next_worker_++;
     workers_[id] = {.local_rank = local_rank, .started = Now(), .error_file = error_file};
-    processes_.Spawn(id, {.argv = ArgumentsFor(config_.program, local_rank, config_.pass_local_rank),
+    const std::vector<std::string> argv = ArgumentsFor(config_.program, local_rank, config_.pass_local_rank);
+    const EnvVars env = WorkerEnvironment(environment_, config_, assignment_, local_rank,
+                                          {.error_file = error_file,
+                                           .agent_socket = reports_ ? reports_->name() : "",
+                                           .timer_file = watch_.timer_file()});
+    if (log_.shows_details()) {
+      log_.Detail(absl::StrCat("starting local rank ", i, ":\n",
+                               WorkerCommandText(BaseEnvironment(LaunchConfig()), env, argv, cpus_[i])));
+    }
+    processes_.Spawn(id, {.argv = argv,
                           .file = SubstituteLocalRank(config_.program.file, local_rank),
-                          .env = WorkerEnvironment(environment_, config_, assignment_, local_rank,
-                                                   {.error_file = error_file,
-                                                    .agent_socket = reports_ ? reports_->name() : "",
-                                                    .timer_file = watch_.timer_file()}),
+                          .env = env,
                           .cpus = {cpus_[i].begin(), cpus_[i].end()},
                           .stdout_fd = outputs_.back()->stdout_fd(),
                           .stderr_fd = outputs_.back()->stderr_fd()});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <sstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -36,6 +37,14 @@ constexpr int kMaxHangUps = 3;
 asio::awaitable<void> Sleep(Duration d) {
   asio::steady_timer timer(co_await asio::this_coro::executor, d);
   co_await timer.async_wait(kAwait);
+}
+
+using Trace = std::function<void(absl::string_view)>;
+
+std::string ToText(const tcp::endpoint& endpoint) {
+  std::ostringstream text;
+  text << endpoint;
+  return text.str();
 }
 
 // What came back to a GET, whole or up to where the peer stopped.
@@ -79,8 +88,10 @@ struct Failed {
 
 // One try. kUnavailable: worth another, unless it was refused.
 asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, int port,
-                                                      const std::string& where, Failed& failed) {
+                                                      const std::string& where, const Trace& trace,
+                                                      Failed& failed) {
   const auto executor = co_await asio::this_coro::executor;
+  trace(absl::StrCat("resolving ", host));
   tcp::resolver resolver(executor);
   auto [resolve_error, addresses] = co_await resolver.async_resolve(host, std::to_string(port), kAwait);
   if (resolve_error) {
@@ -88,8 +99,14 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, i
                                                   resolve_error.message(), "): check --rdzv-endpoint"));
   }
   tcp::socket socket(executor);
-  auto [connect_error, endpoint] = co_await asio::async_connect(socket, addresses, kAwait);
+  const auto try_next = [&trace](const error_code& last, const tcp::endpoint& next) {
+    if (last) trace(absl::StrCat("no connection: ", last.message()));
+    trace(absl::StrCat("connecting to ", ToText(next)));
+    return true;
+  };
+  auto [connect_error, endpoint] = co_await asio::async_connect(socket, addresses, try_next, kAwait);
   if (connect_error) {
+    trace(absl::StrCat("no connection: ", connect_error.message()));
     failed.refused = connect_error == asio::error::connection_refused;
     co_return absl::UnavailableError(
         absl::StrCat("nobody listens at ", where, " (", connect_error.message(),
@@ -103,6 +120,8 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, i
       Sleep(kAnswerTimeout));
   const std::string text = answer.index() == 0 ? std::get<0>(answer) : std::string();
   failed.hung_up = answer.index() == 0 && text.empty();
+  trace(absl::StrCat("GET /healthz was answered with ", text.size(), " bytes",
+                     answer.index() == 0 ? "" : ", which is not all within 5 s"));
   if (absl::Status good = Judge(text, where); !good.ok()) co_return good;
   co_return found;
 }
@@ -121,8 +140,8 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
         absl::UnavailableError(absl::StrCat(where, " did not answer in time"));
     const Duration left = end - std::chrono::steady_clock::now();
     Failed failed;
-    auto result =
-        co_await (Try(host, port, where, failed) || Sleep(std::max(left, Duration(milliseconds(1)))));
+    auto result = co_await (Try(host, port, where, limits.trace, failed) ||
+                            Sleep(std::max(left, Duration(milliseconds(1)))));
     if (result.index() == 0) found = std::get<0>(std::move(result));
     const bool again = failed.hung_up && ++hang_ups < kMaxHangUps;
     if (found.ok() || (!absl::IsUnavailable(found.status()) && !again)) co_return found;

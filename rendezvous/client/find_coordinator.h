@@ -24,6 +24,8 @@ struct FindLimits {
   bool refusal_is_final = false;
   // For the error when `total` is over: what changes it.
   std::string advice = {};
+  // Called with one line for each step: names and their addresses, tries and their results.
+  std::function<void(absl::string_view)> trace = [](absl::string_view) {};
 };
 
 // Resolves `host`, connects and asks GET /healthz, again and again with growing pauses while nobody listens,
