@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "launcher/report/terminal_text.h"
 
 namespace ddprun {
 
@@ -20,7 +21,8 @@ AgentLog::AgentLog(std::string host, absl::string_view log_level)
 void AgentLog::Say(absl::string_view text) const {
   std::string lines;
   for (const absl::string_view line : absl::StrSplit(absl::StripAsciiWhitespace(text), '\n')) {
-    absl::StrAppend(&lines, prefix_, line, "\n");
+    // Names of hosts and reasons come from other machines, which may send anything.
+    absl::StrAppend(&lines, prefix_, CleanLine(line), "\n");
   }
   Write(lines);
 }

@@ -19,6 +19,7 @@
 #include "launcher/ctl/event_lines.h"
 #include "launcher/ctl/http_get.h"
 #include "launcher/ctl/status_table.h"
+#include "launcher/report/terminal_text.h"
 #include "rendezvous/client/control_client.h"
 
 namespace ddprun {
@@ -188,7 +189,7 @@ absl::Status Change(const Request& request, CtlStreams streams) {
   const absl::StatusOr<std::string> text = request.command == "drain"
                                                ? DrainNode(target, request.job, request.node, reason)
                                                : StopJob(target, request.job, reason);
-  if (text.ok()) streams.out << *text << "\n";
+  if (text.ok()) streams.out << CleanLine(*text) << "\n";
   return text.status();
 }
 
@@ -207,7 +208,7 @@ int RunCtl(const std::vector<std::string>& args, CtlStreams streams) {
                             : request->command == "events" ? Events(*request, streams)
                                                            : Change(*request, streams);
   if (done.ok()) return 0;
-  streams.err << "ddpctl: error: " << done.message() << "\n";
+  streams.err << "ddpctl: error: " << CleanLine(done.message()) << "\n";
   const bool refused =
       absl::IsNotFound(done) || absl::IsInvalidArgument(done) || absl::IsFailedPrecondition(done);
   return refused ? 3 : 1;

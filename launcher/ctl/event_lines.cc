@@ -4,12 +4,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "boost/json/parse.hpp"
+#include "launcher/report/terminal_text.h"
 
 namespace ddprun {
 namespace {
 
 std::string Text(const boost::json::value& v) {
-  return std::string(v.as_string().begin(), v.as_string().end());
+  return CleanLine({v.as_string().data(), v.as_string().size()});
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "boost/json/parse.hpp"
 #include "boost/json/serialize.hpp"
+#include "launcher/report/terminal_text.h"
 
 namespace ddprun {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 using Row = std::array<std::string, 6>;
 
 std::string Text(const boost::json::value& v) {
-  if (v.is_string()) return std::string(v.get_string().begin(), v.get_string().end());
+  if (v.is_string()) return CleanLine({v.get_string().data(), v.get_string().size()});
   if (v.is_null()) return "-";
   return boost::json::serialize(v);
 }
@@ -96,8 +97,9 @@ absl::StatusOr<StatusView> StatusTable(absl::string_view json, absl::string_view
     int shown = 0;
     int over = 0;
     for (const boost::json::value& v : page.as_object().at("jobs").as_array()) {
-      names.push_back(Text(v.as_object().at("run_id")));
-      if (!job.empty() && names.back() != job) continue;
+      const boost::json::string& run_id = v.as_object().at("run_id").as_string();
+      names.push_back(Text(run_id));
+      if (!job.empty() && absl::string_view(run_id.data(), run_id.size()) != job) continue;
       absl::StrAppend(&view.text, JobText(v.as_object()));
       ++shown;
       if (Text(v.as_object().at("state")) == "closed") ++over;

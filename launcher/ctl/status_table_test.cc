@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/ctl/event_lines.h"
@@ -52,6 +53,18 @@ TEST(StatusTableTest, ShowsOneJob) {
   EXPECT_THAT(view->text, Not(HasSubstr("job j")));
   EXPECT_TRUE(view->all_over);
   EXPECT_EQ(StatusTable(kPage, "x").status(), absl::NotFoundError("there is no job x; there are j, k"));
+}
+
+// A node calls itself as it likes.
+TEST(StatusTableTest, NamesDoNotSteerTheTerminal) {
+  const std::string page = absl::StrReplaceAll(kPage, {{"\"node1\"", R"("\u001b[2Jnode1\u0007")"}});
+  const auto view = StatusTable(page, "");
+  ASSERT_TRUE(view.ok()) << view.status();
+  EXPECT_EQ(view->text, StatusTable(kPage, "")->text);
+  const auto lines = ParseEvents(
+      R"({"seq":1,"ms":0,"time":"2026-01-01 00:00:00","event":"node_joined","reason":"node \u001b[31mn1"})");
+  ASSERT_TRUE(lines.ok()) << lines.status();
+  EXPECT_THAT(lines->text, HasSubstr(" node n1\n"));
 }
 
 TEST(StatusTableTest, NoJobsAreNotOver) {
