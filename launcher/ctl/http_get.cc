@@ -1,9 +1,14 @@
 #include "launcher/ctl/http_get.h"
 
+#include <chrono>
+#include <cstring>
+#include <vector>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/name_lookup.h"
 #include "boost/asio/ip/tcp.hpp"
 #include "boost/beast/core.hpp"
 #include "boost/beast/http.hpp"
@@ -31,12 +36,21 @@ bool IsOurs(const Parser& parser) { return parser.get()[http::field::server] == 
 
 absl::StatusOr<HttpAnswer> HttpGet(const Endpoint& endpoint, const std::string& path, Duration timeout) {
   boost::asio::io_context io(1);
-  boost::asio::ip::tcp::resolver resolver(io);
   beast::tcp_stream stream(io);
   beast::error_code error;
-  const auto addresses = resolver.resolve(endpoint.host, std::to_string(endpoint.port), error);
-  if (error)
-    return absl::UnavailableError(absl::StrCat(endpoint.host, " does not resolve: ", error.message()));
+  const TimePoint deadline = std::chrono::steady_clock::now() + timeout;
+  const absl::StatusOr<std::vector<SocketAddress>> found =
+      ResolveName(endpoint.host, endpoint.port, deadline);
+  if (!found.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat(found.status().message(), ": check --rdzv-endpoint=", ToString(endpoint)));
+  }
+  std::vector<boost::asio::ip::tcp::endpoint> addresses;
+  for (const SocketAddress& address : *found) {
+    boost::asio::ip::tcp::endpoint& peer = addresses.emplace_back();
+    peer.resize(address.size);
+    std::memcpy(peer.data(), &address.storage, address.size);
+  }
 
   HttpAnswer answer;
   http::request<http::empty_body> request{http::verb::get, path, 11};
@@ -44,7 +58,7 @@ absl::StatusOr<HttpAnswer> HttpGet(const Endpoint& endpoint, const std::string& 
   Parser parser;
   parser.body_limit(kMaxPageBytes);
   beast::flat_buffer buffer;
-  stream.expires_after(timeout);
+  stream.expires_at(deadline);
   // Asynchronous, because only such operations keep the stream's deadline.
   stream.async_connect(addresses, [&](beast::error_code e, const auto& peer) {
     if ((error = e)) return;

@@ -17,7 +17,7 @@ struct HttpAnswer {
   std::string address;  // numeric, of the host that answered
 };
 
-// GET `path`. Blocks, `timeout` at most once the name has been resolved.
+// GET `path`. Blocks, `timeout` at most.
 //   Errors: kUnavailable: nobody answered, or no coordinator did, with the endpoint and the cause.
 absl::StatusOr<HttpAnswer> HttpGet(const Endpoint& endpoint, const std::string& path, Duration timeout);
 // True for an error of HttpGet from a host that is there, but nobody listens any more.

@@ -2,15 +2,19 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <sstream>
 #include <utility>
+#include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "base/name_lookup.h"
 #include "boost/asio/as_tuple.hpp"
 #include "boost/asio/connect.hpp"
 #include "boost/asio/experimental/awaitable_operators.hpp"
 #include "boost/asio/ip/tcp.hpp"
+#include "boost/asio/posix/stream_descriptor.hpp"
 #include "boost/asio/read.hpp"
 #include "boost/asio/steady_timer.hpp"
 #include "boost/asio/this_coro.hpp"
@@ -45,6 +49,27 @@ std::string ToText(const tcp::endpoint& endpoint) {
   std::ostringstream text;
   text << endpoint;
   return text.str();
+}
+
+// Not by Asio's resolver: a coroutine that waits for it cannot be cancelled.
+asio::awaitable<absl::StatusOr<std::vector<tcp::endpoint>>> Resolve(const std::string& host, int port) {
+  const NameLookup lookup(host, port);
+  if (lookup.fd() >= 0) {
+    asio::posix::stream_descriptor answer(co_await asio::this_coro::executor);
+    answer.assign(lookup.fd());
+    const absl::Cleanup not_ours = [&answer] { answer.release(); };
+    const auto [error] = co_await answer.async_wait(asio::posix::stream_descriptor::wait_read, kAwait);
+    if (error) co_return absl::CancelledError(error.message());
+  }
+  const absl::StatusOr<std::vector<SocketAddress>> found = lookup.Result();
+  if (!found.ok()) co_return found.status();
+  std::vector<tcp::endpoint> endpoints;
+  for (const SocketAddress& address : *found) {
+    tcp::endpoint& endpoint = endpoints.emplace_back();
+    endpoint.resize(address.size);
+    std::memcpy(endpoint.data(), &address.storage, address.size);
+  }
+  co_return endpoints;
 }
 
 // What came back to a GET, whole or up to where the peer stopped.
@@ -82,8 +107,9 @@ absl::Status Judge(const std::string& answer, absl::string_view where) {
 
 // What else is known of a try that failed.
 struct Failed {
-  bool refused = false;  // the host is there, and nobody listens
-  bool hung_up = false;  // who listens said nothing at all
+  bool refused = false;     // the host is there, and nobody listens
+  bool hung_up = false;     // who listens said nothing at all
+  bool unresolved = false;  // the name server has not answered, or does not know the name
 };
 
 // One try. kUnavailable: worth another, unless it was refused.
@@ -92,19 +118,20 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, i
                                                       Failed& failed) {
   const auto executor = co_await asio::this_coro::executor;
   trace(absl::StrCat("resolving ", host));
-  tcp::resolver resolver(executor);
-  auto [resolve_error, addresses] = co_await resolver.async_resolve(host, std::to_string(port), kAwait);
-  if (resolve_error) {
-    co_return absl::UnavailableError(absl::StrCat("the host name of ", where, " does not resolve (",
-                                                  resolve_error.message(), "): check --rdzv-endpoint"));
+  failed.unresolved = true;
+  const absl::StatusOr<std::vector<tcp::endpoint>> addresses = co_await Resolve(host, port);
+  if (!addresses.ok()) {
+    co_return absl::UnavailableError(
+        absl::StrCat(addresses.status().message(), ": check --rdzv-endpoint=", where));
   }
+  failed.unresolved = false;
   tcp::socket socket(executor);
   const auto try_next = [&trace](const error_code& last, const tcp::endpoint& next) {
     if (last) trace(absl::StrCat("no connection: ", last.message()));
     trace(absl::StrCat("connecting to ", ToText(next)));
     return true;
   };
-  auto [connect_error, endpoint] = co_await asio::async_connect(socket, addresses, try_next, kAwait);
+  auto [connect_error, endpoint] = co_await asio::async_connect(socket, *addresses, try_next, kAwait);
   if (connect_error) {
     trace(absl::StrCat("no connection: ", connect_error.message()));
     failed.refused = connect_error == asio::error::connection_refused;
@@ -143,6 +170,13 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
     auto result = co_await (Try(host, port, where, limits.trace, failed) ||
                             Sleep(std::max(left, Duration(milliseconds(1)))));
     if (result.index() == 0) found = std::get<0>(std::move(result));
+    if (result.index() != 0 && failed.unresolved) {
+      found = absl::UnavailableError(absl::StrCat(
+          host,
+          " does not resolve (the name server has not answered): check /etc/resolv.conf, or give an address "
+          "in --rdzv-endpoint=",
+          where));
+    }
     const bool again = failed.hung_up && ++hang_ups < kMaxHangUps;
     if (found.ok() || (!absl::IsUnavailable(found.status()) && !again)) co_return found;
     if (failed.refused && limits.refusal_is_final) co_return found;

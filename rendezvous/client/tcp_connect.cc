@@ -1,6 +1,5 @@
 #include "rendezvous/client/tcp_connect.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -10,9 +9,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <memory>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/name_lookup.h"
 
 namespace ddprun {
 namespace {
@@ -22,9 +22,9 @@ using std::chrono::steady_clock;
 // No longer on one address, so that a host that swallows packets leaves time for its other addresses.
 constexpr Duration kConnectTimeout = seconds(10);
 
-absl::Status ConnectSocket(int fd, const addrinfo& address, TimePoint deadline) {
+absl::Status ConnectSocket(int fd, const SocketAddress& address, TimePoint deadline) {
   int error = 0;
-  if (::connect(fd, address.ai_addr, address.ai_addrlen) != 0) {
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address.storage), address.size) != 0) {
     if (errno != EINPROGRESS) return absl::UnavailableError(std::strerror(errno));
     if (!PollUntil(fd, POLLOUT, deadline).ok()) return absl::UnavailableError("no answer");
     socklen_t size = sizeof error;
@@ -51,22 +51,17 @@ absl::Status PollUntil(int fd, short events, TimePoint deadline) {
 }
 
 absl::StatusOr<int> TcpConnect(const std::string& host, int port, TimePoint deadline) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int error = ::getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found); error != 0) {
-    return absl::UnavailableError(absl::StrCat("the name does not resolve (", ::gai_strerror(error), ")"));
-  }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, ::freeaddrinfo);
+  const absl::StatusOr<std::vector<SocketAddress>> addresses = ResolveName(host, port, deadline);
+  if (!addresses.ok()) return absl::UnavailableError(addresses.status().message());
   absl::Status last;
-  for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
-    const int fd = ::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
+  for (const SocketAddress& address : *addresses) {
+    const int fd =
+        ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
     if (fd < 0) {
       last = absl::UnavailableError(absl::StrCat("socket: ", std::strerror(errno)));
       continue;
     }
-    last = ConnectSocket(fd, *address, std::min<TimePoint>(deadline, steady_clock::now() + kConnectTimeout));
+    last = ConnectSocket(fd, address, std::min<TimePoint>(deadline, steady_clock::now() + kConnectTimeout));
     if (last.ok()) return fd;
     ::close(fd);
   }

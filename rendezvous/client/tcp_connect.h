@@ -10,7 +10,7 @@
 namespace ddprun {
 
 // Tries each address of the host once; the caller owns the socket, which does not block and sends at once.
-//   Errors: kUnavailable: the name does not resolve, or what the last address said.
+//   Errors: kUnavailable: the name does not resolve by then, or what the last address said.
 absl::StatusOr<int> TcpConnect(const std::string& host, int port, TimePoint deadline);
 
 // Waits until `fd` has one of `events` of poll().

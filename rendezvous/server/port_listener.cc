@@ -7,13 +7,16 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/name_lookup.h"
 #include "base/status_macros.h"
 #include "base/time.h"
 #include "boost/asio/ip/v6_only.hpp"
@@ -35,6 +38,9 @@ constexpr int kAcceptsPerTurn = 64;
 // Of descriptors, so many are left to others, if the limit is not a small one: whatever connects, workers can
 // be started and files be written. gRPC even ends the process if it has none when it begins.
 constexpr rlim_t kReserved = 32;
+
+// For the name server, when an address to listen on is given by name.
+constexpr Duration kResolveLimit = seconds(10);
 
 // The first descriptor that is reserved. They are given out from the lowest.
 int FirstReserved() {
@@ -151,14 +157,17 @@ absl::Status PortListener::State::Bind(const std::string& address, int port) {
     return ec ? BindError(ec, address, port) : absl::OkStatus();
   }
   error_code ec;
-  tcp::resolver resolver(io);
-  const auto found = resolver.resolve(address, absl::StrCat(port), tcp::resolver::passive, ec);
-  if (ec) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot listen on ", address, ": it does not resolve (", ec.message(), ")"));
+  const absl::StatusOr<std::vector<SocketAddress>> found =
+      ResolveName(address, port, std::chrono::steady_clock::now() + kResolveLimit);
+  if (!found.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cannot listen on ", address, ": ", found.status().message(), "; give an address of this host"));
   }
-  for (const auto& entry : found) {
-    ec = Listen(entry.endpoint(), acceptor);
+  for (const SocketAddress& entry : *found) {
+    tcp::endpoint endpoint;
+    endpoint.resize(entry.size);
+    std::memcpy(endpoint.data(), &entry.storage, entry.size);
+    ec = Listen(endpoint, acceptor);
     if (!ec) return absl::OkStatus();
   }
   return BindError(ec, address, port);

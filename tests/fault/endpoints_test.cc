@@ -1,4 +1,5 @@
 // Where the nodes of a job meet: addresses that need care.
+#include <chrono>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -7,6 +8,8 @@
 
 namespace ddprun {
 namespace {
+
+using testing::HasSubstr;
 
 class EndpointsTest : public testing::Test {
  protected:
@@ -27,6 +30,20 @@ TEST_F(EndpointsTest, ALinkLocalAddressWithItsInterface) {
   }
   for (const int host : {0, 1}) job.Start(host, {"--rdzv-endpoint=[fe80::a0%ab0]:29400"});
   for (const int host : {0, 1}) job.ExpectEnd(host, ProcessEnd{.code = 0});
+}
+
+// The library asks it for 10 s and more. Nobody waits for that longer than he was told to.
+TEST_F(EndpointsTest, ANameServerThatDoesNotAnswer) {
+  HostJob job(2, {"--nnodes=2", "--rdzv-conf=read_timeout=1,is_host=0"}, {WorkerPath(), "--exit=0"});
+  job.hosts().LoseNames(1);
+  const auto lookup = job.hosts().Start(1, {"/usr/bin/getent", "ahostsv4", "node0"});
+  const TimePoint begin = std::chrono::steady_clock::now();
+  Process& agent = job.Start(1);
+  EXPECT_EQ(agent.Wait(), ProcessEnd{.code = 1});
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(6));
+  EXPECT_EQ(lookup->Wait(milliseconds(0)), std::nullopt) << "it is asked, and has not answered";
+  EXPECT_THAT(agent.err(), HasSubstr("node0 does not resolve (the name server has not answered)"));
+  EXPECT_THAT(agent.err(), HasSubstr("tried for 1 s"));
 }
 
 }  // namespace
