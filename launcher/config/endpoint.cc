@@ -78,6 +78,11 @@ bool IsUnspecifiedAddress(const std::string& host) {
   return IN6_IS_ADDR_UNSPECIFIED(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr32[3] == INADDR_ANY);
 }
 
+bool LacksInterface(const std::string& host) {
+  in6_addr v6;
+  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LINKLOCAL(&v6);
+}
+
 std::string ToString(const Endpoint& endpoint) {
   if (absl::StrContains(endpoint.host, ':')) return absl::StrCat("[", endpoint.host, "]:", endpoint.port);
   return absl::StrCat(endpoint.host, ":", endpoint.port);

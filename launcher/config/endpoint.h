@@ -27,6 +27,10 @@ absl::StatusOr<std::string> ParseHost(absl::string_view text);
 // listen on them; a client that connects to one only reaches its own machine.
 bool IsUnspecifiedAddress(const std::string& host);
 
+// True for a link-local IPv6 address (fe80::1) without an interface (fe80::1%eth0): every link has such
+// addresses, so that nobody can connect to it.
+bool LacksInterface(const std::string& host);
+
 // "host:port", with brackets around an IPv6 address.
 std::string ToString(const Endpoint& endpoint);
 

@@ -453,6 +453,16 @@ TEST(LaunchConfigTest, AnAddressToListenOnCannotBeReached) {
   }
 }
 
+TEST(LaunchConfigTest, ALinkLocalAddressNeedsItsInterface) {
+  EXPECT_THAT(Machine().UsageError({"--rdzv-backend=c10d", "--rdzv-endpoint=[fe80::1]:2", "/bin/true"}),
+              HasSubstr("--rdzv-endpoint=[fe80::1]:2: expected the interface, too, for a link-local address: "
+                        "fe80::1%eth0"));
+  EXPECT_THAT(Machine().UsageError({"--nnodes=2", "--node-rank=1", "--master-addr=fe80::1", "/bin/true"}),
+              HasSubstr("--master-addr=fe80::1: expected the interface"));
+  EXPECT_EQ(Machine().Launch({"--rdzv-backend=c10d", "--rdzv-endpoint=[fe80::1%eth0]:2"}).endpoint,
+            (Endpoint{"fe80::1%eth0", 2}));
+}
+
 TEST(EndpointTest, WrittenAsRead) {
   for (const char* text : {"host:1", "10.0.0.1:65535", "[fe80::1]:0"}) {
     const auto endpoint = ParseEndpoint(text, -1);

@@ -24,6 +24,13 @@ absl::Status Unreachable(const Options& options, absl::string_view name, absl::s
                    "the coordinator, the same on all nodes"));
 }
 
+absl::Status CheckInterface(const Options& options, absl::string_view name, const std::string& host) {
+  if (!LacksInterface(host)) return absl::OkStatus();
+  return BadValue(options, name,
+                  absl::StrCat("the interface, too, for a link-local address: ", host,
+                               "%eth0, with the name of this node's own"));
+}
+
 absl::StatusOr<int> MasterPort(const Options& options) {
   return WholeNumber(options, "master-port", 0, 65535, "a port from 0 to 65535");
 }
@@ -75,6 +82,7 @@ absl::Status ReadStatic(const Options& options, LaunchConfig& config) {
     }
   }
   const char* const place = options.IsSet("rdzv-endpoint") ? "rdzv-endpoint" : "master-addr";
+  RETURN_IF_ERROR(CheckInterface(options, place, config.endpoint.host));
   if (config.hosting == Hosting::kElsewhere && IsUnspecifiedAddress(config.endpoint.host)) {
     return Unreachable(options, place, config.endpoint.host);
   }
@@ -95,6 +103,7 @@ absl::Status ReadC10d(const Options& options, LaunchConfig& config) {
                      options.Quote("rdzv-endpoint"));
   }
   if (config.rdzv.is_host) config.hosting = *config.rdzv.is_host ? Hosting::kHere : Hosting::kElsewhere;
+  RETURN_IF_ERROR(CheckInterface(options, "rdzv-endpoint", config.endpoint.host));
   if (config.hosting != Hosting::kHere && IsUnspecifiedAddress(config.endpoint.host)) {
     return Unreachable(options, "rdzv-endpoint", config.endpoint.host);
   }

@@ -157,7 +157,8 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, i
 
 asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
     std::string host, int port, FindLimits limits, std::function<void(absl::string_view)> tell) {
-  const std::string where = absl::StrCat(host, ":", port);
+  const bool ipv6 = host.find(':') != std::string::npos;
+  const std::string where = ipv6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
   const TimePoint end = std::chrono::steady_clock::now() + limits.total;
   Duration pause = kFirstPause;
   std::string told;
