@@ -13,7 +13,7 @@ namespace ddprun {
 // What decides a node's place.
 struct RankCandidate {
   std::optional<GroupRank> previous = {};  // its rank in the last round it was in; survivors keep their order
-  std::optional<int> requested = {};       // --node-rank or SLURM_NODEID
+  std::optional<int> requested = {};       // --node-rank
   uint64_t arrival = 0;                    // order of joining; different for every node
   int nproc = 1;                           // >= 1
   std::string role = "default";

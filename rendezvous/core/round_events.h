@@ -25,13 +25,12 @@ using NodeId = std::string;
 // What a node says of itself when it joins.
 struct NodeInfo {
   NodeId id = {};
-  std::string host = {};         // for people: reports, logs, the status page
-  std::string addr = {};         // where the other nodes' workers reach this node
-  int store_port = 0;            // port of the empty worker store it holds ready for the next round
-  int nproc = 1;                 // workers it will start; may differ between nodes
-  std::string role = "default";  // torchrun's --role
-  std::optional<int> requested_rank =
-      {};              // --node-rank, SLURM_NODEID: honoured among the nodes that gave one
+  std::string host = {};                   // for people: reports, logs, the status page
+  std::string addr = {};                   // where the other nodes' workers reach this node
+  int store_port = 0;                      // port of the empty worker store it holds ready for the next round
+  int nproc = 1;                           // workers it will start; may differ between nodes
+  std::string role = "default";            // torchrun's --role
+  std::optional<int> requested_rank = {};  // --node-rank: honoured among the nodes that gave one
   bool leased = true;  // false for the agent in the coordinator's own process: it cannot be lost alone
   // A secret of the node: whoever knows it may say that the node is gone. Empty: nobody may.
   std::string gone_token = {};
