@@ -105,7 +105,7 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
                     [this](const std::vector<std::string>& unkillable) {
                       fence_.WorkersGone();
                       Observe([&](AgentObserver& o) { o.OnWorkersGone(unkillable, Now()); });
-                      Step(WorkersGone{});
+                      Step(WorkersGone{unkillable});
                     },
                 .snapshot =
                     [this](Round round, int64_t step) {

@@ -156,12 +156,19 @@ void AgentMachine::On(const SnapshotReported& e) {
   effects_.push_back(SendSnapshotTaken{e.round, e.step});
 }
 
-void AgentMachine::On(const WorkersGone&) {
+void AgentMachine::On(const WorkersGone& e) {
   killing_ = false;
   grace_end_.reset();
   alive_.clear();
   if (failed_) effects_.push_back(ReportFailures{assignment_.round});
   failed_ = false;
+  if (!e.unkillable.empty() && !end_) {
+    end_ = EndReason::kBroken;
+    end_why_ = leaving_.emplace(absl::StrCat(e.unkillable[0],
+                                             ": SIGKILL does not end it, so this node takes part in no further "
+                                             "round; find out what it waits for, or restart the machine"));
+    Say(end_why_);
+  }
   if (leaving_) effects_.push_back(SendLeave{*leaving_, /*workers_gone=*/true});
   if (end_) return Finished();
   if (lost_) return Seek();

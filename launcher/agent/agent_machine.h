@@ -95,7 +95,10 @@ struct SnapshotReported {
   int64_t step = 0;
 };
 // Nothing that the workers started is alive any more, or cannot be killed; that is said elsewhere.
-struct WorkersGone {};
+struct WorkersGone {
+  // Processes, or threads, that not even SIGKILL has ended, one line for each: they may hold a device or a file.
+  std::vector<std::string> unkillable = {};
+};
 struct SignalReceived {
   int signo = 0;
 };

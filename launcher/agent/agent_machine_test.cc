@@ -429,6 +429,16 @@ TEST_F(AgentMachineTest, EveryDismissalHasItsExitCode) {
   }
 }
 
+TEST_F(AgentMachineTest, ANodeWithAProcessThatCannotBeKilledLeavesTheJob) {
+  Start(0);
+  Ended(0, Exited{1});
+  Ended(1, Signaled{SIGTERM, false});
+  EXPECT_THAT(Step(WorkersGone{{"process 7 (python) is still there, in state D"}}),
+              ElementsAre("report", "left", "exit 75"));
+  EXPECT_THAT(Said(), HasSubstr("process 7 (python)"));
+  EXPECT_EQ(End(), EndReason::kBroken);
+}
+
 TEST_F(AgentMachineTest, ABrokenNodeLeavesTheJobToTheOthers) {
   Start(0);
   EXPECT_THAT(Step(AgentBroken{absl::UnavailableError("the warden is gone")}),

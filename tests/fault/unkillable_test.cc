@@ -18,8 +18,8 @@ using testing::SizeIs;
 
 class UnkillableTest : public TrainingTest {};
 
-// It is named, with what it waits for, and the job goes on beside it.
-TEST_F(UnkillableTest, IsNamedAndLeftAlone) {
+// It is named, with what it waits for; its node leaves the job, and the others go on.
+TEST_F(UnkillableTest, IsNamedAndTakesItsNodeOutOfTheJob) {
   if (const absl::Status mounts = UseOwnMounts(); !mounts.ok()) GTEST_SKIP() << mounts;
   const auto file = HangingFile::Create(MakeTestDirectory());
   if (!file.ok()) GTEST_SKIP() << file.status();
@@ -29,9 +29,12 @@ TEST_F(UnkillableTest, IsNamedAndLeftAlone) {
   FaultNow();
   kill(worker(1), SIGKILL);
   EXPECT_THAT(job().AwaitSaid(1, "(cat)"), HasSubstr("state D"));
-  ExpectFailure("SIGKILL", 2);
+  EXPECT_THAT(job().AwaitSaid(1, "takes part in no further round"), HasSubstr("(cat)"));
+  ExpectFailure("SIGKILL", 1);
+  ASSERT_THAT(hosts().Find(1, "cat"), SizeIs(1));
   (*file)->Release();
-  ExpectResult({0, 1});
+  job().ExpectEnd(1, {.code = 1});
+  ExpectResult({0});
 }
 
 }  // namespace
