@@ -162,7 +162,7 @@ std::string DryRunText(const LaunchConfig& config, const DryRunFacts& facts) {
     absl::StrAppend(&text, "# ", what, std::string(10 - what.size(), ' '), InOneLine(how), "\n");
   };
   say("job",
-      absl::StrCat(config.run_id, ", role ", config.role, ", ", Count(config.max_restarts, "restart")));
+      absl::StrCat(config.run_id, ", role ", config.role, ", ", Count(config.rules.max_restarts, "restart")));
   say("size", Nodes(config));
   say("meets", Meeting(config, facts));
   say("store", config.agent_store ? "of the workers: in the launcher on node 0"

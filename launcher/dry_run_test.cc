@@ -37,7 +37,7 @@ TEST_F(DryRunTest, OneNodeAlone) {
   config_.hosting = Hosting::kHere;
   config_.standalone = true;
   config_.num_local_workers = 1;
-  config_.max_restarts = 3;
+  config_.rules.max_restarts = 3;
   EXPECT_EQ(Text(), R"(# ddprun --dry-run: nothing is started.
 #
 # job       j1, role default, 3 restarts

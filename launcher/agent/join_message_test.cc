@@ -2,6 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/rules_map.h"
 #include "proto/protocol_version.h"
 
 namespace ddprun {
@@ -18,7 +19,7 @@ TEST(JoinMessageTest, HasTheNodeAndTheRulesOfItsJob) {
   config.expected_hosts = {"n1", "n2"};
   config.min_nodes = 2;
   config.max_nodes = 4;
-  config.max_restarts = 3;
+  config.rules.max_restarts = 3;
   config.rdzv.join_timeout = seconds(60);
   config.rdzv.lease = milliseconds(700);
   config.rules = {.node_unit = 2,
@@ -46,20 +47,19 @@ TEST(JoinMessageTest, HasTheNodeAndTheRulesOfItsJob) {
   EXPECT_TRUE(join.has_node_rank());
   EXPECT_EQ(join.node_rank(), 0);
   EXPECT_THAT(join.expected_hosts(), ElementsAre("n1", "n2"));
-  const proto::JobRules& rules = join.rules();
-  EXPECT_EQ(rules.min_nodes(), 2);
-  EXPECT_EQ(rules.max_nodes(), 4);
-  EXPECT_EQ(rules.max_restarts(), 3);
-  EXPECT_EQ(rules.first_last_call_ms(), 1000);
-  EXPECT_EQ(rules.last_call_ms(), 2000);
-  EXPECT_EQ(rules.join_timeout_ms(), 60'000);
-  EXPECT_EQ(rules.lease_ms(), 700);
+  EXPECT_EQ(*DecodeRules(join.rules()), (JobRules{.min_nodes = 2,
+                                                  .max_nodes = 4,
+                                                  .max_restarts = 3,
+                                                  .first_last_call = seconds(1),
+                                                  .last_call = seconds(2),
+                                                  .join_timeout = seconds(60),
+                                                  .lease = milliseconds(700),
+                                                  .node_unit = 2,
+                                                  .scale_up = ScaleUp::kAtSnapshot,
+                                                  .snapshot_timeout = seconds(9),
+                                                  .min_uptime = milliseconds(1500),
+                                                  .max_restarts_without_progress = 5}));
   EXPECT_EQ(join.stop_timeout_ms(), 45'000);
-  EXPECT_EQ(rules.node_unit(), 2);
-  EXPECT_EQ(rules.scale_up(), proto::SCALE_UP_AT_SNAPSHOT);
-  EXPECT_EQ(rules.snapshot_timeout_ms(), 9000);
-  EXPECT_EQ(rules.min_uptime_ms(), 1500);
-  EXPECT_EQ(rules.max_restarts_without_progress(), 5);
 }
 
 TEST(JoinMessageTest, ANodeWithoutARankAsksForNone) {

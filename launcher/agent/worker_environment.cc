@@ -109,7 +109,7 @@ EnvVars WorkerEnvironment(const EnvVars& base, const LaunchConfig& config, const
                       .master_port = assignment.master_port,
                       .agent_store = config.agent_store,
                       .restart_count = assignment.restart_count,
-                      .max_restarts = config.max_restarts,
+                      .max_restarts = config.rules.max_restarts,
                       .run_id = config.run_id,
                       .error_file = places.error_file,
                       .round = assignment.round,

@@ -18,7 +18,7 @@ LaunchConfig Config(int nproc) {
   LaunchConfig config;
   config.num_local_workers = nproc;
   config.role = "trainer";
-  config.max_restarts = 3;
+  config.rules.max_restarts = 3;
   config.run_id = "j";
   return config;
 }

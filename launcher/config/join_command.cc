@@ -7,22 +7,17 @@
 namespace ddprun {
 namespace {
 
-// Those that are not what they are anyhow.
+// Options that differ from their defaults, but for those that are always given.
 std::string RuleOptions(const LaunchConfig& config) {
-  const ElasticRules plain;
-  const ElasticRules& rules = config.rules;
+  const JobRules defaults;
   std::string options;
   const auto add = [&](absl::string_view name, const auto& value) {
     absl::StrAppend(&options, " --", name, "=", value);
   };
-  const auto in_seconds = [](Duration d) { return static_cast<double>(ToMillis(d)) / 1000; };
-  if (rules.node_unit != plain.node_unit) add("node-unit", rules.node_unit);
-  if (rules.scale_up != plain.scale_up) add("scale-up", ToString(rules.scale_up));
-  if (rules.snapshot_timeout != plain.snapshot_timeout)
-    add("snapshot-timeout", in_seconds(rules.snapshot_timeout));
-  if (rules.min_uptime != plain.min_uptime) add("min-uptime", in_seconds(rules.min_uptime));
-  if (rules.max_restarts_without_progress != plain.max_restarts_without_progress) {
-    add("max-restarts-without-progress", rules.max_restarts_without_progress);
+  for (const JobRuleField& field : JobRuleFields()) {
+    const bool plain = field.has_plain_option() && field.option != "max-restarts";
+    if (plain && field.get(config.rules) != field.get(defaults))
+      add(field.option, RuleText(field, config.rules));
   }
   if (config.rdzv.lease != RdzvConf().lease)
     add("rdzv-conf", absl::StrCat("lease_ms=", ToMillis(config.rdzv.lease)));
@@ -35,10 +30,11 @@ std::string RuleOptions(const LaunchConfig& config) {
 }  // namespace
 
 std::string JoinCommand(const LaunchConfig& config, const Endpoint& coordinator) {
-  std::string command = absl::StrCat(
-      "ddprun --nnodes=", config.min_nodes, ":", config.max_nodes, " --max-restarts=", config.max_restarts,
-      " --rdzv-backend=c10d --rdzv-endpoint=", ToString(coordinator), " --rdzv-id=", ShellWord(config.run_id),
-      " --nproc-per-node=", config.num_local_workers, RuleOptions(config));
+  std::string command = absl::StrCat("ddprun --nnodes=", config.min_nodes, ":", config.max_nodes,
+                                     " --max-restarts=", config.rules.max_restarts,
+                                     " --rdzv-backend=c10d --rdzv-endpoint=", ToString(coordinator),
+                                     " --rdzv-id=", ShellWord(config.run_id),
+                                     " --nproc-per-node=", config.num_local_workers, RuleOptions(config));
   for (const std::string& word : config.program.typed) absl::StrAppend(&command, " ", ShellWord(word));
   return command;
 }

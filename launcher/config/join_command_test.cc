@@ -10,7 +10,7 @@ TEST(JoinCommandTest, HasWhatMustBeEqualAndTheProgramAsTyped) {
   config.min_nodes = 1;
   config.max_nodes = 4;
   config.num_local_workers = 8;
-  config.max_restarts = 3;
+  config.rules.max_restarts = 3;
   config.run_id = "j1";
   config.program.typed = {"--module", "train", "--data=/a/b", "--steps", "10"};
   EXPECT_EQ(

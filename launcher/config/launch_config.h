@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/job_rules.h"
 #include "base/time.h"
-#include "launcher/config/elastic_rules.h"
 #include "launcher/config/endpoint.h"
 #include "launcher/config/exit_code.h"
 #include "launcher/config/options.h"
@@ -51,7 +51,8 @@ struct LaunchConfig {
   int min_nodes = 1;
   int max_nodes = 1;  // >= min_nodes
   int num_local_workers = 1;
-  ElasticRules rules;
+  // Without what --nnodes and --rdzv-conf say of them.
+  JobRules rules;
   // Short names of all hosts of the job, where Slurm tells them; empty: unknown.
   std::vector<std::string> expected_hosts;
 
@@ -71,7 +72,6 @@ struct LaunchConfig {
   std::vector<std::pair<std::string, std::string>> program_env;
   bool pass_local_rank = false;  // the program's first argument is --local-rank=N
   std::string role = "default";
-  int max_restarts = 0;
   Duration shutdown_timeout = seconds(30);  // between a stop's first signal and SIGKILL
   std::vector<int> signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   ExitCodes exit_codes = ExitCodes::kTorchrun;

@@ -188,7 +188,7 @@ TEST(LaunchConfigTest, MoreThanAYearIsAYear) {
 TEST(LaunchConfigTest, TheRest) {
   const LaunchConfig plain = Machine().Launch({});
   EXPECT_EQ(plain.role, "default");
-  EXPECT_EQ(plain.max_restarts, 0);
+  EXPECT_EQ(plain.rules.max_restarts, 0);
   EXPECT_EQ(plain.shutdown_timeout, seconds(30));
   EXPECT_EQ(plain.log_dir, "");
   EXPECT_EQ(plain.redirects, StreamChoice());
@@ -202,7 +202,7 @@ TEST(LaunchConfigTest, TheRest) {
                       "0:1,2:3", "-t2", "--monitor-interval=0.01"});
   EXPECT_EQ(full.shutdown_timeout, seconds(7));
   EXPECT_EQ(full.role, "r");
-  EXPECT_EQ(full.max_restarts, 3);
+  EXPECT_EQ(full.rules.max_restarts, 3);
   EXPECT_EQ(full.log_dir, "/dev/null");
   EXPECT_EQ(full.redirects.For(LocalRank(0)), (Streams{.out = true, .err = false}));
   EXPECT_EQ(full.redirects.For(LocalRank(1)), Streams());
@@ -211,17 +211,17 @@ TEST(LaunchConfigTest, TheRest) {
 }
 
 TEST(LaunchConfigTest, Rules) {
-  EXPECT_EQ(Machine().Launch({}).rules, ElasticRules());
+  EXPECT_EQ(Machine().Launch({}).rules, JobRules());
   EXPECT_EQ(Machine().Launch({}).exit_codes, ExitCodes::kTorchrun);
   const LaunchConfig config =
       Machine().Launch({"--nnodes=2:6", "--rdzv-backend=c10d", "--node-unit=2", "--scale-up=at-snapshot",
                         "--snapshot-timeout=1.5", "--min-uptime=10", "--max-restarts-without-progress=0",
                         "--exit-codes=scheduler"});
-  EXPECT_EQ(config.rules, (ElasticRules{.node_unit = 2,
-                                        .scale_up = ScaleUp::kAtSnapshot,
-                                        .snapshot_timeout = milliseconds(1500),
-                                        .min_uptime = seconds(10),
-                                        .max_restarts_without_progress = 0}));
+  EXPECT_EQ(config.rules, (JobRules{.node_unit = 2,
+                                    .scale_up = ScaleUp::kAtSnapshot,
+                                    .snapshot_timeout = milliseconds(1500),
+                                    .min_uptime = seconds(10),
+                                    .max_restarts_without_progress = 0}));
   EXPECT_EQ(config.exit_codes, ExitCodes::kScheduler);
   EXPECT_EQ(Machine().Launch({"--scale-up=never"}).rules.scale_up, ScaleUp::kNever);
 }
@@ -277,7 +277,7 @@ TEST(LaunchConfigTest, AConfigurationFileIsBelowTheEnvironmentAndTheCommandLine)
   ASSERT_TRUE(command.ok()) << command.status();
   const auto& config = std::get<LaunchConfig>(*command);
   EXPECT_EQ(config.num_local_workers, 2);
-  EXPECT_EQ(config.max_restarts, 4);
+  EXPECT_EQ(config.rules.max_restarts, 4);
   EXPECT_EQ(config.role, "line");
   EXPECT_FALSE(config.standalone);
   EXPECT_THAT(config.stdout_filters, ElementsAre("loss", "a,b"));

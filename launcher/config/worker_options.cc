@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "launcher/config/job_rule_options.h"
 #include "launcher/config/option_groups.h"
 #include "launcher/config/option_table.h"
 #include "launcher/config/option_values.h"
@@ -162,8 +163,6 @@ ProgramKind KindOfProgram(const Options& options) {
 
 absl::Status ReadWorkers(const Options& options, const Surroundings& surroundings, LaunchConfig& config) {
   ASSIGN_OR_RETURN(config.role, Name(options, "role"));
-  ASSIGN_OR_RETURN(config.max_restarts,
-                   WholeNumber(options, "max-restarts", 0, INT_MAX, "a whole number, 0 or more"));
   double interval;
   if (!absl::SimpleAtod(options.Get("monitor-interval"), &interval) || !(interval > 0)) {
     return BadValue(options, "monitor-interval", "seconds, more than 0");
@@ -175,7 +174,7 @@ absl::Status ReadWorkers(const Options& options, const Surroundings& surrounding
   RETURN_IF_ERROR(ReadShutdownTimeout(options, surroundings, config));
   RETURN_IF_ERROR(ReadSignals(options, config));
   RETURN_IF_ERROR(ReadNumaBinding(options, config));
-  ASSIGN_OR_RETURN(config.rules, ReadElasticRules(options, config.min_nodes, config.max_nodes));
+  ASSIGN_OR_RETURN(config.rules, ReadJobRules(options, config.min_nodes, config.max_nodes));
   RETURN_IF_ERROR(ReadExitCodes(options, config));
   ReadUninterruptibleTimeout(surroundings, config);
   config.virtual_local_rank = options.IsSet("virtual-local-rank");

@@ -14,16 +14,16 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr char kPage[] = R"({"service":"ddprun","protocol":2,"jobs":[
+constexpr char kPage[] = R"({"service":"ddprun","protocol":3,"jobs":[
   {"run_id":"j","state":"running","outcome":"","outcome_reason":"","round":2,"restarts":1,"max_restarts":3,
    "min_nodes":1,"max_nodes":4,"furthest_step":57,"last_failure":"rank 1 failed",
    "last_transition":"round 2 with 2 nodes","waiting":"this node is a spare","nodes":[
     {"id":"a","host":"n2","addr":"10.0.0.2","state":"waiting","nproc":8,"group_rank":null,"first_rank":null,
-     "step":null,"phase":"","to_be_drained":false},
+     "step":null,"phase":"","excluded":false,"to_be_drained":false},
     {"id":"b","host":"node1","addr":"10.0.0.1","state":"running","nproc":8,"group_rank":1,"first_rank":1,
-     "step":57,"phase":"training","to_be_drained":true},
+     "step":57,"phase":"training","excluded":false,"to_be_drained":true},
     {"id":"c","host":"n3","addr":"10.0.0.3","state":"running","nproc":1,"group_rank":0,"first_rank":0,
-     "step":null,"phase":"","to_be_drained":false}]},
+     "step":null,"phase":"","excluded":false,"to_be_drained":false}]},
   {"run_id":"k","state":"closed","outcome":"failed","outcome_reason":"rank 0 failed","round":0,"restarts":0,
    "max_restarts":0,"min_nodes":1,"max_nodes":1,"furthest_step":null,"last_failure":"rank 0 failed",
    "last_transition":"rank 0 failed","waiting":"","nodes":[]}]})";

@@ -11,7 +11,7 @@ JobMetrics::JobMetrics(const LaunchConfig& config, TimePoint start, std::functio
                        std::function<void(const std::string&)> write)
     : role_(config.role),
       num_workers_(config.num_local_workers),
-      max_restarts_(config.max_restarts),
+      max_restarts_(config.rules.max_restarts),
       start_(start),
       wall_clock_(std::move(wall_clock)),
       write_(std::move(write)) {}

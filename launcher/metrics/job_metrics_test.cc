@@ -18,7 +18,7 @@ class JobMetricsTest : public testing::Test {
  protected:
   JobMetricsTest() {
     config_.num_local_workers = 2;
-    config_.max_restarts = 1;
+    config_.rules.max_restarts = 1;
     config_.role = "trainer";
     metrics_.emplace(
         config_, TimePoint(), [] { return 1795297344.25; },

@@ -9,9 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/job_rules.h"
 #include "base/time.h"
 #include "rendezvous/core/round_events.h"
-#include "rendezvous/core/round_policy.h"
 
 namespace ddprun {
 
@@ -29,7 +29,7 @@ struct PeerConnected {
 struct PeerJoined {
   PeerId peer = 0;
   std::string run_id = {};
-  RoundPolicy rules = {};
+  JobRules rules = {};
   NodeInfo info = {};
   std::vector<std::string> expected_hosts = {};
   // The agent was this node before and has ended its workers; empty: it was none.

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/job_rules.h"
 #include "base/status_macros.h"
-#include "rendezvous/core/rules_difference.h"
 
 namespace ddprun {
 namespace {

@@ -37,7 +37,7 @@ struct CoordinatorLimits {
 class CoordinatorMachine {
  public:
   struct Job {
-    explicit Job(const RoundPolicy& policy) : machine(policy) {}
+    explicit Job(const JobRules& policy) : machine(policy) {}
     RoundMachine machine;
     std::map<NodeId, PeerId> nodes;           // that may be sent orders
     bool retired = false;                     // in closed_jobs_

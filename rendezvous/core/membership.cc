@@ -28,6 +28,7 @@ void Membership::Remove(const NodeId& id) {
   if (member.info.requested_rank) requested_.erase(*member.info.requested_rank);
   --counts_[static_cast<size_t>(member.phase)];
   to_be_drained_.erase(id);
+  excluded_.erase(id);
   members_.erase(it);
 }
 
@@ -68,6 +69,20 @@ void Membership::SetDrainReason(const NodeId& id, std::string reason) {
 }
 
 void Membership::SetLeaving(const NodeId& id) { At(id).leaving = true; }
+
+void Membership::SetExcluded(const std::string& host) {
+  for (auto& [id, member] : members_) {
+    if (member.info.host != host) continue;
+    member.excluded = true;
+    excluded_.insert(id);
+  }
+}
+
+int Membership::excluded_waiting() const {
+  return static_cast<int>(std::count_if(excluded_.begin(), excluded_.end(), [this](const NodeId& id) {
+    return members_.at(id).phase == Phase::kWaiting;
+  }));
+}
 
 void Membership::SetLost(const NodeId& id) {
   Member& member = At(id);

@@ -36,8 +36,11 @@ struct Member {
   TimePoint join_end = {};        // when it gives up waiting, if still waiting then
   Progress progress = {};         // the newest
   std::string drain_reason = {};  // why it is to be taken out; empty: it is not
+  bool excluded = false;          // left out of rounds as long as there are enough others
   bool leaving = false;           // it stops its workers and leaves by itself
 };
+
+inline bool InRound(const Member& member) { return member.phase != Phase::kWaiting; }
 
 // Invariants: count(p) is the number of members in phase p; next_lease_end() is the least lease_end of the
 // leased ones, next_join_end() the least join_end of the waiting ones. All calls take O(log n), except where
@@ -59,6 +62,8 @@ class Membership {
   // REQUIRES: `reason` is not empty.
   void SetDrainReason(const NodeId& id, std::string reason);
   void SetLeaving(const NodeId& id);
+  // All members of the host.
+  void SetExcluded(const std::string& host);
   // Its phase is kLost from now on; another node may have its requested rank, and nobody drains it.
   void SetLost(const NodeId& id);
   void SetStorePort(const NodeId& id, int port);
@@ -71,6 +76,8 @@ class Membership {
   int count(Phase phase) const { return counts_[static_cast<size_t>(phase)]; }
   // Members that the round is made of: all phases but kWaiting.
   int in_round() const { return size() - count(Phase::kWaiting); }
+  // Excluded members that wait.
+  int excluded_waiting() const;
   // Members with a drain_reason, by id.
   const std::set<NodeId>& to_be_drained() const { return to_be_drained_; }
   std::optional<TimePoint> next_lease_end() const;
@@ -95,6 +102,7 @@ class Membership {
   Deadlines leases_;  // of leased members
   Deadlines joins_;   // of waiting members
   std::set<NodeId> to_be_drained_;
+  std::set<NodeId> excluded_;
   uint64_t next_arrival_ = 0;
 };
 

@@ -29,12 +29,13 @@
 
 #include "absl/strings/string_view.h"
 #include "base/dismissal.h"
+#include "base/job_rules.h"
 #include "base/time.h"
 #include "rendezvous/core/absent_nodes.h"
+#include "rendezvous/core/host_record.h"
 #include "rendezvous/core/job_report.h"
 #include "rendezvous/core/membership.h"
 #include "rendezvous/core/round_events.h"
-#include "rendezvous/core/round_policy.h"
 #include "rendezvous/core/verdict.h"
 
 namespace ddprun {
@@ -44,7 +45,7 @@ class RoundMachine {
  public:
   enum class State { kGathering, kRunning, kDraining, kClosed };
 
-  explicit RoundMachine(RoundPolicy policy);
+  explicit RoundMachine(JobRules policy);
 
   [[nodiscard]] RoundEffects Step(const RoundEvent& event, TimePoint now);  // REQUIRES: now never decreases
   // Step(Tick{}) at the latest then; none = nothing pending.
@@ -55,7 +56,7 @@ class RoundMachine {
   Round round() const { return round_; }
   int restarts() const { return restarts_; }
   const Membership& membership() const { return membership_; }
-  const RoundPolicy& policy() const { return policy_; }
+  const JobRules& policy() const { return policy_; }
   // The first cause of the last round that failed, or empty.
   const std::string& last_failure() const { return last_failure_; }
   // None: no worker has reported one.
@@ -63,6 +64,8 @@ class RoundMachine {
   // Closed only: how the job ended, and why, for people.
   Dismissal outcome() const { return outcome_; }
   const std::string& outcome_reason() const { return outcome_reason_; }
+
+  const HostRecord& hosts() const { return hosts_; }
 
   // Who should be here and is not. Takes O(nodes).
   std::vector<AbsentNode> Absent() const { return absent_.List(); }
@@ -102,6 +105,10 @@ class RoundMachine {
   void Remove(const NodeId& id, absl::string_view event, absl::string_view why, const std::string& reason);
   // The same for a member whose workers may run: it stays, as kLost, until they are known to be dead.
   void Lose(const NodeId& id, absl::string_view event, absl::string_view why, const std::string& reason);
+  // A failure, or a loss, began there.
+  void Blame(const std::string& host);
+  // What the next round needs: min_nodes, and the quorum.
+  int MinNodes() const;
   // What both have in common.
   void Missed(const Member& member, absl::string_view event, absl::string_view why,
               const std::string& reason);
@@ -131,7 +138,7 @@ class RoundMachine {
   void DismissNode(const NodeId& id, Dismissal reason, std::string message);
   void NoteIt(absl::string_view event, std::string reason);
 
-  const RoundPolicy policy_;
+  const JobRules policy_;
   State state_ = State::kGathering;
   Round round_{-1};
   int restarts_ = 0;
@@ -145,10 +152,16 @@ class RoundMachine {
   bool finishing_ = false;      // workers of a node have ended with 0
   bool step_reported_ = false;  // by any worker
   RoundLosses losses_;
+  int unplanned_losses_ = 0;               // nodes that were lost, and did not leave
   std::string end_reason_;                 // Draining only
   std::optional<CloseRequested> closing_;  // Draining only: the job ends with the round
 
-  bool last_was_lost_ = false;  // of the nodes that have gone, the last one
+  HostRecord hosts_;
+  LossRow loss_row_;
+  int electorate_ = 0;  // nodes of the last round, without those that have left it in order
+  TimePoint sealed_at_;
+  std::optional<TimePoint> pause_end_;  // Gathering: no round is sealed before
+  bool last_was_lost_ = false;          // of the nodes that have gone, the last one
 
   std::optional<TimePoint> last_call_end_;     // Gathering: with min_nodes; Running: with newcomers to let in
   std::optional<Asked> asked_;                 // Running only

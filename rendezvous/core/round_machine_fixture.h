@@ -20,13 +20,13 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using State = RoundMachine::State;
 
-constexpr RoundPolicy kTwoToThree{.min_nodes = 2,
-                                  .max_nodes = 3,
-                                  .max_restarts = 1,
-                                  .first_last_call = seconds(30),
-                                  .last_call = seconds(10),
-                                  .join_timeout = seconds(600),
-                                  .lease = seconds(5)};
+constexpr JobRules kTwoToThree{.min_nodes = 2,
+                               .max_nodes = 3,
+                               .max_restarts = 1,
+                               .first_last_call = seconds(30),
+                               .last_call = seconds(10),
+                               .join_timeout = seconds(600),
+                               .lease = seconds(5)};
 
 // Orders given, one short word each, notes and waiting texts left out: "a:start r0 node0/2 rank0/2 n0 m:1",
 // "b:stop r0", "a:report r0", "a:bye failed".
@@ -55,7 +55,7 @@ class RoundMachineTest : public ::testing::Test {
  protected:
   using Words = std::vector<std::string>;
 
-  void Use(RoundPolicy policy) { machine_.emplace(policy); }
+  void Use(JobRules policy) { machine_.emplace(policy); }
 
   Words Step(const RoundEvent& event) {
     last_ = machine_->Step(event, now_);

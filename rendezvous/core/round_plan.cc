@@ -7,14 +7,21 @@
 
 namespace ddprun {
 
-int UsableNodes(const RoundPolicy& policy, int nodes) {
+int UsableNodes(const JobRules& policy, int nodes) {
   return std::min(nodes, policy.max_nodes) / policy.node_unit * policy.node_unit;
 }
 
-std::vector<Seat> PlanRound(const RoundPolicy& policy, const Membership& membership, Round round,
+std::vector<Seat> PlanRound(const JobRules& policy, const Membership& membership, Round round,
                             int restart_count) {
   std::vector<const Member*> chosen;
-  for (const auto& [id, m] : membership.members()) chosen.push_back(&m);
+  for (const auto& [id, m] : membership.members()) {
+    if (!m.excluded) chosen.push_back(&m);
+  }
+  // Better with a host that fails than not at all.
+  if (UsableNodes(policy, static_cast<int>(chosen.size())) < policy.min_nodes) {
+    chosen.clear();
+    for (const auto& [id, m] : membership.members()) chosen.push_back(&m);
+  }
   std::sort(chosen.begin(), chosen.end(), [](const Member* a, const Member* b) {
     return std::pair(b->round, a->arrival) < std::pair(a->round, b->arrival);
   });

@@ -6,13 +6,13 @@ namespace {
 
 using ::testing::SizeIs;
 
-constexpr RoundPolicy kTwo{.min_nodes = 2, .max_nodes = 2, .max_restarts = 3};
+constexpr JobRules kTwo{.min_nodes = 2, .max_nodes = 2, .max_restarts = 3};
 
 class RoundReportTest : public RoundMachineTest {
  protected:
   void SetUp() override { Start(kTwo); }
   // A running round 0 of "a" and "b".
-  void Start(RoundPolicy policy) {
+  void Start(JobRules policy) {
     Use(policy);
     Join("a");
     Join("b");
@@ -100,7 +100,7 @@ TEST_F(RoundReportTest, AFailureDuringADrainForAnotherReasonIsFree) {
 }
 
 TEST_F(RoundReportTest, ACrashBeforeMinUptimeEndsTheJob) {
-  RoundPolicy policy = kTwo;
+  JobRules policy = kTwo;
   policy.min_uptime = seconds(10);
   Start(policy);
   Failure failure = Rank0();
@@ -111,7 +111,7 @@ TEST_F(RoundReportTest, ACrashBeforeMinUptimeEndsTheJob) {
 }
 
 TEST_F(RoundReportTest, ACrashWithoutProgressEndsTheJob) {
-  RoundPolicy policy = kTwo;
+  JobRules policy = kTwo;
   policy.max_restarts = 10;
   policy.max_restarts_without_progress = 2;
   Start(policy);

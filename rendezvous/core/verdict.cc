@@ -18,7 +18,7 @@ void FurthestStep::Restarted() {
   further_ = false;
 }
 
-Verdict Judge(const RoundPolicy& policy, const Failure& cause, int restarts, const FurthestStep& furthest,
+Verdict Judge(const JobRules& policy, const Failure& cause, int restarts, const FurthestStep& furthest,
               int lost_nodes) {
   if (cause.consequence && lost_nodes > 0) {
     return {Cost::kNothing, "no restart is spent: the workers failed because a node was lost"};

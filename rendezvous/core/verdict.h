@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "base/job_rules.h"
 #include "rendezvous/core/failure.h"
-#include "rendezvous/core/round_policy.h"
 
 namespace ddprun {
 
@@ -43,7 +43,7 @@ struct Verdict {
 //   restarts:   spent so far.
 //   furthest:   with this failure.
 //   lost_nodes: nodes that were lost in the same round. A failure that only followed from that is free.
-Verdict Judge(const RoundPolicy& policy, const Failure& cause, int restarts, const FurthestStep& furthest,
+Verdict Judge(const JobRules& policy, const Failure& cause, int restarts, const FurthestStep& furthest,
               int lost_nodes);
 
 }  // namespace ddprun

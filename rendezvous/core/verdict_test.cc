@@ -8,8 +8,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr RoundPolicy kThree{
-    .max_restarts = 3, .min_uptime = seconds(10), .max_restarts_without_progress = 2};
+constexpr JobRules kThree{.max_restarts = 3, .min_uptime = seconds(10), .max_restarts_without_progress = 2};
 
 TEST(FurthestStepTest, CountsRestartsThatLedNoFurther) {
   FurthestStep furthest;

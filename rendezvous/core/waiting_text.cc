@@ -33,7 +33,7 @@ std::string ListOf(const std::vector<AbsentNode>& absent, TimePoint now) {
   return text;
 }
 
-std::string GatheringText(const RoundPolicy& policy, int joined, const std::vector<AbsentNode>& absent,
+std::string GatheringText(const JobRules& policy, int joined, const std::vector<AbsentNode>& absent,
                           TimePoint since, std::optional<TimePoint> last_call_end, TimePoint now) {
   std::string text = absl::StrCat(joined, "/", policy.max_nodes, " nodes joined, ");
   const int known = static_cast<int>(absent.size());
@@ -63,7 +63,7 @@ std::string GatheringText(const RoundPolicy& policy, int joined, const std::vect
   return text;
 }
 
-std::string SpareText(const RoundPolicy& policy, int running, int waiting) {
+std::string SpareText(const JobRules& policy, int running, int waiting) {
   const std::string runs = absl::StrCat("the job runs on ", Nodes(running));
   if (running >= policy.max_nodes) {
     return absl::StrCat("the job runs on its maximum of ", Nodes(policy.max_nodes),

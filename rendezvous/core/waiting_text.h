@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "base/job_rules.h"
 #include "base/time.h"
 #include "rendezvous/core/absent_nodes.h"
-#include "rendezvous/core/round_policy.h"
 
 namespace ddprun {
 
@@ -21,9 +21,9 @@ std::string ListOf(const std::vector<AbsentNode>& absent, TimePoint now);
 
 // To nodes that wait for a round to be sealed, `joined` in all, since `since`.
 //   last_call_end: with enough of them to start, when the round starts at the latest.
-std::string GatheringText(const RoundPolicy& policy, int joined, const std::vector<AbsentNode>& absent,
+std::string GatheringText(const JobRules& policy, int joined, const std::vector<AbsentNode>& absent,
                           TimePoint since, std::optional<TimePoint> last_call_end, TimePoint now);
 // To `waiting` nodes outside of a running round of `running` nodes.
-std::string SpareText(const RoundPolicy& policy, int running, int waiting);
+std::string SpareText(const JobRules& policy, int running, int waiting);
 
 }  // namespace ddprun

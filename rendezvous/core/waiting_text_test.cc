@@ -6,7 +6,7 @@ namespace ddprun {
 namespace {
 
 constexpr TimePoint kNow{seconds(1000)};
-constexpr RoundPolicy kThreeToFour{.min_nodes = 3, .max_nodes = 4};
+constexpr JobRules kThreeToFour{.min_nodes = 3, .max_nodes = 4};
 
 std::string Gathering(int joined, const std::vector<AbsentNode>& absent) {
   return GatheringText(kThreeToFour, joined, absent, kNow, std::nullopt, kNow);

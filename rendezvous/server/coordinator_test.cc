@@ -86,11 +86,11 @@ class FakePeer : public AgentPeer {
 
 proto::AgentMessage Joining(const std::string& node, const std::string& job = "j", int min = 2, int max = 2) {
   proto::AgentMessage message = JoinOf(node, max, job);
-  proto::JobRules& rules = *message.mutable_join()->mutable_rules();
-  rules.set_min_nodes(min);
-  rules.set_max_restarts(1);
-  rules.set_first_last_call_ms(30'000);
-  rules.set_last_call_ms(30'000);
+  auto& rules = *message.mutable_join()->mutable_rules();
+  rules["min_nodes"] = min;
+  rules["max_restarts"] = 1;
+  rules["first_last_call_ms"] = 30'000;
+  rules["last_call_ms"] = 30'000;
   return message;
 }
 
@@ -205,7 +205,7 @@ TEST_F(CoordinatorTest, ANodeThatHangsUpIsLostToTheOthers) {
 
 TEST_F(CoordinatorTest, ASilentNodeIsExpelledWhenItsLeaseRunsOut) {
   proto::AgentMessage join = Joining("a");
-  join.mutable_join()->mutable_rules()->set_lease_ms(3);
+  (*join.mutable_join()->mutable_rules())["lease_ms"] = 3;
   Say(a_, join);
   EXPECT_THAT(Await(a_), ElementsAre("bye EXPELLED", "end"));
   EXPECT_THAT(a_.last().dismiss().message(), HasSubstr("has not been heard from for 3 ms"));
@@ -254,7 +254,7 @@ TEST_F(CoordinatorTest, AJobWhoseNodesWereAllLostMayBeStartedWithOtherOptions) {
 TEST_F(CoordinatorTest, AJobToWhichNobodyComesBackIsForgotten) {
   proto::AgentMessage a = Joining("a", "j", 1, 1);
   a.mutable_join()->set_gone_token("secret");
-  a.mutable_join()->mutable_rules()->set_join_timeout_ms(3);
+  (*a.mutable_join()->mutable_rules())["join_timeout_ms"] = 3;
   Say(a_, a);
   HangUp(a_);
   ASSERT_TRUE(coordinator_->ReportGone("j", "a", "secret").ok());

@@ -44,7 +44,7 @@ class TestAgent {
 
   bool Join(const std::string& node, int nodes, int lease_ms = 60'000) {
     proto::AgentMessage message = JoinOf(node, nodes);
-    message.mutable_join()->mutable_rules()->set_lease_ms(lease_ms);
+    (*message.mutable_join()->mutable_rules())["lease_ms"] = lease_ms;
     return stream_->Write(message);
   }
   bool Beat() {

@@ -40,11 +40,17 @@ absl::string_view Name(Phase phase) {
 boost::json::string_view Json(absl::string_view s) { return {s.data(), s.size()}; }
 
 boost::json::object NodeStatus(const Member& member, TimePoint now) {
-  boost::json::object node{{"id", member.info.id},           {"host", member.info.host},
-                           {"addr", member.info.addr},       {"state", Json(Name(member.phase))},
-                           {"nproc", member.info.nproc},     {"group_rank", nullptr},
-                           {"first_rank", nullptr},          {"step", nullptr},
-                           {"phase", member.progress.phase}, {"to_be_drained", !member.drain_reason.empty()}};
+  boost::json::object node{{"id", member.info.id},
+                           {"host", member.info.host},
+                           {"addr", member.info.addr},
+                           {"state", Json(Name(member.phase))},
+                           {"nproc", member.info.nproc},
+                           {"group_rank", nullptr},
+                           {"first_rank", nullptr},
+                           {"step", nullptr},
+                           {"phase", member.progress.phase},
+                           {"excluded", member.excluded},
+                           {"to_be_drained", !member.drain_reason.empty()}};
   if (member.rank && member.phase != Phase::kWaiting) {
     node["group_rank"] = member.rank->value();
     node["first_rank"] = member.first_rank.value();

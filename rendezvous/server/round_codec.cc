@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "proto/protocol_version.h"
+#include "proto/rules_map.h"
 #include "proto/utf8.h"
 
 namespace ddprun {
@@ -33,20 +34,6 @@ absl::Status InRange(absl::string_view field, int64_t value, int64_t min, int64_
 absl::Status InRange(absl::string_view field, const std::string& text, size_t max_bytes) {
   if (text.size() <= max_bytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(field, " has ", text.size(), " bytes, at most ", max_bytes));
-}
-
-absl::StatusOr<ScaleUp> DecodeScaleUp(proto::ScaleUp scale_up) {
-  switch (scale_up) {
-    case proto::SCALE_UP_UNSPECIFIED:
-    case proto::SCALE_UP_IMMEDIATE:
-      return ScaleUp::kImmediate;
-    case proto::SCALE_UP_AT_SNAPSHOT:
-      return ScaleUp::kAtSnapshot;
-    case proto::SCALE_UP_NEVER:
-      return ScaleUp::kNever;
-    default:
-      return absl::InvalidArgumentError(absl::StrCat("scale_up is ", static_cast<int>(scale_up)));
-  }
 }
 
 proto::DismissReason EncodeDismissal(Dismissal reason) {
@@ -106,41 +93,6 @@ std::optional<Progress> DecodeProgress(const proto::Heartbeat& heartbeat) {
 }
 
 }  // namespace
-
-absl::StatusOr<RoundPolicy> DecodeRules(const proto::JobRules& rules) {
-  RETURN_IF_ERROR(InRange("min_nodes", rules.min_nodes(), 1, kMaxNodes));
-  RETURN_IF_ERROR(InRange("max_nodes", rules.max_nodes(), rules.min_nodes(), kMaxNodes));
-  RETURN_IF_ERROR(InRange("max_restarts", rules.max_restarts(), 0, INT32_MAX));
-  RETURN_IF_ERROR(InRange("first_last_call_ms", rules.first_last_call_ms(), 0, kMaxMillis));
-  RETURN_IF_ERROR(InRange("last_call_ms", rules.last_call_ms(), 0, kMaxMillis));
-  RETURN_IF_ERROR(InRange("join_timeout_ms", rules.join_timeout_ms(), 0, kMaxMillis));
-  RETURN_IF_ERROR(InRange("lease_ms", rules.lease_ms(), 1, kMaxMillis));
-  RETURN_IF_ERROR(InRange("node_unit", rules.node_unit(), 0, kMaxNodes));
-  const int unit = std::max(1, rules.node_unit());
-  for (const auto& [field, nodes] :
-       {std::pair("min_nodes", rules.min_nodes()), std::pair("max_nodes", rules.max_nodes())}) {
-    if (nodes % unit == 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(field, " is ", nodes, ", expected a multiple of the node unit ", unit));
-  }
-  ASSIGN_OR_RETURN(const ScaleUp scale_up, DecodeScaleUp(rules.scale_up()));
-  RETURN_IF_ERROR(InRange("snapshot_timeout_ms", rules.snapshot_timeout_ms(), 0, kMaxMillis));
-  RETURN_IF_ERROR(InRange("min_uptime_ms", rules.min_uptime_ms(), 0, kMaxMillis));
-  RETURN_IF_ERROR(
-      InRange("max_restarts_without_progress", rules.max_restarts_without_progress(), 0, INT32_MAX));
-  return RoundPolicy{.min_nodes = rules.min_nodes(),
-                     .max_nodes = rules.max_nodes(),
-                     .max_restarts = rules.max_restarts(),
-                     .first_last_call = milliseconds(rules.first_last_call_ms()),
-                     .last_call = milliseconds(rules.last_call_ms()),
-                     .join_timeout = milliseconds(rules.join_timeout_ms()),
-                     .lease = milliseconds(rules.lease_ms()),
-                     .node_unit = unit,
-                     .scale_up = scale_up,
-                     .snapshot_timeout = milliseconds(rules.snapshot_timeout_ms()),
-                     .min_uptime = milliseconds(rules.min_uptime_ms()),
-                     .max_restarts_without_progress = rules.max_restarts_without_progress()};
-}
 
 absl::StatusOr<NodeInfo> DecodeNodeInfo(const proto::Join& join) {
   if (join.protocol() != kProtocolVersion) {
@@ -208,7 +160,7 @@ Failure DecodeFailure(const proto::Failure& f) {
 namespace {
 
 absl::StatusOr<CoordinatorEvent> DecodeJoin(PeerId peer, const proto::Join& join) {
-  ASSIGN_OR_RETURN(RoundPolicy rules, DecodeRules(join.rules()), "rules of the job");
+  ASSIGN_OR_RETURN(JobRules rules, DecodeRules(join.rules()), "rules of the job");
   ASSIGN_OR_RETURN(NodeInfo info, DecodeNodeInfo(join), "join");
   return PeerJoined{.peer = peer,
                     .run_id = join.run_id(),

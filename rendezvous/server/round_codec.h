@@ -13,7 +13,6 @@
 #include "rendezvous/core/failure.h"
 #include "rendezvous/core/job_report.h"
 #include "rendezvous/core/round_events.h"
-#include "rendezvous/core/round_policy.h"
 
 namespace ddprun {
 
@@ -21,8 +20,7 @@ namespace ddprun {
 // again, to all nodes. What is out of range and matters is an error; what is only for people is put into
 // range.
 
-// Errors of both: kInvalidArgument naming the field and its value.
-absl::StatusOr<RoundPolicy> DecodeRules(const proto::JobRules& rules);
+// Errors: kInvalidArgument naming the field and its value.
 absl::StatusOr<NodeInfo> DecodeNodeInfo(const proto::Join& join);
 // The hosts that `join` expects; none if it names more than 1024: each node of a large job naming all would
 // be the square of many.

@@ -53,8 +53,8 @@ class Crowd {
       };
       links_[i]->Start(std::move(handlers));
       proto::AgentMessage join = JoinOf(absl::StrCat("agent", i), static_cast<int>(links_.size()), run_id_);
-      join.mutable_join()->mutable_rules()->set_max_restarts(rounds_);
-      join.mutable_join()->mutable_rules()->set_lease_ms(5000);
+      (*join.mutable_join()->mutable_rules())["max_restarts"] = rounds_;
+      (*join.mutable_join()->mutable_rules())["lease_ms"] = 5000;
       links_[i]->Send(join);
     }
     io_.run();

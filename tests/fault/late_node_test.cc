@@ -37,11 +37,11 @@ class NeverReady {
     link_->Start({.on_message = [this](const proto::CoordinatorMessage& m) { Keep(m); },
                   .on_lost = [](const absl::Status&) {}});
     proto::AgentMessage message = JoinOf("never-ready", 2, "late");
-    proto::JobRules& rules = *message.mutable_join()->mutable_rules();
-    rules.set_min_nodes(1);
-    rules.set_max_restarts(1);
-    rules.set_lease_ms(kLeaseMs);
-    rules.set_max_restarts_without_progress(3);  // as ddprun has it without the option
+    auto& rules = *message.mutable_join()->mutable_rules();
+    rules["min_nodes"] = 1;
+    rules["max_restarts"] = 1;
+    rules["lease_ms"] = kLeaseMs;
+    rules["max_restarts_without_progress"] = 3;  // as ddprun has it without the option
     link_->Send(message);
     thread_ = std::thread([this] { io_.run(); });
   }

@@ -19,7 +19,7 @@ bool Has(const Set& set, const NodeId& id) {
 
 }  // namespace
 
-RoundRules::RoundRules(Trace* trace, RoundPolicy policy, NodeFacts facts)
+RoundRules::RoundRules(Trace* trace, JobRules policy, NodeFacts facts)
     : trace_(trace), policy_(std::move(policy)), facts_(std::move(facts)) {}
 
 void RoundRules::Broken(const std::string& rule) { trace_->Broken(sim_now_, rule); }
@@ -197,8 +197,8 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
       break;
     case Dismissal::kFailed:
       if (state_ == State::kClosed) break;
-      if (!failed_) Broken("a job failed without a failure");
-      if (restarts_ < policy_.max_restarts && !early_ && !CrashLoop()) {
+      if (!failed_ && lossy_rounds_ < LossRow::kMax) Broken("a job failed without a failure");
+      if (failed_ && restarts_ < policy_.max_restarts && !early_ && !CrashLoop()) {
         Broken(absl::StrCat("a job failed after ", restarts_, " of ", policy_.max_restarts, " restarts"));
       }
       if (Has(owed_, e.node)) Broken(absl::StrCat(e.node, " was let go before the report"));
@@ -266,6 +266,7 @@ void RoundRules::CheckCharge(bool sealed) {
   } else if (decided && !free && !lost_ && machine_->state() != State::kClosed) {
     Broken("a failure was not charged");
   }
+  if (decided) lossy_rounds_ = lost_ ? lossy_rounds_ + 1 : 0;
   if (decided && failed_ && !sealed && machine_->state() == State::kRunning) Broken("a round runs unsealed");
 }
 

@@ -24,23 +24,27 @@ struct NodeFacts {
   std::function<bool()> has_slept;
 };
 
-// - One membership for a round: ranks are 0 to n-1, all nodes are told the same, survivors keep their order and
+// - One membership for a round: ranks are 0 to n-1, all nodes are told the same, survivors keep their order
+// and
 //   their place.
 // - min <= n <= max, a multiple of node_unit, and the largest that the nodes allow.
 // - The number of the round goes up by one with each sealing, and never otherwise.
-// - A failure costs one restart, however many nodes report it; joins, losses, drains and snapshots cost none. The
+// - A failure costs one restart, however many nodes report it; joins, losses, drains and snapshots cost none.
+// The
 //   job fails when a restart, or another rule, is used up, and not before.
 // - No round is sealed while workers of any earlier one run, on whatever node, nor once the coordinator's own
 //   agent is about to end.
 // - No member's lease is over. A node that is expelled for its lease has no workers.
-// - A round is interrupted for newcomers as --scale-up says, and for a drain: at a snapshot that came after it
+// - A round is interrupted for newcomers as --scale-up says, and for a drain: at a snapshot that came after
+// it
 //   was asked for, when the time for it is over, or when no worker reports steps.
-// - A node that is to be drained is in no further round and ends as drained, unless it is lost or the job ends.
+// - A node that is to be drained is in no further round and ends as drained, unless it is lost or the job
+// ends.
 // - Every node of a round that failed, or lost a node, is told the report before anything that follows.
 // - Closed is final, and every node gets an answer.
 class RoundRules {
  public:
-  RoundRules(Trace* trace, RoundPolicy policy, NodeFacts facts);
+  RoundRules(Trace* trace, JobRules policy, NodeFacts facts);
 
   // `now` is the coordinator's, `sim_now` that of the trace.
   void Check(const RoundEvent& event, const RoundEffects& effects, const RoundMachine& machine, TimePoint now,
@@ -75,7 +79,7 @@ class RoundRules {
   bool CrashLoop() const;
 
   Trace* const trace_;
-  const RoundPolicy policy_;
+  const JobRules policy_;
   const NodeFacts facts_;
   // Of the Check that is going on.
   const RoundMachine* machine_ = nullptr;
@@ -110,7 +114,8 @@ class RoundRules {
   std::optional<Dismissal> close_requested_;
   std::optional<int64_t> furthest_;
   bool further_ = false;
-  int vain_ = 0;  // restarts in a row without progress
+  int vain_ = 0;          // restarts in a row without progress
+  int lossy_rounds_ = 0;  // in a row that ended with the loss of a node
 
   int64_t rounds_sealed_ = 0;
   int64_t reports_ = 0;

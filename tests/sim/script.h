@@ -21,7 +21,7 @@ namespace ddprun::sim {
 
 struct Settings {
   uint64_t seed = 1;
-  // The job's rules, as RoundPolicy and AgentPolicy have them.
+  // The job's rules, as JobRules and AgentPolicy have them.
   int min_nodes = 1;
   int max_nodes = 1;
   int node_unit = 1;

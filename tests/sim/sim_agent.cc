@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/protocol_version.h"
+#include "proto/rules_map.h"
 #include "tests/sim/sim_coordinator.h"
 
 namespace ddprun::sim {
@@ -126,22 +127,20 @@ void SimAgent::Find(Duration limit, bool again) {
   link_->Find(limit, again);
 }
 
-proto::JobRules SimAgent::Rules() const {
+JobRules SimAgent::Rules() const {
   const Settings& s = *place_.job->settings;
-  proto::JobRules rules;
-  rules.set_min_nodes(s.min_nodes);
-  rules.set_max_nodes(s.max_nodes);
-  rules.set_max_restarts(s.max_restarts);
-  rules.set_first_last_call_ms(ToMillis(s.first_last_call));
-  rules.set_last_call_ms(ToMillis(s.last_call));
-  rules.set_join_timeout_ms(ToMillis(s.join_timeout));
-  rules.set_lease_ms(ToMillis(s.lease));
-  rules.set_node_unit(s.node_unit);
-  rules.set_scale_up(static_cast<proto::ScaleUp>(s.scale_up + 1));
-  rules.set_snapshot_timeout_ms(ToMillis(s.snapshot_timeout));
-  rules.set_min_uptime_ms(ToMillis(s.min_uptime));
-  rules.set_max_restarts_without_progress(s.max_restarts_without_progress);
-  return rules;
+  return {.min_nodes = s.min_nodes,
+          .max_nodes = s.max_nodes,
+          .max_restarts = s.max_restarts,
+          .first_last_call = s.first_last_call,
+          .last_call = s.last_call,
+          .join_timeout = s.join_timeout,
+          .lease = s.lease,
+          .node_unit = s.node_unit,
+          .scale_up = static_cast<ScaleUp>(s.scale_up),
+          .snapshot_timeout = s.snapshot_timeout,
+          .min_uptime = s.min_uptime,
+          .max_restarts_without_progress = s.max_restarts_without_progress};
 }
 
 void SimAgent::Join() {
@@ -163,7 +162,7 @@ void SimAgent::Join() {
   join.set_store_port(place_.new_port());
   join.set_nproc(place_.nproc);
   join.set_role("default");
-  *join.mutable_rules() = Rules();
+  EncodeRules(Rules(), *join.mutable_rules());
   for (const std::string& host : place_.expected_hosts) join.add_expected_hosts(host);
   trace_->Line(place_.job->clock->now(), absl::StrCat(place_.host->name(), " joins as ", id_));
   link_->Send(message);

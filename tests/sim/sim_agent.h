@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/job_rules.h"
 #include "launcher/agent/agent_machine.h"
 #include "launcher/agent/node_fence.h"
 #include "rendezvous/core/round_events.h"
@@ -78,7 +79,7 @@ class SimAgent {
   // The host's clock goes on while the host stands still.
   BootTime BootNow() const { return BootTime(place_.host->now().time_since_epoch()); }
   void Finished(const Finish& finish);
-  proto::JobRules Rules() const;
+  JobRules Rules() const;
 
   const Place place_;
   Trace* const trace_;

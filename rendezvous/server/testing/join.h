@@ -21,11 +21,14 @@ inline proto::AgentMessage JoinOf(const std::string& node, int nodes, const std:
   join.set_nproc(1);
   join.set_role("default");
   join.set_stop_timeout_ms(60'000);
-  proto::JobRules& rules = *join.mutable_rules();
-  rules.set_min_nodes(nodes);
-  rules.set_max_nodes(nodes);
-  rules.set_join_timeout_ms(600'000);
-  rules.set_lease_ms(60'000);
+  auto& rules = *join.mutable_rules();
+  rules["min_nodes"] = nodes;
+  rules["max_nodes"] = nodes;
+  rules["max_restarts_without_progress"] = 0;
+  rules["first_last_call_ms"] = 0;
+  rules["last_call_ms"] = 0;
+  rules["join_timeout_ms"] = 600'000;
+  rules["lease_ms"] = 60'000;
   return message;
 }
 
