@@ -71,8 +71,13 @@ void Monitor::Close(size_t peer) {
 
 void Monitor::Spread(const EndRecord& record, int from_peer) {
   absl::MutexLock lock(&mu_);
+  const bool from_other_node = from_peer != kNobody && peers_[from_peer].on_other_node;
+  bool tell_node = true, tell_other_nodes = !from_other_node;
   if (record.kind == EndRecord::kDead) {
     segment_->SetDead(local_rank_, record);
+    // Each peer is told once; whoever ends then tells its hub the same.
+    tell_node = !std::exchange(node_knows_dead_, true);
+    tell_other_nodes = tell_other_nodes && !std::exchange(other_nodes_know_dead_, true);
   } else {
     // Not after fewer chunks than another: no news. Passed on all the same, a large world's farewells would
     // overrun sockets.
@@ -81,9 +86,9 @@ void Monitor::Spread(const EndRecord& record, int from_peer) {
     segment_->SetLeft(record.rank, record.num_chunks);
   }
   Signal(ended_fd_);
-  const bool from_other_node = from_peer != kNobody && peers_[from_peer].on_other_node;
   for (size_t p = 0; p < peers_.size(); ++p) {
-    if (static_cast<int>(p) == from_peer || (from_other_node && peers_[p].on_other_node)) continue;
+    if (static_cast<int>(p) == from_peer || !(peers_[p].on_other_node ? tell_other_nodes : tell_node))
+      continue;
     // Fails when the peer is gone, which its own watchers see. A few records always fit.
     send(peers_[p].fd.get(), &record, sizeof(record), MSG_NOSIGNAL | MSG_DONTWAIT);
   }

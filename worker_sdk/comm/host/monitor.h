@@ -78,6 +78,8 @@ class Monitor {
   std::map<int, bool> has_left_;  // by rank; of the thread alone
   absl::Mutex mu_;                // one Spread at a time
   bool leaving_ ABSL_GUARDED_BY(mu_) = false;
+  bool node_knows_dead_ ABSL_GUARDED_BY(mu_) = false;         // peers of this node were told
+  bool other_nodes_know_dead_ ABSL_GUARDED_BY(mu_) = false;   // those of other nodes were told by this one
   size_t num_closed_ ABSL_GUARDED_BY(mu_) = 0;                // of peers_
   Event all_closed_;                                          // of peers_, if there are any
   uint64_t fewest_chunks_ ABSL_GUARDED_BY(mu_) = UINT64_MAX;  // after which anybody left

@@ -152,6 +152,19 @@ TEST_P(MonitorTest, OnlyWhoLeavesBeforeAllOthersIsPassedOn) {
   ExpectLeft(Hear(second.peer), kHub);
 }
 
+// All ranks that see a death tell their hub.
+TEST_P(MonitorTest, ADeathIsPassedOnOnce) {
+  Link first = GetParam()(), second = UnixLink();
+  Watch(&first, &second);
+  const absl::Status why = GoneError(kOtherHub, kRound);
+  for (int i = 0; i < 3; ++i) Say(first.peer, DeadRecord(kRound, why));
+  Say(first.peer, LeftRecord(kRound, kFirst, kChunks));
+  const std::optional<EndRecord> record = Hear(second.peer);
+  ASSERT_TRUE(record.has_value());
+  EXPECT_EQ(record->status(), why);
+  ExpectLeft(Hear(second.peer), kFirst);
+}
+
 TEST_P(MonitorTest, LeavingIsAnswered) {
   Link first = GetParam()();
   Watch(&first);
