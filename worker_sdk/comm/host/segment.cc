@@ -235,9 +235,7 @@ bool Segment::SetDead(int local_rank, const EndRecord& why) {
   if (header().dead_by.load(std::memory_order_acquire) >= 0) return false;
   rank_state(local_rank).end = why;
   int32_t nobody = -1;
-  if (!header().dead_by.compare_exchange_strong(nobody, local_rank, std::memory_order_acq_rel)) return false;
-  WakeAll();
-  return true;
+  return header().dead_by.compare_exchange_strong(nobody, local_rank, std::memory_order_acq_rel);
 }
 
 void Segment::SetLeft(int rank, uint64_t num_chunks) {
@@ -252,6 +250,12 @@ absl::Status Segment::DeadStatus() const {
   const int32_t by = header().dead_by.load(std::memory_order_acquire);
   if (by < 0) return absl::OkStatus();
   DDPRUN_CHECK(by < layout_.num_ranks, "a rank of the node");
+  const bool first = MarkDead(local_rank, why);
+  WakeAll();  // also when another one was first: it may have been killed before it woke anybody
+  return first;
+}
+
+bool Segment::MarkDead(int local_rank, const EndRecord& why) {
   return rank_state(by).end.status();
 }
 

@@ -82,6 +82,8 @@ class Segment {
   // All that was told so far, by any rank of the node.
   std::vector<EndRecord> Ends() const;
 
+  // The half of SetDead that a rank has done when it is killed before it could wake anybody.
+  bool MarkDeadForTest(int local_rank, const EndRecord& why) { return MarkDead(local_rank, why); }
   // For the message when a deadline passes: which peer of another node this lane waits for (-1: none).
   void SetAwaitedPeer(int local_rank, int rank);
   // Who holds up the node: local ranks that wait for nobody, and the peers of other nodes that lanes wait
@@ -110,4 +112,5 @@ class Segment {
   int spins_ = 0;  // looks at a gate before sleeping
 };
 
+  bool MarkDead(int local_rank, const EndRecord& why);
 }  // namespace ddprun

@@ -1,0 +1,55 @@
+// Ranks of one segment, in threads and processes.
+#include "worker_sdk/comm/host/segment.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <future>
+#include <thread>
+#include <vector>
+
+#include "base/time.h"
+#include "worker_sdk/comm/host/record.h"
+#include "worker_sdk/comm/host/unique_fd.h"
+
+namespace ddprun {
+namespace {
+
+constexpr Duration kPatience = seconds(60);
+
+SegmentLayout Layout(int num_ranks) {
+  return {.round = 7, .num_ranks = num_ranks, .num_lanes = 1, .chunk_bytes = 4096};
+}
+
+// The segment as another process maps it.
+Segment Mapped(const Segment& segment) {
+  return *Segment::Map(UniqueFd(fcntl(segment.fd(), F_DUPFD_CLOEXEC, 0)), segment.layout());
+}
+
+// A rank is killed when it has written why all is over, and before it could wake those who sleep. Whoever
+// notices its death says so again.
+TEST(SegmentTest, SleepersWakeThoughWhoEndedItWasKilledBeforeItCouldWakeThem) {
+  Segment segment = *Segment::Create(Layout(3));
+  std::future<bool> sleeper =
+      std::async(std::launch::async, [&] { return segment.AwaitGate(Gate::kFilled, 0, 0); });
+  // Asleep: it is nobody that others wait for.
+  while (segment.WhoHoldsUp().local_ranks != std::vector<int>{1, 2}) std::this_thread::yield();
+  const pid_t victim = fork();
+  ASSERT_GE(victim, 0);
+  if (victim == 0) _exit(segment.MarkDeadForTest(1, DeadRecord(7, absl::AbortedError("first"))) ? 0 : 1);
+  int status = -1;
+  ASSERT_EQ(waitpid(victim, &status, 0), victim);
+  ASSERT_EQ(status, 0);
+  EXPECT_EQ(sleeper.wait_for(milliseconds(20)), std::future_status::timeout) << "who would have woken it?";
+
+  EXPECT_FALSE(segment.SetDead(2, DeadRecord(7, absl::UnavailableError("second"))));
+  ASSERT_EQ(sleeper.wait_for(kPatience), std::future_status::ready);
+  EXPECT_FALSE(sleeper.get());
+  EXPECT_EQ(segment.EndOf(0), absl::AbortedError("first"));
+}
+
+}  // namespace
+}  // namespace ddprun
