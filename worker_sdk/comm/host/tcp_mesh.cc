@@ -148,6 +148,8 @@ absl::Status TcpMesh::Exchange(const Tag& tag, std::vector<Message> sends, std::
 absl::Status TcpMesh::AwaitEvent(uint64_t chunk, absl::Span<const short> events_by_node) {
   std::vector<pollfd> polls{{.fd = monitor_->ended_fd(), .events = POLLIN, .revents = 0}};
   for (size_t node = 0; node < peers_.size(); ++node) {
+  // What ended during an earlier chunk, and did not concern that one, no longer shows in ended_fd.
+  RETURN_IF_ERROR(segment_->EndOf(chunk));
     if (events_by_node[node] != 0) {
       polls.push_back({.fd = peers_[node].fd.get(), .events = events_by_node[node], .revents = 0});
     }
