@@ -72,6 +72,11 @@ absl::Status Engine::Await(Gate gate, uint64_t q) {
   return segment_->AwaitGate(gate, q, lane_) ? absl::OkStatus() : segment_->EndOf(q);
 }
 
+absl::Status Engine::AwaitOrCatchUp(Gate gate, uint64_t q, CatchUp catch_up) {
+  if (!segment_->IsOpen(gate, q)) RETURN_IF_ERROR(catch_up());
+  return Await(gate, q);
+}
+
 absl::Status Engine::Fill(uint64_t q, const Chunk& chunk) {
   RETURN_IF_ERROR(segment_->DeadStatus());  // gates that are open stay open
   if (q >= kNumSlots) RETURN_IF_ERROR(Await(Gate::kCombined, q - kNumSlots));
@@ -98,21 +103,21 @@ absl::Status Engine::CheckCalls(uint64_t q, const Call& call) {
   return absl::OkStatus();
 }
 
-absl::Status Engine::Combine(uint64_t q, const Chunk& chunk) {
+absl::Status Engine::Combine(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
   if (!is_lane()) return absl::OkStatus();
-  RETURN_IF_ERROR(Await(Gate::kFilled, q));
+  RETURN_IF_ERROR(AwaitOrCatchUp(Gate::kFilled, q, catch_up));
   RETURN_IF_ERROR(CheckCalls(q, chunk.call));
-  if (q >= kNumSlots) RETURN_IF_ERROR(Await(Gate::kDrained, q - kNumSlots));
+  if (q >= kNumSlots) RETURN_IF_ERROR(AwaitOrCatchUp(Gate::kDrained, q - kNumSlots, catch_up));
   switch (chunk.call.kind) {
     case OpKind::kAllReduce:
-      RETURN_IF_ERROR(chunk.call.elem_bytes == sizeof(double) ? AllReduceSlice<double>(q, chunk)
-                                                              : AllReduceSlice<float>(q, chunk));
+      RETURN_IF_ERROR(chunk.call.elem_bytes == sizeof(double) ? AllReduceSlice<double>(q, chunk, catch_up)
+                                                              : AllReduceSlice<float>(q, chunk, catch_up));
       break;
     case OpKind::kBroadcast:
-      RETURN_IF_ERROR(BroadcastSlice(q, chunk));
+      RETURN_IF_ERROR(BroadcastSlice(q, chunk, catch_up));
       break;
     case OpKind::kAllGather:
-      RETURN_IF_ERROR(AllGatherSlice(q, chunk));
+      RETURN_IF_ERROR(AllGatherSlice(q, chunk, catch_up));
       break;
   }
   segment_->Arrive(Gate::kCombined, q);
@@ -137,11 +142,11 @@ absl::Status Engine::Drain(uint64_t q, const Chunk& chunk) {
 }
 
 template <typename T>
-absl::Status Engine::AllReduceSlice(uint64_t q, const Chunk& chunk) {
+absl::Status Engine::AllReduceSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
   const Slice slice =
       CutSlice(chunk.num_bytes / sizeof(T), kCacheLine / sizeof(T), topology_.num_lanes(), lane_);
   const T divisor = chunk.call.mean ? static_cast<T>(topology_.world_size()) : T{1};
-  if (mesh_ != nullptr) return AllReduceAcrossNodes<T>(q, chunk, slice, divisor);
+  if (mesh_ != nullptr) return AllReduceAcrossNodes<T>(q, chunk, slice, divisor, catch_up);
   std::vector<const T*> inputs;
   for (int r = 0; r < local_ranks().size(); ++r) {
     inputs.push_back(reinterpret_cast<const T*>(segment_->input(q, r)) + slice.begin);
@@ -154,7 +159,8 @@ absl::Status Engine::AllReduceSlice(uint64_t q, const Chunk& chunk) {
 // The slice is cut once more, into a piece a node: every node sends its sums of piece h to node h, which adds
 // them up in the tree's order and sends the piece of the result to all.
 template <typename T>
-absl::Status Engine::AllReduceAcrossNodes(uint64_t q, const Chunk& chunk, Slice slice, T divisor) {
+absl::Status Engine::AllReduceAcrossNodes(uint64_t q, const Chunk& chunk, Slice slice, T divisor,
+                                          CatchUp catch_up) {
   const int num_nodes = topology_.num_nodes();
   const auto piece = [&](int node) {
     return CutSlice(slice.size(), kCacheLine / sizeof(T), num_nodes, node);
@@ -194,8 +200,8 @@ absl::Status Engine::AllReduceAcrossNodes(uint64_t q, const Chunk& chunk, Slice 
     for (size_t s = 0; s < num_subtrees(h); ++s, others_sums += piece(node_).size())
       leaves.push_back(others_sums);
   }
-  RETURN_IF_ERROR(
-      mesh_->Exchange({.call = chunk.call, .chunk = q, .phase = 0}, std::move(sends), std::move(receives)));
+  RETURN_IF_ERROR(mesh_->Exchange({.call = chunk.call, .chunk = q, .phase = 0}, std::move(sends),
+                                  std::move(receives), catch_up));
 
   T* result = reinterpret_cast<T*>(segment_->result(q)) + slice.begin;
   world_tree_->Run<T>(leaves, result + piece(node_).begin, piece(node_).size(), divisor);
@@ -208,10 +214,11 @@ absl::Status Engine::AllReduceAcrossNodes(uint64_t q, const Chunk& chunk, Slice 
     if (theirs.size() > 0)
       receives.push_back({.node = h, .parts = {Part(result + theirs.begin, theirs.size())}});
   }
-  return mesh_->Exchange({.call = chunk.call, .chunk = q, .phase = 1}, std::move(sends), std::move(receives));
+  return mesh_->Exchange({.call = chunk.call, .chunk = q, .phase = 1}, std::move(sends), std::move(receives),
+                         catch_up);
 }
 
-absl::Status Engine::BroadcastSlice(uint64_t q, const Chunk& chunk) {
+absl::Status Engine::BroadcastSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
   const Slice slice = CutSlice(chunk.num_bytes, kCacheLine, topology_.num_lanes(), lane_);
   char* result = segment_->result(q) + slice.begin;
   int root_node = 0;
@@ -228,11 +235,11 @@ absl::Status Engine::BroadcastSlice(uint64_t q, const Chunk& chunk) {
     receives.push_back({.node = root_node, .parts = {Part(result, slice.size())}});
   }
   if (mesh_ == nullptr) return absl::OkStatus();
-  return mesh_->Exchange({.call = chunk.call, .chunk = q}, std::move(sends), std::move(receives));
+  return mesh_->Exchange({.call = chunk.call, .chunk = q}, std::move(sends), std::move(receives), catch_up);
 }
 
 // The chunk's result is [rank][num_bytes]; this lane brings the columns of its slice.
-absl::Status Engine::AllGatherSlice(uint64_t q, const Chunk& chunk) {
+absl::Status Engine::AllGatherSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
   const Slice slice = CutSlice(chunk.num_bytes, kCacheLine, topology_.num_lanes(), lane_);
   char* result = segment_->result(q);
   for (int r = local_ranks().lo; r < local_ranks().hi; ++r) {
@@ -253,7 +260,7 @@ absl::Status Engine::AllGatherSlice(uint64_t q, const Chunk& chunk) {
     sends.push_back({.node = h, .parts = columns_of(local_ranks())});
     receives.push_back({.node = h, .parts = columns_of(topology_.nodes[h])});
   }
-  return mesh_->Exchange({.call = chunk.call, .chunk = q}, std::move(sends), std::move(receives));
+  return mesh_->Exchange({.call = chunk.call, .chunk = q}, std::move(sends), std::move(receives), catch_up);
 }
 
 }  // namespace ddprun

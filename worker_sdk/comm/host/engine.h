@@ -39,19 +39,22 @@ class Engine {
   size_t MaxChunkBytes(OpKind kind) const;
 
   absl::Status Fill(uint64_t q, const Chunk& chunk);
-  absl::Status Combine(uint64_t q, const Chunk& chunk);
+  // `catch_up`: called before this sleeps for others. It drains all chunks before q, for one of them may be
+  // complete while a peer never starts q.
+  absl::Status Combine(uint64_t q, const Chunk& chunk, CatchUp catch_up);
   absl::Status Drain(uint64_t q, const Chunk& chunk);
 
  private:
   absl::Status Await(Gate gate, uint64_t q);
+  absl::Status AwaitOrCatchUp(Gate gate, uint64_t q, CatchUp catch_up);
   absl::Status CheckCalls(uint64_t q, const Call& call);
   // Each combines this lane's slice of the chunk: inputs of all ranks -> this lane's slice of the result.
   template <typename T>
-  absl::Status AllReduceSlice(uint64_t q, const Chunk& chunk);
+  absl::Status AllReduceSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up);
   template <typename T>
-  absl::Status AllReduceAcrossNodes(uint64_t q, const Chunk& chunk, Slice slice, T divisor);
-  absl::Status BroadcastSlice(uint64_t q, const Chunk& chunk);
-  absl::Status AllGatherSlice(uint64_t q, const Chunk& chunk);
+  absl::Status AllReduceAcrossNodes(uint64_t q, const Chunk& chunk, Slice slice, T divisor, CatchUp catch_up);
+  absl::Status BroadcastSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up);
+  absl::Status AllGatherSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up);
   // A message for lane `lane_` is left out when it is empty, but for chunks that carry nothing at all: there
   // it is the news that the other node has arrived.
   bool IsNeeded(const Chunk& chunk, size_t num_bytes) const {

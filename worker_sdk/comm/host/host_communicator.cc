@@ -226,12 +226,14 @@ class HostCommunicator : public Communicator {
 
   // Runs chunks until something fails; OK when told to stop with nothing to do.
   //   Order: fill q + 1, combine q, drain q - 1, so that each step waits for what others did a step ago.
+  //   While
+  //          this thread sleeps, no chunk but the one it sleeps at and later ones are undrained: an operation
+  //          that is complete on all ranks ends, whatever the others do with later ones.
   absl::Status RunChunks() {
-    uint64_t num_combined = 0, num_drained = 0;
     while (true) {
-      std::optional<InFlight> next = NextChunk(/*block=*/num_drained == num_filled_);
+      std::optional<InFlight> next = NextChunk(/*block=*/num_drained_ == num_filled_);
       const bool filled = next.has_value();
-      if (!filled && num_drained == num_filled_) return absl::OkStatus();
+      if (!filled && num_drained_ == num_filled_) return absl::OkStatus();
       if (filled) {
         InFlight& slot = in_flight_[num_filled_ % in_flight_.size()];
         slot = *std::move(next);
@@ -239,18 +241,30 @@ class HostCommunicator : public Communicator {
         ++num_filled_;
       }
       // With more to fill, one chunk stays filled and one combined.
-      if (num_combined + (filled ? 1 : 0) < num_filled_) {
-        RETURN_IF_ERROR(engine_.Combine(num_combined, in_flight_[num_combined % in_flight_.size()].chunk));
-        ++num_combined;
+      if (num_combined_ + (filled ? 1 : 0) < num_filled_) {
+        const auto catch_up = [this] { return DrainBefore(num_combined_); };
+        absl::Status combined =
+            engine_.Combine(num_combined_, in_flight_[num_combined_ % in_flight_.size()].chunk, catch_up);
+        if (!combined.ok()) {
+          catch_up().IgnoreError();  // what ends this chunk need not end those before it
+          return combined;
+        }
+        ++num_combined_;
       }
-      if (num_drained + (filled ? 1 : 0) < num_combined) {
-        InFlight& slot = in_flight_[num_drained % in_flight_.size()];
-        RETURN_IF_ERROR(engine_.Drain(num_drained, slot.chunk));
-        ++num_drained;
-        std::shared_ptr<Op> op = std::move(slot.op);
-        if (slot.is_last) FinishOp(*op, absl::OkStatus());
-      }
+      if (num_drained_ + (filled ? 1 : 0) < num_combined_) RETURN_IF_ERROR(DrainBefore(num_drained_ + 1));
     }
+  }
+
+  // Sleeps until all chunks before `end` are complete, and ends the operations that they complete.
+  absl::Status DrainBefore(uint64_t end) {
+    while (num_drained_ < end) {
+      InFlight& slot = in_flight_[num_drained_ % in_flight_.size()];
+      RETURN_IF_ERROR(engine_.Drain(num_drained_, slot.chunk));
+      ++num_drained_;
+      const std::shared_ptr<Op> op = std::move(slot.op);
+      if (slot.is_last) FinishOp(*op, absl::OkStatus());
+    }
+    return absl::OkStatus();
   }
 
   void Progress() {
@@ -298,6 +312,8 @@ class HostCommunicator : public Communicator {
   size_t next_offset_ ABSL_GUARDED_BY(mu_) = 0;  // in the first of queue_
 
   uint64_t num_filled_ = 0;            // of the progress thread, and the destructor after it
+  uint64_t num_combined_ = 0;          // of the progress thread
+  uint64_t num_drained_ = 0;           // of the progress thread
   std::array<InFlight, 4> in_flight_;  // of the progress thread; chunk q in q % 4
   std::thread progress_;               // last: it uses all of the above
 };

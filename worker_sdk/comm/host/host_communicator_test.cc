@@ -216,6 +216,24 @@ TEST_P(OddOneOutTest, WhoLeavesIsMissedOnlyByWhatComesLater) {
   }
 }
 
+TEST_P(OddOneOutTest, WhatIsCompleteEndsWellThoughWhoLeavesNeverStartsTheNext) {
+  RankProcesses ranks(GetParam(), {"ahead"});
+  ranks.StartAll();
+  const int leaver = ranks.world_size() - 1;
+  for (int r = 0; r < ranks.world_size(); ++r) {
+    ExpectExit(ranks, r, kEnded);
+    EXPECT_EQ(OutcomeOf(ranks, r),
+              r == leaver ? "OK" : absl::StrCat("UNAVAILABLE: rank ", leaver, " of round 7 has left"));
+  }
+}
+
+TEST_P(OddOneOutTest, OperationsOfTwoCommunicatorsMayWaitForEachOther) {
+  RankProcesses ranks(GetParam(), {"two"});
+  std::filesystem::create_directory(ranks.store_dir() + "/other");
+  ranks.StartAll();
+  for (int r = 0; r < ranks.world_size(); ++r) ExpectExit(ranks, r, 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(HostCommunicator, OddOneOutTest,
                          testing::Values(std::vector{2}, std::vector{3}, std::vector{1, 1}, std::vector{2, 2},
                                          std::vector{1, 2}),

@@ -173,6 +173,42 @@ void MeetInStore(const RankProcess& self) {
   }
 }
 
+// ahead: all but the last rank have started two operations before the last one starts the first, and leaves
+// after it.
+int StartAhead(const RankProcess& self, Communicator& comm) {
+  const bool last = comm.rank() == Rank(comm.world_size() - 1);
+  std::vector<float> first(1000, 1.0f), second(1000, 1.0f);
+  if (last) {
+    MeetInStore(self);
+    return Report(self, comm.AllReduce(absl::MakeSpan(first), ReduceOp::kSum)->Wait(Soon()));
+  }
+  const auto pending = comm.AllReduce(absl::MakeSpan(first), ReduceOp::kSum);
+  const auto more = comm.AllReduce(absl::MakeSpan(second), ReduceOp::kSum);
+  MeetInStore(self);
+  if (absl::Status s = pending->Wait(Soon()); !s.ok()) return Fail(self, s.ToString());
+  if (first != std::vector<float>(1000, static_cast<float>(comm.world_size())))
+    return Fail(self, "wrong sum");
+  return Report(self, more->Wait(Soon()));
+}
+
+// two: as `ahead`, but the others' second operation waits for one of another communicator, for which all
+// wait.
+int StartAheadOfAnother(const RankProcess& self, Communicator& comm, Communicator& other) {
+  const bool last = comm.rank() == Rank(comm.world_size() - 1);
+  std::vector<float> first(1000, 1.0f), second(1000, 1.0f);
+  std::unique_ptr<Pending> pending, more;
+  if (last) MeetInStore(self);
+  pending = comm.AllReduce(absl::MakeSpan(first), ReduceOp::kSum);
+  if (!last) more = comm.AllReduce(absl::MakeSpan(second), ReduceOp::kSum);
+  if (!last) MeetInStore(self);
+  const TimePoint deadline = Clock::now() + seconds(20);
+  if (absl::Status s = pending->Wait(deadline); !s.ok()) return Fail(self, s.ToString());
+  if (absl::Status s = other.Barrier()->Wait(deadline); !s.ok()) return Fail(self, s.ToString());
+  if (last) more = comm.AllReduce(absl::MakeSpan(second), ReduceOp::kSum);
+  if (absl::Status s = more->Wait(deadline); !s.ok()) return Fail(self, s.ToString());
+  return 0;
+}
+
 // odd: the last rank does something else than the others.
 int OddOneOut(const RankProcess& self, Communicator& comm) {
   const bool odd = comm.rank() == Rank(comm.world_size() - 1);
@@ -218,6 +254,13 @@ int RunRank(const RankProcess& self) {
   if (!comm.ok()) {
     Report(self, comm.status());
     return Fail(self, comm.status().ToString());
+  }
+  if (self.args[0] == "ahead") return StartAhead(self, **comm);
+  if (self.args[0] == "two") {
+    FakeFileStore other_store(self.store_dir + "/other");
+    auto other = CreateHostCommunicator(options, &other_store);
+    if (!other.ok()) return Fail(self, other.status().ToString());
+    return StartAheadOfAnother(self, **comm, **other);
   }
   if (self.args[0] == "random") return RandomOperations(self, **comm);
   if (self.args[0] == "late") return LateToBroadcasts(self, **comm);

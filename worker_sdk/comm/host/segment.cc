@@ -216,6 +216,10 @@ bool Segment::AwaitGate(Gate gate, uint64_t chunk, int local_rank) {
     const uint32_t event = state.event.load();
     if ((result = open()) || !EndOf(chunk).ok()) break;
     FutexWait(&state.event, event);
+bool Segment::IsOpen(Gate gate, uint64_t chunk) const {
+  return gate_state(gate, chunk).open.load(std::memory_order_acquire) > chunk;
+}
+
   }
   state.sleepers.fetch_sub(1);
   awaited.store(0, std::memory_order_relaxed);

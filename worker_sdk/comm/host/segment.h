@@ -74,6 +74,7 @@ class Segment {
   // `local_rank`: the caller's own; its place for the record is written once.
   bool SetDead(int local_rank, const EndRecord& why);
   // No chunk from num_chunks on will come to an end, because `rank` has left.
+  bool IsOpen(Gate gate, uint64_t chunk) const;
   void SetLeft(int rank, uint64_t num_chunks);
   // Why chunk `chunk` cannot be completed; OK when it still may.
   absl::Status EndOf(uint64_t chunk) const;

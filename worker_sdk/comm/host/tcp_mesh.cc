@@ -98,7 +98,8 @@ class Transfer {
 TcpMesh::TcpMesh(std::vector<Peer> peers, int local_rank, Segment* segment, Monitor* monitor)
     : peers_(std::move(peers)), local_rank_(local_rank), segment_(segment), monitor_(monitor) {}
 
-absl::Status TcpMesh::Exchange(const Tag& tag, std::vector<Message> sends, std::vector<Message> receives) {
+absl::Status TcpMesh::Exchange(const Tag& tag, std::vector<Message> sends, std::vector<Message> receives,
+                               CatchUp catch_up) {
   const Frame frame{
       .round = segment_->layout().round, .chunk = tag.chunk, .phase = tag.phase, .call = tag.call};
   std::vector<Transfer> transfers;
@@ -135,6 +136,7 @@ absl::Status TcpMesh::Exchange(const Tag& tag, std::vector<Message> sends, std::
       if (!send) awaited = peers_[t.node()].rank;
     }
     if (all) break;
+    RETURN_IF_ERROR(catch_up());
     segment_->SetAwaitedPeer(local_rank_, awaited);
     absl::Status waited = AwaitEvent(tag.chunk, events);
     segment_->SetAwaitedPeer(local_rank_, -1);

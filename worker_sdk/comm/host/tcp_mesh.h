@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "worker_sdk/comm/host/monitor.h"
@@ -13,6 +14,9 @@
 #include "worker_sdk/comm/host/unique_fd.h"
 
 namespace ddprun {
+
+// Called before a thread sleeps for others; does first what needs nobody, or older things only.
+using CatchUp = absl::FunctionRef<absl::Status()>;
 
 //   Threads: one caller.
 class TcpMesh {
@@ -40,7 +44,8 @@ class TcpMesh {
   // No order between them matters, and full pipes cannot lock up: whatever can move moves.
   //   Errors: the communicator's end (Segment::EndOf the chunk). A message that is not the expected one, or a
   //           connection that breaks, is made that end.
-  absl::Status Exchange(const Tag& tag, std::vector<Message> sends, std::vector<Message> receives);
+  absl::Status Exchange(const Tag& tag, std::vector<Message> sends, std::vector<Message> receives,
+                        CatchUp catch_up);
 
  private:
   absl::Status AwaitEvent(uint64_t chunk, absl::Span<const short> events_by_node);

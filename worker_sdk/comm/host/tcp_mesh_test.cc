@@ -52,7 +52,8 @@ class TcpMeshTest : public testing::Test {
     return std::async(std::launch::async, [this, chunk] {
       std::vector<TcpMesh::Message> receives;
       receives.push_back({.node = 1, .parts = {{&byte_, 1}}});
-      return mesh_->Exchange({.call = {}, .chunk = chunk}, {}, std::move(receives));
+      return mesh_->Exchange({.call = {}, .chunk = chunk}, {}, std::move(receives),
+                             [] { return absl::OkStatus(); });
     });
   }
   // What the peer's mesh sends for it; tcp_mesh.cc and README.md have the frame.
