@@ -73,6 +73,7 @@ class Bootstrapper {
       ASSIGN_OR_RETURN(UniqueFd memory, JoinHub());
       ASSIGN_OR_RETURN(segment, Segment::Map(std::move(memory), layout));
     }
+    segment->Join(local_);
     if (lane_listener && is_lane()) RETURN_IF_ERROR(MeetOtherNodes(*lane_listener));
     return Links{std::move(topology_), *std::move(segment), std::move(watched_), std::move(lane_)};
   }

@@ -44,14 +44,6 @@ void FutexWakeAll(std::atomic<uint32_t>* word) {
   syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// Spinning pays only when everybody can run at once.
-int SpinsFor(int num_ranks) {
-  cpu_set_t cpus;
-  CPU_ZERO(&cpus);
-  if (sched_getaffinity(0, sizeof(cpus), &cpus) != 0) return 0;
-  return num_ranks <= CPU_COUNT(&cpus) ? kSpins : 0;
-}
-
 absl::Status ErrnoError(absl::string_view what) { return absl::ErrnoToStatus(errno, what); }
 
 }  // namespace
@@ -65,6 +57,8 @@ struct Segment::GateState {
 };
 
 struct Segment::RankState {
+  std::atomic<uint32_t> joined{0};  // `cpus` is there
+  cpu_set_t cpus = {};              // all zero: unknown
   alignas(kCacheLine) Call calls[kNumSlots];
   alignas(kCacheLine) std::atomic<uint64_t> awaited_gate{
       0};  // 1 + (chunk * 4 + gate) while asleep at it, else 0
@@ -100,7 +94,7 @@ size_t Segment::SizeOf(const SegmentLayout& layout) {
 }
 
 Segment::Segment(UniqueFd fd, const SegmentLayout& layout, char* base, size_t size)
-    : fd_(std::move(fd)), layout_(layout), base_(base), size_(size), spins_(SpinsFor(layout.num_ranks)) {}
+    : fd_(std::move(fd)), layout_(layout), base_(base), size_(size) {}
 
 Segment::Segment(Segment&& other) noexcept
     : fd_(std::move(other.fd_)),
@@ -190,6 +184,27 @@ Segment::GateState& Segment::gate_state(Gate gate, uint64_t chunk) const {
   return header().gates[static_cast<int>(gate)][chunk % kNumSlots];
 }
 
+void Segment::Join(int local_rank) {
+  RankState& state = rank_state(local_rank);
+  CPU_ZERO(&state.cpus);
+  if (sched_getaffinity(0, sizeof(state.cpus), &state.cpus) != 0) CPU_ZERO(&state.cpus);
+  state.joined.store(1, std::memory_order_release);
+}
+
+// Spinning pays only when all ranks can run at once: when together they have a processor for each. A rank may
+// have one alone, which is the best that a node can do for it.
+int Segment::Spins() {
+  if (spins_) return *spins_;
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (int r = 0; r < layout_.num_ranks; ++r) {
+    if (rank_state(r).joined.load(std::memory_order_acquire) == 0) return 0;
+    CPU_OR(&all, &all, &rank_state(r).cpus);
+  }
+  spins_ = layout_.num_ranks <= CPU_COUNT(&all) ? kSpins : 0;
+  return *spins_;
+}
+
 void Segment::Arrive(Gate gate, uint64_t chunk) {
   const uint32_t parties = gate == Gate::kCombined ? layout_.num_lanes : layout_.num_ranks;
   GateState& state = gate_state(gate, chunk);
@@ -201,10 +216,15 @@ void Segment::Arrive(Gate gate, uint64_t chunk) {
   if (state.sleepers.load() != 0) FutexWakeAll(&state.event);
 }
 
+bool Segment::IsOpen(Gate gate, uint64_t chunk) const {
+  return gate_state(gate, chunk).open.load(std::memory_order_acquire) > chunk;
+}
+
 bool Segment::AwaitGate(Gate gate, uint64_t chunk, int local_rank) {
   GateState& state = gate_state(gate, chunk);
-  auto open = [&] { return state.open.load(std::memory_order_acquire) > chunk; };
-  for (int i = 0; i < spins_; ++i) {
+  auto open = [&] { return IsOpen(gate, chunk); };
+  if (open()) return true;
+  for (int i = 0, spins = Spins(); i < spins; ++i) {
     if (open()) return true;
     CpuRelax();
   }
@@ -216,10 +236,6 @@ bool Segment::AwaitGate(Gate gate, uint64_t chunk, int local_rank) {
     const uint32_t event = state.event.load();
     if ((result = open()) || !EndOf(chunk).ok()) break;
     FutexWait(&state.event, event);
-bool Segment::IsOpen(Gate gate, uint64_t chunk) const {
-  return gate_state(gate, chunk).open.load(std::memory_order_acquire) > chunk;
-}
-
   }
   state.sleepers.fetch_sub(1);
   awaited.store(0, std::memory_order_relaxed);
@@ -236,6 +252,12 @@ void Segment::WakeAll() {
 }
 
 bool Segment::SetDead(int local_rank, const EndRecord& why) {
+  const bool first = MarkDead(local_rank, why);
+  WakeAll();  // also when another one was first: it may have been killed before it woke anybody
+  return first;
+}
+
+bool Segment::MarkDead(int local_rank, const EndRecord& why) {
   if (header().dead_by.load(std::memory_order_acquire) >= 0) return false;
   rank_state(local_rank).end = why;
   int32_t nobody = -1;
@@ -254,12 +276,6 @@ absl::Status Segment::DeadStatus() const {
   const int32_t by = header().dead_by.load(std::memory_order_acquire);
   if (by < 0) return absl::OkStatus();
   DDPRUN_CHECK(by < layout_.num_ranks, "a rank of the node");
-  const bool first = MarkDead(local_rank, why);
-  WakeAll();  // also when another one was first: it may have been killed before it woke anybody
-  return first;
-}
-
-bool Segment::MarkDead(int local_rank, const EndRecord& why) {
   return rank_state(by).end.status();
 }
 

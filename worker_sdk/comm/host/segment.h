@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -61,11 +62,19 @@ class Segment {
   int fd() const { return fd_.get(); }
   const SegmentLayout& layout() const { return layout_; }
 
+  // Tells the other ranks on which processors this one may run: that of the calling thread. Before a rank's
+  // first AwaitGate.
+  void Join(int local_rank);
+  // How often a rank looks at a gate before it sleeps. 0: not all ranks have joined, or they cannot all run
+  // at once.
+  int SpinsForTest() { return Spins(); }
+
   char* input(uint64_t chunk, int local_rank) const;
   char* result(uint64_t chunk) const;
   Call& call(uint64_t chunk, int local_rank) const;  // written before kFilled, read after
 
   void Arrive(Gate gate, uint64_t chunk);
+  bool IsOpen(Gate gate, uint64_t chunk) const;
   // Sleeps until the gate is open for `chunk`, and then returns true; false when it cannot open any more:
   // EndOf says why. The deadline is the caller's: who gives up calls SetDead.
   bool AwaitGate(Gate gate, uint64_t chunk, int local_rank);
@@ -73,8 +82,9 @@ class Segment {
   // Ends communication for all ranks of the node, and wakes them. False: it was over already.
   // `local_rank`: the caller's own; its place for the record is written once.
   bool SetDead(int local_rank, const EndRecord& why);
+  // The half of SetDead that a rank has done when it is killed before it could wake anybody.
+  bool MarkDeadForTest(int local_rank, const EndRecord& why) { return MarkDead(local_rank, why); }
   // No chunk from num_chunks on will come to an end, because `rank` has left.
-  bool IsOpen(Gate gate, uint64_t chunk) const;
   void SetLeft(int rank, uint64_t num_chunks);
   // Why chunk `chunk` cannot be completed; OK when it still may.
   absl::Status EndOf(uint64_t chunk) const;
@@ -83,8 +93,6 @@ class Segment {
   // All that was told so far, by any rank of the node.
   std::vector<EndRecord> Ends() const;
 
-  // The half of SetDead that a rank has done when it is killed before it could wake anybody.
-  bool MarkDeadForTest(int local_rank, const EndRecord& why) { return MarkDead(local_rank, why); }
   // For the message when a deadline passes: which peer of another node this lane waits for (-1: none).
   void SetAwaitedPeer(int local_rank, int rank);
   // Who holds up the node: local ranks that wait for nobody, and the peers of other nodes that lanes wait
@@ -104,14 +112,15 @@ class Segment {
   Header& header() const;
   RankState& rank_state(int local_rank) const;
   GateState& gate_state(Gate gate, uint64_t chunk) const;
+  bool MarkDead(int local_rank, const EndRecord& why);
   void WakeAll();
+  int Spins();
 
   UniqueFd fd_;
   SegmentLayout layout_;
   char* base_ = nullptr;
   size_t size_ = 0;
-  int spins_ = 0;  // looks at a gate before sleeping
+  std::optional<int> spins_;  // looks at a gate before sleeping; none: not all ranks have joined yet
 };
 
-  bool MarkDead(int local_rank, const EndRecord& why);
 }  // namespace ddprun

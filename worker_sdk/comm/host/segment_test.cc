@@ -1,8 +1,9 @@
-// Ranks of one segment, in threads and processes.
+// Ranks as mappings of one segment, in threads and processes.
 #include "worker_sdk/comm/host/segment.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,6 +50,49 @@ TEST(SegmentTest, SleepersWakeThoughWhoEndedItWasKilledBeforeItCouldWakeThem) {
   ASSERT_EQ(sleeper.wait_for(kPatience), std::future_status::ready);
   EXPECT_FALSE(sleeper.get());
   EXPECT_EQ(segment.EndOf(0), absl::AbortedError("first"));
+}
+
+// Joins as a rank that may run on these processors only.
+void JoinOn(Segment& segment, int local_rank, const std::vector<int>& cpus) {
+  std::thread([&] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (const int cpu : cpus) CPU_SET(cpu, &set);
+    ASSERT_EQ(sched_setaffinity(0, sizeof(set), &set), 0);
+    segment.Join(local_rank);
+  }).join();
+}
+
+std::vector<int> UsableCpus() {
+  cpu_set_t set;
+  std::vector<int> cpus;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+TEST(SegmentTest, RanksWithAProcessorEachSpinBeforeTheySleep) {
+  const std::vector<int> cpus = UsableCpus();
+  if (cpus.size() < 2) GTEST_SKIP() << "one processor";
+  Segment first = *Segment::Create(Layout(2));
+  Segment second = Mapped(first);
+  JoinOn(first, 0, {cpus[0]});
+  EXPECT_EQ(first.SpinsForTest(), 0) << "the other one is not there yet";
+  JoinOn(second, 1, {cpus[1]});
+  EXPECT_GT(first.SpinsForTest(), 0);
+  EXPECT_GT(second.SpinsForTest(), 0);
+}
+
+TEST(SegmentTest, RanksThatShareAProcessorDoNotSpin) {
+  const std::vector<int> cpus = UsableCpus();
+  Segment first = *Segment::Create(Layout(2));
+  Segment second = Mapped(first);
+  JoinOn(first, 0, {cpus.at(0)});
+  JoinOn(second, 1, {cpus.at(0)});
+  EXPECT_EQ(first.SpinsForTest(), 0);
+  EXPECT_EQ(second.SpinsForTest(), 0);
 }
 
 }  // namespace
