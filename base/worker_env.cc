@@ -55,6 +55,7 @@ EnvVars EncodeWorkerEnv(const WorkerEnv& env) {
   };
   if (env.virtual_local_rank) vars.emplace_back("DDPRUN_LOCAL_RANK", number(env.local_rank.value()));
   if (!env.agent_socket.empty()) vars.emplace_back("DDPRUN_AGENT_SOCKET", env.agent_socket);
+  if (!env.node_addr.empty()) vars.emplace_back("DDPRUN_NODE_ADDR", env.node_addr);
   return vars;
 }
 
@@ -87,6 +88,7 @@ absl::StatusOr<WorkerEnv> DecodeWorkerEnv(const Getter& get) {
   env.run_id = text("TORCHELASTIC_RUN_ID");
   env.error_file = text("TORCHELASTIC_ERROR_FILE");
   env.agent_socket = text("DDPRUN_AGENT_SOCKET");
+  env.node_addr = text("DDPRUN_NODE_ADDR");
   if (get("MASTER_PORT")) {
     ASSIGN_OR_RETURN(env.master_port, Number(get, "MASTER_PORT", 0, 1, 65535));
   }

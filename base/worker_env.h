@@ -36,6 +36,9 @@ struct WorkerEnv {
   Round round;               // DDPRUN_ROUND: travels with everything that the round owns
   std::string agent_socket;  // DDPRUN_AGENT_SOCKET: abstract unix socket name of the agent, without the NUL;
                              // may be empty
+  // DDPRUN_NODE_ADDR: numeric address by which workers of other nodes reach this node; empty: unknown, or a
+  // job of one node.
+  std::string node_addr;
 
   bool operator==(const WorkerEnv&) const = default;
 };

@@ -32,7 +32,8 @@ WorkerEnv Sample() {
           .run_id = "j1",
           .error_file = "/logs/error.json",
           .round = Round(11),
-          .agent_socket = "ddprun-1"};
+          .agent_socket = "ddprun-1",
+          .node_addr = "10.0.0.3"};
 }
 
 TEST(WorkerEnvTest, WhatIsWrittenIsRead) {

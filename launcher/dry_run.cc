@@ -14,6 +14,7 @@
 #include "launcher/config/endpoint.h"
 #include "launcher/config/program.h"
 #include "launcher/hosting.h"
+#include "launcher/interfaces.h"
 #include "launcher/logs/log_layout.h"
 #include "launcher/numa/binding.h"
 #include "launcher/process/exit_info.h"
@@ -78,7 +79,7 @@ Assignment AssumedAssignment(const LaunchConfig& config, const DryRunFacts& fact
     a.master_addr = config.endpoint.host;
     a.master_port = config.endpoint.port;
   } else if (!config.local_addr.empty() && a.group_rank == GroupRank(0)) {
-    a.master_addr = config.local_addr;
+    a.master_addr = facts.interface_address.empty() ? config.local_addr : facts.interface_address;
   } else if (config.max_nodes == 1) {
     a.master_addr = "127.0.0.1";
   } else if (a.group_rank != GroupRank(0) || !(config.hosting == Hosting::kHere || facts.hosts == true)) {
@@ -130,6 +131,7 @@ std::string CommandOf(const LaunchConfig& config, const DryRunFacts& facts, cons
                             ? absl::StrCat(facts.temporary_dir, "/watchdog_timer_<random>")
                             : *config.watchdog_fifo;
   }
+  places.network = {.address = "<address of this node>", .interface = "<interface of that address>"};
   EnvVars env = WorkerEnvironment(facts.base, config, assignment, local_rank, places);
   if (assignment.master_port == 0) {
     for (auto& [name, value] : env) {
@@ -151,6 +153,7 @@ absl::StatusOr<DryRunFacts> GatherDryRunFacts(const LaunchConfig& config) {
   if (config.log_dir.empty() || config.watchdog_fifo == "") {
     ASSIGN_OR_RETURN(facts.temporary_dir, TemporaryDirectory());
   }
+  facts.interface_address = AddressOfInterface(config.local_addr).value_or("");
   return facts;
 }
 

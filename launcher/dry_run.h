@@ -19,6 +19,7 @@ struct DryRunFacts {
   std::vector<std::set<int>> cpus = {};  // see WorkerCpus
   std::optional<bool> hosts = {};        // the endpoint names this node; none: only a name server knows
   std::string temporary_dir = {};        // for files without --log-dir
+  std::string interface_address = {};    // of the interface that --local-addr names; empty: it names none
 };
 
 // Asks no name server, opens no port, makes no file.

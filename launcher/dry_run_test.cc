@@ -107,6 +107,9 @@ TEST_F(DryRunTest, NodesThatMeetSomewhere) {
   expect(std::nullopt, "the node that node1 names", "<address of node 0>'");
   config_.local_addr = "10.0.0.7";
   expect(std::nullopt, "the node that node1 names", "10.0.0.7 ");
+  config_.local_addr = "eth1";
+  facts_.interface_address = "10.0.0.8";
+  expect(std::nullopt, "the node that node1 names", "10.0.0.8 ");
   config_.local_addr.clear();
   config_.hosting = Hosting::kHere;
   config_.endpoint = {.host = "", .port = 0};

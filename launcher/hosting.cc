@@ -91,7 +91,12 @@ std::string ListenAddress(absl::string_view host) {
   return absl::EqualsIgnoreCase(host, "localhost") ? "127.0.0.1" : std::string(host);
 }
 
-bool Resolves(const std::string& host) { return ResolveAs(host, 0) != nullptr; }
+std::vector<std::string> AddressesOf(const std::string& host) {
+  const AddressList list = ResolveAs(host, 0);
+  std::vector<std::string> addresses;
+  for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) addresses.push_back(Text(a->ai_addr));
+  return addresses;
+}
 
 bool IsNumericAddress(const std::string& host) { return ResolveAs(host, AI_NUMERICHOST) != nullptr; }
 

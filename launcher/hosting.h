@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 
@@ -27,8 +28,9 @@ std::optional<bool> IsThisMachineAtOnce(const std::string& host);
 // needs; false if that one does not know the name.
 bool IsThisMachine(const std::string& host);
 
-// True if `host` is an address, or a name that has one here. May take as long as the name server does.
-bool Resolves(const std::string& host);
+// The numeric addresses of `host`, a name or an address; empty: it does not resolve. May take as long as the
+// name server does.
+std::vector<std::string> AddressesOf(const std::string& host);
 
 // The first address of this machine that is not loopback, IPv4 before IPv6; "127.0.0.1" if there is none.
 std::string AddressOfThisMachine();

@@ -57,8 +57,8 @@ TEST(HostingTest, ItsAddressIsNumeric) {
 }
 
 TEST(HostingTest, AddressesResolveAndInventedNamesDoNot) {
-  EXPECT_TRUE(Resolves("192.0.2.1"));
-  EXPECT_FALSE(Resolves("no.such.host.invalid"));
+  EXPECT_EQ(AddressesOf("192.0.2.1"), std::vector<std::string>{"192.0.2.1"});
+  EXPECT_EQ(AddressesOf("no.such.host.invalid"), std::vector<std::string>());
 }
 
 }  // namespace

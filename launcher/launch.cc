@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -13,6 +14,7 @@
 #include "boost/asio/signal_set.hpp"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/aside.h"
+#include "launcher/agent/node_network.h"
 #include "launcher/agent/traced_link.h"
 #include "launcher/config/endpoint.h"
 #include "launcher/config/exit_code.h"
@@ -21,6 +23,7 @@
 #include "launcher/dry_run.h"
 #include "launcher/held_signals.h"
 #include "launcher/hosting.h"
+#include "launcher/interfaces.h"
 #include "launcher/observers.h"
 #include "launcher/print_out.h"
 #include "launcher/process/exit_info.h"
@@ -80,15 +83,38 @@ class Launcher {
 
   // If nobody knew --local-addr, the other nodes' workers would wait for this one in vain.
   void CheckLocalAddress() {
-    const std::string& address = config_.local_addr;
-    if (address.empty() || IsNumericAddress(address)) return FindOutWhoHosts();
-    AskAside<bool>(
-        io_, kResolveLimit, [address] { return Resolves(address); },
-        [this](std::optional<bool> known) {
-          if (known.value_or(false)) return FindOutWhoHosts();
-          End(EndReason::kRejected,
-              absl::StrCat("--local-addr=", config_.local_addr, " does not resolve", known ? "" : " in time",
-                           ": give an address of this node, or a name that all nodes know"));
+    const std::string& given = config_.local_addr;
+    local_addr_ = given;
+    if (given.empty()) return FindOutWhoHosts();
+    if (IsNumericAddress(given)) {
+      own_address_ = given;
+      return FindOutWhoHosts();
+    }
+    if (const std::optional<std::string> address = AddressOfInterface(given)) {
+      if (address->empty()) {
+        return End(EndReason::kRejected,
+                   absl::StrCat("--local-addr=", given,
+                                ": this network interface is down or has no address (`ip address` lists "
+                                "them): give another one, or an address or name of this node"));
+      }
+      local_addr_ = own_address_ = *address;
+      return FindOutWhoHosts();
+    }
+    AskAside<std::vector<std::string>>(
+        io_, kResolveLimit, [given] { return AddressesOf(given); },
+        [this](const std::optional<std::vector<std::string>>& addresses) {
+          if (!addresses || addresses->empty()) {
+            return End(
+                EndReason::kRejected,
+                absl::StrCat("--local-addr=", local_addr_, " does not resolve", addresses ? "" : " in time",
+                             ": give an address of this node, or a name that all nodes know"));
+          }
+          // To this node its own name may be a loopback address, which is none to others.
+          for (const std::string& address : *addresses) {
+            const bool usable = IsLoopback(local_addr_) || !IsLoopback(address);
+            if (own_address_.empty() && usable) own_address_ = address;
+          }
+          FindOutWhoHosts();
         });
   }
 
@@ -129,8 +155,8 @@ class Launcher {
         coordinator_,
         CoordinatorHost::Open(io_, ListenAddress(endpoint.host), endpoint.port, CoordinatorLog(log_)),
         "cannot host the coordinator");
-    if (!config_.local_addr.empty()) {
-      address_ = config_.local_addr;
+    if (!local_addr_.empty()) {
+      address_ = local_addr_;
     } else if (config_.max_nodes == 1) {
       address_ = "127.0.0.1";
     } else if (IsLoopback(endpoint.host)) {
@@ -168,8 +194,31 @@ class Launcher {
     found_ = *std::move(found);
     log_.Detail(absl::StrCat("found the coordinator at ", ToString(Endpoint{found_.address, found_.port}),
                              "; it sees this node as ", found_.local_address));
-    StartAgent(MakeGrpcLink(io_, found_.address, found_.port),
-               config_.local_addr.empty() ? found_.local_address : config_.local_addr);
+    address_ = found_.local_address;
+    // The coordinator is on this machine and reached by a name that leads to loopback here only.
+    if (IsLoopback(address_) && !IsLoopback(config_.endpoint.host)) address_ = AddressOfThisMachine();
+    if (own_address_.empty()) own_address_ = address_;
+    if (!local_addr_.empty()) address_ = local_addr_;
+    StartAgent(MakeGrpcLink(io_, found_.address, found_.port), address_);
+  }
+
+  // How workers of other nodes reach those of this one, as far as it is known by now.
+  NodeNetwork Network() const {
+    if (config_.max_nodes == 1) return {};
+    std::string address = own_address_;
+    if (address.empty() && IsNumericAddress(address_) && IsThisMachineAtOnce(address_).value_or(false)) {
+      address = address_;
+    }
+    // This node hosts the coordinator under a name: what the name means here may be loopback. The address
+    // that leads to the other agents is the one by which they come.
+    for (const std::string& agent :
+         coordinator_ ? coordinator_->AgentAddresses() : std::vector<std::string>()) {
+      if (!address.empty()) break;
+      const std::string local = LocalAddressTowards(agent);
+      if (!IsLoopback(local)) address = local;
+    }
+    if (address.empty()) address = AddressOfThisMachine();
+    return {.address = address, .interface = InterfaceOfAddress(address)};
   }
 
   void StartAgent(std::unique_ptr<CoordinatorLink> link, const std::string& address) {
@@ -201,6 +250,7 @@ class Launcher {
                                       ? OpenLine([this](auto done) { OpenWardensLine(std::move(done)); })
                                       : OpenLine(),
                      .observers = observers_.All(),
+                     .network = [this] { return Network(); },
                      .leased = coordinator_ == nullptr},
         [this](int exit_code) { Finish(exit_code); });
     agent_->Start(TraceLink(std::move(link), log_));
@@ -286,7 +336,9 @@ class Launcher {
   asio::signal_set signals_;
   const OwnErrorFile own_error_;
   Observers observers_;
-  std::string address_;        // where others reach this node, if it hosts
+  std::string local_addr_;     // --local-addr; if that is an interface, its address
+  std::string own_address_;    // numeric; empty: see Network
+  std::string address_;        // where others reach this node: a name or an address
   absl::Status why_not_host_;  // not OK: it should have hosted by the endpoint's name
   FoundCoordinator found_;     // if it does not host
   std::unique_ptr<CoordinatorHost> coordinator_;

@@ -90,7 +90,10 @@ absl::StatusOr<std::unique_ptr<Communicator>> Context::Connect(Duration timeout)
       .run_id = env_.run_id,
       .setup_timeout = timeout,
   };
-  if (env_.group_world_size > 1) {
+  if (env_.group_world_size > 1 && !env_.node_addr.empty()) {
+    options.address = env_.node_addr;
+  } else if (env_.group_world_size > 1) {
+    // Started by another launcher than ddprun.
     ASSIGN_OR_RETURN(options.address, LocalAddressTowards(env_.master_addr, env_.master_port));
   }
   CommunicatorStore store(store_.get(), num_communicators_++);

@@ -85,6 +85,7 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
       relink_(std::move(parts.relink)),
       open_line_(std::move(parts.open_line)),
       observers_(std::move(parts.observers)),
+      network_(std::move(parts.network)),
       own_error_(config_.own_error_file, [this](const std::string& text) { log_.Say(text); }),
       finished_(std::move(finished)),
       machine_({.nproc = config_.num_local_workers,
@@ -244,7 +245,7 @@ void Agent::Do(const StartWorkers& e) {
   stopping_ = false;
   Observe([&](AgentObserver& o) { o.OnRound(a, Now()); });
   fence_.WorkersStart();
-  workers_.Start(a);
+  workers_.Start(a, network_ ? network_() : NodeNetwork());
   display_.BeginRound(a.round, a.group_world_size > 1, workers_.attempt_dir());
 }
 

@@ -19,6 +19,7 @@
 #include "launcher/agent/join_message.h"
 #include "launcher/agent/local_workers.h"
 #include "launcher/agent/node_fence.h"
+#include "launcher/agent/node_network.h"
 #include "launcher/agent/round_stores.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/process/warden.h"
@@ -53,6 +54,8 @@ class Agent {
     Relink relink;                               // for a node that is cut off from its job
     OpenLine open_line = {};                     // empty: the warden has none
     std::vector<AgentObserver*> observers = {};  // outlive the agent
+    // How other nodes reach this one, asked at each start of workers; empty: unknown.
+    std::function<NodeNetwork()> network = {};
     bool leased = true;  // false in the coordinator's own process: it cannot be lost alone
   };
 
@@ -113,6 +116,7 @@ class Agent {
   const Relink relink_;
   const OpenLine open_line_;
   const std::vector<AgentObserver*> observers_;
+  const std::function<NodeNetwork()> network_;
   const OwnErrorFile own_error_;
   const std::function<void(int)> finished_;
   AgentMachine machine_;

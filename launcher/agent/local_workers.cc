@@ -97,7 +97,7 @@ absl::Status LocalWorkers::Open() {
   return absl::OkStatus();
 }
 
-void LocalWorkers::Start(const Assignment& assignment) {
+void LocalWorkers::Start(const Assignment& assignment, const NodeNetwork& network) {
   assignment_ = assignment;
   failures_.BeginRound(assignment_);
   told_.reset();
@@ -117,7 +117,8 @@ void LocalWorkers::Start(const Assignment& assignment) {
     const EnvVars env = WorkerEnvironment(environment_, config_, assignment_, local_rank,
                                           {.error_file = error_file,
                                            .agent_socket = reports_ ? reports_->name() : "",
-                                           .timer_file = watch_.timer_file()});
+                                           .timer_file = watch_.timer_file(),
+                                           .network = network});
     if (log_.shows_details()) {
       log_.Detail(absl::StrCat("starting local rank ", i, ":\n",
                                WorkerCommandText(BaseEnvironment(LaunchConfig()), env, argv, cpus_[i])));

@@ -20,6 +20,7 @@
 #include "launcher/agent/agent_log.h"
 #include "launcher/agent/agent_observer.h"
 #include "launcher/agent/node_failures.h"
+#include "launcher/agent/node_network.h"
 #include "launcher/agent/worker_socket.h"
 #include "launcher/agent/worker_watch.h"
 #include "launcher/config/launch_config.h"
@@ -65,7 +66,7 @@ class LocalWorkers {
   // be had is said, and done without.
   absl::Status Open();
 
-  void Start(const Assignment& assignment);
+  void Start(const Assignment& assignment, const NodeNetwork& network = {});
   void Signal(int signo);
   void KillAll();
   // They are killed at `deadline`, whatever this process does; none: they are not.

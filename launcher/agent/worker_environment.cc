@@ -85,12 +85,17 @@ EnvVars WorkerEnvironment(const EnvVars& base, const LaunchConfig& config, const
                           LocalRank local_rank, const WorkerPlaces& places) {
   EnvMap vars(base.begin(), base.end());
   // Of a job inside of which this one was started.
-  for (const char* const name : {"DDPRUN_LOCAL_RANK", "DDPRUN_AGENT_SOCKET"}) vars.erase(name);
+  for (const char* const name : {"DDPRUN_LOCAL_RANK", "DDPRUN_AGENT_SOCKET", "DDPRUN_NODE_ADDR"})
+    vars.erase(name);
   if (LimitsOmpThreads(base, config)) vars.insert_or_assign("OMP_NUM_THREADS", std::string("1"));
   // A rank whose peer died must get an error from NCCL, not wait for ever. PyTorch up to 2.1 reads the second
   // name. Both mean nothing to a worker without NCCL.
   vars.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   vars.emplace("NCCL_ASYNC_ERROR_HANDLING", "1");
+  // Gloo publishes the address to which this host's own name resolves, which is a loopback one on many hosts.
+  if (config.max_nodes > 1 && !places.network.interface.empty()) {
+    vars.emplace("GLOO_SOCKET_IFNAME", places.network.interface);
+  }
   // For PyTorch's own launchers inside of a worker, as torchrun leaves it to them.
   vars["TORCHELASTIC_SIGNALS_TO_HANDLE"] = NamesOf(config.signals_to_handle);
   if (!places.timer_file.empty()) vars["TORCHELASTIC_TIMER_FILE"] = places.timer_file;
@@ -113,7 +118,8 @@ EnvVars WorkerEnvironment(const EnvVars& base, const LaunchConfig& config, const
                       .run_id = config.run_id,
                       .error_file = places.error_file,
                       .round = assignment.round,
-                      .agent_socket = places.agent_socket};
+                      .agent_socket = places.agent_socket,
+                      .node_addr = config.max_nodes > 1 ? places.network.address : ""};
   for (auto& [name, value] : EncodeWorkerEnv(env)) vars[name] = std::move(value);
   return {vars.begin(), vars.end()};
 }

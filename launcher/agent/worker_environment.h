@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "base/assignment.h"
 #include "base/worker_env.h"
+#include "launcher/agent/node_network.h"
 #include "launcher/config/launch_config.h"
 
 namespace ddprun {
@@ -19,6 +20,7 @@ struct WorkerPlaces {
   std::string error_file = {};    // TORCHELASTIC_ERROR_FILE
   std::string agent_socket = {};  // DDPRUN_AGENT_SOCKET
   std::string timer_file = {};    // TORCHELASTIC_TIMER_FILE, a FIFO
+  NodeNetwork network = {};       // DDPRUN_NODE_ADDR, GLOO_SOCKET_IFNAME
 };
 
 // For the worker `local_rank` of the node that got `assignment`. docs/worker_env.md lists what is set.

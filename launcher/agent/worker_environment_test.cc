@@ -98,6 +98,23 @@ TEST(WorkerEnvironmentTest, LibrariesGetDefaultsThatTheUserMayOverride) {
     EXPECT_EQ(Make({{name, "0"}}, Config(2)).at(name), "0");
 }
 
+TEST(WorkerEnvironmentTest, WhereSeveralNodesMayTakePartWorkersKnowTheNodesNetwork) {
+  LaunchConfig config = Config(1);
+  const WorkerPlaces places = {.network = {.address = "10.0.0.2", .interface = "eth1"}};
+  const auto make = [&](const EnvVars& base) {
+    const EnvVars vars = WorkerEnvironment(base, config, {}, LocalRank(0), places);
+    return EnvMap(vars.begin(), vars.end());
+  };
+  config.max_nodes = 2;
+  EXPECT_EQ(make({}).at("DDPRUN_NODE_ADDR"), "10.0.0.2");
+  EXPECT_EQ(make({}).at("GLOO_SOCKET_IFNAME"), "eth1");
+  EXPECT_EQ(make({{"GLOO_SOCKET_IFNAME", "ib0"}}).at("GLOO_SOCKET_IFNAME"), "ib0");
+  EXPECT_EQ(make({{"DDPRUN_NODE_ADDR", "10.9.9.9"}}).at("DDPRUN_NODE_ADDR"), "10.0.0.2");
+  config.max_nodes = 1;
+  EXPECT_EQ(make({{"DDPRUN_NODE_ADDR", "10.9.9.9"}}).count("DDPRUN_NODE_ADDR"), 0u);
+  EXPECT_EQ(make({}).count("GLOO_SOCKET_IFNAME"), 0u);
+}
+
 TEST(WorkerEnvironmentTest, SaysWhatWasAskedFor) {
   LaunchConfig config = Config(2);
   config.signals_to_handle = {SIGUSR1, SIGTERM};

@@ -89,8 +89,8 @@ constexpr OptionSpec kOptions[] = {
     {.section = kMeeting,
      .name = "local-addr",
      .value = "HOST",
-     .help = "Address under which this node is known to the others; when not given, the one by which it "
-             "reaches the coordinator."},
+     .help = "Address or name under which the other nodes reach this one, or the network interface that has "
+             "it (the first address of it); when not given, the one by which it reaches the coordinator."},
 
     {.section = kWorkers,
      .name = "module",

@@ -33,6 +33,14 @@ void Coordinator::Receive(PeerId id, const proto::AgentMessage& message) {
   Step(DecodeAgentMessage(id, message));
 }
 
+std::vector<std::string> Coordinator::AgentAddresses() const {
+  std::vector<std::string> addresses;
+  for (const auto& [id, peer] : peers_) {
+    if (!peer->in_process()) addresses.push_back(peer->address());
+  }
+  return addresses;
+}
+
 void Coordinator::Detach(PeerId id, absl::string_view reason) {
   if (peers_.erase(id) == 0) return;
   Step(PeerDisconnected{id, std::string(reason)});

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -61,6 +62,8 @@ class Coordinator {
   void CloseAll(const std::string& reason, bool at_once = false);
   // Jobs that are not closed.
   int num_open_jobs() const;
+  // Of the agents in other processes, as seen from here.
+  std::vector<std::string> AgentAddresses() const;
   int num_peers() const { return machine_.num_peers(); }
   // Called after everything that happens.
   void set_on_step(std::function<void()> f) { on_step_ = std::move(f); }

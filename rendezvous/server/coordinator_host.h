@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
@@ -34,6 +35,8 @@ class CoordinatorHost {
   int port() const { return listener_->port(); }
   // A link for the agent of this process; `address` is where other nodes' workers reach it.
   std::unique_ptr<CoordinatorLink> Link(const std::string& address);
+  // Of the agents in other processes, as seen from here.
+  std::vector<std::string> AgentAddresses() const { return coordinator_.AgentAddresses(); }
   // An empty key space for store clients that come from now on. Earlier connections keep theirs until they
   // hang up, at most until the next renewal; gRPC clients are told at their next call that it is gone.
   void RenewStore();

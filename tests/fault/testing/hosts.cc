@@ -29,6 +29,7 @@ constexpr char kTc[] = "/usr/sbin/tc";
 constexpr char kSs[] = "/usr/bin/ss";
 // Of the range that is set aside for such tests; the name server, which never answers, is the switch.
 constexpr char kNetwork[] = "198.18.0.";
+constexpr char kSecondNetwork[] = "198.18.1.";
 constexpr char kNameServer[] = "198.18.0.250";
 
 // A program that must end well, at once.
@@ -231,6 +232,36 @@ void Hosts::ResetConnections(int host, int other) {
   // The host's side is aborted, and the kernel sends a reset to the other.
   Run(host, {kSs, "-K", "dst", address(other)});
 }
+
+void Hosts::CallItselfLoopback(int host) {
+  std::string names = "127.0.0.1 localhost\n127.0.1.1 " + name(host) + "\n";
+  for (int i = 0; i < static_cast<int>(hosts_.size()); ++i) {
+    if (i != host) names += address(i) + " " + name(i) + "\n";
+  }
+  Write(hosts_[host].etc + "/hosts", names);
+}
+
+void Hosts::Name(int host, const std::string& address, const std::string& name) {
+  Write(hosts_[host].etc + "/hosts", "127.0.0.1 localhost\n" + address + " " + name + "\n");
+}
+
+void Hosts::AddNetwork() {
+  const auto in_switch = [this](const Args& argv) {
+    RunToEnd(InNamespaces(switch_.init->pid(), "net", argv), Birth::kTold);
+  };
+  in_switch({kIp, "link", "add", "br1", "type", "bridge"});
+  in_switch({kIp, "link", "set", "br1", "up"});
+  for (int i = 0; i < static_cast<int>(hosts_.size()); ++i) {
+    const std::string cable = "second" + std::to_string(i);
+    in_switch({kIp, "link", "add", cable, "type", "veth", "peer", "name", "eth1", "netns",
+               std::to_string(hosts_[i].init->pid())});
+    in_switch({kIp, "link", "set", cable, "master", "br1", "up"});
+    Run(i, {kIp, "address", "add", SecondAddress(i) + "/24", "dev", "eth1"});
+    Run(i, {kIp, "link", "set", "eth1", "up"});
+  }
+}
+
+std::string Hosts::SecondAddress(int host) const { return kSecondNetwork + std::to_string(host + 1); }
 
 void Hosts::Reset(int host) { hosts_[host].init.reset(); }
 

@@ -51,13 +51,20 @@ class Hosts {
   // Of what `host` receives, that share is lost.
   void Lossy(int host, double share);
   void Unlossy(int host);
-  // The connections between `host` and `other` are reset on both sides, as by something between them; both may
-  // connect again.
+  // The connections between `host` and `other` are reset on both sides, as by something between them; both
+  // may connect again.
   void ResetConnections(int host, int other);
   // Packets that Deafen and Lossy have dropped on `host`.
   int64_t Dropped(int host) const;
   // The name server of `host` does not answer, and the names in /etc/hosts are gone; it knows its own.
   void LoseNames(int host);
+  // `host` resolves its own name to 127.0.1.1, as Debian's installer leaves it.
+  void CallItselfLoopback(int host);
+  // `host` resolves `name` to `address`, and no other name.
+  void Name(int host, const std::string& address, const std::string& name);
+  // Makes a second network between all hosts, on interfaces called eth1.
+  void AddNetwork();
+  std::string SecondAddress(int host) const;
 
   // All processes of the host end at once. Reset: the kernel closes their connections, as when a host
   // reboots; the others see that. PowerOff: nobody is told. Nothing can be started there any more.

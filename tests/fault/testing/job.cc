@@ -11,25 +11,20 @@
 #include "gtest/gtest.h"
 
 namespace ddprun {
-namespace {
-
-std::string ProgramPath(const std::string& label_path) {
-  return std::string(getenv("TEST_SRCDIR")) + "/" + getenv("TEST_WORKSPACE") + "/" + label_path;
-}
-
-}  // namespace
-
 Args operator+(Args args, const Args& more) {
   args.insert(args.end(), more.begin(), more.end());
   return args;
 }
 
-std::string DdprunPath() { return ProgramPath("launcher/ddprun"); }
-std::string WorkerPath() { return ProgramPath("tests/fault/testing/worker"); }
-std::string TrainPath() { return ProgramPath("examples/train/train"); }
-std::string HostToolPath() { return ProgramPath("tests/fault/testing/host_tool"); }
-std::string SlowRelayPath() { return ProgramPath("tests/fault/testing/slow_relay"); }
-std::string StoreServerPath() { return ProgramPath("tests/interop/store_server"); }
+std::string TestFile(const std::string& path) {
+  return std::string(getenv("TEST_SRCDIR")) + "/" + getenv("TEST_WORKSPACE") + "/" + path;
+}
+std::string DdprunPath() { return TestFile("launcher/ddprun"); }
+std::string WorkerPath() { return TestFile("tests/fault/testing/worker"); }
+std::string TrainPath() { return TestFile("examples/train/train"); }
+std::string HostToolPath() { return TestFile("tests/fault/testing/host_tool"); }
+std::string SlowRelayPath() { return TestFile("tests/fault/testing/slow_relay"); }
+std::string StoreServerPath() { return TestFile("tests/interop/store_server"); }
 
 std::string MakeTestDirectory() {
   std::string name = testing::TempDir() + "/faultXXXXXX";

@@ -21,6 +21,8 @@ std::string TrainPath();
 std::string StoreServerPath();  // a plain c10d store
 std::string HostToolPath();     // host_tool.cc
 std::string SlowRelayPath();    // slow_relay.cc
+// Of any other of the test's files, by its path in this repository.
+std::string TestFile(const std::string& path);
 
 // A directory of its own under TEST_TMPDIR.
 std::string MakeTestDirectory();

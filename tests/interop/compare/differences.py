@@ -38,8 +38,8 @@ NODE = r"(?:node \d+: )?"
 PAGE = "={60}[^\\0]+={60}"  # a report, or several
 
 OF_EVERY_WORKER = (
-    Difference("variables of its own", "`DDPRUN_ROUND`, `DDPRUN_AGENT_SOCKET`, `DDPRUN_LOCAL_RANK`",
-               WORKER + r"variable DDPRUN_(?:ROUND|AGENT_SOCKET|LOCAL_RANK)", NONE, r"\w+"),
+    Difference("variables of its own", "`DDPRUN_ROUND`, `DDPRUN_AGENT_SOCKET`, `DDPRUN_LOCAL_RANK`, `DDPRUN_NODE_ADDR`",
+               WORKER + r"variable DDPRUN_(?:ROUND|AGENT_SOCKET|LOCAL_RANK|NODE_ADDR)", NONE, r"[\w.:]+"),
     Difference("both names for NCCL", "`NCCL_ASYNC_ERROR_HANDLING`",
                WORKER + "variable (?:TORCH_)?NCCL_ASYNC_ERROR_HANDLING", NONE, "[01]"),
 )
@@ -75,6 +75,7 @@ OTHERS = (
     Difference("no word that it is deprecated", "`--pass-local-rank`", "standard error of workers",
                r"[^\0]*FutureWarning[^\0]*?\n(rank 0[^\0]*)", r"\1"),
     # Workers.
+    Difference("interface for Gloo", "`GLOO_SOCKET_IFNAME`", WORKER + "variable GLOO_SOCKET_IFNAME", NONE, r"\w+"),
     Difference("an interpreter of its own", "`--run-path`", rf"{WORKER}(?:command|open descriptors|leads its session)",
                r".*multiprocessing.*|\[.*\]|false", r".*runpy.*|\[\]|true"),
     Difference("the script's own trace", "`--run-path`",

@@ -181,7 +181,12 @@ absl::StatusOr<Listener> Listener::Tcp(const std::string& host) {
   ASSIGN_OR_RETURN(const AddrInfo addr, NumericAddress(host, "0"));
   UniqueFd fd(socket(addr->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return ErrnoError("socket");
-  if (bind(fd.get(), addr->ai_addr, addr->ai_addrlen) != 0) return ErrnoError(absl::StrCat("bind to ", host));
+  if (bind(fd.get(), addr->ai_addr, addr->ai_addrlen) != 0) {
+    if (errno != EADDRNOTAVAIL) return ErrnoError(absl::StrCat("bind to ", host));
+    // Translated on the way: no interface of this host has it.
+    ASSIGN_OR_RETURN(const AddrInfo any, NumericAddress(addr->ai_family == AF_INET6 ? "::" : "0.0.0.0", "0"));
+    if (bind(fd.get(), any->ai_addr, any->ai_addrlen) != 0) return ErrnoError("bind");
+  }
   if (listen(fd.get(), SOMAXCONN) != 0) return ErrnoError("listen");
   sockaddr_storage bound{};
   socklen_t len = sizeof(bound);

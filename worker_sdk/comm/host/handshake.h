@@ -47,7 +47,8 @@ static_assert(sizeof(Greeting) == 56);
 uint64_t HashRunId(absl::string_view run_id);
 
 // A listening socket and its address.
-//   TCP: a port of the system's choice on `host`, a numeric address; address() is "host port".
+//   TCP: a port of the system's choice on `host`, a numeric address; address() is "host port". Where no
+//        interface of this machine has the address (it is translated on the way), on all interfaces.
 //   Unix: an abstract name, unguessable; address() is it. SOCK_SEQPACKET.
 class Listener {
  public:

@@ -1,0 +1,47 @@
+#include "launcher/interfaces.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace ddprun {
+namespace {
+
+std::string LoopbackInterface() {
+  for (const InterfaceAddress& each : InterfaceAddresses()) {
+    if (each.loopback) return each.interface;
+  }
+  return "";
+}
+
+TEST(InterfacesTest, AnAddressHasItsInterfaceAndBack) {
+  for (const InterfaceAddress& each : InterfaceAddresses()) {
+    if (each.loopback) continue;
+    EXPECT_EQ(InterfaceOfAddress(each.address), each.interface);
+    EXPECT_FALSE(AddressOfInterface(each.interface)->empty());
+  }
+  EXPECT_EQ(InterfaceOfAddress("fe80::1%eth7"), "eth7");
+  // Of the block for documentation (RFC 5737).
+  EXPECT_EQ(InterfaceOfAddress("192.0.2.1"), "");
+  EXPECT_EQ(InterfaceOfAddress("no address"), "");
+  EXPECT_EQ(AddressOfInterface("no-such-if"), std::nullopt);
+}
+
+TEST(InterfacesTest, EveryLoopbackAddressIsOnTheLoopbackInterface) {
+  const std::string lo = LoopbackInterface();
+  ASSERT_FALSE(lo.empty());
+  for (const char* address : {"127.0.0.1", "127.0.1.1", "::ffff:127.0.0.1"})
+    EXPECT_EQ(InterfaceOfAddress(address), lo) << address;
+  EXPECT_EQ(AddressOfInterface(lo), "127.0.0.1");
+}
+
+TEST(InterfacesTest, TheRouteChoosesTheAddress) {
+  EXPECT_EQ(LocalAddressTowards("127.0.0.1"), "127.0.0.1");
+  EXPECT_EQ(LocalAddressTowards("::ffff:127.0.0.1"), "127.0.0.1");
+  EXPECT_EQ(LocalAddressTowards("node0"), "") << "names are not looked up";
+  for (const InterfaceAddress& each : InterfaceAddresses())
+    EXPECT_EQ(LocalAddressTowards(each.address), each.address);
+}
+
+}  // namespace
+}  // namespace ddprun
