@@ -56,6 +56,7 @@ EnvVars EncodeWorkerEnv(const WorkerEnv& env) {
   if (env.virtual_local_rank) vars.emplace_back("DDPRUN_LOCAL_RANK", number(env.local_rank.value()));
   if (!env.agent_socket.empty()) vars.emplace_back("DDPRUN_AGENT_SOCKET", env.agent_socket);
   if (!env.node_addr.empty()) vars.emplace_back("DDPRUN_NODE_ADDR", env.node_addr);
+  if (env.lease > Duration::zero()) vars.emplace_back("DDPRUN_LEASE_MS", number(ToMillis(env.lease)));
   return vars;
 }
 
@@ -89,6 +90,8 @@ absl::StatusOr<WorkerEnv> DecodeWorkerEnv(const Getter& get) {
   env.error_file = text("TORCHELASTIC_ERROR_FILE");
   env.agent_socket = text("DDPRUN_AGENT_SOCKET");
   env.node_addr = text("DDPRUN_NODE_ADDR");
+  ASSIGN_OR_RETURN(const int lease_ms, Number(get, "DDPRUN_LEASE_MS", 0, 1, INT32_MAX));
+  env.lease = milliseconds(lease_ms);
   if (get("MASTER_PORT")) {
     ASSIGN_OR_RETURN(env.master_port, Number(get, "MASTER_PORT", 0, 1, 65535));
   }

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/ids.h"
+#include "base/time.h"
 
 namespace ddprun {
 
@@ -39,6 +40,7 @@ struct WorkerEnv {
   // DDPRUN_NODE_ADDR: numeric address by which workers of other nodes reach this node; empty: unknown, or a
   // job of one node.
   std::string node_addr;
+  Duration lease{};  // DDPRUN_LEASE_MS: how long a silent node counts as alive; 0: unknown, or one node
 
   bool operator==(const WorkerEnv&) const = default;
 };

@@ -33,7 +33,8 @@ WorkerEnv Sample() {
           .error_file = "/logs/error.json",
           .round = Round(11),
           .agent_socket = "ddprun-1",
-          .node_addr = "10.0.0.3"};
+          .node_addr = "10.0.0.3",
+          .lease = milliseconds(5000)};
 }
 
 TEST(WorkerEnvTest, WhatIsWrittenIsRead) {
@@ -80,6 +81,8 @@ TEST(WorkerEnvTest, BadValuesAreNamed) {
               {"GROUP_RANK", "3"},
               {"DDPRUN_ROUND", "-1"},
               {"DDPRUN_LOCAL_RANK", "2"},
+              {"DDPRUN_LEASE_MS", "0"},
+              {"DDPRUN_LEASE_MS", "5s"},
               {"TORCHELASTIC_USE_AGENT_STORE", "true"}};
   for (const auto& bad : kBad) {
     const EnvVars good = EncodeWorkerEnv(Sample());

@@ -90,6 +90,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> Context::Connect(Duration timeout)
       .run_id = env_.run_id,
       .setup_timeout = timeout,
   };
+  if (env_.lease > Duration::zero()) options.silence_limit = env_.lease;
   if (env_.group_world_size > 1 && !env_.node_addr.empty()) {
     options.address = env_.node_addr;
   } else if (env_.group_world_size > 1) {

@@ -85,7 +85,8 @@ EnvVars WorkerEnvironment(const EnvVars& base, const LaunchConfig& config, const
                           LocalRank local_rank, const WorkerPlaces& places) {
   EnvMap vars(base.begin(), base.end());
   // Of a job inside of which this one was started.
-  for (const char* const name : {"DDPRUN_LOCAL_RANK", "DDPRUN_AGENT_SOCKET", "DDPRUN_NODE_ADDR"})
+  for (const char* const name :
+       {"DDPRUN_LOCAL_RANK", "DDPRUN_AGENT_SOCKET", "DDPRUN_NODE_ADDR", "DDPRUN_LEASE_MS"})
     vars.erase(name);
   if (LimitsOmpThreads(base, config)) vars.insert_or_assign("OMP_NUM_THREADS", std::string("1"));
   // A rank whose peer died must get an error from NCCL, not wait for ever. PyTorch up to 2.1 reads the second
@@ -119,7 +120,8 @@ EnvVars WorkerEnvironment(const EnvVars& base, const LaunchConfig& config, const
                       .error_file = places.error_file,
                       .round = assignment.round,
                       .agent_socket = places.agent_socket,
-                      .node_addr = config.max_nodes > 1 ? places.network.address : ""};
+                      .node_addr = config.max_nodes > 1 ? places.network.address : "",
+                      .lease = config.max_nodes > 1 ? config.rdzv.lease : Duration::zero()};
   for (auto& [name, value] : EncodeWorkerEnv(env)) vars[name] = std::move(value);
   return {vars.begin(), vars.end()};
 }

@@ -108,6 +108,7 @@ TEST(WorkerEnvironmentTest, WhereSeveralNodesMayTakePartWorkersKnowTheNodesNetwo
   config.max_nodes = 2;
   EXPECT_EQ(make({}).at("DDPRUN_NODE_ADDR"), "10.0.0.2");
   EXPECT_EQ(make({}).at("GLOO_SOCKET_IFNAME"), "eth1");
+  EXPECT_EQ(make({}).at("DDPRUN_LEASE_MS"), "5000");
   EXPECT_EQ(make({{"GLOO_SOCKET_IFNAME", "ib0"}}).at("GLOO_SOCKET_IFNAME"), "ib0");
   EXPECT_EQ(make({{"DDPRUN_NODE_ADDR", "10.9.9.9"}}).at("DDPRUN_NODE_ADDR"), "10.0.0.2");
   config.max_nodes = 1;

@@ -23,6 +23,7 @@ const std::vector<Pattern>& Patterns() {
       {"rank ", " of round ", " is gone"},
       {"rank ", " of round ", " has left"},
       {"rank ", " of round ", " gave up operation "},
+      {"no answer from rank ", " of round ", " for "},
       {"rank ", " of round ", " did not appear within "},
       // The system's words, as gloo, NCCL, MPI and stores pass them on.
       {"Connection reset by peer"},

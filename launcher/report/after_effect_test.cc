@@ -34,6 +34,8 @@ TEST(AfterEffectTest, WordsOfThoseWhosePeerIsGone) {
           "train: rank 3 of round 7 is gone",
           "train: rank 12 of round 0 has left",
           "train: rank 0 of round 2 gave up operation 44, waiting for rank 3",
+          "no answer from rank 2 of round 7 for 5 s: the network between node 0 (10.0.0.1) and node 1 "
+          "(10.0.0.2) is cut or drops packets (cable, firewall, MTU)",
           "rank 1 of round 5 did not appear within 30000 ms (1 missing)",
           "train: the store at 10.0.0.7:29512 does not answer (the cause is elsewhere)",
       }) {

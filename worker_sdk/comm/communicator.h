@@ -32,6 +32,8 @@ class Pending {
   //             "rank 3 of round 7 has left"               it destroyed its communicator
   //             "rank 0 of round 7 gave up operation 12"   the deadline passed ("..., waiting for rank 3")
   //             "rank 0 of round 7 gave up: <reason>"      Abort(reason)
+  //           "no answer from rank 3 of round 7 for 5 s: the network between <node> and <node> ..." is said
+  //           where two nodes do not hear each other; it follows from elsewhere when one of them is lost.
   virtual absl::Status Wait(TimePoint deadline) = 0;
 };
 
@@ -44,9 +46,9 @@ class Pending {
 //              Sum(lo, hi) = Sum(lo, mid) + Sum(mid, hi), mid = lo + the largest power of two below hi - lo,
 //            element by element, whatever the split of ranks into nodes, the sizes and the timing: bit-equal
 //            on every rank and in every run. A mean is that sum divided by n.
-//   Errors:  appear in Pending::Wait. A dead peer ends every operation on all ranks within a second; a
-//   stopped
-//            or slow one is the business of the deadline. After an error the communicator is dead: what is
+//   Errors:  appear in Pending::Wait. A dead peer ends every operation on all ranks within a second; a node
+//            that is cut off, within its silence limit; a stopped or slow rank is the business of the
+//            deadline. After an error the communicator is dead: what is
 //            pending or is started later ends with that first error.
 //   Threads: one caller at a time, Abort() and status() excepted: any thread, any time.
 //   Owns:    nothing; buffers must live until Wait() returned or the communicator is destroyed. A Pending may

@@ -21,13 +21,13 @@ std::string Tail(const std::string& text) {
 }
 
 // `train` with so many snapshots that little is done twice.
-Args TrainProgram(const std::string& snapshots) {
+Args TrainProgram(const std::string& snapshots, int batch) {
   return {TrainPath(),
           "--layers=1",
           "--heads=2",
           "--width=32",
           "--context=32",
-          "--global-batch=8",
+          "--global-batch=" + std::to_string(batch),
           "--log-every=1",
           "--snapshot-every=10",
           "--snapshot-dir=" + snapshots,
@@ -43,12 +43,14 @@ std::string Result(const std::string& printed) {
 }
 
 // Of a run that nothing disturbs. All tests of a process share it.
-const std::string& UndisturbedResult() {
-  static const auto& result = *new std::string([] {
-    Process alone(TrainProgram(MakeTestDirectory()));
+const std::string& UndisturbedResult(int batch) {
+  static auto& results = *new std::map<int, std::string>();
+  std::string& result = results[batch];
+  if (result.empty()) {
+    Process alone(TrainProgram(MakeTestDirectory(), batch));
     EXPECT_EQ(alone.Wait(seconds(100)), ProcessEnd{.code = 0}) << alone.err();
-    return Result(alone.out());
-  }());
+    result = Result(alone.out());
+  }
   return result;
 }
 
@@ -138,7 +140,7 @@ void TrainingTest::StartTraining(const Setup& setup, int world_size) {
   if (setup_.hosts == 0) setup_.hosts = setup_.max;
   if (setup_.present == 0) setup_.present = setup_.hosts;
   const std::string snapshots = MakeTestDirectory();
-  Args program = TrainProgram(snapshots);
+  Args program = TrainProgram(snapshots, setup.batch);
   if (!setup.shell.empty()) program = Args{"/bin/sh", "-c", setup.shell + "; exec \"$@\"", "sh"} + program;
   const std::string nodes = std::to_string(setup.min) + ":" + std::to_string(setup.max);
   const Args options = {"--nnodes=" + nodes, "--max-restarts=1"};
@@ -203,7 +205,7 @@ void TrainingTest::ExpectFailure(const std::string& cause, int world_size) {
 void TrainingTest::ExpectResult(const std::vector<int>& hosts) {
   for (const int host : hosts) job_->agent(host).FreeOut();
   for (const int host : hosts) job_->ExpectEnd(host, {.code = 0});
-  EXPECT_EQ(Result(job_->agent(hosts[0]).out()), UndisturbedResult());
+  EXPECT_EQ(Result(job_->agent(hosts[0]).out()), UndisturbedResult(setup_.batch));
 }
 
 void TrainingTest::ExpectUndisturbed() {

@@ -90,6 +90,7 @@ class TrainingTest : public HostFaultTest {
     int max = 2;              // nodes in a round
     int hosts = 0;            // there are; 0: max
     int present = 0;          // agents from the beginning; 0: on all hosts
+    int batch = 8;            // sequences a step, over all workers
     bool by_address = false;  // they meet at an address, not at a name
     Args options = {};
     std::string shell = {};                             // a line of shell that each worker begins with

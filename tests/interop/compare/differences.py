@@ -38,8 +38,8 @@ NODE = r"(?:node \d+: )?"
 PAGE = "={60}[^\\0]+={60}"  # a report, or several
 
 OF_EVERY_WORKER = (
-    Difference("variables of its own", "`DDPRUN_ROUND`, `DDPRUN_AGENT_SOCKET`, `DDPRUN_LOCAL_RANK`, `DDPRUN_NODE_ADDR`",
-               WORKER + r"variable DDPRUN_(?:ROUND|AGENT_SOCKET|LOCAL_RANK|NODE_ADDR)", NONE, r"[\w.:]+"),
+    Difference("variables of its own", "`DDPRUN_ROUND`, `DDPRUN_AGENT_SOCKET`, `DDPRUN_LOCAL_RANK`, `DDPRUN_NODE_ADDR`, `DDPRUN_LEASE_MS`",
+               WORKER + r"variable DDPRUN_(?:ROUND|AGENT_SOCKET|LOCAL_RANK|NODE_ADDR|LEASE_MS)", NONE, r"[\w.:]+"),
     Difference("both names for NCCL", "`NCCL_ASYNC_ERROR_HANDLING`",
                WORKER + "variable (?:TORCH_)?NCCL_ASYNC_ERROR_HANDLING", NONE, "[01]"),
 )

@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "worker_sdk/comm/host/handshake.h"
+#include "worker_sdk/comm/host/link_watch.h"
 
 namespace ddprun {
 namespace {
@@ -223,10 +224,15 @@ class Bootstrapper {
   void KeepLink(LinkKind kind, int node, UniqueFd fd) {
     const int on = 1;
     setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    std::string ends = EndsInWords(fd.get(), group_, node);
+    // Hubs always read what other hubs send; a lane reads when it has a use for it.
+    WatchLink(fd.get(), o_.silence_limit, /*in_flight=*/kind == LinkKind::kControl);
     if (kind == LinkKind::kLane) {
       lane_[node].fd = std::move(fd);
+      lane_[node].ends = std::move(ends);
     } else {
-      watched_.push_back({.fd = std::move(fd), .rank = LaneOf(node), .on_other_node = true});
+      watched_.push_back(
+          {.fd = std::move(fd), .rank = LaneOf(node), .on_other_node = true, .ends = std::move(ends)});
     }
   }
 

@@ -20,6 +20,7 @@
 #include "worker_sdk/comm/check.h"
 #include "worker_sdk/comm/host/bootstrap.h"
 #include "worker_sdk/comm/host/engine.h"
+#include "worker_sdk/comm/host/link_watch.h"
 #include "worker_sdk/comm/host/monitor.h"
 #include "worker_sdk/comm/host/segment.h"
 #include "worker_sdk/comm/host/tcp_mesh.h"
@@ -88,8 +89,9 @@ class HostCommunicator : public Communicator {
         round_(options.round),
         topology_(std::move(links.topology)),
         segment_(std::move(links.segment)),
-        monitor_(&segment_, local_rank_, round_.value(), std::move(links.watched)),
-        mesh_(std::move(links.lane), local_rank_, &segment_, &monitor_),
+        monitor_(&segment_, local_rank_, round_.value(), SilenceLimit(options.silence_limit),
+                 std::move(links.watched)),
+        mesh_(std::move(links.lane), local_rank_, SilenceLimit(options.silence_limit), &segment_, &monitor_),
         engine_(topology_, static_cast<int>(options.group_rank.value()), local_rank_, &segment_, &monitor_,
                 topology_.num_nodes() > 1 ? &mesh_ : nullptr),
         progress_([this] { Progress(); }) {}

@@ -10,6 +10,7 @@
 
 #include "absl/time/time.h"
 #include "worker_sdk/comm/check.h"
+#include "worker_sdk/comm/host/link_watch.h"
 
 namespace ddprun {
 namespace {
@@ -22,10 +23,12 @@ void Signal(const UniqueFd& event_fd) {
 
 }  // namespace
 
-Monitor::Monitor(Segment* segment, int local_rank, int64_t round, std::vector<Peer> peers)
+Monitor::Monitor(Segment* segment, int local_rank, int64_t round, Duration silence_limit,
+                 std::vector<Peer> peers)
     : segment_(segment),
       local_rank_(local_rank),
       round_(round),
+      silence_limit_(silence_limit),
       peers_(std::move(peers)),
       ended_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       stop_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
@@ -58,7 +61,7 @@ void Monitor::Leave(int rank, uint64_t num_chunks, Duration patience) {
   all_closed_.WaitUntil(deadline);
 }
 
-void Monitor::Close(size_t peer) {
+void Monitor::Close(size_t peer, const absl::Status& why) {
   const int rank = peers_[peer].rank;
   {
     absl::MutexLock lock(&mu_);
@@ -66,7 +69,7 @@ void Monitor::Close(size_t peer) {
     if (++num_closed_ == peers_.size()) all_closed_.Set();
     if (leaving_ || has_left_[rank]) return;
   }
-  Spread(DeadRecord(round_, GoneError(rank, round_)), static_cast<int>(peer));
+  Spread(DeadRecord(round_, why), static_cast<int>(peer));
 }
 
 void Monitor::Spread(const EndRecord& record, int from_peer) {
@@ -94,21 +97,25 @@ void Monitor::Spread(const EndRecord& record, int from_peer) {
   }
 }
 
-bool Monitor::Receive(size_t peer) {
+absl::Status Monitor::Receive(size_t peer) {
   Inbox& inbox = inboxes_[peer];
+  const absl::Status gone = GoneError(peers_[peer].rank, round_);
   const ssize_t n = recv(peers_[peer].fd.get(), reinterpret_cast<char*>(&inbox.record) + inbox.have,
                          sizeof(EndRecord) - inbox.have, MSG_DONTWAIT);
   // A reset overtakes what was sent before it, which may be why: that is read next, and then the end.
-  if (n < 0) return errno == EAGAIN || errno == EINTR || errno == ECONNRESET;
-  if (n == 0) return false;
+  if (n < 0 && IsSilence(errno)) {
+    return CutOffError(peers_[peer].rank, round_, silence_limit_, peers_[peer].ends);
+  }
+  if (n < 0) return errno == EAGAIN || errno == EINTR || errno == ECONNRESET ? absl::OkStatus() : gone;
+  if (n == 0) return gone;
   inbox.have += static_cast<size_t>(n);
-  if (inbox.have < sizeof(EndRecord)) return true;
+  if (inbox.have < sizeof(EndRecord)) return absl::OkStatus();
   inbox.have = 0;
   inbox.record.text[sizeof(inbox.record.text) - 1] = '\0';
-  if (inbox.record.magic != EndRecord::kMagic || inbox.record.round != round_) return false;
+  if (inbox.record.magic != EndRecord::kMagic || inbox.record.round != round_) return gone;
   if (inbox.record.kind == EndRecord::kLeft) has_left_[inbox.record.rank] = true;
   Spread(inbox.record, static_cast<int>(peer));
-  return true;
+  return absl::OkStatus();
 }
 
 void Monitor::Run() {
@@ -118,9 +125,11 @@ void Monitor::Run() {
     if (poll(polls.data(), polls.size(), -1) < 0) continue;  // EINTR
     if (polls[0].revents != 0) return;
     for (size_t p = 0; p < peers_.size(); ++p) {
-      if (polls[p + 1].revents == 0 || Receive(p)) continue;
+      if (polls[p + 1].revents == 0) continue;
+      const absl::Status received = Receive(p);
+      if (received.ok()) continue;
       polls[p + 1].fd = -1;
-      Close(p);
+      Close(p, received);
     }
   }
 }

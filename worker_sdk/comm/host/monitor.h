@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -33,11 +34,13 @@ class Monitor {
     UniqueFd fd;
     int rank = 0;
     bool on_other_node = false;
+    std::string ends = {};  // which nodes the connection joins, in words; of those to other nodes
   };
 
+  // `silence_limit`: that of WatchLink, for the error when such a connection breaks for want of an answer.
   // `peers`: the hub alone for a rank that is none; for the hub its node's ranks and the other hubs.
   // `segment` belongs to the caller and outlives this. Starts a thread that sleeps until something ends.
-  Monitor(Segment* segment, int local_rank, int64_t round, std::vector<Peer> peers);
+  Monitor(Segment* segment, int local_rank, int64_t round, Duration silence_limit, std::vector<Peer> peers);
   ~Monitor();
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
@@ -63,14 +66,16 @@ class Monitor {
   static constexpr int kNobody = -1;
 
   void Run();
-  bool Receive(size_t peer);  // false: the connection ended
-  void Close(size_t peer) ABSL_LOCKS_EXCLUDED(mu_);
+  // OK: the connection goes on. Else why it does not.
+  absl::Status Receive(size_t peer);
+  void Close(size_t peer, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
   // Makes `record` known here and to everybody who has it from this process alone.
   void Spread(const EndRecord& record, int from_peer) ABSL_LOCKS_EXCLUDED(mu_);
 
   Segment* const segment_;
   const int local_rank_;
   const int64_t round_;
+  const Duration silence_limit_;
   const std::vector<Peer> peers_;
   UniqueFd ended_fd_;
   UniqueFd stop_fd_;

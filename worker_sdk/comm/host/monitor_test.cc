@@ -79,7 +79,7 @@ class MonitorTest : public testing::TestWithParam<Link (*)()> {
     if (second != nullptr) {
       peers.push_back({.fd = std::move(second->hub), .rank = kSecond, .on_other_node = false});
     }
-    monitor_.emplace(&segment_, /*local_rank=*/0, kRound, std::move(peers));
+    monitor_.emplace(&segment_, /*local_rank=*/0, kRound, seconds(5), std::move(peers));
   }
 
   Segment segment_ = *Segment::Create({.round = kRound, .num_ranks = 3, .num_lanes = 1, .chunk_bytes = 4096});

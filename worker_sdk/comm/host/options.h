@@ -21,6 +21,10 @@ struct HostCommunicatorOptions {
   // Numeric IP address by which the other nodes reach this one; listened on with a port of the system's
   // choice until all are connected. Not used with one node.
   std::string address = "127.0.0.1";
+  // A node from which nothing has come for so long, not even TCP's acknowledgements, is cut off, though its
+  // processes live: the job's lease. At least 2 s, for TCP itself takes seconds; noticed at most 1 s later.
+  // A node that is silent only because its ranks compute is not cut off.
+  Duration silence_limit = seconds(5);
   // For all ranks to appear and connect.
   Duration setup_timeout = seconds(60);
   // Bytes of a rank's input that travel at a time. The shared segment holds 2 * (ranks of the node + 1) of

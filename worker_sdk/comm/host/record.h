@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/time.h"
 
 namespace ddprun {
 
@@ -45,6 +46,13 @@ inline EndRecord LeftRecord(int64_t round, int rank, uint64_t num_chunks) {
 
 inline absl::Status GoneError(int rank, int64_t round) {
   return absl::UnavailableError(absl::StrCat("rank ", rank, " of round ", round, " is gone"));
+}
+
+// `between`: the two nodes, in words.
+inline absl::Status CutOffError(int rank, int64_t round, Duration silence, absl::string_view between) {
+  return absl::UnavailableError(absl::StrCat("no answer from rank ", rank, " of round ", round, " for ",
+                                             ToMillis(silence) / 1000, " s: the network between ", between,
+                                             " is cut or drops packets (cable, firewall, MTU)"));
 }
 
 }  // namespace ddprun

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/time.h"
+#include "worker_sdk/comm/host/link_watch.h"
 
 namespace ddprun {
 namespace {
@@ -19,6 +20,10 @@ namespace {
 // A broken data connection is explained by the monitor, which knows who died first. When it does not in this
 // time, the peer itself is to blame.
 constexpr Duration kExplanationTimeout = milliseconds(300);
+
+// Beyond the silence limit, for what is in flight: as long as keepalive may take longer. A node that is lost
+// is then first noticed by its lease, which says more than a broken connection does.
+constexpr Duration kPatience = seconds(1);
 
 // In front of every message.
 struct Frame {
@@ -32,7 +37,7 @@ struct Frame {
   Call call;
 };
 
-enum class Moved { kAll, kSome, kBroken };
+enum class Moved { kAll, kSome, kNone, kBroken };
 
 // A message on its way: its frame, then its parts.
 class Transfer {
@@ -50,8 +55,9 @@ class Transfer {
   bool IsForeign() const { return next_ > 0 && std::memcmp(&frame_, &expected_, sizeof(Frame)) != 0; }
   const Frame& frame() const { return frame_; }
 
-  // Sends or receives what can be at once.
+  // Sends or receives what can be at once. kBroken: errno says why.
   Moved Move(bool send) {
+    bool moved = false;
     while (!done()) {
       // The frame alone first when receiving: what follows depends on it.
       iovec frame_part{reinterpret_cast<char*>(&frame_) + frame_have_, sizeof(Frame) - frame_have_};
@@ -62,8 +68,10 @@ class Transfer {
       const ssize_t n =
           send ? sendmsg(fd_, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) : recvmsg(fd_, &msg, MSG_DONTWAIT);
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0 && errno == EAGAIN) return Moved::kSome;
+      if (n < 0 && errno == EAGAIN) return moved ? Moved::kSome : Moved::kNone;
+      if (n == 0 && !send) errno = ECONNRESET;  // the peer has closed it
       if (n < 0 || (n == 0 && !send)) return Moved::kBroken;
+      moved = true;
       Advance(static_cast<size_t>(n));
       if (!send && IsForeign()) return Moved::kSome;
     }
@@ -95,8 +103,14 @@ class Transfer {
 
 }  // namespace
 
-TcpMesh::TcpMesh(std::vector<Peer> peers, int local_rank, Segment* segment, Monitor* monitor)
-    : peers_(std::move(peers)), local_rank_(local_rank), segment_(segment), monitor_(monitor) {}
+TcpMesh::TcpMesh(std::vector<Peer> peers, int local_rank, Duration silence_limit, Segment* segment,
+                 Monitor* monitor)
+    : peers_(std::move(peers)),
+      local_rank_(local_rank),
+      silence_limit_(silence_limit),
+      still_since_(peers_.size()),
+      segment_(segment),
+      monitor_(monitor) {}
 
 absl::Status TcpMesh::Exchange(const Tag& tag, std::vector<Message> sends, std::vector<Message> receives,
                                CatchUp catch_up) {
@@ -108,6 +122,7 @@ absl::Status TcpMesh::Exchange(const Tag& tag, std::vector<Message> sends, std::
     for (Message& m : *messages) transfers.emplace_back(peers_[m.node].fd.get(), frame, std::move(m));
   }
   std::vector<short> events(peers_.size());
+  std::ranges::fill(still_since_, std::chrono::steady_clock::now());
   while (true) {
     std::fill(events.begin(), events.end(), 0);
     bool all = true;
@@ -115,8 +130,15 @@ absl::Status TcpMesh::Exchange(const Tag& tag, std::vector<Message> sends, std::
     for (size_t i = 0; i < transfers.size(); ++i) {
       Transfer& t = transfers[i];
       const bool send = i < num_sends;
+      if (t.done()) continue;
       const Moved moved = t.Move(send);
-      if (moved == Moved::kBroken) return Broken(t.node(), tag.chunk);
+      if (moved == Moved::kBroken) {
+        const Peer& peer = peers_[t.node()];
+        return Broken(tag.chunk, IsSilence(errno)
+                                     ? CutOffError(peer.rank, frame.round, silence_limit_, peer.ends)
+                                     : GoneError(peer.rank, frame.round));
+      }
+      if (moved != Moved::kNone) still_since_[t.node()] = std::chrono::steady_clock::now();
       if (moved == Moved::kAll) continue;
       if (!send && t.IsForeign()) {
         const Frame& f = t.frame();
@@ -148,21 +170,37 @@ absl::Status TcpMesh::Exchange(const Tag& tag, std::vector<Message> sends, std::
 // Sleeps until a connection is ready or something ended; who gives up ends the communicator, which wakes
 // this.
 absl::Status TcpMesh::AwaitEvent(uint64_t chunk, absl::Span<const short> events_by_node) {
-  std::vector<pollfd> polls{{.fd = monitor_->ended_fd(), .events = POLLIN, .revents = 0}};
-  for (size_t node = 0; node < peers_.size(); ++node) {
   // What ended during an earlier chunk, and did not concern that one, no longer shows in ended_fd.
   RETURN_IF_ERROR(segment_->EndOf(chunk));
+  std::vector<pollfd> polls{{.fd = monitor_->ended_fd(), .events = POLLIN, .revents = 0}};
+  for (size_t node = 0; node < peers_.size(); ++node) {
     if (events_by_node[node] != 0) {
       polls.push_back({.fd = peers_[node].fd.get(), .events = events_by_node[node], .revents = 0});
     }
   }
-  if (poll(polls.data(), polls.size(), -1) < 0 || polls[0].revents == 0) return absl::OkStatus();
+  // Awake often enough to notice in time that what was sent is not acknowledged.
+  const int ready = poll(polls.data(), polls.size(), static_cast<int>(ToMillis(silence_limit_ / 8)));
+  if (ready == 0) {
+    for (size_t node = 0; node < peers_.size(); ++node) {
+      if (events_by_node[node] != 0) RETURN_IF_ERROR(CheckAnswers(static_cast<int>(node), chunk));
+    }
+  }
+  if (ready <= 0 || polls[0].revents == 0) return absl::OkStatus();
   uint64_t count;
   [[maybe_unused]] const ssize_t n = read(monitor_->ended_fd(), &count, sizeof(count));
   return segment_->EndOf(chunk);
 }
 
-absl::Status TcpMesh::Broken(int node, uint64_t chunk) {
+absl::Status TcpMesh::CheckAnswers(int node, uint64_t chunk) {
+  const TimePoint now = std::chrono::steady_clock::now();
+  const Peer& peer = peers_[node];
+  const Duration limit = silence_limit_ + kPatience;
+  // The time without an answer may have begun before there was anything to answer.
+  if (now - still_since_[node] < limit || UnansweredFor(peer.fd.get()) < limit) return absl::OkStatus();
+  return Broken(chunk, CutOffError(peer.rank, segment_->layout().round, silence_limit_, peer.ends));
+}
+
+absl::Status TcpMesh::Broken(uint64_t chunk, const absl::Status& why) {
   const TimePoint deadline = std::chrono::steady_clock::now() + kExplanationTimeout;
   for (TimePoint now; (now = std::chrono::steady_clock::now()) < deadline;) {
     RETURN_IF_ERROR(segment_->EndOf(chunk));
@@ -172,7 +210,7 @@ absl::Status TcpMesh::Broken(int node, uint64_t chunk) {
       [[maybe_unused]] const ssize_t n = read(p.fd, &count, sizeof(count));
     }
   }
-  monitor_->SetDead(GoneError(peers_[node].rank, segment_->layout().round));
+  monitor_->SetDead(why);
   return segment_->EndOf(chunk);
 }
 

@@ -2,6 +2,7 @@
 #include "worker_sdk/comm/host/tcp_mesh.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "worker_sdk/comm/host/link_watch.h"
 #include "worker_sdk/comm/host/monitor.h"
 #include "worker_sdk/comm/host/record.h"
 #include "worker_sdk/comm/host/segment.h"
@@ -25,6 +27,18 @@ namespace {
 constexpr int64_t kRound = 7;
 constexpr int kPeer = 1;
 constexpr Duration kPatience = seconds(60);
+constexpr Duration kSilenceLimit = seconds(2);
+
+// In front of each message: README.md has it.
+struct Frame {
+  uint64_t magic = 0x31454d4152465044;
+  int64_t round = kRound;
+  uint64_t chunk = 0;
+  uint32_t phase = 0, reserved = 0;
+  uint64_t num_bytes = 1;
+  Call call;
+};
+constexpr size_t kFrameBytes = sizeof(Frame);
 
 struct Link {
   UniqueFd ours, theirs;
@@ -36,15 +50,35 @@ Link NewLink() {
   return {UniqueFd(fds[0]), UniqueFd(fds[1])};
 }
 
+// Over TCP, whose other end takes little that it has not read.
+Link NewTcpLink() {
+  UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int small = 4096;
+  setsockopt(listener.get(), SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+  sockaddr_in address{
+      .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+  socklen_t size = sizeof(address);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  EXPECT_EQ(bind(listener.get(), generic, size), 0);
+  EXPECT_EQ(listen(listener.get(), 1), 0);
+  EXPECT_EQ(getsockname(listener.get(), generic, &size), 0);
+  Link link;
+  link.ours = UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(connect(link.ours.get(), generic, size), 0);
+  link.theirs = UniqueFd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  return link;
+}
+
 class TcpMeshTest : public testing::Test {
  protected:
-  TcpMeshTest() {
+  explicit TcpMeshTest(Link lane = NewLink()) : lane_(std::move(lane)) {
     std::vector<Monitor::Peer> watched;
     watched.push_back({.fd = std::move(control_.ours), .rank = kPeer, .on_other_node = true});
-    monitor_.emplace(&segment_, /*local_rank=*/0, kRound, std::move(watched));
-    std::vector<TcpMesh::Peer> lane(2);
-    lane[1] = {.fd = std::move(lane_.ours), .rank = kPeer};
-    mesh_.emplace(std::move(lane), /*local_rank=*/0, &segment_, &*monitor_);
+    monitor_.emplace(&segment_, /*local_rank=*/0, kRound, seconds(5), std::move(watched));
+    std::vector<TcpMesh::Peer> peers(2);
+    mesh_fd_ = lane_.ours.get();
+    peers[1] = {.fd = std::move(lane_.ours), .rank = kPeer};
+    mesh_.emplace(std::move(peers), /*local_rank=*/0, kSilenceLimit, &segment_, &*monitor_);
   }
 
   // Receives a byte of `chunk` in a thread of its own, as its lane does.
@@ -56,16 +90,8 @@ class TcpMeshTest : public testing::Test {
                              [] { return absl::OkStatus(); });
     });
   }
-  // What the peer's mesh sends for it; tcp_mesh.cc and README.md have the frame.
+  // What the peer's mesh sends for it.
   void SendByte(uint64_t chunk) {
-    struct Frame {
-      uint64_t magic = 0x31454d4152465044;
-      int64_t round = kRound;
-      uint64_t chunk = 0;
-      uint32_t phase = 0, reserved = 0;
-      uint64_t num_bytes = 1;
-      Call call;
-    };
     Frame frame;
     frame.chunk = chunk;
     std::vector<char> message(sizeof(frame) + 1);
@@ -78,10 +104,11 @@ class TcpMeshTest : public testing::Test {
     return poll(&p, 1, 0) == 0;
   }
 
-  Link control_ = NewLink(), lane_ = NewLink();
+  Link control_ = NewLink(), lane_;
   Segment segment_ = *Segment::Create({.round = kRound, .num_ranks = 1, .num_lanes = 1, .chunk_bytes = 4096});
   std::optional<Monitor> monitor_;
   std::optional<TcpMesh> mesh_;
+  int mesh_fd_ = -1;
   char byte_ = 0;
 };
 
@@ -105,6 +132,31 @@ TEST_F(TcpMeshTest, ALeaveThatCameDuringAnEarlierChunkEndsTheNextOne) {
   EXPECT_TRUE(ended) << "it waits for a chunk that never comes";
   if (!ended) lane_.theirs = UniqueFd();
   EXPECT_EQ(second.get(), absl::UnavailableError("rank 1 of round 7 has left"));
+}
+
+class BusyPeerTest : public TcpMeshTest {
+ protected:
+  BusyPeerTest() : TcpMeshTest(NewTcpLink()) {}
+};
+
+// It computes, and its window is closed meanwhile: its kernel answers, so it is not cut off.
+TEST_F(BusyPeerTest, APeerThatDoesNotReadForLongerThanTheLimitIsNotCutOff) {
+  WatchLink(mesh_fd_, kSilenceLimit, /*in_flight=*/false);
+  std::vector<char> much(4 << 20, 'x');
+  std::future<absl::Status> sent = std::async(std::launch::async, [&] {
+    std::vector<TcpMesh::Message> sends;
+    sends.push_back({.node = 1, .parts = {{much.data(), much.size()}}});
+    return mesh_->Exchange({.call = {}, .chunk = 0}, std::move(sends), {}, [] { return absl::OkStatus(); });
+  });
+  ASSERT_EQ(sent.wait_for(3 * kSilenceLimit), std::future_status::timeout);
+  std::vector<char> buffer(1 << 16);
+  for (size_t left = kFrameBytes + much.size(); left > 0;) {
+    const ssize_t n = recv(lane_.theirs.get(), buffer.data(), buffer.size(), 0);
+    ASSERT_GT(n, 0);
+    left -= static_cast<size_t>(n);
+  }
+  ASSERT_EQ(sent.wait_for(kPatience), std::future_status::ready);
+  EXPECT_EQ(sent.get(), absl::OkStatus());
 }
 
 }  // namespace

@@ -1,0 +1,60 @@
+// The network between two nodes is cut, while both reach the coordinator.
+#include <signal.h>
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fault/testing/host_job.h"
+
+namespace ddprun {
+namespace {
+
+using testing::HasSubstr;
+
+// Of the mesh: a lease, and a second until TCP has looked again; more where the machine is busy.
+constexpr Duration kNoticed = kLease + seconds(1) + seconds(2);
+
+class LinkFaultsTest : public TrainingTest {
+ protected:
+  // Three hosts train; what host 1 and host 2 say to each other is dropped.
+  void CutBetweenOneAndTwo() {
+    StartTraining({.min = 3, .max = 3, .batch = 12});
+    FaultNow();
+    hosts().Deafen(1, 2);
+    hosts().Deafen(2, 1);
+  }
+  void Heal() {
+    hosts().Undeafen(1, 2);
+    hosts().Undeafen(2, 1);
+  }
+};
+
+TEST_F(LinkFaultsTest, ACutBetweenTwoHostsThatReachTheCoordinatorIsNamed) {
+  CutBetweenOneAndTwo();
+  job().AwaitSaid(0, "event=round_ended", kNoticed);
+  Detected(job().agent(0).found_at());
+  EXPECT_GE(hosts().Dropped(1) + hosts().Dropped(2), 1);
+  Heal();
+  const std::string said = AwaitRestart(3);
+  EXPECT_THAT(said, HasSubstr("restart_count=\"1\""));
+  EXPECT_THAT(job().agent(1).err() + job().agent(2).err(),
+              HasSubstr("the network between node 1 (" + hosts().address(1) + ") and node 2 (" +
+                        hosts().address(2) + ") is cut or drops packets"));
+  ExpectResult({0, 1, 2});
+}
+
+// Longer than the lease: their kernels answer for them.
+TEST_F(LinkFaultsTest, HostsWhoseWorkersAreSilentForLongAreNotCutOff) {
+  StartTraining();
+  FaultNow();
+  const pid_t stopped = worker(1);
+  kill(stopped, SIGSTOP);
+  EXPECT_THAT(job().agent(0).AwaitErr("event=round_ended", 1, 3 * kLease), testing::IsEmpty());
+  kill(stopped, SIGCONT);
+  ExpectResult({0, 1});
+  ExpectUndisturbed();
+}
+
+}  // namespace
+}  // namespace ddprun
