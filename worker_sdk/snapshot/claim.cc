@@ -62,6 +62,7 @@ absl::Status DirectoryClaim::Take(absl::string_view run_id, Round round) {
   RETURN_IF_ERROR(ReplaceFile(directory_, std::string(kFile), absl::StrCat(".", kFile, ".", nonce, ".tmp"),
                               {&part, 1}, still_as_seen));
   mine_ = bytes;
+  nonce_ = nonce;
   return absl::OkStatus();
 }
 

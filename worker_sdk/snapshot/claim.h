@@ -44,12 +44,16 @@ class DirectoryClaim {
   //   REQUIRES: Take() was OK.
   [[nodiscard]] absl::Status Check() const;
 
+  // Of this process's claim: unlike that of any other. REQUIRES: Take() was OK.
+  [[nodiscard]] const std::string& nonce() const { return nonce_; }
+
  private:
   [[nodiscard]] absl::Status TakenOver(const std::string& by) const;
 
   const std::string directory_;
   std::string seen_;  // by Look: the file's bytes; empty: there was none
   std::string mine_;
+  std::string nonce_;
   std::string run_id_;
   Round round_{};
 };

@@ -89,6 +89,9 @@ absl::Status SnapshotStore::TakeOver() {
   if (taken_) return claim_.Check();
   RETURN_IF_ERROR(claim_.Take(run_id_, *round_));
   taken_ = true;
+  // What is there now is of writers before this one; what comes later and is not ours, of those after it.
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory_));
+  removable_.insert(names.begin(), names.end());
   return absl::OkStatus();
 }
 
@@ -104,14 +107,22 @@ absl::Status SnapshotStore::Write(const Snapshot& snapshot) {
   std::vector<absl::string_view> parts = {head};
   for (const TensorView& tensor : snapshot.tensors) parts.push_back(tensor.bytes);
   const std::string name = NameOf(snapshot.step, snapshot.round);
-  // The temporary file is of this writer alone: rank 0 of an earlier round may be on its way out still.
-  const std::string temporary =
-      absl::StrCat(".", name, ".", snapshot.round.value(), "-", getpid(), kTemporarySuffix);
-  RETURN_IF_ERROR(ReplaceFile(directory_, name, temporary, parts, [this] { return claim_.Check(); }));
+  // The temporary file is of this writer alone: rank 0 of an earlier round may be on its way out still, and
+  // have the same number as a process, in a container of its own.
+  const std::string temporary = absl::StrCat(".", name, ".", claim_.nonce(), kTemporarySuffix);
+  RETURN_IF_ERROR(ReplaceFile(directory_, name, temporary, parts, [this] { return StillOurs(); }));
+  removable_.insert(name);
   return RemoveOld(snapshot);
 }
 
-absl::Status SnapshotStore::RemoveOld(const Snapshot& newest) const {
+absl::Status SnapshotStore::StillOurs() const {
+  const absl::Status ours = claim_.Check();
+  if (after_check_for_test_) after_check_for_test_();
+  return ours;
+}
+
+absl::Status SnapshotStore::RemoveOld(const Snapshot& newest) {
+  RETURN_IF_ERROR(StillOurs());
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory_));
   std::vector<std::string> doomed;
   int kept = 1;
@@ -122,6 +133,7 @@ absl::Status SnapshotStore::RemoveOld(const Snapshot& newest) const {
   }
   std::copy_if(names.begin(), names.end(), std::back_inserter(doomed), IsTemporary);
   for (const std::string& name : doomed) {
+    if (removable_.erase(name) == 0) continue;
     const std::string path = absl::StrCat(directory_, "/", name);
     if (unlink(path.c_str()) != 0 && errno != ENOENT) return FileError("cannot remove the old", path, errno);
   }

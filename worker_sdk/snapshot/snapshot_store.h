@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -59,7 +62,8 @@ class SnapshotStore {
   absl::Status TakeOver(absl::string_view run_id, Round round);
 
   // Writes a snapshot, and then removes those of the same step by other rounds and all but the newest `keep`
-  // of those up to this step: never this one, so that there always is a whole one.
+  // of those up to this step: never this one, so that there always is a whole one, and never those of a later
+  // writer, even if this one has not heard of it yet.
   //   REQUIRES: TakeOver() was called, with the round of `snapshot`.
   //   Errors: kResourceExhausted: the disk is full; kAborted: a newer round has taken over: this worker
   //           should end. After any error the snapshots that were there still are.
@@ -74,12 +78,16 @@ class SnapshotStore {
   [[nodiscard]] absl::StatusOr<StoredSnapshot> Load(const std::string& name) const;
 
   [[nodiscard]] const std::string& directory() const { return directory_; }
+  // Called whenever it has been found that the directory still is this writer's, before that is relied on.
+  void SetAfterCheckForTest(std::function<void()> call) { after_check_for_test_ = std::move(call); }
   // "snapshot-000000000040-r7.ddp"
   static std::string NameOf(int64_t step, Round round);
 
  private:
   absl::Status TakeOver();
-  absl::Status RemoveOld(const Snapshot& newest) const;
+  // OK: no newer writer has taken over.
+  absl::Status StillOurs() const;
+  absl::Status RemoveOld(const Snapshot& newest);
 
   const std::string directory_;
   const int keep_;
@@ -87,6 +95,10 @@ class SnapshotStore {
   std::string run_id_;
   std::optional<Round> round_;  // none: TakeOver was not called
   bool taken_ = false;
+  // Names that no later writer has given: of the files that were there when this process took over, and of
+  // its own.
+  std::set<std::string> removable_;
+  std::function<void()> after_check_for_test_;
 };
 
 }  // namespace ddprun

@@ -10,6 +10,9 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,6 +24,7 @@
 namespace ddprun {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -219,6 +223,45 @@ TEST_F(SnapshotStoreTest, AWriterThatIsStoppedInTheMiddleIsRefusedAtItsEnd) {
   EXPECT_EQ(NewestStep(newer.FindNewest().value()), step);
   ASSERT_TRUE(Write(newer, step + 1, 4, Round(4)).ok());
   EXPECT_EQ(newer.FindNewest()->newest->snapshot.round, Round(4));
+}
+
+// It is stopped right after it has found the directory its own, and the new round writes the same step.
+TEST_F(SnapshotStoreTest, AWriterThatLosesTheDirectoryInTheMiddleRemovesNothingOfTheNewOne) {
+  for (const int stopped_at : {1, 2}) {  // before the rename, before the removal of old files
+    SCOPED_TRACE(stopped_at);
+    SetUp();
+    SnapshotStore old = Writer(1, Round(3));
+    ASSERT_TRUE(Write(old, 10, 4, Round(3)).ok());
+    std::optional<SnapshotStore> newer;
+    int checks = 0;
+    old.SetAfterCheckForTest([&] {
+      if (++checks != stopped_at) return;
+      newer.emplace(Writer(1, Round(4)));
+      ASSERT_TRUE(Write(*newer, 20, 4, Round(4)).ok());
+      std::ofstream(directory_ + "/.snapshot-000000000030-r4.ddp.x.tmp") << "being written";
+    });
+    Write(old, 20, 4, Round(3)).IgnoreError();
+    ASSERT_GE(checks, stopped_at);
+    EXPECT_TRUE(newer->Load(NameOf(20, 4)).ok());
+    EXPECT_THAT(Files(), Contains(".snapshot-000000000030-r4.ddp.x.tmp"));
+    EXPECT_TRUE(absl::IsAborted(Write(old, 30, 4, Round(3))));
+    EXPECT_TRUE(newer->Load(NameOf(20, 4)).ok());
+  }
+}
+
+// Rank 0 of two rounds, in containers where both have the same process number.
+TEST_F(SnapshotStoreTest, NoTwoWritersHaveTheSameTemporaryFile) {
+  std::set<std::string> names;
+  for (int i = 0; i < 2; ++i) {
+    SnapshotStore store = Writer();
+    store.SetAfterCheckForTest([&] {
+      for (const std::string& name : Files()) {
+        if (name.ends_with(".tmp")) names.insert(name);
+      }
+    });
+    ASSERT_TRUE(Write(store, 5).ok());
+  }
+  EXPECT_THAT(names, testing::SizeIs(2));
 }
 
 // The disk is full when the round begins and has room again later.
