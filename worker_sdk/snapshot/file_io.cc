@@ -67,12 +67,13 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   struct stat info;
   if (fstat(file.fd(), &info) != 0) return FileError("cannot read", path, errno);
   if (S_ISDIR(info.st_mode)) return FileError("cannot read", path, EISDIR);
+  // With room for one byte more than the file has, so that its end is seen without growing, which would copy
+  // all of it. It may grow while it is read.
   std::string bytes;
-  bytes.resize(info.st_size);
+  bytes.resize(static_cast<size_t>(info.st_size) + 1);
   size_t size = 0;
-  // One byte more than the file had is asked for, so that its end is seen; it may grow while it is read.
   for (;;) {
-    if (size == bytes.size()) bytes.resize(size + std::max<size_t>(1, size / 2));
+    if (size == bytes.size()) bytes.resize(size + size / 2 + 1);
     const ssize_t n = read(file.fd(), bytes.data() + size, bytes.size() - size);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return FileError("cannot read", path, errno);

@@ -17,6 +17,7 @@ namespace ddprun {
 //   as absl::ErrnoToStatus.
 absl::Status FileError(absl::string_view what, absl::string_view path, int error);
 
+// Holds the file's size and little more.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 
 // Writes `parts`, one after the other, to `directory`/`temporary`, and when every byte is on the disk renames

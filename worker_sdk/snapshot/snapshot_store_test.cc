@@ -309,6 +309,41 @@ TEST_F(SnapshotStoreTest, ErrorsOfTheSystemNameTheFile) {
   EXPECT_TRUE(absl::IsNotFound(SnapshotStore(directory_).Load(NameOf(1)).status()));
 }
 
+// "VmRSS" or "VmHWM", the most so far, of this process.
+int64_t ResidentKilobytes(const std::string& what) {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    int64_t kilobytes;
+    if (word == what + ":" && status >> kilobytes) return kilobytes;
+  }
+  return -1;
+}
+
+// Every rank of a node does it at once.
+TEST_F(SnapshotStoreTest, LoadingHoldsTheFileOnce) {
+  constexpr int64_t kMegabytes = 64;
+  const auto in_child = [](const std::function<int()>& work) {
+    const pid_t child = fork();
+    if (child == 0) _exit(work());
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  ASSERT_EQ(in_child([this] {
+              SnapshotStore store = Writer();
+              return Write(store, 1, kMegabytes << 18).ok() ? 0 : 1;
+            }),
+            0);
+  const int held = in_child([this] {
+    std::ofstream("/proc/self/clear_refs") << "5";  // the most so far is from now on
+    const int64_t before = ResidentKilobytes("VmRSS");
+    if (NewestStep(SnapshotStore(directory_).FindNewest().value()) != 1) return 255;
+    return static_cast<int>((ResidentKilobytes("VmHWM") - before) >> 10);
+  });
+  EXPECT_GE(held, kMegabytes);
+  EXPECT_LE(held, kMegabytes * 5 / 4);
+}
+
 // A writer that is killed at any moment leaves whole snapshots, and no more temporary files than the next one
 // removes.
 TEST_F(SnapshotStoreTest, AKilledWriterLeavesAWholeSnapshot) {
