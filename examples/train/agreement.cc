@@ -10,28 +10,28 @@
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "base/time.h"
+#include "worker_sdk/comm/long_work.h"
 #include "worker_sdk/snapshot/sha256.h"
 
 namespace ddprun::train {
 namespace {
 
-// Ranks may have very different work before they meet: rank 0 looks through the snapshots.
-constexpr Duration kTimeout = seconds(300);
-
 constexpr size_t kChoiceBytes = 128;  // a snapshot's name has 46 bytes at most, its digest 64
 
-TimePoint Deadline() { return std::chrono::steady_clock::now() + kTimeout; }
+TimePoint After(Duration limit) { return std::chrono::steady_clock::now() + limit; }
 
 }  // namespace
 
-absl::Status CheckAgreement(Communicator* comm, const std::map<std::string, std::string>& facts) {
+absl::Status CheckAgreement(Communicator* comm, const std::map<std::string, std::string>& facts,
+                            Duration stall_limit) {
   std::string mine;
   for (const auto& [name, value] : facts) {
     const Sha256::Digest digest = Sha256Of(value);
     mine.append(digest.data(), digest.size());
   }
   std::string all(mine.size() * comm->world_size(), '\0');
-  RETURN_IF_ERROR(comm->AllGather(mine, absl::MakeSpan(all))->Wait(Deadline()), "comparing the ranks");
+  RETURN_IF_ERROR(comm->AllGather(mine, absl::MakeSpan(all))->Wait(After(stall_limit)),
+                  "comparing the ranks");
   const auto digest_of = [&](int rank, size_t fact) {
     return absl::string_view(all).substr(rank * mine.size() + fact * Sha256::kBytes, Sha256::kBytes);
   };
@@ -51,26 +51,50 @@ absl::Status CheckAgreement(Communicator* comm, const std::map<std::string, std:
 }
 
 absl::StatusOr<std::optional<StoredSnapshot>> AgreeOnSnapshot(Communicator* comm, const SnapshotStore& store,
-                                                              std::optional<StoredSnapshot> newest) {
+                                                              Duration stall_limit,
+                                                              std::vector<SkippedSnapshot>* skipped) {
+  const bool leads = comm->rank() == Rank(0);
+  absl::StatusOr<FoundSnapshot> found = FoundSnapshot();
+  const LongWork find = [&](WorkProgress& progress) {
+    found = store.FindNewest([&](int64_t bytes) { progress.Advance(bytes); });
+  };
+  RETURN_IF_ERROR(
+      FinishTogether(comm, "looking for the newest snapshot", stall_limit, leads ? find : nullptr));
+  RETURN_IF_ERROR(found.status());
+  *skipped = std::move(found->skipped);
+  std::optional<StoredSnapshot> newest = std::move(found->newest);
+
   // "NAME SHA256" of fixed size, filled up with zeros; nothing but zeros when there is none.
   std::string choice = newest ? absl::StrCat(newest->name, " ", newest->sha256) : "";
   choice.resize(kChoiceBytes, '\0');
-  RETURN_IF_ERROR(comm->Broadcast(absl::MakeSpan(choice), Rank(0))->Wait(Deadline()),
+  RETURN_IF_ERROR(comm->Broadcast(absl::MakeSpan(choice), Rank(0))->Wait(After(stall_limit)),
                   "agreeing on a snapshot");
   const std::string text = choice.c_str();
-  if (text.empty() || newest) return newest;
+  if (text.empty()) return std::nullopt;
 
   const std::pair<std::string, std::string> name_and_sha256 = absl::StrSplit(text, absl::MaxSplits(' ', 1));
   const auto& [name, sha256] = name_and_sha256;
-  ASSIGN_OR_RETURN(
-      StoredSnapshot snapshot, store.Load(name),
-      "going on from rank 0's snapshot (--snapshot-dir must be one directory that all nodes see)");
-  if (snapshot.sha256 != sha256) {
+  absl::Status loaded;
+  const LongWork load = [&, name = name](WorkProgress& progress) {
+    absl::StatusOr<StoredSnapshot> snapshot =
+        store.Load(name, [&](int64_t bytes) { progress.Advance(bytes); });
+    if (snapshot.ok()) {
+      newest = *std::move(snapshot);
+    } else {
+      loaded = snapshot.status();
+    }
+  };
+  const absl::Status together =
+      FinishTogether(comm, "loading the snapshot", stall_limit, leads ? nullptr : load);
+  RETURN_IF_ERROR(
+      loaded, "going on from rank 0's snapshot (--snapshot-dir must be one directory that all nodes see)");
+  RETURN_IF_ERROR(together);
+  if (newest->sha256 != sha256) {
     return absl::FailedPreconditionError(absl::StrCat(
         store.directory(), "/", name,
         " is not rank 0's file of that name: --snapshot-dir must be one directory that all nodes see"));
   }
-  return snapshot;
+  return newest;
 }
 
 }  // namespace ddprun::train

@@ -42,11 +42,13 @@ po::options_description Flags(Options& o) {
        "sequences a step, over all workers, however many there are: at least one each. Results do not depend "
        "on "
        "their number when each has 2^k of them, else by no more than the rounding of sums")  //
-      ("lr", Value(o.learning_rate, "X"), "learning rate, reached after a short warm-up")    //
+      ("lr", Value(o.learning_rate, "X"), "learning rate, reached after a short warm-up")  //
       ("weight-decay", Value(o.weight_decay, "X"),
        "pull of weights towards zero, times the learning rate")  //
       ("bucket-bytes", Value(o.bucket_bytes, "N"),
-       "gradients that travel together; smaller ones start earlier, larger ones cost less");
+       "gradients that travel together; smaller ones start earlier, larger ones cost less")  //
+      ("stall-timeout", Value(o.stall_timeout_s, "SECONDS"),
+       "how long the workers wait for one that makes no progress in a step or with a snapshot");
   files.add_options()  //
       ("snapshot-dir", Path(o.snapshot_dir),
        "directory for snapshots, one that all nodes see; training goes on from the newest one there")  //
@@ -84,6 +86,7 @@ absl::Status Validate(const Options& o) {
   RETURN_IF_ERROR(AtLeastOne("--steps", o.steps));
   RETURN_IF_ERROR(AtLeastOne("--global-batch", o.global_batch));
   RETURN_IF_ERROR(AtLeastOne("--bucket-bytes", o.bucket_bytes));
+  RETURN_IF_ERROR(AtLeastOne("--stall-timeout", o.stall_timeout_s));
   RETURN_IF_ERROR(AtLeastOne("--snapshot-every", o.snapshot_every));
   RETURN_IF_ERROR(AtLeastOne("--log-every", o.log_every));
   RETURN_IF_ERROR(NotNegative("--lr", o.learning_rate));

@@ -21,6 +21,7 @@ struct Options {
   double learning_rate = 3e-3;
   double weight_decay = 0.1;
   int64_t bucket_bytes = 1 << 20;
+  int64_t stall_timeout_s = 300;  // a worker that makes no progress for that long ends the round
 
   std::string snapshot_dir;  // empty: no snapshots
   int64_t snapshot_every = 50;

@@ -20,6 +20,7 @@
 #include "examples/train/sample_log.h"
 #include "examples/train/trainer.h"
 #include "worker_sdk/comm/communicator.h"
+#include "worker_sdk/comm/long_work.h"
 #include "worker_sdk/ledger/ledger.h"
 #include "worker_sdk/ledger/ledger_keeper.h"
 #include "worker_sdk/reporter.h"
@@ -62,6 +63,7 @@ class TrainingRun {
 
  private:
   [[nodiscard]] bool leads() const { return context_.is_first_rank(); }
+  [[nodiscard]] Duration stall_limit() const { return seconds(options_.stall_timeout_s); }
 
   // Everything that can go wrong without the others.
   absl::Status Prepare() {
@@ -101,7 +103,7 @@ class TrainingRun {
       }
       RETURN_IF_ERROR(Resume());
     }
-    RETURN_IF_ERROR(CheckAgreement(comm_.get(), trainer_->Facts()));
+    RETURN_IF_ERROR(CheckAgreement(comm_.get(), trainer_->Facts(), stall_limit()));
     if (!leads()) return absl::OkStatus();
     out_ << absl::StrFormat(
                 "event=train step=%d steps=%d world_size=%d round=%d restart=%d bytes=%d data=\"%s\"",
@@ -122,15 +124,12 @@ class TrainingRun {
 
   absl::Status Resume() {
     reporter_.Report(0, WorkerPhase::kLoading, "snapshot");
-    std::optional<StoredSnapshot> newest;
-    if (leads()) {
-      ASSIGN_OR_RETURN(FoundSnapshot found, store_.FindNewest(), "--snapshot-dir");
-      for (const SkippedSnapshot& skipped : found.skipped) {
-        remarks_ << "train: passed over a snapshot: " << skipped.reason.message() << std::endl;
-      }
-      newest = std::move(found.newest);
+    std::vector<SkippedSnapshot> all_skipped;
+    ASSIGN_OR_RETURN(const std::optional<StoredSnapshot> newest,
+                     AgreeOnSnapshot(comm_.get(), store_, stall_limit(), &all_skipped), "--snapshot-dir");
+    for (const SkippedSnapshot& skipped : all_skipped) {
+      remarks_ << "train: passed over a snapshot: " << skipped.reason.message() << std::endl;
     }
-    ASSIGN_OR_RETURN(newest, AgreeOnSnapshot(comm_.get(), store_, std::move(newest)));
     if (!newest) return absl::OkStatus();
     const std::string path = absl::StrCat(store_.directory(), "/", newest->name);
     RETURN_IF_ERROR(trainer_->Restore(newest->snapshot), path);
@@ -161,23 +160,28 @@ class TrainingRun {
     if (leads()) LedgerFailed(ledger_.Ready(trainer_->step(), Now()));
     while (trainer_->step() < options_.steps) {
       RETURN_IF_ERROR(LogSamples(), "--sample-log");
-      RETURN_IF_ERROR(trainer_->Step());
-      const int64_t step = trainer_->step();
-      reporter_.Report(step, WorkerPhase::kTraining);
-      if (!leads()) continue;
-      const TimePoint now = Now();
-      LedgerFailed(ledger_.StepDone(step, now));
-      progress.StepDone(now);
-      AppendMetrics(progress.StepTokensPerSecond());
-      if (step % options_.log_every == 0 || step == options_.steps) {
-        out_ << progress.Line(trainer_->loss(), now) << std::endl;
-      }
-      ledger_.Book(Activity::kOther, Now());
+      // After a snapshot that could not be written the next try is that of the interval, lest every step
+      // tries.
+      RETURN_IF_ERROR(trainer_->Step(leads() && reporter_.snapshot_requested() && snapshot_written_));
+      reporter_.Report(trainer_->step(), WorkerPhase::kTraining);
+      if (leads()) TellStep(progress);
       if (!SnapshotIsDue()) continue;
-      RETURN_IF_ERROR(WriteSnapshot());
-      ledger_.Book(Activity::kSnapshots, Now());
+      RETURN_IF_ERROR(TakeSnapshot());
+      if (leads()) ledger_.Book(Activity::kSnapshots, Now());
     }
     return absl::OkStatus();
+  }
+
+  void TellStep(Progress& progress) {
+    const int64_t step = trainer_->step();
+    const TimePoint now = Now();
+    LedgerFailed(ledger_.StepDone(step, now));
+    progress.StepDone(now);
+    AppendMetrics(progress.StepTokensPerSecond());
+    if (step % options_.log_every == 0 || step == options_.steps) {
+      out_ << progress.Line(trainer_->loss(), now) << std::endl;
+    }
+    ledger_.Book(Activity::kOther, Now());
   }
 
   absl::Status LogSamples() {
@@ -212,24 +216,35 @@ class TrainingRun {
     }
   }
 
-  // At each interval, at the end, and when the agent asks; but after one that could not be written the next
-  // try is that of the interval, lest every step tries.
+  // At each interval, at the end, and when the agent has asked rank 0: the same on all ranks.
   [[nodiscard]] bool SnapshotIsDue() const {
     if (options_.snapshot_dir.empty()) return false;
     const int64_t step = trainer_->step();
-    return step % options_.snapshot_every == 0 || step == options_.steps ||
-           (reporter_.snapshot_requested() && snapshot_written_);
+    return step % options_.snapshot_every == 0 || step == options_.steps || trainer_->wished();
+  }
+
+  // Rank 0 writes; the others wait for as long as that goes on.
+  absl::Status TakeSnapshot() {
+    const int64_t step = trainer_->step();
+    if (leads()) reporter_.Report(step, WorkerPhase::kSnapshotting);
+    absl::Status written;
+    const LongWork write = [&](WorkProgress& progress) {
+      Snapshot snapshot = trainer_->State();
+      snapshot.world_size = context_.world_size();
+      snapshot.round = context_.round();
+      written = store_.Write(snapshot, [&](int64_t bytes) { progress.Advance(bytes); });
+    };
+    const absl::Status together =
+        FinishTogether(comm_.get(), absl::StrCat("writing the snapshot of step ", step), stall_limit(),
+                       leads() ? write : nullptr);
+    if (leads()) RETURN_IF_ERROR(TellSnapshot(written));  // also when the others have died meanwhile
+    return together;
   }
 
   // A snapshot that cannot be written costs a remark, not the training; but a training whose end cannot be
   // kept has failed, and so has the worker of a round that is over.
-  absl::Status WriteSnapshot() {
+  absl::Status TellSnapshot(const absl::Status& written) {
     const int64_t step = trainer_->step();
-    reporter_.Report(step, WorkerPhase::kSnapshotting);
-    Snapshot snapshot = trainer_->State();
-    snapshot.world_size = context_.world_size();
-    snapshot.round = context_.round();
-    const absl::Status written = store_.Write(snapshot);
     snapshot_written_ = written.ok();
     if (written.ok()) {
       reporter_.ReportSnapshot(step);

@@ -19,7 +19,6 @@ namespace {
 
 constexpr int64_t kWarmupSteps = 20;  // the learning rate rises in a line
 constexpr double kBeta2 = 0.99;       // small batches of small models: a shorter memory than Adam's usual one
-constexpr Duration kStepTimeout = seconds(300);  // a rank that is slower than this counts as lost
 
 // A model's parameters and what AdamW knows of them have the same names but for this.
 constexpr absl::string_view kMean = "adamw.mean/", kSquare = "adamw.square/";
@@ -33,9 +32,9 @@ std::vector<absl::Span<float>> GradsInReadyOrder(const std::vector<TensorSpec>& 
   return spans;
 }
 
-DataParallelOptions Overlap(int64_t bucket_bytes) {
-  DataParallelOptions options{.op = ReduceOp::kSum, .timeout = kStepTimeout};
-  options.bucket_bytes = static_cast<size_t>(bucket_bytes);
+DataParallelOptions Overlap(const Options& train) {
+  DataParallelOptions options{.op = ReduceOp::kSum, .timeout = seconds(train.stall_timeout_s)};
+  options.bucket_bytes = static_cast<size_t>(train.bucket_bytes);
   options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
   return options;
 }
@@ -59,7 +58,7 @@ Trainer::Trainer(const Options& options, const Corpus& corpus, Communicator* com
       grads_(model_.parameters().size()),
       grad_sum_(model_.parameters().size()),
       loss_sum_(1),
-      data_parallel_(comm, GradsInReadyOrder(model_.tensors(), grads_), Overlap(options.bucket_bytes)) {
+      data_parallel_(comm, GradsInReadyOrder(model_.tensors(), grads_), Overlap(options)) {
   model_.Initialize(rng_);
 }
 
@@ -71,17 +70,20 @@ Trainer::Part Trainer::NextPart() const {
   return part;
 }
 
-absl::Status Trainer::Step() {
+absl::Status Trainer::Step(bool wish) {
+  step_sums_[kWishes] = wish ? 1 : 0;
   data_parallel_.Begin();
   ComputeGradients();
   absl::Status reduced = data_parallel_.Finish();
-  reduced.Update(loss_reduced_->Wait(std::chrono::steady_clock::now() + kStepTimeout));
+  reduced.Update(sums_reduced_->Wait(std::chrono::steady_clock::now() + seconds(options_.stall_timeout_s)));
   RETURN_IF_ERROR(reduced, absl::StrCat("step ", step_ + 1));
-  if (!std::isfinite(step_loss_)) {
-    return absl::FailedPreconditionError(absl::StrCat("step ", step_ + 1, ": the loss is ", step_loss_,
+  const double loss = step_sums_[kLoss];
+  if (!std::isfinite(loss)) {
+    return absl::FailedPreconditionError(absl::StrCat("step ", step_ + 1, ": the loss is ", loss,
                                                       ": try a smaller --lr than ", options_.learning_rate));
   }
-  loss_ = step_loss_;
+  loss_ = loss;
+  wished_ = step_sums_[kWishes] > 0;
   ++step_;
   UpdateParameters();
   sampler_.Advance(options_.global_batch);
@@ -96,15 +98,16 @@ void Trainer::ComputeGradients() {
   loss_sum_.Begin();
   for (int64_t place = span_.lo; place < span_.hi; ++place) {
     const absl::Span<const uint8_t> sequence = corpus_.Sample(sampler_.Peek(place), context);
-    step_loss_ = model_.Forward(sequence, scale);
+    double& loss = step_sums_[kLoss];
+    loss = model_.Forward(sequence, scale);
     if (place + 1 < span_.hi) {
-      loss_sum_.Add({&step_loss_, 1});
+      loss_sum_.Add({&loss, 1});
       model_.Backward(sequence, grads_.span(), [](size_t) {});
       grad_sum_.Add(grads_.span());
       continue;
     }
-    loss_sum_.Finish({&step_loss_, 1}, 0, 1);
-    loss_reduced_ = comm_->AllReduce(absl::Span<double>(&step_loss_, 1), ReduceOp::kSum);
+    loss_sum_.Finish({&loss, 1}, 0, 1);
+    sums_reduced_ = comm_->AllReduce(absl::MakeSpan(step_sums_), ReduceOp::kSum);
     model_.Backward(sequence, grads_.span(), [&](size_t tensor) {
       grad_sum_.Finish(grads_.span(), tensors[tensor].offset, tensors[tensor].num_elems);
       data_parallel_.GradReady(tensors.size() - 1 - tensor);
@@ -193,6 +196,7 @@ std::map<std::string, std::string> Trainer::Facts() const {
   facts["--global-batch"] = absl::StrCat(options_.global_batch);
   facts["--lr"] = absl::StrFormat("%.17g", options_.learning_rate);
   facts["--weight-decay"] = absl::StrFormat("%.17g", options_.weight_decay);
+  facts["--stall-timeout"] = absl::StrCat(options_.stall_timeout_s);
   facts["--bucket-bytes"] = absl::StrCat(options_.bucket_bytes);
   facts["step"] = absl::StrCat(step_);
   facts["parameters"] = ParametersSha256();

@@ -1,6 +1,7 @@
 // The training itself: one optimizer step of all ranks together, and its state as a snapshot.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -42,14 +43,17 @@ class Trainer {
   };
   [[nodiscard]] Part NextPart() const;
 
-  // One update. All ranks call it equally often.
+  // One update. All ranks call it equally often. `wish`: this rank wishes something, such as a snapshot,
+  // after this update; wished() then tells all ranks that one did.
   //   Errors: Pending::Wait's; kFailedPrecondition: the loss is not finite. After one the state is of no use.
-  absl::Status Step();
+  absl::Status Step(bool wish);
 
   [[nodiscard]] int64_t step() const { return step_; }  // updates done
   [[nodiscard]] double loss() const {
     return loss_;
   }  // of the last one's batch, nats a byte; 0 before the first
+
+  [[nodiscard]] bool wished() const { return wished_; }  // by any rank, in the last update
 
   // The state, as views of this object that hold until the next Step. The caller adds world size and round.
   [[nodiscard]] Snapshot State() const;
@@ -83,12 +87,15 @@ class Trainer {
   Buffer<float> mean_, square_;  // AdamW's, as the parameters
   int64_t step_ = 0;
   double loss_ = 0;
+  bool wished_ = false;
 
   Buffer<float> grads_;
   TreeSum<float> grad_sum_;
   TreeSum<double> loss_sum_;
-  double step_loss_ = 0;  // this rank's part, then everybody's
-  std::unique_ptr<Pending> loss_reduced_;
+  // This rank's, then the sums over all ranks.
+  enum StepSum { kLoss, kWishes, kNumStepSums };
+  std::array<double, kNumStepSums> step_sums_ = {};
+  std::unique_ptr<Pending> sums_reduced_;
   DataParallel<float> data_parallel_;
 };
 

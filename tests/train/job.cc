@@ -54,7 +54,9 @@ Job::Job(const JobOptions& options, std::vector<std::string> flags,
     }
     // Alone: as a user starts it, with no variable at all.
     const bool launched = options.world_size > 1 || options.round > 0 || !options.agent_socket.empty();
-    workers_.push_back(std::make_unique<Child>(argv, launched ? EncodeWorkerEnv(env) : Environment{}));
+    Environment environment = launched ? EncodeWorkerEnv(env) : Environment{};
+    environment.insert(environment.end(), options.more.begin(), options.more.end());
+    workers_.push_back(std::make_unique<Child>(argv, environment));
   }
 }
 

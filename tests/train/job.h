@@ -27,6 +27,7 @@ struct JobOptions {
   int round = 0;
   int restart_count = 0;
   std::string agent_socket{};  // of all workers; empty: no agent
+  Environment more{};          // of all workers
 };
 
 // With more than one worker there is a store, in a process of its own.

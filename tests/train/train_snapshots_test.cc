@@ -2,6 +2,7 @@
 // over.
 #include <signal.h>
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -141,6 +142,20 @@ TEST_F(TrainFullDiskTest, AtTheEndIsAnErrorAndANewStartGoesOn) {
   }
   disk_->Free();
   EXPECT_EQ(Train({}, TinyModel() + OnDisk() + to_the_end), Train({}, TinyModel() + to_the_end));
+}
+
+// It takes 5 s and more; a worker that makes no progress is waited for 1 s.
+TEST_F(TrainSnapshotsTest, ThatTakeLongerThanTheOthersWaitForAStalledWorkerCostOnlyTime) {
+  const std::string directory = MakeTestDirectory();
+  const Flags flags = TinyModel() + Flags{"--steps=2", "--stall-timeout=1"};
+  Job job({.world_size = 2, .more = {{"LD_PRELOAD", ProgramPath("tests/train/libslow_disk.so")}}},
+          flags + Flags{"--snapshot-every=1", "--snapshot-dir=" + directory});
+  ASSERT_TRUE(job.worker(0).AwaitLine("step=1/2 "));
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(job.worker(0).AwaitLine("step=2/2 "));
+  EXPECT_GT(std::chrono::steady_clock::now() - begin, seconds(3)) << "the disk was not slow";
+  EXPECT_EQ(job.Finish(), Train({}, flags));
+  EXPECT_EQ(NewestStep(directory), 2);
 }
 
 // A worker sleeps through the end of its round, as on a suspended host, and another round goes on.

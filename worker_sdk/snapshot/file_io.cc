@@ -37,11 +37,27 @@ class File {
 
 int Sync(int fd) { return fsync(fd) == 0 ? 0 : errno; }
 
-absl::Status WriteAndSync(const std::string& path, absl::Span<const absl::string_view> parts) {
+// Progress is told in pieces of this size, and of reading, too.
+constexpr size_t kPieceBytes = 4 << 20;
+// Written to the disk at a time, so that progress is that of the disk, and the last sync is a short one.
+constexpr size_t kBytesToASync = 64 << 20;
+
+absl::Status WriteAndSync(const std::string& path, absl::Span<const absl::string_view> parts,
+                          const ByteProgress& progress = nullptr) {
   const File file(path, O_WRONLY | O_CREAT | O_TRUNC);
   if (!file.ok()) return FileError("cannot create", path, errno);
-  for (const absl::string_view part : parts) {
-    if (const int error = WriteAll(file.fd(), part)) return FileError("cannot write", path, error);
+  size_t unsynced = 0;
+  for (absl::string_view rest : parts) {
+    while (!rest.empty()) {
+      const absl::string_view piece = rest.substr(0, kPieceBytes);
+      if (const int error = WriteAll(file.fd(), piece)) return FileError("cannot write", path, error);
+      rest.remove_prefix(piece.size());
+      if ((unsynced += piece.size()) >= kBytesToASync) {
+        if (fdatasync(file.fd()) != 0) return FileError("cannot sync", path, errno);
+        unsynced = 0;
+      }
+      if (progress) progress(static_cast<int64_t>(piece.size()));
+    }
   }
   if (const int error = Sync(file.fd())) return FileError("cannot sync", path, error);
   return absl::OkStatus();
@@ -61,7 +77,7 @@ absl::Status FileError(absl::string_view what, absl::string_view path, int error
   }
 }
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
+absl::StatusOr<std::string> ReadFile(const std::string& path, const ByteProgress& progress) {
   const File file(path, O_RDONLY);
   if (!file.ok()) return FileError("cannot open", path, errno);
   struct stat info;
@@ -74,11 +90,12 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   size_t size = 0;
   for (;;) {
     if (size == bytes.size()) bytes.resize(size + size / 2 + 1);
-    const ssize_t n = read(file.fd(), bytes.data() + size, bytes.size() - size);
+    const ssize_t n = read(file.fd(), bytes.data() + size, std::min(kPieceBytes, bytes.size() - size));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return FileError("cannot read", path, errno);
     if (n == 0) break;
     size += n;
+    if (progress) progress(n);
   }
   bytes.resize(size);
   return bytes;
@@ -86,10 +103,10 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
 
 absl::Status ReplaceFile(const std::string& directory, const std::string& name, const std::string& temporary,
                          absl::Span<const absl::string_view> parts,
-                         const std::function<absl::Status()>& last_check) {
+                         const std::function<absl::Status()>& last_check, const ByteProgress& progress) {
   const std::string path = absl::StrCat(directory, "/", name);
   const std::string temporary_path = absl::StrCat(directory, "/", temporary);
-  absl::Status written = WriteAndSync(temporary_path, parts);
+  absl::Status written = WriteAndSync(temporary_path, parts, progress);
   if (written.ok()) written = last_check();
   if (written.ok() && rename(temporary_path.c_str(), path.c_str()) != 0) {
     written = FileError("cannot rename to", path, errno);

@@ -95,7 +95,7 @@ absl::Status SnapshotStore::TakeOver() {
   return absl::OkStatus();
 }
 
-absl::Status SnapshotStore::Write(const Snapshot& snapshot) {
+absl::Status SnapshotStore::Write(const Snapshot& snapshot, const ByteProgress& progress) {
   if (round_ != snapshot.round) {
     return absl::FailedPreconditionError(
         absl::StrCat("a snapshot of round ", snapshot.round.value(), " for ", directory_,
@@ -110,7 +110,8 @@ absl::Status SnapshotStore::Write(const Snapshot& snapshot) {
   // The temporary file is of this writer alone: rank 0 of an earlier round may be on its way out still, and
   // have the same number as a process, in a container of its own.
   const std::string temporary = absl::StrCat(".", name, ".", claim_.nonce(), kTemporarySuffix);
-  RETURN_IF_ERROR(ReplaceFile(directory_, name, temporary, parts, [this] { return StillOurs(); }));
+  RETURN_IF_ERROR(ReplaceFile(
+      directory_, name, temporary, parts, [this] { return StillOurs(); }, progress));
   removable_.insert(name);
   return RemoveOld(snapshot);
 }
@@ -140,14 +141,14 @@ absl::Status SnapshotStore::RemoveOld(const Snapshot& newest) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<FoundSnapshot> SnapshotStore::FindNewest() const {
+absl::StatusOr<FoundSnapshot> SnapshotStore::FindNewest(const ByteProgress& progress) const {
   FoundSnapshot found;
   const absl::StatusOr<std::vector<std::string>> names = ListDirectory(directory_);
   if (absl::IsNotFound(names.status())) return found;
   RETURN_IF_ERROR(names.status());
   for (const Place& place : PlacesOf(*names)) {
     const std::string name = ddprun::NameOf(place);
-    absl::StatusOr<StoredSnapshot> snapshot = Load(name);
+    absl::StatusOr<StoredSnapshot> snapshot = Load(name, progress);
     if (snapshot.ok()) {
       found.newest = *std::move(snapshot);
       break;
@@ -157,11 +158,12 @@ absl::StatusOr<FoundSnapshot> SnapshotStore::FindNewest() const {
   return found;
 }
 
-absl::StatusOr<StoredSnapshot> SnapshotStore::Load(const std::string& name) const {
+absl::StatusOr<StoredSnapshot> SnapshotStore::Load(const std::string& name,
+                                                   const ByteProgress& progress) const {
   const std::string path = absl::StrCat(directory_, "/", name);
   StoredSnapshot stored;
   stored.name = name;
-  ASSIGN_OR_RETURN(stored.bytes, ReadFile(path));
+  ASSIGN_OR_RETURN(stored.bytes, ReadFile(path, progress));
   ASSIGN_OR_RETURN(ParsedSnapshot parsed, ParseSnapshot(stored.bytes), path);
   if (name != NameOf(parsed.snapshot.step, parsed.snapshot.round)) {
     return absl::DataLossError(absl::StrCat(path, ": holds step ", parsed.snapshot.step, " of round ",

@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "base/ids.h"
 #include "worker_sdk/snapshot/claim.h"
+#include "worker_sdk/snapshot/file_io.h"
 #include "worker_sdk/snapshot/snapshot.h"
 
 namespace ddprun {
@@ -42,6 +43,7 @@ struct FoundSnapshot {
 
 // One process of a round, rank 0, writes; any number read. A writer of an old round that wakes up late is
 // refused: claim.h.
+// What takes long tells its progress.
 //   Errors: name the file.
 //   Threads: any number of callers, Write excepted: one at a time.
 class SnapshotStore {
@@ -67,15 +69,16 @@ class SnapshotStore {
   //   REQUIRES: TakeOver() was called, with the round of `snapshot`.
   //   Errors: kResourceExhausted: the disk is full; kAborted: a newer round has taken over: this worker
   //           should end. After any error the snapshots that were there still are.
-  absl::Status Write(const Snapshot& snapshot);
+  absl::Status Write(const Snapshot& snapshot, const ByteProgress& progress = nullptr);
 
   // The snapshot of the highest step that is whole, of two with one step the one of the higher round.
   //   Errors: the directory cannot be listed. A directory that is missing is an empty one.
-  [[nodiscard]] absl::StatusOr<FoundSnapshot> FindNewest() const;
+  [[nodiscard]] absl::StatusOr<FoundSnapshot> FindNewest(const ByteProgress& progress = nullptr) const;
 
   // Reads and checks one file.
   //   Errors: kNotFound; kDataLoss: torn, damaged, or of another step than its name says.
-  [[nodiscard]] absl::StatusOr<StoredSnapshot> Load(const std::string& name) const;
+  [[nodiscard]] absl::StatusOr<StoredSnapshot> Load(const std::string& name,
+                                                    const ByteProgress& progress = nullptr) const;
 
   [[nodiscard]] const std::string& directory() const { return directory_; }
   // Called whenever it has been found that the directory still is this writer's, before that is relied on.

@@ -1,0 +1,76 @@
+#include "worker_sdk/comm/long_work.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "base/event.h"
+#include "base/status_macros.h"
+
+namespace ddprun {
+namespace {
+
+// A rank at work says how far it is this often.
+constexpr Duration kBeat = seconds(1);
+
+// What a rank says of itself.
+struct Beat {
+  int64_t done = 0;
+  int64_t at_work = 0;
+};
+
+TimePoint Now() { return std::chrono::steady_clock::now(); }
+
+std::string InWords(Duration limit) {
+  return limit < seconds(1) ? absl::StrCat(ToMillis(limit), " ms") : absl::StrCat(limit / seconds(1), " s");
+}
+
+// Beats until no rank is at work. Ranks without work wait in the collective for those that have some.
+absl::Status BeatUntilAllHaveEnded(Communicator* comm, absl::string_view what, Duration stall_limit,
+                                   const WorkProgress& progress, Event* ended) {
+  const Duration beat = std::min<Duration>(kBeat, stall_limit / 4);
+  std::vector<Beat> now(comm->world_size()), before(comm->world_size());
+  std::vector<TimePoint> advanced(comm->world_size(), Now());
+  while (true) {
+    const bool at_work = ended != nullptr && !ended->WaitUntil(Now() + beat);
+    const Beat mine{progress.done(), at_work ? 1 : 0};
+    RETURN_IF_ERROR(comm->AllGather({reinterpret_cast<const char*>(&mine), sizeof(mine)},
+                                    {reinterpret_cast<char*>(now.data()), now.size() * sizeof(Beat)})
+                        ->Wait(Now() + stall_limit),
+                    what);
+    if (std::ranges::all_of(now, [](const Beat& b) { return b.at_work == 0; })) return absl::OkStatus();
+    for (int r = 0; r < comm->world_size(); ++r) {
+      if (now[r].at_work == 0 || now[r].done != before[r].done) advanced[r] = Now();
+      if (Now() - advanced[r] < stall_limit) continue;
+      const std::string why =
+          absl::StrCat("rank ", r, " has made no progress for ", InWords(stall_limit), ", ", what);
+      comm->Abort(why);
+      return absl::DeadlineExceededError(why);
+    }
+    before = now;
+  }
+}
+
+}  // namespace
+
+absl::Status FinishTogether(Communicator* comm, absl::string_view what, Duration stall_limit,
+                            const LongWork& work) {
+  WorkProgress progress;
+  Event ended;
+  std::thread worker;
+  if (work) {
+    worker = std::thread([&] {
+      work(progress);
+      ended.Set();
+    });
+  }
+  const absl::Status status =
+      BeatUntilAllHaveEnded(comm, what, stall_limit, progress, work ? &ended : nullptr);
+  if (worker.joinable()) worker.join();
+  return status;
+}
+
+}  // namespace ddprun
