@@ -39,9 +39,10 @@ po::options_description Flags(Options& o) {
   training.add_options()                                                                           //
       ("steps", Value(o.steps, "N"), "optimizer updates in all, those before a restart included")  //
       ("global-batch", Value(o.global_batch, "N"),
-       "sequences a step, over all workers, however many there are: at least one each. Results do not depend "
-       "on "
-       "their number when each has 2^k of them, else by no more than the rounding of sums")  //
+       "sequences a step, over all workers, however many there are: at least one each. Results are equal bit "
+       "for bit for all numbers of workers of which each has the same power of two of sequences, and else "
+       "but "
+       "for the rounding of sums")  //
       ("lr", Value(o.learning_rate, "X"), "learning rate, reached after a short warm-up")  //
       ("weight-decay", Value(o.weight_decay, "X"),
        "pull of weights towards zero, times the learning rate")  //

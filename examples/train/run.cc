@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "base/time.h"
 #include "examples/train/agreement.h"
+#include "examples/train/batch_shares.h"
 #include "examples/train/chart.h"
 #include "examples/train/corpus.h"
 #include "examples/train/metrics.h"
@@ -110,7 +111,20 @@ class TrainingRun {
                 trainer_->step(), options_.steps, context_.world_size(), context_.round().value(),
                 context_.restart_count(), corpus_.bytes.size(), corpus_.source)
          << std::endl;
+    WarnOfOtherSums();
     return absl::OkStatus();
+  }
+
+  // At the start of every round, so also after each change of the number of workers.
+  void WarnOfOtherSums() {
+    const int world_size = context_.world_size();
+    if (SumsAsOneWorker(options_.global_batch, world_size)) return;
+    remarks_
+        << "train: --global-batch=" << options_.global_batch << " among " << world_size << " workers, "
+        << SharesInWords(options_.global_batch, world_size)
+        << ": results equal those of other numbers of workers only but for the rounding of sums; they are "
+           "equal bit for bit where each worker has the same power of two of sequences"
+        << std::endl;
   }
 
   // A full disk costs snapshots, not the training: those that are there can be read, and there may be room

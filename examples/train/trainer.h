@@ -25,8 +25,8 @@ namespace ddprun::train {
 
 // Every rank has the whole model and computes the gradient of its span of the global batch, sequence by
 // sequence, summed as tree_sum.h says; the buckets' all-reduce runs while the last sequence's backward pass
-// goes on. So the state after a step is a function of the options and the text alone, whatever the number of
-// ranks, when each rank's span has 2^k sequences; else it differs in the rounding of sums.
+// goes on. How far the state after a step depends on the number of ranks:
+// docs/decisions/0003-reduction-order.md.
 //   Threads: one caller at a time.
 //   Owns:    nothing that is passed in; all of it lives longer.
 class Trainer {

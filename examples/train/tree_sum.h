@@ -2,8 +2,9 @@
 //
 // The sum over terms lo .. hi-1 is that of one binary tree over their numbers:
 //   Sum(lo, hi) = Sum(lo, mid) + Sum(mid, hi), mid = lo + the largest power of two below hi - lo.
-// The collectives sum ranks by the same rule. So when 2^k samples are a rank's, its tree is a subtree of the
-// one over all samples, and any number of workers adds the same numbers in the same order, bit for bit.
+// The collectives sum ranks by the same rule. So when all ranks have the same power of two of samples, their
+// trees are subtrees of the one over all samples, and any number of workers adds the same numbers in the same
+// order.
 //
 //   terms   0   1   2   3   4   5
 //            \ /     \ /     \ /        The sums of whole subtrees wait in a stack, as the ones of a binary

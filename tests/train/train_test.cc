@@ -87,6 +87,30 @@ TEST(TrainTest, PowersOfTwoOfSequencesEachGiveTheSameBits) {
   }
 }
 
+// Equal shares that are no power of two: 6 each.
+TEST(TrainTest, OtherSharesGiveOtherBitsAndAreWarnedOf) {
+  const Flags flags = TinyModelWithBatch(12) + Flags{"--steps=10"};
+  Job alone({}, flags), two({.world_size = 2}, flags), three({.world_size = 3}, flags);
+  const std::string result = alone.Finish();
+  EXPECT_NE(two.Finish(), result);
+  EXPECT_EQ(three.Finish(), result);
+  constexpr char kWarning[] =
+      "train: --global-batch=12 among 2 workers, 6 each: results equal those of other";
+  EXPECT_THAT(two.worker(0).err(), HasSubstr(kWarning));
+  for (Job* job : {&alone, &three}) EXPECT_THAT(job->worker(0).err(), Not(HasSubstr("--global-batch")));
+}
+
+// A round of another size that leaves the rule says so, and trains on.
+TEST(TrainTest, AResizeThatLeavesTheRuleIsWarnedOf) {
+  const std::string directory = MakeTestDirectory();
+  const Flags flags = TinyModelWithBatch(12) + Flags{"--snapshot-every=5", "--snapshot-dir=" + directory};
+  Train({.world_size = 3}, flags + Flags{"--steps=5"});
+  Job resized({.world_size = 2, .round = 1}, flags + Flags{"--steps=10"});
+  EXPECT_NE(resized.Finish(), "");
+  EXPECT_THAT(resized.worker(0).out(), HasSubstr("event=resume step=5 "));
+  EXPECT_THAT(resized.worker(0).err(), HasSubstr("train: --global-batch=12 among 2 workers, 6 each: "));
+}
+
 // Unequal shares: the sums round otherwise, by very little, and always in the same way for a number of
 // workers, however they are spread over nodes.
 TEST(TrainTest, AnyBatchOnAnyNumberOfWorkersTrainsTheSameModelButForRounding) {

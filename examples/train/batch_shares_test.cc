@@ -1,0 +1,73 @@
+#include "examples/train/batch_shares.h"
+
+#include <vector>
+
+#include "absl/types/span.h"
+#include "examples/train/buffer.h"
+#include "examples/train/tree_sum.h"
+#include "gtest/gtest.h"
+#include "worker_sdk/data/counter_rng.h"
+#include "worker_sdk/data/sampler.h"
+
+namespace ddprun::train {
+namespace {
+
+using Array = std::vector<float>;
+
+// Numbers whose sum is another one in nearly every other order.
+std::vector<Array> Terms(int64_t count) {
+  CounterRng rng(static_cast<uint64_t>(count));
+  std::vector<Array> terms(count, Array(200));
+  for (Array& term : terms) {
+    for (float& x : term) x = static_cast<float>(rng.Next() >> 40) / (1 + (rng.Next() & 0xfff));
+  }
+  return terms;
+}
+
+Array Sum(absl::Span<const Array> terms) {
+  TreeSum<float> tree(terms[0].size());
+  tree.Begin();
+  for (const Array& term : terms.first(terms.size() - 1)) {
+    Array scratch = term;
+    tree.Add(absl::MakeSpan(scratch));
+  }
+  Array last = terms.back();
+  tree.Finish(absl::MakeSpan(last), 0, last.size());
+  return last;
+}
+
+TEST(BatchSharesTest, EqualPowersOfTwoSumAsOneWorker) {
+  for (int64_t each = 1; each <= 64; each *= 2) {
+    for (int64_t world = 1; world <= 50; ++world) EXPECT_TRUE(SumsAsOneWorker(each * world, world)) << world;
+  }
+}
+
+TEST(BatchSharesTest, OtherSharesAreJudgedOneByOne) {
+  EXPECT_TRUE(SumsAsOneWorker(12, 1));
+  EXPECT_FALSE(SumsAsOneWorker(12, 2));  // 6 + 6, and 8 + 4 alone
+  EXPECT_TRUE(SumsAsOneWorker(12, 3));
+  EXPECT_FALSE(SumsAsOneWorker(12, 4));
+  EXPECT_TRUE(SumsAsOneWorker(3, 2));   // 2 + 1
+  EXPECT_FALSE(SumsAsOneWorker(4, 3));  // (2 + 1) + 1
+  EXPECT_EQ(SharesInWords(12, 2), "6 each");
+  EXPECT_EQ(SharesInWords(11, 3), "4 or 3");
+}
+
+// The condition is exact: where it holds the bits are equal, and where it does not they differ.
+TEST(BatchSharesTest, TheBitsAreEqualExactlyWhereItSaysSo) {
+  for (int64_t batch = 1; batch <= 24; ++batch) {
+    const std::vector<Array> terms = Terms(batch);
+    const Array alone = Sum(terms);
+    for (int64_t world = 1; world <= batch; ++world) {
+      std::vector<Array> of_ranks;
+      for (int64_t rank = 0; rank < world; ++rank) {
+        const BatchSpan span = SpanOfRank(batch, rank, world);
+        of_ranks.push_back(Sum(absl::MakeSpan(terms).subspan(span.lo, span.hi - span.lo)));
+      }
+      EXPECT_EQ(Sum(of_ranks) == alone, SumsAsOneWorker(batch, world)) << batch << " among " << world;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::train
