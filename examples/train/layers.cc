@@ -189,12 +189,27 @@ class LayersOfThisKind final : public Layers<T> {
   [[nodiscard]] absl::string_view cpu() const override { return DDPRUN_LAYERS_CPU; }
 };
 
+// Eigen cuts a long sum of products by the sizes of the CPU's caches, which would make the bits depend on the
+// model of the CPU. These are the same everywhere; those of the first level are what nearly all CPUs have.
+void PinBlocks() {
+  [[maybe_unused]] static const bool pinned = [] {
+    Eigen::setCpuCacheSizes(32 << 10, 512 << 10, 4 << 20);
+    return true;
+  }();
+}
+
 constinit LayersOfThisKind<float> float_layers;
 constinit LayersOfThisKind<double> double_layers;
 
 }  // namespace
 
-const Layers<float>& DDPRUN_LAYERS(float) { return float_layers; }
-const Layers<double>& DDPRUN_LAYERS(double) { return double_layers; }
+const Layers<float>& DDPRUN_LAYERS(float) {
+  PinBlocks();
+  return float_layers;
+}
+const Layers<double>& DDPRUN_LAYERS(double) {
+  PinBlocks();
+  return double_layers;
+}
 
 }  // namespace ddprun::train

@@ -6,7 +6,7 @@
 // parameters, since a parameter is used once a sequence, and writes d_x unless it says that it adds.
 //
 // One source is compiled for every kind of CPU named below; equal inputs at equal alignment (see buffer.h)
-// give equal bits in every process that uses the same kind.
+// give equal bits in every process that uses the same kind, on whatever model of CPU.
 #pragma once
 
 #include <cstdint>
@@ -70,5 +70,10 @@ class Layers {
 // The best kind that this CPU runs; chosen once, lives for ever. T is float or double.
 template <typename T>
 const Layers<T>& LayersForThisCpu();
+
+// The kind called `cpu` ("avx2", "baseline"), or that of LayersForThisCpu ("auto"); null: this CPU does not
+// run it, or there is none of that name.
+template <typename T>
+const Layers<T>* LayersFor(absl::string_view cpu);
 
 }  // namespace ddprun::train

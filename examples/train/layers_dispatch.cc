@@ -3,15 +3,35 @@
 
 namespace ddprun::train {
 
+namespace {
+
+#if defined(__x86_64__)
+bool HasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+#endif
+
+}  // namespace
+
 template <typename T>
 const Layers<T>& LayersForThisCpu() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Avx2Layers(T());
+  if (HasAvx2()) return Avx2Layers(T());
 #endif
   return BaselineLayers(T());
 }
 
+template <typename T>
+const Layers<T>* LayersFor(absl::string_view cpu) {
+  if (cpu == "auto") return &LayersForThisCpu<T>();
+  if (cpu == "baseline") return &BaselineLayers(T());
+#if defined(__x86_64__)
+  if (cpu == "avx2" && HasAvx2()) return &Avx2Layers(T());
+#endif
+  return nullptr;
+}
+
 template const Layers<float>& LayersForThisCpu<float>();
 template const Layers<double>& LayersForThisCpu<double>();
+template const Layers<float>* LayersFor<float>(absl::string_view);
+template const Layers<double>* LayersFor<double>(absl::string_view);
 
 }  // namespace ddprun::train

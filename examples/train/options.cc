@@ -43,6 +43,10 @@ po::options_description Flags(Options& o) {
        "for bit for all numbers of workers of which each has the same power of two of sequences, and else "
        "but "
        "for the rounding of sums")  //
+      ("cpu", Value(o.cpu, "KIND"),
+       "kind of CPU to compute for: avx2, baseline (all), or auto, the best of this one. All workers must "
+       "have the "
+       "same, for their bits differ")                                                      //
       ("lr", Value(o.learning_rate, "X"), "learning rate, reached after a short warm-up")  //
       ("weight-decay", Value(o.weight_decay, "X"),
        "pull of weights towards zero, times the learning rate")  //
@@ -83,6 +87,9 @@ absl::Status Validate(const Options& o) {
   RETURN_IF_ERROR(Validate(o.model));
   if (o.seed < 0) {
     return absl::InvalidArgumentError(absl::StrCat("--seed=", o.seed, ": give a number from 0 on"));
+  }
+  if (o.cpu != "auto" && o.cpu != "avx2" && o.cpu != "baseline") {
+    return absl::InvalidArgumentError(absl::StrCat("--cpu=", o.cpu, ": give auto, avx2 or baseline"));
   }
   RETURN_IF_ERROR(AtLeastOne("--steps", o.steps));
   RETURN_IF_ERROR(AtLeastOne("--global-batch", o.global_batch));

@@ -16,6 +16,7 @@
 #include "examples/train/batch_shares.h"
 #include "examples/train/chart.h"
 #include "examples/train/corpus.h"
+#include "examples/train/layers.h"
 #include "examples/train/metrics.h"
 #include "examples/train/progress.h"
 #include "examples/train/sample_log.h"
@@ -74,6 +75,10 @@ class TrainingRun {
       return absl::FailedPreconditionError(
           absl::StrCat("--context=", options_.model.context, " is longer than the text: ", corpus_.source,
                        " has ", corpus_.bytes.size(), " bytes, give a context below that, or more text"));
+    }
+    if (LayersFor<float>(options_.cpu) == nullptr) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("--cpu=", options_.cpu, ": this CPU is not of that kind, give --cpu=baseline"));
     }
     if (!options_.sample_log.empty()) {
       ASSIGN_OR_RETURN(SampleLog log,

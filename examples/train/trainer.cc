@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "base/time.h"
+#include "examples/train/layers.h"
 #include "worker_sdk/optim/adamw.h"
 #include "worker_sdk/snapshot/sha256.h"
 
@@ -52,7 +53,7 @@ Trainer::Trainer(const Options& options, const Corpus& corpus, Communicator* com
       span_(SpanOfRank(options.global_batch, comm->rank().value(), comm->world_size())),
       rng_(static_cast<uint64_t>(options.seed)),
       sampler_(corpus.NumSamples(options.model.context), {.seed = static_cast<uint64_t>(options.seed)}),
-      model_(options.model),
+      model_(options.model, *LayersFor<float>(options.cpu)),
       mean_(model_.parameters().size()),
       square_(model_.parameters().size()),
       grads_(model_.parameters().size()),
@@ -193,6 +194,7 @@ std::string Trainer::ParametersSha256() const { return ToHex(Sha256Of(Bytes(mode
 std::map<std::string, std::string> Trainer::Facts() const {
   std::map<std::string, std::string> facts = Identity();
   facts["--steps"] = absl::StrCat(options_.steps);
+  facts["the kind of CPU (--cpu=baseline suits all)"] = std::string(LayersFor<float>(options_.cpu)->cpu());
   facts["--global-batch"] = absl::StrCat(options_.global_batch);
   facts["--lr"] = absl::StrFormat("%.17g", options_.learning_rate);
   facts["--weight-decay"] = absl::StrFormat("%.17g", options_.weight_decay);

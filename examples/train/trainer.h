@@ -32,7 +32,7 @@ namespace ddprun::train {
 class Trainer {
  public:
   // At the start of a training.
-  //   REQUIRES: corpus.NumSamples(context) >= 1; global_batch >= world size.
+  //   REQUIRES: corpus.NumSamples(context) >= 1; global_batch >= world size; LayersFor<float>(cpu) is there.
   Trainer(const Options& options, const Corpus& corpus, Communicator* comm);
 
   // This rank's samples of the next update, and where in the order of the samples they begin.

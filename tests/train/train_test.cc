@@ -234,6 +234,16 @@ TEST(TrainTest, RanksThatDifferSayInWhat) {
   }
 }
 
+TEST(TrainTest, RanksOfDifferentKindsOfCpuSayHowToBeAlike) {
+  Job job({.world_size = 2}, TinyModel() + Flags{"--steps=5"}, {{}, {"--cpu=baseline"}});
+  const std::vector<ChildEnd> ends = job.Wait();
+  if (ends[0] == ChildEnd{.code = 0}) GTEST_SKIP() << "this CPU is of the baseline";
+  EXPECT_THAT(ends, Each(ChildEnd{.code = 1}));
+  EXPECT_THAT(job.worker(0).err(),
+              HasSubstr("rank 1 differs from rank 0 in the kind of CPU (--cpu=baseline suits all)"));
+  EXPECT_NE(Train({.world_size = 2}, TinyModel() + Flags{"--steps=5", "--cpu=baseline"}), "");
+}
+
 TEST(TrainTest, EveryRankLoadsTheSnapshotThatRankZeroNames) {
   const std::string directory = MakeTestDirectory();
   const Flags flags = TinyModel() + Flags{"--steps=4"};
