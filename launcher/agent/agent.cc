@@ -14,6 +14,7 @@
 #include "launcher/process/exit_info.h"
 #include "launcher/report/failure_record.h"
 #include "launcher/report/local_host.h"
+#include "launcher/report/own_error.h"
 #include "rendezvous/client/gone_line.h"
 
 namespace ddprun {
@@ -21,6 +22,8 @@ namespace {
 
 // For a terminal that takes its time.
 constexpr Duration kFlushLimit = seconds(5);
+// For the file system of the launcher's own error file.
+constexpr Duration kOwnErrorLimit = seconds(2);
 // For the full name of this host, which only a report wants.
 constexpr Duration kNameLimit = milliseconds(300);
 
@@ -86,7 +89,6 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
       open_line_(std::move(parts.open_line)),
       observers_(std::move(parts.observers)),
       network_(std::move(parts.network)),
-      own_error_(config_.own_error_file, [this](const std::string& text) { log_.Say(text); }),
       finished_(std::move(finished)),
       machine_({.nproc = config_.num_local_workers,
                 .host = parts.host,
@@ -122,16 +124,22 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
       fence_([this, leased = parts.leased](std::optional<BootTime> deadline) {
         if (leased) workers_.Fence(deadline);
       }),
-      display_(parts.log, config_.program.name),
+      display_(parts.log, config_.program.name,
+               [this](const std::string& path, const std::string& text, auto done) {
+                 workers_.WriteFile(path, text, std::move(done));
+               }),
       timer_(io) {}
 
 void Agent::Start(std::unique_ptr<CoordinatorLink> link) {
   // The link comes later: there is nobody to say goodbye to.
   // Each event has the name in it.
   if (config_.event_handler != EventHandler::kNull) LookUpHostName();
-  if (absl::Status ready = workers_.Open(); !ready.ok())
-    return Step(AgentBroken{ready, EndReason::kRejected});
-  JoinBy(std::move(link));
+  const auto later = std::make_shared<std::unique_ptr<CoordinatorLink>>(std::move(link));
+  workers_.Open([this, later](const absl::Status& ready) {
+    if (finish_) return;  // A signal was faster.
+    if (!ready.ok()) return Step(AgentBroken{ready, EndReason::kRejected});
+    JoinBy(std::move(*later));
+  });
 }
 
 void Agent::JoinBy(std::unique_ptr<CoordinatorLink> link) {
@@ -360,22 +368,36 @@ void Agent::LookUpHostName() {
   });
 }
 
-void Agent::LeaveOwnError() const {
+void Agent::LeaveOwnError(std::function<void()> done) {
+  const EndReason reason = finish_->reason;
+  if (config_.own_error_file.empty() || reason == EndReason::kSucceeded || reason == EndReason::kDrained)
+    return boost::asio::post(io_, std::move(done));
+  std::optional<FailureRecord> cause;
   const std::vector<FailureRecord>& failures = workers_.failures().records();
-  switch (finish_->reason) {
-    case EndReason::kSucceeded:
-    case EndReason::kDrained:
-      return;
-    case EndReason::kInterrupted:
-    case EndReason::kTerminated:
-      return own_error_.LeaveSignal(signo_.value_or(0), std::time(nullptr));
-    case EndReason::kJobFailed:
-      if (!failures.empty()) return own_error_.LeaveCause(failures[RootCause(failures)]);
-      break;
-    default:
-      break;
-  }
-  own_error_.LeaveReason(finish_->reason, finish_->why, std::time(nullptr));
+  if (reason == EndReason::kJobFailed && !failures.empty()) cause = failures[RootCause(failures)];
+  const bool signaled = reason == EndReason::kInterrupted || reason == EndReason::kTerminated;
+  using Lines = std::vector<std::string>;
+  const auto leave = [path = config_.own_error_file, reason, why = finish_->why, cause, signaled,
+                      signo = signo_.value_or(0), now = std::time(nullptr)] {
+    Lines said;
+    const OwnErrorFile file(path, [&said](const std::string& text) { said.push_back(text); });
+    if (signaled) {
+      file.LeaveSignal(signo, now);
+    } else if (cause) {
+      file.LeaveCause(*cause);
+    } else {
+      file.LeaveReason(reason, why, now);
+    }
+    return said;
+  };
+  AskAside<Lines>(io_, kOwnErrorLimit, leave, [this, done = std::move(done)](std::optional<Lines> said) {
+    if (!said) {
+      said = {
+          absl::StrCat("the error is not in ", config_.own_error_file, ": its file system does not answer")};
+    }
+    for (const std::string& line : *said) log_.Say(line);
+    done();
+  });
 }
 
 void Agent::Do(const Tell& e) { log_.Say(e.text); }
@@ -389,11 +411,12 @@ void Agent::Do(const Finish& e) {
 
 void Agent::End() {
   display_.ShowAll(HostName());
-  LeaveOwnError();
-  const AgentEnd end = {
-      .reason = finish_->reason, .why = finish_->why, .failures = workers_.failures().records()};
-  Observe([&](AgentObserver& o) { o.OnEnd(end, Now()); });
-  workers_.Flush(kFlushLimit, [this] { finished_(finish_->exit_code); });
+  LeaveOwnError([this] {
+    const AgentEnd end = {
+        .reason = finish_->reason, .why = finish_->why, .failures = workers_.failures().records()};
+    Observe([&](AgentObserver& o) { o.OnEnd(end, Now()); });
+    workers_.Flush(kFlushLimit, [this] { finished_(finish_->exit_code); });
+  });
 }
 
 }  // namespace ddprun

@@ -23,7 +23,6 @@
 #include "launcher/agent/round_stores.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/process/warden.h"
-#include "launcher/report/own_error.h"
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/client/coordinator_link.h"
 
@@ -85,8 +84,8 @@ class Agent {
   const std::string& HostName() const { return full_host_.empty() ? node_.host : full_host_; }
   // As finish_ says.
   void End();
-  // To where the launcher was told to leave its own error, as torchrun does.
-  void LeaveOwnError() const;
+  // To where the launcher was told to leave its own error, as torchrun does; then `done`, from `io`.
+  void LeaveOwnError(std::function<void()> done);
   // Once: the workers of this round are told to end.
   void ObserveStopping();
   template <typename F>
@@ -117,7 +116,6 @@ class Agent {
   const OpenLine open_line_;
   const std::vector<AgentObserver*> observers_;
   const std::function<NodeNetwork()> network_;
-  const OwnErrorFile own_error_;
   const std::function<void(int)> finished_;
   AgentMachine machine_;
   LocalWorkers workers_;

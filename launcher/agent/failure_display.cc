@@ -1,9 +1,5 @@
 #include "launcher/agent/failure_display.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "launcher/report/failure_report.h"
@@ -61,13 +57,11 @@ void FailureDisplay::Show(const Job& job) {
 void FailureDisplay::Leave(const std::string& page, const std::string& directory) const {
   if (directory.empty()) return;
   const std::string path = absl::StrCat(directory, "/failure_report.txt");
-  std::ofstream file(path, std::ios::binary);
-  file << page << std::flush;
-  if (file) {
-    log_->Say(absl::StrCat("the failure report is also in ", path));
-  } else {
-    log_->Say(absl::StrCat("the failure report cannot be written to ", path, ": ", std::strerror(errno)));
-  }
+  write_file_(path, page, [log = log_, path](const absl::Status& written) {
+    log->Say(written.ok()
+                 ? absl::StrCat("the failure report is also in ", path)
+                 : absl::StrCat("the failure report cannot be written: ", std::string(written.message())));
+  });
 }
 
 }  // namespace ddprun

@@ -1,12 +1,14 @@
 // Shows people why a round failed: what this node knows in torchrun's look, then the job's page.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "base/ids.h"
 #include "launcher/agent/agent_log.h"
 #include "launcher/report/failure_record.h"
@@ -17,8 +19,13 @@ namespace ddprun {
 // What is kept is shown later, in that order: the next round shall not wait for a terminal.
 class FailureDisplay {
  public:
+  // Writes a file, and calls `done` once.
+  using WriteFile = std::function<void(const std::string& path, const std::string& text,
+                                       std::function<void(const absl::Status&)> done)>;
+
   // `log` outlives this. `program`: its name in torchrun's report.
-  FailureDisplay(const AgentLog* log, std::string program) : log_(log), program_(std::move(program)) {}
+  FailureDisplay(const AgentLog* log, std::string program, WriteFile write_file)
+      : log_(log), program_(std::move(program)), write_file_(std::move(write_file)) {}
 
   // What is kept from here on is of this round. `directory`: of this start of the workers, where the page is
   // left too; empty: it is not.
@@ -55,6 +62,7 @@ class FailureDisplay {
 
   const AgentLog* const log_;
   const std::string program_;
+  const WriteFile write_file_;
   Start start_;
   std::vector<std::variant<Node, Job>> kept_;
 

@@ -1,5 +1,6 @@
 #include "launcher/agent/failure_display.h"
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -39,7 +40,11 @@ class FailureDisplayTest : public ::testing::Test {
 
   const std::string dir_ = absl::StrCat(testing::TempDir(), "/attempt_0");
   const AgentLog log_{"node1", ""};
-  FailureDisplay display_{&log_, "train.py"};
+  FailureDisplay display_{&log_, "train.py", [](const std::string& path, const std::string& text, auto done) {
+                            std::ofstream file(path);
+                            file << text << std::flush;
+                            done(file ? absl::OkStatus() : absl::ErrnoToStatus(errno, path));
+                          }};
   const std::vector<FailureRecord> failures_ = {{.rank = Rank(0),
                                                  .local_rank = LocalRank(0),
                                                  .host = "node1",

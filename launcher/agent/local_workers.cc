@@ -1,8 +1,10 @@
 #include "launcher/agent/local_workers.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <climits>
 #include <csignal>
 #include <utility>
@@ -10,18 +12,25 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "absl/time/time.h"
 #include "base/status_macros.h"
+#include "base/write_all.h"
+#include "boost/asio/post.hpp"
 #include "launcher/agent/output_plans.h"
 #include "launcher/agent/worker_command_text.h"
 #include "launcher/agent/worker_environment.h"
 #include "launcher/numa/binding.h"
+#include "launcher/process/unique_fd.h"
+#include "launcher/report/error_file.h"
 
 namespace ddprun {
 namespace {
 
-// For output that is on its way when nobody writes any more: longer only if a file system hangs, or a console
-// that has to take it before there is room in a file.
+// For output and error files that are on their way when nobody writes any more: longer only if a file system
+// hangs, or a console that has to take it before there is room in a file.
 constexpr Duration kDrainLimit = seconds(2);
+// After that, people are told what a start waits for.
+constexpr Duration kOpenPatience = seconds(5);
 
 // "after step 57 (epoch 2)"
 std::string InWords(const proto::WorkerReport& report) {
@@ -35,6 +44,13 @@ std::string HostNameOfSystem() {
   char name[HOST_NAME_MAX + 1] = {};
   gethostname(name, HOST_NAME_MAX);
   return name;
+}
+
+absl::Status WriteWholeFile(const std::string& path, const std::string& text) {
+  const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  const int error = file ? WriteAll(file.get(), text) : errno;
+  if (error == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(error, path);
 }
 
 // "training"; empty if it did not say.
@@ -55,7 +71,9 @@ LocalWorkers::LocalWorkers(boost::asio::io_context& io, const LaunchConfig* conf
       host_(std::move(host)),
       handlers_(std::move(handlers)),
       environment_(BaseEnvironment(config_)),
+      disk_(io),
       console_(io, [this](const absl::Status& why) { log_.Say(why.message()); }),
+      patience_(io),
       failures_(host_, config_.role),
       watch_(io, config, log,
              {.note = [this](const WatchdogNote& note) { handlers_.watchdog(note); },
@@ -67,16 +85,42 @@ LocalWorkers::LocalWorkers(boost::asio::io_context& io, const LaunchConfig* conf
                   .warden_lost = [this](const absl::Status& why) { handlers_.broken(why); },
                   .fenced = [this] { handlers_.fenced(); },
                   .slow_start = [this](ProcessClient::WorkerId id,
-                                       const LeftOver& process) { OnSlowStart(id, process); }}) {
+                                       const LeftOver& process) { OnSlowStart(id, process); }}),
+      drain_(io) {
   log_.SendTo([this](absl::string_view text) { console_.err().Write(text); });
 }
 
-absl::Status LocalWorkers::Open() {
+void LocalWorkers::Open(std::function<void(const absl::Status&)> done) {
+  struct Made {
+    absl::Status status;
+    std::shared_ptr<LogLayout> logs;
+  };
+  const auto made = std::make_shared<Made>();
+  const auto make = [made, base = config_.log_dir, run_id = config_.run_id] {
+    absl::StatusOr<LogLayout> logs = LogLayout::Create(base, run_id);
+    made->status = logs.status();
+    if (logs.ok()) made->logs = std::make_shared<LogLayout>(*std::move(logs));
+  };
+  const auto finish = [this, made, done] {
+    logs_ = std::move(made->logs);
+    const char* const what = config_.log_dir.empty() ? "log files" : "--log-dir";
+    done(logs_ == nullptr ? WithContext(made->status, what) : OpenRest());
+  };
+  if (const absl::Status devices = CheckDevices(); !devices.ok()) {
+    return boost::asio::post(io_, [done, devices] { done(devices); });
+  }
+  if (!LogsAreOff(config_.log_dir)) return disk_.Do(make, finish);
+  make();
+  boost::asio::post(io_, finish);
+}
+
+absl::Status LocalWorkers::CheckDevices() {
   RETURN_IF_ERROR(CheckVirtualDevices(environment_, config_));
   ASSIGN_OR_RETURN(cpus_, WorkerCpus(config_, environment_));
-  ASSIGN_OR_RETURN(LogLayout logs, LogLayout::Create(config_.log_dir, config_.run_id),
-                   config_.log_dir.empty() ? "log files" : "--log-dir");
-  logs_.emplace(std::move(logs));
+  return absl::OkStatus();
+}
+
+absl::Status LocalWorkers::OpenRest() {
   RETURN_IF_ERROR(watch_.Open(processes_));
   absl::StatusOr<std::unique_ptr<WorkerSocket>> socket = WorkerSocket::Open(
       io_,
@@ -104,13 +148,51 @@ void LocalWorkers::Start(const Assignment& assignment, const NodeNetwork& networ
   watch_.BeginRound();
   workers_.clear();
   outputs_.clear();
-  const AttemptFiles files = NewLogFiles();
-  attempt_dir_ = files.dir;
-  const OutputPlans plans(config_, assignment_, files, HostNameOfSystem(), console_.warn());
+  unread_ = 0;
+  attempt_dir_ = logs_->AttemptDir(assignment_.restart_count);
+  const auto files =
+      std::make_shared<StartFiles>(StartFiles{.restart_count = static_cast<int>(assignment_.restart_count),
+                                              .filters_stdout = !config_.stdout_filters.empty(),
+                                              .filters_stderr = !config_.stderr_filters.empty()});
+  const OutputPlans plans(config_, assignment_, HostNameOfSystem());
+  for (int i = 0; i < config_.num_local_workers; ++i) files->plans.push_back(plans.For(LocalRank(i)));
+  ++start_;
+  if (attempt_dir_.empty()) {
+    files->Open(*logs_);
+    return StartWith(*files);
+  }
+  opening_ = true;
+  patience_.expires_after(kOpenPatience);
+  patience_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    log_.Say(absl::StrCat("the file system of the log directory ", logs_->run_dir(),
+                          " does not answer: the workers start when it does"));
+  });
+  disk_.Do([logs = logs_, files] { files->Open(*logs); },
+           [this, files, start = start_] {
+             if (!opening_ || start != start_) return;
+             opening_ = false;
+             patience_.cancel();
+             StartWith(*files);
+           });
+}
+
+void LocalWorkers::StartWith(StartFiles& files) {
+  for (const absl::Status& problem : files.problems) log_.Say(problem.message());
+  const auto filtered = [this](std::unique_ptr<LogFile>& file, const std::vector<std::string>& filters) {
+    if (file == nullptr) return std::shared_ptr<FilteredLog>();
+    return std::make_shared<FilteredLog>(
+        std::make_unique<QueuedLog>(&disk_, std::move(file), console_.warn()), filters);
+  };
+  const std::shared_ptr<FilteredLog> out = filtered(files.filtered_stdout, config_.stdout_filters);
+  const std::shared_ptr<FilteredLog> err = filtered(files.filtered_stderr, config_.stderr_filters);
   for (int i = 0; i < config_.num_local_workers; ++i) {
     const LocalRank local_rank(i);
-    const std::string& error_file = files.workers[i].error_json;
-    outputs_.push_back(std::make_unique<WorkerOutput>(console_, plans.For(local_rank)));
+    WorkerOutput::Plan& plan = files.plans[i];
+    plan.filtered_stdout = out;
+    plan.filtered_stderr = err;
+    const std::string& error_file = plan.files.error_json;
+    outputs_.push_back(std::make_unique<WorkerOutput>(console_, disk_, plan, std::move(files.opened[i])));
     const ProcessClient::WorkerId id = next_worker_++;
     workers_[id] = {.local_rank = local_rank, .started = Now(), .error_file = error_file};
     const std::vector<std::string> argv = ArgumentsFor(config_.program, local_rank, config_.pass_local_rank);
@@ -134,15 +216,16 @@ void LocalWorkers::Start(const Assignment& assignment, const NodeNetwork& networ
   oom_watch_.emplace();  // The starts have been ordered, so they do not wait for it.
 }
 
-AttemptFiles LocalWorkers::NewLogFiles() {
-  absl::StatusOr<AttemptFiles> files =
-      logs_->NewAttempt(assignment_.restart_count, config_.num_local_workers);
-  if (files.ok()) return *std::move(files);
-  log_.Say(absl::StrCat("the workers' files cannot be made, going on without them: ",
-                        std::string(files.status().message())));
-  AttemptFiles none;
-  none.workers.resize(static_cast<size_t>(config_.num_local_workers));
-  return none;
+void LocalWorkers::CancelStart() {
+  if (!std::exchange(opening_, false)) return;
+  patience_.cancel();
+  for (int i = 0; i < config_.num_local_workers; ++i) {
+    const ProcessClient::WorkerId id = next_worker_++;
+    workers_[id] = {.local_rank = LocalRank(i), .started = Now()};
+    boost::asio::post(io_, [this, id] {
+      OnEnded(id, NeverStarted{absl::CancelledError("it was stopped before it was started")});
+    });
+  }
 }
 
 void LocalWorkers::OnStarted(ProcessClient::WorkerId id, pid_t pid) {
@@ -188,17 +271,29 @@ void LocalWorkers::OnEnded(ProcessClient::WorkerId id, const ExitInfo& exit) {
   }
   if (!Succeeded(exit)) {
     const TimePoint now = Now();
-    failures_.Add({.local_rank = worker.local_rank,
-                   .pid = worker.pid,
-                   .exit = exit,
-                   .when = now,
-                   .uptime = worker.pid == 0 ? Duration::zero() : now - worker.started,
-                   .step = report ? std::optional(report->step()) : std::nullopt,
-                   .progress = progress,
-                   .error_file = worker.error_file,
-                   .told = told_});
+    const size_t failure = failures_.Add({.local_rank = worker.local_rank,
+                                          .pid = worker.pid,
+                                          .exit = exit,
+                                          .when = now,
+                                          .uptime = worker.pid == 0 ? Duration::zero() : now - worker.started,
+                                          .step = report ? std::optional(report->step()) : std::nullopt,
+                                          .progress = progress,
+                                          .told = told_});
+    if (!worker.error_file.empty()) ReadErrorFile(failure, worker.error_file);
   }
   handlers_.ended(worker.local_rank, exit, progress);
+}
+
+void LocalWorkers::ReadErrorFile(size_t failure, const std::string& path) {
+  ++unread_;
+  const auto error = std::make_shared<std::optional<WorkerError>>();
+  disk_.Do([path, error] { *error = ddprun::ReadErrorFile(path); },
+           [this, failure, path, error, start = start_] {
+             if (start != start_) return;
+             if (*error) failures_.AddError(failure, **std::move(error), path);
+             --unread_;
+             CheckGone();
+           });
 }
 
 std::optional<proto::WorkerReport> LocalWorkers::ReportOf(LocalRank local_rank) const {
@@ -225,6 +320,7 @@ void LocalWorkers::AskForSnapshot(Round round) {
 
 void LocalWorkers::Signal(int signo) {
   told_ = signo;
+  CancelStart();
   for (const auto& [id, worker] : workers_) {
     if (worker.pid != 0) SaySent(signo, worker.pid);
   }
@@ -244,7 +340,8 @@ void LocalWorkers::Fence(std::optional<BootTime> deadline) {
 }
 
 void LocalWorkers::KillAll() {
-  if (!workers_.empty()) told_ = SIGKILL;
+  if (!workers_.empty() || opening_) told_ = SIGKILL;
+  CancelStart();
   processes_.KillAll(kKillLimit, [this](const std::vector<LeftOver>& left_over) {
     unkillable_.clear();
     for (const LeftOver& process : left_over) {
@@ -252,15 +349,30 @@ void LocalWorkers::KillAll() {
       log_.Say(absl::StrCat("cannot be killed, going on without it: ", ToString(process)));
     }
     // They are gone, so what they wrote is on its way at most.
+    killed_ = true;
     undrained_ = static_cast<int>(outputs_.size());
     for (const std::unique_ptr<WorkerOutput>& output : outputs_) {
       output->Drain(kDrainLimit, [this] {
-        if (--undrained_ > 0) return;
-        watch_.Gone();
-        handlers_.gone(unkillable_);
+        --undrained_;
+        CheckGone();
       });
     }
+    drain_.expires_after(kDrainLimit);
+    drain_.async_wait([this](const boost::system::error_code& error) {
+      if (error) return;
+      unread_ = 0;
+      CheckGone();
+    });
+    CheckGone();
   });
+}
+
+void LocalWorkers::CheckGone() {
+  if (!killed_ || undrained_ > 0 || unread_ > 0) return;
+  killed_ = false;
+  drain_.cancel();
+  watch_.Gone();
+  handlers_.gone(unkillable_);
 }
 
 void LocalWorkers::CompleteFailures() {
@@ -269,8 +381,24 @@ void LocalWorkers::CompleteFailures() {
        .evidence_of_sigkill = [this](pid_t pid) { return oom_watch_->Evidence(pid); }});
 }
 
+void LocalWorkers::WriteFile(const std::string& path, const std::string& text,
+                             std::function<void(const absl::Status&)> done) {
+  const auto written = std::make_shared<absl::Status>();
+  disk_.Do([path, text, written] { *written = WriteWholeFile(path, text); },
+           [written, done = std::move(done)] { done(*written); }, text.size());
+}
+
 void LocalWorkers::Flush(Duration limit, std::function<void()> done) {
-  console_.Flush(limit, std::move(done));
+  const std::string run_dir = logs_ == nullptr ? "" : logs_->run_dir();
+  if (!run_dir.empty()) disk_.Do([logs = std::move(logs_)]() mutable { logs.reset(); });
+  disk_.Finish(limit, [this, limit, run_dir, done = std::move(done)](bool finished) {
+    if (!finished) {
+      log_.Say(absl::StrCat("the file system of ", run_dir, " has not answered for ",
+                            absl::FormatDuration(absl::FromChrono(limit)),
+                            ": what was written last is not there (about ", disk_.bytes() >> 10, " KiB)"));
+    }
+    console_.Flush(limit, done);
+  });
 }
 
 }  // namespace ddprun

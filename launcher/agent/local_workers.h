@@ -17,14 +17,17 @@
 #include "base/time.h"
 #include "base/worker_env.h"
 #include "boost/asio/io_context.hpp"
+#include "boost/asio/steady_timer.hpp"
 #include "launcher/agent/agent_log.h"
 #include "launcher/agent/agent_observer.h"
 #include "launcher/agent/node_failures.h"
 #include "launcher/agent/node_network.h"
+#include "launcher/agent/start_files.h"
 #include "launcher/agent/worker_socket.h"
 #include "launcher/agent/worker_watch.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/logs/console.h"
+#include "launcher/logs/disk_thread.h"
 #include "launcher/logs/log_layout.h"
 #include "launcher/logs/worker_output.h"
 #include "launcher/process/process_client.h"
@@ -35,6 +38,8 @@ namespace ddprun {
 // Processes that not even SIGKILL has ended by then are reported and left.
 inline constexpr Duration kKillLimit = seconds(10);
 
+// A file system that does not answer delays a start, for as long as that takes, and an end by kDrainLimit; it
+// never blocks `io`.
 //   Order:   Open once; then Start and KillAll in turn, Start only when `gone` has answered the KillAll.
 //            Handlers are called from `io`, never from inside a call.
 //   Threads: that of `io`.
@@ -62,10 +67,11 @@ class LocalWorkers {
   LocalWorkers& operator=(const LocalWorkers&) = delete;
   ~LocalWorkers() { log_.SendTo({}); }
 
-  // Errors: of the log directory, or of the devices and processors that workers are to have. What else cannot
-  // be had is said, and done without.
-  absl::Status Open();
+  // `done` comes once, from `io`. Errors: of the log directory, or of the devices and processors that workers
+  // are to have. What else cannot be had is said, and done without.
+  void Open(std::function<void(const absl::Status&)> done);
 
+  // Workers that have not started when they are signalled or killed never start: that is how they end.
   void Start(const Assignment& assignment, const NodeNetwork& network = {});
   void Signal(int signo);
   void KillAll();
@@ -86,8 +92,12 @@ class LocalWorkers {
   void CompleteFailures();
   // Where the files of this start are; empty: nowhere.
   const std::string& attempt_dir() const { return attempt_dir_; }
+  // Writes a file there, after all that was to be written there before.
+  void WriteFile(const std::string& path, const std::string& text,
+                 std::function<void(const absl::Status&)> done);
 
-  // `done` comes when the console has taken all that it was given, or nothing more for as long as `limit`.
+  // The last call. `done` comes when the log directory and the console have taken all that they were given,
+  // or nothing more for as long as `limit` each; what the log directory lacks is said.
   void Flush(Duration limit, std::function<void()> done);
 
  private:
@@ -99,8 +109,16 @@ class LocalWorkers {
   };
 
   static TimePoint Now() { return std::chrono::steady_clock::now(); }
-  // Files for the next start, one entry a worker; empty names where there are to be none, or cannot be.
-  AttemptFiles NewLogFiles();
+  // Of Open, before and after the log directory.
+  absl::Status CheckDevices();
+  absl::Status OpenRest();
+  void StartWith(StartFiles& files);
+  // The start whose files are being opened does not come.
+  void CancelStart();
+  // Into the record of a failure.
+  void ReadErrorFile(size_t failure, const std::string& path);
+  // Answers KillAll when nothing is to be waited for any more.
+  void CheckGone();
   void OnStarted(ProcessClient::WorkerId id, pid_t pid);
   void OnSlowStart(ProcessClient::WorkerId id, const LeftOver& process);
   // In torchrun's words.
@@ -117,12 +135,16 @@ class LocalWorkers {
   const Handlers handlers_;
   const EnvVars environment_;
   std::vector<std::set<int>> cpus_;  // by local rank; set by Open
+  DiskThread disk_;                  // of the log directory
   Console console_;
-  std::optional<LogLayout> logs_;          // set by Open
+  std::shared_ptr<LogLayout> logs_;        // set by Open; then with the jobs of disk_, which alone change it
   std::unique_ptr<WorkerSocket> reports_;  // null: could not be opened
 
   // Of the workers that run, or ran last:
   Assignment assignment_;
+  int64_t start_ = 0;                   // how many there were
+  bool opening_ = false;                // the files of this start
+  boost::asio::steady_timer patience_;  // with that
   std::string attempt_dir_;
   std::vector<std::unique_ptr<WorkerOutput>> outputs_;  // by local rank
   std::optional<int> told_;                             // the last signal that they were sent
@@ -133,8 +155,11 @@ class LocalWorkers {
   ProcessClient processes_;
   std::map<ProcessClient::WorkerId, Worker> workers_;  // not ended
   ProcessClient::WorkerId next_worker_ = 1;
-  int undrained_ = 0;                    // of outputs_, once they are killed
+  int unread_ = 0;                       // error files of this start
+  bool killed_ = false;                  // nothing runs any more, and that is still to be told
+  int undrained_ = 0;                    // of outputs_, then
   std::vector<std::string> unkillable_;  // likewise
+  boost::asio::steady_timer drain_;      // likewise
 };
 
 }  // namespace ddprun

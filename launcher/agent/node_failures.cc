@@ -54,16 +54,20 @@ void NodeFailures::BeginRound(const Assignment& assignment) {
   evidence_.clear();
 }
 
-void NodeFailures::Add(const End& end) {
+size_t NodeFailures::Add(const End& end) {
   ends_.push_back(end);
   records_.push_back(MakeFailureRecord({.rank = Rank(assignment_.first_rank.value() + end.local_rank.value()),
                                         .local_rank = end.local_rank,
                                         .host = host_,
                                         .pid = end.pid,
                                         .exit = end.exit,
-                                        .noticed = std::time(nullptr)},
-                                       end.error_file));
+                                        .noticed = std::time(nullptr)}));
   evidence_.emplace_back();
+  return ends_.size() - 1;
+}
+
+void NodeFailures::AddError(size_t index, WorkerError error, const std::string& error_file) {
+  AddWorkerError(std::move(error), error_file, records_[index]);
 }
 
 void NodeFailures::Complete(const Afterwards& afterwards) {

@@ -13,6 +13,7 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "launcher/process/exit_info.h"
+#include "launcher/report/error_file.h"
 #include "launcher/report/failure_record.h"
 #include "proto/rendezvous.pb.h"
 
@@ -29,7 +30,6 @@ class NodeFailures {
     Duration uptime = {};
     std::optional<int64_t> step = {};  // the last that it reported
     std::string progress = {};         // the same in words, for the cause
-    std::string error_file = {};       // may be empty, or missing
     std::optional<int> told = {};      // the last signal that the launcher had sent it
   };
   // What is known only when all workers are gone.
@@ -42,8 +42,10 @@ class NodeFailures {
   NodeFailures(std::string host, std::string role);
 
   void BeginRound(const Assignment& assignment);
-  // REQUIRES: it did not succeed.
-  void Add(const End& end);
+  // Returns its index among records(). REQUIRES: it did not succeed.
+  size_t Add(const End& end);
+  // What the worker at that index has left at `error_file`.
+  void AddError(size_t index, WorkerError error, const std::string& error_file);
   void Complete(const Afterwards& afterwards);
 
   bool empty() const { return records_.empty(); }

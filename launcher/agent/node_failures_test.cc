@@ -108,14 +108,16 @@ TEST_F(NodeFailuresTest, TheErrorFileSpeaksBeforeStderr) {
   std::ofstream(path) << R"({"message": {"message": "KeyError: 'loss'", "extraInfo":
       {"py_callstack": "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\nKeyError: 'loss'\n",
        "timestamp": "17"}}})";
-  failures_.Add({.local_rank = LocalRank(0), .pid = 1, .exit = Exited{1}, .error_file = path});
+  failures_.AddError(failures_.Add({.local_rank = LocalRank(0), .pid = 1, .exit = Exited{1}}),
+                     *ReadErrorFile(path), path);
   EXPECT_EQ(failures_.Encode(LocalRank(0), At(0)).exception(), "KeyError: 'loss'");
 }
 
 TEST_F(NodeFailuresTest, AnErrorFileWithoutATracebackGivesItsMessage) {
   const std::string path = absl::StrCat(testing::TempDir(), "/plain.json");
   std::ofstream(path) << R"({"message": "out of cheese\nsorry", "timestamp": 17})";
-  failures_.Add({.local_rank = LocalRank(0), .pid = 1, .exit = Exited{1}, .error_file = path});
+  failures_.AddError(failures_.Add({.local_rank = LocalRank(0), .pid = 1, .exit = Exited{1}}),
+                     *ReadErrorFile(path), path);
   EXPECT_EQ(failures_.Encode(LocalRank(0), At(0)).exception(), "out of cheese");
 }
 

@@ -14,23 +14,11 @@ constexpr int kMaxWorkersWithLargePipes = 32;
 
 }  // namespace
 
-OutputPlans::OutputPlans(const LaunchConfig& config, const Assignment& assignment, const AttemptFiles& files,
-                         std::string hostname, std::function<void(const absl::Status&)> warn)
-    : config_(config),
-      assignment_(assignment),
-      files_(files),
-      hostname_(std::move(hostname)),
-      warn_(std::move(warn)),
-      filtered_stdout_(OpenFiltered(files.filtered_stdout_log, config.stdout_filters)),
-      filtered_stderr_(OpenFiltered(files.filtered_stderr_log, config.stderr_filters)) {}
+OutputPlans::OutputPlans(const LaunchConfig& config, const Assignment& assignment, std::string hostname)
+    : config_(config), assignment_(assignment), hostname_(std::move(hostname)) {}
 
-std::shared_ptr<FilteredLog> OutputPlans::OpenFiltered(const std::string& path,
-                                                       const std::vector<std::string>& filters) const {
-  if (path.empty() || filters.empty()) return nullptr;
-  auto log = FilteredLog::Open(path, filters, config_.max_log_bytes, warn_);
-  if (log.ok()) return *std::move(log);
-  warn_(log.status());
-  return nullptr;
+bool OutputPlans::Shows(LocalRank local_rank) const {
+  return !config_.console_ranks || config_.console_ranks->count(static_cast<int>(local_rank.value())) > 0;
 }
 
 WorkerOutput::Plan OutputPlans::For(LocalRank local_rank) const {
@@ -40,14 +28,10 @@ WorkerOutput::Plan OutputPlans::For(LocalRank local_rank) const {
                              .hostname = hostname_};
   return {.redirects = config_.redirects.For(local_rank),
           .tee = config_.tee.For(local_rank),
-          .files = files_.workers[static_cast<size_t>(local_rank.value())],
           .prefix = FormatPrefix(config_.line_prefix_template, origin),
-          .shown = !config_.console_ranks ||
-                   config_.console_ranks->count(static_cast<int>(local_rank.value())) > 0,
+          .shown = Shows(local_rank),
           .max_log_bytes = config_.max_log_bytes,
-          .pipe_bytes = config_.num_local_workers <= kMaxWorkersWithLargePipes ? kPipeBytes : 0,
-          .filtered_stdout = filtered_stdout_,
-          .filtered_stderr = filtered_stderr_};
+          .pipe_bytes = config_.num_local_workers <= kMaxWorkersWithLargePipes ? kPipeBytes : 0};
 }
 
 }  // namespace ddprun

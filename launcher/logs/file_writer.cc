@@ -14,9 +14,6 @@ bool DiskIsFull(int error) { return error == ENOSPC || error == EDQUOT; }
 
 }  // namespace
 
-FileWriter::FileWriter(UniqueFd fd, std::string name, OnError on_error)
-    : fd_(std::move(fd)), name_(std::move(name)), on_error_(std::move(on_error)) {}
-
 size_t FileWriter::Write(absl::string_view bytes) {
   if (failed_ || bytes.empty()) return 0;
   if (missing_ > 0 && !WriteGapLine()) {
@@ -28,10 +25,8 @@ size_t FileWriter::Write(absl::string_view bytes) {
   const int error = errno;
   if (DiskIsFull(error)) {
     missing_ = static_cast<int64_t>(bytes.size() - written);
-    if (!std::exchange(told_, true)) {
-      on_error_(absl::ErrnoToStatus(
-          error, absl::StrCat("cannot write to ", name_, "; what does not fit is missing there")));
-    }
+    Note(absl::ErrnoToStatus(
+        error, absl::StrCat("cannot write to ", name_, "; what does not fit is missing there")));
   } else {
     Fail(absl::ErrnoToStatus(error,
                              absl::StrCat("cannot write to ", name_, "; its output is lost from here")));
@@ -67,7 +62,11 @@ void FileWriter::SwitchTo(UniqueFd fd) {
 
 void FileWriter::Fail(const absl::Status& why) {
   failed_ = true;
-  if (!std::exchange(told_, true)) on_error_(why);
+  Note(why);
+}
+
+void FileWriter::Note(const absl::Status& problem) {
+  if (!std::exchange(noted_, true)) problem_ = problem;
 }
 
 }  // namespace ddprun

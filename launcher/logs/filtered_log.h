@@ -1,36 +1,28 @@
 // The lines of all workers' tee'd streams that have one of some texts in them, together in one file.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "launcher/logs/line_prefixer.h"
-#include "launcher/logs/log_file.h"
+#include "launcher/logs/queued_log.h"
 
 namespace ddprun {
 
 class FilteredLog {
  public:
-  //   filters:   a line is taken if it has one of these in it; an empty one is in each line.
-  //   max_bytes: see LogFile.
-  //   Errors:    of open, with the path.
-  static absl::StatusOr<std::shared_ptr<FilteredLog>> Open(const std::string& path,
-                                                           std::vector<std::string> filters,
-                                                           int64_t max_bytes, FileWriter::OnError on_error);
+  //   filters: a line is taken if it has one of these in it; an empty one is in each line.
+  FilteredLog(std::unique_ptr<QueuedLog> file, std::vector<std::string> filters)
+      : file_(std::move(file)), filters_(std::move(filters)) {}
 
   // Whole lines, each with a prefix of that size, which is not looked into.
   void WriteMatching(absl::string_view lines, size_t prefix_size);
 
  private:
-  FilteredLog(std::unique_ptr<LogFile> file, std::vector<std::string> filters)
-      : file_(std::move(file)), filters_(std::move(filters)) {}
-
-  const std::unique_ptr<LogFile> file_;
+  const std::unique_ptr<QueuedLog> file_;
   const std::vector<std::string> filters_;
 };
 

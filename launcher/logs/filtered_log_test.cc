@@ -1,32 +1,25 @@
 #include "launcher/logs/filtered_log.h"
 
-#include <stdlib.h>
-
-#include <fstream>
-#include <iterator>
 #include <string>
+#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "launcher/logs/testing/output_fixture.h"
 
 namespace ddprun {
 namespace {
 
-class FilteredLogTest : public testing::Test {
+class FilteredLogTest : public OutputFixture {
  protected:
-  FilteredLogTest() : path_(absl::StrCat(testing::TempDir(), "/XXXXXX")) {
-    EXPECT_NE(mkdtemp(path_.data()), nullptr);
-    path_ += "/filtered_stdout.log";
-  }
   std::shared_ptr<FilteredLog> Open(std::vector<std::string> filters) {
-    return *FilteredLog::Open(path_, std::move(filters), 0, [](const absl::Status& s) { FAIL() << s; });
+    return OpenFiltered(path_, std::move(filters));
   }
-  std::string Contents() const {
-    std::ifstream file(path_, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
+  std::string Contents() {
+    RunAll();
+    return ddprun::Contents(path_);
   }
 
-  std::string path_;
+  const std::string path_ = dir_ + "/filtered_stdout.log";
 };
 
 TEST_F(FilteredLogTest, LinesOfAllStreamsWithAnyOfTheTexts) {

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "launcher/logs/disk_thread.h"
 #include "launcher/logs/log_layout.h"
 #include "launcher/logs/worker_output.h"
 #include "launcher/process/process_client.h"
@@ -94,9 +95,9 @@ class FullDiskTest : public testing::Test {
   }
   // The plan of local rank 0 in this attempt.
   std::unique_ptr<WorkerOutput> Open(Streams redirects, Streams tee) {
-    return std::make_unique<WorkerOutput>(
-        *console_,
-        WorkerOutput::Plan{.redirects = redirects, .tee = tee, .files = files_, .prefix = "[default0]:"});
+    const WorkerOutput::Plan plan{
+        .redirects = redirects, .tee = tee, .files = files_, .prefix = "[default0]:"};
+    return std::make_unique<WorkerOutput>(*console_, thread_, plan, WorkerOutput::OpenFiles(plan));
   }
   // A worker that prints all lines on both streams; what it ended with once all that is passed on.
   ExitInfo RunWorker(WorkerOutput& output) {
@@ -140,6 +141,7 @@ class FullDiskTest : public testing::Test {
   WorkerFiles files_;
   std::vector<std::string> warnings_;
   boost::asio::io_context io_;
+  DiskThread thread_{io_};
   std::string shown_[2];
   UniqueFd console_fds_[2];
   std::optional<Console> console_;
@@ -200,7 +202,7 @@ TEST_F(FullDiskTest, WhenThereIsRoomAgainTheFileGoesOnAndSaysWhatIsMissing) {
   const auto print = [&](const std::string& text) {
     const std::string want = absl::StrCat(Shown(0), "[default0]:", text);
     ASSERT_EQ(write(output->stdout_fd(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
-    ASSERT_TRUE(RunUntil([&] { return Shown(0) == want; }));
+    ASSERT_TRUE(RunUntil([&] { return Shown(0) == want && thread_.idle(); }));
   };
   print("lost one\n");
   print("lost two\n");

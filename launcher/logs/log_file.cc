@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,17 +20,16 @@ UniqueFd OpenEmpty(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LogFile>> LogFile::Open(const std::string& path, int64_t max_bytes,
-                                                       FileWriter::OnError on_error) {
+absl::StatusOr<std::unique_ptr<LogFile>> LogFile::Open(const std::string& path, int64_t max_bytes) {
   UniqueFd fd = OpenEmpty(path);
   if (!fd) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
-  return std::unique_ptr<LogFile>(new LogFile(path, max_bytes, std::move(fd), std::move(on_error)));
+  return std::unique_ptr<LogFile>(new LogFile(path, max_bytes, std::move(fd)));
 }
 
-LogFile::LogFile(const std::string& path, int64_t max_bytes, UniqueFd fd, FileWriter::OnError on_error)
+LogFile::LogFile(const std::string& path, int64_t max_bytes, UniqueFd fd)
     : path_(path),
       max_file_bytes_(max_bytes == 0 ? 0 : max_bytes / 2 - FileWriter::kGapLineBytes),
-      writer_(std::move(fd), path, std::move(on_error)) {}
+      writer_(std::move(fd), path) {}
 
 size_t LogFile::Write(absl::string_view bytes) {
   size_t passed = 0;
@@ -52,8 +53,8 @@ size_t LogFile::Write(absl::string_view bytes) {
 }
 
 size_t LogFile::Fitting(absl::string_view bytes) const {
-  if (HasRoom(bytes.size())) return bytes.size();
   const int64_t room = max_file_bytes_ - writer_.size();
+  if (max_file_bytes_ == 0 || static_cast<int64_t>(bytes.size()) <= room) return bytes.size();
   if (room <= 0) return 0;
   const absl::string_view head = bytes.substr(0, static_cast<size_t>(room));
   const size_t newline = head.rfind('\n');
@@ -61,8 +62,10 @@ size_t LogFile::Fitting(absl::string_view bytes) const {
   return line_begin_ == 0 ? head.size() : 0;
 }
 
-bool LogFile::HasRoom(size_t num_bytes) const {
-  return max_file_bytes_ == 0 || writer_.size() + static_cast<int64_t>(num_bytes) <= max_file_bytes_;
+int64_t LogFile::room() const {
+  if (!writer_.complete()) return 0;
+  if (max_file_bytes_ == 0) return std::numeric_limits<int64_t>::max();
+  return std::max<int64_t>(max_file_bytes_ - writer_.size(), 0);
 }
 
 void LogFile::Rotate() {
@@ -81,6 +84,7 @@ void LogFile::Rotate() {
   if (!fd) return fail("open");
   writer_.SwitchTo(std::move(fd));
   line_begin_ = 0;
+  ++rotations_;
   writer_.Write(line);
 }
 

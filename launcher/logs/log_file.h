@@ -24,25 +24,27 @@ class LogFile {
   // Truncates what is there.
   //   max_bytes: 0, no limit, or at least kLeastMaxBytes.
   //   Errors:    of open, with the path.
-  static absl::StatusOr<std::unique_ptr<LogFile>> Open(const std::string& path, int64_t max_bytes,
-                                                       FileWriter::OnError on_error);
+  static absl::StatusOr<std::unique_ptr<LogFile>> Open(const std::string& path, int64_t max_bytes);
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
 
   // How many of `bytes`, from the first one on, are in the file now.
   size_t Write(absl::string_view bytes);
+  // As FileWriter.
+  absl::Status TakeProblem() { return writer_.TakeProblem(); }
 
-  // True: all is there, and the next `num_bytes` will come behind size() in `path` itself if the disk has
-  // room.
-  bool Keeps(size_t num_bytes) const { return writer_.complete() && HasRoom(num_bytes); }
+  // How many more bytes go behind size() in `path` itself as long as the disk has room; 0 once something is
+  // missing.
+  int64_t room() const;
+  // How often `path` has become another file.
+  int rotations() const { return rotations_; }
   // Bytes in `path`.
   int64_t size() const { return writer_.size(); }
   // What `path` has at `offset`, at most `num_bytes`; as pread.
   ssize_t Read(int64_t offset, char* buffer, size_t num_bytes) const;
 
  private:
-  LogFile(const std::string& path, int64_t max_bytes, UniqueFd fd, FileWriter::OnError on_error);
-  bool HasRoom(size_t num_bytes) const;
+  LogFile(const std::string& path, int64_t max_bytes, UniqueFd fd);
   // How many of `bytes` still go into this file; 0: none, another one must be begun.
   size_t Fitting(absl::string_view bytes) const;
   // Begins another file with the line that is not complete. If it cannot, the writer has failed.
@@ -52,6 +54,7 @@ class LogFile {
   const int64_t max_file_bytes_;  // of each of the two; 0: no limit
   FileWriter writer_;
   int64_t line_begin_ = 0;  // in `path`, of the line that is not complete
+  int rotations_ = 0;
 };
 
 }  // namespace ddprun

@@ -7,7 +7,6 @@
 #include <iterator>
 #include <random>
 #include <string>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -17,9 +16,7 @@
 namespace ddprun {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 std::string Contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -34,8 +31,7 @@ class LogFileTest : public testing::Test {
     path_ = dir + "/log";
   }
   std::unique_ptr<LogFile> Open(int64_t max_bytes) {
-    auto file = LogFile::Open(path_, max_bytes,
-                              [this](const absl::Status& s) { warnings_.emplace_back(s.message()); });
+    auto file = LogFile::Open(path_, max_bytes);
     EXPECT_TRUE(file.ok()) << file.status();
     return *std::move(file);
   }
@@ -43,7 +39,6 @@ class LogFileTest : public testing::Test {
   std::string Older() const { return Contents(path_ + ".1"); }
 
   std::string path_;
-  std::vector<std::string> warnings_;
 };
 
 TEST_F(LogFileTest, WithoutALimitHasWhatWasWrittenByteByByte) {
@@ -54,7 +49,7 @@ TEST_F(LogFileTest, WithoutALimitHasWhatWasWrittenByteByByte) {
   EXPECT_EQ(file->Write(absl::string_view(bytes).substr(5)), 11u);
   EXPECT_EQ(Newer(), bytes);
   EXPECT_EQ(file->size(), 16);
-  EXPECT_TRUE(file->Keeps(1 << 30));
+  EXPECT_GT(file->room(), 1 << 30);
   char read[4];
   EXPECT_EQ(file->Read(4, read, 4), 4);
   EXPECT_EQ(std::string(read, 4), std::string("tw\0o", 4));
@@ -62,7 +57,7 @@ TEST_F(LogFileTest, WithoutALimitHasWhatWasWrittenByteByByte) {
 }
 
 TEST_F(LogFileTest, AFileThatCannotBeOpenedIsNamed) {
-  const auto file = LogFile::Open("/no/such/log", 0, [](const absl::Status&) {});
+  const auto file = LogFile::Open("/no/such/log", 0);
   EXPECT_THAT(std::string(file.status().message()), HasSubstr("/no/such/log"));
 }
 
@@ -94,7 +89,7 @@ TEST_F(LogFileTest, TheLimitIsKeptAfterEachWrite) {
     ASSERT_EQ(all[all.size() - on_disk.size() - 1], '\n') << "begins with a line";
   }
   EXPECT_TRUE(rotated);
-  EXPECT_THAT(warnings_, IsEmpty());
+  EXPECT_TRUE(file->TakeProblem().ok());
 }
 
 TEST_F(LogFileTest, OneWriteOfManyTimesTheLimitLeavesItsEnd) {
@@ -118,22 +113,24 @@ TEST_F(LogFileTest, OnlyALineLongerThanAFileIsCut) {
   EXPECT_LE(Older().size() + Newer().size(), 8192u);
 }
 
-TEST_F(LogFileTest, KeepsIsTrueAsLongAsTheNextBytesComeBehindTheOthers) {
+TEST_F(LogFileTest, RoomIsForTheBytesThatComeBehindTheOthers) {
   const auto file = Open(8192);
-  EXPECT_FALSE(file->Keeps(4097));
-  ASSERT_TRUE(file->Keeps(3000));
+  EXPECT_EQ(file->room(), 8192 / 2 - FileWriter::kGapLineBytes);
   file->Write(std::string(2999, 'x') + "\n");
   EXPECT_EQ(file->size(), 3000);
-  EXPECT_FALSE(file->Keeps(3000));
-  EXPECT_TRUE(file->Keeps(500));
+  EXPECT_EQ(file->room(), 8192 / 2 - FileWriter::kGapLineBytes - 3000);
+  EXPECT_EQ(file->rotations(), 0);
+  file->Write(std::string(2999, 'x') + "\n");
+  EXPECT_EQ(file->rotations(), 1);
 }
 
 TEST_F(LogFileTest, AFileThatCannotBeRotatedIsToldOnceAndNothingMoreIsWritten) {
   const auto file = Open(8192);
   std::filesystem::remove_all(std::filesystem::path(path_).parent_path());
   for (int i = 0; i < 10; ++i) file->Write(std::string(999, 'x') + "\n");
-  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("cannot rename " + path_)));
-  EXPECT_FALSE(file->Keeps(1));
+  EXPECT_THAT(std::string(file->TakeProblem().message()), HasSubstr("cannot rename " + path_));
+  EXPECT_TRUE(file->TakeProblem().ok());
+  EXPECT_EQ(file->room(), 0);
 }
 
 }  // namespace

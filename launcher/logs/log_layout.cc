@@ -18,8 +18,6 @@
 namespace ddprun {
 namespace {
 
-constexpr char kNullDevice[] = "/dev/null";
-
 absl::Status MakeDirectories(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
@@ -44,13 +42,15 @@ void RemoveEmpty(const std::filesystem::path& dir) {
 
 }  // namespace
 
+bool LogsAreOff(absl::string_view base) { return base == "/dev/null"; }
+
 std::string RunDirectoryPrefix(absl::string_view run_id) {
   return absl::StrCat(absl::StrReplaceAll(run_id, {{"/", "_"}}), "_");
 }
 
 absl::StatusOr<LogLayout> LogLayout::Create(absl::string_view base, absl::string_view run_id) {
   LogLayout layout;
-  if (base == kNullDevice) return layout;
+  if (LogsAreOff(base)) return layout;
   std::string parent(base);
   if (base.empty()) {
     ASSIGN_OR_RETURN(const std::string temporary, TemporaryDirectory());
@@ -72,11 +72,15 @@ LogLayout::~LogLayout() {
   if (!temporary_base_.empty()) RemoveEmpty(temporary_base_);
 }
 
+std::string LogLayout::AttemptDir(int restart_count) const {
+  return run_dir_.empty() ? "" : absl::StrCat(run_dir_, "/attempt_", restart_count);
+}
+
 absl::StatusOr<AttemptFiles> LogLayout::NewAttempt(int restart_count, int num_workers) {
   AttemptFiles files;
   files.workers.resize(static_cast<size_t>(num_workers));
   if (run_dir_.empty()) return files;
-  files.dir = absl::StrCat(run_dir_, "/attempt_", restart_count);
+  files.dir = AttemptDir(restart_count);
   files.filtered_stdout_log = files.dir + "/filtered_stdout.log";
   files.filtered_stderr_log = files.dir + "/filtered_stderr.log";
   int& used = times_used_[restart_count];

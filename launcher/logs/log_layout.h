@@ -31,10 +31,13 @@ struct AttemptFiles {
   std::string filtered_stderr_log = {};
 };
 
+// "/dev/null" as --log-dir: no files.
+bool LogsAreOff(absl::string_view base);
+
 // The name of a run's directory, but for its random letters: a '/' in a run id makes no directory of its own.
 std::string RunDirectoryPrefix(absl::string_view run_id);
 
-// One for each run of the launcher.
+// One for each run of the launcher. What is not const may wait for the file system, the destructor too.
 class LogLayout {
  public:
   // `base` is --log-dir: made if missing; empty: a new directory below the temporary one; "/dev/null": no
@@ -51,6 +54,8 @@ class LogLayout {
   // the workers, when those of the last one have ended.
   absl::StatusOr<AttemptFiles> NewAttempt(int restart_count, int num_workers);
 
+  // Where the newest attempt with that restart count has its files; empty when logs are off.
+  std::string AttemptDir(int restart_count) const;
   // The run's directory; empty when logs are off.
   const std::string& run_dir() const { return run_dir_; }
 

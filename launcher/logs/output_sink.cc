@@ -15,15 +15,19 @@ namespace ddprun {
 namespace {
 
 constexpr size_t kFullBytes = 1 << 20;
+constexpr size_t kMaxSpares = 4;
+// What a job takes besides its bytes, about.
+constexpr size_t kJobBytes = 512;
 
 }  // namespace
 
-OutputSink::OutputSink(boost::asio::io_context& io, int fd, std::string name, FileWriter::OnError on_error)
+OutputSink::OutputSink(boost::asio::io_context& io, int fd, std::string name, OnError on_error)
     : io_(io), name_(std::move(name)), on_error_(std::move(on_error)), ready_(io) {
   struct stat info = {};
   fstat(fd, &info);
   is_socket_ = S_ISSOCK(info.st_mode);
-  if (S_ISFIFO(info.st_mode) || isatty(fd)) {
+  const bool is_terminal = isatty(fd) != 0;
+  if (S_ISFIFO(info.st_mode) || is_terminal) {
     // O_NONBLOCK belongs to what is shared with the shell and the workers: open it once more for ourselves.
     fd_.Reset(open(absl::StrCat("/proc/self/fd/", fd).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   }
@@ -31,7 +35,9 @@ OutputSink::OutputSink(boost::asio::io_context& io, int fd, std::string name, Fi
     UniqueFd copy(fcntl(fd, F_DUPFD_CLOEXEC, 3));
     const bool others_made_it_non_blocking = !S_ISREG(info.st_mode) && (fcntl(fd, F_GETFL) & O_NONBLOCK) != 0;
     if (!is_socket_ && !others_made_it_non_blocking) {
-      file_.emplace(std::move(copy), name_, on_error_);
+      file_ = std::make_shared<FileWriter>(std::move(copy), name_);
+      // /dev/null and its like never block.
+      if (!S_ISCHR(info.st_mode) || is_terminal) disk_.emplace(io);
       return;
     }
     fd_ = std::move(copy);
@@ -39,28 +45,66 @@ OutputSink::OutputSink(boost::asio::io_context& io, int fd, std::string name, Fi
   ready_.assign(fcntl(fd_.get(), F_DUPFD_CLOEXEC, 3));
 }
 
-bool OutputSink::full() const { return queue_.size() - sent_ > kFullBytes; }
+bool OutputSink::full() const { return disk_ ? disk_->full() : queue_.size() - sent_ > kFullBytes; }
 
-void OutputSink::Write(absl::string_view bytes) {
-  if (file_) {
-    file_->Write(bytes);
-    return;
-  }
-  Write([bytes](std::string& out) { out.append(bytes.data(), bytes.size()); });
+void OutputSink::Write(absl::string_view bytes, Writer writer) {
+  Write([bytes](std::string& out) { out.append(bytes.data(), bytes.size()); }, writer);
 }
 
-void OutputSink::Write(absl::FunctionRef<void(std::string&)> append) {
-  append(queue_);
+void OutputSink::Write(absl::FunctionRef<void(std::string&)> append, Writer writer) {
+  if (disk_) {
+    std::string bytes;
+    if (!spares_.empty()) {
+      bytes = std::move(spares_.back());
+      spares_.pop_back();
+    }
+    Append(append, writer, bytes);
+    return WriteAside(std::move(bytes));
+  }
+  Append(append, writer, queue_);
   if (failed_) queue_.clear();
   if (file_) {
     file_->Write(queue_);
     queue_.clear();
+    if (const absl::Status problem = file_->TakeProblem(); !problem.ok()) on_error_(problem);
   } else if (!waiting_) {
     Pump();
   }
 }
 
+void OutputSink::Append(absl::FunctionRef<void(std::string&)> append, Writer writer, std::string& out) {
+  const size_t before = out.size();
+  append(out);
+  if (out.size() == before) return;
+  const char last = out.back();
+  if (in_line_ && *in_line_ != writer) out.insert(before, 1, '\n');
+  in_line_.reset();
+  if (last != '\n' && last != '\r') in_line_ = writer;
+}
+
+void OutputSink::WriteAside(std::string bytes) {
+  if (bytes.empty()) return;
+  const size_t memory = bytes.capacity() + kJobBytes;
+  const auto job = std::make_shared<std::pair<std::string, absl::Status>>(std::move(bytes), absl::OkStatus());
+  disk_->Do(
+      [file = file_, job] {
+        file->Write(job->first);
+        job->second = file->TakeProblem();
+      },
+      [this, job] {
+        taken_ += static_cast<int64_t>(job->first.size());
+        if (spares_.size() < kMaxSpares && job->first.capacity() <= kFullBytes) {
+          job->first.clear();
+          spares_.push_back(std::move(job->first));
+        }
+        if (!job->second.ok()) on_error_(job->second);
+        if (empty()) CallWaiters();
+      },
+      memory);
+}
+
 void OutputSink::WhenRoom(std::function<void()> ready) {
+  if (disk_) return disk_->WhenRoom(std::move(ready));
   room_waiters_.push_back(std::move(ready));
   CallWaiters();
 }
@@ -110,7 +154,7 @@ void OutputSink::CallWaiters() {
   if (!full() && !room_waiters_.empty() && !std::exchange(serving_, true)) {
     boost::asio::post(io_, alive_.Guard([this] { ServeRoomWaiters(); }));
   }
-  if (!queue_.empty()) return;
+  if (!empty()) return;
   for (auto& waiter : std::exchange(empty_waiters_, {})) boost::asio::post(io_, std::move(waiter));
 }
 

@@ -1,4 +1,4 @@
-// The agent's console: one of its own two streams. Writing never blocks on a slow reader.
+// The agent's console: one of its own two streams. Writing never blocks on a slow reader or file system.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -12,61 +12,78 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "launcher/logs/disk_thread.h"
 #include "launcher/logs/file_writer.h"
 #include "launcher/process/alive.h"
 #include "launcher/process/unique_fd.h"
 
 namespace ddprun {
 
-// Order:   what is written comes out in that order; what one Write gives is not mixed with another's.
-// Errors:  the first one is given to `on_error`. A file is written as FileWriter does it; when a reader is
-//          gone, all output is dropped. Nobody waits.
+// Order:   what is written comes out in that order; what one Write gives is not mixed with another's. When a
+//          writer has stopped in the middle of a line, others begin a new one.
+// Errors:  the first one is given to `on_error`. A file is written as FileWriter does it, in a DiskThread of
+//          its own; when a reader is gone, all output is dropped. Nobody waits.
 // Threads: that of the io_context. SIGPIPE must be ignored.
 class OutputSink {
  public:
+  using OnError = std::function<void(const absl::Status&)>;
+  // Who may stop in the middle of a line.
+  using Writer = uint64_t;
+  static constexpr Writer kLauncher = 0;
+
   // `fd`, borrowed until this returns, may be a terminal, pipe, socket or file of whatever other processes
   // share.
   //   name: for messages, such as "stderr".
-  OutputSink(boost::asio::io_context& io, int fd, std::string name, FileWriter::OnError on_error);
+  OutputSink(boost::asio::io_context& io, int fd, std::string name, OnError on_error);
   OutputSink(const OutputSink&) = delete;
   OutputSink& operator=(const OutputSink&) = delete;
   ~OutputSink() { alive_.End(); }
 
+  // For a writer that is not the launcher; each value is used once.
+  Writer NewWriter() { return ++last_writer_; }
   // Takes everything, also when full.
-  void Write(absl::string_view bytes);
+  void Write(absl::string_view bytes, Writer writer = kLauncher);
   // The same of what `append` appends, without a copy.
-  void Write(absl::FunctionRef<void(std::string&)> append);
+  void Write(absl::FunctionRef<void(std::string&)> append, Writer writer = kLauncher);
 
   // The reader is slow: whoever can wait shall call WhenRoom and write from there.
   bool full() const;
   // `ready` is called once, from the io_context, in the order of these calls and when it is not full.
   void WhenRoom(std::function<void()> ready);
-  bool empty() const { return queue_.empty(); }
+  bool empty() const { return queue_.empty() && (!disk_ || disk_->idle()); }
   // Calls `done` once when all that was written is out, from the io_context.
   void WhenEmpty(std::function<void()> done);
   // Bytes that the reader has taken so far.
   int64_t taken() const { return taken_; }
 
  private:
+  // To the end of `out`; on a new line where the last writer has left one.
+  void Append(absl::FunctionRef<void(std::string&)> append, Writer writer, std::string& out);
   // Bytes taken; -1 with errno.
   ssize_t Put(absl::string_view bytes);
   void Pump();
+  void WriteAside(std::string bytes);
   void CallWaiters();
   void ServeRoomWaiters();
 
   boost::asio::io_context& io_;
   const std::string name_;
-  const FileWriter::OnError on_error_;
-  std::optional<FileWriter> file_;  // of what never makes wait; then the next five are not used
-  UniqueFd fd_;
+  const OnError on_error_;
+  std::shared_ptr<FileWriter> file_;  // of what takes no O_NONBLOCK; with the jobs of disk_, if there are any
+  std::optional<DiskThread> disk_;    // of a file_ that may block
+  UniqueFd fd_;                       // without file_
   bool is_socket_ = false;
   boost::asio::posix::stream_descriptor ready_;  // watches fd_
   bool failed_ = false;
   bool waiting_ = false;  // for fd_ to take more
   std::string queue_;
-  size_t sent_ = 0;  // of queue_
+  size_t sent_ = 0;                  // of queue_
+  std::vector<std::string> spares_;  // memory of what disk_ has written
   int64_t taken_ = 0;
+  Writer last_writer_ = kLauncher;
+  std::optional<Writer> in_line_;  // who has stopped in the middle of a line
   std::deque<std::function<void()>> room_waiters_;
   bool serving_ = false;  // ServeRoomWaiters will come
   std::vector<std::function<void()>> empty_waiters_;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "launcher/logs/line_holder.h"
 #include "launcher/logs/line_prefix.h"
 #include "launcher/logs/line_prefixer.h"
 #include "launcher/logs/output_tail.h"
@@ -129,6 +130,34 @@ TEST(OutputTailTest, OfAFile) {
   const std::string tail = ReadFileTail(path);
   EXPECT_EQ(tail.size() % 101, 0u) << "whole lines";
   EXPECT_GT(tail.size(), kTailBytes - 101);
+}
+
+// What comes out after each of `pieces`, and at the end.
+std::vector<std::string> Held(const std::vector<std::string>& pieces) {
+  LineHolder holder;
+  std::vector<std::string> out;
+  for (const std::string& piece : pieces) holder.Feed(piece, out.emplace_back());
+  holder.Finish(out.emplace_back());
+  return out;
+}
+
+TEST(LineHolderTest, WholeLinesByteForByte) {
+  using V = std::vector<std::string>;
+  EXPECT_EQ(Held({"one\ntw", "o\n", "end"}), (V{"one\n", "two\n", "", "end"}));
+  EXPECT_EQ(Held({"10%\r20%\r", "30%"}), (V{"10%\r", "20%\r", "30%"}));
+  EXPECT_EQ(Held({"a\r\nb\r", "\nc\n"}), (V{"a\r\n", "b\r\nc\n", ""}));
+  EXPECT_EQ(Held({"\n\n", "", "\r"}), (V{"\n\n", "", "", "\r"}));
+  const std::string nul("x\0y\nz", 5);
+  EXPECT_EQ(Held({nul}), (V{nul.substr(0, 4), "z"}));
+}
+
+TEST(LineHolderTest, AnEndlessLineIsNotHeldForEver) {
+  LineHolder holder;
+  std::string out;
+  for (size_t fed = 0; fed <= LineHolder::kMaxLine; fed += 1 << 20)
+    holder.Feed(std::string(1 << 20, 'x'), out);
+  EXPECT_GT(out.size(), LineHolder::kMaxLine);
+  EXPECT_FALSE(holder.holds());
 }
 
 }  // namespace

@@ -11,23 +11,61 @@
 #include "absl/strings/str_cat.h"
 
 namespace ddprun {
+namespace {
 
-WorkerOutput::WorkerOutput(Console& console, const Plan& plan) : console_(console), limit_(console.io()) {
+WorkerOutput::StreamFile OpenFile(const WorkerOutput::Plan& plan, bool redirect, bool tee,
+                                  const std::string& path) {
+  WorkerOutput::StreamFile file;
+  if (!(redirect || tee) || path.empty()) return file;
+  if (!(tee && plan.shown) && plan.max_log_bytes == 0) {
+    file.of_worker.Reset(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    if (!file.of_worker) file.problem = absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+    return file;
+  }
+  auto log = LogFile::Open(path, plan.max_log_bytes);
+  if (log.ok()) {
+    file.of_us = *std::move(log);
+  } else {
+    file.problem = log.status();
+  }
+  return file;
+}
+
+// A worker that writes a file itself sees by itself that the disk is full; the user may see nothing.
+absl::Status FullDiskOf(const std::string& path) {
+  struct statvfs info;
+  if (statvfs(path.c_str(), &info) != 0) return absl::OkStatus();
+  const auto room = geteuid() == 0 ? info.f_bfree : info.f_bavail;
+  if (info.f_blocks == 0 || room > 0) return absl::OkStatus();  // no blocks: it does not say
+  return absl::ErrnoToStatus(ENOSPC,
+                             absl::StrCat(path, " may lack some of what the worker wrote: its disk is full"));
+}
+
+}  // namespace
+
+WorkerOutput::Files WorkerOutput::OpenFiles(const Plan& plan) {
+  return {.out = OpenFile(plan, plan.redirects.out, plan.tee.out, plan.files.stdout_log),
+          .err = OpenFile(plan, plan.redirects.err, plan.tee.err, plan.files.stderr_log)};
+}
+
+WorkerOutput::WorkerOutput(Console& console, DiskThread& disk, const Plan& plan, Files files)
+    : console_(console), disk_(disk), limit_(console.io()) {
+  for (const StreamFile* file : {&files.out, &files.err}) {
+    if (!file->problem.ok()) console.Warn(file->problem);
+  }
   Open(out_, plan,
-       {.redirect = plan.redirects.out,
-        .tee = plan.tee.out,
-        .shown = plan.shown,
+       {.tee = plan.tee.out,
         .path = plan.files.stdout_log,
+        .file = files.out,
         .console_fd = console.stdout_fd(),
         .console = &console.out(),
         .filtered = plan.filtered_stdout,
         .tail = nullptr,
         .as_it_is = true});
   Open(err_, plan,
-       {.redirect = plan.redirects.err,
-        .tee = plan.tee.err,
-        .shown = plan.shown,
+       {.tee = plan.tee.err,
         .path = plan.files.stderr_log,
+        .file = files.err,
         .console_fd = console.stderr_fd(),
         .console = &console.err(),
         .filtered = plan.filtered_stderr,
@@ -37,43 +75,40 @@ WorkerOutput::WorkerOutput(Console& console, const Plan& plan) : console_(consol
 }
 
 void WorkerOutput::Open(Stream& stream, const Plan& plan, const Wish& wish) {
-  const bool tee = wish.tee && wish.shown;
-  const bool to_file = (wish.redirect || wish.tee) && !wish.path.empty();
-  if (to_file && !tee && plan.max_log_bytes == 0 && OpenFileOfItsOwn(stream, wish.path)) return;
-  WorkerStream::Ways ways;
-  if (to_file && (tee || plan.max_log_bytes > 0)) {
-    auto file = LogFile::Open(wish.path, plan.max_log_bytes, console_.warn());
-    if (file.ok()) {
-      ways.file = *std::move(file);
-    } else {
-      console_.Warn(file.status());
-    }
+  if (wish.file.of_worker) {
+    stream.child_end = std::move(wish.file.of_worker);
+    stream.child_fd = stream.child_end.get();
+    stream.path = wish.path;
+    return;
   }
-  if (wish.shown && (tee || ways.file == nullptr)) ways.console = wish.console;
-  if (tee) {
-    ways.prefix = plan.prefix;
-    if (wish.filtered != nullptr) ways.filtered.emplace(wish.filtered, plan.prefix);
-  }
-  ways.tail = wish.tail;
-  const bool console_alone = ways.console != nullptr && ways.file == nullptr && !tee;
+  WorkerStream::Ways ways = WaysOf(plan, wish);
+  const bool console_alone = ways.console != nullptr && ways.file == nullptr && !ways.prefix;
   const bool nowhere = ways.console == nullptr && ways.file == nullptr && ways.tail == nullptr;
   if (!nowhere && !(console_alone && wish.as_it_is) && OpenPipe(stream, plan, std::move(ways))) return;
-  if (wish.shown) {
+  if (plan.shown) {
     stream.child_fd = wish.console_fd;
   } else {
     OpenNullDevice(stream);
   }
 }
 
-bool WorkerOutput::OpenFileOfItsOwn(Stream& stream, const std::string& path) {
-  stream.child_end.Reset(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!stream.child_end) {
-    console_.Warn(absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path)));
-    return false;
+WorkerStream::Ways WorkerOutput::WaysOf(const Plan& plan, const Wish& wish) {
+  const bool tee = wish.tee && plan.shown;
+  WorkerStream::Ways ways;
+  if (wish.file.of_us != nullptr) {
+    ways.file = std::make_unique<QueuedLog>(&disk_, std::move(wish.file.of_us), console_.warn());
+    ways.disk = &disk_;
   }
-  stream.child_fd = stream.child_end.get();
-  stream.path = path;
-  return true;
+  if (plan.shown && (tee || ways.file == nullptr)) ways.console = wish.console;
+  if (tee) {
+    ways.prefix = plan.prefix;
+    if (wish.filtered != nullptr) {
+      ways.filtered.emplace(wish.filtered, plan.prefix);
+      ways.disk = &disk_;
+    }
+  }
+  ways.tail = wish.tail;
+  return ways;
 }
 
 bool WorkerOutput::OpenPipe(Stream& stream, const Plan& plan, WorkerStream::Ways ways) {
@@ -106,25 +141,51 @@ void WorkerOutput::CloseChildEnds() {
 void WorkerOutput::Drain(Duration limit, std::function<void()> done) {
   drained_ = std::move(done);
   CloseChildEnds();
+  LookAtFiles();
   limit_.expires_after(limit);
   limit_.async_wait(alive_.Guard([this](const boost::system::error_code& error) {
     if (error) return;
     for (const Stream* stream : {&out_, &err_}) {
-      if (stream->passed != nullptr) stream->passed->Close();
+      if (stream->passed != nullptr && !stream->passed->closed()) stream->passed->Close();
     }
+    overdue_ = true;
     CheckDrained();
   }));
   CheckDrained();
 }
 
+struct WorkerOutput::Look {
+  absl::Status problem;
+  std::optional<std::string> tail;
+};
+
+void WorkerOutput::LookAtFiles() {
+  for (const Stream* stream : {&out_, &err_}) {
+    if (stream->path.empty()) continue;
+    ++looks_;
+    const auto look = std::make_shared<Look>();
+    disk_.Do(
+        [look, path = stream->path, wants_tail = stream == &err_] {
+          look->problem = FullDiskOf(path);
+          if (wants_tail) look->tail = ReadFileTail(path);
+        },
+        alive_.Guard([this, look] {
+          --looks_;
+          if (!look->problem.ok()) console_.Warn(look->problem);
+          if (look->tail) file_tail_ = std::move(look->tail);
+          CheckDrained();
+        }));
+  }
+}
+
 void WorkerOutput::CheckDrained() {
   if (!drained_) return;
   for (const Stream* stream : {&out_, &err_}) {
-    if (stream->passed != nullptr && !stream->passed->closed()) return;
+    if (!overdue_ && stream->passed != nullptr && !stream->passed->closed()) return;
   }
+  if (!overdue_ && looks_ > 0) return;
   limit_.cancel();
   for (Stream* stream : {&out_, &err_}) {
-    WarnIfDiskIsFull(*stream);
     if (stream->passed != nullptr && stream->passed->behind()) {
       console_.FinishShowing(std::move(stream->passed));
     }
@@ -132,19 +193,9 @@ void WorkerOutput::CheckDrained() {
   boost::asio::post(console_.io(), alive_.Guard(std::exchange(drained_, nullptr)));
 }
 
-void WorkerOutput::WarnIfDiskIsFull(const Stream& stream) {
-  struct statvfs info;
-  if (stream.path.empty() || statvfs(stream.path.c_str(), &info) != 0) return;
-  const auto room = geteuid() == 0 ? info.f_bfree : info.f_bavail;
-  if (info.f_blocks == 0 || room > 0) return;  // no blocks: it does not say
-  console_.Warn(absl::ErrnoToStatus(
-      ENOSPC, absl::StrCat(stream.path, " may lack some of what the worker wrote: its disk is full")));
-}
-
 std::optional<std::string> WorkerOutput::StderrTail() const {
   if (sees_stderr_) return tail_.Get();
-  if (!err_.path.empty()) return ReadFileTail(err_.path);
-  return std::nullopt;
+  return file_tail_;
 }
 
 }  // namespace ddprun

@@ -2,7 +2,7 @@
 //
 //   not redirected   the worker has the agent's own stdout, and its stderr if that is a terminal (isatty and
 //                    colours as without us; the agent sees nothing of it, so there is no tail). A stderr that
-//                    is no terminal goes through the agent unchanged, which keeps its tail.
+//                    is no terminal goes through the agent, line by line and unchanged, which keeps its tail.
 //   redirected       a file of the worker's own, not seen by the agent; the tail is read from it. With a
 //                    limit of size it goes through the agent.
 //   tee              through the agent, byte by byte to the file, line by line with a prefix to the console.
@@ -17,10 +17,13 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "base/time.h"
 #include "launcher/config/stream_choice.h"
 #include "launcher/logs/console.h"
+#include "launcher/logs/disk_thread.h"
 #include "launcher/logs/filtered_log.h"
+#include "launcher/logs/log_file.h"
 #include "launcher/logs/log_layout.h"
 #include "launcher/logs/output_tail.h"
 #include "launcher/logs/worker_stream.h"
@@ -43,10 +46,24 @@ class WorkerOutput {
     std::shared_ptr<FilteredLog> filtered_stdout = {};
     std::shared_ptr<FilteredLog> filtered_stderr = {};
   };
+  // The file of a stream, open: at most one of the first two.
+  struct StreamFile {
+    UniqueFd of_worker;              // which writes it itself
+    std::unique_ptr<LogFile> of_us;  // written from here
+    absl::Status problem;            // why there is none
+  };
+  struct Files {
+    StreamFile out;
+    StreamFile err;
+  };
 
-  // Opens files and pipes. One that cannot be opened is told to the console's `warn`; that output goes to the
-  // console instead. So is one that cannot be written on the way; see FileWriter.
-  WorkerOutput(Console& console, const Plan& plan);
+  // May wait for the file system.
+  static Files OpenFiles(const Plan& plan);
+
+  // Opens pipes. What cannot be opened is told to the console's `warn`; that output goes to the console
+  // instead. So is a file that cannot be written on the way; see FileWriter.
+  //   disk: of the files; borrowed.
+  WorkerOutput(Console& console, DiskThread& disk, const Plan& plan, Files files);
   WorkerOutput(const WorkerOutput&) = delete;
   WorkerOutput& operator=(const WorkerOutput&) = delete;
   ~WorkerOutput() { alive_.End(); }
@@ -58,9 +75,9 @@ class WorkerOutput {
   void CloseChildEnds();
 
   // To be called when the worker has ended: `done` comes, once and from the io_context, when all that it
-  // wrote has been read and is in its files; the console may still be busy with it, see Console::Flush. When
-  // something that it started still holds its streams, that is after `limit`, and what that writes later is
-  // lost.
+  // wrote has been read and is in its files; the console may still be busy with it, see Console::Flush.
+  // After `limit` it comes anyway: what something that the worker started, and that still holds its streams,
+  // writes later is lost; a disk that takes nothing still gets all when it does.
   void Drain(Duration limit, std::function<void()> done);
 
   // The last of its stderr; none when it could not be seen. Complete once drained.
@@ -75,28 +92,34 @@ class WorkerOutput {
   };
   // What is to be done with one of the two.
   struct Wish {
-    bool redirect, tee, shown;
+    bool tee;
     const std::string& path;
+    StreamFile& file;
     int console_fd;
     OutputSink* console;
     std::shared_ptr<FilteredLog> filtered;
     OutputTail* tail;  // null: needs none
     bool as_it_is;     // goes to the console's own descriptor when it goes there alone
   };
+  struct Look;
 
+  WorkerStream::Ways WaysOf(const Plan& plan, const Wish& wish);
   void Open(Stream& stream, const Plan& plan, const Wish& wish);
-  bool OpenFileOfItsOwn(Stream& stream, const std::string& path);
   bool OpenPipe(Stream& stream, const Plan& plan, WorkerStream::Ways ways);
   void OpenNullDevice(Stream& stream);
-  // A worker that writes a file itself sees by itself that the disk is full; the user may see nothing.
-  void WarnIfDiskIsFull(const Stream& stream);
+  // At files that the worker wrote itself.
+  void LookAtFiles();
   void CheckDrained();
 
   Console& console_;
+  DiskThread& disk_;
   OutputTail tail_;  // of a stderr that passes through us
   Stream out_;
   Stream err_;
   bool sees_stderr_ = false;
+  std::optional<std::string> file_tail_;  // of a stderr that does not
+  int looks_ = 0;                         // of LookAtFiles, to come
+  bool overdue_ = false;                  // the drain has reached its limit
   boost::asio::steady_timer limit_;
   std::function<void()> drained_;
   Alive alive_;

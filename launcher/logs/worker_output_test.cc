@@ -95,13 +95,13 @@ TEST_F(WorkerOutputTest, WithoutFilesEverythingGoesToTheConsole) {
 TEST_F(WorkerOutputTest, PipesAreAsLargeAsPlanned) {
   WorkerOutput::Plan plan = Plan(kNone, kOut);
   plan.pipe_bytes = 128 << 10;
-  EXPECT_EQ(fcntl(WorkerOutput(*console_, plan).stdout_fd(), F_GETPIPE_SZ), 128 << 10);
+  EXPECT_EQ(fcntl(Open(plan).stdout_fd(), F_GETPIPE_SZ), 128 << 10);
 }
 
 TEST_F(WorkerOutputTest, WhatIsNotShownIsInItsFileAlone) {
   WorkerOutput::Plan plan = Plan(kErr, kOut);
   plan.shown = false;
-  WorkerOutput output(*console_, plan);
+  WorkerOutput output = Open(plan);
   Print(output.stdout_fd(), "out\n");
   Print(output.stderr_fd(), "err\n");
   EXPECT_TRUE(Drain(output));
@@ -116,7 +116,7 @@ TEST_F(WorkerOutputTest, WhatIsNeitherShownNorKeptLeavesTheTailOfItsStderr) {
     if (!with_files) files_ = {};
     WorkerOutput::Plan plan = Plan(kNone, with_files ? kNone : kBoth);
     plan.shown = false;
-    WorkerOutput output(*console_, plan);
+    WorkerOutput output = Open(plan);
     // More than a pipe holds: nobody waits.
     for (int i = 0; i < 100; ++i) Print(output.stdout_fd(), std::string(10'000, 'x'));
     Print(output.stderr_fd(), "last words");
@@ -131,7 +131,7 @@ TEST_F(WorkerOutputTest, WhatIsNotShownStaysHiddenWhenItsFileCannotBeOpened) {
   files_ = {.stdout_log = "/no/such/dir/out", .stderr_log = "/no/such/dir/err"};
   WorkerOutput::Plan plan = Plan(kBoth, kNone);
   plan.shown = false;
-  WorkerOutput output(*console_, plan);
+  WorkerOutput output = Open(plan);
   Print(output.stdout_fd(), "out\n");
   Print(output.stderr_fd(), "err\n");
   EXPECT_TRUE(Drain(output));

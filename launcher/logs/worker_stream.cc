@@ -1,9 +1,6 @@
 #include "launcher/logs/worker_stream.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <chrono>
 #include <utility>
@@ -13,21 +10,18 @@
 namespace ddprun {
 namespace {
 
-constexpr size_t kReadBytes = 256 << 10;
 // At the end of a drain, what a worker can have left in its pipe, and more.
 constexpr int kLastReads = 32;
-
-// Nothing is kept in it between calls. All streams are read in one thread.
-char* Buffer() {
-  thread_local const std::unique_ptr<char[]> buffer(new char[kReadBytes]);
-  return buffer.get();
-}
 
 }  // namespace
 
 WorkerStream::WorkerStream(boost::asio::io_context& io, UniqueFd pipe, Ways ways,
                            std::function<void()> closed)
-    : pipe_(io, pipe.Release()), ways_(std::move(ways)), closed_(std::move(closed)), hold_(io) {
+    : pipe_(io, pipe.Release()),
+      ways_(std::move(ways)),
+      closed_(std::move(closed)),
+      writer_(ways_.console == nullptr ? OutputSink::kLauncher : ways_.console->NewWriter()),
+      hold_(io) {
   if (ways_.prefix) prefixer_.emplace(*ways_.prefix);
   AwaitBytes();
 }
@@ -40,114 +34,194 @@ void WorkerStream::AwaitBytes() {
 }
 
 void WorkerStream::OnReadable() {
-  if (closed()) return;
+  if (!pipe_.is_open()) return;
   if (!CanTake()) {
     stalled_ = true;
     return AwaitRoom();
   }
   if (Take()) return AwaitBytes();
   End();
-  closed_();
+  if (ways_.disk == nullptr) return OnClosed();
+  ways_.disk->Do([] {}, alive_.Guard([this] { OnClosed(); }));
 }
 
 bool WorkerStream::CanTake() const {
-  if (ways_.console == nullptr || (!behind() && !ways_.console->full())) return true;
-  return unsaved_.empty() && ways_.file != nullptr && ways_.file->Keeps(kReadBytes);
+  if (!DiskHasRoom()) return false;
+  if (ConsoleHasRoom()) return true;
+  return in_memory_ == 0 && ways_.file != nullptr && ways_.file->Keeps(Chunk::kMaxBytes);
 }
 
 // Reads once. False at the end of the stream.
 bool WorkerStream::Take() {
-  const ssize_t n = read(pipe_.native_handle(), Buffer(), kReadBytes);
+  Chunk chunk;
+  const ssize_t n = ReadChunk(pipe_.native_handle(), chunk);
   if (n < 0) return errno == EAGAIN || errno == EINTR;
   if (n == 0) return false;
-  Pass(absl::string_view(Buffer(), static_cast<size_t>(n)));
+  Pass(std::move(chunk));
   return true;
 }
 
-void WorkerStream::Pass(absl::string_view bytes) {
+void WorkerStream::Pass(Chunk chunk) {
+  const absl::string_view bytes = chunk.view();
   if (ways_.tail != nullptr) ways_.tail->Append(bytes);
   if (ways_.filtered) ways_.filtered->Feed(bytes);
-  const bool has_room = ways_.console == nullptr || (!behind() && !ways_.console->full());
+  const bool has_room = ConsoleHasRoom();
   const bool later = !has_room && ways_.file != nullptr && ways_.file->Keeps(bytes.size());
-  if (!later && behind()) GiveUp();
-  const int64_t at = ways_.file == nullptr ? 0 : ways_.file->size();
-  const size_t saved = ways_.file == nullptr ? 0 : ways_.file->Write(bytes);
-  if (later) {
-    if (!behind_at_ && saved > 0) behind_at_ = at;
-    unsaved_.append(bytes.data() + saved, bytes.size() - saved);
-    AwaitRoom();
-  } else if (ways_.console != nullptr) {
-    Show(bytes);
+  if (!has_room && !later && behind()) GiveUp();
+  if (ways_.console != nullptr && !later) Show(bytes);
+  if (ways_.file == nullptr) return Recycle(std::move(chunk));
+  auto shared = std::make_shared<Chunk>(std::move(chunk));
+  if (later) unsaved_.push_back(shared);
+  ways_.file->Write(std::move(shared), alive_.Guard([this, later](const QueuedLog::Range& range) {
+    if (later) OnSaved(range);
+  }));
+  if (later) AwaitRoom();
+}
+
+// The first of unsaved_ is in the file, as far as `range` says.
+void WorkerStream::OnSaved(const QueuedLog::Range& range) {
+  if (outdated_saves_ > 0) {
+    --outdated_saves_;
+    return;
   }
+  std::shared_ptr<Chunk> chunk = std::move(unsaved_.front());
+  unsaved_.pop_front();
+  auto* const last = lacking_.empty() ? nullptr : std::get_if<QueuedLog::Range>(&lacking_.back());
+  if (range.size < static_cast<int64_t>(chunk->size)) {
+    ++in_memory_;
+    lacking_.emplace_back(std::move(chunk));
+  } else if (last != nullptr && last->rotations == range.rotations &&
+             last->begin + last->size == range.begin) {
+    last->size += range.size;
+  } else {
+    lacking_.emplace_back(range);
+  }
+  AwaitRoom();
 }
 
 void WorkerStream::Show(absl::string_view bytes) {
-  if (!prefixer_) return ways_.console->Write(bytes);
-  ways_.console->Write([&](std::string& out) { prefixer_->Feed(bytes, out); });
-  fed_ = std::chrono::steady_clock::now();
-  if (prefixer_->holds() && !holding_) AwaitEndOfLine();
+  const bool held = HoldsLine();
+  bool passed = false;
+  ways_.console->Write(
+      [&](std::string& out) {
+        const size_t before = out.size();
+        prefixer_ ? prefixer_->Feed(bytes, out) : holder_.Feed(bytes, out);
+        passed = out.size() > before;
+      },
+      writer_);
+  if (!HoldsLine()) return;
+  if (prefixer_ || passed || !held) held_since_ = std::chrono::steady_clock::now();
+  if (!holding_) AwaitEndOfLine();
+}
+
+void WorkerStream::FinishLines() {
+  if (ways_.console == nullptr) return;
+  ways_.console->Write([this](std::string& out) { prefixer_ ? prefixer_->Finish(out) : holder_.Finish(out); },
+                       writer_);
 }
 
 void WorkerStream::AwaitEndOfLine() {
   holding_ = true;
-  hold_.expires_after(kHoldLimit);
+  hold_.expires_at(held_since_ + kHoldLimit);
   hold_.async_wait(alive_.Guard([this](const boost::system::error_code& error) {
     holding_ = false;
-    if (error || !prefixer_->holds()) return;
-    // The worker is silent, and does not only wait for us.
-    const bool silent = !stalled_ && !behind() && std::chrono::steady_clock::now() - fed_ >= kHoldLimit;
-    if (!silent) return AwaitEndOfLine();
-    ways_.console->Write([&](std::string& out) { prefixer_->Finish(out); });
+    if (error || !HoldsLine()) return;
+    const TimePoint now = std::chrono::steady_clock::now();
+    // It does not only wait for us.
+    if (stalled_ || behind()) held_since_ = now;
+    if (now < held_since_ + kHoldLimit) return AwaitEndOfLine();
+    FinishLines();
   }));
 }
 
 void WorkerStream::AwaitRoom() {
-  if (std::exchange(awaiting_room_, true)) return;
-  ways_.console->WhenRoom(alive_.Guard([this] {
-    awaiting_room_ = false;
-    OnRoom();
-  }));
+  if (!DiskHasRoom() && !std::exchange(awaiting_disk_, true)) {
+    ways_.disk->WhenRoom(alive_.Guard([this] {
+      awaiting_disk_ = false;
+      Resume();
+    }));
+  }
+  if (!ConsoleHasRoom() && !reading_ && !std::exchange(awaiting_console_, true)) {
+    ways_.console->WhenRoom(alive_.Guard([this] {
+      awaiting_console_ = false;
+      if (behind() && !reading_) CatchUp();
+      Resume();
+    }));
+  }
 }
 
-void WorkerStream::OnRoom() {
-  if (behind()) {
-    CatchUp();
-    if (behind()) {
-      AwaitRoom();
-    } else if (closed()) {
-      End();
-      if (auto shown = std::exchange(shown_, nullptr)) shown();
-    }
-  }
+void WorkerStream::Resume() {
   if (std::exchange(stalled_, false)) OnReadable();
 }
 
 // One piece, so that other streams have their turn.
 void WorkerStream::CatchUp() {
-  if (behind_at_) {
-    const int64_t left = ways_.file->size() - *behind_at_;
-    const ssize_t n =
-        ways_.file->Read(*behind_at_, Buffer(), static_cast<size_t>(std::min<int64_t>(left, kReadBytes)));
-    if (n <= 0) return GiveUp();  // somebody has cut the file
-    *behind_at_ += n;
-    Show(absl::string_view(Buffer(), static_cast<size_t>(n)));
-    if (n == left) behind_at_.reset();
-  } else {
-    Show(std::exchange(unsaved_, ""));
+  if (lacking_.empty()) {  // The console does not wait for the disk.
+    Show(unsaved_.front()->view());
+    unsaved_.pop_front();
+    ++outdated_saves_;
+    return OnShown();
   }
+  if (auto* const chunk = std::get_if<std::shared_ptr<Chunk>>(&lacking_.front())) {
+    Show((*chunk)->view());
+    lacking_.pop_front();
+    --in_memory_;
+    return OnShown();
+  }
+  QueuedLog::Range piece = std::get<QueuedLog::Range>(lacking_.front());
+  piece.size = std::min<int64_t>(piece.size, Chunk::kMaxBytes);
+  reading_ = true;
+  ways_.file->Read(
+      piece, alive_.Guard([this, wanted = piece.size](const std::string& bytes) { OnRead(wanted, bytes); }));
+}
+
+void WorkerStream::OnRead(int64_t wanted, const std::string& bytes) {
+  if (outdated_reads_ > 0) {
+    --outdated_reads_;
+    return;
+  }
+  reading_ = false;
+  if (static_cast<int64_t>(bytes.size()) < wanted) {  // somebody has cut the file
+    GiveUp();
+  } else {
+    Show(bytes);
+    auto& range = std::get<QueuedLog::Range>(lacking_.front());
+    range.begin += wanted;
+    range.size -= wanted;
+    if (range.size == 0) lacking_.pop_front();
+  }
+  OnShown();
+  Resume();
+}
+
+void WorkerStream::OnShown() {
+  if (behind()) return AwaitRoom();
+  if (pipe_.is_open()) return;
+  hold_.cancel();
+  FinishLines();
+  if (auto shown = std::exchange(shown_, nullptr)) shown();
 }
 
 // The rest of what the console lacks does not come there any more.
 void WorkerStream::GiveUp() {
-  const int64_t lost =
-      (behind_at_ ? ways_.file->size() - *behind_at_ : 0) + static_cast<int64_t>(unsaved_.size());
-  behind_at_.reset();
+  int64_t lost = 0;
+  for (const auto& item : lacking_) {
+    const auto* const range = std::get_if<QueuedLog::Range>(&item);
+    lost +=
+        range != nullptr ? range->size : static_cast<int64_t>(std::get<std::shared_ptr<Chunk>>(item)->size);
+  }
+  for (const std::shared_ptr<Chunk>& chunk : unsaved_) lost += static_cast<int64_t>(chunk->size);
+  outdated_saves_ += static_cast<int>(unsaved_.size());
+  if (std::exchange(reading_, false)) ++outdated_reads_;
+  lacking_.clear();
   unsaved_.clear();
+  in_memory_ = 0;
   Show(absl::StrCat("\n[ddprun: ", lost, " bytes are not shown here, see the log file]\n"));
 }
 
 void WorkerStream::Close() {
-  if (closed()) return;
+  closed_ = nullptr;
+  if (!pipe_.is_open()) return;
   for (int i = 0; i < kLastReads && Take(); ++i) {
   }
   End();
@@ -159,12 +233,12 @@ void WorkerStream::End() {
   if (ways_.filtered) ways_.filtered->Finish();
   ways_.filtered.reset();
   ways_.tail = nullptr;
-  if (behind()) return;
-  hold_.cancel();
-  if (prefixer_ && ways_.console != nullptr) {
-    ways_.console->Write([&](std::string& out) { prefixer_->Finish(out); });
-  }
-  ways_.file.reset();
+  if (!behind()) OnShown();
+}
+
+void WorkerStream::OnClosed() {
+  saved_ = true;
+  if (closed_) closed_();
 }
 
 }  // namespace ddprun

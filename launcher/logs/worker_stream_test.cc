@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <future>
 #include <map>
 #include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/logs/testing/output_fixture.h"
 
@@ -96,7 +98,7 @@ TEST_F(WorkerStreamTest, TwoStreamsThatWaitForTheConsoleHaveTheirTurnsAndKeepThe
     WorkerOutput::Plan plan = Plan(kNone, kOut);
     plan.files.stdout_log += absl::StrCat(rank);
     plan.prefix = absl::StrCat(rank, ":");
-    outputs[rank] = std::make_unique<WorkerOutput>(*console_, plan);
+    outputs[rank] = std::make_unique<WorkerOutput>(*console_, disk_, plan, WorkerOutput::OpenFiles(plan));
     workers[rank] = TakeStdout(*outputs[rank]);
     sent[rank] = WriteUntilItWaits(workers[rank], 8 << 20);
   }
@@ -132,7 +134,7 @@ TEST_F(WorkerStreamTest, WithoutAFileTheWorkerWaitsWithTheConsoleAndLosesNothing
 TEST_F(WorkerStreamTest, WithAFullFileTheWorkerWaitsAndTheConsoleHasEverything) {
   WorkerOutput::Plan plan = Plan(kNone, kOut);
   plan.max_log_bytes = 4 << 20;
-  WorkerOutput output(*console_, plan);
+  WorkerOutput output = Open(plan);
   UniqueFd worker = TakeStdout(output);
   const std::string sent = WriteUntilItWaits(worker, 16 << 20);
   EXPECT_LT(sent.size(), 6u << 20);
@@ -149,10 +151,11 @@ TEST_F(WorkerStreamTest, WithAFullFileTheWorkerWaitsAndTheConsoleHasEverything) 
 TEST_F(WorkerStreamTest, AtTheLimitOfADrainTheFileHasAllAndTheConsoleSaysWhatItLacks) {
   WorkerOutput::Plan plan = Plan(kNone, kOut);
   plan.max_log_bytes = 4 << 20;
-  WorkerOutput output(*console_, plan);
+  WorkerOutput output = Open(plan);
   const UniqueFd held_by_somebody = TakeStdout(output);
   const std::string sent = WriteUntilItWaits(held_by_somebody, 16 << 20);
   EXPECT_TRUE(Drain(output, milliseconds(20)));
+  RunAll();
   EXPECT_TRUE(absl::EndsWith(sent, Contents(files_.stdout_log)));
   EXPECT_GT(Contents(files_.stdout_log).size() + Contents(files_.stdout_log + ".1").size(), 1u << 20);
   EXPECT_TRUE(absl::StrContains(ShownToTheEnd(), " bytes are not shown here, see the log file]\n"));
@@ -162,7 +165,7 @@ TEST_F(WorkerStreamTest, TheLimitOfSizeHoldsWhileAWorkerWritesAtFullSpeed) {
   for (const Streams tee : {kNone, kOut}) {
     WorkerOutput::Plan plan = Plan(kOut, tee);
     plan.max_log_bytes = 1 << 20;
-    WorkerOutput output(*console_, plan);
+    WorkerOutput output = Open(plan);
     UniqueFd worker = TakeStdout(output);
     std::string sent;
     std::string shown;
@@ -193,7 +196,7 @@ TEST_F(WorkerStreamTest, TheLimitOfSizeHoldsWhileAWorkerWritesAtFullSpeed) {
 TEST_F(WorkerStreamTest, ARedirectedStderrWithALimitLeavesItsTail) {
   WorkerOutput::Plan plan = Plan(kErr, kNone);
   plan.max_log_bytes = 4096;
-  WorkerOutput output(*console_, plan);
+  WorkerOutput output = Open(plan);
   Print(output.stderr_fd(), std::string(9999, 'x') + "\nlast\n");
   EXPECT_TRUE(Drain(output));
   EXPECT_EQ(output.StderrTail(), std::string(9999, 'x') + "\nlast\n");
@@ -216,6 +219,73 @@ TEST_F(WorkerStreamTest, ALineWithoutAnEndIsShownAfterAWhileAndTheRestIsALineOfI
   EXPECT_TRUE(Drain(*output));
   EXPECT_EQ(Shown(0), "[default0]: ... here it is\n");
   EXPECT_EQ(Contents(files_.stdout_log), "whole\nwaiting for data ... here it is\n");
+}
+
+// A prompt, say: what follows continues it, but what others print does not.
+TEST_F(WorkerStreamTest, WithoutAPrefixALineWithoutAnEndIsShownAfterAWhileAndGoesOn) {
+  const auto output = Open(kNone, kNone);
+  const auto print_and_await = [&](const std::string& text, const std::string& wanted) {
+    const auto begin = std::chrono::steady_clock::now();
+    Print(output->stderr_fd(), text);
+    std::string shown;
+    EXPECT_TRUE(RunUntil([&] { return (shown += Shown(1)).size() >= wanted.size(); }));
+    EXPECT_EQ(shown, wanted);
+    return std::chrono::steady_clock::now() - begin;
+  };
+  EXPECT_GE(print_and_await("whole\nyes or no? ", "whole\nyes or no? "), Duration::zero());
+  EXPECT_LT(print_and_await("yes\n", "yes\n"), WorkerStream::kHoldLimit);
+  EXPECT_GE(print_and_await("50%\r60%", "50%\r60%"), Duration::zero());
+  console_->err().Write("of the launcher\n");
+  EXPECT_EQ(Shown(1), "\nof the launcher\n");
+  print_and_await("\r70%\r\n", "\r70%\r\n");
+  EXPECT_TRUE(Drain(*output));
+}
+
+// However slowly it grows: a row of dots.
+TEST_F(WorkerStreamTest, WithoutAPrefixALineIsHeldNoLongerThanThat) {
+  const auto output = Open(kNone, kNone);
+  const auto begin = std::chrono::steady_clock::now();
+  std::string shown;
+  while (shown.empty() && std::chrono::steady_clock::now() - begin < kPatience) {
+    Print(output->stderr_fd(), ".");
+    io_.restart();
+    io_.run_for(milliseconds(50));
+    shown += Shown(1);
+  }
+  EXPECT_THAT(shown, testing::MatchesRegex("[.]+"));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, WorkerStream::kHoldLimit);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 10 * WorkerStream::kHoldLimit);
+}
+
+TEST_F(WorkerStreamTest, WhileTheDiskStandsStillAWorkerGoesOnUntilMemoryIsFullAndNothingIsLost) {
+  std::promise<void> thaw;
+  disk_.Do([thawed = thaw.get_future().share()] { thawed.wait(); });
+  const auto output = Open(kNone, kOut);
+  UniqueFd worker = TakeStdout(*output);
+  std::string sent, shown;
+  int next = 0;
+  ASSERT_TRUE(RunUntil([&] {
+    const size_t before = sent.size();
+    WriteLines(worker, next, sent);
+    io_.poll();
+    shown += Shown(0);
+    return sent.size() == before && disk_.bytes() >= DiskThread::kMaxBytes;
+  }));
+  EXPECT_GE(sent.size(), DiskThread::kMaxBytes / 2);
+  EXPECT_LT(sent.size(), DiskThread::kMaxBytes + (2 << 20)) << "the worker waits";
+  EXPECT_EQ(Contents(files_.stdout_log), "");
+  EXPECT_TRUE(RunUntil([&] {
+    shown += Shown(0);
+    return shown.size() >= sent.size() - (1 << 20);
+  })) << "the console does not wait for the disk";
+  // The end of a round does not wait.
+  worker.Reset();
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(Drain(*output, milliseconds(20)));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(5));
+  thaw.set_value();
+  RunAll();
+  EXPECT_TRUE(Contents(files_.stdout_log) == sent) << "every byte";
 }
 
 TEST_F(WorkerStreamTest, LinesOfMegabytesAndOfNothingAreWhole) {
@@ -243,8 +313,8 @@ TEST_F(WorkerStreamTest, LinesOfMegabytesAndOfNothingAreWhole) {
 TEST_F(WorkerStreamTest, LinesWithAFiltersTextGoToAFileOfTheirOwnWhateverTheConsoleDoes) {
   const std::string path = dir_ + "/filtered_stdout.log";
   WorkerOutput::Plan plan = Plan(kNone, kOut);
-  plan.filtered_stdout = *FilteredLog::Open(path, {"7 x"}, 0, [](const absl::Status& s) { FAIL() << s; });
-  WorkerOutput output(*console_, plan);
+  plan.filtered_stdout = OpenFiltered(path, {"7 x"});
+  WorkerOutput output = Open(plan);
   UniqueFd worker = TakeStdout(output);
   const std::string sent = WriteUntilItWaits(worker, 8 << 20);
   RunAll();
@@ -262,9 +332,9 @@ TEST_F(WorkerStreamTest, LinesWithAFiltersTextGoToAFileOfTheirOwnWhateverTheCons
 TEST_F(WorkerStreamTest, WhatIsNotShownIsNotFilteredEither) {
   const std::string path = dir_ + "/filtered_stdout.log";
   WorkerOutput::Plan plan = Plan(kNone, kOut);
-  plan.filtered_stdout = *FilteredLog::Open(path, {"x"}, 0, [](const absl::Status& s) { FAIL() << s; });
+  plan.filtered_stdout = OpenFiltered(path, {"x"});
   plan.shown = false;
-  WorkerOutput output(*console_, plan);
+  WorkerOutput output = Open(plan);
   Print(output.stdout_fd(), "x\n");
   EXPECT_TRUE(Drain(output));
   EXPECT_EQ(Contents(files_.stdout_log), "x\n");

@@ -1,6 +1,7 @@
 #include "launcher/report/failure_record.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -23,27 +24,26 @@ std::string MessageOf(const WorkerEnd& end) {
 
 }  // namespace
 
-FailureRecord MakeFailureRecord(const WorkerEnd& end, const std::string& error_file) {
-  FailureRecord record = {.rank = end.rank,
-                          .local_rank = end.local_rank,
-                          .host = end.host,
-                          .pid = end.pid,
-                          .exit = end.exit,
-                          .timestamp = end.noticed,
-                          .message = MessageOf(end),
-                          .error_file = {}};
-  if (error_file.empty()) return record;
-  record.worker_error = ReadErrorFile(error_file);
-  if (!record.worker_error) return record;
+FailureRecord MakeFailureRecord(const WorkerEnd& end) {
+  return {.rank = end.rank,
+          .local_rank = end.local_rank,
+          .host = end.host,
+          .pid = end.pid,
+          .exit = end.exit,
+          .timestamp = end.noticed,
+          .message = MessageOf(end),
+          .error_file = {}};
+}
+
+void AddWorkerError(WorkerError error, const std::string& error_file, FailureRecord& record) {
   record.error_file = error_file;
-  record.timestamp = record.worker_error->timestamp;
-  const WorkerError& error = *record.worker_error;
+  record.timestamp = error.timestamp;
   if (!error.plain) {
     record.message = absl::StrReplaceAll(error.text, {{"\n", "\n  "}});
   } else if (!error.text.empty()) {
     record.message = error.text;
   }
-  return record;
+  record.worker_error = std::move(error);
 }
 
 size_t RootCause(const std::vector<FailureRecord>& failures) {

@@ -38,8 +38,10 @@ struct WorkerEnd {
   int64_t noticed = 0;  // whole seconds of the wall clock
 };
 
-// The record of one worker; reads the error file at `error_file` (may be empty).
-FailureRecord MakeFailureRecord(const WorkerEnd& end, const std::string& error_file);
+// The record of one worker that has left no error file.
+FailureRecord MakeFailureRecord(const WorkerEnd& end);
+// The worker has left this one, at `error_file`.
+void AddWorkerError(WorkerError error, const std::string& error_file, FailureRecord& record);
 
 // Index of the root cause: the smallest timestamp, of equal ones the first.
 //   REQUIRES: `failures` is not empty and in the order in which they were noticed.

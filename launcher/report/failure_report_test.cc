@@ -28,9 +28,16 @@ std::string WriteFile(const std::string& name, const std::string& text) {
   return path;
 }
 
+// With the error file at `path`.
+FailureRecord RecordOf(const WorkerEnd& end, const std::string& path) {
+  FailureRecord record = MakeFailureRecord(end);
+  if (auto error = ReadErrorFile(path)) AddWorkerError(*std::move(error), path, record);
+  return record;
+}
+
 TEST(FailureReportTest, OneEndedByUsAndOneCause) {
-  const std::vector<FailureRecord> failures = {MakeFailureRecord(End(1, Exited{3}), ""),
-                                               MakeFailureRecord(End(0, Signaled{SIGTERM, false}), "")};
+  const std::vector<FailureRecord> failures = {MakeFailureRecord(End(1, Exited{3})),
+                                               MakeFailureRecord(End(0, Signaled{SIGTERM, false}))};
   EXPECT_EQ(FormatFailureReport("train.py", failures, absl::UTCTimeZone()), R"(
 ============================================================
 train.py FAILED
@@ -57,7 +64,7 @@ Root Cause (first observed failure):
 }
 
 TEST(FailureReportTest, AloneAndNarrow) {
-  FailureRecord record = MakeFailureRecord(End(0, Signaled{SIGKILL, true}), "");
+  FailureRecord record = MakeFailureRecord(End(0, Signaled{SIGKILL, true}));
   record.message = "x";
   EXPECT_EQ(FormatFailureReport("t", {record}, absl::FixedTimeZone(3600)), R"(
 ========================================
@@ -84,8 +91,8 @@ TEST(FailureReportTest, AnErrorFileGivesTracebackAndTime) {
       absl::StrCat(
           R"({"message": {"message": "m", "extraInfo": {"py_callstack": "Traceback:\n  at é\nError", )",
           R"("timestamp": ")", kTime - 1, "\"}}}"));
-  const std::vector<FailureRecord> failures = {MakeFailureRecord(End(0, Exited{1}), ""),
-                                               MakeFailureRecord(End(1, Exited{1}), path)};
+  const std::vector<FailureRecord> failures = {MakeFailureRecord(End(0, Exited{1})),
+                                               RecordOf(End(1, Exited{1}), path)};
   EXPECT_EQ(RootCause(failures), 1u);
   const std::string text = FormatFailureReport("t", failures, absl::UTCTimeZone());
   const std::string want = absl::StrCat(R"(
@@ -108,15 +115,15 @@ Root Cause (first observed failure):
 // As torchrun: only a traceback is indented, and an empty message is none.
 TEST(FailureReportTest, APlainMessageIsShownAsItStands) {
   const std::string path = WriteFile("plain.json", R"({"message": "one\ntwo", "timestamp": 17})");
-  EXPECT_EQ(MakeFailureRecord(End(0, Exited{1}), path).message, "one\ntwo");
-  const FailureRecord empty = MakeFailureRecord(
-      End(0, Signaled{SIGKILL, false}), WriteFile("empty.json", R"({"message": "", "timestamp": 17})"));
+  EXPECT_EQ(RecordOf(End(0, Exited{1}), path).message, "one\ntwo");
+  const FailureRecord empty = RecordOf(End(0, Signaled{SIGKILL, false}),
+                                       WriteFile("empty.json", R"({"message": "", "timestamp": 17})"));
   EXPECT_EQ(empty.message, "Signal 9 (SIGKILL) received by PID 22798");
   EXPECT_EQ(empty.timestamp, 17);
 }
 
 TEST(FailureReportTest, RulesCountLettersNotBytes) {
-  FailureRecord record = MakeFailureRecord(End(0, Exited{1}), "");
+  FailureRecord record = MakeFailureRecord(End(0, Exited{1}));
   record.message = "ééééééééééééééééééééééééééééé";  // 29 letters behind 14
   const std::string text = FormatFailureReport("t", {record}, absl::UTCTimeZone());
   EXPECT_EQ(text.substr(1, text.find('\n', 1) - 1), std::string(43, '='));
@@ -124,7 +131,7 @@ TEST(FailureReportTest, RulesCountLettersNotBytes) {
 
 TEST(FailureReportTest, ACorruptErrorFileCountsAsNone) {
   const std::string path = WriteFile("torn.json", R"({"message": {"mess)");
-  const FailureRecord record = MakeFailureRecord(End(0, Exited{1}), path);
+  const FailureRecord record = RecordOf(End(0, Exited{1}), path);
   EXPECT_EQ(record.error_file, "");
   EXPECT_EQ(record.timestamp, kTime);
 }
@@ -132,7 +139,7 @@ TEST(FailureReportTest, ACorruptErrorFileCountsAsNone) {
 TEST(FailureReportTest, TheRootCauseIsTheEarliestAndOfEqualOnesTheFirstNoticed) {
   const auto records = [](const std::vector<int64_t>& times) {
     std::vector<FailureRecord> all;
-    for (const int64_t t : times) all.push_back(MakeFailureRecord(End(0, Exited{1}, t), ""));
+    for (const int64_t t : times) all.push_back(MakeFailureRecord(End(0, Exited{1}, t)));
     return all;
   };
   EXPECT_EQ(RootCause(records({5})), 0u);
@@ -152,7 +159,7 @@ TEST(FailureReportTest, AWorkerThatNeverStartedSaysWhy) {
 }
 
 TEST(FailureReportTest, LastLinesOfStderr) {
-  FailureRecord record = MakeFailureRecord(End(2, Exited{1}), "");
+  FailureRecord record = MakeFailureRecord(End(2, Exited{1}));
   EXPECT_EQ(FormatStderrTail({record}, 5), "");
   record.stderr_tail = "one\ntwo\nthree\n";
   EXPECT_EQ(FormatStderrTail({record}, 2),

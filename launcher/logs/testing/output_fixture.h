@@ -14,6 +14,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -22,7 +23,10 @@
 #include "gtest/gtest.h"
 #include "launcher/config/stream_choice.h"
 #include "launcher/logs/console.h"
+#include "launcher/logs/disk_thread.h"
+#include "launcher/logs/filtered_log.h"
 #include "launcher/logs/log_layout.h"
+#include "launcher/logs/queued_log.h"
 #include "launcher/logs/worker_output.h"
 #include "launcher/process/unique_fd.h"
 
@@ -69,7 +73,17 @@ class OutputFixture : public testing::Test {
             .pipe_bytes = 256 << 10};
   }
   std::unique_ptr<WorkerOutput> Open(Streams redirects, Streams tee) {
-    return std::make_unique<WorkerOutput>(*console_, Plan(redirects, tee));
+    const WorkerOutput::Plan plan = Plan(redirects, tee);
+    return std::make_unique<WorkerOutput>(*console_, disk_, plan, WorkerOutput::OpenFiles(plan));
+  }
+  WorkerOutput Open(const WorkerOutput::Plan& plan) {
+    return WorkerOutput(*console_, disk_, plan, WorkerOutput::OpenFiles(plan));
+  }
+  std::shared_ptr<FilteredLog> OpenFiltered(const std::string& path, std::vector<std::string> filters) {
+    return std::make_shared<FilteredLog>(
+        std::make_unique<QueuedLog>(&disk_, *LogFile::Open(path, 0),
+                                    [](const absl::Status& s) { ADD_FAILURE() << s; }),
+        std::move(filters));
   }
   // The worker's own stdout: ends when the test resets it. Not blocking.
   static UniqueFd TakeStdout(WorkerOutput& output) {
@@ -89,9 +103,10 @@ class OutputFixture : public testing::Test {
   }
   // All that can be done without another byte of the worker or a reader.
   void RunAll() {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
     io_.restart();
-    while (io_.poll_one() > 0) {
-    }
+    while (io_.poll_one() > 0 || (!disk_.idle() && std::chrono::steady_clock::now() < deadline))
+      io_.restart();
   }
   bool Drain(WorkerOutput& output, Duration limit = kPatience) {
     const auto drained = std::make_shared<bool>(false);  // shared with what may come too late
@@ -144,6 +159,7 @@ class OutputFixture : public testing::Test {
   WorkerFiles files_;
   std::vector<std::string> warnings_;
   boost::asio::io_context io_;
+  DiskThread disk_{io_};
   std::optional<Console> console_;
 };
 

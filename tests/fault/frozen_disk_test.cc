@@ -1,0 +1,205 @@
+// A file system that stands still: an ext4 in a file, frozen as by fsfreeze(8). On one node, stderr of the
+// agent, the logs of --tee and the temporary directory are there.
+#include <signal.h>
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fault/testing/host_job.h"
+#include "tests/fault/testing/read_all.h"
+
+namespace ddprun {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+// Long enough for each lease of the job to expire.
+constexpr Duration kStall = 2 * kLease;
+constexpr char kNoMounts[] = "this machine mounts no image of a file system";
+
+std::string Numbered(const std::string& word, int last) {
+  std::string text;
+  for (int i = 1; i <= last; ++i) text += word + " " + std::to_string(i) + "\n";
+  return text;
+}
+
+// With a prefix before each line.
+std::string Prefixed(const std::string& prefix, const std::string& text) {
+  std::istringstream lines(text);
+  std::string all;
+  for (std::string line; std::getline(lines, line);) all += prefix + line + "\n";
+  return all;
+}
+
+// The lines of `text` that begin like that.
+std::string Lines(const std::string& text, const std::string& begin) {
+  std::istringstream lines(text);
+  std::string all;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(begin)) all += line + "\n";
+  }
+  return all;
+}
+
+// A thread of the process waits for the frozen file system.
+bool IsBlocked(pid_t pid) {
+  std::error_code gone;
+  for (const auto& task :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task", gone)) {
+    const std::string stat = ReadAll(task.path() / "stat");
+    const size_t name_end = stat.rfind(')');
+    if (name_end != std::string::npos && stat[name_end + 2] == 'D') return true;
+  }
+  return false;
+}
+
+class FrozenDiskTest : public HostFaultTest {
+ protected:
+  void TearDown() override {
+    if (frozen_) Thaw();
+  }
+
+  // The job runs on two nodes, and all workers print; the disk is that of `node`. The first node hosts the
+  // coordinator. False: this machine mounts no image of a file system.
+  bool StartJob(int node) {
+    node_ = node;
+    const std::string directory = MakeTestDirectory();
+    const std::string image = directory + "/image";
+    disk_ = directory + "/disk";
+    gate_ = directory + "/gate";
+    job_ = std::make_unique<HostJob>(
+        2, Args{"--nnodes=2", "--tee=3", "--max-restarts=1"},
+        Args{"--no-python", "/bin/sh", "-c",
+             "echo begin; i=0; while [ ! -e " + gate_ +
+                 " ]; do i=$((i+1)); echo out $i; echo err $i >&2; sleep 0.01; done; echo end $i"});
+    std::filesystem::create_directory(disk_);
+    std::ofstream(image).close();
+    std::filesystem::resize_file(image, 32 << 20);
+    const auto mounted = hosts().Start(
+        node, {"/bin/sh", "-c", "mkfs.ext4 -q " + image + " && mount -o loop " + image + " " + disk_});
+    if (mounted->Wait() != ProcessEnd{.code = 0}) return false;
+    for (const int host : {0, 1}) {
+      const std::string with_disk = "TMPDIR=" + disk_ + " exec \"$@\" 2>> " + disk_ + "/stderr";
+      job().StartWith(host == node ? Args{"/bin/sh", "-c", with_disk, "sh"} : Args{});
+      job().Start(host);
+    }
+    for (const int host : {0, 1}) job().AwaitPrinted(host, "out 5");
+    return true;
+  }
+
+  int node() const { return node_; }
+  HostJob& job() { return *job_; }
+  Hosts& hosts() { return job_->hosts(); }
+
+  // Until the agent's write is blocked.
+  void Freeze() {
+    frozen_ = true;
+    hosts().Run(node(), {"/usr/sbin/fsfreeze", "--freeze", disk_});
+    // However the test ends.
+    guard_ = hosts().Start(node(), {"/bin/sh", "-c", "sleep 30; fsfreeze --unfreeze " + disk_});
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (!IsBlocked(job().agent(node()).pid()) && std::chrono::steady_clock::now() < deadline)
+      Pass(milliseconds(1));
+    ASSERT_TRUE(IsBlocked(job().agent(node()).pid()));
+    FaultNow();
+    frozen_at_ = std::chrono::steady_clock::now();
+  }
+  // When the agent has been blocked for kStall.
+  void ThawAfterTheStall() {
+    while (std::chrono::steady_clock::now() < frozen_at_ + kStall) {
+      Pass(milliseconds(50));
+      ASSERT_TRUE(IsBlocked(job().agent(node()).pid()));
+    }
+    Thaw();
+  }
+  void Thaw() {
+    frozen_ = false;
+    hosts().Run(node(), {"/usr/sbin/fsfreeze", "--unfreeze", disk_});
+    guard_.reset();
+  }
+  // While what all print is read.
+  void Pass(Duration time) { job().agent(node()).AwaitOut("this is never printed", 1, time); }
+
+  void OpenGate() { std::ofstream(gate_).close(); }
+  // A file on the disk.
+  std::string Contents(const std::string& file) {
+    const auto cat = hosts().Start(node(), {"/bin/sh", "-c", "cat " + disk_ + "/" + file});
+    EXPECT_EQ(cat->Wait(), ProcessEnd{.code = 0}) << cat->err();
+    return cat->out();
+  }
+  // All that agents have said.
+  std::string Said() { return job().agent(1 - node()).err() + Contents("stderr"); }
+
+  void ExpectThatNoLeaseExpires(int node);
+  void ExpectThatARoundEndsMeanwhile(int node);
+
+  int node_ = 0;
+  std::string gate_;
+  std::unique_ptr<HostJob> job_;
+  std::string disk_;
+  bool frozen_ = false;
+  TimePoint frozen_at_{};
+  std::unique_ptr<Process> guard_;
+};
+
+void FrozenDiskTest::ExpectThatNoLeaseExpires(int node) {
+  if (!StartJob(node)) GTEST_SKIP() << kNoMounts;
+  Freeze();
+  const size_t printed = job().agent(node).out().size();
+  ThawAfterTheStall();
+  EXPECT_GT(job().agent(node).out().size(), printed) << "another way than the disk is not blocked";
+  OpenGate();
+  for (const int host : {0, 1}) {
+    EXPECT_EQ(job().agent(host).Wait(kPatience), ProcessEnd{.code = 0}) << job().agent(host).err();
+  }
+  const std::string prefix = "[default0]:";
+  const std::string out = Contents("torchelastic_*/*/attempt_0/0/stdout.log");
+  const size_t end = out.rfind("end ");
+  ASSERT_NE(end, std::string::npos) << out;
+  const int last = std::stoi(out.substr(end + 4));
+  EXPECT_EQ(out, "begin\n" + Numbered("out", last) + "end " + std::to_string(last) + "\n");
+  EXPECT_EQ(job().agent(node).out(), Prefixed(prefix, out));
+  EXPECT_EQ(Contents("torchelastic_*/*/attempt_0/0/stderr.log"), Numbered("err", last));
+  EXPECT_EQ(Lines(Contents("stderr"), prefix), Prefixed(prefix, Numbered("err", last)));
+  EXPECT_THAT(Said(), Not(HasSubstr("lease")));
+}
+
+void FrozenDiskTest::ExpectThatARoundEndsMeanwhile(int node) {
+  if (!StartJob(node)) GTEST_SKIP() << kNoMounts;
+  Freeze();
+  kill(hosts().Find(1 - node, "sh").back(), SIGKILL);
+  ThawAfterTheStall();
+  for (const int host : {0, 1}) {
+    job().AwaitPrinted(host, "begin");
+    job().AwaitPrinted(host, "out 2");
+  }
+  OpenGate();
+  for (const int host : {0, 1}) {
+    EXPECT_EQ(job().agent(host).Wait(kPatience), ProcessEnd{.code = 0}) << job().agent(host).err();
+  }
+  const std::string first = Contents("torchelastic_*/*/attempt_0/0/stderr.log");
+  EXPECT_THAT(Numbered("err", 100'000), StartsWith(first));
+  EXPECT_THAT(Contents("torchelastic_*/*/attempt_1/0/stdout.log"), StartsWith("begin\nout 1\n"));
+  EXPECT_THAT(Said(), HasSubstr("restart 1 of 1"));
+  EXPECT_THAT(Said(), Not(HasSubstr("lease")));
+}
+
+// And every byte is there afterwards.
+TEST_F(FrozenDiskTest, NoLeaseExpiresOnTheCoordinatorsNode) { ExpectThatNoLeaseExpires(0); }
+TEST_F(FrozenDiskTest, NoLeaseExpiresOnAnotherNode) { ExpectThatNoLeaseExpires(1); }
+
+// The next round begins when its files can be made.
+TEST_F(FrozenDiskTest, ARoundEndsMeanwhileOnTheCoordinatorsNode) { ExpectThatARoundEndsMeanwhile(0); }
+TEST_F(FrozenDiskTest, ARoundEndsMeanwhileOnAnotherNode) { ExpectThatARoundEndsMeanwhile(1); }
+
+}  // namespace
+}  // namespace ddprun
