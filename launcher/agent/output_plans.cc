@@ -15,7 +15,9 @@ constexpr int kMaxWorkersWithLargePipes = 32;
 }  // namespace
 
 OutputPlans::OutputPlans(const LaunchConfig& config, const Assignment& assignment, std::string hostname)
-    : config_(config), assignment_(assignment), hostname_(std::move(hostname)) {}
+    : config_(config), assignment_(assignment), hostname_(std::move(hostname)) {
+  for (int i = 0; i < config.num_local_workers; ++i) num_shown_ += Shows(LocalRank(i)) ? 1 : 0;
+}
 
 bool OutputPlans::Shows(LocalRank local_rank) const {
   return !config_.console_ranks || config_.console_ranks->count(static_cast<int>(local_rank.value())) > 0;
@@ -30,6 +32,7 @@ WorkerOutput::Plan OutputPlans::For(LocalRank local_rank) const {
           .tee = config_.tee.For(local_rank),
           .prefix = FormatPrefix(config_.line_prefix_template, origin),
           .shown = Shows(local_rank),
+          .alone = num_shown_ <= 1,
           .max_log_bytes = config_.max_log_bytes,
           .pipe_bytes = config_.num_local_workers <= kMaxWorkersWithLargePipes ? kPipeBytes : 0};
 }

@@ -25,6 +25,7 @@ class OutputPlans {
   const LaunchConfig& config_;
   const Assignment& assignment_;
   const std::string hostname_;
+  int num_shown_ = 0;  // workers
 };
 
 }  // namespace ddprun

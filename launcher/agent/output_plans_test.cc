@@ -24,6 +24,7 @@ TEST_F(OutputPlansTest, ByDefaultEverythingIsShownAndNothingIsKept) {
   EXPECT_EQ(plan.redirects, Streams{});
   EXPECT_EQ(plan.tee, Streams{});
   EXPECT_TRUE(plan.shown);
+  EXPECT_FALSE(plan.alone);
   EXPECT_EQ(plan.prefix, "[default1]:");
   EXPECT_EQ(plan.max_log_bytes, 0);
 }
@@ -47,6 +48,14 @@ TEST_F(OutputPlansTest, OnlyTheRanksOfTheFilterAreShown) {
   config_.console_ranks = {1, 5};
   EXPECT_FALSE(Plan(0).shown);
   EXPECT_TRUE(Plan(1).shown);
+  EXPECT_TRUE(Plan(1).alone);
+}
+
+TEST_F(OutputPlansTest, ASingleWorkerIsAloneOnTheConsole) {
+  config_.num_local_workers = 1;
+  config_.max_log_bytes = 1 << 20;
+  EXPECT_TRUE(Plan(0).alone);
+  EXPECT_EQ(Plan(0).max_log_bytes, 1 << 20);
 }
 
 TEST_F(OutputPlansTest, ManyWorkersLeaveRoomForThePipesOfOthers) {

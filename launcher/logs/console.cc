@@ -1,5 +1,6 @@
 #include "launcher/logs/console.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,6 +8,20 @@
 #include <utility>
 
 namespace ddprun {
+namespace {
+
+bool IsDevice(int fd) {
+  struct stat info;
+  return fstat(fd, &info) != 0 || S_ISCHR(info.st_mode);
+}
+
+bool AreOne(int a, int b) {
+  struct stat of_a, of_b;
+  return fstat(a, &of_a) == 0 && fstat(b, &of_b) == 0 && !S_ISCHR(of_a.st_mode) &&
+         of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+}
+
+}  // namespace
 
 Console::Console(boost::asio::io_context& io, std::function<void(const absl::Status&)> warn, int stdout_fd,
                  int stderr_fd)
@@ -14,10 +29,12 @@ Console::Console(boost::asio::io_context& io, std::function<void(const absl::Sta
       warn_(std::move(warn)),
       stdout_fd_(stdout_fd),
       stderr_fd_(stderr_fd),
+      stdout_is_device_(IsDevice(stdout_fd)),
       stderr_is_terminal_(isatty(stderr_fd) != 0),
-      out_(io, stdout_fd, "stdout", warn_),
-      err_(io, stderr_fd, "stderr", warn_),
-      readers_(io) {}
+      err_(io, stderr_fd, AreOne(stdout_fd, stderr_fd) ? "stdout and stderr" : "stderr", warn_),
+      readers_(io) {
+  if (!AreOne(stdout_fd, stderr_fd)) out_.emplace(io, stdout_fd, "stdout", warn_);
+}
 
 void Console::FinishShowing(std::unique_ptr<WorkerStream> stream) {
   WorkerStream* const shown = stream.get();
@@ -41,7 +58,7 @@ void Console::Flush(Duration limit, std::function<void()> done) {
 
 void Console::CheckFlushed() {
   if (!flushed_ || !unfinished_.empty()) return;
-  for (OutputSink* sink : {&out_, &err_}) {
+  for (OutputSink* sink : {&out(), &err_}) {
     if (!sink->empty()) return sink->WhenEmpty(alive_.Guard([this] { CheckFlushed(); }));
   }
   readers_.cancel();

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,8 +32,12 @@ class Console {
   const std::function<void(const absl::Status&)>& warn() const { return warn_; }
   int stdout_fd() const { return stdout_fd_; }
   int stderr_fd() const { return stderr_fd_; }
+  // Terminals and devices such as /dev/null: nobody cares for whole lines there, or the terminal does.
+  bool stdout_is_device() const { return stdout_is_device_; }
   bool stderr_is_terminal() const { return stderr_is_terminal_; }
-  OutputSink& out() { return out_; }
+  // Both are the same file, pipe or socket, as after `> log 2>&1`: out() and err() are one.
+  bool is_one() const { return !out_; }
+  OutputSink& out() { return out_ ? *out_ : err_; }
   OutputSink& err() { return err_; }
 
   // Keeps a stream whose worker has ended until all of it is shown.
@@ -45,14 +50,15 @@ class Console {
  private:
   void CheckFlushed();
   void WatchReaders();
-  int64_t taken() const { return out_.taken() + err_.taken(); }
+  int64_t taken() const { return (out_ ? out_->taken() : 0) + err_.taken(); }
 
   boost::asio::io_context& io_;
   const std::function<void(const absl::Status&)> warn_;
   const int stdout_fd_;
   const int stderr_fd_;
+  const bool stdout_is_device_;
   const bool stderr_is_terminal_;
-  OutputSink out_;
+  std::optional<OutputSink> out_;  // none: it is err_
   OutputSink err_;
   std::vector<std::unique_ptr<WorkerStream>> unfinished_;
   std::function<void()> flushed_;

@@ -53,6 +53,21 @@ WorkerOutput::WorkerOutput(Console& console, DiskThread& disk, const Plan& plan,
   for (const StreamFile* file : {&files.out, &files.err}) {
     if (!file->problem.ok()) console.Warn(file->problem);
   }
+  const auto goes_to_console_alone = [&](bool tee, const StreamFile& file) {
+    return plan.shown && !tee && !file.of_worker && file.of_us == nullptr;
+  };
+  const bool both_to_console =
+      goes_to_console_alone(plan.tee.out, files.out) && goes_to_console_alone(plan.tee.err, files.err);
+  if (console.is_one() && both_to_console) {
+    WorkerStream::Ways ways;
+    ways.console = &console.out();
+    ways.tail = &tail_;
+    if (OpenPipe(out_, plan, std::move(ways))) {
+      err_.child_fd = out_.child_fd;
+      sees_stderr_ = true;
+      return;
+    }
+  }
   Open(out_, plan,
        {.tee = plan.tee.out,
         .path = plan.files.stdout_log,
@@ -61,7 +76,7 @@ WorkerOutput::WorkerOutput(Console& console, DiskThread& disk, const Plan& plan,
         .console = &console.out(),
         .filtered = plan.filtered_stdout,
         .tail = nullptr,
-        .as_it_is = true});
+        .as_it_is = console.stdout_is_device() || (plan.alone && !console.is_one())});
   Open(err_, plan,
        {.tee = plan.tee.err,
         .path = plan.files.stderr_log,

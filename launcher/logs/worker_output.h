@@ -1,8 +1,11 @@
 // stdout and stderr of one worker: to the console, to files, or to both.
 //
-//   not redirected   the worker has the agent's own stdout, and its stderr if that is a terminal (isatty and
-//                    colours as without us; the agent sees nothing of it, so there is no tail). A stderr that
-//                    is no terminal goes through the agent, line by line and unchanged, which keeps its tail.
+//   not redirected   stdout is the agent's own where nobody else writes lines to it, and where it is a
+//   terminal
+//                    or another device; stderr is the agent's own if that is a terminal (isatty and colours
+//                    as without us; the agent sees nothing of it, so there is no tail). Otherwise it goes
+//                    through the agent, line by line and unchanged: both through one pipe, in the order of
+//                    the writes, if the agent's two streams are one.
 //   redirected       a file of the worker's own, not seen by the agent; the tail is read from it. With a
 //                    limit of size it goes through the agent.
 //   tee              through the agent, byte by byte to the file, line by line with a prefix to the console.
@@ -40,6 +43,7 @@ class WorkerOutput {
     WorkerFiles files = {};     // a name empty: that output goes to the console alone
     std::string prefix = {};    // of tee, as "[default0]:"
     bool shown = true;          // false: nothing of it goes to the console
+    bool alone = true;          // no other worker is shown on this console
     int64_t max_log_bytes = 0;  // of each file; see LogFile
     int pipe_bytes = 0;         // of each pipe, at least; 0: as the system makes them
     // Lines of tee that are shown go there too; none: nowhere.
@@ -80,7 +84,8 @@ class WorkerOutput {
   // writes later is lost; a disk that takes nothing still gets all when it does.
   void Drain(Duration limit, std::function<void()> done);
 
-  // The last of its stderr; none when it could not be seen. Complete once drained.
+  // The last of its stderr, or of all that it printed if both streams are one; none when it could not be
+  // seen. Complete once drained.
   std::optional<std::string> StderrTail() const;
 
  private:

@@ -26,6 +26,67 @@ TEST_F(WorkerOutputTest, UntouchedStdoutIsTheAgentsOwn) {
   EXPECT_TRUE(Drain(*output));
 }
 
+TEST_F(WorkerOutputTest, StdoutThatOthersWriteToComesThroughLineByLine) {
+  WorkerOutput::Plan plan = Plan(kNone, kNone);
+  plan.alone = false;
+  WorkerOutput one = Open(plan);
+  WorkerOutput other = Open(plan);
+  EXPECT_NE(one.stdout_fd(), console_pipes_[0].writer.get());
+  EXPECT_NE(one.stderr_fd(), one.stdout_fd());
+  Print(one.stdout_fd(), "first half, ");
+  Print(other.stdout_fd(), "whole\n");
+  Print(one.stderr_fd(), "err\n");
+  std::string shown;
+  ASSERT_TRUE(RunUntil([&] { return !(shown += Shown(0)).empty(); }));
+  EXPECT_EQ(shown, "whole\n");
+  Print(one.stdout_fd(), "second half\r\nend");
+  EXPECT_TRUE(Drain(one));
+  EXPECT_TRUE(Drain(other));
+  EXPECT_EQ(shown + Shown(0), "whole\nfirst half, second half\r\nend");
+  EXPECT_EQ(Shown(1), "err\n");
+  EXPECT_EQ(one.StderrTail(), "err\n");
+}
+
+TEST_F(WorkerOutputTest, StdoutThatIsADeviceIsTheAgentsOwn) {
+  const UniqueFd null(open("/dev/null", O_WRONLY | O_CLOEXEC));
+  OpenConsole(null.get(), console_pipes_[1].writer.get());
+  WorkerOutput::Plan plan = Plan(kNone, kNone);
+  plan.alone = false;
+  EXPECT_EQ(Open(plan).stdout_fd(), null.get());
+}
+
+TEST_F(WorkerOutputTest, BothStreamsShareAPipeWhereTheAgentsAreOne) {
+  const UniqueFd same(fcntl(console_pipes_[0].writer.get(), F_DUPFD_CLOEXEC, 3));
+  OpenConsole(console_pipes_[0].writer.get(), same.get());
+  const auto output = Open(kNone, kNone);
+  EXPECT_EQ(output->stdout_fd(), output->stderr_fd());
+  std::string printed;
+  for (int i = 0; i < 100; ++i) {
+    for (const int fd : {output->stdout_fd(), output->stderr_fd()}) {
+      const std::string line = absl::StrCat("line ", i, " to ", printed.size(), "\n");
+      Print(fd, line);
+      printed += line;
+    }
+  }
+  console_->err().Write("of the launcher\n");
+  EXPECT_TRUE(Drain(*output));
+  EXPECT_EQ(Shown(0), "of the launcher\n" + printed);
+  EXPECT_EQ(output->StderrTail(), printed);
+}
+
+// As after --tee=1 2>&1 | tee: nothing is inherited beside what goes line by line.
+TEST_F(WorkerOutputTest, WhereTheAgentsStreamsAreOneNothingIsItsOwn) {
+  const UniqueFd same(fcntl(console_pipes_[0].writer.get(), F_DUPFD_CLOEXEC, 3));
+  OpenConsole(console_pipes_[0].writer.get(), same.get());
+  const auto output = Open(kNone, kErr);
+  EXPECT_NE(output->stdout_fd(), console_pipes_[0].writer.get());
+  EXPECT_NE(output->stdout_fd(), output->stderr_fd());
+  Print(output->stdout_fd(), "half");
+  Print(output->stderr_fd(), "err\n");
+  EXPECT_TRUE(Drain(*output));
+  EXPECT_THAT(Shown(0), testing::AnyOf("[default0]:err\nhalf", "half\n[default0]:err\n"));
+}
+
 TEST_F(WorkerOutputTest, StderrThatIsNoTerminalComesThroughUnchangedAndLeavesATail) {
   const auto output = Open(kNone, kNone);
   EXPECT_NE(output->stderr_fd(), console_pipes_[1].writer.get());
