@@ -70,6 +70,9 @@ void Console::WatchReaders() {
   readers_.async_wait(alive_.Guard([this, before = taken()](const boost::system::error_code& error) {
     if (error || !flushed_) return;
     if (taken() > before) return WatchReaders();
+    if (out_ && !out_->empty()) {
+      warn_(absl::DeadlineExceededError("stdout takes nothing any more: what workers printed last is lost"));
+    }
     std::exchange(flushed_, nullptr)();
   }));
 }

@@ -69,6 +69,8 @@ rlimit RaiseFileLimit() {
   sigprocmask(SIG_SETMASK, &all, nullptr);
   setsid();
   prctl(PR_SET_CHILD_SUBREAPER, 1);
+  // An agent of which a thread cannot be killed (state D) keeps its end of the socket when it is.
+  prctl(PR_SET_PDEATHSIG, kAgentDied);
   // Children that end must not vanish unseen, whatever the caller had set.
   signal(SIGCHLD, SIG_DFL);
   Rename();
@@ -79,6 +81,7 @@ rlimit RaiseFileLimit() {
   sigset_t chld;
   sigemptyset(&chld);
   sigaddset(&chld, SIGCHLD);
+  sigaddset(&chld, kAgentDied);
   WardenResources resources = {
       .socket = UniqueFd(kSocket),
       .sigchld = UniqueFd(signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK)),

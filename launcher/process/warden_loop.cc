@@ -119,8 +119,10 @@ class Warden {
       timeout_ms = std::clamp<int64_t>(left, 0, INT32_MAX);
     }
     poll(fds.data(), fds.size(), static_cast<int>(timeout_ms));
-    signalfd_siginfo ignored[8];
-    while (read(sigchld_.get(), ignored, sizeof ignored) > 0) {
+    signalfd_siginfo info;
+    while (read(sigchld_.get(), &info, sizeof info) > 0) {
+      const bool agent_died = info.ssi_signo == kAgentDied && info.ssi_pid == agent_pid_;
+      if (agent_died && !agent_gone_) AgentGone();
     }
   }
 
@@ -423,6 +425,7 @@ class Warden {
   UniqueFd line_;                    // none: there are no last words
   std::string words_;
   bool no_children_ = true;
+  const uint32_t agent_pid_ = static_cast<uint32_t>(getppid());
   bool agent_gone_ = false;
   std::deque<Event> outbox_;
   std::optional<BootTime> fence_;  // then all is killed

@@ -3,13 +3,18 @@
 
 #include <sys/resource.h>
 
+#include <csignal>
+
 #include "launcher/process/unique_fd.h"
 
 namespace ddprun {
 
+// The kernel sends it when the agent's main thread has ended.
+inline constexpr int kAgentDied = SIGUSR1;
+
 struct WardenResources {
   UniqueFd socket;       // to the agent; non-blocking
-  UniqueFd sigchld;      // signalfd of SIGCHLD; non-blocking
+  UniqueFd sigchld;      // signalfd of SIGCHLD and kAgentDied; non-blocking
   UniqueFd fence_timer;  // timerfd, CLOCK_BOOTTIME; non-blocking
   UniqueFd ends;         // epoll
   rlimit worker_files;   // limit of open files that workers get

@@ -9,6 +9,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -104,8 +105,8 @@ class FrozenDiskTest : public HostFaultTest {
   void Freeze() {
     frozen_ = true;
     hosts().Run(node(), {"/usr/sbin/fsfreeze", "--freeze", disk_});
-    // However the test ends.
-    guard_ = hosts().Start(node(), {"/bin/sh", "-c", "sleep 30; fsfreeze --unfreeze " + disk_});
+    // However the test ends. Not called sh, as the workers are.
+    guard_ = hosts().Start(node(), {"/bin/dash", "-c", "sleep 30; fsfreeze --unfreeze " + disk_});
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (!IsBlocked(job().agent(node()).pid()) && std::chrono::steady_clock::now() < deadline)
       Pass(milliseconds(1));
@@ -200,6 +201,18 @@ TEST_F(FrozenDiskTest, NoLeaseExpiresOnAnotherNode) { ExpectThatNoLeaseExpires(1
 // The next round begins when its files can be made.
 TEST_F(FrozenDiskTest, ARoundEndsMeanwhileOnTheCoordinatorsNode) { ExpectThatARoundEndsMeanwhile(0); }
 TEST_F(FrozenDiskTest, ARoundEndsMeanwhileOnAnotherNode) { ExpectThatARoundEndsMeanwhile(1); }
+
+// The agent's blocked thread cannot be killed, and keeps its descriptors open.
+TEST_F(FrozenDiskTest, AnAgentThatIsKilledLeavesNoWorker) {
+  if (!StartJob(0)) GTEST_SKIP() << kNoMounts;
+  Freeze();
+  job().agent(0).Signal(SIGKILL);
+  const auto deadline = frozen_at_ + kStall;
+  while (!hosts().Find(0, "sh").empty() && std::chrono::steady_clock::now() < deadline)
+    Pass(milliseconds(10));
+  EXPECT_EQ(hosts().Find(0, "sh"), std::vector<pid_t>());
+  EXPECT_TRUE(IsBlocked(job().agent(0).pid()));
+}
 
 }  // namespace
 }  // namespace ddprun
