@@ -143,6 +143,7 @@ absl::Status LocalWorkers::OpenRest() {
 
 void LocalWorkers::Start(const Assignment& assignment, const NodeNetwork& network) {
   assignment_ = assignment;
+  network_ = network;
   failures_.BeginRound(assignment_);
   told_.reset();
   watch_.BeginRound();
@@ -200,7 +201,7 @@ void LocalWorkers::StartWith(StartFiles& files) {
                                           {.error_file = error_file,
                                            .agent_socket = reports_ ? reports_->name() : "",
                                            .timer_file = watch_.timer_file(),
-                                           .network = network});
+                                           .network = network_});
     if (log_.shows_details()) {
       log_.Detail(absl::StrCat("starting local rank ", i, ":\n",
                                WorkerCommandText(BaseEnvironment(LaunchConfig()), env, argv, cpus_[i])));

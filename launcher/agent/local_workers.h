@@ -142,6 +142,7 @@ class LocalWorkers {
 
   // Of the workers that run, or ran last:
   Assignment assignment_;
+  NodeNetwork network_;
   int64_t start_ = 0;                   // how many there were
   bool opening_ = false;                // the files of this start
   boost::asio::steady_timer patience_;  // with that
