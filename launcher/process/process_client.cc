@@ -136,7 +136,7 @@ void ProcessClient::SignalAll(int signo) {
 
 void ProcessClient::KillAll(Duration limit, KillAllHandler done) {
   const uint64_t id = next_kill_++;
-  kills_[id].done = std::move(done);
+  kills_[id] = {.done = std::move(done), .pings_left = limit / kPingInterval + kMaxUnanswered};
   if (lost_) {
     // The search that goes on answers; if it is over, one more does.
     return Later([this, limit] { KillWithoutWarden(std::chrono::steady_clock::now() + limit); });
@@ -301,6 +301,14 @@ void ProcessClient::PingLater() {
   }));
 }
 
+std::string ProcessClient::Overdue() {
+  if (unanswered_ >= kMaxUnanswered) return absl::StrCat("has not answered for ", kMaxUnanswered, " s");
+  for (auto& [id, kill] : kills_) {
+    if (kill.pings_left-- <= 0) return "has not killed the workers within its limit";
+  }
+  return "";
+}
+
 void ProcessClient::OnPingTime() {
   // What it has said meanwhile may still lie in the socket.
   if (!ReadEvents()) return LoseWarden();
@@ -308,12 +316,11 @@ void ProcessClient::OnPingTime() {
     watching_ = false;
     return;
   }
-  if (unanswered_ >= kMaxUnanswered) {
+  if (const std::string overdue = Overdue(); !overdue.empty()) {
     const std::optional<ProcessEntry> entry = ReadProcess(warden_pid_);
     kill(warden_pid_, SIGKILL);
     return GoOnWithoutWarden(absl::StrCat(
-        "has not answered for ", kMaxUnanswered, " s",
-        entry ? absl::StrCat(", in state ", std::string(1, entry->state)) : "", ", and was killed"));
+        overdue, entry ? absl::StrCat(", in state ", std::string(1, entry->state)) : "", ", and was killed"));
   }
   ++unanswered_;
   Send({.request = {.kind = RequestKind::kPing}});

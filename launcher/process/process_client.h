@@ -137,7 +137,8 @@ class ProcessClient {
   };
   struct PendingKill {
     KillAllHandler done;
-    std::vector<LeftOver> left_over;
+    std::vector<LeftOver> left_over = {};
+    int64_t pings_left = 0;  // it is answered before so many more, or the warden is stuck
   };
 
   void Later(std::function<void()> f);
@@ -153,6 +154,8 @@ class ProcessClient {
   void Watch();
   void PingLater();
   void OnPingTime();
+  // What the warden has not done in its time; empty: nothing.
+  std::string Overdue();
   // Waits until the warden has ended and takes its status; none: it did not within `limit`.
   std::optional<int> AwaitWardenEnd(int socket, Duration limit);
   void LoseWarden();

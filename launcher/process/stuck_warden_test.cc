@@ -4,6 +4,7 @@
 #include <linux/seccomp.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@
 #include "launcher/process/process_client.h"
 #include "launcher/process/testing/fake_agent.h"
 #include "launcher/process/testing/lacking.h"
+#include "launcher/process/warden_protocol.h"
 
 namespace ddprun {
 namespace {
@@ -82,6 +84,48 @@ TEST(StuckWardenTest, TheDestructorDoesNotWaitForAStoppedOne) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(5));
   EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
   EXPECT_EQ(kill(warden, 0), -1);
+}
+
+// A child that answers nothing but pings, in the warden's place.
+WardenHandle StartIdleWarden() {
+  using warden_protocol::Event, warden_protocol::Request;
+  int ends[2];
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  WardenHandle handle;
+  handle.socket.Reset(ends[0]);
+  handle.pid = fork();
+  if (handle.pid == 0) {
+    handle.socket.Reset();
+    Request request;
+    while (recv(ends[1], &request, sizeof request, 0) == sizeof request) {
+      if (request.kind != warden_protocol::RequestKind::kPing) continue;
+      const Event pong = {.kind = warden_protocol::EventKind::kPong};
+      if (send(ends[1], &pong, sizeof pong, 0) < 0) break;
+    }
+    _exit(0);
+  }
+  close(ends[1]);
+  return handle;
+}
+
+TEST(StuckWardenTest, OneThatAnswersButDoesNotKillDelaysKillAllByItsLimitAndALittle) {
+  boost::asio::io_context io;
+  std::vector<absl::Status> lost;
+  ProcessClient client(io, StartIdleWarden(),
+                       {.started = [](uint64_t, pid_t) {},
+                        .ended = [](uint64_t, const ExitInfo&, const ResourceUse&) {},
+                        .warden_lost = [&](const absl::Status& why) { lost.push_back(why); }});
+  bool answered = false;
+  const auto start = std::chrono::steady_clock::now();
+  client.KillAll(seconds(2), [&](const std::vector<LeftOver>& left) { answered = left.empty(); });
+  while (!answered && std::chrono::steady_clock::now() < start + kPatience) {
+    io.restart();
+    io.run_one_for(seconds(1));
+  }
+  EXPECT_TRUE(answered);
+  EXPECT_GE(std::chrono::steady_clock::now() - start, seconds(6)) << "it had its time";
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_THAT(std::string(lost[0].message()), HasSubstr("has not killed the workers within its limit"));
 }
 
 // A container that is frozen and thawed, a machine that is suspended: that time is not the warden's fault.
