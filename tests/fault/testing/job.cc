@@ -22,10 +22,10 @@ std::string TestFile(const std::string& path) {
 std::string DdprunPath() { return TestFile("launcher/ddprun"); }
 std::string WorkerPath() { return TestFile("tests/fault/testing/worker"); }
 std::string TrainPath() { return TestFile("examples/train/train"); }
+std::string StartLackingPath() { return TestFile("launcher/process/start_lacking"); }
 std::string HostToolPath() { return TestFile("tests/fault/testing/host_tool"); }
 std::string SlowRelayPath() { return TestFile("tests/fault/testing/slow_relay"); }
 std::string StoreServerPath() { return TestFile("tests/interop/store_server"); }
-
 std::string MakeTestDirectory() {
   std::string name = testing::TempDir() + "/faultXXXXXX";
   if (mkdtemp(name.data()) == nullptr) std::abort();

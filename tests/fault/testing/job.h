@@ -18,9 +18,10 @@ Args operator+(Args args, const Args& more);
 std::string DdprunPath();
 std::string WorkerPath();  // worker.cc says what it does
 std::string TrainPath();
-std::string StoreServerPath();  // a plain c10d store
-std::string HostToolPath();     // host_tool.cc
-std::string SlowRelayPath();    // slow_relay.cc
+std::string StoreServerPath();   // a plain c10d store
+std::string HostToolPath();      // host_tool.cc
+std::string SlowRelayPath();     // slow_relay.cc
+std::string StartLackingPath();  // launcher/process/testing/start_lacking.cc
 // Of any other of the test's files, by its path in this repository.
 std::string TestFile(const std::string& path);
 

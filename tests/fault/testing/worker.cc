@@ -78,7 +78,9 @@ void HaveChildren(const char* self) {
     const std::string fd = "--daemon=" + std::to_string(ready[1]);
     const char* const argv[] = {self, fd.c_str(), nullptr};
     const char* const no_environment[] = {nullptr};
-    execve("/proc/self/exe", const_cast<char* const*>(argv), const_cast<char* const*>(no_environment));
+    for (const char* const program : {"/proc/self/exe", self}) {  // there may be no /proc
+      execve(program, const_cast<char* const*>(argv), const_cast<char* const*>(no_environment));
+    }
     _exit(1);
   }
   char byte;
