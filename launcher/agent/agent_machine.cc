@@ -164,9 +164,10 @@ void AgentMachine::On(const WorkersGone& e) {
   failed_ = false;
   if (!e.unkillable.empty() && !end_) {
     end_ = EndReason::kBroken;
-    end_why_ = leaving_.emplace(absl::StrCat(e.unkillable[0],
-                                             ": SIGKILL does not end it, so this node takes part in no further "
-                                             "round; find out what it waits for, or restart the machine"));
+    end_why_ =
+        leaving_.emplace(absl::StrCat(e.unkillable[0],
+                                      ": SIGKILL does not end it, so this node takes part in no further "
+                                      "round; find out what it waits for, or restart the machine"));
     Say(end_why_);
   }
   if (leaving_) effects_.push_back(SendLeave{*leaving_, /*workers_gone=*/true});

@@ -2,8 +2,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/rules_map.h"
 #include "proto/protocol_version.h"
+#include "proto/rules_map.h"
 
 namespace ddprun {
 namespace {

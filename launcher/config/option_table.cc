@@ -149,15 +149,17 @@ constexpr OptionSpec kOptions[] = {
      .name = "exclude-after",
      .value = "N",
      .fallback = "0",
-     .help = "A host whose workers or agent were the first to fail N times is left out of later rounds, unless "
-             "fewer than the minimum would be left. 0: none is.",
+     .help =
+         "A host whose workers or agent were the first to fail N times is left out of later rounds, unless "
+         "fewer than the minimum would be left. 0: none is.",
      .torchruns = false},
     {.section = kEnds,
      .name = "quorum",
      .value = "none|majority",
      .fallback = "none",
-     .help = "Which part of the nodes goes on when it has lost the others: any that has the minimum, or only one "
-             "with half of the nodes of the last round.",
+     .help =
+         "Which part of the nodes goes on when it has lost the others: any that has the minimum, or only one "
+         "with half of the nodes of the last round.",
      .torchruns = false},
     {.section = kEnds,
      .name = "min-uptime",

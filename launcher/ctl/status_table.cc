@@ -48,9 +48,10 @@ std::string NodeTable(const boost::json::array& page) {
   for (const boost::json::object* node : nodes) {
     const bool leaves = node->at("to_be_drained").as_bool();
     const bool excluded = node->at("excluded").as_bool();
-    rows.push_back({Text(node->at("host")), Text(node->at("addr")),
-                    absl::StrCat(Text(node->at("state")), leaves ? ", to be drained" : "", excluded ? ", excluded" : ""), Ranks(*node),
-                    Text(node->at("step")), OrDash(Text(node->at("phase")))});
+    rows.push_back(
+        {Text(node->at("host")), Text(node->at("addr")),
+         absl::StrCat(Text(node->at("state")), leaves ? ", to be drained" : "", excluded ? ", excluded" : ""),
+         Ranks(*node), Text(node->at("step")), OrDash(Text(node->at("phase")))});
   }
   std::array<size_t, std::tuple_size_v<Row>> widths{};
   for (const Row& row : rows) {

@@ -1,0 +1,145 @@
+// The tests of Coordinator speak in short words: Say(a_, Joining("a")), and what each agent is told.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/wake_timer.h"
+#include "boost/json/serialize.hpp"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rendezvous/server/coordinator.h"
+#include "rendezvous/server/testing/join.h"
+
+namespace ddprun {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// An agent that keeps what it is told, one short word a message.
+class FakePeer : public AgentPeer {
+ public:
+  explicit FakePeer(bool in_process = false) : in_process_(in_process) {}
+
+  void Send(SharedMessage shared) override {
+    sent_.push_back(shared);
+    const proto::CoordinatorMessage& message = *shared;
+    last_ = message;
+    switch (message.kind_case()) {
+      case proto::CoordinatorMessage::kWelcome:
+        return words_.push_back(absl::StrCat("welcome ", message.welcome().heartbeat_ms()));
+      case proto::CoordinatorMessage::kWaiting:
+        return;
+      case proto::CoordinatorMessage::kStart:
+        return words_.push_back(absl::StrCat("start r", message.start().round(), " node",
+                                             message.start().group_rank(), "/",
+                                             message.start().group_world_size()));
+      case proto::CoordinatorMessage::kStop:
+        return words_.push_back(absl::StrCat("stop r", message.stop().round()));
+      case proto::CoordinatorMessage::kDismiss:
+        return words_.push_back(
+            absl::StrCat("bye ", proto::DismissReason_Name(message.dismiss().reason()).substr(15)));
+      case proto::CoordinatorMessage::kRefuse:
+        return words_.push_back("refuse");
+      case proto::CoordinatorMessage::kHeard:
+        return words_.push_back("heard");
+      case proto::CoordinatorMessage::kTakeSnapshot:
+        return words_.push_back(absl::StrCat("snapshot r", message.take_snapshot().round()));
+      case proto::CoordinatorMessage::kReport:
+        return words_.push_back(absl::StrCat("report r", message.report().round()));
+      case proto::CoordinatorMessage::KIND_NOT_SET:
+        return words_.push_back("?");
+    }
+  }
+  void End() override { words_.push_back("end"); }
+  std::string address() const override { return "10.0.0.7"; }
+  bool in_process() const override { return in_process_; }
+
+  // Since the last call.
+  std::vector<std::string> Told() { return std::exchange(words_, {}); }
+  const proto::CoordinatorMessage& last() const { return last_; }
+  size_t count() const { return sent_.size(); }
+  size_t count(proto::CoordinatorMessage::KindCase kind) const {
+    return std::count_if(sent_.begin(), sent_.end(),
+                         [kind](const SharedMessage& m) { return m->kind_case() == kind; });
+  }
+  // The newest message of this kind; null if there was none.
+  SharedMessage LastOf(proto::CoordinatorMessage::KindCase kind) const {
+    for (auto it = sent_.rbegin(); it != sent_.rend(); ++it) {
+      if ((*it)->kind_case() == kind) return *it;
+    }
+    return nullptr;
+  }
+
+  PeerId id = 0;
+
+ private:
+  const bool in_process_;
+  std::vector<std::string> words_;
+  std::vector<SharedMessage> sent_;
+  proto::CoordinatorMessage last_;
+};
+
+inline proto::AgentMessage Joining(const std::string& node, const std::string& job = "j", int min = 2,
+                                   int max = 2) {
+  proto::AgentMessage message = JoinOf(node, max, job);
+  auto& rules = *message.mutable_join()->mutable_rules();
+  rules["min_nodes"] = min;
+  rules["max_restarts"] = 1;
+  rules["first_last_call_ms"] = 30'000;
+  rules["last_call_ms"] = 30'000;
+  return message;
+}
+
+inline proto::AgentMessage Beating() {
+  proto::AgentMessage message;
+  message.mutable_heartbeat();
+  return message;
+}
+
+inline proto::AgentMessage Leaving() {
+  proto::AgentMessage message;
+  message.mutable_leave()->set_reason("it was told to");
+  message.mutable_leave()->set_workers_gone(true);
+  return message;
+}
+
+class CoordinatorTest : public ::testing::Test {
+ protected:
+  using Words = std::vector<std::string>;
+
+  Words Say(FakePeer& peer, const proto::AgentMessage& message) {
+    if (peer.id == 0) peer.id = coordinator_->Attach(&peer);
+    coordinator_->Receive(peer.id, message);
+    return peer.Told();
+  }
+  void HangUp(FakePeer& peer) { coordinator_->Detach(peer.id, "it hung up"); }
+  void Limit(CoordinatorLimits limits) {
+    coordinator_ = std::make_unique<Coordinator>(
+        std::make_unique<AsioWakeTimer>(io_), [](absl::string_view, absl::string_view, absl::string_view) {},
+        limits);
+  }
+  // Lets the coordinator's timer run until the peer is told something; nothing after 20 s.
+  Words Await(FakePeer& peer) {
+    const auto end = std::chrono::steady_clock::now() + seconds(20);
+    for (;;) {
+      if (Words words = peer.Told(); !words.empty()) return words;
+      const auto left = end - std::chrono::steady_clock::now();
+      io_.restart();
+      if (left <= Duration::zero() || io_.run_one_for(left) == 0) return {};
+    }
+  }
+  size_t num_jobs() const { return coordinator_->Status().at("jobs").as_array().size(); }
+
+  boost::asio::io_context io_;
+  FakePeer a_, b_, c_;
+  std::unique_ptr<Coordinator> coordinator_ = std::make_unique<Coordinator>(
+      std::make_unique<AsioWakeTimer>(io_), [](absl::string_view, absl::string_view, absl::string_view) {});
+};
+
+}  // namespace ddprun
