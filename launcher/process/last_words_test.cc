@@ -69,7 +69,8 @@ std::string ReadToEnd(int fd) {
 // until that process is to end.
 class DyingAgent {
  public:
-  explicit DyingAgent(const std::function<void(FakeAgent&)>& body) {
+  // `is_ready` false: `body` does not return.
+  explicit DyingAgent(const std::function<void(FakeAgent&)>& body, bool is_ready = true) {
     prctl(PR_SET_CHILD_SUBREAPER, 1);  // The warden becomes our child when the agent has died.
     Pipe ready = MakePipe();
     pid_ = fork();
@@ -83,6 +84,7 @@ class DyingAgent {
       for (;;) pause();
     }
     ready.writer.Reset();
+    if (!is_ready) return;
     warden_ = std::atoi(ReadUntil(ready.reader.get(), "\n").c_str());
     EXPECT_GT(warden_, 0) << "the agent is not ready";
   }
@@ -172,6 +174,34 @@ TEST(LastWordsTest, AreNotSaidOnceTheyAreDropped) {
   line.theirs.Reset();
   EXPECT_EQ(ReadToEnd(line.ours.get()), "") << "while the agent lives";
   EXPECT_EQ(agent.KillAndAwaitWarden(), ExitInfo(Exited{0}));
+}
+
+// The kernel's word that the agent has died may be seen before what the agent said last.
+TEST(LastWordsTest, AreNotSaidWhenTheyWereDroppedRightBeforeTheEnd) {
+  Line line = MakeLine();
+  pid_t warden = 0;
+  Pipe dropped = MakePipe();
+  {
+    DyingAgent agent(
+        [&](FakeAgent& fake) {
+          EXPECT_TRUE(fake.client().LastWords(line.theirs.get(), kWords).ok());
+          EXPECT_EQ(fake.Run(fake.Command({"/bin/true"})), ExitInfo(Exited{0}));
+          const pid_t stopped = fake.client().warden_pid();
+          kill(stopped, SIGSTOP);
+          fake.client().DropLastWords();
+          const std::string told = absl::StrCat(stopped, "\n");
+          if (write(dropped.writer.get(), told.data(), told.size()) < 0) _exit(1);
+          for (;;) pause();
+        },
+        /*is_ready=*/false);
+    line.theirs.Reset();
+    dropped.writer.Reset();
+    warden = std::atoi(ReadUntil(dropped.reader.get(), "\n").c_str());
+    ASSERT_GT(warden, 0);
+  }
+  ASSERT_EQ(kill(warden, SIGCONT), 0);
+  EXPECT_EQ(ReadToEnd(line.ours.get()), "");
+  EXPECT_EQ(waitpid(warden, nullptr, 0), warden);
 }
 
 TEST(LastWordsTest, AreSaidAtAnOrdinaryEndOnlyIfTheAgentWants) {

@@ -73,6 +73,8 @@ class Warden {
       Reap();
       HeedFence();
       if (!agent_gone_) ReadRequests();
+      // What it has said before comes first: it may have changed its last words.
+      if (agent_died_ && !agent_gone_) AgentGone();
       GoOnKilling(Clock::now());
       Flush();
       if (agent_gone_ && kills_.empty()) End();
@@ -121,8 +123,7 @@ class Warden {
     poll(fds.data(), fds.size(), static_cast<int>(timeout_ms));
     signalfd_siginfo info;
     while (read(sigchld_.get(), &info, sizeof info) > 0) {
-      const bool agent_died = info.ssi_signo == kAgentDied && info.ssi_pid == agent_pid_;
-      if (agent_died && !agent_gone_) AgentGone();
+      if (info.ssi_signo == kAgentDied && info.ssi_pid == agent_pid_) agent_died_ = true;
     }
   }
 
@@ -426,6 +427,7 @@ class Warden {
   std::string words_;
   bool no_children_ = true;
   const uint32_t agent_pid_ = static_cast<uint32_t>(getppid());
+  bool agent_died_ = false;  // by the kernel's word; its socket may still be open
   bool agent_gone_ = false;
   std::deque<Event> outbox_;
   std::optional<BootTime> fence_;  // then all is killed
