@@ -87,10 +87,13 @@ std::string LocalAddressTowards(const std::string& address) {
   if (fd < 0) return "";
   sockaddr_storage local{};
   socklen_t size = sizeof local;
+  char text[NI_MAXHOST] = "";  // with the scope that a link-local address needs
   const bool routed = connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
-                      getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size) == 0;
+                      getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size) == 0 &&
+                      getnameinfo(reinterpret_cast<const sockaddr*>(&local), size, text, sizeof text, nullptr,
+                                  0, NI_NUMERICHOST) == 0;
   close(fd);
-  return routed ? Text(reinterpret_cast<const sockaddr*>(&local)) : "";
+  return routed ? text : "";
 }
 
 }  // namespace ddprun
