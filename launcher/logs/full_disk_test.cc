@@ -116,6 +116,7 @@ class FullDiskTest : public testing::Test {
     output.CloseChildEnds();
     EXPECT_TRUE(RunUntil([&] { return exit.has_value(); }));
     EXPECT_TRUE(Drain(output));
+    EXPECT_TRUE(Flush());
     return exit.value_or(NeverStarted{absl::DeadlineExceededError("test")});
   }
   bool RunUntil(const std::function<bool()>& done) {
@@ -130,6 +131,11 @@ class FullDiskTest : public testing::Test {
     bool drained = false;
     output.Drain(kPatience, [&] { drained = true; });
     return RunUntil([&] { return drained; });
+  }
+  bool Flush() {
+    bool flushed = false;
+    console_->Flush(kPatience, [&] { flushed = true; });
+    return RunUntil([&] { return flushed; });
   }
   // All that the console got: it is a file elsewhere, with room.
   std::string Shown(int stream) const { return Contents(shown_[stream]); }
