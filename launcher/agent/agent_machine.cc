@@ -59,7 +59,7 @@ void AgentMachine::On(const RoundStarted& e) {
     return;
   }
   assignment_ = e.assignment;
-  failed_ = succeeded_ = false;
+  failed_ = succeeded_ = stuck_ = false;
   snapshot_step_ = -1;
   wanted_from_.reset();
   state_ = State::kRunning;
@@ -125,6 +125,7 @@ void AgentMachine::On(const RejoinFailed& e) {
 
 void AgentMachine::On(const WorkerEnded& e) {
   if (alive_.erase(e.local_rank) == 0) return;
+  stuck_ = stuck_ || std::holds_alternative<Stuck>(e.exit);
   if (state_ == State::kRunning && !Succeeded(e.exit)) {
     failed_ = true;
     const Rank rank(assignment_.first_rank.value() + e.local_rank.value());
@@ -162,7 +163,8 @@ void AgentMachine::On(const WorkersGone& e) {
   alive_.clear();
   if (failed_) effects_.push_back(ReportFailures{assignment_.round});
   failed_ = false;
-  if (!e.unkillable.empty() && !end_) {
+  // A stuck worker has been reported as the failure that ends the job.
+  if (!e.unkillable.empty() && !stuck_ && !end_) {
     end_ = EndReason::kBroken;
     end_why_ =
         leaving_.emplace(absl::StrCat(e.unkillable[0],

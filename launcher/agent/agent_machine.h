@@ -234,6 +234,7 @@ class AgentMachine {
   State state_ = State::kIdle;
   Assignment assignment_;
   std::set<LocalRank> alive_;           // workers that have not ended
+  bool stuck_ = false;                  // a worker of this round is stuck: that ends the job
   bool failed_ = false;                 // a worker of this round ended badly, before it was told to stop
   bool succeeded_ = false;              // all workers of this round ended with 0
   bool killing_ = false;                // KillWorkers given, WorkersGone not yet come

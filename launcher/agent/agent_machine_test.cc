@@ -439,6 +439,14 @@ TEST_F(AgentMachineTest, ANodeWithAProcessThatCannotBeKilledLeavesTheJob) {
   EXPECT_EQ(End(), EndReason::kBroken);
 }
 
+TEST_F(AgentMachineTest, AStuckWorkerIsAFailureThatTheCoordinatorJudges) {
+  Start(0);
+  Ended(0, Stuck{"nfs_wait"});
+  Ended(1, Signaled{SIGTERM, false});
+  EXPECT_THAT(Step(WorkersGone{{"process 7 (python) is still there, in state D"}}),
+              ElementsAre("report", "ready r0"));
+}
+
 TEST_F(AgentMachineTest, ABrokenNodeLeavesTheJobToTheOthers) {
   Start(0);
   EXPECT_THAT(Step(AgentBroken{absl::UnavailableError("the warden is gone")}),

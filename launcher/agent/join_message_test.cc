@@ -22,7 +22,8 @@ TEST(JoinMessageTest, HasTheNodeAndTheRulesOfItsJob) {
   config.rules.max_restarts = 3;
   config.rdzv.join_timeout = seconds(60);
   config.rdzv.lease = milliseconds(700);
-  config.rules = {.node_unit = 2,
+  config.rules = {.max_restarts = 3,
+                  .node_unit = 2,
                   .scale_up = ScaleUp::kAtSnapshot,
                   .snapshot_timeout = seconds(9),
                   .min_uptime = milliseconds(1500),
