@@ -25,15 +25,15 @@ void RoundMachine::Advance() {
 }
 
 void RoundMachine::AdvanceGathering() {
+  const bool had_pause = pause_end_.has_value();
+  if (had_pause && now_ >= *pause_end_) pause_end_.reset();
   const int n = membership_.count(Phase::kWaiting);
   if (n < MinNodes()) {
     last_call_end_.reset();
     return;
   }
-  if (pause_end_) {
-    if (now_ < *pause_end_) return;
-    return Seal("the pause after repeated losses of nodes is over");
-  }
+  if (pause_end_) return;
+  if (had_pause) return Seal("the pause after repeated losses of nodes is over");
   if (n >= policy_.max_nodes) return Seal(absl::StrCat("all ", Nodes(policy_.max_nodes), " joined"));
   if (!last_call_end_) {
     last_call_end_ = now_ + (round_ < Round(0) ? policy_.first_last_call : policy_.last_call);

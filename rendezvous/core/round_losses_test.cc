@@ -42,6 +42,22 @@ TEST_F(RoundLossesTest, LossesThatRepeatWithoutProgressPauseAndEndTheJob) {
   EXPECT_THAT(machine_->outcome_reason(), HasSubstr("nodes were lost in 10 rounds in a row"));
 }
 
+TEST_F(RoundLossesTest, APauseEndsThoughTooFewNodesAreThere) {
+  Use({.min_nodes = 2, .max_nodes = 2});
+  Join("a");
+  for (const int round : {0, 1}) {
+    const std::string other = absl::StrCat("b", round);
+    Join(other);
+    ASSERT_EQ(machine_->round(), Round(round));
+    Killed(other);
+    Ready("a", round, 200);
+  }
+  ASSERT_EQ(machine_->state(), State::kGathering);
+  WaitAlive(seconds(3), {"a"});
+  EXPECT_GT(*machine_->NextDeadline(), now_);
+  EXPECT_EQ(Join("b2").size(), 2u);  // both start
+}
+
 TEST_F(RoundLossesTest, AHostThatFailsAgainAndAgainIsLeftOut) {
   Use({.min_nodes = 2, .max_nodes = 3, .max_restarts = 9, .exclude_after = 2});
   for (const char* id : {"a", "b", "c"}) Join(id);

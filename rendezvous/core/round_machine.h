@@ -65,8 +65,6 @@ class RoundMachine {
   Dismissal outcome() const { return outcome_; }
   const std::string& outcome_reason() const { return outcome_reason_; }
 
-  const HostRecord& hosts() const { return hosts_; }
-
   // Who should be here and is not. Takes O(nodes).
   std::vector<AbsentNode> Absent() const { return absent_.List(); }
   // Its last nodes were lost, not one after the other let go: they may come back and go on.
@@ -105,13 +103,13 @@ class RoundMachine {
   void Remove(const NodeId& id, absl::string_view event, absl::string_view why, const std::string& reason);
   // The same for a member whose workers may run: it stays, as kLost, until they are known to be dead.
   void Lose(const NodeId& id, absl::string_view event, absl::string_view why, const std::string& reason);
+  // What Remove and Lose have in common.
+  void Missed(const Member& member, absl::string_view event, absl::string_view why,
+              const std::string& reason);
   // A failure, or a loss, began there.
   void Blame(const std::string& host);
   // What the next round needs: min_nodes, and the quorum.
   int MinNodes() const;
-  // What both have in common.
-  void Missed(const Member& member, absl::string_view event, absl::string_view why,
-              const std::string& reason);
   // Takes a member out because somebody wants that.
   void LetGo(const NodeId& id);
   void ExpireLeases();
