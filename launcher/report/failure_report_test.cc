@@ -151,7 +151,7 @@ TEST(FailureReportTest, TheRootCauseIsTheEarliestAndOfEqualOnesTheFirstNoticed) 
 TEST(FailureReportTest, AWorkerThatNeverStartedSaysWhy) {
   WorkerEnd end = End(0, NeverStarted{absl::NotFoundError("cannot start ./x: no such file")});
   end.pid = 0;
-  const std::string text = FormatFailureReport("x", {MakeFailureRecord(end, "")}, absl::UTCTimeZone());
+  const std::string text = FormatFailureReport("x", {MakeFailureRecord(end)}, absl::UTCTimeZone());
   EXPECT_NE(text.find("  exitcode  : 1 (pid: 0) \n  error_file: <N/A>\n"
                       "  traceback : cannot start ./x: no such file\n"),
             std::string::npos)
@@ -166,7 +166,7 @@ TEST(FailureReportTest, LastLinesOfStderr) {
             "Last lines of stderr of rank 2 (local_rank: 2, host: node1.example):\n  two\n  three\n");
   EXPECT_EQ(FormatStderrTail({record}, 9),
             "Last lines of stderr of rank 2 (local_rank: 2, host: node1.example):\n  one\n  two\n  three\n");
-  FailureRecord killed = MakeFailureRecord(End(2, Signaled{SIGKILL, false}), "");
+  FailureRecord killed = MakeFailureRecord(End(2, Signaled{SIGKILL, false}));
   killed.stderr_tail = "one\n";
   EXPECT_EQ(
       FormatStderrTail({killed}, 2),

@@ -42,7 +42,7 @@ TEST_F(AgentFaultsTest, Sigkill) {
   StartTraining();
   FaultNow();
   job().agent(1).Signal(SIGKILL);
-  ExpectLossAndReturn("its connection broke", kKilled);
+  ExpectLossAndReturn("its agent has gone, and so have all its workers", kKilled);
 }
 
 TEST_F(AgentFaultsTest, WardenKilled) {

@@ -64,6 +64,7 @@ absl::StatusOr<Command> Parse(const Input& input) {
                    .read_file = [&](const std::string&) -> absl::StatusOr<std::string> { return input.file; },
                    .num_cpus = 6,
                    .count_gpus = [](const auto&) -> absl::StatusOr<int> { return 2; },
+                   .temporary_directory = []() -> absl::StatusOr<std::string> { return "/tmp"; },
                    .make_uuid = [] { return "uuid"; }});
 }
 
@@ -76,7 +77,7 @@ void CheckLaunch(const LaunchConfig& config) {
   Check(config.endpoint.port > 0 || config.hosting == Hosting::kHere, "a free port is one of this node");
   Check(config.backend == Backend::kC10d || config.node_rank.has_value(), "static nodes have ranks");
   Check(!config.node_rank || (*config.node_rank >= 0 && *config.node_rank < config.max_nodes), "a rank");
-  Check(config.max_restarts >= 0 && config.max_log_bytes >= 0, "no counts below 0");
+  Check(config.rules.max_restarts >= 0 && config.max_log_bytes >= 0, "no counts below 0");
   Check(config.shutdown_timeout >= Duration::zero(), "no negative time");
   for (const auto& [name, value] : config.program_env) {
     Check(!name.empty() && name.find('=') == std::string::npos, "a variable has a name");
