@@ -25,11 +25,12 @@ constexpr int kFinishMs = 5000;
 
 class LeaveTest : public HostFaultTest {
  protected:
-  void StartJob(const Args& worker = {"--finish-ms=" + std::to_string(kFinishMs)}, int grace_s = 60) {
-    job_ = std::make_unique<HostJob>(2,
-                                     Args{"--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=3",
-                                          "--shutdown-timeout=" + std::to_string(grace_s)},
-                                     Args{WorkerPath()} + worker);
+  void StartJob(const Args& worker = {"--finish-ms=" + std::to_string(kFinishMs)}) {
+    StartProgram(Args{WorkerPath()} + worker);
+  }
+  void StartProgram(const Args& program) {
+    job_ = std::make_unique<HostJob>(
+        2, Args{"--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=3", "--shutdown-timeout=60"}, program);
     job_->Start(0);
     job_->Start(1);
     round_ = job_->AwaitWorld(0, 2);
@@ -113,7 +114,10 @@ TEST_F(LeaveTest, DdpctlStop) {
 // Something between the hosts resets their connections. The coordinator is told that the node is lost, and
 // the node lives: its deaf workers run until its fence falls, and so long the next round waits.
 TEST_F(LeaveTest, AResetConnectionIsNoProofThatWorkersAreGone) {
-  StartJob({"--stubborn"}, /*grace_s=*/3);
+  // The worker of the first host ends at once.
+  const std::string worker = WorkerPath();
+  StartProgram(
+      {"/bin/sh", "-c", "[ $(uname -n) = node0 ] && exec " + worker + "; exec " + worker + " --stubborn"});
   const std::vector<pid_t> old = job_->hosts().Find(1, "worker");
   ASSERT_EQ(old.size(), 1u);
   FaultNow();
