@@ -99,6 +99,7 @@ void RoundRules::Note(const RoundEvent& event) {
   }
   const auto gone = [this](const NodeId& id) {
     if (Has(working_, id)) lost_ = true;
+    if (machine_->membership().Find(id) == nullptr) members_.erase(id);
   };
   const auto leaves = [this, &gone](const NodeId& id) {
     gone(id);
