@@ -304,6 +304,7 @@ void CoordinatorMachine::MaybeForget(const std::string& run_id) {
     Forget(it, forget_at ? "none of its nodes has come back" : "it has no nodes");
   } else if (machine.state() == RoundMachine::State::kClosed && !it->second.retired) {
     it->second.retired = true;
+    it->second.forget_at.reset();
     effects_.push_back(JobRetired{run_id});
     closed_jobs_.push_back(run_id);
     if (closed_jobs_.size() <= limits_.closed_jobs) return;

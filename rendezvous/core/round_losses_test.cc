@@ -58,6 +58,18 @@ TEST_F(RoundLossesTest, APauseEndsThoughTooFewNodesAreThere) {
   EXPECT_EQ(Join("b2").size(), 2u);  // both start
 }
 
+TEST_F(RoundLossesTest, AJobWhoseLastNodeIsDrainedIsNotDeserted) {
+  Use({.min_nodes = 1, .max_nodes = 2, .first_last_call = seconds(0), .last_call = seconds(0)});
+  Join("a");
+  Killed("a");
+  EXPECT_TRUE(machine_->deserted());
+  Join("b");
+  DrainNode("b");
+  Ready("b", 1, 200);
+  EXPECT_EQ(machine_->membership().size(), 0);
+  EXPECT_FALSE(machine_->deserted());
+}
+
 TEST_F(RoundLossesTest, AHostThatFailsAgainAndAgainIsLeftOut) {
   Use({.min_nodes = 2, .max_nodes = 3, .max_restarts = 9, .exclude_after = 2});
   for (const char* id : {"a", "b", "c"}) Join(id);

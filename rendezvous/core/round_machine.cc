@@ -294,6 +294,7 @@ void RoundMachine::LetGo(const NodeId& id) {
   membership_.Remove(id);
   DismissNode(id, Dismissal::kDrained, reason);
   NoteIt("node_drained", reason);
+  last_was_lost_ = false;
 }
 
 void RoundMachine::ExpireLeases() {

@@ -34,6 +34,16 @@ TEST_F(CoordinatorTest, AJobWhoseNodesWereAllLostMayBeStartedWithOtherOptions) {
   EXPECT_THAT(Say(b_, Joining("b", "j", 2, 2)), ElementsAre("welcome 15000"));
 }
 
+TEST_F(CoordinatorTest, AJobWhoseNodesWereAllLostMayBeStopped) {
+  proto::AgentMessage a = Joining("a", "j", 1, 1);
+  a.mutable_join()->set_gone_token("secret");
+  Say(a_, a);
+  HangUp(a_);
+  ASSERT_TRUE(coordinator_->ReportGone("j", "a", "secret").ok());
+  ASSERT_TRUE(coordinator_->Stop("j", "enough").ok());
+  EXPECT_FALSE(coordinator_->machine_for_test().NextDeadline().has_value());
+}
+
 TEST_F(CoordinatorTest, AJobToWhichNobodyComesBackIsForgotten) {
   proto::AgentMessage a = Joining("a", "j", 1, 1);
   a.mutable_join()->set_gone_token("secret");
