@@ -68,9 +68,9 @@ NODES = (
     case("standalone", "--standalone --nnodes=1 --nproc-per-node=2 train.py"),
     case("one static node", "--nproc-per-node=2 --master-addr=127.0.0.1 --master-port={port} train.py", base=PLAIN),
     case("two static nodes", f"{STATIC} --node-rank=0 train.py", f"{STATIC} --node-rank=1 train.py",
-         base=PLAIN, also=["words while waiting", "interface for Gloo"]),
+         base=PLAIN, also=["words while waiting"]),
     case("two c10d nodes of different size", f"{C10D} --nproc-per-node=1 --local-addr=127.0.0.1 train.py",
-         f"{C10D} --nproc-per-node=2 --local-addr=127.0.0.2 train.py", base=PLAIN, also=["words while waiting", "interface for Gloo"]),
+         f"{C10D} --nproc-per-node=2 --local-addr=127.0.0.2 train.py", base=PLAIN, also=["words while waiting"]),
     case("c10d with settings", "--nnodes=1:1 --nproc-per-node=2 --rdzv-backend=c10d --rdzv-endpoint=localhost:{port} "
          "--rdzv-id=job7 --rdzv-conf=join_timeout=60,last_call_timeout=1,read_timeout=30 train.py"),
     case("role and id", "--nproc-per-node=2 --role=trainer --rdzv-id=job7 --master-port={port} train.py", base=PLAIN),

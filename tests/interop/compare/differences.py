@@ -75,7 +75,6 @@ OTHERS = (
     Difference("no word that it is deprecated", "`--pass-local-rank`", "standard error of workers",
                r"[^\0]*FutureWarning[^\0]*?\n(rank 0[^\0]*)", r"\1"),
     # Workers.
-    Difference("interface for Gloo", "`GLOO_SOCKET_IFNAME`", WORKER + "variable GLOO_SOCKET_IFNAME", NONE, r"\w+"),
     Difference("an interpreter of its own", "`--run-path`", rf"{WORKER}(?:command|open descriptors|leads its session)",
                r".*multiprocessing.*|\[.*\]|false", r".*runpy.*|\[\]|true"),
     Difference("the script's own trace", "`--run-path`",
