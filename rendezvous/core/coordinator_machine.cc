@@ -123,11 +123,10 @@ absl::Status CoordinatorMachine::Join(Peer& peer, const PeerJoined& e) {
   // Four chances within a lease.
   const Duration heartbeat = info.leased ? job.machine.policy().lease / 4 : Duration::zero();
   effects_.push_back(Welcome{e.peer, heartbeat, peer.address});
-  if (!e.previous_node.empty()) {
-    // Not there any more, more often than not: its lease has ended.
-    (void)ReportGone(e.run_id, e.previous_node, e.previous_token);
-  }
   StepJob(e.run_id, NodeJoined{std::move(info), e.expected_hosts});
+  // After the join, so that a round which waited for this is sealed with the node in it. An error means that the
+  // previous node was removed before, at the end of its lease.
+  if (!e.previous_node.empty()) (void)ReportGone(e.run_id, e.previous_node, e.previous_token);
   return absl::OkStatus();
 }
 

@@ -153,6 +153,19 @@ TEST_F(CoordinatorTest, WhoKnowsItsTokenMaySayThatANodeIsGone) {
   EXPECT_EQ(coordinator_->ReportGone("j", "b", "secret").code(), absl::StatusCode::kNotFound);
 }
 
+TEST_F(CoordinatorTest, AnAgentThatComesBackIsInTheRoundThatWaitedForItsWorkers) {
+  proto::AgentMessage join = Joining("b", "j", 1, 2);
+  join.mutable_join()->set_gone_token("secret");
+  Say(a_, Joining("a", "j", 1, 2));
+  Say(b_, join);
+  HangUp(b_);
+  Say(a_, ReadyFor(0));
+  join.mutable_join()->set_node_id("b2");
+  join.mutable_join()->set_previous_node_id("b");
+  join.mutable_join()->set_previous_gone_token("secret");
+  EXPECT_THAT(Say(c_, join), ElementsAre("welcome 15000", "start r1 node1/2"));
+}
+
 TEST_F(CoordinatorTest, AnAgentThatComesBackSaysThatItsEarlierWorkersAreGone) {
   proto::AgentMessage join = Joining("b", "j", 2, 2);
   join.mutable_join()->set_gone_token("secret");
