@@ -17,7 +17,7 @@ struct JoiningNode {
   Duration first_last_call{};
   Duration last_call{};
   Duration stop_timeout{};  // from the order to stop its workers to Ready
-  // Whoever knows it may tell the coordinator that this node is gone.
+  // A secret: its holder may report to the coordinator that this node is gone.
   std::string gone_token = {};
   // What this agent was before; its workers are gone. Empty: nothing.
   std::string previous_id = {};

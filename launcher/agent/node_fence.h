@@ -30,8 +30,8 @@ class NodeFence {
   // The heartbeat that was sent at `sent` has been answered.
   void Answered(TimePoint sent);
 
-  // No round follows: nobody waits for these workers, so they have until `deadline`, however long the
-  // coordinator stays silent.
+  // No round of the job follows, so no other node waits for these workers: they may live until `deadline`, however
+  // long the coordinator stays silent.
   void JobOver(BootTime deadline);
 
   void WorkersStart();

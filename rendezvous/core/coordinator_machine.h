@@ -41,7 +41,7 @@ class CoordinatorMachine {
     RoundMachine machine;
     std::map<NodeId, PeerId> nodes;           // that may be sent orders
     bool retired = false;                     // in closed_jobs_
-    std::optional<TimePoint> forget_at = {};  // deserted: when nobody has come back by then
+    std::optional<TimePoint> forget_at = {};  // deserted: forgotten then, if no node has come back
   };
   // Called after each step of a job's machine.
   using StepObserver = std::function<void(const RoundEvent&, const RoundEffects&, const RoundMachine&)>;

@@ -64,7 +64,7 @@ class Membership {
   void SetLeaving(const NodeId& id);
   // All members of the host.
   void SetExcluded(const std::string& host);
-  // Its phase is kLost from now on; another node may have its requested rank, and nobody drains it.
+  // Its phase is kLost from now on; another node may take its requested rank, and it is not drained.
   void SetLost(const NodeId& id);
   void SetStorePort(const NodeId& id, int port);
   void SetJoinEnd(const NodeId& id, TimePoint join_end);

@@ -32,7 +32,7 @@ struct NodeInfo {
   std::string role = "default";            // torchrun's --role
   std::optional<int> requested_rank = {};  // --node-rank: honoured among the nodes that gave one
   bool leased = true;  // false for the agent in the coordinator's own process: it cannot be lost alone
-  // A secret of the node: whoever knows it may say that the node is gone. Empty: nobody may.
+  // A secret of the node: its holder may report that the node is gone. Empty: no such report is accepted.
   std::string gone_token = {};
   // How long it may take from the order to stop its workers to NodeReady.
   Duration stop_timeout = seconds(60);

@@ -57,7 +57,7 @@ class Coordinator {
   // The connection is gone, whoever ended it. A node that was not dismissed before is lost.
   void Detach(PeerId peer, absl::string_view reason);
 
-  // Ends all jobs and whoever has not joined one, because this process is about to exit: jobs as soon as
+  // Ends all jobs and dismisses connections that have not joined one, because this process is about to exit: jobs as soon as
   // their workers are stopped, or at once. Agents that come later are told the same.
   void CloseAll(const std::string& reason, bool at_once = false);
   // Jobs that are not closed.
