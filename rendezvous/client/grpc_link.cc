@@ -6,22 +6,18 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/event.h"
 #include "base/time.h"
+#include "base/wake_timer.h"
 #include "boost/asio/post.hpp"
-#include "boost/asio/steady_timer.hpp"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rendezvous/client/grpc_channel.h"
+#include "rendezvous/client/link_watch.h"
 
 namespace ddprun {
 namespace {
 
-// So many heartbeats in a row may stay without an answer. With four in a lease, a silence shorter than the
-// lease never ends the link, and one of five quarters of it always does. An agent that stood still itself has
-// sent none, so that it blames nobody.
-constexpr int kMaxUnanswered = 4;
 // How long the last words may take to go out.
 constexpr auto kCloseTimeout = std::chrono::seconds(2);
 
@@ -32,8 +28,7 @@ class GrpcLink final : public CoordinatorLink,
       : io_(io),
         welcome_limit_(welcome_limit),
         stub_(proto::Coordinator::NewStub(MakeCoordinatorChannel(address, port))),
-        welcome_timer_(io),
-        beat_timer_(io) {}
+        timer_(io) {}
 
   ~GrpcLink() override {
     Close();
@@ -49,8 +44,8 @@ class GrpcLink final : public CoordinatorLink,
     AddHold();  // for reads and writes that start outside of a reaction; until the stream has ended
     StartRead(&incoming_);
     StartCall();
-    welcome_timer_.expires_after(welcome_limit_);
-    OnTimer(welcome_timer_, [this] { GiveUp("it did not answer the join within", welcome_limit_); });
+    watch_.Started(timer_.Now(), welcome_limit_);
+    SetTimer();
   }
 
   void Send(const proto::AgentMessage& message) override {
@@ -62,10 +57,9 @@ class GrpcLink final : public CoordinatorLink,
 
   void Close() override {
     handlers_ = {};
-    welcome_timer_.cancel();
-    beat_timer_.cancel();
-    // Who has not answered twice will not hear the last words either.
-    if (started_ && unanswered_ > 1) context_.TryCancel();
+    timer_.Set(std::nullopt, {});
+    // A coordinator that left two heartbeats unanswered reads no more messages either.
+    if (started_ && watch_.unanswered() > 1) context_.TryCancel();
     absl::MutexLock lock(&mutex_);
     if (!started_ || std::exchange(closing_, true) || broken_) return;
     if (outbox_.empty()) StartWritesDone();
@@ -91,7 +85,8 @@ class GrpcLink final : public CoordinatorLink,
     }
     Post([this] {
       if (handlers_.on_open) handlers_.on_open();
-      StartHeartbeats(handlers_.heartbeat_interval);
+      watch_.Opened(timer_.Now(), handlers_.heartbeat_interval);
+      SetTimer();
     });
   }
   void OnReadDone(bool ok) override {
@@ -104,16 +99,9 @@ class GrpcLink final : public CoordinatorLink,
     handling_ = true;
     if (closing_) return ReadNext();
     Post([this, message = incoming_] {
-      unanswered_ = 0;
-      if (message.has_welcome()) {
-        welcome_timer_.cancel();
-        const Duration interval = milliseconds(message.welcome().heartbeat_ms());
-        if (interval != beat_interval_) StartHeartbeats(interval);
-      } else if (message.has_heard() && !beats_.empty()) {
-        const TimePoint sent = beats_.front();
-        beats_.pop_front();
-        if (handlers_.on_answered) handlers_.on_answered(sent);
-      }
+      const std::optional<TimePoint> sent = watch_.Received(message, timer_.Now());
+      SetTimer();
+      if (sent && handlers_.on_answered) handlers_.on_answered(*sent);
       if (handlers_.on_message) handlers_.on_message(message);
       absl::MutexLock lock(&mutex_);
       ReadNext();
@@ -139,8 +127,7 @@ class GrpcLink final : public CoordinatorLink,
   void OnDone(const grpc::Status& status) override {
     const std::string cause = status.ok() ? "it hung up" : status.error_message();
     Post([this, cause] {
-      welcome_timer_.cancel();
-      beat_timer_.cancel();
+      timer_.Set(std::nullopt, {});
       if (!handlers_.on_lost) return;
       handlers_.on_lost(absl::UnavailableError(gave_up_.empty() ? cause : gave_up_));
     });
@@ -151,46 +138,36 @@ class GrpcLink final : public CoordinatorLink,
     done_.Set();  // last: the destructor may wait for it
   }
 
-  void StartHeartbeats(Duration interval) {
-    beat_interval_ = interval;
-    if (interval <= Duration::zero()) return;
-    beat_timer_.expires_after(interval);
-    OnTimer(beat_timer_, [this, interval] {
-      if (unanswered_ >= kMaxUnanswered) {
-        return GiveUp("it has not answered for", interval * (kMaxUnanswered + 1));
-      }
-      ++unanswered_;
+  void SetTimer() {
+    if (!handlers_.on_lost || !gave_up_.empty())
+      return timer_.Set(std::nullopt, {});  // closed, or about to end
+    timer_.Set(watch_.NextDeadline(), [this, alive = std::weak_ptr<int>(alive_)] {
+      if (!alive.expired() && handlers_.on_lost) OnTimer();
+    });
+  }
+  void OnTimer() {
+    const LinkWatch::Action action = watch_.Due(timer_.Now());
+    if (const auto* give_up = std::get_if<LinkWatch::GiveUp>(&action)) {
+      gave_up_ = give_up->why;
+      context_.TryCancel();  // OnDone follows, whatever the network does
+    } else if (std::holds_alternative<LinkWatch::SendHeartbeat>(action)) {
       proto::AgentMessage message;
       proto::Heartbeat& heartbeat = *message.mutable_heartbeat();
       if (handlers_.heartbeat) handlers_.heartbeat(heartbeat);
-      beats_.push_back(std::chrono::steady_clock::now());
+      watch_.HeartbeatSent(timer_.Now());
       Send(message);
-      StartHeartbeats(interval);
-    });
-  }
-  // Runs `f` when the timer is over, unless the link is closed or gone by then.
-  template <typename F>
-  void OnTimer(boost::asio::steady_timer& timer, F f) {
-    timer.async_wait([this, alive = std::weak_ptr<int>(alive_), f](const boost::system::error_code& error) {
-      if (!error && !alive.expired() && handlers_.on_lost) f();
-    });
-  }
-  void GiveUp(absl::string_view what, Duration limit) {
-    gave_up_ = absl::StrCat(what, " ", ToMillis(limit), " ms");
-    context_.TryCancel();  // OnDone follows, whatever the network does
+    }
+    SetTimer();
   }
 
   boost::asio::io_context& io_;
   const Duration welcome_limit_;
   const std::unique_ptr<proto::Coordinator::Stub> stub_;
-  boost::asio::steady_timer welcome_timer_;
-  boost::asio::steady_timer beat_timer_;
-  Duration beat_interval_{};
+  AsioWakeTimer timer_;
+  LinkWatch watch_;
   const std::shared_ptr<int> alive_ = std::make_shared<int>();  // watched by what is posted
   Handlers handlers_;
-  int unanswered_ = 0;           // heartbeats since the last message
-  std::deque<TimePoint> beats_;  // when those were sent that no Heard has answered yet
-  std::string gave_up_;          // why, if this side ended the stream
+  std::string gave_up_;  // why, if this side ended the stream
   bool started_ = false;
   grpc::ClientContext context_;
   proto::CoordinatorMessage incoming_;  // gRPC's, between StartRead and OnReadDone
