@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/dismissal.h"
 #include "base/uuid.h"
+#include "base/wake_timer.h"
 #include "boost/asio/post.hpp"
 #include "launcher/agent/aside.h"
 #include "launcher/agent/report_message.h"
@@ -36,43 +36,6 @@ std::string NodeIdOf(const std::string& host) {
                       absl::Hex(std::chrono::steady_clock::now().time_since_epoch().count() & 0xffffffff));
 }
 
-Assignment FromStart(const proto::Start& start) {
-  return {.round = Round(start.round()),
-          .group_rank = GroupRank(start.group_rank()),
-          .group_world_size = start.group_world_size(),
-          .first_rank = Rank(start.first_rank()),
-          .world_size = start.world_size(),
-          .first_role_rank = start.first_role_rank(),
-          .role_world_size = start.role_world_size(),
-          .restart_count = start.restart_count(),
-          .master_addr = start.master_addr(),
-          .master_port = start.master_port()};
-}
-
-// A reason that this build does not know is none to be glad of.
-Dismissal ReasonOf(const proto::Dismiss& dismiss) {
-  switch (dismiss.reason()) {
-    case proto::DISMISS_REASON_SUCCEEDED:
-      return Dismissal::kSucceeded;
-    case proto::DISMISS_REASON_FAILED:
-      return Dismissal::kFailed;
-    case proto::DISMISS_REASON_JOIN_TIMEOUT:
-      return Dismissal::kJoinTimeout;
-    case proto::DISMISS_REASON_EXPELLED:
-      return Dismissal::kExpelled;
-    case proto::DISMISS_REASON_REJECTED:
-      return Dismissal::kRejected;
-    case proto::DISMISS_REASON_STOPPED:
-      return Dismissal::kStopped;
-    case proto::DISMISS_REASON_DRAINED:
-      return Dismissal::kDrained;
-    case proto::DISMISS_REASON_COORDINATOR_ENDED:
-      return Dismissal::kCoordinatorEnded;
-    default:
-      return Dismissal::kFailed;
-  }
-}
-
 }  // namespace
 
 Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> finished)
@@ -80,21 +43,12 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
       config_(*parts.config),
       log_(*parts.log),
       stores_(*parts.stores),
-      node_{.host = parts.host,
-            .address = parts.address,
-            .first_last_call = parts.first_last_call,
-            .last_call = parts.last_call,
-            .stop_timeout = config_.shutdown_timeout + kKillLimit + kOutputLimit + config_.rdzv.lease},
+      host_(parts.host),
       relink_(std::move(parts.relink)),
       open_line_(std::move(parts.open_line)),
       observers_(std::move(parts.observers)),
       network_(std::move(parts.network)),
       finished_(std::move(finished)),
-      machine_({.nproc = config_.num_local_workers,
-                .host = parts.host,
-                .grace = config_.shutdown_timeout,
-                .lease = config_.rdzv.lease,
-                .exit_codes = config_.exit_codes}),
       workers_(io, parts.config, parts.log, parts.host, std::move(parts.warden),
                {.started =
                     [this](LocalRank rank, pid_t pid) {
@@ -102,33 +56,38 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
                     },
                 .ended =
                     [this](LocalRank rank, const ExitInfo& exit, const std::string& progress) {
-                      Step(WorkerEnded{rank, exit, progress});
+                      driver_.Step(WorkerEnded{rank, exit, progress});
                     },
                 .gone =
                     [this](const std::vector<std::string>& unkillable) {
-                      fence_.WorkersGone();
                       Observe([&](AgentObserver& o) { o.OnWorkersGone(unkillable, Now()); });
-                      Step(WorkersGone{unkillable});
+                      driver_.Step(WorkersGone{unkillable});
                     },
                 .snapshot =
                     [this](Round round, int64_t step) {
-                      Step(SnapshotReported{round, step});
+                      driver_.Step(SnapshotReported{round, step});
                     },
                 .watchdog =
                     [this](const WatchdogNote& note) {
                       Observe([&](AgentObserver& o) { o.OnWatchdog(note, Now()); });
                     },
-                .fenced = [this] { Step(Fenced{}); },
+                .fenced = [this] { driver_.Step(Fenced{}); },
                 // The job is left to the others.
                 .broken = [this](const absl::Status& why) { Break(why); }}),
-      fence_([this, leased = parts.leased](std::optional<BootTime> deadline) {
-        if (leased) workers_.Fence(deadline);
-      }),
       display_(parts.log, config_.program.name,
                [this](const std::string& path, const std::string& text, auto done) {
                  workers_.WriteFile(path, text, std::move(done));
                }),
-      timer_(io) {}
+      driver_({.config = parts.config,
+               .world = this,
+               .timer = std::make_unique<AsioWakeTimer>(io),
+               .node = {.host = parts.host,
+                        .address = parts.address,
+                        .first_last_call = parts.first_last_call,
+                        .last_call = parts.last_call,
+                        .stop_timeout =
+                            config_.shutdown_timeout + kKillLimit + kOutputLimit + config_.rdzv.lease},
+               .leased = parts.leased}) {}
 
 void Agent::Start(std::unique_ptr<CoordinatorLink> link) {
   // The link comes later: there is nobody to say goodbye to.
@@ -137,113 +96,23 @@ void Agent::Start(std::unique_ptr<CoordinatorLink> link) {
   const auto later = std::make_shared<std::unique_ptr<CoordinatorLink>>(std::move(link));
   workers_.Open([this, later](const absl::Status& ready) {
     if (finish_) return;  // A signal was faster.
-    if (!ready.ok()) return Step(AgentBroken{ready, EndReason::kRejected});
-    JoinBy(std::move(*later));
-  });
-}
-
-void Agent::JoinBy(std::unique_ptr<CoordinatorLink> link) {
-  const absl::StatusOr<int> port = stores_.Offer();
-  if (!port.ok()) return Break(port.status());
-  node_.previous_id = std::exchange(node_.id, NodeIdOf(node_.host));
-  node_.previous_token = std::exchange(node_.gone_token, RandomUuid());
-  node_.store_port = *port;
-  link_ = std::move(link);
-  link_->Start(
-      {.on_open =
-           [this] {
-             fence_.Joined(config_.rdzv.lease, BootClock::now());
-             link_->Send(JoinMessage(config_, node_));
-           },
-       .on_message = [this](const proto::CoordinatorMessage& m) { OnMessage(m); },
-       .on_lost = [this](const absl::Status& why) { Step(CoordinatorLost{std::string(why.message())}); },
-       .heartbeat =
-           [this](proto::Heartbeat& heartbeat) {
-             fence_.BeforeSign(Now(), BootClock::now());
-             workers_.FillIn(heartbeat);
-           },
-       .on_answered = [this](TimePoint sent) { fence_.Answered(sent); },
-       .heartbeat_interval = config_.rdzv.lease / 4});
-  Observe([](AgentObserver& o) { o.OnWaiting(Now()); });
-}
-
-void Agent::PrepareLastWords() {
-  if (!open_line_) return;
-  open_line_([this, node = node_.id](int fd) {
-    if (node != node_.id) return;  // It has joined again meanwhile.
-    const absl::Status kept = workers_.SayWhenDead(fd, GoneMessage(config_.run_id, node, node_.gone_token));
-    if (!kept.ok()) log_.Event("no_last_words", {{"reason", kept.message()}});
+    if (!ready.ok()) return driver_.Step(AgentBroken{ready, EndReason::kRejected});
+    driver_.Join(std::move(*later));
   });
 }
 
 void Agent::OnSignal(int signo) {
   if (!signo_) signo_ = signo;
-  Step(SignalReceived{signo});
+  driver_.Step(SignalReceived{signo});
 }
-void Agent::Break(const absl::Status& why) { Step(AgentBroken{why}); }
+void Agent::Break(const absl::Status& why) { driver_.Step(AgentBroken{why}); }
 
-void Agent::OnMessage(const proto::CoordinatorMessage& message) {
-  switch (message.kind_case()) {
-    case proto::CoordinatorMessage::kHeard:
-      return;  // the link's business
-    case proto::CoordinatorMessage::kWelcome:
-      fence_.LeaseFrom(milliseconds(message.welcome().heartbeat_ms()));
-      PrepareLastWords();
-      return Step(Rejoined{});  // the first time as well, when it is no news
-    case proto::CoordinatorMessage::kTakeSnapshot: {
-      const Round round(message.take_snapshot().round());
-      return Step(SnapshotWanted{round, message.take_snapshot().reason(), workers_.FurthestStep(round)});
-    }
-    case proto::CoordinatorMessage::kReport:
-      display_.KeepJob(PageOf(message.report()));
-      return ShowLater();
-    case proto::CoordinatorMessage::kWaiting:
-      return log_.Say(message.waiting().text());
-    case proto::CoordinatorMessage::kStart:
-      return Step(RoundStarted{FromStart(message.start()), message.start().reason()});
-    case proto::CoordinatorMessage::kStop:
-      return Step(RoundStopped{Round(message.stop().round()), message.stop().reason()});
-    case proto::CoordinatorMessage::kDismiss:
-      if (!looking_up_) display_.Show(HostName());  // No round waits for it any more.
-      if (EndsTheJob(ReasonOf(message.dismiss()))) {
-        fence_.JobOver(BootClock::now() + config_.shutdown_timeout + kKillLimit);
-      }
-      return Step(Dismissed{ReasonOf(message.dismiss()), message.dismiss().message()});
-    case proto::CoordinatorMessage::kRefuse:
-      return log_.Event("refused", {{"reason", message.refuse().message()}});
-    case proto::CoordinatorMessage::KIND_NOT_SET:
-      return log_.Say("the coordinator sent a message of no known kind; it is ignored");
-  }
+NodeIdentity Agent::NewIdentity() {
+  self_ = {NodeIdOf(host_), RandomUuid()};
+  return self_;
 }
 
-void Agent::Step(const AgentEvent& event) {
-  const AgentMachine::State before = machine_.state();
-  for (const AgentEffect& effect : machine_.Step(event, Now())) {
-    std::visit([this](const auto& e) { Do(e); }, effect);
-  }
-  Observe(
-      [this](AgentObserver& o) { o.OnState(machine_.state(), machine_.round(), machine_.alive(), Now()); });
-  // The deadline can change within a state only when the node seeks.
-  if (machine_.state() != before || before == AgentMachine::State::kSeeking) SetTimer();
-}
-
-void Agent::SetTimer() {
-  const std::optional<TimePoint> next = machine_.NextDeadline();
-  if (next == timer_at_) return;
-  timer_at_ = next;
-  timer_.cancel();
-  if (!next) return;
-  timer_.expires_at(*next);
-  timer_.async_wait([this](const boost::system::error_code& error) {
-    if (error) return;
-    timer_at_.reset();
-    Step(AgentTick{});
-    SetTimer();
-  });
-}
-
-void Agent::Do(const StartWorkers& e) {
-  const Assignment& a = e.assignment;
+void Agent::StartWorkers(const Assignment& a) {
   if (a.group_rank != GroupRank(0)) stores_.Withdraw();
   log_.Event("round_started", {{"round", absl::StrCat(a.round.value())},
                                {"group_rank", absl::StrCat(a.group_rank.value())},
@@ -252,18 +121,17 @@ void Agent::Do(const StartWorkers& e) {
                                {"master", absl::StrCat(a.master_addr, ":", a.master_port)}});
   stopping_ = false;
   Observe([&](AgentObserver& o) { o.OnRound(a, Now()); });
-  fence_.WorkersStart();
   workers_.Start(a, network_ ? network_() : NodeNetwork());
   display_.BeginRound(a.round, a.group_world_size > 1, workers_.attempt_dir());
 }
 
-void Agent::Do(const SignalWorkers& e) {
+void Agent::SignalWorkers(int signo) {
   ObserveStopping();
-  workers_.Signal(e.signo);
+  workers_.Signal(signo);
 }
 
-void Agent::Do(const KillWorkers&) {
-  if (machine_.alive() > 0) ObserveStopping();
+void Agent::KillWorkers() {
+  if (driver_.machine().alive() > 0) ObserveStopping();
   workers_.KillAll();
 }
 
@@ -272,72 +140,47 @@ void Agent::ObserveStopping() {
   Observe([](AgentObserver& o) { o.OnStopping(Now()); });
 }
 
-void Agent::Do(const AskForSnapshot& e) { workers_.AskForSnapshot(e.round); }
-
-void Agent::Do(const SendWorkersFailed& e) {
-  Observe([](AgentObserver& o) { o.OnFailure(Now()); });
-  proto::AgentMessage message;
-  proto::WorkersFailed& failed = *message.mutable_workers_failed();
-  failed.set_round(e.round.value());
-  // There will be a report.
-  if (full_host_.empty()) boost::asio::post(io_, [this] { LookUpHostName(); });
-  *failed.mutable_failure() = workers_.failures().Encode(e.local_rank, Now());
-  link_->Send(message);
-}
-
-void Agent::Do(const SendWorkersSucceeded& e) {
-  proto::AgentMessage message;
-  message.mutable_workers_succeeded()->set_round(e.round.value());
-  link_->Send(message);
-}
-
-void Agent::Do(const SendReady& e) {
-  const absl::StatusOr<int> port = stores_.Offer();
-  if (!port.ok()) {
-    boost::asio::post(io_, [this, why = port.status()] { Break(why); });
-    return;
-  }
-  proto::AgentMessage message;
-  proto::Ready& ready = *message.mutable_ready();
-  ready.set_round(e.round.value());
-  ready.set_store_port(*port);
-  for (proto::Failure& failure : workers_.failures().EncodeAll(Now()))
-    *ready.add_failures() = std::move(failure);
-  Observe([](AgentObserver& o) { o.OnWaiting(Now()); });
-  link_->Send(message);
-}
-
-void Agent::Do(const SendSnapshotTaken& e) {
-  proto::AgentMessage message;
-  message.mutable_snapshot_taken()->set_round(e.round.value());
-  message.mutable_snapshot_taken()->set_step(e.step);
-  link_->Send(message);
-}
-
-void Agent::Do(const Rejoin& e) {
-  workers_.SayNothingWhenDead();
-  // What the old coordinator has not said by now will not be said.
-  if (!looking_up_) display_.ShowAll(HostName());
-  if (link_ != nullptr) {
-    link_->Close();
-    old_link_ = std::move(link_);
-  }
-  relink_(e.limit, [this](absl::StatusOr<std::unique_ptr<CoordinatorLink>> link) {
-    if (machine_.state() != AgentMachine::State::kSeeking) return;  // A signal was faster.
-    if (!link.ok()) return Step(RejoinFailed{std::string(link.status().message())});
-    JoinBy(*std::move(link));
+void Agent::OnWelcome(const NodeIdentity& node) {
+  if (!open_line_) return;
+  open_line_([this, node](int fd) {
+    if (node.id != self_.id) return;  // It has joined again meanwhile.
+    const absl::Status kept = workers_.SayWhenDead(fd, GoneMessage(config_.run_id, node.id, node.gone_token));
+    if (!kept.ok()) log_.Event("no_last_words", {{"reason", kept.message()}});
   });
 }
 
-void Agent::Do(const SendLeave& e) {
-  if (link_ == nullptr) return;
-  proto::AgentMessage message;
-  message.mutable_leave()->set_reason(e.reason);
-  message.mutable_leave()->set_workers_gone(e.workers_gone);
-  link_->Send(message);
+void Agent::OnWaiting() {
+  Observe([](AgentObserver& o) { o.OnWaiting(Now()); });
 }
 
-void Agent::Do(const ReportFailures&) {
+void Agent::OnFailure() {
+  Observe([](AgentObserver& o) { o.OnFailure(Now()); });
+  // There will be a report.
+  if (full_host_.empty()) boost::asio::post(io_, [this] { LookUpHostName(); });
+}
+
+void Agent::OnSeeking() {
+  workers_.SayNothingWhenDead();
+  // The old coordinator sends no more reports.
+  if (!looking_up_) display_.ShowAll(HostName());
+}
+
+void Agent::OnReport(const proto::JobReport& report) {
+  display_.KeepJob(PageOf(report));
+  ShowLater();
+}
+
+void Agent::OnDismissed() {
+  if (!looking_up_) display_.Show(HostName());  // No round waits for it any more.
+}
+
+void Agent::OnRefused(const std::string& why) { log_.Event("refused", {{"reason", why}}); }
+
+void Agent::OnStep(const AgentMachine& machine) {
+  Observe([&](AgentObserver& o) { o.OnState(machine.state(), machine.round(), machine.alive(), Now()); });
+}
+
+void Agent::ReportFailures() {
   if (workers_.failures().empty()) return;
   workers_.CompleteFailures();
   const std::vector<FailureRecord>& failures = workers_.failures().records();
@@ -361,7 +204,7 @@ void Agent::LookUpHostName() {
   looking_up_ = true;
   AskAside<std::string>(io_, kNameLimit, LocalHostName, [this](std::optional<std::string> name) {
     looking_up_ = false;
-    full_host_ = name.value_or(node_.host);
+    full_host_ = name.value_or(host_);
     Observe([this](AgentObserver& o) { o.OnHostName(full_host_); });
     display_.Show(full_host_);
     if (finish_) End();
@@ -400,12 +243,10 @@ void Agent::LeaveOwnError(std::function<void()> done) {
   });
 }
 
-void Agent::Do(const Tell& e) { log_.Say(e.text); }
+void Agent::Say(const std::string& text) { log_.Say(text); }
 
-void Agent::Do(const Finish& e) {
-  timer_.cancel();
-  if (link_) link_->Close();
-  finish_ = e;
+void Agent::OnFinish(const Finish& finish) {
+  finish_ = finish;
   if (!looking_up_) End();
 }
 

@@ -1,5 +1,4 @@
-// The shell around AgentMachine: turns its effects into messages, processes, timers and words, and the world
-// into its events.
+// The agent of one node as a process: AgentDriver with real workers, stores, connections, and people to tell.
 #pragma once
 
 #include <functional>
@@ -11,19 +10,17 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "boost/asio/io_context.hpp"
-#include "boost/asio/steady_timer.hpp"
+#include "launcher/agent/agent_driver.h"
 #include "launcher/agent/agent_log.h"
 #include "launcher/agent/agent_machine.h"
 #include "launcher/agent/agent_observer.h"
+#include "launcher/agent/agent_world.h"
 #include "launcher/agent/failure_display.h"
-#include "launcher/agent/join_message.h"
 #include "launcher/agent/local_workers.h"
-#include "launcher/agent/node_fence.h"
 #include "launcher/agent/node_network.h"
 #include "launcher/agent/round_stores.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/process/warden.h"
-#include "proto/rendezvous.pb.h"
 #include "rendezvous/client/coordinator_link.h"
 
 namespace ddprun {
@@ -39,7 +36,7 @@ using OpenLine = std::function<void(std::function<void(int fd)> done)>;
 
 //   Order:   Start once; then OnSignal as signals come; `finished` comes once and last.
 //   Threads: that of `io`.
-class Agent {
+class Agent final : private AgentWorld {
  public:
   struct Parts {
     const LaunchConfig* config = nullptr;  // all three outlive the agent
@@ -71,17 +68,43 @@ class Agent {
 
  private:
   static TimePoint Now() { return std::chrono::steady_clock::now(); }
-  // Joins the job, as a new node, at the other end of `link`.
-  void JoinBy(std::unique_ptr<CoordinatorLink> link);
+
+  // AgentWorld:
+  BootTime BootNow() const override { return BootClock::now(); }
+  NodeIdentity NewIdentity() override;
+  absl::StatusOr<int> OfferStore() override { return stores_.Offer(); }
+  void FindCoordinator(Duration limit,
+                       std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)> done) override {
+    relink_(limit, std::move(done));
+  }
+  void StartWorkers(const Assignment& assignment) override;
+  void SignalWorkers(int signo) override;
+  void KillWorkers() override;
+  void FenceWorkers(std::optional<BootTime> deadline) override { workers_.Fence(deadline); }
+  void AskForSnapshot(Round round) override { workers_.AskForSnapshot(round); }
+  void FillIn(proto::Heartbeat& heartbeat) const override { workers_.FillIn(heartbeat); }
+  int64_t FurthestStep(Round round) const override { return workers_.FurthestStep(round); }
+  proto::Failure FailureOf(LocalRank local_rank) const override {
+    return workers_.failures().Encode(local_rank, Now());
+  }
+  std::vector<proto::Failure> Failures() const override { return workers_.failures().EncodeAll(Now()); }
   // Lets the warden tell the coordinator when this agent has died and nothing is left of its workers.
-  void PrepareLastWords();
-  void OnMessage(const proto::CoordinatorMessage& message);
-  void Step(const AgentEvent& event);
-  void SetTimer();
+  void OnWelcome(const NodeIdentity& node) override;
+  void OnWaiting() override;
+  void OnFailure() override;
+  void OnSeeking() override;
+  void OnReport(const proto::JobReport& report) override;
+  void OnDismissed() override;
+  void OnRefused(const std::string& why) override;
+  void OnStep(const AgentMachine& machine) override;
+  void ReportFailures() override;
+  void Say(const std::string& text) override;
+  void OnFinish(const Finish& finish) override;
+
   // What the display has kept, as soon as there is nothing else to do and the name of this host is known.
   void ShowLater();
   void LookUpHostName();
-  const std::string& HostName() const { return full_host_.empty() ? node_.host : full_host_; }
+  const std::string& HostName() const { return full_host_.empty() ? host_ : full_host_; }
   // As finish_ says.
   void End();
   // To where the launcher was told to leave its own error, as torchrun does; then `done`, from `io`.
@@ -93,38 +116,20 @@ class Agent {
     for (AgentObserver* observer : observers_) call(*observer);
   }
 
-  void Do(const StartWorkers& e);
-  void Do(const SignalWorkers& e);
-  void Do(const KillWorkers& e);
-  void Do(const AskForSnapshot& e);
-  void Do(const SendWorkersFailed& e);
-  void Do(const SendWorkersSucceeded& e);
-  void Do(const SendReady& e);
-  void Do(const SendSnapshotTaken& e);
-  void Do(const SendLeave& e);
-  void Do(const Rejoin& e);
-  void Do(const ReportFailures& e);
-  void Do(const Tell& e);
-  void Do(const Finish& e);
-
   boost::asio::io_context& io_;
   const LaunchConfig& config_;
   const AgentLog& log_;
   RoundStores& stores_;
-  JoiningNode node_;  // this life of it
+  const std::string host_;
   const Relink relink_;
   const OpenLine open_line_;
   const std::vector<AgentObserver*> observers_;
   const std::function<NodeNetwork()> network_;
   const std::function<void(int)> finished_;
-  AgentMachine machine_;
   LocalWorkers workers_;
-  NodeFence fence_;
   FailureDisplay display_;
-  std::unique_ptr<CoordinatorLink> link_;      // null: before Start, and while a new one is looked for
-  std::unique_ptr<CoordinatorLink> old_link_;  // closed; it may take a moment to end
-  boost::asio::steady_timer timer_;
-  std::optional<TimePoint> timer_at_;
+  AgentDriver driver_;
+  NodeIdentity self_;      // of the newest join
   std::string full_host_;  // empty: not known yet
   bool looking_up_ = false;
   bool stopping_ = false;         // the observers know

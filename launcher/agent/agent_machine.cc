@@ -17,7 +17,9 @@ constexpr Duration kSettled = seconds(1);
 
 Duration Longer(Duration pause) { return std::clamp(pause * 2, kFirstPause, kLongestPause); }
 
-EndReason ReasonOf(Dismissal dismissal) {
+}  // namespace
+
+EndReason EndReasonOf(Dismissal dismissal) {
   switch (dismissal) {
     case Dismissal::kSucceeded:
       return EndReason::kSucceeded;
@@ -38,8 +40,6 @@ EndReason ReasonOf(Dismissal dismissal) {
   }
   return EndReason::kBroken;
 }
-
-}  // namespace
 
 AgentMachine::AgentMachine(AgentPolicy policy) : policy_(std::move(policy)) { assignment_.round = Round(-1); }
 
@@ -87,7 +87,7 @@ void AgentMachine::On(const Dismissed& e) {
   }
   const bool succeeded = e.reason == Dismissal::kSucceeded;
   if (!succeeded) Say(e.message);
-  FinishWith(ReasonOf(e.reason), SIGTERM, succeeded ? "" : e.message);
+  FinishWith(EndReasonOf(e.reason), SIGTERM, succeeded ? "" : e.message);
 }
 
 void AgentMachine::On(const CoordinatorLost& e) {

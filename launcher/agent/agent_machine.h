@@ -52,6 +52,9 @@ struct AgentPolicy {
   ExitCodes exit_codes = ExitCodes::kTorchrun;
 };
 
+// Why an agent that the coordinator dismisses ends.
+EndReason EndReasonOf(Dismissal dismissal);
+
 // --- Events ---
 
 struct RoundStarted {

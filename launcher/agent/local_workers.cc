@@ -16,6 +16,7 @@
 #include "base/status_macros.h"
 #include "base/write_all.h"
 #include "boost/asio/post.hpp"
+#include "launcher/agent/agent_world.h"
 #include "launcher/agent/output_plans.h"
 #include "launcher/agent/worker_command_text.h"
 #include "launcher/agent/worker_environment.h"

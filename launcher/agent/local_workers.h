@@ -35,9 +35,6 @@
 
 namespace ddprun {
 
-// Processes that not even SIGKILL has ended by then are reported and left.
-inline constexpr Duration kKillLimit = seconds(10);
-
 // A file system that does not answer delays a start, for as long as that takes, and an end by kDrainLimit; it
 // never blocks `io`.
 //   Order:   Open once; then Start and KillAll in turn, Start only when `gone` has answered the KillAll.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "proto/dismiss_reason.h"
 #include "proto/protocol_version.h"
 #include "proto/rules_map.h"
 #include "proto/utf8.h"
@@ -34,28 +35,6 @@ absl::Status InRange(absl::string_view field, int64_t value, int64_t min, int64_
 absl::Status InRange(absl::string_view field, const std::string& text, size_t max_bytes) {
   if (text.size() <= max_bytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(field, " has ", text.size(), " bytes, at most ", max_bytes));
-}
-
-proto::DismissReason EncodeDismissal(Dismissal reason) {
-  switch (reason) {
-    case Dismissal::kSucceeded:
-      return proto::DISMISS_REASON_SUCCEEDED;
-    case Dismissal::kFailed:
-      return proto::DISMISS_REASON_FAILED;
-    case Dismissal::kJoinTimeout:
-      return proto::DISMISS_REASON_JOIN_TIMEOUT;
-    case Dismissal::kExpelled:
-      return proto::DISMISS_REASON_EXPELLED;
-    case Dismissal::kRejected:
-      return proto::DISMISS_REASON_REJECTED;
-    case Dismissal::kStopped:
-      return proto::DISMISS_REASON_STOPPED;
-    case Dismissal::kDrained:
-      return proto::DISMISS_REASON_DRAINED;
-    case Dismissal::kCoordinatorEnded:
-      return proto::DISMISS_REASON_COORDINATOR_ENDED;
-  }
-  return proto::DISMISS_REASON_UNSPECIFIED;
 }
 
 proto::Failure EncodeFailure(const Failure& f) {

@@ -3,52 +3,49 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/protocol_version.h"
-#include "proto/rules_map.h"
+#include "proto/dismiss_reason.h"
 #include "tests/sim/sim_coordinator.h"
 
 namespace ddprun::sim {
 namespace {
 
-EndReason Expected(Dismissal dismissal) {
-  switch (dismissal) {
-    case Dismissal::kSucceeded:
-      return EndReason::kSucceeded;
-    case Dismissal::kFailed:
-      return EndReason::kJobFailed;
-    case Dismissal::kJoinTimeout:
-      return EndReason::kJoinTimeout;
-    case Dismissal::kExpelled:
-      return EndReason::kExpelled;
-    case Dismissal::kRejected:
-      return EndReason::kRejected;
-    case Dismissal::kStopped:
-      return EndReason::kStopped;
-    case Dismissal::kDrained:
-      return EndReason::kDrained;
-    case Dismissal::kCoordinatorEnded:
-      return EndReason::kCoordinatorEnded;
-  }
-  return EndReason::kBroken;
-}
-
-// As in launcher/agent/local_workers.h.
-constexpr Duration kKillLimit = seconds(10);
-
-// Of the wire, which begins with UNSPECIFIED.
 std::string TokenOf(const NodeId& node) { return absl::StrCat("token of ", node); }
 
-Dismissal Decode(proto::DismissReason reason) { return static_cast<Dismissal>(static_cast<int>(reason) - 1); }
+LaunchConfig ConfigOf(const Settings& s, int nproc, std::vector<std::string> expected_hosts) {
+  LaunchConfig config;
+  config.run_id = "sim";
+  config.num_local_workers = nproc;
+  config.min_nodes = s.min_nodes;
+  config.max_nodes = s.max_nodes;
+  config.shutdown_timeout = s.grace;
+  config.expected_hosts = std::move(expected_hosts);
+  config.rdzv.lease = s.lease;
+  config.rdzv.join_timeout = s.join_timeout;
+  config.rules.max_restarts = s.max_restarts;
+  config.rules.node_unit = s.node_unit;
+  config.rules.scale_up = static_cast<ScaleUp>(s.scale_up);
+  config.rules.snapshot_timeout = s.snapshot_timeout;
+  config.rules.min_uptime = s.min_uptime;
+  config.rules.max_restarts_without_progress = s.max_restarts_without_progress;
+  return config;
+}
 
 }  // namespace
 
 SimAgent::SimAgent(Place place)
     : place_(std::move(place)),
       trace_(place_.job->trace),
-      machine_({.nproc = place_.nproc,
-                .host = place_.host->name(),
-                .grace = place_.job->settings->grace,
-                .lease = place_.job->settings->lease}),
+      config_(ConfigOf(*place_.job->settings, place_.nproc, place_.expected_hosts)),
+      driver_({.config = &config_,
+               .world = this,
+               .timer = std::make_unique<SimTimer>(
+                   place_.host, [this](std::function<void()> what) { InAgent(std::move(what)); }),
+               .node = {.host = place_.host->name(),
+                        .address = place_.host->addr(),
+                        .first_last_call = place_.job->settings->first_last_call,
+                        .last_call = place_.job->settings->last_call,
+                        .stop_timeout = place_.job->settings->drain_timeout},
+               .leased = place_.local == nullptr}),
       warden_(place_.job, place_.host, place_.habits,
               Random(place_.job->settings->seed, absl::StrCat("warden of ", place_.host->name())),
               SimWarden::Outside{.ended =
@@ -62,27 +59,17 @@ SimAgent::SimAgent(Place place)
                                        InAgent([this, round, step, snapshot] {
                                          if (round != assignment_.round) return;
                                          step_ = step;
-                                         if (snapshot) Step(SnapshotReported{round, *snapshot});
+                                         if (snapshot) driver_.Step(SnapshotReported{round, *snapshot});
                                        });
                                      },
                                  .fenced =
                                      [this] {
                                        InAgent([this] {
                                          ordered_ = true;
-                                         Step(Fenced{});
+                                         driver_.Step(Fenced{});
                                        });
                                      },
-                                 .all_dead =
-                                     [this] {
-                                       InAgent([this] {
-                                         fence_.WorkersGone();
-                                         Step(WorkersGone{});
-                                       });
-                                     }}),
-      fence_([this](std::optional<BootTime> deadline) {
-        if (is_local()) return;
-        warden_.Fence(deadline ? std::optional(TimePoint(deadline->time_since_epoch())) : std::nullopt);
-      }) {}
+                                 .all_dead = [this] { InAgent([this] { driver_.Step(WorkersGone{}); }); }}) {}
 
 void SimAgent::InAgent(std::function<void()> what) {
   if (ended()) return;
@@ -93,115 +80,45 @@ void SimAgent::InAgent(std::function<void()> what) {
   }
 }
 
-void SimAgent::Start() { Find(place_.job->settings->join_timeout, /*again=*/false); }
-
-void SimAgent::Find(Duration limit, bool again) {
-  if (link_ != nullptr) {
-    link_->Close();
-    place_.host->After(Duration(0), [old = link_] {});  // It may be calling us.
-  }
-  link_ = std::make_shared<SimLink>(
-      SimLink::Place{place_.host, place_.job->tcp, trace_, place_.coordinator_host, place_.local},
-      SimLink::Handlers{
-          .on_open = [this] { Join(); },
-          .on_message = [this](const proto::CoordinatorMessage& message) { OnMessage(message); },
-          .on_answered = [this](TimePoint sent) { fence_.Answered(sent); },
-          .heartbeat =
-              [this](proto::Heartbeat& heartbeat) {
-                fence_.BeforeSign(place_.host->now(), BootNow());
-                if (warden_.alive() == 0) return;
-                heartbeat.set_round(assignment_.round.value());
-                if (step_) heartbeat.set_step(*step_);
-                heartbeat.set_phase("training");
-              },
-          .on_lost = [this](const std::string& why) { Step(CoordinatorLost{why}); },
-          .on_not_found =
-              [this, again](const std::string& why) {
-                if (again) return Step(RejoinFailed{why});
-                trace_->Line(place_.job->clock->now(),
-                             absl::StrCat(place_.host->name(), " found no coordinator"));
-                Finished({EndReason::kJoinTimeout, 1});
-              },
-          .heartbeat_interval = place_.job->settings->lease / 4});
-  link_->set_hold([this](std::function<void()> what) { InAgent(std::move(what)); });
-  link_->Find(limit, again);
+void SimAgent::Start() {
+  Find(config_.rdzv.join_timeout, /*once=*/false,
+       [this](absl::StatusOr<std::unique_ptr<CoordinatorLink>> link) {
+         if (link.ok()) return driver_.Join(*std::move(link));
+         Trace(absl::StrCat(place_.host->name(), " found no coordinator"));
+         OnFinish({EndReason::kJoinTimeout, 1});
+       });
 }
 
-JobRules SimAgent::Rules() const {
-  const Settings& s = *place_.job->settings;
-  return {.min_nodes = s.min_nodes,
-          .max_nodes = s.max_nodes,
-          .max_restarts = s.max_restarts,
-          .first_last_call = s.first_last_call,
-          .last_call = s.last_call,
-          .join_timeout = s.join_timeout,
-          .lease = s.lease,
-          .node_unit = s.node_unit,
-          .scale_up = static_cast<ScaleUp>(s.scale_up),
-          .snapshot_timeout = s.snapshot_timeout,
-          .min_uptime = s.min_uptime,
-          .max_restarts_without_progress = s.max_restarts_without_progress};
+void SimAgent::Find(Duration limit, bool once,
+                    std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)> done) {
+  found_ = std::make_unique<SimLink>(
+      SimLink::Place{.host = place_.host,
+                     .tcp = place_.job->tcp,
+                     .trace = trace_,
+                     .coordinator_host = place_.coordinator_host,
+                     .local = place_.local,
+                     .in_agent = [this](std::function<void()> what) { InAgent(std::move(what)); },
+                     .observe = [this](const proto::CoordinatorMessage& m) { Check(m); }});
+  found_->Find(limit, once, [this, done = std::move(done)](const absl::Status& status) {
+    if (!status.ok()) return done(status);
+    done(std::move(found_));
+  });
 }
 
-void SimAgent::Join() {
-  const NodeId previous = std::exchange(id_, place_.new_node_id());
-  fence_.Joined(place_.job->settings->lease, BootNow());
-  proto::AgentMessage message;
-  proto::Join& join = *message.mutable_join();
-  join.set_protocol(kProtocolVersion);
-  join.set_run_id("sim");
-  join.set_node_id(id_);
-  join.set_host(place_.host->name());
-  join.set_stop_timeout_ms(ToMillis(place_.job->settings->drain_timeout));
-  join.set_gone_token(TokenOf(id_));
-  if (!previous.empty()) {
-    join.set_previous_node_id(previous);
-    join.set_previous_gone_token(TokenOf(previous));
-  }
-  join.set_addr(place_.host->addr());
-  join.set_store_port(place_.new_port());
-  join.set_nproc(place_.nproc);
-  join.set_role("default");
-  EncodeRules(Rules(), *join.mutable_rules());
-  for (const std::string& host : place_.expected_hosts) join.add_expected_hosts(host);
-  trace_->Line(place_.job->clock->now(), absl::StrCat(place_.host->name(), " joins as ", id_));
-  link_->Send(message);
+NodeIdentity SimAgent::NewIdentity() {
+  id_ = place_.new_node_id();
+  Trace(absl::StrCat(place_.host->name(), " joins as ", id_));
+  return {id_, TokenOf(id_)};
 }
 
-void SimAgent::OnMessage(const proto::CoordinatorMessage& m) {
-  if (m.has_welcome()) {
-    fence_.LeaseFrom(milliseconds(m.welcome().heartbeat_ms()));
-    if (machine_.state() == AgentMachine::State::kSeeking) Step(Rejoined{});
-  } else if (m.has_start()) {
-    if (machine_.state() != AgentMachine::State::kIdle) {
-      trace_->Broken(place_.job->clock->now(),
-                     absl::StrCat(id_, " was told to start a round while another is not over"));
-    }
-    const proto::Start& start = m.start();
-    Step(RoundStarted{{.round = Round(start.round()),
-                       .group_rank = GroupRank(start.group_rank()),
-                       .group_world_size = start.group_world_size(),
-                       .first_rank = Rank(start.first_rank()),
-                       .world_size = start.world_size(),
-                       .restart_count = start.restart_count(),
-                       .master_addr = start.master_addr(),
-                       .master_port = start.master_port()},
-                      start.reason()});
-  } else if (m.has_stop()) {
-    Step(RoundStopped{Round(m.stop().round()), m.stop().reason()});
-  } else if (m.has_take_snapshot()) {
-    Step(SnapshotWanted{Round(m.take_snapshot().round()), m.take_snapshot().reason(), step_.value_or(0)});
-  } else if (m.has_dismiss()) {
-    const Dismissal reason = Decode(m.dismiss().reason());
-    if (EndsTheJob(reason)) {
-      fence_.JobOver(BootNow() + place_.job->settings->grace + kKillLimit);
-    }
-    if (reason != Dismissal::kExpelled) {
-      if (!decided_) dismissed_ = reason;
-      decided_ = true;
-    }
-    Step(Dismissed{reason, m.dismiss().message()});
+void SimAgent::Check(const proto::CoordinatorMessage& m) {
+  if (m.has_start() && driver_.machine().state() != AgentMachine::State::kIdle) {
+    Broken(absl::StrCat(id_, " was told to start a round while another is not over"));
   }
+  if (!m.has_dismiss()) return;
+  const Dismissal reason = DecodeDismissal(m.dismiss().reason());
+  if (reason == Dismissal::kExpelled || std::exchange(decided_, true)) return;
+  dismissed_ = reason;
 }
 
 void SimAgent::OnWorkerEnded(LocalRank rank, const ExitInfo& exit, bool consequence) {
@@ -219,13 +136,13 @@ void SimAgent::OnWorkerEnded(LocalRank rank, const ExitInfo& exit, bool conseque
     failure.set_uptime_ms(ToMillis(place_.host->now() - started_at_));
     if (step_) failure.set_step(*step_);
   }
-  Step(WorkerEnded{rank, exit});
+  driver_.Step(WorkerEnded{rank, exit});
 }
 
 void SimAgent::Signal(int signo) {
   InAgent([this, signo] {
     decided_ = true;
-    Step(SignalReceived{signo});
+    driver_.Step(SignalReceived{signo});
   });
 }
 
@@ -233,7 +150,8 @@ void SimAgent::Kill() {
   if (ended()) return;
   killed_ = true;
   warden_.LoseAgent([this] { ReportGone(); });
-  if (link_ != nullptr) link_->Close();
+  if (found_ != nullptr) found_->Close();
+  if (driver_.link() != nullptr) driver_.link()->Close();
 }
 
 void SimAgent::ReportGone() {
@@ -256,15 +174,18 @@ void SimAgent::KillWarden() {
   warden_.Vanish();
   InAgent([this, alive] {
     ordered_ = decided_ = true;
-    Step(AgentBroken{absl::InternalError("the warden was killed")});
+    driver_.Step(AgentBroken{absl::InternalError("the warden was killed")});
     for (int i = 0; i < (alive > 0 ? place_.nproc : 0); ++i) {
-      Step(WorkerEnded{LocalRank(i), Signaled{SIGKILL, false}});
+      driver_.Step(WorkerEnded{LocalRank(i), Signaled{SIGKILL, false}});
     }
-    Step(WorkersGone{});
+    driver_.Step(WorkersGone{});
   });
 }
 
-bool SimAgent::ResetLink() { return link_ != nullptr && link_->Reset(); }
+bool SimAgent::ResetLink() {
+  auto* const link = static_cast<SimLink*>(driver_.link());
+  return link != nullptr && link->Reset();
+}
 
 void SimAgent::FailWorker(ExitInfo exit) {
   if (warden_.workers() != nullptr) warden_.workers()->Fail(exit);
@@ -273,7 +194,8 @@ void SimAgent::FailWorker(ExitInfo exit) {
 void SimAgent::Vanish() {
   killed_ = true;
   warden_.Vanish();
-  link_.reset();
+  if (found_ != nullptr) found_->Close();
+  if (driver_.link() != nullptr) driver_.link()->Close();
 }
 
 void SimAgent::Thaw() {
@@ -285,92 +207,63 @@ void SimAgent::Thaw() {
   }
 }
 
-void SimAgent::Step(const AgentEvent& event) {
-  if (ended()) return;
-  const AgentEffects effects = machine_.Step(event, place_.host->now());
-  for (const AgentEffect& effect : effects) {
-    if (!ended()) Do(effect);
-  }
-  if (!ended()) SetTimer();
+void SimAgent::StartWorkers(const Assignment& assignment) {
+  if (warden_.alive() > 0) Broken(absl::StrCat(id_, " starts workers while others run"));
+  Trace(absl::StrCat(id_, " starts round ", assignment.round.value(), " as node ",
+                     assignment.group_rank.value()));
+  assignment_ = assignment;
+  started_at_ = place_.host->now();
+  step_.reset();
+  failures_.clear();
+  ordered_ = false;
+  warden_.Spawn(assignment, place_.nproc);
 }
 
-void SimAgent::SetTimer() {
-  const std::optional<TimePoint> due = machine_.NextDeadline();
-  if (!due) return;
-  place_.host->At(*due, [this, due] {
-    InAgent([this, due] {
-      if (machine_.NextDeadline() == due) Step(AgentTick{});
-    });
-  });
+void SimAgent::SignalWorkers(int signo) {
+  ordered_ = true;
+  warden_.SignalAll(signo);
 }
 
-void SimAgent::Do(const AgentEffect& effect) {
-  proto::AgentMessage message;
-  if (const auto* e = std::get_if<StartWorkers>(&effect)) {
-    if (warden_.alive() > 0) {
-      trace_->Broken(place_.job->clock->now(), absl::StrCat(id_, " starts workers while others run"));
-    }
-    trace_->Line(place_.job->clock->now(), absl::StrCat(id_, " starts round ", e->assignment.round.value(),
-                                                        " as node ", e->assignment.group_rank.value()));
-    assignment_ = e->assignment;
-    started_at_ = place_.host->now();
-    step_.reset();
-    failures_.clear();
-    ordered_ = false;
-    fence_.WorkersStart();
-    warden_.Spawn(e->assignment, place_.nproc);
-  } else if (const auto* e = std::get_if<SignalWorkers>(&effect)) {
-    ordered_ = true;
-    warden_.SignalAll(e->signo);
-  } else if (std::holds_alternative<KillWorkers>(effect)) {
-    ordered_ = true;
-    warden_.KillAll();
-  } else if (std::holds_alternative<AskForSnapshot>(effect)) {
-    if (warden_.workers() != nullptr) warden_.workers()->WantSnapshot();
-  } else if (const auto* e = std::get_if<SendWorkersFailed>(&effect)) {
-    proto::WorkersFailed& failed = *message.mutable_workers_failed();
-    failed.set_round(e->round.value());
-    if (failures_.empty()) {
-      trace_->Broken(place_.job->clock->now(), absl::StrCat(id_, " told a failure that was its own doing"));
-      return;
-    }
-    *failed.mutable_failure() = failures_.back();
-    failed.mutable_failure()->set_cause(e->cause);
-  } else if (const auto* e = std::get_if<SendWorkersSucceeded>(&effect)) {
-    message.mutable_workers_succeeded()->set_round(e->round.value());
-  } else if (const auto* e = std::get_if<SendReady>(&effect)) {
-    if (warden_.alive() > 0) {
-      trace_->Broken(place_.job->clock->now(), absl::StrCat(id_, " said it is ready while workers run"));
-    }
-    message.mutable_ready()->set_round(e->round.value());
-    message.mutable_ready()->set_store_port(place_.new_port());
-    for (const proto::Failure& failure : failures_) *message.mutable_ready()->add_failures() = failure;
-  } else if (const auto* e = std::get_if<SendSnapshotTaken>(&effect)) {
-    message.mutable_snapshot_taken()->set_round(e->round.value());
-    message.mutable_snapshot_taken()->set_step(e->step);
-  } else if (const auto* e = std::get_if<SendLeave>(&effect)) {
-    message.mutable_leave()->set_reason(e->reason);
-    message.mutable_leave()->set_workers_gone(e->workers_gone);
-  } else if (const auto* e = std::get_if<Rejoin>(&effect)) {
-    Find(e->limit, /*again=*/true);
-  } else if (const auto* e = std::get_if<Tell>(&effect)) {
-    trace_->Line(place_.job->clock->now(), absl::StrCat(id_, ": ", e->text));
-  } else if (const auto* e = std::get_if<Finish>(&effect)) {
-    return Finished(*e);
-  }
-  if (message.kind_case() != proto::AgentMessage::KIND_NOT_SET && link_ != nullptr) link_->Send(message);
+void SimAgent::KillWorkers() {
+  ordered_ = true;
+  warden_.KillAll();
 }
 
-void SimAgent::Finished(const Finish& finish) {
-  const TimePoint now = place_.job->clock->now();
-  if (warden_.alive() > 0) trace_->Broken(now, absl::StrCat(id_, " ended and left workers behind"));
-  if (dismissed_ && Expected(*dismissed_) != finish.reason) {
-    trace_->Broken(
-        now, absl::StrCat(id_, " was let go (", ToString(*dismissed_), "), but ended for another reason"));
+void SimAgent::FenceWorkers(std::optional<BootTime> deadline) {
+  warden_.Fence(deadline ? std::optional(TimePoint(deadline->time_since_epoch())) : std::nullopt);
+}
+
+void SimAgent::AskForSnapshot(Round) {
+  if (warden_.workers() != nullptr) warden_.workers()->WantSnapshot();
+}
+
+void SimAgent::FillIn(proto::Heartbeat& heartbeat) const {
+  if (warden_.alive() == 0) return;
+  heartbeat.set_round(assignment_.round.value());
+  if (step_) heartbeat.set_step(*step_);
+  heartbeat.set_phase("training");
+}
+
+proto::Failure SimAgent::FailureOf(LocalRank local_rank) const {
+  for (const proto::Failure& failure : failures_) {
+    if (failure.local_rank() == local_rank.value()) return failure;
   }
-  trace_->Line(now, absl::StrCat(id_, " exits with ", finish.exit_code));
+  Broken(absl::StrCat(id_, " told a failure that was its own doing"));
+  return {};
+}
+
+std::vector<proto::Failure> SimAgent::Failures() const {
+  if (warden_.alive() > 0) Broken(absl::StrCat(id_, " said it is ready while workers run"));
+  return failures_;
+}
+
+void SimAgent::OnFinish(const Finish& finish) {
+  if (warden_.alive() > 0) Broken(absl::StrCat(id_, " ended and left workers behind"));
+  if (dismissed_ && EndReasonOf(*dismissed_) != finish.reason) {
+    Broken(absl::StrCat(id_, " was let go (", ToString(*dismissed_), "), but ended for another reason"));
+  }
+  Trace(absl::StrCat(id_, " exits with ", finish.exit_code));
   end_ = finish.reason;
-  link_->Close();
   place_.ended();
 }
 

@@ -1,5 +1,4 @@
-// One life of one agent, simulated around the real AgentMachine and NodeFence: what launcher/agent does with
-// its effects.
+// One life of one agent: the real AgentDriver with simulated workers, clocks and connections, and faults.
 #pragma once
 
 #include <csignal>
@@ -10,19 +9,19 @@
 #include <string>
 #include <vector>
 
-#include "base/job_rules.h"
-#include "launcher/agent/agent_machine.h"
-#include "launcher/agent/node_fence.h"
+#include "launcher/agent/agent_driver.h"
+#include "launcher/agent/agent_world.h"
+#include "launcher/config/launch_config.h"
 #include "rendezvous/core/round_events.h"
 #include "tests/sim/sim_link.h"
+#include "tests/sim/sim_timer.h"
 #include "tests/sim/sim_warden.h"
 
 namespace ddprun::sim {
 
-//   Checks: workers start only when none are left, Ready and the end of the agent mean that none are, the
-//   agent ends
-//           once, and as the coordinator's last word says.
-class SimAgent {
+//   Checks: workers start only when none are left, Ready and the end of the agent mean that none are, and the
+//   agent ends once, as the coordinator's last message says.
+class SimAgent final : private AgentWorld {
  public:
   struct Place {
     SimJob* job = nullptr;
@@ -65,36 +64,54 @@ class SimAgent {
   SimWarden& warden() { return warden_; }
 
  private:
+  // AgentWorld:
+  // The host's clock goes on while the host stands still.
+  BootTime BootNow() const override { return BootTime(place_.host->now().time_since_epoch()); }
+  NodeIdentity NewIdentity() override;
+  absl::StatusOr<int> OfferStore() override { return place_.new_port(); }
+  void FindCoordinator(Duration limit,
+                       std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)> done) override {
+    Find(limit, /*once=*/true, std::move(done));
+  }
+  void StartWorkers(const Assignment& assignment) override;
+  void SignalWorkers(int signo) override;
+  void KillWorkers() override;
+  void FenceWorkers(std::optional<BootTime> deadline) override;
+  void AskForSnapshot(Round round) override;
+  void FillIn(proto::Heartbeat& heartbeat) const override;
+  int64_t FurthestStep(Round) const override { return step_.value_or(0); }
+  proto::Failure FailureOf(LocalRank local_rank) const override;
+  std::vector<proto::Failure> Failures() const override;
+  void ReportFailures() override {}
+  void Say(const std::string& text) override { Trace(absl::StrCat(id_, ": ", text)); }
+  void OnFinish(const Finish& finish) override;
+
   // Runs `what` in the agent, later if it is stopped, never if it has ended.
   void InAgent(std::function<void()> what);
-  void Find(Duration limit, bool again);
-  void Join();
-  void OnMessage(const proto::CoordinatorMessage& message);
+  void Find(Duration limit, bool once,
+            std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)> done);
+  // What a message of the coordinator must not say.
+  void Check(const proto::CoordinatorMessage& message);
   void OnWorkerEnded(LocalRank rank, const ExitInfo& exit, bool consequence);
   // What the warden of a killed agent does when the workers are dead.
   void ReportGone();
-  void Step(const AgentEvent& event);
-  void Do(const AgentEffect& effect);
-  void SetTimer();
-  // The host's clock goes on while the host stands still.
-  BootTime BootNow() const { return BootTime(place_.host->now().time_since_epoch()); }
-  void Finished(const Finish& finish);
-  JobRules Rules() const;
+  void Trace(const std::string& text) { trace_->Line(place_.job->clock->now(), text); }
+  void Broken(const std::string& rule) const { trace_->Broken(place_.job->clock->now(), rule); }
 
   const Place place_;
-  Trace* const trace_;
-  AgentMachine machine_;
+  sim::Trace* const trace_;
+  const LaunchConfig config_;
+  AgentDriver driver_;
   SimWarden warden_;
-  std::shared_ptr<SimLink> link_;
+  std::unique_ptr<SimLink> found_;  // while the coordinator is looked for
   NodeId id_;
   bool frozen_ = false;
   bool killed_ = false;
   std::deque<std::function<void()>> held_;  // while frozen
   std::optional<EndReason> end_;
   bool decided_ = false;                // how it ends
-  std::optional<Dismissal> dismissed_;  // the last word, if it was that which decided
+  std::optional<Dismissal> dismissed_;  // the last message, if it was that which decided
 
-  NodeFence fence_;
   Assignment assignment_;
   bool ordered_ = false;  // the workers were told to stop: their ends are our doing
   TimePoint started_at_;

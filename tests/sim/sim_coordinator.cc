@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/wake_timer.h"
 #include "proto/rendezvous.pb.h"
 #include "tests/sim/sim_link.h"
+#include "tests/sim/sim_timer.h"
 
 namespace ddprun::sim {
 namespace {
@@ -51,47 +51,16 @@ class SimCoordinator::Peer final : public AgentPeer {
   const bool in_process_;
 };
 
-// One alarm at a time: an alarm that comes too early sets the next one, so that leases that are renewed all
-// the time cost little.
-class SimCoordinator::Timer final : public WakeTimer {
- public:
-  explicit Timer(SimCoordinator* c) : c_(*c) {}
-
-  TimePoint Now() const override { return c_.host_->now(); }
-  void Set(std::optional<TimePoint> at, std::function<void()> wake) override {
-    at_ = at;
-    wake_ = std::move(wake);
-    Arm();
-  }
-
- private:
-  void Arm() {
-    if (!at_ || (alarm_ && *alarm_ <= *at_)) return;
-    alarm_ = at_;
-    c_.host_->At(*alarm_, [this, alarm = *alarm_] {
-      c_.InProcess([this, alarm] {
-        if (alarm_ != alarm) return;
-        alarm_.reset();
-        if (!at_ || Now() < *at_) return Arm();
-        at_.reset();
-        std::exchange(wake_, nullptr)();
-      });
-    });
-  }
-
-  SimCoordinator& c_;
-  std::optional<TimePoint> at_;
-  std::function<void()> wake_;
-  std::optional<TimePoint> alarm_;
-};
-
 SimCoordinator::SimCoordinator(SimJob* job, SimHost* host, NodeFacts facts)
     : job_(job),
       host_(host),
       facts_(std::move(facts)),
       coordinator_(std::make_unique<Coordinator>(
-          std::make_unique<Timer>(this), [this](absl::string_view event, absl::string_view,
-                                                absl::string_view reason) { OnLog(event, reason); })) {
+          std::make_unique<SimTimer>(host_,
+                                     [this](std::function<void()> what) { InProcess(std::move(what)); }),
+          [this](absl::string_view event, absl::string_view, absl::string_view reason) {
+            OnLog(event, reason);
+          })) {
   coordinator_->machine_for_test().ObserveForTest(
       [this](const RoundEvent& event, const RoundEffects& effects, const RoundMachine& machine) {
         Check(event, effects, machine);

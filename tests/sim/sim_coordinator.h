@@ -72,7 +72,6 @@ class SimCoordinator {
 
  private:
   class Peer;
-  class Timer;
 
   void ListenToWardens();
   void InProcess(std::function<void()> what);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "tests/sim/sim_coordinator.h"
@@ -9,12 +10,13 @@
 namespace ddprun::sim {
 namespace {
 
-// As in rendezvous/client.
+// As rendezvous/client/find_coordinator.cc retries, and what launch.cc waits for a welcome.
 constexpr Duration kLongestPause = seconds(1);
 constexpr Duration kWelcomeLimit = seconds(10);
-constexpr int kMaxUnanswered = 4;
-// As in rendezvous/server: how often the coordinator's own agent says how far its workers are.
+// The interval of rendezvous/server/local_link.cc.
 constexpr Duration kLocalBeat = seconds(1);
+// Between two handlers of one process.
+constexpr Duration kPost = std::chrono::microseconds(10);
 
 constexpr absl::string_view ToString(StreamEnd end) {
   switch (end) {
@@ -32,11 +34,13 @@ constexpr absl::string_view ToString(StreamEnd end) {
 
 }  // namespace
 
-SimLink::SimLink(Place place, Handlers handlers) : place_(place), handlers_(std::move(handlers)) {}
+SimLink::SimLink(Place place)
+    : place_(std::move(place)),
+      timer_(place_.host, [this](std::function<void()> what) { InAgent(std::move(what)); }) {}
 SimLink::~SimLink() { Close(); }
 
 void SimLink::InAgent(std::function<void()> what) {
-  in_agent_([here = std::weak_ptr<bool>(here_), what = std::move(what)] {
+  place_.in_agent([here = std::weak_ptr<bool>(here_), what = std::move(what)] {
     if (!here.expired()) what();
   });
 }
@@ -47,53 +51,34 @@ void SimLink::After(Duration d, std::function<void()> what) {
   });
 }
 
-void SimLink::Find(Duration limit, bool once) {
+void SimLink::Find(Duration limit, bool once, std::function<void(const absl::Status&)> done) {
+  found_ = std::move(done);
   once_ = once;
-  if (place_.local != nullptr) {
-    open_ = true;
-    local_peer_ = place_.local->Attach(
-        [this, here = std::weak_ptr<bool>(here_)](const std::string& bytes, bool) {
-          place_.host->After(std::chrono::microseconds(10), [this, here, bytes] {
-            if (!here.expired()) OnBytes(bytes);
-          });
-        },
-        /*in_process=*/true);
-    After(kLocalBeat, [this] { Heartbeat(kLocalBeat); });
-    return handlers_.on_open();
-  }
-  find_end_ = place_.host->now() + limit;
+  if (place_.local != nullptr) return After(Duration(0), [this] { Found(absl::OkStatus()); });
   After(limit, [this] {
-    if (open_) return;
-    if (socket_) place_.tcp->Close(*socket_);
-    here_.reset();
-    handlers_.on_not_found("it did not answer in time");
+    if (found_) Found(absl::UnavailableError("it did not answer in time"));
   });
   Connect();
 }
 
 void SimLink::Connect() {
-  socket_ = place_.tcp->Connect(place_.host->id(), place_.coordinator_host, kPort,
-                                {.on_open =
-                                     [this] {
-                                       InAgent([this] {
-                                         open_ = true;
-                                         After(kWelcomeLimit, [this] {
-                                           if (!welcomed_) Lose("it did not answer the join");
-                                         });
-                                         handlers_.on_open();
-                                         const Duration interval = handlers_.heartbeat_interval;
-                                         After(interval, [this, interval] { Heartbeat(interval); });
-                                       });
-                                     },
-                                 .on_message = [this](const std::string& bytes) { OnBytes(bytes); },
-                                 .on_end = [this](StreamEnd why) { InAgent([this, why] { OnEnd(why); }); }});
+  socket_ = place_.tcp->Connect(
+      place_.host->id(), place_.coordinator_host, kPort,
+      {.on_open = [this] { InAgent([this] { Found(absl::OkStatus()); }); },
+       .on_message = [this](const std::string& bytes) { InAgent([this, bytes] { OnBytes(bytes); }); },
+       .on_end = [this](StreamEnd why) { InAgent([this, why] { OnEnd(why); }); }});
+}
+
+void SimLink::Found(const absl::Status& status) {
+  open_ = status.ok();
+  if (!open_) Close();
+  std::exchange(found_, nullptr)(status);
 }
 
 void SimLink::OnEnd(StreamEnd why) {
   if (open_) return Lose(std::string(ToString(why)));
   if (once_ && why == StreamEnd::kRefused) {
-    here_.reset();
-    return handlers_.on_not_found("nobody listens there any more");
+    return Found(absl::UnavailableError("nobody listens there any more"));
   }
   After(pause_, [this] {
     if (!open_) Connect();
@@ -101,58 +86,77 @@ void SimLink::OnEnd(StreamEnd why) {
   pause_ = std::min(pause_ * 2, kLongestPause);
 }
 
-void SimLink::OnBytes(const std::string& bytes) {
-  InAgent([this, bytes] {
-    proto::CoordinatorMessage message;
-    const TimePoint now = place_.host->now();
-    if (!message.ParseFromString(bytes)) return place_.trace->Broken(now, "a message does not parse");
-    if (dismissed_) {
-      return place_.trace->Broken(now, absl::StrCat("after its last word the coordinator said to ",
-                                                    place_.host->name(), ": ", message.ShortDebugString()));
-    }
-    dismissed_ = message.has_dismiss();
-    OnMessage(message);
+void SimLink::Start(Handlers handlers) {
+  handlers_ = std::move(handlers);
+  if (place_.local != nullptr) {
+    local_peer_ = place_.local->Attach(
+        [this, here = std::weak_ptr<bool>(here_)](const std::string& bytes, bool) {
+          place_.host->After(kPost, [this, here, bytes] {
+            if (!here.expired()) InAgent([this, bytes] { OnBytes(bytes); });
+          });
+        },
+        /*in_process=*/true);
+    After(Duration(0), [this] { handlers_.on_open(); });
+    return After(kLocalBeat, [this] { LocalHeartbeat(); });
+  }
+  watch_.Started(timer_.Now(), kWelcomeLimit);
+  SetTimer();
+  After(Duration(0), [this] {
+    handlers_.on_open();
+    watch_.Opened(timer_.Now(), handlers_.heartbeat_interval);
+    SetTimer();
   });
 }
 
-void SimLink::OnMessage(const proto::CoordinatorMessage& message) {
-  unanswered_ = 0;
-  if (message.has_heard()) {
-    if (sent_.empty()) return;
-    const TimePoint sent = sent_.front();
-    sent_.pop_front();
-    return handlers_.on_answered(sent);
+void SimLink::OnBytes(const std::string& bytes) {
+  proto::CoordinatorMessage message;
+  const TimePoint now = place_.host->now();
+  if (!message.ParseFromString(bytes)) return place_.trace->Broken(now, "a message does not parse");
+  if (dismissed_) {
+    return place_.trace->Broken(now, absl::StrCat("after its last word the coordinator said to ",
+                                                  place_.host->name(), ": ", message.ShortDebugString()));
   }
-  if (message.has_welcome()) welcomed_ = true;
+  dismissed_ = message.has_dismiss();
+  const std::optional<TimePoint> sent = watch_.Received(message, timer_.Now());
+  if (place_.local == nullptr) SetTimer();
+  if (sent) handlers_.on_answered(*sent);
+  place_.observe(message);
   handlers_.on_message(message);
 }
 
-void SimLink::Heartbeat(Duration interval) {
-  if (unanswered_ >= kMaxUnanswered) {
-    return Lose(absl::StrCat("it has not answered for ", ToMillis(interval * (kMaxUnanswered + 1)), " ms"));
-  }
-  ++unanswered_;
-  sent_.push_back(place_.host->now());
+void SimLink::SetTimer() {
+  timer_.Set(watch_.NextDeadline(), [this] { OnTimer(); });
+}
+
+void SimLink::OnTimer() {
+  const LinkWatch::Action action = watch_.Due(timer_.Now());
+  if (const auto* give_up = std::get_if<LinkWatch::GiveUp>(&action)) return Lose(give_up->why);
+  if (std::holds_alternative<LinkWatch::SendHeartbeat>(action)) SendHeartbeat();
+  SetTimer();
+}
+
+void SimLink::LocalHeartbeat() {
+  SendHeartbeat();
+  After(kLocalBeat, [this] { LocalHeartbeat(); });
+}
+
+void SimLink::SendHeartbeat() {
   proto::AgentMessage message;
   handlers_.heartbeat(*message.mutable_heartbeat());
+  watch_.HeartbeatSent(timer_.Now());
   Send(message);
-  After(interval, [this, interval] { Heartbeat(interval); });
 }
 
 void SimLink::Lose(const std::string& why) {
-  const bool told = dismissed_;
   Close();
-  if (!told) handlers_.on_lost(why);
+  handlers_.on_lost(absl::UnavailableError(why));
 }
 
 void SimLink::Send(const proto::AgentMessage& message) {
-  if (!open_) return;
   if (place_.local != nullptr) {
-    place_.host->After(std::chrono::microseconds(10),
-                       [local = place_.local, peer = local_peer_, bytes = message.SerializeAsString()] {
-                         local->Receive(peer, bytes);
-                       });
-  } else if (socket_) {
+    place_.host->After(kPost, [local = place_.local, peer = local_peer_,
+                               bytes = message.SerializeAsString()] { local->Receive(peer, bytes); });
+  } else {
     place_.tcp->Send(*socket_, message.SerializeAsString());
   }
 }
@@ -167,8 +171,9 @@ bool SimLink::Reset() {
 void SimLink::Close() {
   if (here_ == nullptr) return;
   here_.reset();
+  timer_.Set(std::nullopt, {});
   if (place_.local != nullptr) {
-    place_.host->After(std::chrono::microseconds(10),
+    place_.host->After(kPost,
                        [local = place_.local, peer = local_peer_] { local->Detach(peer, "it hung up"); });
   } else if (socket_) {
     place_.tcp->Close(*socket_);

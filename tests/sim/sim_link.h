@@ -1,25 +1,28 @@
-// An agent's way to its coordinator: finds it, joins, sends heartbeats, and notices when it has gone silent.
-// What rendezvous/client does over gRPC, over simulated TCP; or beside the coordinator in the same process.
+// A CoordinatorLink over simulated TCP, or beside the coordinator in the same process.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "base/time.h"
 #include "proto/rendezvous.pb.h"
+#include "rendezvous/client/coordinator_link.h"
+#include "rendezvous/client/link_watch.h"
 #include "tests/sim/sim_host.h"
+#include "tests/sim/sim_timer.h"
 #include "tests/sim/trace.h"
 
 namespace ddprun::sim {
 
 class SimCoordinator;
 
-// Handlers are called as packets and timers come, on the agent's host; the agent holds them back while it is
-// stopped.
-//   Checks: nothing comes after the coordinator's last word.
-class SimLink {
+//   Order:  Find, then Start once it has found the coordinator.
+//   Checks: every message parses, and none follows the coordinator's last one.
+class SimLink final : public CoordinatorLink {
  public:
   struct Place {
     SimHost* host = nullptr;
@@ -27,57 +30,50 @@ class SimLink {
     Trace* trace = nullptr;
     HostId coordinator_host = 0;
     SimCoordinator* local = nullptr;  // not null: it is in this process
-  };
-  struct Handlers {
-    std::function<void()> on_open;  // to say the join now
-    std::function<void(const proto::CoordinatorMessage&)> on_message;
-    std::function<void(TimePoint sent)> on_answered;  // the newest heartbeat that was, on the host's clock
-    std::function<void(proto::Heartbeat&)> heartbeat;
-    std::function<void(const std::string&)> on_lost;       // once it was open
-    std::function<void(const std::string&)> on_not_found;  // within the limit
-    Duration heartbeat_interval{};
+    SimTimer::InProcess in_agent;
+    std::function<void(const proto::CoordinatorMessage&)> observe;  // before the agent handles it
   };
   static constexpr int kPort = 29500;
 
-  SimLink(Place place, Handlers handlers);
-  ~SimLink();
+  explicit SimLink(Place place);
+  ~SimLink() override;
   SimLink(const SimLink&) = delete;
   SimLink& operator=(const SimLink&) = delete;
 
-  // Looks for the coordinator for `limit`. With `once` a port that is refused ends that: its process is gone.
-  void Find(Duration limit, bool once);
-  void Send(const proto::AgentMessage& message);  // nothing before it is open
-  // Says what was sent before, then hangs up. No handler is called afterwards.
-  void Close();
-  // As by something between the two hosts. False: there is no connection over the network.
+  // Connects, again and again for `limit`; `done` comes once, never from within. With `once` a port that refuses
+  // ends the search: the coordinator's process is gone.
+  void Find(Duration limit, bool once, std::function<void(const absl::Status&)> done);
+  void Start(Handlers handlers) override;
+  void Send(const proto::AgentMessage& message) override;
+  void Close() override;
+  // Resets the connection on both sides, as a device between the two hosts does. False: there is none.
   bool Reset();
-  // What comes in while the agent is stopped is held back here, in order.
-  void set_hold(std::function<void(std::function<void()>)> in_agent) { in_agent_ = std::move(in_agent); }
 
  private:
   void Connect();
+  void Found(const absl::Status& status);
   void OnBytes(const std::string& bytes);
   void OnEnd(StreamEnd why);
-  void OnMessage(const proto::CoordinatorMessage& message);
-  void Heartbeat(Duration interval);
+  void SetTimer();
+  void OnTimer();
+  void LocalHeartbeat();
+  void SendHeartbeat();
   void Lose(const std::string& why);
-  // Runs `what` in the agent unless this link is gone by then.
+  // Runs `what` in the agent unless this link is closed by then.
   void InAgent(std::function<void()> what);
   void After(Duration d, std::function<void()> what);
 
   const Place place_;
-  const Handlers handlers_;
-  std::function<void(std::function<void()>)> in_agent_;
+  std::function<void(const absl::Status&)> found_;
+  Handlers handlers_;
+  SimTimer timer_;
+  LinkWatch watch_;
   std::optional<SimSocket> socket_;
   uint64_t local_peer_ = 0;
-  TimePoint find_end_;
   Duration pause_ = milliseconds(20);
   bool once_ = false;
   bool open_ = false;
-  bool welcomed_ = false;
   bool dismissed_ = false;
-  int unanswered_ = 0;
-  std::deque<TimePoint> sent_;  // heartbeats without an answer yet
   std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
 };
 

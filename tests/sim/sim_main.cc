@@ -68,9 +68,11 @@ int RunSeeds(uint64_t from, uint64_t to, const std::string& keep) {
       std::fflush(stdout);
     }
   }
-  std::printf("%s\n%llu seeds in %.1f s of processor time: all rules held\n", ToString(sum).c_str(),
-              static_cast<unsigned long long>(to - from + 1), CpuSeconds());
-  return 0;
+  const bool idle = sum.rounds == 0;  // nothing was looked at
+  std::printf("%s\n%llu seeds in %.1f s of processor time: %s\n", ToString(sum).c_str(),
+              static_cast<unsigned long long>(to - from + 1), CpuSeconds(),
+              idle ? "no round was sealed" : "all rules held");
+  return idle ? 1 : 0;
 }
 
 int TellStory(const Script& script) {

@@ -1,0 +1,205 @@
+#include "launcher/agent/agent_driver.h"
+
+#include <utility>
+#include <variant>
+
+#include "base/dismissal.h"
+#include "proto/dismiss_reason.h"
+
+namespace ddprun {
+namespace {
+
+Assignment FromStart(const proto::Start& start) {
+  return {.round = Round(start.round()),
+          .group_rank = GroupRank(start.group_rank()),
+          .group_world_size = start.group_world_size(),
+          .first_rank = Rank(start.first_rank()),
+          .world_size = start.world_size(),
+          .first_role_rank = start.first_role_rank(),
+          .role_world_size = start.role_world_size(),
+          .restart_count = start.restart_count(),
+          .master_addr = start.master_addr(),
+          .master_port = start.master_port()};
+}
+
+}  // namespace
+
+AgentDriver::AgentDriver(Parts parts)
+    : config_(*parts.config),
+      world_(*parts.world),
+      timer_(std::move(parts.timer)),
+      node_(std::move(parts.node)),
+      machine_({.nproc = config_.num_local_workers,
+                .host = node_.host,
+                .grace = config_.shutdown_timeout,
+                .lease = config_.rdzv.lease,
+                .exit_codes = config_.exit_codes}),
+      fence_([this, leased = parts.leased](std::optional<BootTime> deadline) {
+        if (leased) world_.FenceWorkers(deadline);
+      }) {}
+
+void AgentDriver::Join(std::unique_ptr<CoordinatorLink> link) {
+  const absl::StatusOr<int> port = world_.OfferStore();
+  if (!port.ok()) return Step(AgentBroken{port.status()});
+  NodeIdentity self = world_.NewIdentity();
+  node_.previous_id = std::exchange(node_.id, std::move(self.id));
+  node_.previous_token = std::exchange(node_.gone_token, std::move(self.gone_token));
+  node_.store_port = *port;
+  link_ = std::move(link);
+  joined_ = false;
+  link_->Start(
+      {.on_open =
+           [this] {
+             joined_ = true;
+             fence_.Joined(config_.rdzv.lease, world_.BootNow());
+             Send(JoinMessage(config_, node_));
+           },
+       .on_message = [this](const proto::CoordinatorMessage& m) { OnMessage(m); },
+       .on_lost = [this](const absl::Status& why) { Step(CoordinatorLost{std::string(why.message())}); },
+       .heartbeat =
+           [this](proto::Heartbeat& heartbeat) {
+             fence_.BeforeSign(timer_->Now(), world_.BootNow());
+             world_.FillIn(heartbeat);
+           },
+       .on_answered = [this](TimePoint sent) { fence_.Answered(sent); },
+       .heartbeat_interval = config_.rdzv.lease / 4});
+  world_.OnWaiting();
+}
+
+void AgentDriver::OnMessage(const proto::CoordinatorMessage& message) {
+  switch (message.kind_case()) {
+    case proto::CoordinatorMessage::kHeard:
+      return;  // the link's business
+    case proto::CoordinatorMessage::kWelcome:
+      fence_.LeaseFrom(milliseconds(message.welcome().heartbeat_ms()));
+      world_.OnWelcome({node_.id, node_.gone_token});
+      return Step(Rejoined{});  // The machine ignores the welcome to the first join.
+    case proto::CoordinatorMessage::kTakeSnapshot: {
+      const Round round(message.take_snapshot().round());
+      return Step(SnapshotWanted{round, message.take_snapshot().reason(), world_.FurthestStep(round)});
+    }
+    case proto::CoordinatorMessage::kReport:
+      return world_.OnReport(message.report());
+    case proto::CoordinatorMessage::kWaiting:
+      return world_.Say(message.waiting().text());
+    case proto::CoordinatorMessage::kStart:
+      return Step(RoundStarted{FromStart(message.start()), message.start().reason()});
+    case proto::CoordinatorMessage::kStop:
+      return Step(RoundStopped{Round(message.stop().round()), message.stop().reason()});
+    case proto::CoordinatorMessage::kDismiss: {
+      const Dismissal reason = DecodeDismissal(message.dismiss().reason());
+      world_.OnDismissed();
+      if (EndsTheJob(reason)) fence_.JobOver(world_.BootNow() + config_.shutdown_timeout + kKillLimit);
+      return Step(Dismissed{reason, message.dismiss().message()});
+    }
+    case proto::CoordinatorMessage::kRefuse:
+      return world_.OnRefused(message.refuse().message());
+    case proto::CoordinatorMessage::KIND_NOT_SET:
+      return world_.Say("the coordinator sent a message of no known kind; it is ignored");
+  }
+}
+
+void AgentDriver::Step(const AgentEvent& event) {
+  if (std::holds_alternative<WorkersGone>(event)) fence_.WorkersGone();
+  for (const AgentEffect& effect : machine_.Step(event, timer_->Now())) {
+    std::visit([this](const auto& e) { Do(e); }, effect);
+  }
+  if (const std::optional<absl::Status> broken = std::exchange(broken_, std::nullopt)) {
+    return Step(AgentBroken{*broken});
+  }
+  if (machine_.state() == AgentMachine::State::kFinished) return;
+  world_.OnStep(machine_);
+  SetTimer();
+}
+
+void AgentDriver::SetTimer() {
+  const std::optional<TimePoint> next = machine_.NextDeadline();
+  if (next == timer_at_) return;
+  timer_at_ = next;
+  timer_->Set(next, [this] {
+    timer_at_.reset();
+    Step(AgentTick{});
+  });
+}
+
+void AgentDriver::Send(const proto::AgentMessage& message) {
+  if (link_ != nullptr && joined_) link_->Send(message);
+}
+
+void AgentDriver::Do(const StartWorkers& e) {
+  fence_.WorkersStart();
+  world_.StartWorkers(e.assignment);
+}
+
+void AgentDriver::Do(const SignalWorkers& e) { world_.SignalWorkers(e.signo); }
+void AgentDriver::Do(const KillWorkers&) { world_.KillWorkers(); }
+void AgentDriver::Do(const AskForSnapshot& e) { world_.AskForSnapshot(e.round); }
+
+void AgentDriver::Do(const SendWorkersFailed& e) {
+  world_.OnFailure();
+  proto::AgentMessage message;
+  proto::WorkersFailed& failed = *message.mutable_workers_failed();
+  failed.set_round(e.round.value());
+  *failed.mutable_failure() = world_.FailureOf(e.local_rank);
+  Send(message);
+}
+
+void AgentDriver::Do(const SendWorkersSucceeded& e) {
+  proto::AgentMessage message;
+  message.mutable_workers_succeeded()->set_round(e.round.value());
+  Send(message);
+}
+
+void AgentDriver::Do(const SendReady& e) {
+  const absl::StatusOr<int> port = world_.OfferStore();
+  if (!port.ok()) {
+    broken_ = port.status();
+    return;
+  }
+  proto::AgentMessage message;
+  proto::Ready& ready = *message.mutable_ready();
+  ready.set_round(e.round.value());
+  ready.set_store_port(*port);
+  for (proto::Failure& failure : world_.Failures()) *ready.add_failures() = std::move(failure);
+  world_.OnWaiting();
+  Send(message);
+}
+
+void AgentDriver::Do(const SendSnapshotTaken& e) {
+  proto::AgentMessage message;
+  message.mutable_snapshot_taken()->set_round(e.round.value());
+  message.mutable_snapshot_taken()->set_step(e.step);
+  Send(message);
+}
+
+void AgentDriver::Do(const SendLeave& e) {
+  proto::AgentMessage message;
+  message.mutable_leave()->set_reason(e.reason);
+  message.mutable_leave()->set_workers_gone(e.workers_gone);
+  Send(message);
+}
+
+void AgentDriver::Do(const Rejoin& e) {
+  world_.OnSeeking();
+  if (link_ != nullptr) {
+    link_->Close();
+    old_link_ = std::move(link_);
+  }
+  world_.FindCoordinator(e.limit, [this](absl::StatusOr<std::unique_ptr<CoordinatorLink>> link) {
+    if (machine_.state() != AgentMachine::State::kSeeking) return;  // A signal was faster.
+    if (!link.ok()) return Step(RejoinFailed{std::string(link.status().message())});
+    Join(*std::move(link));
+  });
+}
+
+void AgentDriver::Do(const ReportFailures&) { world_.ReportFailures(); }
+void AgentDriver::Do(const Tell& e) { world_.Say(e.text); }
+
+void AgentDriver::Do(const Finish& e) {
+  timer_->Set(std::nullopt, {});
+  if (link_ != nullptr) link_->Close();
+  world_.OnStep(machine_);
+  world_.OnFinish(e);
+}
+
+}  // namespace ddprun
