@@ -27,6 +27,7 @@
 #include "launcher/observers.h"
 #include "launcher/print_out.h"
 #include "launcher/process/exit_info.h"
+#include "launcher/recording_file.h"
 #include "launcher/report/own_error.h"
 #include "launcher/worker_stores.h"
 #include "rendezvous/client/find_coordinator.h"
@@ -155,6 +156,11 @@ class Launcher {
         coordinator_,
         CoordinatorHost::Open(io_, ListenAddress(endpoint.host), endpoint.port, CoordinatorLog(log_)),
         "cannot host the coordinator");
+    if (!config_.record.empty()) {
+      // After the port: of two agents of one machine only the one that hosts empties the file.
+      ASSIGN_OR_RETURN(recording_, RecordingFile::Open(io_, config_.record, &log_));
+      coordinator_->RecordTo(recording_->Sink());
+    }
     if (!local_addr_.empty()) {
       address_ = local_addr_;
     } else if (config_.max_nodes == 1) {
@@ -319,8 +325,13 @@ class Launcher {
     closing_ = true;
     // With the job over all agents have been told; else they are now.
     coordinator_->Close(absl::StrCat("the agent on ", host_name_, ", which hosts the coordinator, has ended"),
-                        kFarewell, [this] { io_.stop(); });
+                        kFarewell, [this] { FlushRecording(); });
     if (in_a_hurry_) CloseNow();
+  }
+
+  void FlushRecording() {
+    if (recording_ == nullptr) return io_.stop();
+    recording_->Flush(kRecordingLimit, [this] { io_.stop(); });
   }
 
   void CloseNow() {
@@ -336,11 +347,12 @@ class Launcher {
   asio::signal_set signals_;
   const OwnErrorFile own_error_;
   Observers observers_;
-  std::string local_addr_;     // --local-addr; if that is an interface, its address
-  std::string own_address_;    // numeric; empty: see Network
-  std::string address_;        // where others reach this node: a name or an address
-  absl::Status why_not_host_;  // not OK: it should have hosted by the endpoint's name
-  FoundCoordinator found_;     // if it does not host
+  std::string local_addr_;                    // --local-addr; if that is an interface, its address
+  std::string own_address_;                   // numeric; empty: see Network
+  std::string address_;                       // where others reach this node: a name or an address
+  absl::Status why_not_host_;                 // not OK: it should have hosted by the endpoint's name
+  FoundCoordinator found_;                    // if it does not host
+  std::unique_ptr<RecordingFile> recording_;  // null: the coordinator is not here, or not recorded
   std::unique_ptr<CoordinatorHost> coordinator_;
   std::unique_ptr<RoundStores> stores_;
   std::optional<Agent> agent_;

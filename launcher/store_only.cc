@@ -18,6 +18,7 @@
 #include "launcher/held_signals.h"
 #include "launcher/logs/output_sink.h"
 #include "launcher/process/exit_info.h"
+#include "launcher/recording_file.h"
 #include "rendezvous/server/coordinator_host.h"
 
 namespace ddprun {
@@ -55,11 +56,24 @@ int RunStoreOnly(const StoreConfig& config, AgentLog& log) {
     log.Say(coordinator.status().message());
     return 1;
   }
+  std::unique_ptr<RecordingFile> recording;
+  if (!config.record.empty()) {
+    absl::StatusOr<std::unique_ptr<RecordingFile>> opened = RecordingFile::Open(io, config.record, &log);
+    if (!opened.ok()) {
+      log.Say(opened.status().message());
+      return 1;
+    }
+    recording = *std::move(opened);
+    (*coordinator)->RecordTo(recording->Sink());
+  }
   int exit_code = 1;
   const auto end = [&](const std::string& reason, int code) {
     exit_code = code;
     log.Say(absl::StrCat("the store ends: ", reason));
-    (*coordinator)->Close(reason, kFarewell, [&io] { io.stop(); });
+    (*coordinator)->Close(reason, kFarewell, [&] {
+      if (recording == nullptr) return io.stop();
+      recording->Flush(kRecordingLimit, [&io] { io.stop(); });
+    });
   };
   if (parent_end.is_open()) {
     parent_end.async_wait(asio::posix::stream_descriptor::wait_read,

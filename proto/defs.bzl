@@ -1,12 +1,13 @@
 """cc_proto: C++ code from a .proto file, with gRPC stubs when asked for."""
 
-def cc_proto(name, src, grpc = False, visibility = None):
+def cc_proto(name, src, grpc = False, imports = {}, visibility = None):
     """Makes a cc_library of the messages (and services, if grpc) of one .proto file.
 
     Args:
       name: the library.
       src: the .proto file, in this package; include it as "<package>/<file>.pb.h".
       grpc: also generate "<file>.grpc.pb.h".
+      imports: the .proto files of this package that it imports, with their libraries.
       visibility: who may depend on it.
     """
     stem = src[:-len(".proto")]
@@ -17,7 +18,7 @@ def cc_proto(name, src, grpc = False, visibility = None):
         flags += " --grpc_out=$(GENDIR) --plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin"
     native.genrule(
         name = name + "_gen",
-        srcs = [src],
+        srcs = [src] + imports.keys(),
         outs = outs,
         cmd = "/usr/bin/protoc -I. %s $(location %s)" % (flags, src),
     )
@@ -27,5 +28,5 @@ def cc_proto(name, src, grpc = False, visibility = None):
         hdrs = [o for o in outs if o.endswith(".h")],
         copts = ["-w"],  # generated code
         visibility = visibility,
-        deps = ["//third_party:grpc" if grpc else "//third_party:protobuf"],
+        deps = ["//third_party:grpc" if grpc else "//third_party:protobuf"] + imports.values(),
     )

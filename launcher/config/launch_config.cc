@@ -15,7 +15,7 @@ absl::StatusOr<Command> ReadStore(const Options& options) {
         absl::StrCat("--store-only runs no program, but ", options.program()[0], " was given"));
   }
   if (options.Get("host").empty()) return BadValue(options, "host", "a host name or address");
-  StoreConfig store = {.host = options.Get("host")};
+  StoreConfig store = {.host = options.Get("host"), .record = options.Get("record")};
   ASSIGN_OR_RETURN(store.port, WholeNumber(options, "port", 0, 65535, "a port from 0 to 65535"));
   return store;
 }

@@ -101,6 +101,8 @@ struct LaunchConfig {
   std::optional<std::string> watchdog_fifo;  // none: no watchdog
   std::optional<int> health_check_port;      // 0: a free one
 
+  std::string record;  // where a coordinator of this node records what it is told; empty: nowhere
+
   bool dry_run = false;  // only say what would be started
 
   std::vector<std::string> warnings;  // one sentence each, to be shown once
@@ -109,7 +111,8 @@ struct LaunchConfig {
 // --store-only: a coordinator and store alone.
 struct StoreConfig {
   std::string host;
-  int port = 0;  // 0: a free one
+  int port = 0;        // 0: a free one
+  std::string record;  // as LaunchConfig::record
 };
 
 struct ShowHelp {};

@@ -33,6 +33,7 @@ absl::Status ReadMetricsHandler(const Options& options, LaunchConfig& config) {
 absl::Status ReadObservers(const Options& options, const Surroundings& surroundings, LaunchConfig& config) {
   RETURN_IF_ERROR(ReadEventHandler(options, config));
   RETURN_IF_ERROR(ReadMetricsHandler(options, config));
+  config.record = options.Get("record");
   const GetEnv& get_env = surroundings.get_env;
   config.own_error_file = get_env("TORCHELASTIC_ERROR_FILE").value_or("");
   if (get_env("TORCHELASTIC_ENABLE_FILE_TIMER") == "1") {

@@ -258,6 +258,12 @@ constexpr OptionSpec kOptions[] = {
      .fallback = "null",
      .help = "console: torchrun's metrics on stderr, in the form of its console handler.",
      .torchruns = false},
+    {.section = kTold,
+     .name = "record",
+     .value = "FILE",
+     .help = "Record what the coordinator is told, if this node hosts it, so that its decisions can be replayed. "
+             "At most 256 MiB.",
+     .torchruns = false},
 
     {.section = kBefore,
      .name = "config",

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "boost/json/array.hpp"
 #include "proto/protocol_version.h"
@@ -25,11 +26,21 @@ Coordinator::Coordinator(std::unique_ptr<WakeTimer> timer, Log log, CoordinatorL
 PeerId Coordinator::Attach(AgentPeer* peer) {
   const PeerId id = next_peer_++;
   peers_[id] = peer;
+  if (recorder_) {
+    proto::RecordedStep::Connected& connected = *recorder_->event().mutable_connected();
+    connected.set_peer(id);
+    connected.set_address(peer->address());
+    connected.set_in_process(peer->in_process());
+  }
   Step(PeerConnected{id, peer->address(), peer->in_process()});
   return id;
 }
 
 void Coordinator::Receive(PeerId id, const proto::AgentMessage& message) {
+  if (recorder_) {
+    recorder_->event().mutable_received()->set_peer(id);
+    *recorder_->event().mutable_received()->mutable_message() = message;
+  }
   Step(DecodeAgentMessage(id, message));
 }
 
@@ -43,10 +54,18 @@ std::vector<std::string> Coordinator::AgentAddresses() const {
 
 void Coordinator::Detach(PeerId id, absl::string_view reason) {
   if (peers_.erase(id) == 0) return;
+  if (recorder_) {
+    recorder_->event().mutable_disconnected()->set_peer(id);
+    recorder_->event().mutable_disconnected()->set_reason(std::string(reason));
+  }
   Step(PeerDisconnected{id, std::string(reason)});
 }
 
 void Coordinator::CloseAll(const std::string& reason, bool at_once) {
+  if (recorder_) {
+    recorder_->event().mutable_ending()->set_reason(reason);
+    recorder_->event().mutable_ending()->set_at_once(at_once);
+  }
   Step(CoordinatorEnding{reason, at_once});
 }
 
@@ -58,17 +77,33 @@ int Coordinator::num_open_jobs() const {
 
 absl::Status Coordinator::ReportGone(const std::string& run_id, const NodeId& node,
                                      const std::string& token) {
+  if (recorder_) {
+    proto::RecordedStep::Gone& gone = *recorder_->event().mutable_gone();
+    gone.set_run_id(run_id);
+    gone.set_node(node);
+    gone.set_token(token);
+  }
   Step(GoneReported{run_id, node, token});
   return answer_.status();
 }
 
 absl::StatusOr<std::string> Coordinator::Drain(const std::string& run_id, const std::string& node,
                                                const std::string& reason) {
+  if (recorder_) {
+    proto::RecordedStep::Drain& drain = *recorder_->event().mutable_drain();
+    drain.set_run_id(run_id);
+    drain.set_node(node);
+    drain.set_reason(reason);
+  }
   Step(DrainNode{run_id, node, reason});
   return answer_;
 }
 
 absl::StatusOr<std::string> Coordinator::Stop(const std::string& run_id, const std::string& reason) {
+  if (recorder_) {
+    recorder_->event().mutable_stop()->set_run_id(run_id);
+    recorder_->event().mutable_stop()->set_reason(reason);
+  }
   Step(StopJob{run_id, reason});
   return answer_;
 }
@@ -80,6 +115,7 @@ void Coordinator::Step(const CoordinatorEvent& event) {
   }
   report_.reset();
   report_message_.reset();
+  if (recorder_) recorder_->End(now_);
   SetTimer();
   if (on_step_) on_step_();
 }
@@ -92,6 +128,7 @@ void Coordinator::SetTimer() {
     const auto coordinator = self.lock();
     if (coordinator == nullptr) return;
     coordinator->timer_at_.reset();
+    if (coordinator->recorder_) coordinator->recorder_->event().mutable_tick();
     coordinator->Step(CoordinatorTick{});
   });
 }
@@ -124,21 +161,31 @@ void Coordinator::Do(const Order& e) {
 }
 
 void Coordinator::Do(const HangUp& e) {
+  if (recorder_) recorder_->Outcome("hang up", e.peer, "");
   if (const auto it = peers_.find(e.peer); it != peers_.end()) it->second->End();
 }
 
 void Coordinator::Do(const JobEvent& e) {
   events_[e.run_id].Add(e.note.event, e.note.reason, now_, std::chrono::system_clock::now());
-  log_(e.note.event, e.run_id, e.note.reason);
+  WriteLog(e.run_id, e.note);
 }
 
-void Coordinator::Do(const LogLine& e) { log_(e.note.event, e.run_id, e.note.reason); }
+void Coordinator::Do(const LogLine& e) { WriteLog(e.run_id, e.note); }
+
+void Coordinator::WriteLog(const std::string& run_id, const Note& note) {
+  if (recorder_) recorder_->Outcome(note.event, 0, absl::StrCat(run_id, " ", note.reason));
+  log_(note.event, run_id, note.reason);
+}
 
 void Coordinator::Do(const JobRetired& e) { events_[e.run_id].Keep(limits_.events_of_closed); }
 void Coordinator::Do(const JobForgotten& e) { events_.erase(e.run_id); }
-void Coordinator::Do(const Answer& e) { answer_ = e.text; }
+void Coordinator::Do(const Answer& e) {
+  answer_ = e.text;
+  if (recorder_) recorder_->Outcome("answer", 0, answer_.ok() ? *answer_ : answer_.status().ToString());
+}
 
 void Coordinator::Send(PeerId peer, SharedMessage message) {
+  if (recorder_) recorder_->Outcome("send", peer, message->SerializeAsString());
   if (const auto it = peers_.find(peer); it != peers_.end()) it->second->Send(std::move(message));
 }
 

@@ -17,6 +17,7 @@
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/core/coordinator_machine.h"
 #include "rendezvous/server/event_ring.h"
+#include "rendezvous/server/recording.h"
 
 namespace ddprun {
 
@@ -85,6 +86,9 @@ class Coordinator {
   //   Errors: kFailedPrecondition: it is closed.
   absl::StatusOr<std::string> Stop(const std::string& run_id, const std::string& reason);
 
+  // Every step from now on goes to `sink` as well. REQUIRES: nothing has happened yet.
+  void RecordTo(StepSink sink) { recorder_.emplace(std::move(sink)); }
+
   CoordinatorMachine& machine_for_test() { return machine_; }
 
  private:
@@ -98,6 +102,7 @@ class Coordinator {
   void Do(const JobRetired& e);
   void Do(const JobForgotten& e);
   void Do(const Answer& e);
+  void WriteLog(const std::string& run_id, const Note& note);
   void Send(PeerId peer, SharedMessage message);
   void SetTimer();
 
@@ -112,6 +117,7 @@ class Coordinator {
   PeerId next_peer_ = 1;
   std::optional<TimePoint> timer_at_;
   std::function<void()> on_step_;
+  std::optional<StepRecorder> recorder_;  // none: nothing is recorded
 
   // Of the Step that is going on.
   TimePoint now_;

@@ -32,6 +32,9 @@ class CoordinatorHost {
   CoordinatorHost(const CoordinatorHost&) = delete;
   CoordinatorHost& operator=(const CoordinatorHost&) = delete;
 
+  // As Coordinator::RecordTo; `sink` must live as long as this.
+  void RecordTo(StepSink sink) { coordinator_.RecordTo(std::move(sink)); }
+
   int port() const { return listener_->port(); }
   // A link for the agent of this process; `address` is where other nodes' workers reach it.
   std::unique_ptr<CoordinatorLink> Link(const std::string& address);

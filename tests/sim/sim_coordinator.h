@@ -62,6 +62,7 @@ class SimCoordinator {
   bool closed() const { return machine() != nullptr && machine()->state() == RoundMachine::State::kClosed; }
   const RoundMachine* machine() const;                      // null: no job
   const RoundRules* rules() const { return rules_.get(); }  // null: no job
+  void RecordTo(StepSink sink) { coordinator_->RecordTo(std::move(sink)); }
   // Without the rules, which take longer than what they look at.
   void set_checked(bool checked) { checked_ = checked; }
   const Load& load() const { return load_; }

@@ -13,6 +13,7 @@
 #include "boost/program_options.hpp"
 #include "tests/sim/minimize.h"
 #include "tests/sim/plan.h"
+#include "tests/sim/replay.h"
 #include "tests/sim/scale.h"
 #include "tests/sim/script.h"
 #include "tests/sim/sim_world.h"
@@ -98,10 +99,38 @@ int RunFile(const std::string& file) {
   return TellStory(*script);
 }
 
+int ReplayFile(const std::string& file, const std::string& accept) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) {
+    std::fprintf(stderr, "sim: cannot read %s\n", file.c_str());
+    return 2;
+  }
+  std::string again;
+  ddprun::StepSink record;
+  if (!accept.empty()) {
+    record = ddprun::EncodeRecording([&again](const std::string& bytes) { again += bytes; }, [] {});
+  }
+  const absl::StatusOr<ReplayResult> result = Replay(in, /*print=*/true, std::move(record));
+  if (!result.ok()) {
+    std::fprintf(stderr, "sim: %s: %s\n", file.c_str(), std::string(result.status().message()).c_str());
+    return 2;
+  }
+  if (!accept.empty() && !(std::ofstream(accept, std::ios::binary) << again).flush()) {
+    std::fprintf(stderr, "sim: cannot write %s\n", accept.c_str());
+    return 2;
+  }
+  std::printf("%lld steps over %.3f s%s: %s; %s\n", static_cast<long long>(result->steps),
+              std::chrono::duration<double>(result->length).count(),
+              result->whole ? "" : " (the file ends within a step)",
+              result->difference.empty() ? "the same came of each" : result->difference.c_str(),
+              result->broken.empty() ? "all rules held" : result->broken.c_str());
+  return result->difference.empty() && result->broken.empty() ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string seeds, script, keep;
+  std::string seeds, script, keep, replay, accept;
   uint64_t seed = 0;
   po::options_description options("Runs the pure machines under simulated faults, one run a seed.\nOptions");
   options.add_options()("help,h", "print this text")("seeds", po::value(&seeds)->default_value("1:2000"),
@@ -111,6 +140,8 @@ int main(int argc, char** argv) {
       "keep", po::value(&keep)->default_value(std::filesystem::temp_directory_path() / "ddprun-failing.sim"),
       "where the script of a failing seed goes, made as small as it can be; none: nowhere")(
       "draw", po::value(&seed), "print the script of this seed and do nothing")(
+      "replay", po::value(&replay), "replay this file, which ddprun --record=FILE has written")(
+      "accept", po::value(&accept), "with --replay: write the recording with what comes of it now")(
       "scale", "join and restart 1,000 to 10,000 nodes, and count what that takes");
   try {
     po::variables_map given;
@@ -122,6 +153,7 @@ int main(int argc, char** argv) {
     }
     if (given.contains("scale")) return RunScale();
     if (given.contains("script")) return RunFile(script);
+    if (given.contains("replay")) return ReplayFile(replay, accept);
     if (given.contains("draw")) {
       std::cout << ToString(DrawScript(seed));
       return 0;

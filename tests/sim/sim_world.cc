@@ -25,8 +25,9 @@ constexpr Duration kWakeUp = milliseconds(30);
 
 class World {
  public:
-  World(const Script& script, bool print)
+  World(const Script& script, bool print, StepSink record)
       : script_(script),
+        record_(std::move(record)),
         settings_(script_.settings),
         trace_(print),
         network_(&clock_, Random(settings_.seed, "network"),
@@ -110,6 +111,7 @@ class World {
                         return agent != nullptr && agent->warden().alive() > 0 && !StandsStill(agent->host());
                       },
                   .has_slept = [this] { return coordinator()->has_slept(); }}));
+    if (record_) coordinators_.back()->RecordTo(std::exchange(record_, nullptr));
     coordinators_.back()->Listen();
   }
   const SimAgent* Find(const NodeId& id) const {
@@ -451,6 +453,7 @@ class World {
   }
 
   const Script script_;
+  StepSink record_;  // for the first coordinator
   const Settings& settings_;
   Trace trace_;
   SimClock clock_;
@@ -475,7 +478,9 @@ class World {
 
 }  // namespace
 
-SimResult RunScript(const Script& script, bool print) { return World(script, print).Run(); }
+SimResult RunScript(const Script& script, bool print, StepSink record) {
+  return World(script, print, std::move(record)).Run();
+}
 
 SimResult RunSeed(uint64_t seed, bool print) { return RunScript(DrawScript(seed), print); }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "rendezvous/server/recording.h"
 #include "tests/sim/script.h"
 #include "tests/sim/sim_result.h"
 
@@ -13,7 +14,8 @@ namespace ddprun::sim {
 //   After the last fault comes calm: what was stopped goes on, links heal and are quick, the disk has room,
 //   and agents are started wherever none runs, with a new coordinator if that is gone. The job must then end
 //   in bounded time, every agent with it, and no worker be left.
-SimResult RunScript(const Script& script, bool print);
+//   record: what the first coordinator is told; empty: nothing is recorded.
+SimResult RunScript(const Script& script, bool print, StepSink record = {});
 
 // RunScript of DrawScript.
 SimResult RunSeed(uint64_t seed, bool print);

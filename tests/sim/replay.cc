@@ -1,0 +1,242 @@
+#include "tests/sim/replay.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/wake_timer.h"
+#include "google/protobuf/io/zero_copy_stream_impl.h"
+#include "google/protobuf/util/delimited_message_util.h"
+#include "proto/protocol_version.h"
+#include "proto/recording_format.h"
+#include "rendezvous/server/coordinator.h"
+#include "tests/sim/round_rules.h"
+#include "tests/sim/sim_clock.h"
+#include "tests/sim/trace.h"
+
+namespace ddprun::sim {
+namespace {
+
+// Shows the time of the step that is being replayed, and has one alarm, which the recording rings.
+class ReplayTimer final : public WakeTimer {
+ public:
+  struct State {
+    TimePoint now = SimClock::kStart;
+    std::function<void()> wake = {};
+  };
+  explicit ReplayTimer(State* state) : state_(*state) {}
+
+  TimePoint Now() const override { return state_.now; }
+  void Set(std::optional<TimePoint> at, std::function<void()> wake) override {
+    state_.wake = at ? std::move(wake) : nullptr;
+  }
+
+ private:
+  State& state_;
+};
+
+class ReplayPeer final : public AgentPeer {
+ public:
+  using Sent = std::function<void(const proto::CoordinatorMessage&)>;
+  ReplayPeer(const proto::RecordedStep::Connected& connected, Sent sent)
+      : address_(connected.address()), in_process_(connected.in_process()), sent_(std::move(sent)) {}
+
+  void Send(SharedMessage message) override { sent_(*message); }
+  void End() override {}
+  std::string address() const override { return address_; }
+  bool in_process() const override { return in_process_; }
+
+ private:
+  const std::string address_;
+  const bool in_process_;
+  const Sent sent_;
+};
+
+class Replayer {
+ public:
+  Replayer(bool print, StepSink again)
+      : trace_(print),
+        again_(std::move(again)),
+        coordinator_(
+            std::make_unique<ReplayTimer>(&timer_),
+            [this](absl::string_view event, absl::string_view run_id, absl::string_view reason) {
+              if (event == "job_forgotten") ForgetRules();
+              Line(absl::StrCat("  ", event, run_id.empty() ? "" : " of job ", run_id, ": ", reason));
+            }) {
+    coordinator_.RecordTo([this](const proto::RecordedStep& step) { Compare(step); });
+    coordinator_.machine_for_test().ObserveForTest(
+        [this](const RoundEvent& event, const RoundEffects& effects, const RoundMachine& machine) {
+          Check(event, effects, machine);
+        });
+  }
+
+  absl::Status Run(std::istream& recording) {
+    google::protobuf::io::IstreamInputStream in(&recording);
+    RETURN_IF_ERROR(ReadHeader(in));
+    for (bool end = false; !end;) {
+      proto::RecordedStep step;
+      if (!google::protobuf::util::ParseDelimitedFromZeroCopyStream(&step, &in, &end)) {
+        result_.whole = end;
+        break;
+      }
+      RETURN_IF_ERROR(Do(step));
+      ++result_.steps;
+    }
+    result_.length = timer_.now - SimClock::kStart;
+    result_.broken = trace_.broken();
+    return absl::OkStatus();
+  }
+
+  const ReplayResult& result() const { return result_; }
+
+ private:
+  void Line(const std::string& text) { trace_.Line(timer_.now, text); }
+
+  static absl::Status ReadHeader(google::protobuf::io::ZeroCopyInputStream& in) {
+    proto::RecordingHeader header;
+    bool end = false;
+    if (!google::protobuf::util::ParseDelimitedFromZeroCopyStream(&header, &in, &end) ||
+        header.magic() != kRecordingMagic) {
+      return absl::InvalidArgumentError("not a recording: ddprun --record=FILE writes one");
+    }
+    if (header.format() == kRecordingFormat && header.protocol() == kProtocolVersion) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("a recording of format ", header.format(), " and protocol ", header.protocol(),
+                     "; this build replays format ", kRecordingFormat, " and protocol ", kProtocolVersion,
+                     ": use the build of the version that wrote it"));
+  }
+
+  absl::Status Do(const proto::RecordedStep& step) {
+    const TimePoint now = SimClock::kStart + std::chrono::nanoseconds(step.at_ns());
+    if (now < timer_.now) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("step ", result_.steps, " is earlier than the one before"));
+    }
+    // A step that comes long after it was due: the coordinator stood still, and heard no node meanwhile.
+    if (due_ && now > *due_ + Lease() / 2) slept_until_ = now + Lease() / 2;
+    timer_.now = now;
+    expected_ = &step;
+    switch (step.event_case()) {
+      case proto::RecordedStep::kConnected:
+        return Connect(step.connected());
+      case proto::RecordedStep::kReceived:
+        if (!step.received().message().has_heartbeat()) {
+          Line(absl::StrCat("from ", step.received().peer(), ": ",
+                            step.received().message().ShortDebugString()));
+        }
+        coordinator_.Receive(step.received().peer(), step.received().message());
+        break;
+      case proto::RecordedStep::kDisconnected:
+        Line(
+            absl::StrCat("connection ", step.disconnected().peer(), " ends: ", step.disconnected().reason()));
+        coordinator_.Detach(step.disconnected().peer(), step.disconnected().reason());
+        break;
+      case proto::RecordedStep::kGone:
+        Line(absl::StrCat("node ", step.gone().node(), " is reported gone"));
+        (void)coordinator_.ReportGone(step.gone().run_id(), step.gone().node(), step.gone().token());
+        break;
+      case proto::RecordedStep::kDrain:
+        Line(absl::StrCat("request to drain ", step.drain().node()));
+        (void)coordinator_.Drain(step.drain().run_id(), step.drain().node(), step.drain().reason());
+        break;
+      case proto::RecordedStep::kStop:
+        Line(absl::StrCat("request to stop job ", step.stop().run_id()));
+        (void)coordinator_.Stop(step.stop().run_id(), step.stop().reason());
+        break;
+      case proto::RecordedStep::kEnding:
+        Line(absl::StrCat("the coordinator ends: ", step.ending().reason()));
+        coordinator_.CloseAll(step.ending().reason(), step.ending().at_once());
+        break;
+      case proto::RecordedStep::kTick:
+        if (timer_.wake == nullptr) {
+          Differs("the recording has an alarm, and none is set");
+          break;
+        }
+        std::exchange(timer_.wake, nullptr)();
+        break;
+      case proto::RecordedStep::EVENT_NOT_SET:
+        return absl::InvalidArgumentError(absl::StrCat("step ", result_.steps, " has no event"));
+    }
+    due_ = coordinator_.machine_for_test().NextDeadline();
+    return absl::OkStatus();
+  }
+
+  absl::Status Connect(const proto::RecordedStep::Connected& connected) {
+    const PeerId id = connected.peer();
+    Line(absl::StrCat("connection ", id,
+                      connected.in_process() ? " of the coordinator's own agent at " : " from ",
+                      connected.address()));
+    peers_.push_back(std::make_unique<ReplayPeer>(connected, [this, id](const proto::CoordinatorMessage& m) {
+      if (!m.has_heard()) Line(absl::StrCat("  to ", id, ": ", m.ShortDebugString()));
+    }));
+    if (coordinator_.Attach(peers_.back().get()) == id) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("step ", result_.steps, " opens connection ", id, " out of turn"));
+  }
+
+  void Compare(const proto::RecordedStep& step) {
+    if (again_) again_(step);
+    if (step.outcome_crc32() != expected_->outcome_crc32())
+      Differs("something else comes of it than was recorded");
+  }
+  void Differs(const std::string& why) {
+    if (!result_.difference.empty()) return;
+    result_.difference =
+        absl::StrCat("step ", result_.steps, " at ", ToMillis(timer_.now - SimClock::kStart), " ms: ", why);
+    Line(absl::StrCat("DIFFERS: ", why));
+  }
+
+  void ForgetRules() {
+    const auto& jobs = coordinator_.machine_for_test().jobs();
+    std::erase_if(rules_, [&](const auto& entry) {
+      return std::none_of(jobs.begin(), jobs.end(),
+                          [&](const auto& job) { return &job.second.machine == entry.first; });
+    });
+  }
+
+  void Check(const RoundEvent& event, const RoundEffects& effects, const RoundMachine& machine) {
+    std::unique_ptr<RoundRules>& rules = rules_[&machine];
+    if (rules == nullptr) {
+      rules =
+          std::make_unique<RoundRules>(&trace_, machine.policy(),
+                                       NodeFacts{.has_workers = [](const NodeId&) { return false; },
+                                                 .has_slept = [this] { return timer_.now < slept_until_; }});
+    }
+    rules->Check(event, effects, machine, timer_.now, timer_.now);
+  }
+
+  // The shortest of all jobs.
+  Duration Lease() {
+    Duration lease = Duration::max();
+    for (const auto& [id, job] : coordinator_.machine_for_test().jobs()) {
+      lease = std::min(lease, job.machine.policy().lease);
+    }
+    return lease == Duration::max() ? Duration::zero() : lease;
+  }
+
+  Trace trace_;
+  const StepSink again_;
+  ReplayTimer::State timer_;
+  std::vector<std::unique_ptr<ReplayPeer>> peers_;
+  Coordinator coordinator_;
+  std::map<const RoundMachine*, std::unique_ptr<RoundRules>> rules_;
+  std::optional<TimePoint> due_;
+  TimePoint slept_until_;
+  const proto::RecordedStep* expected_ = nullptr;
+  ReplayResult result_;
+};
+
+}  // namespace
+
+absl::StatusOr<ReplayResult> Replay(std::istream& recording, bool print, StepSink again) {
+  Replayer replayer(print, std::move(again));
+  RETURN_IF_ERROR(replayer.Run(recording));
+  return replayer.result();
+}
+
+}  // namespace ddprun::sim

@@ -1,0 +1,103 @@
+#include "tests/sim/replay.h"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/sim/plan.h"
+#include "tests/sim/sim_world.h"
+
+namespace ddprun::sim {
+namespace {
+
+// What the first coordinator of this seed's story was told.
+std::string Recorded(uint64_t seed) {
+  std::string bytes;
+  RunScript(DrawScript(seed), /*print=*/false,
+            EncodeRecording([&](const std::string& more) { bytes += more; }, [] { FAIL() << "full"; }));
+  return bytes;
+}
+
+absl::StatusOr<ReplayResult> ReplayOf(const std::string& bytes) {
+  std::istringstream in(bytes);
+  return Replay(in, /*print=*/false);
+}
+
+// With every kind of fault, and both kinds of hosts for the coordinator.
+TEST(ReplayTest, SimulatedJobsReplayBitForBit) {
+  int64_t steps = 0;
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    const absl::StatusOr<ReplayResult> result = ReplayOf(Recorded(seed));
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_TRUE(result->whole) << seed;
+    ASSERT_EQ(result->difference, "") << seed;
+    ASSERT_EQ(result->broken, "") << seed;
+    steps += result->steps;
+  }
+  EXPECT_GT(steps, 50'000);
+}
+
+TEST(ReplayTest, AnotherOutcomeIsADifference) {
+  std::istringstream in(Recorded(3));
+  std::string changed;
+  int64_t steps = 0;
+  const StepSink encode = EncodeRecording([&](const std::string& more) { changed += more; }, [] {});
+  ASSERT_TRUE(Replay(in, false, [&](proto::RecordedStep step) {
+                if (++steps == 20) step.set_outcome_crc32(step.outcome_crc32() ^ 1);
+                encode(step);
+              }).ok());
+  const absl::StatusOr<ReplayResult> result = ReplayOf(changed);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(result->difference, ::testing::StartsWith("step 19 at "));
+}
+
+TEST(ReplayTest, AnotherTimeIsADifference) {
+  std::istringstream in(Recorded(3));
+  std::string changed;
+  const StepSink encode = EncodeRecording([&](const std::string& more) { changed += more; }, [] {});
+  ASSERT_TRUE(Replay(in, false, [&](proto::RecordedStep step) {
+                step.set_at_ns(step.at_ns() * 2);
+                encode(step);
+              }).ok());
+  const absl::StatusOr<ReplayResult> result = ReplayOf(changed);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_NE(result->difference, "");
+}
+
+TEST(ReplayTest, ARecordingThatIsCutOffReplaysUpToThere) {
+  const std::string bytes = Recorded(3);
+  const absl::StatusOr<ReplayResult> all = ReplayOf(bytes);
+  const absl::StatusOr<ReplayResult> part = ReplayOf(bytes.substr(0, bytes.size() - 1));
+  ASSERT_TRUE(part.ok()) << part.status();
+  EXPECT_FALSE(part->whole);
+  EXPECT_EQ(part->difference, "");
+  EXPECT_EQ(part->steps, all->steps - 1);
+}
+
+TEST(ReplayTest, AnyOtherFileIsRefused) {
+  for (const std::string& bytes : {std::string(), std::string("seed 4711\n"), std::string(1000, '\xff')}) {
+    EXPECT_EQ(ReplayOf(bytes).status().code(), absl::StatusCode::kInvalidArgument) << bytes.size();
+  }
+}
+
+// Jobs of users that went wrong once, and the rules that they keep now.
+TEST(ReplayTest, TheRecordingsHold) {
+  int found = 0;
+  for (const auto& file : std::filesystem::directory_iterator("tests/sim/recordings")) {
+    if (file.path().extension() != ".rec") continue;
+    std::ifstream in(file.path(), std::ios::binary);
+    const absl::StatusOr<ReplayResult> result = Replay(in, /*print=*/false);
+    ASSERT_TRUE(result.ok()) << file.path() << ": " << result.status();
+    EXPECT_EQ(result->difference, "") << file.path();
+    EXPECT_EQ(result->broken, "") << file.path();
+    EXPECT_TRUE(result->whole) << file.path();
+    EXPECT_GT(result->steps, 0) << file.path();
+    ++found;
+  }
+  EXPECT_GT(found, 0);
+}
+
+}  // namespace
+}  // namespace ddprun::sim
