@@ -28,16 +28,16 @@ struct Member {
   NodeInfo info;
   Phase phase = Phase::kWaiting;
   uint64_t arrival = 0;
-  // In the last round it was in.
+  // In the last round it was in; none: it was in none.
   std::optional<GroupRank> rank = {};
   Rank first_rank = {};
-  Round round{-1};                // which that was
-  TimePoint lease_end = {};       // meaningless unless info.leased
-  TimePoint join_end = {};        // when it gives up waiting, if still waiting then
-  Progress progress = {};         // the newest
-  std::string drain_reason = {};  // why it is to be taken out; empty: it is not
-  bool excluded = false;          // left out of rounds as long as there are enough others
-  bool leaving = false;           // it stops its workers and leaves by itself
+  std::optional<Round> round = {};  // which that was
+  TimePoint lease_end = {};         // meaningless unless info.leased
+  TimePoint join_end = {};          // when it gives up waiting, if still waiting then
+  Progress progress = {};           // the newest
+  std::string drain_reason = {};    // why it is to be taken out; empty: it is not
+  bool excluded = false;            // left out of rounds as long as there are enough others
+  bool leaving = false;             // it stops its workers and leaves by itself
 };
 
 inline bool InRound(const Member& member) { return member.phase != Phase::kWaiting; }

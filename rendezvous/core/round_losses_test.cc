@@ -22,7 +22,7 @@ TEST_F(RoundLossesTest, LossesThatRepeatWithoutProgressPauseAndEndTheJob) {
   int losses = 0;
   for (int i = 0; machine_->state() != State::kClosed && i < 100; ++i) {
     ASSERT_EQ(machine_->state(), State::kRunning);
-    const int round = static_cast<int>(machine_->round().value());
+    const int round = static_cast<int>(machine_->round()->value());
     Killed(absl::StrCat("b", i));
     ++losses;
     Ready("a", round, 200);
@@ -33,7 +33,7 @@ TEST_F(RoundLossesTest, LossesThatRepeatWithoutProgressPauseAndEndTheJob) {
     while (machine_->state() == State::kGathering) WaitAlive(seconds(1), {"a", other});
     waited += now_ - since;
     if (machine_->membership().Find(other)->phase == Phase::kWaiting) {
-      ReadyAll({"a"}, static_cast<int>(machine_->round().value()));
+      ReadyAll({"a"}, static_cast<int>(machine_->round()->value()));
     }
   }
   EXPECT_EQ(losses, 10);

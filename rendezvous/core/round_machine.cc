@@ -13,6 +13,10 @@ namespace {
 // What happens to the waiting nodes within it is told to them in one text.
 constexpr Duration kNoticeDelay = seconds(1);
 
+std::optional<TimePoint> Earlier(std::optional<TimePoint> a, std::optional<TimePoint> b) {
+  return a && b ? std::min(*a, *b) : a ? a : b;
+}
+
 std::string Name(const Member& m) { return absl::StrCat("node ", m.info.host, " (", m.info.id, ")"); }
 
 }  // namespace
@@ -25,12 +29,14 @@ RoundEffects RoundMachine::Step(const RoundEvent& event, TimePoint now) {
   // silence.
   if (const auto due = NextDeadline(); due && now > *due + policy_.lease / 4) {
     membership_.RenewAllLeases(now + policy_.lease);
-    if (drain_end_) drain_end_ = std::max(*drain_end_, now + policy_.lease);
+    if (auto* draining = std::get_if<Draining>(&state_); draining != nullptr && draining->end) {
+      draining->end = std::max(*draining->end, now + policy_.lease);
+    }
   }
   now_ = now;
   effects_.clear();
   std::visit([this](const auto& e) { On(e); }, event);
-  if (state_ != State::kClosed) {
+  if (!Is<Closed>()) {
     ExpireLeases();
     ExpireJoins();
     ExpireDrain();
@@ -41,32 +47,37 @@ RoundEffects RoundMachine::Step(const RoundEvent& event, TimePoint now) {
 }
 
 std::optional<TimePoint> RoundMachine::NextDeadline() const {
-  std::optional<TimePoint> next = membership_.next_lease_end();
-  const auto consider = [&next](std::optional<TimePoint> t) {
-    if (t && (!next || *t < *next)) next = t;
-  };
-  consider(asked_ ? asked_->end : last_call_end_);
-  consider(drain_end_);
-  consider(pause_end_);
-  consider(notice_end_);
-  if (state_ == State::kGathering && membership_.count(Phase::kWaiting) < MinNodes()) {
-    consider(membership_.next_join_end());
-  }
-  return next;
+  const std::optional<TimePoint> of_state =
+      std::visit([this](const auto& s) { return DeadlineOf(s); }, state_);
+  return Earlier(Earlier(membership_.next_lease_end(), notice_end_), of_state);
+}
+
+std::optional<TimePoint> RoundMachine::DeadlineOf(const Gathering& s) const {
+  return Earlier(s.pause_end, Enough() ? s.last_call_end : membership_.next_join_end());
+}
+
+std::optional<TimePoint> RoundMachine::DeadlineOf(const Running& s) const {
+  return s.asked ? s.asked->end : s.last_call_end;
+}
+
+ActiveRound* RoundMachine::active() {
+  if (auto* running = std::get_if<Running>(&state_)) return &running->round;
+  if (auto* draining = std::get_if<Draining>(&state_)) return &draining->round;
+  return nullptr;
 }
 
 // --- What happens
 
 void RoundMachine::On(const NodeJoined& e) {
   const NodeInfo& info = e.info;
-  if (state_ == State::kClosed) {
-    const bool succeeded = outcome_ == Dismissal::kSucceeded;
-    return DismissNode(info.id, succeeded ? Dismissal::kRejected : outcome_,
-                       absl::StrCat("the job is closed: ", succeeded ? "it has succeeded" : outcome_reason_));
+  if (const auto* closed = std::get_if<Closed>(&state_)) {
+    const bool succeeded = closed->outcome == Dismissal::kSucceeded;
+    return DismissNode(info.id, succeeded ? Dismissal::kRejected : closed->outcome,
+                       absl::StrCat("the job is closed: ", succeeded ? "it has succeeded" : closed->reason));
   }
-  if (closing_) {
-    return DismissNode(info.id, closing_->outcome,
-                       absl::StrCat("the job is being closed: ", closing_->reason));
+  if (const auto* draining = std::get_if<Draining>(&state_); draining != nullptr && draining->closing) {
+    return DismissNode(info.id, draining->closing->outcome,
+                       absl::StrCat("the job is being closed: ", draining->closing->reason));
   }
   if (membership_.Find(info.id) != nullptr) {
     effects_.push_back(
@@ -103,7 +114,9 @@ void RoundMachine::On(const NodeJoined& e) {
   // The first one hears at once that it waits. Of those who join together all hear once: each of them hearing
   // of each other would be the square of many.
   const bool first = membership_.count(Phase::kWaiting) == 1;
-  if (first && state_ == State::kGathering) gathering_since_ = now_;
+  if (auto* gathering = std::get_if<Gathering>(&state_); first && gathering != nullptr) {
+    gathering->since = now_;
+  }
   TellWaitersWithin(first ? Duration::zero() : kNoticeDelay);
 }
 
@@ -115,9 +128,10 @@ void RoundMachine::On(const NodeHeard& e) {
     return;
   }
   membership_.RenewLease(e.node, now_ + policy_.lease);
-  if (!e.progress || !InRound(*member) || e.progress->round != round_) return;
+  ActiveRound* const round = active();
+  if (!e.progress || !InRound(*member) || round == nullptr || e.progress->round != round->number) return;
   membership_.SetProgress(e.node, *e.progress);
-  if (e.progress->step) Reported(*e.progress->step);
+  if (e.progress->step) Reported(*round, *e.progress->step);
 }
 
 const Member* RoundMachine::Speaker(const NodeId& id, Round round) {
@@ -127,26 +141,28 @@ const Member* RoundMachine::Speaker(const NodeId& id, Round round) {
     return nullptr;
   }
   membership_.RenewLease(id, now_ + policy_.lease);
-  if (!InRound(*member) || round != round_) {
-    effects_.push_back(
-        Refuse{id, absl::AbortedError(absl::StrCat(Name(*member), " spoke of round ", round.value(),
-                                                   ", but the job is at round ", round_.value()))});
+  if (!InRound(*member) || round != last_round_) {
+    const std::string at =
+        last_round_ ? absl::StrCat("the job is at round ", last_round_->value()) : "no round has begun";
+    effects_.push_back(Refuse{id, absl::AbortedError(absl::StrCat(Name(*member), " spoke of round ",
+                                                                  round.value(), ", but ", at))});
     return nullptr;
   }
   return member;
 }
 
-void RoundMachine::Reported(int64_t step) {
-  step_reported_ = true;
+void RoundMachine::Reported(ActiveRound& round, int64_t step) {
+  round.step_reported = true;
   furthest_.Reported(step);
 }
 
 void RoundMachine::On(const WorkersFailed& e) {
   if (Speaker(e.node, e.round) == nullptr) return;
-  if (e.failure.step) Reported(*e.failure.step);
-  losses_.ToldAtOnce(e.node, e.failure, now_);
-  if (state_ != State::kRunning) return;  // The round is ending anyway: one failure, one charge.
-  failed_ = true;
+  ActiveRound& round = *active();
+  if (e.failure.step) Reported(round, *e.failure.step);
+  round.losses.ToldAtOnce(e.node, e.failure, now_);
+  if (!Is<Running>()) return;  // The round is ending anyway: one failure, one charge.
+  round.failed = true;
   last_failure_ = e.failure.cause;
   NoteIt("workers_failed", e.failure.cause);
   Drain(e.failure.cause);
@@ -155,17 +171,18 @@ void RoundMachine::On(const WorkersFailed& e) {
 void RoundMachine::On(const WorkersSucceeded& e) {
   const Member* member = Speaker(e.node, e.round);
   if (member == nullptr || member->phase != Phase::kRunning) return;
-  finishing_ = true;
+  active()->finishing = true;
   membership_.SetPhase(e.node, Phase::kSucceeded);
 }
 
 void RoundMachine::On(const NodeReady& e) {
   const Member* member = Speaker(e.node, e.round);
   if (member == nullptr || member->phase != Phase::kStopping) return;
+  ActiveRound& round = *active();
   for (const Failure& failure : e.failures) {
-    if (failure.step) Reported(*failure.step);
+    if (failure.step) Reported(round, *failure.step);
   }
-  losses_.Told(e.node, e.failures, now_);
+  round.losses.Told(e.node, e.failures, now_);
   if (!member->drain_reason.empty()) return LetGo(e.node);
   membership_.SetPhase(e.node, Phase::kWaiting);
   membership_.SetStorePort(e.node, e.store_port);
@@ -174,10 +191,11 @@ void RoundMachine::On(const NodeReady& e) {
 
 void RoundMachine::On(const SnapshotTaken& e) {
   if (Speaker(e.node, e.round) == nullptr) return;
-  Reported(e.step);
-  if (!asked_) return;
+  Reported(*active(), e.step);
+  const auto* running = std::get_if<Running>(&state_);
+  if (running == nullptr || !running->asked) return;
   NoteIt("snapshot_taken", absl::StrCat("of step ", e.step, " on ", Name(*membership_.Find(e.node))));
-  Drain(absl::StrCat(asked_->reason, "; a snapshot of step ", e.step, " is there"));
+  Drain(absl::StrCat(running->asked->reason, "; a snapshot of step ", e.step, " is there"));
 }
 
 void RoundMachine::On(const NodeLeaving& e) {
@@ -187,13 +205,15 @@ void RoundMachine::On(const NodeLeaving& e) {
   membership_.SetLeaving(e.node);
   const std::string reason = absl::StrCat(Name(*member), " is leaving: ", e.reason);
   NoteIt("node_leaving", reason);
-  if (member->phase == Phase::kRunning || member->phase == Phase::kStopping) losses_.Lost(reason);
-  if (state_ == State::kRunning && member->phase == Phase::kRunning) Drain(reason);
+  if (member->phase == Phase::kRunning || member->phase == Phase::kStopping) {
+    active()->losses.Lost(reason);
+  }
+  if (Is<Running>() && member->phase == Phase::kRunning) Drain(reason);
 }
 
 void RoundMachine::On(const NodeLeft& e) {
   if (const Member* member = membership_.Find(e.node)) {
-    if (member->round == round_) --electorate_;
+    if (InLastRound(*member)) --electorate_;
     Remove(e.node, "node_left", absl::StrCat("it left: ", e.reason),
            absl::StrCat(Name(*member), " left: ", e.reason));
     last_was_lost_ = false;
@@ -223,17 +243,22 @@ void RoundMachine::On(const DrainRequested& e) {
 }
 
 void RoundMachine::On(const CloseRequested& e) {
-  if (state_ == State::kClosed) return;
-  if (closing_) return Close(closing_->outcome, closing_->reason);
-  if (e.at_once || membership_.in_round() == 0) return Close(e.outcome, e.reason);
-  if (state_ == State::kRunning) Drain(e.reason);
-  closing_ = e;
+  if (Is<Closed>()) return;
+  const auto* draining = std::get_if<Draining>(&state_);
+  const bool again = draining != nullptr && draining->closing;
+  if (again || e.at_once || membership_.in_round() == 0) {
+    const CloseRequested request = again ? *draining->closing : e;
+    if (draining != nullptr) ShareReport(draining->round, request.reason);
+    return Close(request.outcome, request.reason);
+  }
+  if (Is<Running>()) Drain(e.reason);
+  std::get<Draining>(state_).closing = e;
   NoteIt("job_closing", e.reason);
 }
 
 void RoundMachine::Missed(const Member& member, absl::string_view event, absl::string_view why,
                           const std::string& reason) {
-  if (round_ >= Round(0) && member.round == round_) {
+  if (InLastRound(member)) {
     absent_.Lost(member.info.host, std::string(why), now_);
   } else {
     absent_.Went(member.info.host);
@@ -241,8 +266,8 @@ void RoundMachine::Missed(const Member& member, absl::string_view event, absl::s
   NoteIt(event, reason);
   const bool had_workers = member.phase == Phase::kRunning || member.phase == Phase::kStopping;
   if (had_workers && !member.leaving) {
-    losses_.Lost(reason);
-    ++unplanned_losses_;
+    active()->losses.Lost(reason);
+    ++active()->unplanned_losses;
     Blame(member.info.host);
   }
   if (membership_.count(Phase::kWaiting) > 0) TellWaitersWithin(kNoticeDelay);
@@ -271,7 +296,7 @@ void RoundMachine::Remove(const NodeId& id, absl::string_view event, absl::strin
   }
   membership_.Remove(id);
   last_was_lost_ = true;
-  if (state_ == State::kRunning && phase == Phase::kRunning) Drain(reason);
+  if (Is<Running>() && phase == Phase::kRunning) Drain(reason);
 }
 
 void RoundMachine::Lose(const NodeId& id, absl::string_view event, absl::string_view why,
@@ -283,13 +308,13 @@ void RoundMachine::Lose(const NodeId& id, absl::string_view event, absl::string_
   if (!has_workers || !member.info.leased) return Remove(id, event, why, reason);
   Missed(member, event, why, reason);
   membership_.SetLost(id);
-  if (state_ == State::kRunning) Drain(reason);
+  if (Is<Running>()) Drain(reason);
 }
 
 void RoundMachine::LetGo(const NodeId& id) {
   const Member& member = *membership_.Find(id);
   const std::string reason = member.drain_reason;
-  if (member.round == round_) --electorate_;
+  if (InLastRound(member)) --electorate_;
   absent_.TakenOut(member.info.host);
   membership_.Remove(id);
   DismissNode(id, Dismissal::kDrained, reason);
@@ -309,9 +334,9 @@ void RoundMachine::ExpireLeases() {
 }
 
 void RoundMachine::ExpireJoins() {
-  const int joined = membership_.count(Phase::kWaiting);
   // With min_nodes there the last call decides, and it ends by itself.
-  if (state_ != State::kGathering || joined >= MinNodes()) return;
+  if (!Is<Gathering>() || Enough()) return;
+  const int joined = membership_.count(Phase::kWaiting);
   for (const NodeId& id : membership_.ExpiredJoins(now_)) {
     DismissNode(id, Dismissal::kJoinTimeout,
                 absl::StrCat("only ", joined, " of at least ", Nodes(MinNodes()), " joined within ",
@@ -325,16 +350,18 @@ void RoundMachine::ExpireJoins() {
 }
 
 void RoundMachine::ExpireDrain() {
-  if (state_ != State::kDraining || !drain_end_ || now_ < *drain_end_) return;
-  drain_end_.reset();
+  auto* const draining = std::get_if<Draining>(&state_);
+  if (draining == nullptr || !draining->end || now_ < *draining->end) return;
+  draining->end.reset();
   std::vector<NodeId> late;
   for (const auto& [id, m] : membership_.members()) {
     // The coordinator's own agent has no fence: it is waited for. It answers within deadlines of its own.
     if (m.phase == Phase::kStopping && m.info.leased) late.push_back(id);
   }
   for (const NodeId& id : late) {
-    const std::string reason = absl::StrCat(
-        Name(*membership_.Find(id)), " did not stop its workers of round ", round_.value(), " in time");
+    const std::string reason =
+        absl::StrCat(Name(*membership_.Find(id)), " did not stop its workers of round ",
+                     draining->round.number.value(), " in time");
     DismissNode(id, Dismissal::kExpelled, reason);
     // From now on nothing renews its fence.
     membership_.RenewLease(id, now_ + policy_.lease);

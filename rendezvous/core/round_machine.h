@@ -25,10 +25,13 @@
 
 #include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "base/dismissal.h"
+#include "base/ids.h"
 #include "base/job_rules.h"
 #include "base/time.h"
 #include "rendezvous/core/absent_nodes.h"
@@ -36,6 +39,7 @@
 #include "rendezvous/core/job_report.h"
 #include "rendezvous/core/membership.h"
 #include "rendezvous/core/round_events.h"
+#include "rendezvous/core/round_state.h"
 #include "rendezvous/core/verdict.h"
 
 namespace ddprun {
@@ -43,7 +47,7 @@ namespace ddprun {
 // Pure: equal (state, event, now) give equal effects.
 class RoundMachine {
  public:
-  enum class State { kGathering, kRunning, kDraining, kClosed };
+  enum class State { kGathering, kRunning, kDraining, kClosed };  // in the order of RoundState
 
   explicit RoundMachine(JobRules policy);
 
@@ -51,9 +55,9 @@ class RoundMachine {
   // Step(Tick{}) at the latest then; none = nothing pending.
   std::optional<TimePoint> NextDeadline() const;
 
-  State state() const { return state_; }
-  // The round that is running or draining; in Gathering the last one, -1 before the first.
-  Round round() const { return round_; }
+  State state() const { return static_cast<State>(state_.index()); }
+  // The round that is running or draining, else the last one; none before the first.
+  std::optional<Round> round() const { return last_round_; }
   int restarts() const { return restarts_; }
   const Membership& membership() const { return membership_; }
   const JobRules& policy() const { return policy_; }
@@ -61,25 +65,29 @@ class RoundMachine {
   const std::string& last_failure() const { return last_failure_; }
   // None: no worker has reported one.
   std::optional<int64_t> furthest_step() const { return furthest_.step(); }
-  // Closed only: how the job ended, and why, for people.
-  Dismissal outcome() const { return outcome_; }
-  const std::string& outcome_reason() const { return outcome_reason_; }
+  // How the job ended, and why, for people.
+  //   REQUIRES: state() is kClosed.
+  Dismissal outcome() const { return std::get<Closed>(state_).outcome; }
+  const std::string& outcome_reason() const { return std::get<Closed>(state_).reason; }
 
   // Who should be here and is not. Takes O(nodes).
   std::vector<AbsentNode> Absent() const { return absent_.List(); }
   // Its last nodes were lost, not one after the other let go: they may come back and go on.
   bool deserted() const {
-    return state_ == State::kGathering && round_ >= Round(0) && membership_.size() == 0 && last_was_lost_;
+    return Is<Gathering>() && last_round_ && membership_.size() == 0 && last_was_lost_;
   }
   // What nodes that wait would be told now.
   std::string WaitingText(TimePoint now) const;
 
  private:
-  // A snapshot was asked for before the round is ended.
-  struct Asked {
-    std::string reason;
-    TimePoint end;  // it is ended without one then
-  };
+  template <typename S>
+  bool Is() const {
+    return std::holds_alternative<S>(state_);
+  }
+  // The round that is running or draining; null: none is.
+  ActiveRound* active();
+  // `member` was in the last round that was sealed, or is in it.
+  bool InLastRound(const Member& member) const { return member.round && member.round == last_round_; }
 
   void On(const NodeJoined& e);
   void On(const NodeHeard& e);
@@ -97,7 +105,7 @@ class RoundMachine {
 
   // The member, if it is one and `round` is the one it is in; else says so with Refuse.
   const Member* Speaker(const NodeId& id, Round round);
-  void Reported(int64_t step);
+  void Reported(ActiveRound& round, int64_t step);
   // Removes a member without workers; ends the round if it was part of it. `why` is for those who wait for
   // it: "its lease expired".
   void Remove(const NodeId& id, absl::string_view event, absl::string_view why, const std::string& reason);
@@ -110,26 +118,39 @@ class RoundMachine {
   void Blame(const std::string& host);
   // What the next round needs: min_nodes, and the quorum.
   int MinNodes() const;
+  bool Enough() const { return membership_.count(Phase::kWaiting) >= MinNodes(); }
   // Takes a member out because somebody wants that.
   void LetGo(const NodeId& id);
   void ExpireLeases();
   void ExpireJoins();
   void ExpireDrain();
 
+  // When the state has to move on by itself.
+  std::optional<TimePoint> DeadlineOf(const Gathering& s) const;
+  std::optional<TimePoint> DeadlineOf(const Running& s) const;
+  std::optional<TimePoint> DeadlineOf(const Draining& s) const { return s.end; }
+  std::optional<TimePoint> DeadlineOf(const Closed&) const { return std::nullopt; }
+
   // Moves on from the present state as far as its members allow.
   void Advance();
-  void AdvanceGathering();
-  void AdvanceRunning();
-  void AdvanceDraining();
+  void AdvanceGathering(Gathering& s);
+  void AdvanceRunning(Running& s);
+  void AdvanceDraining(const Draining& s);
+  // Newcomers wait that the running round could have, now or when the last call is over.
+  bool LetsIn(const Running& s) const;
+  int Newcomers() const { return membership_.count(Phase::kWaiting) - membership_.excluded_waiting(); }
   // Why the running round should be ended though nothing is wrong with it; empty: it should not.
-  std::string WhyInterrupt();
-  void Interrupt(const std::string& reason);
-  void Seal(const std::string& reason);
-  void Drain(const std::string& reason);
-  void Gather();
+  std::string WhyInterrupt(const Running& s) const;
+  void Interrupt(Running& s, const std::string& reason);
+
+  // Changes of state: references into the state that was left are not valid any more.
+  void Seal(const std::string& reason);  // from Gathering and Draining
+  void Drain(std::string reason);        // from Running
+  void Gather(std::optional<TimePoint> pause_end);
   void Close(Dismissal outcome, std::string reason);
 
-  // Tells the nodes of the round what went wrong in it, if anything did.
+  // Tells the nodes of the last round what went wrong in it, if anything did.
+  void ShareReport(const ActiveRound& round, const std::string& outcome);
   void ShareReport(JobReport report, const std::string& outcome);
   void TellWaitersWithin(Duration delay);
   void TellWaiters();
@@ -137,37 +158,19 @@ class RoundMachine {
   void NoteIt(absl::string_view event, std::string reason);
 
   const JobRules policy_;
-  State state_ = State::kGathering;
-  Round round_{-1};
+  RoundState state_;
+  std::optional<Round> last_round_;  // that was sealed
   int restarts_ = 0;
   Membership membership_;
   AbsentNodes absent_;
   FurthestStep furthest_;
   std::string last_failure_;
 
-  // Of the round that is running or draining.
-  bool failed_ = false;         // it ended by a failure
-  bool finishing_ = false;      // workers of a node have ended with 0
-  bool step_reported_ = false;  // by any worker
-  RoundLosses losses_;
-  int unplanned_losses_ = 0;               // nodes that were lost, and did not leave
-  std::string end_reason_;                 // Draining only
-  std::optional<CloseRequested> closing_;  // Draining only: the job ends with the round
-
   HostRecord hosts_;
   LossRow loss_row_;
-  int electorate_ = 0;  // nodes of the last round, without those that have left it in order
-  TimePoint sealed_at_;
-  std::optional<TimePoint> pause_end_;  // Gathering: no round is sealed before
-  bool last_was_lost_ = false;          // of the nodes that have gone, the last one
-
-  std::optional<TimePoint> last_call_end_;     // Gathering: with min_nodes; Running: with newcomers to let in
-  std::optional<Asked> asked_;                 // Running only
-  std::optional<TimePoint> drain_end_;         // Draining only
-  TimePoint gathering_since_;                  // Gathering only
-  std::optional<TimePoint> notice_end_;        // when the waiting nodes are told what they wait for
-  Dismissal outcome_ = Dismissal::kSucceeded;  // Closed only
-  std::string outcome_reason_;
+  int electorate_ = 0;                   // nodes of the last round, without those that have left it in order
+  bool last_was_lost_ = false;           // of the nodes that have gone, the last one
+  std::optional<TimePoint> notice_end_;  // when the waiting nodes are told what they wait for
 
   // Of the Step that is going on.
   TimePoint now_;

@@ -34,8 +34,9 @@ void RoundRules::Check(const RoundEvent& event, const RoundEffects& effects, con
   Sealed sealed;
   CheckEffects(effects, sealed);
   CheckCharge(!sealed.empty());
-  const Round expected(round_.value() + (sealed.empty() ? 0 : 1));
-  if (machine.round() != expected) Broken("a round was skipped, reused, or went back");
+  const Round next(round_ ? round_->value() + 1 : 0);
+  if (machine.round() != (sealed.empty() ? round_ : next))
+    Broken("a round was skipped, reused, or went back");
   if (!sealed.empty()) CheckSealed(sealed);
   CheckLeases();
   if (state_ == State::kClosed && machine.state() != State::kClosed) Broken("a closed job came back");

@@ -88,7 +88,7 @@ class RoundRules {
 
   // As the machine was after its last step.
   RoundMachine::State state_ = RoundMachine::State::kGathering;
-  Round round_{-1};
+  std::optional<Round> round_;
   int restarts_ = 0;
   std::set<NodeId> members_;   // all
   std::set<NodeId> in_round_;  // with workers that run, have succeeded or are being stopped
