@@ -1,14 +1,18 @@
-// allreduce_bench [RANKS_OF_NODE,...] [CHUNK_BYTES]: time of an all-reduce of floats by size, in real
-// processes. "2" is two ranks that share memory, "1,1" two nodes on this machine.
+// allreduce_bench [RANKS_OF_NODE,...] [CHUNK_BYTES] [ALGORITHM]: time of an all-reduce of floats by size, in
+// real processes. "2" is two ranks that share memory, "1,1" two nodes on this machine. ALGORITHM: a name of
+// all_reduce_choice.h, for all sizes; the default, "chosen", is what ChooseAllReduce says.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "worker_sdk/comm/host/all_reduce_choice.h"
 #include "worker_sdk/comm/testing/rank_processes.h"
 
 namespace ddprun {
@@ -16,7 +20,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kSizes[] = {4, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
+constexpr size_t kSizes[] = {4,        128,       256,     512,     1 << 10,  4 << 10, 16 << 10,
+                             64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
+
+constexpr char kChosen[] = "chosen";
+
+std::optional<AllReduceAlgorithm> AlgorithmNamed(absl::string_view name) {
+  for (int i = 0; i < kNumAllReduceAlgorithms; ++i) {
+    if (NameOf(AllReduceAlgorithm{i}) == name) return AllReduceAlgorithm{i};
+  }
+  return std::nullopt;
+}
 
 absl::Status Measure(Communicator& comm, size_t num_bytes) {
   std::vector<float> values(num_bytes / sizeof(float), 1.0f);
@@ -41,7 +55,9 @@ absl::Status Measure(Communicator& comm, size_t num_bytes) {
 int RunRank(RankProcess self) {
   if (!absl::SimpleAtoi(self.args[0], &self.options.chunk_bytes)) return 2;
   FakeFileStore store(self.store_dir);
-  auto comm = CreateHostCommunicator(self.options, &store);
+  const std::optional<AllReduceAlgorithm> only = AlgorithmNamed(self.args[1]);
+  auto comm = only ? CreateHostCommunicatorForTest(self.options, &store, *only)
+                   : CreateHostCommunicator(self.options, &store);
   absl::Status s = comm.status();
   for (size_t size : kSizes) {
     if (s.ok()) s = Measure(**comm, size);
@@ -50,21 +66,31 @@ int RunRank(RankProcess self) {
   return s.ok() ? 0 : 1;
 }
 
+int Usage() {
+  std::fprintf(stderr, "usage: allreduce_bench [RANKS_OF_NODE,...] [CHUNK_BYTES] [ALGORITHM]\n");
+  return 2;
+}
+
 int Main(int argc, char** argv) {
   std::vector<int> split;
   for (absl::string_view word : absl::StrSplit(argc > 1 ? argv[1] : "2", ',')) {
     int n;
-    if (!absl::SimpleAtoi(word, &n) || n < 1) {
-      std::fprintf(stderr, "usage: allreduce_bench [RANKS_OF_NODE,...] [CHUNK_BYTES]\n");
-      return 2;
-    }
+    if (!absl::SimpleAtoi(word, &n) || n < 1) return Usage();
     split.push_back(n);
   }
   const std::string chunk_bytes = argc > 2 ? argv[2] : absl::StrCat(HostCommunicatorOptions().chunk_bytes);
-  std::printf("nodes %s, chunks of %s bytes\n", argc > 1 ? argv[1] : "2", chunk_bytes.c_str());
+  const std::string algorithm = argc > 3 ? argv[3] : kChosen;
+  const std::optional<AllReduceAlgorithm> only = AlgorithmNamed(algorithm);
+  if (algorithm != kChosen &&
+      (!only || (*only == AllReduceAlgorithm::kSharedMemory) != (split.size() == 1))) {
+    std::fprintf(stderr, "%s is no algorithm of %zu nodes\n", algorithm.c_str(), split.size());
+    return Usage();
+  }
+  std::printf("nodes %s, chunks of %s bytes, algorithm %s\n", argc > 1 ? argv[1] : "2", chunk_bytes.c_str(),
+              algorithm.c_str());
   std::printf("%12s %8s %12s %12s %10s\n", "bytes", "runs", "median us", "p90 us", "GiB/s");
   std::fflush(stdout);
-  RankProcesses ranks(split, {chunk_bytes});
+  RankProcesses ranks(split, {chunk_bytes, algorithm});
   ranks.StartAll();
   int failed = 0;
   for (int r = 0; r < ranks.world_size(); ++r) failed += ranks.Wait(r, seconds(600)).value_or(1) != 0;

@@ -29,6 +29,12 @@ void AddInto(T* dst, const T* lhs, const T* rhs, size_t n) {
 
 }  // namespace
 
+std::vector<RankRange> SingleRanks(RankRange range) {
+  std::vector<RankRange> ranks;
+  for (int r = range.lo; r < range.hi; ++r) ranks.push_back({r, r + 1});
+  return ranks;
+}
+
 int SplitOf(RankRange range) {
   return range.lo + static_cast<int>(std::bit_floor(static_cast<unsigned>(range.size() - 1)));
 }
@@ -37,6 +43,13 @@ std::vector<RankRange> SubtreesWithin(RankRange whole, RankRange within) {
   std::vector<RankRange> subtrees;
   AppendSubtrees(whole, within, &subtrees);
   return subtrees;
+}
+
+int NumSubtreesWithin(RankRange whole, RankRange within) {
+  if (whole.hi <= within.lo || within.hi <= whole.lo) return 0;
+  if (within.lo <= whole.lo && whole.hi <= within.hi) return 1;
+  const int mid = SplitOf(whole);
+  return NumSubtreesWithin({whole.lo, mid}, within) + NumSubtreesWithin({mid, whole.hi}, within);
 }
 
 SumTree::SumTree(RankRange whole, absl::Span<const RankRange> leaves)

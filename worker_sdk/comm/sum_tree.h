@@ -26,6 +26,9 @@ struct RankRange {
   bool operator==(const RankRange&) const = default;
 };
 
+// Each rank by itself: the leaves of a tree over the inputs of ranks.
+std::vector<RankRange> SingleRanks(RankRange range);
+
 // Where the tree splits a range of at least two ranks.
 int SplitOf(RankRange range);
 
@@ -33,6 +36,8 @@ int SplitOf(RankRange range);
 // rest of the tree needs of these ranks. One for a node of 2^k ranks at a multiple of 2^k; at most 2 log2(n)
 // else.
 std::vector<RankRange> SubtreesWithin(RankRange whole, RankRange within);
+// How many they are.
+int NumSubtreesWithin(RankRange whole, RankRange within);
 
 // The additions that lead from the sums of some subtrees (`leaves`) to the sum of the tree over `whole`.
 class SumTree {

@@ -32,6 +32,17 @@ TEST(SubtreesWithinTest, AnUnalignedNodeIsSeveral) {
   EXPECT_THAT(SubtreesWithin({0, 9}, {6, 9}), ElementsAre(RankRange{6, 8}, RankRange{8, 9}));
 }
 
+TEST(SubtreesWithinTest, TheirNumberIsCountedWithoutListingThem) {
+  for (int world = 1; world <= 17; ++world) {
+    for (int lo = 0; lo < world; ++lo) {
+      for (int hi = lo + 1; hi <= world; ++hi) {
+        EXPECT_EQ(NumSubtreesWithin({0, world}, {lo, hi}), SubtreesWithin({0, world}, {lo, hi}).size())
+            << lo << " to " << hi << " of " << world;
+      }
+    }
+  }
+}
+
 // The definition, word by word.
 template <typename T>
 T DumbSum(const std::vector<std::vector<T>>& values, size_t i, int lo, int hi) {

@@ -18,7 +18,9 @@
 #include "base/status_macros.h"
 #include "base/time.h"
 #include "worker_sdk/comm/check.h"
+#include "worker_sdk/comm/host/all_reduce_choice.h"
 #include "worker_sdk/comm/host/bootstrap.h"
+#include "worker_sdk/comm/host/chunk.h"
 #include "worker_sdk/comm/host/engine.h"
 #include "worker_sdk/comm/host/link_watch.h"
 #include "worker_sdk/comm/host/monitor.h"
@@ -83,7 +85,8 @@ class PendingOp : public Pending {
 
 class HostCommunicator : public Communicator {
  public:
-  HostCommunicator(const HostCommunicatorOptions& options, Links links)
+  HostCommunicator(const HostCommunicatorOptions& options, Links links,
+                   std::optional<AllReduceAlgorithm> only)
       : rank_(options.rank),
         local_rank_(static_cast<int>(options.local_rank.value())),
         round_(options.round),
@@ -93,7 +96,7 @@ class HostCommunicator : public Communicator {
                  std::move(links.watched)),
         mesh_(std::move(links.lane), local_rank_, SilenceLimit(options.silence_limit), &segment_, &monitor_),
         engine_(topology_, static_cast<int>(options.group_rank.value()), local_rank_, &segment_, &monitor_,
-                topology_.num_nodes() > 1 ? &mesh_ : nullptr),
+                topology_.num_nodes() > 1 ? &mesh_ : nullptr, only),
         progress_([this] { Progress(); }) {}
 
   ~HostCommunicator() override {
@@ -327,16 +330,26 @@ absl::Status Op::Wait(TimePoint deadline) {
   return Result();
 }
 
+absl::StatusOr<std::unique_ptr<Communicator>> Create(const HostCommunicatorOptions& options, Store* store,
+                                                     std::optional<AllReduceAlgorithm> only) {
+  const TimePoint deadline = Clock::now() + options.setup_timeout;
+  ASSIGN_OR_RETURN(Links links, Bootstrap(options, store));
+  auto comm = std::make_unique<HostCommunicator>(options, std::move(links), only);
+  // From here on a death is noticed; nobody returns before all are connected.
+  RETURN_IF_ERROR(comm->Barrier()->Wait(deadline), "meeting the other ranks");
+  return comm;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Communicator>> CreateHostCommunicator(const HostCommunicatorOptions& options,
                                                                      Store* store) {
-  const TimePoint deadline = Clock::now() + options.setup_timeout;
-  ASSIGN_OR_RETURN(Links links, Bootstrap(options, store));
-  auto comm = std::make_unique<HostCommunicator>(options, std::move(links));
-  // From here on a death is noticed; nobody returns before all are connected.
-  RETURN_IF_ERROR(comm->Barrier()->Wait(deadline), "meeting the other ranks");
-  return comm;
+  return Create(options, store, std::nullopt);
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> CreateHostCommunicatorForTest(
+    const HostCommunicatorOptions& options, Store* store, AllReduceAlgorithm only) {
+  return Create(options, store, only);
 }
 
 }  // namespace ddprun

@@ -19,4 +19,11 @@ namespace ddprun {
 absl::StatusOr<std::unique_ptr<Communicator>> CreateHostCommunicator(const HostCommunicatorOptions& options,
                                                                      Store* store);
 
+enum class AllReduceAlgorithm : int;  // all_reduce_choice.h
+
+// As above, with one algorithm for all-reduces of every size; it fits the split of ranks into nodes, and all
+// ranks give the same. For tests and benchmarks of the algorithms.
+absl::StatusOr<std::unique_ptr<Communicator>> CreateHostCommunicatorForTest(
+    const HostCommunicatorOptions& options, Store* store, AllReduceAlgorithm only);
+
 }  // namespace ddprun

@@ -19,7 +19,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "worker_sdk/comm/host/all_reduce_choice.h"
 #include "worker_sdk/comm/host/rank_scenarios.h"
 #include "worker_sdk/comm/testing/rank_processes.h"
 
@@ -102,6 +104,54 @@ INSTANTIATE_TEST_SUITE_P(HostCommunicator, SplitTest,
                                          std::vector{2, 2}, std::vector{3, 1}, std::vector{1, 3},
                                          std::vector{2, 3, 1}, std::vector{3, 3}, std::vector{4, 4}),
                          [](const auto& info) { return NameOfSplit(info.param); });
+
+// communicator.h, "Result": the algorithm must not show in the bits either. Worlds of 1, 2, 3, 4, 5 and 8, each with
+// every algorithm that fits, also at sizes for which it is not chosen.
+struct Algorithm {
+  std::vector<int> split;
+  AllReduceAlgorithm algorithm;
+};
+
+std::vector<Algorithm> AllAlgorithms() {
+  std::vector<Algorithm> all;
+  for (const auto& split : std::vector<std::vector<int>>{{1}, {2}, {3}, {4}, {5}, {8}}) {
+    all.push_back({split, AllReduceAlgorithm::kSharedMemory});
+  }
+  for (const auto& split : std::vector<std::vector<int>>{{1, 1},
+                                                         {1, 2},
+                                                         {2, 1},
+                                                         {1, 1, 1},
+                                                         {2, 2},
+                                                         {3, 1},
+                                                         {1, 2, 1},
+                                                         {1, 1, 1, 1},
+                                                         {2, 3},
+                                                         {4, 1},
+                                                         {1, 3, 1},
+                                                         {4, 4},
+                                                         {5, 3},
+                                                         {1, 6, 1},
+                                                         {3, 2, 3}}) {
+    all.push_back({split, AllReduceAlgorithm::kMeshOneShot});
+    all.push_back({split, AllReduceAlgorithm::kMeshTwoShot});
+  }
+  return all;
+}
+
+class AlgorithmTest : public testing::TestWithParam<Algorithm> {};
+
+TEST_P(AlgorithmTest, GivesTheBitsOfTheTree) {
+  RankProcesses ranks(GetParam().split, {"algorithm", absl::StrCat(static_cast<int>(GetParam().algorithm))});
+  ranks.StartAll();
+  for (int r = 0; r < ranks.world_size(); ++r) ExpectExit(ranks, r, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(HostCommunicator, AlgorithmTest, testing::ValuesIn(AllAlgorithms()),
+                         [](const auto& info) {
+                           return absl::StrCat(
+                               NameOfSplit(info.param.split), "_",
+                               absl::StrReplaceAll(NameOf(info.param.algorithm), {{"-", "_"}}));
+                         });
 
 class LateTest : public testing::TestWithParam<std::vector<int>> {};
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "worker_sdk/comm/host/all_reduce_choice.h"
 #include "worker_sdk/comm/host/host_communicator.h"
 
 namespace ddprun {
@@ -134,6 +135,26 @@ int RandomOperations(const RankProcess& self, Communicator& comm) {
   return 0;
 }
 
+// algorithm <number>: sums and means of sizes around the borders of slices, pieces and chunks, all run with one
+// algorithm and compared with the definition bit by bit.
+int ReduceWithOneAlgorithm(const RankProcess& self, Communicator& comm) {
+  int index = 0;
+  for (const size_t n : {0, 1, 2, 15, 16, 17, 31, 33, 64, 100, 255, 512, 1000, 1023, 1024, 1025, 5000}) {
+    for (const bool wide : {false, true}) {
+      const ReduceOp op = index % 2 == 0 ? ReduceOp::kSum : ReduceOp::kMean;
+      Started started;
+      if (wide) {
+        StartReduce<double>(comm, index++, n, op, &started);
+      } else {
+        StartReduce<float>(comm, index++, n, op, &started);
+      }
+      if (absl::Status s = started.pending->Wait(Soon()); !s.ok()) return Fail(self, s.ToString());
+      if (started.buffer != started.expected) return Fail(self, absl::StrCat("wrong result of ", n));
+    }
+  }
+  return 0;
+}
+
 // forever: all-reduces until the end comes.
 int ReduceForever(const RankProcess& self, Communicator& comm) {
   FakeFileStore store(self.store_dir);
@@ -248,9 +269,11 @@ int LateToBroadcasts(const RankProcess& self, Communicator& comm) {
 
 int RunRank(const RankProcess& self) {
   HostCommunicatorOptions options = self.options;
-  if (self.args[0] == "random") options.chunk_bytes = 4096;
+  if (self.args[0] == "random" || self.args[0] == "algorithm") options.chunk_bytes = 4096;
   FakeFileStore store(self.store_dir);
-  auto comm = CreateHostCommunicator(options, &store);
+  auto comm = self.args[0] == "algorithm" ? CreateHostCommunicatorForTest(
+                                                options, &store, AllReduceAlgorithm{std::stoi(self.args[1])})
+                                          : CreateHostCommunicator(options, &store);
   if (!comm.ok()) {
     Report(self, comm.status());
     return Fail(self, comm.status().ToString());
@@ -262,6 +285,7 @@ int RunRank(const RankProcess& self) {
     if (!other.ok()) return Fail(self, other.status().ToString());
     return StartAheadOfAnother(self, **comm, **other);
   }
+  if (self.args[0] == "algorithm") return ReduceWithOneAlgorithm(self, **comm);
   if (self.args[0] == "random") return RandomOperations(self, **comm);
   if (self.args[0] == "late") return LateToBroadcasts(self, **comm);
   if (self.args[0] == "stop") return StopInTheMiddle(self, **comm);

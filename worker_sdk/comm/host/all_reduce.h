@@ -1,0 +1,30 @@
+// What every all-reduce algorithm of the host backend implements.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "worker_sdk/comm/host/chunk.h"
+#include "worker_sdk/comm/host/tcp_mesh.h"
+
+namespace ddprun {
+
+// An algorithm, as one lane runs it. For one chunk, all lanes of all nodes run the same one; the next chunk may
+// have another.
+//   Result:  the sum of the tree in sum_tree.h, divided by the world size for a mean; bit-equal for all
+//            algorithms.
+//   Threads: one caller.
+class AllReduce {
+ public:
+  virtual ~AllReduce() = default;
+
+  // Reduces this lane's slice of chunk `q`, from the inputs of all ranks to the result in the segment.
+  //   Order:    the caller has awaited kFilled of q and kDrained of q - 2; it arrives at kCombined afterwards.
+  //             Calls `catch_up` before it sleeps for other nodes.
+  //   Errors:   the communicator's end, Segment::EndOf(q). The slice of the result is then undefined.
+  //   REQUIRES: chunk.call is an all-reduce of float or double. With 0 bytes it is a barrier: Run returns on
+  //             lane 0 when lane 0 of every node has called it.
+  virtual absl::Status Run(uint64_t q, const Chunk& chunk, CatchUp catch_up) = 0;
+};
+
+}  // namespace ddprun

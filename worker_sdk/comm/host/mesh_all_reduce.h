@@ -1,0 +1,78 @@
+// The all-reduce algorithms of several nodes; all_reduce_choice.h compares what they send.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "worker_sdk/comm/host/all_reduce.h"
+#include "worker_sdk/comm/host/lane.h"
+#include "worker_sdk/comm/sum_tree.h"
+
+namespace ddprun {
+
+// What both have in common: every node adds the inputs of its own ranks as far as the tree over all ranks
+// allows, one partial sum for each of its maximal subtrees; the world's tree adds those of all nodes.
+class PartialSums {
+ public:
+  explicit PartialSums(const Lane& lane);
+
+  // Of `node`.
+  size_t num_subtrees(int node) const { return subtrees_[node].size(); }
+  size_t num_own() const { return num_subtrees(lane_.node); }
+  // The leaves of the world's tree that other nodes send.
+  size_t num_others() const { return leaves_.size() - num_own(); }
+
+  // This node's partial sums of the slice, [num_own()][slice]. Valid until the next call.
+  template <typename T>
+  T* AddOwn(uint64_t q, Slice slice);
+  // Room for others' partial sums. Valid until the next call.
+  template <typename T>
+  T* RoomForOthers(size_t num_elems);
+  // From the partial sums of all nodes, in their order, to the result.
+  template <typename T>
+  void AddAll(const std::vector<const T*>& leaves, bool mean, T* out, size_t num_elems) const;
+
+ private:
+  const Lane lane_;
+  const std::vector<std::vector<RankRange>> subtrees_;  // by node
+  const std::vector<SumTree> own_trees_;                // by subtree of this node, over its ranks' inputs
+  const std::vector<RankRange> leaves_;                 // the subtrees of all nodes
+  const SumTree world_tree_;                            // over leaves_
+  std::vector<char> own_;
+  std::vector<char> others_;
+};
+
+// kMeshOneShot.
+class MeshOneShot : public AllReduce {
+ public:
+  // REQUIRES: several nodes.
+  explicit MeshOneShot(const Lane& lane) : lane_(lane), sums_(lane) {}
+
+  absl::Status Run(uint64_t q, const Chunk& chunk, CatchUp catch_up) override;
+
+ private:
+  template <typename T>
+  absl::Status RunOn(uint64_t q, const Chunk& chunk, CatchUp catch_up);
+
+  const Lane lane_;
+  PartialSums sums_;
+};
+
+// kMeshTwoShot: the slice is cut once more, into a piece a node. Every node sends its partial sums of piece h to
+// node h, which adds them and sends its piece of the result to all.
+class MeshTwoShot : public AllReduce {
+ public:
+  // REQUIRES: several nodes.
+  explicit MeshTwoShot(const Lane& lane) : lane_(lane), sums_(lane) {}
+
+  absl::Status Run(uint64_t q, const Chunk& chunk, CatchUp catch_up) override;
+
+ private:
+  template <typename T>
+  absl::Status RunOn(uint64_t q, const Chunk& chunk, CatchUp catch_up);
+
+  const Lane lane_;
+  PartialSums sums_;
+};
+
+}  // namespace ddprun

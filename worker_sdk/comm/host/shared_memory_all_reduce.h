@@ -1,0 +1,26 @@
+// All-reduce of the ranks of one node.
+#pragma once
+
+#include "worker_sdk/comm/host/all_reduce.h"
+#include "worker_sdk/comm/host/lane.h"
+#include "worker_sdk/comm/sum_tree.h"
+
+namespace ddprun {
+
+// Adds the slice of all inputs in shared memory. Sends nothing and never sleeps.
+class SharedMemoryAllReduce : public AllReduce {
+ public:
+  // REQUIRES: one node.
+  explicit SharedMemoryAllReduce(const Lane& lane);
+
+  absl::Status Run(uint64_t q, const Chunk& chunk, CatchUp catch_up) override;
+
+ private:
+  template <typename T>
+  void RunOn(uint64_t q, const Chunk& chunk);
+
+  const Lane lane_;
+  const SumTree tree_;  // from the ranks' inputs to the sum
+};
+
+}  // namespace ddprun
