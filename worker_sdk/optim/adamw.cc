@@ -1,6 +1,7 @@
 #include "worker_sdk/optim/adamw.h"
 
 #include <cmath>
+#include <utility>
 
 #include "worker_sdk/comm/check.h"
 
@@ -41,5 +42,28 @@ template void AdamWStep<float>(const AdamWOptions&, int64_t, absl::Span<const fl
                                absl::Span<float>, absl::Span<float>);
 template void AdamWStep<double>(const AdamWOptions&, int64_t, absl::Span<const double>, absl::Span<double>,
                                 absl::Span<double>, absl::Span<double>);
+
+AdamW::AdamW(std::vector<ParameterView> parameters, const AdamWOptions& options)
+    : parameters_(std::move(parameters)),
+      options_(options),
+      mean_(name(), "mean", parameters_),
+      square_(name(), "square", parameters_) {}
+
+void AdamW::Step(const OptimizerStep& step) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const ParameterView& p = parameters_[i];
+    AdamWOptions options = options_;
+    options.learning_rate *= step.rate_factor;
+    if (!p.decays) options.weight_decay = 0;
+    AdamWStep<float>(options, step.step, p.grads, p.values, mean_.of(i), square_.of(i));
+  }
+}
+
+std::vector<StateTensor> AdamW::state() {
+  std::vector<StateTensor> state;
+  mean_.AppendTo(&state);
+  square_.AppendTo(&state);
+  return state;
+}
 
 }  // namespace ddprun

@@ -2,8 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "worker_sdk/optim/optimizer.h"
+#include "worker_sdk/optim/state_buffer.h"
 
 namespace ddprun {
 
@@ -12,7 +16,7 @@ struct AdamWOptions {
   double beta1 = 0.9;           // memory of the mean; 0 <= beta1 < 1
   double beta2 = 0.999;         // memory of the square; 0 <= beta2 < 1
   double epsilon = 1e-8;        // > 0; keeps quiet parameters from large steps
-  double weight_decay = 0;      // wd, 0 for gains and biases by custom
+  double weight_decay = 0;      // wd, 0 for gains and biases by custom; AdamW: of the parameters that decay
 };
 
 // One update of all elements, t = `step` counted from 1:
@@ -31,5 +35,22 @@ extern template void AdamWStep<float>(const AdamWOptions&, int64_t, absl::Span<c
                                       absl::Span<float>, absl::Span<float>, absl::Span<float>);
 extern template void AdamWStep<double>(const AdamWOptions&, int64_t, absl::Span<const double>,
                                        absl::Span<double>, absl::Span<double>, absl::Span<double>);
+
+// AdamWStep on all parameters, in float32.
+// State: "adamw.mean/<parameter>" (m) of all parameters, then "adamw.square/<parameter>" (v).
+class AdamW : public Optimizer {
+ public:
+  AdamW(std::vector<ParameterView> parameters, const AdamWOptions& options);
+
+  absl::string_view name() const override { return "adamw"; }
+  void Step(const OptimizerStep& step) override;
+  std::vector<StateTensor> state() override;
+
+ private:
+  const std::vector<ParameterView> parameters_;
+  const AdamWOptions options_;
+  StateBuffer mean_;
+  StateBuffer square_;
+};
 
 }  // namespace ddprun

@@ -77,5 +77,38 @@ TEST(AdamWTest, DecayShrinksAParameterWithoutGradient) {
   EXPECT_EQ(v[0], 0);
 }
 
+// The class adds memory and names to the function, and no arithmetic.
+TEST(AdamWTest, TheOptimizerGivesTheBitsOfTheFunction) {
+  CounterRng rng(5);
+  std::vector<float> params(37), grads(37), m(37), v(37);
+  for (float& p : params) p = static_cast<float>(rng.Normal());
+  std::vector<float> values = params;
+  constexpr size_t kWeights = 30;
+  const AdamWOptions options{.learning_rate = 3e-3, .beta2 = 0.99, .weight_decay = 0.1};
+  AdamW adamw(
+      {{"weight", {30}, absl::MakeSpan(values).first(kWeights), absl::MakeConstSpan(grads).first(kWeights)},
+       {"bias",
+        {7},
+        absl::MakeSpan(values).subspan(kWeights),
+        absl::MakeConstSpan(grads).subspan(kWeights),
+        false}},
+      options);
+  for (int64_t step = 1; step <= 10; ++step) {
+    const double factor = static_cast<double>(step) / 20;
+    for (float& g : grads) g = static_cast<float>(rng.Normal());
+    adamw.Step({.step = step, .rate_factor = factor});
+    AdamWOptions part = options;
+    part.learning_rate = options.learning_rate * factor;
+    for (const bool decays : {true, false}) {
+      const size_t begin = decays ? 0 : kWeights, count = decays ? kWeights : 7;
+      part.weight_decay = decays ? options.weight_decay : 0;
+      AdamWStep<float>(part, step, absl::MakeConstSpan(grads).subspan(begin, count),
+                       absl::MakeSpan(params).subspan(begin, count), absl::MakeSpan(m).subspan(begin, count),
+                       absl::MakeSpan(v).subspan(begin, count));
+    }
+    ASSERT_EQ(values, params) << "step " << step;
+  }
+}
+
 }  // namespace
 }  // namespace ddprun

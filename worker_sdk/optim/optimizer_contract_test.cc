@@ -1,0 +1,206 @@
+// optimizer.h and optimizer_state.h, for every implementation.
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker_sdk/data/counter_rng.h"
+#include "worker_sdk/optim/adamw.h"
+#include "worker_sdk/optim/optimizer.h"
+#include "worker_sdk/optim/optimizer_state.h"
+#include "worker_sdk/optim/sgd.h"
+#include "worker_sdk/snapshot/snapshot.h"
+
+namespace ddprun {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+using Factory = std::function<std::unique_ptr<Optimizer>(std::vector<ParameterView>)>;
+
+Factory AdamWFactory() {
+  return [](std::vector<ParameterView> parameters) {
+    return std::make_unique<AdamW>(std::move(parameters),
+                                   AdamWOptions{.learning_rate = 0.01, .weight_decay = 0.1});
+  };
+}
+Factory SgdFactory(double momentum) {
+  return [momentum](std::vector<ParameterView> parameters) {
+    return std::make_unique<Sgd>(
+        std::move(parameters), SgdOptions{.learning_rate = 0.01, .momentum = momentum, .weight_decay = 0.1});
+  };
+}
+
+// A model of two tensors, one without decay, and gradients that follow from the step.
+class Training {
+ public:
+  explicit Training(const Factory& factory) : values_(kElems), grads_(kElems) {
+    CounterRng rng(3);
+    for (float& value : values_) value = static_cast<float>(rng.Normal());
+    optimizer_ = factory(Views());
+  }
+
+  void StepTo(int64_t last) {
+    while (step_ < last) {
+      ++step_;
+      CounterRng rng(100 + step_);
+      for (float& grad : grads_) grad = static_cast<float>(rng.Normal());
+      optimizer_->Step({.step = step_, .rate_factor = 1.0 / static_cast<double>(step_)});
+    }
+  }
+  // The model's tensors and the optimizer's, as a training saves them.
+  Snapshot Save() {
+    Snapshot snapshot{.step = step_};
+    for (const ParameterView& p : Views()) snapshot.tensors.push_back(ViewOf(p.name, p.shape, p.values));
+    AddOptimizerState(*optimizer_, &snapshot);
+    return snapshot;
+  }
+  absl::Status Load(const Snapshot& snapshot) {
+    for (const ParameterView& p : Views()) EXPECT_EQ(snapshot.Copy(p.name, p.values), absl::OkStatus());
+    step_ = snapshot.step;
+    return LoadOptimizerState(snapshot, optimizer_.get());
+  }
+
+  Optimizer& optimizer() { return *optimizer_; }
+  const std::vector<float>& values() const { return values_; }
+
+ private:
+  static constexpr size_t kElems = 37, kWeights = 30;
+
+  std::vector<ParameterView> Views() {
+    const auto values = absl::MakeSpan(values_);
+    const auto grads = absl::MakeConstSpan(grads_);
+    return {{"weight", {5, 6}, values.first(kWeights), grads.first(kWeights), true},
+            {"bias", {7}, values.subspan(kWeights), grads.subspan(kWeights), false}};
+  }
+
+  std::vector<float> values_, grads_;
+  std::unique_ptr<Optimizer> optimizer_;
+  int64_t step_ = 0;
+};
+
+std::vector<std::string> StateNames(Optimizer& optimizer) {
+  std::vector<std::string> names;
+  for (const StateTensor& tensor : optimizer.state()) names.push_back(tensor.name);
+  return names;
+}
+
+class OptimizerContractTest : public testing::TestWithParam<std::pair<const char*, Factory>> {
+ protected:
+  const Factory& factory() { return GetParam().second; }
+};
+
+TEST_P(OptimizerContractTest, ItsStateIsAllThatTheNextStepNeeds) {
+  Training whole(factory()), first(factory()), second(factory());
+  whole.StepTo(8);
+  first.StepTo(5);
+  ASSERT_EQ(second.Load(first.Save()), absl::OkStatus());
+  second.StepTo(8);
+  EXPECT_EQ(second.values(), whole.values());
+}
+
+TEST_P(OptimizerContractTest, StateIsNamedAfterItAndShapedAsTheParametersAndZeroAtFirst) {
+  Training training(factory());
+  for (const StateTensor& tensor : training.optimizer().state()) {
+    EXPECT_TRUE(absl::StartsWith(tensor.name, absl::StrCat(training.optimizer().name(), "."))) << tensor.name;
+    const bool weight = absl::EndsWith(tensor.name, "/weight");
+    EXPECT_TRUE(weight || absl::EndsWith(tensor.name, "/bias")) << tensor.name;
+    EXPECT_EQ(tensor.shape, (weight ? std::vector<int64_t>{5, 6} : std::vector<int64_t>{7}));
+    EXPECT_EQ(tensor.values.size(), weight ? 30 : 7);
+    EXPECT_THAT(tensor.values, testing::Each(0.0f));
+  }
+}
+
+// Elementwise: a tensor may be cut anywhere.
+TEST_P(OptimizerContractTest, BitsDoNotDependOnHowElementsAreDividedIntoTensors) {
+  std::vector<float> whole(37, 0.5f), parts(37, 0.5f), grads(37);
+  const auto view = [&](std::vector<float>& values, size_t begin, size_t count) {
+    return ParameterView{.name = absl::StrCat("p", begin),
+                         .shape = {static_cast<int64_t>(count)},
+                         .values = absl::MakeSpan(values).subspan(begin, count),
+                         .grads = absl::MakeConstSpan(grads).subspan(begin, count)};
+  };
+  const auto one = factory()({view(whole, 0, 37)});
+  const auto many =
+      factory()({view(parts, 0, 1), view(parts, 1, 0), view(parts, 1, 19), view(parts, 20, 17)});
+  for (int64_t step = 1; step <= 3; ++step) {
+    for (size_t i = 0; i < grads.size(); ++i) grads[i] = std::sin(static_cast<float>(i + step));
+    one->Step({.step = step});
+    many->Step({.step = step});
+  }
+  EXPECT_EQ(whole, parts);
+}
+
+TEST_P(OptimizerContractTest, ARateFactorOfZeroLeavesTheParameters) {
+  std::vector<float> values(3, 2.0f), grads(3, 1.0f);
+  const auto optimizer = factory()({{"p", {3}, absl::MakeSpan(values), grads, true}});
+  optimizer->Step({.step = 1, .rate_factor = 0});
+  EXPECT_EQ(values, std::vector<float>(3, 2.0f));
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, OptimizerContractTest,
+                         testing::Values(std::pair{"AdamW", AdamWFactory()},
+                                         std::pair{"SgdMomentum", SgdFactory(0.9)},
+                                         std::pair{"SgdPlain", SgdFactory(0)}),
+                         [](const auto& info) { return info.param.first; });
+
+// docs/snapshot_format.md: the names are a part of the format.
+TEST(OptimizerStateTest, NamesOfEveryOptimizer) {
+  EXPECT_THAT(
+      StateNames(Training(AdamWFactory()).optimizer()),
+      ElementsAre("adamw.mean/weight", "adamw.mean/bias", "adamw.square/weight", "adamw.square/bias"));
+  EXPECT_THAT(StateNames(Training(SgdFactory(0.9)).optimizer()),
+              ElementsAre("sgd.momentum/weight", "sgd.momentum/bias"));
+  EXPECT_THAT(StateNames(Training(SgdFactory(0)).optimizer()), IsEmpty());
+}
+
+TEST(OptimizerStateTest, ASnapshotOfAnotherOptimizerSaysWhatIsMissingAndWhatToDo) {
+  Training written(AdamWFactory()), read(SgdFactory(0.9));
+  written.StepTo(2);
+  const absl::Status status = read.Load(written.Save());
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(
+      status.message(),
+      "it lacks tensor sgd.momentum/weight of optimizer sgd: it was written with optimizer adamw; continue "
+      "with that optimizer and its options, or start from step 0 without this snapshot");
+  for (const StateTensor& tensor : read.optimizer().state()) EXPECT_THAT(tensor.values, testing::Each(0.0f));
+}
+
+TEST(OptimizerStateTest, ASnapshotWithoutStateSaysSo) {
+  Training written(SgdFactory(0)), read(AdamWFactory());
+  EXPECT_THAT(std::string(read.Load(written.Save()).message()),
+              AllOf(HasSubstr("it lacks tensor adamw.mean/weight of optimizer adamw"),
+                    HasSubstr("written without optimizer state")));
+}
+
+// Else momentum would be dropped in silence.
+TEST(OptimizerStateTest, StateThatTheOptimizerDoesNotTakeIsRefused) {
+  Training written(AdamWFactory()), read(SgdFactory(0));
+  const absl::Status status = read.Load(written.Save());
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("tensor adamw.mean/weight of optimizer adamw"),
+                    HasSubstr("optimizer sgd does not take"), HasSubstr("continue with that optimizer")));
+}
+
+TEST(OptimizerStateTest, StateOfAnotherSizeIsRefused) {
+  std::vector<float> values(3), grads(3), others(4), others_grads(4);
+  AdamW small({{"p", {3}, absl::MakeSpan(values), grads}}, {});
+  AdamW large({{"p", {4}, absl::MakeSpan(others), others_grads}}, {});
+  Snapshot snapshot;
+  AddOptimizerState(small, &snapshot);
+  const absl::Status status = LoadOptimizerState(snapshot, &large);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("adamw.mean/p"));
+}
+
+}  // namespace
+}  // namespace ddprun

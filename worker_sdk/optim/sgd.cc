@@ -1,0 +1,42 @@
+#include "worker_sdk/optim/sgd.h"
+
+#include <utility>
+
+#include "worker_sdk/comm/check.h"
+
+namespace ddprun {
+
+Sgd::Sgd(std::vector<ParameterView> parameters, const SgdOptions& options)
+    : parameters_(std::move(parameters)),
+      options_(options),
+      velocity_(
+          name(), "momentum",
+          options.momentum != 0 ? absl::MakeConstSpan(parameters_) : absl::Span<const ParameterView>()) {}
+
+void Sgd::Step(const OptimizerStep& step) {
+  DDPRUN_CHECK(step.step >= 1, "steps are counted from 1");
+  const double learning_rate = options_.learning_rate * step.rate_factor;
+  const float rate = static_cast<float>(learning_rate);
+  const float momentum = static_cast<float>(options_.momentum);
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const ParameterView& p = parameters_[i];
+    const float keep = static_cast<float>(p.decays ? 1 - learning_rate * options_.weight_decay : 1);
+    if (options_.momentum == 0) {
+      for (size_t e = 0; e < p.values.size(); ++e) p.values[e] = keep * p.values[e] - rate * p.grads[e];
+      continue;
+    }
+    const absl::Span<float> v = velocity_.of(i);
+    for (size_t e = 0; e < p.values.size(); ++e) {
+      v[e] = momentum * v[e] + p.grads[e];
+      p.values[e] = keep * p.values[e] - rate * v[e];
+    }
+  }
+}
+
+std::vector<StateTensor> Sgd::state() {
+  std::vector<StateTensor> state;
+  velocity_.AppendTo(&state);
+  return state;
+}
+
+}  // namespace ddprun

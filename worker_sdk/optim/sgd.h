@@ -1,0 +1,36 @@
+// Stochastic gradient descent with momentum and decoupled weight decay.
+#pragma once
+
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "worker_sdk/optim/optimizer.h"
+#include "worker_sdk/optim/state_buffer.h"
+
+namespace ddprun {
+
+struct SgdOptions {
+  double learning_rate = 1e-2;  // lr
+  double momentum = 0.9;        // 0 <= momentum < 1; 0: no state
+  double weight_decay = 0;      // wd, of the parameters that decay
+};
+
+// One update of all elements:
+//   v <- momentum * v + g
+//   p <- p - lr * (v + wd * p)
+// State: "sgd.momentum/<parameter>" (v), none with momentum 0.
+class Sgd : public Optimizer {
+ public:
+  Sgd(std::vector<ParameterView> parameters, const SgdOptions& options);
+
+  absl::string_view name() const override { return "sgd"; }
+  void Step(const OptimizerStep& step) override;
+  std::vector<StateTensor> state() override;
+
+ private:
+  const std::vector<ParameterView> parameters_;
+  const SgdOptions options_;
+  StateBuffer velocity_;  // empty with momentum 0
+};
+
+}  // namespace ddprun

@@ -1,0 +1,32 @@
+// The memory of one kind of optimizer state: one tensor for each parameter, in one piece.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "worker_sdk/optim/optimizer.h"
+
+namespace ddprun {
+
+// Zero at first.
+class StateBuffer {
+ public:
+  // `what`: the middle of the names, such as "mean".
+  StateBuffer(absl::string_view optimizer, absl::string_view what,
+              absl::Span<const ParameterView> parameters);
+
+  // That of parameter i.
+  absl::Span<float> of(size_t i) { return tensors_[i].values; }
+  void AppendTo(std::vector<StateTensor>* state) const {
+    state->insert(state->end(), tensors_.begin(), tensors_.end());
+  }
+
+ private:
+  std::vector<float> values_;
+  std::vector<StateTensor> tensors_;  // views of values_
+};
+
+}  // namespace ddprun
