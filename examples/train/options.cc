@@ -46,7 +46,11 @@ po::options_description Flags(Options& o) {
       ("cpu", Value(o.cpu, "KIND"),
        "kind of CPU to compute for: avx2, baseline (all), or auto, the best of this one. All workers must "
        "have the "
-       "same, for their bits differ")                                                      //
+       "same, for their bits differ")  //
+      ("optimizer", Value(o.optimizer, "NAME"),
+       "adamw, or sgd (with momentum), which needs a larger --lr. A snapshot is resumed with the optimizer "
+       "that "
+       "wrote it")                                                                         //
       ("lr", Value(o.learning_rate, "X"), "learning rate, reached after a short warm-up")  //
       ("weight-decay", Value(o.weight_decay, "X"),
        "pull of weights towards zero, times the learning rate")  //
@@ -90,6 +94,9 @@ absl::Status Validate(const Options& o) {
   }
   if (o.cpu != "auto" && o.cpu != "avx2" && o.cpu != "baseline") {
     return absl::InvalidArgumentError(absl::StrCat("--cpu=", o.cpu, ": give auto, avx2 or baseline"));
+  }
+  if (o.optimizer != "adamw" && o.optimizer != "sgd") {
+    return absl::InvalidArgumentError(absl::StrCat("--optimizer=", o.optimizer, ": give adamw or sgd"));
   }
   RETURN_IF_ERROR(AtLeastOne("--steps", o.steps));
   RETURN_IF_ERROR(AtLeastOne("--global-batch", o.global_batch));

@@ -18,7 +18,8 @@ struct Options {
   int64_t seed = 1;
   int64_t global_batch = 16;  // sequences a step, over all workers
   ModelConfig model;
-  std::string cpu = "auto";  // the kind of CPU whose bits are computed; see LayersFor
+  std::string cpu = "auto";         // the kind of CPU whose bits are computed; see LayersFor
+  std::string optimizer = "adamw";  // or "sgd"; see MakeOptimizer
   double learning_rate = 3e-3;
   double weight_decay = 0.1;
   int64_t bucket_bytes = 1 << 20;

@@ -22,19 +22,21 @@ TEST(OptionsTest, NothingGivenIsADefaultRun) {
   EXPECT_EQ(options->data, "");
   EXPECT_EQ(options->steps, Options().steps);
   EXPECT_EQ(options->model, ModelConfig());
+  EXPECT_EQ(options->optimizer, "adamw");
 }
 
 TEST(OptionsTest, EveryFlagReachesItsField) {
-  const absl::StatusOr<Options> options =
-      Parse({"--data=D", "--steps=7", "--seed=8", "--global-batch=9", "--layers=3", "--heads=5", "--width=20",
-             "--context=11", "--lr=0.5", "--weight-decay=0", "--bucket-bytes=12", "--snapshot-dir=S",
-             "--snapshot-every=13", "--metrics=M.jsonl", "--chart=C.svg", "--log-every", "14"});
+  const absl::StatusOr<Options> options = Parse(
+      {"--data=D", "--steps=7", "--seed=8", "--global-batch=9", "--layers=3", "--heads=5", "--width=20",
+       "--context=11", "--optimizer=sgd", "--lr=0.5", "--weight-decay=0", "--bucket-bytes=12",
+       "--snapshot-dir=S", "--snapshot-every=13", "--metrics=M.jsonl", "--chart=C.svg", "--log-every", "14"});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->data, "D");
   EXPECT_EQ(options->steps, 7);
   EXPECT_EQ(options->seed, 8);
   EXPECT_EQ(options->global_batch, 9);
   EXPECT_EQ(options->model, (ModelConfig{.layers = 3, .heads = 5, .width = 20, .context = 11}));
+  EXPECT_EQ(options->optimizer, "sgd");
   EXPECT_EQ(options->learning_rate, 0.5);
   EXPECT_EQ(options->weight_decay, 0);
   EXPECT_EQ(options->bucket_bytes, 12);
@@ -57,6 +59,7 @@ TEST(OptionsTest, SaysWhatIsWrong) {
     const char* message;
   } kCases[] = {
       {"--heads=5", "--heads=5 does not divide --width=64"},
+      {"--optimizer=adam", "--optimizer=adam: give adamw or sgd"},
       {"--layers=0", "--layers=0: give a number from 1 to 1024"},
       {"--width=-8", "--width=-8: give a number from 1 to 65536"},
       {"--context=x", "the argument ('x') for option '--context' is invalid"},

@@ -12,17 +12,14 @@
 #include "base/status_macros.h"
 #include "base/time.h"
 #include "examples/train/layers.h"
-#include "worker_sdk/optim/adamw.h"
+#include "examples/train/make_optimizer.h"
+#include "worker_sdk/optim/optimizer_state.h"
 #include "worker_sdk/snapshot/sha256.h"
 
 namespace ddprun::train {
 namespace {
 
 constexpr int64_t kWarmupSteps = 20;  // the learning rate rises in a line
-constexpr double kBeta2 = 0.99;       // small batches of small models: a shorter memory than Adam's usual one
-
-// A model's parameters and what AdamW knows of them have the same names but for this.
-constexpr absl::string_view kMean = "adamw.mean/", kSquare = "adamw.square/";
 
 std::vector<absl::Span<float>> GradsInReadyOrder(const std::vector<TensorSpec>& tensors,
                                                  Buffer<float>& grads) {
@@ -31,6 +28,18 @@ std::vector<absl::Span<float>> GradsInReadyOrder(const std::vector<TensorSpec>& 
     spans.push_back(grads.span().subspan(tensors[i].offset, tensors[i].num_elems));
   }
   return spans;
+}
+
+std::vector<ParameterView> ViewsOf(Gpt<float>& model, Buffer<float>& grads) {
+  std::vector<ParameterView> views;
+  for (const TensorSpec& tensor : model.tensors()) {
+    views.push_back({.name = tensor.name,
+                     .shape = tensor.shape,
+                     .values = model.parameters().subspan(tensor.offset, tensor.num_elems),
+                     .grads = grads.span().subspan(tensor.offset, tensor.num_elems),
+                     .decays = tensor.kind == TensorKind::kWeight || tensor.kind == TensorKind::kProjection});
+  }
+  return views;
 }
 
 DataParallelOptions Overlap(const Options& train) {
@@ -54,9 +63,8 @@ Trainer::Trainer(const Options& options, const Corpus& corpus, Communicator* com
       rng_(static_cast<uint64_t>(options.seed)),
       sampler_(corpus.NumSamples(options.model.context), {.seed = static_cast<uint64_t>(options.seed)}),
       model_(options.model, *LayersFor<float>(options.cpu)),
-      mean_(model_.parameters().size()),
-      square_(model_.parameters().size()),
       grads_(model_.parameters().size()),
+      optimizer_(MakeOptimizer(options, ViewsOf(model_, grads_))),
       grad_sum_(model_.parameters().size()),
       loss_sum_(1),
       data_parallel_(comm, GradsInReadyOrder(model_.tensors(), grads_), Overlap(options)) {
@@ -86,7 +94,7 @@ absl::Status Trainer::Step(bool wish) {
   loss_ = loss;
   wished_ = step_sums_[kWishes] > 0;
   ++step_;
-  UpdateParameters();
+  optimizer_->Step({.step = step_, .rate_factor = std::min(1.0, static_cast<double>(step_) / kWarmupSteps)});
   sampler_.Advance(options_.global_batch);
   return absl::OkStatus();
 }
@@ -116,20 +124,6 @@ void Trainer::ComputeGradients() {
   }
 }
 
-void Trainer::UpdateParameters() {
-  const double warm = std::min(1.0, static_cast<double>(step_) / kWarmupSteps);
-  for (const TensorSpec& tensor : model_.tensors()) {
-    const bool decays = tensor.kind == TensorKind::kWeight || tensor.kind == TensorKind::kProjection;
-    const AdamWOptions options{.learning_rate = options_.learning_rate * warm,
-                               .beta2 = kBeta2,
-                               .weight_decay = decays ? options_.weight_decay : 0};
-    const auto part = [&](Buffer<float>& all) { return all.span().subspan(tensor.offset, tensor.num_elems); };
-    AdamWStep<float>(options, step_, part(grads_),
-                     model_.parameters().subspan(tensor.offset, tensor.num_elems), part(mean_),
-                     part(square_));
-  }
-}
-
 std::map<std::string, std::string> Trainer::Identity() const {
   return {
       {"--layers", absl::StrCat(options_.model.layers)}, {"--heads", absl::StrCat(options_.model.heads)},
@@ -143,15 +137,11 @@ Snapshot Trainer::State() const {
   snapshot.attributes["sampler.position"] = absl::StrCat(sampler_.state().position);
   snapshot.attributes["rng.counter"] = absl::StrCat(rng_.counter());
   snapshot.attributes["loss"] = absl::StrFormat("%.17g", loss_);
-  const auto add = [&](absl::string_view prefix, absl::Span<const float> all) {
-    for (const TensorSpec& tensor : model_.tensors()) {
-      snapshot.tensors.push_back(ViewOf(absl::StrCat(prefix, tensor.name), tensor.shape,
-                                        all.subspan(tensor.offset, tensor.num_elems)));
-    }
-  };
-  add("", model_.parameters());
-  add(kMean, mean_.span());
-  add(kSquare, square_.span());
+  for (const TensorSpec& tensor : model_.tensors()) {
+    snapshot.tensors.push_back(
+        ViewOf(tensor.name, tensor.shape, model_.parameters().subspan(tensor.offset, tensor.num_elems)));
+  }
+  AddOptimizerState(*optimizer_, &snapshot);
   return snapshot;
 }
 
@@ -171,17 +161,11 @@ absl::Status Trainer::Restore(const Snapshot& snapshot) {
       !absl::SimpleAtod(snapshot.attributes.count("loss") ? snapshot.attributes.at("loss") : "", &loss_)) {
     return absl::DataLossError("its attributes contradict each other");
   }
-  const auto take = [&](absl::string_view prefix, absl::Span<float> all) {
-    absl::Status status;
-    for (const TensorSpec& tensor : model_.tensors()) {
-      status.Update(
-          snapshot.Copy(absl::StrCat(prefix, tensor.name), all.subspan(tensor.offset, tensor.num_elems)));
-    }
-    return status;
-  };
-  RETURN_IF_ERROR(take("", model_.parameters()));
-  RETURN_IF_ERROR(take(kMean, mean_.span()));
-  RETURN_IF_ERROR(take(kSquare, square_.span()));
+  for (const TensorSpec& tensor : model_.tensors()) {
+    RETURN_IF_ERROR(snapshot.Copy(tensor.name, model_.parameters().subspan(tensor.offset, tensor.num_elems)));
+  }
+  RETURN_IF_ERROR(LoadOptimizerState(snapshot, optimizer_.get()),
+                  absl::StrCat("--optimizer=", options_.optimizer));
   sampler_ =
       Sampler(sampler_.num_samples(), {.seed = sampler_.state().seed, .epoch = epoch, .position = position});
   rng_ = CounterRng(rng_.seed(), static_cast<uint64_t>(counter));
@@ -196,6 +180,7 @@ std::map<std::string, std::string> Trainer::Facts() const {
   facts["--steps"] = absl::StrCat(options_.steps);
   facts["the kind of CPU (--cpu=baseline suits all)"] = std::string(LayersFor<float>(options_.cpu)->cpu());
   facts["--global-batch"] = absl::StrCat(options_.global_batch);
+  facts["--optimizer"] = options_.optimizer;
   facts["--lr"] = absl::StrFormat("%.17g", options_.learning_rate);
   facts["--weight-decay"] = absl::StrFormat("%.17g", options_.weight_decay);
   facts["--stall-timeout"] = absl::StrCat(options_.stall_timeout_s);

@@ -19,6 +19,7 @@
 #include "worker_sdk/data/counter_rng.h"
 #include "worker_sdk/data/sampler.h"
 #include "worker_sdk/ddp/data_parallel.h"
+#include "worker_sdk/optim/optimizer.h"
 #include "worker_sdk/snapshot/snapshot.h"
 
 namespace ddprun::train {
@@ -58,10 +59,10 @@ class Trainer {
   // The state, as views of this object that hold until the next Step. The caller adds world size and round.
   [[nodiscard]] Snapshot State() const;
 
-  // Goes on from there.
-  //   Errors: kFailedPrecondition: of another training, naming the flag that differs; others: a writer of
-  //   ours was
-  //           wrong. After an error the state is of no use.
+  // Continues from `snapshot`.
+  //   Errors: kFailedPrecondition: of another training, naming the flag that differs, or of another optimizer,
+  //           naming the tensor that is missing; others: the writer was wrong. After an error the state is of
+  //           no use.
   absl::Status Restore(const Snapshot& snapshot);
 
   // In hexadecimal, over all parameters.
@@ -74,7 +75,6 @@ class Trainer {
   [[nodiscard]] std::map<std::string, std::string> Identity() const;
   // The gradient's all-reduce is under way when it returns.
   void ComputeGradients();
-  void UpdateParameters();
 
   const Options options_;
   const Corpus& corpus_;
@@ -84,12 +84,12 @@ class Trainer {
   CounterRng rng_;
   Sampler sampler_;
   Gpt<float> model_;
-  Buffer<float> mean_, square_;  // AdamW's, as the parameters
   int64_t step_ = 0;
   double loss_ = 0;
   bool wished_ = false;
 
-  Buffer<float> grads_;
+  Buffer<float> grads_;                   // as the parameters
+  std::unique_ptr<Optimizer> optimizer_;  // of both
   TreeSum<float> grad_sum_;
   TreeSum<double> loss_sum_;
   // This rank's, then the sums over all ranks.

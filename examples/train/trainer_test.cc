@@ -1,0 +1,101 @@
+#include "examples/train/trainer.h"
+
+#include <stdlib.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker_sdk/comm/host/host_communicator.h"
+#include "worker_sdk/snapshot/file_io.h"
+
+namespace ddprun::train {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// testdata/adamw_snapshot.ddp was written before optimizers had an interface, by
+//   train --data=text.txt --layers=1 --heads=1 --width=2 --context=8 --global-batch=2 --cpu=baseline --steps=4
+//     --snapshot-dir=snap
+// with this text in text.txt.
+Corpus GoldenCorpus() {
+  std::string text;
+  for (int i = 0; i < 16; ++i) text += "the quick brown fox jumps over the lazy dog\n";
+  const std::string path = testing::TempDir() + "/text.txt";
+  EXPECT_EQ(WriteFile(path, text), absl::OkStatus());
+  return LoadCorpus(path).value();
+}
+
+Options GoldenOptions(const std::string& optimizer = "adamw") {
+  Options options;
+  options.global_batch = 2;
+  options.model = {.layers = 1, .heads = 1, .width = 2, .context = 8};
+  options.cpu = "baseline";
+  options.optimizer = optimizer;
+  return options;
+}
+
+std::string GoldenFile() {
+  return ReadFile(absl::StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"),
+                               "/examples/train/testdata/adamw_snapshot.ddp"))
+      .value();
+}
+
+class TrainerTest : public testing::Test {
+ protected:
+  std::unique_ptr<Trainer> MakeTrainer(const Options& options) {
+    return std::make_unique<Trainer>(options, corpus_, comm_.get());
+  }
+
+  const Corpus corpus_ = GoldenCorpus();
+  const std::unique_ptr<Communicator> comm_ = CreateHostCommunicator({}, nullptr).value();
+};
+
+// Names, order, shapes and every bit: what is read is written again.
+TEST_F(TrainerTest, ASnapshotFromBeforeTheOptimizerInterfaceIsReadAndWrittenAsBefore) {
+  const std::string file = GoldenFile();
+  const ParsedSnapshot golden = ParseSnapshot(file).value();
+  const auto trainer = MakeTrainer(GoldenOptions());
+  ASSERT_EQ(trainer->Restore(golden.snapshot), absl::OkStatus());
+  EXPECT_EQ(trainer->step(), 4);
+  Snapshot again = trainer->State();
+  again.world_size = golden.snapshot.world_size;
+  again.round = golden.snapshot.round;
+  const std::string head = EncodeSnapshotHead(again);
+  EXPECT_EQ(head, file.substr(0, head.size()));
+  std::string data;
+  for (const TensorView& tensor : again.tensors) absl::StrAppend(&data, tensor.bytes);
+  EXPECT_EQ(data, file.substr(head.size()));
+}
+
+TEST_F(TrainerTest, EveryOptimizerResumesToTheSameBits) {
+  for (const std::string optimizer : {"adamw", "sgd"}) {
+    const auto whole = MakeTrainer(GoldenOptions(optimizer)), first = MakeTrainer(GoldenOptions(optimizer)),
+               second = MakeTrainer(GoldenOptions(optimizer));
+    const std::string untrained = whole->ParametersSha256();
+    for (int i = 0; i < 6; ++i) ASSERT_EQ(whole->Step(false), absl::OkStatus());
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(first->Step(false), absl::OkStatus());
+    ASSERT_EQ(second->Restore(first->State()), absl::OkStatus());
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(second->Step(false), absl::OkStatus());
+    EXPECT_NE(whole->ParametersSha256(), untrained) << optimizer;
+    EXPECT_EQ(second->ParametersSha256(), whole->ParametersSha256()) << optimizer;
+  }
+}
+
+TEST_F(TrainerTest, ASnapshotOfAnotherOptimizerNamesTheFlagTheTensorAndTheRemedy) {
+  const std::string file = GoldenFile();
+  const absl::Status status =
+      MakeTrainer(GoldenOptions("sgd"))->Restore(ParseSnapshot(file).value().snapshot);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("--optimizer=sgd"), HasSubstr("tensor sgd.momentum/token_embedding"),
+                    HasSubstr("written with optimizer adamw"), HasSubstr("continue with that optimizer")));
+}
+
+}  // namespace
+}  // namespace ddprun::train
