@@ -1,8 +1,6 @@
 // The memory of one kind of optimizer state: one tensor for each parameter, in one piece.
 #pragma once
 
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -17,6 +15,8 @@ class StateBuffer {
   // `what`: the middle of the names, such as "mean".
   StateBuffer(absl::string_view optimizer, absl::string_view what,
               absl::Span<const ParameterView> parameters);
+  StateBuffer(const StateBuffer&) = delete;
+  StateBuffer& operator=(const StateBuffer&) = delete;
 
   // That of parameter i.
   absl::Span<float> of(size_t i) { return tensors_[i].values; }
