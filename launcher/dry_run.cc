@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/assignment.h"
+#include "base/exit_info.h"
 #include "base/status_macros.h"
 #include "base/temporary_directory.h"
 #include "launcher/agent/worker_command_text.h"
@@ -17,7 +18,6 @@
 #include "launcher/interfaces.h"
 #include "launcher/logs/log_layout.h"
 #include "launcher/numa/binding.h"
-#include "launcher/process/exit_info.h"
 
 namespace ddprun {
 namespace {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_info.h"
 #include "base/status_macros.h"
 #include "boost/asio/co_spawn.hpp"
 #include "boost/asio/io_context.hpp"
@@ -26,7 +27,6 @@
 #include "launcher/interfaces.h"
 #include "launcher/observers.h"
 #include "launcher/print_out.h"
-#include "launcher/process/exit_info.h"
 #include "launcher/recording_file.h"
 #include "launcher/report/own_error.h"
 #include "launcher/worker_stores.h"

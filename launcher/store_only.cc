@@ -11,13 +11,13 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "base/exit_info.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/posix/stream_descriptor.hpp"
 #include "boost/asio/signal_set.hpp"
 #include "launcher/coordinator_log.h"
 #include "launcher/held_signals.h"
 #include "launcher/logs/output_sink.h"
-#include "launcher/process/exit_info.h"
 #include "launcher/recording_file.h"
 #include "rendezvous/server/coordinator_host.h"
 

@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_info.h"
 #include "base/uuid.h"
 #include "base/wake_timer.h"
 #include "boost/asio/post.hpp"
 #include "launcher/agent/aside.h"
 #include "launcher/agent/report_message.h"
-#include "launcher/process/exit_info.h"
 #include "launcher/report/failure_record.h"
 #include "launcher/report/local_host.h"
 #include "launcher/report/own_error.h"

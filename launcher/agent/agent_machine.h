@@ -35,10 +35,10 @@
 #include "absl/status/status.h"
 #include "base/assignment.h"
 #include "base/dismissal.h"
+#include "base/exit_info.h"
 #include "base/ids.h"
 #include "base/time.h"
 #include "launcher/config/exit_code.h"
-#include "launcher/process/exit_info.h"
 
 namespace ddprun {
 

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "base/exit_info.h"
 #include "base/ids.h"
-#include "launcher/process/exit_info.h"
 
 namespace ddprun {
 

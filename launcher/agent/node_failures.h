@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/assignment.h"
+#include "base/exit_info.h"
 #include "base/ids.h"
 #include "base/time.h"
-#include "launcher/process/exit_info.h"
 #include "launcher/report/error_file.h"
 #include "launcher/report/failure_record.h"
 #include "proto/rendezvous.pb.h"

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "launcher/process/exit_info.h"
+#include "base/exit_info.h"
 
 namespace ddprun {
 namespace {

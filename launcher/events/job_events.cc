@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/process/exit_info.h"
+#include "base/exit_info.h"
 #include "launcher/report/python_json.h"
 
 namespace ddprun {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/strings/string_view.h"
-#include "launcher/process/exit_info.h"
+#include "base/exit_info.h"
 
 namespace ddprun {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "base/exit_info.h"
 #include "base/ids.h"
-#include "launcher/process/exit_info.h"
 #include "launcher/report/error_file.h"
 
 namespace ddprun {

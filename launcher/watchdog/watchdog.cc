@@ -13,7 +13,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "launcher/process/exit_info.h"
+#include "base/exit_info.h"
 #include "launcher/process/process_tree.h"
 #include "launcher/process/unique_fd.h"
 

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/assignment.h"
-#include "launcher/process/exit_info.h"
+#include "base/exit_info.h"
 #include "tests/sim/sim_host.h"
 #include "tests/sim/sim_workers.h"
 

@@ -11,8 +11,8 @@
 #include <string>
 
 #include "base/assignment.h"
+#include "base/exit_info.h"
 #include "base/ids.h"
-#include "launcher/process/exit_info.h"
 #include "tests/sim/random.h"
 #include "tests/sim/script.h"
 #include "tests/sim/sim_disk.h"

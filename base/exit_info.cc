@@ -1,4 +1,4 @@
-#include "launcher/process/exit_info.h"
+#include "base/exit_info.h"
 
 #include <string.h>
 #include <sys/wait.h>
