@@ -31,6 +31,11 @@ bool Succeeded(const ExitInfo& exit) {
   return exited != nullptr && exited->code == 0;
 }
 
+bool EndedBySignal(const ExitInfo& exit, int signo) {
+  const Signaled* signaled = std::get_if<Signaled>(&exit);
+  return signaled != nullptr && signaled->signo == signo;
+}
+
 int TorchExitCode(const ExitInfo& exit) {
   return std::visit(
       Overloaded{[](const Exited& e) { return e.code; }, [](const Signaled& s) { return -s.signo; },

@@ -36,6 +36,7 @@ using ExitInfo = std::variant<Exited, Signaled, NeverStarted, Stuck>;
 ExitInfo ExitInfoFromWaitStatus(int wait_status);
 
 bool Succeeded(const ExitInfo& exit);
+bool EndedBySignal(const ExitInfo& exit, int signo);
 
 // The one number of torchrun's report: the exit code, minus the signal's number, 1 for a worker that never
 // ran or does not end.

@@ -23,6 +23,13 @@ TEST(ExitInfoTest, OnlyCodeZeroIsSuccess) {
   EXPECT_FALSE(Succeeded(Stuck{"in state D"}));
 }
 
+TEST(ExitInfoTest, AnExitCodeIsNoSignal) {
+  EXPECT_TRUE(EndedBySignal(Signaled{SIGKILL, true}, SIGKILL));
+  EXPECT_FALSE(EndedBySignal(Signaled{SIGTERM, false}, SIGKILL));
+  EXPECT_FALSE(EndedBySignal(Exited{SIGKILL}, SIGKILL));
+  EXPECT_FALSE(EndedBySignal(Stuck{"in state D"}, SIGKILL));
+}
+
 TEST(ExitInfoTest, OneNumberAsTorchrunHasIt) {
   EXPECT_EQ(TorchExitCode(Exited{3}), 3);
   EXPECT_EQ(TorchExitCode(Signaled{SIGKILL, false}), -9);

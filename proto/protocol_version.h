@@ -3,6 +3,6 @@
 
 namespace ddprun {
 
-inline constexpr int kProtocolVersion = 3;
+inline constexpr int kProtocolVersion = 4;
 
 }  // namespace ddprun

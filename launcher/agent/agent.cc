@@ -11,10 +11,10 @@
 #include "base/wake_timer.h"
 #include "boost/asio/post.hpp"
 #include "launcher/agent/aside.h"
-#include "launcher/agent/report_message.h"
 #include "launcher/report/failure_record.h"
 #include "launcher/report/local_host.h"
 #include "launcher/report/own_error.h"
+#include "proto/failure_codec.h"
 #include "rendezvous/client/gone_line.h"
 
 namespace ddprun {
@@ -55,8 +55,8 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
                       Observe([&](AgentObserver& o) { o.OnWorkerStarted(rank, pid, Now()); });
                     },
                 .ended =
-                    [this](LocalRank rank, const ExitInfo& exit, const std::string& progress) {
-                      driver_.Step(WorkerEnded{rank, exit, progress});
+                    [this](LocalRank rank, const ExitInfo& exit) {
+                      driver_.Step(WorkerEnded{rank, exit});
                     },
                 .gone =
                     [this](const std::vector<std::string>& unkillable) {
@@ -166,7 +166,7 @@ void Agent::OnSeeking() {
 }
 
 void Agent::OnReport(const proto::JobReport& report) {
-  display_.KeepJob(PageOf(report));
+  display_.KeepJob(DecodeReport(report, Now()));
   ShowLater();
 }
 
@@ -184,7 +184,7 @@ void Agent::ReportFailures() {
   if (workers_.failures().empty()) return;
   workers_.CompleteFailures();
   const std::vector<FailureRecord>& failures = workers_.failures().records();
-  const FailureRecord& cause = failures[RootCause(failures)];
+  const Failure& cause = failures[RootCause(failures)].failure;
   log_.Say(absl::StrCat("failed (exitcode: ", TorchExitCode(cause.exit),
                         ") local_rank: ", cause.local_rank.value(), " (pid: ", cause.pid,
                         ") of binary: ", config_.program.argv.empty() ? "" : config_.program.argv[0]));

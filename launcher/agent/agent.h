@@ -84,10 +84,8 @@ class Agent final : private AgentWorld {
   void AskForSnapshot(Round round) override { workers_.AskForSnapshot(round); }
   void FillIn(proto::Heartbeat& heartbeat) const override { workers_.FillIn(heartbeat); }
   int64_t FurthestStep(Round round) const override { return workers_.FurthestStep(round); }
-  proto::Failure FailureOf(LocalRank local_rank) const override {
-    return workers_.failures().Encode(local_rank, Now());
-  }
-  std::vector<proto::Failure> Failures() const override { return workers_.failures().EncodeAll(Now()); }
+  Failure FailureOf(LocalRank local_rank) const override { return workers_.failures().Of(local_rank); }
+  std::vector<Failure> Failures() const override { return workers_.failures().All(); }
   // Lets the warden tell the coordinator when this agent has died and nothing is left of its workers.
   void OnWelcome(const NodeIdentity& node) override;
   void OnWaiting() override;

@@ -5,6 +5,7 @@
 
 #include "base/dismissal.h"
 #include "proto/dismiss_reason.h"
+#include "proto/failure_codec.h"
 
 namespace ddprun {
 namespace {
@@ -30,7 +31,6 @@ AgentDriver::AgentDriver(Parts parts)
       timer_(std::move(parts.timer)),
       node_(std::move(parts.node)),
       machine_({.nproc = config_.num_local_workers,
-                .host = node_.host,
                 .grace = config_.shutdown_timeout,
                 .lease = config_.rdzv.lease,
                 .exit_codes = config_.exit_codes}),
@@ -140,7 +140,7 @@ void AgentDriver::Do(const SendWorkersFailed& e) {
   proto::AgentMessage message;
   proto::WorkersFailed& failed = *message.mutable_workers_failed();
   failed.set_round(e.round.value());
-  *failed.mutable_failure() = world_.FailureOf(e.local_rank);
+  *failed.mutable_failure() = EncodeFailure(world_.FailureOf(e.local_rank), timer_->Now());
   Send(message);
 }
 
@@ -160,7 +160,9 @@ void AgentDriver::Do(const SendReady& e) {
   proto::Ready& ready = *message.mutable_ready();
   ready.set_round(e.round.value());
   ready.set_store_port(*port);
-  for (proto::Failure& failure : world_.Failures()) *ready.add_failures() = std::move(failure);
+  for (const Failure& failure : world_.Failures()) {
+    *ready.add_failures() = EncodeFailure(failure, timer_->Now());
+  }
   world_.OnWaiting();
   Send(message);
 }

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/agent/failure_cause.h"
 
 namespace ddprun {
 namespace {
@@ -128,9 +127,7 @@ void AgentMachine::On(const WorkerEnded& e) {
   stuck_ = stuck_ || std::holds_alternative<Stuck>(e.exit);
   if (state_ == State::kRunning && !Succeeded(e.exit)) {
     failed_ = true;
-    const Rank rank(assignment_.first_rank.value() + e.local_rank.value());
-    effects_.push_back(SendWorkersFailed{assignment_.round, e.local_rank,
-                                         FailureCause(rank, e.local_rank, policy_.host, e.exit, e.progress)});
+    effects_.push_back(SendWorkersFailed{assignment_.round, e.local_rank});
     Stop(SIGTERM);
     return;
   }

@@ -43,8 +43,7 @@
 namespace ddprun {
 
 struct AgentPolicy {
-  int nproc = 1;     // workers to be started here, >= 1
-  std::string host;  // this node's name in messages
+  int nproc = 1;  // workers to be started here, >= 1
   // Between the first signal and SIGKILL, whatever the reason.
   Duration grace = seconds(30);
   // How long a silent node counts as alive. One that is cut off looks for its coordinator a second longer.
@@ -84,7 +83,6 @@ struct RejoinFailed {
 struct WorkerEnded {
   LocalRank local_rank;
   ExitInfo exit;
-  std::string progress = {};  // how far it had come, in its own words: "after step 57"; empty: it never said
 };
 // The coordinator wants a snapshot of the workers of `round`.
 struct SnapshotWanted {
@@ -130,10 +128,10 @@ struct KillWorkers {};
 struct AskForSnapshot {
   Round round;
 };
+// The shell knows how this worker failed.
 struct SendWorkersFailed {
   Round round;
   LocalRank local_rank;
-  std::string cause;
 };
 struct SendWorkersSucceeded {
   Round round;

@@ -227,7 +227,7 @@ TEST_F(AgentTest, AnExpiredTimerIsTheCause) {
   Welcome();
   StartRound(0);
   const proto::Failure failure = Await(proto::AgentMessage::kWorkersFailed).workers_failed().failure();
-  EXPECT_EQ(failure.signal(), SIGKILL);
+  EXPECT_EQ(failure.signaled().signo(), SIGKILL);
   EXPECT_THAT(failure.cause(), HasSubstr("failed: SIGKILL, its watchdog timer \"a step\" expired"));
   Await(proto::AgentMessage::kReady);
   Dismiss(proto::DISMISS_REASON_FAILED);

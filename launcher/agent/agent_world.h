@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "base/assignment.h"
 #include "base/boot_clock.h"
+#include "base/failure.h"
 #include "base/ids.h"
 #include "base/time.h"
 #include "launcher/agent/agent_machine.h"
@@ -59,9 +60,9 @@ class AgentWorld {
   virtual int64_t FurthestStep(Round round) const = 0;
   // The failure of this worker, as far as it is known by now.
   //   REQUIRES: WorkerEnded came for it in this round, and it did not succeed.
-  virtual proto::Failure FailureOf(LocalRank local_rank) const = 0;
+  virtual Failure FailureOf(LocalRank local_rank) const = 0;
   // All failures of this round that are not the launcher's own doing.
-  virtual std::vector<proto::Failure> Failures() const = 0;
+  virtual std::vector<Failure> Failures() const = 0;
 
   // --- What people and observers are told
 

@@ -4,14 +4,12 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "base/exit_info.h"
-#include "base/ids.h"
+#include "base/failure.h"
 
 namespace ddprun {
 
 // "rank 5 (local_rank 1) on node1 failed: exit code 3, after step 57". `progress` is how far it had come, in
 // its own words, or empty.
-std::string FailureCause(Rank rank, LocalRank local_rank, absl::string_view host, const ExitInfo& exit,
-                         absl::string_view progress);
+std::string FailureCause(const Failure& failure, absl::string_view progress);
 
 }  // namespace ddprun

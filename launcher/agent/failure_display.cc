@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "launcher/report/failure_report.h"
+#include "launcher/report/job_page.h"
 
 namespace ddprun {
 namespace {
@@ -19,7 +20,7 @@ void FailureDisplay::KeepNode(std::vector<FailureRecord> failures) {
   kept_.push_back(Node{start_.round, std::move(failures)});
 }
 
-void FailureDisplay::KeepJob(JobPage page) { kept_.push_back(Job{start_, std::move(page)}); }
+void FailureDisplay::KeepJob(JobReport report) { kept_.push_back(Job{start_, std::move(report)}); }
 
 void FailureDisplay::Show(const std::string& full_host) {
   for (auto& item : std::exchange(kept_, {})) {
@@ -37,7 +38,7 @@ void FailureDisplay::ShowAll(const std::string& full_host) {
 }
 
 void FailureDisplay::Show(Node& node, const std::string& full_host) {
-  for (FailureRecord& failure : node.failures) failure.host = full_host;
+  for (FailureRecord& record : node.failures) record.failure.host = full_host;
   shown_round_ = node.round;
   shown_ = FormatFailureReport(program_, node.failures, absl::LocalTimeZone());
   stderr_ = FormatStderrTail(node.failures, kStderrLines);
@@ -45,13 +46,14 @@ void FailureDisplay::Show(Node& node, const std::string& full_host) {
 }
 
 void FailureDisplay::Show(const Job& job) {
-  const JobPage& page = job.page;
-  const bool nothing_else = !job.start.has_other_nodes && page.round == shown_round_ &&
-                            page.groups.size() == 1 && page.more_failures == 0 && page.lost_nodes.empty();
-  const std::string whole = FormatJobPage(page);
+  const JobReport& report = job.report;
+  const bool nothing_else = !job.start.has_other_nodes && report.round == shown_round_ &&
+                            report.groups.size() == 1 && report.more_failures == 0 &&
+                            report.lost_nodes.empty();
+  const std::string whole = FormatJobPage(report);
   stderr_.clear();
-  log_->Write(nothing_else ? FormatWhatIsNew(page, shown_) : whole);
-  if (page.round == job.start.round) Leave(whole, job.start.directory);
+  log_->Write(nothing_else ? FormatWhatIsNew(report, shown_) : whole);
+  if (report.round == job.start.round) Leave(whole, job.start.directory);
 }
 
 void FailureDisplay::Leave(const std::string& page, const std::string& directory) const {

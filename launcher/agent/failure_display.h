@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "base/ids.h"
+#include "base/job_report.h"
 #include "launcher/agent/agent_log.h"
 #include "launcher/report/failure_record.h"
-#include "launcher/report/job_page.h"
 
 namespace ddprun {
 
@@ -32,8 +32,8 @@ class FailureDisplay {
   void BeginRound(Round round, bool has_other_nodes, std::string directory);
   // The failures of this node. REQUIRES: not empty.
   void KeepNode(std::vector<FailureRecord> failures);
-  // The coordinator's page. What KeepNode says of the round is left out where there is nothing else in it.
-  void KeepJob(JobPage page);
+  // The coordinator's report, shown as a page. What KeepNode says of the round is left out where there is nothing else in it.
+  void KeepJob(JobReport report);
 
   bool empty() const { return kept_.empty(); }
   // `full_host`: of this machine, as torchrun's report has it.
@@ -53,7 +53,7 @@ class FailureDisplay {
   };
   struct Job {
     Start start;
-    JobPage page;
+    JobReport report;
   };
 
   void Show(Node& node, const std::string& full_host);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "launcher/report/job_page.h"
 
 namespace ddprun {
 namespace {
@@ -45,24 +46,23 @@ class FailureDisplayTest : public ::testing::Test {
                             file << text << std::flush;
                             done(file ? absl::OkStatus() : absl::ErrnoToStatus(errno, path));
                           }};
-  const std::vector<FailureRecord> failures_ = {{.rank = Rank(0),
+  const std::vector<FailureRecord> failures_ = {{.failure = {.rank = Rank(0),
+                                                             .local_rank = LocalRank(0),
+                                                             .host = "node1",
+                                                             .pid = 77,
+                                                             .exit = Exited{3},
+                                                             .stderr_tail = "no cheese\n"},
+                                                 .timestamp = 1,
+                                                 .message = "To enable traceback see: URL"}};
+  const JobReport page_ = {.round = Round(2),
+                           .groups = {{.first = {.rank = Rank(0),
                                                  .local_rank = LocalRank(0),
                                                  .host = "node1",
                                                  .pid = 77,
                                                  .exit = Exited{3},
-                                                 .timestamp = 1,
-                                                 .message = "To enable traceback see: URL",
-                                                 .error_file = "",
-                                                 .stderr_tail = "no cheese\n"}};
-  const JobPage page_ = {.round = Round(2),
-                         .groups = {{.first = {.rank = Rank(0),
-                                               .local_rank = LocalRank(0),
-                                               .host = "node1",
-                                               .pid = 77,
-                                               .exit_code = 3,
-                                               .stderr_tail = "no cheese"},
-                                     .ranks = {0}}},
-                         .outcome = "restart 1 of 3"};
+                                                 .stderr_tail = "no cheese"},
+                                       .ranks = {Rank(0)}}},
+                           .outcome = "restart 1 of 3"};
 };
 
 TEST_F(FailureDisplayTest, OneNodeIsToldOnlyWhatIsNew) {
@@ -104,7 +104,7 @@ TEST_F(FailureDisplayTest, ANodeWithoutFailuresIsToldThePage) {
 }
 
 TEST_F(FailureDisplayTest, ALostNodeIsNewsToo) {
-  JobPage page = page_;
+  JobReport page = page_;
   page.lost_nodes = {"node3: its lease expired"};
   display_.BeginRound(Round(2), false, "");
   display_.KeepNode(failures_);

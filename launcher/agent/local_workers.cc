@@ -12,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "base/write_all.h"
@@ -276,14 +277,13 @@ void LocalWorkers::OnEnded(ProcessClient::WorkerId id, const ExitInfo& exit) {
     const size_t failure = failures_.Add({.local_rank = worker.local_rank,
                                           .pid = worker.pid,
                                           .exit = exit,
-                                          .when = now,
+                                          .failed_at = now,
                                           .uptime = worker.pid == 0 ? Duration::zero() : now - worker.started,
-                                          .step = report ? std::optional(report->step()) : std::nullopt,
-                                          .progress = progress,
-                                          .told = told_});
+                                          .step = report ? std::optional(report->step()) : std::nullopt},
+                                         {.time = absl::Now(), .progress = progress, .told = told_});
     if (!worker.error_file.empty()) ReadErrorFile(failure, worker.error_file);
   }
-  handlers_.ended(worker.local_rank, exit, progress);
+  handlers_.ended(worker.local_rank, exit);
 }
 
 void LocalWorkers::ReadErrorFile(size_t failure, const std::string& path) {

@@ -32,6 +32,7 @@
 #include "launcher/logs/worker_output.h"
 #include "launcher/process/process_client.h"
 #include "launcher/report/oom_evidence.h"
+#include "proto/rendezvous.pb.h"
 
 namespace ddprun {
 
@@ -43,9 +44,8 @@ namespace ddprun {
 class LocalWorkers {
  public:
   struct Handlers {
-    std::function<void(LocalRank, pid_t)> started;  // it runs its program
-    // `progress`: how far it had come, in its own words; empty: it never said.
-    std::function<void(LocalRank, const ExitInfo&, const std::string& progress)> ended;
+    std::function<void(LocalRank, pid_t)> started;          // it runs its program
+    std::function<void(LocalRank, const ExitInfo&)> ended;  // failures() has it, if it did not succeed
     // Answers KillAll: nothing of them is left but `unkillable`, in words, and all that they printed has been
     // passed on.
     std::function<void(const std::vector<std::string>& unkillable)> gone;

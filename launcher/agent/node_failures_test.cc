@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/failure_codec.h"
 
 namespace ddprun {
 namespace {
@@ -31,9 +32,9 @@ class NodeFailuresTest : public ::testing::Test {
     failures_.Add({.local_rank = LocalRank(local_rank),
                    .pid = 1000 + local_rank,
                    .exit = exit,
-                   .when = At(local_rank),
-                   .uptime = seconds(3),
-                   .told = told});
+                   .failed_at = At(local_rank),
+                   .uptime = seconds(3)},
+                  {.told = told});
   }
   void Complete() {
     failures_.Complete(
@@ -43,7 +44,7 @@ class NodeFailuresTest : public ::testing::Test {
   }
   std::vector<int64_t> Ranks() const {
     std::vector<int64_t> ranks;
-    for (const proto::Failure& f : failures_.EncodeAll(At(100))) ranks.push_back(f.rank());
+    for (const Failure& f : failures_.All()) ranks.push_back(f.rank.value());
     return ranks;
   }
 
@@ -55,24 +56,21 @@ TEST_F(NodeFailuresTest, TheFirstNewsIsWhatTheEndItselfSays) {
   failures_.Add({.local_rank = LocalRank(1),
                  .pid = 77,
                  .exit = Exited{3},
-                 .when = At(0),
+                 .failed_at = At(0),
                  .uptime = milliseconds(1500),
-                 .step = 57,
-                 .progress = "after step 57"});
-  const proto::Failure f = failures_.Encode(LocalRank(1), At(2));
-  EXPECT_EQ(f.rank(), 5);
-  EXPECT_EQ(f.local_rank(), 1);
-  EXPECT_EQ(f.host(), "node1");
-  EXPECT_EQ(f.role(), "trainer");
-  EXPECT_EQ(f.pid(), 77);
-  EXPECT_EQ(f.exit_code(), 3);
-  EXPECT_EQ(f.signal(), 0);
-  EXPECT_EQ(f.cause(), "rank 5 (local_rank 1) on node1 failed: exit code 3, after step 57");
-  EXPECT_EQ(f.age_us(), 2000);
-  EXPECT_EQ(f.uptime_ms(), 1500);
-  EXPECT_EQ(f.step(), 57);
-  EXPECT_EQ(f.stderr_tail(), "");
-  EXPECT_FALSE(f.consequence());
+                 .step = 57},
+                {.progress = "after step 57"});
+  EXPECT_EQ(failures_.Of(LocalRank(1)),
+            (Failure{.rank = Rank(5),
+                     .local_rank = LocalRank(1),
+                     .host = "node1",
+                     .role = "trainer",
+                     .pid = 77,
+                     .exit = Exited{3},
+                     .failed_at = At(0),
+                     .cause = "rank 5 (local_rank 1) on node1 failed: exit code 3, after step 57",
+                     .uptime = milliseconds(1500),
+                     .step = 57}));
 }
 
 TEST_F(NodeFailuresTest, AllThatIsKnownAtTheEnd) {
@@ -80,14 +78,14 @@ TEST_F(NodeFailuresTest, AllThatIsKnownAtTheEnd) {
   Add(1, Exited{1});
   tails_[1] = absl::StrCat("step 1\n", kTraceback);
   Complete();
-  const std::vector<proto::Failure> all = failures_.EncodeAll(At(10));
+  const std::vector<Failure> all = failures_.All();
   ASSERT_THAT(all, SizeIs(2));
-  EXPECT_EQ(all[0].signal(), SIGKILL);
-  EXPECT_THAT(all[0].evidence(), ElementsAre("the kernel killed 1000"));
-  EXPECT_FALSE(all[0].has_step());
-  EXPECT_EQ(all[1].exception(), "ValueError: bad batch");
-  EXPECT_THAT(all[1].stderr_tail(), HasSubstr("step 1\nTraceback"));
-  EXPECT_THAT(all[1].evidence(), IsEmpty());
+  EXPECT_EQ(all[0].exit, ExitInfo(Signaled{SIGKILL, false}));
+  EXPECT_THAT(all[0].evidence, ElementsAre("the kernel killed 1000"));
+  EXPECT_EQ(all[0].step, std::nullopt);
+  EXPECT_EQ(all[1].exception, "ValueError: bad batch");
+  EXPECT_THAT(all[1].stderr_tail, HasSubstr("step 1\nTraceback"));
+  EXPECT_THAT(all[1].evidence, IsEmpty());
   EXPECT_THAT(failures_.records(), SizeIs(2));
 }
 
@@ -96,11 +94,11 @@ TEST_F(NodeFailuresTest, NoExceptionIsTheCauseOfSigkill) {
   Add(1, Signaled{SIGABRT, true});
   for (const int rank : {0, 1}) tails_[rank] = kTraceback;
   Complete();
-  const std::vector<proto::Failure> all = failures_.EncodeAll(At(10));
+  const std::vector<Failure> all = failures_.All();
   ASSERT_THAT(all, SizeIs(2));
-  EXPECT_EQ(all[0].exception(), "");
-  EXPECT_THAT(all[0].stderr_tail(), HasSubstr("ValueError")) << "it is shown, and not as the cause";
-  EXPECT_EQ(all[1].exception(), "ValueError: bad batch");
+  EXPECT_EQ(all[0].exception, "");
+  EXPECT_THAT(all[0].stderr_tail, HasSubstr("ValueError")) << "it is shown, and not as the cause";
+  EXPECT_EQ(all[1].exception, "ValueError: bad batch");
 }
 
 TEST_F(NodeFailuresTest, TheErrorFileSpeaksBeforeStderr) {
@@ -108,17 +106,17 @@ TEST_F(NodeFailuresTest, TheErrorFileSpeaksBeforeStderr) {
   std::ofstream(path) << R"({"message": {"message": "KeyError: 'loss'", "extraInfo":
       {"py_callstack": "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\nKeyError: 'loss'\n",
        "timestamp": "17"}}})";
-  failures_.AddError(failures_.Add({.local_rank = LocalRank(0), .pid = 1, .exit = Exited{1}}),
+  failures_.AddError(failures_.Add({.local_rank = LocalRank(0), .pid = 1, .exit = Exited{1}}, {}),
                      *ReadErrorFile(path), path);
-  EXPECT_EQ(failures_.Encode(LocalRank(0), At(0)).exception(), "KeyError: 'loss'");
+  EXPECT_EQ(failures_.Of(LocalRank(0)).exception, "KeyError: 'loss'");
 }
 
 TEST_F(NodeFailuresTest, AnErrorFileWithoutATracebackGivesItsMessage) {
   const std::string path = absl::StrCat(testing::TempDir(), "/plain.json");
   std::ofstream(path) << R"({"message": "out of cheese\nsorry", "timestamp": 17})";
-  failures_.AddError(failures_.Add({.local_rank = LocalRank(0), .pid = 1, .exit = Exited{1}}),
+  failures_.AddError(failures_.Add({.local_rank = LocalRank(0), .pid = 1, .exit = Exited{1}}, {}),
                      *ReadErrorFile(path), path);
-  EXPECT_EQ(failures_.Encode(LocalRank(0), At(0)).exception(), "out of cheese");
+  EXPECT_EQ(failures_.Of(LocalRank(0)).exception, "out of cheese");
 }
 
 TEST_F(NodeFailuresTest, WorkersThatObeyedAreNoFailures) {
@@ -131,7 +129,7 @@ TEST_F(NodeFailuresTest, WorkersThatObeyedAreNoFailures) {
   Complete();
   EXPECT_THAT(Ranks(), ElementsAre(4));
   EXPECT_THAT(failures_.records(), SizeIs(6));  // torchrun's report has them
-  EXPECT_THAT(failures_.EncodeAll(At(0))[0].evidence(), IsEmpty());
+  EXPECT_THAT(failures_.All()[0].evidence, IsEmpty());
 }
 
 TEST_F(NodeFailuresTest, WorkersThatFailedOnTheirOwnMeanwhileAre) {
@@ -143,7 +141,7 @@ TEST_F(NodeFailuresTest, WorkersThatFailedOnTheirOwnMeanwhileAre) {
   tails_[3] = kTraceback;
   Complete();
   EXPECT_THAT(Ranks(), ElementsAre(4, 5, 6, 7, 8));
-  EXPECT_THAT(failures_.EncodeAll(At(0))[2].evidence(), SizeIs(1));
+  EXPECT_THAT(failures_.All()[2].evidence, SizeIs(1));
 }
 
 TEST_F(NodeFailuresTest, AnAfterEffectIsSaidToBeOne) {
@@ -154,9 +152,34 @@ TEST_F(NodeFailuresTest, AnAfterEffectIsSaidToBeOne) {
       "[10.0.0.2]:1234\n";
   tails_[1] = kTraceback;
   Complete();
-  const auto all = failures_.EncodeAll(At(10));
-  EXPECT_TRUE(all[0].consequence());
-  EXPECT_FALSE(all[1].consequence());
+  const auto all = failures_.All();
+  ASSERT_THAT(all, SizeIs(2));
+  EXPECT_EQ(all[0].rank, Rank(5)) << "the cause comes first";
+  EXPECT_EQ(all[0].origin, FailureOrigin::kOwn);
+  EXPECT_EQ(all[1].origin, FailureOrigin::kFollowsAnother);
+  EXPECT_EQ(RootCause(failures_.records()), 1u);
+}
+
+// Rank 4 raises an exception and takes 5 s to exit; rank 5 crashes meanwhile, since its peer is silent.
+TEST_F(NodeFailuresTest, AWorkerThatTakesLongToExitIsTheCauseForTheNodeAndForTheJob) {
+  const auto noticed = [](int ms) { return absl::FromUnixSeconds(1795248890) + absl::Milliseconds(ms); };
+  failures_.Add({.local_rank = LocalRank(1),
+                 .pid = 1001,
+                 .exit = Signaled{SIGSEGV, false},
+                 .failed_at = At(4000),
+                 .uptime = seconds(60)},
+                {.time = noticed(4000)});
+  const size_t slow = failures_.Add({.local_rank = LocalRank(0),
+                                     .pid = 1000,
+                                     .exit = Exited{1},
+                                     .failed_at = At(5300),
+                                     .uptime = seconds(60)},
+                                    {.time = noticed(5300), .told = SIGTERM});
+  failures_.AddError(slow, {.text = kTraceback, .timestamp = 1795248890, .json = ""}, "e.json");
+  Complete();
+  EXPECT_THAT(Ranks(), ElementsAre(4, 5));
+  EXPECT_EQ(failures_.All()[0].failed_at, At(1000));
+  EXPECT_EQ(RootCause(failures_.records()), 1u);
 }
 
 TEST_F(NodeFailuresTest, ManyFailuresStaySmall) {
@@ -165,13 +188,13 @@ TEST_F(NodeFailuresTest, ManyFailuresStaySmall) {
     tails_[i] = std::string(100'000, 'x');
   }
   Complete();
-  const auto all = failures_.EncodeAll(At(1000));
+  const auto all = failures_.All();
   ASSERT_THAT(all, SizeIs(64));
   int tails = 0;
   size_t bytes = 0;
-  for (const proto::Failure& f : all) {
-    tails += f.stderr_tail().empty() ? 0 : 1;
-    bytes += f.ByteSizeLong();
+  for (const Failure& f : all) {
+    tails += f.stderr_tail.empty() ? 0 : 1;
+    bytes += EncodeFailure(f, At(1000)).ByteSizeLong();
   }
   EXPECT_EQ(tails, 4);
   EXPECT_LT(bytes, 64u << 10);
@@ -181,12 +204,10 @@ TEST_F(NodeFailuresTest, TheLastLinesOfStderrAreValidText) {
   Add(0, Exited{1});
   for (int i = 0; i < 30; ++i) absl::StrAppend(&tails_[0], "line ", i, "\xff\n");
   Complete();
-  const proto::Failure failure = failures_.EncodeAll(At(0))[0];
-  EXPECT_THAT(failure.stderr_tail(), StartsWith("line 10"));
-  EXPECT_THAT(failure.stderr_tail(), Not(HasSubstr("\xff")));
-  proto::Failure again;
-  ASSERT_TRUE(again.ParseFromString(failure.SerializeAsString()));
-  EXPECT_EQ(again.stderr_tail(), failure.stderr_tail());
+  const Failure failure = failures_.All()[0];
+  EXPECT_THAT(failure.stderr_tail, StartsWith("line 10"));
+  EXPECT_THAT(failure.stderr_tail, Not(HasSubstr("\xff")));
+  EXPECT_EQ(DecodeFailure(EncodeFailure(failure, At(0)), At(0)).stderr_tail, failure.stderr_tail);
 }
 
 TEST_F(NodeFailuresTest, ANewRoundBeginsWithNone) {

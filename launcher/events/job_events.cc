@@ -14,13 +14,13 @@ namespace {
 std::string FileName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 // What torchrun keeps of a failure: the error file, or that there is none.
-std::string RawError(const FailureRecord& failure) {
-  if (failure.worker_error) {
+std::string RawError(const FailureRecord& record) {
+  if (record.worker_error) {
     boost::json::error_code error;
-    const boost::json::value file = boost::json::parse(failure.worker_error->json, error);
+    const boost::json::value file = boost::json::parse(record.worker_error->json, error);
     if (!error) return PythonDumps(file);
   }
-  return std::holds_alternative<Signaled>(failure.exit)
+  return std::holds_alternative<Signaled>(record.failure.exit)
              ? R"({"message": "<NONE>"})"
              : R"({"message": "<NONE>", "errorTraits": {"category": "system_terminated_error", )"
                R"("retryability": "False"}})";
@@ -108,13 +108,14 @@ void JobEvents::EndOfWorkers(const AgentEnd& end) {
   for (int i = 0; i < num_workers_; ++i) {
     JobEvent event = {.state = end.reason == EndReason::kSucceeded ? "SUCCEEDED" : "TERMINATED",
                       .worker = WorkerOf(LocalRank(i))};
-    const auto failure = std::find_if(end.failures.begin(), end.failures.end(),
-                                      [i](const FailureRecord& f) { return f.local_rank == LocalRank(i); });
-    if (failure != end.failures.end() && end.reason != EndReason::kSucceeded) {
+    const auto record = std::find_if(end.failures.begin(), end.failures.end(), [i](const FailureRecord& r) {
+      return r.failure.local_rank == LocalRank(i);
+    });
+    if (record != end.failures.end() && end.reason != EndReason::kSucceeded) {
       event.state = "FAILED";
-      event.worker->exit_code = TorchExitCode(failure->exit);
-      event.worker->failed_pid = failure->pid;
-      event.raw_error = RawError(*failure);
+      event.worker->exit_code = TorchExitCode(record->failure.exit);
+      event.worker->failed_pid = static_cast<pid_t>(record->failure.pid);
+      event.raw_error = RawError(*record);
     }
     Write(std::move(event));
   }

@@ -48,13 +48,10 @@ class JobEventsTest : public testing::Test {
     events_->OnWorkerStarted(LocalRank(1), 9144, At(360));
   }
   static FailureRecord Failed(int local_rank, ExitInfo exit, std::optional<WorkerError> error = {}) {
-    return {.rank = Rank(local_rank),
-            .local_rank = LocalRank(local_rank),
-            .host = "",
-            .pid = 9143 + local_rank,
-            .exit = exit,
-            .message = "",
-            .error_file = "",
+    return {.failure = {.rank = Rank(local_rank),
+                        .local_rank = LocalRank(local_rank),
+                        .pid = 9143 + local_rank,
+                        .exit = exit},
             .worker_error = error};
   }
   // "AGENT RENDEZVOUS", "WORKER START 0", ...

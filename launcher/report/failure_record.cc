@@ -5,12 +5,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/exit_info.h"
 
 namespace ddprun {
 namespace {
 
 // For a worker that said nothing itself. The words for exits and signals are torchrun's.
-std::string MessageOf(const WorkerEnd& end) {
+std::string MessageOf(const Failure& end) {
   if (const auto* never = std::get_if<NeverStarted>(&end.exit)) return std::string(never->status.message());
   if (const auto* stuck = std::get_if<Stuck>(&end.exit)) {
     return absl::StrCat("It has not ended: it is ", stuck->where);
@@ -22,20 +23,27 @@ std::string MessageOf(const WorkerEnd& end) {
   return "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html";
 }
 
+// As Failure::failed_at says, of a worker whose end was noticed then.
+TimePoint FailedAt(const FailureRecord& record, int64_t timestamp) {
+  const absl::Time end_of_second = absl::FromUnixSeconds(timestamp) + absl::Seconds(1);
+  const Duration earlier = absl::ToChronoNanoseconds(record.noticed - end_of_second);
+  const bool lived_then = earlier <= record.failure.uptime.value_or(Duration::zero());
+  return earlier > Duration::zero() && lived_then ? record.failure.failed_at - earlier
+                                                  : record.failure.failed_at;
+}
+
 }  // namespace
 
-FailureRecord MakeFailureRecord(const WorkerEnd& end) {
-  return {.rank = end.rank,
-          .local_rank = end.local_rank,
-          .host = end.host,
-          .pid = end.pid,
-          .exit = end.exit,
-          .timestamp = end.noticed,
-          .message = MessageOf(end),
-          .error_file = {}};
+FailureRecord MakeFailureRecord(Failure failure, absl::Time noticed) {
+  std::string message = MessageOf(failure);
+  return {.failure = std::move(failure),
+          .noticed = noticed,
+          .timestamp = absl::ToUnixSeconds(noticed),
+          .message = std::move(message)};
 }
 
 void AddWorkerError(WorkerError error, const std::string& error_file, FailureRecord& record) {
+  record.failure.failed_at = FailedAt(record, error.timestamp);
   record.error_file = error_file;
   record.timestamp = error.timestamp;
   if (!error.plain) {
@@ -47,8 +55,9 @@ void AddWorkerError(WorkerError error, const std::string& error_file, FailureRec
 }
 
 size_t RootCause(const std::vector<FailureRecord>& failures) {
-  const auto first = std::min_element(failures.begin(), failures.end(),
-                                      [](const auto& a, const auto& b) { return a.timestamp < b.timestamp; });
+  const auto first = std::min_element(failures.begin(), failures.end(), [](const auto& a, const auto& b) {
+    return Precedes(a.failure, b.failure);
+  });
   return static_cast<size_t>(first - failures.begin());
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/exit_info.h"
 
 namespace ddprun {
 namespace {
@@ -24,18 +25,19 @@ size_t Width(absl::string_view text) {
   return widest;
 }
 
-std::string FormatFailure(size_t index, const FailureRecord& failure, absl::TimeZone zone) {
+std::string FormatFailure(size_t index, const FailureRecord& record, absl::TimeZone zone) {
+  const Failure& failure = record.failure;
   const auto* signaled = std::get_if<Signaled>(&failure.exit);
   // clang-format off
   return absl::StrCat(
       "[", index, "]:\n",
-      "  time      : ", absl::FormatTime("%Y-%m-%d_%H:%M:%S", absl::FromUnixSeconds(failure.timestamp), zone), "\n",
+      "  time      : ", absl::FormatTime("%Y-%m-%d_%H:%M:%S", absl::FromUnixSeconds(record.timestamp), zone), "\n",
       "  host      : ", failure.host, "\n",
       "  rank      : ", failure.rank.value(), " (local_rank: ", failure.local_rank.value(), ")\n",
       "  exitcode  : ", TorchExitCode(failure.exit), " (pid: ", failure.pid, ") ",
       signaled != nullptr ? absl::StrCat(" (", SignalName(signaled->signo), ")") : "", "\n",
-      "  error_file: ", failure.error_file.empty() ? "<N/A>" : failure.error_file, "\n",
-      "  traceback : ", failure.message);
+      "  error_file: ", record.error_file.empty() ? "<N/A>" : record.error_file, "\n",
+      "  traceback : ", record.message);
   // clang-format on
 }
 
@@ -67,16 +69,14 @@ std::string FormatFailureReport(absl::string_view name, const std::vector<Failur
 }
 
 std::string FormatStderrTail(const std::vector<FailureRecord>& failures, size_t max_lines) {
-  const FailureRecord& root = failures[RootCause(failures)];
+  const Failure& root = failures[RootCause(failures)].failure;
   std::vector<absl::string_view> lines = absl::StrSplit(absl::StripSuffix(root.stderr_tail, "\n"), '\n');
   if (root.stderr_tail.empty() || max_lines == 0) return "";
   if (lines.size() > max_lines) lines.erase(lines.begin(), lines.end() - static_cast<ptrdiff_t>(max_lines));
-  const auto* signaled = std::get_if<Signaled>(&root.exit);
-  const bool killed = signaled != nullptr && signaled->signo == SIGKILL;
   return absl::StrCat("Last lines of stderr of rank ", root.rank.value(),
                       " (local_rank: ", root.local_rank.value(), ", host: ", root.host, ")",
-                      killed ? " before SIGKILL, not necessarily the cause" : "", ":\n  ",
-                      absl::StrJoin(lines, "\n  "), "\n");
+                      EndedBySignal(root.exit, SIGKILL) ? " before SIGKILL, not necessarily the cause" : "",
+                      ":\n  ", absl::StrJoin(lines, "\n  "), "\n");
 }
 
 }  // namespace ddprun

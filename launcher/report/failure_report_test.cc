@@ -13,13 +13,16 @@ namespace {
 // 2026-11-21 08:14:52 UTC.
 constexpr int64_t kTime = 1795248892;
 
-WorkerEnd End(int rank, ExitInfo exit, int64_t noticed = kTime) {
-  return {.rank = Rank(rank),
-          .local_rank = LocalRank(rank),
-          .host = "node1.example",
-          .pid = 22798 + rank,
-          .exit = std::move(exit),
-          .noticed = noticed};
+// A worker whose end was noticed `after_ms` after kTime, and that ran for an hour.
+FailureRecord Record(int rank, ExitInfo exit, int after_ms = 0) {
+  return MakeFailureRecord({.rank = Rank(rank),
+                            .local_rank = LocalRank(rank),
+                            .host = "node1.example",
+                            .pid = 22798 + rank,
+                            .exit = std::move(exit),
+                            .failed_at = TimePoint(seconds(5000) + milliseconds(after_ms)),
+                            .uptime = seconds(3600)},
+                           absl::FromUnixSeconds(kTime) + absl::Milliseconds(after_ms));
 }
 
 std::string WriteFile(const std::string& name, const std::string& text) {
@@ -29,15 +32,24 @@ std::string WriteFile(const std::string& name, const std::string& text) {
 }
 
 // With the error file at `path`.
-FailureRecord RecordOf(const WorkerEnd& end, const std::string& path) {
-  FailureRecord record = MakeFailureRecord(end);
+FailureRecord With(const std::string& path, FailureRecord record) {
   if (auto error = ReadErrorFile(path)) AddWorkerError(*std::move(error), path, record);
   return record;
 }
 
+// With one that says when: kTime + `after_s`.
+FailureRecord Raised(int64_t after_s, FailureRecord record) {
+  AddWorkerError({.text = "x", .timestamp = kTime + after_s, .json = ""}, "e.json", record);
+  return record;
+}
+
+FailureRecord Of(FailureOrigin origin, FailureRecord record) {
+  record.failure.origin = origin;
+  return record;
+}
+
 TEST(FailureReportTest, OneEndedByUsAndOneCause) {
-  const std::vector<FailureRecord> failures = {MakeFailureRecord(End(1, Exited{3})),
-                                               MakeFailureRecord(End(0, Signaled{SIGTERM, false}))};
+  const std::vector<FailureRecord> failures = {Record(1, Exited{3}), Record(0, Signaled{SIGTERM, false}, 1)};
   EXPECT_EQ(FormatFailureReport("train.py", failures, absl::UTCTimeZone()), R"(
 ============================================================
 train.py FAILED
@@ -64,7 +76,7 @@ Root Cause (first observed failure):
 }
 
 TEST(FailureReportTest, AloneAndNarrow) {
-  FailureRecord record = MakeFailureRecord(End(0, Signaled{SIGKILL, true}));
+  FailureRecord record = Record(0, Signaled{SIGKILL, true});
   record.message = "x";
   EXPECT_EQ(FormatFailureReport("t", {record}, absl::FixedTimeZone(3600)), R"(
 ========================================
@@ -91,8 +103,8 @@ TEST(FailureReportTest, AnErrorFileGivesTracebackAndTime) {
       absl::StrCat(
           R"({"message": {"message": "m", "extraInfo": {"py_callstack": "Traceback:\n  at é\nError", )",
           R"("timestamp": ")", kTime - 1, "\"}}}"));
-  const std::vector<FailureRecord> failures = {MakeFailureRecord(End(0, Exited{1})),
-                                               RecordOf(End(1, Exited{1}), path)};
+  const std::vector<FailureRecord> failures = {Record(0, Exited{1}, 500),
+                                               With(path, Record(1, Exited{1}, 500))};
   EXPECT_EQ(RootCause(failures), 1u);
   const std::string text = FormatFailureReport("t", failures, absl::UTCTimeZone());
   const std::string want = absl::StrCat(R"(
@@ -115,15 +127,15 @@ Root Cause (first observed failure):
 // As torchrun: only a traceback is indented, and an empty message is none.
 TEST(FailureReportTest, APlainMessageIsShownAsItStands) {
   const std::string path = WriteFile("plain.json", R"({"message": "one\ntwo", "timestamp": 17})");
-  EXPECT_EQ(RecordOf(End(0, Exited{1}), path).message, "one\ntwo");
-  const FailureRecord empty = RecordOf(End(0, Signaled{SIGKILL, false}),
-                                       WriteFile("empty.json", R"({"message": "", "timestamp": 17})"));
+  EXPECT_EQ(With(path, Record(0, Exited{1})).message, "one\ntwo");
+  const FailureRecord empty = With(WriteFile("empty.json", R"({"message": "", "timestamp": 17})"),
+                                   Record(0, Signaled{SIGKILL, false}));
   EXPECT_EQ(empty.message, "Signal 9 (SIGKILL) received by PID 22798");
   EXPECT_EQ(empty.timestamp, 17);
 }
 
 TEST(FailureReportTest, RulesCountLettersNotBytes) {
-  FailureRecord record = MakeFailureRecord(End(0, Exited{1}));
+  FailureRecord record = Record(0, Exited{1});
   record.message = "ééééééééééééééééééééééééééééé";  // 29 letters behind 14
   const std::string text = FormatFailureReport("t", {record}, absl::UTCTimeZone());
   EXPECT_EQ(text.substr(1, text.find('\n', 1) - 1), std::string(43, '='));
@@ -131,27 +143,52 @@ TEST(FailureReportTest, RulesCountLettersNotBytes) {
 
 TEST(FailureReportTest, ACorruptErrorFileCountsAsNone) {
   const std::string path = WriteFile("torn.json", R"({"message": {"mess)");
-  const FailureRecord record = RecordOf(End(0, Exited{1}), path);
+  const FailureRecord record = With(path, Record(0, Exited{1}));
   EXPECT_EQ(record.error_file, "");
   EXPECT_EQ(record.timestamp, kTime);
 }
 
-TEST(FailureReportTest, TheRootCauseIsTheEarliestAndOfEqualOnesTheFirstNoticed) {
-  const auto records = [](const std::vector<int64_t>& times) {
+TEST(FailureReportTest, TheRootCauseIsTheEarliestThatFollowsFromNoOther) {
+  const auto exits = [](const std::vector<int>& times) {
     std::vector<FailureRecord> all;
-    for (const int64_t t : times) all.push_back(MakeFailureRecord(End(0, Exited{1}, t)));
+    for (const int t : times) all.push_back(Record(0, Exited{1}, t));
     return all;
   };
-  EXPECT_EQ(RootCause(records({5})), 0u);
-  EXPECT_EQ(RootCause(records({5, 5, 5})), 0u);
-  EXPECT_EQ(RootCause(records({5, 4, 4})), 1u);
-  EXPECT_EQ(RootCause(records({6, 5, 4})), 2u);
+  EXPECT_EQ(RootCause(exits({5})), 0u);
+  EXPECT_EQ(RootCause(exits({5, 5, 5})), 0u);
+  EXPECT_EQ(RootCause(exits({5, 4, 4})), 1u);
+  EXPECT_EQ(RootCause(exits({6, 5, 4})), 2u);
+  EXPECT_EQ(RootCause({Of(FailureOrigin::kStopped, Record(0, Exited{1}, 5)),
+                       Of(FailureOrigin::kFollowsAnother, Record(1, Exited{1}, 6)), Record(2, Exited{1}, 7)}),
+            2u);
+}
+
+// All of these are noticed in the order of the list.
+TEST(FailureReportTest, AnErrorFileSaysThatAWorkerFailedBeforeItExited) {
+  const FailureRecord slow = Raised(0, Record(1, Exited{1}, 8000));
+  EXPECT_EQ(slow.failure.failed_at, TimePoint(seconds(5001))) << "the end of the second that it names";
+  EXPECT_EQ(RootCause({Record(0, Signaled{SIGSEGV, false}, 1500), slow}), 1u);
+  EXPECT_EQ(RootCause({Record(0, Signaled{SIGSEGV, false}, 300), slow}), 0u)
+      << "within one second the file proves nothing";
+}
+
+TEST(FailureReportTest, AnErrorFileOfTheSameSecondDoesNotMakeACause) {
+  EXPECT_EQ(RootCause({Record(0, Signaled{SIGKILL, false}, 700), Raised(0, Record(1, Exited{1}, 710))}), 0u);
+  EXPECT_EQ(RootCause({Raised(0, Record(1, Exited{1}, 710)), Record(0, Signaled{SIGKILL, false}, 720)}), 0u);
+}
+
+TEST(FailureReportTest, ATimeOutsideTheWorkersLifeIsNone) {
+  const TimePoint noticed = Record(0, Exited{1}).failure.failed_at;
+  for (const int64_t after_s : {-kTime, int64_t{-3602}, int64_t{1}, int64_t{1} << 60, -(int64_t{1} << 60)}) {
+    EXPECT_EQ(Raised(after_s, Record(0, Exited{1})).failure.failed_at, noticed) << after_s;
+  }
+  EXPECT_EQ(Raised(-3601, Record(0, Exited{1})).failure.failed_at, noticed - seconds(3600));
 }
 
 TEST(FailureReportTest, AWorkerThatNeverStartedSaysWhy) {
-  WorkerEnd end = End(0, NeverStarted{absl::NotFoundError("cannot start ./x: no such file")});
-  end.pid = 0;
-  const std::string text = FormatFailureReport("x", {MakeFailureRecord(end)}, absl::UTCTimeZone());
+  FailureRecord record = Record(0, NeverStarted{absl::NotFoundError("cannot start ./x: no such file")});
+  record.failure.pid = 0;
+  const std::string text = FormatFailureReport("x", {record}, absl::UTCTimeZone());
   EXPECT_NE(text.find("  exitcode  : 1 (pid: 0) \n  error_file: <N/A>\n"
                       "  traceback : cannot start ./x: no such file\n"),
             std::string::npos)
@@ -159,15 +196,15 @@ TEST(FailureReportTest, AWorkerThatNeverStartedSaysWhy) {
 }
 
 TEST(FailureReportTest, LastLinesOfStderr) {
-  FailureRecord record = MakeFailureRecord(End(2, Exited{1}));
+  FailureRecord record = Record(2, Exited{1});
   EXPECT_EQ(FormatStderrTail({record}, 5), "");
-  record.stderr_tail = "one\ntwo\nthree\n";
+  record.failure.stderr_tail = "one\ntwo\nthree\n";
   EXPECT_EQ(FormatStderrTail({record}, 2),
             "Last lines of stderr of rank 2 (local_rank: 2, host: node1.example):\n  two\n  three\n");
   EXPECT_EQ(FormatStderrTail({record}, 9),
             "Last lines of stderr of rank 2 (local_rank: 2, host: node1.example):\n  one\n  two\n  three\n");
-  FailureRecord killed = MakeFailureRecord(End(2, Signaled{SIGKILL, false}));
-  killed.stderr_tail = "one\n";
+  FailureRecord killed = Record(2, Signaled{SIGKILL, false});
+  killed.failure.stderr_tail = "one\n";
   EXPECT_EQ(
       FormatStderrTail({killed}, 2),
       "Last lines of stderr of rank 2 (local_rank: 2, host: node1.example) before SIGKILL, not necessarily "

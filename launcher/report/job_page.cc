@@ -12,6 +12,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/exit_info.h"
+#include "base/failure.h"
 #include "launcher/report/terminal_text.h"
 
 namespace ddprun {
@@ -74,71 +75,78 @@ class Page {
 
 std::string Plural(int n, absl::string_view what) { return absl::StrCat(n, " ", what, n == 1 ? "" : "s"); }
 
-std::string How(const PageFailure& f) {
-  if (f.pid == 0) return "never started";
-  if (f.stuck) return "stuck";
-  return f.signal != 0 ? SignalName(f.signal) : absl::StrCat("exit code ", f.exit_code);
+bool NeverRan(const Failure& f) { return std::holds_alternative<NeverStarted>(f.exit); }
+bool IsStuck(const Failure& f) { return std::holds_alternative<Stuck>(f.exit); }
+
+std::string How(const Failure& f) {
+  if (NeverRan(f)) return "never started";
+  if (IsStuck(f)) return "stuck";
+  const auto* signaled = std::get_if<Signaled>(&f.exit);
+  return signaled != nullptr ? SignalName(signaled->signo) : ToString(f.exit);
 }
 
-std::string When(const PageFailure& f) {
+std::string When(const Failure& f) {
   return absl::StrCat(f.uptime ? absl::StrCat(" after ", FormatUptime(*f.uptime)) : "",
                       f.step ? absl::StrCat(", at step ", *f.step) : "");
 }
 
-std::string Who(const PageFailure& f) {
+std::string Who(const Failure& f) {
   return absl::StrCat("rank ", f.rank.value(), " (local rank ", f.local_rank.value(), ") on ", f.host);
 }
 
-void AddSameRanks(const JobPage::Group& group, Page& page) {
+void AddSameRanks(const JobReport::Group& group, Page& page) {
   if (group.count <= 1) return;
-  std::vector<int64_t> others = group.ranks;
-  std::erase(others, group.first.rank.value());
+  std::vector<Rank> others = group.ranks;
+  std::erase(others, group.first.rank);
   const bool all = static_cast<int>(others.size()) >= group.count - 1;
   page.Line(1, absl::StrCat("and ", Plural(group.count - 1, "rank"), " the same: ", FormatRanks(others),
                             all ? "" : ", ..."));
 }
 
-void AddWords(const PageFailure& f, Page& page) {
+void AddWords(const Failure& f, Page& page) {
   // What never ran has left no words but ours.
-  const std::string& words = f.exception.empty() && f.pid == 0 ? f.cause : f.exception;
+  const std::string& words = f.exception.empty() && NeverRan(f) ? f.cause : f.exception;
   if (!words.empty()) page.Line(1, words);
+  if (IsStuck(f)) page.Line(1, absl::StrCat("evidence: ", std::get<Stuck>(f.exit).where));
   for (const std::string& line : f.evidence) page.Line(1, absl::StrCat("evidence: ", line));
 }
 
-void AddStderr(const PageFailure& f, size_t max_lines, Page& page) {
+void AddStderr(const Failure& f, size_t max_lines, Page& page) {
   if (CleanLines(f.stderr_tail).empty()) return;
-  page.Line(1, f.signal == SIGKILL ? "last lines of its stderr before SIGKILL, not necessarily the cause:"
-                                   : "last lines of its stderr:");
+  page.Line(1, EndedBySignal(f.exit, SIGKILL)
+                   ? "last lines of its stderr before SIGKILL, not necessarily the cause:"
+                   : "last lines of its stderr:");
   page.Stderr(2, f.stderr_tail, max_lines);
 }
 
-void AddGroup(const JobPage::Group& group, bool is_cause, Page& page) {
-  const PageFailure& f = group.first;
+void AddGroup(const JobReport::Group& group, bool is_cause, Page& page) {
+  const Failure& f = group.first;
   page.Line(0, absl::StrCat(Who(f), ": ", How(f), When(f)));
   AddWords(f, page);
-  if (f.consequence) page.Line(1, "an after-effect of another failure, by its own words");
+  if (f.origin == FailureOrigin::kFollowsAnother)
+    page.Line(1, "an after-effect of another failure, by its own words");
   AddSameRanks(group, page);
   if (is_cause) {
     AddStderr(f, std::numeric_limits<size_t>::max(), page);
-  } else if (!f.consequence && f.exception.empty()) {
+  } else if (f.origin == FailureOrigin::kOwn && f.exception.empty()) {
     AddStderr(f, kFewStderrLines, page);
   }
 }
 
-void AddLostNodes(const JobPage& page, Page& out) {
-  if (page.lost_nodes.empty()) return;
+void AddLostNodes(const JobReport& report, Page& out) {
+  if (report.lost_nodes.empty()) return;
   out.Rule('-');
   out.Line(0, "Lost nodes:");
-  for (const std::string& node : page.lost_nodes) out.Line(1, node);
+  for (const std::string& node : report.lost_nodes) out.Line(1, node);
 }
 
-std::string Title(const JobPage& page, bool node_is_cause) {
-  const std::string round = absl::StrCat("Round ", page.round.value(), " ended: ");
+std::string Title(const JobReport& report, bool node_is_cause) {
+  const std::string round = absl::StrCat("Round ", report.round.value(), " ended: ");
   if (node_is_cause)
-    return absl::StrCat(round, Plural(static_cast<int>(page.lost_nodes.size()), "node"), " lost");
-  if (page.groups.empty()) return absl::StrCat(round, "no worker failed");
-  const PageFailure& f = page.groups[0].first;
-  const bool alone = page.groups.size() == 1 && page.groups[0].count == 1 && page.more_failures == 0;
+    return absl::StrCat(round, Plural(static_cast<int>(report.lost_nodes.size()), "node"), " lost");
+  if (report.groups.empty()) return absl::StrCat(round, "no worker failed");
+  const Failure& f = report.groups[0].first;
+  const bool alone = report.groups.size() == 1 && report.groups[0].count == 1 && report.more_failures == 0;
   return absl::StrCat(round, "rank ", f.rank.value(), " on ", f.host, alone ? " failed" : " failed first");
 }
 
@@ -152,55 +160,58 @@ bool IsShown(absl::string_view text, absl::string_view shown) {
 
 }  // namespace
 
-std::string FormatJobPage(const JobPage& page) {
+std::string FormatJobPage(const JobReport& report) {
   Page out;
   // With nothing but after-effects, the nodes that went are what they are the effects of.
   const bool node_is_cause =
-      !page.lost_nodes.empty() && (page.groups.empty() || page.groups[0].first.consequence);
+      !report.lost_nodes.empty() &&
+      (report.groups.empty() || report.groups[0].first.origin == FailureOrigin::kFollowsAnother);
   out.Rule('=');
-  out.Line(0, Title(page, node_is_cause));
-  if (node_is_cause) AddLostNodes(page, out);
-  for (size_t i = 0; i < page.groups.size(); ++i) {
+  out.Line(0, Title(report, node_is_cause));
+  if (node_is_cause) AddLostNodes(report, out);
+  for (size_t i = 0; i < report.groups.size(); ++i) {
     if (i < 2) out.Rule('-');
     if (i == 1) out.Line(0, "Also failed:");
-    AddGroup(page.groups[i], i == 0, out);
+    AddGroup(report.groups[i], i == 0, out);
   }
-  if (page.more_failures > 0) out.Line(0, absl::StrCat("and ", Plural(page.more_failures, "more failure")));
-  if (!node_is_cause) AddLostNodes(page, out);
-  if (!page.outcome.empty()) {
+  if (report.more_failures > 0)
+    out.Line(0, absl::StrCat("and ", Plural(report.more_failures, "more failure")));
+  if (!node_is_cause) AddLostNodes(report, out);
+  if (!report.outcome.empty()) {
     out.Rule('-');
-    out.Line(0, absl::StrCat("Next: ", page.outcome));
+    out.Line(0, absl::StrCat("Next: ", report.outcome));
   }
   out.Rule('=');
   return out.Take();
 }
 
-std::string FormatWhatIsNew(const JobPage& page, absl::string_view shown) {
-  JobPage::Group group = page.groups[0];
-  PageFailure& f = group.first;
+std::string FormatWhatIsNew(const JobReport& report, absl::string_view shown) {
+  JobReport::Group group = report.groups[0];
+  Failure& f = group.first;
   // A chain of exceptions is in a traceback one by one.
   if (IsShown(absl::StrReplaceAll(f.exception, {{", from ", "\n"}, {", while handling ", "\n"}}), shown)) {
     f.exception.clear();
   }
   if (IsShown(f.stderr_tail, shown)) f.stderr_tail.clear();
   Page out;
-  out.Line(0, f.pid == 0 ? absl::StrCat(Who(f), " never started")
-                         : absl::StrCat(Who(f), f.stuck ? " was found stuck" : " ended", When(f)));
-  if (f.pid != 0 || !IsShown(f.cause, shown)) AddWords(f, out);
+  out.Line(0, NeverRan(f) ? absl::StrCat(Who(f), " never started")
+                          : absl::StrCat(Who(f), IsStuck(f) ? " was found stuck" : " ended", When(f)));
+  if (!NeverRan(f) || !IsShown(f.cause, shown)) AddWords(f, out);
   AddSameRanks(group, out);
   AddStderr(f, std::numeric_limits<size_t>::max(), out);
-  for (const std::string& node : page.lost_nodes) out.Line(0, absl::StrCat("Lost: ", node));
-  if (!page.outcome.empty()) out.Line(0, absl::StrCat("Next: ", page.outcome));
+  for (const std::string& node : report.lost_nodes) out.Line(0, absl::StrCat("Lost: ", node));
+  if (!report.outcome.empty()) out.Line(0, absl::StrCat("Next: ", report.outcome));
   return out.Take();
 }
 
-std::string FormatRanks(const std::vector<int64_t>& ranks) {
+std::string FormatRanks(const std::vector<Rank>& ranks) {
   std::vector<std::string> parts;
   for (size_t i = 0; i < ranks.size();) {
     size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    while (last + 1 < ranks.size() && ranks[last + 1].value() == ranks[last].value() + 1) ++last;
     if (last < i + 2) last = i;  // "8, 9", but "1-3"
-    parts.push_back(last == i ? absl::StrCat(ranks[i]) : absl::StrCat(ranks[i], "-", ranks[last]));
+    parts.push_back(last == i ? absl::StrCat(ranks[i].value())
+                              : absl::StrCat(ranks[i].value(), "-", ranks[last].value()));
     i = last + 1;
   }
   return absl::StrJoin(parts, ", ");

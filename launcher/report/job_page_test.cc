@@ -15,45 +15,47 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-PageFailure OfPython() {
+std::vector<Rank> Ranks(const std::vector<int64_t>& numbers) { return {numbers.begin(), numbers.end()}; }
+
+Failure OfPython() {
   return {.rank = Rank(5),
           .local_rank = LocalRank(1),
           .host = "node17",
           .pid = 4711,
-          .exit_code = 1,
+          .exit = Exited{1},
           .cause = "rank 5 on node17: exit code 1",
-          .uptime = milliseconds(12'340),
-          .step = 480,
           .exception = "ValueError: bad batch",
           .stderr_tail =
               "step 480: loss 2.5\n"
               "Traceback (most recent call last):\n"
               "  File \"/job/train.py\", line 4, in <module>\n"
               "    load(3)\n"
-              "ValueError: bad batch\n"};
+              "ValueError: bad batch\n",
+          .uptime = milliseconds(12'340),
+          .step = 480};
 }
 
-PageFailure AfterEffect(int rank) {
+Failure AfterEffect(int rank) {
   return {
       .rank = Rank(rank),
       .local_rank = LocalRank(0),
       .host = "node18",
       .pid = 99,
-      .signal = SIGABRT,
-      .uptime = milliseconds(12'400),
-      .step = 480,
+      .exit = Signaled{SIGABRT, true},
+      .origin = FailureOrigin::kFollowsAnother,
       .exception = "RuntimeError: [./gloo/transport/tcp/pair.cc:598] Connection closed by peer [10.0.0.7]",
       .stderr_tail = "is not shown\n",
-      .consequence = true};
+      .uptime = milliseconds(12'400),
+      .step = 480};
 }
 
 TEST(JobPageTest, OneCauseManyTheSameAndItsAfterEffects) {
-  JobPage page = {.round = Round(3),
-                  .groups = {{.first = OfPython(), .count = 7, .ranks = {1, 2, 3, 5, 8, 9, 12}},
-                             {.first = AfterEffect(7), .count = 2, .ranks = {6, 7}}},
-                  .more_failures = 1,
-                  .lost_nodes = {"node3: its lease expired 1.2 s ago"},
-                  .outcome = "restart 1 of 3"};
+  JobReport page = {.round = Round(3),
+                    .groups = {{.first = OfPython(), .count = 7, .ranks = Ranks({1, 2, 3, 5, 8, 9, 12})},
+                               {.first = AfterEffect(7), .count = 2, .ranks = Ranks({6, 7})}},
+                    .more_failures = 1,
+                    .lost_nodes = {"node3: its lease expired 1.2 s ago"},
+                    .outcome = "restart 1 of 3"};
   EXPECT_EQ(
       FormatJobPage(page),
       R"(====================================================================================================
@@ -85,18 +87,19 @@ Next: restart 1 of 3
 }
 
 TEST(JobPageTest, KilledByTheSystemWithEvidence) {
-  PageFailure killed = {
+  Failure killed = {
       .rank = Rank(0),
       .local_rank = LocalRank(0),
       .host = "node1",
       .pid = 12,
-      .signal = SIGKILL,
-      .uptime = std::chrono::minutes(125),
+      .exit = Signaled{SIGKILL, false},
       .evidence = {"the kernel's OOM killer ended process 12 (python3), which used 3.9 GiB: the "
-                   "memory limit of its control group /job, 4.0 GiB, was reached"}};
+                   "memory limit of its control group /job, 4.0 GiB, was reached"},
+      .uptime = std::chrono::minutes(125)};
   EXPECT_EQ(
-      FormatJobPage(
-          {.round = Round(0), .groups = {{.first = killed, .ranks = {0}}}, .outcome = "no restart is left"}),
+      FormatJobPage({.round = Round(0),
+                     .groups = {{.first = killed, .ranks = Ranks({0})}},
+                     .outcome = "no restart is left"}),
       R"(====================================================================================================
 Round 0 ended: rank 0 on node1 failed
 ----------------------------------------------------------------------------------------------------
@@ -110,13 +113,13 @@ Next: no restart is left
 }
 
 TEST(JobPageTest, TheLastLinesBeforeSigkillAreNotShownAsTheCause) {
-  const PageFailure killed = {.rank = Rank(0),
-                              .local_rank = LocalRank(0),
-                              .host = "node1",
-                              .pid = 12,
-                              .signal = SIGKILL,
-                              .stderr_tail = "KeyError: 'handled'\n"};
-  const std::string text = FormatJobPage({.groups = {{.first = killed, .ranks = {0}}}});
+  const Failure killed = {.rank = Rank(0),
+                          .local_rank = LocalRank(0),
+                          .host = "node1",
+                          .pid = 12,
+                          .exit = Signaled{SIGKILL, false},
+                          .stderr_tail = "KeyError: 'handled'\n"};
+  const std::string text = FormatJobPage({.groups = {{.first = killed, .ranks = Ranks({0})}}});
   EXPECT_THAT(text, HasSubstr("  last lines of its stderr before SIGKILL, not necessarily the cause:\n"
                               "    | KeyError: 'handled'\n"));
 }
@@ -124,18 +127,19 @@ TEST(JobPageTest, TheLastLinesBeforeSigkillAreNotShownAsTheCause) {
 TEST(JobPageTest, ThePlacesOfATracebackStayOnOneLine) {
   const std::string place =
       absl::StrCat("  File \"/a path/", std::string(150, 'p'), "/train.py\", line 4, in <module>");
-  PageFailure failure = OfPython();
+  Failure failure = OfPython();
   failure.stderr_tail = absl::StrCat("Traceback (most recent call last):\n", place, "\n    load(3)\n");
-  EXPECT_THAT(FormatJobPage({.groups = {{.first = failure, .ranks = {5}}}}),
+  EXPECT_THAT(FormatJobPage({.groups = {{.first = failure, .ranks = Ranks({5})}}}),
               HasSubstr(absl::StrCat("    | ", place, "\n    |     load(3)\n")));
 }
 
 TEST(JobPageTest, OneThatNeverStartedSaysWhy) {
-  const PageFailure never = {.rank = Rank(2),
-                             .local_rank = LocalRank(2),
-                             .host = "node1",
-                             .cause = "rank 2 on node1: never started: cannot start ./x: no such file"};
-  const std::string text = FormatJobPage({.groups = {{.first = never, .ranks = {2}}}});
+  const Failure never = {.rank = Rank(2),
+                         .local_rank = LocalRank(2),
+                         .host = "node1",
+                         .exit = NeverStarted{absl::NotFoundError("no such file")},
+                         .cause = "rank 2 on node1: never started: cannot start ./x: no such file"};
+  const std::string text = FormatJobPage({.groups = {{.first = never, .ranks = Ranks({2})}}});
   EXPECT_THAT(text, HasSubstr("rank 2 (local rank 2) on node1: never started\n"
                               "  rank 2 on node1: never started: cannot start ./x: no such file\n"));
 }
@@ -160,17 +164,17 @@ Next: waiting for node3, node4
 TEST(JobPageTest, ALostNodeAndNothingButItsAfterEffects) {
   const std::string text =
       FormatJobPage({.round = Round(8),
-                     .groups = {{.first = AfterEffect(4), .count = 3, .ranks = {4, 5, 6}}},
+                     .groups = {{.first = AfterEffect(4), .count = 3, .ranks = Ranks({4, 5, 6})}},
                      .lost_nodes = {"node3: its connection was reset"}});
   EXPECT_THAT(text, HasSubstr("Round 8 ended: 1 node lost\n"));
   EXPECT_LT(text.find("node3: its"), text.find("rank 4 "));
 }
 
 TEST(JobPageTest, OfOthersTheLastLinesAreShownOnlyWhereNothingElseSaysWhy) {
-  PageFailure silent = OfPython();
+  Failure silent = OfPython();
   silent.exception.clear();
   silent.stderr_tail = "1\n2\n3\n4\n5\n6\n7\n";
-  PageFailure other = OfPython();
+  Failure other = OfPython();
   other.stderr_tail = "is not shown\n";
   const std::string text = FormatJobPage(
       {.groups = {{.first = OfPython()}, {.first = silent}, {.first = other}, {.first = AfterEffect(1)}}});
@@ -180,15 +184,15 @@ TEST(JobPageTest, OfOthersTheLastLinesAreShownOnlyWhereNothingElseSaysWhy) {
 }
 
 TEST(JobPageTest, WhateverAWorkerPrintsThePageIsNoWiderThanAHundredLetters) {
-  PageFailure wild = OfPython();
+  Failure wild = OfPython();
   wild.host = std::string(200, 'h');
   wild.exception = absl::StrCat("E: ", std::string(399, 'e'), "\x1b[31m\a\r\n");
   wild.stderr_tail = absl::StrCat(std::string(5000, 'x'), "\n\x1b[2J\x1b[Hé\xff\n", std::string(98, '-'),
                                   "\n", std::string(2000, ' '), "y\n");
   wild.evidence = {std::string(300, 'v')};
-  const JobPage page = {.groups = {{.first = wild, .count = 1000, .ranks = {1, 3, 5, 7, 9, 11}}},
-                        .lost_nodes = {std::string(300, 'n')},
-                        .outcome = std::string(300, 'o')};
+  const JobReport page = {.groups = {{.first = wild, .count = 1000, .ranks = Ranks({1, 3, 5, 7, 9, 11})}},
+                          .lost_nodes = {std::string(300, 'n')},
+                          .outcome = std::string(300, 'o')};
   for (const std::string& text : {FormatJobPage(page), FormatWhatIsNew(page, "")}) {
     for (const absl::string_view line : absl::StrSplit(text, '\n')) {
       size_t letters = 0;
@@ -215,19 +219,20 @@ train.py FAILED
 )";
 
 TEST(WhatIsNewTest, NothingIsSaidTwice) {
-  PageFailure failure = OfPython();
+  Failure failure = OfPython();
   failure.stderr_tail = failure.stderr_tail.substr(failure.stderr_tail.find("Trace"));
-  const JobPage page = {.groups = {{.first = failure, .ranks = {5}}}, .outcome = "no restart is left"};
+  const JobReport page = {.groups = {{.first = failure, .ranks = Ranks({5})}},
+                          .outcome = "no restart is left"};
   EXPECT_EQ(FormatWhatIsNew(page, kShown), R"(rank 5 (local rank 1) on node17 ended after 12.3 s, at step 480
 Next: no restart is left
 )");
 }
 
 TEST(WhatIsNewTest, WhatTheReportDoesNotSayIsAdded) {
-  PageFailure failure = OfPython();
+  Failure failure = OfPython();
   failure.exception = "ValueError: bad batch, from KeyError: 'loss'";
   failure.evidence = {"something that the system knows"};
-  EXPECT_EQ(FormatWhatIsNew({.groups = {{.first = failure, .ranks = {5}}}}, kShown),
+  EXPECT_EQ(FormatWhatIsNew({.groups = {{.first = failure, .ranks = Ranks({5})}}}, kShown),
             R"(rank 5 (local rank 1) on node17 ended after 12.3 s, at step 480
   ValueError: bad batch, from KeyError: 'loss'
   evidence: something that the system knows
@@ -244,11 +249,11 @@ TEST(WhatIsNewTest, WhatTheReportDoesNotSayIsAdded) {
 }
 
 TEST(JobPageTest, RanksAreFolded) {
-  EXPECT_EQ(FormatRanks({}), "");
-  EXPECT_EQ(FormatRanks({4}), "4");
-  EXPECT_EQ(FormatRanks({4, 5}), "4, 5");
-  EXPECT_EQ(FormatRanks({1, 2, 3, 5, 8, 9}), "1-3, 5, 8, 9");
-  EXPECT_EQ(FormatRanks({0, 1, 2, 3, 1000, 1001, 1002}), "0-3, 1000-1002");
+  EXPECT_EQ(FormatRanks(Ranks({})), "");
+  EXPECT_EQ(FormatRanks(Ranks({4})), "4");
+  EXPECT_EQ(FormatRanks(Ranks({4, 5})), "4, 5");
+  EXPECT_EQ(FormatRanks(Ranks({1, 2, 3, 5, 8, 9})), "1-3, 5, 8, 9");
+  EXPECT_EQ(FormatRanks(Ranks({0, 1, 2, 3, 1000, 1001, 1002})), "0-3, 1000-1002");
 }
 
 TEST(JobPageTest, UptimesHaveTheUnitThatSuits) {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_info.h"
 #include "launcher/report/error_file.h"
 
 namespace ddprun {
@@ -41,7 +42,7 @@ absl::string_view ExceptionOf(EndReason reason) {
 void OwnErrorFile::LeaveCause(const FailureRecord& cause) const {
   if (path_.empty() || !cause.worker_error) return;
   WarnOfOldOne();
-  const absl::Status written = WriteErrorFile(path_, *cause.worker_error, TorchExitCode(cause.exit));
+  const absl::Status written = WriteErrorFile(path_, *cause.worker_error, TorchExitCode(cause.failure.exit));
   if (!written.ok()) say_(std::string(written.message()));
 }
 

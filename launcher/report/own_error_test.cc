@@ -25,13 +25,7 @@ class OwnErrorTest : public testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
   static FailureRecord Cause(std::optional<WorkerError> error) {
-    return {.rank = Rank(1),
-            .local_rank = LocalRank(1),
-            .host = "",
-            .exit = Exited{3},
-            .message = "",
-            .error_file = "",
-            .worker_error = std::move(error)};
+    return {.failure = {.exit = Exited{3}}, .worker_error = std::move(error)};
   }
 
   const std::string path_ = absl::StrCat(testing::TempDir(), "/own_error", getpid(), ".json");

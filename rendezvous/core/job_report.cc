@@ -1,11 +1,11 @@
 #include "rendezvous/core/job_report.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/exit_info.h"
 
 namespace ddprun {
 namespace {
@@ -31,25 +31,20 @@ std::string WithoutNumbers(absl::string_view text) {
 
 // Equal for failures that are the same but for who had them.
 std::string KeyOf(const Failure& f) {
-  return absl::StrCat(f.consequence, "|", f.stuck, "|", f.signal, "|", f.signal == 0 ? f.exit_code : 0, "|",
+  return absl::StrCat(static_cast<int>(f.origin), "|", f.exit.index(), "|", TorchExitCode(f.exit), "|",
                       WithoutNumbers(f.exception));
-}
-
-std::tuple<bool, TimePoint, Rank> Place(const Failure& f, TimePoint ended) {
-  return {f.consequence, ended, f.rank};
 }
 
 }  // namespace
 
-void RoundLosses::ToldAtOnce(const std::string& node, Failure failure, TimePoint now) {
-  const TimePoint ended = now - failure.age;
-  at_once_.try_emplace(node, std::move(failure), ended);
+void RoundLosses::ToldAtOnce(const std::string& node, Failure failure) {
+  at_once_.try_emplace(node, std::move(failure));
 }
 
-void RoundLosses::Told(const std::string& node, std::vector<Failure> failures, TimePoint now) {
+void RoundLosses::Told(const std::string& node, std::vector<Failure> failures) {
   if (failures.empty()) return;
   at_once_.erase(node);
-  for (const Failure& failure : failures) Fold(groups_, more_failures_, failure, now - failure.age);
+  for (const Failure& failure : failures) Fold(groups_, more_failures_, failure);
 }
 
 void RoundLosses::Lost(std::string line) {
@@ -57,42 +52,37 @@ void RoundLosses::Lost(std::string line) {
   if (lost_nodes_.size() < JobReport::kMaxLostNodes) lost_nodes_.push_back(std::move(line));
 }
 
-void RoundLosses::Fold(Groups& groups, int& more, const Failure& failure, TimePoint ended) {
+void RoundLosses::Fold(Groups& groups, int& more, const Failure& failure) {
   const auto [it, is_new] = groups.try_emplace(KeyOf(failure));
   Entry& entry = it->second;
-  if (is_new || Place(failure, ended) < Place(entry.first, entry.ended)) {
-    entry.first = failure;
-    entry.ended = ended;
-  }
+  if (is_new || Precedes(failure, entry.first)) entry.first = failure;
   ++entry.count;
   entry.ranks.insert(failure.rank);
   if (entry.ranks.size() > JobReport::kMaxRanks) entry.ranks.erase(std::prev(entry.ranks.end()));
   if (groups.size() <= JobReport::kMaxGroups) return;
   const auto last = std::max_element(groups.begin(), groups.end(), [](const auto& a, const auto& b) {
-    return Place(a.second.first, a.second.ended) < Place(b.second.first, b.second.ended);
+    return Precedes(a.second.first, b.second.first);
   });
   more += last->second.count;
   groups.erase(last);
 }
 
-JobReport RoundLosses::Report(Round round, TimePoint now) const {
+JobReport RoundLosses::Report(Round round) const {
   JobReport report{.round = round,
                    .groups = {},
                    .more_failures = more_failures_,
                    .lost_nodes = lost_nodes_,
                    .outcome = {}};
   Groups groups = groups_;
-  for (const auto& [node, told] : at_once_) Fold(groups, report.more_failures, told.first, told.second);
-  std::vector<Entry*> order;
-  for (auto& [key, entry] : groups) order.push_back(&entry);
-  std::sort(order.begin(), order.end(), [](const Entry* a, const Entry* b) {
-    return Place(a->first, a->ended) < Place(b->first, b->ended);
-  });
-  for (Entry* entry : order) {
-    entry->first.age = now - entry->ended;
-    if (report.groups.size() >= JobReport::kMaxTails) entry->first.stderr_tail.clear();
+  for (const auto& [node, failure] : at_once_) Fold(groups, report.more_failures, failure);
+  for (auto& [key, entry] : groups) {
     report.groups.push_back(
-        {std::move(entry->first), entry->count, std::vector<Rank>(entry->ranks.begin(), entry->ranks.end())});
+        {std::move(entry.first), entry.count, std::vector<Rank>(entry.ranks.begin(), entry.ranks.end())});
+  }
+  std::sort(report.groups.begin(), report.groups.end(),
+            [](const auto& a, const auto& b) { return Precedes(a.first, b.first); });
+  for (size_t i = JobReport::kMaxTails; i < report.groups.size(); ++i) {
+    report.groups[i].first.stderr_tail.clear();
   }
   if (const int more = num_lost_nodes_ - static_cast<int>(lost_nodes_.size()); more > 0) {
     report.lost_nodes.push_back(absl::StrCat("and ", more, " more nodes"));

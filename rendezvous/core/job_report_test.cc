@@ -14,28 +14,28 @@ constexpr TimePoint kNow{seconds(1000)};
 
 Failure Exit(int64_t rank, std::string exception, Duration age = {}) {
   return {.rank = Rank(rank),
-          .exit_code = 1,
+          .exit = Exited{1},
+          .failed_at = kNow - age,
           .cause = absl::StrCat("rank ", rank, " failed"),
           .exception = std::move(exception),
-          .stderr_tail = "last words",
-          .age = age};
+          .stderr_tail = "last words"};
 }
 
 TEST(JobReportTest, NothingWentWrong) {
   const RoundLosses losses;
   EXPECT_TRUE(losses.empty());
-  EXPECT_THAT(losses.Report(Round(3), kNow).groups, SizeIs(0));
+  EXPECT_THAT(losses.Report(Round(3)).groups, SizeIs(0));
 }
 
 TEST(JobReportTest, TheSameFailuresAreOne) {
   RoundLosses losses;
-  losses.Told("b", {Exit(2, "KeyError: 17"), Exit(3, "KeyError: 18")}, kNow);
-  losses.Told("a", {Exit(1, "KeyError: 5", milliseconds(9)), Exit(0, "ValueError: x")}, kNow);
-  const JobReport report = losses.Report(Round(7), kNow + milliseconds(1));
+  losses.Told("b", {Exit(2, "KeyError: 17"), Exit(3, "KeyError: 18")});
+  losses.Told("a", {Exit(1, "KeyError: 5", milliseconds(9)), Exit(0, "ValueError: x")});
+  const JobReport report = losses.Report(Round(7));
   EXPECT_EQ(report.round, Round(7));
   ASSERT_THAT(report.groups, SizeIs(2));
   EXPECT_EQ(report.groups[0].first.exception, "KeyError: 5");  // the earliest of them
-  EXPECT_EQ(report.groups[0].first.age, milliseconds(10));
+  EXPECT_EQ(report.groups[0].first.failed_at, kNow - milliseconds(9));
   EXPECT_EQ(report.groups[0].count, 3);
   EXPECT_THAT(report.groups[0].ranks, ElementsAre(Rank(1), Rank(2), Rank(3)));
   EXPECT_EQ(report.groups[1].first.exception, "ValueError: x");
@@ -45,38 +45,38 @@ TEST(JobReportTest, TheSameFailuresAreOne) {
 TEST(JobReportTest, ExitCodesSignalsAndConsequencesDiffer) {
   RoundLosses losses;
   Failure other_code = Exit(1, "");
-  other_code.exit_code = 2;
+  other_code.exit = Exited{2};
   Failure killed = Exit(2, "");
-  killed.signal = 9;
+  killed.exit = Signaled{9, false};
   Failure follows = Exit(3, "");
-  follows.consequence = true;
-  losses.Told("a", {Exit(0, ""), other_code, killed, follows}, kNow);
-  EXPECT_THAT(losses.Report(Round(0), kNow).groups, SizeIs(4));
+  follows.origin = FailureOrigin::kFollowsAnother;
+  losses.Told("a", {Exit(0, ""), other_code, killed, follows});
+  EXPECT_THAT(losses.Report(Round(0)).groups, SizeIs(4));
 }
 
 TEST(JobReportTest, TheFirstCauseIsTheEarliestThatDoesNotFollowFromAnother) {
   RoundLosses losses;
   Failure follows = Exit(0, "connection closed by peer", milliseconds(50));
-  follows.consequence = true;
-  losses.Told("a", {follows}, kNow);
-  // Came later, but ended earlier than what came first.
-  losses.Told("b", {Exit(4, "late", milliseconds(20))}, kNow + milliseconds(10));
-  losses.Told("c", {Exit(5, "early", milliseconds(40))}, kNow + milliseconds(20));
-  const JobReport report = losses.Report(Round(0), kNow + milliseconds(20));
+  follows.origin = FailureOrigin::kFollowsAnother;
+  losses.Told("a", {follows});
+  // The order in which they are told does not count.
+  losses.Told("b", {Exit(4, "late", milliseconds(10))});
+  losses.Told("c", {Exit(5, "early", milliseconds(20))});
+  const JobReport report = losses.Report(Round(0));
   ASSERT_THAT(report.groups, SizeIs(3));
   EXPECT_EQ(report.groups[0].first.exception, "early");
   EXPECT_EQ(report.groups[1].first.exception, "late");
-  EXPECT_TRUE(report.groups[2].first.consequence);
+  EXPECT_EQ(report.groups[2].first.origin, FailureOrigin::kFollowsAnother);
 }
 
 TEST(JobReportTest, WhatWasToldAtOnceGivesWayToDetails) {
   RoundLosses losses;
-  losses.ToldAtOnce("a", Exit(0, ""), kNow);
-  losses.ToldAtOnce("b", Exit(4, ""), kNow);
+  losses.ToldAtOnce("a", Exit(0, ""));
+  losses.ToldAtOnce("b", Exit(4, "", milliseconds(5)));
   EXPECT_FALSE(losses.empty());
-  losses.Told("a", {Exit(0, "details"), Exit(1, "details")}, kNow + milliseconds(5));
-  losses.Told("b", {}, kNow + milliseconds(5));  // it knows no more
-  const JobReport report = losses.Report(Round(0), kNow + milliseconds(5));
+  losses.Told("a", {Exit(0, "details"), Exit(1, "details")});
+  losses.Told("b", {});  // it knows no more
+  const JobReport report = losses.Report(Round(0));
   ASSERT_THAT(report.groups, SizeIs(2));
   EXPECT_EQ(report.groups[0].first.rank, Rank(4));
   EXPECT_EQ(report.groups[1].count, 2);
@@ -90,10 +90,10 @@ TEST(JobReportTest, ManyFailuresStaySmall) {
     for (char kind = 'a'; kind <= 'z'; ++kind) {
       failures.push_back(Exit(i, std::string(5, kind), milliseconds(100 + kind)));
     }
-    losses.Told(absl::StrCat("n", i), std::move(failures), kNow);
+    losses.Told(absl::StrCat("n", i), std::move(failures));
     losses.Lost(absl::StrCat("node ", i, " is lost"));
   }
-  const JobReport report = losses.Report(Round(0), kNow);
+  const JobReport report = losses.Report(Round(0));
   ASSERT_THAT(report.groups, SizeIs(JobReport::kMaxGroups));
   EXPECT_EQ(report.groups[0].first.exception, "zzzzz");
   EXPECT_THAT(report.groups[0].ranks, SizeIs(JobReport::kMaxRanks));
@@ -110,9 +110,9 @@ TEST(JobReportTest, ManyFailuresStaySmall) {
 
 TEST(JobReportTest, TheSummaryIsOneLine) {
   RoundLosses losses;
-  losses.Told("a", {Exit(0, "ValueError: x"), Exit(1, "ValueError: x")}, kNow);
+  losses.Told("a", {Exit(0, "ValueError: x"), Exit(1, "ValueError: x")});
   losses.Lost("node h (h/1) is lost: it hung up");
-  JobReport report = losses.Report(Round(2), kNow);
+  JobReport report = losses.Report(Round(2));
   report.outcome = "restart 1 of 3";
   EXPECT_EQ(Summary(report),
             "round 2: rank 0 failed: ValueError: x; 2 failures in all; node h (h/1) is lost: it hung up; "

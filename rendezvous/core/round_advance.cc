@@ -99,11 +99,11 @@ void RoundMachine::AdvanceDraining(const Draining& s) {
     ShareReport(s.round, request.reason);
     return Close(request.outcome, request.reason);
   }
-  JobReport report = s.round.losses.Report(s.round.number, now_);
+  JobReport report = s.round.losses.Report(s.round.number);
   Verdict verdict{Cost::kNothing, absl::StrCat("no restart is spent: ", s.end_reason)};
   if (s.round.failed) {
     const Failure& cause = report.groups[0].first;
-    if (!cause.consequence) Blame(cause.host);
+    if (cause.origin == FailureOrigin::kOwn) Blame(cause.host);
     last_failure_ = cause.cause;
     verdict = Judge(policy_, cause, restarts_, furthest_, s.round.losses.num_lost_nodes());
     if (verdict.cost == Cost::kRestart) {
@@ -191,7 +191,7 @@ void RoundMachine::Close(Dismissal outcome, std::string reason) {
 // --- What people are told
 
 void RoundMachine::ShareReport(const ActiveRound& round, const std::string& outcome) {
-  ShareReport(round.losses.Report(round.number, now_), outcome);
+  ShareReport(round.losses.Report(round.number), outcome);
 }
 
 void RoundMachine::ShareReport(JobReport report, const std::string& outcome) {

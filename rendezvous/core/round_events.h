@@ -12,10 +12,10 @@
 #include "absl/status/status.h"
 #include "base/assignment.h"
 #include "base/dismissal.h"
+#include "base/failure.h"
 #include "base/ids.h"
+#include "base/job_report.h"
 #include "base/time.h"
-#include "rendezvous/core/failure.h"
-#include "rendezvous/core/job_report.h"
 
 namespace ddprun {
 

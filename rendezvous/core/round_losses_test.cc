@@ -73,7 +73,7 @@ TEST_F(RoundLossesTest, AJobWhoseLastNodeIsDrainedIsNotDeserted) {
 TEST_F(RoundLossesTest, AHostThatFailsAgainAndAgainIsLeftOut) {
   Use({.min_nodes = 2, .max_nodes = 3, .max_restarts = 9, .exclude_after = 2});
   for (const char* id : {"a", "b", "c"}) Join(id);
-  const Failure failure{.host = "host-c", .exit_code = 1, .cause = "rank 2 exit 1"};
+  const Failure failure{.host = "host-c", .exit = Exited{1}, .cause = "rank 2 exit 1"};
   for (const int round : {0, 1}) {
     Failed("c", round, failure);
     ReadyAll({"a", "b", "c"}, round);
@@ -90,7 +90,7 @@ TEST_F(RoundLossesTest, AHostIsNotLeftOutWhereItIsNeeded) {
   Use({.min_nodes = 2, .max_nodes = 2, .max_restarts = 9, .exclude_after = 1});
   Join("a");
   Join("b");
-  Failed("b", 0, {.host = "host-b", .exit_code = 1, .cause = "rank 1 exit 1"});
+  Failed("b", 0, {.host = "host-b", .exit = Exited{1}, .cause = "rank 1 exit 1"});
   ReadyAll({"a", "b"}, 0);
   EXPECT_EQ(machine_->round(), Round(1));
   EXPECT_EQ(machine_->membership().in_round(), 2);

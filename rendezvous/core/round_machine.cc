@@ -160,7 +160,7 @@ void RoundMachine::On(const WorkersFailed& e) {
   if (Speaker(e.node, e.round) == nullptr) return;
   ActiveRound& round = *active();
   if (e.failure.step) Reported(round, *e.failure.step);
-  round.losses.ToldAtOnce(e.node, e.failure, now_);
+  round.losses.ToldAtOnce(e.node, e.failure);
   if (!Is<Running>()) return;  // The round is ending anyway: one failure, one charge.
   round.failed = true;
   last_failure_ = e.failure.cause;
@@ -182,7 +182,7 @@ void RoundMachine::On(const NodeReady& e) {
   for (const Failure& failure : e.failures) {
     if (failure.step) Reported(round, *failure.step);
   }
-  round.losses.Told(e.node, e.failures, now_);
+  round.losses.Told(e.node, e.failures);
   if (!member->drain_reason.empty()) return LetGo(e.node);
   membership_.SetPhase(e.node, Phase::kWaiting);
   membership_.SetStorePort(e.node, e.store_port);

@@ -75,7 +75,7 @@ class RoundMachineTest : public ::testing::Test {
   }
   Words Heard(const std::string& id) { return Step(NodeHeard{id}); }
   Words Failed(const std::string& id, int round,
-               Failure failure = {.exit_code = 1, .cause = "rank 0 exit 1"}) {
+               Failure failure = {.exit = Exited{1}, .cause = "rank 0 exit 1"}) {
     return Step(WorkersFailed{id, Round(round), std::move(failure)});
   }
   Words Succeeded(const std::string& id, int round) { return Step(WorkersSucceeded{id, Round(round)}); }

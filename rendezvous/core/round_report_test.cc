@@ -19,10 +19,10 @@ class RoundReportTest : public RoundMachineTest {
     ASSERT_EQ(machine_->state(), State::kRunning);
   }
   static Failure Rank0(std::string exception = "") {
-    return {.rank = Rank(0), .exit_code = 1, .cause = "rank 0 failed", .exception = std::move(exception)};
+    return {.rank = Rank(0), .exit = Exited{1}, .cause = "rank 0 failed", .exception = std::move(exception)};
   }
   static Failure Follows() {
-    return {.rank = Rank(1), .exit_code = 1, .cause = "rank 1 failed", .consequence = true};
+    return {.rank = Rank(1), .origin = FailureOrigin::kFollowsAnother, .cause = "rank 1 failed"};
   }
   // Round `round` fails with `failure` on "a", and all is over.
   Words FailAndDrain(int round, const Failure& failure) {

@@ -20,10 +20,10 @@ void FurthestStep::Restarted() {
 
 Verdict Judge(const JobRules& policy, const Failure& cause, int restarts, const FurthestStep& furthest,
               int lost_nodes) {
-  if (cause.consequence && lost_nodes > 0) {
+  if (cause.origin == FailureOrigin::kFollowsAnother && lost_nodes > 0) {
     return {Cost::kNothing, "no restart is spent: the workers failed because a node was lost"};
   }
-  if (cause.stuck) {
+  if (std::holds_alternative<Stuck>(cause.exit)) {
     return {Cost::kJob, "a worker that is stuck holds its device: another start would end the same way"};
   }
   if (policy.max_restarts == 0) return {Cost::kJob, "no restart is allowed (--max-restarts=0)"};

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "base/failure.h"
 #include "base/job_rules.h"
-#include "rendezvous/core/failure.h"
 
 namespace ddprun {
 

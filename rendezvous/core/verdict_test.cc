@@ -41,16 +41,17 @@ TEST(VerdictTest, AFailureCostsARestartUntilNoneIsLeft) {
 }
 
 TEST(VerdictTest, AStuckWorkerEndsTheJobWhateverIsLeft) {
-  const Verdict verdict = Judge(kThree, {.uptime = seconds(60), .step = 7, .stuck = true}, 0, {}, 0);
+  const Verdict verdict =
+      Judge(kThree, {.exit = Stuck{"in state D"}, .uptime = seconds(60), .step = 7}, 0, {}, 0);
   EXPECT_EQ(verdict.cost, Cost::kJob);
   EXPECT_THAT(verdict.text, HasSubstr("stuck"));
 }
 
 TEST(VerdictTest, WhatFollowedFromTheLossOfANodeIsFree) {
-  Failure failure{.consequence = true, .uptime = seconds(1)};
+  Failure failure{.origin = FailureOrigin::kFollowsAnother, .uptime = seconds(1)};
   EXPECT_EQ(Judge(kThree, failure, 3, {}, 1).cost, Cost::kNothing);
   EXPECT_EQ(Judge(kThree, failure, 3, {}, 0).cost, Cost::kJob);
-  failure.consequence = false;
+  failure.origin = FailureOrigin::kOwn;
   EXPECT_EQ(Judge(kThree, failure, 3, {}, 1).cost, Cost::kJob);
 }
 

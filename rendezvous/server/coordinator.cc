@@ -41,7 +41,9 @@ void Coordinator::Receive(PeerId id, const proto::AgentMessage& message) {
     recorder_->event().mutable_received()->set_peer(id);
     *recorder_->event().mutable_received()->mutable_message() = message;
   }
-  Step(DecodeAgentMessage(id, message));
+  // One time for both, since that of the step is what a recording has.
+  const TimePoint now = timer_->Now();
+  Step(DecodeAgentMessage(id, message, now), now);
 }
 
 std::vector<std::string> Coordinator::AgentAddresses() const {
@@ -108,8 +110,10 @@ absl::StatusOr<std::string> Coordinator::Stop(const std::string& run_id, const s
   return answer_;
 }
 
-void Coordinator::Step(const CoordinatorEvent& event) {
-  now_ = timer_->Now();
+void Coordinator::Step(const CoordinatorEvent& event) { Step(event, timer_->Now()); }
+
+void Coordinator::Step(const CoordinatorEvent& event, TimePoint now) {
+  now_ = now;
   for (const CoordinatorEffect& effect : machine_.Step(event, now_)) {
     std::visit([this](const auto& e) { Do(e); }, effect);
   }
@@ -151,11 +155,11 @@ void Coordinator::Do(const Heard& e) {
 
 void Coordinator::Do(const Order& e) {
   const auto* tell = std::get_if<TellReport>(&e.order);
-  if (tell == nullptr) return Send(e.peer, Shared(EncodeOrder(e.order)));
+  if (tell == nullptr) return Send(e.peer, Shared(EncodeOrder(e.order, now_)));
   // All nodes are told the same report, so it is encoded once.
   if (tell->report != report_) {
     report_ = tell->report;
-    report_message_ = Shared(EncodeOrder(e.order));
+    report_message_ = Shared(EncodeOrder(e.order, now_));
   }
   Send(e.peer, report_message_);
 }

@@ -93,6 +93,7 @@ class Coordinator {
 
  private:
   void Step(const CoordinatorEvent& event);
+  void Step(const CoordinatorEvent& event, TimePoint now);
   void Do(const Welcome& e);
   void Do(const Heard& e);
   void Do(const Order& e);

@@ -1,11 +1,11 @@
 #include "rendezvous/server/round_codec.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "proto/dismiss_reason.h"
+#include "proto/failure_codec.h"
 #include "proto/protocol_version.h"
 #include "proto/rules_map.h"
 #include "proto/utf8.h"
@@ -20,11 +20,7 @@ constexpr int kMaxProc = 1 << 16;
 constexpr size_t kMaxNameBytes = 256;
 constexpr size_t kMaxTokenBytes = 64;
 constexpr size_t kMaxLineBytes = 1024;
-constexpr size_t kMaxTailBytes = 8 << 10;
 constexpr size_t kMaxTextBytes = 4096;
-constexpr int kMaxFailures = 64;  // of one node in one round
-constexpr int kMaxEvidence = 8;
-constexpr size_t kMaxEvidenceBytes = 512;
 constexpr int kMaxExpectedHosts = 1024;
 
 absl::Status InRange(absl::string_view field, int64_t value, int64_t min, int64_t max) {
@@ -35,33 +31,6 @@ absl::Status InRange(absl::string_view field, int64_t value, int64_t min, int64_
 absl::Status InRange(absl::string_view field, const std::string& text, size_t max_bytes) {
   if (text.size() <= max_bytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(field, " has ", text.size(), " bytes, at most ", max_bytes));
-}
-
-proto::Failure EncodeFailure(const Failure& f) {
-  proto::Failure out;
-  out.set_rank(f.rank.value());
-  out.set_local_rank(static_cast<int>(f.local_rank.value()));
-  out.set_host(f.host);
-  out.set_role(f.role);
-  out.set_pid(f.pid);
-  out.set_exit_code(f.exit_code);
-  out.set_signal(f.signal);
-  out.set_cause(f.cause);
-  out.set_exception(f.exception);
-  out.set_stderr_tail(f.stderr_tail);
-  for (const std::string& line : f.evidence) out.add_evidence(line);
-  out.set_consequence(f.consequence);
-  out.set_age_us(f.age / std::chrono::microseconds(1));
-  if (f.uptime) out.set_uptime_ms(*f.uptime / milliseconds(1));
-  if (f.step) out.set_step(*f.step);
-  out.set_stuck(f.stuck);
-  return out;
-}
-
-std::vector<Failure> DecodeFailures(const google::protobuf::RepeatedPtrField<proto::Failure>& failures) {
-  std::vector<Failure> out;
-  for (int i = 0; i < std::min(failures.size(), kMaxFailures); ++i) out.push_back(DecodeFailure(failures[i]));
-  return out;
 }
 
 std::optional<Progress> DecodeProgress(const proto::Heartbeat& heartbeat) {
@@ -112,30 +81,6 @@ std::vector<std::string> DecodeExpectedHosts(const proto::Join& join) {
   return hosts;
 }
 
-Failure DecodeFailure(const proto::Failure& f) {
-  const auto between = [](int64_t value, int64_t min, int64_t max) { return std::clamp(value, min, max); };
-  Failure out{.rank = Rank(between(f.rank(), 0, INT32_MAX)),
-              .local_rank = LocalRank(between(f.local_rank(), 0, INT32_MAX)),
-              .host = Utf8Head(f.host(), kMaxNameBytes),
-              .role = Utf8Head(f.role(), kMaxNameBytes),
-              .pid = f.pid(),
-              .exit_code = f.exit_code(),
-              .signal = f.signal(),
-              .cause = Utf8Head(f.cause(), kMaxLineBytes),
-              .exception = Utf8Head(f.exception(), kMaxLineBytes),
-              .stderr_tail = Utf8Tail(f.stderr_tail(), kMaxTailBytes),
-              .evidence = {},
-              .consequence = f.consequence(),
-              .age = std::chrono::microseconds(between(f.age_us(), 0, kMaxMillis * 1000)),
-              .uptime = milliseconds(between(f.uptime_ms(), 0, kMaxMillis))};
-  for (int i = 0; i < std::min(f.evidence_size(), kMaxEvidence); ++i) {
-    out.evidence.push_back(Utf8Head(f.evidence(i), kMaxEvidenceBytes));
-  }
-  if (f.has_step()) out.step = f.step();
-  out.stuck = f.stuck();
-  return out;
-}
-
 namespace {
 
 absl::StatusOr<CoordinatorEvent> DecodeJoin(PeerId peer, const proto::Join& join) {
@@ -150,7 +95,7 @@ absl::StatusOr<CoordinatorEvent> DecodeJoin(PeerId peer, const proto::Join& join
                     .previous_token = join.previous_gone_token()};
 }
 
-absl::StatusOr<NodeMessage> DecodeNodeMessage(const proto::AgentMessage& message) {
+absl::StatusOr<NodeMessage> DecodeNodeMessage(const proto::AgentMessage& message, TimePoint now) {
   switch (message.kind_case()) {
     case proto::AgentMessage::kHeartbeat:
       return NodeHeard{.node = {}, .progress = DecodeProgress(message.heartbeat())};
@@ -158,7 +103,7 @@ absl::StatusOr<NodeMessage> DecodeNodeMessage(const proto::AgentMessage& message
       return SnapshotTaken{{}, Round(message.snapshot_taken().round()), message.snapshot_taken().step()};
     case proto::AgentMessage::kWorkersFailed: {
       const proto::WorkersFailed& failed = message.workers_failed();
-      return WorkersFailed{{}, Round(failed.round()), DecodeFailure(failed.failure())};
+      return WorkersFailed{{}, Round(failed.round()), DecodeFailure(failed.failure(), now)};
     }
     case proto::AgentMessage::kWorkersSucceeded:
       return WorkersSucceeded{{}, Round(message.workers_succeeded().round())};
@@ -167,7 +112,7 @@ absl::StatusOr<NodeMessage> DecodeNodeMessage(const proto::AgentMessage& message
       return NodeReady{{},
                        Round(message.ready().round()),
                        message.ready().store_port(),
-                       DecodeFailures(message.ready().failures())};
+                       DecodeFailures(message.ready().failures(), now)};
     case proto::AgentMessage::kLeave: {
       std::string reason = Utf8Head(message.leave().reason(), kMaxLineBytes);
       if (message.leave().workers_gone()) return NodeLeft{{}, std::move(reason)};
@@ -182,17 +127,17 @@ absl::StatusOr<NodeMessage> DecodeNodeMessage(const proto::AgentMessage& message
 
 }  // namespace
 
-CoordinatorEvent DecodeAgentMessage(PeerId peer, const proto::AgentMessage& message) {
+CoordinatorEvent DecodeAgentMessage(PeerId peer, const proto::AgentMessage& message, TimePoint now) {
   if (message.has_join()) {
     absl::StatusOr<CoordinatorEvent> joined = DecodeJoin(peer, message.join());
     return joined.ok() ? *std::move(joined) : PeerMisspoke{peer, joined.status()};
   }
-  absl::StatusOr<NodeMessage> said = DecodeNodeMessage(message);
+  absl::StatusOr<NodeMessage> said = DecodeNodeMessage(message, now);
   if (!said.ok()) return PeerMisspoke{peer, said.status()};
   return PeerSaid{peer, *std::move(said)};
 }
 
-proto::CoordinatorMessage EncodeOrder(const RoundEffect& order) {
+proto::CoordinatorMessage EncodeOrder(const RoundEffect& order, TimePoint now) {
   proto::CoordinatorMessage out;
   if (const auto* e = std::get_if<Assign>(&order)) {
     const Assignment& a = e->assignment;
@@ -215,7 +160,7 @@ proto::CoordinatorMessage EncodeOrder(const RoundEffect& order) {
     out.mutable_take_snapshot()->set_round(e->round.value());
     out.mutable_take_snapshot()->set_reason(e->reason);
   } else if (const auto* e = std::get_if<TellReport>(&order)) {
-    *out.mutable_report() = EncodeReport(*e->report);
+    *out.mutable_report() = EncodeReport(*e->report, now);
   } else if (const auto* e = std::get_if<TellWaiting>(&order)) {
     out.mutable_waiting()->set_text(e->text);
   } else if (const auto* e = std::get_if<Dismiss>(&order)) {
@@ -224,21 +169,6 @@ proto::CoordinatorMessage EncodeOrder(const RoundEffect& order) {
     out.mutable_refuse()->set_code(e->status.raw_code());
     out.mutable_refuse()->set_message(std::string(e->status.message()));
   }
-  return out;
-}
-
-proto::JobReport EncodeReport(const JobReport& report) {
-  proto::JobReport out;
-  out.set_round(report.round.value());
-  for (const JobReport::Group& group : report.groups) {
-    proto::JobReport::Group& g = *out.add_groups();
-    *g.mutable_first() = EncodeFailure(group.first);
-    g.set_count(group.count);
-    for (const Rank rank : group.ranks) g.add_ranks(rank.value());
-  }
-  out.set_more_failures(report.more_failures);
-  for (const std::string& line : report.lost_nodes) out.add_lost_nodes(Utf8Head(line, kMaxTextBytes));
-  out.set_outcome(Utf8Head(report.outcome, kMaxTextBytes));
   return out;
 }
 

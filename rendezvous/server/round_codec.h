@@ -8,10 +8,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/dismissal.h"
+#include "base/time.h"
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/core/coordinator_events.h"
-#include "rendezvous/core/failure.h"
-#include "rendezvous/core/job_report.h"
 #include "rendezvous/core/round_events.h"
 
 namespace ddprun {
@@ -25,14 +24,12 @@ absl::StatusOr<NodeInfo> DecodeNodeInfo(const proto::Join& join);
 // The hosts that `join` expects; none if it names more than 1024: each node of a large job naming all would
 // be the square of many.
 std::vector<std::string> DecodeExpectedHosts(const proto::Join& join);
-Failure DecodeFailure(const proto::Failure& failure);
 
 // PeerJoined, PeerSaid, or PeerMisspoke: no kind (of a newer agent, or garbage), or a value out of range.
-CoordinatorEvent DecodeAgentMessage(PeerId peer, const proto::AgentMessage& message);
-// REQUIRES: `order` is no Note.
-proto::CoordinatorMessage EncodeOrder(const RoundEffect& order);
-// At most 256 KiB, however many nodes and failures.
-proto::JobReport EncodeReport(const JobReport& report);
+// `now`: when it arrived.
+CoordinatorEvent DecodeAgentMessage(PeerId peer, const proto::AgentMessage& message, TimePoint now);
+// `now`: when it is sent. REQUIRES: `order` is no Note.
+proto::CoordinatorMessage EncodeOrder(const RoundEffect& order, TimePoint now);
 proto::Dismiss EncodeDismiss(Dismissal reason, absl::string_view message);
 
 }  // namespace ddprun

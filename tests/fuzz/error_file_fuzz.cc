@@ -72,15 +72,12 @@ void CheckPassedOn(const WorkerError& error) {
 }
 
 void CheckReport(const WorkerError& error) {
-  const FailureRecord record = {.rank = Rank(1),
-                                .local_rank = LocalRank(1),
-                                .host = "h",
-                                .pid = 7,
-                                .exit = Exited{1},
-                                .timestamp = error.timestamp,
-                                .message = absl::StrReplaceAll(error.text, {{"\n", "\n  "}}),
-                                .error_file = "f",
-                                .worker_error = error};
+  const FailureRecord record = {
+      .failure = {.rank = Rank(1), .local_rank = LocalRank(1), .host = "h", .pid = 7, .exit = Exited{1}},
+      .timestamp = error.timestamp,
+      .message = absl::StrReplaceAll(error.text, {{"\n", "\n  "}}),
+      .error_file = "f",
+      .worker_error = error};
   const std::string report = FormatFailureReport("w.py", {record, record}, absl::UTCTimeZone());
   Check(absl::StartsWith(report, "\n======") && absl::EndsWith(report, "=\n"), "a report has its rules");
   Check(absl::StrContains(report, "Root Cause (first observed failure):\n[0]:\n"), "of equals the first");

@@ -75,7 +75,7 @@ void RoundRules::Note(const RoundEvent& event) {
   } else if (const auto* e = std::get_if<WorkersFailed>(&event)) {
     if (!speaks(e->node, e->round)) return;
     if (e->failure.step) step(*e->failure.step);
-    consequences_only_ = consequences_only_ && e->failure.consequence;
+    consequences_only_ = consequences_only_ && e->failure.origin == FailureOrigin::kFollowsAnother;
     early_ = early_ || (!e->failure.step && e->failure.uptime && *e->failure.uptime < policy_.min_uptime);
     if (state_ == State::kRunning) failed_ = true;
     told_[e->node] = 1;
@@ -84,7 +84,7 @@ void RoundRules::Note(const RoundEvent& event) {
     if (!e->failures.empty()) told_[e->node] = static_cast<int>(e->failures.size());
     for (const Failure& failure : e->failures) {
       if (failure.step) step(*failure.step);
-      consequences_only_ = consequences_only_ && failure.consequence;
+      consequences_only_ = consequences_only_ && failure.origin == FailureOrigin::kFollowsAnother;
       early_ = early_ || (!failure.step && failure.uptime && *failure.uptime < policy_.min_uptime);
     }
   } else if (const auto* e = std::get_if<WorkersSucceeded>(&event)) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "launcher/agent/failure_cause.h"
 #include "proto/dismiss_reason.h"
 #include "tests/sim/sim_coordinator.h"
 
@@ -124,17 +125,17 @@ void SimAgent::Check(const proto::CoordinatorMessage& m) {
 void SimAgent::OnWorkerEnded(LocalRank rank, const ExitInfo& exit, bool consequence) {
   // One that has obeyed us has not failed.
   if (!Succeeded(exit) && (!ordered_ || std::holds_alternative<Exited>(exit))) {
-    proto::Failure& failure = failures_.emplace_back();
-    failure.set_rank(assignment_.first_rank.value() + rank.value());
-    failure.set_local_rank(static_cast<int>(rank.value()));
-    failure.set_host(place_.host->name());
-    failure.set_role("default");
-    if (const auto* e = std::get_if<Exited>(&exit)) failure.set_exit_code(e->code);
-    if (const auto* e = std::get_if<Signaled>(&exit)) failure.set_signal(e->signo);
-    if (std::holds_alternative<NeverStarted>(exit)) failure.set_exit_code(1);
-    failure.set_consequence(consequence);
-    failure.set_uptime_ms(ToMillis(place_.host->now() - started_at_));
-    if (step_) failure.set_step(*step_);
+    Failure& failure = failures_.emplace_back(
+        Failure{.rank = Rank(assignment_.first_rank.value() + rank.value()),
+                .local_rank = rank,
+                .host = place_.host->name(),
+                .role = "default",
+                .exit = exit,
+                .origin = consequence ? FailureOrigin::kFollowsAnother : FailureOrigin::kOwn,
+                .failed_at = place_.host->now(),
+                .uptime = place_.host->now() - started_at_,
+                .step = step_});
+    failure.cause = FailureCause(failure, "");
   }
   driver_.Step(WorkerEnded{rank, exit});
 }
@@ -244,15 +245,15 @@ void SimAgent::FillIn(proto::Heartbeat& heartbeat) const {
   heartbeat.set_phase("training");
 }
 
-proto::Failure SimAgent::FailureOf(LocalRank local_rank) const {
-  for (const proto::Failure& failure : failures_) {
-    if (failure.local_rank() == local_rank.value()) return failure;
+Failure SimAgent::FailureOf(LocalRank local_rank) const {
+  for (const Failure& failure : failures_) {
+    if (failure.local_rank == local_rank) return failure;
   }
   Broken(absl::StrCat(id_, " told a failure that was its own doing"));
   return {};
 }
 
-std::vector<proto::Failure> SimAgent::Failures() const {
+std::vector<Failure> SimAgent::Failures() const {
   if (warden_.alive() > 0) Broken(absl::StrCat(id_, " said it is ready while workers run"));
   return failures_;
 }

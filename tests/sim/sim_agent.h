@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/failure.h"
 #include "launcher/agent/agent_driver.h"
 #include "launcher/agent/agent_world.h"
 #include "launcher/config/launch_config.h"
@@ -80,8 +81,8 @@ class SimAgent final : private AgentWorld {
   void AskForSnapshot(Round round) override;
   void FillIn(proto::Heartbeat& heartbeat) const override;
   int64_t FurthestStep(Round) const override { return step_.value_or(0); }
-  proto::Failure FailureOf(LocalRank local_rank) const override;
-  std::vector<proto::Failure> Failures() const override;
+  Failure FailureOf(LocalRank local_rank) const override;
+  std::vector<Failure> Failures() const override;
   void ReportFailures() override {}
   void Say(const std::string& text) override { Trace(absl::StrCat(id_, ": ", text)); }
   void OnFinish(const Finish& finish) override;
@@ -116,7 +117,7 @@ class SimAgent final : private AgentWorld {
   bool ordered_ = false;  // the workers were told to stop: their ends are our doing
   TimePoint started_at_;
   std::optional<int64_t> step_;
-  std::vector<proto::Failure> failures_;  // of this round
+  std::vector<Failure> failures_;  // of this round
 };
 
 }  // namespace ddprun::sim

@@ -1,10 +1,11 @@
-#include "launcher/report/after_effect.h"
+#include "launcher/report/failure_origin.h"
 
 #include <algorithm>
 #include <csignal>
 #include <iterator>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_split.h"
 
 namespace ddprun {
@@ -67,22 +68,34 @@ bool SaysSo(absl::string_view line) {
                      [line](const Pattern& p) { return Matches(line, p); });
 }
 
-// By an exit code or by abort() a program ends itself.
-bool EndedItself(const ExitInfo& exit) {
-  const auto* signaled = std::get_if<Signaled>(&exit);
-  return std::holds_alternative<Exited>(exit) ||
-         (signaled != nullptr && (signaled->signo == SIGABRT || signaled->signo == SIGPIPE));
+bool Obeyed(const ExitInfo& exit, int told) {
+  if (EndedBySignal(exit, told) || EndedBySignal(exit, SIGTERM)) return true;
+  if (const auto* exited = std::get_if<Exited>(&exit)) return exited->code == 128 + told;
+  const auto* never = std::get_if<NeverStarted>(&exit);
+  return never != nullptr && absl::IsCancelled(never->status);
 }
 
-}  // namespace
+// By an exit code or by abort() a program ends itself.
+bool EndedItself(const ExitInfo& exit) {
+  return std::holds_alternative<Exited>(exit) || EndedBySignal(exit, SIGABRT);
+}
 
-bool IsAfterEffect(const ExitInfo& exit, absl::string_view exception, absl::string_view stderr_tail) {
+bool FollowsAnother(const ExitInfo& exit, absl::string_view exception, absl::string_view stderr_tail) {
+  if (EndedBySignal(exit, SIGPIPE)) return true;
   if (!EndedItself(exit)) return false;
-  if (const auto* s = std::get_if<Signaled>(&exit); s != nullptr && s->signo == SIGPIPE) return true;
   if (!exception.empty()) return SaysSo(exception);
   const std::vector<absl::string_view> lines = absl::StrSplit(stderr_tail, '\n', absl::SkipWhitespace());
   const auto last = lines.end() - static_cast<ptrdiff_t>(std::min(lines.size(), kLastLines));
   return std::any_of(last, lines.end(), SaysSo);
+}
+
+}  // namespace
+
+FailureOrigin OriginOf(const ExitInfo& exit, std::optional<int> told, absl::string_view exception,
+                       absl::string_view stderr_tail) {
+  const bool silent_exit = std::holds_alternative<Exited>(exit) && exception.empty();
+  if (told && (silent_exit || Obeyed(exit, *told))) return FailureOrigin::kStopped;
+  return FollowsAnother(exit, exception, stderr_tail) ? FailureOrigin::kFollowsAnother : FailureOrigin::kOwn;
 }
 
 }  // namespace ddprun

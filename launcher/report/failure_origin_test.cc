@@ -1,4 +1,4 @@
-#include "launcher/report/after_effect.h"
+#include "launcher/report/failure_origin.h"
 
 #include <csignal>
 #include <string>
@@ -11,8 +11,12 @@ namespace {
 
 const ExitInfo kExited = Exited{1};
 
+bool FollowsAnother(const ExitInfo& exit, absl::string_view exception, absl::string_view stderr_tail) {
+  return OriginOf(exit, std::nullopt, exception, stderr_tail) == FailureOrigin::kFollowsAnother;
+}
+
 // As survivors print them when a peer is killed, exits, hangs, or takes the store with it.
-TEST(AfterEffectTest, WordsOfThoseWhosePeerIsGone) {
+TEST(FailureOriginTest, WordsOfThoseWhosePeerIsGone) {
   for (
       const absl::string_view words : {
           "RuntimeError: [./gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:16276",
@@ -39,39 +43,56 @@ TEST(AfterEffectTest, WordsOfThoseWhosePeerIsGone) {
           "rank 1 of round 5 did not appear within 30000 ms (1 missing)",
           "train: the store at 10.0.0.7:29512 does not answer (the cause is elsewhere)",
       }) {
-    EXPECT_TRUE(IsAfterEffect(kExited, words, "")) << words;
-    EXPECT_TRUE(IsAfterEffect(kExited, "", absl::StrCat("step 3\n", words, "\n\n"))) << words;
-    EXPECT_TRUE(IsAfterEffect(Signaled{SIGABRT, true}, words, "")) << words;
+    EXPECT_TRUE(FollowsAnother(kExited, words, "")) << words;
+    EXPECT_TRUE(FollowsAnother(kExited, "", absl::StrCat("step 3\n", words, "\n\n"))) << words;
+    EXPECT_TRUE(FollowsAnother(Signaled{SIGABRT, true}, words, "")) << words;
   }
 }
 
-TEST(AfterEffectTest, WordsOfThoseWhoFailByThemselves) {
+TEST(FailureOriginTest, WordsOfThoseWhoFailByThemselves) {
   for (const absl::string_view words :
        {"ValueError: bad batch",
         "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
         "RuntimeError: CUDA error: an illegal memory access was encountered",
         "train: no space left on device", "rank 3 is gone fishing", ""}) {
-    EXPECT_FALSE(IsAfterEffect(kExited, words, "")) << words;
-    EXPECT_FALSE(IsAfterEffect(kExited, "", words)) << words;
+    EXPECT_FALSE(FollowsAnother(kExited, words, "")) << words;
+    EXPECT_FALSE(FollowsAnother(kExited, "", words)) << words;
   }
 }
 
-TEST(AfterEffectTest, TheExceptionDecidesAloneAndOldLinesDoNotCount) {
+TEST(FailureOriginTest, TheExceptionDecidesAloneAndOldLinesDoNotCount) {
   const std::string reset = "warning: Connection reset by peer, trying again\n";
-  EXPECT_FALSE(IsAfterEffect(kExited, "ValueError: bad batch", reset));
+  EXPECT_FALSE(FollowsAnother(kExited, "ValueError: bad batch", reset));
   std::string much = reset;
   for (int i = 0; i < 20; ++i) absl::StrAppend(&much, "step ", i, "\n");
-  EXPECT_FALSE(IsAfterEffect(kExited, "", much));
-  EXPECT_TRUE(IsAfterEffect(kExited, "", reset + "step 1\n"));
+  EXPECT_FALSE(FollowsAnother(kExited, "", much));
+  EXPECT_TRUE(FollowsAnother(kExited, "", reset + "step 1\n"));
 }
 
-TEST(AfterEffectTest, ASignalThatSaysWhatWasWrongIsNone) {
+TEST(FailureOriginTest, ASignalThatSaysWhatWasWrongIsNone) {
   const std::string gone = "rank 3 of round 7 is gone";
   for (const int signo : {SIGSEGV, SIGKILL, SIGBUS, SIGILL, SIGFPE, SIGTERM}) {
-    EXPECT_FALSE(IsAfterEffect(Signaled{signo, false}, gone, gone)) << signo;
+    EXPECT_FALSE(FollowsAnother(Signaled{signo, false}, gone, gone)) << signo;
   }
-  EXPECT_FALSE(IsAfterEffect(NeverStarted{absl::NotFoundError("no such file")}, "", gone));
-  EXPECT_TRUE(IsAfterEffect(Signaled{SIGPIPE, false}, "", "")) << "it wrote to a peer that is gone";
+  EXPECT_FALSE(FollowsAnother(NeverStarted{absl::NotFoundError("no such file")}, "", gone));
+  EXPECT_TRUE(FollowsAnother(Signaled{SIGPIPE, false}, "", "")) << "it wrote to a peer that is gone";
+}
+
+TEST(FailureOriginTest, AWorkerThatObeyedWasStopped) {
+  for (const ExitInfo& exit :
+       {ExitInfo(Signaled{SIGINT, false}), ExitInfo(Signaled{SIGTERM, false}), ExitInfo(Exited{128 + SIGINT}),
+        ExitInfo(Exited{1}), ExitInfo(NeverStarted{absl::CancelledError("the node ends")})}) {
+    EXPECT_EQ(OriginOf(exit, SIGINT, "", "rank 3 of round 7 is gone"), FailureOrigin::kStopped)
+        << ToString(exit);
+    EXPECT_NE(OriginOf(exit, std::nullopt, "", ""), FailureOrigin::kStopped) << ToString(exit);
+  }
+  for (const ExitInfo& exit : {ExitInfo(Signaled{SIGKILL, false}), ExitInfo(Signaled{SIGSEGV, true}),
+                               ExitInfo(NeverStarted{absl::NotFoundError("no such file")})}) {
+    EXPECT_EQ(OriginOf(exit, SIGTERM, "", ""), FailureOrigin::kOwn) << ToString(exit);
+  }
+  EXPECT_EQ(OriginOf(kExited, SIGTERM, "ValueError: bad batch", ""), FailureOrigin::kOwn);
+  EXPECT_EQ(OriginOf(kExited, SIGTERM, "RuntimeError: Connection closed by peer", ""),
+            FailureOrigin::kFollowsAnother);
 }
 
 }  // namespace

@@ -1,0 +1,56 @@
+// One worker that failed, and which of several failures is the first cause.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "base/exit_info.h"
+#include "base/ids.h"
+#include "base/time.h"
+
+namespace ddprun {
+
+// Whether a failure can have caused others, as far as is known. Decided on the node (launcher/report/
+// failure_origin.h); policy reads this only.
+enum class FailureOrigin {
+  kOwn,             // nothing says that it followed from another one
+  kFollowsAnother,  // its own words say that it failed because another worker had
+  kStopped,         // it obeyed a signal of the launcher; stays on its node, as it is no failure of the job
+};
+
+// proto/failure_codec.h sends it. launcher/report/failure_record.h has what stays on the node.
+struct Failure {
+  Rank rank = {};
+  LocalRank local_rank = {};
+  std::string host = {};
+  std::string role = {};
+  int64_t pid = 0;  // 0: never started
+  ExitInfo exit = Exited{1};
+  FailureOrigin origin = FailureOrigin::kOwn;
+  // When it failed, on the monotonic clock of the process that has this value; sent as an age. An exit is
+  // what the node notices, but a worker that raises an exception may take seconds to exit, while others die
+  // of the consequences. So this is the end of the second that the worker's error file names, or the time of
+  // its exit, whichever is earlier. Not the second's beginning: a worker would precede all those without an
+  // error file that failed up to a second before it.
+  TimePoint failed_at = {};
+  std::string cause = {};                  // one line for people: which rank, where, how
+  std::string exception = {};              // one line: what the program says went wrong; empty: nothing
+  std::string stderr_tail = {};            // its last lines; empty: none, or not seen
+  std::vector<std::string> evidence = {};  // one line each: what the system knows
+  std::optional<Duration> uptime = {};     // how long it ran; none: not known
+  std::optional<int64_t> step = {};        // the last that it reported
+
+  bool operator==(const Failure&) const = default;
+};
+
+// The order of causes, everywhere: failures that follow from no other come first, then the earlier, then the
+// lower rank. The least of all failures is the first cause, or root cause.
+//   REQUIRES: both times are of one clock.
+inline bool Precedes(const Failure& a, const Failure& b) {
+  return std::tie(a.origin, a.failed_at, a.rank) < std::tie(b.origin, b.failed_at, b.rank);
+}
+
+}  // namespace ddprun
