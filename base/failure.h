@@ -13,8 +13,8 @@
 
 namespace ddprun {
 
-// Whether a failure can have caused others, as far as is known. Decided on the node (launcher/report/
-// failure_origin.h); policy reads this only.
+// Whether a failure can have caused others, as far as is known. launcher/report/failure_origin.h decides it, on
+// the worker's node; policy reads this only.
 enum class FailureOrigin {
   kOwn,             // nothing says that it followed from another one
   kFollowsAnother,  // its own words say that it failed because another worker had

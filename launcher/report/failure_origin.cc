@@ -19,7 +19,9 @@ using Pattern = std::vector<absl::string_view>;
 
 const std::vector<Pattern>& Patterns() {
   static const auto* const patterns = new std::vector<Pattern>{
-      // The worker SDK: what it says itself, and its errors in the words of others.
+      // The worker SDK: what it says itself, and its errors in the words of others. It leaves no error file,
+      // which could have a field for it, when a failure is not its own: torchrun, which may have started it,
+      // takes the earliest time in an error file for the root cause.
       {"(the cause is elsewhere)"},
       {"rank ", " of round ", " is gone"},
       {"rank ", " of round ", " has left"},

@@ -1,5 +1,5 @@
 // Between the messages of proto/rendezvous.proto and the events and effects of CoordinatorMachine: the one
-// place that knows both.
+// place that knows both. proto/failure_codec.h has the failures and reports in them.
 #pragma once
 
 #include <string>
