@@ -11,7 +11,7 @@ namespace {
 
 using Buffer = std::unique_ptr<char[]>;  // of Chunk::kMaxBytes
 
-// Less than that is copied, so that what waits for a disk takes little more memory than it has bytes.
+// Less than that is copied when it is kept.
 constexpr size_t kCopiedBytes = 64 << 10;
 constexpr size_t kMaxSpares = 4;
 
@@ -36,11 +36,11 @@ Chunk Chunk::CopyOf(absl::string_view bytes) {
   return chunk;
 }
 
-ssize_t ReadChunk(int fd, Chunk& chunk) {
+ssize_t ReadChunk(int fd, Chunk& chunk, bool kept) {
   Chunk whole{.data = TakeBuffer(), .size = 0, .capacity = Chunk::kMaxBytes};
   const ssize_t n = read(fd, whole.data.get(), Chunk::kMaxBytes);
   if (n > 0) whole.size = static_cast<size_t>(n);
-  if (whole.size >= kCopiedBytes) {
+  if (!kept || whole.size >= kCopiedBytes) {
     chunk = std::move(whole);
   } else {
     chunk = Chunk::CopyOf(whole.view());

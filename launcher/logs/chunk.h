@@ -23,7 +23,8 @@ struct Chunk {
 };
 
 // Reads once into `chunk`. As read(2).
-ssize_t ReadChunk(int fd, Chunk& chunk);
+//   kept: for longer than until the next read; then it takes little more memory than it has bytes.
+ssize_t ReadChunk(int fd, Chunk& chunk, bool kept);
 // A few large buffers are kept for the next reads of this thread.
 void Recycle(Chunk chunk);
 

@@ -3,9 +3,6 @@
 #include <cstring>
 
 namespace ddprun {
-namespace {
-
-// Behind the last end of a line; 0: there is none. A "\r" at the end may be half of a "\r\n".
 size_t EndOfLastLine(absl::string_view bytes) {
   const void* const newline = memrchr(bytes.data(), '\n', bytes.size());
   const size_t end = newline == nullptr ? 0 : static_cast<const char*>(newline) - bytes.data() + 1;
@@ -15,18 +12,21 @@ size_t EndOfLastLine(absl::string_view bytes) {
   return return_ == nullptr ? end : static_cast<const char*>(return_) - bytes.data() + 1;
 }
 
-}  // namespace
-
-void LineHolder::Feed(absl::string_view bytes, std::string& lines) {
+absl::string_view LineHolder::Pass(absl::string_view bytes, std::string& held) {
+  held.clear();
   // The "\r" that was the last byte.
-  if (!partial_.empty() && partial_.back() == '\r' && !bytes.empty() && bytes[0] != '\n') Finish(lines);
+  if (!partial_.empty() && partial_.back() == '\r' && !bytes.empty() && bytes[0] != '\n') held.swap(partial_);
   size_t end = EndOfLastLine(bytes);
   if (partial_.size() + bytes.size() - end > kMaxLine) end = bytes.size();
-  if (end > 0) {
-    Finish(lines);
-    lines.append(bytes.data(), end);
-  }
+  if (end > 0 && !partial_.empty()) held.swap(partial_);
   partial_.append(bytes.data() + end, bytes.size() - end);
+  return bytes.substr(0, end);
+}
+
+void LineHolder::Feed(absl::string_view bytes, std::string& lines) {
+  std::string held;
+  const absl::string_view whole = Pass(bytes, held);
+  lines.append(held).append(whole.data(), whole.size());
 }
 
 void LineHolder::Finish(std::string& lines) {

@@ -8,13 +8,19 @@
 
 namespace ddprun {
 
+// Behind the last end of a line in `bytes`; 0: there is none. A "\r" at the end may be half of a "\r\n".
+size_t EndOfLastLine(absl::string_view bytes);
+
 // A line ends with "\n", "\r\n" or "\r": each step of a progress bar is a line.
 class LineHolder {
  public:
   // A line that is longer is not held back.
   static constexpr size_t kMaxLine = 4 << 20;
 
-  // Appends the lines that `bytes` completes to `lines`, and holds the rest back.
+  // Holds back what follows the last line that `bytes` completes. The lines are `held`, which gets what was
+  // held back before them, and then the result, a prefix of `bytes`.
+  absl::string_view Pass(absl::string_view bytes, std::string& held);
+  // The same, appended to `lines`.
   void Feed(absl::string_view bytes, std::string& lines);
   // Appends what was held back.
   void Finish(std::string& lines);

@@ -5,8 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cerrno>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +18,8 @@ namespace {
 
 constexpr size_t kFullBytes = 1 << 20;
 constexpr size_t kMaxSpares = 4;
+// With more than the system's 64 KiB its reader and we take turns less often.
+constexpr int kPipeBytes = 256 << 10;
 // What a job takes besides its bytes, about.
 constexpr size_t kJobBytes = 512;
 
@@ -26,10 +30,14 @@ OutputSink::OutputSink(boost::asio::io_context& io, int fd, std::string name, On
   struct stat info = {};
   fstat(fd, &info);
   is_socket_ = S_ISSOCK(info.st_mode);
+  is_pipe_ = S_ISFIFO(info.st_mode);
   const bool is_terminal = isatty(fd) != 0;
-  if (S_ISFIFO(info.st_mode) || is_terminal) {
+  if (is_pipe_ || is_terminal) {
     // O_NONBLOCK belongs to what is shared with the shell and the workers: open it once more for ourselves.
     fd_.Reset(open(absl::StrCat("/proc/self/fd/", fd).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+    if (fd_ && is_pipe_ && fcntl(fd_.get(), F_GETPIPE_SZ) < kPipeBytes) {
+      fcntl(fd_.get(), F_SETPIPE_SZ, kPipeBytes);  // if it cannot, so be it
+    }
   }
   if (!fd_) {
     UniqueFd copy(fcntl(fd, F_DUPFD_CLOEXEC, 3));
@@ -45,7 +53,7 @@ OutputSink::OutputSink(boost::asio::io_context& io, int fd, std::string name, On
   ready_.assign(fcntl(fd_.get(), F_DUPFD_CLOEXEC, 3));
 }
 
-bool OutputSink::full() const { return disk_ ? disk_->full() : queue_.size() - sent_ > kFullBytes; }
+bool OutputSink::full() const { return disk_ ? disk_->full() : move_ || queue_.size() - sent_ > kFullBytes; }
 
 void OutputSink::Write(absl::string_view bytes, Writer writer) {
   Write([bytes](std::string& out) { out.append(bytes.data(), bytes.size()); }, writer);
@@ -72,12 +80,39 @@ void OutputSink::Write(absl::FunctionRef<void(std::string&)> append, Writer writ
   }
 }
 
+void OutputSink::Write(absl::string_view first, absl::string_view second, Writer writer) {
+  if (first.empty() && second.empty()) return;
+  size_t taken = 0;
+  const bool new_line = in_line_ && *in_line_ != writer;
+  if (!file_ && !waiting_ && !failed_ && queue_.empty() && !new_line) {
+    const iovec pieces[] = {{.iov_base = const_cast<char*>(first.data()), .iov_len = first.size()},
+                            {.iov_base = const_cast<char*>(second.data()), .iov_len = second.size()}};
+    // An error comes again where it is reported.
+    taken = static_cast<size_t>(std::max<ssize_t>(Put(pieces, std::size(pieces)), 0));
+    taken_ += static_cast<int64_t>(taken);
+  }
+  if (taken == first.size() + second.size()) {
+    NoteEnd((second.empty() ? first : second).back(), writer);
+    return;
+  }
+  Write(
+      [&](std::string& out) {
+        const size_t of_first = std::min(taken, first.size());
+        out.append(first.data() + of_first, first.size() - of_first);
+        out.append(second.data() + (taken - of_first), second.size() - (taken - of_first));
+      },
+      writer);
+}
+
 void OutputSink::Append(absl::FunctionRef<void(std::string&)> append, Writer writer, std::string& out) {
   const size_t before = out.size();
   append(out);
   if (out.size() == before) return;
-  const char last = out.back();
   if (in_line_ && *in_line_ != writer) out.insert(before, 1, '\n');
+  NoteEnd(out.back(), writer);
+}
+
+void OutputSink::NoteEnd(char last, Writer writer) {
   in_line_.reset();
   if (last != '\n' && last != '\r') in_line_ = writer;
 }
@@ -105,7 +140,12 @@ void OutputSink::WriteAside(std::string bytes) {
 
 void OutputSink::WhenRoom(std::function<void()> ready) {
   if (disk_) return disk_->WhenRoom(std::move(ready));
-  room_waiters_.push_back(std::move(ready));
+  room_waiters_.push_back({.ready = std::move(ready), .needs_idle = false});
+  CallWaiters();
+}
+
+void OutputSink::WhenIdle(std::function<void()> ready) {
+  room_waiters_.push_back({.ready = std::move(ready), .needs_idle = true});
   CallWaiters();
 }
 
@@ -114,54 +154,118 @@ void OutputSink::WhenEmpty(std::function<void()> done) {
   CallWaiters();
 }
 
-ssize_t OutputSink::Put(absl::string_view bytes) {
-  if (is_socket_) return send(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  return write(fd_.get(), bytes.data(), bytes.size());
+ssize_t OutputSink::Put(const iovec* pieces, size_t count) {
+  if (!is_socket_) return writev(fd_.get(), pieces, static_cast<int>(count));
+  msghdr message = {};
+  message.msg_iov = const_cast<iovec*>(pieces);
+  message.msg_iovlen = count;
+  return sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+bool OutputSink::Move(absl::string_view first, int from, size_t bytes, Writer writer,
+                      std::function<void()> done) {
+  queue_.assign(first.data(), first.size());
+  move_ = {.from = from, .left = bytes, .at = queue_.size(), .writer = writer, .done = nullptr};
+  Pump();
+  if (!move_) return true;
+  move_->done = std::move(done);
+  return false;
+}
+
+void OutputSink::StopMove() {
+  // Who has written meanwhile took the line for whole.
+  if (queue_.size() > move_->at) {
+    queue_.insert(move_->at, 1, '\n');
+  } else {
+    in_line_ = move_->writer;
+  }
+  move_.reset();
+  CallWaiters();
 }
 
 void OutputSink::Pump() {
-  while (sent_ < queue_.size()) {
-    const ssize_t n = Put(absl::string_view(queue_).substr(sent_));
-    if (n >= 0) {
-      sent_ += static_cast<size_t>(n);
-      taken_ += n;
-      continue;
-    }
-    if (errno == EINTR) continue;
-    if (errno == EAGAIN) {
-      waiting_ = true;
-      ready_.async_wait(boost::asio::posix::stream_descriptor::wait_write,
-                        alive_.Guard([this](const boost::system::error_code& error) {
-                          waiting_ = false;
-                          if (!error) Pump();
-                        }));
-      break;
-    }
-    failed_ = true;
-    queue_.clear();
-    sent_ = 0;
-    on_error_(absl::ErrnoToStatus(errno,
-                                  absl::StrCat("cannot write to ", name_, "; its output is lost from here")));
-  }
-  if (sent_ == queue_.size() || sent_ > kFullBytes) {
+  if (PumpQueue(move_ ? move_->at : queue_.size()) && PumpMove()) PumpQueue(queue_.size());
+  if (!move_ && (sent_ == queue_.size() || sent_ > kFullBytes)) {
     queue_.erase(0, sent_);
     sent_ = 0;
   }
   CallWaiters();
 }
 
+bool OutputSink::PumpQueue(size_t end) {
+  while (sent_ < std::min(end, queue_.size())) {
+    const iovec rest = {.iov_base = queue_.data() + sent_, .iov_len = end - sent_};
+    const ssize_t n = Put(&rest, 1);
+    if (n >= 0) {
+      sent_ += static_cast<size_t>(n);
+      taken_ += n;
+    } else if (errno == EAGAIN) {
+      AwaitReader();
+      return false;
+    } else if (errno != EINTR) {
+      Fail();
+    }
+  }
+  return true;
+}
+
+bool OutputSink::PumpMove() {
+  while (move_ && move_->left > 0 && !failed_) {
+    const ssize_t n = splice(move_->from, nullptr, fd_.get(), nullptr, move_->left, SPLICE_F_NONBLOCK);
+    if (n > 0) {
+      move_->left -= static_cast<size_t>(n);
+      taken_ += n;
+      moved_ += n;
+    } else if (n < 0 && errno == EAGAIN) {
+      AwaitReader();
+      return false;
+    } else if (n == 0) {
+      break;  // somebody has taken it from there
+    } else if (errno != EINTR) {
+      Fail();
+    }
+  }
+  if (!move_) return true;
+  const std::function<void()> done = std::move(move_->done);
+  move_.reset();
+  if (done) done();
+  return true;
+}
+
+void OutputSink::AwaitReader() {
+  waiting_ = true;
+  ready_.async_wait(boost::asio::posix::stream_descriptor::wait_write,
+                    alive_.Guard([this](const boost::system::error_code& error) {
+                      waiting_ = false;
+                      if (!error) Pump();
+                    }));
+}
+
+void OutputSink::Fail() {
+  failed_ = true;
+  queue_.clear();
+  sent_ = 0;
+  on_error_(
+      absl::ErrnoToStatus(errno, absl::StrCat("cannot write to ", name_, "; its output is lost from here")));
+}
+
 void OutputSink::CallWaiters() {
-  if (!full() && !room_waiters_.empty() && !std::exchange(serving_, true)) {
+  if (MayServe() && !std::exchange(serving_, true)) {
     boost::asio::post(io_, alive_.Guard([this] { ServeRoomWaiters(); }));
   }
   if (!empty()) return;
   for (auto& waiter : std::exchange(empty_waiters_, {})) boost::asio::post(io_, std::move(waiter));
 }
 
+bool OutputSink::MayServe() const {
+  if (room_waiters_.empty()) return false;
+  return room_waiters_.front().needs_idle ? idle() : !full();
+}
+
 // One after the other, as long as there is room: who has waited longest is next, whatever the others write.
 void OutputSink::ServeRoomWaiters() {
-  for (size_t left = room_waiters_.size(); left > 0 && !full(); --left) {
-    const std::function<void()> ready = std::move(room_waiters_.front());
+  for (size_t left = room_waiters_.size(); left > 0 && MayServe(); --left) {
+    const std::function<void()> ready = std::move(room_waiters_.front().ready);
     room_waiters_.pop_front();
     ready();
   }

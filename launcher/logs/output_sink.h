@@ -1,6 +1,8 @@
 // The agent's console: one of its own two streams. Writing never blocks on a slow reader or file system.
 #pragma once
 
+#include <sys/uio.h>
+
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cstdint>
@@ -47,25 +49,66 @@ class OutputSink {
   void Write(absl::string_view bytes, Writer writer = kLauncher);
   // The same of what `append` appends, without a copy.
   void Write(absl::FunctionRef<void(std::string&)> append, Writer writer = kLauncher);
+  // The same of `first` and then `second`. Only what the reader does not take at once is copied.
+  void Write(absl::string_view first, absl::string_view second, Writer writer);
+
+  bool is_pipe() const { return is_pipe_ && fd_; }
+  // All that was written is out.
+  bool idle() const { return queue_.empty() && !move_ && !waiting_; }
+  // `ready` is called once, from the io_context, when it is idle; in turn with those of WhenRoom. Until then
+  // it is full to the others.
+  void WhenIdle(std::function<void()> ready);
+  // Whole lines may be moved here from a pipe: this is one, too, idle, and nobody has stopped in the middle
+  // of a line.
+  bool CanMove() const { return is_pipe() && idle() && !failed_ && !in_line_; }
+  // Moves the first `bytes` of the pipe `from`, whole lines that are there, behind `first`, which is copied.
+  // Other writers come after all of it. REQUIRES: CanMove().
+  //   from: borrowed until it is done.
+  //   Returns: true when it is done; false: `done` is called when it is, or when the reader is gone.
+  bool Move(absl::string_view first, int from, size_t bytes, Writer writer, std::function<void()> done);
+  // The rest of a Move that is not done stays where it is; its `done` does not come.
+  void StopMove();
 
   // The reader is slow: whoever can wait shall call WhenRoom and write from there.
   bool full() const;
   // `ready` is called once, from the io_context, in the order of these calls and when it is not full.
   void WhenRoom(std::function<void()> ready);
-  bool empty() const { return queue_.empty() && (!disk_ || disk_->idle()); }
+  bool empty() const { return queue_.empty() && !move_ && (!disk_ || disk_->idle()); }
   // Calls `done` once when all that was written is out, from the io_context.
   void WhenEmpty(std::function<void()> done);
   // Bytes that the reader has taken so far.
   int64_t taken() const { return taken_; }
+  int64_t MovedForTest() const { return moved_; }
 
  private:
+  struct RoomWaiter {
+    std::function<void()> ready;
+    bool needs_idle;
+  };
+  // Comes between the first `at` bytes of queue_ and the others.
+  struct PendingMove {
+    int from;
+    size_t left;
+    size_t at;
+    Writer writer;
+    std::function<void()> done;
+  };
+
   // To the end of `out`; on a new line where the last writer has left one.
   void Append(absl::FunctionRef<void(std::string&)> append, Writer writer, std::string& out);
+  // The last byte of what `writer` has written.
+  void NoteEnd(char last, Writer writer);
   // Bytes taken; -1 with errno.
-  ssize_t Put(absl::string_view bytes);
+  ssize_t Put(const iovec* pieces, size_t count);
   void Pump();
+  // False: it cannot go on now.
+  bool PumpQueue(size_t end);
+  bool PumpMove();
+  void AwaitReader();
+  void Fail();
   void WriteAside(std::string bytes);
   void CallWaiters();
+  bool MayServe() const;
   void ServeRoomWaiters();
 
   boost::asio::io_context& io_;
@@ -75,16 +118,19 @@ class OutputSink {
   std::optional<DiskThread> disk_;    // of a file_ that may block
   UniqueFd fd_;                       // without file_
   bool is_socket_ = false;
+  bool is_pipe_ = false;
   boost::asio::posix::stream_descriptor ready_;  // watches fd_
   bool failed_ = false;
   bool waiting_ = false;  // for fd_ to take more
   std::string queue_;
-  size_t sent_ = 0;                  // of queue_
+  size_t sent_ = 0;  // of queue_
+  std::optional<PendingMove> move_;
   std::vector<std::string> spares_;  // memory of what disk_ has written
   int64_t taken_ = 0;
+  int64_t moved_ = 0;  // of taken_
   Writer last_writer_ = kLauncher;
   std::optional<Writer> in_line_;  // who has stopped in the middle of a line
-  std::deque<std::function<void()>> room_waiters_;
+  std::deque<RoomWaiter> room_waiters_;
   bool serving_ = false;  // ServeRoomWaiters will come
   std::vector<std::function<void()>> empty_waiters_;
   Alive alive_;

@@ -10,6 +10,11 @@
 namespace ddprun {
 
 void OutputTail::Append(absl::string_view bytes) {
+  if (bytes.size() >= kTailBytes) {
+    cut_ = cut_ || !kept_.empty() || bytes.size() > kTailBytes;
+    bytes.remove_prefix(bytes.size() - kTailBytes);
+    kept_.clear();
+  }
   kept_.append(bytes.data(), bytes.size());
   if (kept_.size() <= 2 * kTailBytes) return;
   kept_.erase(0, kept_.size() - kTailBytes);

@@ -6,12 +6,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "launcher/logs/pipe_peek.h"
 
 namespace ddprun {
 namespace {
 
 // At the end of a drain, what a worker can have left in its pipe, and more.
 constexpr int kLastReads = 32;
+// Less is copied. More than PipePeek shows, so that lines that are moved have the whole tail.
+constexpr size_t kLeastMoved = 32 << 10;
+static_assert(kLeastMoved > PipePeek::kMaxBytes && PipePeek::kMaxBytes > kTailBytes);
 
 }  // namespace
 
@@ -26,6 +30,11 @@ WorkerStream::WorkerStream(boost::asio::io_context& io, UniqueFd pipe, Ways ways
   AwaitBytes();
 }
 
+WorkerStream::~WorkerStream() {
+  alive_.End();
+  if (moving_) ways_.console->StopMove();
+}
+
 void WorkerStream::AwaitBytes() {
   pipe_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                    alive_.Guard([this](const boost::system::error_code& error) {
@@ -35,14 +44,28 @@ void WorkerStream::AwaitBytes() {
 
 void WorkerStream::OnReadable() {
   if (!pipe_.is_open()) return;
+  if (MayMove() && !ways_.console->idle()) {
+    return ways_.console->WhenIdle(alive_.Guard([this] { TakeOrMove(); }));
+  }
   if (!CanTake()) {
     stalled_ = true;
     return AwaitRoom();
   }
+  TakeOrMove();
+}
+
+void WorkerStream::TakeOrMove() {
+  if (!pipe_.is_open()) return;
+  if (MayMove() && MoveLines()) return;
   if (Take()) return AwaitBytes();
   End();
   if (ways_.disk == nullptr) return OnClosed();
   ways_.disk->Do([] {}, alive_.Guard([this] { OnClosed(); }));
+}
+
+bool WorkerStream::MayMove() const {
+  const bool shown_alone = ways_.console != nullptr && ways_.file == nullptr && !prefixer_;
+  return flows_ && shown_alone && ways_.console->is_pipe();
 }
 
 bool WorkerStream::CanTake() const {
@@ -51,12 +74,32 @@ bool WorkerStream::CanTake() const {
   return in_memory_ == 0 && ways_.file != nullptr && ways_.file->Keeps(Chunk::kMaxBytes);
 }
 
+bool WorkerStream::MoveLines() {
+  if (!ways_.console->CanMove()) return false;
+  thread_local PipePeek peek;
+  size_t all = 0;
+  const absl::string_view last = peek.Look(pipe_.native_handle(), all);
+  const size_t end = EndOfLastLine(last);
+  if (all < kLeastMoved || end < kTailBytes) return false;
+  if (ways_.tail != nullptr) ways_.tail->Append(last.substr(0, end));
+  std::string before;
+  holder_.Finish(before);
+  const auto moved = alive_.Guard([this] {
+    moving_ = false;
+    AwaitBytes();
+  });
+  moving_ = true;
+  if (ways_.console->Move(before, pipe_.native_handle(), all - last.size() + end, writer_, moved)) moved();
+  return true;
+}
+
 // Reads once. False at the end of the stream.
 bool WorkerStream::Take() {
   Chunk chunk;
-  const ssize_t n = ReadChunk(pipe_.native_handle(), chunk);
+  const ssize_t n = ReadChunk(pipe_.native_handle(), chunk, ways_.file != nullptr);
   if (n < 0) return errno == EAGAIN || errno == EINTR;
   if (n == 0) return false;
+  flows_ = static_cast<size_t>(n) >= kLeastMoved;
   Pass(std::move(chunk));
   return true;
 }
@@ -102,13 +145,14 @@ void WorkerStream::OnSaved(const QueuedLog::Range& range) {
 void WorkerStream::Show(absl::string_view bytes) {
   const bool held = HoldsLine();
   bool passed = false;
-  ways_.console->Write(
-      [&](std::string& out) {
-        const size_t before = out.size();
-        prefixer_ ? prefixer_->Feed(bytes, out) : holder_.Feed(bytes, out);
-        passed = out.size() > before;
-      },
-      writer_);
+  if (prefixer_) {
+    ways_.console->Write([&](std::string& out) { prefixer_->Feed(bytes, out); }, writer_);
+  } else {
+    std::string before;
+    const absl::string_view lines = holder_.Pass(bytes, before);
+    passed = !before.empty() || !lines.empty();
+    ways_.console->Write(before, lines, writer_);
+  }
   if (!HoldsLine()) return;
   if (prefixer_ || passed || !held) held_since_ = std::chrono::steady_clock::now();
   if (!holding_) AwaitEndOfLine();
@@ -222,6 +266,7 @@ void WorkerStream::GiveUp() {
 void WorkerStream::Close() {
   closed_ = nullptr;
   if (!pipe_.is_open()) return;
+  if (std::exchange(moving_, false)) ways_.console->StopMove();
   for (int i = 0; i < kLastReads && Take(); ++i) {
   }
   End();

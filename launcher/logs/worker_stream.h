@@ -56,7 +56,7 @@ class WorkerStream {
   WorkerStream(boost::asio::io_context& io, UniqueFd pipe, Ways ways, std::function<void()> closed);
   WorkerStream(const WorkerStream&) = delete;
   WorkerStream& operator=(const WorkerStream&) = delete;
-  ~WorkerStream() { alive_.End(); }
+  ~WorkerStream();
 
   // The end was read, and the file has everything.
   bool closed() const { return !pipe_.is_open() && saved_; }
@@ -75,6 +75,11 @@ class WorkerStream {
   void AwaitBytes();
   void OnReadable();
   bool Take();
+  void TakeOrMove();
+  // What comes is worth it to wait for the console to be idle.
+  bool MayMove() const;
+  // Moves whole lines that need nothing but to be shown from pipe to pipe. False: they are to be taken.
+  bool MoveLines();
   void Pass(Chunk chunk);
   void OnSaved(const QueuedLog::Range& range);
   void End();
@@ -99,6 +104,8 @@ class WorkerStream {
   const OutputSink::Writer writer_;
   std::optional<LinePrefixer> prefixer_;  // else:
   LineHolder holder_;
+  bool flows_ = false;    // the last read was large
+  bool moving_ = false;   // the console takes lines out of pipe_
   bool saved_ = false;    // all that was read is in the files
   bool stalled_ = false;  // there is something to read, and nobody to take it
   bool awaiting_console_ = false;

@@ -1,0 +1,197 @@
+// Lines of workers that reach a console that is a pipe without being copied.
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "launcher/logs/testing/output_fixture.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Lines of many lengths, numbered.
+std::string Lines(absl::string_view name, size_t bytes) {
+  std::string text;
+  for (int i = 0; text.size() < bytes; ++i) {
+    absl::StrAppend(&text, name, " ", i, " ", std::string(i % 97, 'x'), "\n");
+  }
+  return text;
+}
+
+class MovedLinesTest : public OutputFixture {
+ protected:
+  std::unique_ptr<WorkerOutput> OpenShared() {
+    WorkerOutput::Plan plan = Plan(kNone, kNone);
+    plan.alone = false;
+    return std::make_unique<WorkerOutput>(*console_, disk_, plan, WorkerOutput::OpenFiles(plan));
+  }
+  // One pipe for stdout and stderr.
+  void OpenOneConsole() {
+    same_.Reset(fcntl(console_pipes_[0].writer.get(), F_DUPFD_CLOEXEC, 3));
+    OpenConsole(console_pipes_[0].writer.get(), same_.get());
+  }
+  // As much of `text` from `at` on as the worker's pipe takes, in writes that end anywhere.
+  static void WriteSome(const UniqueFd& worker, const std::string& text, size_t& at) {
+    ssize_t n = 1;
+    while (n > 0 && at < text.size()) {
+      n = write(worker.get(), text.data() + at, std::min<size_t>(text.size() - at, 8191));
+      if (n > 0) at += static_cast<size_t>(n);
+    }
+  }
+  // Until `done`, with turns for this test between those of the io_context.
+  bool Repeat(const std::function<bool()>& done) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (!done()) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      RunAll();
+    }
+    return true;
+  }
+  // A worker whose lines are more than the console's reader has room for: they are on their way.
+  UniqueFd StartMove(WorkerOutput& output, const std::string& text) {
+    fcntl(output.stdout_fd(), F_SETPIPE_SZ, 1 << 20);
+    UniqueFd worker = TakeStdout(output);
+    const std::string first = Lines("first", 40 << 10);
+    size_t at = 0;
+    WriteSome(worker, first, at);
+    std::string shown;
+    EXPECT_TRUE(Repeat([&] { return (shown += Shown(0)).size() == first.size(); }));
+    at = 0;
+    WriteSome(worker, text, at);
+    EXPECT_EQ(at, text.size());
+    EXPECT_TRUE(Repeat([&] { return console_->out().MovedForTest() > 0; }));
+    EXPECT_TRUE(console_->out().full());
+    return worker;
+  }
+
+  UniqueFd same_;
+};
+
+TEST_F(MovedLinesTest, OfSeveralWorkersAndTheLauncherAllAreWholeAndInOrder) {
+  OpenOneConsole();
+  std::vector<std::unique_ptr<WorkerOutput>> outputs;
+  std::vector<UniqueFd> workers;
+  std::vector<std::string> texts;
+  std::vector<size_t> at(3);
+  for (const char* name : {"a", "b", "c"}) {
+    outputs.push_back(OpenShared());
+    workers.push_back(TakeStdout(*outputs.back()));
+    texts.push_back(Lines(name, 2 << 20));
+  }
+  std::string shown, launcher;
+  ASSERT_TRUE(Repeat([&] {
+    bool all_written = true;
+    for (size_t i = 0; i < workers.size(); ++i) {
+      WriteSome(workers[i], texts[i], at[i]);
+      all_written = all_written && at[i] == texts[i].size();
+    }
+    if (launcher.size() < 1000) {
+      absl::StrAppend(&launcher, "launcher ", launcher.size(), "\n");
+      console_->err().Write(launcher.substr(launcher.rfind("launcher")));
+    }
+    char buffer[50'001];
+    const ssize_t n = read(console_pipes_[0].reader.get(), buffer, sizeof buffer);
+    if (n > 0) shown.append(buffer, n);
+    return all_written;
+  }));
+  for (size_t i = 0; i < workers.size(); ++i) {
+    workers[i].Reset();
+    ASSERT_TRUE(DrainReading(*outputs[i], shown));
+  }
+  shown += ShownToTheEnd();
+  EXPECT_GT(console_->out().MovedForTest(), 1 << 20);
+  std::vector<std::string> got(4);
+  for (const absl::string_view line : absl::StrSplit(shown, '\n', absl::SkipEmpty())) {
+    const size_t who = line[0] == 'l' ? 3 : line[0] - 'a';
+    ASSERT_LT(who, 4u) << line;
+    absl::StrAppend(&got[who], line, "\n");
+  }
+  for (size_t i = 0; i < texts.size(); ++i) {
+    EXPECT_TRUE(got[i] == texts[i]) << i << ": " << got[i].size() << " bytes of " << texts[i].size();
+    const std::string tail = outputs[i]->StderrTail().value();
+    EXPECT_GT(tail.size(), kTailBytes - 200);
+    EXPECT_TRUE(absl::EndsWith(texts[i], tail)) << tail.substr(0, 200);
+  }
+  EXPECT_EQ(got[3], launcher);
+}
+
+TEST_F(MovedLinesTest, OthersWaitForTheEndOfAMove) {
+  const auto output = OpenShared();
+  const std::string text = Lines("a", 800 << 10);
+  UniqueFd worker = StartMove(*output, text);
+  console_->out().Write("of the launcher\n");
+  worker.Reset();
+  std::string shown;
+  ASSERT_TRUE(DrainReading(*output, shown));
+  shown += ShownToTheEnd();
+  const size_t launcher = shown.find("of the launcher\n");
+  ASSERT_NE(launcher, std::string::npos);
+  EXPECT_EQ(shown[launcher - 1], '\n');
+  EXPECT_TRUE(shown.erase(launcher, 16) == text) << shown.size() << " bytes of " << text.size();
+}
+
+TEST_F(MovedLinesTest, TheLimitOfADrainLosesNothingThatIsInThePipe) {
+  const auto output = OpenShared();
+  const std::string text = Lines("a", 800 << 10) + "half";
+  UniqueFd worker = StartMove(*output, text);
+  EXPECT_TRUE(Drain(*output, milliseconds(20)));
+  EXPECT_EQ(write(worker.get(), "x", 1), -1) << "nobody reads any more";
+  const std::string shown = ShownToTheEnd();
+  EXPECT_TRUE(shown == text) << shown.size() << " bytes of " << text.size();
+}
+
+TEST_F(MovedLinesTest, WhatFollowsAMoveThatWasStoppedBeginsANewLine) {
+  auto output = OpenShared();
+  const std::string text = Lines("a", 800 << 10);
+  const UniqueFd worker = StartMove(*output, text);
+  console_->out().Write("of the launcher\n");
+  output.reset();
+  console_->out().Write("more\n");
+  const std::string shown = ShownToTheEnd();
+  const size_t launcher = shown.find("\nof the launcher\nmore\n");
+  ASSERT_NE(launcher, std::string::npos);
+  EXPECT_EQ(shown.substr(0, launcher), text.substr(0, launcher));
+}
+
+TEST_F(MovedLinesTest, AReaderThatLeavesMeanwhileStopsNobody) {
+  const auto output = OpenShared();
+  const std::string text = Lines("a", 800 << 10);
+  UniqueFd worker = StartMove(*output, text);
+  console_pipes_[0].reader.Reset();
+  size_t at = 0;
+  ASSERT_TRUE(Repeat([&] {
+    WriteSome(worker, text, at);
+    return at == text.size();
+  }));
+  worker.Reset();
+  EXPECT_TRUE(Drain(*output));
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("stdout")));
+}
+
+TEST_F(MovedLinesTest, LinesThatAreLongerThanALookAreWhole) {
+  const auto one = OpenShared();
+  const auto other = OpenShared();
+  UniqueFd workers[] = {TakeStdout(*one), TakeStdout(*other)};
+  const std::string texts[] = {std::string(300'000, 'a') + "\n", std::string(300'000, 'b') + "\n"};
+  size_t at[] = {0, 0};
+  std::string shown;
+  ASSERT_TRUE(Repeat([&] {
+    for (const int i : {0, 1}) WriteSome(workers[i], texts[i], at[i]);
+    shown += Shown(0);
+    return shown.size() == 600'002;
+  }));
+  EXPECT_TRUE(shown == texts[0] + texts[1] || shown == texts[1] + texts[0]);
+}
+
+}  // namespace
+}  // namespace ddprun
