@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/next_tick.h"
 #include "launcher/process/spawn_file.h"
 #include "launcher/process/start_error.h"
 
@@ -77,6 +78,7 @@ ProcessClient::ProcessClient(boost::asio::io_context& io, WardenHandle warden, H
       ping_timer_(io),
       look_timer_(io),
       warden_pid_(warden.pid),
+      warden_stat_(open(absl::StrCat("/proc/", warden.pid, "/stat").c_str(), O_RDONLY | O_CLOEXEC)),
       foreign_children_(std::move(warden.foreign_children)),
       handlers_(std::move(handlers)) {
   Read();
@@ -295,10 +297,26 @@ void ProcessClient::Watch() {
 }
 
 void ProcessClient::PingLater() {
-  ping_timer_.expires_after(kPingInterval);
+  ping_timer_.expires_at(NextTick(std::chrono::steady_clock::now(), kPingInterval));
   ping_timer_.async_wait(alive_.Guard([this](const boost::system::error_code& error) {
     if (!error && !lost_) OnPingTime();
   }));
+}
+
+// Cheaper than to wake it for an answer: a stop is seen at once, a hang in the kernel now and then.
+bool ProcessClient::WardenRests() {
+  const auto has_started = [](const auto& worker) { return worker.second.started; };
+  if (!kills_.empty() || !std::all_of(workers_.begin(), workers_.end(), has_started)) return false;
+  siginfo_t stop = {};
+  if (waitid(P_PID, static_cast<id_t>(warden_pid_), &stop, WSTOPPED | WNOHANG | WNOWAIT) != 0) return false;
+  if (stop.si_pid != 0) return false;
+  if (--looks_left_ > 0) return true;
+  looks_left_ = kMaxUnanswered;
+  char stat[64];  // the name has at most 15 bytes
+  const ssize_t n = pread(warden_stat_.get(), stat, sizeof stat, 0);
+  const absl::string_view text(stat, static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  const size_t end_of_name = text.rfind(')');
+  return end_of_name != absl::string_view::npos && text.substr(end_of_name + 1, 2) == " S";
 }
 
 std::string ProcessClient::Overdue() {
@@ -311,7 +329,7 @@ std::string ProcessClient::Overdue() {
 
 void ProcessClient::OnPingTime() {
   // What it has said meanwhile may still lie in the socket.
-  if (!ReadEvents()) return LoseWarden();
+  if ((unanswered_ > 0 || !kills_.empty()) && !ReadEvents()) return LoseWarden();
   if (workers_.empty() && kills_.empty()) {
     watching_ = false;
     return;
@@ -322,8 +340,10 @@ void ProcessClient::OnPingTime() {
     return GoOnWithoutWarden(absl::StrCat(
         overdue, entry ? absl::StrCat(", in state ", std::string(1, entry->state)) : "", ", and was killed"));
   }
-  ++unanswered_;
-  Send({.request = {.kind = RequestKind::kPing}});
+  if (unanswered_ > 0 || !WardenRests()) {
+    ++unanswered_;
+    Send({.request = {.kind = RequestKind::kPing}});
+  }
   PingLater();
 }
 

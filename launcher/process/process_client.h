@@ -150,8 +150,10 @@ class ProcessClient {
   bool ReadEvents();
   void OnEvent(const warden_protocol::Event& event);
   void End(WorkerId id, const ExitInfo& exit, const ResourceUse& use = {});
-  // Pings the warden as long as something is expected from it.
+  // Looks at the warden as long as something is expected from it.
   void Watch();
+  // It has nothing to do but to wait for workers to end, and does that.
+  bool WardenRests();
   void PingLater();
   void OnPingTime();
   // What the warden has not done in its time; empty: nothing.
@@ -170,6 +172,7 @@ class ProcessClient {
   boost::asio::steady_timer ping_timer_;
   boost::asio::steady_timer look_timer_;  // once the warden is lost
   const pid_t warden_pid_;
+  const UniqueFd warden_stat_;  // /proc/PID/stat; none: there is no /proc
   const std::vector<pid_t> foreign_children_;
   const Handlers handlers_;
   Alive alive_;
@@ -179,6 +182,7 @@ class ProcessClient {
   bool killing_ = false;           // what the lost warden has left
   bool waiting_for_room_ = false;  // the next message cannot be sent now
   bool watching_ = false;          // ping_timer_ runs
+  int looks_left_ = 0;             // of WardenRests, before it asks for the state
   int unanswered_ = 0;             // pings since the warden said anything
   std::deque<Message> outbox_;
   std::map<WorkerId, Worker> workers_;            // spawned, not ended

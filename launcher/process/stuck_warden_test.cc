@@ -1,5 +1,6 @@
 // A warden that lives and does not answer, messages that the kernel has no room for: real processes, real
 // signals.
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/ioctl.h>
@@ -86,8 +87,9 @@ TEST(StuckWardenTest, TheDestructorDoesNotWaitForAStoppedOne) {
   EXPECT_EQ(kill(warden, 0), -1);
 }
 
-// A child that answers nothing but pings, in the warden's place.
-WardenHandle StartIdleWarden() {
+// A child that answers nothing but starts and pings, in the warden's place. It writes a byte to `pings` for
+// each of those.
+WardenHandle StartIdleWarden(int pings = -1) {
   using warden_protocol::Event, warden_protocol::Request;
   int ends[2];
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
@@ -98,9 +100,15 @@ WardenHandle StartIdleWarden() {
     handle.socket.Reset();
     Request request;
     while (recv(ends[1], &request, sizeof request, 0) == sizeof request) {
-      if (request.kind != warden_protocol::RequestKind::kPing) continue;
-      const Event pong = {.kind = warden_protocol::EventKind::kPong};
-      if (send(ends[1], &pong, sizeof pong, 0) < 0) break;
+      Event answer = {.kind = warden_protocol::EventKind::kPong};
+      if (request.kind == warden_protocol::RequestKind::kSpawn) {
+        answer = {.kind = warden_protocol::EventKind::kStarted, .pid = 1, .id = request.id};
+      } else if (request.kind != warden_protocol::RequestKind::kPing) {
+        continue;
+      } else if (pings >= 0 && write(pings, "p", 1) != 1) {
+        break;
+      }
+      if (send(ends[1], &answer, sizeof answer, 0) < 0) break;
     }
     _exit(0);
   }
@@ -126,6 +134,27 @@ TEST(StuckWardenTest, OneThatAnswersButDoesNotKillDelaysKillAllByItsLimitAndALit
   EXPECT_GE(std::chrono::steady_clock::now() - start, seconds(6)) << "it had its time";
   ASSERT_EQ(lost.size(), 1u);
   EXPECT_THAT(std::string(lost[0].message()), HasSubstr("has not killed the workers within its limit"));
+}
+
+// An agent at rest costs next to nothing.
+TEST(StuckWardenTest, OneThatWaitsForWorkersToEndIsNotAsked) {
+  const Pipe pings = MakePipe();
+  ASSERT_EQ(fcntl(pings.reader.get(), F_SETFL, O_NONBLOCK), 0);
+  boost::asio::io_context io;
+  bool started = false;
+  ProcessClient client(io, StartIdleWarden(pings.writer.get()),
+                       {.started = [&](uint64_t, pid_t) { started = true; },
+                        .ended = [](uint64_t, const ExitInfo&, const ResourceUse&) {},
+                        .warden_lost = [](const absl::Status& why) { ADD_FAILURE() << why; }});
+  client.Spawn(1, {.argv = {"/bin/true"}});
+  const auto patience = std::chrono::steady_clock::now() + kPatience;
+  while (!started && std::chrono::steady_clock::now() < patience) io.run_one_until(patience);
+  ASSERT_TRUE(started);
+  char byte;
+  while (read(pings.reader.get(), &byte, 1) == 1) {
+  }
+  io.run_for(seconds(3));
+  EXPECT_EQ(read(pings.reader.get(), &byte, 1), -1);
 }
 
 // A container that is frozen and thawed, a machine that is suspended: that time is not the warden's fault.

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "base/next_tick.h"
 #include "base/time.h"
 #include "boost/asio/post.hpp"
 #include "boost/asio/steady_timer.hpp"
@@ -47,7 +48,7 @@ class LocalPeer : public AgentPeer, public std::enable_shared_from_this<LocalPee
 
  private:
   void BeatLater() {
-    timer_.expires_after(kBeat);
+    timer_.expires_at(NextTick(std::chrono::steady_clock::now(), kBeat));
     timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
       if (error || !self->handlers_.heartbeat) return;
       proto::AgentMessage message;
