@@ -50,7 +50,7 @@ ExitInfo DecodeExit(const proto::Failure& f) {
                                        Utf8Head(f.never_started().why(), kMaxLineBytes))};
     }
     case proto::Failure::kStuck:
-      return Stuck{Utf8Head(f.stuck(), kMaxEvidenceBytes)};
+      return Stuck{Utf8Line(f.stuck(), kMaxEvidenceBytes)};
     case proto::Failure::EXIT_NOT_SET:
       break;
   }
@@ -101,17 +101,17 @@ proto::Failure EncodeFailure(const Failure& f, TimePoint now) {
 Failure DecodeFailure(const proto::Failure& f, TimePoint now) {
   Failure out{.rank = Rank(Between(f.rank(), 0, INT32_MAX)),
               .local_rank = LocalRank(Between(f.local_rank(), 0, INT32_MAX)),
-              .host = Utf8Head(f.host(), kMaxNameBytes),
-              .role = Utf8Head(f.role(), kMaxNameBytes),
+              .host = Utf8Line(f.host(), kMaxNameBytes),
+              .role = Utf8Line(f.role(), kMaxNameBytes),
               .pid = f.pid(),
               .exit = DecodeExit(f),
               .origin = DecodeOrigin(f.origin()),
               .failed_at = now - std::chrono::microseconds(Between(f.age_us(), 0, kMaxAgeUs)),
-              .cause = Utf8Head(f.cause(), kMaxLineBytes),
-              .exception = Utf8Head(f.exception(), kMaxLineBytes),
+              .cause = Utf8Line(f.cause(), kMaxLineBytes),
+              .exception = Utf8Line(f.exception(), kMaxLineBytes),
               .stderr_tail = Utf8Tail(f.stderr_tail(), kMaxTailBytes)};
   for (int i = 0; i < std::min(f.evidence_size(), kMaxEvidence); ++i) {
-    out.evidence.push_back(Utf8Head(f.evidence(i), kMaxEvidenceBytes));
+    out.evidence.push_back(Utf8Line(f.evidence(i), kMaxEvidenceBytes));
   }
   if (f.has_uptime_ms()) out.uptime = milliseconds(Between(f.uptime_ms(), 0, kMaxAgeUs / 1000));
   if (f.has_step()) out.step = f.step();

@@ -66,4 +66,21 @@ std::string Utf8Tail(absl::string_view text, size_t max_bytes) {
   return out.substr(begin);
 }
 
+size_t FindControl(absl::string_view text, size_t from) {
+  for (size_t i = from; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte < 0x20 || byte == 0x7f) return i;
+    if (byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0) return i;
+  }
+  return absl::string_view::npos;
+}
+
+std::string Utf8Line(absl::string_view text, size_t max_bytes) {
+  std::string line = Utf8Head(text, max_bytes);
+  for (size_t i = 0; (i = FindControl(line, i)) != absl::string_view::npos;) {
+    line.replace(i, line[i] == '\xc2' ? 2 : 1, 1, ' ');
+  }
+  return line;
+}
+
 }  // namespace ddprun

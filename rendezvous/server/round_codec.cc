@@ -33,9 +33,15 @@ absl::Status InRange(absl::string_view field, const std::string& text, size_t ma
   return absl::InvalidArgumentError(absl::StrCat(field, " has ", text.size(), " bytes, at most ", max_bytes));
 }
 
+absl::Status CheckName(absl::string_view field, const std::string& name) {
+  RETURN_IF_ERROR(InRange(field, name, kMaxNameBytes));
+  if (FindControl(name) == absl::string_view::npos) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(field, " has a control character, such as a line break"));
+}
+
 std::optional<Progress> DecodeProgress(const proto::Heartbeat& heartbeat) {
   if (!heartbeat.has_step() && heartbeat.phase().empty()) return std::nullopt;
-  Progress progress{.round = Round(heartbeat.round()), .phase = Utf8Head(heartbeat.phase(), kMaxNameBytes)};
+  Progress progress{.round = Round(heartbeat.round()), .phase = Utf8Line(heartbeat.phase(), kMaxNameBytes)};
   if (heartbeat.has_step()) progress.step = heartbeat.step();
   return progress;
 }
@@ -49,12 +55,12 @@ absl::StatusOr<NodeInfo> DecodeNodeInfo(const proto::Join& join) {
                                                    ": start the same ddprun on all nodes"));
   }
   if (join.run_id().empty()) return absl::InvalidArgumentError("run_id is empty");
-  RETURN_IF_ERROR(InRange("run_id", join.run_id(), kMaxNameBytes));
+  RETURN_IF_ERROR(CheckName("run_id", join.run_id()));
   if (join.node_id().empty()) return absl::InvalidArgumentError("node_id is empty");
-  RETURN_IF_ERROR(InRange("node_id", join.node_id(), kMaxNameBytes));
-  RETURN_IF_ERROR(InRange("host", join.host(), kMaxNameBytes));
-  RETURN_IF_ERROR(InRange("addr", join.addr(), kMaxNameBytes));
-  RETURN_IF_ERROR(InRange("role", join.role(), kMaxNameBytes));
+  RETURN_IF_ERROR(CheckName("node_id", join.node_id()));
+  RETURN_IF_ERROR(CheckName("host", join.host()));
+  RETURN_IF_ERROR(CheckName("addr", join.addr()));
+  RETURN_IF_ERROR(CheckName("role", join.role()));
   RETURN_IF_ERROR(InRange("stop_timeout_ms", join.stop_timeout_ms(), 0, kMaxMillis));
   RETURN_IF_ERROR(InRange("gone_token", join.gone_token(), kMaxTokenBytes));
   RETURN_IF_ERROR(InRange("store_port", join.store_port(), 1, 65535));
@@ -77,7 +83,7 @@ absl::StatusOr<NodeInfo> DecodeNodeInfo(const proto::Join& join) {
 std::vector<std::string> DecodeExpectedHosts(const proto::Join& join) {
   std::vector<std::string> hosts;
   if (join.expected_hosts_size() > kMaxExpectedHosts) return hosts;
-  for (const std::string& host : join.expected_hosts()) hosts.push_back(Utf8Head(host, kMaxNameBytes));
+  for (const std::string& host : join.expected_hosts()) hosts.push_back(Utf8Line(host, kMaxNameBytes));
   return hosts;
 }
 
@@ -114,7 +120,7 @@ absl::StatusOr<NodeMessage> DecodeNodeMessage(const proto::AgentMessage& message
                        message.ready().store_port(),
                        DecodeFailures(message.ready().failures(), now)};
     case proto::AgentMessage::kLeave: {
-      std::string reason = Utf8Head(message.leave().reason(), kMaxLineBytes);
+      std::string reason = Utf8Line(message.leave().reason(), kMaxLineBytes);
       if (message.leave().workers_gone()) return NodeLeft{{}, std::move(reason)};
       return NodeLeaving{{}, std::move(reason)};
     }

@@ -60,6 +60,13 @@ TEST(RoundCodecTest, BadJoinsAreNamed) {
       {[](auto& j) { j.set_run_id(std::string(257, 'x')); }, "run_id has 257 bytes, at most 256"},
       {[](auto& j) { j.clear_node_id(); }, "node_id is empty"},
       {[](auto& j) { j.set_host(std::string(257, 'x')); }, "host has 257 bytes"},
+      {[](auto& j) { j.set_run_id("j\n"); }, "run_id has a control character"},
+      {[](auto& j) { j.set_node_id(std::string("n0") + '\0'); }, "node_id has a control character"},
+      {[](auto& j) { j.set_host("n0\nddprun: job j1: succeeded"); }, "host has a control character"},
+      {[](auto& j) { j.set_addr("10.0.0.1\r"); }, "addr has a control character"},
+      {[](auto& j) { j.set_role("\x1b[2Jtrainer"); }, "role has a control character"},
+      {[](auto& j) { j.set_role("\x7f"); }, "role has a control character"},
+      {[](auto& j) { j.set_role("\xc2\x9b 2J"); }, "role has a control character"},
       {[](auto& j) { j.set_store_port(0); }, "store_port is 0, expected 1 to 65535"},
       {[](auto& j) { j.set_store_port(65536); }, "store_port is 65536"},
       {[](auto& j) { j.set_nproc(0); }, "nproc is 0"},
@@ -78,6 +85,24 @@ TEST(RoundCodecTest, BadJoinsAreNamed) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(std::string(status.message()), HasSubstr(text));
   }
+}
+
+TEST(RoundCodecTest, NamesOfOtherScriptsAreGood) {
+  proto::Join join = GoodJoin();
+  join.set_role("entra\u00eeneur \u00a0\u8a13\u7df4");
+  ASSERT_TRUE(DecodeNodeInfo(join).ok());
+  EXPECT_EQ(DecodeNodeInfo(join)->role, join.role());
+}
+
+TEST(RoundCodecTest, WhatIsSaidInOneLineStaysOne) {
+  proto::Join join = GoodJoin();
+  join.add_expected_hosts("n1\nforged");
+  EXPECT_EQ(DecodeExpectedHosts(join), std::vector<std::string>{"n1 forged"});
+  proto::Failure failure;
+  failure.set_host("n0\r\n");
+  failure.set_role("a\u0085b");
+  EXPECT_EQ(DecodeFailure(failure).host, "n0  ");
+  EXPECT_EQ(DecodeFailure(failure).role, "a b");
 }
 
 template <typename T>
@@ -100,8 +125,9 @@ TEST(RoundCodecTest, MessagesBecomeEventsOfTheirSender) {
   message.mutable_ready()->set_round(7);
   message.mutable_ready()->set_store_port(99);
   EXPECT_EQ(As<NodeReady>(message).store_port, 99);
+  message.mutable_leave()->set_reason("why\n");
+  EXPECT_EQ(As<NodeLeaving>(message).reason, "why ");
   message.mutable_leave()->set_reason("why");
-  EXPECT_EQ(As<NodeLeaving>(message).reason, "why");
   message.mutable_leave()->set_workers_gone(true);
   EXPECT_EQ(As<NodeLeft>(message).reason, "why");
   message.mutable_snapshot_taken()->set_round(7);
