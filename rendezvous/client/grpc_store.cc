@@ -9,6 +9,8 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "proto/grpc_status.h"
 #include "proto/store.grpc.pb.h"
@@ -48,6 +50,45 @@ Request WithKeys(const std::vector<std::string>& store_keys) {
 }
 
 std::string Owned(absl::string_view bytes) { return std::string(bytes); }
+
+// A Barrier on its way. The store says that it has counted the caller by sending the initial metadata.
+class BarrierCall final : public grpc::ClientUnaryReactor {
+ public:
+  // The rest is as long as the call.
+  void Start(Stub& stub, const proto::BarrierRequest& request, Duration limit) {
+    SetTimeout(context_, limit);
+    stub.async()->Barrier(&context_, &request, &reply_, this);
+    StartCall();
+  }
+  // False: neither happened in time.
+  bool AwaitAnswer(Duration limit) {
+    return answered_.WaitForNotificationWithTimeout(absl::FromChrono(limit));
+  }
+  bool AwaitCount(Duration limit) { return counted_.WaitForNotificationWithTimeout(absl::FromChrono(limit)); }
+  absl::Status Cancel() {
+    context_.TryCancel();
+    return Answer();
+  }
+  // Waits for it.
+  absl::Status Answer() {
+    answered_.WaitForNotification();
+    return status_;
+  }
+
+ private:
+  // Comes with the answer at the latest.
+  void OnReadInitialMetadataDone(bool) override { counted_.Notify(); }
+  void OnDone(const grpc::Status& status) override {
+    status_ = FromGrpc(status);
+    answered_.Notify();
+  }
+
+  grpc::ClientContext context_;
+  proto::BarrierReply reply_;
+  absl::Status status_;
+  absl::Notification counted_;
+  absl::Notification answered_;
+};
 
 }  // namespace
 
@@ -308,9 +349,15 @@ absl::Status GrpcStore::Barrier(absl::string_view key, int64_t world_size, Durat
   RETURN_IF_ERROR(
       impl_->MaySend(StoreRequestCheck("Barrier").Key(request.key()).WorldSize(world_size).status()));
   const std::string doing = absl::StrCat("waiting for barrier ", request.key(), " of ", world_size);
-  proto::BarrierReply reply;
-  const absl::Status status = impl_->Call(&Stub::Barrier, request, timeout, &reply);
-  if (!absl::IsDeadlineExceeded(status)) return impl_->Outcome(status, doing);
+  request.set_store(impl_->store);
+  BarrierCall call;
+  // However short the time is, the caller is to be counted.
+  call.Start(*impl_->stub, request, timeout + kCancelTimeout);
+  if (call.AwaitAnswer(timeout)) return impl_->Outcome(call.Answer(), doing);
+  const bool counted = call.AwaitCount(kCancelTimeout);
+  const absl::Status status = call.Cancel();
+  if (status.ok()) return status;
+  if (!counted) return impl_->Outcome(absl::DeadlineExceededError("the store does not answer"), doing);
   // The last may have come in time.
   proto::TryGetRequest count_request;
   count_request.set_key(request.key());

@@ -27,7 +27,7 @@ using testing::HasSubstr;
 constexpr Duration kLong = seconds(60);
 
 // Answers a wait only once it has been asked what there is: as if what it waited for came in that moment.
-class LateStore : public proto::Store::Service {
+class LateStore : public proto::Store::WithCallbackMethod_Barrier<proto::Store::Service> {
  public:
   grpc::Status Greet(grpc::ServerContext*, const proto::GreetRequest*, proto::GreetReply* reply) override {
     reply->set_store(7);
@@ -47,12 +47,13 @@ class LateStore : public proto::Store::Service {
     asked_ = true;
     return grpc::Status::OK;
   }
-  grpc::Status Barrier(grpc::ServerContext* context, const proto::BarrierRequest*,
-                       proto::BarrierReply*) override {
-    return UntilCancelled(context);
+  grpc::ServerUnaryReactor* Barrier(grpc::CallbackServerContext*, const proto::BarrierRequest*,
+                                    proto::BarrierReply*) override {
+    ++num_came_;
+    return new Waiting;
   }
   grpc::Status TryGet(grpc::ServerContext*, const proto::TryGetRequest*, proto::TryGetReply* reply) override {
-    reply->set_value("2");
+    reply->set_value(absl::StrCat(num_came_.load()));
     return grpc::Status::OK;
   }
   grpc::Status NumKeys(grpc::ServerContext* context, const proto::NumKeysRequest*,
@@ -61,12 +62,23 @@ class LateStore : public proto::Store::Service {
   }
 
  private:
+  // A barrier at which the client has been counted.
+  class Waiting final : public grpc::ServerUnaryReactor {
+   public:
+    Waiting() { StartSendInitialMetadata(); }
+
+   private:
+    void OnCancel() override { Finish(grpc::Status::CANCELLED); }
+    void OnDone() override { delete this; }
+  };
+
   static grpc::Status UntilCancelled(grpc::ServerContext* context) {
     while (!context->IsCancelled()) std::this_thread::yield();
     return grpc::Status::CANCELLED;
   }
 
   std::atomic<bool> asked_ = false;
+  std::atomic<int> num_came_ = 1;  // somebody was there before
 };
 
 std::unique_ptr<grpc::Server> Serve(grpc::Service* service, int* port) {
@@ -96,6 +108,10 @@ TEST_F(GrpcStoreTest, AKeyThatComesAsTheTimeIsOverWasInTime) {
 
 TEST_F(GrpcStoreTest, ABarrierThatOpensAsTheTimeIsOverHasOpened) {
   EXPECT_TRUE(Connect(kLong)->Barrier("b", 2, milliseconds(1)).ok());
+}
+
+TEST_F(GrpcStoreTest, WhoComesToABarrierIsCountedThoughTheTimeIsOver) {
+  EXPECT_TRUE(Connect(kLong)->Barrier("b", 2, milliseconds(-1)).ok());
 }
 
 TEST_F(GrpcStoreTest, ABarrierThatHasNotOpenedIsLate) {

@@ -121,6 +121,7 @@ class StoreCalls::Call final : public grpc::ServerUnaryReactor,
     EnterHub(hub);
     const absl::StatusOr<bool> done = question_.ask(Turn(hub));
     const bool waits = done.ok() && !*done;
+    if (waits && question_.tells_that_it_waits) StartSendInitialMetadata();
     if (!waits || !shared_->Open(this)) {
       LeaveHub();
       Finish(ToGrpc(waits ? shared_->Why() : done.ok() ? Answer(hub) : done.status()));

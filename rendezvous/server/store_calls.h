@@ -33,6 +33,8 @@ struct StoreQuestion {
   std::function<absl::StatusOr<bool>(const StoreTurn&)> ask = nullptr;
   // Fills the reply with what is there once it is done. May be empty.
   std::function<absl::Status(const StoreTurn&)> answer = nullptr;
+  // The client is told at once when it waits, by the initial metadata.
+  bool tells_that_it_waits = false;
 };
 
 // Of requests and replies of all calls that are under way, those that wait included.

@@ -251,9 +251,13 @@ StoreService::Reactor* StoreService::Barrier(Context* context, const proto::Barr
                                              proto::BarrierReply*) {
   return calls_.Start(
       context, StoreRequestCheck("Barrier").Key(request->key()).WorldSize(request->world_size()).status(),
-      *request, {.ask = [request](const StoreTurn& turn) {
-        return turn.hub.store().Barrier(turn.id, request->key(), request->world_size(), turn.hub.woken());
-      }});
+      *request,
+      {.ask =
+           [request](const StoreTurn& turn) {
+             return turn.hub.store().Barrier(turn.id, request->key(), request->world_size(),
+                                             turn.hub.woken());
+           },
+       .tells_that_it_waits = true});
 }
 
 }  // namespace ddprun
