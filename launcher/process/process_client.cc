@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -33,6 +34,8 @@ constexpr seconds kWardenEndLimit{11};
 constexpr seconds kLastKillLimit{1};
 // From the closing of its socket to its end.
 constexpr seconds kExitLimit{1};
+constexpr std::chrono::microseconds kFirstEndPause{20};
+constexpr milliseconds kLongestEndPause{1};
 constexpr milliseconds kLookInterval{10};
 constexpr milliseconds kRoomInterval{10};
 // Pings are counted, not the time: after this process was stopped, or the machine suspended, with the warden,
@@ -349,13 +352,15 @@ void ProcessClient::OnPingTime() {
 
 std::optional<int> ProcessClient::AwaitWardenEnd(int socket, Duration limit) {
   const TimePoint deadline = std::chrono::steady_clock::now() + limit;
+  Duration pause = kFirstEndPause;
   int status = 0;
   while (waitpid(warden_pid_, &status, WNOHANG) == 0) {
     const Duration left = deadline - std::chrono::steady_clock::now();
     if (left <= Duration::zero()) return std::nullopt;
     // Its socket closes right before it can be waited for. No pidfd is needed for that.
     pollfd end = {.fd = socket, .events = 0, .revents = 0};
-    if (poll(&end, 1, static_cast<int>(ToMillis(left))) > 0) poll(nullptr, 0, 1);
+    if (poll(&end, 1, static_cast<int>(ToMillis(left))) > 0) std::this_thread::sleep_for(pause);
+    pause = std::min<Duration>(2 * pause, kLongestEndPause);
   }
   return status;
 }
