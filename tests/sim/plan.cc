@@ -29,6 +29,11 @@ class Planner {
         then += random_.Chance(0.5) ? Millis(0, 20) : Millis(20, 1500);
       }
     }
+    // The job of some seeds does not end by itself.
+    if (random_.Chance(0.15)) {
+      const bool with_its_host = settings_.hosted && random_.Chance(0.5);
+      End(calm - Millis(1, 5000), with_its_host ? FaultKind::kTermAgent : FaultKind::kStopJob);
+    }
     std::stable_sort(script_.faults.begin(), script_.faults.end(),
                      [](const Fault& a, const Fault& b) { return a.at < b.at; });
     return std::move(script_);
@@ -55,6 +60,14 @@ class Planner {
     s.join_timeout = random_.Chance(0.1) ? Millis(20000, 40000) : Duration(seconds(300));
     s.lease = Millis(1000, 6000);
     s.grace = Millis(1000, 10000);
+    if (random_.Chance(0.5)) {
+      s.save = Millis(0, 100);
+    } else if (random_.Chance(0.5)) {
+      s.save = Millis(ToMillis(s.grace) / 10, ToMillis(s.grace) * 9 / 10);
+    } else {  // Who waits for these workers must hear their node meanwhile.
+      s.grace = std::max(s.grace, s.lease + Millis(1000, 5000));
+      s.save = Millis(ToMillis(s.lease), ToMillis(s.grace));
+    }
     s.drain_timeout = s.grace + seconds(10) + s.lease;
     s.snapshot_timeout = Millis(1000, 20000);
     s.min_uptime = random_.Chance(0.25) ? Millis(100, 3000) : Duration(0);
@@ -78,6 +91,13 @@ class Planner {
     script_.faults.push_back({at, kind, std::move(hosts), std::move(to), length, n});
   }
 
+  // Ends the job, or its coordinator's agent. Who is in a hurry asks again, before the workers have saved.
+  void End(Duration at, FaultKind kind) {
+    const std::vector<int> hosts = kind == FaultKind::kStopJob ? std::vector<int>{} : std::vector<int>{0};
+    Add(at, kind, hosts);
+    if (random_.Chance(0.5)) Add(at + Millis(20, ToMillis(settings_.save) + 100), kind, hosts);
+  }
+
   void DrawFault(Duration at) {
     struct Choice {
       FaultKind kind;
@@ -86,14 +106,14 @@ class Planner {
     static constexpr Choice kChoices[] = {
         {FaultKind::kStart, 40},    {FaultKind::kFailWorker, 22}, {FaultKind::kKillAgent, 6},
         {FaultKind::kStopAgent, 8}, {FaultKind::kTermAgent, 4},   {FaultKind::kKillWarden, 2},
-        {FaultKind::kPowerOff, 5},  {FaultKind::kSuspend, 4},     {FaultKind::kDeafWorkers, 4},
+        {FaultKind::kPowerOff, 5},  {FaultKind::kSuspend, 6},     {FaultKind::kDeafWorkers, 4},
         {FaultKind::kNoExec, 2},    {FaultKind::kCut, 8},         {FaultKind::kCutOut, 4},
         {FaultKind::kCutIn, 4},     {FaultKind::kSlow, 3},        {FaultKind::kLossy, 3},
         {FaultKind::kReset, 4},     {FaultKind::kStall, 5},       {FaultKind::kDiskFull, 3},
         {FaultKind::kDiskSlow, 3},  {FaultKind::kDrain, 8},
     };
     // What ends the job is rare, or little else would be seen.
-    if (random_.Chance(0.004)) return Add(at, FaultKind::kStopJob, {});
+    if (random_.Chance(0.004)) return End(at, FaultKind::kStopJob);
     if (random_.Chance(0.006)) return Add(at, FaultKind::kEndCoordinator, {});
     int sum = 0;
     for (const Choice& choice : kChoices) sum += choice.weight;
@@ -143,14 +163,14 @@ class Planner {
         DrawCut(at, kind, length);
         break;
       case FaultKind::kSuspend:
-        if (random_.Chance(0.5)) {
+        if (random_.Chance(0.3)) {
           Add(at, kind, {AnyHost()}, length);
         } else {  // Perhaps a writer in the middle of it, who wakes up when others have taken over.
-          Add(at, FaultKind::kDiskSlow, {}, seconds(14), 15000);
+          Add(at, FaultKind::kDiskSlow, {}, seconds(14), 8000);
           const int host = AnyHost();
           std::vector<int> hosts = {host};
           if (settings_.num_hosts > 2) hosts.push_back((host + 1) % settings_.num_hosts);
-          Add(at + Millis(6000, 13000), kind, hosts, settings_.lease + Millis(1000, 5000));
+          Add(at + Millis(6000, 13000), kind, hosts, settings_.lease + Millis(4000, 9000));
         }
         break;
       case FaultKind::kDiskFull:

@@ -41,7 +41,7 @@ class Crowd {
                                                      .coordinator_host = hosts_[num_nodes]->id(),
                                                      .new_node_id = [i] { return absl::StrCat("n", i); },
                                                      .new_port = [this] { return next_port_++; },
-                                                     .ended = [] {}}));
+                                                     .ended = [](bool) {}}));
     }
   }
 

@@ -63,6 +63,7 @@ const std::pair<absl::string_view, Field> kSettings[] = {
     {"plain", &Settings::plain},
     {"steps", &Settings::total_steps},
     {"step_ms", &Settings::step_time},
+    {"save_ms", &Settings::save},
     {"snapshot_every", &Settings::snapshot_every},
     {"loss_permille", &Settings::loss_permille},
     {"twice_permille", &Settings::twice_permille},
@@ -187,6 +188,28 @@ absl::Status Check(const Script& script) {
 absl::string_view ToString(FaultKind kind) {
   return std::find_if(std::begin(kKinds), std::end(kKinds), [&](const auto& k) { return k.second == kind; })
       ->first;
+}
+
+bool IsOfNetwork(FaultKind kind) {
+  return kind == FaultKind::kCut || kind == FaultKind::kCutIn || kind == FaultKind::kCutOut ||
+         kind == FaultKind::kSlow || kind == FaultKind::kLossy;
+}
+
+bool MaySilence(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::kStart:
+    case FaultKind::kTermAgent:
+    case FaultKind::kFailWorker:
+    case FaultKind::kDeafWorkers:
+    case FaultKind::kNoExec:
+    case FaultKind::kDiskFull:
+    case FaultKind::kDiskSlow:
+    case FaultKind::kDrain:
+    case FaultKind::kStopJob:
+      return false;
+    default:
+      return true;
+  }
 }
 
 std::string ToString(const Fault& fault) {

@@ -46,6 +46,8 @@ struct Settings {
   int plain = 0;
   int total_steps = 100;
   Duration step_time = milliseconds(500);  // plain: the longest run
+  // The longest time from SIGTERM to the end of a worker: it saves what it has. More than `grace`: SIGKILL ends it.
+  Duration save = milliseconds(50);
   int snapshot_every = 10;
   // The network on a good day.
   int loss_permille = 0;
@@ -101,6 +103,10 @@ struct Script {
 };
 
 absl::string_view ToString(FaultKind kind);
+// It acts on links between `hosts` and `to`.
+bool IsOfNetwork(FaultKind kind);
+// It may keep a node from being heard. Operators, workers and disks do not, nor does the order to end to an agent.
+bool MaySilence(FaultKind kind);
 // One line, without its end: "12.345 cut-out host=1,2 to=0 for=5.000".
 std::string ToString(const Fault& fault);
 std::string ToString(const Script& script);

@@ -10,6 +10,9 @@
 namespace ddprun::sim {
 namespace {
 
+// What an agent may take to flush output and to write its error file after its last message.
+constexpr Duration kLastOutput = milliseconds(50);
+
 std::string TokenOf(const NodeId& node) { return absl::StrCat("token of ", node); }
 
 LaunchConfig ConfigOf(const Settings& s, int nproc, std::vector<std::string> expected_hosts) {
@@ -37,6 +40,7 @@ SimAgent::SimAgent(Place place)
     : place_(std::move(place)),
       trace_(place_.job->trace),
       config_(ConfigOf(*place_.job->settings, place_.nproc, place_.expected_hosts)),
+      random_(place_.job->settings->seed, absl::StrCat("agent of ", place_.host->name())),
       driver_({.config = &config_,
                .world = this,
                .timer = std::make_unique<SimTimer>(
@@ -118,6 +122,7 @@ void SimAgent::Check(const proto::CoordinatorMessage& m) {
   }
   if (!m.has_dismiss()) return;
   const Dismissal reason = DecodeDismissal(m.dismiss().reason());
+  if (EndsTheJob(reason)) job_over_until_ = place_.host->now() + place_.job->settings->grace;
   if (reason == Dismissal::kExpelled || std::exchange(decided_, true)) return;
   dismissed_ = reason;
 }
@@ -143,6 +148,7 @@ void SimAgent::OnWorkerEnded(LocalRank rank, const ExitInfo& exit, bool conseque
 void SimAgent::Signal(int signo) {
   InAgent([this, signo] {
     decided_ = true;
+    ++signals_;
     driver_.Step(SignalReceived{signo});
   });
 }
@@ -265,7 +271,8 @@ void SimAgent::OnFinish(const Finish& finish) {
   }
   Trace(absl::StrCat(id_, " exits with ", finish.exit_code));
   end_ = finish.reason;
-  place_.ended();
+  place_.host->After(random_.Between(Duration(0), kLastOutput),
+                     [ended = place_.ended, in_a_hurry = signals_ > 1] { ended(in_a_hurry); });
 }
 
 }  // namespace ddprun::sim

@@ -32,7 +32,8 @@ class SimAgent final : private AgentWorld {
     SimCoordinator* local = nullptr;      // it is in the same process
     std::function<NodeId()> new_node_id;  // for each join
     std::function<int()> new_port;        // on this host
-    std::function<void()> ended;          // the agent, by itself
+    // The agent, by itself, once it has written its last output.
+    std::function<void(bool in_a_hurry)> ended;
     int nproc = 1;
     std::vector<std::string> expected_hosts = {};
   };
@@ -60,6 +61,8 @@ class SimAgent final : private AgentWorld {
   const NodeId& id() const { return id_; }  // of the newest join
   bool ended() const { return end_.has_value() || killed_; }
   bool frozen() const { return frozen_; }
+  // Set: no round of the job follows, so no node waits for the workers here. They have their grace period until then.
+  std::optional<TimePoint> job_over_until() const { return job_over_until_; }
   bool is_local() const { return place_.local != nullptr; }
   const SimWarden& warden() const { return warden_; }
   SimWarden& warden() { return warden_; }
@@ -102,6 +105,7 @@ class SimAgent final : private AgentWorld {
   const Place place_;
   sim::Trace* const trace_;
   const LaunchConfig config_;
+  Random random_;
   AgentDriver driver_;
   SimWarden warden_;
   std::unique_ptr<SimLink> found_;  // while the coordinator is looked for
@@ -112,6 +116,8 @@ class SimAgent final : private AgentWorld {
   std::optional<EndReason> end_;
   bool decided_ = false;                // how it ends
   std::optional<Dismissal> dismissed_;  // the last message, if it was that which decided
+  int signals_ = 0;
+  std::optional<TimePoint> job_over_until_;
 
   Assignment assignment_;
   bool ordered_ = false;  // the workers were told to stop: their ends are our doing

@@ -13,6 +13,7 @@ namespace ddprun::sim {
 namespace {
 
 constexpr char kRunId[] = "sim";
+constexpr char kHostEnded[] = "the agent that hosts the coordinator has ended";
 
 // As in the launcher: how long others may take to hear the last word.
 constexpr Duration kFarewell = seconds(5);
@@ -206,13 +207,15 @@ void SimCoordinator::StopJob() {
   (void)coordinator_->Stop(kRunId, "an operator stops the job");
 }
 
-void SimCoordinator::Close() {
-  if (!alive_) return;
-  coordinator_->set_on_step([this] {
-    if (coordinator_->num_open_jobs() > 0 || std::exchange(said_farewell_, true)) return;
-    host_->After(kFarewell, [this] { Kill(); });
+void SimCoordinator::Close(bool at_once) {
+  InProcess([this, at_once] {
+    coordinator_->set_on_step([this] {
+      if (coordinator_->num_open_jobs() > 0 || std::exchange(said_farewell_, true)) return;
+      host_->After(kFarewell, [this] { Kill(); });
+    });
+    if (!std::exchange(closing_, true)) coordinator_->CloseAll(kHostEnded);
+    if (at_once) coordinator_->CloseAll(kHostEnded, /*at_once=*/true);
   });
-  coordinator_->CloseAll("the agent that hosts the coordinator has ended");
 }
 
 void SimCoordinator::Kill() {

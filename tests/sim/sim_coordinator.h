@@ -46,7 +46,8 @@ class SimCoordinator {
   bool DrainHost(const std::string& host);
   void StopJob();
   // Its launcher ends: all are told, and those who do not go are cut off after a while.
-  void Close();
+  // `at_once`: without waiting until their workers have stopped.
+  void Close(bool at_once);
   // SIGKILL, or the end of its process.
   void Kill();
   // It stands still; what comes meanwhile is handled afterwards, in order.
@@ -94,6 +95,7 @@ class SimCoordinator {
   Load load_;
   SimResult before_;  // of jobs that are forgotten
   bool alive_ = true;
+  bool closing_ = false;
   bool said_farewell_ = false;
   int frozen_ = 0;
   TimePoint frozen_at_;

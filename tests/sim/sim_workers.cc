@@ -82,6 +82,7 @@ void SimWorkers::Connect() {
 }
 
 void SimWorkers::OnMessage(const std::string& message) {
+  if (broken_) return;
   ++said_;
   int64_t step = 0;
   if (absl::SimpleAtoi(message, &step)) {
@@ -98,6 +99,7 @@ void SimWorkers::OnPeerDone(uint64_t connection, int64_t step) {
 }
 
 void SimWorkers::MaybeAdvance() {
+  if (broken_) return;
   int ready = 1;
   for (const auto& [connection, peer] : peers_)
     ready += peer.done == step_ + 1 || (step_ < 0 && peer.done == -1);
@@ -189,8 +191,11 @@ void SimWorkers::Watch() {
 }
 
 void SimWorkers::Signal(int signo) {
+  if (std::exchange(saving_, true)) return;
+  // What is being written is finished meanwhile, if there is time. Plain workers may finish their work.
+  if (!plain() && !over_) broken_ = true;
   for (const LocalRank rank : alive_) {
-    host_->After(random_.Between(milliseconds(0), milliseconds(50)),
+    host_->After(random_.Between(Duration(0), job_->settings->save),
                  [this, here = std::weak_ptr<bool>(here_), rank, signo] {
                    if (!here.expired()) End(rank, Signaled{signo, false});
                  });

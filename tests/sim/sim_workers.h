@@ -55,7 +55,8 @@ class SimWorkers {
   SimWorkers& operator=(const SimWorkers&) = delete;
 
   void Start();
-  // To all of them, who heed it in their time.
+  // To all of them. They do no more steps, save what they have, and end, each in its time; that others end does not
+  // matter to them. A second signal is not heeded.
   void Signal(int signo);
   // SIGKILL to all, now.
   void Kill();
@@ -104,7 +105,8 @@ class SimWorkers {
   Random random_;
   const Outside outside_;
   std::set<LocalRank> alive_;
-  bool broken_ = false;  // the group; or its workers are about to end
+  bool broken_ = false;  // the group, or its workers are about to end: no step is done any more
+  bool saving_ = false;  // they were signaled
   bool over_ = false;    // all steps are done
   bool snapshot_wanted_ = false;
 

@@ -144,8 +144,8 @@ class World {
                                                    .new_node_id = [this, &host] { return NewNodeId(host); },
                                                    .new_port = [&host] { return host.next_port++; },
                                                    .ended =
-                                                       [hosts_it, c = coordinator()] {
-                                                         if (hosts_it) c->Close();
+                                                       [hosts_it, c = coordinator()](bool in_a_hurry) {
+                                                         if (hosts_it) c->Close(in_a_hurry);
                                                        },
                                                    .nproc = 1 + index % 3,
                                                    .expected_hosts = std::move(expected)});
@@ -162,7 +162,7 @@ class World {
 
   void Do(const Fault& fault) {
     Say(absl::StrCat("* ", ToString(fault)));
-    if (MayFence(fault.kind)) trouble_until_ = std::max(trouble_until_, clock_.now() + fault.length);
+    if (MaySilence(fault.kind)) trouble_until_ = std::max(trouble_until_, clock_.now() + fault.length);
     bool fired = false;
     if (fault.hosts.empty()) {
       fired = DoToAll(fault);
@@ -172,10 +172,6 @@ class World {
       for (const int host : fault.hosts) fired = DoToHost(fault, host) || fired;
     }
     if (fired) ++result_.fired[fault.kind];
-  }
-  static bool IsOfNetwork(FaultKind kind) {
-    return kind == FaultKind::kCut || kind == FaultKind::kCutIn || kind == FaultKind::kCutOut ||
-           kind == FaultKind::kSlow || kind == FaultKind::kLossy;
   }
   // `undo` after the fault's length, unless calm has come before: that undoes everything.
   void Later(const Fault& fault, std::function<void()> undo) {
@@ -231,8 +227,13 @@ class World {
       case FaultKind::kStopAgent:
         return StopAgent(fault, index);
       case FaultKind::kTermAgent:
-        if (agent == nullptr) return false;
-        agent->Signal(SIGTERM);
+        if (agent != nullptr) {
+          agent->Signal(SIGTERM);
+        } else if (hosts_it && coordinator_alive()) {
+          coordinator()->Close(/*at_once=*/true);  // It waits for other nodes only.
+        } else {
+          return false;
+        }
         return true;
       case FaultKind::kKillWarden:
         if (agent == nullptr) return false;
@@ -379,32 +380,22 @@ class World {
                        [](const auto& host) { return host->live() == nullptr; });
   }
 
-  // Operators, workers and disks make no fence fall, nor do agents that are told to end.
-  static bool MayFence(FaultKind kind) {
-    switch (kind) {
-      case FaultKind::kStart:
-      case FaultKind::kTermAgent:
-      case FaultKind::kFailWorker:
-      case FaultKind::kDeafWorkers:
-      case FaultKind::kNoExec:
-      case FaultKind::kDiskFull:
-      case FaultKind::kDiskSlow:
-      case FaultKind::kDrain:
-      case FaultKind::kStopJob:
-        return false;
-      default:
-        return true;
-    }
-  }
   // Workers whose node can be heard have the time that they are given.
   void CheckFalseAlarm(const std::string& host) {
+    for (const auto& h : hosts_) {
+      const std::optional<TimePoint> until =
+          h->host->name() == host && h->live() != nullptr ? h->live()->job_over_until() : std::nullopt;
+      if (until && h->host->now() < *until) {
+        Broken(absl::StrCat("the fence of ", host, " fell, though the job is over and its workers have time"));
+      }
+    }
     if (settings_.loss_permille > 0 || settings_.max_delay > settings_.lease / 20) return;
     if (clock_.now() <= trouble_until_ + 3 * settings_.lease) return;
     Broken(absl::StrCat("the fence of ", host, " fell, and nothing was wrong"));
   }
 
   // A node that the others may have given up has no workers any more: not longer than its lease after it was
-  // heard.
+  // heard, unless no round follows.
   void CheckFences() {
     if (!coordinator_alive()) return;
     for (const auto& host : hosts_) {
@@ -414,6 +405,8 @@ class World {
         // A millisecond for clocks that run at different speeds.
         if (!heard || clock_.now() <= *heard + settings_.lease + milliseconds(1)) continue;
         if (StandsStill(*host->host)) continue;
+        const std::optional<TimePoint> until = agent->job_over_until();
+        if (until && host->host->now() <= *until + kKillLimit + milliseconds(1)) continue;
         Broken(absl::StrCat(agent->id(), " has workers though nobody has heard it for its lease"));
       }
     }
