@@ -1,10 +1,12 @@
-// The numbers of a job, each its own type so that one cannot be passed for another.
+// The numbers and names of a job, each its own type so that one cannot be passed for another.
 #pragma once
 
 #include <compare>
 #include <cstdint>
 #include <functional>
 #include <ostream>
+#include <string>
+#include <utility>
 
 namespace ddprun {
 
@@ -27,6 +29,26 @@ class StrongInt {
   int64_t value_ = 0;
 };
 
+// A name with a meaning. Explicit to make; `.value()` in codecs and texts.
+template <typename Tag>
+class StrongString {
+ public:
+  StrongString() = default;
+  explicit StrongString(std::string value) : value_(std::move(value)) {}
+  [[nodiscard]] const std::string& value() const { return value_; }
+  [[nodiscard]] bool empty() const { return value_.empty(); }
+  auto operator<=>(const StrongString&) const = default;
+
+  friend std::ostream& operator<<(std::ostream& os, const StrongString& s) { return os << s.value_; }
+  template <typename H>
+  friend H AbslHashValue(H h, const StrongString& s) {
+    return H::combine(std::move(h), s.value_);
+  }
+
+ private:
+  std::string value_;
+};
+
 // 0..WORLD_SIZE-1 over all nodes; new in every round.
 using Rank = StrongInt<struct RankTag>;
 // 0..nproc-1 within one node; survives a round (worker i of a node stays worker i).
@@ -35,10 +57,18 @@ using LocalRank = StrongInt<struct LocalRankTag>;
 using GroupRank = StrongInt<struct GroupRankTag>;
 // One agreed membership. Numbered from 0 within a job, never reused, never goes back.
 using Round = StrongInt<struct RoundTag>;
+// One life of one agent. A node that comes back has a new one.
+using NodeId = StrongString<struct NodeIdTag>;
 
 }  // namespace ddprun
 
 template <typename Tag>
 struct std::hash<ddprun::StrongInt<Tag>> {
   size_t operator()(ddprun::StrongInt<Tag> n) const noexcept { return std::hash<int64_t>()(n.value()); }
+};
+template <typename Tag>
+struct std::hash<ddprun::StrongString<Tag>> {
+  size_t operator()(const ddprun::StrongString<Tag>& s) const noexcept {
+    return std::hash<std::string>()(s.value());
+  }
 };

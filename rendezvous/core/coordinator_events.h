@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/ids.h"
 #include "base/job_rules.h"
 #include "base/time.h"
 #include "rendezvous/core/round_events.h"

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "base/job_rules.h"
 #include "base/status_macros.h"
 
@@ -24,7 +25,7 @@ std::string FirstOf(std::vector<absl::string_view> names) {
 
 // The node that `name`, an id or a host, means.
 absl::StatusOr<const Member*> FindNode(const Membership& membership, const std::string& name) {
-  if (const Member* member = membership.Find(name)) return member;
+  if (const Member* member = membership.Find(NodeId(name))) return member;
   std::vector<const Member*> found;
   std::set<absl::string_view> hosts;
   for (const auto& [id, member] : membership.members()) {
@@ -34,7 +35,7 @@ absl::StatusOr<const Member*> FindNode(const Membership& membership, const std::
   if (found.size() == 1) return found[0];
   if (found.size() > 1) {
     std::vector<absl::string_view> ids;
-    for (const Member* member : found) ids.push_back(member->info.id);
+    for (const Member* member : found) ids.push_back(member->info.id.value());
     return absl::InvalidArgumentError(
         absl::StrCat(ids.size(), " nodes are on host ", name, "; say which by its id: ", FirstOf(ids)));
   }
@@ -59,6 +60,7 @@ NodeId NodeOf(const RoundEffect& order) {
 CoordinatorMachine::CoordinatorMachine(CoordinatorLimits limits) : limits_(limits) {}
 
 CoordinatorEffects CoordinatorMachine::Step(const CoordinatorEvent& event, TimePoint now) {
+  DDPRUN_CHECK(now >= now_, "now goes back by " << (now_ - now) / milliseconds(1) << " ms");
   now_ = now;
   effects_.clear();
   std::visit([this](const auto& e) { On(e); }, event);
@@ -112,7 +114,7 @@ absl::Status CoordinatorMachine::Join(Peer& peer, const PeerJoined& e) {
         absl::StrCat(e.info.host, " has ", difference, ": start all nodes with the same options"));
   }
   if (job.nodes.contains(e.info.id)) {
-    return absl::InvalidArgumentError(absl::StrCat("node_id ", e.info.id, " is in use"));
+    return absl::InvalidArgumentError(absl::StrCat("node_id ", e.info.id.value(), " is in use"));
   }
   NodeInfo info = e.info;
   info.leased = !peer.in_process;
@@ -153,7 +155,7 @@ void CoordinatorMachine::On(const PeerSaid& e) {
   if (std::holds_alternative<NodeLeft>(event)) {
     // The job may be forgotten before the connection ends.
     jobs_.at(run_id).nodes.erase(peer.node);
-    peer.node.clear();
+    peer.node = {};
   }
   if (std::holds_alternative<NodeHeard>(event) && !peer.node.empty()) effects_.push_back(Heard{e.peer});
   MaybeForget(run_id);
@@ -173,7 +175,7 @@ void CoordinatorMachine::On(const PeerMisspoke& e) {
   const Peer peer = it->second;
   if (unjoined_.erase(e.peer) > 0) return DismissPeer(e.peer, Dismissal::kRejected, e.why.message());
   if (peer.node.empty()) return;
-  Log("bad_message", peer.run_id, absl::StrCat("of node ", peer.node, ": ", e.why.message()));
+  Log("bad_message", peer.run_id, absl::StrCat("of node ", peer.node.value(), ": ", e.why.message()));
   StepJob(peer.run_id, NodeLost{peer.node, std::string(e.why.message())});
   DismissPeer(e.peer, Dismissal::kRejected, e.why.message());
   MaybeForget(peer.run_id);
@@ -201,14 +203,14 @@ absl::Status CoordinatorMachine::ReportGone(const std::string& run_id, const Nod
                                             const std::string& token) {
   const auto job = jobs_.find(run_id);
   const Member* member = job == jobs_.end() ? nullptr : job->second.machine.membership().Find(node);
-  if (member == nullptr) return absl::NotFoundError(absl::StrCat("there is no node ", node));
+  if (member == nullptr) return absl::NotFoundError(absl::StrCat("there is no node ", node.value()));
   if (member->info.gone_token.empty() || member->info.gone_token != token) {
-    return absl::PermissionDeniedError(absl::StrCat("wrong token for node ", node));
+    return absl::PermissionDeniedError(absl::StrCat("wrong token for node ", node.value()));
   }
   StepJob(run_id, NodeGone{node});
   // Its connection may not have been closed yet; the job may be forgotten before it is.
   if (const auto it = job->second.nodes.find(node); it != job->second.nodes.end()) {
-    peers_.at(it->second).node.clear();
+    peers_.at(it->second).node = {};
     effects_.push_back(HangUp{it->second});
     job->second.nodes.erase(it);
   }
@@ -265,7 +267,7 @@ void CoordinatorMachine::Send(Job& job, const NodeId& node, RoundEffect order, b
   effects_.push_back(Order{peer, std::move(order)});
   if (!last) return;
   job.nodes.erase(it);
-  peers_.at(peer).node.clear();
+  peers_.at(peer).node = {};
   effects_.push_back(HangUp{peer});
 }
 
@@ -274,7 +276,7 @@ void CoordinatorMachine::DismissPeer(PeerId id, Dismissal reason, absl::string_v
   Log("agent_refused", peer.run_id, why);
   effects_.push_back(Order{id, Dismiss{peer.node, reason, std::string(why)}});
   if (!peer.node.empty()) jobs_.at(peer.run_id).nodes.erase(peer.node);
-  peer.node.clear();
+  peer.node = {};
   effects_.push_back(HangUp{id});
 }
 
@@ -356,7 +358,7 @@ absl::StatusOr<std::string> CoordinatorMachine::Drain(const DrainNode& e) {
     return absl::FailedPreconditionError(absl::StrCat(
         "node ", member->info.host, " hosts the coordinator and cannot be taken out; stop the job instead"));
   }
-  const std::string name = absl::StrCat("node ", member->info.host, " (", member->info.id, ")");
+  const std::string name = absl::StrCat("node ", member->info.host, " (", member->info.id.value(), ")");
   const NodeId node = member->info.id;
   StepJob(run_id, DrainRequested{node, e.reason});
   const bool stays = job.nodes.contains(node);

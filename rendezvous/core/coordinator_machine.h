@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/dismissal.h"
+#include "base/ids.h"
 #include "base/time.h"
 #include "rendezvous/core/coordinator_events.h"
 #include "rendezvous/core/round_machine.h"
@@ -48,7 +49,8 @@ class CoordinatorMachine {
 
   explicit CoordinatorMachine(CoordinatorLimits limits = {});
 
-  [[nodiscard]] CoordinatorEffects Step(const CoordinatorEvent& event, TimePoint now);  // now never decreases
+  [[nodiscard]] CoordinatorEffects Step(const CoordinatorEvent& event,
+                                        TimePoint now);  // REQUIRES: now never decreases
   // Step(CoordinatorTick{}) at the latest then; none: nothing is pending.
   std::optional<TimePoint> NextDeadline() const;
 

@@ -2,12 +2,19 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace ddprun {
 
-Member& Membership::At(const NodeId& id) { return members_.at(id); }
+Member& Membership::At(const NodeId& id) {
+  const auto it = members_.find(id);
+  DDPRUN_CHECK(it != members_.end(), "node " << id << " is not among the " << size() << " members");
+  return it->second;
+}
 
 Member& Membership::Add(NodeInfo info, TimePoint lease_end, TimePoint join_end) {
   const NodeId id = info.id;
+  DDPRUN_CHECK(!members_.contains(id), "node " << id << " is a member already");
   if (info.leased) leases_.emplace(lease_end, id);
   joins_.emplace(join_end, id);
   if (info.requested_rank) requested_[*info.requested_rank] = id;
@@ -21,15 +28,14 @@ Member& Membership::Add(NodeInfo info, TimePoint lease_end, TimePoint join_end) 
 }
 
 void Membership::Remove(const NodeId& id) {
-  const auto it = members_.find(id);
-  const Member& member = it->second;
+  const Member& member = At(id);
   leases_.erase({member.lease_end, id});
   joins_.erase({member.join_end, id});
   if (member.info.requested_rank) requested_.erase(*member.info.requested_rank);
   --counts_[static_cast<size_t>(member.phase)];
   to_be_drained_.erase(id);
   excluded_.erase(id);
-  members_.erase(it);
+  members_.erase(id);
 }
 
 const Member* Membership::Find(const NodeId& id) const {
@@ -64,6 +70,7 @@ void Membership::SetPlace(const NodeId& id, Round round, GroupRank rank, Rank fi
 void Membership::SetProgress(const NodeId& id, Progress progress) { At(id).progress = std::move(progress); }
 
 void Membership::SetDrainReason(const NodeId& id, std::string reason) {
+  DDPRUN_CHECK(!reason.empty(), "node " << id);
   At(id).drain_reason = std::move(reason);
   to_be_drained_.insert(id);
 }

@@ -46,7 +46,7 @@ void RoundMachine::AdvanceRunning(Running& s) {
   // The last members had succeeded and are gone, or left: what is left may gather anew.
   if (members == 0) {
     Gather(std::nullopt);
-    return AdvanceGathering(std::get<Gathering>(state_));
+    return AdvanceGathering(In<Gathering>());
   }
   if (membership_.count(Phase::kSucceeded) == members) return Close(Dismissal::kSucceeded, "");
   if (!LetsIn(s)) {
@@ -135,6 +135,7 @@ void RoundMachine::AdvanceDraining(const Draining& s) {
 }
 
 void RoundMachine::Seal(const std::string& reason) {
+  DDPRUN_CHECK(Is<Gathering>() || Is<Draining>(), StateForCheck());
   const Round round(last_round_ ? last_round_->value() + 1 : 0);
   last_round_ = round;
   state_ = Running{.round = {.number = round, .sealed_at = now_}};
@@ -155,7 +156,7 @@ void RoundMachine::Seal(const std::string& reason) {
 }
 
 void RoundMachine::Drain(std::string reason) {
-  Running& ending = std::get<Running>(state_);
+  Running& ending = In<Running>();
   std::vector<NodeId> in_round;
   // The slowest of them decides: nodes may have different grace periods.
   Duration limit = Duration::zero();

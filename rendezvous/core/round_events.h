@@ -19,9 +19,6 @@
 
 namespace ddprun {
 
-// One life of one agent. A node that comes back has a new one.
-using NodeId = std::string;
-
 // What a node says of itself when it joins.
 struct NodeInfo {
   NodeId id = {};

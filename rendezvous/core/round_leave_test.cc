@@ -74,7 +74,8 @@ TEST_F(RoundLeaveTest, ANodeThatDoesNotStopItsWorkersIsWaitedForUntilItsFenceHas
 TEST_F(RoundLeaveTest, ANodeWithALongerGracePeriodHasIt) {
   Use({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1, .lease = seconds(5)});
   Join("a");
-  Step(NodeJoined{{.id = "b", .host = "b", .addr = "b", .store_port = 1, .stop_timeout = seconds(300)}});
+  Step(NodeJoined{
+      {.id = NodeId("b"), .host = "b", .addr = "b", .store_port = 1, .stop_timeout = seconds(300)}});
   Failed("a", 0);
   Ready("a", 0, 201);
   EXPECT_THAT(WaitAlive(seconds(299), {"a", "b"}), IsEmpty());
@@ -83,7 +84,7 @@ TEST_F(RoundLeaveTest, ANodeWithALongerGracePeriodHasIt) {
 
 TEST_F(RoundLeaveTest, TheHostsOwnNodeIsNeverExpelled) {
   Use({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
-  Step(NodeJoined{{.id = "host", .host = "h", .addr = "h", .store_port = 1, .leased = false}});
+  Step(NodeJoined{{.id = NodeId("host"), .host = "h", .addr = "h", .store_port = 1, .leased = false}});
   Join("b");
   Failed("b", 0);
   Ready("b", 0, 201);

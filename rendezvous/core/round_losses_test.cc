@@ -32,7 +32,7 @@ TEST_F(RoundLossesTest, LossesThatRepeatWithoutProgressPauseAndEndTheJob) {
     const std::string other = absl::StrCat("b", i + 1);
     while (machine_->state() == State::kGathering) WaitAlive(seconds(1), {"a", other});
     waited += now_ - since;
-    if (machine_->membership().Find(other)->phase == Phase::kWaiting) {
+    if (machine_->membership().Find(NodeId(other))->phase == Phase::kWaiting) {
       ReadyAll({"a"}, static_cast<int>(machine_->round()->value()));
     }
   }
@@ -80,8 +80,8 @@ TEST_F(RoundLossesTest, AHostThatFailsAgainAndAgainIsLeftOut) {
   }
   ASSERT_EQ(machine_->round(), Round(2));
   EXPECT_EQ(machine_->membership().in_round(), 2);
-  EXPECT_EQ(machine_->membership().Find("c")->phase, Phase::kWaiting);
-  EXPECT_TRUE(machine_->membership().Find("c")->excluded);
+  EXPECT_EQ(machine_->membership().Find(NodeId("c"))->phase, Phase::kWaiting);
+  EXPECT_TRUE(machine_->membership().Find(NodeId("c"))->excluded);
   // It does not interrupt the others, and a new start on its host does not either.
   EXPECT_THAT(WaitAlive(seconds(100), {"a", "b", "c"}), IsEmpty());
 }

@@ -17,13 +17,14 @@ std::optional<TimePoint> Earlier(std::optional<TimePoint> a, std::optional<TimeP
   return a && b ? std::min(*a, *b) : a ? a : b;
 }
 
-std::string Name(const Member& m) { return absl::StrCat("node ", m.info.host, " (", m.info.id, ")"); }
+std::string Name(const Member& m) { return absl::StrCat("node ", m.info.host, " (", m.info.id.value(), ")"); }
 
 }  // namespace
 
 RoundMachine::RoundMachine(JobRules policy) : policy_(std::move(policy)) {}
 
 RoundEffects RoundMachine::Step(const RoundEvent& event, TimePoint now) {
+  DDPRUN_CHECK(now >= now_, "now goes back by " << (now_ - now) / milliseconds(1) << " ms");
   // A Step that comes long after it was due means that the coordinator itself stood still: messages that
   // would have renewed the leases, or ended the drain, may lie unread, so nobody is expelled for that
   // silence.
@@ -60,10 +61,14 @@ std::optional<TimePoint> RoundMachine::DeadlineOf(const Running& s) const {
   return s.asked ? s.asked->end : s.last_call_end;
 }
 
-ActiveRound* RoundMachine::active() {
-  if (auto* running = std::get_if<Running>(&state_)) return &running->round;
-  if (auto* draining = std::get_if<Draining>(&state_)) return &draining->round;
-  return nullptr;
+ActiveRound& RoundMachine::active() {
+  if (auto* running = std::get_if<Running>(&state_)) return running->round;
+  return In<Draining>().round;
+}
+
+std::string RoundMachine::StateForCheck() const {
+  return absl::StrCat("state ", state_.index(), ", last round ", last_round_ ? last_round_->value() : -1,
+                      ", members ", membership_.size(), ", in a round ", membership_.in_round());
 }
 
 // --- What happens
@@ -81,7 +86,7 @@ void RoundMachine::On(const NodeJoined& e) {
   }
   if (membership_.Find(info.id) != nullptr) {
     effects_.push_back(
-        Refuse{info.id, absl::AbortedError(absl::StrCat("node ", info.id, " has already joined"))});
+        Refuse{info.id, absl::AbortedError(absl::StrCat("node ", info.id.value(), " has already joined"))});
     return;
   }
   if (info.requested_rank) {
@@ -99,7 +104,8 @@ void RoundMachine::On(const NodeJoined& e) {
       // The same host again: its earlier life is over, whether or not its lease has noticed, and shall not
       // come back.
       const NodeId old = other->info.id;
-      const std::string reason = absl::StrCat(Name(*other), " was replaced by its new start ", info.id);
+      const std::string reason =
+          absl::StrCat(Name(*other), " was replaced by its new start ", info.id.value());
       DismissNode(old, Dismissal::kRejected, reason);
       Lose(old, "node_replaced", "it was started anew", reason);
     }
@@ -124,20 +130,20 @@ void RoundMachine::On(const NodeHeard& e) {
   const Member* member = membership_.Find(e.node);
   if (member == nullptr) {
     effects_.push_back(
-        Refuse{e.node, absl::AbortedError(absl::StrCat("node ", e.node, " is not in the job"))});
+        Refuse{e.node, absl::AbortedError(absl::StrCat("node ", e.node.value(), " is not in the job"))});
     return;
   }
   membership_.RenewLease(e.node, now_ + policy_.lease);
-  ActiveRound* const round = active();
-  if (!e.progress || !InRound(*member) || round == nullptr || e.progress->round != round->number) return;
+  if (!e.progress || !InRound(*member) || e.progress->round != active().number) return;
   membership_.SetProgress(e.node, *e.progress);
-  if (e.progress->step) Reported(*round, *e.progress->step);
+  if (e.progress->step) Reported(active(), *e.progress->step);
 }
 
 const Member* RoundMachine::Speaker(const NodeId& id, Round round) {
   const Member* member = membership_.Find(id);
   if (member == nullptr) {
-    effects_.push_back(Refuse{id, absl::AbortedError(absl::StrCat("node ", id, " is not in the job"))});
+    effects_.push_back(
+        Refuse{id, absl::AbortedError(absl::StrCat("node ", id.value(), " is not in the job"))});
     return nullptr;
   }
   membership_.RenewLease(id, now_ + policy_.lease);
@@ -158,9 +164,9 @@ void RoundMachine::Reported(ActiveRound& round, int64_t step) {
 
 void RoundMachine::On(const WorkersFailed& e) {
   if (Speaker(e.node, e.round) == nullptr) return;
-  ActiveRound& round = *active();
+  ActiveRound& round = active();
   if (e.failure.step) Reported(round, *e.failure.step);
-  round.losses.ToldAtOnce(e.node, e.failure);
+  round.losses.ToldAtOnce(e.node.value(), e.failure);
   if (!Is<Running>()) return;  // The round is ending anyway: one failure, one charge.
   round.failed = true;
   last_failure_ = e.failure.cause;
@@ -171,18 +177,18 @@ void RoundMachine::On(const WorkersFailed& e) {
 void RoundMachine::On(const WorkersSucceeded& e) {
   const Member* member = Speaker(e.node, e.round);
   if (member == nullptr || member->phase != Phase::kRunning) return;
-  active()->finishing = true;
+  active().finishing = true;
   membership_.SetPhase(e.node, Phase::kSucceeded);
 }
 
 void RoundMachine::On(const NodeReady& e) {
   const Member* member = Speaker(e.node, e.round);
   if (member == nullptr || member->phase != Phase::kStopping) return;
-  ActiveRound& round = *active();
+  ActiveRound& round = active();
   for (const Failure& failure : e.failures) {
     if (failure.step) Reported(round, *failure.step);
   }
-  round.losses.Told(e.node, e.failures);
+  round.losses.Told(e.node.value(), e.failures);
   if (!member->drain_reason.empty()) return LetGo(e.node);
   membership_.SetPhase(e.node, Phase::kWaiting);
   membership_.SetStorePort(e.node, e.store_port);
@@ -191,7 +197,7 @@ void RoundMachine::On(const NodeReady& e) {
 
 void RoundMachine::On(const SnapshotTaken& e) {
   if (Speaker(e.node, e.round) == nullptr) return;
-  Reported(*active(), e.step);
+  Reported(active(), e.step);
   const auto* running = std::get_if<Running>(&state_);
   if (running == nullptr || !running->asked) return;
   NoteIt("snapshot_taken", absl::StrCat("of step ", e.step, " on ", Name(*membership_.Find(e.node))));
@@ -206,7 +212,7 @@ void RoundMachine::On(const NodeLeaving& e) {
   const std::string reason = absl::StrCat(Name(*member), " is leaving: ", e.reason);
   NoteIt("node_leaving", reason);
   if (member->phase == Phase::kRunning || member->phase == Phase::kStopping) {
-    active()->losses.Lost(reason);
+    active().losses.Lost(reason);
   }
   if (Is<Running>() && member->phase == Phase::kRunning) Drain(reason);
 }
@@ -252,7 +258,7 @@ void RoundMachine::On(const CloseRequested& e) {
     return Close(request.outcome, request.reason);
   }
   if (Is<Running>()) Drain(e.reason);
-  std::get<Draining>(state_).closing = e;
+  In<Draining>().closing = e;
   NoteIt("job_closing", e.reason);
 }
 
@@ -266,8 +272,8 @@ void RoundMachine::Missed(const Member& member, absl::string_view event, absl::s
   NoteIt(event, reason);
   const bool had_workers = member.phase == Phase::kRunning || member.phase == Phase::kStopping;
   if (had_workers && !member.leaving) {
-    active()->losses.Lost(reason);
-    ++active()->unplanned_losses;
+    active().losses.Lost(reason);
+    ++active().unplanned_losses;
     Blame(member.info.host);
   }
   if (membership_.count(Phase::kWaiting) > 0) TellWaitersWithin(kNoticeDelay);
@@ -344,7 +350,7 @@ void RoundMachine::ExpireJoins() {
                              "; start the agents of the other nodes with the same --rdzv-endpoint and "
                              "--rdzv-id, or raise --rdzv-conf=join_timeout"));
     Remove(id, "join_timeout", "it waited too long",
-           absl::StrCat("node ", id, " waited ", Seconds(policy_.join_timeout)));
+           absl::StrCat("node ", id.value(), " waited ", Seconds(policy_.join_timeout)));
     last_was_lost_ = false;
   }
 }

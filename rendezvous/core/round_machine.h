@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "base/check.h"
 #include "base/dismissal.h"
 #include "base/ids.h"
 #include "base/job_rules.h"
@@ -67,8 +68,8 @@ class RoundMachine {
   std::optional<int64_t> furthest_step() const { return furthest_.step(); }
   // How the job ended, and why, for people.
   //   REQUIRES: state() is kClosed.
-  Dismissal outcome() const { return std::get<Closed>(state_).outcome; }
-  const std::string& outcome_reason() const { return std::get<Closed>(state_).reason; }
+  Dismissal outcome() const { return In<Closed>().outcome; }
+  const std::string& outcome_reason() const { return In<Closed>().reason; }
 
   // Who should be here and is not. Takes O(nodes).
   std::vector<AbsentNode> Absent() const { return absent_.List(); }
@@ -84,8 +85,22 @@ class RoundMachine {
   bool Is() const {
     return std::holds_alternative<S>(state_);
   }
-  // The round that is running or draining; null: none is.
-  ActiveRound* active();
+  // REQUIRES: Is<S>().
+  template <typename S>
+  const S& In() const {
+    DDPRUN_CHECK(Is<S>(), StateForCheck());
+    return std::get<S>(state_);
+  }
+  template <typename S>
+  S& In() {
+    DDPRUN_CHECK(Is<S>(), StateForCheck());
+    return std::get<S>(state_);
+  }
+  // One line for whoever reads why the process was aborted.
+  std::string StateForCheck() const;
+  // The round that is running or draining.
+  //   REQUIRES: one is; so it is while a member is in a round.
+  ActiveRound& active();
   // `member` was in the last round that was sealed, or is in it.
   bool InLastRound(const Member& member) const { return member.round && member.round == last_round_; }
 

@@ -33,20 +33,20 @@ constexpr JobRules kTwoToThree{.min_nodes = 2,
 inline std::string Word(const RoundEffect& effect) {
   if (const auto* e = std::get_if<Assign>(&effect)) {
     const Assignment& a = e->assignment;
-    return absl::StrCat(e->node, ":start r", a.round.value(), " node", a.group_rank.value(), "/",
+    return absl::StrCat(e->node.value(), ":start r", a.round.value(), " node", a.group_rank.value(), "/",
                         a.group_world_size, " rank", a.first_rank.value(), "/", a.world_size, " n",
                         a.restart_count, " ", a.master_addr, ":", a.master_port);
   }
   if (const auto* e = std::get_if<StopWorkers>(&effect))
-    return absl::StrCat(e->node, ":stop r", e->round.value());
+    return absl::StrCat(e->node.value(), ":stop r", e->round.value());
   if (const auto* e = std::get_if<TakeSnapshot>(&effect))
-    return absl::StrCat(e->node, ":snapshot r", e->round.value());
+    return absl::StrCat(e->node.value(), ":snapshot r", e->round.value());
   if (const auto* e = std::get_if<TellReport>(&effect))
-    return absl::StrCat(e->node, ":report r", e->report->round.value());
+    return absl::StrCat(e->node.value(), ":report r", e->report->round.value());
   if (const auto* e = std::get_if<Dismiss>(&effect))
-    return absl::StrCat(e->node, ":bye ", ToString(e->reason));
+    return absl::StrCat(e->node.value(), ":bye ", ToString(e->reason));
   if (const auto* e = std::get_if<Refuse>(&effect)) {
-    return absl::StrCat(e->node, ":no ", absl::StatusCodeToString(e->status.code()));
+    return absl::StrCat(e->node.value(), ":no ", absl::StatusCodeToString(e->status.code()));
   }
   return "";
 }
@@ -67,32 +67,34 @@ class RoundMachineTest : public ::testing::Test {
   }
   Words Join(const std::string& id, int nproc = 1) {
     return Step(NodeJoined{
-        {.id = id, .host = "host-" + id, .addr = "addr-" + id, .store_port = 100, .nproc = nproc}});
+        {.id = NodeId(id), .host = "host-" + id, .addr = "addr-" + id, .store_port = 100, .nproc = nproc}});
   }
   Words JoinAs(const std::string& id, const std::string& host, int rank) {
-    return Step(
-        NodeJoined{{.id = id, .host = host, .addr = host, .store_port = 100, .requested_rank = rank}});
+    return Step(NodeJoined{
+        {.id = NodeId(id), .host = host, .addr = host, .store_port = 100, .requested_rank = rank}});
   }
-  Words Heard(const std::string& id) { return Step(NodeHeard{id}); }
+  Words Heard(const std::string& id) { return Step(NodeHeard{NodeId(id)}); }
   Words Failed(const std::string& id, int round,
                Failure failure = {.exit = Exited{1}, .cause = "rank 0 exit 1"}) {
-    return Step(WorkersFailed{id, Round(round), std::move(failure)});
+    return Step(WorkersFailed{NodeId(id), Round(round), std::move(failure)});
   }
-  Words Succeeded(const std::string& id, int round) { return Step(WorkersSucceeded{id, Round(round)}); }
+  Words Succeeded(const std::string& id, int round) {
+    return Step(WorkersSucceeded{NodeId(id), Round(round)});
+  }
   Words Ready(const std::string& id, int round, int port, std::vector<Failure> failures = {}) {
-    return Step(NodeReady{id, Round(round), port, std::move(failures)});
+    return Step(NodeReady{NodeId(id), Round(round), port, std::move(failures)});
   }
   Words Reports(const std::string& id, int round, int64_t step) {
-    return Step(NodeHeard{id, Progress{.round = Round(round), .step = step, .phase = "training"}});
+    return Step(NodeHeard{NodeId(id), Progress{.round = Round(round), .step = step, .phase = "training"}});
   }
   Words Snapshot(const std::string& id, int round, int64_t step) {
-    return Step(SnapshotTaken{id, Round(round), step});
+    return Step(SnapshotTaken{NodeId(id), Round(round), step});
   }
-  Words DrainNode(const std::string& id) { return Step(DrainRequested{id, "maintenance"}); }
-  Words Lost(const std::string& id) { return Step(NodeLost{id, "connection reset"}); }
-  Words Gone(const std::string& id) { return Step(NodeGone{id}); }
-  Words Leaving(const std::string& id) { return Step(NodeLeaving{id, "its agent received SIGTERM"}); }
-  Words Left(const std::string& id) { return Step(NodeLeft{id, "its agent received SIGTERM"}); }
+  Words DrainNode(const std::string& id) { return Step(DrainRequested{NodeId(id), "maintenance"}); }
+  Words Lost(const std::string& id) { return Step(NodeLost{NodeId(id), "connection reset"}); }
+  Words Gone(const std::string& id) { return Step(NodeGone{NodeId(id)}); }
+  Words Leaving(const std::string& id) { return Step(NodeLeaving{NodeId(id), "its agent received SIGTERM"}); }
+  Words Left(const std::string& id) { return Step(NodeLeft{NodeId(id), "its agent received SIGTERM"}); }
   // Lost, and proven to have no workers.
   Words Killed(const std::string& id) {
     Words words = Lost(id);
@@ -128,7 +130,8 @@ class RoundMachineTest : public ::testing::Test {
   // The words of the last word to `id`, and of the last report, in the last step.
   std::string Farewell(const std::string& id) const {
     for (const RoundEffect& e : last_) {
-      if (const auto* bye = std::get_if<Dismiss>(&e); bye != nullptr && bye->node == id) return bye->message;
+      if (const auto* bye = std::get_if<Dismiss>(&e); bye != nullptr && bye->node.value() == id)
+        return bye->message;
     }
     return "";
   }

@@ -263,5 +263,13 @@ TEST_F(RoundMachineTest, CloseIsFinal) {
   EXPECT_THAT(Heard("a"), ElementsAre("a:no ABORTED"));
 }
 
+using RoundMachineDeathTest = RoundMachineTest;
+
+TEST_F(RoundMachineDeathTest, ABrokenContractAborts) {
+  Join("a");
+  EXPECT_DEATH((void)machine_->Step(Tick{}, now_ - seconds(1)), "now goes back by 1000 ms");
+  EXPECT_DEATH((void)machine_->outcome(), "state 0, last round -1, members 1, in a round 0");
+}
+
 }  // namespace
 }  // namespace ddprun

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "rendezvous/core/rank_assignment.h"
 
 namespace ddprun {
@@ -13,6 +14,7 @@ int UsableNodes(const JobRules& policy, int nodes) {
 
 std::vector<Seat> PlanRound(const JobRules& policy, const Membership& membership, Round round,
                             int restart_count) {
+  DDPRUN_CHECK(membership.in_round() == 0, membership.in_round() << " members are in a round");
   std::vector<const Member*> chosen;
   for (const auto& [id, m] : membership.members()) {
     if (!m.excluded) chosen.push_back(&m);
@@ -25,7 +27,9 @@ std::vector<Seat> PlanRound(const JobRules& policy, const Membership& membership
   std::sort(chosen.begin(), chosen.end(), [](const Member* a, const Member* b) {
     return std::pair(b->round, a->arrival) < std::pair(a->round, b->arrival);
   });
-  chosen.resize(UsableNodes(policy, static_cast<int>(chosen.size())));
+  const int usable = UsableNodes(policy, static_cast<int>(chosen.size()));
+  DDPRUN_CHECK(usable > 0, "no round can be made of " << chosen.size() << " nodes");
+  chosen.resize(usable);
 
   std::vector<RankCandidate> candidates;
   for (const Member* m : chosen) {

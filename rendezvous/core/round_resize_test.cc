@@ -107,7 +107,7 @@ TEST_F(RoundResizeTest, RoundsHaveAMultipleOfTheNodeUnit) {
   for (const char* id : {"a", "b"}) Ready(id, 1, 300);
   Ready("c", 1, 300);
   EXPECT_EQ(machine_->membership().in_round(), 2);
-  EXPECT_EQ(machine_->membership().Find("c")->phase, Phase::kWaiting);
+  EXPECT_EQ(machine_->membership().Find(NodeId("c"))->phase, Phase::kWaiting);
 }
 
 TEST_F(RoundResizeTest, ANodeThatWaitsIsTakenOutAtOnce) {
@@ -149,15 +149,15 @@ TEST_F(RoundResizeTest, OneThatFailsMeanwhileIsStillTakenOut) {
   EXPECT_THAT(Failed("b", 0), ElementsAre("a:stop r0", "b:stop r0"));
   EXPECT_THAT(Ready("b", 0, 201), ElementsAre("b:bye drained"));
   Ready("a", 0, 200);
-  EXPECT_EQ(machine_->membership().Find("b"), nullptr);
+  EXPECT_EQ(machine_->membership().Find(NodeId("b")), nullptr);
   EXPECT_EQ(machine_->restarts(), 1);
 }
 
 TEST_F(RoundResizeTest, WhoWaitsIsToldForWhomAgainAndAgain) {
   Use({.min_nodes = 3, .max_nodes = 3});
-  Step(NodeJoined{{.id = "a", .host = "n1"}, {"n1", "n2", "n3"}});
+  Step(NodeJoined{{.id = NodeId("a"), .host = "n1"}, {"n1", "n2", "n3"}});
   EXPECT_THAT(WaitingTold(), HasSubstr("1/3 nodes joined, waiting for n2 (not heard from), n3"));
-  Step(NodeJoined{{.id = "b", .host = "n2"}, {"n1", "n2", "n3"}});
+  Step(NodeJoined{{.id = NodeId("b"), .host = "n2"}, {"n1", "n2", "n3"}});
   std::vector<std::string> told;
   for (int i = 0; i < 25; ++i) {
     now_ += seconds(1);

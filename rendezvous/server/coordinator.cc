@@ -82,7 +82,7 @@ absl::Status Coordinator::ReportGone(const std::string& run_id, const NodeId& no
   if (recorder_) {
     proto::RecordedStep::Gone& gone = *recorder_->event().mutable_gone();
     gone.set_run_id(run_id);
-    gone.set_node(node);
+    gone.set_node(node.value());
     gone.set_token(token);
   }
   Step(GoneReported{run_id, node, token});

@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/ids.h"
 #include "base/status_macros.h"
 #include "base/wake_timer.h"
 #include "boost/asio/post.hpp"
@@ -67,8 +68,9 @@ void CoordinatorHost::RenewStore() {
 
 HttpReply CoordinatorHost::DeleteNode(const HttpTarget& target) {
   if (target.path != "/nodes") return {.status = 404, .body = "only /nodes?job=JOB&node=NODE&token=TOKEN\n"};
-  const absl::Status status = coordinator_.ReportGone(
-      QueryValue(target.query, "job"), QueryValue(target.query, "node"), QueryValue(target.query, "token"));
+  const absl::Status status =
+      coordinator_.ReportGone(QueryValue(target.query, "job"), NodeId(QueryValue(target.query, "node")),
+                              QueryValue(target.query, "token"));
   if (status.ok()) return {.status = 204};
   return {.status = absl::IsNotFound(status) ? 404 : 403, .body = absl::StrCat(status.message(), "\n")};
 }

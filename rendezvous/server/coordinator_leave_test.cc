@@ -20,7 +20,7 @@ TEST_F(CoordinatorTest, AJobWhoseNodesWereAllLostGoesOnWhereItWas) {
   a.mutable_join()->set_gone_token("secret");
   Say(a_, a);
   HangUp(a_);
-  ASSERT_TRUE(coordinator_->ReportGone("j", "a", "secret").ok());
+  ASSERT_TRUE(coordinator_->ReportGone("j", NodeId("a"), "secret").ok());
   EXPECT_EQ(num_jobs(), 1u);
   EXPECT_THAT(Say(b_, Joining("b", "j", 1, 1)), ElementsAre("welcome 15000", "start r1 node0/1"));
 }
@@ -30,7 +30,7 @@ TEST_F(CoordinatorTest, AJobWhoseNodesWereAllLostMayBeStartedWithOtherOptions) {
   a.mutable_join()->set_gone_token("secret");
   Say(a_, a);
   HangUp(a_);
-  ASSERT_TRUE(coordinator_->ReportGone("j", "a", "secret").ok());
+  ASSERT_TRUE(coordinator_->ReportGone("j", NodeId("a"), "secret").ok());
   EXPECT_THAT(Say(b_, Joining("b", "j", 2, 2)), ElementsAre("welcome 15000"));
 }
 
@@ -39,7 +39,7 @@ TEST_F(CoordinatorTest, AJobWhoseNodesWereAllLostMayBeStopped) {
   a.mutable_join()->set_gone_token("secret");
   Say(a_, a);
   HangUp(a_);
-  ASSERT_TRUE(coordinator_->ReportGone("j", "a", "secret").ok());
+  ASSERT_TRUE(coordinator_->ReportGone("j", NodeId("a"), "secret").ok());
   ASSERT_TRUE(coordinator_->Stop("j", "enough").ok());
   EXPECT_FALSE(coordinator_->machine_for_test().NextDeadline().has_value());
 }
@@ -50,7 +50,7 @@ TEST_F(CoordinatorTest, AJobToWhichNobodyComesBackIsForgotten) {
   (*a.mutable_join()->mutable_rules())["join_timeout_ms"] = 3;
   Say(a_, a);
   HangUp(a_);
-  ASSERT_TRUE(coordinator_->ReportGone("j", "a", "secret").ok());
+  ASSERT_TRUE(coordinator_->ReportGone("j", NodeId("a"), "secret").ok());
   b_.id = coordinator_->Attach(&b_);
   while (num_jobs() > 0 && io_.run_one_for(seconds(20)) == 1) {
   }
@@ -144,13 +144,13 @@ TEST_F(CoordinatorTest, WhoKnowsItsTokenMaySayThatANodeIsGone) {
   Say(b_, join);
   HangUp(b_);
   Say(a_, ReadyFor(0));
-  EXPECT_EQ(coordinator_->ReportGone("j", "b", "guess").code(), absl::StatusCode::kPermissionDenied);
-  EXPECT_EQ(coordinator_->ReportGone("j", "a", "").code(), absl::StatusCode::kPermissionDenied);
-  EXPECT_EQ(coordinator_->ReportGone("k", "b", "secret").code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(coordinator_->ReportGone("j", NodeId("b"), "guess").code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(coordinator_->ReportGone("j", NodeId("a"), "").code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(coordinator_->ReportGone("k", NodeId("b"), "secret").code(), absl::StatusCode::kNotFound);
   a_.Told();
-  EXPECT_TRUE(coordinator_->ReportGone("j", "b", "secret").ok());
+  EXPECT_TRUE(coordinator_->ReportGone("j", NodeId("b"), "secret").ok());
   EXPECT_EQ(coordinator_->Status().at("jobs").at(0).at("nodes").as_array().size(), 1u);
-  EXPECT_EQ(coordinator_->ReportGone("j", "b", "secret").code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(coordinator_->ReportGone("j", NodeId("b"), "secret").code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(CoordinatorTest, AnAgentThatComesBackIsInTheRoundThatWaitedForItsWorkers) {

@@ -40,7 +40,7 @@ absl::string_view Name(Phase phase) {
 boost::json::string_view Json(absl::string_view s) { return {s.data(), s.size()}; }
 
 boost::json::object NodeStatus(const Member& member, TimePoint now) {
-  boost::json::object node{{"id", member.info.id},
+  boost::json::object node{{"id", member.info.id.value()},
                            {"host", member.info.host},
                            {"addr", member.info.addr},
                            {"state", Json(Name(member.phase))},

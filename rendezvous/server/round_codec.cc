@@ -65,7 +65,7 @@ absl::StatusOr<NodeInfo> DecodeNodeInfo(const proto::Join& join) {
   RETURN_IF_ERROR(InRange("gone_token", join.gone_token(), kMaxTokenBytes));
   RETURN_IF_ERROR(InRange("store_port", join.store_port(), 1, 65535));
   RETURN_IF_ERROR(InRange("nproc", join.nproc(), 1, kMaxProc));
-  NodeInfo info{.id = join.node_id(),
+  NodeInfo info{.id = NodeId(join.node_id()),
                 .host = Utf8Head(join.host(), kMaxNameBytes),
                 .addr = Utf8Head(join.addr(), kMaxNameBytes),
                 .store_port = join.store_port(),
@@ -97,7 +97,7 @@ absl::StatusOr<CoordinatorEvent> DecodeJoin(PeerId peer, const proto::Join& join
                     .rules = rules,
                     .info = std::move(info),
                     .expected_hosts = DecodeExpectedHosts(join),
-                    .previous_node = join.previous_node_id(),
+                    .previous_node = NodeId(join.previous_node_id()),
                     .previous_token = join.previous_gone_token()};
 }
 

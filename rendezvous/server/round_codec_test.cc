@@ -36,7 +36,7 @@ proto::Join GoodJoin() {
 TEST(RoundCodecTest, AJoinBecomesANode) {
   const absl::StatusOr<NodeInfo> node = DecodeNodeInfo(GoodJoin());
   ASSERT_TRUE(node.ok()) << node.status();
-  EXPECT_EQ(node->id, "n0/12/ab");
+  EXPECT_EQ(node->id, NodeId("n0/12/ab"));
   EXPECT_EQ(node->addr, "10.0.0.1");
   EXPECT_EQ(node->store_port, 4711);
   EXPECT_EQ(node->nproc, 8);
@@ -101,8 +101,8 @@ TEST(RoundCodecTest, WhatIsSaidInOneLineStaysOne) {
   proto::Failure failure;
   failure.set_host("n0\r\n");
   failure.set_role("a\u0085b");
-  EXPECT_EQ(DecodeFailure(failure).host, "n0  ");
-  EXPECT_EQ(DecodeFailure(failure).role, "a b");
+  EXPECT_EQ(DecodeFailure(failure, kNow).host, "n0  ");
+  EXPECT_EQ(DecodeFailure(failure, kNow).role, "a b");
 }
 
 template <typename T>
@@ -201,7 +201,7 @@ TEST(RoundCodecTest, AJoinBringsItsRules) {
   const CoordinatorEvent event = DecodeAgentMessage(7, message, kNow);
   const auto& joined = std::get<PeerJoined>(event);
   EXPECT_EQ(joined.run_id, "j");
-  EXPECT_EQ(joined.info.id, "n0/12/ab");
+  EXPECT_EQ(joined.info.id, NodeId("n0/12/ab"));
   EXPECT_EQ(joined.rules, (JobRules{.min_nodes = 2, .max_nodes = 4, .max_restarts = 3}));
 }
 
@@ -217,15 +217,15 @@ TEST(RoundCodecTest, OrdersBecomeMessages) {
                               .master_addr = "m",
                               .master_port = 9};
   EXPECT_EQ(
-      EncodeOrder(Assign{"a", assignment, "all joined"}, kNow).ShortDebugString(),
+      EncodeOrder(Assign{NodeId("a"), assignment, "all joined"}, kNow).ShortDebugString(),
       "start { round: 3 group_rank: 1 group_world_size: 2 first_rank: 4 world_size: 8 first_role_rank: 5 "
       "role_world_size: 6 restart_count: 7 master_addr: \"m\" master_port: 9 reason: \"all joined\" }");
-  EXPECT_EQ(EncodeOrder(StopWorkers{"a", Round(3), "r"}, kNow).ShortDebugString(),
+  EXPECT_EQ(EncodeOrder(StopWorkers{NodeId("a"), Round(3), "r"}, kNow).ShortDebugString(),
             "stop { round: 3 reason: \"r\" }");
-  EXPECT_EQ(EncodeOrder(TellWaiting{"a", "t"}, kNow).ShortDebugString(), "waiting { text: \"t\" }");
-  EXPECT_EQ(EncodeOrder(Refuse{"a", absl::AbortedError("old")}, kNow).ShortDebugString(),
+  EXPECT_EQ(EncodeOrder(TellWaiting{NodeId("a"), "t"}, kNow).ShortDebugString(), "waiting { text: \"t\" }");
+  EXPECT_EQ(EncodeOrder(Refuse{NodeId("a"), absl::AbortedError("old")}, kNow).ShortDebugString(),
             "refuse { code: 10 message: \"old\" }");
-  EXPECT_EQ(EncodeOrder(TakeSnapshot{"a", Round(3), "r"}, kNow).ShortDebugString(),
+  EXPECT_EQ(EncodeOrder(TakeSnapshot{NodeId("a"), Round(3), "r"}, kNow).ShortDebugString(),
             "take_snapshot { round: 3 reason: \"r\" }");
   const auto report = std::make_shared<const JobReport>(
       JobReport{.round = Round(3),
@@ -236,10 +236,10 @@ TEST(RoundCodecTest, OrdersBecomeMessages) {
                 .lost_nodes = {"n"},
                 .outcome = "o"});
   EXPECT_EQ(
-      EncodeOrder(TellReport{"a", report}, kNow).ShortDebugString(),
+      EncodeOrder(TellReport{NodeId("a"), report}, kNow).ShortDebugString(),
       "report { round: 3 groups { first { exit_code: 1 origin: FAILURE_ORIGIN_OWN age_us: 4000 "
       "cause: \"c\" } count: 2 ranks: 1 ranks: 2 } more_failures: 4 lost_nodes: \"n\" outcome: \"o\" }");
-  EXPECT_EQ(EncodeOrder(Dismiss{"a", Dismissal::kJoinTimeout, "late"}, kNow).ShortDebugString(),
+  EXPECT_EQ(EncodeOrder(Dismiss{NodeId("a"), Dismissal::kJoinTimeout, "late"}, kNow).ShortDebugString(),
             "dismiss { reason: DISMISS_REASON_JOIN_TIMEOUT message: \"late\" }");
 }
 

@@ -138,7 +138,7 @@ class Replayer {
         break;
       case proto::RecordedStep::kGone:
         Line(absl::StrCat("node ", step.gone().node(), " is reported gone"));
-        (void)coordinator_.ReportGone(step.gone().run_id(), step.gone().node(), step.gone().token());
+        (void)coordinator_.ReportGone(step.gone().run_id(), NodeId(step.gone().node()), step.gone().token());
         break;
       case proto::RecordedStep::kDrain:
         Line(absl::StrCat("request to drain ", step.drain().node()));

@@ -163,7 +163,7 @@ void RoundRules::CheckEffects(const RoundEffects& effects, Sealed& sealed) {
     if (const auto* e = std::get_if<Assign>(&effect)) {
       if (!sealed.emplace(e->node, e->assignment).second) Broken("a node is twice in a round");
       if (Has(owed_, e->node))
-        Broken(absl::StrCat(e->node, " got a round before the report of the last one"));
+        Broken(absl::StrCat(e->node.value(), " got a round before the report of the last one"));
     } else if (const auto* e = std::get_if<TellReport>(&effect)) {
       ++reports_;
       owed_.erase(e->node);
@@ -171,7 +171,7 @@ void RoundRules::CheckEffects(const RoundEffects& effects, Sealed& sealed) {
     } else if (const auto* e = std::get_if<TellWaiting>(&effect)) {
       const bool draining = machine_->state() == State::kDraining;
       if (!draining && Has(owed_, e->node))
-        Broken(absl::StrCat(e->node, " waits and was not told the report"));
+        Broken(absl::StrCat(e->node.value(), " waits and was not told the report"));
     } else if (const auto* e = std::get_if<Dismiss>(&effect)) {
       CheckDismissal(*e);
     }
@@ -203,7 +203,7 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
       if (failed_ && restarts_ < policy_.max_restarts && !early_ && !CrashLoop()) {
         Broken(absl::StrCat("a job failed after ", restarts_, " of ", policy_.max_restarts, " restarts"));
       }
-      if (Has(owed_, e.node)) Broken(absl::StrCat(e.node, " was let go before the report"));
+      if (Has(owed_, e.node)) Broken(absl::StrCat(e.node.value(), " was let go before the report"));
       break;
     case Dismissal::kJoinTimeout:
       if (static_cast<int>(members_.size()) >= policy_.min_nodes && state_ == State::kGathering) {
@@ -213,14 +213,15 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
     case Dismissal::kDrained:
       ++drained_;
       if (!Has(to_be_drained_, e.node))
-        Broken(absl::StrCat(e.node, " was taken out, and nobody wanted that"));
+        Broken(absl::StrCat(e.node.value(), " was taken out, and nobody wanted that"));
       break;
     case Dismissal::kExpelled:
       if (Has(members_, e.node) && facts_.has_workers(e.node) &&
           e.message.find("its lease expired") != std::string::npos) {
-        Broken(absl::StrCat(e.node, " lost its lease while its workers ran: no fence"));
+        Broken(absl::StrCat(e.node.value(), " lost its lease while its workers ran: no fence"));
       }
-      if (facts_.has_slept()) Broken(absl::StrCat(e.node, " was expelled for the coordinator's own silence"));
+      if (facts_.has_slept())
+        Broken(absl::StrCat(e.node.value(), " was expelled for the coordinator's own silence"));
       break;
     case Dismissal::kStopped:
     case Dismissal::kCoordinatorEnded:
@@ -233,7 +234,7 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
                        e.reason == Dismissal::kStopped || e.reason == Dismissal::kCoordinatorEnded;
   if (Has(to_be_drained_, e.node) && !closing && e.reason != Dismissal::kDrained &&
       e.reason != Dismissal::kExpelled && e.reason != Dismissal::kRejected) {
-    Broken(absl::StrCat(e.node, " was to be taken out and was told something else"));
+    Broken(absl::StrCat(e.node.value(), " was to be taken out and was told something else"));
   }
   if (e.reason == Dismissal::kDrained || e.reason == Dismissal::kExpelled) members_.erase(e.node);
 }
@@ -286,11 +287,13 @@ void RoundRules::CheckSealed(const Sealed& sealed) {
   std::map<int64_t, std::pair<NodeId, Assignment>> by_rank;
   for (const auto& [id, a] : sealed) {
     by_rank[a.group_rank.value()] = {id, a};
-    if (Has(to_be_drained_, id)) Broken(absl::StrCat(id, " got a round though it is to be taken out"));
+    if (Has(to_be_drained_, id))
+      Broken(absl::StrCat(id.value(), " got a round though it is to be taken out"));
   }
   if (host_leaves_) Broken("a round is sealed on a coordinator that is about to end");
   for (const auto& [id, seat] : seats_) {
-    if (facts_.has_workers(id)) Broken(absl::StrCat("a round is sealed while workers of ", id, " run"));
+    if (facts_.has_workers(id))
+      Broken(absl::StrCat("a round is sealed while workers of ", id.value(), " run"));
   }
   if (static_cast<int>(by_rank.size()) != n || by_rank.rbegin()->first != n - 1) {
     return Broken("group ranks are not 0 to n-1");

@@ -13,7 +13,7 @@ namespace {
 // What an agent may take to flush output and to write its error file after its last message.
 constexpr Duration kLastOutput = milliseconds(50);
 
-std::string TokenOf(const NodeId& node) { return absl::StrCat("token of ", node); }
+std::string TokenOf(const std::string& node) { return absl::StrCat("token of ", node); }
 
 LaunchConfig ConfigOf(const Settings& s, int nproc, std::vector<std::string> expected_hosts) {
   LaunchConfig config;

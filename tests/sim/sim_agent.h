@@ -29,9 +29,9 @@ class SimAgent final : private AgentWorld {
     SimHost* host = nullptr;
     const HostHabits* habits = nullptr;
     HostId coordinator_host = 0;
-    SimCoordinator* local = nullptr;      // it is in the same process
-    std::function<NodeId()> new_node_id;  // for each join
-    std::function<int()> new_port;        // on this host
+    SimCoordinator* local = nullptr;           // it is in the same process
+    std::function<std::string()> new_node_id;  // for each join
+    std::function<int()> new_port;             // on this host
     // The agent, by itself, once it has written its last output.
     std::function<void(bool in_a_hurry)> ended;
     int nproc = 1;
@@ -58,7 +58,7 @@ class SimAgent final : private AgentWorld {
   void Vanish();
 
   const SimHost& host() const { return *place_.host; }
-  const NodeId& id() const { return id_; }  // of the newest join
+  const std::string& id() const { return id_; }  // of the newest join
   bool ended() const { return end_.has_value() || killed_; }
   bool frozen() const { return frozen_; }
   // Set: no round of the job follows, so no node waits for the workers here. They have their grace period until then.
@@ -109,7 +109,7 @@ class SimAgent final : private AgentWorld {
   AgentDriver driver_;
   SimWarden warden_;
   std::unique_ptr<SimLink> found_;  // while the coordinator is looked for
-  NodeId id_;
+  std::string id_;
   bool frozen_ = false;
   bool killed_ = false;
   std::deque<std::function<void()>> held_;  // while frozen

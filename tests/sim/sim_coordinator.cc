@@ -124,7 +124,7 @@ void SimCoordinator::ListenToWardens() {
                                   InProcess([this, text] {
                                     const size_t space = text.find(' ');
                                     const absl::Status status = coordinator_->ReportGone(
-                                        kRunId, text.substr(0, space), text.substr(space + 1));
+                                        kRunId, NodeId(text.substr(0, space)), text.substr(space + 1));
                                     if (absl::IsPermissionDenied(status)) {
                                       job_->trace->Broken(job_->clock->now(), status.message());
                                     }
@@ -155,7 +155,7 @@ void SimCoordinator::OnMessage(ConnectionId id, const std::string& bytes) {
   if (!message.ParseFromString(bytes)) {
     return job_->trace->Broken(job_->clock->now(), "a message does not parse");
   }
-  if (message.has_join()) peer.node = message.join().node_id();
+  if (message.has_join()) peer.node = NodeId(message.join().node_id());
   heard_[peer.node] = job_->clock->now();
   coordinator_->Receive(peer.id, message);
 }
@@ -197,7 +197,7 @@ bool SimCoordinator::DrainHost(const std::string& host) {
   if (!alive_ || frozen() || machine() == nullptr) return false;
   for (const auto& [id, member] : machine()->membership().members()) {
     if (member.info.host != host || !member.info.leased) continue;
-    return coordinator_->Drain(kRunId, id, "an operator says so").ok();
+    return coordinator_->Drain(kRunId, id.value(), "an operator says so").ok();
   }
   return false;
 }

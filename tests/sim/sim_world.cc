@@ -107,14 +107,14 @@ class World {
         &job_, hosts_[coordinator_host()]->host.get(),
         NodeFacts{.has_workers =
                       [this](const NodeId& id) {
-                        const SimAgent* agent = Find(id);
+                        const SimAgent* agent = Find(id.value());
                         return agent != nullptr && agent->warden().alive() > 0 && !StandsStill(agent->host());
                       },
                   .has_slept = [this] { return coordinator()->has_slept(); }}));
     if (record_) coordinators_.back()->RecordTo(std::exchange(record_, nullptr));
     coordinators_.back()->Listen();
   }
-  const SimAgent* Find(const NodeId& id) const {
+  const SimAgent* Find(const std::string& id) const {
     const auto it = by_node_.find(id);
     return it == by_node_.end() || it->second->id() != id ? nullptr : it->second;
   }
@@ -153,8 +153,8 @@ class World {
     host.agents.back()->Start();
     return true;
   }
-  NodeId NewNodeId(Host& host) {
-    const NodeId id = absl::StrCat("n", next_node_++, "@", host.host->name());
+  std::string NewNodeId(Host& host) {
+    const std::string id = absl::StrCat("n", next_node_++, "@", host.host->name());
     by_node_[id] = host.agents.back().get();
     if (!joined_.insert(host.agents.back().get()).second) ++result_.rejoins;
     return id;
@@ -401,7 +401,7 @@ class World {
     for (const auto& host : hosts_) {
       for (const auto& agent : host->agents) {
         if (agent->warden().alive() == 0 || agent->is_local()) continue;
-        const std::optional<TimePoint> heard = coordinator()->heard(agent->id());
+        const std::optional<TimePoint> heard = coordinator()->heard(NodeId(agent->id()));
         // A millisecond for clocks that run at different speeds.
         if (!heard || clock_.now() <= *heard + settings_.lease + milliseconds(1)) continue;
         if (StandsStill(*host->host)) continue;
@@ -457,7 +457,7 @@ class World {
   SimJob job_;
   std::vector<std::unique_ptr<Host>> hosts_;
   std::map<std::string, HostId> by_addr_;
-  std::map<NodeId, const SimAgent*> by_node_;
+  std::map<std::string, const SimAgent*> by_node_;
   std::set<const SimAgent*> joined_;
   std::map<SimAgent*, int> stops_;
   std::vector<std::unique_ptr<SimCoordinator>> coordinators_;  // all lives; only the last one may be alive
