@@ -39,6 +39,7 @@ struct Failure {
   std::string cause = {};                  // one line for people: which rank, where, how
   std::string exception = {};              // one line: what the program says went wrong; empty: nothing
   std::string stderr_tail = {};            // its last lines; empty: none, or not seen
+  bool tail_has_stdout = false;            // stderr_tail has both streams, which are one pipe
   std::vector<std::string> evidence = {};  // one line each: what the system knows
   std::optional<Duration> uptime = {};     // how long it ran; none: not known
   std::optional<int64_t> step = {};        // the last that it reported

@@ -90,6 +90,7 @@ proto::Failure EncodeFailure(const Failure& f, TimePoint now) {
   out.set_cause(Utf8Head(f.cause, kMaxLineBytes));
   out.set_exception(Utf8Head(f.exception, kMaxLineBytes));
   out.set_stderr_tail(Utf8Tail(f.stderr_tail, kMaxTailBytes));
+  out.set_tail_has_stdout(f.tail_has_stdout);
   for (const std::string& line : f.evidence) {
     if (out.evidence_size() < kMaxEvidence) out.add_evidence(Utf8Head(line, kMaxEvidenceBytes));
   }
@@ -109,7 +110,8 @@ Failure DecodeFailure(const proto::Failure& f, TimePoint now) {
               .failed_at = now - std::chrono::microseconds(Between(f.age_us(), 0, kMaxAgeUs)),
               .cause = Utf8Line(f.cause(), kMaxLineBytes),
               .exception = Utf8Line(f.exception(), kMaxLineBytes),
-              .stderr_tail = Utf8Tail(f.stderr_tail(), kMaxTailBytes)};
+              .stderr_tail = Utf8Tail(f.stderr_tail(), kMaxTailBytes),
+              .tail_has_stdout = f.tail_has_stdout()};
   for (int i = 0; i < std::min(f.evidence_size(), kMaxEvidence); ++i) {
     out.evidence.push_back(Utf8Line(f.evidence(i), kMaxEvidenceBytes));
   }

@@ -26,6 +26,7 @@ Failure WholeFailure() {
           .cause = "rank 3 failed",
           .exception = "ValueError: x",
           .stderr_tail = "a\nb",
+          .tail_has_stdout = true,
           .evidence = {"oom", "and more"},
           .uptime = milliseconds(5),
           .step = 6};

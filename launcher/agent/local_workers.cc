@@ -386,6 +386,7 @@ void LocalWorkers::CheckGone() {
 void LocalWorkers::CompleteFailures() {
   failures_.Complete(
       {.stderr_tail = [this](LocalRank r) { return outputs_[r.value()]->StderrTail().value_or(""); },
+       .tail_has_stdout = [this](LocalRank r) { return outputs_[r.value()]->tail_has_stdout(); },
        .evidence_of_sigkill = [this](pid_t pid) { return oom_watch_->Evidence(pid); }});
 }
 

@@ -83,6 +83,7 @@ void NodeFailures::Complete(const Afterwards& afterwards) {
   for (FailureRecord& record : records_) {
     Failure& failure = record.failure;
     failure.stderr_tail = afterwards.stderr_tail(failure.local_rank);
+    failure.tail_has_stdout = afterwards.tail_has_stdout(failure.local_rank);
     failure.evidence.clear();
     if (EndedBySignal(failure.exit, SIGKILL) && record.told != SIGKILL) {
       for (const std::string& line : afterwards.evidence_of_sigkill(static_cast<pid_t>(failure.pid))) {

@@ -30,6 +30,7 @@ class NodeFailures {
   // What is known only when all workers are gone.
   struct Afterwards {
     std::function<std::string(LocalRank)> stderr_tail;                   // empty: not seen
+    std::function<bool(LocalRank)> tail_has_stdout;                      // it has both streams
     std::function<std::vector<std::string>(pid_t)> evidence_of_sigkill;  // one line each
   };
 

@@ -39,6 +39,7 @@ class NodeFailuresTest : public ::testing::Test {
   void Complete() {
     failures_.Complete(
         {.stderr_tail = [this](LocalRank r) { return tails_[static_cast<int>(r.value())]; },
+         .tail_has_stdout = [](LocalRank r) { return r == LocalRank(3); },
          .evidence_of_sigkill =
              [](pid_t pid) { return std::vector<std::string>{absl::StrCat("the kernel killed ", pid)}; }});
   }

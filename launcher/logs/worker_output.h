@@ -87,6 +87,8 @@ class WorkerOutput {
   // The last of its stderr, or of all that it printed if both streams are one; none when it could not be
   // seen. Complete once drained.
   std::optional<std::string> StderrTail() const;
+  // StderrTail has both streams.
+  bool tail_has_stdout() const { return sees_stderr_ && err_.passed == nullptr; }
 
  private:
   struct Stream {

@@ -73,8 +73,9 @@ std::string FormatStderrTail(const std::vector<FailureRecord>& failures, size_t 
   std::vector<absl::string_view> lines = absl::StrSplit(absl::StripSuffix(root.stderr_tail, "\n"), '\n');
   if (root.stderr_tail.empty() || max_lines == 0) return "";
   if (lines.size() > max_lines) lines.erase(lines.begin(), lines.end() - static_cast<ptrdiff_t>(max_lines));
-  return absl::StrCat("Last lines of stderr of rank ", root.rank.value(),
-                      " (local_rank: ", root.local_rank.value(), ", host: ", root.host, ")",
+  return absl::StrCat("Last lines of ", root.tail_has_stdout ? "output" : "stderr", " of rank ",
+                      root.rank.value(), " (local_rank: ", root.local_rank.value(), ", host: ", root.host,
+                      ")",
                       EndedBySignal(root.exit, SIGKILL) ? " before SIGKILL, not necessarily the cause" : "",
                       ":\n  ", absl::StrJoin(lines, "\n  "), "\n");
 }

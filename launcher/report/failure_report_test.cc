@@ -209,6 +209,9 @@ TEST(FailureReportTest, LastLinesOfStderr) {
       FormatStderrTail({killed}, 2),
       "Last lines of stderr of rank 2 (local_rank: 2, host: node1.example) before SIGKILL, not necessarily "
       "the cause:\n  one\n");
+  record.failure.tail_has_stdout = true;
+  EXPECT_EQ(FormatStderrTail({record}, 1),
+            "Last lines of output of rank 2 (local_rank: 2, host: node1.example):\n  three\n");
 }
 
 TEST(LocalHostTest, HasAName) {

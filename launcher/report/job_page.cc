@@ -113,9 +113,9 @@ void AddWords(const Failure& f, Page& page) {
 
 void AddStderr(const Failure& f, size_t max_lines, Page& page) {
   if (CleanLines(f.stderr_tail).empty()) return;
-  page.Line(1, EndedBySignal(f.exit, SIGKILL)
-                   ? "last lines of its stderr before SIGKILL, not necessarily the cause:"
-                   : "last lines of its stderr:");
+  page.Line(
+      1, absl::StrCat("last lines of its ", f.tail_has_stdout ? "output" : "stderr",
+                      EndedBySignal(f.exit, SIGKILL) ? " before SIGKILL, not necessarily the cause:" : ":"));
   page.Stderr(2, f.stderr_tail, max_lines);
 }
 

@@ -124,6 +124,18 @@ TEST(JobPageTest, TheLastLinesBeforeSigkillAreNotShownAsTheCause) {
                               "    | KeyError: 'handled'\n"));
 }
 
+TEST(JobPageTest, TheLastLinesOfBothStreamsAreCalledOutput) {
+  const Failure failed = {.rank = Rank(0),
+                          .local_rank = LocalRank(0),
+                          .host = "node1",
+                          .pid = 12,
+                          .exit = Exited{1},
+                          .stderr_tail = "step 3\nsomething else\n",
+                          .tail_has_stdout = true};
+  const std::string text = FormatJobPage({.groups = {{.first = failed, .ranks = Ranks({0})}}});
+  EXPECT_THAT(text, HasSubstr("  last lines of its output:\n    | step 3\n"));
+}
+
 TEST(JobPageTest, ThePlacesOfATracebackStayOnOneLine) {
   const std::string place =
       absl::StrCat("  File \"/a path/", std::string(150, 'p'), "/train.py\", line 4, in <module>");

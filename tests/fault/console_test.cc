@@ -69,7 +69,7 @@ TEST(ConsoleTest, TheReportHasTheLastLinesOfBothStreams) {
   const auto agent = StartInShell("2>&1", {}, "echo the last words; echo of both >&2; exit 3");
   EXPECT_EQ(agent->Wait(), ProcessEnd{.code = 1});
   EXPECT_THAT(agent->out(), HasSubstr("the last words\nof both\n"));
-  EXPECT_THAT(agent->out(), HasSubstr("    | the last words\n    | of both\n"));
+  EXPECT_THAT(agent->out(), HasSubstr("  last lines of its output:\n    | the last words\n    | of both\n"));
 }
 
 TEST(ConsoleTest, ATerminalIsTheWorkersOwn) {
