@@ -22,7 +22,7 @@ void AbsentNodes::Went(const std::string& host) {
   if (it != present_.end() && --it->second == 0) present_.erase(it);
 }
 
-void AbsentNodes::Lost(const std::string& host, std::string why, TimePoint now) {
+void AbsentNodes::Lost(const std::string& host, MissedReason why, TimePoint now) {
   Went(host);
   lost_.emplace(host, AbsentNode{host, std::move(why), now});
 }

@@ -2,22 +2,14 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "base/time.h"
+#include "rendezvous/core/reasons.h"
 
 namespace ddprun {
-
-struct AbsentNode {
-  std::string host;
-  std::string why = {};                 // "its lease expired"; empty: it was never heard from
-  std::optional<TimePoint> since = {};  // none: it was never heard from
-
-  bool operator==(const AbsentNode&) const = default;
-};
 
 // All calls take O(log n), except where a list is given or made.
 class AbsentNodes {
@@ -29,7 +21,7 @@ class AbsentNodes {
   // One of those that had come is there no more.
   void Went(const std::string& host);
   // The same for one that is to be waited for, because it was in the last round.
-  void Lost(const std::string& host, std::string why, TimePoint now);
+  void Lost(const std::string& host, MissedReason why, TimePoint now);
   // The same for one that somebody took out: nobody waits for its host any more.
   void TakenOut(const std::string& host);
   // A round begins without those that were lost before.

@@ -12,6 +12,8 @@
 #include "base/ids.h"
 #include "base/job_rules.h"
 #include "base/time.h"
+#include "rendezvous/core/notes.h"
+#include "rendezvous/core/reasons.h"
 #include "rendezvous/core/round_events.h"
 
 namespace ddprun {
@@ -73,7 +75,7 @@ struct StopJob {
 // The coordinator's process is about to exit: all jobs end, as soon as their workers are stopped or at once,
 // and agents that come later are told so.
 struct CoordinatorEnding {
-  std::string reason = {};
+  CloseReason reason = {};
   bool at_once = false;
 };
 struct CoordinatorTick {};

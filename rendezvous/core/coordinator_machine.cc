@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/job_rules.h"
 #include "base/status_macros.h"
+#include "rendezvous/core/round_text.h"
 
 namespace ddprun {
 namespace {
@@ -90,20 +91,20 @@ void CoordinatorMachine::On(const PeerJoined& e) {
     return On(PeerMisspoke{e.peer, absl::InvalidArgumentError("a second join on one stream")});
   }
   if (const absl::Status joined = Join(it->second, e); !joined.ok()) {
-    DismissPeer(e.peer, Dismissal::kRejected, joined.message());
+    DismissPeer(e.peer, Dismissal::kRejected, Unfit{std::string(joined.message())});
   }
   MaybeForget(e.run_id);
 }
 
 absl::Status CoordinatorMachine::Join(Peer& peer, const PeerJoined& e) {
-  if (!ending_.empty()) {
-    DismissPeer(e.peer, Dismissal::kCoordinatorEnded, ending_);
+  if (ending_) {
+    DismissPeer(e.peer, Dismissal::kCoordinatorEnded, *ending_);
     return absl::OkStatus();
   }
   if (const auto old = jobs_.find(e.run_id);
       old != jobs_.end() && old->second.forget_at &&
       !RulesDifference(old->second.machine.policy(), e.rules).empty()) {
-    Forget(old, "its nodes were lost, and it is started with other options");
+    Forget(old, note::JobForgotten::Why::kOtherOptions);
   }
   Job& job = jobs_.try_emplace(e.run_id, e.rules).first->second;
   job.forget_at.reset();
@@ -162,9 +163,7 @@ void CoordinatorMachine::On(const PeerSaid& e) {
 }
 
 void CoordinatorMachine::HeedHost(const NodeMessage& message) {
-  const auto end = [this](const std::string& reason) {
-    On(CoordinatorEnding{absl::StrCat("the agent that hosts the coordinator is leaving: ", reason)});
-  };
+  const auto end = [this](const std::string& why) { On(CoordinatorEnding{HostLeaving{why}}); };
   if (const auto* e = std::get_if<NodeLeaving>(&message)) end(e->reason);
   if (const auto* e = std::get_if<NodeLeft>(&message)) end(e->reason);
 }
@@ -173,11 +172,12 @@ void CoordinatorMachine::On(const PeerMisspoke& e) {
   const auto it = peers_.find(e.peer);
   if (it == peers_.end()) return;
   const Peer peer = it->second;
-  if (unjoined_.erase(e.peer) > 0) return DismissPeer(e.peer, Dismissal::kRejected, e.why.message());
+  const std::string why(e.why.message());
+  if (unjoined_.erase(e.peer) > 0) return DismissPeer(e.peer, Dismissal::kRejected, Unfit{why});
   if (peer.node.empty()) return;
-  Log("bad_message", peer.run_id, absl::StrCat("of node ", peer.node.value(), ": ", e.why.message()));
-  StepJob(peer.run_id, NodeLost{peer.node, std::string(e.why.message())});
-  DismissPeer(e.peer, Dismissal::kRejected, e.why.message());
+  effects_.push_back(LogLine{peer.run_id, note::BadMessage{peer.node, why}});
+  StepJob(peer.run_id, NodeLost{peer.node, why});
+  DismissPeer(e.peer, Dismissal::kRejected, Unfit{why});
   MaybeForget(peer.run_id);
 }
 
@@ -221,10 +221,10 @@ void CoordinatorMachine::On(const DrainNode& e) { effects_.push_back(Answer{Drai
 void CoordinatorMachine::On(const StopJob& e) { effects_.push_back(Answer{Stop(e)}); }
 
 void CoordinatorMachine::On(const CoordinatorEnding& e) {
-  if (!ending_.empty() && !e.at_once) return;
-  if (ending_.empty()) ending_ = e.reason;
+  if (ending_ && !e.at_once) return;
+  if (!ending_) ending_ = e.reason;
   for (const auto& [run_id, job] : jobs_) {
-    StepJob(run_id, CloseRequested{Dismissal::kCoordinatorEnded, ending_, e.at_once});
+    StepJob(run_id, CloseRequested{Dismissal::kCoordinatorEnded, *ending_, e.at_once});
   }
   for (const auto& [id, join_end] : std::exchange(unjoined_, {})) {
     DismissPeer(id, Dismissal::kCoordinatorEnded, e.reason);
@@ -271,10 +271,10 @@ void CoordinatorMachine::Send(Job& job, const NodeId& node, RoundEffect order, b
   effects_.push_back(HangUp{peer});
 }
 
-void CoordinatorMachine::DismissPeer(PeerId id, Dismissal reason, absl::string_view why) {
+void CoordinatorMachine::DismissPeer(PeerId id, Dismissal reason, DismissReason why) {
   Peer& peer = peers_.at(id);
-  Log("agent_refused", peer.run_id, why);
-  effects_.push_back(Order{id, Dismiss{peer.node, reason, std::string(why)}});
+  effects_.push_back(LogLine{peer.run_id, note::AgentRefused{why}});
+  effects_.push_back(Order{id, Dismiss{peer.node, reason, std::move(why)}});
   if (!peer.node.empty()) jobs_.at(peer.run_id).nodes.erase(peer.node);
   peer.node = {};
   effects_.push_back(HangUp{id});
@@ -284,9 +284,7 @@ void CoordinatorMachine::ExpireUnjoined() {
   while (!unjoined_.empty() && unjoined_.begin()->second <= now_) {
     const PeerId id = unjoined_.begin()->first;
     unjoined_.erase(unjoined_.begin());
-    DismissPeer(id, Dismissal::kExpelled,
-                absl::StrCat(peers_.at(id).address, " connected, but sent no join within ",
-                             ToMillis(limits_.join), " ms"));
+    DismissPeer(id, Dismissal::kExpelled, NoJoinCame{peers_.at(id).address, limits_.join});
   }
 }
 
@@ -298,11 +296,11 @@ void CoordinatorMachine::MaybeForget(const std::string& run_id) {
     std::optional<TimePoint>& forget_at = it->second.forget_at;
     if (machine.deserted() && !forget_at) {
       forget_at = now_ + machine.policy().join_timeout;
-      effects_.push_back(
-          JobEvent{run_id, Note{"job_deserted", "all its nodes were lost; they may come back"}});
+      effects_.push_back(JobEvent{run_id, note::JobDeserted{}});
     }
     if (forget_at && now_ < *forget_at) return;
-    Forget(it, forget_at ? "none of its nodes has come back" : "it has no nodes");
+    using Why = note::JobForgotten::Why;
+    Forget(it, forget_at ? Why::kNoneCameBack : Why::kNoNodes);
   } else if (machine.state() == RoundMachine::State::kClosed && !it->second.retired) {
     it->second.retired = true;
     it->second.forget_at.reset();
@@ -315,14 +313,10 @@ void CoordinatorMachine::MaybeForget(const std::string& run_id) {
   }
 }
 
-void CoordinatorMachine::Forget(std::map<std::string, Job>::iterator job, absl::string_view why) {
-  Log("job_forgotten", job->first, why);
+void CoordinatorMachine::Forget(std::map<std::string, Job>::iterator job, note::JobForgotten::Why why) {
+  effects_.push_back(LogLine{job->first, note::JobForgotten{why}});
   effects_.push_back(JobForgotten{job->first});
   jobs_.erase(job);
-}
-
-void CoordinatorMachine::Log(absl::string_view event, absl::string_view run_id, absl::string_view reason) {
-  effects_.push_back(LogLine{std::string(run_id), Note{std::string(event), std::string(reason)}});
 }
 
 // --- Operators
@@ -358,7 +352,7 @@ absl::StatusOr<std::string> CoordinatorMachine::Drain(const DrainNode& e) {
     return absl::FailedPreconditionError(absl::StrCat(
         "node ", member->info.host, " hosts the coordinator and cannot be taken out; stop the job instead"));
   }
-  const std::string name = absl::StrCat("node ", member->info.host, " (", member->info.id.value(), ")");
+  const std::string name = ToText(NameOf(*member));
   const NodeId node = member->info.id;
   StepJob(run_id, DrainRequested{node, e.reason});
   const bool stays = job.nodes.contains(node);
@@ -369,7 +363,7 @@ absl::StatusOr<std::string> CoordinatorMachine::Drain(const DrainNode& e) {
 absl::StatusOr<std::string> CoordinatorMachine::Stop(const StopJob& e) {
   ASSIGN_OR_RETURN(const std::string run_id, FindOpenJob(e.run_id));
   const int nodes = jobs_.at(run_id).machine.membership().size();
-  StepJob(run_id, CloseRequested{Dismissal::kStopped, e.reason});
+  StepJob(run_id, CloseRequested{Dismissal::kStopped, StopWanted{e.reason}});
   MaybeForget(run_id);
   return absl::StrCat("job ", run_id, " is being stopped on ", nodes, nodes == 1 ? " node" : " nodes");
 }

@@ -10,11 +10,12 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "base/dismissal.h"
 #include "base/ids.h"
 #include "base/time.h"
 #include "rendezvous/core/coordinator_events.h"
+#include "rendezvous/core/notes.h"
+#include "rendezvous/core/reasons.h"
 #include "rendezvous/core/round_machine.h"
 
 namespace ddprun {
@@ -93,19 +94,18 @@ class CoordinatorMachine {
   void StepJob(const std::string& run_id, const RoundEvent& event);
   // `last`: the peer leaves its job with it.
   void Send(Job& job, const NodeId& node, RoundEffect order, bool last);
-  void DismissPeer(PeerId id, Dismissal reason, absl::string_view why);
+  void DismissPeer(PeerId id, Dismissal reason, DismissReason why);
   void ExpireUnjoined();
   // Forgets the job if nothing is to be remembered; `run_id` may be of none.
   void MaybeForget(const std::string& run_id);
-  void Forget(std::map<std::string, Job>::iterator job, absl::string_view why);
-  void Log(absl::string_view event, absl::string_view run_id, absl::string_view reason);
+  void Forget(std::map<std::string, Job>::iterator job, note::JobForgotten::Why why);
 
   const CoordinatorLimits limits_;
   std::map<PeerId, Peer> peers_;
   std::map<PeerId, TimePoint> unjoined_;  // when they must have joined; the first one first
   std::map<std::string, Job> jobs_;
   std::deque<std::string> closed_jobs_;  // the oldest first
-  std::string ending_;                   // why; empty: not ending
+  std::optional<CloseReason> ending_;    // none: the coordinator goes on
   StepObserver observer_;
 
   // Of the Step that is going on.

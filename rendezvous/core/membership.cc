@@ -6,11 +6,13 @@
 
 namespace ddprun {
 
-Member& Membership::At(const NodeId& id) {
-  const auto it = members_.find(id);
-  DDPRUN_CHECK(it != members_.end(), "node " << id << " is not among the " << size() << " members");
-  return it->second;
+const Member& Membership::At(const NodeId& id) const {
+  const Member* member = Find(id);
+  DDPRUN_CHECK(member != nullptr, "node " << id << " is not among the " << size() << " members");
+  return *member;
 }
+
+Member& Membership::Mutable(const NodeId& id) { return const_cast<Member&>(At(id)); }
 
 Member& Membership::Add(NodeInfo info, TimePoint lease_end, TimePoint join_end) {
   const NodeId id = info.id;
@@ -49,7 +51,7 @@ const Member* Membership::FindRequested(int rank) const {
 }
 
 void Membership::SetPhase(const NodeId& id, Phase phase) {
-  Member& member = At(id);
+  Member& member = Mutable(id);
   --counts_[static_cast<size_t>(member.phase)];
   ++counts_[static_cast<size_t>(phase)];
   member.phase = phase;
@@ -61,21 +63,22 @@ void Membership::SetPhase(const NodeId& id, Phase phase) {
 }
 
 void Membership::SetPlace(const NodeId& id, Round round, GroupRank rank, Rank first_rank) {
-  Member& member = At(id);
+  Member& member = Mutable(id);
   member.round = round;
   member.rank = rank;
   member.first_rank = first_rank;
 }
 
-void Membership::SetProgress(const NodeId& id, Progress progress) { At(id).progress = std::move(progress); }
+void Membership::SetProgress(const NodeId& id, Progress progress) {
+  Mutable(id).progress = std::move(progress);
+}
 
-void Membership::SetDrainReason(const NodeId& id, std::string reason) {
-  DDPRUN_CHECK(!reason.empty(), "node " << id);
-  At(id).drain_reason = std::move(reason);
+void Membership::SetDrain(const NodeId& id, std::string why) {
+  Mutable(id).drain = std::move(why);
   to_be_drained_.insert(id);
 }
 
-void Membership::SetLeaving(const NodeId& id) { At(id).leaving = true; }
+void Membership::SetLeaving(const NodeId& id) { Mutable(id).leaving = true; }
 
 void Membership::SetExcluded(const std::string& host) {
   for (auto& [id, member] : members_) {
@@ -87,30 +90,30 @@ void Membership::SetExcluded(const std::string& host) {
 
 int Membership::excluded_waiting() const {
   return static_cast<int>(std::count_if(excluded_.begin(), excluded_.end(), [this](const NodeId& id) {
-    return members_.at(id).phase == Phase::kWaiting;
+    return At(id).phase == Phase::kWaiting;
   }));
 }
 
 void Membership::SetLost(const NodeId& id) {
-  Member& member = At(id);
+  Member& member = Mutable(id);
   if (member.info.requested_rank) requested_.erase(*member.info.requested_rank);
   member.info.requested_rank.reset();
-  member.drain_reason.clear();
+  member.drain.reset();
   to_be_drained_.erase(id);
   SetPhase(id, Phase::kLost);
 }
 
-void Membership::SetStorePort(const NodeId& id, int port) { At(id).info.store_port = port; }
+void Membership::SetStorePort(const NodeId& id, int port) { Mutable(id).info.store_port = port; }
 
 void Membership::SetJoinEnd(const NodeId& id, TimePoint join_end) {
-  Member& member = At(id);
+  Member& member = Mutable(id);
   const bool waits = joins_.erase({member.join_end, id}) > 0;
   member.join_end = join_end;
   if (waits) joins_.emplace(join_end, id);
 }
 
 void Membership::RenewLease(const NodeId& id, TimePoint lease_end) {
-  Member& member = At(id);
+  Member& member = Mutable(id);
   if (!member.info.leased) return;
   leases_.erase({member.lease_end, id});
   member.lease_end = lease_end;

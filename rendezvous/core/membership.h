@@ -31,15 +31,16 @@ struct Member {
   // In the last round it was in; none: it was in none.
   std::optional<GroupRank> rank = {};
   Rank first_rank = {};
-  std::optional<Round> round = {};  // which that was
-  TimePoint lease_end = {};         // meaningless unless info.leased
-  TimePoint join_end = {};          // when it gives up waiting, if still waiting then
-  Progress progress = {};           // the newest
-  std::string drain_reason = {};    // why it is to be taken out; empty: it is not
-  bool excluded = false;            // left out of rounds as long as there are enough others
-  bool leaving = false;             // it stops its workers and leaves by itself
+  std::optional<Round> round = {};        // which that was
+  TimePoint lease_end = {};               // meaningless unless info.leased
+  TimePoint join_end = {};                // when it gives up waiting, if still waiting then
+  Progress progress = {};                 // the newest
+  std::optional<std::string> drain = {};  // it is to be taken out; why, in words of whoever wants it
+  bool excluded = false;                  // left out of rounds as long as there are enough others
+  bool leaving = false;                   // it stops its workers and leaves by itself
 };
 
+inline NodeName NameOf(const Member& member) { return {member.info.id, member.info.host}; }
 inline bool InRound(const Member& member) { return member.phase != Phase::kWaiting; }
 
 // Invariants: count(p) is the number of members in phase p; next_lease_end() is the least lease_end of the
@@ -53,14 +54,15 @@ class Membership {
   void Remove(const NodeId& id);
   // Null if there is none; good until the next Add or Remove.
   const Member* Find(const NodeId& id) const;
+  // REQUIRES: a member has this id. Good as long as Find's result.
+  const Member& At(const NodeId& id) const;
   // The member with this requested rank, or null.
   const Member* FindRequested(int rank) const;
 
   void SetPhase(const NodeId& id, Phase phase);
   void SetPlace(const NodeId& id, Round round, GroupRank rank, Rank first_rank);
   void SetProgress(const NodeId& id, Progress progress);
-  // REQUIRES: `reason` is not empty.
-  void SetDrainReason(const NodeId& id, std::string reason);
+  void SetDrain(const NodeId& id, std::string why);
   void SetLeaving(const NodeId& id);
   // All members of the host.
   void SetExcluded(const std::string& host);
@@ -78,7 +80,7 @@ class Membership {
   int in_round() const { return size() - count(Phase::kWaiting); }
   // Excluded members that wait.
   int excluded_waiting() const;
-  // Members with a drain_reason, by id.
+  // Members that are to be taken out, by id.
   const std::set<NodeId>& to_be_drained() const { return to_be_drained_; }
   std::optional<TimePoint> next_lease_end() const;
   std::optional<TimePoint> next_join_end() const;
@@ -92,7 +94,7 @@ class Membership {
  private:
   using Deadlines = std::set<std::pair<TimePoint, NodeId>>;
 
-  Member& At(const NodeId& id);
+  Member& Mutable(const NodeId& id);
   static std::optional<TimePoint> First(const Deadlines& deadlines);
   static std::vector<NodeId> Until(const Deadlines& deadlines, TimePoint now);
 

@@ -3,10 +3,9 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "rendezvous/core/round_machine.h"
 #include "rendezvous/core/round_plan.h"
-#include "rendezvous/core/waiting_text.h"
+#include "rendezvous/core/round_text.h"
 
 namespace ddprun {
 namespace {
@@ -33,11 +32,11 @@ void RoundMachine::AdvanceGathering(Gathering& s) {
   }
   if (s.pause_end) return;
   const int n = membership_.count(Phase::kWaiting);
-  if (had_pause) return Seal("the pause after repeated losses of nodes is over");
-  if (n >= policy_.max_nodes) return Seal(absl::StrCat("all ", Nodes(policy_.max_nodes), " joined"));
+  if (had_pause) return Seal(PauseOver{});
+  if (n >= policy_.max_nodes) return Seal(AllJoined{policy_.max_nodes});
   if (!s.last_call_end) s.last_call_end = now_ + (last_round_ ? policy_.last_call : policy_.first_last_call);
   if (now_ >= *s.last_call_end) {
-    Seal(absl::StrCat(n, " of at most ", Nodes(policy_.max_nodes), " joined and the last call is over"));
+    Seal(LastCallOver{n, policy_.max_nodes});
   }
 }
 
@@ -48,14 +47,13 @@ void RoundMachine::AdvanceRunning(Running& s) {
     Gather(std::nullopt);
     return AdvanceGathering(In<Gathering>());
   }
-  if (membership_.count(Phase::kSucceeded) == members) return Close(Dismissal::kSucceeded, "");
+  if (membership_.count(Phase::kSucceeded) == members) return Close(Dismissal::kSucceeded, AllSucceeded{});
   if (!LetsIn(s)) {
     s.last_call_end.reset();
   } else if (!s.last_call_end) {
     s.last_call_end = now_ + policy_.last_call;
   }
-  const std::string reason = WhyInterrupt(s);
-  if (!reason.empty()) return Interrupt(s, reason);
+  if (const auto why = WhyInterrupt(s)) return Interrupt(s, *why);
   s.asked.reset();
 }
 
@@ -65,30 +63,30 @@ bool RoundMachine::LetsIn(const Running& s) const {
   return room && !s.round.finishing && policy_.scale_up != ScaleUp::kNever;
 }
 
-std::string RoundMachine::WhyInterrupt(const Running& s) const {
+std::optional<InterruptReason> RoundMachine::WhyInterrupt(const Running& s) const {
   if (!membership_.to_be_drained().empty()) {
-    return membership_.Find(*membership_.to_be_drained().begin())->drain_reason;
+    const Member& member = membership_.At(*membership_.to_be_drained().begin());
+    return TakenOut{NameOf(member), *member.drain};
   }
-  if (!s.last_call_end) return "";
+  if (!s.last_call_end) return std::nullopt;
   const int newcomers = Newcomers();
-  if (membership_.in_round() + newcomers < policy_.max_nodes && now_ < *s.last_call_end) return "";
-  return absl::StrCat(Nodes(newcomers), " joined the running job");
+  if (membership_.in_round() + newcomers < policy_.max_nodes && now_ < *s.last_call_end) return std::nullopt;
+  return NewcomersWait{newcomers};
 }
 
-void RoundMachine::Interrupt(Running& s, const std::string& reason) {
+void RoundMachine::Interrupt(Running& s, const InterruptReason& why) {
   if (s.asked) {
     if (now_ < s.asked->end) return;
-    return Drain(
-        absl::StrCat(s.asked->reason, "; no snapshot came within ", Seconds(policy_.snapshot_timeout)));
+    return Drain(NoSnapshotCame{s.asked->why, policy_.snapshot_timeout});
   }
   const bool wanted = policy_.scale_up == ScaleUp::kAtSnapshot || !membership_.to_be_drained().empty();
   // Workers that report no step would not answer.
-  if (!wanted || !s.round.step_reported) return Drain(reason);
-  s.asked = SnapshotAsked{reason, now_ + policy_.snapshot_timeout};
+  if (!wanted || !s.round.step_reported) return Drain(why);
+  s.asked = SnapshotAsked{why, now_ + policy_.snapshot_timeout};
   for (const auto& [id, m] : membership_.members()) {
-    if (m.phase == Phase::kRunning) effects_.push_back(TakeSnapshot{id, s.round.number, reason});
+    if (m.phase == Phase::kRunning) effects_.push_back(TakeSnapshot{id, s.round.number, why});
   }
-  NoteIt("snapshot_asked", absl::StrCat("round ", s.round.number.value(), ": ", reason));
+  effects_.push_back(note::SnapshotAsked{s.round.number, why});
   TellWaitersWithin(Duration::zero());
 }
 
@@ -96,12 +94,13 @@ void RoundMachine::AdvanceDraining(const Draining& s) {
   if (membership_.in_round() > 0) return;
   if (s.closing) {
     const CloseRequested request = *s.closing;
-    ShareReport(s.round, request.reason);
+    ShareReport(s.round, ToText(request.reason));
     return Close(request.outcome, request.reason);
   }
   JobReport report = s.round.losses.Report(s.round.number);
-  Verdict verdict{Cost::kNothing, absl::StrCat("no restart is spent: ", s.end_reason)};
+  Verdict verdict{Cost::kNothing, NothingFailed{s.end_reason}};
   if (s.round.failed) {
+    DDPRUN_CHECK(!report.groups.empty(), StateForCheck());
     const Failure& cause = report.groups[0].first;
     if (cause.origin == FailureOrigin::kOwn) Blame(cause.host);
     last_failure_ = cause.cause;
@@ -111,30 +110,26 @@ void RoundMachine::AdvanceDraining(const Draining& s) {
       furthest_.Restarted();
     }
   }
-  ShareReport(std::move(report), verdict.text);
+  ShareReport(std::move(report), ToText(verdict.why));
   if (verdict.cost == Cost::kJob) {
-    return Close(Dismissal::kFailed, absl::StrCat(last_failure_, "; ", verdict.text));
+    return Close(Dismissal::kFailed, FailedForGood{last_failure_, verdict.why});
   }
   std::optional<TimePoint> pause_end;
   if (s.round.unplanned_losses > 0) {
     loss_row_.Lost(now_ - s.round.sealed_at, furthest_.step());
     if (loss_row_.count() >= LossRow::kMax) {
-      return Close(Dismissal::kFailed,
-                   absl::StrCat("nodes were lost in ", loss_row_.count(),
-                                " rounds in a row that brought the job no step forward: ", s.end_reason));
+      return Close(Dismissal::kFailed, LossesInARow{loss_row_.count(), s.end_reason});
     }
     if (const Duration pause = loss_row_.pause(); pause > Duration::zero()) {
       pause_end = now_ + pause;
-      NoteIt("pause",
-             absl::StrCat("nodes were lost in ", loss_row_.count(),
-                          " rounds in a row without progress: the next one begins in ", Seconds(pause)));
+      effects_.push_back(note::Paused{loss_row_.count(), pause});
     }
   }
   if (!Enough() || pause_end) return Gather(pause_end);
-  Seal("all members stopped their workers");
+  Seal(MembersStopped{});
 }
 
-void RoundMachine::Seal(const std::string& reason) {
+void RoundMachine::Seal(const SealReason& why) {
   DDPRUN_CHECK(Is<Gathering>() || Is<Draining>(), StateForCheck());
   const Round round(last_round_ ? last_round_->value() + 1 : 0);
   last_round_ = round;
@@ -142,20 +137,18 @@ void RoundMachine::Seal(const std::string& reason) {
   absent_.Sealed();
   std::vector<Seat> seats = PlanRound(policy_, membership_, round, restarts_);
   electorate_ = static_cast<int>(seats.size());
-  NoteIt("round_sealed",
-         absl::StrCat("round ", round.value(), " with ", Nodes(static_cast<int>(seats.size())), ", ",
-                      seats[0].assignment.world_size, " workers: ", reason));
+  effects_.push_back(note::RoundSealed{round, electorate_, seats[0].assignment.world_size, why});
   for (Seat& seat : seats) {
     membership_.SetPhase(seat.node, Phase::kRunning);
     membership_.SetPlace(seat.node, round, seat.assignment.group_rank, seat.assignment.first_rank);
     membership_.SetProgress(seat.node, {});
-    effects_.push_back(Assign{std::move(seat.node), std::move(seat.assignment), reason});
+    effects_.push_back(Assign{std::move(seat.node), std::move(seat.assignment), why});
   }
   notice_end_.reset();
   if (membership_.count(Phase::kWaiting) > 0) notice_end_ = now_;
 }
 
-void RoundMachine::Drain(std::string reason) {
+void RoundMachine::Drain(EndOfRound why) {
   Running& ending = In<Running>();
   std::vector<NodeId> in_round;
   // The slowest of them decides: nodes may have different grace periods.
@@ -168,25 +161,25 @@ void RoundMachine::Drain(std::string reason) {
   const Round round = ending.round.number;
   for (const NodeId& id : in_round) {
     membership_.SetPhase(id, Phase::kStopping);
-    effects_.push_back(StopWorkers{id, round, reason});
+    effects_.push_back(StopWorkers{id, round, why});
   }
-  NoteIt("round_ended", absl::StrCat("round ", round.value(), ": ", reason));
-  state_ = Draining{.round = std::move(ending.round), .end_reason = std::move(reason), .end = now_ + limit};
+  effects_.push_back(note::RoundEnded{round, why});
+  state_ = Draining{.round = std::move(ending.round), .end_reason = std::move(why), .end = now_ + limit};
 }
 
 void RoundMachine::Gather(std::optional<TimePoint> pause_end) {
   state_ = Gathering{.since = now_, .pause_end = pause_end};
   for (const auto& [id, m] : membership_.members()) membership_.SetJoinEnd(id, now_ + policy_.join_timeout);
   notice_end_ = now_;
-  NoteIt("waiting_for_nodes", WaitingText(now_));
+  effects_.push_back(note::WaitingForNodes{WhatIsWaitedFor(now_)});
 }
 
-void RoundMachine::Close(Dismissal outcome, std::string reason) {
-  for (const auto& [id, m] : membership_.members()) DismissNode(id, outcome, reason);
-  NoteIt("job_closed", outcome == Dismissal::kSucceeded ? "all workers succeeded" : reason);
+void RoundMachine::Close(Dismissal outcome, EndOfJob why) {
+  for (const auto& [id, m] : membership_.members()) DismissNode(id, outcome, why);
+  effects_.push_back(note::JobClosed{why});
   membership_ = Membership();
   notice_end_.reset();
-  state_ = Closed{outcome, std::move(reason)};
+  state_ = Closed{outcome, std::move(why)};
 }
 
 // --- What people are told
@@ -198,8 +191,8 @@ void RoundMachine::ShareReport(const ActiveRound& round, const std::string& outc
 void RoundMachine::ShareReport(JobReport report, const std::string& outcome) {
   if (report.groups.empty() && report.lost_nodes.empty()) return;
   report.outcome = outcome;
-  NoteIt("round_report", Summary(report));
   const auto shared = std::make_shared<const JobReport>(std::move(report));
+  effects_.push_back(note::RoundReported{shared});
   for (const auto& [id, m] : membership_.members()) {
     if (InLastRound(m)) effects_.push_back(TellReport{id, shared});
   }
@@ -213,38 +206,32 @@ void RoundMachine::TellWaiters() {
   notice_end_.reset();
   const int waiting = membership_.count(Phase::kWaiting);
   if (waiting == 0) return;
-  const std::string text = WaitingText(now_);
+  const auto what = std::make_shared<const Waiting>(WhatIsWaitedFor(now_));
   for (const auto& [id, m] : membership_.members()) {
-    if (m.phase == Phase::kWaiting) effects_.push_back(TellWaiting{id, text});
+    if (m.phase == Phase::kWaiting) effects_.push_back(TellWaiting{id, what});
   }
   if (Is<Gathering>() && !Enough()) notice_end_ = now_ + kReminder;
 }
 
-std::string RoundMachine::WaitingText(TimePoint now) const {
+Waiting RoundMachine::WhatIsWaitedFor(TimePoint now) const {
   const int waiting = membership_.count(Phase::kWaiting);
   JobRules needed = policy_;
   needed.min_nodes = MinNodes();
   if (const auto* gathering = std::get_if<Gathering>(&state_)) {
-    return GatheringText(needed, waiting, absent_.List(), gathering->since, gathering->last_call_end, now);
+    return WaitsForNodes{needed, waiting, absent_.List(), gathering->since, gathering->last_call_end, now};
   }
   if (const auto* running = std::get_if<Running>(&state_)) {
-    if (!running->asked) return SpareText(policy_, membership_.in_round(), waiting);
-    return absl::StrCat("the job is asked for a snapshot and goes on with more nodes from there, in ",
-                        Seconds(std::max(Duration::zero(), running->asked->end - now)), " at the latest");
+    if (!running->asked) return WaitsAsSpare{policy_, membership_.in_round(), waiting};
+    return WaitsForSnapshot{std::max(Duration::zero(), running->asked->end - now)};
   }
   if (const auto* draining = std::get_if<Draining>(&state_)) {
-    return absl::StrCat("waiting for ", Nodes(membership_.in_round()), " to stop the workers of round ",
-                        draining->round.number.value());
+    return WaitsForDrain{membership_.in_round(), draining->round.number};
   }
-  return "the job is closed";
+  return WaitsForNothing{};
 }
 
-void RoundMachine::DismissNode(const NodeId& id, Dismissal reason, std::string message) {
-  effects_.push_back(Dismiss{id, reason, std::move(message)});
-}
-
-void RoundMachine::NoteIt(absl::string_view event, std::string reason) {
-  effects_.push_back(Note{std::string(event), std::move(reason)});
+void RoundMachine::DismissNode(const NodeId& id, Dismissal reason, DismissReason why) {
+  effects_.push_back(Dismiss{id, reason, std::move(why)});
 }
 
 }  // namespace ddprun

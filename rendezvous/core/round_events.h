@@ -16,6 +16,8 @@
 #include "base/ids.h"
 #include "base/job_report.h"
 #include "base/time.h"
+#include "rendezvous/core/notes.h"
+#include "rendezvous/core/reasons.h"
 
 namespace ddprun {
 
@@ -109,7 +111,7 @@ struct DrainRequested {
 // it at once.
 struct CloseRequested {
   Dismissal outcome = Dismissal::kStopped;
-  std::string reason = {};
+  CloseReason reason = {};
   bool at_once = false;
 };
 // Nothing happened but time.
@@ -125,24 +127,24 @@ using RoundEvent =
 struct Assign {
   NodeId node;
   Assignment assignment;
-  std::string reason;  // why the round was sealed now
+  SealReason reason = {};
 };
 // Stop the workers of `round`, then answer with NodeReady.
 struct StopWorkers {
   NodeId node;
   Round round = {};
-  std::string reason;
+  EndOfRound reason = {};
 };
 // Ask the workers of `round` for a snapshot, then answer with SnapshotTaken. The round may end before that.
 struct TakeSnapshot {
   NodeId node;
   Round round = {};
-  std::string reason;
+  InterruptReason reason = {};
 };
 // For people at the node: what the job waits for.
 struct TellWaiting {
   NodeId node;
-  std::string text;
+  std::shared_ptr<const Waiting> what;  // shared, since all nodes are told the same
 };
 // For people at a node that was in the round: why it ended. Told when the workers of all its nodes are gone,
 // before anything that follows from it.
@@ -154,19 +156,13 @@ struct TellReport {
 struct Dismiss {
   NodeId node;
   Dismissal reason = Dismissal::kRejected;
-  std::string message = {};  // for people
+  DismissReason why = {};
 };
 // The node spoke of a round that is over; nothing was changed.
 struct Refuse {
   NodeId node;
   absl::Status status;  // kAborted
 };
-// One line for the log: a transition and its reason.
-struct Note {
-  std::string event;   // "round_sealed", "node_lost", ...
-  std::string reason;  // for people, with names and values
-};
-
 using RoundEffect =
     std::variant<Assign, StopWorkers, TakeSnapshot, TellWaiting, TellReport, Dismiss, Refuse, Note>;
 using RoundEffects = std::vector<RoundEffect>;

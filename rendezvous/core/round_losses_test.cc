@@ -39,7 +39,7 @@ TEST_F(RoundLossesTest, LossesThatRepeatWithoutProgressPauseAndEndTheJob) {
   EXPECT_EQ(losses, 10);
   EXPECT_GE(waited, seconds(1 + 2 + 4 + 8 + 16 + 30));
   EXPECT_EQ(machine_->outcome(), Dismissal::kFailed);
-  EXPECT_THAT(machine_->outcome_reason(), HasSubstr("nodes were lost in 10 rounds in a row"));
+  EXPECT_THAT(ToText(machine_->end()), HasSubstr("nodes were lost in 10 rounds in a row"));
 }
 
 TEST_F(RoundLossesTest, APauseEndsThoughTooFewNodesAreThere) {

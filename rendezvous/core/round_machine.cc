@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/core/waiting_text.h"
+#include "rendezvous/core/round_text.h"
 
 namespace ddprun {
 namespace {
@@ -16,8 +16,6 @@ constexpr Duration kNoticeDelay = seconds(1);
 std::optional<TimePoint> Earlier(std::optional<TimePoint> a, std::optional<TimePoint> b) {
   return a && b ? std::min(*a, *b) : a ? a : b;
 }
-
-std::string Name(const Member& m) { return absl::StrCat("node ", m.info.host, " (", m.info.id.value(), ")"); }
 
 }  // namespace
 
@@ -77,12 +75,10 @@ void RoundMachine::On(const NodeJoined& e) {
   const NodeInfo& info = e.info;
   if (const auto* closed = std::get_if<Closed>(&state_)) {
     const bool succeeded = closed->outcome == Dismissal::kSucceeded;
-    return DismissNode(info.id, succeeded ? Dismissal::kRejected : closed->outcome,
-                       absl::StrCat("the job is closed: ", succeeded ? "it has succeeded" : closed->reason));
+    return DismissNode(info.id, succeeded ? Dismissal::kRejected : closed->outcome, JobIsClosed{closed->why});
   }
   if (const auto* draining = std::get_if<Draining>(&state_); draining != nullptr && draining->closing) {
-    return DismissNode(info.id, draining->closing->outcome,
-                       absl::StrCat("the job is being closed: ", draining->closing->reason));
+    return DismissNode(info.id, draining->closing->outcome, JobIsClosing{draining->closing->reason});
   }
   if (membership_.Find(info.id) != nullptr) {
     effects_.push_back(
@@ -92,22 +88,18 @@ void RoundMachine::On(const NodeJoined& e) {
   if (info.requested_rank) {
     if (*info.requested_rank >= policy_.max_nodes) {
       return DismissNode(info.id, Dismissal::kRejected,
-                         absl::StrCat("node rank ", *info.requested_rank, " of ", info.host,
-                                      " is not below the job's ", Nodes(policy_.max_nodes)));
+                         RankTooHigh{*info.requested_rank, info.host, policy_.max_nodes});
     }
     if (const Member* other = membership_.FindRequested(*info.requested_rank)) {
       if (other->info.host != info.host) {
         return DismissNode(info.id, Dismissal::kRejected,
-                           absl::StrCat("node rank ", *info.requested_rank, " of ", info.host,
-                                        " is already taken by ", Name(*other)));
+                           RankTaken{*info.requested_rank, info.host, NameOf(*other)});
       }
       // The same host again: its earlier life is over, whether or not its lease has noticed, and shall not
       // come back.
-      const NodeId old = other->info.id;
-      const std::string reason =
-          absl::StrCat(Name(*other), " was replaced by its new start ", info.id.value());
-      DismissNode(old, Dismissal::kRejected, reason);
-      Lose(old, "node_replaced", "it was started anew", reason);
+      const NodeMissed replaced{NameOf(*other), Replaced{.by = info.id}};
+      DismissNode(replaced.node.id, Dismissal::kRejected, replaced);
+      Lose(replaced);
     }
   }
   const Member& member = membership_.Add(info, now_ + policy_.lease, now_ + policy_.join_timeout);
@@ -116,7 +108,7 @@ void RoundMachine::On(const NodeJoined& e) {
   }
   absent_.Expect(e.expected_hosts);
   absent_.Came(info.host);
-  NoteIt("node_joined", absl::StrCat(Name(member), " with ", info.nproc, " workers"));
+  effects_.push_back(note::NodeJoined{NameOf(member), info.nproc});
   // The first one hears at once that it waits. Of those who join together all hear once: each of them hearing
   // of each other would be the square of many.
   const bool first = membership_.count(Phase::kWaiting) == 1;
@@ -150,7 +142,7 @@ const Member* RoundMachine::Speaker(const NodeId& id, Round round) {
   if (!InRound(*member) || round != last_round_) {
     const std::string at =
         last_round_ ? absl::StrCat("the job is at round ", last_round_->value()) : "no round has begun";
-    effects_.push_back(Refuse{id, absl::AbortedError(absl::StrCat(Name(*member), " spoke of round ",
+    effects_.push_back(Refuse{id, absl::AbortedError(absl::StrCat(ToText(NameOf(*member)), " spoke of round ",
                                                                   round.value(), ", but ", at))});
     return nullptr;
   }
@@ -170,8 +162,8 @@ void RoundMachine::On(const WorkersFailed& e) {
   if (!Is<Running>()) return;  // The round is ending anyway: one failure, one charge.
   round.failed = true;
   last_failure_ = e.failure.cause;
-  NoteIt("workers_failed", e.failure.cause);
-  Drain(e.failure.cause);
+  effects_.push_back(note::WorkersFailed{e.failure.cause});
+  Drain(FailureReported{e.failure.cause});
 }
 
 void RoundMachine::On(const WorkersSucceeded& e) {
@@ -189,7 +181,7 @@ void RoundMachine::On(const NodeReady& e) {
     if (failure.step) Reported(round, *failure.step);
   }
   round.losses.Told(e.node.value(), e.failures);
-  if (!member->drain_reason.empty()) return LetGo(e.node);
+  if (member->drain) return LetGo(e.node);
   membership_.SetPhase(e.node, Phase::kWaiting);
   membership_.SetStorePort(e.node, e.store_port);
   membership_.SetJoinEnd(e.node, now_ + policy_.join_timeout);
@@ -200,8 +192,8 @@ void RoundMachine::On(const SnapshotTaken& e) {
   Reported(active(), e.step);
   const auto* running = std::get_if<Running>(&state_);
   if (running == nullptr || !running->asked) return;
-  NoteIt("snapshot_taken", absl::StrCat("of step ", e.step, " on ", Name(*membership_.Find(e.node))));
-  Drain(absl::StrCat(running->asked->reason, "; a snapshot of step ", e.step, " is there"));
+  effects_.push_back(note::SnapshotTaken{NameOf(*membership_.Find(e.node)), e.step});
+  Drain(SnapshotCame{running->asked->why, e.step});
 }
 
 void RoundMachine::On(const NodeLeaving& e) {
@@ -209,41 +201,39 @@ void RoundMachine::On(const NodeLeaving& e) {
   if (member == nullptr || member->leaving) return;
   membership_.RenewLease(e.node, now_ + policy_.lease);
   membership_.SetLeaving(e.node);
-  const std::string reason = absl::StrCat(Name(*member), " is leaving: ", e.reason);
-  NoteIt("node_leaving", reason);
+  const NodeStopping stopping{NameOf(*member), e.reason};
+  effects_.push_back(note::NodeLeaving{stopping});
   if (member->phase == Phase::kRunning || member->phase == Phase::kStopping) {
-    active().losses.Lost(reason);
+    active().losses.Lost(ToText(stopping));
   }
-  if (Is<Running>() && member->phase == Phase::kRunning) Drain(reason);
+  if (Is<Running>() && member->phase == Phase::kRunning) Drain(stopping);
 }
 
 void RoundMachine::On(const NodeLeft& e) {
   if (const Member* member = membership_.Find(e.node)) {
     if (InLastRound(*member)) --electorate_;
-    Remove(e.node, "node_left", absl::StrCat("it left: ", e.reason),
-           absl::StrCat(Name(*member), " left: ", e.reason));
+    Remove({NameOf(*member), Left{e.reason}});
     last_was_lost_ = false;
   }
 }
 
 void RoundMachine::On(const NodeLost& e) {
   if (const Member* member = membership_.Find(e.node)) {
-    Lose(e.node, "node_lost", e.reason, absl::StrCat(Name(*member), " is lost: ", e.reason));
+    Lose({NameOf(*member), ConnectionLost{e.reason}});
   }
 }
 
 void RoundMachine::On(const NodeGone& e) {
   if (const Member* member = membership_.Find(e.node)) {
-    Remove(e.node, "node_gone", "its agent was killed",
-           absl::StrCat(Name(*member), ": its agent has gone, and so have all its workers"));
+    Remove({NameOf(*member), AgentGone{}});
   }
 }
 
 void RoundMachine::On(const DrainRequested& e) {
   const Member* member = membership_.Find(e.node);
-  if (member == nullptr || !member->drain_reason.empty()) return;
-  membership_.SetDrainReason(e.node, absl::StrCat(Name(*member), " is to be taken out: ", e.reason));
-  NoteIt("drain_requested", member->drain_reason);
+  if (member == nullptr || member->drain) return;
+  membership_.SetDrain(e.node, e.reason);
+  effects_.push_back(note::DrainRequested{{NameOf(*member), e.reason}});
   // With no workers left, nothing stands in the way.
   if (member->phase == Phase::kWaiting || member->phase == Phase::kSucceeded) LetGo(e.node);
 }
@@ -254,25 +244,24 @@ void RoundMachine::On(const CloseRequested& e) {
   const bool again = draining != nullptr && draining->closing;
   if (again || e.at_once || membership_.in_round() == 0) {
     const CloseRequested request = again ? *draining->closing : e;
-    if (draining != nullptr) ShareReport(draining->round, request.reason);
+    if (draining != nullptr) ShareReport(draining->round, ToText(request.reason));
     return Close(request.outcome, request.reason);
   }
   if (Is<Running>()) Drain(e.reason);
   In<Draining>().closing = e;
-  NoteIt("job_closing", e.reason);
+  effects_.push_back(note::JobClosing{e.reason});
 }
 
-void RoundMachine::Missed(const Member& member, absl::string_view event, absl::string_view why,
-                          const std::string& reason) {
+void RoundMachine::Missed(const Member& member, const NodeMissed& missed) {
   if (InLastRound(member)) {
-    absent_.Lost(member.info.host, std::string(why), now_);
+    absent_.Lost(member.info.host, missed.why, now_);
   } else {
     absent_.Went(member.info.host);
   }
-  NoteIt(event, reason);
+  effects_.push_back(missed);
   const bool had_workers = member.phase == Phase::kRunning || member.phase == Phase::kStopping;
   if (had_workers && !member.leaving) {
-    active().losses.Lost(reason);
+    active().losses.Lost(ToText(missed));
     ++active().unplanned_losses;
     Blame(member.info.host);
   }
@@ -282,8 +271,7 @@ void RoundMachine::Missed(const Member& member, absl::string_view event, absl::s
 void RoundMachine::Blame(const std::string& host) {
   if (hosts_.Failed(host) != policy_.exclude_after) return;
   membership_.SetExcluded(host);
-  NoteIt("host_excluded", absl::StrCat(host, " is left out of later rounds, unless it is needed: ",
-                                       policy_.exclude_after, " failures or losses began there"));
+  effects_.push_back(note::HostExcluded{host, policy_.exclude_after});
 }
 
 int RoundMachine::MinNodes() const {
@@ -291,51 +279,48 @@ int RoundMachine::MinNodes() const {
   return std::max(policy_.min_nodes, (electorate_ + 1) / 2);
 }
 
-void RoundMachine::Remove(const NodeId& id, absl::string_view event, absl::string_view why,
-                          const std::string& reason) {
-  const Member& member = *membership_.Find(id);
+void RoundMachine::Remove(const NodeMissed& missed) {
+  const Member& member = membership_.At(missed.node.id);
   const Phase phase = member.phase;
   if (phase == Phase::kLost) {
-    NoteIt(event, reason);
+    effects_.push_back(missed);
   } else {
-    Missed(member, event, why, reason);
+    Missed(member, missed);
   }
-  membership_.Remove(id);
+  membership_.Remove(missed.node.id);
   last_was_lost_ = true;
-  if (Is<Running>() && phase == Phase::kRunning) Drain(reason);
+  if (Is<Running>() && phase == Phase::kRunning) Drain(missed);
 }
 
-void RoundMachine::Lose(const NodeId& id, absl::string_view event, absl::string_view why,
-                        const std::string& reason) {
-  const Member& member = *membership_.Find(id);
+void RoundMachine::Lose(const NodeMissed& missed) {
+  const Member& member = membership_.At(missed.node.id);
   if (member.phase == Phase::kLost) return;
   // The coordinator's own agent has no fence; it hangs up only when its workers are gone.
   const bool has_workers = member.phase == Phase::kRunning || member.phase == Phase::kStopping;
-  if (!has_workers || !member.info.leased) return Remove(id, event, why, reason);
-  Missed(member, event, why, reason);
-  membership_.SetLost(id);
-  if (Is<Running>()) Drain(reason);
+  if (!has_workers || !member.info.leased) return Remove(missed);
+  Missed(member, missed);
+  membership_.SetLost(missed.node.id);
+  if (Is<Running>()) Drain(missed);
 }
 
 void RoundMachine::LetGo(const NodeId& id) {
-  const Member& member = *membership_.Find(id);
-  const std::string reason = member.drain_reason;
+  const Member& member = membership_.At(id);
+  DDPRUN_CHECK(member.drain, "node " << id << " is not to be taken out");
+  const TakenOut taken_out{NameOf(member), *member.drain};
   if (InLastRound(member)) --electorate_;
   absent_.TakenOut(member.info.host);
   membership_.Remove(id);
-  DismissNode(id, Dismissal::kDrained, reason);
-  NoteIt("node_drained", reason);
+  DismissNode(id, Dismissal::kDrained, taken_out);
+  effects_.push_back(note::NodeDrained{taken_out});
   last_was_lost_ = false;
 }
 
 void RoundMachine::ExpireLeases() {
   for (const NodeId& id : membership_.ExpiredLeases(now_)) {
-    const Member& member = *membership_.Find(id);
-    std::string reason =
-        absl::StrCat(Name(member), " has not been heard from for ", ToMillis(policy_.lease),
-                     " ms: its lease expired ", (now_ - member.lease_end) / milliseconds(1), " ms ago");
-    if (member.phase != Phase::kLost) DismissNode(id, Dismissal::kExpelled, reason);
-    Remove(id, "lease_expired", "its lease expired", reason);
+    const Member& member = membership_.At(id);
+    const NodeMissed missed{NameOf(member), LeaseExpired{policy_.lease, now_ - member.lease_end}};
+    if (member.phase != Phase::kLost) DismissNode(id, Dismissal::kExpelled, missed);
+    Remove(missed);
   }
 }
 
@@ -344,13 +329,8 @@ void RoundMachine::ExpireJoins() {
   if (!Is<Gathering>() || Enough()) return;
   const int joined = membership_.count(Phase::kWaiting);
   for (const NodeId& id : membership_.ExpiredJoins(now_)) {
-    DismissNode(id, Dismissal::kJoinTimeout,
-                absl::StrCat("only ", joined, " of at least ", Nodes(MinNodes()), " joined within ",
-                             Seconds(policy_.join_timeout),
-                             "; start the agents of the other nodes with the same --rdzv-endpoint and "
-                             "--rdzv-id, or raise --rdzv-conf=join_timeout"));
-    Remove(id, "join_timeout", "it waited too long",
-           absl::StrCat("node ", id.value(), " waited ", Seconds(policy_.join_timeout)));
+    DismissNode(id, Dismissal::kJoinTimeout, TooFewJoined{joined, MinNodes(), policy_.join_timeout});
+    Remove({NameOf(membership_.At(id)), JoinTimedOut{policy_.join_timeout}});
     last_was_lost_ = false;
   }
 }
@@ -365,13 +345,11 @@ void RoundMachine::ExpireDrain() {
     if (m.phase == Phase::kStopping && m.info.leased) late.push_back(id);
   }
   for (const NodeId& id : late) {
-    const std::string reason =
-        absl::StrCat(Name(*membership_.Find(id)), " did not stop its workers of round ",
-                     draining->round.number.value(), " in time");
-    DismissNode(id, Dismissal::kExpelled, reason);
+    const NodeMissed missed{NameOf(membership_.At(id)), StopTimedOut{draining->round.number}};
+    DismissNode(id, Dismissal::kExpelled, missed);
     // From now on nothing renews its fence.
     membership_.RenewLease(id, now_ + policy_.lease);
-    Lose(id, "stop_timeout", "it did not stop its workers", reason);
+    Lose(missed);
   }
 }
 

@@ -29,7 +29,6 @@
 #include <variant>
 #include <vector>
 
-#include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/dismissal.h"
 #include "base/ids.h"
@@ -39,6 +38,7 @@
 #include "rendezvous/core/host_record.h"
 #include "rendezvous/core/job_report.h"
 #include "rendezvous/core/membership.h"
+#include "rendezvous/core/reasons.h"
 #include "rendezvous/core/round_events.h"
 #include "rendezvous/core/round_state.h"
 #include "rendezvous/core/verdict.h"
@@ -69,7 +69,7 @@ class RoundMachine {
   // How the job ended, and why, for people.
   //   REQUIRES: state() is kClosed.
   Dismissal outcome() const { return In<Closed>().outcome; }
-  const std::string& outcome_reason() const { return In<Closed>().reason; }
+  const EndOfJob& end() const { return In<Closed>().why; }
 
   // Who should be here and is not. Takes O(nodes).
   std::vector<AbsentNode> Absent() const { return absent_.List(); }
@@ -78,7 +78,7 @@ class RoundMachine {
     return Is<Gathering>() && last_round_ && membership_.size() == 0 && last_was_lost_;
   }
   // What nodes that wait would be told now.
-  std::string WaitingText(TimePoint now) const;
+  Waiting WhatIsWaitedFor(TimePoint now) const;
 
  private:
   template <typename S>
@@ -121,14 +121,12 @@ class RoundMachine {
   // The member, if it is one and `round` is the one it is in; else says so with Refuse.
   const Member* Speaker(const NodeId& id, Round round);
   void Reported(ActiveRound& round, int64_t step);
-  // Removes a member without workers; ends the round if it was part of it. `why` is for those who wait for
-  // it: "its lease expired".
-  void Remove(const NodeId& id, absl::string_view event, absl::string_view why, const std::string& reason);
+  // Removes a member without workers; ends the round if it was part of it.
+  void Remove(const NodeMissed& missed);
   // The same for a member whose workers may run: it stays, as kLost, until they are known to be dead.
-  void Lose(const NodeId& id, absl::string_view event, absl::string_view why, const std::string& reason);
+  void Lose(const NodeMissed& missed);
   // What Remove and Lose have in common.
-  void Missed(const Member& member, absl::string_view event, absl::string_view why,
-              const std::string& reason);
+  void Missed(const Member& member, const NodeMissed& missed);
   // A failure, or a loss, began there.
   void Blame(const std::string& host);
   // What the next round needs: min_nodes, and the quorum.
@@ -154,23 +152,22 @@ class RoundMachine {
   // Newcomers wait that the running round could have, now or when the last call is over.
   bool LetsIn(const Running& s) const;
   int Newcomers() const { return membership_.count(Phase::kWaiting) - membership_.excluded_waiting(); }
-  // Why the running round should be ended though nothing is wrong with it; empty: it should not.
-  std::string WhyInterrupt(const Running& s) const;
-  void Interrupt(Running& s, const std::string& reason);
+  // Why the running round should be ended though nothing is wrong with it; none: it should not.
+  std::optional<InterruptReason> WhyInterrupt(const Running& s) const;
+  void Interrupt(Running& s, const InterruptReason& why);
 
   // Changes of state: references into the state that was left are not valid any more.
-  void Seal(const std::string& reason);  // from Gathering and Draining
-  void Drain(std::string reason);        // from Running
+  void Seal(const SealReason& why);  // from Gathering and Draining
+  void Drain(EndOfRound why);        // from Running
   void Gather(std::optional<TimePoint> pause_end);
-  void Close(Dismissal outcome, std::string reason);
+  void Close(Dismissal outcome, EndOfJob why);
 
   // Tells the nodes of the last round what went wrong in it, if anything did.
   void ShareReport(const ActiveRound& round, const std::string& outcome);
   void ShareReport(JobReport report, const std::string& outcome);
   void TellWaitersWithin(Duration delay);
   void TellWaiters();
-  void DismissNode(const NodeId& id, Dismissal reason, std::string message);
-  void NoteIt(absl::string_view event, std::string reason);
+  void DismissNode(const NodeId& id, Dismissal reason, DismissReason why);
 
   const JobRules policy_;
   RoundState state_;

@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rendezvous/core/round_machine.h"
+#include "rendezvous/core/round_text.h"
 
 namespace ddprun {
 
@@ -103,7 +104,7 @@ class RoundMachineTest : public ::testing::Test {
     last_.insert(last_.begin(), lost.begin(), lost.end());
     return words;
   }
-  Words CloseJob() { return Step(CloseRequested{Dismissal::kStopped, "enough"}); }
+  Words CloseJob() { return Step(CloseRequested{Dismissal::kStopped, StopWanted{"enough"}}); }
   // Lets time pass, waking the machine when it asks for it; nobody speaks.
   Words Wait(Duration d) {
     Words all;
@@ -131,7 +132,7 @@ class RoundMachineTest : public ::testing::Test {
   std::string Farewell(const std::string& id) const {
     for (const RoundEffect& e : last_) {
       if (const auto* bye = std::get_if<Dismiss>(&e); bye != nullptr && bye->node.value() == id)
-        return bye->message;
+        return ToText(bye->why);
     }
     return "";
   }
@@ -143,13 +144,13 @@ class RoundMachineTest : public ::testing::Test {
   }
   std::string StopReason() const {
     for (const RoundEffect& e : last_) {
-      if (const auto* stop = std::get_if<StopWorkers>(&e)) return stop->reason;
+      if (const auto* stop = std::get_if<StopWorkers>(&e)) return ToText(stop->reason);
     }
     return "";
   }
   std::string WaitingTold() const {
     for (const RoundEffect& e : last_) {
-      if (const auto* t = std::get_if<TellWaiting>(&e)) return t->text;
+      if (const auto* t = std::get_if<TellWaiting>(&e)) return ToText(*t->what);
     }
     return "";
   }

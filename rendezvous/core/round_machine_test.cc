@@ -257,9 +257,9 @@ TEST_F(RoundMachineTest, TheSameNodeTwiceIsRefused) {
 
 TEST_F(RoundMachineTest, CloseIsFinal) {
   Join("a");
-  EXPECT_THAT(Step(CloseRequested{Dismissal::kStopped, "stopped by an operator"}),
+  EXPECT_THAT(Step(CloseRequested{Dismissal::kStopped, StopWanted{"stopped by an operator"}}),
               ElementsAre("a:bye stopped"));
-  EXPECT_THAT(Step(CloseRequested{Dismissal::kCoordinatorEnded, "again"}), IsEmpty());
+  EXPECT_THAT(Step(CloseRequested{Dismissal::kCoordinatorEnded, StopWanted{"again"}}), IsEmpty());
   EXPECT_THAT(Heard("a"), ElementsAre("a:no ABORTED"));
 }
 

@@ -64,7 +64,8 @@ TEST_F(RoundReportTest, WhatFollowedFromASilentLossIsFree) {
   WaitAlive(seconds(5), {"b"});
   EXPECT_EQ(machine_->state(), State::kGathering);
   EXPECT_EQ(machine_->restarts(), 0);
-  EXPECT_THAT(machine_->WaitingText(now_), HasSubstr("host-a (lost 0 ms ago: its lease expired)"));
+  EXPECT_THAT(ToText(machine_->WhatIsWaitedFor(now_)),
+              HasSubstr("host-a (lost 0 ms ago: its lease expired)"));
 }
 
 TEST_F(RoundReportTest, ALossAloneIsReportedTooAndAJoinIsNot) {
@@ -87,7 +88,7 @@ TEST_F(RoundReportTest, WhenAJobIsClosedWhileItDrainsAllAreToldWhatIsKnown) {
   EXPECT_THAT(Ready("b", 0, 201),
               ElementsAre("a:report r0", "b:report r0", "a:bye stopped", "b:bye stopped"));
   EXPECT_EQ(machine_->outcome(), Dismissal::kStopped);
-  EXPECT_EQ(machine_->outcome_reason(), "enough");
+  EXPECT_EQ(ToText(machine_->end()), "enough");
   EXPECT_EQ(machine_->restarts(), 0);
 }
 

@@ -176,7 +176,7 @@ TEST_F(RoundResizeTest, LostNodesAreNamedUntilTheyAreBackOrNotWaitedFor) {
   Killed("b");
   Ready("a", 0, 200);
   WaitAlive(seconds(12), {"a"});
-  EXPECT_THAT(machine_->WaitingText(now_),
+  EXPECT_THAT(ToText(machine_->WhatIsWaitedFor(now_)),
               HasSubstr("waiting for host-b (lost 12 s ago: connection reset); for 12 s so far"));
   Join("c");
   Ready("a", 0, 200);

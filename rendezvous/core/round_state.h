@@ -2,13 +2,13 @@
 #pragma once
 
 #include <optional>
-#include <string>
 #include <variant>
 
 #include "base/dismissal.h"
 #include "base/ids.h"
 #include "base/time.h"
 #include "rendezvous/core/job_report.h"
+#include "rendezvous/core/reasons.h"
 #include "rendezvous/core/round_events.h"
 
 namespace ddprun {
@@ -33,7 +33,7 @@ struct Gathering {
 
 // A snapshot was asked for before the round is ended.
 struct SnapshotAsked {
-  std::string reason = {};
+  InterruptReason why = {};
   TimePoint end = {};  // the round is ended without a snapshot then
 };
 
@@ -47,7 +47,7 @@ struct Running {
 // The nodes of the round stop their workers.
 struct Draining {
   ActiveRound round = {};
-  std::string end_reason = {};
+  EndOfRound end_reason = {};
   std::optional<TimePoint> end = {};           // none: it is over; only leases are waited for
   std::optional<CloseRequested> closing = {};  // the job ends with the round
 };
@@ -55,7 +55,7 @@ struct Draining {
 // Final.
 struct Closed {
   Dismissal outcome = Dismissal::kSucceeded;
-  std::string reason = {};  // for people
+  EndOfJob why = {};
 };
 
 using RoundState = std::variant<Gathering, Running, Draining, Closed>;

@@ -3,10 +3,10 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 
 #include "base/failure.h"
 #include "base/job_rules.h"
+#include "rendezvous/core/reasons.h"
 
 namespace ddprun {
 
@@ -36,7 +36,7 @@ enum class Cost {
 
 struct Verdict {
   Cost cost = Cost::kNothing;
-  std::string text = {};  // for people: what happens now, and why
+  CostReason why = {};
 };
 
 // What `cause`, the first cause of a round's end, costs.

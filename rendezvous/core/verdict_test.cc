@@ -2,6 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rendezvous/core/round_text.h"
 
 namespace ddprun {
 namespace {
@@ -33,10 +34,10 @@ TEST(VerdictTest, AFailureCostsARestartUntilNoneIsLeft) {
   const Failure failure{.uptime = seconds(60)};
   const Verdict third = Judge(kThree, failure, 2, {}, 0);
   EXPECT_EQ(third.cost, Cost::kRestart);
-  EXPECT_EQ(third.text, "restart 3 of 3");
+  EXPECT_EQ(ToText(third.why), "restart 3 of 3");
   const Verdict fourth = Judge(kThree, failure, 3, {}, 0);
   EXPECT_EQ(fourth.cost, Cost::kJob);
-  EXPECT_EQ(fourth.text, "all 3 restarts are used up");
+  EXPECT_EQ(ToText(fourth.why), "all 3 restarts are used up");
   EXPECT_EQ(Judge({.max_restarts = 0}, failure, 0, {}, 0).cost, Cost::kJob);
 }
 
@@ -44,7 +45,7 @@ TEST(VerdictTest, AStuckWorkerEndsTheJobWhateverIsLeft) {
   const Verdict verdict =
       Judge(kThree, {.exit = Stuck{"in state D"}, .uptime = seconds(60), .step = 7}, 0, {}, 0);
   EXPECT_EQ(verdict.cost, Cost::kJob);
-  EXPECT_THAT(verdict.text, HasSubstr("stuck"));
+  EXPECT_THAT(ToText(verdict.why), HasSubstr("stuck"));
 }
 
 TEST(VerdictTest, WhatFollowedFromTheLossOfANodeIsFree) {
@@ -59,7 +60,8 @@ TEST(VerdictTest, AWorkerThatFailsAtOnceEndsTheJob) {
   Failure failure{.uptime = milliseconds(9999)};
   const Verdict verdict = Judge(kThree, failure, 0, {}, 0);
   EXPECT_EQ(verdict.cost, Cost::kJob);
-  EXPECT_THAT(verdict.text, HasSubstr("failed after 9 s, before its first step and in less than 10 s"));
+  EXPECT_THAT(ToText(verdict.why),
+              HasSubstr("failed after 9 s, before its first step and in less than 10 s"));
   failure.step = 0;
   EXPECT_EQ(Judge(kThree, failure, 0, {}, 0).cost, Cost::kRestart);
   failure = {.uptime = seconds(10)};
@@ -77,7 +79,7 @@ TEST(VerdictTest, AJobThatGetsNoFurtherEnds) {
   furthest.Restarted();
   const Verdict verdict = Judge(kThree, failure, 2, furthest, 0);
   EXPECT_EQ(verdict.cost, Cost::kJob);
-  EXPECT_THAT(verdict.text, HasSubstr("2 restarts in a row have not brought the job beyond step 57"));
+  EXPECT_THAT(ToText(verdict.why), HasSubstr("2 restarts in a row have not brought the job beyond step 57"));
   EXPECT_EQ(Judge({.max_restarts = 3}, failure, 2, furthest, 0).cost, Cost::kRestart);
 }
 

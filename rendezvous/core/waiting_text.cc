@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/overloaded.h"
 
 namespace ddprun {
 namespace {
@@ -18,13 +19,26 @@ std::string Seconds(Duration d) {
   return absl::StrCat(d / seconds(1), " s");
 }
 
+std::string AbsenceText(const MissedReason& reason) {
+  return std::visit(
+      Overloaded{[](const Left& r) { return absl::StrCat("it left: ", r.why); },
+                 [](const ConnectionLost& r) { return r.why; },
+                 [](const AgentGone&) { return std::string("its agent was killed"); },
+                 [](const Replaced&) { return std::string("it was started anew"); },
+                 [](const LeaseExpired&) { return std::string("its lease expired"); },
+                 [](const JoinTimedOut&) { return std::string("it waited too long"); },
+                 [](const StopTimedOut&) { return std::string("it did not stop its workers"); }},
+      reason);
+}
+
 std::string ListOf(const std::vector<AbsentNode>& absent, TimePoint now) {
   std::string text;
   for (size_t i = 0; i < std::min(absent.size(), kMaxNames); ++i) {
     const AbsentNode& node = absent[i];
     absl::StrAppend(&text, i == 0 ? "" : ", ", node.host);
     if (node.since) {
-      absl::StrAppend(&text, " (lost ", Seconds(now - *node.since), " ago: ", node.why, ")");
+      absl::StrAppend(&text, " (lost ", Seconds(now - *node.since),
+                      " ago: ", node.why ? AbsenceText(*node.why) : "", ")");
     } else {
       absl::StrAppend(&text, " (not heard from)");
     }

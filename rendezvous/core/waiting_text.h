@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "base/job_rules.h"
 #include "base/time.h"
-#include "rendezvous/core/absent_nodes.h"
+#include "rendezvous/core/reasons.h"
 
 namespace ddprun {
 
@@ -16,6 +16,8 @@ namespace ddprun {
 std::string Nodes(int n);
 // "12 s", or "350 ms" below one second.
 std::string Seconds(Duration d);
+// What those who wait for a node are told: "its lease expired".
+std::string AbsenceText(const MissedReason& reason);
 // "node17 (not heard from), node3 (lost 12 s ago: its lease expired) and 5 more".
 std::string ListOf(const std::vector<AbsentNode>& absent, TimePoint now);
 

@@ -1,6 +1,7 @@
 #include "rendezvous/core/waiting_text.h"
 
 #include "gtest/gtest.h"
+#include "rendezvous/core/absent_nodes.h"
 
 namespace ddprun {
 namespace {
@@ -20,13 +21,14 @@ TEST(AbsentNodesTest, TellsWhoIsExpectedAndWhoWasLost) {
   absent.Came("n1");
   absent.Came("n2");
   absent.Came("x");
-  absent.Lost("n2", "it hung up", kNow);
-  absent.Lost("x", "its lease expired", kNow);
+  absent.Lost("n2", ConnectionLost{"it hung up"}, kNow);
+  absent.Lost("x", LeaseExpired{}, kNow);
   EXPECT_EQ(absent.List(),
-            (std::vector<AbsentNode>{{"n2", "it hung up", kNow}, {"n3"}, {"x", "its lease expired", kNow}}));
+            (std::vector<AbsentNode>{
+                {"n2", ConnectionLost{"it hung up"}, kNow}, {"n3"}, {"x", LeaseExpired{}, kNow}}));
   absent.Came("n2");
   absent.Went("n1");
-  EXPECT_EQ(absent.List(), (std::vector<AbsentNode>{{"n1"}, {"n3"}, {"x", "its lease expired", kNow}}));
+  EXPECT_EQ(absent.List(), (std::vector<AbsentNode>{{"n1"}, {"n3"}, {"x", LeaseExpired{}, kNow}}));
   absent.Sealed();
   EXPECT_EQ(absent.List(), (std::vector<AbsentNode>{{"n1"}, {"n3"}}));
 }
@@ -35,10 +37,10 @@ TEST(AbsentNodesTest, NodesOfOneHostAreCounted) {
   AbsentNodes absent;
   absent.Expect({"n1"});
   for (int i = 0; i < 3; ++i) absent.Came("n1");
-  absent.Lost("n1", "first", kNow);
-  absent.Lost("n1", "second", kNow);
+  absent.Lost("n1", ConnectionLost{"first"}, kNow);
+  absent.Lost("n1", ConnectionLost{"second"}, kNow);
   absent.Came("n1");
-  EXPECT_EQ(absent.List(), (std::vector<AbsentNode>{{"n1", "second", kNow}}));
+  EXPECT_EQ(absent.List(), (std::vector<AbsentNode>{{"n1", ConnectionLost{"second"}, kNow}}));
   absent.Sealed();
   absent.Went("n1");
   EXPECT_EQ(absent.List(), std::vector<AbsentNode>());
@@ -63,7 +65,7 @@ TEST(AbsentNodesTest, NobodyWaitsForAHostThatWasTakenOut) {
 
 TEST(WaitingTextTest, NamesThoseWhoAreMissing) {
   const AbsentNode silent{"n17"};
-  const AbsentNode lost{"n3", "its lease expired", kNow - seconds(12)};
+  const AbsentNode lost{"n3", LeaseExpired{}, kNow - seconds(12)};
   EXPECT_EQ(Gathering(1, {}), "1/4 nodes joined, waiting for at least 2 more (not heard from)");
   EXPECT_EQ(Gathering(2, {lost}), "2/4 nodes joined, waiting for n3 (lost 12 s ago: its lease expired)");
   EXPECT_EQ(Gathering(1, {silent}),

@@ -68,7 +68,7 @@ void Coordinator::CloseAll(const std::string& reason, bool at_once) {
     recorder_->event().mutable_ending()->set_reason(reason);
     recorder_->event().mutable_ending()->set_at_once(at_once);
   }
-  Step(CoordinatorEnding{reason, at_once});
+  Step(CoordinatorEnding{StopWanted{reason}, at_once});
 }
 
 int Coordinator::num_open_jobs() const {
@@ -170,15 +170,16 @@ void Coordinator::Do(const HangUp& e) {
 }
 
 void Coordinator::Do(const JobEvent& e) {
-  events_[e.run_id].Add(e.note.event, e.note.reason, now_, std::chrono::system_clock::now());
-  WriteLog(e.run_id, e.note);
+  const NoteText text = ToText(e.note);
+  events_[e.run_id].Add(std::string(text.event), text.reason, now_, std::chrono::system_clock::now());
+  WriteLog(e.run_id, text);
 }
 
-void Coordinator::Do(const LogLine& e) { WriteLog(e.run_id, e.note); }
+void Coordinator::Do(const LogLine& e) { WriteLog(e.run_id, ToText(e.note)); }
 
-void Coordinator::WriteLog(const std::string& run_id, const Note& note) {
-  if (recorder_) recorder_->Outcome(note.event, 0, absl::StrCat(run_id, " ", note.reason));
-  log_(note.event, run_id, note.reason);
+void Coordinator::WriteLog(const std::string& run_id, const NoteText& text) {
+  if (recorder_) recorder_->Outcome(text.event, 0, absl::StrCat(run_id, " ", text.reason));
+  log_(text.event, run_id, text.reason);
 }
 
 void Coordinator::Do(const JobRetired& e) { events_[e.run_id].Keep(limits_.events_of_closed); }

@@ -16,6 +16,7 @@
 #include "boost/json/object.hpp"
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/core/coordinator_machine.h"
+#include "rendezvous/core/round_text.h"
 #include "rendezvous/server/event_ring.h"
 #include "rendezvous/server/recording.h"
 
@@ -103,7 +104,7 @@ class Coordinator {
   void Do(const JobRetired& e);
   void Do(const JobForgotten& e);
   void Do(const Answer& e);
-  void WriteLog(const std::string& run_id, const Note& note);
+  void WriteLog(const std::string& run_id, const NoteText& text);
   void Send(PeerId peer, SharedMessage message);
   void SetTimer();
 

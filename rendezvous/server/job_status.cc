@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "boost/json/array.hpp"
+#include "rendezvous/core/round_text.h"
+#include "rendezvous/core/waiting_text.h"
 
 namespace ddprun {
 namespace {
@@ -50,7 +52,7 @@ boost::json::object NodeStatus(const Member& member, TimePoint now) {
                            {"step", nullptr},
                            {"phase", member.progress.phase},
                            {"excluded", member.excluded},
-                           {"to_be_drained", !member.drain_reason.empty()}};
+                           {"to_be_drained", member.drain.has_value()}};
   if (member.rank && member.phase != Phase::kWaiting) {
     node["group_rank"] = member.rank->value();
     node["first_rank"] = member.first_rank.value();
@@ -63,7 +65,8 @@ boost::json::object NodeStatus(const Member& member, TimePoint now) {
 boost::json::array MissingNodes(const RoundMachine& machine, TimePoint now) {
   boost::json::array missing;
   for (const AbsentNode& absent : machine.Absent()) {
-    boost::json::object node{{"host", absent.host}, {"why", absent.why}, {"lost_ms_ago", nullptr}};
+    boost::json::object node{
+        {"host", absent.host}, {"why", absent.why ? AbsenceText(*absent.why) : ""}, {"lost_ms_ago", nullptr}};
     if (absent.since) node["lost_ms_ago"] = (now - *absent.since) / milliseconds(1);
     missing.push_back(std::move(node));
   }
@@ -84,7 +87,7 @@ boost::json::object JobStatus(absl::string_view run_id, const RoundMachine& mach
       {"run_id", Json(run_id)},
       {"state", Json(Name(machine.state()))},
       {"outcome", closed ? Json(ToString(machine.outcome())) : ""},
-      {"outcome_reason", closed ? machine.outcome_reason() : ""},
+      {"outcome_reason", closed ? ToText(machine.end()) : ""},
       {"round", machine.round() ? machine.round()->value() : -1},
       {"restarts", machine.restarts()},
       {"max_restarts", machine.policy().max_restarts},
@@ -95,7 +98,7 @@ boost::json::object JobStatus(absl::string_view run_id, const RoundMachine& mach
       {"last_transition", last == nullptr ? "" : last->reason},
       {"last_transition_ms_ago", last == nullptr ? 0 : (now - last->at) / milliseconds(1)},
       {"last_event", last == nullptr ? 0 : last->seq},
-      {"waiting", waits ? machine.WaitingText(now) : ""},
+      {"waiting", waits ? ToText(machine.WhatIsWaitedFor(now)) : ""},
       {"missing", MissingNodes(machine, now)},
       {"nodes", std::move(nodes)}};
   if (machine.furthest_step()) job["furthest_step"] = *machine.furthest_step();

@@ -9,6 +9,7 @@
 #include "proto/protocol_version.h"
 #include "proto/rules_map.h"
 #include "proto/utf8.h"
+#include "rendezvous/core/round_text.h"
 
 namespace ddprun {
 namespace {
@@ -158,19 +159,19 @@ proto::CoordinatorMessage EncodeOrder(const RoundEffect& order, TimePoint now) {
     start.set_restart_count(a.restart_count);
     start.set_master_addr(a.master_addr);
     start.set_master_port(a.master_port);
-    start.set_reason(e->reason);
+    start.set_reason(ToText(e->reason));
   } else if (const auto* e = std::get_if<StopWorkers>(&order)) {
     out.mutable_stop()->set_round(e->round.value());
-    out.mutable_stop()->set_reason(e->reason);
+    out.mutable_stop()->set_reason(ToText(e->reason));
   } else if (const auto* e = std::get_if<TakeSnapshot>(&order)) {
     out.mutable_take_snapshot()->set_round(e->round.value());
-    out.mutable_take_snapshot()->set_reason(e->reason);
+    out.mutable_take_snapshot()->set_reason(ToText(e->reason));
   } else if (const auto* e = std::get_if<TellReport>(&order)) {
     *out.mutable_report() = EncodeReport(*e->report, now);
   } else if (const auto* e = std::get_if<TellWaiting>(&order)) {
-    out.mutable_waiting()->set_text(e->text);
+    out.mutable_waiting()->set_text(ToText(*e->what));
   } else if (const auto* e = std::get_if<Dismiss>(&order)) {
-    *out.mutable_dismiss() = EncodeDismiss(e->reason, e->message);
+    *out.mutable_dismiss() = EncodeDismiss(e->reason, ToText(e->why));
   } else if (const auto* e = std::get_if<Refuse>(&order)) {
     out.mutable_refuse()->set_code(e->status.raw_code());
     out.mutable_refuse()->set_message(std::string(e->status.message()));

@@ -217,16 +217,19 @@ TEST(RoundCodecTest, OrdersBecomeMessages) {
                               .master_addr = "m",
                               .master_port = 9};
   EXPECT_EQ(
-      EncodeOrder(Assign{NodeId("a"), assignment, "all joined"}, kNow).ShortDebugString(),
+      EncodeOrder(Assign{NodeId("a"), assignment, AllJoined{2}}, kNow).ShortDebugString(),
       "start { round: 3 group_rank: 1 group_world_size: 2 first_rank: 4 world_size: 8 first_role_rank: 5 "
-      "role_world_size: 6 restart_count: 7 master_addr: \"m\" master_port: 9 reason: \"all joined\" }");
-  EXPECT_EQ(EncodeOrder(StopWorkers{NodeId("a"), Round(3), "r"}, kNow).ShortDebugString(),
+      "role_world_size: 6 restart_count: 7 master_addr: \"m\" master_port: 9 reason: \"all 2 nodes joined\" "
+      "}");
+  EXPECT_EQ(EncodeOrder(StopWorkers{NodeId("a"), Round(3), FailureReported{"r"}}, kNow).ShortDebugString(),
             "stop { round: 3 reason: \"r\" }");
-  EXPECT_EQ(EncodeOrder(TellWaiting{NodeId("a"), "t"}, kNow).ShortDebugString(), "waiting { text: \"t\" }");
+  EXPECT_EQ(EncodeOrder(TellWaiting{NodeId("a"), std::make_shared<const Waiting>(WaitsForNothing{})}, kNow)
+                .ShortDebugString(),
+            "waiting { text: \"the job is closed\" }");
   EXPECT_EQ(EncodeOrder(Refuse{NodeId("a"), absl::AbortedError("old")}, kNow).ShortDebugString(),
             "refuse { code: 10 message: \"old\" }");
-  EXPECT_EQ(EncodeOrder(TakeSnapshot{NodeId("a"), Round(3), "r"}, kNow).ShortDebugString(),
-            "take_snapshot { round: 3 reason: \"r\" }");
+  EXPECT_EQ(EncodeOrder(TakeSnapshot{NodeId("a"), Round(3), NewcomersWait{1}}, kNow).ShortDebugString(),
+            "take_snapshot { round: 3 reason: \"1 node joined the running job\" }");
   const auto report = std::make_shared<const JobReport>(
       JobReport{.round = Round(3),
                 .groups = {{.first = {.failed_at = kNow - milliseconds(4), .cause = "c"},
@@ -239,8 +242,9 @@ TEST(RoundCodecTest, OrdersBecomeMessages) {
       EncodeOrder(TellReport{NodeId("a"), report}, kNow).ShortDebugString(),
       "report { round: 3 groups { first { exit_code: 1 origin: FAILURE_ORIGIN_OWN age_us: 4000 "
       "cause: \"c\" } count: 2 ranks: 1 ranks: 2 } more_failures: 4 lost_nodes: \"n\" outcome: \"o\" }");
-  EXPECT_EQ(EncodeOrder(Dismiss{NodeId("a"), Dismissal::kJoinTimeout, "late"}, kNow).ShortDebugString(),
-            "dismiss { reason: DISMISS_REASON_JOIN_TIMEOUT message: \"late\" }");
+  EXPECT_EQ(
+      EncodeOrder(Dismiss{NodeId("a"), Dismissal::kJoinTimeout, Unfit{"late"}}, kNow).ShortDebugString(),
+      "dismiss { reason: DISMISS_REASON_JOIN_TIMEOUT message: \"late\" }");
 }
 
 }  // namespace

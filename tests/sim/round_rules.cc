@@ -216,8 +216,9 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
         Broken(absl::StrCat(e.node.value(), " was taken out, and nobody wanted that"));
       break;
     case Dismissal::kExpelled:
-      if (Has(members_, e.node) && facts_.has_workers(e.node) &&
-          e.message.find("its lease expired") != std::string::npos) {
+      if (const auto* missed = std::get_if<NodeMissed>(&e.why);
+          missed != nullptr && std::holds_alternative<LeaseExpired>(missed->why) && Has(members_, e.node) &&
+          facts_.has_workers(e.node)) {
         Broken(absl::StrCat(e.node.value(), " lost its lease while its workers ran: no fence"));
       }
       if (facts_.has_slept())

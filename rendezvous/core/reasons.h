@@ -1,0 +1,227 @@
+// Why things happen in a job, as values: the rules look at these, and round_text.h puts them into words.
+// Strings in here are words of people and peers; nothing is decided by them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/job_rules.h"
+#include "base/time.h"
+
+namespace ddprun {
+
+// A node, as people know it.
+struct NodeName {
+  NodeId id = {};
+  std::string host = {};
+
+  bool operator==(const NodeName&) const = default;
+};
+
+// --- Why a node is missed
+
+struct Left {
+  std::string why = {};  // its own words
+  bool operator==(const Left&) const = default;
+};
+struct ConnectionLost {
+  std::string why = {};
+  bool operator==(const ConnectionLost&) const = default;
+};
+// Its agent and its workers, as somebody has said who can know.
+struct AgentGone {
+  bool operator==(const AgentGone&) const = default;
+};
+// Its host came again.
+struct Replaced {
+  NodeId by = {};
+  bool operator==(const Replaced&) const = default;
+};
+struct LeaseExpired {
+  Duration lease = {};
+  Duration ago = {};
+  bool operator==(const LeaseExpired&) const = default;
+};
+struct JoinTimedOut {
+  Duration waited = {};
+  bool operator==(const JoinTimedOut&) const = default;
+};
+struct StopTimedOut {
+  Round round = {};
+  bool operator==(const StopTimedOut&) const = default;
+};
+using MissedReason =
+    std::variant<Left, ConnectionLost, AgentGone, Replaced, LeaseExpired, JoinTimedOut, StopTimedOut>;
+struct NodeMissed {
+  NodeName node = {};
+  MissedReason why = {};
+};
+
+// --- Why the job ends
+
+// Somebody with authority wants it.
+struct StopWanted {
+  std::string why = {};
+};
+// The agent that hosts the coordinator is leaving.
+struct HostLeaving {
+  std::string why = {};
+};
+using CloseReason = std::variant<StopWanted, HostLeaving>;
+
+// --- Why a round ends
+
+struct NodeStopping {
+  NodeName node = {};
+  std::string why = {};  // its own words
+};
+struct FailureReported {
+  std::string cause = {};  // the node's words
+};
+// Somebody with authority takes the node out.
+struct TakenOut {
+  NodeName node = {};
+  std::string why = {};
+};
+struct NewcomersWait {
+  int nodes = 0;
+};
+// The round is ended though nothing is wrong with it.
+using InterruptReason = std::variant<TakenOut, NewcomersWait>;
+struct SnapshotCame {
+  InterruptReason why = {};
+  int64_t step = 0;
+};
+struct NoSnapshotCame {
+  InterruptReason why = {};
+  Duration timeout = {};
+};
+using EndOfRound = std::variant<FailureReported, NodeMissed, NodeStopping, InterruptReason, SnapshotCame,
+                                NoSnapshotCame, CloseReason>;
+
+// --- Why a round is sealed now
+
+struct AllJoined {
+  int max_nodes = 0;
+};
+struct LastCallOver {
+  int nodes = 0;
+  int max_nodes = 0;
+};
+struct PauseOver {};
+struct MembersStopped {};
+using SealReason = std::variant<AllJoined, LastCallOver, PauseOver, MembersStopped>;
+
+// --- What the end of a round costs, and why
+
+struct NothingFailed {
+  EndOfRound why = {};
+};
+struct FollowedFromLoss {};
+struct WorkerStuck {};
+struct NoRestartAllowed {};
+struct RestartsUsedUp {
+  int max = 0;
+};
+struct FailedTooEarly {
+  Duration uptime = {};
+  Duration min_uptime = {};
+};
+struct NoProgress {
+  int restarts = 0;  // in a row
+  int64_t step = 0;
+  int limit = 0;
+};
+struct RestartGranted {
+  int restart = 0;
+  int max = 0;
+};
+using CostReason = std::variant<NothingFailed, FollowedFromLoss, WorkerStuck, NoRestartAllowed,
+                                RestartsUsedUp, FailedTooEarly, NoProgress, RestartGranted>;
+
+// --- How the job has ended
+
+struct AllSucceeded {};
+struct FailedForGood {
+  std::string cause = {};
+  CostReason why = {};
+};
+struct LossesInARow {
+  int rounds = 0;
+  EndOfRound last = {};
+};
+using EndOfJob = std::variant<AllSucceeded, FailedForGood, LossesInARow, CloseReason>;
+
+// --- Why a node is dismissed
+
+struct JobIsClosed {
+  EndOfJob end = {};
+};
+struct JobIsClosing {
+  CloseReason why = {};
+};
+struct RankTooHigh {
+  int rank = 0;
+  std::string host = {};
+  int max_nodes = 0;
+};
+struct RankTaken {
+  int rank = 0;
+  std::string host = {};
+  NodeName by = {};
+};
+struct TooFewJoined {
+  int nodes = 0;
+  int min_nodes = 0;
+  Duration within = {};
+};
+struct NoJoinCame {
+  std::string address = {};
+  Duration within = {};
+};
+// Its options or messages are not what they should be.
+struct Unfit {
+  std::string why = {};
+};
+using DismissReason = std::variant<EndOfJob, JobIsClosed, JobIsClosing, RankTooHigh, RankTaken, TooFewJoined,
+                                   NodeMissed, TakenOut, NoJoinCame, Unfit>;
+
+// --- What nodes that wait are told
+
+// Who should be in the job and is not.
+struct AbsentNode {
+  std::string host;
+  std::optional<MissedReason> why = {};  // none: it was never heard from
+  std::optional<TimePoint> since = {};   // none: it was never heard from
+
+  bool operator==(const AbsentNode&) const = default;
+};
+
+struct WaitsForNodes {
+  JobRules rules = {};  // min_nodes: what the next round needs
+  int joined = 0;
+  std::vector<AbsentNode> absent = {};
+  TimePoint since = {};
+  std::optional<TimePoint> last_call_end = {};
+  TimePoint now = {};
+};
+struct WaitsAsSpare {
+  JobRules rules = {};
+  int running = 0;
+  int waiting = 0;
+};
+struct WaitsForSnapshot {
+  Duration left = {};
+};
+struct WaitsForDrain {
+  int nodes = 0;
+  Round round = {};
+};
+struct WaitsForNothing {};  // the job is closed
+using Waiting = std::variant<WaitsForNodes, WaitsAsSpare, WaitsForSnapshot, WaitsForDrain, WaitsForNothing>;
+
+}  // namespace ddprun

@@ -1,0 +1,276 @@
+#include "rendezvous/core/round_text.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/overloaded.h"
+#include "rendezvous/core/job_report.h"
+#include "rendezvous/core/waiting_text.h"
+
+namespace ddprun {
+namespace {
+
+absl::string_view EventOf(const MissedReason& reason) {
+  return std::visit(
+      Overloaded{[](const Left&) { return "node_left"; }, [](const ConnectionLost&) { return "node_lost"; },
+                 [](const AgentGone&) { return "node_gone"; },
+                 [](const Replaced&) { return "node_replaced"; },
+                 [](const LeaseExpired&) { return "lease_expired"; },
+                 [](const JoinTimedOut&) { return "join_timeout"; },
+                 [](const StopTimedOut&) { return "stop_timeout"; }},
+      reason);
+}
+
+absl::string_view ForgottenText(note::JobForgotten::Why why) {
+  switch (why) {
+    case note::JobForgotten::Why::kNoNodes:
+      return "it has no nodes";
+    case note::JobForgotten::Why::kNoneCameBack:
+      return "none of its nodes has come back";
+    case note::JobForgotten::Why::kOtherOptions:
+      return "its nodes were lost, and it is started with other options";
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::string ToText(const NodeName& node) {
+  return absl::StrCat("node ", node.host, " (", node.id.value(), ")");
+}
+
+std::string ToText(const NodeMissed& missed) {
+  const std::string name = ToText(missed.node);
+  return std::visit(
+      Overloaded{[&](const Left& r) { return absl::StrCat(name, " left: ", r.why); },
+                 [&](const ConnectionLost& r) { return absl::StrCat(name, " is lost: ", r.why); },
+                 [&](const AgentGone&) {
+                   return absl::StrCat(name, ": its agent has gone, and so have all its workers");
+                 },
+                 [&](const Replaced& r) {
+                   return absl::StrCat(name, " was replaced by its new start ", r.by.value());
+                 },
+                 [&](const LeaseExpired& r) {
+                   return absl::StrCat(name, " has not been heard from for ", ToMillis(r.lease),
+                                       " ms: its lease expired ", r.ago / milliseconds(1), " ms ago");
+                 },
+                 [&](const JoinTimedOut& r) {
+                   return absl::StrCat("node ", missed.node.id.value(), " waited ", Seconds(r.waited));
+                 },
+                 [&](const StopTimedOut& r) {
+                   return absl::StrCat(name, " did not stop its workers of round ", r.round.value(),
+                                       " in time");
+                 }},
+      missed.why);
+}
+
+std::string ToText(const NodeStopping& s) { return absl::StrCat(ToText(s.node), " is leaving: ", s.why); }
+
+std::string ToText(const TakenOut& t) { return absl::StrCat(ToText(t.node), " is to be taken out: ", t.why); }
+
+std::string ToText(const CloseReason& reason) {
+  return std::visit(Overloaded{[](const StopWanted& r) { return r.why; },
+                               [](const HostLeaving& r) {
+                                 return absl::StrCat("the agent that hosts the coordinator is leaving: ",
+                                                     r.why);
+                               }},
+                    reason);
+}
+
+std::string ToText(const InterruptReason& reason) {
+  return std::visit(Overloaded{[](const TakenOut& r) { return ToText(r); },
+                               [](const NewcomersWait& r) {
+                                 return absl::StrCat(Nodes(r.nodes), " joined the running job");
+                               }},
+                    reason);
+}
+
+std::string ToText(const EndOfRound& reason) {
+  return std::visit(
+      Overloaded{[](const FailureReported& r) { return r.cause; },
+                 [](const SnapshotCame& r) {
+                   return absl::StrCat(ToText(r.why), "; a snapshot of step ", r.step, " is there");
+                 },
+                 [](const NoSnapshotCame& r) {
+                   return absl::StrCat(ToText(r.why), "; no snapshot came within ", Seconds(r.timeout));
+                 },
+                 [](const auto& r) { return ToText(r); }},
+      reason);
+}
+
+std::string ToText(const SealReason& reason) {
+  return std::visit(
+      Overloaded{
+          [](const AllJoined& r) { return absl::StrCat("all ", Nodes(r.max_nodes), " joined"); },
+          [](const LastCallOver& r) {
+            return absl::StrCat(r.nodes, " of at most ", Nodes(r.max_nodes),
+                                " joined and the last call is over");
+          },
+          [](const PauseOver&) { return std::string("the pause after repeated losses of nodes is over"); },
+          [](const MembersStopped&) { return std::string("all members stopped their workers"); }},
+      reason);
+}
+
+std::string ToText(const CostReason& reason) {
+  return std::visit(
+      Overloaded{
+          [](const NothingFailed& r) { return absl::StrCat("no restart is spent: ", ToText(r.why)); },
+          [](const FollowedFromLoss&) {
+            return std::string(
+                "no restart is spent: the workers failed "
+                "because a node was lost");
+          },
+          [](const WorkerStuck&) {
+            return std::string(
+                "a worker that is stuck holds its device: "
+                "another start would end the same way");
+          },
+          [](const NoRestartAllowed&) { return std::string("no restart is allowed (--max-restarts=0)"); },
+          [](const RestartsUsedUp& r) { return absl::StrCat("all ", r.max, " restarts are used up"); },
+          [](const FailedTooEarly& r) {
+            return absl::StrCat("it failed after ", Seconds(r.uptime),
+                                ", before its first step and in less than ", Seconds(r.min_uptime),
+                                " (--min-uptime): another start would end the same way");
+          },
+          [](const NoProgress& r) {
+            return absl::StrCat(r.restarts, " restarts in a row have not brought the job beyond step ",
+                                r.step, " (--max-restarts-without-progress=", r.limit, ")");
+          },
+          [](const RestartGranted& r) { return absl::StrCat("restart ", r.restart, " of ", r.max); }},
+      reason);
+}
+
+std::string ToText(const EndOfJob& end) {
+  return std::visit(
+      Overloaded{[](const AllSucceeded&) { return std::string(); },
+                 [](const FailedForGood& r) { return absl::StrCat(r.cause, "; ", ToText(r.why)); },
+                 [](const LossesInARow& r) {
+                   return absl::StrCat(
+                       "nodes were lost in ", r.rounds,
+                       " rounds in a row that brought the job no step forward: ", ToText(r.last));
+                 },
+                 [](const CloseReason& r) { return ToText(r); }},
+      end);
+}
+
+std::string ToText(const DismissReason& reason) {
+  return std::visit(
+      Overloaded{
+          [](const JobIsClosed& r) {
+            const bool succeeded = std::holds_alternative<AllSucceeded>(r.end);
+            return absl::StrCat("the job is closed: ", succeeded ? "it has succeeded" : ToText(r.end));
+          },
+          [](const JobIsClosing& r) { return absl::StrCat("the job is being closed: ", ToText(r.why)); },
+          [](const RankTooHigh& r) {
+            return absl::StrCat("node rank ", r.rank, " of ", r.host, " is not below the job's ",
+                                Nodes(r.max_nodes));
+          },
+          [](const RankTaken& r) {
+            return absl::StrCat("node rank ", r.rank, " of ", r.host, " is already taken by ", ToText(r.by));
+          },
+          [](const TooFewJoined& r) {
+            return absl::StrCat("only ", r.nodes, " of at least ", Nodes(r.min_nodes), " joined within ",
+                                Seconds(r.within),
+                                "; start the agents of the other nodes with "
+                                "the same --rdzv-endpoint and "
+                                "--rdzv-id, or raise --rdzv-conf=join_timeout");
+          },
+          [](const NoJoinCame& r) {
+            return absl::StrCat(r.address, " connected, but sent no join within ", ToMillis(r.within), " ms");
+          },
+          [](const Unfit& r) { return r.why; }, [](const auto& r) { return ToText(r); }},
+      reason);
+}
+
+std::string ToText(const Waiting& waiting) {
+  return std::visit(Overloaded{[](const WaitsForNodes& w) {
+                                 return GatheringText(w.rules, w.joined, w.absent, w.since, w.last_call_end,
+                                                      w.now);
+                               },
+                               [](const WaitsAsSpare& w) { return SpareText(w.rules, w.running, w.waiting); },
+                               [](const WaitsForSnapshot& w) {
+                                 return absl::StrCat(
+                                     "the job is asked for a snapshot and goes on with more "
+                                     "nodes from there, in ",
+                                     Seconds(w.left), " at the latest");
+                               },
+                               [](const WaitsForDrain& w) {
+                                 return absl::StrCat("waiting for ", Nodes(w.nodes),
+                                                     " to stop the workers of round ", w.round.value());
+                               },
+                               [](const WaitsForNothing&) { return std::string("the job is closed"); }},
+                    waiting);
+}
+
+NoteText ToText(const Note& note) {
+  using T = NoteText;
+  return std::visit(
+      Overloaded{[](const note::NodeJoined& n) {
+                   return T{"node_joined", absl::StrCat(ToText(n.node), " with ", n.nproc, " workers")};
+                 },
+                 [](const note::WorkersFailed& n) {
+                   return T{"workers_failed", n.cause};
+                 },
+                 [](const note::SnapshotTaken& n) {
+                   return T{"snapshot_taken", absl::StrCat("of step ", n.step, " on ", ToText(n.node))};
+                 },
+                 [](const note::NodeLeaving& n) {
+                   return T{"node_leaving", ToText(n.why)};
+                 },
+                 [](const NodeMissed& n) {
+                   return T{EventOf(n.why), ToText(n)};
+                 },
+                 [](const note::DrainRequested& n) {
+                   return T{"drain_requested", ToText(n.why)};
+                 },
+                 [](const note::NodeDrained& n) {
+                   return T{"node_drained", ToText(n.why)};
+                 },
+                 [](const note::JobClosing& n) {
+                   return T{"job_closing", ToText(n.why)};
+                 },
+                 [](const note::HostExcluded& n) {
+                   return T{"host_excluded",
+                            absl::StrCat(n.host, " is left out of later rounds, unless it is needed: ",
+                                         n.failures, " failures or losses began there")};
+                 },
+                 [](const note::SnapshotAsked& n) {
+                   return T{"snapshot_asked", absl::StrCat("round ", n.round.value(), ": ", ToText(n.why))};
+                 },
+                 [](const note::RoundSealed& n) {
+                   return T{"round_sealed", absl::StrCat("round ", n.round.value(), " with ", Nodes(n.nodes),
+                                                         ", ", n.workers, " workers: ", ToText(n.why))};
+                 },
+                 [](const note::RoundEnded& n) {
+                   return T{"round_ended", absl::StrCat("round ", n.round.value(), ": ", ToText(n.why))};
+                 },
+                 [](const note::RoundReported& n) {
+                   return T{"round_report", Summary(*n.report)};
+                 },
+                 [](const note::Paused& n) {
+                   return T{"pause", absl::StrCat("nodes were lost in ", n.rounds,
+                                                  " rounds in a row without progress: "
+                                                  "the next one begins in ",
+                                                  Seconds(n.pause))};
+                 },
+                 [](const note::WaitingForNodes& n) {
+                   return T{"waiting_for_nodes", ToText(n.what)};
+                 },
+                 [](const note::JobClosed& n) {
+                   const bool succeeded = std::holds_alternative<AllSucceeded>(n.end);
+                   return T{"job_closed", succeeded ? "all workers succeeded" : ToText(n.end)};
+                 },
+                 [](const note::JobDeserted&) {
+                   return T{"job_deserted", "all its nodes were lost; they may come back"};
+                 },
+                 [](const note::JobForgotten& n) {
+                   return T{"job_forgotten", std::string(ForgottenText(n.why))};
+                 },
+                 [](const note::AgentRefused& n) {
+                   return T{"agent_refused", ToText(n.why)};
+                 },
+                 [](const note::BadMessage& n) {
+                   return T{"bad_message", absl::StrCat("of node ", n.node.value(), ": ", n.why)};
+                 }},
+      note);
+}
+
+}  // namespace ddprun
