@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/agent/failure_cause.h"
 #include "proto/dismiss_reason.h"
+#include "tests/sim/message_text.h"
 #include "tests/sim/sim_coordinator.h"
 
 namespace ddprun::sim {
@@ -67,13 +67,7 @@ SimAgent::SimAgent(Place place)
                                          if (snapshot) driver_.Step(SnapshotReported{round, *snapshot});
                                        });
                                      },
-                                 .fenced =
-                                     [this] {
-                                       InAgent([this] {
-                                         ordered_ = true;
-                                         driver_.Step(Fenced{});
-                                       });
-                                     },
+                                 .fenced = [this] { InAgent([this] { driver_.Step(Fenced{}); }); },
                                  .all_dead = [this] { InAgent([this] { driver_.Step(WorkersGone{}); }); }}) {}
 
 void SimAgent::InAgent(std::function<void()> what) {
@@ -103,7 +97,8 @@ void SimAgent::Find(Duration limit, bool once,
                      .coordinator_host = place_.coordinator_host,
                      .local = place_.local,
                      .in_agent = [this](std::function<void()> what) { InAgent(std::move(what)); },
-                     .observe = [this](const proto::CoordinatorMessage& m) { Check(m); }});
+                     .observe = [this](const proto::CoordinatorMessage& m) { Check(m); },
+                     .observe_sent = [this](const proto::AgentMessage& m) { Detail(m); }});
   found_->Find(limit, once, [this, done = std::move(done)](const absl::Status& status) {
     if (!status.ok()) return done(status);
     done(std::move(found_));
@@ -114,6 +109,12 @@ NodeIdentity SimAgent::NewIdentity() {
   id_ = place_.new_node_id();
   Trace(absl::StrCat(place_.host->name(), " joins as ", id_));
   return {id_, TokenOf(id_)};
+}
+
+void SimAgent::Detail(const proto::AgentMessage& message) {
+  if (!trace_->has_details()) return;
+  const std::string text = MessageText(message);
+  if (!text.empty()) Detail(absl::StrCat(id_, " -> coordinator: ", text));
 }
 
 void SimAgent::Check(const proto::CoordinatorMessage& m) {
@@ -128,19 +129,24 @@ void SimAgent::Check(const proto::CoordinatorMessage& m) {
 }
 
 void SimAgent::OnWorkerEnded(LocalRank rank, const ExitInfo& exit, bool consequence) {
-  // One that has obeyed us has not failed.
-  if (!Succeeded(exit) && (!ordered_ || std::holds_alternative<Exited>(exit))) {
-    Failure& failure = failures_.emplace_back(
-        Failure{.rank = Rank(assignment_.first_rank.value() + rank.value()),
-                .local_rank = rank,
-                .host = place_.host->name(),
-                .role = "default",
-                .exit = exit,
-                .origin = consequence ? FailureOrigin::kFollowsAnother : FailureOrigin::kOwn,
-                .failed_at = place_.host->now(),
-                .uptime = place_.host->now() - started_at_,
-                .step = step_});
-    failure.cause = FailureCause(failure, "");
+  if (!Succeeded(exit)) {
+    const size_t i =
+        failures_.Add({.local_rank = rank,
+                       .pid = 1 + rank.value(),
+                       .exit = exit,
+                       .failed_at = place_.host->now(),
+                       .uptime = place_.host->now() - started_at_,
+                       .step = step_},
+                      {.progress = step_ ? absl::StrCat("after step ", *step_) : "", .told = told_});
+    // What its program says; one that a signal ended says nothing.
+    if (std::holds_alternative<Exited>(exit)) {
+      failures_.AddError(i,
+                         {.text = consequence ? "RuntimeError: Connection reset by peer"
+                                              : "RuntimeError: the loss is not a number",
+                          .json = "",
+                          .plain = true},
+                         "error.json");
+    }
   }
   driver_.Step(WorkerEnded{rank, exit});
 }
@@ -163,6 +169,8 @@ void SimAgent::Kill() {
 
 void SimAgent::ReportGone() {
   if (id_.empty() || is_local()) return;
+  Detail(
+      absl::StrCat("warden of ", place_.host->name(), " -> coordinator: ", id_, " and its workers are gone"));
   auto socket = std::make_shared<SimSocket>();
   *socket =
       place_.job->tcp->Connect(place_.host->id(), place_.coordinator_host, SimCoordinator::kGonePort,
@@ -180,7 +188,7 @@ void SimAgent::KillWarden() {
   const int alive = warden_.alive();
   warden_.Vanish();
   InAgent([this, alive] {
-    ordered_ = decided_ = true;
+    decided_ = true;
     driver_.Step(AgentBroken{absl::InternalError("the warden was killed")});
     for (int i = 0; i < (alive > 0 ? place_.nproc : 0); ++i) {
       driver_.Step(WorkerEnded{LocalRank(i), Signaled{SIGKILL, false}});
@@ -216,23 +224,23 @@ void SimAgent::Thaw() {
 
 void SimAgent::StartWorkers(const Assignment& assignment) {
   if (warden_.alive() > 0) Broken(absl::StrCat(id_, " starts workers while others run"));
-  Trace(absl::StrCat(id_, " starts round ", assignment.round.value(), " as node ",
+  Trace(absl::StrCat(id_, " starts round ", assignment.round.value(), " as group rank ",
                      assignment.group_rank.value()));
   assignment_ = assignment;
   started_at_ = place_.host->now();
   step_.reset();
-  failures_.clear();
-  ordered_ = false;
+  failures_.BeginRound(assignment);
+  told_.reset();
   warden_.Spawn(assignment, place_.nproc);
 }
 
 void SimAgent::SignalWorkers(int signo) {
-  ordered_ = true;
+  told_ = signo;
   warden_.SignalAll(signo);
 }
 
 void SimAgent::KillWorkers() {
-  ordered_ = true;
+  told_ = SIGKILL;
   warden_.KillAll();
 }
 
@@ -252,16 +260,16 @@ void SimAgent::FillIn(proto::Heartbeat& heartbeat) const {
 }
 
 Failure SimAgent::FailureOf(LocalRank local_rank) const {
-  for (const Failure& failure : failures_) {
-    if (failure.local_rank == local_rank) return failure;
+  Failure failure = failures_.Of(local_rank);
+  if (failure.origin == FailureOrigin::kStopped) {
+    Broken(absl::StrCat(id_, " told a failure that was its own doing"));
   }
-  Broken(absl::StrCat(id_, " told a failure that was its own doing"));
-  return {};
+  return failure;
 }
 
 std::vector<Failure> SimAgent::Failures() const {
   if (warden_.alive() > 0) Broken(absl::StrCat(id_, " said it is ready while workers run"));
-  return failures_;
+  return failures_.All();
 }
 
 void SimAgent::OnFinish(const Finish& finish) {

@@ -12,6 +12,7 @@
 #include "base/failure.h"
 #include "launcher/agent/agent_driver.h"
 #include "launcher/agent/agent_world.h"
+#include "launcher/agent/node_failures.h"
 #include "launcher/config/launch_config.h"
 #include "rendezvous/core/round_events.h"
 #include "tests/sim/sim_link.h"
@@ -100,6 +101,8 @@ class SimAgent final : private AgentWorld {
   // What the warden of a killed agent does when the workers are dead.
   void ReportGone();
   void Trace(const std::string& text) { trace_->Line(place_.job->clock->now(), text); }
+  void Detail(const proto::AgentMessage& message);
+  void Detail(const std::string& text) { trace_->Detail(place_.job->clock->now(), text); }
   void Broken(const std::string& rule) const { trace_->Broken(place_.job->clock->now(), rule); }
 
   const Place place_;
@@ -120,10 +123,10 @@ class SimAgent final : private AgentWorld {
   std::optional<TimePoint> job_over_until_;
 
   Assignment assignment_;
-  bool ordered_ = false;  // the workers were told to stop: their ends are our doing
+  std::optional<int> told_;  // the last signal that the workers of this start were sent
   TimePoint started_at_;
   std::optional<int64_t> step_;
-  std::vector<Failure> failures_;  // of this round
+  NodeFailures failures_{place_.host->name(), "default"};
 };
 
 }  // namespace ddprun::sim

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/rendezvous.pb.h"
+#include "tests/sim/message_text.h"
 #include "tests/sim/sim_link.h"
 #include "tests/sim/sim_timer.h"
 
@@ -37,9 +38,17 @@ class Stopwatch {
 
 class SimCoordinator::Peer final : public AgentPeer {
  public:
-  Peer(SimCoordinator::Send send, bool in_process) : send_(std::move(send)), in_process_(in_process) {}
+  Peer(SimJob* job, SimCoordinator::Send send, bool in_process)
+      : job_(job), send_(std::move(send)), in_process_(in_process) {}
 
-  void Send(SharedMessage message) override { send_(message->SerializeAsString(), message->has_dismiss()); }
+  void Send(SharedMessage message) override {
+    if (job_->trace->has_details()) {
+      const std::string text = MessageText(*message);
+      if (!text.empty())
+        job_->trace->Detail(job_->clock->now(), absl::StrCat("coordinator -> ", node.value(), ": ", text));
+    }
+    send_(message->SerializeAsString(), message->has_dismiss());
+  }
   void End() override {}
   std::string address() const override { return ""; }
   bool in_process() const override { return in_process_; }
@@ -48,6 +57,7 @@ class SimCoordinator::Peer final : public AgentPeer {
   NodeId node;  // as its join says; empty before that
 
  private:
+  SimJob* const job_;
   const SimCoordinator::Send send_;
   const bool in_process_;
 };
@@ -136,7 +146,7 @@ void SimCoordinator::ListenToWardens() {
 
 SimCoordinator::ConnectionId SimCoordinator::Attach(Send send, bool in_process) {
   const ConnectionId id = next_connection_++;
-  Peer* const peer = (peers_[id] = std::make_unique<Peer>(std::move(send), in_process)).get();
+  Peer* const peer = (peers_[id] = std::make_unique<Peer>(job_, std::move(send), in_process)).get();
   InProcess([this, peer] { peer->id = coordinator_->Attach(peer); });
   return id;
 }

@@ -153,6 +153,7 @@ void SimLink::Lose(const std::string& why) {
 }
 
 void SimLink::Send(const proto::AgentMessage& message) {
+  place_.observe_sent(message);
   if (place_.local != nullptr) {
     place_.host->After(kPost, [local = place_.local, peer = local_peer_,
                                bytes = message.SerializeAsString()] { local->Receive(peer, bytes); });

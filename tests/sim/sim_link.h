@@ -32,6 +32,7 @@ class SimLink final : public CoordinatorLink {
     SimCoordinator* local = nullptr;  // not null: it is in this process
     SimTimer::InProcess in_agent;
     std::function<void(const proto::CoordinatorMessage&)> observe;  // before the agent handles it
+    std::function<void(const proto::AgentMessage&)> observe_sent;
   };
   static constexpr int kPort = 29500;
 

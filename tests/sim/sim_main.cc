@@ -7,10 +7,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <set>
 #include <sstream>
 #include <string>
 
 #include "boost/program_options.hpp"
+#include "tests/sim/golden.h"
 #include "tests/sim/minimize.h"
 #include "tests/sim/plan.h"
 #include "tests/sim/replay.h"
@@ -127,10 +129,44 @@ int ReplayFile(const std::string& file, const std::string& accept) {
   return result->difference.empty() && result->broken.empty() ? 0 : 1;
 }
 
+int RunGolden(const std::string& folder, bool update) {
+  std::error_code error;
+  std::set<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (entry.path().extension() == ".trace") files.insert(entry.path());
+  }
+  if (error || files.empty()) {
+    std::fprintf(stderr, "sim: there are no golden traces in %s\n", folder.c_str());
+    return 2;
+  }
+  int differing = 0;
+  for (const std::filesystem::path& file : files) {
+    std::stringstream text;
+    text << std::ifstream(file).rdbuf();
+    absl::StatusOr<Golden> golden = ParseGolden(text.str());
+    if (!golden.ok()) {
+      std::fprintf(stderr, "sim: %s: %s\n", file.c_str(), std::string(golden.status().message()).c_str());
+      return 2;
+    }
+    const std::string actual = GoldenTrace(golden->script);
+    const std::string diff = LineDiff(golden->expected, actual);
+    if (diff.empty()) continue;
+    ++differing;
+    std::printf("%s%s\n%s", file.c_str(), update ? " is written anew" : " differs", diff.c_str());
+    golden->expected = actual;
+    if (update && !(std::ofstream(file) << ToString(*golden)).flush()) {
+      std::fprintf(stderr, "sim: cannot write %s\n", file.c_str());
+      return 2;
+    }
+  }
+  std::printf("%zu golden traces, %d %s\n", files.size(), differing, update ? "written anew" : "differ");
+  return differing == 0 || update ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string seeds, script, keep, replay, accept;
+  std::string seeds, script, keep, replay, accept, golden, golden_dir;
   uint64_t seed = 0;
   po::options_description options("Runs the pure machines under simulated faults, one run a seed.\nOptions");
   options.add_options()("help,h", "print this text")("seeds", po::value(&seeds)->default_value("1:2000"),
@@ -142,6 +178,9 @@ int main(int argc, char** argv) {
       "draw", po::value(&seed), "print the script of this seed and do nothing")(
       "replay", po::value(&replay), "replay this file, which ddprun --record=FILE has written")(
       "accept", po::value(&accept), "with --replay: write the recording with what comes of it now")(
+      "golden", po::value(&golden)->implicit_value("check"),
+      "check: compare the golden traces; update: write anew what they expect")(
+      "golden-dir", po::value(&golden_dir)->default_value("tests/sim/golden"), "where the golden traces are")(
       "scale", "join and restart 1,000 to 10,000 nodes, and count what that takes");
   try {
     po::variables_map given;
@@ -152,6 +191,11 @@ int main(int argc, char** argv) {
       return 0;
     }
     if (given.contains("scale")) return RunScale();
+    if (given.contains("golden")) {
+      if (golden != "check" && golden != "update")
+        throw po::error("--golden=" + golden + ": check or update");
+      return RunGolden(golden_dir, golden == "update");
+    }
     if (given.contains("script")) return RunFile(script);
     if (given.contains("replay")) return ReplayFile(replay, accept);
     if (given.contains("draw")) {

@@ -36,6 +36,8 @@ void SimWorkers::After(Duration d, std::function<void()> what) {
 }
 
 void SimWorkers::Start() {
+  Detail(
+      absl::StrCat("workers of round ", round().value(), " start on ", host_->name(), ": ", alive_.size()));
   const Duration start = random_.Between(milliseconds(1), milliseconds(200));
   if (plain()) return After(start, [this] { StartPlain(); });
   if (is_master()) {
@@ -107,6 +109,7 @@ void SimWorkers::MaybeAdvance() {
   if (step_ < 0) {
     // All are there, so this round is the one that goes on.
     if (!job_->disk->Take(writer_, seen_)) return Break("somebody else has taken the directory", false);
+    Detail(absl::StrCat("workers of round ", round().value(), " go on from step ", job_->disk->NewestStep()));
     Go(job_->disk->NewestStep());
     return;
   }
@@ -127,7 +130,10 @@ void SimWorkers::Write() {
     ++said_;
     if (broken_) return;
     if (outcome == SimDisk::Outcome::kTakenOver) return Break("somebody else has taken the directory", false);
-    if (outcome == SimDisk::Outcome::kPublished) snapshot_step_ = step;
+    if (outcome == SimDisk::Outcome::kPublished) {
+      snapshot_step_ = step;
+      Detail(absl::StrCat("rank 0 has written a snapshot of step ", step));
+    }
     if (outcome == SimDisk::Outcome::kFull && wanted) snapshot_wanted_ = true;
     if (outcome == SimDisk::Outcome::kFull && step >= job_->settings->total_steps) {
       return Break("the last snapshot cannot be written", false);
@@ -168,7 +174,7 @@ void SimWorkers::Succeed() {
 
 void SimWorkers::Break(const std::string& why, bool consequence) {
   if (broken_ || over_ || alive_.empty()) return;
-  job_->trace->Line(job_->clock->now(), absl::StrCat("workers of ", host_->name(), ": ", why));
+  job_->trace->Line(job_->clock->now(), absl::StrCat("workers of ", host_->name(), " cannot go on: ", why));
   broken_ = true;
   job_->disk->Kill(writer_);
   HangUp();
@@ -192,6 +198,7 @@ void SimWorkers::Watch() {
 
 void SimWorkers::Signal(int signo) {
   if (std::exchange(saving_, true)) return;
+  Detail(absl::StrCat("workers of ", host_->name(), " get ", SignalName(signo)));
   // What is being written is finished meanwhile, if there is time. Plain workers may finish their work.
   if (!plain() && !over_) broken_ = true;
   for (const LocalRank rank : alive_) {
@@ -216,6 +223,8 @@ void SimWorkers::Kill() {
 
 void SimWorkers::End(LocalRank rank, ExitInfo exit, bool consequence) {
   if (alive_.erase(rank) == 0) return;
+  Detail(absl::StrCat("rank ", assignment_.first_rank.value() + rank.value(), " on ", host_->name(),
+                      " ends: ", ddprun::ToString(exit)));
   // Whoever ends before all is done takes the group along; with the last one the sockets are closed.
   if (!plain() && !over_ && !Succeeded(exit))
     Break(absl::StrCat("a worker ended: ", ddprun::ToString(exit)), true);

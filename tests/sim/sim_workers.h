@@ -98,6 +98,7 @@ class SimWorkers {
   void Watch();  // that somebody says something
   void End(LocalRank rank, ExitInfo exit, bool consequence = false);
   void HangUp();
+  void Detail(const std::string& text) const { job_->trace->Detail(job_->clock->now(), text); }
 
   SimJob* const job_;
   SimHost* const host_;

@@ -25,11 +25,11 @@ constexpr Duration kWakeUp = milliseconds(30);
 
 class World {
  public:
-  World(const Script& script, bool print, StepSink record)
+  World(const Script& script, Trace trace, StepSink record)
       : script_(script),
         record_(std::move(record)),
         settings_(script_.settings),
-        trace_(print),
+        trace_(std::move(trace)),
         network_(&clock_, Random(settings_.seed, "network"),
                  {.max_delay = settings_.max_delay,
                   .loss = settings_.loss_permille / 1000.0,
@@ -52,9 +52,10 @@ class World {
   }
 
   SimResult Run() {
-    trace_.Line(clock_.now(), absl::StrCat("nodes ", settings_.min_nodes, ":", settings_.max_nodes, " by ",
-                                           settings_.node_unit, ", restarts ", settings_.max_restarts,
-                                           ", lease ", ToMillis(settings_.lease), " ms"));
+    trace_.Line(clock_.now(),
+                absl::StrCat("a job of ", settings_.min_nodes, " to ", settings_.max_nodes,
+                             " nodes in steps of ", settings_.node_unit, ", ", settings_.max_restarts,
+                             " restarts, lease ", ToMillis(settings_.lease), " ms"));
     for (const Fault& fault : script_.faults) {
       clock_.At(SimClock::kStart + fault.at, [this, &fault] { Do(fault); });
     }
@@ -345,7 +346,7 @@ class World {
   }
 
   void Calm() {
-    Say("calm");
+    Say("calm: there are no more faults");
     job_.calm = true;
     network_.HealAll({});
     disk_.SetFull(false);
@@ -386,7 +387,8 @@ class World {
       const std::optional<TimePoint> until =
           h->host->name() == host && h->live() != nullptr ? h->live()->job_over_until() : std::nullopt;
       if (until && h->host->now() < *until) {
-        Broken(absl::StrCat("the fence of ", host, " fell, though the job is over and its workers have time"));
+        Broken(
+            absl::StrCat("the fence of ", host, " fell, though the job is over and its workers have time"));
       }
     }
     if (settings_.loss_permille > 0 || settings_.max_delay > settings_.lease / 20) return;
@@ -472,7 +474,11 @@ class World {
 }  // namespace
 
 SimResult RunScript(const Script& script, bool print, StepSink record) {
-  return World(script, print, std::move(record)).Run();
+  return World(script, Trace(print), std::move(record)).Run();
+}
+
+SimResult TellScript(const Script& script, Trace::Sink sink) {
+  return World(script, Trace(std::move(sink)), {}).Run();
 }
 
 SimResult RunSeed(uint64_t seed, bool print) { return RunScript(DrawScript(seed), print); }

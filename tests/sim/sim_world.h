@@ -7,6 +7,7 @@
 #include "rendezvous/server/recording.h"
 #include "tests/sim/script.h"
 #include "tests/sim/sim_result.h"
+#include "tests/sim/trace.h"
 
 namespace ddprun::sim {
 
@@ -16,6 +17,9 @@ namespace ddprun::sim {
 //   in bounded time, every agent with it, and no worker be left.
 //   record: what the first coordinator is told; empty: nothing is recorded.
 SimResult RunScript(const Script& script, bool print, StepSink record = {});
+
+// The same run; `sink` gets its lines with all details.
+SimResult TellScript(const Script& script, Trace::Sink sink);
 
 // RunScript of DrawScript.
 SimResult RunSeed(uint64_t seed, bool print);

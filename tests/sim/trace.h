@@ -1,9 +1,11 @@
-// What happened in a run: printed when asked for, always hashed, and where a rule was broken.
+// What happened in a run: given to a sink when asked for, always hashed, and where a rule was broken.
 #pragma once
 
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -13,15 +15,22 @@ namespace ddprun::sim {
 
 class Trace {
  public:
-  explicit Trace(bool print) : print_(print) {}
+  using Sink = std::function<void(TimePoint now, absl::string_view text)>;
+
+  explicit Trace(bool print) : sink_(print ? Sink(Print) : nullptr) {}
+  // Details as well.
+  explicit Trace(Sink sink) : sink_(std::move(sink)), details_(true) {}
 
   void Line(TimePoint now, absl::string_view text) {
     const int64_t ms = now.time_since_epoch() / milliseconds(1);
     for (const char c : absl::StrCat(ms, text))
       hash_ = (hash_ ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-    if (print_)
-      std::printf("%9lld.%03lld  %s\n", static_cast<long long>(ms / 1000), static_cast<long long>(ms % 1000),
-                  std::string(text).c_str());
+    if (sink_) sink_(now, text);
+  }
+  // What only a sink for details sees: messages, and the starts and ends of workers. It is not hashed.
+  bool has_details() const { return details_; }
+  void Detail(TimePoint now, absl::string_view text) {
+    if (details_) sink_(now, text);
   }
   // A rule is broken; the first one counts.
   void Broken(TimePoint now, absl::string_view rule) {
@@ -32,7 +41,14 @@ class Trace {
   uint64_t hash() const { return hash_; }
 
  private:
-  const bool print_;
+  static void Print(TimePoint now, absl::string_view text) {
+    const int64_t ms = now.time_since_epoch() / milliseconds(1);
+    std::printf("%9lld.%03lld  %s\n", static_cast<long long>(ms / 1000), static_cast<long long>(ms % 1000),
+                std::string(text).c_str());
+  }
+
+  const Sink sink_;
+  const bool details_ = false;
   uint64_t hash_ = 0xcbf29ce484222325;  // FNV-1a
   std::string broken_;
 };

@@ -1,0 +1,80 @@
+// The golden traces hold to the letter, and showing details changes nothing.
+#include "tests/sim/golden.h"
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "tests/sim/sim_world.h"
+
+namespace ddprun::sim {
+namespace {
+
+Golden Read(const std::filesystem::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  absl::StatusOr<Golden> golden = ParseGolden(text.str());
+  EXPECT_TRUE(golden.ok()) << path << ": " << golden.status();
+  return golden.ok() ? *std::move(golden) : Golden();
+}
+
+std::set<std::filesystem::path> Files() {
+  std::set<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator("tests/sim/golden"))
+    files.insert(entry.path());
+  return files;
+}
+
+TEST(GoldenTest, EveryTraceIsAsItIsWritten) {
+  for (const auto& path : Files()) {
+    const Golden golden = Read(path);
+    EXPECT_EQ(LineDiff(golden.expected, GoldenTrace(golden.script)), "")
+        << path << "; if the change is meant: tools/dev sim --golden=update";
+  }
+  EXPECT_EQ(Files().size(), 10u);
+}
+
+TEST(GoldenTest, EveryStoryHoldsItsRulesAndItsFaultsHitSomething) {
+  for (const auto& path : Files()) {
+    const Golden golden = Read(path);
+    const SimResult result = RunScript(golden.script, /*print=*/false);
+    EXPECT_EQ(result.broken, "") << path;
+    size_t fired = 0;
+    for (const auto& [kind, count] : result.fired) fired += count;
+    EXPECT_EQ(fired, golden.script.faults.size()) << path;
+  }
+}
+
+TEST(GoldenTest, DetailsChangeNothingInTheRun) {
+  for (const auto& path : Files()) {
+    const Golden golden = Read(path);
+    int lines = 0;
+    const SimResult told = TellScript(golden.script, [&lines](TimePoint, absl::string_view) { ++lines; });
+    const SimResult silent = RunScript(golden.script, /*print=*/false);
+    EXPECT_EQ(told.trace_hash, silent.trace_hash) << path;
+    EXPECT_EQ(told.events, silent.events) << path;
+    EXPECT_GT(lines, 20) << path;
+  }
+}
+
+TEST(LineDiffTest, ShowsWhatDiffersWithTwoLinesAround) {
+  EXPECT_EQ(LineDiff("a\nb\n", "a\nb\n"), "");
+  EXPECT_EQ(LineDiff("1\n2\n3\n4\n5\n6\n7\n", "1\n2\n3\nx\n5\n6\n7\n"), "  2\n  3\n- 4\n+ x\n  5\n  6\n");
+  EXPECT_EQ(LineDiff("a\n", "a\nb\n"), "  a\n+ b\n");
+  EXPECT_EQ(LineDiff("a\n", "a"), "only the last line end differs\n");
+}
+
+TEST(ParseGoldenTest, NeedsARuleBetweenScriptAndTrace) {
+  EXPECT_EQ(ParseGolden("seed 1\n").status().message(), "there is no line \"----\"");
+  const absl::StatusOr<Golden> golden = ParseGolden("# A story.\nseed 7\n----\n  0.000  x\n");
+  ASSERT_TRUE(golden.ok()) << golden.status();
+  EXPECT_EQ(golden->script.settings.seed, 7u);
+  EXPECT_EQ(golden->expected, "  0.000  x\n");
+  EXPECT_EQ(ToString(*golden), "# A story.\nseed 7\n----\n  0.000  x\n");
+}
+
+}  // namespace
+}  // namespace ddprun::sim
