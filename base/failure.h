@@ -34,7 +34,7 @@ struct Failure {
   // what the node notices, but a worker that raises an exception may take seconds to exit, while others die
   // of the consequences. So this is the end of the second that the worker's error file names, or the time of
   // its exit, whichever is earlier. Not the second's beginning: a worker would precede all those without an
-  // error file that failed up to a second before it.
+  // error file that failed up to a second before it. A step of the wall clock while the worker exits moves it.
   TimePoint failed_at = {};
   std::string cause = {};                  // one line for people: which rank, where, how
   std::string exception = {};              // one line: what the program says went wrong; empty: nothing

@@ -1,7 +1,9 @@
 // The one timer of a shell around a pure machine, with the clock that the machine's times are on.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -28,15 +30,20 @@ class AsioWakeTimer final : public WakeTimer {
   TimePoint Now() const override { return std::chrono::steady_clock::now(); }
   void Set(std::optional<TimePoint> at, std::function<void()> wake) override {
     timer_.cancel();
+    ++*sets_;
     if (!at) return;
     timer_.expires_at(*at);
-    timer_.async_wait([wake = std::move(wake)](const boost::system::error_code& error) {
-      if (!error) wake();
+    // A wait that has expired already cannot be cancelled any more.
+    timer_.async_wait([sets = std::weak_ptr<int64_t>(sets_), set = *sets_,
+                       wake = std::move(wake)](const boost::system::error_code& error) {
+      const std::shared_ptr<int64_t> now = sets.lock();
+      if (!error && now != nullptr && *now == set) wake();
     });
   }
 
  private:
   boost::asio::steady_timer timer_;
+  const std::shared_ptr<int64_t> sets_ = std::make_shared<int64_t>(0);  // calls of Set
 };
 
 }  // namespace ddprun

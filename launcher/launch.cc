@@ -140,11 +140,11 @@ class Launcher {
     if (hosts_here) {
       if (absl::Status hosts = Host(); hosts.ok()) {
         return StartAgent(coordinator_->Link(address_), address_);
-      } else if (config_.hosting != Hosting::kByAddress) {
+      } else if (coordinator_ != nullptr || config_.hosting != Hosting::kByAddress) {
         return End(EndReason::kRejected, std::string(hosts.message()));
       } else {
         log_.Detail(hosts.message());
-        why_not_host_ = hosts;  // Another agent of this machine may have been faster; we shall see who it is.
+        why_not_host_ = hosts;  // Another agent of this machine may host the coordinator.
       }
     }
     asio::co_spawn(io_, FindAndJoin(), Rethrow);
@@ -316,7 +316,7 @@ class Launcher {
   }
   void End(EndReason reason) {
     exit_code_ = ExitCodeOf(reason, config_.exit_codes);
-    io_.stop();
+    FlushRecording();
   }
 
   void Finish(int exit_code) {
@@ -331,7 +331,7 @@ class Launcher {
 
   void FlushRecording() {
     if (recording_ == nullptr) return io_.stop();
-    recording_->Flush(kRecordingLimit, [this] { io_.stop(); });
+    recording_->Flush([this] { io_.stop(); });
   }
 
   void CloseNow() {

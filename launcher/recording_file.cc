@@ -1,7 +1,9 @@
 #include "launcher/recording_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -15,19 +17,24 @@ namespace ddprun {
 
 struct RecordingFile::File {
   UniqueFd fd;
+  std::atomic<int> error = 0;  // of the first write that failed; nothing follows it
 };
 
 absl::StatusOr<std::unique_ptr<RecordingFile>> RecordingFile::Open(boost::asio::io_context& io,
                                                                    const std::string& path,
                                                                    const AgentLog* log) {
-  // O_NONBLOCK: a FIFO without a reader is refused instead of waited for.
+  // O_NONBLOCK: a FIFO without a reader is refused, not waited for.
   UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0600));
-  if (fd.get() < 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("--record=", path, ": cannot be written: ", std::strerror(errno)));
+  struct stat info {};
+  // The mode of a file that exists already is its own.
+  if (fd.get() < 0 || fstat(fd.get(), &info) != 0 || (S_ISREG(info.st_mode) && fchmod(fd.get(), 0600) != 0) ||
+      fcntl(fd.get(), F_SETFL, 0) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat("--record=", path, ": ", std::strerror(errno),
+                                                      "; name a file that this user may write"));
   }
-  return std::unique_ptr<RecordingFile>(
-      new RecordingFile(io, path, std::make_shared<File>(File{std::move(fd)}), log));
+  auto file = std::make_shared<File>();
+  file->fd = std::move(fd);
+  return std::unique_ptr<RecordingFile>(new RecordingFile(io, path, std::move(file), log));
 }
 
 StepSink RecordingFile::Sink() {
@@ -40,12 +47,16 @@ void RecordingFile::Write(std::string bytes) {
   if (ended_) return;
   if (disk_.bytes() + bytes.size() > DiskThread::kMaxBytes) return End("its file system is too slow");
   const size_t size = bytes.size();
-  const auto failed = std::make_shared<int>(0);
-  disk_.Do([file = file_, failed, bytes = std::move(bytes)] { *failed = WriteAll(file->fd.get(), bytes); },
-           [this, failed] {
-             if (*failed != 0) End(absl::StrCat("cannot be written: ", std::strerror(*failed)));
-           },
-           size);
+  disk_.Do(
+      [file = file_, bytes = std::move(bytes)] {
+        if (file->error == 0) file->error = WriteAll(file->fd.get(), bytes);
+      },
+      [this] {
+        if (const int error = file_->error; error != 0) {
+          End(absl::StrCat("cannot be written: ", std::strerror(error)));
+        }
+      },
+      size);
 }
 
 void RecordingFile::End(absl::string_view why) {
@@ -53,11 +64,19 @@ void RecordingFile::End(absl::string_view why) {
   log_.Say(absl::StrCat("--record=", path_, ": the recording ends here: ", why));
 }
 
-void RecordingFile::Flush(Duration limit, std::function<void()> done) {
-  disk_.Finish(limit, [this, done = std::move(done)](bool complete) {
-    if (!complete) End("its file system does not answer");
-    done();
+void RecordingFile::Flush(std::function<void()> done) {
+  const auto once = std::make_shared<std::function<void()>>(std::move(done));
+  const auto finish = [this, once](bool complete) {
+    if (*once == nullptr) return;
+    if (!complete) End("its file system does not take the rest in time");
+    limit_.cancel();
+    std::exchange(*once, nullptr)();
+  };
+  limit_.expires_after(kRecordingLimit);
+  limit_.async_wait([finish](const boost::system::error_code& error) {
+    if (!error) finish(false);
   });
+  disk_.Finish(kRecordingLimit, finish);
 }
 
 }  // namespace ddprun

@@ -27,7 +27,7 @@ class RecordingFileTest : public ::testing::Test {
   }
   void Flush(RecordingFile& file) {
     bool flushed = false;
-    file.Flush(seconds(60), [&] { flushed = true; });
+    file.Flush([&] { flushed = true; });
     while (!flushed && io_.run_one() > 0) {
     }
     ASSERT_TRUE(flushed);
@@ -63,11 +63,21 @@ TEST_F(RecordingFileTest, HoldsTheStepsForItsOwnerAlone) {
   EXPECT_THAT(said_, IsEmpty());
 }
 
+TEST_F(RecordingFileTest, AnExistingFileBecomesItsOwnersAlone) {
+  std::ofstream(path_) << "something that others may read";
+  ASSERT_EQ(chmod(path_.c_str(), 0644), 0);
+  auto file = RecordingFile::Open(io_, path_, &log_);
+  ASSERT_TRUE(file.ok()) << file.status();
+  struct stat info {};
+  ASSERT_EQ(stat(path_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600);
+  EXPECT_EQ(info.st_size, 0);
+}
+
 TEST_F(RecordingFileTest, NamesAPlaceThatCannotBeWritten) {
   const auto file = RecordingFile::Open(io_, "/proc/nowhere/x.rec", &log_);
   EXPECT_EQ(file.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(file.status().message()),
-              HasSubstr("--record=/proc/nowhere/x.rec: cannot be written"));
+  EXPECT_THAT(std::string(file.status().message()), HasSubstr("--record=/proc/nowhere/x.rec: No such file"));
 }
 
 TEST_F(RecordingFileTest, AFifoWithoutAReaderIsRefusedAtOnce) {

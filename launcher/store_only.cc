@@ -50,13 +50,13 @@ int RunStoreOnly(const StoreConfig& config, AgentLog& log) {
 
   asio::signal_set signals(io);
   TakeSignals(signals, {SIGTERM, SIGINT, SIGQUIT, SIGHUP});
+  std::unique_ptr<RecordingFile> recording;  // outlives the coordinator
   absl::StatusOr<std::unique_ptr<CoordinatorHost>> coordinator = CoordinatorHost::Open(
       io, config.host == "0.0.0.0" ? "" : config.host, config.port, CoordinatorLog(log));
   if (!coordinator.ok()) {
     log.Say(coordinator.status().message());
     return 1;
   }
-  std::unique_ptr<RecordingFile> recording;
   if (!config.record.empty()) {
     absl::StatusOr<std::unique_ptr<RecordingFile>> opened = RecordingFile::Open(io, config.record, &log);
     if (!opened.ok()) {
@@ -72,7 +72,7 @@ int RunStoreOnly(const StoreConfig& config, AgentLog& log) {
     log.Say(absl::StrCat("the store ends: ", reason));
     (*coordinator)->Close(reason, kFarewell, [&] {
       if (recording == nullptr) return io.stop();
-      recording->Flush(kRecordingLimit, [&io] { io.stop(); });
+      recording->Flush([&io] { io.stop(); });
     });
   };
   if (parent_end.is_open()) {

@@ -145,7 +145,7 @@ proto::JobReport EncodeReport(const JobReport& report, TimePoint now) {
 }
 
 JobReport DecodeReport(const proto::JobReport& report, TimePoint now) {
-  JobReport out{.round = Round(report.round()),
+  JobReport out{.round = Round(Between(report.round(), 0, INT32_MAX)),
                 .groups = {},
                 .more_failures = std::max(report.more_failures(), 0),
                 .lost_nodes = {},
@@ -155,7 +155,7 @@ JobReport DecodeReport(const proto::JobReport& report, TimePoint now) {
     JobReport::Group g{
         .first = DecodeFailure(group.first(), now), .count = std::max(group.count(), 1), .ranks = {}};
     for (const int64_t rank : group.ranks()) {
-      if (g.ranks.size() < JobReport::kMaxRanks) g.ranks.emplace_back(rank);
+      if (g.ranks.size() < JobReport::kMaxRanks) g.ranks.emplace_back(Between(rank, 0, INT32_MAX));
     }
     out.groups.push_back(std::move(g));
   }

@@ -13,7 +13,7 @@
 namespace ddprun {
 
 // Times travel as ages. `now`: of the clock that failed_at is of.
-//   Errors: none. A peer's failure or report costs nobody its place in the job: texts become valid UTF-8 and
+//   Errors: none. A malformed failure or report is no reason to evict its node: texts become valid UTF-8 and
 //           are cut to their limits, both ways; numbers are put into range, lists are cut.
 
 proto::Failure EncodeFailure(const Failure& failure, TimePoint now);

@@ -69,7 +69,7 @@ void AgentDriver::Join(std::unique_ptr<CoordinatorLink> link) {
 void AgentDriver::OnMessage(const proto::CoordinatorMessage& message) {
   switch (message.kind_case()) {
     case proto::CoordinatorMessage::kHeard:
-      return;  // the link's business
+      return;  // The link handles it.
     case proto::CoordinatorMessage::kWelcome:
       fence_.LeaseFrom(milliseconds(message.welcome().heartbeat_ms()));
       world_.OnWelcome({node_.id, node_.gone_token});

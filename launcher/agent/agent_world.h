@@ -1,5 +1,4 @@
-// What AgentDriver needs of the node it runs on: its workers, its stores, its names, the way to the coordinator,
-// and somebody to tell people. Agent implements it with processes, tests/sim with simulated ones.
+// What AgentDriver needs of its node: workers, stores, identities, a link to the coordinator, and output for users. Agent implements it with processes, tests/sim with simulated ones.
 #pragma once
 
 #include <functional>

@@ -11,9 +11,9 @@ namespace ddprun {
 
 // kStopped: it was told to end, and ended by that signal, or by an exit code without an exception.
 // kFollowsAnother: its own words are those of a program whose peer has gone: a closed or reset connection of
-// a collective, an aborted communicator, a store that is no longer there. An error that merely could be an
-// after-effect (a timeout: the others may have waited for this one) is taken for one, too: where all say so,
-// the earliest is the cause all the same.
+// a collective, an aborted communicator, a store that is no longer there. An error that may be an after-effect
+// (a timeout: the others may have waited for this worker) counts as one, too: if all failures are of this kind,
+// the earliest is the cause.
 //   exit:        how it ended. One that never started, or was ended by a signal that says itself what was
 //                wrong (SIGSEGV, SIGKILL, ...), follows from no other, whatever it printed before.
 //   told:        the last signal that the launcher had sent it; none: none.

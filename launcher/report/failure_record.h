@@ -27,7 +27,7 @@ struct FailureRecord {
 // The record of one worker that has left no error file; failure.failed_at is when that was noticed.
 FailureRecord MakeFailureRecord(Failure failure, absl::Time noticed);
 // The worker has left this one, at `error_file`: it may have failed before it exited, see Failure::failed_at.
-// A time that is not within the worker's life is taken for none. Called once.
+// A time that is not within the worker's life is ignored. Called once.
 void AddWorkerError(WorkerError error, const std::string& error_file, FailureRecord& record);
 
 // Index of the one that Precedes all others; of equal ones the first.

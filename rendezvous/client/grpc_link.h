@@ -7,6 +7,7 @@
 #include "base/time.h"
 #include "boost/asio/io_context.hpp"
 #include "rendezvous/client/coordinator_link.h"
+#include "rendezvous/client/link_watch.h"
 
 namespace ddprun {
 
@@ -15,6 +16,6 @@ namespace ddprun {
 // `welcome_limit`, or stays silent for more than its lease. Destroying the link takes up to 2 s, for the last
 // words.
 std::unique_ptr<CoordinatorLink> MakeGrpcLink(boost::asio::io_context& io, const std::string& address,
-                                              int port, Duration welcome_limit = seconds(20));
+                                              int port, Duration welcome_limit = LinkWatch::kWelcomeLimit);
 
 }  // namespace ddprun

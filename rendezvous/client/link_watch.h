@@ -15,9 +15,11 @@ namespace ddprun {
 //   Order: Started, Opened, then the others in any order.
 class LinkWatch {
  public:
+  // Within which an agent that joins for the first time expects the Welcome.
+  static constexpr Duration kWelcomeLimit = seconds(20);
   // Heartbeats in a row that may stay unanswered. With four in a lease, a silence shorter than the lease never
   // ends the connection, and one of five quarters of a lease always does. An agent that stood still itself has
-  // sent none, so it blames nobody.
+  // sent none and does not give up.
   static constexpr int kMaxUnanswered = 4;
 
   struct SendHeartbeat {};  // then call HeartbeatSent

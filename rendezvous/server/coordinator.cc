@@ -160,6 +160,7 @@ void Coordinator::Do(const Order& e) {
   if (tell->report != report_) {
     report_ = tell->report;
     report_message_ = Shared(EncodeOrder(e.order, now_));
+    report_digest_.clear();
   }
   Send(e.peer, report_message_);
 }
@@ -190,7 +191,13 @@ void Coordinator::Do(const Answer& e) {
 }
 
 void Coordinator::Send(PeerId peer, SharedMessage message) {
-  if (recorder_) recorder_->Outcome("send", peer, message->SerializeAsString());
+  if (recorder_ && message == report_message_) {
+    // All nodes are told the same large report, so it is digested once.
+    if (report_digest_.empty()) report_digest_ = DigestOf(message->SerializeAsString());
+    recorder_->Outcome("send", peer, report_digest_);
+  } else if (recorder_) {
+    recorder_->Outcome("send", peer, message->SerializeAsString());
+  }
   if (const auto it = peers_.find(peer); it != peers_.end()) it->second->Send(std::move(message));
 }
 

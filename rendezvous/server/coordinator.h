@@ -126,6 +126,7 @@ class Coordinator {
   absl::StatusOr<std::string> answer_;
   std::shared_ptr<const JobReport> report_;  // the last one that was encoded, as report_message_
   SharedMessage report_message_;
+  std::string report_digest_;  // of report_message_, for the recorder; empty: not made yet
 };
 
 }  // namespace ddprun

@@ -19,6 +19,12 @@ std::string Delimited(const google::protobuf::MessageLite& message) {
 
 }  // namespace
 
+std::string DigestOf(absl::string_view bytes) {
+  boost::crc_32_type crc;
+  crc.process_bytes(bytes.data(), bytes.size());
+  return std::to_string(crc.checksum());
+}
+
 void StepRecorder::Outcome(absl::string_view kind, uint64_t peer, absl::string_view content) {
   crc_.process_bytes(kind.data(), kind.size());
   crc_.process_bytes(&peer, sizeof peer);

@@ -13,6 +13,9 @@
 
 namespace ddprun {
 
+// A short name of `bytes`, for Outcome.
+std::string DigestOf(absl::string_view bytes);
+
 using StepSink = std::function<void(const proto::RecordedStep&)>;
 
 // The steps of one coordinator, one after the other.

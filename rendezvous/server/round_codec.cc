@@ -59,6 +59,7 @@ absl::StatusOr<NodeInfo> DecodeNodeInfo(const proto::Join& join) {
   RETURN_IF_ERROR(CheckName("run_id", join.run_id()));
   if (join.node_id().empty()) return absl::InvalidArgumentError("node_id is empty");
   RETURN_IF_ERROR(CheckName("node_id", join.node_id()));
+  RETURN_IF_ERROR(CheckName("previous_node_id", join.previous_node_id()));
   RETURN_IF_ERROR(CheckName("host", join.host()));
   RETURN_IF_ERROR(CheckName("addr", join.addr()));
   RETURN_IF_ERROR(CheckName("role", join.role()));

@@ -29,7 +29,7 @@ TEST_F(RecordingTest, AJobThatRestartsAndIsStoppedReplaysBitForBit) {
   EXPECT_THAT(replay.out(), HasSubstr("workers_failed of job"));
   EXPECT_THAT(replay.out(), HasSubstr("round_sealed of job job: round 1 with 2 nodes"));
   EXPECT_THAT(replay.out(), HasSubstr("request to stop job"));
-  EXPECT_THAT(replay.out(), HasSubstr(": the same came of each; all rules held"));
+  EXPECT_THAT(replay.out(), HasSubstr(": all outcomes match; all rules held"));
 }
 
 }  // namespace

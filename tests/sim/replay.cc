@@ -14,6 +14,7 @@
 #include "google/protobuf/util/delimited_message_util.h"
 #include "proto/protocol_version.h"
 #include "proto/recording_format.h"
+#include "proto/utf8.h"
 #include "rendezvous/server/coordinator.h"
 #include "tests/sim/round_rules.h"
 #include "tests/sim/sim_clock.h"
@@ -81,7 +82,13 @@ class Replayer {
     for (bool end = false; !end;) {
       proto::RecordedStep step;
       if (!google::protobuf::util::ParseDelimitedFromZeroCopyStream(&step, &in, &end)) {
-        result_.whole = end;
+        if (end) break;
+        const void* rest = nullptr;
+        int size = 0;
+        if (in.Next(&rest, &size)) {
+          return absl::InvalidArgumentError(absl::StrCat("step ", result_.steps, " is damaged"));
+        }
+        result_.whole = false;
         break;
       }
       RETURN_IF_ERROR(Do(step));
@@ -95,7 +102,11 @@ class Replayer {
   const ReplayResult& result() const { return result_; }
 
  private:
-  void Line(const std::string& text) { trace_.Line(timer_.now, text); }
+  static constexpr Duration kLongest = std::chrono::hours(24 * 3650);
+  static constexpr size_t kMaxLineBytes = 64 << 10;
+
+  // Texts of a recording may hold anything.
+  void Line(const std::string& text) { trace_.Line(timer_.now, Utf8Line(text, kMaxLineBytes)); }
 
   static absl::Status ReadHeader(google::protobuf::io::ZeroCopyInputStream& in) {
     proto::RecordingHeader header;
@@ -112,6 +123,10 @@ class Replayer {
   }
 
   absl::Status Do(const proto::RecordedStep& step) {
+    if (step.at_ns() < 0 || step.at_ns() > kLongest / std::chrono::nanoseconds(1)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("step ", result_.steps, " is at ", step.at_ns(), " ns, expected 0 to 10 years"));
+    }
     const TimePoint now = SimClock::kStart + std::chrono::nanoseconds(step.at_ns());
     if (now < timer_.now) {
       return absl::InvalidArgumentError(
@@ -132,6 +147,11 @@ class Replayer {
         coordinator_.Receive(step.received().peer(), step.received().message());
         break;
       case proto::RecordedStep::kDisconnected:
+        if (step.disconnected().peer() == 0 || step.disconnected().peer() > peers_.size()) {
+          return absl::InvalidArgumentError(absl::StrCat("step ", result_.steps, " closes connection ",
+                                                         step.disconnected().peer(),
+                                                         ", which was never open"));
+        }
         Line(
             absl::StrCat("connection ", step.disconnected().peer(), " ends: ", step.disconnected().reason()));
         coordinator_.Detach(step.disconnected().peer(), step.disconnected().reason());
@@ -154,7 +174,7 @@ class Replayer {
         break;
       case proto::RecordedStep::kTick:
         if (timer_.wake == nullptr) {
-          Differs("the recording has an alarm, and none is set");
+          Differs("the recording has a tick, and no deadline is set");
           break;
         }
         std::exchange(timer_.wake, nullptr)();
@@ -181,8 +201,7 @@ class Replayer {
 
   void Compare(const proto::RecordedStep& step) {
     if (again_) again_(step);
-    if (step.outcome_crc32() != expected_->outcome_crc32())
-      Differs("something else comes of it than was recorded");
+    if (step.outcome_crc32() != expected_->outcome_crc32()) Differs("the outcome differs from the recording");
   }
   void Differs(const std::string& why) {
     if (!result_.difference.empty()) return;

@@ -76,6 +76,15 @@ TEST(ReplayTest, ARecordingThatIsCutOffReplaysUpToThere) {
   EXPECT_EQ(part->steps, all->steps - 1);
 }
 
+TEST(ReplayTest, ADamagedStepIsAnError) {
+  std::string bytes = Recorded(3);
+  // A node id of a join is no protobuf text any more; all lengths stay as they are.
+  const size_t id = bytes.find("n0@host");
+  ASSERT_NE(id, std::string::npos);
+  bytes[id] = '\xff';
+  EXPECT_EQ(ReplayOf(bytes).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(ReplayTest, AnyOtherFileIsRefused) {
   for (const std::string& bytes : {std::string(), std::string("seed 4711\n"), std::string(1000, '\xff')}) {
     EXPECT_EQ(ReplayOf(bytes).status().code(), absl::StatusCode::kInvalidArgument) << bytes.size();

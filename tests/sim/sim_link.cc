@@ -10,9 +10,8 @@
 namespace ddprun::sim {
 namespace {
 
-// As rendezvous/client/find_coordinator.cc retries, and what launch.cc waits for a welcome.
+// As rendezvous/client/find_coordinator.cc retries.
 constexpr Duration kLongestPause = seconds(1);
-constexpr Duration kWelcomeLimit = seconds(10);
 // The interval of rendezvous/server/local_link.cc.
 constexpr Duration kLocalBeat = seconds(1);
 // Between two handlers of one process.
@@ -54,6 +53,8 @@ void SimLink::After(Duration d, std::function<void()> what) {
 void SimLink::Find(Duration limit, bool once, std::function<void(const absl::Status&)> done) {
   found_ = std::move(done);
   once_ = once;
+  // At a rejoin the welcome counts into the time for the search.
+  find_end_ = place_.host->now() + (once ? limit : std::max(limit, LinkWatch::kWelcomeLimit));
   if (place_.local != nullptr) return After(Duration(0), [this] { Found(absl::OkStatus()); });
   After(limit, [this] {
     if (found_) Found(absl::UnavailableError("it did not answer in time"));
@@ -99,7 +100,7 @@ void SimLink::Start(Handlers handlers) {
     After(Duration(0), [this] { handlers_.on_open(); });
     return After(kLocalBeat, [this] { LocalHeartbeat(); });
   }
-  watch_.Started(timer_.Now(), kWelcomeLimit);
+  watch_.Started(timer_.Now(), std::max(find_end_ - timer_.Now(), Duration(0)));
   SetTimer();
   After(Duration(0), [this] {
     handlers_.on_open();

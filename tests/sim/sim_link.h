@@ -73,6 +73,7 @@ class SimLink final : public CoordinatorLink {
   uint64_t local_peer_ = 0;
   Duration pause_ = milliseconds(20);
   bool once_ = false;
+  TimePoint find_end_;
   bool open_ = false;
   bool dismissed_ = false;
   std::shared_ptr<bool> here_ = std::make_shared<bool>(true);

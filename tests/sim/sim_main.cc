@@ -117,6 +117,10 @@ int ReplayFile(const std::string& file, const std::string& accept) {
     std::fprintf(stderr, "sim: %s: %s\n", file.c_str(), std::string(result.status().message()).c_str());
     return 2;
   }
+  if (result->steps == 0) {
+    std::fprintf(stderr, "sim: %s: the recording has no steps\n", file.c_str());
+    return 2;
+  }
   if (!accept.empty() && !(std::ofstream(accept, std::ios::binary) << again).flush()) {
     std::fprintf(stderr, "sim: cannot write %s\n", accept.c_str());
     return 2;
@@ -124,7 +128,7 @@ int ReplayFile(const std::string& file, const std::string& accept) {
   std::printf("%lld steps over %.3f s%s: %s; %s\n", static_cast<long long>(result->steps),
               std::chrono::duration<double>(result->length).count(),
               result->whole ? "" : " (the file ends within a step)",
-              result->difference.empty() ? "the same came of each" : result->difference.c_str(),
+              result->difference.empty() ? "all outcomes match" : result->difference.c_str(),
               result->broken.empty() ? "all rules held" : result->broken.c_str());
   return result->difference.empty() && result->broken.empty() ? 0 : 1;
 }
@@ -197,6 +201,7 @@ int main(int argc, char** argv) {
       return RunGolden(golden_dir, golden == "update");
     }
     if (given.contains("script")) return RunFile(script);
+    if (!accept.empty() && replay.empty()) throw po::error("--accept goes with --replay");
     if (given.contains("replay")) return ReplayFile(replay, accept);
     if (given.contains("draw")) {
       std::cout << ToString(DrawScript(seed));
