@@ -1,5 +1,7 @@
 #include "launcher/launch.h"
 
+#include <unistd.h>
+
 #include <ctime>
 #include <memory>
 #include <optional>
@@ -257,7 +259,8 @@ class Launcher {
                                       : OpenLine(),
                      .observers = observers_.All(),
                      .network = [this] { return Network(); },
-                     .leased = coordinator_ == nullptr},
+                     .leased = coordinator_ == nullptr,
+                     .counts_down = isatty(STDERR_FILENO) == 1},
         [this](int exit_code) { Finish(exit_code); });
     agent_->Start(TraceLink(std::move(link), log_));
   }

@@ -87,7 +87,12 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
                         .last_call = parts.last_call,
                         .stop_timeout =
                             config_.shutdown_timeout + kKillLimit + kOutputLimit + config_.rdzv.lease},
-               .leased = parts.leased}) {}
+               .leased = parts.leased}) {
+  if (!parts.counts_down) return;
+  countdown_.emplace(std::make_unique<AsioWakeTimer>(io), [this](Duration left) {
+    log_.Say(absl::StrCat("the workers start in ", left / seconds(1), " s at the latest"));
+  });
+}
 
 void Agent::Start(std::unique_ptr<CoordinatorLink> link) {
   // The link comes later: there is nobody to say goodbye to.
@@ -113,6 +118,7 @@ NodeIdentity Agent::NewIdentity() {
 }
 
 void Agent::StartWorkers(const Assignment& a) {
+  if (countdown_) countdown_->Stop();
   if (a.group_rank != GroupRank(0)) stores_.Withdraw();
   log_.Event("round_started", {{"round", absl::StrCat(a.round.value())},
                                {"group_rank", absl::StrCat(a.group_rank.value())},
@@ -153,6 +159,16 @@ void Agent::OnWaiting() {
   Observe([](AgentObserver& o) { o.OnWaiting(Now()); });
 }
 
+void Agent::OnWaitingFor(const std::string& text, Duration start_in) {
+  log_.Say(text);
+  if (!countdown_) return;
+  if (start_in > Duration::zero()) {
+    countdown_->Start(start_in);
+  } else {
+    countdown_->Stop();
+  }
+}
+
 void Agent::OnFailure() {
   Observe([](AgentObserver& o) { o.OnFailure(Now()); });
   // There will be a report.
@@ -160,6 +176,7 @@ void Agent::OnFailure() {
 }
 
 void Agent::OnSeeking() {
+  if (countdown_) countdown_->Stop();
   workers_.SayNothingWhenDead();
   // The old coordinator sends no more reports.
   if (!looking_up_) display_.ShowAll(HostName());
@@ -246,6 +263,7 @@ void Agent::LeaveOwnError(std::function<void()> done) {
 void Agent::Say(const std::string& text) { log_.Say(text); }
 
 void Agent::OnFinish(const Finish& finish) {
+  if (countdown_) countdown_->Stop();
   finish_ = finish;
   if (!looking_up_) End();
 }

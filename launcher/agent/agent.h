@@ -15,6 +15,7 @@
 #include "launcher/agent/agent_machine.h"
 #include "launcher/agent/agent_observer.h"
 #include "launcher/agent/agent_world.h"
+#include "launcher/agent/countdown.h"
 #include "launcher/agent/failure_display.h"
 #include "launcher/agent/local_workers.h"
 #include "launcher/agent/node_network.h"
@@ -52,7 +53,8 @@ class Agent final : private AgentWorld {
     std::vector<AgentObserver*> observers = {};  // outlive the agent
     // How other nodes reach this one, asked at each start of workers; empty: unknown.
     std::function<NodeNetwork()> network = {};
-    bool leased = true;  // false in the coordinator's own process: it cannot be lost alone
+    bool leased = true;        // false in the coordinator's own process: it cannot be lost alone
+    bool counts_down = false;  // says how long the last call still lasts: somebody watches a terminal
   };
 
   Agent(boost::asio::io_context& io, Parts parts, std::function<void(int exit_code)> finished);
@@ -89,6 +91,7 @@ class Agent final : private AgentWorld {
   // Lets the warden tell the coordinator when this agent has died and nothing is left of its workers.
   void OnWelcome(const NodeIdentity& node) override;
   void OnWaiting() override;
+  void OnWaitingFor(const std::string& text, Duration start_in) override;
   void OnFailure() override;
   void OnSeeking() override;
   void OnReport(const proto::JobReport& report) override;
@@ -127,6 +130,7 @@ class Agent final : private AgentWorld {
   LocalWorkers workers_;
   FailureDisplay display_;
   AgentDriver driver_;
+  std::optional<Countdown> countdown_;
   NodeIdentity self_;      // of the newest join
   std::string full_host_;  // empty: not known yet
   bool looking_up_ = false;

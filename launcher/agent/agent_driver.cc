@@ -81,7 +81,7 @@ void AgentDriver::OnMessage(const proto::CoordinatorMessage& message) {
     case proto::CoordinatorMessage::kReport:
       return world_.OnReport(message.report());
     case proto::CoordinatorMessage::kWaiting:
-      return world_.Say(message.waiting().text());
+      return world_.OnWaitingFor(message.waiting().text(), milliseconds(message.waiting().start_in_ms()));
     case proto::CoordinatorMessage::kStart:
       return Step(RoundStarted{FromStart(message.start()), message.start().reason()});
     case proto::CoordinatorMessage::kStop:

@@ -110,7 +110,8 @@ class AgentTest : public ::testing::Test {
                                         done(NewLink());
                                       });
                                     },
-                                .observers = {&observer_}},
+                                .observers = {&observer_},
+                                .counts_down = true},
                    [this](int code) { exit_code_ = code; });
     agent_->Start(NewLink());
   }
@@ -188,6 +189,26 @@ class AgentTest : public ::testing::Test {
   std::optional<int> exit_code_;
   std::optional<Agent> agent_;
 };
+
+TEST_F(AgentTest, CountsDownToTheEndOfTheLastCall) {
+  std::vector<std::string> said;
+  log_.SendTo([&said](absl::string_view line) { said.emplace_back(line); });
+  Start("exit 0");
+  Await(proto::AgentMessage::kJoin);
+  Welcome();
+  // The agent's log goes where its workers' output goes once it is open.
+  log_.SendTo([&said](absl::string_view line) { said.emplace_back(line); });
+  proto::CoordinatorMessage message;
+  message.mutable_waiting()->set_text("1 node waits");
+  message.mutable_waiting()->set_start_in_ms(1100);
+  Tell(message);
+  RunUntil([&] { return said.size() >= 2; });
+  EXPECT_THAT(said,
+              ElementsAre(HasSubstr("1 node waits"), HasSubstr("the workers start in 1 s at the latest")));
+  Dismiss(proto::DISMISS_REASON_SUCCEEDED);
+  AwaitExit();
+  log_.SendTo({});
+}
 
 TEST_F(AgentTest, AFailureIsToldAtOnceAndInFullWhenAllIsGone) {
   Start("echo no cheese >&2; exit 3");

@@ -69,6 +69,8 @@ class AgentWorld {
   virtual void OnWelcome(const NodeIdentity& /*node*/) {}
   // The node has no workers and waits for a round.
   virtual void OnWaiting() {}
+  // What the node waits for, in one line for people. The round starts within `start_in`; 0: not known.
+  virtual void OnWaitingFor(const std::string& text, Duration /*start_in*/) { Say(text); }
   // The first failure of a round is being sent.
   virtual void OnFailure() {}
   // The connection is closed; a new one is looked for.

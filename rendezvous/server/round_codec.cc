@@ -171,6 +171,11 @@ proto::CoordinatorMessage EncodeOrder(const RoundEffect& order, TimePoint now) {
     *out.mutable_report() = EncodeReport(*e->report, now);
   } else if (const auto* e = std::get_if<TellWaiting>(&order)) {
     out.mutable_waiting()->set_text(ToText(*e->what));
+    const auto* gathering = std::get_if<WaitsForNodes>(e->what.get());
+    if (gathering != nullptr && gathering->last_call_end) {
+      const Duration left = *gathering->last_call_end - gathering->now;
+      out.mutable_waiting()->set_start_in_ms(std::max<int64_t>(ToMillis(left), 0));
+    }
   } else if (const auto* e = std::get_if<Dismiss>(&order)) {
     *out.mutable_dismiss() = EncodeDismiss(e->reason, ToText(e->why));
   } else if (const auto* e = std::get_if<Refuse>(&order)) {
