@@ -11,6 +11,7 @@
 #include "boost/json/parse.hpp"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/protocol_version.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/server/testing/io_thread.h"
@@ -94,7 +95,7 @@ TEST_F(CoordinatorHostTest, AStoreClientThatIsShownOutIsNamedWithTheReason) {
 
 // docs/protocol.md: "One port".
 TEST_F(CoordinatorHostTest, OnePortSpeaksThreeProtocols) {
-  EXPECT_EQ(Get("/healthz"), "{\"service\":\"ddprun\",\"protocol\":3}\n");
+  EXPECT_EQ(Get("/healthz"), absl::StrCat("{\"service\":\"ddprun\",\"protocol\":", kProtocolVersion, "}\n"));
   EXPECT_THAT(Get("/nothing"), StartsWith("HTTP/1.1 404"));
 
   RawPeer store(host_->port());
