@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <chrono>
 #include <iterator>
 #include <utility>
@@ -9,8 +10,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
-#include "absl/time/time.h"
+#include "base/event.h"
 #include "base/status_macros.h"
 #include "proto/grpc_status.h"
 #include "proto/store.grpc.pb.h"
@@ -25,7 +25,7 @@ using Stub = proto::Store::Stub;
 template <typename Request, typename Reply>
 using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Reply*);
 
-// How long a store may take to say whether a wait that is over in time was over before.
+// How long a store may take to say whether a wait that has timed out was over before, and to count a caller of Barrier.
 constexpr Duration kCancelTimeout = seconds(5);
 
 void SetTimeout(grpc::ClientContext& context, Duration timeout) {
@@ -51,43 +51,41 @@ Request WithKeys(const std::vector<std::string>& store_keys) {
 
 std::string Owned(absl::string_view bytes) { return std::string(bytes); }
 
-// A Barrier on its way. The store says that it has counted the caller by sending the initial metadata.
+// A Barrier call in flight. The store sends the initial metadata when it has counted the caller.
 class BarrierCall final : public grpc::ClientUnaryReactor {
  public:
-  // The rest is as long as the call.
+  // `stub` and `request` outlive this object.
   void Start(Stub& stub, const proto::BarrierRequest& request, Duration limit) {
     SetTimeout(context_, limit);
     stub.async()->Barrier(&context_, &request, &reply_, this);
     StartCall();
   }
-  // False: neither happened in time.
-  bool AwaitAnswer(Duration limit) {
-    return answered_.WaitForNotificationWithTimeout(absl::FromChrono(limit));
-  }
-  bool AwaitCount(Duration limit) { return counted_.WaitForNotificationWithTimeout(absl::FromChrono(limit)); }
-  absl::Status Cancel() {
-    context_.TryCancel();
-    return Answer();
-  }
-  // Waits for it.
+  // False: no answer until `deadline`.
+  bool AwaitAnswer(TimePoint deadline) { return answered_.WaitUntil(deadline); }
+  // Returns when the store has counted the caller or has answered, at `deadline` at the latest.
+  void AwaitCount(TimePoint deadline) { counted_or_answered_.WaitUntil(deadline); }
+  void Cancel() { context_.TryCancel(); }
+  // Blocks until the call ends.
   absl::Status Answer() {
-    answered_.WaitForNotification();
+    answered_.Wait();
     return status_;
   }
 
  private:
-  // Comes with the answer at the latest.
-  void OnReadInitialMetadataDone(bool) override { counted_.Notify(); }
+  void OnReadInitialMetadataDone(bool ok) override {
+    if (ok) counted_or_answered_.Set();
+  }
   void OnDone(const grpc::Status& status) override {
     status_ = FromGrpc(status);
-    answered_.Notify();
+    counted_or_answered_.Set();
+    answered_.Set();  // last: the caller may destroy this object after it
   }
 
   grpc::ClientContext context_;
   proto::BarrierReply reply_;
   absl::Status status_;
-  absl::Notification counted_;
-  absl::Notification answered_;
+  Event counted_or_answered_;
+  Event answered_;
 };
 
 }  // namespace
@@ -351,14 +349,20 @@ absl::Status GrpcStore::Barrier(absl::string_view key, int64_t world_size, Durat
   const std::string doing = absl::StrCat("waiting for barrier ", request.key(), " of ", world_size);
   request.set_store(impl_->store);
   BarrierCall call;
-  // However short the time is, the caller is to be counted.
-  call.Start(*impl_->stub, request, timeout + kCancelTimeout);
-  if (call.AwaitAnswer(timeout)) return impl_->Outcome(call.Answer(), doing);
-  const bool counted = call.AwaitCount(kCancelTimeout);
-  const absl::Status status = call.Cancel();
-  if (status.ok()) return status;
-  if (!counted) return impl_->Outcome(absl::DeadlineExceededError("the store does not answer"), doing);
-  // The last may have come in time.
+  const TimePoint start = std::chrono::steady_clock::now();
+  // The store counts the caller also when `timeout` is shorter than the way to the store.
+  call.Start(*impl_->stub, request, std::max(timeout, Duration::zero()) + kCancelTimeout);
+  const bool in_time = call.AwaitAnswer(start + timeout);
+  if (!in_time) {
+    // Stores of earlier versions send no initial metadata while a caller waits: with a timeout of at least
+    // kCancelTimeout this does not block.
+    call.AwaitCount(start + std::max(timeout, kCancelTimeout));
+    call.Cancel();
+  }
+  const absl::Status status = call.Answer();
+  const bool timed_out = absl::IsDeadlineExceeded(status) || (!in_time && absl::IsCancelled(status));
+  if (!timed_out) return impl_->Outcome(status, doing);
+  // The last caller may have come in time. A store that hangs does not answer this request either.
   proto::TryGetRequest count_request;
   count_request.set_key(request.key());
   proto::TryGetReply count;

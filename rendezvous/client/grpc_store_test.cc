@@ -9,6 +9,7 @@
 #include <atomic>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -50,7 +51,7 @@ class LateStore : public proto::Store::WithCallbackMethod_Barrier<proto::Store::
   grpc::ServerUnaryReactor* Barrier(grpc::CallbackServerContext*, const proto::BarrierRequest*,
                                     proto::BarrierReply*) override {
     ++num_came_;
-    return new Waiting;
+    return new Waiting(counts_, barrier_answer_);
   }
   grpc::Status TryGet(grpc::ServerContext*, const proto::TryGetRequest*, proto::TryGetReply* reply) override {
     reply->set_value(absl::StrCat(num_came_.load()));
@@ -61,11 +62,22 @@ class LateStore : public proto::Store::WithCallbackMethod_Barrier<proto::Store::
     return UntilCancelled(context);
   }
 
+  // Set these before the first Barrier.
+  void AnswerBarriersWith(const grpc::Status& status) { barrier_answer_ = status; }
+  // Sends no initial metadata while a caller waits, as stores of earlier versions.
+  void BeAnOldStore() { counts_ = false; }
+
  private:
-  // A barrier at which the client has been counted.
+  // A barrier that does not open. It ends when the caller cancels, or at once with `answer`.
   class Waiting final : public grpc::ServerUnaryReactor {
    public:
-    Waiting() { StartSendInitialMetadata(); }
+    Waiting(bool counts, const std::optional<grpc::Status>& answer) {
+      if (answer) {
+        Finish(*answer);
+      } else if (counts) {
+        StartSendInitialMetadata();
+      }
+    }
 
    private:
     void OnCancel() override { Finish(grpc::Status::CANCELLED); }
@@ -78,7 +90,9 @@ class LateStore : public proto::Store::WithCallbackMethod_Barrier<proto::Store::
   }
 
   std::atomic<bool> asked_ = false;
-  std::atomic<int> num_came_ = 1;  // somebody was there before
+  std::atomic<int> num_came_ = 1;  // one caller came before the test
+  bool counts_ = true;
+  std::optional<grpc::Status> barrier_answer_;
 };
 
 std::unique_ptr<grpc::Server> Serve(grpc::Service* service, int* port) {
@@ -118,6 +132,38 @@ TEST_F(GrpcStoreTest, ABarrierThatHasNotOpenedIsLate) {
   const absl::Status late = Connect(kLong)->Barrier("b", 3, milliseconds(1));
   EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(late.message()), HasSubstr("timed out after 1 ms waiting for barrier /b of 3"));
+}
+
+// The deadline of the RPC may expire before the client's own timer.
+TEST_F(GrpcStoreTest, ABarrierWhoseCallExpiresTimesOutAndTheClientStaysUsable) {
+  service_.AnswerBarriersWith({grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded"});
+  const auto client = Connect(kLong);
+  EXPECT_EQ(client->Barrier("b", 9, kLong).code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(client->Barrier("b", 3, kLong).ok());  // the count is 3 now
+  EXPECT_TRUE(client->TryGet("k").ok());
+}
+
+TEST_F(GrpcStoreTest, AnErrorThatArrivesAfterTheTimeoutOfABarrierIsReported) {
+  service_.AnswerBarriersWith({grpc::StatusCode::RESOURCE_EXHAUSTED, "the store is full"});
+  const absl::Status full = Connect(kLong)->Barrier("b", 9, milliseconds(-1));
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
+  EXPECT_THAT(std::string(full.message()), HasSubstr("the store is full"));
+}
+
+TEST_F(GrpcStoreTest, ALostBarrierIsUnavailableAndNotLate) {
+  service_.AnswerBarriersWith({grpc::StatusCode::CANCELLED, "the store ends"});
+  const auto client = Connect(kLong);
+  const absl::Status lost = client->Barrier("b", 9, kLong);
+  EXPECT_EQ(lost.code(), absl::StatusCode::kUnavailable) << lost;
+  EXPECT_EQ(client->Set("k", ""), lost);
+}
+
+TEST_F(GrpcStoreTest, ABarrierOfAnOldStoreTimesOutAndTheClientStaysUsable) {
+  service_.BeAnOldStore();
+  const auto client = Connect(kLong);
+  const absl::Status late = client->Barrier("b", 9, milliseconds(1));
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded) << late;
+  EXPECT_TRUE(client->Barrier("b", 3, milliseconds(1)).ok());  // the count is 3 now
 }
 
 TEST_F(GrpcStoreTest, AStoreThatDoesNotAnswerIsUnavailable) {
