@@ -44,7 +44,7 @@ template void AdamWStep<double>(const AdamWOptions&, int64_t, absl::Span<const d
                                 absl::Span<double>, absl::Span<double>);
 
 AdamW::AdamW(std::vector<ParameterView> parameters, const AdamWOptions& options)
-    : parameters_(std::move(parameters)),
+    : parameters_(CheckedParameters(std::move(parameters))),
       options_(options),
       mean_(name(), "mean", parameters_),
       square_(name(), "square", parameters_) {}

@@ -1,5 +1,8 @@
 #include "worker_sdk/optim/optimizer.h"
 
+#include <set>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "worker_sdk/comm/check.h"
 
@@ -11,6 +14,17 @@ std::string StateTensorName(absl::string_view optimizer, absl::string_view what,
                    parameter.find('/') == parameter.npos,
                "a name that can be taken apart again");
   return absl::StrCat(optimizer, ".", what, "/", parameter);
+}
+
+std::vector<ParameterView> CheckedParameters(std::vector<ParameterView> parameters) {
+  std::set<absl::string_view> names;
+  for (const ParameterView& p : parameters) {
+    DDPRUN_CHECK(p.values.size() == p.grads.size(), "parameter " << p.name << ": " << p.values.size()
+                                                                 << " values and " << p.grads.size()
+                                                                 << " gradients");
+    DDPRUN_CHECK(names.insert(p.name).second, "two parameters have the name " << p.name);
+  }
+  return parameters;
 }
 
 }  // namespace ddprun

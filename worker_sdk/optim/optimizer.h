@@ -37,6 +37,10 @@ struct StateTensor {
 // that changes makes old snapshots unreadable.
 std::string StateTensorName(absl::string_view optimizer, absl::string_view what, absl::string_view parameter);
 
+// `parameters`, checked: every constructor of an optimizer calls it.
+//   REQUIRES: of each parameter, as many values as gradients; names unique. Aborts with the name otherwise.
+std::vector<ParameterView> CheckedParameters(std::vector<ParameterView> parameters);
+
 struct OptimizerStep {
   int64_t step = 1;        // counted from 1 over the whole training; the caller keeps it in the snapshot
   double rate_factor = 1;  // of this step, times the optimizer's learning rate: where schedules come in

@@ -130,7 +130,7 @@ TEST_P(OptimizerContractTest, BitsDoNotDependOnHowElementsAreDividedIntoTensors)
   };
   const auto one = factory()({view(whole, 0, 37)});
   const auto many =
-      factory()({view(parts, 0, 1), view(parts, 1, 0), view(parts, 1, 19), view(parts, 20, 17)});
+      factory()({view(parts, 0, 1), view(parts, 1, 19), view(parts, 20, 17), view(parts, 37, 0)});
   for (int64_t step = 1; step <= 3; ++step) {
     for (size_t i = 0; i < grads.size(); ++i) grads[i] = std::sin(static_cast<float>(i + step));
     one->Step({.step = step});
@@ -144,6 +144,18 @@ TEST_P(OptimizerContractTest, ARateFactorOfZeroLeavesTheParameters) {
   const auto optimizer = factory()({{"p", {3}, absl::MakeSpan(values), grads, true}});
   optimizer->Step({.step = 1, .rate_factor = 0});
   EXPECT_EQ(values, std::vector<float>(3, 2.0f));
+}
+
+TEST_P(OptimizerContractTest, AParameterNeedsOneGradientForEachValue) {
+  std::vector<float> values(3), grads(2);
+  EXPECT_DEATH(factory()({{"head", {3}, absl::MakeSpan(values), grads}}),
+               "parameter head: 3 values and 2 gradients");
+}
+
+TEST_P(OptimizerContractTest, NamesOfParametersAreUnique) {
+  std::vector<float> values(1), grads(1);
+  const ParameterView p{"head", {1}, absl::MakeSpan(values), grads};
+  EXPECT_DEATH(factory()({p, p}), "two parameters have the name head");
 }
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, OptimizerContractTest,
@@ -181,7 +193,7 @@ TEST(OptimizerStateTest, ASnapshotWithoutStateSaysSo) {
                     HasSubstr("written without optimizer state")));
 }
 
-// Else momentum would be dropped in silence.
+// Otherwise the optimizer would continue without its momentum, and report no error.
 TEST(OptimizerStateTest, StateThatTheOptimizerDoesNotTakeIsRefused) {
   Training written(AdamWFactory()), read(SgdFactory(0));
   const absl::Status status = read.Load(written.Save());
@@ -189,6 +201,20 @@ TEST(OptimizerStateTest, StateThatTheOptimizerDoesNotTakeIsRefused) {
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("tensor adamw.mean/weight of optimizer adamw"),
                     HasSubstr("optimizer sgd does not take"), HasSubstr("continue with that optimizer")));
+}
+
+TEST(OptimizerStateTest, TensorsOfTheProgramMayHaveSlashesInTheirNames) {
+  Training written(SgdFactory(0.9)), read(SgdFactory(0.9));
+  written.StepTo(2);
+  Snapshot snapshot = written.Save();
+  const std::vector<float> more(7, 1.0f);
+  // The last two have a form that is close to that of state: no known parameter, and no optimizer.
+  for (const char* name : {"encoder/weight", "ema/bias", "bias/x", "ema.shadow/other", ".x/bias"}) {
+    snapshot.tensors.push_back(ViewOf(name, {7}, more));
+  }
+  EXPECT_EQ(read.Load(snapshot), absl::OkStatus());
+  snapshot.tensors.push_back(ViewOf("ema.shadow/bias", {7}, more));
+  EXPECT_THAT(std::string(read.Load(snapshot).message()), HasSubstr("ema.shadow/bias of optimizer ema"));
 }
 
 TEST(OptimizerStateTest, StateOfAnotherSizeIsRefused) {

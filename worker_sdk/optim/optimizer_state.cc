@@ -12,9 +12,17 @@
 namespace ddprun {
 namespace {
 
-// The optimizer that a tensor of a snapshot belongs to (StateTensorName); empty for one of the model.
-absl::string_view OptimizerOf(absl::string_view tensor) {
-  return tensor.find('/') == tensor.npos ? "" : tensor.substr(0, tensor.find('.'));
+// The optimizer whose state `tensor` is: its name is a StateTensorName of another tensor of the snapshot.
+// Empty: a tensor of the program.
+//   names: of all tensors of the snapshot.
+absl::string_view OptimizerOf(absl::string_view tensor, const std::set<absl::string_view>& names) {
+  const size_t slash = tensor.find('/');
+  if (slash == tensor.npos || !names.contains(tensor.substr(slash + 1))) return "";
+  if (tensor.find('/', slash + 1) != tensor.npos) return "";
+  const absl::string_view kind = tensor.substr(0, slash);
+  const size_t dot = kind.find('.');
+  if (dot == kind.npos || dot + 1 == kind.size()) return "";
+  return kind.substr(0, dot);
 }
 
 absl::Status Mismatch(absl::string_view what, absl::string_view tensor, absl::string_view optimizer,
@@ -40,15 +48,16 @@ absl::Status LoadOptimizerState(const Snapshot& snapshot, Optimizer* optimizer) 
   std::set<std::string> expected, writers;
   std::set<absl::string_view> present;
   for (const StateTensor& tensor : state) expected.insert(tensor.name);
+  for (const TensorView& tensor : snapshot.tensors) present.insert(tensor.name);
   for (const TensorView& tensor : snapshot.tensors) {
-    present.insert(tensor.name);
-    if (const absl::string_view writer = OptimizerOf(tensor.name); !writer.empty()) writers.emplace(writer);
+    const absl::string_view writer = OptimizerOf(tensor.name, present);
+    if (!writer.empty()) writers.emplace(writer);
   }
   for (const StateTensor& tensor : state) {
     if (!present.contains(tensor.name)) return Mismatch("lacks", tensor.name, optimizer->name(), writers);
   }
   for (const TensorView& tensor : snapshot.tensors) {
-    const absl::string_view writer = OptimizerOf(tensor.name);
+    const absl::string_view writer = OptimizerOf(tensor.name, present);
     if (writer.empty() || expected.contains(tensor.name)) continue;
     return Mismatch(absl::StrCat("has state that optimizer ", optimizer->name(), " does not take,"),
                     tensor.name, writer, writers);

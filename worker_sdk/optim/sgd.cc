@@ -7,7 +7,7 @@
 namespace ddprun {
 
 Sgd::Sgd(std::vector<ParameterView> parameters, const SgdOptions& options)
-    : parameters_(std::move(parameters)),
+    : parameters_(CheckedParameters(std::move(parameters))),
       options_(options),
       velocity_(
           name(), "momentum",

@@ -1,16 +1,11 @@
 #include "worker_sdk/optim/state_buffer.h"
 
-#include "worker_sdk/comm/check.h"
-
 namespace ddprun {
 
 StateBuffer::StateBuffer(absl::string_view optimizer, absl::string_view what,
                          absl::Span<const ParameterView> parameters) {
   size_t num_elems = 0;
-  for (const ParameterView& p : parameters) {
-    DDPRUN_CHECK(p.values.size() == p.grads.size(), p.name.c_str());
-    num_elems += p.values.size();
-  }
+  for (const ParameterView& p : parameters) num_elems += p.values.size();
   values_.resize(num_elems);
   absl::Span<float> rest = absl::MakeSpan(values_);
   for (const ParameterView& p : parameters) {
