@@ -1,5 +1,6 @@
 // Lines of workers that reach a console that is a pipe without being copied.
 #include <algorithm>
+#include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -11,7 +12,9 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "launcher/logs/output_tail.h"
 #include "launcher/logs/testing/output_fixture.h"
+#include "launcher/logs/worker_stream.h"
 
 namespace ddprun {
 namespace {
@@ -69,9 +72,30 @@ class MovedLinesTest : public OutputFixture {
     at = 0;
     WriteSome(worker, text, at);
     EXPECT_EQ(at, text.size());
-    EXPECT_TRUE(Repeat([&] { return console_->out().MovedForTest() > 0; }));
+    const int64_t moved = console_->out().MovedForTest();
+    EXPECT_TRUE(Repeat([&] { return console_->out().MovedForTest() > moved; }));
     EXPECT_TRUE(console_->out().full());
     return worker;
+  }
+
+  // Reads `stdout` of the console in small steps until `moved` bytes have been moved to it.
+  std::string ReadUntilMoved(int64_t moved) {
+    std::string shown;
+    EXPECT_TRUE(Repeat([&] {
+      char buffer[1001];
+      const ssize_t n = read(console_pipes_[0].reader.get(), buffer, sizeof buffer);
+      if (n > 0) shown.append(buffer, n);
+      RunAll();
+      return console_->out().MovedForTest() >= moved;
+    }));
+    return shown;
+  }
+  // Runs the io_context while a line may be held back, and longer.
+  void RunPastTheHoldLimit() {
+    boost::asio::steady_timer timer(io_, 2 * WorkerStream::kHoldLimit);
+    bool expired = false;
+    timer.async_wait([&](const boost::system::error_code&) { expired = true; });
+    EXPECT_TRUE(RunUntil([&] { return expired; }));
   }
 
   UniqueFd same_;
@@ -150,7 +174,29 @@ TEST_F(MovedLinesTest, TheLimitOfADrainLosesNothingThatIsInThePipe) {
   EXPECT_TRUE(shown == text) << shown.size() << " bytes of " << text.size();
 }
 
-TEST_F(MovedLinesTest, WhatFollowsAMoveThatWasStoppedBeginsANewLine) {
+// At a line's end, where the console happened to be full, and in the middle of lines.
+TEST_F(MovedLinesTest, TheLimitOfADrainSplitsNoLineBeforeTheLaunchers) {
+  for (const size_t read_before : {0, 50'001, 50'047}) {
+    SCOPED_TRACE(read_before);
+    const auto output = OpenShared();
+    const std::string text = Lines("a", 800 << 10);
+    const UniqueFd worker = StartMove(*output, text);
+    std::string shown;
+    if (read_before > 0) {
+      shown = ReadUntilMoved(console_->out().MovedForTest() + static_cast<int64_t>(read_before));
+    }
+    ASSERT_TRUE(console_->out().full()) << "a move is under way";
+    console_->out().Write("of the launcher\n");
+    EXPECT_TRUE(Drain(*output, milliseconds(20)));
+    shown += ShownToTheEnd();
+    const size_t launcher = shown.find("of the launcher\n");
+    ASSERT_NE(launcher, std::string::npos);
+    EXPECT_TRUE(shown.erase(launcher, 16) == text) << shown.size() << " bytes of " << text.size();
+    EXPECT_EQ(text[launcher - 1], '\n');
+  }
+}
+
+TEST_F(MovedLinesTest, ADestroyedOutputLeavesWholeLines) {
   auto output = OpenShared();
   const std::string text = Lines("a", 800 << 10);
   const UniqueFd worker = StartMove(*output, text);
@@ -158,9 +204,80 @@ TEST_F(MovedLinesTest, WhatFollowsAMoveThatWasStoppedBeginsANewLine) {
   output.reset();
   console_->out().Write("more\n");
   const std::string shown = ShownToTheEnd();
-  const size_t launcher = shown.find("\nof the launcher\nmore\n");
+  const size_t launcher = shown.find("of the launcher\nmore\n");
   ASSERT_NE(launcher, std::string::npos);
-  EXPECT_EQ(shown.substr(0, launcher), text.substr(0, launcher));
+  EXPECT_TRUE(shown.substr(0, launcher) == text.substr(0, launcher)) << launcher;
+  EXPECT_EQ(text[launcher - 1], '\n');
+}
+
+TEST_F(MovedLinesTest, TheTailHasEachLineOnceWhenAMoveIsStopped) {
+  OpenOneConsole();
+  const auto output = OpenShared();
+  const std::string text = Lines("a", 700 << 10);
+  const UniqueFd worker = StartMove(*output, text);
+  ReadUntilMoved(static_cast<int64_t>(text.size() - kTailBytes / 2));
+  ASSERT_TRUE(console_->out().full()) << "a move is under way";
+  EXPECT_TRUE(Drain(*output, milliseconds(20)));
+  const std::string tail = output->StderrTail().value();
+  EXPECT_GT(tail.size(), kTailBytes - 200);
+  EXPECT_TRUE(absl::EndsWith(text, tail)) << tail.substr(0, 200);
+}
+
+TEST_F(MovedLinesTest, TheTailHasEachLineOnceWhenTheReaderLeaves) {
+  OpenOneConsole();
+  const auto output = OpenShared();
+  const std::string text = Lines("a", 700 << 10);
+  UniqueFd worker = StartMove(*output, text);
+  ReadUntilMoved(static_cast<int64_t>(text.size() - kTailBytes / 2));
+  ASSERT_TRUE(console_->out().full()) << "a move is under way";
+  console_pipes_[0].reader.Reset();
+  worker.Reset();
+  EXPECT_TRUE(Drain(*output));
+  const std::string tail = output->StderrTail().value();
+  EXPECT_GT(tail.size(), kTailBytes - 200);
+  EXPECT_TRUE(absl::EndsWith(text, tail)) << tail.substr(0, 200);
+}
+
+TEST_F(MovedLinesTest, AWorkerThatReadsItsOwnPipeEndsItsMove) {
+  const auto output = OpenShared();
+  const UniqueFd worker = StartMove(*output, Lines("a", 800 << 10));
+  const UniqueFd thief(
+      open(absl::StrCat("/proc/self/fd/", worker.get()).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  ASSERT_TRUE(thief);
+  char buffer[65536];
+  while (read(thief.get(), buffer, sizeof buffer) > 0) {
+  }
+  EXPECT_TRUE(RunUntil([&] {
+    Shown(0);
+    return console_->out().idle();
+  }));
+}
+
+// The reader is slow, the rest of a line waits in the worker's pipe.
+TEST_F(MovedLinesTest, ALineWhoseEndIsInThePipeIsNotBrokenWhileItWaitsForTheConsole) {
+  const auto output = OpenShared();
+  fcntl(output->stdout_fd(), F_SETPIPE_SZ, 1 << 20);
+  UniqueFd worker = TakeStdout(*output);
+  std::string text;
+  for (int i = 0; i < 20; ++i) absl::StrAppend(&text, std::string(29'000, 'a'), "\n");
+  // Read at once, with half a line at the end; more than the console takes; what cannot be moved until then.
+  size_t at = 0;
+  for (const size_t end : {size_t{100'001}, size_t{400'001}, text.size()}) {
+    WriteSome(worker, text.substr(0, end), at);
+    ASSERT_EQ(at, end);
+    RunAll();
+  }
+  ASSERT_FALSE(console_->out().idle());
+  RunPastTheHoldLimit();
+  console_->out().Write("of the launcher\n");
+  worker.Reset();
+  std::string shown;
+  ASSERT_TRUE(DrainReading(*output, shown));
+  shown += ShownToTheEnd();
+  const size_t launcher = shown.find("of the launcher\n");
+  ASSERT_NE(launcher, std::string::npos);
+  EXPECT_TRUE(shown.erase(launcher, 16) == text) << shown.size() << " bytes of " << text.size();
+  EXPECT_EQ(text[launcher - 1], '\n');
 }
 
 TEST_F(MovedLinesTest, AReaderThatLeavesMeanwhileStopsNobody) {
@@ -181,12 +298,17 @@ TEST_F(MovedLinesTest, AReaderThatLeavesMeanwhileStopsNobody) {
 TEST_F(MovedLinesTest, LinesThatAreLongerThanALookAreWhole) {
   const auto one = OpenShared();
   const auto other = OpenShared();
+  for (const auto* output : {one.get(), other.get()}) fcntl(output->stdout_fd(), F_SETPIPE_SZ, 1 << 20);
   UniqueFd workers[] = {TakeStdout(*one), TakeStdout(*other)};
   const std::string texts[] = {std::string(300'000, 'a') + "\n", std::string(300'000, 'b') + "\n"};
-  size_t at[] = {0, 0};
+  // The whole line is there before its first byte is read, so no limit of time applies to it.
+  for (const int i : {0, 1}) {
+    size_t at = 0;
+    WriteSome(workers[i], texts[i], at);
+    ASSERT_EQ(at, texts[i].size());
+  }
   std::string shown;
   ASSERT_TRUE(Repeat([&] {
-    for (const int i : {0, 1}) WriteSome(workers[i], texts[i], at[i]);
     shown += Shown(0);
     return shown.size() == 600'002;
   }));

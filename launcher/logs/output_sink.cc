@@ -1,6 +1,7 @@
 #include "launcher/logs/output_sink.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,10 +19,15 @@ namespace {
 
 constexpr size_t kFullBytes = 1 << 20;
 constexpr size_t kMaxSpares = 4;
-// With more than the system's 64 KiB its reader and we take turns less often.
+// The default of 64 KiB causes more context switches between the reader and this process.
 constexpr int kPipeBytes = 256 << 10;
 // What a job takes besides its bytes, about.
 constexpr size_t kJobBytes = 512;
+
+bool IsEmpty(int pipe) {
+  int bytes = 0;
+  return ioctl(pipe, FIONREAD, &bytes) == 0 && bytes == 0;
+}
 
 }  // namespace
 
@@ -36,7 +42,7 @@ OutputSink::OutputSink(boost::asio::io_context& io, int fd, std::string name, On
     // O_NONBLOCK belongs to what is shared with the shell and the workers: open it once more for ourselves.
     fd_.Reset(open(absl::StrCat("/proc/self/fd/", fd).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
     if (fd_ && is_pipe_ && fcntl(fd_.get(), F_GETPIPE_SZ) < kPipeBytes) {
-      fcntl(fd_.get(), F_SETPIPE_SZ, kPipeBytes);  // if it cannot, so be it
+      fcntl(fd_.get(), F_SETPIPE_SZ, kPipeBytes);  // best effort
     }
   }
   if (!fd_) {
@@ -162,25 +168,32 @@ ssize_t OutputSink::Put(const iovec* pieces, size_t count) {
   return sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-bool OutputSink::Move(absl::string_view first, int from, size_t bytes, Writer writer,
-                      std::function<void()> done) {
+bool OutputSink::Move(absl::string_view first, int from, size_t bytes, std::function<void()> done) {
   queue_.assign(first.data(), first.size());
-  move_ = {.from = from, .left = bytes, .at = queue_.size(), .writer = writer, .done = nullptr};
+  move_ = {.from = from, .left = bytes, .at = queue_.size(), .done = nullptr};
   Pump();
   if (!move_) return true;
   move_->done = std::move(done);
   return false;
 }
 
-void OutputSink::StopMove() {
-  // Who has written meanwhile took the line for whole.
-  if (queue_.size() > move_->at) {
-    queue_.insert(move_->at, 1, '\n');
-  } else {
-    in_line_ = move_->writer;
-  }
+void OutputSink::FinishMoveByCopy() {
+  queue_.insert(move_->at, TakeRestOfMove());
   move_.reset();
-  CallWaiters();
+  CallWaiters();  // The queue is written when the reader takes more: AwaitReader is under way.
+}
+
+std::string OutputSink::TakeRestOfMove() {
+  std::string rest(move_->left, '\0');
+  size_t got = 0;
+  while (got < rest.size()) {
+    const ssize_t n = read(move_->from, rest.data() + got, rest.size() - got);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    got += static_cast<size_t>(n);
+  }
+  rest.resize(got);
+  return rest;
 }
 
 void OutputSink::Pump() {
@@ -216,16 +229,18 @@ bool OutputSink::PumpMove() {
       move_->left -= static_cast<size_t>(n);
       taken_ += n;
       moved_ += n;
-    } else if (n < 0 && errno == EAGAIN) {
+    } else if (n == 0) {
+      break;  // The pipe is empty, and has no writer.
+    } else if (errno == EAGAIN) {
+      if (IsEmpty(move_->from)) break;
       AwaitReader();
       return false;
-    } else if (n == 0) {
-      break;  // somebody has taken it from there
     } else if (errno != EINTR) {
       Fail();
     }
   }
   if (!move_) return true;
+  if (failed_) TakeRestOfMove();
   const std::function<void()> done = std::move(move_->done);
   move_.reset();
   if (done) done();

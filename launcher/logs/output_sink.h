@@ -55,19 +55,21 @@ class OutputSink {
   bool is_pipe() const { return is_pipe_ && fd_; }
   // All that was written is out.
   bool idle() const { return queue_.empty() && !move_ && !waiting_; }
-  // `ready` is called once, from the io_context, when it is idle; in turn with those of WhenRoom. Until then
-  // it is full to the others.
+  // `ready` is called once, from the io_context, when it is idle, in one order with the callers of WhenRoom:
+  // those that call WhenRoom later are served later. Who does not wait may still write before that.
   void WhenIdle(std::function<void()> ready);
   // Whole lines may be moved here from a pipe: this is one, too, idle, and nobody has stopped in the middle
   // of a line.
   bool CanMove() const { return is_pipe() && idle() && !failed_ && !in_line_; }
   // Moves the first `bytes` of the pipe `from`, whole lines that are there, behind `first`, which is copied.
-  // Other writers come after all of it. REQUIRES: CanMove().
-  //   from: borrowed until it is done.
-  //   Returns: true when it is done; false: `done` is called when it is, or when the reader is gone.
-  bool Move(absl::string_view first, int from, size_t bytes, Writer writer, std::function<void()> done);
-  // The rest of a Move that is not done stays where it is; its `done` does not come.
-  void StopMove();
+  // Other writers come after all of it. Afterwards the bytes are not in `from` any more, also when the
+  // console's reader has closed its end. If another process reads `from`, the move ends when that is empty.
+  // REQUIRES: CanMove().
+  //   from: borrowed until the move is done.
+  //   Returns: true when the move is done; false: `done` is called when it is.
+  bool Move(absl::string_view first, int from, size_t bytes, std::function<void()> done);
+  // Completes a Move that is not done: copies the rest, so that `from` may be closed. `done` is not called.
+  void FinishMoveByCopy();
 
   // The reader is slow: whoever can wait shall call WhenRoom and write from there.
   bool full() const;
@@ -90,7 +92,6 @@ class OutputSink {
     int from;
     size_t left;
     size_t at;
-    Writer writer;
     std::function<void()> done;
   };
 
@@ -104,6 +105,8 @@ class OutputSink {
   // False: it cannot go on now.
   bool PumpQueue(size_t end);
   bool PumpMove();
+  // Reads the rest of move_ from its pipe.
+  std::string TakeRestOfMove();
   void AwaitReader();
   void Fail();
   void WriteAside(std::string bytes);

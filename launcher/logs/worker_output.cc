@@ -65,6 +65,7 @@ WorkerOutput::WorkerOutput(Console& console, DiskThread& disk, const Plan& plan,
     if (OpenPipe(out_, plan, std::move(ways))) {
       err_.child_fd = out_.child_fd;
       sees_stderr_ = true;
+      tail_has_stdout_ = true;
       return;
     }
   }

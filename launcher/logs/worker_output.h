@@ -88,7 +88,7 @@ class WorkerOutput {
   // seen. Complete once drained.
   std::optional<std::string> StderrTail() const;
   // StderrTail has both streams.
-  bool tail_has_stdout() const { return sees_stderr_ && err_.passed == nullptr; }
+  bool tail_has_stdout() const { return tail_has_stdout_; }
 
  private:
   struct Stream {
@@ -124,6 +124,7 @@ class WorkerOutput {
   Stream out_;
   Stream err_;
   bool sees_stderr_ = false;
+  bool tail_has_stdout_ = false;
   std::optional<std::string> file_tail_;  // of a stderr that does not
   int looks_ = 0;                         // of LookAtFiles, to come
   bool overdue_ = false;                  // the drain has reached its limit

@@ -262,6 +262,21 @@ TEST_F(WorkerOutputTest, TheFlushOfABlockedConsoleEndsAtItsLimit) {
 }
 
 // A real worker: nothing it printed before its end is missing, every time.
+TEST_F(WorkerOutputTest, TheTailOfStderrIsNotOfBothStreamsWhileTheConsoleIsBehind) {
+  const auto output = Open(kNone, kErr);
+  UniqueFd worker(fcntl(output->stderr_fd(), F_DUPFD_CLOEXEC, 3));
+  fcntl(worker.get(), F_SETFL, O_NONBLOCK);
+  output->CloseChildEnds();
+  const std::string line = std::string(999, 'x') + "\n";
+  for (int left = 4 << 10; left > 0; RunAll()) {
+    while (left > 0 && write(worker.get(), line.data(), line.size()) > 0) --left;
+  }
+  EXPECT_FALSE(output->tail_has_stdout());
+  worker.Reset();
+  EXPECT_TRUE(Drain(*output));
+  EXPECT_FALSE(output->tail_has_stdout());
+}
+
 TEST_F(WorkerOutputTest, NoByteOfAWorkerIsLostAtItsEnd) {
   std::map<uint64_t, ExitInfo> ended;
   ProcessClient client(io_, StartWarden(),

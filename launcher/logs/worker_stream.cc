@@ -32,7 +32,7 @@ WorkerStream::WorkerStream(boost::asio::io_context& io, UniqueFd pipe, Ways ways
 
 WorkerStream::~WorkerStream() {
   alive_.End();
-  if (moving_) ways_.console->StopMove();
+  if (moving_) ways_.console->FinishMoveByCopy();
 }
 
 void WorkerStream::AwaitBytes() {
@@ -81,16 +81,21 @@ bool WorkerStream::MoveLines() {
   const absl::string_view last = peek.Look(pipe_.native_handle(), all);
   const size_t end = EndOfLastLine(last);
   if (all < kLeastMoved || end < kTailBytes) return false;
-  if (ways_.tail != nullptr) ways_.tail->Append(last.substr(0, end));
+  moved_end_ = std::string(last.substr(0, end));
   std::string before;
   holder_.Finish(before);
   const auto moved = alive_.Guard([this] {
-    moving_ = false;
+    OnMoved();
     AwaitBytes();
   });
   moving_ = true;
-  if (ways_.console->Move(before, pipe_.native_handle(), all - last.size() + end, writer_, moved)) moved();
+  if (ways_.console->Move(before, pipe_.native_handle(), all - last.size() + end, moved)) moved();
   return true;
+}
+
+void WorkerStream::OnMoved() {
+  moving_ = false;
+  if (ways_.tail != nullptr) ways_.tail->Append(moved_end_);
 }
 
 // Reads once. False at the end of the stream.
@@ -171,11 +176,18 @@ void WorkerStream::AwaitEndOfLine() {
     holding_ = false;
     if (error || !HoldsLine()) return;
     const TimePoint now = std::chrono::steady_clock::now();
-    // It does not only wait for us.
-    if (stalled_ || behind()) held_since_ = now;
+    // The worker may have completed the line already.
+    if (stalled_ || behind() || HasUnread()) held_since_ = now;
     if (now < held_since_ + kHoldLimit) return AwaitEndOfLine();
     FinishLines();
   }));
+}
+
+bool WorkerStream::HasUnread() {
+  boost::asio::posix::stream_descriptor::bytes_readable bytes;
+  boost::system::error_code error;
+  pipe_.io_control(bytes, error);
+  return !error && bytes.get() > 0;
 }
 
 void WorkerStream::AwaitRoom() {
@@ -266,7 +278,10 @@ void WorkerStream::GiveUp() {
 void WorkerStream::Close() {
   closed_ = nullptr;
   if (!pipe_.is_open()) return;
-  if (std::exchange(moving_, false)) ways_.console->StopMove();
+  if (moving_) {
+    ways_.console->FinishMoveByCopy();
+    OnMoved();
+  }
   for (int i = 0; i < kLastReads && Take(); ++i) {
   }
   End();

@@ -76,10 +76,11 @@ class WorkerStream {
   void OnReadable();
   bool Take();
   void TakeOrMove();
-  // What comes is worth it to wait for the console to be idle.
+  // The last read was large, and its lines go to the console alone, unchanged: MoveLines may move the next.
   bool MayMove() const;
-  // Moves whole lines that need nothing but to be shown from pipe to pipe. False: they are to be taken.
+  // Moves whole lines from pipe_ to the console without a copy. False: not possible; Take reads them.
   bool MoveLines();
+  void OnMoved();
   void Pass(Chunk chunk);
   void OnSaved(const QueuedLog::Range& range);
   void End();
@@ -95,6 +96,8 @@ class WorkerStream {
 
   void FinishLines();
   bool HoldsLine() const { return prefixer_ ? prefixer_->holds() : holder_.holds(); }
+  // There are bytes to read, which may have the end of the line that is held back.
+  bool HasUnread();
   void AwaitEndOfLine();
 
   boost::asio::posix::stream_descriptor pipe_;
@@ -104,10 +107,11 @@ class WorkerStream {
   const OutputSink::Writer writer_;
   std::optional<LinePrefixer> prefixer_;  // else:
   LineHolder holder_;
-  bool flows_ = false;    // the last read was large
-  bool moving_ = false;   // the console takes lines out of pipe_
-  bool saved_ = false;    // all that was read is in the files
-  bool stalled_ = false;  // there is something to read, and nobody to take it
+  bool flows_ = false;     // the last read was large
+  bool moving_ = false;    // the console takes lines out of pipe_
+  std::string moved_end_;  // with moving_: the last bytes of those lines
+  bool saved_ = false;     // all that was read is in the files
+  bool stalled_ = false;   // there is something to read, and nobody to take it
   bool awaiting_console_ = false;
   bool awaiting_disk_ = false;
 
