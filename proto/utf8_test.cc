@@ -48,7 +48,10 @@ TEST(Utf8Test, CutsBetweenCharacters) {
 }
 
 TEST(Utf8LineTest, ControlCharactersBecomeBlanks) {
-  EXPECT_EQ(Utf8Line("a\nb\x1b[31m\x7f\xc2\x85c", 100), "a b [31m  c");
+  EXPECT_EQ(Utf8Line("a\nb\x1b[31m\x7f\xc2\x85"
+                     "c",
+                     100),
+            "a b [31m  c");
   EXPECT_EQ(Utf8Line("\xc2\xb5 \xc3\xa9", 100), "\xc2\xb5 \xc3\xa9");
   EXPECT_EQ(Utf8Line("abcdef", 3), "abc");
   EXPECT_EQ(FindControl("abc"), absl::string_view::npos);

@@ -261,8 +261,9 @@ constexpr OptionSpec kOptions[] = {
     {.section = kTold,
      .name = "record",
      .value = "FILE",
-     .help = "Record what the coordinator is told, if this node hosts it, so that its decisions can be replayed. "
-             "At most 256 MiB.",
+     .help =
+         "Record what the coordinator is told, if this node hosts it, so that its decisions can be replayed. "
+         "At most 256 MiB.",
      .torchruns = false},
 
     {.section = kBefore,

@@ -19,8 +19,6 @@ namespace {
 
 constexpr size_t kFullBytes = 1 << 20;
 constexpr size_t kMaxSpares = 4;
-// The default of 64 KiB causes more context switches between the reader and this process.
-constexpr int kPipeBytes = 256 << 10;
 // What a job takes besides its bytes, about.
 constexpr size_t kJobBytes = 512;
 
@@ -41,9 +39,6 @@ OutputSink::OutputSink(boost::asio::io_context& io, int fd, std::string name, On
   if (is_pipe_ || is_terminal) {
     // O_NONBLOCK belongs to what is shared with the shell and the workers: open it once more for ourselves.
     fd_.Reset(open(absl::StrCat("/proc/self/fd/", fd).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
-    if (fd_ && is_pipe_ && fcntl(fd_.get(), F_GETPIPE_SZ) < kPipeBytes) {
-      fcntl(fd_.get(), F_SETPIPE_SZ, kPipeBytes);  // best effort
-    }
   }
   if (!fd_) {
     UniqueFd copy(fcntl(fd, F_DUPFD_CLOEXEC, 3));
