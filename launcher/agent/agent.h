@@ -54,7 +54,7 @@ class Agent final : private AgentWorld {
     // How other nodes reach this one, asked at each start of workers; empty: unknown.
     std::function<NodeNetwork()> network = {};
     bool leased = true;        // false in the coordinator's own process: it cannot be lost alone
-    bool counts_down = false;  // says how long the last call still lasts: somebody watches a terminal
+    bool counts_down = false;  // logs how long the last call still lasts; for terminals
   };
 
   Agent(boost::asio::io_context& io, Parts parts, std::function<void(int exit_code)> finished);

@@ -169,7 +169,7 @@ TEST_F(MovedLinesTest, TheLimitOfADrainLosesNothingThatIsInThePipe) {
   const std::string text = Lines("a", 800 << 10) + "half";
   UniqueFd worker = StartMove(*output, text);
   EXPECT_TRUE(Drain(*output, milliseconds(20)));
-  EXPECT_EQ(write(worker.get(), "x", 1), -1) << "nobody reads any more";
+  EXPECT_EQ(write(worker.get(), "x", 1), -1) << "the reader is closed";
   const std::string shown = ShownToTheEnd();
   EXPECT_TRUE(shown == text) << shown.size() << " bytes of " << text.size();
 }
@@ -280,7 +280,7 @@ TEST_F(MovedLinesTest, ALineWhoseEndIsInThePipeIsNotBrokenWhileItWaitsForTheCons
   EXPECT_EQ(text[launcher - 1], '\n');
 }
 
-TEST_F(MovedLinesTest, AReaderThatLeavesMeanwhileStopsNobody) {
+TEST_F(MovedLinesTest, AReaderThatClosesBlocksNoOtherStream) {
   const auto output = OpenShared();
   const std::string text = Lines("a", 800 << 10);
   UniqueFd worker = StartMove(*output, text);

@@ -246,7 +246,7 @@ TEST_F(WorkerOutputTest, TheDrainOfAHeldPipeEndsAtItsLimitWithWhatIsThere) {
   Print(held_by_somebody.get(), "last line\nand a half");
   EXPECT_TRUE(Drain(*output, milliseconds(20)));
   EXPECT_EQ(Shown(0), "[default0]:last line\n[default0]:and a half\n");
-  EXPECT_EQ(write(held_by_somebody.get(), "x", 1), -1) << "nobody reads any more";
+  EXPECT_EQ(write(held_by_somebody.get(), "x", 1), -1) << "the reader is closed";
 }
 
 TEST_F(WorkerOutputTest, TheFlushOfABlockedConsoleEndsAtItsLimit) {

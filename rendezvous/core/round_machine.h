@@ -96,7 +96,7 @@ class RoundMachine {
     DDPRUN_CHECK(Is<S>(), StateForCheck());
     return std::get<S>(state_);
   }
-  // One line for whoever reads why the process was aborted.
+  // One line in the abort message.
   std::string StateForCheck() const;
   // The round that is running or draining.
   //   REQUIRES: one is; so it is while a member is in a round.

@@ -1,4 +1,4 @@
-// Records what a coordinator is told, so that a replay tells another one the same at the same times.
+// Records the inputs of a coordinator with their times, for a replay.
 #pragma once
 
 #include <cstdint>

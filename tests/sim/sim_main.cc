@@ -156,14 +156,14 @@ int RunGolden(const std::string& folder, bool update) {
     const std::string diff = LineDiff(golden->expected, actual);
     if (diff.empty()) continue;
     ++differing;
-    std::printf("%s%s\n%s", file.c_str(), update ? " is written anew" : " differs", diff.c_str());
+    std::printf("%s%s\n%s", file.c_str(), update ? " is rewritten" : " differs", diff.c_str());
     golden->expected = actual;
     if (update && !(std::ofstream(file) << ToString(*golden)).flush()) {
       std::fprintf(stderr, "sim: cannot write %s\n", file.c_str());
       return 2;
     }
   }
-  std::printf("%zu golden traces, %d %s\n", files.size(), differing, update ? "written anew" : "differ");
+  std::printf("%zu golden traces, %d %s\n", files.size(), differing, update ? "rewritten" : "differ");
   return differing == 0 || update ? 0 : 1;
 }
 
@@ -183,7 +183,7 @@ int main(int argc, char** argv) {
       "replay", po::value(&replay), "replay this file, which ddprun --record=FILE has written")(
       "accept", po::value(&accept), "with --replay: write the recording with what comes of it now")(
       "golden", po::value(&golden)->implicit_value("check"),
-      "check: compare the golden traces; update: write anew what they expect")(
+      "check: compare the golden traces; update: rewrite the expected traces")(
       "golden-dir", po::value(&golden_dir)->default_value("tests/sim/golden"), "where the golden traces are")(
       "scale", "join and restart 1,000 to 10,000 nodes, and count what that takes");
   try {
