@@ -1,4 +1,4 @@
-// When a timer expires that repeats.
+// The expiry times of periodic timers.
 #pragma once
 
 #include "base/time.h"

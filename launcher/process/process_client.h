@@ -124,6 +124,9 @@ class ProcessClient {
   void DropLastWords();
 
   pid_t warden_pid() const { return warden_pid_; }
+  // Checks the warden now, as the timer does each second; the timer does not expire any more.
+  void CheckWardenForTest();
+  int UnansweredPingsForTest() const { return unanswered_; }
 
  private:
   struct Message {
@@ -152,8 +155,9 @@ class ProcessClient {
   void End(WorkerId id, const ExitInfo& exit, const ResourceUse& use = {});
   // Looks at the warden as long as something is expected from it.
   void Watch();
-  // It has nothing to do but to wait for workers to end, and does that.
-  bool WardenRests();
+  // Only ends of workers are expected from the warden, it is not stopped, and no ping is due. A ping is due
+  // at each fifth call: a warden that blocks or loops cannot be seen from outside.
+  bool WardenIsIdle();
   void PingLater();
   void OnPingTime();
   // What the warden has not done in its time; empty: nothing.
@@ -172,7 +176,6 @@ class ProcessClient {
   boost::asio::steady_timer ping_timer_;
   boost::asio::steady_timer look_timer_;  // once the warden is lost
   const pid_t warden_pid_;
-  const UniqueFd warden_stat_;  // /proc/PID/stat; none: there is no /proc
   const std::vector<pid_t> foreign_children_;
   const Handlers handlers_;
   Alive alive_;
@@ -182,7 +185,7 @@ class ProcessClient {
   bool killing_ = false;           // what the lost warden has left
   bool waiting_for_room_ = false;  // the next message cannot be sent now
   bool watching_ = false;          // ping_timer_ runs
-  int looks_left_ = 0;             // of WardenRests, before it asks for the state
+  int checks_to_ping_ = 0;         // calls of WardenIsIdle until a ping is due
   int unanswered_ = 0;             // pings since the warden said anything
   std::deque<Message> outbox_;
   std::map<WorkerId, Worker> workers_;            // spawned, not ended

@@ -14,7 +14,9 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <functional>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -87,9 +89,10 @@ TEST(StuckWardenTest, TheDestructorDoesNotWaitForAStoppedOne) {
   EXPECT_EQ(kill(warden, 0), -1);
 }
 
-// A child that answers nothing but starts and pings, in the warden's place. It writes a byte to `pings` for
-// each of those.
-WardenHandle StartIdleWarden(int pings = -1) {
+enum class AfterStart { kAnswerPings, kBlock, kLoop };
+
+// A child in the warden's place that answers nothing but starts and pings, or hangs after the first answer.
+WardenHandle StartIdleWarden(AfterStart then = AfterStart::kAnswerPings) {
   using warden_protocol::Event, warden_protocol::Request;
   int ends[2];
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
@@ -98,6 +101,7 @@ WardenHandle StartIdleWarden(int pings = -1) {
   handle.pid = fork();
   if (handle.pid == 0) {
     handle.socket.Reset();
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     Request request;
     while (recv(ends[1], &request, sizeof request, 0) == sizeof request) {
       Event answer = {.kind = warden_protocol::EventKind::kPong};
@@ -105,10 +109,10 @@ WardenHandle StartIdleWarden(int pings = -1) {
         answer = {.kind = warden_protocol::EventKind::kStarted, .pid = 1, .id = request.id};
       } else if (request.kind != warden_protocol::RequestKind::kPing) {
         continue;
-      } else if (pings >= 0 && write(pings, "p", 1) != 1) {
-        break;
       }
       if (send(ends[1], &answer, sizeof answer, 0) < 0) break;
+      while (then == AfterStart::kBlock) pause();
+      while (then == AfterStart::kLoop) getppid();
     }
     _exit(0);
   }
@@ -136,25 +140,70 @@ TEST(StuckWardenTest, OneThatAnswersButDoesNotKillDelaysKillAllByItsLimitAndALit
   EXPECT_THAT(std::string(lost[0].message()), HasSubstr("has not killed the workers within its limit"));
 }
 
-// An agent at rest costs next to nothing.
-TEST(StuckWardenTest, OneThatWaitsForWorkersToEndIsNotAsked) {
-  const Pipe pings = MakePipe();
-  ASSERT_EQ(fcntl(pings.reader.get(), F_SETFL, O_NONBLOCK), 0);
-  boost::asio::io_context io;
-  bool started = false;
-  ProcessClient client(io, StartIdleWarden(pings.writer.get()),
-                       {.started = [&](uint64_t, pid_t) { started = true; },
-                        .ended = [](uint64_t, const ExitInfo&, const ResourceUse&) {},
-                        .warden_lost = [](const absl::Status& why) { ADD_FAILURE() << why; }});
-  client.Spawn(1, {.argv = {"/bin/true"}});
-  const auto patience = std::chrono::steady_clock::now() + kPatience;
-  while (!started && std::chrono::steady_clock::now() < patience) io.run_one_until(patience);
-  ASSERT_TRUE(started);
-  char byte;
-  while (read(pings.reader.get(), &byte, 1) == 1) {
+// A client with one worker that has started. The test checks the warden instead of the client's timer.
+class IdleClient {
+ public:
+  explicit IdleClient(AfterStart then)
+      : client_(io_, StartIdleWarden(then),
+                {.started = [this](uint64_t, pid_t) { started_ = true; },
+                 .ended = [](uint64_t, const ExitInfo&, const ResourceUse&) {},
+                 .warden_lost = [this](const absl::Status& why) { lost.push_back(why); }}) {
+    client_.Spawn(1, {.argv = {"/bin/true"}});
+    EXPECT_TRUE(RunUntil([this] { return started_; }));
+    // From here on the timer is off, also if it has expired already.
+    client_.CheckWardenForTest();
+    io_.restart();
+    io_.poll();
+    client_.CheckWardenForTest();
   }
-  io.run_for(seconds(3));
-  EXPECT_EQ(read(pings.reader.get(), &byte, 1), -1);
+  void Check() { client_.CheckWardenForTest(); }
+  int unanswered() const { return client_.UnansweredPingsForTest(); }
+  bool AwaitPong() {
+    return RunUntil([this] { return unanswered() == 0; });
+  }
+
+  std::vector<absl::Status> lost;
+
+ private:
+  bool RunUntil(const std::function<bool()>& done) {
+    const auto patience = std::chrono::steady_clock::now() + kPatience;
+    while (!done() && std::chrono::steady_clock::now() < patience) {
+      io_.restart();
+      io_.run_one_until(patience);
+    }
+    return done();
+  }
+
+  boost::asio::io_context io_;
+  bool started_ = false;
+  ProcessClient client_;
+};
+
+// A check is cheaper than a ping.
+TEST(StuckWardenTest, AnIdleOneIsPingedAtEachFifthCheck) {
+  IdleClient client(AfterStart::kAnswerPings);
+  ASSERT_TRUE(client.AwaitPong());
+  std::vector<int> pinged_at;
+  for (int i = 0; i < 20; ++i) {
+    client.Check();
+    if (client.unanswered() == 0) continue;
+    pinged_at.push_back(i);
+    ASSERT_TRUE(client.AwaitPong());
+  }
+  ASSERT_EQ(pinged_at.size(), 4u);
+  for (size_t i = 1; i < pinged_at.size(); ++i) EXPECT_EQ(pinged_at[i] - pinged_at[i - 1], 5);
+  EXPECT_THAT(client.lost, IsEmpty());
+}
+
+// Its state in /proc is S or R, as that of one that works.
+TEST(StuckWardenTest, AnIdleOneThatHangsIsLostWithinTenChecks) {
+  for (const AfterStart hang : {AfterStart::kBlock, AfterStart::kLoop}) {
+    SCOPED_TRACE(static_cast<int>(hang));
+    IdleClient client(hang);
+    for (int i = 0; i < 10; ++i) client.Check();
+    ASSERT_EQ(client.lost.size(), 1u);
+    EXPECT_THAT(std::string(client.lost[0].message()), HasSubstr("has not answered for 5 s"));
+  }
 }
 
 // A container that is frozen and thawed, a machine that is suspended: that time is not the warden's fault.
