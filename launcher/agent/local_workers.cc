@@ -111,15 +111,9 @@ void LocalWorkers::Open(std::function<void(const absl::Status&)> done) {
   if (const absl::Status devices = CheckDevices(); !devices.ok()) {
     return boost::asio::post(io_, [done, devices] { done(devices); });
   }
-  if (!LogsAnswer()) return disk_.Do(make, finish);
+  if (!LogsAreOff(config_.log_dir)) return disk_.Do(make, finish);
   make();
   boost::asio::post(io_, finish);
-}
-
-// A single node has written to the temporary directory a moment ago, when it read its options: a thread would
-// only delay its first start.
-bool LocalWorkers::LogsAnswer() const {
-  return LogsAreOff(config_.log_dir) || (config_.log_dir.empty() && config_.max_nodes == 1 && start_ <= 1);
 }
 
 absl::Status LocalWorkers::CheckDevices() {
@@ -166,7 +160,7 @@ void LocalWorkers::Start(const Assignment& assignment, const NodeNetwork& networ
   const OutputPlans plans(config_, assignment_, HostNameOfSystem());
   for (int i = 0; i < config_.num_local_workers; ++i) files->plans.push_back(plans.For(LocalRank(i)));
   ++start_;
-  if (LogsAnswer()) {
+  if (LogsAreOff(config_.log_dir)) {
     files->Open(*logs_);
     return StartWith(*files);
   }

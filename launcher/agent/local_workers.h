@@ -36,9 +36,8 @@
 
 namespace ddprun {
 
-// A file system that does not answer delays a start, for as long as that takes, and an end by kDrainLimit; it
-// never blocks `io`, but at the first start of a single node without --log-dir, whose temporary directory has
-// just answered.
+// A file system that does not answer delays a start until it answers, and an end by kDrainLimit. It never
+// blocks `io`.
 //   Order:   Open once; then Start and KillAll in turn, Start only when `gone` has answered the KillAll.
 //            Handlers are called from `io`, never from inside a call.
 //   Threads: that of `io`.
@@ -107,8 +106,6 @@ class LocalWorkers {
   };
 
   static TimePoint Now() { return std::chrono::steady_clock::now(); }
-  // Files below the log directory may be made in the thread of `io`.
-  bool LogsAnswer() const;
   // Of Open, before and after the log directory.
   absl::Status CheckDevices();
   absl::Status OpenRest();
