@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/name_lookup.h"
 #include "boost/asio/as_tuple.hpp"
-#include "boost/asio/connect.hpp"
 #include "boost/asio/experimental/awaitable_operators.hpp"
 #include "boost/asio/ip/tcp.hpp"
 #include "boost/asio/posix/stream_descriptor.hpp"
@@ -33,6 +32,9 @@ using namespace asio::experimental::awaitable_operators;  // NOLINT: operator|| 
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr Duration kAnswerTimeout = seconds(5);
+// Of one connect attempt, doubled after each one that times out, for round trips of more than 1 s. The kernel
+// repeats a lost SYN 1, 3, 7 and 15 s after the first one: after an outage a new attempt connects sooner.
+constexpr Duration kFirstConnectTimeout = seconds(1);
 constexpr Duration kFirstPause = milliseconds(20);
 constexpr Duration kLongestPause = seconds(1);
 // So often somebody may hang up without an answer: a coordinator that is just ending does, once.
@@ -44,6 +46,8 @@ asio::awaitable<void> Sleep(Duration d) {
 }
 
 using Trace = std::function<void(absl::string_view)>;
+
+std::string NoAnswer(absl::string_view where) { return absl::StrCat(where, " did not answer in time"); }
 
 std::string ToText(const tcp::endpoint& endpoint) {
   std::ostringstream text;
@@ -108,14 +112,35 @@ absl::Status Judge(const std::string& answer, absl::string_view where) {
 // What else is known of a try that failed.
 struct Failed {
   bool refused = false;     // the host is there, and nobody listens
+  bool timed_out = false;   // a connect attempt timed out
   bool hung_up = false;     // who listens said nothing at all
   bool unresolved = false;  // the name server has not answered, or does not know the name
 };
 
+// Connects to the first of `endpoints` that answers within `timeout`, each in turn. The error is that of the last one.
+asio::awaitable<std::pair<error_code, tcp::endpoint>> Connect(tcp::socket& socket,
+                                                              const std::vector<tcp::endpoint>& endpoints,
+                                                              Duration timeout, const Trace& trace,
+                                                              Failed& failed) {
+  std::pair<error_code, tcp::endpoint> result(asio::error::not_found, {});
+  for (const tcp::endpoint& endpoint : endpoints) {
+    socket = tcp::socket(socket.get_executor());
+    trace(absl::StrCat("connecting to ", ToText(endpoint)));
+    const auto connected = co_await (socket.async_connect(endpoint, kAwait) || Sleep(timeout));
+    const error_code error =
+        connected.index() == 0 ? std::get<0>(std::get<0>(connected)) : error_code(asio::error::timed_out);
+    if (error == asio::error::timed_out) failed.timed_out = true;
+    result = {error, endpoint};
+    if (!error) break;
+    trace(absl::StrCat("no connection: ", error.message()));
+  }
+  co_return result;
+}
+
 // One try. kUnavailable: worth another, unless it was refused.
 asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, int port,
-                                                      const std::string& where, const Trace& trace,
-                                                      Failed& failed) {
+                                                      const std::string& where, Duration connect_timeout,
+                                                      const Trace& trace, Failed& failed) {
   const auto executor = co_await asio::this_coro::executor;
   trace(absl::StrCat("resolving ", host));
   failed.unresolved = true;
@@ -126,14 +151,9 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, i
   }
   failed.unresolved = false;
   tcp::socket socket(executor);
-  const auto try_next = [&trace](const error_code& last, const tcp::endpoint& next) {
-    if (last) trace(absl::StrCat("no connection: ", last.message()));
-    trace(absl::StrCat("connecting to ", ToText(next)));
-    return true;
-  };
-  auto [connect_error, endpoint] = co_await asio::async_connect(socket, *addresses, try_next, kAwait);
+  const auto [connect_error, endpoint] = co_await Connect(socket, *addresses, connect_timeout, trace, failed);
+  if (connect_error == asio::error::timed_out) co_return absl::UnavailableError(NoAnswer(where));
   if (connect_error) {
-    trace(absl::StrCat("no connection: ", connect_error.message()));
     failed.refused = connect_error == asio::error::connection_refused;
     co_return absl::UnavailableError(
         absl::StrCat("nobody listens at ", where, " (", connect_error.message(),
@@ -160,17 +180,17 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
   const bool ipv6 = host.find(':') != std::string::npos;
   const std::string where = ipv6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
   const TimePoint end = std::chrono::steady_clock::now() + limits.total;
-  Duration pause = kFirstPause;
+  Duration pause = kFirstPause, connect_timeout = kFirstConnectTimeout;
   std::string told;
   int hang_ups = 0;
   for (;;) {
-    absl::StatusOr<FoundCoordinator> found =
-        absl::UnavailableError(absl::StrCat(where, " did not answer in time"));
+    absl::StatusOr<FoundCoordinator> found = absl::UnavailableError(NoAnswer(where));
     const Duration left = end - std::chrono::steady_clock::now();
     Failed failed;
-    auto result = co_await (Try(host, port, where, limits.trace, failed) ||
+    auto result = co_await (Try(host, port, where, connect_timeout, limits.trace, failed) ||
                             Sleep(std::max(left, Duration(milliseconds(1)))));
     if (result.index() == 0) found = std::get<0>(std::move(result));
+    if (failed.timed_out) connect_timeout *= 2;
     if (result.index() != 0 && failed.unresolved) {
       found = absl::UnavailableError(absl::StrCat(
           host,

@@ -29,7 +29,7 @@ struct FindLimits {
 };
 
 // Resolves `host`, connects and asks GET /healthz, again and again with growing pauses while nobody listens,
-// until the limits.
+// until the limits. One connect attempt has 1 s, twice as much after each one that timed out.
 //   tell:   called with one line for people when it has to wait, and when the reason changes.
 //   Errors: kUnavailable: nobody listened until the limits, or the name did not resolve;
 //           kFailedPrecondition: somebody else listens there (at once; nothing was changed);

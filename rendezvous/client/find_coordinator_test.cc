@@ -1,11 +1,14 @@
 #include "rendezvous/client/find_coordinator.h"
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "boost/asio/co_spawn.hpp"
 #include "boost/asio/io_context.hpp"
@@ -42,6 +45,8 @@ class FakeHost {
   }
   int port() const { return acceptor_.local_endpoint().port(); }
   const std::string& request() const { return request_; }
+  // The kernel drops SYNs of further connections while one waits to be accepted.
+  void SetBacklogToOne() { acceptor_.listen(0); }
   // Hangs up on the next one without a word.
   void HangUpOnce() { hang_up_ = true; }
 
@@ -178,6 +183,31 @@ TEST_F(FindCoordinatorTest, AnotherVersionIsNamed) {
   const auto found = Find("127.0.0.1", host.port(), seconds(20));
   EXPECT_EQ(found.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(found.status().message()), HasSubstr("start the same ddprun on all nodes"));
+}
+
+TEST_F(FindCoordinatorTest, ALostSynIsNotWaitedFor) {
+  asio::io_context host_io;  // runs from the second attempt on
+  FakeHost host(host_io, Healthy());
+  host.SetBacklogToOne();
+  // More than the backlog takes. A non-blocking connect sends the SYN at once.
+  std::vector<std::unique_ptr<tcp::socket>> others;
+  for (int i = 0; i < 3; ++i) {
+    others.push_back(std::make_unique<tcp::socket>(io_));
+    others.back()->async_connect({asio::ip::address_v4::loopback(), static_cast<uint16_t>(host.port())},
+                                 [](const boost::system::error_code&) {});
+  }
+  int attempts = 0;
+  std::thread host_thread;
+  const auto found = FindWithin("127.0.0.1", host.port(),
+                                {.total = seconds(20), .trace = [&](absl::string_view text) {
+                                   if (!absl::StartsWith(text, "connecting to ") || ++attempts != 2) return;
+                                   host_io.poll();  // accepts the others
+                                   host_thread = std::thread([&host_io] { host_io.run(); });
+                                 }});
+  host_io.stop();
+  if (host_thread.joinable()) host_thread.join();
+  EXPECT_TRUE(found.ok()) << found.status();
+  EXPECT_GE(attempts, 2);
 }
 
 TEST_F(FindCoordinatorTest, ATimeoutEndsEvenAWaitForAnAnswer) {

@@ -63,11 +63,25 @@ void SimLink::Find(Duration limit, bool once, std::function<void(const absl::Sta
 }
 
 void SimLink::Connect() {
+  const int attempt = ++attempt_;
+  // Runs `what` in the agent unless this attempt is over by then.
+  const auto in_agent = [this, attempt](std::function<void()> what) {
+    InAgent([this, attempt, what = std::move(what)] {
+      if (attempt == attempt_) what();
+    });
+  };
   socket_ = place_.tcp->Connect(
       place_.host->id(), place_.coordinator_host, kPort,
-      {.on_open = [this] { InAgent([this] { Found(absl::OkStatus()); }); },
-       .on_message = [this](const std::string& bytes) { InAgent([this, bytes] { OnBytes(bytes); }); },
-       .on_end = [this](StreamEnd why) { InAgent([this, why] { OnEnd(why); }); }});
+      {.on_open = [this, in_agent] { in_agent([this] { Found(absl::OkStatus()); }); },
+       .on_message = [this,
+                      in_agent](const std::string& bytes) { in_agent([this, bytes] { OnBytes(bytes); }); },
+       .on_end = [this, in_agent](StreamEnd why) { in_agent([this, why] { OnEnd(why); }); }});
+  After(connect_timeout_, [this, attempt] {
+    if (open_ || attempt != attempt_) return;
+    place_.tcp->Close(*socket_);
+    connect_timeout_ *= 2;
+    OnEnd(StreamEnd::kTimedOut);
+  });
 }
 
 void SimLink::Found(const absl::Status& status) {
@@ -81,6 +95,7 @@ void SimLink::OnEnd(StreamEnd why) {
   if (once_ && why == StreamEnd::kRefused) {
     return Found(absl::UnavailableError("nobody listens there any more"));
   }
+  ++attempt_;
   After(pause_, [this] {
     if (!open_) Connect();
   });

@@ -72,6 +72,8 @@ class SimLink final : public CoordinatorLink {
   std::optional<SimSocket> socket_;
   uint64_t local_peer_ = 0;
   Duration pause_ = milliseconds(20);
+  Duration connect_timeout_ = seconds(1);
+  int attempt_ = 0;  // the connect attempt; incremented when it ends
   bool once_ = false;
   TimePoint find_end_;
   bool open_ = false;

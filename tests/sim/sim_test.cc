@@ -76,5 +76,13 @@ TEST(SimTest, TheScriptsHold) {
   EXPECT_GE(scripts, 5);
 }
 
+TEST(SimTest, ANodeThatIsCutOffForAMomentComesBack) {
+  std::stringstream text;
+  text << std::ifstream("tests/sim/scripts/cut_off_for_a_moment.sim").rdbuf();
+  const absl::StatusOr<Script> script = ParseScript(text.str());
+  ASSERT_TRUE(script.ok()) << script.status();
+  EXPECT_EQ(RunScript(*script, false).rejoins, 1);
+}
+
 }  // namespace
 }  // namespace ddprun::sim
