@@ -67,7 +67,13 @@ SimAgent::SimAgent(Place place)
                                          if (snapshot) driver_.Step(SnapshotReported{round, *snapshot});
                                        });
                                      },
-                                 .fenced = [this] { InAgent([this] { driver_.Step(Fenced{}); }); },
+                                 .fenced =
+                                     [this] {
+                                       InAgent([this] {
+                                         fenced_ = true;
+                                         driver_.Step(Fenced{});
+                                       });
+                                     },
                                  .all_dead = [this] { InAgent([this] { driver_.Step(WorkersGone{}); }); }}) {}
 
 void SimAgent::InAgent(std::function<void()> what) {
@@ -231,6 +237,7 @@ void SimAgent::StartWorkers(const Assignment& assignment) {
   step_.reset();
   failures_.BeginRound(assignment);
   told_.reset();
+  fenced_ = false;
   warden_.Spawn(assignment, place_.nproc);
 }
 
@@ -261,7 +268,7 @@ void SimAgent::FillIn(proto::Heartbeat& heartbeat) const {
 
 Failure SimAgent::FailureOf(LocalRank local_rank) const {
   Failure failure = failures_.Of(local_rank);
-  if (failure.origin == FailureOrigin::kStopped) {
+  if (fenced_ || failure.origin == FailureOrigin::kStopped) {
     Broken(absl::StrCat(id_, " told a failure that was its own doing"));
   }
   return failure;

@@ -123,6 +123,7 @@ class SimAgent final : private AgentWorld {
   std::optional<TimePoint> job_over_until_;
 
   Assignment assignment_;
+  bool fenced_ = false;      // the fence has killed the workers of this start
   std::optional<int> told_;  // the last signal that the workers of this start were sent
   TimePoint started_at_;
   std::optional<int64_t> step_;
