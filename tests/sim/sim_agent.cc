@@ -44,7 +44,7 @@ SimAgent::SimAgent(Place place)
       driver_({.config = &config_,
                .world = this,
                .timer = std::make_unique<SimTimer>(
-                   place_.host, [this](std::function<void()> what) { InAgent(std::move(what)); }),
+                   place_.host, trace_, [this](std::function<void()> what) { InAgent(std::move(what)); }),
                .node = {.host = place_.host->name(),
                         .address = place_.host->addr(),
                         .first_last_call = place_.job->settings->first_last_call,

@@ -67,7 +67,7 @@ SimCoordinator::SimCoordinator(SimJob* job, SimHost* host, NodeFacts facts)
       host_(host),
       facts_(std::move(facts)),
       coordinator_(std::make_unique<Coordinator>(
-          std::make_unique<SimTimer>(host_,
+          std::make_unique<SimTimer>(host_, job_->trace,
                                      [this](std::function<void()> what) { InProcess(std::move(what)); }),
           [this](absl::string_view event, absl::string_view, absl::string_view reason) {
             OnLog(event, reason);

@@ -35,6 +35,7 @@ class SimHost {
   HostId id() const { return id_; }
   const HostClock& clock() const { return clock_; }
   TimePoint now() const { return clock_.now(); }
+  TimePoint sim_now() const { return sim_->now(); }
   bool powered() const { return powered_; }
   bool suspended() const { return suspended_; }
   // When it last began to run after it had stood still.

@@ -35,7 +35,7 @@ constexpr absl::string_view ToString(StreamEnd end) {
 
 SimLink::SimLink(Place place)
     : place_(std::move(place)),
-      timer_(place_.host, [this](std::function<void()> what) { InAgent(std::move(what)); }) {}
+      timer_(place_.host, place_.trace, [this](std::function<void()> what) { InAgent(std::move(what)); }) {}
 SimLink::~SimLink() { Close(); }
 
 void SimLink::InAgent(std::function<void()> what) {

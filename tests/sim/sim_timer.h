@@ -6,19 +6,24 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/wake_timer.h"
 #include "tests/sim/sim_host.h"
+#include "tests/sim/trace.h"
 
 namespace ddprun::sim {
 
 // At most one alarm is pending: an alarm that comes too early sets the next one, so a deadline that moves all the
 // time costs little. No call comes once it is destroyed.
+//   Checks: its owner handles a deadline when it comes. A deadline that stays in the past is a busy loop in a real
+//   process.
 class SimTimer final : public WakeTimer {
  public:
   // Runs something in the process: later while the process is stopped, never once it has ended.
   using InProcess = std::function<void(std::function<void()>)>;
 
-  SimTimer(SimHost* host, InProcess in_process) : host_(*host), in_process_(std::move(in_process)) {}
+  SimTimer(SimHost* host, Trace* trace, InProcess in_process)
+      : host_(*host), trace_(*trace), in_process_(std::move(in_process)) {}
 
   TimePoint Now() const override { return host_.now(); }
   void Set(std::optional<TimePoint> at, std::function<void()> wake) override {
@@ -28,6 +33,9 @@ class SimTimer final : public WakeTimer {
   }
 
  private:
+  // Wake-ups in a row for a deadline that an earlier wake-up has already seen pass.
+  static constexpr int kMaxRepeats = 10;
+
   void Arm() {
     if (!at_ || (alarm_ && *alarm_ <= *at_)) return;
     alarm_ = at_;
@@ -37,6 +45,13 @@ class SimTimer final : public WakeTimer {
         if (here.expired() || alarm_ != alarm) return;
         alarm_.reset();
         if (!at_ || Now() < *at_) return Arm();
+        repeats_ = *at_ <= last_wake_ ? repeats_ + 1 : 0;
+        if (repeats_ > kMaxRepeats) {
+          return trace_.Broken(host_.sim_now(),
+                               absl::StrCat("a process on ", host_.name(), " was woken ", repeats_,
+                                            " times for a deadline that has passed"));
+        }
+        last_wake_ = Now();
         at_.reset();
         std::exchange(wake_, nullptr)();
       });
@@ -44,10 +59,13 @@ class SimTimer final : public WakeTimer {
   }
 
   SimHost& host_;
+  Trace& trace_;
   const InProcess in_process_;
   std::optional<TimePoint> at_;
   std::function<void()> wake_;
   std::optional<TimePoint> alarm_;
+  TimePoint last_wake_ = TimePoint::min();
+  int repeats_ = 0;
   const std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
 };
 
