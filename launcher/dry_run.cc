@@ -22,8 +22,6 @@
 namespace ddprun {
 namespace {
 
-constexpr char kNoFiles[] = "/dev/null";
-
 std::string Count(int n, absl::string_view thing) { return absl::StrCat(n, " ", thing, n == 1 ? "" : "s"); }
 
 // A comment ends with its line, so that nothing in a name becomes a command.
@@ -98,8 +96,12 @@ std::string Assumption(const LaunchConfig& config, const Assignment& a) {
                       "; ranks, and what is in <angle brackets>, are decided when the nodes meet");
 }
 
+bool HasLogFiles(const LaunchConfig& config, const DryRunFacts& facts) {
+  return config.log_dir.empty() ? !facts.temporary_dir.empty() : config.log_dir != kLogsOff;
+}
+
 std::string AttemptDir(const LaunchConfig& config, const DryRunFacts& facts) {
-  if (config.log_dir == kNoFiles) return "";
+  if (!HasLogFiles(config, facts)) return "";
   const std::string base =
       config.log_dir.empty() ? absl::StrCat(facts.temporary_dir, "/torchelastic_<random>") : config.log_dir;
   return absl::StrCat(base, "/", RunDirectoryPrefix(config.run_id), "<random>/attempt_0");
@@ -111,8 +113,8 @@ std::string StreamPlace(absl::string_view name, bool file, bool tee, bool on_con
   return absl::StrCat(name, " to ", file ? absl::StrCat(name, ".log") : std::string(console));
 }
 
-std::string Output(const LaunchConfig& config, LocalRank local_rank) {
-  const bool files = config.log_dir != kNoFiles;
+std::string Output(const LaunchConfig& config, const DryRunFacts& facts, LocalRank local_rank) {
+  const bool files = HasLogFiles(config, facts);
   const bool on_console =
       !config.console_ranks || config.console_ranks->count(static_cast<int>(local_rank.value())) > 0;
   const Streams redirects = config.redirects.For(local_rank), tee = config.tee.For(local_rank);
@@ -150,7 +152,8 @@ absl::StatusOr<DryRunFacts> GatherDryRunFacts(const LaunchConfig& config) {
   RETURN_IF_ERROR(CheckVirtualDevices(facts.base, config));
   ASSIGN_OR_RETURN(facts.cpus, WorkerCpus(config, facts.base));
   facts.hosts = IsThisMachineAtOnce(config.endpoint.host);
-  if (config.log_dir.empty() || config.watchdog_fifo == "") {
+  if (config.log_dir.empty()) facts.temporary_dir = TemporaryDirectory().value_or("");
+  if (config.watchdog_fifo == "") {
     ASSIGN_OR_RETURN(facts.temporary_dir, TemporaryDirectory());
   }
   facts.interface_address = AddressOfInterface(config.local_addr).value_or("");
@@ -175,7 +178,7 @@ std::string DryRunText(const LaunchConfig& config, const DryRunFacts& facts) {
   say("shown", Assumption(config, assignment));
   for (int i = 0; i < config.num_local_workers; ++i) {
     absl::StrAppend(&text, "\n# local rank ", i, ": rank ", assignment.first_rank.value() + i, " of ",
-                    assignment.world_size, ", ", Output(config, LocalRank(i)), "\n",
+                    assignment.world_size, ", ", Output(config, facts, LocalRank(i)), "\n",
                     CommandOf(config, facts, assignment, LocalRank(i)));
   }
   return text;

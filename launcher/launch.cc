@@ -17,6 +17,7 @@
 #include "boost/asio/signal_set.hpp"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/aside.h"
+#include "launcher/agent/log_directory.h"
 #include "launcher/agent/node_network.h"
 #include "launcher/agent/traced_link.h"
 #include "launcher/config/endpoint.h"
@@ -47,6 +48,8 @@ constexpr Duration kDefaultLastCall = seconds(30);
 constexpr Duration kShortLastCall = seconds(1);
 // For a name server's answer to what we ask it before there is anything to do.
 constexpr Duration kResolveLimit = seconds(10);
+// For the file system of the log directory, at the end.
+constexpr Duration kFlushLimit = seconds(5);
 
 using LinkHandler = std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)>;
 
@@ -70,6 +73,7 @@ class Launcher {
         io_(TheLoop()),
         warden_(std::move(warden)),
         signals_(io_),
+        log_directory_(io_, &config, &log),
         own_error_(config.own_error_file, [&log](const std::string& text) { log.Say(text); }),
         observers_(io_, config, log) {}
 
@@ -247,6 +251,7 @@ class Launcher {
         io_,
         Agent::Parts{.config = &config_,
                      .log = &log_,
+                     .log_directory = &log_directory_,
                      .stores = stores_.get(),
                      .warden = std::move(warden_),
                      .host = host_name_,
@@ -298,7 +303,9 @@ class Launcher {
     signals_.async_wait([this](const boost::system::error_code& error, int signo) {
       if (error) return;
       in_a_hurry_ = std::exchange(signaled_, true);
-      if (closing_) {
+      if (ended_) {
+        io_.stop();
+      } else if (closing_) {
         CloseNow();
       } else if (agent_) {
         agent_->OnSignal(signo);
@@ -319,7 +326,8 @@ class Launcher {
   }
   void End(EndReason reason) {
     exit_code_ = ExitCodeOf(reason, config_.exit_codes);
-    FlushRecording();
+    ended_ = true;
+    log_directory_.Flush(kFlushLimit, [this] { FlushRecording(); });
   }
 
   void Finish(int exit_code) {
@@ -348,6 +356,7 @@ class Launcher {
   asio::io_context& io_;
   WardenHandle warden_;
   asio::signal_set signals_;
+  LogDirectory log_directory_;
   const OwnErrorFile own_error_;
   Observers observers_;
   std::string local_addr_;                    // --local-addr; if that is an interface, its address
@@ -361,6 +370,7 @@ class Launcher {
   std::optional<Agent> agent_;
   bool signaled_ = false;
   bool in_a_hurry_ = false;  // more than one signal has come
+  bool ended_ = false;       // without an agent
   bool closing_ = false;     // the agent has ended, and the coordinator waits for the others
   int exit_code_ = 1;
 };

@@ -49,7 +49,7 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
       observers_(std::move(parts.observers)),
       network_(std::move(parts.network)),
       finished_(std::move(finished)),
-      workers_(io, parts.config, parts.log, parts.host, std::move(parts.warden),
+      workers_(io, parts.config, parts.log, parts.log_directory, parts.host, std::move(parts.warden),
                {.started =
                     [this](LocalRank rank, pid_t pid) {
                       Observe([&](AgentObserver& o) { o.OnWorkerStarted(rank, pid, Now()); });

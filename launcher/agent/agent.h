@@ -40,8 +40,9 @@ using OpenLine = std::function<void(std::function<void(int fd)> done)>;
 class Agent final : private AgentWorld {
  public:
   struct Parts {
-    const LaunchConfig* config = nullptr;  // all three outlive the agent
+    const LaunchConfig* config = nullptr;  // all four outlive the agent
     AgentLog* log = nullptr;
+    LogDirectory* log_directory = nullptr;
     RoundStores* stores = nullptr;
     WardenHandle warden;
     std::string host;     // short name of this node, for people

@@ -31,8 +31,6 @@ namespace {
 // For output and error files that are on their way when nobody writes any more: longer only if a file system
 // hangs, or a console that has to take it before there is room in a file.
 constexpr Duration kDrainLimit = seconds(2);
-// After that, people are told what a start waits for.
-constexpr Duration kOpenPatience = seconds(5);
 
 // "after step 57 (epoch 2)"
 std::string InWords(const proto::WorkerReport& report) {
@@ -66,16 +64,15 @@ std::string PhaseOf(const proto::WorkerReport& report) {
 }  // namespace
 
 LocalWorkers::LocalWorkers(boost::asio::io_context& io, const LaunchConfig* config, AgentLog* log,
-                           std::string host, WardenHandle warden, Handlers handlers)
+                           LogDirectory* logs, std::string host, WardenHandle warden, Handlers handlers)
     : io_(io),
       config_(*config),
       log_(*log),
       host_(std::move(host)),
       handlers_(std::move(handlers)),
       environment_(BaseEnvironment(config_)),
-      disk_(io),
+      logs_(*logs),
       console_(io, [this](const absl::Status& why) { log_.Say(why.message()); }),
-      patience_(io),
       failures_(host_, config_.role),
       watch_(io, config, log,
              {.note = [this](const WatchdogNote& note) { handlers_.watchdog(note); },
@@ -93,27 +90,10 @@ LocalWorkers::LocalWorkers(boost::asio::io_context& io, const LaunchConfig* conf
 }
 
 void LocalWorkers::Open(std::function<void(const absl::Status&)> done) {
-  struct Made {
-    absl::Status status;
-    std::shared_ptr<LogLayout> logs;
-  };
-  const auto made = std::make_shared<Made>();
-  const auto make = [made, base = config_.log_dir, run_id = config_.run_id] {
-    absl::StatusOr<LogLayout> logs = LogLayout::Create(base, run_id);
-    made->status = logs.status();
-    if (logs.ok()) made->logs = std::make_shared<LogLayout>(*std::move(logs));
-  };
-  const auto finish = [this, made, done] {
-    logs_ = std::move(made->logs);
-    const char* const what = config_.log_dir.empty() ? "log files" : "--log-dir";
-    done(logs_ == nullptr ? WithContext(made->status, what) : OpenRest());
-  };
   if (const absl::Status devices = CheckDevices(); !devices.ok()) {
     return boost::asio::post(io_, [done, devices] { done(devices); });
   }
-  if (!LogsAreOff(config_.log_dir)) return disk_.Do(make, finish);
-  make();
-  boost::asio::post(io_, finish);
+  logs_.WhenOpen([this, done](const absl::Status& opened) { done(opened.ok() ? OpenRest() : opened); });
 }
 
 absl::Status LocalWorkers::CheckDevices() {
@@ -152,7 +132,7 @@ void LocalWorkers::Start(const Assignment& assignment, const NodeNetwork& networ
   workers_.clear();
   outputs_.clear();
   unread_ = 0;
-  attempt_dir_ = logs_->AttemptDir(assignment_.restart_count);
+  attempt_dir_ = logs_.AttemptDir(assignment_.restart_count);
   const auto files =
       std::make_shared<StartFiles>(StartFiles{.restart_count = static_cast<int>(assignment_.restart_count),
                                               .filters_stdout = !config_.stdout_filters.empty(),
@@ -160,24 +140,11 @@ void LocalWorkers::Start(const Assignment& assignment, const NodeNetwork& networ
   const OutputPlans plans(config_, assignment_, HostNameOfSystem());
   for (int i = 0; i < config_.num_local_workers; ++i) files->plans.push_back(plans.For(LocalRank(i)));
   ++start_;
-  if (LogsAreOff(config_.log_dir)) {
-    files->Open(*logs_);
-    return StartWith(*files);
-  }
   opening_ = true;
-  patience_.expires_after(kOpenPatience);
-  patience_.async_wait([this](const boost::system::error_code& error) {
-    if (error) return;
-    log_.Say(absl::StrCat("the file system of the log directory ", logs_->run_dir(),
-                          " does not answer: the workers start when it does"));
+  logs_.OpenFiles(files, [this, files] {
+    opening_ = false;
+    StartWith(*files);
   });
-  disk_.Do([logs = logs_, files] { files->Open(*logs); },
-           [this, files, start = start_] {
-             if (!opening_ || start != start_) return;
-             opening_ = false;
-             patience_.cancel();
-             StartWith(*files);
-           });
 }
 
 void LocalWorkers::StartWith(StartFiles& files) {
@@ -185,7 +152,7 @@ void LocalWorkers::StartWith(StartFiles& files) {
   const auto filtered = [this](std::unique_ptr<LogFile>& file, const std::vector<std::string>& filters) {
     if (file == nullptr) return std::shared_ptr<FilteredLog>();
     return std::make_shared<FilteredLog>(
-        std::make_unique<QueuedLog>(&disk_, std::move(file), console_.warn()), filters);
+        std::make_unique<QueuedLog>(&logs_.disk(), std::move(file), console_.warn()), filters);
   };
   const std::shared_ptr<FilteredLog> out = filtered(files.filtered_stdout, config_.stdout_filters);
   const std::shared_ptr<FilteredLog> err = filtered(files.filtered_stderr, config_.stderr_filters);
@@ -195,7 +162,8 @@ void LocalWorkers::StartWith(StartFiles& files) {
     plan.filtered_stdout = out;
     plan.filtered_stderr = err;
     const std::string& error_file = plan.files.error_json;
-    outputs_.push_back(std::make_unique<WorkerOutput>(console_, disk_, plan, std::move(files.opened[i])));
+    outputs_.push_back(
+        std::make_unique<WorkerOutput>(console_, logs_.disk(), plan, std::move(files.opened[i])));
     const ProcessClient::WorkerId id = next_worker_++;
     workers_[id] = {.local_rank = local_rank, .started = Now(), .error_file = error_file};
     const std::vector<std::string> argv = ArgumentsFor(config_.program, local_rank, config_.pass_local_rank);
@@ -221,7 +189,7 @@ void LocalWorkers::StartWith(StartFiles& files) {
 
 void LocalWorkers::CancelStart() {
   if (!std::exchange(opening_, false)) return;
-  patience_.cancel();
+  logs_.CancelOpenFiles();
   for (int i = 0; i < config_.num_local_workers; ++i) {
     const ProcessClient::WorkerId id = next_worker_++;
     workers_[id] = {.local_rank = LocalRank(i), .started = Now()};
@@ -289,13 +257,13 @@ void LocalWorkers::OnEnded(ProcessClient::WorkerId id, const ExitInfo& exit) {
 void LocalWorkers::ReadErrorFile(size_t failure, const std::string& path) {
   ++unread_;
   const auto error = std::make_shared<std::optional<WorkerError>>();
-  disk_.Do([path, error] { *error = ddprun::ReadErrorFile(path); },
-           [this, failure, path, error, start = start_] {
-             if (start != start_) return;
-             if (*error) failures_.AddError(failure, **std::move(error), path);
-             --unread_;
-             CheckGone();
-           });
+  logs_.disk().Do([path, error] { *error = ddprun::ReadErrorFile(path); },
+                  [this, failure, path, error, start = start_] {
+                    if (start != start_) return;
+                    if (*error) failures_.AddError(failure, **std::move(error), path);
+                    --unread_;
+                    CheckGone();
+                  });
 }
 
 std::optional<proto::WorkerReport> LocalWorkers::ReportOf(LocalRank local_rank) const {
@@ -387,21 +355,13 @@ void LocalWorkers::CompleteFailures() {
 void LocalWorkers::WriteFile(const std::string& path, const std::string& text,
                              std::function<void(const absl::Status&)> done) {
   const auto written = std::make_shared<absl::Status>();
-  disk_.Do([path, text, written] { *written = WriteWholeFile(path, text); },
-           [written, done = std::move(done)] { done(*written); }, text.size());
+  logs_.disk().Do([path, text, written] { *written = WriteWholeFile(path, text); },
+                  [written, done = std::move(done)] { done(*written); }, text.size());
 }
 
 void LocalWorkers::Flush(Duration limit, std::function<void()> done) {
-  const std::string run_dir = logs_ == nullptr ? "" : logs_->run_dir();
-  if (!run_dir.empty()) disk_.Do([logs = std::move(logs_)]() mutable { logs.reset(); });
-  disk_.Finish(limit, [this, limit, run_dir, done = std::move(done)](bool finished) {
-    if (!finished) {
-      log_.Say(absl::StrCat("the file system of ", run_dir, " has not answered for ",
-                            absl::FormatDuration(absl::FromChrono(limit)),
-                            ": what was written last is not there (about ", disk_.bytes() >> 10, " KiB)"));
-    }
-    console_.Flush(limit, done);
-  });
+  processes_.EndWarden();
+  logs_.Flush(limit, [this, limit, done = std::move(done)] { console_.Flush(limit, done); });
 }
 
 }  // namespace ddprun

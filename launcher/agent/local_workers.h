@@ -20,6 +20,7 @@
 #include "boost/asio/steady_timer.hpp"
 #include "launcher/agent/agent_log.h"
 #include "launcher/agent/agent_observer.h"
+#include "launcher/agent/log_directory.h"
 #include "launcher/agent/node_failures.h"
 #include "launcher/agent/node_network.h"
 #include "launcher/agent/start_files.h"
@@ -27,8 +28,6 @@
 #include "launcher/agent/worker_watch.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/logs/console.h"
-#include "launcher/logs/disk_thread.h"
-#include "launcher/logs/log_layout.h"
 #include "launcher/logs/worker_output.h"
 #include "launcher/process/process_client.h"
 #include "launcher/report/oom_evidence.h"
@@ -58,8 +57,8 @@ class LocalWorkers {
 
   // `config` and `log` outlive this. As long as this lives, the log waits for no reader of stderr either: it
   // goes the way of what workers print there. `host`: this node's short name.
-  LocalWorkers(boost::asio::io_context& io, const LaunchConfig* config, AgentLog* log, std::string host,
-               WardenHandle warden, Handlers handlers);
+  LocalWorkers(boost::asio::io_context& io, const LaunchConfig* config, AgentLog* log, LogDirectory* logs,
+               std::string host, WardenHandle warden, Handlers handlers);
   LocalWorkers(const LocalWorkers&) = delete;
   LocalWorkers& operator=(const LocalWorkers&) = delete;
   ~LocalWorkers() { log_.SendTo({}); }
@@ -93,7 +92,7 @@ class LocalWorkers {
   void WriteFile(const std::string& path, const std::string& text,
                  std::function<void(const absl::Status&)> done);
 
-  // The last call. `done` comes when the log directory and the console have taken all that they were given,
+  // The last call, when the workers are gone. `done` comes when the log directory and the console have taken all that they were given,
   // or nothing more for as long as `limit` each; what the log directory lacks is said.
   void Flush(Duration limit, std::function<void()> done);
 
@@ -132,17 +131,15 @@ class LocalWorkers {
   const Handlers handlers_;
   const EnvVars environment_;
   std::vector<std::set<int>> cpus_;  // by local rank; set by Open
-  DiskThread disk_;                  // of the log directory
+  LogDirectory& logs_;
   Console console_;
-  std::shared_ptr<LogLayout> logs_;        // set by Open; then with the jobs of disk_, which alone change it
   std::unique_ptr<WorkerSocket> reports_;  // null: could not be opened
 
   // Of the workers that run, or ran last:
   Assignment assignment_;
   NodeNetwork network_;
-  int64_t start_ = 0;                   // how many there were
-  bool opening_ = false;                // the files of this start
-  boost::asio::steady_timer patience_;  // with that
+  int64_t start_ = 0;     // how many there were
+  bool opening_ = false;  // the files of this start
   std::string attempt_dir_;
   std::vector<std::unique_ptr<WorkerOutput>> outputs_;  // by local rank
   std::optional<int> told_;                             // the last signal that they were sent

@@ -1,11 +1,21 @@
 #include "launcher/agent/start_files.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace ddprun {
+
+bool StartFiles::NeedsDisk(const LogLayout& layout) const {
+  if (layout.off()) return false;
+  const auto has_files = [](const WorkerOutput::Plan& plan) {
+    return plan.redirects.out || plan.redirects.err || plan.tee.out || plan.tee.err;
+  };
+  return filters_stdout || filters_stderr || std::any_of(plans.begin(), plans.end(), has_files) ||
+         !layout.IsPrepared(restart_count, static_cast<int>(plans.size()));
+}
 
 void StartFiles::Open(LogLayout& layout) {
   absl::StatusOr<AttemptFiles> files = layout.NewAttempt(restart_count, static_cast<int>(plans.size()));

@@ -24,6 +24,8 @@ struct StartFiles {
   std::unique_ptr<LogFile> filtered_stderr = {};
   std::vector<absl::Status> problems = {};  // what is missing, and done without
 
+  // Open may wait for the file system.
+  bool NeedsDisk(const LogLayout& layout) const;
   // As LogLayout::NewAttempt. May wait for the file system.
   void Open(LogLayout& layout);
 };

@@ -472,15 +472,6 @@ TEST(EndpointTest, WrittenAsRead) {
   EXPECT_EQ(*ParseEndpoint("[::1]", 9), (Endpoint{"::1", 9}));
 }
 
-TEST(LaunchConfigTest, WithoutATemporaryDirectoryThereAreNoLogFiles) {
-  const Machine machine{.temporary_directory = absl::FailedPreconditionError("none")};
-  const LaunchConfig config = machine.Launch({});
-  EXPECT_EQ(config.log_dir, "/dev/null");
-  ASSERT_EQ(config.warnings.size(), 1u);
-  EXPECT_THAT(config.warnings[0], testing::HasSubstr("running without log files"));
-  EXPECT_THAT(machine.Launch({"--log-dir=logs"}).warnings, testing::IsEmpty());
-}
-
 TEST(SurroundingsTest, OfThisProcess) {
   const Surroundings real = RealSurroundings();
   EXPECT_GE(real.num_cpus, 1);

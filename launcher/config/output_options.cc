@@ -12,16 +12,8 @@
 namespace ddprun {
 namespace {
 
-// Without a place for them, workers run without log files: a job on a read-only file system needs none.
-absl::Status ReadLogDir(const Options& options, const Surroundings& surroundings, LaunchConfig& config) {
+absl::Status ReadLogDir(const Options& options, LaunchConfig& config) {
   config.log_dir = options.Get("log-dir");
-  if (config.log_dir.empty()) {
-    const absl::Status place = surroundings.temporary_directory().status();
-    if (place.ok()) return absl::OkStatus();
-    config.log_dir = "/dev/null";
-    config.warnings.push_back(absl::StrCat("running without log files and error files of workers: ",
-                                           std::string(place.message()), ", or give --log-dir"));
-  }
   struct stat info;
   if (config.log_dir != "/dev/null" && stat(config.log_dir.c_str(), &info) == 0 && !S_ISDIR(info.st_mode)) {
     return BadValue(options, "log-dir", "a directory, this is a file");
@@ -90,7 +82,7 @@ absl::Status ReadMaxLogBytes(const Options& options, LaunchConfig& config) {
 }  // namespace
 
 absl::Status ReadOutput(const Options& options, const Surroundings& surroundings, LaunchConfig& config) {
-  RETURN_IF_ERROR(ReadLogDir(options, surroundings, config));
+  RETURN_IF_ERROR(ReadLogDir(options, config));
   ASSIGN_OR_RETURN(config.redirects, StreamChoice::Parse(options.Get("redirects")),
                    options.Quote("redirects"));
   ASSIGN_OR_RETURN(config.tee, StreamChoice::Parse(options.Get("tee")), options.Quote("tee"));

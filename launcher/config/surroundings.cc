@@ -6,7 +6,6 @@
 
 #include <filesystem>
 
-#include "base/temporary_directory.h"
 #include "base/time.h"
 #include "base/uuid.h"
 #include "launcher/config/gpu_count.h"
@@ -38,7 +37,6 @@ Surroundings RealSurroundings() {
                       ? CPU_COUNT(&cpus)
                       : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   real.count_gpus = CountGpus;
-  real.temporary_directory = TemporaryDirectory;
   real.make_uuid = RandomUuid;
   return real;
 }

@@ -18,7 +18,6 @@ struct Surroundings {
   int num_cpus = 1;    // that this process may use
   // See CountGpus.
   std::function<absl::StatusOr<int>(const std::optional<std::string>& visible)> count_gpus;
-  std::function<absl::StatusOr<std::string>()> temporary_directory;  // see TemporaryDirectory
   std::function<std::string()> make_uuid;  // random, as in "8f3c1e0a-...": the id of a job without a name
 };
 

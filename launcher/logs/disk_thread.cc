@@ -41,18 +41,12 @@ DiskThread::DiskThread(boost::asio::io_context& io)
 DiskThread::~DiskThread() {
   alive_.End();
   if (!shared_->thread.joinable()) return;
-  bool busy;
   {
     const std::lock_guard lock(shared_->mutex);
     shared_->stop = true;
-    busy = shared_->busy;
   }
   shared_->wake.notify_one();
-  if (busy) {
-    shared_->thread.detach();
-  } else {
-    shared_->thread.join();
-  }
+  shared_->thread.detach();
 }
 
 bool DiskThread::Start() {

@@ -35,7 +35,7 @@ class DiskThread {
   explicit DiskThread(boost::asio::io_context& io);
   DiskThread(const DiskThread&) = delete;
   DiskThread& operator=(const DiskThread&) = delete;
-  // Drops jobs that have not begun. Does not wait for one that blocks: it runs on after the destructor.
+  // Drops jobs that have not begun. Does not wait for the thread: a job that runs goes on after the destructor.
   ~DiskThread();
 
   // Runs `work` in the thread; without a thread (the system refuses one) in this call.

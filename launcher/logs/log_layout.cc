@@ -31,18 +31,7 @@ absl::StatusOr<std::string> MakeUnique(std::string pattern) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot make the log directory ", pattern));
 }
 
-// `dir` and what is below, but for what holds a file.
-void RemoveEmpty(const std::filesystem::path& dir) {
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(dir, ignored)) {
-    if (entry.is_directory(ignored) && !entry.is_symlink(ignored)) RemoveEmpty(entry.path());
-  }
-  rmdir(dir.c_str());
-}
-
 }  // namespace
-
-bool LogsAreOff(absl::string_view base) { return base == "/dev/null"; }
 
 std::string RunDirectoryPrefix(absl::string_view run_id) {
   return absl::StrCat(absl::StrReplaceAll(run_id, {{"/", "_"}}), "_");
@@ -50,7 +39,7 @@ std::string RunDirectoryPrefix(absl::string_view run_id) {
 
 absl::StatusOr<LogLayout> LogLayout::Create(absl::string_view base, absl::string_view run_id) {
   LogLayout layout;
-  if (LogsAreOff(base)) return layout;
+  if (base == kLogsOff) return layout;
   std::string parent(base);
   if (base.empty()) {
     ASSIGN_OR_RETURN(const std::string temporary, TemporaryDirectory());
@@ -69,30 +58,73 @@ absl::StatusOr<LogLayout> LogLayout::Create(absl::string_view base, absl::string
 }
 
 LogLayout::~LogLayout() {
-  if (!temporary_base_.empty()) RemoveEmpty(temporary_base_);
+  if (prepared_ != nullptr) prepared_->RemoveIfEmpty();
+  if (temporary_base_.empty()) return;
+  for (const Attempt& attempt : attempts_) attempt.RemoveIfEmpty();
+  rmdir(run_dir_.c_str());
+  rmdir(temporary_base_.c_str());
+}
+
+std::string LogLayout::Attempt::worker_dir(int local_rank) const {
+  return absl::StrCat(dir, "/", local_rank);
+}
+
+absl::Status LogLayout::Attempt::Make() const {
+  for (int i = 0; i < num_workers; ++i) RETURN_IF_ERROR(MakeDirectories(worker_dir(i)));
+  return absl::OkStatus();
+}
+
+void LogLayout::Attempt::RemoveIfEmpty() const {
+  for (int i = 0; i < num_workers; ++i) rmdir(worker_dir(i).c_str());
+  rmdir(dir.c_str());
 }
 
 std::string LogLayout::AttemptDir(int restart_count) const {
-  return run_dir_.empty() ? "" : absl::StrCat(run_dir_, "/attempt_", restart_count);
+  return off() ? "" : absl::StrCat(run_dir_, "/attempt_", restart_count);
+}
+
+void LogLayout::PrepareAttempt(int restart_count, int num_workers) {
+  if (off()) return;
+  prepared_ = std::make_unique<const Attempt>(Attempt{restart_count, num_workers, AttemptDir(restart_count)});
+  if (prepared_->Make().ok()) return;
+  prepared_->RemoveIfEmpty();
+  prepared_ = nullptr;
+}
+
+bool LogLayout::IsPrepared(int restart_count, int num_workers) const {
+  return off() || (prepared_ != nullptr && prepared_->restart_count == restart_count &&
+                   prepared_->num_workers == num_workers);
 }
 
 absl::StatusOr<AttemptFiles> LogLayout::NewAttempt(int restart_count, int num_workers) {
   AttemptFiles files;
   files.workers.resize(static_cast<size_t>(num_workers));
-  if (run_dir_.empty()) return files;
+  if (off()) return files;
+  const bool is_prepared = IsPrepared(restart_count, num_workers);
+  if (prepared_ != nullptr && !is_prepared) prepared_->RemoveIfEmpty();
+  prepared_ = nullptr;
   files.dir = AttemptDir(restart_count);
   files.filtered_stdout_log = files.dir + "/filtered_stdout.log";
   files.filtered_stderr_log = files.dir + "/filtered_stderr.log";
-  int& used = times_used_[restart_count];
-  const std::string older = absl::StrCat(files.dir, ".", used);
-  if (used > 0 && rename(files.dir.c_str(), older.c_str()) != 0 && errno != ENOENT) {
-    return absl::ErrnoToStatus(errno,
-                               absl::StrCat("cannot rename the log directory ", files.dir, " to ", older));
+  int used = 0;
+  Attempt* newest = nullptr;
+  for (Attempt& attempt : attempts_) {
+    if (attempt.restart_count != restart_count) continue;
+    ++used;
+    newest = &attempt;
   }
-  ++used;
+  if (newest != nullptr) {
+    const std::string older = absl::StrCat(files.dir, ".", used);
+    if (rename(files.dir.c_str(), older.c_str()) != 0 && errno != ENOENT) {
+      return absl::ErrnoToStatus(errno,
+                                 absl::StrCat("cannot rename the log directory ", files.dir, " to ", older));
+    }
+    newest->dir = older;
+  }
+  attempts_.push_back({restart_count, num_workers, files.dir});
+  if (!is_prepared) RETURN_IF_ERROR(attempts_.back().Make());
   for (int i = 0; i < num_workers; ++i) {
-    const std::string dir = absl::StrCat(files.dir, "/", i);
-    RETURN_IF_ERROR(MakeDirectories(dir));
+    const std::string dir = attempts_.back().worker_dir(i);
     files.workers[static_cast<size_t>(i)] = {.stdout_log = dir + "/stdout.log",
                                              .stderr_log = dir + "/stderr.log",
                                              .error_json = dir + "/error.json"};

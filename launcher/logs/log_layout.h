@@ -6,7 +6,7 @@
 // lost, and attempt_<restart count> always has the newest.
 #pragma once
 
-#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -31,8 +31,8 @@ struct AttemptFiles {
   std::string filtered_stderr_log = {};
 };
 
-// "/dev/null" as --log-dir: no files.
-bool LogsAreOff(absl::string_view base);
+// As --log-dir: no files.
+inline constexpr absl::string_view kLogsOff = "/dev/null";
 
 // The name of a run's directory, but for its random letters: a '/' in a run id makes no directory of its own.
 std::string RunDirectoryPrefix(absl::string_view run_id);
@@ -47,24 +47,42 @@ class LogLayout {
 
   LogLayout(LogLayout&&) = default;
   LogLayout& operator=(LogLayout&&) = delete;
-  // Removes the directories that hold no file, if the base was not the user's.
+  // Removes the directories that it made and that are empty, if the base was not the user's.
   ~LogLayout();
 
+  // Makes the directories of an attempt ahead of NewAttempt, which removes them if it is called for another one.
+  // What cannot be made, NewAttempt reports.
+  void PrepareAttempt(int restart_count, int num_workers);
+  // NewAttempt will not use the file system.
+  bool IsPrepared(int restart_count, int num_workers) const;
   // Makes the directories for `num_workers`, in the order of local ranks. To be called once for each start of
   // the workers, when those of the last one have ended.
   absl::StatusOr<AttemptFiles> NewAttempt(int restart_count, int num_workers);
 
   // Where the newest attempt with that restart count has its files; empty when logs are off.
   std::string AttemptDir(int restart_count) const;
+  // No files are made.
+  bool off() const { return run_dir_.empty(); }
   // The run's directory; empty when logs are off.
   const std::string& run_dir() const { return run_dir_; }
 
  private:
   LogLayout() = default;
 
+  struct Attempt {
+    int restart_count = 0;
+    int num_workers = 0;
+    std::string dir = {};
+
+    std::string worker_dir(int local_rank) const;
+    absl::Status Make() const;
+    void RemoveIfEmpty() const;
+  };
+
   std::string run_dir_;
-  std::map<int, int> times_used_;  // restart count -> attempts so far
-  std::string temporary_base_;     // the directory made instead of a base; empty: there is a base
+  std::unique_ptr<const Attempt> prepared_;
+  std::vector<Attempt> attempts_;
+  std::string temporary_base_;  // the directory made instead of a base; empty: there is a base
 };
 
 }  // namespace ddprun

@@ -66,6 +66,32 @@ TEST(LogLayoutTest, AnAttemptsNumberUsedAgainHasTheNewestFilesAndTheOldOnesAreKe
   EXPECT_EQ(text("attempt_1"), "third");
 }
 
+TEST(LogLayoutTest, APreparedAttemptIsUsedOrRemoved) {
+  const std::string base = FreshDir("prepared");
+  {
+    auto layout = LogLayout::Create(base, "j");
+    const std::string run = layout->run_dir();
+    EXPECT_FALSE(layout->IsPrepared(0, 2));
+    layout->PrepareAttempt(0, 2);
+    EXPECT_TRUE(layout->IsPrepared(0, 2));
+    EXPECT_FALSE(layout->IsPrepared(0, 3));
+    EXPECT_FALSE(layout->IsPrepared(1, 2));
+    ASSERT_TRUE(layout->NewAttempt(0, 2).ok());
+    EXPECT_TRUE(fs::is_directory(run + "/attempt_0/1"));
+    EXPECT_FALSE(layout->IsPrepared(0, 2)) << "it is in use";
+    layout->PrepareAttempt(1, 2);
+    EXPECT_TRUE(fs::is_directory(run + "/attempt_1/1"));
+    ASSERT_TRUE(layout->NewAttempt(5, 2).ok());
+    EXPECT_FALSE(fs::exists(run + "/attempt_1"));
+    EXPECT_TRUE(fs::is_directory(run + "/attempt_5/1"));
+    layout->PrepareAttempt(6, 1);
+    EXPECT_TRUE(fs::exists(run + "/attempt_6"));
+  }
+  const fs::path run = fs::directory_iterator(base)->path();
+  EXPECT_FALSE(fs::exists(run / "attempt_6"));
+  EXPECT_TRUE(fs::exists(run / "attempt_5"));
+}
+
 TEST(LogLayoutTest, TwoLaunchersShareABase) {
   const std::string base = FreshDir("shared");
   const auto one = LogLayout::Create(base, "j");

@@ -90,11 +90,8 @@ ProcessClient::~ProcessClient() {
   alive_.End();
   if (lost_ && !killing_) return;
   if (!lost_) {
-    if (line_) shutdown(line_.get(), SHUT_RDWR);
-    // The warden sees the end of the stream, and its own end closes the other direction.
+    EndWarden();
     const UniqueFd socket(socket_.release());
-    shutdown(socket.get(), SHUT_WR);
-    kill(warden_pid_, SIGCONT);  // if somebody has stopped it
     if (AwaitWardenEnd(socket.get(), kWardenEndLimit)) return;
     kill(warden_pid_, SIGKILL);
   }
@@ -102,6 +99,15 @@ ProcessClient::~ProcessClient() {
   while (!KillOnce().empty() && std::chrono::steady_clock::now() < deadline) {
     poll(nullptr, 0, static_cast<int>(ToMillis(kLookInterval)));
   }
+}
+
+void ProcessClient::EndWarden() {
+  if (lost_ || std::exchange(ending_, true)) return;
+  alive_.End();
+  if (line_) shutdown(line_.get(), SHUT_RDWR);
+  // The warden sees the end of the stream, and its own end closes the other direction.
+  shutdown(socket_.native_handle(), SHUT_WR);
+  kill(warden_pid_, SIGCONT);  // if somebody has stopped it
 }
 
 void ProcessClient::Spawn(WorkerId id, const SpawnCommand& command) {

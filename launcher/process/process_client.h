@@ -123,6 +123,10 @@ class ProcessClient {
   // From now on there are none.
   void DropLastWords();
 
+  // No Spawn follows. The warden kills what is left and ends by itself, while the caller goes on; no handler is
+  // called any more. The destructor does it otherwise, and waits for it.
+  void EndWarden();
+
   pid_t warden_pid() const { return warden_pid_; }
   // Checks the warden now, as the timer does each second; the timer does not expire any more.
   void CheckWardenForTest();
@@ -180,7 +184,8 @@ class ProcessClient {
   const Handlers handlers_;
   Alive alive_;
 
-  UniqueFd line_;  // of the last words that are not to be said at an ordinary end; none: there are none
+  UniqueFd line_;        // of the last words that are not to be said at an ordinary end; none: there are none
+  bool ending_ = false;  // EndWarden was called
   bool lost_ = false;
   bool killing_ = false;           // what the lost warden has left
   bool waiting_for_room_ = false;  // the next message cannot be sent now

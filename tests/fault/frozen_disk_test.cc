@@ -69,25 +69,27 @@ class FrozenDiskTest : public HostFaultTest {
     if (frozen_) Thaw();
   }
 
-  // The job runs on two nodes, and all workers print; the disk is that of `node`. The first node hosts the
-  // coordinator. False: this machine mounts no image of a file system.
-  bool StartJob(int node) {
+  // False: this machine mounts no image of a file system.
+  bool MountDisk(int node) {
     node_ = node;
-    const std::string directory = MakeTestDirectory();
-    const std::string image = directory + "/image";
-    disk_ = directory + "/disk";
-    gate_ = directory + "/gate";
-    job_ = std::make_unique<HostJob>(
-        2, Args{"--nnodes=2", "--tee=3", "--max-restarts=1"},
-        Args{"--no-python", "/bin/sh", "-c",
-             "echo begin; i=0; while [ ! -e " + gate_ +
-                 " ]; do i=$((i+1)); echo out $i; echo err $i >&2; sleep 0.01; done; echo end $i"});
+    const std::string image = directory_ + "/image";
     std::filesystem::create_directory(disk_);
     std::ofstream(image).close();
     std::filesystem::resize_file(image, 32 << 20);
     const auto mounted = hosts().Start(
         node, {"/bin/sh", "-c", "mkfs.ext4 -q " + image + " && mount -o loop " + image + " " + disk_});
-    if (mounted->Wait() != ProcessEnd{.code = 0}) return false;
+    return mounted->Wait() == ProcessEnd{.code = 0};
+  }
+
+  // The job runs on two nodes, and all workers print; the disk is that of `node`. The first node hosts the
+  // coordinator. False: see MountDisk.
+  bool StartJob(int node) {
+    job_ = std::make_unique<HostJob>(
+        2, Args{"--nnodes=2", "--tee=3", "--max-restarts=1"},
+        Args{"--no-python", "/bin/sh", "-c",
+             "echo begin; i=0; while [ ! -e " + gate_ +
+                 " ]; do i=$((i+1)); echo out $i; echo err $i >&2; sleep 0.01; done; echo end $i"});
+    if (!MountDisk(node)) return false;
     for (const int host : {0, 1}) {
       const std::string with_disk = "TMPDIR=" + disk_ + " exec \"$@\" 2>> " + disk_ + "/stderr";
       job().StartWith(host == node ? Args{"/bin/sh", "-c", with_disk, "sh"} : Args{});
@@ -101,12 +103,18 @@ class FrozenDiskTest : public HostFaultTest {
   HostJob& job() { return *job_; }
   Hosts& hosts() { return job_->hosts(); }
 
-  // Until the agent's write is blocked.
-  void Freeze() {
+  void FreezeDisk() {
     frozen_ = true;
     hosts().Run(node(), {"/usr/sbin/fsfreeze", "--freeze", disk_});
     // However the test ends. Not called sh, as the workers are.
     guard_ = hosts().Start(node(), {"/bin/dash", "-c", "sleep 30; fsfreeze --unfreeze " + disk_});
+  }
+  // Until the agent is blocked.
+  void Freeze() {
+    FreezeDisk();
+    AwaitBlocked();
+  }
+  void AwaitBlocked() {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (!IsBlocked(job().agent(node()).pid()) && std::chrono::steady_clock::now() < deadline)
       Pass(milliseconds(1));
@@ -144,9 +152,10 @@ class FrozenDiskTest : public HostFaultTest {
   void ExpectThatARoundEndsMeanwhile(int node);
 
   int node_ = 0;
-  std::string gate_;
+  const std::string directory_ = MakeTestDirectory();
+  const std::string gate_ = directory_ + "/gate";
+  const std::string disk_ = directory_ + "/disk";
   std::unique_ptr<HostJob> job_;
-  std::string disk_;
   bool frozen_ = false;
   TimePoint frozen_at_{};
   std::unique_ptr<Process> guard_;
@@ -201,6 +210,20 @@ TEST_F(FrozenDiskTest, NoLeaseExpiresOnAnotherNode) { ExpectThatNoLeaseExpires(1
 // The next round begins when its files can be made.
 TEST_F(FrozenDiskTest, ARoundEndsMeanwhileOnTheCoordinatorsNode) { ExpectThatARoundEndsMeanwhile(0); }
 TEST_F(FrozenDiskTest, ARoundEndsMeanwhileOnAnotherNode) { ExpectThatARoundEndsMeanwhile(1); }
+
+// It cannot make its log directory.
+TEST_F(FrozenDiskTest, AnAgentThatStartsSaysWhatItWaitsFor) {
+  job_ = std::make_unique<HostJob>(1, Args{"--nnodes=1"}, Args{WorkerPath(), "--exit=0"});
+  if (!MountDisk(0)) GTEST_SKIP() << kNoMounts;
+  FreezeDisk();
+  job().Start(0, {}, {{"TMPDIR", disk_}});
+  AwaitBlocked();
+  EXPECT_THAT(
+      job().AwaitSaid(0, "does not answer"),
+      HasSubstr("the file system of the temporary directory does not answer: this node joins when it does"));
+  Thaw();
+  EXPECT_EQ(job().agent(0).Wait(kPatience), ProcessEnd{.code = 0}) << job().agent(0).err();
+}
 
 // The agent's blocked thread cannot be killed, and keeps its descriptors open.
 TEST_F(FrozenDiskTest, AnAgentThatIsKilledLeavesNoWorker) {

@@ -64,7 +64,6 @@ absl::StatusOr<Command> Parse(const Input& input) {
                    .read_file = [&](const std::string&) -> absl::StatusOr<std::string> { return input.file; },
                    .num_cpus = 6,
                    .count_gpus = [](const auto&) -> absl::StatusOr<int> { return 2; },
-                   .temporary_directory = []() -> absl::StatusOr<std::string> { return "/tmp"; },
                    .make_uuid = [] { return "uuid"; }});
 }
 

@@ -19,7 +19,6 @@ namespace ddprun {
 // It has 6 processors and, if so said, GPUs. /bin/true is the program.
 struct Machine {
   absl::StatusOr<int> gpus = absl::FailedPreconditionError("no driver");
-  absl::StatusOr<std::string> temporary_directory = "/tmp";
   std::map<std::string, std::string> env = {};
   std::map<std::string, std::string> files = {};
 
@@ -41,7 +40,6 @@ struct Machine {
                                  if (!gpus.ok()) return gpus;
                                  return static_cast<int>(VisibleGpus(visible, *gpus).size());
                                },
-                               .temporary_directory = [this] { return temporary_directory; },
                                .make_uuid = [] { return "uuid"; }});
   }
   // With the program at the end.

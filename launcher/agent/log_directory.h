@@ -1,0 +1,75 @@
+// The run's log directory and the thread that works on its file system, which may not answer.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "base/time.h"
+#include "launcher/agent/agent_log.h"
+#include "launcher/agent/start_files.h"
+#include "launcher/config/launch_config.h"
+#include "launcher/logs/disk_thread.h"
+#include "launcher/logs/log_layout.h"
+#include "launcher/process/alive.h"
+
+namespace ddprun {
+
+//   Order:   callbacks are called from `io`, once; those of a call that was cancelled, and all of a LogDirectory that
+//            is destroyed, never.
+//   Threads: that of `io`.
+class LogDirectory {
+ public:
+  // Begins to make the directory of config->log_dir and what the first start needs in it. `config` and `log` are
+  // borrowed. A wait of more than 5 s for the file system is logged.
+  LogDirectory(boost::asio::io_context& io, const LaunchConfig* config, AgentLog* log);
+  LogDirectory(const LogDirectory&) = delete;
+  LogDirectory& operator=(const LogDirectory&) = delete;
+
+  // `done` when the directory is there. OK, too, where no temporary directory can be used: a job on a read-only
+  // file system needs no log files.
+  void WhenOpen(std::function<void(const absl::Status&)> done);
+
+  // Opens the files of a start; `done` may be called from within. REQUIRES: WhenOpen has given OK.
+  void OpenFiles(std::shared_ptr<StartFiles> files, std::function<void()> done);
+  void CancelOpenFiles();
+
+  // As LogLayout::AttemptDir. REQUIRES: WhenOpen has given OK.
+  std::string AttemptDir(int restart_count) const { return layout_->AttemptDir(restart_count); }
+
+  // For other work on this file system, in the order of the calls.
+  DiskThread& disk() { return disk_; }
+
+  // The last call. Removes empty directories below the temporary one. `done` comes when the file system has taken all
+  // that it was given, or nothing more for as long as `limit`; what it lacks is logged then.
+  void Flush(Duration limit, std::function<void()> done);
+
+ private:
+  struct Made {
+    absl::Status status;
+    std::shared_ptr<LogLayout> layout;  // null: see `status`
+  };
+
+  void OnMade();
+  // Logs after a while that the file system does not answer and what `wait` says, until patience_ is cancelled.
+  void LogIfSlow(const std::string& wait);
+  std::string Name() const;  // "the log directory X"
+
+  boost::asio::io_context& io_;
+  const LaunchConfig& config_;
+  AgentLog& log_;
+  DiskThread disk_;
+  boost::asio::steady_timer patience_;
+  const std::shared_ptr<Made> made_ = std::make_shared<Made>();  // with the job that makes it, until OnMade
+  bool is_made_ = false;
+  bool flushed_ = false;  // or about to be
+  std::function<void(const absl::Status&)> when_open_;
+  std::shared_ptr<LogLayout> layout_;  // null before OnMade; used by jobs, and here while none is queued
+  int opening_ = 0;                    // the newest call of OpenFiles or CancelOpenFiles
+  Alive alive_;
+};
+
+}  // namespace ddprun
