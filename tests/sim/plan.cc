@@ -49,31 +49,34 @@ class Planner {
 
   void DrawSettings() {
     Settings& s = settings_;
-    s.node_unit = random_.Chance(0.75) ? 1 : static_cast<int>(random_.Between(2, 3));
-    s.min_nodes = s.node_unit * static_cast<int>(random_.Between(1, s.node_unit == 1 ? 4 : 2));
-    s.max_nodes = s.min_nodes + s.node_unit * static_cast<int>(random_.Between(0, s.node_unit == 1 ? 3 : 2));
-    s.max_restarts = static_cast<int>(random_.Between(0, 12));
-    s.max_restarts_without_progress = random_.Chance(0.4) ? static_cast<int>(random_.Between(1, 4)) : 0;
-    s.scale_up = static_cast<int>(random_.Between(0, 2));
-    s.first_last_call = random_.Chance(0.3) ? Duration(0) : Millis(500, 20000);
-    s.last_call = random_.Chance(0.2) ? Duration(0) : Millis(0, 15000);
-    s.join_timeout = random_.Chance(0.1) ? Millis(20000, 40000) : Duration(seconds(300));
-    s.lease = Millis(1000, 6000);
+    s.rules.node_unit = random_.Chance(0.75) ? 1 : static_cast<int>(random_.Between(2, 3));
+    s.rules.min_nodes =
+        s.rules.node_unit * static_cast<int>(random_.Between(1, s.rules.node_unit == 1 ? 4 : 2));
+    s.rules.max_nodes = s.rules.min_nodes + s.rules.node_unit * static_cast<int>(random_.Between(
+                                                                    0, s.rules.node_unit == 1 ? 3 : 2));
+    s.rules.max_restarts = static_cast<int>(random_.Between(0, 12));
+    s.rules.max_restarts_without_progress = random_.Chance(0.4) ? static_cast<int>(random_.Between(1, 4)) : 0;
+    s.rules.scale_up = static_cast<ScaleUp>(random_.Between(0, 2));
+    s.rules.first_last_call = random_.Chance(0.3) ? Duration(0) : Millis(500, 20000);
+    s.rules.last_call = random_.Chance(0.2) ? Duration(0) : Millis(0, 15000);
+    s.rules.join_timeout = random_.Chance(0.1) ? Millis(20000, 40000) : Duration(seconds(300));
+    s.rules.lease = Millis(1000, 6000);
     s.grace = Millis(1000, 10000);
     if (random_.Chance(0.5)) {
       s.save = Millis(0, 100);
     } else if (random_.Chance(0.5)) {
       s.save = Millis(ToMillis(s.grace) / 10, ToMillis(s.grace) * 9 / 10);
     } else {  // Who waits for these workers must hear their node meanwhile.
-      s.grace = std::max(s.grace, s.lease + Millis(1000, 5000));
-      s.save = Millis(ToMillis(s.lease), ToMillis(s.grace));
+      s.grace = std::max(s.grace, s.rules.lease + Millis(1000, 5000));
+      s.save = Millis(ToMillis(s.rules.lease), ToMillis(s.grace));
     }
-    s.drain_timeout = s.grace + seconds(10) + s.lease;
-    s.snapshot_timeout = Millis(1000, 20000);
-    s.min_uptime = random_.Chance(0.25) ? Millis(100, 3000) : Duration(0);
-    s.num_hosts = s.max_nodes + static_cast<int>(random_.Between(0, 2));
+    s.drain_timeout = s.grace + seconds(10) + s.rules.lease;
+    s.rules.snapshot_timeout = Millis(1000, 20000);
+    s.rules.min_uptime = random_.Chance(0.25) ? Millis(100, 3000) : Duration(0);
+    s.num_hosts = s.rules.max_nodes + static_cast<int>(random_.Between(0, 2));
     s.hosted = random_.Chance(0.5);
-    s.expected_hosts = random_.Chance(0.3) ? static_cast<int>(random_.Between(s.min_nodes, s.num_hosts)) : 0;
+    s.expected_hosts =
+        random_.Chance(0.3) ? static_cast<int>(random_.Between(s.rules.min_nodes, s.num_hosts)) : 0;
     s.plain = random_.Chance(0.3);
     s.calm = Millis(5000, 150000);
     s.step_time = s.plain ? Millis(5000, 120000) : Millis(50, 1500);
@@ -83,6 +86,8 @@ class Planner {
     s.loss_permille = random_.Chance(0.5) ? 0 : static_cast<int>(random_.Between(1, 20));
     s.twice_permille = random_.Chance(0.5) ? 0 : static_cast<int>(random_.Between(1, 20));
     s.max_delay = Millis(1, random_.Chance(0.2) ? 60 : 5);
+    s.rules.exclude_after = random_.Chance(0.3) ? static_cast<int>(random_.Between(1, 3)) : 0;
+    s.rules.quorum = random_.Chance(0.3) ? Quorum::kMajority : Quorum::kNone;
   }
 
   void Add(Duration at, FaultKind kind, std::vector<int> hosts, Duration length = Duration(0), int n = 0,
@@ -170,7 +175,7 @@ class Planner {
           const int host = AnyHost();
           std::vector<int> hosts = {host};
           if (settings_.num_hosts > 2) hosts.push_back((host + 1) % settings_.num_hosts);
-          Add(at + Millis(6000, 13000), kind, hosts, settings_.lease + Millis(4000, 9000));
+          Add(at + Millis(6000, 13000), kind, hosts, settings_.rules.lease + Millis(4000, 9000));
         }
         break;
       case FaultKind::kDiskFull:

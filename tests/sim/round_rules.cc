@@ -110,7 +110,10 @@ void RoundRules::Note(const RoundEvent& event) {
     unleased_.insert(e->info.id);
   }
   if (const auto* e = std::get_if<NodeLeaving>(&event)) leaves(e->node);
-  if (const auto* e = std::get_if<NodeLeft>(&event)) leaves(e->node);
+  if (const auto* e = std::get_if<NodeLeft>(&event)) {
+    leaves(e->node);
+    electorate_.erase(e->node);
+  }
   if (const auto* e = std::get_if<NodeLost>(&event)) gone(e->node);
   if (const auto* e = std::get_if<NodeGone>(&event)) gone(e->node);
 }
@@ -174,10 +177,17 @@ void RoundRules::CheckEffects(const RoundEffects& effects, Sealed& sealed) {
         Broken(absl::StrCat(e->node.value(), " waits and was not told the report"));
     } else if (const auto* e = std::get_if<Dismiss>(&effect)) {
       CheckDismissal(*e);
+    } else if (const auto* note = std::get_if<ddprun::Note>(&effect)) {
+      if (const auto* e = std::get_if<note::HostExcluded>(note)) CheckNewlyExcluded(*e);
     }
     const bool harmless = std::holds_alternative<Dismiss>(effect) || std::holds_alternative<Refuse>(effect);
     if (state_ == State::kClosed && !harmless) Broken("something happened after the job was closed");
   }
+}
+
+void RoundRules::CheckNewlyExcluded(const note::HostExcluded& e) {
+  if (policy_.exclude_after == 0) Broken(absl::StrCat(e.host, " is excluded, and no host may be"));
+  if (!excluded_hosts_.insert(e.host).second) Broken(absl::StrCat(e.host, " is excluded twice"));
 }
 
 void RoundRules::CheckReport(const TellReport& e) {
@@ -206,7 +216,7 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
       if (Has(owed_, e.node)) Broken(absl::StrCat(e.node.value(), " was let go before the report"));
       break;
     case Dismissal::kJoinTimeout:
-      if (static_cast<int>(members_.size()) >= policy_.min_nodes && state_ == State::kGathering) {
+      if (static_cast<int>(members_.size()) >= Needed() && state_ == State::kGathering) {
         Broken("a node was sent away although enough had come");
       }
       break;
@@ -237,6 +247,7 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
       e.reason != Dismissal::kExpelled && e.reason != Dismissal::kRejected) {
     Broken(absl::StrCat(e.node.value(), " was to be taken out and was told something else"));
   }
+  if (e.reason == Dismissal::kDrained) electorate_.erase(e.node);
   if (e.reason == Dismissal::kDrained || e.reason == Dismissal::kExpelled) members_.erase(e.node);
 }
 
@@ -244,9 +255,22 @@ bool RoundRules::MustEnd() const {
   for (const NodeId& id : to_be_drained_) {
     if (Has(in_round_, id)) return true;
   }
+  int usable = 0;
+  for (const auto& [id, member] : machine_->membership().members()) {
+    usable += member.phase != Phase::kWaiting || !IsExcluded(id);
+  }
   return policy_.scale_up == ScaleUp::kAtSnapshot && !succeeded_ &&
-         machine_->membership().in_round() < policy_.max_nodes &&
-         machine_->membership().size() >= policy_.max_nodes;
+         machine_->membership().in_round() < policy_.max_nodes && usable >= policy_.max_nodes;
+}
+
+int RoundRules::Needed() const {
+  const int half = (static_cast<int>(electorate_.size()) + 1) / 2;
+  return policy_.quorum == Quorum::kMajority ? std::max(policy_.min_nodes, half) : policy_.min_nodes;
+}
+
+bool RoundRules::IsExcluded(const NodeId& id) const {
+  const Member* member = machine_->membership().Find(id);
+  return member != nullptr && excluded_hosts_.count(member->info.host) > 0;
 }
 
 bool RoundRules::CrashLoop() const {
@@ -281,10 +305,11 @@ void RoundRules::CheckSealed(const Sealed& sealed) {
     Broken(absl::StrCat("a round of ", n, " nodes, allowed are ", policy_.min_nodes, " to ",
                         policy_.max_nodes, " in steps of ", policy_.node_unit));
   }
-  if (n + policy_.node_unit <= policy_.max_nodes &&
-      machine_->membership().count(Phase::kWaiting) >= policy_.node_unit) {
-    Broken("a round leaves nodes out that it could have");
+  if (machine_->membership().size() < Needed()) {
+    Broken(
+        absl::StrCat("a round is sealed by ", machine_->membership().size(), " nodes, and needs ", Needed()));
   }
+  CheckExclusion(sealed);
   std::map<int64_t, std::pair<NodeId, Assignment>> by_rank;
   for (const auto& [id, a] : sealed) {
     by_rank[a.group_rank.value()] = {id, a};
@@ -296,6 +321,8 @@ void RoundRules::CheckSealed(const Sealed& sealed) {
     if (facts_.has_workers(id))
       Broken(absl::StrCat("a round is sealed while workers of ", id.value(), " run"));
   }
+  electorate_.clear();
+  for (const auto& [id, a] : sealed) electorate_.insert(id);
   if (static_cast<int>(by_rank.size()) != n || by_rank.rbegin()->first != n - 1) {
     return Broken("group ranks are not 0 to n-1");
   }
@@ -323,6 +350,25 @@ void RoundRules::CheckSealed(const Sealed& sealed) {
   for (const auto& [id, a] : sealed) seats_[id] = {a.round, a.group_rank.value()};
 }
 
+// Hosts that fail again and again are in a round only if there are too few others.
+void RoundRules::CheckExclusion(const Sealed& sealed) {
+  int others = 0, excluded_in = 0, others_out = 0, out = 0;
+  for (const auto& [id, member] : machine_->membership().members()) {
+    const bool in = sealed.count(id) > 0, excluded = IsExcluded(id);
+    others += !excluded;
+    excluded_in += in && excluded;
+    others_out += !in && !excluded;
+    out += !in;
+  }
+  const bool enough = others / policy_.node_unit * policy_.node_unit >= policy_.min_nodes;
+  if (enough && excluded_in > 0) Broken("a round has an excluded host, and does not need it");
+  const int could_be_in = enough ? others_out : out;
+  if (static_cast<int>(sealed.size()) + policy_.node_unit <= policy_.max_nodes &&
+      could_be_in >= policy_.node_unit) {
+    Broken("a round leaves nodes out that it could have");
+  }
+}
+
 void RoundRules::CheckOrder(const Sealed& sealed) {
   bool survivor_left_out = false, newcomer_in = false;
   std::vector<std::pair<int64_t, int64_t>>
@@ -331,7 +377,7 @@ void RoundRules::CheckOrder(const Sealed& sealed) {
     const auto seat = seats_.find(id);
     const bool survivor = seat != seats_.end() && seat->second.round == round_;
     const auto now = sealed.find(id);
-    survivor_left_out = survivor_left_out || (survivor && now == sealed.end());
+    survivor_left_out = survivor_left_out || (survivor && now == sealed.end() && !IsExcluded(id));
     newcomer_in = newcomer_in || (!survivor && seat == seats_.end() && now != sealed.end());
     if (survivor && now != sealed.end())
       order.emplace_back(seat->second.group_rank, now->second.group_rank.value());

@@ -72,11 +72,17 @@ class RoundRules {
   void CheckEnd(const RoundEvent& event, const RoundEffects& effects);
   void CheckCharge(bool sealed);
   void CheckDismissal(const Dismiss& dismiss);
+  void CheckNewlyExcluded(const note::HostExcluded& note);
   void CheckReport(const TellReport& report);
   void CheckLeases();
   // Newcomers fill the job, or a node of the round is to be taken out: nothing else is waited for.
   bool MustEnd() const;
   bool CrashLoop() const;
+  // Members that a round needs: min_nodes, and with a quorum half of the last round.
+  int Needed() const;
+  // Left out of rounds while there are enough others.
+  bool IsExcluded(const NodeId& id) const;
+  void CheckExclusion(const Sealed& sealed);
 
   Trace* const trace_;
   const JobRules policy_;
@@ -107,7 +113,9 @@ class RoundRules {
   std::set<NodeId> owed_;                 // members who must be told the report first
   std::map<NodeId, int> told_;            // failures
   // Of the job.
-  std::map<NodeId, Seat> seats_;    // in the last round of each node
+  std::map<NodeId, Seat> seats_;  // in the last round of each node
+  std::set<NodeId> electorate_;   // nodes of the last round, without those that left it in order
+  std::set<std::string> excluded_hosts_;
   std::set<NodeId> to_be_drained_;  // that it knows
   std::set<NodeId> unleased_;       // of the coordinator's own agent
   bool host_leaves_ = false;        // that agent ends, and the coordinator with it

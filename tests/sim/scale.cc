@@ -17,8 +17,8 @@ namespace {
 class Crowd {
  public:
   explicit Crowd(int num_nodes) : network_(&clock_, Random(1, "network"), {}), tcp_(&clock_, &network_) {
-    settings_.min_nodes = settings_.max_nodes = settings_.num_hosts = num_nodes;
-    settings_.max_restarts = 1;
+    settings_.rules.min_nodes = settings_.rules.max_nodes = settings_.num_hosts = num_nodes;
+    settings_.rules.max_restarts = 1;
     settings_.plain = 1;
     settings_.step_time = seconds(1000);
     job_.settings = &settings_;

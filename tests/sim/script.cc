@@ -40,22 +40,10 @@ constexpr std::pair<absl::string_view, FaultKind> kKinds[] = {
     {"stop-job", FaultKind::kStopJob},
 };
 
-// The settings by name; durations in milliseconds, as their names say.
+// The settings by name, but for the job's rules; durations in milliseconds, as their names say.
 using Field = std::variant<int Settings::*, Duration Settings::*>;
 const std::pair<absl::string_view, Field> kSettings[] = {
-    {"min", &Settings::min_nodes},
-    {"max", &Settings::max_nodes},
-    {"unit", &Settings::node_unit},
-    {"restarts", &Settings::max_restarts},
-    {"restarts_without_progress", &Settings::max_restarts_without_progress},
-    {"scale_up", &Settings::scale_up},
-    {"first_last_call_ms", &Settings::first_last_call},
-    {"last_call_ms", &Settings::last_call},
-    {"join_timeout_ms", &Settings::join_timeout},
-    {"lease_ms", &Settings::lease},
     {"drain_timeout_ms", &Settings::drain_timeout},
-    {"snapshot_timeout_ms", &Settings::snapshot_timeout},
-    {"min_uptime_ms", &Settings::min_uptime},
     {"grace_ms", &Settings::grace},
     {"hosts", &Settings::num_hosts},
     {"hosted", &Settings::hosted},
@@ -121,7 +109,11 @@ absl::Status Set(Settings& settings, absl::string_view word) {
     }
     return absl::OkStatus();
   }
-  return Bad(absl::StrCat("there is no setting '", key, "'"));
+  const auto is_it = [&key = key](const JobRuleField& field) { return field.name == key; };
+  const auto rules = JobRuleFields();
+  if (std::none_of(rules.begin(), rules.end(), is_it))
+    return Bad(absl::StrCat("there is no setting '", key, "'"));
+  return SetRule(key, value, settings.rules);
 }
 
 absl::StatusOr<Fault> ParseFault(const std::vector<absl::string_view>& words) {
@@ -167,11 +159,7 @@ absl::Status ParseLine(const std::vector<absl::string_view>& words, Script& scri
 absl::Status Check(const Script& script) {
   const Settings& s = script.settings;
   if (s.num_hosts < 1 || s.num_hosts > 1000) return Bad(absl::StrCat("hosts=", s.num_hosts, ": 1 to 1000"));
-  if (s.node_unit < 1 || s.min_nodes < 1 || s.max_nodes < s.min_nodes || s.min_nodes % s.node_unit != 0 ||
-      s.max_nodes % s.node_unit != 0) {
-    return Bad("1 <= min <= max, both multiples of unit");
-  }
-  if (s.lease <= Duration::zero()) return Bad("lease_ms must be more than 0");
+  RETURN_IF_ERROR(CheckRules(s.rules));
   for (const Fault& fault : script.faults) {
     if (fault.at >= s.calm) return Bad(absl::StrCat(ToString(fault), ": it comes after calm"));
     for (const auto* hosts : {&fault.hosts, &fault.to}) {
@@ -223,6 +211,9 @@ std::string ToString(const Fault& fault) {
 
 std::string ToString(const Script& script) {
   std::string text = absl::StrCat("seed ", script.settings.seed, "\n");
+  for (const JobRuleField& field : JobRuleFields()) {
+    absl::StrAppend(&text, "set ", field.name, "=", field.get(script.settings.rules), "\n");
+  }
   for (const auto& [name, field] : kSettings) {
     if (const auto* number = std::get_if<int Settings::*>(&field)) {
       absl::StrAppend(&text, "set ", name, "=", script.settings.**number, "\n");

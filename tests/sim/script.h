@@ -3,7 +3,8 @@
 //
 //   # Anything after a '#' is a remark.
 //   seed 4711                                  noise: delays, losses, durations
-//   set min=2 max=4 lease_ms=3000 ...          those of Settings; what is not set has its default
+//   set min_nodes=2 max_nodes=4 plain=1 ...    JobRules by their wire names, and the rest of Settings; what is not
+//                                              set has its default
 //   0.000 start host=0                         at 0 s an agent is started on host 0
 //   12.345 cut-out host=1,2 to=0 for=5.000     nothing of hosts 1 and 2 reaches host 0, until 17.345 s
 //   14.000 fail-worker host=3 n=-9             a worker there gets SIGKILL
@@ -15,26 +16,20 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/job_rules.h"
 #include "base/time.h"
 
 namespace ddprun::sim {
 
 struct Settings {
   uint64_t seed = 1;
-  // The job's rules, as JobRules and AgentPolicy have them.
-  int min_nodes = 1;
-  int max_nodes = 1;
-  int node_unit = 1;
-  int max_restarts = 0;
-  int max_restarts_without_progress = 0;
-  int scale_up = 0;  // as the enumerators of ScaleUp
-  Duration first_last_call{0};
-  Duration last_call{0};
-  Duration join_timeout = seconds(300);
-  Duration lease = seconds(5);
+  JobRules rules = {.first_last_call = Duration(0),
+                    .last_call = Duration(0),
+                    .join_timeout = seconds(300),
+                    .snapshot_timeout = seconds(20),
+                    .max_restarts_without_progress = 0};
+  // Of the agents.
   Duration drain_timeout = seconds(30);
-  Duration snapshot_timeout = seconds(20);
-  Duration min_uptime{0};
   Duration grace = seconds(10);
   // The hosts are 0 to num_hosts-1; the coordinator is in host 0's agent if `hosted`, on a host of its own,
   // num_hosts, if not.

@@ -14,13 +14,13 @@ TEST(ScriptTest, ReadsWhatTheHeaderShows) {
   const absl::StatusOr<Script> script = ParseScript(
       "# Anything after a '#' is a remark.\n"
       "seed 4711\n"
-      "set min=2 max=4 lease_ms=3000 hosts=4\n"
+      "set min_nodes=2 max_nodes=4 lease_ms=3000 hosts=4\n"
       "14 fail-worker host=3 n=-9\n"
       "12.345 cut-out host=1,2 to=0 for=5  # until 17.345 s\n");
   ASSERT_TRUE(script.ok()) << script.status();
   EXPECT_EQ(script->settings.seed, 4711u);
-  EXPECT_EQ(script->settings.max_nodes, 4);
-  EXPECT_EQ(script->settings.lease, seconds(3));
+  EXPECT_EQ(script->settings.rules.max_nodes, 4);
+  EXPECT_EQ(script->settings.rules.lease, seconds(3));
   ASSERT_EQ(script->faults.size(), 2u);
   EXPECT_EQ(script->faults[0], (Fault{.at = milliseconds(12345),
                                       .kind = FaultKind::kCutOut,
@@ -37,11 +37,11 @@ TEST(ScriptTest, SaysWhatIsWrongAndWhere) {
     const char* error;
   } kCases[] = {
       {"seed x", "line 1: seed NUMBER"},
-      {"\nset min", "line 2: 'min' is not of the form NAME=VALUE"},
+      {"\nset min_nodes", "line 2: 'min_nodes' is not of the form NAME=VALUE"},
       {"set colour=1", "line 1: there is no setting 'colour'"},
-      {"set min=one", "line 1: 'one' is no whole number"},
-      {"set min=3 max=4 unit=2", "1 <= min <= max, both multiples of unit"},
-      {"set lease_ms=0", "lease_ms must be more than 0"},
+      {"set min_nodes=one", "line 1: 'one' is no whole number"},
+      {"set min_nodes=3 max_nodes=4 node_unit=2", "min_nodes is 3, expected a multiple of the node unit 2"},
+      {"set lease_ms=0", "line 1: lease_ms is 0, expected 1 to 63072000000"},
       {"soon kill-agent host=0", "line 1: 'soon' is no time in seconds"},
       {"-1 kill-agent host=0", "line 1: '-1' is no time in seconds"},
       {"1.5", "line 1: a time, and then?"},
@@ -64,6 +64,18 @@ TEST(ScriptTest, EverySeedIsTheSameAfterItHasBeenText) {
     ASSERT_TRUE(read.ok()) << seed << ": " << read.status();
     ASSERT_EQ(*read, drawn) << seed;
   }
+}
+
+TEST(ScriptTest, SeedsDrawEveryRule) {
+  const JobRules defaults = Settings().rules;
+  std::set<absl::string_view> drawn;
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    const JobRules rules = DrawScript(seed).settings.rules;
+    for (const JobRuleField& field : JobRuleFields()) {
+      if (field.get(rules) != field.get(defaults)) drawn.insert(field.name);
+    }
+  }
+  EXPECT_EQ(drawn.size(), JobRuleFields().size());
 }
 
 TEST(ScriptTest, SeedsDrawEveryFault) {

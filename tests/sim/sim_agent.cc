@@ -19,18 +19,13 @@ LaunchConfig ConfigOf(const Settings& s, int nproc, std::vector<std::string> exp
   LaunchConfig config;
   config.run_id = "sim";
   config.num_local_workers = nproc;
-  config.min_nodes = s.min_nodes;
-  config.max_nodes = s.max_nodes;
+  config.rules = s.rules;
+  config.min_nodes = s.rules.min_nodes;
+  config.max_nodes = s.rules.max_nodes;
   config.shutdown_timeout = s.grace;
   config.expected_hosts = std::move(expected_hosts);
-  config.rdzv.lease = s.lease;
-  config.rdzv.join_timeout = s.join_timeout;
-  config.rules.max_restarts = s.max_restarts;
-  config.rules.node_unit = s.node_unit;
-  config.rules.scale_up = static_cast<ScaleUp>(s.scale_up);
-  config.rules.snapshot_timeout = s.snapshot_timeout;
-  config.rules.min_uptime = s.min_uptime;
-  config.rules.max_restarts_without_progress = s.max_restarts_without_progress;
+  config.rdzv.lease = s.rules.lease;
+  config.rdzv.join_timeout = s.rules.join_timeout;
   return config;
 }
 
@@ -47,8 +42,8 @@ SimAgent::SimAgent(Place place)
                    place_.host, trace_, [this](std::function<void()> what) { InAgent(std::move(what)); }),
                .node = {.host = place_.host->name(),
                         .address = place_.host->addr(),
-                        .first_last_call = place_.job->settings->first_last_call,
-                        .last_call = place_.job->settings->last_call,
+                        .first_last_call = place_.job->settings->rules.first_last_call,
+                        .last_call = place_.job->settings->rules.last_call,
                         .stop_timeout = place_.job->settings->drain_timeout},
                .leased = place_.local == nullptr}),
       warden_(place_.job, place_.host, place_.habits,

@@ -94,11 +94,11 @@ void SimCoordinator::Freeze() {
 }
 
 bool SimCoordinator::has_slept() const {
-  return job_->clock->now() < slept_until_ + job_->settings->lease - milliseconds(10);
+  return job_->clock->now() < slept_until_ + job_->settings->rules.lease - milliseconds(10);
 }
 
 void SimCoordinator::Thaw() {
-  if (--frozen_ == 0 && job_->clock->now() - frozen_at_ > job_->settings->lease * 3 / 2) {
+  if (--frozen_ == 0 && job_->clock->now() - frozen_at_ > job_->settings->rules.lease * 3 / 2) {
     slept_until_ = job_->clock->now();
   }
   while (!held_.empty() && !frozen()) {

@@ -52,10 +52,10 @@ class World {
   }
 
   SimResult Run() {
-    trace_.Line(clock_.now(),
-                absl::StrCat("a job of ", settings_.min_nodes, " to ", settings_.max_nodes,
-                             " nodes in steps of ", settings_.node_unit, ", ", settings_.max_restarts,
-                             " restarts, lease ", ToMillis(settings_.lease), " ms"));
+    trace_.Line(clock_.now(), absl::StrCat("a job of ", settings_.rules.min_nodes, " to ",
+                                           settings_.rules.max_nodes, " nodes in steps of ",
+                                           settings_.rules.node_unit, ", ", settings_.rules.max_restarts,
+                                           " restarts, lease ", ToMillis(settings_.rules.lease), " ms"));
     for (const Fault& fault : script_.faults) {
       clock_.At(SimClock::kStart + fault.at, [this, &fault] { Do(fault); });
     }
@@ -391,8 +391,8 @@ class World {
             absl::StrCat("the fence of ", host, " fell, though the job is over and its workers have time"));
       }
     }
-    if (settings_.loss_permille > 0 || settings_.max_delay > settings_.lease / 20) return;
-    if (clock_.now() <= trouble_until_ + 3 * settings_.lease) return;
+    if (settings_.loss_permille > 0 || settings_.max_delay > settings_.rules.lease / 20) return;
+    if (clock_.now() <= trouble_until_ + 3 * settings_.rules.lease) return;
     Broken(absl::StrCat("the fence of ", host, " fell, and nothing was wrong"));
   }
 
@@ -405,7 +405,7 @@ class World {
         if (agent->warden().alive() == 0 || agent->is_local()) continue;
         const std::optional<TimePoint> heard = coordinator()->heard(NodeId(agent->id()));
         // A millisecond for clocks that run at different speeds.
-        if (!heard || clock_.now() <= *heard + settings_.lease + milliseconds(1)) continue;
+        if (!heard || clock_.now() <= *heard + settings_.rules.lease + milliseconds(1)) continue;
         if (StandsStill(*host->host)) continue;
         const std::optional<TimePoint> until = agent->job_over_until();
         if (until && host->host->now() <= *until + kKillLimit + milliseconds(1)) continue;
