@@ -135,12 +135,14 @@ absl::Status CheckRules(const JobRules& rules) {
   return absl::OkStatus();
 }
 
-std::string RulesDifference(const JobRules& job, const JobRules& node) {
-  for (const JobRuleField& field : kFields) {
-    if (!field.must_agree || field.get(job) == field.get(node)) continue;
-    return absl::StrCat(Option(field, node), ", but the job has ", Option(field, job));
-  }
-  return "";
+const JobRuleField* FindDisagreement(const JobRules& job, const JobRules& node) {
+  const auto disagrees = [&](const JobRuleField& f) { return f.must_agree && f.get(job) != f.get(node); };
+  const auto* field = std::find_if(std::begin(kFields), std::end(kFields), disagrees);
+  return field == std::end(kFields) ? nullptr : field;
+}
+
+std::string DisagreementText(const JobRuleField& field, const JobRules& job, const JobRules& node) {
+  return absl::StrCat(Option(field, node), ", but the job has ", Option(field, job));
 }
 
 }  // namespace ddprun

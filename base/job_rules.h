@@ -88,8 +88,9 @@ absl::Status SetRule(absl::string_view name, int64_t value, JobRules& rules);
 //   Errors: kInvalidArgument: max_nodes below min_nodes, or one of them no multiple of node_unit.
 absl::Status CheckRules(const JobRules& rules);
 
-// What differs between the rules of the job and those of a node that wants in, as options: "--nnodes=1:3, but
-// the job has --nnodes=2:2"; empty if nothing that matters does.
-std::string RulesDifference(const JobRules& job, const JobRules& node);
+// The first rule that must agree and does not; null: the two agree.
+const JobRuleField* FindDisagreement(const JobRules& job, const JobRules& node);
+// As options: "--nnodes=1:3, but the job has --nnodes=2:2".
+std::string DisagreementText(const JobRuleField& field, const JobRules& job, const JobRules& node);
 
 }  // namespace ddprun

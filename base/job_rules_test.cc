@@ -9,7 +9,6 @@ namespace ddprun {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 TEST(JobRulesTest, EachFieldReadsWhatItWrites) {
   std::set<absl::string_view> names;
@@ -20,21 +19,24 @@ TEST(JobRulesTest, EachFieldReadsWhatItWrites) {
     EXPECT_TRUE(SetRule(field.name, other, rules).ok()) << field.name;
     EXPECT_EQ(field.get(rules), other) << field.name;
     EXPECT_NE(rules, JobRules()) << field.name;
-    EXPECT_EQ(RulesDifference(JobRules(), rules).empty(), !field.must_agree) << field.name;
+    EXPECT_EQ(FindDisagreement(JobRules(), rules), field.must_agree ? &field : nullptr) << field.name;
     EXPECT_FALSE(SetRule(field.name, field.min - 1, rules).ok()) << field.name;
     EXPECT_FALSE(SetRule(field.name, field.max + 1, rules).ok()) << field.name;
   }
 }
 
-TEST(JobRulesTest, DifferencesAreNamedAsOptions) {
-  EXPECT_THAT(RulesDifference({}, {}), IsEmpty());
-  EXPECT_EQ(RulesDifference({.min_nodes = 2, .max_nodes = 2}, {.min_nodes = 1, .max_nodes = 3}),
+TEST(JobRulesTest, DisagreementsAreNamedAsOptions) {
+  const auto text = [](const JobRules& job, const JobRules& node) -> std::string {
+    const JobRuleField* const field = FindDisagreement(job, node);
+    return field == nullptr ? "none" : DisagreementText(*field, job, node);
+  };
+  EXPECT_EQ(text({}, {}), "none");
+  EXPECT_EQ(text({.min_nodes = 2, .max_nodes = 2}, {.min_nodes = 1, .max_nodes = 3}),
             "--nnodes=1:3, but the job has --nnodes=2:2");
-  EXPECT_EQ(RulesDifference({}, {.min_uptime = milliseconds(1500)}),
-            "--min-uptime=1.5, but the job has --min-uptime=0");
-  EXPECT_EQ(RulesDifference({}, {.scale_up = ScaleUp::kNever}),
+  EXPECT_EQ(text({}, {.min_uptime = milliseconds(1500)}), "--min-uptime=1.5, but the job has --min-uptime=0");
+  EXPECT_EQ(text({}, {.scale_up = ScaleUp::kNever}),
             "--scale-up=never, but the job has --scale-up=immediate");
-  EXPECT_EQ(RulesDifference({}, {.lease = seconds(7)}),
+  EXPECT_EQ(text({}, {.lease = seconds(7)}),
             "--rdzv-conf=lease_ms=7000, but the job has --rdzv-conf=lease_ms=5000");
 }
 

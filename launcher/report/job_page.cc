@@ -136,7 +136,7 @@ void AddGroup(const JobReport::Group& group, bool is_cause, Page& page) {
 void AddLostNodes(const JobReport& report, Page& out) {
   if (report.lost_nodes.empty()) return;
   out.Rule('-');
-  out.Line(0, "Lost nodes:");
+  out.Line(0, "Nodes that left or were lost:");
   for (const std::string& node : report.lost_nodes) out.Line(1, node);
 }
 

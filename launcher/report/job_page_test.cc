@@ -78,7 +78,7 @@ rank 7 (local rank 0) on node18: SIGABRT after 12.4 s, at step 480
   and 1 rank the same: 6
 and 1 more failure
 ----------------------------------------------------------------------------------------------------
-Lost nodes:
+Nodes that left or were lost:
   node3: its lease expired 1.2 s ago
 ----------------------------------------------------------------------------------------------------
 Next: restart 1 of 3
@@ -164,7 +164,7 @@ TEST(JobPageTest, ALostNodeAlone) {
       R"(====================================================================================================
 Round 8 ended: 2 nodes lost
 ----------------------------------------------------------------------------------------------------
-Lost nodes:
+Nodes that left or were lost:
   node3: its connection was reset
   node4: its lease expired
 ----------------------------------------------------------------------------------------------------

@@ -103,16 +103,17 @@ absl::Status CoordinatorMachine::Join(Peer& peer, const PeerJoined& e) {
   }
   if (const auto old = jobs_.find(e.run_id);
       old != jobs_.end() && old->second.forget_at &&
-      !RulesDifference(old->second.machine.policy(), e.rules).empty()) {
+      FindDisagreement(old->second.machine.policy(), e.rules) != nullptr) {
     Forget(old, note::JobForgotten::Why::kOtherOptions);
   }
   Job& job = jobs_.try_emplace(e.run_id, e.rules).first->second;
   job.forget_at.reset();
   const bool closed = job.machine.state() == RoundMachine::State::kClosed;
-  const std::string difference = closed ? "" : RulesDifference(job.machine.policy(), e.rules);
-  if (!difference.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(e.info.host, " has ", difference, ": start all nodes with the same options"));
+  const JobRules& rules = job.machine.policy();
+  if (const JobRuleField* rule = closed ? nullptr : FindDisagreement(rules, e.rules)) {
+    return absl::InvalidArgumentError(absl::StrCat(e.info.host, " has ",
+                                                   DisagreementText(*rule, rules, e.rules),
+                                                   ": start all nodes with the same options"));
   }
   if (job.nodes.contains(e.info.id)) {
     return absl::InvalidArgumentError(absl::StrCat("node_id ", e.info.id.value(), " is in use"));

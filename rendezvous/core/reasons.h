@@ -118,9 +118,7 @@ using SealReason = std::variant<AllJoined, LastCallOver, PauseOver, MembersStopp
 
 // --- What the end of a round costs, and why
 
-struct NothingFailed {
-  EndOfRound why = {};
-};
+struct NothingFailed {};
 struct FollowedFromLoss {};
 struct WorkerStuck {};
 struct NoRestartAllowed {};

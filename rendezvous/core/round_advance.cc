@@ -98,7 +98,7 @@ void RoundMachine::AdvanceDraining(const Draining& s) {
     return Close(request.outcome, request.reason);
   }
   JobReport report = s.round.losses.Report(s.round.number);
-  Verdict verdict{Cost::kNothing, NothingFailed{s.end_reason}};
+  Verdict verdict{Cost::kNothing, NothingFailed{}};
   if (s.round.failed) {
     DDPRUN_CHECK(!report.groups.empty(), StateForCheck());
     const Failure& cause = report.groups[0].first;

@@ -40,25 +40,27 @@ std::string ToText(const NodeName& node) {
 std::string ToText(const NodeMissed& missed) {
   const std::string name = ToText(missed.node);
   return std::visit(
-      Overloaded{[&](const Left& r) { return absl::StrCat(name, " left: ", r.why); },
-                 [&](const ConnectionLost& r) { return absl::StrCat(name, " is lost: ", r.why); },
-                 [&](const AgentGone&) {
-                   return absl::StrCat(name, ": its agent has gone, and so have all its workers");
-                 },
-                 [&](const Replaced& r) {
-                   return absl::StrCat(name, " was replaced by its new start ", r.by.value());
-                 },
-                 [&](const LeaseExpired& r) {
-                   return absl::StrCat(name, " has not been heard from for ", ToMillis(r.lease),
-                                       " ms: its lease expired ", r.ago / milliseconds(1), " ms ago");
-                 },
-                 [&](const JoinTimedOut& r) {
-                   return absl::StrCat("node ", missed.node.id.value(), " waited ", Seconds(r.waited));
-                 },
-                 [&](const StopTimedOut& r) {
-                   return absl::StrCat(name, " did not stop its workers of round ", r.round.value(),
-                                       " in time");
-                 }},
+      Overloaded{
+          [&](const Left& r) { return absl::StrCat(name, " left: ", r.why); },
+          [&](const ConnectionLost& r) { return absl::StrCat(name, " is lost: ", r.why); },
+          [&](const AgentGone&) {
+            return absl::StrCat(name, ": its agent has gone, and so have all its workers");
+          },
+          [&](const Replaced& r) {
+            return absl::StrCat(name, " was replaced by its new start ", r.by.value());
+          },
+          [&](const LeaseExpired& r) {
+            return absl::StrCat(name, " has not been heard from for ", ToMillis(r.lease), " ms: its lease ",
+                                r.ago < milliseconds(1)
+                                    ? "has expired"
+                                    : absl::StrCat("expired ", r.ago / milliseconds(1), " ms ago"));
+          },
+          [&](const JoinTimedOut& r) {
+            return absl::StrCat("node ", missed.node.id.value(), " waited ", Seconds(r.waited));
+          },
+          [&](const StopTimedOut& r) {
+            return absl::StrCat(name, " did not stop its workers of round ", r.round.value(), " in time");
+          }},
       missed.why);
 }
 
@@ -112,7 +114,7 @@ std::string ToText(const SealReason& reason) {
 std::string ToText(const CostReason& reason) {
   return std::visit(
       Overloaded{
-          [](const NothingFailed& r) { return absl::StrCat("no restart is spent: ", ToText(r.why)); },
+          [](const NothingFailed&) { return std::string("no restart is spent: no worker failed"); },
           [](const FollowedFromLoss&) {
             return std::string(
                 "no restart is spent: the workers failed "
@@ -204,7 +206,8 @@ NoteText ToText(const Note& note) {
   using T = NoteText;
   return std::visit(
       Overloaded{[](const note::NodeJoined& n) {
-                   return T{"node_joined", absl::StrCat(ToText(n.node), " with ", n.nproc, " workers")};
+                   return T{"node_joined", absl::StrCat(ToText(n.node), " with ", n.nproc,
+                                                        n.nproc == 1 ? " worker" : " workers")};
                  },
                  [](const note::WorkersFailed& n) {
                    return T{"workers_failed", n.cause};
