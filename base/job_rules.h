@@ -88,7 +88,7 @@ absl::Status SetRule(absl::string_view name, int64_t value, JobRules& rules);
 //   Errors: kInvalidArgument: max_nodes below min_nodes, or one of them no multiple of node_unit.
 absl::Status CheckRules(const JobRules& rules);
 
-// The first rule that must agree and does not; null: the two agree.
+// The first rule with must_agree that has another value; null: there is none.
 const JobRuleField* FindDisagreement(const JobRules& job, const JobRules& node);
 // As options: "--nnodes=1:3, but the job has --nnodes=2:2".
 std::string DisagreementText(const JobRuleField& field, const JobRules& job, const JobRules& node);

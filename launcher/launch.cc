@@ -110,6 +110,7 @@ class Launcher {
     AskAside<std::vector<std::string>>(
         io_, kResolveLimit, [given] { return AddressesOf(given); },
         [this](const std::optional<std::vector<std::string>>& addresses) {
+          if (ended_) return;
           if (!addresses || addresses->empty()) {
             return End(
                 EndReason::kRejected,
@@ -126,13 +127,14 @@ class Launcher {
   }
 
   void FindOutWhoHosts() {
+    if (ended_) return;
     if (config_.hosting != Hosting::kByAddress) return Begin(config_.hosting == Hosting::kHere);
     const std::string& host = config_.endpoint.host;
     if (const std::optional<bool> known = IsThisMachineAtOnce(host)) return Begin(*known);
     AskAside<bool>(
         io_, kResolveLimit, [host] { return IsThisMachine(host); },
         [this](std::optional<bool> here) {
-          if (!here) {
+          if (!here && !ended_) {
             log_.Say(absl::StrCat("the name server does not tell in time who ", config_.endpoint.host,
                                   " is: going on as if it were another machine"));
           }
@@ -141,6 +143,7 @@ class Launcher {
   }
 
   void Begin(bool hosts_here) {
+    if (ended_) return;
     log_.Detail(absl::StrCat("the coordinator is at ", ToString(config_.endpoint), ", ",
                              hosts_here ? "on this node" : "on another node"));
     if (hosts_here) {
@@ -197,6 +200,7 @@ class Launcher {
     absl::StatusOr<FoundCoordinator> found =
         co_await FindCoordinator(config_.endpoint.host, config_.endpoint.port, limits,
                                  [this](absl::string_view text) { log_.Say(text); });
+    if (ended_) co_return;
     if (!found.ok()) {
       if (!why_not_host_.ok()) log_.Say(why_not_host_.message());
       End(absl::IsUnavailable(found.status()) ? EndReason::kJoinTimeout : EndReason::kRejected,
@@ -320,6 +324,7 @@ class Launcher {
 
   // Before there is an agent.
   void End(EndReason reason, const std::string& why) {
+    if (ended_) return;
     log_.Say(why);
     own_error_.LeaveReason(reason, why, std::time(nullptr));
     End(reason);

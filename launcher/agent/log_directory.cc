@@ -42,8 +42,9 @@ void LogDirectory::OnMade() {
   is_made_ = true;
   layout_ = made_->layout;
   if (layout_ != nullptr && !made_->status.ok()) {
-    log_.Say(absl::StrCat("running without log files and error files of workers: ",
-                          std::string(made_->status.message()), ", or give --log-dir"));
+    log_.Say(absl::StrCat(
+        "running without log files and error files of workers (--log-dir names a place for them): ",
+        std::string(made_->status.message())));
     made_->status = absl::OkStatus();
   }
   if (when_open_) std::exchange(when_open_, nullptr)(WithContext(made_->status, "--log-dir"));
@@ -77,11 +78,11 @@ void LogDirectory::CancelOpenFiles() {
   patience_.cancel();
 }
 
-void LogDirectory::LogIfSlow(const std::string& wait) {
+void LogDirectory::LogIfSlow(const std::string& consequence) {
   patience_.expires_after(kOpenPatience);
-  patience_.async_wait(alive_.Guard([this, wait](const boost::system::error_code& error) {
+  patience_.async_wait(alive_.Guard([this, consequence](const boost::system::error_code& error) {
     if (error) return;
-    log_.Say(absl::StrCat("the file system of ", Name(), " does not answer: ", wait));
+    log_.Say(absl::StrCat("the file system of ", Name(), " does not answer: ", consequence));
   }));
 }
 
@@ -96,13 +97,15 @@ void LogDirectory::Flush(Duration limit, std::function<void()> done) {
   patience_.cancel();
   const std::string name = Name();
   layout_ = nullptr;
-  // Behind the job that makes it.
+  // After the job that makes it.
   if (config_.log_dir != kLogsOff) disk_.Do([made = made_] { made->layout = nullptr; });
   disk_.Finish(limit, [this, limit, name, done = std::move(done)](bool finished) {
     if (!finished) {
       log_.Say(absl::StrCat("the file system of ", name, " has not answered for ",
-                            absl::FormatDuration(absl::FromChrono(limit)),
-                            ": what was written last is not there (about ", disk_.bytes() >> 10, " KiB)"));
+                            absl::FormatDuration(absl::FromChrono(limit)), ": ",
+                            disk_.bytes() == 0 ? "empty directories may be left there"
+                                               : absl::StrCat("what was written last is not there (about ",
+                                                              disk_.bytes() >> 10, " KiB)")));
     }
     done();
   });

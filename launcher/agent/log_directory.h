@@ -29,8 +29,8 @@ class LogDirectory {
   LogDirectory(const LogDirectory&) = delete;
   LogDirectory& operator=(const LogDirectory&) = delete;
 
-  // `done` when the directory is there. OK, too, where no temporary directory can be used: a job on a read-only
-  // file system needs no log files.
+  // `done` when the directory is there. OK also if it cannot be made below the temporary directory: a job on a
+  // read-only file system needs no log files.
   void WhenOpen(std::function<void(const absl::Status&)> done);
 
   // Opens the files of a start; `done` may be called from within. REQUIRES: WhenOpen has given OK.
@@ -43,8 +43,8 @@ class LogDirectory {
   // For other work on this file system, in the order of the calls.
   DiskThread& disk() { return disk_; }
 
-  // The last call. Removes empty directories below the temporary one. `done` comes when the file system has taken all
-  // that it was given, or nothing more for as long as `limit`; what it lacks is logged then.
+  // The last call. Removes the empty directories that it made. `done` comes when the file system has done all work, or
+  // after `limit` without progress, which is logged.
   void Flush(Duration limit, std::function<void()> done);
 
  private:
@@ -54,8 +54,8 @@ class LogDirectory {
   };
 
   void OnMade();
-  // Logs after a while that the file system does not answer and what `wait` says, until patience_ is cancelled.
-  void LogIfSlow(const std::string& wait);
+  // Unless patience_ is cancelled within 5 s, logs that the file system does not answer, and `consequence`.
+  void LogIfSlow(const std::string& consequence);
   std::string Name() const;  // "the log directory X"
 
   boost::asio::io_context& io_;
@@ -63,9 +63,10 @@ class LogDirectory {
   AgentLog& log_;
   DiskThread disk_;
   boost::asio::steady_timer patience_;
-  const std::shared_ptr<Made> made_ = std::make_shared<Made>();  // with the job that makes it, until OnMade
+  const std::shared_ptr<Made> made_ =
+      std::make_shared<Made>();  // owned by the job that makes it until OnMade
   bool is_made_ = false;
-  bool flushed_ = false;  // or about to be
+  bool flushed_ = false;  // Flush was called
   std::function<void(const absl::Status&)> when_open_;
   std::shared_ptr<LogLayout> layout_;  // null before OnMade; used by jobs, and here while none is queued
   int opening_ = 0;                    // the newest call of OpenFiles or CancelOpenFiles

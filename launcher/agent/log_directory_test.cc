@@ -152,11 +152,12 @@ TEST_F(LogDirectoryTest, AFileSystemThatDoesNotAnswerDelaysTheEndByTheLimit) {
   Make();
   ASSERT_TRUE(AwaitOpen().ok());
   std::promise<void> thaw;
-  logs_->disk().Do([thawed = thaw.get_future().share()] { thawed.wait(); });
+  logs_->disk().Do([thawed = thaw.get_future().share()] { thawed.wait(); }, nullptr, 2048);
   bool flushed = false;
   logs_->Flush(milliseconds(20), [&] { flushed = true; });
   EXPECT_TRUE(RunUntil([&] { return flushed; }));
-  EXPECT_THAT(said_, HasSubstr("has not answered for 20ms: what was written last is not there"));
+  EXPECT_THAT(said_,
+              HasSubstr("has not answered for 20ms: what was written last is not there (about 2 KiB)"));
   thaw.set_value();
 }
 

@@ -58,11 +58,14 @@ absl::StatusOr<LogLayout> LogLayout::Create(absl::string_view base, absl::string
 }
 
 LogLayout::~LogLayout() {
+  if (off()) return;
   if (prepared_ != nullptr) prepared_->RemoveIfEmpty();
-  if (temporary_base_.empty()) return;
-  for (const Attempt& attempt : attempts_) attempt.RemoveIfEmpty();
-  rmdir(run_dir_.c_str());
-  rmdir(temporary_base_.c_str());
+  const bool is_temporary = !temporary_base_.empty();
+  if (is_temporary) {
+    for (const Attempt& attempt : attempts_) attempt.RemoveIfEmpty();
+  }
+  if (is_temporary || attempts_.empty()) rmdir(run_dir_.c_str());
+  if (is_temporary) rmdir(temporary_base_.c_str());
 }
 
 std::string LogLayout::Attempt::worker_dir(int local_rank) const {

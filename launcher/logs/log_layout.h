@@ -47,11 +47,12 @@ class LogLayout {
 
   LogLayout(LogLayout&&) = default;
   LogLayout& operator=(LogLayout&&) = delete;
-  // Removes the directories that it made and that are empty, if the base was not the user's.
+  // Removes the empty directories that it made. In the user's base it keeps those of attempts.
   ~LogLayout();
 
-  // Makes the directories of an attempt ahead of NewAttempt, which removes them if it is called for another one.
-  // What cannot be made, NewAttempt reports.
+  // Makes the directories of an attempt ahead of NewAttempt, which removes them if it is called for a different one.
+  // Errors are left to NewAttempt.
+  //   REQUIRES: there was no attempt with this restart count.
   void PrepareAttempt(int restart_count, int num_workers);
   // NewAttempt will not use the file system.
   bool IsPrepared(int restart_count, int num_workers) const;

@@ -91,6 +91,7 @@ ProcessClient::~ProcessClient() {
   if (lost_ && !killing_) return;
   if (!lost_) {
     EndWarden();
+    kill(warden_pid_, SIGCONT);  // if somebody has stopped it
     const UniqueFd socket(socket_.release());
     if (AwaitWardenEnd(socket.get(), kWardenEndLimit)) return;
     kill(warden_pid_, SIGKILL);
@@ -107,7 +108,6 @@ void ProcessClient::EndWarden() {
   if (line_) shutdown(line_.get(), SHUT_RDWR);
   // The warden sees the end of the stream, and its own end closes the other direction.
   shutdown(socket_.native_handle(), SHUT_WR);
-  kill(warden_pid_, SIGCONT);  // if somebody has stopped it
 }
 
 void ProcessClient::Spawn(WorkerId id, const SpawnCommand& command) {
@@ -176,7 +176,7 @@ absl::Status ProcessClient::LastWords(int fd, const std::string& words, SayAt wh
   UniqueFd line(Duplicate(fd));
   if (!message.fds[0] || !message.fds[1] || !line)
     return absl::ResourceExhaustedError("no descriptor is left");
-  if (lost_) return absl::UnavailableError(kNoWarden);
+  if (lost_ || ending_) return absl::UnavailableError(kNoWarden);
   if (when == SayAt::kDeathOnly) line_ = std::move(line);
   Send(std::move(message));
   return absl::OkStatus();

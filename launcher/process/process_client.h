@@ -123,8 +123,9 @@ class ProcessClient {
   // From now on there are none.
   void DropLastWords();
 
-  // No Spawn follows. The warden kills what is left and ends by itself, while the caller goes on; no handler is
-  // called any more. The destructor does it otherwise, and waits for it.
+  // Lets the warden kill what is left and exit; the destructor waits for that. Saves time when the caller has other
+  // work to do before the destructor. No call may follow, and no handler is called any more.
+  //   REQUIRES: no worker runs and every KillAll is answered.
   void EndWarden();
 
   pid_t warden_pid() const { return warden_pid_; }

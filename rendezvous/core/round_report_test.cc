@@ -98,6 +98,7 @@ TEST_F(RoundReportTest, AFailureDuringADrainForAnotherReasonIsFree) {
   Ready("a", 0, 200, {Rank0()});
   EXPECT_EQ(machine_->restarts(), 0);
   EXPECT_THAT(Report()->groups, SizeIs(1));
+  EXPECT_EQ(Report()->outcome, "no restart is spent: no failure of a worker ended the round");
 }
 
 TEST_F(RoundReportTest, ACrashBeforeMinUptimeEndsTheJob) {

@@ -19,6 +19,8 @@ absl::string_view EventOf(const MissedReason& reason) {
       reason);
 }
 
+std::string Counted(int n, absl::string_view thing) { return absl::StrCat(n, " ", thing, n == 1 ? "" : "s"); }
+
 absl::string_view ForgottenText(note::JobForgotten::Why why) {
   switch (why) {
     case note::JobForgotten::Why::kNoNodes:
@@ -40,27 +42,26 @@ std::string ToText(const NodeName& node) {
 std::string ToText(const NodeMissed& missed) {
   const std::string name = ToText(missed.node);
   return std::visit(
-      Overloaded{
-          [&](const Left& r) { return absl::StrCat(name, " left: ", r.why); },
-          [&](const ConnectionLost& r) { return absl::StrCat(name, " is lost: ", r.why); },
-          [&](const AgentGone&) {
-            return absl::StrCat(name, ": its agent has gone, and so have all its workers");
-          },
-          [&](const Replaced& r) {
-            return absl::StrCat(name, " was replaced by its new start ", r.by.value());
-          },
-          [&](const LeaseExpired& r) {
-            return absl::StrCat(name, " has not been heard from for ", ToMillis(r.lease), " ms: its lease ",
-                                r.ago < milliseconds(1)
-                                    ? "has expired"
-                                    : absl::StrCat("expired ", r.ago / milliseconds(1), " ms ago"));
-          },
-          [&](const JoinTimedOut& r) {
-            return absl::StrCat("node ", missed.node.id.value(), " waited ", Seconds(r.waited));
-          },
-          [&](const StopTimedOut& r) {
-            return absl::StrCat(name, " did not stop its workers of round ", r.round.value(), " in time");
-          }},
+      Overloaded{[&](const Left& r) { return absl::StrCat(name, " left: ", r.why); },
+                 [&](const ConnectionLost& r) { return absl::StrCat(name, " is lost: ", r.why); },
+                 [&](const AgentGone&) {
+                   return absl::StrCat(name, ": its agent has gone, and so have all its workers");
+                 },
+                 [&](const Replaced& r) {
+                   return absl::StrCat(name, " was replaced by its new start ", r.by.value());
+                 },
+                 [&](const LeaseExpired& r) {
+                   return absl::StrCat(
+                       name, " has not been heard from for ", ToMillis(r.lease), " ms: its lease expired",
+                       r.ago < milliseconds(1) ? "" : absl::StrCat(" ", r.ago / milliseconds(1), " ms ago"));
+                 },
+                 [&](const JoinTimedOut& r) {
+                   return absl::StrCat("node ", missed.node.id.value(), " waited ", Seconds(r.waited));
+                 },
+                 [&](const StopTimedOut& r) {
+                   return absl::StrCat(name, " did not stop its workers of round ", r.round.value(),
+                                       " in time");
+                 }},
       missed.why);
 }
 
@@ -114,7 +115,9 @@ std::string ToText(const SealReason& reason) {
 std::string ToText(const CostReason& reason) {
   return std::visit(
       Overloaded{
-          [](const NothingFailed&) { return std::string("no restart is spent: no worker failed"); },
+          [](const NothingFailed&) {
+            return std::string("no restart is spent: no failure of a worker ended the round");
+          },
           [](const FollowedFromLoss&) {
             return std::string(
                 "no restart is spent: the workers failed "
@@ -205,74 +208,74 @@ std::string ToText(const Waiting& waiting) {
 NoteText ToText(const Note& note) {
   using T = NoteText;
   return std::visit(
-      Overloaded{[](const note::NodeJoined& n) {
-                   return T{"node_joined", absl::StrCat(ToText(n.node), " with ", n.nproc,
-                                                        n.nproc == 1 ? " worker" : " workers")};
-                 },
-                 [](const note::WorkersFailed& n) {
-                   return T{"workers_failed", n.cause};
-                 },
-                 [](const note::SnapshotTaken& n) {
-                   return T{"snapshot_taken", absl::StrCat("of step ", n.step, " on ", ToText(n.node))};
-                 },
-                 [](const note::NodeLeaving& n) {
-                   return T{"node_leaving", ToText(n.why)};
-                 },
-                 [](const NodeMissed& n) {
-                   return T{EventOf(n.why), ToText(n)};
-                 },
-                 [](const note::DrainRequested& n) {
-                   return T{"drain_requested", ToText(n.why)};
-                 },
-                 [](const note::NodeDrained& n) {
-                   return T{"node_drained", ToText(n.why)};
-                 },
-                 [](const note::JobClosing& n) {
-                   return T{"job_closing", ToText(n.why)};
-                 },
-                 [](const note::HostExcluded& n) {
-                   return T{"host_excluded",
-                            absl::StrCat(n.host, " is left out of later rounds, unless it is needed: ",
-                                         n.failures, " failures or losses began there")};
-                 },
-                 [](const note::SnapshotAsked& n) {
-                   return T{"snapshot_asked", absl::StrCat("round ", n.round.value(), ": ", ToText(n.why))};
-                 },
-                 [](const note::RoundSealed& n) {
-                   return T{"round_sealed", absl::StrCat("round ", n.round.value(), " with ", Nodes(n.nodes),
-                                                         ", ", n.workers, " workers: ", ToText(n.why))};
-                 },
-                 [](const note::RoundEnded& n) {
-                   return T{"round_ended", absl::StrCat("round ", n.round.value(), ": ", ToText(n.why))};
-                 },
-                 [](const note::RoundReported& n) {
-                   return T{"round_report", Summary(*n.report)};
-                 },
-                 [](const note::Paused& n) {
-                   return T{"pause", absl::StrCat("nodes were lost in ", n.rounds,
-                                                  " rounds in a row without progress: "
-                                                  "the next one begins in ",
-                                                  Seconds(n.pause))};
-                 },
-                 [](const note::WaitingForNodes& n) {
-                   return T{"waiting_for_nodes", ToText(n.what)};
-                 },
-                 [](const note::JobClosed& n) {
-                   const bool succeeded = std::holds_alternative<AllSucceeded>(n.end);
-                   return T{"job_closed", succeeded ? "all workers succeeded" : ToText(n.end)};
-                 },
-                 [](const note::JobDeserted&) {
-                   return T{"job_deserted", "all its nodes were lost; they may come back"};
-                 },
-                 [](const note::JobForgotten& n) {
-                   return T{"job_forgotten", std::string(ForgottenText(n.why))};
-                 },
-                 [](const note::AgentRefused& n) {
-                   return T{"agent_refused", ToText(n.why)};
-                 },
-                 [](const note::BadMessage& n) {
-                   return T{"bad_message", absl::StrCat("of node ", n.node.value(), ": ", n.why)};
-                 }},
+      Overloaded{
+          [](const note::NodeJoined& n) {
+            return T{"node_joined", absl::StrCat(ToText(n.node), " with ", Counted(n.nproc, "worker"))};
+          },
+          [](const note::WorkersFailed& n) {
+            return T{"workers_failed", n.cause};
+          },
+          [](const note::SnapshotTaken& n) {
+            return T{"snapshot_taken", absl::StrCat("of step ", n.step, " on ", ToText(n.node))};
+          },
+          [](const note::NodeLeaving& n) {
+            return T{"node_leaving", ToText(n.why)};
+          },
+          [](const NodeMissed& n) {
+            return T{EventOf(n.why), ToText(n)};
+          },
+          [](const note::DrainRequested& n) {
+            return T{"drain_requested", ToText(n.why)};
+          },
+          [](const note::NodeDrained& n) {
+            return T{"node_drained", ToText(n.why)};
+          },
+          [](const note::JobClosing& n) {
+            return T{"job_closing", ToText(n.why)};
+          },
+          [](const note::HostExcluded& n) {
+            return T{"host_excluded",
+                     absl::StrCat(n.host, " is left out of later rounds, unless it is needed: ",
+                                  Counted(n.failures, "time"), " it was the first to fail or was lost")};
+          },
+          [](const note::SnapshotAsked& n) {
+            return T{"snapshot_asked", absl::StrCat("round ", n.round.value(), ": ", ToText(n.why))};
+          },
+          [](const note::RoundSealed& n) {
+            return T{"round_sealed", absl::StrCat("round ", n.round.value(), " with ", Nodes(n.nodes), ", ",
+                                                  Counted(n.workers, "worker"), ": ", ToText(n.why))};
+          },
+          [](const note::RoundEnded& n) {
+            return T{"round_ended", absl::StrCat("round ", n.round.value(), ": ", ToText(n.why))};
+          },
+          [](const note::RoundReported& n) {
+            return T{"round_report", Summary(*n.report)};
+          },
+          [](const note::Paused& n) {
+            return T{"pause", absl::StrCat("nodes were lost in ", n.rounds,
+                                           " rounds in a row without progress: "
+                                           "the next one begins in ",
+                                           Seconds(n.pause))};
+          },
+          [](const note::WaitingForNodes& n) {
+            return T{"waiting_for_nodes", ToText(n.what)};
+          },
+          [](const note::JobClosed& n) {
+            const bool succeeded = std::holds_alternative<AllSucceeded>(n.end);
+            return T{"job_closed", succeeded ? "all workers succeeded" : ToText(n.end)};
+          },
+          [](const note::JobDeserted&) {
+            return T{"job_deserted", "all its nodes were lost; they may come back"};
+          },
+          [](const note::JobForgotten& n) {
+            return T{"job_forgotten", std::string(ForgottenText(n.why))};
+          },
+          [](const note::AgentRefused& n) {
+            return T{"agent_refused", ToText(n.why)};
+          },
+          [](const note::BadMessage& n) {
+            return T{"bad_message", absl::StrCat("of node ", n.node.value(), ": ", n.why)};
+          }},
       note);
 }
 

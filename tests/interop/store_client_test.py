@@ -299,6 +299,11 @@ class PyTorchServerTest(Operations, unittest.TestCase):
         self.port = self.server.port
         self.store = self.client()
 
+    def tearDown(self):
+        # The client first: one of PyTorch 1.13 whose server resets the connection ends the process.
+        del self.store
+        del self.server
+
 
 if __name__ == "__main__":
     interop.main()

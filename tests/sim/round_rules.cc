@@ -33,6 +33,8 @@ void RoundRules::Check(const RoundEvent& event, const RoundEffects& effects, con
   CheckEnd(event, effects);
   Sealed sealed;
   CheckEffects(effects, sealed);
+  const bool round_is_over = state_ == State::kDraining && machine.state() != State::kDraining;
+  CheckBlame(round_is_over);
   CheckCharge(!sealed.empty());
   const Round next(round_ ? round_->value() + 1 : 0);
   if (machine.round() != (sealed.empty() ? round_ : next))
@@ -70,6 +72,9 @@ void RoundRules::Note(const RoundEvent& event) {
   const auto speaks = [this](const NodeId& id, Round round) {
     return Has(in_round_, id) && round == round_ && (state_ == State::kRunning || state_ == State::kDraining);
   };
+  const auto failed = [this](const NodeId& id, const Failure& failure) {
+    failed_hosts_[host_of_[id]] |= failure.origin == FailureOrigin::kOwn;
+  };
   if (const auto* e = std::get_if<NodeHeard>(&event)) {
     if (e->progress && e->progress->step && speaks(e->node, e->progress->round)) step(*e->progress->step);
   } else if (const auto* e = std::get_if<WorkersFailed>(&event)) {
@@ -79,12 +84,14 @@ void RoundRules::Note(const RoundEvent& event) {
     early_ = early_ || (!e->failure.step && e->failure.uptime && *e->failure.uptime < policy_.min_uptime);
     if (state_ == State::kRunning) failed_ = true;
     told_[e->node] = 1;
+    failed(e->node, e->failure);
   } else if (const auto* e = std::get_if<NodeReady>(&event)) {
     if (!speaks(e->node, e->round)) return;
     if (!e->failures.empty()) told_[e->node] = static_cast<int>(e->failures.size());
     for (const Failure& failure : e->failures) {
       if (failure.step) step(*failure.step);
       consequences_only_ = consequences_only_ && failure.origin == FailureOrigin::kFollowsAnother;
+      failed(e->node, failure);
       early_ = early_ || (!failure.step && failure.uptime && *failure.uptime < policy_.min_uptime);
     }
   } else if (const auto* e = std::get_if<WorkersSucceeded>(&event)) {
@@ -106,8 +113,9 @@ void RoundRules::Note(const RoundEvent& event) {
     gone(id);
     if (Has(unleased_, id)) host_leaves_ = true;
   };
-  if (const auto* e = std::get_if<NodeJoined>(&event); e != nullptr && !e->info.leased) {
-    unleased_.insert(e->info.id);
+  if (const auto* e = std::get_if<NodeJoined>(&event)) {
+    host_of_[e->info.id] = e->info.host;
+    if (!e->info.leased) unleased_.insert(e->info.id);
   }
   if (const auto* e = std::get_if<NodeLeaving>(&event)) leaves(e->node);
   if (const auto* e = std::get_if<NodeLeft>(&event)) {
@@ -179,6 +187,7 @@ void RoundRules::CheckEffects(const RoundEffects& effects, Sealed& sealed) {
       CheckDismissal(*e);
     } else if (const auto* note = std::get_if<ddprun::Note>(&effect)) {
       if (const auto* e = std::get_if<note::HostExcluded>(note)) CheckNewlyExcluded(*e);
+      if (const auto* e = std::get_if<NodeMissed>(note)) ++may_be_cause_[host_of_[e->node.id]];
     }
     const bool harmless = std::holds_alternative<Dismiss>(effect) || std::holds_alternative<Refuse>(effect);
     if (state_ == State::kClosed && !harmless) Broken("something happened after the job was closed");
@@ -188,6 +197,29 @@ void RoundRules::CheckEffects(const RoundEffects& effects, Sealed& sealed) {
 void RoundRules::CheckNewlyExcluded(const note::HostExcluded& e) {
   if (policy_.exclude_after == 0) Broken(absl::StrCat(e.host, " is excluded, and no host may be"));
   if (!excluded_hosts_.insert(e.host).second) Broken(absl::StrCat(e.host, " is excluded twice"));
+  newly_excluded_.insert(e.host);
+}
+
+void RoundRules::CheckBlame(bool round_is_over) {
+  if (round_is_over && failed_ && !close_requested_) {
+    for (const auto& [host, own] : failed_hosts_) {
+      if (!own) continue;
+      ++may_be_cause_[host];
+      if (failed_hosts_.size() == 1) ++causes_alone_[host];
+    }
+  }
+  for (const std::string& host : newly_excluded_) {
+    if (may_be_cause_[host] < policy_.exclude_after) {
+      Broken(absl::StrCat(host, " is excluded after ", may_be_cause_[host], " of ", policy_.exclude_after,
+                          " failures"));
+    }
+  }
+  newly_excluded_.clear();
+  for (const auto& [host, rounds] : causes_alone_) {
+    if (policy_.exclude_after > 0 && rounds >= policy_.exclude_after && excluded_hosts_.count(host) == 0) {
+      Broken(absl::StrCat(host, " is not excluded after ", rounds, " failures"));
+    }
+  }
 }
 
 void RoundRules::CheckReport(const TellReport& e) {
@@ -347,6 +379,7 @@ void RoundRules::CheckSealed(const Sealed& sealed) {
   waits_since_.reset();
   owed_.clear();
   told_.clear();
+  failed_hosts_.clear();
   for (const auto& [id, a] : sealed) seats_[id] = {a.round, a.group_rank.value()};
 }
 

@@ -83,6 +83,8 @@ class RoundRules {
   // Left out of rounds while there are enough others.
   bool IsExcluded(const NodeId& id) const;
   void CheckExclusion(const Sealed& sealed);
+  // Who has failed so often that it must be excluded, and who cannot have.
+  void CheckBlame(bool round_is_over);
 
   Trace* const trace_;
   const JobRules policy_;
@@ -108,17 +110,22 @@ class RoundRules {
   bool step_reported_ = false;
   bool succeeded_ = false;  // a node of it
   std::optional<TimePoint> asked_at_;
-  bool snapshot_ = false;                 // came since asked_at_
-  std::optional<TimePoint> waits_since_;  // asked_at_, while the round must end all the time since
-  std::set<NodeId> owed_;                 // members who must be told the report first
-  std::map<NodeId, int> told_;            // failures
+  bool snapshot_ = false;                     // came since asked_at_
+  std::optional<TimePoint> waits_since_;      // asked_at_, while the round must end all the time since
+  std::set<NodeId> owed_;                     // members who must be told the report first
+  std::map<NodeId, int> told_;                // failures
+  std::map<std::string, bool> failed_hosts_;  // whether a failure there followed from no other
   // Of the job.
   std::map<NodeId, Seat> seats_;  // in the last round of each node
   std::set<NodeId> electorate_;   // nodes of the last round, without those that left it in order
+  std::map<NodeId, std::string> host_of_;
   std::set<std::string> excluded_hosts_;
-  std::set<NodeId> to_be_drained_;  // that it knows
-  std::set<NodeId> unleased_;       // of the coordinator's own agent
-  bool host_leaves_ = false;        // that agent ends, and the coordinator with it
+  std::set<std::string> newly_excluded_;     // in this Check
+  std::map<std::string, int> causes_alone_;  // rounds that failed by workers of no other host
+  std::map<std::string, int> may_be_cause_;  // losses, and rounds that failed with a failure there
+  std::set<NodeId> to_be_drained_;           // that it knows
+  std::set<NodeId> unleased_;                // of the coordinator's own agent
+  bool host_leaves_ = false;                 // that agent ends, and the coordinator with it
   std::optional<Dismissal> close_requested_;
   std::optional<int64_t> furthest_;
   bool further_ = false;

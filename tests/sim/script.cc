@@ -40,7 +40,7 @@ constexpr std::pair<absl::string_view, FaultKind> kKinds[] = {
     {"stop-job", FaultKind::kStopJob},
 };
 
-// The settings by name, but for the job's rules; durations in milliseconds, as their names say.
+// The settings that are no JobRules. Durations are in milliseconds, as their names say.
 using Field = std::variant<int Settings::*, Duration Settings::*>;
 const std::pair<absl::string_view, Field> kSettings[] = {
     {"drain_timeout_ms", &Settings::drain_timeout},

@@ -3,8 +3,8 @@
 //
 //   # Anything after a '#' is a remark.
 //   seed 4711                                  noise: delays, losses, durations
-//   set min_nodes=2 max_nodes=4 plain=1 ...    JobRules by their wire names, and the rest of Settings; what is not
-//                                              set has its default
+//   set min_nodes=2 max_nodes=4 plain=1 ...    JobRules by their wire names, and other Settings; the rest keep their
+//                                              defaults
 //   0.000 start host=0                         at 0 s an agent is started on host 0
 //   12.345 cut-out host=1,2 to=0 for=5.000     nothing of hosts 1 and 2 reaches host 0, until 17.345 s
 //   14.000 fail-worker host=3 n=-9             a worker there gets SIGKILL
