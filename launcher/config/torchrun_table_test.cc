@@ -92,7 +92,7 @@ TEST(TorchrunTableTest, SaysWhatEachIs) {
   }
 }
 
-// That it exists is for tools/torchrun_table_test.py.
+// That it exists is for tools/named_tests_test.py.
 TEST(TorchrunTableTest, NamesATestForEachRow) {
   ASSERT_GE(Rows().size(), 100);
   for (const Row& row : Rows()) {

@@ -20,8 +20,10 @@ import time
 
 import leftovers
 
-HERE = pathlib.Path(__file__).resolve().parent
-MODEL = HERE.parent.parent / "docs/failure_model.md"
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+MODEL = ROOT / "docs/failure_model.md"
+# Faults within one node that need no job; the other cases are in tests/fault.
+OF_PROCESSES = ("stuck_warden_test.cc", "unkillable_process_test.cc")
 TIMEOUT_S = 900
 
 
@@ -79,6 +81,11 @@ def stray_files(directory):
     stray = [path for path in directory.iterdir() if not allowed.fullmatch(path.name)]
     hosts = directory.glob("fault*/node*/*")
     return stray + [path for path in hosts if not path.name.startswith("torchelastic_")]
+
+
+def sources():
+    """Of the programs that have the cases."""
+    return [*sorted(ROOT.glob("tests/fault/*_test.cc")), *(ROOT / "launcher/process" / name for name in OF_PROCESSES)]
 
 
 def tests_of_the_model():
@@ -174,8 +181,8 @@ def main():
     catalogue = Catalogue(root, options.keep)
 
     chosen, known = {}, []
-    for source in sorted(HERE.glob("*_test.cc")):
-        program = pathlib.Path(options.bin, "tests/fault", source.stem)
+    for source in sources():
+        program = pathlib.Path(options.bin, source.relative_to(ROOT).with_suffix(""))
         names = cases_of(program, root)
         known += names
         cases = [name for name in names if re.search(options.only, name)]

@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""Every test that docs/torchrun.md names exists.
+"""Every test that docs/torchrun.md and docs/failure_model.md name exists.
 
-The BUILD files of the whole tree are no inputs that Bazel could know of, so this test reads them where they are, and
-runs each time (tag "external").
+The BUILD files and sources of the whole tree are no inputs that Bazel could know of, so this test reads them where they
+are, and runs each time (tag "external").
 """
 
 import pathlib
 import re
+import sys
 import unittest
 
 TABLE = pathlib.Path("docs/torchrun.md").resolve()
 ROOT = TABLE.parent.parent
+sys.path.insert(0, str(ROOT / "tests/fault"))
+import faults  # noqa: E402
 
 # `//package:target`, or `//package:target Case.Name`.
 LABEL = re.compile(r"`//([\w./-]+):([\w.-]+)(?: ([\w.]+))?`")
@@ -54,6 +57,21 @@ class TorchrunTableTest(unittest.TestCase):
         self.assertFalse(exists("launcher/config", "no_such_test"))
         self.assertFalse(exists("no/such/package", "options_test"))
         self.assertFalse(has_case("launcher/config", "NoSuchCase"))
+
+class FailureModelTest(unittest.TestCase):
+    def cases(self):
+        """Suite.Name of every case that tools/dev faults runs."""
+        macro = re.compile(r"^TEST(?:_[FP])?\((\w+), (\w+)\)", re.MULTILINE)
+        return {".".join(case) for source in faults.sources() for case in macro.findall(source.read_text())}
+
+    def test_every_named_case_exists(self):
+        named = faults.tests_of_the_model()
+        self.assertGreater(len(named), 60)
+        self.assertEqual(set(named) - self.cases(), set())
+
+    def test_no_two_programs_have_the_same_name(self):
+        names = [source.name for source in faults.sources()]
+        self.assertEqual(len(names), len(set(names)))
 
 
 if __name__ == "__main__":

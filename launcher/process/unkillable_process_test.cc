@@ -24,7 +24,7 @@ std::string ThreadsInFile() {
   return absl::StrCat(std::getenv("TEST_SRCDIR"), "/ddprun/launcher/process/threads_in_file");
 }
 
-TEST(UnkillableTest, KillAllNamesItWithinItsLimitAndGoesOn) {
+TEST(UnkillableProcessTest, KillAllNamesItWithinItsLimitAndGoesOn) {
   auto file = HangingFile::Create(testing::TempDir());
   if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
   FakeAgent agent;
@@ -65,7 +65,7 @@ TEST(UnkillableTest, KillAllNamesItWithinItsLimitAndGoesOn) {
   EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
 }
 
-TEST(UnkillableTest, TheAgentsEndDoesNotWaitForWhatHasBeenGivenUp) {
+TEST(UnkillableProcessTest, TheAgentsEndDoesNotWaitForWhatHasBeenGivenUp) {
   auto file = HangingFile::Create(testing::TempDir());
   if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
   FakeAgent agent;
@@ -79,7 +79,7 @@ TEST(UnkillableTest, TheAgentsEndDoesNotWaitForWhatHasBeenGivenUp) {
 }
 
 // A program on a file system that does not answer: exec does not end.
-TEST(UnkillableTest, OneThatHangsInExecHindersNobody) {
+TEST(UnkillableProcessTest, OneThatHangsInExecHindersNobody) {
   auto file = HangingFile::Create(testing::TempDir());
   if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
   FakeAgent agent;
@@ -105,7 +105,7 @@ TEST(UnkillableTest, OneThatHangsInExecHindersNobody) {
   EXPECT_THAT(agent.lost, IsEmpty());
 }
 
-TEST(UnkillableTest, OneThatHangsInExecIsTold) {
+TEST(UnkillableProcessTest, OneThatHangsInExecIsTold) {
   auto file = HangingFile::Create(testing::TempDir());
   if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
   FakeAgent agent;
@@ -125,7 +125,7 @@ TEST(UnkillableTest, OneThatHangsInExecIsTold) {
 
 // Not every thread ends by SIGKILL: the process is there, and holds what it has, until the last one has
 // ended.
-TEST(UnkillableTest, OneThreadThatDoesNotEndIsFound) {
+TEST(UnkillableProcessTest, OneThreadThatDoesNotEndIsFound) {
   for (const bool main_exits : {false, true}) {
     auto file = HangingFile::Create(testing::TempDir());
     if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
@@ -157,7 +157,7 @@ TEST(UnkillableTest, OneThreadThatDoesNotEndIsFound) {
   }
 }
 
-TEST(UnkillableTest, OneThatSleepsUninterruptiblyForLongIsFound) {
+TEST(UnkillableProcessTest, OneThatSleepsUninterruptiblyForLongIsFound) {
   auto file = HangingFile::Create(testing::TempDir());
   if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
   FakeAgent agent;
