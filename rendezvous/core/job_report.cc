@@ -37,11 +37,11 @@ std::string KeyOf(const Failure& f) {
 
 }  // namespace
 
-void RoundLosses::ToldAtOnce(const std::string& node, Failure failure) {
+void RoundLosses::ToldAtOnce(const NodeId& node, Failure failure) {
   at_once_.try_emplace(node, std::move(failure));
 }
 
-void RoundLosses::Told(const std::string& node, std::vector<Failure> failures) {
+void RoundLosses::Told(const NodeId& node, std::vector<Failure> failures) {
   if (failures.empty()) return;
   at_once_.erase(node);
   for (const Failure& failure : failures) Fold(groups_, more_failures_, failure);

@@ -19,9 +19,9 @@ namespace ddprun {
 class RoundLosses {
  public:
   // `failure` made `node` stop its workers; details may follow with Told.
-  void ToldAtOnce(const std::string& node, Failure failure);
+  void ToldAtOnce(const NodeId& node, Failure failure);
   // All failures of `node`, in the place of what it told at once, unless there are none.
-  void Told(const std::string& node, std::vector<Failure> failures);
+  void Told(const NodeId& node, std::vector<Failure> failures);
   // A node was lost with its workers; `line` says which, and why.
   void Lost(std::string line);
 
@@ -39,8 +39,8 @@ class RoundLosses {
 
   static void Fold(Groups& groups, int& more, const Failure& failure);
 
-  std::map<std::string, Failure> at_once_;  // by node
-  Groups groups_;                           // by what makes failures the same
+  std::map<NodeId, Failure> at_once_;  // by node
+  Groups groups_;                      // by what makes failures the same
   int more_failures_ = 0;
   std::vector<std::string> lost_nodes_;
   int num_lost_nodes_ = 0;

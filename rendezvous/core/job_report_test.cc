@@ -29,8 +29,8 @@ TEST(JobReportTest, NothingWentWrong) {
 
 TEST(JobReportTest, TheSameFailuresAreOne) {
   RoundLosses losses;
-  losses.Told("b", {Exit(2, "KeyError: 17"), Exit(3, "KeyError: 18")});
-  losses.Told("a", {Exit(1, "KeyError: 5", milliseconds(9)), Exit(0, "ValueError: x")});
+  losses.Told(NodeId("b"), {Exit(2, "KeyError: 17"), Exit(3, "KeyError: 18")});
+  losses.Told(NodeId("a"), {Exit(1, "KeyError: 5", milliseconds(9)), Exit(0, "ValueError: x")});
   const JobReport report = losses.Report(Round(7));
   EXPECT_EQ(report.round, Round(7));
   ASSERT_THAT(report.groups, SizeIs(2));
@@ -50,7 +50,7 @@ TEST(JobReportTest, ExitCodesSignalsAndConsequencesDiffer) {
   killed.exit = Signaled{9, false};
   Failure follows = Exit(3, "");
   follows.origin = FailureOrigin::kFollowsAnother;
-  losses.Told("a", {Exit(0, ""), other_code, killed, follows});
+  losses.Told(NodeId("a"), {Exit(0, ""), other_code, killed, follows});
   EXPECT_THAT(losses.Report(Round(0)).groups, SizeIs(4));
 }
 
@@ -58,10 +58,10 @@ TEST(JobReportTest, TheFirstCauseIsTheEarliestThatDoesNotFollowFromAnother) {
   RoundLosses losses;
   Failure follows = Exit(0, "connection closed by peer", milliseconds(50));
   follows.origin = FailureOrigin::kFollowsAnother;
-  losses.Told("a", {follows});
+  losses.Told(NodeId("a"), {follows});
   // The order in which they are told does not count.
-  losses.Told("b", {Exit(4, "late", milliseconds(10))});
-  losses.Told("c", {Exit(5, "early", milliseconds(20))});
+  losses.Told(NodeId("b"), {Exit(4, "late", milliseconds(10))});
+  losses.Told(NodeId("c"), {Exit(5, "early", milliseconds(20))});
   const JobReport report = losses.Report(Round(0));
   ASSERT_THAT(report.groups, SizeIs(3));
   EXPECT_EQ(report.groups[0].first.exception, "early");
@@ -71,11 +71,11 @@ TEST(JobReportTest, TheFirstCauseIsTheEarliestThatDoesNotFollowFromAnother) {
 
 TEST(JobReportTest, WhatWasToldAtOnceGivesWayToDetails) {
   RoundLosses losses;
-  losses.ToldAtOnce("a", Exit(0, ""));
-  losses.ToldAtOnce("b", Exit(4, "", milliseconds(5)));
+  losses.ToldAtOnce(NodeId("a"), Exit(0, ""));
+  losses.ToldAtOnce(NodeId("b"), Exit(4, "", milliseconds(5)));
   EXPECT_FALSE(losses.empty());
-  losses.Told("a", {Exit(0, "details"), Exit(1, "details")});
-  losses.Told("b", {});  // it knows no more
+  losses.Told(NodeId("a"), {Exit(0, "details"), Exit(1, "details")});
+  losses.Told(NodeId("b"), {});  // it knows no more
   const JobReport report = losses.Report(Round(0));
   ASSERT_THAT(report.groups, SizeIs(2));
   EXPECT_EQ(report.groups[0].first.rank, Rank(4));
@@ -90,7 +90,7 @@ TEST(JobReportTest, ManyFailuresStaySmall) {
     for (char kind = 'a'; kind <= 'z'; ++kind) {
       failures.push_back(Exit(i, std::string(5, kind), milliseconds(100 + kind)));
     }
-    losses.Told(absl::StrCat("n", i), std::move(failures));
+    losses.Told(NodeId(absl::StrCat("n", i)), std::move(failures));
     losses.Lost(absl::StrCat("node ", i, " is lost"));
   }
   const JobReport report = losses.Report(Round(0));
@@ -110,7 +110,7 @@ TEST(JobReportTest, ManyFailuresStaySmall) {
 
 TEST(JobReportTest, TheSummaryIsOneLine) {
   RoundLosses losses;
-  losses.Told("a", {Exit(0, "ValueError: x"), Exit(1, "ValueError: x")});
+  losses.Told(NodeId("a"), {Exit(0, "ValueError: x"), Exit(1, "ValueError: x")});
   losses.Lost("node h (h/1) is lost: it hung up");
   JobReport report = losses.Report(Round(2));
   report.outcome = "restart 1 of 3";

@@ -158,7 +158,7 @@ void RoundMachine::On(const WorkersFailed& e) {
   if (Speaker(e.node, e.round) == nullptr) return;
   ActiveRound& round = active();
   if (e.failure.step) Reported(round, *e.failure.step);
-  round.losses.ToldAtOnce(e.node.value(), e.failure);
+  round.losses.ToldAtOnce(e.node, e.failure);
   if (!Is<Running>()) return;  // The round is ending anyway: one failure, one charge.
   round.failed = true;
   last_failure_ = e.failure.cause;
@@ -180,7 +180,7 @@ void RoundMachine::On(const NodeReady& e) {
   for (const Failure& failure : e.failures) {
     if (failure.step) Reported(round, *failure.step);
   }
-  round.losses.Told(e.node.value(), e.failures);
+  round.losses.Told(e.node, e.failures);
   if (member->drain) return LetGo(e.node);
   membership_.SetPhase(e.node, Phase::kWaiting);
   membership_.SetStorePort(e.node, e.store_port);
