@@ -166,7 +166,7 @@ TEST(RoundCodecTest, TheReportOfALargeJobIsSmall) {
     }
     for (int i = 0; i < 20; ++i) failure.add_evidence(std::string(1 << 12, 'x'));
     failure.set_rank(node);
-    losses.Told(absl::StrCat(node), {DecodeFailure(failure, kNow)});
+    losses.Told(NodeId(absl::StrCat(node)), {DecodeFailure(failure, kNow)});
     losses.Lost(std::string(1 << 11, 'x'));
   }
   const proto::JobReport report = EncodeReport(losses.Report(Round(0)), kNow);
