@@ -1,7 +1,18 @@
 #!/usr/bin/env bash
-# The programs need libc, libm and the loader alone: one file is copied to a node and runs.
+# The programs need libc, libm and the loader alone, and no newer glibc than README promises: one file is copied to a node
+# and runs.
 # usage: linkage_test.sh PROGRAM...
 set -euo pipefail
+
+readonly newest_glibc=2.34
+
+# Versions of glibc that the symbols of a program need, newer than $newest_glibc: "_dl_find_object@GLIBC_2.35".
+too_new() { # PROGRAM
+  readelf --wide --dyn-syms "$1" | grep -oE '[[:alnum:]_]+@+GLIBC_[0-9.]+' | while read -r symbol; do
+    version=${symbol##*GLIBC_}
+    [ "$(printf '%s\n%s\n' "$version" "$newest_glibc" | sort -V | tail -n 1)" = "$newest_glibc" ] || echo "$symbol"
+  done
+}
 
 failed=0
 for program in "$@"; do
@@ -13,5 +24,7 @@ for program in "$@"; do
       *) echo "$program needs $library, too"; failed=1 ;;
     esac
   done
+  newer=$(too_new "$program")
+  [ -z "$newer" ] || { echo "$program needs a newer glibc than $newest_glibc: $newer"; failed=1; }
 done
 exit $failed

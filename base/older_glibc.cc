@@ -1,0 +1,58 @@
+// Functions of newer versions of glibc which Debian 12's libstdc++.a and libgcc_eh.a call. Linked into a program, they
+// let it start with older versions of glibc; with newer ones they take the places of glibc's own.
+#include <dlfcn.h>
+#include <link.h>
+#include <sys/random.h>
+
+#include <cstdint>
+#include <cstdlib>
+
+namespace {
+
+struct Search {
+  uintptr_t pc;
+  dl_find_object* found;
+};
+
+// Of dl_iterate_phdr: 1 ends the search.
+int FindIn(dl_phdr_info* object, size_t, void* data) {
+  auto* const search = static_cast<Search*>(data);
+  uintptr_t begin = UINTPTR_MAX, end = 0;
+  void* eh_frame = nullptr;
+  bool has_pc = false;
+  for (int i = 0; i < object->dlpi_phnum; ++i) {
+    const ElfW(Phdr)& header = object->dlpi_phdr[i];
+    const uintptr_t segment = object->dlpi_addr + header.p_vaddr;
+    if (header.p_type == PT_GNU_EH_FRAME) eh_frame = reinterpret_cast<void*>(segment);
+    if (header.p_type != PT_LOAD) continue;
+    begin = segment < begin ? segment : begin;
+    end = segment + header.p_memsz > end ? segment + header.p_memsz : end;
+    has_pc = has_pc || (search->pc >= segment && search->pc < segment + header.p_memsz);
+  }
+  if (!has_pc || eh_frame == nullptr) return 0;
+  *search->found = {};
+  search->found->dlfo_map_start = reinterpret_cast<void*>(begin);
+  search->found->dlfo_map_end = reinterpret_cast<void*>(end);
+  search->found->dlfo_eh_frame = eh_frame;
+  return 1;
+}
+
+}  // namespace
+
+extern "C" {
+
+// glibc 2.35; for the unwinder, which uses the bounds and dlfo_eh_frame.
+int _dl_find_object(void* pc, dl_find_object* result) noexcept {
+  Search search = {.pc = reinterpret_cast<uintptr_t>(pc), .found = result};
+  return dl_iterate_phdr(FindIn, &search) == 1 ? 0 : -1;
+}
+
+// glibc 2.36; for std::random_device.
+uint32_t arc4random() noexcept {
+  uint32_t value = 0;
+  // Not interrupted for so few bytes; without getrandom (Linux before 3.17) there is no randomness to go on with.
+  if (getrandom(&value, sizeof value, 0) != sizeof value) abort();
+  return value;
+}
+
+}  // extern "C"
