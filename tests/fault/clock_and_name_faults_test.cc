@@ -28,9 +28,11 @@ class ClockStepsTest : public TrainingTest {
   // The wall clock of `host` steps while it trains; then a worker is killed, so that a round begins with it.
   void Step(int host, int step_seconds) {
     SetClock(0);
+    // NO_FAKE_STAT: its stat() holds a semaphore that all processes share. A worker that is killed meanwhile would block
+    // the agent's next stat() for ever.
     const Environment with_clock = {{"LD_PRELOAD", kFakeTime},    {"FAKETIME_TIMESTAMP_FILE", offset_file_},
                                     {"FAKETIME_NO_CACHE", "1"},   {"FAKETIME_DONT_FAKE_MONOTONIC", "1"},
-                                    {"DONT_FAKE_MONOTONIC", "1"}, {"FAKETIME_DISABLE_SHM", "1"}};
+                                    {"DONT_FAKE_MONOTONIC", "1"}, {"NO_FAKE_STAT", "1"}};
     StartTraining({.environments = {{host, with_clock}}});
     FaultNow();
     SetClock(step_seconds);
