@@ -22,8 +22,7 @@ enum class Quorum {
 };
 
 //   REQUIRES: 1 <= min_nodes <= max_nodes, both multiples of node_unit >= 1; the other numbers and all
-//   durations
-//             >= 0; lease > 0.
+//             durations >= 0; lease > 0.
 struct JobRules {
   int min_nodes = 1;
   int max_nodes = 1;

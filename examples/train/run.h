@@ -13,8 +13,7 @@ namespace ddprun::train {
 // line at a time, and remarks to `remarks`; the others are silent.
 //   REQUIRES: ValidateForWorld(options, context.world_size()).ok()
 //   Errors: before any training: the text, the snapshots or the metrics file cannot be used, or the ranks
-//   differ; then
-//           those of Trainer::Step.
+//           differ; then those of Trainer::Step.
 absl::Status Run(const Options& options, Context& context, std::ostream& out, std::ostream& remarks);
 
 }  // namespace ddprun::train

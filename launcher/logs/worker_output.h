@@ -1,11 +1,10 @@
 // stdout and stderr of one worker: to the console, to files, or to both.
 //
 //   not redirected   stdout is the agent's own where nobody else writes lines to it, and where it is a
-//   terminal
-//                    or another device; stderr is the agent's own if that is a terminal (isatty and colours
-//                    as without us; the agent sees nothing of it, so there is no tail). Otherwise it goes
-//                    through the agent, line by line and unchanged: both through one pipe, in the order of
-//                    the writes, if the agent's two streams are one.
+//                    terminal or another device; stderr is the agent's own if that is a terminal (isatty and
+//                    colours as without us; the agent sees nothing of it, so there is no tail). Otherwise it
+//                    goes through the agent, line by line and unchanged: both through one pipe, in the order
+//                    of the writes, if the agent's two streams are one.
 //   redirected       a file of the worker's own, not seen by the agent; the tail is read from it. With a
 //                    limit of size it goes through the agent.
 //   tee              through the agent, byte by byte to the file, line by line with a prefix to the console.

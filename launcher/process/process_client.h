@@ -61,10 +61,9 @@ std::string ToString(
 //          `ended`, before it at most one `started`; each KillAll gets one answer, after the `ended` of every
 //          worker that it killed. None of them is called once the destructor has begun.
 // Errors:  when the warden is lost (it was killed, or says nothing for 5 s while there are workers, or
-// something
-//          is asked of it: then it is killed from here), `warden_lost` comes first; its workers die with it,
-//          what they started is killed from here, then each worker gets `ended` (SIGKILL; NeverStarted if it
-//          had not started) and each KillAll its answer. From then on a Spawn ends as
+//          something is asked of it: then it is killed from here), `warden_lost` comes first; its workers die
+//          with it, what they started is killed from here, then each worker gets `ended` (SIGKILL;
+//          NeverStarted if it had not started) and each KillAll its answer. From then on a Spawn ends as
 //          NeverStarted{kUnavailable}.
 // Threads: all calls from the thread that runs the io_context.
 // Owns:    the warden and all that it started: nothing of it is left when the destructor returns, which waits

@@ -6,8 +6,7 @@
 //                     (spawn_file.h). A kRemoveAtEnd carries one, O_PATH, of the file that is to go when the
 //                     agent has gone.
 //   warden -> agent   Event. Each kSpawn is answered by kNeverStarted, or by kStarted and later kExited.
-//   Where
-//                     exec takes long, one kSlowStart comes before that.
+//                     Where exec takes long, one kSlowStart comes before that.
 //                     Each kKillAll is answered by any number of kLeftOver and one kAllDead.
 //                     kFenced tells that the deadline of the last kFence has come; the ends of those whom it
 //                     killed follow.
@@ -21,9 +20,9 @@
 // killed in time), when the warden itself is killed, or when the line takes no more bytes within a second:
 // then the line ends without them, or is cut.
 //   An agent that ends in the ordinary way says by itself what is to be said. It shuts its line down before
-//   it closes
-// its socket, so that the warden's words go nowhere, unless it wants them said then, too. It does not tell
-// the warden so: a warden that is stopped, or has much to read, would learn that too late, or not at all.
+// it closes its socket, so that the warden's words go nowhere, unless it wants them said then, too. It does
+// not tell the warden so: a warden that is stopped, or has much to read, would learn that too late, or not at
+// all.
 #pragma once
 
 #include <sched.h>

@@ -25,19 +25,16 @@ struct NodeFacts {
 };
 
 // - One membership for a round: ranks are 0 to n-1, all nodes are told the same, survivors keep their order
-// and
-//   their place.
+//   and their place.
 // - min <= n <= max, a multiple of node_unit, and the largest that the nodes allow.
 // - The number of the round goes up by one with each sealing, and never otherwise.
 // - A failure costs one restart, however many nodes report it; joins, losses, drains and snapshots cost none.
-// The
-//   job fails when a restart, or another rule, is used up, and not before.
+//   The job fails when a restart, or another rule, is used up, and not before.
 // - No round is sealed while workers of any earlier one run, on whatever node, nor once the coordinator's own
 //   agent is about to end.
 // - No member's lease is over. A node that is expelled for its lease has no workers.
 // - A round is interrupted for newcomers as --scale-up says, and for a drain: at a snapshot that came after
-// it
-//   was asked for, when the time for it is over, or when no worker reports steps.
+//   it was asked for, when the time for it is over, or when no worker reports steps.
 // - A node that is to be drained is in no further round and ends as drained, unless it is lost or the job
 // ends.
 // - Every node of a round that failed, or lost a node, is told the report before anything that follows.

@@ -35,8 +35,8 @@ enum class StreamEnd {
 // connection that a host does not know is answered with a reset, so that a host which has restarted says so,
 // and one without power says nothing.
 //   Order: handlers are called when packets arrive, also from inside a handler of another connection, but
-//   never from
-//          inside a call; `on_end` once, last, and not at all once this side has called Close or Reset.
+//          never from inside a call; `on_end` once, last, and not at all once this side has called Close or
+//          Reset.
 class SimTcp {
  public:
   struct Handlers {

@@ -23,8 +23,7 @@ class Pending {
   // Returns when the operation has ended on this rank: with OK its buffers hold the result, with an error
   // their contents are undefined. Either way they are not touched again. A second call returns the same.
   //   Errors: kUnavailable: a peer is gone; kDeadlineExceeded: one did not come in time; kAborted: Abort()
-  //   was
-  //           called on some rank; kInvalidArgument: the ranks' calls differ. After any of them the
+  //           was called on some rank; kInvalidArgument: the ranks' calls differ. After any of them the
   //           communicator is dead, on all ranks: make one under the next round.
   //   Words:  the first three are consequences of what happened elsewhere. Launchers tell them from causes by
   //           their words, so these are part of the contract, whatever stands around them:
@@ -40,8 +39,7 @@ class Pending {
 // The ranks of one round, talking. A communicator lives and dies with its round: what a process of another
 // round sends is refused.
 //   Order:   all ranks start the same operations, of the same sizes, in the same order. They run in that
-//   order
-//            and beside the caller, who need not Wait for one before starting the next.
+//            order and beside the caller, who need not Wait for one before starting the next.
 //   Result:  a sum is that of one fixed tree over the rank numbers 0..n-1,
 //              Sum(lo, hi) = Sum(lo, mid) + Sum(mid, hi), mid = lo + the largest power of two below hi - lo,
 //            element by element, whatever the split of ranks into nodes, the sizes and the timing: bit-equal
@@ -52,12 +50,10 @@ class Pending {
 //            pending or is started later ends with that first error.
 //   Threads: one caller at a time, Abort() and status() excepted: any thread, any time.
 //   Owns:    nothing; buffers must live until Wait() returned or the communicator is destroyed. A Pending may
-//   be
-//            dropped without Wait and may outlive the communicator.
+//            be dropped without Wait and may outlive the communicator.
 //   End:     destroying it with nothing pending takes leave of the others: what they have started in common
-//   still
-//            ends well, what needs this rank further ends with kUnavailable. It returns when they have heard
-//            it, whatever they are doing, or after a second. With something pending it is Abort().
+//            still ends well, what needs this rank further ends with kUnavailable. It returns when they have
+//            heard it, whatever they are doing, or after a second. With something pending it is Abort().
 class Communicator {
  public:
   virtual ~Communicator() = default;

@@ -30,8 +30,7 @@ struct DataParallelOptions {
 
 // Reduces the gradients of one model. T: float or double.
 //   Order:   all ranks build it with equal sizes and options and take the same steps. Gradients may become
-//   ready
-//            in any order, also in different orders on different ranks; `grads` in the usual order is
+//            ready in any order, also in different orders on different ranks; `grads` in the usual order is
 //            fastest.
 //   Errors:  appear in Finish(): those of Pending::Wait. After one, this and its communicator are dead.
 //   Threads: one caller at a time.

@@ -40,8 +40,7 @@ struct Snapshot {
   [[nodiscard]] absl::StatusOr<int64_t> Integer(const std::string& attribute) const;
   // Copies the tensor's elements.
   //   Errors: kNotFound: there is no such tensor; kFailedPrecondition: it has another dtype, or not as many
-  //   elements
-  //           as `elems`.
+  //           elements as `elems`.
   absl::Status Copy(absl::string_view tensor, absl::Span<float> elems) const;
   absl::Status Copy(absl::string_view tensor, absl::Span<double> elems) const;
 };

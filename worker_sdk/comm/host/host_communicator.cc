@@ -231,8 +231,7 @@ class HostCommunicator : public Communicator {
 
   // Runs chunks until something fails; OK when told to stop with nothing to do.
   //   Order: fill q + 1, combine q, drain q - 1, so that each step waits for what others did a step ago.
-  //   While
-  //          this thread sleeps, no chunk but the one it sleeps at and later ones are undrained: an operation
+  //          While this thread sleeps, no chunk but the one it sleeps at and later ones are undrained: an operation
   //          that is complete on all ranks ends, whatever the others do with later ones.
   absl::Status RunChunks() {
     while (true) {

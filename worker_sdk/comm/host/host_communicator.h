@@ -14,8 +14,7 @@ namespace ddprun {
 // are connected. Nothing of it can outlive its processes: the segment is a memfd, names of sockets are
 // abstract.
 //   Errors: kInvalidArgument: numbers that do not fit together, here or between ranks; kDeadlineExceeded
-//   naming
-//           a rank that did not appear; kUnavailable: a rank died on the way, or the store is gone.
+//           naming a rank that did not appear; kUnavailable: a rank died on the way, or the store is gone.
 absl::StatusOr<std::unique_ptr<Communicator>> CreateHostCommunicator(const HostCommunicatorOptions& options,
                                                                      Store* store);
 
