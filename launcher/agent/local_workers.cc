@@ -22,8 +22,8 @@
 #include "launcher/agent/worker_command_text.h"
 #include "launcher/agent/worker_environment.h"
 #include "launcher/numa/binding.h"
-#include "launcher/process/unique_fd.h"
 #include "launcher/report/error_file.h"
+#include "os/unique_fd.h"
 
 namespace ddprun {
 namespace {

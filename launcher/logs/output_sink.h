@@ -19,7 +19,7 @@
 #include "launcher/logs/disk_thread.h"
 #include "launcher/logs/file_writer.h"
 #include "launcher/process/alive.h"
-#include "launcher/process/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace ddprun {
 

@@ -30,7 +30,7 @@
 #include "launcher/logs/output_tail.h"
 #include "launcher/logs/worker_stream.h"
 #include "launcher/process/alive.h"
-#include "launcher/process/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace ddprun {
 

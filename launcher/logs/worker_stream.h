@@ -28,7 +28,7 @@
 #include "launcher/logs/output_tail.h"
 #include "launcher/logs/queued_log.h"
 #include "launcher/process/alive.h"
-#include "launcher/process/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace ddprun {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "launcher/process/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace ddprun {
 

@@ -22,9 +22,9 @@
 #include "base/time.h"
 #include "launcher/process/alive.h"
 #include "launcher/process/process_tree.h"
-#include "launcher/process/unique_fd.h"
 #include "launcher/process/warden.h"
 #include "launcher/process/warden_protocol.h"
+#include "os/unique_fd.h"
 
 namespace ddprun {
 

@@ -17,9 +17,9 @@
 #include <cstring>
 #include <utility>
 
-#include "launcher/process/close_from.h"
 #include "launcher/process/process_tree.h"
 #include "launcher/process/warden_loop.h"
+#include "os/close_from.h"
 
 namespace ddprun {
 namespace {

@@ -14,7 +14,7 @@
 
 #include <vector>
 
-#include "launcher/process/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace ddprun {
 

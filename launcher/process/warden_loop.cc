@@ -26,10 +26,10 @@
 
 #include "base/boot_clock.h"
 #include "launcher/process/process_tree.h"
-#include "launcher/process/remove_file.h"
 #include "launcher/process/spawn_file.h"
 #include "launcher/process/warden_protocol.h"
 #include "launcher/process/worker_start.h"
+#include "os/remove_file.h"
 
 namespace ddprun {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <csignal>
 
-#include "launcher/process/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace ddprun {
 

@@ -8,7 +8,7 @@
 #include <csignal>
 #include <cstring>
 
-#include "launcher/process/close_from.h"
+#include "os/close_from.h"
 
 namespace ddprun {
 namespace {

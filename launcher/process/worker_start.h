@@ -7,8 +7,8 @@
 
 #include <optional>
 
-#include "launcher/process/unique_fd.h"
 #include "launcher/process/warden_protocol.h"
+#include "os/unique_fd.h"
 
 namespace ddprun {
 

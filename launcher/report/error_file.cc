@@ -17,8 +17,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/write_all.h"
 #include "launcher/process/plain_file.h"
-#include "launcher/process/unique_fd.h"
 #include "launcher/report/python_json.h"
+#include "os/unique_fd.h"
 
 namespace ddprun {
 namespace {

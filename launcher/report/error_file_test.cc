@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/process/testing/own_mounts.h"
-#include "launcher/process/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace ddprun {
 namespace {

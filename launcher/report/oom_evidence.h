@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/process/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace ddprun {
 

@@ -11,7 +11,7 @@
 #include "base/status_macros.h"
 #include "base/temporary_directory.h"
 #include "base/uuid.h"
-#include "launcher/process/remove_file.h"
+#include "os/remove_file.h"
 
 namespace ddprun {
 namespace {

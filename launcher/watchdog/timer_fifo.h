@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "launcher/process/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace ddprun {
 

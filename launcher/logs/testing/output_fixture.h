@@ -28,7 +28,7 @@
 #include "launcher/logs/log_layout.h"
 #include "launcher/logs/queued_log.h"
 #include "launcher/logs/worker_output.h"
-#include "launcher/process/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace ddprun {
 

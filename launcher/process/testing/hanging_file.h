@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/time.h"
-#include "launcher/process/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace ddprun {
 

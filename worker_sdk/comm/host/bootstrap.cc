@@ -170,7 +170,7 @@ class Bootstrapper {
     ASSIGN_OR_RETURN(UniqueFd fd,
                      ConnectUnix(hub_name_, GreetingTo(LinkKind::kLocal, hub, {}), deadline_, &memory),
                      absl::StrCat("joining rank ", hub, " of round ", o_.round.value()));
-    if (!memory.valid()) return absl::InternalError("the hub sent no segment");
+    if (!memory) return absl::InternalError("the hub sent no segment");
     watched_.push_back({.fd = std::move(fd), .rank = hub, .on_other_node = false});
     return memory;
   }

@@ -180,7 +180,7 @@ uint64_t HashRunId(absl::string_view run_id) {
 absl::StatusOr<Listener> Listener::Tcp(const std::string& host) {
   ASSIGN_OR_RETURN(const AddrInfo addr, NumericAddress(host, "0"));
   UniqueFd fd(socket(addr->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd.valid()) return ErrnoError("socket");
+  if (!fd) return ErrnoError("socket");
   if (bind(fd.get(), addr->ai_addr, addr->ai_addrlen) != 0) {
     if (errno != EADDRNOTAVAIL) return ErrnoError(absl::StrCat("bind to ", host));
     // Translated on the way: no interface of this host has it.
@@ -204,7 +204,7 @@ absl::StatusOr<Listener> Listener::Unix() {
   ASSIGN_OR_RETURN(const Token token, NewToken());
   const std::string name = absl::StrCat("ddprun-comm-", TokenToHex(token));
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd.valid()) return ErrnoError("socket");
+  if (!fd) return ErrnoError("socket");
   socklen_t len;
   const sockaddr_un addr = AbstractAddress(name, &len);
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&addr), len) != 0) return ErrnoError("bind");
@@ -234,7 +234,7 @@ absl::Status Listener::Accept(int num_expected, TimePoint deadline, const Greete
     if (num_expected > 0 && now >= deadline) return absl::DeadlineExceededError("waiting for connections");
     if (polls[0].revents == 0) continue;
     UniqueFd fd(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd.valid() || (is_unix_ && !IsFromThisUser(fd.get()))) continue;
+    if (!fd || (is_unix_ && !IsFromThisUser(fd.get()))) continue;
     ungreeted.push_back({.fd = std::move(fd), .deadline = now + kGreetingTimeout});
   }
   return absl::OkStatus();
@@ -245,7 +245,7 @@ absl::StatusOr<UniqueFd> ConnectTcp(const std::string& address, const Greeting& 
   const std::pair<std::string, std::string> host_port = absl::StrSplit(address, absl::MaxSplits(' ', 1));
   ASSIGN_OR_RETURN(const AddrInfo addr, NumericAddress(host_port.first, host_port.second));
   UniqueFd fd(socket(addr->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd.valid()) return ErrnoError("socket");
+  if (!fd) return ErrnoError("socket");
   RETURN_IF_ERROR(FinishConnect(fd, addr->ai_addr, addr->ai_addrlen, deadline), address);
   RETURN_IF_ERROR(Greet(fd, greeting, deadline, nullptr), address);
   return fd;
@@ -254,7 +254,7 @@ absl::StatusOr<UniqueFd> ConnectTcp(const std::string& address, const Greeting& 
 absl::StatusOr<UniqueFd> ConnectUnix(const std::string& name, const Greeting& greeting, TimePoint deadline,
                                      UniqueFd* passed_fd) {
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd.valid()) return ErrnoError("socket");
+  if (!fd) return ErrnoError("socket");
   socklen_t len;
   const sockaddr_un addr = AbstractAddress(name, &len);
   RETURN_IF_ERROR(FinishConnect(fd, reinterpret_cast<const sockaddr*>(&addr), len, deadline), name);

@@ -33,7 +33,7 @@ Monitor::Monitor(Segment* segment, int local_rank, int64_t round, Duration silen
       ended_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       stop_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       inboxes_(peers_.size()) {
-  DDPRUN_CHECK(ended_fd_.valid() && stop_fd_.valid(), "descriptors are left");
+  DDPRUN_CHECK(ended_fd_ && stop_fd_, "descriptors are left");
   thread_ = std::thread([this] { Run(); });
 }
 

@@ -23,7 +23,7 @@
 #include "base/time.h"
 #include "worker_sdk/comm/host/record.h"
 #include "worker_sdk/comm/host/segment.h"
-#include "worker_sdk/comm/host/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace ddprun {
 

@@ -119,7 +119,7 @@ Segment::~Segment() {
 absl::StatusOr<Segment> Segment::Create(const SegmentLayout& layout) {
   const size_t size = SizeOf(layout);
   UniqueFd fd(memfd_create("ddprun-comm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd.valid()) return ErrnoError("memfd_create");
+  if (!fd) return ErrnoError("memfd_create");
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) {
     return ErrnoError(absl::StrCat("making a segment of ", size, " bytes"));
   }

@@ -19,7 +19,7 @@
 #include "worker_sdk/comm/host/monitor.h"
 #include "worker_sdk/comm/host/record.h"
 #include "worker_sdk/comm/host/segment.h"
-#include "worker_sdk/comm/host/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/process/remove_file.h"
+#include "os/remove_file.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

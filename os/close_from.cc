@@ -1,4 +1,4 @@
-#include "launcher/process/close_from.h"
+#include "os/close_from.h"
 
 #include <dirent.h>
 #include <fcntl.h>
