@@ -9,7 +9,6 @@
 #include "base/assignment.h"
 #include "base/exit_info.h"
 #include "base/status_macros.h"
-#include "base/temporary_directory.h"
 #include "launcher/agent/worker_command_text.h"
 #include "launcher/agent/worker_environment.h"
 #include "launcher/config/endpoint.h"
@@ -18,6 +17,7 @@
 #include "launcher/interfaces.h"
 #include "launcher/logs/log_layout.h"
 #include "launcher/numa/binding.h"
+#include "os/temporary_directory.h"
 
 namespace ddprun {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "base/write_all.h"
 #include "os/unique_fd.h"
+#include "os/write_all.h"
 
 namespace ddprun {
 

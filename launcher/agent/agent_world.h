@@ -9,11 +9,11 @@
 
 #include "absl/status/statusor.h"
 #include "base/assignment.h"
-#include "base/boot_clock.h"
 #include "base/failure.h"
 #include "base/ids.h"
 #include "base/time.h"
 #include "launcher/agent/agent_machine.h"
+#include "os/boot_clock.h"
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/client/coordinator_link.h"
 

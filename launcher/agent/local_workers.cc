@@ -15,7 +15,6 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
-#include "base/write_all.h"
 #include "boost/asio/post.hpp"
 #include "launcher/agent/agent_world.h"
 #include "launcher/agent/output_plans.h"
@@ -24,6 +23,7 @@
 #include "launcher/numa/binding.h"
 #include "launcher/report/error_file.h"
 #include "os/unique_fd.h"
+#include "os/write_all.h"
 
 namespace ddprun {
 namespace {

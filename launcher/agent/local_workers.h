@@ -12,7 +12,6 @@
 
 #include "absl/status/status.h"
 #include "base/assignment.h"
-#include "base/boot_clock.h"
 #include "base/ids.h"
 #include "base/time.h"
 #include "base/worker_env.h"
@@ -31,6 +30,7 @@
 #include "launcher/logs/worker_output.h"
 #include "launcher/process/process_client.h"
 #include "launcher/report/oom_evidence.h"
+#include "os/boot_clock.h"
 #include "proto/rendezvous.pb.h"
 
 namespace ddprun {

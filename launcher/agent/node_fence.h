@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
-#include "base/boot_clock.h"
 #include "base/time.h"
+#include "os/boot_clock.h"
 
 namespace ddprun {
 

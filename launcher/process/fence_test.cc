@@ -7,11 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/boot_clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/process/process_client.h"
 #include "launcher/process/testing/fake_agent.h"
+#include "os/boot_clock.h"
 
 namespace ddprun {
 namespace {

@@ -17,13 +17,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "base/boot_clock.h"
 #include "base/exit_info.h"
 #include "base/time.h"
 #include "launcher/process/alive.h"
 #include "launcher/process/process_tree.h"
 #include "launcher/process/warden.h"
 #include "launcher/process/warden_protocol.h"
+#include "os/boot_clock.h"
 #include "os/unique_fd.h"
 
 namespace ddprun {

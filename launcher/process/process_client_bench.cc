@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <vector>
 
-#include "base/boot_clock.h"
 #include "launcher/process/process_client.h"
+#include "os/boot_clock.h"
 
 namespace ddprun {
 namespace {

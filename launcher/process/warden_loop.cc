@@ -24,11 +24,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/boot_clock.h"
 #include "launcher/process/process_tree.h"
 #include "launcher/process/spawn_file.h"
 #include "launcher/process/warden_protocol.h"
 #include "launcher/process/worker_start.h"
+#include "os/boot_clock.h"
 #include "os/remove_file.h"
 
 namespace ddprun {

@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "base/temporary_directory.h"
 #include "base/uuid.h"
 #include "os/remove_file.h"
+#include "os/temporary_directory.h"
 
 namespace ddprun {
 namespace {

@@ -21,9 +21,9 @@
 #include "absl/synchronization/mutex.h"
 #include "base/event.h"
 #include "base/time.h"
+#include "os/unique_fd.h"
 #include "worker_sdk/comm/host/record.h"
 #include "worker_sdk/comm/host/segment.h"
-#include "os/unique_fd.h"
 
 namespace ddprun {
 

@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker_sdk/comm/host/record.h"
 #include "os/unique_fd.h"
+#include "worker_sdk/comm/host/record.h"
 
 namespace ddprun {
 

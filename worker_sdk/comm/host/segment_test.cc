@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/time.h"
-#include "worker_sdk/comm/host/record.h"
 #include "os/unique_fd.h"
+#include "worker_sdk/comm/host/record.h"
 
 namespace ddprun {
 namespace {

@@ -11,9 +11,9 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/time.h"
+#include "os/unique_fd.h"
 #include "worker_sdk/comm/host/monitor.h"
 #include "worker_sdk/comm/host/segment.h"
-#include "os/unique_fd.h"
 
 namespace ddprun {
 

@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "base/time.h"
+#include "os/unique_fd.h"
 #include "worker_sdk/comm/host/link_watch.h"
 #include "worker_sdk/comm/host/monitor.h"
 #include "worker_sdk/comm/host/record.h"
 #include "worker_sdk/comm/host/segment.h"
-#include "os/unique_fd.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/temporary_directory.h"
+#include "os/temporary_directory.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
