@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/string_view.h"
+#include "base/job_rules.h"
 #include "tests/sim/random.h"
 
 namespace ddprun::sim {
@@ -47,6 +49,22 @@ class Planner {
     return static_cast<int>(random_.Between(0, settings_.num_hosts - (settings_.hosted ? 1 : 0)));
   }
 
+  // A rule that DrawSettings does not know has another value than the least in some seeds.
+  void DrawOtherRules() {
+    static constexpr absl::string_view kKnown[] = {
+        "min_nodes",          "max_nodes",     "node_unit",
+        "max_restarts",       "scale_up",      "max_restarts_without_progress",
+        "first_last_call_ms", "last_call_ms",  "join_timeout_ms",
+        "lease_ms",           "min_uptime_ms", "snapshot_timeout_ms"};
+    for (const JobRuleField& field : JobRuleFields()) {
+      if (std::find(std::begin(kKnown), std::end(kKnown), field.name) != std::end(kKnown)) continue;
+      if (!random_.Chance(0.3)) continue;
+      const int64_t steps = field.kind == JobRuleField::Kind::kDuration ? 5000 : 3;
+      const int64_t least = field.min + 1, most = std::min(field.max, field.min + steps);
+      field.set(settings_.rules, least == most ? least : random_.Between(least, most));
+    }
+  }
+
   void DrawSettings() {
     Settings& s = settings_;
     s.rules.node_unit = random_.Chance(0.75) ? 1 : static_cast<int>(random_.Between(2, 3));
@@ -86,8 +104,7 @@ class Planner {
     s.loss_permille = random_.Chance(0.5) ? 0 : static_cast<int>(random_.Between(1, 20));
     s.twice_permille = random_.Chance(0.5) ? 0 : static_cast<int>(random_.Between(1, 20));
     s.max_delay = Millis(1, random_.Chance(0.2) ? 60 : 5);
-    s.rules.exclude_after = random_.Chance(0.3) ? static_cast<int>(random_.Between(1, 3)) : 0;
-    s.rules.quorum = random_.Chance(0.3) ? Quorum::kMajority : Quorum::kNone;
+    DrawOtherRules();
   }
 
   void Add(Duration at, FaultKind kind, std::vector<int> hosts, Duration length = Duration(0), int n = 0,
