@@ -92,8 +92,8 @@ class LocalWorkers {
   void WriteFile(const std::string& path, const std::string& text,
                  std::function<void(const absl::Status&)> done);
 
-  // The last call, when the workers are gone. `done` comes when the log directory and the console have taken all that they were given,
-  // or nothing more for as long as `limit` each; what the log directory lacks is said.
+  // The last call, when the workers are gone. `done` comes when the log directory and the console have taken all
+  // that they were given, or after `limit` each without progress; what the log directory lacks is logged.
   void Flush(Duration limit, std::function<void()> done);
 
  private:

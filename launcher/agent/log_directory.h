@@ -63,8 +63,8 @@ class LogDirectory {
   AgentLog& log_;
   DiskThread disk_;
   boost::asio::steady_timer patience_;
-  const std::shared_ptr<Made> made_ =
-      std::make_shared<Made>();  // owned by the job that makes it until OnMade
+  // Written by the job that makes the directory; read here from OnMade on.
+  const std::shared_ptr<Made> made_ = std::make_shared<Made>();
   bool is_made_ = false;
   bool flushed_ = false;  // Flush was called
   std::function<void(const absl::Status&)> when_open_;
