@@ -34,7 +34,6 @@
 #include "base/ids.h"
 #include "base/job_rules.h"
 #include "base/time.h"
-#include "rendezvous/core/absent_nodes.h"
 #include "rendezvous/core/host_record.h"
 #include "rendezvous/core/job_report.h"
 #include "rendezvous/core/membership.h"

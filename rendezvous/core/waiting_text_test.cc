@@ -1,7 +1,7 @@
 #include "rendezvous/core/waiting_text.h"
 
 #include "gtest/gtest.h"
-#include "rendezvous/core/absent_nodes.h"
+#include "rendezvous/core/membership.h"
 
 namespace ddprun {
 namespace {
