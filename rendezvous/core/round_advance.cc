@@ -1,10 +1,11 @@
 // RoundMachine's moves from state to state, and what people are told of them.
+
 #include <algorithm>
 #include <memory>
 #include <utility>
 
+#include "rendezvous/core/rank_assignment.h"
 #include "rendezvous/core/round_machine.h"
-#include "rendezvous/core/round_plan.h"
 #include "rendezvous/core/round_text.h"
 
 namespace ddprun {
