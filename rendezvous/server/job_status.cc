@@ -4,7 +4,6 @@
 
 #include "boost/json/array.hpp"
 #include "rendezvous/core/round_text.h"
-#include "rendezvous/core/waiting_text.h"
 
 namespace ddprun {
 namespace {
