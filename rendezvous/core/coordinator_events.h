@@ -12,7 +12,6 @@
 #include "base/ids.h"
 #include "base/job_rules.h"
 #include "base/time.h"
-#include "rendezvous/core/notes.h"
 #include "rendezvous/core/reasons.h"
 #include "rendezvous/core/round_events.h"
 

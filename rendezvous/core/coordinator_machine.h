@@ -14,7 +14,6 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "rendezvous/core/coordinator_events.h"
-#include "rendezvous/core/notes.h"
 #include "rendezvous/core/reasons.h"
 #include "rendezvous/core/round_machine.h"
 

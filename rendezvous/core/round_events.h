@@ -16,7 +16,6 @@
 #include "base/ids.h"
 #include "base/job_report.h"
 #include "base/time.h"
-#include "rendezvous/core/notes.h"
 #include "rendezvous/core/reasons.h"
 
 namespace ddprun {

@@ -9,7 +9,6 @@
 #include "absl/strings/string_view.h"
 #include "base/job_rules.h"
 #include "base/time.h"
-#include "rendezvous/core/notes.h"
 #include "rendezvous/core/reasons.h"
 
 namespace ddprun {
