@@ -78,8 +78,8 @@ bool IsSanitizer(absl::string_view line) {
   return false;
 }
 
-// None: `line` is no verdict.
-std::optional<std::string> Verdict(absl::string_view line, absl::string_view next) {
+// The error that `line` states; none: it states none.
+std::optional<std::string> StatedError(absl::string_view line, absl::string_view next) {
   if (const auto type = After(line, "terminate called after throwing an instance of ")) {
     return Uncaught(*type, next);
   }
@@ -116,8 +116,8 @@ std::optional<FoundError> NativeError(absl::string_view text) {
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
   for (size_t i = 0; i < lines.size(); ++i) {
     const auto at = static_cast<size_t>(lines[i].data() - text.data());
-    if (auto verdict = Verdict(lines[i], i + 1 < lines.size() ? lines[i + 1] : "")) {
-      found = FoundError{at, *std::move(verdict)};
+    if (auto error = StatedError(lines[i], i + 1 < lines.size() ? lines[i + 1] : "")) {
+      found = FoundError{at, *std::move(error)};
     } else if (absl::StartsWith(lines[i], "Fatal Python error: ")) {
       fatal = FoundError{at, std::string(lines[i])};
     }

@@ -85,7 +85,7 @@ asio::awaitable<std::string> Ask(tcp::socket& socket, std::string request) {
 }
 
 // OK if `answer` is that of a coordinator that this build can talk to.
-absl::Status Judge(const std::string& answer, absl::string_view where) {
+absl::Status CheckAnswer(const std::string& answer, absl::string_view where) {
   const size_t body = answer.find("\r\n\r\n");
   error_code error;
   const boost::json::value json =
@@ -169,7 +169,7 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, i
   failed.hung_up = answer.index() == 0 && text.empty();
   trace(absl::StrCat("GET /healthz was answered with ", text.size(), " bytes",
                      answer.index() == 0 ? "" : ", which is not all within 5 s"));
-  if (absl::Status good = Judge(text, where); !good.ok()) co_return good;
+  if (absl::Status good = CheckAnswer(text, where); !good.ok()) co_return good;
   co_return found;
 }
 
