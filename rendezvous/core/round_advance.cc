@@ -99,21 +99,21 @@ void RoundMachine::AdvanceDraining(const Draining& s) {
     return Close(request.outcome, request.reason);
   }
   JobReport report = s.round.losses.Report(s.round.number);
-  Verdict verdict{Cost::kNothing, NothingFailed{}};
+  RestartDecision decision{Cost::kNothing, NothingFailed{}};
   if (s.round.failed) {
     DDPRUN_CHECK(!report.groups.empty(), StateForCheck());
     const Failure& cause = report.groups[0].first;
     if (cause.origin == FailureOrigin::kOwn) Blame(cause.host);
     last_failure_ = cause.cause;
-    verdict = Judge(policy_, cause, restarts_, furthest_, s.round.losses.num_lost_nodes());
-    if (verdict.cost == Cost::kRestart) {
+    decision = DecideRestart(policy_, cause, restarts_, furthest_, s.round.losses.num_lost_nodes());
+    if (decision.cost == Cost::kRestart) {
       ++restarts_;
       furthest_.Restarted();
     }
   }
-  ShareReport(std::move(report), ToText(verdict.why));
-  if (verdict.cost == Cost::kJob) {
-    return Close(Dismissal::kFailed, FailedForGood{last_failure_, verdict.why});
+  ShareReport(std::move(report), ToText(decision.why));
+  if (decision.cost == Cost::kJob) {
+    return Close(Dismissal::kFailed, FailedForGood{last_failure_, decision.why});
   }
   std::optional<TimePoint> pause_end;
   if (s.round.unplanned_losses > 0) {

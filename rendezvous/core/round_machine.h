@@ -15,7 +15,7 @@
 //
 // A round that ends is always drained, also when the job is to be closed: all its nodes stop their workers
 // and answer with NodeReady, which brings what they know. Then, and not before, it is decided what the end
-// costs (verdict.h), everybody is told why (job_report.h), and the next round is sealed or the job closed. A
+// costs (restart_decision.h), everybody is told why (job_report.h), and the next round is sealed or the job closed. A
 // node that was lost with its workers is waited for until its lease ends, when its fence has killed them, or
 // until NodeGone.
 //
@@ -38,8 +38,8 @@
 #include "rendezvous/core/job_report.h"
 #include "rendezvous/core/membership.h"
 #include "rendezvous/core/reasons.h"
+#include "rendezvous/core/restart_decision.h"
 #include "rendezvous/core/round_events.h"
-#include "rendezvous/core/verdict.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "rendezvous/core/verdict.h"
+#include "rendezvous/core/restart_decision.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -32,42 +32,42 @@ TEST(FurthestStepTest, CountsRestartsThatLedNoFurther) {
 
 TEST(VerdictTest, AFailureCostsARestartUntilNoneIsLeft) {
   const Failure failure{.uptime = seconds(60)};
-  const Verdict third = Judge(kThree, failure, 2, {}, 0);
+  const RestartDecision third = DecideRestart(kThree, failure, 2, {}, 0);
   EXPECT_EQ(third.cost, Cost::kRestart);
   EXPECT_EQ(ToText(third.why), "restart 3 of 3");
-  const Verdict fourth = Judge(kThree, failure, 3, {}, 0);
+  const RestartDecision fourth = DecideRestart(kThree, failure, 3, {}, 0);
   EXPECT_EQ(fourth.cost, Cost::kJob);
   EXPECT_EQ(ToText(fourth.why), "all 3 restarts are used up");
-  EXPECT_EQ(Judge({.max_restarts = 0}, failure, 0, {}, 0).cost, Cost::kJob);
+  EXPECT_EQ(DecideRestart({.max_restarts = 0}, failure, 0, {}, 0).cost, Cost::kJob);
 }
 
 TEST(VerdictTest, AStuckWorkerEndsTheJobWhateverIsLeft) {
-  const Verdict verdict =
-      Judge(kThree, {.exit = Stuck{"in state D"}, .uptime = seconds(60), .step = 7}, 0, {}, 0);
-  EXPECT_EQ(verdict.cost, Cost::kJob);
-  EXPECT_THAT(ToText(verdict.why), HasSubstr("stuck"));
+  const RestartDecision decision =
+      DecideRestart(kThree, {.exit = Stuck{"in state D"}, .uptime = seconds(60), .step = 7}, 0, {}, 0);
+  EXPECT_EQ(decision.cost, Cost::kJob);
+  EXPECT_THAT(ToText(decision.why), HasSubstr("stuck"));
 }
 
 TEST(VerdictTest, WhatFollowedFromTheLossOfANodeIsFree) {
   Failure failure{.origin = FailureOrigin::kFollowsAnother, .uptime = seconds(1)};
-  EXPECT_EQ(Judge(kThree, failure, 3, {}, 1).cost, Cost::kNothing);
-  EXPECT_EQ(Judge(kThree, failure, 3, {}, 0).cost, Cost::kJob);
+  EXPECT_EQ(DecideRestart(kThree, failure, 3, {}, 1).cost, Cost::kNothing);
+  EXPECT_EQ(DecideRestart(kThree, failure, 3, {}, 0).cost, Cost::kJob);
   failure.origin = FailureOrigin::kOwn;
-  EXPECT_EQ(Judge(kThree, failure, 3, {}, 1).cost, Cost::kJob);
+  EXPECT_EQ(DecideRestart(kThree, failure, 3, {}, 1).cost, Cost::kJob);
 }
 
 TEST(VerdictTest, AWorkerThatFailsAtOnceEndsTheJob) {
   Failure failure{.uptime = milliseconds(9999)};
-  const Verdict verdict = Judge(kThree, failure, 0, {}, 0);
-  EXPECT_EQ(verdict.cost, Cost::kJob);
-  EXPECT_THAT(ToText(verdict.why),
+  const RestartDecision decision = DecideRestart(kThree, failure, 0, {}, 0);
+  EXPECT_EQ(decision.cost, Cost::kJob);
+  EXPECT_THAT(ToText(decision.why),
               HasSubstr("failed after 9 s, before its first step and in less than 10 s"));
   failure.step = 0;
-  EXPECT_EQ(Judge(kThree, failure, 0, {}, 0).cost, Cost::kRestart);
+  EXPECT_EQ(DecideRestart(kThree, failure, 0, {}, 0).cost, Cost::kRestart);
   failure = {.uptime = seconds(10)};
-  EXPECT_EQ(Judge(kThree, failure, 0, {}, 0).cost, Cost::kRestart);
+  EXPECT_EQ(DecideRestart(kThree, failure, 0, {}, 0).cost, Cost::kRestart);
   failure = {};  // not told
-  EXPECT_EQ(Judge(kThree, failure, 0, {}, 0).cost, Cost::kRestart);
+  EXPECT_EQ(DecideRestart(kThree, failure, 0, {}, 0).cost, Cost::kRestart);
 }
 
 TEST(VerdictTest, AJobThatGetsNoFurtherEnds) {
@@ -75,12 +75,12 @@ TEST(VerdictTest, AJobThatGetsNoFurtherEnds) {
   FurthestStep furthest;
   furthest.Reported(57);
   furthest.Restarted();
-  EXPECT_EQ(Judge(kThree, failure, 1, furthest, 0).cost, Cost::kRestart);
+  EXPECT_EQ(DecideRestart(kThree, failure, 1, furthest, 0).cost, Cost::kRestart);
   furthest.Restarted();
-  const Verdict verdict = Judge(kThree, failure, 2, furthest, 0);
-  EXPECT_EQ(verdict.cost, Cost::kJob);
-  EXPECT_THAT(ToText(verdict.why), HasSubstr("2 restarts in a row have not brought the job beyond step 57"));
-  EXPECT_EQ(Judge({.max_restarts = 3}, failure, 2, furthest, 0).cost, Cost::kRestart);
+  const RestartDecision decision = DecideRestart(kThree, failure, 2, furthest, 0);
+  EXPECT_EQ(decision.cost, Cost::kJob);
+  EXPECT_THAT(ToText(decision.why), HasSubstr("2 restarts in a row have not brought the job beyond step 57"));
+  EXPECT_EQ(DecideRestart({.max_restarts = 3}, failure, 2, furthest, 0).cost, Cost::kRestart);
 }
 
 }  // namespace

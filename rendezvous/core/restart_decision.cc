@@ -1,4 +1,4 @@
-#include "rendezvous/core/verdict.h"
+#include "rendezvous/core/restart_decision.h"
 
 #include <variant>
 
@@ -17,8 +17,8 @@ void FurthestStep::Restarted() {
   further_ = false;
 }
 
-Verdict Judge(const JobRules& policy, const Failure& cause, int restarts, const FurthestStep& furthest,
-              int lost_nodes) {
+RestartDecision DecideRestart(const JobRules& policy, const Failure& cause, int restarts,
+                              const FurthestStep& furthest, int lost_nodes) {
   if (cause.origin == FailureOrigin::kFollowsAnother && lost_nodes > 0)
     return {Cost::kNothing, FollowedFromLoss{}};
   if (std::holds_alternative<Stuck>(cause.exit)) return {Cost::kJob, WorkerStuck{}};

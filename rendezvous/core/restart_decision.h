@@ -34,7 +34,7 @@ enum class Cost {
   kJob,      // no new round would help, or none is left
 };
 
-struct Verdict {
+struct RestartDecision {
   Cost cost = Cost::kNothing;
   CostReason why = {};
 };
@@ -43,7 +43,7 @@ struct Verdict {
 //   restarts:   spent so far.
 //   furthest:   with this failure.
 //   lost_nodes: nodes that were lost in the same round. A failure that only followed from that is free.
-Verdict Judge(const JobRules& policy, const Failure& cause, int restarts, const FurthestStep& furthest,
-              int lost_nodes);
+RestartDecision DecideRestart(const JobRules& policy, const Failure& cause, int restarts,
+                              const FurthestStep& furthest, int lost_nodes);
 
 }  // namespace ddprun
