@@ -15,7 +15,7 @@
 //
 // A round that ends is always drained, also when the job is to be closed: all its nodes stop their workers
 // and answer with NodeReady, which brings what they know. Then, and not before, it is decided what the end
-// costs (restart_decision.h), everybody is told why (job_report.h), and the next round is sealed or the job closed. A
+// costs (restart_decision.h), everybody is told why (failure_aggregator.h), and the next round is sealed or the job closed. A
 // node that was lost with its workers is waited for until its lease ends, when its fence has killed them, or
 // until NodeGone.
 //
@@ -34,8 +34,8 @@
 #include "base/ids.h"
 #include "base/job_rules.h"
 #include "base/time.h"
+#include "rendezvous/core/failure_aggregator.h"
 #include "rendezvous/core/host_record.h"
-#include "rendezvous/core/job_report.h"
 #include "rendezvous/core/membership.h"
 #include "rendezvous/core/reasons.h"
 #include "rendezvous/core/restart_decision.h"
@@ -50,7 +50,7 @@ struct ActiveRound {
   bool failed = false;         // it ended by a failure
   bool finishing = false;      // the workers of a node have exited with 0
   bool step_reported = false;  // by any worker
-  RoundLosses losses = {};
+  FailureAggregator losses = {};
   int unplanned_losses = 0;  // nodes that were lost, and did not leave
 };
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/overloaded.h"
-#include "rendezvous/core/job_report.h"
+#include "rendezvous/core/failure_aggregator.h"
 
 namespace ddprun {
 namespace {

@@ -11,7 +11,7 @@
 #include "proto/failure_codec.h"
 #include "proto/protocol_version.h"
 #include "proto/rules_map.h"
-#include "rendezvous/core/job_report.h"
+#include "rendezvous/core/failure_aggregator.h"
 
 namespace ddprun {
 namespace {
@@ -158,7 +158,7 @@ TEST(RoundCodecTest, FailuresComeWithTheFirstWordAndWithReady) {
 }
 
 TEST(RoundCodecTest, TheReportOfALargeJobIsSmall) {
-  RoundLosses losses;
+  FailureAggregator losses;
   for (int node = 0; node < 10'000; ++node) {
     proto::Failure failure;
     for (auto* text : {failure.mutable_cause(), failure.mutable_exception(), failure.mutable_stderr_tail()}) {

@@ -1,4 +1,4 @@
-#include "rendezvous/core/job_report.h"
+#include "rendezvous/core/failure_aggregator.h"
 
 #include <algorithm>
 #include <utility>
@@ -37,22 +37,22 @@ std::string KeyOf(const Failure& f) {
 
 }  // namespace
 
-void RoundLosses::ToldAtOnce(const NodeId& node, Failure failure) {
+void FailureAggregator::ToldAtOnce(const NodeId& node, Failure failure) {
   at_once_.try_emplace(node, std::move(failure));
 }
 
-void RoundLosses::Told(const NodeId& node, std::vector<Failure> failures) {
+void FailureAggregator::Told(const NodeId& node, std::vector<Failure> failures) {
   if (failures.empty()) return;
   at_once_.erase(node);
   for (const Failure& failure : failures) Fold(groups_, more_failures_, failure);
 }
 
-void RoundLosses::Lost(std::string line) {
+void FailureAggregator::Lost(std::string line) {
   ++num_lost_nodes_;
   if (lost_nodes_.size() < JobReport::kMaxLostNodes) lost_nodes_.push_back(std::move(line));
 }
 
-void RoundLosses::Fold(Groups& groups, int& more, const Failure& failure) {
+void FailureAggregator::Fold(Groups& groups, int& more, const Failure& failure) {
   const auto [it, is_new] = groups.try_emplace(KeyOf(failure));
   Entry& entry = it->second;
   if (is_new || Precedes(failure, entry.first)) entry.first = failure;
@@ -67,7 +67,7 @@ void RoundLosses::Fold(Groups& groups, int& more, const Failure& failure) {
   groups.erase(last);
 }
 
-JobReport RoundLosses::Report(Round round) const {
+JobReport FailureAggregator::Report(Round round) const {
   JobReport report{.round = round,
                    .groups = {},
                    .more_failures = more_failures_,

@@ -1,4 +1,4 @@
-#include "rendezvous/core/job_report.h"
+#include "rendezvous/core/failure_aggregator.h"
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -22,13 +22,13 @@ Failure Exit(int64_t rank, std::string exception, Duration age = {}) {
 }
 
 TEST(JobReportTest, NothingWentWrong) {
-  const RoundLosses losses;
+  const FailureAggregator losses;
   EXPECT_TRUE(losses.empty());
   EXPECT_THAT(losses.Report(Round(3)).groups, SizeIs(0));
 }
 
 TEST(JobReportTest, TheSameFailuresAreOne) {
-  RoundLosses losses;
+  FailureAggregator losses;
   losses.Told(NodeId("b"), {Exit(2, "KeyError: 17"), Exit(3, "KeyError: 18")});
   losses.Told(NodeId("a"), {Exit(1, "KeyError: 5", milliseconds(9)), Exit(0, "ValueError: x")});
   const JobReport report = losses.Report(Round(7));
@@ -43,7 +43,7 @@ TEST(JobReportTest, TheSameFailuresAreOne) {
 }
 
 TEST(JobReportTest, ExitCodesSignalsAndConsequencesDiffer) {
-  RoundLosses losses;
+  FailureAggregator losses;
   Failure other_code = Exit(1, "");
   other_code.exit = Exited{2};
   Failure killed = Exit(2, "");
@@ -55,7 +55,7 @@ TEST(JobReportTest, ExitCodesSignalsAndConsequencesDiffer) {
 }
 
 TEST(JobReportTest, TheFirstCauseIsTheEarliestThatDoesNotFollowFromAnother) {
-  RoundLosses losses;
+  FailureAggregator losses;
   Failure follows = Exit(0, "connection closed by peer", milliseconds(50));
   follows.origin = FailureOrigin::kFollowsAnother;
   losses.Told(NodeId("a"), {follows});
@@ -70,7 +70,7 @@ TEST(JobReportTest, TheFirstCauseIsTheEarliestThatDoesNotFollowFromAnother) {
 }
 
 TEST(JobReportTest, WhatWasToldAtOnceGivesWayToDetails) {
-  RoundLosses losses;
+  FailureAggregator losses;
   losses.ToldAtOnce(NodeId("a"), Exit(0, ""));
   losses.ToldAtOnce(NodeId("b"), Exit(4, "", milliseconds(5)));
   EXPECT_FALSE(losses.empty());
@@ -83,7 +83,7 @@ TEST(JobReportTest, WhatWasToldAtOnceGivesWayToDetails) {
 }
 
 TEST(JobReportTest, ManyFailuresStaySmall) {
-  RoundLosses losses;
+  FailureAggregator losses;
   for (int i = 0; i < 1000; ++i) {
     // 26 kinds, each as often as the others; the later ones are the earlier in time.
     std::vector<Failure> failures;
@@ -109,7 +109,7 @@ TEST(JobReportTest, ManyFailuresStaySmall) {
 }
 
 TEST(JobReportTest, TheSummaryIsOneLine) {
-  RoundLosses losses;
+  FailureAggregator losses;
   losses.Told(NodeId("a"), {Exit(0, "ValueError: x"), Exit(1, "ValueError: x")});
   losses.Lost("node h (h/1) is lost: it hung up");
   JobReport report = losses.Report(Round(2));

@@ -16,7 +16,7 @@ namespace ddprun {
 // What went wrong in one round so far. failed_at of all failures is on the coordinator's clock.
 //   Memory: bounded, whatever the number of failures, but for one failure a node that was told at once.
 //   Pure:   equal calls give equal reports.
-class RoundLosses {
+class FailureAggregator {
  public:
   // `failure` made `node` stop its workers; details may follow with Told.
   void ToldAtOnce(const NodeId& node, Failure failure);
