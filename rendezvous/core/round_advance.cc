@@ -118,7 +118,7 @@ void RoundMachine::AdvanceDraining(const Draining& s) {
   std::optional<TimePoint> pause_end;
   if (s.round.unplanned_losses > 0) {
     loss_row_.Lost(now_ - s.round.sealed_at, furthest_.step());
-    if (loss_row_.count() >= LossRow::kMax) {
+    if (loss_row_.count() >= LossStreak::kMax) {
       return Close(Dismissal::kFailed, LossesInARow{loss_row_.count(), s.end_reason});
     }
     if (const Duration pause = loss_row_.pause(); pause > Duration::zero()) {

@@ -35,7 +35,7 @@
 #include "base/job_rules.h"
 #include "base/time.h"
 #include "rendezvous/core/failure_aggregator.h"
-#include "rendezvous/core/host_record.h"
+#include "rendezvous/core/failure_history.h"
 #include "rendezvous/core/membership.h"
 #include "rendezvous/core/reasons.h"
 #include "rendezvous/core/restart_decision.h"
@@ -223,8 +223,8 @@ class RoundMachine {
   FurthestStep furthest_;
   std::string last_failure_;
 
-  HostRecord hosts_;
-  LossRow loss_row_;
+  HostFailures hosts_;
+  LossStreak loss_row_;
   int electorate_ = 0;                   // nodes of the last round, without those that have left it in order
   bool last_was_lost_ = false;           // of the nodes that have gone, the last one
   std::optional<TimePoint> notice_end_;  // when the waiting nodes are told what they wait for

@@ -241,7 +241,7 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
       break;
     case Dismissal::kFailed:
       if (state_ == State::kClosed) break;
-      if (!failed_ && lossy_rounds_ < LossRow::kMax) Broken("a job failed without a failure");
+      if (!failed_ && lossy_rounds_ < LossStreak::kMax) Broken("a job failed without a failure");
       if (failed_ && restarts_ < policy_.max_restarts && !early_ && !CrashLoop()) {
         Broken(absl::StrCat("a job failed after ", restarts_, " of ", policy_.max_restarts, " restarts"));
       }

@@ -1,4 +1,4 @@
-#include "rendezvous/core/host_record.h"
+#include "rendezvous/core/failure_history.h"
 
 #include "gtest/gtest.h"
 
@@ -6,7 +6,7 @@ namespace ddprun {
 namespace {
 
 TEST(LossRowTest, LossesWithoutProgressCostALongerAndLongerPause) {
-  LossRow row;
+  LossStreak row;
   for (const int pause : {0, 1, 2, 4, 8, 16, 30, 30}) {
     row.Lost(seconds(3), std::nullopt);
     EXPECT_EQ(row.pause(), seconds(pause));
@@ -15,7 +15,7 @@ TEST(LossRowTest, LossesWithoutProgressCostALongerAndLongerPause) {
 }
 
 TEST(LossRowTest, AStepIsProgress) {
-  LossRow row;
+  LossStreak row;
   row.Lost(seconds(3), 10);
   row.Lost(seconds(3), 10);
   EXPECT_EQ(row.count(), 2);
@@ -24,7 +24,7 @@ TEST(LossRowTest, AStepIsProgress) {
 }
 
 TEST(LossRowTest, ALongRoundIsProgress) {
-  LossRow row;
+  LossStreak row;
   row.Lost(seconds(3), std::nullopt);
   row.Lost(seconds(60), std::nullopt);
   EXPECT_EQ(row.count(), 1);

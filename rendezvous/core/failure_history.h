@@ -11,7 +11,7 @@
 namespace ddprun {
 
 // How often each host was the first cause of the end of a round.
-class HostRecord {
+class HostFailures {
  public:
   // Returns how often by now.
   int Failed(const std::string& host) { return ++failures_[host]; }
@@ -26,7 +26,7 @@ class HostRecord {
 
 // Losses of nodes in a row without progress: the first costs nothing; the next ones a growing pause, since
 // each may have the same cause (the job kills its nodes, a switch flaps); too many end the job.
-class LossRow {
+class LossStreak {
  public:
   static constexpr int kMax = 10;
   // Without steps a round that has run for so long counts as progress.
