@@ -9,7 +9,6 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "base/name_lookup.h"
 #include "boost/asio/as_tuple.hpp"
 #include "boost/asio/experimental/awaitable_operators.hpp"
 #include "boost/asio/ip/tcp.hpp"
@@ -20,6 +19,7 @@
 #include "boost/asio/use_awaitable.hpp"
 #include "boost/asio/write.hpp"
 #include "boost/json/parse.hpp"
+#include "net/name_lookup.h"
 #include "proto/protocol_version.h"
 
 namespace ddprun {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/name_lookup.h"
+#include "net/name_lookup.h"
 
 namespace ddprun {
 namespace {

@@ -16,11 +16,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "base/name_lookup.h"
 #include "base/status_macros.h"
 #include "base/time.h"
 #include "boost/asio/ip/v6_only.hpp"
 #include "boost/asio/steady_timer.hpp"
+#include "net/name_lookup.h"
 #include "rendezvous/server/poll_set.h"
 
 namespace ddprun {

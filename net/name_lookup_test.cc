@@ -1,5 +1,6 @@
 // The C library's getaddrinfo is this test's own: it does not answer before it may.
-#include "base/name_lookup.h"
+
+#include "net/name_lookup.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>

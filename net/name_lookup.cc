@@ -1,4 +1,4 @@
-#include "base/name_lookup.h"
+#include "net/name_lookup.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
