@@ -14,9 +14,9 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "net/tcp_connect.h"
 #include "proto/store_request.h"
 #include "rendezvous/client/connect_retry.h"
-#include "rendezvous/client/tcp_connect.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "rendezvous/client/tcp_connect.h"
+#include "net/tcp_connect.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
