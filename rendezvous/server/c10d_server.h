@@ -14,11 +14,11 @@
 #include "base/time.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/steady_timer.hpp"
+#include "net/poll_set.h"
 #include "rendezvous/core/kv_store.h"
 #include "rendezvous/core/store_hub.h"
 #include "rendezvous/server/c10d_handler.h"
 #include "rendezvous/server/c10d_session.h"
-#include "rendezvous/server/poll_set.h"
 
 namespace ddprun {
 

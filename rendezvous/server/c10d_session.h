@@ -8,9 +8,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "base/time.h"
+#include "net/poll_set.h"
 #include "proto/c10d_parser.h"
 #include "rendezvous/core/store_hub.h"
-#include "rendezvous/server/poll_set.h"
 
 namespace ddprun {
 

@@ -21,7 +21,7 @@
 #include "boost/asio/ip/v6_only.hpp"
 #include "boost/asio/steady_timer.hpp"
 #include "net/name_lookup.h"
-#include "rendezvous/server/poll_set.h"
+#include "net/poll_set.h"
 
 namespace ddprun {
 namespace {

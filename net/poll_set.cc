@@ -1,4 +1,4 @@
-#include "rendezvous/server/poll_set.h"
+#include "net/poll_set.h"
 
 #include <algorithm>
 #include <cerrno>
