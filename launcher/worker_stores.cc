@@ -7,7 +7,7 @@
 
 #include "base/status_macros.h"
 #include "boost/asio/post.hpp"
-#include "rendezvous/server/port_listener.h"
+#include "net/port_listener.h"
 
 namespace ddprun {
 namespace {

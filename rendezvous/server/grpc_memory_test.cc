@@ -1,5 +1,6 @@
 // Peers that begin large messages on many streams and end none of them: what gRPC keeps of these is limited,
 // and others are served meanwhile.
+
 #include <fcntl.h>
 #include <grpcpp/grpcpp.h>
 #include <netinet/in.h>
@@ -18,11 +19,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/wake_timer.h"
 #include "gtest/gtest.h"
+#include "net/port_listener.h"
 #include "proto/store.grpc.pb.h"
 #include "rendezvous/core/store_hub.h"
 #include "rendezvous/server/coordinator.h"
 #include "rendezvous/server/grpc_port.h"
-#include "rendezvous/server/port_listener.h"
 #include "rendezvous/server/testing/io_thread.h"
 
 namespace ddprun {

@@ -3,7 +3,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "rendezvous/server/port_listener.h"
+#include "net/port_listener.h"
 #include "rendezvous/server/testing/io_thread.h"
 #include "rendezvous/server/testing/raw_peer.h"
 

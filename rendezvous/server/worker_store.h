@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "base/time.h"
 #include "boost/asio/io_context.hpp"
+#include "net/port_listener.h"
 #include "rendezvous/server/c10d_server.h"
-#include "rendezvous/server/port_listener.h"
 
 namespace ddprun {
 

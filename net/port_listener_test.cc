@@ -1,4 +1,4 @@
-#include "rendezvous/server/port_listener.h"
+#include "net/port_listener.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>
