@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "boost/asio/ip/tcp.hpp"
 #include "boost/asio/ip/v6_only.hpp"
-#include "rendezvous/server/http_session.h"
+#include "net/http_server.h"
 
 namespace ddprun {
 namespace {

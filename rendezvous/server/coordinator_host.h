@@ -12,12 +12,12 @@
 #include "base/time.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/steady_timer.hpp"
+#include "net/http_server.h"
 #include "net/port_listener.h"
 #include "rendezvous/client/coordinator_link.h"
 #include "rendezvous/server/c10d_server.h"
 #include "rendezvous/server/coordinator.h"
 #include "rendezvous/server/grpc_port.h"
-#include "rendezvous/server/http_session.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "rendezvous/server/http_session.h"
+#include "net/http_server.h"
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

@@ -1,4 +1,4 @@
-#include "rendezvous/server/http_session.h"
+#include "net/http_server.h"
 
 #include <algorithm>
 #include <array>
