@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "rendezvous/server/testing/raw_peer.h"
+#include "net/testing/raw_peer.h"
 
 namespace ddprun {
 namespace {

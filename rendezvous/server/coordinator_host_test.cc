@@ -11,12 +11,12 @@
 #include "boost/json/parse.hpp"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "net/testing/raw_peer.h"
 #include "proto/protocol_version.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/server/testing/io_thread.h"
 #include "rendezvous/server/testing/join.h"
-#include "rendezvous/server/testing/raw_peer.h"
 
 namespace ddprun {
 namespace {

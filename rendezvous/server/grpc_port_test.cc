@@ -15,10 +15,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "net/port_listener.h"
+#include "net/testing/raw_peer.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rendezvous/server/testing/io_thread.h"
 #include "rendezvous/server/testing/join.h"
-#include "rendezvous/server/testing/raw_peer.h"
 
 namespace ddprun {
 namespace {

@@ -1,13 +1,14 @@
 // No peer's address is ever looked up: a resolver that does not answer would hold up everybody for seconds.
 // The functions of the C library that ask one are this test's own.
+
 #include <netdb.h>
 
 #include <atomic>
 #include <memory>
 
 #include "gtest/gtest.h"
+#include "net/testing/raw_peer.h"
 #include "rendezvous/server/testing/io_thread.h"
-#include "rendezvous/server/testing/raw_peer.h"
 #include "rendezvous/server/worker_store.h"
 
 namespace {

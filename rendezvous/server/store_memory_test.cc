@@ -1,5 +1,6 @@
 // What connections may cost: one at rest a few KiB, one that holds more than its limit its place, and all
 // together no more than the store's limit.
+
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,9 +12,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "net/testing/raw_peer.h"
 #include "proto/c10d_wire.h"
 #include "rendezvous/server/testing/io_thread.h"
-#include "rendezvous/server/testing/raw_peer.h"
 #include "rendezvous/server/worker_store.h"
 
 namespace ddprun {

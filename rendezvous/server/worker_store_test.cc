@@ -1,5 +1,6 @@
 // The c10d face over real sockets: session, server and store together. The bytes are captures of PyTorch's
 // clients.
+
 #include "rendezvous/server/worker_store.h"
 
 #include <sys/resource.h>
@@ -11,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
+#include "net/testing/raw_peer.h"
 #include "rendezvous/server/testing/io_thread.h"
-#include "rendezvous/server/testing/raw_peer.h"
 
 namespace ddprun {
 namespace {

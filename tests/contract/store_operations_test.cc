@@ -1,10 +1,11 @@
 // What each operation of a store does, over either face. docs/protocol.md: "Semantics".
+
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
-#include "rendezvous/server/testing/raw_peer.h"
+#include "net/testing/raw_peer.h"
 #include "tests/contract/store_contract.h"
 
 namespace ddprun {

@@ -1,4 +1,5 @@
 // Strangers on the ports of a running job: they harm nobody but themselves.
+
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
@@ -13,7 +14,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "rendezvous/server/testing/raw_peer.h"
+#include "net/testing/raw_peer.h"
 #include "tests/fault/testing/job.h"
 #include "tests/fault/testing/process.h"
 

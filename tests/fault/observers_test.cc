@@ -1,5 +1,6 @@
 // What the real program tells those who watch it: events, metrics, the health check, its own error file; and
 // the watchdog's file, which is gone however the launcher ends.
+
 #include <signal.h>
 #include <unistd.h>
 
@@ -15,7 +16,7 @@
 #include "gtest/gtest.h"
 #include "launcher/process/testing/hanging_file.h"
 #include "launcher/process/testing/own_mounts.h"
-#include "rendezvous/server/testing/raw_peer.h"
+#include "net/testing/raw_peer.h"
 #include "tests/fault/testing/job.h"
 #include "tests/fault/testing/process.h"
 #include "tests/fault/testing/read_all.h"

@@ -1,4 +1,5 @@
 // `ddprun --store-only`, and `ddpctl`, the same program under another name.
+
 #include <signal.h>
 
 #include <filesystem>
@@ -9,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "net/testing/raw_peer.h"
 #include "rendezvous/client/c10d_client.h"
 #include "rendezvous/client/grpc_store.h"
-#include "rendezvous/server/testing/raw_peer.h"
 #include "tests/fault/testing/fake_peer.h"
 #include "tests/fault/testing/job.h"
 #include "tests/fault/testing/process.h"

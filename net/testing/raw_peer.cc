@@ -1,4 +1,4 @@
-#include "rendezvous/server/testing/raw_peer.h"
+#include "net/testing/raw_peer.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
