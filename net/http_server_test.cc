@@ -5,7 +5,7 @@
 #include "gtest/gtest.h"
 #include "net/port_listener.h"
 #include "net/testing/raw_peer.h"
-#include "rendezvous/server/testing/io_thread.h"
+#include "rendezvous/testing/io_thread.h"
 
 namespace ddprun {
 namespace {

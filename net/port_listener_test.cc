@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "net/testing/raw_peer.h"
-#include "rendezvous/server/testing/io_thread.h"
+#include "rendezvous/testing/io_thread.h"
 
 namespace ddprun {
 namespace {

@@ -13,7 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rendezvous/server/coordinator.h"
-#include "rendezvous/server/testing/join.h"
+#include "rendezvous/testing/join.h"
 
 namespace ddprun {
 

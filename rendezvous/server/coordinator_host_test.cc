@@ -15,8 +15,8 @@
 #include "proto/protocol_version.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rendezvous/client/control_client.h"
-#include "rendezvous/server/testing/io_thread.h"
-#include "rendezvous/server/testing/join.h"
+#include "rendezvous/testing/io_thread.h"
+#include "rendezvous/testing/join.h"
 
 namespace ddprun {
 namespace {

@@ -24,7 +24,7 @@
 #include "rendezvous/core/store_hub.h"
 #include "rendezvous/server/coordinator.h"
 #include "rendezvous/server/grpc_port.h"
-#include "rendezvous/server/testing/io_thread.h"
+#include "rendezvous/testing/io_thread.h"
 
 namespace ddprun {
 namespace {

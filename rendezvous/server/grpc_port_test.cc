@@ -17,8 +17,8 @@
 #include "net/port_listener.h"
 #include "net/testing/raw_peer.h"
 #include "proto/rendezvous.grpc.pb.h"
-#include "rendezvous/server/testing/io_thread.h"
-#include "rendezvous/server/testing/join.h"
+#include "rendezvous/testing/io_thread.h"
+#include "rendezvous/testing/join.h"
 
 namespace ddprun {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "gtest/gtest.h"
 #include "net/testing/raw_peer.h"
-#include "rendezvous/server/testing/io_thread.h"
 #include "rendezvous/server/worker_store.h"
+#include "rendezvous/testing/io_thread.h"
 
 namespace {
 std::atomic<int> g_lookups{0};

@@ -4,6 +4,7 @@
 // All join; then, ROUNDS times, one of them reports a failed worker and all answer what they are told. Prints
 // one line: milliseconds from the first join to the last start, then those from each failure to the last
 // start of its next round, and the process's own seconds of CPU.
+
 #include <sys/resource.h>
 
 #include <cstdio>
@@ -19,7 +20,7 @@
 #include "boost/asio/steady_timer.hpp"
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/client/grpc_link.h"
-#include "rendezvous/server/testing/join.h"
+#include "rendezvous/testing/join.h"
 
 namespace ddprun {
 namespace {

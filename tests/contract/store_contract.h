@@ -11,7 +11,7 @@
 #include "rendezvous/client/c10d_client.h"
 #include "rendezvous/client/grpc_store.h"
 #include "rendezvous/server/coordinator_host.h"
-#include "rendezvous/server/testing/io_thread.h"
+#include "rendezvous/testing/io_thread.h"
 
 namespace ddprun {
 

@@ -1,9 +1,10 @@
 // What clients of either face hear when a store ends, or is replaced by that of the next round.
 // docs/protocol.md: "The end of a store".
+
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "rendezvous/client/coordinator_link.h"
-#include "rendezvous/server/testing/join.h"
+#include "rendezvous/testing/join.h"
 #include "tests/contract/store_contract.h"
 
 namespace ddprun {

@@ -1,4 +1,5 @@
 // ddpctl against a real coordinator with a job of two nodes.
+
 #include "launcher/ctl/ctl.h"
 
 #include <future>
@@ -15,8 +16,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rendezvous/server/coordinator_host.h"
-#include "rendezvous/server/testing/io_thread.h"
-#include "rendezvous/server/testing/join.h"
+#include "rendezvous/testing/io_thread.h"
+#include "rendezvous/testing/join.h"
 
 namespace ddprun {
 namespace {

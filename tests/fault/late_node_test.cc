@@ -1,4 +1,5 @@
 // Nodes that end early, or late, or not at all.
+
 #include <signal.h>
 
 #include <algorithm>
@@ -15,7 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rendezvous/client/grpc_link.h"
-#include "rendezvous/server/testing/join.h"
+#include "rendezvous/testing/join.h"
 #include "tests/fault/testing/job.h"
 #include "tests/fault/testing/process.h"
 #include "tests/fault/testing/traces.h"

@@ -1,4 +1,5 @@
 // Our client against our store, and against peers that misbehave.
+
 #include "rendezvous/client/c10d_client.h"
 
 #include <arpa/inet.h>
@@ -11,8 +12,8 @@
 #include <thread>
 
 #include "gtest/gtest.h"
-#include "rendezvous/server/testing/io_thread.h"
 #include "rendezvous/server/worker_store.h"
+#include "rendezvous/testing/io_thread.h"
 
 namespace ddprun {
 namespace {
