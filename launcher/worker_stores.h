@@ -7,8 +7,8 @@
 
 #include "boost/asio/io_context.hpp"
 #include "launcher/agent/round_stores.h"
+#include "rendezvous/c10d/worker_store.h"
 #include "rendezvous/server/coordinator_host.h"
-#include "rendezvous/server/worker_store.h"
 
 namespace ddprun {
 

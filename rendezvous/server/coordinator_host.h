@@ -14,8 +14,8 @@
 #include "boost/asio/steady_timer.hpp"
 #include "net/http_server.h"
 #include "net/port_listener.h"
+#include "rendezvous/c10d/c10d_server.h"
 #include "rendezvous/client/coordinator_link.h"
-#include "rendezvous/server/c10d_server.h"
 #include "rendezvous/server/coordinator.h"
 #include "rendezvous/server/grpc_port.h"
 

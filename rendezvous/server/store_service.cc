@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "proto/store_request.h"
-#include "rendezvous/server/c10d_handler.h"
+#include "rendezvous/c10d/c10d_handler.h"
 
 namespace ddprun {
 namespace {

@@ -7,6 +7,7 @@
 // Whatever it is: nothing crashes, the bytes of a turn have the same effect in one piece as in many, memory
 // stays within its limits and comes back, each request that was read is written back as it came, and nobody
 // is answered for a wait that is over.
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -18,8 +19,8 @@
 #include "absl/strings/str_cat.h"
 #include "proto/c10d_parser.h"
 #include "proto/c10d_wire.h"
+#include "rendezvous/c10d/c10d_handler.h"
 #include "rendezvous/core/kv_store.h"
-#include "rendezvous/server/c10d_handler.h"
 
 namespace ddprun {
 namespace {

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "gtest/gtest.h"
-#include "rendezvous/server/worker_store.h"
+#include "rendezvous/c10d/worker_store.h"
 #include "rendezvous/testing/io_thread.h"
 
 namespace ddprun {

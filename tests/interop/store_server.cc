@@ -1,5 +1,6 @@
 // A worker store and nothing else, for tests: prints its port on the first line of standard output and ends
 // when its standard input does. What goes wrong with a connection is told on standard error.
+
 #include <unistd.h>
 
 #include <array>
@@ -8,7 +9,7 @@
 #include "boost/asio/buffer.hpp"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/posix/stream_descriptor.hpp"
-#include "rendezvous/server/worker_store.h"
+#include "rendezvous/c10d/worker_store.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "rendezvous/server/worker_store.h"
+#include "rendezvous/c10d/worker_store.h"
 
 #include <utility>
 

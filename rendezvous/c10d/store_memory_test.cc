@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "net/testing/raw_peer.h"
 #include "proto/c10d_wire.h"
-#include "rendezvous/server/worker_store.h"
+#include "rendezvous/c10d/worker_store.h"
 #include "rendezvous/testing/io_thread.h"
 
 namespace ddprun {

@@ -1,4 +1,4 @@
-#include "rendezvous/server/c10d_handler.h"
+#include "rendezvous/c10d/c10d_handler.h"
 
 #include <variant>
 

@@ -1,7 +1,7 @@
 // The c10d face over real sockets: session, server and store together. The bytes are captures of PyTorch's
 // clients.
 
-#include "rendezvous/server/worker_store.h"
+#include "rendezvous/c10d/worker_store.h"
 
 #include <sys/resource.h>
 

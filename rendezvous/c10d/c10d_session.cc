@@ -1,4 +1,4 @@
-#include "rendezvous/server/c10d_session.h"
+#include "rendezvous/c10d/c10d_session.h"
 
 #include <sys/ioctl.h>
 #include <sys/socket.h>

@@ -10,7 +10,7 @@
 #include "base/time.h"
 #include "boost/asio/io_context.hpp"
 #include "net/port_listener.h"
-#include "rendezvous/server/c10d_server.h"
+#include "rendezvous/c10d/c10d_server.h"
 
 namespace ddprun {
 

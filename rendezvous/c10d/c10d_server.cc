@@ -1,4 +1,4 @@
-#include "rendezvous/server/c10d_server.h"
+#include "rendezvous/c10d/c10d_server.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

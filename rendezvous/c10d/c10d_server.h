@@ -15,10 +15,10 @@
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/steady_timer.hpp"
 #include "net/poll_set.h"
+#include "rendezvous/c10d/c10d_handler.h"
+#include "rendezvous/c10d/c10d_session.h"
 #include "rendezvous/core/kv_store.h"
 #include "rendezvous/core/store_hub.h"
-#include "rendezvous/server/c10d_handler.h"
-#include "rendezvous/server/c10d_session.h"
 
 namespace ddprun {
 

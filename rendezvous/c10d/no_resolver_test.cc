@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "net/testing/raw_peer.h"
-#include "rendezvous/server/worker_store.h"
+#include "rendezvous/c10d/worker_store.h"
 #include "rendezvous/testing/io_thread.h"
 
 namespace {
