@@ -22,7 +22,7 @@
 
 namespace ddprun {
 
-struct HalfMessageLimits {
+struct PartialMessageLimits {
   uint64_t one = 160 << 20;          // of a connection, as over c10d TCP
   uint64_t all = uint64_t{1} << 30;  // together
 };
@@ -31,15 +31,15 @@ struct HalfMessageLimits {
 // from time to time, twenty times a second while much comes: so much later, and so much more, may that be.
 //   Threads: that of `io`; CameWhole from any.
 //   Owns:    a second descriptor of each connection, until it has ended.
-class HalfMessages {
+class PartialMessageLimiter {
  public:
   // Told when a connection is hung up on (kResourceExhausted). May be empty.
   using OnError = std::function<void(const std::string& peer, const absl::Status& why)>;
 
-  HalfMessages(boost::asio::io_context& io, const HalfMessageLimits& limits, OnError on_error);
-  ~HalfMessages();
-  HalfMessages(const HalfMessages&) = delete;
-  HalfMessages& operator=(const HalfMessages&) = delete;
+  PartialMessageLimiter(boost::asio::io_context& io, const PartialMessageLimits& limits, OnError on_error);
+  ~PartialMessageLimiter();
+  PartialMessageLimiter(const PartialMessageLimiter&) = delete;
+  PartialMessageLimiter& operator=(const PartialMessageLimiter&) = delete;
 
   // Watches a connection, before gRPC has it.
   void Watch(int fd);
@@ -58,7 +58,7 @@ class HalfMessages {
   bool Look();
   void HangUp(const std::string& peer, const Connection& connection, uint64_t limit, absl::string_view whose);
 
-  const HalfMessageLimits limits_;
+  const PartialMessageLimits limits_;
   const OnError on_error_;
   boost::asio::steady_timer timer_;
   const std::shared_ptr<void> alive_ =

@@ -14,7 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "boost/asio/io_context.hpp"
 #include "rendezvous/core/store_hub.h"
-#include "rendezvous/server/held_bytes.h"
+#include "rendezvous/grpc/held_bytes.h"
 
 namespace ddprun {
 

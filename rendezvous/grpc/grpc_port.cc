@@ -1,4 +1,4 @@
-#include "rendezvous/server/grpc_port.h"
+#include "rendezvous/grpc/grpc_port.h"
 
 #include <grpcpp/grpcpp.h>
 #include <netinet/in.h>
@@ -18,8 +18,8 @@
 #include "boost/asio/post.hpp"
 #include "proto/rendezvous.grpc.pb.h"
 #include "proto/store_request.h"
-#include "rendezvous/server/control_service.h"
-#include "rendezvous/server/store_service.h"
+#include "rendezvous/grpc/control_service.h"
+#include "rendezvous/grpc/store_service.h"
 
 namespace ddprun {
 namespace {
@@ -41,10 +41,10 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
                           public AgentPeer {
  public:
   AgentStream(boost::asio::io_context& io, std::weak_ptr<Coordinator> coordinator,
-              HalfMessages* half_messages, grpc::CallbackServerContext* context)
+              PartialMessageLimiter* half_messages, grpc::CallbackServerContext* context)
       : io_(io),
         coordinator_(std::move(coordinator)),
-        half_messages_(*half_messages),
+        partial_messages_(*half_messages),
         context_(context),
         peer_(context->peer()),
         address_(PeerAddress(peer_)) {
@@ -83,7 +83,7 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
       return;
     }
     const size_t size = incoming_.ByteSizeLong();
-    half_messages_.CameWhole(peer_, kOverheadBytes + size);
+    partial_messages_.CameWhole(peer_, kOverheadBytes + size);
     if (size > kMaxAgentMessageBytes) {
       absl::MutexLock lock(&mutex_);
       EndLocked(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
@@ -153,7 +153,7 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
 
   boost::asio::io_context& io_;
   const std::weak_ptr<Coordinator> coordinator_;
-  HalfMessages& half_messages_;                 // the port's, which waits for us
+  PartialMessageLimiter& partial_messages_;     // the port's, which waits for us
   grpc::CallbackServerContext* const context_;  // gRPC's, until OnDone
   const std::string peer_;
   const std::string address_;
@@ -170,22 +170,23 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
 
 class GrpcPort::Service final : public proto::Coordinator::CallbackService {
  public:
-  Service(boost::asio::io_context& io, std::weak_ptr<Coordinator> coordinator, HalfMessages* half_messages)
-      : io_(io), coordinator_(std::move(coordinator)), half_messages_(half_messages) {}
+  Service(boost::asio::io_context& io, std::weak_ptr<Coordinator> coordinator,
+          PartialMessageLimiter* half_messages)
+      : io_(io), coordinator_(std::move(coordinator)), partial_messages_(half_messages) {}
 
   grpc::ServerBidiReactor<proto::AgentMessage, proto::CoordinatorMessage>* Attend(
       grpc::CallbackServerContext* context) override {
-    return new AgentStream(io_, coordinator_, half_messages_, context);
+    return new AgentStream(io_, coordinator_, partial_messages_, context);
   }
 
  private:
   boost::asio::io_context& io_;
   const std::weak_ptr<Coordinator> coordinator_;
-  HalfMessages* const half_messages_;
+  PartialMessageLimiter* const partial_messages_;
 };
 
 struct GrpcPort::Server {
-  Server(boost::asio::io_context& io, Coordinator* coordinator, HalfMessages* half_messages)
+  Server(boost::asio::io_context& io, Coordinator* coordinator, PartialMessageLimiter* half_messages)
       : service(io, coordinator->weak(), half_messages),
         control(io, coordinator->weak()),
         store(io, kMaxBytesOfCalls, [half_messages](absl::string_view peer, uint64_t bytes) {
@@ -215,9 +216,9 @@ struct GrpcPort::Server {
   std::unique_ptr<grpc::Server> server;
 };
 
-GrpcPort::GrpcPort(boost::asio::io_context& io, Coordinator* coordinator, HalfMessages::OnError on_error,
-                   const HalfMessageLimits& limits)
-    : io_(io), coordinator_(coordinator), half_messages_(io, limits, std::move(on_error)) {}
+GrpcPort::GrpcPort(boost::asio::io_context& io, Coordinator* coordinator,
+                   PartialMessageLimiter::OnError on_error, const PartialMessageLimits& limits)
+    : io_(io), coordinator_(coordinator), partial_messages_(io, limits, std::move(on_error)) {}
 
 GrpcPort::~GrpcPort() {
   if (server_ == nullptr) return;
@@ -238,14 +239,14 @@ void GrpcPort::EndStore(const std::string& why) {
 
 void GrpcPort::Adopt(int fd) {
   if (server_ == nullptr) {
-    server_ = std::make_unique<Server>(io_, coordinator_, &half_messages_);
+    server_ = std::make_unique<Server>(io_, coordinator_, &partial_messages_);
     server_->store.Use(store_);
   }
   // gRPC sets this on connections that it accepts itself. Without it an order waits 40 ms for the
   // acknowledgement of the one before.
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  half_messages_.Watch(fd);
+  partial_messages_.Watch(fd);
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
   connection.listener_fd = -1;
   connection.fd = fd;

@@ -1,4 +1,4 @@
-#include "rendezvous/server/half_messages.h"
+#include "rendezvous/grpc/partial_message_limiter.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -69,15 +69,16 @@ std::string PeerAddress(absl::string_view peer) {
   return std::string(peer);
 }
 
-HalfMessages::HalfMessages(boost::asio::io_context& io, const HalfMessageLimits& limits, OnError on_error)
+PartialMessageLimiter::PartialMessageLimiter(boost::asio::io_context& io, const PartialMessageLimits& limits,
+                                             OnError on_error)
     : limits_(limits), on_error_(std::move(on_error)), timer_(io) {}
 
-HalfMessages::~HalfMessages() {
+PartialMessageLimiter::~PartialMessageLimiter() {
   absl::MutexLock lock(&mutex_);
   for (const auto& [peer, connection] : connections_) ::close(connection.fd);
 }
 
-void HalfMessages::Watch(int fd) {
+void PartialMessageLimiter::Watch(int fd) {
   const std::string peer = NameOf(fd);
   const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (peer.empty() || copy < 0) {
@@ -95,7 +96,7 @@ void HalfMessages::Watch(int fd) {
   if (!awaiting_) Await(kPauseWhenMuchComes);
 }
 
-void HalfMessages::CameWhole(absl::string_view peer, uint64_t bytes) {
+void PartialMessageLimiter::CameWhole(absl::string_view peer, uint64_t bytes) {
   const size_t colon = peer.rfind(':');
   if (colon == absl::string_view::npos) return;
   std::string address = PeerAddress(peer);
@@ -105,7 +106,7 @@ void HalfMessages::CameWhole(absl::string_view peer, uint64_t bytes) {
   if (it != connections_.end()) it->second.whole += bytes;
 }
 
-void HalfMessages::Await(Duration pause) {
+void PartialMessageLimiter::Await(Duration pause) {
   awaiting_ = true;
   timer_.expires_after(pause);
   timer_.async_wait([this, alive = std::weak_ptr<void>(alive_)](boost::system::error_code) {
@@ -118,7 +119,7 @@ void HalfMessages::Await(Duration pause) {
 }
 
 // True: look again soon.
-bool HalfMessages::Look() {
+bool PartialMessageLimiter::Look() {
   absl::MutexLock lock(&mutex_);
   uint64_t all = 0, came = 0;
   for (auto it = connections_.begin(); it != connections_.end();) {
@@ -149,8 +150,8 @@ bool HalfMessages::Look() {
   return came > kMuch;
 }
 
-void HalfMessages::HangUp(const std::string& peer, const Connection& connection, uint64_t limit,
-                          absl::string_view whose) {
+void PartialMessageLimiter::HangUp(const std::string& peer, const Connection& connection, uint64_t limit,
+                                   absl::string_view whose) {
   ::shutdown(connection.fd, SHUT_RDWR);
   if (!on_error_) return;
   on_error_(peer, absl::ResourceExhaustedError(absl::StrCat(

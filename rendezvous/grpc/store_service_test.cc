@@ -1,6 +1,7 @@
 // The service on its own: the io_context runs only when a test says so, so that nothing happens in between by
 // chance.
-#include "rendezvous/server/store_service.h"
+
+#include "rendezvous/grpc/store_service.h"
 
 #include <grpcpp/grpcpp.h>
 

@@ -7,7 +7,7 @@
 
 #include "boost/asio/io_context.hpp"
 #include "proto/store.grpc.pb.h"
-#include "rendezvous/server/store_calls.h"
+#include "rendezvous/grpc/store_calls.h"
 
 namespace ddprun {
 

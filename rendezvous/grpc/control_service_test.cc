@@ -1,4 +1,4 @@
-#include "rendezvous/server/control_service.h"
+#include "rendezvous/grpc/control_service.h"
 
 #include <grpcpp/grpcpp.h>
 

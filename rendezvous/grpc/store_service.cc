@@ -1,4 +1,4 @@
-#include "rendezvous/server/store_service.h"
+#include "rendezvous/grpc/store_service.h"
 
 #include <algorithm>
 #include <string>

@@ -1,4 +1,4 @@
-#include "rendezvous/server/store_calls.h"
+#include "rendezvous/grpc/store_calls.h"
 
 #include <grpcpp/grpcpp.h>
 

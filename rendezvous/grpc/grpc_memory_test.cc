@@ -22,14 +22,14 @@
 #include "net/port_listener.h"
 #include "proto/store.grpc.pb.h"
 #include "rendezvous/core/store_hub.h"
+#include "rendezvous/grpc/grpc_port.h"
 #include "rendezvous/server/coordinator.h"
-#include "rendezvous/server/grpc_port.h"
 #include "rendezvous/testing/io_thread.h"
 
 namespace ddprun {
 namespace {
 
-constexpr HalfMessageLimits kLimits = {.one = 32 << 20, .all = 64 << 20};
+constexpr PartialMessageLimits kLimits = {.one = 32 << 20, .all = 64 << 20};
 constexpr uint32_t kMessageBytes = 1 << 30;  // No message may have so much; gRPC sees that at its end.
 constexpr int kStreams = 100;
 constexpr Duration kLong = seconds(60);
@@ -166,7 +166,7 @@ class GreedyPeer {
 class GrpcMemoryTest : public testing::Test {
  protected:
   struct Server {
-    Server(boost::asio::io_context& io, const std::string& address, HalfMessages::OnError on_error)
+    Server(boost::asio::io_context& io, const std::string& address, PartialMessageLimiter::OnError on_error)
         : coordinator(std::make_unique<AsioWakeTimer>(io),
                       [](absl::string_view, absl::string_view, absl::string_view) {}),
           port(io, &coordinator, std::move(on_error), kLimits) {

@@ -1,4 +1,4 @@
-#include "rendezvous/server/grpc_port.h"
+#include "rendezvous/grpc/grpc_port.h"
 
 #include <grpcpp/grpcpp.h>
 #include <netinet/in.h>

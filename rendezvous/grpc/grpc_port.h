@@ -7,8 +7,8 @@
 
 #include "boost/asio/io_context.hpp"
 #include "rendezvous/core/store_hub.h"
+#include "rendezvous/grpc/partial_message_limiter.h"
 #include "rendezvous/server/coordinator.h"
-#include "rendezvous/server/half_messages.h"
 
 namespace ddprun {
 
@@ -17,9 +17,9 @@ namespace ddprun {
 //   Owns:    the connections.
 class GrpcPort {
  public:
-  // `on_error`: as that of HalfMessages.
-  GrpcPort(boost::asio::io_context& io, Coordinator* coordinator, HalfMessages::OnError on_error = {},
-           const HalfMessageLimits& limits = {});
+  // `on_error`: as that of PartialMessageLimiter.
+  GrpcPort(boost::asio::io_context& io, Coordinator* coordinator,
+           PartialMessageLimiter::OnError on_error = {}, const PartialMessageLimits& limits = {});
   // Ends what is left of the streams, at most a second long.
   ~GrpcPort();
   GrpcPort(const GrpcPort&) = delete;
@@ -40,7 +40,7 @@ class GrpcPort {
 
   boost::asio::io_context& io_;
   Coordinator* const coordinator_;
-  HalfMessages half_messages_;
+  PartialMessageLimiter partial_messages_;
   StoreHub* store_ = nullptr;
   std::unique_ptr<Server> server_;  // null before the first connection
 };
