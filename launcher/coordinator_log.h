@@ -4,7 +4,7 @@
 #include "absl/strings/string_view.h"
 #include "base/time.h"
 #include "launcher/agent/agent_log.h"
-#include "rendezvous/server/coordinator.h"
+#include "rendezvous/coordinator/coordinator.h"
 
 namespace ddprun {
 

@@ -11,7 +11,7 @@
 #include "boost/asio/steady_timer.hpp"
 #include "launcher/agent/agent_log.h"
 #include "launcher/logs/disk_thread.h"
-#include "rendezvous/server/recording.h"
+#include "rendezvous/coordinator/recording.h"
 
 namespace ddprun {
 

@@ -8,7 +8,7 @@
 #include "absl/synchronization/mutex.h"
 #include "boost/asio/io_context.hpp"
 #include "proto/control.grpc.pb.h"
-#include "rendezvous/server/coordinator.h"
+#include "rendezvous/coordinator/coordinator.h"
 
 namespace ddprun {
 

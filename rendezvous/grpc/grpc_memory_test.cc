@@ -21,9 +21,9 @@
 #include "gtest/gtest.h"
 #include "net/port_listener.h"
 #include "proto/store.grpc.pb.h"
+#include "rendezvous/coordinator/coordinator.h"
 #include "rendezvous/core/store_hub.h"
 #include "rendezvous/grpc/grpc_port.h"
-#include "rendezvous/server/coordinator.h"
 #include "rendezvous/testing/io_thread.h"
 
 namespace ddprun {

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "boost/asio/io_context.hpp"
+#include "rendezvous/coordinator/coordinator.h"
 #include "rendezvous/core/store_hub.h"
 #include "rendezvous/grpc/partial_message_limiter.h"
-#include "rendezvous/server/coordinator.h"
 
 namespace ddprun {
 

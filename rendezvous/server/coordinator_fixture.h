@@ -12,7 +12,7 @@
 #include "boost/json/serialize.hpp"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "rendezvous/server/coordinator.h"
+#include "rendezvous/coordinator/coordinator.h"
 #include "rendezvous/testing/join.h"
 
 namespace ddprun {

@@ -9,7 +9,7 @@
 #include "base/wake_timer.h"
 #include "boost/asio/post.hpp"
 #include "boost/json/serialize.hpp"
-#include "rendezvous/server/local_link.h"
+#include "rendezvous/coordinator/local_link.h"
 
 namespace ddprun {
 namespace {

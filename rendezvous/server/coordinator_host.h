@@ -16,8 +16,8 @@
 #include "net/port_listener.h"
 #include "rendezvous/c10d/c10d_server.h"
 #include "rendezvous/client/coordinator_link.h"
+#include "rendezvous/coordinator/coordinator.h"
 #include "rendezvous/grpc/grpc_port.h"
-#include "rendezvous/server/coordinator.h"
 
 namespace ddprun {
 

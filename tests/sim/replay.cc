@@ -15,7 +15,7 @@
 #include "proto/protocol_version.h"
 #include "proto/recording_format.h"
 #include "proto/utf8.h"
-#include "rendezvous/server/coordinator.h"
+#include "rendezvous/coordinator/coordinator.h"
 #include "tests/sim/round_rules.h"
 #include "tests/sim/sim_clock.h"
 #include "tests/sim/trace.h"

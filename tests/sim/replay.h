@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/time.h"
-#include "rendezvous/server/recording.h"
+#include "rendezvous/coordinator/recording.h"
 
 namespace ddprun::sim {
 

@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "rendezvous/coordinator/coordinator.h"
 #include "rendezvous/core/round_machine.h"
-#include "rendezvous/server/coordinator.h"
 #include "tests/sim/round_rules.h"
 #include "tests/sim/sim_host.h"
 #include "tests/sim/sim_result.h"

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "rendezvous/server/recording.h"
+#include "rendezvous/coordinator/recording.h"
 #include "tests/sim/script.h"
 #include "tests/sim/sim_result.h"
 #include "tests/sim/trace.h"

@@ -1,4 +1,4 @@
-#include "rendezvous/server/job_status.h"
+#include "rendezvous/coordinator/job_status.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "rendezvous/server/local_link.h"
+#include "rendezvous/coordinator/local_link.h"
 
 #include <string>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "rendezvous/server/coordinator.h"
+#include "rendezvous/coordinator/coordinator.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,8 +8,8 @@
 #include "base/status_macros.h"
 #include "boost/json/array.hpp"
 #include "proto/protocol_version.h"
-#include "rendezvous/server/job_status.h"
-#include "rendezvous/server/round_codec.h"
+#include "rendezvous/coordinator/job_status.h"
+#include "rendezvous/coordinator/round_codec.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "rendezvous/server/round_codec.h"
+#include "rendezvous/coordinator/round_codec.h"
 
 #include <utility>
 

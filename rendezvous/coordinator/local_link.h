@@ -5,7 +5,7 @@
 
 #include "boost/asio/io_context.hpp"
 #include "rendezvous/client/coordinator_link.h"
-#include "rendezvous/server/coordinator.h"
+#include "rendezvous/coordinator/coordinator.h"
 
 namespace ddprun {
 

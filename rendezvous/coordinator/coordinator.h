@@ -15,10 +15,10 @@
 #include "base/wake_timer.h"
 #include "boost/json/object.hpp"
 #include "proto/rendezvous.pb.h"
+#include "rendezvous/coordinator/event_ring.h"
+#include "rendezvous/coordinator/recording.h"
 #include "rendezvous/core/coordinator_machine.h"
 #include "rendezvous/core/round_text.h"
-#include "rendezvous/server/event_ring.h"
-#include "rendezvous/server/recording.h"
 
 namespace ddprun {
 

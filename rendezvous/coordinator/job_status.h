@@ -4,8 +4,8 @@
 #include "absl/strings/string_view.h"
 #include "base/time.h"
 #include "boost/json/object.hpp"
+#include "rendezvous/coordinator/event_ring.h"
 #include "rendezvous/core/round_machine.h"
-#include "rendezvous/server/event_ring.h"
 
 namespace ddprun {
 

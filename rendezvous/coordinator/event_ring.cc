@@ -1,4 +1,4 @@
-#include "rendezvous/server/event_ring.h"
+#include "rendezvous/coordinator/event_ring.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"

@@ -1,4 +1,4 @@
-#include "rendezvous/server/recording.h"
+#include "rendezvous/coordinator/recording.h"
 
 #include <memory>
 #include <sstream>
