@@ -10,9 +10,6 @@
 
 namespace ddprun {
 
-// A few bytes of MULTI_GET can ask for gigabytes.
-inline constexpr uint64_t kDefaultMaxReplyBytes = 64 << 20;
-
 // Carries out `request` of `conn`. Appends its reply, if it has one, to `reply`, and to `woken` who is to be
 // sent one kStopWaiting each, after that; `conn` may be among them.
 //   Errors: kInvalidArgument, kResourceExhausted: the protocol has no word for it, so the connection is to be

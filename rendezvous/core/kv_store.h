@@ -26,6 +26,9 @@ struct KvLimits {
   uint64_t max_bytes = uint64_t{1} << 30;
 };
 
+// The largest reply to one request of a client: a few bytes of MULTI_GET can ask for gigabytes.
+inline constexpr uint64_t kDefaultMaxReplyBytes = 64 << 20;
+
 // One map of keys to values, one of names to queues, and who waits for what. Values and queues are apart: a
 // key may name one of each.
 //

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "proto/store_request.h"
-#include "rendezvous/c10d/c10d_handler.h"
 
 namespace ddprun {
 namespace {
