@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "net/testing/io_thread.h"
 #include "net/testing/raw_peer.h"
 #include "proto/c10d_wire.h"
 #include "rendezvous/c10d/worker_store.h"
-#include "rendezvous/testing/io_thread.h"
 
 namespace ddprun {
 namespace {

@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
+#include "net/testing/io_thread.h"
 #include "net/testing/raw_peer.h"
-#include "rendezvous/testing/io_thread.h"
 
 namespace ddprun {
 namespace {

@@ -20,11 +20,11 @@
 #include "base/wake_timer.h"
 #include "gtest/gtest.h"
 #include "net/port_listener.h"
+#include "net/testing/io_thread.h"
 #include "proto/store.grpc.pb.h"
 #include "rendezvous/coordinator/coordinator.h"
 #include "rendezvous/core/store_hub.h"
 #include "rendezvous/grpc/grpc_port.h"
-#include "rendezvous/testing/io_thread.h"
 
 namespace ddprun {
 namespace {

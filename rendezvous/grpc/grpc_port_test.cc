@@ -15,9 +15,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "net/port_listener.h"
+#include "net/testing/io_thread.h"
 #include "net/testing/raw_peer.h"
 #include "proto/rendezvous.grpc.pb.h"
-#include "rendezvous/testing/io_thread.h"
 #include "rendezvous/testing/join.h"
 
 namespace ddprun {

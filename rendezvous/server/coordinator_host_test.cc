@@ -11,11 +11,11 @@
 #include "boost/json/parse.hpp"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "net/testing/io_thread.h"
 #include "net/testing/raw_peer.h"
 #include "proto/protocol_version.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rendezvous/client/control_client.h"
-#include "rendezvous/testing/io_thread.h"
 #include "rendezvous/testing/join.h"
 
 namespace ddprun {

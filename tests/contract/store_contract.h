@@ -8,10 +8,10 @@
 
 #include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
+#include "net/testing/io_thread.h"
 #include "rendezvous/client/c10d_client.h"
 #include "rendezvous/client/grpc_store.h"
 #include "rendezvous/server/coordinator_host.h"
-#include "rendezvous/testing/io_thread.h"
 
 namespace ddprun {
 

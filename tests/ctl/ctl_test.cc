@@ -15,8 +15,8 @@
 #include "boost/asio/write.hpp"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "net/testing/io_thread.h"
 #include "rendezvous/server/coordinator_host.h"
-#include "rendezvous/testing/io_thread.h"
 #include "rendezvous/testing/join.h"
 
 namespace ddprun {

@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "gtest/gtest.h"
+#include "net/testing/io_thread.h"
 #include "rendezvous/c10d/worker_store.h"
-#include "rendezvous/testing/io_thread.h"
 
 namespace ddprun {
 namespace {
