@@ -1,5 +1,5 @@
 // Nodes that leave and are lost, and jobs that are closed and forgotten.
-#include "rendezvous/server/coordinator_fixture.h"
+#include "rendezvous/coordinator/coordinator_fixture.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "rendezvous/server/coordinator_fixture.h"
+#include "rendezvous/coordinator/coordinator_fixture.h"
 
 namespace ddprun {
 namespace {
