@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/time.h"
@@ -16,5 +17,13 @@ absl::StatusOr<int> TcpConnect(const std::string& host, int port, TimePoint dead
 // Waits until `fd` has one of `events` of poll().
 //   Errors: kDeadlineExceeded: it has none by then.
 absl::Status PollUntil(int fd, short events, TimePoint deadline);
+
+// Connecting to something that may not be there yet.
+
+// Calls `attempt` with the deadline, again and again while it returns kUnavailable, with pauses that grow
+// from 10 ms to 1 s. Blocking.
+//   Errors: kUnavailable: `timeout` is over, naming `what` and the last reason; any other one of `attempt`.
+absl::Status ConnectWithRetries(const std::string& what, Duration timeout,
+                                absl::FunctionRef<absl::Status(TimePoint deadline)> attempt);
 
 }  // namespace ddprun

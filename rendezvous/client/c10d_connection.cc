@@ -16,7 +16,6 @@
 #include "base/status_macros.h"
 #include "net/tcp_connect.h"
 #include "proto/store_request.h"
-#include "rendezvous/client/connect_retry.h"
 
 namespace ddprun {
 namespace {

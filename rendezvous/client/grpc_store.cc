@@ -12,10 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/event.h"
 #include "base/status_macros.h"
+#include "net/tcp_connect.h"
 #include "proto/grpc_status.h"
 #include "proto/store.grpc.pb.h"
 #include "proto/store_request.h"
-#include "rendezvous/client/connect_retry.h"
 #include "rendezvous/client/grpc_channel.h"
 
 namespace ddprun {
