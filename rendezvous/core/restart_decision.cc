@@ -1,5 +1,6 @@
 #include "rendezvous/core/restart_decision.h"
 
+#include <algorithm>
 #include <variant>
 
 #include "base/exit_info.h"
@@ -32,6 +33,18 @@ RestartDecision DecideRestart(const JobRules& policy, const Failure& cause, int 
     return {Cost::kJob, NoProgress{furthest.vain_restarts(), furthest.step().value_or(0), limit}};
   }
   return {Cost::kRestart, RestartGranted{restarts + 1, policy.max_restarts}};
+}
+
+void LossStreak::Lost(Duration ran, std::optional<int64_t> step) {
+  const bool further = step && (!step_ || *step > *step_);
+  if (further || ran >= kProgress) count_ = 0;
+  ++count_;
+  step_ = step;
+}
+
+Duration LossStreak::pause() const {
+  if (count_ < 2) return Duration::zero();
+  return std::min<Duration>(seconds(1) * (int64_t{1} << std::min(count_ - 2, 10)), kLongestPause);
 }
 
 }  // namespace ddprun

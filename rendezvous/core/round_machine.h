@@ -35,7 +35,6 @@
 #include "base/job_rules.h"
 #include "base/time.h"
 #include "rendezvous/core/failure_aggregator.h"
-#include "rendezvous/core/failure_history.h"
 #include "rendezvous/core/membership.h"
 #include "rendezvous/core/reasons.h"
 #include "rendezvous/core/restart_decision.h"
