@@ -7,7 +7,7 @@
 
 #include "boost/asio/io_context.hpp"
 #include "launcher/agent/round_stores.h"
-#include "rendezvous/c10d/worker_store.h"
+#include "rendezvous/c10d/c10d_server.h"
 #include "rendezvous/server/coordinator_host.h"
 
 namespace ddprun {

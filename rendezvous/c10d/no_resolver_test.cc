@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "net/testing/io_thread.h"
 #include "net/testing/raw_peer.h"
-#include "rendezvous/c10d/worker_store.h"
+#include "rendezvous/c10d/c10d_server.h"
 
 namespace {
 std::atomic<int> g_lookups{0};

@@ -15,7 +15,7 @@
 #include "net/testing/io_thread.h"
 #include "net/testing/raw_peer.h"
 #include "proto/c10d_wire.h"
-#include "rendezvous/c10d/worker_store.h"
+#include "rendezvous/c10d/c10d_server.h"
 
 namespace ddprun {
 namespace {

@@ -1,8 +1,6 @@
 // The c10d face over real sockets: session, server and store together. The bytes are captures of PyTorch's
 // clients.
 
-#include "rendezvous/c10d/worker_store.h"
-
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -14,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "net/testing/io_thread.h"
 #include "net/testing/raw_peer.h"
+#include "rendezvous/c10d/c10d_server.h"
 
 namespace ddprun {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "gtest/gtest.h"
 #include "net/testing/io_thread.h"
-#include "rendezvous/c10d/worker_store.h"
+#include "rendezvous/c10d/c10d_server.h"
 
 namespace ddprun {
 namespace {

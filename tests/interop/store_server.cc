@@ -9,7 +9,7 @@
 #include "boost/asio/buffer.hpp"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/posix/stream_descriptor.hpp"
-#include "rendezvous/c10d/worker_store.h"
+#include "rendezvous/c10d/c10d_server.h"
 
 namespace ddprun {
 namespace {
