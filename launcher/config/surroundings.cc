@@ -9,7 +9,7 @@
 #include "base/time.h"
 #include "base/uuid.h"
 #include "launcher/config/gpu_count.h"
-#include "launcher/config/read_within.h"
+#include "os/read_within.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/config/read_within.h"
+#include "os/read_within.h"
 
 #include <fcntl.h>
 #include <poll.h>
