@@ -1,4 +1,5 @@
 // ddprun, and ddpctl when it is called by that name.
+
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -13,9 +14,9 @@
 
 #include "absl/strings/string_view.h"
 #include "google/protobuf/stubs/logging.h"
-#include "launcher/config/completion.h"
+#include "launcher/cli/completion.h"
+#include "launcher/cli/option_help.h"
 #include "launcher/config/launch_config.h"
-#include "launcher/config/option_help.h"
 #include "launcher/config/surroundings.h"
 #include "launcher/ctl/ctl.h"
 #include "launcher/held_signals.h"

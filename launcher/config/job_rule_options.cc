@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
-#include "launcher/config/option_values.h"
+#include "launcher/cli/option_values.h"
 
 namespace ddprun {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/job_rules.h"
-#include "launcher/config/options.h"
+#include "launcher/cli/options.h"
 
 namespace ddprun {
 

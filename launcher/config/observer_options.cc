@@ -1,8 +1,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "launcher/cli/option_values.h"
 #include "launcher/config/option_groups.h"
-#include "launcher/config/option_values.h"
 
 namespace ddprun {
 namespace {

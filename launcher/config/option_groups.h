@@ -4,8 +4,8 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "launcher/cli/options.h"
 #include "launcher/config/launch_config.h"
-#include "launcher/config/options.h"
 #include "launcher/config/surroundings.h"
 
 namespace ddprun {

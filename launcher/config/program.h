@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/ids.h"
-#include "launcher/config/options.h"
+#include "launcher/cli/options.h"
 
 namespace ddprun {
 

@@ -5,9 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "launcher/cli/option_values.h"
 #include "launcher/config/host_list.h"
 #include "launcher/config/option_groups.h"
-#include "launcher/config/option_values.h"
 
 namespace ddprun {
 namespace {

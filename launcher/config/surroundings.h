@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "launcher/config/options.h"
+#include "launcher/cli/options.h"
 
 namespace ddprun {
 

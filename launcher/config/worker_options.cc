@@ -12,10 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "launcher/cli/option_table.h"
+#include "launcher/cli/option_values.h"
 #include "launcher/config/job_rule_options.h"
 #include "launcher/config/option_groups.h"
-#include "launcher/config/option_table.h"
-#include "launcher/config/option_values.h"
 
 namespace ddprun {
 namespace {

@@ -5,6 +5,7 @@
 //
 // Whatever it is: nothing crashes or hangs, the same input means the same again, an error is one of the three
 // that ParseCommand knows and fits a screen line or a few, and what was understood keeps its promises.
+
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -17,8 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "launcher/cli/option_table.h"
 #include "launcher/config/launch_config.h"
-#include "launcher/config/option_table.h"
 #include "launcher/config/surroundings.h"
 
 namespace ddprun {

@@ -2,6 +2,7 @@
 //
 // Whatever it is: nothing crashes or hangs, an error names a line of the file, and what was understood is of
 // options that a file may have, each once, and no larger than the file.
+
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -12,8 +13,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "launcher/config/config_file.h"
-#include "launcher/config/option_table.h"
+#include "launcher/cli/config_file.h"
+#include "launcher/cli/option_table.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/config/option_table.h"
+#include "launcher/cli/option_table.h"
 
 namespace ddprun {
 namespace {

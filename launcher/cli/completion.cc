@@ -1,4 +1,4 @@
-#include "launcher/config/completion.h"
+#include "launcher/cli/completion.h"
 
 #include <vector>
 
@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "launcher/config/option_table.h"
+#include "launcher/cli/option_table.h"
 
 namespace ddprun {
 namespace {

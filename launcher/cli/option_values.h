@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/time.h"
-#include "launcher/config/options.h"
+#include "launcher/cli/options.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "launcher/config/config_file.h"
+#include "launcher/cli/config_file.h"
 
 #include <fstream>
 #include <iterator>

@@ -1,7 +1,8 @@
 // Prints the completion of the shell that the first argument names.
+
 #include <cstdio>
 
-#include "launcher/config/completion.h"
+#include "launcher/cli/completion.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;

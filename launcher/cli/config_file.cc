@@ -1,4 +1,4 @@
-#include "launcher/config/config_file.h"
+#include "launcher/cli/config_file.h"
 
 #include <algorithm>
 #include <optional>
@@ -10,8 +10,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
-#include "launcher/config/option_table.h"
-#include "launcher/config/yaml_map.h"
+#include "launcher/cli/option_table.h"
+#include "launcher/cli/yaml_map.h"
 
 namespace ddprun {
 namespace {

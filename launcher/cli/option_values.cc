@@ -1,4 +1,4 @@
-#include "launcher/config/option_values.h"
+#include "launcher/cli/option_values.h"
 
 #include <algorithm>
 #include <climits>

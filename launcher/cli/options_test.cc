@@ -1,4 +1,4 @@
-#include "launcher/config/options.h"
+#include "launcher/cli/options.h"
 
 #include <map>
 
@@ -9,8 +9,8 @@
 #include "absl/strings/strip.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "launcher/config/option_help.h"
-#include "launcher/config/option_table.h"
+#include "launcher/cli/option_help.h"
+#include "launcher/cli/option_table.h"
 
 namespace ddprun {
 namespace {

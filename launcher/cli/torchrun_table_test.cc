@@ -1,4 +1,5 @@
 // docs/torchrun.md: every option and variable has a row, and every row a test.
+
 #include <fstream>
 #include <set>
 #include <string>
@@ -11,7 +12,7 @@
 #include "absl/strings/strip.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "launcher/config/option_table.h"
+#include "launcher/cli/option_table.h"
 
 namespace ddprun {
 namespace {

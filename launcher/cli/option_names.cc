@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "launcher/config/option_table.h"
+#include "launcher/cli/option_table.h"
 
 namespace ddprun {
 namespace {

@@ -1,10 +1,10 @@
-#include "launcher/config/option_help.h"
+#include "launcher/cli/option_help.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "launcher/cli/option_table.h"
 #include "launcher/config/exit_code.h"
-#include "launcher/config/option_table.h"
 
 namespace ddprun {
 namespace {

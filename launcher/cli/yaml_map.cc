@@ -1,4 +1,4 @@
-#include "launcher/config/yaml_map.h"
+#include "launcher/cli/yaml_map.h"
 
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>

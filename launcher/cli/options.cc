@@ -1,4 +1,4 @@
-#include "launcher/config/options.h"
+#include "launcher/cli/options.h"
 
 #include <algorithm>
 #include <iterator>
@@ -9,8 +9,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "launcher/config/config_file.h"
-#include "launcher/config/option_table.h"
+#include "launcher/cli/config_file.h"
+#include "launcher/cli/option_table.h"
 
 namespace ddprun {
 namespace {
