@@ -38,7 +38,7 @@
 #include "base/exit_info.h"
 #include "base/ids.h"
 #include "base/time.h"
-#include "launcher/config/exit_code.h"
+#include "launcher/cli/exit_code.h"
 
 namespace ddprun {
 

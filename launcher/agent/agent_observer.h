@@ -11,7 +11,7 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "launcher/agent/agent_machine.h"
-#include "launcher/config/exit_code.h"
+#include "launcher/cli/exit_code.h"
 #include "launcher/report/failure_record.h"
 
 namespace ddprun {

@@ -11,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-PRINTER = os.path.abspath("launcher/config/print_completion")
+PRINTER = os.path.abspath("launcher/cli/print_completion")
 SECONDS = 60
 
 # How each shell is started, and told to print the words that it gives to ddprun.

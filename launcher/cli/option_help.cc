@@ -3,8 +3,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "launcher/cli/exit_code.h"
 #include "launcher/cli/option_table.h"
-#include "launcher/config/exit_code.h"
 
 namespace ddprun {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "launcher/config/exit_code.h"
+#include "launcher/cli/exit_code.h"
 #include "launcher/report/failure_record.h"
 
 namespace ddprun {

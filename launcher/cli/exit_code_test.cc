@@ -1,4 +1,4 @@
-#include "launcher/config/exit_code.h"
+#include "launcher/cli/exit_code.h"
 
 #include <csignal>
 
