@@ -48,6 +48,7 @@ absl::StatusOr<Command> ParseCommand(const std::vector<std::string>& args, const
   RETURN_IF_ERROR(ReadWorkers(options, surroundings, config));
   RETURN_IF_ERROR(ReadOutput(options, surroundings, config));
   RETURN_IF_ERROR(ReadObservers(options, surroundings, config));
+  RETURN_IF_ERROR(ReadLocalSize(options, surroundings, config));
   RETURN_IF_ERROR(ReadProgram(options, surroundings, config));
   return config;
 }

@@ -25,7 +25,10 @@ absl::Status ReadOutput(const Options& options, const Surroundings& surroundings
 // Events, error file, watchdog, health check.
 absl::Status ReadObservers(const Options& options, const Surroundings& surroundings, LaunchConfig& config);
 
-// What looks at the machine, and comes last for that: the number of local workers, the program.
+// The number of local workers. Asks for the machine's GPUs, so that other errors come first.
+absl::Status ReadLocalSize(const Options& options, const Surroundings& surroundings, LaunchConfig& config);
+
+// The program. Looks for files, so that other errors come first.
 absl::Status ReadProgram(const Options& options, const Surroundings& surroundings, LaunchConfig& config);
 
 }  // namespace ddprun

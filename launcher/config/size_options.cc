@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <climits>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
@@ -13,6 +14,7 @@ namespace ddprun {
 namespace {
 
 constexpr int kMaxNodes = 1 << 20;
+constexpr int kMaxLocalWorkers = 1 << 14;
 
 absl::Status ReadNodes(const Options& options, LaunchConfig& config) {
   const auto bad = [&] {
@@ -46,12 +48,55 @@ void ReadExpectedHosts(const Surroundings& surroundings, LaunchConfig& config) {
   }
 }
 
+// In torchrun's words where it has some: a script may look for them.
+absl::StatusOr<int> CountLocalWorkers(const Options& options, const Surroundings& surroundings) {
+  constexpr char kName[] = "nproc-per-node";
+  const std::string& text = options.Get(kName);
+  if (text == "cpu") return surroundings.num_cpus;
+  // As the workers will find it.
+  std::optional<std::string> visible = surroundings.get_env("CUDA_VISIBLE_DEVICES");
+  for (const auto& [variable, value] : options.program_env()) {
+    if (variable == "CUDA_VISIBLE_DEVICES") visible = value;
+  }
+  if (text == "auto") return surroundings.count_gpus(visible).value_or(surroundings.num_cpus);
+  if (text == "gpu") {
+    absl::StatusOr<int> count = surroundings.count_gpus(visible);
+    if (count.ok()) return count;
+    return absl::FailedPreconditionError(absl::StrCat(options.Quote(kName), ": Cuda is not available. (",
+                                                      std::string(count.status().message()), ")"));
+  }
+  if (text == "xpu") {
+    return absl::FailedPreconditionError(
+        absl::StrCat(options.Quote(kName),
+                     ": Xpu is not available. (Only NVIDIA's GPUs are counted here: give the number.)"));
+  }
+  const std::string want = absl::StrCat("a number from 1 to ", kMaxLocalWorkers, ", auto, gpu or cpu");
+  if (int64_t number; !absl::SimpleAtoi(text, &number)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.Quote(kName), ": Unsupported nproc_per_node value: ", text, " (expected ", want, ")"));
+  }
+  return WholeNumber(options, kName, 1, kMaxLocalWorkers, want);
+}
+
+// Ranks are whole numbers of 32 bits, here and in what workers read.
+absl::Status CheckWorldSize(const Options& options, const LaunchConfig& config) {
+  if (config.num_local_workers <= INT_MAX / config.max_nodes) return absl::OkStatus();
+  return BadValue(options, "nproc-per-node",
+                  absl::StrCat("fewer: ", config.max_nodes, " nodes with ", config.num_local_workers,
+                               " workers each are more than there are ranks, ", INT_MAX));
+}
+
 }  // namespace
 
 absl::Status ReadSize(const Options& options, const Surroundings& surroundings, LaunchConfig& config) {
   RETURN_IF_ERROR(ReadNodes(options, config));
   ReadExpectedHosts(surroundings, config);
   return absl::OkStatus();
+}
+
+absl::Status ReadLocalSize(const Options& options, const Surroundings& surroundings, LaunchConfig& config) {
+  ASSIGN_OR_RETURN(config.num_local_workers, CountLocalWorkers(options, surroundings));
+  return CheckWorldSize(options, config);
 }
 
 }  // namespace ddprun

@@ -20,8 +20,6 @@
 namespace ddprun {
 namespace {
 
-constexpr int kMaxLocalWorkers = 1 << 14;
-
 absl::Status ReadShutdownTimeout(const Options& options, const Surroundings& surroundings,
                                  LaunchConfig& config) {
   constexpr char kVariable[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
@@ -115,42 +113,17 @@ absl::Status ReadExitCodes(const Options& options, LaunchConfig& config) {
   return absl::OkStatus();
 }
 
-// In torchrun's words where it has some: a script may look for them.
-absl::StatusOr<int> CountLocalWorkers(const Options& options, const Surroundings& surroundings) {
-  constexpr char kName[] = "nproc-per-node";
-  const std::string& text = options.Get(kName);
-  if (text == "cpu") return surroundings.num_cpus;
-  // As the workers will find it.
-  std::optional<std::string> visible = surroundings.get_env("CUDA_VISIBLE_DEVICES");
-  for (const auto& [variable, value] : options.program_env()) {
-    if (variable == "CUDA_VISIBLE_DEVICES") visible = value;
+absl::Status CheckProgramGiven(const Options& options) {
+  if (options.IsSet("module") && options.IsSet("no-python") && !options.IsSet("run-path")) {
+    return absl::InvalidArgumentError("--module and --no-python exclude each other");
   }
-  if (text == "auto") return surroundings.count_gpus(visible).value_or(surroundings.num_cpus);
-  if (text == "gpu") {
-    absl::StatusOr<int> count = surroundings.count_gpus(visible);
-    if (count.ok()) return count;
-    return absl::FailedPreconditionError(absl::StrCat(options.Quote(kName), ": Cuda is not available. (",
-                                                      std::string(count.status().message()), ")"));
+  if (options.program().empty()) {
+    return absl::InvalidArgumentError("no program given: ddprun [options] PROGRAM [its arguments]");
   }
-  if (text == "xpu") {
-    return absl::FailedPreconditionError(
-        absl::StrCat(options.Quote(kName),
-                     ": Xpu is not available. (Only NVIDIA's GPUs are counted here: give the number.)"));
+  if (options.program()[0].empty()) {
+    return absl::InvalidArgumentError("the program is an empty text: is a variable of the shell not set?");
   }
-  const std::string want = absl::StrCat("a number from 1 to ", kMaxLocalWorkers, ", auto, gpu or cpu");
-  if (int64_t number; !absl::SimpleAtoi(text, &number)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        options.Quote(kName), ": Unsupported nproc_per_node value: ", text, " (expected ", want, ")"));
-  }
-  return WholeNumber(options, kName, 1, kMaxLocalWorkers, want);
-}
-
-// Ranks are whole numbers of 32 bits, here and in what workers read.
-absl::Status CheckWorldSize(const Options& options, const LaunchConfig& config) {
-  if (config.num_local_workers <= INT_MAX / config.max_nodes) return absl::OkStatus();
-  return BadValue(options, "nproc-per-node",
-                  absl::StrCat("fewer: ", config.max_nodes, " nodes with ", config.num_local_workers,
-                               " workers each are more than there are ranks, ", INT_MAX));
+  return absl::OkStatus();
 }
 
 ProgramKind KindOfProgram(const Options& options) {
@@ -162,6 +135,7 @@ ProgramKind KindOfProgram(const Options& options) {
 }  // namespace
 
 absl::Status ReadWorkers(const Options& options, const Surroundings& surroundings, LaunchConfig& config) {
+  RETURN_IF_ERROR(CheckProgramGiven(options));
   ASSIGN_OR_RETURN(config.role, Name(options, "role"));
   double interval;
   if (!absl::SimpleAtod(options.Get("monitor-interval"), &interval) || !(interval > 0)) {
@@ -184,17 +158,6 @@ absl::Status ReadWorkers(const Options& options, const Surroundings& surrounding
 }
 
 absl::Status ReadProgram(const Options& options, const Surroundings& surroundings, LaunchConfig& config) {
-  if (options.IsSet("module") && options.IsSet("no-python") && !options.IsSet("run-path")) {
-    return absl::InvalidArgumentError("--module and --no-python exclude each other");
-  }
-  if (options.program().empty()) {
-    return absl::InvalidArgumentError("no program given: ddprun [options] PROGRAM [its arguments]");
-  }
-  if (options.program()[0].empty()) {
-    return absl::InvalidArgumentError("the program is an empty text: is a variable of the shell not set?");
-  }
-  ASSIGN_OR_RETURN(config.num_local_workers, CountLocalWorkers(options, surroundings));
-  RETURN_IF_ERROR(CheckWorldSize(options, config));
   ASSIGN_OR_RETURN(config.program, FindProgram(options.program(), KindOfProgram(options),
                                                {.cwd = surroundings.cwd,
                                                 .ddprun_dir = surroundings.ddprun_dir,
