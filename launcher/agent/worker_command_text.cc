@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "launcher/config/shell_word.h"
+#include "launcher/config/program.h"
 #include "launcher/numa/cpu_topology.h"
 
 namespace ddprun {

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "launcher/config/shell_word.h"
+#include "launcher/config/program.h"
 
 namespace ddprun {
 namespace {

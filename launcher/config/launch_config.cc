@@ -30,8 +30,8 @@ absl::StatusOr<Command> ReadCompletion(const Options& options) {
 
 }  // namespace
 
-absl::StatusOr<Command> ParseCommand(const std::vector<std::string>& args, const Surroundings& surroundings) {
-  ASSIGN_OR_RETURN(const Options options, ParseOptions(args, surroundings.get_env, surroundings.read_file));
+absl::StatusOr<Command> ParseCommand(const std::vector<std::string>& args, const ProcessInputs& inputs) {
+  ASSIGN_OR_RETURN(const Options options, ParseOptions(args, inputs.get_env, inputs.read_file));
   if (options.IsSet("help")) return ShowHelp{};
   if (options.IsSet("version")) return ShowVersion{};
   if (options.IsGiven("print-completion")) return ReadCompletion(options);
@@ -43,13 +43,13 @@ absl::StatusOr<Command> ParseCommand(const std::vector<std::string>& args, const
   }
   LaunchConfig config;
   config.dry_run = options.IsSet("dry-run");
-  RETURN_IF_ERROR(ReadSize(options, surroundings, config));
-  RETURN_IF_ERROR(ReadRendezvous(options, surroundings, config));
-  RETURN_IF_ERROR(ReadWorkers(options, surroundings, config));
-  RETURN_IF_ERROR(ReadOutput(options, surroundings, config));
-  RETURN_IF_ERROR(ReadObservers(options, surroundings, config));
-  RETURN_IF_ERROR(ReadLocalSize(options, surroundings, config));
-  RETURN_IF_ERROR(ReadProgram(options, surroundings, config));
+  RETURN_IF_ERROR(ReadSize(options, inputs, config));
+  RETURN_IF_ERROR(ReadRendezvous(options, inputs, config));
+  RETURN_IF_ERROR(ReadWorkers(options, inputs, config));
+  RETURN_IF_ERROR(ReadOutput(options, inputs, config));
+  RETURN_IF_ERROR(ReadObservers(options, inputs, config));
+  RETURN_IF_ERROR(ReadLocalSize(options, inputs, config));
+  RETURN_IF_ERROR(ReadProgram(options, inputs, config));
   return config;
 }
 

@@ -17,10 +17,10 @@
 #include "launcher/cli/exit_code.h"
 #include "launcher/cli/options.h"
 #include "launcher/config/endpoint.h"
+#include "launcher/config/process_inputs.h"
 #include "launcher/config/program.h"
 #include "launcher/config/rdzv_conf.h"
 #include "launcher/config/stream_choice.h"
-#include "launcher/config/surroundings.h"
 
 namespace ddprun {
 
@@ -127,6 +127,6 @@ using Command = std::variant<LaunchConfig, StoreConfig, ShowHelp, ShowVersion, S
 //   Errors: kInvalidArgument: a usage error, one sentence with the option, its value and what is expected;
 //           the program ends with 2. kNotFound, kFailedPrecondition: the command is right, but a program is
 //           missing, or GPUs are asked for where there are none; the program ends with 1.
-absl::StatusOr<Command> ParseCommand(const std::vector<std::string>& args, const Surroundings& surroundings);
+absl::StatusOr<Command> ParseCommand(const std::vector<std::string>& args, const ProcessInputs& inputs);
 
 }  // namespace ddprun

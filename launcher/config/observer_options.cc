@@ -30,11 +30,11 @@ absl::Status ReadMetricsHandler(const Options& options, LaunchConfig& config) {
 
 }  // namespace
 
-absl::Status ReadObservers(const Options& options, const Surroundings& surroundings, LaunchConfig& config) {
+absl::Status ReadObservers(const Options& options, const ProcessInputs& inputs, LaunchConfig& config) {
   RETURN_IF_ERROR(ReadEventHandler(options, config));
   RETURN_IF_ERROR(ReadMetricsHandler(options, config));
   config.record = options.Get("record");
-  const GetEnv& get_env = surroundings.get_env;
+  const GetEnv& get_env = inputs.get_env;
   config.own_error_file = get_env("TORCHELASTIC_ERROR_FILE").value_or("");
   if (get_env("TORCHELASTIC_ENABLE_FILE_TIMER") == "1") {
     config.watchdog_fifo = get_env("TORCHELASTIC_TIMER_FILE").value_or("");

@@ -5,30 +5,30 @@
 
 #include "absl/status/status.h"
 #include "launcher/cli/options.h"
+#include "launcher/config/process_inputs.h"
 #include "launcher/config/launch_config.h"
-#include "launcher/config/surroundings.h"
 
 namespace ddprun {
 
 // Nodes; whom Slurm names as theirs.
-absl::Status ReadSize(const Options& options, const Surroundings& surroundings, LaunchConfig& config);
+absl::Status ReadSize(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
 // Backend, endpoint, who hosts, the job's name.
-absl::Status ReadRendezvous(const Options& options, const Surroundings& surroundings, LaunchConfig& config);
+absl::Status ReadRendezvous(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
 // Restarts, stops, and how workers are placed; not yet what they run.
-absl::Status ReadWorkers(const Options& options, const Surroundings& surroundings, LaunchConfig& config);
+absl::Status ReadWorkers(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
 // Logs and the console.
-absl::Status ReadOutput(const Options& options, const Surroundings& surroundings, LaunchConfig& config);
+absl::Status ReadOutput(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
 // Events, error file, watchdog, health check.
-absl::Status ReadObservers(const Options& options, const Surroundings& surroundings, LaunchConfig& config);
+absl::Status ReadObservers(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
 // The number of local workers. Asks for the machine's GPUs, so that other errors come first.
-absl::Status ReadLocalSize(const Options& options, const Surroundings& surroundings, LaunchConfig& config);
+absl::Status ReadLocalSize(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
 // The program. Looks for files, so that other errors come first.
-absl::Status ReadProgram(const Options& options, const Surroundings& surroundings, LaunchConfig& config);
+absl::Status ReadProgram(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
 }  // namespace ddprun

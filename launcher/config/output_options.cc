@@ -81,15 +81,14 @@ absl::Status ReadMaxLogBytes(const Options& options, LaunchConfig& config) {
 
 }  // namespace
 
-absl::Status ReadOutput(const Options& options, const Surroundings& surroundings, LaunchConfig& config) {
+absl::Status ReadOutput(const Options& options, const ProcessInputs& inputs, LaunchConfig& config) {
   RETURN_IF_ERROR(ReadLogDir(options, config));
   ASSIGN_OR_RETURN(config.redirects, StreamChoice::Parse(options.Get("redirects")),
                    options.Quote("redirects"));
   ASSIGN_OR_RETURN(config.tee, StreamChoice::Parse(options.Get("tee")), options.Quote("tee"));
-  config.line_prefix_template =
-      options.IsSet("log-line-prefix-template")
-          ? options.Get("log-line-prefix-template")
-          : surroundings.get_env("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or("");
+  config.line_prefix_template = options.IsSet("log-line-prefix-template")
+                                    ? options.Get("log-line-prefix-template")
+                                    : inputs.get_env("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or("");
   RETURN_IF_ERROR(ReadConsoleRanks(options, config));
   if (options.IsGiven("duplicate-stdout-filters")) {
     config.stdout_filters = SplitFilters(options.Get("duplicate-stdout-filters"));

@@ -3,12 +3,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <optional>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "launcher/config/run_path.h"
@@ -206,6 +209,14 @@ std::vector<std::string> ArgumentsFor(const WorkerProgram& program, LocalRank lo
 
 std::string SubstituteLocalRank(absl::string_view text, LocalRank local_rank) {
   return SafeSubstitute(text, {{"local_rank", absl::StrCat(local_rank.value())}});
+}
+
+std::string ShellWord(absl::string_view word) {
+  const auto plain = [](char c) {
+    return absl::ascii_isalnum(c) || absl::string_view("_-./:=,+@%").find(c) != absl::string_view::npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return std::string(word);
+  return absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
 }
 
 }  // namespace ddprun

@@ -53,4 +53,9 @@ std::vector<std::string> ArgumentsFor(const WorkerProgram& program, LocalRank lo
 // The same for one text.
 std::string SubstituteLocalRank(absl::string_view text, LocalRank local_rank);
 
+// Text that a shell reads as one word.
+
+// In quotes if a shell would see more in it than its letters.
+std::string ShellWord(absl::string_view word);
+
 }  // namespace ddprun

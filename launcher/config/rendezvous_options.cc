@@ -54,11 +54,11 @@ absl::Status CheckBackend(const Options& options) {
                   absl::StrCat(kInstead, ". Other names are Python plug-ins, which cannot be loaded here"));
 }
 
-void UseOwnCoordinator(const Options& options, const Surroundings& surroundings, LaunchConfig& config) {
+void UseOwnCoordinator(const Options& options, const ProcessInputs& inputs, LaunchConfig& config) {
   config.backend = Backend::kC10d;
   config.hosting = Hosting::kHere;
   config.run_id =
-      options.IsGiven("rdzv-id") && !config.standalone ? options.Get("rdzv-id") : surroundings.make_uuid();
+      options.IsGiven("rdzv-id") && !config.standalone ? options.Get("rdzv-id") : inputs.make_uuid();
 }
 
 absl::Status ReadStatic(const Options& options, LaunchConfig& config) {
@@ -118,7 +118,7 @@ absl::Status ReadC10d(const Options& options, LaunchConfig& config) {
 
 }  // namespace
 
-absl::Status ReadRendezvous(const Options& options, const Surroundings& surroundings, LaunchConfig& config) {
+absl::Status ReadRendezvous(const Options& options, const ProcessInputs& inputs, LaunchConfig& config) {
   RETURN_IF_ERROR(CheckBackend(options));
   const bool wants_static = options.Get("rdzv-backend") == "static";
   const bool has_place = options.IsSet("rdzv-endpoint") || options.IsSet("master-port");
@@ -147,7 +147,7 @@ absl::Status ReadRendezvous(const Options& options, const Surroundings& surround
   RETURN_IF_ERROR(CheckNumbers(options));
 
   // Static nodes always share the agent's; see ReadStatic.
-  config.agent_store = surroundings.get_env("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1";
+  config.agent_store = inputs.get_env("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1";
   if (alone) {
     if (config.min_nodes > 1) {
       return absl::InvalidArgumentError(
@@ -156,12 +156,12 @@ absl::Status ReadRendezvous(const Options& options, const Surroundings& surround
     config.max_nodes = 1;
     config.standalone = true;
     config.endpoint = {.host = "localhost", .port = 0};
-    UseOwnCoordinator(options, surroundings, config);
+    UseOwnCoordinator(options, inputs, config);
     return absl::OkStatus();
   }
   if (alone_so_far) {
     config.endpoint = {.host = config.local_addr, .port = 0};
-    UseOwnCoordinator(options, surroundings, config);
+    UseOwnCoordinator(options, inputs, config);
     return absl::OkStatus();
   }
   return is_static ? ReadStatic(options, config) : ReadC10d(options, config);

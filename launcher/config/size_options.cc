@@ -33,9 +33,9 @@ absl::Status ReadNodes(const Options& options, LaunchConfig& config) {
 
 // The hosts of a Slurm step, or of the allocation outside of a step. A list longer than the job may grow has
 // hosts that nobody shall wait for.
-void ReadExpectedHosts(const Surroundings& surroundings, LaunchConfig& config) {
+void ReadExpectedHosts(const ProcessInputs& inputs, LaunchConfig& config) {
   for (const char* const name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}) {
-    const std::optional<std::string> text = surroundings.get_env(name);
+    const std::optional<std::string> text = inputs.get_env(name);
     if (!text || text->empty()) continue;
     absl::StatusOr<std::vector<std::string>> hosts = ExpandHostList(*text);
     if (!hosts.ok()) {
@@ -49,18 +49,18 @@ void ReadExpectedHosts(const Surroundings& surroundings, LaunchConfig& config) {
 }
 
 // In torchrun's words where it has some: a script may look for them.
-absl::StatusOr<int> CountLocalWorkers(const Options& options, const Surroundings& surroundings) {
+absl::StatusOr<int> CountLocalWorkers(const Options& options, const ProcessInputs& inputs) {
   constexpr char kName[] = "nproc-per-node";
   const std::string& text = options.Get(kName);
-  if (text == "cpu") return surroundings.num_cpus;
+  if (text == "cpu") return inputs.num_cpus;
   // As the workers will find it.
-  std::optional<std::string> visible = surroundings.get_env("CUDA_VISIBLE_DEVICES");
+  std::optional<std::string> visible = inputs.get_env("CUDA_VISIBLE_DEVICES");
   for (const auto& [variable, value] : options.program_env()) {
     if (variable == "CUDA_VISIBLE_DEVICES") visible = value;
   }
-  if (text == "auto") return surroundings.count_gpus(visible).value_or(surroundings.num_cpus);
+  if (text == "auto") return inputs.count_gpus(visible).value_or(inputs.num_cpus);
   if (text == "gpu") {
-    absl::StatusOr<int> count = surroundings.count_gpus(visible);
+    absl::StatusOr<int> count = inputs.count_gpus(visible);
     if (count.ok()) return count;
     return absl::FailedPreconditionError(absl::StrCat(options.Quote(kName), ": Cuda is not available. (",
                                                       std::string(count.status().message()), ")"));
@@ -88,14 +88,14 @@ absl::Status CheckWorldSize(const Options& options, const LaunchConfig& config) 
 
 }  // namespace
 
-absl::Status ReadSize(const Options& options, const Surroundings& surroundings, LaunchConfig& config) {
+absl::Status ReadSize(const Options& options, const ProcessInputs& inputs, LaunchConfig& config) {
   RETURN_IF_ERROR(ReadNodes(options, config));
-  ReadExpectedHosts(surroundings, config);
+  ReadExpectedHosts(inputs, config);
   return absl::OkStatus();
 }
 
-absl::Status ReadLocalSize(const Options& options, const Surroundings& surroundings, LaunchConfig& config) {
-  ASSIGN_OR_RETURN(config.num_local_workers, CountLocalWorkers(options, surroundings));
+absl::Status ReadLocalSize(const Options& options, const ProcessInputs& inputs, LaunchConfig& config) {
+  ASSIGN_OR_RETURN(config.num_local_workers, CountLocalWorkers(options, inputs));
   return CheckWorldSize(options, config);
 }
 

@@ -20,14 +20,13 @@
 namespace ddprun {
 namespace {
 
-absl::Status ReadShutdownTimeout(const Options& options, const Surroundings& surroundings,
-                                 LaunchConfig& config) {
+absl::Status ReadShutdownTimeout(const Options& options, const ProcessInputs& inputs, LaunchConfig& config) {
   constexpr char kVariable[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
   constexpr char kWant[] = "whole seconds, 0 or more";
   int number = 30;
   if (options.IsGiven("shutdown-timeout")) {
     ASSIGN_OR_RETURN(number, WholeNumber(options, "shutdown-timeout", 0, INT_MAX, kWant));
-  } else if (const auto text = surroundings.get_env(kVariable); text && !text->empty()) {
+  } else if (const auto text = inputs.get_env(kVariable); text && !text->empty()) {
     ASSIGN_OR_RETURN(number, WholeNumber(kVariable, *text, 0, INT_MAX, kWant));
   }
   config.shutdown_timeout = ClampedSeconds(number);
@@ -92,9 +91,9 @@ absl::Status ReadNumaBinding(const Options& options, LaunchConfig& config) {
 }
 
 // As torchrun, which takes what is no number of seconds for 0, that is off; but says so.
-void ReadUninterruptibleTimeout(const Surroundings& surroundings, LaunchConfig& config) {
+void ReadUninterruptibleTimeout(const ProcessInputs& inputs, LaunchConfig& config) {
   constexpr char kVariable[] = "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT";
-  const std::optional<std::string> text = surroundings.get_env(kVariable);
+  const std::optional<std::string> text = inputs.get_env(kVariable);
   if (!text || text->empty()) return;
   double number;
   if (!absl::SimpleAtod(*text, &number)) {
@@ -134,7 +133,7 @@ ProgramKind KindOfProgram(const Options& options) {
 
 }  // namespace
 
-absl::Status ReadWorkers(const Options& options, const Surroundings& surroundings, LaunchConfig& config) {
+absl::Status ReadWorkers(const Options& options, const ProcessInputs& inputs, LaunchConfig& config) {
   RETURN_IF_ERROR(CheckProgramGiven(options));
   ASSIGN_OR_RETURN(config.role, Name(options, "role"));
   double interval;
@@ -145,23 +144,23 @@ absl::Status ReadWorkers(const Options& options, const Surroundings& surrounding
   if (method != "spawn" && method != "fork" && method != "forkserver") {
     return BadValue(options, "start-method", "spawn, fork or forkserver");
   }
-  RETURN_IF_ERROR(ReadShutdownTimeout(options, surroundings, config));
+  RETURN_IF_ERROR(ReadShutdownTimeout(options, inputs, config));
   RETURN_IF_ERROR(ReadSignals(options, config));
   RETURN_IF_ERROR(ReadNumaBinding(options, config));
   ASSIGN_OR_RETURN(config.rules, ReadJobRules(options, config.min_nodes, config.max_nodes));
   RETURN_IF_ERROR(ReadExitCodes(options, config));
-  ReadUninterruptibleTimeout(surroundings, config);
+  ReadUninterruptibleTimeout(inputs, config);
   config.virtual_local_rank = options.IsSet("virtual-local-rank");
   config.pass_local_rank = options.IsSet("pass-local-rank") && !options.IsSet("use-env");
   config.program_env = options.program_env();
   return absl::OkStatus();
 }
 
-absl::Status ReadProgram(const Options& options, const Surroundings& surroundings, LaunchConfig& config) {
-  ASSIGN_OR_RETURN(config.program, FindProgram(options.program(), KindOfProgram(options),
-                                               {.cwd = surroundings.cwd,
-                                                .ddprun_dir = surroundings.ddprun_dir,
-                                                .get_env = surroundings.get_env}));
+absl::Status ReadProgram(const Options& options, const ProcessInputs& inputs, LaunchConfig& config) {
+  ASSIGN_OR_RETURN(
+      config.program,
+      FindProgram(options.program(), KindOfProgram(options),
+                  {.cwd = inputs.cwd, .ddprun_dir = inputs.ddprun_dir, .get_env = inputs.get_env}));
   return absl::OkStatus();
 }
 

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "gtest/gtest.h"
-#include "launcher/config/gpu_count.h"
+#include "launcher/config/gpus.h"
 #include "launcher/config/launch_config.h"
 
 namespace ddprun {

@@ -1,5 +1,3 @@
-#include "launcher/config/surroundings.h"
-
 #include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -8,7 +6,8 @@
 
 #include "base/time.h"
 #include "base/uuid.h"
-#include "launcher/config/gpu_count.h"
+#include "launcher/config/gpus.h"
+#include "launcher/config/process_inputs.h"
 #include "os/read_within.h"
 
 namespace ddprun {
@@ -21,8 +20,8 @@ absl::StatusOr<std::string> ReadConfiguration(const std::string& path) {
 
 }  // namespace
 
-Surroundings RealSurroundings() {
-  Surroundings real;
+ProcessInputs RealSurroundings() {
+  ProcessInputs real;
   std::error_code ignored;
   real.cwd = std::filesystem::current_path(ignored).string();
   real.ddprun_dir = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();

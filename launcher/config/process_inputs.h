@@ -10,7 +10,7 @@
 
 namespace ddprun {
 
-struct Surroundings {
+struct ProcessInputs {
   std::string cwd;
   std::string ddprun_dir;
   GetEnv get_env;
@@ -22,6 +22,6 @@ struct Surroundings {
 };
 
 // Those of this process.
-Surroundings RealSurroundings();
+ProcessInputs RealSurroundings();
 
 }  // namespace ddprun

@@ -1,14 +1,27 @@
-// NVIDIA's driver library, opened at run time: this program is built, and runs, without it.
+// How many GPUs workers may use, asked of NVIDIA's driver library, which is opened at run time.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace ddprun {
+
+// Devices of this machine that `visible`, the value of CUDA_VISIBLE_DEVICES, leaves (none: all of them).
+//   Errors: kFailedPrecondition, saying why no GPU can be used: no driver, none in the machine, none visible.
+absl::StatusOr<int> CountGpus(const std::optional<std::string>& visible);
+
+// Of `num_devices`, those that a CUDA_VISIBLE_DEVICES of `visible` leaves, as it names them, in the order in
+// which CUDA numbers them; none: all of them. As the CUDA runtime reads it, the list ends at the first entry
+// that is no device. Entries by UUID (GPU-..., MIG-...) are taken to exist.
+std::vector<std::string> VisibleGpus(const std::optional<std::string>& visible, int num_devices);
+
+// NVIDIA's driver library, opened at run time: this program is built, and runs, without it.
 
 //   Errors:  kFailedPrecondition everywhere, with the call and NVIDIA's number.
 //   Threads: one caller at a time.

@@ -1,4 +1,4 @@
-#include "launcher/config/gpu_count.h"
+#include "launcher/config/gpus.h"
 
 #include <dlfcn.h>
 
@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "launcher/config/nvml.h"
 
 namespace ddprun {
 namespace {
