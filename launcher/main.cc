@@ -61,7 +61,7 @@ int Main(const std::vector<std::string>& args, ddprun::WardenHandle warden, rlim
   using namespace ddprun;
   const std::string host = ShortHostName();
   AgentLog log(host, Env("LOGLEVEL"));
-  const absl::StatusOr<Command> command = ParseCommand(args, RealSurroundings());
+  const absl::StatusOr<Command> command = ParseCommand(args, InputsOfThisProcess());
   if (!command.ok()) {
     const bool usage = absl::IsInvalidArgument(command.status());
     if (usage) fputs(UsageLine().c_str(), stderr);

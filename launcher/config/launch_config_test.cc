@@ -473,7 +473,7 @@ TEST(EndpointTest, WrittenAsRead) {
 }
 
 TEST(SurroundingsTest, OfThisProcess) {
-  const ProcessInputs real = RealSurroundings();
+  const ProcessInputs real = InputsOfThisProcess();
   EXPECT_GE(real.num_cpus, 1);
   EXPECT_EQ(real.cwd[0], '/');
   EXPECT_EQ(real.ddprun_dir[0], '/');

@@ -20,7 +20,7 @@ absl::StatusOr<std::string> ReadConfiguration(const std::string& path) {
 
 }  // namespace
 
-ProcessInputs RealSurroundings() {
+ProcessInputs InputsOfThisProcess() {
   ProcessInputs real;
   std::error_code ignored;
   real.cwd = std::filesystem::current_path(ignored).string();

@@ -22,6 +22,6 @@ struct ProcessInputs {
 };
 
 // Those of this process.
-ProcessInputs RealSurroundings();
+ProcessInputs InputsOfThisProcess();
 
 }  // namespace ddprun
