@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "boost/asio/io_context.hpp"
-#include "launcher/agent/round_stores.h"
+#include "launcher/agent/agent_world.h"
 #include "rendezvous/c10d/c10d_server.h"
 #include "rendezvous/server/coordinator_host.h"
 

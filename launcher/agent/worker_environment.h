@@ -7,10 +7,14 @@
 #include "absl/status/status.h"
 #include "base/assignment.h"
 #include "base/worker_env.h"
-#include "launcher/agent/node_network.h"
 #include "launcher/config/launch_config.h"
 
 namespace ddprun {
+
+struct NodeNetwork {
+  std::string address = {};    // numeric; empty: unknown, or a job of one node
+  std::string interface = {};  // that has it; empty: no interface of this node, or unknown
+};
 
 // The variables of this process, with the job's --config file's over them. Read once at start.
 EnvVars BaseEnvironment(const LaunchConfig& config);
