@@ -9,7 +9,6 @@
 #include "base/assignment.h"
 #include "base/exit_info.h"
 #include "base/status_macros.h"
-#include "launcher/agent/worker_command_text.h"
 #include "launcher/agent/worker_environment.h"
 #include "launcher/config/endpoint.h"
 #include "launcher/config/program.h"

@@ -18,7 +18,6 @@
 #include "boost/asio/post.hpp"
 #include "launcher/agent/agent_world.h"
 #include "launcher/agent/output_plans.h"
-#include "launcher/agent/worker_command_text.h"
 #include "launcher/agent/worker_environment.h"
 #include "launcher/numa/binding.h"
 #include "launcher/report/error_file.h"

@@ -21,7 +21,7 @@
 #include "launcher/agent/agent_observer.h"
 #include "launcher/agent/log_directory.h"
 #include "launcher/agent/node_failures.h"
-#include "launcher/agent/start_files.h"
+#include "launcher/agent/output_plans.h"
 #include "launcher/agent/worker_environment.h"
 #include "launcher/agent/worker_socket.h"
 #include "launcher/agent/worker_watch.h"

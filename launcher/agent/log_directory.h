@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "base/time.h"
 #include "launcher/agent/agent_log.h"
-#include "launcher/agent/start_files.h"
+#include "launcher/agent/output_plans.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/logs/disk_thread.h"
 #include "launcher/logs/log_layout.h"

@@ -6,9 +6,9 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/exit_info.h"
-#include "launcher/agent/failure_cause.h"
 #include "launcher/report/failure_origin.h"
 #include "launcher/report/program_error.h"
 #include "launcher/report/terminal_text.h"
@@ -123,6 +123,12 @@ void NodeFailures::SetExceptionAndOrigin(FailureRecord& record) const {
   Failure& failure = record.failure;
   failure.exception = ExceptionOf(record);
   failure.origin = OriginOf(failure.exit, record.told, failure.exception, failure.stderr_tail);
+}
+
+std::string FailureCause(const Failure& failure, absl::string_view progress) {
+  return absl::StrCat("rank ", failure.rank.value(), " (local_rank ", failure.local_rank.value(), ") on ",
+                      failure.host, " failed: ", ToString(failure.exit), progress.empty() ? "" : ", ",
+                      progress);
 }
 
 }  // namespace ddprun

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/assignment.h"
 #include "base/failure.h"
@@ -65,5 +66,11 @@ class NodeFailures {
   Assignment assignment_;
   std::vector<FailureRecord> records_;  // of the round
 };
+
+// The one line that says which worker failed.
+
+// "rank 5 (local_rank 1) on node1 failed: exit code 3, after step 57". `progress` is how far it had come, in
+// its own words, or empty.
+std::string FailureCause(const Failure& failure, absl::string_view progress);
 
 }  // namespace ddprun

@@ -2,7 +2,9 @@
 // libraries.
 #pragma once
 
+#include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "base/assignment.h"
@@ -40,5 +42,13 @@ bool LimitsOmpThreads(const EnvVars& base, const LaunchConfig& config);
 // With --virtual-local-rank each worker sees one device of those that `base` leaves visible.
 //   Errors: kFailedPrecondition, naming the list: there are fewer than workers.
 absl::Status CheckVirtualDevices(const EnvVars& base, const LaunchConfig& config);
+
+// How a worker is started, for people who want to start it by hand.
+
+// A command for a shell, over several lines, the last with its newline: taskset for `cpus`, if there are any,
+// env with what differs between `own` and `worker`, `argv`.
+//   own: the environment of the shell; worker: all of the worker's.
+std::string WorkerCommandText(const EnvVars& own, const EnvVars& worker, const std::vector<std::string>& argv,
+                              const std::set<int>& cpus);
 
 }  // namespace ddprun
