@@ -9,13 +9,13 @@
 #include "base/assignment.h"
 #include "base/exit_info.h"
 #include "base/status_macros.h"
-#include "launcher/agent/worker_environment.h"
 #include "launcher/config/endpoint.h"
 #include "launcher/config/program.h"
 #include "launcher/hosting.h"
 #include "launcher/interfaces.h"
 #include "launcher/logs/log_layout.h"
 #include "launcher/numa/binding.h"
+#include "launcher/workers/worker_environment.h"
 #include "os/temporary_directory.h"
 
 namespace ddprun {

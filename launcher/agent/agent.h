@@ -17,10 +17,10 @@
 #include "launcher/agent/agent_world.h"
 #include "launcher/agent/countdown.h"
 #include "launcher/agent/failure_display.h"
-#include "launcher/agent/local_workers.h"
-#include "launcher/agent/worker_environment.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/process/warden.h"
+#include "launcher/workers/local_workers.h"
+#include "launcher/workers/worker_environment.h"
 #include "rendezvous/client/coordinator_link.h"
 
 namespace ddprun {

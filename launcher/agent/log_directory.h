@@ -10,11 +10,11 @@
 #include "absl/status/status.h"
 #include "base/time.h"
 #include "launcher/agent/agent_log.h"
-#include "launcher/agent/output_plans.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/logs/disk_thread.h"
 #include "launcher/logs/log_layout.h"
 #include "launcher/process/alive.h"
+#include "launcher/workers/output_plans.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "launcher/agent/local_workers.h"
+#include "launcher/workers/local_workers.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -17,10 +17,10 @@
 #include "base/status_macros.h"
 #include "boost/asio/post.hpp"
 #include "launcher/agent/agent_world.h"
-#include "launcher/agent/output_plans.h"
-#include "launcher/agent/worker_environment.h"
 #include "launcher/numa/binding.h"
 #include "launcher/report/error_file.h"
+#include "launcher/workers/output_plans.h"
+#include "launcher/workers/worker_environment.h"
 #include "os/unique_fd.h"
 #include "os/write_all.h"
 

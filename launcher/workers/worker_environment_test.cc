@@ -1,4 +1,4 @@
-#include "launcher/agent/worker_environment.h"
+#include "launcher/workers/worker_environment.h"
 
 #include <cstdlib>
 #include <map>

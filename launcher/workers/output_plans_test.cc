@@ -1,4 +1,4 @@
-#include "launcher/agent/output_plans.h"
+#include "launcher/workers/output_plans.h"
 
 #include <filesystem>
 #include <string>

@@ -1,4 +1,4 @@
-#include "launcher/agent/worker_socket.h"
+#include "launcher/workers/worker_socket.h"
 
 #include <sys/resource.h>
 #include <sys/socket.h>

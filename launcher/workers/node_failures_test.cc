@@ -1,4 +1,4 @@
-#include "launcher/agent/node_failures.h"
+#include "launcher/workers/node_failures.h"
 
 #include <csignal>
 #include <cstdlib>
