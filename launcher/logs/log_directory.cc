@@ -1,4 +1,4 @@
-#include "launcher/agent/log_directory.h"
+#include "launcher/logs/log_directory.h"
 
 #include <boost/asio/post.hpp>
 #include <utility>
