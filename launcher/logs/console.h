@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/alive.h"
 #include "base/time.h"
 #include "launcher/logs/output_sink.h"
 #include "launcher/logs/worker_stream.h"
-#include "launcher/process/alive.h"
 
 namespace ddprun {
 

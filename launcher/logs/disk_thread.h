@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "base/alive.h"
 #include "base/time.h"
-#include "launcher/process/alive.h"
 
 namespace ddprun {
 

@@ -8,12 +8,12 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "base/alive.h"
 #include "base/time.h"
 #include "launcher/agent/agent_log.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/logs/disk_thread.h"
 #include "launcher/logs/log_layout.h"
-#include "launcher/process/alive.h"
 #include "launcher/workers/output_plans.h"
 
 namespace ddprun {

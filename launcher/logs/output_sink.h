@@ -16,9 +16,9 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "base/alive.h"
 #include "launcher/logs/disk_thread.h"
 #include "launcher/logs/file_writer.h"
-#include "launcher/process/alive.h"
 #include "os/unique_fd.h"
 
 namespace ddprun {

@@ -8,10 +8,10 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "base/alive.h"
 #include "launcher/logs/chunk.h"
 #include "launcher/logs/disk_thread.h"
 #include "launcher/logs/log_file.h"
-#include "launcher/process/alive.h"
 
 namespace ddprun {
 

@@ -20,6 +20,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "base/alive.h"
 #include "base/time.h"
 #include "launcher/config/stream_choice.h"
 #include "launcher/logs/console.h"
@@ -29,7 +30,6 @@
 #include "launcher/logs/log_layout.h"
 #include "launcher/logs/output_tail.h"
 #include "launcher/logs/worker_stream.h"
-#include "launcher/process/alive.h"
 #include "os/unique_fd.h"
 
 namespace ddprun {

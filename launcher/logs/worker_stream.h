@@ -18,6 +18,7 @@
 #include <variant>
 
 #include "absl/strings/string_view.h"
+#include "base/alive.h"
 #include "base/time.h"
 #include "launcher/logs/chunk.h"
 #include "launcher/logs/disk_thread.h"
@@ -27,7 +28,6 @@
 #include "launcher/logs/output_sink.h"
 #include "launcher/logs/output_tail.h"
 #include "launcher/logs/queued_log.h"
-#include "launcher/process/alive.h"
 #include "os/unique_fd.h"
 
 namespace ddprun {

@@ -17,9 +17,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "base/alive.h"
 #include "base/exit_info.h"
 #include "base/time.h"
-#include "launcher/process/alive.h"
 #include "launcher/process/process_tree.h"
 #include "launcher/process/warden.h"
 #include "launcher/process/warden_protocol.h"

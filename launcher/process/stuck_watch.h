@@ -9,10 +9,10 @@
 #include <set>
 #include <string>
 
+#include "base/alive.h"
 #include "base/time.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/steady_timer.hpp"
-#include "launcher/process/alive.h"
 #include "launcher/process/sleep_table.h"
 
 namespace ddprun {

@@ -14,11 +14,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/alive.h"
 #include "base/time.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/posix/stream_descriptor.hpp"
 #include "boost/asio/steady_timer.hpp"
-#include "launcher/process/alive.h"
 #include "launcher/watchdog/timer_fifo.h"
 #include "launcher/watchdog/timer_lines.h"
 #include "launcher/watchdog/timer_table.h"
