@@ -1,7 +1,6 @@
-#include "launcher/process/sleep_table.h"
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "launcher/monitor/stuck_process_monitor.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,5 @@
 // Processes that not even SIGKILL ends.
+
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -8,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "launcher/monitor/stuck_process_monitor.h"
 #include "launcher/process/process_client.h"
-#include "launcher/process/stuck_watch.h"
 #include "launcher/process/testing/fake_agent.h"
 #include "launcher/process/testing/hanging_file.h"
 
@@ -131,8 +132,8 @@ TEST(UnkillableProcessTest, OneThreadThatDoesNotEndIsFound) {
     if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
     FakeAgent agent;
     std::map<pid_t, std::string> found;
-    StuckWatch watch(agent.io(), milliseconds(200),
-                     [&](pid_t pid, const std::string& where) { found[pid] = where; });
+    StuckProcessMonitor watch(agent.io(), milliseconds(200),
+                              [&](pid_t pid, const std::string& where) { found[pid] = where; });
     const uint64_t id = agent.next_id++;
     SpawnCommand command = agent.Command({ThreadsInFile(), (*file)->path()});
     if (main_exits) command.argv.insert(command.argv.begin() + 1, "--main-exits");
@@ -162,8 +163,8 @@ TEST(UnkillableProcessTest, OneThatSleepsUninterruptiblyForLongIsFound) {
   if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
   FakeAgent agent;
   std::map<pid_t, std::string> found;
-  StuckWatch watch(agent.io(), milliseconds(200),
-                   [&](pid_t pid, const std::string& where) { found[pid] = where; });
+  StuckProcessMonitor watch(agent.io(), milliseconds(200),
+                            [&](pid_t pid, const std::string& where) { found[pid] = where; });
   const uint64_t other = agent.StartAndWaitReady("echo ready; exec sleep 1000");
   watch.Add(agent.started.at(other));
   const uint64_t stuck = agent.next_id++;

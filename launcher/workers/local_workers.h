@@ -19,11 +19,11 @@
 #include "boost/asio/steady_timer.hpp"
 #include "launcher/agent/agent_log.h"
 #include "launcher/agent/agent_observer.h"
-#include "launcher/agent/worker_watch.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/logs/console.h"
 #include "launcher/logs/log_directory.h"
 #include "launcher/logs/worker_output.h"
+#include "launcher/monitor/worker_monitor.h"
 #include "launcher/process/process_client.h"
 #include "launcher/report/oom_evidence.h"
 #include "launcher/workers/node_failures.h"
@@ -146,7 +146,7 @@ class LocalWorkers {
   NodeFailures failures_;
   std::optional<OomWatch> oom_watch_;
 
-  WorkerWatch watch_;
+  WorkerMonitor watch_;
   ProcessClient processes_;
   std::map<ProcessClient::WorkerId, Worker> workers_;  // not ended
   ProcessClient::WorkerId next_worker_ = 1;

@@ -2,6 +2,7 @@
 //
 // Whatever they are: nothing crashes; pieces have the effect of the whole; no more is kept than a line may be
 // long; what is understood names a process and a signal that there may be; and every timer expires or goes.
+
 #include <algorithm>
 #include <climits>
 #include <csignal>
@@ -11,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/watchdog/timer_lines.h"
-#include "launcher/watchdog/timer_table.h"
+#include "launcher/monitor/timer_requests.h"
+#include "launcher/monitor/timer_table.h"
 
 namespace ddprun {
 namespace {

@@ -1,14 +1,29 @@
 // Cuts what comes out of the watchdog's FIFO into requests. Pure.
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "launcher/watchdog/timer_request.h"
 
 namespace ddprun {
+
+struct TimerRequest {
+  pid_t pid = 0;       // > 0: whose timer it is
+  std::string scope;   // the timer's name within its process
+  double expires = 0;  // seconds since 1970, the wall clock of this host; negative: release it
+  int signo = 0;       // what the process gets when the time is over; 0: only a word is said
+  bool releases() const { return expires < 0; }
+  bool operator==(const TimerRequest&) const = default;
+};
+
+// One line, without its end.
+//   Errors: kInvalidArgument: what is wrong with it, with its beginning.
+absl::StatusOr<TimerRequest> ParseTimerRequest(absl::string_view line);
 
 // A client writes a line with its end in one piece of at most PIPE_BUF bytes, so the lines of many never mix.
 // What is no such line is an error and harms nobody else's: the next line is read as ever, and a whole

@@ -13,14 +13,14 @@
 #include "launcher/agent/agent_log.h"
 #include "launcher/agent/agent_observer.h"
 #include "launcher/config/launch_config.h"
+#include "launcher/monitor/stuck_process_monitor.h"
+#include "launcher/monitor/watchdog.h"
 #include "launcher/process/process_client.h"
-#include "launcher/process/stuck_watch.h"
-#include "launcher/watchdog/watchdog.h"
 
 namespace ddprun {
 
 //   Threads: that of `io`, from which the handlers are called, never from inside a call.
-class WorkerWatch {
+class WorkerMonitor {
  public:
   struct Handlers {
     std::function<void(const WatchdogNote&)> note;
@@ -29,8 +29,8 @@ class WorkerWatch {
   };
 
   // `config` and `log` outlive this.
-  WorkerWatch(boost::asio::io_context& io, const LaunchConfig* config, const AgentLog* log,
-              Handlers handlers);
+  WorkerMonitor(boost::asio::io_context& io, const LaunchConfig* config, const AgentLog* log,
+                Handlers handlers);
 
   // `processes` starts the workers; it sees to it that the watchdog's file is removed however this process
   // ends.
@@ -53,7 +53,7 @@ class WorkerWatch {
   const LaunchConfig& config_;
   const AgentLog& log_;
   const Handlers handlers_;
-  StuckWatch stuck_;
+  StuckProcessMonitor stuck_;
   std::unique_ptr<Watchdog> watchdog_;  // null: not wanted
 };
 

@@ -1,5 +1,6 @@
-#include "launcher/process/stuck_watch.h"
+#include "launcher/monitor/stuck_process_monitor.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -9,25 +10,26 @@
 
 namespace ddprun {
 
-StuckWatch::StuckWatch(boost::asio::io_context& io, std::optional<Duration> limit, Handler on_stuck)
+StuckProcessMonitor::StuckProcessMonitor(boost::asio::io_context& io, std::optional<Duration> limit,
+                                         Handler on_stuck)
     : on_stuck_(std::move(on_stuck)), timer_(io) {
   if (limit) table_.emplace(*limit);
 }
 
-void StuckWatch::Add(pid_t pid) {
+void StuckProcessMonitor::Add(pid_t pid) {
   if (!table_) return;
   pids_.insert(pid);
   if (!std::exchange(looking_, true)) LookLater();
 }
 
-void StuckWatch::LookLater() {
+void StuckProcessMonitor::LookLater() {
   timer_.expires_after(table_->Interval());
   timer_.async_wait(alive_.Guard([this](const boost::system::error_code& error) {
     if (!error) Look();
   }));
 }
 
-void StuckWatch::Look() {
+void StuckProcessMonitor::Look() {
   std::map<pid_t, char> states;
   std::map<pid_t, pid_t> threads;  // that sleep, by process
   for (const pid_t pid : pids_) {
@@ -43,6 +45,26 @@ void StuckWatch::Look() {
   }
   looking_ = !pids_.empty();
   if (looking_) LookLater();
+}
+
+std::vector<SleepTable::Sleeper> SleepTable::Look(const std::map<pid_t, char>& states, TimePoint now) {
+  std::erase_if(sleeps_, [&](const auto& s) {
+    const auto it = states.find(s.first);
+    return it == states.end() || it->second != 'D';
+  });
+  std::vector<Sleeper> too_long;
+  for (const auto& [pid, state] : states) {
+    if (state != 'D') continue;
+    Sleep& sleep = sleeps_.try_emplace(pid, Sleep{.since = now}).first->second;
+    if (sleep.told || now - sleep.since < limit_) continue;
+    sleep.told = true;
+    too_long.push_back({.pid = pid, .slept = now - sleep.since});
+  }
+  return too_long;
+}
+
+Duration SleepTable::Interval() const {
+  return std::clamp<Duration>(limit_ / 4, milliseconds(10), seconds(1));
 }
 
 }  // namespace ddprun

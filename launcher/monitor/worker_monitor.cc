@@ -1,4 +1,4 @@
-#include "launcher/agent/worker_watch.h"
+#include "launcher/monitor/worker_monitor.h"
 
 #include <chrono>
 #include <utility>
@@ -18,8 +18,8 @@ double WallClockOf(TimePoint when) {
 
 }  // namespace
 
-WorkerWatch::WorkerWatch(boost::asio::io_context& io, const LaunchConfig* config, const AgentLog* log,
-                         Handlers handlers)
+WorkerMonitor::WorkerMonitor(boost::asio::io_context& io, const LaunchConfig* config, const AgentLog* log,
+                             Handlers handlers)
     : io_(io),
       config_(*config),
       log_(*log),
@@ -27,7 +27,7 @@ WorkerWatch::WorkerWatch(boost::asio::io_context& io, const LaunchConfig* config
       stuck_(io, config->uninterruptible_timeout,
              [this](pid_t pid, const std::string& where) { handlers_.stuck(pid, where); }) {}
 
-absl::Status WorkerWatch::Open(ProcessClient& processes) {
+absl::Status WorkerMonitor::Open(ProcessClient& processes) {
   if (!config_.watchdog_fifo) return absl::OkStatus();
   ASSIGN_OR_RETURN(
       watchdog_, Watchdog::Open(io_, *config_.watchdog_fifo, processes.warden_pid(),
@@ -37,19 +37,19 @@ absl::Status WorkerWatch::Open(ProcessClient& processes) {
   return absl::OkStatus();
 }
 
-void WorkerWatch::BeginRound() {
+void WorkerMonitor::BeginRound() {
   stuck_.Clear();
   if (watchdog_ == nullptr) return;
   watchdog_->BeginRound();
   handlers_.note({.what = "watchdog started"});
 }
 
-void WorkerWatch::Gone() {
+void WorkerMonitor::Gone() {
   stuck_.Clear();
   if (watchdog_ != nullptr) handlers_.note({.what = "watchdog stopped"});
 }
 
-void WorkerWatch::TellExpired(const ExpiredTimers& expired) const {
+void WorkerMonitor::TellExpired(const ExpiredTimers& expired) const {
   const auto note = [&](absl::string_view what, const ExpiredTimers::Timer& timer) {
     handlers_.note({.what = what,
                     .pid = expired.pid,

@@ -1,4 +1,4 @@
-#include "launcher/watchdog/timer_fifo.h"
+#include "launcher/monitor/timer_fifo.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

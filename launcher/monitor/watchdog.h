@@ -19,9 +19,9 @@
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/posix/stream_descriptor.hpp"
 #include "boost/asio/steady_timer.hpp"
-#include "launcher/watchdog/timer_fifo.h"
-#include "launcher/watchdog/timer_lines.h"
-#include "launcher/watchdog/timer_table.h"
+#include "launcher/monitor/timer_fifo.h"
+#include "launcher/monitor/timer_requests.h"
+#include "launcher/monitor/timer_table.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "launcher/watchdog/timer_table.h"
+#include "launcher/monitor/timer_table.h"
 
 #include <map>
 #include <random>

@@ -1,4 +1,4 @@
-#include "launcher/watchdog/watchdog.h"
+#include "launcher/monitor/watchdog.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -1,5 +1,6 @@
 // The watchdog with real processes; the clients of its FIFO are the test and the workers' shells.
-#include "launcher/watchdog/watchdog.h"
+
+#include "launcher/monitor/watchdog.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

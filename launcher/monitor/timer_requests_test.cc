@@ -1,4 +1,4 @@
-#include "launcher/watchdog/timer_lines.h"
+#include "launcher/monitor/timer_requests.h"
 
 #include <climits>
 #include <string>
