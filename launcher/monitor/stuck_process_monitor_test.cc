@@ -1,6 +1,7 @@
+#include "launcher/monitor/stuck_process_monitor.h"
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "launcher/monitor/stuck_process_monitor.h"
 
 namespace ddprun {
 namespace {
