@@ -16,7 +16,7 @@
 #include "boost/asio/post.hpp"
 #include "boost/asio/signal_set.hpp"
 #include "launcher/agent/agent.h"
-#include "launcher/agent/aside.h"
+#include "launcher/agent/background_task.h"
 #include "launcher/agent/traced_link.h"
 #include "launcher/cli/exit_code.h"
 #include "launcher/config/endpoint.h"
@@ -107,7 +107,7 @@ class Launcher {
       local_addr_ = own_address_ = *address;
       return FindOutWhoHosts();
     }
-    AskAside<std::vector<std::string>>(
+    ComputeInBackground<std::vector<std::string>>(
         io_, kResolveLimit, [given] { return AddressesOf(given); },
         [this](const std::optional<std::vector<std::string>>& addresses) {
           if (ended_) return;
@@ -131,7 +131,7 @@ class Launcher {
     if (config_.hosting != Hosting::kByAddress) return Begin(config_.hosting == Hosting::kHere);
     const std::string& host = config_.endpoint.host;
     if (const std::optional<bool> known = IsThisMachineAtOnce(host)) return Begin(*known);
-    AskAside<bool>(
+    ComputeInBackground<bool>(
         io_, kResolveLimit, [host] { return IsThisMachine(host); },
         [this](std::optional<bool> here) {
           if (!here && !ended_) {

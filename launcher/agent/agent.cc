@@ -10,7 +10,7 @@
 #include "base/uuid.h"
 #include "base/wake_timer.h"
 #include "boost/asio/post.hpp"
-#include "launcher/agent/aside.h"
+#include "launcher/agent/background_task.h"
 #include "launcher/report/failure_record.h"
 #include "launcher/report/local_host.h"
 #include "launcher/report/own_error.h"
@@ -219,7 +219,7 @@ void Agent::ShowLater() {
 void Agent::LookUpHostName() {
   if (looking_up_ || !full_host_.empty()) return;
   looking_up_ = true;
-  AskAside<std::string>(io_, kNameLimit, LocalHostName, [this](std::optional<std::string> name) {
+  ComputeInBackground<std::string>(io_, kNameLimit, LocalHostName, [this](std::optional<std::string> name) {
     looking_up_ = false;
     full_host_ = name.value_or(host_);
     Observe([this](AgentObserver& o) { o.OnHostName(full_host_); });
@@ -250,14 +250,15 @@ void Agent::LeaveOwnError(std::function<void()> done) {
     }
     return said;
   };
-  AskAside<Lines>(io_, kOwnErrorLimit, leave, [this, done = std::move(done)](std::optional<Lines> said) {
-    if (!said) {
-      said = {
-          absl::StrCat("the error is not in ", config_.own_error_file, ": its file system does not answer")};
-    }
-    for (const std::string& line : *said) log_.Say(line);
-    done();
-  });
+  ComputeInBackground<Lines>(io_, kOwnErrorLimit, leave,
+                             [this, done = std::move(done)](std::optional<Lines> said) {
+                               if (!said) {
+                                 said = {absl::StrCat("the error is not in ", config_.own_error_file,
+                                                      ": its file system does not answer")};
+                               }
+                               for (const std::string& line : *said) log_.Say(line);
+                               done();
+                             });
 }
 
 void Agent::Say(const std::string& text) { log_.Say(text); }

@@ -1,4 +1,4 @@
-#include "launcher/agent/aside.h"
+#include "launcher/agent/background_task.h"
 
 #include <future>
 #include <memory>
@@ -12,7 +12,7 @@ namespace {
 TEST(AsideTest, AnAnswerInTimeIsGiven) {
   boost::asio::io_context io;
   std::optional<std::string> answer;
-  AskAside<std::string>(
+  ComputeInBackground<std::string>(
       io, seconds(60), [] { return std::string("node1.example"); },
       [&](std::optional<std::string> a) { answer = std::move(a); });
   EXPECT_FALSE(answer);  // never from within
@@ -26,7 +26,7 @@ TEST(AsideTest, ALateAnswerIsNotWaitedFor) {
   int calls = 0;
   {
     boost::asio::io_context io;
-    AskAside<int>(
+    ComputeInBackground<int>(
         io, milliseconds(1),
         [opened] {
           opened->wait();
@@ -49,7 +49,7 @@ TEST(AsideTest, TheLoopMayGoBeforeTheWork) {
   auto ended = std::make_shared<std::promise<void>>();
   {
     boost::asio::io_context io;
-    RunAside(
+    RunInBackground(
         io, seconds(60),
         [opened, ended] {
           opened->wait();

@@ -1,4 +1,4 @@
-#include "launcher/agent/aside.h"
+#include "launcher/agent/background_task.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -45,8 +45,8 @@ void BlockSignals() {
 
 }  // namespace
 
-void RunAside(boost::asio::io_context& io, Duration limit, std::function<void()> work,
-              std::function<void(bool in_time)> done) {
+void RunInBackground(boost::asio::io_context& io, Duration limit, std::function<void()> work,
+                     std::function<void(bool in_time)> done) {
   UniqueFd bell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   UniqueFd ringer(bell.get() < 0 ? -1 : fcntl(bell.get(), F_DUPFD_CLOEXEC, 0));
   if (ringer.get() < 0) {
