@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/events/job_events.h"
-#include "launcher/health/health_check.h"
-#include "launcher/metrics/job_metrics.h"
+#include "launcher/observers/event_log.h"
+#include "launcher/observers/health_check.h"
+#include "launcher/observers/job_metrics.h"
 
 namespace ddprun {
 namespace {

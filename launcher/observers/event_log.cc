@@ -1,4 +1,4 @@
-#include "launcher/events/job_events.h"
+#include "launcher/observers/event_log.h"
 
 #include <algorithm>
 #include <boost/json/parse.hpp>

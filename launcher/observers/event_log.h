@@ -18,7 +18,7 @@
 #include "base/time.h"
 #include "launcher/agent/agent_observer.h"
 #include "launcher/config/launch_config.h"
-#include "launcher/events/job_event.h"
+#include "launcher/observers/job_event.h"
 
 namespace ddprun {
 

@@ -12,7 +12,7 @@
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/steady_timer.hpp"
 #include "launcher/agent/agent_observer.h"
-#include "launcher/health/health_page.h"
+#include "launcher/observers/health_page.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "launcher/events/job_event.h"
+#include "launcher/observers/job_event.h"
 
 #include "absl/strings/str_cat.h"
 #include "launcher/report/python_json.h"

@@ -1,6 +1,7 @@
 // Against what torchrun 2.15 wrote for the same jobs: keys, their order, and values but for those of the
 // host.
-#include "launcher/events/job_events.h"
+
+#include "launcher/observers/event_log.h"
 
 #include <boost/json/object.hpp>
 #include <boost/json/parse.hpp>

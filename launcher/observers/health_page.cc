@@ -1,4 +1,4 @@
-#include "launcher/health/health_page.h"
+#include "launcher/observers/health_page.h"
 
 #include <algorithm>
 

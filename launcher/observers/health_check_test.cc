@@ -1,4 +1,4 @@
-#include "launcher/health/health_check.h"
+#include "launcher/observers/health_check.h"
 
 #include <vector>
 

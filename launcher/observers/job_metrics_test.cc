@@ -1,4 +1,4 @@
-#include "launcher/metrics/job_metrics.h"
+#include "launcher/observers/job_metrics.h"
 
 #include <string>
 
