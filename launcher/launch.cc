@@ -27,7 +27,7 @@
 #include "launcher/hosting.h"
 #include "launcher/interfaces.h"
 #include "launcher/logs/log_directory.h"
-#include "launcher/observers.h"
+#include "launcher/observers/observers.h"
 #include "launcher/print_out.h"
 #include "launcher/recording_file.h"
 #include "launcher/report/own_error.h"

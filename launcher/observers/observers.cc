@@ -1,4 +1,4 @@
-#include "launcher/observers.h"
+#include "launcher/observers/observers.h"
 
 #include <chrono>
 #include <string>
