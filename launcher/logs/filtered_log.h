@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "launcher/logs/line_prefixer.h"
+#include "launcher/logs/lines.h"
 #include "launcher/logs/queued_log.h"
 
 namespace ddprun {

@@ -5,9 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "launcher/logs/line_holder.h"
-#include "launcher/logs/line_prefix.h"
-#include "launcher/logs/line_prefixer.h"
+#include "launcher/logs/lines.h"
 #include "launcher/logs/output_tail.h"
 
 namespace ddprun {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/logs/line_prefix.h"
+#include "launcher/logs/lines.h"
 
 namespace ddprun {
 namespace {
