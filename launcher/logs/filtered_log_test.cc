@@ -1,9 +1,8 @@
-#include "launcher/logs/filtered_log.h"
-
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "launcher/logs/log_file.h"
 #include "launcher/logs/testing/output_fixture.h"
 
 namespace ddprun {

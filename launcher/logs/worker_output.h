@@ -25,7 +25,6 @@
 #include "launcher/config/stream_choice.h"
 #include "launcher/logs/console.h"
 #include "launcher/logs/disk_thread.h"
-#include "launcher/logs/filtered_log.h"
 #include "launcher/logs/log_file.h"
 #include "launcher/logs/log_layout.h"
 #include "launcher/logs/output_tail.h"

@@ -22,11 +22,10 @@
 #include "base/time.h"
 #include "launcher/logs/chunk.h"
 #include "launcher/logs/disk_thread.h"
-#include "launcher/logs/filtered_log.h"
 #include "launcher/logs/lines.h"
+#include "launcher/logs/log_file.h"
 #include "launcher/logs/output_sink.h"
 #include "launcher/logs/output_tail.h"
-#include "launcher/logs/queued_log.h"
 #include "os/unique_fd.h"
 
 namespace ddprun {

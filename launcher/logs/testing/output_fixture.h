@@ -24,9 +24,8 @@
 #include "launcher/config/stream_choice.h"
 #include "launcher/logs/console.h"
 #include "launcher/logs/disk_thread.h"
-#include "launcher/logs/filtered_log.h"
+#include "launcher/logs/log_file.h"
 #include "launcher/logs/log_layout.h"
-#include "launcher/logs/queued_log.h"
 #include "launcher/logs/worker_output.h"
 #include "os/unique_fd.h"
 
