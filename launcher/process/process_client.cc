@@ -16,8 +16,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/next_tick.h"
-#include "launcher/process/spawn_file.h"
-#include "launcher/process/start_error.h"
+#include "launcher/process/warden_protocol.h"
+#include "launcher/process/worker_start.h"
 
 namespace ddprun {
 namespace {

@@ -25,7 +25,6 @@
 #include <vector>
 
 #include "launcher/process/process_tree.h"
-#include "launcher/process/spawn_file.h"
 #include "launcher/process/warden_protocol.h"
 #include "launcher/process/worker_start.h"
 #include "os/boot_clock.h"

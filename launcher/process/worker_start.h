@@ -7,6 +7,8 @@
 
 #include <optional>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "launcher/process/warden_protocol.h"
 #include "os/unique_fd.h"
 
@@ -45,5 +47,15 @@ enum class StartState { kPending, kRunning, kFailed };
 // What became of exec. kFailed fills `failure`; the process is gone or about to be, and still to be waited
 // for. A worker killed before exec counts as running.
 StartState ReadStartResult(int exec_result, StartFailure& failure);
+
+// Why a worker could not be started, in words that say what to do.
+
+// `error` is the errno of `stage`. Looks at the files to tell causes apart that share an errno (a missing
+// program and a missing interpreter of it).
+//   Returns: kNotFound, kPermissionDenied, kInvalidArgument (the program or its arguments cannot run here),
+//            kResourceExhausted (processes, memory, descriptors), kCancelled (everything is being killed),
+//            kInternal otherwise.
+absl::Status StartError(warden_protocol::StartStage stage, int error, absl::string_view program,
+                        absl::string_view cwd);
 
 }  // namespace ddprun

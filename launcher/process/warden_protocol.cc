@@ -1,4 +1,4 @@
-#include "launcher/process/spawn_file.h"
+#include "launcher/process/warden_protocol.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
