@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "launcher/process/plain_file.h"
+#include "os/plain_file.h"
 
 namespace ddprun {
 

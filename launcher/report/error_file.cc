@@ -15,8 +15,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "launcher/process/plain_file.h"
 #include "launcher/report/python_json.h"
+#include "os/plain_file.h"
 #include "os/unique_fd.h"
 #include "os/write_all.h"
 
