@@ -16,9 +16,8 @@
 #include "base/time.h"
 #include "boost/program_options.hpp"
 #include "launcher/config/endpoint.h"
-#include "launcher/ctl/event_lines.h"
 #include "launcher/ctl/http_get.h"
-#include "launcher/ctl/status_table.h"
+#include "launcher/ctl/page_text.h"
 #include "launcher/report/terminal_text.h"
 #include "rendezvous/client/control_client.h"
 

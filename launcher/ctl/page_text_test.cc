@@ -1,11 +1,10 @@
-#include "launcher/ctl/status_table.h"
+#include "launcher/ctl/page_text.h"
 
 #include <string>
 
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "launcher/ctl/event_lines.h"
 #include "launcher/ctl/http_get.h"
 
 namespace ddprun {
