@@ -12,10 +12,10 @@
 #include "launcher/config/endpoint.h"
 #include "launcher/config/program.h"
 #include "launcher/hosting.h"
-#include "launcher/interfaces.h"
 #include "launcher/logs/log_layout.h"
 #include "launcher/numa/binding.h"
 #include "launcher/workers/worker_environment.h"
+#include "net/local_host.h"
 #include "os/temporary_directory.h"
 
 namespace ddprun {

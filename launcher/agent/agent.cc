@@ -12,8 +12,8 @@
 #include "boost/asio/post.hpp"
 #include "launcher/agent/background_task.h"
 #include "launcher/report/failure_record.h"
-#include "launcher/report/local_host.h"
 #include "launcher/report/own_error.h"
+#include "net/local_host.h"
 #include "proto/failure_codec.h"
 #include "rendezvous/client/gone_line.h"
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "launcher/report/local_host.h"
+#include "net/local_host.h"
 
 namespace ddprun {
 namespace {

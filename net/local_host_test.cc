@@ -1,4 +1,4 @@
-#include "launcher/interfaces.h"
+#include "net/local_host.h"
 
 #include <string>
 

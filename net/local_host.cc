@@ -1,4 +1,4 @@
-#include "launcher/interfaces.h"
+#include "net/local_host.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <memory>
+
+#include "absl/strings/match.h"
 
 namespace ddprun {
 namespace {
@@ -94,6 +96,22 @@ std::string LocalAddressTowards(const std::string& address) {
                                   0, NI_NUMERICHOST) == 0;
   close(fd);
   return routed ? text : "";
+}
+
+std::string LocalHostName() {
+  char name[256] = {};
+  if (gethostname(name, sizeof name - 1) != 0) return "localhost";
+  if (absl::StrContains(name, '.')) return name;
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_CANONNAME;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(name, nullptr, &hints, &found) != 0) return name;
+  std::string full = found->ai_canonname != nullptr ? found->ai_canonname : "";
+  freeaddrinfo(found);
+  // Some systems map their own name to localhost.localdomain, which means nothing to other machines.
+  if (!absl::StrContains(full, '.') || absl::StartsWith(full, "localhost")) return name;
+  return full;
 }
 
 }  // namespace ddprun
