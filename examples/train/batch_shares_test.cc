@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "examples/train/buffer.h"
-#include "examples/train/tree_sum.h"
+#include "examples/train/model/buffer.h"
+#include "examples/train/model/tree_sum.h"
 #include "gtest/gtest.h"
 #include "worker_sdk/data/counter_rng.h"
 #include "worker_sdk/data/sampler.h"

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "examples/train/model_config.h"
+#include "examples/train/model/model_config.h"
 
 namespace ddprun::train {
 

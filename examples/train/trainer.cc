@@ -11,8 +11,8 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "base/time.h"
-#include "examples/train/layers.h"
 #include "examples/train/make_optimizer.h"
+#include "examples/train/model/layers.h"
 #include "worker_sdk/optim/optimizer_state.h"
 #include "worker_sdk/snapshot/sha256.h"
 

@@ -1,5 +1,6 @@
 // That results are those of the kind of CPU, not of its model.
-#include "examples/train/layers.h"
+
+#include "examples/train/model/layers.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -9,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "examples/train/buffer.h"
-#include "examples/train/layers_variants.h"
-#include "examples/train/pretend_caches.h"
+#include "examples/train/model/buffer.h"
+#include "examples/train/model/layers_variants.h"
+#include "examples/train/model/pretend_caches.h"
 #include "worker_sdk/data/counter_rng.h"
 
 namespace ddprun::train {

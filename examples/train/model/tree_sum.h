@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "examples/train/buffer.h"
+#include "examples/train/model/buffer.h"
 
 namespace ddprun::train {
 

@@ -1,4 +1,4 @@
-#include "examples/train/model_config.h"
+#include "examples/train/model/model_config.h"
 
 #include <utility>
 

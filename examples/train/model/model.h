@@ -9,9 +9,9 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
-#include "examples/train/buffer.h"
-#include "examples/train/layers.h"
-#include "examples/train/model_config.h"
+#include "examples/train/model/buffer.h"
+#include "examples/train/model/layers.h"
+#include "examples/train/model/model_config.h"
 #include "worker_sdk/data/counter_rng.h"
 
 namespace ddprun::train {

@@ -4,11 +4,12 @@
 //   Eigen              renamed, so that the linker cannot merge Eigen's functions of two kinds into one.
 // For the same reason nothing here is left to inline functions of the standard library that may not be
 // inlined.
-#include "examples/train/layers.h"
+
+#include "examples/train/model/layers.h"
 
 #include <eigen3/Eigen/Core>
 
-#include "examples/train/layers_variants.h"
+#include "examples/train/model/layers_variants.h"
 
 namespace ddprun::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "examples/train/tree_sum.h"
+#include "examples/train/model/tree_sum.h"
 
 #include <bit>
 #include <vector>

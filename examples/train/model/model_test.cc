@@ -1,4 +1,4 @@
-#include "examples/train/model.h"
+#include "examples/train/model/model.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "examples/train/layers_variants.h"
+#include "examples/train/model/layers_variants.h"
 #include "gtest/gtest.h"
 #include "worker_sdk/data/counter_rng.h"
 

@@ -1,7 +1,7 @@
 // The kinds of CPU that layers.cc is compiled for. Only layers_dispatch.cc and tests choose between them.
 #pragma once
 
-#include "examples/train/layers.h"
+#include "examples/train/model/layers.h"
 
 namespace ddprun::train {
 

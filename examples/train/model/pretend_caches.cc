@@ -1,5 +1,6 @@
 // Compiled once for each kind, as layers.cc is.
-#include "examples/train/pretend_caches.h"
+
+#include "examples/train/model/pretend_caches.h"
 
 #include <eigen3/Eigen/Core>
 

@@ -1,5 +1,5 @@
-#include "examples/train/layers.h"
-#include "examples/train/layers_variants.h"
+#include "examples/train/model/layers.h"
+#include "examples/train/model/layers_variants.h"
 
 namespace ddprun::train {
 

@@ -1,4 +1,4 @@
-#include "examples/train/model.h"
+#include "examples/train/model/model.h"
 
 #include <algorithm>
 #include <cmath>
