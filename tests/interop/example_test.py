@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 import tempfile
 import unittest
 
@@ -10,6 +11,11 @@ import launched
 
 EPOCHS = 2
 BATCH_SIZE = 128  # of each of two ranks
+# PyTorch 2.15 destroys a running std::thread when Python has already ended (seen once, on rank 1 after
+# destroy_process_group). The script has done its work; nothing of the launcher takes part.
+ABORTED_AT_EXIT = re.compile(
+    rf"^epoch {EPOCHS} loss .*terminate called without an active exception\nFatal Python error: Aborted\n.*<no Python frame>",
+    re.MULTILINE | re.DOTALL)
 TRAIN = interop.path_of("../../examples/pytorch/train.py")
 
 
@@ -18,10 +24,23 @@ class ExampleTest(unittest.TestCase):
         self.folder = self.enterContext(tempfile.TemporaryDirectory())
         self.job = self.enterContext(launched.Job())
 
-    def train(self, launcher, name, *script_options, world_size=2, max_restarts=0, **environment_changes):
-        """What a run says, the paths of its snapshot left out."""
+    def train(self, launcher, name, *script_options, **job_options):
+        """What a run says, the paths of its snapshot left out. A run that PyTorch aborts at its exit is repeated once."""
         snapshot = os.path.join(self.folder, name)
-        output = self.job.finish(launcher(
+        try:
+            output = self.run_job(launcher, snapshot, *script_options, **job_options)
+        except AssertionError as error:
+            if not ABORTED_AT_EXIT.search(str(error)):
+                raise
+            print(f"PyTorch aborted at its exit, the run is repeated:\n{error}", file=sys.stderr)
+            if os.path.exists(snapshot):
+                os.remove(snapshot)
+            output = self.run_job(launcher, snapshot, *script_options, **job_options)
+        self.assertTrue(os.path.exists(snapshot), output)
+        return output.replace(snapshot, "SNAPSHOT")
+
+    def run_job(self, launcher, snapshot, *script_options, world_size=2, max_restarts=0, **environment_changes):
+        return self.job.finish(launcher(
             "--standalone",
             f"--nproc_per_node={world_size}",
             f"--max_restarts={max_restarts}",
@@ -34,8 +53,6 @@ class ExampleTest(unittest.TestCase):
             *script_options,
             **environment_changes,
         ))
-        self.assertTrue(os.path.exists(snapshot), output)
-        return output.replace(snapshot, "SNAPSHOT")
 
     def losses(self, output):
         """The losses of all epochs, digit by digit; each epoch is done once."""
