@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
-#include "tests/sim/sim_clock.h"
-#include "tests/sim/sim_world.h"
+#include "tests/sim/world/sim_clock.h"
+#include "tests/sim/world/sim_world.h"
 
 namespace ddprun::sim {
 namespace {

@@ -1,4 +1,5 @@
 // The golden traces hold to the letter, and showing details changes nothing.
+
 #include "tests/sim/golden.h"
 
 #include <filesystem>
@@ -8,7 +9,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "tests/sim/sim_world.h"
+#include "tests/sim/world/sim_world.h"
 
 namespace ddprun::sim {
 namespace {

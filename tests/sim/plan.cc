@@ -7,7 +7,7 @@
 
 #include "absl/strings/string_view.h"
 #include "base/job_rules.h"
-#include "tests/sim/random.h"
+#include "tests/sim/world/random.h"
 
 namespace ddprun::sim {
 namespace {

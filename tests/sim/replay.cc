@@ -16,9 +16,9 @@
 #include "proto/recording_format.h"
 #include "proto/utf8.h"
 #include "rendezvous/coordinator/coordinator.h"
-#include "tests/sim/round_rules.h"
-#include "tests/sim/sim_clock.h"
-#include "tests/sim/trace.h"
+#include "tests/sim/world/round_rules.h"
+#include "tests/sim/world/sim_clock.h"
+#include "tests/sim/world/trace.h"
 
 namespace ddprun::sim {
 namespace {

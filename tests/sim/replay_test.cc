@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/sim/plan.h"
-#include "tests/sim/sim_world.h"
+#include "tests/sim/world/sim_world.h"
 
 namespace ddprun::sim {
 namespace {

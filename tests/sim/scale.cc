@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tests/sim/sim_agent.h"
-#include "tests/sim/sim_coordinator.h"
+#include "tests/sim/world/sim_agent.h"
+#include "tests/sim/world/sim_coordinator.h"
 
 namespace ddprun::sim {
 namespace {

@@ -1,5 +1,6 @@
 // tools/dev sim: runs seeds or a script, tells the story of one, and keeps the first that breaks a rule as a
 // script.
+
 #include <sys/resource.h>
 
 #include <cstdint>
@@ -18,7 +19,7 @@
 #include "tests/sim/replay.h"
 #include "tests/sim/scale.h"
 #include "tests/sim/script.h"
-#include "tests/sim/sim_world.h"
+#include "tests/sim/world/sim_world.h"
 
 namespace po = boost::program_options;
 using namespace ddprun::sim;  // NOLINT: a program of one file

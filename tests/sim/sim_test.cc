@@ -1,5 +1,6 @@
 // Two thousand seeds of the pure machines, with the rules looked at after each step; and the scripts that
 // once failed.
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -10,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/sim/plan.h"
 #include "tests/sim/script.h"
-#include "tests/sim/sim_world.h"
+#include "tests/sim/world/sim_world.h"
 
 namespace ddprun::sim {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/sim/sim_world.h"
+#include "tests/sim/world/sim_world.h"
 
 #include <algorithm>
 #include <csignal>
@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/sim/plan.h"
-#include "tests/sim/sim_agent.h"
-#include "tests/sim/sim_coordinator.h"
+#include "tests/sim/world/sim_agent.h"
+#include "tests/sim/world/sim_coordinator.h"
 
 namespace ddprun::sim {
 namespace {

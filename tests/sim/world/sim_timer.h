@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/wake_timer.h"
-#include "tests/sim/sim_host.h"
-#include "tests/sim/trace.h"
+#include "tests/sim/world/sim_host.h"
+#include "tests/sim/world/trace.h"
 
 namespace ddprun::sim {
 

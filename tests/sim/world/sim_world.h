@@ -6,8 +6,8 @@
 
 #include "rendezvous/coordinator/recording.h"
 #include "tests/sim/script.h"
-#include "tests/sim/sim_result.h"
-#include "tests/sim/trace.h"
+#include "tests/sim/world/sim_result.h"
+#include "tests/sim/world/trace.h"
 
 namespace ddprun::sim {
 

@@ -1,4 +1,4 @@
-#include "tests/sim/sim_workers.h"
+#include "tests/sim/world/sim_workers.h"
 
 #include <csignal>
 #include <utility>

@@ -10,10 +10,10 @@
 
 #include "rendezvous/coordinator/coordinator.h"
 #include "rendezvous/core/round_machine.h"
-#include "tests/sim/round_rules.h"
-#include "tests/sim/sim_host.h"
-#include "tests/sim/sim_result.h"
-#include "tests/sim/sim_workers.h"
+#include "tests/sim/world/round_rules.h"
+#include "tests/sim/world/sim_host.h"
+#include "tests/sim/world/sim_result.h"
+#include "tests/sim/world/sim_workers.h"
 
 namespace ddprun::sim {
 

@@ -10,9 +10,9 @@
 
 #include "base/ids.h"
 #include "base/time.h"
-#include "tests/sim/random.h"
-#include "tests/sim/sim_clock.h"
-#include "tests/sim/trace.h"
+#include "tests/sim/world/random.h"
+#include "tests/sim/world/sim_clock.h"
+#include "tests/sim/world/trace.h"
 
 namespace ddprun::sim {
 

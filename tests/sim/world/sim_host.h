@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/time.h"
-#include "tests/sim/random.h"
-#include "tests/sim/sim_clock.h"
-#include "tests/sim/sim_tcp.h"
+#include "tests/sim/world/random.h"
+#include "tests/sim/world/sim_clock.h"
+#include "tests/sim/world/sim_tcp.h"
 
 namespace ddprun::sim {
 

@@ -1,4 +1,4 @@
-#include "tests/sim/sim_result.h"
+#include "tests/sim/world/sim_result.h"
 
 #include "absl/strings/str_cat.h"
 

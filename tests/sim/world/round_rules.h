@@ -11,7 +11,7 @@
 #include "base/dismissal.h"
 #include "rendezvous/core/round_events.h"
 #include "rendezvous/core/round_machine.h"
-#include "tests/sim/trace.h"
+#include "tests/sim/world/trace.h"
 
 namespace ddprun::sim {
 

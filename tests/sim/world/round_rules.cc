@@ -1,4 +1,4 @@
-#include "tests/sim/round_rules.h"
+#include "tests/sim/world/round_rules.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "tests/sim/sim_network.h"
+#include "tests/sim/world/sim_network.h"
 
 #include <algorithm>
 #include <utility>

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/time.h"
-#include "tests/sim/sim_network.h"
+#include "tests/sim/world/sim_network.h"
 
 namespace ddprun::sim {
 

@@ -12,9 +12,9 @@
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/client/coordinator_link.h"
 #include "rendezvous/client/link_watch.h"
-#include "tests/sim/sim_host.h"
-#include "tests/sim/sim_timer.h"
-#include "tests/sim/trace.h"
+#include "tests/sim/world/sim_host.h"
+#include "tests/sim/world/sim_timer.h"
+#include "tests/sim/world/trace.h"
 
 namespace ddprun::sim {
 

@@ -15,9 +15,9 @@
 #include "launcher/config/launch_config.h"
 #include "launcher/workers/node_failures.h"
 #include "rendezvous/core/round_events.h"
-#include "tests/sim/sim_link.h"
-#include "tests/sim/sim_timer.h"
-#include "tests/sim/sim_warden.h"
+#include "tests/sim/world/sim_link.h"
+#include "tests/sim/world/sim_timer.h"
+#include "tests/sim/world/sim_warden.h"
 
 namespace ddprun::sim {
 

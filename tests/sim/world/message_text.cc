@@ -1,4 +1,4 @@
-#include "tests/sim/message_text.h"
+#include "tests/sim/world/message_text.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"

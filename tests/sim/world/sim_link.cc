@@ -1,11 +1,11 @@
-#include "tests/sim/sim_link.h"
+#include "tests/sim/world/sim_link.h"
 
 #include <algorithm>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "tests/sim/sim_coordinator.h"
+#include "tests/sim/world/sim_coordinator.h"
 
 namespace ddprun::sim {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "base/assignment.h"
 #include "base/exit_info.h"
-#include "tests/sim/sim_host.h"
-#include "tests/sim/sim_workers.h"
+#include "tests/sim/world/sim_host.h"
+#include "tests/sim/world/sim_workers.h"
 
 namespace ddprun::sim {
 

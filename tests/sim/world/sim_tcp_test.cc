@@ -1,4 +1,4 @@
-#include "tests/sim/sim_tcp.h"
+#include "tests/sim/world/sim_tcp.h"
 
 #include <optional>
 #include <string>

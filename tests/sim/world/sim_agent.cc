@@ -1,11 +1,11 @@
-#include "tests/sim/sim_agent.h"
+#include "tests/sim/world/sim_agent.h"
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/dismiss_reason.h"
-#include "tests/sim/message_text.h"
-#include "tests/sim/sim_coordinator.h"
+#include "tests/sim/world/message_text.h"
+#include "tests/sim/world/sim_coordinator.h"
 
 namespace ddprun::sim {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/sim/sim_warden.h"
+#include "tests/sim/world/sim_warden.h"
 
 #include <csignal>
 #include <utility>

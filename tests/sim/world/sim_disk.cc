@@ -1,4 +1,4 @@
-#include "tests/sim/sim_disk.h"
+#include "tests/sim/world/sim_disk.h"
 
 #include <algorithm>
 #include <utility>

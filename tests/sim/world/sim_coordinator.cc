@@ -1,4 +1,4 @@
-#include "tests/sim/sim_coordinator.h"
+#include "tests/sim/world/sim_coordinator.h"
 
 #include <algorithm>
 #include <ctime>
@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/rendezvous.pb.h"
-#include "tests/sim/message_text.h"
-#include "tests/sim/sim_link.h"
-#include "tests/sim/sim_timer.h"
+#include "tests/sim/world/message_text.h"
+#include "tests/sim/world/sim_link.h"
+#include "tests/sim/world/sim_timer.h"
 
 namespace ddprun::sim {
 namespace {

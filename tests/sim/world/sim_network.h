@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/time.h"
-#include "tests/sim/random.h"
-#include "tests/sim/sim_clock.h"
+#include "tests/sim/world/random.h"
+#include "tests/sim/world/sim_clock.h"
 
 namespace ddprun::sim {
 

@@ -13,11 +13,11 @@
 #include "base/assignment.h"
 #include "base/exit_info.h"
 #include "base/ids.h"
-#include "tests/sim/random.h"
 #include "tests/sim/script.h"
-#include "tests/sim/sim_disk.h"
-#include "tests/sim/sim_host.h"
-#include "tests/sim/trace.h"
+#include "tests/sim/world/random.h"
+#include "tests/sim/world/sim_disk.h"
+#include "tests/sim/world/sim_host.h"
+#include "tests/sim/world/trace.h"
 
 namespace ddprun::sim {
 
