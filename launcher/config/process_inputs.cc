@@ -1,3 +1,5 @@
+#include "launcher/config/process_inputs.h"
+
 #include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -6,9 +8,8 @@
 
 #include "base/time.h"
 #include "base/uuid.h"
+#include "launcher/cli/read_within.h"
 #include "launcher/config/gpus.h"
-#include "launcher/config/process_inputs.h"
-#include "os/read_within.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "os/read_within.h"
+#include "launcher/cli/read_within.h"
 
 #include <fcntl.h>
 #include <poll.h>
