@@ -121,8 +121,10 @@ absl::StatusOr<StatusView> StatusTable(absl::string_view json, absl::string_view
 
 namespace {
 
-std::string Text(const boost::json::value& v) {
-  return CleanLine({v.as_string().data(), v.as_string().size()});
+// Throws as at() does if it is no string.
+std::string StringAt(const boost::json::object& event, const char* member) {
+  const boost::json::string& text = event.at(member).as_string();
+  return CleanLine({text.data(), text.size()});
 }
 
 }  // namespace
@@ -135,8 +137,8 @@ absl::StatusOr<EventLines> ParseEvents(absl::string_view json_lines) {
     if (error) return absl::InternalError(absl::StrCat("an event is no JSON: ", error.message()));
     try {
       const boost::json::object& e = event.as_object();
-      const std::string name = Text(e.at("event"));
-      absl::StrAppendFormat(&lines.text, "%s %-17s %s\n", Text(e.at("time")), name, Text(e.at("reason")));
+      const std::string name = StringAt(e, "event");
+      absl::StrAppendFormat(&lines.text, "%s %-17s %s\n", StringAt(e, "time"), name, StringAt(e, "reason"));
       lines.last_seq = e.at("seq").to_number<uint64_t>();
       if (name == "job_closed") lines.over = true;
     } catch (const std::exception& e) {  // as in StatusTable
