@@ -56,9 +56,7 @@ void C10dServer::OnWoken(C10dSession& session) {
   to_flush_.push_back(&session);
   if (in_turn_ || to_flush_.size() > 1) return;
   // By somebody who is no connection of ours, and who may wake more of them.
-  asio::post(io_, [this, alive = std::weak_ptr<void>(alive_)] {
-    if (!alive.expired()) OnTurnDone();
-  });
+  asio::post(io_, alive_.Guard([this] { OnTurnDone(); }));
 }
 
 void C10dServer::OnTurnDone() {
@@ -80,8 +78,7 @@ void C10dServer::OnGrace(C10dSession& session) {
 
 void C10dServer::AwaitGrace() {
   grace_.expires_at(graces_.front().first);
-  grace_.async_wait([this, alive = std::weak_ptr<void>(alive_)](error_code) {
-    if (alive.expired()) return;
+  grace_.async_wait(alive_.Guard([this](error_code) {
     const TimePoint now = std::chrono::steady_clock::now();
     while (!graces_.empty() && graces_.front().first <= now) {
       const auto it = sessions_.find(graces_.front().second);
@@ -90,7 +87,7 @@ void C10dServer::AwaitGrace() {
       OnTurnDone();
     }
     if (!graces_.empty()) AwaitGrace();
-  });
+  }));
 }
 
 void C10dServer::OnClosed(C10dSession& session, const absl::Status& why) {
@@ -104,12 +101,12 @@ void C10dServer::Close(Duration linger, absl::AnyInvocable<void()> done) {
   closing_ = true;
   done_ = std::move(done);
   linger_.expires_after(linger);
-  linger_.async_wait([this, alive = std::weak_ptr<void>(alive_)](error_code ec) {
-    if (ec || alive.expired()) return;
+  linger_.async_wait(alive_.Guard([this](error_code ec) {
+    if (ec) return;
     to_flush_.clear();
     sessions_.clear();
     CheckClosed();
-  });
+  }));
   // Draining may end a session at once, which then leaves sessions_.
   std::vector<C10dSession*> draining;
   draining.reserve(sessions_.size());

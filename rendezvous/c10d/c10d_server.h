@@ -12,6 +12,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/alive.h"
 #include "base/time.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/steady_timer.hpp"
@@ -82,8 +83,7 @@ class C10dServer final : private C10dSession::Owner {
 
   bool closing_ = false;
   boost::asio::steady_timer linger_;
-  // A timer that is over may be heard of after we are gone.
-  const std::shared_ptr<void> alive_ = std::make_shared<char>();
+  Alive alive_;
   absl::AnyInvocable<void()> done_;  // empty: Close was not called, or it is over
 };
 

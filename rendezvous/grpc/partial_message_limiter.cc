@@ -109,13 +109,12 @@ void PartialMessageLimiter::CameWhole(absl::string_view peer, uint64_t bytes) {
 void PartialMessageLimiter::Await(Duration pause) {
   awaiting_ = true;
   timer_.expires_after(pause);
-  timer_.async_wait([this, alive = std::weak_ptr<void>(alive_)](boost::system::error_code) {
-    if (alive.expired()) return;
+  timer_.async_wait(alive_.Guard([this](boost::system::error_code) {
     awaiting_ = false;
     const bool much_comes = Look();
     absl::MutexLock lock(&mutex_);
     if (!connections_.empty()) Await(much_comes ? kPauseWhenMuchComes : kPause);
-  });
+  }));
 }
 
 // True: look again soon.

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "base/alive.h"
 #include "base/time.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/steady_timer.hpp"
@@ -61,8 +62,7 @@ class PartialMessageLimiter {
   const PartialMessageLimits limits_;
   const OnError on_error_;
   boost::asio::steady_timer timer_;
-  const std::shared_ptr<void> alive_ =
-      std::make_shared<char>();  // the timer may be heard of after we are gone
+  Alive alive_;
   bool awaiting_ = false;
   absl::Mutex mutex_;
   absl::flat_hash_map<std::string, Connection> connections_ ABSL_GUARDED_BY(mutex_);  // by "10.0.0.7:34567"
