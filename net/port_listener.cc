@@ -18,10 +18,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/time.h"
-#include "boost/asio/ip/v6_only.hpp"
 #include "boost/asio/steady_timer.hpp"
 #include "net/name_lookup.h"
 #include "net/poll_set.h"
+#include "net/tcp.h"
 
 namespace ddprun {
 namespace {
@@ -84,27 +84,6 @@ absl::Status BindError(const error_code& ec, const std::string& address, int por
   return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", at, ": ", ec.message()));
 }
 
-error_code Listen(const tcp::endpoint& endpoint, tcp::acceptor& acceptor) {
-  error_code ec;
-  acceptor.open(endpoint.protocol(), ec);
-  if (ec) return ec;
-  acceptor.set_option(tcp::acceptor::reuse_address(true), ec);
-  if (endpoint.protocol() == tcp::v6()) {
-    acceptor.set_option(asio::ip::v6_only(!endpoint.address().is_unspecified()), ec);
-  }
-  // The connections have it, too. Of peers whose host vanished nobody would ever hear again.
-  acceptor.set_option(asio::socket_base::keep_alive(true), ec);
-  ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);
-  acceptor.bind(endpoint, ec);
-  if (!ec) acceptor.listen(SOMAXCONN, ec);
-  if (!ec) acceptor.non_blocking(true, ec);
-  if (ec) {
-    error_code ignored;
-    acceptor.close(ignored);
-  }
-  return ec;
-}
-
 }  // namespace
 
 // The port, and each peer that has said nothing yet, are handlers of the PollSet.
@@ -149,11 +128,7 @@ struct PortListener::State final : std::enable_shared_from_this<PortListener::St
 absl::Status PortListener::State::Bind(const std::string& address, int port) {
   const auto number = static_cast<uint16_t>(port);
   if (address.empty()) {
-    error_code ec = Listen({tcp::v6(), number}, acceptor);
-    // A host may have no IPv6.
-    if (ec == asio::error::address_family_not_supported || ec.value() == EADDRNOTAVAIL) {
-      ec = Listen({tcp::v4(), number}, acceptor);
-    }
+    const error_code ec = ListenOnAllAddresses(acceptor, number);
     return ec ? BindError(ec, address, port) : absl::OkStatus();
   }
   error_code ec;
@@ -164,10 +139,7 @@ absl::Status PortListener::State::Bind(const std::string& address, int port) {
         "cannot listen on ", address, ": ", found.status().message(), "; give an address of this host"));
   }
   for (const SocketAddress& entry : *found) {
-    tcp::endpoint endpoint;
-    endpoint.resize(entry.size);
-    std::memcpy(endpoint.data(), &entry.storage, entry.size);
-    ec = Listen(endpoint, acceptor);
+    ec = Listen(acceptor, ToEndpoint(entry));
     if (!ec) return absl::OkStatus();
   }
   return BindError(ec, address, port);

@@ -16,7 +16,7 @@
 #include "base/time.h"
 #include "boost/program_options.hpp"
 #include "launcher/config/endpoint.h"
-#include "launcher/ctl/http_get.h"
+#include "launcher/ctl/coordinator_page.h"
 #include "launcher/ctl/page_text.h"
 #include "launcher/report/terminal_text.h"
 #include "rendezvous/client/control_client.h"
@@ -111,8 +111,8 @@ std::optional<Request> ParseRequest(const std::vector<std::string>& args, std::o
 }
 
 // The page; kNotFound, kInvalidArgument: the coordinator's own words.
-absl::StatusOr<HttpAnswer> GetPage(const Request& request, const std::string& path) {
-  ASSIGN_OR_RETURN(HttpAnswer answer, HttpGet(request.endpoint, path, kTimeout));
+absl::StatusOr<CoordinatorPage> GetPage(const Request& request, const std::string& path) {
+  ASSIGN_OR_RETURN(CoordinatorPage answer, GetCoordinatorPage(request.endpoint, path, kTimeout));
   if (answer.status == 200) return answer;
   const std::string why = answer.body.substr(0, answer.body.find('\n'));
   return answer.status == 404 ? absl::NotFoundError(why) : absl::InvalidArgumentError(why);
@@ -152,7 +152,7 @@ absl::Status Status(const Request& request, CtlStreams streams) {
   return LookOn(
       request,
       [&]() -> absl::StatusOr<Look> {
-        ASSIGN_OR_RETURN(const HttpAnswer page, GetPage(request, "/status"));
+        ASSIGN_OR_RETURN(const CoordinatorPage page, GetPage(request, "/status"));
         ASSIGN_OR_RETURN(StatusView view, StatusTable(page.body, request.job));
         return Look{request.json ? page.body : std::move(view.text), view.all_over};
       },
@@ -171,7 +171,7 @@ absl::Status Events(const Request& request, CtlStreams streams) {
       request,
       [&]() -> absl::StatusOr<Look> {
         ASSIGN_OR_RETURN(
-            const HttpAnswer page,
+            const CoordinatorPage page,
             GetPage(request, absl::StrCat("/events?job=", QueryEncoded(request.job), "&after=", after)));
         ASSIGN_OR_RETURN(EventLines lines, ParseEvents(page.body));
         if (lines.last_seq > 0) after = lines.last_seq;
@@ -182,7 +182,7 @@ absl::Status Events(const Request& request, CtlStreams streams) {
 
 absl::Status Change(const Request& request, CtlStreams streams) {
   // Who listens there is asked first: gRPC's words for a port without a coordinator are hard to read.
-  ASSIGN_OR_RETURN(const HttpAnswer found, GetPage(request, "/healthz"));
+  ASSIGN_OR_RETURN(const CoordinatorPage found, GetPage(request, "/healthz"));
   const ControlTarget target{found.address, request.endpoint.port, kTimeout};
   const std::string reason = request.reason.empty() ? "asked for by ddpctl" : request.reason;
   const absl::StatusOr<std::string> text = request.command == "drain"

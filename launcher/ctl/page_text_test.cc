@@ -5,7 +5,7 @@
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "launcher/ctl/http_get.h"
+#include "launcher/ctl/coordinator_page.h"
 
 namespace ddprun {
 namespace {

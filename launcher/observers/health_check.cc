@@ -1,13 +1,11 @@
 #include "launcher/observers/health_check.h"
 
-#include <fcntl.h>
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "boost/asio/ip/tcp.hpp"
-#include "boost/asio/ip/v6_only.hpp"
 #include "net/http_server.h"
+#include "net/tcp.h"
 
 namespace ddprun {
 namespace {
@@ -23,22 +21,6 @@ constexpr HttpLimits kLimits = {
 constexpr Duration kAcceptPause = milliseconds(100);
 constexpr Duration kTurn = seconds(1);
 
-error_code Listen(tcp::acceptor& acceptor, const tcp::endpoint& endpoint) {
-  error_code ec;
-  acceptor.open(endpoint.protocol(), ec);
-  if (ec) return ec;
-  fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);
-  acceptor.set_option(tcp::acceptor::reuse_address(true), ec);
-  if (endpoint.protocol() == tcp::v6()) acceptor.set_option(asio::ip::v6_only(false), ec);
-  acceptor.bind(endpoint, ec);
-  if (!ec) acceptor.listen(kMaxConnections, ec);
-  if (ec) {
-    error_code ignored;
-    acceptor.close(ignored);
-  }
-  return ec;
-}
-
 }  // namespace
 
 class HealthCheck::Server {
@@ -51,10 +33,7 @@ class HealthCheck::Server {
 
   // Returns the port.
   absl::StatusOr<int> Open(int port) {
-    const auto number = static_cast<uint16_t>(port);
-    error_code ec = Listen(acceptor_, {tcp::v6(), number});
-    // A host may have no IPv6.
-    if (ec && ec != asio::error::address_in_use) ec = Listen(acceptor_, {tcp::v4(), number});
+    error_code ec = ListenOnAllAddresses(acceptor_, static_cast<uint16_t>(port), kMaxConnections);
     if (ec) {
       return absl::FailedPreconditionError(
           absl::StrCat("port ", port, " cannot be listened on: ", ec.message()));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -13,13 +12,13 @@
 #include "boost/asio/experimental/awaitable_operators.hpp"
 #include "boost/asio/ip/tcp.hpp"
 #include "boost/asio/posix/stream_descriptor.hpp"
-#include "boost/asio/read.hpp"
 #include "boost/asio/steady_timer.hpp"
 #include "boost/asio/this_coro.hpp"
 #include "boost/asio/use_awaitable.hpp"
-#include "boost/asio/write.hpp"
 #include "boost/json/parse.hpp"
+#include "net/http_client.h"
 #include "net/name_lookup.h"
+#include "net/tcp.h"
 #include "proto/protocol_version.h"
 
 namespace ddprun {
@@ -68,36 +67,23 @@ asio::awaitable<absl::StatusOr<std::vector<tcp::endpoint>>> Resolve(const std::s
   const absl::StatusOr<std::vector<SocketAddress>> found = lookup.Result();
   if (!found.ok()) co_return found.status();
   std::vector<tcp::endpoint> endpoints;
-  for (const SocketAddress& address : *found) {
-    tcp::endpoint& endpoint = endpoints.emplace_back();
-    endpoint.resize(address.size);
-    std::memcpy(endpoint.data(), &address.storage, address.size);
-  }
+  for (const SocketAddress& address : *found) endpoints.push_back(ToEndpoint(address));
   co_return endpoints;
 }
 
-// What came back to a GET, whole or up to where the peer stopped.
-asio::awaitable<std::string> Ask(tcp::socket& socket, std::string request) {
-  co_await asio::async_write(socket, asio::buffer(request), kAwait);
-  std::string answer;
-  co_await asio::async_read(socket, asio::dynamic_buffer(answer, 4096), kAwait);
-  co_return answer;
-}
-
-// OK if `answer` is that of a coordinator that this build can talk to.
-absl::Status CheckAnswer(const std::string& answer, absl::string_view where) {
-  const size_t body = answer.find("\r\n\r\n");
+// OK if `answer` to a GET /healthz is that of a coordinator that this build can talk to.
+absl::Status CheckAnswer(const absl::StatusOr<HttpResponse>& answer, absl::string_view where) {
   error_code error;
-  const boost::json::value json =
-      boost::json::parse(body == std::string::npos ? std::string() : answer.substr(body + 4), error);
+  const boost::json::value json = boost::json::parse(answer.ok() ? answer->body : std::string(), error);
   const auto* object = error ? nullptr : json.if_object();
   const auto* service = object ? object->if_contains("service") : nullptr;
   const auto* protocol = object ? object->if_contains("protocol") : nullptr;
   if (service == nullptr || *service != "ddprun" || protocol == nullptr || !protocol->is_int64()) {
     return absl::FailedPreconditionError(
         absl::StrCat("what listens at ", where, " is no ddprun coordinator (",
-                     answer.empty() ? "it did not answer a GET /healthz; a torch TCPStore does not either"
-                                    : "its answer to GET /healthz is none of ours",
+                     absl::IsUnavailable(answer.status())
+                         ? "it did not answer a GET /healthz; a torch TCPStore does not either"
+                         : "its answer to GET /healthz is none of ours",
                      "): give --rdzv-endpoint the address that the first node's ddprun printed, or a free "
                      "port of the first node"));
   }
@@ -162,14 +148,14 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, i
   error_code ignored;
   FoundCoordinator found{endpoint.address().to_string(), port,
                          socket.local_endpoint(ignored).address().to_string()};
-  const auto answer = co_await (
-      Ask(socket, absl::StrCat("GET /healthz HTTP/1.1\r\nHost: ", host, "\r\nConnection: close\r\n\r\n")) ||
-      Sleep(kAnswerTimeout));
-  const std::string text = answer.index() == 0 ? std::get<0>(answer) : std::string();
-  failed.hung_up = answer.index() == 0 && text.empty();
-  trace(absl::StrCat("GET /healthz was answered with ", text.size(), " bytes",
-                     answer.index() == 0 ? "" : ", which is not all within 5 s"));
-  if (absl::Status good = CheckAnswer(text, where); !good.ok()) co_return good;
+  const auto asked = co_await (HttpGet(socket, {.host = host, .path = "/healthz"}) || Sleep(kAnswerTimeout));
+  const absl::StatusOr<HttpResponse> answer =
+      asked.index() == 0 ? std::get<0>(asked) : absl::UnavailableError("no answer within 5 s");
+  failed.hung_up = asked.index() == 0 && absl::IsUnavailable(answer.status());
+  trace(absl::StrCat("GET /healthz was answered with ", answer.ok()
+                                                            ? absl::StrCat("HTTP status ", answer->status)
+                                                            : std::string(answer.status().message())));
+  if (absl::Status good = CheckAnswer(answer, where); !good.ok()) co_return good;
   co_return found;
 }
 

@@ -11,7 +11,7 @@
 
 namespace ddprun {
 
-struct HttpAnswer {
+struct CoordinatorPage {
   int status = 0;  // 200: `body` is the page; else it says why not
   std::string body;
   std::string address;  // numeric, of the host that answered
@@ -19,8 +19,9 @@ struct HttpAnswer {
 
 // GET `path`. Blocks, `timeout` at most.
 //   Errors: kUnavailable: nobody answered, or no coordinator did, with the endpoint and the cause.
-absl::StatusOr<HttpAnswer> HttpGet(const Endpoint& endpoint, const std::string& path, Duration timeout);
-// True for an error of HttpGet from a host that is there, but nobody listens any more.
+absl::StatusOr<CoordinatorPage> GetCoordinatorPage(const Endpoint& endpoint, const std::string& path,
+                                                   Duration timeout);
+// True for an error of GetCoordinatorPage from a host that is there, but nobody listens any more.
 bool IsRefused(const absl::Status& status);
 
 // `text` as a value in a query.

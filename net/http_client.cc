@@ -1,0 +1,58 @@
+#include "net/http_client.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "boost/asio/as_tuple.hpp"
+#include "boost/asio/use_awaitable.hpp"
+#include "boost/beast/core/flat_buffer.hpp"
+#include "boost/beast/http/empty_body.hpp"
+#include "boost/beast/http/parser.hpp"
+#include "boost/beast/http/read.hpp"
+#include "boost/beast/http/string_body.hpp"
+#include "boost/beast/http/write.hpp"
+
+namespace ddprun {
+namespace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+
+constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+
+absl::Status ToStatus(const error_code& error) {
+  // An error of the parser; a connection that ends in the middle of a response is one of them.
+  if (error.category() == http::make_error_code(http::error::bad_version).category() &&
+      error != http::error::end_of_stream) {
+    return absl::InvalidArgumentError(error.message());
+  }
+  return absl::UnavailableError(error.message());
+}
+
+}  // namespace
+
+asio::awaitable<absl::StatusOr<HttpResponse>> HttpGet(asio::ip::tcp::socket& socket, HttpRequest request) {
+  http::request<http::empty_body> get(http::verb::get, request.path, 11);
+  get.set(http::field::host, request.host);
+  get.set(http::field::connection, "close");
+  const auto [write_error, written] = co_await http::async_write(socket, get, kAwait);
+  if (write_error) co_return ToStatus(write_error);
+
+  boost::beast::flat_buffer buffer;
+  http::response_parser<http::string_body> parser;
+  parser.body_limit(request.max_body_bytes);
+  const auto [header_error, header_bytes] = co_await http::async_read_header(socket, buffer, parser, kAwait);
+  if (header_error) co_return ToStatus(header_error);
+
+  HttpResponse response{.status = static_cast<int>(parser.get().result_int()),
+                        .server = std::string(parser.get()[http::field::server])};
+  if (request.server.empty() || response.server == request.server) {
+    const auto [body_error, body_bytes] = co_await http::async_read(socket, buffer, parser, kAwait);
+    if (body_error) co_return ToStatus(body_error);
+    response.body = std::move(parser.get().body());
+  }
+  co_return response;
+}
+
+}  // namespace ddprun
