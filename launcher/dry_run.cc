@@ -9,6 +9,7 @@
 #include "base/assignment.h"
 #include "base/exit_info.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "launcher/config/endpoint.h"
 #include "launcher/config/program.h"
 #include "launcher/hosting.h"
@@ -21,8 +22,6 @@
 namespace ddprun {
 namespace {
 
-std::string Count(int n, absl::string_view thing) { return absl::StrCat(n, " ", thing, n == 1 ? "" : "s"); }
-
 // A comment ends with its line, so that nothing in a name becomes a command.
 std::string InOneLine(std::string text) {
   std::replace_if(text.begin(), text.end(), absl::ascii_iscntrl, '?');
@@ -31,8 +30,8 @@ std::string InOneLine(std::string text) {
 
 std::string Nodes(const LaunchConfig& config) {
   return absl::StrCat(config.min_nodes == config.max_nodes ? "" : absl::StrCat(config.min_nodes, " to "),
-                      Count(config.max_nodes, "node"), ", with ", Count(config.num_local_workers, "worker"),
-                      " on this one");
+                      Counted(config.max_nodes, "node"), ", with ",
+                      Counted(config.num_local_workers, "worker"), " on this one");
 }
 
 std::string Meeting(const LaunchConfig& config, const DryRunFacts& facts) {
@@ -91,7 +90,7 @@ Assignment AssumedAssignment(const LaunchConfig& config, const DryRunFacts& fact
 std::string Assumption(const LaunchConfig& config, const Assignment& a) {
   if (config.max_nodes == 1) return "what is in <angle brackets> is decided at the start";
   return absl::StrCat("this is node ", a.group_rank.value(), " of ", a.group_world_size, ", and each has ",
-                      Count(config.num_local_workers, "worker"),
+                      Counted(config.num_local_workers, "worker"),
                       "; ranks, and what is in <angle brackets>, are decided when the nodes meet");
 }
 
@@ -166,8 +165,8 @@ std::string DryRunText(const LaunchConfig& config, const DryRunFacts& facts) {
   const auto say = [&text](absl::string_view what, const std::string& how) {
     absl::StrAppend(&text, "# ", what, std::string(10 - what.size(), ' '), InOneLine(how), "\n");
   };
-  say("job",
-      absl::StrCat(config.run_id, ", role ", config.role, ", ", Count(config.rules.max_restarts, "restart")));
+  say("job", absl::StrCat(config.run_id, ", role ", config.role, ", ",
+                          Counted(config.rules.max_restarts, "restart")));
   say("size", Nodes(config));
   say("meets", Meeting(config, facts));
   say("store", config.agent_store ? "of the workers: in the launcher on node 0"

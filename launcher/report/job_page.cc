@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "base/exit_info.h"
 #include "base/failure.h"
+#include "base/text.h"
 #include "launcher/report/terminal_text.h"
 
 namespace ddprun {
@@ -86,7 +87,7 @@ std::string How(const Failure& f) {
 }
 
 std::string When(const Failure& f) {
-  return absl::StrCat(f.uptime ? absl::StrCat(" after ", FormatUptime(*f.uptime)) : "",
+  return absl::StrCat(f.uptime ? absl::StrCat(" after ", InLargestUnits(*f.uptime)) : "",
                       f.step ? absl::StrCat(", at step ", *f.step) : "");
 }
 
@@ -215,16 +216,6 @@ std::string FormatRanks(const std::vector<Rank>& ranks) {
     i = last + 1;
   }
   return absl::StrJoin(parts, ", ");
-}
-
-std::string FormatUptime(Duration uptime) {
-  const int64_t ms = std::max<int64_t>(std::chrono::duration_cast<milliseconds>(uptime).count(), 0);
-  const int64_t s = ms / 1000, min = s / 60, h = min / 60;
-  if (ms < 1000) return absl::StrCat(ms, " ms");
-  if (s < 60) return absl::StrCat(s, ".", ms / 100 % 10, " s");
-  if (min < 60) return absl::StrCat(min, " min ", s % 60, " s");
-  if (h < 48) return absl::StrCat(h, " h ", min % 60, " min");
-  return absl::StrCat(h / 24, " d ", h % 24, " h");
 }
 
 }  // namespace ddprun

@@ -26,7 +26,4 @@ std::string FormatWhatIsNew(const JobReport& report, absl::string_view shown);
 // "1-3, 5, 8, 9" for ascending numbers.
 std::string FormatRanks(const std::vector<Rank>& ranks);
 
-// "350 ms", "12.3 s", "5 min 2 s", "3 h 12 min", "2 d 3 h"; negative ones as 0.
-std::string FormatUptime(Duration uptime);
-
 }  // namespace ddprun

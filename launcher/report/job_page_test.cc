@@ -268,17 +268,5 @@ TEST(JobPageTest, RanksAreFolded) {
   EXPECT_EQ(FormatRanks(Ranks({0, 1, 2, 3, 1000, 1001, 1002})), "0-3, 1000-1002");
 }
 
-TEST(JobPageTest, UptimesHaveTheUnitThatSuits) {
-  using std::chrono::hours;
-  using std::chrono::minutes;
-  EXPECT_EQ(FormatUptime(milliseconds(-5)), "0 ms");
-  EXPECT_EQ(FormatUptime(milliseconds(350)), "350 ms");
-  EXPECT_EQ(FormatUptime(milliseconds(1000)), "1.0 s");
-  EXPECT_EQ(FormatUptime(milliseconds(59'999)), "59.9 s");
-  EXPECT_EQ(FormatUptime(seconds(302)), "5 min 2 s");
-  EXPECT_EQ(FormatUptime(minutes(192)), "3 h 12 min");
-  EXPECT_EQ(FormatUptime(hours(51)), "2 d 3 h");
-}
-
 }  // namespace
 }  // namespace ddprun

@@ -8,6 +8,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "boost/asio/as_tuple.hpp"
 #include "boost/asio/experimental/awaitable_operators.hpp"
 #include "boost/asio/ip/tcp.hpp"
@@ -189,9 +190,8 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
     if (failed.refused && limits.refusal_is_final) co_return found;
     const Duration rest = end - std::chrono::steady_clock::now();
     if (rest <= Duration::zero()) {
-      const std::string tried = limits.total < seconds(1) ? absl::StrCat(ToMillis(limits.total), " ms")
-                                                          : absl::StrCat(limits.total / seconds(1), " s");
-      co_return absl::UnavailableError(absl::StrCat(found.status().message(), " (tried for ", tried,
+      co_return absl::UnavailableError(absl::StrCat(found.status().message(), " (tried for ",
+                                                    InSeconds(limits.total),
                                                     limits.advice.empty() ? "" : "; ", limits.advice, ")"));
     }
     // A node that starts a moment before the first one is no news.

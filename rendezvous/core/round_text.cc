@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/overloaded.h"
+#include "base/text.h"
 #include "rendezvous/core/failure_aggregator.h"
 
 namespace ddprun {
@@ -19,8 +20,6 @@ absl::string_view EventOf(const MissedReason& reason) {
                  [](const StopTimedOut&) { return "stop_timeout"; }},
       reason);
 }
-
-std::string Counted(int n, absl::string_view thing) { return absl::StrCat(n, " ", thing, n == 1 ? "" : "s"); }
 
 absl::string_view ForgottenText(note::JobForgotten::Why why) {
   switch (why) {
@@ -57,7 +56,7 @@ std::string ToText(const NodeMissed& missed) {
                        r.ago < milliseconds(1) ? "" : absl::StrCat(" ", r.ago / milliseconds(1), " ms ago"));
                  },
                  [&](const JoinTimedOut& r) {
-                   return absl::StrCat("node ", missed.node.id.value(), " waited ", Seconds(r.waited));
+                   return absl::StrCat("node ", missed.node.id.value(), " waited ", InSeconds(r.waited));
                  },
                  [&](const StopTimedOut& r) {
                    return absl::StrCat(name, " did not stop its workers of round ", r.round.value(),
@@ -82,7 +81,7 @@ std::string ToText(const CloseReason& reason) {
 std::string ToText(const InterruptReason& reason) {
   return std::visit(Overloaded{[](const TakenOut& r) { return ToText(r); },
                                [](const NewcomersWait& r) {
-                                 return absl::StrCat(Nodes(r.nodes), " joined the running job");
+                                 return absl::StrCat(Counted(r.nodes, "node"), " joined the running job");
                                }},
                     reason);
 }
@@ -94,7 +93,7 @@ std::string ToText(const EndOfRound& reason) {
                    return absl::StrCat(ToText(r.why), "; a snapshot of step ", r.step, " is there");
                  },
                  [](const NoSnapshotCame& r) {
-                   return absl::StrCat(ToText(r.why), "; no snapshot came within ", Seconds(r.timeout));
+                   return absl::StrCat(ToText(r.why), "; no snapshot came within ", InSeconds(r.timeout));
                  },
                  [](const auto& r) { return ToText(r); }},
       reason);
@@ -103,9 +102,9 @@ std::string ToText(const EndOfRound& reason) {
 std::string ToText(const SealReason& reason) {
   return std::visit(
       Overloaded{
-          [](const AllJoined& r) { return absl::StrCat("all ", Nodes(r.max_nodes), " joined"); },
+          [](const AllJoined& r) { return absl::StrCat("all ", Counted(r.max_nodes, "node"), " joined"); },
           [](const LastCallOver& r) {
-            return absl::StrCat(r.nodes, " of at most ", Nodes(r.max_nodes),
+            return absl::StrCat(r.nodes, " of at most ", Counted(r.max_nodes, "node"),
                                 " joined and the last call is over");
           },
           [](const PauseOver&) { return std::string("the pause after repeated losses of nodes is over"); },
@@ -132,8 +131,8 @@ std::string ToText(const CostReason& reason) {
           [](const NoRestartAllowed&) { return std::string("no restart is allowed (--max-restarts=0)"); },
           [](const RestartsUsedUp& r) { return absl::StrCat("all ", r.max, " restarts are used up"); },
           [](const FailedTooEarly& r) {
-            return absl::StrCat("it failed after ", Seconds(r.uptime),
-                                ", before its first step and in less than ", Seconds(r.min_uptime),
+            return absl::StrCat("it failed after ", InSeconds(r.uptime),
+                                ", before its first step and in less than ", InSeconds(r.min_uptime),
                                 " (--min-uptime): another start would end the same way");
           },
           [](const NoProgress& r) {
@@ -167,14 +166,14 @@ std::string ToText(const DismissReason& reason) {
           [](const JobIsClosing& r) { return absl::StrCat("the job is being closed: ", ToText(r.why)); },
           [](const RankTooHigh& r) {
             return absl::StrCat("node rank ", r.rank, " of ", r.host, " is not below the job's ",
-                                Nodes(r.max_nodes));
+                                Counted(r.max_nodes, "node"));
           },
           [](const RankTaken& r) {
             return absl::StrCat("node rank ", r.rank, " of ", r.host, " is already taken by ", ToText(r.by));
           },
           [](const TooFewJoined& r) {
-            return absl::StrCat("only ", r.nodes, " of at least ", Nodes(r.min_nodes), " joined within ",
-                                Seconds(r.within),
+            return absl::StrCat("only ", r.nodes, " of at least ", Counted(r.min_nodes, "node"),
+                                " joined within ", InSeconds(r.within),
                                 "; start the agents of the other nodes with "
                                 "the same --rdzv-endpoint and "
                                 "--rdzv-id, or raise --rdzv-conf=join_timeout");
@@ -196,10 +195,10 @@ std::string ToText(const Waiting& waiting) {
                                  return absl::StrCat(
                                      "the job is asked for a snapshot and goes on with more "
                                      "nodes from there, in ",
-                                     Seconds(w.left), " at the latest");
+                                     InSeconds(w.left), " at the latest");
                                },
                                [](const WaitsForDrain& w) {
-                                 return absl::StrCat("waiting for ", Nodes(w.nodes),
+                                 return absl::StrCat("waiting for ", Counted(w.nodes, "node"),
                                                      " to stop the workers of round ", w.round.value());
                                },
                                [](const WaitsForNothing&) { return std::string("the job is closed"); }},
@@ -243,8 +242,9 @@ NoteText ToText(const Note& note) {
             return T{"snapshot_asked", absl::StrCat("round ", n.round.value(), ": ", ToText(n.why))};
           },
           [](const note::RoundSealed& n) {
-            return T{"round_sealed", absl::StrCat("round ", n.round.value(), " with ", Nodes(n.nodes), ", ",
-                                                  Counted(n.workers, "worker"), ": ", ToText(n.why))};
+            return T{"round_sealed",
+                     absl::StrCat("round ", n.round.value(), " with ", Counted(n.nodes, "node"), ", ",
+                                  Counted(n.workers, "worker"), ": ", ToText(n.why))};
           },
           [](const note::RoundEnded& n) {
             return T{"round_ended", absl::StrCat("round ", n.round.value(), ": ", ToText(n.why))};
@@ -256,7 +256,7 @@ NoteText ToText(const Note& note) {
             return T{"pause", absl::StrCat("nodes were lost in ", n.rounds,
                                            " rounds in a row without progress: "
                                            "the next one begins in ",
-                                           Seconds(n.pause))};
+                                           InSeconds(n.pause))};
           },
           [](const note::WaitingForNodes& n) {
             return T{"waiting_for_nodes", ToText(n.what)};
@@ -286,13 +286,6 @@ constexpr size_t kMaxNames = 8;
 
 }  // namespace
 
-std::string Nodes(int n) { return absl::StrCat(n, n == 1 ? " node" : " nodes"); }
-
-std::string Seconds(Duration d) {
-  if (d < seconds(1)) return absl::StrCat(d / milliseconds(1), " ms");
-  return absl::StrCat(d / seconds(1), " s");
-}
-
 std::string AbsenceText(const MissedReason& reason) {
   return std::visit(
       Overloaded{[](const Left& r) { return absl::StrCat("it left: ", r.why); },
@@ -311,7 +304,7 @@ std::string ListOf(const std::vector<AbsentNode>& absent, TimePoint now) {
     const AbsentNode& node = absent[i];
     absl::StrAppend(&text, i == 0 ? "" : ", ", node.host);
     if (node.since) {
-      absl::StrAppend(&text, " (lost ", Seconds(now - *node.since),
+      absl::StrAppend(&text, " (lost ", InSeconds(now - *node.since),
                       " ago: ", node.why ? AbsenceText(*node.why) : "", ")");
     } else {
       absl::StrAppend(&text, " (not heard from)");
@@ -330,7 +323,7 @@ std::string GatheringText(const JobRules& policy, int joined, const std::vector<
     if (known > 0) absl::StrAppend(&text, ": ", ListOf(absent, now));
     if (last_call_end) {
       const Duration left = std::max(*last_call_end - now, Duration::zero());
-      absl::StrAppend(&text, "; the workers start in ", Seconds(std::chrono::ceil<seconds>(left)),
+      absl::StrAppend(&text, "; the workers start in ", InSeconds(std::chrono::ceil<seconds>(left)),
                       " at the latest (--rdzv-conf=last_call_timeout=SECONDS sets this time; a fixed "
                       "--nnodes=N has none)");
     }
@@ -347,14 +340,14 @@ std::string GatheringText(const JobRules& policy, int joined, const std::vector<
   } else {
     absl::StrAppend(&text, "waiting for at least ", needed, " of ", ListOf(absent, now));
   }
-  if (now - since >= seconds(1)) absl::StrAppend(&text, "; for ", Seconds(now - since), " so far");
+  if (now - since >= seconds(1)) absl::StrAppend(&text, "; for ", InSeconds(now - since), " so far");
   return text;
 }
 
 std::string SpareText(const JobRules& policy, int running, int waiting) {
-  const std::string runs = absl::StrCat("the job runs on ", Nodes(running));
+  const std::string runs = absl::StrCat("the job runs on ", Counted(running, "node"));
   if (running >= policy.max_nodes) {
-    return absl::StrCat("the job runs on its maximum of ", Nodes(policy.max_nodes),
+    return absl::StrCat("the job runs on its maximum of ", Counted(policy.max_nodes, "node"),
                         "; this node is a spare and takes over when one is lost");
   }
   if (policy.scale_up == ScaleUp::kNever) {

@@ -34,10 +34,6 @@ NoteText ToText(const Note& note);
 
 // What nodes that wait are told: for whom, and for how long already. Pure.
 
-// "1 node", "3 nodes".
-std::string Nodes(int n);
-// "12 s", or "350 ms" below one second.
-std::string Seconds(Duration d);
 // What those who wait for a node are told: "its lease expired".
 std::string AbsenceText(const MissedReason& reason);
 // "node17 (not heard from), node3 (lost 12 s ago: its lease expired) and 5 more".

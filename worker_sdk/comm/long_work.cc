@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "base/event.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 
 namespace ddprun {
 namespace {
@@ -23,10 +24,6 @@ struct Beat {
 };
 
 TimePoint Now() { return std::chrono::steady_clock::now(); }
-
-std::string InWords(Duration limit) {
-  return limit < seconds(1) ? absl::StrCat(ToMillis(limit), " ms") : absl::StrCat(limit / seconds(1), " s");
-}
 
 // Beats until no rank is at work. Ranks without work wait in the collective for those that have some.
 absl::Status BeatUntilAllHaveEnded(Communicator* comm, absl::string_view what, Duration stall_limit,
@@ -46,7 +43,7 @@ absl::Status BeatUntilAllHaveEnded(Communicator* comm, absl::string_view what, D
       if (now[r].at_work == 0 || now[r].done != before[r].done) advanced[r] = Now();
       if (Now() - advanced[r] < stall_limit) continue;
       const std::string why =
-          absl::StrCat("rank ", r, " has made no progress for ", InWords(stall_limit), ", ", what);
+          absl::StrCat("rank ", r, " has made no progress for ", InSeconds(stall_limit), ", ", what);
       comm->Abort(why);
       return absl::DeadlineExceededError(why);
     }

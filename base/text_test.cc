@@ -1,0 +1,35 @@
+#include "base/text.h"
+
+#include <chrono>
+
+#include "gtest/gtest.h"
+
+namespace ddprun {
+namespace {
+
+TEST(TextTest, Counts) {
+  EXPECT_EQ(Counted(0, "node"), "0 nodes");
+  EXPECT_EQ(Counted(1, "node"), "1 node");
+  EXPECT_EQ(Counted(2, "worker"), "2 workers");
+}
+
+TEST(TextTest, DurationsInSeconds) {
+  EXPECT_EQ(InSeconds(milliseconds(350)), "350 ms");
+  EXPECT_EQ(InSeconds(milliseconds(1000)), "1 s");
+  EXPECT_EQ(InSeconds(milliseconds(12'999)), "12 s");
+}
+
+TEST(TextTest, DurationsInTheirLargestUnits) {
+  using std::chrono::hours;
+  using std::chrono::minutes;
+  EXPECT_EQ(InLargestUnits(milliseconds(-5)), "0 ms");
+  EXPECT_EQ(InLargestUnits(milliseconds(350)), "350 ms");
+  EXPECT_EQ(InLargestUnits(milliseconds(1000)), "1.0 s");
+  EXPECT_EQ(InLargestUnits(milliseconds(59'999)), "59.9 s");
+  EXPECT_EQ(InLargestUnits(seconds(302)), "5 min 2 s");
+  EXPECT_EQ(InLargestUnits(minutes(192)), "3 h 12 min");
+  EXPECT_EQ(InLargestUnits(hours(51)), "2 d 3 h");
+}
+
+}  // namespace
+}  // namespace ddprun
