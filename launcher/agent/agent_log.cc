@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "launcher/report/terminal_text.h"
+#include "os/write_all.h"
 
 namespace ddprun {
 
@@ -33,14 +34,8 @@ void AgentLog::Detail(absl::string_view text) const {
 
 void AgentLog::Write(absl::string_view text) const {
   if (write_) return write_(text);
-  // One write, so that lines of several agents on one terminal stay whole. A terminal that is gone is no
-  // reason to fail.
-  while (!text.empty()) {
-    const ssize_t n = write(STDERR_FILENO, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;
-    text.remove_prefix(static_cast<size_t>(n));
-  }
+  // One write, so that lines of several agents on one terminal stay whole. A closed terminal is not an error.
+  WriteAll(STDERR_FILENO, text);
 }
 
 void AgentLog::Event(absl::string_view event,
