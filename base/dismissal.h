@@ -9,7 +9,7 @@ enum class Dismissal {
   kSucceeded,         // the job
   kFailed,            // the job: no restart is left, or another one would not help
   kJoinTimeout,       // too few nodes came
-  kExpelled,          // this node: its lease ran out, or it did not stop its workers; it may come back as new
+  kEvicted,           // this node: its lease ran out, or it did not stop its workers; it may come back as new
   kRejected,          // it does not fit the job
   kStopped,           // somebody stopped the job
   kDrained,           // somebody took this node out; the job goes on without it
@@ -30,8 +30,8 @@ constexpr absl::string_view ToString(Dismissal d) {
       return "failed";
     case Dismissal::kJoinTimeout:
       return "join timeout";
-    case Dismissal::kExpelled:
-      return "expelled";
+    case Dismissal::kEvicted:
+      return "evicted";
     case Dismissal::kRejected:
       return "rejected";
     case Dismissal::kStopped:

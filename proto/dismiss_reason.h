@@ -21,7 +21,7 @@ inline Dismissal DecodeDismissal(proto::DismissReason reason) {
 static_assert(static_cast<int>(Dismissal::kSucceeded) + 1 == proto::DISMISS_REASON_SUCCEEDED);
 static_assert(static_cast<int>(Dismissal::kFailed) + 1 == proto::DISMISS_REASON_FAILED);
 static_assert(static_cast<int>(Dismissal::kJoinTimeout) + 1 == proto::DISMISS_REASON_JOIN_TIMEOUT);
-static_assert(static_cast<int>(Dismissal::kExpelled) + 1 == proto::DISMISS_REASON_EXPELLED);
+static_assert(static_cast<int>(Dismissal::kEvicted) + 1 == proto::DISMISS_REASON_EVICTED);
 static_assert(static_cast<int>(Dismissal::kRejected) + 1 == proto::DISMISS_REASON_REJECTED);
 static_assert(static_cast<int>(Dismissal::kStopped) + 1 == proto::DISMISS_REASON_STOPPED);
 static_assert(static_cast<int>(Dismissal::kDrained) + 1 == proto::DISMISS_REASON_DRAINED);

@@ -26,8 +26,8 @@ EndReason EndReasonOf(Dismissal dismissal) {
       return EndReason::kJobFailed;
     case Dismissal::kJoinTimeout:
       return EndReason::kJoinTimeout;
-    case Dismissal::kExpelled:
-      return EndReason::kExpelled;
+    case Dismissal::kEvicted:
+      return EndReason::kEvicted;
     case Dismissal::kRejected:
       return EndReason::kRejected;
     case Dismissal::kStopped:
@@ -80,9 +80,9 @@ void AgentMachine::On(const RoundStopped& e) {
 }
 
 void AgentMachine::On(const Dismissed& e) {
-  if (e.reason == Dismissal::kExpelled && !end_) {
+  if (e.reason == Dismissal::kEvicted && !end_) {
     if (state_ == State::kSeeking) return SeekAgain(e.message);
-    return CutOff({e.message, EndReason::kExpelled}, /*at_once=*/true);
+    return CutOff({e.message, EndReason::kEvicted}, /*at_once=*/true);
   }
   const bool succeeded = e.reason == Dismissal::kSucceeded;
   if (!succeeded) Say(e.message);

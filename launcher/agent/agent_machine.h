@@ -18,7 +18,7 @@
 //     +--- Dismiss, a signal ----------------------------> +----------+  nothing left; to end
 // clang-format on
 //
-// Cut off is a node that was expelled, that has lost its connection to the coordinator, or whose fence has
+// Cut off is a node that was evicted, that has lost its connection to the coordinator, or whose fence has
 // fallen: the others go on without it, so it joins again as a new node, or ends. Stopping is a signal, a
 // grace period, SIGKILL, and then a sweep over everything the workers started; without the first two where
 // the next round may have begun elsewhere.

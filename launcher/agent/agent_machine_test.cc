@@ -245,22 +245,22 @@ TEST_F(AgentMachineTest, ACoordinatorThatIsNotFoundAgainEndsTheAgent) {
 
 TEST_F(AgentMachineTest, AnExpelledNodeKillsAtOnceAndComesBackAsNew) {
   Start(0);
-  EXPECT_THAT(Dismiss(Dismissal::kExpelled), ElementsAre("kill"));
+  EXPECT_THAT(Dismiss(Dismissal::kEvicted), ElementsAre("kill"));
   EXPECT_THAT(Lose(), IsEmpty());  // the old connection ends
   EXPECT_THAT(Ended(0, Signaled{SIGKILL, false}), IsEmpty());
   EXPECT_THAT(Gone(), ElementsAre("rejoin 6000"));
   EXPECT_THAT(Step(RejoinFailed{"no answer"}), ElementsAre("exit 75"));
-  EXPECT_EQ(End(), EndReason::kExpelled);
+  EXPECT_EQ(End(), EndReason::kEvicted);
 }
 
 TEST_F(AgentMachineTest, AWaitingNodeThatIsExpelledJoinsAgainAtOnce) {
-  EXPECT_THAT(Dismiss(Dismissal::kExpelled), ElementsAre("rejoin 6000"));
+  EXPECT_THAT(Dismiss(Dismissal::kEvicted), ElementsAre("rejoin 6000"));
 }
 
 TEST_F(AgentMachineTest, ANodeExpelledWhileItStopsItsWorkersKillsThem) {
   Start(0);
   Stop(0);
-  EXPECT_THAT(Dismiss(Dismissal::kExpelled), ElementsAre("kill"));
+  EXPECT_THAT(Dismiss(Dismissal::kEvicted), ElementsAre("kill"));
   EXPECT_EQ(machine_.NextDeadline(), std::nullopt);
   EXPECT_THAT(Gone(), ElementsAre("rejoin 6000"));
 }
@@ -350,12 +350,12 @@ TEST_F(AgentMachineTest, ConnectionsThatBreakBeforeTheWelcomeAreTriedAgainWithPa
 }
 
 TEST_F(AgentMachineTest, ANodeExpelledAgainAndAgainPausesLongerEachTime) {
-  EXPECT_THAT(Dismiss(Dismissal::kExpelled), ElementsAre("rejoin 6000"));
+  EXPECT_THAT(Dismiss(Dismissal::kEvicted), ElementsAre("rejoin 6000"));
   std::vector<int64_t> pauses;
   for (int i = 0; i < 8; ++i) {
     Step(Rejoined{});
     now_ += milliseconds(10);
-    EXPECT_THAT(Dismiss(Dismissal::kExpelled), IsEmpty());
+    EXPECT_THAT(Dismiss(Dismissal::kEvicted), IsEmpty());
     pauses.push_back(ToMillis(*machine_.NextDeadline() - now_));
     now_ = *machine_.NextDeadline();
     EXPECT_THAT(Step(AgentTick{}), ElementsAre("rejoin 6000"));
@@ -364,9 +364,9 @@ TEST_F(AgentMachineTest, ANodeExpelledAgainAndAgainPausesLongerEachTime) {
   // Once it has stayed for a while all is forgotten.
   Step(Rejoined{});
   now_ += seconds(1);
-  EXPECT_THAT(Dismiss(Dismissal::kExpelled), ElementsAre("rejoin 6000"));
+  EXPECT_THAT(Dismiss(Dismissal::kEvicted), ElementsAre("rejoin 6000"));
   Step(Rejoined{});
-  Dismiss(Dismissal::kExpelled);
+  Dismiss(Dismissal::kEvicted);
   EXPECT_EQ(machine_.NextDeadline(), now_ + milliseconds(100));
 }
 

@@ -16,7 +16,7 @@ bool WorthAnotherTry(EndReason reason) {
     case EndReason::kJoinTimeout:
     case EndReason::kCoordinatorLost:
     case EndReason::kCoordinatorEnded:
-    case EndReason::kExpelled:
+    case EndReason::kEvicted:
     case EndReason::kBroken:
       return true;
     case EndReason::kSucceeded:
@@ -52,7 +52,7 @@ std::string ExitCodeHelp() {
          "  SIGTERM, SIGHUP                                      1           75 (requeue)\n"
          "  too few nodes came; no coordinator found             1           75\n"
          "  the coordinator was lost, or its launcher ended      1           75\n"
-         "  this node was expelled and could not come back       1           75\n"
+         "  this node was evicted and could not come back       1           75\n"
          "  this node broke: its warden was killed               1           75\n"
          "  usage                                                2            2\n";
 }

@@ -18,7 +18,7 @@ enum class EndReason {
   kJoinTimeout,       // too few nodes came, or no coordinator
   kCoordinatorLost,   // and not found again
   kCoordinatorEnded,  // the launcher that hosts it, on another node
-  kExpelled,          // this node, and it could not come back
+  kEvicted,           // this node, and it could not come back
   kBroken,            // this node cannot go on: its warden was killed
 };
 

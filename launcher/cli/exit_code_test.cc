@@ -18,7 +18,7 @@ TEST(ExitCodeTest, TellsASchedulerWhatIsWorthAnotherTry) {
       {EndReason::kStopped, 1, 1},          {EndReason::kInterrupted, 1, 1},
       {EndReason::kTerminated, 1, 75},      {EndReason::kJoinTimeout, 1, 75},
       {EndReason::kCoordinatorLost, 1, 75}, {EndReason::kCoordinatorEnded, 1, 75},
-      {EndReason::kExpelled, 1, 75},        {EndReason::kBroken, 1, 75},
+      {EndReason::kEvicted, 1, 75},         {EndReason::kBroken, 1, 75},
   };
   for (const auto& row : kTable) {
     EXPECT_EQ(ExitCodeOf(row.reason, ExitCodes::kTorchrun), row.torchrun) << static_cast<int>(row.reason);

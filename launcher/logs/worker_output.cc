@@ -59,10 +59,10 @@ WorkerOutput::WorkerOutput(Console& console, DiskThread& disk, const Plan& plan,
   const bool both_to_console =
       goes_to_console_alone(plan.tee.out, files.out) && goes_to_console_alone(plan.tee.err, files.err);
   if (console.is_one() && both_to_console) {
-    WorkerStream::Ways ways;
-    ways.console = &console.out();
-    ways.tail = &tail_;
-    if (OpenPipe(out_, plan, std::move(ways))) {
+    WorkerStream::Sinks sinks;
+    sinks.console = &console.out();
+    sinks.tail = &tail_;
+    if (OpenPipe(out_, plan, std::move(sinks))) {
       err_.child_fd = out_.child_fd;
       sees_stderr_ = true;
       tail_has_stdout_ = true;
@@ -90,44 +90,44 @@ WorkerOutput::WorkerOutput(Console& console, DiskThread& disk, const Plan& plan,
   sees_stderr_ = err_.passed != nullptr;
 }
 
-void WorkerOutput::Open(Stream& stream, const Plan& plan, const Wish& wish) {
-  if (wish.file.of_worker) {
-    stream.child_end = std::move(wish.file.of_worker);
+void WorkerOutput::Open(Stream& stream, const Plan& plan, const StreamSpec& spec) {
+  if (spec.file.of_worker) {
+    stream.child_end = std::move(spec.file.of_worker);
     stream.child_fd = stream.child_end.get();
-    stream.path = wish.path;
+    stream.path = spec.path;
     return;
   }
-  WorkerStream::Ways ways = WaysOf(plan, wish);
-  const bool console_alone = ways.console != nullptr && ways.file == nullptr && !ways.prefix;
-  const bool nowhere = ways.console == nullptr && ways.file == nullptr && ways.tail == nullptr;
-  if (!nowhere && !(console_alone && wish.as_it_is) && OpenPipe(stream, plan, std::move(ways))) return;
+  WorkerStream::Sinks sinks = SinksOf(plan, spec);
+  const bool console_alone = sinks.console != nullptr && sinks.file == nullptr && !sinks.prefix;
+  const bool nowhere = sinks.console == nullptr && sinks.file == nullptr && sinks.tail == nullptr;
+  if (!nowhere && !(console_alone && spec.as_it_is) && OpenPipe(stream, plan, std::move(sinks))) return;
   if (plan.shown) {
-    stream.child_fd = wish.console_fd;
+    stream.child_fd = spec.console_fd;
   } else {
     OpenNullDevice(stream);
   }
 }
 
-WorkerStream::Ways WorkerOutput::WaysOf(const Plan& plan, const Wish& wish) {
-  const bool tee = wish.tee && plan.shown;
-  WorkerStream::Ways ways;
-  if (wish.file.of_us != nullptr) {
-    ways.file = std::make_unique<QueuedLog>(&disk_, std::move(wish.file.of_us), console_.warn());
-    ways.disk = &disk_;
+WorkerStream::Sinks WorkerOutput::SinksOf(const Plan& plan, const StreamSpec& spec) {
+  const bool tee = spec.tee && plan.shown;
+  WorkerStream::Sinks sinks;
+  if (spec.file.of_us != nullptr) {
+    sinks.file = std::make_unique<QueuedLog>(&disk_, std::move(spec.file.of_us), console_.warn());
+    sinks.disk = &disk_;
   }
-  if (plan.shown && (tee || ways.file == nullptr)) ways.console = wish.console;
+  if (plan.shown && (tee || sinks.file == nullptr)) sinks.console = spec.console;
   if (tee) {
-    ways.prefix = plan.prefix;
-    if (wish.filtered != nullptr) {
-      ways.filtered.emplace(wish.filtered, plan.prefix);
-      ways.disk = &disk_;
+    sinks.prefix = plan.prefix;
+    if (spec.filtered != nullptr) {
+      sinks.filtered.emplace(spec.filtered, plan.prefix);
+      sinks.disk = &disk_;
     }
   }
-  ways.tail = wish.tail;
-  return ways;
+  sinks.tail = spec.tail;
+  return sinks;
 }
 
-bool WorkerOutput::OpenPipe(Stream& stream, const Plan& plan, WorkerStream::Ways ways) {
+bool WorkerOutput::OpenPipe(Stream& stream, const Plan& plan, WorkerStream::Sinks sinks) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
     console_.Warn(absl::ErrnoToStatus(errno, "cannot open a pipe for a worker's output"));
@@ -138,7 +138,7 @@ bool WorkerOutput::OpenPipe(Stream& stream, const Plan& plan, WorkerStream::Ways
   if (plan.pipe_bytes > 0) fcntl(ours.get(), F_SETPIPE_SZ, plan.pipe_bytes);  // if it cannot, so be it
   stream.child_end.Reset(ends[1]);
   stream.child_fd = ends[1];
-  stream.passed = std::make_unique<WorkerStream>(console_.io(), std::move(ours), std::move(ways),
+  stream.passed = std::make_unique<WorkerStream>(console_.io(), std::move(ours), std::move(sinks),
                                                  [this] { CheckDrained(); });
   return true;
 }

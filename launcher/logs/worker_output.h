@@ -96,7 +96,7 @@ class WorkerOutput {
     std::unique_ptr<WorkerStream> passed;  // what passes through us; null: nothing, or all is read
   };
   // What is to be done with one of the two.
-  struct Wish {
+  struct StreamSpec {
     bool tee;
     const std::string& path;
     StreamFile& file;
@@ -108,9 +108,9 @@ class WorkerOutput {
   };
   struct Look;
 
-  WorkerStream::Ways WaysOf(const Plan& plan, const Wish& wish);
-  void Open(Stream& stream, const Plan& plan, const Wish& wish);
-  bool OpenPipe(Stream& stream, const Plan& plan, WorkerStream::Ways ways);
+  WorkerStream::Sinks SinksOf(const Plan& plan, const StreamSpec& spec);
+  void Open(Stream& stream, const Plan& plan, const StreamSpec& spec);
+  bool OpenPipe(Stream& stream, const Plan& plan, WorkerStream::Sinks sinks);
   void OpenNullDevice(Stream& stream);
   // At files that the worker wrote itself.
   void LookAtFiles();

@@ -19,20 +19,20 @@ static_assert(kLeastMoved > PipePeek::kMaxBytes && PipePeek::kMaxBytes > kTailBy
 
 }  // namespace
 
-WorkerStream::WorkerStream(boost::asio::io_context& io, UniqueFd pipe, Ways ways,
+WorkerStream::WorkerStream(boost::asio::io_context& io, UniqueFd pipe, Sinks sinks,
                            std::function<void()> closed)
     : pipe_(io, pipe.Release()),
-      ways_(std::move(ways)),
+      sinks_(std::move(sinks)),
       closed_(std::move(closed)),
-      writer_(ways_.console == nullptr ? OutputSink::kLauncher : ways_.console->NewWriter()),
+      writer_(sinks_.console == nullptr ? OutputSink::kLauncher : sinks_.console->NewWriter()),
       hold_(io) {
-  if (ways_.prefix) prefixer_.emplace(*ways_.prefix);
+  if (sinks_.prefix) prefixer_.emplace(*sinks_.prefix);
   AwaitBytes();
 }
 
 WorkerStream::~WorkerStream() {
   alive_.End();
-  if (moving_) ways_.console->FinishMoveByCopy();
+  if (moving_) sinks_.console->FinishMoveByCopy();
 }
 
 void WorkerStream::AwaitBytes() {
@@ -44,8 +44,8 @@ void WorkerStream::AwaitBytes() {
 
 void WorkerStream::OnReadable() {
   if (!pipe_.is_open()) return;
-  if (MayMove() && !ways_.console->idle()) {
-    return ways_.console->WhenIdle(alive_.Guard([this] { TakeOrMove(); }));
+  if (MayMove() && !sinks_.console->idle()) {
+    return sinks_.console->WhenIdle(alive_.Guard([this] { TakeOrMove(); }));
   }
   if (!CanTake()) {
     stalled_ = true;
@@ -59,23 +59,23 @@ void WorkerStream::TakeOrMove() {
   if (MayMove() && MoveLines()) return;
   if (Take()) return AwaitBytes();
   End();
-  if (ways_.disk == nullptr) return OnClosed();
-  ways_.disk->Do([] {}, alive_.Guard([this] { OnClosed(); }));
+  if (sinks_.disk == nullptr) return OnClosed();
+  sinks_.disk->Do([] {}, alive_.Guard([this] { OnClosed(); }));
 }
 
 bool WorkerStream::MayMove() const {
-  const bool shown_alone = ways_.console != nullptr && ways_.file == nullptr && !prefixer_;
-  return flows_ && shown_alone && ways_.console->is_pipe();
+  const bool shown_alone = sinks_.console != nullptr && sinks_.file == nullptr && !prefixer_;
+  return flows_ && shown_alone && sinks_.console->is_pipe();
 }
 
 bool WorkerStream::CanTake() const {
   if (!DiskHasRoom()) return false;
   if (ConsoleHasRoom()) return true;
-  return in_memory_ == 0 && ways_.file != nullptr && ways_.file->Keeps(Chunk::kMaxBytes);
+  return in_memory_ == 0 && sinks_.file != nullptr && sinks_.file->Keeps(Chunk::kMaxBytes);
 }
 
 bool WorkerStream::MoveLines() {
-  if (!ways_.console->CanMove()) return false;
+  if (!sinks_.console->CanMove()) return false;
   thread_local PipePeek peek;
   size_t all = 0;
   const absl::string_view last = peek.Look(pipe_.native_handle(), all);
@@ -89,19 +89,19 @@ bool WorkerStream::MoveLines() {
     AwaitBytes();
   });
   moving_ = true;
-  if (ways_.console->Move(before, pipe_.native_handle(), all - last.size() + end, moved)) moved();
+  if (sinks_.console->Move(before, pipe_.native_handle(), all - last.size() + end, moved)) moved();
   return true;
 }
 
 void WorkerStream::OnMoved() {
   moving_ = false;
-  if (ways_.tail != nullptr) ways_.tail->Append(moved_end_);
+  if (sinks_.tail != nullptr) sinks_.tail->Append(moved_end_);
 }
 
 // Reads once. False at the end of the stream.
 bool WorkerStream::Take() {
   Chunk chunk;
-  const ssize_t n = ReadChunk(pipe_.native_handle(), chunk, ways_.file != nullptr);
+  const ssize_t n = ReadChunk(pipe_.native_handle(), chunk, sinks_.file != nullptr);
   if (n < 0) return errno == EAGAIN || errno == EINTR;
   if (n == 0) return false;
   flows_ = static_cast<size_t>(n) >= kLeastMoved;
@@ -111,16 +111,16 @@ bool WorkerStream::Take() {
 
 void WorkerStream::Pass(Chunk chunk) {
   const absl::string_view bytes = chunk.view();
-  if (ways_.tail != nullptr) ways_.tail->Append(bytes);
-  if (ways_.filtered) ways_.filtered->Feed(bytes);
+  if (sinks_.tail != nullptr) sinks_.tail->Append(bytes);
+  if (sinks_.filtered) sinks_.filtered->Feed(bytes);
   const bool has_room = ConsoleHasRoom();
-  const bool later = !has_room && ways_.file != nullptr && ways_.file->Keeps(bytes.size());
+  const bool later = !has_room && sinks_.file != nullptr && sinks_.file->Keeps(bytes.size());
   if (!has_room && !later && behind()) GiveUp();
-  if (ways_.console != nullptr && !later) Show(bytes);
-  if (ways_.file == nullptr) return Recycle(std::move(chunk));
+  if (sinks_.console != nullptr && !later) Show(bytes);
+  if (sinks_.file == nullptr) return Recycle(std::move(chunk));
   auto shared = std::make_shared<Chunk>(std::move(chunk));
   if (later) unsaved_.push_back(shared);
-  ways_.file->Write(std::move(shared), alive_.Guard([this, later](const QueuedLog::Range& range) {
+  sinks_.file->Write(std::move(shared), alive_.Guard([this, later](const QueuedLog::Range& range) {
     if (later) OnSaved(range);
   }));
   if (later) AwaitRoom();
@@ -151,12 +151,12 @@ void WorkerStream::Show(absl::string_view bytes) {
   const bool held = HoldsLine();
   bool passed = false;
   if (prefixer_) {
-    ways_.console->Write([&](std::string& out) { prefixer_->Feed(bytes, out); }, writer_);
+    sinks_.console->Write([&](std::string& out) { prefixer_->Feed(bytes, out); }, writer_);
   } else {
     std::string before;
     const absl::string_view lines = holder_.Pass(bytes, before);
     passed = !before.empty() || !lines.empty();
-    ways_.console->Write(before, lines, writer_);
+    sinks_.console->Write(before, lines, writer_);
   }
   if (!HoldsLine()) return;
   if (prefixer_ || passed || !held) held_since_ = std::chrono::steady_clock::now();
@@ -164,9 +164,9 @@ void WorkerStream::Show(absl::string_view bytes) {
 }
 
 void WorkerStream::FinishLines() {
-  if (ways_.console == nullptr) return;
-  ways_.console->Write([this](std::string& out) { prefixer_ ? prefixer_->Finish(out) : holder_.Finish(out); },
-                       writer_);
+  if (sinks_.console == nullptr) return;
+  sinks_.console->Write(
+      [this](std::string& out) { prefixer_ ? prefixer_->Finish(out) : holder_.Finish(out); }, writer_);
 }
 
 void WorkerStream::AwaitEndOfLine() {
@@ -192,13 +192,13 @@ bool WorkerStream::HasUnread() {
 
 void WorkerStream::AwaitRoom() {
   if (!DiskHasRoom() && !std::exchange(awaiting_disk_, true)) {
-    ways_.disk->WhenRoom(alive_.Guard([this] {
+    sinks_.disk->WhenRoom(alive_.Guard([this] {
       awaiting_disk_ = false;
       Resume();
     }));
   }
   if (!ConsoleHasRoom() && !reading_ && !std::exchange(awaiting_console_, true)) {
-    ways_.console->WhenRoom(alive_.Guard([this] {
+    sinks_.console->WhenRoom(alive_.Guard([this] {
       awaiting_console_ = false;
       if (behind() && !reading_) CatchUp();
       Resume();
@@ -227,7 +227,7 @@ void WorkerStream::CatchUp() {
   QueuedLog::Range piece = std::get<QueuedLog::Range>(lacking_.front());
   piece.size = std::min<int64_t>(piece.size, Chunk::kMaxBytes);
   reading_ = true;
-  ways_.file->Read(
+  sinks_.file->Read(
       piece, alive_.Guard([this, wanted = piece.size](const std::string& bytes) { OnRead(wanted, bytes); }));
 }
 
@@ -279,7 +279,7 @@ void WorkerStream::Close() {
   closed_ = nullptr;
   if (!pipe_.is_open()) return;
   if (moving_) {
-    ways_.console->FinishMoveByCopy();
+    sinks_.console->FinishMoveByCopy();
     OnMoved();
   }
   for (int i = 0; i < kLastReads && Take(); ++i) {
@@ -290,9 +290,9 @@ void WorkerStream::Close() {
 void WorkerStream::End() {
   boost::system::error_code ignored;
   pipe_.close(ignored);
-  if (ways_.filtered) ways_.filtered->Finish();
-  ways_.filtered.reset();
-  ways_.tail = nullptr;
+  if (sinks_.filtered) sinks_.filtered->Finish();
+  sinks_.filtered.reset();
+  sinks_.tail = nullptr;
   if (!behind()) OnShown();
 }
 

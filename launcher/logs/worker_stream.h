@@ -40,7 +40,7 @@ class WorkerStream {
   static constexpr Duration kHoldLimit = seconds(1);
 
   // Where it goes to; each may be missing. Pointers are borrowed.
-  struct Ways {
+  struct Sinks {
     std::unique_ptr<QueuedLog> file;
     OutputSink* console = nullptr;
     std::optional<std::string> prefix;  // of lines on the console; none: lines go there as they are
@@ -51,7 +51,7 @@ class WorkerStream {
 
   // `pipe` is the reading end, not blocking. `closed` is called once, from the io_context: the end of the
   // stream was read, and all but the console has it.
-  WorkerStream(boost::asio::io_context& io, UniqueFd pipe, Ways ways, std::function<void()> closed);
+  WorkerStream(boost::asio::io_context& io, UniqueFd pipe, Sinks sinks, std::function<void()> closed);
   WorkerStream(const WorkerStream&) = delete;
   WorkerStream& operator=(const WorkerStream&) = delete;
   ~WorkerStream();
@@ -67,8 +67,8 @@ class WorkerStream {
   void WhenShown(std::function<void()> shown) { shown_ = std::move(shown); }
 
  private:
-  bool ConsoleHasRoom() const { return ways_.console == nullptr || (!behind() && !ways_.console->full()); }
-  bool DiskHasRoom() const { return ways_.disk == nullptr || !ways_.disk->full(); }
+  bool ConsoleHasRoom() const { return sinks_.console == nullptr || (!behind() && !sinks_.console->full()); }
+  bool DiskHasRoom() const { return sinks_.disk == nullptr || !sinks_.disk->full(); }
   bool CanTake() const;
   void AwaitBytes();
   void OnReadable();
@@ -99,7 +99,7 @@ class WorkerStream {
   void AwaitEndOfLine();
 
   boost::asio::posix::stream_descriptor pipe_;
-  Ways ways_;
+  Sinks sinks_;
   std::function<void()> closed_;
   std::function<void()> shown_;
   const OutputSink::Writer writer_;

@@ -70,9 +70,9 @@ bool SaysSo(absl::string_view line) {
                      [line](const Pattern& p) { return Matches(line, p); });
 }
 
-bool Obeyed(const ExitInfo& exit, int told) {
-  if (EndedBySignal(exit, told) || EndedBySignal(exit, SIGTERM)) return true;
-  if (const auto* exited = std::get_if<Exited>(&exit)) return exited->code == 128 + told;
+bool Obeyed(const ExitInfo& exit, int last_signal) {
+  if (EndedBySignal(exit, last_signal) || EndedBySignal(exit, SIGTERM)) return true;
+  if (const auto* exited = std::get_if<Exited>(&exit)) return exited->code == 128 + last_signal;
   const auto* never = std::get_if<NeverStarted>(&exit);
   return never != nullptr && absl::IsCancelled(never->status);
 }
@@ -93,10 +93,10 @@ bool FollowsAnother(const ExitInfo& exit, absl::string_view exception, absl::str
 
 }  // namespace
 
-FailureOrigin OriginOf(const ExitInfo& exit, std::optional<int> told, absl::string_view exception,
+FailureOrigin OriginOf(const ExitInfo& exit, std::optional<int> last_signal, absl::string_view exception,
                        absl::string_view stderr_tail) {
   const bool silent_exit = std::holds_alternative<Exited>(exit) && exception.empty();
-  if (told && (silent_exit || Obeyed(exit, *told))) return FailureOrigin::kStopped;
+  if (last_signal && (silent_exit || Obeyed(exit, *last_signal))) return FailureOrigin::kStopped;
   return FollowsAnother(exit, exception, stderr_tail) ? FailureOrigin::kFollowsAnother : FailureOrigin::kOwn;
 }
 

@@ -16,10 +16,10 @@ namespace ddprun {
 // the earliest is the cause.
 //   exit:        how it ended. One that never started, or was ended by a signal that says itself what was
 //                wrong (SIGSEGV, SIGKILL, ...), follows from no other, whatever it printed before.
-//   told:        the last signal that the launcher had sent it; none: none.
+//   last_signal: the last signal that the launcher had sent it; none: none.
 //   exception:   as ProgramError; decides alone when not empty.
 //   stderr_tail: else its last lines decide.
-FailureOrigin OriginOf(const ExitInfo& exit, std::optional<int> told, absl::string_view exception,
+FailureOrigin OriginOf(const ExitInfo& exit, std::optional<int> last_signal, absl::string_view exception,
                        absl::string_view stderr_tail);
 
 }  // namespace ddprun

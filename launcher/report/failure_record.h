@@ -15,8 +15,8 @@ namespace ddprun {
 
 struct FailureRecord {
   Failure failure;
-  absl::Time noticed = {};       // when its end was noticed, by the wall clock
-  std::optional<int> told = {};  // the last signal that the launcher had sent it before that
+  absl::Time noticed = {};              // when its end was noticed, by the wall clock
+  std::optional<int> last_signal = {};  // the last signal that the launcher had sent it before that
   // As torchrun has them:
   int64_t timestamp = 0;        // whole seconds of the wall clock: the worker's own, else `noticed`
   std::string message = {};     // for the report; of a traceback, the lines after the first indented

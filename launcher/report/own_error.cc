@@ -20,7 +20,7 @@ absl::string_view ExceptionOf(EndReason reason) {
       return "RendezvousClosedError";
     case EndReason::kCoordinatorLost:
     case EndReason::kCoordinatorEnded:
-    case EndReason::kExpelled:
+    case EndReason::kEvicted:
       return "RendezvousConnectionError";
     case EndReason::kJobFailed:
       return "ChildFailedError";

@@ -126,7 +126,7 @@ void LocalWorkers::Start(const Assignment& assignment, const NodeNetwork& networ
   assignment_ = assignment;
   network_ = network;
   failures_.BeginRound(assignment_);
-  told_.reset();
+  last_signal_sent_.reset();
   watch_.BeginRound();
   workers_.clear();
   outputs_.clear();
@@ -203,7 +203,7 @@ void LocalWorkers::OnStarted(ProcessClient::WorkerId id, pid_t pid) {
   if (it == workers_.end()) return;
   it->second.pid = pid;
   // It was sent that behind its start, which is known only now.
-  if (told_ && *told_ != SIGKILL) SaySent(*told_, pid);
+  if (last_signal_sent_ && *last_signal_sent_ != SIGKILL) SaySent(*last_signal_sent_, pid);
   oom_watch_->Add(pid);
   watch_.Started(pid);
   handlers_.started(it->second.local_rank, pid);
@@ -241,13 +241,14 @@ void LocalWorkers::OnEnded(ProcessClient::WorkerId id, const ExitInfo& exit) {
   }
   if (!Succeeded(exit)) {
     const TimePoint now = Now();
-    const size_t failure = failures_.Add({.local_rank = worker.local_rank,
-                                          .pid = worker.pid,
-                                          .exit = exit,
-                                          .failed_at = now,
-                                          .uptime = worker.pid == 0 ? Duration::zero() : now - worker.started,
-                                          .step = report ? std::optional(report->step()) : std::nullopt},
-                                         {.time = absl::Now(), .progress = progress, .told = told_});
+    const size_t failure =
+        failures_.Add({.local_rank = worker.local_rank,
+                       .pid = worker.pid,
+                       .exit = exit,
+                       .failed_at = now,
+                       .uptime = worker.pid == 0 ? Duration::zero() : now - worker.started,
+                       .step = report ? std::optional(report->step()) : std::nullopt},
+                      {.time = absl::Now(), .progress = progress, .last_signal = last_signal_sent_});
     if (!worker.error_file.empty()) ReadErrorFile(failure, worker.error_file);
   }
   handlers_.ended(worker.local_rank, exit);
@@ -288,7 +289,7 @@ void LocalWorkers::AskForSnapshot(Round round) {
 }
 
 void LocalWorkers::Signal(int signo) {
-  told_ = signo;
+  last_signal_sent_ = signo;
   CancelStart();
   for (const auto& [id, worker] : workers_) {
     if (worker.pid != 0) SaySent(signo, worker.pid);
@@ -309,7 +310,7 @@ void LocalWorkers::Fence(std::optional<BootTime> deadline) {
 }
 
 void LocalWorkers::KillAll() {
-  if (!workers_.empty() || opening_) told_ = SIGKILL;
+  if (!workers_.empty() || opening_) last_signal_sent_ = SIGKILL;
   CancelStart();
   processes_.KillAll(kKillLimit, [this](const std::vector<LeftOver>& left_over) {
     unkillable_.clear();

@@ -142,7 +142,7 @@ class LocalWorkers {
   bool opening_ = false;  // the files of this start
   std::string attempt_dir_;
   std::vector<std::unique_ptr<WorkerOutput>> outputs_;  // by local rank
-  std::optional<int> told_;                             // the last signal that they were sent
+  std::optional<int> last_signal_sent_;                 // the last signal that they were sent
   NodeFailures failures_;
   std::optional<OomWatch> oom_watch_;
 

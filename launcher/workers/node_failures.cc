@@ -69,7 +69,7 @@ size_t NodeFailures::Add(Failure end, const Notice& notice) {
   end.role = role_;
   end.cause = Line(FailureCause(end, notice.progress));
   FailureRecord& record = records_.emplace_back(MakeFailureRecord(std::move(end), notice.time));
-  record.told = notice.told;
+  record.last_signal = notice.last_signal;
   SetExceptionAndOrigin(record);
   return records_.size() - 1;
 }
@@ -85,7 +85,7 @@ void NodeFailures::Complete(const Afterwards& afterwards) {
     failure.stderr_tail = afterwards.stderr_tail(failure.local_rank);
     failure.tail_has_stdout = afterwards.tail_has_stdout(failure.local_rank);
     failure.evidence.clear();
-    if (EndedBySignal(failure.exit, SIGKILL) && record.told != SIGKILL) {
+    if (EndedBySignal(failure.exit, SIGKILL) && record.last_signal != SIGKILL) {
       for (const std::string& line : afterwards.evidence_of_sigkill(static_cast<pid_t>(failure.pid))) {
         failure.evidence.push_back(Line(line));
       }
@@ -122,7 +122,7 @@ std::vector<Failure> NodeFailures::All() const {
 void NodeFailures::SetExceptionAndOrigin(FailureRecord& record) const {
   Failure& failure = record.failure;
   failure.exception = ExceptionOf(record);
-  failure.origin = OriginOf(failure.exit, record.told, failure.exception, failure.stderr_tail);
+  failure.origin = OriginOf(failure.exit, record.last_signal, failure.exception, failure.stderr_tail);
 }
 
 std::string FailureCause(const Failure& failure, absl::string_view progress) {

@@ -24,9 +24,9 @@ class NodeFailures {
  public:
   // What is known of an end besides the failure itself.
   struct Notice {
-    absl::Time time = {};          // by the wall clock
-    std::string progress = {};     // how far the worker had come, in words, for the cause
-    std::optional<int> told = {};  // the last signal that the launcher had sent it
+    absl::Time time = {};                 // by the wall clock
+    std::string progress = {};            // how far the worker had come, in words, for the cause
+    std::optional<int> last_signal = {};  // the last signal that the launcher had sent it
   };
   // What is known only when all workers are gone.
   struct Afterwards {

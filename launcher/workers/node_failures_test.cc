@@ -28,13 +28,13 @@ class NodeFailuresTest : public ::testing::Test {
   NodeFailuresTest() { failures_.BeginRound({.round = Round(2), .first_rank = Rank(4)}); }
 
   static TimePoint At(int ms) { return TimePoint(seconds(100) + milliseconds(ms)); }
-  void Add(int local_rank, ExitInfo exit, std::optional<int> told = std::nullopt) {
+  void Add(int local_rank, ExitInfo exit, std::optional<int> last_signal = std::nullopt) {
     failures_.Add({.local_rank = LocalRank(local_rank),
                    .pid = 1000 + local_rank,
                    .exit = exit,
                    .failed_at = At(local_rank),
                    .uptime = seconds(3)},
-                  {.told = told});
+                  {.last_signal = last_signal});
   }
   void Complete() {
     failures_.Complete(
@@ -175,7 +175,7 @@ TEST_F(NodeFailuresTest, AWorkerThatTakesLongToExitIsTheCauseForTheNodeAndForThe
                                      .exit = Exited{1},
                                      .failed_at = At(5300),
                                      .uptime = seconds(60)},
-                                    {.time = noticed(5300), .told = SIGTERM});
+                                    {.time = noticed(5300), .last_signal = SIGTERM});
   failures_.AddError(slow, {.text = kTraceback, .timestamp = 1795248890, .json = ""}, "e.json");
   Complete();
   EXPECT_THAT(Ranks(), ElementsAre(4, 5));

@@ -32,7 +32,7 @@ TEST_F(CoordinatorTest, WhoDoesNotBeginWithAJoinIsSentAway) {
 TEST_F(CoordinatorTest, WhoNeverJoinsIsSentAway) {
   Limit({.join = milliseconds(1)});
   a_.id = coordinator_->Attach(&a_);
-  EXPECT_THAT(Await(a_), ElementsAre("bye EXPELLED", "end"));
+  EXPECT_THAT(Await(a_), ElementsAre("bye EVICTED", "end"));
   EXPECT_THAT(a_.last().dismiss().message(), HasSubstr("10.0.0.7 connected, but sent no join"));
 }
 
@@ -70,7 +70,7 @@ TEST_F(CoordinatorTest, ASilentNodeIsExpelledWhenItsLeaseRunsOut) {
   proto::AgentMessage join = Joining("a");
   (*join.mutable_join()->mutable_rules())["lease_ms"] = 3;
   Say(a_, join);
-  EXPECT_THAT(Await(a_), ElementsAre("bye EXPELLED", "end"));
+  EXPECT_THAT(Await(a_), ElementsAre("bye EVICTED", "end"));
   EXPECT_THAT(a_.last().dismiss().message(), HasSubstr("has not been heard from for 3 ms"));
 }
 

@@ -285,7 +285,7 @@ void CoordinatorMachine::ExpireUnjoined() {
   while (!unjoined_.empty() && unjoined_.begin()->second <= now_) {
     const PeerId id = unjoined_.begin()->first;
     unjoined_.erase(unjoined_.begin());
-    DismissPeer(id, Dismissal::kExpelled, NoJoinCame{peers_.at(id).address, limits_.join});
+    DismissPeer(id, Dismissal::kEvicted, NoJoinCame{peers_.at(id).address, limits_.join});
   }
 }
 

@@ -1,4 +1,5 @@
 // Nodes that leave, are lost, or are closed: no round is sealed while workers of the last one may run.
+
 #include "rendezvous/core/round_machine_fixture.h"
 
 namespace ddprun {
@@ -65,7 +66,7 @@ TEST_F(RoundLeaveTest, TheProofMayComeBeforeTheBrokenConnection) {
 TEST_F(RoundLeaveTest, ANodeThatDoesNotStopItsWorkersIsWaitedForUntilItsFenceHasFallen) {
   Failed("a", 1);
   Ready("a", 1, 201);
-  EXPECT_THAT(WaitAlive(seconds(60), {"a", "b"}), ElementsAre("b:bye expelled"));
+  EXPECT_THAT(WaitAlive(seconds(60), {"a", "b"}), ElementsAre("b:bye evicted"));
   EXPECT_EQ(machine_->state(), State::kDraining);
   EXPECT_THAT(WaitAlive(seconds(4), {"a"}), IsEmpty());
   EXPECT_THAT(Wait(seconds(1)), ElementsAre("a:report r1", "a:bye failed"));

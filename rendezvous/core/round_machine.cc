@@ -24,7 +24,7 @@ RoundMachine::RoundMachine(JobRules policy) : policy_(std::move(policy)) {}
 RoundEffects RoundMachine::Step(const RoundEvent& event, TimePoint now) {
   DDPRUN_CHECK(now >= now_, "now goes back by " << (now_ - now) / milliseconds(1) << " ms");
   // A Step that comes long after it was due means that the coordinator itself stood still: messages that
-  // would have renewed the leases, or ended the drain, may lie unread, so nobody is expelled for that
+  // would have renewed the leases, or ended the drain, may lie unread, so nobody is evicted for that
   // silence.
   if (const auto due = NextDeadline(); due && now > *due + policy_.lease / 4) {
     membership_.RenewAllLeases(now + policy_.lease);
@@ -131,7 +131,7 @@ void RoundMachine::On(const NodeHeard& e) {
   if (e.progress->step) Reported(active(), *e.progress->step);
 }
 
-const Member* RoundMachine::Speaker(const NodeId& id, Round round) {
+const Member* RoundMachine::ValidateSender(const NodeId& id, Round round) {
   const Member* member = membership_.Find(id);
   if (member == nullptr) {
     effects_.push_back(
@@ -155,7 +155,7 @@ void RoundMachine::Reported(ActiveRound& round, int64_t step) {
 }
 
 void RoundMachine::On(const WorkersFailed& e) {
-  if (Speaker(e.node, e.round) == nullptr) return;
+  if (ValidateSender(e.node, e.round) == nullptr) return;
   ActiveRound& round = active();
   if (e.failure.step) Reported(round, *e.failure.step);
   round.losses.ToldAtOnce(e.node, e.failure);
@@ -167,14 +167,14 @@ void RoundMachine::On(const WorkersFailed& e) {
 }
 
 void RoundMachine::On(const WorkersSucceeded& e) {
-  const Member* member = Speaker(e.node, e.round);
+  const Member* member = ValidateSender(e.node, e.round);
   if (member == nullptr || member->phase != Phase::kRunning) return;
   active().finishing = true;
   membership_.SetPhase(e.node, Phase::kSucceeded);
 }
 
 void RoundMachine::On(const NodeReady& e) {
-  const Member* member = Speaker(e.node, e.round);
+  const Member* member = ValidateSender(e.node, e.round);
   if (member == nullptr || member->phase != Phase::kStopping) return;
   ActiveRound& round = active();
   for (const Failure& failure : e.failures) {
@@ -188,7 +188,7 @@ void RoundMachine::On(const NodeReady& e) {
 }
 
 void RoundMachine::On(const SnapshotTaken& e) {
-  if (Speaker(e.node, e.round) == nullptr) return;
+  if (ValidateSender(e.node, e.round) == nullptr) return;
   Reported(active(), e.step);
   const auto* running = std::get_if<Running>(&state_);
   if (running == nullptr || !running->asked) return;
@@ -319,7 +319,7 @@ void RoundMachine::ExpireLeases() {
   for (const NodeId& id : membership_.ExpiredLeases(now_)) {
     const Member& member = membership_.At(id);
     const NodeMissed missed{NameOf(member), LeaseExpired{policy_.lease, now_ - member.lease_end}};
-    if (member.phase != Phase::kLost) DismissNode(id, Dismissal::kExpelled, missed);
+    if (member.phase != Phase::kLost) DismissNode(id, Dismissal::kEvicted, missed);
     Remove(missed);
   }
 }
@@ -346,7 +346,7 @@ void RoundMachine::ExpireDrain() {
   }
   for (const NodeId& id : late) {
     const NodeMissed missed{NameOf(membership_.At(id)), StopTimedOut{draining->round.number}};
-    DismissNode(id, Dismissal::kExpelled, missed);
+    DismissNode(id, Dismissal::kEvicted, missed);
     // From now on nothing renews its fence.
     membership_.RenewLease(id, now_ + policy_.lease);
     Lose(missed);

@@ -163,7 +163,7 @@ class RoundMachine {
   void On(const Tick&) {}
 
   // The member, if it is one and `round` is the one it is in; else says so with Refuse.
-  const Member* Speaker(const NodeId& id, Round round);
+  const Member* ValidateSender(const NodeId& id, Round round);
   void Reported(ActiveRound& round, int64_t step);
   // Removes a member without workers; ends the round if it was part of it.
   void Remove(const NodeMissed& missed);

@@ -123,7 +123,7 @@ TEST_F(RoundMachineTest, ASilentNodeIsExpelledAfterItsLeaseAndRefusedAfterwards)
   Join("b");
   Join("c");
   WaitAlive(seconds(4), {"a", "b"});
-  EXPECT_THAT(WaitAlive(seconds(1), {"a", "b"}), ElementsAre("c:bye expelled", "a:stop r0", "b:stop r0"));
+  EXPECT_THAT(WaitAlive(seconds(1), {"a", "b"}), ElementsAre("c:bye evicted", "a:stop r0", "b:stop r0"));
   EXPECT_THAT(Heard("c"), ElementsAre("c:no ABORTED"));
   EXPECT_THAT(Ready("c", 0, 9), ElementsAre("c:no ABORTED"));
 }
@@ -205,7 +205,7 @@ TEST_F(RoundMachineTest, ANodeThatDoesNotStopItsWorkersIsExpelled) {
   Ready("a", 0, 200);
   Ready("b", 0, 201);
   EXPECT_THAT(WaitAlive(seconds(59), {"a", "b", "c"}), IsEmpty());
-  EXPECT_THAT(Wait(seconds(1)), ElementsAre("c:bye expelled"));
+  EXPECT_THAT(Wait(seconds(1)), ElementsAre("c:bye evicted"));
   EXPECT_THAT(Gone("c"), ElementsAre("a:report r0", "b:report r0", "a:start r1 node0/2 rank0/2 n1 addr-a:200",
                                      "b:start r1 node1/2 rank1/2 n1 addr-a:200"));
 }

@@ -167,7 +167,7 @@ TEST_F(GrpcPortTest, AHalfClosedStreamIsEndedAndItsNodeLost) {
 TEST_F(GrpcPortTest, WhoNeverJoinsIsSentAway) {
   thread_.Run([this] { server_ = std::make_unique<Server>(thread_.io(), milliseconds(10)); });
   TestAgent a(port());
-  EXPECT_EQ(a.Next().dismiss().reason(), proto::DISMISS_REASON_EXPELLED);
+  EXPECT_EQ(a.Next().dismiss().reason(), proto::DISMISS_REASON_EVICTED);
   EXPECT_TRUE(a.End().ok());
   EXPECT_TRUE(AwaitPeers(0));
 }

@@ -110,7 +110,7 @@ TEST(LateNodeTest, WhoNeverStopsItsWorkersIsExpelled) {
   // Its heartbeats keep its lease; it is the drain timeout that ends its membership, which is that of the other
   // node: the grace period of 1 s, 10 s for SIGKILL, 2 s for output, and the lease.
   const proto::Dismiss dismiss = late.Await(proto::CoordinatorMessage::kDismiss).dismiss();
-  EXPECT_EQ(dismiss.reason(), proto::DISMISS_REASON_EXPELLED) << agent->err();
+  EXPECT_EQ(dismiss.reason(), proto::DISMISS_REASON_EVICTED) << agent->err();
   EXPECT_THAT(dismiss.message(), HasSubstr("did not stop its workers of round 1 in time"));
   EXPECT_THAT(agent->AwaitOut("world_size=1 round=2 restart=1"), SizeIs(1)) << agent->err();
   gate.Open();

@@ -257,14 +257,14 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
       if (!Has(to_be_drained_, e.node))
         Broken(absl::StrCat(e.node.value(), " was taken out, and nobody wanted that"));
       break;
-    case Dismissal::kExpelled:
+    case Dismissal::kEvicted:
       if (const auto* missed = std::get_if<NodeMissed>(&e.why);
           missed != nullptr && std::holds_alternative<LeaseExpired>(missed->why) && Has(members_, e.node) &&
           facts_.has_workers(e.node)) {
         Broken(absl::StrCat(e.node.value(), " lost its lease while its workers ran: no fence"));
       }
       if (facts_.has_slept())
-        Broken(absl::StrCat(e.node.value(), " was expelled for the coordinator's own silence"));
+        Broken(absl::StrCat(e.node.value(), " was evicted for the coordinator's own silence"));
       break;
     case Dismissal::kStopped:
     case Dismissal::kCoordinatorEnded:
@@ -276,11 +276,11 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
   const bool closing = e.reason == Dismissal::kSucceeded || e.reason == Dismissal::kFailed ||
                        e.reason == Dismissal::kStopped || e.reason == Dismissal::kCoordinatorEnded;
   if (Has(to_be_drained_, e.node) && !closing && e.reason != Dismissal::kDrained &&
-      e.reason != Dismissal::kExpelled && e.reason != Dismissal::kRejected) {
+      e.reason != Dismissal::kEvicted && e.reason != Dismissal::kRejected) {
     Broken(absl::StrCat(e.node.value(), " was to be taken out and was told something else"));
   }
   if (e.reason == Dismissal::kDrained) electorate_.erase(e.node);
-  if (e.reason == Dismissal::kDrained || e.reason == Dismissal::kExpelled) members_.erase(e.node);
+  if (e.reason == Dismissal::kDrained || e.reason == Dismissal::kEvicted) members_.erase(e.node);
 }
 
 bool RoundRules::MustEnd() const {

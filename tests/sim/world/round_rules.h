@@ -32,7 +32,7 @@ struct NodeFacts {
 //   The job fails when a restart, or another rule, is used up, and not before.
 // - No round is sealed while workers of any earlier one run, on whatever node, nor once the coordinator's own
 //   agent is about to end.
-// - No member's lease is over. A node that is expelled for its lease has no workers.
+// - No member's lease is over. A node that is evicted for its lease has no workers.
 // - A round is interrupted for newcomers as --scale-up says, and for a drain: at a snapshot that came after
 //   it was asked for, when the time for it is over, or when no worker reports steps.
 // - A node that is to be drained is in no further round and ends as drained, unless it is lost or the job

@@ -125,20 +125,20 @@ void SimAgent::Check(const proto::CoordinatorMessage& m) {
   if (!m.has_dismiss()) return;
   const Dismissal reason = DecodeDismissal(m.dismiss().reason());
   if (EndsTheJob(reason)) job_over_until_ = place_.host->now() + place_.job->settings->grace;
-  if (reason == Dismissal::kExpelled || std::exchange(decided_, true)) return;
+  if (reason == Dismissal::kEvicted || std::exchange(decided_, true)) return;
   dismissed_ = reason;
 }
 
 void SimAgent::OnWorkerEnded(LocalRank rank, const ExitInfo& exit, bool consequence) {
   if (!Succeeded(exit)) {
-    const size_t i =
-        failures_.Add({.local_rank = rank,
-                       .pid = 1 + rank.value(),
-                       .exit = exit,
-                       .failed_at = place_.host->now(),
-                       .uptime = place_.host->now() - started_at_,
-                       .step = step_},
-                      {.progress = step_ ? absl::StrCat("after step ", *step_) : "", .told = told_});
+    const size_t i = failures_.Add(
+        {.local_rank = rank,
+         .pid = 1 + rank.value(),
+         .exit = exit,
+         .failed_at = place_.host->now(),
+         .uptime = place_.host->now() - started_at_,
+         .step = step_},
+        {.progress = step_ ? absl::StrCat("after step ", *step_) : "", .last_signal = last_signal_sent_});
     // What its program says; one that a signal ended says nothing.
     if (std::holds_alternative<Exited>(exit)) {
       failures_.AddError(i,
@@ -231,18 +231,18 @@ void SimAgent::StartWorkers(const Assignment& assignment) {
   started_at_ = place_.host->now();
   step_.reset();
   failures_.BeginRound(assignment);
-  told_.reset();
+  last_signal_sent_.reset();
   fenced_ = false;
   warden_.Spawn(assignment, place_.nproc);
 }
 
 void SimAgent::SignalWorkers(int signo) {
-  told_ = signo;
+  last_signal_sent_ = signo;
   warden_.SignalAll(signo);
 }
 
 void SimAgent::KillWorkers() {
-  told_ = SIGKILL;
+  last_signal_sent_ = SIGKILL;
   warden_.KillAll();
 }
 

@@ -123,8 +123,8 @@ class SimAgent final : private AgentWorld {
   std::optional<TimePoint> job_over_until_;
 
   Assignment assignment_;
-  bool fenced_ = false;      // the fence has killed the workers of this start
-  std::optional<int> told_;  // the last signal that the workers of this start were sent
+  bool fenced_ = false;                  // the fence has killed the workers of this start
+  std::optional<int> last_signal_sent_;  // the last signal that the workers of this start were sent
   TimePoint started_at_;
   std::optional<int64_t> step_;
   NodeFailures failures_{place_.host->name(), "default"};

@@ -360,7 +360,7 @@ class World {
     if (coordinator_alive()) coordinator()->ThawAll();
     clock_.After(kSettle, [this] { StartAll(); });
   }
-  // Expelled or dismissed nodes end by themselves; what is missing to the minimum comes anew.
+  // Evicted or dismissed nodes end by themselves; what is missing to the minimum comes anew.
   void StartAll() {
     started_all_ = true;
     if (coordinator_alive() && coordinator()->closed()) return;
