@@ -1,6 +1,7 @@
 // One worker that failed, and which of several failures is the first cause.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -53,5 +54,30 @@ struct Failure {
 inline bool Precedes(const Failure& a, const Failure& b) {
   return std::tie(a.origin, a.failed_at, a.rank) < std::tie(b.origin, b.failed_at, b.rank);
 }
+
+// Why a round failed, over all nodes: made by the coordinator, shown by each node.
+
+struct JobReport {
+  // Failures that differ only in rank, host, pid and time.
+  struct Group {
+    Failure first = {};            // the one that precedes the others
+    int count = 1;                 // with `first`
+    std::vector<Rank> ranks = {};  // ascending; the least kMaxRanks of them
+
+    bool operator==(const Group&) const = default;
+  };
+  static constexpr size_t kMaxGroups = 16;
+  static constexpr size_t kMaxTails = 4;  // groups beyond these come without stderr
+  static constexpr size_t kMaxRanks = 64;
+  static constexpr size_t kMaxLostNodes = 16;
+
+  Round round = {};
+  std::vector<Group> groups = {};            // by Precedes of their first; may be empty: a node was lost
+  int more_failures = 0;                     // that are in no group here
+  std::vector<std::string> lost_nodes = {};  // one line each; one more line says how many more, if there are
+  std::string outcome = {};                  // what happens now: "restart 1 of 3", or why there is none
+
+  bool operator==(const JobReport&) const = default;
+};
 
 }  // namespace ddprun

@@ -10,10 +10,28 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "base/scale_up.h"
 #include "base/time.h"
 
 namespace ddprun {
+
+enum class ScaleUp {
+  kImmediate,   // the round ends when the last call is over
+  kAtSnapshot,  // its workers are asked for a snapshot first, and it ends at that
+  kNever,       // they are spares, and come in when it ends for another reason
+};
+
+// As in --scale-up.
+constexpr absl::string_view ToString(ScaleUp scale_up) {
+  switch (scale_up) {
+    case ScaleUp::kImmediate:
+      return "immediate";
+    case ScaleUp::kAtSnapshot:
+      return "at-snapshot";
+    case ScaleUp::kNever:
+      return "never";
+  }
+  return "?";
+}
 
 // Whether a part of the nodes that has lost the others may go on without them.
 enum class Quorum {

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/failure.h"
-#include "base/job_report.h"
 #include "base/time.h"
 #include "google/protobuf/repeated_ptr_field.h"
 #include "proto/rendezvous.pb.h"

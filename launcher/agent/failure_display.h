@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/failure.h"
 #include "base/ids.h"
-#include "base/job_report.h"
 #include "launcher/agent/agent_log.h"
 #include "launcher/report/failure_record.h"
 

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/next_tick.h"
+#include "base/time.h"
 #include "launcher/process/warden_protocol.h"
 #include "launcher/process/worker_start.h"
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "base/failure.h"
 #include "base/ids.h"
-#include "base/job_report.h"
 #include "base/time.h"
 
 namespace ddprun {

@@ -3,7 +3,6 @@
 #include <string>
 #include <utility>
 
-#include "base/next_tick.h"
 #include "base/time.h"
 #include "boost/asio/post.hpp"
 #include "boost/asio/steady_timer.hpp"

@@ -9,7 +9,6 @@
 #include "absl/strings/string_view.h"
 #include "base/failure.h"
 #include "base/ids.h"
-#include "base/job_report.h"
 
 namespace ddprun {
 

@@ -9,8 +9,8 @@
 #include <variant>
 #include <vector>
 
+#include "base/failure.h"
 #include "base/ids.h"
-#include "base/job_report.h"
 #include "base/job_rules.h"
 #include "base/time.h"
 

@@ -14,7 +14,6 @@
 #include "base/dismissal.h"
 #include "base/failure.h"
 #include "base/ids.h"
-#include "base/job_report.h"
 #include "base/time.h"
 #include "rendezvous/core/reasons.h"
 
