@@ -14,7 +14,7 @@
 #include "launcher/report/failure_record.h"
 #include "launcher/report/own_error.h"
 #include "net/local_host.h"
-#include "proto/failure_codec.h"
+#include "proto/value_codec.h"
 #include "rendezvous/client/gone_line.h"
 
 namespace ddprun {

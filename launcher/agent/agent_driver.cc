@@ -4,8 +4,7 @@
 #include <variant>
 
 #include "base/dismissal.h"
-#include "proto/dismiss_reason.h"
-#include "proto/failure_codec.h"
+#include "proto/value_codec.h"
 
 namespace ddprun {
 namespace {

@@ -1,8 +1,8 @@
 #include "launcher/agent/join_message.h"
 
 #include "base/job_rules.h"
-#include "proto/protocol_version.h"
-#include "proto/rules_map.h"
+#include "proto/value_codec.h"
+#include "proto/versions.h"
 
 namespace ddprun {
 proto::AgentMessage JoinMessage(const LaunchConfig& config, const JoiningNode& node) {

@@ -2,8 +2,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/protocol_version.h"
-#include "proto/rules_map.h"
+#include "proto/value_codec.h"
+#include "proto/versions.h"
 
 namespace ddprun {
 namespace {

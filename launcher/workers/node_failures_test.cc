@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/failure_codec.h"
+#include "proto/value_codec.h"
 
 namespace ddprun {
 namespace {

@@ -20,7 +20,7 @@
 #include "net/http_client.h"
 #include "net/name_lookup.h"
 #include "net/tcp.h"
-#include "proto/protocol_version.h"
+#include "proto/versions.h"
 
 namespace ddprun {
 namespace {

@@ -17,7 +17,7 @@
 #include "boost/asio/write.hpp"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/protocol_version.h"
+#include "proto/versions.h"
 
 namespace ddprun {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "boost/json/array.hpp"
-#include "proto/protocol_version.h"
+#include "proto/versions.h"
 #include "rendezvous/coordinator/job_status.h"
 #include "rendezvous/coordinator/round_codec.h"
 

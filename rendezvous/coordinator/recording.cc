@@ -5,8 +5,7 @@
 #include <utility>
 
 #include "google/protobuf/util/delimited_message_util.h"
-#include "proto/protocol_version.h"
-#include "proto/recording_format.h"
+#include "proto/versions.h"
 
 namespace ddprun {
 namespace {

@@ -4,11 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "proto/dismiss_reason.h"
-#include "proto/failure_codec.h"
-#include "proto/protocol_version.h"
-#include "proto/rules_map.h"
 #include "proto/utf8.h"
+#include "proto/value_codec.h"
+#include "proto/versions.h"
 #include "rendezvous/core/round_text.h"
 
 namespace ddprun {

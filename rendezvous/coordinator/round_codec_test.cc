@@ -8,9 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/failure_codec.h"
-#include "proto/protocol_version.h"
-#include "proto/rules_map.h"
+#include "proto/value_codec.h"
+#include "proto/versions.h"
 #include "rendezvous/core/failure_aggregator.h"
 
 namespace ddprun {

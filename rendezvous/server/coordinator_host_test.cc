@@ -13,8 +13,8 @@
 #include "gtest/gtest.h"
 #include "net/testing/io_thread.h"
 #include "net/testing/raw_peer.h"
-#include "proto/protocol_version.h"
 #include "proto/rendezvous.grpc.pb.h"
+#include "proto/versions.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/testing/join.h"
 

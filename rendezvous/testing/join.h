@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "proto/protocol_version.h"
 #include "proto/rendezvous.pb.h"
+#include "proto/versions.h"
 
 namespace ddprun {
 

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/dismissal.h"
-#include "proto/dismiss_reason.h"
+#include "proto/value_codec.h"
 
 namespace ddprun::sim {
 namespace {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/dismiss_reason.h"
+#include "proto/value_codec.h"
 #include "tests/sim/world/message_text.h"
 #include "tests/sim/world/sim_coordinator.h"
 

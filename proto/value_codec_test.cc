@@ -1,4 +1,4 @@
-#include "proto/failure_codec.h"
+#include "proto/value_codec.h"
 
 #include <csignal>
 #include <string>

@@ -1,0 +1,75 @@
+// Between base/failure.h and base/job_report.h, and their messages in proto/rendezvous.proto: the one place
+// that knows both.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/dismissal.h"
+#include "base/failure.h"
+#include "base/job_rules.h"
+#include "base/time.h"
+#include "google/protobuf/map.h"
+#include "google/protobuf/repeated_ptr_field.h"
+#include "proto/rendezvous.pb.h"
+
+namespace ddprun {
+
+// Times travel as ages. `now`: of the clock that failed_at is of.
+//   Errors: none. A malformed failure or report is no reason to evict its node: texts become valid UTF-8 and
+//           are cut to their limits, both ways; numbers are put into range, lists are cut.
+
+proto::Failure EncodeFailure(const Failure& failure, TimePoint now);
+Failure DecodeFailure(const proto::Failure& failure, TimePoint now);
+
+// The first 64: one node's of one round.
+std::vector<Failure> DecodeFailures(const google::protobuf::RepeatedPtrField<proto::Failure>& failures,
+                                    TimePoint now);
+
+// At most 256 KiB, however many nodes and failures.
+proto::JobReport EncodeReport(const JobReport& report, TimePoint now);
+JobReport DecodeReport(const proto::JobReport& report, TimePoint now);
+
+// Dismissal on the wire, whose enum begins with UNSPECIFIED.
+
+inline proto::DismissReason EncodeDismissal(Dismissal reason) {
+  return static_cast<proto::DismissReason>(static_cast<int>(reason) + 1);
+}
+
+// Unknown reasons map to kFailed.
+inline Dismissal DecodeDismissal(proto::DismissReason reason) {
+  if (reason == proto::DISMISS_REASON_UNSPECIFIED || !proto::DismissReason_IsValid(reason)) {
+    return Dismissal::kFailed;
+  }
+  return static_cast<Dismissal>(static_cast<int>(reason) - 1);
+}
+
+static_assert(static_cast<int>(Dismissal::kSucceeded) + 1 == proto::DISMISS_REASON_SUCCEEDED);
+static_assert(static_cast<int>(Dismissal::kFailed) + 1 == proto::DISMISS_REASON_FAILED);
+static_assert(static_cast<int>(Dismissal::kJoinTimeout) + 1 == proto::DISMISS_REASON_JOIN_TIMEOUT);
+static_assert(static_cast<int>(Dismissal::kEvicted) + 1 == proto::DISMISS_REASON_EVICTED);
+static_assert(static_cast<int>(Dismissal::kRejected) + 1 == proto::DISMISS_REASON_REJECTED);
+static_assert(static_cast<int>(Dismissal::kStopped) + 1 == proto::DISMISS_REASON_STOPPED);
+static_assert(static_cast<int>(Dismissal::kDrained) + 1 == proto::DISMISS_REASON_DRAINED);
+static_assert(static_cast<int>(Dismissal::kCoordinatorEnded) + 1 == proto::DISMISS_REASON_COORDINATOR_ENDED);
+
+// The rules of a job as a join message has them.
+
+using RulesMap = google::protobuf::Map<std::string, int64_t>;
+
+inline void EncodeRules(const JobRules& rules, RulesMap& out) {
+  for (const JobRuleField& field : JobRuleFields()) out[std::string(field.name)] = field.get(rules);
+}
+
+// Errors: kInvalidArgument naming the rule and its value.
+inline absl::StatusOr<JobRules> DecodeRules(const RulesMap& map) {
+  JobRules rules;
+  for (const auto& [name, value] : map) {
+    if (absl::Status status = SetRule(name, value, rules); !status.ok()) return status;
+  }
+  if (absl::Status status = CheckRules(rules); !status.ok()) return status;
+  return rules;
+}
+
+}  // namespace ddprun
