@@ -7,7 +7,6 @@
 
 #include "gtest/gtest.h"
 #include "worker_sdk/data/counter_rng.h"
-#include "worker_sdk/data/permutation.h"
 
 namespace ddprun {
 namespace {

@@ -1,9 +1,9 @@
-#include "worker_sdk/ddp/bucket_plan.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
+
+#include "worker_sdk/ddp/buckets.h"
 
 namespace ddprun {
 namespace {

@@ -6,8 +6,7 @@
 
 #include "base/status_macros.h"
 #include "worker_sdk/comm/check.h"
-#include "worker_sdk/ddp/bucket_plan.h"
-#include "worker_sdk/ddp/bucket_scheduler.h"
+#include "worker_sdk/ddp/buckets.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker_sdk/ddp/bucket_scheduler.h"
+#include "worker_sdk/ddp/buckets.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

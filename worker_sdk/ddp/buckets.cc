@@ -1,4 +1,4 @@
-#include "worker_sdk/ddp/bucket_scheduler.h"
+#include "worker_sdk/ddp/buckets.h"
 
 #include <algorithm>
 #include <utility>
@@ -29,6 +29,22 @@ LaunchBuckets BucketScheduler::Step(const BucketEvent& event) {
   LaunchBuckets launch;
   for (; next_ < buckets_.size() && num_missing_[next_] == 0; ++next_) launch.buckets.push_back(next_);
   return launch;
+}
+
+std::vector<Bucket> PlanBuckets(absl::Span<const size_t> num_elems_in_ready_order, size_t first_bucket_elems,
+                                size_t bucket_elems) {
+  std::vector<Bucket> buckets;
+  Bucket open;
+  for (size_t num_elems : num_elems_in_ready_order) {
+    ++open.count;
+    open.num_elems += num_elems;
+    if (open.num_elems >= (buckets.empty() ? first_bucket_elems : bucket_elems)) {
+      buckets.push_back(open);
+      open = {.first = open.first + open.count};
+    }
+  }
+  if (open.count > 0) buckets.push_back(open);
+  return buckets;
 }
 
 }  // namespace ddprun
