@@ -99,4 +99,9 @@ class Trainer {
   DataParallel<float> data_parallel_;
 };
 
+// The optimizers that --optimizer names.
+
+// REQUIRES: options passed ParseOptions.
+std::unique_ptr<Optimizer> MakeOptimizer(const Options& options, std::vector<ParameterView> parameters);
+
 }  // namespace ddprun::train
