@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "worker_sdk/comm/check.h"
+#include "base/check.h"
 
 namespace ddprun {
 namespace {

@@ -4,8 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/check.h"
 #include "base/status_macros.h"
-#include "worker_sdk/comm/check.h"
 #include "worker_sdk/ddp/buckets.h"
 
 namespace ddprun {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include "worker_sdk/comm/check.h"
+#include "base/check.h"
 
 namespace ddprun {
 namespace {

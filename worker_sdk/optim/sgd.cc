@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "worker_sdk/comm/check.h"
+#include "base/check.h"
 
 namespace ddprun {
 

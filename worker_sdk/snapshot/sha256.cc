@@ -3,7 +3,7 @@
 #include <openssl/evp.h>
 
 #include "absl/strings/escaping.h"
-#include "worker_sdk/comm/check.h"
+#include "base/check.h"
 
 namespace ddprun {
 

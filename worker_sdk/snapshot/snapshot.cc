@@ -10,8 +10,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status_macros.h"
-#include "worker_sdk/comm/check.h"
 #include "worker_sdk/snapshot/sha256.h"
 
 namespace ddprun {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status_macros.h"
-#include "worker_sdk/comm/check.h"
 #include "worker_sdk/comm/host/mesh_all_reduce.h"
 #include "worker_sdk/comm/host/shared_memory_all_reduce.h"
 

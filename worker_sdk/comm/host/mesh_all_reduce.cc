@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "base/check.h"
 #include "base/status_macros.h"
-#include "worker_sdk/comm/check.h"
 
 namespace ddprun {
 namespace {

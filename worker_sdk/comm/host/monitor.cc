@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "worker_sdk/comm/check.h"
+#include "base/check.h"
 #include "worker_sdk/comm/host/link_watch.h"
 
 namespace ddprun {

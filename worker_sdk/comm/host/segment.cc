@@ -14,8 +14,8 @@
 #include <new>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status_macros.h"
-#include "worker_sdk/comm/check.h"
 
 namespace ddprun {
 namespace {

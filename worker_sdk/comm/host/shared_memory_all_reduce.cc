@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "worker_sdk/comm/check.h"
+#include "base/check.h"
 
 namespace ddprun {
 

@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "worker_sdk/comm/check.h"
+#include "base/check.h"
 
 namespace ddprun {
 namespace {
