@@ -32,7 +32,8 @@ absl::Status ToStatus(const error_code& error) {
 
 }  // namespace
 
-asio::awaitable<absl::StatusOr<HttpResponse>> HttpGet(asio::ip::tcp::socket& socket, HttpRequest request) {
+asio::awaitable<absl::StatusOr<HttpResponse>> HttpGet(asio::ip::tcp::socket& socket,
+                                                      const HttpRequest& request) {
   http::request<http::empty_body> get(http::verb::get, request.path, 11);
   get.set(http::field::host, request.host);
   get.set(http::field::connection, "close");

@@ -25,10 +25,10 @@ struct HttpResponse {
 };
 
 // Sends `request` on a connected socket and reads the response. Has no deadline of its own: the caller cancels the
-// coroutine. `socket` is of no use afterwards.
+// coroutine. `socket` cannot be used afterwards. Both arguments outlive the coroutine.
 //   Errors: kUnavailable: the peer closed the connection before it sent a byte, or the connection broke;
 //           kInvalidArgument: what the peer sent is no HTTP response, or its body is too large.
 boost::asio::awaitable<absl::StatusOr<HttpResponse>> HttpGet(boost::asio::ip::tcp::socket& socket,
-                                                             HttpRequest request);
+                                                             const HttpRequest& request);
 
 }  // namespace ddprun

@@ -41,8 +41,7 @@ absl::Status NoCoordinator(const Endpoint& endpoint, const std::string& why) {
 
 asio::awaitable<absl::StatusOr<CoordinatorPage>> Get(const Endpoint& endpoint,
                                                      const std::vector<tcp::endpoint>& addresses,
-                                                     HttpRequest request) {
-  const std::string server = request.server;
+                                                     const HttpRequest& request) {
   tcp::socket socket(co_await asio::this_coro::executor);
   const auto [error, peer] = co_await asio::async_connect(socket, addresses, kAwait);
   if (error) {
@@ -50,9 +49,9 @@ asio::awaitable<absl::StatusOr<CoordinatorPage>> Get(const Endpoint& endpoint,
     if (error == asio::error::connection_refused) status.SetPayload(kRefused, absl::Cord());
     co_return status;
   }
-  absl::StatusOr<HttpResponse> response = co_await HttpGet(socket, std::move(request));
+  absl::StatusOr<HttpResponse> response = co_await HttpGet(socket, request);
   if (!response.ok()) co_return NoCoordinator(endpoint, std::string(response.status().message()));
-  if (response->server != server)
+  if (response->server != request.server)
     co_return NoCoordinator(endpoint, "what listens there is another HTTP server");
   co_return CoordinatorPage{response->status, std::move(response->body), peer.address().to_string()};
 }
@@ -78,14 +77,13 @@ absl::StatusOr<CoordinatorPage> GetCoordinatorPage(const Endpoint& endpoint, con
 
   absl::StatusOr<CoordinatorPage> page =
       NoCoordinator(endpoint, absl::StrCat("no answer within ", ToMillis(timeout), " ms"));
+  const HttpRequest request{
+      .host = endpoint.host, .path = path, .server = "ddprun", .max_body_bytes = kMaxPageBytes};
   asio::io_context io(1);
   asio::co_spawn(
       io,
       [&]() -> asio::awaitable<void> {
-        auto got = co_await (
-            Get(endpoint, addresses,
-                {.host = endpoint.host, .path = path, .server = "ddprun", .max_body_bytes = kMaxPageBytes}) ||
-            SleepUntil(deadline));
+        auto got = co_await (Get(endpoint, addresses, request) || SleepUntil(deadline));
         if (got.index() == 0) page = std::get<0>(std::move(got));
       },
       asio::detached);

@@ -149,7 +149,9 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, i
   error_code ignored;
   FoundCoordinator found{endpoint.address().to_string(), port,
                          socket.local_endpoint(ignored).address().to_string()};
-  const auto asked = co_await (HttpGet(socket, {.host = host, .path = "/healthz"}) || Sleep(kAnswerTimeout));
+  // A name of its own: GCC 12 destroys a braced temporary in a co_await expression twice.
+  const HttpRequest request{.host = host, .path = "/healthz"};
+  const auto asked = co_await (HttpGet(socket, request) || Sleep(kAnswerTimeout));
   const absl::StatusOr<HttpResponse> answer =
       asked.index() == 0 ? std::get<0>(asked) : absl::UnavailableError("no answer within 5 s");
   failed.hung_up = asked.index() == 0 && absl::IsUnavailable(answer.status());
