@@ -1,5 +1,3 @@
-#include "launcher/config/job_rule_options.h"
-
 #include <algorithm>
 #include <climits>
 #include <string>
@@ -9,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "launcher/cli/option_values.h"
+#include "launcher/config/option_groups.h"
 
 namespace ddprun {
 namespace {

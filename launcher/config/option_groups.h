@@ -4,6 +4,8 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/job_rules.h"
 #include "launcher/cli/options.h"
 #include "launcher/config/process_inputs.h"
 #include "launcher/config/launch_config.h"
@@ -18,6 +20,9 @@ absl::Status ReadRendezvous(const Options& options, const ProcessInputs& inputs,
 
 // Restarts, stops, and how workers are placed; not yet what they run.
 absl::Status ReadWorkers(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
+
+// The rules of the job that have options of their own: base/job_rules.h lists them.
+absl::StatusOr<JobRules> ReadJobRules(const Options& options, int min_nodes, int max_nodes);
 
 // Logs and the console.
 absl::Status ReadOutput(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);

@@ -14,7 +14,6 @@
 #include "base/status_macros.h"
 #include "launcher/cli/option_table.h"
 #include "launcher/cli/option_values.h"
-#include "launcher/config/job_rule_options.h"
 #include "launcher/config/option_groups.h"
 
 namespace ddprun {
