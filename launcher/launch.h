@@ -9,7 +9,7 @@
 
 namespace ddprun {
 
-// With --dry-run it only says what it would do. Returns the exit code (launcher/config/exit_code.h).
+// With --dry-run it only says what it would do. Returns the exit code (launcher/cli/exit_code.h).
 // docs/failure_model.md tells what ends a run.
 //   REQUIRES: HoldSignals(). To be called once in a process.
 int Launch(const LaunchConfig& config, AgentLog& log, const std::string& host, WardenHandle warden);

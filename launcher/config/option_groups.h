@@ -7,8 +7,8 @@
 #include "absl/status/statusor.h"
 #include "base/job_rules.h"
 #include "launcher/cli/options.h"
-#include "launcher/config/process_inputs.h"
 #include "launcher/config/launch_config.h"
+#include "launcher/config/process_inputs.h"
 
 namespace ddprun {
 

@@ -19,8 +19,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "launcher/cli/option_table.h"
-#include "launcher/config/process_inputs.h"
 #include "launcher/config/launch_config.h"
+#include "launcher/config/process_inputs.h"
 
 namespace ddprun {
 namespace {

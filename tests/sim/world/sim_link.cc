@@ -12,7 +12,7 @@ namespace {
 
 // As rendezvous/client/find_coordinator.cc retries.
 constexpr Duration kLongestPause = seconds(1);
-// The interval of rendezvous/server/local_link.cc.
+// The interval of rendezvous/coordinator/local_link.cc.
 constexpr Duration kLocalBeat = seconds(1);
 // Between two handlers of one process.
 constexpr Duration kPost = std::chrono::microseconds(10);
