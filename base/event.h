@@ -1,35 +1,55 @@
 // Something that happens once, and threads that wait for it.
 #pragma once
 
-#include <condition_variable>
+#include <pthread.h>
+#include <time.h>
+
+#include <chrono>
 #include <mutex>
 
 #include "base/time.h"
 
 namespace ddprun {
 
-// Deadlines are on the monotonic clock: absl::Mutex would wait by the wall clock, which may step.
+// Deadlines are on the monotonic clock: absl::Mutex would wait by the wall clock, which may step, and
+// std::condition_variable needs glibc 2.30 for the monotonic one.
 //   Threads: any. Who has seen the event may destroy it.
 class Event {
  public:
+  Event() {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&changed_, &attributes);
+    pthread_condattr_destroy(&attributes);
+  }
+  ~Event() { pthread_cond_destroy(&changed_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
   void Set() {
     const std::lock_guard lock(mutex_);
     set_ = true;
-    changed_.notify_all();
+    pthread_cond_broadcast(&changed_);
   }
   void Wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return set_; });
+    const std::lock_guard lock(mutex_);
+    while (!set_) pthread_cond_wait(&changed_, mutex_.native_handle());
   }
   // False: `deadline` came first.
   bool WaitUntil(TimePoint deadline) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_until(lock, deadline, [this] { return set_; });
+    const auto whole = std::chrono::floor<seconds>(deadline.time_since_epoch());
+    const timespec until = {.tv_sec = whole.count(),
+                            .tv_nsec = (deadline.time_since_epoch() - whole).count()};
+    const std::lock_guard lock(mutex_);
+    while (!set_ && pthread_cond_timedwait(&changed_, mutex_.native_handle(), &until) == 0) {
+    }
+    return set_;
   }
 
  private:
   std::mutex mutex_;
-  std::condition_variable changed_;
+  pthread_cond_t changed_;
   bool set_ = false;  // guarded by mutex_
 };
 
