@@ -147,7 +147,10 @@ void TrainingTest::StartTraining(const Setup& setup, int world_size) {
   job_ = std::make_unique<HostJob>(setup_.hosts, options + setup.options, program);
   if (setup.by_address) job_->MeetByAddress();
   if (setup.prepare) setup.prepare(snapshots);
-  for (int host = 0; host < setup_.present; ++host) StartHost(host);
+  for (int host = 0; host < setup_.present; ++host) {
+    StartHost(host);
+    if (host == 0) job_->AwaitSaid(0, "event=node_joined");  // so that it gets rank 0, and prints the steps
+  }
   for (int host = 0; host < setup_.present; ++host)
     job_->AwaitWorld(host, world_size == 0 ? setup_.present : world_size);
   job_->AwaitPrinted(0, "step=20/");
