@@ -1,36 +1,54 @@
 // Something that happens once, and threads that wait for it.
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cstdint>
 
 #include "base/time.h"
 
 namespace ddprun {
 
-// Deadlines are on the monotonic clock: absl::Mutex would wait by the wall clock, which may step.
+// Deadlines are on the monotonic clock: absl::Mutex waits by the wall clock, which may step, and
+// std::condition_variable calls pthread_cond_clockwait, which glibc has since 2.30. Hence a futex.
 //   Threads: any. Who has seen the event may destroy it.
 class Event {
  public:
   void Set() {
-    const std::lock_guard lock(mutex_);
-    set_ = true;
-    changed_.notify_all();
+    set_.store(1);
+    // A waiter may have destroyed the event by now: the kernel takes the address, and wakes nobody or somebody who looks again.
+    Futex(FUTEX_WAKE, INT_MAX, nullptr);
   }
   void Wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return set_; });
+    while (set_.load() == 0) Futex(FUTEX_WAIT_BITSET, 0, nullptr);
   }
   // False: `deadline` came first.
   bool WaitUntil(TimePoint deadline) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_until(lock, deadline, [this] { return set_; });
+    const Duration since_boot = std::max(deadline.time_since_epoch(), Duration::zero());
+    const auto whole = std::chrono::floor<seconds>(since_boot);
+    const timespec until = {.tv_sec = whole.count(), .tv_nsec = (since_boot - whole).count()};
+    while (set_.load() == 0) {
+      if (Futex(FUTEX_WAIT_BITSET, 0, &until) != 0 && errno == ETIMEDOUT) break;
+    }
+    return set_.load() != 0;
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool set_ = false;  // guarded by mutex_
+  // FUTEX_WAIT_BITSET takes a point in time on CLOCK_MONOTONIC, FUTEX_WAIT would take a duration.
+  long Futex(int operation, uint32_t value, const timespec* until) {
+    return syscall(SYS_futex, &set_, operation | FUTEX_PRIVATE_FLAG, value, until, nullptr,
+                   FUTEX_BITSET_MATCH_ANY);
+  }
+
+  std::atomic<uint32_t> set_{0};
 };
 
 }  // namespace ddprun

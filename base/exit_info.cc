@@ -1,9 +1,9 @@
 #include "base/exit_info.h"
 
-#include <string.h>
 #include <sys/wait.h>
 
 #include <csignal>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 
@@ -16,6 +16,14 @@ struct Overloaded : F... {
 };
 template <typename... F>
 Overloaded(F...) -> Overloaded<F...>;
+
+// By number, as Linux counts them; glibc has sigabbrev_np() since 2.32 only.
+constexpr const char* kSignals[] = {
+    nullptr,     "SIGHUP",  "SIGINT",    "SIGQUIT", "SIGILL",   "SIGTRAP", "SIGABRT", "SIGBUS",
+    "SIGFPE",    "SIGKILL", "SIGUSR1",   "SIGSEGV", "SIGUSR2",  "SIGPIPE", "SIGALRM", "SIGTERM",
+    "SIGSTKFLT", "SIGCHLD", "SIGCONT",   "SIGSTOP", "SIGTSTP",  "SIGTTIN", "SIGTTOU", "SIGURG",
+    "SIGXCPU",   "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH", "SIGPOLL", "SIGPWR",  "SIGSYS"};
+static_assert(std::size(kSignals) == SIGSYS + 1);
 
 }  // namespace
 
@@ -44,7 +52,7 @@ int TorchExitCode(const ExitInfo& exit) {
 }
 
 std::string SignalName(int signo) {
-  if (const char* abbreviation = sigabbrev_np(signo)) return absl::StrCat("SIG", abbreviation);
+  if (signo > 0 && signo <= SIGSYS) return kSignals[signo];
   if (signo == SIGRTMIN) return "SIGRTMIN";
   if (signo > SIGRTMIN && signo <= SIGRTMAX) return absl::StrCat("SIGRTMIN+", signo - SIGRTMIN);
   return absl::StrCat("signal ", signo);

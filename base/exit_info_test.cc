@@ -1,6 +1,8 @@
 #include "base/exit_info.h"
 
 #include <csignal>
+#include <string>
+#include <utility>
 
 #include "gtest/gtest.h"
 
@@ -44,6 +46,12 @@ TEST(ExitInfoTest, Words) {
   EXPECT_EQ(ToString(Stuck{"in state D"}), "stuck in state D");
   EXPECT_EQ(SignalName(SIGRTMIN + 3), "SIGRTMIN+3");
   EXPECT_EQ(SignalName(0), "signal 0");
+  EXPECT_EQ(SignalName(-1), "signal -1");
+  const std::pair<int, std::string> kNames[] = {
+      {SIGHUP, "SIGHUP"},       {SIGABRT, "SIGABRT"}, {SIGBUS, "SIGBUS"},
+      {SIGTERM, "SIGTERM"},     {SIGCHLD, "SIGCHLD"}, {SIGXCPU, "SIGXCPU"},
+      {SIGVTALRM, "SIGVTALRM"}, {SIGPOLL, "SIGPOLL"}, {SIGSYS, "SIGSYS"}};
+  for (const auto& [signo, name] : kNames) EXPECT_EQ(SignalName(signo), name);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <sys/random.h>
+#include <sys/single_threaded.h>
 
 #include <cstdint>
 #include <cstdlib>
@@ -40,6 +41,9 @@ int FindIn(dl_phdr_info* object, size_t, void* data) {
 }  // namespace
 
 extern "C" {
+
+// glibc 2.32; for reference counts, which may be plain numbers while it says that no thread was started. Zero says nothing.
+char __libc_single_threaded = 0;
 
 // glibc 2.35; for the unwinder, which uses the bounds and dlfo_eh_frame.
 int _dl_find_object(void* pc, dl_find_object* result) noexcept {

@@ -1,5 +1,3 @@
-#include <string.h>
-
 #include <climits>
 #include <csignal>
 #include <iterator>
@@ -11,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/exit_info.h"
 #include "base/status_macros.h"
 #include "launcher/config/job_rule_options.h"
 #include "launcher/config/option_groups.h"
@@ -39,10 +38,7 @@ absl::Status ReadShutdownTimeout(const Options& options, const Surroundings& sur
 // The names of all signals, at the place of their number; empty where there is none.
 std::vector<std::string> SignalNames() {
   std::vector<std::string> names(static_cast<size_t>(SIGRTMAX) + 1);
-  for (size_t signo = 1; signo < names.size(); ++signo) {
-    const char* const name = sigabbrev_np(static_cast<int>(signo));
-    if (name != nullptr) names[signo] = absl::StrCat("SIG", name);
-  }
+  for (int signo = 1; signo <= SIGSYS; ++signo) names[static_cast<size_t>(signo)] = SignalName(signo);
   names[static_cast<size_t>(SIGRTMIN)] = "SIGRTMIN";
   names.back() = "SIGRTMAX";
   return names;

@@ -25,7 +25,7 @@ std::string ErrorText(int error) {
     case E2BIG:
       return "arguments and environment are larger than the system takes";
     default:
-      return strerrordesc_np(error) != nullptr ? strerrordesc_np(error) : absl::StrCat("errno ", error);
+      return std::strerror(error);
   }
 }
 

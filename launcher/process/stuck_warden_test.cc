@@ -14,6 +14,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstring>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -291,7 +292,7 @@ class FailingSends {
 
 TEST(StuckWardenTest, AMessageThatTheKernelHasNoRoomForIsSentLater) {
   for (const int error : {ENOBUFS, ENOMEM, ETOOMANYREFS}) {
-    SCOPED_TRACE(strerrorname_np(error));
+    SCOPED_TRACE(std::strerror(error));
     InChild([error] {
       FakeAgent agent;
       const FailingSends fault(3, error);

@@ -29,7 +29,7 @@ constexpr int kSocket = 3;
 
 [[noreturn]] void Die(const char* what) {
   std::fprintf(stderr, "ddprun: error: cannot start the process that watches the workers: %s: %s%s\n", what,
-               strerrordesc_np(errno), errno == EMFILE ? ": raise the limit of open files (ulimit -n)" : "");
+               std::strerror(errno), errno == EMFILE ? ": raise the limit of open files (ulimit -n)" : "");
   _exit(1);
 }
 

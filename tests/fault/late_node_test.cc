@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -57,7 +58,7 @@ class NeverReady {
   proto::CoordinatorMessage Await(proto::CoordinatorMessage::KindCase kind) {
     std::unique_lock lock(mutex_);
     proto::CoordinatorMessage found;
-    came_.wait_for(lock, seconds(30), [&] {
+    came_.wait_until(lock, std::chrono::system_clock::now() + seconds(30), [&] {
       const auto it = std::find_if(messages_.begin(), messages_.end(),
                                    [kind](const auto& m) { return m.kind_case() == kind; });
       if (it != messages_.end()) found = *it;
