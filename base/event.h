@@ -1,56 +1,54 @@
 // Something that happens once, and threads that wait for it.
 #pragma once
 
-#include <pthread.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <chrono>
-#include <mutex>
+#include <climits>
+#include <cstdint>
 
 #include "base/time.h"
 
 namespace ddprun {
 
-// Deadlines are on the monotonic clock: absl::Mutex would wait by the wall clock, which may step, and
-// std::condition_variable needs glibc 2.30 for the monotonic one.
+// Deadlines are on the monotonic clock: absl::Mutex waits by the wall clock, which may step, and
+// std::condition_variable calls pthread_cond_clockwait, which glibc has since 2.30. Hence a futex.
 //   Threads: any. Who has seen the event may destroy it.
 class Event {
  public:
-  Event() {
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&changed_, &attributes);
-    pthread_condattr_destroy(&attributes);
-  }
-  ~Event() { pthread_cond_destroy(&changed_); }
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
-
   void Set() {
-    const std::lock_guard lock(mutex_);
-    set_ = true;
-    pthread_cond_broadcast(&changed_);
+    set_.store(1);
+    // A waiter may have destroyed the event by now: the kernel takes the address, and wakes nobody or somebody who looks again.
+    Futex(FUTEX_WAKE, INT_MAX, nullptr);
   }
   void Wait() {
-    const std::lock_guard lock(mutex_);
-    while (!set_) pthread_cond_wait(&changed_, mutex_.native_handle());
+    while (set_.load() == 0) Futex(FUTEX_WAIT_BITSET, 0, nullptr);
   }
   // False: `deadline` came first.
   bool WaitUntil(TimePoint deadline) {
-    const auto whole = std::chrono::floor<seconds>(deadline.time_since_epoch());
-    const timespec until = {.tv_sec = whole.count(),
-                            .tv_nsec = (deadline.time_since_epoch() - whole).count()};
-    const std::lock_guard lock(mutex_);
-    while (!set_ && pthread_cond_timedwait(&changed_, mutex_.native_handle(), &until) == 0) {
+    const Duration since_boot = std::max(deadline.time_since_epoch(), Duration::zero());
+    const auto whole = std::chrono::floor<seconds>(since_boot);
+    const timespec until = {.tv_sec = whole.count(), .tv_nsec = (since_boot - whole).count()};
+    while (set_.load() == 0) {
+      if (Futex(FUTEX_WAIT_BITSET, 0, &until) != 0 && errno == ETIMEDOUT) break;
     }
-    return set_;
+    return set_.load() != 0;
   }
 
  private:
-  std::mutex mutex_;
-  pthread_cond_t changed_;
-  bool set_ = false;  // guarded by mutex_
+  // FUTEX_WAIT_BITSET takes a point in time on CLOCK_MONOTONIC, FUTEX_WAIT would take a duration.
+  long Futex(int operation, uint32_t value, const timespec* until) {
+    return syscall(SYS_futex, &set_, operation | FUTEX_PRIVATE_FLAG, value, until, nullptr,
+                   FUTEX_BITSET_MATCH_ANY);
+  }
+
+  std::atomic<uint32_t> set_{0};
 };
 
 }  // namespace ddprun

@@ -1,7 +1,9 @@
 #include "base/event.h"
 
+#include <atomic>
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -30,6 +32,32 @@ TEST(EventTest, ADeadlineThatIsOverIsSaid) {
   EXPECT_GE(std::chrono::steady_clock::now(), deadline);
   event.Set();
   EXPECT_TRUE(event.WaitUntil(deadline)) << "what has happened counts, also after the deadline";
+}
+
+TEST(EventTest, DeadlinesAtTheEndsOfTheClock) {
+  Event event;
+  EXPECT_FALSE(event.WaitUntil(TimePoint::min()));
+  EXPECT_FALSE(event.WaitUntil(TimePoint()));
+  std::thread other([&] { event.Set(); });
+  EXPECT_TRUE(event.WaitUntil(TimePoint::max()));
+  other.join();
+}
+
+TEST(EventTest, WakesAllThreadsThatWait) {
+  for (int i = 0; i < 200; ++i) {
+    Event event;
+    std::atomic<int> seen = 0;
+    std::vector<std::thread> waiting;
+    for (int t = 0; t < 3; ++t) {
+      waiting.emplace_back([&, t] {
+        if (t % 2 == 0) event.Wait();
+        seen += event.WaitUntil(In(seconds(60)));
+      });
+    }
+    event.Set();
+    for (std::thread& thread : waiting) thread.join();
+    EXPECT_EQ(seen, 3);
+  }
 }
 
 }  // namespace

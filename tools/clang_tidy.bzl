@@ -1,0 +1,39 @@
+"""clang-tidy as an aspect: a source is looked at again only when it, a header that it includes, or .clang-tidy changes."""
+
+_EXTERNAL_COPTS = ("-D", "-m")  # of a rule's copts: those that change what a source means
+
+def _arguments(context, rule):
+    arguments = ["-std=c++20", "-xc++", "-Wno-everything"]
+    arguments += ["-D" + name for name in context.defines.to_list() + context.local_defines.to_list()]
+    arguments += ["-iquote" + folder for folder in context.quote_includes.to_list()]
+    arguments += ["-I" + folder for folder in context.includes.to_list()]
+    arguments += ["-isystem" + folder for folder in context.system_includes.to_list()]
+    return arguments + [copt for copt in getattr(rule.attr, "copts", []) if copt.startswith(_EXTERNAL_COPTS)]
+
+def _clang_tidy_impl(target, ctx):
+    if CcInfo not in target or getattr(ctx.rule.attr, "testonly", False) or target.label.workspace_root:
+        return []
+    context = target[CcInfo].compilation_context
+    reports = []
+    for source in getattr(ctx.rule.files, "srcs", []):
+        if source.extension != "cc" or not source.is_source:
+            continue
+        report = ctx.actions.declare_file("%s.%s.clang_tidy" % (target.label.name, source.basename))
+        ctx.actions.run_shell(
+            outputs = [report],
+            inputs = depset([source, ctx.file._config], transitive = [context.headers]),
+            arguments = [report.path, "--quiet", "--config-file=" + ctx.file._config.path, source.path, "--"] +
+                        _arguments(context, ctx.rule),
+            # Warnings of other headers are only counted, on standard error.
+            command = 'report=$1; shift; clang-tidy-14 "$@" > "$report" 2> "$report.err" || { cat "$report" "$report.err"; exit 1; } >&2',
+            mnemonic = "ClangTidy",
+            progress_message = "clang-tidy " + source.short_path,
+            use_default_shell_env = True,
+        )
+        reports.append(report)
+    return [OutputGroupInfo(clang_tidy = depset(reports))]
+
+clang_tidy = aspect(
+    implementation = _clang_tidy_impl,
+    attrs = {"_config": attr.label(default = Label("//:.clang-tidy"), allow_single_file = True)},
+)

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# linkage_test.sh refuses what it is there to refuse.
+# usage: linkage_finds_test.sh LINKAGE_TEST PROGRAM
+set -euo pipefail
+
+linkage_test=$1
+program=$2
+failed=0
+
+expect_refusal() { # WANTED_TEXT ARGS...
+  local output
+  if output=$("$linkage_test" "${@:2}" 2>&1); then
+    echo "accepted: ${*:2}"
+    failed=1
+  elif ! grep -qE "$1" <<<"$output"; then
+    printf 'of %s no word like "%s":\n%s\n' "${*:2}" "$1" "$output"
+    failed=1
+  fi
+}
+
+# Every program of today needs symbols newer than 2.3, among them of 2.17, which as text would be older.
+expect_refusal "needs a newer glibc than 2.3: " 2.3 "$program"
+expect_refusal "[a-z]@GLIBC_2.17" 2.3 "$program"
+expect_refusal "needs libstdc\+\+.so.6, too" 99 /usr/bin/protoc
+expect_refusal "Not an ELF file" 99 "$0"
+exit $failed
