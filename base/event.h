@@ -1,4 +1,4 @@
-// Something that happens once, and threads that wait for it.
+// A one-shot event that threads can wait for.
 #pragma once
 
 #include <pthread.h>
@@ -11,9 +11,9 @@
 
 namespace ddprun {
 
-// Deadlines are on the monotonic clock: absl::Mutex would wait by the wall clock, which may step, and
-// std::condition_variable needs glibc 2.30 for the monotonic one.
-//   Threads: any. Who has seen the event may destroy it.
+// Deadlines are on the monotonic clock. absl::Mutex waits on the wall clock, which may step;
+// std::condition_variable requires glibc 2.30 for the monotonic one.
+//   Threads: any. A thread that has observed the event may destroy it.
 class Event {
  public:
   Event() {
@@ -36,7 +36,7 @@ class Event {
     const std::lock_guard lock(mutex_);
     while (!set_) pthread_cond_wait(&changed_, mutex_.native_handle());
   }
-  // False: `deadline` came first.
+  // False: `deadline` passed first.
   bool WaitUntil(TimePoint deadline) {
     const auto whole = std::chrono::floor<seconds>(deadline.time_since_epoch());
     const timespec until = {.tv_sec = whole.count(),
