@@ -1,4 +1,4 @@
-// For objects with asynchronous work: what still comes when the object is gone does nothing.
+// Lifetime guard for asynchronous callbacks: those that run after their object is destroyed have no effect.
 #pragma once
 
 #include <memory>
@@ -6,21 +6,22 @@
 
 namespace ddprun {
 
-// A member of the object; all in the one thread that runs the io_context.
+// A member of the object that the callbacks use.
+//   Threads: the one that runs the io_context.
 class Alive {
  public:
-  // `f`, unless this is gone by then.
+  // Wraps `f`: the result calls `f`, or does nothing after End() or destruction.
   template <typename F>
   auto Guard(F f) const {
     return [token = std::weak_ptr<int>(token_), f = std::move(f)](const auto&... args) {
       if (!token.expired()) f(args...);
     };
   }
-  // From now on nothing that was guarded does anything.
+  // Disables all functions wrapped so far.
   void End() { token_.reset(); }
 
  private:
-  std::shared_ptr<int> token_ = std::make_shared<int>(0);  // shared with nobody, only watched
+  std::shared_ptr<int> token_ = std::make_shared<int>(0);  // never shared, only observed
 };
 
 }  // namespace ddprun

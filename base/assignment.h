@@ -1,4 +1,4 @@
-// A node's place in a sealed round, as the coordinator gives it and the agent follows it.
+// A node's place in a sealed round, assigned by the coordinator.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@ struct Assignment {
   Round round = {};
   GroupRank group_rank = {};
   int group_world_size = 1;
-  Rank first_rank = {};  // of the node's local_rank 0; its workers follow each other
+  Rank first_rank = {};  // of the node's local_rank 0; its workers have consecutive ranks
   int world_size = 1;
   int first_role_rank = 0;
   int role_world_size = 1;
-  int restart_count = 0;         // failures charged to the job so far; the same number on every node
+  int restart_count = 0;         // failures charged to the job so far; the same on every node
   std::string master_addr = {};  // worker store of this round, on the node with group_rank 0
   int master_port = 0;
 

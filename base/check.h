@@ -1,4 +1,4 @@
-// A broken invariant of ours ends the process, saying which, and in what state.
+// DDPRUN_CHECK aborts the process on a broken invariant of ddprun and prints the condition and the state.
 #pragma once
 
 #include <cstdio>
@@ -16,8 +16,8 @@ namespace ddprun {
 
 }  // namespace ddprun
 
-// Aborts with the place, the condition and `state` when `condition` is false. `state` is text, or a chain of
-// values with << between them; it is evaluated only then.
+// If `condition` is false, prints source location, condition and `state` to stderr and aborts. `state` is
+// text, or values joined by <<; it is evaluated only on failure.
 #define DDPRUN_CHECK(condition, state)                                                 \
   do {                                                                                 \
     if (!(condition)) [[unlikely]] {                                                   \

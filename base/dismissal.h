@@ -1,4 +1,4 @@
-// Why a node is let go by its job; proto/rendezvous.proto has the same. It decides the agent's exit code.
+// Why a job dismisses a node; mirrors proto/rendezvous.proto. Determines the agent's exit code.
 #pragma once
 
 #include "absl/strings/string_view.h"
@@ -6,17 +6,17 @@
 namespace ddprun {
 
 enum class Dismissal {
-  kSucceeded,         // the job
-  kFailed,            // the job: no restart is left, or another one would not help
-  kJoinTimeout,       // too few nodes came
-  kEvicted,           // this node: its lease ran out, or it did not stop its workers; it may come back as new
-  kRejected,          // it does not fit the job
-  kStopped,           // somebody stopped the job
-  kDrained,           // somebody took this node out; the job goes on without it
-  kCoordinatorEnded,  // the process that hosts the coordinator
+  kSucceeded,         // the job succeeded
+  kFailed,            // the job failed: no restarts left, or another one would not help
+  kJoinTimeout,       // too few nodes joined in time
+  kEvicted,           // the lease expired, or the node did not stop its workers; it may rejoin as a new node
+  kRejected,          // the node does not fit the job
+  kStopped,           // the job was stopped on request
+  kDrained,           // the node was taken out on request; the job continues without it
+  kCoordinatorEnded,  // the process that hosts the coordinator ended
 };
 
-// No round of the job follows.
+// No further round of the job follows.
 constexpr bool EndsTheJob(Dismissal d) {
   return d == Dismissal::kSucceeded || d == Dismissal::kFailed || d == Dismissal::kStopped ||
          d == Dismissal::kCoordinatorEnded;

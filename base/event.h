@@ -1,4 +1,4 @@
-// Something that happens once, and threads that wait for it.
+// A one-shot event that threads can wait for.
 #pragma once
 
 #include <linux/futex.h>
@@ -17,20 +17,21 @@
 
 namespace ddprun {
 
-// Deadlines are on the monotonic clock: absl::Mutex waits by the wall clock, which may step, and
-// std::condition_variable calls pthread_cond_clockwait, which glibc has since 2.30. Hence a futex.
-//   Threads: any. Who has seen the event may destroy it.
+// Deadlines are on the monotonic clock. absl::Mutex waits on the wall clock, which may step, and
+// std::condition_variable needs glibc 2.30 for the monotonic one; hence a futex.
+//   Threads: any. A thread that has observed the event may destroy it.
 class Event {
  public:
   void Set() {
     set_.store(1);
-    // A waiter may have destroyed the event by now: the kernel takes the address, and wakes nobody or somebody who looks again.
+    // A waiter may have destroyed the event by now. The kernel uses only its address: a wake-up of another
+    // futex there is spurious, which every waiter tolerates.
     Futex(FUTEX_WAKE, INT_MAX, nullptr);
   }
   void Wait() {
     while (set_.load() == 0) Futex(FUTEX_WAIT_BITSET, 0, nullptr);
   }
-  // False: `deadline` came first.
+  // False: `deadline` passed first.
   bool WaitUntil(TimePoint deadline) {
     const Duration since_boot = std::max(deadline.time_since_epoch(), Duration::zero());
     const auto whole = std::chrono::floor<seconds>(since_boot);

@@ -12,7 +12,7 @@ namespace {
 
 TimePoint In(Duration d) { return std::chrono::steady_clock::now() + d; }
 
-TEST(EventTest, WaitsForWhatAnotherThreadDoes) {
+TEST(EventTest, WaitsForAnotherThread) {
   Event event;
   int result = 0;
   std::thread other([&] {
@@ -21,17 +21,17 @@ TEST(EventTest, WaitsForWhatAnotherThreadDoes) {
   });
   event.Wait();
   EXPECT_EQ(result, 42);
-  EXPECT_TRUE(event.WaitUntil(In(seconds(0)))) << "it has happened";
+  EXPECT_TRUE(event.WaitUntil(In(seconds(0)))) << "the event is set";
   other.join();
 }
 
-TEST(EventTest, ADeadlineThatIsOverIsSaid) {
+TEST(EventTest, WaitUntilReportsAnExpiredDeadline) {
   Event event;
   const TimePoint deadline = In(milliseconds(1));
   EXPECT_FALSE(event.WaitUntil(deadline));
   EXPECT_GE(std::chrono::steady_clock::now(), deadline);
   event.Set();
-  EXPECT_TRUE(event.WaitUntil(deadline)) << "what has happened counts, also after the deadline";
+  EXPECT_TRUE(event.WaitUntil(deadline)) << "a set event counts, even after the deadline";
 }
 
 TEST(EventTest, DeadlinesAtTheEndsOfTheClock) {

@@ -17,7 +17,7 @@ struct Overloaded : F... {
 template <typename... F>
 Overloaded(F...) -> Overloaded<F...>;
 
-// By number, as Linux counts them; glibc has sigabbrev_np() since 2.32 only.
+// By Linux signal number. glibc has sigabbrev_np() only since 2.32.
 constexpr const char* kSignals[] = {
     nullptr,     "SIGHUP",  "SIGINT",    "SIGQUIT", "SIGILL",   "SIGTRAP", "SIGABRT", "SIGBUS",
     "SIGFPE",    "SIGKILL", "SIGUSR1",   "SIGSEGV", "SIGUSR2",  "SIGPIPE", "SIGALRM", "SIGTERM",

@@ -1,4 +1,4 @@
-// How a worker ended, with its kind kept: an exit code, a signal, it never ran, or it does not end.
+// How a worker ended: by an exit code or a signal; or it never started, or does not end.
 #pragma once
 
 #include <string>
@@ -20,11 +20,11 @@ struct Signaled {
 };
 
 struct NeverStarted {
-  absl::Status status;  // never OK; its message says what to do
+  absl::Status status;  // never OK; the message states the remedy
   bool operator==(const NeverStarted&) const = default;
 };
 
-// It is counted as failed, and has not ended: no signal reaches it where it waits.
+// Counted as failed although it has not ended: signals do not interrupt its sleep.
 struct Stuck {
   std::string where;  // "in uninterruptible sleep (state D) for 12.0 s, waiting in nfs_wait_bit_killable"
   bool operator==(const Stuck&) const = default;
@@ -32,17 +32,17 @@ struct Stuck {
 
 using ExitInfo = std::variant<Exited, Signaled, NeverStarted, Stuck>;
 
-// `wait_status` is what waitpid() gave for a process that has ended.
+// `wait_status`: of waitpid(), for a process that has ended.
 ExitInfo ExitInfoFromWaitStatus(int wait_status);
 
 bool Succeeded(const ExitInfo& exit);
 bool EndedBySignal(const ExitInfo& exit, int signo);
 
-// The one number of torchrun's report: the exit code, minus the signal's number, 1 for a worker that never
-// ran or does not end.
+// The number in torchrun's report: the exit code, the negated signal number, or 1 for a worker that never
+// started or does not end.
 int TorchExitCode(const ExitInfo& exit);
 
-// "SIGKILL", "SIGRTMIN+3"; "signal 0" for a number that is none.
+// "SIGKILL", "SIGRTMIN+3"; "signal 0" for a number that is not a signal.
 std::string SignalName(int signo);
 
 // "exit code 3", "SIGSEGV (core dumped)", "never started: <why>", "stuck <where>".

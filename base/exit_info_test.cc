@@ -10,7 +10,7 @@ namespace ddprun {
 namespace {
 
 // Linux's encoding: code in the second byte, signal in the low seven bits, 0x80 for a core.
-TEST(ExitInfoTest, KeepsWhatAWaitStatusSays) {
+TEST(ExitInfoTest, DecodesWaitStatus) {
   EXPECT_EQ(ExitInfoFromWaitStatus(0), ExitInfo(Exited{0}));
   EXPECT_EQ(ExitInfoFromWaitStatus(255 << 8), ExitInfo(Exited{255}));
   EXPECT_EQ(ExitInfoFromWaitStatus(SIGKILL), ExitInfo(Signaled{SIGKILL, false}));
@@ -25,21 +25,21 @@ TEST(ExitInfoTest, OnlyCodeZeroIsSuccess) {
   EXPECT_FALSE(Succeeded(Stuck{"in state D"}));
 }
 
-TEST(ExitInfoTest, AnExitCodeIsNoSignal) {
+TEST(ExitInfoTest, ExitCodeIsNotASignal) {
   EXPECT_TRUE(EndedBySignal(Signaled{SIGKILL, true}, SIGKILL));
   EXPECT_FALSE(EndedBySignal(Signaled{SIGTERM, false}, SIGKILL));
   EXPECT_FALSE(EndedBySignal(Exited{SIGKILL}, SIGKILL));
   EXPECT_FALSE(EndedBySignal(Stuck{"in state D"}, SIGKILL));
 }
 
-TEST(ExitInfoTest, OneNumberAsTorchrunHasIt) {
+TEST(ExitInfoTest, TorchExitCodeMatchesTorchrun) {
   EXPECT_EQ(TorchExitCode(Exited{3}), 3);
   EXPECT_EQ(TorchExitCode(Signaled{SIGKILL, false}), -9);
   EXPECT_EQ(TorchExitCode(NeverStarted{absl::NotFoundError("x")}), 1);
   EXPECT_EQ(TorchExitCode(Stuck{"in state D"}), 1);
 }
 
-TEST(ExitInfoTest, Words) {
+TEST(ExitInfoTest, TextNamesTheKind) {
   EXPECT_EQ(ToString(Exited{3}), "exit code 3");
   EXPECT_EQ(ToString(Signaled{SIGSEGV, true}), "SIGSEGV (core dumped)");
   EXPECT_EQ(ToString(NeverStarted{absl::NotFoundError("no such file")}), "never started: no such file");

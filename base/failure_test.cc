@@ -12,7 +12,7 @@ Failure Of(int rank, int failed_at_ms, FailureOrigin origin) {
   return {.rank = Rank(rank), .origin = origin, .failed_at = TimePoint(milliseconds(failed_at_ms))};
 }
 
-TEST(FailureTest, OriginThenTimeThenRankMakeTheFirstCause) {
+TEST(FailureTest, PrecedesComparesOriginThenTimeThenRank) {
   const std::vector<Failure> in_order = {
       Of(7, 20, FailureOrigin::kOwn),
       Of(8, 20, FailureOrigin::kOwn),

@@ -1,4 +1,4 @@
-// The numbers and names of a job, each its own type so that one cannot be passed for another.
+// Numbers and names of a job, each of a distinct type so that they cannot be mixed up.
 #pragma once
 
 #include <compare>
@@ -10,7 +10,7 @@
 
 namespace ddprun {
 
-// A whole number with a meaning. Explicit to make, `.value()` to leave C++.
+// An integer of a distinct type. Constructed explicitly; `.value()` for codecs and text.
 template <typename Tag>
 class StrongInt {
  public:
@@ -29,7 +29,7 @@ class StrongInt {
   int64_t value_ = 0;
 };
 
-// A name with a meaning. Explicit to make; `.value()` in codecs and texts.
+// A string of a distinct type. Constructed explicitly; `.value()` for codecs and text.
 template <typename Tag>
 class StrongString {
  public:
@@ -51,13 +51,13 @@ class StrongString {
 
 // 0..WORLD_SIZE-1 over all nodes; new in every round.
 using Rank = StrongInt<struct RankTag>;
-// 0..nproc-1 within one node; survives a round (worker i of a node stays worker i).
+// 0..nproc-1 within one node; stable across rounds (worker i of a node stays worker i).
 using LocalRank = StrongInt<struct LocalRankTag>;
 // The node's own rank, torchrun's GROUP_RANK; new in every round, survivors keep their order.
 using GroupRank = StrongInt<struct GroupRankTag>;
-// One agreed membership. Numbered from 0 within a job, never reused, never goes back.
+// One agreed membership. Numbered from 0 within a job, never reused, never decreases.
 using Round = StrongInt<struct RoundTag>;
-// One life of one agent. A node that comes back has a new one.
+// One incarnation of an agent. A node that rejoins has a new one.
 using NodeId = StrongString<struct NodeIdTag>;
 
 }  // namespace ddprun

@@ -11,7 +11,7 @@
 namespace ddprun {
 namespace {
 
-TEST(NodeIdTest, IsNoString) {
+TEST(NodeIdTest, DoesNotConvertToOrFromString) {
   EXPECT_FALSE((std::is_convertible_v<std::string, NodeId>));
   EXPECT_FALSE((std::is_convertible_v<NodeId, std::string>));
 }

@@ -12,7 +12,7 @@ using Kind = JobRuleField::Kind;
 
 constexpr int64_t kMaxNodes = 1 << 20;
 constexpr int64_t kMaxNumber = INT32_MAX;
-// Two years: options give one at most, to which an agent adds what it needs itself.
+// Two years: options allow one, and the agent may add to it.
 constexpr int64_t kMaxMillis = int64_t{1000} * 3600 * 24 * 365 * 2;
 
 constexpr absl::string_view kScaleUp[] = {ToString(ScaleUp::kImmediate), ToString(ScaleUp::kAtSnapshot),
@@ -78,7 +78,7 @@ constexpr JobRuleField kFields[] = {
     Time<&JobRules::lease>("lease_ms", "rdzv-conf=lease_ms", 1, /*must_agree=*/true),
 };
 
-// As the user gives it.
+// As the user writes it.
 std::string Option(const JobRuleField& field, const JobRules& rules) {
   if (field.option == "nnodes") return absl::StrCat("--nnodes=", rules.min_nodes, ":", rules.max_nodes);
   const absl::string_view separator = "=";
@@ -112,7 +112,7 @@ std::string RuleText(const JobRuleField& field, const JobRules& rules) {
 absl::Status SetRule(absl::string_view name, int64_t value, JobRules& rules) {
   const auto* field = std::find_if(std::begin(kFields), std::end(kFields),
                                    [name](const JobRuleField& f) { return f.name == name; });
-  if (field == std::end(kFields)) return absl::InvalidArgumentError(absl::StrCat("there is no rule ", name));
+  if (field == std::end(kFields)) return absl::InvalidArgumentError(absl::StrCat("unknown rule ", name));
   if (value < field->min || value > field->max) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, " is ", value, ", expected ", field->min, " to ", field->max));

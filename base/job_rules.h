@@ -1,6 +1,6 @@
-// The rules of a job: the same on all its nodes, fixed when the first of them joins. One table says of each
-// how it is written; the command line, the join message, its check, the comparison of two nodes and the join
-// command all go by it.
+// The rules of a job: the same on all its nodes, fixed when the first node joins. One table describes how
+// each rule is written; the command line, the join message, its validation, the comparison of two nodes and
+// the printed join command all use it.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,14 @@
 
 namespace ddprun {
 
+// When the running round ends to admit nodes that have joined.
 enum class ScaleUp {
-  kImmediate,   // the round ends when the last call is over
-  kAtSnapshot,  // its workers are asked for a snapshot first, and it ends at that
-  kNever,       // they are spares, and come in when it ends for another reason
+  kImmediate,   // at the end of the last call
+  kAtSnapshot,  // at a snapshot that its workers are asked for
+  kNever,       // never for them; they wait as spares until it ends for another reason
 };
 
-// As in --scale-up.
+// The values of --scale-up.
 constexpr absl::string_view ToString(ScaleUp scale_up) {
   switch (scale_up) {
     case ScaleUp::kImmediate:
@@ -33,10 +34,10 @@ constexpr absl::string_view ToString(ScaleUp scale_up) {
   return "?";
 }
 
-// Whether a part of the nodes that has lost the others may go on without them.
+// When a part of the nodes that has lost contact with the others may continue without them.
 enum class Quorum {
-  kNone,      // with min_nodes of them
-  kMajority,  // and with at least half of the nodes of the last round, the coordinator's side deciding a tie
+  kNone,      // if it has min_nodes
+  kMajority,  // if it also has half of the last round's nodes or more; the coordinator's side wins a tie
 };
 
 //   REQUIRES: 1 <= min_nodes <= max_nodes, both multiples of node_unit >= 1; the other numbers and all
@@ -44,70 +45,69 @@ enum class Quorum {
 struct JobRules {
   int min_nodes = 1;
   int max_nodes = 1;
-  // Failures that may be answered by a new round. Membership changes are free.
+  // How many failures may be answered by a new round. Membership changes are not counted.
   int max_restarts = 0;
-  // How long the first round waits for more nodes once it has min_nodes.
+  // How long the first round waits for more nodes after min_nodes have joined.
   Duration first_last_call = seconds(30);
-  // The same for later rounds, and how long newcomers to a running job are collected before it is interrupted
-  // for them.
+  // The same for later rounds, and how long a running job collects joining nodes before they interrupt it.
   Duration last_call = seconds(30);
   // How long a node waits for a round to be sealed.
   Duration join_timeout = seconds(600);
-  // How long a node counts as alive after its last message. A node relies on it when it ends its workers
-  // because it hears nothing.
+  // How long a node counts as alive after its last message. A node that receives no answers ends its workers
+  // within this time.
   Duration lease = seconds(5);
-  // Rounds have a multiple of so many nodes; more of them wait as spares.
+  // The number of nodes in a round is a multiple of this; surplus nodes wait as spares.
   int node_unit = 1;
   ScaleUp scale_up = ScaleUp::kImmediate;
-  // How long workers may take for a snapshot that they were asked for; the round ends without it then.
+  // How long workers may take for a requested snapshot; then the round ends without it.
   Duration snapshot_timeout = seconds(60);
-  // A failure earlier in a worker's life than this, and before its first step, ends the job: another start
-  // would end the same way. 0: none does.
+  // A failure of a worker before this uptime and before its first step ends the job: another start would fail
+  // the same way. 0: disabled.
   Duration min_uptime = Duration::zero();
-  // After so many restarts in a row that have not brought the job beyond its furthest step, the next failure
-  // ends it. Only for jobs whose workers report steps. 0: any number.
+  // After this many consecutive restarts without progress beyond the furthest step, the next failure ends the
+  // job. Applies only if workers report steps. 0: unlimited.
   int max_restarts_without_progress = 3;
-  // A host that was the first cause of so many failures and losses is left out of later rounds, unless fewer
-  // than min_nodes would be left. 0: none is.
+  // A host that was the first cause of this many failures and losses is excluded from later rounds, unless
+  // fewer than min_nodes would remain. 0: disabled.
   int exclude_after = 0;
   Quorum quorum = Quorum::kNone;
 
   bool operator==(const JobRules&) const = default;
 };
 
-// How one rule is written. Its value is a whole number everywhere: milliseconds for a duration, the index
-// among `choices` for a choice.
+// How one rule is written. Its value is always an integer: milliseconds for a duration, an index into
+// `choices` for a choice.
 struct JobRuleField {
   enum class Kind { kNumber, kDuration, kChoice };
 
-  absl::string_view name;    // on the wire; a duration's ends in _ms
-  absl::string_view option;  // without dashes; of --rdzv-conf "rdzv-conf=KEY"; empty: none of its own
+  absl::string_view name;    // on the wire; ends in _ms for a duration
+  absl::string_view option;  // without dashes; "rdzv-conf=KEY" for --rdzv-conf; empty: none of its own
   Kind kind;
   int64_t min;
   int64_t max;
-  bool must_agree;  // a node with another value is refused; else that of the first node holds
+  bool must_agree;  // a node with another value is rejected; else the first node's value applies
   absl::Span<const absl::string_view> choices;
   int64_t (*get)(const JobRules&);
   void (*set)(JobRules&, int64_t);
 
-  // Has an option whose text is the value: not part of --nnodes or --rdzv-conf.
+  // True if it has an option of its own, whose text is the value: not part of --nnodes or --rdzv-conf.
   bool has_plain_option() const;
 };
 
 absl::Span<const JobRuleField> JobRuleFields();
 
-// As its option has it: "3", "1.5" (seconds), "at-snapshot".
+// The value as its option takes it: "3", "1.5" (seconds), "at-snapshot".
 std::string RuleText(const JobRuleField& field, const JobRules& rules);
-// Sets a rule.
-//   Errors: kInvalidArgument: out of range, with the field and the value; `name` is of no rule.
+// Sets the rule called `name`.
+//   Errors: kInvalidArgument: unknown name, or the value is out of range; the message has both.
 absl::Status SetRule(absl::string_view name, int64_t value, JobRules& rules);
-// What the fields alone do not show.
-//   Errors: kInvalidArgument: max_nodes below min_nodes, or one of them no multiple of node_unit.
+// Checks relations between rules.
+//   Errors: kInvalidArgument: max_nodes is below min_nodes, or one of them is not a multiple of node_unit.
 absl::Status CheckRules(const JobRules& rules);
 
-// The first rule with must_agree that has another value; null: there is none.
+// The first rule with must_agree in which the two differ; null: none.
 const JobRuleField* FindDisagreement(const JobRules& job, const JobRules& node);
-// As options: "--nnodes=1:3, but the job has --nnodes=2:2".
+// "--nnodes=1:3, but the job has --nnodes=2:2".
 std::string DisagreementText(const JobRuleField& field, const JobRules& job, const JobRules& node);
 
 }  // namespace ddprun

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(JobRulesTest, EachFieldReadsWhatItWrites) {
+TEST(JobRulesTest, EachFieldRoundTrips) {
   std::set<absl::string_view> names;
   for (const JobRuleField& field : JobRuleFields()) {
     EXPECT_TRUE(names.insert(field.name).second) << field.name;
@@ -40,14 +40,14 @@ TEST(JobRulesTest, DisagreementsAreNamedAsOptions) {
             "--rdzv-conf=lease_ms=7000, but the job has --rdzv-conf=lease_ms=5000");
 }
 
-TEST(JobRulesTest, RulesThatMakeNoSenseTogetherAreErrors) {
+TEST(JobRulesTest, InconsistentRulesAreErrors) {
   EXPECT_TRUE(CheckRules({}).ok());
   EXPECT_THAT(std::string(CheckRules({.min_nodes = 3, .max_nodes = 2}).message()),
               HasSubstr("max_nodes is 2"));
   EXPECT_THAT(std::string(CheckRules({.min_nodes = 2, .max_nodes = 5, .node_unit = 2}).message()),
               HasSubstr("max_nodes is 5, expected a multiple of the node unit 2"));
   JobRules rules;
-  EXPECT_THAT(std::string(SetRule("nonsense", 1, rules).message()), HasSubstr("there is no rule nonsense"));
+  EXPECT_THAT(std::string(SetRule("nonsense", 1, rules).message()), HasSubstr("unknown rule nonsense"));
 }
 
 }  // namespace

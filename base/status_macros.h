@@ -1,7 +1,7 @@
-// Debian builds Abseil with its own string_view, so this project says absl::string_view everywhere.
+// Debian builds Abseil with its own string_view, so this project uses absl::string_view everywhere.
 //
-// RETURN_IF_ERROR(expr, "context") and ASSIGN_OR_RETURN(lhs, expr, "context"): pass an error up, saying what
-// was being done.
+// RETURN_IF_ERROR(expr, "context") and ASSIGN_OR_RETURN(lhs, expr, "context"): return an error to the caller,
+// with "context: " in front of its message.
 #pragma once
 
 #include <utility>

@@ -7,7 +7,7 @@
 namespace ddprun {
 namespace {
 
-TEST(TextTest, Counts) {
+TEST(TextTest, CountedAddsPlural) {
   EXPECT_EQ(Counted(0, "node"), "0 nodes");
   EXPECT_EQ(Counted(1, "node"), "1 node");
   EXPECT_EQ(Counted(2, "worker"), "2 workers");

@@ -1,4 +1,4 @@
-// Time as the pure machines see it: a point on somebody's monotonic clock, given to them as an argument.
+// Time for the pure machines: a point on a monotonic clock, passed as an argument.
 #pragma once
 
 #include <chrono>
@@ -6,7 +6,7 @@
 namespace ddprun {
 
 using Duration = std::chrono::nanoseconds;
-// Of std::chrono::steady_clock in a shell, of SimClock in tests. Never compared between hosts.
+// From std::chrono::steady_clock in shells, from SimClock in tests. Never compared between hosts.
 using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
 using std::chrono::milliseconds;
@@ -15,10 +15,8 @@ using std::chrono::seconds;
 // Whole milliseconds, rounded up, so that a wait never ends before its deadline.
 inline int64_t ToMillis(Duration d) { return std::chrono::ceil<milliseconds>(d).count(); }
 
-// The expiry times of periodic timers.
-
-// The next multiple of `period` on `now`'s clock: timers of a process that repeat with one period expire
-// together, and wake it once.
+// The next multiple of `period` after `now`. Periodic timers of a process that use it with the same period
+// expire together and wake the process once.
 inline TimePoint NextTick(TimePoint now, Duration period) {
   return now + period - now.time_since_epoch() % period;
 }

@@ -1,4 +1,4 @@
-// The one timer of a shell around a pure machine, with the clock that the machine's times are on.
+// The timer of a shell around a pure machine, and the clock of the machine's times.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ class WakeTimer {
  public:
   virtual ~WakeTimer() = default;
   virtual TimePoint Now() const = 0;
-  // Calls `wake` once, at `at` or soon after, never from within; none: not at all. Replaces the call before.
+  // Calls `wake` once, at `at` or soon after, never from within Set; none: never. Replaces the previous Set.
   virtual void Set(std::optional<TimePoint> at, std::function<void()> wake) = 0;
 };
 
 // On std::chrono::steady_clock.
-//   Threads: that of `io`. No call comes once it is destroyed.
+//   Threads: that of `io`. Does not call `wake` after its destruction.
 class AsioWakeTimer final : public WakeTimer {
  public:
   explicit AsioWakeTimer(boost::asio::io_context& io) : timer_(io) {}
@@ -33,7 +33,7 @@ class AsioWakeTimer final : public WakeTimer {
     ++*sets_;
     if (!at) return;
     timer_.expires_at(*at);
-    // A wait that has expired already cannot be cancelled any more.
+    // cancel() has no effect on a wait that has already expired: its handler compares `sets`.
     timer_.async_wait([sets = std::weak_ptr<int64_t>(sets_), set = *sets_,
                        wake = std::move(wake)](const boost::system::error_code& error) {
       const std::shared_ptr<int64_t> now = sets.lock();
@@ -43,7 +43,7 @@ class AsioWakeTimer final : public WakeTimer {
 
  private:
   boost::asio::steady_timer timer_;
-  const std::shared_ptr<int64_t> sets_ = std::make_shared<int64_t>(0);  // calls of Set
+  const std::shared_ptr<int64_t> sets_ = std::make_shared<int64_t>(0);  // number of Set calls
 };
 
 }  // namespace ddprun

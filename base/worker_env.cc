@@ -17,7 +17,7 @@ absl::Status Bad(absl::string_view name, absl::string_view value, absl::string_v
       absl::StrCat(name, "=\"", value, "\" in the environment: expected ", want));
 }
 
-// The number in variable `name`, or `fallback` where it is not set.
+// The number in variable `name`, or `fallback` if it is not set.
 absl::StatusOr<int> Number(const Getter& get, absl::string_view name, int fallback, int min, int max) {
   const std::optional<std::string> text = get(name);
   if (!text) return fallback;

@@ -1,5 +1,5 @@
-// The environment a worker sees: the one place where its variables are named, written and read.
-// docs/worker_env.md lists them; the names and values are torchrun's, those that begin with DDPRUN_ are ours.
+// The environment of a worker: the only place where its variables are named, written and read.
+// docs/worker_env.md lists them. Names and values are torchrun's, except for DDPRUN_*.
 #pragma once
 
 #include <functional>
@@ -25,7 +25,7 @@ struct WorkerEnv {
   int role_rank = 0;                  // ROLE_RANK: among the workers of the same role
   int role_world_size = 1;            // ROLE_WORLD_SIZE
   std::string role_name = "default";  // ROLE_NAME
-  // LOCAL_RANK is 0 for each worker, as it sees one device only.
+  // LOCAL_RANK is 0 for every worker, because each sees only one device.
   bool virtual_local_rank = false;
   std::string master_addr;   // MASTER_ADDR: host of the worker store (c10d TCP)
   int master_port = 0;       // MASTER_PORT: 1..65535
@@ -34,11 +34,11 @@ struct WorkerEnv {
   int max_restarts = 0;      // TORCHELASTIC_MAX_RESTARTS
   std::string run_id;        // TORCHELASTIC_RUN_ID
   std::string error_file;    // TORCHELASTIC_ERROR_FILE: where a failing worker writes its JSON; may be empty
-  Round round;               // DDPRUN_ROUND: travels with everything that the round owns
+  Round round;               // DDPRUN_ROUND: identifies everything that belongs to the round
   std::string agent_socket;  // DDPRUN_AGENT_SOCKET: abstract unix socket name of the agent, without the NUL;
                              // may be empty
-  // DDPRUN_NODE_ADDR: numeric address by which workers of other nodes reach this node; empty: unknown, or a
-  // job of one node.
+  // DDPRUN_NODE_ADDR: numeric address at which workers of other nodes reach this node; empty: unknown, or the
+  // job has one node.
   std::string node_addr;
   Duration lease{};  // DDPRUN_LEASE_MS: how long a silent node counts as alive; 0: unknown, or one node
 
@@ -47,19 +47,18 @@ struct WorkerEnv {
 
 using EnvVars = std::vector<std::pair<std::string, std::string>>;
 
-// All variables of `env`.
+// All variables of `env`; the optional DDPRUN_* variables are omitted if they are empty or 0.
 EnvVars EncodeWorkerEnv(const WorkerEnv& env);
 
-// Reads what EncodeWorkerEnv wrote. `get` is getenv, or a map in tests.
-//   Errors: kInvalidArgument naming the variable and its value: a number that is none, a rank outside its
-//   world, a port outside
-//           1..65535. A process started by hand (no RANK and no WORLD_SIZE) gets a world of one with
-//           master_port 0. The variables that only ddprun sets (DDPRUN_*) may be missing, so that torchrun
-//           can start an SDK worker.
+// Reads what EncodeWorkerEnv wrote. `get` is getenv, or a map in tests. A process started by hand (no RANK
+// and no WORLD_SIZE) gets a world of one with master_port 0. The variables that only ddprun sets (DDPRUN_*)
+// may be missing, so that torchrun can start an SDK worker.
+//   Errors: kInvalidArgument naming the variable and its value: not a number, a rank outside its world, a
+//           port outside 1..65535, or a world of several workers without MASTER_ADDR or MASTER_PORT.
 absl::StatusOr<WorkerEnv> DecodeWorkerEnv(
     const std::function<std::optional<std::string>(absl::string_view name)>& get);
 
-// DecodeWorkerEnv of this process.
+// Decodes the environment of this process.
 absl::StatusOr<WorkerEnv> WorkerEnvFromProcess();
 
 }  // namespace ddprun

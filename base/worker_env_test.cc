@@ -37,14 +37,14 @@ WorkerEnv Sample() {
           .lease = milliseconds(5000)};
 }
 
-TEST(WorkerEnvTest, WhatIsWrittenIsRead) {
+TEST(WorkerEnvTest, RoundTrips) {
   const EnvVars vars = EncodeWorkerEnv(Sample());
   const auto read = Decode({vars.begin(), vars.end()});
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(*read, Sample());
 }
 
-TEST(WorkerEnvTest, AVirtualLocalRankIsZeroForPyTorchAndTheRealOneForUs) {
+TEST(WorkerEnvTest, VirtualLocalRankIsZeroForPyTorchAndRealForTheSdk) {
   WorkerEnv env = Sample();
   env.virtual_local_rank = true;
   env.agent_store = false;
@@ -57,7 +57,7 @@ TEST(WorkerEnvTest, AVirtualLocalRankIsZeroForPyTorchAndTheRealOneForUs) {
   EXPECT_EQ(*read, env);
 }
 
-TEST(WorkerEnvTest, AProcessStartedByHandIsAWorldOfOne) {
+TEST(WorkerEnvTest, ProcessStartedByHandIsAWorldOfOne) {
   const auto env = Decode({});
   ASSERT_TRUE(env.ok()) << env.status();
   EXPECT_EQ(env->world_size, 1);
@@ -65,7 +65,7 @@ TEST(WorkerEnvTest, AProcessStartedByHandIsAWorldOfOne) {
   EXPECT_EQ(env->master_port, 0);
 }
 
-TEST(WorkerEnvTest, BadValuesAreNamed) {
+TEST(WorkerEnvTest, ErrorsNameTheVariable) {
   const struct {
     const char* name;
     const char* value;
@@ -95,7 +95,7 @@ TEST(WorkerEnvTest, BadValuesAreNamed) {
   }
 }
 
-TEST(WorkerEnvTest, AWorldWithoutAMasterIsRefused) {
+TEST(WorkerEnvTest, RejectsAWorldWithoutAMaster) {
   EXPECT_FALSE(Decode({{"WORLD_SIZE", "2"}, {"RANK", "0"}}).ok());
 }
 

@@ -1,4 +1,4 @@
-// What a coordinator in this process has to tell.
+// The log of a coordinator that runs in this process.
 #pragma once
 
 #include "absl/strings/string_view.h"
@@ -8,11 +8,12 @@
 
 namespace ddprun {
 
-// How long other agents may take to hear a coordinator's last word.
+// How long a closing coordinator waits for other agents to receive its last message.
 inline constexpr Duration kFarewell = seconds(5);
 
-// Its transitions, as events of `log`, which outlives it; what concerns no job (its port is full, a client of
-// its store was shown out) is said to everybody.
+// Writes the coordinator's transitions to `log` as events. Events that belong to no job, such as a full port
+// or a rejected store client, are also logged as plain lines.
+//   Owns: nothing; `log` must outlive the coordinator.
 inline Coordinator::Log CoordinatorLog(const AgentLog& log) {
   return [&log](absl::string_view event, absl::string_view run_id, absl::string_view reason) {
     log.Event(event, {{"job", run_id}, {"reason", reason}});

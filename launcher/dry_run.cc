@@ -22,7 +22,7 @@
 namespace ddprun {
 namespace {
 
-// A comment ends with its line, so that nothing in a name becomes a command.
+// Replaces control characters: a line break in a name would end the comment and start a command.
 std::string InOneLine(std::string text) {
   std::replace_if(text.begin(), text.end(), absl::ascii_iscntrl, '?');
   return text;
@@ -35,11 +35,11 @@ std::string Nodes(const LaunchConfig& config) {
 }
 
 std::string Meeting(const LaunchConfig& config, const DryRunFacts& facts) {
-  if (config.standalone) return "nobody: the only node has a coordinator of its own";
+  if (config.standalone) return "none: this node is alone and hosts its own coordinator";
   const std::string& host = config.endpoint.host;
   if (config.hosting == Hosting::kHere && config.endpoint.port == 0)
-    return "at a free port of this node, which hosts the coordinator and tells how others join";
-  const std::string place = absl::StrCat("at ", ToString(config.endpoint), "; ");
+    return "a free port of this node, which hosts the coordinator and prints the command to join";
+  const std::string place = absl::StrCat(ToString(config.endpoint), "; ");
   switch (config.hosting) {
     case Hosting::kHere:
       return absl::StrCat(place, "this node hosts the coordinator");
@@ -48,21 +48,21 @@ std::string Meeting(const LaunchConfig& config, const DryRunFacts& facts) {
     case Hosting::kByAddress:
       break;
   }
-  if (!facts.hosts) return absl::StrCat(place, "the node that ", host, " names hosts the coordinator");
-  return absl::StrCat(place, *facts.hosts ? "this node, which " : "another node, which ", host,
-                      " names, hosts the coordinator");
+  if (!facts.hosts) return absl::StrCat(place, "the node named ", host, " hosts the coordinator");
+  return absl::StrCat(place, *facts.hosts ? "this node (" : "another node (", host,
+                      ") hosts the coordinator");
 }
 
 std::string Stopping(const LaunchConfig& config) {
   if (config.signals_to_handle.empty())
-    return "a signal to this launcher is not passed on: it ends all at once";
+    return "none forwarded: a signal to this launcher kills all workers at once";
   return absl::StrCat(absl::StrJoin(config.signals_to_handle, ", ",
                                     [](std::string* out, int signo) { *out += SignalName(signo); }),
-                      " to this launcher goes to the workers; SIGKILL follows after ",
-                      config.shutdown_timeout / seconds(1), " s");
+                      " go to the workers; SIGKILL follows after ", config.shutdown_timeout / seconds(1),
+                      " s");
 }
 
-// Of the case that is shown.
+// The assignment that the text assumes.
 Assignment AssumedAssignment(const LaunchConfig& config, const DryRunFacts& facts) {
   Assignment a;
   a.group_world_size = config.min_nodes;
@@ -88,10 +88,10 @@ Assignment AssumedAssignment(const LaunchConfig& config, const DryRunFacts& fact
 }
 
 std::string Assumption(const LaunchConfig& config, const Assignment& a) {
-  if (config.max_nodes == 1) return "what is in <angle brackets> is decided at the start";
+  if (config.max_nodes == 1) return "values in <angle brackets> are chosen at launch";
   return absl::StrCat("this is node ", a.group_rank.value(), " of ", a.group_world_size, ", and each has ",
                       Counted(config.num_local_workers, "worker"),
-                      "; ranks, and what is in <angle brackets>, are decided when the nodes meet");
+                      "; ranks and values in <angle brackets> are assigned when the nodes join");
 }
 
 bool HasLogFiles(const LaunchConfig& config, const DryRunFacts& facts) {
@@ -120,7 +120,7 @@ std::string Output(const LaunchConfig& config, const DryRunFacts& facts, LocalRa
                       StreamPlace("stderr", files && redirects.err, files && tee.err, on_console));
 }
 
-// The command of one worker, for a shell.
+// The shell command of one worker.
 std::string CommandOf(const LaunchConfig& config, const DryRunFacts& facts, const Assignment& assignment,
                       LocalRank local_rank) {
   const std::string attempt = AttemptDir(config, facts);
@@ -168,12 +168,12 @@ std::string DryRunText(const LaunchConfig& config, const DryRunFacts& facts) {
   say("job", absl::StrCat(config.run_id, ", role ", config.role, ", ",
                           Counted(config.rules.max_restarts, "restart")));
   say("size", Nodes(config));
-  say("meets", Meeting(config, facts));
-  say("store", config.agent_store ? "of the workers: in the launcher on node 0"
-                                  : "of the workers: in the worker with rank 0");
-  say("stops", Stopping(config));
+  say("endpoint", Meeting(config, facts));
+  say("store", config.agent_store ? "worker store in the launcher on node 0"
+                                  : "worker store in the worker with rank 0");
+  say("signals", Stopping(config));
   say("files", attempt.empty() ? "none" : absl::StrCat("in ", attempt, "/<local rank>"));
-  say("shown", Assumption(config, assignment));
+  say("assumed", Assumption(config, assignment));
   for (int i = 0; i < config.num_local_workers; ++i) {
     absl::StrAppend(&text, "\n# local rank ", i, ": rank ", assignment.first_rank.value() + i, " of ",
                     assignment.world_size, ", ", Output(config, facts, LocalRank(i)), "\n",

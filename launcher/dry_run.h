@@ -1,4 +1,4 @@
-// --dry-run: what a launch would start here, where, and with which environment.
+// --dry-run: prints the commands that a launch would start on this node, with their environment.
 #pragma once
 
 #include <optional>
@@ -12,23 +12,24 @@
 
 namespace ddprun {
 
-// What a launch would find on this machine.
+// Facts about this machine that a launch depends on.
 struct DryRunFacts {
-  EnvVars launcher_env = {};             // of this process
+  EnvVars launcher_env = {};             // environment of this process
   EnvVars base = {};                     // see BaseEnvironment
   std::vector<std::set<int>> cpus = {};  // see WorkerCpus
-  std::optional<bool> hosts = {};        // the endpoint names this node; none: only a name server knows
-  std::string temporary_dir = {};        // for files without --log-dir
-  std::string interface_address = {};    // of the interface that --local-addr names; empty: it names none
+  std::optional<bool> hosts = {};        // the endpoint names this node; none: needs a name lookup
+  std::string temporary_dir = {};        // base of the log directory without --log-dir
+  std::string interface_address = {};    // of the interface --local-addr names; empty: not an interface
 };
 
-// Asks no name server, opens no port, makes no file.
-//   Errors: those of a launch, where workers could not get their devices or processors.
+// Resolves no names, opens no ports and creates no files.
+//   Errors: as a launch, if workers cannot get their devices or processors.
 absl::StatusOr<DryRunFacts> GatherDryRunFacts(const LaunchConfig& config);
 
-// A text for people that is also one for a shell: about the job in comments, then a command for each worker
-// of this node with its arguments, its processors, and the variables that differ from the launcher's own.
-// What is decided only when nodes meet is shown for a case that it names, or in <angle brackets>.
+// A text that is readable and a valid shell script: the job in comments, then one command for each worker of
+// this node, with its arguments, its CPUs, and the variables that differ from the launcher's environment.
+// Values that are assigned only at rendezvous are shown for an assumed case, which the text states, or in
+// <angle brackets>.
 std::string DryRunText(const LaunchConfig& config, const DryRunFacts& facts);
 
 }  // namespace ddprun

@@ -31,8 +31,8 @@ class DryRunTest : public testing::Test {
                      .temporary_dir = "/tmp"};
 };
 
-// The whole of it, once.
-TEST_F(DryRunTest, OneNodeAlone) {
+// Compares the whole text.
+TEST_F(DryRunTest, StandaloneNode) {
   config_.backend = Backend::kC10d;
   config_.hosting = Hosting::kHere;
   config_.standalone = true;
@@ -42,11 +42,11 @@ TEST_F(DryRunTest, OneNodeAlone) {
 #
 # job       j1, role default, 3 restarts
 # size      1 node, with 1 worker on this one
-# meets     nobody: the only node has a coordinator of its own
-# store     of the workers: in the launcher on node 0
-# stops     SIGTERM, SIGINT, SIGHUP, SIGQUIT to this launcher goes to the workers; SIGKILL follows after 30 s
+# endpoint  none: this node is alone and hosts its own coordinator
+# store     worker store in the launcher on node 0
+# signals   SIGTERM, SIGINT, SIGHUP, SIGQUIT go to the workers; SIGKILL follows after 30 s
 # files     in /tmp/torchelastic_<random>/j1_<random>/attempt_0/<local rank>
-# shown     what is in <angle brackets> is decided at the start
+# assumed   values in <angle brackets> are chosen at launch
 
 # local rank 0: rank 0 of 1, stdout to the console, stderr to the console
 env \
@@ -74,7 +74,7 @@ env \
 )");
 }
 
-TEST_F(DryRunTest, AStaticNodeKnowsItsRanksAndItsStore) {
+TEST_F(DryRunTest, StaticNodeShowsItsRanksAndStorePort) {
   config_.backend = Backend::kStatic;
   config_.hosting = Hosting::kElsewhere;
   config_.min_nodes = config_.max_nodes = 3;
@@ -82,14 +82,14 @@ TEST_F(DryRunTest, AStaticNodeKnowsItsRanksAndItsStore) {
   config_.endpoint = {.host = "node1", .port = 29500};
   config_.num_local_workers = 2;
   const std::string text = Text();
-  EXPECT_THAT(text, AllOf(HasSubstr("meets     at node1:29500; another node hosts the coordinator"),
+  EXPECT_THAT(text, AllOf(HasSubstr("endpoint  node1:29500; another node hosts the coordinator"),
                           HasSubstr("this is node 2 of 3, and each has 2 workers"),
                           HasSubstr("# local rank 1: rank 5 of 6"), HasSubstr("MASTER_ADDR=node1 "),
                           HasSubstr("MASTER_PORT=29500 "), HasSubstr("OMP_NUM_THREADS=1 ")));
   EXPECT_THAT(text, Not(HasSubstr("<a free port>")));
 }
 
-TEST_F(DryRunTest, NodesThatMeetSomewhere) {
+TEST_F(DryRunTest, ElasticNodesWithAnEndpoint) {
   config_.backend = Backend::kC10d;
   config_.hosting = Hosting::kByAddress;
   config_.min_nodes = 2;
@@ -98,22 +98,22 @@ TEST_F(DryRunTest, NodesThatMeetSomewhere) {
   const auto expect = [this](std::optional<bool> hosts, const std::string& who, const std::string& address) {
     facts_.hosts = hosts;
     EXPECT_THAT(Text(), AllOf(HasSubstr("size      2 to 4 nodes, with 1 worker on this one"),
-                              HasSubstr(absl::StrCat("at node1:29400; ", who, " hosts the coordinator")),
+                              HasSubstr(absl::StrCat("node1:29400; ", who, " hosts the coordinator")),
                               HasSubstr("this is node 0 of 2, and each has 1 worker;"),
                               HasSubstr(absl::StrCat("MASTER_ADDR=", address))));
   };
-  expect(true, "this node, which node1 names,", "node1 ");
-  expect(false, "another node, which node1 names,", "<address of node 0>'");
-  expect(std::nullopt, "the node that node1 names", "<address of node 0>'");
+  expect(true, "this node (node1)", "node1 ");
+  expect(false, "another node (node1)", "<address of node 0>'");
+  expect(std::nullopt, "the node named node1", "<address of node 0>'");
   config_.local_addr = "10.0.0.7";
-  expect(std::nullopt, "the node that node1 names", "10.0.0.7 ");
+  expect(std::nullopt, "the node named node1", "10.0.0.7 ");
   config_.local_addr = "eth1";
   facts_.interface_address = "10.0.0.8";
-  expect(std::nullopt, "the node that node1 names", "10.0.0.8 ");
+  expect(std::nullopt, "the node named node1", "10.0.0.8 ");
   config_.local_addr.clear();
   config_.hosting = Hosting::kHere;
   config_.endpoint = {.host = "", .port = 0};
-  EXPECT_THAT(Text(), AllOf(HasSubstr("at a free port of this node, which hosts the coordinator"),
+  EXPECT_THAT(Text(), AllOf(HasSubstr("a free port of this node, which hosts the coordinator"),
                             HasSubstr("MASTER_ADDR=<address of this node>'")));
 }
 
@@ -141,11 +141,11 @@ TEST_F(DryRunTest, ProcessorsFilesAndStreams) {
 TEST_F(DryRunTest, NoSignalsToHandle) {
   config_.signals_to_handle.clear();
   EXPECT_THAT(Text(),
-              HasSubstr("# stops     a signal to this launcher is not passed on: it ends all at once\n"));
+              HasSubstr("# signals   none forwarded: a signal to this launcher kills all workers at once\n"));
 }
 
-// A shell that reads the text runs the commands of the workers, whatever anything is called.
-TEST_F(DryRunTest, NamesStayInTheirComments) {
+// A shell that reads the text runs only the commands of the workers, whatever the names contain.
+TEST_F(DryRunTest, NamesCannotBreakOutOfComments) {
   config_.run_id = "a/b\nreboot";
   config_.role = "r\r\nreboot";
   config_.log_dir = "/logs\nreboot";
@@ -158,7 +158,7 @@ TEST_F(DryRunTest, NamesStayInTheirComments) {
     EXPECT_TRUE(line.empty() || line[0] == '#') << line;
 }
 
-TEST_F(DryRunTest, OnlyVariablesThatDiffer) {
+TEST_F(DryRunTest, ShowsOnlyVariablesThatDiffer) {
   config_.num_local_workers = 2;
   config_.virtual_local_rank = true;
   config_.watchdog_fifo = "";
@@ -177,7 +177,7 @@ TEST_F(DryRunTest, OnlyVariablesThatDiffer) {
                             HasSubstr("train.py --local-rank=1 --n=1 'a b'\n")));
 }
 
-TEST(DryRunFactsTest, AreThoseOfThisMachine) {
+TEST(DryRunFactsTest, DescribeThisMachine) {
   LaunchConfig config;
   config.num_local_workers = 2;
   config.program_env = {{"ADDED", "1"}};
@@ -189,7 +189,7 @@ TEST(DryRunFactsTest, AreThoseOfThisMachine) {
   EXPECT_EQ(facts->cpus.size(), 2u);
 }
 
-TEST(DryRunFactsTest, WhatALaunchWouldRefuseIsRefused) {
+TEST(DryRunFactsTest, FailWhereALaunchWouldFail) {
   LaunchConfig config;
   config.num_local_workers = 2;
   config.virtual_local_rank = true;

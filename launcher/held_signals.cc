@@ -21,9 +21,9 @@ void HoldSignals() {
 
 void TakeSignals(boost::asio::signal_set& signals, const std::vector<int>& which) {
   struct sigaction hangup {};
-  const bool deaf = sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler == SIG_IGN;
+  const bool ignores_hangup = sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler == SIG_IGN;
   for (const int signo : which) {
-    if (signo != SIGHUP || !deaf) signals.add(signo);
+    if (signo != SIGHUP || !ignores_hangup) signals.add(signo);
   }
   const sigset_t held = HeldSignals();
   pthread_sigmask(SIG_UNBLOCK, &held, nullptr);

@@ -1,4 +1,4 @@
-// The signals that end a launcher, kept from its first moment until it can act on them.
+// Blocks the launcher's signals from startup until it can handle them.
 #pragma once
 
 #include <vector>
@@ -7,14 +7,14 @@
 
 namespace ddprun {
 
-// Holds what people, terminals and schedulers send to end a job, or to warn it (SIGTERM, SIGINT, SIGQUIT,
-// SIGHUP, SIGUSR1, SIGUSR2), so that none is lost or taken for the default before it is known which of them
-// count. To be called first of all.
+// Blocks the signals that users, terminals and schedulers send to end a job or to warn it (SIGTERM, SIGINT,
+// SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2), so that none is lost or takes its default action before the command
+// line is parsed. Call it first in main().
 void HoldSignals();
 
-// Handles `which` through `signals` from here on, those that came since HoldSignals() too. Others do what
-// they do by default: they end this process, and with it, through the warden, its workers. SIGHUP is left out
-// if it is ignored: who started us with nohup wants us to survive the terminal.
+// Adds `which` to `signals` and unblocks the signals of HoldSignals(); those that are pending are delivered.
+// Signals not in `which` keep their default action: they end this process, and the warden then kills its
+// workers. SIGHUP is not added if it is ignored: under nohup the job must survive its terminal.
 void TakeSignals(boost::asio::signal_set& signals, const std::vector<int>& which);
 
 }  // namespace ddprun

@@ -44,7 +44,7 @@ bool IsLinkLocal(const sockaddr& address) {
          IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
 }
 
-// Link-local addresses exist once on each link: both name the interface, or one leaves it open.
+// A link-local address is unique on its link only: the interfaces must match too, unless one is unspecified.
 bool IsSame(const sockaddr& a, const sockaddr& b) {
   if (Text(&a) != Text(&b)) return false;
   if (!IsLinkLocal(a)) return true;
@@ -55,7 +55,7 @@ bool IsSame(const sockaddr& a, const sockaddr& b) {
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-// Null: it does not resolve.
+// Returns null if `host` does not resolve.
 AddressList ResolveAs(const std::string& host, int flags) {
   addrinfo hints{};
   hints.ai_flags = flags;
@@ -65,7 +65,7 @@ AddressList ResolveAs(const std::string& host, int flags) {
   return {list, &freeaddrinfo};
 }
 
-// True if one of them is an address of this machine.
+// True if `list` has an address of this machine.
 bool IsOurs(const AddressList& list) {
   bool ours = false;
   for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {
@@ -116,7 +116,7 @@ bool IsThisMachine(const std::string& host) {
 std::string AddressOfThisMachine() {
   std::string found;
   ForEachOwnAddress([&found](const sockaddr& own) {
-    // A link-local address means nothing without the name of an interface, which differs between nodes.
+    // A link-local address is useless elsewhere: it needs an interface name, which differs between nodes.
     if (found.empty() && !IsLinkLocal(own) && !IsLoopback(Text(&own))) found = Text(&own);
   });
   return found.empty() ? "127.0.0.1" : found;

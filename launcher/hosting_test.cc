@@ -8,7 +8,7 @@
 namespace ddprun {
 namespace {
 
-TEST(HostingTest, LoopbackIsKnownByItsManyNames) {
+TEST(HostingTest, RecognizesLoopback) {
   for (const char* host : {"localhost", "LocalHost", "127.0.0.1", "127.1.2.3", "::1", "0:0:0:0:0:0:0:1"}) {
     EXPECT_TRUE(IsLoopback(host)) << host;
   }
@@ -17,7 +17,7 @@ TEST(HostingTest, LoopbackIsKnownByItsManyNames) {
   }
 }
 
-TEST(HostingTest, WhoIsAskedForOnLoopbackListensThereAlone) {
+TEST(HostingTest, ListensOnLoopbackOnlyForALoopbackHost) {
   EXPECT_EQ(ListenAddress("localhost"), "127.0.0.1");
   EXPECT_EQ(ListenAddress("127.0.0.2"), "127.0.0.2");
   EXPECT_EQ(ListenAddress("::1"), "::1");
@@ -26,19 +26,19 @@ TEST(HostingTest, WhoIsAskedForOnLoopbackListensThereAlone) {
   EXPECT_EQ(ListenAddress(""), "");
 }
 
-TEST(HostingTest, ThisMachineIsKnownByNameAndAddress) {
+TEST(HostingTest, RecognizesThisMachineByNameAndAddress) {
   char name[256] = "";
   ASSERT_EQ(gethostname(name, sizeof name - 1), 0);
   for (const std::string& host : {std::string(), std::string("localhost"), std::string("127.0.0.1"),
                                   std::string(name), AddressOfThisMachine()}) {
     EXPECT_TRUE(IsThisMachine(host)) << host;
   }
-  // Of the block for documentation (RFC 5737), and of the names that are never given (RFC 2606).
+  // An address reserved for documentation (RFC 5737) and a reserved name (RFC 2606).
   EXPECT_FALSE(IsThisMachine("192.0.2.1"));
   EXPECT_FALSE(IsThisMachine("no.such.host.invalid"));
 }
 
-TEST(HostingTest, OnlyNamesNeedTheResolver) {
+TEST(HostingTest, OnlyNamesNeedALookup) {
   EXPECT_EQ(IsThisMachineAtOnce("localhost"), true);
   EXPECT_EQ(IsThisMachineAtOnce(AddressOfThisMachine()), true);
   EXPECT_EQ(IsThisMachineAtOnce("192.0.2.1"), false);
@@ -48,7 +48,7 @@ TEST(HostingTest, OnlyNamesNeedTheResolver) {
   for (const char* name : {"localhost", "node1", ""}) EXPECT_FALSE(IsNumericAddress(name)) << name;
 }
 
-TEST(HostingTest, ItsAddressIsNumeric) {
+TEST(HostingTest, AddressOfThisMachineIsNumeric) {
   const std::string address = AddressOfThisMachine();
   in6_addr any;
   EXPECT_TRUE(inet_pton(AF_INET, address.c_str(), &any) == 1 ||
@@ -56,7 +56,7 @@ TEST(HostingTest, ItsAddressIsNumeric) {
       << address;
 }
 
-TEST(HostingTest, AddressesResolveAndInventedNamesDoNot) {
+TEST(HostingTest, AddressesResolveAndUnknownNamesDoNot) {
   EXPECT_EQ(AddressesOf("192.0.2.1"), std::vector<std::string>{"192.0.2.1"});
   EXPECT_EQ(AddressesOf("no.such.host.invalid"), std::vector<std::string>());
 }

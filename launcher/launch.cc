@@ -44,16 +44,16 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr Duration kDefaultLastCall = seconds(30);
-// For nodes that join a job whose first node chose the endpoint: started by hand, one after the other.
+// For a job whose first node chose the endpoint: the other nodes are then started by hand, one by one.
 constexpr Duration kShortLastCall = seconds(1);
-// For a name server's answer to what we ask it before there is anything to do.
+// Limit for name lookups before the agent starts.
 constexpr Duration kResolveLimit = seconds(10);
-// For the file system of the log directory, at the end.
+// Limit for flushing the log directory before exit.
 constexpr Duration kFlushLimit = seconds(5);
 
 using LinkHandler = std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)>;
 
-// Never destroyed, since that would wait for a name server that does not answer.
+// Never destroyed: its destructor would wait for pending name lookups.
 asio::io_context& TheLoop() {
   static auto* const io = new asio::io_context(1);
   return *io;
@@ -63,7 +63,7 @@ void Rethrow(std::exception_ptr error) {
   if (error) std::rethrow_exception(error);
 }
 
-// What the destructors need: members are destroyed from the last to the first, the agent before what it uses.
+// Member order matters: the agent is declared last, so it is destroyed before the objects that it borrows.
 class Launcher {
  public:
   Launcher(const LaunchConfig& config, AgentLog& log, const std::string& host, WardenHandle warden)
@@ -88,7 +88,7 @@ class Launcher {
  private:
   bool chose_endpoint() const { return config_.hosting == Hosting::kHere && config_.endpoint.port == 0; }
 
-  // If nobody knew --local-addr, the other nodes' workers would wait for this one in vain.
+  // An unusable --local-addr is an error here; the other nodes' workers would time out on it later.
   void CheckLocalAddress() {
     const std::string& given = config_.local_addr;
     local_addr_ = given;
@@ -102,7 +102,7 @@ class Launcher {
         return End(EndReason::kRejected,
                    absl::StrCat("--local-addr=", given,
                                 ": this network interface is down or has no address (`ip address` lists "
-                                "them): give another one, or an address or name of this node"));
+                                "all): give another interface, or an address or name of this node"));
       }
       local_addr_ = own_address_ = *address;
       return FindOutWhoHosts();
@@ -114,10 +114,11 @@ class Launcher {
           if (!addresses || addresses->empty()) {
             return End(
                 EndReason::kRejected,
-                absl::StrCat("--local-addr=", local_addr_, " does not resolve", addresses ? "" : " in time",
-                             ": give an address of this node, or a name that all nodes know"));
+                absl::StrCat("--local-addr=", local_addr_, " does not resolve",
+                             addresses ? "" : absl::StrCat(" within ", kResolveLimit / seconds(1), " s"),
+                             ": give an address of this node, or a name that all nodes can resolve"));
           }
-          // To this node its own name may be a loopback address, which is none to others.
+          // This node's name may resolve to a loopback address here, which other nodes cannot use.
           for (const std::string& address : *addresses) {
             const bool usable = IsLoopback(local_addr_) || !IsLoopback(address);
             if (own_address_.empty() && usable) own_address_ = address;
@@ -135,8 +136,8 @@ class Launcher {
         io_, kResolveLimit, [host] { return IsThisMachine(host); },
         [this](std::optional<bool> here) {
           if (!here && !ended_) {
-            log_.Say(absl::StrCat("the name server does not tell in time who ", config_.endpoint.host,
-                                  " is: going on as if it were another machine"));
+            log_.Say(absl::StrCat("cannot resolve ", config_.endpoint.host, ": no answer within ",
+                                  kResolveLimit / seconds(1), " s; assuming that it is another machine"));
           }
           Begin(here.value_or(false));
         });
@@ -153,7 +154,7 @@ class Launcher {
         return End(EndReason::kRejected, std::string(hosts.message()));
       } else {
         log_.Detail(hosts.message());
-        why_not_host_ = hosts;  // Another agent of this machine may host the coordinator.
+        why_not_host_ = hosts;  // Another agent on this machine may host the coordinator.
       }
     }
     asio::co_spawn(io_, FindAndJoin(), Rethrow);
@@ -166,7 +167,7 @@ class Launcher {
         CoordinatorHost::Open(io_, ListenAddress(endpoint.host), endpoint.port, CoordinatorLog(log_)),
         "cannot host the coordinator");
     if (!config_.record.empty()) {
-      // After the port: of two agents of one machine only the one that hosts empties the file.
+      // After binding the port: of two agents on one machine, only the host may truncate the file.
       ASSIGN_OR_RETURN(recording_, RecordingFile::Open(io_, config_.record, &log_));
       coordinator_->RecordTo(recording_->Sink());
     }
@@ -177,12 +178,12 @@ class Launcher {
     } else if (IsLoopback(endpoint.host)) {
       address_ = ListenAddress(endpoint.host);
     } else {
-      // With static nodes workers get the address as it was given.
+      // With the static backend, workers get the address as it was given.
       const bool given = !endpoint.host.empty() &&
                          (config_.backend == Backend::kStatic || !IsUnspecifiedAddress(endpoint.host));
       address_ = given ? endpoint.host : AddressOfThisMachine();
     }
-    log_.Detail(absl::StrCat("hosting the coordinator at port ", coordinator_->port(),
+    log_.Detail(absl::StrCat("hosting the coordinator on port ", coordinator_->port(),
                              "; workers of other nodes reach this node at ", address_));
     if (config_.max_nodes > 1 && chose_endpoint()) {
       log_.Say(absl::StrCat("other nodes join with: ",
@@ -192,10 +193,10 @@ class Launcher {
   }
 
   asio::awaitable<void> FindAndJoin() {
-    // Not made in the call: GCC 12 destroys such a temporary twice.
+    // Not a temporary in the call: GCC 12 destroys it twice.
     FindLimits limits;
     limits.total = config_.rdzv.read_timeout;
-    limits.advice = "--rdzv-conf=read_timeout=SECONDS changes that";
+    limits.advice = "--rdzv-conf=read_timeout=SECONDS changes the limit";
     limits.trace = [this](absl::string_view text) { log_.Detail(text); };
     absl::StatusOr<FoundCoordinator> found =
         co_await FindCoordinator(config_.endpoint.host, config_.endpoint.port, limits,
@@ -211,22 +212,22 @@ class Launcher {
     log_.Detail(absl::StrCat("found the coordinator at ", ToString(Endpoint{found_.address, found_.port}),
                              "; it sees this node as ", found_.local_address));
     address_ = found_.local_address;
-    // The coordinator is on this machine and reached by a name that leads to loopback here only.
+    // The coordinator is on this machine, and its name resolves to loopback here but not elsewhere.
     if (IsLoopback(address_) && !IsLoopback(config_.endpoint.host)) address_ = AddressOfThisMachine();
     if (own_address_.empty()) own_address_ = address_;
     if (!local_addr_.empty()) address_ = local_addr_;
     StartAgent(MakeGrpcLink(io_, found_.address, found_.port), address_);
   }
 
-  // How workers of other nodes reach those of this one, as far as it is known by now.
+  // How workers of other nodes reach the workers of this node, as far as known.
   NodeNetwork Network() const {
     if (config_.max_nodes == 1) return {};
     std::string address = own_address_;
     if (address.empty() && IsNumericAddress(address_) && IsThisMachineAtOnce(address_).value_or(false)) {
       address = address_;
     }
-    // This node hosts the coordinator under a name: what the name means here may be loopback. The address
-    // that leads to the other agents is the one by which they come.
+    // This node hosts the coordinator under a name, which may resolve to loopback here. Use the local address
+    // of the route to another agent instead.
     for (const std::string& agent :
          coordinator_ ? coordinator_->AgentAddresses() : std::vector<std::string>()) {
       if (!address.empty()) break;
@@ -279,7 +280,7 @@ class Launcher {
     asio::post(io_, [this, done = std::move(done)] { done(TraceLink(coordinator_->Link(address_), log_)); });
   }
 
-  // Without a line the others wait for the end of the lease.
+  // Best effort: without this line, other nodes notice this agent's death only when its lease expires.
   void OpenWardensLine(std::function<void(int fd)> done) {
     OpenGoneLine(io_, found_.address, found_.port,
                  [this, done = std::move(done)](absl::StatusOr<asio::ip::tcp::socket> line) {
@@ -288,7 +289,7 @@ class Launcher {
                  });
   }
 
-  // At the address where it was: no name server is needed, and no other coordinator is meant.
+  // Connects to the same address as before: no name lookup, and never another coordinator.
   asio::awaitable<void> FindAgain(Duration limit, LinkHandler done) {
     FindLimits limits;
     limits.total = limit;
@@ -322,7 +323,7 @@ class Launcher {
     });
   }
 
-  // Before there is an agent.
+  // Ends a run that has no agent yet.
   void End(EndReason reason, const std::string& why) {
     if (ended_) return;
     log_.Say(why);
@@ -339,7 +340,7 @@ class Launcher {
     exit_code_ = exit_code;
     if (coordinator_ == nullptr) return io_.stop();
     closing_ = true;
-    // With the job over all agents have been told; else they are now.
+    // If the job is over, all agents have been dismissed; otherwise Close dismisses them.
     coordinator_->Close(absl::StrCat("the agent on ", host_name_, ", which hosts the coordinator, has ended"),
                         kFarewell, [this] { FlushRecording(); });
     if (in_a_hurry_) CloseNow();
@@ -364,19 +365,19 @@ class Launcher {
   LogDirectory log_directory_;
   const OwnErrorFile own_error_;
   Observers observers_;
-  std::string local_addr_;                    // --local-addr; if that is an interface, its address
-  std::string own_address_;                   // numeric; empty: see Network
-  std::string address_;                       // where others reach this node: a name or an address
-  absl::Status why_not_host_;                 // not OK: it should have hosted by the endpoint's name
-  FoundCoordinator found_;                    // if it does not host
-  std::unique_ptr<RecordingFile> recording_;  // null: the coordinator is not here, or not recorded
+  std::string local_addr_;                    // --local-addr; of an interface, its address
+  std::string own_address_;                   // numeric address of this node; empty: see Network()
+  std::string address_;                       // name or address by which others reach this node
+  absl::Status why_not_host_;                 // not OK: the endpoint names this node; hosting failed
+  FoundCoordinator found_;                    // unless this node hosts the coordinator
+  std::unique_ptr<RecordingFile> recording_;  // null: no coordinator here, or it is not recorded
   std::unique_ptr<CoordinatorHost> coordinator_;
   std::unique_ptr<RoundStores> stores_;
   std::optional<Agent> agent_;
   bool signaled_ = false;
-  bool in_a_hurry_ = false;  // more than one signal has come
-  bool ended_ = false;       // without an agent
-  bool closing_ = false;     // the agent has ended, and the coordinator waits for the others
+  bool in_a_hurry_ = false;  // a second signal was received
+  bool ended_ = false;       // the run ended without an agent
+  bool closing_ = false;     // the agent has finished; the coordinator waits for other agents
   int exit_code_ = 1;
 };
 

@@ -1,4 +1,4 @@
-// One run of the launcher: finds or hosts the coordinator, runs the agent, ends both.
+// One run of the launcher: finds or hosts the coordinator, runs the agent, shuts down both.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace ddprun {
 
-// With --dry-run it only says what it would do. Returns the exit code (launcher/cli/exit_code.h).
-// docs/failure_model.md tells what ends a run.
-//   REQUIRES: HoldSignals(). To be called once in a process.
+// Runs the job and returns the exit code (launcher/cli/exit_code.h); with --dry-run, only prints what it
+// would start. docs/failure_model.md lists what ends a run.
+//   REQUIRES: HoldSignals() was called; called once in a process.
 int Launch(const LaunchConfig& config, AgentLog& log, const std::string& host, WardenHandle warden);
 
 }  // namespace ddprun

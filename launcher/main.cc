@@ -1,4 +1,4 @@
-// ddprun, and ddpctl when it is called by that name.
+// ddprun; also ddpctl, if invoked under that name.
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -43,12 +43,12 @@ std::string Env(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// An agent of one worker has about 20 files open.
+// An agent with one worker has about 20 files open.
 constexpr rlim_t kFewestFiles = 32;
 
-// Each worker of the job may hold a few connections to a store here. Workers keep the limit that we were
-// started with: the warden, which starts them, was forked before.
-//   Returns: how many files may be open now.
+// Raises the soft limit of open files to the hard limit: each worker of the job may hold a few connections to
+// a store in this process. Workers keep the original limit, since the warden that starts them was forked
+// before. Returns the new limit.
 rlim_t RaiseDescriptorLimit() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return RLIM_INFINITY;
@@ -88,15 +88,14 @@ int Main(const std::vector<std::string>& args, ddprun::WardenHandle warden, rlim
     return 1;
   }
   if (const auto* store = std::get_if<StoreConfig>(&*command)) {
-    warden.socket.Reset();  // There is nothing for it to do, and it ends at once.
+    warden.socket.Reset();  // Not needed without workers; closing its socket ends it.
     waitpid(warden.pid, nullptr, 0);
     return RunStoreOnly(*store, log);
   }
   if (!ProcShowsThisProcess()) {
     log.Say(
-        "/proc is not mounted, or not for this pid namespace: processes that cannot be killed are not "
-        "described, "
-        "kills for lack of memory not explained, and watchdog timers refused");
+        "/proc is not mounted, or not for this pid namespace: unkillable processes are not described, OOM "
+        "kills are not explained, and watchdog timers are rejected");
   }
   return Launch(std::get<LaunchConfig>(*command), log, host, std::move(warden));
 }
@@ -108,18 +107,17 @@ int main(int argc, char** argv) {
   const absl::string_view name = argv[0];
   if (name.substr(name.rfind('/') + 1) == "ddpctl") return ddprun::RunCtl(args);
   ddprun::HoldSignals();
-  // It forks, and must be forked before there is a second thread.
+  // It is forked, and itself forks, so it must start before there is a second thread.
   ddprun::WardenHandle warden = ddprun::StartWarden();
   const rlim_t most_files = RaiseDescriptorLimit();
-  // A reader that is gone, and a file that is as large as it may be (ulimit -f), are errors of a write, not
-  // the end of the job.
+  // A closed pipe and the file size limit (ulimit -f) must fail the write, not kill the launcher.
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
-  // Protobuf's own lines about messages that cannot be read: whoever receives one deals with it.
+  // Silences Protobuf's log lines about invalid messages; the receivers handle them.
   google::protobuf::SetLogHandler(nullptr);
   try {
     return Main(args, std::move(warden), most_files);
-  } catch (const std::exception& error) {  // of Asio, as a rule: no descriptor is left
+  } catch (const std::exception& error) {  // usually from Asio: out of file descriptors
     fprintf(stderr, "ddprun: error: %s\n", error.what());
     return 1;
   }

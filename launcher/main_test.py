@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What ddprun says, and the code it ends with, before and without a job."""
+"""Output and exit codes of ddprun: usage errors, informational options and small jobs."""
 
 import os
 import socket
@@ -26,7 +26,7 @@ class UsageErrorTest(unittest.TestCase):
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertEqual(done.stdout, "")
         usage, error, *_ = done.stderr.splitlines()
-        self.assertEqual(usage, "usage: ddprun [options] PROGRAM [its arguments]")
+        self.assertEqual(usage, "usage: ddprun [options] PROGRAM [ARGUMENT...]")
         self.assertIn("ddprun: error: ", error)
         self.assertIn(words, error)
         self.assertEqual(done.stderr.count("--help"), 1)
@@ -37,7 +37,7 @@ class UsageErrorTest(unittest.TestCase):
     def test_unknown_letter(self):
         self.check("unknown option -x", "-x", "true")
 
-    def test_ambiguous_beginning(self):
+    def test_ambiguous_prefix(self):
         self.check("--rdzv can mean --rdzv-backend or", "--rdzv=x", "true")
 
     def test_wrong_value(self):
@@ -49,13 +49,13 @@ class UsageErrorTest(unittest.TestCase):
     def test_no_program(self):
         self.check("no program given", "--standalone")
 
-    def test_no_configuration_file(self):
+    def test_missing_configuration_file(self):
         self.check("--config=none.yaml: No such file or directory", "--config=none.yaml")
 
-    def test_a_configuration_that_never_ends(self):
+    def test_endless_configuration_file(self):
         self.check("at most 65536 bytes", "--config=/dev/zero")
 
-    def test_a_folder_as_configuration(self):
+    def test_directory_as_configuration_file(self):
         self.check("--config=/: Is a directory", "--config=/")
 
 
@@ -63,17 +63,17 @@ class ExitCodeTest(unittest.TestCase):
     def test_success(self):
         self.assertEqual(run("--nproc-per-node=2", "--no-python", "true").returncode, 0)
 
-    def test_success_with_no_end_of_patience(self):
+    def test_success_with_the_largest_timeouts(self):
         forever = f"--rdzv-conf=join_timeout={2**31 - 1},last_call_timeout={2**31 - 1},lease_ms={2**31 - 1}"
         done = run(forever, f"--shutdown-timeout={2**31 - 1}", "--no-python", "true")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
-    def test_failure_of_any_code(self):
+    def test_any_worker_failure_exits_with_1(self):
         for worker in ("exit 1", "exit 3", "kill -9 $$"):
             with self.subTest(worker):
                 self.assertEqual(run("--no-python", "sh", "-c", worker).returncode, 1)
 
-    def test_a_missing_program_is_no_usage_error(self):
+    def test_missing_program_is_not_a_usage_error(self):
         done = run("no_such_program.py")
         self.assertEqual(done.returncode, 1)
         self.assertIn("no such program: no_such_program.py", done.stderr)
@@ -81,7 +81,7 @@ class ExitCodeTest(unittest.TestCase):
 
 
 class ProgramTest(unittest.TestCase):
-    """What is given to Python, as torchrun does."""
+    """Programs that are run by Python, as torchrun runs them."""
 
     SCRIPT = "import sys\nprint(sys.argv)\nsys.exit(7)\n"
 
@@ -108,7 +108,7 @@ class ProgramTest(unittest.TestCase):
         self.check("-", "x", stdin=self.SCRIPT)
 
     def test_standard_input_by_its_path(self):
-        # More than one read of the interpreter.
+        # Longer than one read of the interpreter.
         self.check("/dev/stdin", "x", stdin=self.SCRIPT.replace("\n", "\n" + "#" * 20000 + "\n", 1))
 
     def test_standard_input_from_a_file(self):
@@ -136,7 +136,7 @@ class ProgramTest(unittest.TestCase):
 class TemporaryDirectoryTest(unittest.TestCase):
     WORKER = ("--nproc-per-node=2", "--no-python", "sh", "-c", "echo file=$TORCHELASTIC_ERROR_FILE")
 
-    def test_one_that_cannot_be_written_to_is_passed_over(self):
+    def test_skips_a_directory_that_is_not_writable(self):
         with tempfile.TemporaryDirectory() as folder:
             done = run(*self.WORKER, TMPDIR="/proc", TEMP=folder)
         self.assertEqual((done.returncode, done.stderr.count("log files")), (0, 0), done.stderr)
@@ -152,7 +152,7 @@ class TextTest(unittest.TestCase):
     def test_version(self):
         self.assertRegex(run("--version").stdout, r"^ddprun \d+\.\d+\.\d+\n$")
 
-    def test_what_cannot_be_printed_is_an_error(self):
+    def test_a_failed_write_to_stdout_is_an_error(self):
         for options in ("--help", "--version", "--print-completion=bash", "--dry-run --no-python true"):
             with self.subTest(options), open("/dev/full", "w") as full:
                 done = subprocess.run([DDPRUN, *options.split()], stdout=full, stderr=subprocess.PIPE, timeout=SECONDS,
@@ -167,7 +167,7 @@ class TextTest(unittest.TestCase):
 
 
 class LogLevelTest(unittest.TestCase):
-    def test_events_are_shown_when_asked_for(self):
+    def test_log_level_shows_events(self):
         self.assertNotIn("event=", run("--no-python", "true").stderr)
         self.assertNotIn("event=", run("--no-python", "true", LOGLEVEL="WARNING").stderr)
         self.assertNotIn("event=", run("--no-python", "true", LOGLEVEL="loud").stderr)
@@ -177,17 +177,17 @@ class LogLevelTest(unittest.TestCase):
     def test_debug_shows_the_rendezvous_and_the_command_of_each_worker(self):
         program = ("--nproc-per-node=2", "--no-python", "true", "an argument")
         said = run(*program, LOGLEVEL="DEBUG").stderr
-        for words in ("debug: hosting the coordinator at port ", "debug: to the coordinator: join { ",
+        for words in ("debug: hosting the coordinator on port ", "debug: to the coordinator: join { ",
                       "debug: from the coordinator: welcome { ", "debug: from the coordinator: start { ",
                       "debug: starting local rank 1:", "RANK=1 \\", "true 'an argument'",
                       "debug: to the coordinator: workers_succeeded { "):
             self.assertIn(words, said)
-        self.assertNotIn(" PATH=", said)  # it does not differ
+        self.assertNotIn(" PATH=", said)  # unchanged variables are not shown
         self.assertNotIn("debug: ", run(*program, LOGLEVEL="INFO").stderr)
 
-    def test_debug_shows_the_addresses_that_are_tried(self):
+    def test_debug_shows_connection_attempts(self):
         with socket.create_server(("127.0.0.1", 0)) as bound:
-            port = bound.getsockname()[1]  # of nobody, once it is closed
+            port = bound.getsockname()[1]  # no listener after the block
         said = run("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}",
                    "--rdzv-conf=is_host=0,read_timeout=1", "--no-python", "true", LOGLEVEL="DEBUG").stderr
         for words in ("on another node", "resolving 127.0.0.1", f"connecting to 127.0.0.1:{port}",
@@ -197,7 +197,7 @@ class LogLevelTest(unittest.TestCase):
 
 
 class WorkerSocketTest(unittest.TestCase):
-    # A field of text that is no UTF-8, more often than the socket holds: the agent has read it.
+    # Sends a string field that is not UTF-8, more messages than the socket buffers, so the agent must have read some.
     WORKER = r"""
 import os, socket
 s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -206,13 +206,13 @@ for _ in range(5000):
     s.send(b"\x3a\x01\xff")
 """
 
-    def test_garbage_is_not_talked_about(self):
+    def test_invalid_messages_are_not_logged(self):
         done = run("--no-python", "python3", "-c", self.WORKER)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
 class VariablesTest(unittest.TestCase):
-    def test_what_means_nothing_here_is_passed_on(self):
+    def test_unused_variables_reach_workers(self):
         done = run(
             "--no-python", "sh", "-c", "echo $USE_LIBUV $TORCH_ELASTIC_WORKER_IDENTICAL",
             USE_LIBUV="0", TORCH_ELASTIC_WORKER_IDENTICAL="1",

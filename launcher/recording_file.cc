@@ -17,20 +17,20 @@ namespace ddprun {
 
 struct RecordingFile::File {
   UniqueFd fd;
-  std::atomic<int> error = 0;  // of the first write that failed; nothing follows it
+  std::atomic<int> error = 0;  // errno of the first write that failed; nothing is written after it
 };
 
 absl::StatusOr<std::unique_ptr<RecordingFile>> RecordingFile::Open(boost::asio::io_context& io,
                                                                    const std::string& path,
                                                                    const AgentLog* log) {
-  // O_NONBLOCK: a FIFO without a reader is refused, not waited for.
+  // O_NONBLOCK: opening a FIFO without a reader fails instead of blocking.
   UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0600));
   struct stat info {};
-  // The mode of a file that exists already is its own.
+  // open() does not change the mode of an existing file.
   if (fd.get() < 0 || fstat(fd.get(), &info) != 0 || (S_ISREG(info.st_mode) && fchmod(fd.get(), 0600) != 0) ||
       fcntl(fd.get(), F_SETFL, 0) != 0) {
     return absl::FailedPreconditionError(absl::StrCat("--record=", path, ": ", std::strerror(errno),
-                                                      "; name a file that this user may write"));
+                                                      "; give a file that this user can write"));
   }
   auto file = std::make_shared<File>();
   file->fd = std::move(fd);
@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<RecordingFile>> RecordingFile::Open(boost::asio::
 StepSink RecordingFile::Sink() {
   return EncodeRecording(
       [this](std::string bytes) { Write(std::move(bytes)); },
-      [this] { End(absl::StrCat("it has ", kMaxRecordingBytes >> 20, " MiB, which is its limit")); });
+      [this] { End(absl::StrCat("it has reached its limit of ", kMaxRecordingBytes >> 20, " MiB")); });
 }
 
 void RecordingFile::Write(std::string bytes) {
@@ -53,7 +53,7 @@ void RecordingFile::Write(std::string bytes) {
       },
       [this] {
         if (const int error = file_->error; error != 0) {
-          End(absl::StrCat("cannot be written: ", std::strerror(error)));
+          End(absl::StrCat("write failed: ", std::strerror(error)));
         }
       },
       size);
@@ -61,14 +61,14 @@ void RecordingFile::Write(std::string bytes) {
 
 void RecordingFile::End(absl::string_view why) {
   if (std::exchange(ended_, true)) return;
-  log_.Say(absl::StrCat("--record=", path_, ": the recording ends here: ", why));
+  log_.Say(absl::StrCat("--record=", path_, ": the recording stops here: ", why));
 }
 
 void RecordingFile::Flush(std::function<void()> done) {
   const auto once = std::make_shared<std::function<void()>>(std::move(done));
   const auto finish = [this, once](bool complete) {
     if (*once == nullptr) return;
-    if (!complete) End("its file system does not take the rest in time");
+    if (!complete) End("its file system did not accept the rest in time");
     limit_.cancel();
     std::exchange(*once, nullptr)();
   };

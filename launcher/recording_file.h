@@ -1,4 +1,4 @@
-// --record=FILE: the file with the recording of this process's coordinator.
+// --record=FILE: the recording of the coordinator in this process.
 #pragma once
 
 #include <functional>
@@ -15,24 +15,24 @@
 
 namespace ddprun {
 
-// How long the last steps may take to reach the file when the launcher ends.
+// How long Flush waits for the last steps to reach the file.
 inline constexpr Duration kRecordingLimit = seconds(5);
 
-// A file system that does not answer does not block the coordinator: with DiskThread::kMaxBytes unwritten the
-// recording ends. The first error is logged once.
-//   Threads: that of `io`.
+// Writes in a thread of its own, so a file system that hangs does not block the coordinator: with
+// DiskThread::kMaxBytes unwritten the recording ends. Only the first error is logged.
+//   Threads: the thread of `io`.
 class RecordingFile {
  public:
-  // Creates or truncates the file, with mode 0600: it holds the nodes' tokens.
+  // Creates or truncates the file, with mode 0600, since it contains the nodes' secret tokens.
   //   Errors: kFailedPrecondition with the path and the reason.
   static absl::StatusOr<std::unique_ptr<RecordingFile>> Open(boost::asio::io_context& io,
                                                              const std::string& path, const AgentLog* log);
   RecordingFile(const RecordingFile&) = delete;
   RecordingFile& operator=(const RecordingFile&) = delete;
 
-  // For Coordinator::RecordTo; not to be called once this is destroyed.
+  // For Coordinator::RecordTo. The sink must not be called after this object is destroyed.
   StepSink Sink();
-  // `done` comes when all is written, after kRecordingLimit at the latest. Once.
+  // Calls `done` once, from `io`, when all is written or after kRecordingLimit.
   void Flush(std::function<void()> done);
 
  private:
@@ -46,9 +46,9 @@ class RecordingFile {
 
   const std::string path_;
   const AgentLog& log_;
-  const std::shared_ptr<File> file_;  // shared with the jobs of disk_
+  const std::shared_ptr<File> file_;  // shared with tasks of disk_, which may outlive this
   DiskThread disk_;
-  boost::asio::steady_timer limit_;  // of Flush
+  boost::asio::steady_timer limit_;  // for Flush
   bool ended_ = false;
 };
 

@@ -47,24 +47,24 @@ class RecordingFileTest : public ::testing::Test {
                    ::testing::UnitTest::GetInstance()->current_test_info()->name(), ".rec");
 };
 
-TEST_F(RecordingFileTest, HoldsTheStepsForItsOwnerAlone) {
+TEST_F(RecordingFileTest, WritesStepsReadableByTheOwnerOnly) {
   auto file = RecordingFile::Open(io_, path_, &log_);
   ASSERT_TRUE(file.ok()) << file.status();
   const StepSink sink = (*file)->Sink();
   proto::RecordedStep step;
-  step.mutable_stop()->set_reason("somebody wants it");
+  step.mutable_stop()->set_reason("requested by a user");
   sink(step);
   Flush(**file);
   EXPECT_THAT(Content(), HasSubstr("ddprun recording"));
-  EXPECT_THAT(Content(), HasSubstr("somebody wants it"));
+  EXPECT_THAT(Content(), HasSubstr("requested by a user"));
   struct stat info {};
   ASSERT_EQ(stat(path_.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600);
   EXPECT_THAT(said_, IsEmpty());
 }
 
-TEST_F(RecordingFileTest, AnExistingFileBecomesItsOwnersAlone) {
-  std::ofstream(path_) << "something that others may read";
+TEST_F(RecordingFileTest, TruncatesAnExistingFileAndRestrictsItsMode) {
+  std::ofstream(path_) << "readable by others";
   ASSERT_EQ(chmod(path_.c_str(), 0644), 0);
   auto file = RecordingFile::Open(io_, path_, &log_);
   ASSERT_TRUE(file.ok()) << file.status();
@@ -74,18 +74,18 @@ TEST_F(RecordingFileTest, AnExistingFileBecomesItsOwnersAlone) {
   EXPECT_EQ(info.st_size, 0);
 }
 
-TEST_F(RecordingFileTest, NamesAPlaceThatCannotBeWritten) {
+TEST_F(RecordingFileTest, ReportsAPathThatCannotBeCreated) {
   const auto file = RecordingFile::Open(io_, "/proc/nowhere/x.rec", &log_);
   EXPECT_EQ(file.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(file.status().message()), HasSubstr("--record=/proc/nowhere/x.rec: No such file"));
 }
 
-TEST_F(RecordingFileTest, AFifoWithoutAReaderIsRefusedAtOnce) {
+TEST_F(RecordingFileTest, RejectsAFifoWithoutAReader) {
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
   EXPECT_FALSE(RecordingFile::Open(io_, path_, &log_).ok());
 }
 
-TEST_F(RecordingFileTest, SaysOnceThatTheDiskIsFull) {
+TEST_F(RecordingFileTest, LogsAFullDiskOnce) {
   auto file = RecordingFile::Open(io_, "/dev/full", &log_);
   ASSERT_TRUE(file.ok()) << file.status();
   const StepSink sink = (*file)->Sink();
@@ -93,8 +93,9 @@ TEST_F(RecordingFileTest, SaysOnceThatTheDiskIsFull) {
   step.mutable_tick();
   for (int i = 0; i < 10; ++i) sink(step);
   Flush(**file);
-  EXPECT_THAT(said_, ElementsAre(HasSubstr(
-                         "--record=/dev/full: the recording ends here: cannot be written: No space left")));
+  EXPECT_THAT(
+      said_,
+      ElementsAre(HasSubstr("--record=/dev/full: the recording stops here: write failed: No space left")));
 }
 
 }  // namespace

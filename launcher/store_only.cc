@@ -30,22 +30,22 @@ namespace asio = boost::asio;
 
 int RunStoreOnly(const StoreConfig& config, AgentLog& log) {
   asio::io_context io(1);
-  // What is wrong with one client is no reason for the others to wait for who reads about it.
+  // Through a sink: a blocked reader of stderr must not block the store's clients.
   OutputSink err(io, STDERR_FILENO, "stderr", [](const absl::Status&) {});
   log.SendTo([&err](absl::string_view text) { err.Write(text); });
-  const absl::Cleanup no_longer = [&log] { log.SendTo({}); };
-  // Before anything is printed: who reads the port may end at once.
+  const absl::Cleanup restore_log = [&log] { log.SendTo({}); };
+  // Before the port is printed: the parent may exit as soon as it has read it.
   const pid_t parent = getppid();
   asio::posix::stream_descriptor parent_end(io);
-  if (parent != 0) {  // 0: the first process of a container; it has none that it could watch
+  if (parent != 0) {  // 0: the first process of a container; its parent is not visible
     const int fd = static_cast<int>(syscall(SYS_pidfd_open, parent, 0));
     if (fd < 0 && errno != ESRCH) {
-      log.Say(absl::StrCat("cannot watch its parent (pidfd_open: ", std::strerror(errno),
+      log.Say(absl::StrCat("cannot watch the parent process (pidfd_open: ", std::strerror(errno),
                            "): Linux 5.3 or later is needed"));
       return 1;
     }
     if (fd >= 0) parent_end.assign(fd);
-    if (fd < 0 || getppid() != parent) return 0;  // gone already
+    if (fd < 0 || getppid() != parent) return 0;  // It has exited already.
   }
 
   asio::signal_set signals(io);
@@ -78,7 +78,7 @@ int RunStoreOnly(const StoreConfig& config, AgentLog& log) {
   if (parent_end.is_open()) {
     parent_end.async_wait(asio::posix::stream_descriptor::wait_read,
                           [&](const boost::system::error_code& error) {
-                            if (!error) end("its parent ended", 0);
+                            if (!error) end("its parent exited", 0);
                           });
   }
   signals.async_wait([&](const boost::system::error_code& error, int signo) {

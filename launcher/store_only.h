@@ -1,4 +1,4 @@
-// --store-only: a coordinator with its store and nothing else.
+// --store-only: runs a coordinator with its store, without an agent.
 #pragma once
 
 #include "launcher/agent/agent_log.h"
@@ -6,7 +6,8 @@
 
 namespace ddprun {
 
-// Runs until a signal comes or its parent ends. The first line on stdout is its port. Returns the exit code.
+// Runs until it receives a signal or its parent exits. Prints the port as the first line on stdout. Returns
+// the exit code.
 int RunStoreOnly(const StoreConfig& config, AgentLog& log);
 
 }  // namespace ddprun

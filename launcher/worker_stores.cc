@@ -12,6 +12,7 @@
 namespace ddprun {
 namespace {
 
+// How long a withdrawn store waits for its clients to disconnect.
 constexpr Duration kLinger = seconds(5);
 
 }  // namespace
@@ -44,11 +45,11 @@ absl::StatusOr<int> CoordinatorPortStores::Offer() {
 }
 
 absl::StatusOr<int> WorkerHostedStores::Offer() {
-  PortHandlers nobody;
-  nobody.c10d = [](int fd) { close(fd); };
-  // On all addresses, as the worker will.
+  PortHandlers handlers;
+  handlers.c10d = [](int fd) { close(fd); };
+  // On all addresses, as the worker binds it.
   ASSIGN_OR_RETURN(const std::unique_ptr<PortListener> probe,
-                   PortListener::Open(io_, "", 0, std::move(nobody)),
+                   PortListener::Open(io_, "", 0, std::move(handlers)),
                    "looking for a port for the worker store of the next round");
   return probe->port();
 }

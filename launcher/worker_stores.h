@@ -1,4 +1,4 @@
-// The worker stores that this node offers, one a round.
+// The worker stores of this node, one for each round.
 #pragma once
 
 #include <memory>
@@ -12,16 +12,16 @@
 
 namespace ddprun {
 
-// Each offer is a store of its own on a port of its own.
+// The default: each offer is a new store, hosted by this process, on a new port.
 class FreshStores : public RoundStores {
  public:
-  // `address`: where they listen; empty for all of this host. `options`: of each store.
+  // `address`: address to listen on; empty: all addresses. `options`: for each store.
   FreshStores(boost::asio::io_context& io, std::string address, C10dServerOptions options = {});
   absl::StatusOr<int> Offer() override;
   void Withdraw() override;
 
  private:
-  // The workers of this node are gone; those of others may need a moment to see that they shall go.
+  // Closes `store`. The local workers are gone; those of other nodes get a few seconds to disconnect.
   void End(std::unique_ptr<WorkerStore> store);
 
   boost::asio::io_context& io_;
@@ -31,8 +31,8 @@ class FreshStores : public RoundStores {
   std::vector<std::unique_ptr<WorkerStore>> ending_;
 };
 
-// --rdzv-backend=static on node rank 0: workers are promised --master-port, which is the coordinator's. The
-// key space behind it is a new one for each round.
+// --rdzv-backend=static on node rank 0: workers expect their store at --master-port, which the coordinator
+// listens on. Each offer gives that port an empty key space.
 class CoordinatorPortStores : public RoundStores {
  public:
   explicit CoordinatorPortStores(CoordinatorHost* host) : host_(host) {}
@@ -44,8 +44,8 @@ class CoordinatorPortStores : public RoundStores {
 };
 
 // TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: the worker with rank 0 hosts the store itself. Each offer is a port
-// that is free now; that it still is when the worker binds it is likely, not certain: none that is given to
-// those who ask for any, or to outgoing connections.
+// that is free at the time of the call. It is not reserved: another process may take it before the worker
+// binds it, which is unlikely.
 class WorkerHostedStores : public RoundStores {
  public:
   explicit WorkerHostedStores(boost::asio::io_context& io) : io_(io) {}

@@ -13,7 +13,7 @@
 namespace ddprun {
 namespace {
 
-// A worker's connection to a store; what it says is the C10d tests' business.
+// A worker's connection to a store, at the byte level.
 class Client {
  public:
   explicit Client(int port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -31,7 +31,7 @@ class Client {
   bool Send(const std::string& bytes) {
     return send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
   }
-  // What has come, "end" when the store hung up, empty when there is nothing.
+  // The bytes received; "end": the store closed the connection; "reset": it was reset; empty: nothing yet.
   std::string Receive() {
     char buffer[64];
     const ssize_t n = recv(fd_, buffer, sizeof buffer, MSG_DONTWAIT);
@@ -64,7 +64,7 @@ class WorkerStoresTest : public ::testing::Test {
   boost::asio::io_context io_;
 };
 
-TEST_F(WorkerStoresTest, EachOfferIsAnEmptyStoreOnAPortThatListens) {
+TEST_F(WorkerStoresTest, EachOfferIsAnEmptyListeningStore) {
   FreshStores stores(io_, "127.0.0.1");
   const absl::StatusOr<int> first = stores.Offer();
   ASSERT_TRUE(first.ok()) << first.status();
@@ -83,7 +83,7 @@ TEST_F(WorkerStoresTest, EachOfferIsAnEmptyStoreOnAPortThatListens) {
   EXPECT_EQ(Await(next), kNone);
 }
 
-TEST_F(WorkerStoresTest, AStoreEndsWithItsRoundAndGently) {
+TEST_F(WorkerStoresTest, WithdrawingAStoreClosesConnectionsWithoutReset) {
   FreshStores stores(io_, "127.0.0.1");
   const int port = stores.Offer().value();
   Client worker(port);
@@ -92,10 +92,10 @@ TEST_F(WorkerStoresTest, AStoreEndsWithItsRoundAndGently) {
   stores.Withdraw();
   EXPECT_FALSE(Client(port).connected());
   EXPECT_EQ(Await(worker), "end");  // not a reset
-  stores.Withdraw();                // there is nothing more to end
+  stores.Withdraw();                // no effect
 }
 
-TEST_F(WorkerStoresTest, GoneWithWhatIsStillEnding) {
+TEST_F(WorkerStoresTest, CanBeDestroyedWhileAStoreIsClosing) {
   {
     FreshStores stores(io_, "127.0.0.1");
     Client worker(stores.Offer().value());
@@ -107,12 +107,12 @@ TEST_F(WorkerStoresTest, GoneWithWhatIsStillEnding) {
   io_.poll();
 }
 
-TEST_F(WorkerStoresTest, AnAddressOfNobodyIsAnError) {
-  FreshStores stores(io_, "192.0.2.1");  // for documentation: RFC 5737
+TEST_F(WorkerStoresTest, OfferFailsForAForeignAddress) {
+  FreshStores stores(io_, "192.0.2.1");  // reserved for documentation (RFC 5737)
   EXPECT_FALSE(stores.Offer().ok());
 }
 
-TEST_F(WorkerStoresTest, TheCoordinatorsPortStaysAndItsStoreIsRenewed) {
+TEST_F(WorkerStoresTest, CoordinatorPortStaysAndItsStoreIsRenewed) {
   const auto host = CoordinatorHost::Open(io_, "127.0.0.1", 0,
                                           [](absl::string_view, absl::string_view, absl::string_view) {});
   ASSERT_TRUE(host.ok()) << host.status();
@@ -129,7 +129,7 @@ TEST_F(WorkerStoresTest, TheCoordinatorsPortStaysAndItsStoreIsRenewed) {
   EXPECT_EQ(Await(second), kNone);
 }
 
-// A worker's own store: bound to all addresses, and listening.
+// Binds and listens on all addresses, as a worker's own store does.
 bool Binds(int port) {
   const int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in6 address{};
@@ -141,7 +141,7 @@ bool Binds(int port) {
   return bound;
 }
 
-TEST_F(WorkerStoresTest, APortForTheWorkersOwnStoreIsFree) {
+TEST_F(WorkerStoresTest, OffersAFreePortForAWorkerHostedStore) {
   WorkerHostedStores stores(io_);
   for (int round = 0; round < 3; ++round) {
     const absl::StatusOr<int> port = stores.Offer();

@@ -25,11 +25,11 @@ namespace http = boost::beast::http;
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 
-HttpReply Sorry(http::status status) {
+HttpReply ErrorReply(http::status status) {
   return {.status = static_cast<int>(status), .body = std::string(http::obsolete_reason(status)) + "\n"};
 }
 
-// The status for a request that could not be read; none: nobody is there to read it.
+// The status that answers a request that could not be read; none: the peer cannot receive a reply.
 std::optional<http::status> StatusOf(const boost::system::error_code& ec) {
   if (ec == http::error::header_limit) return http::status::request_header_fields_too_large;
   if (ec == http::error::body_limit) return http::status::payload_too_large;
@@ -54,10 +54,10 @@ asio::awaitable<void> Serve(asio::ip::tcp::socket socket, const HttpHandler& han
   if (read_error) {
     const auto status = StatusOf(read_error);
     if (!status) co_return;
-    reply = Sorry(*status);
+    reply = ErrorReply(*status);
   } else if (request.method() != http::verb::get && request.method() != http::verb::head &&
              !(is_delete && limits.allow_delete)) {
-    reply = Sorry(http::status::method_not_allowed);
+    reply = ErrorReply(http::status::method_not_allowed);
   } else {
     const absl::string_view target(request.target().data(), request.target().size());
     const size_t end = std::min(target.find('?'), target.size());
@@ -65,7 +65,7 @@ asio::awaitable<void> Serve(asio::ip::tcp::socket socket, const HttpHandler& han
   }
 
   http::response<http::string_body> response(static_cast<http::status>(reply.status), 11);
-  response.set(http::field::server, "ddprun");  // ddpctl knows us by it
+  response.set(http::field::server, "ddprun");  // ddpctl identifies the coordinator by it
   response.set(http::field::content_type, reply.content_type);
   response.set(http::field::cache_control, "no-store");
   if (response.result() == http::status::method_not_allowed) {
@@ -78,7 +78,7 @@ asio::awaitable<void> Serve(asio::ip::tcp::socket socket, const HttpHandler& han
   stream.expires_after(limits.reply_deadline);
   const auto [write_error, written] = co_await http::async_write(stream, response, kAwait);
   if (write_error) co_return;
-  // The peer hangs up first, so that nothing it has not read yet is lost to a reset.
+  // Wait until the peer closes: an earlier close could reset the connection and discard what it has not read.
   beast::error_code ec;
   stream.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ec);
   std::array<char, 1024> rest;
@@ -88,7 +88,7 @@ asio::awaitable<void> Serve(asio::ip::tcp::socket socket, const HttpHandler& han
   }
 }
 
-// "a%2Fb+c" -> "a/b c". What is no such escape stays as it is.
+// "a%2Fb+c" -> "a/b c". Malformed escapes are kept as they are.
 std::string Decoded(absl::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {

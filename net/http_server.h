@@ -1,4 +1,4 @@
-// Answers one HTTP/1 request for a page, then hangs up.
+// Answers one HTTP/1 request on a connection, then closes it.
 #pragma once
 
 #include <functional>
@@ -20,24 +20,24 @@ struct HttpReply {
 struct HttpTarget {
   absl::string_view path;
   absl::string_view query;
-  bool is_delete = false;  // the method is DELETE, else GET or HEAD
+  bool is_delete = false;  // the method is DELETE; otherwise GET or HEAD
 };
-// The value of `name` in a query, decoded; empty if it is not there.
+// The value of `name` in a query, decoded; empty if absent.
 std::string QueryValue(absl::string_view query, absl::string_view name);
 
 using HttpHandler = std::function<HttpReply(const HttpTarget& target)>;
 
 struct HttpLimits {
-  Duration request_deadline = seconds(10);  // from the call to the end of the request's header
-  Duration reply_deadline = seconds(10);    // until the peer has taken the reply and hung up
+  Duration request_deadline = seconds(10);  // from ServeHttp to the end of the request header
+  Duration reply_deadline = seconds(10);    // until the peer has read the reply and closed
   uint32_t max_header_bytes = 8 << 10;
   bool allow_delete = false;
 };
 
-// GET and HEAD, and DELETE where it is allowed; 405 for other methods, 400 for what is no HTTP, 413 for a
-// request with a body, 431 for a long header. A peer that misses a deadline is hung up on. The handler is
-// called on the io_context of `socket`, which `handler` must outlive; `done` likewise, once, when the
-// connection is over.
+// Serves GET and HEAD, and DELETE if allowed. Replies 405 to other methods, 400 to malformed requests, 413 to
+// a request with a body, 431 to an oversized header. Closes a connection that misses a deadline.
+//   Threads: `handler` and `done` run on the io_context of `socket`; `done` once, when the connection closes.
+//   Owns:    `socket`; `handler` is borrowed and must outlive the io_context.
 void ServeHttp(boost::asio::ip::tcp::socket socket, const HttpHandler& handler, const HttpLimits& limits = {},
                std::function<void()> done = {});
 

@@ -74,14 +74,14 @@ TEST_F(HttpSessionTest, HeadHasNoBody) {
   EXPECT_EQ(Body(reply), "");
 }
 
-TEST_F(HttpSessionTest, ThePathHasNoQuery) {
+TEST_F(HttpSessionTest, PathExcludesTheQuery) {
   Open();
   EXPECT_EQ(Status(Ask("GET /status?verbose=1 HTTP/1.0\r\n\r\n")), "HTTP/1.1 200 OK");
   EXPECT_EQ(Status(Ask("GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n")), "HTTP/1.1 404 Not Found");
   EXPECT_EQ(thread_.Run([this] { return paths_; }), (std::vector<std::string>{"/status", "/nothing"}));
 }
 
-TEST_F(HttpSessionTest, ARequestInPieces) {
+TEST_F(HttpSessionTest, AcceptsARequestInPieces) {
   Open();
   RawPeer peer(listener_->port());
   for (const char c : absl::string_view("GET /status HTTP/1.1\r\nHost: x\r\n\r\n"))
@@ -91,7 +91,7 @@ TEST_F(HttpSessionTest, ARequestInPieces) {
   EXPECT_EQ(Body(reply), "{\"round\": 7}\n");
 }
 
-TEST_F(HttpSessionTest, BadRequestsAreRefused) {
+TEST_F(HttpSessionTest, RejectsBadRequests) {
   Open();
   const struct {
     std::string request;
@@ -109,7 +109,7 @@ TEST_F(HttpSessionTest, BadRequestsAreRefused) {
   EXPECT_TRUE(thread_.Run([this] { return paths_.empty(); }));
 }
 
-TEST_F(HttpSessionTest, WhoHangsUpInTheMiddleGetsNothing) {
+TEST_F(HttpSessionTest, SendsNoReplyToAnIncompleteRequest) {
   Open();
   RawPeer peer(listener_->port());
   ASSERT_TRUE(peer.Send("GET /sta"));
@@ -119,12 +119,12 @@ TEST_F(HttpSessionTest, WhoHangsUpInTheMiddleGetsNothing) {
   EXPECT_EQ(reply, "");
 }
 
-TEST_F(HttpSessionTest, ASlowRequestIsHungUpOn) {
+TEST_F(HttpSessionTest, ClosesTheConnectionOfASlowRequest) {
   Open({.request_deadline = milliseconds(1)});
   EXPECT_EQ(Ask("GET /sta"), "");
 }
 
-TEST_F(HttpSessionTest, TheQueryIsTakenApart) {
+TEST_F(HttpSessionTest, SplitsTargetIntoPathAndQuery) {
   Open();
   Ask("GET /status?a=1&b=2 HTTP/1.1\r\n\r\n");
   Ask("GET /status? HTTP/1.1\r\n\r\n");

@@ -34,7 +34,7 @@ bool IsLoopbackAddress(const std::string& address) {
   return inet_pton(AF_INET6, address.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
-// An IPv4 address that a socket for both families shows as "::ffff:10.0.0.1".
+// "::ffff:10.0.0.1", as a dual-stack socket shows an IPv4 address, becomes "10.0.0.1".
 std::string Unmapped(const std::string& address) {
   const bool mapped = address.starts_with(kMappedPrefix) && address.find('.') != std::string::npos;
   return mapped ? address.substr(sizeof(kMappedPrefix) - 1) : address;
@@ -82,7 +82,7 @@ std::string LocalAddressTowards(const std::string& address) {
   hints.ai_socktype = SOCK_DGRAM;
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  // The port does not matter: connecting a datagram socket chooses the route and sends nothing.
+  // The port is irrelevant: connecting a datagram socket selects a route and sends nothing.
   if (getaddrinfo(Unmapped(address).c_str(), "9", &hints, &found) != 0) return "";
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
   const int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -109,7 +109,7 @@ std::string LocalHostName() {
   if (getaddrinfo(name, nullptr, &hints, &found) != 0) return name;
   std::string full = found->ai_canonname != nullptr ? found->ai_canonname : "";
   freeaddrinfo(found);
-  // Some systems map their own name to localhost.localdomain, which means nothing to other machines.
+  // Some systems map their own name to localhost.localdomain, which is useless to other machines.
   if (!absl::StrContains(full, '.') || absl::StartsWith(full, "localhost")) return name;
   return full;
 }

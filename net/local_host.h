@@ -1,4 +1,4 @@
-// The network interfaces of this machine, their addresses, and which of them a packet takes.
+// The network interfaces and addresses of this machine, the route to an address, and the host name.
 #pragma once
 
 #include <optional>
@@ -13,26 +13,23 @@ struct InterfaceAddress {
   bool loopback = false;
 };
 
-// Addresses of interfaces that are up, IPv4 before IPv6, else in the order of the system. Link-local IPv6
-// addresses, which need a scope, are left out.
+// Addresses of interfaces that are up: IPv4 before IPv6, otherwise in system order. Excludes link-local IPv6
+// addresses, which need a scope.
 std::vector<InterfaceAddress> InterfaceAddresses();
 
 // The first address of `interface`; empty: it is down or has no address; none: there is no such interface.
 std::optional<std::string> AddressOfInterface(const std::string& interface);
 
-// The interface with the numeric `address`, which may have a scope ("fe80::1%eth0"), or any loopback one for
-// a loopback address; empty: there is none.
+// The interface that has the numeric `address`, which may have a scope ("fe80::1%eth0"). Every loopback
+// address maps to a loopback interface. Empty: none.
 std::string InterfaceOfAddress(const std::string& address);
 
-// The address of this machine from which packets to the numeric `address` leave; empty: there is no route.
-// Sends nothing.
+// The source address of packets from this machine to the numeric `address`; empty: no route. Sends nothing.
 std::string LocalAddressTowards(const std::string& address);
 
-// The name of this machine.
-
-// Its full name, as in node1.example; the short one where no full one is known. Asks the resolver when the
-// machine's own name has no dot, which can take as long as a DNS server that does not answer: ask once, and
-// not in front of something urgent.
+// The full name of this machine, such as node1.example, or the short one if no full one is known. If the host
+// name has no dot, this queries the resolver, which may block until DNS times out: call it once, and not on a
+// time-critical path.
 std::string LocalHostName();
 
 }  // namespace ddprun

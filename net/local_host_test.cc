@@ -14,14 +14,14 @@ std::string LoopbackInterface() {
   return "";
 }
 
-TEST(InterfacesTest, AnAddressHasItsInterfaceAndBack) {
+TEST(InterfacesTest, MapsAddressesToInterfacesAndBack) {
   for (const InterfaceAddress& each : InterfaceAddresses()) {
     if (each.loopback) continue;
     EXPECT_EQ(InterfaceOfAddress(each.address), each.interface);
     EXPECT_FALSE(AddressOfInterface(each.interface)->empty());
   }
   EXPECT_EQ(InterfaceOfAddress("fe80::1%eth7"), "eth7");
-  // Of the block for documentation (RFC 5737).
+  // From a block for documentation (RFC 5737).
   EXPECT_EQ(InterfaceOfAddress("192.0.2.1"), "");
   EXPECT_EQ(InterfaceOfAddress("no address"), "");
   EXPECT_EQ(AddressOfInterface("no-such-if"), std::nullopt);
@@ -35,7 +35,7 @@ TEST(InterfacesTest, EveryLoopbackAddressIsOnTheLoopbackInterface) {
   EXPECT_EQ(AddressOfInterface(lo), "127.0.0.1");
 }
 
-TEST(InterfacesTest, TheRouteChoosesTheAddress) {
+TEST(InterfacesTest, RouteDeterminesTheLocalAddress) {
   EXPECT_EQ(LocalAddressTowards("127.0.0.1"), "127.0.0.1");
   EXPECT_EQ(LocalAddressTowards("::ffff:127.0.0.1"), "127.0.0.1");
   EXPECT_EQ(LocalAddressTowards("node0"), "") << "names are not looked up";

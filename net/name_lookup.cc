@@ -25,7 +25,7 @@ namespace {
 
 using Addresses = std::vector<SocketAddress>;
 
-// `error`: of getaddrinfo; 0: none.
+// Blocks. `error` receives getaddrinfo's result, 0 on success.
 absl::StatusOr<Addresses> Ask(const std::string& host, int port, int flags, int& error) {
   addrinfo hints{};
   hints.ai_flags = flags | AI_NUMERICSERV;
@@ -46,7 +46,7 @@ absl::StatusOr<Addresses> Ask(const std::string& host, int port, int flags, int&
   return addresses;
 }
 
-// Signals are for the threads that expect them.
+// Leaves signals to the threads that handle them.
 void BlockSignals() {
   sigset_t all;
   sigfillset(&all);

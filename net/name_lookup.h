@@ -1,5 +1,5 @@
-// Names to addresses, with a deadline. getaddrinfo has none: a name server that does not answer holds it up
-// for as long as resolv.conf says, half a minute as a rule.
+// Name lookup with a deadline. getaddrinfo has none: if the name server does not answer, it blocks for the
+// time that resolv.conf sets, typically half a minute.
 #pragma once
 
 #include <sys/socket.h>
@@ -18,17 +18,17 @@ struct SocketAddress {
   socklen_t size = 0;
 };
 
-// One lookup of TCP addresses. An address in digits is answered at once, a name is looked up in a thread of
-// its own, which may outlive this object.
+// One lookup of TCP addresses. A numeric address is resolved immediately; a name is looked up on a separate
+// thread, which may outlive this object.
 class NameLookup {
  public:
   NameLookup(const std::string& host, int port);
 
-  // Readable once there is a result. Valid as long as this object; -1 if there is no descriptor left: then
-  // there is a result at once.
+  // Readable once the result is available; owned by this object. -1: no descriptor was available; then the
+  // result is available immediately.
   int fd() const;
 
-  //   Errors: kUnavailable: the name does not resolve, with the cause; no thread or descriptor is left.
+  //   Errors: kUnavailable: the name does not resolve, with the cause; no thread or descriptor is available.
   //   REQUIRES: fd() is readable, or -1.
   absl::StatusOr<std::vector<SocketAddress>> Result() const;
 
@@ -39,8 +39,8 @@ class NameLookup {
   std::shared_ptr<State> state_;
 };
 
-// The same, blocking.
-//   Errors: kUnavailable: the name does not resolve; kDeadlineExceeded: there was no answer by then.
+// Like NameLookup, but blocks.
+//   Errors: kUnavailable: the name does not resolve; kDeadlineExceeded: no answer by `deadline`.
 absl::StatusOr<std::vector<SocketAddress>> ResolveName(const std::string& host, int port, TimePoint deadline);
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// The C library's getaddrinfo is this test's own: it does not answer before it may.
+// Replaces getaddrinfo of the C library by one that blocks until the test releases it.
 
 #include "net/name_lookup.h"
 
@@ -17,7 +17,7 @@
 
 namespace {
 
-// A name server that does not answer until somebody counts down.
+// A name server that does not answer until this is counted down.
 std::latch* g_answer = nullptr;
 std::atomic<int> g_asked{0};
 
@@ -49,7 +49,7 @@ std::string Text(const SocketAddress& address) {
 
 TimePoint In(Duration d) { return std::chrono::steady_clock::now() + d; }
 
-TEST(NameLookupTest, AddressesAskNobody) {
+TEST(NameLookupTest, NumericAddressesNeedNoNameServer) {
   g_asked = 0;
   const auto found = ResolveName("192.0.2.1", 80, In(seconds(0)));
   ASSERT_TRUE(found.ok()) << found.status();
@@ -58,7 +58,7 @@ TEST(NameLookupTest, AddressesAskNobody) {
   EXPECT_EQ(g_asked, 0);
 }
 
-TEST(NameLookupTest, ANameServerThatDoesNotAnswerHoldsNobodyUp) {
+TEST(NameLookupTest, UnresponsiveNameServerDoesNotBlockTheCaller) {
   std::latch answer(1);
   g_answer = &answer;
   g_asked = 0;

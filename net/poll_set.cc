@@ -13,15 +13,15 @@ namespace {
 
 using boost::system::error_code;
 
-// With full batches of short requests that is a few milliseconds; long ones, as answers of megabytes are, end
-// it by their time.
+// Limits of a turn. With full batches of short requests, 16 batches take a few milliseconds; with long ones,
+// such as replies of megabytes, the time limit applies.
 constexpr int kBatchesPerTurn = 16;
 constexpr std::chrono::milliseconds kTurn(5);
-// A client on this host that has its answer asks the next thing within about 10 us.
+// A client on this host sends its next request within about 10 us of the reply.
 constexpr std::chrono::microseconds kLinger(20);
 constexpr int kMaxSkipped = 256;
 
-absl::Status NoRoom(const char* what) {
+absl::Status ExhaustedError(const char* what) {
   return absl::ResourceExhaustedError(
       absl::StrCat(what, ": ", std::strerror(errno), " (see `ulimit -n` and fs.epoll.max_user_watches)"));
 }
@@ -42,17 +42,18 @@ void PollSet::shutdown() {
 absl::Status PollSet::Add(int fd, uint32_t events, Handler* handler) {
   if (!epoll_.is_open()) {
     const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
-    if (epoll < 0) return NoRoom("making an epoll set");
+    if (epoll < 0) return ExhaustedError("cannot create an epoll set");
     error_code ec;
     epoll_.assign(epoll, ec);
-    if (ec) return absl::InternalError(absl::StrCat("watching an epoll set: ", ec.message()));
+    if (ec) return absl::InternalError(absl::StrCat("cannot watch an epoll set: ", ec.message()));
   }
   epoll_event event{};
   event.events = events;
   event.data.ptr = handler;
-  if (::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_ADD, fd, &event) != 0) return NoRoom("watching a socket");
+  if (::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_ADD, fd, &event) != 0)
+    return ExhaustedError("cannot watch a socket");
   ++size_;
-  if (end_ == 0) Await();  // a turn does so when it ends
+  if (end_ == 0) Await();  // within a turn, its end does so
   return absl::OkStatus();
 }
 
@@ -60,17 +61,17 @@ void PollSet::Change(int fd, uint32_t events, Handler* handler) {
   epoll_event event{};
   event.events = events;
   event.data.ptr = handler;
-  if (::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_MOD, fd, &event) != 0) std::abort();  // it was not added
+  if (::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_MOD, fd, &event) != 0) std::abort();  // fd was not added
 }
 
 void PollSet::Remove(int fd, Handler* handler) {
   for (int i = next_; i < end_; ++i) {
     if (batch_[i].data.ptr == handler) batch_[i].data.ptr = nullptr;
   }
-  if (!epoll_.is_open()) return;  // shut down: everything goes
+  if (!epoll_.is_open()) return;  // shut down
   epoll_event ignored{};
   if (::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_DEL, fd, &ignored) != 0)
-    std::abort();  // it was not added
+    std::abort();  // fd was not added
   if (--size_ == 0 && awaiting_) {
     error_code ec;
     epoll_.cancel(ec);
@@ -102,9 +103,9 @@ void PollSet::Turn() {
   Await();
 }
 
-// Looks again and again for a moment. To sleep and be woken costs both sides more than that when the next
-// request is already on its way, as it is when a client works through many. After looking in vain it is left
-// out for twice as many turns as the last time, so that a set that is seldom busy costs nothing.
+// Polls for a moment. When the next request is already on its way, as when a client sends many in sequence,
+// sleeping and waking up cost both sides more than this. After each miss, twice as many turns skip it as
+// after the miss before, so that a rarely busy set costs nothing.
 int PollSet::Linger() {
   if (lingers_to_skip_ > 0) {
     --lingers_to_skip_;

@@ -1,8 +1,8 @@
-// Many descriptors behind one: an epoll set of its own, which an io_context watches.
+// An epoll set of many descriptors that an io_context watches as one descriptor.
 //
-// Asio spends one or two system calls on each message beyond those that move it: a read that finds nothing
-// yet, or arming the descriptor again. Here the io_context is told once that something is ready, then batch
-// after batch is taken as by a bare epoll loop; a busy store costs what such a loop costs.
+// Asio spends one or two system calls per message in addition to those that transfer it: a read that finds no
+// data, or rearming the descriptor. Here the io_context is notified once that something is ready, then events
+// are taken batch by batch as in a bare epoll loop; a busy store costs as much as with such a loop.
 #pragma once
 
 #include <sys/epoll.h>
@@ -16,16 +16,16 @@
 
 namespace ddprun {
 
-// One for each io_context, made at its first use; it is work for the io_context while anything is in it.
-// Events are level-triggered: what is not taken is told again. A turn is bounded, so that others have theirs.
+// One per io_context, created on first use; while it is not empty, io_context::run() does not return. Events
+// are level-triggered: a descriptor that stays ready is reported again. A turn is bounded, so that other
+// handlers of the io_context run.
 //   Threads: that of the io_context.
-//   Owns:    no descriptor of others.
+//   Owns:    none of the added descriptors.
 class PollSet final : public boost::asio::execution_context::service {
  public:
   class Handler {
    public:
-    // `events`: EPOLLIN and the like, as epoll(7) has them. The handler may remove and delete itself and
-    // others.
+    // `events`: flags of epoll(7), such as EPOLLIN. May remove and delete this handler and others.
     virtual void OnEvents(uint32_t events) = 0;
 
    protected:
@@ -34,15 +34,16 @@ class PollSet final : public boost::asio::execution_context::service {
 
   static PollSet& Of(boost::asio::io_context& io);
 
-  // Tells `handler` of `events` of `fd` until they are removed.
+  // Calls `handler` on `events` of `fd` until Remove.
   //   Errors: kResourceExhausted: no descriptor or memory for it.
   absl::Status Add(int fd, uint32_t events, Handler* handler);
-  // REQUIRES: `fd` was added with `handler`.
+  //   REQUIRES: `fd` was added with `handler`.
   void Change(int fd, uint32_t events, Handler* handler);
-  // Nothing more is told, also of what has been seen already. To be called before `fd` is closed.
+  // The handler is not called again, not even for events of the current batch.
+  //   REQUIRES: `fd` was added with `handler` and is still open.
   void Remove(int fd, Handler* handler);
 
-  // What Asio calls.
+  // For boost::asio::use_service only.
   static boost::asio::execution_context::id id;
   explicit PollSet(boost::asio::io_context& io);
 
@@ -54,13 +55,13 @@ class PollSet final : public boost::asio::execution_context::service {
   void Turn();
   int Linger();
 
-  boost::asio::posix::stream_descriptor epoll_;  // open from the first Add on
+  boost::asio::posix::stream_descriptor epoll_;  // open since the first Add
   int64_t size_ = 0;
   bool awaiting_ = false;
-  int lingers_to_skip_ = 0;  // since lingering was in vain
+  int lingers_to_skip_ = 0;  // turns that do not linger, after a miss
   int skip_after_miss_ = 1;
 
-  // The batch being told: those from next_ to end_ are yet to be.
+  // The current batch: events next_..end_-1 are still to be dispatched.
   epoll_event batch_[kEventsPerBatch];
   int next_ = 0, end_ = 0;
 };

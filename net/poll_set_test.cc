@@ -14,7 +14,7 @@
 namespace ddprun {
 namespace {
 
-// A descriptor that is ready until it is taken.
+// A descriptor that is ready from Ring until Take.
 class Bell : public PollSet::Handler {
  public:
   explicit Bell(PollSet& set) : set_(set) { EXPECT_TRUE(set_.Add(fd_, EPOLLIN, this).ok()); }
@@ -35,11 +35,11 @@ class Bell : public PollSet::Handler {
   void Change(uint32_t events) { set_.Change(fd_, events, this); }
 
   std::function<void()> on_events;
-  int told = 0;
+  int calls = 0;
 
  private:
   void OnEvents(uint32_t /*events*/) override {
-    ++told;
+    ++calls;
     if (on_events) on_events();
   }
 
@@ -54,82 +54,82 @@ class PollSetTest : public testing::Test {
   PollSet& set_ = PollSet::Of(io_);
 };
 
-TEST_F(PollSetTest, AnEmptySetIsNoWorkAndAFullOneIs) {
+TEST_F(PollSetTest, IsWorkForTheIoContextUnlessEmpty) {
   io_.run();
   Bell bell(set_);
   bell.on_events = [&] { bell.Remove(); };
   bell.Ring();
   io_.restart();
-  io_.run();  // returns, since the last one has gone
-  EXPECT_EQ(bell.told, 1);
+  io_.run();  // returns: the set is empty
+  EXPECT_EQ(bell.calls, 1);
 }
 
-TEST_F(PollSetTest, WhatIsRemovedFromOutsideIsNoWorkEither) {
+TEST_F(PollSetTest, RemovalOutsideAHandlerEndsTheWork) {
   Bell bell(set_);
   boost::asio::post(io_, [&] { bell.Remove(); });
   io_.run();
-  EXPECT_EQ(bell.told, 0);
+  EXPECT_EQ(bell.calls, 0);
 }
 
-TEST_F(PollSetTest, WhatIsNotTakenIsToldAgain) {
+TEST_F(PollSetTest, ReportsAnEventUntilItIsTaken) {
   Bell bell(set_);
   bell.Ring();
   bell.on_events = [&] {
-    if (bell.told == 100) bell.Remove();
+    if (bell.calls == 100) bell.Remove();
   };
   io_.run();
-  EXPECT_EQ(bell.told, 100);
+  EXPECT_EQ(bell.calls, 100);
 }
 
-TEST_F(PollSetTest, WhatIsTakenIsNotToldUntilItComesAgain) {
+TEST_F(PollSetTest, ReportsATakenEventOnlyWhenItOccursAgain) {
   Bell bell(set_);
   bell.on_events = [&] {
     bell.Take();
-    if (bell.told == 2) return bell.Remove();
+    if (bell.calls == 2) return bell.Remove();
     boost::asio::post(io_, [&] { bell.Ring(); });
   };
   bell.Ring();
   io_.run();
-  EXPECT_EQ(bell.told, 2);
+  EXPECT_EQ(bell.calls, 2);
 }
 
-TEST_F(PollSetTest, WhoIsRemovedHearsNothingEvenOfTheSameBatch) {
+TEST_F(PollSetTest, RemovedHandlerGetsNoEventsOfTheSameBatch) {
   Bell a(set_), b(set_);
-  // Whoever is told first ends the other, which is ready as well.
+  // The handler that runs first removes the other one, which is ready as well.
   a.on_events = [&] { a.Remove(), b.Remove(); };
   b.on_events = a.on_events;
   a.Ring();
   b.Ring();
   io_.run();
-  EXPECT_EQ(a.told + b.told, 1);
+  EXPECT_EQ(a.calls + b.calls, 1);
 }
 
-TEST_F(PollSetTest, AHandlerMayDeleteItselfAndOthers) {
+TEST_F(PollSetTest, HandlerMayDeleteItselfAndOthers) {
   std::vector<std::unique_ptr<Bell>> bells;
-  int told = 0;
+  int calls = 0;
   for (int i = 0; i < 10; ++i) {
     bells.push_back(std::make_unique<Bell>(set_));
     bells.back()->on_events = [&] {
-      ++told;
-      // The function goes with its bell, so it touches nothing of its own afterwards.
+      ++calls;
+      // Destroys this function too: it uses no captures afterwards.
       bells.clear();
     };
     bells.back()->Ring();
   }
   io_.run();
-  EXPECT_EQ(told, 1);
+  EXPECT_EQ(calls, 1);
 }
 
-TEST_F(PollSetTest, OthersHaveTheirTurnBesideABusySet) {
+TEST_F(PollSetTest, BusySetDoesNotStarveOtherHandlers) {
   Bell busy(set_);
-  busy.Ring();  // and it is never taken
+  busy.Ring();  // and never take it
   boost::asio::post(io_,
                     [&] { boost::asio::post(io_, [&] { boost::asio::post(io_, [&] { busy.Remove(); }); }); });
   io_.run();  // returns
-  EXPECT_LT(busy.told, 1000);
+  EXPECT_LT(busy.calls, 1000);
 }
 
-TEST_F(PollSetTest, OthersNeedNotWaitForManyThatTakeLong) {
+TEST_F(PollSetTest, TurnOfSlowHandlersIsBounded) {
   Bell slow(set_);
   slow.Ring();
   slow.on_events = [] {
@@ -140,7 +140,7 @@ TEST_F(PollSetTest, OthersNeedNotWaitForManyThatTakeLong) {
   boost::asio::post(io_,
                     [&] { boost::asio::post(io_, [&] { boost::asio::post(io_, [&] { slow.Remove(); }); }); });
   io_.run();
-  EXPECT_LE(slow.told, 4);
+  EXPECT_LE(slow.calls, 4);
 }
 
 TEST_F(PollSetTest, InterestCanChange) {
@@ -149,16 +149,16 @@ TEST_F(PollSetTest, InterestCanChange) {
   bell.Change(0);
   other.on_events = [&] {
     other.Remove();
-    EXPECT_EQ(bell.told, 0);
+    EXPECT_EQ(bell.calls, 0);
     bell.Change(EPOLLIN);
   };
   other.Ring();
   bell.on_events = [&] { bell.Remove(); };
   io_.run();
-  EXPECT_EQ(bell.told, 1);
+  EXPECT_EQ(bell.calls, 1);
 }
 
-TEST_F(PollSetTest, ABadDescriptorIsRefused) {
+TEST_F(PollSetTest, RejectsABadDescriptor) {
   class : public PollSet::Handler {
     void OnEvents(uint32_t /*events*/) override {}
   } handler;

@@ -30,19 +30,18 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// Without a free descriptor accept fails at once and again; one that is closed elsewhere ends that, and
-// nobody tells.
+// EMFILE persists until a descriptor is closed elsewhere, without notification: retry after a pause.
 constexpr Duration kAcceptPause = milliseconds(50);
-// So many are accepted before others have their turn.
+// Connections accepted in a row before other handlers run.
 constexpr int kAcceptsPerTurn = 64;
-// Of descriptors, so many are left to others, if the limit is not a small one: whatever connects, workers can
-// be started and files be written. gRPC even ends the process if it has none when it begins.
+// Descriptors reserved for other uses, unless the limit is small: workers can be started and files written
+// however many peers connect. gRPC ends the process if it gets no descriptor when it starts.
 constexpr rlim_t kReserved = 32;
 
-// For the name server, when an address to listen on is given by name.
+// Limit for resolving an address to listen on that is given by name.
 constexpr Duration kResolveLimit = seconds(10);
 
-// The first descriptor that is reserved. They are given out from the lowest.
+// The first reserved descriptor. The system allocates the lowest free one.
 int FirstReserved() {
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return INT_MAX;
@@ -71,30 +70,30 @@ absl::Status BindError(const error_code& ec, const std::string& address, int por
   if (ec == asio::error::address_in_use) {
     return absl::FailedPreconditionError(
         absl::StrCat("port ", port, " is taken by another program (`ss -ltnp sport = :", port,
-                     "` shows which one): end that, or give another port; 0 is any free one"));
+                     "` shows which one): stop that, or give another port; 0 selects a free one"));
   }
   if (ec == asio::error::access_denied) {
     return absl::FailedPreconditionError(
-        absl::StrCat("listening on ", at, " needs privileges: give a port from 1024 on; 0 is any free one"));
+        absl::StrCat("listening on ", at, " requires privileges: give a port >= 1024; 0 selects a free one"));
   }
   if (ec.value() == EADDRNOTAVAIL) {
     return absl::InvalidArgumentError(absl::StrCat(
-        address, " is no address of this host: give one that is (`ip address` lists them), or 0.0.0.0"));
+        address, " is not an address of this host: give one that is (`ip address` lists them), or 0.0.0.0"));
   }
   return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", at, ": ", ec.message()));
 }
 
 }  // namespace
 
-// The port, and each peer that has said nothing yet, are handlers of the PollSet.
+// The listening socket and each peer that has sent nothing yet are handlers of the PollSet.
 struct PortListener::State final : std::enable_shared_from_this<PortListener::State>, PollSet::Handler {
   State(asio::io_context& io, PortHandlers handlers)
       : io(io), poll_set(PollSet::Of(io)), handlers(std::move(handlers)), acceptor(io), pause(io) {}
 
-  // A peer that has said nothing yet.
+  // A peer that has sent nothing yet.
   struct Silent final : PollSet::Handler {
     Silent(State* state, int fd) : state(state), fd(fd) {}
-    void OnEvents(uint32_t /*events*/) override { state->OnSpeaks(this); }
+    void OnEvents(uint32_t /*events*/) override { state->OnReadable(this); }
 
     State* const state;
     const int fd;
@@ -107,7 +106,7 @@ struct PortListener::State final : std::enable_shared_from_this<PortListener::St
   void Pause(int error);
   int AcceptUpTo(int count);
   void AwaitFirstByte(int fd);
-  void OnSpeaks(Silent* silent);
+  void OnReadable(Silent* silent);
   bool OnFirstByte(int fd);
   void Close();
 
@@ -115,12 +114,12 @@ struct PortListener::State final : std::enable_shared_from_this<PortListener::St
   PollSet& poll_set;
   PortHandlers handlers;
   tcp::acceptor acceptor;    // until it listens
-  int listening = -1;        // its descriptor afterwards, which poll_set alone looks at
+  int listening = -1;        // its descriptor afterwards, watched only by poll_set
   tcp protocol = tcp::v6();  // of the address that it listens on
   asio::steady_timer pause;
   absl::flat_hash_map<int, std::unique_ptr<Silent>> silent;  // by their descriptors
   int64_t num_pauses = 0;
-  bool full = false;       // on_full was told
+  bool full = false;       // on_full was called, and no connection accepted since
   bool accepting = false;  // `listening` is in poll_set
   bool closed = false;
 };
@@ -152,7 +151,7 @@ absl::Status PortListener::State::AwaitConnections() {
 }
 
 void PortListener::State::Accept() {
-  const std::shared_ptr<State> self = shared_from_this();  // a handler may let go of us
+  const std::shared_ptr<State> self = shared_from_this();  // a handler may destroy the listener
   const int error = AcceptUpTo(kAcceptsPerTurn);
   if (closed) return;
   if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) Pause(error);
@@ -162,8 +161,8 @@ void PortListener::State::Pause(int error) {
   ++num_pauses;
   if (!std::exchange(full, true) && handlers.on_full) {
     handlers.on_full(absl::ResourceExhaustedError(
-        absl::StrCat("connections wait to be accepted: ", std::strerror(error),
-                     error == EMFILE ? " (raise `ulimit -n`)" : "", "; those that there are go on")));
+        absl::StrCat("cannot accept connections: ", std::strerror(error),
+                     error == EMFILE ? " (raise `ulimit -n`)" : "", "; existing connections continue")));
   }
   if (std::exchange(accepting, false)) poll_set.Remove(listening, this);
   pause.expires_after(kAcceptPause);
@@ -173,7 +172,7 @@ void PortListener::State::Pause(int error) {
   });
 }
 
-// Hands over up to `count` connections; returns why there were no more, 0 if there may be.
+// Accepts up to `count` connections; returns the errno that stopped it, or 0 if more may be waiting.
 int PortListener::State::AcceptUpTo(int count) {
   const int first_reserved = FirstReserved();
   const int lowest_free = ::fcntl(listening, F_DUPFD_CLOEXEC, 0);
@@ -183,7 +182,7 @@ int PortListener::State::AcceptUpTo(int count) {
   for (int i = 0; i < count && !closed; ++i) {
     const int fd = ::accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
-      if (errno == ECONNABORTED || errno == EINTR) continue;  // gone before it was accepted
+      if (errno == ECONNABORTED || errno == EINTR) continue;  // closed before it was accepted
       return errno;
     }
     const bool last = fd >= first_reserved;
@@ -207,7 +206,7 @@ void PortListener::State::AwaitFirstByte(int fd) {
   }
 }
 
-void PortListener::State::OnSpeaks(Silent* peer) {
+void PortListener::State::OnReadable(Silent* peer) {
   const std::shared_ptr<State> self = shared_from_this();
   const int fd = peer->fd;
   poll_set.Remove(fd, peer);
@@ -215,7 +214,7 @@ void PortListener::State::OnSpeaks(Silent* peer) {
   if (!OnFirstByte(fd)) AwaitFirstByte(fd);
 }
 
-// Hands the connection over, or closes it, once that can be decided.
+// Hands over or closes the connection; false: no byte has arrived yet.
 bool PortListener::State::OnFirstByte(int fd) {
   char first;
   const ssize_t n = ::recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -258,16 +257,16 @@ absl::StatusOr<std::unique_ptr<PortListener>> PortListener::Open(asio::io_contex
                                                                  const std::string& address, int port,
                                                                  PortHandlers handlers) {
   if (port < 0 || port > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat("port ", port, " is none: give 0 to 65535"));
+    return absl::InvalidArgumentError(absl::StrCat("port ", port, " is not valid: give 0 to 65535"));
   }
   auto state = std::make_shared<State>(io, std::move(handlers));
   if (absl::Status status = state->Bind(address, port); !status.ok()) return status;
   error_code ec;
   const auto endpoint = state->acceptor.local_endpoint(ec);
-  if (ec) return absl::InternalError(absl::StrCat("asking for the port: ", ec.message()));
+  if (ec) return absl::InternalError(absl::StrCat("cannot get the local port: ", ec.message()));
   state->protocol = endpoint.protocol();
   state->listening = state->acceptor.release(ec);
-  if (ec) return absl::InternalError(absl::StrCat("taking the port over: ", ec.message()));
+  if (ec) return absl::InternalError(absl::StrCat("cannot release the listening socket: ", ec.message()));
   if (absl::Status status = state->AwaitConnections(); !status.ok()) {
     state->Close();
     return status;

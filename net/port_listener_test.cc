@@ -64,7 +64,7 @@ class PortListenerTest : public testing::Test {
   std::vector<absl::Status> full_;
 };
 
-TEST_F(PortListenerTest, TheFirstByteDecides) {
+TEST_F(PortListenerTest, FirstByteSelectsTheHandler) {
   const struct {
     char first;
     const char* who;
@@ -77,7 +77,7 @@ TEST_F(PortListenerTest, TheFirstByteDecides) {
     ASSERT_TRUE(peer.Send({&row.first, 1}));
     ASSERT_TRUE(HandedComesTo(++n)) << row.first;
     EXPECT_EQ(Handed().back(), row.who) << row.first;
-    // Nothing of it has been read.
+    // No byte has been read.
     char first = 0;
     EXPECT_EQ(thread_.Run([&] { return ::recv(sockets_.back().native_handle(), &first, 1, MSG_DONTWAIT); }),
               1);
@@ -85,7 +85,7 @@ TEST_F(PortListenerTest, TheFirstByteDecides) {
   }
 }
 
-TEST_F(PortListenerTest, ASilentPeerIsKeptUntilItSpeaks) {
+TEST_F(PortListenerTest, KeepsASilentPeerUntilItSends) {
   ASSERT_TRUE(Open("127.0.0.1", 0).ok());
   RawPeer silent(port_), gone(port_);
   gone.Close();
@@ -97,17 +97,17 @@ TEST_F(PortListenerTest, ASilentPeerIsKeptUntilItSpeaks) {
   EXPECT_EQ(Handed(), (std::vector<std::string>{"c10d", "http"}));
 }
 
-TEST_F(PortListenerTest, PeersWhoseHostVanishesAreFoundOut) {
+TEST_F(PortListenerTest, ConnectionsHaveKeepaliveEnabled) {
   ASSERT_TRUE(Open("127.0.0.1", 0).ok());
   RawPeer peer(port_);
   ASSERT_TRUE(peer.Send("x"));
   ASSERT_TRUE(HandedComesTo(1));
-  boost::asio::socket_base::keep_alive asks;
-  thread_.Run([&] { sockets_[0].get_option(asks); });
-  EXPECT_TRUE(asks.value());
+  boost::asio::socket_base::keep_alive keep_alive;
+  thread_.Run([&] { sockets_[0].get_option(keep_alive); });
+  EXPECT_TRUE(keep_alive.value());
 }
 
-TEST_F(PortListenerTest, CloseHangsUpOnTheSilentWithoutAReset) {
+TEST_F(PortListenerTest, CloseClosesSilentPeersWithoutAReset) {
   ASSERT_TRUE(Open("127.0.0.1", 0).ok());
   RawPeer silent(port_), speaks(port_);
   ASSERT_TRUE(speaks.Send("x"));
@@ -118,12 +118,12 @@ TEST_F(PortListenerTest, CloseHangsUpOnTheSilentWithoutAReset) {
   EXPECT_TRUE(Open("127.0.0.1", port_).ok()) << "the port is free again";
 }
 
-TEST_F(PortListenerTest, AllAddressesOfTheHostAreServed) {
+TEST_F(PortListenerTest, ListensOnAllAddressesOfTheHost) {
   ASSERT_TRUE(Open("", 0).ok());
   RawPeer v4(port_);
   ASSERT_TRUE(v4.Send("x"));
   ASSERT_TRUE(HandedComesTo(1));
-  // A host without IPv6 is served by IPv4 alone.
+  // On a host without IPv6 it listens on IPv4 only.
   const int probe = ::socket(AF_INET6, SOCK_STREAM, 0);
   if (probe < 0) return;
   ::close(probe);
@@ -132,7 +132,7 @@ TEST_F(PortListenerTest, AllAddressesOfTheHostAreServed) {
   ASSERT_TRUE(HandedComesTo(2));
 }
 
-TEST_F(PortListenerTest, ATakenPortIsNamed) {
+TEST_F(PortListenerTest, ErrorNamesATakenPort) {
   ASSERT_TRUE(Open("127.0.0.1", 0).ok());
   const int taken = port_;
   const absl::Status status = Open("127.0.0.1", taken);
@@ -142,15 +142,15 @@ TEST_F(PortListenerTest, ATakenPortIsNamed) {
   EXPECT_NE(status.message().find("give another port"), absl::string_view::npos) << status;
 }
 
-TEST_F(PortListenerTest, AddressesThatAreNone) {
+TEST_F(PortListenerTest, RejectsInvalidAddressesAndPorts) {
   const struct {
     const char* address;
     int port;
     const char* why;
-  } kTable[] = {{"192.0.2.1", 0, "192.0.2.1 is no address of this host"},
+  } kTable[] = {{"192.0.2.1", 0, "192.0.2.1 is not an address of this host"},
                 {"no.such.host.invalid", 0, "cannot listen on no.such.host.invalid"},
-                {"127.0.0.1", -1, "port -1 is none"},
-                {"127.0.0.1", 65536, "port 65536 is none"}};
+                {"127.0.0.1", -1, "port -1 is not valid"},
+                {"127.0.0.1", 65536, "port 65536 is not valid"}};
   for (const auto& row : kTable) {
     const absl::Status status = Open(row.address, row.port);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
@@ -158,7 +158,7 @@ TEST_F(PortListenerTest, AddressesThatAreNone) {
   }
 }
 
-TEST_F(PortListenerTest, AcceptingSurvivesTimesWithoutDescriptors) {
+TEST_F(PortListenerTest, AcceptsConnectionsAfterDescriptorsAreFreed) {
   ASSERT_TRUE(Open("127.0.0.1", 0).ok());
   std::vector<RawPeer> peers(8);
   rlimit files;
@@ -177,17 +177,17 @@ TEST_F(PortListenerTest, AcceptingSurvivesTimesWithoutDescriptors) {
   const bool again = thread_.Eventually([&] { return listener_->num_pauses() >= pauses + 3; });
   const auto took = std::chrono::steady_clock::now() - begin;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
-  ASSERT_TRUE(fired && again) << "accept never ran out of descriptors: this test tested nothing";
-  EXPECT_GE(took, milliseconds(100)) << "it asks again and again without a pause";
+  ASSERT_TRUE(fired && again) << "accept never ran out of descriptors: the test did not inject its fault";
+  EXPECT_GE(took, milliseconds(100)) << "it retries without a pause";
   EXPECT_TRUE(HandedComesTo(peers.size()));
   const std::vector<absl::Status> full = thread_.Run([this] { return full_; });
-  ASSERT_EQ(full.size(), 1) << "told once, not at each try";
+  ASSERT_EQ(full.size(), 1) << "called once, not for each retry";
   EXPECT_EQ(full[0].code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(full[0].message().find("Too many open files (raise `ulimit -n`)"), absl::string_view::npos)
       << full[0];
 }
 
-TEST_F(PortListenerTest, DescriptorsAreLeftToOthers) {
+TEST_F(PortListenerTest, ReservesDescriptorsForOtherUses) {
   ASSERT_TRUE(Open("127.0.0.1", 0).ok());
   std::vector<RawPeer> peers(60);
   rlimit files;

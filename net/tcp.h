@@ -13,13 +13,13 @@ namespace ddprun {
 
 boost::asio::ip::tcp::endpoint ToEndpoint(const SocketAddress& address);
 
-// Makes `acceptor` listen on `endpoint`, with SO_REUSEADDR. It and its connections are non-blocking to Asio's users,
-// closed on exec, and probed by TCP's keepalive, which finds peers whose host is down. The IPv6 wildcard address
-// accepts IPv4, too. After an error `acceptor` is closed.
+// Makes `acceptor` listen on `endpoint`, with SO_REUSEADDR, non-blocking and closed on exec. Its connections
+// inherit TCP keepalive, which detects peers whose host is down. The IPv6 wildcard address also accepts IPv4.
+// After an error `acceptor` is closed.
 boost::system::error_code Listen(boost::asio::ip::tcp::acceptor& acceptor,
                                  const boost::asio::ip::tcp::endpoint& endpoint, int backlog = SOMAXCONN);
 
-// The same on `port` of all addresses of this host: IPv6 and IPv4, or IPv4 alone on a host without IPv6.
+// Listens on `port` of all addresses of this host: IPv6 and IPv4, or only IPv4 on a host without IPv6.
 boost::system::error_code ListenOnAllAddresses(boost::asio::ip::tcp::acceptor& acceptor, uint16_t port,
                                                int backlog = SOMAXCONN);
 

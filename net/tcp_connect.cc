@@ -23,7 +23,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// No longer on one address, so that a host that swallows packets leaves time for its other addresses.
+// Limit for one address, so that one that drops packets leaves time for the other addresses of the host.
 constexpr Duration kConnectTimeout = seconds(10);
 
 absl::Status ConnectSocket(int fd, const SocketAddress& address, TimePoint deadline) {
@@ -88,7 +88,7 @@ absl::Status ConnectWithRetries(const std::string& what, Duration timeout,
   for (Duration wait = kFirstRetry;; wait = std::min<Duration>(2 * wait, kLastRetry)) {
     absl::Status status = attempt(deadline);
     if (!absl::IsUnavailable(status)) return WithContext(std::move(status), what);
-    // Many clients start at once; they should not come back at once.
+    // Jitter: many clients start at the same time and must not retry at the same time.
     const Duration pause = wait / 2 + wait / 2 * (random() % 1024) / 1024;
     if (steady_clock::now() + pause >= deadline) {
       return absl::UnavailableError(

@@ -1,4 +1,4 @@
-// Connecting to a host by TCP, with a deadline. Blocking.
+// Connects to a host by TCP, with a deadline. All functions block.
 #pragma once
 
 #include <string>
@@ -10,19 +10,18 @@
 
 namespace ddprun {
 
-// Tries each address of the host once; the caller owns the socket, which does not block and sends at once.
-//   Errors: kUnavailable: the name does not resolve by then, or what the last address said.
+// Tries each address of the host once. The caller owns the socket, which is non-blocking and has TCP_NODELAY.
+//   Errors: kUnavailable: the name does not resolve by `deadline`, or the error of the last address.
 absl::StatusOr<int> TcpConnect(const std::string& host, int port, TimePoint deadline);
 
 // Waits until `fd` has one of `events` of poll().
-//   Errors: kDeadlineExceeded: it has none by then.
+//   Errors: kDeadlineExceeded: it has none by `deadline`.
 absl::Status PollUntil(int fd, short events, TimePoint deadline);
 
-// Connecting to something that may not be there yet.
-
-// Calls `attempt` with the deadline, again and again while it returns kUnavailable, with pauses that grow
-// from 10 ms to 1 s. Blocking.
-//   Errors: kUnavailable: `timeout` is over, naming `what` and the last reason; any other one of `attempt`.
+// Connects to a peer that may not be up yet: calls `attempt` with the deadline until it returns anything but
+// kUnavailable, with backoff from 10 ms to 1 s.
+//   Errors: kUnavailable: `timeout` is over; names `what` and the last error. Others: as `attempt`, with
+//           `what` in front of the message.
 absl::Status ConnectWithRetries(const std::string& what, Duration timeout,
                                 absl::FunctionRef<absl::Status(TimePoint deadline)> attempt);
 

@@ -1,5 +1,4 @@
-// The clock that goes on while the machine is suspended: for what must not outlive a promise made to others.
-// steady_clock stands still meanwhile.
+// A clock that, unlike steady_clock, advances while the machine is suspended. For promises to other hosts.
 #pragma once
 
 #include <time.h>
@@ -18,7 +17,7 @@ struct BootClock {
 
   static time_point now() noexcept {
     timespec t;
-    clock_gettime(CLOCK_BOOTTIME, &t);  // cannot fail: the clock is there since Linux 2.6.39
+    clock_gettime(CLOCK_BOOTTIME, &t);  // cannot fail: available since Linux 2.6.39
     return time_point(std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec));
   }
 };

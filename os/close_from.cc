@@ -13,9 +13,9 @@
 namespace ddprun {
 namespace {
 
-constexpr rlim_t kMostNumbers = 1 << 20;  // the kernel's default for fs.nr_open
+constexpr rlim_t kMaxDescriptors = 1 << 20;  // the kernel's default for fs.nr_open
 
-// As the kernel writes it; the C library has none that allocates nothing.
+// The kernel's struct linux_dirent64. The C library's opendir() allocates.
 struct DirectoryEntry {
   uint64_t inode;
   int64_t offset;
@@ -24,12 +24,11 @@ struct DirectoryEntry {
   char name[];
 };
 
-bool CloseWhatProcShows(int first) {
+bool CloseListedInProc(int first) {
   const int dir = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (dir < 0) return false;
   alignas(DirectoryEntry) char buffer[4096];
-  // What was closed vanishes from the directory, so it is read from its beginning until nothing is to be
-  // closed.
+  // Closing a descriptor removes its entry while the directory is read: repeat until a pass closes nothing.
   bool closed = true;
   while (closed) {
     closed = false;
@@ -54,10 +53,10 @@ void CloseFrom(int first) {
 #ifdef SYS_close_range
   if (syscall(SYS_close_range, first, ~0U, 0) == 0) return;
 #endif
-  if (CloseWhatProcShows(first)) return;
+  if (CloseListedInProc(first)) return;
   rlimit files = {};
   getrlimit(RLIMIT_NOFILE, &files);
-  const int end = static_cast<int>(std::min(files.rlim_max, kMostNumbers));
+  const int end = static_cast<int>(std::min(files.rlim_max, kMaxDescriptors));
   for (int fd = first; fd < end; ++fd) close(fd);
 }
 

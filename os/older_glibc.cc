@@ -1,5 +1,5 @@
-// Functions of newer versions of glibc which Debian 12's libstdc++.a and libgcc_eh.a call. Linked into a program, they
-// let it start with older versions of glibc; with newer ones they take the places of glibc's own.
+// Functions of newer glibc versions that Debian 12's libstdc++.a and libgcc_eh.a call. A program linked with
+// them starts with older versions of glibc; with newer versions they replace glibc's own.
 #include <dlfcn.h>
 #include <link.h>
 #include <sys/random.h>
@@ -15,7 +15,7 @@ struct Search {
   dl_find_object* found;
 };
 
-// Of dl_iterate_phdr: 1 ends the search.
+// Callback of dl_iterate_phdr; returns 1 to stop the iteration.
 int FindIn(dl_phdr_info* object, size_t, void* data) {
   auto* const search = static_cast<Search*>(data);
   uintptr_t begin = UINTPTR_MAX, end = 0;
@@ -42,19 +42,19 @@ int FindIn(dl_phdr_info* object, size_t, void* data) {
 
 extern "C" {
 
-// glibc 2.32; for reference counts, which may be plain numbers while it says that no thread was started. Zero says nothing.
+// glibc 2.32. Nonzero: no thread was started, so reference counts need not be atomic. Zero is always correct.
 char __libc_single_threaded = 0;
 
-// glibc 2.35; for the unwinder, which uses the bounds and dlfo_eh_frame.
+// glibc 2.35. Called by the unwinder, which uses the bounds and dlfo_eh_frame.
 int _dl_find_object(void* pc, dl_find_object* result) noexcept {
   Search search = {.pc = reinterpret_cast<uintptr_t>(pc), .found = result};
   return dl_iterate_phdr(FindIn, &search) == 1 ? 0 : -1;
 }
 
-// glibc 2.36; for std::random_device.
+// glibc 2.36. Called by std::random_device.
 uint32_t arc4random() noexcept {
   uint32_t value = 0;
-  // Not interrupted for so few bytes; without getrandom (Linux before 3.17) there is no randomness to go on with.
+  // A read of 4 bytes is not interrupted. Without getrandom (Linux before 3.17) no randomness is available.
   if (getrandom(&value, sizeof value, 0) != sizeof value) abort();
   return value;
 }

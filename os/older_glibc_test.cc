@@ -11,8 +11,8 @@
 
 namespace {
 
-// The file that a function was linked into, as the loader names it.
-void* HomeOf(void* function) {
+// Load address of the object that contains `function`.
+void* BaseOf(void* function) {
   Dl_info info;
   EXPECT_NE(dladdr(function, &info), 0);
   return info.dli_fbase;
@@ -20,24 +20,24 @@ void* HomeOf(void* function) {
 
 void* AddressOfMalloc() { return dlsym(RTLD_DEFAULT, "malloc"); }
 
-TEST(OlderGlibcTest, TheProgramHasTheFunctionsItself) {
-  void* const here = HomeOf(reinterpret_cast<void*>(&HomeOf));
-  EXPECT_EQ(HomeOf(reinterpret_cast<void*>(&_dl_find_object)), here);
-  EXPECT_EQ(HomeOf(reinterpret_cast<void*>(&arc4random)), here);
+TEST(OlderGlibcTest, ProgramContainsTheFunctions) {
+  void* const here = BaseOf(reinterpret_cast<void*>(&BaseOf));
+  EXPECT_EQ(BaseOf(reinterpret_cast<void*>(&_dl_find_object)), here);
+  EXPECT_EQ(BaseOf(reinterpret_cast<void*>(&arc4random)), here);
 }
 
-TEST(OlderGlibcTest, FindsTheUnwindTableOfProgramAndLibraries) {
-  for (void* const pc : {reinterpret_cast<void*>(&HomeOf), AddressOfMalloc()}) {
+TEST(OlderGlibcTest, FindsUnwindTablesOfProgramAndLibraries) {
+  for (void* const pc : {reinterpret_cast<void*>(&BaseOf), AddressOfMalloc()}) {
     dl_find_object found = {};
     ASSERT_EQ(_dl_find_object(pc, &found), 0);
     EXPECT_LE(found.dlfo_map_start, pc);
     EXPECT_GT(found.dlfo_map_end, pc);
-    EXPECT_EQ(found.dlfo_map_start, HomeOf(pc));
-    EXPECT_EQ(*static_cast<const uint8_t*>(found.dlfo_eh_frame), 1) << "the version of .eh_frame_hdr";
+    EXPECT_EQ(found.dlfo_map_start, BaseOf(pc));
+    EXPECT_EQ(*static_cast<const uint8_t*>(found.dlfo_eh_frame), 1) << "version of .eh_frame_hdr";
   }
 }
 
-TEST(OlderGlibcTest, FindsNothingWhereThereIsNoCode) {
+TEST(OlderGlibcTest, FindsNothingOutsideCode) {
   const auto heap = std::make_unique<int>(0);
   dl_find_object found;
   EXPECT_EQ(_dl_find_object(heap.get(), &found), -1);

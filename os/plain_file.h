@@ -1,4 +1,4 @@
-// Opening what a worker has left, which may be anything.
+// Opens a file that a worker wrote. The path may name a file of any type.
 #pragma once
 
 #include <fcntl.h>
@@ -15,12 +15,12 @@
 namespace ddprun {
 
 struct PlainFile {
-  UniqueFd fd;       // to read from
-  int64_t size = 0;  // in bytes, when it was opened
+  UniqueFd fd;       // open for reading
+  int64_t size = 0;  // in bytes, at the time of opening
 };
 
-// None when it cannot be read, or is no plain file: a device is not touched, and no open waits for the other
-// end of a FIFO, also when it becomes one meanwhile.
+// nullopt if the file cannot be read or is not a regular file. Does not open devices and does not block on a
+// FIFO, even if the path becomes one between stat() and open().
 inline std::optional<PlainFile> OpenPlainFile(const std::string& path) {
   struct stat info;
   if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;

@@ -14,7 +14,7 @@ void RemoveFileOf(int fd) {
   const ssize_t length = readlink(link, path, sizeof path - 1);
   if (length <= 0) return;
   path[length] = '\0';
-  // The name of a removed file ends in " (deleted)", which may be the name of another one.
+  // The link to a removed file ends in " (deleted)"; another file may have that name.
   struct stat opened, named;
   if (fstat(fd, &opened) != 0 || lstat(path, &named) != 0) return;
   if (opened.st_dev == named.st_dev && opened.st_ino == named.st_ino) unlink(path);

@@ -1,10 +1,10 @@
-// Removes a file by a descriptor, so that nobody else's of the same name goes.
+// Removes a file by descriptor, so that a different file of the same name is kept.
 #pragma once
 
 namespace ddprun {
 
-// Removes the name under which `fd` (O_PATH is enough) was opened, or the one it was given since, if the file
-// there is still this one. Nothing happens when it has no name any more.
+// Removes the current name of the file behind `fd` (O_PATH suffices): the name under which it was opened, or
+// the one it was renamed to. No effect if the file has no name, or if another file now has that name.
 void RemoveFileOf(int fd);
 
 }  // namespace ddprun

@@ -14,7 +14,7 @@
 namespace ddprun {
 namespace {
 
-// Tried by making a file: access() is wrong of /proc, of quotas, and for root on some network file systems.
+// Creates a file: access() is wrong for /proc, under quotas, and for root on some network file systems.
 bool CanHoldFiles(const std::string& dir) {
   std::string path = dir + "/ddprun_XXXXXX";
   const int fd = mkostemp(path.data(), O_CLOEXEC);
@@ -42,7 +42,7 @@ absl::StatusOr<std::string> TemporaryDirectory() {
   }
   return absl::FailedPreconditionError(
       absl::StrCat("no usable temporary directory: no file can be written in any of ",
-                   absl::StrJoin(candidates, ", "), "; set TMPDIR to a directory that can be written to"));
+                   absl::StrJoin(candidates, ", "), "; set TMPDIR to a writable directory"));
 }
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// Where files go that have no place of their own.
+// The directory for temporary files.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 namespace ddprun {
 
 // The first of $TMPDIR, $TEMP, $TMP, /tmp, /var/tmp, /usr/tmp and the working directory in which a file can
-// be written, as an absolute path. The same order and test as Python's tempfile.gettempdir().
-//   Errors: kFailedPrecondition: there is none, with the directories that were tried.
+// be written, as an absolute path. Same order and test as Python's tempfile.gettempdir().
+//   Errors: kFailedPrecondition: none is usable; the message lists the directories tried.
 absl::StatusOr<std::string> TemporaryDirectory();
 
 }  // namespace ddprun

@@ -26,30 +26,30 @@ class TemporaryDirectoryTest : public testing::Test {
   const std::string theirs_ = testing::TempDir() + "/theirs";
 };
 
-TEST_F(TemporaryDirectoryTest, IsTheFirstThatCanBeUsed) {
+TEST_F(TemporaryDirectoryTest, IsTheFirstUsableDirectory) {
   EXPECT_EQ(*TemporaryDirectory(), "/tmp");
   setenv("TMP", theirs_.c_str(), 1);
   EXPECT_EQ(*TemporaryDirectory(), theirs_);
   setenv("TEMP", ours_.c_str(), 1);
   EXPECT_EQ(*TemporaryDirectory(), ours_);
-  // In /proc root may write, and can make no file.
+  // /proc: access() permits root to write, but no file can be created.
   for (const char* bad : {"/nowhere", "", "/etc/passwd", "/proc"}) {
     setenv("TMPDIR", bad, 1);
     EXPECT_EQ(*TemporaryDirectory(), ours_) << "with TMPDIR=" << bad;
   }
   setenv("TMPDIR", theirs_.c_str(), 1);
   EXPECT_EQ(*TemporaryDirectory(), theirs_);
-  EXPECT_TRUE(std::filesystem::is_empty(theirs_)) << "nothing is left of the trial";
+  EXPECT_TRUE(std::filesystem::is_empty(theirs_)) << "the probe file is removed";
 }
 
-TEST_F(TemporaryDirectoryTest, ARelativeOneIsMadeAbsolute) {
+TEST_F(TemporaryDirectoryTest, RelativePathIsMadeAbsolute) {
   ASSERT_EQ(chdir(testing::TempDir().c_str()), 0);
   setenv("TMPDIR", "ours", 1);
   EXPECT_EQ(*TemporaryDirectory(), std::filesystem::current_path() / "ours");
 }
 
-// No file may hold a byte here.
-TEST_F(TemporaryDirectoryTest, WithoutAnyTheErrorNamesThem) {
+// The file size limit is 0, so that no file can be written.
+TEST_F(TemporaryDirectoryTest, ErrorNamesTheDirectoriesTried) {
   setenv("TMPDIR", ours_.c_str(), 1);
   signal(SIGXFSZ, SIG_IGN);
   rlimit limit;

@@ -1,4 +1,4 @@
-// A file descriptor with one owner: closed when the owner goes.
+// A file descriptor with a single owner, closed by the destructor.
 #pragma once
 
 #include <unistd.h>
@@ -10,7 +10,7 @@ namespace ddprun {
 class UniqueFd {
  public:
   UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}  // takes it; -1 means none
+  explicit UniqueFd(int fd) : fd_(fd) {}  // takes ownership; -1: none
   UniqueFd(UniqueFd&& other) noexcept : fd_(other.Release()) {}
   UniqueFd& operator=(UniqueFd&& other) noexcept {
     Reset(other.Release());

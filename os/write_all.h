@@ -1,4 +1,4 @@
-// Writing all of something to a file descriptor that waits.
+// Writes all bytes to a blocking file descriptor.
 #pragma once
 
 #include <unistd.h>
@@ -10,7 +10,7 @@
 
 namespace ddprun {
 
-// Returns 0, or errno: then a part of `bytes` may have been written.
+// Returns 0, or an errno value; after an error a prefix of `bytes` may have been written.
 inline int WriteAll(int fd, absl::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t n = write(fd, bytes.data(), bytes.size());

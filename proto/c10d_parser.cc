@@ -9,7 +9,7 @@ namespace ddprun::c10d {
 namespace {
 
 constexpr size_t kGreetingBytes = 5;  // VALIDATE: opcode and magic
-// Memory that each of the buffers keeps between requests; more is given back.
+// Capacity that each of the three buffers keeps between requests; more is freed.
 constexpr size_t kKeptBytes = Parser::kMaxIdleBytes / 3;
 
 absl::string_view DialectName(Dialect dialect) {
@@ -64,7 +64,7 @@ Parser::Parser(const ParserLimits& limits, LegacyDialect legacy) : limits_(limit
 
 absl::Status Parser::Feed(absl::string_view data, OnRequest on_request) {
   if (!error_.ok()) return error_;
-  if (buffer_.empty()) {  // the usual case: whole requests, read where they are
+  if (buffer_.empty()) {  // the common case: whole requests, parsed in place
     const size_t used = Consume(data, on_request);
     Keep(data.substr(used));
   } else {
@@ -86,7 +86,7 @@ absl::Status Parser::EndGrace(OnRequest on_request) {
   return error_;
 }
 
-// Gives what is complete; returns how many bytes that were.
+// Passes on complete requests; returns the number of bytes consumed.
 size_t Parser::Consume(absl::string_view input, OnRequest on_request) {
   size_t used = 0;
   while (used < input.size()) {
@@ -108,9 +108,8 @@ size_t Parser::Consume(absl::string_view input, OnRequest on_request) {
   return used;
 }
 
-// A versioned connection begins with 00 and the magic. A legacy SET begins with 00 too, but the magic would
-// be the length of a key of a gigabyte, and it has 17 bytes at least, so waiting for 5 waits for nothing that
-// is not sent.
+// A versioned connection starts with 00 and the magic. A legacy SET starts with 00 too, but there the magic
+// would be the length of a 1 GB key. A SET has at least 17 bytes, so waiting for 5 cannot block.
 bool Parser::Detect(absl::string_view rest, size_t* greeting_bytes) {
   if (rest[0] == 0) {
     if (rest.size() < kGreetingBytes) return false;
@@ -131,7 +130,7 @@ Parser::Scanned Parser::Scan(absl::string_view rest) {
     if (ScanOpcode(static_cast<uint8_t>(rest[0])) == Scanned::kBad) return Scanned::kBad;
   }
   if (ambiguous_) {
-    // The key is whole. Something behind it: a value, so this is B's APPEND.
+    // The key is complete. More bytes are a value, so this is B's APPEND.
     if (rest.size() == scanned_) return Scanned::kIncomplete;
     ambiguous_ = false;
     dialect_ = Dialect::kB;
@@ -160,13 +159,13 @@ Parser::Scanned Parser::ScanOpcode(uint8_t code) {
   std::optional<Op> op = OpOfCode(dialect_, code);
   if (dialect_ == Dialect::kLegacy) {
     if (code == kAmbiguousLegacyCode) {
-      op = Op::kAppend;  // until its key has been read
+      op = Op::kAppend;  // decided after its key
     } else if (code > 6 && op) {
       dialect_ = Dialect::kB;
     }
   }
   if (!op) return Bad(absl::StrCat("unknown opcode ", code));
-  if (*op == Op::kValidate) return Bad("VALIDATE came a second time");
+  if (*op == Op::kValidate) return Bad("VALIDATE was sent twice");
   if (*op == Op::kWatchKey) return Bad("WATCH_KEY is not supported");
   op_ = *op;
   next_field_ = Info(op_).fields;
@@ -265,7 +264,7 @@ Request Parser::Decode(absl::string_view request) {
       return Barrier{in.String(), in.I64()};
     case Op::kValidate:
     case Op::kWatchKey:
-      break;  // ScanOpcode let neither pass
+      break;  // rejected by ScanOpcode
   }
   std::abort();
 }
@@ -276,7 +275,7 @@ Parser::Scanned Parser::Bad(std::string what) {
   return Scanned::kBad;
 }
 
-// `rest`, which may point into buffer_, is what stays.
+// Keeps only `rest`, which may point into buffer_.
 void Parser::Keep(absl::string_view rest) {
   if (!error_.ok()) rest = {};
   if (rest.empty()) {

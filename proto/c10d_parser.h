@@ -1,4 +1,4 @@
-// Reads the requests of one c10d connection from bytes that arrive in any pieces. Pure: no socket, no clock.
+// Parses the requests of one c10d connection from bytes in arbitrary pieces. Pure: no socket, no clock.
 #pragma once
 
 #include <cstdint>
@@ -12,44 +12,44 @@
 
 namespace ddprun::c10d {
 
-// What a peer may send. Memory grows with the bytes that arrived, never with a length that was only declared.
+// Limits of requests. Memory grows with the bytes received, never with a declared length.
 struct ParserLimits {
   uint64_t max_key_bytes = 8 << 10;
   uint64_t max_value_bytes = 8 << 20;
   uint64_t max_list_items = 131'072;      // keys or pairs of one request
-  uint64_t max_request_bytes = 64 << 20;  // all of one request
+  uint64_t max_request_bytes = 64 << 20;  // of one whole request
 };
 
-// Opcode 8 is DELETE_KEY in dialect A and APPEND in B. kAuto tells them apart by what follows the key.
+// Opcode 8 is DELETE_KEY in dialect A and APPEND in B. kAuto distinguishes them by what follows the key.
 enum class LegacyDialect : uint8_t { kAuto, kA, kB };
 
 // Invariant: the sequence of requests depends on the bytes and on when EndGrace was called between them, not
-// on how the bytes were cut into pieces.
+// on how the bytes were split into pieces.
 //   Threads: one caller at a time.
 class Parser {
  public:
-  // Its argument's views live until it returns. Returns false to be given no more now; Feed("") goes on. Must
-  // not call the parser.
+  // The views in its argument are valid until it returns. Returns false to pause; Feed("") resumes.
+  // Must not call the parser.
   using OnRequest = absl::FunctionRef<bool(const Request&)>;
 
   explicit Parser(const ParserLimits& limits = {}, LegacyDialect legacy = LegacyDialect::kAuto);
 
-  // Takes `data` and gives every request that is now complete to `on_request`, in order.
-  //   Errors: kInvalidArgument, what is wrong and where: the connection is to be closed, every later call
-  //           returns the same. Requests before the bad one were given.
+  // Consumes `data` and passes every request that is now complete to `on_request`, in order.
+  //   Errors: kInvalidArgument with the cause and its position: the caller closes the connection; later calls
+  //           return the same error. Requests before the bad one have been passed on.
   absl::Status Feed(absl::string_view data, OnRequest on_request);
 
   // True while the last request may be dialect A's DELETE_KEY or the first half of B's APPEND. The caller
-  // waits a little (A's client sends nothing more before it has its reply, B's sends the rest at once), then
-  // calls EndGrace.
+  // waits for a short time (A's client sends nothing before it has the reply, B's sends the rest
+  // immediately), then calls EndGrace.
   bool NeedsGrace() const { return ambiguous_; }
-  // Nothing came: it was DELETE_KEY, and the connection speaks A. No effect unless NeedsGrace().
+  // Nothing arrived: the request is DELETE_KEY, the connection uses dialect A. No effect unless NeedsGrace().
   absl::Status EndGrace(OnRequest on_request);
 
   Dialect dialect() const { return dialect_; }
-  // Bytes held of requests not given yet.
+  // Bytes buffered of requests not passed on yet.
   size_t buffered_bytes() const { return buffer_.size(); }
-  // Memory held beside the object itself, and the most of it that stays when no request is half read.
+  // Memory held in addition to the object, in bytes; at most kMaxIdleBytes while no request is incomplete.
   size_t held_bytes() const {
     return buffer_.capacity() + keys_.capacity() * sizeof(keys_[0]) +
            key_values_.capacity() * sizeof(key_values_[0]);
@@ -74,16 +74,16 @@ class Parser {
   Dialect dialect_ = Dialect::kUnknown;
   absl::Status error_;
 
-  // The request being read: `scanned_` bytes of it have been checked, what is left of its fields follows.
+  // The request being read: `scanned_` bytes of it are checked; the next members describe its other fields.
   size_t scanned_ = 0;
   Op op_ = Op::kValidate;
   const Field* next_field_ = nullptr;
-  uint64_t strings_left_ = 0;  // of the list being read; a pair is two
+  uint64_t strings_left_ = 0;  // of the list being read; a pair counts as two
   bool pairs_ = false;
   bool ambiguous_ = false;
 
-  uint64_t given_bytes_ = 0;  // of all requests before, for error messages
-  std::string buffer_;        // begins with the request being read
+  uint64_t given_bytes_ = 0;  // of all earlier requests, for error messages
+  std::string buffer_;        // starts with the request being read
   std::vector<absl::string_view> keys_;
   std::vector<KeyValue> key_values_;
 };

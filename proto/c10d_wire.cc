@@ -9,12 +9,12 @@
 namespace ddprun::c10d {
 namespace {
 
-// Upstream swaps no bytes, so the wire has the order of the hosts that exist: little-endian.
+// PyTorch sends numbers in host byte order. Supported hosts are little-endian.
 static_assert(std::endian::native == std::endian::little);
 
 using F = Field;
 
-// Ordered as Op is.
+// In the order of Op.
 constexpr OpInfo kOps[] = {
     {Op::kValidate, "VALIDATE", {F::kU32}, 0, -1, -1},
     {Op::kSet, "SET", {F::kKey, F::kValue}, 1, 0, 0},
@@ -74,7 +74,7 @@ constexpr OpsByCode ByCode(Dialect dialect) {
   return by_code;
 }
 
-// Indexed as Dialect is.
+// Indexed by Dialect.
 constexpr OpsByCode kByCode[] = {ByCode(Dialect::kUnknown), ByCode(Dialect::kVersioned),
                                  ByCode(Dialect::kLegacy), ByCode(Dialect::kA), ByCode(Dialect::kB)};
 
@@ -144,7 +144,7 @@ std::optional<Op> OpOfCode(Dialect dialect, uint8_t code) {
 }
 
 Op OpOf(const Request& request) {
-  // Ordered as the alternatives of Request are.
+  // In the order of the alternatives of Request.
   static constexpr Op kOfIndex[] = {
       Op::kPing,     Op::kSet,        Op::kCompareSet, Op::kGet,       Op::kAdd,      Op::kCheck,
       Op::kWait,     Op::kCancelWait, Op::kNumKeys,    Op::kDeleteKey, Op::kAppend,   Op::kMultiGet,

@@ -1,8 +1,9 @@
-// The c10d TCP protocol of PyTorch's TCPStore: its requests as values, its opcodes as data, and both
-// directions' bytes. Pure; c10d_parser.h reads what AppendRequest writes. docs/protocol.md, "c10d TCP".
+// The c10d TCP protocol of PyTorch's TCPStore: requests as values, a table of opcodes, and the encoding of
+// requests and replies. Pure; c10d_parser.h reads what AppendRequest writes.
+// See docs/protocol.md, "c10d TCP".
 //
 // All numbers are little-endian. A request is one opcode byte and its fields; a string is a u64 length and
-// its bytes; a list is a u64 count and its items. Replies carry no opcode and come in order.
+// its bytes; a list is a u64 count and its items. Replies have no opcode and are sent in order.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +17,11 @@
 
 namespace ddprun::c10d {
 
-// The numbering of opcodes changed twice in PyTorch's history; a connection speaks one of these.
+// PyTorch has changed the numbering of opcodes twice; a connection uses one of these.
 enum class Dialect : uint8_t {
-  kUnknown,    // nothing told yet
-  kVersioned,  // 2.2 and later; begins with VALIDATE
-  kLegacy,     // 1.9 to 2.1, not told yet which: opcode 8 decides
+  kUnknown,    // no bytes decoded yet
+  kVersioned,  // PyTorch 2.2 and later; starts with VALIDATE
+  kLegacy,     // 1.9 to 2.1, kA or kB not known yet: opcode 8 decides
   kA,          // 1.9 to 2.0
   kB,          // 2.1
 };
@@ -48,7 +49,7 @@ enum class Op : uint8_t {
   kBarrier,
 };
 
-// What a request of an Op looks like after its opcode byte.
+// The fields of a request after its opcode byte.
 enum class Field : uint8_t {
   kEnd,
   kU32,
@@ -63,20 +64,20 @@ struct OpInfo {
   Op op;
   absl::string_view name;
   Field fields[4];                        // up to the first kEnd
-  int8_t code_versioned, code_a, code_b;  // -1: the dialect does not have it
+  int8_t code_versioned, code_a, code_b;  // -1: not in this dialect
 };
 
 const OpInfo& Info(Op op);
 
-// The request with this opcode byte. kLegacy stands for what A and B have in common, with B's reading of 7
-// and 9 to 11 (which A's Python clients never send), and none for 8.
+// The request with this opcode byte. kLegacy: what A and B have in common, B's meaning of 7 and 9 to 11
+// (which A's Python clients never send), and none for 8.
 std::optional<Op> OpOfCode(Dialect dialect, uint8_t code);
 
 inline constexpr uint32_t kValidateMagic = 0x3C85F7CE;
-// A count that means the same in both dialects of this opcode cannot be told from the byte alone.
+// DELETE_KEY in dialect A, APPEND in dialect B.
 inline constexpr uint8_t kAmbiguousLegacyCode = 8;
 
-// Views point into memory of whoever made the request.
+// Views in requests are borrowed from the creator of the request.
 struct KeyValue {
   absl::string_view key, value;
   bool operator==(const KeyValue&) const = default;
@@ -140,7 +141,7 @@ Op OpOf(const Request& request);
 
 // The greeting that opens a versioned connection; it has no reply.
 void AppendValidate(std::string* out);
-// REQUIRES: `dialect` is kVersioned, kA or kB and has the request.
+//   REQUIRES: `dialect` is kVersioned, kA or kB and has the request.
 void AppendRequest(const Request& request, Dialect dialect, std::string* out);
 
 // One-byte replies.
@@ -153,7 +154,8 @@ void AppendU32(uint32_t n, std::string* out);
 void AppendI64(int64_t n, std::string* out);
 void AppendBytes(absl::string_view bytes, std::string* out);  // length and bytes
 
-// Reads what AppendU32 and AppendI64 wrote. REQUIRES: 4 or 8 bytes at `p`.
+// Read what AppendU32 and AppendI64 wrote.
+//   REQUIRES: 4 or 8 bytes at `p`.
 uint32_t ReadU32(const char* p);
 int64_t ReadI64(const char* p);
 

@@ -1,4 +1,4 @@
-// The bytes are captures of PyTorch 2.14.1 (dialect 2.2+), 2.1.2 (dialect B) and 1.13.1 (dialect A).
+// The bytes are captured from PyTorch 2.14.1 (dialect 2.2+), 2.1.2 (dialect B) and 1.13.1 (dialect A).
 #include "proto/c10d_wire.h"
 
 #include <random>
@@ -56,30 +56,30 @@ std::string Describe(const Request& request) {
   return out;
 }
 
-// What a connection says, and how it ends.
-struct Heard {
+// What the parser got from a connection.
+struct Parsed {
   std::vector<std::string> requests;
   absl::Status status;
   Dialect dialect;
   bool needs_grace;
 };
 
-Heard HearIn(const std::vector<std::string>& pieces, ParserLimits limits = {},
+Parsed Parse(const std::vector<std::string>& pieces, ParserLimits limits = {},
              LegacyDialect legacy = LegacyDialect::kAuto) {
   Parser parser(limits, legacy);
-  Heard heard;
+  Parsed parsed;
   for (const std::string& piece : pieces) {
-    // A copy that dies: views into an earlier piece would be caught by AddressSanitizer.
+    // A temporary copy, so that AddressSanitizer catches views into an earlier piece.
     const auto bytes = std::make_unique<char[]>(piece.size());
     std::copy(piece.begin(), piece.end(), bytes.get());
-    heard.status = parser.Feed({bytes.get(), piece.size()}, [&](const Request& r) {
-      heard.requests.push_back(Describe(r));
+    parsed.status = parser.Feed({bytes.get(), piece.size()}, [&](const Request& r) {
+      parsed.requests.push_back(Describe(r));
       return true;
     });
   }
-  heard.dialect = parser.dialect();
-  heard.needs_grace = parser.NeedsGrace();
-  return heard;
+  parsed.dialect = parser.dialect();
+  parsed.needs_grace = parser.NeedsGrace();
+  return parsed;
 }
 
 std::vector<std::string> InBytes(absl::string_view bytes) {
@@ -157,7 +157,7 @@ Conversation Join(absl::string_view greeting, absl::Span<const Sample> samples) 
   return conversation;
 }
 
-TEST(ParserTest, EachRequestAloneAndByteByByte) {
+TEST(ParserTest, ParsesEachRequestWholeAndByteByByte) {
   const struct {
     const char* greeting;
     absl::Span<const Sample> samples;
@@ -171,32 +171,32 @@ TEST(ParserTest, EachRequestAloneAndByteByByte) {
     for (const Sample& sample : table.samples) {
       const std::string bytes = Hex(table.greeting) + Hex(sample.hex);
       for (const auto& pieces : {std::vector<std::string>{bytes}, InBytes(bytes)}) {
-        const Heard heard = HearIn(pieces, {}, table.legacy);
-        EXPECT_TRUE(heard.status.ok()) << heard.status;
-        EXPECT_EQ(heard.requests, std::vector<std::string>{sample.request}) << sample.hex;
+        const Parsed parsed = Parse(pieces, {}, table.legacy);
+        EXPECT_TRUE(parsed.status.ok()) << parsed.status;
+        EXPECT_EQ(parsed.requests, std::vector<std::string>{sample.request}) << sample.hex;
       }
     }
   }
 }
 
-TEST(ParserTest, PipelinedRequestsInAnyTwoAndThreePieces) {
+TEST(ParserTest, ParsesPipelinedRequestsInTwoAndThreePieces) {
   const Conversation conversations[] = {Join(kGreeting, kVersioned), Join("", kA), Join("", kB)};
   const Dialect dialects[] = {Dialect::kVersioned, Dialect::kLegacy, Dialect::kB};
   for (int i = 0; i < 3; ++i) {
     const std::string& bytes = conversations[i].bytes;
     for (size_t cut = 0; cut <= bytes.size(); ++cut) {
       for (const size_t second : {cut, (cut + bytes.size()) / 2}) {
-        const Heard heard =
-            HearIn({bytes.substr(0, cut), bytes.substr(cut, second - cut), bytes.substr(second)});
-        ASSERT_TRUE(heard.status.ok()) << heard.status;
-        ASSERT_EQ(heard.requests, conversations[i].requests) << "cut at " << cut << " and " << second;
-        EXPECT_EQ(heard.dialect, dialects[i]);
+        const Parsed parsed =
+            Parse({bytes.substr(0, cut), bytes.substr(cut, second - cut), bytes.substr(second)});
+        ASSERT_TRUE(parsed.status.ok()) << parsed.status;
+        ASSERT_EQ(parsed.requests, conversations[i].requests) << "cut at " << cut << " and " << second;
+        EXPECT_EQ(parsed.dialect, dialects[i]);
       }
     }
   }
 }
 
-TEST(ParserTest, PipelinedRequestsInRandomPieces) {
+TEST(ParserTest, ParsesPipelinedRequestsInRandomPieces) {
   const uint32_t seed = std::random_device()();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
@@ -208,11 +208,11 @@ TEST(ParserTest, PipelinedRequestsInRandomPieces) {
       pieces.push_back(conversation.bytes.substr(at, size));
       at += size;
     }
-    ASSERT_EQ(HearIn(pieces).requests, conversation.requests);
+    ASSERT_EQ(Parse(pieces).requests, conversation.requests);
   }
 }
 
-TEST(ParserTest, StopsWhenToldAndGoesOn) {
+TEST(ParserTest, PausesAndResumes) {
   const Conversation conversation = Join(kGreeting, kVersioned);
   Parser parser;
   std::vector<std::string> requests;
@@ -229,7 +229,7 @@ TEST(ParserTest, StopsWhenToldAndGoesOn) {
   EXPECT_EQ(parser.buffered_bytes(), 0);
 }
 
-TEST(ParserTest, OpcodeEightWaitsForTheGrace) {
+TEST(ParserTest, OpcodeEightIsDeleteKeyAfterTheGracePeriod) {
   Parser parser;
   std::vector<std::string> requests;
   const auto take = [&](const Request& r) {
@@ -246,37 +246,37 @@ TEST(ParserTest, OpcodeEightWaitsForTheGrace) {
   EXPECT_EQ(requests, std::vector<std::string>{"DELETE_KEY '/k'"});
   EXPECT_EQ(parser.dialect(), Dialect::kA);
 
-  // From now on it is no question any more.
+  // The dialect is known now: no grace period.
   ASSERT_TRUE(parser.Feed(Hex("08 02 .. 2f 6c 06"), take).ok());
   EXPECT_EQ(requests, (std::vector<std::string>{"DELETE_KEY '/k'", "DELETE_KEY '/l'", "GETNUMKEYS"}));
   EXPECT_FALSE(parser.NeedsGrace());
 }
 
-TEST(ParserTest, OpcodeEightIsAppendWhenMoreComes) {
+TEST(ParserTest, OpcodeEightIsAppendIfMoreBytesFollow) {
   const std::string bytes = Hex("08 02 .. 2f 6b 01 .. 78");
   for (size_t cut = 0; cut <= bytes.size(); ++cut) {
-    const Heard heard = HearIn({bytes.substr(0, cut), bytes.substr(cut)});
-    EXPECT_EQ(heard.requests, std::vector<std::string>{"APPEND '/k' 'x'"});
-    EXPECT_EQ(heard.dialect, Dialect::kB);
+    const Parsed parsed = Parse({bytes.substr(0, cut), bytes.substr(cut)});
+    EXPECT_EQ(parsed.requests, std::vector<std::string>{"APPEND '/k' 'x'"});
+    EXPECT_EQ(parsed.dialect, Dialect::kB);
   }
 }
 
-TEST(ParserTest, ForcedDialectsHaveNoGrace) {
+TEST(ParserTest, ForcedDialectsNeedNoGracePeriod) {
   const std::string bytes = Hex("08 02 .. 2f 6b");
-  EXPECT_EQ(HearIn({bytes}, {}, LegacyDialect::kA).requests, std::vector<std::string>{"DELETE_KEY '/k'"});
-  EXPECT_EQ(HearIn({bytes}, {}, LegacyDialect::kB).requests, std::vector<std::string>{});
-  EXPECT_FALSE(HearIn({bytes}, {}, LegacyDialect::kB).needs_grace);
+  EXPECT_EQ(Parse({bytes}, {}, LegacyDialect::kA).requests, std::vector<std::string>{"DELETE_KEY '/k'"});
+  EXPECT_EQ(Parse({bytes}, {}, LegacyDialect::kB).requests, std::vector<std::string>{});
+  EXPECT_FALSE(Parse({bytes}, {}, LegacyDialect::kB).needs_grace);
 }
 
-TEST(ParserTest, BadInputIsNamed) {
+TEST(ParserTest, ErrorsNameTheBadInput) {
   const struct {
     const char* hex;
     const char* error;
   } kBad[] = {
-      {"00 ce f7 85 3c 00", "VALIDATE came a second time"},
+      {"00 ce f7 85 3c 00", "VALIDATE was sent twice"},
       {"00 ce f7 85 3c 13", "unknown opcode 19"},
       {"00 ce f7 85 3c ff", "unknown opcode 255"},
-      {"00 ce f7 85 3d", ""},  // a legacy SET whose length is not there yet
+      {"00 ce f7 85 3d", ""},  // a legacy SET whose length is incomplete
       {"00 ce f7 85 3d 00 00 00 00", "a key of 1032189902 bytes, at most 8192"},
       {"47 45 54 20", "unknown opcode 71"},
       {"0c", "unknown opcode 12"},
@@ -291,24 +291,24 @@ TEST(ParserTest, BadInputIsNamed) {
   for (const auto& bad : kBad) {
     const std::string bytes = Hex(bad.hex);
     for (const auto& pieces : {std::vector<std::string>{bytes}, InBytes(bytes)}) {
-      const Heard heard = HearIn(pieces);
+      const Parsed parsed = Parse(pieces);
       if (*bad.error == 0) {
-        EXPECT_TRUE(heard.status.ok()) << heard.status;
+        EXPECT_TRUE(parsed.status.ok()) << parsed.status;
         continue;
       }
-      EXPECT_EQ(heard.status.code(), absl::StatusCode::kInvalidArgument) << bad.hex;
-      EXPECT_NE(heard.status.message().find(bad.error), absl::string_view::npos) << heard.status;
+      EXPECT_EQ(parsed.status.code(), absl::StatusCode::kInvalidArgument) << bad.hex;
+      EXPECT_NE(parsed.status.message().find(bad.error), absl::string_view::npos) << parsed.status;
     }
   }
 }
 
-TEST(ParserTest, WatchKeyIsRefusedOnceTheDialectIsA) {
-  const Heard heard = HearIn({Hex("07 02 .. 2f 6b")}, {}, LegacyDialect::kA);
-  EXPECT_EQ(heard.status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(heard.status.message().find("WATCH_KEY"), absl::string_view::npos);
+TEST(ParserTest, RejectsWatchKeyInDialectA) {
+  const Parsed parsed = Parse({Hex("07 02 .. 2f 6b")}, {}, LegacyDialect::kA);
+  EXPECT_EQ(parsed.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(parsed.status.message().find("WATCH_KEY"), absl::string_view::npos);
 }
 
-TEST(ParserTest, AnErrorIsFinalAndComesAfterTheGoodRequests) {
+TEST(ParserTest, ErrorIsFinalAndFollowsTheGoodRequests) {
   Parser parser;
   int count = 0;
   const auto take = [&](const Request&) { return ++count > 0; };
@@ -319,19 +319,19 @@ TEST(ParserTest, AnErrorIsFinalAndComesAfterTheGoodRequests) {
   EXPECT_EQ(parser.buffered_bytes(), 0);
 }
 
-TEST(ParserTest, LimitsCountTheWholeRequest) {
+TEST(ParserTest, RequestLimitCountsAllFields) {
   const ParserLimits limits{.max_request_bytes = 100};
   std::string bytes;
   const std::string value(60, 'x');
   const KeyValue pairs[] = {{"a", value}, {"b", value}};
   AppendRequest(MultiSet{pairs}, Dialect::kB, &bytes);
-  EXPECT_NE(HearIn({bytes}, limits).status.message().find("more than 100 bytes"), absl::string_view::npos);
+  EXPECT_NE(Parse({bytes}, limits).status.message().find("more than 100 bytes"), absl::string_view::npos);
   bytes.clear();
   AppendRequest(MultiSet{{pairs, 1}}, Dialect::kB, &bytes);
-  EXPECT_TRUE(HearIn({bytes}, limits).status.ok());
+  EXPECT_TRUE(Parse({bytes}, limits).status.ok());
 }
 
-TEST(ParserTest, LargestAllowedPiecesPass) {
+TEST(ParserTest, AcceptsTheLargestKeyAndValue) {
   const std::string key(8 << 10, 'k'), value(8 << 20, 'v');
   std::string bytes;
   AppendValidate(&bytes);
@@ -352,8 +352,8 @@ TEST(ParserTest, LargestAllowedPiecesPass) {
   EXPECT_EQ(parser.buffered_bytes(), 0);
 }
 
-// The encoder writes the captured bytes, so a client of ours is one of theirs.
-TEST(WireTest, RequestsAreWrittenAsTheyWereCaptured) {
+// The encoder writes the captured bytes: clients of ddprun are compatible with PyTorch's.
+TEST(WireTest, RequestsEncodeToTheCapturedBytes) {
   const struct {
     const char* greeting;
     absl::Span<const Sample> samples;
@@ -375,7 +375,7 @@ TEST(WireTest, RequestsAreWrittenAsTheyWereCaptured) {
   }
 }
 
-TEST(WireTest, GreetingAndReplyPieces) {
+TEST(WireTest, EncodesGreetingAndReplyFields) {
   std::string out;
   AppendValidate(&out);
   EXPECT_EQ(out, Hex(kGreeting));
@@ -389,7 +389,6 @@ TEST(WireTest, GreetingAndReplyPieces) {
   EXPECT_EQ(ReadI64(out.data() + 5), -2);
 }
 
-// Section by section, the opcode table of the three dialects.
 TEST(WireTest, OpcodesOfEachDialect) {
   const auto names = [](Dialect dialect) {
     std::vector<std::string> names;

@@ -1,4 +1,4 @@
-"""cc_proto: C++ code from a .proto file, with gRPC stubs when asked for."""
+"""cc_proto: C++ code from a .proto file, optionally with gRPC stubs."""
 
 def cc_proto(name, src, grpc = False, imports = {}, visibility = None):
     """Makes a cc_library of the messages (and services, if grpc) of one .proto file.

@@ -1,4 +1,4 @@
-// The one converter between our errors and gRPC's: the codes are the same numbers.
+// The only converter between absl::Status and grpc::Status: the codes are the same numbers.
 #pragma once
 
 #include <grpcpp/support/status.h>

@@ -6,8 +6,7 @@ namespace ddprun {
 
 StoreRequestCheck& StoreRequestCheck::Key(absl::string_view key) {
   if (status_.ok() && key.empty()) {
-    status_ =
-        absl::InvalidArgumentError(absl::StrCat(name_, ": a key is empty, give one of 1 byte at least"));
+    status_ = absl::InvalidArgumentError(absl::StrCat(name_, ": a key is empty; keys have at least 1 byte"));
   }
   Count("key", key, limits_.max_key_bytes);
   return *this;
@@ -30,7 +29,7 @@ StoreRequestCheck& StoreRequestCheck::NumItems(size_t num_items) {
 StoreRequestCheck& StoreRequestCheck::WorldSize(int64_t world_size) {
   if (status_.ok() && world_size < 1) {
     status_ = absl::InvalidArgumentError(
-        absl::StrCat(name_, ": a world size of ", world_size, ", give 1 at least"));
+        absl::StrCat(name_, ": a world size of ", world_size, "; give at least 1"));
   }
   bytes_ += sizeof(uint64_t);
   return *this;

@@ -1,4 +1,4 @@
-// What a request to a store may bring, over either of its faces. Pure.
+// Validation of requests to a store, over c10d and gRPC. Pure.
 #pragma once
 
 #include <cstddef>
@@ -10,22 +10,20 @@
 
 namespace ddprun {
 
-// Of a message over gRPC, either way: the largest request that is allowed, and what protobuf adds to it.
+// Limit of a gRPC message in either direction: the largest allowed request plus the overhead of protobuf.
 inline constexpr int kMaxStoreMessageBytes = 65 << 20;
 
-// Looks at the parts of one request, one after the other. A c10d connection would be closed for what is
-// refused here.
-//   Errors: kInvalidArgument, naming the request, what is wrong with it and what is allowed; the first
-//           stands.
+// Checks the parts of one request in sequence, by the limits for which a c10d connection is closed.
+//   Errors: kInvalidArgument with the request, the defect and what is allowed; the first error is kept.
 class StoreRequestCheck {
  public:
-  // `name`: of the request, for messages; it must outlive this.
+  // `name`: of the request, for messages; must outlive this.
   explicit StoreRequestCheck(absl::string_view name, const c10d::ParserLimits& limits = {})
       : name_(name), limits_(limits) {}
 
   StoreRequestCheck& Key(absl::string_view key);  // or the name of a queue
   StoreRequestCheck& Value(absl::string_view value);
-  StoreRequestCheck& NumItems(size_t num_items);  // of a list; its items follow
+  StoreRequestCheck& NumItems(size_t num_items);  // of a list; call before its items
   StoreRequestCheck& WorldSize(int64_t world_size);
   const absl::Status& status() const { return status_; }
 
@@ -34,7 +32,7 @@ class StoreRequestCheck {
 
   const absl::string_view name_;
   const c10d::ParserLimits limits_;
-  uint64_t bytes_ = 1;  // of the request as c10d has it
+  uint64_t bytes_ = 1;  // size of the request on a c10d connection
   absl::Status status_;
 };
 

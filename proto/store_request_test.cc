@@ -12,7 +12,7 @@ constexpr c10d::ParserLimits kLimits = {
 
 std::string Text(const StoreRequestCheck& check) { return std::string(check.status().message()); }
 
-TEST(StoreRequestCheckTest, WhatIsAllowed) {
+TEST(StoreRequestCheckTest, AcceptsRequestsWithinTheLimits) {
   EXPECT_TRUE(StoreRequestCheck("SET", kLimits).Key("1234").Value("1234567890").status().ok());
   EXPECT_TRUE(StoreRequestCheck("SET", kLimits).Key(std::string(1, '\0')).Value("").status().ok());
   EXPECT_TRUE(StoreRequestCheck("WAIT", kLimits).NumItems(0).status().ok());
@@ -20,25 +20,25 @@ TEST(StoreRequestCheckTest, WhatIsAllowed) {
   EXPECT_TRUE(StoreRequestCheck("BARRIER", kLimits).Key("k").WorldSize(1).status().ok());
 }
 
-TEST(StoreRequestCheckTest, WhatIsRefusedIsNamed) {
+TEST(StoreRequestCheckTest, ErrorsNameTheDefect) {
   EXPECT_EQ(Text(StoreRequestCheck("SET", kLimits).Key("12345")),
             "SET: a key of 5 bytes, at most 4 are allowed");
   EXPECT_EQ(Text(StoreRequestCheck("SET", kLimits).Key("")),
-            "SET: a key is empty, give one of 1 byte at least");
+            "SET: a key is empty; keys have at least 1 byte");
   EXPECT_EQ(Text(StoreRequestCheck("SET", kLimits).Key("k").Value("12345678901")),
             "SET: a value of 11 bytes, at most 10 are allowed");
   EXPECT_EQ(Text(StoreRequestCheck("WAIT", kLimits).NumItems(4)), "WAIT: 4 keys, at most 3 are allowed");
   EXPECT_EQ(Text(StoreRequestCheck("BARRIER", kLimits).WorldSize(0)),
-            "BARRIER: a world size of 0, give 1 at least");
+            "BARRIER: a world size of 0; give at least 1");
   EXPECT_EQ(StoreRequestCheck("SET", kLimits).Key("").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(StoreRequestCheckTest, TheFirstErrorStands) {
+TEST(StoreRequestCheckTest, KeepsTheFirstError) {
   EXPECT_EQ(Text(StoreRequestCheck("WAIT", kLimits).NumItems(4).Key("").Value("12345678901").WorldSize(-1)),
             "WAIT: 4 keys, at most 3 are allowed");
 }
 
-TEST(StoreRequestCheckTest, ARequestIsAsLargeAsItIsOverC10d) {
+TEST(StoreRequestCheckTest, RequestSizeIsThatOfC10d) {
   // 1 byte of opcode, 8 of count, 3 pairs of 8 + 1 and 8 bytes: 60 in all.
   StoreRequestCheck check("MULTI_SET", kLimits);
   check.NumItems(3);

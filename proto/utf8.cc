@@ -11,12 +11,12 @@ constexpr absl::string_view kReplacement = "\xEF\xBF\xBD";
 
 bool Continues(char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; }
 
-// How many bytes the character at the beginning of `text` has; 0 if there is none.
+// Size in bytes of the character at the beginning of `text`; 0 if that is invalid.
 size_t CharacterSize(absl::string_view text) {
   const auto byte = [text](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : 0; };
   const uint8_t lead = byte(0);
   if (lead < 0x80) return 1;
-  // The least and the greatest second byte: without surrogates, overlong forms, and what is beyond U+10FFFF.
+  // Range of the second byte: excludes surrogates, overlong forms and code points beyond U+10FFFF.
   uint8_t least = 0x80, most = 0xBF;
   size_t size = 0;
   if (lead >= 0xC2 && lead <= 0xDF) {
@@ -58,7 +58,7 @@ std::string Utf8Tail(absl::string_view text, size_t max_bytes) {
     text.remove_prefix(text.size() - max_bytes);
     for (int i = 0; i < 3 && !text.empty() && Continues(text.front()); ++i) text.remove_prefix(1);
   }
-  // Replacements may make it longer than it was.
+  // Replacement characters may make the text longer.
   std::string out = Utf8Head(text, 3 * max_bytes);
   if (out.size() <= max_bytes) return out;
   size_t begin = out.size() - max_bytes;

@@ -5,7 +5,7 @@
 namespace ddprun {
 namespace {
 
-TEST(Utf8Test, WhatIsValidStays) {
+TEST(Utf8Test, KeepsValidText) {
   for (const char* text : {"", "plain", "na\u00efve \u20ac \U0001F600", "\u0800\uFFFD\U0010FFFF"}) {
     EXPECT_EQ(Utf8Head(text, 100), text);
     EXPECT_EQ(Utf8Tail(text, 100), text);
@@ -14,7 +14,7 @@ TEST(Utf8Test, WhatIsValidStays) {
   EXPECT_EQ(Utf8Head(nul, 100), nul);
 }
 
-TEST(Utf8Test, WhatIsNotIsReplaced) {
+TEST(Utf8Test, ReplacesInvalidBytes) {
   const struct {
     std::string bytes;
     const char* text;
@@ -26,7 +26,7 @@ TEST(Utf8Test, WhatIsNotIsReplaced) {
       {"\xC0\xAF", "\uFFFD\uFFFD"},                      // overlong
       {"\xED\xA0\x80", "\uFFFD\uFFFD\uFFFD"},            // a surrogate
       {"\xF4\x90\x80\x80", "\uFFFD\uFFFD\uFFFD\uFFFD"},  // beyond Unicode
-      {"x\xE2\x82", "x\uFFFD\uFFFD"},                    // cut off
+      {"x\xE2\x82", "x\uFFFD\uFFFD"},                    // truncated
   };
   for (const auto& c : cases) {
     EXPECT_EQ(Utf8Head(c.bytes, 100), c.text);
@@ -42,7 +42,7 @@ TEST(Utf8Test, CutsBetweenCharacters) {
   EXPECT_EQ(Utf8Tail(euros, 2), "");
   EXPECT_EQ(Utf8Head("abc", 2), "ab");
   EXPECT_EQ(Utf8Tail("abc", 2), "bc");
-  // Replacements count with the length that they have.
+  // Replacement characters count with their own length.
   EXPECT_EQ(Utf8Head("\xFF\xFF\xFF", 7), "\uFFFD\uFFFD");
   EXPECT_EQ(Utf8Tail("\xFF\xFF\xFF", 7), "\uFFFD\uFFFD");
 }

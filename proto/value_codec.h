@@ -1,5 +1,5 @@
-// Between base/failure.h and base/job_report.h, and their messages in proto/rendezvous.proto: the one place
-// that knows both.
+// Conversion between values of base (failures, reports, dismissals, rules) and their messages in
+// proto/rendezvous.proto.
 #pragma once
 
 #include <string>
@@ -16,22 +16,22 @@
 
 namespace ddprun {
 
-// Times travel as ages. `now`: of the clock that failed_at is of.
-//   Errors: none. A malformed failure or report is no reason to evict its node: texts become valid UTF-8 and
-//           are cut to their limits, both ways; numbers are put into range, lists are cut.
+// Failures and reports. Times are sent as ages; `now` is on the clock of failed_at.
+//   Errors: none. A malformed failure or report must not evict its node: in both directions texts become
+//           valid UTF-8 and are cut to their limits; numbers are clamped, lists are cut.
 
 proto::Failure EncodeFailure(const Failure& failure, TimePoint now);
 Failure DecodeFailure(const proto::Failure& failure, TimePoint now);
 
-// The first 64: one node's of one round.
+// The first 64 failures of one node in one round.
 std::vector<Failure> DecodeFailures(const google::protobuf::RepeatedPtrField<proto::Failure>& failures,
                                     TimePoint now);
 
-// At most 256 KiB, however many nodes and failures.
+// At most 256 KiB, if `report` keeps the limits of JobReport.
 proto::JobReport EncodeReport(const JobReport& report, TimePoint now);
 JobReport DecodeReport(const proto::JobReport& report, TimePoint now);
 
-// Dismissal on the wire, whose enum begins with UNSPECIFIED.
+// Dismissals. The enum on the wire starts with UNSPECIFIED.
 
 inline proto::DismissReason EncodeDismissal(Dismissal reason) {
   return static_cast<proto::DismissReason>(static_cast<int>(reason) + 1);
@@ -54,7 +54,7 @@ static_assert(static_cast<int>(Dismissal::kStopped) + 1 == proto::DISMISS_REASON
 static_assert(static_cast<int>(Dismissal::kDrained) + 1 == proto::DISMISS_REASON_DRAINED);
 static_assert(static_cast<int>(Dismissal::kCoordinatorEnded) + 1 == proto::DISMISS_REASON_COORDINATOR_ENDED);
 
-// The rules of a job as a join message has them.
+// The rules of a job in a join message.
 
 using RulesMap = google::protobuf::Map<std::string, int64_t>;
 

@@ -32,7 +32,7 @@ Failure WholeFailure() {
           .step = 6};
 }
 
-// After its way through bytes.
+// After encoding, serialization and decoding.
 Failure Sent(const Failure& failure) {
   proto::Failure message;
   EXPECT_TRUE(message.ParseFromString(EncodeFailure(failure, kSent).SerializeAsString()));
@@ -43,7 +43,7 @@ Failure OnReceiversClock(Failure failure) {
   return failure;
 }
 
-TEST(FailureCodecTest, EachFieldArrives) {
+TEST(FailureCodecTest, EveryFieldRoundTrips) {
   EXPECT_EQ(Sent(WholeFailure()), OnReceiversClock(WholeFailure()));
   const Failure little{.failed_at = kSent};
   EXPECT_EQ(Sent(little), OnReceiversClock(little));
@@ -53,7 +53,7 @@ TEST(FailureCodecTest, EachFieldArrives) {
   EXPECT_EQ(Sent(zeros), OnReceiversClock(zeros));
 }
 
-TEST(FailureCodecTest, EachKindOfExitArrives) {
+TEST(FailureCodecTest, EveryKindOfExitRoundTrips) {
   for (const ExitInfo& exit :
        {ExitInfo(Exited{0}), ExitInfo(Exited{255}), ExitInfo(Signaled{SIGKILL, false}),
         ExitInfo(Signaled{SIGABRT, true}), ExitInfo(NeverStarted{absl::NotFoundError("no such file")}),
@@ -64,21 +64,21 @@ TEST(FailureCodecTest, EachKindOfExitArrives) {
   }
 }
 
-TEST(FailureCodecTest, EachOriginArrives) {
+TEST(FailureCodecTest, EveryOriginRoundTrips) {
   for (const FailureOrigin origin :
        {FailureOrigin::kOwn, FailureOrigin::kFollowsAnother, FailureOrigin::kStopped}) {
     EXPECT_EQ(Sent({.origin = origin}).origin, origin);
   }
 }
 
-TEST(FailureCodecTest, WhatAMessageLacksHasAMeaning) {
+TEST(FailureCodecTest, AbsentFieldsDecodeToDefaults) {
   EXPECT_EQ(DecodeFailure(proto::Failure(), kReceived), Failure{.failed_at = kReceived});
   proto::Failure failure;
   failure.mutable_never_started();
   EXPECT_EQ(DecodeFailure(failure, kReceived).exit, ExitInfo(NeverStarted{absl::UnknownError("")}));
 }
 
-TEST(FailureCodecTest, ValuesOutOfRangeArePutIntoRange) {
+TEST(FailureCodecTest, ClampsValuesOutOfRange) {
   proto::Failure failure;
   failure.set_rank(-1);
   failure.set_local_rank(-1);
@@ -105,7 +105,7 @@ TEST(FailureCodecTest, ValuesOutOfRangeArePutIntoRange) {
   EXPECT_LT(DecodeFailure(failure, kReceived).failed_at, kReceived);
 }
 
-TEST(FailureCodecTest, WhatIsSentCanBeRead) {
+TEST(FailureCodecTest, EncodesInvalidUtf8AsValidText) {
   Failure failure = WholeFailure();
   for (std::string* text : {&failure.host, &failure.role, &failure.cause, &failure.exception,
                             &failure.stderr_tail, &failure.evidence[0]}) {
@@ -115,13 +115,13 @@ TEST(FailureCodecTest, WhatIsSentCanBeRead) {
   EXPECT_EQ(Sent(failure).host, "caf\uFFFD");
 }
 
-TEST(FailureCodecTest, OfOneNodeTheFirst64Count) {
+TEST(FailureCodecTest, DecodesAtMost64FailuresOfANode) {
   google::protobuf::RepeatedPtrField<proto::Failure> failures;
   for (int i = 0; i < 70; ++i) *failures.Add() = EncodeFailure(WholeFailure(), kSent);
   EXPECT_EQ(DecodeFailures(failures, kReceived), std::vector<Failure>(64, OnReceiversClock(WholeFailure())));
 }
 
-TEST(FailureCodecTest, AReportArrives) {
+TEST(FailureCodecTest, ReportRoundTrips) {
   JobReport report{.round = Round(7),
                    .groups = {{.first = WholeFailure(), .count = 3, .ranks = {Rank(3), Rank(4), Rank(9)}},
                               {.first = {.failed_at = kSent}}},
@@ -134,7 +134,7 @@ TEST(FailureCodecTest, AReportArrives) {
   EXPECT_EQ(DecodeReport(message, kReceived), report);
 }
 
-TEST(FailureCodecTest, AReportOutOfRangeIsCut) {
+TEST(FailureCodecTest, ClampsAReportOutOfRange) {
   proto::JobReport message;
   message.set_more_failures(-1);
   for (int i = 0; i < 100; ++i) message.add_groups()->set_count(-1);

@@ -1,12 +1,12 @@
-// Which proto/rendezvous.proto this build speaks; agents and coordinator of a job must have the same.
+// Versions of the wire protocol and of the recording format.
 #pragma once
 
 namespace ddprun {
 
+// Version of proto/rendezvous.proto; agents and coordinator of a job must have the same.
 inline constexpr int kProtocolVersion = 4;
 
-// What the header of a recording says; docs/recording.md.
-
+// Header of a recording: docs/recording.md.
 inline constexpr char kRecordingMagic[] = "ddprun recording";
 inline constexpr int kRecordingFormat = 1;
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr Duration kStoreConnectTimeout = seconds(60);
 
-// Keys of one communicator among those of the round.
+// The part of the round's store that belongs to one communicator.
 class CommunicatorStore : public Store {
  public:
   CommunicatorStore(Store* store, int number) : store_(store), prefix_(absl::StrCat("comm/", number, "/")) {}
@@ -44,7 +44,7 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& host, int por
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owned(found, freeaddrinfo);
   for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
-    // Connecting a datagram socket sends nothing: it chooses the route, and with it the address.
+    // Connecting a datagram socket sends nothing; it selects the route and thereby the source address.
     const int fd = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     sockaddr_storage local{};
     socklen_t len = sizeof(local);
@@ -56,7 +56,7 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& host, int por
     if (fd >= 0) close(fd);
     if (routed) return std::string(name);
   }
-  return absl::UnavailableError(absl::StrCat("MASTER_ADDR ", host, ": no route to it"));
+  return absl::UnavailableError(absl::StrCat("MASTER_ADDR ", host, ": no route to host"));
 }
 
 absl::StatusOr<std::unique_ptr<Context>> Context::FromEnvironment() {
@@ -64,8 +64,7 @@ absl::StatusOr<std::unique_ptr<Context>> Context::FromEnvironment() {
   if (!env.agent_store && env.world_size > 1) {
     return absl::FailedPreconditionError(
         "TORCHELASTIC_USE_AGENT_STORE=False: no agent hosts the store at MASTER_ADDR and MASTER_PORT, and "
-        "this "
-        "worker cannot host one: start the job without TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
+        "this worker cannot host one; start the job without TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
   }
   return std::make_unique<Context>(std::move(env));
 }
@@ -94,7 +93,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> Context::Connect(Duration timeout)
   if (env_.group_world_size > 1 && !env_.node_addr.empty()) {
     options.address = env_.node_addr;
   } else if (env_.group_world_size > 1) {
-    // Started by another launcher than ddprun.
+    // The launcher is not ddprun.
     ASSIGN_OR_RETURN(options.address, LocalAddressTowards(env_.master_addr, env_.master_port));
   }
   CommunicatorStore store(store_.get(), num_communicators_++);

@@ -1,4 +1,4 @@
-// What a worker knows of its job: the way in for a training program.
+// A worker's place in the round, its store and its communicators: the entry point of a training program.
 //
 //   ASSIGN_OR_RETURN(std::unique_ptr<Context> context, Context::FromEnvironment());
 //   ASSIGN_OR_RETURN(std::unique_ptr<Communicator> comm, context->Connect());
@@ -16,15 +16,16 @@
 
 namespace ddprun {
 
-// The numeric address of this machine from which packets go to `host`.
-//   Errors: kUnavailable: `host` does not resolve, or nothing leads there.
+// The numeric address of this machine that is the source of packets to `host`.
+//   Errors: kUnavailable: `host` does not resolve, or there is no route to it.
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& host, int port);
 
-//   Threads: store() may be used from any thread; the rest is constant.
+//   Threads: store() may be used from any thread, Connect() by one caller at a time; the rest is constant.
 class Context {
  public:
-  // Reads the environment; connects to nothing. A process that no launcher started is a world of one.
-  //   Errors: kInvalidArgument naming the variable; kFailedPrecondition: rank 0 is meant to host the store.
+  // Reads the environment; opens no connection. Without a launcher's variables, the world size is 1.
+  //   Errors: kInvalidArgument: an invalid variable, named in the message;
+  //           kFailedPrecondition: the environment requires rank 0 to host the store.
   static absl::StatusOr<std::unique_ptr<Context>> FromEnvironment();
   explicit Context(WorkerEnv env);
   ~Context();
@@ -36,12 +37,12 @@ class Context {
   int restart_count() const { return env_.restart_count; }
   bool is_first_rank() const { return env_.rank == Rank(0); }
 
-  // The worker store under this round's prefix. Connects at the first use, for at most its timeout.
+  // The worker store under this round's prefix. Connects on first use; that attempt times out after 60 s.
   Store* store() { return store_.get(); }
 
-  // Meets the other ranks: a communicator of backend `host` over all ranks of the round. Each call makes a
-  // new one; all ranks call it equally often.
-  //   Errors: CreateHostCommunicator's.
+  // Creates a communicator of backend `host` over all ranks of the round, and returns once they are
+  // connected. Each call creates a new one; all ranks must make the same number of calls.
+  //   Errors: those of CreateHostCommunicator.
   absl::StatusOr<std::unique_ptr<Communicator>> Connect(Duration timeout = seconds(60));
 
  private:

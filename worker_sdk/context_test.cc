@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(ContextTest, AProcessThatNoLauncherStartedIsAWorldOfOne) {
+TEST(ContextTest, WithoutALauncherTheWorldSizeIsOne) {
   unsetenv("RANK");
   unsetenv("WORLD_SIZE");
   auto context = Context::FromEnvironment();
@@ -20,17 +20,16 @@ TEST(ContextTest, AProcessThatNoLauncherStartedIsAWorldOfOne) {
   EXPECT_EQ((*context)->world_size(), 1);
   EXPECT_TRUE((*context)->is_first_rank());
 
-  // It trains alone, without a store,
+  // Collectives need no store.
   auto comm = (*context)->Connect();
   ASSERT_TRUE(comm.ok()) << comm.status();
   std::vector<float> values = {1, 2};
   const TimePoint deadline = std::chrono::steady_clock::now() + seconds(10);
   EXPECT_EQ((*comm)->AllReduce(absl::MakeSpan(values), ReduceOp::kSum)->Wait(deadline), absl::OkStatus());
-  // and is told that there is none.
   EXPECT_EQ((*context)->store()->Set("key", "value").code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(ContextTest, SaysWhichVariableIsWrong) {
+TEST(ContextTest, NamesTheInvalidVariable) {
   setenv("RANK", "five", 1);
   setenv("WORLD_SIZE", "2", 1);
   const absl::Status status = Context::FromEnvironment().status();
@@ -40,7 +39,7 @@ TEST(ContextTest, SaysWhichVariableIsWrong) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("RANK"));
 }
 
-TEST(ContextTest, SaysThatItCannotHostTheStore) {
+TEST(ContextTest, RefusesToHostTheStore) {
   setenv("RANK", "0", 1);
   setenv("WORLD_SIZE", "2", 1);
   setenv("MASTER_ADDR", "127.0.0.1", 1);
@@ -54,14 +53,14 @@ TEST(ContextTest, SaysThatItCannotHostTheStore) {
     unsetenv(name);
 }
 
-TEST(LocalAddressTowardsTest, LoopbackLeadsToLoopback) {
+TEST(LocalAddressTowardsTest, LoopbackIsReachedFromLoopback) {
   EXPECT_EQ(LocalAddressTowards("127.0.0.1", 1).value_or("none"), "127.0.0.1");
   EXPECT_EQ(LocalAddressTowards("localhost", 1).value_or("none").substr(0, 3) == "127" ||
                 LocalAddressTowards("localhost", 1).value_or("none") == "::1",
             true);
 }
 
-TEST(LocalAddressTowardsTest, SaysWhatDoesNotResolve) {
+TEST(LocalAddressTowardsTest, NamesTheHostThatDoesNotResolve) {
   const absl::Status status = LocalAddressTowards("no.such.host.invalid", 1).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("no.such.host.invalid"));

@@ -16,7 +16,7 @@ namespace ddprun {
 namespace {
 
 constexpr size_t kMaxMessageBytes = 1000;
-constexpr size_t kMaxRequestBytes = 1024;  // far more than a request has; longer ones are not understood
+constexpr size_t kMaxRequestBytes = 1024;  // far more than a request has; longer ones are ignored
 
 proto::WorkerPhase ToProto(WorkerPhase phase) {
   switch (phase) {
@@ -34,7 +34,7 @@ proto::WorkerPhase ToProto(WorkerPhase phase) {
   return proto::WORKER_PHASE_UNSPECIFIED;
 }
 
-// At most kMaxMessageBytes, not ending inside a UTF-8 character.
+// Truncates to kMaxMessageBytes without splitting a UTF-8 character.
 absl::string_view Cut(absl::string_view message) {
   if (message.size() <= kMaxMessageBytes) return message;
   size_t n = kMaxMessageBytes;
@@ -59,7 +59,7 @@ bool Reporter::Connected() {
   const auto len = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + env_.agent_socket.size());
   const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return false;
-  // Done at once, or refused at once: nobody there, or too many waiting.
+  // Succeeds or fails immediately; fails if the agent does not listen or its backlog is full.
   if (connect(fd, reinterpret_cast<const sockaddr*>(&addr), len) != 0) {
     close(fd);
     return false;
@@ -83,25 +83,25 @@ void Reporter::Report(int64_t step, WorkerPhase phase, absl::string_view message
   const std::string packet = report.SerializeAsString();
   if (send(fd_, packet.data(), packet.size(), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
     ++num_sent_;
-  } else if (errno != EAGAIN && errno != EINTR) {  // the agent is gone; another may come
+  } else if (errno != EAGAIN && errno != EINTR) {  // the agent has exited; reconnect on the next call
     close(fd_);
     fd_ = -1;
     return;
   }
-  Hear();
+  ReceiveRequests();
 }
 
 void Reporter::ReportSnapshot(int64_t step) {
-  Hear();
+  ReceiveRequests();
   snapshot_requested_ = false;
   snapshot_step_ = step;
   Report(step, WorkerPhase::kSnapshotting);
 }
 
-void Reporter::Hear() {
+void Reporter::ReceiveRequests() {
   char packet[kMaxRequestBytes];
-  // An empty packet (nothing is wanted in round 0) reads as the end of the connection does; sending finds
-  // that one.
+  // recv returns 0 for an empty packet (a request of round 0 with no flag set) as for a closed connection.
+  // The next send detects the latter.
   for (ssize_t n; fd_ >= 0 && (n = recv(fd_, packet, sizeof(packet), MSG_DONTWAIT | MSG_TRUNC)) >= 0;) {
     proto::AgentRequest request;
     const bool whole = n <= static_cast<ssize_t>(sizeof(packet));

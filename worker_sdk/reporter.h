@@ -1,7 +1,7 @@
-// The heartbeat: tells the agent where this worker is, so that a hang can be told from work, and hears what
-// the agent wants.
+// The worker's heartbeat: reports step and phase to the agent, which thereby detects hangs, and receives the
+// agent's requests.
 //
-//   reporter.Report(step, WorkerPhase::kTraining);   // once a step
+//   reporter.Report(step, WorkerPhase::kTraining);   // once per step
 //   if (reporter.snapshot_requested()) { write a snapshot; reporter.ReportSnapshot(step); }
 #pragma once
 
@@ -13,12 +13,12 @@
 
 namespace ddprun {
 
-// What a worker is doing; proto/worker.proto has the same names.
+// What a worker is doing; same names as in proto/worker.proto.
 enum class WorkerPhase { kStarting, kLoading, kTraining, kSnapshotting, kFinishing };
 
-// Sends one datagram a call to the agent's socket (env.agent_socket); silent when there is none.
-// Never blocks and never fails training: a report that the agent is too slow to take is lost, and when the
-// agent is absent each call tries again.
+// Sends one packet per call to the agent's socket (env.agent_socket); sends nothing if that is empty.
+// Best effort: never blocks and never fails training. A report is dropped while the socket is full. Without a
+// connection, each call tries to connect.
 //   Threads: one caller at a time.
 class Reporter {
  public:
@@ -27,25 +27,26 @@ class Reporter {
   Reporter(const Reporter&) = delete;
   Reporter& operator=(const Reporter&) = delete;
 
-  // `step`: optimizer updates done so far. `message`: for people; cut at 1000 bytes. Then hears the agent's
-  // requests that have come.
+  // Sends a report, then receives the agent's pending requests.
+  //   step:    optimizer updates completed.
+  //   message: text for people, truncated to 1000 bytes.
   void Report(int64_t step, WorkerPhase phase, absl::string_view message = "");
 
-  // The agent wants a snapshot soon, say because nodes wait to come in. True from the Report that heard it
-  // until ReportSnapshot, or until the agent takes it back. One snapshot of the job is enough: programs
-  // whose rank 0 writes it for all let the other ranks pass over this.
+  // True if the agent has requested a snapshot, for example because nodes wait to join. Set by the Report
+  // that received the request; cleared by ReportSnapshot or when the agent withdraws the request. One
+  // snapshot per job is enough: in programs whose rank 0 writes it, the other ranks ignore this.
   [[nodiscard]] bool snapshot_requested() const { return snapshot_requested_; }
 
-  // A snapshot of the state after `step` updates is whole and durable. Said now and in every later report;
-  // answers all requests that have come by now.
+  // Reports, now and in every later report, that a snapshot of the state after `step` updates is complete and
+  // durable. Answers all requests that have arrived so far.
   void ReportSnapshot(int64_t step);
 
-  // Reports that reached the agent's socket. For tests and metrics.
+  // Number of reports accepted by the agent's socket. For tests and metrics.
   int64_t num_sent() const { return num_sent_; }
 
  private:
   bool Connected();
-  void Hear();
+  void ReceiveRequests();
 
   const WorkerEnv env_;
   int fd_ = -1;

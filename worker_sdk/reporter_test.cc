@@ -22,7 +22,7 @@ WorkerEnv EnvOf(const FakeAgent& agent) {
   return env;
 }
 
-TEST(ReporterTest, TellsWhoAndWhere) {
+TEST(ReporterTest, ReportsIdentityStepAndPhase) {
   FakeAgent agent;
   agent.Listen();
   Reporter reporter(EnvOf(agent));
@@ -39,16 +39,16 @@ TEST(ReporterTest, TellsWhoAndWhere) {
   EXPECT_EQ(reporter.num_sent(), 1);
 }
 
-TEST(ReporterTest, IsSilentWithoutAnAgent) {
+TEST(ReporterTest, SendsNothingWithoutAnAgent) {
   Reporter reporter{WorkerEnv()};
   reporter.Report(1, WorkerPhase::kTraining);
   EXPECT_EQ(reporter.num_sent(), 0);
 }
 
-TEST(ReporterTest, FindsAnAgentThatComesLater) {
+TEST(ReporterTest, ConnectsToAnAgentThatListensLater) {
   FakeAgent agent;
   Reporter reporter(EnvOf(agent));
-  reporter.Report(1, WorkerPhase::kTraining);  // refused: nobody listens
+  reporter.Report(1, WorkerPhase::kTraining);  // refused: the agent does not listen
   EXPECT_EQ(reporter.num_sent(), 0);
   agent.Listen();
   reporter.Report(2, WorkerPhase::kTraining);
@@ -57,7 +57,7 @@ TEST(ReporterTest, FindsAnAgentThatComesLater) {
   EXPECT_EQ(report->step(), 2);
 }
 
-TEST(ReporterTest, SurvivesTheEndOfItsAgent) {
+TEST(ReporterTest, SurvivesTheAgentsExit) {
   std::optional<FakeAgent> agent(std::in_place);
   agent->Listen();
   Reporter reporter(EnvOf(*agent));
@@ -69,7 +69,7 @@ TEST(ReporterTest, SurvivesTheEndOfItsAgent) {
   EXPECT_EQ(reporter.num_sent(), 1);
 }
 
-TEST(ReporterTest, LosesReportsRatherThanWaitForASlowAgent) {
+TEST(ReporterTest, DropsReportsInsteadOfWaitingForASlowAgent) {
   FakeAgent agent;
   agent.Listen();
   Reporter reporter(EnvOf(agent));
@@ -79,13 +79,13 @@ TEST(ReporterTest, LosesReportsRatherThanWaitForASlowAgent) {
   EXPECT_LT(reporter.num_sent(), kReports);
   while (agent.Next().has_value()) {
   }
-  reporter.Report(kReports, WorkerPhase::kTraining);  // and goes on when there is room
+  reporter.Report(kReports, WorkerPhase::kTraining);  // succeeds now that the socket has room
   const std::optional<proto::WorkerReport> report = agent.Next();
   ASSERT_TRUE(report.has_value());
   EXPECT_EQ(report->step(), kReports);
 }
 
-TEST(ReporterTest, CutsLongMessagesBetweenCharacters) {
+TEST(ReporterTest, TruncatesLongMessagesBetweenCharacters) {
   FakeAgent agent;
   agent.Listen();
   Reporter reporter(EnvOf(agent));
@@ -109,7 +109,7 @@ class ReporterRequestTest : public testing::Test {
     agent_.Listen();
     ASSERT_EQ(ReportAt(1).step(), 1);
   }
-  // Reports, and what the agent got.
+  // Reports `step` and returns what the agent received.
   proto::WorkerReport ReportAt(int64_t step) {
     reporter_.Report(step, WorkerPhase::kTraining);
     return agent_.Next().value_or(proto::WorkerReport());
@@ -118,7 +118,7 @@ class ReporterRequestTest : public testing::Test {
   Reporter reporter_{EnvOf(agent_)};
 };
 
-TEST_F(ReporterRequestTest, ARequestHoldsUntilTheSnapshotIsReported) {
+TEST_F(ReporterRequestTest, ARequestIsPendingUntilTheSnapshotIsReported) {
   EXPECT_FALSE(reporter_.snapshot_requested());
   agent_.Ask(SnapshotRequest(7));
   EXPECT_FALSE(ReportAt(2).has_snapshot_step());
@@ -135,8 +135,8 @@ TEST_F(ReporterRequestTest, ARequestHoldsUntilTheSnapshotIsReported) {
   EXPECT_EQ(report->phase(), proto::WORKER_PHASE_SNAPSHOTTING);
 }
 
-// Any report may be lost, so each one says it.
-TEST_F(ReporterRequestTest, LaterReportsSayTheNewestSnapshotToo) {
+// Any report may be lost, so each one carries the newest snapshot.
+TEST_F(ReporterRequestTest, LaterReportsRepeatTheNewestSnapshot) {
   reporter_.ReportSnapshot(3);
   EXPECT_EQ(agent_.Next()->snapshot_step(), 3);
   EXPECT_EQ(ReportAt(4).snapshot_step(), 3);
@@ -145,19 +145,19 @@ TEST_F(ReporterRequestTest, LaterReportsSayTheNewestSnapshotToo) {
   EXPECT_EQ(ReportAt(6).snapshot_step(), 5);
 }
 
-TEST_F(ReporterRequestTest, ASnapshotAnswersWhatWasAskedWhileItWasWritten) {
+TEST_F(ReporterRequestTest, ASnapshotAnswersRequestsReceivedWhileItWasWritten) {
   agent_.Ask(SnapshotRequest(7));
   ReportAt(2);
   agent_.Ask(SnapshotRequest(7));
   reporter_.ReportSnapshot(2);
   ReportAt(3);
   EXPECT_FALSE(reporter_.snapshot_requested());
-  agent_.Ask(SnapshotRequest(7));  // but not what is asked afterwards
+  agent_.Ask(SnapshotRequest(7));  // later requests are not answered by it
   ReportAt(4);
   EXPECT_TRUE(reporter_.snapshot_requested());
 }
 
-TEST_F(ReporterRequestTest, TheNewestRequestCounts) {
+TEST_F(ReporterRequestTest, TheNewestRequestWins) {
   agent_.Ask(SnapshotRequest(7));
   agent_.Ask(SnapshotRequest(7, /*take=*/false));
   ReportAt(2);
@@ -168,7 +168,7 @@ TEST_F(ReporterRequestTest, TheNewestRequestCounts) {
   EXPECT_TRUE(reporter_.snapshot_requested());
 }
 
-TEST_F(ReporterRequestTest, PassesOverWhatItIsNotConcernedByOrDoesNotUnderstand) {
+TEST_F(ReporterRequestTest, IgnoresRequestsOfOtherRoundsAndMalformedOnes) {
   agent_.Ask(SnapshotRequest(6));
   agent_.Ask(SnapshotRequest(8));
   agent_.Say("\xff\xff\xff garbage");
@@ -177,10 +177,10 @@ TEST_F(ReporterRequestTest, PassesOverWhatItIsNotConcernedByOrDoesNotUnderstand)
   EXPECT_FALSE(reporter_.snapshot_requested());
   agent_.Ask(SnapshotRequest(7));
   ReportAt(3);
-  EXPECT_TRUE(reporter_.snapshot_requested()) << "it goes on hearing";
+  EXPECT_TRUE(reporter_.snapshot_requested()) << "still receives requests";
 }
 
-TEST(ReporterTest, AnEmptyRequestIsNotTheEndOfTheAgent) {
+TEST(ReporterTest, AnEmptyRequestIsNotTakenForTheAgentsExit) {
   FakeAgent agent;
   agent.Listen();
   WorkerEnv env = EnvOf(agent);
@@ -189,7 +189,7 @@ TEST(ReporterTest, AnEmptyRequestIsNotTheEndOfTheAgent) {
   reporter.Report(1, WorkerPhase::kTraining);
   ASSERT_TRUE(agent.Next());
   agent.Ask(SnapshotRequest(0));
-  agent.Ask(SnapshotRequest(0, /*take=*/false));  // no byte in protobuf
+  agent.Ask(SnapshotRequest(0, /*take=*/false));  // serializes to zero bytes
   reporter.Report(2, WorkerPhase::kTraining);
   EXPECT_FALSE(reporter.snapshot_requested());
   agent.Ask(SnapshotRequest(0));

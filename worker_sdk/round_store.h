@@ -1,4 +1,4 @@
-// The worker store as the SDK sees it: a c10d store, under one prefix.
+// The SDK's client of the worker store: a c10d store, with all keys under one prefix.
 #pragma once
 
 #include <memory>
@@ -12,9 +12,9 @@
 
 namespace ddprun {
 
-// Puts `prefix` in front of every key. Connects at the first use and, when the connection was lost, again.
+// Prepends `prefix` to every key. Connects on first use, and again after the connection was lost.
 //   Errors:  also kFailedPrecondition: there is no store (port 0).
-//   Threads: any number of callers; they take turns, also while one waits in Get.
+//   Threads: any number of callers. Calls are serialized: a blocking Get delays the others.
 class RoundStore : public Store {
  public:
   RoundStore(std::string host, int port, std::string prefix, Duration connect_timeout)
@@ -25,7 +25,7 @@ class RoundStore : public Store {
 
  private:
   absl::Status Connect() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // A client that lost its store is dead.
+  // Drops the client after kUnavailable, so that the next call reconnects.
   void NoteEnd(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::string host_;

@@ -1,10 +1,10 @@
-"""Trains a small model of text, one character after the other, with DistributedDataParallel.
+"""Trains a small byte-level text model with DistributedDataParallel.
 
     torchrun --nproc-per-node=2 train.py --epochs 5
 
-Written for torchrun as its documentation has it, and knows nothing of any other launcher. After every epoch rank 0 saves a
-snapshot, and a run that finds one goes on from there: started again with --max-restarts, a job that loses a worker ends with
-the same losses, to the last digit, as one that lost none.
+Written for torchrun, following its documentation; it does not depend on any other launcher. After every epoch rank 0 saves a
+snapshot, and a run that finds one resumes from it: with --max-restarts, a job that loses a worker ends with exactly the same
+losses as an undisturbed one.
 """
 
 import argparse
@@ -23,7 +23,7 @@ NUM_BYTES = 256
 
 
 class NextByte(Dataset):
-    """Every `context` bytes of a file in a row, and the byte that follows them."""
+    """All runs of `context` consecutive bytes of a file, each with the byte that follows it."""
 
     def __init__(self, path, context):
         self.text = torch.tensor(list(pathlib.Path(path).read_bytes()))
@@ -71,7 +71,7 @@ class Trainer:
         say(f"resumed from {self.args.snapshot} after epoch {self.epochs_done}")
 
     def save(self):
-        """All or nothing: whoever reads the snapshot sees the old one or the new one, also after a crash."""
+        """Replaces the snapshot atomically: readers see the old one or the new one, even after a crash."""
         snapshot = {
             "model": self.model.module.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -86,7 +86,7 @@ class Trainer:
 
     def run_epoch(self):
         """The mean loss over all batches of all ranks."""
-        self.sampler.set_epoch(self.epochs_done)  # another order each time, the same after a restart
+        self.sampler.set_epoch(self.epochs_done)  # a new order in each epoch, the same after a restart
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         for inputs, targets in self.loader:
             loss = F.cross_entropy(self.model(inputs.to(self.device)), targets.to(self.device))
@@ -105,7 +105,7 @@ class Trainer:
             say(f"epoch {self.epochs_done} loss {loss!r}")
             if dist.get_rank() == 0:
                 self.save()
-            dist.barrier()  # nobody is ahead of the snapshot
+            dist.barrier()  # no rank continues before the snapshot is saved
             if self.args.crash_after == self.epochs_done and began_at == 0 and dist.get_rank() == dist.get_world_size() - 1:
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -117,15 +117,16 @@ def say(text):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default=pathlib.Path(__file__).with_name("text.txt"), help="the file to learn")
-    parser.add_argument("--snapshot", default="snapshot.pt", help="where the snapshot is (on a disk that all nodes share)")
+    parser.add_argument("--data", default=pathlib.Path(__file__).with_name("text.txt"), help="the file to train on")
+    parser.add_argument("--snapshot", default="snapshot.pt", help="path of the snapshot, on storage shared by all nodes")
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch-size", type=int, default=32, help="samples of each rank in a step")
-    parser.add_argument("--context", type=int, default=8, help="bytes that the model sees")
+    parser.add_argument("--batch-size", type=int, default=32, help="samples per rank and step")
+    parser.add_argument("--context", type=int, default=8, help="bytes of context per prediction")
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--crash-after", type=int, metavar="EPOCH",
-                        help="the last rank kills itself after this epoch's snapshot, unless the run was resumed: to see a restart")
+                        help="the last rank kills itself after the snapshot of this epoch, unless the run was resumed "
+                             "(demonstrates a restart)")
     args = parser.parse_args()
 
     if torch.cuda.is_available():

@@ -16,7 +16,7 @@
 namespace ddprun::train {
 namespace {
 
-constexpr size_t kChoiceBytes = 128;  // a snapshot's name has 46 bytes at most, its digest 64
+constexpr size_t kChoiceBytes = 128;  // the name of a snapshot has at most 46 bytes, its digest 64
 
 TimePoint After(Duration limit) { return std::chrono::steady_clock::now() + limit; }
 
@@ -64,7 +64,7 @@ absl::StatusOr<std::optional<StoredSnapshot>> AgreeOnSnapshot(Communicator* comm
   *skipped = std::move(found->skipped);
   std::optional<StoredSnapshot> newest = std::move(found->newest);
 
-  // "NAME SHA256" of fixed size, filled up with zeros; nothing but zeros when there is none.
+  // "NAME SHA256", padded with zeros to a fixed size; all zeros: no snapshot.
   std::string choice = newest ? absl::StrCat(newest->name, " ", newest->sha256) : "";
   choice.resize(kChoiceBytes, '\0');
   RETURN_IF_ERROR(comm->Broadcast(absl::MakeSpan(choice), Rank(0))->Wait(After(stall_limit)),
@@ -87,7 +87,7 @@ absl::StatusOr<std::optional<StoredSnapshot>> AgreeOnSnapshot(Communicator* comm
   const absl::Status together =
       FinishTogether(comm, "loading the snapshot", stall_limit, leads ? nullptr : load);
   RETURN_IF_ERROR(
-      loaded, "going on from rank 0's snapshot (--snapshot-dir must be one directory that all nodes see)");
+      loaded, "resuming from rank 0's snapshot (--snapshot-dir must be one directory that all nodes see)");
   RETURN_IF_ERROR(together);
   if (newest->sha256 != sha256) {
     return absl::FailedPreconditionError(absl::StrCat(

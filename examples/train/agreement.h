@@ -1,4 +1,4 @@
-// What the ranks settle among themselves before the first step.
+// Agreement between the ranks before the first step.
 #pragma once
 
 #include <map>
@@ -14,19 +14,19 @@
 
 namespace ddprun::train {
 
-// Makes sure that all ranks have the same `facts` (name -> value, the same names everywhere).
+// Checks that all ranks have the same `facts` (name -> value; the names are the same on all ranks).
+//   stall_limit: how long a rank may take.
 //   Errors: kFailedPrecondition, on all ranks, naming a rank and the facts in which it differs from rank 0;
-//   Pending::Wait's.
-// `stall_limit`: how long a rank may take.
+//           those of Pending::Wait.
 absl::Status CheckAgreement(Communicator* comm, const std::map<std::string, std::string>& facts,
                             Duration stall_limit);
 
-// The snapshot to go on from: the newest one that rank 0 finds. Every rank loads the file that rank 0 names
-// and makes sure that it is the same; none: there is none. All wait for one that reads for as long as it goes
-// on.
-//   skipped: on rank 0, newer ones that are not whole.
-//   Errors: SnapshotStore::FindNewest's and Load's; kFailedPrecondition: this rank's file of that name is
-//   another one; FinishTogether's.
+// The snapshot to resume from: the newest one that rank 0 finds; none if there is none. Every rank loads the
+// file that rank 0 names and checks that its contents are equal. All ranks wait while a reading
+// rank makes progress.
+//   skipped: on rank 0, newer snapshots that are incomplete.
+//   Errors:  those of SnapshotStore::FindNewest and Load, and of FinishTogether; kFailedPrecondition: this
+//            rank's file of that name differs.
 absl::StatusOr<std::optional<StoredSnapshot>> AgreeOnSnapshot(Communicator* comm, const SnapshotStore& store,
                                                               Duration stall_limit,
                                                               std::vector<SkippedSnapshot>* skipped);

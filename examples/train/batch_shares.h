@@ -1,4 +1,4 @@
-// Which divisions of a batch among workers leave the sums of a training step as they are, bit for bit.
+// Which divisions of a batch among workers leave the sums of a training step bit-identical.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,10 @@
 
 namespace ddprun::train {
 
-// True exactly when `world_size` workers, each with its span of the batch (SpanOfRank), add the same numbers
-// in the same order as one worker alone: when the tree over the workers, whose leaves are the trees over
-// their spans, is the tree over the batch. Always so when all have the same power of two of sequences.
-// docs/decisions/0003-reduction-order.md says what follows.
+// True if and only if `world_size` workers, each with its span of the batch (SpanOfRank), add the same
+// numbers in the same order as a single worker: the tree over the workers, with the trees over their spans as
+// leaves, is the tree over the batch. Always true if all have the same power-of-two number of sequences.
+// Consequences: docs/decisions/0003-reduction-order.md.
 //   REQUIRES: global_batch >= world_size >= 1.
 [[nodiscard]] bool SumsAsOneWorker(int64_t global_batch, int64_t world_size);
 

@@ -14,7 +14,7 @@ namespace {
 
 using Array = std::vector<float>;
 
-// Numbers whose sum is another one in nearly every other order.
+// Numbers whose sum differs in nearly every other order.
 std::vector<Array> Terms(int64_t count) {
   CounterRng rng(static_cast<uint64_t>(count));
   std::vector<Array> terms(count, Array(200));
@@ -42,9 +42,9 @@ TEST(BatchSharesTest, EqualPowersOfTwoSumAsOneWorker) {
   }
 }
 
-TEST(BatchSharesTest, OtherSharesAreJudgedOneByOne) {
+TEST(BatchSharesTest, OtherSharesMayOrMayNotSumAsOneWorker) {
   EXPECT_TRUE(SumsAsOneWorker(12, 1));
-  EXPECT_FALSE(SumsAsOneWorker(12, 2));  // 6 + 6, and 8 + 4 alone
+  EXPECT_FALSE(SumsAsOneWorker(12, 2));  // 6 + 6; a single worker adds 8 + 4
   EXPECT_TRUE(SumsAsOneWorker(12, 3));
   EXPECT_FALSE(SumsAsOneWorker(12, 4));
   EXPECT_TRUE(SumsAsOneWorker(3, 2));   // 2 + 1
@@ -53,8 +53,8 @@ TEST(BatchSharesTest, OtherSharesAreJudgedOneByOne) {
   EXPECT_EQ(SharesInWords(11, 3), "4 or 3");
 }
 
-// The condition is exact: where it holds the bits are equal, and where it does not they differ.
-TEST(BatchSharesTest, TheBitsAreEqualExactlyWhereItSaysSo) {
+// The condition is exact: the bits are equal if it holds, and differ if not.
+TEST(BatchSharesTest, BitsAreEqualIfAndOnlyIfTheConditionHolds) {
   for (int64_t batch = 1; batch <= 24; ++batch) {
     const std::vector<Array> terms = Terms(batch);
     const Array alone = Sum(terms);

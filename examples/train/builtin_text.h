@@ -1,4 +1,4 @@
-// A few kilobytes of public-domain English, so that `train` runs with nothing else given.
+// A few kilobytes of public-domain English, the default text of `train`.
 #pragma once
 
 #include "absl/strings/string_view.h"

@@ -18,9 +18,9 @@ constexpr double kMaxPoints = 1500;                                 // of all li
 constexpr const char* kInk = "#333333";
 constexpr const char* kGrid = "#e4e4e4";
 constexpr const char* kMark = "#c0392b";
-constexpr const char* kLines[] = {"#1f6fb2", "#d9822b"};  // run by run, in turn
+constexpr const char* kLines[] = {"#1f6fb2", "#d9822b"};  // alternating by run
 
-// The runs of the workers, one after the other.
+// The consecutive runs of the workers.
 std::vector<Run> SplitRuns(absl::Span<const StepMetrics> metrics) {
   std::vector<Run> runs;
   size_t begin = 0;
@@ -35,14 +35,14 @@ std::vector<Run> SplitRuns(absl::Span<const StepMetrics> metrics) {
   return runs;
 }
 
-// From values to pixels, one axis.
+// Maps values to pixels on one axis.
 struct Axis {
   double low, high;        // values
   double low_at, high_at;  // pixels
   [[nodiscard]] double operator()(double value) const {
     return low_at + (value - low) / (high - low) * (high_at - low_at);
   }
-  // 1, 2 or 5 times a power of ten, so that the axis has three to eight of it.
+  // Distance between ticks: 1, 2 or 5 times a power of ten, so that the axis has three to eight.
   [[nodiscard]] double Tick() const {
     const double rough = (high - low) / 8;
     const double power = std::pow(10, std::floor(std::log10(rough)));
@@ -62,13 +62,13 @@ std::string Text(double x, double y, absl::string_view text, absl::string_view s
   return absl::StrFormat("<text x=\"%.1f\" y=\"%.1f\" %s>%s</text>\n", x, y, style, text);
 }
 
-// The least multiple of `tick` from `low` on; zero without a sign.
+// The lowest multiple of `tick` >= `low`; zero is never negative.
 double FirstTick(double low, double tick) { return std::ceil(low / tick) * tick + 0.0; }
 
 std::string Grid(const Axis& x, const Axis& y) {
   const std::string line = absl::StrCat("stroke=\"", kGrid, "\"");
   std::string svg;
-  // Steps are whole numbers: no tick between two of them.
+  // Steps are integers: ticks are at least 1 apart.
   const double step_tick = std::max(1.0, x.Tick());
   for (double step = FirstTick(x.low, step_tick); step <= x.high + 1e-9; step += step_tick) {
     absl::StrAppend(&svg, Line(x(step), y.low_at, x(step), y.high_at, line),
@@ -80,7 +80,7 @@ std::string Grid(const Axis& x, const Axis& y) {
                     Text(x.low_at - 8, y(loss) + 4, absl::StrFormat("%.4g", loss), "text-anchor=\"end\""));
   }
   absl::StrAppend(&svg, Text((x.low_at + x.high_at) / 2, kHeight - 12, "step", "text-anchor=\"middle\""),
-                  Text(18, (y.low_at + y.high_at) / 2, "loss, nats a byte",
+                  Text(18, (y.low_at + y.high_at) / 2, "loss, nats per byte",
                        absl::StrFormat("text-anchor=\"middle\" transform=\"rotate(-90 18 %.1f)\"",
                                        (y.low_at + y.high_at) / 2)));
   return svg;
@@ -99,7 +99,7 @@ std::string Curve(Run run, size_t number, size_t stride, const Axis& x, const Ax
       points, color);
 }
 
-// Where `run` took over from `before`.
+// Marks the start of `run`, which follows `before`.
 std::string Mark(Run before, Run run, size_t number, const Axis& x, const Axis& y) {
   const StepMetrics& first = run.front();
   const double at = x(first.step);
@@ -107,9 +107,8 @@ std::string Mark(Run before, Run run, size_t number, const Axis& x, const Axis& 
                                                              : absl::StrCat("round ", first.round);
   absl::StrAppend(&label, ": ", first.world_size, first.world_size == 1 ? " worker" : " workers");
   const int64_t again = before.back().step - first.step + 1;
-  if (again > 0) absl::StrAppend(&label, ", ", again, again == 1 ? " step again" : " steps again");
-  // Labels of neighbours stand at different heights; those near the right edge stand on the line's other
-  // side.
+  if (again > 0) absl::StrAppend(&label, ", ", again, again == 1 ? " step repeated" : " steps repeated");
+  // Adjacent labels have different heights; labels in the right half are left of their line.
   const double height = y.high_at + 14 + 16 * static_cast<double>(number % 4);
   const bool left = at > (x.low_at + x.high_at) / 2;
   return Line(at, y.low_at, at, y.high_at,
@@ -133,7 +132,7 @@ std::string DrawLossChart(absl::Span<const StepMetrics> metrics) {
       "font-family=\"sans-serif\" font-size=\"13\" fill=\"%s\">\n"
       "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
       kWidth, kHeight, kWidth, kHeight, kInk);
-  if (metrics.empty()) return absl::StrCat(svg, Text(kLeft, 28, "no step was done", ""), "</svg>\n");
+  if (metrics.empty()) return absl::StrCat(svg, Text(kLeft, 28, "no steps", ""), "</svg>\n");
 
   const auto by_loss = [](const StepMetrics& a, const StepMetrics& b) { return a.loss < b.loss; };
   const auto by_step = [](const StepMetrics& a, const StepMetrics& b) { return a.step < b.step; };

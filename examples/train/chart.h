@@ -8,8 +8,8 @@
 
 namespace ddprun::train {
 
-// An SVG of loss by step. A new run of the workers (another restart or round, or steps done again) begins a
-// new line and is marked where it begins.
+// An SVG of loss by step. Each new run of the workers (another restart or round, or repeated steps) starts a
+// new line and is marked at its start.
 std::string DrawLossChart(absl::Span<const StepMetrics> metrics);
 
 }  // namespace ddprun::train

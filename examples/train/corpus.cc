@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Every path below `directory` that is no directory, sorted.
+// All paths below `directory` except directories, sorted.
 absl::StatusOr<std::vector<fs::path>> ListFiles(const fs::path& directory) {
   std::vector<fs::path> paths;
   std::error_code error;
@@ -42,7 +42,7 @@ absl::Status AddDirectory(const std::string& directory, Corpus& corpus) {
     }
     ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path.string()));
     if (absl::StrContains(bytes, '\0')) {
-      corpus.skipped.push_back(absl::StrCat(path.string(), ": no text, it has NUL bytes"));
+      corpus.skipped.push_back(absl::StrCat(path.string(), ": not text, it has NUL bytes"));
       continue;
     }
     corpus.bytes += bytes;
@@ -65,7 +65,7 @@ absl::Span<const uint8_t> Corpus::Sample(int64_t sample, int context) const {
 absl::StatusOr<Corpus> LoadCorpus(const std::string& path) {
   Corpus corpus;
   if (path.empty()) {
-    corpus.source = "the text that train carries";
+    corpus.source = "the built-in text";
     corpus.bytes = std::string(BuiltinText());
     corpus.sha256 = ToHex(Sha256Of(corpus.bytes));
     return corpus;
@@ -90,7 +90,7 @@ absl::StatusOr<Corpus> LoadCorpus(const std::string& path) {
   if (corpus.bytes.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("--data: ", path, " holds no text to learn (", corpus.num_files, " files read, ",
-                     corpus.skipped.size(), " left out): give a file or directory that does"));
+                     corpus.skipped.size(), " skipped): give a file or directory with text"));
   }
   corpus.sha256 = ToHex(Sha256Of(corpus.bytes));
   return corpus;

@@ -1,4 +1,4 @@
-// The text to learn, and its samples.
+// The training text and its samples.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +13,22 @@
 namespace ddprun::train {
 
 struct Corpus {
-  std::string source;                // "data/text.txt", "the text that train carries"
-  std::string bytes;                 // all files, one after the other
-  std::string sha256;                // of bytes, in hexadecimal
-  int64_t num_files = 0;             // read
-  std::vector<std::string> skipped;  // "PATH: why", of a directory
+  std::string source;                // "data/text.txt", "the built-in text"
+  std::string bytes;                 // all files, concatenated
+  std::string sha256;                // of `bytes`, in hexadecimal
+  int64_t num_files = 0;             // files read
+  std::vector<std::string> skipped;  // "PATH: why", of files in a directory
 
-  // Samples of context + 1 bytes; each begins `context` bytes after the one before.
+  // Samples have context + 1 bytes; each starts `context` bytes after the previous one.
   [[nodiscard]] int64_t NumSamples(int context) const;
   // REQUIRES: 0 <= sample < NumSamples(context)
   [[nodiscard]] absl::Span<const uint8_t> Sample(int64_t sample, int context) const;
 };
 
-// Reads a file, or all regular files below a directory in the order of their paths; of a directory, symbolic
-// links, other special files and files with NUL bytes are left out. An empty `path` gives the text of
-// builtin_text.h.
-//   Errors: as the system says, naming the path; kFailedPrecondition: there is no byte to learn.
+// Reads a file, or all regular files below a directory in path order; in a directory, symbolic links, special
+// files and files with NUL bytes are skipped. An empty `path` selects the text of builtin_text.h.
+//   Errors: those of the system, naming the path; kFailedPrecondition: the text is empty, or the path is
+//           neither a file nor a directory.
 absl::StatusOr<Corpus> LoadCorpus(const std::string& path);
 
 }  // namespace ddprun::train

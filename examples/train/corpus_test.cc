@@ -32,21 +32,21 @@ class CorpusTest : public testing::Test {
   std::string directory_;
 };
 
-TEST_F(CorpusTest, CarriesATextOfItsOwn) {
+TEST_F(CorpusTest, HasABuiltInText) {
   const Corpus corpus = LoadCorpus("").value();
   EXPECT_GT(corpus.bytes.size(), 4000);
   EXPECT_THAT(corpus.bytes, HasSubstr("Four score and seven years ago"));
 }
 
 TEST_F(CorpusTest, ReadsAFileAsItIs) {
-  const std::string bytes("a\0b\xff", 4);  // a file that is named may hold anything
+  const std::string bytes("a\0b\xff", 4);  // a file given by name may have any contents
   Write("file", bytes);
   EXPECT_EQ(LoadCorpus(directory_ + "/file")->bytes, bytes);
   std::filesystem::create_symlink(directory_ + "/file", directory_ + "/link");
   EXPECT_EQ(LoadCorpus(directory_ + "/link")->bytes, bytes);
 }
 
-TEST_F(CorpusTest, ReadsTheTextsOfADirectoryInTheOrderOfTheirPaths) {
+TEST_F(CorpusTest, ReadsTextsOfADirectoryInPathOrder) {
   std::filesystem::create_directories(directory_ + "/b/deep");
   Write("c", "3");
   Write("b/deep/x", "2");
@@ -60,17 +60,17 @@ TEST_F(CorpusTest, ReadsTheTextsOfADirectoryInTheOrderOfTheirPaths) {
   EXPECT_EQ(corpus.num_files, 3);
   EXPECT_THAT(
       corpus.skipped,
-      ElementsAre(directory_ + "/binary: no text, it has NUL bytes", directory_ + "/link: a symbolic link",
+      ElementsAre(directory_ + "/binary: not text, it has NUL bytes", directory_ + "/link: a symbolic link",
                   directory_ + "/loop: a symbolic link", directory_ + "/pipe: not a regular file"));
 }
 
-TEST_F(CorpusTest, SaysWhatIsWrong) {
+TEST_F(CorpusTest, ErrorsNamePathAndRemedy) {
   EXPECT_EQ(Error(directory_ + "/none"),
             absl::StrCat("--data: there is no ", directory_, "/none: give a file or directory with text"));
   EXPECT_EQ(Error(directory_),
             absl::StrCat("--data: ", directory_,
-                         " holds no text to learn (0 files read, 0 left out): give a file or "
-                         "directory that does"));
+                         " holds no text to learn (0 files read, 0 skipped): give a file or "
+                         "directory with text"));
   EXPECT_THAT(Error("/dev/null"), HasSubstr("--data: /dev/null is neither a file nor a directory"));
 }
 

@@ -1,5 +1,4 @@
-// `train`: trains a byte-level GPT, alone or under a launcher. Exit codes: 0 trained, 1 failed, 2 wrong
-// usage.
+// `train`: trains a byte-level GPT, alone or under a launcher. Exits with 0: success, 1: failure, 2: usage.
 #include <iostream>
 #include <memory>
 

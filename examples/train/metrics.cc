@@ -23,7 +23,7 @@ std::string ToJson(const StepMetrics& m) {
 absl::StatusOr<StepMetrics> FromJson(absl::string_view line) {
   boost::json::error_code error;
   const boost::json::value value = boost::json::parse({line.data(), line.size()}, error);
-  if (error || !value.is_object()) return absl::InvalidArgumentError("no JSON object");
+  if (error || !value.is_object()) return absl::InvalidArgumentError("not a JSON object");
   const boost::json::object& object = value.get_object();
   bool complete = true;
   const auto number = [&](const char* name) {
@@ -40,7 +40,7 @@ absl::StatusOr<StepMetrics> FromJson(absl::string_view line) {
                             .restart = static_cast<int>(number("restart")),
                             .round = static_cast<int64_t>(number("round")),
                             .tokens_per_s = number("tokens_per_s")};
-  if (!complete) return absl::InvalidArgumentError("a field is missing or no number");
+  if (!complete) return absl::InvalidArgumentError("a field is missing or not a number");
   return metrics;
 }
 

@@ -1,5 +1,5 @@
-// The metrics file: one JSON object a line, one line a step, only ever appended to. A run that was restarted
-// has its lines one after the other, steps that were done again twice.
+// The metrics file: one JSON object per line, one line per step, append-only. A restarted job appends to the
+// same file, so repeated steps occur more than once.
 #pragma once
 
 #include <cstdint>
@@ -14,32 +14,32 @@ namespace ddprun::train {
 
 struct StepMetrics {
   int64_t step = 0;         // updates done, this one included
-  double loss = 0;          // nats a byte, of this step's batch before its update
-  double time = 0;          // of day, in seconds since 1970
+  double loss = 0;          // nats per byte, of the batch of this step before its update
+  double time = 0;          // wall clock, seconds since 1970
   int world_size = 1;       // workers of the round
   int restart = 0;          // failures spent by the job so far
-  int64_t round = 0;        // of the launcher; another one also without a failure, when nodes come and go
-  double tokens_per_s = 0;  // bytes learnt by all workers together, over this step
+  int64_t round = 0;        // of the launcher; also changes without a failure, when nodes join or leave
+  double tokens_per_s = 0;  // bytes processed by all workers, over this step
 
   bool operator==(const StepMetrics&) const = default;
 };
 
-// Without line end. Numbers keep all their bits.
+// Without a newline. Floating-point numbers keep full precision.
 std::string ToJson(const StepMetrics& metrics);
 
-// Nothing: not a line of metrics (a writer was killed in the middle of it).
+//   Errors: kInvalidArgument: not a complete line of metrics, for example because its writer was killed.
 absl::StatusOr<StepMetrics> FromJson(absl::string_view line);
 
-// Every whole line of a metrics file, in its order; what is no line of metrics is passed over.
-//   Errors: as the system says, naming the file.
+// All complete lines of a metrics file, in file order; other lines are skipped.
+//   Errors: those of the system, naming the file.
 absl::StatusOr<std::vector<StepMetrics>> ReadMetrics(const std::string& path);
 
-// Appends; each line reaches the system as one write before Append returns. What is left of a line that could
-// not be written whole, by this writer or by one that was killed, stays a line of its own.
-//   Errors: as the system says, naming the file; a later line may do.
+// Appends lines, each by one write() before Append returns. An incomplete line, left by this writer or by one
+// that was killed, is terminated before the next line.
+//   Errors: those of the system, naming the file; a later Append may succeed.
 class MetricsWriter {
  public:
-  // Makes the file where it is missing.
+  // Creates the file if it does not exist.
   static absl::StatusOr<MetricsWriter> Open(const std::string& path);
   MetricsWriter(MetricsWriter&& other) noexcept;
   MetricsWriter& operator=(MetricsWriter&& other) = delete;
@@ -52,7 +52,7 @@ class MetricsWriter {
 
   const std::string path_;
   int fd_;
-  bool torn_;  // the file ends in the middle of a line
+  bool torn_;  // the file ends with an incomplete line
 };
 
 }  // namespace ddprun::train

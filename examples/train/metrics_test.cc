@@ -44,7 +44,7 @@ class MetricsFileTest : public testing::Test {
   std::string path_;
 };
 
-TEST_F(MetricsFileTest, LinesComeBackBitByBit) {
+TEST_F(MetricsFileTest, LinesRoundTripBitForBit) {
   Append(Step(3));
   Append(Step(7, 1));
   EXPECT_THAT(*ReadMetrics(path_), ElementsAre(Step(3), Step(7, 1)));
@@ -54,13 +54,13 @@ TEST_F(MetricsFileTest, LinesComeBackBitByBit) {
                         "\n"));
 }
 
-TEST_F(MetricsFileTest, ATornLineIsPassedOverAndSpoilsNoOther) {
+TEST_F(MetricsFileTest, SkipsATornLineAndKeepsTheOthers) {
   ASSERT_TRUE(WriteFile(path_, ToJson(Step(1)) + "\n" + R"({"step":2,"lo)").ok());
   Append(Step(2, 1));
   EXPECT_THAT(*ReadMetrics(path_), ElementsAre(Step(1), Step(2, 1)));
 }
 
-TEST_F(MetricsFileTest, OnlyWholeLinesAreMetrics) {
+TEST_F(MetricsFileTest, RejectsIncompleteLines) {
   for (const char* line : {"", "x", "[]", "{}", R"({"step":1})", R"({"step":"1","loss":1,"time":1})"}) {
     EXPECT_FALSE(FromJson(line).ok()) << line;
   }
@@ -81,7 +81,7 @@ int Count(const std::string& text, absl::string_view part) {
   return count;
 }
 
-TEST(ChartTest, ARunIsALineAndARestartIsMarked) {
+TEST(ChartTest, DrawsALinePerRunAndMarksRestarts) {
   std::vector<StepMetrics> metrics;
   for (int64_t step = 1; step <= 8; ++step) metrics.push_back(Step(step));
   const std::string undisturbed = DrawLossChart(metrics);
@@ -92,19 +92,19 @@ TEST(ChartTest, ARunIsALineAndARestartIsMarked) {
   for (int64_t step = 6; step <= 10; ++step) metrics.push_back(Step(step, 1));
   const std::string restarted = DrawLossChart(metrics);
   EXPECT_EQ(Count(restarted, "<polyline"), 2);
-  EXPECT_THAT(restarted, HasSubstr("restart 1: 4 workers, 3 steps again"));
+  EXPECT_THAT(restarted, HasSubstr("restart 1: 4 workers, 3 steps repeated"));
   EXPECT_THAT(restarted, HasSubstr("after 10 steps, 1 restart<"));
 }
 
-TEST(ChartTest, ARoundWithoutAFailureIsMarkedAsSuch) {
+TEST(ChartTest, MarksARoundWithoutAFailure) {
   std::vector<StepMetrics> metrics = {Step(1), Step(2)};
   metrics[1].round = 5;
   metrics[1].world_size = 1;
   EXPECT_THAT(DrawLossChart(metrics), HasSubstr("round 5: 1 worker<"));
 }
 
-TEST(ChartTest, IsAPictureWhateverTheNumberOfSteps) {
-  EXPECT_THAT(DrawLossChart({}), HasSubstr("no step was done"));
+TEST(ChartTest, DrawsAnyNumberOfSteps) {
+  EXPECT_THAT(DrawLossChart({}), HasSubstr("no steps"));
   const std::string one = DrawLossChart({Step(1)});
   EXPECT_THAT(one, Not(HasSubstr("nan")));
   EXPECT_THAT(one, Not(HasSubstr("inf")));

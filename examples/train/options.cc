@@ -25,53 +25,48 @@ po::typed_value<std::string>* Path(std::string& place) {
 
 // The declaration of every flag.
 po::options_description Flags(Options& o) {
-  po::options_description data("What to learn"), model("Model"), training("Training"), files("Files");
+  po::options_description data("Data"), model("Model"), training("Training"), files("Files");
   data.add_options()  //
       ("data", Path(o.data),
-       "text to learn: a file, or a directory with all files below it; a small text that train carries when "
-       "not given")  //
-      ("seed", Value(o.seed, "N"), "start of the parameters and order of the samples");
-  model.add_options()                                                                   //
-      ("layers", Value(o.model.layers, "N"), "transformer blocks")                      //
-      ("heads", Value(o.model.heads, "N"), "attention heads a block; divides --width")  //
-      ("width", Value(o.model.width, "N"), "elements of the residual stream")           //
-      ("context", Value(o.model.context, "N"), "bytes that a prediction may look at");
-  training.add_options()                                                                           //
-      ("steps", Value(o.steps, "N"), "optimizer updates in all, those before a restart included")  //
+       "text to learn: a file, or a directory with all files below it; default: a small built-in text")  //
+      ("seed", Value(o.seed, "N"), "seed of the initial parameters and of the sample order");
+  model.add_options()                                                                         //
+      ("layers", Value(o.model.layers, "N"), "transformer blocks")                            //
+      ("heads", Value(o.model.heads, "N"), "attention heads per block; must divide --width")  //
+      ("width", Value(o.model.width, "N"), "width of the residual stream")                    //
+      ("context", Value(o.model.context, "N"), "bytes of context per prediction");
+  training.add_options()                                                                              //
+      ("steps", Value(o.steps, "N"), "optimizer updates in total, including those before a restart")  //
       ("global-batch", Value(o.global_batch, "N"),
-       "sequences a step, over all workers, however many there are: at least one each. Results are equal bit "
-       "for bit for all numbers of workers of which each has the same power of two of sequences, and else "
-       "but "
-       "for the rounding of sums")  //
+       "sequences per step, over all workers; at least one per worker. Results are bit-identical for all "
+       "numbers of workers that give each worker the same power-of-two number of sequences; otherwise they "
+       "differ by the rounding of sums")  //
       ("cpu", Value(o.cpu, "KIND"),
-       "kind of CPU to compute for: avx2, baseline (all), or auto, the best of this one. All workers must "
-       "have the "
-       "same, for their bits differ")  //
+       "kind of CPU to compute for: avx2, baseline (any CPU), or auto, the best that this CPU supports. All "
+       "workers must use the same kind, because the bits differ between kinds")  //
       ("optimizer", Value(o.optimizer, "NAME"),
-       "adamw, or sgd (with momentum), which needs a larger --lr. A snapshot is resumed with the optimizer "
-       "that "
-       "wrote it")                                                                         //
+       "adamw, or sgd (with momentum), which needs a larger --lr. A snapshot can be resumed only with the "
+       "optimizer that wrote it")                                                          //
       ("lr", Value(o.learning_rate, "X"), "learning rate, reached after a short warm-up")  //
       ("weight-decay", Value(o.weight_decay, "X"),
-       "pull of weights towards zero, times the learning rate")  //
+       "decay of weights towards zero, multiplied by the learning rate")  //
       ("bucket-bytes", Value(o.bucket_bytes, "N"),
-       "gradients that travel together; smaller ones start earlier, larger ones cost less")  //
+       "bytes of gradients per all-reduce; smaller buckets start earlier, larger ones cost less")  //
       ("stall-timeout", Value(o.stall_timeout_s, "SECONDS"),
-       "how long the workers wait for one that makes no progress in a step or with a snapshot");
+       "how long workers wait for a worker that makes no progress in a step or with a snapshot");
   files.add_options()  //
       ("snapshot-dir", Path(o.snapshot_dir),
-       "directory for snapshots, one that all nodes see; training goes on from the newest one there")  //
+       "directory for snapshots, shared by all nodes; training resumes from the newest one there")  //
       ("snapshot-every", Value(o.snapshot_every, "N"),
-       "steps from snapshot to snapshot; the last step always has one")                //
+       "steps between snapshots; the last step always writes one")                     //
       ("metrics", Path(o.metrics), "file to which every step appends a line of JSON")  //
       ("chart", Path(o.chart),
-       "SVG of the loss curve, drawn from the metrics at the end; beside --metrics when not given")  //
+       "SVG of the loss curve, drawn from the metrics at the end; default: next to the --metrics file")  //
       ("sample-log", Path(o.sample_log),
-       "directory where each worker notes which samples it uses at which step: proof that none is left out "
-       "or "
-       "used twice, whatever happens to the job")                                           //
-      ("log-every", Value(o.log_every, "N"), "steps from line to line on standard output")  //
-      ("help", po::bool_switch(&o.help), "print this text and end");
+       "directory where each worker records which samples each step uses, to verify that none is left out "
+       "or used twice")                                                                 //
+      ("log-every", Value(o.log_every, "N"), "steps between lines on standard output")  //
+      ("help", po::bool_switch(&o.help), "print this text and exit");
   po::options_description all("Flags");
   all.add(data).add(model).add(training).add(files);
   return all;
@@ -79,18 +74,18 @@ po::options_description Flags(Options& o) {
 
 absl::Status AtLeastOne(absl::string_view flag, int64_t value) {
   if (value >= 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(flag, "=", value, ": give a number from 1 on"));
+  return absl::InvalidArgumentError(absl::StrCat(flag, "=", value, ": must be at least 1"));
 }
 
 absl::Status NotNegative(absl::string_view flag, double value) {
   if (std::isfinite(value) && value >= 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(flag, "=", value, ": give a number from 0 on"));
+  return absl::InvalidArgumentError(absl::StrCat(flag, "=", value, ": must be a finite number >= 0"));
 }
 
 absl::Status Validate(const Options& o) {
   RETURN_IF_ERROR(Validate(o.model));
   if (o.seed < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("--seed=", o.seed, ": give a number from 0 on"));
+    return absl::InvalidArgumentError(absl::StrCat("--seed=", o.seed, ": must be at least 0"));
   }
   if (o.cpu != "auto" && o.cpu != "avx2" && o.cpu != "baseline") {
     return absl::InvalidArgumentError(absl::StrCat("--cpu=", o.cpu, ": give auto, avx2 or baseline"));
@@ -118,7 +113,7 @@ absl::Status Validate(const Options& o) {
 absl::StatusOr<Options> ParseOptions(int argc, const char* const* argv) {
   Options options;
   const po::options_description flags = Flags(options);
-  // Exact names only: a flag added later must not change what an abbreviation means.
+  // Exact names only: adding a flag must not change the meaning of an abbreviation.
   constexpr int kStyle = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
   try {
     po::variables_map given;
@@ -150,8 +145,7 @@ std::string HelpText() {
   Options defaults;
   std::ostringstream text;
   text << "Usage: train [flags]\n"
-          "Trains a byte-level GPT. Under a launcher (ddprun train ...) with all of its workers, else "
-          "alone.\n\n"
+          "Trains a byte-level GPT, together with all workers of a launcher (ddprun train ...), or alone.\n\n"
        << Flags(defaults);
   return text.str();
 }

@@ -16,7 +16,7 @@ absl::StatusOr<Options> Parse(std::vector<const char*> flags) {
   return ParseOptions(static_cast<int>(flags.size()), flags.data());
 }
 
-TEST(OptionsTest, NothingGivenIsADefaultRun) {
+TEST(OptionsTest, HasDefaults) {
   const absl::StatusOr<Options> options = Parse({});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->data, "");
@@ -48,30 +48,30 @@ TEST(OptionsTest, EveryFlagReachesItsField) {
   EXPECT_FALSE(options->help);
 }
 
-TEST(OptionsTest, TheChartStandsBesideTheMetrics) {
+TEST(OptionsTest, ChartDefaultsToTheDirectoryOfTheMetrics) {
   EXPECT_EQ(Parse({"--metrics=out/loss.jsonl"})->chart, "out/loss.svg");
   EXPECT_EQ(Parse({})->chart, "");
 }
 
-TEST(OptionsTest, SaysWhatIsWrong) {
+TEST(OptionsTest, ErrorsNameFlagAndValue) {
   const struct {
     const char* flag;
     const char* message;
   } kCases[] = {
       {"--heads=5", "--heads=5 does not divide --width=64"},
       {"--optimizer=adam", "--optimizer=adam: give adamw or sgd"},
-      {"--layers=0", "--layers=0: give a number from 1 to 1024"},
-      {"--width=-8", "--width=-8: give a number from 1 to 65536"},
+      {"--layers=0", "--layers=0: must be from 1 to 1024"},
+      {"--width=-8", "--width=-8: must be from 1 to 65536"},
       {"--context=x", "the argument ('x') for option '--context' is invalid"},
-      {"--steps=0", "--steps=0: give a number from 1 on"},
-      {"--global-batch=-1", "--global-batch=-1: give a number from 1 on"},
-      {"--bucket-bytes=0", "--bucket-bytes=0: give a number from 1 on"},
-      {"--snapshot-every=0", "--snapshot-every=0: give a number from 1 on"},
-      {"--log-every=0", "--log-every=0: give a number from 1 on"},
-      {"--lr=nan", "--lr=nan: give a number from 0 on"},
-      {"--lr=-1", "--lr=-1: give a number from 0 on"},
-      {"--weight-decay=inf", "--weight-decay=inf: give a number from 0 on"},
-      {"--seed=-1", "--seed=-1: give a number from 0 on"},
+      {"--steps=0", "--steps=0: must be at least 1"},
+      {"--global-batch=-1", "--global-batch=-1: must be at least 1"},
+      {"--bucket-bytes=0", "--bucket-bytes=0: must be at least 1"},
+      {"--snapshot-every=0", "--snapshot-every=0: must be at least 1"},
+      {"--log-every=0", "--log-every=0: must be at least 1"},
+      {"--lr=nan", "--lr=nan: must be a finite number >= 0"},
+      {"--lr=-1", "--lr=-1: must be a finite number >= 0"},
+      {"--weight-decay=inf", "--weight-decay=inf: must be a finite number >= 0"},
+      {"--seed=-1", "--seed=-1: must be at least 0"},
       {"--seed=99999999999999999999", "'--seed' is invalid"},
       {"--chart=c.svg", "--chart=c.svg is drawn from the metrics: give --metrics=FILE, too"},
       {"--step=5", "unrecognised option '--step=5'"},  // no abbreviations
@@ -85,7 +85,7 @@ TEST(OptionsTest, SaysWhatIsWrong) {
   }
 }
 
-TEST(OptionsTest, EveryRankNeedsASequence) {
+TEST(OptionsTest, RequiresASequencePerRank) {
   Options options;
   options.global_batch = 4;
   EXPECT_TRUE(ValidateForWorld(options, 4).ok());

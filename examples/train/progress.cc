@@ -10,7 +10,7 @@ namespace {
 
 double Seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-// No division by zero on a clock that did not move.
+// Avoids a division by zero if the clock has not advanced.
 double PerSecond(int64_t count, Duration duration) {
   return static_cast<double>(count) / std::max(1e-9, Seconds(duration));
 }

@@ -1,4 +1,4 @@
-// How fast training goes, and when it will be done.
+// Speed of training and its remaining time.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,17 @@ namespace ddprun::train {
 // Pure: time is an argument.
 class Progress {
  public:
-  // Training goes from `first_step` done updates to `last_step`, each with `tokens_per_step`.
+  // Training starts after `first_step` updates and ends after `last_step`; each has `tokens_per_step` tokens.
   Progress(int64_t first_step, int64_t last_step, int64_t tokens_per_step, TimePoint now);
 
-  // An update is done. REQUIRES: now never decreases.
+  // Records one update.
+  //   REQUIRES: now never decreases.
   void StepDone(TimePoint now);
 
   // Over the last update.
   [[nodiscard]] double StepTokensPerSecond() const;
 
-  // "step=40/400 loss=2.3456 tokens/s=51234 left=12s"; tokens/s over the updates since the line before.
+  // "step=40/400 loss=2.3456 tokens/s=51234 left=12s"; tokens/s covers the updates since the previous line.
   std::string Line(double loss, TimePoint now);
 
  private:
@@ -29,7 +30,7 @@ class Progress {
   int64_t step_;
   TimePoint step_begin_;
   Duration step_time_{};  // of the last update
-  int64_t line_step_;     // when the last line was made
+  int64_t line_step_;     // at the last line
   TimePoint line_time_;
 };
 

@@ -36,14 +36,14 @@ constexpr int kKeptSnapshots = 3;
 
 TimePoint Now() { return std::chrono::steady_clock::now(); }
 
-// Since 1970.
+// Wall clock, since 1970.
 int64_t MicrosOfDay() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
 
-// One run's parts and what passes between them; the order of the members is that of their lifetimes.
+// The parts of one run. The order of the members is that of their lifetimes.
 class TrainingRun {
  public:
   TrainingRun(const Options& options, Context& context, std::ostream& out, std::ostream& remarks)
@@ -67,18 +67,18 @@ class TrainingRun {
   [[nodiscard]] bool leads() const { return context_.is_first_rank(); }
   [[nodiscard]] Duration stall_limit() const { return seconds(options_.stall_timeout_s); }
 
-  // Everything that can go wrong without the others.
+  // Everything that can fail without the other ranks.
   absl::Status Prepare() {
     reporter_.Report(0, WorkerPhase::kLoading, "text");
     ASSIGN_OR_RETURN(corpus_, LoadCorpus(options_.data));
     if (corpus_.NumSamples(options_.model.context) < 1) {
       return absl::FailedPreconditionError(
           absl::StrCat("--context=", options_.model.context, " is longer than the text: ", corpus_.source,
-                       " has ", corpus_.bytes.size(), " bytes, give a context below that, or more text"));
+                       " has ", corpus_.bytes.size(), " bytes, give a smaller context or more text"));
     }
     if (LayersFor<float>(options_.cpu) == nullptr) {
       return absl::FailedPreconditionError(
-          absl::StrCat("--cpu=", options_.cpu, ": this CPU is not of that kind, give --cpu=baseline"));
+          absl::StrCat("--cpu=", options_.cpu, ": this CPU does not support that kind, give --cpu=baseline"));
     }
     if (!options_.sample_log.empty()) {
       ASSIGN_OR_RETURN(SampleLog log,
@@ -88,7 +88,7 @@ class TrainingRun {
       sample_log_.emplace(std::move(log));
     }
     if (!leads()) return absl::OkStatus();
-    for (const std::string& skipped : corpus_.skipped) remarks_ << "train: left out " << skipped << std::endl;
+    for (const std::string& skipped : corpus_.skipped) remarks_ << "train: skipped " << skipped << std::endl;
     if (!options_.snapshot_dir.empty()) RETURN_IF_ERROR(UnlessFull(store_.Prepare()), "--snapshot-dir");
     if (options_.metrics.empty()) return absl::OkStatus();
     ASSIGN_OR_RETURN(MetricsWriter writer, MetricsWriter::Open(options_.metrics));
@@ -96,12 +96,12 @@ class TrainingRun {
     return absl::OkStatus();
   }
 
-  // Finds the others; afterwards all have the same state.
+  // Connects to the other ranks; afterwards all have the same state.
   absl::Status Meet() {
     ASSIGN_OR_RETURN(comm_, context_.Connect());
     trainer_.emplace(options_, corpus_, comm_.get());
     if (!options_.snapshot_dir.empty()) {
-      // Before one is chosen: from now on no other round adds any.
+      // Before a snapshot is selected: after this, no other round can add one.
       if (leads()) {
         RETURN_IF_ERROR(UnlessFull(store_.TakeOver(context_.env().run_id, context_.round())),
                         "--snapshot-dir");
@@ -120,23 +120,22 @@ class TrainingRun {
     return absl::OkStatus();
   }
 
-  // At the start of every round, so also after each change of the number of workers.
+  // Called at the start of every round, that is after each change of the number of workers.
   void WarnOfOtherSums() {
     const int world_size = context_.world_size();
     if (SumsAsOneWorker(options_.global_batch, world_size)) return;
-    remarks_
-        << "train: --global-batch=" << options_.global_batch << " among " << world_size << " workers, "
-        << SharesInWords(options_.global_batch, world_size)
-        << ": results equal those of other numbers of workers only but for the rounding of sums; they are "
-           "equal bit for bit where each worker has the same power of two of sequences"
-        << std::endl;
+    remarks_ << "train: --global-batch=" << options_.global_batch << " among " << world_size << " workers, "
+             << SharesInWords(options_.global_batch, world_size)
+             << ": results equal those of other numbers of workers up to the rounding of sums; they are "
+                "bit-identical if each worker has the same power-of-two number of sequences"
+             << std::endl;
   }
 
-  // A full disk costs snapshots, not the training: those that are there can be read, and there may be room
-  // later.
+  // A full disk prevents snapshots but does not stop training: existing snapshots are readable, and space may
+  // become free later.
   absl::Status UnlessFull(const absl::Status& status) {
     if (!absl::IsResourceExhausted(status)) return status;
-    remarks_ << "train: --snapshot-dir: " << status.message() << "; training goes on, make room there"
+    remarks_ << "train: --snapshot-dir: " << status.message() << "; training continues; free space there"
              << std::endl;
     return absl::OkStatus();
   }
@@ -147,7 +146,7 @@ class TrainingRun {
     ASSIGN_OR_RETURN(const std::optional<StoredSnapshot> newest,
                      AgreeOnSnapshot(comm_.get(), store_, stall_limit(), &all_skipped), "--snapshot-dir");
     for (const SkippedSnapshot& skipped : all_skipped) {
-      remarks_ << "train: passed over a snapshot: " << skipped.reason.message() << std::endl;
+      remarks_ << "train: skipped a snapshot: " << skipped.reason.message() << std::endl;
     }
     if (!newest) return absl::OkStatus();
     const std::string path = absl::StrCat(store_.directory(), "/", newest->name);
@@ -160,7 +159,7 @@ class TrainingRun {
     return absl::OkStatus();
   }
 
-  // The ledger is for people: a directory that will not have it costs a remark.
+  // The ledger is informational: failing to write it causes only a warning.
   void KeepLedger() {
     const absl::StatusOr<std::string> remark = ledger_.KeepIn(absl::StrCat(store_.directory(), "/ledger"));
     if (!remark.ok()) return LedgerFailed(remark.status());
@@ -179,11 +178,10 @@ class TrainingRun {
     if (leads()) LedgerFailed(ledger_.Ready(trainer_->step(), Now()));
     while (trainer_->step() < options_.steps) {
       RETURN_IF_ERROR(LogSamples(), "--sample-log");
-      // After a snapshot that could not be written the next try is that of the interval, lest every step
-      // tries.
+      // After a failed snapshot the next attempt is at the interval, so that not every step retries.
       RETURN_IF_ERROR(trainer_->Step(leads() && reporter_.snapshot_requested() && snapshot_written_));
       reporter_.Report(trainer_->step(), WorkerPhase::kTraining);
-      if (leads()) TellStep(progress);
+      if (leads()) ReportStep(progress);
       if (!SnapshotIsDue()) continue;
       RETURN_IF_ERROR(TakeSnapshot());
       if (leads()) ledger_.Book(Activity::kSnapshots, Now());
@@ -191,7 +189,7 @@ class TrainingRun {
     return absl::OkStatus();
   }
 
-  void TellStep(Progress& progress) {
+  void ReportStep(Progress& progress) {
     const int64_t step = trainer_->step();
     const TimePoint now = Now();
     LedgerFailed(ledger_.StepDone(step, now));
@@ -215,7 +213,7 @@ class TrainingRun {
                                 .samples = std::move(part.samples)});
   }
 
-  // Metrics that cannot be written cost a remark when that begins, and one when it ends.
+  // If metrics cannot be written, warns when that starts and when it ends.
   void AppendMetrics(double tokens_per_s) {
     if (!metrics_) return;
     const absl::Status appended = metrics_->Append({.step = trainer_->step(),
@@ -231,18 +229,18 @@ class TrainingRun {
       remarks_ << "train: metrics again from step " << trainer_->step() << " on" << std::endl;
     } else {
       remarks_ << "train: no metrics from step " << trainer_->step() << " on: " << appended.message()
-               << "; training goes on" << std::endl;
+               << "; training continues" << std::endl;
     }
   }
 
-  // At each interval, at the end, and when the agent has asked rank 0: the same on all ranks.
+  // At each interval, at the end, and when the agent has asked rank 0. The same on all ranks.
   [[nodiscard]] bool SnapshotIsDue() const {
     if (options_.snapshot_dir.empty()) return false;
     const int64_t step = trainer_->step();
     return step % options_.snapshot_every == 0 || step == options_.steps || trainer_->wished();
   }
 
-  // Rank 0 writes; the others wait for as long as that goes on.
+  // Rank 0 writes; the other ranks wait while it makes progress.
   absl::Status TakeSnapshot() {
     const int64_t step = trainer_->step();
     if (leads()) reporter_.Report(step, WorkerPhase::kSnapshotting);
@@ -256,13 +254,13 @@ class TrainingRun {
     const absl::Status together =
         FinishTogether(comm_.get(), absl::StrCat("writing the snapshot of step ", step), stall_limit(),
                        leads() ? write : nullptr);
-    if (leads()) RETURN_IF_ERROR(TellSnapshot(written));  // also when the others have died meanwhile
+    if (leads()) RETURN_IF_ERROR(SnapshotResult(written));  // even if other ranks have failed meanwhile
     return together;
   }
 
-  // A snapshot that cannot be written costs a remark, not the training; but a training whose end cannot be
-  // kept has failed, and so has the worker of a round that is over.
-  absl::Status TellSnapshot(const absl::Status& written) {
+  // A failed snapshot causes only a warning. Exceptions: failing to write the last snapshot fails the run,
+  // and so does kAborted, which means that the round is over.
+  absl::Status SnapshotResult(const absl::Status& written) {
     const int64_t step = trainer_->step();
     snapshot_written_ = written.ok();
     if (written.ok()) {
@@ -270,15 +268,16 @@ class TrainingRun {
       return absl::OkStatus();
     }
     if (absl::IsAborted(written)) return written;
-    const absl::string_view advice = absl::IsResourceExhausted(written) ? ": make room there" : "";
+    const absl::string_view advice = absl::IsResourceExhausted(written) ? "; free space there" : "";
     if (step == options_.steps) {
-      return absl::Status(written.code(), absl::StrCat("the last snapshot: ", written.message(), advice,
-                                                       "; a new start goes on from the snapshot before"));
+      return absl::Status(written.code(),
+                          absl::StrCat("the last snapshot: ", written.message(), advice,
+                                       "; the next start resumes from the previous snapshot"));
     }
     const int64_t next = step - step % options_.snapshot_every + options_.snapshot_every;
     remarks_ << "train: no snapshot of step " << step << ": " << written.message()
-             << "; training goes on, the next one is due at step " << std::min(options_.steps, next) << advice
-             << std::endl;
+             << "; training continues, the next one is due at step " << std::min(options_.steps, next)
+             << advice << std::endl;
     return absl::OkStatus();
   }
 
@@ -313,8 +312,8 @@ class TrainingRun {
   Corpus corpus_;
   std::optional<SampleLog> sample_log_;
   std::optional<MetricsWriter> metrics_;
-  bool metrics_appended_ = true;  // the last time
-  bool snapshot_written_ = true;  // the last time
+  bool metrics_appended_ = true;  // at the last attempt
+  bool snapshot_written_ = true;  // at the last attempt
   std::unique_ptr<Communicator> comm_;
   std::optional<Trainer> trainer_;
 };

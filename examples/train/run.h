@@ -9,11 +9,11 @@
 
 namespace ddprun::train {
 
-// Trains to options.steps, going on from the newest snapshot. Rank 0 writes progress to `out`, one flushed
-// line at a time, and remarks to `remarks`; the others are silent.
+// Trains up to options.steps, resuming from the newest snapshot. Rank 0 writes progress to `out`, flushed
+// after each line, and warnings to `remarks`; other ranks write nothing.
 //   REQUIRES: ValidateForWorld(options, context.world_size()).ok()
-//   Errors: before any training: the text, the snapshots or the metrics file cannot be used, or the ranks
-//           differ; then those of Trainer::Step.
+//   Errors: before training: the text, the snapshots or the metrics file cannot be used, or the ranks differ;
+//           then those of Trainer::Step.
 absl::Status Run(const Options& options, Context& context, std::ostream& out, std::ostream& remarks);
 
 }  // namespace ddprun::train

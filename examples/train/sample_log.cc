@@ -32,7 +32,7 @@ std::string ToJson(const SampleUse& use) {
 absl::StatusOr<SampleUse> SampleUseFromJson(absl::string_view line) {
   boost::json::error_code error;
   const boost::json::value value = boost::json::parse({line.data(), line.size()}, error);
-  if (error || !value.is_object()) return absl::InvalidArgumentError("no JSON object");
+  if (error || !value.is_object()) return absl::InvalidArgumentError("not a JSON object");
   bool complete = true;
   const auto number = [&](const boost::json::value* from) -> int64_t {
     if (from != nullptr && from->is_int64()) return from->get_int64();
@@ -50,7 +50,7 @@ absl::StatusOr<SampleUse> SampleUseFromJson(absl::string_view line) {
   const boost::json::value* samples = object.if_contains("samples");
   if (samples == nullptr || !samples->is_array()) return absl::InvalidArgumentError("no list of samples");
   for (const boost::json::value& sample : samples->get_array()) use.samples.push_back(number(&sample));
-  if (!complete) return absl::InvalidArgumentError("a field is missing or no number");
+  if (!complete) return absl::InvalidArgumentError("a field is missing or not a number");
   return use;
 }
 

@@ -1,10 +1,9 @@
-// Which samples went into which step, for proofs that none is left out or used twice: one JSON object a line,
-// one line a step and rank, one file a round and rank.
+// Records which samples went into which step, to verify that none is left out or used twice: one JSON object
+// per line, one line per step and rank, one file per round and rank.
 //
-// A line is written before its step is taken, so a step that failed has lines, too. What counts of a step
-// that was done several times is its last execution, that of the highest round: the later round went
-// on from a snapshot before the step. (So one directory is for one start of a job: the next one's rounds
-// begin with 0 again.)
+// A line is written before its step is executed, so a failed step has lines too. If a step was executed
+// several times, only its last execution counts, that of the highest round: the later round resumed from a
+// snapshot before the step. Use a new directory for each start of a job, because rounds start at 0 again.
 #pragma once
 
 #include <cstdint>
@@ -17,34 +16,33 @@
 
 namespace ddprun::train {
 
-// A rank's part of a step. Its first sample is at `position` of `epoch`, in the order in which the epoch is
-// shuffled; the others follow, beyond the last one in the epoch after.
+// A rank's part of a step. Its first sample is at `position` in the shuffled order of `epoch`; the others
+// follow it, continuing in the next epoch after the last position.
 struct SampleUse {
   int64_t round = 0;
-  int64_t step = 0;  // the number that the update will have, from 1
+  int64_t step = 0;  // number of the update, from 1
   int rank = 0;
   int world_size = 1;
   int64_t epoch = 0;
   int64_t position = 0;
-  std::vector<int64_t> samples{};  // numbers of samples of the text
+  std::vector<int64_t> samples{};  // indices of samples in the text
 
   bool operator==(const SampleUse&) const = default;
 };
 
-// Without line end.
+// Without a newline.
 std::string ToJson(const SampleUse& use);
-// Nothing: not a line of this log.
+//   Errors: kInvalidArgument: not a complete line of this log.
 absl::StatusOr<SampleUse> SampleUseFromJson(absl::string_view line);
 
-// All lines of all files in `directory`, in no particular order. A line that its writer was killed in is
-// passed over.
+// All complete lines of all files in `directory`, in unspecified order; incomplete lines are skipped.
 absl::StatusOr<std::vector<SampleUse>> ReadSampleLogs(const std::string& directory);
 
-// Appends; each line reaches the system as one write.
-//   Errors: as the system says, naming the file.
+// Appends lines, each by one write().
+//   Errors: those of the system, naming the file.
 class SampleLog {
  public:
-  // Makes directory and file where they are missing: "samples-r2-rank0.jsonl".
+  // Creates directory and file, such as "samples-r2-rank0.jsonl", if they do not exist.
   static absl::StatusOr<SampleLog> Open(const std::string& directory, int64_t round, int rank);
   SampleLog(SampleLog&& other) noexcept;
   SampleLog& operator=(SampleLog&&) = delete;

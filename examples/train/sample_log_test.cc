@@ -24,7 +24,7 @@ SampleUse Use(int64_t round, int64_t step, int rank) {
           .samples = {7, 0, 7'000'000'000}};
 }
 
-TEST(SampleLogTest, LinesOfAllRanksAndRoundsComeBack) {
+TEST(SampleLogTest, ReadsLinesOfAllRanksAndRounds) {
   std::string directory = testing::TempDir() + "/samplesXXXXXX";
   ASSERT_NE(mkdtemp(directory.data()), nullptr);
   directory += "/made";
@@ -41,7 +41,7 @@ TEST(SampleLogTest, LinesOfAllRanksAndRoundsComeBack) {
               UnorderedElementsAre(Use(1, 5, 0), Use(1, 6, 0), Use(1, 5, 2), Use(2, 6, 0)));
 }
 
-TEST(SampleLogTest, ALineIsJson) {
+TEST(SampleLogTest, LinesAreJson) {
   EXPECT_EQ(
       ToJson(Use(2, 8, 1)),
       R"({"round":2,"step":8,"rank":1,"world_size":3,"epoch":1,"position":40,"samples":[7,0,7000000000]})");

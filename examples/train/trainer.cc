@@ -20,7 +20,7 @@
 namespace ddprun::train {
 namespace {
 
-constexpr int64_t kWarmupSteps = 20;  // the learning rate rises in a line
+constexpr int64_t kWarmupSteps = 20;  // linear warm-up of the learning rate
 
 std::vector<absl::Span<float>> GradsInReadyOrder(const std::vector<TensorSpec>& tensors,
                                                  Buffer<float>& grads) {
@@ -152,15 +152,15 @@ absl::Status Trainer::Restore(const Snapshot& snapshot) {
     const std::string theirs = found == snapshot.attributes.end() ? "unknown" : found->second;
     if (theirs == value) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("it is of a training with ", flag, "=", theirs, ", this one has ", flag, "=", value,
-                     ": give that one's ", flag, ", or another --snapshot-dir to start anew"));
+        absl::StrCat("written with ", flag, "=", theirs, ", but this run has ", flag, "=", value,
+                     ": use the same ", flag, ", or another --snapshot-dir to start from scratch"));
   }
   ASSIGN_OR_RETURN(const int64_t epoch, snapshot.Integer("sampler.epoch"));
   ASSIGN_OR_RETURN(const int64_t position, snapshot.Integer("sampler.position"));
   ASSIGN_OR_RETURN(const int64_t counter, snapshot.Integer("rng.counter"));
   if (epoch < 0 || position < 0 || position >= sampler_.num_samples() ||
       !absl::SimpleAtod(snapshot.attributes.count("loss") ? snapshot.attributes.at("loss") : "", &loss_)) {
-    return absl::DataLossError("its attributes contradict each other");
+    return absl::DataLossError("its attributes are inconsistent");
   }
   for (const TensorSpec& tensor : model_.tensors()) {
     RETURN_IF_ERROR(snapshot.Copy(tensor.name, model_.parameters().subspan(tensor.offset, tensor.num_elems)));
@@ -193,7 +193,7 @@ std::map<std::string, std::string> Trainer::Facts() const {
 
 namespace {
 
-constexpr double kBeta2 = 0.99;  // small batches of small models: a shorter memory than Adam's usual one
+constexpr double kBeta2 = 0.99;  // below Adam's usual value, for small batches of small models
 constexpr double kMomentum = 0.9;
 
 }  // namespace

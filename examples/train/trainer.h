@@ -1,4 +1,4 @@
-// The training itself: one optimizer step of all ranks together, and its state as a snapshot.
+// Training: optimizer steps of all ranks together, and the state as a snapshot.
 #pragma once
 
 #include <array>
@@ -25,18 +25,17 @@
 namespace ddprun::train {
 
 // Every rank has the whole model and computes the gradient of its span of the global batch, sequence by
-// sequence, summed as tree_sum.h says; the buckets' all-reduce runs while the last sequence's backward pass
-// goes on. How far the state after a step depends on the number of ranks:
-// docs/decisions/0003-reduction-order.md.
+// sequence, summed in the order of tree_sum.h. The all-reduce of the buckets overlaps with the backward pass
+// of the last sequence. Dependence of results on the number of ranks: docs/decisions/0003-reduction-order.md.
 //   Threads: one caller at a time.
-//   Owns:    nothing that is passed in; all of it lives longer.
+//   Owns:    none of the arguments; all must outlive this.
 class Trainer {
  public:
-  // At the start of a training.
-  //   REQUIRES: corpus.NumSamples(context) >= 1; global_batch >= world size; LayersFor<float>(cpu) is there.
+  // Starts at step 0 with initial parameters.
+  //   REQUIRES: corpus.NumSamples(context) >= 1; global_batch >= world size; LayersFor<float>(cpu) is set.
   Trainer(const Options& options, const Corpus& corpus, Communicator* comm);
 
-  // This rank's samples of the next update, and where in the order of the samples they begin.
+  // This rank's samples of the next update, and their start in the order of samples.
   struct Part {
     int64_t epoch = 0;
     int64_t position = 0;
@@ -44,36 +43,35 @@ class Trainer {
   };
   [[nodiscard]] Part NextPart() const;
 
-  // One update. All ranks call it equally often. `wish`: this rank wishes something, such as a snapshot,
-  // after this update; wished() then tells all ranks that one did.
-  //   Errors: Pending::Wait's; kFailedPrecondition: the loss is not finite. After one the state is of no use.
+  // One update; a collective call of all ranks. `wish`: this rank requests something, such as a snapshot,
+  // after this update; wished() then returns true on all ranks.
+  //   Errors: those of Pending::Wait; kFailedPrecondition: the loss is not finite. The state is undefined
+  //           after an error.
   absl::Status Step(bool wish);
 
   [[nodiscard]] int64_t step() const { return step_; }  // updates done
-  [[nodiscard]] double loss() const {
-    return loss_;
-  }  // of the last one's batch, nats a byte; 0 before the first
+  // Of the batch of the last update, in nats per byte; 0 before the first one.
+  [[nodiscard]] double loss() const { return loss_; }
+  [[nodiscard]] bool wished() const { return wished_; }  // whether any rank passed `wish` to the last Step
 
-  [[nodiscard]] bool wished() const { return wished_; }  // by any rank, in the last update
-
-  // The state, as views of this object that hold until the next Step. The caller adds world size and round.
+  // The state, as views of this object, valid until the next Step. The caller adds world size and round.
   [[nodiscard]] Snapshot State() const;
 
   // Continues from `snapshot`.
-  //   Errors: kFailedPrecondition: of another training, naming the flag that differs, or of another optimizer,
-  //           naming the tensor that is missing; others: the writer was wrong. After an error the state is of
-  //           no use.
+  //   Errors: kFailedPrecondition: it was written with other options (names the flag that differs) or another
+  //           optimizer (names the missing tensor); others: the snapshot is inconsistent. After an error the
+  //           state is undefined.
   absl::Status Restore(const Snapshot& snapshot);
 
-  // In hexadecimal, over all parameters.
+  // Of all parameters, in hexadecimal.
   [[nodiscard]] std::string ParametersSha256() const;
-  // What all ranks must have in common before a step: name -> value.
+  // What must be equal on all ranks before a step: name -> value.
   [[nodiscard]] std::map<std::string, std::string> Facts() const;
 
  private:
-  // What a snapshot and the options must agree on: flag -> value.
+  // What must be equal in a snapshot and the options: flag -> value.
   [[nodiscard]] std::map<std::string, std::string> Identity() const;
-  // The gradient's all-reduce is under way when it returns.
+  // On return, the all-reduce of the gradient is in progress.
   void ComputeGradients();
 
   const Options options_;
@@ -88,20 +86,19 @@ class Trainer {
   double loss_ = 0;
   bool wished_ = false;
 
-  Buffer<float> grads_;                   // as the parameters
-  std::unique_ptr<Optimizer> optimizer_;  // of both
+  Buffer<float> grads_;                   // same layout as the parameters
+  std::unique_ptr<Optimizer> optimizer_;  // borrows parameters and grads_
   TreeSum<float> grad_sum_;
   TreeSum<double> loss_sum_;
-  // This rank's, then the sums over all ranks.
+  // This rank's values; after the all-reduce, the sums over all ranks.
   enum StepSum { kLoss, kWishes, kNumStepSums };
   std::array<double, kNumStepSums> step_sums_ = {};
   std::unique_ptr<Pending> sums_reduced_;
   DataParallel<float> data_parallel_;
 };
 
-// The optimizers that --optimizer names.
-
-// REQUIRES: options passed ParseOptions.
+// The optimizer that --optimizer names.
+//   REQUIRES: `options` are from ParseOptions.
 std::unique_ptr<Optimizer> MakeOptimizer(const Options& options, std::vector<ParameterView> parameters);
 
 }  // namespace ddprun::train

@@ -19,9 +19,9 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// testdata/adamw_snapshot.ddp was written before optimizers had an interface, by
-//   train --data=text.txt --layers=1 --heads=1 --width=2 --context=8 --global-batch=2 --cpu=baseline --steps=4
-//     --snapshot-dir=snap
+// testdata/adamw_snapshot.ddp was written before the Optimizer interface existed, by
+//   train --data=text.txt --layers=1 --heads=1 --width=2 --context=8 --global-batch=2 --cpu=baseline
+//     --steps=4 --snapshot-dir=snap
 // with this text in text.txt.
 Corpus GoldenCorpus() {
   std::string text;
@@ -56,8 +56,8 @@ class TrainerTest : public testing::Test {
   const std::unique_ptr<Communicator> comm_ = CreateHostCommunicator({}, nullptr).value();
 };
 
-// Names, order, shapes and every bit: what is read is written again.
-TEST_F(TrainerTest, ASnapshotFromBeforeTheOptimizerInterfaceIsReadAndWrittenAsBefore) {
+// Names, order, shapes and every bit round-trip.
+TEST_F(TrainerTest, SnapshotFromBeforeTheOptimizerInterfaceRoundTrips) {
   const std::string file = GoldenFile();
   const ParsedSnapshot golden = ParseSnapshot(file).value();
   const auto trainer = MakeTrainer(GoldenOptions());
@@ -73,7 +73,7 @@ TEST_F(TrainerTest, ASnapshotFromBeforeTheOptimizerInterfaceIsReadAndWrittenAsBe
   EXPECT_EQ(data, file.substr(head.size()));
 }
 
-TEST_F(TrainerTest, EveryOptimizerResumesToTheSameBits) {
+TEST_F(TrainerTest, EveryOptimizerResumesBitIdentically) {
   for (const std::string optimizer : {"adamw", "sgd"}) {
     const auto whole = MakeTrainer(GoldenOptions(optimizer)), first = MakeTrainer(GoldenOptions(optimizer)),
                second = MakeTrainer(GoldenOptions(optimizer));
@@ -87,7 +87,7 @@ TEST_F(TrainerTest, EveryOptimizerResumesToTheSameBits) {
   }
 }
 
-TEST_F(TrainerTest, ASnapshotOfAnotherOptimizerNamesTheFlagTheTensorAndTheRemedy) {
+TEST_F(TrainerTest, ErrorForAnotherOptimizerNamesFlagTensorAndRemedy) {
   const std::string file = GoldenFile();
   const absl::Status status =
       MakeTrainer(GoldenOptions("sgd"))->Restore(ParseSnapshot(file).value().snapshot);

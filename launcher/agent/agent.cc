@@ -20,17 +20,17 @@
 namespace ddprun {
 namespace {
 
-// For a terminal that takes its time.
+// Limit for flushing output to a slow terminal.
 constexpr Duration kFlushLimit = seconds(5);
-// For the file system of the launcher's own error file.
+// Limit for writing the launcher's own error file.
 constexpr Duration kOwnErrorLimit = seconds(2);
-// For the full name of this host, which only a report wants.
+// Limit for looking up the full name of this host, which only reports need.
 constexpr Duration kNameLimit = milliseconds(300);
 
-// For the last output of workers that have ended; local_workers.cc waits no longer for it.
+// Limit for the last output of ended workers, as in local_workers.cc.
 constexpr Duration kOutputLimit = seconds(2);
 
-// Unique for this life of this agent.
+// Unique for each join.
 std::string NodeIdOf(const std::string& host) {
   return absl::StrCat(host, "/", getpid(), "/",
                       absl::Hex(std::chrono::steady_clock::now().time_since_epoch().count() & 0xffffffff));
@@ -72,7 +72,6 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
                       Observe([&](AgentObserver& o) { o.OnWatchdog(note, Now()); });
                     },
                 .fenced = [this] { driver_.Step(Fenced{}); },
-                // The job is left to the others.
                 .broken = [this](const absl::Status& why) { Break(why); }}),
       display_(parts.log, config_.program.name,
                [this](const std::string& path, const std::string& text, auto done) {
@@ -95,12 +94,11 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
 }
 
 void Agent::Start(std::unique_ptr<CoordinatorLink> link) {
-  // The link comes later: there is nobody to say goodbye to.
-  // Each event has the name in it.
+  // Each event contains the host name.
   if (config_.event_handler != EventHandler::kNull) LookUpHostName();
   const auto later = std::make_shared<std::unique_ptr<CoordinatorLink>>(std::move(link));
   workers_.Open([this, later](const absl::Status& ready) {
-    if (finish_) return;  // A signal was faster.
+    if (finish_) return;  // A signal came first.
     if (!ready.ok()) return driver_.Step(AgentBroken{ready, EndReason::kRejected});
     driver_.Join(std::move(*later));
   });
@@ -149,7 +147,7 @@ void Agent::ObserveStopping() {
 void Agent::OnWelcome(const NodeIdentity& node) {
   if (!open_line_) return;
   open_line_([this, node](int fd) {
-    if (node.id != self_.id) return;  // It has joined again meanwhile.
+    if (node.id != self_.id) return;  // The node has rejoined since.
     const absl::Status kept = workers_.SayWhenDead(fd, GoneMessage(config_.run_id, node.id, node.gone_token));
     if (!kept.ok()) log_.Event("no_last_words", {{"reason", kept.message()}});
   });
@@ -171,7 +169,7 @@ void Agent::OnWaitingFor(const std::string& text, Duration start_in) {
 
 void Agent::OnFailure() {
   Observe([](AgentObserver& o) { o.OnFailure(Now()); });
-  // There will be a report.
+  // The report needs the name.
   if (full_host_.empty()) boost::asio::post(io_, [this] { LookUpHostName(); });
 }
 
@@ -188,7 +186,7 @@ void Agent::OnReport(const proto::JobReport& report) {
 }
 
 void Agent::OnDismissed() {
-  if (!looking_up_) display_.Show(HostName());  // No round waits for it any more.
+  if (!looking_up_) display_.Show(HostName());  // No round waits for this.
 }
 
 void Agent::OnRefused(const std::string& why) { log_.Event("refused", {{"reason", why}}); }
@@ -209,7 +207,7 @@ void Agent::ReportFailures() {
   ShowLater();
 }
 
-// Whatever is to be done now comes first: the next round may begin with it.
+// Posted, so that pending handlers run first: one of them may start the next round.
 void Agent::ShowLater() {
   boost::asio::post(io_, [this] {
     if (!looking_up_) display_.Show(HostName());
@@ -253,7 +251,7 @@ void Agent::LeaveOwnError(std::function<void()> done) {
   ComputeInBackground<Lines>(io_, kOwnErrorLimit, leave,
                              [this, done = std::move(done)](std::optional<Lines> said) {
                                if (!said) {
-                                 said = {absl::StrCat("the error is not in ", config_.own_error_file,
+                                 said = {absl::StrCat("cannot write the error to ", config_.own_error_file,
                                                       ": its file system does not answer")};
                                }
                                for (const std::string& line : *said) log_.Say(line);

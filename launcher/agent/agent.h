@@ -1,4 +1,4 @@
-// The agent of one node as a process: AgentDriver with real workers, stores, connections, and people to tell.
+// The agent of one node: AgentDriver with real workers, stores, connections and output.
 #pragma once
 
 #include <functional>
@@ -25,17 +25,17 @@
 
 namespace ddprun {
 
-// Looks for the coordinator for `limit` at most and gives `done` a new link to it, not started, or why there
-// is none: once, never from within, and not after the agent has finished.
+// Seeks the coordinator for at most `limit`, then calls `done` once with a new link that is not started, or
+// with the error. Never calls `done` from within, nor after the agent has finished.
 using Relink = std::function<void(
     Duration limit, std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)> done)>;
 
-// Opens a connection to the coordinator for the warden, and gives `done` its descriptor, borrowed: at most
+// Opens a connection to the coordinator for the warden and calls `done` with its borrowed descriptor: at most
 // once, never from within, and not after the agent has finished.
 using OpenLine = std::function<void(std::function<void(int fd)> done)>;
 
-//   Order:   Start once; then OnSignal as signals come; `finished` comes once and last.
-//   Threads: that of `io`.
+//   Order:   Start once; then OnSignal for each signal. `finished` is called once, last.
+//   Threads: the thread of `io`.
 class Agent final : private AgentWorld {
  public:
   struct Parts {
@@ -44,17 +44,17 @@ class Agent final : private AgentWorld {
     LogDirectory* log_directory = nullptr;
     RoundStores* stores = nullptr;
     WardenHandle warden;
-    std::string host;     // short name of this node, for people
+    std::string host;     // short name of this node, for users
     std::string address;  // where other nodes' workers reach this one; empty: as the coordinator sees it
     Duration first_last_call{};
     Duration last_call{};
     Relink relink;                               // for a node that is cut off from its job
-    OpenLine open_line = {};                     // empty: the warden has none
+    OpenLine open_line = {};                     // empty: no connection for the warden
     std::vector<AgentObserver*> observers = {};  // outlive the agent
-    // How other nodes reach this one, asked at each start of workers; empty: unknown.
+    // How other nodes reach this one. Called at each start of workers; empty: unknown.
     std::function<NodeNetwork()> network = {};
-    bool leased = true;        // false in the coordinator's own process: it cannot be lost alone
-    bool counts_down = false;  // logs how long the last call still lasts; for terminals
+    bool leased = true;        // false in the coordinator's process, which cannot be lost separately
+    bool counts_down = false;  // log the remaining time of the last call; for terminals
   };
 
   Agent(boost::asio::io_context& io, Parts parts, std::function<void(int exit_code)> finished);
@@ -63,9 +63,9 @@ class Agent final : private AgentWorld {
 
   // Joins the job at the other end of `link`.
   void Start(std::unique_ptr<CoordinatorLink> link);
-  // SIGTERM and its like, sent to this process.
+  // This process has received a signal of --signals-to-handle.
   void OnSignal(int signo);
-  // The agent cannot go on; it ends its workers and then itself.
+  // The agent cannot continue: it stops its workers, then ends.
   void Break(const absl::Status& why);
 
  private:
@@ -88,7 +88,7 @@ class Agent final : private AgentWorld {
   int64_t FurthestStep(Round round) const override { return workers_.FurthestStep(round); }
   Failure FailureOf(LocalRank local_rank) const override { return workers_.failures().Of(local_rank); }
   std::vector<Failure> Failures() const override { return workers_.failures().All(); }
-  // Lets the warden tell the coordinator when this agent has died and nothing is left of its workers.
+  // Lets the warden report to the coordinator when this agent has died and its workers are gone.
   void OnWelcome(const NodeIdentity& node) override;
   void OnWaiting() override;
   void OnWaitingFor(const std::string& text, Duration start_in) override;
@@ -102,15 +102,15 @@ class Agent final : private AgentWorld {
   void Say(const std::string& text) override;
   void OnFinish(const Finish& finish) override;
 
-  // What the display has kept, as soon as there is nothing else to do and the name of this host is known.
+  // Shows what display_ has kept, after pending handlers and once the name of this host is known.
   void ShowLater();
   void LookUpHostName();
   const std::string& HostName() const { return full_host_.empty() ? host_ : full_host_; }
-  // As finish_ says.
+  // Ends the agent as given by finish_.
   void End();
-  // To where the launcher was told to leave its own error, as torchrun does; then `done`, from `io`.
+  // Writes the launcher's own error file, as torchrun does; then calls `done`, from `io`.
   void LeaveOwnError(std::function<void()> done);
-  // Once: the workers of this round are told to end.
+  // Calls OnStopping of the observers, once per round.
   void ObserveStopping();
   template <typename F>
   void Observe(F call) const {
@@ -132,11 +132,11 @@ class Agent final : private AgentWorld {
   AgentDriver driver_;
   std::optional<Countdown> countdown_;
   NodeIdentity self_;      // of the newest join
-  std::string full_host_;  // empty: not known yet
+  std::string full_host_;  // empty: unknown
   bool looking_up_ = false;
-  bool stopping_ = false;         // the observers know
-  std::optional<int> signo_;      // the first that was sent to the launcher
-  std::optional<Finish> finish_;  // nothing comes after it
+  bool stopping_ = false;         // OnStopping was called in this round
+  std::optional<int> signo_;      // first signal to the launcher
+  std::optional<Finish> finish_;  // set: the agent ends
 };
 
 }  // namespace ddprun

@@ -72,7 +72,7 @@ void AgentDriver::OnMessage(const proto::CoordinatorMessage& message) {
     case proto::CoordinatorMessage::kWelcome:
       fence_.LeaseFrom(milliseconds(message.welcome().heartbeat_ms()));
       world_.OnWelcome({node_.id, node_.gone_token});
-      return Step(Rejoined{});  // The machine ignores the welcome to the first join.
+      return Step(Rejoined{});  // Ignored by the machine after the first join.
     case proto::CoordinatorMessage::kTakeSnapshot: {
       const Round round(message.take_snapshot().round());
       return Step(SnapshotWanted{round, message.take_snapshot().reason(), world_.FurthestStep(round)});
@@ -94,7 +94,7 @@ void AgentDriver::OnMessage(const proto::CoordinatorMessage& message) {
     case proto::CoordinatorMessage::kRefuse:
       return world_.OnRefused(message.refuse().message());
     case proto::CoordinatorMessage::KIND_NOT_SET:
-      return world_.Say("the coordinator sent a message of no known kind; it is ignored");
+      return world_.Say("ignoring a message of unknown kind from the coordinator");
   }
 }
 
@@ -187,7 +187,7 @@ void AgentDriver::Do(const Rejoin& e) {
     old_link_ = std::move(link_);
   }
   world_.FindCoordinator(e.limit, [this](absl::StatusOr<std::unique_ptr<CoordinatorLink>> link) {
-    if (machine_.state() != AgentMachine::State::kSeeking) return;  // A signal was faster.
+    if (machine_.state() != AgentMachine::State::kSeeking) return;  // A signal came first.
     if (!link.ok()) return Step(RejoinFailed{std::string(link.status().message())});
     Join(*std::move(link));
   });

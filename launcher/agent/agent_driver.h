@@ -1,6 +1,6 @@
-// The one interpreter of AgentMachine: its effects become messages to the coordinator and orders to the workers,
-// the coordinator's messages become its events, and the workers' fence follows the heartbeats. Production and
-// the simulation share it; they differ in the timer, the links and the AgentWorld.
+// The interpreter of AgentMachine. It turns effects into messages to the coordinator and calls of AgentWorld,
+// turns messages from the coordinator into events, and renews the fence with each answered heartbeat. Shared
+// by production and simulation, which differ in the timer, the links and the AgentWorld.
 #pragma once
 
 #include <memory>
@@ -19,16 +19,16 @@
 
 namespace ddprun {
 
-//   Order:   Join once; Step as things happen on the node, before Join as well.
-//   Threads: that of the timer and the links.
+//   Order:   Join once; Step for each event on the node, also before Join.
+//   Threads: the thread of the timer and the links.
 class AgentDriver {
  public:
   struct Parts {
     const LaunchConfig* config = nullptr;  // outlives the driver
-    AgentWorld* world = nullptr;           // likewise
+    AgentWorld* world = nullptr;           // outlives the driver
     std::unique_ptr<WakeTimer> timer;
-    JoiningNode node = {};  // without what NewIdentity and OfferStore say
-    bool leased = true;     // false in the coordinator's own process: it cannot be lost alone
+    JoiningNode node = {};  // identity and store port are set at each join
+    bool leased = true;     // false in the coordinator's process, which cannot be lost separately
   };
 
   explicit AgentDriver(Parts parts);
@@ -40,13 +40,13 @@ class AgentDriver {
   void Step(const AgentEvent& event);
 
   const AgentMachine& machine() const { return machine_; }
-  // Null: before Join, and while the coordinator is looked for.
+  // Null before Join and while the coordinator is sought.
   CoordinatorLink* link() { return link_.get(); }
 
  private:
   void OnMessage(const proto::CoordinatorMessage& message);
   void SetTimer();
-  // Nothing is sent before the join.
+  // Drops messages before the join is sent.
   void Send(const proto::AgentMessage& message);
 
   void Do(const StartWorkers& e);
@@ -66,14 +66,14 @@ class AgentDriver {
   const LaunchConfig& config_;
   AgentWorld& world_;
   const std::unique_ptr<WakeTimer> timer_;
-  JoiningNode node_;  // this life of it
+  JoiningNode node_;  // of the newest join
   AgentMachine machine_;
   NodeFence fence_;
   std::unique_ptr<CoordinatorLink> link_;
-  std::unique_ptr<CoordinatorLink> old_link_;  // closed; it may be calling us, or take a moment to end
-  bool joined_ = false;                        // over link_
+  std::unique_ptr<CoordinatorLink> old_link_;  // closed; may be calling this object, or still be sending
+  bool joined_ = false;                        // the join was sent on link_
   std::optional<TimePoint> timer_at_;
-  std::optional<absl::Status> broken_;  // in the Step that is going on
+  std::optional<absl::Status> broken_;  // an error during the current Step
 };
 
 }  // namespace ddprun

@@ -22,7 +22,7 @@ AgentLog::AgentLog(std::string host, absl::string_view log_level)
 void AgentLog::Say(absl::string_view text) const {
   std::string lines;
   for (const absl::string_view line : absl::StrSplit(absl::StripAsciiWhitespace(text), '\n')) {
-    // Names of hosts and reasons come from other machines, which may send anything.
+    // Host names and reasons come from other machines and may contain control characters.
     absl::StrAppend(&lines, prefix_, CleanLine(line), "\n");
   }
   Write(lines);
@@ -34,7 +34,7 @@ void AgentLog::Detail(absl::string_view text) const {
 
 void AgentLog::Write(absl::string_view text) const {
   if (write_) return write_(text);
-  // One write, so that lines of several agents on one terminal stay whole. A closed terminal is not an error.
+  // One write, so that lines of several agents on a terminal are not mixed. Errors are ignored.
   WriteAll(STDERR_FILENO, text);
 }
 

@@ -1,5 +1,5 @@
-// What the agent says to people on stderr: a few lines that matter by default, every transition with
-// LOGLEVEL=INFO, every step with LOGLEVEL=DEBUG.
+// The agent's log on stderr: important lines by default, every transition with LOGLEVEL=INFO, every step with
+// LOGLEVEL=DEBUG.
 #pragma once
 
 #include <functional>
@@ -14,20 +14,20 @@ namespace ddprun {
 //   Threads: one caller at a time.
 class AgentLog {
  public:
-  // `log_level` as torchrun's LOGLEVEL: INFO shows events, DEBUG also details; everything else neither.
+  // `log_level`: as torchrun's LOGLEVEL. INFO shows events, DEBUG also details; other values show neither.
   AgentLog(std::string host, absl::string_view log_level);
 
-  // Where all goes from now on; empty: to stderr itself, as at the beginning, which waits for its reader.
+  // Sets the destination of all output. Empty, the default: stderr, with blocking writes.
   void SendTo(std::function<void(absl::string_view)> write) { write_ = std::move(write); }
 
-  // "[ddprun HOST] text"; every line of `text` gets the prefix.
+  // Logs "[ddprun HOST] text"; every line of `text` gets the prefix.
   void Say(absl::string_view text) const;
-  // Text of a form of its own, such as a report.
+  // Writes `text` unchanged, such as a report.
   void Write(absl::string_view text) const;
-  // "debug: text", if details are shown.
+  // Logs "debug: text" if details are shown.
   void Detail(absl::string_view text) const;
   bool shows_details() const { return show_details_; }
-  // `event=NAME key="value" ...`, if events are shown.
+  // Logs `event=NAME key="value" ...` if events are shown.
   void Event(absl::string_view event,
              std::initializer_list<std::pair<absl::string_view, absl::string_view>> fields) const;
 

@@ -7,7 +7,7 @@
 namespace ddprun {
 namespace {
 
-// What it writes of `say`.
+// The output of the calls in `say`.
 template <typename F>
 std::string Written(absl::string_view level, F say) {
   AgentLog log("node1", level);
@@ -22,8 +22,8 @@ TEST(AgentLogTest, EachLineHasThePrefix) {
             "[ddprun node1] one\n[ddprun node1]   two\n");
 }
 
-// Another machine's name may hold anything.
-TEST(AgentLogTest, NothingThatIsSaidSteersTheTerminal) {
+// Names of other machines may contain anything.
+TEST(AgentLogTest, RemovesTerminalControlSequences) {
   EXPECT_EQ(
       Written("", [](const AgentLog& log) { log.Say("waiting for \x1b[2J\x1b]0;title\anode\x1b[31m7\xff"); }),
       "[ddprun node1] waiting for node7?\n");

@@ -8,10 +8,11 @@
 namespace ddprun {
 namespace {
 
+// The search for the coordinator lasts this much longer than a lease.
 constexpr Duration kSeekBeyondLease = seconds(1);
 constexpr Duration kFirstPause = milliseconds(100);
 constexpr Duration kLongestPause = seconds(5);
-// A node that is cut off sooner after it came back pauses before it tries again.
+// A node that is cut off sooner than this after a rejoin pauses before the next try.
 constexpr Duration kSettled = seconds(1);
 
 Duration Longer(Duration pause) { return std::clamp(pause * 2, kFirstPause, kLongestPause); }
@@ -50,11 +51,11 @@ AgentEffects AgentMachine::Step(const AgentEvent& event, TimePoint now) {
 }
 
 void AgentMachine::On(const RoundStarted& e) {
-  if (end_ || lost_) return;  // It crossed our goodbye, or is for the node that we were.
+  if (end_ || lost_) return;  // It crossed this node's Leave, or is for its previous identity.
   if (state_ != State::kIdle) {
     On(AgentBroken{absl::InternalError(absl::StrCat("the coordinator started round ",
                                                     e.assignment.round.value(), " while workers of round ",
-                                                    assignment_.round.value(), " were not gone"))});
+                                                    assignment_.round.value(), " were not stopped"))});
     return;
   }
   assignment_ = e.assignment;
@@ -74,9 +75,9 @@ void AgentMachine::On(const RoundStopped& e) {
   if (state_ == State::kRunning) {
     Stop(SIGTERM);
   } else if (state_ == State::kIdle && succeeded_) {
-    effects_.push_back(SendReady{e.round});  // They are gone, and only that was said.
+    effects_.push_back(SendReady{e.round});  // The workers are gone; only Succeeded was sent.
   }
-  succeeded_ = false;  // While Stopping: Ready follows, not Succeeded, which this has overtaken.
+  succeeded_ = false;  // While Stopping: Ready follows instead of Succeeded.
 }
 
 void AgentMachine::On(const Dismissed& e) {
@@ -90,7 +91,7 @@ void AgentMachine::On(const Dismissed& e) {
 }
 
 void AgentMachine::On(const CoordinatorLost& e) {
-  if (end_) return;  // After its last word, or ours, it is free to go.
+  if (end_) return;  // Expected after Dismiss or Leave.
   if (state_ == State::kSeeking) return SeekAgain(e.reason);
   CutOff(
       {absl::StrCat("the connection to the coordinator broke (", e.reason, ")"), EndReason::kCoordinatorLost},
@@ -116,7 +117,7 @@ void AgentMachine::On(const Rejoined&) {
 void AgentMachine::On(const RejoinFailed& e) {
   if (state_ != State::kSeeking) return;
   const std::string why = absl::StrCat(
-      "the coordinator is lost. Start the job again on all nodes; it goes on from its last snapshot (",
+      "the coordinator is lost. Start the job again on all nodes; it resumes from its last snapshot (",
       lost_->why, "; ", e.reason, ")");
   Say(why);
   FinishWith(lost_->otherwise, SIGTERM, why);
@@ -160,13 +161,13 @@ void AgentMachine::On(const WorkersGone& e) {
   alive_.clear();
   if (failed_) effects_.push_back(ReportFailures{assignment_.round});
   failed_ = false;
-  // A stuck worker has been reported as the failure that ends the job.
+  // A stuck worker was already reported; that failure ends the job.
   if (!e.unkillable.empty() && !stuck_ && !end_) {
     end_ = EndReason::kBroken;
     end_why_ =
         leaving_.emplace(absl::StrCat(e.unkillable[0],
-                                      ": SIGKILL does not end it, so this node takes part in no further "
-                                      "round; find out what it waits for, or restart the machine"));
+                                      ": SIGKILL does not end it, so this node cannot join further rounds; "
+                                      "find out what it waits for, or restart the machine"));
     Say(end_why_);
   }
   if (leaving_) effects_.push_back(SendLeave{*leaving_, /*workers_gone=*/true});
@@ -189,7 +190,7 @@ void AgentMachine::On(const SignalReceived& e) {
     return;
   }
   signaled_ = true;
-  // It begins as torchrun's words for it: scripts look for them.
+  // Begins with torchrun's message, which scripts may match.
   Say(absl::StrCat("Received ", e.signo, " death signal, shutting down workers: ", name,
                    " goes to them, SIGKILL follows in ", policy_.grace / seconds(1), " s, or on a second ",
                    name));

@@ -1,5 +1,5 @@
-// One node's part in a job: when its workers start, when they are stopped and how, when the node looks for
-// its coordinator again, and when the agent ends.
+// The agent's state machine: decides when a node's workers start, when and how they are stopped, when the
+// node searches for its coordinator again, and when the agent ends.
 //
 // clang-format off
 //                 Start               a worker failed, Stop, Dismiss, a signal,
@@ -18,10 +18,10 @@
 //     +--- Dismiss, a signal ----------------------------> +----------+  nothing left; to end
 // clang-format on
 //
-// Cut off is a node that was evicted, that has lost its connection to the coordinator, or whose fence has
-// fallen: the others go on without it, so it joins again as a new node, or ends. Stopping is a signal, a
-// grace period, SIGKILL, and then a sweep over everything the workers started; without the first two where
-// the next round may have begun elsewhere.
+// A node is cut off if it was evicted, if it has lost its connection to the coordinator, or if its fence has
+// expired: the others continue without it, so it rejoins as a new node or ends. Stopping means a signal, a
+// grace period, SIGKILL, and a sweep of all processes that the workers started. The signal and the grace
+// period are skipped if the next round may have started on other nodes.
 #pragma once
 
 #include <csignal>
@@ -43,15 +43,15 @@
 namespace ddprun {
 
 struct AgentPolicy {
-  int nproc = 1;  // workers to be started here, >= 1
-  // Between the first signal and SIGKILL, whatever the reason.
+  int nproc = 1;  // number of local workers, >= 1
+  // Time between the first signal and SIGKILL, for every stop.
   Duration grace = seconds(30);
-  // How long a silent node counts as alive. One that is cut off looks for its coordinator a second longer.
+  // How long a silent node counts as alive. A node that is cut off seeks its coordinator for a second longer.
   Duration lease = seconds(5);
   ExitCodes exit_codes = ExitCodes::kTorchrun;
 };
 
-// Why an agent that the coordinator dismisses ends.
+// The reason with which an agent ends after a dismissal.
 EndReason EndReasonOf(Dismissal dismissal);
 
 // --- Events ---
@@ -64,18 +64,18 @@ struct RoundStopped {
   Round round;
   std::string reason;
 };
-// The coordinator's last word.
+// The coordinator's last message to this node.
 struct Dismissed {
   Dismissal reason = {};
-  std::string message = {};  // for people
+  std::string message = {};  // for users
 };
 // The connection to the coordinator broke.
 struct CoordinatorLost {
   std::string reason;
 };
-// The node's lease may be over: the warden kills the workers, their ends follow.
+// The fence has expired: the node's lease may be over. The warden kills the workers; WorkerEnded follows.
 struct Fenced {};
-// The answers to Rejoin: the coordinator has welcomed this node as a new one, or could not be found.
+// Results of Rejoin: the coordinator has accepted this node as a new one, or was not found.
 struct Rejoined {};
 struct RejoinFailed {
   std::string reason;
@@ -84,26 +84,26 @@ struct WorkerEnded {
   LocalRank local_rank;
   ExitInfo exit;
 };
-// The coordinator wants a snapshot of the workers of `round`.
+// The coordinator requests a snapshot from the workers of `round`.
 struct SnapshotWanted {
   Round round;
   std::string reason = {};
-  int64_t from_step = 0;  // the furthest that any worker has reported: an older one would lose steps
+  int64_t from_step = 0;  // furthest step any worker has reported; older snapshots would lose steps
 };
-// The newest snapshot that a worker has said is whole; said again and again.
+// The newest snapshot that a worker has reported as complete. Reported repeatedly.
 struct SnapshotReported {
   Round round;
   int64_t step = 0;
 };
-// Nothing that the workers started is alive any more, or cannot be killed; that is said elsewhere.
+// All processes that the workers started are gone, except those that cannot be killed.
 struct WorkersGone {
-  // Processes, or threads, that not even SIGKILL has ended, one line for each: they may hold a device or a file.
+  // Processes or threads that SIGKILL has not ended, one line for each. They may hold a device or a file.
   std::vector<std::string> unkillable = {};
 };
 struct SignalReceived {
   int signo = 0;
 };
-// The agent itself cannot go on.
+// The agent itself cannot continue.
 struct AgentBroken {
   absl::Status status;
   EndReason reason = EndReason::kBroken;
@@ -122,13 +122,13 @@ struct StartWorkers {
 struct SignalWorkers {
   int signo = SIGTERM;
 };
-// SIGKILL to all that the workers are and started; answered by WorkersGone.
+// Send SIGKILL to the workers and all their descendants. Answered by WorkersGone.
 struct KillWorkers {};
-// Over the workers' socket, to each of them.
+// Ask each worker for a snapshot, over the workers' socket.
 struct AskForSnapshot {
   Round round;
 };
-// The shell knows how this worker failed.
+// Report the failure of this worker; the shell has its details.
 struct SendWorkersFailed {
   Round round;
   LocalRank local_rank;
@@ -136,7 +136,7 @@ struct SendWorkersFailed {
 struct SendWorkersSucceeded {
   Round round;
 };
-// Open an empty store for the next round and say that the node is ready for it, with all failures of `round`.
+// Open an empty store for the next round and report that the node is ready, with all failures of `round`.
 struct SendReady {
   Round round;
 };
@@ -144,22 +144,23 @@ struct SendSnapshotTaken {
   Round round;
   int64_t step = 0;
 };
-// The node leaves the job; sent again, with workers_gone, once it has no workers.
+// Report that the node leaves the job. Given again, with workers_gone, when its workers are gone.
 struct SendLeave {
   std::string reason;
   bool workers_gone = false;
 };
-// Hang up, look for the coordinator for `limit` at most, and join as a new node. Answered by Rejoined,
-// RejoinFailed, or CoordinatorLost when a connection was made and broke.
+// Close the connection, seek the coordinator for at most `limit`, and join as a new node. Answered by
+// Rejoined, RejoinFailed, or CoordinatorLost if a new connection broke.
 struct Rejoin {
   Duration limit{};
 };
-// Show the failure report of the round, from what the shell has kept.
+// Show the failure report of the round; the shell has its content.
 struct ReportFailures {
   Round round;
 };
+// Log a line.
 struct Tell {
-  std::string text;  // one line for people
+  std::string text;  // one line for users
 };
 // The agent ends. Given once, last.
 struct Finish {
@@ -185,12 +186,12 @@ class AgentMachine {
   std::optional<TimePoint> NextDeadline() const { return state_ == State::kSeeking ? seek_at_ : grace_end_; }
 
   State state() const { return state_; }
-  // The round of the running or stopping workers; in other states the last one, -1 before the first.
+  // The round of the running or stopping workers; in other states the last round, -1 before the first.
   Round round() const { return assignment_.round; }
   int alive() const { return static_cast<int>(alive_.size()); }
 
  private:
-  // Why the node is cut off, and why it ends if it finds no way back.
+  // Why the node is cut off, and the reason with which the agent ends if it cannot rejoin.
   struct Lost {
     std::string why;
     EndReason otherwise;
@@ -214,19 +215,19 @@ class AgentMachine {
   bool InRound(Round round) const {
     return state_ == State::kRunning && round == assignment_.round && !end_ && !lost_;
   }
-  // Ends the workers, if there are any; what comes after is in end_, lost_ and succeeded_.
+  // Signals the workers, or sweeps if none is alive. end_, lost_ and succeeded_ decide what follows.
   void Stop(int signo);
   void Sweep();
-  // The job goes on without this node. The first reason stands. `at_once`: the others may have begun the next
-  // round, so the workers get no time to end by themselves.
+  // The job continues without this node. Only the first reason counts. `at_once`: other nodes may have
+  // started the next round, so the workers are killed without a grace period.
   //   REQUIRES: not Seeking; not Idle, if the agent is to end.
   void CutOff(Lost lost, bool at_once);
   void Seek();
-  // After a try that failed although somebody was found; with growing pauses, until the time is over.
+  // Schedules another try after a connection broke or the node was evicted. Pauses grow, until seek_end_.
   void SeekAgain(const std::string& why);
-  // Ends the agent as soon as nothing is left of its workers. The first reason stands.
+  // Ends the agent when its workers are gone. Only the first reason counts.
   void FinishWith(EndReason reason, int signo, std::string why);
-  // Tells the coordinator that this node leaves by itself.
+  // Reports to the coordinator that this node leaves on its own.
   void Leave(std::string reason);
   void Finished();
   void Say(std::string text);
@@ -235,26 +236,26 @@ class AgentMachine {
   State state_ = State::kIdle;
   Assignment assignment_;
   std::set<LocalRank> alive_;           // workers that have not ended
-  bool stuck_ = false;                  // a worker of this round is stuck: that ends the job
-  bool failed_ = false;                 // a worker of this round ended badly, before it was told to stop
-  bool succeeded_ = false;              // all workers of this round ended with 0
-  bool killing_ = false;                // KillWorkers given, WorkersGone not yet come
-  bool signaled_ = false;               // somebody sent the agent a signal
-  std::optional<EndReason> end_;        // set: the agent ends once it has nothing left
+  bool stuck_ = false;                  // a worker of this round is stuck, which ends the job
+  bool failed_ = false;                 // a worker of this round failed before it was stopped
+  bool succeeded_ = false;              // all workers of this round exited with 0
+  bool killing_ = false;                // waiting for WorkersGone after KillWorkers
+  bool signaled_ = false;               // the agent has received a signal
+  std::optional<EndReason> end_;        // set: the agent ends when its workers are gone
   std::string end_why_;                 // with end_
-  std::optional<std::string> leaving_;  // why; its workers are not gone yet
+  std::optional<std::string> leaving_;  // set: SendLeave with this reason is due when the workers are gone
   std::optional<Lost> lost_;            // set: the node is cut off
-  std::optional<TimePoint> grace_end_;  // Stopping, before the SIGKILL
+  std::optional<TimePoint> grace_end_;  // Stopping: SIGKILL is due then
 
   int64_t snapshot_step_ = -1;          // the newest snapshot of this round
-  std::optional<int64_t> wanted_from_;  // set: a snapshot is wanted, of at least this step
+  std::optional<int64_t> wanted_from_;  // set: a snapshot of at least this step is requested
 
-  std::optional<TimePoint> seek_at_;      // Seeking: the next try begins then; none: one is going on
-  TimePoint seek_end_;                    // Seeking
+  std::optional<TimePoint> seek_at_;      // Seeking: start of the next try; none: one is in progress
+  TimePoint seek_end_;                    // Seeking: the search ends then
   Duration pause_{};                      // before the last try
-  std::optional<TimePoint> rejoined_at_;  // the last time
+  std::optional<TimePoint> rejoined_at_;  // time of the last rejoin
 
-  // Of the Step that is going on.
+  // During Step only.
   TimePoint now_;
   AgentEffects effects_;
 };

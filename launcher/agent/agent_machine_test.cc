@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using State = AgentMachine::State;
 
-// Orders, one short word each; what is only said is left out.
+// A short word for each effect; empty for Tell.
 std::string Word(const AgentEffect& effect) {
   struct Visitor {
     std::string operator()(const StartWorkers& e) {
@@ -62,7 +62,7 @@ class AgentMachineTest : public ::testing::Test {
 
   Words Dismiss(Dismissal reason) { return Step(Dismissed{reason, "because"}); }
   Words Lose() { return Step(CoordinatorLost{"connection reset"}); }
-  // What was said by the last step, all lines.
+  // All lines that the last step logged.
   std::string Said() const {
     std::string said;
     for (const AgentEffect& e : last_) {
@@ -78,7 +78,7 @@ class AgentMachineTest : public ::testing::Test {
   AgentEffects last_;
 };
 
-TEST_F(AgentMachineTest, SuccessIsTheSweepThenTheNewsThenTheEnd) {
+TEST_F(AgentMachineTest, SuccessSweepsThenReportsThenEnds) {
   EXPECT_THAT(Start(0), ElementsAre("start r0"));
   EXPECT_THAT(Ended(1, Exited{0}), IsEmpty());
   EXPECT_THAT(Ended(0, Exited{0}), ElementsAre("kill"));
@@ -87,17 +87,17 @@ TEST_F(AgentMachineTest, SuccessIsTheSweepThenTheNewsThenTheEnd) {
   EXPECT_EQ(machine_.state(), State::kFinished);
 }
 
-TEST_F(AgentMachineTest, AFailureIsToldAtOnceAndTheOthersAreStopped) {
+TEST_F(AgentMachineTest, AFailureIsSentAtOnceAndStopsTheOtherWorkers) {
   Start(3);
   EXPECT_THAT(Ended(1, Signaled{SIGKILL, false}), ElementsAre("failed r3", "SIGTERM"));
   EXPECT_EQ(std::get<SendWorkersFailed>(last_[0]).local_rank, LocalRank(1));
-  EXPECT_THAT(Stop(3), IsEmpty());  // the coordinator's order crosses
+  EXPECT_THAT(Stop(3), IsEmpty());  // The coordinator's Stop crosses it.
   EXPECT_THAT(Ended(0, Signaled{SIGTERM, false}), ElementsAre("kill"));
   EXPECT_THAT(Gone(), ElementsAre("report", "ready r3"));
   EXPECT_THAT(Start(4), ElementsAre("start r4"));
 }
 
-TEST_F(AgentMachineTest, AStopAfterReadyIsNotAnsweredTwice) {
+TEST_F(AgentMachineTest, AStopAfterReadyIsNotAnswered) {
   Start(0);
   Ended(0, Exited{1});
   Ended(1, Signaled{SIGTERM, false});
@@ -105,7 +105,7 @@ TEST_F(AgentMachineTest, AStopAfterReadyIsNotAnsweredTwice) {
   EXPECT_THAT(Stop(0), IsEmpty());
 }
 
-// --shutdown-timeout holds for every stop.
+// --shutdown-timeout applies to every stop.
 struct AnyStop {
   const char* name;
   AgentEvent event;
@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(
                       AnyStop{"BrokenAgent", AgentBroken{absl::InternalError("because")}}),
     [](const auto& info) { return info.param.name; });
 
-TEST_F(AgentMachineTest, WorkersDeafToSigtermAreKilledAfterTheGracePeriod) {
+TEST_F(AgentMachineTest, WorkersThatIgnoreSigtermAreKilledAfterTheGracePeriod) {
   Start(0);
   EXPECT_THAT(Stop(0), ElementsAre("SIGTERM"));
   ASSERT_EQ(machine_.NextDeadline(), now_ + seconds(30));
@@ -143,7 +143,7 @@ TEST_F(AgentMachineTest, WorkersDeafToSigtermAreKilledAfterTheGracePeriod) {
   EXPECT_THAT(Gone(), ElementsAre("ready r0"));
 }
 
-TEST_F(AgentMachineTest, AStopOfANodeThatHasSucceededIsAnsweredAtOnce) {
+TEST_F(AgentMachineTest, AStopAfterSuccessIsAnsweredAtOnce) {
   Start(0);
   Ended(0, Exited{0});
   Ended(1, Exited{0});
@@ -151,7 +151,7 @@ TEST_F(AgentMachineTest, AStopOfANodeThatHasSucceededIsAnsweredAtOnce) {
   EXPECT_THAT(Stop(0), ElementsAre("ready r0"));
 }
 
-TEST_F(AgentMachineTest, AStopDuringTheSweepOvertakesSuccess) {
+TEST_F(AgentMachineTest, AStopDuringTheSweepReplacesSuccess) {
   Start(0);
   Ended(0, Exited{0});
   Ended(1, Exited{0});
@@ -165,7 +165,7 @@ TEST_F(AgentMachineTest, AStopOfAnotherRoundIsIgnored) {
   EXPECT_EQ(machine_.state(), State::kRunning);
 }
 
-TEST_F(AgentMachineTest, ASignalIsForwardedAndASecondKills) {
+TEST_F(AgentMachineTest, ASignalIsForwardedAndASecondOneKills) {
   Start(0);
   EXPECT_THAT(Signal(SIGINT), ElementsAre("leaving", "SIGINT"));
   EXPECT_THAT(Signal(SIGINT), ElementsAre("kill"));
@@ -188,13 +188,13 @@ TEST_F(AgentMachineTest, ASignalWhileStoppingForTheNextRoundEndsTheAgentInstead)
   EXPECT_THAT(Gone(), ElementsAre("left", "exit 75"));
 }
 
-TEST_F(AgentMachineTest, WorkersEndedByOurSignalAreNoFailure) {
+TEST_F(AgentMachineTest, WorkersThatEndAfterASignalAreNotFailures) {
   Start(0);
   Signal(SIGTERM);
   EXPECT_THAT(Ended(0, Exited{1}), IsEmpty());
 }
 
-TEST_F(AgentMachineTest, UsedUpRestartsEndTheAgentAfterItsWorkers) {
+TEST_F(AgentMachineTest, AFailedJobEndsTheAgentAfterItsWorkers) {
   Start(0);
   Ended(0, Exited{7});
   EXPECT_THAT(Dismiss(Dismissal::kFailed), IsEmpty());
@@ -202,24 +202,24 @@ TEST_F(AgentMachineTest, UsedUpRestartsEndTheAgentAfterItsWorkers) {
   EXPECT_THAT(Gone(), ElementsAre("report", "exit 1"));
 }
 
-TEST_F(AgentMachineTest, ACoordinatorThatGoesAfterItsLastWordIsNotLost) {
+TEST_F(AgentMachineTest, ADisconnectAfterDismissalIsExpected) {
   Start(0);
   Dismiss(Dismissal::kStopped);
-  Step(CoordinatorLost{"it hung up"});
-  EXPECT_THAT(last_, IsEmpty());  // Nothing is said either.
+  Step(CoordinatorLost{"connection closed"});
+  EXPECT_THAT(last_, IsEmpty());  // Nothing is logged either.
 }
 
-TEST_F(AgentMachineTest, AStartThatCrossesTheGoodbyeStartsNothing) {
+TEST_F(AgentMachineTest, AStartAfterLeaveIsIgnored) {
   Signal(SIGTERM);
   EXPECT_THAT(Start(0), IsEmpty());
 }
 
-TEST_F(AgentMachineTest, AStartWhileWorkersRunIsThePeersBug) {
+TEST_F(AgentMachineTest, AStartWhileWorkersRunEndsTheAgent) {
   Start(0);
   EXPECT_THAT(Start(1), ElementsAre("leaving", "SIGTERM"));
 }
 
-TEST_F(AgentMachineTest, ALostConnectionEndsTheWorkersAndLooksForAnother) {
+TEST_F(AgentMachineTest, ALostConnectionStopsTheWorkersAndSeeksTheCoordinator) {
   Start(0);
   EXPECT_THAT(Lose(), ElementsAre("SIGTERM"));
   EXPECT_THAT(Said(), HasSubstr("connection reset"));
@@ -243,21 +243,21 @@ TEST_F(AgentMachineTest, ACoordinatorThatIsNotFoundAgainEndsTheAgent) {
   EXPECT_THAT(Said(), HasSubstr("Start the job again"));
 }
 
-TEST_F(AgentMachineTest, AnExpelledNodeKillsAtOnceAndComesBackAsNew) {
+TEST_F(AgentMachineTest, AnEvictedNodeKillsItsWorkersAndRejoins) {
   Start(0);
   EXPECT_THAT(Dismiss(Dismissal::kEvicted), ElementsAre("kill"));
-  EXPECT_THAT(Lose(), IsEmpty());  // the old connection ends
+  EXPECT_THAT(Lose(), IsEmpty());  // the old connection breaks
   EXPECT_THAT(Ended(0, Signaled{SIGKILL, false}), IsEmpty());
   EXPECT_THAT(Gone(), ElementsAre("rejoin 6000"));
   EXPECT_THAT(Step(RejoinFailed{"no answer"}), ElementsAre("exit 75"));
   EXPECT_EQ(End(), EndReason::kEvicted);
 }
 
-TEST_F(AgentMachineTest, AWaitingNodeThatIsExpelledJoinsAgainAtOnce) {
+TEST_F(AgentMachineTest, AnEvictedWaitingNodeRejoinsAtOnce) {
   EXPECT_THAT(Dismiss(Dismissal::kEvicted), ElementsAre("rejoin 6000"));
 }
 
-TEST_F(AgentMachineTest, ANodeExpelledWhileItStopsItsWorkersKillsThem) {
+TEST_F(AgentMachineTest, ANodeEvictedWhileStoppingKillsItsWorkers) {
   Start(0);
   Stop(0);
   EXPECT_THAT(Dismiss(Dismissal::kEvicted), ElementsAre("kill"));
@@ -265,7 +265,7 @@ TEST_F(AgentMachineTest, ANodeExpelledWhileItStopsItsWorkersKillsThem) {
   EXPECT_THAT(Gone(), ElementsAre("rejoin 6000"));
 }
 
-TEST_F(AgentMachineTest, FencedWorkersAreNoFailures) {
+TEST_F(AgentMachineTest, FencedWorkersAreNotFailures) {
   Start(0);
   EXPECT_THAT(Step(Fenced{}), ElementsAre("kill"));
   EXPECT_THAT(Said(), HasSubstr("5000 ms"));
@@ -275,42 +275,42 @@ TEST_F(AgentMachineTest, FencedWorkersAreNoFailures) {
   EXPECT_THAT(Gone(), ElementsAre("rejoin 6000"));
 }
 
-TEST_F(AgentMachineTest, AFenceThatFallsDuringTheGracePeriodEndsIt) {
+TEST_F(AgentMachineTest, AFenceDuringTheGracePeriodKillsAtOnce) {
   Start(0);
   Lose();
   EXPECT_THAT(Step(Fenced{}), ElementsAre("kill"));
-  EXPECT_THAT(last_, testing::SizeIs(1));  // It is lost once.
+  EXPECT_THAT(last_, testing::SizeIs(1));  // Nothing is logged: the node was already cut off.
   EXPECT_THAT(Gone(), ElementsAre("rejoin 6000"));
 }
 
-TEST_F(AgentMachineTest, AFenceThatFallsAfterSuccessMakesItVoid) {
+TEST_F(AgentMachineTest, AFenceAfterSuccessDiscardsIt) {
   Start(0);
   Ended(0, Exited{0});
   EXPECT_THAT(Ended(1, Exited{0}), ElementsAre("kill"));
-  EXPECT_THAT(Step(Fenced{}), IsEmpty());  // The sweep goes on.
+  EXPECT_THAT(Step(Fenced{}), IsEmpty());  // The sweep is in progress.
   EXPECT_THAT(Gone(), ElementsAre("rejoin 6000"));
 }
 
-TEST_F(AgentMachineTest, AFenceWithoutWorkersKeepsNobodyBack) {
+TEST_F(AgentMachineTest, AFenceWithoutWorkersIsIgnored) {
   EXPECT_THAT(Step(Fenced{}), IsEmpty());
   EXPECT_THAT(Start(0), ElementsAre("start r0"));
 }
 
-TEST_F(AgentMachineTest, AFenceThatFallsWhileTheAgentEndsKillsOnly) {
+TEST_F(AgentMachineTest, AFenceWhileTheAgentEndsOnlyKills) {
   Start(0);
   Signal(SIGINT);
   EXPECT_THAT(Step(Fenced{}), ElementsAre("kill"));
   EXPECT_THAT(Gone(), ElementsAre("left", "exit 1"));
 }
 
-TEST_F(AgentMachineTest, TheLastWordCountsWhileTheNodeIsCutOff) {
+TEST_F(AgentMachineTest, ADismissalAppliesWhileTheNodeIsCutOff) {
   Start(0);
   Step(Fenced{});
   EXPECT_THAT(Dismiss(Dismissal::kSucceeded), IsEmpty());
   EXPECT_THAT(Gone(), ElementsAre("exit 0"));
 }
 
-TEST_F(AgentMachineTest, ANodeCutOffIsDeafToOrdersForWhatItWas) {
+TEST_F(AgentMachineTest, ANodeCutOffIgnoresStartAndStop) {
   Start(0);
   Lose();
   EXPECT_THAT(Stop(0), IsEmpty());
@@ -318,18 +318,18 @@ TEST_F(AgentMachineTest, ANodeCutOffIsDeafToOrdersForWhatItWas) {
   EXPECT_EQ(machine_.state(), State::kStopping);
 }
 
-TEST_F(AgentMachineTest, ASignalWhileItSeeksEndsAtOnce) {
+TEST_F(AgentMachineTest, ASignalWhileSeekingEndsAtOnce) {
   Lose();
   EXPECT_THAT(Signal(SIGTERM), ElementsAre("left", "exit 75"));
   EXPECT_EQ(End(), EndReason::kTerminated);
 }
 
-TEST_F(AgentMachineTest, ANodeThatIsRejectedOnItsWayBackEnds) {
+TEST_F(AgentMachineTest, ARejectedRejoinEndsTheAgent) {
   Lose();
   EXPECT_THAT(Dismiss(Dismissal::kRejected), ElementsAre("exit 1"));
 }
 
-TEST_F(AgentMachineTest, ConnectionsThatBreakBeforeTheWelcomeAreTriedAgainWithPausesUntilTheTimeIsOver) {
+TEST_F(AgentMachineTest, RejoinRetriesWithGrowingPausesUntilItsDeadline) {
   Lose();
   std::vector<int64_t> pauses;
   for (;;) {
@@ -349,7 +349,7 @@ TEST_F(AgentMachineTest, ConnectionsThatBreakBeforeTheWelcomeAreTriedAgainWithPa
   EXPECT_THAT(pauses, ElementsAre(100, 200, 400, 800, 1600));
 }
 
-TEST_F(AgentMachineTest, ANodeExpelledAgainAndAgainPausesLongerEachTime) {
+TEST_F(AgentMachineTest, RepeatedEvictionsGrowThePause) {
   EXPECT_THAT(Dismiss(Dismissal::kEvicted), ElementsAre("rejoin 6000"));
   std::vector<int64_t> pauses;
   for (int i = 0; i < 8; ++i) {
@@ -361,7 +361,7 @@ TEST_F(AgentMachineTest, ANodeExpelledAgainAndAgainPausesLongerEachTime) {
     EXPECT_THAT(Step(AgentTick{}), ElementsAre("rejoin 6000"));
   }
   EXPECT_THAT(pauses, ElementsAre(100, 200, 400, 800, 1600, 3200, 5000, 5000));
-  // Once it has stayed for a while all is forgotten.
+  // After it has stayed for a second the pause is reset.
   Step(Rejoined{});
   now_ += seconds(1);
   EXPECT_THAT(Dismiss(Dismissal::kEvicted), ElementsAre("rejoin 6000"));
@@ -370,18 +370,18 @@ TEST_F(AgentMachineTest, ANodeExpelledAgainAndAgainPausesLongerEachTime) {
   EXPECT_EQ(machine_.NextDeadline(), now_ + milliseconds(100));
 }
 
-TEST_F(AgentMachineTest, ASnapshotThatWasAskedForIsToldOnce) {
+TEST_F(AgentMachineTest, ARequestedSnapshotIsReportedOnce) {
   Start(2);
-  EXPECT_THAT(Step(SnapshotReported{Round(2), 10}), IsEmpty());  // nobody asked
+  EXPECT_THAT(Step(SnapshotReported{Round(2), 10}), IsEmpty());  // not requested
   EXPECT_THAT(Step(SnapshotWanted{Round(2), "node3 joins", 17}), ElementsAre("ask for snapshot r2"));
-  EXPECT_THAT(Step(SnapshotReported{Round(2), 10}), IsEmpty());  // the old one, said again
-  EXPECT_THAT(Step(SnapshotReported{Round(2), 15}), IsEmpty());  // begun before; newer steps would be lost
+  EXPECT_THAT(Step(SnapshotReported{Round(2), 10}), IsEmpty());  // the old one again
+  EXPECT_THAT(Step(SnapshotReported{Round(2), 15}), IsEmpty());  // older than the request
   EXPECT_THAT(Step(SnapshotReported{Round(1), 18}), IsEmpty());
   EXPECT_THAT(Step(SnapshotReported{Round(2), 18}), ElementsAre("snapshot r2 step 18"));
   EXPECT_THAT(Step(SnapshotReported{Round(2), 19}), IsEmpty());
 }
 
-TEST_F(AgentMachineTest, SnapshotsOfOtherRoundsAreNobodysBusiness) {
+TEST_F(AgentMachineTest, SnapshotsOfOtherRoundsAreIgnored) {
   Start(2);
   EXPECT_THAT(Step(SnapshotWanted{Round(1), "late", 0}), IsEmpty());
   Step(SnapshotWanted{Round(2), "node3 joins", 0});
@@ -391,7 +391,7 @@ TEST_F(AgentMachineTest, SnapshotsOfOtherRoundsAreNobodysBusiness) {
   Ended(1, Signaled{SIGTERM, false});
   Gone();
   Start(3);
-  EXPECT_THAT(Step(SnapshotReported{Round(3), 1}), IsEmpty());  // not asked for in this round
+  EXPECT_THAT(Step(SnapshotReported{Round(3), 1}), IsEmpty());  // not requested in this round
 }
 
 TEST_F(AgentMachineTest, EveryDismissalHasItsExitCode) {
@@ -422,17 +422,17 @@ TEST_F(AgentMachineTest, ANodeWithAProcessThatCannotBeKilledLeavesTheJob) {
   Start(0);
   Ended(0, Exited{1});
   Ended(1, Signaled{SIGTERM, false});
-  EXPECT_THAT(Step(WorkersGone{{"process 7 (python) is still there, in state D"}}),
+  EXPECT_THAT(Step(WorkersGone{{"process 7 (python) is still alive, in state D"}}),
               ElementsAre("report", "left", "exit 75"));
   EXPECT_THAT(Said(), HasSubstr("process 7 (python)"));
   EXPECT_EQ(End(), EndReason::kBroken);
 }
 
-TEST_F(AgentMachineTest, AStuckWorkerIsAFailureThatTheCoordinatorJudges) {
+TEST_F(AgentMachineTest, AStuckWorkerIsReportedAsAFailure) {
   Start(0);
   Ended(0, Stuck{"nfs_wait"});
   Ended(1, Signaled{SIGTERM, false});
-  EXPECT_THAT(Step(WorkersGone{{"process 7 (python) is still there, in state D"}}),
+  EXPECT_THAT(Step(WorkersGone{{"process 7 (python) is still alive, in state D"}}),
               ElementsAre("report", "ready r0"));
 }
 

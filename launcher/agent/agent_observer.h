@@ -1,4 +1,4 @@
-// What an agent does, for those who only watch: event logs, metrics, the health check.
+// Interface for observers of an agent: event log, metrics, health check.
 #pragma once
 
 #include <sys/types.h>
@@ -16,10 +16,10 @@
 
 namespace ddprun {
 
-// Something about a timer of the watchdog, in torchrun's words.
+// An event of a watchdog timer, in torchrun's terms.
 struct WatchdogNote {
   absl::string_view what;  // "watchdog started", "timer expired", "kill worker process", "watchdog stopped"
-  pid_t pid = 0;           // 0: about no process; then the rest is empty
+  pid_t pid = 0;           // 0: no process; then the rest is empty
   absl::string_view scope = {};
   double expires = 0;  // seconds since 1970
   int signo = 0;
@@ -28,31 +28,33 @@ struct WatchdogNote {
 struct AgentEnd {
   EndReason reason = {};
   std::string why = {};                      // one sentence; empty: the job succeeded
-  std::vector<FailureRecord> failures = {};  // of this node's workers in the last round
+  std::vector<FailureRecord> failures = {};  // failures of this node's workers in the last round
 };
 
-// All are called from the agent's loop and return at once. Each does nothing by default.
+// Default implementations do nothing.
+//   Threads: all methods are called on the agent's loop and must not block.
 class AgentObserver {
  public:
   virtual ~AgentObserver() = default;
 
   // The node waits for a round: it has joined, or is ready for the next one.
   virtual void OnWaiting(TimePoint) {}
-  // It has its place in a round; its workers are started next.
+  // The node is assigned to a round; its workers are started next.
   virtual void OnRound(const Assignment&, TimePoint) {}
   virtual void OnWorkerStarted(LocalRank, pid_t, TimePoint) {}
-  // The first failure of a worker of the round.
+  // The first worker of the round has failed.
   virtual void OnFailure(TimePoint) {}
-  // Its workers are told to end; not where all have ended by themselves.
+  // The workers are being stopped. Not called if all have ended by themselves.
   virtual void OnStopping(TimePoint) {}
-  // Nothing of them is left. `unkillable`: but these processes, in words.
+  // The workers and their descendants are gone, except `unkillable`: processes that SIGKILL does not end, one
+  // description each.
   virtual void OnWorkersGone(const std::vector<std::string>& /*unkillable*/, TimePoint) {}
   virtual void OnWatchdog(const WatchdogNote&, TimePoint) {}
-  // Called after each step; `alive`: workers that have not ended.
+  // Called after each step. `alive`: number of workers that have not ended.
   virtual void OnState(AgentMachine::State, Round, int /*alive*/, TimePoint) {}
-  // The full name of this host is known. Comes once, before OnEnd.
+  // The full name of this host is known. Called at most once, before OnEnd.
   virtual void OnHostName(const std::string&) {}
-  // Once, last.
+  // Called once, last.
   virtual void OnEnd(const AgentEnd&, TimePoint) {}
 };
 

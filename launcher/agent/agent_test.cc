@@ -1,4 +1,4 @@
-// The agent with real workers and a warden; the coordinator's side of its links is the test.
+// Tests the agent with real workers and a warden. The test plays the coordinator.
 #include "launcher/agent/agent.h"
 
 #include <unistd.h>
@@ -26,7 +26,7 @@ using ::testing::SizeIs;
 
 constexpr Duration kDeadline = seconds(60);
 
-// The test's end of a link: what the agent sent, and its handlers.
+// The coordinator's end of a link: messages from the agent, and the agent's handlers.
 struct FakePeer {
   CoordinatorLink::Handlers handlers = {};
   std::deque<proto::AgentMessage> sent = {};
@@ -54,7 +54,7 @@ class NoStores : public RoundStores {
   void Withdraw() override {}
 };
 
-// One word for each thing that it was told.
+// Records one word per call.
 class FakeObserver : public AgentObserver {
  public:
   void OnWaiting(TimePoint) override { Add("waiting"); }
@@ -87,7 +87,7 @@ class FakeObserver : public AgentObserver {
 
 class AgentTest : public ::testing::Test {
  protected:
-  // With workers that run `script` in a shell.
+  // Starts an agent whose workers run `script` in a shell.
   void Start(const std::string& script) {
     config_.num_local_workers = 1;
     config_.run_id = "j";
@@ -109,7 +109,7 @@ class AgentTest : public ::testing::Test {
                                     [this](Duration, auto done) {
                                       ++relinks_;
                                       boost::asio::post(io_, [this, done = std::move(done)] {
-                                        if (gone_) return done(absl::UnavailableError("nobody listens"));
+                                        if (gone_) return done(absl::UnavailableError("connection refused"));
                                         done(NewLink());
                                       });
                                     },
@@ -123,7 +123,7 @@ class AgentTest : public ::testing::Test {
     return std::make_unique<FakeLink>(io_, peer_);
   }
 
-  // Runs the loop until `done`, or fails the test.
+  // Runs the loop until `done` returns true; fails the test after kDeadline.
   void RunUntil(const std::function<bool()>& done) {
     const auto end = std::chrono::steady_clock::now() + kDeadline;
     while (!done() && std::chrono::steady_clock::now() < end) {
@@ -132,7 +132,7 @@ class AgentTest : public ::testing::Test {
     }
     ASSERT_TRUE(done());
   }
-  // The next message of the agent.
+  // Waits for the next message of the agent.
   proto::AgentMessage Await(proto::AgentMessage::KindCase kind) {
     RunUntil([this] { return !peer_->sent.empty(); });
     if (peer_->sent.empty()) return {};
@@ -162,7 +162,7 @@ class AgentTest : public ::testing::Test {
     message.mutable_start()->set_role_world_size(1);
     Tell(message);
   }
-  // From joining to the end.
+  // Drives a job with a failed and a successful round, from join to exit.
   void FollowAFailedRoundAndAGoodOne() {
     Await(proto::AgentMessage::kJoin);
     Welcome();
@@ -186,7 +186,7 @@ class AgentTest : public ::testing::Test {
   AgentLog log_{"node1", ""};
   NoStores stores_;
   std::shared_ptr<FakePeer> peer_;  // of the newest link
-  bool gone_ = false;               // the coordinator cannot be found again
+  bool gone_ = false;               // a lost coordinator cannot be found again
   int relinks_ = 0;
   FakeObserver observer_;
   std::optional<int> exit_code_;
@@ -200,7 +200,7 @@ TEST_F(AgentTest, CountsDownToTheEndOfTheLastCall) {
   Start("exit 0");
   Await(proto::AgentMessage::kJoin);
   Welcome();
-  // The agent's log goes where its workers' output goes once it is open.
+  // Opening the worker output has redirected the agent's log.
   log_.SendTo([&said](absl::string_view line) { said.emplace_back(line); });
   proto::CoordinatorMessage message;
   message.mutable_waiting()->set_text("1 node waits");
@@ -214,7 +214,7 @@ TEST_F(AgentTest, CountsDownToTheEndOfTheLastCall) {
   log_.SendTo({});
 }
 
-TEST_F(AgentTest, AFailureIsToldAtOnceAndInFullWhenAllIsGone) {
+TEST_F(AgentTest, AFailureIsSentAtOnceAndInFullWithReady) {
   Start("echo no cheese >&2; exit 3");
   EXPECT_EQ(Await(proto::AgentMessage::kJoin).join().host(), "node1");
   Welcome();
@@ -230,8 +230,8 @@ TEST_F(AgentTest, AFailureIsToldAtOnceAndInFullWhenAllIsGone) {
   EXPECT_EQ(AwaitExit(), 1);
 }
 
-TEST_F(AgentTest, ItsObserversSeeWhatItDoes) {
-  config_.event_handler = EventHandler::kConsole;  // somebody wants the host's name
+TEST_F(AgentTest, CallsObservers) {
+  config_.event_handler = EventHandler::kConsole;  // makes the agent look up its host name
   Start("exit $((3 - 3 * DDPRUN_ROUND))");
   FollowAFailedRoundAndAGoodOne();
   EXPECT_THAT(observer_.words, ElementsAre("waiting", "round 0", "started 0", "failure", "gone", "waiting",
@@ -240,7 +240,7 @@ TEST_F(AgentTest, ItsObserversSeeWhatItDoes) {
   EXPECT_EQ(observer_.most_alive, 1);
   ASSERT_THAT(observer_.ends, SizeIs(1));
   EXPECT_EQ(observer_.ends[0].reason, EndReason::kSucceeded);
-  EXPECT_THAT(observer_.ends[0].failures, IsEmpty()) << "those of the last round";
+  EXPECT_THAT(observer_.ends[0].failures, IsEmpty()) << "only failures of the last round";
 }
 
 TEST_F(AgentTest, AnExpiredTimerIsTheCause) {
@@ -257,7 +257,7 @@ TEST_F(AgentTest, AnExpiredTimerIsTheCause) {
   Await(proto::AgentMessage::kReady);
   Dismiss(proto::DISMISS_REASON_FAILED);
   AwaitExit();
-  // The worker may be faster than the word that it has started.
+  // OnWorkerStarted may be called at any time before the worker's end.
   EXPECT_EQ(std::erase(observer_.words, "started 0"), 1);
   EXPECT_THAT(observer_.words, ElementsAre("waiting", "round 0", "watchdog started", "timer expired: a step",
                                            "kill worker process: a step", "failure", "watchdog stopped",
@@ -269,7 +269,7 @@ TEST_F(AgentTest, AnExpiredTimerIsTheCause) {
   EXPECT_NE(access(config_.watchdog_fifo->c_str(), F_OK), 0);
 }
 
-// Its own error file, where it was told to leave one.
+// The launcher's own error file, TORCHELASTIC_ERROR_FILE.
 class OwnErrorFileTest : public AgentTest {
  protected:
   OwnErrorFileTest() {
@@ -289,26 +289,26 @@ constexpr char kFailsInRoundZero[] =
     "$TORCHELASTIC_ERROR_FILE; "
     "exit 3";
 
-TEST_F(OwnErrorFileTest, HasTheRootCausesAtTheEndOfAFailedJob) {
+TEST_F(OwnErrorFileTest, HasTheRootCauseAfterAFailedJob) {
   Start(kFailsInRoundZero);
   Await(proto::AgentMessage::kJoin);
   Welcome();
   StartRound(0);
   Await(proto::AgentMessage::kWorkersFailed);
   Await(proto::AgentMessage::kReady);
-  EXPECT_EQ(Contents(), "") << "the job may go on";
+  EXPECT_EQ(Contents(), "") << "the job may be restarted";
   Dismiss(proto::DISMISS_REASON_FAILED);
   AwaitExit();
   EXPECT_EQ(Contents(), R"({"message": {"message": "m", "extraInfo": {"timestamp": 5}, "errorCode": 3}})");
 }
 
-TEST_F(OwnErrorFileTest, IsNotThereWhenTheJobSucceedsAfterAll) {
+TEST_F(OwnErrorFileTest, IsAbsentIfTheJobSucceeds) {
   Start(kFailsInRoundZero);
   FollowAFailedRoundAndAGoodOne();
   EXPECT_NE(access(config_.own_error_file.c_str(), F_OK), 0);
 }
 
-TEST_F(OwnErrorFileTest, TellsOfTheLaunchersOwnEnd) {
+TEST_F(OwnErrorFileTest, HasTheReasonOfTheLauncher) {
   Start("exec sleep 1000");
   Await(proto::AgentMessage::kJoin);
   Welcome();
@@ -317,7 +317,7 @@ TEST_F(OwnErrorFileTest, TellsOfTheLaunchersOwnEnd) {
   EXPECT_THAT(Contents(), HasSubstr(R"({"message": {"message": "RendezvousTimeoutError: because", )"));
 }
 
-TEST_F(OwnErrorFileTest, TellsOfASignal) {
+TEST_F(OwnErrorFileTest, HasTheSignal) {
   Start("exec sleep 1000");
   Await(proto::AgentMessage::kJoin);
   boost::asio::post(io_, [this] { agent_->OnSignal(SIGTERM); });
@@ -325,7 +325,7 @@ TEST_F(OwnErrorFileTest, TellsOfASignal) {
   EXPECT_THAT(Contents(), HasSubstr(absl::StrCat("SignalException: Process ", getpid(), " got signal: 15")));
 }
 
-TEST_F(AgentTest, ANodeThatLosesItsConnectionComesBackAsAnother) {
+TEST_F(AgentTest, ANodeThatLosesItsConnectionRejoinsAsANewNode) {
   Start("test $DDPRUN_ROUND -gt 0 || exec sleep 1000");
   const proto::Join first = Await(proto::AgentMessage::kJoin).join();
   Welcome();
@@ -334,7 +334,7 @@ TEST_F(AgentTest, ANodeThatLosesItsConnectionComesBackAsAnother) {
   const std::shared_ptr<FakePeer> old = peer_;
   RunUntil([&] { return peer_ != old; });
   EXPECT_TRUE(old->closed);
-  EXPECT_THAT(old->sent, testing::IsEmpty()) << "what its workers do now is not news";
+  EXPECT_THAT(old->sent, testing::IsEmpty()) << "ends of its workers are not sent";
   const proto::Join second = Await(proto::AgentMessage::kJoin).join();
   EXPECT_NE(second.node_id(), first.node_id());
   Welcome();
@@ -344,8 +344,8 @@ TEST_F(AgentTest, ANodeThatLosesItsConnectionComesBackAsAnother) {
   EXPECT_EQ(AwaitExit(), 0);
 }
 
-// Nothing is sent and nothing is answered: the link itself notices nothing.
-TEST_F(AgentTest, WithoutAnswersTheFenceEndsTheWorkersAndTheNodeSeeksItsCoordinator) {
+// The connection stays open but silent; the link reports no error.
+TEST_F(AgentTest, WithoutAnswersTheFenceKillsWorkersAndTheNodeSeeksItsCoordinator) {
   config_.rdzv.lease = milliseconds(500);
   gone_ = true;
   Start("trap '' TERM; sleep 1000 & wait");
@@ -355,7 +355,7 @@ TEST_F(AgentTest, WithoutAnswersTheFenceEndsTheWorkersAndTheNodeSeeksItsCoordina
   const std::shared_ptr<FakePeer> old = peer_;
   EXPECT_EQ(AwaitExit(), 75);
   EXPECT_EQ(relinks_, 1);
-  EXPECT_THAT(old->sent, testing::IsEmpty()) << "no failure of workers";
+  EXPECT_THAT(old->sent, testing::IsEmpty()) << "killed workers are not failures";
 }
 
 TEST_F(AgentTest, AnsweredHeartbeatsRenewTheFence) {
@@ -385,7 +385,7 @@ TEST_F(AgentTest, AnsweredHeartbeatsRenewTheFence) {
   EXPECT_EQ(AwaitExit(), 0);
 }
 
-TEST_F(AgentTest, ASignalWhileTheCoordinatorIsSoughtEndsTheAgent) {
+TEST_F(AgentTest, ASignalWhileSeekingEndsTheAgent) {
   Start("exec sleep 1000");
   Await(proto::AgentMessage::kJoin);
   boost::asio::post(io_, [this] {

@@ -18,7 +18,7 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-// Of the loop: what waits for the thread. The thread itself knows its end of the eventfd only.
+// The loop's side. The thread has only a duplicate of the eventfd.
 struct Waiting {
   Waiting(boost::asio::io_context& io, int fd, std::function<void(bool)> handler)
       : bell(io, fd), timer(io), done(std::move(handler)) {}
@@ -36,7 +36,7 @@ struct Waiting {
   std::function<void(bool)> done;
 };
 
-// The signals of this process are its loop's business.
+// Signals of this process must be delivered to the loop's thread.
 void BlockSignals() {
   sigset_t all;
   sigfillset(&all);
@@ -60,7 +60,7 @@ void RunInBackground(boost::asio::io_context& io, Duration limit, std::function<
       work();
       eventfd_write(ringer.get(), 1);
     }).detach();
-  } catch (const std::system_error&) {  // no thread to be had
+  } catch (const std::system_error&) {  // no thread available
     boost::asio::post(io, [waiting] { waiting->End(false); });
     return;
   }

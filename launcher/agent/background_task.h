@@ -1,4 +1,4 @@
-// Work that may take as long as a name server that does not answer, done where nobody has to wait for it.
+// Runs blocking work, such as a name lookup, in a thread, with a deadline.
 #pragma once
 
 #include <functional>
@@ -11,13 +11,14 @@
 
 namespace ddprun {
 
-// Runs `work` in a thread of its own, then `done` from `io`; or `done` after `limit`, and `work` goes on
-// unheard, also past the end of `io`.
-//   work: touches nothing that may end before it does.
+// Runs `work` in a new thread, then calls `done` once from `io`, never from within: with true when `work` has
+// finished, or with false after `limit`, or if no thread or descriptor is available. `work` is not cancelled;
+// it may outlive `io`.
+//   work: must only use objects that it owns.
 void RunInBackground(boost::asio::io_context& io, Duration limit, std::function<void()> work,
                      std::function<void(bool in_time)> done);
 
-// The same of work with a result; none: it was not there in time.
+// As RunInBackground, for work with a result; none: not finished in time.
 template <typename T>
 void ComputeInBackground(boost::asio::io_context& io, Duration limit, std::function<T()> work,
                          std::function<void(std::optional<T>)> done) {

@@ -9,18 +9,18 @@
 namespace ddprun {
 namespace {
 
-TEST(AsideTest, AnAnswerInTimeIsGiven) {
+TEST(BackgroundTaskTest, DeliversAResultInTime) {
   boost::asio::io_context io;
   std::optional<std::string> answer;
   ComputeInBackground<std::string>(
       io, seconds(60), [] { return std::string("node1.example"); },
       [&](std::optional<std::string> a) { answer = std::move(a); });
-  EXPECT_FALSE(answer);  // never from within
+  EXPECT_FALSE(answer);  // not called from within
   io.run();
   EXPECT_EQ(answer, "node1.example");
 }
 
-TEST(AsideTest, ALateAnswerIsNotWaitedFor) {
+TEST(BackgroundTaskTest, DoesNotWaitForALateResult) {
   std::promise<void> gate;
   auto opened = std::make_shared<std::shared_future<void>>(gate.get_future().share());
   int calls = 0;
@@ -36,14 +36,14 @@ TEST(AsideTest, ALateAnswerIsNotWaitedFor) {
           ++calls;
           EXPECT_FALSE(a);
         });
-    io.run();  // ends, although the work has not
+    io.run();  // returns although the work has not finished
     EXPECT_EQ(calls, 1);
   }
   gate.set_value();
   EXPECT_EQ(calls, 1);
 }
 
-TEST(AsideTest, TheLoopMayGoBeforeTheWork) {
+TEST(BackgroundTaskTest, WorkMayOutliveTheLoop) {
   std::promise<void> gate;
   auto opened = std::make_shared<std::shared_future<void>>(gate.get_future().share());
   auto ended = std::make_shared<std::promise<void>>();
@@ -55,7 +55,7 @@ TEST(AsideTest, TheLoopMayGoBeforeTheWork) {
           opened->wait();
           ended->set_value();
         },
-        [](bool) { FAIL() << "nobody runs the loop"; });
+        [](bool) { FAIL() << "the loop does not run"; });
     io.poll();
   }
   gate.set_value();

@@ -1,4 +1,4 @@
-// Says on a terminal how long the last call still lasts.
+// Shows on a terminal the time that remains of the last call.
 #pragma once
 
 #include <functional>
@@ -10,17 +10,18 @@
 
 namespace ddprun {
 
-// What is left at the next line when `left` is left now: 60, 30, 20, 10, 5, 3, 2, 1 s. None: no line follows.
+// The next mark below `left`: 60, 30, 20, 10, 5, 3, 2 or 1 s; none: no mark follows.
 std::optional<Duration> NextMark(Duration left);
 
-//   Threads: that of the timer.
+// Reports the remaining time at each mark.
+//   Threads: the thread of the timer.
 class Countdown {
  public:
-  // `say` gets the time that is left, at each mark.
+  // `say` is called at each mark with the remaining time.
   Countdown(std::unique_ptr<WakeTimer> timer, std::function<void(Duration left)> say)
       : timer_(std::move(timer)), say_(std::move(say)) {}
 
-  // It ends after `left`; replaces the one before.
+  // Counts down from `left`; replaces a running countdown.
   void Start(Duration left);
   void Stop() { timer_->Set(std::nullopt, {}); }
 

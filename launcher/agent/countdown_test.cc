@@ -11,7 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// The test sets its time.
+// A timer whose time the test sets.
 class FakeTimer final : public WakeTimer {
  public:
   TimePoint Now() const override { return now; }
@@ -40,12 +40,12 @@ class CountdownTest : public ::testing::Test {
   void Said(Duration left) { said_.push_back(static_cast<int>(left / seconds(1))); }
   void Advance(Duration d) { timer_->AdvanceTo(timer_->now + d); }
 
-  FakeTimer* const timer_ = new FakeTimer;  // the countdown's
+  FakeTimer* const timer_ = new FakeTimer;  // owned by countdown_
   Countdown countdown_;
   std::vector<int> said_;
 };
 
-TEST_F(CountdownTest, SaysWhatIsLeftAtEachMark) {
+TEST_F(CountdownTest, ReportsRemainingTimeAtEachMark) {
   countdown_.Start(seconds(30));
   Advance(milliseconds(9999));
   EXPECT_THAT(said_, IsEmpty());
@@ -53,7 +53,7 @@ TEST_F(CountdownTest, SaysWhatIsLeftAtEachMark) {
   EXPECT_THAT(said_, ElementsAre(20, 10, 5, 3, 2, 1));
 }
 
-TEST_F(CountdownTest, ANewEndReplacesTheOldOne) {
+TEST_F(CountdownTest, StartReplacesTheRunningCountdown) {
   countdown_.Start(seconds(30));
   Advance(seconds(12));
   countdown_.Start(seconds(4));
@@ -61,7 +61,7 @@ TEST_F(CountdownTest, ANewEndReplacesTheOldOne) {
   EXPECT_THAT(said_, ElementsAre(20, 3, 2, 1));
 }
 
-TEST_F(CountdownTest, StopsWhenTheRoundStarts) {
+TEST_F(CountdownTest, StopEndsTheCountdown) {
   countdown_.Start(seconds(30));
   Advance(seconds(12));
   countdown_.Stop();
@@ -69,7 +69,7 @@ TEST_F(CountdownTest, StopsWhenTheRoundStarts) {
   EXPECT_THAT(said_, ElementsAre(20));
 }
 
-TEST_F(CountdownTest, HasNothingToSayInTheLastSecond) {
+TEST_F(CountdownTest, ReportsNothingInTheLastSecond) {
   countdown_.Start(seconds(1));
   Advance(seconds(60));
   EXPECT_THAT(said_, IsEmpty());

@@ -1,4 +1,4 @@
-// Shows people why a round failed: what this node knows in torchrun's look, then the job's page.
+// Shows users why a round failed: this node's failures in torchrun's format, then the job's report page.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@
 
 namespace ddprun {
 
-// What is kept is shown later, in that order: the next round shall not wait for a terminal.
+// Keeps reports and shows them later, in the same order, so that the next round does not wait for a terminal.
 class FailureDisplay {
  public:
   // Writes a file, and calls `done` once.
@@ -27,18 +27,19 @@ class FailureDisplay {
   FailureDisplay(const AgentLog* log, std::string program, WriteFile write_file)
       : log_(log), program_(std::move(program)), write_file_(std::move(write_file)) {}
 
-  // What is kept from here on is of this round. `directory`: of this start of the workers, where the page is
-  // left too; empty: it is not.
+  // Reports kept after this call belong to `round`. `directory`: where the page is also written, the log
+  // directory of this start of the workers; empty: nowhere.
   void BeginRound(Round round, bool has_other_nodes, std::string directory);
-  // The failures of this node. REQUIRES: not empty.
+  // Keeps the failures of this node. REQUIRES: not empty.
   void KeepNode(std::vector<FailureRecord> failures);
-  // The coordinator's report, shown as a page. What KeepNode says of the round is left out where there is nothing else in it.
+  // Keeps the coordinator's report, shown as a page. If it has no failures beyond those of KeepNode, only the
+  // new parts of the page are shown.
   void KeepJob(JobReport report);
 
   bool empty() const { return kept_.empty(); }
-  // `full_host`: of this machine, as torchrun's report has it.
+  // Shows what is kept. `full_host`: full name of this host, for torchrun's report.
   void Show(const std::string& full_host);
-  // When no page will come any more: Show, and the last lines of stderr, which the page would have had.
+  // For use when no page will follow: as Show, plus the last lines of stderr, which the page would contain.
   void ShowAll(const std::string& full_host);
 
  private:
@@ -66,10 +67,10 @@ class FailureDisplay {
   Start start_;
   std::vector<std::variant<Node, Job>> kept_;
 
-  // Of the last Node that was shown:
+  // State of the last Node that was shown:
   Round shown_round_{-1};
   std::string shown_;
-  std::string stderr_;  // its last lines, until a page is shown
+  std::string stderr_;  // last lines of its workers' stderr, until a page is shown
 };
 
 }  // namespace ddprun

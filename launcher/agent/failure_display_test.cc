@@ -27,7 +27,7 @@ class FailureDisplayTest : public ::testing::Test {
  protected:
   FailureDisplayTest() { std::filesystem::create_directories(dir_); }
 
-  // What comes to stderr.
+  // Returns the output on stderr.
   std::string Show() {
     testing::internal::CaptureStderr();
     display_.Show("node1.example");
@@ -65,7 +65,7 @@ class FailureDisplayTest : public ::testing::Test {
                            .outcome = "restart 1 of 3"};
 };
 
-TEST_F(FailureDisplayTest, OneNodeIsToldOnlyWhatIsNew) {
+TEST_F(FailureDisplayTest, ASingleNodeShowsOnlyNewPartsOfThePage) {
   display_.BeginRound(Round(2), false, dir_);
   display_.KeepNode(failures_);
   EXPECT_THAT(Show(), AllOf(HasSubstr("train.py FAILED"), HasSubstr("exitcode  : 3"),
@@ -79,17 +79,17 @@ TEST_F(FailureDisplayTest, OneNodeIsToldOnlyWhatIsNew) {
   EXPECT_THAT(ShowAll(), IsEmpty());
 }
 
-TEST_F(FailureDisplayTest, WhatIsKeptStaysThatOfItsRound) {
+TEST_F(FailureDisplayTest, KeptReportsBelongToTheirRound) {
   display_.BeginRound(Round(2), false, dir_);
   display_.KeepNode(failures_);
   display_.KeepJob(page_);
-  display_.BeginRound(Round(3), true, "/nowhere");  // The next round did not wait.
+  display_.BeginRound(Round(3), true, "/nowhere");  // The next round has started.
   EXPECT_FALSE(display_.empty());
   EXPECT_THAT(Show(), AllOf(HasSubstr("train.py FAILED"), HasSubstr("no cheese"), HasSubstr(dir_)));
   EXPECT_TRUE(display_.empty());
 }
 
-TEST_F(FailureDisplayTest, ManyNodesAreToldThePage) {
+TEST_F(FailureDisplayTest, SeveralNodesShowTheWholePage) {
   display_.BeginRound(Round(2), true, "");
   display_.KeepNode(failures_);
   Show();
@@ -97,13 +97,13 @@ TEST_F(FailureDisplayTest, ManyNodesAreToldThePage) {
   EXPECT_EQ(Show(), FormatJobPage(page_));
 }
 
-TEST_F(FailureDisplayTest, ANodeWithoutFailuresIsToldThePage) {
+TEST_F(FailureDisplayTest, ANodeWithoutFailuresShowsTheWholePage) {
   display_.BeginRound(Round(2), false, "");
   display_.KeepJob(page_);
   EXPECT_EQ(Show(), FormatJobPage(page_));
 }
 
-TEST_F(FailureDisplayTest, ALostNodeIsNewsToo) {
+TEST_F(FailureDisplayTest, ALostNodeShowsTheWholePage) {
   JobReport page = page_;
   page.lost_nodes = {"node3: its lease expired"};
   display_.BeginRound(Round(2), false, "");
@@ -113,14 +113,14 @@ TEST_F(FailureDisplayTest, ALostNodeIsNewsToo) {
   EXPECT_EQ(Show(), FormatJobPage(page));
 }
 
-TEST_F(FailureDisplayTest, WithoutAPageTheLastLinesAreShown) {
+TEST_F(FailureDisplayTest, ShowsStderrIfNoPageFollows) {
   display_.BeginRound(Round(2), false, "");
   display_.KeepNode(failures_);
   EXPECT_THAT(ShowAll(), AllOf(HasSubstr("train.py FAILED"), HasSubstr("no cheese")));
   EXPECT_THAT(ShowAll(), IsEmpty());
 }
 
-TEST_F(FailureDisplayTest, APageThatCannotBeLeftIsSaidSo) {
+TEST_F(FailureDisplayTest, LogsThatThePageCannotBeWritten) {
   display_.BeginRound(Round(2), true, dir_ + "/missing");
   display_.KeepJob(page_);
   EXPECT_THAT(Show(), AllOf(HasSubstr(FormatJobPage(page_)), HasSubstr("cannot be written"),

@@ -1,4 +1,4 @@
-// What an agent says of itself and of the rules of its job when it joins.
+// The join message of an agent: its node and the rules of its job.
 #pragma once
 
 #include <string>
@@ -10,16 +10,16 @@
 namespace ddprun {
 
 struct JoiningNode {
-  std::string id = {};  // of this life of the node
-  std::string host;     // short name, for people
+  std::string id = {};  // unique for each join
+  std::string host;     // short name, for users
   std::string address;  // where other nodes' workers reach it; empty: as the coordinator sees it
   int store_port = 0;
   Duration first_last_call{};
   Duration last_call{};
-  Duration stop_timeout{};  // from the order to stop its workers to Ready
+  Duration stop_timeout{};  // limit from the order to stop its workers to Ready
   // A secret: its holder may report to the coordinator that this node is gone.
   std::string gone_token = {};
-  // What this agent was before; its workers are gone. Empty: nothing.
+  // Identity of this agent's previous join, whose workers are gone. Empty: first join.
   std::string previous_id = {};
   std::string previous_token = {};
 };

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(JoinMessageTest, HasTheNodeAndTheRulesOfItsJob) {
+TEST(JoinMessageTest, HasTheNodeAndTheJobRules) {
   LaunchConfig config;
   config.run_id = "j1";
   config.num_local_workers = 8;
@@ -63,7 +63,7 @@ TEST(JoinMessageTest, HasTheNodeAndTheRulesOfItsJob) {
   EXPECT_EQ(join.stop_timeout_ms(), 45'000);
 }
 
-TEST(JoinMessageTest, ANodeWithoutARankAsksForNone) {
+TEST(JoinMessageTest, NodeRankIsOptional) {
   EXPECT_FALSE(JoinMessage(LaunchConfig(), {}).join().has_node_rank());
 }
 

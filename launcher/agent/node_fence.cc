@@ -5,7 +5,7 @@
 namespace ddprun {
 namespace {
 
-// More unanswered signs than a connection may have before it counts as lost.
+// More unanswered heartbeats than a connection can have before it counts as lost.
 constexpr size_t kMaxSigns = 64;
 
 }  // namespace

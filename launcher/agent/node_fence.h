@@ -1,4 +1,4 @@
-// The fence of a node: its workers live no longer than the others may wait for it.
+// The fence of a node: ends its workers before the node's lease expires.
 #pragma once
 
 #include <deque>
@@ -11,27 +11,28 @@
 
 namespace ddprun {
 
-// Says until when workers may live: nearly a lease after the last sign of life that the coordinator is known
-// to have heard. The time that counts is that before the sign was sent, on a clock that goes on while the
-// machine is suspended, so that whoever hears of it late takes no time for granted.
-//   Order: Joined with each join; then BeforeSign and Answered as signs go out and answers come.
+// Computes the deadline of workers: nine tenths of a lease after the last heartbeat or join that the
+// coordinator is known to have received. The lease counts from a time read before the message was sent, on a
+// clock that also runs while the machine is suspended, so a late answer cannot extend it.
+//   Order: Joined for each join; then BeforeSign and Answered for each heartbeat.
 class NodeFence {
  public:
-  // `arm` is told the deadline while there are workers, none as they are gone: the warden's switch.
+  // `arm` sets the warden's deadline. It is called with each new deadline while there are workers, and with
+  // none when they are gone.
   explicit NodeFence(std::function<void(std::optional<BootTime>)> arm) : arm_(std::move(arm)) {}
 
-  // A join is being sent; it is a sign of life too, the first.
+  // A join is about to be sent. It counts as the first heartbeat.
   void Joined(Duration lease, BootTime now);
-  // The coordinator wants a heartbeat that often, which is four times in its lease; that counts if it is
-  // shorter than ours. 0: it wants none.
+  // The coordinator requests heartbeats at this interval, a quarter of its lease; that lease applies if it is
+  // shorter than this node's. 0: it requests none.
   void LeaseFrom(Duration heartbeat_interval);
-  // A heartbeat is being sent.
+  // A heartbeat is about to be sent.
   void BeforeSign(TimePoint now, BootTime boot_now);
   // The heartbeat that was sent at `sent` has been answered.
   void Answered(TimePoint sent);
 
-  // No round of the job follows, so no other node waits for these workers: they may live until `deadline`, however
-  // long the coordinator stays silent.
+  // No round of the job follows, so no other node waits for these workers: they may run until `deadline` even
+  // if the coordinator is silent.
   void JobOver(BootTime deadline);
 
   void WorkersStart();
@@ -42,10 +43,10 @@ class NodeFence {
 
   const std::function<void(std::optional<BootTime>)> arm_;
   Duration lease_{};
-  BootTime alive_at_;                                 // when the coordinator knew us alive, at the latest
-  std::deque<std::pair<TimePoint, BootTime>> signs_;  // sent, not answered; the oldest first
+  BootTime alive_at_;                                 // send time of the last message known to be received
+  std::deque<std::pair<TimePoint, BootTime>> signs_;  // unanswered heartbeats, oldest first
   bool armed_ = false;
-  std::optional<BootTime> job_over_;  // the deadline that is left
+  std::optional<BootTime> job_over_;  // set: the job is over; replaces the lease's deadline
 };
 
 }  // namespace ddprun

@@ -12,9 +12,9 @@ using ::testing::IsEmpty;
 class NodeFenceTest : public ::testing::Test {
  protected:
   static TimePoint At(int ms) { return TimePoint(seconds(100) + milliseconds(ms)); }
-  // Of a clock that is an hour ahead.
+  // A clock that is an hour ahead of At().
   BootTime Boot(int ms) const { return start_ + std::chrono::hours(1) + milliseconds(ms); }
-  // What the fence ordered since the last call.
+  // The deadlines set since the last call.
   std::vector<std::optional<BootTime>> Orders() { return std::exchange(orders_, {}); }
 
   std::vector<std::optional<BootTime>> orders_;
@@ -22,38 +22,38 @@ class NodeFenceTest : public ::testing::Test {
   NodeFence fence_{[this](std::optional<BootTime> deadline) { orders_.push_back(deadline); }};
 };
 
-TEST_F(NodeFenceTest, TheJoinIsTheFirstSignOfLife) {
+TEST_F(NodeFenceTest, TheJoinCountsAsTheFirstHeartbeat) {
   fence_.Joined(seconds(5), Boot(0));
   fence_.WorkersStart();
   EXPECT_THAT(Orders(), ElementsAre(Boot(4500)));
 }
 
-TEST_F(NodeFenceTest, AnswersRenewItFromBeforeTheSignWasSent) {
+TEST_F(NodeFenceTest, AnswersRenewTheLeaseFromBeforeSending) {
   fence_.Joined(seconds(5), Boot(0));
   fence_.WorkersStart();
   Orders();
   fence_.BeforeSign(At(0), Boot(0));
   fence_.BeforeSign(At(1000), Boot(1000));
   fence_.BeforeSign(At(2000), Boot(2000));
-  EXPECT_THAT(Orders(), IsEmpty());  // Signs without an answer are worth nothing.
+  EXPECT_THAT(Orders(), IsEmpty());  // Unanswered heartbeats do not renew it.
   fence_.Answered(At(1001));
   EXPECT_THAT(Orders(), ElementsAre(Boot(1000 + 4500)));
   fence_.Answered(At(2000));
   EXPECT_THAT(Orders(), ElementsAre(Boot(2000 + 4500)));
 }
 
-TEST_F(NodeFenceTest, ASuspendedMachineDoesNotTakeItsSleepForGranted) {
+TEST_F(NodeFenceTest, SuspensionCountsAgainstTheLease) {
   fence_.Joined(seconds(5), Boot(0));
   fence_.WorkersStart();
   Orders();
   fence_.BeforeSign(At(0), Boot(0));
-  // The machine sleeps for ten minutes, which only one of the clocks sees; then the answer is read.
+  // The machine is suspended for ten minutes, which only the boot clock counts; then the answer is read.
   fence_.BeforeSign(At(1), Boot(600'001));
   fence_.Answered(At(0));
   EXPECT_THAT(Orders(), ElementsAre(Boot(4500)));
 }
 
-TEST_F(NodeFenceTest, ItStandsOnlyWhileThereAreWorkers) {
+TEST_F(NodeFenceTest, IsArmedOnlyWhileThereAreWorkers) {
   fence_.Joined(seconds(5), Boot(0));
   fence_.BeforeSign(At(0), Boot(0));
   fence_.Answered(At(0));
@@ -66,7 +66,7 @@ TEST_F(NodeFenceTest, ItStandsOnlyWhileThereAreWorkers) {
   EXPECT_THAT(Orders(), IsEmpty());
 }
 
-TEST_F(NodeFenceTest, TheShorterLeaseCounts) {
+TEST_F(NodeFenceTest, TheShorterLeaseApplies) {
   fence_.Joined(seconds(5), Boot(0));
   fence_.LeaseFrom(milliseconds(2500));
   fence_.LeaseFrom(Duration::zero());

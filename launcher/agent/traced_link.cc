@@ -7,7 +7,7 @@
 namespace ddprun {
 namespace {
 
-// A report can have the last lines of many workers.
+// Limit of a logged message: reports can contain stderr of many workers.
 constexpr size_t kMaxShown = 1000;
 
 template <typename Message>

@@ -1,4 +1,4 @@
-// The steps of the rendezvous, for LOGLEVEL=DEBUG.
+// Logs the messages of the rendezvous, for LOGLEVEL=DEBUG.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace ddprun {
 
-// A link that also says in `log`, which outlives it, what is sent and received on it, heartbeats left out. It
-// is `link` itself where the log shows no details.
+// Returns a link that logs all messages sent and received on `link`, except heartbeats; `link` itself if
+// `log` shows no details. `log` must outlive the result.
 std::unique_ptr<CoordinatorLink> TraceLink(std::unique_ptr<CoordinatorLink> link, const AgentLog& log);
 
 }  // namespace ddprun

@@ -13,7 +13,7 @@
 namespace ddprun {
 namespace {
 
-// The values of an option that can be told beforehand: the lower-case words of "N|auto|gpu|cpu".
+// The fixed values of an option: the lower-case words of "N|auto|gpu|cpu".
 std::vector<absl::string_view> Words(const OptionSpec& spec) {
   std::vector<absl::string_view> words;
   for (const absl::string_view word : absl::StrSplit(spec.value, '|', absl::SkipEmpty())) {
@@ -26,7 +26,7 @@ bool TakesPath(const OptionSpec& spec) {
   return absl::string_view(spec.value) == "FILE" || absl::string_view(spec.value) == "DIR";
 }
 
-// "-r|--redirects", as a pattern of case.
+// "-r|--redirects", a pattern for the shell's case.
 std::string Pattern(const OptionSpec& spec) {
   return absl::StrCat(spec.letter == 0 ? "" : absl::StrCat("-", std::string(1, spec.letter), "|"), "--",
                       spec.name);
@@ -46,7 +46,7 @@ std::string Names() {
   });
 }
 
-// Branches of a case over the option's name, which bash and zsh write in the same way.
+// Branches of a case statement over the option's name, valid in bash and zsh.
 std::string ValueBranches() {
   std::string branches;
   for (const OptionSpec& spec : OptionTable()) {
@@ -61,7 +61,7 @@ std::string ValueBranches() {
   return branches;
 }
 
-// --a=b comes as three words, as = parts words in bash.
+// bash splits words at '=', so --a=b arrives as three words.
 constexpr char kBash[] =
     R"sh(# Completes ddprun in bash: eval "$(ddprun --print-completion bash)"
 _ddprun() {
@@ -99,7 +99,7 @@ complete -o default -F _ddprun ddprun
 )sh";
 
 constexpr char kZsh[] = R"sh(#compdef ddprun
-# Completes ddprun in zsh: put it as _ddprun into a folder of $fpath, or after compinit
+# Completes ddprun in zsh: save it as _ddprun in a directory of $fpath, or run after compinit:
 # eval "$(ddprun --print-completion zsh)"
 _ddprun() {
   local cur=${words[CURRENT]} expects=option option= values= path= word i
@@ -138,8 +138,7 @@ _ddprun() {
 if [[ $funcstack[1] == _ddprun ]]; then _ddprun "$@"; else compdef _ddprun ddprun; fi
 )sh";
 
-// The beginning of an option's help, up to its first sentence, with its quotes and colons as _describe wants
-// them.
+// The first sentence of each option's help, quoted for _describe.
 std::string Described() {
   std::string lines;
   for (const OptionSpec& spec : OptionTable()) {
@@ -151,7 +150,7 @@ std::string Described() {
   return lines;
 }
 
-// One line, so that eval takes it from backquotes.
+// A single line, so that eval accepts it from backquotes.
 std::string Tcsh() {
   std::string rules;
   for (const OptionSpec& spec : OptionTable()) {

@@ -1,4 +1,4 @@
-// --print-completion: a script that makes a shell complete ddprun's options and their values.
+// --print-completion: a shell script that completes ddprun's options and their values.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// For `shell`: bash, zsh or tcsh. Options end at the program, behind which files are completed.
+// `shell`: bash, zsh or tcsh. After the program, file names are completed instead of options.
 std::string CompletionScript(absl::string_view shell);
 
 }  // namespace ddprun

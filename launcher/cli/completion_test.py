@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Types beginnings of options into real shells, and looks at what they make of them."""
+"""Types prefixes of options into real shells and checks the completed command lines."""
 
 import os
 import pty
@@ -14,7 +14,7 @@ import unittest
 PRINTER = os.path.abspath("launcher/cli/print_completion")
 SECONDS = 60
 
-# How each shell is started, and told to print the words that it gives to ddprun.
+# For each shell: its command line, and the setup that makes ddprun print its arguments.
 SHELLS = {
     "bash": (
         ["bash", "--norc", "--noprofile", "-i"],
@@ -33,7 +33,7 @@ SHELLS = {
 
 
 class Shell:
-    """One that runs in a terminal, in a folder with job.yaml and logs/ in it."""
+    """A shell in a terminal, in a directory that contains job.yaml and logs/."""
 
     def __init__(self, name):
         self.name = name
@@ -58,7 +58,7 @@ class Shell:
         os.write(self.terminal, text.encode())
 
     def read_until(self, mark):
-        """All up to and including `mark`."""
+        """Returns the output up to and including `mark`."""
         deadline = time.monotonic() + SECONDS
         while mark not in self.seen:
             ready, _, _ = select.select([self.terminal], [], [], max(0, deadline - time.monotonic()))
@@ -66,7 +66,7 @@ class Shell:
             if ready:
                 try:
                     piece = os.read(self.terminal, 4096)
-                except OSError:  # the shell is gone
+                except OSError:  # the shell has exited
                     pass
             if not piece:
                 raise AssertionError(f"{self.name}: waited {SECONDS} s for {mark!r}; seen: {self.seen!r}")
@@ -75,7 +75,7 @@ class Shell:
         return before + mark
 
     def words(self, typed):
-        """What ddprun is given when `typed`, with TABs in it, is entered."""
+        """Returns the arguments of ddprun after entering `typed`, which may contain TABs."""
         self.send(f"ddprun {typed}\n")
         output = self.read_until(b"> END").decode(errors="replace")
         line = output[: -len(" END")].splitlines()[-1]
@@ -106,7 +106,7 @@ class CompletionTest(unittest.TestCase):
         "--log-dir=lo\tx": ["--log-dir=logs/x"],
         "jo\t": ["job.yaml"],
     }
-    # These two know where the options end, and both spellings.
+    # bash and zsh detect the end of the options, and accept both spellings.
     WITH_A_FUNCTION = {
         "train.py --nno\t": ["train.py", "--nno"],
         "--nnodes 2 -- --nno\t": ["--nnodes", "2", "--", "--nno"],

@@ -42,7 +42,7 @@ class Reader {
   absl::StatusOr<ConfigFile> Read(const std::vector<YamlEntry>& entries) {
     for (const YamlEntry& entry : entries) RETURN_IF_ERROR(ReadEntry(entry));
     if (args_ != nullptr && file_.program.empty()) {
-      return Bad(args_->name, "", "belongs to a program: name it, as in program: train.py");
+      return Bad(args_->name, "", "requires a program, as in program: train.py");
     }
     if (args_ != nullptr) {
       for (const YamlText& arg : std::get<std::vector<YamlText>>(args_->value)) {
@@ -68,7 +68,7 @@ class Reader {
     ASSIGN_OR_RETURN(const OptionSpec* const spec, FindName(entry.name));
     for (const ConfigFile::Value& other : file_.values) {
       if (other.option == spec->name) {
-        return Bad(entry.name, ":", absl::StrCat("the same as in ", other.source));
+        return Bad(entry.name, ":", absl::StrCat("already given as ", other.source));
       }
     }
     ASSIGN_OR_RETURN(std::string text, TextOf(*spec, entry));
@@ -89,13 +89,13 @@ class Reader {
     const absl::string_view nearest = Nearest(declared, names);
     return absl::InvalidArgumentError(
         absl::StrCat(path_, ":", name.line, ": unknown name ", name.text.substr(0, 100), ".",
-                     nearest.empty() ? " Names are those of the options, program, args and env."
+                     nearest.empty() ? " Valid names are the options, program, args and env."
                                      : absl::StrCat(" Did you mean ", nearest, "?")));
   }
 
   absl::StatusOr<std::string> TextOf(const OptionSpec& spec, const YamlEntry& entry) const {
     if (std::holds_alternative<YamlNull>(entry.value)) {
-      return Bad(entry.name, "", "has no value: give one, or leave the line out");
+      return Bad(entry.name, "", "has no value: give one, or remove the line");
     }
     const auto* const text = std::get_if<YamlText>(&entry.value);
     if (spec.is_flag()) {
@@ -106,13 +106,14 @@ class Reader {
     if (text != nullptr) return text->text;
     const auto* const list = std::get_if<std::vector<YamlText>>(&entry.value);
     if (list == nullptr || spec.list == ListForm::kNone) {
-      return Bad(entry.name, ":",
-                 absl::StrCat("expected a text", spec.list == ListForm::kNone ? "" : " or a list of texts",
-                              ", as in ", entry.name.text, ": ", spec.value));
+      return Bad(
+          entry.name, ":",
+          absl::StrCat("expected a string", spec.list == ListForm::kNone ? "" : " or a list of strings",
+                       ", as in ", entry.name.text, ": ", spec.value));
     }
     std::vector<std::string> parts;
     for (const YamlText& part : *list) {
-      // Joined by commas neither could be told from another list.
+      // Joined by commas, such an entry would read as a different list.
       if (part.text.empty() || part.text[0] == ',') {
         return absl::InvalidArgumentError(absl::StrCat(path_, ":", part.line, ": an entry of ",
                                                        entry.name.text, " is empty or begins with a comma"));
@@ -126,7 +127,7 @@ class Reader {
   absl::Status ReadProgram(const YamlEntry& entry) {
     const auto* const text = std::get_if<YamlText>(&entry.value);
     if (text == nullptr || text->text.empty()) {
-      return Bad(entry.name, ":", "expected one text, as in program: train.py (its arguments are args)");
+      return Bad(entry.name, ":", "expected one string, as in program: train.py (arguments go into args)");
     }
     file_.program = {text->text};
     return absl::OkStatus();
@@ -134,7 +135,7 @@ class Reader {
 
   absl::Status ReadArgs(const YamlEntry& entry) {
     if (!std::holds_alternative<std::vector<YamlText>>(entry.value)) {
-      return Bad(entry.name, ":", "expected a list of texts, as in args: [--epochs, 3]");
+      return Bad(entry.name, ":", "expected a list of strings, as in args: [--epochs, 3]");
     }
     args_ = &entry;
     return absl::OkStatus();
@@ -143,12 +144,12 @@ class Reader {
   absl::Status ReadEnv(const YamlEntry& entry) {
     const auto* const pairs = std::get_if<std::vector<YamlPair>>(&entry.value);
     if (pairs == nullptr) {
-      return Bad(entry.name, ":", "expected names and texts, as in env: {NCCL_DEBUG: INFO}");
+      return Bad(entry.name, ":", "expected names and strings, as in env: {NCCL_DEBUG: INFO}");
     }
     for (const YamlPair& pair : *pairs) {
       if (pair.name.text.empty() || pair.name.text.find('=') != std::string::npos) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(path_, ":", pair.name.line, ": \"", pair.name.text, "\" is no name of a variable"));
+        return absl::InvalidArgumentError(absl::StrCat(path_, ":", pair.name.line, ": \"", pair.name.text,
+                                                       "\" is not a valid variable name"));
       }
       file_.env.emplace_back(pair.name.text, pair.value.text);
     }

@@ -1,4 +1,4 @@
-// --config: options, program and environment in a YAML file. See docs/config_file.md.
+// --config: options, program and environment from a YAML file. Format: docs/config_file.md.
 #pragma once
 
 #include <string>
@@ -13,18 +13,18 @@ namespace ddprun {
 struct ConfigFile {
   struct Value {
     std::string option;  // as declared
-    std::string text;    // as it would stand on the command line; "1" or "" for a flag
+    std::string text;    // as on the command line; "1" or "" for a flag
     std::string source;  // "job.yaml:3: nnodes"
   };
   std::vector<Value> values;         // each option once
-  std::vector<std::string> program;  // with its arguments; empty: none
+  std::vector<std::string> program;  // program and arguments; empty: none
   std::vector<std::pair<std::string, std::string>> env;
 };
 
-// Reads `text`, the file `path` (for messages).
-//   Errors: kInvalidArgument, "PATH:LINE: ...": no YAML of the accepted kind (see yaml_map.h), an unknown
-//           name (with the nearest), one given twice, one that is for the command line only, a value of the
-//           wrong form.
+// Parses `text`, the content of the file `path` (used in messages only).
+//   Errors: kInvalidArgument, "PATH:LINE: ...": not the accepted subset of YAML (yaml_map.h), an unknown name
+//           (with the nearest one), a name given twice, an option for the command line only, a value of the
+//           wrong type.
 absl::StatusOr<ConfigFile> ParseConfigFile(absl::string_view text, absl::string_view path);
 
 }  // namespace ddprun

@@ -36,7 +36,7 @@ std::vector<std::string> Values(const ConfigFile& file) {
   return values;
 }
 
-TEST(ConfigFileTest, OptionsInEitherSpelling) {
+TEST(ConfigFileTest, ReadsOptionsInEitherSpelling) {
   const ConfigFile file = Parse(
       "# A job.\n"
       "nnodes: 1:4\n"
@@ -53,7 +53,7 @@ TEST(ConfigFileTest, OptionsInEitherSpelling) {
   EXPECT_THAT(file.env, IsEmpty());
 }
 
-TEST(ConfigFileTest, ListsAreJoinedAsTheOptionReadsThem) {
+TEST(ConfigFileTest, JoinsListsAsTheOptionParsesThem) {
   EXPECT_THAT(Values(Parse("local-ranks-filter: [0, 2]\n"
                            "signals-to-handle:\n"
                            "  - SIGTERM\n"
@@ -64,7 +64,7 @@ TEST(ConfigFileTest, ListsAreJoinedAsTheOptionReadsThem) {
                           "duplicate-stdout-filters=loss,a,,b", "duplicate-stderr-filters=a,,b"));
 }
 
-TEST(ConfigFileTest, TheProgramItsArgumentsAndItsEnvironment) {
+TEST(ConfigFileTest, ReadsProgramArgumentsAndEnvironment) {
   const ConfigFile file = Parse(
       "args: [--epochs, 3, \"\"]\n"
       "program: train.py\n"
@@ -75,7 +75,7 @@ TEST(ConfigFileTest, TheProgramItsArgumentsAndItsEnvironment) {
   EXPECT_THAT(file.env, ElementsAre(Pair("NCCL_DEBUG", "INFO"), Pair("EMPTY", "")));
 }
 
-TEST(ConfigFileTest, AnEmptyFileSaysNothing) {
+TEST(ConfigFileTest, AcceptsAnEmptyFile) {
   for (const char* text : {"", "\n", "# nothing\n", "---\n", "{}\n"}) {
     EXPECT_THAT(Values(Parse(text)), IsEmpty()) << text;
   }
@@ -89,12 +89,11 @@ TEST(ConfigFileTest, ErrorsNameTheLine) {
       {"nnodes: 2\nnproc-per-nod: 8\n",
        "job.yaml:2: unknown name nproc-per-nod. Did you mean nproc-per-node?"},
       {"programm: x\n", "job.yaml:1: unknown name programm. Did you mean program?"},
-      {"colour_of_the_logs: x\n",
-       "job.yaml:1: unknown name colour_of_the_logs. Names are those of the options"},
+      {"colour_of_the_logs: x\n", "job.yaml:1: unknown name colour_of_the_logs. Valid names are the options"},
       {"nnode: 2\n", "Did you mean nnodes?"},
-      {"role: a\n\nrole: b\n", "job.yaml:3: role is given a second time"},
+      {"role: a\n\nrole: b\n", "job.yaml:3: role is given twice"},
       {"max-restarts: 1\nmax_restarts: 2\n",
-       "job.yaml:2: max_restarts: the same as in job.yaml:1: max-restarts"},
+       "job.yaml:2: max_restarts: already given as job.yaml:1: max-restarts"},
       {"help: true\n", "job.yaml:1: help is for the command line only"},
       {"config: other.yaml\n", "config is for the command line only"},
       {"store-only: true\n", "store-only is for the command line only"},
@@ -102,39 +101,39 @@ TEST(ConfigFileTest, ErrorsNameTheLine) {
       {"role: ~\n", "role has no value"},
       {"standalone: 1\n", "job.yaml:1: standalone: expected true or false"},
       {"standalone: [true]\n", "standalone: expected true or false"},
-      {"role: [a]\n", "job.yaml:1: role: expected a text, as in role: NAME"},
-      {"tee: {0: 1}\n", "tee: expected a text or a list of texts"},
+      {"role: [a]\n", "job.yaml:1: role: expected a string, as in role: NAME"},
+      {"tee: {0: 1}\n", "tee: expected a string or a list of strings"},
       {"duplicate-stdout-filters:\n- a\n- \"\"\n",
        "job.yaml:3: an entry of duplicate-stdout-filters is empty"},
       {"duplicate-stdout-filters: [\",a\"]\n", "begins with a comma"},
-      {"program: [train.py, x]\n", "job.yaml:1: program: expected one text"},
-      {"program: \"\"\n", "program: expected one text"},
-      {"args: [x]\n", "job.yaml:1: args belongs to a program"},
-      {"program: x\nargs: y\n", "job.yaml:2: args: expected a list of texts"},
-      {"env: [A]\n", "env: expected names and texts"},
-      {"env: {A=B: c}\n", "job.yaml:1: \"A=B\" is no name of a variable"},
-      {"env:\n  A: 1\n  A: 2\n", "job.yaml:3: A is given a second time in env"},
-      {"env: {A: }\n", "write \"\" for an empty one"},
+      {"program: [train.py, x]\n", "job.yaml:1: program: expected one string"},
+      {"program: \"\"\n", "program: expected one string"},
+      {"args: [x]\n", "job.yaml:1: args requires a program"},
+      {"program: x\nargs: y\n", "job.yaml:2: args: expected a list of strings"},
+      {"env: [A]\n", "env: expected names and strings"},
+      {"env: {A=B: c}\n", "job.yaml:1: \"A=B\" is not a valid variable name"},
+      {"env:\n  A: 1\n  A: 2\n", "job.yaml:3: A is given twice in env"},
+      {"env: {A: }\n", "write \"\" for an empty string"},
       {"env: {A: [b]}\n", "job.yaml:1: nested too deeply"},
       {"just a text\n", "job.yaml:1: expected lines of NAME: VALUE"},
       {"- a\n", "job.yaml:1: expected lines of NAME: VALUE"},
-      {"nnodes: 2\nrole: \"a\n", "job.yaml:2: no YAML: illegal EOF in scalar"},
-      {"role: 'a", "job.yaml:1: no YAML: illegal EOF in scalar"},
+      {"nnodes: 2\nrole: \"a\n", "job.yaml:2: invalid YAML: illegal EOF in scalar"},
+      {"role: 'a", "job.yaml:1: invalid YAML: illegal EOF in scalar"},
       {"args: [a\nb: c\n", "job.yaml:"},
-      {"a: b: c\n", "job.yaml:1: no YAML: illegal map value"},
+      {"a: b: c\n", "job.yaml:1: invalid YAML: illegal map value"},
       {"role: x\n---\nrole: y\n", "a second document begins"},
-      {"role: &r x\n", "job.yaml:1: anchors (&name) are not taken"},
-      {"role: !!str x\n", "job.yaml:1: tags (!name) are not taken"},
-      {"role: *r\n", "job.yaml:1: no YAML"},
+      {"role: &r x\n", "job.yaml:1: anchors (&name) are not supported"},
+      {"role: !!str x\n", "job.yaml:1: tags (!name) are not supported"},
+      {"role: *r\n", "job.yaml:1: invalid YAML"},
       {"? [a]\n: b\n", "job.yaml:1: expected a name before the colon"},
-      {"role: \"a\\0b\"\n", "job.yaml:1: a zero byte in a text"},
-      {std::string("role: a\n\0", 9), "job.yaml:2: a control character: this is no text file"},
+      {"role: \"a\\0b\"\n", "job.yaml:1: a zero byte in a string"},
+      {std::string("role: a\n\0", 9), "job.yaml:2: a control character: this is not a text file"},
   };
   for (const auto& bad : kBad) EXPECT_THAT(Error(bad.text), HasSubstr(bad.words)) << bad.text;
 }
 
-// None of these may take long or much memory: the limits of the test see to that.
-TEST(ConfigFileTest, HostileFilesAreRefusedEarly) {
+// Must be fast and use little memory; the limits of the test enforce it.
+TEST(ConfigFileTest, RejectsHostileFilesEarly) {
   EXPECT_THAT(Error("role: " + std::string(100 << 20, 'x')), HasSubstr("at most 65536 bytes"));
   EXPECT_THAT(Error(std::string(60000, '[')), HasSubstr("job.yaml:1: "));
   EXPECT_THAT(Error(std::string(60000, '{')), HasSubstr("job.yaml:1: "));
@@ -150,7 +149,7 @@ TEST(ConfigFileTest, HostileFilesAreRefusedEarly) {
   EXPECT_THAT(Error(bomb), HasSubstr("job.yaml:1: anchors"));
 }
 
-TEST(ConfigFileTest, TruncatedAnywhereItIsAFileOrAnError) {
+TEST(ConfigFileTest, TruncatedFilesParseOrFailCleanly) {
   const std::string whole =
       "nnodes: 2\nargs: [\"a\", 'b']\nprogram: \"x\"\nenv: {A: \"b\"}\nrole: |\n  several\n  lines\n";
   for (size_t size = 0; size <= whole.size(); ++size) {
@@ -161,8 +160,7 @@ TEST(ConfigFileTest, TruncatedAnywhereItIsAFileOrAnError) {
   }
 }
 
-// The example that docs/config_file.md shows.
-TEST(ConfigFileTest, TheExampleOfTheDocument) {
+TEST(ConfigFileTest, ParsesTheExampleInTheDocumentation) {
   std::ifstream stream("docs/config_file.md");
   const std::string document((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
   const std::string begin = "```yaml\n";

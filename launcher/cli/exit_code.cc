@@ -7,9 +7,9 @@
 namespace ddprun {
 namespace {
 
-bool IsGood(EndReason reason) { return reason == EndReason::kSucceeded || reason == EndReason::kDrained; }
+bool IsSuccess(EndReason reason) { return reason == EndReason::kSucceeded || reason == EndReason::kDrained; }
 
-// What ended this run would not end the next one as well.
+// True if the cause may be absent from the next run.
 bool WorthAnotherTry(EndReason reason) {
   switch (reason) {
     case EndReason::kTerminated:
@@ -37,7 +37,7 @@ EndReason ReasonOfSignal(int signo) {
 }
 
 int ExitCodeOf(EndReason reason, ExitCodes codes) {
-  if (IsGood(reason)) return 0;
+  if (IsSuccess(reason)) return 0;
   return codes == ExitCodes::kScheduler && WorthAnotherTry(reason) ? EX_TEMPFAIL : 1;
 }
 
@@ -46,15 +46,15 @@ std::string ExitCodeHelp() {
          "                                      --exit-codes=torchrun   =scheduler\n"
          "  the job succeeded                                    0            0\n"
          "  this node was drained                                0            0\n"
-         "  the job failed by its own workers                    1            1\n"
-         "  this node does not fit the job, or cannot begin      1            1\n"
-         "  somebody stopped the job; SIGINT, SIGQUIT            1            1\n"
+         "  the job failed because of its workers                1            1\n"
+         "  this node does not fit the job, or cannot start      1            1\n"
+         "  the job was stopped on request; SIGINT, SIGQUIT      1            1\n"
          "  SIGTERM, SIGHUP                                      1           75 (requeue)\n"
-         "  too few nodes came; no coordinator found             1           75\n"
-         "  the coordinator was lost, or its launcher ended      1           75\n"
-         "  this node was evicted and could not come back       1           75\n"
-         "  this node broke: its warden was killed               1           75\n"
-         "  usage                                                2            2\n";
+         "  too few nodes joined; no coordinator found           1           75\n"
+         "  the coordinator was lost, or its launcher exited     1           75\n"
+         "  this node was evicted and could not rejoin           1           75\n"
+         "  this node failed: its warden was killed              1           75\n"
+         "  usage error                                          2            2\n";
 }
 
 }  // namespace ddprun

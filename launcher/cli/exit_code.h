@@ -1,4 +1,4 @@
-// Why the launcher ends, and the exit code that says so.
+// Why the launcher exits, and the exit code for each reason.
 #pragma once
 
 #include <string>
@@ -8,33 +8,33 @@
 namespace ddprun {
 
 enum class EndReason {
-  kSucceeded,         // the job
-  kDrained,           // this node was taken out of a job that goes on
-  kJobFailed,         // the job, by its own workers
-  kRejected,          // this node does not fit the job, or cannot begin
-  kStopped,           // somebody stopped the job
+  kSucceeded,         // the job succeeded
+  kDrained,           // this node was drained; the job continues without it
+  kJobFailed,         // the job failed because of its workers
+  kRejected,          // this node does not fit the job, or cannot start
+  kStopped,           // the job was stopped on request
   kInterrupted,       // SIGINT or SIGQUIT to the launcher
   kTerminated,        // SIGTERM or SIGHUP to the launcher
-  kJoinTimeout,       // too few nodes came, or no coordinator
-  kCoordinatorLost,   // and not found again
-  kCoordinatorEnded,  // the launcher that hosts it, on another node
-  kEvicted,           // this node, and it could not come back
-  kBroken,            // this node cannot go on: its warden was killed
+  kJoinTimeout,       // too few nodes joined, or no coordinator was found
+  kCoordinatorLost,   // the coordinator was lost and not found again
+  kCoordinatorEnded,  // the launcher that hosts the coordinator ended, on another node
+  kEvicted,           // this node was evicted and could not rejoin
+  kBroken,            // this node cannot continue, for example because its warden was killed
 };
 
-// Of a signal that somebody sent to the launcher.
+// The reason for a signal to the launcher: kInterrupted or kTerminated.
 EndReason ReasonOfSignal(int signo);
 
-// Which of them the launcher speaks: --exit-codes.
+// The set of exit codes: --exit-codes.
 enum class ExitCodes {
   kTorchrun,   // 0 or 1
-  kScheduler,  // 75 too, EX_TEMPFAIL: the same job, started again, may do better
+  kScheduler,  // also 75 (EX_TEMPFAIL): the same job may succeed if started again
 };
 
-// 0 for a good end, else 1, or 75. A usage error is none of these and always 2.
+// 0 for kSucceeded and kDrained, else 1 or 75. Usage errors have no EndReason; their exit code is always 2.
 int ExitCodeOf(EndReason reason, ExitCodes codes);
 
-// The table for --help.
+// The table of exit codes for --help.
 std::string ExitCodeHelp();
 
 }  // namespace ddprun

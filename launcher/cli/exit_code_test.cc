@@ -8,7 +8,7 @@
 namespace ddprun {
 namespace {
 
-TEST(ExitCodeTest, TellsASchedulerWhatIsWorthAnotherTry) {
+TEST(ExitCodeTest, SchedulerCodesMarkRetryableEnds) {
   const struct {
     EndReason reason;
     int torchrun, scheduler;
@@ -26,14 +26,14 @@ TEST(ExitCodeTest, TellsASchedulerWhatIsWorthAnotherTry) {
   }
 }
 
-TEST(ExitCodeTest, SignalsFromTheKeyboardAreAnotherReasonThanThoseOfASystem) {
+TEST(ExitCodeTest, KeyboardSignalsInterruptAndSystemSignalsTerminate) {
   EXPECT_EQ(ReasonOfSignal(SIGINT), EndReason::kInterrupted);
   EXPECT_EQ(ReasonOfSignal(SIGQUIT), EndReason::kInterrupted);
   EXPECT_EQ(ReasonOfSignal(SIGTERM), EndReason::kTerminated);
   EXPECT_EQ(ReasonOfSignal(SIGHUP), EndReason::kTerminated);
 }
 
-TEST(ExitCodeTest, TheHelpHasBothColumns) {
+TEST(ExitCodeTest, HelpHasBothColumns) {
   EXPECT_THAT(ExitCodeHelp(),
               testing::HasSubstr("the job succeeded                                    0            0\n"));
   EXPECT_THAT(ExitCodeHelp(),

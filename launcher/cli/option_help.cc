@@ -10,34 +10,35 @@ namespace ddprun {
 namespace {
 
 constexpr size_t kColumns = 100;
-constexpr size_t kTextColumn = 34;  // where what an option does begins
+constexpr size_t kTextColumn = 34;  // where the descriptions of options begin
 
 constexpr char kIntroduction[] =
-    R"(ddprun starts, watches and heals a data-parallel training job: run it once on every node.
+    R"(ddprun launches, monitors and restarts a distributed training job. Run it once on every node.
 
-PROGRAM is a .py file, run with $PYTHON_EXEC or python3, or an executable, run as it is. All behind
-it is its own; in it ${local_rank} stands for the worker's local rank.
+PROGRAM is a .py file, run with $PYTHON_EXEC or python3, or an executable. All arguments after it
+are passed to it; ${local_rank} in them is replaced by the worker's local rank.
 
-Options are written --a-b or --a_b, with = or a blank before the value, and may be shortened while
-only one fits. PET_<OPTION> in the environment, such as PET_NNODES, replaces an option's default; 1
-and 0 switch those without a value on and off.
+Options are written --a-b or --a_b, with '=' or a space before the value. A unique prefix of a name
+is enough. The environment variable PET_<OPTION>, such as PET_NNODES, sets an option's default; for
+options without a value, 1 means on and 0 means off.
 )";
 
 constexpr char kExamples[] =
     R"(Examples:
-  One node, a worker for each GPU:
+  One node, one worker per GPU:
       ddprun --nproc-per-node=gpu train.py --epochs 3
-  Two nodes, the same line on both:
+  Two nodes, the same command on both:
       ddprun --nnodes=2 --nproc-per-node=8 --rdzv-endpoint=node0 --rdzv-id=job7 train.py
   One to four nodes, three restarts, output in files and on the console:
       ddprun --nnodes=1:4 --max-restarts=3 --log-dir=logs --tee=3 --nproc-per-node=8 train.py
-  A program that is not Python:
+  A program that is not a Python script:
       ddprun --no-python --nproc-per-node=4 ./train --shard='${local_rank}'
-  All of it in a file, and what that would start:
+  Options and program from a file; print what would be started:
       ddprun --config=job.yaml --dry-run
 )";
 
-// `text` in lines that end before kColumns, from kTextColumn on; the first goes on where `out` is.
+// Appends `text`, wrapped at kColumns, with lines after the first indented to kTextColumn.
+//   REQUIRES: `out` ends at kTextColumn.
 void AppendWrapped(absl::string_view text, std::string* out) {
   size_t column = kTextColumn;
   bool first = true;
@@ -70,7 +71,7 @@ void AppendOption(const OptionSpec& spec, std::string* out) {
 
 }  // namespace
 
-std::string UsageLine() { return "usage: ddprun [options] PROGRAM [its arguments]\n"; }
+std::string UsageLine() { return "usage: ddprun [options] PROGRAM [ARGUMENT...]\n"; }
 
 std::string HelpText() {
   std::string text = absl::StrCat(UsageLine(), "\n", kIntroduction);

@@ -13,10 +13,10 @@
 namespace ddprun {
 namespace {
 
-// Letters to put in, take out or change, and neighbours to swap: from `a` to each beginning of `b`, the empty
-// one first, `b` itself last.
+// Edit distances (insertions, deletions, substitutions, swaps of neighbours) from `a` to each prefix of `b`,
+// the empty one first.
 std::vector<size_t> Distances(absl::string_view a, absl::string_view b) {
-  // Row i: from the first i letters of `a` to each beginning of `b`. Three rows are looked at.
+  // Row i: distances from the first i letters of `a`. The recurrence needs three rows.
   std::vector<size_t> row(b.size() + 1);
   std::vector<size_t> above(b.size() + 1);
   std::vector<size_t> two_above;
@@ -34,7 +34,7 @@ std::vector<size_t> Distances(absl::string_view a, absl::string_view b) {
   return row;
 }
 
-// The only one that begins with almost `typed`: --nprocs for --nproc-per-node.
+// The only name with a prefix at distance 1 or less from `typed`: --nproc-per-node for --nprocs. Else empty.
 absl::string_view NearestBeginning(absl::string_view typed, absl::Span<const absl::string_view> names) {
   constexpr size_t kShortest = 4;
   absl::string_view found;
@@ -47,7 +47,7 @@ absl::string_view NearestBeginning(absl::string_view typed, absl::Span<const abs
   return found;
 }
 
-// As much of what somebody typed as a message shows.
+// `typed`, truncated for a message.
 std::string Shown(absl::string_view typed) {
   constexpr size_t kMost = 100;
   return absl::StrCat(typed.substr(0, kMost), typed.size() > kMost ? "..." : "");
@@ -96,7 +96,7 @@ const OptionSpec* FindOption(char letter) {
 }
 
 absl::string_view Nearest(absl::string_view typed, absl::Span<const absl::string_view> names) {
-  constexpr size_t kLongest = 64;  // No name is longer: what is has none near it.
+  constexpr size_t kLongest = 64;  // no name is longer
   if (typed.size() > kLongest) return "";
   absl::string_view best;
   size_t least = std::max<size_t>(2, typed.size() / 3) + 1;

@@ -4,315 +4,319 @@ namespace ddprun {
 namespace {
 
 constexpr char kSize[] = "Size of the job";
-constexpr char kMeeting[] = "How nodes meet";
+constexpr char kRendezvous[] = "Rendezvous";
 constexpr char kWorkers[] = "Workers";
-constexpr char kEnds[] = "When workers fail or end";
-constexpr char kOutput[] = "Output of the workers";
-constexpr char kTold[] = "What is told to others";
-constexpr char kBefore[] = "Before it starts";
-constexpr char kStore[] = "Only a store";
-constexpr char kAbout[] = "About";
+constexpr char kFailures[] = "Failures and shutdown";
+constexpr char kOutput[] = "Worker output";
+constexpr char kObservers[] = "Events, metrics and recording";
+constexpr char kSetup[] = "Configuration file and dry run";
+constexpr char kStore[] = "Store without a job";
+constexpr char kAbout[] = "Information";
 
 constexpr OptionSpec kOptions[] = {
     {.section = kSize,
      .name = "nnodes",
      .value = "N|MIN:MAX",
      .fallback = "1:1",
-     .help = "Number of nodes, or the range in which the job runs. 1:4 starts with this node alone and "
-             "grows as others join."},
+     .help = "Number of nodes, or the allowed range. 1:4 starts with this node alone and grows as others "
+             "join."},
     {.section = kSize,
      .name = "nproc-per-node",
      .value = "N|auto|gpu|cpu",
      .fallback = "1",
-     .help = "Workers on this node. gpu: one for each GPU; cpu: one for each processor; auto: gpu where "
-             "there are any, else cpu."},
+     .help = "Number of workers on this node. gpu: one per GPU; cpu: one per CPU; auto: gpu if there are "
+             "GPUs, else cpu."},
     {.section = kSize,
      .name = "scale-up",
      .value = "immediate|at-snapshot|never",
      .fallback = "immediate",
-     .help = "When nodes that come to a running job are taken in: after the last call; then, at a snapshot "
-             "that the workers are asked for; or only when a round ends anyhow.",
+     .help = "When nodes that join a running job are admitted. immediate: after the last call; at-snapshot: "
+             "after the last call, at a snapshot that the workers are asked for; never: only when a round "
+             "ends for another reason.",
      .torchruns = false},
     {.section = kSize,
      .name = "snapshot-timeout",
      .value = "SECONDS",
      .fallback = "60",
-     .help = "How long to wait for a snapshot that was asked for.",
+     .help = "How long to wait for a requested snapshot.",
      .torchruns = false},
     {.section = kSize,
      .name = "node-unit",
      .value = "K",
      .fallback = "1",
-     .help = "The job runs on multiples of K nodes.",
+     .help = "The number of nodes in a round is a multiple of K.",
      .torchruns = false},
 
-    {.section = kMeeting,
+    {.section = kRendezvous,
      .name = "rdzv-backend",
      .value = "static|c10d",
      .fallback = "static",
-     .help = "static: fixed nodes with --node-rank. c10d: nodes come and go within --nnodes; the default "
-             "where several nodes have an endpoint and no ranks."},
-    {.section = kMeeting,
+     .help = "static: a fixed set of nodes with --node-rank. c10d: nodes join and leave within --nnodes; "
+             "the default for several nodes with an endpoint and without ranks."},
+    {.section = kRendezvous,
      .name = "rdzv-endpoint",
      .value = "HOST[:PORT]",
-     .help = "Where the nodes meet (default port 29400). The node that HOST names hosts the coordinator."},
-    {.section = kMeeting,
+     .help = "Address of the coordinator (default port 29400). The node that HOST names hosts it."},
+    {.section = kRendezvous,
      .name = "rdzv-id",
      .value = "ID",
      .fallback = "none",
-     .help = "Name of the job; the same on all its nodes."},
-    {.section = kMeeting,
+     .help = "Name of the job. Must be the same on all nodes."},
+    {.section = kRendezvous,
      .name = "rdzv-conf",
      .value = "KEY=VALUE,...",
-     .help = "In whole seconds: join_timeout=600 (static: timeout), last_call_timeout=30, read_timeout=60. "
-             "Also is_host=true|false, and lease_ms=5000, after which a silent node counts as lost. "
+     .help = "Rendezvous settings. In whole seconds: join_timeout=600 (static: timeout), "
+             "last_call_timeout=30, read_timeout=60. In milliseconds: lease_ms=5000, after which a silent "
+             "node counts as lost. is_host=true|false: whether this node hosts the coordinator. "
              "close_timeout, heartbeat_timeout, keep_alive_interval and keep_alive_max_attempt are accepted "
              "for compatibility.",
      .list = ListForm::kCommas},
-    {.section = kMeeting,
+    {.section = kRendezvous,
      .name = "standalone",
-     .help = "One node, no other settings: an own coordinator on a free port."},
-    {.section = kMeeting,
+     .help = "Run on this node only, with its own coordinator on a free port."},
+    {.section = kRendezvous,
      .name = "node-rank",
      .value = "RANK",
      .fallback = "0",
-     .help = "Rank of this node, 0..N-1. With c10d honoured among the nodes that give one."},
-    {.section = kMeeting,
+     .help = "Rank of this node, 0..N-1. With c10d, nodes that give a rank are ordered by it."},
+    {.section = kRendezvous,
      .name = "master-addr",
      .value = "HOST",
      .fallback = "127.0.0.1",
      .help = "Host of node rank 0 (static only)."},
-    {.section = kMeeting,
+    {.section = kRendezvous,
      .name = "master-port",
      .value = "PORT",
-     .help = "Port on that host (static only; 29500 where one is needed)."},
-    {.section = kMeeting,
+     .help = "Port on that host (static only; default 29500 if one is needed)."},
+    {.section = kRendezvous,
      .name = "local-addr",
      .value = "HOST",
-     .help = "Address or name under which the other nodes reach this one, or the network interface that has "
-             "it (the first address of it); when not given, the one by which it reaches the coordinator."},
+     .help = "Address or name by which the other nodes reach this node, or a network interface, whose first "
+             "address is used. Default: the address from which this node reaches the coordinator."},
 
     {.section = kWorkers,
      .name = "module",
      .letter = 'm',
-     .help = "The program is a Python module: python -m."},
+     .help = "PROGRAM is a Python module, run with python -m."},
     {.section = kWorkers,
      .name = "no-python",
-     .help = "The program is run as it is, found through PATH; never with Python."},
+     .help = "PROGRAM is an executable, given by path or found on PATH; never run with Python."},
     {.section = kWorkers,
      .name = "run-path",
-     .help = "The program is a Python script, run by runpy.run_path: an uncaught exception is reported "
-             "without @record. Takes precedence over --no-python and --module."},
+     .help = "PROGRAM is a Python script, run by runpy.run_path. Uncaught exceptions are reported without "
+             "@record. Takes precedence over --no-python and --module."},
     {.section = kWorkers,
      .name = "start-method",
      .value = "spawn|fork|forkserver",
      .fallback = "spawn",
-     .help = "Accepted for compatibility: workers are always started as new programs."},
+     .help = "Accepted for compatibility and ignored: workers are always new processes."},
     {.section = kWorkers,
      .name = "role",
      .value = "NAME",
      .fallback = "default",
-     .help = "Role of this node's workers."},
+     .help = "Role of the workers of this node."},
     {.section = kWorkers,
      .name = "virtual-local-rank",
-     .help = "Each worker sees its own GPU alone (CUDA_VISIBLE_DEVICES), and LOCAL_RANK=0."},
+     .help = "Each worker sees only its own GPU (CUDA_VISIBLE_DEVICES) and gets LOCAL_RANK=0."},
     {.section = kWorkers,
      .name = "numa-binding",
      .value = "node|socket|exclusive|core-complex",
      .help =
-         "Processors of each worker, near the GPU with its local rank: all of the GPU's NUMA node, all of "
-         "the socket, a share of the node's cores of its own, or one group of cores with a common cache.",
+         "Bind each worker to CPUs near the GPU with its local rank: all CPUs of the GPU's NUMA node, all "
+         "CPUs of the socket, an exclusive share of the node's cores, or one group of cores that share a "
+         "cache. Default: no binding.",
      .given_by = GivenBy::kFile},
     {.section = kWorkers,
      .name = "pass-local-rank",
-     .help = "The program's first argument is --local-rank=N, as python -m torch.distributed.launch has it.",
+     .help = "Pass --local-rank=N as the first argument of PROGRAM, as python -m torch.distributed.launch "
+             "does.",
      .torchruns = false},
     {.section = kWorkers,
      .name = "use-env",
-     .help = "Of torch.distributed.launch: no such argument, LOCAL_RANK alone. The default; it undoes "
+     .help = "Do not pass --local-rank; workers read LOCAL_RANK. The default; overrides "
              "--pass-local-rank.",
      .given_by = GivenBy::kFile},
 
-    {.section = kEnds,
+    {.section = kFailures,
      .name = "max-restarts",
      .value = "N",
      .fallback = "0",
-     .help = "Failures after which the job's workers are started again."},
-    {.section = kEnds,
+     .help = "Maximum number of times the workers are restarted after a failure."},
+    {.section = kFailures,
      .name = "max-restarts-without-progress",
      .value = "N",
      .fallback = "3",
-     .help = "Restarts in a row that bring the job no step forward, after which it ends; counts workers that "
-             "report their steps. 0: any number.",
+     .help = "After N consecutive restarts without a new training step, the next failure ends the job. "
+             "Applies to workers that report their steps. 0: no limit.",
      .torchruns = false},
-    {.section = kEnds,
+    {.section = kFailures,
      .name = "exclude-after",
      .value = "N",
      .fallback = "0",
-     .help =
-         "A host whose workers or agent were the first to fail N times is left out of later rounds, unless "
-         "fewer than the minimum would be left. 0: none is.",
+     .help = "Exclude a host from later rounds after its workers or agent were the first to fail N times, "
+             "unless fewer than the minimum of nodes would remain. 0: disabled.",
      .torchruns = false},
-    {.section = kEnds,
+    {.section = kFailures,
      .name = "quorum",
      .value = "none|majority",
      .fallback = "none",
      .help =
-         "Which part of the nodes goes on when it has lost the others: any that has the minimum, or only one "
-         "with half of the nodes of the last round.",
+         "Which part of the nodes may continue after it has lost the others. none: any part with at least "
+         "the minimum of nodes; majority: only a part that also has at least half of the nodes of "
+         "the last round.",
      .torchruns = false},
-    {.section = kEnds,
+    {.section = kFailures,
      .name = "min-uptime",
      .value = "SECONDS",
      .fallback = "0",
-     .help = "A worker that fails earlier, and before its first step, ends the job. 0: none does.",
+     .help = "A worker that fails within this time after its start, and before its first step, ends the job. "
+             "0: disabled.",
      .torchruns = false},
-    {.section = kEnds,
+    {.section = kFailures,
      .name = "monitor-interval",
      .value = "SECONDS",
      .fallback = "0.1",
-     .help = "Accepted for compatibility: workers are watched without polling."},
-    {.section = kEnds,
+     .help = "Accepted for compatibility and ignored: workers are monitored without polling."},
+    {.section = kFailures,
      .name = "signals-to-handle",
      .value = "NAME,...",
      .fallback = "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-     .help = "Signals to the launcher that end the job: each is passed on to the workers.",
+     .help = "Signals to the launcher that end the job. They are forwarded to the workers.",
      .list = ListForm::kCommas},
-    {.section = kEnds,
+    {.section = kFailures,
      .name = "shutdown-timeout",
      .value = "SECONDS",
-     .help = "Between the signal and SIGKILL when workers are ended (TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else "
-             "30)."},
-    {.section = kEnds,
+     .help = "Time between the first signal and SIGKILL when workers are stopped. Default: "
+             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30."},
+    {.section = kFailures,
      .name = "exit-codes",
      .value = "torchrun|scheduler",
      .fallback = "torchrun",
      .help =
-         "torchrun: 0, or 1 for every failure. scheduler: also 75, where another start may do better; see "
-         "below.",
+         "torchrun: 0 for success, 1 for every failure. scheduler: also 75 for failures that may not occur "
+         "in another run; see below.",
      .torchruns = false},
 
     {.section = kOutput,
      .name = "log-dir",
      .value = "DIR",
-     .help = "Base directory of logs and error files; a new one below the temporary directory when not "
-             "given. /dev/null: no files."},
+     .help = "Base directory of log and error files. Default: a new directory below the temporary directory. "
+             "/dev/null: no files."},
     {.section = kOutput,
      .name = "redirects",
      .letter = 'r',
      .value = "D|RANK:D,...",
      .fallback = "0",
-     .help = "Streams that go to files: 0 none, 1 stdout, 2 stderr, 3 both; for all local ranks, or for "
-             "some.",
+     .help = "Streams that are written to files instead of the console: 0 none, 1 stdout, 2 stderr, 3 both; "
+             "for all local ranks or for those listed.",
      .list = ListForm::kCommas},
     {.section = kOutput,
      .name = "tee",
      .letter = 't',
      .value = "D|RANK:D,...",
      .fallback = "0",
-     .help = "Streams that go to files and, with a prefix, to the console.",
+     .help = "Streams that are written to files and, with a prefix on each line, to the console.",
      .list = ListForm::kCommas},
     {.section = kOutput,
      .name = "log-line-prefix-template",
      .value = "TEXT",
-     .help = "That prefix, with ${role_name}, ${local_rank}, ${rank} and ${hostname} in it; "
-             "[${role_name}${local_rank}]: when not given "
-             "(TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE)."},
+     .help = "Prefix of lines that --tee writes to the console; ${role_name}, ${local_rank}, ${rank} and "
+             "${hostname} are replaced. Default: TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, else "
+             "[${role_name}${local_rank}]:"},
     {.section = kOutput,
      .name = "local-ranks-filter",
      .value = "RANK,...",
-     .help = "Only these local ranks reach the console; files have all.",
+     .help = "Show only the output of these local ranks on the console. Files are not affected.",
      .list = ListForm::kCommas},
     {.section = kOutput,
      .name = "duplicate-stdout-filters",
      .value = "TEXT,...",
-     .help = "Lines of --tee with one of these in them go to filtered_stdout.log, too. ,, stands for a "
-             "comma.",
+     .help = "Also write stdout lines of --tee that contain one of these texts to filtered_stdout.log. Write "
+             "a comma as ,, (two commas).",
      .list = ListForm::kEscaped},
     {.section = kOutput,
      .name = "duplicate-stderr-filters",
      .value = "TEXT,...",
-     .help = "The same for stderr, to filtered_stderr.log.",
+     .help = "The same for stderr and filtered_stderr.log.",
      .list = ListForm::kEscaped},
     {.section = kOutput,
      .name = "log-max-size",
      .value = "SIZE",
-     .help = "Most bytes of a log file, such as 500M or 2G; the oldest lines go first. Any number when not "
-             "given.",
+     .help = "Maximum bytes on disk for each stream of each worker, such as 500M or 2G; the oldest lines are "
+             "dropped. Default: no limit.",
      .torchruns = false},
     {.section = kOutput,
      .name = "logs-specs",
      .value = "default",
-     .help = "Accepted for compatibility; the Python plug-ins that torchrun loads by this name cannot be "
-             "loaded here.",
+     .help = "Accepted for compatibility. torchrun's Python plug-ins are not supported.",
      .given_by = GivenBy::kFile},
 
-    {.section = kTold,
+    {.section = kObservers,
      .name = "event-log-handler",
      .value = "null|console",
      .fallback = "null",
-     .help = "console: events of the job on stderr, one JSON object a line, as torchrun writes them."},
-    {.section = kTold,
+     .help = "console: write the job's events to stderr, one JSON object per line, as torchrun does."},
+    {.section = kObservers,
      .name = "metrics-handler",
      .value = "null|console",
      .fallback = "null",
-     .help = "console: torchrun's metrics on stderr, in the form of its console handler.",
+     .help = "console: write torchrun's metrics to stderr, in the format of its console handler.",
      .torchruns = false},
-    {.section = kTold,
+    {.section = kObservers,
      .name = "record",
      .value = "FILE",
-     .help =
-         "Record what the coordinator is told, if this node hosts it, so that its decisions can be replayed. "
-         "At most 256 MiB.",
+     .help = "Record all inputs of the coordinator, if this node hosts it, so that its decisions can be "
+             "replayed. At most 256 MiB.",
      .torchruns = false},
 
-    {.section = kBefore,
+    {.section = kSetup,
      .name = "config",
      .value = "FILE",
-     .help = "Read options, program and environment from a YAML file. What is given otherwise wins.",
+     .help = "Read options, program and environment from a YAML file. Environment variables and the command "
+             "line override it.",
      .given_by = GivenBy::kVariable,
      .torchruns = false},
-    {.section = kBefore,
+    {.section = kSetup,
      .name = "dry-run",
-     .help = "Print what would be started, where and with which environment, and start nothing.",
+     .help = "Print the commands that would be started on this node, with their environment, and exit.",
      .torchruns = false},
 
     {.section = kStore,
      .name = "store-only",
-     .help = "Serve a coordinator and store alone; prints its port on the first line and ends with its "
-             "parent.",
+     .help = "Run only a coordinator with its store. Prints its port as the first line and exits when its "
+             "parent exits.",
      .given_by = GivenBy::kCommandLineOnly,
      .torchruns = false},
     {.section = kStore,
      .name = "host",
      .value = "ADDR",
      .fallback = "127.0.0.1",
-     .help = "Address to listen on; 0.0.0.0 for all.",
+     .help = "Address to listen on; 0.0.0.0: all addresses.",
      .given_by = GivenBy::kCommandLineOnly,
      .torchruns = false},
     {.section = kStore,
      .name = "port",
      .value = "PORT",
      .fallback = "0",
-     .help = "Port to listen on; 0: a free one.",
+     .help = "Port to listen on; 0: any free port.",
      .given_by = GivenBy::kCommandLineOnly,
      .torchruns = false},
 
     {.section = kAbout,
      .name = "print-completion",
      .value = "bash|zsh|tcsh",
-     .help = "Print what makes this shell complete options and values: eval \"$(ddprun --print-completion "
-             "bash)\".",
+     .help = "Print a script for completion of options and values in this shell: eval \"$(ddprun "
+             "--print-completion bash)\".",
      .given_by = GivenBy::kCommandLineOnly},
     {.section = kAbout,
      .name = "version",
-     .help = "Print the version.",
+     .help = "Print the version and exit.",
      .given_by = GivenBy::kCommandLineOnly,
      .torchruns = false},
     {.section = kAbout,
      .name = "help",
      .letter = 'h',
-     .help = "Print this text.",
+     .help = "Print this help and exit.",
      .given_by = GivenBy::kCommandLineOnly},
 };
 

@@ -1,5 +1,4 @@
-// Every option of the command line, declared once: what is read, shown by --help and completed comes from
-// here.
+// The table of all options. Parsing, --help and completion are derived from it.
 #pragma once
 
 #include <string>
@@ -11,55 +10,55 @@
 
 namespace ddprun {
 
-// Where an option may be given besides the command line.
+// Where an option may be given, in addition to the command line.
 enum class GivenBy {
   kVariableAndFile,  // PET_<NAME> and the configuration file
-  kFile,             // that file only, as torchrun has no variable for it
-  kVariable,
+  kFile,             // the file only: torchrun has no variable for it
+  kVariable,         // PET_<NAME> only
   kCommandLineOnly,
 };
 
-// How a configuration file may write a value other than as text.
+// How a configuration file may write a value as a list.
 enum class ListForm {
-  kNone,     // not at all
-  kCommas,   // as a list, whose entries are joined by commas
-  kEscaped,  // the same, and a comma in an entry is written twice
+  kNone,     // no lists
+  kCommas,   // entries are joined by commas
+  kEscaped,  // as kCommas; a comma within an entry is doubled
 };
 
 struct OptionSpec {
   const char* section;
-  const char* name;  // as --a-b, without the dashes
+  const char* name;  // with hyphens, without the leading dashes
   char letter = 0;   // 0: none
-  // What stands for the value in --help; empty: a flag, which has none. Lower-case words between '|' are
-  // values to be completed, FILE and DIR stand for paths.
+  // Placeholder of the value in --help; empty: a flag. For completion, lower-case words between '|' are
+  // values, and FILE and DIR are paths.
   const char* value = "";
-  const char* fallback = "";  // its value where it is not given
+  const char* fallback = "";  // default value
   const char* help = "";
   GivenBy given_by = GivenBy::kVariableAndFile;
   ListForm list = ListForm::kNone;
-  bool torchruns = true;  // false: of our own
+  bool torchruns = true;  // false: torchrun has no such option
 
   bool is_flag() const { return *value == '\0'; }
 };
 
-// One section after the other, as --help shows them.
+// In the order of --help.
 absl::Span<const OptionSpec> OptionTable();
 
-// The variable that sets its default: PET_NNODES; empty where there is none.
+// The variable that sets the option's default, such as PET_NNODES; empty if it has none.
 std::string VariableOf(const OptionSpec& spec);
 
-// The option `typed` (no dashes before it, either spelling): an exact name, or the beginning of one only. A
-// beginning that means one option to torchrun means that one here.
-//   Errors: kInvalidArgument: unknown (the nearest is proposed), or the beginning of several.
+// The option named `typed` (without leading dashes, with '-' or '_'): an exact name or an unambiguous prefix.
+// A prefix of several options, but of only one that torchrun has, means that one.
+//   Errors: kInvalidArgument: unknown option (with the nearest name), or an ambiguous prefix.
 absl::StatusOr<const OptionSpec*> FindOption(absl::string_view typed);
 
 // The option with this letter, or nullptr.
 const OptionSpec* FindOption(char letter);
 
-// That of `names` which looks most like `typed`, else the only one that begins like it; or nothing.
+// The name with the smallest edit distance to `typed`, else the only one with a similar prefix; empty: none.
 absl::string_view Nearest(absl::string_view typed, absl::Span<const absl::string_view> names);
 
-// With '-' for '_'.
+// Replaces '_' by '-'.
 std::string WithHyphens(absl::string_view name);
 
 }  // namespace ddprun

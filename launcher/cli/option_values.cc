@@ -15,13 +15,13 @@ namespace ddprun {
 namespace {
 
 constexpr double kYear = 365.0 * 24 * 3600;
-constexpr size_t kMaxNameBytes = 256;  // The coordinator takes no more.
+constexpr size_t kMaxNameBytes = 256;  // the coordinator's limit
 
 bool ReadWhole(absl::string_view text, int min, int max, int* number) {
   return absl::SimpleAtoi(text, number) && *number >= min && *number <= max;
 }
 
-// `want`, and the limit that it does not name if `text` is a number beyond it.
+// `want`, with the upper limit added if `text` is a number that exceeds the range of int.
 std::string WantOf(absl::string_view text, int max, absl::string_view want) {
   int ignored;
   const bool is_number = !text.empty() && absl::c_all_of(text, absl::ascii_isdigit);
@@ -38,7 +38,7 @@ absl::Status BadValue(const Options& options, absl::string_view name, absl::stri
 absl::StatusOr<std::string> Name(const Options& options, absl::string_view name) {
   const std::string& text = options.Get(name);
   if (text.empty()) return BadValue(options, name, "a name");
-  // It would be cut, or have something in the place of what is no UTF-8.
+  // Other names would be truncated, or have invalid bytes replaced.
   if (Utf8Head(text, kMaxNameBytes) == text) return text;
   return BadValue(options, name, absl::StrCat("a name in UTF-8, at most ", kMaxNameBytes, " bytes"));
 }

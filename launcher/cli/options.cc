@@ -17,7 +17,7 @@ namespace {
 
 struct Given {
   const OptionSpec* spec;
-  std::string value;  // "1" for a flag, "" for one that is off
+  std::string value;  // of a flag: "1" if on, "" if off
   std::string source;
 };
 
@@ -41,7 +41,7 @@ bool LooksLikeAnOption(absl::string_view arg) {
   return arg.size() > 1 && arg[0] == '-' && !IsNegativeNumber(arg);
 }
 
-// One with a blank in it is a text, unless it begins with an option.
+// An argument with a space is a value even if it starts with '-', unless it starts with a known option.
 bool CanBeAValue(absl::string_view arg) {
   if (!LooksLikeAnOption(arg)) return true;
   if (!absl::StrContains(arg, ' ')) return false;
@@ -49,7 +49,7 @@ bool CanBeAValue(absl::string_view arg) {
   return !absl::StrContains(arg, '=') || !FindOption(arg.substr(2, arg.find('=') - 2)).ok();
 }
 
-// Takes the options from the front of `args`, one after the other.
+// Parses the options at the front of `args`.
 class CommandLine {
  public:
   explicit CommandLine(const std::vector<std::string>& args) : args_(args) {}
@@ -81,7 +81,7 @@ class CommandLine {
     return absl::OkStatus();
   }
 
-  // -r3, -r=3, -r 3, and flags before it in the same argument.
+  // -r3, -r=3 or -r 3, possibly with flags before it in the same argument: -mr3.
   absl::Status ReadLetters(const std::string& arg) {
     for (absl::string_view letters = absl::string_view(arg).substr(1); !letters.empty();) {
       const std::string typed = absl::StrCat("-", letters.substr(0, 1));
@@ -98,7 +98,7 @@ class CommandLine {
     return absl::OkStatus();
   }
 
-  // `letter` in `arg`, which may be a long option that lacks a hyphen.
+  // The error for `letter` in `arg`, which may be a long option written with a single hyphen.
   static absl::Status UnknownLetter(const std::string& letter, const std::string& arg) {
     const auto meant = FindOption(absl::string_view(arg).substr(1, arg.find('=') - 1));
     if (arg.size() > letter.size() && meant.ok())
@@ -166,7 +166,7 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& args, const
   const auto take = [&](const std::vector<Given>& given) {
     for (const Given& g : given) options.entries_[g.spec->name] = {g.value, g.source};
   };
-  // Once without the file, to find it; then the file, and over it again what wins.
+  // First without the file, to find its path; then the file, overridden by environment and command line.
   take(environment);
   take(command_line.given());
   const bool starts_a_job = !options.IsSet("help") && !options.IsSet("version") &&

@@ -1,4 +1,4 @@
-// What was asked for on the command line, in the environment and in a configuration file.
+// Options from the command line, the environment and a configuration file, as unparsed strings.
 #pragma once
 
 #include <functional>
@@ -15,22 +15,22 @@ namespace ddprun {
 
 using GetEnv = std::function<std::optional<std::string>(absl::string_view name)>;
 
-// A file's whole text. Errors: those of the file system, without its name.
+// Returns a file's content. Errors: those of the file system, without the path.
 using ReadFile = std::function<absl::StatusOr<std::string>(const std::string& path)>;
 
-// What was asked for, not yet understood. Every option has a value: given, or its default.
+// The value of every option, given or default, not yet parsed.
 class Options {
  public:
-  // Value of option `name` (as declared, without dashes); "1" or "" for a flag.
+  // The value of option `name` (as declared, without dashes); "1" or "" for a flag.
   //   REQUIRES: an option of that name is declared.
   const std::string& Get(absl::string_view name) const { return At(name).value; }
   bool IsSet(absl::string_view name) const { return !At(name).value.empty(); }
-  // True when it did not come from the table's default.
+  // True if the value is not the table's default.
   bool IsGiven(absl::string_view name) const { return !At(name).source.empty(); }
-  // For messages: "--nnodes=x"; "PET_NNODES=x" or "job.yaml:3: nnodes=x" when it came from there.
+  // For messages: "--nnodes=x"; "PET_NNODES=x" or "job.yaml:3: nnodes=x" if the value came from there.
   std::string Quote(absl::string_view name) const;
 
-  // The program and what belongs to it; empty when none was given.
+  // The program and its arguments; empty if none was given.
   const std::vector<std::string>& program() const { return program_; }
   // Variables for the program, from the configuration file.
   const std::vector<std::pair<std::string, std::string>>& program_env() const { return program_env_; }
@@ -51,13 +51,13 @@ class Options {
 };
 
 // Reads `args` (without the program's own name) as torchrun does: --a-b or --a_b, value after '=' or as the
-// next argument, any unambiguous beginning of a name, letters joined (-mr3); the first argument that is no
-// option is the program, and all behind it is the program's own. What is not given comes from PET_<NAME> in
-// the environment, then from the file that --config names, then from the table. A program on the command
-// line replaces that of the file with its arguments.
+// next argument, any unambiguous prefix of a name, joined letters (-mr3). The first argument that is not an
+// option is the program; all arguments after it belong to the program. Precedence: command line, PET_<NAME>
+// in the environment, the file given by --config, the table's defaults. A program on the command line
+// replaces the program and the arguments of the file.
 //   Errors: kInvalidArgument, one sentence with the argument and what is expected: unknown option (with the
-//           nearest one), ambiguous beginning, missing or unexpected value, a flag's variable that is no
-//           number, a file that cannot be read or has something else in it (with its line).
+//           nearest name), ambiguous prefix, missing or unexpected value, a flag's variable that is not a
+//           number, a file that cannot be read or is invalid (with the line).
 absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& args, const GetEnv& get_env,
                                      const ReadFile& read_file);
 

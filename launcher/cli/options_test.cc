@@ -37,7 +37,7 @@ absl::StatusOr<Options> Parse(const std::vector<std::string>& args, const Texts&
       });
 }
 
-TEST(OptionsTest, EveryWayToWriteAnOptionMeansTheSame) {
+TEST(OptionsTest, AcceptsEverySpellingOfAnOption) {
   const std::vector<std::string> kWays[] = {
       {"--nproc-per-node=4", "x"}, {"--nproc-per-node", "4", "x"},
       {"--nproc_per_node=4", "x"}, {"--nproc_per_node", "4", "x"},
@@ -54,7 +54,7 @@ TEST(OptionsTest, EveryWayToWriteAnOptionMeansTheSame) {
   for (const auto& args : kShort) EXPECT_EQ(Parse(args)->Get("redirects"), "3") << args[0];
 }
 
-TEST(OptionsTest, AnExactNameIsNoBeginningOfAnother) {
+TEST(OptionsTest, AnExactNameWinsOverAPrefixMatch) {
   EXPECT_EQ(Parse({"--role", "a"})->Get("role"), "a");
   EXPECT_EQ(Parse({"--port", "7"})->Get("port"), "7");
 }
@@ -69,7 +69,7 @@ TEST(OptionsTest, OptionsEndAtTheProgram) {
   EXPECT_THAT(Parse({"--node-rank", "-1", "x"})->program(), ElementsAre("x"));
 }
 
-TEST(OptionsTest, DefaultsComeFromTheEnvironmentAndTheCommandLineWins) {
+TEST(OptionsTest, CommandLineOverridesTheEnvironment) {
   const auto options = Parse({"--nnodes=3", "x"}, {{"PET_NNODES", "2"},
                                                    {"PET_NPROC_PER_NODE", "8"},
                                                    {"PET_REDIRECTS", "1"},
@@ -89,14 +89,14 @@ TEST(OptionsTest, DefaultsComeFromTheEnvironmentAndTheCommandLineWins) {
   EXPECT_EQ(options->Get("rdzv-id"), "none");
 }
 
-TEST(OptionsTest, AnEmptyValueIsAValue) {
+TEST(OptionsTest, AcceptsAnEmptyValue) {
   const auto options = Parse({"--rdzv-endpoint=", "--role=", "x"});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_TRUE(options->IsGiven("rdzv-endpoint"));
   EXPECT_EQ(options->Get("role"), "");
 }
 
-TEST(OptionsTest, ABeginningMeansWhatItMeansToTorchrun) {
+TEST(OptionsTest, APrefixMeansTheSameAsForTorchrun) {
   const auto options = Parse({"--max-rest=2", "--node=1", "--max-restarts-w=4", "x"});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->Get("max-restarts"), "2");
@@ -104,7 +104,7 @@ TEST(OptionsTest, ABeginningMeansWhatItMeansToTorchrun) {
   EXPECT_EQ(options->Get("max-restarts-without-progress"), "4");
 }
 
-TEST(OptionsTest, BadInputIsNamed) {
+TEST(OptionsTest, ErrorsNameTheInput) {
   const struct {
     std::vector<std::string> args;
     const char* words;
@@ -138,12 +138,12 @@ TEST(OptionsTest, BadInputIsNamed) {
   EXPECT_THAT(std::string(Parse({"--completely-different"}).status().message()),
               Not(HasSubstr("Did you mean")));
   EXPECT_THAT(std::string(Parse({"--rdzvs=1"}).status().message()), Not(HasSubstr("Did you mean")))
-      << "several begin like that";
+      << "several options have this prefix";
   const auto flag = Parse({"x"}, {{"PET_STANDALONE", "yes"}});
   EXPECT_THAT(std::string(flag.status().message()), HasSubstr("PET_STANDALONE=yes: expected a whole number"));
 }
 
-TEST(OptionsTest, LettersMayBeJoined) {
+TEST(OptionsTest, AcceptsJoinedLetters) {
   const auto options = Parse({"-mr3", "-t=1", "x"});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_TRUE(options->IsSet("module"));
@@ -162,7 +162,7 @@ TEST(OptionsTest, AValueMayBeginWithAHyphenIfItCannotBeAnOption) {
   }
 }
 
-TEST(OptionsTest, AVariableSwitchesOffWhatAFileSwitchesOn) {
+TEST(OptionsTest, AVariableOverridesAFlagInTheFile) {
   const Texts files = {{"f", "standalone: yes\nmodule: on\nno-python: false\n"}};
   const auto options = Parse({"--config=f", "x"}, {{"PET_STANDALONE", "0"}}, files);
   ASSERT_TRUE(options.ok()) << options.status();
@@ -172,7 +172,7 @@ TEST(OptionsTest, AVariableSwitchesOffWhatAFileSwitchesOn) {
   EXPECT_EQ(options->Quote("module"), "f:2: module=1");
 }
 
-TEST(OptionsTest, EveryNameFindsItself) {
+TEST(OptionsTest, FindsEveryOptionByNameAndLetter) {
   for (const OptionSpec& spec : OptionTable()) {
     ASSERT_TRUE(FindOption(spec.name).ok()) << spec.name;
     EXPECT_EQ(*FindOption(spec.name), &spec) << "declared twice";
@@ -192,7 +192,7 @@ TEST(OptionHelpTest, ListsEveryOptionOnce) {
     }
     EXPECT_EQ(times, 1) << shown;
   }
-  EXPECT_THAT(help, HasSubstr("\nHow nodes meet:\n"));
+  EXPECT_THAT(help, HasSubstr("\nRendezvous:\n"));
   EXPECT_THAT(help, HasSubstr("[1:1]\n"));
   EXPECT_THAT(help, HasSubstr("\nExamples:\n"));
   EXPECT_THAT(help, HasSubstr("75 (requeue)"));

@@ -22,7 +22,7 @@ absl::Status Failed() { return absl::Status(absl::ErrnoToStatusCode(errno), std:
 
 absl::StatusOr<std::string> ReadWithin(const std::string& path, size_t max_bytes, Duration limit) {
   const TimePoint deadline = std::chrono::steady_clock::now() + limit;
-  // Else it would wait here for a writer of a FIFO.
+  // O_NONBLOCK: opening a FIFO must not block until it has a writer.
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) return Failed();
   std::string text;
@@ -33,9 +33,9 @@ absl::StatusOr<std::string> ReadWithin(const std::string& path, size_t max_bytes
     if (ready < 0 && errno == EINTR) continue;
     if (ready < 0) return Failed();
     if (ready == 0) {
-      return absl::DeadlineExceededError(absl::StrCat("a pipe that nobody has written ",
-                                                      text.empty() ? "to" : "to the end of", " in ",
-                                                      limit / seconds(1), " s"));
+      return absl::DeadlineExceededError(
+          absl::StrCat(text.empty() ? "no data from the pipe" : "no end of the pipe's data", " within ",
+                       limit / seconds(1), " s"));
     }
     char piece[4096];
     const ssize_t n = read(file.get(), piece, std::min(sizeof piece, max_bytes - text.size()));

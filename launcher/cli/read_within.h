@@ -1,4 +1,4 @@
-// Reading a file that may be a pipe.
+// Reads a file that may be a pipe, with a deadline.
 #pragma once
 
 #include <string>
@@ -8,9 +8,10 @@
 
 namespace ddprun {
 
-// All of a file or pipe, or its first `max_bytes`, as /dev/zero never ends. Blocks, at most for `limit`.
-//   Errors: without the path; kDeadlineExceeded: a pipe that nobody writes to, or not to its end; those of
-//           open and read: kNotFound, kPermissionDenied, ...
+// Returns the content of a file or pipe, at most `max_bytes` of it (/dev/zero never ends). Blocks for at most
+// `limit`.
+//   Errors: without the path. kDeadlineExceeded: a pipe has no data, or no end, within `limit`; those of open
+//           and read: kNotFound, kPermissionDenied, ...
 absl::StatusOr<std::string> ReadWithin(const std::string& path, size_t max_bytes, Duration limit);
 
 }  // namespace ddprun

@@ -19,7 +19,7 @@ constexpr size_t kMost = 1 << 20;
 
 std::string Path(const std::string& name) { return absl::StrCat(testing::TempDir(), "/read_within_", name); }
 
-TEST(ReadWithinTest, AFile) {
+TEST(ReadWithinTest, ReadsAFileUpToTheLimit) {
   const std::string text(100'000, 'x');
   std::ofstream(Path("file"), std::ios::binary) << text;
   EXPECT_EQ(ReadWithin(Path("file"), kMost, Duration::zero()).value_or(""), text);
@@ -28,36 +28,36 @@ TEST(ReadWithinTest, AFile) {
   EXPECT_EQ(ReadWithin("/dev/zero", kMost, kLong).value_or("").size(), kMost);
 }
 
-TEST(ReadWithinTest, WhatCannotBeRead) {
+TEST(ReadWithinTest, ReturnsFileSystemErrors) {
   EXPECT_EQ(ReadWithin(Path("none"), kMost, kLong).status().message(), "No such file or directory");
   EXPECT_EQ(ReadWithin("/", kMost, kLong).status().message(), "Is a directory");
 }
 
-TEST(ReadWithinTest, APipeIsReadToItsEndAlsoIfItIsWrittenLater) {
+TEST(ReadWithinTest, ReadsAPipeThatIsWrittenLater) {
   const std::string fifo = Path("fifo");
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
-  // Opening waits for the reader, and 100,000 bytes are more than a pipe holds.
+  // Opening blocks until there is a reader, and 100,000 bytes exceed the capacity of a pipe.
   std::thread writer([&] { std::ofstream(fifo) << std::string(50'000, 'a') << std::string(50'000, 'b'); });
   const auto text = ReadWithin(fifo, kMost, kLong);
   writer.join();
   EXPECT_EQ(text.value_or(""), std::string(50'000, 'a') + std::string(50'000, 'b'));
 }
 
-TEST(ReadWithinTest, APipeThatNobodyWritesToIsAnError) {
+TEST(ReadWithinTest, TimesOutOnAPipeWithoutAWriter) {
   const std::string fifo = Path("silent");
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
   const auto text = ReadWithin(fifo, kMost, milliseconds(1));
   EXPECT_EQ(text.status().code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(std::string(text.status().message()), HasSubstr("nobody has written to in"));
+  EXPECT_THAT(std::string(text.status().message()), HasSubstr("no data from the pipe within"));
 }
 
-TEST(ReadWithinTest, APipeThatStaysOpenIsAnError) {
+TEST(ReadWithinTest, TimesOutOnAPipeThatStaysOpen) {
   const std::string fifo = Path("open");
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
-  std::fstream both(fifo);  // so that neither end waits
+  std::fstream both(fifo);  // opens both ends, so that neither blocks
   both << "half" << std::flush;
   const auto text = ReadWithin(fifo, kMost, milliseconds(1));
-  EXPECT_THAT(std::string(text.status().message()), HasSubstr("nobody has written to the end of in"));
+  EXPECT_THAT(std::string(text.status().message()), HasSubstr("no end of the pipe's data within"));
 }
 
 }  // namespace

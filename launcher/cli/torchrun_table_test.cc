@@ -1,4 +1,4 @@
-// docs/torchrun.md: every option and variable has a row, and every row a test.
+// Checks docs/torchrun.md: every option and variable has a row, and every row names a test.
 
 #include <fstream>
 #include <set>
@@ -85,20 +85,20 @@ TEST(TorchrunTableTest, HasARowForEveryVariable) {
   }
 }
 
-TEST(TorchrunTableTest, SaysWhatEachIs) {
+TEST(TorchrunTableTest, HasAVerdictInEachRow) {
   for (const Row& row : Rows()) {
     EXPECT_THAT(row.verdict, testing::AnyOf("same", "better", "not")) << "line " << row.line;
     EXPECT_TRUE(row.verdict == "same" || !row.why.empty())
-        << "line " << row.line << ": " << row.name << " is " << row.verdict << ", but how or why?";
+        << "line " << row.line << ": " << row.name << " is " << row.verdict << " without a reason";
   }
 }
 
-// That it exists is for tools/named_tests_test.py.
+// tools/named_tests_test.py checks that the tests exist.
 TEST(TorchrunTableTest, NamesATestForEachRow) {
   ASSERT_GE(Rows().size(), 100);
   for (const Row& row : Rows()) {
     EXPECT_TRUE(absl::StartsWith(row.test, "`//"))
-        << "docs/torchrun.md:" << row.line << ": " << row.name << ": no test, but " << row.test;
+        << "docs/torchrun.md:" << row.line << ": " << row.name << ": expected a test, found " << row.test;
   }
 }
 

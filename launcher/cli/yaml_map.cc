@@ -25,33 +25,33 @@ absl::Status At(int line, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(line, ": ", what));
 }
 
-// Ends the library's parser from inside of it; never leaves ParseYamlMap.
+// Thrown by the event handler to abort the library's parser; caught in ParseYamlMap.
 struct Refused {
   absl::Status status;
 };
 
 [[noreturn]] void Refuse(int line, absl::string_view what) { throw Refused{At(line, what)}; }
 
-// Builds the entries from what the library's parser comes upon.
+// Builds the entries from the events of the library's parser.
 class Collector : public YAML::EventHandler {
  public:
   std::vector<YamlEntry> TakeEntries() { return std::move(entries_); }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
-    if (++num_documents_ > 1) Refuse(Line(mark), "a second document begins: expected one");
+    if (++num_documents_ > 1) Refuse(Line(mark), "a second document begins: expected only one");
   }
   void OnDocumentEnd() override {}
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
-    Refuse(Line(mark), "aliases (*name) are not taken: write the value again");
+    Refuse(Line(mark), "aliases (*name) are not supported: repeat the value");
   }
   void OnAnchor(const YAML::Mark& mark, const std::string&) override {
-    Refuse(Line(mark), "anchors (&name) are not taken");
+    Refuse(Line(mark), "anchors (&name) are not supported");
   }
 
   void OnNull(const YAML::Mark& mark, YAML::anchor_t) override {
     if (level_ == Level::kFile) return;  // an empty file
-    if (level_ != Level::kEntries) Refuse(Line(mark), "nothing is no text: write \"\" for an empty one");
+    if (level_ != Level::kEntries) Refuse(Line(mark), "missing value: write \"\" for an empty string");
     if (!name_) Refuse(Line(mark), "expected a name before the colon");
     AddEntry(YamlNull{});
   }
@@ -59,7 +59,7 @@ class Collector : public YAML::EventHandler {
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t,
                 const std::string& value) override {
     CheckTag(mark, tag);
-    if (value.find('\0') != std::string::npos) Refuse(Line(mark), "a zero byte in a text");
+    if (value.find('\0') != std::string::npos) Refuse(Line(mark), "a zero byte in a string");
     YamlText text = {value, Line(mark)};
     switch (level_) {
       case Level::kFile:
@@ -101,7 +101,7 @@ class Collector : public YAML::EventHandler {
   static int Line(const YAML::Mark& mark) { return mark.line + 1; }
 
   static void CheckTag(const YAML::Mark& mark, const std::string& tag) {
-    if (!tag.empty() && tag != "?" && tag != "!") Refuse(Line(mark), "tags (!name) are not taken");
+    if (!tag.empty() && tag != "?" && tag != "!") Refuse(Line(mark), "tags (!name) are not supported");
   }
   [[noreturn]] static void RefuseOtherFile(const YAML::Mark& mark) {
     Refuse(Line(mark), "expected lines of NAME: VALUE, such as nnodes: 2");
@@ -109,14 +109,14 @@ class Collector : public YAML::EventHandler {
 
   void SetName(YamlText name) {
     if (!names_.insert(name.text).second) {
-      Refuse(name.line, absl::StrCat(name.text, " is given a second time"));
+      Refuse(name.line, absl::StrCat(name.text, " is given twice"));
     }
     name_ = std::move(name);
     inner_names_.clear();
   }
   void SetInnerName(YamlText name) {
     if (!inner_names_.insert(name.text).second) {
-      Refuse(name.line, absl::StrCat(name.text, " is given a second time in ", entries_.back().name.text));
+      Refuse(name.line, absl::StrCat(name.text, " is given twice in ", entries_.back().name.text));
     }
     inner_name_ = std::move(name);
   }
@@ -125,7 +125,7 @@ class Collector : public YAML::EventHandler {
     entries_.push_back({*std::exchange(name_, std::nullopt), std::move(value)});
   }
   void BeginInner(const YAML::Mark& mark, YamlValue empty, Level level) {
-    if (level_ != Level::kEntries) Refuse(Line(mark), "nested too deeply: expected a text");
+    if (level_ != Level::kEntries) Refuse(Line(mark), "nested too deeply: expected a string");
     if (!name_) Refuse(Line(mark), "expected a name before the colon");
     AddEntry(std::move(empty));
     level_ = level;
@@ -134,13 +134,13 @@ class Collector : public YAML::EventHandler {
   int num_documents_ = 0;
   Level level_ = Level::kFile;
   std::vector<YamlEntry> entries_;
-  std::optional<YamlText> name_;        // kEntries: whose value comes next
-  std::optional<YamlText> inner_name_;  // kMap: the same
+  std::optional<YamlText> name_;        // in kEntries: the name whose value is expected
+  std::optional<YamlText> inner_name_;  // in kMap: the same
   std::set<std::string> names_;
-  std::set<std::string> inner_names_;  // of the map of entries_.back()
+  std::set<std::string> inner_names_;  // names in the map of entries_.back()
 };
 
-// The library takes some of them for its own marks.
+// Rejects long texts, and control characters, some of which the library uses as internal markers.
 absl::Status CheckCharacters(absl::string_view text) {
   if (text.size() > kMaxBytes) {
     return At(1, absl::StrCat("too long: a configuration has at most ", kMaxBytes, " bytes"));
@@ -149,7 +149,7 @@ absl::Status CheckCharacters(absl::string_view text) {
   for (const char c : text) {
     if (c == '\n') ++line;
     if (absl::ascii_iscntrl(static_cast<unsigned char>(c)) && c != '\n' && c != '\r' && c != '\t') {
-      return At(line, "a control character: this is no text file");
+      return At(line, "a control character: this is not a text file");
     }
   }
   return absl::OkStatus();
@@ -161,7 +161,7 @@ absl::StatusOr<std::vector<YamlEntry>> ParseYamlMap(absl::string_view text) {
   if (absl::Status status = CheckCharacters(text); !status.ok()) return status;
   Collector collector;
   try {
-    // The library closes an open quote at the end of the file, but not in the middle of a line.
+    // At the end of the file the library closes an open quote silently, unless the last line is incomplete.
     std::istringstream stream(absl::StrCat(text, "\n#"));
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(collector)) {
@@ -169,9 +169,9 @@ absl::StatusOr<std::vector<YamlEntry>> ParseYamlMap(absl::string_view text) {
   } catch (const Refused& refused) {
     return refused.status;
   } catch (const YAML::Exception& error) {
-    // What is not closed is noticed behind the end.
+    // Errors about unclosed values are located after the end of the file.
     const auto last = static_cast<int>(std::count(text.begin(), absl::StripSuffix(text, "\n").end(), '\n'));
-    return At(std::clamp(error.mark.line, 0, last) + 1, absl::StrCat("no YAML: ", error.msg));
+    return At(std::clamp(error.mark.line, 0, last) + 1, absl::StrCat("invalid YAML: ", error.msg));
   }
   return collector.TakeEntries();
 }

@@ -1,6 +1,6 @@
-// As much of YAML as a configuration file needs: one map from names to texts, lists of texts, or maps of
-// texts, each with its line. All else YAML can say (aliases, tags, deeper nesting, several documents) is
-// refused as soon as it is read, so that no small file grows large in memory.
+// The subset of YAML for configuration files: one map from names to strings, lists of strings, or maps of
+// strings, each with its line number. Aliases, tags, deeper nesting and further documents are rejected while
+// parsing, so that a small file cannot expand to a large one in memory.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct YamlText {
   int line;  // from 1
 };
 
-struct YamlNull {};  // nothing behind the colon, or null
+struct YamlNull {};  // no value after the colon, or null
 
 struct YamlPair {
   YamlText name;
@@ -31,8 +31,8 @@ struct YamlEntry {
   YamlValue value;
 };
 
-// The entries in the order of the file; an empty file has none. Names are unique in their map.
-//   Errors: kInvalidArgument, "LINE: what is wrong": no YAML, or none of this kind; more than 64 KiB.
+// Returns the entries in the order of the file; none for an empty file. Names are unique within their map.
+//   Errors: kInvalidArgument, "LINE: cause": invalid YAML, YAML outside this subset, more than 64 KiB.
 absl::StatusOr<std::vector<YamlEntry>> ParseYamlMap(absl::string_view text);
 
 }  // namespace ddprun

@@ -17,13 +17,13 @@ absl::Status Bad(absl::string_view want) {
   return absl::InvalidArgumentError(absl::StrCat("expected ", want));
 }
 
-// Neither a name nor an address has one of these in it.
-bool HasOddLetters(absl::string_view host) {
+// True if `host` contains a character that no name or address has.
+bool HasBadCharacters(absl::string_view host) {
   return std::any_of(host.begin(), host.end(),
                      [](unsigned char c) { return c <= ' ' || c == ',' || c == '/' || c == 0x7f; });
 }
 
-// Behind '%' stands the interface by which it is reached.
+// An interface may follow after '%'.
 bool IsIpv6(absl::string_view text) {
   in6_addr ignored;
   return inet_pton(AF_INET6, std::string(text.substr(0, text.find('%'))).c_str(), &ignored) == 1;
@@ -49,14 +49,14 @@ absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text, int default_port)
     host = text.substr(0, text.find(':'));
     port = text.substr(text.find(':') + 1);
   }
-  if (host.empty() || HasOddLetters(host)) return Bad("HOST:PORT, one host name or address");
+  if (host.empty() || HasBadCharacters(host)) return Bad("HOST:PORT, one host name or address");
   Endpoint endpoint = {.host = std::string(host), .port = default_port};
   if (has_port) {
     if (!absl::SimpleAtoi(port, &endpoint.port) || endpoint.port < 0 || endpoint.port > 65535) {
-      return Bad("a port from 0 to 65535 behind the ':'");
+      return Bad("a port from 0 to 65535 after the ':'");
     }
   } else if (default_port < 0) {
-    return Bad("a port too: HOST:PORT");
+    return Bad("a port as well: HOST:PORT");
   }
   return endpoint;
 }
@@ -64,9 +64,9 @@ absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text, int default_port)
 absl::StatusOr<std::string> ParseHost(absl::string_view text) {
   absl::string_view host = text;
   if (absl::ConsumePrefix(&host, "[") && (!absl::ConsumeSuffix(&host, "]") || !IsIpv6(host))) {
-    return Bad("an IPv6 address in the brackets, and nothing behind them");
+    return Bad("an IPv6 address in the brackets, and nothing after them");
   }
-  if (host.empty() || HasOddLetters(host)) return Bad("one host name or address");
+  if (host.empty() || HasBadCharacters(host)) return Bad("one host name or address");
   if (absl::StrContains(host, ':') && !IsIpv6(host)) return Bad("a host name or address, without a port");
   return std::string(host);
 }

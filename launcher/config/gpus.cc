@@ -46,7 +46,7 @@ absl::StatusOr<int> CountGpus(const std::optional<std::string>& visible) {
 
 namespace {
 
-// As the third version of NVML's call fills it.
+// The layout of nvmlDeviceGetPciInfo_v3.
 struct PciInfo {
   char legacy_bus_id[16];
   unsigned int domain;
@@ -65,7 +65,7 @@ absl::Status Failed(absl::string_view call, int error) {
 
 }  // namespace
 
-// The functions return 0 for success. Only the first three are in every driver.
+// Functions return 0 on success. Old drivers have only init, shutdown and count; the others may be null.
 struct Nvml::Library {
   Library() = default;
   Library(const Library&) = delete;
@@ -147,7 +147,7 @@ absl::StatusOr<void*> Nvml::Handle(absl::string_view device) const {
     return handle;
   }
   if (!absl::ConsumePrefix(&device, "MIG-")) return HandleByUuid(device);
-  // Older drivers name a part by its GPU: "MIG-GPU-<uuid>/<instance>/<instance>".
+  // Older drivers name a MIG device by its GPU: "MIG-GPU-<uuid>/<instance>/<instance>".
   if (absl::StartsWith(device, "GPU-")) return HandleByUuid(device.substr(0, device.find('/')));
   const std::string part = absl::StrCat("MIG-", device);
   if (library_->whole_of_part == nullptr)
@@ -165,8 +165,7 @@ absl::StatusOr<void*> Nvml::HandleByUuid(absl::string_view beginning) const {
   for (int i = 0; i < count; ++i) {
     void* handle = nullptr;
     char uuid[kUuidBytes] = {};
-    if (library_->by_index(static_cast<unsigned int>(i), &handle) != 0)
-      continue;  // one that fell off the bus
+    if (library_->by_index(static_cast<unsigned int>(i), &handle) != 0) continue;  // a failed GPU
     if (const int error = library_->uuid(handle, uuid, sizeof uuid); error != 0)
       return Failed("nvmlDeviceGetUUID", error);
     if (absl::StartsWith(uuid, beginning)) return handle;

@@ -1,4 +1,4 @@
-// How many GPUs workers may use, asked of NVIDIA's driver library, which is opened at run time.
+// The GPUs that workers may use, from NVIDIA's driver library, which is loaded at run time.
 #pragma once
 
 #include <memory>
@@ -12,18 +12,17 @@
 
 namespace ddprun {
 
-// Devices of this machine that `visible`, the value of CUDA_VISIBLE_DEVICES, leaves (none: all of them).
-//   Errors: kFailedPrecondition, saying why no GPU can be used: no driver, none in the machine, none visible.
+// The number of GPUs of this machine that are visible with `visible` as CUDA_VISIBLE_DEVICES; none: all.
+//   Errors: kFailedPrecondition with the cause: no driver, no GPU in the machine, no GPU visible.
 absl::StatusOr<int> CountGpus(const std::optional<std::string>& visible);
 
-// Of `num_devices`, those that a CUDA_VISIBLE_DEVICES of `visible` leaves, as it names them, in the order in
-// which CUDA numbers them; none: all of them. As the CUDA runtime reads it, the list ends at the first entry
-// that is no device. Entries by UUID (GPU-..., MIG-...) are taken to exist.
+// Which of `num_devices` GPUs are visible with `visible` as CUDA_VISIBLE_DEVICES (none: all), as named there
+// and in the order of CUDA's numbering. As in the CUDA runtime, the list ends at the first invalid entry.
+// Entries by UUID (GPU-..., MIG-...) are assumed to exist.
 std::vector<std::string> VisibleGpus(const std::optional<std::string>& visible, int num_devices);
 
-// NVIDIA's driver library, opened at run time: this program is built, and runs, without it.
-
-//   Errors:  kFailedPrecondition everywhere, with the call and NVIDIA's number.
+// NVIDIA's driver library, loaded at run time: this program builds and runs without it.
+//   Errors:  kFailedPrecondition for all methods, with the NVML call and its error number.
 //   Threads: one caller at a time.
 class Nvml {
  public:
@@ -35,19 +34,19 @@ class Nvml {
   // At least one.
   absl::StatusOr<int> CountDevices() const;
 
-  // Where a device is, as in /sys/bus/pci/devices: "0000:dc:00.0".
-  //   `device`: an entry of CUDA_VISIBLE_DEVICES: a number, the UUID of a GPU ("GPU-8932f937...") or the
-  //   beginning of one, or that of a part of a GPU ("MIG-...").
+  // The PCI address of a device, as in /sys/bus/pci/devices: "0000:dc:00.0".
+  //   device: an entry of CUDA_VISIBLE_DEVICES: a number, the UUID of a GPU ("GPU-8932f937...") or a prefix
+  //           of it, or the UUID of a MIG device ("MIG-...").
   absl::StatusOr<std::string> PciAddress(absl::string_view device) const;
 
  private:
-  struct Library;  // an open library with its functions
+  struct Library;  // the loaded library and its functions
   explicit Nvml(std::shared_ptr<const Library> library) : library_(std::move(library)) {}
 
   absl::StatusOr<void*> Handle(absl::string_view device) const;
   absl::StatusOr<void*> HandleByUuid(absl::string_view beginning) const;
 
-  std::shared_ptr<const Library> library_;  // shared with nobody: its deleter is known where it is made
+  std::shared_ptr<const Library> library_;  // not shared; shared_ptr permits the incomplete type
 };
 
 }  // namespace ddprun

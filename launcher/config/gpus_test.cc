@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(VisibleGpusTest, AsTheCudaRuntimeReadsTheList) {
+TEST(VisibleGpusTest, FollowsTheCudaRuntime) {
   EXPECT_THAT(VisibleGpus(std::nullopt, 3), ElementsAre("0", "1", "2"));
   const struct {
     const char* visible;
@@ -25,7 +25,7 @@ TEST(VisibleGpusTest, AsTheCudaRuntimeReadsTheList) {
   for (const auto& c : kCases) EXPECT_EQ(VisibleGpus(c.visible, 4), c.want) << c.visible;
 }
 
-// A library that is already open is found by its name, so the fake is taken for the driver's.
+// dlopen returns a library that is already loaded under the same name, so tests get the fake.
 class CountGpusTest : public testing::Test {
  protected:
   CountGpusTest() {
@@ -50,12 +50,12 @@ class CountGpusTest : public testing::Test {
   void* fake_;
 };
 
-TEST_F(CountGpusTest, AllOrThoseVisible) {
+TEST_F(CountGpusTest, CountsAllOrTheVisibleOnes) {
   EXPECT_EQ(*CountGpus(std::nullopt), 8);
   EXPECT_EQ(*CountGpus("2,5"), 2);
 }
 
-TEST_F(CountGpusTest, NoneSaysWhy) {
+TEST_F(CountGpusTest, ErrorsStateTheCause) {
   ExpectNone("", "CUDA_VISIBLE_DEVICES=\"\" leaves none of 8 GPUs visible");
   Set("0", "0", "0");
   ExpectNone(std::nullopt, "sees no device");
@@ -75,14 +75,14 @@ class PciAddressTest : public CountGpusTest {
   }
 };
 
-TEST_F(PciAddressTest, OfEveryWayToNameADevice) {
+TEST_F(PciAddressTest, AcceptsEveryFormOfDeviceName) {
   for (const char* device : {"0", "GPU-0000", "GPU-0", "MIG-0000", "MIG-GPU-0000/1/0"})
     EXPECT_EQ(Address(device).value_or("none"), "0000:10:00.0") << device;
   for (const char* device : {"1", "GPU-1", "MIG-1000"})
     EXPECT_EQ(Address(device).value_or("none"), "0001:dc:1f.0") << device;
 }
 
-TEST_F(PciAddressTest, OfADeviceThatIsNotThere) {
+TEST_F(PciAddressTest, FailsForAMissingDevice) {
   for (const char* device : {"2", "GPU-3", "MIG-2000", "MIG-GPU-9/1/0", "x"}) {
     const absl::Status status = Address(device).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << device;

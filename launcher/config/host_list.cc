@@ -49,7 +49,7 @@ absl::StatusOr<std::vector<std::string>> ExpandNumbers(absl::string_view text) {
   return numbers;
 }
 
-// One name with its brackets, appended to `hosts`.
+// Expands one name and appends the result to `hosts`.
 absl::Status ExpandName(absl::string_view name, std::vector<std::string>& hosts) {
   std::vector<std::string> begun = {""};
   for (absl::string_view rest = name; !rest.empty();) {
@@ -77,7 +77,7 @@ absl::Status ExpandName(absl::string_view name, std::vector<std::string>& hosts)
   return absl::OkStatus();
 }
 
-// Where the name at the beginning of `text` ends: at a comma outside of brackets.
+// The length of the first name in `text`, which ends at a comma outside brackets.
 size_t EndOfName(absl::string_view text) {
   bool in_brackets = false;
   for (size_t i = 0; i < text.size(); ++i) {

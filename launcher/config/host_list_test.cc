@@ -10,7 +10,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-TEST(HostListTest, NamesAndRanges) {
+TEST(HostListTest, ExpandsNamesAndRanges) {
   EXPECT_THAT(*ExpandHostList("a"), ElementsAre("a"));
   EXPECT_THAT(*ExpandHostList("a,b-2.example"), ElementsAre("a", "b-2.example"));
   EXPECT_THAT(*ExpandHostList("node[01-03,7],x"), ElementsAre("node01", "node02", "node03", "node7", "x"));
@@ -19,11 +19,11 @@ TEST(HostListTest, NamesAndRanges) {
   EXPECT_THAT(*ExpandHostList("n[5]-ib"), ElementsAre("n5-ib"));
 }
 
-TEST(HostListTest, ManyBracketsAreAllCombinations) {
+TEST(HostListTest, SeveralBracketsGiveAllCombinations) {
   EXPECT_THAT(*ExpandHostList("r[1-2]n[08-09]s"), ElementsAre("r1n08s", "r1n09s", "r2n08s", "r2n09s"));
 }
 
-TEST(HostListTest, BadListsAreNamed) {
+TEST(HostListTest, ErrorsStateTheCause) {
   const struct {
     const char* text;
     const char* words;

@@ -45,9 +45,9 @@ absl::StatusOr<JobRules> ReadJobRules(const Options& options, int min_nodes, int
     field.set(rules, value);
   }
   if (min_nodes % rules.node_unit != 0 || max_nodes % rules.node_unit != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(options.Quote("node-unit"), ": rounds have a multiple of it, so --nnodes=", min_nodes,
-                     ":", max_nodes, " must have multiples of ", rules.node_unit, " too"));
+    return absl::InvalidArgumentError(absl::StrCat(options.Quote("node-unit"),
+                                                   ": both limits of --nnodes=", min_nodes, ":", max_nodes,
+                                                   " must be multiples of ", rules.node_unit));
   }
   return rules;
 }

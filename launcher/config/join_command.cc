@@ -7,7 +7,7 @@
 namespace ddprun {
 namespace {
 
-// Options that differ from their defaults, but for those that are always given.
+// Options that differ from their defaults, except those that JoinCommand always adds.
 std::string RuleOptions(const LaunchConfig& config) {
   const JobRules defaults;
   std::string options;

@@ -1,4 +1,4 @@
-// How another node joins a job that chose its own endpoint.
+// The command with which another node joins a job whose first node chose the endpoint.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace ddprun {
 
-// One line for a shell: ddprun with what must be equal on all nodes, and the program with its arguments as
-// they were typed here.
+// One shell command: ddprun with the options that must agree on all nodes, and the program with its arguments
+// as typed on this node.
 std::string JoinCommand(const LaunchConfig& config, const Endpoint& coordinator);
 
 }  // namespace ddprun

@@ -5,7 +5,7 @@
 namespace ddprun {
 namespace {
 
-TEST(JoinCommandTest, HasWhatMustBeEqualAndTheProgramAsTyped) {
+TEST(JoinCommandTest, HasSharedOptionsAndTheProgramAsTyped) {
   LaunchConfig config;
   config.min_nodes = 1;
   config.max_nodes = 4;
@@ -19,7 +19,7 @@ TEST(JoinCommandTest, HasWhatMustBeEqualAndTheProgramAsTyped) {
       "--nproc-per-node=8 --module train --data=/a/b --steps 10");
 }
 
-TEST(JoinCommandTest, HasRulesThatAreNotTheUsualOnes) {
+TEST(JoinCommandTest, HasRulesThatDifferFromDefaults) {
   LaunchConfig config;
   config.min_nodes = 2;
   config.max_nodes = 4;
@@ -41,7 +41,7 @@ TEST(JoinCommandTest, HasRulesThatAreNotTheUsualOnes) {
             "--virtual-local-rank --pass-local-rank train");
 }
 
-TEST(JoinCommandTest, AShellReadsItAsItIsMeant) {
+TEST(JoinCommandTest, QuotesForTheShell) {
   LaunchConfig config;
   config.run_id = "my job";
   config.program.typed = {"train", "it's", "", "$HOME", "${local_rank}", "a;b", "*"};

@@ -1,4 +1,4 @@
-// What the user asked for, understood and checked: plain values, nothing left to guess.
+// The validated configuration of a launch, as plain values.
 #pragma once
 
 #include <csignal>
@@ -24,19 +24,19 @@
 
 namespace ddprun {
 
-// Who runs the coordinator.
+// Which node hosts the coordinator.
 enum class Hosting {
-  kByAddress,  // the node that the endpoint's host names: the agent finds out whether that is this one
-  kHere,       // this node, whatever the host is called
-  kElsewhere,  // never this node
+  kByAddress,  // the node that the endpoint's host names; the launcher checks whether it is this node
+  kHere,       // this node, regardless of the endpoint's host
+  kElsewhere,  // another node
 };
 
 enum class Backend { kStatic, kC10d };
 
-// What a worker's processors are chosen by, around the GPU whose index is its local rank.
+// The CPUs of a worker, relative to the GPU whose index is its local rank.
 enum class NumaBinding {
-  kNode,         // all of the GPU's NUMA node
-  kSocket,       // all nodes of that node's socket
+  kNode,         // all CPUs of the GPU's NUMA node
+  kSocket,       // all CPUs of that node's socket
   kExclusive,    // a share of that node's physical cores, not shared with the other GPUs on it
   kCoreComplex,  // one group of cores that share the largest cache
 };
@@ -51,67 +51,67 @@ struct LaunchConfig {
   int min_nodes = 1;
   int max_nodes = 1;  // >= min_nodes
   int num_local_workers = 1;
-  // Without what --nnodes and --rdzv-conf say of them.
+  // The rules with options of their own; those of --nnodes and --rdzv-conf are in other members.
   JobRules rules;
-  // Short names of all hosts of the job, where Slurm tells them; empty: unknown.
+  // Short names of all hosts of the job, from Slurm; empty: unknown.
   std::vector<std::string> expected_hosts;
 
-  // How nodes meet.
+  // Rendezvous.
   Backend backend = Backend::kStatic;
-  Endpoint endpoint;  // port 0 only with kHere: a free one
+  Endpoint endpoint;  // port 0, any free port, only with kHere
   Hosting hosting = Hosting::kByAddress;
-  bool standalone = false;  // one node only: nobody is told how to join
+  bool standalone = false;  // one node only: no join command is printed
   std::string run_id;
   RdzvConf rdzv;
-  std::optional<int> node_rank;  // asked for; always set with static
-  std::string local_addr;        // empty: this node's full host name
+  std::optional<int> node_rank;  // requested rank; always set with static
+  std::string local_addr;        // empty: the address from which this node reaches the coordinator
 
   // Workers.
   WorkerProgram program;
-  // Given to workers, over the launcher's own environment and under the job's variables.
+  // Variables for workers. They override the launcher's environment; the job's variables override them.
   std::vector<std::pair<std::string, std::string>> program_env;
   bool pass_local_rank = false;  // the program's first argument is --local-rank=N
   std::string role = "default";
-  Duration shutdown_timeout = seconds(30);  // between a stop's first signal and SIGKILL
+  Duration shutdown_timeout = seconds(30);  // between the first signal and SIGKILL
   std::vector<int> signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   ExitCodes exit_codes = ExitCodes::kTorchrun;
-  bool virtual_local_rank = false;  // each worker sees its own GPU alone, and LOCAL_RANK=0
+  bool virtual_local_rank = false;  // each worker sees only its own GPU, and LOCAL_RANK=0
   std::optional<NumaBinding> numa_binding;
-  bool agent_store = true;  // false: rank 0 hosts the worker store itself, on a port that is free now
-  // Seconds that a worker may be in uninterruptible sleep before the job ends; none: it is not watched.
+  bool agent_store = true;  // false: the worker with rank 0 hosts the worker store, see WorkerHostedStores
+  // How long a worker may be in uninterruptible sleep before the job ends; none: not monitored.
   std::optional<Duration> uninterruptible_timeout;
 
-  // Their output.
-  std::string log_dir;     // empty: a new one below the temporary directory; "/dev/null": no files at all
-  StreamChoice redirects;  // to files; those of `tee` included
-  StreamChoice tee;        // to files and to the console
-  // Before each line of `tee`; see FormatPrefix. Empty: "[${role_name}${local_rank}]:".
+  // Worker output.
+  std::string log_dir;     // empty: a new one below the temporary directory; "/dev/null": no files
+  StreamChoice redirects;  // streams written to files, those of `tee` included
+  StreamChoice tee;        // streams written to files and to the console
+  // Prefix of each line of `tee`; see FormatPrefix. Empty: "[${role_name}${local_rank}]:".
   std::string line_prefix_template;
   std::optional<std::set<int>> console_ranks;  // local ranks whose output reaches the console; none: all
-  // Lines of `tee` with one of these in them go to a file of their own too, shared by all ranks.
+  // Lines of `tee` that contain one of these are also written to a file shared by all ranks.
   std::vector<std::string> stdout_filters;
   std::vector<std::string> stderr_filters;
-  int64_t max_log_bytes = 0;  // on disk for each stream of each worker and start; 0: any number
+  int64_t max_log_bytes = 0;  // limit on disk, per stream, worker and start; 0: no limit
 
-  // What is told to others.
+  // Events, metrics and recording.
   EventHandler event_handler = EventHandler::kNull;
   MetricsHandler metrics_handler = MetricsHandler::kNull;
-  std::string own_error_file;  // the launcher's TORCHELASTIC_ERROR_FILE: gets the root cause's; empty: none
-  // Where workers tell their timers; empty: a FIFO below the temporary directory.
+  std::string own_error_file;  // the launcher's TORCHELASTIC_ERROR_FILE, for the root cause; empty: none
+  // FIFO for the workers' watchdog timers; empty: one below the temporary directory.
   std::optional<std::string> watchdog_fifo;  // none: no watchdog
-  std::optional<int> health_check_port;      // 0: a free one
+  std::optional<int> health_check_port;      // 0: any free port
 
-  std::string record;  // where a coordinator of this node records what it is told; empty: nowhere
+  std::string record;  // file for the recording of a coordinator on this node; empty: none
 
-  bool dry_run = false;  // only say what would be started
+  bool dry_run = false;  // only print what would be started
 
-  std::vector<std::string> warnings;  // one sentence each, to be shown once
+  std::vector<std::string> warnings;  // one sentence each, for the user
 };
 
-// --store-only: a coordinator and store alone.
+// --store-only: a coordinator with its store, without an agent.
 struct StoreConfig {
   std::string host;
-  int port = 0;        // 0: a free one
+  int port = 0;        // 0: any free port
   std::string record;  // as LaunchConfig::record
 };
 
@@ -123,10 +123,10 @@ struct ShowCompletion {
 
 using Command = std::variant<LaunchConfig, StoreConfig, ShowHelp, ShowVersion, ShowCompletion>;
 
-// Reads the command line (without the program's own name).
+// Parses the command line (without argv[0]).
 //   Errors: kInvalidArgument: a usage error, one sentence with the option, its value and what is expected;
-//           the program ends with 2. kNotFound, kFailedPrecondition: the command is right, but a program is
-//           missing, or GPUs are asked for where there are none; the program ends with 1.
+//           the launcher exits with 2. kNotFound, kFailedPrecondition: the usage is correct, but a program
+//           is missing, or GPUs are required and there are none; the launcher exits with 1.
 absl::StatusOr<Command> ParseCommand(const std::vector<std::string>& args, const ProcessInputs& inputs);
 
 }  // namespace ddprun

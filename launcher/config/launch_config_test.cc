@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-TEST(LaunchConfigTest, Nodes) {
+TEST(LaunchConfigTest, ParsesNodes) {
   const LaunchConfig fixed = Machine().Launch({"--nnodes=3", "--rdzv-backend=c10d"});
   EXPECT_EQ(fixed.min_nodes, 3);
   EXPECT_EQ(fixed.max_nodes, 3);
@@ -25,7 +25,7 @@ TEST(LaunchConfigTest, Nodes) {
   EXPECT_EQ(range.max_nodes, 5);
 }
 
-TEST(LaunchConfigTest, LocalWorkers) {
+TEST(LaunchConfigTest, CountsLocalWorkers) {
   Machine cpu_only;
   Machine with_gpus;
   with_gpus.gpus = 4;
@@ -39,7 +39,7 @@ TEST(LaunchConfigTest, LocalWorkers) {
   EXPECT_EQ(with_gpus.Launch({"--nproc-per-node=gpu"}).num_local_workers, 2);
   with_gpus.files["job.yaml"] = "env: {CUDA_VISIBLE_DEVICES: '1'}\n";
   EXPECT_EQ(with_gpus.Launch({"--config=job.yaml", "--nproc-per-node=gpu"}).num_local_workers, 1)
-      << "what workers will find counts";
+      << "the value in the workers' environment applies";
   const auto none = cpu_only.Parse({"--nproc-per-node=gpu", "/bin/true"});
   EXPECT_EQ(none.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(none.status().message(), "--nproc-per-node=gpu: Cuda is not available. (no driver)");
@@ -48,7 +48,7 @@ TEST(LaunchConfigTest, LocalWorkers) {
   EXPECT_THAT(std::string(xpu.status().message()), HasSubstr("Xpu is not available."));
 }
 
-TEST(LaunchConfigTest, OneNodeThatNamesNoPlaceStandsAlone) {
+TEST(LaunchConfigTest, OneNodeWithoutAnEndpointIsStandalone) {
   for (const auto& args :
        std::vector<std::vector<std::string>>{{},
                                              {"--standalone"},
@@ -67,7 +67,7 @@ TEST(LaunchConfigTest, OneNodeThatNamesNoPlaceStandsAlone) {
   }
 }
 
-TEST(LaunchConfigTest, StaticWhenAPlaceIsNamed) {
+TEST(LaunchConfigTest, StaticWithAMasterAddressOrPort) {
   const LaunchConfig port = Machine().Launch({"--master-port=1234"});
   EXPECT_FALSE(port.standalone);
   EXPECT_EQ(port.backend, Backend::kStatic);
@@ -105,7 +105,7 @@ TEST(LaunchConfigTest, C10d) {
   EXPECT_EQ(Machine().Launch({"--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"}).hosting, Hosting::kHere);
 }
 
-TEST(LaunchConfigTest, ARangeFromOneWithNothingElseHostsHere) {
+TEST(LaunchConfigTest, ARangeOfNodesWithoutAnEndpointHostsHere) {
   const LaunchConfig config =
       Machine().Launch({"--nnodes=1:4", "--nproc-per-node=8", "--local-addr=10.0.0.1"});
   EXPECT_FALSE(config.standalone);
@@ -133,8 +133,8 @@ TEST(LaunchConfigTest, RendezvousSettings) {
   EXPECT_THAT(config.warnings, ElementsAre(HasSubstr("unknown key colour")));
 }
 
-// torchrun does not look at them.
-TEST(LaunchConfigTest, ValuesWithoutEffectAreNoErrors) {
+// torchrun does not parse them.
+TEST(LaunchConfigTest, InvalidValuesWithoutEffectAreWarnings) {
   const std::vector<std::string> c10d = {"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=h:1"};
   const std::vector<std::string> two_static = {"--nnodes=2", "--node-rank=0"};
   const struct {
@@ -158,8 +158,8 @@ TEST(LaunchConfigTest, ValuesWithoutEffectAreNoErrors) {
   }
 }
 
-// What PyTorch's own tests of the launcher give torchrun, with the quotes in it.
-TEST(LaunchConfigTest, QuotesInTheRendezvousSettings) {
+// PyTorch's tests of the launcher pass such values, including the quotes, to torchrun.
+TEST(LaunchConfigTest, QuotesInRendezvousSettings) {
   const LaunchConfig config =
       Machine().Launch({"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=h:1",
                         "--rdzv-conf='join_timeout=5,last_call_timeout=1,timeout=5'"});
@@ -171,8 +171,8 @@ TEST(LaunchConfigTest, QuotesInTheRendezvousSettings) {
                           HasSubstr("timeout=5': expected whole seconds")));
 }
 
-// As people write who mean for ever; the coordinator takes no more than two years.
-TEST(LaunchConfigTest, MoreThanAYearIsAYear) {
+// Users write large values for "forever"; the coordinator accepts at most two years.
+TEST(LaunchConfigTest, ClampsDurationsToOneYear) {
   constexpr Duration kYear = seconds(365 * 24 * 3600);
   const LaunchConfig config =
       Machine().Launch({"--rdzv-conf=join_timeout=999999999,last_call_timeout=2147483647,timeout=999999999",
@@ -185,7 +185,7 @@ TEST(LaunchConfigTest, MoreThanAYearIsAYear) {
   EXPECT_EQ(config.rules.min_uptime, kYear);
 }
 
-TEST(LaunchConfigTest, TheRest) {
+TEST(LaunchConfigTest, OtherOptions) {
   const LaunchConfig plain = Machine().Launch({});
   EXPECT_EQ(plain.role, "default");
   EXPECT_EQ(plain.rules.max_restarts, 0);
@@ -226,18 +226,18 @@ TEST(LaunchConfigTest, Rules) {
   EXPECT_EQ(Machine().Launch({"--scale-up=never"}).rules.scale_up, ScaleUp::kNever);
 }
 
-TEST(LaunchConfigTest, ExpectedHostsAreThoseOfTheSlurmStep) {
+TEST(LaunchConfigTest, ReadsExpectedHostsFromSlurm) {
   const std::vector<std::string> args = {"--nnodes=1:3", "--rdzv-backend=c10d"};
   Machine machine;
   EXPECT_THAT(machine.Launch(args).expected_hosts, IsEmpty());
   machine.env = {{"SLURM_JOB_NODELIST", "n[1-3].cluster.example"}};
   EXPECT_THAT(machine.Launch(args).expected_hosts, ElementsAre("n1", "n2", "n3"));
   EXPECT_THAT(machine.Launch({"--nnodes=2", "--rdzv-backend=c10d"}).expected_hosts, IsEmpty())
-      << "the third has no place";
+      << "more hosts than --nnodes allows";
   machine.env["SLURM_STEP_NODELIST"] = "n[1-2]";
   EXPECT_THAT(machine.Launch(args).expected_hosts, ElementsAre("n1", "n2"));
   machine.env["SLURM_STEP_NODELIST"] = "n1";
-  EXPECT_THAT(machine.Launch(args).expected_hosts, IsEmpty()) << "nobody else to wait for";
+  EXPECT_THAT(machine.Launch(args).expected_hosts, IsEmpty()) << "no other host to wait for";
   machine.env["SLURM_STEP_NODELIST"] = "n[1-";
   const LaunchConfig config = machine.Launch(args);
   EXPECT_THAT(config.expected_hosts, IsEmpty());
@@ -261,7 +261,7 @@ TEST(LaunchConfigTest, OtherCommands) {
   EXPECT_EQ(std::get<StoreConfig>(*m.Parse({"--store-only"})).port, 0);
 }
 
-TEST(LaunchConfigTest, AConfigurationFileIsBelowTheEnvironmentAndTheCommandLine) {
+TEST(LaunchConfigTest, EnvironmentAndCommandLineOverrideTheFile) {
   Machine machine;
   machine.files = {{"job.yaml",
                     "nproc_per_node: 2\n"
@@ -291,7 +291,7 @@ TEST(LaunchConfigTest, AConfigurationFileIsBelowTheEnvironmentAndTheCommandLine)
   EXPECT_THAT(machine.UsageError({"/bin/true"}), HasSubstr("job.yaml:2: nnodes=few: expected N or MIN:MAX"));
 }
 
-TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameThem) {
+TEST(LaunchConfigTest, BadValuesAreUsageErrorsWithTheOption) {
   const std::string file = absl::StrCat(testing::TempDir(), "/a_file");
   std::ofstream(file) << "x";
   const struct {
@@ -308,20 +308,20 @@ TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameThem) {
       {{"--nproc-per-node=0"}, "--nproc-per-node=0: expected a number"},
       {{"--nproc-per-node=two"}, "Unsupported nproc_per_node value: two (expected a number"},
       {{"--nproc-per-node=1000000"}, "--nproc-per-node=1000000"},
-      {{"--nnodes=1000000", "--nproc-per-node=10000"}, "1000000 nodes with 10000 workers each are more than"},
+      {{"--nnodes=1000000", "--nproc-per-node=10000"}, "1000000 nodes with 10000 workers each exceed"},
       {{"--rdzv-backend=etcd"}, "--rdzv-backend=etcd: expected static or c10d; --rdzv-backend=c10d with"},
-      {{"--rdzv-backend=etcd-v2"}, "needs no service beside the job"},
+      {{"--rdzv-backend=etcd-v2"}, "needs no external service"},
       {{"--rdzv-backend=ours"}, "Python plug-ins, which cannot be loaded"},
       {{"--start-method=vfork"}, "--start-method=vfork: expected spawn, fork or forkserver"},
       {{"--numa-binding=core"}, "--numa-binding=core: expected node, socket, exclusive or core-complex"},
       {{"--numa-binding="}, "--numa-binding=: expected node"},
-      {{"--signals-to-handle=SIGTERM,SIGKILL"}, "signals that ask to end, not SIGKILL"},
+      {{"--signals-to-handle=SIGTERM,SIGKILL"}, "signals that request termination, not SIGKILL"},
       {{"--metrics-handler=mine"}, "expected null or console"},
       {{"--event-log-handler=mine"}, "expected null or console; other names are Python plug-ins"},
       {{"--logs-specs=mine"}, "a Python plug-in cannot be loaded here"},
       {{"--local-ranks-filter=0,x"}, "expected a comma-separated list of integers, e.g. 0,1,2"},
       {{"--local-ranks-filter=0,"}, "a comma-separated list of integers"},
-      {{"--log-max-size=100"}, "--log-max-size=100: expected bytes, from 4K on"},
+      {{"--log-max-size=100"}, "--log-max-size=100: expected bytes, 4K or more"},
       {{"--log-max-size=M"}, "--log-max-size=M"},
       {{"--log-max-size=-1G"}, "--log-max-size=-1G"},
       {{"--log-max-size=9999999999G"}, "--log-max-size=9999999999G"},
@@ -336,7 +336,7 @@ TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameThem) {
       {{"--rdzv-backend=c10d", "--rdzv-endpoint=[::1]x"}, "':'"},
       {{"--rdzv-backend=c10d", "--rdzv-endpoint=h/x"}, "HOST:PORT"},
       {{"--rdzv-backend=c10d", "--rdzv-endpoint=h:0", "--nnodes=2"}, "--rdzv-endpoint=h:0: expected a port"},
-      {{"--rdzv-endpoint=h"}, "a port too"},
+      {{"--rdzv-endpoint=h"}, "a port as well"},
       {{"--rdzv-id="}, "--rdzv-id="},
       {{"--rdzv-conf=x"}, "--rdzv-conf=x: x: expected KEY=VALUE"},
       {{"--rdzv-conf=join_timeout="}, "KEY=VALUE"},
@@ -355,9 +355,8 @@ TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameThem) {
       {{"--nnodes=2", "--node-rank=-1"}, "--node-rank=-1"},
       {{"--master-port=x"}, "--master-port=x: expected a port"},
       {{"--master-port=70000"}, "--master-port=70000"},
-      {{"--nnodes=2", "--master-port=0"}, "--master-port=0: expected a port: a free one (0) is for one node"},
-      {{"--nnodes=2", "--node-rank=0", "--rdzv-endpoint=h:0"},
-       "--rdzv-endpoint=h:0: expected a port: a free"},
+      {{"--nnodes=2", "--master-port=0"}, "--master-port=0: expected a port other than 0"},
+      {{"--nnodes=2", "--node-rank=0", "--rdzv-endpoint=h:0"}, "--rdzv-endpoint=h:0: expected a port other"},
       {{"--master-port="}, "--master-port=: expected a port"},
       {{"--master-port=x", "--standalone"}, "--master-port=x: expected a port"},
       {{"--master-port=x", "--rdzv-backend=c10d"}, "--master-port=x: expected a port"},
@@ -367,7 +366,7 @@ TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameThem) {
       {{"--nnodes=2", "--master-addr=h:1"},
        "--master-addr=h:1: expected a host name or address, without a port"},
       {{"--nnodes=2", "--master-addr=[h]"}, "--master-addr=[h]: expected an IPv6 address in the brackets"},
-      {{"--nnodes=2", "--master-addr=[::1]:1"}, "and nothing behind them"},
+      {{"--nnodes=2", "--master-addr=[::1]:1"}, "and nothing after them"},
       {{"--max-restarts=-1"}, "--max-restarts=-1: expected a whole number"},
       {{"--max-restarts=x"}, "--max-restarts=x: expected a whole number, 0 or more"},
       {{"--max-restarts="}, "--max-restarts=: expected a whole number, 0 or more"},
@@ -378,9 +377,9 @@ TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameThem) {
       {{"--shutdown-timeout=-1"}, "--shutdown-timeout=-1"},
       {{"--shutdown-timeout="}, "--shutdown-timeout=: expected whole seconds"},
       {{"--node-unit=0"}, "--node-unit=0: expected a whole number, 1 or more"},
-      {{"--node-unit=2"}, "--nnodes=1:1 must have multiples of 2 too"},
-      {{"--nnodes=2:5", "--rdzv-backend=c10d", "--node-unit=2"}, "--nnodes=2:5 must have"},
-      {{"--nnodes=1:4", "--rdzv-backend=c10d", "--node-unit=2"}, "--nnodes=1:4 must have"},
+      {{"--node-unit=2"}, "--nnodes=1:1 must be multiples of 2"},
+      {{"--nnodes=2:5", "--rdzv-backend=c10d", "--node-unit=2"}, "--nnodes=2:5 must be"},
+      {{"--nnodes=1:4", "--rdzv-backend=c10d", "--node-unit=2"}, "--nnodes=1:4 must be"},
       {{"--scale-up=later"}, "--scale-up=later: expected immediate, at-snapshot or never"},
       {{"--snapshot-timeout=x"}, "--snapshot-timeout=x: expected seconds"},
       {{"--min-uptime=-1"}, "--min-uptime=-1: expected seconds"},
@@ -411,7 +410,7 @@ TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameThem) {
     EXPECT_THAT(Machine().UsageError(args), HasSubstr(bad.words));
   }
   EXPECT_THAT(Machine().UsageError({}), HasSubstr("no program given"));
-  EXPECT_THAT(Machine().UsageError({"--run-path", ""}), HasSubstr("the program is an empty text"));
+  EXPECT_THAT(Machine().UsageError({"--run-path", ""}), HasSubstr("the program name is empty"));
   EXPECT_THAT(Machine().UsageError({"--store-only", "--port=-1"}), HasSubstr("--port=-1"));
   EXPECT_THAT(Machine().UsageError({"--store-only", "--host="}), HasSubstr("--host="));
   Machine machine;
@@ -424,12 +423,12 @@ TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameThem) {
               HasSubstr("TORCHELASTIC_HEALTH_CHECK_PORT=http: expected a port"));
 }
 
-TEST(LaunchConfigTest, AMissingProgramIsNoUsageError) {
+TEST(LaunchConfigTest, AMissingProgramIsNotAUsageError) {
   const auto command = Machine().Parse({"/no/such/program"});
   EXPECT_EQ(command.status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(LaunchConfigTest, AnAddressToListenOnCannotBeReached) {
+TEST(LaunchConfigTest, RejectsUnspecifiedAddressesOfOtherNodes) {
   for (const char* host : {"0.0.0.0", "0", "[::]", "[::ffff:0.0.0.0]"}) {
     const std::string endpoint = absl::StrCat("--rdzv-endpoint=", host, ":29400");
     for (const char* nodes : {"--nnodes=1", "--nnodes=2", "--nnodes=1:4"}) {
@@ -438,7 +437,7 @@ TEST(LaunchConfigTest, AnAddressToListenOnCannotBeReached) {
     }
     EXPECT_EQ(Machine().Launch({"--rdzv-backend=c10d", endpoint, "--rdzv-conf=is_host=1"}).hosting,
               Hosting::kHere)
-        << "torchrun takes it where the node is told to host";
+        << "as in torchrun, if the node is configured to host";
     EXPECT_THAT(Machine().UsageError({"--nnodes=2", "--node-rank=1", endpoint, "/bin/true"}),
                 HasSubstr("only one to listen on"));
   }
@@ -453,9 +452,9 @@ TEST(LaunchConfigTest, AnAddressToListenOnCannotBeReached) {
   }
 }
 
-TEST(LaunchConfigTest, ALinkLocalAddressNeedsItsInterface) {
+TEST(LaunchConfigTest, LinkLocalAddressesNeedAnInterface) {
   EXPECT_THAT(Machine().UsageError({"--rdzv-backend=c10d", "--rdzv-endpoint=[fe80::1]:2", "/bin/true"}),
-              HasSubstr("--rdzv-endpoint=[fe80::1]:2: expected the interface, too, for a link-local address: "
+              HasSubstr("--rdzv-endpoint=[fe80::1]:2: expected the interface of a link-local address, as in "
                         "fe80::1%eth0"));
   EXPECT_THAT(Machine().UsageError({"--nnodes=2", "--node-rank=1", "--master-addr=fe80::1", "/bin/true"}),
               HasSubstr("--master-addr=fe80::1: expected the interface"));
@@ -463,7 +462,7 @@ TEST(LaunchConfigTest, ALinkLocalAddressNeedsItsInterface) {
             (Endpoint{"fe80::1%eth0", 2}));
 }
 
-TEST(EndpointTest, WrittenAsRead) {
+TEST(EndpointTest, RoundTrips) {
   for (const char* text : {"host:1", "10.0.0.1:65535", "[fe80::1]:0"}) {
     const auto endpoint = ParseEndpoint(text, -1);
     ASSERT_TRUE(endpoint.ok()) << text << endpoint.status();
@@ -472,7 +471,7 @@ TEST(EndpointTest, WrittenAsRead) {
   EXPECT_EQ(*ParseEndpoint("[::1]", 9), (Endpoint{"::1", 9}));
 }
 
-TEST(SurroundingsTest, OfThisProcess) {
+TEST(ProcessInputsTest, DescribeThisProcess) {
   const ProcessInputs real = InputsOfThisProcess();
   EXPECT_GE(real.num_cpus, 1);
   EXPECT_EQ(real.cwd[0], '/');

@@ -1,5 +1,5 @@
-// Reading the options into a LaunchConfig, a group of them in each function and file. Each takes what the
-// ones before it have read.
+// Parse the options into a LaunchConfig, one group of options per function and file. They are called in the
+// order of ParseCommand; each may use fields that earlier ones have set.
 //   Errors: those of ParseCommand.
 #pragma once
 
@@ -12,16 +12,16 @@
 
 namespace ddprun {
 
-// Nodes; whom Slurm names as theirs.
+// Number of nodes; the hosts that Slurm lists.
 absl::Status ReadSize(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
-// Backend, endpoint, who hosts, the job's name.
+// Backend, endpoint, host of the coordinator, job id.
 absl::Status ReadRendezvous(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
-// Restarts, stops, and how workers are placed; not yet what they run.
+// Job rules, shutdown and placement of workers, but not their program.
 absl::Status ReadWorkers(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
-// The rules of the job that have options of their own: base/job_rules.h lists them.
+// The job rules that have options of their own; see base/job_rules.h.
 absl::StatusOr<JobRules> ReadJobRules(const Options& options, int min_nodes, int max_nodes);
 
 // Logs and the console.
@@ -30,10 +30,10 @@ absl::Status ReadOutput(const Options& options, const ProcessInputs& inputs, Lau
 // Events, error file, watchdog, health check.
 absl::Status ReadObservers(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
-// The number of local workers. Asks for the machine's GPUs, so that other errors come first.
+// The number of local workers. May count GPUs; called late, so that other errors are reported first.
 absl::Status ReadLocalSize(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
-// The program. Looks for files, so that other errors come first.
+// The program. Searches files; called last, so that other errors are reported first.
 absl::Status ReadProgram(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
 }  // namespace ddprun

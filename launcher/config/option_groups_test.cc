@@ -12,20 +12,20 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Optional;
 
-TEST(WorkerOptionsTest, WhichProgram) {
+TEST(WorkerOptionsTest, ProgramKind) {
   const Machine m;
   EXPECT_THAT(m.Launch({"--module"}).program.typed, ElementsAre("--module", "/bin/true"));
   EXPECT_THAT(m.Launch({"--no-python"}).program.typed, ElementsAre("--no-python", "/bin/true"));
   EXPECT_THAT(m.Launch({"--run-path"}).program.typed, ElementsAre("--run-path", "/bin/true"));
   EXPECT_THAT(m.Launch({"--run-path", "--no-python", "-m"}).program.typed,
               ElementsAre("--run-path", "/bin/true"))
-      << "it takes precedence";
+      << "--run-path takes precedence";
   for (const char* method : {"spawn", "fork", "forkserver"}) {
     EXPECT_THAT(m.Launch({"--start-method", method}).program.argv, ElementsAre("/bin/true"));
   }
 }
 
-TEST(WorkerOptionsTest, TheWayOfTheOldLaunchModule) {
+TEST(WorkerOptionsTest, PassesTheLocalRankOnRequest) {
   Machine m;
   EXPECT_FALSE(m.Launch({}).pass_local_rank);
   EXPECT_FALSE(m.Launch({"--use-env"}).pass_local_rank);
@@ -45,7 +45,7 @@ TEST(WorkerOptionsTest, VirtualLocalRank) {
 
 TEST(WorkerOptionsTest, NumaBinding) {
   Machine m;
-  m.env = {{"PET_NUMA_BINDING", "socket"}};  // which torchrun does not read
+  m.env = {{"PET_NUMA_BINDING", "socket"}};  // torchrun does not read it
   EXPECT_EQ(m.Launch({}).numa_binding, std::nullopt);
   EXPECT_EQ(m.Launch({"--numa-binding=node"}).numa_binding, NumaBinding::kNode);
   EXPECT_EQ(m.Launch({"--numa_binding", "socket"}).numa_binding, NumaBinding::kSocket);
@@ -83,7 +83,7 @@ TEST(WorkerOptionsTest, UninterruptibleStateTimeout) {
   EXPECT_THAT(config.warnings, ElementsAre(HasSubstr("=soon is ignored: expected seconds")));
 }
 
-TEST(RendezvousOptionsTest, WhoHostsTheWorkerStore) {
+TEST(RendezvousOptionsTest, HostOfTheWorkerStore) {
   Machine m;
   EXPECT_TRUE(m.Launch({}).agent_store);
   m.env = {{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}};
@@ -94,7 +94,7 @@ TEST(RendezvousOptionsTest, WhoHostsTheWorkerStore) {
   EXPECT_TRUE(m.Launch({}).agent_store);
 }
 
-TEST(RendezvousOptionsTest, IdenticalWorkersChangeNothing) {
+TEST(RendezvousOptionsTest, IdenticalWorkersVariableHasNoEffect) {
   Machine m;
   const LaunchConfig without = m.Launch({"--nproc-per-node=2"});
   m.env = {{"TORCH_ELASTIC_WORKER_IDENTICAL", "1"}, {"USE_LIBUV", "0"}};
@@ -131,7 +131,7 @@ TEST(OutputOptionsTest, DuplicateFilters) {
   EXPECT_THAT(config.stderr_filters, ElementsAre("x,", "y", ""));
   m.env = {{"PET_DUPLICATE_STDOUT_FILTERS", "loss,acc"}, {"PET_DUPLICATE_STDERR_FILTERS", ""}};
   EXPECT_THAT(m.Launch({}).stdout_filters, ElementsAre("loss", "acc"));
-  EXPECT_THAT(m.Launch({}).stderr_filters, ElementsAre("")) << "given, and in every line";
+  EXPECT_THAT(m.Launch({}).stderr_filters, ElementsAre("")) << "one empty filter, which every line contains";
 }
 
 TEST(OutputOptionsTest, LogMaxSize) {
@@ -173,16 +173,16 @@ TEST(ObserverOptionsTest, Variables) {
            {"TORCHELASTIC_HEALTH_CHECK_PORT", "8080"}};
   EXPECT_EQ(m.Launch({}).own_error_file, "/e.json");
   EXPECT_THAT(m.Launch({}).health_check_port, Optional(8080));
-  EXPECT_EQ(m.Launch({}).watchdog_fifo, std::nullopt) << "the file alone starts nothing";
+  EXPECT_EQ(m.Launch({}).watchdog_fifo, std::nullopt) << "not enabled by the file alone";
   m.env["TORCHELASTIC_ENABLE_FILE_TIMER"] = "1";
   EXPECT_THAT(m.Launch({}).watchdog_fifo, Optional(std::string("/t")));
   m.env.erase("TORCHELASTIC_TIMER_FILE");
   EXPECT_THAT(m.Launch({}).watchdog_fifo, Optional(std::string()));
   m.env["TORCHELASTIC_ENABLE_FILE_TIMER"] = "true";
-  EXPECT_EQ(m.Launch({}).watchdog_fifo, std::nullopt) << "1 only, as for torchrun";
+  EXPECT_EQ(m.Launch({}).watchdog_fifo, std::nullopt) << "only 1 enables it, as in torchrun";
 }
 
-TEST(DryRunTest, IsAskedFor) {
+TEST(DryRunOptionTest, IsOffByDefault) {
   EXPECT_FALSE(Machine().Launch({}).dry_run);
   EXPECT_TRUE(Machine().Launch({"--dry-run"}).dry_run);
 }

@@ -35,7 +35,7 @@ absl::Status ReadConsoleRanks(const Options& options, LaunchConfig& config) {
   return absl::OkStatus();
 }
 
-// Commas separate; two of them, from the left, are one of the text.
+// Splits at single commas; a double comma, from the left, is a literal one.
 std::vector<std::string> SplitFilters(absl::string_view text) {
   std::vector<std::string> filters = {""};
   for (size_t i = 0; i < text.size(); ++i) {
@@ -51,7 +51,7 @@ std::vector<std::string> SplitFilters(absl::string_view text) {
   return filters;
 }
 
-// "4096", "64K", "500M", "2G"; 0 for none. Smaller ones could not hold a line or two.
+// "4096", "64K", "500M", "2G"; 0: no limit. The minimum leaves room for a few lines.
 absl::Status ReadMaxLogBytes(const Options& options, LaunchConfig& config) {
   if (!options.IsSet("log-max-size")) return absl::OkStatus();
   constexpr int64_t kLeast = 4 << 10;
@@ -73,7 +73,7 @@ absl::Status ReadMaxLogBytes(const Options& options, LaunchConfig& config) {
   int64_t number;
   if (!absl::SimpleAtoi(text, &number) || number < 0 || number > (kMost >> shift) ||
       (number > 0 && (number << shift) < kLeast)) {
-    return BadValue(options, "log-max-size", "bytes, from 4K on, such as 500M or 2G; 0: any number");
+    return BadValue(options, "log-max-size", "bytes, 4K or more, such as 500M or 2G, or 0 for no limit");
   }
   config.max_log_bytes = number << shift;
   return absl::OkStatus();
@@ -99,8 +99,8 @@ absl::Status ReadOutput(const Options& options, const ProcessInputs& inputs, Lau
   RETURN_IF_ERROR(ReadMaxLogBytes(options, config));
   if (options.IsGiven("logs-specs") && options.Get("logs-specs") != "default") {
     return BadValue(options, "logs-specs",
-                    "default: a Python plug-in cannot be loaded here. --log-dir, --redirects, --tee, their "
-                    "filters and --log-max-size say where output goes");
+                    "default: a Python plug-in cannot be loaded here. --log-dir, --redirects, --tee, the "
+                    "filters and --log-max-size control the output");
   }
   return absl::OkStatus();
 }

@@ -14,7 +14,8 @@
 namespace ddprun {
 namespace {
 
-// A pipe will do, too: --config <(...). What is longer than a configuration may be is refused for its length.
+// Also reads pipes: --config <(...). The limit exceeds the parser's, so the parser reports files that are too
+// long.
 absl::StatusOr<std::string> ReadConfiguration(const std::string& path) {
   return ReadWithin(path, 1 << 20, seconds(10));
 }

@@ -1,4 +1,4 @@
-// The machine and the process around a command line: what its meaning depends on besides its words.
+// Process inputs of option parsing: environment, working directory, files, CPUs, GPUs. Injectable for tests.
 #pragma once
 
 #include <functional>
@@ -14,14 +14,13 @@ struct ProcessInputs {
   std::string cwd;
   std::string ddprun_dir;
   GetEnv get_env;
-  ReadFile read_file;  // no more of it than a configuration may have, and a bit
-  int num_cpus = 1;    // that this process may use
+  ReadFile read_file;  // reads at most somewhat more than a valid configuration file
+  int num_cpus = 1;    // CPUs that this process may use
   // See CountGpus.
   std::function<absl::StatusOr<int>(const std::optional<std::string>& visible)> count_gpus;
-  std::function<std::string()> make_uuid;  // random, as in "8f3c1e0a-...": the id of a job without a name
+  std::function<std::string()> make_uuid;  // a random UUID: the id of a job without --rdzv-id
 };
 
-// Those of this process.
 ProcessInputs InputsOfThisProcess();
 
 }  // namespace ddprun

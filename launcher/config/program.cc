@@ -36,12 +36,12 @@ bool IsExecutable(const std::string& path) {
   return HasMode(path, S_IFREG) && access(path.c_str(), X_OK) == 0;
 }
 
-// A directory that Python runs.
+// A directory that Python can run.
 bool IsRunnableDirectory(const std::string& path) {
   return IsDirectory(path) && IsFile(absl::StrCat(path, "/__main__.py"));
 }
 
-// The first bytes of a regular file; empty for all others: what is read from a pipe is missing in the
+// The first bytes of a regular file; empty for other files, since bytes read from a pipe would be lost to the
 // program.
 std::string BeginningOf(const std::string& path) {
   if (!HasMode(path, S_IFREG)) return "";
@@ -54,15 +54,15 @@ std::string BeginningOf(const std::string& path) {
 
 bool IsElf(const std::string& path) { return absl::StartsWith(BeginningOf(path), "\177ELF"); }
 
-// True for what only Python can run: text without a #! line, and zip archives. The kernel refuses both.
+// True for files that only Python can run: zip archives, and text without a #! line. execve rejects both.
 bool IsForPython(const std::string& path) {
   const std::string bytes = BeginningOf(path);
   if (absl::StartsWith(bytes, "PK\3\4")) return true;
   return !absl::StartsWith(bytes, "#!") && !absl::StrContains(bytes, '\0') && access(path.c_str(), R_OK) == 0;
 }
 
-// `file` as seen from `dir`, if it is not absolute. Only for looking: workers have the same working
-// directory.
+// `file` relative to `dir`, unless it is absolute. For lookups only: workers have the same working directory,
+// so they get paths as typed.
 std::string In(absl::string_view dir, absl::string_view file) {
   if (absl::StartsWith(file, "/")) return std::string(file);
   return absl::StrCat(dir, "/", file);
@@ -99,7 +99,7 @@ absl::StatusOr<std::string> FindPython(const ProgramPlaces& places) {
   return absl::NotFoundError("no python3 on PATH: set PYTHON_EXEC to the interpreter");
 }
 
-// Every file that `typed` can mean, best first. One with a '/' means itself.
+// All files that `typed` can refer to, best first. A name with '/' refers to itself only.
 std::vector<std::string> Candidates(const std::string& typed, const ProgramPlaces& places) {
   if (absl::StrContains(typed, '/')) return {typed};
   std::vector<std::string> files = {absl::StrCat("./", typed), In(places.ddprun_dir, typed)};
@@ -107,7 +107,7 @@ std::vector<std::string> Candidates(const std::string& typed, const ProgramPlace
   return files;
 }
 
-// How a file is run: as it is, or by Python.
+// A program file and how to run it: directly or with Python.
 struct Found {
   std::string path;
   bool with_python;
@@ -121,15 +121,15 @@ absl::Status NotFound(const std::string& typed, const ProgramPlaces& places) {
   }
   if (absl::StrContains(typed, '/')) return absl::NotFoundError(absl::StrCat("no such program: ", typed));
   return absl::NotFoundError(absl::StrCat("no such program: ", typed, " (neither in ", places.cwd,
-                                          " nor beside ddprun in ", places.ddprun_dir,
+                                          " nor in ddprun's directory ", places.ddprun_dir,
                                           " nor on PATH): check the name, or give its path"));
 }
 
 absl::StatusOr<Found> Find(const std::string& typed, const ProgramPlaces& places) {
-  if (typed == "-") return Found{typed, true};  // Python reads the program from its standard input.
+  if (typed == "-") return Found{typed, true};  // Python reads the program from stdin.
   const bool is_script = absl::EndsWith(typed, ".py");
   if (absl::StrContains(typed, '$')) return Found{typed, is_script};
-  // What the working directory has under this name. The script sees in its arguments what was typed.
+  // Prefer the working directory. Python gets the path as typed, which becomes sys.argv[0].
   const std::string here = In(places.cwd, typed);
   if (IsRunnableDirectory(here) || (is_script && IsFile(here)) || (IsExecutable(here) && IsForPython(here))) {
     return Found{typed, true};
@@ -139,7 +139,7 @@ absl::StatusOr<Found> Find(const std::string& typed, const ProgramPlaces& places
     const std::string path = In(places.cwd, file);
     if (is_script ? IsFile(path) : IsExecutable(path)) return Found{file, is_script};
   }
-  // Last, so that a data file of that name in the working directory does not hide a program.
+  // Last, so that a data file in the working directory does not hide a program of the same name.
   if (!IsFile(here)) return NotFound(typed, places);
   if (IsElf(here)) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -166,7 +166,7 @@ absl::StatusOr<WorkerProgram> FindProgram(const std::vector<std::string>& typed,
       const auto found = as_typed ? typed[0] : OnPath(typed[0], places);
       if (!found || (!absl::StrContains(typed[0], '$') && !IsFile(In(places.cwd, *found)))) {
         return absl::NotFoundError(
-            absl::StrCat("no such program: ", typed[0], as_typed ? "" : " (looked for on PATH)"));
+            absl::StrCat("no such program: ", typed[0], as_typed ? "" : " (not found on PATH)"));
       }
       program.argv = {typed[0]};
       if (!as_typed) program.file = *found;

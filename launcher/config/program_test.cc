@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A small world of files: cwd/, beside/ (where ddprun is) and bin/ (PATH).
+// A directory tree with cwd/, beside/ (the directory of ddprun) and bin/ (on PATH).
 class ProgramTest : public testing::Test {
  protected:
   ProgramTest() {
@@ -63,7 +63,7 @@ class ProgramTest : public testing::Test {
                    testing::UnitTest::GetInstance()->current_test_info()->name() + "/bin"}};
 };
 
-TEST_F(ProgramTest, ABareNameIsLookedForHereThenBesideDdprunThenOnPath) {
+TEST_F(ProgramTest, SearchesWorkingDirectoryThenDdprunDirectoryThenPath) {
   Make("bin/train", 0755);
   EXPECT_THAT(Argv({"train", "--x"}), ElementsAre(root_ + "/bin/train", "--x"));
   Make("beside/train", 0755);
@@ -78,7 +78,7 @@ TEST_F(ProgramTest, ADataFileDoesNotHideAProgram) {
   EXPECT_THAT(Argv({"train"}), ElementsAre(root_ + "/beside/train"));
 }
 
-TEST_F(ProgramTest, PythonRunsScriptsAlsoExecutableOnes) {
+TEST_F(ProgramTest, PythonRunsScriptsEvenIfExecutable) {
   Make("cwd/train.py", 0755);
   const auto program = Find({"train.py", "a b"});
   ASSERT_TRUE(program.ok()) << program.status();
@@ -91,7 +91,7 @@ TEST_F(ProgramTest, PythonRunsScriptsAlsoExecutableOnes) {
   EXPECT_THAT(Argv({"script"}), ElementsAre(Python(), "-u", "script"));
 }
 
-TEST_F(ProgramTest, TheInterpreterCanBeChosen) {
+TEST_F(ProgramTest, PythonExecSelectsTheInterpreter) {
   Make("cwd/train.py", 0644);
   Make("bin/pypy", 0755);
   env_["PYTHON_EXEC"] = "pypy";
@@ -104,37 +104,37 @@ TEST_F(ProgramTest, TheInterpreterCanBeChosen) {
   EXPECT_THAT(Error({"train.py"}), HasSubstr("no python3 on PATH"));
 }
 
-TEST_F(ProgramTest, Modules) {
+TEST_F(ProgramTest, RunsModulesWithPython) {
   const auto program = Find({"package.train", "--m"}, ProgramKind::kModule);
   EXPECT_THAT(program->argv, ElementsAre(Python(), "-u", "-m", "package.train", "--m"));
   EXPECT_EQ(program->name, "package.train");
 }
 
-TEST_F(ProgramTest, NoPythonMeansPath) {
+TEST_F(ProgramTest, NoPythonSearchesPathOnly) {
   Make("bin/tool", 0755);
   Make("cwd/tool", 0755);
   Make("cwd/run.py", 0755);
   const auto tool = Find({"tool", "x"}, ProgramKind::kNoPython);
   ASSERT_TRUE(tool.ok()) << tool.status();
   EXPECT_EQ(tool->file, root_ + "/bin/tool");
-  EXPECT_THAT(tool->argv, ElementsAre("tool", "x")) << "as execvp gives it";
+  EXPECT_THAT(tool->argv, ElementsAre("tool", "x")) << "argv[0] as execvp passes it";
   EXPECT_THAT(Argv({"./run.py"}, ProgramKind::kNoPython), ElementsAre("./run.py"));
-  EXPECT_THAT(Error({"missing"}, ProgramKind::kNoPython), HasSubstr("looked for on PATH"));
+  EXPECT_THAT(Error({"missing"}, ProgramKind::kNoPython), HasSubstr("not found on PATH"));
   EXPECT_THAT(Error({"./missing"}, ProgramKind::kNoPython), HasSubstr("./missing"));
 }
 
-TEST_F(ProgramTest, RunPathKeepsTheScriptBehindThePythonProgram) {
+TEST_F(ProgramTest, RunPathPassesTheScriptToThePythonProgram) {
   Make("cwd/train.py", 0644);
   const auto program = Find({"./train.py", "--lr", "1"}, ProgramKind::kRunPath);
   ASSERT_TRUE(program.ok()) << program.status();
   EXPECT_THAT(program->argv, ElementsAre(Python(), "-u", "-c", kRunPathProgram, "./train.py", "--lr", "1"));
   EXPECT_THAT(program->typed, ElementsAre("--run-path", "./train.py", "--lr", "1"));
   EXPECT_EQ(program->name, "./train.py");
-  EXPECT_THAT(kRunPathProgram, Not(HasSubstr("$"))) << "it would be substituted in";
+  EXPECT_THAT(kRunPathProgram, Not(HasSubstr("$"))) << "substitution would replace it";
   EXPECT_THAT(Error({"lost.py"}, ProgramKind::kRunPath), HasSubstr("no such script: lost.py"));
 }
 
-TEST_F(ProgramTest, TheLocalRankIsTheFirstOfTheUsersArguments) {
+TEST_F(ProgramTest, PassesTheLocalRankAsTheFirstUserArgument) {
   Make("cwd/train.py", 0644);
   Make("bin/tool", 0755);
   const auto with_rank = [this](const std::vector<std::string>& typed, ProgramKind kind) {
@@ -151,19 +151,19 @@ TEST_F(ProgramTest, TheLocalRankIsTheFirstOfTheUsersArguments) {
               ElementsAre(Python(), "-u", "-c", kRunPathProgram, "train.py", "--local-rank=3", "x"));
 }
 
-TEST_F(ProgramTest, AMissingProgramSaysWhereItWasLookedFor) {
+TEST_F(ProgramTest, AMissingProgramErrorListsTheSearchedPlaces) {
   for (const char* missing : {"trian", "trian.py"}) {
     const std::string error = Error({missing});
     for (const std::string& place : {root_ + "/cwd", root_ + "/beside", std::string("PATH")}) {
       EXPECT_THAT(error, HasSubstr(place));
     }
-    EXPECT_THAT(error, Not(HasSubstr(root_ + "/bin"))) << "PATH can be longer than a screen";
+    EXPECT_THAT(error, Not(HasSubstr(root_ + "/bin"))) << "the value of PATH may be very long";
   }
   EXPECT_EQ(Error({"dir/trian.py"}), "no such program: dir/trian.py");
   EXPECT_THAT(Error({"folder"}), HasSubstr("folder is a directory without a __main__.py"));
 }
 
-TEST_F(ProgramTest, PythonRunsItsStandardInput) {
+TEST_F(ProgramTest, PythonRunsStandardInput) {
   EXPECT_THAT(Argv({"-", "x"}), ElementsAre(Python(), "-u", "-", "x"));
 }
 
@@ -177,10 +177,10 @@ TEST_F(ProgramTest, PythonRunsDirectoriesAndArchives) {
   Make("cwd/app", 0755, absl::string_view("PK\3\4\0\0", 6));
   EXPECT_THAT(Argv({"app"}), ElementsAre(Python(), "-u", "app"));
   Make("cwd/app.pyz", 0755, absl::string_view("#!/usr/bin/python3\nPK\3\4\0\0", 25));
-  EXPECT_THAT(Argv({"./app.pyz"}), ElementsAre("./app.pyz")) << "it names its interpreter";
+  EXPECT_THAT(Argv({"./app.pyz"}), ElementsAre("./app.pyz")) << "it has a #! line";
 }
 
-TEST_F(ProgramTest, PythonRunsExecutableTextWithoutAnInterpreter) {
+TEST_F(ProgramTest, PythonRunsExecutableTextWithoutAShebang) {
   Make("cwd/train", 0755, "print('hi')\n");
   EXPECT_THAT(Argv({"train"}), ElementsAre(Python(), "-u", "train"));
   EXPECT_THAT(Argv({"./train"}), ElementsAre(Python(), "-u", "./train"));
@@ -189,13 +189,13 @@ TEST_F(ProgramTest, PythonRunsExecutableTextWithoutAnInterpreter) {
   Make("cwd/script", 0755, "#!/bin/sh\n");
   EXPECT_THAT(Argv({"script"}), ElementsAre("./script"));
   Make("cwd/data", 0755, absl::string_view("MZ\0\1", 4));
-  EXPECT_THAT(Argv({"data"}), ElementsAre("./data")) << "the kernel says what it is";
+  EXPECT_THAT(Argv({"data"}), ElementsAre("./data")) << "execve reports the error";
 }
 
-TEST_F(ProgramTest, NothingIsReadFromAPipe) {
+TEST_F(ProgramTest, DoesNotReadFromAPipe) {
   const std::string fifo = root_ + "/cwd/fifo";
   ASSERT_EQ(mkfifo(fifo.c_str(), 0755), 0);
-  // Both ends, so that neither open blocks.
+  // Opens both ends, so that open does not block.
   const int fd = open(fifo.c_str(), O_RDWR | O_NONBLOCK);
   ASSERT_GE(fd, 0);
   ASSERT_EQ(write(fd, "text", 4), 4);
@@ -205,19 +205,19 @@ TEST_F(ProgramTest, NothingIsReadFromAPipe) {
   close(fd);
 }
 
-TEST_F(ProgramTest, ABinaryWithoutPermissionIsNoScript) {
+TEST_F(ProgramTest, ABinaryWithoutExecutePermissionIsAnError) {
   Make("cwd/binary", 0644, "\177ELF\2\1");
   const auto program = Find({"./binary"});
   EXPECT_EQ(program.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(program.status().message()), HasSubstr("chmod +x ./binary"));
 }
 
-TEST_F(ProgramTest, AProgramThatDiffersBetweenWorkersIsNotLookedFor) {
+TEST_F(ProgramTest, DoesNotSearchProgramsWithVariables) {
   EXPECT_THAT(Argv({"./run_${local_rank}.sh"}), ElementsAre("./run_${local_rank}.sh"));
   EXPECT_THAT(Argv({"run_$local_rank.py"}), ElementsAre(Python(), "-u", "run_$local_rank.py"));
 }
 
-TEST(SubstituteLocalRankTest, AsPythonsTemplatesDo) {
+TEST(SubstituteLocalRankTest, FollowsPythonTemplates) {
   const struct {
     const char* text;
     const char* want;

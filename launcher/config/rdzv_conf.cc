@@ -12,8 +12,8 @@
 namespace ddprun {
 namespace {
 
-// A heartbeat, four in a lease, takes its time on a busy machine: with less, nodes would only lose each
-// other.
+// There are four heartbeats in a lease. With a shorter lease, delays on a busy machine would evict healthy
+// nodes.
 constexpr int kLeastLeaseMs = 100;
 
 absl::Status Bad(absl::string_view entry, absl::string_view want) {
@@ -31,7 +31,7 @@ absl::StatusOr<bool> Bool(absl::string_view entry, absl::string_view value) {
   return Bad(entry, "true or false");
 }
 
-// A wrong value that nobody reads is no reason to end a job.
+// Invalid values of keys without effect cause warnings, not errors.
 bool HasEffect(absl::string_view key, bool is_static) {
   for (const char* const read : {"join_timeout", "read_timeout", "lease_ms"}) {
     if (key == read) return true;
@@ -57,7 +57,7 @@ absl::Status Set(absl::string_view entry, absl::string_view key, absl::string_vi
     return absl::OkStatus();
   }
   if (key == "store_type") {
-    return value == "tcp" ? absl::OkStatus() : Bad(entry, "tcp, the one kind of store here");
+    return value == "tcp" ? absl::OkStatus() : Bad(entry, "tcp, the only supported type");
   }
   const bool is_torchruns =
       key == "close_timeout" || key == "heartbeat_timeout" || key == "keep_alive_interval";
@@ -74,7 +74,7 @@ absl::Status Set(absl::string_view entry, absl::string_view key, absl::string_vi
   return absl::OkStatus();
 }
 
-// A shell within a shell, a job file or a list of arguments keeps quotes that were meant for the shell.
+// A hint for values with literal quotes, as left by nested shells, job files and argument lists.
 absl::string_view HintAtQuotes(absl::string_view entry) {
   if (entry.find_first_of("'\"") == absl::string_view::npos) return "";
   return " (the quotes are part of the value: leave them out)";

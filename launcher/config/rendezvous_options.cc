@@ -13,13 +13,13 @@ namespace {
 constexpr int kDefaultC10dPort = 29400;
 constexpr int kDefaultStaticPort = 29500;
 
-constexpr char kNotAFreePort[] = "a port: a free one (0) is for one node, the others could not find it";
+constexpr char kNotAFreePort[] = "a port other than 0 (any free port): the others could not find it";
 
-// For an address that other nodes connect to.
+// The error for an unspecified address where other nodes must connect.
 absl::Status Unreachable(const Options& options, absl::string_view name, absl::string_view host) {
   return BadValue(
       options, name,
-      absl::StrCat("an address that nodes can connect to, and ", host,
+      absl::StrCat("an address that nodes can connect to; ", host,
                    " is only one to listen on: give the name or the address of the node that hosts "
                    "the coordinator, the same on all nodes"));
 }
@@ -27,16 +27,16 @@ absl::Status Unreachable(const Options& options, absl::string_view name, absl::s
 absl::Status CheckInterface(const Options& options, absl::string_view name, const std::string& host) {
   if (!LacksInterface(host)) return absl::OkStatus();
   return BadValue(options, name,
-                  absl::StrCat("the interface, too, for a link-local address: ", host,
-                               "%eth0, with the name of this node's own"));
+                  absl::StrCat("the interface of a link-local address, as in ", host,
+                               "%eth0, where eth0 is an interface of this node"));
 }
 
 absl::StatusOr<int> MasterPort(const Options& options) {
   return WholeNumber(options, "master-port", 0, 65535, "a port from 0 to 65535");
 }
 
-// Also where they have no effect, such as with --standalone: a variable that is empty or misspelt in a job
-// file shall not go unnoticed.
+// Checked even where they have no effect, as with --standalone, so that an empty or misspelt variable in a
+// job file is reported.
 absl::Status CheckNumbers(const Options& options) {
   if (options.IsGiven("master-port")) RETURN_IF_ERROR(MasterPort(options).status());
   if (!options.IsGiven("node-rank")) return absl::OkStatus();
@@ -48,7 +48,7 @@ absl::Status CheckBackend(const Options& options) {
   if (backend == "static" || backend == "c10d") return absl::OkStatus();
   constexpr char kInstead[] =
       "static or c10d; --rdzv-backend=c10d with --rdzv-endpoint=HOST:PORT of one of the nodes needs no "
-      "service beside the job";
+      "external service";
   if (backend == "etcd" || backend == "etcd-v2") return BadValue(options, "rdzv-backend", kInstead);
   return BadValue(options, "rdzv-backend",
                   absl::StrCat(kInstead, ". Other names are Python plug-ins, which cannot be loaded here"));
@@ -121,14 +121,13 @@ absl::Status ReadC10d(const Options& options, LaunchConfig& config) {
 absl::Status ReadRendezvous(const Options& options, const ProcessInputs& inputs, LaunchConfig& config) {
   RETURN_IF_ERROR(CheckBackend(options));
   const bool wants_static = options.Get("rdzv-backend") == "static";
-  const bool has_place = options.IsSet("rdzv-endpoint") || options.IsSet("master-port");
-  // torchrun's own rule too: one node that names no place needs no fixed port.
-  const bool alone = options.IsSet("standalone") || (wants_static && !has_place && config.max_nodes == 1);
-  const bool alone_so_far = config.min_nodes < config.max_nodes && !has_place &&
+  const bool has_endpoint = options.IsSet("rdzv-endpoint") || options.IsSet("master-port");
+  // As in torchrun, a single node without an endpoint needs no fixed port.
+  const bool alone = options.IsSet("standalone") || (wants_static && !has_endpoint && config.max_nodes == 1);
+  const bool alone_so_far = config.min_nodes < config.max_nodes && !has_endpoint &&
                             !options.IsGiven("rdzv-backend") && !options.IsGiven("node-rank") &&
                             !options.IsGiven("master-addr");
-  // Nodes that are given a place to meet but no rank cannot be static: torchrun would give all of them rank
-  // 0.
+  // Nodes with an endpoint but without ranks cannot be static: all would have rank 0, as in torchrun.
   const bool can_be_static = !options.IsSet("rdzv-endpoint") || config.max_nodes == 1 ||
                              options.IsGiven("node-rank") || options.IsGiven("master-addr") ||
                              options.IsSet("master-port");
@@ -141,12 +140,12 @@ absl::Status ReadRendezvous(const Options& options, const ProcessInputs& inputs,
   config.local_addr = options.Get("local-addr");
   if (config.max_nodes > 1 && IsUnspecifiedAddress(config.local_addr)) {
     return BadValue(options, "local-addr",
-                    absl::StrCat("an address of this node that the others can connect to, and ",
+                    absl::StrCat("an address of this node that the others can connect to; ",
                                  config.local_addr, " is only one to listen on"));
   }
   RETURN_IF_ERROR(CheckNumbers(options));
 
-  // Static nodes always share the agent's; see ReadStatic.
+  // Ignored for static nodes, which always use the agent's store; see ReadStatic.
   config.agent_store = inputs.get_env("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1";
   if (alone) {
     if (config.min_nodes > 1) {

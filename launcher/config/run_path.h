@@ -1,13 +1,13 @@
-// The small Python program behind --run-path: runs a script in the interpreter that is already there.
+// The Python program for --run-path, which runs a script within its own interpreter.
 #pragma once
 
 namespace ddprun {
 
-// For `python -c`, with the script and its arguments behind it. The script runs as __main__, with sys.argv
-// and sys.path as if it had been started directly. An exception that it does not catch is printed as usual,
-// from its first frame in the script on, and is also left in the file that TORCHELASTIC_ERROR_FILE names,
-// unless the script has left something there itself. SystemExit keeps its meaning, so sys.exit(0) is success.
-// Needs nothing but Python 3.6; holds no '$'.
+// For `python -c`, followed by the script and its arguments. The script runs as __main__, with sys.argv and
+// sys.path as if it were started directly. An uncaught exception is printed as usual, starting at the first
+// frame of the script, and written to the file TORCHELASTIC_ERROR_FILE, unless the script has created it.
+// SystemExit keeps its meaning: sys.exit(0) is success. Requires Python 3.6; contains no '$', which
+// substitution would replace.
 inline constexpr char kRunPathProgram[] = R"py(
 import os, runpy, sys
 
@@ -26,7 +26,7 @@ def leave_error(error):
     except FileExistsError:
         pass
     except OSError as why:
-        print("cannot leave the error in %s: %s" % (path, why), file=sys.stderr)
+        print("cannot write the error to %s: %s" % (path, why), file=sys.stderr)
 
 def without_ours(trace):
     ours = {function.__code__.co_filename for function in (without_ours, runpy.run_path)}
@@ -37,7 +37,7 @@ def without_ours(trace):
 sys.argv = sys.argv[1:]
 script = sys.argv[0]
 if not getattr(sys.flags, "safe_path", False):
-    # In the place of the working directory, which python -c has there.
+    # python -c has the working directory here.
     sys.path[0] = os.path.dirname(os.path.realpath(script))
 try:
     runpy.run_path(script, run_name="__main__")

@@ -1,4 +1,4 @@
-// What scripts see and leave when the real Python runs them through kRunPathProgram.
+// Runs scripts with a real Python through kRunPathProgram.
 #include "launcher/config/run_path.h"
 
 #include <sys/stat.h>
@@ -33,7 +33,7 @@ class RunPathTest : public testing::Test {
  protected:
   struct Result {
     int exit_code = -1;
-    std::string output;  // of both streams
+    std::string output;  // stdout and stderr
   };
 
   RunPathTest() {
@@ -47,7 +47,7 @@ class RunPathTest : public testing::Test {
   void Write(const std::string& name, absl::string_view text) {
     std::ofstream(absl::StrCat(dir_, "/", name), std::ios::binary) << text;
   }
-  // `arguments` as a shell reads them, in dir_.
+  // Runs the program in dir_ with `arguments`, which a shell parses.
   Result Run(const std::string& arguments) {
     const std::string command =
         absl::StrCat("cd '", dir_, "' && python3 -u -c \"$PROGRAM\" ", arguments, " 2>&1");
@@ -64,7 +64,7 @@ class RunPathTest : public testing::Test {
   std::string error_file_;
 };
 
-TEST_F(RunPathTest, TheScriptIsMainAndSeesItsOwnArguments) {
+TEST_F(RunPathTest, RunsTheScriptAsMainWithItsArguments) {
   mkdir((dir_ + "/sub").c_str(), 0755);
   Write("sub/helper.py", "NAME = 'beside the script'\n");
   Write("sub/train.py",
@@ -77,9 +77,9 @@ TEST_F(RunPathTest, TheScriptIsMainAndSeesItsOwnArguments) {
   EXPECT_THAT(ReadAll(error_file_), IsEmpty());
 }
 
-TEST_F(RunPathTest, TheWorkingDirectoryHidesNoModule) {
+TEST_F(RunPathTest, WorkingDirectoryIsNotOnTheModulePath) {
   mkdir((dir_ + "/sub").c_str(), 0755);
-  Write("json.py", "print('not the one that is meant')\n");
+  Write("json.py", "print('the wrong module')\n");
   Write("sub/train.py", "import json\njson.loads('x')\n");
   const Result run = Run("sub/train.py");
   EXPECT_EQ(run.exit_code, 1);
@@ -87,7 +87,7 @@ TEST_F(RunPathTest, TheWorkingDirectoryHidesNoModule) {
   EXPECT_TRUE(ReadErrorFile(error_file_).has_value()) << run.output;
 }
 
-TEST_F(RunPathTest, AnExceptionIsLeftForTheReport) {
+TEST_F(RunPathTest, WritesAnUncaughtExceptionToTheErrorFile) {
   Write("train.py", "def step():\n    raise ValueError('no \"data\": \\u00e4')\n\nstep()\n");
   const Result run = Run("train.py");
   EXPECT_EQ(run.exit_code, 1);
@@ -102,7 +102,7 @@ TEST_F(RunPathTest, AnExceptionIsLeftForTheReport) {
   EXPECT_THAT(run.output, from_the_script) << "as Python itself prints it";
 }
 
-TEST_F(RunPathTest, ASystemExitKeepsItsMeaning) {
+TEST_F(RunPathTest, SystemExitKeepsItsMeaning) {
   const struct {
     const char* argument;
     int exit_code;
@@ -117,24 +117,24 @@ TEST_F(RunPathTest, ASystemExitKeepsItsMeaning) {
   EXPECT_THAT(ReadAll(error_file_), IsEmpty());
 }
 
-TEST_F(RunPathTest, WhatTheScriptHasLeftItselfStays) {
+TEST_F(RunPathTest, KeepsAnErrorFileWrittenByTheScript) {
   Write("train.py", "import os\nopen(os.environ['TORCHELASTIC_ERROR_FILE'], 'w').write('mine')\n1 / 0\n");
   EXPECT_EQ(Run("train.py").exit_code, 1);
   EXPECT_EQ(ReadAll(error_file_), "mine");
 }
 
-TEST_F(RunPathTest, WithoutAFileTheExceptionIsPrinted) {
+TEST_F(RunPathTest, PrintsTheExceptionWithoutAnErrorFile) {
   Write("train.py", "1 / 0\n");
   for (const char* file : {"", "/no/such/dir/error.json"}) {
     setenv("TORCHELASTIC_ERROR_FILE", file, 1);
     const Result run = Run("train.py");
     EXPECT_EQ(run.exit_code, 1);
     EXPECT_THAT(run.output, HasSubstr("ZeroDivisionError: division by zero\n"));
-    EXPECT_EQ(run.output.find("cannot leave the error in /no/such/dir") != std::string::npos, *file != '\0');
+    EXPECT_EQ(run.output.find("cannot write the error to /no/such/dir") != std::string::npos, *file != '\0');
   }
 }
 
-TEST_F(RunPathTest, AScriptThatIsNoneSaysWhatIsWrong) {
+TEST_F(RunPathTest, ReportsAnInvalidOrMissingScript) {
   Write("train.py", "def (:\n");
   const Result run = Run("train.py");
   EXPECT_EQ(run.exit_code, 1);
@@ -143,7 +143,7 @@ TEST_F(RunPathTest, AScriptThatIsNoneSaysWhatIsWrong) {
   EXPECT_THAT(Run("lost.py").output, AllOf(StartsWith("FileNotFoundError: "), HasSubstr("lost.py'")));
 }
 
-TEST_F(RunPathTest, AFolderWithAMainIsAScript) {
+TEST_F(RunPathTest, RunsADirectoryWithAMainModule) {
   mkdir((dir_ + "/pack").c_str(), 0755);
   Write("pack/__main__.py", "import sys\nprint(sys.argv)\nraise KeyError('k')\n");
   const Result run = Run("pack x");
@@ -151,8 +151,8 @@ TEST_F(RunPathTest, AFolderWithAMainIsAScript) {
                                 Not(HasSubstr("runpy"))));
 }
 
-// As DataLoader's workers and mp.spawn are started.
-TEST_F(RunPathTest, TheScriptMaySpawnProcessesOfItself) {
+// As DataLoader's workers and mp.spawn do.
+TEST_F(RunPathTest, ScriptCanUseTheSpawnStartMethod) {
   Write("train.py",
         "import multiprocessing\n"
         "def double(x):\n    return 2 * x\n"

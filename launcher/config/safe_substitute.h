@@ -1,4 +1,4 @@
-// Texts of users with variables in them, by the rules of Python's string.Template.
+// Substitutes variables in user-supplied strings, by the rules of Python's string.Template.
 #pragma once
 
 #include <map>
@@ -8,8 +8,8 @@
 
 namespace ddprun {
 
-// `text` with each $name and ${name} of `values` replaced; $$ gives $. Every other $ stays as it is, also
-// that of a longer name that begins as one of ours. Values are not looked into again.
+// Replaces each $name and ${name} in `text` whose name is in `values`; $$ becomes $. Any other $ is
+// unchanged, including that of a longer name with a known prefix. Substituted values are not scanned again.
 std::string SafeSubstitute(absl::string_view text, const std::map<std::string, std::string>& values);
 
 }  // namespace ddprun

@@ -5,7 +5,7 @@
 namespace ddprun {
 namespace {
 
-TEST(SafeSubstituteTest, AsPythonsTemplatesDo) {
+TEST(SafeSubstituteTest, FollowsPythonTemplates) {
   const std::map<std::string, std::string> values = {{"a", "1"}, {"name", "$a"}, {"a_2", "long"}};
   const struct {
     const char* text;
@@ -18,7 +18,7 @@ TEST(SafeSubstituteTest, AsPythonsTemplatesDo) {
                 {"$a_2 ${a}_2", "long 1_2"},
                 {"$ab ${ab} ${a b} ${ a}", "$ab ${ab} ${a b} ${ a}"},
                 {"$A", "$A"},
-                {"$name", "$a"},  // values are not looked into
+                {"$name", "$a"},  // values are not scanned again
                 {"$$a $$$a $$", "$a $1 $"},
                 {"5$ $5 $-", "5$ $5 $-"},
                 {"${a ${", "${a ${"},

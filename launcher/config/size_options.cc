@@ -31,8 +31,8 @@ absl::Status ReadNodes(const Options& options, LaunchConfig& config) {
   return absl::OkStatus();
 }
 
-// The hosts of a Slurm step, or of the allocation outside of a step. A list longer than the job may grow has
-// hosts that nobody shall wait for.
+// The hosts of the Slurm step, or of the allocation if there is no step. Ignored if there are more hosts than
+// --nnodes allows: some of them would never join.
 void ReadExpectedHosts(const ProcessInputs& inputs, LaunchConfig& config) {
   for (const char* const name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}) {
     const std::optional<std::string> text = inputs.get_env(name);
@@ -48,12 +48,12 @@ void ReadExpectedHosts(const ProcessInputs& inputs, LaunchConfig& config) {
   }
 }
 
-// In torchrun's words where it has some: a script may look for them.
+// Errors use torchrun's wording where it has one, since scripts may match it.
 absl::StatusOr<int> CountLocalWorkers(const Options& options, const ProcessInputs& inputs) {
   constexpr char kName[] = "nproc-per-node";
   const std::string& text = options.Get(kName);
   if (text == "cpu") return inputs.num_cpus;
-  // As the workers will find it.
+  // The value that the workers will have.
   std::optional<std::string> visible = inputs.get_env("CUDA_VISIBLE_DEVICES");
   for (const auto& [variable, value] : options.program_env()) {
     if (variable == "CUDA_VISIBLE_DEVICES") visible = value;
@@ -66,9 +66,8 @@ absl::StatusOr<int> CountLocalWorkers(const Options& options, const ProcessInput
                                                       std::string(count.status().message()), ")"));
   }
   if (text == "xpu") {
-    return absl::FailedPreconditionError(
-        absl::StrCat(options.Quote(kName),
-                     ": Xpu is not available. (Only NVIDIA's GPUs are counted here: give the number.)"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        options.Quote(kName), ": Xpu is not available. (Only NVIDIA GPUs can be counted: give a number.)"));
   }
   const std::string want = absl::StrCat("a number from 1 to ", kMaxLocalWorkers, ", auto, gpu or cpu");
   if (int64_t number; !absl::SimpleAtoi(text, &number)) {
@@ -78,12 +77,12 @@ absl::StatusOr<int> CountLocalWorkers(const Options& options, const ProcessInput
   return WholeNumber(options, kName, 1, kMaxLocalWorkers, want);
 }
 
-// Ranks are whole numbers of 32 bits, here and in what workers read.
+// Ranks are 32-bit integers, here and in the workers' environment.
 absl::Status CheckWorldSize(const Options& options, const LaunchConfig& config) {
   if (config.num_local_workers <= INT_MAX / config.max_nodes) return absl::OkStatus();
   return BadValue(options, "nproc-per-node",
                   absl::StrCat("fewer: ", config.max_nodes, " nodes with ", config.num_local_workers,
-                               " workers each are more than there are ranks, ", INT_MAX));
+                               " workers each exceed the limit of ", INT_MAX, " ranks"));
 }
 
 }  // namespace

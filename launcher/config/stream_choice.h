@@ -1,4 +1,4 @@
-// -r/--redirects and -t/--tee: which of a worker's streams are meant.
+// Values of -r/--redirects and -t/--tee: a set of streams for each local rank.
 #pragma once
 
 #include <map>
@@ -15,10 +15,10 @@ struct Streams {
   bool operator==(const Streams&) const = default;
 };
 
-// For every local rank.
+// The chosen streams of every local rank.
 class StreamChoice {
  public:
-  StreamChoice() = default;  // none of anybody's
+  StreamChoice() = default;  // no streams
   explicit StreamChoice(Streams all) : others_(all) {}
 
   Streams For(LocalRank rank) const {
@@ -27,9 +27,9 @@ class StreamChoice {
   }
   bool operator==(const StreamChoice&) const = default;
 
-  // "D" for all local ranks, or "RANK:D,RANK:D" with none for the ranks not named. D is 0 (none), 1 (stdout),
-  // 2 (stderr) or 3 (both). Ranks may have more digits than torchrun's one.
-  //   Errors: kInvalidArgument, with what is expected.
+  // Parses "D" for all local ranks, or "RANK:D,RANK:D", where ranks that are not listed get no streams. D is
+  // 0 (none), 1 (stdout), 2 (stderr) or 3 (both). Unlike in torchrun, ranks may have several digits.
+  //   Errors: kInvalidArgument, with the expected form.
   static absl::StatusOr<StreamChoice> Parse(absl::string_view text);
 
  private:

@@ -31,7 +31,7 @@ absl::Status ReadShutdownTimeout(const Options& options, const ProcessInputs& in
   return absl::OkStatus();
 }
 
-// The names of all signals, at the place of their number; empty where there is none.
+// Signal names, indexed by number; empty for numbers without a signal.
 std::vector<std::string> SignalNames() {
   std::vector<std::string> names(static_cast<size_t>(SIGRTMAX) + 1);
   for (int signo = 1; signo <= SIGSYS; ++signo) names[static_cast<size_t>(signo)] = SignalName(signo);
@@ -40,7 +40,7 @@ std::vector<std::string> SignalNames() {
   return names;
 }
 
-// A name that is unknown is ignored, as torchrun has it, but not in silence.
+// Unknown names are ignored, as in torchrun, but with a warning.
 absl::Status ReadSignals(const Options& options, LaunchConfig& config) {
   const std::vector<std::string> names = SignalNames();
   config.signals_to_handle.clear();
@@ -61,7 +61,8 @@ absl::Status ReadSignals(const Options& options, LaunchConfig& config) {
     const auto signo = static_cast<int>(it - names.begin());
     for (const int never : {SIGKILL, SIGSTOP, SIGCHLD, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {
       if (signo == never) {
-        return BadValue(options, "signals-to-handle", absl::StrCat("signals that ask to end, not ", name));
+        return BadValue(options, "signals-to-handle",
+                        absl::StrCat("signals that request termination, not ", name));
       }
     }
     if (!absl::c_linear_search(config.signals_to_handle, signo)) config.signals_to_handle.push_back(signo);
@@ -85,7 +86,7 @@ absl::Status ReadNumaBinding(const Options& options, LaunchConfig& config) {
   return BadValue(options, "numa-binding", "node, socket, exclusive or core-complex");
 }
 
-// As torchrun, which takes what is no number of seconds for 0, that is off; but says so.
+// As in torchrun, a value that is not a number means 0 (off); here with a warning.
 void ReadUninterruptibleTimeout(const ProcessInputs& inputs, LaunchConfig& config) {
   constexpr char kVariable[] = "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT";
   const std::optional<std::string> text = inputs.get_env(kVariable);
@@ -112,10 +113,10 @@ absl::Status CheckProgramGiven(const Options& options) {
     return absl::InvalidArgumentError("--module and --no-python exclude each other");
   }
   if (options.program().empty()) {
-    return absl::InvalidArgumentError("no program given: ddprun [options] PROGRAM [its arguments]");
+    return absl::InvalidArgumentError("no program given: ddprun [options] PROGRAM [ARGUMENT...]");
   }
   if (options.program()[0].empty()) {
-    return absl::InvalidArgumentError("the program is an empty text: is a variable of the shell not set?");
+    return absl::InvalidArgumentError("the program name is empty: is a shell variable unset?");
   }
   return absl::OkStatus();
 }

@@ -29,14 +29,14 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using namespace asio::experimental::awaitable_operators;  // NOLINT: operator|| on awaitables
 
-// The page of a job with 10,000 nodes has a few megabytes.
+// The page of a job with 10,000 nodes is a few megabytes.
 constexpr size_t kMaxPageBytes = 64 << 20;
 constexpr char kRefused[] = "ddprun/refused";
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 
 absl::Status NoCoordinator(const Endpoint& endpoint, const std::string& why) {
   return absl::UnavailableError(absl::StrCat("no coordinator answers at ", ToString(endpoint), ": ", why,
-                                             "; --rdzv-endpoint is where the first node's ddprun listens"));
+                                             "; --rdzv-endpoint is the address of the first node's ddprun"));
 }
 
 asio::awaitable<absl::StatusOr<CoordinatorPage>> Get(const Endpoint& endpoint,
@@ -52,7 +52,7 @@ asio::awaitable<absl::StatusOr<CoordinatorPage>> Get(const Endpoint& endpoint,
   absl::StatusOr<HttpResponse> response = co_await HttpGet(socket, request);
   if (!response.ok()) co_return NoCoordinator(endpoint, std::string(response.status().message()));
   if (response->server != request.server)
-    co_return NoCoordinator(endpoint, "what listens there is another HTTP server");
+    co_return NoCoordinator(endpoint, "another HTTP server listens there");
   co_return CoordinatorPage{response->status, std::move(response->body), peer.address().to_string()};
 }
 

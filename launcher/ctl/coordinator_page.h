@@ -1,4 +1,4 @@
-// One page of a coordinator.
+// Reads a page of a coordinator.
 #pragma once
 
 #include <string>
@@ -12,19 +12,19 @@
 namespace ddprun {
 
 struct CoordinatorPage {
-  int status = 0;  // 200: `body` is the page; else it says why not
+  int status = 0;  // HTTP status; 200: `body` is the page, otherwise the reason
   std::string body;
-  std::string address;  // numeric, of the host that answered
+  std::string address;  // numeric address of the host that answered
 };
 
-// GET `path`. Blocks, `timeout` at most.
-//   Errors: kUnavailable: nobody answered, or no coordinator did, with the endpoint and the cause.
+// GETs `path`. Blocks for at most `timeout`.
+//   Errors: kUnavailable, with the endpoint and the cause: no answer, or not from a coordinator.
 absl::StatusOr<CoordinatorPage> GetCoordinatorPage(const Endpoint& endpoint, const std::string& path,
                                                    Duration timeout);
-// True for an error of GetCoordinatorPage from a host that is there, but nobody listens any more.
+// True for an error of GetCoordinatorPage if the host refused the connection: it is up, but nothing listens.
 bool IsRefused(const absl::Status& status);
 
-// `text` as a value in a query.
+// Percent-encodes `text` as a value of a URL query.
 std::string QueryEncoded(absl::string_view text);
 
 }  // namespace ddprun

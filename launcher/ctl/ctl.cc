@@ -27,23 +27,23 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr Duration kTimeout = seconds(10);
-// Between two looks at what may have changed.
-constexpr Duration kPause = milliseconds(250);
+// Poll interval of --watch and --follow.
+constexpr Duration kPollInterval = milliseconds(250);
 constexpr int kDefaultPort = 29400;
 
 constexpr char kUsage[] =
     R"(Usage: ddpctl COMMAND [options]
 
-  status      the jobs of a coordinator: nodes, ranks, step, restarts, last failure, and for whom they wait
-  events      what happened to a job, in order, with reasons: the last 1000 events
-  drain NODE  take a node out, by its host or its id: when its workers have taken a snapshot, if they report steps.
-              The job goes on without it, and no restart is spent.
+  status      show the jobs of a coordinator: nodes, ranks, step, restarts, last failure, what they wait for
+  events      show the last 1000 events of a job, in order, with reasons
+  drain NODE  take a node, given by host or id, out of its job. Workers that report steps take a snapshot
+              first. The job continues without the node and spends no restart.
   stop        end a job on all its nodes
 
 )";
 constexpr char kExitCodes[] = R"(
-Exit codes: 0 done, and with --watch and --follow: the job is over; 1 the coordinator cannot be asked; 2 usage;
-3 the coordinator refuses: no such job or node, a name that means several, a job that is over.
+Exit codes: 0 success (with --watch or --follow: the job is over); 1 no valid answer from the coordinator;
+2 usage error; 3 refused by the coordinator: unknown job or node, ambiguous name, or the job is over.
 )";
 
 struct Request {
@@ -53,7 +53,7 @@ struct Request {
   std::string job;
   std::string reason;
   bool json = false;
-  bool again = false;  // --watch, --follow
+  bool repeat = false;  // --watch, --follow
 };
 
 po::options_description VisibleOptions(std::string& endpoint, Request& request) {
@@ -61,15 +61,15 @@ po::options_description VisibleOptions(std::string& endpoint, Request& request) 
   options.add_options()("help,h", "print this text")("rdzv-endpoint",
                                                      po::value(&endpoint)->default_value("localhost:29400"),
                                                      "HOST[:PORT] of the job's coordinator")(
-      "job", po::value(&request.job), "--rdzv-id of the job; not needed when there is one")(
-      "json", po::bool_switch(&request.json), "status, events: print the coordinator's page as it is")(
-      "watch", "status: draw it anew when it changes, until the job is over or Ctrl-C")(
-      "follow", "events: go on as they come, until the job is over or Ctrl-C")(
-      "reason", po::value(&request.reason), "drain, stop: why; it is shown on the nodes and in the events");
+      "job", po::value(&request.job), "--rdzv-id of the job; optional if there is only one job")(
+      "json", po::bool_switch(&request.json), "status, events: print the coordinator's page unchanged")(
+      "watch", "status: redraw on each change, until the job is over or Ctrl-C")(
+      "follow", "events: print new events as they occur, until the job is over or Ctrl-C")(
+      "reason", po::value(&request.reason), "drain, stop: a reason, shown on the nodes and in the events");
   return options;
 }
 
-// None: help was asked for, and given. Throws po::error with what is wrong.
+// Returns nullopt after printing --help. Throws po::error for a usage error.
 std::optional<Request> ParseRequest(const std::vector<std::string>& args, std::ostream& out) {
   Request request;
   std::string endpoint;
@@ -88,7 +88,7 @@ std::optional<Request> ParseRequest(const std::vector<std::string>& args, std::o
   const auto only_for = [&](const char* option, std::initializer_list<const char*> commands) {
     const bool fits = std::find(commands.begin(), commands.end(), request.command) != commands.end();
     if (given.contains(option) && !given[option].defaulted() && !fits)
-      throw po::error(absl::StrCat("--", option, " is not for ", request.command));
+      throw po::error(absl::StrCat("--", option, " cannot be used with ", request.command));
   };
   if (request.command != "status" && request.command != "events" && request.command != "drain" &&
       request.command != "stop") {
@@ -102,7 +102,7 @@ std::optional<Request> ParseRequest(const std::vector<std::string>& args, std::o
   if (request.command == "drain" && request.node.empty()) throw po::error("drain: expected the node");
   if (request.command != "drain" && !request.node.empty())
     throw po::error(absl::StrCat("unexpected \"", request.node, "\" after ", request.command));
-  request.again = given.contains("watch") || given.contains("follow");
+  request.repeat = given.contains("watch") || given.contains("follow");
   absl::StatusOr<Endpoint> parsed = ParseEndpoint(endpoint, kDefaultPort);
   if (!parsed.ok())
     throw po::error(absl::StrCat("--rdzv-endpoint: ", std::string(parsed.status().message())));
@@ -110,7 +110,7 @@ std::optional<Request> ParseRequest(const std::vector<std::string>& args, std::o
   return request;
 }
 
-// The page; kNotFound, kInvalidArgument: the coordinator's own words.
+// Returns the page. kNotFound and kInvalidArgument have the coordinator's message.
 absl::StatusOr<CoordinatorPage> GetPage(const Request& request, const std::string& path) {
   ASSIGN_OR_RETURN(CoordinatorPage answer, GetCoordinatorPage(request.endpoint, path, kTimeout));
   if (answer.status == 200) return answer;
@@ -118,48 +118,49 @@ absl::StatusOr<CoordinatorPage> GetPage(const Request& request, const std::strin
   return answer.status == 404 ? absl::NotFoundError(why) : absl::InvalidArgumentError(why);
 }
 
-// What one look brought.
-struct Look {
+// The result of one poll.
+struct View {
   std::string text;
-  bool over = false;  // the job
+  bool job_is_over = false;
 };
 
-// Looks once, or again and again until the job is over; `show` is called with what is new. A coordinator that
-// was there and refuses now has ended, and its jobs with it; one that only fails to answer is asked again.
-absl::Status LookOn(const Request& request, const std::function<absl::StatusOr<Look>()>& look,
-                    const std::function<void(const std::string&)>& show) {
+// Polls once, or until the job is over with --watch or --follow, and passes each text to `show`. After the
+// first answer, a refused connection means that the coordinator has exited and its jobs with it; kUnavailable
+// for another reason is retried for 2 * kTimeout.
+absl::Status Poll(const Request& request, const std::function<absl::StatusOr<View>()>& read,
+                  const std::function<void(const std::string&)>& show) {
   std::optional<TimePoint> answered;
-  for (;; std::this_thread::sleep_for(kPause)) {
-    const absl::StatusOr<Look> seen = look();
+  for (;; std::this_thread::sleep_for(kPollInterval)) {
+    const absl::StatusOr<View> view = read();
     const TimePoint now = std::chrono::steady_clock::now();
-    if (seen.ok()) {
-      show(seen->text);
-      if (!request.again || seen->over) return absl::OkStatus();
+    if (view.ok()) {
+      show(view->text);
+      if (!request.repeat || view->job_is_over) return absl::OkStatus();
       answered = now;
       continue;
     }
-    if (!answered) return seen.status();
-    if (IsRefused(seen.status()) || absl::IsNotFound(seen.status())) {
-      show("the coordinator has ended, or forgotten the job\n");
+    if (!answered) return view.status();
+    if (IsRefused(view.status()) || absl::IsNotFound(view.status())) {
+      show("the coordinator has exited or no longer knows the job\n");
       return absl::OkStatus();
     }
-    if (!absl::IsUnavailable(seen.status()) || now - *answered > 2 * kTimeout) return seen.status();
+    if (!absl::IsUnavailable(view.status()) || now - *answered > 2 * kTimeout) return view.status();
   }
 }
 
 absl::Status Status(const Request& request, CtlStreams streams) {
   std::string shown;
-  return LookOn(
+  return Poll(
       request,
-      [&]() -> absl::StatusOr<Look> {
+      [&]() -> absl::StatusOr<View> {
         ASSIGN_OR_RETURN(const CoordinatorPage page, GetPage(request, "/status"));
         ASSIGN_OR_RETURN(StatusView view, StatusTable(page.body, request.job));
-        return Look{request.json ? page.body : std::move(view.text), view.all_over};
+        return View{request.json ? page.body : std::move(view.text), view.all_over};
       },
       [&](const std::string& text) {
         if (text == shown) return;
-        if (request.again && streams.redraw) streams.out << "\x1b[H\x1b[2J";
-        if (request.again && !streams.redraw && !shown.empty() && !request.json) streams.out << "\n";
+        if (request.repeat && streams.redraw) streams.out << "\x1b[H\x1b[2J";
+        if (request.repeat && !streams.redraw && !shown.empty() && !request.json) streams.out << "\n";
         streams.out << text << std::flush;
         shown = text;
       });
@@ -167,24 +168,24 @@ absl::Status Status(const Request& request, CtlStreams streams) {
 
 absl::Status Events(const Request& request, CtlStreams streams) {
   uint64_t after = 0;
-  return LookOn(
+  return Poll(
       request,
-      [&]() -> absl::StatusOr<Look> {
+      [&]() -> absl::StatusOr<View> {
         ASSIGN_OR_RETURN(
             const CoordinatorPage page,
             GetPage(request, absl::StrCat("/events?job=", QueryEncoded(request.job), "&after=", after)));
         ASSIGN_OR_RETURN(EventLines lines, ParseEvents(page.body));
         if (lines.last_seq > 0) after = lines.last_seq;
-        return Look{request.json ? page.body : std::move(lines.text), lines.over};
+        return View{request.json ? page.body : std::move(lines.text), lines.over};
       },
       [&](const std::string& text) { streams.out << text << std::flush; });
 }
 
 absl::Status Change(const Request& request, CtlStreams streams) {
-  // Who listens there is asked first: gRPC's words for a port without a coordinator are hard to read.
+  // Probe over HTTP first: gRPC's errors for a port without a coordinator are hard to read.
   ASSIGN_OR_RETURN(const CoordinatorPage found, GetPage(request, "/healthz"));
   const ControlTarget target{found.address, request.endpoint.port, kTimeout};
-  const std::string reason = request.reason.empty() ? "asked for by ddpctl" : request.reason;
+  const std::string reason = request.reason.empty() ? "requested by ddpctl" : request.reason;
   const absl::StatusOr<std::string> text = request.command == "drain"
                                                ? DrainNode(target, request.job, request.node, reason)
                                                : StopJob(target, request.job, reason);

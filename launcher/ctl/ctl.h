@@ -1,4 +1,4 @@
-// ddpctl: looks at a running job from outside, and changes it.
+// ddpctl: shows and changes a running job from outside.
 #pragma once
 
 #include <ostream>
@@ -7,17 +7,17 @@
 
 namespace ddprun {
 
-// Where it writes; `redraw`: `out` is a terminal, on which --watch draws anew in place.
+// Output of ddpctl. `redraw`: `out` is a terminal, which --watch redraws in place.
 struct CtlStreams {
   std::ostream& out;
   std::ostream& err;
   bool redraw = false;
 };
 
-// `args` without the program's name. Returns the exit code: 0, 1 if the coordinator cannot be asked, 2 for a
-// usage error, 3 if it refuses.
+// Runs ddpctl. `args` does not include the program's name. Returns the exit code: 0; 1 if there is no valid
+// answer from the coordinator; 2 for a usage error; 3 if the coordinator refuses the request.
 int RunCtl(const std::vector<std::string>& args, CtlStreams streams);
-// With the process's own streams.
+// Uses stdout and stderr of this process.
 int RunCtl(const std::vector<std::string>& args);
 
 }  // namespace ddprun

@@ -25,7 +25,7 @@ std::string Text(const boost::json::value& v) {
 
 std::string OrDash(std::string text) { return text.empty() ? "-" : text; }
 
-// "8-15", "8"; "-" for a node that is in no round.
+// "8-15" or "8"; "-" for a node that is not in a round.
 std::string Ranks(const boost::json::object& node) {
   const boost::json::value& first = node.at("first_rank");
   if (first.is_null()) return "-";
@@ -34,7 +34,7 @@ std::string Ranks(const boost::json::object& node) {
   return nproc == 1 ? absl::StrCat(rank) : absl::StrCat(rank, "-", rank + nproc - 1);
 }
 
-// In the order of their ranks; those that wait come last, as the page has them.
+// One row per node, by rank; nodes without a rank come last, in the page's order.
 std::string NodeTable(const boost::json::array& page) {
   std::vector<const boost::json::object*> nodes;
   for (const boost::json::value& v : page) nodes.push_back(&v.as_object());
@@ -68,7 +68,7 @@ std::string NodeTable(const boost::json::array& page) {
   return out;
 }
 
-// "  name: text\n", nothing if there is no text.
+// "  name: text\n"; empty if `text` is empty.
 std::string Line(absl::string_view name, const boost::json::value& text) {
   const std::string shown = Text(text);
   return shown.empty() ? "" : absl::StrCat("  ", name, ": ", shown, "\n");
@@ -93,7 +93,7 @@ std::string JobText(const boost::json::object& job) {
 absl::StatusOr<StatusView> StatusTable(absl::string_view json, absl::string_view job) {
   boost::system::error_code error;
   const boost::json::value page = boost::json::parse({json.data(), json.size()}, error);
-  if (error) return absl::InternalError(absl::StrCat("the status page is no JSON: ", error.message()));
+  if (error) return absl::InternalError(absl::StrCat("the status page is not valid JSON: ", error.message()));
   try {
     StatusView view;
     std::vector<std::string> names;
@@ -109,19 +109,20 @@ absl::StatusOr<StatusView> StatusTable(absl::string_view json, absl::string_view
     }
     if (shown == 0 && !job.empty()) {
       return absl::NotFoundError(
-          absl::StrCat("there is no job ", job, "; there are ", OrDash(absl::StrJoin(names, ", "))));
+          absl::StrCat("there is no job ", job, "; known jobs: ", OrDash(absl::StrJoin(names, ", "))));
     }
     if (shown == 0) view.text = "no jobs\n";
     view.all_over = shown > 0 && over == shown;
     return view;
-  } catch (const std::exception& e) {  // Boost.JSON's way to say that a member is missing or of another kind
-    return absl::InternalError(absl::StrCat("the status page is not of this version's form: ", e.what()));
+  } catch (const std::exception& e) {  // Boost.JSON: a member is missing or has another type
+    return absl::InternalError(
+        absl::StrCat("the status page does not have the format of this version: ", e.what()));
   }
 }
 
 namespace {
 
-// Throws as at() does if it is no string.
+// Throws if the member is missing or not a string.
 std::string StringAt(const boost::json::object& event, const char* member) {
   const boost::json::string& text = event.at(member).as_string();
   return CleanLine({text.data(), text.size()});
@@ -134,7 +135,7 @@ absl::StatusOr<EventLines> ParseEvents(absl::string_view json_lines) {
   for (const absl::string_view line : absl::StrSplit(json_lines, '\n', absl::SkipEmpty())) {
     boost::system::error_code error;
     const boost::json::value event = boost::json::parse({line.data(), line.size()}, error);
-    if (error) return absl::InternalError(absl::StrCat("an event is no JSON: ", error.message()));
+    if (error) return absl::InternalError(absl::StrCat("an event is not valid JSON: ", error.message()));
     try {
       const boost::json::object& e = event.as_object();
       const std::string name = StringAt(e, "event");
@@ -142,7 +143,8 @@ absl::StatusOr<EventLines> ParseEvents(absl::string_view json_lines) {
       lines.last_seq = e.at("seq").to_number<uint64_t>();
       if (name == "job_closed") lines.over = true;
     } catch (const std::exception& e) {  // as in StatusTable
-      return absl::InternalError(absl::StrCat("an event is not of this version's form: ", e.what()));
+      return absl::InternalError(
+          absl::StrCat("an event does not have the format of this version: ", e.what()));
     }
   }
   return lines;

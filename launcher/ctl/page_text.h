@@ -1,4 +1,4 @@
-// The /status page of a coordinator, as a table for people.
+// Formats a coordinator's /status and /events pages for people.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,21 @@ namespace ddprun {
 
 struct StatusView {
   std::string text;       // the table
-  bool all_over = false;  // there are jobs, and all of them are closed
+  bool all_over = false;  // at least one job is shown, and all shown jobs are closed
 };
 
-// `json` is the body of GET /status; `job` the one to be shown, all if it is empty.
-//   Errors: kInternal: it is not what a coordinator of this version answers;
-//           kNotFound: it has no such job, with those that it has.
+// `json` is the body of GET /status. `job` selects a job; empty: all jobs.
+//   Errors: kInternal: not a page of this version; kNotFound: no such job, with the names of the known ones.
 absl::StatusOr<StatusView> StatusTable(absl::string_view json, absl::string_view job);
 
-// The /events page of a coordinator, as lines for people.
-
 struct EventLines {
-  std::string text;       // one line each: time, event, reason
-  uint64_t last_seq = 0;  // 0: there were none
-  bool over = false;      // the job was closed
+  std::string text;       // a line per event: time, event, reason
+  uint64_t last_seq = 0;  // of the last event; 0: no events
+  bool over = false;      // the events include the job's end
 };
 
 // `json_lines` is the body of GET /events.
-//   Errors: kInternal: it is not what a coordinator of this version answers.
+//   Errors: kInternal: not a page of this version.
 absl::StatusOr<EventLines> ParseEvents(absl::string_view json_lines);
 
 }  // namespace ddprun

@@ -51,11 +51,11 @@ TEST(StatusTableTest, ShowsOneJob) {
   ASSERT_TRUE(view.ok()) << view.status();
   EXPECT_THAT(view->text, Not(HasSubstr("job j")));
   EXPECT_TRUE(view->all_over);
-  EXPECT_EQ(StatusTable(kPage, "x").status(), absl::NotFoundError("there is no job x; there are j, k"));
+  EXPECT_EQ(StatusTable(kPage, "x").status(), absl::NotFoundError("there is no job x; known jobs: j, k"));
 }
 
-// A node calls itself as it likes.
-TEST(StatusTableTest, NamesDoNotSteerTheTerminal) {
+// Names come from nodes and may hold any bytes.
+TEST(StatusTableTest, RemovesControlSequencesFromNames) {
   const std::string page = absl::StrReplaceAll(kPage, {{"\"node1\"", R"("\u001b[2Jnode1\u0007")"}});
   const auto view = StatusTable(page, "");
   ASSERT_TRUE(view.ok()) << view.status();
@@ -66,20 +66,20 @@ TEST(StatusTableTest, NamesDoNotSteerTheTerminal) {
   EXPECT_THAT(lines->text, HasSubstr(" node n1\n"));
 }
 
-TEST(StatusTableTest, NoJobsAreNotOver) {
+TEST(StatusTableTest, IsNotOverWithoutJobs) {
   const auto view = StatusTable(R"({"jobs":[]})", "");
   ASSERT_TRUE(view.ok()) << view.status();
   EXPECT_EQ(view->text, "no jobs\n");
   EXPECT_FALSE(view->all_over);
 }
 
-TEST(StatusTableTest, WhatIsNoStatusPageIsAnError) {
+TEST(StatusTableTest, RejectsOtherPages) {
   for (const char* bad : {"", "x", "[]", "{}", R"({"jobs":3})", R"({"jobs":[{"run_id":"j"}]})"}) {
     EXPECT_EQ(StatusTable(bad, "").status().code(), absl::StatusCode::kInternal) << bad;
   }
 }
 
-TEST(EventLinesTest, AreOneLineEach) {
+TEST(EventLinesTest, HaveOneLinePerEvent) {
   const auto lines = ParseEvents(
       R"({"seq":7,"ms":0,"time":"2026-01-02T03:04:05.678Z","event":"node_joined","reason":"node a"})"
       "\n"
@@ -97,7 +97,7 @@ TEST(EventLinesTest, AreOneLineEach) {
   }
 }
 
-TEST(QueryEncodedTest, EscapesWhatIsNotPlain) {
+TEST(QueryEncodedTest, EscapesReservedCharacters) {
   EXPECT_EQ(QueryEncoded("a/b c-1_2.3&"), "a%2Fb%20c-1_2.3%26");
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 using Buffer = std::unique_ptr<char[]>;  // of Chunk::kMaxBytes
 
-// Less than that is copied when it is kept.
+// A smaller chunk is copied into a buffer of its size if it is kept.
 constexpr size_t kCopiedBytes = 64 << 10;
 constexpr size_t kMaxSpares = 4;
 

@@ -1,4 +1,4 @@
-// A piece of a worker's output on its way.
+// A buffer with a piece of a worker's output.
 #pragma once
 
 #include <sys/types.h>
@@ -11,21 +11,21 @@
 namespace ddprun {
 
 struct Chunk {
-  // Of one read, at most.
+  // Maximum size of one read.
   static constexpr size_t kMaxBytes = 256 << 10;
 
   std::unique_ptr<char[]> data;
   size_t size = 0;
-  size_t capacity = 0;  // of memory
+  size_t capacity = 0;  // bytes of memory at `data`
 
   absl::string_view view() const { return {data.get(), size}; }
   static Chunk CopyOf(absl::string_view bytes);
 };
 
-// Reads once into `chunk`. As read(2).
-//   kept: for longer than until the next read; then it takes little more memory than it has bytes.
+// Reads once into `chunk`. Returns as read(2).
+//   kept: the chunk lives beyond the next read; a small one then gets a buffer of its own size.
 ssize_t ReadChunk(int fd, Chunk& chunk, bool kept);
-// A few large buffers are kept for the next reads of this thread.
+// Frees `chunk`. Keeps a few full-size buffers for later reads of this thread.
 void Recycle(Chunk chunk);
 
 }  // namespace ddprun

@@ -39,7 +39,7 @@ Console::Console(boost::asio::io_context& io, std::function<void(const absl::Sta
 void Console::FinishShowing(std::unique_ptr<WorkerStream> stream) {
   WorkerStream* const shown = stream.get();
   unfinished_.push_back(std::move(stream));
-  // Called from inside the stream, so it goes a little later.
+  // The callback runs inside the stream, so the stream is destroyed later.
   shown->WhenShown([this, shown] {
     boost::asio::post(io_, alive_.Guard([this, shown] {
       const auto is_it = [shown](const auto& stream) { return stream.get() == shown; };
@@ -71,7 +71,7 @@ void Console::WatchReaders() {
     if (error || !flushed_) return;
     if (taken() > before) return WatchReaders();
     if (out_ && !out_->empty()) {
-      warn_(absl::DeadlineExceededError("stdout takes nothing any more: what workers printed last is lost"));
+      warn_(absl::DeadlineExceededError("stdout is blocked: the last output of workers is lost"));
     }
     std::exchange(flushed_, nullptr)();
   }));

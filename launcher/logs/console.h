@@ -1,4 +1,4 @@
-// The agent's own stdout and stderr, and what workers have written that is still on its way to them.
+// The agent's stdout and stderr, and the workers' output that is still in flight to them.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -17,12 +17,12 @@
 
 namespace ddprun {
 
-// Outlives the workers' output.
-//   Threads: that of the io_context.
+// Must outlive all WorkerOutput objects.
+//   Threads: the io_context's.
 class Console {
  public:
-  // `warn` gets each problem with output once; nothing else happens because of it. The descriptors are
-  // borrowed for its lifetime.
+  // `warn` receives each output problem once; output problems have no other effect on the job. The
+  // descriptors are borrowed for the lifetime of this object.
   Console(boost::asio::io_context& io, std::function<void(const absl::Status&)> warn, int stdout_fd = 1,
           int stderr_fd = 2);
   ~Console() { alive_.End(); }
@@ -32,19 +32,20 @@ class Console {
   const std::function<void(const absl::Status&)>& warn() const { return warn_; }
   int stdout_fd() const { return stdout_fd_; }
   int stderr_fd() const { return stderr_fd_; }
-  // Terminals and devices such as /dev/null: nobody cares for whole lines there, or the terminal does.
+  // True for terminals and for devices such as /dev/null. Workers may write to them directly: lines need not
+  // be kept whole there.
   bool stdout_is_device() const { return stdout_is_device_; }
   bool stderr_is_terminal() const { return stderr_is_terminal_; }
-  // Both are the same file, pipe or socket, as after `> log 2>&1`: out() and err() are one.
+  // True if both are the same file, pipe or socket, as after `> log 2>&1`. Then out() and err() are the same.
   bool is_one() const { return !out_; }
   OutputSink& out() { return out_ ? *out_ : err_; }
   OutputSink& err() { return err_; }
 
-  // Keeps a stream whose worker has ended until all of it is shown.
+  // Owns a stream whose worker has ended until all its output is shown.
   void FinishShowing(std::unique_ptr<WorkerStream> stream);
 
-  // `done` is called once, from the io_context: all that workers wrote is out, or the readers have taken
-  // nothing for as long as `limit`. One at a time.
+  // Calls `done` once, on the io_context, when all output of workers is written or the readers have read
+  // nothing for `limit`. At most one Flush at a time.
   void Flush(Duration limit, std::function<void()> done);
 
  private:
@@ -58,7 +59,7 @@ class Console {
   const int stderr_fd_;
   const bool stdout_is_device_;
   const bool stderr_is_terminal_;
-  std::optional<OutputSink> out_;  // none: it is err_
+  std::optional<OutputSink> out_;  // nullopt: the same as err_
   OutputSink err_;
   std::vector<std::unique_ptr<WorkerStream>> unfinished_;
   std::function<void()> flushed_;

@@ -1,4 +1,4 @@
-// Work that may block on a file system, in a thread of its own.
+// Runs work that may block on a file system in a separate thread.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -16,18 +16,17 @@
 
 namespace ddprun {
 
-// One for each place that may stall independently of the others: a file system that does not answer delays
-// only work that was queued here. The thread starts with the first job.
-//   Order:   jobs run one after the other, in the order of Do; each `done` comes after its job, in that
-//   order. Threads: that of the io_context, from which `done` and all waiters are called, never from inside a
-//   call.
-//            Not to be destroyed from one of them.
+// One object for each file system that may stall independently: a file system that does not answer delays
+// only the work queued here. The thread starts with the first job.
+//   Order:   jobs run one at a time, in the order of Do. Each `done` is called after its job, in that order.
+//   Threads: the io_context's. `done` and all waiters are called on it, never from within a call; they must
+//            not destroy this object.
 class DiskThread {
  public:
   using Work = absl::AnyInvocable<void()>;
 
-  // Memory that jobs may hold before it is full: while the disk takes something every kStall, so little that
-  // it stays in the processor's caches; and when it does not.
+  // Memory that unfinished jobs may hold before full() is true. kMovingBytes, which fits the processor's
+  // caches, applies while a job finishes at least every kStall; kMaxBytes when the disk stalls.
   static constexpr size_t kMovingBytes = 1 << 20;
   static constexpr size_t kMaxBytes = 32 << 20;
   static constexpr Duration kStall = milliseconds(20);
@@ -35,23 +34,23 @@ class DiskThread {
   explicit DiskThread(boost::asio::io_context& io);
   DiskThread(const DiskThread&) = delete;
   DiskThread& operator=(const DiskThread&) = delete;
-  // Drops jobs that have not begun. Does not wait for the thread: a job that runs goes on after the destructor.
+  // Drops jobs that have not begun. Does not wait for the thread: a running job continues afterwards.
   ~DiskThread();
 
-  // Runs `work` in the thread; without a thread (the system refuses one) in this call.
-  //   work:  owns what it touches: it may outlive this object. It is destroyed in the thread.
-  //   bytes: memory that it holds.
+  // Runs `work` in the thread, or within this call if the system cannot create a thread.
+  //   work:  owns all data that it uses, since it may outlive this object. Destroyed in the thread.
+  //   bytes: memory that `work` holds.
   void Do(Work work, Work done = nullptr, size_t bytes = 0);
 
-  // Of jobs that are not done.
+  // Memory of unfinished jobs.
   size_t bytes() const { return bytes_; }
   bool full() const { return bytes_ >= (stalled_ ? kMaxBytes : kMovingBytes); }
   bool idle() const { return unfinished_ == 0; }
-  // `ready` is called once, when it is not full.
+  // Calls `ready` once, when full() is false.
   void WhenRoom(std::function<void()> ready);
 
-  // `done` gets true when all jobs are done, or false when none has ended for as long as `limit`. One at a
-  // time.
+  // Calls `done` with true when all jobs are finished, or with false when none has finished for `limit`. At
+  // most one Finish at a time.
   void Finish(Duration limit, std::function<void(bool)> done);
 
  private:
@@ -67,15 +66,15 @@ class DiskThread {
   static void Run(const std::shared_ptr<Shared>& shared);
 
   boost::asio::io_context& io_;
-  const std::shared_ptr<Shared> shared_;  // with the thread, which may outlive this
+  const std::shared_ptr<Shared> shared_;  // shared with the thread, which may outlive this object
   boost::asio::posix::stream_descriptor bell_;
   bool awaiting_bell_ = false;
   size_t bytes_ = 0;
   size_t unfinished_ = 0;
-  int64_t finished_ = 0;  // jobs so far
+  int64_t finished_ = 0;  // number of jobs
   std::vector<std::function<void()>> room_waiters_;
   bool stalled_ = false;
-  bool watching_ = false;  // stall_ runs
+  bool watching_ = false;  // stall_ is pending
   boost::asio::steady_timer stall_;
   std::function<void(bool)> finish_;
   Duration limit_ = {};

@@ -27,7 +27,7 @@ class DiskThreadTest : public testing::Test {
     }
     return done();
   }
-  // A job that is as long as a disk that stands still, until Thaw.
+  // Blocks `disk` until Thaw, as a stalled disk does.
   void Freeze(DiskThread& disk, size_t bytes = 0) {
     disk.Do([thawed = thawed_] { thawed.wait(); }, nullptr, bytes);
   }
@@ -38,19 +38,19 @@ class DiskThreadTest : public testing::Test {
   const std::shared_future<void> thawed_ = thaw_.get_future().share();
 };
 
-TEST_F(DiskThreadTest, JobsRunInOrderAsideAndAreAnsweredFromTheLoop) {
+TEST_F(DiskThreadTest, RunsJobsInOrderInItsThreadAndCallbacksOnTheLoop) {
   DiskThread disk(io_);
-  const auto here = std::this_thread::get_id();
+  const auto loop_thread = std::this_thread::get_id();
   const auto order = std::make_shared<std::string>();
   std::string answers;
   for (const char c : {'a', 'b', 'c'}) {
     disk.Do(
-        [order, c, here] {
-          EXPECT_NE(std::this_thread::get_id(), here);
+        [order, c, loop_thread] {
+          EXPECT_NE(std::this_thread::get_id(), loop_thread);
           *order += c;
         },
-        [&answers, c, here] {
-          EXPECT_EQ(std::this_thread::get_id(), here);
+        [&answers, c, loop_thread] {
+          EXPECT_EQ(std::this_thread::get_id(), loop_thread);
           answers += c;
         });
   }
@@ -61,7 +61,7 @@ TEST_F(DiskThreadTest, JobsRunInOrderAsideAndAreAnsweredFromTheLoop) {
   EXPECT_TRUE(disk.idle());
 }
 
-TEST_F(DiskThreadTest, WhileADiskStandsStillTheLoopAndOtherDisksGoOn) {
+TEST_F(DiskThreadTest, AStalledDiskDelaysNeitherTheLoopNorOtherDisks) {
   DiskThread frozen(io_), other(io_);
   Freeze(frozen);
   bool done = false;
@@ -72,7 +72,7 @@ TEST_F(DiskThreadTest, WhileADiskStandsStillTheLoopAndOtherDisksGoOn) {
   EXPECT_TRUE(RunUntil([&] { return frozen.idle(); }));
 }
 
-TEST_F(DiskThreadTest, ADiskThatStandsStillMayHoldMore) {
+TEST_F(DiskThreadTest, AStalledDiskMayHoldMoreMemory) {
   DiskThread disk(io_);
   Freeze(disk, DiskThread::kMovingBytes - 1);
   EXPECT_FALSE(disk.full());
@@ -83,13 +83,13 @@ TEST_F(DiskThreadTest, ADiskThatStandsStillMayHoldMore) {
   io_.restart();
   io_.poll();
   EXPECT_FALSE(room);
-  ASSERT_TRUE(RunUntil([&] { return room; })) << "nothing has moved";
+  ASSERT_TRUE(RunUntil([&] { return room; })) << "the disk has stalled";
   EXPECT_FALSE(disk.full());
   Thaw();
   EXPECT_TRUE(RunUntil([&] { return disk.idle(); }));
 }
 
-TEST_F(DiskThreadTest, IsFullFromItsBoundOnUntilThereIsRoom) {
+TEST_F(DiskThreadTest, IsFullAtItsLimitUntilThereIsRoom) {
   DiskThread disk(io_);
   Freeze(disk, DiskThread::kMaxBytes);
   int room = 0;
@@ -104,7 +104,7 @@ TEST_F(DiskThreadTest, IsFullFromItsBoundOnUntilThereIsRoom) {
   EXPECT_EQ(disk.bytes(), 0u);
 }
 
-TEST_F(DiskThreadTest, FinishComesWhenAllIsDoneOrNothingEnds) {
+TEST_F(DiskThreadTest, FinishReportsCompletionOrLackOfProgress) {
   DiskThread disk(io_);
   std::vector<bool> finished;
   const auto note = [&](bool all) { finished.push_back(all); };
@@ -119,7 +119,7 @@ TEST_F(DiskThreadTest, FinishComesWhenAllIsDoneOrNothingEnds) {
   EXPECT_EQ(finished, (std::vector<bool>{true, false, true}));
 }
 
-TEST_F(DiskThreadTest, ItsEndWaitsForNoDisk) {
+TEST_F(DiskThreadTest, DestructorDoesNotWaitForTheDisk) {
   const auto ran = std::make_shared<std::promise<void>>();
   {
     DiskThread disk(io_);
@@ -127,8 +127,8 @@ TEST_F(DiskThreadTest, ItsEndWaitsForNoDisk) {
       thawed.wait();
       ran->set_value();
     });
-    disk.Do([] { ADD_FAILURE() << "has not begun"; });
-    // It has begun.
+    disk.Do([] { ADD_FAILURE() << "must be dropped"; });
+    // Give the first job time to begin.
     boost::asio::steady_timer wait(io_, milliseconds(50));
     wait.async_wait([](auto) {});
     io_.run_for(milliseconds(60));

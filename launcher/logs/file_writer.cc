@@ -25,16 +25,15 @@ size_t FileWriter::Write(absl::string_view bytes) {
   const int error = errno;
   if (DiskIsFull(error)) {
     missing_ = static_cast<int64_t>(bytes.size() - written);
-    Note(absl::ErrnoToStatus(
-        error, absl::StrCat("cannot write to ", name_, "; what does not fit is missing there")));
+    Note(absl::ErrnoToStatus(error,
+                             absl::StrCat("cannot write to ", name_, "; what does not fit is dropped")));
   } else {
-    Fail(absl::ErrnoToStatus(error,
-                             absl::StrCat("cannot write to ", name_, "; its output is lost from here")));
+    Fail(absl::ErrnoToStatus(error, absl::StrCat("cannot write to ", name_, "; further output is lost")));
   }
   return written;
 }
 
-// How many were written; if not all, errno says why.
+// Returns the number of bytes written. If not all were, errno has the reason.
 size_t FileWriter::Put(absl::string_view bytes) {
   size_t written = 0;
   while (written < bytes.size()) {

@@ -1,4 +1,4 @@
-// Writes to a file, as long as that takes, and copes with a disk that is full.
+// Blocking writer of a file that handles full disks.
 #pragma once
 
 #include <cstdint>
@@ -11,47 +11,47 @@
 
 namespace ddprun {
 
-// Errors:  TakeProblem has the first one. When a disk is full, what does not fit is dropped, and once
-//          there is room again the file goes on with a line that says how much is missing. After any other
-//          all is dropped.
+//   Errors: TakeProblem returns the first one. While the disk is full, what does not fit is dropped; once
+//           there is room again, a line in the file states how much is missing. After any other error all
+//           output is dropped.
 class FileWriter {
  public:
-  // The longest line about what is missing.
+  // Upper bound on the size of the line about missing bytes.
   static constexpr int64_t kGapLineBytes = 96;
 
-  // `name`: for messages, such as "stderr".
+  // `name` identifies the file in messages: "stderr".
   FileWriter(UniqueFd fd, std::string name) : fd_(std::move(fd)), name_(std::move(name)) {}
 
-  // How many of `bytes`, from the first one on, are in the file now.
+  // Returns how many of `bytes`, from the first one on, were written.
   size_t Write(absl::string_view bytes);
 
-  // Goes on in another file; what is missing is said there.
+  // Continues in another file, which also gets the line about missing bytes.
   void SwitchTo(UniqueFd fd);
 
   int fd() const { return fd_.get(); }
-  // Bytes written to this file, lines about what is missing included.
+  // Bytes written to this file, including lines about missing bytes.
   int64_t size() const { return size_; }
-  // All that was to be written is there.
+  // No bytes are missing.
   bool complete() const { return !failed_ && missing_ == 0; }
-  // Nothing is written any more.
+  // All further bytes are dropped.
   bool failed() const { return failed_; }
-  // From now on all is dropped.
+  // Sets failed().
   void Fail(const absl::Status& why);
-  // The first error, once; OK: none, or it was taken.
+  // Returns the first error, once; OK if there is none or it was already taken.
   absl::Status TakeProblem() { return std::exchange(problem_, absl::OkStatus()); }
 
  private:
   size_t Put(absl::string_view bytes);
-  // False while there is no room even for that.
+  // Returns false if there is no room for the line.
   bool WriteGapLine();
   void Note(const absl::Status& problem);
 
   UniqueFd fd_;
   const std::string name_;
   int64_t size_ = 0;
-  int64_t missing_ = 0;  // bytes dropped since the disk is full
+  int64_t missing_ = 0;  // bytes dropped since the last gap line
   bool failed_ = false;
-  bool noted_ = false;  // there was a problem
+  bool noted_ = false;  // a problem was recorded
   absl::Status problem_;
 };
 

@@ -21,27 +21,27 @@ class FilteredLogTest : public OutputFixture {
   const std::string path_ = dir_ + "/filtered_stdout.log";
 };
 
-TEST_F(FilteredLogTest, LinesOfAllStreamsWithAnyOfTheTexts) {
+TEST_F(FilteredLogTest, TakesMatchingLinesOfAllStreams) {
   const auto log = Open({"apple", "or"});
   FilteredStream zero(log, "[default0]:"), one(log, "[default1]:");
   zero.Feed("an apple\na pear\n");
   one.Feed("oranges\r\napp");
   zero.Feed("more\n");
   EXPECT_EQ(Contents(), "[default0]:an apple\n[default1]:oranges\n[default0]:more\n")
-      << "as soon as they end";
+      << "each line is written when it ends";
   one.Feed("le pie");
   zero.Finish();
   one.Finish();
   EXPECT_EQ(Contents(), "[default0]:an apple\n[default1]:oranges\n[default0]:more\n[default1]:apple pie\n");
 }
 
-TEST_F(FilteredLogTest, ThePrefixIsNotLookedInto) {
+TEST_F(FilteredLogTest, DoesNotMatchThePrefix) {
   FilteredStream stream(Open({"default"}), "[default0]:\n");
   stream.Feed("x\nthe default\n");
   EXPECT_EQ(Contents(), "[default0]:\nthe default\n");
 }
 
-TEST_F(FilteredLogTest, AnEmptyFilterIsInEachLine) {
+TEST_F(FilteredLogTest, AnEmptyFilterMatchesEachLine) {
   FilteredStream stream(Open({""}), "p:");
   stream.Feed("x\n\n");
   EXPECT_EQ(Contents(), "p:x\np:\n");

@@ -1,4 +1,4 @@
-// Logs on a disk that is really full: a small tmpfs in a mount namespace of this test's own.
+// Logs on a full disk: a small tmpfs in the test's own mount namespace.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mount.h>
@@ -44,7 +44,7 @@ std::string Contents(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// What the worker prints to each of its streams.
+// The worker's output on each of its streams.
 std::string AllLines() {
   std::string text;
   for (int i = 0; i < kLines; ++i) absl::StrAppend(&text, "a line of some length, number ", i, "\n");
@@ -60,7 +60,7 @@ class FullDiskTest : public testing::Test {
     const absl::Status own = UseOwnMounts();
     if (!own.ok() || mount("ddprun_test", disk_.c_str(), "tmpfs", 0, "size=64k") != 0) {
       rmdir(disk_.c_str());
-      GTEST_SKIP() << "this system does not let us mount a file system: " << own;
+      GTEST_SKIP() << "cannot mount a file system on this system: " << own;
     }
     mounted_ = true;
     auto layout = LogLayout::Create(disk_, "job");
@@ -74,7 +74,7 @@ class FullDiskTest : public testing::Test {
     EXPECT_EQ(rmdir(disk_.c_str()), 0);
   }
 
-  // Takes all room but `left` bytes.
+  // Fills the disk except for `left` bytes.
   void Fill(off_t left) {
     const UniqueFd file(open(Filler().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
     const std::string block(4096, 'x');
@@ -93,13 +93,13 @@ class FullDiskTest : public testing::Test {
     ASSERT_TRUE(files.ok()) << files.status();
     files_ = files->workers[0];
   }
-  // The plan of local rank 0 in this attempt.
+  // Opens the output of local rank 0 in this attempt.
   std::unique_ptr<WorkerOutput> Open(Streams redirects, Streams tee) {
     const WorkerOutput::Plan plan{
         .redirects = redirects, .tee = tee, .files = files_, .prefix = "[default0]:"};
     return std::make_unique<WorkerOutput>(*console_, thread_, plan, WorkerOutput::OpenFiles(plan));
   }
-  // A worker that prints all lines on both streams; what it ended with once all that is passed on.
+  // Runs a worker that prints AllLines to both streams, drains its output, and returns its exit.
   ExitInfo RunWorker(WorkerOutput& output) {
     std::optional<ExitInfo> exit;
     ProcessClient client(io_, StartWarden(),
@@ -137,7 +137,7 @@ class FullDiskTest : public testing::Test {
     console_->Flush(kPatience, [&] { flushed = true; });
     return RunUntil([&] { return flushed; });
   }
-  // All that the console got: it is a file elsewhere, with room.
+  // The console's output. It goes to files on another file system.
   std::string Shown(int stream) const { return Contents(shown_[stream]); }
 
   std::string disk_;
@@ -175,7 +175,7 @@ std::string Prefixed(const std::string& text) {
   return prefixed;
 }
 
-TEST_F(FullDiskTest, WithTeeTheWorkerGoesOnTheConsoleHasAllAndTheNextAttemptTriesAgain) {
+TEST_F(FullDiskTest, TeeKeepsTheWorkerAndTheConsoleGoingAndTheNextAttemptRetries) {
   NewAttempt();
   Fill(8192);
   const auto output = Open(kNone, kBoth);
@@ -186,9 +186,9 @@ TEST_F(FullDiskTest, WithTeeTheWorkerGoesOnTheConsoleHasAllAndTheNextAttemptTrie
   EXPECT_THAT(warnings_,
               UnorderedElementsAre(AllOf(HasSubstr(files_.stdout_log), HasSubstr("No space left on device")),
                                    AllOf(HasSubstr(files_.stderr_log), HasSubstr("No space left on device"))))
-      << "once for each file";
+      << "one warning for each file";
   for (const std::string& path : {files_.stdout_log, files_.stderr_log}) {
-    EXPECT_TRUE(absl::StartsWith(AllLines(), Contents(path))) << "what fitted is there";
+    EXPECT_TRUE(absl::StartsWith(AllLines(), Contents(path))) << "has what fitted";
   }
   EXPECT_GT(Contents(files_.stdout_log).size() + Contents(files_.stderr_log).size(), 0u);
 
@@ -201,7 +201,7 @@ TEST_F(FullDiskTest, WithTeeTheWorkerGoesOnTheConsoleHasAllAndTheNextAttemptTrie
   EXPECT_THAT(warnings_, IsEmpty());
 }
 
-TEST_F(FullDiskTest, WhenThereIsRoomAgainTheFileGoesOnAndSaysWhatIsMissing) {
+TEST_F(FullDiskTest, ResumesWithALineAboutMissingBytesWhenThereIsRoom) {
   NewAttempt();
   Fill(0);
   const auto output = Open(kNone, kBoth);
@@ -214,14 +214,14 @@ TEST_F(FullDiskTest, WhenThereIsRoomAgainTheFileGoesOnAndSaysWhatIsMissing) {
   print("lost two\n");
   MakeRoom();
   print("kept\n");
-  print("kept, too\n");
+  print("kept two\n");
   EXPECT_TRUE(Drain(*output));
   EXPECT_EQ(Contents(files_.stdout_log),
-            "\n[ddprun: 18 bytes are missing here, the disk was full]\nkept\nkept, too\n");
+            "\n[ddprun: 18 bytes are missing here, the disk was full]\nkept\nkept two\n");
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr(files_.stdout_log)));
 }
 
-TEST_F(FullDiskTest, AWorkerThatWritesTheFileItselfGoesOnAndTheUserIsTold) {
+TEST_F(FullDiskTest, WarnsForAWorkerThatWritesItsFileItself) {
   NewAttempt();
   Fill(8192);
   EXPECT_EQ(RunWorker(*Open(kBoth, kNone)), ExitInfo(Exited{0}));
@@ -239,12 +239,12 @@ TEST_F(FullDiskTest, AWorkerThatWritesTheFileItselfGoesOnAndTheUserIsTold) {
   EXPECT_THAT(warnings_, IsEmpty());
 }
 
-TEST_F(FullDiskTest, DirectoriesThatCannotBeMadeAreToldAndTheNextAttemptTriesAgain) {
+TEST_F(FullDiskTest, ReportsDirectoriesThatCannotBeCreatedAndTheNextAttemptRetries) {
   ASSERT_EQ(mount("none", disk_.c_str(), nullptr, MS_REMOUNT, "size=64k,nr_inodes=3"), 0);
   const auto failed = layout_->NewAttempt(0, 1);
   EXPECT_EQ(failed.status().code(), absl::StatusCode::kResourceExhausted) << failed.status();
   EXPECT_THAT(std::string(failed.status().message()), HasSubstr(layout_->run_dir() + "/attempt_0"));
-  files_ = {};  // as the agent goes on
+  files_ = {};  // The agent continues without files.
   EXPECT_EQ(RunWorker(*Open(kBoth, kNone)), ExitInfo(Exited{0}));
   EXPECT_EQ(Shown(0), AllLines());
   EXPECT_EQ(Shown(1), AllLines());

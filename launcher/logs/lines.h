@@ -1,4 +1,4 @@
-// Makes whole lines of a stream that arrives in pieces, and puts a prefix in front of each.
+// Splits streams that arrive in pieces into whole lines.
 #pragma once
 
 #include <cstddef>
@@ -10,65 +10,63 @@
 
 namespace ddprun {
 
-// A line ends with "\n", "\r\n" or "\r", as Python reads text, so that each step of a progress bar is a line.
-// It comes out with "\n".
+// Prefixes each line of a stream. A line ends with "\n", "\r\n" or "\r", as in Python's text mode, so that
+// each step of a progress bar is a line. All lines are written with "\n".
 class LinePrefixer {
  public:
-  // What is longer is passed on in pieces of that size, each as a line.
+  // A longer line is split into lines of this size.
   static constexpr size_t kMaxLine = 4 << 20;
 
   explicit LinePrefixer(std::string prefix) : prefix_(std::move(prefix)) {}
 
-  // Appends the lines that `bytes` completes to `lines`. What follows the last end of a line is held back
-  // until its line is complete.
+  // Appends the lines that `bytes` completes to `lines`. Holds back an incomplete last line.
   void Feed(absl::string_view bytes, std::string& lines);
 
-  // Appends what was held back, as a line. What comes next begins a new one.
+  // Appends the incomplete line, if any, as a line. Later bytes begin a new one.
   void Finish(std::string& lines);
 
   bool holds() const { return !partial_.empty(); }
   size_t prefix_size() const { return prefix_.size(); }
 
  private:
-  // How many bytes continue the line that is held back, up to its end or to kMaxLine; npos: it is not
-  // complete.
+  // The number of bytes that continue the current line, up to its end or to kMaxLine; npos: it is incomplete.
   size_t RestOfLine(absl::string_view bytes, bool has_returns) const;
 
   const std::string prefix_;
   std::string partial_;
-  bool after_return_ = false;  // a "\n" that comes next belongs to the line before
+  bool after_return_ = false;  // the last byte was "\r": a following "\n" belongs to the same line end
 };
 
-// What stands before each line of a worker on the console.
-
+// The variables of a line prefix.
 struct LineOrigin {
   std::string role;
   LocalRank local_rank;
   Rank rank;
-  std::string hostname;  // as gethostname has it
+  std::string hostname;  // as from gethostname
 };
 
-// `prefix_template` with its variables role_name, local_rank, rank and hostname, see SafeSubstitute; nothing
-// is added, no blank and no colon. An empty one: "[${role_name}${local_rank}]:".
+// Returns the prefix of a worker's lines on the console: `prefix_template` with role_name, local_rank, rank
+// and hostname substituted (see SafeSubstitute), and nothing appended. An empty template means
+// "[${role_name}${local_rank}]:".
 std::string FormatPrefix(absl::string_view prefix_template, const LineOrigin& origin);
 
-// Whole lines of a stream that arrives in pieces, byte for byte.
-
-// Behind the last end of a line in `bytes`; 0: there is none. A "\r" at the end may be half of a "\r\n".
+// Returns the offset after the last line end in `bytes`; 0 if there is none. A final "\r" does not count: it
+// may be the first half of "\r\n".
 size_t EndOfLastLine(absl::string_view bytes);
 
-// A line ends with "\n", "\r\n" or "\r": each step of a progress bar is a line.
+// Delays an incomplete last line of a stream and passes all bytes unchanged. A line ends with "\n", "\r\n" or
+// "\r", so that each step of a progress bar is a line.
 class LineHolder {
  public:
-  // A line that is longer is not held back.
+  // A longer line is not held back.
   static constexpr size_t kMaxLine = 4 << 20;
 
-  // Holds back what follows the last line that `bytes` completes. The lines are `held`, which gets what was
-  // held back before them, and then the result, a prefix of `bytes`.
+  // Passes whole lines and holds back the rest. The output is `held`, the bytes held back earlier, followed
+  // by the result, a prefix of `bytes`.
   absl::string_view Pass(absl::string_view bytes, std::string& held);
-  // The same, appended to `lines`.
+  // As Pass, but appends the output to `lines`.
   void Feed(absl::string_view bytes, std::string& lines);
-  // Appends what was held back.
+  // Appends the bytes that are held back.
   void Finish(std::string& lines);
 
   bool holds() const { return !partial_.empty(); }

@@ -43,7 +43,7 @@ void LogDirectory::OnMade() {
   layout_ = made_->layout;
   if (layout_ != nullptr && !made_->status.ok()) {
     log_.Say(absl::StrCat(
-        "running without log files and error files of workers (--log-dir names a place for them): ",
+        "running without log files and error files of workers (set --log-dir to a writable directory): ",
         std::string(made_->status.message())));
     made_->status = absl::OkStatus();
   }
@@ -97,15 +97,15 @@ void LogDirectory::Flush(Duration limit, std::function<void()> done) {
   patience_.cancel();
   const std::string name = Name();
   layout_ = nullptr;
-  // After the job that makes it.
+  // Runs after the job that creates the layout.
   if (config_.log_dir != kLogsOff) disk_.Do([made = made_] { made->layout = nullptr; });
   disk_.Finish(limit, [this, limit, name, done = std::move(done)](bool finished) {
     if (!finished) {
       log_.Say(absl::StrCat("the file system of ", name, " has not answered for ",
                             absl::FormatDuration(absl::FromChrono(limit)), ": ",
                             disk_.bytes() == 0 ? "empty directories may be left there"
-                                               : absl::StrCat("what was written last is not there (about ",
-                                                              disk_.bytes() >> 10, " KiB)")));
+                                               : absl::StrCat("the last output, about ", disk_.bytes() >> 10,
+                                                              " KiB, is not on disk")));
     }
     done();
   });

@@ -1,4 +1,4 @@
-// The run's log directory and the thread that works on its file system, which may not answer.
+// The log directory of a run, and the thread for its file system, which may not answer.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -18,33 +18,33 @@
 
 namespace ddprun {
 
-//   Order:   callbacks are called from `io`, once; those of a call that was cancelled, and all of a LogDirectory that
-//            is destroyed, never.
-//   Threads: that of `io`.
+//   Order:   callbacks run once, on `io`; those of a cancelled call or of a destroyed LogDirectory never run.
+//   Threads: the thread of `io`.
 class LogDirectory {
  public:
-  // Begins to make the directory of config->log_dir and what the first start needs in it. `config` and `log` are
-  // borrowed. A wait of more than 5 s for the file system is logged.
+  // Begins to create the directory of config->log_dir and the directories of the first start. `config` and
+  // `log` are borrowed. A wait of more than 5 s for the file system is logged.
   LogDirectory(boost::asio::io_context& io, const LaunchConfig* config, AgentLog* log);
   LogDirectory(const LogDirectory&) = delete;
   LogDirectory& operator=(const LogDirectory&) = delete;
 
-  // `done` when the directory is there. OK also if it cannot be made below the temporary directory: a job on a
-  // read-only file system needs no log files.
+  // Calls `done` when the directory exists. The status is also OK, without log files, if --log-dir is not
+  // given and the temporary directory cannot be used, as on a read-only file system.
   void WhenOpen(std::function<void(const absl::Status&)> done);
 
-  // Opens the files of a start; `done` may be called from within. REQUIRES: WhenOpen has given OK.
+  // Opens the files of a start. `done` may be called from within this call.
+  //   REQUIRES: WhenOpen has returned OK.
   void OpenFiles(std::shared_ptr<StartFiles> files, std::function<void()> done);
   void CancelOpenFiles();
 
-  // As LogLayout::AttemptDir. REQUIRES: WhenOpen has given OK.
+  // See LogLayout::AttemptDir. REQUIRES: WhenOpen has returned OK.
   std::string AttemptDir(int restart_count) const { return layout_->AttemptDir(restart_count); }
 
-  // For other work on this file system, in the order of the calls.
+  // Runs other work on this file system.
   DiskThread& disk() { return disk_; }
 
-  // The last call. Removes the empty directories that it made. `done` comes when the file system has done all work, or
-  // after `limit` without progress, which is logged.
+  // Must be the last call. Removes the empty directories that this object created. Calls `done` when all work
+  // on the file system is finished, or after `limit` without progress, which is logged.
   void Flush(Duration limit, std::function<void()> done);
 
  private:
@@ -54,7 +54,7 @@ class LogDirectory {
   };
 
   void OnMade();
-  // Unless patience_ is cancelled within 5 s, logs that the file system does not answer, and `consequence`.
+  // Logs `consequence`, and that the file system does not answer, unless patience_ is cancelled within 5 s.
   void LogIfSlow(const std::string& consequence);
   std::string Name() const;  // "the log directory X"
 
@@ -63,13 +63,13 @@ class LogDirectory {
   AgentLog& log_;
   DiskThread disk_;
   boost::asio::steady_timer patience_;
-  // Written by the job that makes the directory; read here from OnMade on.
+  // Written by the job that creates the directory; read on `io` after OnMade.
   const std::shared_ptr<Made> made_ = std::make_shared<Made>();
   bool is_made_ = false;
   bool flushed_ = false;  // Flush was called
   std::function<void(const absl::Status&)> when_open_;
   std::shared_ptr<LogLayout> layout_;  // null before OnMade; used by jobs, and here while none is queued
-  int opening_ = 0;                    // the newest call of OpenFiles or CancelOpenFiles
+  int opening_ = 0;                    // number of the last call of OpenFiles or CancelOpenFiles
   Alive alive_;
 };
 

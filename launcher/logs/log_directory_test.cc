@@ -31,18 +31,18 @@ class LogDirectoryTest : public testing::Test {
     setenv("TMPDIR", tmp_.c_str(), 1);
     config_.run_id = "j";
     config_.num_local_workers = 2;
-    log_.SendTo([this](absl::string_view text) { said_ += std::string(text); });
+    log_.SendTo([this](absl::string_view text) { logged_ += std::string(text); });
   }
 
   void Make() { logs_.emplace(io_, &config_, &log_); }
   absl::Status AwaitOpen() {
     std::optional<absl::Status> opened;
     logs_->WhenOpen([&](const absl::Status& status) { opened = status; });
-    EXPECT_FALSE(opened.has_value()) << "from within the call";
+    EXPECT_FALSE(opened.has_value()) << "called from within WhenOpen";
     EXPECT_TRUE(RunUntil([&] { return opened.has_value(); }));
     return opened.value_or(absl::UnknownError("none"));
   }
-  // The opened files; null: none came.
+  // Opens the files of `wanted` and waits until they are open.
   std::shared_ptr<StartFiles> Open(StartFiles wanted) {
     const auto files = std::make_shared<StartFiles>(std::move(wanted));
     bool opened = false;
@@ -72,22 +72,22 @@ class LogDirectoryTest : public testing::Test {
       testing::TempDir() + "/" + testing::UnitTest::GetInstance()->current_test_info()->name();
   LaunchConfig config_;
   AgentLog log_{"node1", ""};
-  std::string said_;
+  std::string logged_;
   std::optional<LogDirectory> logs_;
 };
 
-TEST_F(LogDirectoryTest, TheFirstStartHasItsDirectoriesBeforeItIsKnown) {
+TEST_F(LogDirectoryTest, CreatesTheDirectoriesOfTheFirstStartAhead) {
   Make();
   ASSERT_TRUE(AwaitOpen().ok());
   EXPECT_TRUE(fs::is_directory(logs_->AttemptDir(0) + "/1"));
   bool opened = false;
   logs_->OpenFiles(std::make_shared<StartFiles>(Two()), [&] { opened = true; });
-  EXPECT_TRUE(opened) << "without a wait for the file system";
+  EXPECT_TRUE(opened) << "without waiting for the file system";
   Flush();
   EXPECT_TRUE(fs::is_empty(tmp_));
 }
 
-TEST_F(LogDirectoryTest, ALaterStartFindsNothingOfThePreparedOne) {
+TEST_F(LogDirectoryTest, RemovesPreparedDirectoriesThatAreNotUsed) {
   Make();
   ASSERT_TRUE(AwaitOpen().ok());
   EXPECT_THAT(Open(Two(3))->plans[1].files.error_json, StartsWith(logs_->AttemptDir(3)));
@@ -96,7 +96,7 @@ TEST_F(LogDirectoryTest, ALaterStartFindsNothingOfThePreparedOne) {
   Flush();
 }
 
-TEST_F(LogDirectoryTest, WhatTheUserWantsInFilesIsOpened) {
+TEST_F(LogDirectoryTest, OpensTheFilesOfRedirectedStreams) {
   config_.log_dir = tmp_ + "/logs";
   Make();
   ASSERT_TRUE(AwaitOpen().ok());
@@ -109,11 +109,11 @@ TEST_F(LogDirectoryTest, WhatTheUserWantsInFilesIsOpened) {
   EXPECT_FALSE(fs::is_empty(config_.log_dir));
 }
 
-TEST_F(LogDirectoryTest, AnErrorNamesTheOption) {
+TEST_F(LogDirectoryTest, ErrorsNameTheOption) {
   std::ofstream(tmp_ + "/file").close();
   config_.log_dir = tmp_ + "/file/logs";
   Make();
-  EXPECT_THAT(AwaitOpen().message(), HasSubstr("--log-dir: cannot make the log directory"));
+  EXPECT_THAT(AwaitOpen().message(), HasSubstr("--log-dir: cannot create the log directory"));
   Flush();
 }
 
@@ -124,7 +124,7 @@ TEST_F(LogDirectoryTest, DevNullMeansNoFiles) {
   EXPECT_EQ(logs_->AttemptDir(0), "");
   EXPECT_EQ(Open(Two())->plans[0].files.error_json, "");
   Flush();
-  EXPECT_EQ(said_, "");
+  EXPECT_EQ(logged_, "");
 }
 
 TEST_F(LogDirectoryTest, ACancelledStartGetsNoFiles) {
@@ -141,14 +141,14 @@ TEST_F(LogDirectoryTest, ACancelledStartGetsNoFiles) {
   Flush();
 }
 
-// As when the launcher ends before it has an agent.
-TEST_F(LogDirectoryTest, FlushedBeforeItIsOpenItLeavesNothing) {
+// As when the launcher exits before it creates an agent.
+TEST_F(LogDirectoryTest, FlushBeforeItIsOpenLeavesNothing) {
   Make();
   Flush();
   EXPECT_TRUE(fs::is_empty(tmp_));
 }
 
-TEST_F(LogDirectoryTest, AFileSystemThatDoesNotAnswerDelaysTheEndByTheLimit) {
+TEST_F(LogDirectoryTest, FlushOfAStalledFileSystemEndsAtItsLimit) {
   Make();
   ASSERT_TRUE(AwaitOpen().ok());
   std::promise<void> thaw;
@@ -156,8 +156,7 @@ TEST_F(LogDirectoryTest, AFileSystemThatDoesNotAnswerDelaysTheEndByTheLimit) {
   bool flushed = false;
   logs_->Flush(milliseconds(20), [&] { flushed = true; });
   EXPECT_TRUE(RunUntil([&] { return flushed; }));
-  EXPECT_THAT(said_,
-              HasSubstr("has not answered for 20ms: what was written last is not there (about 2 KiB)"));
+  EXPECT_THAT(logged_, HasSubstr("has not answered for 20ms: the last output, about 2 KiB, is not on disk"));
   thaw.set_value();
 }
 

@@ -70,11 +70,11 @@ int64_t LogFile::room() const {
 }
 
 void LogFile::Rotate() {
-  // A line longer than a file is cut.
+  // A line that fills the whole file is cut.
   std::string line(line_begin_ == 0 ? 0 : static_cast<size_t>(writer_.size() - line_begin_), '\0');
   const auto fail = [&](const char* what) {
-    writer_.Fail(absl::ErrnoToStatus(
-        errno, absl::StrCat("cannot ", what, " ", path_, "; its output is lost from here")));
+    writer_.Fail(
+        absl::ErrnoToStatus(errno, absl::StrCat("cannot ", what, " ", path_, "; further output is lost")));
   };
   if (!line.empty()) {
     if (Read(line_begin_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) return fail("read");
@@ -95,7 +95,7 @@ ssize_t LogFile::Read(int64_t offset, char* buffer, size_t num_bytes) const {
 
 namespace {
 
-// What a job takes besides its bytes, about.
+// Approximate overhead of a job.
 constexpr size_t kJobBytes = 512;
 
 struct Result {
@@ -128,7 +128,7 @@ QueuedLog::QueuedLog(DiskThread* disk, std::unique_ptr<LogFile> file,
                      std::function<void(const absl::Status&)> warn)
     : disk_(*disk), warn_(std::move(warn)), file_(std::move(file)), room_(file_->room()) {}
 
-// Closing may wait for the disk, too.
+// Closes the file in the thread, since close may block.
 QueuedLog::~QueuedLog() {
   alive_.End();
   disk_.Do([file = std::move(file_)]() mutable { file.reset(); });
@@ -144,7 +144,7 @@ void QueuedLog::Write(std::shared_ptr<Chunk> chunk, std::function<void(const Ran
              room_ = result->room;
              if (!result->problem.ok()) warn_(result->problem);
              if (written) written(result->range);
-             // Nothing of this object from here on: it may be gone.
+             // `written` may have destroyed this object.
              if (chunk.use_count() == 1) Recycle(std::move(*chunk));
            }),
            chunk->capacity + kJobBytes);

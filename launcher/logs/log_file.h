@@ -1,4 +1,4 @@
-// The file of one stream of a worker, as long as wanted or no larger than it may be.
+// The log file of one stream of a worker, with an optional size limit.
 #pragma once
 
 #include <cstddef>
@@ -20,98 +20,96 @@
 
 namespace ddprun {
 
-// With a limit there are two files: `path` with the newest bytes, and `path`.1 with those before them. When
-// `path` has reached half the limit it becomes `path`.1, and the older one goes. So there are never more
-// bytes on the disk than the limit, and never less than the newest half of it. Each file begins and ends with
-// a whole line, but for a line that is longer than half the limit.
-//   Errors:  see FileWriter.
+// With a limit there are two files: `path` with the newest bytes and `path`.1 with those before them. When
+// `path` reaches half the limit it is renamed to `path`.1, which is replaced. So at most `max_bytes` are on
+// disk, and at least the newest half of that. Each file begins and ends with a whole line, except for a line
+// longer than half the limit.
+//   Errors: see FileWriter.
 class LogFile {
  public:
-  // Two files, and room in each for a few lines.
+  // The smallest limit: room for a few lines in each of the two files.
   static constexpr int64_t kLeastMaxBytes = 4096;
 
-  // Truncates what is there.
-  //   max_bytes: 0, no limit, or at least kLeastMaxBytes.
-  //   Errors:    of open, with the path.
+  // Opens the file and truncates it.
+  //   max_bytes: 0 (no limit) or at least kLeastMaxBytes.
+  //   Errors:    those of open(2), with the path.
   static absl::StatusOr<std::unique_ptr<LogFile>> Open(const std::string& path, int64_t max_bytes);
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
 
-  // How many of `bytes`, from the first one on, are in the file now.
+  // Returns how many of `bytes`, from the first one on, were written.
   size_t Write(absl::string_view bytes);
-  // As FileWriter.
+  // See FileWriter.
   absl::Status TakeProblem() { return writer_.TakeProblem(); }
 
-  // How many more bytes go behind size() in `path` itself as long as the disk has room; 0 once something is
-  // missing.
+  // How many more bytes fit into `path` before it is rotated; 0 if bytes are missing.
   int64_t room() const;
-  // How often `path` has become another file.
+  // The number of rotations so far.
   int rotations() const { return rotations_; }
   // Bytes in `path`.
   int64_t size() const { return writer_.size(); }
-  // What `path` has at `offset`, at most `num_bytes`; as pread.
+  // Reads at most `num_bytes` of `path` at `offset`. Returns as pread(2).
   ssize_t Read(int64_t offset, char* buffer, size_t num_bytes) const;
 
  private:
   LogFile(const std::string& path, int64_t max_bytes, UniqueFd fd);
-  // How many of `bytes` still go into this file; 0: none, another one must be begun.
+  // How many of `bytes` fit into the current file; 0: it must be rotated.
   size_t Fitting(absl::string_view bytes) const;
-  // Begins another file with the line that is not complete. If it cannot, the writer has failed.
+  // Begins a new file and moves the incomplete last line to it. After an error the writer has failed.
   void Rotate();
 
   const std::string path_;
-  const int64_t max_file_bytes_;  // of each of the two; 0: no limit
+  const int64_t max_file_bytes_;  // of each of the two files; 0: no limit
   FileWriter writer_;
-  int64_t line_begin_ = 0;  // in `path`, of the line that is not complete
+  int64_t line_begin_ = 0;  // offset of the incomplete last line in `path`
   int rotations_ = 0;
 };
 
-// A worker's log file, written in a DiskThread.
-
-//   Order:   jobs run and are answered in the order of their calls.
-//   Errors:  the first one is given to `warn`; see FileWriter.
-//   Threads: that of the io_context.
+// A LogFile that is written in a DiskThread.
+//
+//   Order:   writes, reads and their callbacks run in the order of the calls.
+//   Errors:  `warn` receives the first one; see FileWriter.
+//   Threads: the io_context's.
 class QueuedLog {
  public:
-  // Bytes that are in the file.
+  // A range of bytes in the file.
   struct Range {
     int64_t begin = 0;
     int64_t size = 0;
-    int rotations = 0;  // of the file when they were written
+    int rotations = 0;  // LogFile::rotations() when the bytes were written
   };
-  // `disk`, borrowed, outlives this.
+  // `disk` is borrowed and must outlive this object.
   QueuedLog(DiskThread* disk, std::unique_ptr<LogFile> file, std::function<void(const absl::Status&)> warn);
   QueuedLog(const QueuedLog&) = delete;
   QueuedLog& operator=(const QueuedLog&) = delete;
-  // What was given is still written; nothing more is called.
+  // Pending writes still run; no callback is called afterwards.
   ~QueuedLog();
 
-  // Takes everything, also when the disk is full() of work. `written` gets where the chunk is: all of it, or
-  // as much of its beginning as can be read again.
+  // Accepts any amount, also when DiskThread::full(). `written` receives the range of the chunk, or of as
+  // much of its beginning as can be read again.
   void Write(std::shared_ptr<Chunk> chunk, std::function<void(const Range&)> written = nullptr);
-  // As far as is known, the next `num_bytes` can be read again.
+  // True if, according to the last result, the next `num_bytes` can be read again after they are written.
   bool Keeps(size_t num_bytes) const { return in_flight_ + static_cast<int64_t>(num_bytes) <= room_; }
-  // Nothing if the bytes are not there any more.
+  // Passes the bytes of `range` to `read`: fewer, or none, if they are no longer in the file.
   void Read(const Range& range, std::function<void(const std::string&)> read);
 
  private:
   DiskThread& disk_;
   const std::function<void(const absl::Status&)> warn_;
-  std::shared_ptr<LogFile> file_;  // with the jobs in the thread, which alone touch it
-  int64_t room_;                   // of the file, by the last answer
-  int64_t in_flight_ = 0;          // bytes
+  std::shared_ptr<LogFile> file_;  // shared with the jobs; accessed in the DiskThread only
+  int64_t room_;                   // LogFile::room() after the last finished write
+  int64_t in_flight_ = 0;          // bytes of pending writes
   Alive alive_;
 };
 
-// The lines of all workers' tee'd streams that have one of some texts in them, together in one file.
-
+// One file with the lines of all workers' tee'd streams that contain one of the filter texts.
 class FilteredLog {
  public:
-  //   filters: a line is taken if it has one of these in it; an empty one is in each line.
+  // `filters`: a line is written if it contains one of these; an empty filter matches all lines.
   FilteredLog(std::unique_ptr<QueuedLog> file, std::vector<std::string> filters)
       : file_(std::move(file)), filters_(std::move(filters)) {}
 
-  // Whole lines, each with a prefix of that size, which is not looked into.
+  // Writes those of `lines`, whole lines, that match. The first `prefix_size` bytes of each are not searched.
   void WriteMatching(absl::string_view lines, size_t prefix_size);
 
  private:
@@ -119,7 +117,7 @@ class FilteredLog {
   const std::vector<std::string> filters_;
 };
 
-// What one stream gives to it. Sees each line as soon as it is written, whatever the console does.
+// Passes the lines of one stream to a FilteredLog as soon as they are complete, independently of the console.
 class FilteredStream {
  public:
   // `log` is shared by the streams of all workers of a start.
@@ -127,7 +125,7 @@ class FilteredStream {
       : log_(std::move(log)), prefixer_(std::move(prefix)) {}
 
   void Feed(absl::string_view bytes);
-  // Nothing comes any more.
+  // Ends the stream; passes an incomplete last line.
   void Finish();
 
  private:

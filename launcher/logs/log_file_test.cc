@@ -41,7 +41,7 @@ class LogFileTest : public testing::Test {
   std::string path_;
 };
 
-TEST_F(LogFileTest, WithoutALimitHasWhatWasWrittenByteByByte) {
+TEST_F(LogFileTest, KeepsAllBytesWithoutALimit) {
   std::ofstream(path_) << "of an earlier run";
   const auto file = Open(0);
   const std::string bytes("one\ntw\0o\r\n\n\nend", 16);
@@ -56,13 +56,13 @@ TEST_F(LogFileTest, WithoutALimitHasWhatWasWrittenByteByByte) {
   EXPECT_FALSE(std::filesystem::exists(path_ + ".1"));
 }
 
-TEST_F(LogFileTest, AFileThatCannotBeOpenedIsNamed) {
+TEST_F(LogFileTest, OpenErrorsNameThePath) {
   const auto file = LogFile::Open("/no/such/log", 0);
   EXPECT_THAT(std::string(file.status().message()), HasSubstr("/no/such/log"));
 }
 
-// Whatever is written in whatever pieces: never more than the limit, whole lines, the newest bytes.
-TEST_F(LogFileTest, TheLimitIsKeptAfterEachWrite) {
+// After each random write the files have at most the limit, whole lines, and the newest bytes.
+TEST_F(LogFileTest, KeepsTheLimitAfterEachWrite) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(absl::StrCat("seed ", seed));
   std::mt19937 random(seed);
@@ -76,23 +76,23 @@ TEST_F(LogFileTest, TheLimitIsKeptAfterEachWrite) {
     for (size_t lines = below(4); lines > 0; --lines) {
       bytes += std::string(below(300), static_cast<char>('a' + below(26))) + "\n";
     }
-    bytes += std::string(below(40), 'p');  // and the next write goes on in this line
+    bytes += std::string(below(40), 'p');  // continued by the next write
     ASSERT_EQ(file->Write(bytes), bytes.size());
     all += bytes;
     const std::string on_disk = Older() + Newer();
     ASSERT_LE(on_disk.size(), static_cast<size_t>(kMax));
-    ASSERT_TRUE(absl::EndsWith(all, on_disk)) << "the newest bytes, in their order";
+    ASSERT_TRUE(absl::EndsWith(all, on_disk)) << "the newest bytes, in order";
     if (on_disk.size() == all.size()) continue;
     rotated = true;
     ASSERT_GT(on_disk.size(), static_cast<size_t>(kMax) / 2 - 1000);
     ASSERT_EQ(Older().back(), '\n');
-    ASSERT_EQ(all[all.size() - on_disk.size() - 1], '\n') << "begins with a line";
+    ASSERT_EQ(all[all.size() - on_disk.size() - 1], '\n') << "begins with a whole line";
   }
   EXPECT_TRUE(rotated);
   EXPECT_TRUE(file->TakeProblem().ok());
 }
 
-TEST_F(LogFileTest, OneWriteOfManyTimesTheLimitLeavesItsEnd) {
+TEST_F(LogFileTest, KeepsTheEndOfAWriteLargerThanTheLimit) {
   std::string all;
   for (int i = 0; i < 100'000; ++i) absl::StrAppend(&all, "line ", i, "\n");
   EXPECT_EQ(Open(8192)->Write(all), all.size());
@@ -101,7 +101,7 @@ TEST_F(LogFileTest, OneWriteOfManyTimesTheLimitLeavesItsEnd) {
   EXPECT_LE(Older().size() + Newer().size(), 8192u);
 }
 
-TEST_F(LogFileTest, OnlyALineLongerThanAFileIsCut) {
+TEST_F(LogFileTest, CutsOnlyALineLongerThanAFile) {
   const auto file = Open(8192);
   file->Write("short\n");
   std::string line;
@@ -113,7 +113,7 @@ TEST_F(LogFileTest, OnlyALineLongerThanAFileIsCut) {
   EXPECT_LE(Older().size() + Newer().size(), 8192u);
 }
 
-TEST_F(LogFileTest, RoomIsForTheBytesThatComeBehindTheOthers) {
+TEST_F(LogFileTest, RoomIsWhatFitsBeforeARotation) {
   const auto file = Open(8192);
   EXPECT_EQ(file->room(), 8192 / 2 - FileWriter::kGapLineBytes);
   file->Write(std::string(2999, 'x') + "\n");
@@ -124,7 +124,7 @@ TEST_F(LogFileTest, RoomIsForTheBytesThatComeBehindTheOthers) {
   EXPECT_EQ(file->rotations(), 1);
 }
 
-TEST_F(LogFileTest, AFileThatCannotBeRotatedIsToldOnceAndNothingMoreIsWritten) {
+TEST_F(LogFileTest, ReportsAFailedRotationOnceAndStopsWriting) {
   const auto file = Open(8192);
   std::filesystem::remove_all(std::filesystem::path(path_).parent_path());
   for (int i = 0; i < 10; ++i) file->Write(std::string(999, 'x') + "\n");

@@ -22,13 +22,13 @@ absl::Status MakeDirectories(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (!error) return absl::OkStatus();
-  return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot make the log directory ", path));
+  return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot create the log directory ", path));
 }
 
-// A new directory with a name that nobody else has.
+// Creates a directory with a unique name.
 absl::StatusOr<std::string> MakeUnique(std::string pattern) {
   if (mkdtemp(pattern.data()) != nullptr) return pattern;
-  return absl::ErrnoToStatus(errno, absl::StrCat("cannot make the log directory ", pattern));
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot create the log directory ", pattern));
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ absl::StatusOr<LogLayout> LogLayout::Create(absl::string_view base, absl::string
     std::error_code ignored;
     parent = std::filesystem::absolute(parent, ignored).string();
   }
-  // mkdtemp fills in six of the eight random letters; our pid gives the others.
+  // mkdtemp fills in six of the eight random characters; the process id gives the other two.
   const std::string two = absl::StrCat(absl::Hex(getpid() % 256, absl::kZeroPad2));
   ASSIGN_OR_RETURN(layout.run_dir_,
                    MakeUnique(absl::StrCat(parent, "/", RunDirectoryPrefix(run_id), two, "XXXXXX")));

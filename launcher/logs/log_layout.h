@@ -1,9 +1,9 @@
-// Where the workers' files are:
+// The layout of the workers' files:
 //   <base>/<run id>_<8 random>/attempt_<restart count>/<local rank>/{stdout.log,stderr.log,error.json}
 //   <base>/<run id>_<8 random>/attempt_<restart count>/{filtered_stdout.log,filtered_stderr.log}
-// A start that costs no restart, as after a change of membership, has the restart count of the one before.
-// Then the files of that one move to attempt_<restart count>.<k>, k counting from 1, the oldest: nothing is
-// lost, and attempt_<restart count> always has the newest.
+// A start that spends no restart, as after a change of membership, has the restart count of the previous
+// start, whose directory is then renamed to attempt_<restart count>.<k>; k = 1 is the oldest. No file is
+// overwritten, and attempt_<restart count> always has the newest files.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace ddprun {
 
-// Files of one worker in one attempt. Without a name there is no such file.
+// Paths of the files of one worker in one attempt; empty: no such file.
 struct WorkerFiles {
   std::string stdout_log = {};
   std::string stderr_log = {};
@@ -26,45 +26,47 @@ struct WorkerFiles {
 struct AttemptFiles {
   std::string dir = {};  // empty: no files
   std::vector<WorkerFiles> workers = {};
-  // Of all workers.
+  // Shared by all workers.
   std::string filtered_stdout_log = {};
   std::string filtered_stderr_log = {};
 };
 
-// As --log-dir: no files.
+// The value of --log-dir that disables files.
 inline constexpr absl::string_view kLogsOff = "/dev/null";
 
-// The name of a run's directory, but for its random letters: a '/' in a run id makes no directory of its own.
+// The name of a run's directory without its random suffix. A '/' in the run id becomes '_'.
 std::string RunDirectoryPrefix(absl::string_view run_id);
 
-// One for each run of the launcher. What is not const may wait for the file system, the destructor too.
+// One object for each run of the launcher. Non-const functions and the destructor may block on the file
+// system.
 class LogLayout {
  public:
-  // `base` is --log-dir: made if missing; empty: a new directory below the temporary one; "/dev/null": no
-  // files.
+  // `base` is --log-dir. It is created if missing. Empty: a new directory below the temporary directory.
+  // "/dev/null": no files.
   //   Errors: of the system, with the path.
   static absl::StatusOr<LogLayout> Create(absl::string_view base, absl::string_view run_id);
 
   LogLayout(LogLayout&&) = default;
   LogLayout& operator=(LogLayout&&) = delete;
-  // Removes the empty directories that it made. In the user's base it keeps those of attempts.
+  // Removes the empty directories that this object created, except directories of attempts in a base given by
+  // the user.
   ~LogLayout();
 
-  // Makes the directories of an attempt ahead of NewAttempt, which removes them if it is called for a different one.
-  // Errors are left to NewAttempt.
+  // Creates the directories of an attempt ahead of NewAttempt, which removes them if it is called for another
+  // attempt. Errors are ignored here; NewAttempt reports them.
   //   REQUIRES: there was no attempt with this restart count.
   void PrepareAttempt(int restart_count, int num_workers);
-  // NewAttempt will not use the file system.
+  // True if NewAttempt will not access the file system.
   bool IsPrepared(int restart_count, int num_workers) const;
-  // Makes the directories for `num_workers`, in the order of local ranks. To be called once for each start of
-  // the workers, when those of the last one have ended.
+  // Creates the directories of an attempt and returns its files, by local rank. Called once for each start of
+  // the workers, after those of the previous start have ended.
   absl::StatusOr<AttemptFiles> NewAttempt(int restart_count, int num_workers);
 
-  // Where the newest attempt with that restart count has its files; empty when logs are off.
+  // The directory of the newest attempt with this restart count; empty if logs are off.
   std::string AttemptDir(int restart_count) const;
-  // No files are made.
+  // No files are created.
   bool off() const { return run_dir_.empty(); }
-  // The run's directory; empty when logs are off.
+  // The run's directory; empty if logs are off.
   const std::string& run_dir() const { return run_dir_; }
 
  private:
@@ -83,7 +85,7 @@ class LogLayout {
   std::string run_dir_;
   std::unique_ptr<const Attempt> prepared_;
   std::vector<Attempt> attempts_;
-  std::string temporary_base_;  // the directory made instead of a base; empty: there is a base
+  std::string temporary_base_;  // created if no base is given; empty: a base is given
 };
 
 }  // namespace ddprun

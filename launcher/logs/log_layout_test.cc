@@ -22,7 +22,7 @@ std::string FreshDir(const std::string& name) {
   return dir;
 }
 
-TEST(LogLayoutTest, PlacesAreAsTorchrunHasThem) {
+TEST(LogLayoutTest, PathsAreTorchruns) {
   const std::string base = FreshDir("logs/deep");
   auto layout = LogLayout::Create(base, "job/1");
   ASSERT_TRUE(layout.ok()) << layout.status();
@@ -40,7 +40,7 @@ TEST(LogLayoutTest, PlacesAreAsTorchrunHasThem) {
   EXPECT_TRUE(fs::is_directory(attempt + "/1"));
 }
 
-TEST(LogLayoutTest, AnAttemptsNumberUsedAgainHasTheNewestFilesAndTheOldOnesAreKept) {
+TEST(LogLayoutTest, KeepsOlderFilesOfAReusedAttemptNumber) {
   auto layout = LogLayout::Create(FreshDir("again"), "j");
   ASSERT_TRUE(layout.ok());
   const std::string run = layout->run_dir();
@@ -78,7 +78,7 @@ TEST(LogLayoutTest, APreparedAttemptIsUsedOrRemoved) {
     EXPECT_FALSE(layout->IsPrepared(1, 2));
     ASSERT_TRUE(layout->NewAttempt(0, 2).ok());
     EXPECT_TRUE(fs::is_directory(run + "/attempt_0/1"));
-    EXPECT_FALSE(layout->IsPrepared(0, 2)) << "it is in use";
+    EXPECT_FALSE(layout->IsPrepared(0, 2)) << "the attempt is in use";
     layout->PrepareAttempt(1, 2);
     EXPECT_TRUE(fs::is_directory(run + "/attempt_1/1"));
     ASSERT_TRUE(layout->NewAttempt(5, 2).ok());
@@ -112,7 +112,7 @@ TEST(LogLayoutTest, DevNullMeansNoFiles) {
   EXPECT_EQ(files->filtered_stdout_log, "");
 }
 
-TEST(LogLayoutTest, ATemporaryBaseGoesWhenItIsEmptyAndStaysWhenItIsNot) {
+TEST(LogLayoutTest, RemovesATemporaryBaseOnlyIfItIsEmpty) {
   const std::string tmp = FreshDir("tmp");
   fs::create_directories(tmp);
   setenv("TMPDIR", tmp.c_str(), 1);
@@ -130,13 +130,13 @@ TEST(LogLayoutTest, ATemporaryBaseGoesWhenItIsEmptyAndStaysWhenItIsNot) {
   unsetenv("TMPDIR");
 }
 
-TEST(LogLayoutTest, ABaseOfTheUsersStays) {
+TEST(LogLayoutTest, KeepsABaseGivenByTheUser) {
   const std::string base = FreshDir("mine");
   { ASSERT_TRUE(LogLayout::Create(base, "j")->NewAttempt(0, 1).ok()); }
   EXPECT_FALSE(fs::is_empty(base));
 }
 
-TEST(LogLayoutTest, WhatCannotBeMadeIsNamed) {
+TEST(LogLayoutTest, ErrorsNameThePath) {
   const auto layout = LogLayout::Create("/proc/no/such", "j");
   ASSERT_FALSE(layout.ok());
   EXPECT_THAT(std::string(layout.status().message()), HasSubstr("/proc/no/such"));

@@ -1,4 +1,4 @@
-// Lines of workers that reach a console that is a pipe without being copied.
+// Lines of workers that are moved, without a copy, to a console that is a pipe.
 #include <algorithm>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
@@ -22,7 +22,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Lines of many lengths, numbered.
+// Numbered lines of different lengths, at least `bytes` in total.
 std::string Lines(absl::string_view name, size_t bytes) {
   std::string text;
   for (int i = 0; text.size() < bytes; ++i) {
@@ -38,12 +38,12 @@ class MovedLinesTest : public OutputFixture {
     plan.alone = false;
     return std::make_unique<WorkerOutput>(*console_, disk_, plan, WorkerOutput::OpenFiles(plan));
   }
-  // One pipe for stdout and stderr.
+  // Uses one pipe for stdout and stderr.
   void OpenOneConsole() {
     same_.Reset(fcntl(console_pipes_[0].writer.get(), F_DUPFD_CLOEXEC, 3));
     OpenConsole(console_pipes_[0].writer.get(), same_.get());
   }
-  // As much of `text` from `at` on as the worker's pipe takes, in writes that end anywhere.
+  // Writes as much of `text` from `at` as fits into the worker's pipe, in writes that end within lines.
   static void WriteSome(const UniqueFd& worker, const std::string& text, size_t& at) {
     ssize_t n = 1;
     while (n > 0 && at < text.size()) {
@@ -51,7 +51,7 @@ class MovedLinesTest : public OutputFixture {
       if (n > 0) at += static_cast<size_t>(n);
     }
   }
-  // Until `done`, with turns for this test between those of the io_context.
+  // Alternates between `done` and the io_context until `done` returns true.
   bool Repeat(const std::function<bool()>& done) {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (!done()) {
@@ -60,7 +60,7 @@ class MovedLinesTest : public OutputFixture {
     }
     return true;
   }
-  // A worker whose lines are more than the console's reader has room for: they are on their way.
+  // Starts a worker that writes more than the console has room for, and waits until a move is pending.
   UniqueFd StartMove(WorkerOutput& output, const std::string& text) {
     fcntl(output.stdout_fd(), F_SETPIPE_SZ, 1 << 20);
     UniqueFd worker = TakeStdout(output);
@@ -78,7 +78,7 @@ class MovedLinesTest : public OutputFixture {
     return worker;
   }
 
-  // Reads `stdout` of the console in small steps until `moved` bytes have been moved to it.
+  // Reads the console's stdout in small steps until `moved` bytes have been moved to it.
   std::string ReadUntilMoved(int64_t moved) {
     std::string shown;
     EXPECT_TRUE(Repeat([&] {
@@ -90,7 +90,7 @@ class MovedLinesTest : public OutputFixture {
     }));
     return shown;
   }
-  // Runs the io_context while a line may be held back, and longer.
+  // Runs the io_context for longer than a line may be held back.
   void RunPastTheHoldLimit() {
     boost::asio::steady_timer timer(io_, 2 * WorkerStream::kHoldLimit);
     bool expired = false;
@@ -101,7 +101,7 @@ class MovedLinesTest : public OutputFixture {
   UniqueFd same_;
 };
 
-TEST_F(MovedLinesTest, OfSeveralWorkersAndTheLauncherAllAreWholeAndInOrder) {
+TEST_F(MovedLinesTest, LinesOfWorkersAndLauncherAreWholeAndInOrder) {
   OpenOneConsole();
   std::vector<std::unique_ptr<WorkerOutput>> outputs;
   std::vector<UniqueFd> workers;
@@ -149,7 +149,7 @@ TEST_F(MovedLinesTest, OfSeveralWorkersAndTheLauncherAllAreWholeAndInOrder) {
   EXPECT_EQ(got[3], launcher);
 }
 
-TEST_F(MovedLinesTest, OthersWaitForTheEndOfAMove) {
+TEST_F(MovedLinesTest, OtherWritersWaitForTheEndOfAMove) {
   const auto output = OpenShared();
   const std::string text = Lines("a", 800 << 10);
   UniqueFd worker = StartMove(*output, text);
@@ -164,7 +164,7 @@ TEST_F(MovedLinesTest, OthersWaitForTheEndOfAMove) {
   EXPECT_TRUE(shown.erase(launcher, 16) == text) << shown.size() << " bytes of " << text.size();
 }
 
-TEST_F(MovedLinesTest, TheLimitOfADrainLosesNothingThatIsInThePipe) {
+TEST_F(MovedLinesTest, DrainAtItsLimitLosesNothingInThePipe) {
   const auto output = OpenShared();
   const std::string text = Lines("a", 800 << 10) + "half";
   UniqueFd worker = StartMove(*output, text);
@@ -174,8 +174,8 @@ TEST_F(MovedLinesTest, TheLimitOfADrainLosesNothingThatIsInThePipe) {
   EXPECT_TRUE(shown == text) << shown.size() << " bytes of " << text.size();
 }
 
-// At a line's end, where the console happened to be full, and in the middle of lines.
-TEST_F(MovedLinesTest, TheLimitOfADrainSplitsNoLineBeforeTheLaunchers) {
+// The move stops at the end of a line, where the console became full, and in the middle of lines.
+TEST_F(MovedLinesTest, DrainAtItsLimitSplitsNoLine) {
   for (const size_t read_before : {0, 50'001, 50'047}) {
     SCOPED_TRACE(read_before);
     const auto output = OpenShared();
@@ -185,7 +185,7 @@ TEST_F(MovedLinesTest, TheLimitOfADrainSplitsNoLineBeforeTheLaunchers) {
     if (read_before > 0) {
       shown = ReadUntilMoved(console_->out().MovedForTest() + static_cast<int64_t>(read_before));
     }
-    ASSERT_TRUE(console_->out().full()) << "a move is under way";
+    ASSERT_TRUE(console_->out().full()) << "a move is pending";
     console_->out().Write("of the launcher\n");
     EXPECT_TRUE(Drain(*output, milliseconds(20)));
     shown += ShownToTheEnd();
@@ -196,7 +196,7 @@ TEST_F(MovedLinesTest, TheLimitOfADrainSplitsNoLineBeforeTheLaunchers) {
   }
 }
 
-TEST_F(MovedLinesTest, ADestroyedOutputLeavesWholeLines) {
+TEST_F(MovedLinesTest, DestroyingTheOutputLeavesWholeLines) {
   auto output = OpenShared();
   const std::string text = Lines("a", 800 << 10);
   const UniqueFd worker = StartMove(*output, text);
@@ -210,26 +210,26 @@ TEST_F(MovedLinesTest, ADestroyedOutputLeavesWholeLines) {
   EXPECT_EQ(text[launcher - 1], '\n');
 }
 
-TEST_F(MovedLinesTest, TheTailHasEachLineOnceWhenAMoveIsStopped) {
+TEST_F(MovedLinesTest, TailHasEachLineOnceAfterAnInterruptedMove) {
   OpenOneConsole();
   const auto output = OpenShared();
   const std::string text = Lines("a", 700 << 10);
   const UniqueFd worker = StartMove(*output, text);
   ReadUntilMoved(static_cast<int64_t>(text.size() - kTailBytes / 2));
-  ASSERT_TRUE(console_->out().full()) << "a move is under way";
+  ASSERT_TRUE(console_->out().full()) << "a move is pending";
   EXPECT_TRUE(Drain(*output, milliseconds(20)));
   const std::string tail = output->StderrTail().value();
   EXPECT_GT(tail.size(), kTailBytes - 200);
   EXPECT_TRUE(absl::EndsWith(text, tail)) << tail.substr(0, 200);
 }
 
-TEST_F(MovedLinesTest, TheTailHasEachLineOnceWhenTheReaderLeaves) {
+TEST_F(MovedLinesTest, TailHasEachLineOnceAfterTheReaderCloses) {
   OpenOneConsole();
   const auto output = OpenShared();
   const std::string text = Lines("a", 700 << 10);
   UniqueFd worker = StartMove(*output, text);
   ReadUntilMoved(static_cast<int64_t>(text.size() - kTailBytes / 2));
-  ASSERT_TRUE(console_->out().full()) << "a move is under way";
+  ASSERT_TRUE(console_->out().full()) << "a move is pending";
   console_pipes_[0].reader.Reset();
   worker.Reset();
   EXPECT_TRUE(Drain(*output));
@@ -253,14 +253,15 @@ TEST_F(MovedLinesTest, AWorkerThatReadsItsOwnPipeEndsItsMove) {
   }));
 }
 
-// The reader is slow, the rest of a line waits in the worker's pipe.
-TEST_F(MovedLinesTest, ALineWhoseEndIsInThePipeIsNotBrokenWhileItWaitsForTheConsole) {
+// The reader is slow, and the rest of a line waits in the worker's pipe.
+TEST_F(MovedLinesTest, ALineWhoseEndIsInThePipeIsNotSplit) {
   const auto output = OpenShared();
   fcntl(output->stdout_fd(), F_SETPIPE_SZ, 1 << 20);
   UniqueFd worker = TakeStdout(*output);
   std::string text;
   for (int i = 0; i < 20; ++i) absl::StrAppend(&text, std::string(29'000, 'a'), "\n");
-  // Read at once, with half a line at the end; more than the console takes; what cannot be moved until then.
+  // Part 1 is read at once and ends within a line; part 2 exceeds the console's room; part 3 cannot be moved
+  // before that is read.
   size_t at = 0;
   for (const size_t end : {size_t{100'001}, size_t{400'001}, text.size()}) {
     WriteSome(worker, text.substr(0, end), at);
@@ -280,7 +281,7 @@ TEST_F(MovedLinesTest, ALineWhoseEndIsInThePipeIsNotBrokenWhileItWaitsForTheCons
   EXPECT_EQ(text[launcher - 1], '\n');
 }
 
-TEST_F(MovedLinesTest, AReaderThatClosesBlocksNoOtherStream) {
+TEST_F(MovedLinesTest, AReaderThatClosesDoesNotBlockTheWorker) {
   const auto output = OpenShared();
   const std::string text = Lines("a", 800 << 10);
   UniqueFd worker = StartMove(*output, text);
@@ -295,13 +296,13 @@ TEST_F(MovedLinesTest, AReaderThatClosesBlocksNoOtherStream) {
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("stdout")));
 }
 
-TEST_F(MovedLinesTest, LinesThatAreLongerThanALookAreWhole) {
+TEST_F(MovedLinesTest, LinesLongerThanALookAreWhole) {
   const auto one = OpenShared();
   const auto other = OpenShared();
   for (const auto* output : {one.get(), other.get()}) fcntl(output->stdout_fd(), F_SETPIPE_SZ, 1 << 20);
   UniqueFd workers[] = {TakeStdout(*one), TakeStdout(*other)};
   const std::string texts[] = {std::string(300'000, 'a') + "\n", std::string(300'000, 'b') + "\n"};
-  // The whole line is there before its first byte is read, so no limit of time applies to it.
+  // The whole line is in the pipe before its first byte is read, so kHoldLimit does not apply.
   for (const int i : {0, 1}) {
     size_t at = 0;
     WriteSome(workers[i], texts[i], at);

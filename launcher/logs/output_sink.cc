@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kFullBytes = 1 << 20;
 constexpr size_t kMaxSpares = 4;
-// What a job takes besides its bytes, about.
+// Approximate overhead of a job.
 constexpr size_t kJobBytes = 512;
 
 bool IsEmpty(int pipe) {
@@ -37,15 +37,15 @@ OutputSink::OutputSink(boost::asio::io_context& io, int fd, std::string name, On
   is_pipe_ = S_ISFIFO(info.st_mode);
   const bool is_terminal = isatty(fd) != 0;
   if (is_pipe_ || is_terminal) {
-    // O_NONBLOCK belongs to what is shared with the shell and the workers: open it once more for ourselves.
+    // O_NONBLOCK is a flag of the open file description, which the shell and the workers share: reopen it.
     fd_.Reset(open(absl::StrCat("/proc/self/fd/", fd).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   }
   if (!fd_) {
     UniqueFd copy(fcntl(fd, F_DUPFD_CLOEXEC, 3));
-    const bool others_made_it_non_blocking = !S_ISREG(info.st_mode) && (fcntl(fd, F_GETFL) & O_NONBLOCK) != 0;
-    if (!is_socket_ && !others_made_it_non_blocking) {
+    const bool is_non_blocking = !S_ISREG(info.st_mode) && (fcntl(fd, F_GETFL) & O_NONBLOCK) != 0;
+    if (!is_socket_ && !is_non_blocking) {
       file_ = std::make_shared<FileWriter>(std::move(copy), name_);
-      // /dev/null and its like never block.
+      // Devices such as /dev/null never block.
       if (!S_ISCHR(info.st_mode) || is_terminal) disk_.emplace(io);
       return;
     }
@@ -68,7 +68,7 @@ void OutputSink::Write(absl::FunctionRef<void(std::string&)> append, Writer writ
       spares_.pop_back();
     }
     Append(append, writer, bytes);
-    return WriteAside(std::move(bytes));
+    return WriteOnDisk(std::move(bytes));
   }
   Append(append, writer, queue_);
   if (failed_) queue_.clear();
@@ -88,7 +88,7 @@ void OutputSink::Write(absl::string_view first, absl::string_view second, Writer
   if (!file_ && !waiting_ && !failed_ && queue_.empty() && !new_line) {
     const iovec pieces[] = {{.iov_base = const_cast<char*>(first.data()), .iov_len = first.size()},
                             {.iov_base = const_cast<char*>(second.data()), .iov_len = second.size()}};
-    // An error comes again where it is reported.
+    // Ignore an error here: it recurs in Pump, which reports it.
     taken = static_cast<size_t>(std::max<ssize_t>(Put(pieces, std::size(pieces)), 0));
     taken_ += static_cast<int64_t>(taken);
   }
@@ -118,7 +118,7 @@ void OutputSink::NoteEnd(char last, Writer writer) {
   if (last != '\n' && last != '\r') in_line_ = writer;
 }
 
-void OutputSink::WriteAside(std::string bytes) {
+void OutputSink::WriteOnDisk(std::string bytes) {
   if (bytes.empty()) return;
   const size_t memory = bytes.capacity() + kJobBytes;
   const auto job = std::make_shared<std::pair<std::string, absl::Status>>(std::move(bytes), absl::OkStatus());
@@ -175,7 +175,7 @@ bool OutputSink::Move(absl::string_view first, int from, size_t bytes, std::func
 void OutputSink::FinishMoveByCopy() {
   queue_.insert(move_->at, TakeRestOfMove());
   move_.reset();
-  CallWaiters();  // The queue is written when the reader takes more: AwaitReader is under way.
+  CallWaiters();  // AwaitReader is pending and will write the queue.
 }
 
 std::string OutputSink::TakeRestOfMove() {
@@ -225,7 +225,7 @@ bool OutputSink::PumpMove() {
       taken_ += n;
       moved_ += n;
     } else if (n == 0) {
-      break;  // The pipe is empty, and has no writer.
+      break;  // The pipe is empty and has no writer.
     } else if (errno == EAGAIN) {
       if (IsEmpty(move_->from)) break;
       AwaitReader();
@@ -255,8 +255,7 @@ void OutputSink::Fail() {
   failed_ = true;
   queue_.clear();
   sent_ = 0;
-  on_error_(
-      absl::ErrnoToStatus(errno, absl::StrCat("cannot write to ", name_, "; its output is lost from here")));
+  on_error_(absl::ErrnoToStatus(errno, absl::StrCat("cannot write to ", name_, "; further output is lost")));
 }
 
 void OutputSink::CallWaiters() {
@@ -272,7 +271,7 @@ bool OutputSink::MayServe() const {
   return room_waiters_.front().needs_idle ? idle() : !full();
 }
 
-// One after the other, as long as there is room: who has waited longest is next, whatever the others write.
+// Calls waiters in order while there is room. Waiters added meanwhile are served by the next call.
 void OutputSink::ServeRoomWaiters() {
   for (size_t left = room_waiters_.size(); left > 0 && MayServe(); --left) {
     const std::function<void()> ready = std::move(room_waiters_.front().ready);

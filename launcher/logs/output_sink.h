@@ -1,4 +1,4 @@
-// The agent's console: one of its own two streams. Writing never blocks on a slow reader or file system.
+// One of the agent's two output streams. Writing never blocks on a slow reader or file system.
 #pragma once
 
 #include <sys/uio.h>
@@ -23,62 +23,62 @@
 
 namespace ddprun {
 
-// Order:   what is written comes out in that order; what one Write gives is not mixed with another's. When a
-//          writer has stopped in the middle of a line, others begin a new one.
-// Errors:  the first one is given to `on_error`. A file is written as FileWriter does it, in a DiskThread of
-//          its own; when a reader is gone, all output is dropped. Nobody waits.
-// Threads: that of the io_context. SIGPIPE must be ignored.
+//   Order:   output has the order of the calls, and the bytes of one Write are contiguous. If a writer has
+//            stopped in the middle of a line, other writers begin a new line.
+//   Errors:  `on_error` receives the first one. Files are written with FileWriter in a DiskThread. After the
+//            reader has closed its end, all output is dropped and no caller waits.
+//   Threads: the io_context's. SIGPIPE must be ignored.
 class OutputSink {
  public:
   using OnError = std::function<void(const absl::Status&)>;
-  // Who may stop in the middle of a line.
+  // Identifies a writer, which may stop in the middle of a line.
   using Writer = uint64_t;
   static constexpr Writer kLauncher = 0;
 
-  // `fd`, borrowed until this returns, may be a terminal, pipe, socket or file of whatever other processes
-  // share.
-  //   name: for messages, such as "stderr".
+  //   fd:   a terminal, pipe, socket or file, possibly shared with other processes. Borrowed during the call.
+  //   name: identifies the stream in messages: "stderr".
   OutputSink(boost::asio::io_context& io, int fd, std::string name, OnError on_error);
   OutputSink(const OutputSink&) = delete;
   OutputSink& operator=(const OutputSink&) = delete;
   ~OutputSink() { alive_.End(); }
 
-  // For a writer that is not the launcher; each value is used once.
+  // Returns a new id for a writer other than the launcher.
   Writer NewWriter() { return ++last_writer_; }
-  // Takes everything, also when full.
+  // Accepts any amount, also when full().
   void Write(absl::string_view bytes, Writer writer = kLauncher);
-  // The same of what `append` appends, without a copy.
+  // Writes what `append` appends, without a copy.
   void Write(absl::FunctionRef<void(std::string&)> append, Writer writer = kLauncher);
-  // The same of `first` and then `second`. Only what the reader does not take at once is copied.
+  // Writes `first` and then `second`. Copies only what cannot be written at once.
   void Write(absl::string_view first, absl::string_view second, Writer writer);
 
   bool is_pipe() const { return is_pipe_ && fd_; }
-  // All that was written is out.
+  // All output is written, and the stream is not blocked.
   bool idle() const { return queue_.empty() && !move_ && !waiting_; }
-  // `ready` is called once, from the io_context, when it is idle, in one order with the callers of WhenRoom:
-  // those that call WhenRoom later are served later. Who does not wait may still write before that.
+  // Calls `ready` once, on the io_context, when idle(). Callers of WhenIdle and WhenRoom are served in one
+  // order, that of their calls. Writers that do not wait may still write before them.
   void WhenIdle(std::function<void()> ready);
-  // Whole lines may be moved here from a pipe: this is one, too, idle, and nobody has stopped in the middle
-  // of a line.
+  // True if whole lines may be moved here from a pipe: this is a pipe, idle, and at the beginning of a line.
   bool CanMove() const { return is_pipe() && idle() && !failed_ && !in_line_; }
-  // Moves the first `bytes` of the pipe `from`, whole lines that are there, behind `first`, which is copied.
-  // Other writers come after all of it. Afterwards the bytes are not in `from` any more, also when the
-  // console's reader has closed its end. If another process reads `from`, the move ends when that is empty.
-  // REQUIRES: CanMove().
-  //   from: borrowed until the move is done.
-  //   Returns: true when the move is done; false: `done` is called when it is.
+  // Writes `first`, which is copied, and then moves the first `bytes` of the pipe `from`, which must be whole
+  // lines already in the pipe. Output of other writers follows. Afterwards the bytes are no longer in `from`,
+  // even if the reader of this stream has closed its end. If another process reads `from`, the move ends when
+  // `from` is empty.
+  //   REQUIRES: CanMove().
+  //   from:     borrowed until the move is done.
+  //   Returns:  true if the move is done; otherwise `done` is called when it is.
   bool Move(absl::string_view first, int from, size_t bytes, std::function<void()> done);
-  // Completes a Move that is not done: copies the rest, so that `from` may be closed. `done` is not called.
+  // Completes a pending Move by copying the rest, so that `from` may be closed. `done` is not called.
+  //   REQUIRES: a Move is pending.
   void FinishMoveByCopy();
 
-  // The reader is slow: whoever can wait shall call WhenRoom and write from there.
+  // The reader is slow: callers that can wait should call WhenRoom and write from its callback.
   bool full() const;
-  // `ready` is called once, from the io_context, in the order of these calls and when it is not full.
+  // Calls `ready` once, on the io_context, when not full(), in the order of the calls.
   void WhenRoom(std::function<void()> ready);
   bool empty() const { return queue_.empty() && !move_ && (!disk_ || disk_->idle()); }
-  // Calls `done` once when all that was written is out, from the io_context.
+  // Calls `done` once, on the io_context, when empty().
   void WhenEmpty(std::function<void()> done);
-  // Bytes that the reader has taken so far.
+  // Bytes that the stream has accepted so far.
   int64_t taken() const { return taken_; }
   int64_t MovedForTest() const { return moved_; }
 
@@ -87,7 +87,7 @@ class OutputSink {
     std::function<void()> ready;
     bool needs_idle;
   };
-  // Comes between the first `at` bytes of queue_ and the others.
+  // A move that follows the first `at` bytes of queue_ and precedes the rest.
   struct PendingMove {
     int from;
     size_t left;
@@ -95,21 +95,21 @@ class OutputSink {
     std::function<void()> done;
   };
 
-  // To the end of `out`; on a new line where the last writer has left one.
+  // Appends to `out`, preceded by a newline if another writer has stopped in the middle of a line.
   void Append(absl::FunctionRef<void(std::string&)> append, Writer writer, std::string& out);
-  // The last byte of what `writer` has written.
+  // Records the last byte that `writer` has written.
   void NoteEnd(char last, Writer writer);
-  // Bytes taken; -1 with errno.
+  // Returns the number of bytes written, or -1 with errno.
   ssize_t Put(const iovec* pieces, size_t count);
   void Pump();
-  // False: it cannot go on now.
+  // Both return false if they must wait for the reader.
   bool PumpQueue(size_t end);
   bool PumpMove();
   // Reads the rest of move_ from its pipe.
   std::string TakeRestOfMove();
   void AwaitReader();
   void Fail();
-  void WriteAside(std::string bytes);
+  void WriteOnDisk(std::string bytes);
   void CallWaiters();
   bool MayServe() const;
   void ServeRoomWaiters();
@@ -117,24 +117,24 @@ class OutputSink {
   boost::asio::io_context& io_;
   const std::string name_;
   const OnError on_error_;
-  std::shared_ptr<FileWriter> file_;  // of what takes no O_NONBLOCK; with the jobs of disk_, if there are any
-  std::optional<DiskThread> disk_;    // of a file_ that may block
-  UniqueFd fd_;                       // without file_
+  std::shared_ptr<FileWriter> file_;  // if the stream has no non-blocking mode; shared with jobs of disk_
+  std::optional<DiskThread> disk_;    // if writes to file_ may block
+  UniqueFd fd_;                       // if file_ is null; non-blocking
   bool is_socket_ = false;
   bool is_pipe_ = false;
   boost::asio::posix::stream_descriptor ready_;  // watches fd_
   bool failed_ = false;
-  bool waiting_ = false;  // for fd_ to take more
+  bool waiting_ = false;  // for fd_ to become writable
   std::string queue_;
-  size_t sent_ = 0;  // of queue_
+  size_t sent_ = 0;  // bytes of queue_
   std::optional<PendingMove> move_;
-  std::vector<std::string> spares_;  // memory of what disk_ has written
+  std::vector<std::string> spares_;  // buffers of finished jobs, for reuse
   int64_t taken_ = 0;
-  int64_t moved_ = 0;  // of taken_
+  int64_t moved_ = 0;  // part of taken_
   Writer last_writer_ = kLauncher;
-  std::optional<Writer> in_line_;  // who has stopped in the middle of a line
+  std::optional<Writer> in_line_;  // the writer that has stopped in the middle of a line
   std::deque<RoomWaiter> room_waiters_;
-  bool serving_ = false;  // ServeRoomWaiters will come
+  bool serving_ = false;  // ServeRoomWaiters is posted
   std::vector<std::function<void()>> empty_waiters_;
   Alive alive_;
 };

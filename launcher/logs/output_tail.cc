@@ -24,7 +24,7 @@ void OutputTail::Append(absl::string_view bytes) {
 std::string OutputTail::Get() const {
   const size_t begin = kept_.size() - std::min(kept_.size(), kTailBytes);
   if (begin == 0 && !cut_) return kept_;
-  // Where a line was cut, begin with the next one; a single line longer than the tail is shown as it is.
+  // Skip the first line, which is incomplete, unless nothing would be left.
   const size_t newline = kept_.find('\n', begin);
   return newline == std::string::npos || newline + 1 == kept_.size() ? kept_.substr(begin)
                                                                      : kept_.substr(newline + 1);
@@ -33,7 +33,7 @@ std::string OutputTail::Get() const {
 std::string ReadFileTail(const std::string& path) {
   const std::optional<PlainFile> file = OpenPlainFile(path);
   if (!file) return "";
-  std::string bytes(kTailBytes + 1, '\0');  // one more shows whether something is cut off
+  std::string bytes(kTailBytes + 1, '\0');  // One more byte tells whether earlier ones are dropped.
   const off_t begin = std::max<off_t>(file->size - static_cast<off_t>(bytes.size()), 0);
   const ssize_t n = pread(file->fd.get(), bytes.data(), bytes.size(), begin);
   OutputTail tail;

@@ -1,4 +1,4 @@
-// The end of a stream, kept for the failure report.
+// Keeps the end of a stream for the failure report.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,16 @@ constexpr size_t kTailBytes = 16 << 10;
 class OutputTail {
  public:
   void Append(absl::string_view bytes);
-  // At most the last kTailBytes of all that was appended; begins with a whole line when something was cut
-  // off.
+  // Returns at most the last kTailBytes that were appended. If earlier bytes were dropped, it begins with a
+  // whole line, unless the last line alone is longer.
   std::string Get() const;
 
  private:
-  std::string kept_;  // at most twice what is wanted, so that most appends move nothing
-  bool cut_ = false;
+  std::string kept_;  // at most 2 * kTailBytes, so that most appends move no bytes
+  bool cut_ = false;  // bytes before kept_ were dropped
 };
 
-// The same of a file; empty when it cannot be read, or is no plain file.
+// Returns the tail of a file; empty if it cannot be read or is not a regular file.
 std::string ReadFileTail(const std::string& path);
 
 }  // namespace ddprun

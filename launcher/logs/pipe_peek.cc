@@ -9,9 +9,9 @@
 namespace ddprun {
 namespace {
 
-// Of one look, at most.
+// Maximum size of one Look.
 constexpr size_t kLookBytes = 1 << 20;
-// As many as the pipes of workers have.
+// The size of the workers' pipes.
 constexpr int kPipeBytes = 256 << 10;
 
 }  // namespace
@@ -45,7 +45,7 @@ absl::string_view PipePeek::Look(int pipe, size_t& all) {
     if (n > 0) got += static_cast<size_t>(n);
   }
   if (n > 0) return last_;
-  reader_.Reset();  // with what is left there
+  reader_.Reset();  // Discards the bytes left in the pipe.
   writer_.Reset();
   return "";
 }

@@ -1,4 +1,4 @@
-// The bytes in a pipe, seen without taking them out.
+// Reads bytes of a pipe without consuming them.
 #pragma once
 
 #include <cstddef>
@@ -9,20 +9,21 @@
 
 namespace ddprun {
 
-// Not thread-safe.
-//   Owns: three descriptors, from the first Look on.
+//   Threads: not thread-safe.
+//   Owns:    three descriptors, after the first Look.
 class PipePeek {
  public:
   static constexpr size_t kMaxBytes = 20 << 10;
 
-  // The last bytes that `pipe` holds now, at most kMaxBytes, valid until the next call; `all` gets how many
-  // bytes they end, counted from the first one in the pipe. Empty: there are none, or the system refuses.
+  // Returns the last bytes that `pipe` holds, at most kMaxBytes, valid until the next call. Sets `all` to the
+  // number of bytes from the first one in the pipe to the end of the result. Empty if the pipe is empty or
+  // cannot be read this way.
   absl::string_view Look(int pipe, size_t& all);
 
  private:
   bool Open();
 
-  UniqueFd reader_;  // of a pipe that gets references to the bytes
+  UniqueFd reader_;  // of a private pipe into which tee(2) duplicates the bytes
   UniqueFd writer_;
   UniqueFd null_;
   std::string last_;

@@ -28,7 +28,7 @@ class PipePeekTest : public testing::Test {
   size_t all_ = 0;
 };
 
-TEST_F(PipePeekTest, WhatIsSeenStaysThere) {
+TEST_F(PipePeekTest, LookDoesNotConsumeBytes) {
   EXPECT_EQ(Look(), "");
   EXPECT_EQ(all_, 0u);
   Write("one ");
@@ -41,7 +41,7 @@ TEST_F(PipePeekTest, WhatIsSeenStaysThere) {
   EXPECT_EQ(Look(), "");
 }
 
-TEST_F(PipePeekTest, OfMuchTheLastIsSeen) {
+TEST_F(PipePeekTest, LookReturnsTheLastBytes) {
   std::string text;
   for (int i = 0; text.size() < 3 * PipePeek::kMaxBytes; ++i) text += std::to_string(i) + "\n";
   text.resize(3 * PipePeek::kMaxBytes);
@@ -52,7 +52,7 @@ TEST_F(PipePeekTest, OfMuchTheLastIsSeen) {
   }
 }
 
-TEST_F(PipePeekTest, NothingIsSeenAtTheEndNorOfWhatIsNoPipe) {
+TEST_F(PipePeekTest, LookIsEmptyAtTheEndAndForOtherFiles) {
   writer_.Reset();
   EXPECT_EQ(Look(), "");
   const UniqueFd null(open("/dev/null", O_RDONLY | O_CLOEXEC));

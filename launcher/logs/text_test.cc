@@ -11,7 +11,7 @@
 namespace ddprun {
 namespace {
 
-TEST(LinePrefixTest, IsThatOfTorchrunByDefaultAndElseAsItStands) {
+TEST(LinePrefixTest, IsTorchrunsByDefaultAndOtherwiseTheTemplate) {
   const LineOrigin origin = {
       .role = "default", .local_rank = LocalRank(1), .rank = Rank(9), .hostname = "n3.example"};
   EXPECT_EQ(FormatPrefix("", origin), "[default1]:");
@@ -33,7 +33,7 @@ std::string Finish(LinePrefixer& prefixer) {
   return lines;
 }
 
-TEST(LinePrefixerTest, LinesStayWholeHoweverTheyArrive) {
+TEST(LinePrefixerTest, LinesAreWholeForAnySizeOfPieces) {
   const std::string text = "one\n\ntwo\r\n50%\r100%\r\r\n\nthree";
   const std::string want = "[p]:one\n[p]:\n[p]:two\n[p]:50%\n[p]:100%\n[p]:\n[p]:\n[p]:three\n";
   for (size_t piece = 1; piece <= text.size(); ++piece) {
@@ -51,7 +51,7 @@ TEST(LinePrefixerTest, LinesStayWholeHoweverTheyArrive) {
   }
 }
 
-TEST(LinePrefixerTest, NothingGivesNothing) {
+TEST(LinePrefixerTest, EmptyInputGivesNoLines) {
   LinePrefixer prefixer("[p]:");
   EXPECT_EQ(Feed(prefixer, ""), "");
   EXPECT_EQ(Finish(prefixer), "");
@@ -59,21 +59,21 @@ TEST(LinePrefixerTest, NothingGivesNothing) {
   EXPECT_EQ(Finish(prefixer), "");
 }
 
-TEST(LinePrefixerTest, BytesThatAreNoTextStayAsTheyAre) {
+TEST(LinePrefixerTest, KeepsBytesThatAreNotText) {
   LinePrefixer prefixer("p:");
   const std::string bytes("\xff\xc3\0\x01\xe2\x82", 6);
   EXPECT_EQ(Feed(prefixer, bytes + "\n"), "p:" + bytes + "\n");
 }
 
-TEST(LinePrefixerTest, AStepOfAProgressBarIsALineAtOnce) {
+TEST(LinePrefixerTest, AStepOfAProgressBarIsALine) {
   LinePrefixer prefixer("p:");
   EXPECT_EQ(Feed(prefixer, "10%\r"), "p:10%\n");
   EXPECT_EQ(Feed(prefixer, "20%\r"), "p:20%\n");
-  EXPECT_EQ(Feed(prefixer, "\n30%"), "") << "the end of the line before";
+  EXPECT_EQ(Feed(prefixer, "\n30%"), "") << "completes the end of the previous line";
   EXPECT_EQ(Feed(prefixer, "\n"), "p:30%\n");
 }
 
-TEST(LinePrefixerTest, LongLinesAreWholeAndEndlessOnesPassedOnInPieces) {
+TEST(LinePrefixerTest, KeepsLongLinesWholeUpToTheLimit) {
   constexpr size_t kMax = LinePrefixer::kMaxLine;
   for (const size_t piece : {kMax / 16, kMax / 2 + 1, kMax, kMax + 1, 3 * kMax}) {
     LinePrefixer prefixer("p:");
@@ -86,7 +86,7 @@ TEST(LinePrefixerTest, LongLinesAreWholeAndEndlessOnesPassedOnInPieces) {
   }
 }
 
-TEST(OutputTailTest, KeepsTheEndFromAWholeLineOn) {
+TEST(OutputTailTest, KeepsTheEndBeginningWithAWholeLine) {
   OutputTail tail;
   EXPECT_EQ(tail.Get(), "");
   tail.Append("a\nb");
@@ -105,18 +105,18 @@ TEST(OutputTailTest, KeepsTheEndFromAWholeLineOn) {
   EXPECT_EQ(got.substr(0, 5), "line ");
 }
 
-TEST(OutputTailTest, ALineLongerThanTheTail) {
+TEST(OutputTailTest, CutsALineLongerThanTheTail) {
   OutputTail tail;
   tail.Append(std::string(100'000, 'x') + "\n");
   EXPECT_EQ(tail.Get(), std::string(kTailBytes - 1, 'x') + "\n");
 }
 
-TEST(OutputTailTest, OfAFile) {
+TEST(OutputTailTest, ReadsTheTailOfAFile) {
   EXPECT_EQ(ReadFileTail("/no/such/file"), "");
   EXPECT_EQ(ReadFileTail(testing::TempDir()), "");
   const std::string fifo = absl::StrCat(testing::TempDir(), "/fifo");
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
-  EXPECT_EQ(ReadFileTail(fifo), "") << "at once";
+  EXPECT_EQ(ReadFileTail(fifo), "") << "does not block";
   const std::string path = absl::StrCat(testing::TempDir(), "/log");
   std::ofstream(path) << "short\n";
   EXPECT_EQ(ReadFileTail(path), "short\n");
@@ -130,7 +130,7 @@ TEST(OutputTailTest, OfAFile) {
   EXPECT_GT(tail.size(), kTailBytes - 101);
 }
 
-// What comes out after each of `pieces`, and at the end.
+// The output after each of `pieces`, and of Finish.
 std::vector<std::string> Held(const std::vector<std::string>& pieces) {
   LineHolder holder;
   std::vector<std::string> out;
@@ -139,7 +139,7 @@ std::vector<std::string> Held(const std::vector<std::string>& pieces) {
   return out;
 }
 
-TEST(LineHolderTest, WholeLinesByteForByte) {
+TEST(LineHolderTest, PassesWholeLinesUnchanged) {
   using V = std::vector<std::string>;
   EXPECT_EQ(Held({"one\ntw", "o\n", "end"}), (V{"one\n", "two\n", "", "end"}));
   EXPECT_EQ(Held({"10%\r20%\r", "30%"}), (V{"10%\r", "20%\r", "30%"}));
@@ -149,7 +149,7 @@ TEST(LineHolderTest, WholeLinesByteForByte) {
   EXPECT_EQ(Held({nul}), (V{nul.substr(0, 4), "z"}));
 }
 
-TEST(LineHolderTest, AnEndlessLineIsNotHeldForEver) {
+TEST(LineHolderTest, DoesNotHoldLinesAboveTheLimit) {
   LineHolder holder;
   std::string out;
   for (size_t fed = 0; fed <= LineHolder::kMaxLine; fed += 1 << 20)

@@ -31,14 +31,13 @@ WorkerOutput::StreamFile OpenFile(const WorkerOutput::Plan& plan, bool redirect,
   return file;
 }
 
-// A worker that writes a file itself sees by itself that the disk is full; the user may see nothing.
-absl::Status FullDiskOf(const std::string& path) {
+// Reports a full disk. A worker that writes its file itself gets ENOSPC, but may not report it to the user.
+absl::Status CheckDiskSpace(const std::string& path) {
   struct statvfs info;
   if (statvfs(path.c_str(), &info) != 0) return absl::OkStatus();
   const auto room = geteuid() == 0 ? info.f_bfree : info.f_bavail;
-  if (info.f_blocks == 0 || room > 0) return absl::OkStatus();  // no blocks: it does not say
-  return absl::ErrnoToStatus(ENOSPC,
-                             absl::StrCat(path, " may lack some of what the worker wrote: its disk is full"));
+  if (info.f_blocks == 0 || room > 0) return absl::OkStatus();  // f_blocks == 0: not reported
+  return absl::ErrnoToStatus(ENOSPC, absl::StrCat(path, " may be incomplete: its disk is full"));
 }
 
 }  // namespace
@@ -53,11 +52,11 @@ WorkerOutput::WorkerOutput(Console& console, DiskThread& disk, const Plan& plan,
   for (const StreamFile* file : {&files.out, &files.err}) {
     if (!file->problem.ok()) console.Warn(file->problem);
   }
-  const auto goes_to_console_alone = [&](bool tee, const StreamFile& file) {
+  const auto goes_only_to_console = [&](bool tee, const StreamFile& file) {
     return plan.shown && !tee && !file.of_worker && file.of_us == nullptr;
   };
   const bool both_to_console =
-      goes_to_console_alone(plan.tee.out, files.out) && goes_to_console_alone(plan.tee.err, files.err);
+      goes_only_to_console(plan.tee.out, files.out) && goes_only_to_console(plan.tee.err, files.err);
   if (console.is_one() && both_to_console) {
     WorkerStream::Sinks sinks;
     sinks.console = &console.out();
@@ -77,7 +76,7 @@ WorkerOutput::WorkerOutput(Console& console, DiskThread& disk, const Plan& plan,
         .console = &console.out(),
         .filtered = plan.filtered_stdout,
         .tail = nullptr,
-        .as_it_is = console.stdout_is_device() || (plan.alone && !console.is_one())});
+        .inherits = console.stdout_is_device() || (plan.alone && !console.is_one())});
   Open(err_, plan,
        {.tee = plan.tee.err,
         .path = plan.files.stderr_log,
@@ -86,7 +85,7 @@ WorkerOutput::WorkerOutput(Console& console, DiskThread& disk, const Plan& plan,
         .console = &console.err(),
         .filtered = plan.filtered_stderr,
         .tail = &tail_,
-        .as_it_is = console.stderr_is_terminal()});
+        .inherits = console.stderr_is_terminal()});
   sees_stderr_ = err_.passed != nullptr;
 }
 
@@ -98,9 +97,9 @@ void WorkerOutput::Open(Stream& stream, const Plan& plan, const StreamSpec& spec
     return;
   }
   WorkerStream::Sinks sinks = SinksOf(plan, spec);
-  const bool console_alone = sinks.console != nullptr && sinks.file == nullptr && !sinks.prefix;
+  const bool only_console = sinks.console != nullptr && sinks.file == nullptr && !sinks.prefix;
   const bool nowhere = sinks.console == nullptr && sinks.file == nullptr && sinks.tail == nullptr;
-  if (!nowhere && !(console_alone && spec.as_it_is) && OpenPipe(stream, plan, std::move(sinks))) return;
+  if (!nowhere && !(only_console && spec.inherits) && OpenPipe(stream, plan, std::move(sinks))) return;
   if (plan.shown) {
     stream.child_fd = spec.console_fd;
   } else {
@@ -135,7 +134,7 @@ bool WorkerOutput::OpenPipe(Stream& stream, const Plan& plan, WorkerStream::Sink
   }
   UniqueFd ours(ends[0]);
   fcntl(ours.get(), F_SETFL, O_NONBLOCK);
-  if (plan.pipe_bytes > 0) fcntl(ours.get(), F_SETPIPE_SZ, plan.pipe_bytes);  // if it cannot, so be it
+  if (plan.pipe_bytes > 0) fcntl(ours.get(), F_SETPIPE_SZ, plan.pipe_bytes);  // best effort
   stream.child_end.Reset(ends[1]);
   stream.child_fd = ends[1];
   stream.passed = std::make_unique<WorkerStream>(console_.io(), std::move(ours), std::move(sinks),
@@ -157,7 +156,7 @@ void WorkerOutput::CloseChildEnds() {
 void WorkerOutput::Drain(Duration limit, std::function<void()> done) {
   drained_ = std::move(done);
   CloseChildEnds();
-  LookAtFiles();
+  InspectFiles();
   limit_.expires_after(limit);
   limit_.async_wait(alive_.Guard([this](const boost::system::error_code& error) {
     if (error) return;
@@ -170,25 +169,25 @@ void WorkerOutput::Drain(Duration limit, std::function<void()> done) {
   CheckDrained();
 }
 
-struct WorkerOutput::Look {
+struct WorkerOutput::FileState {
   absl::Status problem;
   std::optional<std::string> tail;
 };
 
-void WorkerOutput::LookAtFiles() {
+void WorkerOutput::InspectFiles() {
   for (const Stream* stream : {&out_, &err_}) {
     if (stream->path.empty()) continue;
-    ++looks_;
-    const auto look = std::make_shared<Look>();
+    ++inspections_;
+    const auto file = std::make_shared<FileState>();
     disk_.Do(
-        [look, path = stream->path, wants_tail = stream == &err_] {
-          look->problem = FullDiskOf(path);
-          if (wants_tail) look->tail = ReadFileTail(path);
+        [file, path = stream->path, wants_tail = stream == &err_] {
+          file->problem = CheckDiskSpace(path);
+          if (wants_tail) file->tail = ReadFileTail(path);
         },
-        alive_.Guard([this, look] {
-          --looks_;
-          if (!look->problem.ok()) console_.Warn(look->problem);
-          if (look->tail) file_tail_ = std::move(look->tail);
+        alive_.Guard([this, file] {
+          --inspections_;
+          if (!file->problem.ok()) console_.Warn(file->problem);
+          if (file->tail) file_tail_ = std::move(file->tail);
           CheckDrained();
         }));
   }
@@ -199,7 +198,7 @@ void WorkerOutput::CheckDrained() {
   for (const Stream* stream : {&out_, &err_}) {
     if (!overdue_ && stream->passed != nullptr && !stream->passed->closed()) return;
   }
-  if (!overdue_ && looks_ > 0) return;
+  if (!overdue_ && inspections_ > 0) return;
   limit_.cancel();
   for (Stream* stream : {&out_, &err_}) {
     if (stream->passed != nullptr && stream->passed->behind()) {

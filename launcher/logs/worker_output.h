@@ -1,15 +1,16 @@
 // stdout and stderr of one worker: to the console, to files, or to both.
 //
-//   not redirected   stdout is the agent's own where nobody else writes lines to it, and where it is a
-//                    terminal or another device; stderr is the agent's own if that is a terminal (isatty and
-//                    colours as without us; the agent sees nothing of it, so there is no tail). Otherwise it
-//                    goes through the agent, line by line and unchanged: both through one pipe, in the order
-//                    of the writes, if the agent's two streams are one.
-//   redirected       a file of the worker's own, not seen by the agent; the tail is read from it. With a
-//                    limit of size it goes through the agent.
-//   tee              through the agent, byte by byte to the file, line by line with a prefix to the console.
-//   not shown        nothing of it reaches the console: the file alone if there is one, and of a stderr
-//                    without a file the tail.
+//   not redirected   The worker inherits the agent's stdout if that is a terminal or another device, or if
+//                    no other process writes lines to it, and the agent's stderr if that is a terminal.
+//                    isatty and colours then work as without the agent; the agent does not see the output,
+//                    so a terminal stderr has no tail. All else passes through the agent, in whole lines,
+//                    unchanged; if the agent's two streams are one, both pass through one pipe, in the order
+//                    of the writes.
+//   redirected       The worker writes the file itself, and the tail is read from it. With a size limit the
+//                    stream passes through the agent.
+//   tee              The stream passes through the agent: unchanged to the file, and in whole lines with a
+//                    prefix to the console.
+//   not shown        The stream goes only to the file, if any. A stderr without a file leaves only its tail.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -38,33 +39,33 @@ class WorkerOutput {
   struct Plan {
     Streams redirects = {};
     Streams tee = {};
-    WorkerFiles files = {};     // a name empty: that output goes to the console alone
-    std::string prefix = {};    // of tee, as "[default0]:"
-    bool shown = true;          // false: nothing of it goes to the console
+    WorkerFiles files = {};     // an empty path: that stream goes only to the console
+    std::string prefix = {};    // of lines of tee, such as "[default0]:"
+    bool shown = true;          // false: no output goes to the console
     bool alone = true;          // no other worker is shown on this console
-    int64_t max_log_bytes = 0;  // of each file; see LogFile
-    int pipe_bytes = 0;         // of each pipe, at least; 0: as the system makes them
-    // Lines of tee that are shown go there too; none: nowhere.
+    int64_t max_log_bytes = 0;  // for each file; see LogFile
+    int pipe_bytes = 0;         // minimum size of each pipe; 0: the system's default
+    // Also receive the lines of tee that are shown; null: none.
     std::shared_ptr<FilteredLog> filtered_stdout = {};
     std::shared_ptr<FilteredLog> filtered_stderr = {};
   };
-  // The file of a stream, open: at most one of the first two.
+  // The open file of a stream. At most one of `of_worker` and `of_us` is set.
   struct StreamFile {
-    UniqueFd of_worker;              // which writes it itself
-    std::unique_ptr<LogFile> of_us;  // written from here
-    absl::Status problem;            // why there is none
+    UniqueFd of_worker;              // written by the worker
+    std::unique_ptr<LogFile> of_us;  // written by the agent
+    absl::Status problem;            // why the file could not be opened
   };
   struct Files {
     StreamFile out;
     StreamFile err;
   };
 
-  // May wait for the file system.
+  // May block on the file system.
   static Files OpenFiles(const Plan& plan);
 
-  // Opens pipes. What cannot be opened is told to the console's `warn`; that output goes to the console
-  // instead. So is a file that cannot be written on the way; see FileWriter.
-  //   disk: of the files; borrowed.
+  // Opens pipes. A file or pipe that cannot be opened is reported to the console's `warn`, and a stream that
+  // is shown goes to the console instead. Later write errors are reported to `warn`, too; see FileWriter.
+  //   disk: the thread for the files; borrowed.
   WorkerOutput(Console& console, DiskThread& disk, const Plan& plan, Files files);
   WorkerOutput(const WorkerOutput&) = delete;
   WorkerOutput& operator=(const WorkerOutput&) = delete;
@@ -73,29 +74,29 @@ class WorkerOutput {
   // The worker's descriptors 1 and 2, for Spawn.
   int stdout_fd() const { return out_.child_fd; }
   int stderr_fd() const { return err_.child_fd; }
-  // To be called after Spawn: from then on the pipes end with the worker.
+  // Call after Spawn: from then on the pipes reach their end when the worker exits.
   void CloseChildEnds();
 
-  // To be called when the worker has ended: `done` comes, once and from the io_context, when all that it
-  // wrote has been read and is in its files; the console may still be busy with it, see Console::Flush.
-  // After `limit` it comes anyway: what something that the worker started, and that still holds its streams,
-  // writes later is lost; a disk that takes nothing still gets all when it does.
+  // Call when the worker has ended. Calls `done` once, on the io_context, when all its output has been read
+  // and is in its files; the console may still lack some of it, see Console::Flush. After `limit`, `done` is
+  // called in any case: later output of a process that the worker started and that still holds its streams is
+  // lost; a stalled disk still receives all output that was read.
   void Drain(Duration limit, std::function<void()> done);
 
-  // The last of its stderr, or of all that it printed if both streams are one; none when it could not be
-  // seen. Complete once drained.
+  // The tail of stderr, or of both streams if they are one; nullopt if the agent could not see it. Complete
+  // after Drain.
   std::optional<std::string> StderrTail() const;
-  // StderrTail has both streams.
+  // True if StderrTail has both streams.
   bool tail_has_stdout() const { return tail_has_stdout_; }
 
  private:
   struct Stream {
-    int child_fd = -1;                     // what the worker gets
-    UniqueFd child_end;                    // child_fd, when it is ours to close
+    int child_fd = -1;                     // the worker's descriptor
+    UniqueFd child_end;                    // owns child_fd, unless it is the console's
     std::string path;                      // of a file that the worker writes itself
-    std::unique_ptr<WorkerStream> passed;  // what passes through us; null: nothing, or all is read
+    std::unique_ptr<WorkerStream> passed;  // null if the stream does not pass through the agent any more
   };
-  // What is to be done with one of the two.
+  // How to open one of the two streams.
   struct StreamSpec {
     bool tee;
     const std::string& path;
@@ -103,28 +104,28 @@ class WorkerOutput {
     int console_fd;
     OutputSink* console;
     std::shared_ptr<FilteredLog> filtered;
-    OutputTail* tail;  // null: needs none
-    bool as_it_is;     // goes to the console's own descriptor when it goes there alone
+    OutputTail* tail;  // null: no tail is kept
+    bool inherits;     // the worker gets console_fd if the stream goes only to the console
   };
-  struct Look;
+  struct FileState;
 
   WorkerStream::Sinks SinksOf(const Plan& plan, const StreamSpec& spec);
   void Open(Stream& stream, const Plan& plan, const StreamSpec& spec);
   bool OpenPipe(Stream& stream, const Plan& plan, WorkerStream::Sinks sinks);
   void OpenNullDevice(Stream& stream);
-  // At files that the worker wrote itself.
-  void LookAtFiles();
+  // Checks files that the worker wrote itself and reads the tail of stderr.
+  void InspectFiles();
   void CheckDrained();
 
   Console& console_;
   DiskThread& disk_;
-  OutputTail tail_;  // of a stderr that passes through us
+  OutputTail tail_;  // of a stderr that passes through the agent
   Stream out_;
   Stream err_;
   bool sees_stderr_ = false;
   bool tail_has_stdout_ = false;
-  std::optional<std::string> file_tail_;  // of a stderr that does not
-  int looks_ = 0;                         // of LookAtFiles, to come
+  std::optional<std::string> file_tail_;  // of a stderr that the worker wrote to a file
+  int inspections_ = 0;                   // pending jobs of InspectFiles
   bool overdue_ = false;                  // the drain has reached its limit
   boost::asio::steady_timer limit_;
   std::function<void()> drained_;

@@ -20,13 +20,13 @@ using ::testing::IsEmpty;
 
 class WorkerOutputTest : public OutputFixture {};
 
-TEST_F(WorkerOutputTest, UntouchedStdoutIsTheAgentsOwn) {
+TEST_F(WorkerOutputTest, InheritsStdoutByDefault) {
   const auto output = Open(kNone, kNone);
   EXPECT_EQ(output->stdout_fd(), console_pipes_[0].writer.get());
   EXPECT_TRUE(Drain(*output));
 }
 
-TEST_F(WorkerOutputTest, StdoutThatOthersWriteToComesThroughLineByLine) {
+TEST_F(WorkerOutputTest, PassesWholeLinesOfASharedStdout) {
   WorkerOutput::Plan plan = Plan(kNone, kNone);
   plan.alone = false;
   WorkerOutput one = Open(plan);
@@ -47,7 +47,7 @@ TEST_F(WorkerOutputTest, StdoutThatOthersWriteToComesThroughLineByLine) {
   EXPECT_EQ(one.StderrTail(), "err\n");
 }
 
-TEST_F(WorkerOutputTest, StdoutThatIsADeviceIsTheAgentsOwn) {
+TEST_F(WorkerOutputTest, InheritsStdoutThatIsADevice) {
   const UniqueFd null(open("/dev/null", O_WRONLY | O_CLOEXEC));
   OpenConsole(null.get(), console_pipes_[1].writer.get());
   WorkerOutput::Plan plan = Plan(kNone, kNone);
@@ -55,7 +55,7 @@ TEST_F(WorkerOutputTest, StdoutThatIsADeviceIsTheAgentsOwn) {
   EXPECT_EQ(Open(plan).stdout_fd(), null.get());
 }
 
-TEST_F(WorkerOutputTest, BothStreamsShareAPipeWhereTheAgentsAreOne) {
+TEST_F(WorkerOutputTest, BothStreamsShareAPipeIfTheAgentsAreOne) {
   const UniqueFd same(fcntl(console_pipes_[0].writer.get(), F_DUPFD_CLOEXEC, 3));
   OpenConsole(console_pipes_[0].writer.get(), same.get());
   const auto output = Open(kNone, kNone);
@@ -74,8 +74,8 @@ TEST_F(WorkerOutputTest, BothStreamsShareAPipeWhereTheAgentsAreOne) {
   EXPECT_EQ(output->StderrTail(), printed);
 }
 
-// As after --tee=1 2>&1 | tee: nothing is inherited beside what goes line by line.
-TEST_F(WorkerOutputTest, WhereTheAgentsStreamsAreOneNothingIsItsOwn) {
+// As with --tee=1 2>&1 | tee: no stream is inherited while another one is written in whole lines.
+TEST_F(WorkerOutputTest, InheritsNothingIfTheAgentsStreamsAreOne) {
   const UniqueFd same(fcntl(console_pipes_[0].writer.get(), F_DUPFD_CLOEXEC, 3));
   OpenConsole(console_pipes_[0].writer.get(), same.get());
   const auto output = Open(kNone, kErr);
@@ -87,7 +87,7 @@ TEST_F(WorkerOutputTest, WhereTheAgentsStreamsAreOneNothingIsItsOwn) {
   EXPECT_THAT(Shown(0), testing::AnyOf("[default0]:err\nhalf", "half\n[default0]:err\n"));
 }
 
-TEST_F(WorkerOutputTest, StderrThatIsNoTerminalComesThroughUnchangedAndLeavesATail) {
+TEST_F(WorkerOutputTest, PassesStderrUnchangedAndKeepsItsTail) {
   const auto output = Open(kNone, kNone);
   EXPECT_NE(output->stderr_fd(), console_pipes_[1].writer.get());
   Print(output->stderr_fd(), "50%\r100%\nlast words");
@@ -96,7 +96,7 @@ TEST_F(WorkerOutputTest, StderrThatIsNoTerminalComesThroughUnchangedAndLeavesATa
   EXPECT_EQ(output->StderrTail(), "50%\r100%\nlast words");
 }
 
-TEST_F(WorkerOutputTest, StderrThatIsATerminalIsTheAgentsOwnAndLeavesNoTail) {
+TEST_F(WorkerOutputTest, InheritsATerminalStderrWithoutATail) {
   const UniqueFd terminal(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
   ASSERT_TRUE(terminal);
   ASSERT_EQ(isatty(terminal.get()), 1);
@@ -106,7 +106,7 @@ TEST_F(WorkerOutputTest, StderrThatIsATerminalIsTheAgentsOwnAndLeavesNoTail) {
   EXPECT_EQ(output->StderrTail(), std::nullopt);
 }
 
-TEST_F(WorkerOutputTest, RedirectedStreamsGoToFilesAlone) {
+TEST_F(WorkerOutputTest, RedirectedStreamsGoOnlyToFiles) {
   const auto output = Open(kBoth, kNone);
   Print(output->stdout_fd(), "out\n");
   Print(output->stderr_fd(), "err\n");
@@ -117,7 +117,7 @@ TEST_F(WorkerOutputTest, RedirectedStreamsGoToFilesAlone) {
   EXPECT_EQ(Shown(0) + Shown(1), "");
 }
 
-TEST_F(WorkerOutputTest, TeeWritesFilesAsTheyAreAndTheConsoleWithAPrefix) {
+TEST_F(WorkerOutputTest, TeeWritesFilesUnchangedAndPrefixesTheConsole) {
   const auto output = Open(kNone, kBoth);
   Print(output->stdout_fd(), "one\ntw");
   Print(output->stderr_fd(), "err\n");
@@ -130,7 +130,7 @@ TEST_F(WorkerOutputTest, TeeWritesFilesAsTheyAreAndTheConsoleWithAPrefix) {
   EXPECT_EQ(output->StderrTail(), "err\n");
 }
 
-TEST_F(WorkerOutputTest, TeeWinsOverRedirectAndEachStreamIsItsOwn) {
+TEST_F(WorkerOutputTest, TeeOverridesRedirectForEachStream) {
   const auto output = Open(kBoth, kOut);
   Print(output->stdout_fd(), "out\n");
   Print(output->stderr_fd(), "err\n");
@@ -150,7 +150,7 @@ TEST_F(WorkerOutputTest, WithoutFilesEverythingGoesToTheConsole) {
   EXPECT_EQ(Shown(1), "err\n");
   EXPECT_EQ(output->StderrTail(), "err\n");
   EXPECT_EQ(Open(kOut, kNone)->stdout_fd(), console_pipes_[0].writer.get());
-  EXPECT_THAT(warnings_, IsEmpty()) << "whoever gave no names knows why";
+  EXPECT_THAT(warnings_, IsEmpty()) << "the caller asked for no files";
 }
 
 TEST_F(WorkerOutputTest, PipesAreAsLargeAsPlanned) {
@@ -159,7 +159,7 @@ TEST_F(WorkerOutputTest, PipesAreAsLargeAsPlanned) {
   EXPECT_EQ(fcntl(Open(plan).stdout_fd(), F_GETPIPE_SZ), 128 << 10);
 }
 
-TEST_F(WorkerOutputTest, WhatIsNotShownIsInItsFileAlone) {
+TEST_F(WorkerOutputTest, HiddenOutputGoesOnlyToItsFile) {
   WorkerOutput::Plan plan = Plan(kErr, kOut);
   plan.shown = false;
   WorkerOutput output = Open(plan);
@@ -172,13 +172,13 @@ TEST_F(WorkerOutputTest, WhatIsNotShownIsInItsFileAlone) {
   EXPECT_EQ(Shown(0) + Shown(1), "");
 }
 
-TEST_F(WorkerOutputTest, WhatIsNeitherShownNorKeptLeavesTheTailOfItsStderr) {
+TEST_F(WorkerOutputTest, HiddenOutputWithoutFilesLeavesTheTailOfStderr) {
   for (const bool with_files : {true, false}) {
     if (!with_files) files_ = {};
     WorkerOutput::Plan plan = Plan(kNone, with_files ? kNone : kBoth);
     plan.shown = false;
     WorkerOutput output = Open(plan);
-    // More than a pipe holds: nobody waits.
+    // More than a pipe holds, so a worker would block if stdout were an unread pipe.
     for (int i = 0; i < 100; ++i) Print(output.stdout_fd(), std::string(10'000, 'x'));
     Print(output.stderr_fd(), "last words");
     EXPECT_TRUE(Drain(output));
@@ -188,7 +188,7 @@ TEST_F(WorkerOutputTest, WhatIsNeitherShownNorKeptLeavesTheTailOfItsStderr) {
   }
 }
 
-TEST_F(WorkerOutputTest, WhatIsNotShownStaysHiddenWhenItsFileCannotBeOpened) {
+TEST_F(WorkerOutputTest, HiddenOutputStaysHiddenIfItsFileCannotBeOpened) {
   files_ = {.stdout_log = "/no/such/dir/out", .stderr_log = "/no/such/dir/err"};
   WorkerOutput::Plan plan = Plan(kBoth, kNone);
   plan.shown = false;
@@ -201,7 +201,7 @@ TEST_F(WorkerOutputTest, WhatIsNotShownStaysHiddenWhenItsFileCannotBeOpened) {
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("/no/such/dir/out"), HasSubstr("/no/such/dir/err")));
 }
 
-TEST_F(WorkerOutputTest, AFileThatCannotBeOpenedIsToldAndTheConsoleGetsIt) {
+TEST_F(WorkerOutputTest, WarnsAndUsesTheConsoleIfAFileCannotBeOpened) {
   files_ = {.stdout_log = "/no/such/dir/out", .stderr_log = "/no/such/dir/err"};
   const auto output = Open(kErr, kOut);
   Print(output->stdout_fd(), "out\n");
@@ -212,7 +212,7 @@ TEST_F(WorkerOutputTest, AFileThatCannotBeOpenedIsToldAndTheConsoleGetsIt) {
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("/no/such/dir/out"), HasSubstr("/no/such/dir/err")));
 }
 
-TEST_F(WorkerOutputTest, AFullDiskIsToldOnceAndTheConsoleGoesOn) {
+TEST_F(WorkerOutputTest, WarnsOnceAboutAFullDiskAndShowsEverything) {
   files_.stdout_log = "/dev/full";
   const auto output = Open(kNone, kOut);
   for (int i = 0; i < 3; ++i) {
@@ -225,11 +225,11 @@ TEST_F(WorkerOutputTest, AFullDiskIsToldOnceAndTheConsoleGoesOn) {
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("/dev/full")));
 }
 
-TEST_F(WorkerOutputTest, AConsoleThatWentAwayIsToldOnceAndStopsNobody) {
+TEST_F(WorkerOutputTest, WarnsOnceAboutAClosedConsoleAndDoesNotBlock) {
   console_pipes_[0].reader.Reset();
   const auto output = Open(kNone, kOut);
   const UniqueFd worker = TakeStdout(*output);
-  // Far more than a pipe holds: somebody takes it.
+  // Far more than a pipe holds, so it must be read.
   const std::string chunk = std::string(4095, 'x') + "\n";
   size_t written = 0;
   ASSERT_TRUE(RunUntil([&] {
@@ -240,16 +240,16 @@ TEST_F(WorkerOutputTest, AConsoleThatWentAwayIsToldOnceAndStopsNobody) {
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("stdout")));
 }
 
-TEST_F(WorkerOutputTest, TheDrainOfAHeldPipeEndsAtItsLimitWithWhatIsThere) {
+TEST_F(WorkerOutputTest, DrainOfAHeldPipeEndsAtItsLimit) {
   const auto output = Open(kNone, kOut);
-  const UniqueFd held_by_somebody(fcntl(output->stdout_fd(), F_DUPFD_CLOEXEC, 3));
-  Print(held_by_somebody.get(), "last line\nand a half");
+  const UniqueFd held_open(fcntl(output->stdout_fd(), F_DUPFD_CLOEXEC, 3));
+  Print(held_open.get(), "last line\nand a half");
   EXPECT_TRUE(Drain(*output, milliseconds(20)));
   EXPECT_EQ(Shown(0), "[default0]:last line\n[default0]:and a half\n");
-  EXPECT_EQ(write(held_by_somebody.get(), "x", 1), -1) << "the reader is closed";
+  EXPECT_EQ(write(held_open.get(), "x", 1), -1) << "the reader is closed";
 }
 
-TEST_F(WorkerOutputTest, TheFlushOfABlockedConsoleEndsAtItsLimit) {
+TEST_F(WorkerOutputTest, FlushOfABlockedConsoleEndsAtItsLimit) {
   const auto output = Open(kNone, kErr);
   const std::string line(60'000, 'x');
   for (int i = 0; i < 4; ++i) {
@@ -261,8 +261,7 @@ TEST_F(WorkerOutputTest, TheFlushOfABlockedConsoleEndsAtItsLimit) {
   EXPECT_TRUE(Flush(milliseconds(20)));
 }
 
-// A real worker: nothing it printed before its end is missing, every time.
-TEST_F(WorkerOutputTest, TheTailOfStderrIsNotOfBothStreamsWhileTheConsoleIsBehind) {
+TEST_F(WorkerOutputTest, TailHasOnlyStderrWhileTheConsoleIsBehind) {
   const auto output = Open(kNone, kErr);
   UniqueFd worker(fcntl(output->stderr_fd(), F_DUPFD_CLOEXEC, 3));
   fcntl(worker.get(), F_SETFL, O_NONBLOCK);
@@ -277,7 +276,8 @@ TEST_F(WorkerOutputTest, TheTailOfStderrIsNotOfBothStreamsWhileTheConsoleIsBehin
   EXPECT_FALSE(output->tail_has_stdout());
 }
 
-TEST_F(WorkerOutputTest, NoByteOfAWorkerIsLostAtItsEnd) {
+// Repeated with a real worker: all that it printed before its exit arrives.
+TEST_F(WorkerOutputTest, LosesNothingWhenAWorkerExits) {
   std::map<uint64_t, ExitInfo> ended;
   ProcessClient client(io_, StartWarden(),
                        {.started = [](auto, auto) {},
@@ -304,8 +304,8 @@ TEST_F(WorkerOutputTest, NoByteOfAWorkerIsLostAtItsEnd) {
   }
 }
 
-// The line that it was in the middle of comes out, too.
-TEST_F(WorkerOutputTest, NoByteOfAWorkerIsLostWhenItIsKilled) {
+// An incomplete last line is shown, too.
+TEST_F(WorkerOutputTest, LosesNothingWhenAWorkerIsKilled) {
   std::map<uint64_t, ExitInfo> ended;
   ProcessClient client(io_, StartWarden(),
                        {.started = [](auto, auto) {},

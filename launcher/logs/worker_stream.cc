@@ -11,9 +11,9 @@
 namespace ddprun {
 namespace {
 
-// At the end of a drain, what a worker can have left in its pipe, and more.
+// Reads by Close at the limit of a drain: enough for all that a pipe holds.
 constexpr int kLastReads = 32;
-// Less is copied. More than PipePeek shows, so that lines that are moved have the whole tail.
+// Smaller amounts are copied. More than PipePeek returns, so that moved lines contain the whole tail.
 constexpr size_t kLeastMoved = 32 << 10;
 static_assert(kLeastMoved > PipePeek::kMaxBytes && PipePeek::kMaxBytes > kTailBytes);
 
@@ -98,7 +98,7 @@ void WorkerStream::OnMoved() {
   if (sinks_.tail != nullptr) sinks_.tail->Append(moved_end_);
 }
 
-// Reads once. False at the end of the stream.
+// Reads once. Returns false at the end of the stream.
 bool WorkerStream::Take() {
   Chunk chunk;
   const ssize_t n = ReadChunk(pipe_.native_handle(), chunk, sinks_.file != nullptr);
@@ -115,7 +115,7 @@ void WorkerStream::Pass(Chunk chunk) {
   if (sinks_.filtered) sinks_.filtered->Feed(bytes);
   const bool has_room = ConsoleHasRoom();
   const bool later = !has_room && sinks_.file != nullptr && sinks_.file->Keeps(bytes.size());
-  if (!has_room && !later && behind()) GiveUp();
+  if (!has_room && !later && behind()) DropBacklog();
   if (sinks_.console != nullptr && !later) Show(bytes);
   if (sinks_.file == nullptr) return Recycle(std::move(chunk));
   auto shared = std::make_shared<Chunk>(std::move(chunk));
@@ -126,7 +126,7 @@ void WorkerStream::Pass(Chunk chunk) {
   if (later) AwaitRoom();
 }
 
-// The first of unsaved_ is in the file, as far as `range` says.
+// The first element of unsaved_ was written; `range` is what the file has of it.
 void WorkerStream::OnSaved(const QueuedLog::Range& range) {
   if (outdated_saves_ > 0) {
     --outdated_saves_;
@@ -210,9 +210,9 @@ void WorkerStream::Resume() {
   if (std::exchange(stalled_, false)) OnReadable();
 }
 
-// One piece, so that other streams have their turn.
+// Shows one piece, so that other streams get their turn.
 void WorkerStream::CatchUp() {
-  if (lacking_.empty()) {  // The console does not wait for the disk.
+  if (lacking_.empty()) {  // Do not wait for the disk.
     Show(unsaved_.front()->view());
     unsaved_.pop_front();
     ++outdated_saves_;
@@ -237,8 +237,8 @@ void WorkerStream::OnRead(int64_t wanted, const std::string& bytes) {
     return;
   }
   reading_ = false;
-  if (static_cast<int64_t>(bytes.size()) < wanted) {  // somebody has cut the file
-    GiveUp();
+  if (static_cast<int64_t>(bytes.size()) < wanted) {  // The file was rotated or truncated.
+    DropBacklog();
   } else {
     Show(bytes);
     auto& range = std::get<QueuedLog::Range>(lacking_.front());
@@ -258,8 +258,7 @@ void WorkerStream::OnShown() {
   if (auto shown = std::exchange(shown_, nullptr)) shown();
 }
 
-// The rest of what the console lacks does not come there any more.
-void WorkerStream::GiveUp() {
+void WorkerStream::DropBacklog() {
   int64_t lost = 0;
   for (const auto& item : lacking_) {
     const auto* const range = std::get_if<QueuedLog::Range>(&item);

@@ -1,9 +1,9 @@
-// One stream of one worker on its way through the agent: to a file as it comes, to the console line by line.
+// Passes one stream of one worker through the agent: to a file as it arrives, to the console in whole lines.
 //
-// A worker never waits for the console's reader as long as the file has everything: what the console has no
-// room for is read from the file again when there is room. Without such a file (none is wanted, the disk is
-// full, the file is as large as it may be) the worker waits, as if it wrote to the console itself. A disk
-// that takes nothing makes it wait once the disk's DiskThread is full.
+// A worker never waits for the console's reader while the file has all its output: output for which the
+// console has no room is read from the file again later. Without such a file (none is configured, the disk is
+// full, the file has reached its size limit) the worker waits, as if it wrote to the console itself. When a
+// disk stalls, the worker waits once the DiskThread is full.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -30,40 +30,41 @@
 
 namespace ddprun {
 
-// Lines come out whole. One whose end does not come within kHoldLimit is shown as far as it is: with a prefix
-// as a line, and what follows is a line of its own; without one what follows continues it, unless somebody
-// else has written meanwhile.
-//   Order:   what is read comes out in that order, in the file and on the console.
-//   Threads: that of the io_context.
+// Lines on the console are whole. A line that does not end within kHoldLimit is shown incomplete. With a
+// prefix the incomplete part becomes a line, and the rest another one; without a prefix the rest continues
+// the line, unless another writer has written meanwhile.
+//   Order:   file and console each have the order of the stream.
+//   Threads: the io_context's.
 class WorkerStream {
  public:
   static constexpr Duration kHoldLimit = seconds(1);
 
-  // Where it goes to; each may be missing. Pointers are borrowed.
+  // Destinations of the stream; each is optional. Pointers are borrowed.
   struct Sinks {
     std::unique_ptr<QueuedLog> file;
     OutputSink* console = nullptr;
-    std::optional<std::string> prefix;  // of lines on the console; none: lines go there as they are
+    std::optional<std::string> prefix;  // of lines on the console; nullopt: lines are unchanged
     std::optional<FilteredStream> filtered;
-    DiskThread* disk = nullptr;  // of `file` and `filtered`; null: there is neither
-    OutputTail* tail = nullptr;  // until closed
+    DiskThread* disk = nullptr;  // the thread of `file` and `filtered`; null if neither is set
+    OutputTail* tail = nullptr;  // not used after the stream is closed
   };
 
-  // `pipe` is the reading end, not blocking. `closed` is called once, from the io_context: the end of the
-  // stream was read, and all but the console has it.
+  // `pipe` is the reading end, non-blocking. `closed` is called once, on the io_context, when the end of the
+  // stream was read and all sinks except the console have all of it.
   WorkerStream(boost::asio::io_context& io, UniqueFd pipe, Sinks sinks, std::function<void()> closed);
   WorkerStream(const WorkerStream&) = delete;
   WorkerStream& operator=(const WorkerStream&) = delete;
   ~WorkerStream();
 
-  // The end was read, and the file has everything.
+  // The end of the stream was read, and the file has all of it.
   bool closed() const { return !pipe_.is_open() && saved_; }
-  // Takes what is in the pipe, and nothing after it. `closed` is not called any more.
+  // Reads what is in the pipe now and closes it. `closed` is not called any more.
   void Close();
 
-  // The console has not been given everything yet.
+  // The console still lacks some of the output.
   bool behind() const { return !lacking_.empty() || !unsaved_.empty(); }
-  // `shown` is called once, from inside: not behind any more. REQUIRES: behind(), and the pipe is closed.
+  // Calls `shown` once, from inside this object, when no longer behind().
+  //   REQUIRES: behind(), and the pipe is closed.
   void WhenShown(std::function<void()> shown) { shown_ = std::move(shown); }
 
  private:
@@ -74,9 +75,9 @@ class WorkerStream {
   void OnReadable();
   bool Take();
   void TakeOrMove();
-  // The last read was large, and its lines go to the console alone, unchanged: MoveLines may move the next.
+  // True if MoveLines may be tried: the last read was large, and lines go only to the console, unchanged.
   bool MayMove() const;
-  // Moves whole lines from pipe_ to the console without a copy. False: not possible; Take reads them.
+  // Moves whole lines from pipe_ to the console without a copy. Returns false if that is not possible.
   bool MoveLines();
   void OnMoved();
   void Pass(Chunk chunk);
@@ -90,11 +91,12 @@ class WorkerStream {
   void CatchUp();
   void OnRead(int64_t wanted, const std::string& bytes);
   void OnShown();
-  void GiveUp();
+  // Drops the output that the console lacks and writes a line about it there.
+  void DropBacklog();
 
   void FinishLines();
   bool HoldsLine() const { return prefixer_ ? prefixer_->holds() : holder_.holds(); }
-  // There are bytes to read, which may have the end of the line that is held back.
+  // True if the pipe has bytes, which may complete the line that is held back.
   bool HasUnread();
   void AwaitEndOfLine();
 
@@ -103,28 +105,28 @@ class WorkerStream {
   std::function<void()> closed_;
   std::function<void()> shown_;
   const OutputSink::Writer writer_;
-  std::optional<LinePrefixer> prefixer_;  // else:
-  LineHolder holder_;
+  std::optional<LinePrefixer> prefixer_;
+  LineHolder holder_;      // used if prefixer_ is not set
   bool flows_ = false;     // the last read was large
-  bool moving_ = false;    // the console takes lines out of pipe_
+  bool moving_ = false;    // the console is moving lines out of pipe_
   std::string moved_end_;  // with moving_: the last bytes of those lines
-  bool saved_ = false;     // all that was read is in the files
-  bool stalled_ = false;   // there is something to read, and nobody to take it
+  bool saved_ = false;     // the files have all that was read
+  bool stalled_ = false;   // pipe_ is readable, but the sinks have no room
   bool awaiting_console_ = false;
   bool awaiting_disk_ = false;
 
-  // What the console lacks: first what is in the file, or in memory where the file lacks it too; then what is
-  // on its way to the file.
+  // Output that the console lacks, in order: lacking_ is in the file, or in memory if the file lacks it, too;
+  // unsaved_ is being written to the file.
   std::deque<std::variant<QueuedLog::Range, std::shared_ptr<Chunk>>> lacking_;
   std::deque<std::shared_ptr<Chunk>> unsaved_;
-  int in_memory_ = 0;       // of lacking_
-  bool reading_ = false;    // the first of lacking_ is being read from the file
-  int outdated_saves_ = 0;  // answers to come of what has left unsaved_
-  int outdated_reads_ = 0;
+  int in_memory_ = 0;       // chunks in lacking_
+  bool reading_ = false;    // the first element of lacking_ is being read from the file
+  int outdated_saves_ = 0;  // pending callbacks of writes that have left unsaved_
+  int outdated_reads_ = 0;  // pending callbacks of reads that are no longer needed
 
-  boost::asio::steady_timer hold_;  // runs as long as a line is held back
-  bool holding_ = false;            // hold_ runs
-  TimePoint held_since_ = {};       // with a prefix: since it last grew; without one: since it began
+  boost::asio::steady_timer hold_;  // pending while a line is held back
+  bool holding_ = false;            // hold_ is pending
+  TimePoint held_since_ = {};       // with a prefix: when the line last grew; without: when it began
   Alive alive_;
 };
 

@@ -1,4 +1,4 @@
-// Streams on their way through the agent: slow consoles, lines without an end, limits of size, filters.
+// Streams that pass through the agent: slow consoles, unterminated lines, size limits, filters.
 #include "launcher/logs/worker_stream.h"
 
 #include <algorithm>
@@ -18,8 +18,8 @@
 namespace ddprun {
 namespace {
 
-// Numbered lines of 4 KiB, as many as fit into the pipe of `worker` now. A pipe has room for a whole one or
-// none.
+// Writes numbered lines of 4 KiB while they fit into the pipe of `worker`. A pipe has room for a whole line
+// or for none.
 void WriteLines(const UniqueFd& worker, int& next, std::string& sent) {
   for (;; ++next) {
     std::string line = absl::StrCat(next, " ");
@@ -40,8 +40,8 @@ std::string Prefixed(absl::string_view prefix, absl::string_view text) {
 
 class WorkerStreamTest : public OutputFixture {
  protected:
-  // Writes as long as somebody takes it, up to `limit`; nobody reads the console.
-  std::string WriteUntilItWaits(const UniqueFd& worker, size_t limit) {
+  // Writes until the worker would block or has written `limit` bytes. The console is not read.
+  std::string WriteUntilItBlocks(const UniqueFd& worker, size_t limit) {
     std::string sent;
     int next = 0;
     size_t before;
@@ -54,14 +54,14 @@ class WorkerStreamTest : public OutputFixture {
   }
 };
 
-TEST_F(WorkerStreamTest, AConsoleThatNobodyReadsDoesNotMakeAWorkerWaitThatHasAFile) {
+TEST_F(WorkerStreamTest, AnUnreadConsoleDoesNotBlockAWorkerWithAFile) {
   const auto output = Open(kNone, kOut);
   UniqueFd worker = TakeStdout(*output);
-  const std::string sent = WriteUntilItWaits(worker, 16 << 20);
+  const std::string sent = WriteUntilItBlocks(worker, 16 << 20);
   EXPECT_GE(sent.size(), 16u << 20);
   RunAll();
   EXPECT_EQ(Contents(files_.stdout_log), sent);
-  // Nothing is lost for a reader that is late, and the worker's end does not wait for it.
+  // A late reader gets everything, and the drain does not wait for it.
   Print(worker.get(), "the end");
   worker.Reset();
   EXPECT_TRUE(Drain(*output));
@@ -71,10 +71,10 @@ TEST_F(WorkerStreamTest, AConsoleThatNobodyReadsDoesNotMakeAWorkerWaitThatHasAFi
       << shown.size() << " bytes shown of " << sent.size();
 }
 
-TEST_F(WorkerStreamTest, ALateReaderGetsEverythingAlsoWhenTheNextStartHasBegun) {
+TEST_F(WorkerStreamTest, ALateReaderGetsEverythingDuringTheNextStart) {
   auto output = Open(kNone, kOut);
   UniqueFd worker = TakeStdout(*output);
-  const std::string sent = WriteUntilItWaits(worker, 8 << 20);
+  const std::string sent = WriteUntilItBlocks(worker, 8 << 20);
   worker.Reset();
   EXPECT_TRUE(Drain(*output));
   output.reset();
@@ -90,7 +90,7 @@ TEST_F(WorkerStreamTest, ALateReaderGetsEverythingAlsoWhenTheNextStartHasBegun) 
   EXPECT_TRUE(shown == Prefixed("[default0]:", sent)) << shown.size() << " bytes shown of " << sent.size();
 }
 
-TEST_F(WorkerStreamTest, TwoStreamsThatWaitForTheConsoleHaveTheirTurnsAndKeepTheirOrders) {
+TEST_F(WorkerStreamTest, StreamsTakeTurnsOnASlowConsoleAndKeepTheirOrder) {
   std::map<int, std::string> sent;
   std::map<int, UniqueFd> workers;
   std::map<int, std::unique_ptr<WorkerOutput>> outputs;
@@ -100,7 +100,7 @@ TEST_F(WorkerStreamTest, TwoStreamsThatWaitForTheConsoleHaveTheirTurnsAndKeepThe
     plan.prefix = absl::StrCat(rank, ":");
     outputs[rank] = std::make_unique<WorkerOutput>(*console_, disk_, plan, WorkerOutput::OpenFiles(plan));
     workers[rank] = TakeStdout(*outputs[rank]);
-    sent[rank] = WriteUntilItWaits(workers[rank], 8 << 20);
+    sent[rank] = WriteUntilItBlocks(workers[rank], 8 << 20);
   }
   workers.clear();
   EXPECT_TRUE(Drain(*outputs[0]));
@@ -114,14 +114,14 @@ TEST_F(WorkerStreamTest, TwoStreamsThatWaitForTheConsoleHaveTheirTurnsAndKeepThe
   }
   EXPECT_TRUE(shown['0'] == sent[0]);
   EXPECT_TRUE(shown['1'] == sent[1]);
-  EXPECT_LT(first_of_one, 4u << 20) << "the second does not wait until the first is through";
+  EXPECT_LT(first_of_one, 4u << 20) << "the second stream does not wait for the end of the first";
 }
 
-TEST_F(WorkerStreamTest, WithoutAFileTheWorkerWaitsWithTheConsoleAndLosesNothing) {
+TEST_F(WorkerStreamTest, WithoutAFileTheWorkerBlocksAndLosesNothing) {
   files_ = {};
   const auto output = Open(kNone, kOut);
   UniqueFd worker = TakeStdout(*output);
-  const std::string sent = WriteUntilItWaits(worker, 16 << 20);
+  const std::string sent = WriteUntilItBlocks(worker, 16 << 20);
   EXPECT_LT(sent.size(), 4u << 20);
   EXPECT_EQ(write(worker.get(), "x", 1), -1);
   worker.Reset();
@@ -131,12 +131,12 @@ TEST_F(WorkerStreamTest, WithoutAFileTheWorkerWaitsWithTheConsoleAndLosesNothing
   EXPECT_TRUE(shown == Prefixed("[default0]:", sent)) << shown.size() << " bytes shown of " << sent.size();
 }
 
-TEST_F(WorkerStreamTest, WithAFullFileTheWorkerWaitsAndTheConsoleHasEverything) {
+TEST_F(WorkerStreamTest, AtTheSizeLimitTheWorkerBlocksAndTheConsoleGetsEverything) {
   WorkerOutput::Plan plan = Plan(kNone, kOut);
   plan.max_log_bytes = 4 << 20;
   WorkerOutput output = Open(plan);
   UniqueFd worker = TakeStdout(output);
-  const std::string sent = WriteUntilItWaits(worker, 16 << 20);
+  const std::string sent = WriteUntilItBlocks(worker, 16 << 20);
   EXPECT_LT(sent.size(), 6u << 20);
   EXPECT_GT(sent.size(), 1u << 20);
   worker.Reset();
@@ -146,14 +146,13 @@ TEST_F(WorkerStreamTest, WithAFullFileTheWorkerWaitsAndTheConsoleHasEverything) 
   EXPECT_TRUE(shown == Prefixed("[default0]:", sent)) << shown.size() << " bytes shown of " << sent.size();
 }
 
-// The end of a drain that has a limit is one: what is in the pipe is in the file, and the console says what
-// it lacks.
-TEST_F(WorkerStreamTest, AtTheLimitOfADrainTheFileHasAllAndTheConsoleSaysWhatItLacks) {
+// The file gets all that is in the pipe, and a line on the console states how much it lacks.
+TEST_F(WorkerStreamTest, DrainAtItsLimitSavesThePipeAndReportsWhatIsNotShown) {
   WorkerOutput::Plan plan = Plan(kNone, kOut);
   plan.max_log_bytes = 4 << 20;
   WorkerOutput output = Open(plan);
-  const UniqueFd held_by_somebody = TakeStdout(output);
-  const std::string sent = WriteUntilItWaits(held_by_somebody, 16 << 20);
+  const UniqueFd held_open = TakeStdout(output);
+  const std::string sent = WriteUntilItBlocks(held_open, 16 << 20);
   EXPECT_TRUE(Drain(output, milliseconds(20)));
   RunAll();
   EXPECT_TRUE(absl::EndsWith(sent, Contents(files_.stdout_log)));
@@ -161,7 +160,7 @@ TEST_F(WorkerStreamTest, AtTheLimitOfADrainTheFileHasAllAndTheConsoleSaysWhatItL
   EXPECT_TRUE(absl::StrContains(ShownToTheEnd(), " bytes are not shown here, see the log file]\n"));
 }
 
-TEST_F(WorkerStreamTest, TheLimitOfSizeHoldsWhileAWorkerWritesAtFullSpeed) {
+TEST_F(WorkerStreamTest, KeepsTheSizeLimitWhileAWorkerWritesAtFullSpeed) {
   for (const Streams tee : {kNone, kOut}) {
     WorkerOutput::Plan plan = Plan(kOut, tee);
     plan.max_log_bytes = 1 << 20;
@@ -193,7 +192,7 @@ TEST_F(WorkerStreamTest, TheLimitOfSizeHoldsWhileAWorkerWritesAtFullSpeed) {
   }
 }
 
-TEST_F(WorkerStreamTest, ARedirectedStderrWithALimitLeavesItsTail) {
+TEST_F(WorkerStreamTest, KeepsTheTailOfARedirectedStderrWithASizeLimit) {
   WorkerOutput::Plan plan = Plan(kErr, kNone);
   plan.max_log_bytes = 4096;
   WorkerOutput output = Open(plan);
@@ -204,7 +203,7 @@ TEST_F(WorkerStreamTest, ARedirectedStderrWithALimitLeavesItsTail) {
   EXPECT_EQ(Shown(0) + Shown(1), "");
 }
 
-TEST_F(WorkerStreamTest, ALineWithoutAnEndIsShownAfterAWhileAndTheRestIsALineOfItsOwn) {
+TEST_F(WorkerStreamTest, WithAPrefixTheRestOfADelayedLineIsANewLine) {
   const auto output = Open(kNone, kOut);
   Print(output->stdout_fd(), "whole\nwaiting for data");
   const auto begin = std::chrono::steady_clock::now();
@@ -221,8 +220,8 @@ TEST_F(WorkerStreamTest, ALineWithoutAnEndIsShownAfterAWhileAndTheRestIsALineOfI
   EXPECT_EQ(Contents(files_.stdout_log), "whole\nwaiting for data ... here it is\n");
 }
 
-// A prompt, say: what follows continues it, but what others print does not.
-TEST_F(WorkerStreamTest, WithoutAPrefixALineWithoutAnEndIsShownAfterAWhileAndGoesOn) {
+// For example a prompt. Output of other writers begins a new line.
+TEST_F(WorkerStreamTest, WithoutAPrefixTheRestContinuesADelayedLine) {
   const auto output = Open(kNone, kNone);
   const auto print_and_await = [&](const std::string& text, const std::string& wanted) {
     const auto begin = std::chrono::steady_clock::now();
@@ -241,8 +240,8 @@ TEST_F(WorkerStreamTest, WithoutAPrefixALineWithoutAnEndIsShownAfterAWhileAndGoe
   EXPECT_TRUE(Drain(*output));
 }
 
-// However slowly it grows: a row of dots.
-TEST_F(WorkerStreamTest, WithoutAPrefixALineIsHeldNoLongerThanThat) {
+// Also if the line keeps growing, like a row of dots.
+TEST_F(WorkerStreamTest, WithoutAPrefixALineIsHeldForTheLimitOnly) {
   const auto output = Open(kNone, kNone);
   const auto begin = std::chrono::steady_clock::now();
   std::string shown;
@@ -257,7 +256,7 @@ TEST_F(WorkerStreamTest, WithoutAPrefixALineIsHeldNoLongerThanThat) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 10 * WorkerStream::kHoldLimit);
 }
 
-TEST_F(WorkerStreamTest, WhileTheDiskStandsStillAWorkerGoesOnUntilMemoryIsFullAndNothingIsLost) {
+TEST_F(WorkerStreamTest, AStalledDiskBlocksAWorkerOnlyWhenMemoryIsFull) {
   std::promise<void> thaw;
   disk_.Do([thawed = thaw.get_future().share()] { thawed.wait(); });
   const auto output = Open(kNone, kOut);
@@ -272,13 +271,13 @@ TEST_F(WorkerStreamTest, WhileTheDiskStandsStillAWorkerGoesOnUntilMemoryIsFullAn
     return sent.size() == before && disk_.bytes() >= DiskThread::kMaxBytes;
   }));
   EXPECT_GE(sent.size(), DiskThread::kMaxBytes / 2);
-  EXPECT_LT(sent.size(), DiskThread::kMaxBytes + (2 << 20)) << "the worker waits";
+  EXPECT_LT(sent.size(), DiskThread::kMaxBytes + (2 << 20)) << "the worker blocks";
   EXPECT_EQ(Contents(files_.stdout_log), "");
   EXPECT_TRUE(RunUntil([&] {
     shown += Shown(0);
     return shown.size() >= sent.size() - (1 << 20);
   })) << "the console does not wait for the disk";
-  // The end of a round does not wait.
+  // The drain ends at its limit.
   worker.Reset();
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_TRUE(Drain(*output, milliseconds(20)));
@@ -288,7 +287,7 @@ TEST_F(WorkerStreamTest, WhileTheDiskStandsStillAWorkerGoesOnUntilMemoryIsFullAn
   EXPECT_TRUE(Contents(files_.stdout_log) == sent) << "every byte";
 }
 
-TEST_F(WorkerStreamTest, LinesOfMegabytesAndOfNothingAreWhole) {
+TEST_F(WorkerStreamTest, LongAndShortLinesAreWhole) {
   const auto output = Open(kNone, kOut);
   UniqueFd worker = TakeStdout(*output);
   std::string text;
@@ -310,26 +309,26 @@ TEST_F(WorkerStreamTest, LinesOfMegabytesAndOfNothingAreWhole) {
   EXPECT_TRUE(shown == Prefixed("[default0]:", text)) << shown.size() << " bytes shown of " << text.size();
 }
 
-TEST_F(WorkerStreamTest, LinesWithAFiltersTextGoToAFileOfTheirOwnWhateverTheConsoleDoes) {
+TEST_F(WorkerStreamTest, FiltersLinesWhileTheConsoleIsUnread) {
   const std::string path = dir_ + "/filtered_stdout.log";
   WorkerOutput::Plan plan = Plan(kNone, kOut);
   plan.filtered_stdout = OpenFiltered(path, {"7 x"});
   WorkerOutput output = Open(plan);
   UniqueFd worker = TakeStdout(output);
-  const std::string sent = WriteUntilItWaits(worker, 8 << 20);
+  const std::string sent = WriteUntilItBlocks(worker, 8 << 20);
   RunAll();
   std::string want;
   for (const absl::string_view line : absl::StrSplit(Prefixed("[default0]:", sent), '\n')) {
     if (absl::StrContains(line, "7 x")) absl::StrAppend(&want, line, "\n");
   }
   EXPECT_FALSE(want.empty());
-  EXPECT_TRUE(Contents(path) == want) << "nobody has read the console";
+  EXPECT_TRUE(Contents(path) == want) << "while the console is unread";
   worker.Reset();
   EXPECT_TRUE(Drain(output));
   ShownToTheEnd();
 }
 
-TEST_F(WorkerStreamTest, WhatIsNotShownIsNotFilteredEither) {
+TEST_F(WorkerStreamTest, DoesNotFilterHiddenOutput) {
   const std::string path = dir_ + "/filtered_stdout.log";
   WorkerOutput::Plan plan = Plan(kNone, kOut);
   plan.filtered_stdout = OpenFiltered(path, {"x"});
@@ -341,13 +340,13 @@ TEST_F(WorkerStreamTest, WhatIsNotShownIsNotFilteredEither) {
   EXPECT_EQ(Contents(path), "");
 }
 
-TEST_F(WorkerStreamTest, AFlushGoesOnAsLongAsTheReaderTakesSomething) {
+TEST_F(WorkerStreamTest, FlushContinuesWhileTheReaderMakesProgress) {
   const auto output = Open(kNone, kOut);
   UniqueFd worker = TakeStdout(*output);
-  const std::string sent = WriteUntilItWaits(worker, 4 << 20);
+  const std::string sent = WriteUntilItBlocks(worker, 4 << 20);
   worker.Reset();
   EXPECT_TRUE(Drain(*output));
-  // The reader takes a little in each half of the limit, and needs many of them.
+  // The reader reads a little in each tenth of the limit and needs longer than the limit in total.
   constexpr milliseconds kLimit(100);
   bool flushed = false;
   console_->Flush(kLimit, [&] { flushed = true; });

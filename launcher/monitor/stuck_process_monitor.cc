@@ -31,7 +31,7 @@ void StuckProcessMonitor::LookLater() {
 
 void StuckProcessMonitor::Look() {
   std::map<pid_t, char> states;
-  std::map<pid_t, pid_t> threads;  // that sleep, by process
+  std::map<pid_t, pid_t> threads;  // by process: the thread with that state
   for (const pid_t pid : pids_) {
     const std::optional<ProcessEntry> entry = ReadProcess(pid);
     states[pid] = entry ? entry->state : '?';
@@ -56,8 +56,8 @@ std::vector<SleepTable::Sleeper> SleepTable::Look(const std::map<pid_t, char>& s
   for (const auto& [pid, state] : states) {
     if (state != 'D') continue;
     Sleep& sleep = sleeps_.try_emplace(pid, Sleep{.since = now}).first->second;
-    if (sleep.told || now - sleep.since < limit_) continue;
-    sleep.told = true;
+    if (sleep.reported || now - sleep.since < limit_) continue;
+    sleep.reported = true;
     too_long.push_back({.pid = pid, .slept = now - sleep.since});
   }
   return too_long;

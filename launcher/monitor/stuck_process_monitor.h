@@ -1,5 +1,5 @@
-// Looks for workers in uninterruptible sleep (state D): they wait for a GPU, a network card or a file system
-// that does not answer, and no signal ends them.
+// Detects workers in uninterruptible sleep (state D): they are blocked on a GPU, a network card or a file
+// system that does not respond, and no signal terminates them.
 #pragma once
 
 #include <sys/types.h>
@@ -18,42 +18,42 @@
 
 namespace ddprun {
 
+// Tracks how long processes stay in state D. Pure.
 class SleepTable {
  public:
   struct Sleeper {
     pid_t pid = 0;
-    Duration slept{};  // at least so long, without a look at which it was awake
+    Duration slept{};  // time over which every check found it in state D
     bool operator==(const Sleeper&) const = default;
   };
 
-  // `limit` > 0.
+  // REQUIRES: limit > 0.
   explicit SleepTable(Duration limit) : limit_(limit) {}
 
-  // `states`: of all that are watched, as in /proc/PID/stat; who is not in it is forgotten.
-  //   Returns: those that have slept for the limit or longer, each once.
+  // `states`: of all watched processes, as in /proc/PID/stat; others are forgotten.
+  //   Returns: processes asleep for the limit or longer, each once per sleep.
   std::vector<Sleeper> Look(const std::map<pid_t, char>& states, TimePoint now);
-  // How often to look: often enough for the limit, and never more than is cheap.
+  // Time between checks: a quarter of the limit, clamped to 10 ms and 1 s.
   Duration Interval() const;
 
  private:
   struct Sleep {
     TimePoint since;
-    bool told = false;
+    bool reported = false;
   };
 
   const Duration limit_;
   std::map<pid_t, Sleep> sleeps_;
 };
 
-// Nobody tells when a process falls asleep, so it looks, four times in the limit and once a second at most;
-// not at all while it watches nobody.
-//   Threads: that of `io`.
+// Polls /proc, since no event reports uninterruptible sleep. Idle while no process is watched.
+//   Threads: the thread that runs `io`.
 class StuckProcessMonitor {
  public:
-  // `where` in words: "in uninterruptible sleep (state D) for 12.0 s, waiting in nfs_wait_bit_killable".
+  // `where`: for example "in uninterruptible sleep (state D) for 12.0 s, waiting in nfs_wait_bit_killable".
   using Handler = std::function<void(pid_t pid, const std::string& where)>;
 
-  // `limit` none: it watches nobody, whatever it is told. `on_stuck` is called from `io`, once for a process.
+  // `limit` none: Add has no effect. `on_stuck` runs on `io`, once per sleep of a process.
   StuckProcessMonitor(boost::asio::io_context& io, std::optional<Duration> limit, Handler on_stuck);
 
   void Add(pid_t pid);

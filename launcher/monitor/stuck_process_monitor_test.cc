@@ -11,7 +11,7 @@ using ::testing::IsEmpty;
 
 constexpr TimePoint At(int ms) { return TimePoint(milliseconds(ms)); }
 
-TEST(SleepTableTest, WhoSleepsWithoutAPauseForTheLimitIsNamedOnce) {
+TEST(SleepTableTest, ReportsUninterruptedSleepOfTheLimitOnce) {
   SleepTable table(milliseconds(100));
   EXPECT_THAT(table.Look({{1, 'D'}, {2, 'S'}, {3, 'D'}}, At(0)), IsEmpty());
   EXPECT_THAT(table.Look({{1, 'D'}, {2, 'D'}, {3, 'D'}}, At(99)), IsEmpty());
@@ -23,14 +23,14 @@ TEST(SleepTableTest, WhoSleepsWithoutAPauseForTheLimitIsNamedOnce) {
       << "3 was awake in between";
 }
 
-TEST(SleepTableTest, ANumberThatWasGoneBeginsAnew) {
+TEST(SleepTableTest, ForgetsProcessesThatAreNotListed) {
   SleepTable table(milliseconds(100));
   EXPECT_THAT(table.Look({{1, 'D'}}, At(0)), IsEmpty());
   EXPECT_THAT(table.Look({}, At(50)), IsEmpty());
   EXPECT_THAT(table.Look({{1, 'D'}}, At(120)), IsEmpty());
 }
 
-TEST(SleepTableTest, TheIntervalFitsTheLimit) {
+TEST(SleepTableTest, IntervalIsAQuarterOfTheLimitWithinBounds) {
   EXPECT_EQ(SleepTable(milliseconds(400)).Interval(), milliseconds(100));
   EXPECT_EQ(SleepTable(seconds(600)).Interval(), seconds(1));
   EXPECT_EQ(SleepTable(milliseconds(1)).Interval(), milliseconds(10));

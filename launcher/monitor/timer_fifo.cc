@@ -18,8 +18,8 @@ namespace {
 
 absl::Status Error(int error, const std::string& path) {
   return absl::ErrnoToStatus(
-      error, absl::StrCat("the watchdog's FIFO cannot be made at ", path,
-                          ": name another file in TORCHELASTIC_TIMER_FILE, or unset it for a temporary one"));
+      error, absl::StrCat("cannot create the watchdog's FIFO ", path,
+                          ": set TORCHELASTIC_TIMER_FILE to another path, or unset it for a temporary file"));
 }
 
 }  // namespace
@@ -33,7 +33,7 @@ absl::StatusOr<TimerFifo> TimerFifo::Create(const std::string& wanted) {
   if (unlink(path.c_str()) != 0 && errno != ENOENT) return Error(errno, path);
   if (mkfifo(path.c_str(), 0600) != 0) return Error(errno, path);
   UniqueFd handle(open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-  // For writing too: with a writer there always is, nothing is said when clients come and go.
+  // Also open for writing, so that there is no end of file when the last client closes.
   UniqueFd reader(open(path.c_str(), O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
   if (!handle || !reader) {
     const absl::Status status = Error(errno, path);

@@ -1,4 +1,4 @@
-// The FIFO through which workers tell their timers.
+// The FIFO through which workers set and release watchdog timers.
 #pragma once
 
 #include <string>
@@ -8,12 +8,11 @@
 
 namespace ddprun {
 
-// Removed by the destructor, if it is still the one that was made here.
+// The destructor removes the file, unless it has been replaced.
 class TimerFifo {
  public:
-  // `path` empty: a new name below the temporary directory. A file that is there is replaced, as torchrun
-  // does.
-  //   Errors: kPermissionDenied, kNotFound, ... with the path and what to do.
+  // `path` empty: a new name in the temporary directory. An existing file is replaced, as in torchrun.
+  //   Errors: of the failed system call (kPermissionDenied, kNotFound, ...), with the path and a remedy.
   static absl::StatusOr<TimerFifo> Create(const std::string& path);
 
   TimerFifo(TimerFifo&&) = default;
@@ -21,9 +20,9 @@ class TimerFifo {
   ~TimerFifo();
 
   const std::string& path() const { return path_; }
-  // Its reading end, which does not block and never sees an end of file. Once.
+  // The reading end: non-blocking, never at end of file. Call once.
   UniqueFd TakeReader() { return std::move(reader_); }
-  // Names the file (O_PATH), also when somebody renames it: for whoever cleans up after this process.
+  // O_PATH descriptor of the file, valid across renames, for cleanup after this process has ended.
   int handle() const { return handle_.get(); }
 
  private:

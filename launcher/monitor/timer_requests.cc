@@ -23,7 +23,7 @@ void TimerLines::Feed(absl::string_view bytes, const Handlers& handlers) {
       too_long_ = true;
       line_.clear();
       handlers.error(absl::InvalidArgumentError(
-          absl::StrCat("it is longer than ", PIPE_BUF, " bytes: the text of a timer's scope is too long")));
+          absl::StrCat("longer than ", PIPE_BUF, " bytes: the timer's scope is too long")));
     }
     if (!too_long_) line_.append(piece.data(), piece.size());
     if (end == bytes.size()) return;
@@ -58,7 +58,7 @@ absl::Status Bad(absl::string_view why, absl::string_view line) {
                                                  line.size() > kShownBytes ? "..." : "", "\""));
 }
 
-// None: not there, no number, or no whole one that fits.
+// None: missing, not a number, or not an integer in the range of int.
 std::optional<int> Int(const json::object& in, const char* key) {
   const json::value* value = in.if_contains(key);
   if (value == nullptr || !value->is_number()) return std::nullopt;
@@ -80,20 +80,20 @@ std::optional<double> Double(const json::object& in, const char* key) {
 absl::StatusOr<TimerRequest> ParseTimerRequest(absl::string_view line) {
   json::error_code error;
   const json::value root = json::parse(json::string_view(line.data(), line.size()), error);
-  if (error || !root.is_object()) return Bad("it is no JSON object", line);
+  if (error || !root.is_object()) return Bad("not a JSON object", line);
   const json::object& fields = root.get_object();
   if (Int(fields, "version") != kVersion) {
-    return Bad(absl::StrCat("its \"version\" is not ", kVersion), line);
+    return Bad(absl::StrCat("\"version\" is not ", kVersion), line);
   }
   const std::optional<int> pid = Int(fields, "pid");
-  if (!pid || *pid <= 0) return Bad("its \"pid\" is no process", line);
+  if (!pid || *pid <= 0) return Bad("\"pid\" is not a process id", line);
   const json::value* scope = fields.if_contains("scope_id");
-  if (scope == nullptr || !scope->is_string()) return Bad("its \"scope_id\" is no text", line);
+  if (scope == nullptr || !scope->is_string()) return Bad("\"scope_id\" is not a string", line);
   const std::optional<double> expires = Double(fields, "expiration_time");
-  if (!expires) return Bad("its \"expiration_time\" is no number of seconds", line);
+  if (!expires) return Bad("\"expiration_time\" is not a finite number", line);
   const std::optional<int> signo = Int(fields, "signal");
-  // As with torchrun a signal below 0 is as good as none.
-  if (!signo || *signo > SIGRTMAX) return Bad("its \"signal\" is none", line);
+  // As in torchrun, a negative signal means none.
+  if (!signo || *signo > SIGRTMAX) return Bad("\"signal\" is not a signal number", line);
   return TimerRequest{.pid = *pid,
                       .scope = std::string(scope->get_string().data(), scope->get_string().size()),
                       .expires = *expires,

@@ -1,4 +1,4 @@
-// Cuts what comes out of the watchdog's FIFO into requests. Pure.
+// Splits the byte stream of the watchdog's FIFO into requests. Pure.
 #pragma once
 
 #include <sys/types.h>
@@ -13,21 +13,21 @@
 namespace ddprun {
 
 struct TimerRequest {
-  pid_t pid = 0;       // > 0: whose timer it is
-  std::string scope;   // the timer's name within its process
-  double expires = 0;  // seconds since 1970, the wall clock of this host; negative: release it
-  int signo = 0;       // what the process gets when the time is over; 0: only a word is said
+  pid_t pid = 0;       // > 0: the process that owns the timer
+  std::string scope;   // name of the timer within its process
+  double expires = 0;  // seconds since 1970 by this host's wall clock; negative: release the timer
+  int signo = 0;       // sent to the process on expiry; 0: the expiry is only logged
   bool releases() const { return expires < 0; }
   bool operator==(const TimerRequest&) const = default;
 };
 
-// One line, without its end.
-//   Errors: kInvalidArgument: what is wrong with it, with its beginning.
+// Parses one line, without its newline.
+//   Errors: kInvalidArgument, with the cause and the beginning of the line.
 absl::StatusOr<TimerRequest> ParseTimerRequest(absl::string_view line);
 
-// A client writes a line with its end in one piece of at most PIPE_BUF bytes, so the lines of many never mix.
-// What is no such line is an error and harms nobody else's: the next line is read as ever, and a whole
-// request that follows a piece of another one on the same line, whose writer has died, is heard too.
+// A client writes each line, newline included, with one write of at most PIPE_BUF bytes, so lines of
+// different clients do not interleave. An invalid line is an error and does not affect later lines. A
+// complete request that follows a fragment on the same line, left by a client that died, is accepted.
 class TimerLines {
  public:
   struct Handlers {
@@ -36,14 +36,14 @@ class TimerLines {
   };
 
   void Feed(absl::string_view bytes, const Handlers& handlers);
-  // Never more than PIPE_BUF.
+  // At most PIPE_BUF.
   size_t buffered_bytes() const { return line_.size(); }
 
  private:
   void EndOfLine(const Handlers& handlers);
 
-  std::string line_;       // the beginning of one
-  bool too_long_ = false;  // the rest of this line is dropped
+  std::string line_;       // the incomplete last line
+  bool too_long_ = false;  // the rest of the line is discarded
 };
 
 }  // namespace ddprun

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// As Python writes it.
+// As serialized by Python.
 constexpr char kAcquire[] =
     R"({"version": 1, "pid": 123, "scope_id": "a step", "expiration_time": 1795248899.5, "signal": 9})";
 constexpr char kRelease[] =
@@ -30,7 +30,7 @@ struct Read {
   std::vector<std::string> errors;
 };
 
-// What comes out of `text` in pieces of `piece` bytes.
+// Feeds `text` in pieces of `piece` bytes.
 Read ReadLines(const std::string& text, size_t piece = std::string::npos) {
   Read read;
   TimerLines lines;
@@ -44,7 +44,7 @@ Read ReadLines(const std::string& text, size_t piece = std::string::npos) {
   return read;
 }
 
-TEST(TimerLinesTest, RequestsComeInTheirOrderWhateverThePieces) {
+TEST(TimerLinesTest, DeliversRequestsInOrderForAnyPieceSize) {
   const std::string text = absl::StrCat(kAcquire, "\n", kRelease, "\n\n", kAcquire, "\n");
   for (size_t piece = 1; piece <= text.size(); ++piece) {
     const Read read = ReadLines(text, piece);
@@ -55,20 +55,20 @@ TEST(TimerLinesTest, RequestsComeInTheirOrderWhateverThePieces) {
   EXPECT_TRUE(kReleased.releases());
 }
 
-TEST(TimerLinesTest, ALineWithoutItsEndIsNotHeardYet) {
+TEST(TimerLinesTest, WaitsForTheNewline) {
   const Read read = ReadLines(kAcquire);
   EXPECT_THAT(read.requests, IsEmpty());
   EXPECT_THAT(read.errors, IsEmpty());
 }
 
-TEST(TimerLinesTest, WhatIsNoRequestIsAnErrorThatSaysSo) {
+TEST(TimerLinesTest, ReportsWhatIsWrongWithAnInvalidLine) {
   const struct {
     const char* line;
     const char* error;
   } cases[] = {
-      {"garbage", "no JSON object: \"garbage\""},
-      {"\x01\xff\x80", "no JSON object: \"\\001\\377\\200\""},
-      {"[1]", "no JSON object"},
+      {"garbage", "not a JSON object: \"garbage\""},
+      {"\x01\xff\x80", "not a JSON object: \"\\001\\377\\200\""},
+      {"[1]", "not a JSON object"},
       {"{}", "\"version\""},
       {R"({"version": 2, "pid": 1, "scope_id": "s", "expiration_time": 1, "signal": 9})",
        "\"version\" is not 1"},
@@ -80,7 +80,8 @@ TEST(TimerLinesTest, WhatIsNoRequestIsAnErrorThatSaysSo) {
       {R"({"version": 1, "pid": 1, "scope_id": 7, "expiration_time": 1, "signal": 9})", "\"scope_id\""},
       {R"({"version": 1, "pid": 1, "scope_id": "s", "expiration_time": "1", "signal": 9})",
        "\"expiration_time\""},
-      {R"({"version": 1, "pid": 1, "scope_id": "s", "expiration_time": Infinity, "signal": 9})", "no JSON"},
+      {R"({"version": 1, "pid": 1, "scope_id": "s", "expiration_time": Infinity, "signal": 9})",
+       "not a JSON"},
       {R"({"version": 1, "pid": 1, "scope_id": "s", "expiration_time": 1e999, "signal": 9})", ""},
       {R"({"version": 1, "pid": 1, "scope_id": "s", "expiration_time": 1, "signal": 65})", "\"signal\""},
       {R"({"version": 1, "pid": 1, "scope_id": "s", "expiration_time": 1})", "\"signal\""},
@@ -88,24 +89,24 @@ TEST(TimerLinesTest, WhatIsNoRequestIsAnErrorThatSaysSo) {
   for (const auto& c : cases) {
     const Read read = ReadLines(absl::StrCat(c.line, "\n", kAcquire, "\n"));
     EXPECT_THAT(read.errors, ElementsAre(HasSubstr(c.error))) << c.line;
-    EXPECT_THAT(read.requests, ElementsAre(kAcquired)) << "the next one is heard after " << c.line;
+    EXPECT_THAT(read.requests, ElementsAre(kAcquired)) << "the next request is accepted after " << c.line;
   }
 }
 
-TEST(TimerLinesTest, ALongLineIsDroppedWithItsEnd) {
+TEST(TimerLinesTest, DiscardsALongLineUpToItsNewline) {
   for (const size_t piece : {size_t{1}, size_t{1000}, size_t{100'000}}) {
     const Read read = ReadLines(std::string(3 * PIPE_BUF, 'x') + "\n" + kAcquire + "\n", piece);
     EXPECT_THAT(read.errors, ElementsAre(HasSubstr("longer than 4096 bytes")));
     EXPECT_THAT(read.requests, ElementsAre(kAcquired));
   }
-  // The longest that a client may write.
+  // The longest line that a client may write.
   const std::string head = R"({"version": 1, "pid": 1, "scope_id": ")";
   const std::string tail = R"(", "expiration_time": 1, "signal": 9})";
   const std::string scope(PIPE_BUF - head.size() - tail.size(), 's');
   EXPECT_THAT(ReadLines(head + scope + tail + "\n").requests, SizeIs(1));
 }
 
-TEST(TimerLinesTest, APieceOfOneSpoilsNoOtherClientsRequest) {
+TEST(TimerLinesTest, AcceptsARequestAfterAFragmentOnTheSameLine) {
   const Read read = ReadLines(absl::StrCat(std::string(kAcquire).substr(0, 30), kRelease, "\n"));
   EXPECT_THAT(read.errors, SizeIs(1));
   EXPECT_THAT(read.requests, ElementsAre(kReleased));

@@ -16,8 +16,8 @@ absl::Status TimerTable::Set(pid_t pid, const std::string& scope, TimePoint dead
   const Key key(pid, scope);
   if (!timers_.contains(key) && timers_.size() >= max_timers_) {
     return absl::ResourceExhaustedError(absl::StrCat("timer \"", absl::Utf8SafeCEscape(scope),
-                                                     "\" of process ", pid, " is not watched: ", max_timers_,
-                                                     " timers run already"));
+                                                     "\" of process ", pid, " is ignored: ", max_timers_,
+                                                     " timers are already running"));
   }
   Release(pid, scope);
   timers_.emplace(key, Timer{deadline, signo});

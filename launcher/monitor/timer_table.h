@@ -1,10 +1,10 @@
-// Which timers of which processes run, and when they are over. Pure.
+// The running timers of processes and their deadlines. Pure.
 //
-//   set (pid, scope) -----> running ----- its time comes -----> expired: the process is to be ended, and all
-//                            |    ^                             its timers go
-//              release, or   |    | set again: the new time and signal hold
-//      its process has ended v    |
-//                           gone -+
+//   Set(pid, scope) ------> running ----- deadline reached -----> expired: Expire() returns the process and
+//                            |    ^                               removes all of its timers
+//              Release(), or |    | Set() again: new deadline and signal
+//       Forget() the process v    |
+//                           removed
 #pragma once
 
 #include <sys/types.h>
@@ -21,7 +21,7 @@
 
 namespace ddprun {
 
-// One process whose time is over.
+// A process with expired timers.
 struct ExpiredTimers {
   struct Timer {
     std::string scope;
@@ -30,8 +30,8 @@ struct ExpiredTimers {
     bool operator==(const Timer&) const = default;
   };
   pid_t pid = 0;
-  std::vector<Timer> timers = {};  // the earliest first; not empty
-  // Of the earliest that has one; none: it is only to be said.
+  std::vector<Timer> timers = {};  // the expired ones, by deadline; not empty
+  // The earliest timer with a signal; null: no signal is sent.
   const Timer* Decisive() const;
   bool operator==(const ExpiredTimers&) const = default;
 };
@@ -40,18 +40,18 @@ class TimerTable {
  public:
   explicit TimerTable(size_t max_timers = 4096) : max_timers_(max_timers) {}
 
-  // A timer of that name and process is replaced.
-  //   Errors: kResourceExhausted: so many timers run already; nothing is changed.
+  // Replaces a running timer of the same process and scope.
+  //   Errors: kResourceExhausted: `max_timers` are running; nothing is changed.
   absl::Status Set(pid_t pid, const std::string& scope, TimePoint deadline, int signo);
-  // One that does not run is no error.
+  // No-op if the timer is not running.
   void Release(pid_t pid, const std::string& scope);
-  // The process has ended.
+  // Removes all timers of a process that has ended.
   void Forget(pid_t pid);
 
-  // Removes and returns all processes with a timer whose deadline is not after `now`, the earliest first.
-  // Their other timers go with them.
+  // Removes and returns the processes with a timer whose deadline is not after `now`, by earliest deadline.
+  // Their other timers are removed, too.
   std::vector<ExpiredTimers> Expire(TimePoint now);
-  // Expire() at the latest then; none: no timer runs.
+  // Call Expire() no later than this; none: no timer runs.
   std::optional<TimePoint> NextDeadline() const;
 
   bool Has(pid_t pid) const;
@@ -66,7 +66,7 @@ class TimerTable {
 
   const size_t max_timers_;
   std::map<Key, Timer> timers_;
-  std::set<std::pair<TimePoint, Key>> by_deadline_;  // the same
+  std::set<std::pair<TimePoint, Key>> by_deadline_;  // index of timers_
 };
 
 }  // namespace ddprun

@@ -18,7 +18,7 @@ void Set(TimerTable& table, pid_t pid, const std::string& scope, int ms, int sig
   EXPECT_TRUE(table.Set(pid, scope, At(ms), signo).ok());
 }
 
-TEST(TimerTableTest, ATimerExpiresAtItsDeadlineAndOnce) {
+TEST(TimerTableTest, ATimerExpiresOnceAtItsDeadline) {
   TimerTable table;
   EXPECT_EQ(table.NextDeadline(), std::nullopt);
   Set(table, 1, "a", 10);
@@ -29,7 +29,7 @@ TEST(TimerTableTest, ATimerExpiresAtItsDeadlineAndOnce) {
   EXPECT_THAT(table.Expire(At(1000)), IsEmpty());
 }
 
-TEST(TimerTableTest, AReleasedOneDoesNot) {
+TEST(TimerTableTest, AReleasedTimerDoesNotExpire) {
   TimerTable table;
   Set(table, 1, "a", 10);
   Set(table, 2, "a", 20);
@@ -40,7 +40,7 @@ TEST(TimerTableTest, AReleasedOneDoesNot) {
   EXPECT_THAT(table.Expire(At(30)), ElementsAre(testing::Field(&ExpiredTimers::pid, 2)));
 }
 
-TEST(TimerTableTest, SettingItAgainReplacesTimeAndSignal) {
+TEST(TimerTableTest, SettingATimerAgainReplacesDeadlineAndSignal) {
   TimerTable table;
   Set(table, 1, "a", 10, SIGKILL);
   Set(table, 1, "a", 30, SIGTERM);
@@ -49,11 +49,11 @@ TEST(TimerTableTest, SettingItAgainReplacesTimeAndSignal) {
   EXPECT_THAT(table.Expire(At(30)), ElementsAre(ExpiredTimers{.pid = 1, .timers = {{"a", At(30), SIGTERM}}}));
 }
 
-TEST(TimerTableTest, TheEarliestWithASignalDecidesAndAllOfTheProcessGo) {
+TEST(TimerTableTest, TheEarliestTimerWithASignalIsDecisiveForItsProcess) {
   TimerTable table;
   Set(table, 1, "late", 30, SIGTERM);
   Set(table, 1, "early", 20, SIGKILL);
-  Set(table, 1, "only told", 10, 0);
+  Set(table, 1, "no signal", 10, 0);
   Set(table, 1, "not yet", 99, SIGINT);
   Set(table, 2, "other", 15, 0);
   Set(table, 3, "not yet", 99, SIGINT);
@@ -63,7 +63,7 @@ TEST(TimerTableTest, TheEarliestWithASignalDecidesAndAllOfTheProcessGo) {
       expired[0],
       (ExpiredTimers{
           .pid = 1,
-          .timers = {{"only told", At(10), 0}, {"early", At(20), SIGKILL}, {"late", At(30), SIGTERM}}}));
+          .timers = {{"no signal", At(10), 0}, {"early", At(20), SIGKILL}, {"late", At(30), SIGTERM}}}));
   EXPECT_EQ(expired[0].Decisive()->scope, "early");
   EXPECT_EQ(expired[1].pid, 2);
   EXPECT_EQ(expired[1].Decisive(), nullptr);
@@ -71,7 +71,7 @@ TEST(TimerTableTest, TheEarliestWithASignalDecidesAndAllOfTheProcessGo) {
   EXPECT_TRUE(table.Has(3));
 }
 
-TEST(TimerTableTest, AnEndedProcessIsForgotten) {
+TEST(TimerTableTest, ForgetRemovesAllTimersOfTheProcess) {
   TimerTable table;
   Set(table, 1, "a", 10);
   Set(table, 1, "b", 20);
@@ -82,22 +82,22 @@ TEST(TimerTableTest, AnEndedProcessIsForgotten) {
   EXPECT_EQ(table.size(), 1u);
 }
 
-TEST(TimerTableTest, ThereIsALimitWhichReplacingDoesNotMeet) {
+TEST(TimerTableTest, ReplacingATimerIsAllowedAtTheLimit) {
   TimerTable table(/*max_timers=*/2);
   Set(table, 1, "a", 10);
   Set(table, 1, "b", 10);
   const absl::Status third = table.Set(2, "a\n\x1b[2J", At(5), SIGKILL);
   EXPECT_TRUE(absl::IsResourceExhausted(third));
-  EXPECT_EQ(third.message(), R"(timer "a\n\033[2J" of process 2 is not watched: 2 timers run already)")
-      << "a worker's text does nothing to a terminal";
+  EXPECT_EQ(third.message(), R"(timer "a\n\033[2J" of process 2 is ignored: 2 timers are already running)")
+      << "control characters are escaped";
   EXPECT_EQ(table.NextDeadline(), At(10));
   Set(table, 1, "a", 20);
   table.Release(1, "b");
   Set(table, 2, "a", 5);
 }
 
-// Against a list that is searched as a whole.
-TEST(TimerTableTest, AnyHistory) {
+// The reference is a map without an index by deadline.
+TEST(TimerTableTest, MatchesAReferenceForRandomHistories) {
   const unsigned seed = std::random_device()();
   std::mt19937 random(seed);
   const auto pick = [&](int n) { return std::uniform_int_distribution<int>(0, n - 1)(random); };

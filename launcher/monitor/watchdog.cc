@@ -20,16 +20,16 @@
 namespace ddprun {
 namespace {
 
-// So much is read before others have their turn.
+// Bounds the time for which reading blocks other handlers on `io`.
 constexpr int kReadsPerTurn = 16;
-// So many errors of a round are told: a broken program may write without end.
-constexpr int kMaxComplaints = 20;
-// No deadline is further away: far enough for anybody, and no clock overflows.
+// A broken program may write invalid requests without end.
+constexpr int kMaxLoggedErrors = 20;
+// Deadlines are clamped to this distance, so that no clock overflows.
 constexpr double kLongestSeconds = 10 * 365.25 * 86400;
 
 TimePoint Now() { return std::chrono::steady_clock::now(); }
 
-// The moment of the wall clock, on the monotonic one.
+// Converts a time of the wall clock to the monotonic clock.
 TimePoint DeadlineOf(double expires) {
   using std::chrono::duration;
   const double wall = duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -70,7 +70,7 @@ Watchdog::~Watchdog() { alive_.End(); }
 
 void Watchdog::BeginRound() {
   expired_.clear();
-  complaints_ = 0;
+  errors_ = 0;
 }
 
 std::string Watchdog::ExpiredTimerOf(pid_t pid) const {
@@ -95,8 +95,7 @@ void Watchdog::ReadSome() {
                 {.request = [this](const TimerRequest& request) { Handle(request); },
                  .error =
                      [this](const absl::Status& why) {
-                       Complain(absl::StrCat("a request for a timer is not understood: ",
-                                             std::string(why.message())));
+                       LogError(absl::StrCat("invalid timer request: ", std::string(why.message())));
                      }});
   }
   SetTimer();
@@ -110,32 +109,33 @@ void Watchdog::Handle(const TimerRequest& request) {
 
 void Watchdog::Acquire(const TimerRequest& request) {
   if (const absl::Status watched = Watch(request.pid); !watched.ok()) {
-    return Complain(
-        absl::StrCat("timer ", Quoted(request.scope), " is not watched: ", std::string(watched.message())));
+    return LogError(
+        absl::StrCat("timer ", Quoted(request.scope), " is ignored: ", std::string(watched.message())));
   }
   const absl::Status set = table_.Set(request.pid, request.scope, DeadlineOf(request.expires), request.signo);
-  if (!set.ok()) Complain(std::string(set.message()));
+  if (!set.ok()) LogError(std::string(set.message()));
   Unwatch(request.pid);
 }
 
 absl::Status Watchdog::Watch(pid_t pid) {
   if (watched_.contains(pid)) return absl::OkStatus();
-  // First the descriptor: while it is open, the number means this process and no later one.
+  // Opened before the check of ancestry: the signal is sent by this descriptor, so it never reaches a later
+  // process with the same pid.
   UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (!pidfd && (errno == ENOSYS || errno == EPERM)) {
     return absl::ErrnoToStatus(
-        errno, "the system has no pidfds (Linux 5.3), or a container refuses them: pidfd_open");
+        errno, "pidfds are not available (they need Linux 5.3, and a container may deny them): pidfd_open");
   }
   if (!ProcShowsThisProcess())
-    return absl::UnavailableError("/proc, which tells whose process it is, cannot be read");
+    return absl::UnavailableError("cannot read /proc, which shows whether the process belongs to this job");
   if (!pidfd || !DescendsFrom(pid, root_)) {
-    return absl::NotFoundError(absl::StrCat(
-        "its process ", pid, " is none that this job's workers are or have started, or has ended"));
+    return absl::NotFoundError(
+        absl::StrCat("process ", pid, " is not a worker of this job or started by one, or it has ended"));
   }
   Descriptor& descriptor = watched_.emplace(pid, Descriptor(io_, pidfd.Release())).first->second;
   descriptor.async_wait(Descriptor::wait_read,
                         alive_.Guard([this, pid](const boost::system::error_code& error) {
-                          if (error) return;  // It is not watched any more.
+                          if (error) return;  // no longer watched
                           table_.Forget(pid);
                           Unwatch(pid);
                           SetTimer();
@@ -154,7 +154,7 @@ void Watchdog::SetTimer() {
   timer_.expires_at(*next);
   timer_.async_wait(alive_.Guard([this](const boost::system::error_code& error) {
     if (error) return;
-    // A release that was written in time may still lie in the FIFO.
+    // A release that was written in time may still be unread.
     ReadSome();
     Reap();
   }));
@@ -169,12 +169,12 @@ void Watchdog::Reap() {
         absl::StrCat("the watchdog timer ", Scopes(expired), " of process ", expired.pid, " has expired: ");
     if (handlers_.expired) handlers_.expired(expired);
     if (decisive == nullptr) {
-      handlers_.say(absl::StrCat(what, "it asks for no signal, so the process goes on"));
+      handlers_.say(absl::StrCat(what, "it requests no signal, so the process continues"));
     } else {
       expired_[expired.pid] = Quoted(decisive->scope);
       const bool sent =
           syscall(SYS_pidfd_send_signal, it->second.native_handle(), decisive->signo, nullptr, 0) == 0;
-      // It may have ended a moment ago.
+      // ESRCH: it has just ended.
       if (!sent && errno != ESRCH) {
         handlers_.say(
             absl::StrCat(what, "cannot send it ", SignalName(decisive->signo), ": ", std::strerror(errno)));
@@ -187,10 +187,9 @@ void Watchdog::Reap() {
   SetTimer();
 }
 
-void Watchdog::Complain(const std::string& text) {
-  if (complaints_ == kMaxComplaints)
-    handlers_.say("watchdog: there are more such errors, which are not shown");
-  if (complaints_++ < kMaxComplaints) handlers_.say(absl::StrCat("watchdog: ", text));
+void Watchdog::LogError(const std::string& text) {
+  if (errors_ == kMaxLoggedErrors) handlers_.say("watchdog: further errors of this round are not shown");
+  if (errors_++ < kMaxLoggedErrors) handlers_.say(absl::StrCat("watchdog: ", text));
 }
 
 }  // namespace ddprun

@@ -1,8 +1,8 @@
-// The watchdog: ends a process of a worker that has not released a timer in time, as torchrun's does.
+// The watchdog: signals a worker's process that has not released a timer by its deadline, as in torchrun.
 //
-// Workers use PyTorch's FileTimerClient, or anything that writes timer_request.h's lines into the FIFO.
-// Unlike torchrun's newest versions this does not send the signal to the launcher itself, too: the launcher
-// has to tell why the worker ended, and a restart that the job has left is worth having.
+// Workers use PyTorch's FileTimerClient, or any client that writes the lines of timer_requests.h into the
+// FIFO. Unlike recent versions of torchrun, the watchdog does not send the signal to the launcher as well:
+// the launcher reports why the worker ended, and restarts the job if it has restarts left.
 #pragma once
 
 #include <sys/types.h>
@@ -25,37 +25,36 @@
 
 namespace ddprun {
 
-// A deadline is kept to the millisecond by the monotonic clock: the time left is taken when the request
-// comes, so a step of the wall clock ends nobody.
-//   Order:   handlers are called from `io`, never from inside a call.
-//   Threads: that of `io`.
-//   Owns:    the FIFO; it is gone when the destructor returns.
+// Deadlines are kept to the millisecond. They are converted to the monotonic clock when the request is read,
+// so later steps of the wall clock do not expire timers.
+//   Order:   handlers run on `io`, never inside a call.
+//   Threads: the thread that runs `io`.
+//   Owns:    the FIFO; the destructor removes it.
 class Watchdog {
  public:
   struct Handlers {
-    // One line for people.
+    // Logs one line.
     std::function<void(absl::string_view)> say;
-    // A timer is over; right after that its process gets the signal, if it has one.
+    // Timers of a process have expired. The signal, if any, is sent right after this returns.
     std::function<void(const ExpiredTimers&)> expired = {};
   };
 
-  // `path`: as TimerFifo::Create. `root`: only processes that descend from this one are ever watched or
-  // signalled.
-  //   Errors: as TimerFifo::Create.
+  // `path`: see TimerFifo::Create. `root`: only its descendants are watched and signalled.
+  //   Errors: see TimerFifo::Create.
   static absl::StatusOr<std::unique_ptr<Watchdog>> Open(boost::asio::io_context& io, const std::string& path,
                                                         pid_t root, Handlers handlers);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // To be told to the workers as TORCHELASTIC_TIMER_FILE.
+  // For TORCHELASTIC_TIMER_FILE.
   const std::string& path() const { return fifo_.path(); }
-  // As TimerFifo::handle.
+  // See TimerFifo::handle.
   int file_handle() const { return fifo_.handle(); }
 
-  // The next workers begin: what was said of earlier ones is forgotten.
+  // Resets ExpiredTimerOf and the limit of logged errors.
   void BeginRound();
-  // `its watchdog timer "step" expired`; empty: none of this process in this round.
+  // `its watchdog timer "step" expired`; empty: this process was not signalled in this round.
   std::string ExpiredTimerOf(pid_t pid) const;
 
  private:
@@ -66,13 +65,14 @@ class Watchdog {
   void ReadSome();
   void Handle(const TimerRequest& request);
   void Acquire(const TimerRequest& request);
-  // Keeps the process in sight until it ends or has no timers.
-  //   Errors: kNotFound: it is none of ours, or gone; others: the system lacks what that needs.
+  // Watches the process until it ends or has no timers.
+  //   Errors: kNotFound: not a descendant of root_, or ended; others: pidfds or /proc are not available.
   absl::Status Watch(pid_t pid);
   void Unwatch(pid_t pid);
   void SetTimer();
   void Reap();
-  void Complain(const std::string& text);
+  // At most kMaxLoggedErrors per round.
+  void LogError(const std::string& text);
 
   boost::asio::io_context& io_;
   const pid_t root_;
@@ -82,9 +82,9 @@ class Watchdog {
   boost::asio::steady_timer timer_;
   TimerLines lines_;
   TimerTable table_;
-  std::map<pid_t, Descriptor> watched_;   // pidfds of all that have timers
-  std::map<pid_t, std::string> expired_;  // scopes, by process, of this round
-  int complaints_ = 0;                    // in this round
+  std::map<pid_t, Descriptor> watched_;   // pidfds of the processes with timers
+  std::map<pid_t, std::string> expired_;  // decisive scopes of this round, by process
+  int errors_ = 0;                        // in this round
   Alive alive_;
 };
 

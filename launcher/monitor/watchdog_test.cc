@@ -1,4 +1,4 @@
-// The watchdog with real processes; the clients of its FIFO are the test and the workers' shells.
+// The watchdog with real processes; the test and the workers' shells write to its FIFO.
 
 #include "launcher/monitor/watchdog.h"
 
@@ -55,13 +55,13 @@ class WatchdogTest : public testing::Test {
         "\n",
         pid, scope, absl::StrFormat("%.6f", expires), signo);
   }
-  // As PyTorch's client: opened without waiting, in one piece, closed.
+  // As PyTorch's client: opens without blocking, writes once, closes.
   void Write(const std::string& text) {
     const UniqueFd fifo(open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
     ASSERT_TRUE(fifo) << "there is a reader";
     ASSERT_EQ(write(fifo.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
   }
-  // Everything that was written before has been read and acted on.
+  // Returns when everything written before has been read and handled.
   void AwaitAllIsRead() {
     const uint64_t id = agent_.StartAndWaitReady(kSleeper);
     Write(Line(agent_.started.at(id), "the last one", 0, SIGKILL));
@@ -77,7 +77,7 @@ class WatchdogTest : public testing::Test {
   std::unique_ptr<Watchdog> watchdog_;
 };
 
-TEST_F(WatchdogTest, AnExpiredTimerEndsItsProcessNotBeforeItsTime) {
+TEST_F(WatchdogTest, AnExpiredTimerSignalsItsProcess) {
   const uint64_t id = agent_.StartAndWaitReady(kSleeper);
   const uint64_t other = agent_.StartAndWaitReady(kSleeper);
   const pid_t pid = agent_.started.at(id);
@@ -96,21 +96,21 @@ TEST_F(WatchdogTest, AnExpiredTimerEndsItsProcessNotBeforeItsTime) {
   EXPECT_EQ(watchdog_->ExpiredTimerOf(pid), "");
 }
 
-TEST_F(WatchdogTest, AReleasedTimerAndOneWithoutSignalEndNobody) {
+TEST_F(WatchdogTest, ReleasedTimersAndTimersWithoutSignalEndNoProcess) {
   const uint64_t id = agent_.StartAndWaitReady(kSleeper);
   const pid_t pid = agent_.started.at(id);
-  // All in the FIFO before the watchdog has a chance to look.
+  // In one write, so that the watchdog reads them at once.
   Write(Line(pid, "released", WallClock() - 1, SIGKILL) + Line(pid, "released", -1, 0) +
-        Line(pid, "only told", WallClock() - 1, 0));
+        Line(pid, "no signal", WallClock() - 1, 0));
   AwaitAllIsRead();
   EXPECT_TRUE(IsAlive(id));
-  EXPECT_THAT(expired_, Contains(pid)) << "of the second timer";
-  EXPECT_THAT(Said(), HasSubstr("asks for no signal"));
+  EXPECT_THAT(expired_, Contains(pid)) << "the second timer has expired";
+  EXPECT_THAT(Said(), HasSubstr("requests no signal"));
   EXPECT_EQ(watchdog_->ExpiredTimerOf(pid), "");
 }
 
-TEST_F(WatchdogTest, WhatAWorkerHasStartedIsWatchedToo) {
-  // In a session of its own, and an orphan.
+TEST_F(WatchdogTest, WatchesProcessesStartedByWorkers) {
+  // An orphan in its own session.
   const uint64_t id = agent_.StartAndWaitReady(
       absl::StrCat("(setsid sh -c 'echo \"{\\\"version\\\": 1, \\\"pid\\\": $$, \\\"scope_id\\\": \\\"s\\\", "
                    "\\\"expiration_time\\\": 5, \\\"signal\\\": 9}\" > ",
@@ -120,7 +120,7 @@ TEST_F(WatchdogTest, WhatAWorkerHasStartedIsWatchedToo) {
   EXPECT_NE(expired_.at(0), agent_.started.at(id));
 }
 
-TEST_F(WatchdogTest, ProcessesThatAreNotOursAreNeverTouched) {
+TEST_F(WatchdogTest, NeverSignalsForeignProcesses) {
   const pid_t foreign = fork();
   if (foreign == 0) {
     pause();
@@ -129,15 +129,15 @@ TEST_F(WatchdogTest, ProcessesThatAreNotOursAreNeverTouched) {
   Write(Line(foreign, "s", 0, SIGKILL) + Line(getpid(), "s", 0, SIGKILL) + Line(1, "s", 0, SIGKILL) +
         Line(agent_.client().warden_pid(), "s", 0, SIGKILL) + Line(INT_MAX, "s", 0, SIGKILL));
   AwaitAllIsRead();
-  EXPECT_EQ(waitpid(foreign, nullptr, WNOHANG), 0) << "it is alive";
-  EXPECT_THAT(agent_.lost, IsEmpty()) << "and so is the warden";
-  EXPECT_THAT(Said(), HasSubstr(absl::StrCat("its process ", foreign, " is none")));
-  EXPECT_THAT(expired_, SizeIs(1)) << "the last one";
+  EXPECT_EQ(waitpid(foreign, nullptr, WNOHANG), 0) << "it is still alive";
+  EXPECT_THAT(agent_.lost, IsEmpty()) << "the warden is still alive";
+  EXPECT_THAT(Said(), HasSubstr(absl::StrCat("process ", foreign, " is not a worker of this job")));
+  EXPECT_THAT(expired_, SizeIs(1)) << "only the timer of AwaitAllIsRead";
   kill(foreign, SIGKILL);
   waitpid(foreign, nullptr, 0);
 }
 
-TEST_F(WatchdogTest, AnEndedProcessTakesItsTimersAlong) {
+TEST_F(WatchdogTest, TimersOfAnEndedProcessDoNotExpire) {
   const uint64_t id = agent_.StartAndWaitReady(kSleeper);
   const pid_t pid = agent_.started.at(id);
   const uint64_t slow = agent_.StartAndWaitReady(kSleeper);
@@ -150,17 +150,17 @@ TEST_F(WatchdogTest, AnEndedProcessTakesItsTimersAlong) {
   EXPECT_THAT(expired_, testing::ElementsAre(agent_.started.at(slow)));
 }
 
-TEST_F(WatchdogTest, GarbageIsToldWithALimitAndHarmsNobody) {
+TEST_F(WatchdogTest, LimitsTheLoggedErrorsAboutGarbage) {
   std::string garbage;
   for (int i = 0; i < 1000; ++i) absl::StrAppend(&garbage, "garbage ", i, "\n");
   Write(garbage);
   AwaitAllIsRead();
-  EXPECT_THAT(Said(), HasSubstr("not understood: it is no JSON object: \"garbage 0\""));
+  EXPECT_THAT(Said(), HasSubstr("invalid timer request: not a JSON object: \"garbage 0\""));
   EXPECT_LT(said_.size(), 30u);
-  EXPECT_THAT(Said(), HasSubstr("more such errors"));
+  EXPECT_THAT(Said(), HasSubstr("further errors"));
 }
 
-TEST_F(WatchdogTest, TheFileIsReplacedAndRemoved) {
+TEST_F(WatchdogTest, ReplacesAnExistingFileAndRemovesItsOwn) {
   struct stat info;
   ASSERT_EQ(stat(path_.c_str(), &info), 0);
   EXPECT_TRUE(S_ISFIFO(info.st_mode));
@@ -171,7 +171,7 @@ TEST_F(WatchdogTest, TheFileIsReplacedAndRemoved) {
   Open();
   ASSERT_EQ(stat(path_.c_str(), &info), 0);
   EXPECT_TRUE(S_ISFIFO(info.st_mode));
-  // Another launcher takes the name: its file is not ours to remove.
+  // Another launcher has replaced the file: it is not removed.
   std::ofstream(path_ + ".new") << "other";
   ASSERT_EQ(rename((path_ + ".new").c_str(), path_.c_str()), 0);
   watchdog_.reset();
@@ -179,7 +179,7 @@ TEST_F(WatchdogTest, TheFileIsReplacedAndRemoved) {
   unlink(path_.c_str());
 }
 
-TEST_F(WatchdogTest, WithoutANameItIsATemporaryFile) {
+TEST_F(WatchdogTest, CreatesATemporaryFileWithoutAPath) {
   setenv("TMPDIR", testing::TempDir().c_str(), 1);
   const auto other = Watchdog::Open(agent_.io(), "", 1, {});
   ASSERT_TRUE(other.ok()) << other.status();
@@ -188,7 +188,7 @@ TEST_F(WatchdogTest, WithoutANameItIsATemporaryFile) {
   unsetenv("TMPDIR");
 }
 
-TEST_F(WatchdogTest, AFileThatCannotBeMadeIsNamed) {
+TEST_F(WatchdogTest, NamesAFileThatCannotBeCreated) {
   for (const std::string& path : {std::string("/no/such/directory/fifo"), testing::TempDir()}) {
     const auto watchdog = Watchdog::Open(agent_.io(), path, 1, {});
     ASSERT_FALSE(watchdog.ok());
@@ -197,7 +197,7 @@ TEST_F(WatchdogTest, AFileThatCannotBeMadeIsNamed) {
   }
 }
 
-TEST(WatchdogOnAnOldKernelTest, WhatIsMissingIsSaid) {
+TEST(WatchdogOnAnOldKernelTest, LogsWhatIsMissing) {
   const struct {
     std::function<absl::Status()> take;
     std::string words;
@@ -205,7 +205,7 @@ TEST(WatchdogOnAnOldKernelTest, WhatIsMissingIsSaid) {
       {[] { return RefuseCalls(CallNumbers({"pidfd_open"}), ENOSYS); },
        "pidfd_open: Function not implemented"},
       {[] { return RefuseCalls(CallNumbers({"pidfd_open"}), EPERM); }, "pidfd_open: Operation not permitted"},
-      {UnmountProc, "/proc, which tells whose process it is, cannot be read"},
+      {UnmountProc, "cannot read /proc"},
   };
   for (const auto& c : kCases) {
     InChild([&] {

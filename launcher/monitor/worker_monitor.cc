@@ -8,7 +8,7 @@
 namespace ddprun {
 namespace {
 
-// Seconds since 1970 of a moment of the monotonic clock.
+// Converts a time of the monotonic clock to seconds since 1970.
 double WallClockOf(TimePoint when) {
   using std::chrono::duration;
   const duration<double> now = std::chrono::system_clock::now().time_since_epoch();
@@ -32,7 +32,7 @@ absl::Status WorkerMonitor::Open(ProcessClient& processes) {
   ASSIGN_OR_RETURN(
       watchdog_, Watchdog::Open(io_, *config_.watchdog_fifo, processes.warden_pid(),
                                 {.say = [this](absl::string_view text) { log_.Say(text); },
-                                 .expired = [this](const ExpiredTimers& expired) { TellExpired(expired); }}));
+                                 .expired = [this](const ExpiredTimers& expired) { NoteExpired(expired); }}));
   processes.RemoveAtEnd(watchdog_->file_handle());
   return absl::OkStatus();
 }
@@ -49,7 +49,7 @@ void WorkerMonitor::Gone() {
   if (watchdog_ != nullptr) handlers_.note({.what = "watchdog stopped"});
 }
 
-void WorkerMonitor::TellExpired(const ExpiredTimers& expired) const {
+void WorkerMonitor::NoteExpired(const ExpiredTimers& expired) const {
   const auto note = [&](absl::string_view what, const ExpiredTimers::Timer& timer) {
     handlers_.note({.what = what,
                     .pid = expired.pid,

@@ -1,4 +1,4 @@
-// What watches the running workers from outside: torchrun's watchdog, and the look for those that are stuck.
+// Watches the running workers from outside: torchrun's watchdog, and the detection of stuck workers.
 #pragma once
 
 #include <sys/types.h>
@@ -19,42 +19,41 @@
 
 namespace ddprun {
 
-//   Threads: that of `io`, from which the handlers are called, never from inside a call.
+//   Threads: the thread that runs `io`; handlers run on it, never inside a call.
 class WorkerMonitor {
  public:
   struct Handlers {
     std::function<void(const WatchdogNote&)> note;
-    // The worker does not end whatever it is sent. Once for each.
+    // The worker is stuck: no signal ends it. Called once per worker.
     std::function<void(pid_t pid, const std::string& where)> stuck;
   };
 
-  // `config` and `log` outlive this.
+  // `config` and `log` must outlive this.
   WorkerMonitor(boost::asio::io_context& io, const LaunchConfig* config, const AgentLog* log,
                 Handlers handlers);
 
-  // `processes` starts the workers; it sees to it that the watchdog's file is removed however this process
-  // ends.
-  //   Errors: the watchdog's file cannot be made.
+  // `processes` starts the workers; it also removes the watchdog's file, however this process ends.
+  //   Errors: the watchdog's file cannot be created.
   absl::Status Open(ProcessClient& processes);
-  // Empty: there is no watchdog.
+  // Empty: the watchdog is off.
   std::string timer_file() const { return watchdog_ ? watchdog_->path() : ""; }
 
   void BeginRound();
   void Started(pid_t pid) { stuck_.Add(pid); }
   void Ended(pid_t pid) { stuck_.Remove(pid); }
   void Gone();
-  // Why it was ended from here, as the end of a sentence; empty: it was not.
+  // Why the watchdog signalled the process, as a clause; empty: it did not.
   std::string CauseOf(pid_t pid) const { return watchdog_ ? watchdog_->ExpiredTimerOf(pid) : ""; }
 
  private:
-  void TellExpired(const ExpiredTimers& expired) const;
+  void NoteExpired(const ExpiredTimers& expired) const;
 
   boost::asio::io_context& io_;
   const LaunchConfig& config_;
   const AgentLog& log_;
   const Handlers handlers_;
   StuckProcessMonitor stuck_;
-  std::unique_ptr<Watchdog> watchdog_;  // null: not wanted
+  std::unique_ptr<Watchdog> watchdog_;  // null: off
 };
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// --numa-binding on this machine.
+// Implements --numa-binding on this machine.
 #pragma once
 
 #include <optional>
@@ -12,15 +12,17 @@
 
 namespace ddprun {
 
-// The processors of each worker of this node, by local rank; see ChooseCpus.
-//   `visible`: CUDA_VISIBLE_DEVICES of the launcher; none: all GPUs. GPUs without UUIDs are taken in the
-//   order of the PCI bus, which is CUDA's where all are of one kind. `sys`: "/sys", or a tree like it in
-//   tests. Errors: of Nvml, ReadCpuTopology and ChooseCpus, with the option in front.
+// Returns the processors of each worker of this node, by local rank; see ChooseCpus.
+//   visible: CUDA_VISIBLE_DEVICES of the launcher; nullopt: all GPUs. GPUs without UUIDs are taken in PCI bus
+//            order, which is CUDA's order if all GPUs are of one kind.
+//   sys:     "/sys", or a similar tree in tests.
+//   Errors:  those of Nvml, ReadCpuTopology and ChooseCpus, prefixed with the option.
 absl::StatusOr<std::vector<std::set<int>>> BindToNuma(NumaBinding binding, int num_workers,
                                                       const std::optional<std::string>& visible,
                                                       const std::string& sys);
 
-// The same for a launch in the environment `base`; empty sets without --numa-binding: they may use all.
+// BindToNuma for a launch with the environment `base`. Without --numa-binding the sets are empty, which means
+// no restriction.
 absl::StatusOr<std::vector<std::set<int>>> WorkerCpus(const LaunchConfig& config, const EnvVars& base);
 
 }  // namespace ddprun

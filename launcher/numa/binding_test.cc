@@ -1,4 +1,4 @@
-// From the driver's list of GPUs and a tree like /sys to processors.
+// Maps the driver's list of GPUs and a tree like /sys to processors.
 #include "launcher/numa/binding.h"
 
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// The processors are this machine's; the GPUs are at PCI addresses of the test's.
+// Real processors of this machine; fake GPUs at PCI addresses chosen by the test.
 class BindingTest : public testing::Test {
  protected:
   BindingTest()
@@ -34,7 +34,7 @@ class BindingTest : public testing::Test {
     std::filesystem::create_directories(sys_);
     std::filesystem::create_directory_symlink("/sys/devices", sys_ + "/devices");
     allowed_ = AllowedCpus().value();
-    // The nodes of this machine's processors: GPU 0 is near the first, GPU 1 near the last.
+    // GPU 0 is on the node of the first allowed processor, GPU 1 on that of the last.
     topology_ = ReadCpuTopology("/sys", allowed_).value();
     near_first_ = topology_.cpus.at(*allowed_.begin()).node;
     near_last_ = topology_.cpus.at(*allowed_.rbegin()).node;
@@ -63,14 +63,14 @@ class BindingTest : public testing::Test {
   int near_last_ = 0;
 };
 
-TEST_F(BindingTest, EachWorkerIsNearTheGpuOfItsRank) {
+TEST_F(BindingTest, EachWorkerGetsTheNodeOfItsGpu) {
   const auto sets = BindToNuma(NumaBinding::kNode, 2, std::nullopt, sys_);
   ASSERT_TRUE(sets.ok()) << sets.status();
   EXPECT_THAT(*sets, ElementsAre(AllowedOn(near_first_), AllowedOn(near_last_)));
   EXPECT_EQ((*sets)[0].count(*allowed_.begin()), 1u);
 }
 
-TEST_F(BindingTest, TheOrderIsThatOfTheVisibleDevices) {
+TEST_F(BindingTest, FollowsTheOrderOfVisibleDevices) {
   const auto sets = BindToNuma(NumaBinding::kNode, 2, "GPU-1, 0", sys_);
   ASSERT_TRUE(sets.ok()) << sets.status();
   EXPECT_THAT(*sets, ElementsAre(AllowedOn(near_last_), AllowedOn(near_first_)));

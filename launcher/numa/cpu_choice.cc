@@ -18,11 +18,11 @@ namespace {
 using CpuSet = std::set<int>;
 using CpuSets = std::vector<CpuSet>;
 
-// A node with its share of the job.
+// A NUMA node with its allowed processors and its GPUs.
 struct Node {
   int number = 0;
   CpuSet allowed = {};
-  std::vector<int> gpus = {};  // on it, by index
+  std::vector<int> gpus = {};  // indexes
 };
 
 CpuSet AllowedOf(const CpuTopology& topology, int node) {
@@ -33,30 +33,31 @@ CpuSet AllowedOf(const CpuTopology& topology, int node) {
   return cpus;
 }
 
-absl::Status NotTold(absl::string_view what, int cpu) {
+absl::Status NotReported(absl::string_view what, int cpu) {
   return absl::FailedPreconditionError(
-      absl::StrCat("this machine does not tell ", what, " processor ", cpu, " is on"));
+      absl::StrCat("this system does not report ", what, " processor ", cpu, " is on"));
 }
 
-// The groups of `cpus`, by their names.
+// Groups `cpus` by the member `name`. Errors: kFailedPrecondition: it is not set for one of them.
 absl::StatusOr<std::map<int, CpuSet>> GroupBy(std::optional<int> Cpu::*name, absl::string_view what,
                                               const CpuSet& cpus, const CpuTopology& topology) {
   std::map<int, CpuSet> groups;
   for (const int cpu : cpus) {
     const std::optional<int> group = topology.cpus.at(cpu).*name;
-    if (!group) return NotTold(what, cpu);
+    if (!group) return NotReported(what, cpu);
     groups[*group].insert(cpu);
   }
   return groups;
 }
 
-// By the first processor of each node, as one node may be spread over sockets.
+// The allowed processors of all nodes on the socket of `node`. A node's socket is that of its first
+// processor, since a node may span sockets.
 absl::StatusOr<CpuSet> SocketOf(int node, const CpuTopology& topology) {
   std::map<int, int> first_of_node;
   for (const auto& [number, cpu] : topology.cpus) first_of_node.emplace(cpu.node, number);
   const int own = first_of_node.at(node);
   const std::optional<int> socket = topology.cpus.at(own).socket;
-  if (!socket) return NotTold("which socket", own);
+  if (!socket) return NotReported("which socket", own);
   CpuSet cpus;
   for (const auto& [other, first] : first_of_node) {
     if (topology.cpus.at(first).socket == socket) cpus.merge(AllowedOf(topology, other));
@@ -64,15 +65,15 @@ absl::StatusOr<CpuSet> SocketOf(int node, const CpuTopology& topology) {
   return cpus;
 }
 
-// One set for each of the node's GPUs.
+// Returns one set for each of the node's GPUs.
 absl::StatusOr<CpuSets> DealCores(const Node& node, const CpuTopology& topology) {
   ASSIGN_OR_RETURN(const auto cores, GroupBy(&Cpu::core, "which core", node.allowed, topology));
   const size_t each = cores.size() / node.gpus.size();
   const size_t left_over = cores.size() % node.gpus.size();
   if (each == 0) {
     return absl::FailedPreconditionError(absl::StrCat("NUMA node ", node.number, " has ", cores.size(),
-                                                      " cores that may be used for ", node.gpus.size(),
-                                                      " GPUs (", absl::StrJoin(node.gpus, ", "), ")"));
+                                                      " allowed cores for ", node.gpus.size(), " GPUs (",
+                                                      absl::StrJoin(node.gpus, ", "), ")"));
   }
   CpuSets sets;
   auto core = cores.begin();
@@ -95,7 +96,7 @@ absl::StatusOr<CpuSets> DealCaches(const Node& node, const CpuTopology& topology
   return sets;
 }
 
-// For each of the node's GPUs, in their order.
+// Returns one set for each of the node's GPUs, in order.
 absl::StatusOr<CpuSets> ChooseOnNode(NumaBinding binding, const Node& node, const CpuTopology& topology) {
   switch (binding) {
     case NumaBinding::kNode:
@@ -109,7 +110,7 @@ absl::StatusOr<CpuSets> ChooseOnNode(NumaBinding binding, const Node& node, cons
     case NumaBinding::kCoreComplex:
       return DealCaches(node, topology);
   }
-  return absl::InternalError("no such binding");
+  return absl::InternalError("unknown NUMA binding");
 }
 
 }  // namespace
@@ -132,21 +133,22 @@ absl::StatusOr<CpuSets> ChooseCpus(NumaBinding binding, const CpuTopology& topol
                                    const std::vector<int>& gpu_nodes, int num_workers) {
   const auto num_gpus = static_cast<int>(gpu_nodes.size());
   if (num_gpus < num_workers) {
-    return absl::FailedPreconditionError(absl::StrCat(num_workers,
-                                                      " workers need as many GPUs, one near each, but ",
-                                                      num_gpus, num_gpus == 1 ? " is" : " are", " visible"));
+    return absl::FailedPreconditionError(absl::StrCat(num_workers, " workers need ", num_workers,
+                                                      " GPUs, one for each, but ", num_gpus,
+                                                      num_gpus == 1 ? " is" : " are", " visible"));
   }
   std::map<int, Node> nodes;
   for (int gpu = 0; gpu < num_gpus; ++gpu) nodes[gpu_nodes[gpu]].gpus.push_back(gpu);
   CpuSets sets(num_gpus);
   for (auto& [number, node] : nodes) {
-    if (node.gpus.front() >= num_workers) continue;  // No worker is near it.
+    if (node.gpus.front() >= num_workers) continue;  // No GPU of this node has a worker.
     node.number = number;
     node.allowed = AllowedOf(topology, number);
     if (node.allowed.empty()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "none of the processors of NUMA node ", number, ", where GPU ", node.gpus.front(),
-          " is, may be used by this process, which is allowed ", FormatCpuList(topology.allowed)));
+      return absl::FailedPreconditionError(
+          absl::StrCat("NUMA node ", number, " of GPU ", node.gpus.front(),
+                       " has no processor that this process may use; allowed processors: ",
+                       FormatCpuList(topology.allowed)));
     }
     ASSIGN_OR_RETURN(const CpuSets chosen, ChooseOnNode(binding, node, topology));
     for (size_t i = 0; i < chosen.size(); ++i) sets[node.gpus[i]] = chosen[i];

@@ -1,4 +1,4 @@
-// Which processors a worker runs on, near the GPU whose index is its local rank. Pure.
+// Chooses the processors of each worker, near the GPU whose index is the worker's local rank. Pure.
 #pragma once
 
 #include <set>
@@ -10,21 +10,21 @@
 
 namespace ddprun {
 
-// "node", ... as --numa-binding takes it.
+// The value of --numa-binding: "node", "socket", ...
 const char* NameOf(NumaBinding binding);
 
-// The processors of each worker, by local rank: never empty, and all of them allowed.
-//   kNode:        all of the GPU's node.
-//   kSocket:      all of the nodes whose processors are on the socket of the GPU's node.
-//   kExclusive:   the node's physical cores, dealt in their order to all GPUs of the node, whether they have
-//                 a worker or not; what does not go evenly goes to the first ones. Hyperthreads stay
+// Returns the processors of each worker, by local rank. No set is empty; all processors are allowed ones.
+//   kNode:        all processors of the GPU's node.
+//   kSocket:      all processors of the nodes on the socket of the GPU's node.
+//   kExclusive:   a share of the node's physical cores. They are dealt in order to all GPUs of the node, with
+//                 or without a worker; the first GPUs get the remainder. Hyperthreads of a core stay
 //                 together.
-//   kCoreComplex: one group of those that share their largest cache, a different one for each GPU of the node
-//                 as far as there are any; groups with more processors come first, then those with lower
-//                 ones.
-//   `gpu_nodes`: NUMA nodes of the visible GPUs, in CUDA's order.
-//   Errors: kFailedPrecondition, naming what there is too little of: GPUs, allowed processors, cores; or what
-//           this machine does not tell.
+//   kCoreComplex: a group of processors that share their largest cache. The GPUs of a node get different
+//                 groups while there are enough, those with more processors first, then those with lower
+//                 numbers.
+//   gpu_nodes:    NUMA nodes of the visible GPUs, in CUDA's order.
+//   Errors:       kFailedPrecondition: too few GPUs, allowed processors or cores, or topology that this
+//                 system does not report; the message names it.
 absl::StatusOr<std::vector<std::set<int>>> ChooseCpus(NumaBinding binding, const CpuTopology& topology,
                                                       const std::vector<int>& gpu_nodes, int num_workers);
 

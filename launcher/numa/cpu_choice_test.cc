@@ -16,13 +16,13 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A machine by its numbers: processor c and c + num_cores are the threads of core c.
+// A regular machine. Processors c and c + num_cores are the threads of core c.
 struct Machine {
   int sockets = 1;
   int nodes_per_socket = 1;
   int cores_per_node = 4;
   int threads = 1;          // per core
-  int cores_per_cache = 4;  // largest cache
+  int cores_per_cache = 4;  // of the largest cache
 
   CpuTopology Topology() const {
     CpuTopology topology;
@@ -39,7 +39,7 @@ struct Machine {
   }
 };
 
-// As the kernel writes them; or the error.
+// The chosen sets in the kernel's format, or the error message.
 std::vector<std::string> Choose(NumaBinding binding, const CpuTopology& topology,
                                 const std::vector<int>& gpu_nodes, int num_workers) {
   const auto sets = ChooseCpus(binding, topology, gpu_nodes, num_workers);
@@ -49,42 +49,42 @@ std::vector<std::string> Choose(NumaBinding binding, const CpuTopology& topology
   return texts;
 }
 
-TEST(ChooseCpusTest, NodeMeansAllOfTheGpusNode) {
+TEST(ChooseCpusTest, NodeBindsToAllOfTheGpusNode) {
   const CpuTopology topology = Machine{.sockets = 2, .threads = 2}.Topology();
   EXPECT_THAT(Choose(NumaBinding::kNode, topology, {1, 0, 1}, 3),
               ElementsAre("4-7,12-15", "0-3,8-11", "4-7,12-15"));
 }
 
-TEST(ChooseCpusTest, SocketMeansAllItsNodes) {
+TEST(ChooseCpusTest, SocketBindsToAllNodesOfTheSocket) {
   const CpuTopology topology = Machine{.sockets = 2, .nodes_per_socket = 2, .cores_per_node = 2}.Topology();
   EXPECT_THAT(Choose(NumaBinding::kSocket, topology, {0, 3}, 2), ElementsAre("0-3", "4-7"));
 }
 
-TEST(ChooseCpusTest, ANodeSpreadOverSocketsIsTakenWhole) {
+TEST(ChooseCpusTest, SocketIncludesAllOfANodeThatSpansSockets) {
   CpuTopology topology = Machine{}.Topology();
   topology.cpus[3].socket = 1;
   EXPECT_THAT(Choose(NumaBinding::kSocket, topology, {0}, 1), ElementsAre("0-3"));
 }
 
-TEST(ChooseCpusTest, ExclusiveDealsCoresInTheirOrderWithTheRestToTheFirst) {
+TEST(ChooseCpusTest, ExclusiveDealsCoresInOrderAndTheRemainderToTheFirstGpus) {
   const Machine machine{.sockets = 2, .cores_per_node = 8, .threads = 2};
-  // Three GPUs share eight cores; the last GPU has no worker, and keeps its share.
+  // Three GPUs share eight cores. The last GPU has no worker but keeps its share.
   EXPECT_THAT(Choose(NumaBinding::kExclusive, machine.Topology(), {0, 1, 0, 0}, 3),
               ElementsAre("0-2,16-18", "8-15,24-31", "3-5,19-21"));
 }
 
-TEST(ChooseCpusTest, ExclusiveCountsCoresOfWhichAThreadMayBeUsed) {
+TEST(ChooseCpusTest, ExclusiveCountsCoresWithAnAllowedThread) {
   CpuTopology topology = Machine{.cores_per_node = 4, .threads = 2}.Topology();
-  topology.allowed = {0, 5, 6, 7};  // cores 0 and 1 by one thread each, 2 and 3 by the other one
+  topology.allowed = {0, 5, 6, 7};  // one thread of each core: the first of core 0, the second of 1, 2, 3
   EXPECT_THAT(Choose(NumaBinding::kExclusive, topology, {0, 0}, 2), ElementsAre("0,5", "6-7"));
 }
 
 TEST(ChooseCpusTest, ExclusiveNeedsACoreForEachGpu) {
   EXPECT_THAT(Choose(NumaBinding::kExclusive, Machine{.cores_per_node = 2}.Topology(), {0, 0, 0}, 1),
-              ElementsAre("NUMA node 0 has 2 cores that may be used for 3 GPUs (0, 1, 2)"));
+              ElementsAre("NUMA node 0 has 2 allowed cores for 3 GPUs (0, 1, 2)"));
 }
 
-TEST(ChooseCpusTest, CoreComplexIsAnotherOneForEachGpuAsFarAsThereAreAny) {
+TEST(ChooseCpusTest, CoreComplexesAreReusedOnlyWhenThereAreTooFew) {
   const CpuTopology topology = Machine{.cores_per_node = 6, .threads = 2, .cores_per_cache = 3}.Topology();
   EXPECT_THAT(Choose(NumaBinding::kCoreComplex, topology, {0, 0, 0}, 3),
               ElementsAre("0-2,6-8", "3-5,9-11", "0-2,6-8"));
@@ -104,37 +104,36 @@ TEST(ChooseCpusTest, OnlyAllowedProcessorsAreChosen) {
   topology.allowed = {1, 2};
   for (const auto binding :
        {NumaBinding::kNode, NumaBinding::kSocket, NumaBinding::kExclusive, NumaBinding::kCoreComplex}) {
-    EXPECT_THAT(
-        Choose(binding, topology, {0, 1}, 2),
-        ElementsAre("none of the processors of NUMA node 1, where GPU 1 is, may be used by this process, "
-                    "which is allowed 1-2"));
-    EXPECT_THAT(Choose(binding, topology, {0, 1}, 1), ElementsAre("1-2")) << "nobody is near GPU 1";
+    EXPECT_THAT(Choose(binding, topology, {0, 1}, 2),
+                ElementsAre("NUMA node 1 of GPU 1 has no processor that this process may use; "
+                            "allowed processors: 1-2"));
+    EXPECT_THAT(Choose(binding, topology, {0, 1}, 1), ElementsAre("1-2")) << "GPU 1 has no worker";
   }
 }
 
 TEST(ChooseCpusTest, EachWorkerNeedsAGpu) {
   EXPECT_THAT(Choose(NumaBinding::kNode, Machine{}.Topology(), {0}, 2),
-              ElementsAre("2 workers need as many GPUs, one near each, but 1 is visible"));
+              ElementsAre("2 workers need 2 GPUs, one for each, but 1 is visible"));
 }
 
-TEST(ChooseCpusTest, WhatTheMachineDoesNotTellIsSaid) {
+TEST(ChooseCpusTest, ReportsMissingTopology) {
   CpuTopology topology = Machine{}.Topology();
   for (auto& [number, cpu] : topology.cpus) cpu = {.node = 0};
   EXPECT_THAT(Choose(NumaBinding::kNode, topology, {0}, 1), ElementsAre("0-3"));
   EXPECT_THAT(Choose(NumaBinding::kSocket, topology, {0}, 1),
-              ElementsAre(HasSubstr("not tell which socket processor 0")));
+              ElementsAre(HasSubstr("not report which socket processor 0")));
   EXPECT_THAT(Choose(NumaBinding::kExclusive, topology, {0}, 1),
-              ElementsAre(HasSubstr("not tell which core")));
+              ElementsAre(HasSubstr("not report which core")));
   EXPECT_THAT(Choose(NumaBinding::kCoreComplex, topology, {0}, 1),
-              ElementsAre(HasSubstr("not tell which cache")));
+              ElementsAre(HasSubstr("not report which cache")));
 }
 
-TEST(ChooseCpusTest, ANodeOfAGpuThatHasNoProcessorsIsAnErrorForEveryBinding) {
+TEST(ChooseCpusTest, EveryBindingRejectsAGpuNodeWithoutProcessors) {
   const CpuTopology topology = Machine{}.Topology();
   for (const auto binding :
        {NumaBinding::kNode, NumaBinding::kSocket, NumaBinding::kExclusive, NumaBinding::kCoreComplex})
     EXPECT_THAT(Choose(binding, topology, {5}, 1),
-                ElementsAre(HasSubstr("none of the processors of NUMA node 5")));
+                ElementsAre(HasSubstr("NUMA node 5 of GPU 0 has no processor")));
 }
 
 class RandomMachine {
@@ -161,7 +160,7 @@ class RandomMachine {
     }
     return cpus;
   }
-  // The groups of which `cpus` are.
+  // The groups that `cpus` belong to.
   std::set<int> Names(std::optional<int> Cpu::*name, const std::set<int>& cpus) const {
     std::set<int> names;
     for (const int cpu : cpus) names.insert(*(topology.cpus.at(cpu).*name));
@@ -179,6 +178,7 @@ class RandomMachine {
   std::vector<int> gpu_nodes;
 
  private:
+  // Uniform in [1, to].
   int Up(int to) { return static_cast<int>(random_() % static_cast<unsigned>(to)) + 1; }
   std::mt19937 random_;
 };
@@ -187,9 +187,9 @@ bool Contains(const std::set<int>& all, const std::set<int>& some) {
   return std::includes(all.begin(), all.end(), some.begin(), some.end());
 }
 
-// The sets of all GPUs of a machine.
-void ExpectPromisesKept(NumaBinding binding, const RandomMachine& machine,
-                        const std::vector<std::set<int>>& sets) {
+// Checks `sets`, one for each GPU of `machine`, against the contract of ChooseCpus.
+void ExpectContract(NumaBinding binding, const RandomMachine& machine,
+                    const std::vector<std::set<int>>& sets) {
   std::map<int, std::set<int>> dealt;  // by node
   for (size_t gpu = 0; gpu < sets.size(); ++gpu) {
     const std::set<int>& cpus = sets[gpu];
@@ -217,10 +217,10 @@ void ExpectPromisesKept(NumaBinding binding, const RandomMachine& machine,
         break;
     }
   }
-  for (const auto& [node, cpus] : dealt) EXPECT_EQ(cpus, machine.AllowedOn(node)) << "something is left over";
+  for (const auto& [node, cpus] : dealt) EXPECT_EQ(cpus, machine.AllowedOn(node)) << "not all are dealt";
 }
 
-TEST(ChooseCpusTest, KeepsItsPromisesOnRandomMachines) {
+TEST(ChooseCpusTest, KeepsItsContractOnRandomMachines) {
   int bound = 0, refused = 0;
   for (unsigned seed = 0; seed < 2000 && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
@@ -231,7 +231,7 @@ TEST(ChooseCpusTest, KeepsItsPromisesOnRandomMachines) {
                                    static_cast<int>(machine.gpu_nodes.size()));
       ASSERT_EQ(sets.ok(), machine.CanBind(binding)) << sets.status();
       ++(sets.ok() ? bound : refused);
-      if (sets.ok()) ExpectPromisesKept(binding, machine, *sets);
+      if (sets.ok()) ExpectContract(binding, machine, *sets);
     }
   }
   EXPECT_GT(bound, 1000);

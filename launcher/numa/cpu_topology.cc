@@ -22,7 +22,7 @@
 namespace ddprun {
 namespace {
 
-// More than any kernel is built for.
+// More than any kernel supports.
 constexpr int kMaxCpu = 1 << 16;
 
 absl::StatusOr<std::string> ReadText(const std::string& path) {
@@ -47,7 +47,7 @@ absl::StatusOr<std::set<int>> ReadCpuList(const std::string& path) {
   return cpus;
 }
 
-// Numbers N of the entries "<prefix>N" of a directory; none if there is no such directory.
+// The numbers N of the entries "<prefix>N" of a directory; empty if the directory does not exist.
 std::vector<int> NumberedEntries(const std::string& directory, absl::string_view prefix) {
   std::vector<int> numbers;
   std::error_code error;
@@ -69,7 +69,7 @@ std::optional<int> Lowest(const absl::StatusOr<std::set<int>>& cpus) {
   return *cpus->begin();
 }
 
-// Of those that hold data, the one of the highest level.
+// The data or unified cache of the highest level.
 std::optional<int> LargestCache(const std::string& directory) {
   int highest = -1;
   std::optional<int> cache;
@@ -90,12 +90,13 @@ absl::StatusOr<std::set<int>> ParseCpuList(absl::string_view text) {
   std::set<int> cpus;
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
     const absl::string_view range = absl::StripAsciiWhitespace(part);
-    if (range.empty()) continue;  // of a node without processors
+    if (range.empty()) continue;  // A node without processors has an empty list.
     const std::vector<absl::string_view> ends = absl::StrSplit(range, '-');
     int first, last;
     if (ends.size() > 2 || !absl::SimpleAtoi(ends.front(), &first) || !absl::SimpleAtoi(ends.back(), &last) ||
         first < 0 || last < first || last > kMaxCpu) {
-      return absl::InvalidArgumentError(absl::StrCat("\"", text, "\": expected processors as in \"0-2,4\""));
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", text, "\": expected a list of processors such as \"0-2,4\""));
     }
     for (int cpu = first; cpu <= last; ++cpu) cpus.insert(cpu);
   }

@@ -1,4 +1,4 @@
-// The processors of this machine: what shares a core, a cache, a NUMA node, a socket. Read from /sys.
+// The processors of this machine and the cores, caches, NUMA nodes and sockets they share, read from /sys.
 #pragma once
 
 #include <map>
@@ -11,36 +11,39 @@
 
 namespace ddprun {
 
-// Groups are called by their lowest processor. Those that /sys does not tell are not set: some virtual
-// machines.
+// A core or cache is named by its lowest processor, a socket by its number. Fields that /sys does not report,
+// as on some virtual machines, are not set.
 struct Cpu {
   int node = 0;  // NUMA node
   std::optional<int> socket = {};
-  std::optional<int> core = {};   // hyperthreads of one physical core have the same
-  std::optional<int> cache = {};  // its largest cache
+  std::optional<int> core = {};   // the same for all hyperthreads of a physical core
+  std::optional<int> cache = {};  // the largest cache
   bool operator==(const Cpu&) const = default;
 };
 
 struct CpuTopology {
-  std::map<int, Cpu> cpus;  // that are online
-  std::set<int> allowed;    // of these, those that this process may use
+  std::map<int, Cpu> cpus;  // online processors
+  std::set<int> allowed;    // the subset that this process may use
 };
 
-// "0-2,4" as the kernel and taskset write it.
+// Lists in the format of the kernel and taskset: "0-2,4".
 //   Errors: kInvalidArgument with the text.
 absl::StatusOr<std::set<int>> ParseCpuList(absl::string_view text);
 std::string FormatCpuList(const std::set<int>& cpus);
 
-// Those that the calling thread may use.
-//   Errors: kInternal: the system has more than this program can name (CPU_SETSIZE).
+// Returns the processors that the calling thread may use.
+//   Errors: kInternal: sched_getaffinity fails, as on a system with more than CPU_SETSIZE processors.
 absl::StatusOr<std::set<int>> AllowedCpus();
 
-// `sys`: "/sys", or a tree like it in tests. A kernel without NUMA has one node.
-//   Errors: kNotFound, kInvalidArgument with the file: it is missing, or not as the kernel writes it.
+// Reads the topology. A kernel without NUMA has one node, 0.
+//   sys:     "/sys", or a similar tree in tests.
+//   allowed: processors that this process may use; those that are not online are ignored.
+//   Errors:  kNotFound: a file is missing; kInvalidArgument: it is malformed. Both name the file.
 absl::StatusOr<CpuTopology> ReadCpuTopology(const std::string& sys, const std::set<int>& allowed);
 
-// Of a device at a PCI address as in Nvml::PciAddress. A machine that does not tell, -1, has one node: 0.
-//   Errors: as above.
+// Returns the NUMA node of the device at `pci_address`, which has the form of Nvml::PciAddress. A device
+// without a node (-1) is on node 0.
+//   Errors: those of ReadCpuTopology.
 absl::StatusOr<int> NumaNodeOf(const std::string& sys, const std::string& pci_address);
 
 }  // namespace ddprun

@@ -17,13 +17,13 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-TEST(CpuListTest, IsReadAndWrittenAsTheKernelDoes) {
+TEST(CpuListTest, ReadsAndWritesTheKernelsFormat) {
   for (const char* text : {"", "0", "0-2,4,6-7", "3,5", "0-127"})
     EXPECT_EQ(FormatCpuList(ParseCpuList(text).value_or(std::set<int>{-1})), text);
   EXPECT_THAT(ParseCpuList("4, 2-3,2\n").value(), ElementsAre(2, 3, 4));
 }
 
-TEST(CpuListTest, OthersAreRefused) {
+TEST(CpuListTest, RejectsOtherFormats) {
   for (const char* text : {"x", "1-", "-1", "3-2", "0-1-2", "0-99999999999", "0-70000"}) {
     const auto cpus = ParseCpuList(text);
     EXPECT_EQ(cpus.status().code(), absl::StatusCode::kInvalidArgument) << text;
@@ -31,7 +31,7 @@ TEST(CpuListTest, OthersAreRefused) {
   }
 }
 
-// A tree like /sys.
+// Reads a tree like /sys.
 class SysTreeTest : public testing::Test {
  protected:
   SysTreeTest()
@@ -58,10 +58,10 @@ class SysTreeTest : public testing::Test {
   const std::string sys_;
 };
 
-TEST_F(SysTreeTest, WhatProcessorsShare) {
+TEST_F(SysTreeTest, ReadsWhatProcessorsShare) {
   Write("devices/system/node/node0/cpulist", "0-1");
   Write("devices/system/node/node1/cpulist", "2-3");
-  Write("devices/system/node/node2/cpulist", "");  // memory alone
+  Write("devices/system/node/node2/cpulist", "");  // memory only
   Write("devices/system/node/possible", "0-7");
   for (const int cpu : {0, 1}) WriteCpu(cpu, "0-1", 0);
   for (const int cpu : {2, 3}) WriteCpu(cpu, absl::StrCat(cpu), 1);
@@ -78,14 +78,14 @@ TEST_F(SysTreeTest, WhatProcessorsShare) {
   EXPECT_THAT(topology->allowed, ElementsAre(1, 2, 3)) << "9 is not online";
 }
 
-TEST_F(SysTreeTest, WhatIsNotToldIsNotSet) {
+TEST_F(SysTreeTest, MissingFilesLeaveFieldsUnset) {
   Write("devices/system/cpu/online", "0-1");
   const auto topology = ReadCpuTopology(sys_, {0, 1});
   ASSERT_TRUE(topology.ok()) << topology.status();
   EXPECT_THAT(topology->cpus, ElementsAre(std::pair(0, Cpu{}), std::pair(1, Cpu{})));
 }
 
-TEST_F(SysTreeTest, AFileThatIsWrongIsNamed) {
+TEST_F(SysTreeTest, ErrorsNameTheFile) {
   EXPECT_THAT(std::string(ReadCpuTopology(sys_, {0}).status().message()),
               AllOf(HasSubstr(sys_), HasSubstr("cpu/online cannot be read")));
   Write("devices/system/node/node0/cpulist", "many");
@@ -93,7 +93,7 @@ TEST_F(SysTreeTest, AFileThatIsWrongIsNamed) {
               AllOf(HasSubstr("node0/cpulist"), HasSubstr("\"many\"")));
 }
 
-TEST_F(SysTreeTest, TheNodeOfADevice) {
+TEST_F(SysTreeTest, ReadsTheNodeOfADevice) {
   Write("bus/pci/devices/0000:10:00.0/numa_node", "1");
   Write("bus/pci/devices/0000:20:00.0/numa_node", "-1");
   Write("bus/pci/devices/0000:30:00.0/numa_node", "?");
@@ -103,7 +103,7 @@ TEST_F(SysTreeTest, TheNodeOfADevice) {
   EXPECT_EQ(NumaNodeOf(sys_, "0000:40:00.0").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(ThisMachineTest, IsUnderstood) {
+TEST(ThisMachineTest, HasReadableTopology) {
   const auto allowed = AllowedCpus();
   ASSERT_TRUE(allowed.ok()) << allowed.status();
   EXPECT_THAT(*allowed, Not(IsEmpty()));

@@ -13,7 +13,7 @@ namespace {
 
 std::string FileName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// What torchrun keeps of a failure: the error file, or that there is none.
+// torchrun's raw_error: the error file, or a placeholder without one.
 std::string RawError(const FailureRecord& record) {
   if (record.worker_error) {
     boost::json::error_code error;
@@ -26,8 +26,8 @@ std::string RawError(const FailureRecord& record) {
                R"("retryability": "False"}})";
 }
 
-// The agent came to the end of the job, whatever that was.
-bool RanToTheEnd(EndReason reason) {
+// The agent reached the end of the job or of its part in it.
+bool ReachedEndOfJob(EndReason reason) {
   return reason == EndReason::kSucceeded || reason == EndReason::kJobFailed || reason == EndReason::kDrained;
 }
 
@@ -54,7 +54,7 @@ void JobEvents::EndRendezvous(TimePoint now) {
 }
 
 void JobEvents::OnRound(const Assignment& assignment, TimePoint now) {
-  // As with torchrun these two have the restarts of the new round, the group of the old one.
+  // As in torchrun, these two events have the restart count of the new round and the group of the old one.
   context_.agent_restarts = assignment.restart_count;
   EndRendezvous(now);
   Write({.state = "ASSIGN_WORKER_RANKS", .duration_ms = 0.0});
@@ -82,7 +82,7 @@ EventWorker JobEvents::WorkerOf(LocalRank local_rank) const {
 void JobEvents::OnWatchdog(const WatchdogNote& note, TimePoint) {
   std::string metadata = absl::StrCat("{\"watchdog_event\": ", PythonString(note.what));
   if (note.pid != 0) {
-    // torchrun has them as text.
+    // torchrun writes the numbers as strings.
     absl::StrAppend(&metadata, ", \"worker_pid\": \"", note.pid,
                     "\", \"scope_id\": ", PythonString(note.scope), ", \"expiration_time\": \"",
                     PythonFloat(note.expires), "\", \"signal\": \"", note.signo, "\"");
@@ -95,16 +95,15 @@ void JobEvents::OnWatchdog(const WatchdogNote& note, TimePoint) {
 
 void JobEvents::OnEnd(const AgentEnd& end, TimePoint now) {
   context_.total_run_time = std::chrono::duration_cast<seconds>(now - start_).count();
-  const bool to_the_end = RanToTheEnd(end.reason) && assignment_;
-  if (to_the_end) {
-    EndOfWorkers(end);
+  if (ReachedEndOfJob(end.reason) && assignment_) {
+    WriteWorkerEnds(end);
     return Write({.state = "SUCCEEDED"});
   }
   EndRendezvous(now);
   Write({.state = "FAILED", .raw_error = end.why});
 }
 
-void JobEvents::EndOfWorkers(const AgentEnd& end) {
+void JobEvents::WriteWorkerEnds(const AgentEnd& end) {
   for (int i = 0; i < num_workers_; ++i) {
     JobEvent event = {.state = end.reason == EndReason::kSucceeded ? "SUCCEEDED" : "TERMINATED",
                       .worker = WorkerOf(LocalRank(i))};

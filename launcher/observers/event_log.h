@@ -1,12 +1,12 @@
 // torchrun's event log (--event-log-handler=console): the same events, in the same order.
 //
-//   RENDEZVOUS            the node has its place in a round, or will not get one; with how long it waited
-//   ASSIGN_WORKER_RANKS   right after it: the ranks have come with the round, so this takes no time
-//   START                 of each worker
+//   RENDEZVOUS            the node has joined a round or has failed to; with the time it waited
+//   ASSIGN_WORKER_RANKS   directly after RENDEZVOUS: ranks arrive with the round, so the duration is 0
+//   START                 for each worker
 //   SUCCEEDED, FAILED, TERMINATED
-//                         of each worker of the last round, at the end of the agent
-//   SUCCEEDED             of the agent: it came to the job's end, even if workers failed
-//   FAILED                of the agent: a signal, no rendezvous, a lost coordinator, ...
+//                         for each worker of the last round, when the agent ends
+//   SUCCEEDED             for the agent: it reached the end of the job, even if workers failed
+//   FAILED                for the agent: a signal, no rendezvous, a lost coordinator, ...
 #pragma once
 
 #include <functional>
@@ -24,7 +24,8 @@ namespace ddprun {
 
 class JobEvents : public AgentObserver {
  public:
-  // `write` gets whole lines with their ends, none before the host's name is known. `start`: of the agent.
+  // `start`: when the agent started. `write` receives whole lines with their newline. Events before
+  // OnHostName are held back until then.
   JobEvents(const LaunchConfig& config, TimePoint start, std::function<void(const std::string&)> write);
 
   void OnWaiting(TimePoint now) override;
@@ -36,9 +37,9 @@ class JobEvents : public AgentObserver {
 
  private:
   EventWorker WorkerOf(LocalRank local_rank) const;
-  void EndOfWorkers(const AgentEnd& end);
+  void WriteWorkerEnds(const AgentEnd& end);
   void EndRendezvous(TimePoint now);
-  // Now, or as soon as the host's name is known; all else in it is as it is now.
+  // Writes at once, or when the host's name is known. All other fields of the context are captured now.
   void WriteWithHost(std::function<std::string(const EventContext&)> format);
   void Write(JobEvent event);
 
@@ -47,7 +48,7 @@ class JobEvents : public AgentObserver {
   const TimePoint start_;
   EventContext context_;
   bool knows_host_ = false;
-  std::vector<std::function<void()>> held_;  // until it does
+  std::vector<std::function<void()>> held_;  // writes that wait for the host's name
   std::optional<TimePoint> waiting_since_;
   std::optional<Assignment> assignment_;
   std::vector<pid_t> pids_;  // by local rank; 0: not started

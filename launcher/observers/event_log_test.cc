@@ -1,6 +1,5 @@
-// Against what torchrun 2.15 wrote for the same jobs: keys, their order, and values but for those of the
-// host.
-
+// Compares events with those that torchrun 2.15 wrote for the same jobs: keys, their order, and all values
+// except those of the host.
 #include "launcher/observers/event_log.h"
 
 #include <boost/json/object.hpp>
@@ -74,7 +73,7 @@ class JobEventsTest : public testing::Test {
   std::optional<JobEvents> events_;
 };
 
-TEST_F(JobEventsTest, AJobThatSucceeds) {
+TEST_F(JobEventsTest, WritesAllEventsOfAJobThatSucceeds) {
   events_->OnHostName("localhost");
   Round();
   events_->OnEnd({.reason = EndReason::kSucceeded}, At(1200));
@@ -98,7 +97,7 @@ TEST_F(JobEventsTest, AJobThatSucceeds) {
   EXPECT_THAT(lines_.back(), HasSubstr("\"total_run_time\": 1,"));
 }
 
-TEST_F(JobEventsTest, AJobThatFailsAfterARestart) {
+TEST_F(JobEventsTest, WritesAllEventsOfAJobThatFailsAfterARestart) {
   events_->OnHostName("localhost");
   Round();
   Round(1);
@@ -122,7 +121,7 @@ TEST_F(JobEventsTest, AJobThatFailsAfterARestart) {
   EXPECT_THAT(lines_[9], HasSubstr(R"("raw_error": "{\"message\": \"x\", \"timestamp\": 17}",)"));
 }
 
-TEST_F(JobEventsTest, AWorkerThatDidNotFailInAFailedJobWasTerminated) {
+TEST_F(JobEventsTest, OtherWorkersOfAFailedJobAreTerminated) {
   events_->OnHostName("localhost");
   Round();
   events_->OnEnd({.reason = EndReason::kJobFailed, .why = "", .failures = {Failed(1, Exited{3})}}, At(2000));
@@ -131,7 +130,7 @@ TEST_F(JobEventsTest, AWorkerThatDidNotFailInAFailedJobWasTerminated) {
                                    R"(\"system_terminated_error\", \"retryability\": \"False\"}})"));
 }
 
-TEST_F(JobEventsTest, ASignalIsAFailureOfTheAgentAlone) {
+TEST_F(JobEventsTest, ASignalFailsOnlyTheAgent) {
   events_->OnHostName("localhost");
   Round();
   events_->OnEnd({.reason = EndReason::kTerminated, .why = "received SIGTERM"}, At(2000));
@@ -140,7 +139,7 @@ TEST_F(JobEventsTest, ASignalIsAFailureOfTheAgentAlone) {
   EXPECT_THAT(lines_.back(), HasSubstr(R"("raw_error": "received SIGTERM",)"));
 }
 
-TEST_F(JobEventsTest, ARendezvousThatFails) {
+TEST_F(JobEventsTest, WritesAFailedRendezvous) {
   events_->OnHostName("localhost");
   events_->OnWaiting(At(0));
   events_->OnEnd({.reason = EndReason::kJoinTimeout, .why = "too few nodes"}, At(60'000));
@@ -148,7 +147,7 @@ TEST_F(JobEventsTest, ARendezvousThatFails) {
   EXPECT_THAT(lines_[0], HasSubstr("\"duration_ms\": 60000.0"));
 }
 
-TEST_F(JobEventsTest, TheWatchdogsHaveTheirOwnNames) {
+TEST_F(JobEventsTest, WatchdogEventsHaveTheirOwnNames) {
   events_->OnHostName("localhost");
   events_->OnWatchdog({.what = "watchdog started"}, At(0));
   events_->OnWatchdog(
@@ -164,14 +163,14 @@ TEST_F(JobEventsTest, TheWatchdogsHaveTheirOwnNames) {
                                    R"(\"1795248899.5\", \"signal\": \"9\"})"));
 }
 
-TEST_F(JobEventsTest, NothingIsWrittenBeforeTheHostsNameIsKnown) {
+TEST_F(JobEventsTest, HoldsEventsUntilTheHostNameIsKnown) {
   config_.backend = Backend::kStatic;
   Begin();
   Round();
   EXPECT_THAT(lines_, IsEmpty());
   events_->OnHostName("node1.example");
   ASSERT_EQ(lines_.size(), 4u);
-  EXPECT_THAT(lines_[0], HasSubstr("\"group_rank\": null")) << "as it was then";
+  EXPECT_THAT(lines_[0], HasSubstr("\"group_rank\": null")) << "captured when the event occurred";
   for (const std::string& line : lines_) {
     EXPECT_THAT(line, HasSubstr("\"hostname\": \"node1.example\""));
     EXPECT_THAT(line, HasSubstr("\"rdzv_backend\": \"static\""));

@@ -17,7 +17,7 @@ using boost::system::error_code;
 constexpr int kMaxConnections = 64;
 constexpr HttpLimits kLimits = {
     .request_deadline = seconds(3), .reply_deadline = seconds(3), .max_header_bytes = 4 << 10};
-// Before it is tried again when there is no descriptor for a connection.
+// Pause before accept is retried after an error such as EMFILE.
 constexpr Duration kAcceptPause = milliseconds(100);
 constexpr Duration kTurn = seconds(1);
 
@@ -35,8 +35,7 @@ class HealthCheck::Server {
   absl::StatusOr<int> Open(int port) {
     error_code ec = ListenOnAllAddresses(acceptor_, static_cast<uint16_t>(port), kMaxConnections);
     if (ec) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("port ", port, " cannot be listened on: ", ec.message()));
+      return absl::FailedPreconditionError(absl::StrCat("cannot listen on port ", port, ": ", ec.message()));
     }
     const int bound = acceptor_.local_endpoint(ec).port();
     Accept();

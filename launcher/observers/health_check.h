@@ -1,5 +1,5 @@
-// TORCHELASTIC_HEALTH_CHECK_PORT: a page over HTTP/1.1 that says whether this node is well, for whoever
-// restarts nodes that are not. torchrun knows the variable and serves nothing.
+// TORCHELASTIC_HEALTH_CHECK_PORT: an HTTP/1.1 page with the health of this node, for systems that restart
+// unhealthy nodes. torchrun reads the variable but serves nothing.
 #pragma once
 
 #include <memory>
@@ -16,13 +16,15 @@
 
 namespace ddprun {
 
-// Served from a thread of its own, so that there is an answer when the agent's loop hangs. It takes at most
-// 64 connections at a time and hangs up on each after a few seconds; more wait for their turn.
-//   Threads: all calls from that of `loop`.
+// Serves the page from its own thread, so that it answers while the agent's loop hangs. At most 64
+// connections are open at a time, each for a few seconds; further ones wait in the backlog.
+//   Threads: all calls on the thread of `loop`.
 class HealthCheck : public AgentObserver {
  public:
-  // `loop`: the agent's; it is looked at each second. `port` 0: a free one. On all addresses.
-  //   Errors: kFailedPrecondition: the port is taken, or needs privileges.
+  // Listens on all addresses.
+  //   loop: the agent's, borrowed; a timer on it records each second that it runs.
+  //   port: 0: a free port.
+  //   Errors: kFailedPrecondition: the port is in use or needs privileges.
   static absl::StatusOr<std::unique_ptr<HealthCheck>> Open(boost::asio::io_context& loop, int port);
   ~HealthCheck() override;
   HealthCheck(const HealthCheck&) = delete;
@@ -35,7 +37,7 @@ class HealthCheck : public AgentObserver {
 
  private:
   class Server;
-  // What both threads know.
+  // State shared by both threads.
   struct Shared {
     absl::Mutex mutex;
     Health health ABSL_GUARDED_BY(mutex);

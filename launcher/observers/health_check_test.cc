@@ -32,11 +32,11 @@ class HealthCheckTest : public testing::Test {
     return reply;
   }
 
-  boost::asio::io_context loop_;  // nobody runs it: the agent hangs
+  boost::asio::io_context loop_;  // never runs, like that of an agent that hangs
   std::unique_ptr<HealthCheck> check_;
 };
 
-TEST_F(HealthCheckTest, TellsTheAgentsStateWithoutItsHelp) {
+TEST_F(HealthCheckTest, ServesTheAgentsStateWhileItsLoopHangs) {
   check_->OnState(State::kRunning, Round(3), 2, {});
   const std::string reply = Ask();
   EXPECT_THAT(reply, StartsWith("HTTP/1.1 200 OK\r\n"));
@@ -49,15 +49,15 @@ TEST_F(HealthCheckTest, TellsTheAgentsStateWithoutItsHelp) {
   check_->OnWorkersGone({"process 7"}, {});
   EXPECT_THAT(Ask(), HasSubstr("process 7"));
   check_->OnWorkersGone({}, {});
-  EXPECT_THAT(Ask("GET /healthz?x=1 HTTP/1.0\r\n\r\n"), HasSubstr(" 200 OK")) << "whatever the path";
+  EXPECT_THAT(Ask("GET /healthz?x=1 HTTP/1.0\r\n\r\n"), HasSubstr(" 200 OK")) << "any path";
 }
 
-TEST_F(HealthCheckTest, IsAtBothKindsOfAddresses) {
+TEST_F(HealthCheckTest, ListensOnIpv4AndIpv6) {
   EXPECT_THAT(Ask(kGet, "127.0.0.1"), HasSubstr(" 200 OK"));
   EXPECT_THAT(Ask(kGet, "::1"), HasSubstr(" 200 OK"));
 }
 
-TEST_F(HealthCheckTest, GarbageGetsAnErrorAndHarmsNobody) {
+TEST_F(HealthCheckTest, AnswersAfterMalformedRequests) {
   EXPECT_THAT(Ask("garbage\r\n\r\n"), HasSubstr("400"));
   EXPECT_THAT(Ask("POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n"), HasSubstr("405"));
   EXPECT_THAT(Ask(absl::StrCat("GET / HTTP/1.1\r\nX: ", std::string(10'000, 'x'), "\r\n\r\n")),
@@ -65,8 +65,8 @@ TEST_F(HealthCheckTest, GarbageGetsAnErrorAndHarmsNobody) {
   EXPECT_THAT(Ask(), HasSubstr(" 200 OK"));
 }
 
-TEST_F(HealthCheckTest, ThoseWhoSayNothingAreHungUpOnAndOthersHaveTheirTurn) {
-  // More than it takes at a time, each with half a request.
+TEST_F(HealthCheckTest, ClosesSilentConnectionsAndServesOthers) {
+  // More connections than it accepts at a time, each with half a request.
   std::vector<RawPeer> slow;
   for (int i = 0; i < 100; ++i) {
     slow.emplace_back(check_->port());
@@ -78,7 +78,7 @@ TEST_F(HealthCheckTest, ThoseWhoSayNothingAreHungUpOnAndOthersHaveTheirTurn) {
   EXPECT_EQ(bytes, "");
 }
 
-TEST_F(HealthCheckTest, ATakenPortIsAnErrorThatNamesIt) {
+TEST_F(HealthCheckTest, OpenFailsWithThePortIfItIsInUse) {
   const auto second = HealthCheck::Open(loop_, check_->port());
   ASSERT_FALSE(second.ok());
   EXPECT_THAT(std::string(second.status().message()), HasSubstr(absl::StrCat("port ", check_->port())));

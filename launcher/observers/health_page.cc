@@ -26,19 +26,18 @@ const char* NameOf(AgentMachine::State state) {
   return "unknown";
 }
 
-// Empty: it is well.
-std::string WhyNot(const Health& health, Duration still) {
-  if (still > kLoopPatience) {
-    return absl::StrFormat("the agent has not come round for %.0f s: it is stopped, or hangs",
-                           std::chrono::duration<double>(still).count());
+// Why the node is unhealthy; empty: healthy.
+std::string WhyUnhealthy(const Health& health, Duration since_last_turn) {
+  if (since_last_turn > kLoopPatience) {
+    return absl::StrFormat("the agent's loop has not run for %.0f s: the agent is stopped or hangs",
+                           std::chrono::duration<double>(since_last_turn).count());
   }
   if (health.state == AgentMachine::State::kSeeking) {
-    return "the connection to the coordinator is lost; this node looks for it and has no workers meanwhile";
+    return "the connection to the coordinator is lost; this node is reconnecting and has no workers";
   }
   if (!health.unkillable.empty()) {
-    return absl::StrCat(
-        "no signal ends what workers have left behind, so this host may have to be restarted: ",
-        absl::StrJoin(health.unkillable, "; "));
+    return absl::StrCat("processes left by workers survive SIGKILL; this host may need a reboot: ",
+                        absl::StrJoin(health.unkillable, "; "));
   }
   return "";
 }
@@ -46,15 +45,15 @@ std::string WhyNot(const Health& health, Duration still) {
 }  // namespace
 
 HealthPage PageOf(const Health& health, TimePoint now) {
-  const Duration still = std::max<Duration>(now - health.last_turn, Duration::zero());
-  const std::string why_not = WhyNot(health, still);
-  return {.status = why_not.empty() ? 200 : 503,
-          .json = absl::StrCat("{\"healthy\": ", why_not.empty() ? "true" : "false", ", \"state\": \"",
-                               NameOf(health.state), "\", \"round\": ", health.round.value(),
-                               ", \"workers_running\": ", health.workers, ", \"seconds_since_last_turn\": ",
-                               absl::StrFormat("%.1f", std::chrono::duration<double>(still).count()),
-                               why_not.empty() ? "" : absl::StrCat(", \"reason\": ", PythonString(why_not)),
-                               "}\n")};
+  const Duration since_last_turn = std::max<Duration>(now - health.last_turn, Duration::zero());
+  const std::string reason = WhyUnhealthy(health, since_last_turn);
+  return {.status = reason.empty() ? 200 : 503,
+          .json = absl::StrCat(
+              "{\"healthy\": ", reason.empty() ? "true" : "false", ", \"state\": \"", NameOf(health.state),
+              "\", \"round\": ", health.round.value(), ", \"workers_running\": ", health.workers,
+              ", \"seconds_since_last_turn\": ",
+              absl::StrFormat("%.1f", std::chrono::duration<double>(since_last_turn).count()),
+              reason.empty() ? "" : absl::StrCat(", \"reason\": ", PythonString(reason)), "}\n")};
 }
 
 }  // namespace ddprun

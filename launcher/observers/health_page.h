@@ -1,4 +1,4 @@
-// What the health check answers. Pure.
+// The page of the health check. Pure.
 #pragma once
 
 #include <string>
@@ -13,22 +13,22 @@ namespace ddprun {
 struct Health {
   AgentMachine::State state = AgentMachine::State::kIdle;
   Round round{-1};                           // -1: none yet
-  int workers = 0;                           // that run
-  std::vector<std::string> unkillable = {};  // processes of earlier rounds that no signal ends, in words
-  TimePoint last_turn;                       // when the agent's loop last came round
+  int workers = 0;                           // running workers
+  std::vector<std::string> unkillable = {};  // processes of earlier rounds that survive SIGKILL, described
+  TimePoint last_turn;                       // when the agent's loop last ran
 };
 
-// The agent's loop comes round each second; if it has not for so long, the agent is not well. torchrun gives
-// its health check the same time.
+// The agent is unhealthy if its loop, which runs each second, has not run for longer than this. torchrun's
+// health check has the same limit.
 inline constexpr Duration kLoopPatience = seconds(60);
 
 struct HealthPage {
-  int status = 200;  // of HTTP: 503 when the node is not well
+  int status = 200;  // HTTP status; 503: the node is unhealthy
   std::string json;  // one object on one line
 };
 
-// {"healthy": true, "state": "running", "round": 0, "workers_running": 2, "seconds_since_last_turn": 0.2},
-// and "reason" when it is not.
+// {"healthy": true, "state": "running", "round": 0, "workers_running": 2, "seconds_since_last_turn": 0.2};
+// with "reason" if unhealthy.
 HealthPage PageOf(const Health& health, TimePoint now);
 
 }  // namespace ddprun

@@ -15,7 +15,7 @@ Health Running() {
   return {.state = State::kRunning, .round = Round(3), .workers = 2, .last_turn = kNow - milliseconds(200)};
 }
 
-TEST(HealthPageTest, ANodeThatIsWell) {
+TEST(HealthPageTest, ARunningNodeIsHealthy) {
   const HealthPage page = PageOf(Running(), kNow);
   EXPECT_EQ(page.status, 200);
   EXPECT_EQ(page.json,
@@ -23,20 +23,20 @@ TEST(HealthPageTest, ANodeThatIsWell) {
             "\"seconds_since_last_turn\": 0.2}\n");
 }
 
-TEST(HealthPageTest, ANodeWithoutARoundIsWell) {
+TEST(HealthPageTest, ANodeWithoutARoundIsHealthy) {
   for (const State state : {State::kIdle, State::kStopping, State::kFinished}) {
     EXPECT_EQ(PageOf({.state = state, .last_turn = kNow}, kNow).status, 200);
   }
 }
 
-TEST(HealthPageTest, ALostCoordinator) {
+TEST(HealthPageTest, IsUnhealthyWithoutACoordinator) {
   const HealthPage page = PageOf({.state = State::kSeeking, .last_turn = kNow}, kNow);
   EXPECT_EQ(page.status, 503);
   EXPECT_THAT(page.json, HasSubstr("{\"healthy\": false, \"state\": \"looking for the coordinator\""));
   EXPECT_THAT(page.json, HasSubstr("\"reason\": \"the connection to the coordinator is lost"));
 }
 
-TEST(HealthPageTest, ProcessesThatNoSignalEnds) {
+TEST(HealthPageTest, IsUnhealthyWithUnkillableProcesses) {
   Health health = Running();
   health.unkillable = {"process 7 (\"cat\") in state D"};
   const HealthPage page = PageOf(health, kNow);
@@ -44,11 +44,11 @@ TEST(HealthPageTest, ProcessesThatNoSignalEnds) {
   EXPECT_THAT(page.json, HasSubstr("process 7 (\\\"cat\\\") in state D"));
 }
 
-TEST(HealthPageTest, AnAgentThatHangs) {
+TEST(HealthPageTest, IsUnhealthyWhenTheLoopHangs) {
   EXPECT_EQ(PageOf(Running(), kNow + seconds(59)).status, 200);
   const HealthPage page = PageOf(Running(), kNow + seconds(60));
   EXPECT_EQ(page.status, 503);
-  EXPECT_THAT(page.json, HasSubstr("has not come round for 60 s"));
+  EXPECT_THAT(page.json, HasSubstr("has not run for 60 s"));
   EXPECT_THAT(page.json, HasSubstr("\"seconds_since_last_turn\": 60.2"));
 }
 

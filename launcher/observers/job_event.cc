@@ -14,7 +14,7 @@ std::string StringOrNull(const std::optional<std::string>& text) {
   return text ? PythonString(*text) : std::string("null");
 }
 
-// torchrun has tuples of one element here.
+// torchrun has one-element tuples here.
 std::string ListOf(absl::string_view name, const std::string& value) {
   return absl::StrCat(", \"", name, "\": [", value, "]");
 }
@@ -42,7 +42,7 @@ struct Fields {
   std::string metadata;
 };
 
-// All but the end of the inner object.
+// The event up to the end of the inner object, which is still open.
 std::string Head(const EventContext& context, const Fields& f) {
   return absl::StrCat(
       "{\"name\": ", PythonString(f.name), ", \"source\": \"", f.source,

@@ -1,4 +1,4 @@
-// One event of a job, with torchrun's names and fields.
+// An event of a job, with torchrun's names and fields.
 #pragma once
 
 #include <sys/types.h>
@@ -12,14 +12,14 @@
 
 namespace ddprun {
 
-// Of the agent, and of the round that it is or was last in.
+// Fields of the agent and of its current or last round.
 struct EventContext {
   std::string run_id;
   std::string role;
   std::string hostname;
   std::string rdzv_backend;                  // static or c10d
-  std::string entry_point;                   // file name of the program: python3
-  std::optional<int> group_rank = {};        // none: never was in a round
+  std::string entry_point;                   // file name of the program, such as python3
+  std::optional<int> group_rank = {};        // nullopt before the first round
   std::optional<int> group_world_size = {};  // likewise
   int agent_restarts = 0;
   int64_t total_run_time = 0;  // whole seconds; 0 until the agent has ended
@@ -31,21 +31,21 @@ struct EventWorker {
   int role_rank = 0;
   int role_world_size = 0;
   pid_t pid = 0;
-  std::optional<int> exit_code = {};     // of a failure
+  std::optional<int> exit_code = {};     // only for a failure
   std::optional<pid_t> failed_pid = {};  // likewise
 };
 
 struct JobEvent {
   std::string state;                       // START, SUCCEEDED, ...
-  std::optional<EventWorker> worker = {};  // none: it is the agent's
+  std::optional<EventWorker> worker = {};  // nullopt: an event of the agent
   std::optional<std::string> raw_error = {};
   std::optional<double> duration_ms = {};
 };
 
-// One line, without its end: what Python's json.dumps makes of torchrun's event.
+// One line without its newline: torchrun's event as Python's json.dumps writes it.
 std::string FormatEvent(const EventContext& context, const JobEvent& event);
 
-// The watchdog's: its own name, and `metadata`, a JSON text, in place of a worker.
+// An event of the watchdog. `metadata` is JSON text.
 std::string FormatWatchdogEvent(const EventContext& context, absl::string_view name,
                                 const std::string& metadata);
 

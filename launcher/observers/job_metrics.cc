@@ -54,8 +54,8 @@ void JobMetrics::OnWorkersGone(const std::vector<std::string>& unkillable, TimeP
 
 void JobMetrics::OnEnd(const AgentEnd& end, TimePoint now) {
   const bool failed = end.reason == EndReason::kJobFailed;
-  const bool to_the_end = (failed || end.reason == EndReason::kSucceeded) && ran_;
-  if (to_the_end) {
+  const bool reached_end = (failed || end.reason == EndReason::kSucceeded) && ran_;
+  if (reached_end) {
     const bool restarted = restart_count_ > 0;
     const int all = max_restarts_ + 1;
     PutOfWorkers("flakiness", failed ? 100 : 100 * (all - (remaining_restarts() + 1)) / all);
@@ -65,7 +65,7 @@ void JobMetrics::OnEnd(const AgentEnd& end, TimePoint now) {
     PutOfWorkers("run_failed_with_retries", failed && restarted);
     PutOfWorkers("run_failed_no_retries", failed && !restarted);
   }
-  PutCall("SimpleElasticAgent.run", to_the_end || end.reason == EndReason::kDrained, now - start_);
+  PutCall("SimpleElasticAgent.run", reached_end || end.reason == EndReason::kDrained, now - start_);
 }
 
 void JobMetrics::Put(absl::string_view name, int64_t value) {

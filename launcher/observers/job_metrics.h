@@ -1,8 +1,8 @@
 // torchrun's metrics, in the form of its console handler (--metrics-handler=console):
 //   [1795297344.5862][torchelastic]: workers.default.remaining_restarts=1
 //
-// Names and values are torchrun's, and so is their order. Nothing polls workers here, so a state is told
-// once, when it begins, instead of ten times a second, and there is no LocalElasticAgent._monitor_workers.
+// Names, values and order are torchrun's. Workers are not polled, so a state is reported once, when it
+// begins, not ten times a second, and LocalElasticAgent._monitor_workers does not exist.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,9 @@ namespace ddprun {
 
 class JobMetrics : public AgentObserver {
  public:
-  // `start`: of the agent. `write` gets whole lines with their ends. `wall_clock`: seconds since 1970.
+  //   start:      when the agent started.
+  //   wall_clock: returns seconds since 1970.
+  //   write:      receives whole lines with their newline.
   JobMetrics(const LaunchConfig& config, TimePoint start, std::function<double()> wall_clock,
              std::function<void(const std::string&)> write);
 
@@ -32,7 +34,7 @@ class JobMetrics : public AgentObserver {
 
  private:
   void Put(absl::string_view name, int64_t value);
-  // As torchrun's decorator of functions.
+  // Writes the metrics of torchrun's @prof decorator.
   void PutCall(absl::string_view function, bool ok, Duration took);
   void PutOfWorkers(absl::string_view name, int64_t value);
   void PutState(absl::string_view state);
@@ -46,11 +48,11 @@ class JobMetrics : public AgentObserver {
   const std::function<void(const std::string&)> write_;
 
   int restart_count_ = 0;
-  bool ran_ = false;  // there was a round
+  bool ran_ = false;  // at least one round
   std::optional<TimePoint> waiting_since_;
   std::optional<TimePoint> stopping_since_;
   std::optional<TimePoint> restarting_since_;  // until the workers of the next round have started
-  // Of the round:
+  // Of the current round:
   TimePoint round_start_;
   int num_started_ = 0;
   bool failed_ = false;

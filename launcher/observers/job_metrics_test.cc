@@ -32,7 +32,7 @@ class JobMetricsTest : public testing::Test {
     metrics_->OnWorkerStarted(LocalRank(0), 10, At(start_ms + 3));
     metrics_->OnWorkerStarted(LocalRank(1), 11, At(start_ms + 7));
   }
-  // What was written since the last call, without what is the same on every line.
+  // Lines written since the last call, without their common head.
   std::string Written() {
     std::vector<std::string> lines = absl::StrSplit(std::exchange(text_, {}), '\n', absl::SkipEmpty());
     for (std::string& line : lines) {
@@ -48,9 +48,9 @@ class JobMetricsTest : public testing::Test {
   std::optional<JobMetrics> metrics_;
 };
 
-// A worker fails once, the second round ends well: torchrun's own output, with these times, and without what
-// its polls say again and again.
-TEST_F(JobMetricsTest, AJobWithOneRestart) {
+// A worker fails once; the second round succeeds. This is torchrun's output with the times of this test and
+// without the repetitions of its polls.
+TEST_F(JobMetricsTest, MatchesTorchrunForAJobWithOneRestart) {
   Round(0, 100, 353);
   EXPECT_EQ(Written(),
             "SimpleElasticAgent._assign_worker_ranks.success=1\n"
@@ -99,7 +99,7 @@ TEST_F(JobMetricsTest, AJobWithOneRestart) {
             "SimpleElasticAgent.run.duration.ms=2100");
 }
 
-TEST_F(JobMetricsTest, AJobThatFails) {
+TEST_F(JobMetricsTest, WritesTheMetricsOfAFailedJob) {
   Round(0, 0, 0);
   metrics_->OnFailure(At(5));
   metrics_->OnStopping(At(5));
@@ -117,7 +117,7 @@ TEST_F(JobMetricsTest, AJobThatFails) {
             "SimpleElasticAgent.run.duration.ms=194");
 }
 
-TEST_F(JobMetricsTest, ASignalIsAFailureOfTheAgentAlone) {
+TEST_F(JobMetricsTest, ASignalFailsOnlyTheAgent) {
   Round(0, 0, 0);
   Written();
   metrics_->OnStopping(At(10));
@@ -130,7 +130,7 @@ TEST_F(JobMetricsTest, ASignalIsAFailureOfTheAgentAlone) {
             "SimpleElasticAgent.run.duration.ms=30");
 }
 
-TEST_F(JobMetricsTest, AWorkerThatDoesNotStart) {
+TEST_F(JobMetricsTest, ReportsAFailedStartOfWorkers) {
   metrics_->OnWaiting(At(0));
   metrics_->OnRound({}, At(1));
   metrics_->OnWorkerStarted(LocalRank(0), 10, At(2));

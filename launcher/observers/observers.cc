@@ -31,12 +31,13 @@ Observers::Observers(boost::asio::io_context& io, const LaunchConfig& config, co
   absl::StatusOr<std::unique_ptr<HealthCheck>> check = HealthCheck::Open(io, *config.health_check_port);
   if (!check.ok()) {
     log.Say(
-        absl::StrCat("there is no health check, and the job goes on without it "
-                     "(TORCHELASTIC_HEALTH_CHECK_PORT names another port): ",
+        absl::StrCat("running without a health check (set TORCHELASTIC_HEALTH_CHECK_PORT to another port): ",
                      std::string(check.status().message())));
     return;
   }
-  if (*config.health_check_port == 0) log.Say(absl::StrCat("the health check is at port ", (*check)->port()));
+  if (*config.health_check_port == 0) {
+    log.Say(absl::StrCat("the health check listens on port ", (*check)->port()));
+  }
   observers_.push_back(*std::move(check));
 }
 

@@ -1,4 +1,4 @@
-// Those who watch the agent, as the configuration asks for them.
+// The observers of an agent that the configuration enables.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ namespace ddprun {
 
 class Observers {
  public:
-  // `config`, `log` and `io`, the agent's loop, outlive this. A health check whose port is taken is said and
-  // done without: whoever asks it sees that nobody answers, and a job that can train does.
+  // `io` is the agent's loop. `io`, `config` and `log` must outlive this. If the port of the health check
+  // cannot be opened, the error is logged and the job runs without a health check.
   Observers(boost::asio::io_context& io, const LaunchConfig& config, const AgentLog& log);
 
   std::vector<AgentObserver*> All() const;

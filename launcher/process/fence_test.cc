@@ -1,4 +1,4 @@
-// The dead man's switch: real processes, a real stopped agent.
+// The fence, a dead man's switch: real processes, a real stopped agent.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,7 +29,7 @@ bool Cancelled(const ExitInfo& exit) {
   return never != nullptr && never->status.code() == absl::StatusCode::kCancelled;
 }
 
-TEST(FenceTest, EverythingIsKilledAtTheDeadlineAndFencedIsToldFirst) {
+TEST(FenceTest, KillsAllProcessesAtTheDeadlineAfterCallingFenced) {
   std::vector<std::string> said;
   FakeAgent agent([&](const std::string& line) { said.push_back(line); });
   agent.StartAndWaitReady(kHardToKill);
@@ -43,12 +43,12 @@ TEST(FenceTest, EverythingIsKilledAtTheDeadlineAndFencedIsToldFirst) {
   EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
 }
 
-TEST(FenceTest, ARenewedOneNeverFires) {
+TEST(FenceTest, DoesNotFireWhenRenewed) {
   FakeAgent agent;
   const uint64_t id = agent.StartAndWaitReady(kForever);
   const BootTime first = BootClock::now() + milliseconds(500);
   agent.client().Fence(first);
-  // Until well after the first deadline, each renewal comes before the last one's.
+  // Renewed until well after the first deadline.
   while (BootClock::now() < first + milliseconds(50)) {
     agent.client().Fence(BootClock::now() + hours(1));
     ASSERT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0}));
@@ -57,7 +57,7 @@ TEST(FenceTest, ARenewedOneNeverFires) {
   EXPECT_EQ(agent.ended.count(id), 0u);
 }
 
-TEST(FenceTest, ADisarmedOneNeverFires) {
+TEST(FenceTest, DoesNotFireWhenDisarmed) {
   FakeAgent agent;
   const BootTime deadline = BootClock::now() + milliseconds(500);
   agent.client().Fence(deadline);
@@ -70,7 +70,7 @@ TEST(FenceTest, ADisarmedOneNeverFires) {
   EXPECT_EQ(agent.ended.count(id), 0u);
 }
 
-// As an agent finds it that wakes up late: what it was about to do is in its queue.
+// As for an agent that resumes late, with requests in its queue.
 TEST(FenceTest, NothingStartsAfterTheDeadlineUntilTheFenceIsRenewedOrDisarmed) {
   FakeAgent agent;
   const SpawnCommand command = agent.Command({"/bin/true"});
@@ -78,10 +78,10 @@ TEST(FenceTest, NothingStartsAfterTheDeadlineUntilTheFenceIsRenewedOrDisarmed) {
   EXPECT_PRED1(Cancelled, agent.Run(command));
   EXPECT_EQ(agent.times_fenced, 1);
   EXPECT_THAT(agent.KillAll(), IsEmpty());
-  EXPECT_PRED1(Cancelled, agent.Run(command)) << "nobody is being killed any more, but the fence is closed";
-  agent.client().Fence(BootTime());  // old news does not open it
+  EXPECT_PRED1(Cancelled, agent.Run(command)) << "the kill is over, but the deadline has passed";
+  agent.client().Fence(BootTime());  // a past deadline does not renew it
   EXPECT_PRED1(Cancelled, agent.Run(command));
-  EXPECT_EQ(agent.times_fenced, 2) << "each that fires is told";
+  EXPECT_EQ(agent.times_fenced, 2) << "each deadline is reported";
   EXPECT_THAT(agent.started, IsEmpty());
 
   EXPECT_THAT(agent.KillAll(), IsEmpty());
@@ -94,19 +94,19 @@ TEST(FenceTest, NothingStartsAfterTheDeadlineUntilTheFenceIsRenewedOrDisarmed) {
   EXPECT_EQ(agent.Run(command), ExitInfo(Exited{0}));
 }
 
-TEST(FenceTest, WithNobodyToKillItIsToldAllTheSame) {
+TEST(FenceTest, CallsFencedWithoutWorkers) {
   FakeAgent agent;
   agent.client().Fence(BootClock::now());
   EXPECT_TRUE(agent.RunUntil([&] { return agent.times_fenced == 1; }));
 }
 
-// In a process of its own: starts three workers that are hard to kill, arms the fence, stops itself with a
-// start in its queue, and tells what it hears when it goes on.
-[[noreturn]] void BeAStoppedAgent(int ready, int told) {
-  const auto tell = [told](const std::string& line) {
-    if (write(told, line.data(), line.size()) < 0) _exit(1);
+// Runs in its own process: starts three workers that are hard to kill, arms the fence, and stops itself. When
+// continued, it starts another worker and writes the calls of its handlers to `report`.
+[[noreturn]] void BeAStoppedAgent(int ready, int report) {
+  const auto write_line = [report](const std::string& line) {
+    if (write(report, line.data(), line.size()) < 0) _exit(1);
   };
-  FakeAgent agent(tell);
+  FakeAgent agent(write_line);
   SpawnCommand command = agent.Shell(kHardToKill);
   command.env.emplace_back(kAgentMark, absl::StrCat(getppid()));
   command.stdout_fd = ready;
@@ -115,27 +115,27 @@ TEST(FenceTest, WithNobodyToKillItIsToldAllTheSame) {
   if (!AwaitMarked(absl::StrCat(kAgentMark, "=", getppid()), 9)) _exit(1);
   const BootTime deadline = BootClock::now() + milliseconds(100);
   agent.client().Fence(deadline);
-  tell(absl::StrCat("deadline ", deadline.time_since_epoch().count(), "\n"));
+  write_line(absl::StrCat("deadline ", deadline.time_since_epoch().count(), "\n"));
   raise(SIGSTOP);
   agent.client().Spawn(4, command);
   agent.RunUntil([&] { return agent.ended.size() == 4; });
   agent.KillAll();
-  tell("end\n");
+  write_line("end\n");
   agent.Destroy();
   _exit(0);
 }
 
 TEST(FenceTest, WorksWhileTheAgentIsStopped) {
   Pipe ready = MakePipe();
-  Pipe told = MakePipe();
+  Pipe report = MakePipe();
   const pid_t agent = fork();
-  if (agent == 0) BeAStoppedAgent(ready.writer.get(), told.writer.get());
-  told.writer.Reset();
+  if (agent == 0) BeAStoppedAgent(ready.writer.get(), report.writer.get());
+  report.writer.Reset();
   int status = 0;
   ASSERT_EQ(waitpid(agent, &status, WUNTRACED), agent);
   ASSERT_TRUE(WIFSTOPPED(status)) << status;
   const std::string mark = absl::StrCat(kAgentMark, "=", getpid());
-  const std::string armed = ReadUntil(told.reader.get(), "\n");
+  const std::string armed = ReadUntil(report.reader.get(), "\n");
   ASSERT_THAT(armed, HasSubstr("deadline "));
   const BootTime deadline(std::chrono::nanoseconds(std::stoll(armed.substr(sizeof "deadline"))));
   const auto patience = std::chrono::steady_clock::now() + kPatience;
@@ -147,7 +147,7 @@ TEST(FenceTest, WorksWhileTheAgentIsStopped) {
   EXPECT_EQ(waitpid(agent, &status, WNOHANG | WUNTRACED | WCONTINUED), 0) << "it is still stopped";
 
   ASSERT_EQ(kill(agent, SIGCONT), 0);
-  const std::vector<std::string> lines = absl::StrSplit(ReadUntil(told.reader.get(), "end\n"), '\n');
+  const std::vector<std::string> lines = absl::StrSplit(ReadUntil(report.reader.get(), "end\n"), '\n');
   ASSERT_EQ(lines.size(), 7u) << testing::PrintToString(lines);
   EXPECT_EQ(lines[0], "fenced");
   EXPECT_THAT(std::vector<std::string>(lines.begin() + 1, lines.begin() + 4),

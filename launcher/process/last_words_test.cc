@@ -1,4 +1,4 @@
-// What the warden says when its agent has died: real processes, real sockets, real signals.
+// What the warden writes when its agent has died: real processes, real sockets, real signals.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/prctl.h>
@@ -27,7 +27,7 @@ using ::testing::IsEmpty;
 constexpr char kAgentMark[] = "DDPRUN_TEST_DYING_AGENT";
 constexpr char kWords[] = "nothing is left of node 7\n";
 
-// A TCP connection over the loopback.
+// A TCP connection over loopback.
 struct Line {
   UniqueFd ours;    // the coordinator's end
   UniqueFd theirs;  // the agent's
@@ -50,7 +50,7 @@ Line MakeLine() {
   return line;
 }
 
-// All that comes until the line ends; "no end: ..." when it does not end in time.
+// Reads to the end of the stream; "no end: ..." if it does not end within kPatience.
 std::string ReadToEnd(int fd) {
   std::string text;
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
@@ -65,8 +65,7 @@ std::string ReadToEnd(int fd) {
   }
 }
 
-// An agent in a process of its own: runs `body` and tells that it has, then waits until it is killed, or
-// until that process is to end.
+// An agent in its own process: runs `body`, reports its warden's pid, and waits to be killed.
 class DyingAgent {
  public:
   // `is_ready` false: `body` does not return.
@@ -77,7 +76,7 @@ class DyingAgent {
     if (pid_ == 0) {
       FakeAgent agent;
       body(agent);
-      // The warden has heard of all that when it answers this.
+      // The warden has handled all earlier requests when it answers this.
       agent.Run(agent.Command({"/bin/true"}));
       const std::string warden = absl::StrCat(agent.client().warden_pid(), "\n");
       if (write(ready.writer.get(), warden.data(), warden.size()) < 0) _exit(1);
@@ -86,7 +85,7 @@ class DyingAgent {
     ready.writer.Reset();
     if (!is_ready) return;
     warden_ = std::atoi(ReadUntil(ready.reader.get(), "\n").c_str());
-    EXPECT_GT(warden_, 0) << "the agent is not ready";
+    EXPECT_GT(warden_, 0) << "the agent has not become ready";
   }
   ~DyingAgent() { Kill(); }
 
@@ -117,7 +116,7 @@ void SpawnMarked(FakeAgent& agent) {
   if (!AwaitMarked(absl::StrCat(kAgentMark, "=", getppid()), 3)) _exit(1);
 }
 
-TEST(LastWordsTest, AreSaidWhenTheAgentIsKilledAndNothingIsLeft) {
+TEST(LastWordsTest, AreWrittenWhenTheAgentIsKilledAndNoProcessIsLeft) {
   Line line = MakeLine();
   DyingAgent agent([&](FakeAgent& fake) {
     SpawnMarked(fake);
@@ -125,12 +124,12 @@ TEST(LastWordsTest, AreSaidWhenTheAgentIsKilledAndNothingIsLeft) {
     EXPECT_TRUE(fake.client().LastWords(line.theirs.get(), kWords).ok());
   });
   line.theirs.Reset();
-  // Something that nobody reads there.
+  // Data that remains unread.
   ASSERT_EQ(write(line.ours.get(), "ignored", 7), 7);
   const std::string mark = absl::StrCat(kAgentMark, "=", getpid());
   ASSERT_GE(Marked(mark).size(), 6u);
   pollfd ready = {.fd = line.ours.get(), .events = POLLIN, .revents = 0};
-  EXPECT_EQ(poll(&ready, 1, 0), 0) << "nothing is said while the agent lives";
+  EXPECT_EQ(poll(&ready, 1, 0), 0) << "nothing is written while the agent lives";
   agent.Kill();
   EXPECT_EQ(ReadUntil(line.ours.get(), "\n"), kWords);
   EXPECT_THAT(Marked(mark), IsEmpty());
@@ -139,7 +138,7 @@ TEST(LastWordsTest, AreSaidWhenTheAgentIsKilledAndNothingIsLeft) {
   EXPECT_EQ(agent.KillAndAwaitWarden(), ExitInfo(Exited{0}));
 }
 
-TEST(LastWordsTest, AreSaidWithoutWorkersToo) {
+TEST(LastWordsTest, AreWrittenWithoutWorkers) {
   Line line = MakeLine();
   DyingAgent agent(
       [&](FakeAgent& fake) { EXPECT_TRUE(fake.client().LastWords(line.theirs.get(), kWords).ok()); });
@@ -148,7 +147,7 @@ TEST(LastWordsTest, AreSaidWithoutWorkersToo) {
   EXPECT_EQ(ReadToEnd(line.ours.get()), kWords);
 }
 
-TEST(LastWordsTest, TheNewestAreSaidAndOlderLinesAreClosed) {
+TEST(LastWordsTest, OnlyTheNewestAreWrittenAndOlderSocketsAreClosed) {
   Line older = MakeLine(), line = MakeLine(), dropped = MakeLine();
   DyingAgent agent([&](FakeAgent& fake) {
     EXPECT_TRUE(fake.client().LastWords(older.theirs.get(), "old").ok());
@@ -164,7 +163,7 @@ TEST(LastWordsTest, TheNewestAreSaidAndOlderLinesAreClosed) {
   EXPECT_EQ(ReadToEnd(line.ours.get()), kWords);
 }
 
-TEST(LastWordsTest, AreNotSaidOnceTheyAreDropped) {
+TEST(LastWordsTest, AreNotWrittenAfterDropLastWords) {
   Line line = MakeLine();
   DyingAgent agent([&](FakeAgent& fake) {
     EXPECT_TRUE(fake.client().LastWords(line.theirs.get(), kWords).ok());
@@ -176,8 +175,8 @@ TEST(LastWordsTest, AreNotSaidOnceTheyAreDropped) {
   EXPECT_EQ(agent.KillAndAwaitWarden(), ExitInfo(Exited{0}));
 }
 
-// The kernel's word that the agent has died may be seen before what the agent said last.
-TEST(LastWordsTest, AreNotSaidWhenTheyWereDroppedRightBeforeTheEnd) {
+// The warden may see kAgentDied before the agent's last requests.
+TEST(LastWordsTest, AreNotWrittenIfDroppedRightBeforeTheEnd) {
   Line line = MakeLine();
   pid_t warden = 0;
   Pipe dropped = MakePipe();
@@ -189,8 +188,8 @@ TEST(LastWordsTest, AreNotSaidWhenTheyWereDroppedRightBeforeTheEnd) {
           const pid_t stopped = fake.client().warden_pid();
           kill(stopped, SIGSTOP);
           fake.client().DropLastWords();
-          const std::string told = absl::StrCat(stopped, "\n");
-          if (write(dropped.writer.get(), told.data(), told.size()) < 0) _exit(1);
+          const std::string pid = absl::StrCat(stopped, "\n");
+          if (write(dropped.writer.get(), pid.data(), pid.size()) < 0) _exit(1);
           for (;;) pause();
         },
         /*is_ready=*/false);
@@ -204,7 +203,7 @@ TEST(LastWordsTest, AreNotSaidWhenTheyWereDroppedRightBeforeTheEnd) {
   EXPECT_EQ(waitpid(warden, nullptr, 0), warden);
 }
 
-TEST(LastWordsTest, AreSaidAtAnOrdinaryEndOnlyIfTheAgentWants) {
+TEST(LastWordsTest, AreWrittenAtANormalExitOnlyIfRequested) {
   for (const SayAt when : {SayAt::kDeathOnly, SayAt::kAnyEnd}) {
     Line line = MakeLine();
     FakeAgent agent;
@@ -216,8 +215,8 @@ TEST(LastWordsTest, AreSaidAtAnOrdinaryEndOnlyIfTheAgentWants) {
   }
 }
 
-// It could not be told in time.
-TEST(LastWordsTest, AreNotSaidAtAnOrdinaryEndByAWardenThatWasStopped) {
+// A request would not reach it in time.
+TEST(LastWordsTest, AreNotWrittenAtANormalExitByAStoppedWarden) {
   Line line = MakeLine();
   FakeAgent agent;
   EXPECT_TRUE(agent.client().LastWords(line.theirs.get(), kWords).ok());
@@ -228,7 +227,7 @@ TEST(LastWordsTest, AreNotSaidAtAnOrdinaryEndByAWardenThatWasStopped) {
   EXPECT_EQ(ReadToEnd(line.ours.get()), "");
 }
 
-TEST(LastWordsTest, AreNotSaidByAKilledWarden) {
+TEST(LastWordsTest, AreNotWrittenByAKilledWarden) {
   Line line = MakeLine();
   FakeAgent agent;
   agent.StartAndWaitReady(kHardToKill);
@@ -237,11 +236,11 @@ TEST(LastWordsTest, AreNotSaidByAKilledWarden) {
   EXPECT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0}));
   ASSERT_EQ(kill(agent.client().warden_pid(), SIGKILL), 0);
   ASSERT_TRUE(agent.RunUntil([&] { return !agent.lost.empty(); }));
-  EXPECT_EQ(ReadToEnd(line.ours.get()), "") << "the agent holds it no longer, either";
+  EXPECT_EQ(ReadToEnd(line.ours.get()), "") << "the agent has closed the socket, too";
   EXPECT_EQ(agent.client().LastWords(line.ours.get(), kWords).code(), absl::StatusCode::kUnavailable);
 }
 
-TEST(LastWordsTest, AreNotSaidWhileAProcessIsLeft) {
+TEST(LastWordsTest, AreNotWrittenWhileAProcessIsLeft) {
   auto file = HangingFile::Create(testing::TempDir());
   if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
   Line line = MakeLine();
@@ -249,7 +248,7 @@ TEST(LastWordsTest, AreNotSaidWhileAProcessIsLeft) {
     EXPECT_TRUE(fake.client().LastWords(line.theirs.get(), kWords).ok());
     fake.client().Spawn(fake.next_id++, fake.Command({"/bin/cat", (*file)->path()}));
     if (!(*file)->AwaitOneThatHangs(kPatience)) _exit(1);
-    // It is given up, so that the warden's end does not take long.
+    // What this leaves does not delay the warden's exit.
     fake.KillAll(milliseconds(50));
   });
   line.theirs.Reset();
@@ -258,9 +257,9 @@ TEST(LastWordsTest, AreNotSaidWhileAProcessIsLeft) {
   (*file)->Release();
 }
 
-TEST(LastWordsTest, ALineThatTakesNothingDelaysTheWardenByItsDeadline) {
+TEST(LastWordsTest, AFullSocketDelaysTheWardenByItsLimitOnly) {
   Line line = MakeLine();
-  // Nobody reads at the other end: the socket is full.
+  // Fills the socket, since its peer does not read.
   const std::string much(1 << 16, 'x');
   while (send(line.theirs.get(), much.data(), much.size(), MSG_DONTWAIT) > 0) {
   }
@@ -270,7 +269,7 @@ TEST(LastWordsTest, ALineThatTakesNothingDelaysTheWardenByItsDeadline) {
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(agent.KillAndAwaitWarden(), ExitInfo(Exited{0}));
   const auto took = std::chrono::steady_clock::now() - start;
-  EXPECT_GE(took, milliseconds(900)) << "it has tried";
+  EXPECT_GE(took, milliseconds(900)) << "it has waited for the socket";
   EXPECT_LT(took, seconds(5));
 }
 

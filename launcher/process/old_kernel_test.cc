@@ -1,4 +1,4 @@
-// Where system calls are missing or refused, or /proc is not there: real processes, filters, mounts.
+// Missing or denied system calls, and a missing /proc: real processes, filters, mounts.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/wait.h>
@@ -26,7 +26,7 @@ using ::testing::IsEmpty;
 // The last call of Linux 4.18 (rseq); clone3, close_range, pidfds and all others came later.
 constexpr int kLastCallOf4_18 = 334;
 
-// One that leaves its session and is orphaned, in a session whose leader is another such one: prints its pid.
+// A worker that starts an orphan in a session of its own, which starts another one. Each prints its pid.
 constexpr char kEscapes[] =
     "(setsid sh -c 'trap \"\" TERM HUP; (setsid sh -c \"echo escaped \\$\\$; exec sleep 1000\" &) ; echo "
     "escaped "
@@ -56,7 +56,7 @@ std::vector<pid_t> StartEscaping(FakeAgent& agent) {
   return pids;
 }
 
-// Of processes without a parent that would wait for them: those that are there.
+// Those of `pids` that exist. They are reaped by the warden or the agent, not by their parents.
 std::vector<pid_t> Living(std::vector<pid_t> pids) {
   std::erase_if(pids, [](pid_t pid) { return kill(pid, 0) != 0; });
   return pids;
@@ -71,10 +71,10 @@ void ExpectThatAllIsKilled() {
   EXPECT_THAT(Living(pids), IsEmpty());
   const auto start = std::chrono::steady_clock::now();
   agent.Destroy();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(9)) << "the warden's end was seen";
+  EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(9)) << "the warden's exit was noticed";
 }
 
-// The warden is killed, and the agent does its work.
+// The warden is killed, and the agent kills its processes.
 void ExpectThatAllIsKilledWithoutWarden() {
   FakeAgent agent;
   const std::vector<pid_t> pids = StartEscaping(agent);
@@ -83,7 +83,7 @@ void ExpectThatAllIsKilledWithoutWarden() {
   EXPECT_THAT(Living(pids), IsEmpty());
 }
 
-// Tells by its exit code the first descriptor from 3 to 9 that is open.
+// Exits with the number of the first open descriptor from 3 to 9; 0: none is open.
 constexpr char kFirstOpenFd[] =
     "for fd in 3 4 5 6 7 8 9; do if (: <&$fd) 2>/dev/null; then exit $fd; fi; done; exit 0";
 
@@ -144,13 +144,13 @@ TEST(OldKernelTest, WithoutProcAndCloseRange) {
   });
 }
 
-// As after `unshare --pid --fork` without --mount-proc: the pids in /proc are others' here.
+// As after `unshare --pid --fork` without --mount-proc: the pids in /proc are of another namespace.
 TEST(OldKernelTest, WithTheProcOfAnotherPidNamespace) {
   InChild([] {
     if (unshare(CLONE_NEWPID) != 0) return;
     InChild([] {
       ASSERT_EQ(getpid(), 1);
-      // Not the pids of the kernel's threads, by which the numbers in /proc would mean something here.
+      // Skips the pids of kernel threads, which the outer /proc shows.
       for (int i = 0; i < 500; ++i) {
         const pid_t pid = fork();
         if (pid == 0) _exit(0);
@@ -161,7 +161,7 @@ TEST(OldKernelTest, WithTheProcOfAnotherPidNamespace) {
   });
 }
 
-TEST(OldKernelTest, WhatTheWardenCannotDoWithoutIsSaid) {
+TEST(OldKernelTest, LogsAMissingCallThatTheWardenNeeds) {
   for (const std::string call : {"signalfd4", "timerfd_create"}) {
     InChild([&] {
       ASSERT_TRUE(RefuseCalls(CallNumbers({call}), EPERM).ok());
@@ -175,7 +175,7 @@ TEST(OldKernelTest, WhatTheWardenCannotDoWithoutIsSaid) {
           ReadUntil(err.reader.get(), "\n"),
           HasSubstr(absl::StrCat(call == "signalfd4" ? "signalfd" : call, ": Operation not permitted")));
       ASSERT_TRUE(agent.RunUntil([&] { return !agent.lost.empty(); }));
-      EXPECT_THAT(std::string(agent.lost[0].message()), HasSubstr("has ended by itself (exit code 1)"));
+      EXPECT_THAT(std::string(agent.lost[0].message()), HasSubstr("has exited (exit code 1)"));
     });
   }
 }

@@ -28,24 +28,24 @@ using warden_protocol::Request;
 using warden_protocol::RequestKind;
 using warden_protocol::StartStage;
 
-// A little more than the warden gives itself at its end.
+// Slightly more than the warden's own limit for killing at its end.
 constexpr seconds kWardenEndLimit{11};
-// For what is left when it does not keep that.
+// For killing what is left when the warden exceeds that limit.
 constexpr seconds kLastKillLimit{1};
-// From the closing of its socket to its end.
+// From the closing of the warden's socket to its exit.
 constexpr seconds kExitLimit{1};
 constexpr std::chrono::microseconds kFirstEndPause{20};
 constexpr milliseconds kLongestEndPause{1};
 constexpr milliseconds kLookInterval{10};
 constexpr milliseconds kRoomInterval{10};
-// Pings are counted, not the time: after this process was stopped, or the machine suspended, with the warden,
-// that still has all of them but one.
+// Pings are counted instead of time: if this process and the warden were stopped or suspended together, at
+// most one ping counts for that time.
 constexpr seconds kPingInterval{1};
 constexpr int kMaxUnanswered = 5;
 
-constexpr char kNoWarden[] = "the warden, which starts the workers, is gone";
+constexpr char kNoWarden[] = "the warden, which starts the workers, is not running";
 
-// What is run; empty: nothing.
+// Path of the program; empty: none.
 std::string FileOf(const SpawnCommand& command) {
   return command.file.empty() && !command.argv.empty() ? command.argv[0] : command.file;
 }
@@ -63,12 +63,11 @@ bool HasNul(const SpawnCommand& command) {
 }  // namespace
 
 std::string ToString(const LeftOver& left_over) {
-  if (left_over.pid == 0) return "a process that /proc does not show is still there";
+  if (left_over.pid == 0) return "a process that is not visible in /proc is still alive";
   return absl::StrCat(
       "process ", left_over.pid, left_over.name.empty() ? "" : absl::StrCat(" (", left_over.name, ")"),
-      " is still there, in ",
-      left_over.state == '?' ? "a state that /proc does not show"
-                             : absl::StrCat("state ", std::string(1, left_over.state)),
+      " is still alive, in ",
+      left_over.state == '?' ? "an unknown state" : absl::StrCat("state ", std::string(1, left_over.state)),
       left_over.kernel_wait.empty() ? "" : absl::StrCat(", waiting in ", left_over.kernel_wait));
 }
 
@@ -91,7 +90,7 @@ ProcessClient::~ProcessClient() {
   if (lost_ && !killing_) return;
   if (!lost_) {
     EndWarden();
-    kill(warden_pid_, SIGCONT);  // if somebody has stopped it
+    kill(warden_pid_, SIGCONT);  // in case it is stopped
     const UniqueFd socket(socket_.release());
     if (AwaitWardenEnd(socket.get(), kWardenEndLimit)) return;
     kill(warden_pid_, SIGKILL);
@@ -106,7 +105,7 @@ void ProcessClient::EndWarden() {
   if (lost_ || std::exchange(ending_, true)) return;
   alive_.End();
   if (line_) shutdown(line_.get(), SHUT_RDWR);
-  // The warden sees the end of the stream, and its own end closes the other direction.
+  // The warden reads the end of the stream and exits, which closes the other direction.
   shutdown(socket_.native_handle(), SHUT_WR);
 }
 
@@ -119,7 +118,7 @@ void ProcessClient::Spawn(WorkerId id, const SpawnCommand& command) {
   if (command.argv.empty()) return fail(absl::InvalidArgumentError("no program to start"));
   if (HasNul(command)) {
     return fail(absl::InvalidArgumentError(
-        absl::StrCat("cannot start ", FileOf(command), ": a NUL byte in its arguments or environment")));
+        absl::StrCat("cannot start ", FileOf(command), ": its arguments or environment contain a NUL byte")));
   }
   Message message = {.request = {.kind = RequestKind::kSpawn, .id = id}};
   CPU_ZERO(&message.request.cpus);
@@ -148,7 +147,7 @@ void ProcessClient::KillAll(Duration limit, KillAllHandler done) {
   const uint64_t id = next_kill_++;
   kills_[id] = {.done = std::move(done), .pings_left = limit / kPingInterval + kMaxUnanswered};
   if (lost_) {
-    // The search that goes on answers; if it is over, one more does.
+    // Answered by the search in progress, or else by this one.
     return Later([this, limit] { KillWithoutWarden(std::chrono::steady_clock::now() + limit); });
   }
   const auto limit_ms = static_cast<uint32_t>(std::clamp<int64_t>(ToMillis(limit), 0, INT32_MAX));
@@ -175,7 +174,7 @@ absl::Status ProcessClient::LastWords(int fd, const std::string& words, SayAt wh
   message.fds.push_back(MemoryFile(words));
   UniqueFd line(Duplicate(fd));
   if (!message.fds[0] || !message.fds[1] || !line)
-    return absl::ResourceExhaustedError("no descriptor is left");
+    return absl::ResourceExhaustedError("no descriptors are left");
   if (lost_ || ending_) return absl::UnavailableError(kNoWarden);
   if (when == SayAt::kDeathOnly) line_ = std::move(line);
   Send(std::move(message));
@@ -223,12 +222,13 @@ void ProcessClient::Flush() {
         waiting_for_room_ = true;
         socket_.async_wait(boost::asio::posix::stream_descriptor::wait_write, flush_again);
       } else if (errno == ENOBUFS || errno == ENOMEM || errno == ETOOMANYREFS) {
-        // Not seen at the socket: the system is short of memory, or the warden has yet to take descriptors.
+        // The system is short of memory, or too many descriptors are in flight to the warden. The socket does
+        // not signal when this has passed.
         waiting_for_room_ = true;
         room_timer_.expires_after(kRoomInterval);
         room_timer_.async_wait(flush_again);
       }
-      return;  // Otherwise the warden is gone, and the reading side says so.
+      return;  // otherwise the warden has ended, which Read notices
     }
     outbox_.pop_front();
   }
@@ -247,7 +247,7 @@ bool ProcessClient::ReadEvents() {
   while (true) {
     Event event;
     const ssize_t n = recv(socket_.native_handle(), &event, sizeof event, MSG_DONTWAIT);
-    // A warden that was killed leaves ECONNRESET in front of what it still said.
+    // A warden that was killed leaves ECONNRESET ahead of its last messages.
     if (n < 0 && (errno == EINTR || errno == ECONNRESET)) continue;
     if (n < 0 && errno == EAGAIN) return true;
     if (n != sizeof event) return false;
@@ -338,7 +338,7 @@ std::string ProcessClient::Overdue() {
 }
 
 void ProcessClient::OnPingTime() {
-  // What it has said meanwhile may still lie in the socket.
+  // Its messages may be in the socket, still unread.
   if ((unanswered_ > 0 || !kills_.empty()) && !ReadEvents()) return LoseWarden();
   if (workers_.empty() && kills_.empty()) {
     watching_ = false;
@@ -347,7 +347,7 @@ void ProcessClient::OnPingTime() {
   if (const std::string overdue = Overdue(); !overdue.empty()) {
     const std::optional<ProcessEntry> entry = ReadProcess(warden_pid_);
     kill(warden_pid_, SIGKILL);
-    return GoOnWithoutWarden(absl::StrCat(
+    return ContinueWithoutWarden(absl::StrCat(
         overdue, entry ? absl::StrCat(", in state ", std::string(1, entry->state)) : "", ", and was killed"));
   }
   if (unanswered_ > 0 || !WardenIsIdle()) {
@@ -364,7 +364,7 @@ std::optional<int> ProcessClient::AwaitWardenEnd(int socket, Duration limit) {
   while (waitpid(warden_pid_, &status, WNOHANG) == 0) {
     const Duration left = deadline - std::chrono::steady_clock::now();
     if (left <= Duration::zero()) return std::nullopt;
-    // Its socket closes right before it can be waited for. No pidfd is needed for that.
+    // Its socket closes right before it can be reaped. This needs no pidfd.
     pollfd end = {.fd = socket, .events = 0, .revents = 0};
     if (poll(&end, 1, static_cast<int>(ToMillis(left))) > 0) std::this_thread::sleep_for(pause);
     pause = std::min<Duration>(2 * pause, kLongestEndPause);
@@ -374,22 +374,23 @@ std::optional<int> ProcessClient::AwaitWardenEnd(int socket, Duration limit) {
 
 void ProcessClient::LoseWarden() {
   const std::optional<int> status = AwaitWardenEnd(socket_.native_handle(), kExitLimit);
-  if (!status) return GoOnWithoutWarden("has closed its socket and does not end");
+  if (!status) return ContinueWithoutWarden("has closed its socket but does not exit");
   const ExitInfo exit = ExitInfoFromWaitStatus(*status);
-  GoOnWithoutWarden(
-      absl::StrCat(std::holds_alternative<Exited>(exit) ? "has ended by itself (" : "was ended by somebody (",
+  ContinueWithoutWarden(
+      absl::StrCat(std::holds_alternative<Exited>(exit) ? "has exited (" : "was killed by a signal (",
                    ToString(exit), ")"));
 }
 
-void ProcessClient::GoOnWithoutWarden(const std::string& why) {
+void ProcessClient::ContinueWithoutWarden(const std::string& why) {
   lost_ = killing_ = true;
   ended_with_warden_ = std::exchange(workers_, {});
   boost::system::error_code ignored;
   socket_.close(ignored);
   outbox_.clear();
   line_.Reset();
-  handlers_.warden_lost(absl::UnavailableError(absl::StrCat(
-      "the warden (pid ", warden_pid_, "), which starts the workers, ", why, "; its workers end with it")));
+  handlers_.warden_lost(
+      absl::UnavailableError(absl::StrCat("the warden (pid ", warden_pid_, "), which starts the workers, ",
+                                          why, "; its workers are killed with it")));
   KillWithoutWarden(std::chrono::steady_clock::now() + kWardenEndLimit);
 }
 
@@ -418,7 +419,7 @@ void ProcessClient::KillWithoutWarden(TimePoint deadline) {
     left_over.push_back(
         {.pid = p.pid, .state = p.state, .name = p.comm, .kernel_wait = KernelWait(p.thread)});
   }
-  // Handlers may spawn and kill again, which fails and answers by itself.
+  // Handlers may call Spawn and KillAll, which then fail or answer on their own.
   for (const auto& [id, worker] : std::exchange(ended_with_warden_, {})) {
     if (worker.started) {
       handlers_.ended(id, Signaled{.signo = SIGKILL, .core_dumped = false}, {});

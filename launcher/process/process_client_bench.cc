@@ -1,5 +1,5 @@
-// Time from StartWarden to the end of two /bin/true, and to nothing being left of them: medians of 100. And
-// what a renewed fence costs the agent.
+// Time from StartWarden to the end of two /bin/true, and until nothing of them is left (medians of 100), and
+// the agent's cost of renewing the fence.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -62,7 +62,7 @@ int Main() {
     client.Fence(BootClock::now() + std::chrono::hours(1));
     renewal_us += 1000 * Millis(start, std::chrono::steady_clock::now()) / kRenewals;
     io.restart();
-    io.run_for(milliseconds(1));  // as between heartbeats, the warden sleeps again
+    io.run_for(milliseconds(1));  // the warden goes back to sleep, as between heartbeats
   }
   std::printf("renewing the fence: %.1f us\n", renewal_us);
   std::printf("two /bin/true: ended after %.2f ms, nothing left after %.2f ms\n", median(to_end),

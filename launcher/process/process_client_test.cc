@@ -69,7 +69,7 @@ TEST(ProcessClientTest, ACoreIsSeen) {
   EXPECT_EQ(crash("unlimited"), ExitInfo(Signaled{SIGSEGV, true}));
 }
 
-TEST(ProcessClientTest, AProgramMayHaveAnotherNameThanItsFile) {
+TEST(ProcessClientTest, ArgvZeroMayDifferFromTheFile) {
   FakeAgent agent;
   SpawnCommand command = agent.Command({"me", "-c", "test \"$0\" = me"});
   command.file = "/bin/sh";
@@ -78,7 +78,7 @@ TEST(ProcessClientTest, AProgramMayHaveAnotherNameThanItsFile) {
   EXPECT_THAT(ToString(agent.Run(command)), HasSubstr("/no/such/file"));
 }
 
-TEST(ProcessClientTest, WhatCannotBeStartedSaysWhatToDo) {
+TEST(ProcessClientTest, AFailedStartReportsCauseAndRemedy) {
   const std::string dir = testing::TempDir();
   const auto write = [&](const char* name, absl::string_view text, int mode) {
     const std::string path = absl::StrCat(dir, "/", name);
@@ -109,7 +109,7 @@ TEST(ProcessClientTest, WhatCannotBeStartedSaysWhatToDo) {
   EXPECT_THAT(agent.started, IsEmpty());
 }
 
-TEST(ProcessClientTest, ABadDirectoryOrNulByteIsNamed) {
+TEST(ProcessClientTest, ReportsABadDirectoryOrANulByte) {
   FakeAgent agent;
   SpawnCommand lost = agent.Command({"/bin/true"});
   lost.cwd = "/no/such/dir";
@@ -134,17 +134,17 @@ TEST(ProcessClientTest, ArgumentsEnvironmentAndDirectoryAreExact) {
             want + "ONE=1" + '\0' + "EMPTY=" + '\0' + "TEXT=a=b\nc" + '\0' + "/usr\n");
 }
 
-TEST(ProcessClientTest, ALargeEnvironmentArrives) {
+TEST(ProcessClientTest, PassesALargeEnvironment) {
   FakeAgent agent;
   SpawnCommand command = agent.Shell("test ${#V0} -eq 100000 && test ${#V9} -eq 100000");
   for (int i = 0; i < 10; ++i) command.env.emplace_back(absl::StrCat("V", i), std::string(100'000, 'x'));
   EXPECT_EQ(agent.Run(command), ExitInfo(Exited{0}));
   command.env.emplace_back("TOO_LARGE", std::string(1 << 20, 'x'));
-  EXPECT_THAT(ToString(agent.Run(command)), HasSubstr("larger than the system takes"));
+  EXPECT_THAT(ToString(agent.Run(command)), HasSubstr("exceed the limit of the system"));
 }
 
 TEST(ProcessClientTest, OnlyTheThreeStandardDescriptorsAreOpen) {
-  const int leak = open("/dev/null", O_RDONLY);  // without CLOEXEC, and before the warden
+  const int leak = open("/dev/null", O_RDONLY);  // without CLOEXEC, opened before the warden starts
   FakeAgent agent;
   const int leak_after = open("/dev/null", O_RDONLY);
   const uint64_t id = agent.StartAndWaitReady("echo ready; exec sleep 1000");
@@ -174,7 +174,7 @@ TEST(ProcessClientTest, AWorkerHasItsOwnSessionAndDefaultSignals) {
   EXPECT_EQ(fields[3], pid) << "process group";
   EXPECT_EQ(fields[4], pid) << "session";
   EXPECT_THAT(text, HasSubstr("SigBlk:\t0000000000000000"));
-  // The two below SIGRTMIN are the C library's own and stay as they came.
+  // The two signals below SIGRTMIN are reserved by the C library and are not reset.
   const uint64_t own = (uint64_t{1} << (SIGRTMIN - 2)) | (uint64_t{1} << (SIGRTMIN - 3));
   const size_t ignored = text.find("SigIgn:\t") + 8;
   EXPECT_EQ(std::strtoull(text.c_str() + ignored, nullptr, 16) & ~own, 0u);
@@ -207,7 +207,7 @@ TEST(ProcessClientTest, ASignalReachesTheWholeGroup) {
   EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
 }
 
-TEST(ProcessClientTest, ManyShortProcesses) {
+TEST(ProcessClientTest, RunsManyShortProcesses) {
   FakeAgent agent;
   constexpr uint64_t kMany = 200;
   for (uint64_t id = 0; id < kMany; ++id) {
@@ -221,14 +221,14 @@ TEST(ProcessClientTest, ManyShortProcesses) {
   EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
 }
 
-TEST(ProcessClientTest, ResourcesUsedAreTold) {
+TEST(ProcessClientTest, ReportsResourceUse) {
   FakeAgent agent;
   EXPECT_EQ(agent.Run(agent.Shell("i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done")), ExitInfo(Exited{0}));
   EXPECT_GT(agent.use.at(1).user + agent.use.at(1).system, milliseconds(1));
   EXPECT_GT(agent.use.at(1).max_rss_bytes, 100'000);
 }
 
-// Waits until `pid` has ended, though nobody has waited for it yet.
+// Waits until `pid` has ended but has not been reaped.
 void AwaitZombie(pid_t pid) {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (std::chrono::steady_clock::now() < deadline) {
@@ -239,10 +239,10 @@ void AwaitZombie(pid_t pid) {
   FAIL() << pid << " has not ended";
 }
 
-TEST(ProcessClientTest, EndsAreToldInTheirOrder) {
+TEST(ProcessClientTest, ReportsEndsInTheirOrder) {
   FakeAgent agent;
   const pid_t warden = WardenOf(agent);
-  // The first to be started is the last to end, and the warden sees both ends at one look.
+  // The worker started first ends last, and the warden finds both ends at once.
   Pipe gate = MakePipe();
   SpawnCommand follower = agent.Command({"/bin/cat"});
   follower.stdin_fd = gate.reader.get();

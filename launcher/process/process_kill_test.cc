@@ -1,4 +1,4 @@
-// That nothing is left, whoever ends and however: real processes, real signals.
+// No process is left, whichever process ends and by any cause: real processes, real signals.
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -32,19 +32,19 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-TEST(ProcessKillTest, KillAllLeavesNobody) {
+TEST(ProcessKillTest, KillAllLeavesNoProcess) {
   FakeAgent agent;
   const uint64_t id = agent.StartAndWaitReady(kHardToKill);
   agent.StartAndWaitReady(kHardToKill);
   EXPECT_TRUE(agent.AwaitMarkedProcesses(6));
   EXPECT_THAT(agent.KillAll(), IsEmpty());
-  EXPECT_EQ(agent.ended.at(id), ExitInfo(Signaled{SIGKILL, false})) << "told before the answer";
+  EXPECT_EQ(agent.ended.at(id), ExitInfo(Signaled{SIGKILL, false})) << "reported before the answer";
   EXPECT_EQ(agent.ended.size(), 2u);
   EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
-  EXPECT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0})) << "and goes on";
+  EXPECT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0})) << "a later start succeeds";
 }
 
-TEST(ProcessKillTest, KillAllFindsWhatAnEndedWorkerLeftBehind) {
+TEST(ProcessKillTest, KillAllFindsProcessesOfAnEndedWorker) {
   FakeAgent agent;
   EXPECT_EQ(agent.Run(agent.Shell("setsid sleep 1000 >/dev/null 2>&1 & exit 3")), ExitInfo(Exited{3}));
   EXPECT_TRUE(agent.AwaitMarkedProcesses(1));
@@ -52,7 +52,7 @@ TEST(ProcessKillTest, KillAllFindsWhatAnEndedWorkerLeftBehind) {
   EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
 }
 
-TEST(ProcessKillTest, KillAllWithNobodyThereAnswers) {
+TEST(ProcessKillTest, KillAllAnswersWithoutWorkers) {
   FakeAgent agent;
   EXPECT_THAT(agent.KillAll(), IsEmpty());
 }
@@ -60,8 +60,8 @@ TEST(ProcessKillTest, KillAllWithNobodyThereAnswers) {
 TEST(ProcessKillTest, KillAllEndsAForkBomb) {
   FakeAgent agent;
   Pipe out = MakePipe();
-  // Two that flee: each forks its successor into a new session and ends. Two that fork as fast as they can
-  // into sessions of their own, deaf to SIGTERM, each of which says so.
+  // Two processes that flee: each forks its successor into a new session and ends. Two that ignore SIGTERM
+  // and fork into new sessions as fast as they can; each child prints a line.
   SpawnCommand command = agent.Shell(
       "trap '' TERM\n"
       "export FLEE='setsid sh -c \"$FLEE\" &'\n"
@@ -81,18 +81,18 @@ TEST(ProcessKillTest, KillAllEndsAForkBomb) {
   EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
 }
 
-TEST(ProcessKillTest, NothingStartsWhileAllIsKilled) {
+TEST(ProcessKillTest, NothingStartsDuringKillAll) {
   FakeAgent agent;
   agent.StartAndWaitReady(kHardToKill);
   bool answered = false;
   agent.client().KillAll(kPatience, [&](const auto&) { answered = true; });
   const ExitInfo exit = agent.Run(agent.Command({"/bin/true"}));
-  // The killing may already have been over when the second request came.
+  // KillAll may have finished before the second request arrived.
   EXPECT_TRUE(answered || std::holds_alternative<NeverStarted>(exit)) << ToString(exit);
   EXPECT_TRUE(agent.RunUntil([&] { return answered; }));
 }
 
-TEST(ProcessKillTest, TheDestructorLeavesNobody) {
+TEST(ProcessKillTest, TheDestructorLeavesNoProcess) {
   FakeAgent agent;
   const pid_t warden = WardenOf(agent);
   agent.StartAndWaitReady(kHardToKill);
@@ -101,12 +101,12 @@ TEST(ProcessKillTest, TheDestructorLeavesNobody) {
   EXPECT_EQ(kill(warden, 0), -1) << "no warden, not even a zombie";
 }
 
-TEST(ProcessKillTest, TheWardenShowsItsOwnNameAndHeedsNoSignal) {
+TEST(ProcessKillTest, TheWardenHasItsOwnNameAndIgnoresSignals) {
   FakeAgent agent;
   const pid_t warden = WardenOf(agent);
   EXPECT_EQ(ReadAll(absl::StrCat("/proc/", warden, "/comm")), "ddp-warden\n");
   EXPECT_THAT(SplitNul(ReadAll(absl::StrCat("/proc/", warden, "/cmdline"))), ElementsAre("ddp-warden"));
-  // From somebody else: a SIGUSR1 that comes from the agent is the kernel's, which says that it has died.
+  // Sent by another process: SIGUSR1 from the agent means that the agent has died (kAgentDied).
   const pid_t stranger = fork();
   if (stranger == 0) {
     for (const int signo : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGALRM, SIGTSTP}) {
@@ -118,7 +118,7 @@ TEST(ProcessKillTest, TheWardenShowsItsOwnNameAndHeedsNoSignal) {
   EXPECT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0}));
 }
 
-TEST(ProcessKillTest, SigkillOfTheWardenEndsTheWorkersAndIsTold) {
+TEST(ProcessKillTest, SigkillOfTheWardenKillsTheWorkersAndIsReported) {
   FakeAgent agent;
   const pid_t warden = WardenOf(agent);
   const uint64_t id = agent.StartAndWaitReady(kHardToKill);
@@ -137,7 +137,7 @@ TEST(ProcessKillTest, SigkillOfTheWardenEndsTheWorkersAndIsTold) {
   EXPECT_THAT(agent.KillAll(), IsEmpty());
 }
 
-TEST(ProcessKillTest, ForeignChildrenOfTheAgentAreLeftAlone) {
+TEST(ProcessKillTest, ForeignChildrenOfTheAgentAreNotKilled) {
   Pipe hold = MakePipe();
   const pid_t foreign = fork();
   if (foreign == 0) {
@@ -159,8 +159,8 @@ TEST(ProcessKillTest, ForeignChildrenOfTheAgentAreLeftAlone) {
   EXPECT_EQ(ExitInfoFromWaitStatus(status), ExitInfo(Exited{7}));
 }
 
-// The agent is another process here, ended by SIGKILL; this process, a subreaper, would get what remains.
-TEST(ProcessKillTest, SigkillOfTheAgentLeavesNobody) {
+// The agent is another process, killed by SIGKILL; this process, a subreaper, would inherit what is left.
+TEST(ProcessKillTest, SigkillOfTheAgentLeavesNoProcess) {
   ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
   Pipe ready = MakePipe();
   const std::string mark = absl::StrCat("DDPRUN_TEST_FAKE_AGENT=", getpid());
@@ -189,24 +189,24 @@ TEST(ProcessKillTest, SigkillOfTheAgentLeavesNobody) {
   }
   EXPECT_TRUE(AwaitMarked(mark, 9));
   const std::string newer = replaced + ".new";
-  std::ofstream(newer) << "somebody else's";
+  std::ofstream(newer) << "another file";
   ASSERT_EQ(rename(newer.c_str(), replaced.c_str()), 0);
   kill(fake_agent, SIGKILL);
   ASSERT_EQ(waitpid(fake_agent, nullptr, 0), fake_agent);
-  // The warden, now our child, ends by itself, and only after all the others.
+  // The warden, now our child, exits, and only after all the others.
   siginfo_t info = {};
   ASSERT_EQ(waitid(P_ALL, 0, &info, WEXITED), 0);
   EXPECT_THAT(Marked(mark), IsEmpty());
   EXPECT_EQ(info.si_code, CLD_EXITED);
   EXPECT_EQ(info.si_status, 0);
-  EXPECT_EQ(waitid(P_ALL, 0, &info, WEXITED | WNOHANG), -1) << "somebody else was left";
+  EXPECT_EQ(waitid(P_ALL, 0, &info, WEXITED | WNOHANG), -1) << "another process was left";
   EXPECT_NE(access(file.c_str(), F_OK), 0);
-  EXPECT_EQ(ReadAll(replaced), "somebody else's");
+  EXPECT_EQ(ReadAll(replaced), "another file");
 }
 
-TEST(ProcessKillTest, AnAgentThatDoesNotReadLosesNothing) {
+TEST(ProcessKillTest, AnAgentThatReadsLateLosesNoEvents) {
   FakeAgent agent;
-  constexpr uint64_t kMany = 400;  // the socket takes fewer events than that
+  constexpr uint64_t kMany = 400;  // more events than the socket holds
   Pipe hold = MakePipe();
   Pipe alive = MakePipe();
   SpawnCommand command = agent.Command({"/bin/cat"});

@@ -22,14 +22,14 @@
 namespace ddprun {
 namespace {
 
-// A process that forks without end is caught after a few looks: what was seen is stopped and forks no more.
+// A process that forks without end is caught after a few searches, since processes found are stopped.
 constexpr int kMaxLooks = 64;
 constexpr int kMaxAncestors = 1000;
-// The kernel's limit (PID_MAX_LIMIT); the machine's own is in /proc, which cannot be read where this is used.
+// The kernel's limit (PID_MAX_LIMIT). Used where /proc, which has the machine's own limit, is not readable.
 constexpr pid_t kMaxPid = 4 << 20;
-// An odd number of slices, so that who calls twice between two slices comes to all of them.
+// The number of slices is odd, so that every second call covers all of them, too.
 constexpr pid_t kPidSlice = kMaxPid / 31 + 1;
-// Pids on either side of our own that are looked at with each call: as a rule all children are there.
+// Pids on either side of our own that each call searches: usually all children are there.
 constexpr pid_t kNearPids = 1 << 15;
 
 struct CloseDir {
@@ -45,7 +45,7 @@ size_t ReadFile(int dir, const char* path, char* buffer, size_t size) {
   return n > 0 ? n : 0;
 }
 
-// "PID (COMM) STATE PPID ...": COMM may hold blanks and parentheses, so it ends at the last one.
+// "PID (COMM) STATE PPID ...": COMM may contain blanks and parentheses, so it ends at the last ')'.
 std::optional<ProcessEntry> ReadEntry(int proc, const char* pid) {
   char path[64], text[1024];
   std::snprintf(path, sizeof path, "%s/stat", pid);
@@ -57,7 +57,7 @@ std::optional<ProcessEntry> ReadEntry(int proc, const char* pid) {
       std::sscanf(close + 1, " %c %d", &entry.state, &entry.parent) != 2) {
     return std::nullopt;
   }
-  // Field 3 is the first one behind the name; 22 is the start time.
+  // Field 3 is the first one after the name; 22 is the start time.
   const char* field = close + 1;
   for (int i = 2; field != nullptr && i < 21; ++i) field = std::strchr(field + 1, ' ');
   if (field != nullptr) entry.start_time = std::strtoull(field, nullptr, 10);
@@ -66,7 +66,7 @@ std::optional<ProcessEntry> ReadEntry(int proc, const char* pid) {
   return entry;
 }
 
-// The main thread of a process may have ended before others; see ProcessEntry::state.
+// Sets state and thread if the main thread has ended before others; see ProcessEntry::state.
 void LookAtThreads(int proc, ProcessEntry& entry) {
   if (!entry.dead()) return;
   char path[64];
@@ -83,7 +83,7 @@ void LookAtThreads(int proc, ProcessEntry& entry) {
   }
 }
 
-// Empty where /proc cannot be read, or shows the processes of another pid namespace.
+// Empty: /proc is not readable, or shows another pid namespace.
 std::vector<ProcessEntry> AllProcesses() {
   std::vector<ProcessEntry> all;
   if (!ProcShowsThisProcess()) return all;
@@ -98,7 +98,7 @@ std::vector<ProcessEntry> AllProcesses() {
 
 UniqueFd OpenProc() { return UniqueFd(open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC)); }
 
-// As waitid() with those ids, for a child that has ended or not; 'Z': it has ended; none: there is no child.
+// waitid() without reaping. 'Z': a child has ended; '?': none has ended; none: there is no such child.
 std::optional<char> StateOfChild(idtype_t type, pid_t pid) {
   siginfo_t info = {};
   if (waitid(type, pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0) return std::nullopt;
@@ -114,7 +114,7 @@ std::vector<ProcessEntry> ChildrenByWait(const std::vector<pid_t>& except) {
   };
   const pid_t near_begin = std::max(1, getpid() - kNearPids), near_end = getpid() + kNearPids;
   for (pid_t pid = near_begin; pid < near_end; ++pid) look(pid);
-  static pid_t next = 1;  // of the others; the warden and the agent call this from one thread
+  static pid_t next = 1;  // next slice; not locked, since warden and agent call this from one thread each
   for (pid_t i = 0; i < kPidSlice; ++i, ++next) {
     if (next > kMaxPid) next = 1;
     if (next < near_begin || next >= near_end) look(next);
@@ -169,7 +169,7 @@ std::vector<ProcessEntry> Descendants(const std::vector<pid_t>& except) {
 bool DescendsFrom(pid_t pid, pid_t root) {
   if (!ProcShowsThisProcess()) return false;
   const UniqueFd proc = OpenProc();
-  // Bounded, since a chain that changes meanwhile need not end.
+  // Bounded, since a chain that changes during the search may not end.
   for (int i = 0; i < kMaxAncestors && pid > 1; ++i) {
     const auto entry = ReadEntry(proc.get(), std::to_string(pid).c_str());
     if (!entry) return false;
@@ -180,7 +180,7 @@ bool DescendsFrom(pid_t pid, pid_t root) {
 }
 
 std::vector<pid_t> ChildrenOfThisProcess() {
-  // The usual answer, none at all, costs one call.
+  // Fast path: usually there are none.
   if (!StateOfChild(P_ALL, 0)) return {};
   std::vector<pid_t> children;
   for (const ProcessEntry& p : Descendants()) {
@@ -192,8 +192,8 @@ std::vector<pid_t> ChildrenOfThisProcess() {
 bool SignalProcess(const ProcessEntry& process, int signo) {
   if (process.pid <= 0) return false;
   const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
-  // The look comes after: if it still finds the process that was seen, the descriptor is that one's. A child
-  // that /proc does not show keeps its pid until we wait for it.
+  // Read after opening the pidfd: if the start time is still the same, the pidfd is of the process that was
+  // read. A child that is not visible in /proc keeps its pid until it is reaped.
   if (process.start_time != 0) {
     const auto now = ReadEntry(OpenProc().get(), std::to_string(process.pid).c_str());
     if (!now || now->start_time != process.start_time) return false;
@@ -217,7 +217,7 @@ std::vector<ProcessEntry> StopAndKillDescendants(const std::vector<pid_t>& excep
       found_new = true;
       SignalProcess(p, SIGSTOP);
     }
-    // Looking by wait() takes long, and does not find what stopped children have.
+    // A search by wait() is slow and does not find the children of stopped children.
     if (!found_new || alive[0].start_time == 0) break;
   }
   for (const ProcessEntry& p : alive) SignalProcess(p, SIGKILL);

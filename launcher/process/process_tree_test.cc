@@ -1,4 +1,4 @@
-// What is seen of processes, and that a signal reaches the one that was seen: real processes.
+// Finding processes, and signalling exactly the process that was found: real processes.
 #include "launcher/process/process_tree.h"
 
 #include <fcntl.h>
@@ -31,7 +31,7 @@ void KillAndReap(pid_t pid) {
   EXPECT_EQ(waitpid(pid, nullptr, 0), pid);
 }
 
-TEST(ProcessTreeTest, ASignalReachesTheProcessThatWasSeen) {
+TEST(ProcessTreeTest, SignalsTheProcessThatWasFound) {
   const pid_t child = ForkSleeper();
   const std::vector<ProcessEntry> seen = Descendants();
   ASSERT_THAT(seen, SizeIs(1));
@@ -41,11 +41,11 @@ TEST(ProcessTreeTest, ASignalReachesTheProcessThatWasSeen) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFSIGNALED(status));
-  EXPECT_FALSE(SignalProcess(seen[0], SIGKILL)) << "it is gone";
+  EXPECT_FALSE(SignalProcess(seen[0], SIGKILL)) << "it has ended";
   EXPECT_THAT(Descendants(), IsEmpty());
 }
 
-// As the first process of a pid namespace, where one can choose the next pid.
+// Runs as the first process of a pid namespace, where the next pid can be chosen.
 void SignalALaterProcess() {
   ASSERT_EQ(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0);
   ASSERT_EQ(mount("proc", "/proc", "proc", 0, nullptr), 0);
@@ -53,22 +53,22 @@ void SignalALaterProcess() {
   const std::vector<ProcessEntry> seen = Descendants();
   ASSERT_THAT(seen, SizeIs(1));
   KillAndReap(first);
-  // Start times are counted in ticks of a hundredth of a second.
+  // Start times are in ticks of 10 ms: repeat until they differ.
   pid_t later = 0;
   do {
     if (later > 0) KillAndReap(later);
     std::ofstream("/proc/sys/kernel/ns_last_pid") << first - 1;
     later = ForkSleeper();
-    ASSERT_EQ(later, first) << "the pid was given again";
+    ASSERT_EQ(later, first) << "the pid was not reused";
   } while (ReadProcess(later)->start_time == seen[0].start_time);
   EXPECT_FALSE(SignalProcess(seen[0], SIGKILL));
-  EXPECT_EQ(waitpid(later, nullptr, WNOHANG), 0) << "it lives";
+  EXPECT_EQ(waitpid(later, nullptr, WNOHANG), 0) << "it is still alive";
   KillAndReap(later);
 }
 
-TEST(ProcessTreeTest, ASignalDoesNotReachALaterProcessWithThatPid) {
+TEST(ProcessTreeTest, DoesNotSignalALaterProcessWithTheSamePid) {
   InChild([] {
-    if (unshare(CLONE_NEWPID | CLONE_NEWNS) != 0) return;  // Nobody may do that here.
+    if (unshare(CLONE_NEWPID | CLONE_NEWNS) != 0) return;  // not permitted here
     InChild(SignalALaterProcess);
   });
 }

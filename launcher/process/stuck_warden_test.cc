@@ -1,5 +1,5 @@
-// A warden that lives and does not answer, messages that the kernel has no room for: real processes, real
-// signals.
+// A warden that is alive but does not answer, and messages for which the kernel has no room: real processes,
+// real signals.
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -33,7 +33,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// More than the warden has, less than its agent's last resort.
+// Longer than the limit for the warden's answers, shorter than the destructor's limit for its end.
 constexpr seconds kSilence{9};
 
 void Stop(pid_t pid) {
@@ -55,7 +55,7 @@ TEST(StuckWardenTest, AStoppedOneDelaysKillAllByItsDeadlineOnly) {
   EXPECT_EQ(agent.ended.at(id), ExitInfo(Signaled{SIGKILL, false}));
   ASSERT_EQ(agent.lost.size(), 1u);
   EXPECT_THAT(std::string(agent.lost[0].message()), HasSubstr("has not answered for 5 s, in state T"));
-  EXPECT_EQ(kill(agent.client().warden_pid(), 0), -1) << "it is gone";
+  EXPECT_EQ(kill(agent.client().warden_pid(), 0), -1) << "it has ended and was reaped";
 }
 
 TEST(StuckWardenTest, AStoppedOneDelaysAStartByItsDeadlineOnly) {
@@ -92,7 +92,7 @@ TEST(StuckWardenTest, TheDestructorDoesNotWaitForAStoppedOne) {
 
 enum class AfterStart { kAnswerPings, kBlock, kLoop };
 
-// A child in the warden's place that answers nothing but starts and pings, or hangs after the first answer.
+// A fake warden, in a child, that answers only starts and pings, or hangs after its first answer.
 WardenHandle StartIdleWarden(AfterStart then = AfterStart::kAnswerPings) {
   using warden_protocol::Event, warden_protocol::Request;
   int ends[2];
@@ -121,7 +121,7 @@ WardenHandle StartIdleWarden(AfterStart then = AfterStart::kAnswerPings) {
   return handle;
 }
 
-TEST(StuckWardenTest, OneThatAnswersButDoesNotKillDelaysKillAllByItsLimitAndALittle) {
+TEST(StuckWardenTest, OneThatAnswersPingsButDoesNotKillIsLost) {
   boost::asio::io_context io;
   std::vector<absl::Status> lost;
   ProcessClient client(io, StartIdleWarden(),
@@ -136,12 +136,12 @@ TEST(StuckWardenTest, OneThatAnswersButDoesNotKillDelaysKillAllByItsLimitAndALit
     io.run_one_for(seconds(1));
   }
   EXPECT_TRUE(answered);
-  EXPECT_GE(std::chrono::steady_clock::now() - start, seconds(6)) << "it had its time";
+  EXPECT_GE(std::chrono::steady_clock::now() - start, seconds(6)) << "its limit has passed";
   ASSERT_EQ(lost.size(), 1u);
   EXPECT_THAT(std::string(lost[0].message()), HasSubstr("has not killed the workers within its limit"));
 }
 
-// A client with one worker that has started. The test checks the warden instead of the client's timer.
+// A client with one started worker. The test triggers the checks of the warden, instead of the timer.
 class IdleClient {
  public:
   explicit IdleClient(AfterStart then)
@@ -151,7 +151,7 @@ class IdleClient {
                  .warden_lost = [this](const absl::Status& why) { lost.push_back(why); }}) {
     client_.Spawn(1, {.argv = {"/bin/true"}});
     EXPECT_TRUE(RunUntil([this] { return started_; }));
-    // From here on the timer is off, also if it has expired already.
+    // Stops the timer, even if it has already expired.
     client_.CheckWardenForTest();
     io_.restart();
     io_.poll();
@@ -181,7 +181,7 @@ class IdleClient {
 };
 
 // A check is cheaper than a ping.
-TEST(StuckWardenTest, AnIdleOneIsPingedAtEachFifthCheck) {
+TEST(StuckWardenTest, AnIdleOneIsPingedAtEveryFifthCheck) {
   IdleClient client(AfterStart::kAnswerPings);
   ASSERT_TRUE(client.AwaitPong());
   std::vector<int> pinged_at;
@@ -196,7 +196,7 @@ TEST(StuckWardenTest, AnIdleOneIsPingedAtEachFifthCheck) {
   EXPECT_THAT(client.lost, IsEmpty());
 }
 
-// Its state in /proc is S or R, as that of one that works.
+// Its state in /proc is S or R, as for a healthy warden.
 TEST(StuckWardenTest, AnIdleOneThatHangsIsLostWithinTenChecks) {
   for (const AfterStart hang : {AfterStart::kBlock, AfterStart::kLoop}) {
     SCOPED_TRACE(static_cast<int>(hang));
@@ -207,16 +207,16 @@ TEST(StuckWardenTest, AnIdleOneThatHangsIsLostWithinTenChecks) {
   }
 }
 
-// A container that is frozen and thawed, a machine that is suspended: that time is not the warden's fault.
-TEST(StuckWardenTest, OneThatWasStoppedWithItsAgentIsNotSuspected) {
-  Pipe told = MakePipe();
+// As in a container that is frozen and thawed, or on a machine that is suspended.
+TEST(StuckWardenTest, OneThatWasStoppedTogetherWithItsAgentIsNotLost) {
+  Pipe pid = MakePipe();
   const pid_t agent = fork();
   if (agent == 0) {
     FakeAgent fake;
     fake.StartAndWaitReady("echo ready; exec sleep 1000");
     const std::string warden = absl::StrCat(fake.client().warden_pid(), "\n");
-    if (write(told.writer.get(), warden.data(), warden.size()) < 0) _exit(2);
-    // Long enough for one that is suspected.
+    if (write(pid.writer.get(), warden.data(), warden.size()) < 0) _exit(2);
+    // Several checks of the warden.
     const auto until = std::chrono::steady_clock::now() + seconds(3);
     while (std::chrono::steady_clock::now() < until) {
       fake.io().restart();
@@ -226,14 +226,14 @@ TEST(StuckWardenTest, OneThatWasStoppedWithItsAgentIsNotSuspected) {
     const ExitInfo exit = fake.Run(fake.Command({"/bin/true"}));
     _exit(exit == ExitInfo(Exited{0}) && fake.lost.empty() ? 0 : 3);
   }
-  told.writer.Reset();
-  const pid_t warden = std::atoi(ReadUntil(told.reader.get(), "\n").c_str());
+  pid.writer.Reset();
+  const pid_t warden = std::atoi(ReadUntil(pid.reader.get(), "\n").c_str());
   ASSERT_GT(warden, 0);
   int status = 0;
   ASSERT_EQ(waitpid(agent, &status, WUNTRACED), agent);
   ASSERT_TRUE(WIFSTOPPED(status)) << status;
   ASSERT_EQ(kill(warden, SIGSTOP), 0);
-  // What a warden has that runs, and more.
+  // Longer than the limit for the answers of a warden that runs.
   poll(nullptr, 0, static_cast<int>(ToMillis(seconds(7))));
   ASSERT_EQ(kill(agent, SIGCONT), 0);
   ASSERT_EQ(kill(warden, SIGCONT), 0);
@@ -241,12 +241,12 @@ TEST(StuckWardenTest, OneThatWasStoppedWithItsAgentIsNotSuspected) {
   EXPECT_EQ(ExitInfoFromWaitStatus(status), ExitInfo(Exited{0}));
 }
 
-// Of this thread's calls of sendmsg() the first `count` fail with `error`.
+// The first `count` calls of sendmsg() by this thread fail with `error`.
 class FailingSends {
  public:
   FailingSends(int count, int error) : left_(count) {
     std::atomic<int> listener{-1};
-    // It must be without the filter.
+    // Started before the filter is installed, which must not apply to it.
     server_ = std::thread([this, error, &listener] {
       listener.wait(-1);
       Serve(listener.load(), error);
@@ -290,7 +290,7 @@ class FailingSends {
   std::thread server_;
 };
 
-TEST(StuckWardenTest, AMessageThatTheKernelHasNoRoomForIsSentLater) {
+TEST(StuckWardenTest, RetriesMessagesForWhichTheKernelHasNoRoom) {
   for (const int error : {ENOBUFS, ENOMEM, ETOOMANYREFS}) {
     SCOPED_TRACE(std::strerror(error));
     InChild([error] {

@@ -1,4 +1,4 @@
-// Processes that not even SIGKILL ends.
+// Processes that SIGKILL does not end.
 
 #include <chrono>
 #include <csignal>
@@ -25,7 +25,7 @@ std::string ThreadsInFile() {
   return absl::StrCat(std::getenv("TEST_SRCDIR"), "/ddprun/launcher/process/threads_in_file");
 }
 
-TEST(UnkillableProcessTest, KillAllNamesItWithinItsLimitAndGoesOn) {
+TEST(UnkillableProcessTest, KillAllReportsItWithinItsLimit) {
   auto file = HangingFile::Create(testing::TempDir());
   if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
   FakeAgent agent;
@@ -48,25 +48,25 @@ TEST(UnkillableProcessTest, KillAllNamesItWithinItsLimitAndGoesOn) {
   EXPECT_THAT(ToString(left[0]), HasSubstr("in state D, waiting in "));
   EXPECT_GE(took, limit);
   EXPECT_LT(took, kPatience);
-  EXPECT_EQ(agent.ended.at(other), ExitInfo(Signaled{SIGKILL, false})) << "all others are gone";
+  EXPECT_EQ(agent.ended.at(other), ExitInfo(Signaled{SIGKILL, false})) << "all others have ended";
   EXPECT_EQ(agent.ended.count(stuck), 0u);
   EXPECT_THAT(agent.MarkedProcesses(), ElementsAre(pid));
 
-  // The next round: it is named again, but nobody waits for it again.
+  // The next round: it is reported again, but not waited for.
   EXPECT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0}));
   agent.StartAndWaitReady(kHardToKill);
   left = agent.KillAll(std::chrono::hours(1));
   ASSERT_EQ(left.size(), 1u);
   EXPECT_EQ(left[0].pid, pid);
 
-  // What it waits for comes back: SIGKILL has its way.
+  // Its system call returns, and SIGKILL takes effect.
   (*file)->Release();
   EXPECT_EQ(agent.RunToEnd(stuck), ExitInfo(Signaled{SIGKILL, false}));
   EXPECT_THAT(agent.KillAll(), IsEmpty());
   EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
 }
 
-TEST(UnkillableProcessTest, TheAgentsEndDoesNotWaitForWhatHasBeenGivenUp) {
+TEST(UnkillableProcessTest, TheDestructorDoesNotWaitForProcessesAlreadyReported) {
   auto file = HangingFile::Create(testing::TempDir());
   if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
   FakeAgent agent;
@@ -75,16 +75,16 @@ TEST(UnkillableProcessTest, TheAgentsEndDoesNotWaitForWhatHasBeenGivenUp) {
   EXPECT_EQ(agent.KillAll(milliseconds(50)).size(), 1u);
   const auto start = std::chrono::steady_clock::now();
   agent.Destroy();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(5)) << "half of what the warden gives itself";
+  EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(5)) << "half of the warden's limit";
   (*file)->Release();
 }
 
-// A program on a file system that does not answer: exec does not end.
+// A program on a file system that does not respond: exec does not return.
 TEST(UnkillableProcessTest, OneThatHangsInExecHindersNobody) {
   auto file = HangingFile::Create(testing::TempDir());
   if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
   FakeAgent agent;
-  // Forked while the others run, it has copies of all that the warden holds of them.
+  // Forked while the others run, it inherits the warden's descriptors of them.
   const uint64_t first = agent.StartAndWaitReady("echo ready; exec sleep 1000");
   const uint64_t other = agent.StartAndWaitReady(kHardToKill);
   const uint64_t hangs = agent.next_id++;
@@ -99,7 +99,7 @@ TEST(UnkillableProcessTest, OneThatHangsInExecHindersNobody) {
   const std::vector<LeftOver> left = agent.KillAll(milliseconds(500));
   ASSERT_EQ(left.size(), 1u);
   EXPECT_EQ(left[0].state, 'D');
-  EXPECT_EQ(left[0].name, "file") << "that of its program";
+  EXPECT_EQ(left[0].name, "file") << "the name of its program";
   EXPECT_EQ(agent.ended.count(hangs), 0u);
   (*file)->Release();
   EXPECT_EQ(agent.RunToEnd(hangs), ExitInfo(Signaled{SIGKILL, false}));
@@ -117,15 +117,14 @@ TEST(UnkillableProcessTest, OneThatHangsInExecIsTold) {
   EXPECT_EQ(agent.slow.at(hangs).name, "file");
   EXPECT_THAT(agent.slow.at(hangs).kernel_wait, HasSubstr("wait"));
   EXPECT_THAT(agent.started, IsEmpty());
-  // Nobody can tell whether it runs: the warden outlives its socket in it.
+  // The warden is lost while exec is pending: the worker counts as never started.
   kill(agent.client().warden_pid(), SIGKILL);
   ASSERT_TRUE(agent.RunUntil([&] { return !agent.lost.empty(); }));
   (*file)->Release();
   EXPECT_TRUE(std::holds_alternative<NeverStarted>(agent.RunToEnd(hangs)));
 }
 
-// Not every thread ends by SIGKILL: the process is there, and holds what it has, until the last one has
-// ended.
+// If SIGKILL does not end every thread, the process keeps its resources until the last thread has ended.
 TEST(UnkillableProcessTest, OneThreadThatDoesNotEndIsFound) {
   for (const bool main_exits : {false, true}) {
     auto file = HangingFile::Create(testing::TempDir());
@@ -158,7 +157,7 @@ TEST(UnkillableProcessTest, OneThreadThatDoesNotEndIsFound) {
   }
 }
 
-TEST(UnkillableProcessTest, OneThatSleepsUninterruptiblyForLongIsFound) {
+TEST(UnkillableProcessTest, FindsAProcessInLongUninterruptibleSleep) {
   auto file = HangingFile::Create(testing::TempDir());
   if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
   FakeAgent agent;
@@ -171,7 +170,7 @@ TEST(UnkillableProcessTest, OneThatSleepsUninterruptiblyForLongIsFound) {
   agent.client().Spawn(stuck, agent.Command({"/bin/cat", (*file)->path()}));
   ASSERT_TRUE(agent.RunUntil([&] { return agent.started.count(stuck) > 0; }));
   ASSERT_TRUE((*file)->AwaitOneThatHangs(kPatience));
-  kill(agent.started.at(stuck), SIGTERM);  // Before a fatal signal its sleep on FUSE is another one.
+  kill(agent.started.at(stuck), SIGTERM);  // FUSE sleeps in state D only after a fatal signal
   watch.Add(agent.started.at(stuck));
   ASSERT_TRUE(agent.RunUntil([&] { return !found.empty(); }));
   EXPECT_THAT(found, ElementsAre(testing::Pair(agent.started.at(stuck),

@@ -33,7 +33,7 @@ constexpr int kSocket = 3;
   _exit(1);
 }
 
-// `ps` and `pkill -f` shall not take us for the agent: our copy of its command line is overwritten.
+// Overwrites the copy of the agent's command line, so that `ps` and `pkill -f` do not confuse the two.
 void Rename() {
   prctl(PR_SET_NAME, kName);
   std::FILE* stat = std::fopen("/proc/self/stat", "re");
@@ -42,7 +42,7 @@ void Rename() {
   const size_t n = std::fread(text, 1, sizeof text - 1, stat);
   std::fclose(stat);
   text[n] = '\0';
-  // After the name in parentheses comes field 3; 48 and 49 are where the arguments begin and end.
+  // Field 3 is the first one after the name; 48 and 49 are the begin and end of the arguments.
   char* field = std::strrchr(text, ')');
   for (int i = 2; field != nullptr && i < 48; ++i) field = std::strchr(field + 1, ' ');
   if (field == nullptr) return;
@@ -54,7 +54,7 @@ void Rename() {
   std::memcpy(args, kName, std::min<size_t>(end - begin - 1, sizeof kName - 1));
 }
 
-// Each worker takes some of our descriptors. They themselves get the limit that we were started with.
+// Each worker uses descriptors of the warden. Returns the original limit, which the workers get.
 rlimit RaiseFileLimit() {
   rlimit files = {};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) Die("getrlimit");
@@ -69,9 +69,9 @@ rlimit RaiseFileLimit() {
   sigprocmask(SIG_SETMASK, &all, nullptr);
   setsid();
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  // An agent of which a thread cannot be killed (state D) keeps its end of the socket when it is.
+  // If a thread of a killed agent does not end (state D), the agent's end of the socket stays open.
   prctl(PR_SET_PDEATHSIG, kAgentDied);
-  // Children that end must not vanish unseen, whatever the caller had set.
+  // With SIG_IGN, as the caller may have set it, children would be reaped automatically.
   signal(SIGCHLD, SIG_DFL);
   Rename();
   const rlimit worker_files = RaiseFileLimit();
@@ -101,7 +101,7 @@ rlimit RaiseFileLimit() {
 }  // namespace
 
 WardenHandle StartWarden() {
-  // Whoever started us with closed standard descriptors gets empty ones, or our own would take their place.
+  // Opens standard descriptors that are closed; otherwise our own would get their numbers.
   int fd;
   while ((fd = open("/dev/null", O_RDWR | O_CLOEXEC)) >= 0 && fd < 3) fcntl(fd, F_SETFD, 0);
   if (fd >= 0) close(fd);

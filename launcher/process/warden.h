@@ -2,12 +2,12 @@
 //
 //   agent (threads, gRPC, Asio) --- socket --- warden (one thread, poll) ---> workers ---> what they start
 //
-// It is the only one that forks, so the agent may use threads as it likes. As subreaper it becomes the parent
-// of every process a worker leaves behind (forked twice, in a new session, deaf to SIGTERM), so nothing
-// escapes. It leaves when its socket closes, that is however the agent ends, SIGKILL included; before that it
-// kills all that descends from it, and removes the files that the agent has named. When the warden itself is
-// killed, its workers die with it (PDEATHSIG), and the agent, a subreaper too, inherits the rest and kills it
-// (ProcessClient).
+// Only the warden forks, so the agent may use threads freely. As a subreaper, the warden becomes the parent
+// of every process that a worker orphans (forked twice, in a new session, ignoring SIGTERM), so none escapes.
+// It exits when its socket closes, that is, when the agent ends by any cause, including SIGKILL. Before it
+// exits, it kills all its descendants and removes the files that the agent has named. If the warden is
+// killed, its workers die with it (PDEATHSIG), and the agent, also a subreaper, inherits the rest and kills
+// it (ProcessClient).
 #pragma once
 
 #include <sys/types.h>
@@ -21,14 +21,14 @@ namespace ddprun {
 struct WardenHandle {
   UniqueFd socket = {};  // the agent's end, see warden_protocol.h; closing it ends the warden
   pid_t pid = -1;        // a child of this process, waited for by ProcessClient
-  std::vector<pid_t> foreign_children = {};  // had before the warden was started: not ours, never touched
+  std::vector<pid_t> foreign_children = {};  // older than the warden: not of the job, never signalled
 };
 
-// Forks the warden, which never returns from here, and makes this process a subreaper.
+// Forks the warden and makes this process a subreaper. Returns only in this process.
 //   REQUIRES: this process has one thread; call it first in main().
-//   The warden takes over working directory, limits and user; it shows itself as "ddp-warden", is in a
-//   session of its own, and heeds no signal but SIGKILL and SIGSTOP.
-//   Errors: without processes or descriptors nothing can be started: says so on stderr and exits with 1.
+//   The warden inherits working directory, limits and user. Its name is "ddp-warden", it has its own session,
+//   and it ignores all signals except SIGKILL and SIGSTOP.
+//   Errors: if no process or descriptor is available, logs to stderr and exits with 1.
 WardenHandle StartWarden();
 
 }  // namespace ddprun

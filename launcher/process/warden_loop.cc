@@ -42,20 +42,21 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr int kSpawnFds = 4;
-// Of a kill of our own, for whose answer nobody waits: long enough for a process that ends slowly.
+// Limit of a kill that the agent has not requested: long enough for a process that ends slowly.
 constexpr milliseconds kLastLimit{10'000};
-// The id of a kill that nobody has asked for and nobody is answered.
+// Id of such a kill; it is not answered.
 constexpr uint64_t kOwnKill = 0;
-// Between two looks at who is left, doubling. The first leaves those time who die by the signal just sent.
+// Interval of the searches for processes that are left; it doubles. The first allows processes to end by the
+// signal just sent.
 constexpr milliseconds kFirstLook{10};
 constexpr milliseconds kLongestLook{200};
-// For the last words, and until the other end has closed the line.
+// For writing the last words, and until the peer has closed the connection.
 constexpr milliseconds kWordsLimit{1'000};
-// An exec that takes longer is told, once.
+// An exec that takes longer is reported, once.
 constexpr milliseconds kSlowStart{10'000};
 
-// The loop. Sleeps in poll() until the agent says something, a child ends, an exec succeeds or fails, the
-// fence's deadline comes, or, only while killing, the time for the next look has come.
+// The loop. Sleeps in poll() until the agent sends a request, a child ends, an exec succeeds, fails or is
+// slow, the fence's deadline passes, or, only while killing, the next search is due.
 class Warden {
  public:
   explicit Warden(WardenResources resources)
@@ -70,11 +71,11 @@ class Warden {
       Wait();
       SettleStarts(Clock::now());
       Reap();
-      HeedFence();
+      CheckFence();
       if (!agent_gone_) ReadRequests();
-      // What it has said before comes first: it may have changed its last words.
+      // After its last requests, which may change the last words.
       if (agent_died_ && !agent_gone_) AgentGone();
-      GoOnKilling(Clock::now());
+      ContinueKilling(Clock::now());
       Flush();
       if (agent_gone_ && kills_.empty()) End();
     }
@@ -84,10 +85,10 @@ class Warden {
   struct Worker {
     uint64_t id;
     pid_t pid;
-    UniqueFd end = {};               // pidfd, in ends_; none where the kernel has none
-    UniqueFd exec_result = {};       // none once it runs
-    Clock::time_point slow_at = {};  // then it is told that exec takes long; max: it has been
-    bool failed = false;             // exec failed: its end is no event of its own
+    UniqueFd end = {};               // pidfd, in ends_; none: not supported by the kernel
+    UniqueFd exec_result = {};       // none once exec has succeeded or failed
+    Clock::time_point slow_at = {};  // when a pending exec is reported as slow; max: it has been
+    bool failed = false;             // exec failed: kNeverStarted was sent, kExited is not
   };
   struct Kill {
     uint64_t id;
@@ -95,7 +96,7 @@ class Warden {
   };
 
   [[noreturn]] void End() {
-    if (no_children_) SayLastWords();
+    if (no_children_) WriteLastWords();
     for (const UniqueFd& file : to_remove_) RemoveFileOf(file.get());
     _exit(0);
   }
@@ -153,12 +154,12 @@ class Warden {
     w.exec_result.Reset();
   }
 
-  // Waits for whoever has ended: first the workers in the order in which they did, since the first is the
-  // cause and those that it took along are not; then what they left behind and we inherited.
+  // Reaps what has ended: first the workers in the order in which they ended, since the first failure may
+  // have caused the others; then inherited orphans.
   void Reap() {
     epoll_event ended[64];
     int n;
-    // Each end comes once (EPOLLET), also where wait() cannot take it yet: a debugger may hold it back.
+    // Each end is reported once (EPOLLET), even if wait4() cannot reap it yet, as under a debugger.
     while ((n = epoll_wait(ends_.get(), ended, std::size(ended), 0)) > 0) {
       for (int i = 0; i < n; ++i) {
         const auto it = std::find_if(workers_.begin(), workers_.end(),
@@ -180,7 +181,7 @@ class Warden {
     const auto it =
         std::find_if(workers_.begin(), workers_.end(), [pid](const Worker& w) { return w.pid == pid; });
     if (pid <= 0 || it == workers_.end()) return pid;
-    Settle(*it);  // its end is known only after its start
+    Settle(*it);  // kStarted precedes kExited
     if (!it->failed) {
       const auto micros = [](const timeval& t) { return t.tv_sec * int64_t{1'000'000} + t.tv_usec; };
       Send({.kind = EventKind::kExited,
@@ -256,26 +257,25 @@ class Warden {
     return pread(file, words_.data(), bytes, 0) == static_cast<ssize_t>(bytes);
   }
 
-  void SayLastWords() const {
+  void WriteLastWords() const {
     if (!line_) return;
     const auto deadline = Clock::now() + kWordsLimit;
-    // True when it is ready before the deadline.
+    // True: the socket is ready before the deadline.
     const auto await = [&](short event) {
       pollfd line = {.fd = line_.get(), .events = event, .revents = 0};
       const int64_t left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
       return left > 0 && poll(&line, 1, static_cast<int>(left)) == 1;
     };
-    for (size_t said = 0; said < words_.size();) {
+    for (size_t sent = 0; sent < words_.size();) {
       const ssize_t n =
-          send(line_.get(), words_.data() + said, words_.size() - said, MSG_DONTWAIT | MSG_NOSIGNAL);
+          send(line_.get(), words_.data() + sent, words_.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
       if (n > 0) {
-        said += static_cast<size_t>(n);
+        sent += static_cast<size_t>(n);
       } else if (errno != EINTR && ((errno != EAGAIN && errno != EWOULDBLOCK) || !await(POLLOUT))) {
         return;
       }
     }
-    // What the other end has said and nobody has read would turn the end of the line into a reset, which may
-    // overtake the words.
+    // Unread data of the peer would turn the close into a reset, which may overtake the words.
     shutdown(line_.get(), SHUT_WR);
     char unread[4096];
     while (await(POLLIN) && recv(line_.get(), unread, sizeof unread, MSG_DONTWAIT) > 0) {
@@ -286,11 +286,11 @@ class Warden {
     fence_ = deadline;
     fenced_ = false;
     SetFenceTimer();
-    HeedFence();
+    CheckFence();
   }
 
-  // Judged by the clock, not by the timer: after a suspension requests may come up before it.
-  void HeedFence() {
+  // Reads the clock instead of the timer: after a suspension, requests may be handled before the timer fires.
+  void CheckFence() {
     if (!fence_ || BootClock::now() < *fence_) return;
     fence_.reset();
     fenced_ = true;
@@ -309,11 +309,11 @@ class Warden {
   }
 
   void Spawn(const Request& request, const std::vector<UniqueFd>& fds) {
-    HeedFence();
-    // While everything is being killed a new worker would be too. After a fence has closed, the order may be
-    // one that an agent had given before it was stopped for long.
+    CheckFence();
+    // During a kill, a new worker would be killed, too. After the fence's deadline, the request may date from
+    // before the agent was stopped for long.
     if (fenced_ || !kills_.empty()) return SendNeverStarted(request.id, StartStage::kFork, ECANCELED);
-    // The kernel drops descriptors that do not fit our limit.
+    // The kernel drops descriptors that exceed our limit.
     if (fds.size() != kSpawnFds) return SendNeverStarted(request.id, StartStage::kReceive, EMFILE);
     SpawnStrings strings;
     if (!strings.Map(fds[3].get(), request)) return SendNeverStarted(request.id, StartStage::kReceive, errno);
@@ -327,7 +327,7 @@ class Warden {
     if (started.pid < 0) return SendNeverStarted(request.id, StartStage::kFork, started.error);
     UniqueFd end(static_cast<int>(syscall(SYS_pidfd_open, started.pid, 0)));
     epoll_event watch = {.events = EPOLLIN | EPOLLET, .data = {.u64 = request.id}};
-    // Without a pidfd its end is seen all the same, by SIGCHLD, only perhaps out of order.
+    // Without a pidfd, its end is noticed by SIGCHLD, but possibly out of order.
     if (end) epoll_ctl(ends_.get(), EPOLL_CTL_ADD, end.get(), &watch);
     workers_.push_back({.id = request.id,
                         .pid = started.pid,
@@ -337,14 +337,13 @@ class Warden {
     no_children_ = false;
   }
 
-  // Only for workers not yet waited for: until then nobody else can get their number.
+  // `w` has not been reaped, so its pid cannot have been reused.
   static void SignalGroup(const Worker& w, int signo) {
-    // A worker forked just now may not lead its group yet.
+    // A worker that was just forked may not lead its group yet.
     if (kill(-w.pid, signo) != 0 && errno == ESRCH) kill(w.pid, signo);
   }
 
-  // First the workers' groups, which costs nothing and is enough for most; then GoOnKilling looks for the
-  // rest.
+  // Kills the workers' groups, which is cheap and usually sufficient. ContinueKilling searches for the rest.
   void KillAll(uint64_t id, milliseconds limit) {
     for (const Worker& w : workers_) SignalGroup(w, SIGKILL);
     kills_.push_back({.id = id, .deadline = Clock::now() + limit});
@@ -352,14 +351,14 @@ class Warden {
     next_look_ = Clock::now() + look_interval_;
   }
 
-  void GoOnKilling(Clock::time_point now) {
+  void ContinueKilling(Clock::time_point now) {
     if (kills_.empty()) return;
-    // All that descends from us descends from a child of ours.
     const bool first_look = workers_.empty() && look_interval_ == kFirstLook;
-    bool nobody_dies = false;
+    bool all_given_up = false;
+    // Without children there are no descendants.
     if (!no_children_ && (first_look || now >= next_look_)) {
       const std::vector<ProcessEntry> alive = StopAndKillDescendants();
-      nobody_dies = !alive.empty() && std::all_of(alive.begin(), alive.end(), [this](const ProcessEntry& p) {
+      all_given_up = !alive.empty() && std::all_of(alive.begin(), alive.end(), [this](const ProcessEntry& p) {
         return given_up_.count(p.pid) > 0;
       });
       Reap();
@@ -367,13 +366,13 @@ class Warden {
       next_look_ = now + look_interval_;
     }
     std::erase_if(kills_, [&](const Kill& k) {
-      if (!no_children_ && !nobody_dies && now < k.deadline) return false;
+      if (!no_children_ && !all_given_up && now < k.deadline) return false;
       Answer(k.id);
       return true;
     });
   }
 
-  // With whoever is left.
+  // Reports the processes that are left.
   void Answer(uint64_t kill_id) {
     given_up_.clear();
     for (const ProcessEntry& p : no_children_ ? std::vector<ProcessEntry>() : Descendants()) {
@@ -407,7 +406,7 @@ class Warden {
     Flush();
   }
 
-  // A stopped agent reads nothing: what does not fit the socket waits here.
+  // Events that do not fit into the socket, as of a stopped agent, stay in the outbox.
   void Flush() {
     while (!outbox_.empty()) {
       if (send(socket_.get(), &outbox_.front(), sizeof(Event), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) return;
@@ -418,25 +417,24 @@ class Warden {
   const UniqueFd socket_;
   const UniqueFd sigchld_;
   const UniqueFd fence_timer_;  // CLOCK_BOOTTIME
-  const UniqueFd ends_;         // epoll over the workers' pidfds: it keeps the order in which they ended
+  const UniqueFd ends_;         // epoll over the workers' pidfds: keeps the order in which they ended
   const rlimit worker_files_;
-  std::vector<Worker> workers_;      // not yet waited for
-  std::vector<UniqueFd> to_remove_;  // files of the agent, when it has gone
-  UniqueFd line_;                    // none: there are no last words
+  std::vector<Worker> workers_;      // not yet reaped
+  std::vector<UniqueFd> to_remove_;  // the agent's files, to be removed at the end
+  UniqueFd line_;                    // socket for the last words; none: there are none
   std::string words_;
   bool no_children_ = true;
   const uint32_t agent_pid_ = static_cast<uint32_t>(getppid());
-  bool agent_died_ = false;  // by the kernel's word; its socket may still be open
+  bool agent_died_ = false;  // kAgentDied has arrived; the agent's socket may still be open
   bool agent_gone_ = false;
   std::deque<Event> outbox_;
-  std::optional<BootTime> fence_;  // then all is killed
-  bool fenced_ = false;            // it was, and the agent has not spoken of the fence since
+  std::optional<BootTime> fence_;  // deadline; none: disarmed or passed
+  bool fenced_ = false;            // the deadline has passed, without a Fence or Unfence since
   // While killing:
   std::vector<Kill> kills_;  // to be answered
   Clock::time_point next_look_;
   milliseconds look_interval_{0};
-  std::set<pid_t>
-      given_up_;  // were left at the last answer: they had their time, nobody waits for them again
+  std::set<pid_t> given_up_;  // left at the last answer; not waited for again
 };
 
 }  // namespace

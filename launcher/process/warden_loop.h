@@ -1,4 +1,4 @@
-// What the warden does once it is a process of its own. See warden.h.
+// The main loop of the warden. See warden.h.
 #pragma once
 
 #include <sys/resource.h>
@@ -9,7 +9,7 @@
 
 namespace ddprun {
 
-// The kernel sends it when the agent's main thread has ended.
+// Sent by the kernel when the agent's main thread has ended.
 inline constexpr int kAgentDied = SIGUSR1;
 
 struct WardenResources {
@@ -20,7 +20,7 @@ struct WardenResources {
   rlimit worker_files;   // limit of open files that workers get
 };
 
-// Serves the agent until it has gone, then ends all that descends from this process, and then the process.
+// Serves the agent until it ends, then kills all descendants of this process and exits.
 [[noreturn]] void RunWarden(WardenResources resources);
 
 }  // namespace ddprun

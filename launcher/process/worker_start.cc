@@ -23,7 +23,7 @@ constexpr int kResult = 3;  // the pipe for a StartFailure, in the child
 
 [[noreturn]] void Fail(int pipe, StartStage stage) {
   const StartFailure failure = {.stage = stage, .error = errno};
-  // Less than PIPE_BUF: written whole or not at all, and then the exit code is all there is.
+  // Less than PIPE_BUF, so the write is atomic. If it fails, the worker counts as started and exits with 127.
   [[maybe_unused]] const ssize_t n = write(pipe, &failure, sizeof failure);
   _exit(127);
 }
@@ -31,14 +31,14 @@ constexpr int kResult = 3;  // the pipe for a StartFailure, in the child
 void ResetSignals() {
   struct sigaction action = {};
   action.sa_handler = SIG_DFL;
-  // The C library refuses the few that it keeps for itself, and the kernel SIGKILL and SIGSTOP.
+  // This fails for the few signals reserved by the C library, and for SIGKILL and SIGSTOP.
   for (int signo = 1; signo <= SIGRTMAX; ++signo) sigaction(signo, &action, nullptr);
 }
 
 [[noreturn]] void BecomeWorker(const WorkerCommand& command, int pipe, pid_t warden) {
   setsid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != warden) _exit(127);  // it ended before it could be watched
+  if (getppid() != warden) _exit(127);  // the warden ended before PR_SET_PDEATHSIG
   for (int fd = 0; fd < 3; ++fd) {
     if (dup2(command.stdio[fd], fd) < 0) Fail(pipe, StartStage::kReceive);
   }
@@ -95,7 +95,7 @@ std::string ErrorText(int error) {
     case ENFILE:
       return "too many open files: see ulimit -n";
     case E2BIG:
-      return "arguments and environment are larger than the system takes";
+      return "arguments and environment exceed the limit of the system";
     default:
       return std::strerror(error);
   }
@@ -131,18 +131,20 @@ std::string ExecText(int error, const std::string& program, absl::string_view cw
   struct stat info;
   const bool exists = stat(path.c_str(), &info) == 0;
   if (error == ENOENT && exists) {
-    return "the file is there, but the interpreter it asks for is not: check its #! line (or its loader)";
+    return "the file exists, but its interpreter does not: check its #! line (or its loader)";
   }
   if (error == ENOENT) return "no such file";
-  if (error == EACCES && exists && S_ISDIR(info.st_mode)) return "this is a directory, not a program";
+  if (error == EACCES && exists && S_ISDIR(info.st_mode)) return "it is a directory, not a program";
   if (error == EACCES && exists && access(path.c_str(), X_OK) != 0) {
     return absl::StrCat("permission denied: is it executable? (chmod +x ", path, ")");
   }
-  if (error == EACCES) return "permission denied: a directory on the way, its interpreter, or a noexec mount";
+  if (error == EACCES) {
+    return "permission denied: check the directories of its path, its interpreter, and noexec mounts";
+  }
   if (error == ENOEXEC) {
     return "exec format error: neither a program for this machine nor a script that begins with #!";
   }
-  if (error == ETXTBSY) return "text file busy: somebody is writing to it";
+  if (error == ETXTBSY) return "text file busy: another process has it open for writing";
   return ErrorText(error);
 }
 
@@ -159,7 +161,7 @@ absl::Status StartError(StartStage stage, int error, absl::string_view program, 
       if (error == ECANCELED) return make("all workers are being killed, or this node has lost its lease");
       return make("fork: ", ErrorText(error));
     case StartStage::kAffinity:
-      return make("none of the processors asked for may be used: see taskset -p ", getpid());
+      return make("none of the requested processors may be used: see taskset -p ", getpid());
     case StartStage::kDirectory:
       return make("working directory ", cwd, ": ", ErrorText(error));
     case StartStage::kExec:

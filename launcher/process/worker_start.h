@@ -1,4 +1,4 @@
-// Starts one worker: fork, then everything that must be right before exec. For the warden: one thread, small.
+// Starts one worker: fork, setup of the child, exec. For the warden only: it forks a single-threaded process.
 #pragma once
 
 #include <sched.h>
@@ -15,12 +15,12 @@
 namespace ddprun {
 
 struct WorkerCommand {
-  const char* cwd = "";             // empty: where the warden is
-  const char* file = nullptr;       // what is run, as execve takes it
-  char* const* argv = nullptr;      // ends with a null pointer
-  char* const* env = nullptr;       // whole environment; ends with a null pointer
-  const cpu_set_t* cpus = nullptr;  // null: all that the warden may use
-  const rlimit* files = nullptr;    // limit of open files; null: that of the warden
+  const char* cwd = "";             // empty: the warden's
+  const char* file = nullptr;       // path of the program, as for execve
+  char* const* argv = nullptr;      // null-terminated
+  char* const* env = nullptr;       // complete environment; null-terminated
+  const cpu_set_t* cpus = nullptr;  // null: the warden's
+  const rlimit* files = nullptr;    // limit of open files; null: the warden's
   int stdio[3] = {-1, -1, -1};      // > 3; become 0, 1, 2; all others are closed
 };
 
@@ -30,28 +30,26 @@ struct StartFailure {
 };
 
 struct StartingWorker {
-  pid_t pid = -1;             // -1: not even forked
+  pid_t pid = -1;             // -1: not forked
   UniqueFd exec_result = {};  // non-blocking; see ReadStartResult
   int error = 0;              // errno when pid is -1
 };
 
-// Returns at once; exec may take its time (a program on a slow file system) and its result is read later.
-// The worker leads a session and a process group of its own (its pid names both), has default dispositions
-// and an empty mask for all signals, and gets SIGKILL when the calling thread ends. Before it does anything
-// that may take its time it closes all that it has inherited, so that one that hangs holds nothing of the
+// Does not wait for exec, which may take long (a program on a slow file system); ReadStartResult reads its
+// result. The worker leads its own session and process group (its pid is the id of both), has default
+// dispositions and an empty mask for all signals, and gets SIGKILL when the calling thread ends. Before any
+// step that may block, it closes all inherited descriptors, so that a worker that hangs holds none of the
 // warden's, and takes the name of its program.
 StartingWorker StartWorker(const WorkerCommand& command);
 
 enum class StartState { kPending, kRunning, kFailed };
 
-// What became of exec. kFailed fills `failure`; the process is gone or about to be, and still to be waited
-// for. A worker killed before exec counts as running.
+// The result of exec. kFailed sets `failure`; the process exits and must still be reaped. A worker killed
+// before exec counts as kRunning.
 StartState ReadStartResult(int exec_result, StartFailure& failure);
 
-// Why a worker could not be started, in words that say what to do.
-
-// `error` is the errno of `stage`. Looks at the files to tell causes apart that share an errno (a missing
-// program and a missing interpreter of it).
+// Why a worker could not be started, with a remedy. `error` is the errno of `stage`. Reads the file system to
+// distinguish causes that share an errno (a missing program, a missing interpreter).
 //   Returns: kNotFound, kPermissionDenied, kInvalidArgument (the program or its arguments cannot run here),
 //            kResourceExhausted (processes, memory, descriptors), kCancelled (everything is being killed),
 //            kInternal otherwise.

@@ -38,7 +38,7 @@ std::optional<std::string> Text(const json::object& in, const char* key) {
   return std::string(value->get_string().data(), value->get_string().size());
 }
 
-// Whole seconds, as a number or as text.
+// Whole seconds, written as a number or as a string.
 std::optional<int64_t> Seconds(const json::object& in, const char* key) {
   const json::value* value = in.if_contains(key);
   if (value == nullptr) return std::nullopt;
@@ -57,7 +57,7 @@ std::optional<int64_t> Seconds(const json::object& in, const char* key) {
   return number;
 }
 
-// The code unit of an escape ("\udce9") at the beginning of `text`; none: it does not begin with one.
+// The code unit of the escape ("\udce9") at the beginning of `text`; nullopt if there is none.
 std::optional<int> CodeUnit(absl::string_view text) {
   int unit;
   if (!absl::StartsWith(text, "\\u") || text.size() < 6 || !absl::SimpleHexAtoi(text.substr(2, 4), &unit)) {
@@ -66,9 +66,9 @@ std::optional<int> CodeUnit(absl::string_view text) {
   return unit;
 }
 
-// Half a letter alone is what Python makes of a byte that is none, in the name of a file say, and no JSON to
-// others: it becomes U+FFFD.
-std::string WithoutHalfLetters(absl::string_view text) {
+// Replaces escapes of unpaired surrogates by U+FFFD. Python writes them for bytes that are not UTF-8, such as
+// those of a file name; other JSON parsers reject them.
+std::string ReplaceUnpairedSurrogates(absl::string_view text) {
   const auto is_first = [](std::optional<int> unit) { return unit >= 0xD800 && unit < 0xDC00; };
   const auto is_second = [](std::optional<int> unit) { return unit >= 0xDC00 && unit < 0xE000; };
   std::string whole;
@@ -79,8 +79,8 @@ std::string WithoutHalfLetters(absl::string_view text) {
     size_t size = unit ? 6 : 2;
     const bool pair = is_first(unit) && is_second(CodeUnit(text.substr(6)));
     if (pair) size = 12;
-    const bool half = !pair && (is_first(unit) || is_second(unit));
-    absl::StrAppend(&whole, half ? "\\ufffd" : text.substr(0, size));
+    const bool unpaired = !pair && (is_first(unit) || is_second(unit));
+    absl::StrAppend(&whole, unpaired ? "\\ufffd" : text.substr(0, size));
     text.remove_prefix(std::min(size, text.size()));
   }
   return absl::StrCat(whole, text);
@@ -88,12 +88,12 @@ std::string WithoutHalfLetters(absl::string_view text) {
 
 json::object ParseObject(absl::string_view text) {
   json::error_code error;
-  json::value root = json::parse(WithoutHalfLetters(text), error);
+  json::value root = json::parse(ReplaceUnpairedSurrogates(text), error);
   if (error || !root.is_object()) return {};
   return std::move(root.get_object());
 }
 
-// As WriteAll. The old file stays as it was if there is an error.
+// Replaces the file atomically. Returns 0 or errno; after an error the old file is unchanged.
 int ReplaceFile(const std::string& path, absl::string_view text) {
   const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
   unlink(temporary.c_str());
@@ -106,7 +106,7 @@ int ReplaceFile(const std::string& path, absl::string_view text) {
   return error;
 }
 
-// As WriteAll, into the file itself, which is there. A FIFO that nobody reads is an error.
+// Overwrites the existing file. Returns 0 or errno; a FIFO without a reader is an error.
 int WriteInPlace(const std::string& path, absl::string_view text) {
   const UniqueFd file(open(path.c_str(), O_WRONLY | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   return file ? WriteAll(file.get(), text) : errno;
@@ -118,10 +118,10 @@ absl::Status Write(const std::string& path, const json::object& root) {
   const bool exists = stat(path.c_str(), &info) == 0;
   int error;
   if (exists && !S_ISREG(info.st_mode)) {
-    error = WriteInPlace(path, text);  // a device or a FIFO stays one
+    error = WriteInPlace(path, text);  // Do not replace a device or a FIFO.
   } else {
     error = ReplaceFile(path, text);
-    // A container may have it mounted (Kubernetes' /dev/termination-log), or its folder may be closed to us.
+    // The file may be a mount point (Kubernetes' /dev/termination-log), or its directory not writable.
     const bool only_in_place = error == EBUSY || error == EACCES || error == EPERM || error == EROFS;
     if (exists && only_in_place && WriteInPlace(path, text) == 0) error = 0;
   }

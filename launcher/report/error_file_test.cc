@@ -30,7 +30,7 @@ std::string Contents(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-TEST(ErrorFileTest, BothShapes) {
+TEST(ErrorFileTest, ParsesBothShapes) {
   EXPECT_EQ(ParseErrorFile(kNested), (WorkerError{"Traceback:\n  x", 1795248899, kNested}));
   const struct {
     const char* json;
@@ -49,8 +49,8 @@ TEST(ErrorFileTest, BothShapes) {
     EXPECT_EQ(ParseErrorFile(c.json), (WorkerError{c.text, c.timestamp, c.json, c.plain})) << c.json;
 }
 
-// Python's json.dumps of a message with a file's name that is no UTF-8.
-TEST(ErrorFileTest, HalfALetterIsNoReasonToMissTheRest) {
+// json.dumps of a message with a file name that is not UTF-8.
+TEST(ErrorFileTest, ReplacesUnpairedSurrogates) {
   const auto error =
       ParseErrorFile(R"({"message": "caf\udce9 \uD83E\uddc0 \\udce9 \ud83e", "timestamp": 1})");
   ASSERT_TRUE(error.has_value());
@@ -59,7 +59,7 @@ TEST(ErrorFileTest, HalfALetterIsNoReasonToMissTheRest) {
   EXPECT_EQ(ParseErrorFile("{\"message\": \"torn \\"), std::nullopt);
 }
 
-TEST(ErrorFileTest, EverythingElseIsNone) {
+TEST(ErrorFileTest, RejectsEverythingElse) {
   for (const std::string& json :
        {std::string(), std::string("{"), std::string("[]"), std::string("{}"), std::string("null"),
         std::string("\xff\xfe"), std::string(kNested).substr(0, 60), std::string(R"({"message": 3})"),
@@ -75,14 +75,14 @@ TEST(ErrorFileTest, EverythingElseIsNone) {
   EXPECT_EQ(ReadErrorFile(testing::TempDir()), std::nullopt);
 }
 
-TEST(ErrorFileTest, WhatIsNoPlainFileIsNoneAtOnce) {
+TEST(ErrorFileTest, RejectsSpecialFilesWithoutBlocking) {
   const std::string fifo = absl::StrCat(testing::TempDir(), "/fifo.json");
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
-  EXPECT_EQ(ReadErrorFile(fifo), std::nullopt) << "nobody writes into it";
+  EXPECT_EQ(ReadErrorFile(fifo), std::nullopt) << "it has no writer";
   EXPECT_EQ(ReadErrorFile("/dev/zero"), std::nullopt);
 }
 
-TEST(ErrorFileTest, TheRootCausesErrorIsPassedOnWithItsExitCode) {
+TEST(ErrorFileTest, WritesTheRootCausesErrorWithItsExitCode) {
   const std::string path = absl::StrCat(testing::TempDir(), "/out.json");
   std::ofstream(path) << "older";
   ASSERT_TRUE(WriteErrorFile(path, *ParseErrorFile(kNested), 17).ok());
@@ -93,18 +93,18 @@ TEST(ErrorFileTest, TheRootCausesErrorIsPassedOnWithItsExitCode) {
   EXPECT_EQ(Contents(path), R"({"message": "plain", "timestamp": 7})");
 }
 
-TEST(ErrorFileTest, WhatCannotBeWrittenIsNamedAndLeavesTheOldFile) {
+TEST(ErrorFileTest, WriteErrorsNameThePath) {
   const absl::Status status = WriteErrorFile("/no/such/dir/x.json", *ParseErrorFile(kNested), 1);
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr("/no/such/dir/x.json"));
 }
 
-TEST(ErrorFileTest, ADeviceOrAFifoStaysOneAndGetsTheText) {
-  const std::string fifo = absl::StrCat(testing::TempDir(), "/to_somebody");
+TEST(ErrorFileTest, WritesToAFifoWithoutReplacingIt) {
+  const std::string fifo = absl::StrCat(testing::TempDir(), "/fifo_with_reader");
   const std::string link = absl::StrCat(testing::TempDir(), "/link_to_it");
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
   ASSERT_EQ(symlink(fifo.c_str(), link.c_str()), 0);
-  EXPECT_THAT(std::string(WriteErrorFile(link, "nobody reads", 1).message()), HasSubstr(link));
+  EXPECT_THAT(std::string(WriteErrorFile(link, "no reader", 1).message()), HasSubstr(link));
   const UniqueFd reader(open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   ASSERT_TRUE(reader);
   EXPECT_TRUE(WriteErrorFile(link, "x", 1).ok());
@@ -117,8 +117,8 @@ TEST(ErrorFileTest, ADeviceOrAFifoStaysOneAndGetsTheText) {
   EXPECT_TRUE(S_ISFIFO(info.st_mode));
 }
 
-// As a container has /dev/termination-log.
-TEST(ErrorFileTest, AFileThatIsMountedIsWrittenOver) {
+// As /dev/termination-log in a container.
+TEST(ErrorFileTest, OverwritesAMountedFileInPlace) {
   const std::string path = absl::StrCat(testing::TempDir(), "/mounted.json");
   std::ofstream(path) << std::string(1000, 'x');
   const absl::Status own = UseOwnMounts();

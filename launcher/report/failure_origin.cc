@@ -11,24 +11,24 @@
 namespace ddprun {
 namespace {
 
-// Further up may stand errors that the program has got over.
+// Earlier lines may have errors that the program recovered from.
 constexpr size_t kLastLines = 20;
 
-// A line that holds all its words, in their order.
+// Matches a line that contains all strings in this order.
 using Pattern = std::vector<absl::string_view>;
 
 const std::vector<Pattern>& Patterns() {
   static const auto* const patterns = new std::vector<Pattern>{
-      // The worker SDK: what it says itself, and its errors in the words of others. It leaves no error file,
-      // which could have a field for it, when a failure is not its own: torchrun, which may have started it,
-      // takes the earliest time in an error file for the root cause.
+      // The worker SDK: its marker, and its errors as other programs print them. An error file could have a
+      // field for this, but the SDK writes none for a failure that is not its own: torchrun, which may have
+      // started it, takes the earliest time in an error file for the root cause.
       {"(the cause is elsewhere)"},
       {"rank ", " of round ", " is gone"},
       {"rank ", " of round ", " has left"},
       {"rank ", " of round ", " gave up operation "},
       {"no answer from rank ", " of round ", " for "},
       {"rank ", " of round ", " did not appear within "},
-      // The system's words, as gloo, NCCL, MPI and stores pass them on.
+      // Errors of the system, as gloo, NCCL, MPI and stores report them.
       {"Connection reset by peer"},
       {"Connection closed by peer"},
       {"Connection closed by remote peer"},
@@ -57,19 +57,20 @@ const std::vector<Pattern>& Patterns() {
 }
 
 bool Matches(absl::string_view line, const Pattern& pattern) {
-  for (const absl::string_view word : pattern) {
-    const size_t at = line.find(word);
+  for (const absl::string_view part : pattern) {
+    const size_t at = line.find(part);
     if (at == absl::string_view::npos) return false;
-    line.remove_prefix(at + word.size());
+    line.remove_prefix(at + part.size());
   }
   return true;
 }
 
-bool SaysSo(absl::string_view line) {
+bool MatchesAny(absl::string_view line) {
   return std::any_of(Patterns().begin(), Patterns().end(),
                      [line](const Pattern& p) { return Matches(line, p); });
 }
 
+// It ended as a reaction to the signal, or its start was cancelled.
 bool Obeyed(const ExitInfo& exit, int last_signal) {
   if (EndedBySignal(exit, last_signal) || EndedBySignal(exit, SIGTERM)) return true;
   if (const auto* exited = std::get_if<Exited>(&exit)) return exited->code == 128 + last_signal;
@@ -77,7 +78,7 @@ bool Obeyed(const ExitInfo& exit, int last_signal) {
   return never != nullptr && absl::IsCancelled(never->status);
 }
 
-// By an exit code or by abort() a program ends itself.
+// True if the program ended itself: by an exit code or by abort().
 bool EndedItself(const ExitInfo& exit) {
   return std::holds_alternative<Exited>(exit) || EndedBySignal(exit, SIGABRT);
 }
@@ -85,10 +86,10 @@ bool EndedItself(const ExitInfo& exit) {
 bool FollowsAnother(const ExitInfo& exit, absl::string_view exception, absl::string_view stderr_tail) {
   if (EndedBySignal(exit, SIGPIPE)) return true;
   if (!EndedItself(exit)) return false;
-  if (!exception.empty()) return SaysSo(exception);
+  if (!exception.empty()) return MatchesAny(exception);
   const std::vector<absl::string_view> lines = absl::StrSplit(stderr_tail, '\n', absl::SkipWhitespace());
   const auto last = lines.end() - static_cast<ptrdiff_t>(std::min(lines.size(), kLastLines));
-  return std::any_of(last, lines.end(), SaysSo);
+  return std::any_of(last, lines.end(), MatchesAny);
 }
 
 }  // namespace

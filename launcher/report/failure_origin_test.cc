@@ -15,10 +15,10 @@ bool FollowsAnother(const ExitInfo& exit, absl::string_view exception, absl::str
   return OriginOf(exit, std::nullopt, exception, stderr_tail) == FailureOrigin::kFollowsAnother;
 }
 
-// As survivors print them when a peer is killed, exits, hangs, or takes the store with it.
-TEST(FailureOriginTest, WordsOfThoseWhosePeerIsGone) {
+// Messages of survivors when a peer is killed, exits, hangs, or hosted the store.
+TEST(FailureOriginTest, ErrorsAboutALostPeerFollowAnother) {
   for (
-      const absl::string_view words : {
+      const absl::string_view message : {
           "RuntimeError: [./gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:16276",
           "RuntimeError: [./gloo/transport/tcp/pair.cc:589] Read error [127.0.0.1]:4310: Connection reset by "
           "peer",
@@ -43,24 +43,24 @@ TEST(FailureOriginTest, WordsOfThoseWhosePeerIsGone) {
           "rank 1 of round 5 did not appear within 30000 ms (1 missing)",
           "train: the store at 10.0.0.7:29512 does not answer (the cause is elsewhere)",
       }) {
-    EXPECT_TRUE(FollowsAnother(kExited, words, "")) << words;
-    EXPECT_TRUE(FollowsAnother(kExited, "", absl::StrCat("step 3\n", words, "\n\n"))) << words;
-    EXPECT_TRUE(FollowsAnother(Signaled{SIGABRT, true}, words, "")) << words;
+    EXPECT_TRUE(FollowsAnother(kExited, message, "")) << message;
+    EXPECT_TRUE(FollowsAnother(kExited, "", absl::StrCat("step 3\n", message, "\n\n"))) << message;
+    EXPECT_TRUE(FollowsAnother(Signaled{SIGABRT, true}, message, "")) << message;
   }
 }
 
-TEST(FailureOriginTest, WordsOfThoseWhoFailByThemselves) {
-  for (const absl::string_view words :
+TEST(FailureOriginTest, OtherErrorsAreTheWorkersOwn) {
+  for (const absl::string_view message :
        {"ValueError: bad batch",
         "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
         "RuntimeError: CUDA error: an illegal memory access was encountered",
         "train: no space left on device", "rank 3 is gone fishing", ""}) {
-    EXPECT_FALSE(FollowsAnother(kExited, words, "")) << words;
-    EXPECT_FALSE(FollowsAnother(kExited, "", words)) << words;
+    EXPECT_FALSE(FollowsAnother(kExited, message, "")) << message;
+    EXPECT_FALSE(FollowsAnother(kExited, "", message)) << message;
   }
 }
 
-TEST(FailureOriginTest, TheExceptionDecidesAloneAndOldLinesDoNotCount) {
+TEST(FailureOriginTest, IgnoresOldLinesAndStderrIfThereIsAnException) {
   const std::string reset = "warning: Connection reset by peer, trying again\n";
   EXPECT_FALSE(FollowsAnother(kExited, "ValueError: bad batch", reset));
   std::string much = reset;
@@ -69,16 +69,16 @@ TEST(FailureOriginTest, TheExceptionDecidesAloneAndOldLinesDoNotCount) {
   EXPECT_TRUE(FollowsAnother(kExited, "", reset + "step 1\n"));
 }
 
-TEST(FailureOriginTest, ASignalThatSaysWhatWasWrongIsNone) {
+TEST(FailureOriginTest, AFatalSignalFollowsNoOther) {
   const std::string gone = "rank 3 of round 7 is gone";
   for (const int signo : {SIGSEGV, SIGKILL, SIGBUS, SIGILL, SIGFPE, SIGTERM}) {
     EXPECT_FALSE(FollowsAnother(Signaled{signo, false}, gone, gone)) << signo;
   }
   EXPECT_FALSE(FollowsAnother(NeverStarted{absl::NotFoundError("no such file")}, "", gone));
-  EXPECT_TRUE(FollowsAnother(Signaled{SIGPIPE, false}, "", "")) << "it wrote to a peer that is gone";
+  EXPECT_TRUE(FollowsAnother(Signaled{SIGPIPE, false}, "", "")) << "it wrote to a closed connection";
 }
 
-TEST(FailureOriginTest, AWorkerThatObeyedWasStopped) {
+TEST(FailureOriginTest, AWorkerThatObeyedASignalIsStopped) {
   for (const ExitInfo& exit :
        {ExitInfo(Signaled{SIGINT, false}), ExitInfo(Signaled{SIGTERM, false}), ExitInfo(Exited{128 + SIGINT}),
         ExitInfo(Exited{1}), ExitInfo(NeverStarted{absl::CancelledError("the node ends")})}) {

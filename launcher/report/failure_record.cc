@@ -10,7 +10,7 @@
 namespace ddprun {
 namespace {
 
-// For a worker that said nothing itself. The words for exits and signals are torchrun's.
+// The message for a worker without an error file. The texts for exits and signals are torchrun's.
 std::string MessageOf(const Failure& end) {
   if (const auto* never = std::get_if<NeverStarted>(&end.exit)) return std::string(never->status.message());
   if (const auto* stuck = std::get_if<Stuck>(&end.exit)) {
@@ -23,13 +23,13 @@ std::string MessageOf(const Failure& end) {
   return "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html";
 }
 
-// As Failure::failed_at says, of a worker whose end was noticed then.
+// The time of failure for an error file with this timestamp, see Failure::failed_at.
 TimePoint FailedAt(const FailureRecord& record, int64_t timestamp) {
   const absl::Time end_of_second = absl::FromUnixSeconds(timestamp) + absl::Seconds(1);
   const Duration earlier = absl::ToChronoNanoseconds(record.noticed - end_of_second);
-  const bool lived_then = earlier <= record.failure.uptime.value_or(Duration::zero());
-  return earlier > Duration::zero() && lived_then ? record.failure.failed_at - earlier
-                                                  : record.failure.failed_at;
+  const bool was_alive = earlier <= record.failure.uptime.value_or(Duration::zero());
+  return earlier > Duration::zero() && was_alive ? record.failure.failed_at - earlier
+                                                 : record.failure.failed_at;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A worker of this node that did not succeed: its failure, and what only its own node needs to know of it.
+// A worker of this node that failed: its failure and the details that stay on the node.
 #pragma once
 
 #include <cstddef>
@@ -15,22 +15,22 @@ namespace ddprun {
 
 struct FailureRecord {
   Failure failure;
-  absl::Time noticed = {};              // when its end was noticed, by the wall clock
-  std::optional<int> last_signal = {};  // the last signal that the launcher had sent it before that
-  // As torchrun has them:
-  int64_t timestamp = 0;        // whole seconds of the wall clock: the worker's own, else `noticed`
-  std::string message = {};     // for the report; of a traceback, the lines after the first indented
-  std::string error_file = {};  // empty: the worker left none
-  std::optional<WorkerError> worker_error = {};  // what `error_file` says
+  absl::Time noticed = {};              // when its end was noticed, wall clock
+  std::optional<int> last_signal = {};  // the last signal that the launcher sent it before that
+  // As in torchrun's report:
+  int64_t timestamp = 0;                         // seconds, wall clock: of the error file, else of `noticed`
+  std::string message = {};                      // lines of a traceback after the first are indented
+  std::string error_file = {};                   // path; empty: the worker left none
+  std::optional<WorkerError> worker_error = {};  // the contents of `error_file`
 };
 
-// The record of one worker that has left no error file; failure.failed_at is when that was noticed.
+// Makes the record of a worker without an error file. `noticed` is failure.failed_at on the wall clock.
 FailureRecord MakeFailureRecord(Failure failure, absl::Time noticed);
-// The worker has left this one, at `error_file`: it may have failed before it exited, see Failure::failed_at.
-// A time that is not within the worker's life is ignored. Called once.
+// Adds the error that the worker left at `error_file`. Moves failed_at back if the error is older than the
+// exit, see Failure::failed_at; a time outside the worker's life is ignored. Called once for each record.
 void AddWorkerError(WorkerError error, const std::string& error_file, FailureRecord& record);
 
-// Index of the one that Precedes all others; of equal ones the first.
+// Index of the failure that Precedes all others; the first of equal ones.
 //   REQUIRES: `failures` is not empty.
 size_t RootCause(const std::vector<FailureRecord>& failures);
 

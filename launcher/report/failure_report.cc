@@ -14,13 +14,13 @@ namespace {
 
 constexpr size_t kMaxWidth = 60;
 
-// Letters, not bytes, of the longest line of UTF-8 text.
+// The length of the longest line of UTF-8 text, in code points.
 size_t Width(absl::string_view text) {
   size_t widest = 0;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-    const auto letters =
+    const auto length =
         std::count_if(line.begin(), line.end(), [](unsigned char c) { return (c & 0xC0) != 0x80; });
-    widest = std::max<size_t>(widest, letters);
+    widest = std::max<size_t>(widest, length);
   }
   return widest;
 }

@@ -1,4 +1,4 @@
-// The failure report: torchrun's text byte for byte, and below it what torchrun does not know.
+// The failure report: torchrun's text, byte for byte, and the stderr tail that follows it.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace ddprun {
 
-// torchrun's report, from its empty first line to the newline after its last rule.
-//   name:     of the program, as in WorkerProgram::name.
+// Returns torchrun's report, from its empty first line to the newline after its last rule.
+//   name:     name of the program, see WorkerProgram::name.
 //   failures: not empty, in the order in which they were noticed.
-//   zone:     in which times are shown; absl::LocalTimeZone() but for tests.
+//   zone:     time zone of the times shown; absl::LocalTimeZone() except in tests.
 std::string FormatFailureReport(absl::string_view name, const std::vector<FailureRecord>& failures,
                                 absl::TimeZone zone);
 
-// The last `max_lines` lines of the root cause's stderr under a heading; empty when none are known.
+// Returns the last `max_lines` lines of the root cause's stderr under a heading; empty if none are known.
 std::string FormatStderrTail(const std::vector<FailureRecord>& failures, size_t max_lines);
 
 }  // namespace ddprun

@@ -31,13 +31,13 @@ std::string WriteFile(const std::string& name, const std::string& text) {
   return path;
 }
 
-// With the error file at `path`.
+// Adds the error file at `path`, if it is valid.
 FailureRecord With(const std::string& path, FailureRecord record) {
   if (auto error = ReadErrorFile(path)) AddWorkerError(*std::move(error), path, record);
   return record;
 }
 
-// With one that says when: kTime + `after_s`.
+// Adds an error file with the time kTime + `after_s`.
 FailureRecord Raised(int64_t after_s, FailureRecord record) {
   AddWorkerError({.text = "x", .timestamp = kTime + after_s, .json = ""}, "e.json", record);
   return record;
@@ -48,7 +48,7 @@ FailureRecord Of(FailureOrigin origin, FailureRecord record) {
   return record;
 }
 
-TEST(FailureReportTest, OneEndedByUsAndOneCause) {
+TEST(FailureReportTest, FormatsARootCauseAndAStoppedWorker) {
   const std::vector<FailureRecord> failures = {Record(1, Exited{3}), Record(0, Signaled{SIGTERM, false}, 1)};
   EXPECT_EQ(FormatFailureReport("train.py", failures, absl::UTCTimeZone()), R"(
 ============================================================
@@ -75,7 +75,7 @@ Root Cause (first observed failure):
 )");
 }
 
-TEST(FailureReportTest, AloneAndNarrow) {
+TEST(FailureReportTest, FormatsASingleNarrowFailure) {
   FailureRecord record = Record(0, Signaled{SIGKILL, true});
   record.message = "x";
   EXPECT_EQ(FormatFailureReport("t", {record}, absl::FixedTimeZone(3600)), R"(
@@ -97,7 +97,7 @@ Root Cause (first observed failure):
 )");
 }
 
-TEST(FailureReportTest, AnErrorFileGivesTracebackAndTime) {
+TEST(FailureReportTest, TakesTracebackAndTimeFromTheErrorFile) {
   const std::string path = WriteFile(
       "e.json",
       absl::StrCat(
@@ -124,8 +124,8 @@ Root Cause (first observed failure):
   EXPECT_EQ(text.substr(text.find("\nRoot")), want);
 }
 
-// As torchrun: only a traceback is indented, and an empty message is none.
-TEST(FailureReportTest, APlainMessageIsShownAsItStands) {
+// As in torchrun: only a traceback is indented, and an empty message is ignored.
+TEST(FailureReportTest, ShowsAPlainMessageUnindented) {
   const std::string path = WriteFile("plain.json", R"({"message": "one\ntwo", "timestamp": 17})");
   EXPECT_EQ(With(path, Record(0, Exited{1})).message, "one\ntwo");
   const FailureRecord empty = With(WriteFile("empty.json", R"({"message": "", "timestamp": 17})"),
@@ -134,14 +134,14 @@ TEST(FailureReportTest, APlainMessageIsShownAsItStands) {
   EXPECT_EQ(empty.timestamp, 17);
 }
 
-TEST(FailureReportTest, RulesCountLettersNotBytes) {
+TEST(FailureReportTest, RulesCountCodePointsNotBytes) {
   FailureRecord record = Record(0, Exited{1});
-  record.message = "ééééééééééééééééééééééééééééé";  // 29 letters behind 14
+  record.message = "ééééééééééééééééééééééééééééé";  // 29 code points after 14
   const std::string text = FormatFailureReport("t", {record}, absl::UTCTimeZone());
   EXPECT_EQ(text.substr(1, text.find('\n', 1) - 1), std::string(43, '='));
 }
 
-TEST(FailureReportTest, ACorruptErrorFileCountsAsNone) {
+TEST(FailureReportTest, IgnoresACorruptErrorFile) {
   const std::string path = WriteFile("torn.json", R"({"message": {"mess)");
   const FailureRecord record = With(path, Record(0, Exited{1}));
   EXPECT_EQ(record.error_file, "");
@@ -163,21 +163,21 @@ TEST(FailureReportTest, TheRootCauseIsTheEarliestThatFollowsFromNoOther) {
             2u);
 }
 
-// All of these are noticed in the order of the list.
-TEST(FailureReportTest, AnErrorFileSaysThatAWorkerFailedBeforeItExited) {
+// Each list has the order in which the ends are noticed.
+TEST(FailureReportTest, AnErrorFileDatesAFailureBeforeTheExit) {
   const FailureRecord slow = Raised(0, Record(1, Exited{1}, 8000));
-  EXPECT_EQ(slow.failure.failed_at, TimePoint(seconds(5001))) << "the end of the second that it names";
+  EXPECT_EQ(slow.failure.failed_at, TimePoint(seconds(5001))) << "the end of the second in the error file";
   EXPECT_EQ(RootCause({Record(0, Signaled{SIGSEGV, false}, 1500), slow}), 1u);
   EXPECT_EQ(RootCause({Record(0, Signaled{SIGSEGV, false}, 300), slow}), 0u)
-      << "within one second the file proves nothing";
+      << "the file has a resolution of one second";
 }
 
-TEST(FailureReportTest, AnErrorFileOfTheSameSecondDoesNotMakeACause) {
+TEST(FailureReportTest, AnErrorFileOfTheSameSecondDoesNotChangeTheOrder) {
   EXPECT_EQ(RootCause({Record(0, Signaled{SIGKILL, false}, 700), Raised(0, Record(1, Exited{1}, 710))}), 0u);
   EXPECT_EQ(RootCause({Raised(0, Record(1, Exited{1}, 710)), Record(0, Signaled{SIGKILL, false}, 720)}), 0u);
 }
 
-TEST(FailureReportTest, ATimeOutsideTheWorkersLifeIsNone) {
+TEST(FailureReportTest, IgnoresATimeOutsideTheWorkersLife) {
   const TimePoint noticed = Record(0, Exited{1}).failure.failed_at;
   for (const int64_t after_s : {-kTime, int64_t{-3602}, int64_t{1}, int64_t{1} << 60, -(int64_t{1} << 60)}) {
     EXPECT_EQ(Raised(after_s, Record(0, Exited{1})).failure.failed_at, noticed) << after_s;
@@ -185,7 +185,7 @@ TEST(FailureReportTest, ATimeOutsideTheWorkersLifeIsNone) {
   EXPECT_EQ(Raised(-3601, Record(0, Exited{1})).failure.failed_at, noticed - seconds(3600));
 }
 
-TEST(FailureReportTest, AWorkerThatNeverStartedSaysWhy) {
+TEST(FailureReportTest, ShowsWhyAWorkerNeverStarted) {
   FailureRecord record = Record(0, NeverStarted{absl::NotFoundError("cannot start ./x: no such file")});
   record.failure.pid = 0;
   const std::string text = FormatFailureReport("x", {record}, absl::UTCTimeZone());
@@ -195,7 +195,7 @@ TEST(FailureReportTest, AWorkerThatNeverStartedSaysWhy) {
       << text;
 }
 
-TEST(FailureReportTest, LastLinesOfStderr) {
+TEST(FailureReportTest, FormatsLastLinesOfStderr) {
   FailureRecord record = Record(2, Exited{1});
   EXPECT_EQ(FormatStderrTail({record}, 5), "");
   record.failure.stderr_tail = "one\ntwo\nthree\n";

@@ -20,23 +20,22 @@ namespace ddprun {
 namespace {
 
 constexpr size_t kWidth = 100;
-constexpr size_t kStep = 2;  // of indentation
+constexpr size_t kStep = 2;  // columns per level of indentation
 constexpr char kStderrMark[] = "| ";
-constexpr size_t kMaxRows = 3;         // that one line of stderr may take
-constexpr size_t kFewStderrLines = 5;  // of failures that are not the first
+constexpr size_t kMaxRows = 3;         // per line of stderr
+constexpr size_t kFewStderrLines = 5;  // for failures other than the first
 
-// `  File "/job/train.py", line 4, in <module>`: stays on one line, so that it can be searched for and
-// clicked.
-bool IsPlaceInSource(absl::string_view line) {
+// `  File "/job/train.py", line 4, in <module>`. Not wrapped, so that it can be searched for and clicked.
+bool IsSourceLocation(absl::string_view line) {
   return absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "File \"");
 }
 
-// Collects lines that fit.
+// Collects the lines of the page and wraps them to its width.
 class Page {
  public:
   void Rule(char c) { absl::StrAppend(&text_, std::string(kWidth, c), "\n"); }
 
-  // One line of text, wrapped; its later rows are indented by one step more.
+  // Adds a line, wrapped. Continuation rows are indented by one more level.
   void Line(size_t indent, absl::string_view line) {
     const std::string clean = CleanLine(line);
     bool first = true;
@@ -50,7 +49,7 @@ class Page {
     std::vector<std::string> lines = CleanLines(tail);
     if (lines.size() > max_lines) lines.erase(lines.begin(), lines.end() - static_cast<ptrdiff_t>(max_lines));
     for (const std::string& line : lines) {
-      if (IsPlaceInSource(line)) {
+      if (IsSourceLocation(line)) {
         Row(indent, absl::StrCat(kStderrMark, line));
         continue;
       }
@@ -100,14 +99,14 @@ void AddSameRanks(const JobReport::Group& group, Page& page) {
   std::vector<Rank> others = group.ranks;
   std::erase(others, group.first.rank);
   const bool all = static_cast<int>(others.size()) >= group.count - 1;
-  page.Line(1, absl::StrCat("and ", Plural(group.count - 1, "rank"), " the same: ", FormatRanks(others),
-                            all ? "" : ", ..."));
+  page.Line(1, absl::StrCat(Plural(group.count - 1, "more rank"),
+                            " failed the same way: ", FormatRanks(others), all ? "" : ", ..."));
 }
 
-void AddWords(const Failure& f, Page& page) {
-  // What never ran has left no words but ours.
-  const std::string& words = f.exception.empty() && NeverRan(f) ? f.cause : f.exception;
-  if (!words.empty()) page.Line(1, words);
+void AddError(const Failure& f, Page& page) {
+  // A worker that never ran has no exception; `cause` has the reason.
+  const std::string& error = f.exception.empty() && NeverRan(f) ? f.cause : f.exception;
+  if (!error.empty()) page.Line(1, error);
   if (IsStuck(f)) page.Line(1, absl::StrCat("evidence: ", std::get<Stuck>(f.exit).where));
   for (const std::string& line : f.evidence) page.Line(1, absl::StrCat("evidence: ", line));
 }
@@ -123,9 +122,9 @@ void AddStderr(const Failure& f, size_t max_lines, Page& page) {
 void AddGroup(const JobReport::Group& group, bool is_cause, Page& page) {
   const Failure& f = group.first;
   page.Line(0, absl::StrCat(Who(f), ": ", How(f), When(f)));
-  AddWords(f, page);
+  AddError(f, page);
   if (f.origin == FailureOrigin::kFollowsAnother)
-    page.Line(1, "an after-effect of another failure, by its own words");
+    page.Line(1, "an after-effect of another failure, according to its error");
   AddSameRanks(group, page);
   if (is_cause) {
     AddStderr(f, std::numeric_limits<size_t>::max(), page);
@@ -163,7 +162,7 @@ bool IsShown(absl::string_view text, absl::string_view shown) {
 
 std::string FormatJobPage(const JobReport& report) {
   Page out;
-  // With nothing but after-effects, the nodes that went are what they are the effects of.
+  // If all failures are after-effects, the lost nodes are their cause.
   const bool node_is_cause =
       !report.lost_nodes.empty() &&
       (report.groups.empty() || report.groups[0].first.origin == FailureOrigin::kFollowsAnother);
@@ -189,7 +188,7 @@ std::string FormatJobPage(const JobReport& report) {
 std::string FormatWhatIsNew(const JobReport& report, absl::string_view shown) {
   JobReport::Group group = report.groups[0];
   Failure& f = group.first;
-  // A chain of exceptions is in a traceback one by one.
+  // A traceback shows each exception of a chain separately.
   if (IsShown(absl::StrReplaceAll(f.exception, {{", from ", "\n"}, {", while handling ", "\n"}}), shown)) {
     f.exception.clear();
   }
@@ -197,7 +196,7 @@ std::string FormatWhatIsNew(const JobReport& report, absl::string_view shown) {
   Page out;
   out.Line(0, NeverRan(f) ? absl::StrCat(Who(f), " never started")
                           : absl::StrCat(Who(f), IsStuck(f) ? " was found stuck" : " ended", When(f)));
-  if (!NeverRan(f) || !IsShown(f.cause, shown)) AddWords(f, out);
+  if (!NeverRan(f) || !IsShown(f.cause, shown)) AddError(f, out);
   AddSameRanks(group, out);
   AddStderr(f, std::numeric_limits<size_t>::max(), out);
   for (const std::string& node : report.lost_nodes) out.Line(0, absl::StrCat("Lost: ", node));

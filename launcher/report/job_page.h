@@ -1,5 +1,5 @@
-// The page for people that says why a round of the job ended, over all its nodes: what failed first, how,
-// what it said itself, what the system knows, what else failed, and what happens now.
+// The page that explains why a round of the job ended, over all its nodes: what failed first and how, its own
+// error, evidence of the system, other failures, and what happens next.
 #pragma once
 
 #include <string>
@@ -12,14 +12,14 @@
 
 namespace ddprun {
 
-// The page, at most 100 letters wide but for the places of a traceback, without colours, from its first rule
-// to the newline after its last. Equal reports give equal texts.
-// Texts of a report may hold anything that a worker can print.
+// Returns the page, from its first rule to the newline after its last. Lines have at most 100 code points,
+// except source locations of a traceback, and no control characters, whatever the texts of `report` contain.
+// Equal reports give equal texts.
 std::string FormatJobPage(const JobReport& report);
 
-// For a node that has just shown `shown`, its own failures in torchrun's look, when the job has one node and
-// `report` one group: what that does not say yet, without rules. The exception is left out when `shown` has
-// it, and the last lines of stderr when `shown` has all of them.
+// Returns what `report` adds to `shown`, without rules. For a job of one node, whose failures `shown` has in
+// torchrun's format. Omits the exception if `shown` has it, and the last lines of stderr if `shown` has all
+// of them.
 //   REQUIRES: report.groups.size() == 1.
 std::string FormatWhatIsNew(const JobReport& report, absl::string_view shown);
 

@@ -49,7 +49,7 @@ Failure AfterEffect(int rank) {
       .step = 480};
 }
 
-TEST(JobPageTest, OneCauseManyTheSameAndItsAfterEffects) {
+TEST(JobPageTest, ShowsTheCauseEqualFailuresAndAfterEffects) {
   JobReport page = {.round = Round(3),
                     .groups = {{.first = OfPython(), .count = 7, .ranks = Ranks({1, 2, 3, 5, 8, 9, 12})},
                                {.first = AfterEffect(7), .count = 2, .ranks = Ranks({6, 7})}},
@@ -63,7 +63,7 @@ Round 3 ended: rank 5 on node17 failed first
 ----------------------------------------------------------------------------------------------------
 rank 5 (local rank 1) on node17: exit code 1 after 12.3 s, at step 480
   ValueError: bad batch
-  and 6 ranks the same: 1-3, 8, 9, 12
+  6 more ranks failed the same way: 1-3, 8, 9, 12
   last lines of its stderr:
     | step 480: loss 2.5
     | Traceback (most recent call last):
@@ -74,8 +74,8 @@ rank 5 (local rank 1) on node17: exit code 1 after 12.3 s, at step 480
 Also failed:
 rank 7 (local rank 0) on node18: SIGABRT after 12.4 s, at step 480
   RuntimeError: [./gloo/transport/tcp/pair.cc:598] Connection closed by peer [10.0.0.7]
-  an after-effect of another failure, by its own words
-  and 1 rank the same: 6
+  an after-effect of another failure, according to its error
+  1 more rank failed the same way: 6
 and 1 more failure
 ----------------------------------------------------------------------------------------------------
 Nodes that left or were lost:
@@ -86,15 +86,15 @@ Next: restart 1 of 3
 )");
 }
 
-TEST(JobPageTest, KilledByTheSystemWithEvidence) {
+TEST(JobPageTest, ShowsEvidenceOfTheSystem) {
   Failure killed = {
       .rank = Rank(0),
       .local_rank = LocalRank(0),
       .host = "node1",
       .pid = 12,
       .exit = Signaled{SIGKILL, false},
-      .evidence = {"the kernel's OOM killer ended process 12 (python3), which used 3.9 GiB: the "
-                   "memory limit of its control group /job, 4.0 GiB, was reached"},
+      .evidence = {"the kernel's OOM killer killed process 12 (python3), which used 3.9 GiB: out of "
+                   "memory in control group /job (memory limit 4.0 GiB)"},
       .uptime = std::chrono::minutes(125)};
   EXPECT_EQ(
       FormatJobPage({.round = Round(0),
@@ -104,15 +104,15 @@ TEST(JobPageTest, KilledByTheSystemWithEvidence) {
 Round 0 ended: rank 0 on node1 failed
 ----------------------------------------------------------------------------------------------------
 rank 0 (local rank 0) on node1: SIGKILL after 2 h 5 min
-  evidence: the kernel's OOM killer ended process 12 (python3), which used 3.9 GiB: the memory
-    limit of its control group /job, 4.0 GiB, was reached
+  evidence: the kernel's OOM killer killed process 12 (python3), which used 3.9 GiB: out of memory
+    in control group /job (memory limit 4.0 GiB)
 ----------------------------------------------------------------------------------------------------
 Next: no restart is left
 ====================================================================================================
 )");
 }
 
-TEST(JobPageTest, TheLastLinesBeforeSigkillAreNotShownAsTheCause) {
+TEST(JobPageTest, MarksTheLastLinesBeforeSigkillAsNotNecessarilyTheCause) {
   const Failure killed = {.rank = Rank(0),
                           .local_rank = LocalRank(0),
                           .host = "node1",
@@ -124,7 +124,7 @@ TEST(JobPageTest, TheLastLinesBeforeSigkillAreNotShownAsTheCause) {
                               "    | KeyError: 'handled'\n"));
 }
 
-TEST(JobPageTest, TheLastLinesOfBothStreamsAreCalledOutput) {
+TEST(JobPageTest, CallsTheLastLinesOfBothStreamsOutput) {
   const Failure failed = {.rank = Rank(0),
                           .local_rank = LocalRank(0),
                           .host = "node1",
@@ -136,16 +136,16 @@ TEST(JobPageTest, TheLastLinesOfBothStreamsAreCalledOutput) {
   EXPECT_THAT(text, HasSubstr("  last lines of its output:\n    | step 3\n"));
 }
 
-TEST(JobPageTest, ThePlacesOfATracebackStayOnOneLine) {
-  const std::string place =
+TEST(JobPageTest, DoesNotWrapSourceLocations) {
+  const std::string location =
       absl::StrCat("  File \"/a path/", std::string(150, 'p'), "/train.py\", line 4, in <module>");
   Failure failure = OfPython();
-  failure.stderr_tail = absl::StrCat("Traceback (most recent call last):\n", place, "\n    load(3)\n");
+  failure.stderr_tail = absl::StrCat("Traceback (most recent call last):\n", location, "\n    load(3)\n");
   EXPECT_THAT(FormatJobPage({.groups = {{.first = failure, .ranks = Ranks({5})}}}),
-              HasSubstr(absl::StrCat("    | ", place, "\n    |     load(3)\n")));
+              HasSubstr(absl::StrCat("    | ", location, "\n    |     load(3)\n")));
 }
 
-TEST(JobPageTest, OneThatNeverStartedSaysWhy) {
+TEST(JobPageTest, ShowsWhyAWorkerNeverStarted) {
   const Failure never = {.rank = Rank(2),
                          .local_rank = LocalRank(2),
                          .host = "node1",
@@ -156,7 +156,7 @@ TEST(JobPageTest, OneThatNeverStartedSaysWhy) {
                               "  rank 2 on node1: never started: cannot start ./x: no such file\n"));
 }
 
-TEST(JobPageTest, ALostNodeAlone) {
+TEST(JobPageTest, ShowsLostNodesWithoutFailures) {
   EXPECT_EQ(
       FormatJobPage({.round = Round(8),
                      .lost_nodes = {"node3: its connection was reset", "node4: its lease expired"},
@@ -173,7 +173,7 @@ Next: waiting for node3, node4
 )");
 }
 
-TEST(JobPageTest, ALostNodeAndNothingButItsAfterEffects) {
+TEST(JobPageTest, ALostNodeIsTheCauseIfAllFailuresAreAfterEffects) {
   const std::string text =
       FormatJobPage({.round = Round(8),
                      .groups = {{.first = AfterEffect(4), .count = 3, .ranks = Ranks({4, 5, 6})}},
@@ -182,7 +182,7 @@ TEST(JobPageTest, ALostNodeAndNothingButItsAfterEffects) {
   EXPECT_LT(text.find("node3: its"), text.find("rank 4 "));
 }
 
-TEST(JobPageTest, OfOthersTheLastLinesAreShownOnlyWhereNothingElseSaysWhy) {
+TEST(JobPageTest, ShowsStderrOfOtherFailuresOnlyIfTheyHaveNoException) {
   Failure silent = OfPython();
   silent.exception.clear();
   silent.stderr_tail = "1\n2\n3\n4\n5\n6\n7\n";
@@ -195,7 +195,7 @@ TEST(JobPageTest, OfOthersTheLastLinesAreShownOnlyWhereNothingElseSaysWhy) {
   EXPECT_THAT(text, Not(HasSubstr("is not shown")));
 }
 
-TEST(JobPageTest, WhateverAWorkerPrintsThePageIsNoWiderThanAHundredLetters) {
+TEST(JobPageTest, IsAtMost100CodePointsWideForAnyOutput) {
   Failure wild = OfPython();
   wild.host = std::string(200, 'h');
   wild.exception = absl::StrCat("E: ", std::string(399, 'e'), "\x1b[31m\a\r\n");
@@ -207,16 +207,16 @@ TEST(JobPageTest, WhateverAWorkerPrintsThePageIsNoWiderThanAHundredLetters) {
                           .outcome = std::string(300, 'o')};
   for (const std::string& text : {FormatJobPage(page), FormatWhatIsNew(page, "")}) {
     for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-      size_t letters = 0;
+      size_t width = 0;
       for (const char c : line) {
-        letters += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+        width += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
         EXPECT_TRUE(static_cast<unsigned char>(c) >= ' ' && c != '\x7f') << line;
       }
-      EXPECT_LE(letters, 100u) << line;
+      EXPECT_LE(width, 100u) << line;
       EXPECT_TRUE(line.empty() || line.back() != ' ') << line;
     }
   }
-  EXPECT_THAT(FormatJobPage(page), HasSubstr("and 999 ranks the same: 1, 3, 7, 9, 11, ...\n"));
+  EXPECT_THAT(FormatJobPage(page), HasSubstr("999 more ranks failed the same way: 1, 3, 7, 9, 11, ...\n"));
 }
 
 constexpr char kShown[] = R"(
@@ -230,7 +230,7 @@ train.py FAILED
 ============================================================
 )";
 
-TEST(WhatIsNewTest, NothingIsSaidTwice) {
+TEST(WhatIsNewTest, RepeatsNothingThatIsShown) {
   Failure failure = OfPython();
   failure.stderr_tail = failure.stderr_tail.substr(failure.stderr_tail.find("Trace"));
   const JobReport page = {.groups = {{.first = failure, .ranks = Ranks({5})}},
@@ -240,14 +240,14 @@ Next: no restart is left
 )");
 }
 
-TEST(WhatIsNewTest, WhatTheReportDoesNotSayIsAdded) {
+TEST(WhatIsNewTest, AddsWhatIsNotShown) {
   Failure failure = OfPython();
   failure.exception = "ValueError: bad batch, from KeyError: 'loss'";
-  failure.evidence = {"something that the system knows"};
+  failure.evidence = {"evidence of the system"};
   EXPECT_EQ(FormatWhatIsNew({.groups = {{.first = failure, .ranks = Ranks({5})}}}, kShown),
             R"(rank 5 (local rank 1) on node17 ended after 12.3 s, at step 480
   ValueError: bad batch, from KeyError: 'loss'
-  evidence: something that the system knows
+  evidence: evidence of the system
   last lines of its stderr:
     | step 480: loss 2.5
     | Traceback (most recent call last):
@@ -257,10 +257,10 @@ TEST(WhatIsNewTest, WhatTheReportDoesNotSayIsAdded) {
 )");
   EXPECT_THAT(FormatWhatIsNew({.groups = {{.first = failure}}}, absl::StrCat(kShown, "\nKeyError: 'loss'\n")),
               Not(HasSubstr("from KeyError")))
-      << "each of a chain has been shown";
+      << "all exceptions of the chain are shown";
 }
 
-TEST(JobPageTest, RanksAreFolded) {
+TEST(JobPageTest, FormatsRangesOfRanks) {
   EXPECT_EQ(FormatRanks(Ranks({})), "");
   EXPECT_EQ(FormatRanks(Ranks({4})), "4");
   EXPECT_EQ(FormatRanks(Ranks({4, 5})), "4, 5");

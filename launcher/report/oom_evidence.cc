@@ -19,9 +19,9 @@
 namespace ddprun {
 namespace {
 
-// The kernel's own number of the namespace in which processes have the numbers that its log uses.
+// The initial PID namespace, whose process ids the kernel's log uses (PROC_PID_INIT_INO).
 constexpr char kFirstPidNamespace[] = "pid:[4026531836]";
-// More than any memory is "no limit", however a kernel writes it.
+// Kernels write "no limit" in several ways; all are above the size of any memory.
 constexpr int64_t kNoLimit = int64_t{1} << 60;
 
 std::optional<std::string> ReadFile(const std::string& path) {
@@ -35,7 +35,7 @@ std::optional<std::string> ReadFile(const std::string& path) {
   return text;
 }
 
-// The number behind `key` in a file of "key number" lines.
+// The number after `key` in a file of "key number" lines.
 std::optional<int64_t> Field(absl::string_view text, absl::string_view key) {
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     int64_t value;
@@ -57,7 +57,7 @@ std::string Bytes(int64_t bytes) {
   return text;
 }
 
-// The number of kilobytes behind `key`; 0 without it.
+// The number of kilobytes after `key`; 0 if it is missing.
 int64_t Kilobytes(absl::string_view line, absl::string_view key) {
   const size_t at = line.find(key);
   if (at == absl::string_view::npos) return 0;
@@ -87,7 +87,7 @@ OomWatch::OomWatch(Files files) : files_(std::move(files)), mounts_(FindMounts()
   if (kernel_log_ && lseek(kernel_log_.get(), 0, SEEK_END) < 0) kernel_log_.Reset();
 }
 
-// "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory"
+// Parses lines such as "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory".
 std::vector<OomWatch::Mount> OomWatch::FindMounts() const {
   std::vector<Mount> mounts;
   const std::string text = ReadFile(files_.proc + "/self/mountinfo").value_or("");
@@ -104,7 +104,7 @@ std::vector<OomWatch::Mount> OomWatch::FindMounts() const {
   return mounts;
 }
 
-// "4:memory:/job" (v1) or "0::/job" (v2); where both are there, the memory controller is in one of them.
+// Parses "4:memory:/job" (v1) or "0::/job" (v2). With both, the memory controller is in only one of them.
 std::optional<OomWatch::Group> OomWatch::GroupOf(const std::string& process) const {
   const std::string text = ReadFile(absl::StrCat(files_.proc, "/", process, "/cgroup")).value_or("");
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -153,7 +153,7 @@ std::optional<int64_t> OomWatch::Limit(const Group& group) const {
 std::string OomWatch::LimitText(const Group& group) const {
   const std::optional<int64_t> limit = Limit(group);
   return absl::StrCat("control group ", group.name,
-                      limit ? absl::StrCat(", with a memory limit of ", Bytes(*limit)) : "");
+                      limit ? absl::StrCat(" (memory limit ", Bytes(*limit), ")") : "");
 }
 
 void OomWatch::Add(pid_t worker) {
@@ -161,16 +161,17 @@ void OomWatch::Add(pid_t worker) {
   if (group && (!own_ || group->dir != own_->dir)) others_[worker] = *std::move(group);
 }
 
+// Parses records such as
 // "4,1742,12793,-;Memory cgroup out of memory: Killed process 150 (python3) total-vm:2kB, anon-rss:1kB, ..."
 void OomWatch::ReadKernelLog() {
   if (!kernel_log_) return;
   std::string text;
-  char record[8192];  // as long as one can be
+  char record[8192];  // the maximum size of a record
   while (true) {
     const ssize_t n = read(kernel_log_.get(), record, sizeof record);
     if (n > 0) {
       text.append(record, static_cast<size_t>(n));
-    } else if (n == 0 || (errno != EINTR && errno != EPIPE)) {  // EPIPE: some were overwritten
+    } else if (n == 0 || (errno != EINTR && errno != EPIPE)) {  // EPIPE: records were overwritten
       break;
     }
   }
@@ -180,13 +181,13 @@ void OomWatch::ReadKernelLog() {
     absl::string_view rest = line.substr(at + sizeof "Killed process " - 1);
     int pid;
     if (!absl::SimpleAtoi(rest.substr(0, rest.find(' ')), &pid)) continue;
-    const int64_t held =
+    const int64_t used =
         Kilobytes(rest, "anon-rss:") + Kilobytes(rest, "file-rss:") + Kilobytes(rest, "shmem-rss:");
     killed_[pid] = absl::StrCat(
-        "the kernel's OOM killer ended process ", rest.substr(0, rest.rfind(')', rest.find("total-vm")) + 1),
-        ", which held ", Bytes(held * 1024), ": ",
-        absl::StrContains(line.substr(0, at), "Memory cgroup") ? "at the limit of "
-                                                               : "the machine had no memory left");
+        "the kernel's OOM killer killed process ", rest.substr(0, rest.rfind(')', rest.find("total-vm")) + 1),
+        ", which used ", Bytes(used * 1024), ": ",
+        absl::StrContains(line.substr(0, at), "Memory cgroup") ? "out of memory in "
+                                                               : "the machine was out of memory");
   }
 }
 
@@ -195,14 +196,14 @@ std::vector<std::string> OomWatch::Evidence(pid_t worker) {
   const std::optional<Group> group = other != others_.end() ? std::optional(other->second) : own_;
   ReadKernelLog();
   if (const auto killed = killed_.find(worker); killed != killed_.end()) {
-    const bool of_group = absl::EndsWith(killed->second, "limit of ");
+    const bool of_group = absl::EndsWith(killed->second, "memory in ");
     return {absl::StrCat(killed->second, !of_group ? "" : group ? LimitText(*group) : "its control group")};
   }
   if (!group) return {};
   const int64_t kills = Kills(group->dir).value_or(0) - group->kills;
   if (kills <= 0) return {};
-  return {absl::StrCat("the kernel's OOM killer ended ", kills, kills == 1 ? " process" : " processes",
-                       " of ", LimitText(*group), ", since this worker was started")};
+  return {absl::StrCat("the kernel's OOM killer killed ", kills, kills == 1 ? " process" : " processes",
+                       " in ", LimitText(*group), " since this worker started")};
 }
 
 }  // namespace ddprun

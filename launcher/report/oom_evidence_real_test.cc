@@ -1,4 +1,4 @@
-// The real OOM killer. In a target of its own, since it cannot be had in a sandbox.
+// Triggers the real OOM killer. A separate target, since it does not work in a sandbox.
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A control group of the real system with 16 MiB for its processes, removed at the end.
+// A control group of this system with a limit of 16 MiB. The destructor removes it.
 class SmallGroup {
  public:
   SmallGroup() {
@@ -36,16 +36,16 @@ class SmallGroup {
   }
   ~SmallGroup() { EXPECT_TRUE(dir_.empty() || rmdir(dir_.c_str()) == 0) << dir_; }
   bool ok() const { return !dir_.empty(); }
-  // For a forked child.
+  // Moves the calling process, a forked child, into the group.
   bool Enter() const { return bool(std::ofstream(dir_ + "/cgroup.procs", std::ios::in) << 0 << std::flush); }
 
  private:
   std::string dir_;
 };
 
-TEST(OomWatchRealTest, AWorkerThatWantsMoreThanItsGroupMayHave) {
+TEST(OomWatchRealTest, FindsTheKillOfAWorkerAboveTheLimitOfItsGroup) {
   const SmallGroup group;
-  if (!group.ok()) GTEST_SKIP() << "this system does not let us make a control group with a memory limit";
+  if (!group.ok()) GTEST_SKIP() << "cannot create a control group with a memory limit on this system";
   OomWatch watch;
   int entered[2], go_on[2];
   ASSERT_EQ(pipe2(entered, O_CLOEXEC) + pipe2(go_on, O_CLOEXEC), 0);
@@ -53,7 +53,7 @@ TEST(OomWatchRealTest, AWorkerThatWantsMoreThanItsGroupMayHave) {
   if (worker == 0) {
     char c = group.Enter() ? 'y' : 'n';
     if (write(entered[1], &c, 1) != 1 || read(go_on[0], &c, 1) != 1) _exit(1);
-    for (;;) {  // not freed, so that it ends one way only
+    for (;;) {  // Never frees memory, so that only the OOM killer ends it.
       volatile char* memory = static_cast<char*>(malloc(1 << 20));
       for (int i = 0; i < 1 << 20; i += 1024) memory[i] = 1;
     }
@@ -65,12 +65,12 @@ TEST(OomWatchRealTest, AWorkerThatWantsMoreThanItsGroupMayHave) {
   if (c == 'n') kill(worker, SIGKILL);
   int status = 0;
   ASSERT_EQ(waitpid(worker, &status, 0), worker);
-  if (c == 'n') GTEST_SKIP() << "this system does not let us move a process into the control group";
+  if (c == 'n') GTEST_SKIP() << "cannot move a process into the control group on this system";
   ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
-  EXPECT_THAT(watch.Evidence(worker),
-              ElementsAre(AllOf(
-                  HasSubstr("the kernel's OOM killer ended "),
-                  HasSubstr(absl::StrCat("/ddprun_test_", getpid(), ", with a memory limit of 16.0 MiB")))));
+  EXPECT_THAT(
+      watch.Evidence(worker),
+      ElementsAre(AllOf(HasSubstr("the kernel's OOM killer killed "),
+                        HasSubstr(absl::StrCat("/ddprun_test_", getpid(), " (memory limit 16.0 MiB)")))));
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ constexpr char kSizes[] =
     " total-vm:5221368kB, anon-rss:4084096kB, file-rss:3672kB, shmem-rss:1024kB, UID:0 pgtables:120kB "
     "oom_score_adj:0\n SUBSYSTEM=x\n";
 
-// A tree of files like the system's.
+// Reads a tree of files like the system's.
 class OomWatchTest : public testing::Test {
  protected:
   OomWatchTest() {
@@ -52,7 +52,7 @@ class OomWatchTest : public testing::Test {
   std::string root_;
 };
 
-TEST_F(OomWatchTest, CountersOfV2) {
+TEST_F(OomWatchTest, ReadsCountersOfV2) {
   Write("/proc/self/mountinfo", kMountsV2);
   Write("/proc/self/cgroup", "0::/slurm/job7\n");
   Write("/proc/12/cgroup", "0::/slurm/job7\n");
@@ -62,32 +62,31 @@ TEST_F(OomWatchTest, CountersOfV2) {
   Write("/cg/memory.max", "8589934592\n");
   OomWatch watch = Watch();
   watch.Add(12);
-  EXPECT_THAT(watch.Evidence(12), IsEmpty()) << "those from before do not count";
+  EXPECT_THAT(watch.Evidence(12), IsEmpty()) << "earlier kills do not count";
   Write("/cg/slurm/job7/memory.events", "low 0\noom 4\noom_kill 4\n");
   EXPECT_THAT(
       watch.Evidence(12),
-      ElementsAre("the kernel's OOM killer ended 1 process of control group /slurm/job7, with a memory limit "
-                  "of 4.0 GiB, since this worker was started"));
+      ElementsAre("the kernel's OOM killer killed 1 process in control group /slurm/job7 (memory limit 4.0 "
+                  "GiB) since this worker started"));
   Write("/cg/slurm/job7/memory.events", "low 0\noom 5\noom_kill 5\n");
   EXPECT_THAT(watch.Evidence(12), ElementsAre(HasSubstr("2 processes")));
 }
 
-TEST_F(OomWatchTest, CountersOfV1BesideAnEmptyV2) {
+TEST_F(OomWatchTest, ReadsCountersOfV1WithAnEmptyV2) {
   Write("/proc/self/mountinfo", kMountsV1);
   Write("/proc/self/cgroup", "4:cpu:/other\n3:memory:/job\n0::/\n");
   Write("/cg/memory/job/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n");
   Write("/cg/memory/job/memory.limit_in_bytes", "20971520\n");
   Write("/cg/memory/memory.limit_in_bytes", "9223372036854771712\n");
   OomWatch watch = Watch();
-  watch.Add(12);  // its own cannot be read: taken for ours
+  watch.Add(12);  // Its group cannot be read, so that of the test is assumed.
   EXPECT_THAT(watch.Evidence(12), IsEmpty());
   Write("/cg/memory/job/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
   EXPECT_THAT(watch.Evidence(12),
-              ElementsAre(HasSubstr("1 process of control group /job, with a memory limit of 20.0 "
-                                    "MiB, since")));
+              ElementsAre(HasSubstr("1 process in control group /job (memory limit 20.0 MiB) since")));
 }
 
-TEST_F(OomWatchTest, AWorkerInAGroupOfItsOwn) {
+TEST_F(OomWatchTest, ReadsTheGroupOfEachWorker) {
   Write("/proc/self/mountinfo", kMountsV2);
   Write("/proc/self/cgroup", "0::/agent\n");
   Write("/proc/12/cgroup", "0::/worker\n");
@@ -99,12 +98,12 @@ TEST_F(OomWatchTest, AWorkerInAGroupOfItsOwn) {
   watch.Add(13);
   Write("/cg/worker/memory.events", "oom_kill 1\n");
   EXPECT_THAT(watch.Evidence(12),
-              ElementsAre("the kernel's OOM killer ended 1 process of control group /worker, since "
-                          "this worker was started"));
+              ElementsAre("the kernel's OOM killer killed 1 process in control group /worker since "
+                          "this worker started"));
   EXPECT_THAT(watch.Evidence(13), IsEmpty());
 }
 
-TEST_F(OomWatchTest, AContainerThatSeesItsOwnGroupOnly) {
+TEST_F(OomWatchTest, WorksInAContainerThatSeesOnlyItsOwnGroup) {
   Write("/proc/self/mountinfo", "31 22 0:28 /docker/abc /cg rw - cgroup2 cgroup rw\n");
   Write("/proc/self/cgroup", "0::/docker/abc/sub\n");
   Write("/cg/sub/memory.events", "oom_kill 0\n");
@@ -114,38 +113,38 @@ TEST_F(OomWatchTest, AContainerThatSeesItsOwnGroupOnly) {
   EXPECT_THAT(watch.Evidence(12), ElementsAre(HasSubstr("/docker/abc/sub")));
 }
 
-TEST_F(OomWatchTest, TheKernelsLogNamesTheProcess) {
+TEST_F(OomWatchTest, FindsTheProcessInTheKernelsLog) {
   Write("/proc/self/mountinfo", kMountsV2);
   Write("/proc/self/cgroup", "0::/job\n");
   Write("/cg/job/memory.events", "oom_kill 0\n");
   Write("/cg/job/memory.max", "4294967296\n");
   OomWatch watch = Watch();
   for (const pid_t pid : {7, 12, 13, 14}) watch.Add(pid);
-  EXPECT_THAT(watch.Evidence(7), IsEmpty()) << "that was before";
+  EXPECT_THAT(watch.Evidence(7), IsEmpty()) << "logged before the watch began";
   Log(absl::StrCat(kInGroup, "12 (pt) main)", kSizes));
   Log(absl::StrCat("3,2,3,-;Out of memory: Killed process 13 (train)", kSizes));
   Log("3,2,3,-;Out of memory: Killed process x (train) total-vm:\n3,2,3,-;Killed process 14");
   EXPECT_THAT(
       watch.Evidence(12),
-      ElementsAre("the kernel's OOM killer ended process 12 (pt) main), which held 3.9 GiB: at the limit of "
-                  "control group /job, with a memory limit of 4.0 GiB"));
+      ElementsAre("the kernel's OOM killer killed process 12 (pt) main), which used 3.9 GiB: out of memory "
+                  "in control group /job (memory limit 4.0 GiB)"));
   EXPECT_THAT(watch.Evidence(13),
-              ElementsAre("the kernel's OOM killer ended process 13 (train), which held 3.9 GiB: "
-                          "the machine had no memory left"));
+              ElementsAre("the kernel's OOM killer killed process 13 (train), which used 3.9 GiB: "
+                          "the machine was out of memory"));
   EXPECT_THAT(watch.Evidence(7), IsEmpty());
-  EXPECT_THAT(watch.Evidence(12), ElementsAre(HasSubstr("process 12"))) << "asked again";
+  EXPECT_THAT(watch.Evidence(12), ElementsAre(HasSubstr("process 12"))) << "second call";
 }
 
-TEST_F(OomWatchTest, InAContainerTheLogSpeaksOfOtherNumbers) {
+TEST_F(OomWatchTest, IgnoresTheLogInAnotherPidNamespace) {
   std::filesystem::remove(root_ + "/proc/self/ns/pid");
   ASSERT_EQ(symlink("pid:[4026532198]", (root_ + "/proc/self/ns/pid").c_str()), 0);
   OomWatch watch = Watch();
   watch.Add(12);
-  Log(absl::StrCat(kInGroup, "12 (somebody else)", kSizes));
+  Log(absl::StrCat(kInGroup, "12 (another process)", kSizes));
   EXPECT_THAT(watch.Evidence(12), IsEmpty());
 }
 
-TEST_F(OomWatchTest, WhereNothingCanBeReadNothingIsKnown) {
+TEST_F(OomWatchTest, HasNoEvidenceIfNothingCanBeRead) {
   OomWatch watch({.proc = "/no/such", .root = "/no/such", .kernel_log = "/no/such"});
   watch.Add(12);
   EXPECT_THAT(watch.Evidence(12), IsEmpty());

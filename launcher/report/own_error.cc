@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kShownBytes = 2 << 10;
 
-// The exception of torchrun that stands for it: schedulers look for these names.
+// torchrun's exception for this reason. Schedulers match these names.
 absl::string_view ExceptionOf(EndReason reason) {
   switch (reason) {
     case EndReason::kJoinTimeout:
@@ -41,7 +41,7 @@ absl::string_view ExceptionOf(EndReason reason) {
 
 void OwnErrorFile::LeaveCause(const FailureRecord& cause) const {
   if (path_.empty() || !cause.worker_error) return;
-  WarnOfOldOne();
+  WarnIfExists();
   const absl::Status written = WriteErrorFile(path_, *cause.worker_error, TorchExitCode(cause.failure.exit));
   if (!written.ok()) say_(std::string(written.message()));
 }
@@ -56,12 +56,12 @@ void OwnErrorFile::LeaveSignal(int signo, int64_t unix_seconds) const {
 
 void OwnErrorFile::Leave(const std::string& text, int64_t unix_seconds) const {
   if (path_.empty()) return;
-  WarnOfOldOne();
+  WarnIfExists();
   const absl::Status written = WriteErrorFile(path_, text, unix_seconds);
   if (!written.ok()) say_(std::string(written.message()));
 }
 
-void OwnErrorFile::WarnOfOldOne() const {
+void OwnErrorFile::WarnIfExists() const {
   const std::string old = HeadOfFile(path_, kShownBytes);
   if (old.empty()) return;
   say_(absl::StrCat(path_, " already exists and will be overwritten. Original contents:\n", old));

@@ -29,26 +29,27 @@ class OwnErrorTest : public testing::Test {
   }
 
   const std::string path_ = absl::StrCat(testing::TempDir(), "/own_error", getpid(), ".json");
-  std::vector<std::string> said_;
-  const OwnErrorFile own_{path_, [this](const std::string& text) { said_.push_back(text); }};
+  std::vector<std::string> messages_;
+  const OwnErrorFile own_{path_, [this](const std::string& text) { messages_.push_back(text); }};
 };
 
-TEST_F(OwnErrorTest, TheRootCausesFileIsPassedOn) {
+TEST_F(OwnErrorTest, CopiesTheRootCausesFile) {
   own_.LeaveCause(Cause(ParseErrorFile(R"({"message": {"message": "m", "extraInfo": {"timestamp": "5"}}})")));
   EXPECT_EQ(Contents(), R"({"message": {"message": "m", "extraInfo": {"timestamp": "5"}, "errorCode": 3}})");
-  EXPECT_THAT(said_, IsEmpty());
+  EXPECT_THAT(messages_, IsEmpty());
 }
 
-TEST_F(OwnErrorTest, ACauseWithoutAFileLeavesNone) {
+TEST_F(OwnErrorTest, WritesNoFileForACauseWithoutOne) {
   own_.LeaveCause(Cause(std::nullopt));
   EXPECT_NE(access(path_.c_str(), F_OK), 0);
 }
 
-TEST_F(OwnErrorTest, TheLaunchersOwnErrorHasTheSameForm) {
-  own_.LeaveReason(EndReason::kJoinTimeout, "only 1 of 2 nodes came", 1795248899);
-  EXPECT_EQ(Contents(), R"({"message": {"message": "RendezvousTimeoutError: only 1 of 2 nodes came", )"
-                        R"("extraInfo": {"py_callstack": "RendezvousTimeoutError: only 1 of 2 nodes came", )"
-                        R"("timestamp": "1795248899"}}})");
+TEST_F(OwnErrorTest, WritesTheLaunchersErrorInTheSameFormat) {
+  own_.LeaveReason(EndReason::kJoinTimeout, "only 1 of 2 nodes joined", 1795248899);
+  EXPECT_EQ(Contents(),
+            R"({"message": {"message": "RendezvousTimeoutError: only 1 of 2 nodes joined", )"
+            R"("extraInfo": {"py_callstack": "RendezvousTimeoutError: only 1 of 2 nodes joined", )"
+            R"("timestamp": "1795248899"}}})");
   const auto read = ReadErrorFile(path_);
   ASSERT_TRUE(read.has_value());
   EXPECT_EQ(read->timestamp, 1795248899);
@@ -56,25 +57,26 @@ TEST_F(OwnErrorTest, TheLaunchersOwnErrorHasTheSameForm) {
   EXPECT_THAT(Contents(), HasSubstr(absl::StrCat("SignalException: Process ", getpid(), " got signal: 15")));
 }
 
-TEST_F(OwnErrorTest, AFileThatIsThereIsShownAndReplaced) {
+TEST_F(OwnErrorTest, LogsAndReplacesAnExistingFile) {
   std::ofstream(path_) << "older\n";
   own_.LeaveReason(EndReason::kBroken, "x", 0);
   EXPECT_THAT(
-      said_,
+      messages_,
       ElementsAre(HasSubstr(path_ + " already exists and will be overwritten. Original contents:\nolder")));
   EXPECT_THAT(Contents(), StartsWith("{\"message\""));
   std::ofstream(path_) << std::string(1 << 20, 'x');
   own_.LeaveReason(EndReason::kBroken, "x", 0);
-  EXPECT_LT(said_.back().size(), 3000u) << "a large one is shown by its beginning";
+  EXPECT_LT(messages_.back().size(), 3000u) << "only the beginning of a large file is logged";
 }
 
-TEST_F(OwnErrorTest, WhereItCannotBeWrittenIsSaid) {
-  const OwnErrorFile own("/no/such/dir/x.json", [this](const std::string& text) { said_.push_back(text); });
+TEST_F(OwnErrorTest, LogsThePathIfItCannotBeWritten) {
+  const OwnErrorFile own("/no/such/dir/x.json",
+                         [this](const std::string& text) { messages_.push_back(text); });
   own.LeaveReason(EndReason::kBroken, "x", 0);
-  EXPECT_THAT(said_, ElementsAre(HasSubstr("/no/such/dir/x.json")));
+  EXPECT_THAT(messages_, ElementsAre(HasSubstr("/no/such/dir/x.json")));
 }
 
-TEST_F(OwnErrorTest, WithoutAPathNothingHappens) {
+TEST_F(OwnErrorTest, DoesNothingWithoutAPath) {
   const OwnErrorFile own("", [](const std::string& text) { FAIL() << text; });
   own.LeaveReason(EndReason::kBroken, "x", 0);
   own.LeaveSignal(SIGTERM, 0);

@@ -15,12 +15,12 @@
 namespace ddprun {
 namespace {
 
-constexpr size_t kMaxLetters = 400;
-// What is looked into at either end of a long text. A traceback is at the beginning of an error file, however
-// long its message, and at the end of what a program prints.
-constexpr size_t kLookBytes = 32 << 10;
+constexpr size_t kMaxLength = 400;  // of the result, in code points
+// Searched at either end of a long text. A traceback is at the beginning of an error file, however long its
+// message, and at the end of what a program prints.
+constexpr size_t kSearchedBytes = 32 << 10;
 
-// What stands behind the first `mark` in `line`; none without it.
+// The text after the first `mark` in `line`; nullopt without it.
 std::optional<absl::string_view> After(absl::string_view line, absl::string_view mark) {
   const size_t at = line.find(mark);
   if (at == absl::string_view::npos) return std::nullopt;
@@ -31,7 +31,7 @@ absl::string_view UpTo(absl::string_view text, absl::string_view mark) {
   return text.substr(0, text.find(mark));
 }
 
-// libstdc++: the type in the one line, what() in the next.
+// libstdc++ prints the type in one line and what() in the next.
 std::string Uncaught(absl::string_view type, absl::string_view next) {
   type = absl::StripSuffix(absl::StripPrefix(type, "'"), "'");
   const auto what = After(next, "what():");
@@ -39,7 +39,7 @@ std::string Uncaught(absl::string_view type, absl::string_view next) {
   return message.empty() ? std::string(type) : absl::StrCat(type, ": ", message);
 }
 
-// "F0521 10:00:00.000000 123 loader.cc:12] Check failed: x" without what is another in each process.
+// "F0521 10:00:00.000000 123 loader.cc:12] Check failed: x" without the parts that differ between processes.
 std::string CheckFailure(absl::string_view line) {
   const size_t at = line.find("] Check failed: ");
   const absl::string_view place = line.substr(0, at);
@@ -48,8 +48,7 @@ std::string CheckFailure(absl::string_view line) {
                       line.substr(at + 2));
 }
 
-// The headline of a sanitizer without numbers of processes and places in memory, which are others in each
-// process.
+// The headline of a sanitizer without process ids and addresses, which differ between processes.
 std::string Sanitizer(absl::string_view line) {
   for (const absl::string_view mark : {"ERROR: ", "WARNING: "}) {
     if (const auto text = After(line, mark)) line = *text;
@@ -58,7 +57,7 @@ std::string Sanitizer(absl::string_view line) {
   return std::string(line);
 }
 
-// Where glibc's allocator and fortified functions give up.
+// Messages with which glibc's allocator, its fortified functions and the C++ runtime abort.
 bool IsLibraryAbort(absl::string_view line) {
   for (const absl::string_view begin :
        {"free(): ", "malloc(): ", "realloc(): ", "calloc(): ", "malloc_consolidate(): ", "munmap_chunk(): ",
@@ -78,7 +77,7 @@ bool IsSanitizer(absl::string_view line) {
   return false;
 }
 
-// The error that `line` states; none: it states none.
+// The error in `line`, if it has one.
 std::optional<std::string> StatedError(absl::string_view line, absl::string_view next) {
   if (const auto type = After(line, "terminate called after throwing an instance of ")) {
     return Uncaught(*type, next);
@@ -94,7 +93,7 @@ std::optional<std::string> StatedError(absl::string_view line, absl::string_view
   return std::nullopt;
 }
 
-// "[10.0.0.7]:16276" without the port, which the system chose and which is another for each rank.
+// Removes ports as in "[10.0.0.7]:16276": the system chooses them, and they differ between ranks.
 std::string WithoutPorts(absl::string_view line) {
   std::string kept;
   while (!line.empty()) {
@@ -112,7 +111,7 @@ std::string WithoutPorts(absl::string_view line) {
 
 std::optional<FoundError> NativeError(absl::string_view text) {
   std::optional<FoundError> found;
-  std::optional<FoundError> fatal;  // Python's word about a signal, which says less than any other
+  std::optional<FoundError> fatal;  // Python's message about a signal, less specific than all others
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
   for (size_t i = 0; i < lines.size(); ++i) {
     const auto at = static_cast<size_t>(lines[i].data() - text.data());
@@ -127,11 +126,11 @@ std::optional<FoundError> NativeError(absl::string_view text) {
 
 std::string ProgramError(absl::string_view text) {
   std::vector<std::string> lines;
-  if (text.size() <= 2 * kLookBytes) {
+  if (text.size() <= 2 * kSearchedBytes) {
     lines = CleanLines(text);
   } else {
-    lines = CleanLines(text.substr(0, kLookBytes));
-    for (std::string& line : CleanLines(text.substr(text.size() - kLookBytes)))
+    lines = CleanLines(text.substr(0, kSearchedBytes));
+    for (std::string& line : CleanLines(text.substr(text.size() - kSearchedBytes)))
       lines.push_back(std::move(line));
   }
   const std::string clean = absl::StrJoin(lines, "\n");
@@ -140,7 +139,7 @@ std::string ProgramError(absl::string_view text) {
   if (!python && !native) return "";
   const std::string line =
       WithoutPorts(!native || (python && python->at > native->at) ? python->line : native->line);
-  const std::vector<std::string> pieces = Wrap(line, kMaxLetters);
+  const std::vector<std::string> pieces = Wrap(line, kMaxLength);
   return pieces.size() == 1 ? line : absl::StrCat(pieces[0], " ...");
 }
 

@@ -1,4 +1,4 @@
-// What a program itself says went wrong, found in what it printed before its end.
+// Finds a program's own error message in what it printed before its end.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +9,14 @@
 
 namespace ddprun {
 
-// In one line: the last Python exception with those that led to it (python_exception.h), or what a native
-// program says when it aborts (an exception that nobody caught, a failed assertion or CHECK, a sanitizer's or
-// the allocator's verdict), whichever comes last. Empty: `text` has neither.
-//   text: the last of its stderr, as much as there is; or the text of its error file. Of a long one the first
-//         and the last 32 KiB are looked into.
+// Returns one line: the last Python exception with its chain (see python_exception.h), or the message of an
+// aborting native program (uncaught exception, failed assertion or CHECK, error of a sanitizer or of the
+// allocator), whichever comes last. Empty if `text` has neither.
+//   text: the available tail of its stderr, or the text of its error file. Of a text longer than 64 KiB only
+//         the first and the last 32 KiB are searched.
 std::string ProgramError(absl::string_view text);
 
-// Of native programs alone. `at` is where in `text` it begins.
+// Finds errors of native programs only. `at` is the offset in `text` where the error begins.
 struct FoundError {
   size_t at = 0;
   std::string line;

@@ -13,7 +13,7 @@
 namespace ddprun {
 namespace {
 
-// All as Python 3.11 and PyTorch 1.13 print them.
+// Printed by Python 3.11 and PyTorch 1.13.
 constexpr char kPlain[] = R"(Traceback (most recent call last):
   File "/job/plain.py", line 4, in <module>
     load(3)
@@ -146,7 +146,7 @@ std::string Prefixed(absl::string_view text, absl::string_view prefix) {
   return absl::StrCat(prefix, absl::StrReplaceAll(text, {{"\n", absl::StrCat("\n", prefix)}}));
 }
 
-TEST(PythonExceptionTest, TheExceptionInOneLineWithWhatLedToIt) {
+TEST(PythonExceptionTest, FormatsTheExceptionAndItsChainInOneLine) {
   const struct {
     const char* text;
     const char* line;
@@ -177,13 +177,13 @@ TEST(PythonExceptionTest, TheExceptionInOneLineWithWhatLedToIt) {
     EXPECT_EQ(ProgramError(absl::StrCat("step 3: loss 2.5\n", c.text, "bye\n")), c.line);
     EXPECT_EQ(ProgramError(Prefixed(c.text, "[rank0]: ")), c.line);
     EXPECT_EQ(ProgramError(absl::StrCat(kPlain, "that was handled\n", c.text)), c.line)
-        << "the last one counts";
+        << "the last exception wins";
   }
 }
 
-TEST(PythonExceptionTest, ACutOffBeginningOrEnd) {
+TEST(PythonExceptionTest, FindsExceptionsInTruncatedText) {
   const std::string text = kChained;
-  // Its beginning is gone, line by line: what is still whole is found.
+  // The beginning is missing, line by line: complete tracebacks are still found.
   for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos;) {
     ++at;
     const std::string error = ProgramError(text.substr(at));
@@ -193,12 +193,12 @@ TEST(PythonExceptionTest, ACutOffBeginningOrEnd) {
       EXPECT_EQ(error, "") << text.substr(at);
     }
   }
-  // Its end is gone: a torn traceback is no exception.
+  // The end is missing: an incomplete traceback is ignored.
   const std::string plain = kPlain;
   EXPECT_EQ(ProgramError(plain.substr(0, plain.find("ValueError: "))), "");
 }
 
-TEST(PythonExceptionTest, LinesOfOthersInBetween) {
+TEST(PythonExceptionTest, SkipsLinesOfOtherProcesses) {
   const std::string text =
       absl::StrReplaceAll(kPlain, {{"ValueError: bad", "[rank1] step 4, loss 2.3\nValueError: bad"}});
   EXPECT_EQ(ProgramError(text), "ValueError: bad batch");
@@ -209,14 +209,14 @@ TEST(PythonExceptionTest, LinesOfOthersInBetween) {
   EXPECT_EQ(ProgramError(mixed), "ValueError: bad batch");
 }
 
-TEST(PythonExceptionTest, ColoursAndCarriageReturnsAreNoPartOfIt) {
+TEST(PythonExceptionTest, IgnoresColoursAndCarriageReturns) {
   EXPECT_EQ(ProgramError("  5%|##   |\r 10%|###  |\r\n\x1b[1mTraceback (most recent call last):\x1b[0m\n"
                          "  File \x1b[35m\"x.py\"\x1b[0m, line \x1b[35m3\x1b[0m, in f\r\n"
                          "\x1b[1;35mValueError\x1b[0m: \x1b[35mbad\x1b[0m\r\n"),
             "ValueError: bad");
 }
 
-TEST(PythonExceptionTest, NothingInOrdinaryText) {
+TEST(PythonExceptionTest, FindsNothingInOrdinaryText) {
   for (const char* text : {"", "\n\n", "step 3\nloss 2\n", "Error: no such file\n", "  File \"x\"\n",
                            "Traceback (most recent call last):", "Traceback (most recent call last):\n",
                            "Traceback (most recent call last):\nnot an exception\n"}) {
@@ -224,8 +224,8 @@ TEST(PythonExceptionTest, NothingInOrdinaryText) {
   }
 }
 
-TEST(PythonExceptionTest, AnyTextIsSurvived) {
-  // Each line of each text left out, and each doubled.
+TEST(PythonExceptionTest, HandlesDamagedText) {
+  // Omits and duplicates each line of each text.
   for (const char* text : {kPlain, kChained, kGroup, kSyntax, kPool, kLoader, kDeep, kState, kLocal, kNccl}) {
     const std::vector<std::string> lines = absl::StrSplit(text, '\n');
     for (size_t i = 0; i < lines.size(); ++i) {
@@ -242,8 +242,8 @@ TEST(PythonExceptionTest, AnyTextIsSurvived) {
   }
 }
 
-// As GCC 12's programs, glibc 2.36 and sanitizers print them.
-TEST(NativeErrorTest, WhatAnAbortingProgramSays) {
+// Printed by programs of GCC 12, glibc 2.36 and sanitizers.
+TEST(NativeErrorTest, FindsTheMessageOfAnAbortingProgram) {
   const struct {
     const char* text;
     const char* line;
@@ -284,13 +284,13 @@ TEST(NativeErrorTest, WhatAnAbortingProgramSays) {
   };
   for (const auto& c : kCases) {
     EXPECT_EQ(ProgramError(c.text), c.line);
-    EXPECT_EQ(ProgramError(absl::StrCat(kPlain, c.text)), c.line) << "the later one counts";
+    EXPECT_EQ(ProgramError(absl::StrCat(kPlain, c.text)), c.line) << "the later error wins";
     EXPECT_EQ(ProgramError(absl::StrCat(c.text, kPlain)), "ValueError: bad batch");
   }
 }
 
-// An error file may be megabytes long, and be of a kind that takes longest.
-TEST(ProgramErrorTest, ALongTextTakesNoTime) {
+// An error file may have megabytes of worst-case input.
+TEST(ProgramErrorTest, IsFastForLongText) {
   const std::string message(8 << 20, 'x');
   EXPECT_EQ(ProgramError(absl::StrCat("Traceback (most recent call last):\n  File \"x.py\", line 1, in f\n"
                                       "ValueError: ",
@@ -304,7 +304,7 @@ TEST(ProgramErrorTest, ALongTextTakesNoTime) {
   EXPECT_EQ(Wrap(message, 1).size(), message.size());
 }
 
-TEST(ProgramErrorTest, ALongMessageIsCutAndPortsThatMeanNothingAreLeftOut) {
+TEST(ProgramErrorTest, TruncatesLongMessagesAndRemovesPorts) {
   const std::string error = ProgramError(
       "terminate called after throwing an instance of 'E'\n  what():  " + std::string(10'000, 'x') + "\n");
   EXPECT_EQ(error.size(), 404u);

@@ -15,23 +15,23 @@ namespace {
 
 constexpr absl::string_view kHeader = "Traceback (most recent call last):";
 constexpr absl::string_view kGroupHeader = "+ Exception Group ";
-constexpr absl::string_view kOriginal = "Original ";  // of a data loader's process, inside another message
+constexpr absl::string_view kOriginal = "Original ";  // of a data loader's process, within another message
 constexpr absl::string_view kFrame = "  File \"";
 constexpr absl::string_view kFrom = "The above exception was the direct cause of the following exception:";
 constexpr absl::string_view kWhile = "During handling of the above exception, another exception occurred:";
-// Lines of somebody else, another thread say, that may stand between a traceback's last frame and its
+// Maximum number of unrelated lines, of another thread for example, between a traceback's last frame and its
 // exception.
 constexpr int kMaxStrayLines = 5;
 
 using Lines = std::vector<absl::string_view>;
 
-// Where a traceback begins: what stands in front of each of its lines, and of which kind it is.
+// The beginning of a traceback.
 struct Beginning {
-  std::string prefix;
-  bool group = false;
+  std::string prefix;  // of each of its lines
+  bool group = false;  // of an exception group
 };
 
-// `  File "x.py", line 3, in f`, or without the function, in front of a syntax error.
+// Returns the offset of `  File "x.py", line 3, in f` in `line`. A syntax error has no function.
 std::optional<size_t> FindFrame(absl::string_view line) {
   const size_t at = line.find(kFrame);
   if (at == absl::string_view::npos) return std::nullopt;
@@ -54,14 +54,14 @@ std::optional<Beginning> FindBeginning(absl::string_view line) {
   return std::nullopt;
 }
 
-// `line` without `prefix`, whose blanks at the end may be missing; none when it is another's line.
+// Removes `prefix`, whose trailing blanks may be missing. Returns nullopt if `line` does not have it.
 std::optional<absl::string_view> WithoutPrefix(absl::string_view line, absl::string_view prefix) {
   if (absl::ConsumePrefix(&line, prefix)) return line;
   if (line == absl::StripTrailingAsciiWhitespace(prefix)) return absl::string_view();
   return std::nullopt;
 }
 
-// "ValueError: bad batch", "pkg.mod.f.<locals>.Error: x", "KeyboardInterrupt".
+// True for "ValueError: bad batch", "pkg.mod.f.<locals>.Error: x", "KeyboardInterrupt".
 bool IsExceptionLine(absl::string_view line) {
   const size_t colon = line.find(": ");
   const bool has_message = colon != absl::string_view::npos || absl::EndsWith(line, ":");
@@ -72,21 +72,20 @@ bool IsExceptionLine(absl::string_view line) {
     return absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '<' || c == '>';
   };
   if (!std::all_of(name.begin(), name.end(), good) || name.back() == '.') return false;
-  // A word alone may be anybody's.
+  // A single lowercase word may be anything.
   return has_message || absl::ascii_isupper(name[0]) || absl::StrContains(name, ".");
 }
 
-// A line of what a group holds, from its bar or plus; empty when it is none.
+// A line of a group's contents, from its bar or plus; empty if it is not one.
 absl::string_view InGroup(absl::string_view line, absl::string_view outer) {
   if (!absl::ConsumePrefix(&line, outer)) return "";
   line = absl::StripLeadingAsciiWhitespace(line);
   return absl::StartsWith(line, "|") || absl::StartsWith(line, "+") ? line : "";
 }
 
-// One traceback; `end` is the line after its last.
 struct Traceback {
   std::string exception;
-  size_t end = 0;
+  size_t end = 0;  // index of the line after its last
 };
 
 std::string ExceptionAt(const Lines& lines, size_t i, absl::string_view prefix) {
@@ -99,7 +98,7 @@ std::string ExceptionAt(const Lines& lines, size_t i, absl::string_view prefix) 
   return text;
 }
 
-// The first of the exceptions that a group holds; `i` is moved behind them all.
+// Returns the first exception of a group. Advances `i` to the line after the group.
 std::string FirstOfGroup(const Lines& lines, absl::string_view prefix, size_t& i) {
   const absl::string_view outer = absl::StripTrailingAsciiWhitespace(absl::StripSuffix(prefix, "| "));
   Lines first;
@@ -119,7 +118,7 @@ std::string FirstOfGroup(const Lines& lines, absl::string_view prefix, size_t& i
   return std::string(first[0]);
 }
 
-// The traceback that begins at line `i`; none when it is torn.
+// Returns the traceback that begins at line `i`; nullopt if it is incomplete.
 std::optional<Traceback> ReadTraceback(const Lines& lines, size_t i, const Beginning& beginning) {
   int stray = 0;
   for (++i; i < lines.size() && stray <= kMaxStrayLines; ++i) {
@@ -145,7 +144,7 @@ std::optional<Traceback> ReadTraceback(const Lines& lines, size_t i, const Begin
 std::optional<PythonException> FindPythonException(absl::string_view text) {
   const Lines lines = absl::StrSplit(text, '\n');
   std::optional<PythonException> found;
-  absl::string_view link;  // how the next traceback belongs to the last; empty: not at all
+  absl::string_view link;  // relation of the next traceback to the last; empty: unrelated
   for (size_t i = 0; i < lines.size();) {
     if (absl::StrContains(lines[i], kFrom)) link = ", from ";
     if (absl::StrContains(lines[i], kWhile)) link = ", while handling ";
@@ -156,7 +155,7 @@ std::optional<PythonException> FindPythonException(absl::string_view text) {
       continue;
     }
     std::string line = traceback->exception;
-    // The error of another process is told once there and once here.
+    // An error of another process is printed by both processes.
     if (found && !link.empty() && !absl::StartsWith(found->line, line)) {
       absl::StrAppend(&line, link, found->line);
     }

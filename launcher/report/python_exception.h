@@ -1,4 +1,4 @@
-// The exception that ended a Python program, read from the traceback that it printed.
+// Finds the exception that ended a Python program in the traceback that it printed.
 #pragma once
 
 #include <cstddef>
@@ -10,19 +10,20 @@
 namespace ddprun {
 
 struct PythonException {
-  size_t at = 0;     // where in the text its last traceback begins
-  std::string line;  // as below
+  size_t at = 0;     // offset in the text where the last traceback begins
+  std::string line;  // see FindPythonException
 };
 
-// The exception of the last traceback in `text`, with those that it was raised from or while handling:
+// Returns the exception of the last traceback in `text`, with the exceptions from which, or while handling
+// which, it was raised:
 //   ValueError: bad batch
 //   RuntimeError: step 7 failed, from KeyError: 'loss'
 //   TypeError: x, while handling ValueError: bad batch
 //   ExceptionGroup: loaders (2 sub-exceptions), the first: OSError: disk
-// Of a message with several lines the first is given, and the second when the first ends with a colon. The
-// beginning of the traceback may be missing, and each of its lines may have the same prefix ("[rank0]: ").
-// Tracebacks that other processes' errors carry (data loaders, pools) are seen as what they are: the origin.
-// None when there is no whole traceback.
+// Of a multi-line message the first line is returned, with the second one if the first ends with a colon or
+// the second is NCCL's. The beginning of the traceback may be missing, and all its lines may have the same
+// prefix ("[rank0]: "). For an error of another process (data loader, pool) the traceback of that process is
+// used. Returns nullopt if there is no complete traceback.
 std::optional<PythonException> FindPythonException(absl::string_view text);
 
 }  // namespace ddprun

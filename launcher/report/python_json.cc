@@ -20,28 +20,28 @@ constexpr uint32_t kReplacement = 0xFFFD;
 
 absl::string_view View(json::string_view text) { return {text.data(), text.size()}; }
 
-// Takes the first letter off `text`, which is not empty; kReplacement for a byte that begins none.
-uint32_t TakeLetter(absl::string_view& text) {
+// Removes the first code point from `text`, which is not empty. Returns kReplacement for an invalid byte.
+uint32_t TakeCodePoint(absl::string_view& text) {
   const auto first = static_cast<unsigned char>(text[0]);
   text.remove_prefix(1);
   if (first < 0x80) return first;
   const size_t more = first >= 0xF0 ? 3 : first >= 0xE0 ? 2 : 1;
   if (first < 0xC2 || first > 0xF4 || text.size() < more) return kReplacement;
-  uint32_t letter = first & (0x3Fu >> more);
+  uint32_t code_point = first & (0x3Fu >> more);
   for (size_t i = 0; i < more; ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     if ((byte & 0xC0) != 0x80) return kReplacement;
-    letter = letter << 6 | (byte & 0x3Fu);
+    code_point = code_point << 6 | (byte & 0x3Fu);
   }
   constexpr std::array<uint32_t, 4> kSmallest = {0, 0x80, 0x800, 0x10000};
-  const bool surrogate = letter >= 0xD800 && letter <= 0xDFFF;
-  if (letter < kSmallest[more] || letter > 0x10FFFF || surrogate) return kReplacement;
+  const bool surrogate = code_point >= 0xD800 && code_point <= 0xDFFF;
+  if (code_point < kSmallest[more] || code_point > 0x10FFFF || surrogate) return kReplacement;
   text.remove_prefix(more);
-  return letter;
+  return code_point;
 }
 
-std::string Escaped(uint32_t letter) {
-  switch (letter) {
+std::string Escaped(uint32_t code_point) {
+  switch (code_point) {
     case '"':
       return "\\\"";
     case '\\':
@@ -57,10 +57,10 @@ std::string Escaped(uint32_t letter) {
     case '\t':
       return "\\t";
   }
-  if (letter >= 0x20 && letter < 0x7F) return std::string(1, static_cast<char>(letter));
-  if (letter == 0x7F) return "\x7f";
-  if (letter < 0x10000) return absl::StrFormat("\\u%04x", letter);
-  const uint32_t rest = letter - 0x10000;
+  if (code_point >= 0x20 && code_point < 0x7F) return std::string(1, static_cast<char>(code_point));
+  if (code_point == 0x7F) return "\x7f";
+  if (code_point < 0x10000) return absl::StrFormat("\\u%04x", code_point);
+  const uint32_t rest = code_point - 0x10000;
   return absl::StrFormat("\\u%04x\\u%04x", 0xD800 + (rest >> 10), 0xDC00 + (rest & 0x3FF));
 }
 
@@ -68,7 +68,7 @@ std::string Escaped(uint32_t letter) {
 
 std::string PythonString(absl::string_view text) {
   std::string out = "\"";
-  while (!text.empty()) out += Escaped(TakeLetter(text));
+  while (!text.empty()) out += Escaped(TakeCodePoint(text));
   return out + "\"";
 }
 

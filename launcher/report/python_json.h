@@ -1,4 +1,4 @@
-// JSON letter by letter as Python's json.dumps writes it: ", " and ": " between things, ASCII only.
+// JSON exactly as Python's json.dumps writes it: separators ", " and ": ", ASCII only.
 #pragma once
 
 #include <boost/json/value.hpp>
@@ -8,10 +8,11 @@
 
 namespace ddprun {
 
-// `text` in quotes. What is no UTF-8 becomes U+FFFD.
+// Quotes and escapes `text`. Bytes that are not UTF-8 become U+FFFD.
 std::string PythonString(absl::string_view text);
-// As Python's repr() of a float: 2.5, 3.0, 1e-05. One that is infinite as 1e999, which Python reads as such
-// and is JSON, unlike its own Infinity; what is no number, as which Boost.JSON reads 0e999, as 0.0.
+// Formats as Python's repr() of a float: 2.5, 3.0, 1e-05. Infinity becomes 1e999, which Python reads as
+// infinity and which, unlike Python's own Infinity, is valid JSON. NaN becomes 0.0: Boost.JSON parses 0e999
+// as NaN.
 std::string PythonFloat(double number);
 std::string PythonDumps(const boost::json::value& value);
 

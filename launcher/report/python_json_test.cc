@@ -9,15 +9,15 @@
 namespace ddprun {
 namespace {
 
-// Each expectation is what Python 3.11's json.dumps gives.
-TEST(PythonJsonTest, Strings) {
+// Each expectation is the output of json.dumps in Python 3.11.
+TEST(PythonJsonTest, FormatsStrings) {
   EXPECT_EQ(PythonString(""), R"("")");
   EXPECT_EQ(PythonString("a \"b\" \\ /"), R"("a \"b\" \\ /")");
   EXPECT_EQ(PythonString("\b\f\n\r\t\x01\x7f"), "\"\\b\\f\\n\\r\\t\\u0001\x7f\"");
   EXPECT_EQ(PythonString("k\xc3\xa4se \xe2\x82\xac \xf0\x9f\xa7\x80"), R"("k\u00e4se \u20ac \ud83e\uddc0")");
 }
 
-TEST(PythonJsonTest, WhatIsNoUtf8IsReplaced) {
+TEST(PythonJsonTest, ReplacesInvalidUtf8) {
   const char* const bad[] = {
       "\x80",        "\xff", "\xc0\xaf", "\xe2\x82", "\xed\xa0\x80", "\xf5\x80\x80\x80", "\xf4\x90\x80\x80",
       "\xe0\x80\xaf"};
@@ -28,7 +28,7 @@ TEST(PythonJsonTest, WhatIsNoUtf8IsReplaced) {
   }
 }
 
-TEST(PythonJsonTest, Floats) {
+TEST(PythonJsonTest, FormatsFloats) {
   EXPECT_EQ(PythonFloat(0), "0.0");
   EXPECT_EQ(PythonFloat(-3), "-3.0");
   EXPECT_EQ(PythonFloat(292.70617099973606), "292.70617099973606");
@@ -46,7 +46,7 @@ TEST(PythonJsonTest, Floats) {
   EXPECT_EQ(PythonDumps(boost::json::parse("0e3000")), "0.0");
 }
 
-TEST(PythonJsonTest, Values) {
+TEST(PythonJsonTest, FormatsValues) {
   constexpr char kText[] =
       R"({"message": {"message": "x", "extraInfo": {"timestamp": "17"}}, "n": [1, -2, 2.5, true, false, null, {}, []]})";
   EXPECT_EQ(PythonDumps(boost::json::parse(kText)), kText);

@@ -12,8 +12,8 @@ constexpr size_t kTab = 8;
 
 bool Continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-// Bytes of the UTF-8 letter in front; 0 when it is none.
-size_t LetterSize(absl::string_view text) {
+// The size in bytes of the UTF-8 sequence at the beginning of `text`; 0 if it is invalid.
+size_t SequenceSize(absl::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
   const size_t size = first < 0x80   ? 1
                       : first < 0xC2 ? 0
@@ -25,7 +25,7 @@ size_t LetterSize(absl::string_view text) {
   return std::all_of(text.begin() + 1, text.begin() + static_cast<ptrdiff_t>(size), Continues) ? size : 0;
 }
 
-// Bytes of the escape sequence in front.
+// The size in bytes of the escape sequence at the beginning of `text`.
 size_t EscapeSize(absl::string_view text) {
   if (text.size() < 2) return text.size();
   if (text[1] == ']') {  // up to BEL or ESC
@@ -59,7 +59,7 @@ std::string CleanLine(absl::string_view line) {
       const size_t blanks = kTab - column % kTab;
       clean.append(blanks, ' ');
       column += blanks;
-    } else if (const size_t size = LetterSize(line); size == 0) {
+    } else if (const size_t size = SequenceSize(line); size == 0) {
       clean.push_back('?');
       ++column;
     } else if (size > 1 || (line[0] >= ' ' && line[0] != '\x7f')) {
@@ -86,13 +86,13 @@ std::vector<std::string> CleanLines(absl::string_view text) {
 std::vector<std::string> Wrap(absl::string_view line, size_t width) {
   std::vector<std::string> pieces;
   while (true) {
-    size_t end = 0;  // bytes of the first `width` letters
-    for (size_t letters = 0; end < line.size(); ++end) {
-      if (!Continues(line[end]) && letters++ == width) break;
+    size_t end = 0;  // size in bytes of the first `width` code points
+    for (size_t count = 0; end < line.size(); ++end) {
+      if (!Continues(line[end]) && count++ == width) break;
     }
     if (end == line.size()) break;
     const size_t blank = line.rfind(' ', end);
-    const bool at_blank = blank != absl::string_view::npos && blank > end / 2;  // no piece is nearly empty
+    const bool at_blank = blank != absl::string_view::npos && blank > end / 2;  // Avoid nearly empty pieces.
     pieces.emplace_back(line.substr(0, at_blank ? blank : end));
     line.remove_prefix(at_blank ? blank + 1 : end);
   }

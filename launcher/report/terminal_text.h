@@ -1,4 +1,4 @@
-// Text of unknown origin made fit for a terminal: no control characters, no line wider than asked.
+// Makes untrusted text safe for a terminal: no control characters, no line wider than a limit.
 #pragma once
 
 #include <string>
@@ -8,17 +8,16 @@
 
 namespace ddprun {
 
-// One line as a terminal would leave it: of what is separated by carriage returns the last that is not empty,
-// without escape sequences (colours), tabs as blanks to the next multiple of eight, other control characters
-// dropped, bytes that are no UTF-8 as '?'.
+// Returns the line as a terminal would show it: the last non-empty part between carriage returns, without
+// escape sequences (colours) and control characters. Tabs become blanks to the next multiple of eight, bytes
+// that are not UTF-8 become '?', trailing blanks are removed.
 std::string CleanLine(absl::string_view line);
 
-// CleanLine of each line of `text`, without empty lines at both ends.
+// CleanLine of each line of `text`, without leading and trailing empty lines.
 std::vector<std::string> CleanLines(absl::string_view text);
 
-// `line` in pieces of at most `width` letters (code points), broken at blanks where possible. At least one
-// piece.
-//   REQUIRES: `line` comes from CleanLine; width > 0.
+// Splits `line` into one or more pieces of at most `width` code points, at blanks where possible.
+//   REQUIRES: `line` was returned by CleanLine; width > 0.
 std::vector<std::string> Wrap(absl::string_view line, size_t width);
 
 }  // namespace ddprun

@@ -10,7 +10,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(TerminalTextTest, ALineAsATerminalWouldLeaveIt) {
+TEST(TerminalTextTest, CleansALineAsATerminalShowsIt) {
   const struct {
     absl::string_view raw;
     const char* clean;
@@ -39,19 +39,19 @@ TEST(TerminalTextTest, ALineAsATerminalWouldLeaveIt) {
   for (const auto& c : kCases) EXPECT_EQ(CleanLine(c.raw), c.clean) << c.raw;
 }
 
-TEST(TerminalTextTest, LinesWithoutEmptyOnesAtTheEnds) {
+TEST(TerminalTextTest, RemovesEmptyLinesAtBothEnds) {
   EXPECT_THAT(CleanLines("\n\n a\n\nb\n\x1b[0m\n\n"), ElementsAre(" a", "", "b"));
   EXPECT_THAT(CleanLines(""), IsEmpty());
   EXPECT_THAT(CleanLines("\n \n"), IsEmpty());
 }
 
-TEST(TerminalTextTest, WrappedAtBlanksOrAnywhereByLetters) {
+TEST(TerminalTextTest, WrapsAtBlanksOrBetweenCodePoints) {
   EXPECT_THAT(Wrap("", 5), ElementsAre(""));
   EXPECT_THAT(Wrap("12345", 5), ElementsAre("12345"));
   EXPECT_THAT(Wrap("123456", 5), ElementsAre("12345", "6"));
   EXPECT_THAT(Wrap("12345 789", 5), ElementsAre("12345", "789"));
   EXPECT_THAT(Wrap("one two three", 8), ElementsAre("one two", "three"));
-  EXPECT_THAT(Wrap("E: 4567890abc", 10), ElementsAre("E: 4567890", "abc")) << "no piece is nearly empty";
+  EXPECT_THAT(Wrap("E: 4567890abc", 10), ElementsAre("E: 4567890", "abc")) << "no nearly empty piece";
   EXPECT_THAT(Wrap("éééééé", 4), ElementsAre("éééé", "éé"));
   EXPECT_THAT(Wrap("    4567", 6), ElementsAre("    45", "67"));
 }

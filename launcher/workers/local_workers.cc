@@ -27,8 +27,8 @@
 namespace ddprun {
 namespace {
 
-// For output and error files that are on their way when nobody writes any more: longer only if a file system
-// hangs, or a console that has to take it before there is room in a file.
+// For output and error files in flight after all writers have ended. Exceeded only if a file system hangs, or
+// if the console does not accept output and thereby holds back the output to a file.
 constexpr Duration kDrainLimit = seconds(2);
 
 // "after step 57 (epoch 2)"
@@ -38,7 +38,7 @@ std::string InWords(const proto::WorkerReport& report) {
   return progress;
 }
 
-// As scripts that call gethostname know this machine; empty if it has no name.
+// This machine's name as returned by gethostname; empty: none.
 std::string HostNameOfSystem() {
   char name[HOST_NAME_MAX + 1] = {};
   gethostname(name, HOST_NAME_MAX);
@@ -52,7 +52,7 @@ absl::Status WriteWholeFile(const std::string& path, const std::string& text) {
   return absl::ErrnoToStatus(error, path);
 }
 
-// "training"; empty if it did not say.
+// For example "training"; empty: not reported.
 std::string PhaseOf(const proto::WorkerReport& report) {
   if (report.phase() == proto::WORKER_PHASE_UNSPECIFIED || !proto::WorkerPhase_IsValid(report.phase()))
     return "";
@@ -116,8 +116,8 @@ absl::Status LocalWorkers::OpenRest() {
   }
   if (LimitsOmpThreads(environment_, config_)) {
     log_.Say(
-        "OMP_NUM_THREADS is not set: each worker gets 1, so that they do not crowd each other out; set it to "
-        "what suits your program");
+        "OMP_NUM_THREADS is not set: using 1 for each worker to avoid overloading this machine; set it to "
+        "the best value for your program");
   }
   return absl::OkStatus();
 }
@@ -183,7 +183,7 @@ void LocalWorkers::StartWith(StartFiles& files) {
                           .stderr_fd = outputs_.back()->stderr_fd()});
     outputs_.back()->CloseChildEnds();
   }
-  oom_watch_.emplace();  // The starts have been ordered, so they do not wait for it.
+  oom_watch_.emplace();  // after the requests above, so that it does not delay them
 }
 
 void LocalWorkers::CancelStart() {
@@ -192,9 +192,8 @@ void LocalWorkers::CancelStart() {
   for (int i = 0; i < config_.num_local_workers; ++i) {
     const ProcessClient::WorkerId id = next_worker_++;
     workers_[id] = {.local_rank = LocalRank(i), .started = Now()};
-    boost::asio::post(io_, [this, id] {
-      OnEnded(id, NeverStarted{absl::CancelledError("it was stopped before it was started")});
-    });
+    boost::asio::post(
+        io_, [this, id] { OnEnded(id, NeverStarted{absl::CancelledError("stopped before it started")}); });
   }
 }
 
@@ -202,8 +201,8 @@ void LocalWorkers::OnStarted(ProcessClient::WorkerId id, pid_t pid) {
   const auto it = workers_.find(id);
   if (it == workers_.end()) return;
   it->second.pid = pid;
-  // It was sent that behind its start, which is known only now.
-  if (last_signal_sent_ && *last_signal_sent_ != SIGKILL) SaySent(*last_signal_sent_, pid);
+  // The signal was sent before the pid was known here.
+  if (last_signal_sent_ && *last_signal_sent_ != SIGKILL) LogSent(*last_signal_sent_, pid);
   oom_watch_->Add(pid);
   watch_.Started(pid);
   handlers_.started(it->second.local_rank, pid);
@@ -214,17 +213,17 @@ void LocalWorkers::OnSlowStart(ProcessClient::WorkerId id, const LeftOver& proce
   if (it == workers_.end()) return;
   it->second.pid = process.pid;
   log_.Say(absl::StrCat("local rank ", it->second.local_rank.value(), " (pid ", process.pid,
-                        ") has not started after 10 s: the system is still loading ", config_.program.name,
+                        ") has not started after 10 s: the kernel is still loading ", config_.program.name,
                         " (state ", std::string(1, process.state),
                         process.kernel_wait.empty() ? "" : absl::StrCat(", waiting in ", process.kernel_wait),
-                        "); does its file system answer?"));
+                        "): check that its file system responds"));
   watch_.Started(process.pid);
 }
 
 void LocalWorkers::OnStuck(pid_t pid, const std::string& where) {
   const auto it =
       std::find_if(workers_.begin(), workers_.end(), [pid](const auto& w) { return w.second.pid == pid; });
-  // Should it end one day, nobody asks any more.
+  // If it ends later, OnEnded ignores that.
   if (it != workers_.end()) OnEnded(it->first, Stuck{where});
 }
 
@@ -292,12 +291,12 @@ void LocalWorkers::Signal(int signo) {
   last_signal_sent_ = signo;
   CancelStart();
   for (const auto& [id, worker] : workers_) {
-    if (worker.pid != 0) SaySent(signo, worker.pid);
+    if (worker.pid != 0) LogSent(signo, worker.pid);
   }
   processes_.SignalAll(signo);
 }
 
-void LocalWorkers::SaySent(int signo, pid_t pid) const {
+void LocalWorkers::LogSent(int signo, pid_t pid) const {
   log_.Say(absl::StrCat("Sending process ", pid, " closing signal ", SignalName(signo)));
 }
 
@@ -316,9 +315,9 @@ void LocalWorkers::KillAll() {
     unkillable_.clear();
     for (const LeftOver& process : left_over) {
       unkillable_.push_back(ToString(process));
-      log_.Say(absl::StrCat("cannot be killed, going on without it: ", ToString(process)));
+      log_.Say(absl::StrCat("continuing although a process cannot be killed: ", ToString(process)));
     }
-    // They are gone, so what they wrote is on its way at most.
+    // The writers have ended: at most their last output is still in flight.
     killed_ = true;
     undrained_ = static_cast<int>(outputs_.size());
     for (const std::unique_ptr<WorkerOutput>& output : outputs_) {

@@ -1,5 +1,5 @@
-// The workers of this node: starts, signals and ends them, passes on what they print and report, and keeps
-// how they failed.
+// The workers of this node: starts, signals and kills them, forwards their output and reports, and records
+// their failures.
 #pragma once
 
 #include <functional>
@@ -35,65 +35,67 @@
 
 namespace ddprun {
 
-// A file system that does not answer delays a start until it answers, and an end by kDrainLimit. It never
-// blocks `io`.
-//   Order:   Open once; then Start and KillAll in turn, Start only when `gone` has answered the KillAll.
-//            Handlers are called from `io`, never from inside a call.
-//   Threads: that of `io`.
+// A file system that does not respond delays a start until it responds, and the answer to KillAll by at most
+// kDrainLimit. It never blocks `io`.
+//   Order:   Open once; then Start and KillAll alternate, and Start follows the `gone` of the last KillAll.
+//            Handlers run on `io`, never inside a call.
+//   Threads: the thread that runs `io`.
 class LocalWorkers {
  public:
   struct Handlers {
-    std::function<void(LocalRank, pid_t)> started;          // it runs its program
-    std::function<void(LocalRank, const ExitInfo&)> ended;  // failures() has it, if it did not succeed
-    // Answers KillAll: nothing of them is left but `unkillable`, in words, and all that they printed has been
-    // passed on.
+    std::function<void(LocalRank, pid_t)> started;          // exec has succeeded
+    std::function<void(LocalRank, const ExitInfo&)> ended;  // failures() includes it, unless it succeeded
+    // Answers KillAll: no process is left except `unkillable` (descriptions), and the output has been
+    // forwarded (or kDrainLimit has passed).
     std::function<void(const std::vector<std::string>& unkillable)> gone;
-    // A worker says that its newest snapshot is this one; said again and again.
+    // A worker reports its newest snapshot; repeated with its later reports.
     std::function<void(Round, int64_t step)> snapshot;
     std::function<void(const WatchdogNote&)> watchdog;
-    std::function<void()> fenced;                     // the fence has fallen; they are being killed
-    std::function<void(const absl::Status&)> broken;  // no worker can be started any more
+    std::function<void()> fenced;  // the fence's deadline has passed; the workers are being killed
+    std::function<void(const absl::Status&)> broken;  // no further worker can be started
   };
 
-  // `config` and `log` outlive this. As long as this lives, the log waits for no reader of stderr either: it
-  // goes the way of what workers print there. `host`: this node's short name.
+  // `config`, `log` and `logs` must outlive this. Until the destructor, the log is written to stderr in the
+  // same way as the workers' output, so that a slow reader does not block it. `host`: this node's short name.
   LocalWorkers(boost::asio::io_context& io, const LaunchConfig* config, AgentLog* log, LogDirectory* logs,
                std::string host, WardenHandle warden, Handlers handlers);
   LocalWorkers(const LocalWorkers&) = delete;
   LocalWorkers& operator=(const LocalWorkers&) = delete;
   ~LocalWorkers() { log_.SendTo({}); }
 
-  // `done` comes once, from `io`. Errors: of the log directory, or of the devices and processors that workers
-  // are to have. What else cannot be had is said, and done without.
+  // `done` is called once, from `io`.
+  //   Errors: the log directory, the watchdog's file, or the devices and processors of the workers are not
+  //           available. A missing socket for reports is only logged.
   void Open(std::function<void(const absl::Status&)> done);
 
-  // Workers that have not started when they are signalled or killed never start: that is how they end.
+  // Workers whose files are still being opened when they are signalled or killed end as NeverStarted.
   void Start(const Assignment& assignment, const NodeNetwork& network = {});
   void Signal(int signo);
   void KillAll();
-  // They are killed at `deadline`, whatever this process does; none: they are not.
+  // The workers are killed at `deadline`, even while this process is stopped; none: disarms the fence.
   void Fence(std::optional<BootTime> deadline);
   void AskForSnapshot(Round round);
-  // When this process dies and nothing is left of its workers, the warden writes `words` on the connection
-  // `fd` (borrowed), unless SayNothingWhenDead comes before. Errors: those of ProcessClient::LastWords.
+  // When this process has died and nothing of its workers is left, the warden writes `words` to the
+  // connection `fd` (borrowed), unless SayNothingWhenDead has been called.
+  //   Errors: see ProcessClient::LastWords.
   absl::Status SayWhenDead(int fd, const std::string& words) { return processes_.LastWords(fd, words); }
   void SayNothingWhenDead() { processes_.DropLastWords(); }
 
-  // How far they are, by their own reports; see proto::Heartbeat.
+  // Sets round, step and phase, from the workers' reports; see proto::Heartbeat.
   void FillIn(proto::Heartbeat& heartbeat) const;
   int64_t FurthestStep(Round round) const;
 
-  // Of this round; complete after CompleteFailures, which is to be called when they are gone.
+  // Of this round; complete after CompleteFailures, to be called after `gone`.
   const NodeFailures& failures() const { return failures_; }
   void CompleteFailures();
-  // Where the files of this start are; empty: nowhere.
+  // Directory of this start's files; empty: none.
   const std::string& attempt_dir() const { return attempt_dir_; }
-  // Writes a file there, after all that was to be written there before.
+  // Writes a file in the log directory, after all earlier writes there.
   void WriteFile(const std::string& path, const std::string& text,
                  std::function<void(const absl::Status&)> done);
 
-  // The last call, when the workers are gone. `done` comes when the log directory and the console have taken all
-  // that they were given, or after `limit` each without progress; what the log directory lacks is logged.
+  // The last call, after `gone`. `done` is called when the log directory and the console have written all
+  // output, or after `limit` each without progress; what is missing in the log directory is logged.
   void Flush(Duration limit, std::function<void()> done);
 
  private:
@@ -105,23 +107,23 @@ class LocalWorkers {
   };
 
   static TimePoint Now() { return std::chrono::steady_clock::now(); }
-  // Of Open, before and after the log directory.
+  // Parts of Open, before and after the log directory is opened.
   absl::Status CheckDevices();
   absl::Status OpenRest();
   void StartWith(StartFiles& files);
-  // The start whose files are being opened does not come.
+  // Cancels a start whose files are still being opened.
   void CancelStart();
-  // Into the record of a failure.
+  // Adds the error file at `path` to the record with index `failure`.
   void ReadErrorFile(size_t failure, const std::string& path);
-  // Answers KillAll when nothing is to be waited for any more.
+  // Answers KillAll once nothing is pending.
   void CheckGone();
   void OnStarted(ProcessClient::WorkerId id, pid_t pid);
   void OnSlowStart(ProcessClient::WorkerId id, const LeftOver& process);
-  // In torchrun's words.
-  void SaySent(int signo, pid_t pid) const;
+  // Logs torchrun's text.
+  void LogSent(int signo, pid_t pid) const;
   void OnEnded(ProcessClient::WorkerId id, const ExitInfo& exit);
   void OnStuck(pid_t pid, const std::string& where);
-  // What the worker last reported in this round; none if it never did.
+  // The worker's last report in this round; none: it sent none.
   std::optional<proto::WorkerReport> ReportOf(LocalRank local_rank) const;
 
   boost::asio::io_context& io_;
@@ -135,14 +137,14 @@ class LocalWorkers {
   Console console_;
   std::unique_ptr<WorkerSocket> reports_;  // null: could not be opened
 
-  // Of the workers that run, or ran last:
+  // Of the last start:
   Assignment assignment_;
   NodeNetwork network_;
-  int64_t start_ = 0;     // how many there were
-  bool opening_ = false;  // the files of this start
+  int64_t start_ = 0;     // number of starts
+  bool opening_ = false;  // its files are being opened
   std::string attempt_dir_;
   std::vector<std::unique_ptr<WorkerOutput>> outputs_;  // by local rank
-  std::optional<int> last_signal_sent_;                 // the last signal that they were sent
+  std::optional<int> last_signal_sent_;                 // to the workers
   NodeFailures failures_;
   std::optional<OomWatch> oom_watch_;
 
@@ -150,11 +152,11 @@ class LocalWorkers {
   ProcessClient processes_;
   std::map<ProcessClient::WorkerId, Worker> workers_;  // not ended
   ProcessClient::WorkerId next_worker_ = 1;
-  int unread_ = 0;                       // error files of this start
-  bool killed_ = false;                  // nothing runs any more, and that is still to be told
-  int undrained_ = 0;                    // of outputs_, then
-  std::vector<std::string> unkillable_;  // likewise
-  boost::asio::steady_timer drain_;      // likewise
+  int unread_ = 0;                       // error files of this start that are being read
+  bool killed_ = false;                  // all processes are killed, `gone` has not been called yet
+  int undrained_ = 0;                    // outputs_ that are being drained, if killed_
+  std::vector<std::string> unkillable_;  // argument of `gone`
+  boost::asio::steady_timer drain_;      // limit for unread_, if killed_
 };
 
 }  // namespace ddprun

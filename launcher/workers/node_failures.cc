@@ -23,31 +23,30 @@ constexpr size_t kTailLines = 20;
 constexpr size_t kMaxTailBytes = 8 << 10;
 constexpr size_t kMaxLineBytes = 2 << 10;
 
-// As one line that protobuf takes.
+// One line of valid UTF-8, as protobuf requires.
 std::string Line(absl::string_view text) { return Utf8Head(CleanLine(text), kMaxLineBytes); }
 
-// The last lines of `text`.
 std::string Tail(absl::string_view text) {
   std::vector<std::string> lines = CleanLines(text);
   if (lines.size() > kTailLines) lines.erase(lines.begin(), lines.end() - kTailLines);
   return Utf8Tail(absl::StrJoin(lines, "\n"), kMaxTailBytes);
 }
 
-// One line: what the program itself says went wrong.
+// The error that the program itself reported, as one line; empty: none.
 std::string ExceptionOf(const FailureRecord& record) {
   if (!record.worker_error) {
-    // A process does not see SIGKILL coming: an exception among its last lines is another matter.
+    // SIGKILL cannot be caught, so an exception in the last lines is unrelated.
     if (EndedBySignal(record.failure.exit, SIGKILL)) return "";
     return Line(ProgramError(record.failure.stderr_tail));
   }
   if (const std::string error = ProgramError(record.worker_error->text); !error.empty()) return Line(error);
-  // No traceback, but a message.
+  // A message without a traceback.
   const std::vector<std::string> lines =
       CleanLines(absl::string_view(record.worker_error->text).substr(0, 2 * kMaxLineBytes));
   return lines.empty() ? "" : Line(lines[0]);
 }
 
-// As the coordinator is to have it.
+// As sent to the coordinator.
 Failure ToSend(Failure failure) {
   failure.stderr_tail = Tail(failure.stderr_tail);
   return failure;

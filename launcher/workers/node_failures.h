@@ -1,5 +1,4 @@
-// The workers of this node that did not succeed in one round: kept as they end, then sent to the coordinator
-// and shown.
+// Failures of this node's workers in one round: recorded as workers end, sent to the coordinator, reported.
 #pragma once
 
 #include <sys/types.h>
@@ -22,43 +21,44 @@ namespace ddprun {
 //   Threads: one caller at a time.
 class NodeFailures {
  public:
-  // What is known of an end besides the failure itself.
+  // What is known when an end is noticed, besides the failure itself.
   struct Notice {
-    absl::Time time = {};                 // by the wall clock
-    std::string progress = {};            // how far the worker had come, in words, for the cause
-    std::optional<int> last_signal = {};  // the last signal that the launcher had sent it
+    absl::Time time = {};                 // wall clock
+    std::string progress = {};            // the worker's progress, as a clause of the cause; may be empty
+    std::optional<int> last_signal = {};  // last signal that the launcher sent to the worker
   };
-  // What is known only when all workers are gone.
+  // What is known only after all workers have ended.
   struct Afterwards {
-    std::function<std::string(LocalRank)> stderr_tail;                   // empty: not seen
-    std::function<bool(LocalRank)> tail_has_stdout;                      // it has both streams
-    std::function<std::vector<std::string>(pid_t)> evidence_of_sigkill;  // one line each
+    std::function<std::string(LocalRank)> stderr_tail;                   // empty: not available
+    std::function<bool(LocalRank)> tail_has_stdout;                      // the tail holds both streams
+    std::function<std::vector<std::string>(pid_t)> evidence_of_sigkill;  // lines
   };
 
   // `host`: this node's short name.
   NodeFailures(std::string host, std::string role);
 
   void BeginRound(const Assignment& assignment);
-  // `end`: its local_rank, pid, exit, failed_at, uptime and step; the others are filled in here. failed_at is
-  // when its end was noticed. Returns its index among records(). REQUIRES: it did not succeed.
+  // `end`: has local_rank, pid, exit, failed_at (when the end was noticed), uptime and step; the other fields
+  // are set here. Returns the index in records().
+  //   REQUIRES: the worker did not succeed.
   size_t Add(Failure end, const Notice& notice);
-  // What the worker at that index has left at `error_file`.
+  // `error`: contents of `error_file`, the error file of the worker with this index.
   void AddError(size_t index, WorkerError error, const std::string& error_file);
   void Complete(const Afterwards& afterwards);
 
   bool empty() const { return records_.empty(); }
-  // All of them, for the report in torchrun's look, in the order of Add.
+  // In the order of Add; for the report in torchrun's format.
   const std::vector<FailureRecord>& records() const { return records_; }
 
-  // What the coordinator is sent. The failure of this worker as far as it is known by now:
+  // The failure of this worker as known so far, as sent to the coordinator.
   //   REQUIRES: it was added.
   Failure Of(LocalRank local_rank) const;
-  // Those that are not kStopped, by Precedes; at most 64 of them, and the stderr of the first four that
-  // differ.
+  // All failures except kStopped, as sent to the coordinator: ordered by Precedes, at most 64, with the
+  // stderr of the first four distinct ones.
   std::vector<Failure> All() const;
 
  private:
-  // From what is known by now.
+  // From what is known so far.
   void SetExceptionAndOrigin(FailureRecord& record) const;
 
   const std::string host_;
@@ -67,10 +67,7 @@ class NodeFailures {
   std::vector<FailureRecord> records_;  // of the round
 };
 
-// The one line that says which worker failed.
-
-// "rank 5 (local_rank 1) on node1 failed: exit code 3, after step 57". `progress` is how far it had come, in
-// its own words, or empty.
+// "rank 5 (local_rank 1) on node1 failed: exit code 3, after step 57". `progress`: see NodeFailures::Notice.
 std::string FailureCause(const Failure& failure, absl::string_view progress);
 
 }  // namespace ddprun

@@ -53,7 +53,7 @@ class NodeFailuresTest : public ::testing::Test {
   NodeFailures failures_{"node1", "trainer"};
 };
 
-TEST_F(NodeFailuresTest, TheFirstNewsIsWhatTheEndItselfSays) {
+TEST_F(NodeFailuresTest, DescribesTheEndBeforeMoreIsKnown) {
   failures_.Add({.local_rank = LocalRank(1),
                  .pid = 77,
                  .exit = Exited{3},
@@ -74,7 +74,7 @@ TEST_F(NodeFailuresTest, TheFirstNewsIsWhatTheEndItselfSays) {
                      .step = 57}));
 }
 
-TEST_F(NodeFailuresTest, AllThatIsKnownAtTheEnd) {
+TEST_F(NodeFailuresTest, AddsStderrAndEvidenceWhenComplete) {
   Add(0, Signaled{SIGKILL, false});
   Add(1, Exited{1});
   tails_[1] = absl::StrCat("step 1\n", kTraceback);
@@ -90,7 +90,7 @@ TEST_F(NodeFailuresTest, AllThatIsKnownAtTheEnd) {
   EXPECT_THAT(failures_.records(), SizeIs(2));
 }
 
-TEST_F(NodeFailuresTest, NoExceptionIsTheCauseOfSigkill) {
+TEST_F(NodeFailuresTest, AnExceptionIsNotTheCauseOfSigkill) {
   Add(0, Signaled{SIGKILL, false});
   Add(1, Signaled{SIGABRT, true});
   for (const int rank : {0, 1}) tails_[rank] = kTraceback;
@@ -98,11 +98,11 @@ TEST_F(NodeFailuresTest, NoExceptionIsTheCauseOfSigkill) {
   const std::vector<Failure> all = failures_.All();
   ASSERT_THAT(all, SizeIs(2));
   EXPECT_EQ(all[0].exception, "");
-  EXPECT_THAT(all[0].stderr_tail, HasSubstr("ValueError")) << "it is shown, and not as the cause";
+  EXPECT_THAT(all[0].stderr_tail, HasSubstr("ValueError")) << "it is shown, but not as the cause";
   EXPECT_EQ(all[1].exception, "ValueError: bad batch");
 }
 
-TEST_F(NodeFailuresTest, TheErrorFileSpeaksBeforeStderr) {
+TEST_F(NodeFailuresTest, TakesTheExceptionFromTheErrorFile) {
   const std::string path = absl::StrCat(testing::TempDir(), "/error.json");
   std::ofstream(path) << R"({"message": {"message": "KeyError: 'loss'", "extraInfo":
       {"py_callstack": "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\nKeyError: 'loss'\n",
@@ -112,31 +112,31 @@ TEST_F(NodeFailuresTest, TheErrorFileSpeaksBeforeStderr) {
   EXPECT_EQ(failures_.Of(LocalRank(0)).exception, "KeyError: 'loss'");
 }
 
-TEST_F(NodeFailuresTest, AnErrorFileWithoutATracebackGivesItsMessage) {
+TEST_F(NodeFailuresTest, TakesTheMessageOfAnErrorFileWithoutATraceback) {
   const std::string path = absl::StrCat(testing::TempDir(), "/plain.json");
-  std::ofstream(path) << R"({"message": "out of cheese\nsorry", "timestamp": 17})";
+  std::ofstream(path) << R"({"message": "dataset is empty\ndetails", "timestamp": 17})";
   failures_.AddError(failures_.Add({.local_rank = LocalRank(0), .pid = 1, .exit = Exited{1}}, {}),
                      *ReadErrorFile(path), path);
-  EXPECT_EQ(failures_.Of(LocalRank(0)).exception, "out of cheese");
+  EXPECT_EQ(failures_.Of(LocalRank(0)).exception, "dataset is empty");
 }
 
-TEST_F(NodeFailuresTest, WorkersThatObeyedAreNoFailures) {
+TEST_F(NodeFailuresTest, WorkersThatEndBySignalsOfTheLauncherAreNotFailures) {
   Add(0, Exited{7});
   Add(1, Signaled{SIGTERM, false}, SIGTERM);
   Add(2, Exited{143}, SIGTERM);
   Add(3, Signaled{SIGKILL, false}, SIGKILL);
-  Add(4, Exited{1}, SIGTERM);  // without a word
+  Add(4, Exited{1}, SIGTERM);  // no output
   Add(5, NeverStarted{absl::CancelledError("the node ends")}, SIGTERM);
   Complete();
   EXPECT_THAT(Ranks(), ElementsAre(4));
-  EXPECT_THAT(failures_.records(), SizeIs(6));  // torchrun's report has them
+  EXPECT_THAT(failures_.records(), SizeIs(6));  // torchrun's report includes them
   EXPECT_THAT(failures_.All()[0].evidence, IsEmpty());
 }
 
-TEST_F(NodeFailuresTest, WorkersThatFailedOnTheirOwnMeanwhileAre) {
+TEST_F(NodeFailuresTest, WorkersThatFailOnTheirOwnWhileBeingStoppedAreFailures) {
   Add(0, Exited{1});
   Add(1, Signaled{SIGSEGV, true}, SIGTERM);
-  Add(2, Signaled{SIGKILL, false}, SIGTERM);  // not by us
+  Add(2, Signaled{SIGKILL, false}, SIGTERM);  // not sent by the launcher
   Add(3, Exited{1}, SIGTERM);
   Add(4, NeverStarted{absl::NotFoundError("no such program")}, SIGTERM);
   tails_[3] = kTraceback;
@@ -145,7 +145,7 @@ TEST_F(NodeFailuresTest, WorkersThatFailedOnTheirOwnMeanwhileAre) {
   EXPECT_THAT(failures_.All()[2].evidence, SizeIs(1));
 }
 
-TEST_F(NodeFailuresTest, AnAfterEffectIsSaidToBeOne) {
+TEST_F(NodeFailuresTest, MarksAFailureThatFollowsAnother) {
   Add(0, Exited{1});
   Add(1, Exited{1});
   tails_[0] =
@@ -155,14 +155,14 @@ TEST_F(NodeFailuresTest, AnAfterEffectIsSaidToBeOne) {
   Complete();
   const auto all = failures_.All();
   ASSERT_THAT(all, SizeIs(2));
-  EXPECT_EQ(all[0].rank, Rank(5)) << "the cause comes first";
+  EXPECT_EQ(all[0].rank, Rank(5)) << "the cause is first";
   EXPECT_EQ(all[0].origin, FailureOrigin::kOwn);
   EXPECT_EQ(all[1].origin, FailureOrigin::kFollowsAnother);
   EXPECT_EQ(RootCause(failures_.records()), 1u);
 }
 
-// Rank 4 raises an exception and takes 5 s to exit; rank 5 crashes meanwhile, since its peer is silent.
-TEST_F(NodeFailuresTest, AWorkerThatTakesLongToExitIsTheCauseForTheNodeAndForTheJob) {
+// Rank 4 raises an exception and exits after 5 s; rank 5 crashes earlier, since its peer does not respond.
+TEST_F(NodeFailuresTest, AWorkerThatTakesLongToExitIsTheRootCause) {
   const auto noticed = [](int ms) { return absl::FromUnixSeconds(1795248890) + absl::Milliseconds(ms); };
   failures_.Add({.local_rank = LocalRank(1),
                  .pid = 1001,
@@ -183,7 +183,7 @@ TEST_F(NodeFailuresTest, AWorkerThatTakesLongToExitIsTheCauseForTheNodeAndForThe
   EXPECT_EQ(RootCause(failures_.records()), 1u);
 }
 
-TEST_F(NodeFailuresTest, ManyFailuresStaySmall) {
+TEST_F(NodeFailuresTest, LimitsTheSizeOfManyFailures) {
   for (int i = 0; i < 200; ++i) {
     Add(i, Exited{1 + i % 7});
     tails_[i] = std::string(100'000, 'x');
@@ -201,7 +201,7 @@ TEST_F(NodeFailuresTest, ManyFailuresStaySmall) {
   EXPECT_LT(bytes, 64u << 10);
 }
 
-TEST_F(NodeFailuresTest, TheLastLinesOfStderrAreValidText) {
+TEST_F(NodeFailuresTest, TheStderrTailIsValidUtf8) {
   Add(0, Exited{1});
   for (int i = 0; i < 30; ++i) absl::StrAppend(&tails_[0], "line ", i, "\xff\n");
   Complete();
@@ -211,7 +211,7 @@ TEST_F(NodeFailuresTest, TheLastLinesOfStderrAreValidText) {
   EXPECT_EQ(DecodeFailure(EncodeFailure(failure, At(0)), At(0)).stderr_tail, failure.stderr_tail);
 }
 
-TEST_F(NodeFailuresTest, ANewRoundBeginsWithNone) {
+TEST_F(NodeFailuresTest, ANewRoundStartsWithoutFailures) {
   Add(0, Exited{1});
   failures_.BeginRound({.round = Round(3), .first_rank = Rank(0)});
   EXPECT_TRUE(failures_.empty());

@@ -10,8 +10,8 @@
 namespace ddprun {
 namespace {
 
-// With more than the system's 64 KiB a fast writer and we take turns less often. A user without privileges
-// may have 64 MiB in all; beyond that each new pipe, also of other programs, gets 8 KiB.
+// Larger than the default of 64 KiB, for fewer context switches with a fast writer. An unprivileged user may
+// have 64 MiB in all; beyond that each new pipe, of other programs too, gets 8 KiB.
 constexpr int kPipeBytes = 256 << 10;
 constexpr int kMaxWorkersWithLargePipes = 32;
 
@@ -53,7 +53,7 @@ void StartFiles::Open(LogLayout& layout) {
   absl::StatusOr<AttemptFiles> files = layout.NewAttempt(restart_count, static_cast<int>(plans.size()));
   if (!files.ok()) {
     problems.emplace_back(files.status().code(),
-                          absl::StrCat("the workers' files cannot be made, going on without them: ",
+                          absl::StrCat("cannot create the workers' files, continuing without them: ",
                                        std::string(files.status().message())));
     files.emplace().workers.resize(plans.size());
   }

@@ -1,4 +1,4 @@
-// What is to be done with the output of the workers of one start: the configuration, applied.
+// How the output of the workers of one start is handled, by the configuration.
 #pragma once
 
 #include <memory>
@@ -17,11 +17,10 @@ namespace ddprun {
 
 class OutputPlans {
  public:
-  // All is borrowed.
-  //   hostname: for prefixes.
+  // Borrows `config` and `assignment`. `hostname`: for line prefixes.
   OutputPlans(const LaunchConfig& config, const Assignment& assignment, std::string hostname);
 
-  // Files are left out.
+  // `files` is left empty.
   WorkerOutput::Plan For(LocalRank local_rank) const;
 
  private:
@@ -30,27 +29,26 @@ class OutputPlans {
   const LaunchConfig& config_;
   const Assignment& assignment_;
   const std::string hostname_;
-  int num_shown_ = 0;  // workers
+  int num_shown_ = 0;  // workers shown on the console
 };
 
-// The files of one start of the workers, made and opened before it.
-
+// The files of one start of the workers, created and opened before it.
 struct StartFiles {
-  // What is wanted.
+  // Input.
   int restart_count = 0;
   bool filters_stdout = false;
   bool filters_stderr = false;
-  std::vector<WorkerOutput::Plan> plans = {};  // by local rank; files are filled in
+  std::vector<WorkerOutput::Plan> plans = {};  // by local rank; Open sets their `files`
 
-  // What there is.
+  // Output of Open.
   std::vector<WorkerOutput::Files> opened = {};  // by local rank
   std::unique_ptr<LogFile> filtered_stdout = {};
   std::unique_ptr<LogFile> filtered_stderr = {};
-  std::vector<absl::Status> problems = {};  // what is missing, and done without
+  std::vector<absl::Status> problems = {};  // the start continues without these files
 
-  // Open may wait for the file system.
+  // True: Open accesses the file system.
   bool NeedsDisk(const LogLayout& layout) const;
-  // As LogLayout::NewAttempt. May wait for the file system.
+  // See LogLayout::NewAttempt. May block on the file system.
   void Open(LogLayout& layout);
 };
 

@@ -23,7 +23,7 @@ class OutputPlansTest : public testing::Test {
   Assignment assignment_;
 };
 
-TEST_F(OutputPlansTest, ByDefaultEverythingIsShownAndNothingIsKept) {
+TEST_F(OutputPlansTest, ShowsEverythingAndKeepsNothingByDefault) {
   const WorkerOutput::Plan plan = Plan(1);
   EXPECT_EQ(plan.redirects, Streams{});
   EXPECT_EQ(plan.tee, Streams{});
@@ -42,13 +42,13 @@ TEST_F(OutputPlansTest, StreamsAreChosenByLocalRank) {
   EXPECT_EQ(Plan(1).tee, (Streams{.out = false, .err = true}));
 }
 
-TEST_F(OutputPlansTest, ThePrefixHasTheGlobalRankAndTheHost) {
+TEST_F(OutputPlansTest, ThePrefixContainsTheGlobalRankAndTheHost) {
   config_.role = "trainer";
   config_.line_prefix_template = "${hostname}:$rank/${local_rank} ${role_name}${no} $$";
   EXPECT_EQ(Plan(1).prefix, "n3.example:7/1 trainer${no} $");
 }
 
-TEST_F(OutputPlansTest, OnlyTheRanksOfTheFilterAreShown) {
+TEST_F(OutputPlansTest, ShowsOnlyTheRanksOfTheFilter) {
   config_.console_ranks = {1, 5};
   EXPECT_FALSE(Plan(0).shown);
   EXPECT_TRUE(Plan(1).shown);
@@ -62,7 +62,7 @@ TEST_F(OutputPlansTest, ASingleWorkerIsAloneOnTheConsole) {
   EXPECT_EQ(Plan(0).max_log_bytes, 1 << 20);
 }
 
-TEST_F(OutputPlansTest, ManyWorkersLeaveRoomForThePipesOfOthers) {
+TEST_F(OutputPlansTest, LimitsTheTotalSizeOfPipes) {
   for (const int workers : {1, 32, 33, 500}) {
     config_.num_local_workers = workers;
     const int64_t all = int64_t{2} * workers * Plan(0).pipe_bytes;
@@ -83,7 +83,7 @@ using ::testing::Property;
 LogLayout Layout(const std::string& base) { return *LogLayout::Create(base, "job"); }
 auto Says(const std::string& text) { return Property(&absl::Status::message, HasSubstr(text)); }
 
-TEST(StartFilesTest, FiltersHaveAFileForEachStreamOfAllWorkers) {
+TEST(StartFilesTest, OpensOneFilteredFilePerStreamForAllWorkers) {
   LogLayout layout = Layout(testing::TempDir());
   StartFiles files{.filters_stdout = true, .plans = std::vector<WorkerOutput::Plan>(2)};
   files.Open(layout);
@@ -92,12 +92,12 @@ TEST(StartFilesTest, FiltersHaveAFileForEachStreamOfAllWorkers) {
   EXPECT_EQ(files.opened.size(), 2u);
   EXPECT_EQ(files.plans[1].files.error_json, layout.run_dir() + "/attempt_0/1/error.json");
   EXPECT_TRUE(std::filesystem::exists(layout.run_dir() + "/attempt_0/filtered_stdout.log"))
-      << "also when no line matches";
+      << "created even if no line matches";
   EXPECT_FALSE(std::filesystem::exists(layout.run_dir() + "/attempt_0/filtered_stderr.log"));
   EXPECT_THAT(files.problems, IsEmpty());
 }
 
-TEST(StartFilesTest, WithoutLogsThereAreNone) {
+TEST(StartFilesTest, OpensNoFilesWithoutALogDirectory) {
   LogLayout layout = Layout("/dev/null");
   StartFiles files{.filters_stdout = true, .plans = std::vector<WorkerOutput::Plan>(1)};
   files.plans[0].redirects = {.out = true, .err = true};
@@ -107,7 +107,7 @@ TEST(StartFilesTest, WithoutLogsThereAreNone) {
   EXPECT_THAT(files.problems, IsEmpty());
 }
 
-TEST(StartFilesTest, WhereTheDirectoriesCannotBeMadeTheStartGoesOnWithoutFiles) {
+TEST(StartFilesTest, ContinuesWithoutFilesIfTheirDirectoriesCannotBeCreated) {
   LogLayout layout = Layout(testing::TempDir());
   std::filesystem::remove_all(layout.run_dir());
   std::filesystem::create_symlink("/no/such/place", layout.run_dir());
@@ -115,10 +115,10 @@ TEST(StartFilesTest, WhereTheDirectoriesCannotBeMadeTheStartGoesOnWithoutFiles) 
   files.Open(layout);
   EXPECT_EQ(files.opened.size(), 1u);
   EXPECT_EQ(files.plans[0].files.error_json, "");
-  EXPECT_THAT(files.problems, ElementsAre(Says("going on without them")));
+  EXPECT_THAT(files.problems, ElementsAre(Says("continuing without them")));
 }
 
-TEST(StartFilesTest, AFilteredFileThatCannotBeOpenedIsDoneWithout) {
+TEST(StartFilesTest, ContinuesWithoutAFilteredFileThatCannotBeOpened) {
   LogLayout layout = Layout(testing::TempDir());
   std::filesystem::create_directories(layout.run_dir() + "/attempt_0/filtered_stdout.log");
   StartFiles files{.filters_stdout = true, .plans = std::vector<WorkerOutput::Plan>(1)};

@@ -23,11 +23,11 @@ using EnvMap = std::map<std::string, std::string>;
 constexpr char kCudaDevices[] = "CUDA_VISIBLE_DEVICES";
 constexpr char kRocmDevices[] = "HIP_VISIBLE_DEVICES";
 
-// The devices that workers share, in the order of their local ranks.
+// The devices of the workers, by local rank.
 struct VisibleDevices {
-  std::string variable;              // that lists them; the list of ROCm wins where both are set
-  bool listed = false;               // false: all devices are visible, by their numbers
-  std::vector<std::string> entries;  // may be numbers or UUIDs
+  std::string variable;              // lists them; ROCm's takes precedence if both are set
+  bool listed = false;               // false: all devices are visible, by number
+  std::vector<std::string> entries;  // numbers or UUIDs
 };
 
 VisibleDevices DevicesOf(const EnvMap& base) {
@@ -77,29 +77,29 @@ absl::Status CheckVirtualDevices(const EnvVars& base, const LaunchConfig& config
   if (!devices.listed || devices.entries.size() >= static_cast<size_t>(config.num_local_workers)) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("--virtual-local-rank gives each worker a device of its own, but ", devices.variable, "=",
-                   absl::StrJoin(devices.entries, ","), " has ", devices.entries.size(), " for ",
-                   config.num_local_workers, " workers: list more, or start fewer with --nproc-per-node"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "--virtual-local-rank gives each worker its own device, but ", devices.variable, "=",
+      absl::StrJoin(devices.entries, ","), " has ", devices.entries.size(), " for ", config.num_local_workers,
+      " workers: list more devices, or start fewer workers with --nproc-per-node"));
 }
 
 EnvVars WorkerEnvironment(const EnvVars& base, const LaunchConfig& config, const Assignment& assignment,
                           LocalRank local_rank, const WorkerPlaces& places) {
   EnvMap vars(base.begin(), base.end());
-  // Of a job inside of which this one was started.
+  // Set by an outer job, if this one was started inside it.
   for (const char* const name :
        {"DDPRUN_LOCAL_RANK", "DDPRUN_AGENT_SOCKET", "DDPRUN_NODE_ADDR", "DDPRUN_LEASE_MS"})
     vars.erase(name);
   if (LimitsOmpThreads(base, config)) vars.insert_or_assign("OMP_NUM_THREADS", std::string("1"));
-  // A rank whose peer died must get an error from NCCL, not wait for ever. PyTorch up to 2.1 reads the second
-  // name. Both mean nothing to a worker without NCCL.
+  // With this, NCCL returns an error to a rank whose peer has died, instead of blocking forever. PyTorch up
+  // to 2.1 reads the second name. Both have no effect on a worker without NCCL.
   vars.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   vars.emplace("NCCL_ASYNC_ERROR_HANDLING", "1");
-  // Gloo publishes the address to which this host's own name resolves, which is a loopback one on many hosts.
+  // By default Gloo publishes the address of the host's name, a loopback address on many hosts.
   if (config.max_nodes > 1 && !places.network.interface.empty()) {
     vars.emplace("GLOO_SOCKET_IFNAME", places.network.interface);
   }
-  // For PyTorch's own launchers inside of a worker, as torchrun leaves it to them.
+  // For PyTorch's launchers inside a worker, as in torchrun.
   vars["TORCHELASTIC_SIGNALS_TO_HANDLE"] = NamesOf(config.signals_to_handle);
   if (!places.timer_file.empty()) vars["TORCHELASTIC_TIMER_FILE"] = places.timer_file;
   if (config.virtual_local_rank) NarrowToDevice(vars, local_rank);

@@ -1,5 +1,4 @@
-// Everything a worker finds in its environment: the agent's own, the job's variables, and defaults for
-// libraries.
+// The environment of a worker: the agent's variables, the job's variables, and defaults for libraries.
 #pragma once
 
 #include <set>
@@ -14,14 +13,14 @@
 namespace ddprun {
 
 struct NodeNetwork {
-  std::string address = {};    // numeric; empty: unknown, or a job of one node
-  std::string interface = {};  // that has it; empty: no interface of this node, or unknown
+  std::string address = {};    // numeric; empty: unknown, or a single-node job
+  std::string interface = {};  // has `address`; empty: unknown, or not an interface of this node
 };
 
-// The variables of this process, with the job's --config file's over them. Read once at start.
+// The variables of this process, overridden by those of the --config file. Read once at start.
 EnvVars BaseEnvironment(const LaunchConfig& config);
 
-// Where a worker finds what its agent has for it; empty: there is none.
+// What the agent provides for a worker, and the variables that name it; empty: not provided.
 struct WorkerPlaces {
   std::string error_file = {};    // TORCHELASTIC_ERROR_FILE
   std::string agent_socket = {};  // DDPRUN_AGENT_SOCKET
@@ -29,25 +28,23 @@ struct WorkerPlaces {
   NodeNetwork network = {};       // DDPRUN_NODE_ADDR, GLOO_SOCKET_IFNAME
 };
 
-// For the worker `local_rank` of the node that got `assignment`. docs/worker_env.md lists what is set.
-//   `base` is what the agent was started with; the job's variables win over it, its values for libraries
-//   (OMP_NUM_THREADS, ...) stay.
+// The environment of worker `local_rank` of the node with `assignment`; see docs/worker_env.md.
+//   base: the environment of the agent; the job's variables override it, and its values for libraries
+//   (OMP_NUM_THREADS, ...) are kept.
 //   REQUIRES: CheckVirtualDevices(base, config).ok().
 EnvVars WorkerEnvironment(const EnvVars& base, const LaunchConfig& config, const Assignment& assignment,
                           LocalRank local_rank, const WorkerPlaces& places);
 
-// True if OMP_NUM_THREADS is set to 1 for the workers because nobody said otherwise: torchrun's rule.
+// True if the workers get OMP_NUM_THREADS=1: `base` lacks it and there are several workers, as in torchrun.
 bool LimitsOmpThreads(const EnvVars& base, const LaunchConfig& config);
 
-// With --virtual-local-rank each worker sees one device of those that `base` leaves visible.
-//   Errors: kFailedPrecondition, naming the list: there are fewer than workers.
+// With --virtual-local-rank each worker sees one of the devices visible in `base`.
+//   Errors: kFailedPrecondition, with the list: there are fewer devices than workers.
 absl::Status CheckVirtualDevices(const EnvVars& base, const LaunchConfig& config);
 
-// How a worker is started, for people who want to start it by hand.
-
-// A command for a shell, over several lines, the last with its newline: taskset for `cpus`, if there are any,
-// env with what differs between `own` and `worker`, `argv`.
-//   own: the environment of the shell; worker: all of the worker's.
+// A shell command that starts a worker by hand, over several lines, with a final newline: taskset for `cpus`
+// (if not empty), env with the differences between `own` and `worker`, `argv`.
+//   own: the environment of the shell; worker: the complete environment of the worker.
 std::string WorkerCommandText(const EnvVars& own, const EnvVars& worker, const std::vector<std::string>& argv,
                               const std::set<int>& cpus);
 

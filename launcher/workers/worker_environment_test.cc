@@ -23,7 +23,7 @@ LaunchConfig Config(int nproc) {
   return config;
 }
 
-// Of the worker with that local rank; local rank 0 has rank 2.
+// The environment of this worker; local rank 0 has rank 2.
 EnvMap Make(const EnvVars& base, const LaunchConfig& config, int local_rank = 1) {
   const Assignment assignment{.round = Round(4),
                               .group_rank = GroupRank(1),
@@ -47,7 +47,7 @@ absl::StatusOr<WorkerEnv> Decode(const EnvMap& vars) {
   });
 }
 
-TEST(WorkerEnvironmentTest, ReadsBackAsTheWorkersPlace) {
+TEST(WorkerEnvironmentTest, DecodesToTheAssignmentOfTheWorker) {
   const EnvMap vars = Make({{"PATH", "/bin"}, {"RANK", "99"}}, Config(2));
   const auto env = Decode(vars);
   ASSERT_TRUE(env.ok()) << env.status();
@@ -63,8 +63,8 @@ TEST(WorkerEnvironmentTest, ReadsBackAsTheWorkersPlace) {
   EXPECT_EQ(vars.at("PATH"), "/bin");
 }
 
-// torchrun's variables, all of them, and ours: a variable more or less is a change that scripts may see.
-TEST(WorkerEnvironmentTest, NothingElseIsSet) {
+// All of torchrun's variables, and ours: scripts may depend on the presence or absence of a variable.
+TEST(WorkerEnvironmentTest, SetsExactlyTheDocumentedVariables) {
   EXPECT_EQ(Make({}, Config(2)), (EnvMap{{"LOCAL_RANK", "1"},
                                          {"RANK", "3"},
                                          {"GROUP_RANK", "1"},
@@ -93,12 +93,12 @@ TEST(WorkerEnvironmentTest, LibrariesGetDefaultsThatTheUserMayOverride) {
   EXPECT_EQ(Make({}, Config(2)).at("OMP_NUM_THREADS"), "1");
   EXPECT_EQ(Make({}, Config(1), 0).count("OMP_NUM_THREADS"), 0u);
   EXPECT_EQ(Make({{"OMP_NUM_THREADS", "6"}}, Config(2)).at("OMP_NUM_THREADS"), "6");
-  EXPECT_EQ(Make({{"OMP_NUM_THREADS", ""}}, Config(2)).at("OMP_NUM_THREADS"), "") << "set is set";
+  EXPECT_EQ(Make({{"OMP_NUM_THREADS", ""}}, Config(2)).at("OMP_NUM_THREADS"), "") << "empty is set";
   for (const char* name : {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING"})
     EXPECT_EQ(Make({{name, "0"}}, Config(2)).at(name), "0");
 }
 
-TEST(WorkerEnvironmentTest, WhereSeveralNodesMayTakePartWorkersKnowTheNodesNetwork) {
+TEST(WorkerEnvironmentTest, SetsTheNodesNetworkOnlyForMultiNodeJobs) {
   LaunchConfig config = Config(1);
   const WorkerPlaces places = {.network = {.address = "10.0.0.2", .interface = "eth1"}};
   const auto make = [&](const EnvVars& base) {
@@ -116,7 +116,7 @@ TEST(WorkerEnvironmentTest, WhereSeveralNodesMayTakePartWorkersKnowTheNodesNetwo
   EXPECT_EQ(make({}).count("GLOO_SOCKET_IFNAME"), 0u);
 }
 
-TEST(WorkerEnvironmentTest, SaysWhatWasAskedFor) {
+TEST(WorkerEnvironmentTest, PassesSignalsAgentStoreAndTimerFile) {
   LaunchConfig config = Config(2);
   config.signals_to_handle = {SIGUSR1, SIGTERM};
   config.agent_store = false;
@@ -128,7 +128,7 @@ TEST(WorkerEnvironmentTest, SaysWhatWasAskedFor) {
   EXPECT_EQ(EnvMap(timed.begin(), timed.end()).at("TORCHELASTIC_TIMER_FILE"), "/tmp/watchdog_timer_1");
 }
 
-TEST(WorkerEnvironmentTest, TheConfigurationFilesVariablesWinOverTheLaunchersAndLoseAgainstTheJobs) {
+TEST(WorkerEnvironmentTest, ConfigFileVariablesOverrideTheLaunchersButNotTheJobs) {
   setenv("DDPRUN_TEST_KEPT", "kept", 1);
   setenv("DDPRUN_TEST_CHANGED", "old", 1);
   LaunchConfig config = Config(2);
@@ -144,7 +144,7 @@ TEST(WorkerEnvironmentTest, TheConfigurationFilesVariablesWinOverTheLaunchersAnd
   EXPECT_FALSE(LimitsOmpThreads(base, config));
 }
 
-TEST(WorkerEnvironmentTest, NothingOfAnOuterJobIsInherited) {
+TEST(WorkerEnvironmentTest, DoesNotInheritVariablesOfAnOuterJob) {
   const EnvMap vars = Make({{"DDPRUN_LOCAL_RANK", "7"}, {"DDPRUN_AGENT_SOCKET", "outer"}}, Config(2));
   EXPECT_EQ(vars.count("DDPRUN_LOCAL_RANK"), 0u);
   EXPECT_EQ(vars.at("DDPRUN_AGENT_SOCKET"), "sock");
@@ -180,7 +180,7 @@ TEST_F(VirtualLocalRankTest, EachWorkerSeesItsOwnDeviceAsTheFirst) {
   }
 }
 
-TEST_F(VirtualLocalRankTest, AListThatIsTooShortIsAnError) {
+TEST_F(VirtualLocalRankTest, RejectsADeviceListThatIsTooShort) {
   for (const char* name : {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}) {
     const absl::Status status = CheckVirtualDevices({{name, "3"}}, config_);
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);

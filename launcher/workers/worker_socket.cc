@@ -32,7 +32,7 @@ constexpr size_t kMostPeers = 1024;
 struct Peer {
   Peer(boost::asio::io_context& io, int fd) : descriptor(io, fd) {}
 
-  // Nothing is waited for: a worker that has not read the last request has not read this one either.
+  // Does not block. If the buffer is full, the worker has unread requests, and its next report asks again.
   void Ask(uint64_t number, const std::string& request) {
     if (asked >= number) return;
     if (send(descriptor.native_handle(), request.data(), request.size(), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) {
@@ -41,11 +41,11 @@ struct Peer {
   }
 
   Descriptor descriptor;
-  uint64_t asked = 0;     // the number of the last request that it was sent
-  bool reported = false;  // something that could be understood
+  uint64_t asked = 0;     // number of the last request sent
+  bool reported = false;  // a valid report has arrived
 };
 
-// A quarter of the descriptors, so that starting workers never lacks them because of this socket.
+// A quarter of the limit of descriptors, so that this socket does not prevent workers from being started.
 size_t MostPeers() {
   rlimit files = {};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return kMostPeers;
@@ -70,11 +70,11 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
           const int fd =
               accept4(self->listener.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
           if (fd >= 0) {
-            // Anybody on this machine can connect to an abstract socket; only this user's workers are heard.
+            // Any local user can connect to an abstract socket; only this user's workers are accepted.
             ucred peer{};
             socklen_t size = sizeof peer;
             if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid()) {
-              self->Welcome(std::make_shared<Peer>(self->io, fd));
+              self->AddPeer(std::make_shared<Peer>(self->io, fd));
             } else {
               close(fd);
             }
@@ -85,19 +85,19 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
         });
   }
 
-  void Welcome(std::shared_ptr<Peer> newcomer) {
+  void AddPeer(std::shared_ptr<Peer> newcomer) {
     std::erase_if(peers, [](const std::weak_ptr<Peer>& p) { return p.expired(); });
-    if (peers.size() >= most_peers && !MakeRoom()) return;  // It is closed.
+    if (peers.size() >= most_peers && !MakeRoom()) return;  // the destructor closes it
     peers.push_back(newcomer);
     Read(shared_from_this(), std::move(newcomer));
   }
 
-  // At the cost of the oldest connection that has not reported. False: there is none.
+  // Closes the oldest connection that has not reported. False: there is none.
   bool MakeRoom() {
-    if (on_full && !std::exchange(told_full, true)) {
+    if (on_full && !std::exchange(reported_full, true)) {
       on_full(absl::StrCat(
           "more than ", most_peers,
-          " connections to the socket for workers' reports: those that do not report are closed"));
+          " connections to the socket for workers' reports: closing those that have not reported"));
     }
     const auto idle = std::find_if(peers.begin(), peers.end(), [](const std::weak_ptr<Peer>& p) {
       const auto peer = p.lock();
@@ -110,7 +110,7 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
     return true;
   }
 
-  // Whoever comes while there are no descriptors waits; meanwhile the socket stays readable.
+  // No descriptors are left. Pending connections keep the socket readable, so accept again after a pause.
   void AcceptLater() {
     pause.expires_after(kAcceptPause);
     pause.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
@@ -145,11 +145,11 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
   const std::function<void(const proto::WorkerReport&)> on_report;
   const std::function<void(const std::string&)> on_full;
   const size_t most_peers = MostPeers();
-  bool told_full = false;
+  bool reported_full = false;
   std::map<LocalRank, proto::WorkerReport> last;
-  std::vector<std::weak_ptr<Peer>> peers;  // by age; each lives as long as it is read from
+  std::vector<std::weak_ptr<Peer>> peers;  // the oldest first; owned by the handlers of their reads
 
-  uint64_t requests = 0;  // so many were made; the last one:
+  uint64_t requests = 0;  // number of requests made; the last one:
   std::string request;
   Round asked_round{-1};
 };
@@ -167,7 +167,7 @@ absl::StatusOr<std::unique_ptr<WorkerSocket>> WorkerSocket::Open(
   if (fd < 0) return failed("open");
   auto state = std::make_shared<State>(io, std::move(on_report), std::move(on_full));
   state->listener.assign(fd);
-  // The kernel chooses a free abstract name when none is given.
+  // Without a name, the kernel chooses a free abstract one.
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   socklen_t size = sizeof address.sun_family;

@@ -38,7 +38,7 @@ class WorkerSocketTest : public ::testing::Test {
     report.set_step(step);
     return report.SerializeAsString();
   }
-  // Runs the loop until the report with this step has arrived, ten seconds at most.
+  // Runs the loop until the report with this step has arrived, for at most 10 s.
   void RunUntilStep(int round, int local_rank, int step) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (std::chrono::steady_clock::now() < end) {
@@ -59,7 +59,7 @@ class WorkerSocketTest : public ::testing::Test {
     proto::AgentRequest request;
     return request.ParseFromString(packet) && request.round() == round && request.take_snapshot();
   }
-  static bool HearsNothing(int fd) {
+  static bool ReceivesNothing(int fd) {
     char byte;
     return recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
   }
@@ -81,7 +81,7 @@ TEST_F(WorkerSocketTest, KeepsTheNewestReportOfEachWorker) {
   close(b);
 }
 
-TEST_F(WorkerSocketTest, TheSlowestWorkerIsTheProgressOfTheNode) {
+TEST_F(WorkerSocketTest, ReturnsTheSlowestReportAndTheFurthestStep) {
   EXPECT_FALSE(socket_->Slowest(Round(2)).has_value());
   EXPECT_EQ(socket_->FurthestStep(Round(2)), 0);
   const int fd = Connect();
@@ -94,7 +94,7 @@ TEST_F(WorkerSocketTest, TheSlowestWorkerIsTheProgressOfTheNode) {
   close(fd);
 }
 
-TEST_F(WorkerSocketTest, EveryWorkerIsAskedForASnapshotOnce) {
+TEST_F(WorkerSocketTest, AsksEveryWorkerForASnapshotOnce) {
   const int early = Connect();
   Send(early, Report(2, 0, 1));
   RunUntilStep(2, 0, 1);
@@ -107,17 +107,17 @@ TEST_F(WorkerSocketTest, EveryWorkerIsAskedForASnapshotOnce) {
   RunUntilStep(2, 1, 1);
   RunUntilStep(1, 2, 9);
   EXPECT_TRUE(AsksForSnapshot(Receive(late), 2));
-  EXPECT_TRUE(HearsNothing(stale)) << "it is of another round";
+  EXPECT_TRUE(ReceivesNothing(stale)) << "it is of another round";
   Send(early, Report(2, 0, 2));
   Send(late, Report(2, 1, 2));
   RunUntilStep(2, 0, 2);
   RunUntilStep(2, 1, 2);
-  EXPECT_TRUE(HearsNothing(early));
-  EXPECT_TRUE(HearsNothing(late));
+  EXPECT_TRUE(ReceivesNothing(early));
+  EXPECT_TRUE(ReceivesNothing(late));
   for (const int fd : {early, late, stale}) close(fd);
 }
 
-TEST_F(WorkerSocketTest, TheHandlerHearsEachReport) {
+TEST_F(WorkerSocketTest, CallsTheHandlerForEachReport) {
   std::vector<int64_t> steps;
   socket_ = WorkerSocket::Open(io_, [&](const proto::WorkerReport& r) { steps.push_back(r.step()); }).value();
   const int fd = Connect();
@@ -127,7 +127,7 @@ TEST_F(WorkerSocketTest, TheHandlerHearsEachReport) {
   close(fd);
 }
 
-TEST_F(WorkerSocketTest, GarbageHarmsNobody) {
+TEST_F(WorkerSocketTest, GarbageDoesNotAffectOtherConnections) {
   const int bad = Connect();
   const int good = Connect();
   Send(bad, std::string(3000, '\xff'));
@@ -138,16 +138,16 @@ TEST_F(WorkerSocketTest, GarbageHarmsNobody) {
   close(good);
 }
 
-TEST_F(WorkerSocketTest, WhoComesWhileThereAreNoDescriptorsIsHeardLater) {
+TEST_F(WorkerSocketTest, AcceptsConnectionsAfterDescriptorsAreFreed) {
   const int worker = Connect();
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit none{.rlim_cur = static_cast<rlim_t>(worker) + 1, .rlim_max = before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   std::vector<int> taken;
-  for (int fd; (fd = dup(worker)) >= 0;) taken.push_back(fd);  // what is free below it
+  for (int fd; (fd = dup(worker)) >= 0;) taken.push_back(fd);  // the free ones below the limit
   io_.restart();
-  io_.poll();  // comes back: it does not try again and again
+  io_.poll();  // returns: accept is not retried in a busy loop
   Send(worker, Report(3, 1, 5));
   EXPECT_FALSE(socket_->Last(Round(3), LocalRank(1)).has_value());
   for (const int fd : taken) close(fd);
@@ -156,7 +156,7 @@ TEST_F(WorkerSocketTest, WhoComesWhileThereAreNoDescriptorsIsHeardLater) {
   close(worker);
 }
 
-// A process that connects again and again and says nothing; `count` connections when it answers.
+// A process with `count` connections that sends no reports. The constructor returns when all are connected.
 class Crowd {
  public:
   Crowd(const std::string& name, int count) {
@@ -177,7 +177,7 @@ class Crowd {
     }
     close(ends[1]);
     char byte;
-    EXPECT_EQ(read(ends[0], &byte, 1), 1) << "not all could connect";
+    EXPECT_EQ(read(ends[0], &byte, 1), 1) << "not all connections succeeded";
     close(ends[0]);
   }
   ~Crowd() {
@@ -189,7 +189,7 @@ class Crowd {
   pid_t pid_;
 };
 
-TEST_F(WorkerSocketTest, ManyConnectionsLeaveDescriptorsAndPlacesForWorkers) {
+TEST_F(WorkerSocketTest, ManyIdleConnectionsDoNotKeepWorkersOut) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit few{.rlim_cur = 128, .rlim_max = before.rlim_max};
@@ -207,7 +207,7 @@ TEST_F(WorkerSocketTest, ManyConnectionsLeaveDescriptorsAndPlacesForWorkers) {
   RunUntilStep(3, 1, 5);
   std::vector<int> taken;
   for (int fd; taken.size() < 64 && (fd = dup(early)) >= 0;) taken.push_back(fd);
-  EXPECT_EQ(taken.size(), 64u) << "half of all are left";
+  EXPECT_EQ(taken.size(), 64u) << "half of the descriptors are free";
   for (const int fd : taken) close(fd);
   ASSERT_EQ(said.size(), 1u);
   EXPECT_NE(said[0].find("more than 32 connections"), std::string::npos) << said[0];

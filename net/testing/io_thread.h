@@ -1,4 +1,4 @@
-// An io_context that runs on a thread of its own, so that tests can be blocking clients of what it serves.
+// An io_context that runs on a separate thread, so that tests can be blocking clients of its servers.
 #pragma once
 
 #include <future>
@@ -14,7 +14,7 @@ namespace ddprun {
 class IoThread {
  public:
   IoThread() : work_(io_.get_executor()), thread_([this] { io_.run(); }) {}
-  // REQUIRES: what runs on it has been destroyed, on it.
+  // REQUIRES: objects that use the io_context were destroyed, on its thread.
   ~IoThread() {
     work_.reset();
     thread_.join();
@@ -31,7 +31,7 @@ class IoThread {
     return result.get();
   }
 
-  // Asks again and again until `f`, called on the thread, says yes; false after 20 s.
+  // Calls `f` on the thread until it returns true; false after 20 s.
   template <typename F>
   bool Eventually(F f) {
     const auto deadline = std::chrono::steady_clock::now() + seconds(20);

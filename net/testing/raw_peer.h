@@ -1,5 +1,4 @@
-// A TCP client that sends and expects exact bytes. Blocking, but never longer than 20 s: then it gives what
-// it has.
+// A TCP client that sends and expects exact bytes. Calls block up to 20 s, then return what has arrived.
 #pragma once
 
 #include <string>
@@ -10,25 +9,25 @@ namespace ddprun {
 
 // "00 ce f7": bytes in hex, blanks ignored; ".." stands for the seven zero bytes that end a small u64.
 std::string Hex(absl::string_view text);
-// The way back, without the abbreviation, for readable failures.
+// The inverse, without the abbreviation, for readable failures.
 std::string ToHex(absl::string_view bytes);
 
 class RawPeer {
  public:
-  // Connected, or aborts.
+  // Connects, or aborts.
   explicit RawPeer(int port, const std::string& address = "127.0.0.1");
-  // Not connected yet; Connect does it without needing another file descriptor.
+  // Unconnected; Connect then needs no new file descriptor.
   RawPeer();
   RawPeer(RawPeer&& other) noexcept;
   RawPeer& operator=(RawPeer&&) = delete;
   ~RawPeer();
 
   void Connect(int port, const std::string& address = "127.0.0.1");
-  // False when the connection broke.
+  // False if the connection failed.
   bool Send(absl::string_view bytes);
-  // `size` bytes, or fewer when the peer hangs up.
+  // `size` bytes, or fewer if the peer closes the connection.
   std::string Receive(size_t size);
-  // Until the other side hangs up.
+  // Receives until the peer closes the connection.
   enum class End { kFin, kReset, kStillOpen };
   End ReceiveToEnd(std::string* bytes);
   void Shutdown();  // sends FIN

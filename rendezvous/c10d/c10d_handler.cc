@@ -86,7 +86,7 @@ struct Handler {
     AppendI64(n, reply);
     return absl::OkStatus();
   }
-  // `value` as a part of the reply that began at `start`.
+  // Appends `value` to the reply that begins at `start`.
   absl::Status Value(absl::string_view value, size_t start) const {
     if (reply->size() - start + sizeof(int64_t) + value.size() > max_reply_bytes) {
       reply->resize(start);
@@ -107,8 +107,8 @@ struct Handler {
 absl::Status HandleC10dRequest(const c10d::Request& request, ConnId conn, c10d::Dialect dialect,
                                uint64_t max_reply_bytes, KvStore* store, std::string* reply,
                                KvStore::Woken* woken) {
-  // Clients before 2.1 give up a wait without a word, and would take its late answer for that to another
-  // request. That they ask something else is how we know.
+  // Clients before torch 2.1 abandon a wait without CANCEL_WAIT and would take its late reply for the reply
+  // to their next request. The next request shows that the wait was abandoned.
   if (dialect != c10d::Dialect::kVersioned && !std::holds_alternative<c10d::CancelWait>(request)) {
     store->Forget(conn);
   }

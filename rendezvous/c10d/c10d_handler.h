@@ -1,4 +1,4 @@
-// What each request of the c10d protocol does to a KvStore, and the bytes of its answer. Pure.
+// Executes requests of the c10d protocol on a KvStore and encodes the replies. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace ddprun {
 
-// Carries out `request` of `conn`. Appends its reply, if it has one, to `reply`, and to `woken` who is to be
-// sent one kStopWaiting each, after that; `conn` may be among them.
-//   Errors: kInvalidArgument, kResourceExhausted: the protocol has no word for it, so the connection is to be
-//           closed. `reply` is as it was.
+// Executes `request` of `conn`. Appends its reply, if any, to `reply`, and appends to `woken` the connections
+// whose wait ended. Each of them, possibly `conn`, is to be sent one kStopWaiting after the reply.
+//   Errors: kInvalidArgument, kResourceExhausted: the protocol cannot express errors, so the caller closes
+//           the connection. `reply` is unchanged.
 absl::Status HandleC10dRequest(const c10d::Request& request, ConnId conn, c10d::Dialect dialect,
                                uint64_t max_reply_bytes, KvStore* store, std::string* reply,
                                KvStore::Woken* woken);

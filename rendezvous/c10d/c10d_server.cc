@@ -55,7 +55,7 @@ absl::Status C10dServer::OnRequest(C10dSession& session, const c10d::Request& re
 void C10dServer::OnWoken(C10dSession& session) {
   to_flush_.push_back(&session);
   if (in_turn_ || to_flush_.size() > 1) return;
-  // By somebody who is no connection of ours, and who may wake more of them.
+  // Woken from outside a turn of this server (by a gRPC call, for example), which may wake more sessions.
   asio::post(io_, alive_.Guard([this] { OnTurnDone(); }));
 }
 
@@ -107,7 +107,7 @@ void C10dServer::Close(Duration linger, absl::AnyInvocable<void()> done) {
     sessions_.clear();
     CheckClosed();
   }));
-  // Draining may end a session at once, which then leaves sessions_.
+  // Drain may close a session at once, which removes it from sessions_.
   std::vector<C10dSession*> draining;
   draining.reserve(sessions_.size());
   for (const auto& [id, session] : sessions_) draining.push_back(session.get());
@@ -130,7 +130,7 @@ absl::StatusOr<std::unique_ptr<WorkerStore>> WorkerStore::Open(boost::asio::io_c
                                                                C10dServerOptions options) {
   PortHandlers handlers;
   if (options.on_error) {
-    handlers.on_full = [tell = options.on_error](const absl::Status& why) { tell("new clients", why); };
+    handlers.on_full = [report = options.on_error](const absl::Status& why) { report("new clients", why); };
   }
   auto store = absl::WrapUnique(new WorkerStore(io, std::move(options)));
   handlers.c10d = [server = &store->server_](int fd) { server->Serve(fd); };

@@ -1,4 +1,4 @@
-// A KvStore and the c10d connections that use it.
+// A KvStore served over c10d connections.
 #pragma once
 
 #include <deque>
@@ -26,16 +26,18 @@
 namespace ddprun {
 
 struct C10dServerOptions {
-  KvLimits store = {};  // also of the connections and what they hold
+  KvLimits store = {};  // includes the connections and their buffers
   C10dSessionOptions session = {};
   uint64_t max_reply_bytes = kDefaultMaxReplyBytes;
-  // Told when a connection is closed for what it asked (kInvalidArgument, kResourceExhausted), not when its
-  // peer went, as workers do that end or are killed; and when new ones cannot be accepted. May be empty.
+  // Called when a connection is closed because of its requests (kInvalidArgument, kResourceExhausted), or
+  // when connections cannot be accepted. Not called when a peer disconnects, as workers do when they exit or
+  // are killed. May be empty.
   std::function<void(const std::string& peer, const absl::Status& why)> on_error = nullptr;
 };
 
-//   Threads: that of `io`, on which everything runs.
-//   Owns:    the store and the connections; destroying it closes them at once.
+// A server for connections that another object accepts.
+//   Threads: all calls and callbacks on the thread of `io`.
+//   Owns:    the store and the connections. The destructor closes them at once.
 class C10dServer final : private C10dSession::Owner {
  public:
   explicit C10dServer(boost::asio::io_context& io, C10dServerOptions options = {});
@@ -43,17 +45,17 @@ class C10dServer final : private C10dSession::Owner {
   C10dServer(const C10dServer&) = delete;
   C10dServer& operator=(const C10dServer&) = delete;
 
-  // Serves the connection `fd`, which does not block and is the server's now, until its peer hangs up. After
-  // Close it is refused.
+  // Takes ownership of `fd`, a nonblocking connection, and serves it until its peer disconnects. After Close
+  // the connection is closed at once.
   void Serve(int fd);
 
-  // Ends all connections as gently as their peers allow: what is to be answered is sent, then FIN, and what
-  // they still send is discarded until they hang up or `linger` is over. Then calls `done`, once, not from
-  // within. Old PyTorch clients abort when a connection of theirs is reset, so this comes when the workers
-  // are gone, or else with time for them to go.
+  // Closes all connections gracefully: sends pending replies and FIN, then discards input until the peers
+  // disconnect or `linger` has passed. Then invokes `done` once, never from within this call. Old PyTorch
+  // clients abort when a connection is reset: call this when the workers have exited, or with a `linger` long
+  // enough for them to exit.
   void Close(Duration linger, absl::AnyInvocable<void()> done);
 
-  // Where others, too, may use the store and wait in it.
+  // Lets other objects use the store and wait in it.
   StoreHub& hub() { return hub_; }
   const KvStore& store() const { return hub_.store(); }
   int num_connections() const { return static_cast<int>(sessions_.size()); }
@@ -72,29 +74,29 @@ class C10dServer final : private C10dSession::Owner {
   const C10dServerOptions options_;
   StoreHub hub_;
   absl::flat_hash_map<ConnId, std::unique_ptr<C10dSession>> sessions_;
-  // Of this turn: woken, in order, and not told yet; closed, and perhaps among the woken.
+  // Sessions of the current turn: woken in order, not flushed yet; closed, possibly among the woken.
   std::vector<C10dSession*> to_flush_;
   std::vector<std::unique_ptr<C10dSession>> closed_;
   bool in_turn_ = false;
 
-  // Whose opcode 8 is not clear yet, and when it will be; in the order of time.
+  // Connections with an ambiguous opcode 8 and the time at which it is resolved; in order of time.
   std::deque<std::pair<TimePoint, ConnId>> graces_;
   boost::asio::steady_timer grace_;
 
   bool closing_ = false;
   boost::asio::steady_timer linger_;
   Alive alive_;
-  absl::AnyInvocable<void()> done_;  // empty: Close was not called, or it is over
+  absl::AnyInvocable<void()> done_;  // empty: Close was not called, or has completed
 };
 
-// The c10d store that the workers of one round meet at: a key space and a port of its own, so that no key of
-// an earlier round is ever seen.
-
-//   Threads: that of `io`.
-//   Owns:    the port, the store and its connections; destroying it ends all at once.
+// The c10d store of the workers of one round. It has its own keys and its own port, so that no key of an
+// earlier round is visible.
+//   Threads: the thread of `io`.
+//   Owns:    the port, the store and its connections. The destructor closes them at once.
 class WorkerStore {
  public:
-  // `address` and `port` as for PortListener::Open: bound first, published afterwards. Its errors, too.
+  // Opens the port before it returns, so that port() can be published. `address`, `port` and errors as for
+  // PortListener::Open.
   static absl::StatusOr<std::unique_ptr<WorkerStore>> Open(boost::asio::io_context& io,
                                                            const std::string& address, int port = 0,
                                                            C10dServerOptions options = {});
@@ -104,7 +106,7 @@ class WorkerStore {
   int port() const { return listener_->port(); }
   const C10dServer& server() const { return server_; }
 
-  // Frees the port, ends the connections as C10dServer::Close does, then calls `done`. Once.
+  // Closes the port, then the connections as C10dServer::Close does, then invokes `done`. Call at most once.
   void Close(Duration linger, absl::AnyInvocable<void()> done);
 
  private:

@@ -16,12 +16,12 @@
 namespace ddprun {
 namespace {
 
-// One read takes at most so much before others have their turn.
+// Maximum size of one read; other connections are served after it.
 constexpr size_t kInputBytes = 64 << 10;
 constexpr int kReadsWhenAbandoned = 4;
-// Memory that a connection keeps for answers when it has none.
+// Capacity of the reply buffer that is kept while the buffer is empty.
 constexpr size_t kKeptBytes = 1 << 10;
-// What a connection costs beside its buffers: the object, the tables it is in, roughly.
+// Estimated memory of a connection without its buffers: the object and its table entries.
 constexpr uint64_t kConnectionBytes = sizeof(C10dSession) + 128;
 
 static_assert(kConnectionBytes + kKeptBytes + c10d::Parser::kMaxIdleBytes <= kMaxIdleConnectionBytes);
@@ -52,7 +52,7 @@ C10dSession::~C10dSession() { Release(); }
 std::string C10dSession::peer() const {
   boost::asio::ip::tcp::endpoint endpoint;
   auto size = static_cast<socklen_t>(endpoint.capacity());
-  if (!open() || ::getpeername(fd_, endpoint.data(), &size) != 0) return "a peer that is gone";
+  if (!open() || ::getpeername(fd_, endpoint.data(), &size) != 0) return "a disconnected peer";
   endpoint.resize(size);
   auto address = endpoint.address();
   if (address.is_v6() && address.to_v6().is_v4_mapped()) {
@@ -79,7 +79,7 @@ void C10dSession::OnEvents(uint32_t events) {
 }
 
 void C10dSession::OnWoken() {
-  // At once, so that a later CANCEL_WAIT of the same connection is answered after it.
+  // Appended at once, so that the reply to a later CANCEL_WAIT of this connection follows it.
   c10d::AppendU8(static_cast<uint8_t>(c10d::WaitReply::kStopWaiting), &out_);
   owner_->OnWoken(*this);
 }
@@ -88,7 +88,7 @@ void C10dSession::OnStoreGone() { hub_ = nullptr; }
 
 void C10dSession::Read() {
   if (held_ || ended_) {
-    // Nothing is to be read, so this is the end of both directions: the answers reach nobody any more.
+    // EPOLLIN is not registered, so both directions have ended: the replies cannot be delivered.
     return Close(Broke(ECONNRESET));
   }
   const ssize_t n = ::recv(fd_, Input(), kInputBytes, 0);
@@ -96,7 +96,7 @@ void C10dSession::Read() {
     if (!draining_) Process({Input(), static_cast<size_t>(n)});
   } else if (n == 0) {
     ended_ = true;
-    // What was asked before is still answered.
+    // Earlier requests are still answered.
     if (unsent() == 0) Close(absl::OkStatus());
   } else if (errno != EAGAIN && errno != EINTR) {
     Close(Broke(errno));
@@ -120,11 +120,11 @@ void C10dSession::Process(absl::string_view data) {
 
 void C10dSession::EndGrace() {
   if (!open() || draining_ || !parser_.NeedsGrace()) return;
-  // Input that waits to be read came in time; its event follows.
+  // Unread input has arrived in time; its event follows.
   int waiting = 0;
   if (::ioctl(fd_, FIONREAD, &waiting) == 0 && waiting > 0) return;
   absl::Status failed;
-  // Of DELETE_KEY the parser has nothing to say.
+  // The parser has no error for DELETE_KEY.
   (void)parser_.EndGrace([this, &failed](const c10d::Request& request) {
     failed = owner_->OnRequest(*this, request);
     return failed.ok();
@@ -147,7 +147,7 @@ void C10dSession::Flush() {
     if (out_.capacity() > kKeptBytes) std::string().swap(out_);
     if (draining_ && !std::exchange(fin_sent_, true)) ::shutdown(fd_, SHUT_WR);
   } else if (sent_ > unsent()) {
-    // A reader that is always a little behind would have us keep all that it has ever read.
+    // Otherwise the buffer of a reader that never catches up would grow without bound.
     out_.erase(0, std::exchange(sent_, 0));
   }
   const absl::Status status = Account();
@@ -155,7 +155,7 @@ void C10dSession::Flush() {
   UpdateInterest();
 }
 
-// The socket takes more, or the answers are through and requests wait.
+// The socket is writable, or all replies are sent and requests are held.
 void C10dSession::AfterOutput() {
   Flush();
   if (!open() || unsent() > 0) return;
@@ -163,7 +163,7 @@ void C10dSession::AfterOutput() {
   if (open() && ended_ && unsent() == 0 && !held_) Close(absl::OkStatus());
 }
 
-// Has the store count what we hold now.
+// Updates the bytes charged to the store.
 absl::Status C10dSession::Account() {
   const uint64_t held = parser_.held_bytes() + out_.capacity();
   const uint64_t now = kConnectionBytes + held;
@@ -173,7 +173,7 @@ absl::Status C10dSession::Account() {
   } else {
     if (held > options_.max_held_bytes) {
       return absl::ResourceExhaustedError(absl::StrCat("the connection holds ", held,
-                                                       " bytes of requests and answers, ",
+                                                       " bytes of requests and replies, at most ",
                                                        options_.max_held_bytes, " are allowed"));
     }
     RETURN_IF_ERROR(hub_->store().Charge(now - accounted_, "a connection's buffers"));
@@ -185,7 +185,7 @@ absl::Status C10dSession::Account() {
 void C10dSession::UpdateInterest() {
   uint32_t wanted = 0;
   if (!held_ && !ended_) wanted |= EPOLLIN;
-  // Held with nothing to send: it goes on when others have had their turn.
+  // Held with nothing to send: continues after other connections have been served.
   if (unsent() > 0 || held_) wanted |= EPOLLOUT;
   if (wanted == interest_) return;
   interest_ = wanted;
@@ -216,7 +216,7 @@ void C10dSession::Release() {
   if (!open()) return;
   if (std::exchange(polled_, false)) poll_set_->Remove(fd_, this);
   if (draining_) {
-    // What came since the last read is discarded, so that the close sends no reset.
+    // Discards input since the last read, so that close() sends no reset.
     for (int i = 0; i < kReadsWhenAbandoned; ++i) {
       if (::recv(fd_, Input(), kInputBytes, MSG_DONTWAIT) <= 0) break;
     }

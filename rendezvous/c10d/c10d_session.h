@@ -1,4 +1,4 @@
-// One c10d connection: reads requests, has them answered, writes the answers.
+// A c10d connection: reads requests, passes them to its owner and writes the replies.
 #pragma once
 
 #include <cstddef>
@@ -17,47 +17,49 @@ namespace ddprun {
 struct C10dSessionOptions {
   c10d::ParserLimits parser = {};
   c10d::LegacyDialect legacy = c10d::LegacyDialect::kAuto;
-  // How long an opcode 8 of an old client may be the first half of APPEND before it is taken for DELETE_KEY.
+  // Time after which opcode 8 of an old client is DELETE_KEY, unless the rest of an APPEND has arrived.
   Duration grace = milliseconds(50);
-  // With so much not yet taken by its reader, a connection is read no further. One answer may be larger.
+  // Reading stops while more than this is unsent. A single reply may be larger.
   size_t max_unsent_bytes = 1 << 20;
-  // What a connection may hold of half requests and unsent answers together; it is closed beyond. What it
-  // waits for counts as the store's.
+  // Limit of incomplete requests and unsent replies of a connection together. Beyond it the connection is
+  // closed. Its waits are charged to the store instead.
   size_t max_held_bytes = 160 << 20;
 };
 
-// All answers to what one read brought go out in one write. A slow reader stops being read, a half request is
-// kept without anybody waiting for it, and nothing is ever closed for being silent. A connection at rest
-// holds its object and little more (kMaxIdleConnectionBytes). The peer's address is asked for in an error
-// message only, and its name never.
-//   Threads: that of the PollSet's io_context.
+// All replies to the requests of one read are sent in one write. Reading stops while a
+// peer does not read its replies. An incomplete request blocks no other connection. Idle connections are
+// never closed and use less than kMaxIdleConnectionBytes each. The peer's address is determined only for
+// error messages; its name is never resolved.
+//   Threads: the thread of the PollSet's io_context.
 //   Owns:    its socket.
 class C10dSession final : private PollSet::Handler, private StoreHub::Waiter {
  public:
-  // None of these may destroy the session before OnTurnDone.
+  // The session must not be destroyed in these calls, except in OnTurnDone.
   class Owner {
    public:
-    // Has `request` answered in reply(), and who was woken told. An error closes the connection.
+    // Executes `request`, appends its reply to reply() and notifies the woken waiters. An error closes the
+    // connection.
     virtual absl::Status OnRequest(C10dSession& session, const c10d::Request& request) = 0;
-    // What it waited for came. The answer is in reply(); to be flushed when who woke it has its own.
+    // The session's wait has ended. Its reply is in reply(); flush it after the reply to the request that
+    // ended the wait.
     virtual void OnWoken(C10dSession& session) = 0;
-    // EndGrace is due in C10dSessionOptions::grace.
+    // Call EndGrace after C10dSessionOptions::grace.
     virtual void OnGrace(C10dSession& session) = 0;
-    // The connection is closed. `why` is OK when the peer hung up, kUnavailable when the connection broke,
-    // else what was wrong with its requests.
+    // The connection is closed. `why` is OK if the peer disconnected, kUnavailable if the connection broke,
+    // or the error of its requests.
     virtual void OnClosed(C10dSession& session, const absl::Status& why) = 0;
-    // The last call of a turn that an event of the socket began; the session may be destroyed in it.
+    // The last call for a socket event. The session may be destroyed in it.
     virtual void OnTurnDone() = 0;
 
    protected:
     ~Owner() = default;
   };
 
-  // `fd`, which does not block, is the session's; all others outlive it.
+  // Takes ownership of `fd`, which must be nonblocking. The other arguments must outlive the session.
   C10dSession(int fd, PollSet* poll_set, StoreHub* hub, const C10dSessionOptions& options, Owner* owner);
   C10dSession(const C10dSession&) = delete;
   C10dSession& operator=(const C10dSession&) = delete;
-  // Without OnClosed when it is open.
+  // Closes an open connection without OnClosed.
   ~C10dSession();
 
   ConnId id() const { return id_; }
@@ -65,15 +67,15 @@ class C10dSession final : private PollSet::Handler, private StoreHub::Waiter {
   bool open() const { return fd_ >= 0; }
   std::string peer() const;  // "10.0.0.7:34567", for messages
 
-  //   Errors: kResourceExhausted: no memory or descriptor for it; OnClosed is not called.
+  //   Errors: kResourceExhausted: no memory or descriptor; OnClosed is not called.
   absl::Status Start();
-  // Where answers are put. Nothing is sent before Flush.
+  // The buffer of unsent replies. Flush sends it.
   std::string* reply() { return &out_; }
   void Flush();
-  // No second half of an APPEND came: it was a DELETE_KEY.
+  // Resolves an ambiguous opcode 8 as DELETE_KEY if no more of an APPEND has arrived.
   void EndGrace();
-  // Refuses further requests, forgets what it waits for, sends what is to be sent and FIN, and discards what
-  // comes until the peer hangs up: closing with input unread would reset the connection. Ends with OnClosed.
+  // Stops executing requests, drops the wait, sends pending replies and FIN, and discards input until the
+  // peer disconnects: closing a socket with unread input would reset the connection. Ends with OnClosed.
   void Drain();
 
  private:
@@ -92,24 +94,24 @@ class C10dSession final : private PollSet::Handler, private StoreHub::Waiter {
 
   int fd_;  // -1: closed
   PollSet* const poll_set_;
-  StoreHub* hub_;  // null: left
+  StoreHub* hub_;  // null after leaving it
   const ConnId id_;
-  const C10dSessionOptions& options_;  // the owner's
+  const C10dSessionOptions& options_;  // borrowed from the owner
   Owner* const owner_;
-  bool polled_ = false;     // poll_set_ has us
-  uint32_t interest_ = 0;   // what it looks for
-  uint64_t accounted_ = 0;  // bytes that the store has reserved for us
-  bool held_ = false;       // requests wait in parser_ until the answers are taken
-  bool ended_ = false;      // the peer will send nothing more
-  bool draining_ = false;   // we shall answer nothing more
+  bool polled_ = false;     // registered with poll_set_
+  uint32_t interest_ = 0;   // registered events
+  uint64_t accounted_ = 0;  // bytes charged to the store
+  bool held_ = false;       // requests wait in parser_ until the replies are sent
+  bool ended_ = false;      // the peer has sent FIN
+  bool draining_ = false;   // no further requests are executed
   bool fin_sent_ = false;
   bool grace_asked_ = false;
-  std::string out_;  // up to sent_ it is sent
+  std::string out_;  // sent up to sent_
   size_t sent_ = 0;
   c10d::Parser parser_;
 };
 
-// Memory of a connection that has no request and no answer under way: less than this.
+// Upper bound of the memory of a connection that has no request or reply in flight.
 inline constexpr size_t kMaxIdleConnectionBytes = 8 << 10;
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// No peer's address is ever looked up: a resolver that does not answer would hold up everybody for seconds.
-// The functions of the C library that ask one are this test's own.
+// Peer addresses are never resolved to names: an unresponsive resolver would block all clients for seconds.
+// This test replaces the resolver functions of the C library.
 
 #include <netdb.h>
 
@@ -37,7 +37,7 @@ int gethostbyaddr_r(const void*, socklen_t, int, hostent*, char*, size_t, hosten
 namespace ddprun {
 namespace {
 
-TEST(NoResolverTest, ConnectionsCostNoLookup) {
+TEST(NoResolverTest, ConnectionsCauseNoLookup) {
   IoThread thread;
   std::unique_ptr<WorkerStore> store;
   std::string error_peer;
@@ -60,7 +60,7 @@ TEST(NoResolverTest, ConnectionsCostNoLookup) {
   EXPECT_EQ(error_peer.rfind("127.0.0.1:", 0), 0) << "a peer is named by its address: " << error_peer;
   EXPECT_EQ(g_lookups, 0);
 
-  // The functions above are those that would be called.
+  // The functions above have replaced those of the C library.
   char name[8];
   const sockaddr nobody{};
   EXPECT_EQ(::getnameinfo(&nobody, sizeof nobody, name, sizeof name, nullptr, 0, 0), EAI_FAIL);

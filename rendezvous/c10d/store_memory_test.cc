@@ -1,5 +1,5 @@
-// What connections may cost: one at rest a few KiB, one that holds more than its limit its place, and all
-// together no more than the store's limit.
+// Memory of connections: an idle one uses a few KiB, one beyond its limit is closed, and all together stay
+// within the limit of the store.
 
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -72,7 +72,7 @@ class StoreMemoryTest : public testing::Test {
   std::vector<absl::Status> errors_;  // on the thread
 };
 
-TEST_F(StoreMemoryTest, AConnectionAtRestHoldsLessThanItsShare) {
+TEST_F(StoreMemoryTest, AnIdleConnectionUsesLittleMemory) {
   rlimit files;
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
   files.rlim_cur = files.rlim_max;
@@ -80,7 +80,7 @@ TEST_F(StoreMemoryTest, AConnectionAtRestHoldsLessThanItsShare) {
   const int count = static_cast<int>(std::min<rlim_t>(files.rlim_max / 2 - 100, 2000));
   Open();
   RawPeer first = Connect();
-  // Everybody has had its buffers grow: a value larger than what is kept, in pieces, there and back.
+  // Grows the buffers of each connection: a value larger than the kept capacity, sent in pieces, read back.
   std::string set, get, reply;
   const std::string value(20'000, 'v');
   c10d::AppendRequest(c10d::Set{"/v", value}, c10d::Dialect::kVersioned, &set);
@@ -97,7 +97,7 @@ TEST_F(StoreMemoryTest, AConnectionAtRestHoldsLessThanItsShare) {
     ASSERT_TRUE(peer.Send(set.substr(100) + get));
     ASSERT_TRUE(peer.Receive(reply.size()) == reply);
   }
-#ifndef __SANITIZE_ADDRESS__  // which keeps what has been freed
+#ifndef __SANITIZE_ADDRESS__  // it keeps freed memory
   EXPECT_LT((ResidentBytes() - before) / count, static_cast<int64_t>(kMaxIdleConnectionBytes));
 #else
   (void)before;
@@ -106,11 +106,11 @@ TEST_F(StoreMemoryTest, AConnectionAtRestHoldsLessThanItsShare) {
   EXPECT_EQ(thread_.Run([this] { return store_->server().num_connections(); }), count + 1);
 }
 
-TEST_F(StoreMemoryTest, AHalfRequestBeyondTheLimitOfItsConnectionClosesIt) {
+TEST_F(StoreMemoryTest, AnIncompleteRequestBeyondTheLimitClosesItsConnection) {
   Open({.session = {.max_held_bytes = 100'000}});
   RawPeer good = Connect(), waiter = Connect(), greedy = Connect();
   ASSERT_TRUE(waiter.Send(Hex("06 01 .. 02 .. 2f 61")));
-  (void)greedy.Send(HalfASet(200'000));  // It may be hung up on before it has said all.
+  (void)greedy.Send(HalfASet(200'000));  // fails if the server closes the connection first
   std::string ignored;
   EXPECT_NE(greedy.ReceiveToEnd(&ignored), RawPeer::End::kStillOpen);
   const std::vector<absl::Status> errors = Errors();
@@ -122,7 +122,7 @@ TEST_F(StoreMemoryTest, AHalfRequestBeyondTheLimitOfItsConnectionClosesIt) {
   EXPECT_EQ(ToHex(waiter.Receive(1)), "00");
 }
 
-TEST_F(StoreMemoryTest, AnswersThatNobodyTakesCloseTheirConnectionAtItsLimit) {
+TEST_F(StoreMemoryTest, UnreadRepliesBeyondTheLimitCloseTheirConnection) {
   Open({.session = {.max_held_bytes = 8 << 20}});
   RawPeer good = Connect(), slow = Connect();
   std::string requests;
@@ -135,8 +135,8 @@ TEST_F(StoreMemoryTest, AnswersThatNobodyTakesCloseTheirConnectionAtItsLimit) {
   ExpectServed(good);
 }
 
-// Its peer is always some answers behind, but never stops: what it has taken does not count for ever.
-TEST_F(StoreMemoryTest, AReaderThatStaysALittleBehindKeepsItsConnection) {
+// The peer is always some replies behind but never stops reading: delivered replies do not accumulate.
+TEST_F(StoreMemoryTest, AReaderThatNeverCatchesUpKeepsItsConnection) {
   constexpr size_t kValueBytes = 16 << 10;
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
@@ -165,17 +165,17 @@ TEST_F(StoreMemoryTest, AReaderThatStaysALittleBehindKeepsItsConnection) {
   ::close(ends[1]);
 }
 
-TEST_F(StoreMemoryTest, ConnectionsAndTheirBuffersCountAgainstTheLimitOfAll) {
+TEST_F(StoreMemoryTest, ConnectionsAndTheirBuffersCountAgainstTheLimitOfTheStore) {
   Open({.store = {.max_bytes = 1 << 20}});
   RawPeer good = Connect();
-  const uint64_t at_rest = StoreBytes();
-  EXPECT_GT(at_rest, 0);
+  const uint64_t when_idle = StoreBytes();
+  EXPECT_GT(when_idle, 0);
   std::vector<RawPeer> greedy;
   for (int i = 0; i < 20; ++i) {
     greedy.push_back(Connect());
     (void)greedy.back().Send(HalfASet(100'000));
   }
-  // Some of them hold what there is; the others are closed, and nobody else is.
+  // Some of them use up the limit. The others are closed; no other connection is affected.
   ASSERT_TRUE(thread_.Eventually([this] { return errors_.size() >= 5; }));
   for (const absl::Status& error : Errors()) {
     EXPECT_EQ(error.code(), absl::StatusCode::kResourceExhausted);
@@ -184,11 +184,11 @@ TEST_F(StoreMemoryTest, ConnectionsAndTheirBuffersCountAgainstTheLimitOfAll) {
   EXPECT_LE(StoreBytes(), 1 << 20);
   ExpectServed(good);
   greedy.clear();
-  EXPECT_TRUE(thread_.Eventually([&] { return store_->server().store().bytes() == at_rest; }))
-      << "what they held comes back: " << StoreBytes() << " instead of " << at_rest;
+  EXPECT_TRUE(thread_.Eventually([&] { return store_->server().store().bytes() == when_idle; }))
+      << "their bytes are refunded: " << StoreBytes() << " instead of " << when_idle;
 }
 
-TEST_F(StoreMemoryTest, AFullStoreRefusesNewConnectionsAndKeepsTheOld) {
+TEST_F(StoreMemoryTest, AFullStoreRefusesNewConnectionsAndKeepsExistingOnes) {
   Open({.store = {.max_bytes = 3000}});
   RawPeer first = Connect();
   std::vector<RawPeer> more;

@@ -1,5 +1,5 @@
-// The c10d face over real sockets: session, server and store together. The bytes are captures of PyTorch's
-// clients.
+// The c10d protocol over real sockets: session, server and store together. The bytes were captured from
+// PyTorch's clients.
 
 #include <sys/resource.h>
 
@@ -114,9 +114,9 @@ class WorkerStoreTest : public testing::Test {
     ASSERT_TRUE(peer.Send(Hex(request)));
     ASSERT_EQ(ToHex(peer.Receive(Hex(reply).size())), ToHex(Hex(reply))) << "reply to " << request;
   }
-  // All requests before have been carried out, and nothing else was sent to `peer`.
+  // Earlier requests have been executed, and nothing else was sent to `peer`.
   static void ExpectQuiet(RawPeer& peer) { Expect(peer, "0d 51 52 53 54", "51 52 53 54"); }
-  // Until `n` connections wait.
+  // Returns when `n` connections wait.
   bool WaitingComesTo(int64_t n) {
     return thread_.Eventually([&] { return store_->server().store().NumWaiting() == n; });
   }
@@ -145,7 +145,7 @@ TEST_F(WorkerStoreTest, RepliesAreByteExact) {
 }
 
 TEST_F(WorkerStoreTest, OneByteAtATime) {
-  // Longer than any pause between two bytes of ours; the opcode that must wait for it is not in these tables.
+  // A grace longer than any pause between two bytes. No opcode in these tables depends on the grace.
   for (const absl::Span<const Exchange> table :
        {absl::Span<const Exchange>(kVersioned), {kB, std::size(kB)}}) {
     Open({.session = {.grace = seconds(3600)}});
@@ -158,7 +158,7 @@ TEST_F(WorkerStoreTest, OneByteAtATime) {
   }
 }
 
-TEST_F(WorkerStoreTest, AllRequestsInOnePiece) {
+TEST_F(WorkerStoreTest, AllRequestsInOneWrite) {
   Open();
   std::string requests = Hex(kGreeting), replies;
   for (const Exchange& exchange : kVersioned) {
@@ -170,7 +170,7 @@ TEST_F(WorkerStoreTest, AllRequestsInOnePiece) {
   EXPECT_EQ(ToHex(peer.Receive(replies.size())), ToHex(replies));
 }
 
-TEST_F(WorkerStoreTest, KeysAreListed) {
+TEST_F(WorkerStoreTest, ListsKeys) {
   Open();
   RawPeer peer = Versioned();
   Expect(peer, "01 02 .. 2f 62 00 .. 01 02 .. 2f 61 00 .. 11", "02 .. 02 .. 2f 61 02 .. 2f 62");
@@ -187,7 +187,7 @@ TEST_F(WorkerStoreTest, DialectsShareThePortAndTheKeys) {
   Expect(v, "03 02 .. 2f 6b", "02 .. 76 31");
 }
 
-TEST_F(WorkerStoreTest, OpcodeEightWithAPauseIsDeleteInTimeIsAppend) {
+TEST_F(WorkerStoreTest, OpcodeEightIsDeleteAfterAPauseAndAppendWithoutOne) {
   Open({.session = {.grace = milliseconds(1)}});
   RawPeer a(port_);
   Expect(a, "00 02 .. 2f 6b 00 .. 08 02 .. 2f 6b", "01 ..");
@@ -200,7 +200,7 @@ TEST_F(WorkerStoreTest, OpcodeEightWithAPauseIsDeleteInTimeIsAppend) {
   Expect(b, "01 .. 78 02 02 .. 2f 6b", "01 .. 78");
 }
 
-TEST_F(WorkerStoreTest, AWaitEndsWithOneZero) {
+TEST_F(WorkerStoreTest, AWaitEndsWithASingleZero) {
   Open();
   RawPeer waiter = Versioned(), setter = Versioned();
   ASSERT_TRUE(waiter.Send(Hex("06 02 .. 02 .. 2f 61 02 .. 2f 62")));
@@ -212,7 +212,7 @@ TEST_F(WorkerStoreTest, AWaitEndsWithOneZero) {
   ExpectQuiet(waiter);
 }
 
-TEST_F(WorkerStoreTest, CancelAfterTheKeyCameReadsZeroThenOne) {
+TEST_F(WorkerStoreTest, CancelAfterTheKeyWasSetRepliesZeroThenOne) {
   Open();
   RawPeer waiter = Versioned(), setter = Versioned();
   ASSERT_TRUE(waiter.Send(Hex("06 01 .. 02 .. 2f 61")));
@@ -222,7 +222,7 @@ TEST_F(WorkerStoreTest, CancelAfterTheKeyCameReadsZeroThenOne) {
   ExpectQuiet(waiter);
 }
 
-TEST_F(WorkerStoreTest, NoZeroFollowsTheOne) {
+TEST_F(WorkerStoreTest, NoZeroFollowsTheReplyToACancel) {
   Open();
   RawPeer waiter = Versioned(), setter = Versioned();
   Expect(waiter, "06 01 .. 02 .. 2f 61 0c", "01");
@@ -230,7 +230,7 @@ TEST_F(WorkerStoreTest, NoZeroFollowsTheOne) {
   ExpectQuiet(waiter);
 }
 
-TEST_F(WorkerStoreTest, WhoWakesItselfIsAnsweredInOrder) {
+TEST_F(WorkerStoreTest, AConnectionThatEndsItsOwnWaitIsAnsweredInOrder) {
   Open();
   RawPeer peer = Versioned();
   Expect(peer, "06 01 .. 02 .. 2f 61 04 02 .. 2f 61 07 .. 0c", "07 .. 00 01");
@@ -242,13 +242,13 @@ TEST_F(WorkerStoreTest, AnOldClientsNextRequestEndsItsWait) {
   RawPeer old(port_), setter = Versioned();
   ASSERT_TRUE(old.Send(Hex("05 01 .. 02 .. 2f 61")));
   ASSERT_TRUE(WaitingComesTo(1));
-  Expect(old, "06", "00 ..");  // it gave up: "Socket Timeout"
+  Expect(old, "06", "00 ..");  // its wait timed out: "Socket Timeout"
   EXPECT_TRUE(WaitingComesTo(0));
   Expect(setter, "01 02 .. 2f 61 00 .. 0d 01 02 03 04", "01 02 03 04");
   Expect(old, "06", "01 ..");  // and no zero before it
 }
 
-TEST_F(WorkerStoreTest, WaitersThatHangUpAreForgotten) {
+TEST_F(WorkerStoreTest, WaitsOfClosedConnectionsAreDropped) {
   Open();
   RawPeer setter = Versioned();
   {
@@ -261,7 +261,7 @@ TEST_F(WorkerStoreTest, WaitersThatHangUpAreForgotten) {
   EXPECT_TRUE(Errors().empty());
 }
 
-TEST_F(WorkerStoreTest, AHalfRequestHarmsNobody) {
+TEST_F(WorkerStoreTest, AnIncompleteRequestDoesNotBlockOthers) {
   Open();
   RawPeer half = Versioned(), other = Versioned();
   ASSERT_TRUE(half.Send(Hex("01 02 .. 2f 6b 02 .. 76")));
@@ -270,7 +270,7 @@ TEST_F(WorkerStoreTest, AHalfRequestHarmsNobody) {
   Expect(other, "03 02 .. 2f 6b", "02 .. 76 31");
 }
 
-TEST_F(WorkerStoreTest, ASilentPeerIsKept) {
+TEST_F(WorkerStoreTest, AnIdleConnectionIsKept) {
   Open();
   RawPeer twin(port_), other = Versioned();
   Expect(other, "04 02 .. 2f 6e 01 ..", "01 ..");
@@ -286,12 +286,12 @@ TEST_F(WorkerStoreTest, BadInputClosesItsOwnConnectionOnly) {
       {"47 45 54 20 2f 20 48 54 54 50", "unknown opcode 71"},  // GET / HTTP
       {"16 03 01", "unknown opcode 22"},                       // TLS
       {"50 52 49 20 2a", "unknown opcode 80"},                 // HTTP/2
-      {"00 ce f7 85 3c 00 ce f7 85 3c", "VALIDATE came a second time"},
+      {"00 ce f7 85 3c 00 ce f7 85 3c", "VALIDATE was sent twice"},
       {"00 ce f7 85 3c ff", "unknown opcode 255"},
       {"00 ce f7 85 3c 01 00 00 00 00 00 00 00 40", "a key of 4611686018427387904 bytes"},
       {"00 ce f7 85 3c 05 00 00 00 00 00 01 00 00", "1099511627776 keys"},
-      {"00 ce f7 85 3c 04 02 .. 2f 74 01 ..", "is no number but \"abc\""},
-      {"00 ce f7 85 3c 12 02 .. 2f 74 01 ..", "whose value is no number"},
+      {"00 ce f7 85 3c 04 02 .. 2f 74 01 ..", "its value is not a number: \"abc\""},
+      {"00 ce f7 85 3c 12 02 .. 2f 74 01 ..", "its value is not a number"},
   };
   Open();
   RawPeer good = Versioned(), waiter = Versioned();
@@ -313,14 +313,14 @@ TEST_F(WorkerStoreTest, BadInputClosesItsOwnConnectionOnly) {
   EXPECT_EQ(ToHex(waiter.Receive(1)), "00");
 }
 
-TEST_F(WorkerStoreTest, GoodRequestsBeforeABadOneAreAnswered) {
+TEST_F(WorkerStoreTest, ValidRequestsBeforeAnInvalidOneAreAnswered) {
   Open();
   RawPeer peer = Versioned();
   ASSERT_TRUE(peer.Send(Hex("07 07 ff")));
   EXPECT_EQ(ToHex(peer.Receive(16)), ToHex(Hex("00 .. 00 ..")));
 }
 
-TEST_F(WorkerStoreTest, TheLimitsCloseWhoPassesThem) {
+TEST_F(WorkerStoreTest, ConnectionsThatExceedALimitAreClosed) {
   Open({.store = {.max_bytes = 4096}, .max_reply_bytes = 100});
   std::string big;
   c10d::AppendRequest(c10d::Set{"/big", std::string(5000, 'x')}, c10d::Dialect::kVersioned, &big);
@@ -342,7 +342,7 @@ TEST_F(WorkerStoreTest, TheLimitsCloseWhoPassesThem) {
   EXPECT_NE(errors[1].message().find("a reply of more than 100 bytes"), absl::string_view::npos);
 }
 
-TEST_F(WorkerStoreTest, ASlowReaderIsReadNoFurtherAndLosesNothing) {
+TEST_F(WorkerStoreTest, RequestsOfASlowReaderAreDelayedAndNotLost) {
   constexpr int kRequests = 200;
   Open();
   RawPeer slow = Versioned(), other = Versioned();
@@ -360,7 +360,7 @@ TEST_F(WorkerStoreTest, ASlowReaderIsReadNoFurtherAndLosesNothing) {
   };
   ASSERT_TRUE(thread_.Eventually([&] { return done() >= 2; }));
   ExpectQuiet(other);
-  // No kernel buffers hold 200 MiB, and the session holds one answer beyond its limit at most.
+  // Kernel buffers are smaller than 200 MiB, and the session exceeds its limit by at most one reply.
   EXPECT_LT(thread_.Run(done), kRequests);
 
   std::string expected;
@@ -373,7 +373,7 @@ TEST_F(WorkerStoreTest, ASlowReaderIsReadNoFurtherAndLosesNothing) {
   EXPECT_EQ(thread_.Run(done), kRequests);
 }
 
-TEST_F(WorkerStoreTest, LargeValuesComeAndGo) {
+TEST_F(WorkerStoreTest, LargeValuesAreStoredAndReturned) {
   Open();
   RawPeer peer = Versioned();
   std::string value(8 << 20, '\0');
@@ -386,7 +386,7 @@ TEST_F(WorkerStoreTest, LargeValuesComeAndGo) {
   EXPECT_TRUE(peer.Receive(reply.size()) == reply);
 }
 
-TEST_F(WorkerStoreTest, AnAnswerReachesWhoHasShutDownItsSide) {
+TEST_F(WorkerStoreTest, AHalfClosedConnectionIsAnswered) {
   Open();
   RawPeer peer = Versioned();
   ASSERT_TRUE(peer.Send(Hex("07")));
@@ -414,7 +414,7 @@ TEST_F(WorkerStoreTest, ThousandsOfWaitersAreWoken) {
   for (RawPeer& waiter : waiters) ASSERT_EQ(ToHex(waiter.Receive(1)), "00");
 }
 
-TEST_F(WorkerStoreTest, CloseSendsFinAndWaitsForThePeersToHangUp) {
+TEST_F(WorkerStoreTest, CloseSendsFinAndWaitsForThePeersToDisconnect) {
   Open();
   RawPeer waiter = Versioned(), twin(port_), asker = Versioned();
   ASSERT_TRUE(waiter.Send(Hex("06 01 .. 02 .. 2f 61")));
@@ -425,7 +425,7 @@ TEST_F(WorkerStoreTest, CloseSendsFinAndWaitsForThePeersToHangUp) {
   std::string ignored;
   EXPECT_EQ(waiter.ReceiveToEnd(&ignored), End::kFin);
   EXPECT_EQ(twin.ReceiveToEnd(&ignored), End::kFin);
-  // A request that crosses the close is discarded and does not become a reset.
+  // A request that arrives during the close is discarded and causes no reset.
   ASSERT_TRUE(asker.Send(Hex("07")));
   EXPECT_EQ(asker.ReceiveToEnd(&ignored), End::kFin);
   EXPECT_EQ(ignored, "");
@@ -437,12 +437,12 @@ TEST_F(WorkerStoreTest, CloseSendsFinAndWaitsForThePeersToHangUp) {
   EXPECT_TRUE(Errors().empty());
 }
 
-TEST_F(WorkerStoreTest, CloseResetsNobodyWhoHasJustConnected) {
+TEST_F(WorkerStoreTest, CloseDoesNotResetAConnectionInTheBacklog) {
   Open();
   std::promise<void> closed;
   std::unique_ptr<RawPeer> peer;
   thread_.Run([&] {
-    peer = std::make_unique<RawPeer>(port_);  // while the thread is here, nobody accepts it
+    peer = std::make_unique<RawPeer>(port_);  // not accepted while this runs on the thread
     store_->Close(seconds(3600), [&] { closed.set_value(); });
   });
   std::string ignored;
@@ -451,7 +451,7 @@ TEST_F(WorkerStoreTest, CloseResetsNobodyWhoHasJustConnected) {
   EXPECT_EQ(closed.get_future().wait_for(seconds(20)), std::future_status::ready);
 }
 
-TEST_F(WorkerStoreTest, CloseWaitsNoLongerThanItsLinger) {
+TEST_F(WorkerStoreTest, CloseWaitsAtMostItsLinger) {
   Open();
   RawPeer stays = Versioned();
   ExpectQuiet(stays);
@@ -462,7 +462,7 @@ TEST_F(WorkerStoreTest, CloseWaitsNoLongerThanItsLinger) {
   EXPECT_EQ(stays.ReceiveToEnd(&ignored), End::kFin);
 }
 
-TEST_F(WorkerStoreTest, AnEmptyStoreClosesAtOnceAndItsPortIsFree) {
+TEST_F(WorkerStoreTest, AStoreWithoutConnectionsClosesAtOnceAndFreesItsPort) {
   Open();
   std::promise<void> closed;
   thread_.Run([&] { store_->Close(seconds(3600), [&] { closed.set_value(); }); });

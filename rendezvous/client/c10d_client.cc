@@ -11,7 +11,7 @@
 namespace ddprun {
 namespace {
 
-// How replies are read, for C10dConnection::Ask.
+// Readers of replies, for C10dConnection::Ask.
 auto I64(C10dConnection& c) {
   return [&c](TimePoint deadline) { return c.ReceiveI64(deadline); };
 }

@@ -22,10 +22,10 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// How long a store may take over the answer to a cancelled wait, which it owes at once.
+// Timeout of the reply to CANCEL_WAIT, which a store sends at once.
 constexpr Duration kCancelTimeout = seconds(5);
 
-// Looks at all parts of a request: a store would hang up on what is too large.
+// Checks the sizes in a request: a store closes the connection if one is too large.
 struct Checker {
   StoreRequestCheck check;
 
@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<C10dConnection>> C10dConnection::Open(const std::
     ASSIGN_OR_RETURN(connection->fd_, TcpConnect(host, port, deadline));
     absl::Status greeted = connection->Greet(deadline);
     if (!greeted.ok()) ::close(std::exchange(connection->fd_, -1));
-    // A store that is too slow now may be there later.
+    // A slow store may answer a later attempt.
     return absl::IsDeadlineExceeded(greeted) ? absl::UnavailableError(greeted.message()) : greeted;
   };
   RETURN_IF_ERROR(ConnectWithRetries(absl::StrCat("connecting to the store at ", connection->endpoint_),
@@ -151,7 +151,7 @@ absl::StatusOr<int64_t> C10dConnection::ReceiveI64(TimePoint deadline) {
 
 absl::StatusOr<std::string> C10dConnection::ReceiveBytes(TimePoint deadline) {
   ASSIGN_OR_RETURN(const int64_t size, ReceiveI64(deadline));
-  constexpr size_t kPiece = 1 << 20;  // memory follows the bytes, not the length that was declared
+  constexpr size_t kPiece = 1 << 20;  // memory grows with the bytes received, not with the declared size
   std::string bytes;
   for (auto left = static_cast<uint64_t>(size); left > 0;) {
     const size_t piece = std::min<uint64_t>(left, kPiece);
@@ -180,7 +180,7 @@ absl::Status C10dConnection::Greet(TimePoint deadline) {
   char echo[4];
   RETURN_IF_ERROR(Receive(echo, sizeof echo, deadline), "greeting it as a c10d store");
   if (c10d::ReadU32(echo) != nonce) {
-    return absl::FailedPreconditionError("something answers there, but it is no c10d store");
+    return absl::FailedPreconditionError("the server that answered is not a c10d store");
   }
   return absl::OkStatus();
 }
@@ -192,23 +192,23 @@ absl::Status C10dConnection::Await(const c10d::Request& request, const std::stri
   constexpr auto kStop = static_cast<uint8_t>(c10d::WaitReply::kStopWaiting);
   constexpr auto kCanceled = static_cast<uint8_t>(c10d::WaitReply::kWaitCanceled);
   const std::string doing = absl::StrCat("waiting for ", awaited);
-  const absl::Status nonsense = absl::InternalError("an answer that is none");
+  const absl::Status invalid = absl::InternalError("unexpected reply");
 
   const TimePoint deadline = steady_clock::now() + timeout;
-  // A wait may be short and its keys many: sending them has the time of any other request.
+  // Sending has the timeout of any other request: `timeout` may be short and the keys many.
   RETURN_IF_ERROR(Send(request, Deadline()));
   absl::StatusOr<uint8_t> reply = ReceiveU8(deadline);
   if (reply.ok() && *reply == kStop) return absl::OkStatus();
-  if (!absl::IsDeadlineExceeded(reply.status())) return Break(reply.ok() ? nonsense : reply.status(), doing);
+  if (!absl::IsDeadlineExceeded(reply.status())) return Break(reply.ok() ? invalid : reply.status(), doing);
 
-  // What is awaited may come while we cancel: then its answer is read before that to the cancellation.
+  // The wait may end while it is being cancelled. Its reply then precedes the reply to the cancellation.
   const TimePoint cancel_deadline = steady_clock::now() + kCancelTimeout;
   RETURN_IF_ERROR(Send(c10d::CancelWait{}, cancel_deadline));
   reply = ReceiveU8(cancel_deadline);
   const bool came = reply.ok() && *reply == kStop;
   if (came) reply = ReceiveU8(cancel_deadline);
   if (!reply.ok() || *reply != kCanceled) {
-    return Break(reply.ok() ? nonsense : reply.status(), absl::StrCat(doing, ", CANCEL_WAIT"));
+    return Break(reply.ok() ? invalid : reply.status(), absl::StrCat(doing, ", CANCEL_WAIT"));
   }
   if (came) return absl::OkStatus();
   return absl::DeadlineExceededError(

@@ -1,5 +1,4 @@
-// One connection to a c10d TCP store, dialect V: requests go out, replies come back in order, and what can go
-// wrong between them has one of two outcomes.
+// A connection to a c10d TCP store, dialect V: sends requests and reads the replies in order.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +15,13 @@
 
 namespace ddprun {
 
-//   Errors:  kInvalidArgument: no store would take the request; nothing was sent;
-//            kUnavailable: the connection is dead, and says so from now on. An answer that is late or wrong
-//            leaves it out of step: nothing more can be asked on it.
+//   Errors:  kInvalidArgument: the request is invalid; nothing was sent;
+//            kUnavailable: the connection is broken, and all later calls fail. A late or invalid reply also
+//            breaks it, since later replies could not be matched to their requests.
 //   Threads: one caller at a time.
 class C10dConnection {
  public:
-  // As C10dClient::Connect; `timeout` is also that of each later request but of those that wait.
+  // As C10dClient::Connect. `timeout` also applies to each later request, except to waits.
   static absl::StatusOr<std::unique_ptr<C10dConnection>> Open(const std::string& host, int port,
                                                               Duration timeout);
   ~C10dConnection();
@@ -43,16 +42,16 @@ class C10dConnection {
   }
 
   // Sends a WAIT or BARRIER and waits for its answer.
-  //   Errors: kDeadlineExceeded naming `awaited`: the wait has been given up, the connection stays usable.
+  //   Errors: kDeadlineExceeded naming `awaited`: the wait was cancelled; the connection stays usable.
   absl::Status Await(const c10d::Request& request, const std::string& awaited, Duration timeout);
 
-  // Pieces of replies. Errors: kUnavailable, kDeadlineExceeded; Ask makes the right ones of them.
+  // Parts of replies. Errors: kUnavailable, kDeadlineExceeded; Ask converts them.
   absl::StatusOr<uint8_t> ReceiveU8(TimePoint deadline);
   absl::StatusOr<int64_t> ReceiveI64(TimePoint deadline);
   absl::StatusOr<std::string> ReceiveBytes(TimePoint deadline);
   absl::StatusOr<std::vector<std::string>> ReceiveList(uint64_t num_items, TimePoint deadline);
 
-  // Numeric, without a port; empty when the connection is gone.
+  // Numeric, without a port; empty if it cannot be determined.
   std::string local_address() const;
 
  private:
@@ -69,8 +68,8 @@ class C10dConnection {
   const std::string endpoint_;  // for messages
   const Duration timeout_;
   int fd_ = -1;
-  absl::Status broken_;  // why the connection is of no use any more
-  std::string out_;      // the request being made
+  absl::Status broken_;  // why the connection is unusable; OK: it is usable
+  std::string out_;      // the encoded request
 };
 
 }  // namespace ddprun

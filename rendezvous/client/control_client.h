@@ -1,4 +1,4 @@
-// Asks a coordinator to change a running job.
+// Requests to a coordinator to change a running job.
 #pragma once
 
 #include <string>
@@ -8,16 +8,16 @@
 
 namespace ddprun {
 
-// Where the coordinator listens, and how long it may take to answer; the address is numeric.
+// The address of the coordinator, numeric, and the timeout of its reply.
 struct ControlTarget {
   std::string address;
   int port = 0;
   Duration timeout = seconds(10);
 };
 
-// Both block, and return, for people, what happens now. `run_id` may be empty when there is one job.
-//   Errors: kNotFound, kInvalidArgument, kFailedPrecondition: the coordinator's, proto/control.proto has
-//   them;
+// Both functions block and return a text for people that describes what happens next. `run_id` may be empty
+// if there is one job.
+//   Errors: kNotFound, kInvalidArgument, kFailedPrecondition: from the coordinator; see proto/control.proto;
 //           kUnavailable, kDeadlineExceeded: it did not answer; the job may have been changed.
 
 // Takes a node out, by its id or its host.

@@ -9,32 +9,31 @@
 
 namespace ddprun {
 
-// Contract of every link: messages arrive in order, once, as long as the link holds. It sends heartbeats by
-// itself from on_open on, which is the time to join. The handlers are called from the io_context that the
-// link was made with, never from inside a call; only on_open, on_message and on_lost are needed.
+// Contract of every link: messages arrive in order and at most once. The link sends heartbeats on its own
+// after on_open; join in on_open. Handlers run on the io_context of the link, never from within a call.
+// on_message and on_lost are required.
 class CoordinatorLink {
  public:
   struct Handlers {
-    // The connection is there: what is sent from now on is under way at once. What was sent before waits for
-    // it.
+    // The connection is established. Messages sent before it were queued; later ones are sent at once.
     std::function<void()> on_open = {};
     std::function<void(const proto::CoordinatorMessage&)> on_message;
-    // The link is gone, not by Close(): kUnavailable with the cause. Called at most once, last.
+    // The link was lost, not by Close(): kUnavailable with the cause. The last callback, at most once.
     std::function<void(const absl::Status&)> on_lost;
-    // Fills in the heartbeat that is sent right afterwards.
+    // Fills in a heartbeat, which is sent right afterwards.
     std::function<void(proto::Heartbeat&)> heartbeat = {};
-    // A heartbeat was answered: as it was `sent`, on the steady clock and after the call of `heartbeat` for
-    // it, the coordinator still had to renew the lease. Never told by a link that has no lease.
+    // The coordinator answered the heartbeat sent at `sent` (steady clock, taken after `heartbeat` returned),
+    // so it renewed the lease no earlier than that. Never invoked by a link without a lease.
     std::function<void(TimePoint sent)> on_answered = {};
-    // How often heartbeats are sent until the coordinator's Welcome says how often; 0: none until then. On a
-    // slow connection several are due before the welcome comes.
+    // Interval of heartbeats before the Welcome, which sets the interval; 0: none before it. On a slow
+    // connection several are due before the Welcome arrives.
     Duration heartbeat_interval{};
   };
 
   virtual ~CoordinatorLink() = default;
   virtual void Start(Handlers handlers) = 0;  // once
   virtual void Send(const proto::AgentMessage& message) = 0;
-  // Says what was sent before, then hangs up. No handler is called afterwards.
+  // Sends queued messages, then disconnects. No handler is invoked afterwards.
   virtual void Close() = 0;
 };
 

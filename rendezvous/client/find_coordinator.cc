@@ -32,12 +32,12 @@ using namespace asio::experimental::awaitable_operators;  // NOLINT: operator|| 
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr Duration kAnswerTimeout = seconds(5);
-// Of one connect attempt, doubled after each one that times out, for round trips of more than 1 s. The kernel
+// Timeout of a connect attempt, doubled after each timeout, for round trips of more than 1 s. The kernel
 // repeats a lost SYN 1, 3, 7 and 15 s after the first one: after an outage a new attempt connects sooner.
 constexpr Duration kFirstConnectTimeout = seconds(1);
 constexpr Duration kFirstPause = milliseconds(20);
 constexpr Duration kLongestPause = seconds(1);
-// So often somebody may hang up without an answer: a coordinator that is just ending does, once.
+// Attempts at a server that closes connections without an answer. An exiting coordinator does so once.
 constexpr int kMaxHangUps = 3;
 
 asio::awaitable<void> Sleep(Duration d) {
@@ -55,7 +55,7 @@ std::string ToText(const tcp::endpoint& endpoint) {
   return text.str();
 }
 
-// Not by Asio's resolver: a coroutine that waits for it cannot be cancelled.
+// Asio's resolver is not used: a coroutine that waits for it cannot be cancelled.
 asio::awaitable<absl::StatusOr<std::vector<tcp::endpoint>>> Resolve(const std::string& host, int port) {
   const NameLookup lookup(host, port);
   if (lookup.fd() >= 0) {
@@ -72,7 +72,7 @@ asio::awaitable<absl::StatusOr<std::vector<tcp::endpoint>>> Resolve(const std::s
   co_return endpoints;
 }
 
-// OK if `answer` to a GET /healthz is that of a coordinator that this build can talk to.
+// OK if `answer` to GET /healthz is from a coordinator of this protocol version.
 absl::Status CheckAnswer(const absl::StatusOr<HttpResponse>& answer, absl::string_view where) {
   error_code error;
   const boost::json::value json = boost::json::parse(answer.ok() ? answer->body : std::string(), error);
@@ -81,10 +81,10 @@ absl::Status CheckAnswer(const absl::StatusOr<HttpResponse>& answer, absl::strin
   const auto* protocol = object ? object->if_contains("protocol") : nullptr;
   if (service == nullptr || *service != "ddprun" || protocol == nullptr || !protocol->is_int64()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("what listens at ", where, " is no ddprun coordinator (",
+        absl::StrCat("the server at ", where, " is not a ddprun coordinator (",
                      absl::IsUnavailable(answer.status())
-                         ? "it did not answer a GET /healthz; a torch TCPStore does not either"
-                         : "its answer to GET /healthz is none of ours",
+                         ? "it did not answer GET /healthz; a torch TCPStore does not either"
+                         : "its answer to GET /healthz is not a coordinator's",
                      "): give --rdzv-endpoint the address that the first node's ddprun printed, or a free "
                      "port of the first node"));
   }
@@ -96,15 +96,15 @@ absl::Status CheckAnswer(const absl::StatusOr<HttpResponse>& answer, absl::strin
   return absl::OkStatus();
 }
 
-// What else is known of a try that failed.
+// Details of a failed attempt.
 struct Failed {
-  bool refused = false;     // the host is there, and nobody listens
+  bool refused = false;     // the host is up and refused the connection
   bool timed_out = false;   // a connect attempt timed out
-  bool hung_up = false;     // who listens said nothing at all
+  bool hung_up = false;     // the server closed the connection without an answer
   bool unresolved = false;  // the name server has not answered, or does not know the name
 };
 
-// Connects to the first of `endpoints` that answers within `timeout`, each in turn. The error is that of the last one.
+// Connects to the first of `endpoints` that answers; each has `timeout`. The error is that of the last one.
 asio::awaitable<std::pair<error_code, tcp::endpoint>> Connect(tcp::socket& socket,
                                                               const std::vector<tcp::endpoint>& endpoints,
                                                               Duration timeout, const Trace& trace,
@@ -124,7 +124,7 @@ asio::awaitable<std::pair<error_code, tcp::endpoint>> Connect(tcp::socket& socke
   co_return result;
 }
 
-// One try. kUnavailable: worth another, unless it was refused.
+// One attempt. kUnavailable: may be retried.
 asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, int port,
                                                       const std::string& where, Duration connect_timeout,
                                                       const Trace& trace, Failed& failed) {
@@ -143,13 +143,13 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, i
   if (connect_error) {
     failed.refused = connect_error == asio::error::connection_refused;
     co_return absl::UnavailableError(
-        absl::StrCat("nobody listens at ", where, " (", connect_error.message(),
+        absl::StrCat("no server listens at ", where, " (", connect_error.message(),
                      "): is the agent of the first node running, and is this its address?"));
   }
   error_code ignored;
   FoundCoordinator found{endpoint.address().to_string(), port,
                          socket.local_endpoint(ignored).address().to_string()};
-  // A name of its own: GCC 12 destroys a braced temporary in a co_await expression twice.
+  // A named variable: GCC 12 destroys a braced temporary in a co_await expression twice.
   const HttpRequest request{.host = host, .path = "/healthz"};
   const auto asked = co_await (HttpGet(socket, request) || Sleep(kAnswerTimeout));
   const absl::StatusOr<HttpResponse> answer =
@@ -196,10 +196,10 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
                                                     InSeconds(limits.total),
                                                     limits.advice.empty() ? "" : "; ", limits.advice, ")"));
     }
-    // A node that starts a moment before the first one is no news.
+    // Silent at first: nodes often start a moment before the first node.
     if (pause >= milliseconds(500) && told != found.status().message()) {
       told = std::string(found.status().message());
-      tell(absl::StrCat("waiting for the coordinator, ", rest / seconds(1), " s more: ", told));
+      tell(absl::StrCat("waiting for the coordinator, ", rest / seconds(1), " s left: ", told));
     }
     co_await Sleep(std::min(pause, rest));
     pause = std::min(pause * 2, kLongestPause);

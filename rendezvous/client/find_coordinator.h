@@ -1,4 +1,4 @@
-// Finds out who listens at an endpoint before anything is asked of it, so that errors can say what is wrong.
+// Checks that a coordinator listens at an endpoint before the agent uses it, so that errors name the cause.
 #pragma once
 
 #include <functional>
@@ -14,26 +14,25 @@ namespace ddprun {
 struct FoundCoordinator {
   std::string address;  // numeric, of the host that answered
   int port = 0;
-  std::string
-      local_address;  // numeric: this host as that one sees it, unless there is a translation between them
+  std::string local_address;  // numeric, of this host on that connection (before any address translation)
 };
 
 struct FindLimits {
   Duration total = seconds(60);
-  // A host that is there and refuses the connection has no coordinator any more: do not wait for a new one.
+  // Fail on a refused connection: the host is up and its coordinator has exited; do not wait for a new one.
   bool refusal_is_final = false;
-  // For the error when `total` is over: what changes it.
+  // Appended to the error when `total` has passed: how to change it.
   std::string advice = {};
-  // Called with one line for each step: names and their addresses, tries and their results.
+  // Called with a line for each step: names and addresses, attempts and results.
   std::function<void(absl::string_view)> trace = [](absl::string_view) {};
 };
 
-// Resolves `host`, connects and asks GET /healthz, again and again with growing pauses while nobody listens,
-// until the limits. One connect attempt has 1 s, twice as much after each one that timed out.
-//   tell:   called with one line for people when it has to wait, and when the reason changes.
-//   Errors: kUnavailable: nobody listened until the limits, or the name did not resolve;
-//           kFailedPrecondition: somebody else listens there (at once; nothing was changed);
-//           each with the endpoint, the cause and what to do.
+// Resolves `host`, connects and requests GET /healthz. Retries with growing pauses within the limits. A
+// connect attempt times out after 1 s, doubled after each timeout.
+//   tell:   called with a line for people when it has to wait, and when the reason changes.
+//   Errors: kUnavailable: no coordinator answered within the limits, or the name did not resolve;
+//           kFailedPrecondition: another server, or a coordinator of another version, answered; not retried.
+//           Each message has the endpoint, the cause and a remedy.
 boost::asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
     std::string host, int port, FindLimits limits, std::function<void(absl::string_view)> tell);
 

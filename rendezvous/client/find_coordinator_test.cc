@@ -36,7 +36,7 @@ std::string Healthy(int protocol = kProtocolVersion) {
   return Page(absl::StrCat("{\"service\":\"ddprun\",\"protocol\":", protocol, "}\n"));
 }
 
-// Listens and answers each connection with the same text, on the io_context that it is given.
+// Listens and answers each connection with the same text.
 class FakeHost {
  public:
   FakeHost(asio::io_context& io, std::string answer, uint16_t port = 0)
@@ -47,7 +47,7 @@ class FakeHost {
   const std::string& request() const { return request_; }
   // The kernel drops SYNs of further connections while one waits to be accepted.
   void SetBacklogToOne() { acceptor_.listen(0); }
-  // Hangs up on the next one without a word.
+  // Closes the next connection without an answer.
   void HangUpOnce() { hang_up_ = true; }
 
  private:
@@ -108,7 +108,7 @@ class FindCoordinatorTest : public ::testing::Test {
   std::vector<std::string> told_;
 };
 
-TEST_F(FindCoordinatorTest, FindsOneAndLearnsBothAddresses) {
+TEST_F(FindCoordinatorTest, ReturnsBothAddresses) {
   FakeHost host(io_, Healthy());
   const auto found = Find("localhost", host.port(), seconds(10));
   ASSERT_TRUE(found.ok()) << found.status();
@@ -119,7 +119,7 @@ TEST_F(FindCoordinatorTest, FindsOneAndLearnsBothAddresses) {
   EXPECT_THAT(told_, IsEmpty());
 }
 
-TEST_F(FindCoordinatorTest, WaitsForOneThatComesLater) {
+TEST_F(FindCoordinatorTest, WaitsForACoordinatorThatStartsLater) {
   const int port = FreePort();
   std::optional<FakeHost> host;
   const auto found = Find("127.0.0.1", port, seconds(20), [&] {
@@ -127,33 +127,34 @@ TEST_F(FindCoordinatorTest, WaitsForOneThatComesLater) {
   });
   EXPECT_TRUE(found.ok()) << found.status();
   ASSERT_EQ(told_.size(), 1u);  // the reason did not change
-  EXPECT_THAT(told_[0], AllOf(StartsWith("waiting for the coordinator, "), HasSubstr("nobody listens at")));
+  EXPECT_THAT(told_[0],
+              AllOf(StartsWith("waiting for the coordinator, "), HasSubstr("no server listens at")));
 }
 
-TEST_F(FindCoordinatorTest, GivesUpWhenNobodyComes) {
+TEST_F(FindCoordinatorTest, TimesOutWithoutACoordinator) {
   const auto found = Find("127.0.0.1", FreePort(), milliseconds(30));
   EXPECT_EQ(found.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(found.status().message()),
-              AllOf(HasSubstr("nobody listens at 127.0.0.1:"), HasSubstr("read_timeout")));
+              AllOf(HasSubstr("no server listens at 127.0.0.1:"), HasSubstr("read_timeout")));
 }
 
 TEST_F(FindCoordinatorTest, ARefusalMayBeFinal) {
   const FindLimits limits{.total = seconds(60), .refusal_is_final = true};
-  const auto found = FindWithin("127.0.0.1", FreePort(), limits);  // fails itself after 20 s
+  const auto found = FindWithin("127.0.0.1", FreePort(), limits);  // the fixture fails after 20 s
   EXPECT_EQ(found.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(found.status().message()), HasSubstr("nobody listens at 127.0.0.1:"));
+  EXPECT_THAT(std::string(found.status().message()), HasSubstr("no server listens at 127.0.0.1:"));
   EXPECT_THAT(told_, IsEmpty());
   FakeHost host(io_, Healthy());
   EXPECT_TRUE(FindWithin("localhost", host.port(), limits).ok());
 }
 
-TEST_F(FindCoordinatorTest, ANameThatDoesNotResolveIsSaidSo) {
+TEST_F(FindCoordinatorTest, ReportsANameThatDoesNotResolve) {
   const auto found = Find("no.such.host.invalid", 1, milliseconds(1500));
   EXPECT_EQ(found.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(found.status().message()), HasSubstr("no.such.host.invalid:1"));
 }
 
-TEST_F(FindCoordinatorTest, SomebodyElseIsFoundOutAtOnce) {
+TEST_F(FindCoordinatorTest, AnotherServerIsAnErrorAtOnce) {
   for (const std::string& answer : {
            std::string(),
            std::string("SSH-2.0-OpenSSH_9.2p1\r\n"),
@@ -167,29 +168,29 @@ TEST_F(FindCoordinatorTest, SomebodyElseIsFoundOutAtOnce) {
     FakeHost host(io_, answer);
     const auto found = Find("127.0.0.1", host.port(), seconds(20));
     EXPECT_EQ(found.status().code(), absl::StatusCode::kFailedPrecondition) << answer.substr(0, 80);
-    EXPECT_THAT(std::string(found.status().message()), HasSubstr("is no ddprun coordinator"));
+    EXPECT_THAT(std::string(found.status().message()), HasSubstr("is not a ddprun coordinator"));
   }
 }
 
-TEST_F(FindCoordinatorTest, OneThatIsJustEndingIsAskedAgain) {
+TEST_F(FindCoordinatorTest, RetriesAfterAClosedConnection) {
   FakeHost host(io_, Healthy());
   host.HangUpOnce();
   const auto found = Find("127.0.0.1", host.port(), seconds(20));
   EXPECT_TRUE(found.ok()) << found.status();
 }
 
-TEST_F(FindCoordinatorTest, AnotherVersionIsNamed) {
+TEST_F(FindCoordinatorTest, AnotherProtocolVersionIsAnError) {
   FakeHost host(io_, Healthy(kProtocolVersion + 1));
   const auto found = Find("127.0.0.1", host.port(), seconds(20));
   EXPECT_EQ(found.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(found.status().message()), HasSubstr("start the same ddprun on all nodes"));
 }
 
-TEST_F(FindCoordinatorTest, ALostSynIsNotWaitedFor) {
+TEST_F(FindCoordinatorTest, RetriesAfterALostSyn) {
   asio::io_context host_io;  // runs from the second attempt on
   FakeHost host(host_io, Healthy());
   host.SetBacklogToOne();
-  // More than the backlog takes. A non-blocking connect sends the SYN at once.
+  // More connections than the backlog holds. A nonblocking connect sends the SYN at once.
   std::vector<std::unique_ptr<tcp::socket>> others;
   for (int i = 0; i < 3; ++i) {
     others.push_back(std::make_unique<tcp::socket>(io_));
@@ -210,8 +211,8 @@ TEST_F(FindCoordinatorTest, ALostSynIsNotWaitedFor) {
   EXPECT_GE(attempts, 2);
 }
 
-TEST_F(FindCoordinatorTest, ATimeoutEndsEvenAWaitForAnAnswer) {
-  asio::io_context deaf;  // which is never run
+TEST_F(FindCoordinatorTest, TheTimeoutAppliesToTheAnswer) {
+  asio::io_context deaf;  // never run
   FakeHost host(deaf, Healthy());
   const auto found = Find("127.0.0.1", host.port(), milliseconds(20));
   EXPECT_EQ(found.status().code(), absl::StatusCode::kUnavailable);

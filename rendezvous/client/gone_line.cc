@@ -49,7 +49,7 @@ void OpenGoneLine(boost::asio::io_context& io, const std::string& address, int p
   const auto ip = boost::asio::ip::make_address(address, error);
   if (error) {
     return boost::asio::post(io, [address, done = std::move(done)] {
-      done(absl::UnavailableError(absl::StrCat(address, " is no numeric address")));
+      done(absl::UnavailableError(absl::StrCat(address, " is not a numeric address")));
     });
   }
   const auto attempt = std::make_shared<Attempt>(io);
@@ -63,8 +63,7 @@ void OpenGoneLine(boost::asio::io_context& io, const std::string& address, int p
                                   attempt->timer.cancel();
                                   if (failed) return done(absl::UnavailableError(failed.message()));
                                   boost::system::error_code ignored;
-                                  // Something between the hosts may forget a connection that is silent for
-                                  // long.
+                                  // Middleboxes may drop a connection that is idle for long.
                                   attempt->socket.set_option(boost::asio::socket_base::keep_alive(true),
                                                              ignored);
                                   done(std::move(attempt->socket));

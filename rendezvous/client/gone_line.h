@@ -1,4 +1,4 @@
-// The line on which the warden of a node says that its agent and all its workers are gone.
+// The connection on which a node's warden reports that its agent and all its workers have exited.
 #pragma once
 
 #include <functional>
@@ -10,12 +10,12 @@
 
 namespace ddprun {
 
-// What is written on it: docs/protocol.md, "HTTP", DELETE /nodes.
+// The report. Source: docs/protocol.md, "HTTP", DELETE /nodes.
 std::string GoneMessage(const std::string& run_id, const std::string& node_id, const std::string& token);
 
-// Connects to the coordinator at a numeric address; `done` comes once, not from within, within 5 s. The
-// connection stays silent until the message is written; the coordinator keeps it as long as it is open.
-//   Errors: kUnavailable.
+// Connects to the coordinator at a numeric address. Invokes `done` once, within 5 s, never from within this
+// call. The connection stays idle until the report is written; the coordinator does not time it out.
+//   Errors: kUnavailable: no connection within 5 s, or `address` is not numeric.
 void OpenGoneLine(boost::asio::io_context& io, const std::string& address, int port,
                   std::function<void(absl::StatusOr<boost::asio::ip::tcp::socket>)> done);
 

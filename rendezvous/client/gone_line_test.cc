@@ -34,7 +34,7 @@ TEST_F(OpenGoneLineTest, Connects) {
   EXPECT_TRUE(line->is_open());
 }
 
-TEST_F(OpenGoneLineTest, SaysWhyItCannot) {
+TEST_F(OpenGoneLineTest, ReportsARefusedConnection) {
   int port = 0;
   {
     tcp::acceptor acceptor(io_, tcp::endpoint(boost::asio::ip::address_v4::loopback(), 0));
@@ -44,7 +44,7 @@ TEST_F(OpenGoneLineTest, SaysWhyItCannot) {
 }
 
 TEST_F(OpenGoneLineTest, NamesAreNotLookedUp) {
-  EXPECT_EQ(Open("node1", 1).status(), absl::UnavailableError("node1 is no numeric address"));
+  EXPECT_EQ(Open("node1", 1).status(), absl::UnavailableError("node1 is not a numeric address"));
 }
 
 }  // namespace

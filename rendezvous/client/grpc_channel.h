@@ -1,4 +1,4 @@
-// The one way to connect to a coordinator by gRPC.
+// Creates gRPC channels to a coordinator; all clients use this function.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -8,8 +8,8 @@
 
 namespace ddprun {
 
-// `address` is numeric. Each channel has a connection of its own, and goes through no proxy. Answers of more
-// than `max_message_bytes` are refused.
+// `address` is numeric. Each channel has its own connection and uses no proxy. Received messages of more than
+// `max_message_bytes` are errors.
 std::shared_ptr<grpc::Channel> MakeCoordinatorChannel(const std::string& address, int port,
                                                       int max_message_bytes = 4 << 20);
 

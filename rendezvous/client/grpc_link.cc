@@ -18,7 +18,7 @@
 namespace ddprun {
 namespace {
 
-// How long the last words may take to go out.
+// Time to send queued messages in the destructor.
 constexpr auto kCloseTimeout = std::chrono::seconds(2);
 
 class GrpcLink final : public CoordinatorLink,
@@ -41,7 +41,7 @@ class GrpcLink final : public CoordinatorLink,
     handlers_ = std::move(handlers);
     started_ = true;
     stub_->async()->Attend(&context_, this);
-    AddHold();  // for reads and writes that start outside of a reaction; until the stream has ended
+    AddHold();  // for reads and writes started outside reactions; until the stream has ended
     StartRead(&incoming_);
     StartCall();
     watch_.Started(timer_.Now(), welcome_limit_);
@@ -58,16 +58,16 @@ class GrpcLink final : public CoordinatorLink,
   void Close() override {
     handlers_ = {};
     timer_.Set(std::nullopt, {});
-    // A coordinator that left two heartbeats unanswered reads no more messages either.
+    // A coordinator that has not answered two heartbeats is unlikely to read more messages.
     if (started_ && watch_.unanswered() > 1) context_.TryCancel();
     absl::MutexLock lock(&mutex_);
     if (!started_ || std::exchange(closing_, true) || broken_) return;
     if (outbox_.empty()) StartWritesDone();
-    ReadNext();  // The handler that would do it may never run.
+    ReadNext();  // The posted handler that would call it may never run.
   }
 
  private:
-  // Runs `f` on the io_context, unless the link is gone by then.
+  // Runs `f` on the io_context unless the link has been destroyed by then.
   template <typename F>
   void Post(F f) {
     boost::asio::post(io_, [alive = std::weak_ptr<int>(alive_), f = std::move(f)] {
@@ -75,7 +75,7 @@ class GrpcLink final : public CoordinatorLink,
     });
   }
 
-  // The coordinator sends this as soon as the stream is there.
+  // The coordinator sends the initial metadata as soon as it has accepted the stream.
   void OnReadInitialMetadataDone(bool ok) override {
     if (!ok) return;  // OnDone follows
     {
@@ -107,7 +107,7 @@ class GrpcLink final : public CoordinatorLink,
       ReadNext();
     });
   }
-  // The message that came has been taken care of.
+  // The received message has been handled.
   void ReadNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (std::exchange(handling_, false)) StartRead(&incoming_);
   }
@@ -149,7 +149,7 @@ class GrpcLink final : public CoordinatorLink,
     const LinkWatch::Action action = watch_.Due(timer_.Now());
     if (const auto* give_up = std::get_if<LinkWatch::GiveUp>(&action)) {
       gave_up_ = give_up->why;
-      context_.TryCancel();  // OnDone follows, whatever the network does
+      context_.TryCancel();  // OnDone follows in any case
     } else if (std::holds_alternative<LinkWatch::SendHeartbeat>(action)) {
       proto::AgentMessage message;
       proto::Heartbeat& heartbeat = *message.mutable_heartbeat();
@@ -165,15 +165,15 @@ class GrpcLink final : public CoordinatorLink,
   const std::unique_ptr<proto::Coordinator::Stub> stub_;
   AsioWakeTimer timer_;
   LinkWatch watch_;
-  const std::shared_ptr<int> alive_ = std::make_shared<int>();  // watched by what is posted
+  const std::shared_ptr<int> alive_ = std::make_shared<int>();  // observed by posted handlers
   Handlers handlers_;
-  std::string gave_up_;  // why, if this side ended the stream
+  std::string gave_up_;  // why this side ended the stream; empty: it did not
   bool started_ = false;
   grpc::ClientContext context_;
-  proto::CoordinatorMessage incoming_;  // gRPC's, between StartRead and OnReadDone
+  proto::CoordinatorMessage incoming_;  // used by gRPC between StartRead and OnReadDone
   absl::Mutex mutex_;
   std::deque<proto::AgentMessage> outbox_ ABSL_GUARDED_BY(mutex_);  // front: being written
-  bool handling_ ABSL_GUARDED_BY(mutex_) = false;  // a message came, the next is not asked for yet
+  bool handling_ ABSL_GUARDED_BY(mutex_) = false;  // a message is being handled; no read is in flight
   bool open_ ABSL_GUARDED_BY(mutex_) = false;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;

@@ -11,10 +11,9 @@
 
 namespace ddprun {
 
-// `address` is numeric. Sends heartbeats as often as the coordinator's Welcome asks for, by itself. The link
-// is lost when the connection breaks, and also when the coordinator does not welcome the agent within
-// `welcome_limit`, or stays silent for more than its lease. Destroying the link takes up to 2 s, for the last
-// words.
+// `address` is numeric. The Welcome sets the interval of heartbeats. The link is lost when the connection
+// breaks, when no Welcome arrives within `welcome_limit`, or when the coordinator is silent for longer than
+// the lease. The destructor may block up to 2 s to send queued messages.
 std::unique_ptr<CoordinatorLink> MakeGrpcLink(boost::asio::io_context& io, const std::string& address,
                                               int port, Duration welcome_limit = LinkWatch::kWelcomeLimit);
 

@@ -39,7 +39,7 @@ void Write(Stream* stream, const std::string& text) {
   stream->Write(message);
 }
 
-// A coordinator on a port of its own that plays one scene to every agent.
+// A coordinator on its own port that runs the same scene for every agent.
 class FakeCoordinator final : public proto::Coordinator::Service {
  public:
   using Scene = std::function<grpc::Status(Stream*)>;
@@ -56,7 +56,7 @@ class FakeCoordinator final : public proto::Coordinator::Service {
   }
 
   int port() const { return port_; }
-  // The next message of the agent, in one word; "end" when it half-closes or is gone.
+  // The next message of the agent in short form; "end" at the end of the stream.
   static std::string Read(Stream* stream) {
     proto::AgentMessage message;
     if (!stream->Read(&message)) return "end";
@@ -72,7 +72,7 @@ class FakeCoordinator final : public proto::Coordinator::Service {
         return "?";
     }
   }
-  // What scenes note, for the test's thread.
+  // Records a word of a scene for the thread of the test.
   void Note(std::string word) {
     absl::MutexLock lock(&mutex_);
     notes_.push_back(std::move(word));
@@ -101,7 +101,7 @@ class FakeCoordinator final : public proto::Coordinator::Service {
   std::vector<std::string> notes_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The agent's side: what the link tells, in words.
+// The agent's side: records the callbacks of the link.
 class GrpcLinkTest : public ::testing::Test {
  protected:
   void Connect(int port, Duration welcome_limit = kLimit, Duration heartbeat_interval = {}) {
@@ -156,8 +156,8 @@ class GrpcLinkTest : public ::testing::Test {
   std::vector<std::string> lost_;
   int opened_ = 0;
   int64_t steps_ = 0;
-  std::vector<TimePoint> filled_;    // when a heartbeat was asked for
-  std::vector<TimePoint> answered_;  // when each that was answered had been sent
+  std::vector<TimePoint> filled_;    // when each heartbeat was filled in
+  std::vector<TimePoint> answered_;  // when each answered heartbeat was sent
 };
 
 TEST_F(GrpcLinkTest, CarriesMessagesBothWaysInOrder) {
@@ -174,7 +174,7 @@ TEST_F(GrpcLinkTest, CarriesMessagesBothWaysInOrder) {
   EXPECT_THAT(told_, ElementsAre("one", "two", "three"));
   Leave("first");
   Leave("second");
-  link_->Close();  // what was sent before still arrives
+  link_->Close();  // messages sent before still arrive
   EXPECT_THAT(coordinator.AwaitNotes(4), ElementsAre("join n0", "leave first", "leave second", "end"));
   link_.reset();
   io_.restart();
@@ -201,7 +201,7 @@ TEST_F(GrpcLinkTest, ClosingDoesNotNeedTheIoContext) {
 TEST_F(GrpcLinkTest, SendsHeartbeatsOnceWelcomed) {
   FakeCoordinator coordinator([&](Stream* stream) {
     coordinator.Note(FakeCoordinator::Read(stream));
-    Welcome(stream, 1000);  // a machine that is slower than five of these would be taken for lost
+    Welcome(stream, 1000);  // long enough for slow machines: five silent intervals lose the link
     for (int i = 0; i < 2; ++i) {
       coordinator.Note(FakeCoordinator::Read(stream));
       proto::CoordinatorMessage heard;
@@ -214,7 +214,7 @@ TEST_F(GrpcLinkTest, SendsHeartbeatsOnceWelcomed) {
   ASSERT_TRUE(RunUntilLost());
   EXPECT_THAT(coordinator.AwaitNotes(3), ElementsAre("join n0", "heartbeat 0", "heartbeat 1"));
   EXPECT_THAT(told_, ElementsAre("welcome", "heard", "heard"));
-  // Each answer is told with the time of its own heartbeat.
+  // Each answer is reported with the time of its own heartbeat.
   ASSERT_THAT(answered_, SizeIs(2));
   EXPECT_GE(answered_[0], filled_[0]);
   EXPECT_LT(answered_[0], filled_[1]);
@@ -222,11 +222,11 @@ TEST_F(GrpcLinkTest, SendsHeartbeatsOnceWelcomed) {
   EXPECT_THAT(lost_, ElementsAre("it hung up"));
 }
 
-TEST_F(GrpcLinkTest, HeartbeatsDoNotWaitForASlowWelcome) {
+TEST_F(GrpcLinkTest, SendsHeartbeatsBeforeASlowWelcome) {
   FakeCoordinator coordinator([&](Stream* stream) {
     coordinator.Note(FakeCoordinator::Read(stream));
     coordinator.Note(FakeCoordinator::Read(stream));
-    Welcome(stream, 10);  // as often as before: the heartbeats go on
+    Welcome(stream, 10);  // the same interval: heartbeats continue
     coordinator.Note(FakeCoordinator::Read(stream));
     return grpc::Status::OK;
   });
@@ -236,7 +236,7 @@ TEST_F(GrpcLinkTest, HeartbeatsDoNotWaitForASlowWelcome) {
   EXPECT_THAT(coordinator.AwaitNotes(3), ElementsAre("join n0", "heartbeat 0", "heartbeat 1"));
 }
 
-TEST_F(GrpcLinkTest, OtherMessagesAnswerNoHeartbeat) {
+TEST_F(GrpcLinkTest, OtherMessagesDoNotAnswerAHeartbeat) {
   FakeCoordinator coordinator([&](Stream* stream) {
     FakeCoordinator::Read(stream);
     Welcome(stream, 1000);
@@ -250,7 +250,7 @@ TEST_F(GrpcLinkTest, OtherMessagesAnswerNoHeartbeat) {
   EXPECT_THAT(answered_, SizeIs(0));
 }
 
-TEST_F(GrpcLinkTest, ACoordinatorThatFallsSilentIsLost) {
+TEST_F(GrpcLinkTest, ASilentCoordinatorIsLost) {
   FakeCoordinator coordinator([&](Stream* stream) {
     Welcome(stream, 5);
     while (FakeCoordinator::Read(stream) != "end") {
@@ -284,10 +284,10 @@ TEST_F(GrpcLinkTest, ABrokenConnectionIsALostCoordinator) {
   ASSERT_TRUE(RunUntil([&] { return !told_.empty(); }));
   coordinator.Break();
   ASSERT_TRUE(RunUntilLost());
-  Leave("into the void");  // harms nobody
+  Leave("too late");  // is ignored
 }
 
-TEST_F(GrpcLinkTest, NobodyThereIsALostCoordinator) {
+TEST_F(GrpcLinkTest, ARefusedConnectionIsALostCoordinator) {
   int port = 0;
   {
     FakeCoordinator coordinator([](Stream*) { return grpc::Status::OK; });
@@ -298,7 +298,7 @@ TEST_F(GrpcLinkTest, NobodyThereIsALostCoordinator) {
   EXPECT_THAT(lost_[0], HasSubstr("failed to connect"));
 }
 
-TEST_F(GrpcLinkTest, NothingIsHeardAfterClose) {
+TEST_F(GrpcLinkTest, InvokesNoHandlerAfterClose) {
   FakeCoordinator coordinator([&](Stream* stream) {
     FakeCoordinator::Read(stream);
     for (int i = 0; i < 10; ++i) Write(stream, "more");

@@ -25,7 +25,7 @@ using Stub = proto::Store::Stub;
 template <typename Request, typename Reply>
 using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Reply*);
 
-// How long a store may take to say whether a wait that has timed out was over before, and to count a caller of Barrier.
+// Time for a store to report whether a wait that timed out had ended, and to count a caller of Barrier.
 constexpr Duration kCancelTimeout = seconds(5);
 
 void SetTimeout(grpc::ClientContext& context, Duration timeout) {
@@ -33,8 +33,7 @@ void SetTimeout(grpc::ClientContext& context, Duration timeout) {
                        std::chrono::ceil<std::chrono::microseconds>(timeout));
 }
 
-// The keys of a request, checked before it is sent: a server reads all of a message to say that it is too
-// large.
+// Checks keys before they are sent: a server reads all of a message that is too large before it refuses it.
 absl::Status CheckKeys(absl::string_view name, const std::vector<std::string>& store_keys) {
   StoreRequestCheck check(name);
   check.NumItems(store_keys.size());
@@ -92,12 +91,12 @@ class BarrierCall final : public grpc::ClientUnaryReactor {
 
 struct GrpcStore::Impl {
   std::string endpoint;  // for messages
-  Duration timeout;      // of calls that wait for nobody
+  Duration timeout;      // of calls that do not wait
   std::unique_ptr<Stub> stub;
-  uint64_t store = 0;   // which one, since Connect
-  absl::Status broken;  // why nothing can be asked any more
+  uint64_t store = 0;   // id of the store, set by Connect
+  absl::Status broken;  // why the client is unusable; OK: it is usable
 
-  // Whether a request with `checked` may be sent now.
+  // OK if a request may be sent. `checked` is the result of its validation.
   absl::Status MaySend(const absl::Status& checked) const {
     RETURN_IF_ERROR(broken);
     return WithContext(checked, absl::StrCat("store ", endpoint));
@@ -111,7 +110,7 @@ struct GrpcStore::Impl {
     return FromGrpc((stub.get()->*method)(&context, request, reply));
   }
 
-  // What `status` is to the caller who was `doing` something. The client may be dead after it.
+  // Converts the status of an RPC for the caller. Errors of the connection make the client unusable.
   absl::Status Outcome(const absl::Status& status, absl::string_view doing) {
     switch (status.code()) {
       case absl::StatusCode::kOk:
@@ -133,7 +132,7 @@ struct GrpcStore::Impl {
         absl::StrCat("store ", endpoint, ": timed out after ", ToMillis(limit), " ms ", doing));
   }
 
-  // A call that waits for nobody.
+  // A call that does not wait.
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> Ask(absl::string_view name, Method<Request, Reply> method, Request request,
                             const absl::Status& checked = absl::OkStatus()) {
@@ -152,7 +151,7 @@ struct GrpcStore::Impl {
     Reply reply;
     absl::Status status = Call(method, request, limit, &reply);
     if (absl::IsDeadlineExceeded(status)) {
-      // What was there in time is there now; and a store that hangs does not say that it is not.
+      // Keys that were ready in time are ready now. A store that hangs does not answer this request either.
       auto check = WithKeys<proto::CheckRequest>(store_keys);
       proto::CheckReply checked;
       RETURN_IF_ERROR(Outcome(Call(&Stub::Check, check, kCancelTimeout, &checked), doing));
@@ -171,7 +170,7 @@ absl::StatusOr<std::unique_ptr<GrpcStore>> GrpcStore::Connect(const std::string&
   impl->endpoint = absl::StrCat(address, ":", port);
   impl->timeout = timeout;
   const auto greet = [&](TimePoint deadline) -> absl::Status {
-    // A channel that has failed waits longer than we do until it tries again.
+    // A new channel for each attempt: a failed channel has a longer backoff.
     impl->stub = proto::Store::NewStub(MakeCoordinatorChannel(address, port, kMaxStoreMessageBytes));
     grpc::ClientContext context;
     SetTimeout(context, deadline - std::chrono::steady_clock::now());
@@ -350,7 +349,7 @@ absl::Status GrpcStore::Barrier(absl::string_view key, int64_t world_size, Durat
   request.set_store(impl_->store);
   BarrierCall call;
   const TimePoint start = std::chrono::steady_clock::now();
-  // The store counts the caller also when `timeout` is shorter than the way to the store.
+  // Longer than `timeout`: the store must count the caller even if `timeout` is shorter than the round trip.
   call.Start(*impl_->stub, request, std::max(timeout, Duration::zero()) + kCancelTimeout);
   const bool in_time = call.AwaitAnswer(start + timeout);
   if (!in_time) {
@@ -362,13 +361,13 @@ absl::Status GrpcStore::Barrier(absl::string_view key, int64_t world_size, Durat
   const absl::Status status = call.Answer();
   const bool timed_out = absl::IsDeadlineExceeded(status) || (!in_time && absl::IsCancelled(status));
   if (!timed_out) return impl_->Outcome(status, doing);
-  // The last caller may have come in time. A store that hangs does not answer this request either.
+  // The last caller may have arrived in time. A store that hangs does not answer this request either.
   proto::TryGetRequest count_request;
   count_request.set_key(request.key());
   proto::TryGetReply count;
   RETURN_IF_ERROR(impl_->Outcome(impl_->Call(&Stub::TryGet, count_request, kCancelTimeout, &count), doing));
-  int64_t num_came = 0;
-  if (absl::SimpleAtoi(count.value(), &num_came) && num_came >= world_size) return absl::OkStatus();
+  int64_t num_arrived = 0;
+  if (absl::SimpleAtoi(count.value(), &num_arrived) && num_arrived >= world_size) return absl::OkStatus();
   return impl_->TimedOut(doing, timeout);
 }
 

@@ -1,4 +1,4 @@
-// A client of the store of a coordinator's port, over gRPC.
+// A client of a coordinator's store over gRPC.
 #pragma once
 
 #include <memory>
@@ -10,16 +10,15 @@
 
 namespace ddprun {
 
-// Each call has been carried out when it returns, and each error has its code: what the store refuses is
-// kInvalidArgument (a number expected) or kResourceExhausted (the store is full, a reply of more than 64
-// MiB).
+// Each call has been executed when it returns. Errors of the store keep their code: kInvalidArgument (the
+// value is not a number) or kResourceExhausted (the store is full, or the reply would exceed 64 MiB).
 //   Source: proto/store.proto; docs/protocol.md, "Store over gRPC".
 class GrpcStore final : public StoreClient {
  public:
-  // Connects, retrying until `timeout`, and asks which store is there: later calls go to that one or fail.
-  // `address` is numeric.
-  //   Errors: kUnavailable: nobody answered, or there is no store now;
-  //           kFailedPrecondition: something else than a coordinator with a store answers there.
+  // Connects, retrying until `timeout`, and gets the id of the current store: later calls go to that store or
+  // fail. `address` is numeric.
+  //   Errors: kUnavailable: no server answered, or it has no store now;
+  //           kFailedPrecondition: the gRPC server that answered has no Store service.
   static absl::StatusOr<std::unique_ptr<GrpcStore>> Connect(const std::string& address, int port,
                                                             Duration timeout);
   ~GrpcStore() override;
@@ -46,7 +45,7 @@ class GrpcStore final : public StoreClient {
   absl::StatusOr<int64_t> QueueLen(absl::string_view name) override;
   absl::Status Barrier(absl::string_view key, int64_t world_size, Duration timeout) override;
 
-  // Does not wait, and tells a key that is not there from an empty value, which c10d TCP cannot.
+  // Returns the value without waiting; none: the key is absent. c10d TCP has no such operation.
   absl::StatusOr<std::optional<std::string>> TryGet(absl::string_view key);
 
  private:

@@ -1,4 +1,4 @@
-// The client against stores that are late, slow or none. What it does with a real one is in tests/contract.
+// The client with stores that are late, slow or missing. tests/contract has the tests with a real store.
 #include "rendezvous/client/grpc_store.h"
 
 #include <grpcpp/grpcpp.h>
@@ -27,7 +27,7 @@ using testing::HasSubstr;
 
 constexpr Duration kLong = seconds(60);
 
-// Answers a wait only once it has been asked what there is: as if what it waited for came in that moment.
+// Answers a Get only after a Check, as if the key had been set at that moment.
 class LateStore : public proto::Store::WithCallbackMethod_Barrier<proto::Store::Service> {
  public:
   grpc::Status Greet(grpc::ServerContext*, const proto::GreetRequest*, proto::GreetReply* reply) override {
@@ -90,7 +90,7 @@ class LateStore : public proto::Store::WithCallbackMethod_Barrier<proto::Store::
   }
 
   std::atomic<bool> asked_ = false;
-  std::atomic<int> num_came_ = 1;  // one caller came before the test
+  std::atomic<int> num_came_ = 1;  // one caller arrived before the test
   bool counts_ = true;
   std::optional<grpc::Status> barrier_answer_;
 };
@@ -116,19 +116,19 @@ class GrpcStoreTest : public testing::Test {
   std::unique_ptr<grpc::Server> server_;
 };
 
-TEST_F(GrpcStoreTest, AKeyThatComesAsTheTimeIsOverWasInTime) {
+TEST_F(GrpcStoreTest, AKeySetAtTheTimeoutIsReturned) {
   EXPECT_EQ(Connect(kLong)->Get("k", milliseconds(1)).value(), "late");
 }
 
-TEST_F(GrpcStoreTest, ABarrierThatOpensAsTheTimeIsOverHasOpened) {
+TEST_F(GrpcStoreTest, ABarrierThatOpensAtTheTimeoutSucceeds) {
   EXPECT_TRUE(Connect(kLong)->Barrier("b", 2, milliseconds(1)).ok());
 }
 
-TEST_F(GrpcStoreTest, WhoComesToABarrierIsCountedThoughTheTimeIsOver) {
+TEST_F(GrpcStoreTest, ABarrierCountsItsCallerAfterTheTimeout) {
   EXPECT_TRUE(Connect(kLong)->Barrier("b", 2, milliseconds(-1)).ok());
 }
 
-TEST_F(GrpcStoreTest, ABarrierThatHasNotOpenedIsLate) {
+TEST_F(GrpcStoreTest, ABarrierThatHasNotOpenedTimesOut) {
   const absl::Status late = Connect(kLong)->Barrier("b", 3, milliseconds(1));
   EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(late.message()), HasSubstr("timed out after 1 ms waiting for barrier /b of 3"));
@@ -150,7 +150,7 @@ TEST_F(GrpcStoreTest, AnErrorThatArrivesAfterTheTimeoutOfABarrierIsReported) {
   EXPECT_THAT(std::string(full.message()), HasSubstr("the store is full"));
 }
 
-TEST_F(GrpcStoreTest, ALostBarrierIsUnavailableAndNotLate) {
+TEST_F(GrpcStoreTest, ALostBarrierIsUnavailable) {
   service_.AnswerBarriersWith({grpc::StatusCode::CANCELLED, "the store ends"});
   const auto client = Connect(kLong);
   const absl::Status lost = client->Barrier("b", 9, kLong);
@@ -171,10 +171,10 @@ TEST_F(GrpcStoreTest, AStoreThatDoesNotAnswerIsUnavailable) {
   const absl::Status late = client->NumKeys().status();
   EXPECT_EQ(late.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(late.message()), HasSubstr(absl::StrCat("store 127.0.0.1:", port_, ", NumKeys: ")));
-  EXPECT_EQ(client->Set("k", ""), late);  // dead: it will not answer twice
+  EXPECT_EQ(client->Set("k", ""), late);  // the client is unusable
 }
 
-TEST_F(GrpcStoreTest, ALostStoreIsUnavailableThoughAnotherOneIsThere) {
+TEST_F(GrpcStoreTest, ALostStoreStaysUnavailableAfterItsServerRestarts) {
   const auto client = Connect(kLong);
   server_->Shutdown();
   server_.reset();
@@ -184,16 +184,16 @@ TEST_F(GrpcStoreTest, ALostStoreIsUnavailableThoughAnotherOneIsThere) {
   EXPECT_EQ(client->Set("k", ""), lost);
 }
 
-TEST(GrpcStoreConnectTest, AnotherServerIsNoStore) {
+TEST(GrpcStoreConnectTest, AServerWithoutAStoreIsAnError) {
   int port = 0;
-  proto::Store::Service nothing;  // It answers all calls as a server does that does not know them.
+  proto::Store::Service nothing;  // answers all calls with UNIMPLEMENTED
   const auto server = Serve(&nothing, &port);
   const absl::Status none = GrpcStore::Connect("127.0.0.1", port, kLong).status();
   EXPECT_EQ(none.code(), absl::StatusCode::kFailedPrecondition) << none;
   EXPECT_THAT(std::string(none.message()), HasSubstr(absl::StrCat("127.0.0.1:", port)));
 }
 
-// A port that is taken, and where nobody listens.
+// A port that is bound but does not listen.
 class QuietPort {
  public:
   QuietPort() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -214,7 +214,7 @@ class QuietPort {
   int port_ = 0;
 };
 
-TEST(GrpcStoreConnectTest, NobodyIsUnavailableWithTheReason) {
+TEST(GrpcStoreConnectTest, ARefusedConnectionIsUnavailable) {
   const QuietPort quiet;
   const absl::Status nobody = GrpcStore::Connect("127.0.0.1", quiet.port(), milliseconds(100)).status();
   EXPECT_EQ(nobody.code(), absl::StatusCode::kUnavailable);
@@ -223,7 +223,7 @@ TEST(GrpcStoreConnectTest, NobodyIsUnavailableWithTheReason) {
   EXPECT_THAT(std::string(nobody.message()), HasSubstr("refused"));
 }
 
-TEST(GrpcStoreConnectTest, TheStoreMayComeAfterItsClients) {
+TEST(GrpcStoreConnectTest, TheStoreMayStartAfterItsClients) {
   const QuietPort quiet;
   int port = quiet.port();
   absl::Notification connecting;

@@ -1,4 +1,4 @@
-// When an agent's connection to its coordinator sends a heartbeat, and when it counts as lost.
+// Decides when an agent's connection to its coordinator sends a heartbeat and when it counts as lost.
 #pragma once
 
 #include <deque>
@@ -15,11 +15,11 @@ namespace ddprun {
 //   Order: Started, Opened, then the others in any order.
 class LinkWatch {
  public:
-  // Within which an agent that joins for the first time expects the Welcome.
+  // Time limit of the Welcome for an agent that joins for the first time.
   static constexpr Duration kWelcomeLimit = seconds(20);
-  // Heartbeats in a row that may stay unanswered. With four in a lease, a silence shorter than the lease never
-  // ends the connection, and one of five quarters of a lease always does. An agent that stood still itself has
-  // sent none and does not give up.
+  // Consecutive heartbeats that may stay unanswered. With four per lease, a silence shorter than the lease
+  // never ends the connection, and a silence of 5/4 of the lease always does. An agent that was suspended has
+  // sent none in that time and keeps the connection.
   static constexpr int kMaxUnanswered = 4;
 
   struct SendHeartbeat {};  // then call HeartbeatSent
@@ -28,15 +28,15 @@ class LinkWatch {
   };
   using Action = std::variant<std::monostate, SendHeartbeat, GiveUp>;
 
-  // The connection is being made; the Welcome is to come within `welcome_limit`.
+  // The connection is being established. The Welcome must arrive within `welcome_limit`.
   void Started(TimePoint now, Duration welcome_limit);
-  // The connection is there. A heartbeat is due every `interval` until the Welcome says how often; 0: none.
+  // The connection is established. Heartbeats are due every `interval` until the Welcome changes it; 0: none.
   void Opened(TimePoint now, Duration interval);
-  // A message came. Returns when the heartbeat that it answers was sent; none: it answers none.
+  // A message arrived. Returns when the heartbeat that it answers was sent; none: it answers no heartbeat.
   std::optional<TimePoint> Received(const proto::CoordinatorMessage& message, TimePoint now);
   void HeartbeatSent(TimePoint now);
 
-  // Due(now) at the latest then; none: nothing is pending.
+  // Call Due(now) no later than this; none: nothing is pending.
   std::optional<TimePoint> NextDeadline() const;
   Action Due(TimePoint now);
 
@@ -51,7 +51,7 @@ class LinkWatch {
   Duration interval_{};
   std::optional<TimePoint> next_beat_;
   int unanswered_ = 0;
-  std::deque<TimePoint> sent_;  // heartbeats that no Heard has answered; the oldest first
+  std::deque<TimePoint> sent_;  // heartbeats not answered by a Heard; oldest first
 };
 
 }  // namespace ddprun

@@ -35,7 +35,7 @@ LinkWatch Open(Duration welcome_limit = seconds(10)) {
   return watch;
 }
 
-TEST(LinkWatchTest, GivesUpWithoutAWelcome) {
+TEST(LinkWatchTest, TimesOutWithoutAWelcome) {
   LinkWatch watch;
   watch.Started(kStart, seconds(2));
   EXPECT_EQ(watch.NextDeadline(), kStart + seconds(2));
@@ -55,20 +55,20 @@ TEST(LinkWatchTest, TheWelcomeSetsTheInterval) {
   EXPECT_EQ(watch.NextDeadline(), kStart + milliseconds(600));
 }
 
-TEST(LinkWatchTest, AWelcomeWithoutHeartbeatsEndsThem) {
+TEST(LinkWatchTest, AWelcomeWithIntervalZeroStopsHeartbeats) {
   LinkWatch watch = Open();
   watch.Received(Welcome(0), kStart + milliseconds(100));
   EXPECT_EQ(watch.NextDeadline(), std::nullopt);
   EXPECT_EQ(watch.Due(kStart + seconds(60)).index(), 0);
 }
 
-TEST(LinkWatchTest, AWelcomeWithTheSameIntervalMovesNoHeartbeat) {
+TEST(LinkWatchTest, AWelcomeWithTheSameIntervalKeepsTheNextHeartbeat) {
   LinkWatch watch = Open();
   watch.Received(Welcome(ToMillis(kInterval)), kStart + milliseconds(900));
   EXPECT_EQ(watch.NextDeadline(), kStart + kInterval);
 }
 
-TEST(LinkWatchTest, AnswersBelongToTheOldestHeartbeat) {
+TEST(LinkWatchTest, AnAnswerBelongsToTheOldestHeartbeat) {
   LinkWatch watch = Open();
   watch.HeartbeatSent(kStart + seconds(1));
   watch.HeartbeatSent(kStart + seconds(2));
@@ -78,7 +78,7 @@ TEST(LinkWatchTest, AnswersBelongToTheOldestHeartbeat) {
   EXPECT_EQ(watch.Received(Heard(), kStart + seconds(2)), std::nullopt);
 }
 
-TEST(LinkWatchTest, GivesUpAfterFourHeartbeatsWithoutAnAnswer) {
+TEST(LinkWatchTest, TheConnectionIsLostAfterFourUnansweredHeartbeats) {
   LinkWatch watch = Open();
   watch.Received(Welcome(1000), kStart);
   TimePoint now = kStart;
@@ -91,7 +91,7 @@ TEST(LinkWatchTest, GivesUpAfterFourHeartbeatsWithoutAnAnswer) {
   EXPECT_EQ(WhyLost(watch.Due(now + kInterval)), "it has not answered for 5000 ms");
 }
 
-TEST(LinkWatchTest, AnyMessageShowsThatTheCoordinatorLives) {
+TEST(LinkWatchTest, AnyMessageResetsTheUnansweredHeartbeats) {
   LinkWatch watch = Open();
   watch.Received(Welcome(1000), kStart);
   for (int i = 1; i <= LinkWatch::kMaxUnanswered; ++i) watch.HeartbeatSent(kStart + i * kInterval);
@@ -101,8 +101,8 @@ TEST(LinkWatchTest, AnyMessageShowsThatTheCoordinatorLives) {
   EXPECT_TRUE(Beats(watch.Due(kStart + seconds(5))));
 }
 
-// A process that stood still for an hour has sent no heartbeat in that time.
-TEST(LinkWatchTest, AnAgentThatStoodStillSendsOneHeartbeat) {
+// A process that was suspended for an hour has sent no heartbeat in that time.
+TEST(LinkWatchTest, AnAgentThatWasSuspendedSendsOneHeartbeat) {
   LinkWatch watch = Open();
   watch.Received(Welcome(1000), kStart);
   const TimePoint now = kStart + std::chrono::hours(1);

@@ -33,8 +33,8 @@ std::string AwaitedText(absl::Span<const std::string> store_keys) {
 absl::Status QueueIsEmpty(absl::string_view name) {
   return absl::NotFoundError(
       absl::StrCat("queue ", name,
-                   " is empty: somebody else took the item, or it is a key of that name "
-                   "that came; ask again, or take another name"));
+                   " is empty: another client took the item, or a key of that name was "
+                   "set; retry, or use another name"));
 }
 
 }  // namespace ddprun

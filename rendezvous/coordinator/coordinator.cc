@@ -41,7 +41,7 @@ void Coordinator::Receive(PeerId id, const proto::AgentMessage& message) {
     recorder_->event().mutable_received()->set_peer(id);
     *recorder_->event().mutable_received()->mutable_message() = message;
   }
-  // One time for both, since that of the step is what a recording has.
+  // The same time for both: a recording has only the time of the step.
   const TimePoint now = timer_->Now();
   Step(DecodeAgentMessage(id, message, now), now);
 }
@@ -156,7 +156,7 @@ void Coordinator::Do(const Heard& e) {
 void Coordinator::Do(const Order& e) {
   const auto* tell = std::get_if<TellReport>(&e.order);
   if (tell == nullptr) return Send(e.peer, Shared(EncodeOrder(e.order, now_)));
-  // All nodes are told the same report, so it is encoded once.
+  // All nodes get the same report: encode it once.
   if (tell->report != report_) {
     report_ = tell->report;
     report_message_ = Shared(EncodeOrder(e.order, now_));
@@ -192,7 +192,7 @@ void Coordinator::Do(const Answer& e) {
 
 void Coordinator::Send(PeerId peer, SharedMessage message) {
   if (recorder_ && message == report_message_) {
-    // All nodes are told the same large report, so it is digested once.
+    // All nodes get the same large report: digest it once.
     if (report_digest_.empty()) report_digest_ = DigestOf(message->SerializeAsString());
     recorder_->Outcome("send", peer, report_digest_);
   } else if (recorder_) {

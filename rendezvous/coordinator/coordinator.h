@@ -1,5 +1,5 @@
-// The shell around CoordinatorMachine: decodes what agents say, encodes what they are told, and owns the
-// timer. Production and the simulation share it; they differ in the timer and in the peers.
+// The shell around CoordinatorMachine: decodes messages of agents, encodes messages to them, and owns the
+// timer. Shared by production and simulation, which use different timers and peers.
 #pragma once
 
 #include <functional>
@@ -22,26 +22,26 @@
 
 namespace ddprun {
 
-// Shared, since all nodes may be told the same, and slow ones hear it late.
+// Shared, since the same message may go to all nodes, and slow nodes receive it later.
 using SharedMessage = std::shared_ptr<const proto::CoordinatorMessage>;
 
-// An agent's connection, as the coordinator sees it. Calls come on the coordinator's thread.
+// An agent's connection, as the coordinator sees it. Called on the coordinator's thread.
 class AgentPeer {
  public:
   virtual ~AgentPeer() = default;
   virtual void Send(SharedMessage message) = 0;
-  // No message follows.
+  // Ends the connection; no message follows.
   virtual void End() = 0;
-  // Its address as seen from here.
+  // The address of the agent, as seen from here.
   virtual std::string address() const = 0;
-  // True for the agent of this very process: it needs no lease.
+  // True for the agent in the coordinator's own process, which has no lease.
   virtual bool in_process() const = 0;
 };
 
-//   Threads: that of its timer.
+//   Threads: the thread of its timer.
 class Coordinator {
  public:
-  // Told of every transition: "round_sealed", run id, reason.
+  // Called for every transition: "round_sealed", run id, reason.
   using Log =
       std::function<void(absl::string_view event, absl::string_view run_id, absl::string_view reason)>;
 
@@ -49,45 +49,45 @@ class Coordinator {
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  // For handlers that may run when the coordinator is gone: expired then. May be called and copied anywhere,
-  // to be locked on the coordinator's thread only.
+  // For handlers that may outlive the coordinator; expires with it. May be called and copied on any thread;
+  // lock it on the coordinator's thread only.
   std::weak_ptr<Coordinator> weak() { return self_; }
 
-  // A new connection; it shall send a join first. `peer` must live until Detach.
+  // Adds a connection, whose first message must be a join. `peer` is borrowed until Detach.
   PeerId Attach(AgentPeer* peer);
   void Receive(PeerId peer, const proto::AgentMessage& message);
-  // The connection is gone, whoever ended it. A node that was not dismissed before is lost.
+  // The connection was closed by either side. Its node is lost unless it was dismissed before.
   void Detach(PeerId peer, absl::string_view reason);
 
-  // Ends all jobs and dismisses connections that have not joined one, because this process is about to exit: jobs as soon as
-  // their workers are stopped, or at once. Agents that come later are told the same.
+  // Ends all jobs because this process is about to exit: at once, or as soon as their workers have stopped.
+  // Dismisses agents that have not joined a job and agents that join later.
   void CloseAll(const std::string& reason, bool at_once = false);
   // Jobs that are not closed.
   int num_open_jobs() const;
-  // Of the agents in other processes, as seen from here.
+  // The addresses of agents in other processes, as seen from here.
   std::vector<std::string> AgentAddresses() const;
   int num_peers() const { return machine_.num_peers(); }
-  // Called after everything that happens.
+  // `f` is invoked after every step.
   void set_on_step(std::function<void()> f) { on_step_ = std::move(f); }
-  // For people and scripts: docs/protocol.md, "HTTP".
+  // The status page. Source: docs/protocol.md, "HTTP".
   boost::json::object Status() const;
-  // What happened after the event with the number `after`, a line each.
-  //   Errors of this and what follows: those of CoordinatorMachine::FindJob.
+  // The events after number `after`, one per line.
+  //   Errors: those of CoordinatorMachine::FindJob, as for Drain and Stop.
   absl::StatusOr<std::string> Events(const std::string& run_id, uint64_t after) const;
 
-  // The agent of `node` and all its workers are gone; its warden, which knows `token`, says so.
-  //   Errors: kNotFound: no such node; kPermissionDenied: another token.
+  // Reports that the agent of `node` and all its workers have exited. Its warden holds `token`.
+  //   Errors: kNotFound: no such node; kPermissionDenied: wrong token.
   absl::Status ReportGone(const std::string& run_id, const NodeId& node, const std::string& token);
-  // Takes a node out, by its id or its host. Returns, for people, what happens now.
-  //   Errors: kNotFound: no such node; kInvalidArgument: the host has several; kFailedPrecondition: the job
-  //   is closed, or the node hosts the coordinator.
+  // Takes a node out of its job, by its id or host. Returns a text for people: what happens next.
+  //   Errors: kNotFound: no such node; kInvalidArgument: the host has several nodes;
+  //           kFailedPrecondition: the job is closed, or the node hosts the coordinator.
   absl::StatusOr<std::string> Drain(const std::string& run_id, const std::string& node,
                                     const std::string& reason);
   // Ends a job.
-  //   Errors: kFailedPrecondition: it is closed.
+  //   Errors: kFailedPrecondition: the job is closed.
   absl::StatusOr<std::string> Stop(const std::string& run_id, const std::string& reason);
 
-  // Every step from now on goes to `sink` as well. REQUIRES: nothing has happened yet.
+  // Records every step to `sink`. REQUIRES: no step has been made.
   void RecordTo(StepSink sink) { recorder_.emplace(std::move(sink)); }
 
   CoordinatorMachine& machine_for_test() { return machine_; }
@@ -108,7 +108,7 @@ class Coordinator {
   void Send(PeerId peer, SharedMessage message);
   void SetTimer();
 
-  // Owns nothing.
+  // Non-owning.
   const std::shared_ptr<Coordinator> self_{this, [](Coordinator*) {}};
   const std::unique_ptr<WakeTimer> timer_;
   const Log log_;
@@ -121,12 +121,12 @@ class Coordinator {
   std::function<void()> on_step_;
   std::optional<StepRecorder> recorder_;  // none: nothing is recorded
 
-  // Of the Step that is going on.
+  // State of the current Step.
   TimePoint now_;
   absl::StatusOr<std::string> answer_;
-  std::shared_ptr<const JobReport> report_;  // the last one that was encoded, as report_message_
+  std::shared_ptr<const JobReport> report_;  // the report encoded in report_message_
   SharedMessage report_message_;
-  std::string report_digest_;  // of report_message_, for the recorder; empty: not made yet
+  std::string report_digest_;  // of report_message_, for the recorder; empty: not computed
 };
 
 }  // namespace ddprun

@@ -1,4 +1,5 @@
-// The tests of Coordinator speak in short words: Say(a_, Joining("a")), and what each agent is told.
+// Fixture of the tests of Coordinator: messages by short helpers, Say(a_, Joining("a")), and fake agents that
+// record what they receive.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// An agent that keeps what it is told, one short word a message.
+// An agent that records its messages as short words.
 class FakePeer : public AgentPeer {
  public:
   explicit FakePeer(bool in_process = false) : in_process_(in_process) {}
@@ -60,7 +61,7 @@ class FakePeer : public AgentPeer {
   std::string address() const override { return "10.0.0.7"; }
   bool in_process() const override { return in_process_; }
 
-  // Since the last call.
+  // Messages since the last call.
   std::vector<std::string> Told() { return std::exchange(words_, {}); }
   const proto::CoordinatorMessage& last() const { return last_; }
   size_t count() const { return sent_.size(); }
@@ -68,7 +69,7 @@ class FakePeer : public AgentPeer {
     return std::count_if(sent_.begin(), sent_.end(),
                          [kind](const SharedMessage& m) { return m->kind_case() == kind; });
   }
-  // The newest message of this kind; null if there was none.
+  // The last message of this kind; null if there was none.
   SharedMessage LastOf(proto::CoordinatorMessage::KindCase kind) const {
     for (auto it = sent_.rbegin(); it != sent_.rend(); ++it) {
       if ((*it)->kind_case() == kind) return *it;
@@ -104,7 +105,7 @@ inline proto::AgentMessage Beating() {
 
 inline proto::AgentMessage Leaving() {
   proto::AgentMessage message;
-  message.mutable_leave()->set_reason("it was told to");
+  message.mutable_leave()->set_reason("it was asked to");
   message.mutable_leave()->set_workers_gone(true);
   return message;
 }
@@ -124,7 +125,7 @@ class CoordinatorTest : public ::testing::Test {
         std::make_unique<AsioWakeTimer>(io_), [](absl::string_view, absl::string_view, absl::string_view) {},
         limits);
   }
-  // Lets the coordinator's timer run until the peer is told something; nothing after 20 s.
+  // Runs the coordinator's timer until the peer receives a message; empty after 20 s.
   Words Await(FakePeer& peer) {
     const auto end = std::chrono::steady_clock::now() + seconds(20);
     for (;;) {

@@ -1,10 +1,10 @@
-// Nodes that leave and are lost, and jobs that are closed and forgotten.
+// Nodes that leave or are lost, and jobs that are closed or forgotten.
 #include "rendezvous/coordinator/coordinator_fixture.h"
 
 namespace ddprun {
 namespace {
 
-TEST_F(CoordinatorTest, AJobWithoutNodesIsForgottenAndMayBeStartedOtherwise) {
+TEST_F(CoordinatorTest, AJobWithoutNodesIsForgottenAndMayBeStartedWithOtherOptions) {
   Say(a_, Joining("a"));
   Say(b_, Joining("b"));
   Say(a_, Leaving());
@@ -15,7 +15,7 @@ TEST_F(CoordinatorTest, AJobWithoutNodesIsForgottenAndMayBeStartedOtherwise) {
   EXPECT_THAT(Say(c_, Joining("c", "j", 1, 1)), ElementsAre("welcome 15000", "start r0 node0/1"));
 }
 
-TEST_F(CoordinatorTest, AJobWhoseNodesWereAllLostGoesOnWhereItWas) {
+TEST_F(CoordinatorTest, AJobWhoseNodesWereAllLostContinuesWithTheNextRound) {
   proto::AgentMessage a = Joining("a", "j", 1, 1);
   a.mutable_join()->set_gone_token("secret");
   Say(a_, a);
@@ -44,7 +44,7 @@ TEST_F(CoordinatorTest, AJobWhoseNodesWereAllLostMayBeStopped) {
   EXPECT_FALSE(coordinator_->machine_for_test().NextDeadline().has_value());
 }
 
-TEST_F(CoordinatorTest, AJobToWhichNobodyComesBackIsForgotten) {
+TEST_F(CoordinatorTest, ADesertedJobIsForgottenAfterItsJoinTimeout) {
   proto::AgentMessage a = Joining("a", "j", 1, 1);
   a.mutable_join()->set_gone_token("secret");
   (*a.mutable_join()->mutable_rules())["join_timeout_ms"] = 3;
@@ -57,7 +57,7 @@ TEST_F(CoordinatorTest, AJobToWhichNobodyComesBackIsForgotten) {
   EXPECT_EQ(num_jobs(), 0u);
 }
 
-TEST_F(CoordinatorTest, TheLastNodeMayLeaveAndHangUpLater) {
+TEST_F(CoordinatorTest, TheLastNodeMayLeaveAndDisconnectLater) {
   Say(a_, Joining("a"));
   EXPECT_THAT(Say(a_, Leaving()), IsEmpty());
   EXPECT_EQ(num_jobs(), 0u);
@@ -66,7 +66,7 @@ TEST_F(CoordinatorTest, TheLastNodeMayLeaveAndHangUpLater) {
   EXPECT_EQ(num_jobs(), 0u);
 }
 
-TEST_F(CoordinatorTest, OfClosedJobsTheLastOnesAreRemembered) {
+TEST_F(CoordinatorTest, TheLastClosedJobsAreRemembered) {
   Limit({.closed_jobs = 2});
   for (const char* job : {"one", "two", "three"}) {
     FakePeer peer;
@@ -77,13 +77,13 @@ TEST_F(CoordinatorTest, OfClosedJobsTheLastOnesAreRemembered) {
     HangUp(peer);
   }
   EXPECT_EQ(num_jobs(), 2u);
-  // Other options are no excuse.
+  // Other options do not reopen a closed job.
   EXPECT_THAT(Say(a_, Joining("b", "two")), ElementsAre("welcome 15000", "bye REJECTED", "end"));
   EXPECT_THAT(a_.last().dismiss().message(), HasSubstr("the job is closed: it has succeeded"));
   EXPECT_THAT(Say(b_, Joining("b", "one", 1, 1)), ElementsAre("welcome 15000", "start r0 node0/1"));
 }
 
-TEST_F(CoordinatorTest, AtTheEndEverybodyIsSentAway) {
+TEST_F(CoordinatorTest, CloseAllDismissesAllAgents) {
   Say(a_, Joining("a"));
   b_.id = coordinator_->Attach(&b_);
   a_.Told();
@@ -94,7 +94,7 @@ TEST_F(CoordinatorTest, AtTheEndEverybodyIsSentAway) {
   EXPECT_EQ(c_.last().dismiss().message(), "the host goes down");
 }
 
-TEST_F(CoordinatorTest, AStoppedJobIsOverForAll) {
+TEST_F(CoordinatorTest, AStoppedJobDismissesAllNodes) {
   Say(a_, Joining("a"));
   Say(b_, Joining("b"));
   a_.Told();
@@ -109,19 +109,19 @@ TEST_F(CoordinatorTest, AStoppedJobIsOverForAll) {
             absl::FailedPreconditionError("job j is over: stopped"));
 }
 
-TEST_F(CoordinatorTest, TheLastWordOfAStoppedJobComesWhenAllWorkersAreGone) {
+TEST_F(CoordinatorTest, AStoppedJobDismissesItsNodesWhenAllWorkersHaveStopped) {
   Say(a_, Joining("a"));
   Say(b_, Joining("b"));
   ASSERT_TRUE(coordinator_->Stop("j", "enough").ok());
   EXPECT_THAT(Say(b_, ReadyFor(0)), ElementsAre("stop r0"));
   EXPECT_EQ(coordinator_->num_open_jobs(), 1);
-  EXPECT_THAT(Say(b_, Beating()), ElementsAre("heard"));  // its fence stays up
+  EXPECT_THAT(Say(b_, Beating()), ElementsAre("heard"));  // its lease is still renewed
   Say(a_, ReadyFor(0));
   EXPECT_THAT(b_.Told(), ElementsAre("bye STOPPED", "end"));
   EXPECT_EQ(coordinator_->num_open_jobs(), 0);
 }
 
-TEST_F(CoordinatorTest, WhenTheHostsAgentLeavesNoRoundBegins) {
+TEST_F(CoordinatorTest, NoRoundBeginsAfterTheCoordinatorsOwnAgentLeaves) {
   FakePeer host(/*in_process=*/true);
   Say(host, Joining("here", "j", 1, 2));
   Say(a_, Joining("a", "j", 1, 2));
@@ -137,7 +137,7 @@ TEST_F(CoordinatorTest, WhenTheHostsAgentLeavesNoRoundBegins) {
   EXPECT_THAT(a_.Told(), ElementsAre("report r0", "bye COORDINATOR_ENDED", "end"));
 }
 
-TEST_F(CoordinatorTest, WhoKnowsItsTokenMaySayThatANodeIsGone) {
+TEST_F(CoordinatorTest, ATokenAuthorizesReportGone) {
   proto::AgentMessage join = Joining("b", "j", 1, 2);
   join.mutable_join()->set_gone_token("secret");
   Say(a_, Joining("a", "j", 1, 2));
@@ -153,7 +153,7 @@ TEST_F(CoordinatorTest, WhoKnowsItsTokenMaySayThatANodeIsGone) {
   EXPECT_EQ(coordinator_->ReportGone("j", NodeId("b"), "secret").code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(CoordinatorTest, AnAgentThatComesBackIsInTheRoundThatWaitedForItsWorkers) {
+TEST_F(CoordinatorTest, AnAgentThatRejoinsIsInTheRoundThatWaitedForItsWorkers) {
   proto::AgentMessage join = Joining("b", "j", 1, 2);
   join.mutable_join()->set_gone_token("secret");
   Say(a_, Joining("a", "j", 1, 2));
@@ -166,7 +166,7 @@ TEST_F(CoordinatorTest, AnAgentThatComesBackIsInTheRoundThatWaitedForItsWorkers)
   EXPECT_THAT(Say(c_, join), ElementsAre("welcome 15000", "start r1 node1/2"));
 }
 
-TEST_F(CoordinatorTest, AnAgentThatComesBackSaysThatItsEarlierWorkersAreGone) {
+TEST_F(CoordinatorTest, AnAgentThatRejoinsReportsItsPreviousNodeGone) {
   proto::AgentMessage join = Joining("b", "j", 2, 2);
   join.mutable_join()->set_gone_token("secret");
   Say(a_, Joining("a", "j", 2, 2));

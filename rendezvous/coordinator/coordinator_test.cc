@@ -3,11 +3,11 @@
 namespace ddprun {
 namespace {
 
-TEST_F(CoordinatorTest, NodesAreWelcomedAndStartWhenAllAreThere) {
+TEST_F(CoordinatorTest, NodesAreWelcomedAndStartWhenAllHaveJoined) {
   EXPECT_THAT(Say(a_, Joining("a")), ElementsAre("welcome 15000"));
   EXPECT_THAT(Say(b_, Joining("b")), ElementsAre("welcome 15000", "start r0 node1/2"));
   EXPECT_THAT(a_.Told(), ElementsAre("start r0 node0/2"));
-  EXPECT_EQ(a_.last().start().master_addr(), "10.0.0.7");  // as seen: the join named none
+  EXPECT_EQ(a_.last().start().master_addr(), "10.0.0.7");  // as seen by the coordinator: the join has none
   EXPECT_EQ(a_.last().start().master_port(), 4000);
 }
 
@@ -22,21 +22,21 @@ TEST_F(CoordinatorTest, TheAgentOfThisProcessNeedsNoHeartbeat) {
   EXPECT_THAT(Say(local, Joining("a")), ElementsAre("welcome 0"));
 }
 
-TEST_F(CoordinatorTest, WhoDoesNotBeginWithAJoinIsSentAway) {
+TEST_F(CoordinatorTest, AnAgentWhoseFirstMessageIsNoJoinIsRejected) {
   EXPECT_THAT(Say(a_, Beating()), ElementsAre("bye REJECTED", "end"));
   EXPECT_THAT(Say(a_, Joining("a")), IsEmpty());  // too late
   HangUp(a_);
   EXPECT_EQ(coordinator_->num_peers(), 0);
 }
 
-TEST_F(CoordinatorTest, WhoNeverJoinsIsSentAway) {
+TEST_F(CoordinatorTest, AConnectionThatNeverJoinsIsEvicted) {
   Limit({.join = milliseconds(1)});
   a_.id = coordinator_->Attach(&a_);
   EXPECT_THAT(Await(a_), ElementsAre("bye EVICTED", "end"));
   EXPECT_THAT(a_.last().dismiss().message(), HasSubstr("10.0.0.7 connected, but sent no join"));
 }
 
-TEST_F(CoordinatorTest, OtherOptionsAreNamed) {
+TEST_F(CoordinatorTest, AConflictingOptionIsNamed) {
   Say(a_, Joining("a"));
   EXPECT_THAT(Say(b_, Joining("b", "j", 1, 3)), ElementsAre("bye REJECTED", "end"));
   EXPECT_THAT(b_.last().dismiss().message(),
@@ -44,20 +44,20 @@ TEST_F(CoordinatorTest, OtherOptionsAreNamed) {
   EXPECT_THAT(Say(c_, Joining("c")), ElementsAre("welcome 15000", "start r0 node1/2"));
 }
 
-TEST_F(CoordinatorTest, ANodeIdIsUsedOnce) {
+TEST_F(CoordinatorTest, ANodeIdInUseIsRejected) {
   Say(a_, Joining("a"));
   EXPECT_THAT(Say(b_, Joining("a")), ElementsAre("bye REJECTED", "end"));
   HangUp(b_);
   EXPECT_THAT(Say(a_, Beating()), ElementsAre("heard"));  // the first one is still in
 }
 
-TEST_F(CoordinatorTest, JobsDoNotMeet) {
+TEST_F(CoordinatorTest, JobsAreSeparate) {
   Say(a_, Joining("a", "one"));
   EXPECT_THAT(Say(b_, Joining("b", "two")), ElementsAre("welcome 15000"));
   EXPECT_EQ(num_jobs(), 2u);
 }
 
-TEST_F(CoordinatorTest, ANodeThatHangsUpIsLostToTheOthers) {
+TEST_F(CoordinatorTest, ANodeThatDisconnectsIsLost) {
   Say(a_, Joining("a"));
   Say(b_, Joining("b"));
   a_.Told();
@@ -66,7 +66,7 @@ TEST_F(CoordinatorTest, ANodeThatHangsUpIsLostToTheOthers) {
   EXPECT_THAT(a_.last().stop().reason(), HasSubstr("host-b (b) is lost: it hung up"));
 }
 
-TEST_F(CoordinatorTest, ASilentNodeIsExpelledWhenItsLeaseRunsOut) {
+TEST_F(CoordinatorTest, ASilentNodeIsEvictedWhenItsLeaseExpires) {
   proto::AgentMessage join = Joining("a");
   (*join.mutable_join()->mutable_rules())["lease_ms"] = 3;
   Say(a_, join);
@@ -74,7 +74,7 @@ TEST_F(CoordinatorTest, ASilentNodeIsExpelledWhenItsLeaseRunsOut) {
   EXPECT_THAT(a_.last().dismiss().message(), HasSubstr("has not been heard from for 3 ms"));
 }
 
-TEST_F(CoordinatorTest, AMessageOfNoKindCostsOnlyItsSender) {
+TEST_F(CoordinatorTest, AMessageOfUnknownKindRejectsOnlyItsSender) {
   Say(a_, Joining("a"));
   Say(b_, Joining("b"));
   a_.Told();
@@ -84,7 +84,7 @@ TEST_F(CoordinatorTest, AMessageOfNoKindCostsOnlyItsSender) {
   EXPECT_THAT(Say(a_, Beating()), ElementsAre("heard"));
 }
 
-TEST_F(CoordinatorTest, WhatIsPostedMayOutliveIt) {
+TEST_F(CoordinatorTest, PostedHandlersMayOutliveTheCoordinator) {
   const std::weak_ptr<Coordinator> weak = coordinator_->weak();
   EXPECT_EQ(weak.lock().get(), coordinator_.get());
   a_.id = coordinator_->Attach(&a_);  // starts the timer
@@ -93,7 +93,7 @@ TEST_F(CoordinatorTest, WhatIsPostedMayOutliveIt) {
   io_.poll();
 }
 
-TEST_F(CoordinatorTest, StatusTellsWhoIsIn) {
+TEST_F(CoordinatorTest, StatusListsNodes) {
   Say(a_, Joining("a"));
   Say(b_, Joining("b"));
   const boost::json::object status = coordinator_->Status();
@@ -122,7 +122,7 @@ proto::AgentMessage Stopped(int round) {
   return message;
 }
 
-TEST_F(CoordinatorTest, AllNodesAreToldOneReport) {
+TEST_F(CoordinatorTest, AllNodesShareOneReport) {
   Say(a_, Joining("a"));
   Say(b_, Joining("b"));
   a_.Told();
@@ -133,30 +133,30 @@ TEST_F(CoordinatorTest, AllNodesAreToldOneReport) {
   ASSERT_NE(report, nullptr);
   EXPECT_EQ(report->report().groups(0).first().cause(), "rank 0 failed");
   EXPECT_EQ(report->report().outcome(), "restart 1 of 1");
-  EXPECT_EQ(a_.LastOf(proto::CoordinatorMessage::kReport), report);  // the same bytes, not equal ones
+  EXPECT_EQ(a_.LastOf(proto::CoordinatorMessage::kReport), report);  // the same object
 }
 
-TEST_F(CoordinatorTest, ANodeThatIsTakenOutIsToldSo) {
+TEST_F(CoordinatorTest, ADrainedNodeIsDismissedWithTheReason) {
   Say(a_, Joining("a", "j", 1, 2));
   Say(b_, Joining("b", "j", 1, 2));
   a_.Told();
   EXPECT_THAT(*coordinator_->Drain("", "host-b", "maintenance"),
-              HasSubstr("node host-b (b) is taken out when"));
+              HasSubstr("node host-b (b) will be taken out once"));
   EXPECT_THAT(Say(a_, Stopped(0)), ElementsAre("stop r0"));
   EXPECT_THAT(Say(b_, Stopped(0)), ElementsAre("stop r0", "bye DRAINED", "end"));
   EXPECT_THAT(b_.last().dismiss().message(), HasSubstr("maintenance"));
   EXPECT_THAT(a_.Told(), ElementsAre("start r1 node0/1"));
 }
 
-TEST_F(CoordinatorTest, ANodeThatWaitsIsTakenOutAtOnceAndItsJobForgotten) {
+TEST_F(CoordinatorTest, AWaitingNodeIsTakenOutAtOnceAndItsJobForgotten) {
   Say(a_, Joining("a"));
-  EXPECT_EQ(*coordinator_->Drain("j", "a", "enough"), "node host-a (a) is taken out");
+  EXPECT_EQ(*coordinator_->Drain("j", "a", "enough"), "node host-a (a) has been taken out");
   EXPECT_THAT(a_.Told(), ElementsAre("bye DRAINED", "end"));
   EXPECT_EQ(num_jobs(), 0u);
 }
 
-TEST_F(CoordinatorTest, WhatCannotBeTakenOutIsNamed) {
-  EXPECT_EQ(coordinator_->Stop("", "r").status(), absl::NotFoundError("the coordinator has no job"));
+TEST_F(CoordinatorTest, OperatorErrorsNameJobsAndNodes) {
+  EXPECT_EQ(coordinator_->Stop("", "r").status(), absl::NotFoundError("the coordinator has no jobs"));
   FakePeer local(/*in_process=*/true);
   Say(local, Joining("here", "j", 3, 4));
   Say(a_, Joining("a", "j", 3, 4));
@@ -166,18 +166,18 @@ TEST_F(CoordinatorTest, WhatCannotBeTakenOutIsNamed) {
   const auto error = [this](const std::string& job, const std::string& node) {
     return coordinator_->Drain(job, node, "r").status().ToString();
   };
-  EXPECT_EQ(error("j", "n7"), "NOT_FOUND: there is no node n7; there are host-a, host-here");
-  EXPECT_EQ(error("j", "host-a"), "INVALID_ARGUMENT: 2 nodes are on host host-a; say which by its id: a, a2");
+  EXPECT_EQ(error("j", "n7"), "NOT_FOUND: there is no node n7; known hosts: host-a, host-here");
+  EXPECT_EQ(error("j", "host-a"), "INVALID_ARGUMENT: 2 nodes are on host host-a; give the id of one: a, a2");
   EXPECT_EQ(error("j", "here"),
             "FAILED_PRECONDITION: node host-here hosts the coordinator and cannot be taken out; stop the job "
             "instead");
-  EXPECT_EQ(error("k", "a"), "NOT_FOUND: there is no job k; there are j");
+  EXPECT_EQ(error("k", "a"), "NOT_FOUND: there is no job k; known jobs: j");
   Say(c_, Joining("c", "other"));
-  EXPECT_EQ(error("", "a"), "INVALID_ARGUMENT: say which job; there are j, other");
+  EXPECT_EQ(error("", "a"), "INVALID_ARGUMENT: name the job; known jobs: j, other");
   EXPECT_THAT(a_.Told(), IsEmpty());
 }
 
-TEST_F(CoordinatorTest, EventsTellWhatHappenedInOrder) {
+TEST_F(CoordinatorTest, EventsAreInOrder) {
   Say(a_, Joining("a"));
   Say(b_, Joining("b"));
   const absl::StatusOr<std::string> all = coordinator_->Events("", 0);
@@ -191,7 +191,7 @@ TEST_F(CoordinatorTest, EventsTellWhatHappenedInOrder) {
   EXPECT_EQ(coordinator_->Events("k", 0).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(CoordinatorTest, OfAClosedJobTheLastEventsStay) {
+TEST_F(CoordinatorTest, TheLastEventsOfAClosedJobAreKept) {
   Limit({.events_of_closed = 2});
   Say(a_, Joining("a", "j", 1, 1));
   coordinator_->Stop("j", "enough").IgnoreError();
@@ -199,7 +199,7 @@ TEST_F(CoordinatorTest, OfAClosedJobTheLastEventsStay) {
   EXPECT_THAT(*coordinator_->Events("j", 0), ::testing::StartsWith("{\"seq\":4,"));
 }
 
-TEST_F(CoordinatorTest, StatusTellsHowFarTheWorkersAre) {
+TEST_F(CoordinatorTest, StatusReportsProgress) {
   Say(a_, Joining("a"));
   Say(b_, Joining("b"));
   proto::AgentMessage beat = Beating();
@@ -217,7 +217,7 @@ TEST_F(CoordinatorTest, StatusTellsHowFarTheWorkersAre) {
   EXPECT_TRUE(job.at("nodes").at(1).at("step").is_null());
 }
 
-TEST_F(CoordinatorTest, StatusTellsWhoIsMissing) {
+TEST_F(CoordinatorTest, StatusListsMissingNodes) {
   proto::AgentMessage join = Joining("a");
   for (const char* host : {"host-a", "host-b"}) join.mutable_join()->add_expected_hosts(host);
   Say(a_, join);
@@ -228,9 +228,8 @@ TEST_F(CoordinatorTest, StatusTellsWhoIsMissing) {
             "[{\"host\":\"host-b\",\"why\":\"\",\"lost_ms_ago\":null}]");
 }
 
-// What 10,000 nodes are told must not grow with the square of them.
-
-TEST_F(CoordinatorTest, TenThousandNodesAreToldLittle) {
+// The number of messages must not grow with the square of the number of nodes.
+TEST_F(CoordinatorTest, TenThousandNodesReceiveFewMessages) {
   constexpr int kNodes = 10'000;
   std::deque<FakePeer> peers;
   size_t told = 0;
@@ -247,7 +246,7 @@ TEST_F(CoordinatorTest, TenThousandNodesAreToldLittle) {
     waiting += peer.count(proto::CoordinatorMessage::kWaiting);
     EXPECT_EQ(peer.last().start().round(), 1);
   }
-  // Each: welcome, start, heard, stop, report, start; and seldom what it waits for.
+  // Each node: welcome, start, heard, stop, report, start; and few waiting notices.
   EXPECT_LE(told - waiting, 6u * kNodes);
   EXPECT_LE(waiting, 60u * kNodes / 10);
 }

@@ -1,4 +1,4 @@
-// What happened to a job, in order, with reasons: the last of it.
+// The last events of a job, in order, with their reasons.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ class EventRing {
   struct Event {
     uint64_t seq = 0;  // 1, 2, 3, ...
     TimePoint at;
-    std::chrono::system_clock::time_point wall;  // for people; steps when somebody sets the clock
+    std::chrono::system_clock::time_point wall;  // for people; steps when the clock is set
     std::string event;
     std::string reason;
   };
@@ -25,7 +25,7 @@ class EventRing {
            std::chrono::system_clock::time_point wall);
   // Drops all but the last `count`.
   void Keep(size_t count);
-  // Those after the one with `seq`, a JSON object on each line: docs/protocol.md, "HTTP".
+  // Events after number `seq`, one JSON object per line: docs/protocol.md, "HTTP".
   std::string After(uint64_t seq) const;
   // Null if there is none.
   const Event* last() const { return events_.empty() ? nullptr : &events_.back(); }

@@ -13,7 +13,7 @@ using ::testing::StartsWith;
 constexpr TimePoint kStart{seconds(1000)};
 constexpr std::chrono::system_clock::time_point kWall{std::chrono::milliseconds(1'600'000'000'123)};
 
-TEST(EventRingTest, TellsWhatCameAfter) {
+TEST(EventRingTest, ReturnsEventsAfterANumber) {
   EventRing ring;
   EXPECT_EQ(ring.After(0), "");
   EXPECT_EQ(ring.last(), nullptr);
@@ -32,7 +32,7 @@ TEST(EventRingTest, TellsWhatCameAfter) {
   EXPECT_EQ(ring.last()->seq, 2u);
 }
 
-TEST(EventRingTest, KeepsTheLastOnes) {
+TEST(EventRingTest, KeepsTheLastEvents) {
   EventRing ring;
   for (int i = 1; i <= 1500; ++i) ring.Add("e", absl::StrCat(i), kStart, kWall);
   EXPECT_THAT(ring.After(0), StartsWith("{\"seq\":501,"));

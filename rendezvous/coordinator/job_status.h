@@ -1,4 +1,4 @@
-// A job as the status page shows it.
+// The status page of a job.
 #pragma once
 
 #include "absl/strings/string_view.h"
@@ -9,7 +9,8 @@
 
 namespace ddprun {
 
-// docs/protocol.md, "HTTP", has the members. Takes O(nodes).
+// Takes O(nodes).
+//   Source: docs/protocol.md, "HTTP", lists the members.
 boost::json::object JobStatus(absl::string_view run_id, const RoundMachine& machine, const EventRing& events,
                               TimePoint now);
 

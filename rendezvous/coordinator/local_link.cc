@@ -10,10 +10,10 @@
 namespace ddprun {
 namespace {
 
-// How often it tells how far its workers are: it has no lease to renew.
+// Interval of heartbeats, which only report progress: this agent has no lease.
 constexpr Duration kBeat = seconds(1);
 
-// Shared with what it has posted, so that none of that outlives it.
+// Shared with the handlers it has posted, so that it outlives them.
 class LocalPeer : public AgentPeer, public std::enable_shared_from_this<LocalPeer> {
  public:
   LocalPeer(boost::asio::io_context& io, Coordinator* coordinator, std::string address)

@@ -1,4 +1,4 @@
-// The link between the coordinator and the agent in its own process: the same messages, no network.
+// The link between the coordinator and the agent in its own process: the same messages without a network.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace ddprun {
 
-// `address` is where workers of other nodes reach this host. Without the coordinator what is sent goes
-// nowhere. Heartbeats are sent each second, and only if there is a handler for what they say.
+// `address` is the address of this host for workers of other nodes. The coordinator may be destroyed first:
+// messages are then dropped. Sends a heartbeat every second if Handlers::heartbeat is set.
 std::unique_ptr<CoordinatorLink> MakeLocalLink(boost::asio::io_context& io, Coordinator* coordinator,
                                                std::string address);
 

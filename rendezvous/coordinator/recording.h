@@ -1,4 +1,4 @@
-// Records the inputs of a coordinator with their times, for a replay.
+// Records the inputs of a coordinator with their times for replay.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace ddprun {
 
-// A short name of `bytes`, for Outcome.
+// A digest of `bytes`, for Outcome.
 std::string DigestOf(absl::string_view bytes);
 
 using StepSink = std::function<void(const proto::RecordedStep&)>;
 
-// The steps of one coordinator, one after the other.
-//   Order: event() is filled in; Outcome as things come of it; then End, which gives the step to the sink.
+// Records the steps of a coordinator.
+//   Order: for each step, fill in event(), call Outcome for each effect, then End, which emits the step.
 class StepRecorder {
  public:
   explicit StepRecorder(StepSink sink) : sink_(std::move(sink)) {}
@@ -35,11 +35,11 @@ class StepRecorder {
   std::optional<TimePoint> first_;
 };
 
-// Longer recordings end there: their beginning is what a replay needs.
+// Recordings are truncated at this size; a replay needs their beginning.
 inline constexpr int64_t kMaxRecordingBytes = int64_t{256} << 20;
 
-// A sink that encodes the steps as the file has them, header first. `write` gets all bytes in order; `full` is called
-// once when a step would not fit into max_bytes: nothing is written from then on.
+// A sink that encodes steps in the file format, header first. `write` gets all bytes in order. `full` is
+// called once, when a step would exceed max_bytes; nothing is written afterwards.
 StepSink EncodeRecording(std::function<void(std::string bytes)> write, std::function<void()> full,
                          int64_t max_bytes = kMaxRecordingBytes);
 

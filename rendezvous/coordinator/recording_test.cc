@@ -25,7 +25,7 @@ uint32_t OutcomeOf(const std::function<void(StepRecorder&)>& outcomes) {
       .outcome_crc32();
 }
 
-TEST(StepRecorderTest, TimesCountFromTheFirstStep) {
+TEST(StepRecorderTest, TimesAreRelativeToTheFirstStep) {
   const auto steps = StepsOf([](StepRecorder& recorder) {
     recorder.event().mutable_tick();
     recorder.End(kStart);
@@ -39,7 +39,7 @@ TEST(StepRecorderTest, TimesCountFromTheFirstStep) {
   EXPECT_EQ(steps[1].stop().run_id(), "j");
 }
 
-TEST(StepRecorderTest, TheOutcomeIsKindPeerContentAndOrder) {
+TEST(StepRecorderTest, TheOutcomeDependsOnKindPeerContentAndOrder) {
   const auto base = OutcomeOf([](StepRecorder& r) { r.Outcome("send", 1, "a"), r.Outcome("send", 1, "b"); });
   EXPECT_EQ(base, OutcomeOf([](StepRecorder& r) { r.Outcome("send", 1, "a"), r.Outcome("send", 1, "b"); }));
   EXPECT_NE(base, OutcomeOf([](StepRecorder& r) { r.Outcome("send", 1, "b"), r.Outcome("send", 1, "a"); }));

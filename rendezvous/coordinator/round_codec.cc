@@ -12,7 +12,7 @@
 namespace ddprun {
 namespace {
 
-// Two years: options give one at most, to which an agent adds what it needs itself.
+// Two years: options allow at most one, to which an agent adds its own timeouts.
 constexpr int64_t kMaxMillis = int64_t{1000} * 3600 * 24 * 365 * 2;
 constexpr int kMaxNodes = 1 << 20;
 constexpr int kMaxProc = 1 << 16;
@@ -128,7 +128,7 @@ absl::StatusOr<NodeMessage> DecodeNodeMessage(const proto::AgentMessage& message
     case proto::AgentMessage::KIND_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError("a message of no known kind");
+  return absl::InvalidArgumentError("a message of unknown kind");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Between the messages of proto/rendezvous.proto and the events and effects of CoordinatorMachine: the one
-// place that knows both. proto/failure_codec.h has the failures and reports in them.
+// Converts between the messages of proto/rendezvous.proto and the events and effects of CoordinatorMachine.
+// proto/failure_codec.h converts the failures and reports in them.
 #pragma once
 
 #include <string>
@@ -15,20 +15,19 @@
 
 namespace ddprun {
 
-// Texts that come in are made valid UTF-8 and cut to their limits, whatever the sender says: they go out
-// again, to all nodes. What is out of range and matters is an error; what is only for people is put into
-// range.
+// Received texts are converted to valid UTF-8 and truncated to their limits, since they are sent on to all
+// nodes. A value out of range is an error if it affects the job; a text for people is corrected instead.
 
 // Errors: kInvalidArgument naming the field and its value.
 absl::StatusOr<NodeInfo> DecodeNodeInfo(const proto::Join& join);
-// The hosts that `join` expects; none if it names more than 1024: each node of a large job naming all would
-// be the square of many.
+// The hosts that `join` expects; none if it names more than 1024, since every node of a large job naming all
+// others is O(n^2).
 std::vector<std::string> DecodeExpectedHosts(const proto::Join& join);
 
-// PeerJoined, PeerSaid, or PeerMisspoke: no kind (of a newer agent, or garbage), or a value out of range.
-// `now`: when it arrived.
+// Returns PeerJoined, PeerSaid, or PeerMisspoke if the kind is unknown (a newer agent, or garbage) or a value
+// is out of range. `now` is the time of arrival.
 CoordinatorEvent DecodeAgentMessage(PeerId peer, const proto::AgentMessage& message, TimePoint now);
-// `now`: when it is sent. REQUIRES: `order` is no Note.
+// `now` is the time of sending. REQUIRES: `order` is not a Note.
 proto::CoordinatorMessage EncodeOrder(const RoundEffect& order, TimePoint now);
 proto::Dismiss EncodeDismiss(Dismissal reason, absl::string_view message);
 

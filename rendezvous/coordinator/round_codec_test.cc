@@ -32,7 +32,7 @@ proto::Join GoodJoin() {
   return join;
 }
 
-TEST(RoundCodecTest, AJoinBecomesANode) {
+TEST(RoundCodecTest, DecodesAJoin) {
   const absl::StatusOr<NodeInfo> node = DecodeNodeInfo(GoodJoin());
   ASSERT_TRUE(node.ok()) << node.status();
   EXPECT_EQ(node->id, NodeId("n0/12/ab"));
@@ -43,7 +43,7 @@ TEST(RoundCodecTest, AJoinBecomesANode) {
   EXPECT_FALSE(node->requested_rank.has_value());
 }
 
-TEST(RoundCodecTest, ARequestedRankIsKept) {
+TEST(RoundCodecTest, DecodesARequestedRank) {
   proto::Join join = GoodJoin();
   join.set_has_node_rank(true);
   join.set_node_rank(0);
@@ -52,7 +52,7 @@ TEST(RoundCodecTest, ARequestedRankIsKept) {
   EXPECT_EQ(node->requested_rank, 0);
 }
 
-TEST(RoundCodecTest, BadJoinsAreNamed) {
+TEST(RoundCodecTest, InvalidJoinsAreErrors) {
   const std::vector<std::pair<std::function<void(proto::Join&)>, const char*>> cases = {
       {[](auto& j) { j.set_protocol(kProtocolVersion + 1); }, "start the same ddprun on all nodes"},
       {[](auto& j) { j.clear_run_id(); }, "run_id is empty"},
@@ -86,14 +86,14 @@ TEST(RoundCodecTest, BadJoinsAreNamed) {
   }
 }
 
-TEST(RoundCodecTest, NamesOfOtherScriptsAreGood) {
+TEST(RoundCodecTest, NamesMayBeNonAscii) {
   proto::Join join = GoodJoin();
   join.set_role("entra\u00eeneur \u00a0\u8a13\u7df4");
   ASSERT_TRUE(DecodeNodeInfo(join).ok());
   EXPECT_EQ(DecodeNodeInfo(join)->role, join.role());
 }
 
-TEST(RoundCodecTest, WhatIsSaidInOneLineStaysOne) {
+TEST(RoundCodecTest, ReplacesLineBreaksInNames) {
   proto::Join join = GoodJoin();
   join.add_expected_hosts("n1\nforged");
   EXPECT_EQ(DecodeExpectedHosts(join), std::vector<std::string>{"n1 forged"});
@@ -115,7 +115,7 @@ absl::Status Misspoken(const proto::AgentMessage& message) {
   return std::get<PeerMisspoke>(DecodeAgentMessage(7, message, kNow)).why;
 }
 
-TEST(RoundCodecTest, MessagesBecomeEventsOfTheirSender) {
+TEST(RoundCodecTest, DecodesMessagesAsEventsOfTheirSender) {
   proto::AgentMessage message;
   message.mutable_heartbeat();
   EXPECT_FALSE(As<NodeHeard>(message).progress.has_value());
@@ -134,7 +134,7 @@ TEST(RoundCodecTest, MessagesBecomeEventsOfTheirSender) {
   EXPECT_EQ(As<SnapshotTaken>(message).step, 30);
 }
 
-TEST(RoundCodecTest, AHeartbeatMayTellHowFarTheWorkersAre) {
+TEST(RoundCodecTest, DecodesTheProgressInAHeartbeat) {
   proto::AgentMessage message;
   proto::Heartbeat& heartbeat = *message.mutable_heartbeat();
   EXPECT_FALSE(As<NodeHeard>(message).progress.has_value());
@@ -145,7 +145,7 @@ TEST(RoundCodecTest, AHeartbeatMayTellHowFarTheWorkersAre) {
   EXPECT_EQ(As<NodeHeard>(message).progress, (Progress{.round = Round(3), .step = 0, .phase = "loading"}));
 }
 
-TEST(RoundCodecTest, FailuresComeWithTheFirstWordAndWithReady) {
+TEST(RoundCodecTest, DecodesFailuresInWorkersFailedAndReady) {
   const Failure failure{.rank = Rank(3), .exit = Exited{2}, .failed_at = kNow - milliseconds(4), .step = 6};
   proto::AgentMessage message;
   message.mutable_workers_failed()->set_round(7);
@@ -156,7 +156,7 @@ TEST(RoundCodecTest, FailuresComeWithTheFirstWordAndWithReady) {
   EXPECT_EQ(As<NodeReady>(message).failures, std::vector<Failure>(64, failure));
 }
 
-TEST(RoundCodecTest, TheReportOfALargeJobIsSmall) {
+TEST(RoundCodecTest, TheReportOfALargeJobIsBounded) {
   FailureAggregator losses;
   for (int node = 0; node < 10'000; ++node) {
     proto::Failure failure;
@@ -174,7 +174,7 @@ TEST(RoundCodecTest, TheReportOfALargeJobIsSmall) {
   EXPECT_TRUE(proto::JobReport().ParseFromString(report.SerializeAsString()));
 }
 
-TEST(RoundCodecTest, TheHostsOfAJobAreTakenUnlessTheyAreTooMany) {
+TEST(RoundCodecTest, IgnoresExpectedHostsBeyondTheLimit) {
   proto::Join join = GoodJoin();
   for (int i = 0; i < 1024; ++i) join.add_expected_hosts(absl::StrCat("n", i));
   EXPECT_EQ(DecodeExpectedHosts(join).size(), 1024u);
@@ -182,7 +182,7 @@ TEST(RoundCodecTest, TheHostsOfAJobAreTakenUnlessTheyAreTooMany) {
   EXPECT_TRUE(DecodeExpectedHosts(join).empty());
 }
 
-TEST(RoundCodecTest, WhatIsNoEventIsAnError) {
+TEST(RoundCodecTest, InvalidMessagesAreErrors) {
   proto::AgentMessage message;
   EXPECT_EQ(Misspoken(message).code(), absl::StatusCode::kInvalidArgument);
   message.mutable_ready()->set_round(0);
@@ -193,7 +193,7 @@ TEST(RoundCodecTest, WhatIsNoEventIsAnError) {
               HasSubstr("rules of the job: lease_ms is 0, expected 1 to"));
 }
 
-TEST(RoundCodecTest, AJoinBringsItsRules) {
+TEST(RoundCodecTest, DecodesTheRulesInAJoin) {
   proto::AgentMessage message;
   *message.mutable_join() = GoodJoin();
   EncodeRules({.min_nodes = 2, .max_nodes = 4, .max_restarts = 3}, *message.mutable_join()->mutable_rules());
@@ -204,7 +204,7 @@ TEST(RoundCodecTest, AJoinBringsItsRules) {
   EXPECT_EQ(joined.rules, (JobRules{.min_nodes = 2, .max_nodes = 4, .max_restarts = 3}));
 }
 
-TEST(RoundCodecTest, OrdersBecomeMessages) {
+TEST(RoundCodecTest, EncodesOrders) {
   const Assignment assignment{.round = Round(3),
                               .group_rank = GroupRank(1),
                               .group_world_size = 2,

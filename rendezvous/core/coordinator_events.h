@@ -1,4 +1,4 @@
-// What reaches a coordinator (events: facts) and what it does about them (effects: orders), as plain values.
+// Inputs of a coordinator (events: facts) and its outputs (effects: orders), as plain values.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ using PeerId = uint64_t;
 struct PeerConnected {
   PeerId peer = 0;
   std::string address = {};  // as seen from the coordinator
-  bool in_process = false;   // the agent of the coordinator's own process: it needs no lease
+  bool in_process = false;   // the agent in the coordinator's own process; has no lease
 };
 // The first message of an agent.
 struct PeerJoined {
@@ -34,11 +34,11 @@ struct PeerJoined {
   JobRules rules = {};
   NodeInfo info = {};
   std::vector<std::string> expected_hosts = {};
-  // The agent was this node before and has ended its workers; empty: it was none.
+  // The node that this agent was before; its workers have ended. Empty: none.
   NodeId previous_node = {};
   std::string previous_token = {};
 };
-// The messages of an agent that has joined. The machine fills in `node`.
+// Messages of an agent that has joined. The machine fills in `node`.
 using NodeMessage =
     std::variant<NodeHeard, WorkersFailed, WorkersSucceeded, NodeReady, SnapshotTaken, NodeLeaving, NodeLeft>;
 struct PeerSaid {
@@ -50,12 +50,12 @@ struct PeerMisspoke {
   PeerId peer = 0;
   absl::Status why = {};
 };
-// The connection is closed, by either side.
+// The connection was closed by either side.
 struct PeerDisconnected {
   PeerId peer = 0;
   std::string reason = {};
 };
-// Somebody says that the agent of a node and all its workers are gone. Answered by one Answer.
+// Reports that the agent of a node and all its workers have exited. Answered by one Answer.
 struct GoneReported {
   std::string run_id = {};
   NodeId node = {};
@@ -71,8 +71,8 @@ struct StopJob {
   std::string run_id = {};
   std::string reason = {};
 };
-// The coordinator's process is about to exit: all jobs end, as soon as their workers are stopped or at once,
-// and agents that come later are told so.
+// The coordinator's process is about to exit. All jobs end, at once or as soon as their workers have stopped.
+// Agents that join later are dismissed with `reason`.
 struct CoordinatorEnding {
   CloseReason reason = {};
   bool at_once = false;
@@ -87,42 +87,42 @@ using CoordinatorEvent = std::variant<PeerConnected, PeerJoined, PeerSaid, PeerM
 // The first answer to a join.
 struct Welcome {
   PeerId peer = 0;
-  Duration heartbeat = {};  // interval; 0: none is needed
+  Duration heartbeat = {};  // interval; 0: no heartbeats are needed
   std::string seen_addr = {};
 };
 // Answers a heartbeat.
 struct Heard {
   PeerId peer = 0;
 };
-// An order of the job's RoundMachine, never a Note.
+// An effect of the job's RoundMachine; never a Note.
 struct Order {
   PeerId peer = 0;
   RoundEffect order = {};
 };
-// No order follows; the connection is closed once everything before has been sent.
+// No order follows. The connection is closed once all earlier messages have been sent.
 struct HangUp {
   PeerId peer = 0;
 };
-// A transition of a job, kept among its events and logged.
+// A transition of a job: logged and kept among its events.
 struct JobEvent {
   std::string run_id = {};
   Note note = {};
 };
-// One line for the log only.
+// A line that is only logged.
 struct LogLine {
-  std::string run_id = {};  // empty: of no job
+  std::string run_id = {};  // empty: belongs to no job
   Note note = {};
 };
-// The job has ended and is kept only so that late agents and operators are told how.
+// The job has ended. It is kept only to report its outcome to late agents and operators.
 struct JobRetired {
   std::string run_id = {};
 };
 struct JobForgotten {
   std::string run_id = {};
 };
-// To the request that is being handled.
+// The reply to the request being handled.
 struct Answer {
-  absl::StatusOr<std::string> text;  // for people: what happens now
+  absl::StatusOr<std::string> text;  // for people: what happens next
 };
 
 using CoordinatorEffect =

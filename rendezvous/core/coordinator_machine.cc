@@ -15,7 +15,7 @@
 namespace ddprun {
 namespace {
 
-// The first names of a list that may be long.
+// Lists at most 20 of `names`.
 std::string FirstOf(std::vector<absl::string_view> names) {
   constexpr size_t kMaxNames = 20;
   const size_t more = names.size() - std::min(names.size(), kMaxNames);
@@ -24,7 +24,7 @@ std::string FirstOf(std::vector<absl::string_view> names) {
                       more > 0 ? absl::StrCat(" and ", more, " more") : "");
 }
 
-// The node that `name`, an id or a host, means.
+// Finds a node by its id or host.
 absl::StatusOr<const Member*> FindNode(const Membership& membership, const std::string& name) {
   if (const Member* member = membership.Find(NodeId(name))) return member;
   std::vector<const Member*> found;
@@ -38,10 +38,10 @@ absl::StatusOr<const Member*> FindNode(const Membership& membership, const std::
     std::vector<absl::string_view> ids;
     for (const Member* member : found) ids.push_back(member->info.id.value());
     return absl::InvalidArgumentError(
-        absl::StrCat(ids.size(), " nodes are on host ", name, "; say which by its id: ", FirstOf(ids)));
+        absl::StrCat(ids.size(), " nodes are on host ", name, "; give the id of one: ", FirstOf(ids)));
   }
   return absl::NotFoundError(
-      absl::StrCat("there is no node ", name, "; there are ", FirstOf({hosts.begin(), hosts.end()})));
+      absl::StrCat("there is no node ", name, "; known hosts: ", FirstOf({hosts.begin(), hosts.end()})));
 }
 
 NodeId NodeOf(const RoundEffect& order) {
@@ -124,12 +124,12 @@ absl::Status CoordinatorMachine::Join(Peer& peer, const PeerJoined& e) {
   peer.run_id = e.run_id;
   peer.node = info.id;
   job.nodes[info.id] = e.peer;
-  // Four chances within a lease.
+  // Four heartbeats per lease.
   const Duration heartbeat = info.leased ? job.machine.policy().lease / 4 : Duration::zero();
   effects_.push_back(Welcome{e.peer, heartbeat, peer.address});
   StepJob(e.run_id, NodeJoined{std::move(info), e.expected_hosts});
-  // After the join, so that a round which waited for this is sealed with the node in it. An error means that the
-  // previous node was removed before, at the end of its lease.
+  // After the join, so that a round that waited for the previous node is sealed with this node in it. An
+  // error means that the previous node was removed earlier, when its lease expired.
   if (!e.previous_node.empty()) (void)ReportGone(e.run_id, e.previous_node, e.previous_token);
   return absl::OkStatus();
 }
@@ -142,9 +142,9 @@ void CoordinatorMachine::On(const PeerSaid& e) {
     return On(
         PeerMisspoke{e.peer, absl::InvalidArgumentError("the first message of an agent must be a join")});
   }
-  if (peer.node.empty()) return;  // Dismissed; what it still says does not count.
+  if (peer.node.empty()) return;  // Dismissed: later messages are ignored.
   const std::string run_id = peer.run_id;
-  // First, so that no round begins that this coordinator will not see end.
+  // First, so that no round begins that this coordinator cannot finish.
   if (peer.in_process) HeedHost(e.message);
   if (peer.node.empty()) return MaybeForget(run_id);
   const RoundEvent event = std::visit(
@@ -155,7 +155,7 @@ void CoordinatorMachine::On(const PeerSaid& e) {
       e.message);
   StepJob(run_id, event);
   if (std::holds_alternative<NodeLeft>(event)) {
-    // The job may be forgotten before the connection ends.
+    // The job may be forgotten before the connection closes.
     jobs_.at(run_id).nodes.erase(peer.node);
     peer.node = {};
   }
@@ -209,7 +209,7 @@ absl::Status CoordinatorMachine::ReportGone(const std::string& run_id, const Nod
     return absl::PermissionDeniedError(absl::StrCat("wrong token for node ", node.value()));
   }
   StepJob(run_id, NodeGone{node});
-  // Its connection may not have been closed yet; the job may be forgotten before it is.
+  // The node's connection may still be open, and the job may be forgotten before it closes.
   if (const auto it = job->second.nodes.find(node); it != job->second.nodes.end()) {
     peers_.at(it->second).node = {};
     effects_.push_back(HangUp{it->second});
@@ -263,7 +263,7 @@ void CoordinatorMachine::StepJob(const std::string& run_id, const RoundEvent& ev
 
 void CoordinatorMachine::Send(Job& job, const NodeId& node, RoundEffect order, bool last) {
   const auto it = job.nodes.find(node);
-  if (it == job.nodes.end()) return;  // gone meanwhile
+  if (it == job.nodes.end()) return;  // disconnected meanwhile
   const PeerId peer = it->second;
   effects_.push_back(Order{peer, std::move(order)});
   if (!last) return;
@@ -332,10 +332,10 @@ absl::StatusOr<std::string> CoordinatorMachine::FindJob(const std::string& run_i
   }
   if (run_id.empty() && open.size() == 1) return std::string(open[0]);
   if (run_id.empty() && open.empty() && names.size() == 1) return std::string(names[0]);
-  if (names.empty()) return absl::NotFoundError("the coordinator has no job");
+  if (names.empty()) return absl::NotFoundError("the coordinator has no jobs");
   const std::string all = absl::StrJoin(names, ", ");
-  if (run_id.empty()) return absl::InvalidArgumentError(absl::StrCat("say which job; there are ", all));
-  return absl::NotFoundError(absl::StrCat("there is no job ", run_id, "; there are ", all));
+  if (run_id.empty()) return absl::InvalidArgumentError(absl::StrCat("name the job; known jobs: ", all));
+  return absl::NotFoundError(absl::StrCat("there is no job ", run_id, "; known jobs: ", all));
 }
 
 absl::StatusOr<std::string> CoordinatorMachine::FindOpenJob(const std::string& run_id) const {
@@ -358,7 +358,8 @@ absl::StatusOr<std::string> CoordinatorMachine::Drain(const DrainNode& e) {
   StepJob(run_id, DrainRequested{node, e.reason});
   const bool stays = job.nodes.contains(node);
   MaybeForget(run_id);
-  return absl::StrCat(name, stays ? " is taken out when its workers have stopped" : " is taken out");
+  return absl::StrCat(name,
+                      stays ? " will be taken out once its workers have stopped" : " has been taken out");
 }
 
 absl::StatusOr<std::string> CoordinatorMachine::Stop(const StopJob& e) {

@@ -1,5 +1,5 @@
-// All rules of a coordinator: which connection is which node of which job, who is welcomed, when a job is
-// forgotten, and how everything ends. The rounds of each job are RoundMachine's.
+// All rules of a coordinator: which connection belongs to which node and job, which agents are welcomed, when
+// a job is forgotten, and how the coordinator shuts down. RoundMachine runs the rounds of each job.
 #pragma once
 
 #include <deque>
@@ -20,29 +20,29 @@
 namespace ddprun {
 
 struct CoordinatorLimits {
-  // How long a connection may take to send its join.
+  // Time within which a connection must send its join.
   Duration join = seconds(10);
-  // Closed jobs that are remembered, so that a late agent is told so and does not start them over.
+  // Closed jobs to remember, so that a late agent is dismissed and does not start the job again.
   size_t closed_jobs = 100;
-  // Of each of them, the last events that the shell keeps.
+  // Last events that the shell keeps of each closed job.
   size_t events_of_closed = 100;
 };
 
-// Pure: equal (state, event, now) give equal effects. Its log of events, with their times, is its whole
+// Pure: equal (state, event, now) give equal effects. The sequence of events with their times is its whole
 // input.
 //
-// A job is kept as long as it has nodes. When the last one has left it is forgotten, its budget and its rules
-// with it, so that it can be started again. When the last ones were lost it is kept for its join timeout:
-// they come back when a switch does, to the next round and what is left of the budget. Of closed jobs the
-// last ones are remembered.
+// A job is kept as long as it has nodes. When the last node leaves, the job is forgotten with its restart
+// budget and its rules, so that it can be started again. When the last nodes were lost (a switch failed, for
+// example), the job is kept for its join timeout: nodes that return join the next round with what is left of
+// the budget. The last `CoordinatorLimits::closed_jobs` closed jobs are remembered.
 class CoordinatorMachine {
  public:
   struct Job {
     explicit Job(const JobRules& policy) : machine(policy) {}
     RoundMachine machine;
-    std::map<NodeId, PeerId> nodes;           // that may be sent orders
+    std::map<NodeId, PeerId> nodes;           // nodes that can be sent orders
     bool retired = false;                     // in closed_jobs_
-    std::optional<TimePoint> forget_at = {};  // deserted: forgotten then, if no node has come back
+    std::optional<TimePoint> forget_at = {};  // set while deserted; forgotten then unless a node returns
   };
   // Called after each step of a job's machine.
   using StepObserver = std::function<void(const RoundEvent&, const RoundEffects&, const RoundMachine&)>;
@@ -51,15 +51,15 @@ class CoordinatorMachine {
 
   [[nodiscard]] CoordinatorEffects Step(const CoordinatorEvent& event,
                                         TimePoint now);  // REQUIRES: now never decreases
-  // Step(CoordinatorTick{}) at the latest then; none: nothing is pending.
+  // Step(CoordinatorTick{}) is due no later than this; none: nothing is pending.
   std::optional<TimePoint> NextDeadline() const;
 
   const std::map<std::string, Job>& jobs() const { return jobs_; }
-  // The job that `run_id` names; an empty one names the only job there is.
-  //   Errors: kNotFound: no such job; kInvalidArgument: `run_id` is empty, and there is not exactly one job.
-  //   Each names those that there are.
+  // Resolves `run_id`. An empty one means the only open job, or the only job if none is open.
+  //   Errors: kNotFound: no such job; kInvalidArgument: `run_id` is empty and ambiguous.
+  //           Each lists the known jobs.
   absl::StatusOr<std::string> FindJob(const std::string& run_id) const;
-  // Connections that are not closed yet.
+  // Open connections.
   int num_peers() const { return static_cast<int>(peers_.size()); }
   void ObserveForTest(StepObserver observer) { observer_ = std::move(observer); }
 
@@ -68,7 +68,7 @@ class CoordinatorMachine {
     std::string address;
     bool in_process = false;
     std::string run_id = {};  // empty before the join
-    NodeId node = {};         // empty: not in a job, or not any more
+    NodeId node = {};         // empty: not in a job, or no longer
   };
 
   void On(const PeerConnected& e);
@@ -88,26 +88,26 @@ class CoordinatorMachine {
   absl::StatusOr<std::string> Stop(const StopJob& e);
   absl::StatusOr<std::string> FindOpenJob(const std::string& run_id) const;
 
-  // The coordinator ends with the agent of its own process.
+  // Ends the coordinator if `message`, of the agent in its own process, says that this agent leaves.
   void HeedHost(const NodeMessage& message);
   void StepJob(const std::string& run_id, const RoundEvent& event);
-  // `last`: the peer leaves its job with it.
+  // `last`: the peer leaves its job with this order.
   void Send(Job& job, const NodeId& node, RoundEffect order, bool last);
   void DismissPeer(PeerId id, Dismissal reason, DismissReason why);
   void ExpireUnjoined();
-  // Forgets the job if nothing is to be remembered; `run_id` may be of none.
+  // Forgets or retires the job if its state requires it. The job need not exist.
   void MaybeForget(const std::string& run_id);
   void Forget(std::map<std::string, Job>::iterator job, note::JobForgotten::Why why);
 
   const CoordinatorLimits limits_;
   std::map<PeerId, Peer> peers_;
-  std::map<PeerId, TimePoint> unjoined_;  // when they must have joined; the first one first
+  std::map<PeerId, TimePoint> unjoined_;  // deadline of the join; in order of deadlines
   std::map<std::string, Job> jobs_;
-  std::deque<std::string> closed_jobs_;  // the oldest first
-  std::optional<CloseReason> ending_;    // none: the coordinator goes on
+  std::deque<std::string> closed_jobs_;  // oldest first
+  std::optional<CloseReason> ending_;    // none: the coordinator is not ending
   StepObserver observer_;
 
-  // Of the Step that is going on.
+  // State of the current Step.
   TimePoint now_;
   CoordinatorEffects effects_;
 };

@@ -1,4 +1,4 @@
-// What went wrong in a round, over all nodes, put together to one report.
+// Aggregates the failures of a round over all nodes into one report.
 #pragma once
 
 #include <map>
@@ -12,16 +12,16 @@
 
 namespace ddprun {
 
-// What went wrong in one round so far. failed_at of all failures is on the coordinator's clock.
-//   Memory: bounded, whatever the number of failures, but for one failure a node that was told at once.
+// Failures and lost nodes of one round so far. Failure::failed_at is on the coordinator's clock.
+//   Memory: bounded for any number of failures, except for one early failure per node (ToldAtOnce).
 //   Pure:   equal calls give equal reports.
 class FailureAggregator {
  public:
-  // `failure` made `node` stop its workers; details may follow with Told.
+  // `failure` made `node` stop its workers. Told may add details later. Only the first call per node counts.
   void ToldAtOnce(const NodeId& node, Failure failure);
-  // All failures of `node`, in the place of what it told at once, unless there are none.
+  // All failures of `node`. They replace its ToldAtOnce failure unless `failures` is empty.
   void Told(const NodeId& node, std::vector<Failure> failures);
-  // A node was lost with its workers; `line` says which, and why.
+  // A node was lost with its workers. `line` names the node and the reason.
   void Lost(std::string line);
 
   bool empty() const { return at_once_.empty() && groups_.empty() && lost_nodes_.empty(); }
@@ -38,14 +38,14 @@ class FailureAggregator {
 
   static void Fold(Groups& groups, int& more, const Failure& failure);
 
-  std::map<NodeId, Failure> at_once_;  // by node
-  Groups groups_;                      // by what makes failures the same
+  std::map<NodeId, Failure> at_once_;
+  Groups groups_;  // by the key of equal failures
   int more_failures_ = 0;
   std::vector<std::string> lost_nodes_;
   int num_lost_nodes_ = 0;
 };
 
-// One line for the log.
+// A line for the log.
 std::string Summary(const JobReport& report);
 
 }  // namespace ddprun

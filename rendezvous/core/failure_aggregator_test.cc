@@ -21,20 +21,20 @@ Failure Exit(int64_t rank, std::string exception, Duration age = {}) {
           .stderr_tail = "last words"};
 }
 
-TEST(JobReportTest, NothingWentWrong) {
+TEST(JobReportTest, IsEmptyWithoutFailures) {
   const FailureAggregator losses;
   EXPECT_TRUE(losses.empty());
   EXPECT_THAT(losses.Report(Round(3)).groups, SizeIs(0));
 }
 
-TEST(JobReportTest, TheSameFailuresAreOne) {
+TEST(JobReportTest, EqualFailuresAreGrouped) {
   FailureAggregator losses;
   losses.Told(NodeId("b"), {Exit(2, "KeyError: 17"), Exit(3, "KeyError: 18")});
   losses.Told(NodeId("a"), {Exit(1, "KeyError: 5", milliseconds(9)), Exit(0, "ValueError: x")});
   const JobReport report = losses.Report(Round(7));
   EXPECT_EQ(report.round, Round(7));
   ASSERT_THAT(report.groups, SizeIs(2));
-  EXPECT_EQ(report.groups[0].first.exception, "KeyError: 5");  // the earliest of them
+  EXPECT_EQ(report.groups[0].first.exception, "KeyError: 5");  // the earliest
   EXPECT_EQ(report.groups[0].first.failed_at, kNow - milliseconds(9));
   EXPECT_EQ(report.groups[0].count, 3);
   EXPECT_THAT(report.groups[0].ranks, ElementsAre(Rank(1), Rank(2), Rank(3)));
@@ -42,7 +42,7 @@ TEST(JobReportTest, TheSameFailuresAreOne) {
   EXPECT_EQ(report.more_failures, 0);
 }
 
-TEST(JobReportTest, ExitCodesSignalsAndConsequencesDiffer) {
+TEST(JobReportTest, ExitCodesSignalsAndOriginsFormSeparateGroups) {
   FailureAggregator losses;
   Failure other_code = Exit(1, "");
   other_code.exit = Exited{2};
@@ -54,12 +54,12 @@ TEST(JobReportTest, ExitCodesSignalsAndConsequencesDiffer) {
   EXPECT_THAT(losses.Report(Round(0)).groups, SizeIs(4));
 }
 
-TEST(JobReportTest, TheFirstCauseIsTheEarliestThatDoesNotFollowFromAnother) {
+TEST(JobReportTest, FirstCauseIsTheEarliestFailureThatFollowsFromNoOther) {
   FailureAggregator losses;
   Failure follows = Exit(0, "connection closed by peer", milliseconds(50));
   follows.origin = FailureOrigin::kFollowsAnother;
   losses.Told(NodeId("a"), {follows});
-  // The order in which they are told does not count.
+  // The order of the calls is irrelevant.
   losses.Told(NodeId("b"), {Exit(4, "late", milliseconds(10))});
   losses.Told(NodeId("c"), {Exit(5, "early", milliseconds(20))});
   const JobReport report = losses.Report(Round(0));
@@ -69,23 +69,23 @@ TEST(JobReportTest, TheFirstCauseIsTheEarliestThatDoesNotFollowFromAnother) {
   EXPECT_EQ(report.groups[2].first.origin, FailureOrigin::kFollowsAnother);
 }
 
-TEST(JobReportTest, WhatWasToldAtOnceGivesWayToDetails) {
+TEST(JobReportTest, DetailsReplaceTheEarlyFailureOfANode) {
   FailureAggregator losses;
   losses.ToldAtOnce(NodeId("a"), Exit(0, ""));
   losses.ToldAtOnce(NodeId("b"), Exit(4, "", milliseconds(5)));
   EXPECT_FALSE(losses.empty());
   losses.Told(NodeId("a"), {Exit(0, "details"), Exit(1, "details")});
-  losses.Told(NodeId("b"), {});  // it knows no more
+  losses.Told(NodeId("b"), {});  // no details
   const JobReport report = losses.Report(Round(0));
   ASSERT_THAT(report.groups, SizeIs(2));
   EXPECT_EQ(report.groups[0].first.rank, Rank(4));
   EXPECT_EQ(report.groups[1].count, 2);
 }
 
-TEST(JobReportTest, ManyFailuresStaySmall) {
+TEST(JobReportTest, IsBoundedForManyFailures) {
   FailureAggregator losses;
   for (int i = 0; i < 1000; ++i) {
-    // 26 kinds, each as often as the others; the later ones are the earlier in time.
+    // 26 kinds, equally frequent. Later kinds fail earlier.
     std::vector<Failure> failures;
     for (char kind = 'a'; kind <= 'z'; ++kind) {
       failures.push_back(Exit(i, std::string(5, kind), milliseconds(100 + kind)));
@@ -108,7 +108,7 @@ TEST(JobReportTest, ManyFailuresStaySmall) {
   EXPECT_EQ(report.lost_nodes.back(), "and 984 more nodes");
 }
 
-TEST(JobReportTest, TheSummaryIsOneLine) {
+TEST(JobReportTest, SummaryIsOneLine) {
   FailureAggregator losses;
   losses.Told(NodeId("a"), {Exit(0, "ValueError: x"), Exit(1, "ValueError: x")});
   losses.Lost("node h (h/1) is lost: it hung up");

@@ -12,21 +12,21 @@
 namespace ddprun {
 namespace {
 
-// What an entry of a table costs beside its bytes, roughly.
+// Estimated overhead of a table entry.
 constexpr uint64_t kEntryBytes = 96;
 
 uint64_t Cost(absl::string_view key, absl::string_view value) {
   return key.size() + value.size() + kEntryBytes;
 }
 
-// As strtoll, base 10: blanks, a sign, digits, and whatever follows. None: there are no digits.
+// Parses like strtoll with base 10: blanks, a sign and digits; the rest is ignored. None: no digits.
 std::optional<int64_t> ParsePrefix(absl::string_view text) {
   size_t i = 0;
   while (i < text.size() && absl::ascii_isspace(static_cast<unsigned char>(text[i]))) ++i;
   const bool negative = i < text.size() && text[i] == '-';
   if (i < text.size() && (text[i] == '-' || text[i] == '+')) ++i;
   const size_t first = i;
-  // Below zero there is one number more; beyond the range the nearest one counts.
+  // Accumulates a negative number, since its range is larger by one. Out of range: clamped.
   int64_t n = 0;
   for (; i < text.size() && absl::ascii_isdigit(static_cast<unsigned char>(text[i])); ++i) {
     if (__builtin_mul_overflow(n, 10, &n) || __builtin_sub_overflow(n, text[i] - '0', &n)) {
@@ -69,7 +69,7 @@ absl::Status KvStore::Put(absl::string_view key, absl::string_view value) {
 absl::Status KvStore::Replace(std::string& old, absl::string_view value, absl::string_view what) {
   if (value.size() > old.size()) RETURN_IF_ERROR(Reserve(value.size() - old.size(), what));
   bytes_ = bytes_ - old.size() + value.size();
-  // A value that shrinks gives its memory back, or the limit would count what is not all there is.
+  // Frees the memory of a value that shrinks; the limit counts sizes, not capacities.
   if (old.capacity() > 2 * value.size() + kEntryBytes) std::string().swap(old);
   old.assign(value.data(), value.size());
   return absl::OkStatus();
@@ -127,7 +127,7 @@ absl::StatusOr<int64_t> KvStore::Add(absl::string_view key, int64_t delta, Woken
   const std::optional<int64_t> old = ParsePrefix(it->second);
   if (!old) {
     return absl::InvalidArgumentError(
-        absl::StrCat("ADD to key \"", absl::CHexEscape(key), "\", whose value is no number but \"",
+        absl::StrCat("ADD to key \"", absl::CHexEscape(key), "\": its value is not a number: \"",
                      absl::CHexEscape(absl::string_view(it->second).substr(0, 40)), "\""));
   }
   const int64_t sum = WrappingAdd(*old, delta);
@@ -204,8 +204,8 @@ absl::StatusOr<bool> KvStore::Wait(ConnId conn, absl::Span<const absl::string_vi
 }
 
 absl::StatusOr<bool> KvStore::Barrier(ConnId conn, absl::string_view key, int64_t world_size, Woken* woken) {
-  // Room for the count and the wait first: a barrier that counts somebody who does not wait would open too
-  // early.
+  // Reserves room for the count and the wait first: counting a caller that cannot wait would open the barrier
+  // too early.
   RETURN_IF_ERROR(Reserve(2 * Cost(key, "") + 20, "BARRIER"));
   const auto it = values_.find(key);
   const bool created = it == values_.end();
@@ -214,13 +214,13 @@ absl::StatusOr<bool> KvStore::Barrier(ConnId conn, absl::string_view key, int64_
     const std::optional<int64_t> old = ParsePrefix(it->second);
     if (!old) {
       return absl::InvalidArgumentError(
-          absl::StrCat("BARRIER at key \"", absl::CHexEscape(key), "\", whose value is no number"));
+          absl::StrCat("BARRIER at key \"", absl::CHexEscape(key), "\": its value is not a number"));
     }
     count = WrappingAdd(*old, 1);
   }
   RETURN_IF_ERROR(Put(key, absl::AlphaNum(count).Piece()));
   Forget(conn);
-  // Who waited before the first one came waits for the key, and there it is.
+  // Connections that waited before the key existed wait for the key itself.
   if (created || count >= world_size) WakeAll(key, woken);
   if (count >= world_size) return true;
   Join(conn, key);
@@ -243,7 +243,7 @@ void KvStore::WakeAll(absl::string_view key, Woken* woken) {
   for (size_t left = it->second.size(); left > 0; --left) Arrived(*it, woken);
 }
 
-// What `line` stands for came, for the first in it.
+// The key of `line` has become ready: removes the first place of the line.
 void KvStore::Arrived(Lines::value_type& line, Woken* woken) {
   const Place place = line.second.front();
   const auto it = waits_.find(place.conn);

@@ -1,4 +1,4 @@
-// The key-value store behind a rendezvous: what PyTorch's TCPStore promises, without its wire. Pure.
+// The key-value store of a rendezvous: the semantics of PyTorch's TCPStore without the wire protocol. Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,27 +17,28 @@
 
 namespace ddprun {
 
-// Somebody who may wait: one connection, never reused within a store.
+// A client that may wait, usually one connection. Never reused within a store.
 using ConnId = StrongInt<struct ConnTag>;
 
 struct KvLimits {
-  // Of keys, values, queued items and waits together, with a rough share for the tables that hold them, and
-  // of what those who use the store have charged to it.
+  // Total size of keys, values, queued items and waits, with an estimate of the table overhead, and of the
+  // bytes that callers have charged.
   uint64_t max_bytes = uint64_t{1} << 30;
 };
 
-// The largest reply to one request of a client: a few bytes of MULTI_GET can ask for gigabytes.
+// Upper bound of the reply to one request: a few bytes of MULTI_GET can request gigabytes.
 inline constexpr uint64_t kDefaultMaxReplyBytes = 64 << 20;
 
-// One map of keys to values, one of names to queues, and who waits for what. Values and queues are apart: a
-// key may name one of each.
+// A map of keys to values, a map of names to queues, and the pending waits. Values and queues have separate
+// namespaces: a key may name one of each.
 //
-// Every operation is atomic. Those that can end a wait append to `woken` the connections that wait no more,
-// in the order in which they are to be told so, after the caller has got its own answer. A wait ends once:
-// with its connection in `woken`, or silently by a newer Wait, CancelWait or Forget.
-//   Errors:  kResourceExhausted: the store would grow beyond its limit;
-//            kInvalidArgument: the value is no number, for Add and Barrier. The store is then as it was.
-//   Views:   returned ones live until the next call that is not const.
+// Every operation is atomic. Operations that can end a wait append the connections whose wait ended to
+// `woken`, in the order in which to notify them. The caller sends its own reply first. A wait ends once: with
+// its connection in `woken`, or silently by a newer Wait or Barrier, or by Forget.
+//   Errors:  kResourceExhausted: the store would exceed its limit;
+//            kInvalidArgument: the value is not a number (Add, Barrier).
+//            The contents are unchanged after an error.
+//   Views:   returned views are valid until the next non-const call.
 //   Threads: one caller at a time.
 //   Source:  docs/protocol.md, "c10d TCP".
 class KvStore {
@@ -50,45 +51,45 @@ class KvStore {
   explicit KvStore(const KvLimits& limits = {});
 
   absl::Status Set(absl::string_view key, absl::string_view value, Woken* woken);
-  // All pairs or none.
+  // Stores all pairs or none.
   absl::Status MultiSet(absl::Span<const Pair> pairs, Woken* woken);
-  // Concatenates, or creates.
+  // Appends to the value, or creates it.
   absl::Status Append(absl::string_view key, absl::string_view value, Woken* woken);
-  // Stores `desired` if the value is `expected`, or if there is none and `expected` is empty. Returns what is
-  // there afterwards, or `expected` when nothing is.
+  // Stores `desired` if the value equals `expected`, or if there is none and `expected` is empty. Returns the
+  // value afterwards, or `expected` if there is none.
   absl::StatusOr<absl::string_view> CompareSet(absl::string_view key, absl::string_view expected,
                                                absl::string_view desired, Woken* woken);
-  // The value is decimal text, read as strtoll reads it; the sum wraps around. Absent counts as 0. Returns
-  // the sum.
+  // Adds to a value of decimal text, parsed like strtoll; an absent value counts as 0. Returns the sum, which
+  // wraps around.
   absl::StatusOr<int64_t> Add(absl::string_view key, int64_t delta, Woken* woken);
-  // Empty when absent; Contains tells the difference.
+  // Empty if absent or empty; see Contains.
   absl::string_view Get(absl::string_view key) const;
   bool Contains(absl::string_view key) const { return values_.contains(key); }
   int64_t NumKeys() const { return static_cast<int64_t>(values_.size()); }
-  void ForEachKey(absl::FunctionRef<void(absl::string_view key)> visit) const;  // in their order
-  // True if it was there. Touches no queue, and no wait: who saw the key saw it.
+  void ForEachKey(absl::FunctionRef<void(absl::string_view key)> visit) const;  // in ascending order
+  // Returns whether the key existed. Does not affect queues, nor waits that have already seen the key.
   bool DeleteKey(absl::string_view key);
 
-  // Appends to the queue and ends the wait of the one who has waited longest for it.
+  // Appends to the queue and ends the oldest wait for it.
   absl::Status QueuePush(absl::string_view name, absl::string_view item, Woken* woken);
-  // Takes the oldest item; none if the queue is empty.
+  // Removes the oldest item. False if the queue is empty.
   bool QueuePop(absl::string_view name, std::string* item);
   int64_t QueueLen(absl::string_view name) const;
 
-  // A key is ready when it has a value or names a queue that is not empty. No keys: ready.
+  // A key is ready if it has a value or names a nonempty queue. True for an empty list.
   bool Ready(absl::Span<const absl::string_view> keys) const;
-  // True: all are ready, nobody waits. False: `conn` waits until each key that is missing now has come once;
-  // one that goes again counts as come.
+  // True: all keys are ready and `conn` does not wait. False: `conn` waits until each key that is missing now
+  // has become ready once; it may be deleted again meanwhile.
   absl::StatusOr<bool> Wait(ConnId conn, absl::Span<const absl::string_view> keys);
-  // Counts one more at `key`, as Add does. True: `world_size` or more have come and everyone who waits for
-  // `key` is woken. False: `conn` waits for `key`. The count never goes back.
+  // Adds 1 to the value of `key`. True: the count has reached `world_size` and all waits for `key` end.
+  // False: `conn` waits for `key`. The count never decreases.
   absl::StatusOr<bool> Barrier(ConnId conn, absl::string_view key, int64_t world_size, Woken* woken);
-  // Forgets what `conn` waits for, if anything: on CANCEL_WAIT, and when the connection is closed.
+  // Drops the wait of `conn`, if any: on CANCEL_WAIT, and when the connection closes.
   void Forget(ConnId conn);
   bool IsWaiting(ConnId conn) const { return waits_.contains(conn); }
 
-  // Counts `bytes` of a caller's own, say a connection's buffers, against the limit of all, until they are
-  // refunded.
+  // Charges `bytes` of the caller's own memory (a connection's buffers, for example) against the limit until
+  // Refund.
   absl::Status Charge(uint64_t bytes, absl::string_view what);
   void Refund(uint64_t bytes) { bytes_ -= bytes; }
 
@@ -96,14 +97,14 @@ class KvStore {
   uint64_t bytes() const { return bytes_; }
 
  private:
-  // A wait is a list of (key, place in the key's line); a place knows where in that list it stands. So a
-  // connection leaves all its lines, and a line all its waits, in time proportional to what is removed.
+  // A wait is a list of (key, place in the key's line), and a place holds its index in that list. A
+  // connection leaves its lines, and a line is cleared, in time proportional to the entries removed.
   struct Place {
     ConnId conn;
     size_t index;  // into Waits of conn
   };
   using Line = std::list<Place>;
-  using Lines = absl::node_hash_map<std::string, Line>;  // entries stay where they are
+  using Lines = absl::node_hash_map<std::string, Line>;  // pointers to entries are stable
   struct Missing {
     Lines::value_type* line;
     Line::iterator place;
@@ -122,9 +123,9 @@ class KvStore {
   const KvLimits limits_;
   uint64_t bytes_ = 0;
   absl::flat_hash_map<std::string, std::string> values_;
-  absl::flat_hash_map<std::string, std::list<std::string>> queues_;  // none of them empty
-  Lines lines_;                                                      // none of them empty
-  absl::flat_hash_map<ConnId, Waits> waits_;                         // none of them empty
+  absl::flat_hash_map<std::string, std::list<std::string>> queues_;  // nonempty
+  Lines lines_;                                                      // nonempty
+  absl::flat_hash_map<ConnId, Waits> waits_;                         // nonempty
 };
 
 }  // namespace ddprun

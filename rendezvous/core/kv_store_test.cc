@@ -14,7 +14,7 @@
 namespace ddprun {
 namespace {
 
-// A store and the connections it wakes, in short words.
+// A store and the connections that it wakes, with short helpers.
 class KvStoreTest : public testing::Test {
  protected:
   void Set(const std::string& key, const std::string& value) {
@@ -31,7 +31,7 @@ class KvStoreTest : public testing::Test {
   void Push(const std::string& name, const std::string& item) {
     ASSERT_TRUE(store_.QueuePush(name, item, &woken_).ok());
   }
-  // True if it need not wait.
+  // True if all keys are ready.
   bool Wait(int conn, std::vector<absl::string_view> keys) {
     const auto ready = store_.Wait(ConnId(conn), keys);
     EXPECT_TRUE(ready.ok()) << ready.status();
@@ -42,7 +42,7 @@ class KvStoreTest : public testing::Test {
     EXPECT_TRUE(open.ok()) << open.status();
     return open.ok() && *open;
   }
-  // Who was woken since the last call, in order: "1 2".
+  // Connections woken since the last call, in order: "1 2".
   std::string Woken() { return absl::StrJoin(std::exchange(woken_, {}), " ", absl::StreamFormatter()); }
 
   KvStore store_;
@@ -62,7 +62,7 @@ TEST_F(KvStoreTest, SetGetDelete) {
   EXPECT_EQ(store_.NumKeys(), 0);
 }
 
-TEST_F(KvStoreTest, AnyByteMayBeInKeysAndValues) {
+TEST_F(KvStoreTest, KeysAndValuesMayContainAnyByte) {
   const std::string key("\0\xff/", 3), value("a\0b", 3);
   Set(key, value);
   Set("", "empty key");
@@ -71,7 +71,7 @@ TEST_F(KvStoreTest, AnyByteMayBeInKeysAndValues) {
 }
 
 TEST_F(KvStoreTest, CompareSetTable) {
-  EXPECT_EQ(CompareSet("absent", "x", "y"), "x");  // cannot be told from success with x: so it is upstream
+  EXPECT_EQ(CompareSet("absent", "x", "y"), "x");  // indistinguishable from success with x, as upstream
   EXPECT_EQ(Value("absent"), "missing");
   EXPECT_EQ(CompareSet("k", "", "a"), "a");
   EXPECT_EQ(CompareSet("k", "", "b"), "a");
@@ -81,7 +81,7 @@ TEST_F(KvStoreTest, CompareSetTable) {
   EXPECT_EQ(Value("k"), "'b'");
 }
 
-TEST_F(KvStoreTest, CompareSetWakesWhenTheKeyIsThereAfterwards) {
+TEST_F(KvStoreTest, CompareSetWakesWaitersIfTheKeyExistsAfterwards) {
   EXPECT_FALSE(Wait(1, {"k"}));
   CompareSet("k", "x", "y");
   EXPECT_EQ(Woken(), "");
@@ -104,7 +104,7 @@ TEST_F(KvStoreTest, AddReadsAndWritesDecimalText) {
       {"12 34", 1, "13"},
       {"9223372036854775807", 1, "-9223372036854775808"},
       {"-9223372036854775808", -1, "9223372036854775807"},
-      {"9223372036854775808", 0, "9223372036854775807"},  // strtoll stays at the end of the range
+      {"9223372036854775808", 0, "9223372036854775807"},  // strtoll clamps
       {"-9223372036854775809", 0, "-9223372036854775808"},
       {"99999999999999999999999", 0, "9223372036854775807"},
       {"", 1, std::nullopt},
@@ -135,7 +135,7 @@ TEST_F(KvStoreTest, AppendCreatesAndConcatenates) {
   EXPECT_EQ(Value("k"), "'abcd'");
 }
 
-TEST_F(KvStoreTest, EveryKeyIsListedInOrder) {
+TEST_F(KvStoreTest, ListsAllKeysInOrder) {
   for (const char* key : {"b", "init/", "a", "", "ab"}) Set(key, "");
   Push("q", "not a key");
   std::vector<std::string> keys;
@@ -144,13 +144,13 @@ TEST_F(KvStoreTest, EveryKeyIsListedInOrder) {
   EXPECT_EQ(store_.NumKeys(), 5);
 }
 
-TEST_F(KvStoreTest, WaitForNothingIsReady) {
+TEST_F(KvStoreTest, WaitForNoKeysIsReady) {
   EXPECT_TRUE(Wait(1, {}));
   EXPECT_TRUE(store_.Ready(std::vector<absl::string_view>{}));
   EXPECT_FALSE(store_.IsWaiting(ConnId(1)));
 }
 
-TEST_F(KvStoreTest, WaitEndsWhenTheLastMissingKeyComes) {
+TEST_F(KvStoreTest, WaitEndsWhenTheLastMissingKeyIsSet) {
   Set("a", "");
   EXPECT_TRUE(Wait(1, {"a"}));
   EXPECT_FALSE(Wait(1, {"a", "b", "c"}));
@@ -163,7 +163,7 @@ TEST_F(KvStoreTest, WaitEndsWhenTheLastMissingKeyComes) {
   EXPECT_EQ(store_.NumWaiting(), 0);
 }
 
-TEST_F(KvStoreTest, AKeyThatCameAndWentCountsAsSeen) {
+TEST_F(KvStoreTest, AKeyThatWasSetAndDeletedCountsAsSeen) {
   EXPECT_FALSE(Wait(1, {"a", "b"}));
   Set("a", "");
   store_.DeleteKey("a");
@@ -179,7 +179,7 @@ TEST_F(KvStoreTest, AKeyListedTwiceIsCountedTwice) {
   EXPECT_EQ(Woken(), "1");
 }
 
-TEST_F(KvStoreTest, WaitersAreWokenInTheOrderInWhichTheyCame) {
+TEST_F(KvStoreTest, WaitersAreWokenInOrderOfTheirWaits) {
   for (const int conn : {3, 1, 2}) EXPECT_FALSE(Wait(conn, {"k"}));
   ASSERT_TRUE(store_.Add("k", 1, &woken_).ok());
   EXPECT_EQ(Woken(), "3 1 2");
@@ -208,7 +208,7 @@ TEST_F(KvStoreTest, AForgottenWaitIsNeverWoken) {
   EXPECT_EQ(Woken(), "2");
 }
 
-TEST_F(KvStoreTest, QueuesAreFifoAndApartFromKeys) {
+TEST_F(KvStoreTest, QueuesAreFifoAndSeparateFromKeys) {
   std::string item;
   EXPECT_FALSE(store_.QueuePop("q", &item));
   Set("q", "value");
@@ -225,19 +225,19 @@ TEST_F(KvStoreTest, QueuesAreFifoAndApartFromKeys) {
   EXPECT_EQ(store_.QueueLen("q"), 0);
 }
 
-TEST_F(KvStoreTest, APushWakesTheOneWhoWaitedLongest) {
+TEST_F(KvStoreTest, APushWakesTheLongestWaiter) {
   EXPECT_FALSE(Wait(1, {"q"}));
   EXPECT_FALSE(Wait(2, {"q"}));
   Push("q", "x");
   EXPECT_EQ(Woken(), "1");
-  // The woken one has left the line for good: its next wait is its own.
+  // The woken connection has left the line; its next wait is independent.
   EXPECT_FALSE(Wait(1, {"other"}));
   Push("q", "y");
   EXPECT_EQ(Woken(), "2");
   EXPECT_TRUE(store_.IsWaiting(ConnId(1)));
 }
 
-TEST_F(KvStoreTest, AQueueThatIsNotEmptyIsNoMissingKey) {
+TEST_F(KvStoreTest, ANonemptyQueueIsReady) {
   Push("q", "x");
   EXPECT_TRUE(Wait(1, {"q"}));
   EXPECT_FALSE(Wait(1, {"q", "k"}));
@@ -245,14 +245,14 @@ TEST_F(KvStoreTest, AQueueThatIsNotEmptyIsNoMissingKey) {
   EXPECT_EQ(Woken(), "1");
 }
 
-TEST_F(KvStoreTest, BarrierOpensWhenAllHaveCome) {
+TEST_F(KvStoreTest, BarrierOpensWhenAllHaveArrived) {
   EXPECT_FALSE(Barrier(1, "b", 3));
   EXPECT_FALSE(Barrier(2, "b", 3));
   EXPECT_EQ(Value("b"), "'2'");
   EXPECT_EQ(Woken(), "");
   EXPECT_TRUE(Barrier(3, "b", 3));
   EXPECT_EQ(Woken(), "1 2");
-  EXPECT_TRUE(Barrier(4, "b", 3));  // the count never goes back
+  EXPECT_TRUE(Barrier(4, "b", 3));  // the count never decreases
   EXPECT_EQ(Value("b"), "'4'");
   EXPECT_EQ(store_.NumWaiting(), 0);
 }
@@ -264,13 +264,13 @@ TEST_F(KvStoreTest, ACancelledBarrierStaysCounted) {
   EXPECT_EQ(Woken(), "");
 }
 
-TEST_F(KvStoreTest, TheFirstAtABarrierEndsWaitsForItsKey) {
+TEST_F(KvStoreTest, TheFirstCallerOfABarrierEndsWaitsForItsKey) {
   EXPECT_FALSE(Wait(1, {"b"}));
   EXPECT_FALSE(Barrier(2, "b", 2));
   EXPECT_EQ(Woken(), "1");
 }
 
-TEST_F(KvStoreTest, BarrierAtTextIsRefused) {
+TEST_F(KvStoreTest, BarrierAtANonnumericValueIsRefused) {
   Set("b", "text");
   EXPECT_EQ(store_.Barrier(ConnId(1), "b", 2, &woken_).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_FALSE(store_.IsWaiting(ConnId(1)));
@@ -298,12 +298,12 @@ TEST(KvStoreLimitTest, GrowthBeyondTheLimitIsRefusedAndChangesNothing) {
   EXPECT_EQ(store.NumKeys(), 1);
   EXPECT_EQ(store.NumWaiting(), 0);
 
-  EXPECT_TRUE(store.Set("k", big, &woken).ok());  // the same size needs no room
+  EXPECT_TRUE(store.Set("k", big, &woken).ok());  // the same size needs no more room
   EXPECT_TRUE(store.Set("k", "", &woken).ok());
   EXPECT_TRUE(store.Set("other", big, &woken).ok());
 }
 
-TEST(KvStoreLimitTest, WhatUsersChargeCountsAgainstTheLimit) {
+TEST(KvStoreLimitTest, ChargedBytesCountAgainstTheLimit) {
   KvStore store({.max_bytes = 1000});
   KvStore::Woken woken;
   ASSERT_TRUE(store.Charge(800, "a buffer").ok());
@@ -316,7 +316,7 @@ TEST(KvStoreLimitTest, WhatUsersChargeCountsAgainstTheLimit) {
   EXPECT_TRUE(store.Set("key", std::string(300, 'x'), &woken).ok());
 }
 
-TEST(KvStoreLimitTest, EverythingGivesItsBytesBack) {
+TEST(KvStoreLimitTest, AllBytesAreReleased) {
   KvStore store;
   KvStore::Woken woken;
   ASSERT_TRUE(store.Set("k", "value", &woken).ok());
@@ -335,7 +335,7 @@ TEST(KvStoreLimitTest, EverythingGivesItsBytesBack) {
   EXPECT_EQ(store.bytes(), 0);
 }
 
-// Waits as their definition has them, with no thought of speed.
+// A direct implementation of the definition of waits, without regard to speed.
 class ReferenceWaits {
  public:
   bool Wait(int conn, const std::vector<std::string>& keys) {
@@ -372,7 +372,7 @@ class ReferenceWaits {
   std::vector<std::pair<int, std::vector<std::string>>> waits_;
 };
 
-TEST(KvStorePropertyTest, WaitsAreThoseOfTheReference) {
+TEST(KvStorePropertyTest, WaitsMatchTheReference) {
   const uint32_t seed = std::random_device()();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);

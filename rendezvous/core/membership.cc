@@ -145,14 +145,14 @@ std::vector<NodeId> Membership::Until(const Deadlines& deadlines, TimePoint now)
 }
 
 void AbsentNodes::Expect(const std::vector<std::string>& hosts) {
-  if (told_ || hosts.empty()) return;
-  told_ = true;
+  if (has_expected_ || hosts.empty()) return;
+  has_expected_ = true;
   expected_.insert(hosts.begin(), hosts.end());
 }
 
 void AbsentNodes::Came(const std::string& host) {
   ++present_[host];
-  // Equal keys are in the order in which they were put in.
+  // Equal keys are in insertion order.
   if (const auto it = lost_.lower_bound(host); it != lost_.end() && it->first == host) lost_.erase(it);
 }
 

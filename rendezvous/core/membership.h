@@ -1,4 +1,4 @@
-// The nodes that a job knows, with their leases: a container that keeps its counts and deadlines.
+// The nodes of a job with their leases: a container that maintains counts and deadlines.
 #pragma once
 
 #include <array>
@@ -19,9 +19,9 @@ namespace ddprun {
 enum class Phase {
   kWaiting,    // has no workers and an empty store: may be sealed into the next round
   kRunning,    // in the round, workers started
-  kSucceeded,  // in the round, all its workers ended with 0
-  kStopping,   // in the round, told to stop its workers
-  kLost,       // in the round; cannot be spoken to, and its workers may run until its lease ends
+  kSucceeded,  // in the round, all its workers exited with 0
+  kStopping,   // in the round, was ordered to stop its workers
+  kLost,       // in the round, unreachable; its workers may run until its lease ends
 };
 inline constexpr int kNumPhases = 5;
 
@@ -29,33 +29,33 @@ struct Member {
   NodeInfo info;
   Phase phase = Phase::kWaiting;
   uint64_t arrival = 0;
-  // In the last round it was in; none: it was in none.
+  // Ranks in its last round; none: it was in no round.
   std::optional<GroupRank> rank = {};
   Rank first_rank = {};
-  std::optional<Round> round = {};        // which that was
+  std::optional<Round> round = {};        // its last round
   TimePoint lease_end = {};               // meaningless unless info.leased
-  TimePoint join_end = {};                // when it gives up waiting, if still waiting then
-  Progress progress = {};                 // the newest
-  std::optional<std::string> drain = {};  // it is to be taken out; why, in words of whoever wants it
-  bool excluded = false;                  // left out of rounds as long as there are enough others
-  bool leaving = false;                   // it stops its workers and leaves by itself
+  TimePoint join_end = {};                // deadline of its join, while it waits
+  Progress progress = {};                 // latest
+  std::optional<std::string> drain = {};  // set if it is to be taken out: the reason given by the requester
+  bool excluded = false;                  // left out of rounds while there are enough other nodes
+  bool leaving = false;                   // is stopping its workers and leaving on its own
 };
 
 inline NodeName NameOf(const Member& member) { return {member.info.id, member.info.host}; }
 inline bool InRound(const Member& member) { return member.phase != Phase::kWaiting; }
 
-// Invariants: count(p) is the number of members in phase p; next_lease_end() is the least lease_end of the
-// leased ones, next_join_end() the least join_end of the waiting ones. All calls take O(log n), except where
-// a result lists members.
+// Invariants: count(p) is the number of members in phase p. next_lease_end() is the earliest lease_end of the
+// leased members, next_join_end() the earliest join_end of the waiting members. Calls take O(log n), except
+// those that return a list or affect all members of a host or of the job.
 class Membership {
  public:
   // REQUIRES: no member has info.id.
   Member& Add(NodeInfo info, TimePoint lease_end, TimePoint join_end);
   // REQUIRES: a member has this id.
   void Remove(const NodeId& id);
-  // Null if there is none; good until the next Add or Remove.
+  // Null if there is none. Valid until the next Add or Remove.
   const Member* Find(const NodeId& id) const;
-  // REQUIRES: a member has this id. Good as long as Find's result.
+  // As Find. REQUIRES: a member has this id.
   const Member& At(const NodeId& id) const;
   // The member with this requested rank, or null.
   const Member* FindRequested(int rank) const;
@@ -65,31 +65,31 @@ class Membership {
   void SetProgress(const NodeId& id, Progress progress);
   void SetDrain(const NodeId& id, std::string why);
   void SetLeaving(const NodeId& id);
-  // All members of the host.
+  // Excludes all members of the host.
   void SetExcluded(const std::string& host);
-  // Its phase is kLost from now on; another node may take its requested rank, and it is not drained.
+  // Sets phase kLost, frees the requested rank for another node and cancels a drain.
   void SetLost(const NodeId& id);
   void SetStorePort(const NodeId& id, int port);
   void SetJoinEnd(const NodeId& id, TimePoint join_end);
   void RenewLease(const NodeId& id, TimePoint lease_end);
-  // Every leased member's lease ends no earlier than `lease_end`.
+  // Extends every lease to at least `lease_end`.
   void RenewAllLeases(TimePoint lease_end);
 
   int size() const { return static_cast<int>(members_.size()); }
   int count(Phase phase) const { return counts_[static_cast<size_t>(phase)]; }
-  // Members that the round is made of: all phases but kWaiting.
+  // Members of the round: all phases but kWaiting.
   int in_round() const { return size() - count(Phase::kWaiting); }
-  // Excluded members that wait.
+  // Excluded members in phase kWaiting.
   int excluded_waiting() const;
-  // Members that are to be taken out, by id.
+  // Members to be taken out.
   const std::set<NodeId>& to_be_drained() const { return to_be_drained_; }
   std::optional<TimePoint> next_lease_end() const;
   std::optional<TimePoint> next_join_end() const;
-  // The ids whose lease ends at `now` or earlier, earliest first.
+  // Members whose lease ends at `now` or earlier, earliest first.
   std::vector<NodeId> ExpiredLeases(TimePoint now) const;
-  // The ids that wait and whose join_end is `now` or earlier, earliest first.
+  // Waiting members whose join_end is `now` or earlier, earliest first.
   std::vector<NodeId> ExpiredJoins(TimePoint now) const;
-  // By id; the order is the same in every run.
+  // By id, so that the order is deterministic.
   const std::map<NodeId, Member>& members() const { return members_; }
 
  private:
@@ -109,31 +109,30 @@ class Membership {
   uint64_t next_arrival_ = 0;
 };
 
-// Who should be in a job and is not: nodes that were in it, and hosts that a scheduler has named.
-
-// All calls take O(log n), except where a list is given or made.
+// Nodes that are missing from a job: nodes of the last round that were lost, and hosts that a scheduler
+// named. Calls take O(log n), except those that take or return a list.
 class AbsentNodes {
  public:
-  // The first list that is not empty stands.
+  // Sets the expected hosts. Only the first nonempty list counts.
   void Expect(const std::vector<std::string>& hosts);
-  // A node of this host is there; it takes the place of the one of that host that went first.
+  // A node of this host joined. It replaces the node of that host that was lost first.
   void Came(const std::string& host);
-  // One of those that had come is there no more.
+  // A node that joined is no longer present.
   void Went(const std::string& host);
-  // The same for one that is to be waited for, because it was in the last round.
+  // As Went, for a node of the last round: the job waits for it to return.
   void Lost(const std::string& host, MissedReason why, TimePoint now);
-  // The same for one that somebody took out: nobody waits for its host any more.
+  // As Went, for a node taken out on request: its host is not expected unless it has another node present.
   void TakenOut(const std::string& host);
-  // A round begins without those that were lost before.
+  // A round begins without the nodes lost before.
   void Sealed() { lost_.clear(); }
 
-  // By host; of one host the earliest first.
+  // Sorted by host, then by time of loss.
   std::vector<AbsentNode> List() const;
 
  private:
-  bool told_ = false;  // whom to expect
+  bool has_expected_ = false;  // Expect was called with a nonempty list
   std::set<std::string> expected_;
-  std::map<std::string, int> present_;  // nodes by host, none with 0
+  std::map<std::string, int> present_;  // number of nodes by host, > 0
   std::multimap<std::string, AbsentNode> lost_;
 };
 

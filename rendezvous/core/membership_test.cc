@@ -7,13 +7,13 @@ namespace {
 
 const TimePoint kLater{seconds(5)};
 
-TEST(MembershipDeathTest, ANodeIsAMemberOnce) {
+TEST(MembershipDeathTest, AddingAMemberTwiceAborts) {
   Membership membership;
   membership.Add({.id = NodeId("a")}, kLater, kLater);
   EXPECT_DEATH(membership.Add({.id = NodeId("a")}, kLater, kLater), "node a is a member already");
 }
 
-TEST(MembershipDeathTest, OnlyMembersAreChanged) {
+TEST(MembershipDeathTest, ChangingANonmemberAborts) {
   Membership membership;
   membership.Add({.id = NodeId("a")}, kLater, kLater);
   EXPECT_DEATH(membership.Remove(NodeId("b")), "node b is not among the 1 members");

@@ -1,4 +1,4 @@
-// Who gets which rank in a round: a pure function of the members.
+// Assignment of ranks in a round: a pure function of the members.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace ddprun {
 
-// What decides a node's place.
+// The properties of a node that determine its rank.
 struct RankCandidate {
-  std::optional<GroupRank> previous = {};  // its rank in the last round it was in; survivors keep their order
+  std::optional<GroupRank> previous = {};  // rank in its last round; survivors keep their order
   std::optional<int> requested = {};       // --node-rank
-  uint64_t arrival = 0;                    // order of joining; different for every node
+  uint64_t arrival = 0;                    // order of joining; unique
   int nproc = 1;                           // >= 1
   std::string role = "default";
 };
@@ -35,23 +35,21 @@ struct RankPlan {
   int world_size = 0;
 };
 
-// Node order: by requested rank when every node has one; otherwise survivors in their old order, then
-// newcomers, those with a requested rank first, each by it, the others by arrival. Ranks are consecutive
-// along that order.
+// Assigns consecutive ranks. Node order: by requested rank if every node has one; otherwise survivors in
+// their previous order, then newcomers with a requested rank by that rank, then other newcomers by arrival.
 RankPlan AssignRanks(const std::vector<RankCandidate>& candidates);
 
-// The next round, made of the nodes that wait: a pure function of the members.
-
-// How many of `nodes` a round can have: a multiple of node_unit, at most max_nodes.
+// Number of nodes, out of `nodes`, that a round can have: a multiple of node_unit, at most max_nodes.
 int UsableNodes(const JobRules& policy, int nodes);
 
 struct Seat {
   NodeId node;
   Assignment assignment;
 };
-// By group rank. Nodes that were in the last round are chosen first, then by arrival; those beyond what a
-// round can have get no seat.
-//   REQUIRES: all members wait, at least one can be used.
+// Plans the next round from the waiting nodes. Nodes of the last round take precedence, then earlier
+// arrivals; nodes beyond UsableNodes get no seat. Excluded nodes are used only if the others are fewer than
+// min_nodes. Returns the seats in order of group rank.
+//   REQUIRES: all members wait, and a round of at least one node is possible.
 std::vector<Seat> PlanRound(const JobRules& policy, const Membership& membership, Round round,
                             int restart_count);
 

@@ -24,12 +24,12 @@ TEST(RankAssignmentTest, FirstRoundIsByArrival) {
               ElementsAre(2, 0, 1));
 }
 
-TEST(RankAssignmentTest, RequestedRanksDecideWhenAllGiveOne) {
+TEST(RankAssignmentTest, RequestedRanksDecideIfAllNodesHaveOne) {
   EXPECT_THAT(GroupRanks(AssignRanks({{.requested = 4, .arrival = 1}, {.requested = 0, .arrival = 2}})),
               ElementsAre(1, 0));
 }
 
-TEST(RankAssignmentTest, ARequestOutranksTheOldOrderWhenAllGiveOne) {
+TEST(RankAssignmentTest, RequestedRanksOverrideThePreviousOrderIfAllNodesHaveOne) {
   EXPECT_THAT(GroupRanks(AssignRanks({{.previous = GroupRank(0), .requested = 2, .arrival = 1},
                                       {.previous = GroupRank(1), .requested = 3, .arrival = 2},
                                       {.requested = 0, .arrival = 9}})),

@@ -1,5 +1,5 @@
-// Why things happen in a job, as values: the rules look at these, and round_text.h puts them into words.
-// Strings in here are words of people and peers; nothing is decided by them.
+// Reasons of decisions in a job, as values. The rules use the types; round_text.h converts them to text.
+// Strings in them come from people and peers and affect no decision.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace ddprun {
 
-// A node, as people know it.
+// A node as shown to people.
 struct NodeName {
   NodeId id = {};
   std::string host = {};
@@ -24,21 +24,21 @@ struct NodeName {
   bool operator==(const NodeName&) const = default;
 };
 
-// --- Why a node is missed
+// --- Why a node is missing
 
 struct Left {
-  std::string why = {};  // its own words
+  std::string why = {};  // given by the node
   bool operator==(const Left&) const = default;
 };
 struct ConnectionLost {
   std::string why = {};
   bool operator==(const ConnectionLost&) const = default;
 };
-// Its agent and its workers, as somebody has said who can know.
+// The agent and all its workers have exited, as reported by its warden or by its new agent.
 struct AgentGone {
   bool operator==(const AgentGone&) const = default;
 };
-// Its host came again.
+// A new agent joined from the same host with the same node rank.
 struct Replaced {
   NodeId by = {};
   bool operator==(const Replaced&) const = default;
@@ -65,7 +65,7 @@ struct NodeMissed {
 
 // --- Why the job ends
 
-// Somebody with authority wants it.
+// Requested by an operator or by the coordinator's process.
 struct StopWanted {
   std::string why = {};
 };
@@ -79,12 +79,12 @@ using CloseReason = std::variant<StopWanted, HostLeaving>;
 
 struct NodeStopping {
   NodeName node = {};
-  std::string why = {};  // its own words
+  std::string why = {};  // given by the node
 };
 struct FailureReported {
-  std::string cause = {};  // the node's words
+  std::string cause = {};  // given by the node
 };
-// Somebody with authority takes the node out.
+// An operator takes the node out.
 struct TakenOut {
   NodeName node = {};
   std::string why = {};
@@ -92,7 +92,7 @@ struct TakenOut {
 struct NewcomersWait {
   int nodes = 0;
 };
-// The round is ended though nothing is wrong with it.
+// The round is healthy and is ended for another reason.
 using InterruptReason = std::variant<TakenOut, NewcomersWait>;
 struct SnapshotCame {
   InterruptReason why = {};
@@ -183,20 +183,20 @@ struct NoJoinCame {
   std::string address = {};
   Duration within = {};
 };
-// Its options or messages are not what they should be.
+// Its options or messages are invalid.
 struct Unfit {
   std::string why = {};
 };
 using DismissReason = std::variant<EndOfJob, JobIsClosed, JobIsClosing, RankTooHigh, RankTaken, TooFewJoined,
                                    NodeMissed, TakenOut, NoJoinCame, Unfit>;
 
-// --- What nodes that wait are told
+// --- Notices to waiting nodes
 
-// Who should be in the job and is not.
+// A node that is missing from the job.
 struct AbsentNode {
   std::string host;
-  std::optional<MissedReason> why = {};  // none: it was never heard from
-  std::optional<TimePoint> since = {};   // none: it was never heard from
+  std::optional<MissedReason> why = {};  // none: it has never joined
+  std::optional<TimePoint> since = {};   // when it was lost; none: it has never joined
 
   bool operator==(const AbsentNode&) const = default;
 };
@@ -224,7 +224,7 @@ struct WaitsForDrain {
 struct WaitsForNothing {};  // the job is closed
 using Waiting = std::variant<WaitsForNodes, WaitsAsSpare, WaitsForSnapshot, WaitsForDrain, WaitsForNothing>;
 
-// Transitions of a job, as values: they are logged and kept as its events. round_text.h puts them into words.
+// --- Transitions of a job, which are logged and kept as its events
 
 namespace note {
 
@@ -283,7 +283,7 @@ struct JobClosed {
   EndOfJob end = {};
 };
 
-// Of the coordinator.
+// Events of the coordinator.
 struct JobDeserted {};
 struct JobForgotten {
   enum class Why { kNoNodes, kNoneCameBack, kOtherOptions } why = Why::kNoNodes;

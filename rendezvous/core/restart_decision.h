@@ -1,4 +1,4 @@
-// What a failure costs a job: a restart, nothing, or the job. Pure.
+// Decides what a failure costs a job: nothing, a restart, or the job itself. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,28 @@
 
 namespace ddprun {
 
-// How far the workers have come, over all rounds, and how often they failed since.
+// The furthest step of the workers over all rounds, and the restarts since it last advanced.
 class FurthestStep {
  public:
   void Reported(int64_t step);
-  // A round ended in a failure that was answered by a restart.
+  // A failure ended a round and a restart was granted.
   void Restarted();
 
-  // None: no worker has ever reported one.
+  // None: no worker has reported a step.
   std::optional<int64_t> step() const { return step_; }
-  // If a round fails now: so many restarts in a row have not brought the job beyond step().
+  // Consecutive restarts that have not advanced the job beyond step(). 0 if no step was ever reported.
   int vain_restarts() const { return !step_ || further_ ? 0 : restarts_; }
 
  private:
   std::optional<int64_t> step_;
   bool further_ = false;  // since the last restart
-  int restarts_ = 0;      // since it last got further
+  int restarts_ = 0;      // since the step last advanced
 };
 
 enum class Cost {
   kNothing,  // a new round
-  kRestart,  // a new round, and one restart less
-  kJob,      // no new round would help, or none is left
+  kRestart,  // a new round, charged as one restart
+  kJob,      // the job ends: no restarts are left, or a restart would not help
 };
 
 struct RestartDecision {
@@ -42,19 +42,17 @@ struct RestartDecision {
   CostReason why = {};
 };
 
-// What `cause`, the first cause of a round's end, costs.
-//   restarts:   spent so far.
-//   furthest:   with this failure.
-//   lost_nodes: nodes that were lost in the same round. A failure that only followed from that is free.
+// Decides the cost of a round that ended with `cause` as its first cause.
+//   restarts:   restarts spent so far.
+//   furthest:   includes the steps of this round.
+//   lost_nodes: nodes lost in the same round. A failure that only followed from their loss is free.
 RestartDecision DecideRestart(const JobRules& policy, const Failure& cause, int restarts,
                               const FurthestStep& furthest, int lost_nodes);
 
-// What speaks against the hosts of a job, and against going on with it: failures and losses of nodes. Pure.
-
-// How often each host was the first cause of the end of a round.
+// Counts how often each host was lost, or had the first cause of a failed round.
 class HostFailures {
  public:
-  // Returns how often by now.
+  // Returns the new count.
   int Failed(const std::string& host) { return ++failures_[host]; }
   int failures(const std::string& host) const {
     const auto it = failures_.find(host);
@@ -65,20 +63,19 @@ class HostFailures {
   std::map<std::string, int> failures_;
 };
 
-// Losses of nodes in a row without progress: the first costs nothing; the next ones a growing pause, since
-// each may have the same cause (the job kills its nodes, a switch flaps); too many end the job.
+// Consecutive losses of nodes without progress. The first has no consequence. Later ones cost a growing
+// pause, since they may share a cause (the job kills its nodes, a switch flaps). kMax of them end the job.
 class LossStreak {
  public:
   static constexpr int kMax = 10;
-  // Without steps a round that has run for so long counts as progress.
+  // A round that ran for at least this long counts as progress.
   static constexpr Duration kProgress = seconds(60);
   static constexpr Duration kLongestPause = seconds(30);
 
-  // A round that ran for `ran` ended because nodes were lost; `step`: the furthest that any worker has
-  // reported.
+  // A round that lost nodes has ended after `ran`. `step` is the furthest step that any worker has reported.
   void Lost(Duration ran, std::optional<int64_t> step);
   int count() const { return count_; }
-  // Before the next round: nothing for the first loss, then 1 s, 2 s, 4 s, ...
+  // Pause before the next round: 0 for the first loss, then 1 s, 2 s, 4 s, ... up to kLongestPause.
   Duration pause() const;
 
  private:

@@ -11,11 +11,11 @@ using ::testing::HasSubstr;
 
 constexpr JobRules kThree{.max_restarts = 3, .min_uptime = seconds(10), .max_restarts_without_progress = 2};
 
-TEST(FurthestStepTest, CountsRestartsThatLedNoFurther) {
+TEST(FurthestStepTest, CountsRestartsWithoutProgress) {
   FurthestStep furthest;
   furthest.Restarted();
   furthest.Restarted();
-  EXPECT_EQ(furthest.vain_restarts(), 0);  // No worker has reported a step: nobody knows.
+  EXPECT_EQ(furthest.vain_restarts(), 0);  // unknown: no worker has reported a step
   furthest.Reported(5);
   EXPECT_EQ(furthest.vain_restarts(), 0);
   furthest.Restarted();
@@ -30,7 +30,7 @@ TEST(FurthestStepTest, CountsRestartsThatLedNoFurther) {
   EXPECT_EQ(furthest.vain_restarts(), 1);
 }
 
-TEST(VerdictTest, AFailureCostsARestartUntilNoneIsLeft) {
+TEST(RestartDecisionTest, FailuresCostRestartsUntilNoneAreLeft) {
   const Failure failure{.uptime = seconds(60)};
   const RestartDecision third = DecideRestart(kThree, failure, 2, {}, 0);
   EXPECT_EQ(third.cost, Cost::kRestart);
@@ -41,14 +41,14 @@ TEST(VerdictTest, AFailureCostsARestartUntilNoneIsLeft) {
   EXPECT_EQ(DecideRestart({.max_restarts = 0}, failure, 0, {}, 0).cost, Cost::kJob);
 }
 
-TEST(VerdictTest, AStuckWorkerEndsTheJobWhateverIsLeft) {
+TEST(RestartDecisionTest, AStuckWorkerEndsTheJob) {
   const RestartDecision decision =
       DecideRestart(kThree, {.exit = Stuck{"in state D"}, .uptime = seconds(60), .step = 7}, 0, {}, 0);
   EXPECT_EQ(decision.cost, Cost::kJob);
   EXPECT_THAT(ToText(decision.why), HasSubstr("stuck"));
 }
 
-TEST(VerdictTest, WhatFollowedFromTheLossOfANodeIsFree) {
+TEST(RestartDecisionTest, FailuresThatFollowedFromALostNodeAreFree) {
   Failure failure{.origin = FailureOrigin::kFollowsAnother, .uptime = seconds(1)};
   EXPECT_EQ(DecideRestart(kThree, failure, 3, {}, 1).cost, Cost::kNothing);
   EXPECT_EQ(DecideRestart(kThree, failure, 3, {}, 0).cost, Cost::kJob);
@@ -56,7 +56,7 @@ TEST(VerdictTest, WhatFollowedFromTheLossOfANodeIsFree) {
   EXPECT_EQ(DecideRestart(kThree, failure, 3, {}, 1).cost, Cost::kJob);
 }
 
-TEST(VerdictTest, AWorkerThatFailsAtOnceEndsTheJob) {
+TEST(RestartDecisionTest, AWorkerThatFailsBeforeMinUptimeEndsTheJob) {
   Failure failure{.uptime = milliseconds(9999)};
   const RestartDecision decision = DecideRestart(kThree, failure, 0, {}, 0);
   EXPECT_EQ(decision.cost, Cost::kJob);
@@ -66,11 +66,11 @@ TEST(VerdictTest, AWorkerThatFailsAtOnceEndsTheJob) {
   EXPECT_EQ(DecideRestart(kThree, failure, 0, {}, 0).cost, Cost::kRestart);
   failure = {.uptime = seconds(10)};
   EXPECT_EQ(DecideRestart(kThree, failure, 0, {}, 0).cost, Cost::kRestart);
-  failure = {};  // not told
+  failure = {};  // unknown uptime
   EXPECT_EQ(DecideRestart(kThree, failure, 0, {}, 0).cost, Cost::kRestart);
 }
 
-TEST(VerdictTest, AJobThatGetsNoFurtherEnds) {
+TEST(RestartDecisionTest, AJobWithoutProgressEnds) {
   const Failure failure{.uptime = seconds(60), .step = 57};
   FurthestStep furthest;
   furthest.Reported(57);
@@ -83,35 +83,30 @@ TEST(VerdictTest, AJobThatGetsNoFurtherEnds) {
   EXPECT_EQ(DecideRestart({.max_restarts = 3}, failure, 2, furthest, 0).cost, Cost::kRestart);
 }
 
-}  // namespace
-
-namespace {
-
-TEST(LossRowTest, LossesWithoutProgressCostALongerAndLongerPause) {
-  LossStreak row;
+TEST(LossStreakTest, LossesWithoutProgressCostAGrowingPause) {
+  LossStreak streak;
   for (const int pause : {0, 1, 2, 4, 8, 16, 30, 30}) {
-    row.Lost(seconds(3), std::nullopt);
-    EXPECT_EQ(row.pause(), seconds(pause));
+    streak.Lost(seconds(3), std::nullopt);
+    EXPECT_EQ(streak.pause(), seconds(pause));
   }
-  EXPECT_EQ(row.count(), 8);
+  EXPECT_EQ(streak.count(), 8);
 }
 
-TEST(LossRowTest, AStepIsProgress) {
-  LossStreak row;
-  row.Lost(seconds(3), 10);
-  row.Lost(seconds(3), 10);
-  EXPECT_EQ(row.count(), 2);
-  row.Lost(seconds(3), 11);
-  EXPECT_EQ(row.count(), 1);
+TEST(LossStreakTest, AStepIsProgress) {
+  LossStreak streak;
+  streak.Lost(seconds(3), 10);
+  streak.Lost(seconds(3), 10);
+  EXPECT_EQ(streak.count(), 2);
+  streak.Lost(seconds(3), 11);
+  EXPECT_EQ(streak.count(), 1);
 }
 
-TEST(LossRowTest, ALongRoundIsProgress) {
-  LossStreak row;
-  row.Lost(seconds(3), std::nullopt);
-  row.Lost(seconds(60), std::nullopt);
-  EXPECT_EQ(row.count(), 1);
+TEST(LossStreakTest, ALongRoundIsProgress) {
+  LossStreak streak;
+  streak.Lost(seconds(3), std::nullopt);
+  streak.Lost(seconds(60), std::nullopt);
+  EXPECT_EQ(streak.count(), 1);
 }
 
 }  // namespace
-
 }  // namespace ddprun

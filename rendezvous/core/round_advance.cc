@@ -1,4 +1,4 @@
-// RoundMachine's moves from state to state, and what people are told of them.
+// State transitions of RoundMachine and the notices about them.
 
 #include <algorithm>
 #include <memory>
@@ -11,12 +11,12 @@
 namespace ddprun {
 namespace {
 
-// How often nodes that are too few are told for whom they wait.
+// Interval of notices to waiting nodes while there are too few of them.
 constexpr Duration kReminder = seconds(10);
 
 }  // namespace
 
-// --- What follows
+// --- Transitions
 
 void RoundMachine::Advance() {
   if (const auto* s = std::get_if<Draining>(&state_)) AdvanceDraining(*s);
@@ -43,7 +43,7 @@ void RoundMachine::AdvanceGathering(Gathering& s) {
 
 void RoundMachine::AdvanceRunning(Running& s) {
   const int members = membership_.in_round();
-  // The last members had succeeded and are gone, or left: what is left may gather anew.
+  // No member of the round is left: all have left, or were lost or taken out after they had succeeded.
   if (members == 0) {
     Gather(std::nullopt);
     return AdvanceGathering(In<Gathering>());
@@ -152,7 +152,7 @@ void RoundMachine::Seal(const SealReason& why) {
 void RoundMachine::Drain(EndOfRound why) {
   Running& ending = In<Running>();
   std::vector<NodeId> in_round;
-  // The slowest of them decides: nodes may have different grace periods.
+  // The longest stop timeout counts: nodes may have different grace periods.
   Duration limit = Duration::zero();
   for (const auto& [id, m] : membership_.members()) {
     if (!InRound(m) || m.phase == Phase::kLost) continue;
@@ -183,7 +183,7 @@ void RoundMachine::Close(Dismissal outcome, EndOfJob why) {
   state_ = Closed{outcome, std::move(why)};
 }
 
-// --- What people are told
+// --- Reports and notices
 
 void RoundMachine::ShareReport(const ActiveRound& round, const std::string& outcome) {
   ShareReport(round.losses.Report(round.number), outcome);

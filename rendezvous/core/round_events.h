@@ -1,5 +1,4 @@
-// What happens to a job's rounds (events: facts) and what is to be done about it (effects: orders), as plain
-// values.
+// Inputs of RoundMachine (events: facts) and its outputs (effects: orders), as plain values.
 #pragma once
 
 #include <cstdint>
@@ -19,26 +18,26 @@
 
 namespace ddprun {
 
-// What a node says of itself when it joins.
+// A node's description of itself when it joins.
 struct NodeInfo {
   NodeId id = {};
   std::string host = {};                   // for people: reports, logs, the status page
-  std::string addr = {};                   // where the other nodes' workers reach this node
-  int store_port = 0;                      // port of the empty worker store it holds ready for the next round
-  int nproc = 1;                           // workers it will start; may differ between nodes
+  std::string addr = {};                   // address for the workers of other nodes
+  int store_port = 0;                      // port of its empty worker store for the next round
+  int nproc = 1;                           // workers to start; may differ between nodes
   std::string role = "default";            // torchrun's --role
-  std::optional<int> requested_rank = {};  // --node-rank: honoured among the nodes that gave one
-  bool leased = true;  // false for the agent in the coordinator's own process: it cannot be lost alone
-  // A secret of the node: its holder may report that the node is gone. Empty: no such report is accepted.
+  std::optional<int> requested_rank = {};  // --node-rank: honored among the nodes that gave one
+  bool leased = true;  // false for the agent in the coordinator's process: they end together
+  // A secret that authorizes a report that the node has exited. Empty: no such report is accepted.
   std::string gone_token = {};
-  // How long it may take from the order to stop its workers to NodeReady.
+  // Maximum time from StopWorkers to NodeReady.
   Duration stop_timeout = seconds(60);
 };
 
-// How far the workers of a node are, as they say themselves.
+// Progress of a node's workers, as they report it.
 struct Progress {
   Round round = {};
-  std::optional<int64_t> step = {};  // the least that any of them has reported; none: none has
+  std::optional<int64_t> step = {};  // the lowest step that a worker has reported; none: none reported
   std::string phase = {};            // for people
 
   bool operator==(const Progress&) const = default;
@@ -48,45 +47,45 @@ struct Progress {
 
 struct NodeJoined {
   NodeInfo info;
-  // Short names of all hosts of the job, where a scheduler told them. The first list that comes stands.
+  // Short names of all hosts of the job, if a scheduler provides them. Only the first nonempty list counts.
   std::vector<std::string> expected_hosts = {};
 };
-// Any message of the node arrived: its lease starts anew.
+// A heartbeat of the node, with the progress of its workers. Renews its lease.
 struct NodeHeard {
   NodeId node;
   std::optional<Progress> progress = {};
 };
-// A worker of the node ended badly in `round`; the node is stopping the others.
+// A worker of the node failed in `round`. The node is stopping the others.
 struct WorkersFailed {
   NodeId node;
   Round round = {};
   Failure failure = {};
 };
-// All workers of the node ended with exit code 0.
+// All workers of the node exited with 0.
 struct WorkersSucceeded {
   NodeId node;
   Round round = {};
 };
-// The node's workers of `round` are gone and it has an empty store on `store_port` for the next one.
+// The node's workers of `round` have exited, and it has an empty store on `store_port` for the next round.
 struct NodeReady {
   NodeId node;
   Round round = {};
   int store_port = 0;
-  std::vector<Failure> failures = {};  // all of the node in `round`
+  std::vector<Failure> failures = {};  // all failures of the node in `round`
 };
-// A snapshot that the node was asked for in `round`, or another one since, is whole and durable.
+// A snapshot is complete and durable: the one requested in `round`, or a later one.
 struct SnapshotTaken {
   NodeId node;
   Round round = {};
   int64_t step = 0;
 };
-// The node is stopping its workers for a reason of its own (a signal, for example) and leaves the job when
-// they are gone.
+// The node is stopping its workers for a reason of its own (a signal, for example). It leaves the job when
+// they have exited.
 struct NodeLeaving {
   NodeId node;
   std::string reason;
 };
-// The node has left: none of its workers runs or will be started.
+// The node has left. None of its workers runs, and it will start no more.
 struct NodeLeft {
   NodeId node;
   std::string reason;
@@ -96,23 +95,22 @@ struct NodeLost {
   NodeId node;
   std::string reason;
 };
-// The last worker of a node whose agent has gone is dead: somebody who can know has said so.
+// The agent of the node and all its workers have exited, as an authorized reporter states.
 struct NodeGone {
   NodeId node;
 };
-// Somebody with authority takes the node out; the job goes on without it.
+// An operator takes the node out; the job continues without it.
 struct DrainRequested {
   NodeId node;
   std::string reason;
 };
-// Somebody with authority ends the job: as soon as its workers are stopped, or at once. A second request ends
-// it at once.
+// Ends the job: at once, or as soon as its workers have stopped. A second request ends it at once.
 struct CloseRequested {
   Dismissal outcome = Dismissal::kStopped;
   CloseReason reason = {};
   bool at_once = false;
 };
-// Nothing happened but time.
+// Time has passed.
 struct Tick {};
 
 using RoundEvent =
@@ -121,7 +119,7 @@ using RoundEvent =
 
 // --- Effects
 
-// The round is sealed: start your workers.
+// The round is sealed: start the workers.
 struct Assign {
   NodeId node;
   Assignment assignment;
@@ -133,30 +131,30 @@ struct StopWorkers {
   Round round = {};
   EndOfRound reason = {};
 };
-// Ask the workers of `round` for a snapshot, then answer with SnapshotTaken. The round may end before that.
+// Request a snapshot from the workers of `round`, then answer with SnapshotTaken. The round may end first.
 struct TakeSnapshot {
   NodeId node;
   Round round = {};
   InterruptReason reason = {};
 };
-// For people at the node: what the job waits for.
+// A notice for people at the node: what the job waits for.
 struct TellWaiting {
   NodeId node;
-  std::shared_ptr<const Waiting> what;  // shared, since all nodes are told the same
+  std::shared_ptr<const Waiting> what;  // shared by all waiting nodes
 };
-// For people at a node that was in the round: why it ended. Told when the workers of all its nodes are gone,
-// before anything that follows from it.
+// A report for people at a node of the round: why it ended. Sent when the workers of all its nodes have
+// exited, before the orders that follow.
 struct TellReport {
   NodeId node;
-  std::shared_ptr<const JobReport> report;  // shared, since all nodes are told the same
+  std::shared_ptr<const JobReport> report;  // shared by all nodes of the round
 };
-// The last word to a node; it is forgotten after this.
+// The last message to a node, which is then forgotten.
 struct Dismiss {
   NodeId node;
   Dismissal reason = Dismissal::kRejected;
   DismissReason why = {};
 };
-// The node spoke of a round that is over; nothing was changed.
+// The node's message was refused (a stale round, an unknown node, a second join). Nothing changed.
 struct Refuse {
   NodeId node;
   absl::Status status;  // kAborted

@@ -1,4 +1,5 @@
-// Nodes that leave, are lost, or are closed: no round is sealed while workers of the last one may run.
+// Nodes that leave or are lost, and jobs that close: a round is sealed only when all earlier workers have
+// exited.
 
 #include "rendezvous/core/round_machine_fixture.h"
 
@@ -15,20 +16,20 @@ class RoundLeaveTest : public RoundMachineTest {
          .lease = seconds(5)});
     Join("a");
     Join("b");
-    Ready("a", 0, 200);  // the round of a alone ended when b came
+    Ready("a", 0, 200);  // round 0, of "a" alone, ended when "b" joined
     ASSERT_EQ(machine_->round(), Round(1));
   }
 };
 
-TEST_F(RoundLeaveTest, TheOthersWaitUntilTheWorkersOfALeavingNodeAreGone) {
+TEST_F(RoundLeaveTest, OtherNodesWaitForTheWorkersOfALeavingNode) {
   EXPECT_THAT(Leaving("b"), ElementsAre("a:stop r1", "b:stop r1"));
   EXPECT_THAT(Ready("a", 1, 201), IsEmpty());
-  // Its workers use their grace period; it is heard all the time.
+  // Its workers use their grace period, and it keeps sending heartbeats.
   EXPECT_THAT(WaitAlive(seconds(20), {"a", "b"}), IsEmpty());
   EXPECT_THAT(Left("b"), ElementsAre("a:report r1", "a:start r2 node0/1 rank0/1 n0 addr-a:201"));
 }
 
-TEST_F(RoundLeaveTest, ANodeThatWaitsLeavesAtOnce) {
+TEST_F(RoundLeaveTest, AWaitingNodeLeavesAtOnce) {
   Use({.min_nodes = 2, .max_nodes = 2});
   Join("a");
   EXPECT_THAT(Left("a"), IsEmpty());
@@ -43,7 +44,7 @@ TEST_F(RoundLeaveTest, ALeavingNodeThatIsLostIsReportedOnce) {
   EXPECT_THAT(Report()->lost_nodes, ElementsAre(HasSubstr("is leaving: its agent received SIGTERM")));
 }
 
-TEST_F(RoundLeaveTest, ABrokenConnectionIsNoProofThatWorkersAreGone) {
+TEST_F(RoundLeaveTest, ABrokenConnectionDoesNotProveThatWorkersHaveExited) {
   EXPECT_THAT(Lost("b"), ElementsAre("a:stop r1"));
   EXPECT_THAT(Ready("a", 1, 201), IsEmpty());
   EXPECT_THAT(WaitAlive(seconds(4), {"a"}), IsEmpty());
@@ -51,19 +52,19 @@ TEST_F(RoundLeaveTest, ABrokenConnectionIsNoProofThatWorkersAreGone) {
               ElementsAre("a:report r1", "a:start r2 node0/1 rank0/1 n0 addr-a:201"));
 }
 
-TEST_F(RoundLeaveTest, WithTheProofTheOthersGoOnAtOnce) {
+TEST_F(RoundLeaveTest, OtherNodesContinueOnceTheWorkersAreReportedGone) {
   Lost("b");
   Ready("a", 1, 201);
   EXPECT_THAT(Gone("b"), ElementsAre("a:report r1", "a:start r2 node0/1 rank0/1 n0 addr-a:201"));
 }
 
-TEST_F(RoundLeaveTest, TheProofMayComeBeforeTheBrokenConnection) {
+TEST_F(RoundLeaveTest, WorkersMayBeReportedGoneBeforeTheConnectionBreaks) {
   EXPECT_THAT(Gone("b"), ElementsAre("a:stop r1"));
   EXPECT_THAT(Lost("b"), IsEmpty());
   EXPECT_THAT(Ready("a", 1, 201), ElementsAre("a:report r1", "a:start r2 node0/1 rank0/1 n0 addr-a:201"));
 }
 
-TEST_F(RoundLeaveTest, ANodeThatDoesNotStopItsWorkersIsWaitedForUntilItsFenceHasFallen) {
+TEST_F(RoundLeaveTest, ANodeThatDoesNotStopItsWorkersIsEvictedAndItsLeaseIsAwaited) {
   Failed("a", 1);
   Ready("a", 1, 201);
   EXPECT_THAT(WaitAlive(seconds(60), {"a", "b"}), ElementsAre("b:bye evicted"));
@@ -72,7 +73,7 @@ TEST_F(RoundLeaveTest, ANodeThatDoesNotStopItsWorkersIsWaitedForUntilItsFenceHas
   EXPECT_THAT(Wait(seconds(1)), ElementsAre("a:report r1", "a:bye failed"));
 }
 
-TEST_F(RoundLeaveTest, ANodeWithALongerGracePeriodHasIt) {
+TEST_F(RoundLeaveTest, TheLongestStopTimeoutBoundsTheDrain) {
   Use({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1, .lease = seconds(5)});
   Join("a");
   Step(NodeJoined{
@@ -83,7 +84,7 @@ TEST_F(RoundLeaveTest, ANodeWithALongerGracePeriodHasIt) {
   EXPECT_EQ(Ready("b", 0, 202).size(), 4u);
 }
 
-TEST_F(RoundLeaveTest, TheHostsOwnNodeIsNeverExpelled) {
+TEST_F(RoundLeaveTest, TheCoordinatorsOwnNodeIsNeverEvicted) {
   Use({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
   Step(NodeJoined{{.id = NodeId("host"), .host = "h", .addr = "h", .store_port = 1, .leased = false}});
   Join("b");
@@ -93,7 +94,7 @@ TEST_F(RoundLeaveTest, TheHostsOwnNodeIsNeverExpelled) {
   EXPECT_EQ(Ready("host", 0, 200).size(), 4u);
 }
 
-TEST_F(RoundLeaveTest, ALostNodesRankIsFreeForAnotherHost) {
+TEST_F(RoundLeaveTest, AnotherHostMayTakeTheRankOfALostNode) {
   Use({.min_nodes = 2, .max_nodes = 2});
   JoinAs("x", "h1", 1);
   JoinAs("y", "h2", 0);
@@ -103,7 +104,7 @@ TEST_F(RoundLeaveTest, ALostNodesRankIsFreeForAnotherHost) {
   EXPECT_EQ(Ready("y", 0, 201).size(), 3u);
 }
 
-TEST_F(RoundLeaveTest, AJobThatIsClosedStopsItsWorkersFirst) {
+TEST_F(RoundLeaveTest, ClosingAJobStopsItsWorkersFirst) {
   EXPECT_THAT(CloseJob(), ElementsAre("a:stop r1", "b:stop r1"));
   EXPECT_THAT(Join("late"), ElementsAre("late:bye stopped"));
   EXPECT_THAT(Ready("a", 1, 201), IsEmpty());
@@ -112,12 +113,12 @@ TEST_F(RoundLeaveTest, AJobThatIsClosedStopsItsWorkersFirst) {
   EXPECT_EQ(machine_->outcome(), Dismissal::kStopped);
 }
 
-TEST_F(RoundLeaveTest, ASecondRequestClosesAtOnce) {
+TEST_F(RoundLeaveTest, ASecondCloseRequestClosesAtOnce) {
   CloseJob();
   EXPECT_THAT(CloseJob(), ElementsAre("a:bye stopped", "b:bye stopped"));
 }
 
-TEST_F(RoundLeaveTest, ANodeThatJoinsWhileALostOneMayRunIsInTheNextRound) {
+TEST_F(RoundLeaveTest, ANodeThatJoinsDuringADrainIsInTheNextRound) {
   Lost("b");
   Ready("a", 1, 201);
   EXPECT_THAT(Join("c"), IsEmpty());

@@ -1,4 +1,4 @@
-// Losses that repeat, hosts that fail again and again, and parts of a job that have lost the others.
+// Repeated losses, hosts that fail repeatedly, and partitions of a job.
 #include "rendezvous/core/round_machine_fixture.h"
 
 namespace ddprun {
@@ -6,14 +6,14 @@ namespace {
 
 class RoundLossesTest : public RoundMachineTest {
  protected:
-  // The nodes run the round after `round`.
+  // The nodes have stopped their workers of `round`.
   void ReadyAll(const std::vector<std::string>& ids, int round) {
     for (const std::string& id : ids) Ready(id, round, 200);
   }
 };
 
-// A container that is killed with its agent each time, and each time comes back as a new node.
-TEST_F(RoundLossesTest, LossesThatRepeatWithoutProgressPauseAndEndTheJob) {
+// A container is killed with its agent repeatedly and returns as a new node each time.
+TEST_F(RoundLossesTest, RepeatedLossesWithoutProgressPauseAndThenEndTheJob) {
   Use({.min_nodes = 1, .max_nodes = 2, .first_last_call = seconds(0), .last_call = seconds(0)});
   Join("a");
   Join("b0");
@@ -42,7 +42,7 @@ TEST_F(RoundLossesTest, LossesThatRepeatWithoutProgressPauseAndEndTheJob) {
   EXPECT_THAT(ToText(machine_->end()), HasSubstr("nodes were lost in 10 rounds in a row"));
 }
 
-TEST_F(RoundLossesTest, APauseEndsThoughTooFewNodesAreThere) {
+TEST_F(RoundLossesTest, APauseEndsWithTooFewNodes) {
   Use({.min_nodes = 2, .max_nodes = 2});
   Join("a");
   for (const int round : {0, 1}) {
@@ -70,7 +70,7 @@ TEST_F(RoundLossesTest, AJobWhoseLastNodeIsDrainedIsNotDeserted) {
   EXPECT_FALSE(machine_->deserted());
 }
 
-TEST_F(RoundLossesTest, AHostThatFailsAgainAndAgainIsLeftOut) {
+TEST_F(RoundLossesTest, AHostThatFailsRepeatedlyIsExcluded) {
   Use({.min_nodes = 2, .max_nodes = 3, .max_restarts = 9, .exclude_after = 2});
   for (const char* id : {"a", "b", "c"}) Join(id);
   const Failure failure{.host = "host-c", .exit = Exited{1}, .cause = "rank 2 exit 1"};
@@ -82,11 +82,11 @@ TEST_F(RoundLossesTest, AHostThatFailsAgainAndAgainIsLeftOut) {
   EXPECT_EQ(machine_->membership().in_round(), 2);
   EXPECT_EQ(machine_->membership().Find(NodeId("c"))->phase, Phase::kWaiting);
   EXPECT_TRUE(machine_->membership().Find(NodeId("c"))->excluded);
-  // It does not interrupt the others, and a new start on its host does not either.
+  // It does not interrupt the round.
   EXPECT_THAT(WaitAlive(seconds(100), {"a", "b", "c"}), IsEmpty());
 }
 
-TEST_F(RoundLossesTest, AHostIsNotLeftOutWhereItIsNeeded) {
+TEST_F(RoundLossesTest, AnExcludedHostIsUsedIfItIsNeeded) {
   Use({.min_nodes = 2, .max_nodes = 2, .max_restarts = 9, .exclude_after = 1});
   Join("a");
   Join("b");
@@ -107,7 +107,7 @@ TEST_F(RoundLossesTest, AMinorityWaitsForTheOthers) {
   EXPECT_EQ(Join("b2").size(), 2u);
 }
 
-TEST_F(RoundLossesTest, HalfOfTheNodesWithTheCoordinatorGoOn) {
+TEST_F(RoundLossesTest, HalfOfTheNodesContinue) {
   Use({.min_nodes = 1, .max_nodes = 2, .quorum = Quorum::kMajority});
   Join("a");
   Join("b");
@@ -115,7 +115,7 @@ TEST_F(RoundLossesTest, HalfOfTheNodesWithTheCoordinatorGoOn) {
   EXPECT_EQ(Ready("a", 0, 200).size(), 2u);
 }
 
-TEST_F(RoundLossesTest, NodesThatLeaveInOrderAreNotMissedByTheQuorum) {
+TEST_F(RoundLossesTest, NodesThatLeaveDoNotCountForTheQuorum) {
   Use({.min_nodes = 1, .max_nodes = 3, .quorum = Quorum::kMajority});
   for (const char* id : {"a", "b", "c"}) Join(id);
   Leaving("b");

@@ -10,7 +10,7 @@
 namespace ddprun {
 namespace {
 
-// What happens to the waiting nodes within it is told to them in one text.
+// Changes within this time are combined into one notice to the waiting nodes.
 constexpr Duration kNoticeDelay = seconds(1);
 
 std::optional<TimePoint> Earlier(std::optional<TimePoint> a, std::optional<TimePoint> b) {
@@ -23,7 +23,7 @@ RoundMachine::RoundMachine(JobRules policy) : policy_(std::move(policy)) {}
 
 RoundEffects RoundMachine::Step(const RoundEvent& event, TimePoint now) {
   DDPRUN_CHECK(now >= now_, "now goes back by " << (now_ - now) / milliseconds(1) << " ms");
-  // A Step that comes long after it was due means that the coordinator itself stood still: messages that
+  // A Step long after its deadline means that the coordinator itself was suspended or stalled: messages that
   // would have renewed the leases, or ended the drain, may lie unread, so nobody is evicted for that
   // silence.
   if (const auto due = NextDeadline(); due && now > *due + policy_.lease / 4) {
@@ -69,7 +69,7 @@ std::string RoundMachine::StateForCheck() const {
                       ", members ", membership_.size(), ", in a round ", membership_.in_round());
 }
 
-// --- What happens
+// --- Events
 
 void RoundMachine::On(const NodeJoined& e) {
   const NodeInfo& info = e.info;
@@ -95,8 +95,8 @@ void RoundMachine::On(const NodeJoined& e) {
         return DismissNode(info.id, Dismissal::kRejected,
                            RankTaken{*info.requested_rank, info.host, NameOf(*other)});
       }
-      // The same host again: its earlier life is over, whether or not its lease has noticed, and shall not
-      // come back.
+      // The same host has started again: its earlier node no longer counts, even if its lease has not
+      // expired, and must not return.
       const NodeMissed replaced{NameOf(*other), Replaced{.by = info.id}};
       DismissNode(replaced.node.id, Dismissal::kRejected, replaced);
       Lose(replaced);
@@ -109,8 +109,8 @@ void RoundMachine::On(const NodeJoined& e) {
   absent_.Expect(e.expected_hosts);
   absent_.Came(info.host);
   effects_.push_back(note::NodeJoined{NameOf(member), info.nproc});
-  // The first one hears at once that it waits. Of those who join together all hear once: each of them hearing
-  // of each other would be the square of many.
+  // The first waiting node is notified at once. Later joins are batched: one notice per join to every waiting
+  // node is O(n^2).
   const bool first = membership_.count(Phase::kWaiting) == 1;
   if (auto* gathering = std::get_if<Gathering>(&state_); first && gathering != nullptr) {
     gathering->since = now_;
@@ -234,7 +234,7 @@ void RoundMachine::On(const DrainRequested& e) {
   if (member == nullptr || member->drain) return;
   membership_.SetDrain(e.node, e.reason);
   effects_.push_back(note::DrainRequested{{NameOf(*member), e.reason}});
-  // With no workers left, nothing stands in the way.
+  // It has no running workers: no need to end the round.
   if (member->phase == Phase::kWaiting || member->phase == Phase::kSucceeded) LetGo(e.node);
 }
 
@@ -325,7 +325,7 @@ void RoundMachine::ExpireLeases() {
 }
 
 void RoundMachine::ExpireJoins() {
-  // With min_nodes there the last call decides, and it ends by itself.
+  // With enough nodes, the round is sealed when the last call ends.
   if (!Is<Gathering>() || Enough()) return;
   const int joined = membership_.count(Phase::kWaiting);
   for (const NodeId& id : membership_.ExpiredJoins(now_)) {
@@ -341,13 +341,13 @@ void RoundMachine::ExpireDrain() {
   draining->end.reset();
   std::vector<NodeId> late;
   for (const auto& [id, m] : membership_.members()) {
-    // The coordinator's own agent has no fence: it is waited for. It answers within deadlines of its own.
+    // The coordinator's own agent has no fence, so it is never evicted. Its own deadlines bound its answer.
     if (m.phase == Phase::kStopping && m.info.leased) late.push_back(id);
   }
   for (const NodeId& id : late) {
     const NodeMissed missed{NameOf(membership_.At(id)), StopTimedOut{draining->round.number}};
     DismissNode(id, Dismissal::kEvicted, missed);
-    // From now on nothing renews its fence.
+    // The last renewal: its fence kills its workers before this lease ends.
     membership_.RenewLease(id, now_ + policy_.lease);
     Lose(missed);
   }

@@ -1,4 +1,4 @@
-// Rounds of one job: who is in, when a round is sealed, when it ends and what a failure costs.
+// The rounds of one job: their members, when a round is sealed, when it ends, and what a failure costs.
 //
 // clang-format off
 //                 max joined, or min joined and last call over
@@ -13,14 +13,14 @@
 //                                                     close requested, in any state -------------------+
 // clang-format on
 //
-// A round that ends is always drained, also when the job is to be closed: all its nodes stop their workers
-// and answer with NodeReady, which brings what they know. Then, and not before, it is decided what the end
-// costs (restart_decision.h), everybody is told why (failure_aggregator.h), and the next round is sealed or the job closed. A
-// node that was lost with its workers is waited for until its lease ends, when its fence has killed them, or
-// until NodeGone.
+// A round that ends is always drained, also when the job is about to close: all its nodes stop their workers
+// and answer with NodeReady, which carries their failures. Only then is the cost decided
+// (restart_decision.h), the report sent to all nodes (failure_aggregator.h), and the next round sealed or the
+// job closed. A node lost with its workers is waited for until NodeGone, or until its lease ends: its fence
+// has killed its workers by then.
 //
-// Time reaches the machine only as the `now` of Step, and its order of events is its whole input: two
-// machines that are given the same log are in the same state.
+// The machine learns the time only from the `now` of Step. The sequence of events is its whole input:
+// machines given the same sequence are in the same state.
 #pragma once
 
 #include <optional>
@@ -42,43 +42,43 @@
 
 namespace ddprun {
 
-// A round that has been sealed. Running and Draining hold it one after the other.
+// A sealed round. Passed from Running to Draining.
 struct ActiveRound {
   Round number = {};
   TimePoint sealed_at = {};
-  bool failed = false;         // it ended by a failure
+  bool failed = false;         // ended by a failure
   bool finishing = false;      // the workers of a node have exited with 0
   bool step_reported = false;  // by any worker
   FailureAggregator losses = {};
-  int unplanned_losses = 0;  // nodes that were lost, and did not leave
+  int unplanned_losses = 0;  // nodes lost, except those that were leaving
 };
 
 // Nodes join; no member has workers.
 struct Gathering {
   TimePoint since = {};
-  std::optional<TimePoint> last_call_end = {};  // set while min_nodes are there; the round is sealed then
+  std::optional<TimePoint> last_call_end = {};  // when to seal the round; set while enough nodes wait
   std::optional<TimePoint> pause_end = {};      // no round is sealed before
 };
 
-// A snapshot was asked for before the round is ended.
+// A snapshot has been requested before the round ends.
 struct SnapshotAsked {
   InterruptReason why = {};
-  TimePoint end = {};  // the round is ended without a snapshot then
+  TimePoint end = {};  // when the round ends even without a snapshot
 };
 
-// The workers of the round run.
+// The workers of the round are running.
 struct Running {
   ActiveRound round = {};
-  std::optional<TimePoint> last_call_end = {};  // set while there are newcomers to let in
+  std::optional<TimePoint> last_call_end = {};  // set while newcomers can be admitted
   std::optional<SnapshotAsked> asked = {};
 };
 
-// The nodes of the round stop their workers.
+// The nodes of the round are stopping their workers.
 struct Draining {
   ActiveRound round = {};
   EndOfRound end_reason = {};
-  std::optional<TimePoint> end = {};           // none: it is over; only leases are waited for
-  std::optional<CloseRequested> closing = {};  // the job ends with the round
+  std::optional<TimePoint> end = {};           // deadline; none: passed, only leases are waited for
+  std::optional<CloseRequested> closing = {};  // set if the job closes after the round
 };
 
 // Final.
@@ -97,31 +97,31 @@ class RoundMachine {
   explicit RoundMachine(JobRules policy);
 
   [[nodiscard]] RoundEffects Step(const RoundEvent& event, TimePoint now);  // REQUIRES: now never decreases
-  // Step(Tick{}) at the latest then; none = nothing pending.
+  // Step(Tick{}) is due no later than this; none: nothing is pending.
   std::optional<TimePoint> NextDeadline() const;
 
   State state() const { return static_cast<State>(state_.index()); }
-  // The round that is running or draining, else the last one; none before the first.
+  // The round that is running or draining, otherwise the last one; none before the first.
   std::optional<Round> round() const { return last_round_; }
   int restarts() const { return restarts_; }
   const Membership& membership() const { return membership_; }
   const JobRules& policy() const { return policy_; }
-  // The first cause of the last round that failed, or empty.
+  // The first cause of the last failed round, or empty.
   const std::string& last_failure() const { return last_failure_; }
-  // None: no worker has reported one.
+  // None: no worker has reported a step.
   std::optional<int64_t> furthest_step() const { return furthest_.step(); }
-  // How the job ended, and why, for people.
+  // How the job ended, and why.
   //   REQUIRES: state() is kClosed.
   Dismissal outcome() const { return In<Closed>().outcome; }
   const EndOfJob& end() const { return In<Closed>().why; }
 
-  // Who should be here and is not. Takes O(nodes).
+  // Nodes that are missing from the job. Takes O(nodes).
   std::vector<AbsentNode> Absent() const { return absent_.List(); }
-  // Its last nodes were lost, not one after the other let go: they may come back and go on.
+  // The job has no nodes and its last node was lost, rather than left or was dismissed: nodes may return.
   bool deserted() const {
     return Is<Gathering>() && last_round_ && membership_.size() == 0 && last_was_lost_;
   }
-  // What nodes that wait would be told now.
+  // What the waiting nodes wait for.
   Waiting WhatIsWaitedFor(TimePoint now) const;
 
  private:
@@ -140,12 +140,12 @@ class RoundMachine {
     DDPRUN_CHECK(Is<S>(), StateForCheck());
     return std::get<S>(state_);
   }
-  // One line in the abort message.
+  // A line for abort messages.
   std::string StateForCheck() const;
   // The round that is running or draining.
-  //   REQUIRES: one is; so it is while a member is in a round.
+  //   REQUIRES: there is one, as whenever a member is in a round.
   ActiveRound& active();
-  // `member` was in the last round that was sealed, or is in it.
+  // `member` is or was in the last sealed round.
   bool InLastRound(const Member& member) const { return member.round && member.round == last_round_; }
 
   void On(const NodeJoined& e);
@@ -162,51 +162,51 @@ class RoundMachine {
   void On(const CloseRequested& e);
   void On(const Tick&) {}
 
-  // The member, if it is one and `round` is the one it is in; else says so with Refuse.
+  // Returns the member if it is in `round`; otherwise emits Refuse and returns null.
   const Member* ValidateSender(const NodeId& id, Round round);
   void Reported(ActiveRound& round, int64_t step);
-  // Removes a member without workers; ends the round if it was part of it.
+  // Removes a member that has no workers. Ends the round if the member was running in it.
   void Remove(const NodeMissed& missed);
-  // The same for a member whose workers may run: it stays, as kLost, until they are known to be dead.
+  // As Remove, but a member whose workers may run stays, as kLost, until they are known to have exited.
   void Lose(const NodeMissed& missed);
-  // What Remove and Lose have in common.
+  // The common part of Remove and Lose.
   void Missed(const Member& member, const NodeMissed& missed);
-  // A failure, or a loss, began there.
+  // Counts a failure or loss that originated on `host`.
   void Blame(const std::string& host);
-  // What the next round needs: min_nodes, and the quorum.
+  // Nodes that the next round needs: min_nodes and the quorum.
   int MinNodes() const;
   bool Enough() const { return membership_.count(Phase::kWaiting) >= MinNodes(); }
-  // Takes a member out because somebody wants that.
+  // Takes out a member that was to be drained.
   void LetGo(const NodeId& id);
   void ExpireLeases();
   void ExpireJoins();
   void ExpireDrain();
 
-  // When the state has to move on by itself.
+  // When the state is to change without an event.
   std::optional<TimePoint> DeadlineOf(const Gathering& s) const;
   std::optional<TimePoint> DeadlineOf(const Running& s) const;
   std::optional<TimePoint> DeadlineOf(const Draining& s) const { return s.end; }
   std::optional<TimePoint> DeadlineOf(const Closed&) const { return std::nullopt; }
 
-  // Moves on from the present state as far as its members allow.
+  // Performs the transitions that the members allow.
   void Advance();
   void AdvanceGathering(Gathering& s);
   void AdvanceRunning(Running& s);
   void AdvanceDraining(const Draining& s);
-  // Newcomers wait that the running round could have, now or when the last call is over.
+  // Newcomers wait that could join the job, now or when the last call is over.
   bool LetsIn(const Running& s) const;
   int Newcomers() const { return membership_.count(Phase::kWaiting) - membership_.excluded_waiting(); }
-  // Why the running round should be ended though nothing is wrong with it; none: it should not.
+  // Why the running round should be interrupted; none: it should not.
   std::optional<InterruptReason> WhyInterrupt(const Running& s) const;
   void Interrupt(Running& s, const InterruptReason& why);
 
-  // Changes of state: references into the state that was left are not valid any more.
+  // Changes of state. They invalidate references into the previous state.
   void Seal(const SealReason& why);  // from Gathering and Draining
   void Drain(EndOfRound why);        // from Running
   void Gather(std::optional<TimePoint> pause_end);
   void Close(Dismissal outcome, EndOfJob why);
 
-  // Tells the nodes of the last round what went wrong in it, if anything did.
+  // Sends the report of the last round to its nodes, unless there were neither failures nor losses.
   void ShareReport(const ActiveRound& round, const std::string& outcome);
   void ShareReport(JobReport report, const std::string& outcome);
   void TellWaitersWithin(Duration delay);
@@ -215,7 +215,7 @@ class RoundMachine {
 
   const JobRules policy_;
   RoundState state_;
-  std::optional<Round> last_round_;  // that was sealed
+  std::optional<Round> last_round_;  // last sealed round
   int restarts_ = 0;
   Membership membership_;
   AbsentNodes absent_;
@@ -224,11 +224,11 @@ class RoundMachine {
 
   HostFailures hosts_;
   LossStreak loss_row_;
-  int electorate_ = 0;                   // nodes of the last round, without those that have left it in order
-  bool last_was_lost_ = false;           // of the nodes that have gone, the last one
-  std::optional<TimePoint> notice_end_;  // when the waiting nodes are told what they wait for
+  int electorate_ = 0;                   // nodes of the last round, except those that left or were taken out
+  bool last_was_lost_ = false;           // the node removed last was lost
+  std::optional<TimePoint> notice_end_;  // when to notify the waiting nodes
 
-  // Of the Step that is going on.
+  // State of the current Step.
   TimePoint now_;
   RoundEffects effects_;
 };

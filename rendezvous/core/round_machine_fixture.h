@@ -1,4 +1,5 @@
-// The tests of RoundMachine speak in short words: Join("a"), Failed("a", 0), and what is told to whom.
+// Fixture of the tests of RoundMachine: events by short helpers, Join("a"), Failed("a", 0), and effects as
+// short words.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +30,8 @@ constexpr JobRules kTwoToThree{.min_nodes = 2,
                                .join_timeout = seconds(600),
                                .lease = seconds(5)};
 
-// Orders given, one short word each, notes and waiting texts left out: "a:start r0 node0/2 rank0/2 n0 m:1",
-// "b:stop r0", "a:report r0", "a:bye failed".
+// An order as a short word: "a:start r0 node0/2 rank0/2 n0 m:1", "b:stop r0", "a:report r0", "a:bye failed".
+// Empty for notes and waiting notices.
 inline std::string Word(const RoundEffect& effect) {
   if (const auto* e = std::get_if<Assign>(&effect)) {
     const Assignment& a = e->assignment;
@@ -96,7 +97,7 @@ class RoundMachineTest : public ::testing::Test {
   Words Gone(const std::string& id) { return Step(NodeGone{NodeId(id)}); }
   Words Leaving(const std::string& id) { return Step(NodeLeaving{NodeId(id), "its agent received SIGTERM"}); }
   Words Left(const std::string& id) { return Step(NodeLeft{NodeId(id), "its agent received SIGTERM"}); }
-  // Lost, and proven to have no workers.
+  // Lost, and reported to have no workers.
   Words Killed(const std::string& id) {
     Words words = Lost(id);
     RoundEffects lost = last_;
@@ -105,7 +106,7 @@ class RoundMachineTest : public ::testing::Test {
     return words;
   }
   Words CloseJob() { return Step(CloseRequested{Dismissal::kStopped, StopWanted{"enough"}}); }
-  // Lets time pass, waking the machine when it asks for it; nobody speaks.
+  // Advances time and delivers due ticks; no node sends anything.
   Words Wait(Duration d) {
     Words all;
     const TimePoint end = now_ + d;
@@ -117,7 +118,7 @@ class RoundMachineTest : public ::testing::Test {
     now_ = end;
     return all;
   }
-  // The same with heartbeats of `ids` each second.
+  // As Wait, with a heartbeat of each of `ids` every second.
   Words WaitAlive(Duration d, const std::vector<std::string>& ids) {
     Words all;
     for (Duration t{}; t < d; t += seconds(1)) {
@@ -128,7 +129,7 @@ class RoundMachineTest : public ::testing::Test {
     }
     return all;
   }
-  // The words of the last word to `id`, and of the last report, in the last step.
+  // The text of the dismissal of `id` in the last step.
   std::string Farewell(const std::string& id) const {
     for (const RoundEffect& e : last_) {
       if (const auto* bye = std::get_if<Dismiss>(&e); bye != nullptr && bye->node.value() == id)

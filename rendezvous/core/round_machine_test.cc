@@ -5,7 +5,7 @@
 namespace ddprun {
 namespace {
 
-TEST_F(RoundMachineTest, ManyThatJoinTogetherAreToldOnce) {
+TEST_F(RoundMachineTest, NodesThatJoinTogetherAreNotifiedOnce) {
   Use({.min_nodes = 1000, .max_nodes = 1000});
   const auto told = [this] {
     return std::count_if(last_.begin(), last_.end(),
@@ -22,7 +22,7 @@ TEST_F(RoundMachineTest, ManyThatJoinTogetherAreToldOnce) {
   EXPECT_THAT(WaitingTold(), HasSubstr("301/1000 nodes joined, waiting for at least 699 more"));
 }
 
-TEST_F(RoundMachineTest, SealsAtOnceWhenAllAreThere) {
+TEST_F(RoundMachineTest, SealsAtOnceWithMaxNodes) {
   EXPECT_THAT(Join("a", 2), IsEmpty());
   EXPECT_THAT(Join("b"), IsEmpty());
   EXPECT_THAT(Join("c"), ElementsAre("a:start r0 node0/3 rank0/4 n0 addr-a:100",
@@ -30,7 +30,7 @@ TEST_F(RoundMachineTest, SealsAtOnceWhenAllAreThere) {
                                      "c:start r0 node2/3 rank3/4 n0 addr-a:100"));
 }
 
-TEST_F(RoundMachineTest, SealsWithMinAfterTheLastCall) {
+TEST_F(RoundMachineTest, SealsWithMinNodesAfterTheLastCall) {
   Join("a");
   EXPECT_THAT(WaitAlive(seconds(40), {"a"}), IsEmpty());
   Join("b");
@@ -39,7 +39,7 @@ TEST_F(RoundMachineTest, SealsWithMinAfterTheLastCall) {
                                                              "b:start r0 node1/2 rank1/2 n0 addr-a:100"));
 }
 
-TEST_F(RoundMachineTest, TheLastCallStartsAnewWhenTooFewAreLeft) {
+TEST_F(RoundMachineTest, TheLastCallRestartsAfterTooFewNodesWereLeft) {
   Join("a");
   Join("b");
   WaitAlive(seconds(20), {"a", "b"});
@@ -50,12 +50,12 @@ TEST_F(RoundMachineTest, TheLastCallStartsAnewWhenTooFewAreLeft) {
   EXPECT_EQ(WaitAlive(seconds(1), {"a", "c"}).size(), 2u);
 }
 
-TEST_F(RoundMachineTest, WaitersAreToldForWhat) {
+TEST_F(RoundMachineTest, WaitingNodesAreToldWhatTheyWaitFor) {
   Join("a");
   EXPECT_THAT(WaitingTold(), HasSubstr("1/3 nodes joined, waiting for at least 1 more"));
 }
 
-TEST_F(RoundMachineTest, WaitersAreToldHowLongTheLastCallIs) {
+TEST_F(RoundMachineTest, WaitingNodesAreToldWhenTheLastCallEnds) {
   Join("a");
   Join("b");
   Wait(seconds(1));
@@ -68,7 +68,7 @@ TEST_F(RoundMachineTest, JoinTimeoutEndsTheWait) {
   EXPECT_THAT(WaitAlive(seconds(1), {"a"}), ElementsAre("a:bye join timeout", "a:no ABORTED"));
 }
 
-TEST_F(RoundMachineTest, SuccessOfAllClosesTheJob) {
+TEST_F(RoundMachineTest, TheJobClosesWhenAllNodesHaveSucceeded) {
   Use({.min_nodes = 2, .max_nodes = 2});
   Join("a");
   Join("b");
@@ -79,22 +79,22 @@ TEST_F(RoundMachineTest, SuccessOfAllClosesTheJob) {
   EXPECT_EQ(machine_->NextDeadline(), std::nullopt);
 }
 
-TEST_F(RoundMachineTest, AFailureRestartsAllAtOnceWithoutLastCallAndIsChargedOnce) {
+TEST_F(RoundMachineTest, AFailureRestartsAllNodesWithoutLastCallAndIsChargedOnce) {
   Join("a");
   Join("b");
   WaitAlive(seconds(30), {"a", "b"});
   ASSERT_EQ(machine_->state(), State::kRunning);
   EXPECT_THAT(Failed("a", 0), ElementsAre("a:stop r0", "b:stop r0"));
-  EXPECT_THAT(Failed("b", 0), IsEmpty());  // the same failure, seen by the other node
+  EXPECT_THAT(Failed("b", 0), IsEmpty());  // the same failure, noticed by the other node
   EXPECT_THAT(Ready("b", 0, 201), IsEmpty());
-  EXPECT_EQ(machine_->restarts(), 0);  // not before all have told what they know
+  EXPECT_EQ(machine_->restarts(), 0);  // not before all nodes have reported their failures
   EXPECT_THAT(Ready("a", 0, 200),
               ElementsAre("a:report r0", "b:report r0", "a:start r1 node0/2 rank0/2 n1 addr-a:200",
                           "b:start r1 node1/2 rank1/2 n1 addr-a:200"));
   EXPECT_EQ(machine_->restarts(), 1);
 }
 
-TEST_F(RoundMachineTest, WithoutRestartsLeftTheJobEndsWhenAllWorkersAreGone) {
+TEST_F(RoundMachineTest, WithoutRestartsTheJobEndsWhenAllWorkersHaveStopped) {
   Use({.min_nodes = 2, .max_nodes = 2, .max_restarts = 0});
   Join("a");
   Join("b");
@@ -107,7 +107,7 @@ TEST_F(RoundMachineTest, WithoutRestartsLeftTheJobEndsWhenAllWorkersAreGone) {
   EXPECT_THAT(Join("later"), ElementsAre("later:bye failed"));
 }
 
-TEST_F(RoundMachineTest, ALostNodeCostsNoRestartAndTheOthersGoOn) {
+TEST_F(RoundMachineTest, ALostNodeCostsNoRestartAndTheOthersContinue) {
   Join("a");
   Join("b");
   Join("c");
@@ -118,7 +118,7 @@ TEST_F(RoundMachineTest, ALostNodeCostsNoRestartAndTheOthersGoOn) {
                           "c:start r1 node1/2 rank1/2 n0 addr-b:301"));
 }
 
-TEST_F(RoundMachineTest, ASilentNodeIsExpelledAfterItsLeaseAndRefusedAfterwards) {
+TEST_F(RoundMachineTest, ASilentNodeIsEvictedAfterItsLeaseAndRefusedAfterwards) {
   Join("a");
   Join("b");
   Join("c");
@@ -128,17 +128,17 @@ TEST_F(RoundMachineTest, ASilentNodeIsExpelledAfterItsLeaseAndRefusedAfterwards)
   EXPECT_THAT(Ready("c", 0, 9), ElementsAre("c:no ABORTED"));
 }
 
-TEST_F(RoundMachineTest, AStalledCoordinatorExpelsNobody) {
+TEST_F(RoundMachineTest, AStalledCoordinatorEvictsNoNode) {
   Join("a");
   Join("b");
   Join("c");
-  now_ += seconds(60);  // stopped and continued: the timer is late, messages lie unread
+  now_ += seconds(60);  // stopped and continued: the timer is late, messages are unread
   EXPECT_THAT(Step(Tick{}), IsEmpty());
   for (const char* id : {"a", "b", "c"}) EXPECT_THAT(Heard(id), IsEmpty());
   EXPECT_EQ(machine_->state(), State::kRunning);
 }
 
-TEST_F(RoundMachineTest, AStalledCoordinatorExpelsNobodyWhoMayHaveStoppedItsWorkersMeanwhile) {
+TEST_F(RoundMachineTest, AStalledCoordinatorEvictsNoNodeThatMayHaveStoppedItsWorkers) {
   Join("a");
   Join("b");
   Join("c");
@@ -151,7 +151,7 @@ TEST_F(RoundMachineTest, AStalledCoordinatorExpelsNobodyWhoMayHaveStoppedItsWork
                           "b:start r1 node1/2 rank1/2 n0 addr-a:200"));
 }
 
-TEST_F(RoundMachineTest, BelowMinTheJobWaitsAndGoesOnWhenANodeComes) {
+TEST_F(RoundMachineTest, BelowMinNodesTheJobWaitsUntilANodeJoins) {
   Use({.min_nodes = 2, .max_nodes = 2});
   Join("a");
   Join("b");
@@ -164,7 +164,7 @@ TEST_F(RoundMachineTest, BelowMinTheJobWaitsAndGoesOnWhenANodeComes) {
                                      "c:start r1 node1/2 rank1/2 n0 addr-a:200"));
 }
 
-TEST_F(RoundMachineTest, ANewcomerIsLetInWhenItFillsTheJobOrAfterTheLastCall) {
+TEST_F(RoundMachineTest, ANewcomerThatFillsTheJobIsAdmittedAtOnce) {
   Join("a");
   Join("b");
   WaitAlive(seconds(30), {"a", "b"});
@@ -175,7 +175,7 @@ TEST_F(RoundMachineTest, ANewcomerIsLetInWhenItFillsTheJobOrAfterTheLastCall) {
                                               "c:start r1 node2/3 rank2/3 n0 addr-a:200"));
 }
 
-TEST_F(RoundMachineTest, NewcomersAreCollectedForOneInterruption) {
+TEST_F(RoundMachineTest, NewcomersAreAdmittedTogetherAfterTheLastCall) {
   Use({.min_nodes = 1, .max_nodes = 4, .first_last_call = seconds(0), .last_call = seconds(10)});
   EXPECT_EQ(Join("a").size(), 1u);
   EXPECT_THAT(Join("b"), IsEmpty());
@@ -192,12 +192,12 @@ TEST_F(RoundMachineTest, ASpareTakesOverWithinOneRound) {
   EXPECT_THAT(Join("s"), IsEmpty());
   EXPECT_THAT(WaitingTold(), HasSubstr("spare"));
   Killed("a");
-  // The spare was not in the round, so it is no news to it.
+  // The spare was not in the round, so it gets no report.
   EXPECT_THAT(Ready("b", 0, 201), ElementsAre("b:report r0", "b:start r1 node0/2 rank0/2 n0 addr-b:201",
                                               "s:start r1 node1/2 rank1/2 n0 addr-b:201"));
 }
 
-TEST_F(RoundMachineTest, ANodeThatDoesNotStopItsWorkersIsExpelled) {
+TEST_F(RoundMachineTest, ANodeThatDoesNotStopItsWorkersIsEvicted) {
   Join("a");
   Join("b");
   Join("c");
@@ -222,7 +222,7 @@ TEST_F(RoundMachineTest, AStaleRoundIsRefused) {
   EXPECT_EQ(machine_->state(), State::kRunning);
 }
 
-TEST_F(RoundMachineTest, ANodeWhoseWorkersAreDoneMayLeave) {
+TEST_F(RoundMachineTest, ANodeWhoseWorkersSucceededMayBeLost) {
   Join("a");
   Join("b");
   Join("c");
@@ -232,7 +232,7 @@ TEST_F(RoundMachineTest, ANodeWhoseWorkersAreDoneMayLeave) {
   EXPECT_THAT(Succeeded("b", 0), ElementsAre("a:bye succeeded", "b:bye succeeded"));
 }
 
-TEST_F(RoundMachineTest, RequestedRanksAreHonouredAndGuarded) {
+TEST_F(RoundMachineTest, RequestedRanksAreHonoredAndValidated) {
   Use({.min_nodes = 2, .max_nodes = 2});
   JoinAs("x", "h1", 1);
   EXPECT_THAT(JoinAs("y", "h2", 1), ElementsAre("y:bye rejected"));
@@ -241,16 +241,16 @@ TEST_F(RoundMachineTest, RequestedRanksAreHonouredAndGuarded) {
               ElementsAre("w:start r0 node0/2 rank0/2 n0 h0:100", "x:start r0 node1/2 rank1/2 n0 h0:100"));
 }
 
-TEST_F(RoundMachineTest, ANewStartOfTheSameHostReplacesTheOldOne) {
+TEST_F(RoundMachineTest, ARestartedAgentReplacesTheNodeOfItsHost) {
   Use({.min_nodes = 2, .max_nodes = 2});
   JoinAs("x1", "h1", 1);
   JoinAs("w", "h0", 0);
   EXPECT_THAT(JoinAs("x2", "h1", 1), ElementsAre("x1:bye rejected", "w:stop r0"));
-  EXPECT_THAT(Ready("w", 0, 7), IsEmpty());  // workers of the old one may run
+  EXPECT_THAT(Ready("w", 0, 7), IsEmpty());  // workers of the old node may still run
   EXPECT_EQ(Gone("x1").size(), 3u);          // a report, two starts
 }
 
-TEST_F(RoundMachineTest, TheSameNodeTwiceIsRefused) {
+TEST_F(RoundMachineTest, ASecondJoinOfTheSameNodeIsRefused) {
   Join("a");
   EXPECT_THAT(Join("a"), ElementsAre("a:no ABORTED"));
 }
@@ -265,7 +265,7 @@ TEST_F(RoundMachineTest, CloseIsFinal) {
 
 using RoundMachineDeathTest = RoundMachineTest;
 
-TEST_F(RoundMachineDeathTest, ABrokenContractAborts) {
+TEST_F(RoundMachineDeathTest, AViolatedContractAborts) {
   Join("a");
   EXPECT_DEATH((void)machine_->Step(Tick{}, now_ - seconds(1)), "now goes back by 1000 ms");
   EXPECT_DEATH((void)machine_->outcome(), "state 0, last round -1, members 1, in a round 0");

@@ -1,4 +1,4 @@
-// What a round's end costs, and what is told about it.
+// The cost of the end of a round, and the report about it.
 #include "rendezvous/core/round_machine_fixture.h"
 
 namespace ddprun {
@@ -11,7 +11,7 @@ constexpr JobRules kTwo{.min_nodes = 2, .max_nodes = 2, .max_restarts = 3};
 class RoundReportTest : public RoundMachineTest {
  protected:
   void SetUp() override { Start(kTwo); }
-  // A running round 0 of "a" and "b".
+  // Starts round 0 with "a" and "b".
   void Start(JobRules policy) {
     Use(policy);
     Join("a");
@@ -24,7 +24,7 @@ class RoundReportTest : public RoundMachineTest {
   static Failure Follows() {
     return {.rank = Rank(1), .origin = FailureOrigin::kFollowsAnother, .cause = "rank 1 failed"};
   }
-  // Round `round` fails with `failure` on "a", and all is over.
+  // Round `round` fails with `failure` on "a" and is drained.
   Words FailAndDrain(int round, const Failure& failure) {
     Failed("a", round, failure);
     Ready("a", round, 200, {failure});
@@ -32,7 +32,7 @@ class RoundReportTest : public RoundMachineTest {
   }
 };
 
-TEST_F(RoundReportTest, AllNodesHearWhatEachOfThemKnows) {
+TEST_F(RoundReportTest, TheReportCombinesTheFailuresOfAllNodes) {
   Failed("b", 0, Follows());
   Ready("b", 0, 201, {Follows()});
   Ready("a", 0, 200, {Rank0("ValueError: bad batch")});
@@ -45,7 +45,7 @@ TEST_F(RoundReportTest, AllNodesHearWhatEachOfThemKnows) {
   EXPECT_EQ(machine_->restarts(), 1);
 }
 
-TEST_F(RoundReportTest, ANodeThatGoesWithoutTheDetailsHasToldTheCause) {
+TEST_F(RoundReportTest, TheEarlyFailureOfANodeThatIsLostIsReported) {
   Failed("a", 0, Rank0());
   Killed("a");
   Ready("b", 0, 201, {Follows()});
@@ -57,8 +57,8 @@ TEST_F(RoundReportTest, ANodeThatGoesWithoutTheDetailsHasToldTheCause) {
   EXPECT_EQ(machine_->restarts(), 1);  // a failure that did not follow from the loss
 }
 
-TEST_F(RoundReportTest, WhatFollowedFromASilentLossIsFree) {
-  // Its peers' workers notice before its lease runs out.
+TEST_F(RoundReportTest, FailuresThatFollowedFromASilentLossAreFree) {
+  // The workers of its peers fail before its lease expires.
   Failed("b", 0, Follows());
   EXPECT_THAT(Ready("b", 0, 201, {Follows()}), IsEmpty());
   WaitAlive(seconds(5), {"b"});
@@ -68,7 +68,7 @@ TEST_F(RoundReportTest, WhatFollowedFromASilentLossIsFree) {
               HasSubstr("host-a (lost 0 ms ago: its lease expired)"));
 }
 
-TEST_F(RoundReportTest, ALossAloneIsReportedTooAndAJoinIsNot) {
+TEST_F(RoundReportTest, ALossIsReportedAndAJoinIsNot) {
   Use({.min_nodes = 1, .max_nodes = 3, .first_last_call = seconds(0), .last_call = seconds(0)});
   Join("a");
   EXPECT_THAT(Join("b"), ElementsAre("a:stop r0"));
@@ -81,7 +81,7 @@ TEST_F(RoundReportTest, ALossAloneIsReportedTooAndAJoinIsNot) {
   EXPECT_THAT(Report()->outcome, HasSubstr("no restart is spent"));
 }
 
-TEST_F(RoundReportTest, WhenAJobIsClosedWhileItDrainsAllAreToldWhatIsKnown) {
+TEST_F(RoundReportTest, AJobClosedDuringADrainReportsItsFailures) {
   Failed("a", 0, Rank0());
   EXPECT_THAT(CloseJob(), IsEmpty());
   EXPECT_THAT(Ready("a", 0, 200), IsEmpty());
@@ -122,7 +122,7 @@ TEST_F(RoundReportTest, ACrashWithoutProgressEndsTheJob) {
   FailAndDrain(0, failure);
   FailAndDrain(1, failure);
   EXPECT_EQ(machine_->restarts(), 2);
-  Reports("b", 2, 58);  // further
+  Reports("b", 2, 58);  // progress
   FailAndDrain(2, failure);
   FailAndDrain(3, failure);
   EXPECT_EQ(machine_->state(), State::kRunning);

@@ -1,4 +1,4 @@
-// Nodes that come to a running job, nodes that are taken out of it, and what those that wait are told.
+// Nodes that join a running job, nodes that are taken out of it, and notices to waiting nodes.
 #include "rendezvous/core/round_machine_fixture.h"
 
 namespace ddprun {
@@ -22,13 +22,13 @@ class RoundResizeTest : public RoundMachineTest {
   }
 };
 
-TEST_F(RoundResizeTest, AtSnapshotTheRoundEndsWithTheFirstSnapshot) {
+TEST_F(RoundResizeTest, WithAtSnapshotTheRoundEndsWithTheFirstSnapshot) {
   Start(ScaleUp::kAtSnapshot);
   Reports("a", 0, 17);
   Join("c");
   EXPECT_THAT(WaitAlive(seconds(9), {"a", "b", "c"}), IsEmpty());
   EXPECT_THAT(WaitAlive(seconds(1), {"a", "b", "c"}), ElementsAre("a:snapshot r0", "b:snapshot r0"));
-  EXPECT_THAT(Join("d"), IsEmpty());  // comes in with it, nobody is asked twice
+  EXPECT_THAT(Join("d"), IsEmpty());  // joins with it, without a second request
   EXPECT_THAT(WaitAlive(seconds(30), {"a", "b", "c", "d"}), IsEmpty());
   EXPECT_THAT(Snapshot("b", 0, 20), ElementsAre("a:stop r0", "b:stop r0"));
   EXPECT_THAT(StopReason(), HasSubstr("1 node joined the running job; a snapshot of step 20 is there"));
@@ -37,7 +37,7 @@ TEST_F(RoundResizeTest, AtSnapshotTheRoundEndsWithTheFirstSnapshot) {
   EXPECT_EQ(machine_->restarts(), 0);
 }
 
-TEST_F(RoundResizeTest, AWantedSnapshotThatDoesNotComeIsNotWaitedForForever) {
+TEST_F(RoundResizeTest, ARequestedSnapshotTimesOut) {
   Start(ScaleUp::kAtSnapshot);
   Reports("a", 0, 17);
   Join("c");
@@ -48,13 +48,13 @@ TEST_F(RoundResizeTest, AWantedSnapshotThatDoesNotComeIsNotWaitedForForever) {
   EXPECT_THAT(StopReason(), HasSubstr("no snapshot came within 60 s"));
 }
 
-TEST_F(RoundResizeTest, WorkersThatReportNoStepAreNotAsked) {
+TEST_F(RoundResizeTest, WorkersThatReportNoStepAreNotAskedForASnapshot) {
   Start(ScaleUp::kAtSnapshot);
   Join("c");
   EXPECT_THAT(Join("d"), ElementsAre("a:stop r0", "b:stop r0"));
 }
 
-TEST_F(RoundResizeTest, ASnapshotThatNobodyAskedForIsNoNews) {
+TEST_F(RoundResizeTest, ASnapshotThatWasNotRequestedIsIgnored) {
   Start(ScaleUp::kAtSnapshot);
   EXPECT_THAT(Snapshot("a", 0, 5), IsEmpty());
   Join("c");
@@ -63,7 +63,7 @@ TEST_F(RoundResizeTest, ASnapshotThatNobodyAskedForIsNoNews) {
   EXPECT_EQ(machine_->state(), State::kRunning);
 }
 
-TEST_F(RoundResizeTest, WhenTheNewcomersGoNobodyIsInterrupted) {
+TEST_F(RoundResizeTest, TheRoundContinuesIfTheNewcomersAreLost) {
   Start(ScaleUp::kAtSnapshot);
   Reports("a", 0, 17);
   Join("c");
@@ -74,7 +74,7 @@ TEST_F(RoundResizeTest, WhenTheNewcomersGoNobodyIsInterrupted) {
   EXPECT_THAT(WaitAlive(seconds(120), {"a", "b"}), IsEmpty());
 }
 
-TEST_F(RoundResizeTest, NeverMeansWhenARoundEndsForAnotherReason) {
+TEST_F(RoundResizeTest, WithNeverNewcomersJoinWhenARoundEndsForAnotherReason) {
   Start(ScaleUp::kNever);
   Join("c");
   EXPECT_THAT(WaitingTold(), HasSubstr("--scale-up=never"));
@@ -95,7 +95,7 @@ TEST_F(RoundResizeTest, AJobThatIsAboutToEndIsNotInterrupted) {
   EXPECT_THAT(Succeeded("b", 0), ElementsAre("b:bye succeeded", "c:bye succeeded", "d:bye succeeded"));
 }
 
-TEST_F(RoundResizeTest, RoundsHaveAMultipleOfTheNodeUnit) {
+TEST_F(RoundResizeTest, TheSizeOfARoundIsAMultipleOfTheNodeUnit) {
   Start(ScaleUp::kImmediate, /*node_unit=*/2);
   Join("c");
   EXPECT_THAT(WaitingTold(), HasSubstr("a spare until 1 more come"));
@@ -110,7 +110,7 @@ TEST_F(RoundResizeTest, RoundsHaveAMultipleOfTheNodeUnit) {
   EXPECT_EQ(machine_->membership().Find(NodeId("c"))->phase, Phase::kWaiting);
 }
 
-TEST_F(RoundResizeTest, ANodeThatWaitsIsTakenOutAtOnce) {
+TEST_F(RoundResizeTest, AWaitingNodeIsTakenOutAtOnce) {
   Start(ScaleUp::kNever);
   Join("c");
   EXPECT_THAT(DrainNode("c"), ElementsAre("c:bye drained"));
@@ -119,7 +119,7 @@ TEST_F(RoundResizeTest, ANodeThatWaitsIsTakenOutAtOnce) {
   EXPECT_EQ(machine_->state(), State::kRunning);
 }
 
-TEST_F(RoundResizeTest, ANodeThatRunsIsTakenOutAtASnapshot) {
+TEST_F(RoundResizeTest, ARunningNodeIsTakenOutAtASnapshot) {
   Start(ScaleUp::kNever);
   Join("c");
   Reports("a", 0, 17);
@@ -131,17 +131,17 @@ TEST_F(RoundResizeTest, ANodeThatRunsIsTakenOutAtASnapshot) {
                                               "c:start r1 node1/2 rank1/2 n0 addr-a:200"));
 }
 
-TEST_F(RoundResizeTest, WithoutStepsItIsTakenOutAtOnce) {
+TEST_F(RoundResizeTest, ARunningNodeWithoutStepsIsTakenOutAtOnce) {
   Start(ScaleUp::kAtSnapshot);
   EXPECT_THAT(DrainNode("b"), ElementsAre("a:stop r0", "b:stop r0"));
   Ready("b", 0, 201);
   Ready("a", 0, 200);
   EXPECT_EQ(machine_->state(), State::kGathering);
-  // Nobody waits for a node that was taken out.
+  // A node that was taken out is not waited for.
   EXPECT_THAT(WaitingTold(), HasSubstr("1/4 nodes joined, waiting for at least 1 more (not heard from)"));
 }
 
-TEST_F(RoundResizeTest, OneThatFailsMeanwhileIsStillTakenOut) {
+TEST_F(RoundResizeTest, ANodeThatFailsBeforeTheSnapshotIsStillTakenOut) {
   Start(ScaleUp::kNever);
   Join("c");
   Reports("a", 0, 17);
@@ -153,7 +153,7 @@ TEST_F(RoundResizeTest, OneThatFailsMeanwhileIsStillTakenOut) {
   EXPECT_EQ(machine_->restarts(), 1);
 }
 
-TEST_F(RoundResizeTest, WhoWaitsIsToldForWhomAgainAndAgain) {
+TEST_F(RoundResizeTest, WaitingNodesAreRemindedOfMissingNodes) {
   Use({.min_nodes = 3, .max_nodes = 3});
   Step(NodeJoined{{.id = NodeId("a"), .host = "n1"}, {"n1", "n2", "n3"}});
   EXPECT_THAT(WaitingTold(), HasSubstr("1/3 nodes joined, waiting for n2 (not heard from), n3"));
@@ -171,7 +171,7 @@ TEST_F(RoundResizeTest, WhoWaitsIsToldForWhomAgainAndAgain) {
                                 "2/3 nodes joined, waiting for n3 (not heard from); for 21 s so far"));
 }
 
-TEST_F(RoundResizeTest, LostNodesAreNamedUntilTheyAreBackOrNotWaitedFor) {
+TEST_F(RoundResizeTest, LostNodesAreListedUntilTheNextRound) {
   Start(ScaleUp::kImmediate);
   Killed("b");
   Ready("a", 0, 200);
@@ -180,13 +180,13 @@ TEST_F(RoundResizeTest, LostNodesAreNamedUntilTheyAreBackOrNotWaitedFor) {
               HasSubstr("waiting for host-b (lost 12 s ago: connection reset); for 12 s so far"));
   Join("c");
   Ready("a", 0, 200);
-  EXPECT_THAT(machine_->Absent(), ::testing::SizeIs(1));  // the last call for b is still going on
+  EXPECT_THAT(machine_->Absent(), ::testing::SizeIs(1));  // the last call is not over
   WaitAlive(seconds(10), {"a", "c"});
   ASSERT_EQ(machine_->round(), Round(1));
   EXPECT_THAT(machine_->Absent(), IsEmpty());
 }
 
-TEST_F(RoundResizeTest, ASpareHasItsWholeJoinTimeoutWhenItIsNeeded) {
+TEST_F(RoundResizeTest, TheJoinTimeoutOfASpareStartsWhenTheJobNeedsIt) {
   Use({.min_nodes = 2, .max_nodes = 2, .join_timeout = seconds(30)});
   for (const char* id : {"a", "b", "spare"}) Join(id);
   WaitAlive(seconds(100), {"a", "b", "spare"});

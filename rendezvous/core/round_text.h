@@ -1,5 +1,5 @@
-// The words for what RoundMachine and CoordinatorMachine decide, and the names of options in them. Pure. Logs,
-// the status page and scripts show these words, so a change of them is visible to users.
+// Texts for the decisions of RoundMachine and CoordinatorMachine. Pure. Logs and the status page show these
+// texts and scripts read them, so changes are visible to users.
 #pragma once
 
 #include <optional>
@@ -22,7 +22,7 @@ std::string ToText(const InterruptReason& reason);
 std::string ToText(const EndOfRound& reason);
 std::string ToText(const SealReason& reason);
 std::string ToText(const CostReason& reason);
-std::string ToText(const EndOfJob& end);  // empty: success
+std::string ToText(const EndOfJob& end);  // empty on success
 std::string ToText(const DismissReason& reason);
 std::string ToText(const Waiting& waiting);
 
@@ -32,18 +32,18 @@ struct NoteText {
 };
 NoteText ToText(const Note& note);
 
-// What nodes that wait are told: for whom, and for how long already. Pure.
+// Notices to waiting nodes.
 
-// What those who wait for a node are told: "its lease expired".
+// Why a node is missing: "its lease expired".
 std::string AbsenceText(const MissedReason& reason);
 // "node17 (not heard from), node3 (lost 12 s ago: its lease expired) and 5 more".
 std::string ListOf(const std::vector<AbsentNode>& absent, TimePoint now);
 
-// To nodes that wait for a round to be sealed, `joined` in all, since `since`.
-//   last_call_end: with enough of them to start, when the round starts at the latest.
+// For `joined` nodes that have waited since `since` for a round to be sealed.
+//   last_call_end: latest start of the round; set if enough nodes have joined.
 std::string GatheringText(const JobRules& policy, int joined, const std::vector<AbsentNode>& absent,
                           TimePoint since, std::optional<TimePoint> last_call_end, TimePoint now);
-// To `waiting` nodes outside of a running round of `running` nodes.
+// For `waiting` nodes outside a running round of `running` nodes.
 std::string SpareText(const JobRules& policy, int running, int waiting);
 
 }  // namespace ddprun

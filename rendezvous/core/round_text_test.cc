@@ -8,7 +8,7 @@ namespace {
 
 const NodeName kNode{NodeId("n7"), "host3"};
 
-TEST(RoundTextTest, EachWayToMissANodeHasItsEventAndItsWords) {
+TEST(RoundTextTest, EachMissedReasonHasAnEventAndTexts) {
   const struct {
     MissedReason why;
     const char* event;
@@ -36,7 +36,7 @@ TEST(RoundTextTest, EachWayToMissANodeHasItsEventAndItsWords) {
   }
 }
 
-TEST(RoundTextTest, TheEndOfARoundNamesWhatItWaitedFor) {
+TEST(RoundTextTest, TheEndOfARoundNamesTheAwaitedSnapshot) {
   const TakenOut taken_out{kNode, "maintenance"};
   EXPECT_EQ(ToText(EndOfRound(SnapshotCame{taken_out, 40})),
             "node host3 (n7) is to be taken out: maintenance; a snapshot of step 40 is there");
@@ -44,17 +44,13 @@ TEST(RoundTextTest, TheEndOfARoundNamesWhatItWaitedFor) {
             "2 nodes joined the running job; no snapshot came within 90 s");
 }
 
-TEST(RoundTextTest, ALateNodeHearsHowTheJobEnded) {
+TEST(RoundTextTest, ALateNodeIsToldHowTheJobEnded) {
   EXPECT_EQ(ToText(DismissReason(JobIsClosed{AllSucceeded{}})), "the job is closed: it has succeeded");
   EXPECT_EQ(ToText(DismissReason(JobIsClosed{FailedForGood{"rank 0 failed", RestartsUsedUp{3}}})),
             "the job is closed: rank 0 failed; all 3 restarts are used up");
   EXPECT_EQ(ToText(DismissReason(JobIsClosing{HostLeaving{"SIGTERM"}})),
             "the job is being closed: the agent that hosts the coordinator is leaving: SIGTERM");
 }
-
-}  // namespace
-
-namespace {
 
 constexpr TimePoint kNow{seconds(1000)};
 constexpr JobRules kThreeToFour{.min_nodes = 3, .max_nodes = 4};
@@ -63,7 +59,7 @@ std::string Gathering(int joined, const std::vector<AbsentNode>& absent) {
   return GatheringText(kThreeToFour, joined, absent, kNow, std::nullopt, kNow);
 }
 
-TEST(AbsentNodesTest, TellsWhoIsExpectedAndWhoWasLost) {
+TEST(AbsentNodesTest, ListsExpectedAndLostNodes) {
   AbsentNodes absent;
   absent.Expect({});
   absent.Expect({"n3", "n1", "n2"});
@@ -98,22 +94,22 @@ TEST(AbsentNodesTest, NodesOfOneHostAreCounted) {
   EXPECT_EQ(absent.List(), (std::vector<AbsentNode>{{"n1"}}));
 }
 
-TEST(AbsentNodesTest, NobodyWaitsForAHostThatWasTakenOut) {
+TEST(AbsentNodesTest, AHostThatWasTakenOutIsNotExpected) {
   AbsentNodes absent;
   absent.Expect({"n1", "n2"});
   for (const char* host : {"n1", "n1", "n2"}) absent.Came(host);
-  absent.TakenOut("n1");  // there is another one
+  absent.TakenOut("n1");  // another node of n1 is present
   absent.TakenOut("n2");
   EXPECT_EQ(absent.List(), std::vector<AbsentNode>());
   absent.Went("n1");
   EXPECT_EQ(absent.List(), (std::vector<AbsentNode>{{"n1"}}));
   absent.Came("n1");
   absent.TakenOut("n1");
-  absent.Expect({"n1", "n2"});  // what a node says that joins later
+  absent.Expect({"n1", "n2"});  // from a node that joins later
   EXPECT_EQ(absent.List(), std::vector<AbsentNode>());
 }
 
-TEST(WaitingTextTest, NamesThoseWhoAreMissing) {
+TEST(WaitingTextTest, NamesMissingNodes) {
   const AbsentNode silent{"n17"};
   const AbsentNode lost{"n3", LeaseExpired{}, kNow - seconds(12)};
   EXPECT_EQ(Gathering(1, {}), "1/4 nodes joined, waiting for at least 2 more (not heard from)");
@@ -129,7 +125,7 @@ TEST(WaitingTextTest, NamesThoseWhoAreMissing) {
             "2/4 nodes joined, waiting for n3 (lost 12 s ago: its lease expired); for 90 s so far");
 }
 
-TEST(WaitingTextTest, TheLastCallSaysHowLongItIsAndHowToShortenIt) {
+TEST(WaitingTextTest, TheLastCallNamesItsEndAndItsOption) {
   const auto with_left = [](Duration left) {
     return GatheringText(kThreeToFour, 3, {{"n17"}}, kNow, kNow + left, kNow);
   };
@@ -149,7 +145,7 @@ TEST(WaitingTextTest, ManyNamesAreCounted) {
             "from), f (not heard from), g (not heard from), h (not heard from) and 2 more");
 }
 
-TEST(WaitingTextTest, SparesHearWhenTheyComeIn) {
+TEST(WaitingTextTest, SparesAreToldWhenTheyJoin) {
   EXPECT_EQ(SpareText(kThreeToFour, 4, 1),
             "the job runs on its maximum of 4 nodes; this node is a spare and takes over when one is lost");
   EXPECT_EQ(SpareText(kThreeToFour, 3, 1), "the job runs on 3 nodes; this node joins it at the next round");
@@ -166,5 +162,4 @@ TEST(WaitingTextTest, SparesHearWhenTheyComeIn) {
 }
 
 }  // namespace
-
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// A KvStore and those who wait in it, over whichever face they came: a c10d connection, a gRPC call. Pure.
+// A KvStore and its waiting clients, independent of their protocol (c10d connection or gRPC call). Pure.
 #pragma once
 
 #include "absl/container/flat_hash_map.h"
@@ -6,7 +6,7 @@
 
 namespace ddprun {
 
-// A face asks the store, gives its own answer, and then has the hub tell those whom that has woken:
+// A client operates on the store, sends its own reply, and then lets the hub notify the woken waiters:
 //
 //   auto sum = hub.store().Add(key, 1, hub.woken());
 //   Answer(sum);
@@ -15,12 +15,12 @@ namespace ddprun {
 //   Threads: one caller at a time.
 class StoreHub {
  public:
-  // Neither call may come back to the hub before it has returned, but for Leave(itself).
+  // Callbacks must not call the hub, except to Leave with the waiter's own id.
   class Waiter {
    public:
-    // What it waited for came. Once for each wait.
+    // The wait has ended. Called once for each wait.
     virtual void OnWoken() = 0;
-    // The store is no more, and the waiter is out of it: it need not leave.
+    // The store is being destroyed. The waiter has been removed and need not call Leave.
     virtual void OnStoreGone() = 0;
 
    protected:
@@ -32,16 +32,16 @@ class StoreHub {
   StoreHub(const StoreHub&) = delete;
   StoreHub& operator=(const StoreHub&) = delete;
 
-  // Who may wait under the id returned, until it leaves. `waiter` is the caller's.
+  // Registers a waiter. It may wait under the returned id until Leave. `waiter` is borrowed.
   ConnId Enter(Waiter* waiter);
-  // Forgets what it waits for. Nothing more is heard of it, even if it was woken just now.
+  // Drops its wait. No callback is invoked afterwards, even if it is in woken().
   void Leave(ConnId id);
 
   KvStore& store() { return store_; }
   const KvStore& store() const { return store_; }
-  // For the operations of store() that can end waits.
+  // The `woken` argument for operations of store().
   KvStore::Woken* woken() { return &woken_; }
-  // Tells those in woken(), in their order.
+  // Notifies the waiters in woken(), in order.
   void Wake() {
     if (!woken_.empty()) WakeAll();
   }

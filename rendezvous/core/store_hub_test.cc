@@ -45,7 +45,7 @@ class StoreHubTest : public testing::Test {
   FakeWaiter a_{"a", &log_}, b_{"b", &log_}, c_{"c", &log_};
 };
 
-TEST_F(StoreHubTest, WaitersAreWokenOnceInTheOrderOfTheirWaits) {
+TEST_F(StoreHubTest, WaitersAreWokenOnceInOrderOfTheirWaits) {
   for (FakeWaiter* waiter : {&a_, &b_, &c_}) waiter->Enter(*hub_);
   for (const FakeWaiter* waiter : {&c_, &a_, &b_}) ASSERT_FALSE(Wait(*waiter, "k"));
   Set("k");
@@ -54,7 +54,7 @@ TEST_F(StoreHubTest, WaitersAreWokenOnceInTheOrderOfTheirWaits) {
   EXPECT_EQ(log_.size(), 3);
 }
 
-TEST_F(StoreHubTest, WhoLeftIsNotWoken) {
+TEST_F(StoreHubTest, AWaiterThatLeftIsNotWoken) {
   for (FakeWaiter* waiter : {&a_, &b_}) waiter->Enter(*hub_);
   for (const FakeWaiter* waiter : {&a_, &b_}) ASSERT_FALSE(Wait(*waiter, "k"));
   hub_->Leave(a_.id());
@@ -63,7 +63,7 @@ TEST_F(StoreHubTest, WhoLeftIsNotWoken) {
   EXPECT_EQ(log_, (std::vector<std::string>{"b"}));
 }
 
-TEST_F(StoreHubTest, WhoLeavesBetweenTheCallAndTheWakingIsNotWoken) {
+TEST_F(StoreHubTest, AWaiterThatLeavesBeforeWakeIsNotWoken) {
   for (FakeWaiter* waiter : {&a_, &b_}) waiter->Enter(*hub_);
   for (const FakeWaiter* waiter : {&a_, &b_}) ASSERT_FALSE(Wait(*waiter, "k"));
   ASSERT_TRUE(hub_->store().Set("k", "", hub_->woken()).ok());
@@ -72,7 +72,7 @@ TEST_F(StoreHubTest, WhoLeavesBetweenTheCallAndTheWakingIsNotWoken) {
   EXPECT_EQ(log_, (std::vector<std::string>{"b"}));
 }
 
-TEST_F(StoreHubTest, WhoIsWokenMayLeaveAtOnce) {
+TEST_F(StoreHubTest, AWaiterMayLeaveFromItsCallback) {
   for (FakeWaiter* waiter : {&a_, &b_}) {
     waiter->Enter(*hub_);
     waiter->LeaveWhenWoken(hub_.get());
@@ -84,7 +84,7 @@ TEST_F(StoreHubTest, WhoIsWokenMayLeaveAtOnce) {
   EXPECT_EQ(log_.size(), 2);
 }
 
-TEST_F(StoreHubTest, WhoIsThereIsToldThatTheStoreGoes) {
+TEST_F(StoreHubTest, WaitersAreNotifiedWhenTheStoreIsDestroyed) {
   a_.Enter(*hub_);
   b_.Enter(*hub_);
   hub_->Leave(b_.id());

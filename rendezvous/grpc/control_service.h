@@ -1,4 +1,4 @@
-// Carries requests of ddpctl to the coordinator.
+// Forwards requests of ddpctl to the coordinator.
 #pragma once
 
 #include <memory>
@@ -12,9 +12,9 @@
 
 namespace ddprun {
 
-// Every request is answered: by the coordinator on the thread of `io`, or, when that does not come to it
-// before EndAll, with UNAVAILABLE.
-//   Threads: gRPC's call the service, any thread EndAll.
+// Every request is answered: by the coordinator on the thread of `io`, or with UNAVAILABLE if that has not
+// happened before EndAll.
+//   Threads: gRPC's threads call the service; EndAll from any thread.
 class ControlService final : public proto::Control::CallbackService {
  public:
   ControlService(boost::asio::io_context& io, std::weak_ptr<Coordinator> coordinator)
@@ -25,15 +25,15 @@ class ControlService final : public proto::Control::CallbackService {
   grpc::ServerUnaryReactor* Stop(grpc::CallbackServerContext* context, const proto::StopRequest* request,
                                  proto::StopReply* reply) override;
 
-  // Before the server is shut down: no handler of `io` will answer any more.
+  // Call before shutting down the server: later, handlers of `io` answer no request.
   void EndAll();
 
  private:
-  // The requests that nobody has answered. Shared with what is posted, which may outlive the service.
+  // Requests that have not been answered. Shared with posted handlers, which may outlive the service.
   class Open {
    public:
     bool Add(grpc::ServerUnaryReactor* reactor);
-    // True for the one that shall answer it.
+    // True for the caller that must answer it.
     bool Take(grpc::ServerUnaryReactor* reactor);
     std::set<grpc::ServerUnaryReactor*> End();
 
@@ -43,7 +43,7 @@ class ControlService final : public proto::Control::CallbackService {
     bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   };
 
-  // `ask` asks the coordinator; `reply` takes the text that it answers with.
+  // Calls `ask` with the coordinator and puts its text into `reply`.
   template <typename Ask, typename Reply>
   grpc::ServerUnaryReactor* Handle(grpc::CallbackServerContext* context, Ask ask, Reply* reply);
 

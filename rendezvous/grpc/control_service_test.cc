@@ -52,13 +52,13 @@ TEST_F(ControlServiceTest, TheCoordinatorAnswersOnItsThread) {
   EXPECT_EQ(stopped.get().error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
-TEST_F(ControlServiceTest, NobodyIsLeftWaitingWhenTheThreadHasStopped) {
+TEST_F(ControlServiceTest, EndAllAnswersRequestsWithoutTheThread) {
   std::future<grpc::Status> before = Stop();
-  // Whether it has arrived or not.
+  // The request may or may not have arrived.
   service_.EndAll();
   EXPECT_EQ(before.get().error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(Stop().get().error_code(), grpc::StatusCode::UNAVAILABLE);
-  io_.poll();  // What was posted for a request that has been answered does nothing.
+  io_.poll();  // a handler posted for an answered request does nothing
 }
 
 }  // namespace

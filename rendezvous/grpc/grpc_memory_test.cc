@@ -1,5 +1,5 @@
-// Peers that begin large messages on many streams and end none of them: what gRPC keeps of these is limited,
-// and others are served meanwhile.
+// Peers that begin large messages on many streams and complete none of them: the memory for these is bounded,
+// and other clients are served meanwhile.
 
 #include <fcntl.h>
 #include <grpcpp/grpcpp.h>
@@ -30,7 +30,7 @@ namespace ddprun {
 namespace {
 
 constexpr PartialMessageLimits kLimits = {.one = 32 << 20, .all = 64 << 20};
-constexpr uint32_t kMessageBytes = 1 << 30;  // No message may have so much; gRPC sees that at its end.
+constexpr uint32_t kMessageBytes = 1 << 30;  // over the limit; gRPC checks it when the message is complete
 constexpr int kStreams = 100;
 constexpr Duration kLong = seconds(60);
 
@@ -41,8 +41,8 @@ int64_t ResidentBytes() {
   return resident * ::sysconf(_SC_PAGESIZE);
 }
 
-// Speaks just enough HTTP/2 to begin large messages on many streams, and sends `most` bytes of them. It keeps
-// to the windows that it is given: who does not is hung up on.
+// Implements just enough HTTP/2 to begin large messages on many streams, and sends `most` bytes of them. It
+// respects flow control; gRPC disconnects peers that do not.
 class GreedyPeer {
  public:
   GreedyPeer(int port, int64_t most) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), left_(most) {
@@ -60,7 +60,7 @@ class GreedyPeer {
   GreedyPeer(const GreedyPeer&) = delete;
   GreedyPeer& operator=(const GreedyPeer&) = delete;
 
-  // Takes what has come and sends what it may. False: it was hung up on.
+  // Reads the input and sends what flow control allows. False: the connection was closed.
   bool Step() {
     char bytes[64 << 10];
     ssize_t n;
@@ -104,7 +104,7 @@ class GreedyPeer {
              {":authority", "store"},
              {"te", "trailers"},
              {"content-type", "application/grpc"}}) {
-      // Literals, as they are.
+      // Literal header fields without Huffman coding.
       absl::StrAppend(&headers, Number(0, 1), Number(static_cast<uint32_t>(name.size()), 1), name,
                       Number(static_cast<uint32_t>(value.size()), 1), value);
     }
@@ -210,7 +210,7 @@ class GrpcMemoryTest : public testing::Test {
     proto::SetReply reply;
     return stub.Set(&context, request, &reply);
   }
-  // Until somebody is hung up on; who they were.
+  // Runs until a peer is disconnected; removes such peers and returns their number.
   static int StepUntilHungUp(std::vector<std::unique_ptr<GreedyPeer>>& peers) {
     const auto deadline = std::chrono::steady_clock::now() + kLong;
     while (std::chrono::steady_clock::now() < deadline) {
@@ -229,7 +229,7 @@ class GrpcMemoryTest : public testing::Test {
   std::vector<absl::Status> errors_;  // on the thread
 };
 
-TEST_F(GrpcMemoryTest, MessagesThatNeverEndDoNotFillTheMemory) {
+TEST_F(GrpcMemoryTest, IncompleteMessagesOfAConnectionAreLimited) {
   constexpr int kPeers = 25;
   constexpr int64_t kEach = kLimits.one + (8 << 20);
   Open("127.0.0.1");
@@ -242,7 +242,7 @@ TEST_F(GrpcMemoryTest, MessagesThatNeverEndDoNotFillTheMemory) {
     const grpc::Status served = Set(*honest, 1000);
     ASSERT_TRUE(served.ok()) << served.error_message();
   }
-  // What malloc has not given back is used again. AddressSanitizer uses nothing again.
+  // malloc reuses freed memory that it has not returned. AddressSanitizer does not.
 #ifndef __SANITIZE_ADDRESS__
   EXPECT_LT(ResidentBytes() - before, kPeers * kEach / 3);
 #else
@@ -251,26 +251,26 @@ TEST_F(GrpcMemoryTest, MessagesThatNeverEndDoNotFillTheMemory) {
   const std::vector<absl::Status> errors = Errors();
   ASSERT_EQ(errors.size(), kPeers);
   EXPECT_EQ(errors[0].code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_NE(errors[0].message().find("those of a connection may have 33554432"), absl::string_view::npos)
+  EXPECT_NE(errors[0].message().find("the limit of a connection is 33554432"), absl::string_view::npos)
       << errors[0];
 }
 
-TEST_F(GrpcMemoryTest, ManyThatHoldLessEachDoNotEither) {
+TEST_F(GrpcMemoryTest, IncompleteMessagesOfAllConnectionsAreLimited) {
   Open("127.0.0.1");
   const auto honest = Connect("127.0.0.1");
   std::vector<std::unique_ptr<GreedyPeer>> greedy;
   for (int i = 0; i < 4; ++i) greedy.push_back(std::make_unique<GreedyPeer>(port_, int64_t{24} << 20));
-  // Two have room.
+  // There is room for two.
   while (greedy.size() > 2) ASSERT_GT(StepUntilHungUp(greedy), 0);
   EXPECT_TRUE(Set(*honest, 8 << 20).ok());
   const std::vector<absl::Status> errors = Errors();
   ASSERT_EQ(errors.size(), 2);
-  EXPECT_NE(errors[0].message().find("those of all connections may have 67108864"), absl::string_view::npos)
+  EXPECT_NE(errors[0].message().find("the limit of all connections is 67108864"), absl::string_view::npos)
       << errors[0];
 }
 
-// Many times the limit over one connection, in messages that end.
-TEST_F(GrpcMemoryTest, WhoEndsItsMessagesMaySendAnyNumber) {
+// Many times the limit over one connection, in complete messages.
+TEST_F(GrpcMemoryTest, CompleteMessagesAreNotLimited) {
   struct Case {
     const char* listens;
     const char* host;
@@ -289,7 +289,7 @@ TEST_F(GrpcMemoryTest, WhoEndsItsMessagesMaySendAnyNumber) {
       const grpc::Status set = Set(*honest, 4 << 20);
       ASSERT_TRUE(set.ok()) << set.error_message();
     }
-    // Who is found after it shows that all were looked at.
+    // A greedy peer that is disconnected afterwards shows that all connections were checked.
     std::vector<std::unique_ptr<GreedyPeer>> greedy;
     greedy.push_back(std::make_unique<GreedyPeer>(port_, kLimits.one + (8 << 20)));
     ASSERT_EQ(StepUntilHungUp(greedy), 1);

@@ -24,19 +24,19 @@
 namespace ddprun {
 namespace {
 
-// Messages for an agent that does not read them: more than any that lives is ever behind.
+// Limit of unsent messages for an agent; no agent that reads falls this far behind.
 constexpr size_t kMaxUnsent = 1000;
-// A message of an agent is small; a large one is garbage.
+// Messages of agents are small; a larger one is invalid.
 constexpr size_t kMaxAgentMessageBytes = 1 << 20;
 constexpr int kKeepaliveMillis = 20'000;
-// At once on one connection: a client of the store may wait in many calls.
+// Concurrent calls on one connection: a store client may wait in many calls.
 constexpr int kMaxCalls = 1000;
-// What may come around a message, beside what its size accounts for: headers, windows, pings.
+// Allowance for the bytes around a message: headers, windows, pings.
 constexpr uint64_t kOverheadBytes = 1 << 10;
 
-// One agent's stream. gRPC calls the On... methods from its threads, the coordinator the AgentPeer ones from
-// the io_context. It is deleted by the handler of OnDone, whether that runs or is dropped with the
-// io_context: nothing that was posted before it is left then.
+// An agent's stream. gRPC calls the On... methods on its threads; the coordinator calls the AgentPeer methods
+// on the io_context. The handler posted by OnDone deletes it, whether it runs or is dropped with the
+// io_context: handlers posted earlier have run or been dropped by then.
 class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, proto::CoordinatorMessage>,
                           public AgentPeer {
  public:
@@ -48,7 +48,7 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
         context_(context),
         peer_(context->peer()),
         address_(PeerAddress(peer_)) {
-    // Tells the agent that the stream is there: it counts its lease from then on.
+    // Tells the agent that the stream is accepted: its lease starts then.
     StartSendInitialMetadata();
     Post([this](Coordinator& c) {
       id_ = c.Attach(this);
@@ -61,7 +61,7 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
     absl::MutexLock lock(&mutex_);
     if (finished_) return;
     if (outbox_.size() >= kMaxUnsent) {
-      context_->TryCancel();  // It reads nothing. The write that waits for it fails now.
+      context_->TryCancel();  // The agent does not read. The pending write fails now.
       return;
     }
     outbox_.push_back(std::move(message));
@@ -78,7 +78,7 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
   void OnReadDone(bool ok) override {
     if (!ok) {
       absl::MutexLock lock(&mutex_);
-      // Half-closed by the agent, or broken; OnDone tells the coordinator.
+      // Half-closed by the agent, or broken; OnDone notifies the coordinator.
       EndLocked(grpc::Status::OK);
       return;
     }
@@ -99,7 +99,7 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
   void OnWriteDone(bool ok) override {
     absl::MutexLock lock(&mutex_);
     if (!ok) {
-      // The connection is broken; nothing more can be said.
+      // The connection is broken; nothing more can be sent.
       outbox_.clear();
       FinishLocked();
       return;
@@ -128,19 +128,19 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
   }
 
  private:
-  // Runs `f` on the io_context, unless the coordinator is gone by then.
+  // Runs `f` on the io_context unless the coordinator has been destroyed by then.
   template <typename F>
   void Post(F f) {
     boost::asio::post(io_, [this, f = std::move(f)] {
       if (const auto coordinator = coordinator_.lock()) f(*coordinator);
     });
   }
-  // Not once the stream is finished: gRPC may be through with it then.
+  // Does nothing once the stream is finished: gRPC may have released it.
   void ReadNext() {
     absl::MutexLock lock(&mutex_);
     if (!finished_) StartRead(&incoming_);
   }
-  // Finishes once what is in the outbox has been sent. The first status stands.
+  // Finishes the stream when the outbox has been sent. Only the first status counts.
   void EndLocked(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!ending_) ending_ = status;
     if (outbox_.empty()) FinishLocked();
@@ -153,12 +153,12 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
 
   boost::asio::io_context& io_;
   const std::weak_ptr<Coordinator> coordinator_;
-  PartialMessageLimiter& partial_messages_;     // the port's, which waits for us
-  grpc::CallbackServerContext* const context_;  // gRPC's, until OnDone
+  PartialMessageLimiter& partial_messages_;     // owned by the port, which waits for this stream
+  grpc::CallbackServerContext* const context_;  // owned by gRPC; valid until OnDone
   const std::string peer_;
   const std::string address_;
-  PeerId id_ = 0;                 // io_context only; set before anything is read
-  proto::AgentMessage incoming_;  // between StartRead and the handler of its message
+  PeerId id_ = 0;                 // io_context only; set before the first read
+  proto::AgentMessage incoming_;  // in use from StartRead until its message has been handled
   absl::Mutex mutex_;
   std::deque<SharedMessage> outbox_ ABSL_GUARDED_BY(mutex_);  // front: being written
   std::optional<grpc::Status> ending_ ABSL_GUARDED_BY(mutex_);
@@ -200,7 +200,7 @@ struct GrpcPort::Server {
     builder.RegisterService(&control);
     builder.RegisterService(&store);
     builder.SetMaxReceiveMessageSize(kMaxStoreMessageBytes);
-    // A node that went silent keeps its socket no longer than this; leases do not depend on it.
+    // Closes the sockets of silent nodes. Leases do not depend on it.
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMillis);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMillis);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -242,8 +242,8 @@ void GrpcPort::Adopt(int fd) {
     server_ = std::make_unique<Server>(io_, coordinator_, &partial_messages_);
     server_->store.Use(store_);
   }
-  // gRPC sets this on connections that it accepts itself. Without it an order waits 40 ms for the
-  // acknowledgement of the one before.
+  // gRPC sets this only on connections that it accepts itself. Without it an order waits 40 ms for the
+  // acknowledgement of the previous one.
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   partial_messages_.Watch(fd);

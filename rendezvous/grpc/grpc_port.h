@@ -1,5 +1,5 @@
-// The gRPC face of the coordinator's port: takes connections that the listener has told apart, for agents,
-// ddpctl and clients of the store.
+// gRPC on the coordinator's port: takes the connections that the listener has classified as gRPC and serves
+// agents, ddpctl and store clients.
 #pragma once
 
 #include <memory>
@@ -12,26 +12,26 @@
 
 namespace ddprun {
 
-// gRPC with its threads is started with the first connection: a job on one node never pays for it.
-//   Threads: calls from that of `io`; gRPC's own threads post to it.
+// gRPC and its threads start with the first connection, so that a job on one node never starts them.
+//   Threads: called on the thread of `io`; gRPC's threads post to it.
 //   Owns:    the connections.
 class GrpcPort {
  public:
-  // `on_error`: as that of PartialMessageLimiter.
+  // `on_error`: as for PartialMessageLimiter.
   GrpcPort(boost::asio::io_context& io, Coordinator* coordinator,
            PartialMessageLimiter::OnError on_error = {}, const PartialMessageLimits& limits = {});
-  // Ends what is left of the streams, at most a second long.
+  // Ends the remaining streams; blocks for about 1 s at most.
   ~GrpcPort();
   GrpcPort(const GrpcPort&) = delete;
   GrpcPort& operator=(const GrpcPort&) = delete;
 
-  // From now on store clients use `store`, which is the caller's; null, as in the beginning: there is none.
-  // Those that wait in the one before stay there until it is destroyed.
+  // Sets the store for later calls of store clients; `store` is borrowed. Null, the initial value: none.
+  // Calls that wait in the previous store stay there until it is destroyed.
   void ServeStore(StoreHub* store);
-  // Ends all that wait in a store, and refuses store clients from now on: `why` tells them.
+  // Ends all calls that wait in a store and refuses later ones, with `why`.
   void EndStore(const std::string& why);
 
-  // Takes over a connected, non-blocking socket of which nothing has been read.
+  // Takes ownership of a connected, nonblocking socket from which nothing has been read.
   void Adopt(int fd);
 
  private:

@@ -27,8 +27,7 @@ using ::testing::HasSubstr;
 
 constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-// An agent made of gRPC's own blocking client, so that it can be as rude as it likes. Nothing it does takes
-// longer than 20 s.
+// An agent on gRPC's blocking client, which can violate the protocol. All its calls end within 20 s.
 class TestAgent {
  public:
   explicit TestAgent(int port)
@@ -52,7 +51,7 @@ class TestAgent {
     message.mutable_heartbeat();
     return stream_->Write(message);
   }
-  // The next message but the ones for people; no kind at the end of the stream.
+  // The next message other than a waiting notice; no kind at the end of the stream.
   proto::CoordinatorMessage Next() {
     proto::CoordinatorMessage message;
     do {
@@ -62,7 +61,7 @@ class TestAgent {
   }
   void HalfClose() { stream_->WritesDone(); }
   void Cancel() { context_.TryCancel(); }
-  // What is left unread is read, then the stream's own end.
+  // Reads the remaining messages, then the status of the stream.
   grpc::Status End() {
     proto::CoordinatorMessage ignored;
     while (stream_->Read(&ignored)) {
@@ -107,7 +106,7 @@ class GrpcPortTest : public ::testing::Test {
   std::unique_ptr<Server> server_ = thread_.Run([this] { return std::make_unique<Server>(thread_.io()); });
 };
 
-TEST_F(GrpcPortTest, AgentsFormARoundAndAreHeard) {
+TEST_F(GrpcPortTest, AgentsFormARoundAndHeartbeatsAreAnswered) {
   TestAgent a(port());
   ASSERT_TRUE(a.Join("a", 2));
   const proto::CoordinatorMessage welcome = a.Next();
@@ -122,7 +121,7 @@ TEST_F(GrpcPortTest, AgentsFormARoundAndAreHeard) {
   EXPECT_TRUE(a.Next().has_heard());
 }
 
-TEST(GrpcPortAdoptTest, OrdersAreNotHeldBackToFillASegment) {
+TEST(GrpcPortAdoptTest, SetsTcpNoDelay) {
   boost::asio::io_context io;
   Coordinator coordinator(std::make_unique<AsioWakeTimer>(io),
                           [](absl::string_view, absl::string_view, absl::string_view) {});
@@ -164,7 +163,7 @@ TEST_F(GrpcPortTest, AHalfClosedStreamIsEndedAndItsNodeLost) {
   EXPECT_TRUE(AwaitPeers(0));
 }
 
-TEST_F(GrpcPortTest, WhoNeverJoinsIsSentAway) {
+TEST_F(GrpcPortTest, AConnectionThatNeverJoinsIsEvicted) {
   thread_.Run([this] { server_ = std::make_unique<Server>(thread_.io(), milliseconds(10)); });
   TestAgent a(port());
   EXPECT_EQ(a.Next().dismiss().reason(), proto::DISMISS_REASON_EVICTED);
@@ -172,7 +171,7 @@ TEST_F(GrpcPortTest, WhoNeverJoinsIsSentAway) {
   EXPECT_TRUE(AwaitPeers(0));
 }
 
-TEST_F(GrpcPortTest, ASilentNodeIsSentAwayWhenItsLeaseRunsOut) {
+TEST_F(GrpcPortTest, ASilentNodeIsDismissedWhenItsLeaseExpires) {
   TestAgent a(port());
   ASSERT_TRUE(a.Join("a", 2, /*lease_ms=*/20));
   a.Next();
@@ -180,11 +179,11 @@ TEST_F(GrpcPortTest, ASilentNodeIsSentAwayWhenItsLeaseRunsOut) {
   EXPECT_TRUE(AwaitPeers(0));
 }
 
-TEST_F(GrpcPortTest, WhoReadsNothingIsCutOffAndFillsNoMemory) {
+TEST_F(GrpcPortTest, AnAgentThatReadsNothingIsDisconnected) {
   TestAgent a(port());
   ASSERT_TRUE(a.Join("a", 2));
-  // It would be answered each time; what gRPC and the kernel do not take waits in the outbox, which has an
-  // end. A heartbeat's answer is 7 bytes on the wire, and they hold a few megabytes.
+  // Every heartbeat is answered. Answers beyond the buffers of gRPC and the kernel wait in the outbox, which
+  // is bounded. An answer is 7 bytes on the wire; the buffers hold a few megabytes.
   int64_t beats = 0;
   while (a.Beat()) ++beats;
   EXPECT_GT(beats, 1000);
@@ -219,7 +218,7 @@ TEST_F(GrpcPortTest, ALargeMessageEndsItsStreamOnly) {
   EXPECT_TRUE(a.Next().has_heard());
 }
 
-TEST_F(GrpcPortTest, GoesInAMomentWhateverItsPeersDo) {
+TEST_F(GrpcPortTest, ShutsDownQuicklyWithOpenConnections) {
   TestAgent member(port());
   ASSERT_TRUE(member.Join("a", 2));
   member.Next();
@@ -228,12 +227,12 @@ TEST_F(GrpcPortTest, GoesInAMomentWhateverItsPeersDo) {
   ASSERT_TRUE(mute.Send(kPreface));
   ASSERT_TRUE(AwaitPeers(2));
   const auto begin = std::chrono::steady_clock::now();
-  // While messages come in that nobody will handle.
+  // With an incoming message that is not handled.
   ASSERT_TRUE(member.Beat());
   thread_.Run([this] { server_->port.reset(); });
   EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(10));
   EXPECT_FALSE(member.End().ok());
-  // What the streams had posted runs now, with the coordinator still there, then without it.
+  // Handlers posted by the streams run now, first with the coordinator, then without it.
   EXPECT_TRUE(AwaitPeers(0));
 }
 
@@ -243,7 +242,7 @@ TEST_F(GrpcPortTest, StreamsMayOutliveTheCoordinator) {
   member.Next();
   thread_.Run([this] { server_.reset(); });
   EXPECT_FALSE(member.End().ok());
-  thread_.Run([] {});  // after whatever was posted
+  thread_.Run([] {});  // after all posted handlers
 }
 
 }  // namespace

@@ -20,16 +20,16 @@ namespace {
 
 constexpr Duration kPause = milliseconds(500);
 constexpr Duration kPauseWhenMuchComes = milliseconds(50);
-constexpr uint64_t kMuch = 1 << 20;  // from all together since the last look
+constexpr uint64_t kMuch = 1 << 20;  // from all connections since the last check
 
-// The kernel's, of which glibc knows the first half.
+// The kernel's tcp_info. glibc declares only its first part.
 struct TcpInfo {
   tcp_info known;
   uint64_t pacing_rate, max_pacing_rate, bytes_acked, bytes_received;
 };
 static_assert(offsetof(TcpInfo, pacing_rate) == 104);
 
-// What the kernel has received; none: the connection has ended.
+// Bytes that the kernel has received; none: the connection has ended.
 std::optional<uint64_t> Received(int fd) {
   TcpInfo info{};
   socklen_t size = sizeof info;
@@ -40,7 +40,7 @@ std::optional<uint64_t> Received(int fd) {
   return info.bytes_received;
 }
 
-// As PeerAddress has it, with the port.
+// The peer of `fd` in the form of PeerAddress, with its port; empty if it is not connected.
 std::string NameOf(int fd) {
   boost::asio::ip::tcp::endpoint endpoint;
   auto size = static_cast<socklen_t>(endpoint.capacity());
@@ -64,7 +64,7 @@ std::string PeerAddress(absl::string_view peer) {
   if (const size_t colon = peer.rfind(':'); colon != absl::string_view::npos) peer = peer.substr(0, colon);
   for (const absl::string_view open : {"[", "%5B"}) absl::ConsumePrefix(&peer, open);
   for (const absl::string_view close : {"]", "%5D"}) absl::ConsumeSuffix(&peer, close);
-  // A dual-stack socket shows IPv4 peers as mapped addresses, which a worker of another node cannot use.
+  // A dual-stack socket reports IPv4 peers as mapped addresses, which workers of other nodes cannot use.
   absl::ConsumePrefix(&peer, "::ffff:");
   return std::string(peer);
 }
@@ -82,7 +82,7 @@ void PartialMessageLimiter::Watch(int fd) {
   const std::string peer = NameOf(fd);
   const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (peer.empty() || copy < 0) {
-    // It is gone, or there is no descriptor for it: it must not be there unwatched.
+    // The peer has disconnected, or no descriptor is available: a connection must not stay unwatched.
     ::shutdown(fd, SHUT_RDWR);
     if (copy >= 0) ::close(copy);
     return;
@@ -90,7 +90,7 @@ void PartialMessageLimiter::Watch(int fd) {
   {
     absl::MutexLock lock(&mutex_);
     Connection& connection = connections_[peer];
-    if (connection.fd >= 0) ::close(connection.fd);  // of one that ended, whose port is used again
+    if (connection.fd >= 0) ::close(connection.fd);  // of an ended connection with the same port
     connection = {.fd = copy};
   }
   if (!awaiting_) Await(kPauseWhenMuchComes);
@@ -117,7 +117,7 @@ void PartialMessageLimiter::Await(Duration pause) {
   }));
 }
 
-// True: look again soon.
+// True: check again soon.
 bool PartialMessageLimiter::Look() {
   absl::MutexLock lock(&mutex_);
   uint64_t all = 0, came = 0;
@@ -150,12 +150,12 @@ bool PartialMessageLimiter::Look() {
 }
 
 void PartialMessageLimiter::HangUp(const std::string& peer, const Connection& connection, uint64_t limit,
-                                   absl::string_view whose) {
+                                   absl::string_view scope) {
   ::shutdown(connection.fd, SHUT_RDWR);
   if (!on_error_) return;
-  on_error_(peer, absl::ResourceExhaustedError(absl::StrCat(
-                      "it has sent ", connection.half, " bytes of messages that are not whole, those of ",
-                      whose, " may have ", limit)));
+  on_error_(peer, absl::ResourceExhaustedError(absl::StrCat("it has sent ", connection.half,
+                                                            " bytes of incomplete messages; the limit of ",
+                                                            scope, " is ", limit)));
 }
 
 }  // namespace ddprun

@@ -1,9 +1,9 @@
-// What gRPC holds of messages that are not whole yet: counted from outside, and limited.
+// Limits the memory that gRPC uses for incomplete messages, measured from outside gRPC.
 //
-// gRPC keeps what has come of a message, however much was announced, on any number of streams, and compares
-// it with the largest that is allowed once it is whole. Its ResourceQuota ends calls of others for it, and
-// more slowly than the memory fills. What the kernel has received on a connection, less the messages that
-// became whole, is about what there is of others.
+// gRPC buffers the received part of a message of any announced size, on any number of streams, and checks the
+// size limit only when the message is complete. Its ResourceQuota ends calls of other clients, and reacts
+// more slowly than the memory fills. The bytes that the kernel has received on a connection, minus the
+// complete messages, approximate the size of the incomplete ones.
 #pragma once
 
 #include <cstdint>
@@ -24,17 +24,18 @@
 namespace ddprun {
 
 struct PartialMessageLimits {
-  uint64_t one = 160 << 20;          // of a connection, as over c10d TCP
-  uint64_t all = uint64_t{1} << 30;  // together
+  uint64_t one = 160 << 20;          // bytes of one connection, as over c10d TCP
+  uint64_t all = uint64_t{1} << 30;  // bytes of all connections
 };
 
-// Hangs up on a connection beyond its limit and, beyond that of all, on the one that holds most. It looks
-// from time to time, twenty times a second while much comes: so much later, and so much more, may that be.
-//   Threads: that of `io`; CameWhole from any.
-//   Owns:    a second descriptor of each connection, until it has ended.
+// Disconnects a connection that exceeds its limit and, if all together exceed theirs, the one that holds
+// most. Checks twice a second, and 20 times a second while much data arrives; a limit may be exceeded by the
+// data of one interval.
+//   Threads: the thread of `io`; CameWhole from any thread.
+//   Owns:    a duplicate descriptor of each connection until it has ended.
 class PartialMessageLimiter {
  public:
-  // Told when a connection is hung up on (kResourceExhausted). May be empty.
+  // Called when a connection is disconnected (kResourceExhausted). May be empty.
   using OnError = std::function<void(const std::string& peer, const absl::Status& why)>;
 
   PartialMessageLimiter(boost::asio::io_context& io, const PartialMessageLimits& limits, OnError on_error);
@@ -42,22 +43,22 @@ class PartialMessageLimiter {
   PartialMessageLimiter(const PartialMessageLimiter&) = delete;
   PartialMessageLimiter& operator=(const PartialMessageLimiter&) = delete;
 
-  // Watches a connection, before gRPC has it.
+  // Watches a connection. Call before passing it to gRPC.
   void Watch(int fd);
-  // `bytes` of what came from `peer`, as gRPC names it, are no part of a half message.
+  // `bytes` received from `peer`, as gRPC names it, belong to complete messages.
   void CameWhole(absl::string_view peer, uint64_t bytes);
 
  private:
   struct Connection {
     int fd = -1;
-    uint64_t received = 0;  // by the kernel, when we looked last
-    uint64_t whole = 0;     // since then
-    uint64_t half = 0;      // then
+    uint64_t received = 0;  // by the kernel, at the last check
+    uint64_t whole = 0;     // of complete messages since the last check
+    uint64_t half = 0;      // of incomplete messages at the last check
   };
 
   void Await(Duration pause);
   bool Look();
-  void HangUp(const std::string& peer, const Connection& connection, uint64_t limit, absl::string_view whose);
+  void HangUp(const std::string& peer, const Connection& connection, uint64_t limit, absl::string_view scope);
 
   const PartialMessageLimits limits_;
   const OnError on_error_;
@@ -68,7 +69,7 @@ class PartialMessageLimiter {
   absl::flat_hash_map<std::string, Connection> connections_ ABSL_GUARDED_BY(mutex_);  // by "10.0.0.7:34567"
 };
 
-// "ipv4:10.0.0.7:41234" or "ipv6:%5B::1%5D:41234", as gRPC names a peer -> "10.0.0.7", "::1".
+// The address in gRPC's name of a peer: "ipv4:10.0.0.7:41234" -> "10.0.0.7", "ipv6:%5B::1%5D:41234" -> "::1".
 std::string PeerAddress(absl::string_view peer);
 
 }  // namespace ddprun

@@ -16,9 +16,9 @@
 namespace ddprun {
 namespace {
 
-// What a call costs beside its messages, roughly: gRPC's part of it, its place in the store.
+// Estimated memory of a call without its messages, in gRPC and in the store.
 constexpr uint64_t kCallBytes = 16 << 10;
-// Who takes an answer says now and then how far it is.
+// A client that receives a reply sends window updates: at most one byte for this many bytes of the reply.
 constexpr uint64_t kReplyBytesForAByte = 64;
 
 uint64_t RandomId() {
@@ -30,12 +30,12 @@ uint64_t RandomId() {
 
 }  // namespace
 
-// A call that nobody has answered is open; who closes it answers it.
+// A call that has not been answered is open. The caller for which Close returns true answers it.
 struct StoreCalls::Shared {
   Shared(boost::asio::io_context& io, uint64_t max_bytes, OnMessage on_message)
       : io(io), limit(max_bytes), on_message(std::move(on_message)) {}
 
-  // False: all calls have been ended, this one is to be, too.
+  // False: all calls have been ended, and this one must be ended as well.
   bool Open(Call* call) {
     absl::MutexLock lock(&mutex);
     if (why.ok()) open.insert(call);
@@ -53,14 +53,14 @@ struct StoreCalls::Shared {
   boost::asio::io_context& io;
   ByteLimit limit;
   const OnMessage on_message;
-  StoreHub* hub = nullptr;  // with store_id of the thread of io only
+  StoreHub* hub = nullptr;  // hub and store_id: on the thread of io only
   uint64_t store_id = 0;
   absl::Mutex mutex;
   absl::flat_hash_set<Call*> open ABSL_GUARDED_BY(mutex);
   absl::Status why ABSL_GUARDED_BY(mutex);  // not OK: all calls have been ended
 };
 
-// Lives until gRPC is done with it, the store has let go of it and nothing that was posted is left.
+// Lives until gRPC has finished with it, it has left the store, and all its posted handlers have run.
 class StoreCalls::Call final : public grpc::ServerUnaryReactor,
                                public StoreHub::Waiter,
                                public std::enable_shared_from_this<Call> {
@@ -72,7 +72,7 @@ class StoreCalls::Call final : public grpc::ServerUnaryReactor,
         store_id_(store_id),
         question_(std::move(question)) {}
 
-  // To be called first; not started when it fails.
+  // Call first. If it fails, do not call Start.
   absl::Status Hold(uint64_t request_bytes) { return held_.Add(kCallBytes + request_bytes, "a request"); }
 
   void Start() {
@@ -81,12 +81,12 @@ class StoreCalls::Call final : public grpc::ServerUnaryReactor,
     boost::asio::post(shared_->io, [self = shared_from_this()] { self->Ask(); });
   }
 
-  // ServerUnaryReactor. The client gave up, its time is over, or the connection broke.
+  // ServerUnaryReactor. The client cancelled, its deadline expired, or the connection broke.
   void OnCancel() override {
     boost::asio::post(shared_->io, [self = shared_from_this()] {
       if (!self->shared_->Close(self.get())) return;
       self->LeaveHub();
-      self->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the client waits no more"));
+      self->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the client stopped waiting"));
     });
   }
   void OnDone() override {
@@ -104,17 +104,17 @@ class StoreCalls::Call final : public grpc::ServerUnaryReactor,
   void OnStoreGone() override {
     hub_ = nullptr;
     const std::shared_ptr<Call> self = std::move(until_left_);
-    if (shared_->Close(this)) Finish(ToGrpc(absl::AbortedError("the store has been taken away")));
+    if (shared_->Close(this)) Finish(ToGrpc(absl::AbortedError("the store was removed")));
   }
 
  private:
   void Ask() {
-    // Closed while it asks: then nobody else touches the reply.
+    // Closed while it executes, so that no other thread accesses the reply.
     if (!shared_->Close(this)) return;
-    if (shared_->hub == nullptr) return Finish(ToGrpc(absl::UnavailableError("there is no store here now")));
+    if (shared_->hub == nullptr) return Finish(ToGrpc(absl::UnavailableError("there is no store now")));
     if (store_id_ != 0 && store_id_ != shared_->store_id) {
       return Finish(ToGrpc(absl::AbortedError(absl::StrCat(
-          "the store ", absl::Hex(store_id_), " is that of an earlier round: greet the one that is here, ",
+          "the store ", absl::Hex(store_id_), " belongs to an earlier round; greet the current one, ",
           absl::Hex(shared_->store_id)))));
     }
     StoreHub& hub = *shared_->hub;
@@ -147,12 +147,12 @@ class StoreCalls::Call final : public grpc::ServerUnaryReactor,
 
   const std::shared_ptr<Shared> shared_;
   const std::string peer_;
-  HeldBytes held_;           // until gRPC has sent the answer
-  const uint64_t store_id_;  // of the store that the client means; 0: whichever is here
+  HeldBytes held_;           // until gRPC has sent the reply
+  const uint64_t store_id_;  // the store that the client expects; 0: any
   const StoreQuestion question_;
   std::shared_ptr<Call> until_done_;
-  // Of the thread of io only:
-  StoreHub* hub_ = nullptr;  // in which it is
+  // On the thread of io only:
+  StoreHub* hub_ = nullptr;  // the hub that it has entered
   ConnId id_;
   std::shared_ptr<Call> until_left_;
 };

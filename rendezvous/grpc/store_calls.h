@@ -1,4 +1,4 @@
-// Carries calls from gRPC's threads to a store and their answers back.
+// Passes calls from gRPC's threads to a store, and the replies back.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -20,13 +20,13 @@
 
 namespace ddprun {
 
-// What all holders hold together, at most `max_bytes`.
-//   Threads: safe.
+// A limit of `max_bytes` shared by all HeldBytes of it.
+//   Threads: thread-safe.
 class ByteLimit {
  public:
   explicit ByteLimit(uint64_t max_bytes) : max_bytes_(max_bytes) {}
 
-  //   Errors: kResourceExhausted, naming `what`: that is more than what is left; nothing has changed.
+  //   Errors: kResourceExhausted, naming `what`: less than `bytes` is left; nothing changes.
   absl::Status Take(uint64_t bytes, absl::string_view what) {
     absl::MutexLock lock(&mutex_);
     if (bytes <= max_bytes_ - taken_) {
@@ -35,7 +35,7 @@ class ByteLimit {
     }
     return absl::ResourceExhaustedError(absl::StrCat("calls hold ", taken_, " of ", max_bytes_, " bytes, ",
                                                      what, " needs ", bytes,
-                                                     " more: ask again when some are over"));
+                                                     " more: retry when other calls have ended"));
   }
   void GiveBack(uint64_t bytes) {
     absl::MutexLock lock(&mutex_);
@@ -48,7 +48,7 @@ class ByteLimit {
   uint64_t taken_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// What one holder has taken of a limit, which outlives it; given back when it goes.
+// The share of one holder in a limit, which must outlive it. The destructor gives it back.
 //   Threads: one caller at a time.
 class HeldBytes {
  public:
@@ -57,14 +57,14 @@ class HeldBytes {
   HeldBytes(const HeldBytes&) = delete;
   HeldBytes& operator=(const HeldBytes&) = delete;
 
-  // Errors as those of ByteLimit::Take.
+  //   Errors: as ByteLimit::Take.
   absl::Status Add(uint64_t bytes, absl::string_view what) {
     absl::Status status = limit_->Take(bytes, what);
     if (status.ok()) bytes_ += bytes;
     return status;
   }
   uint64_t bytes() const { return bytes_; }
-  // REQUIRES: so many have been added.
+  // REQUIRES: bytes <= bytes().
   void Remove(uint64_t bytes) {
     limit_->GiveBack(bytes);
     bytes_ -= bytes;
@@ -75,36 +75,37 @@ class HeldBytes {
   uint64_t bytes_ = 0;
 };
 
-// Where a call does what it asks for, on the store's thread.
+// The context in which a call operates on the store, on the store's thread.
 struct StoreTurn {
   StoreHub& hub;
-  ConnId id;          // under which it may wait
-  uint64_t store_id;  // of the store that is here
-  // What the call holds. A reply counts before it is made, and before anything is changed for it, but for the
-  // few bytes that every call has.
+  ConnId id;          // id for waits of the call
+  uint64_t store_id;  // id of the store
+  // Memory of the call. A reply is added before it is built and before the store is changed for it, except
+  // for the few bytes that every call has.
   HeldBytes& held;
 };
 
 struct StoreQuestion {
-  // True: done, or an error. False: it waits, and is done when it is woken.
+  // Executes the call. True: done. False: the call waits, and is done when it is woken.
   std::function<absl::StatusOr<bool>(const StoreTurn&)> ask = nullptr;
-  // Fills the reply with what is there once it is done. May be empty.
+  // Fills in the reply when the call is done. May be empty.
   std::function<absl::Status(const StoreTurn&)> answer = nullptr;
-  // The client is told at once when it waits, by the initial metadata.
+  // Sends the initial metadata when the call begins to wait.
   bool tells_that_it_waits = false;
 };
 
-// Of requests and replies of all calls that are under way, those that wait included.
+// Limit of the requests and replies of all calls in flight, including calls that wait.
 inline constexpr uint64_t kMaxBytesOfCalls = 512 << 20;
 
-// Every call is answered once: by the store on the thread of `io`, or, when that does not come to it before
-// EndAll, with UNAVAILABLE. Who has been asked is told before those whom that woke, who are told in their
-// order. What calls hold is limited: a request beyond that is refused with RESOURCE_EXHAUSTED.
-//   Threads: Start from gRPC's, Use from that of `io`, EndAll from any.
+// Every call is answered once: by the store on the thread of `io`, or with UNAVAILABLE if that has not
+// happened before EndAll. A call is answered before the calls that it has woken, which are answered in order
+// of their waits. The memory of calls is limited: a request beyond the limit is refused with
+// RESOURCE_EXHAUSTED.
+//   Threads: Start on gRPC's threads, Use on the thread of `io`, EndAll on any thread.
 class StoreCalls {
  public:
-  // Told of each request that has come whole, and again, with the bytes that its client sends for the answer
-  // at most, when it is over. May be empty.
+  // Called with the size of each complete request, and again when its call has ended, with an upper bound of
+  // the bytes that the client sends to acknowledge the reply. May be empty.
   using OnMessage = std::function<void(absl::string_view peer, uint64_t bytes)>;
 
   explicit StoreCalls(boost::asio::io_context& io, uint64_t max_bytes = kMaxBytesOfCalls,
@@ -113,20 +114,20 @@ class StoreCalls {
   StoreCalls(const StoreCalls&) = delete;
   StoreCalls& operator=(const StoreCalls&) = delete;
 
-  // From now on calls go to `hub`, which is the caller's; null: to none. Those that wait in the one before
-  // stay there, until it is destroyed: that ends them with ABORTED.
+  // Sets the store for later calls; `hub` is borrowed. Null: none. Calls that wait in the previous store stay
+  // there until it is destroyed, which ends them with ABORTED.
   void Use(StoreHub* hub);
-  // `checked`: what is wrong with the request, seen without the store. `question` may point to the request
-  // and the reply, which live until the call is answered.
+  // Starts a call. `checked` is the result of its validation; an error is sent as the reply. `question` may
+  // refer to the request and the reply, which live until the call is answered.
   template <typename Request>
   grpc::ServerUnaryReactor* Start(grpc::CallbackServerContext* context, const absl::Status& checked,
                                   const Request& request, StoreQuestion question) {
-    uint64_t store_id = 0;  // whichever is here
+    uint64_t store_id = 0;  // any store
     if constexpr (requires { request.store(); }) store_id = request.store();
     return Start(context, checked, store_id, request.SpaceUsedLong(), std::move(question));
   }
-  // Ends all that wait, and all to come, with UNAVAILABLE and `why`. Before the server is shut down: no
-  // handler of `io` will answer any more.
+  // Ends all waiting and later calls with UNAVAILABLE and `why`. Call before shutting down the server: later,
+  // handlers of `io` answer no call.
   void EndAll(const std::string& why);
 
  private:
@@ -136,7 +137,7 @@ class StoreCalls {
   grpc::ServerUnaryReactor* Start(grpc::CallbackServerContext* context, const absl::Status& checked,
                                   uint64_t store_id, uint64_t request_bytes, StoreQuestion question);
 
-  const std::shared_ptr<Shared> shared_;  // with what is posted, which may outlive the server
+  const std::shared_ptr<Shared> shared_;  // shared with posted handlers, which may outlive the server
 };
 
 }  // namespace ddprun

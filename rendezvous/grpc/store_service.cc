@@ -22,7 +22,7 @@ absl::Status CheckKeys(absl::string_view name, const Keys& keys) {
   return check.status();
 }
 
-// Of an operation that does not wait.
+// The result of an operation that does not wait.
 absl::StatusOr<bool> Done(const absl::Status& status) {
   RETURN_IF_ERROR(status);
   return true;
@@ -30,18 +30,17 @@ absl::StatusOr<bool> Done(const absl::Status& status) {
 
 std::string Owned(absl::string_view bytes) { return std::string(bytes); }
 
-// What a reply may hold. A few bytes of a request can ask for gigabytes, and a value that much was appended
-// to has them.
+// Limits a reply. A request of a few bytes can ask for gigabytes, and Append can grow a value to that size.
 class ReplyRoom {
  public:
   explicit ReplyRoom(const StoreTurn& turn) : held_(turn.held) {}
 
-  // Before `bytes` become a part of the reply.
+  // Call before adding `bytes` to the reply.
   absl::Status Add(size_t bytes) {
     bytes_ += sizeof(uint64_t) + bytes;
     if (bytes_ <= kDefaultMaxReplyBytes) return held_.Add(sizeof(std::string) + bytes, "a reply");
     return absl::ResourceExhaustedError(
-        absl::StrCat("a reply of more than ", kDefaultMaxReplyBytes, " bytes: ask for fewer keys"));
+        absl::StrCat("a reply of more than ", kDefaultMaxReplyBytes, " bytes: request fewer keys"));
   }
 
  private:
@@ -102,7 +101,7 @@ StoreService::Reactor* StoreService::CompareSet(Context* context, const proto::C
       context, check.status(), *request,
       {.ask = [request, reply](const StoreTurn& turn) -> absl::StatusOr<bool> {
         KvStore& store = turn.hub.store();
-        // The answer is one of the three.
+        // The reply is one of these three values.
         RETURN_IF_ERROR(
             ReplyRoom(turn).Add(std::max(
                 {store.Get(request->key()).size(), request->expected().size(), request->desired().size()})),
@@ -228,7 +227,7 @@ StoreService::Reactor* StoreService::QueuePop(Context* context, const proto::Que
   return calls_.Start(context, StoreRequestCheck("QueuePop").Key(request->name()).status(), *request,
                       {.ask = [request, reply](const StoreTurn& turn) -> absl::StatusOr<bool> {
                         if (turn.hub.store().QueueLen(request->name()) == 0) return true;
-                        // An item that has been taken must not be lost for want of room.
+                        // Reserves room first: an item must not be lost after it was removed from the queue.
                         constexpr uint64_t kMost = c10d::ParserLimits().max_value_bytes;
                         RETURN_IF_ERROR(turn.held.Add(kMost, "a reply"), "QueuePop");
                         turn.hub.store().QueuePop(request->name(), reply->mutable_item());

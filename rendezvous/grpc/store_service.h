@@ -1,5 +1,4 @@
-// Serves a store to gRPC clients: the keys that c10d connections of the same port see, and waits that either
-// side ends.
+// Serves a store to gRPC clients. They share its keys and waits with the c10d connections of the same port.
 #pragma once
 
 #include <string>
@@ -11,16 +10,16 @@
 
 namespace ddprun {
 
-//   Threads: gRPC's call the service, the thread of `io` calls Use, any EndAll.
+//   Threads: gRPC's threads call the service; Use on the thread of `io`, EndAll on any thread.
 //   Source:  proto/store.proto; docs/protocol.md, "Store over gRPC".
 class StoreService final : public proto::Store::CallbackService {
  public:
-  // As the constructor of StoreCalls.
+  // Arguments as for StoreCalls.
   explicit StoreService(boost::asio::io_context& io, uint64_t max_bytes = kMaxBytesOfCalls,
                         StoreCalls::OnMessage on_message = {})
       : calls_(io, max_bytes, std::move(on_message)) {}
 
-  // As those of StoreCalls.
+  // As in StoreCalls.
   void Use(StoreHub* hub) { calls_.Use(hub); }
   void EndAll(const std::string& why) { calls_.EndAll(why); }
 

@@ -1,5 +1,4 @@
-// The service on its own: the io_context runs only when a test says so, so that nothing happens in between by
-// chance.
+// The service alone. The io_context runs only when a test runs it, so that the order of events is fixed.
 
 #include "rendezvous/grpc/store_service.h"
 
@@ -26,7 +25,7 @@ using testing::HasSubstr;
 constexpr std::chrono::seconds kLong(60);
 constexpr uint64_t kMaxBytesOfCalls = 4 << 20;
 
-// What a client that writes its own messages hears.
+// The result of a call.
 template <typename Reply>
 struct Answer {
   grpc::Status status;
@@ -54,7 +53,7 @@ class StoreServiceTest : public testing::Test {
     server_->Shutdown();
   }
 
-  // Sends a call whose context is `context`.
+  // Starts a call with `context`.
   template <typename Request, typename Reply>
   std::future<Answer<Reply>> Start(Method<Request, Reply> method, Request request,
                                    grpc::ClientContext& context) {
@@ -65,7 +64,7 @@ class StoreServiceTest : public testing::Test {
       return answer;
     });
   }
-  // Runs the store's thread until the call is over.
+  // Runs the io_context until the call has ended.
   template <typename Request, typename Reply>
   Answer<Reply> Ask(Method<Request, Reply> method, const Request& request) {
     grpc::ClientContext context;
@@ -103,7 +102,7 @@ class StoreServiceTest : public testing::Test {
 };
 
 // proto/store.proto: "Errors of every call".
-TEST_F(StoreServiceTest, EveryMessageIsChecked) {
+TEST_F(StoreServiceTest, InvalidRequestsAreRefused) {
   const auto expect_refused = [](const grpc::Status& status, const std::string& text) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << text;
     EXPECT_THAT(status.error_message(), HasSubstr(text));
@@ -138,14 +137,14 @@ TEST_F(StoreServiceTest, EveryMessageIsChecked) {
   EXPECT_EQ(hub_->store().NumKeys(), 0);
 }
 
-TEST_F(StoreServiceTest, AMessageBeyondAllLimitsIsNotTaken) {
+TEST_F(StoreServiceTest, AMessageBeyondTheLimitOfTheServerIsRefused) {
   proto::SetRequest set;
   set.set_key("k");
   set.set_value(std::string(kMaxStoreMessageBytes, 'v'));
   EXPECT_EQ(Ask(&Stub::Set, set).status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
-TEST_F(StoreServiceTest, WhatTheStoreRefusesHasItsCode) {
+TEST_F(StoreServiceTest, ErrorsOfTheStoreKeepTheirCode) {
   proto::SetRequest set;
   set.set_key("k");
   set.set_value("text");
@@ -160,8 +159,8 @@ TEST_F(StoreServiceTest, WhatTheStoreRefusesHasItsCode) {
   EXPECT_EQ(hub_->store().Get("k"), "text");
 }
 
-// A few keys of a request are missing, most are not: what the store counts for the wait is little.
-TEST_F(StoreServiceTest, WhatWaitingCallsHoldIsLimited) {
+// Most keys of the request exist, so that the store charges little for the wait.
+TEST_F(StoreServiceTest, TheMemoryOfWaitingCallsIsLimited) {
   const std::string key(8000, 'k');
   SetHere(key);
   proto::WaitRequest large;
@@ -174,7 +173,7 @@ TEST_F(StoreServiceTest, WhatWaitingCallsHoldIsLimited) {
   const grpc::Status refused = Ask(&Stub::Wait, large).status;
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(refused.error_message(), HasSubstr("of 4194304 bytes, a request needs"));
-  // Others go on, and when the waits are over there is room again.
+  // Other calls are served, and there is room again when the waits have ended.
   EXPECT_TRUE(Ask(&Stub::NumKeys, proto::NumKeysRequest()).status.ok());
   SetHere("missing");
   for (auto& wait : waits) EXPECT_TRUE(wait.get().status.ok());
@@ -182,7 +181,7 @@ TEST_F(StoreServiceTest, WhatWaitingCallsHoldIsLimited) {
   while (!Ask(&Stub::Wait, large).status.ok()) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
 }
 
-TEST_F(StoreServiceTest, AReplyThatThereIsNoRoomForIsRefusedAndChangesNothing) {
+TEST_F(StoreServiceTest, ACallWithoutRoomForItsReplyIsRefusedAndChangesNothing) {
   StoreHub hub;
   const std::string value(5 << 20, 'v');
   ASSERT_TRUE(hub.store().Set("k", value, hub.woken()).ok());
@@ -211,7 +210,7 @@ TEST_F(StoreServiceTest, AReplyThatThereIsNoRoomForIsRefusedAndChangesNothing) {
   service_.Use(nullptr);
 }
 
-TEST_F(StoreServiceTest, TryGetTellsAnEmptyValueFromNone) {
+TEST_F(StoreServiceTest, TryGetDistinguishesAnEmptyValueFromNone) {
   proto::TryGetRequest request;
   request.set_key("k");
   EXPECT_FALSE(Ask(&Stub::TryGet, request).reply.has_value());
@@ -239,7 +238,7 @@ TEST_F(StoreServiceTest, ACallForAnotherStoreIsRefused) {
   EXPECT_EQ(Ask(&Stub::Add, add).status.error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
-TEST_F(StoreServiceTest, ACancelledWaitIsForgotten) {
+TEST_F(StoreServiceTest, ACancelledWaitIsDropped) {
   grpc::ClientContext context, other_context;
   auto cancelled = Start(&Stub::Wait, WaitFor("k"), context);
   auto other = Start(&Stub::Wait, WaitFor("k"), other_context);
@@ -252,20 +251,20 @@ TEST_F(StoreServiceTest, ACancelledWaitIsForgotten) {
   EXPECT_EQ(hub_->store().NumWaiting(), 0);
 }
 
-TEST_F(StoreServiceTest, AKeyThatComesBeforeACancelIsHeardOfEndsTheWaitOnce) {
+TEST_F(StoreServiceTest, AKeySetDuringACancellationEndsTheWaitOnce) {
   grpc::ClientContext context;
   auto cancelled = Start(&Stub::Wait, WaitFor("k"), context);
   ASSERT_TRUE(RunUntilWaiting(1));
   context.TryCancel();
   EXPECT_FALSE(cancelled.get().status.ok());
-  SetHere("k");  // whether gRPC has told of it by now or not
+  SetHere("k");  // before or after OnCancel
   EXPECT_EQ(hub_->store().NumWaiting(), 0);
   service_.EndAll("enough");
-  server_->Shutdown();  // waits until gRPC is done with the call
-  io_.poll();           // What was posted for it does nothing.
+  server_->Shutdown();  // waits until gRPC has finished the call
+  io_.poll();           // the handler posted for it does nothing
 }
 
-TEST_F(StoreServiceTest, AStoreThatGoesEndsItsWaits) {
+TEST_F(StoreServiceTest, DestroyingAStoreEndsItsWaits) {
   grpc::ClientContext context;
   auto waited = Start(&Stub::Wait, WaitFor("k"), context);
   ASSERT_TRUE(RunUntilWaiting(1));
@@ -274,19 +273,19 @@ TEST_F(StoreServiceTest, AStoreThatGoesEndsItsWaits) {
   EXPECT_EQ(waited.get().status.error_code(), grpc::StatusCode::ABORTED);
 }
 
-TEST_F(StoreServiceTest, NobodyIsLeftWaitingWhenTheThreadHasStopped) {
-  grpc::ClientContext waiting_context, unheard_context;
+TEST_F(StoreServiceTest, EndAllAnswersCallsWithoutTheThread) {
+  grpc::ClientContext waiting_context, posted_context;
   auto waiting = Start(&Stub::Wait, WaitFor("k"), waiting_context);
   ASSERT_TRUE(RunUntilWaiting(1));
-  auto unheard = Start(&Stub::Wait, WaitFor("k"), unheard_context);
+  auto posted = Start(&Stub::Wait, WaitFor("k"), posted_context);
   service_.EndAll("enough");
-  for (auto* call : {&waiting, &unheard}) {
+  for (auto* call : {&waiting, &posted}) {
     const grpc::Status ended = call->get().status;
     EXPECT_EQ(ended.error_code(), grpc::StatusCode::UNAVAILABLE);
     EXPECT_EQ(ended.error_message(), "enough");
   }
   EXPECT_EQ(Ask(&Stub::Greet, proto::GreetRequest()).status.error_code(), grpc::StatusCode::UNAVAILABLE);
-  SetHere("k");  // Those who have been answered are not answered again.
+  SetHere("k");  // answered calls are not answered again
   hub_.reset();
   service_.Use(nullptr);
 }

@@ -14,7 +14,7 @@
 namespace ddprun {
 namespace {
 
-// How long store clients may take to hang up when the store has.
+// Time for store clients to disconnect after the store has closed.
 constexpr Duration kStoreLinger = seconds(1);
 
 }  // namespace
@@ -67,7 +67,8 @@ void CoordinatorHost::RenewStore() {
 }
 
 HttpReply CoordinatorHost::DeleteNode(const HttpTarget& target) {
-  if (target.path != "/nodes") return {.status = 404, .body = "only /nodes?job=JOB&node=NODE&token=TOKEN\n"};
+  if (target.path != "/nodes")
+    return {.status = 404, .body = "DELETE is for /nodes?job=JOB&node=NODE&token=TOKEN\n"};
   const absl::Status status =
       coordinator_.ReportGone(QueryValue(target.query, "job"), NodeId(QueryValue(target.query, "node")),
                               QueryValue(target.query, "token"));
@@ -97,7 +98,7 @@ HttpReply CoordinatorHost::Page(const HttpTarget& target) {
     return {.status = absl::IsNotFound(events.status()) ? 404 : 400,
             .body = absl::StrCat(events.status().message(), "\n")};
   }
-  return {.status = 404, .body = "there are /healthz, /status and /events\n"};
+  return {.status = 404, .body = "no such page; pages: /healthz, /status, /events\n"};
 }
 
 void CoordinatorHost::Close(const std::string& reason, Duration farewell, absl::AnyInvocable<void()> done) {

@@ -1,5 +1,5 @@
-// The coordinator with its one port: gRPC for agents, c10d TCP or gRPC for store clients, HTTP for people and
-// scripts.
+// The coordinator with its port: gRPC for agents and ddpctl, c10d TCP or gRPC for store clients, HTTP for
+// people and scripts.
 #pragma once
 
 #include <functional>
@@ -21,47 +21,47 @@
 
 namespace ddprun {
 
-//   Threads: that of `io`; gRPC has its own once an agent has connected over it.
-//   Owns:    the port and everything that came through it.
+//   Threads: the thread of `io`; gRPC has threads of its own after the first gRPC connection.
+//   Owns:    the port and its connections.
 class CoordinatorHost {
  public:
-  // `address` and `port` as for PortListener::Open, and its errors.
+  // `address`, `port` and errors as for PortListener::Open.
   static absl::StatusOr<std::unique_ptr<CoordinatorHost>> Open(boost::asio::io_context& io,
                                                                const std::string& address, int port,
                                                                Coordinator::Log log);
   CoordinatorHost(const CoordinatorHost&) = delete;
   CoordinatorHost& operator=(const CoordinatorHost&) = delete;
 
-  // As Coordinator::RecordTo; `sink` must live as long as this.
+  // As Coordinator::RecordTo. Objects that `sink` refers to must outlive this one.
   void RecordTo(StepSink sink) { coordinator_.RecordTo(std::move(sink)); }
 
   int port() const { return listener_->port(); }
-  // A link for the agent of this process; `address` is where other nodes' workers reach it.
+  // Creates a link for the agent of this process. `address` is its address for workers of other nodes.
   std::unique_ptr<CoordinatorLink> Link(const std::string& address);
-  // Of the agents in other processes, as seen from here.
+  // The addresses of agents in other processes, as seen from here.
   std::vector<std::string> AgentAddresses() const { return coordinator_.AgentAddresses(); }
-  // An empty key space for store clients that come from now on. Earlier connections keep theirs until they
-  // hang up, at most until the next renewal; gRPC clients are told at their next call that it is gone.
+  // Creates an empty store for later store clients. Earlier c10d connections keep the previous store until
+  // they disconnect or until the next renewal. The next call of an earlier gRPC client fails.
   void RenewStore();
 
-  // The one that clients who come now see.
+  // The store for new clients.
   const KvStore& StoreForTest() const { return store_->store(); }
 
-  // Ends what jobs are left with `reason`: waits until the workers of each are stopped, which the job's drain
-  // timeout bounds, and then, for `farewell` at most, until all agents have heard their last word and hung
-  // up. Then ends the waits of store clients, frees the port, and waits until clients that are left have hung
-  // up, a second at most. Then calls `done`, once, not from within.
+  // Ends the open jobs with `reason`. Waits until their workers have stopped, which the drain timeout of each
+  // job bounds, then for at most `farewell` until all agents have received their dismissal and disconnected.
+  // Then ends the waits of store clients, closes the port, and waits at most 1 s for the remaining clients to
+  // disconnect. Then invokes `done` once, never from within this call.
   void Close(const std::string& reason, Duration farewell, absl::AnyInvocable<void()> done);
-  // The same without waiting for workers to stop; after Close.
+  // Stops waiting for workers. Call after Close.
   void CloseNow();
 
  private:
   CoordinatorHost(boost::asio::io_context& io, Coordinator::Log log);
   std::unique_ptr<C10dServer> NewStore();
-  // Logs that one had to be hung up on.
+  // Returns a callback that logs a store client disconnected because of an error.
   std::function<void(const std::string& peer, const absl::Status& why)> ClientClosed();
   HttpReply Page(const HttpTarget& target);
-  // A warden says that its node is gone.
+  // A warden reports that its node is gone.
   HttpReply DeleteNode(const HttpTarget& target);
   void CheckAgentsGone();
   void EndStores();
@@ -70,16 +70,16 @@ class CoordinatorHost {
   const Coordinator::Log log_;
   Coordinator coordinator_;
   std::unique_ptr<C10dServer> store_;
-  std::unique_ptr<C10dServer> old_store_;  // of the round before
-  GrpcPort grpc_;                          // serves store_, too
+  std::unique_ptr<C10dServer> old_store_;  // replaced by the last RenewStore
+  GrpcPort grpc_;                          // also serves store_
   const HttpHandler pages_;
   std::unique_ptr<PortListener> listener_;
   boost::asio::steady_timer close_timer_;
   std::string close_reason_;
-  absl::AnyInvocable<void()> closed_;  // empty: not closing, or done
+  absl::AnyInvocable<void()> closed_;  // empty: not closing, or closed
   Duration farewell_{};
   bool said_farewell_ = false;
-  int open_stores_ = 0;  // whose clients are being waited for
+  int open_stores_ = 0;  // stores whose clients have not all disconnected
   bool ending_stores_ = false;
 };
 

@@ -33,7 +33,7 @@ class CoordinatorHostTest : public ::testing::Test {
     });
   }
 
-  // The body of a page, or its status line if that is not 200.
+  // The body of a page, or the whole response if its status is not 200.
   std::string Get(const std::string& path) {
     RawPeer peer(host_->port());
     peer.Send(absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: x\r\n\r\n"));
@@ -78,11 +78,11 @@ class CoordinatorHostTest : public ::testing::Test {
         .value();
   });
   std::unique_ptr<CoordinatorLink> other_;
-  std::unique_ptr<CoordinatorLink> link_;  // of the agent here; with here_ of the io thread only
-  proto::CoordinatorMessage here_;         // the last one told
+  std::unique_ptr<CoordinatorLink> link_;  // of the agent in this process; link_ and here_: io thread only
+  proto::CoordinatorMessage here_;         // its last message
 };
 
-TEST_F(CoordinatorHostTest, AStoreClientThatIsShownOutIsNamedWithTheReason) {
+TEST_F(CoordinatorHostTest, LogsAStoreClientThatIsDisconnectedWithTheReason) {
   RawPeer bad(host_->port());
   ASSERT_TRUE(bad.Send(Hex("00 ce f7 85 3c ff")));
   std::string ignored;
@@ -118,7 +118,7 @@ TEST_F(CoordinatorHostTest, OnePortSpeaksThreeProtocols) {
   const boost::json::value status = boost::json::parse(Get("/status"));
   EXPECT_EQ(status.at("jobs").at(0).at("nodes").as_array().size(), 2u);
 
-  // Both stop their workers. Then the last word reaches both, and there is nobody left to wait for.
+  // Both stop their workers. Then both are dismissed, and no agent is left to wait for.
   std::future<void> done = Close("the host goes down", seconds(20));
   while (agent->Read(&message) && !message.has_stop()) {
   }
@@ -134,7 +134,7 @@ TEST_F(CoordinatorHostTest, OnePortSpeaksThreeProtocols) {
   EXPECT_TRUE(Ready(done));
 }
 
-TEST_F(CoordinatorHostTest, ARenewedStoreIsEmptyAndTheOldOneStaysWithItsClients) {
+TEST_F(CoordinatorHostTest, ARenewedStoreIsEmptyAndEarlierClientsKeepTheOldOne) {
   const std::string set = Hex("00 ce f7 85 3c 01 02 .. 2f 6b 02 .. 76 31");
   const std::string get = Hex("03 02 .. 2f 6b");
   const std::string count = Hex("07");
@@ -154,7 +154,7 @@ TEST_F(CoordinatorHostTest, ClosesAtOnceWithoutAgents) {
   EXPECT_TRUE(Ready(done));
 }
 
-TEST_F(CoordinatorHostTest, ClosesAtOnceWhenItIsTold) {
+TEST_F(CoordinatorHostTest, CloseNowDoesNotWaitForWorkers) {
   JoinHere(1);
   ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kStart));
   std::future<void> done = Close("enough", milliseconds(1));
@@ -165,7 +165,7 @@ TEST_F(CoordinatorHostTest, ClosesAtOnceWhenItIsTold) {
 }
 
 // docs/protocol.md: "HTTP".
-TEST_F(CoordinatorHostTest, AWardenSaysThatItsNodeIsGone) {
+TEST_F(CoordinatorHostTest, AWardenReportsThatItsNodeIsGone) {
   JoinHere(2);
   ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kWaiting));
   const auto send = [this](const std::string& target) {
@@ -191,14 +191,14 @@ TEST_F(CoordinatorHostTest, AWardenSaysThatItsNodeIsGone) {
   thread_.Run([this] { other_.reset(); });
 }
 
-TEST_F(CoordinatorHostTest, WaitsNoLongerThanTold) {
+TEST_F(CoordinatorHostTest, CloseWaitsForAgentsAtMostItsLimit) {
   JoinHere(2);
   ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kWaiting));
-  std::future<void> done = Close("enough", milliseconds(1));  // the agent here does not hang up
+  std::future<void> done = Close("enough", milliseconds(1));  // the agent here does not disconnect
   EXPECT_TRUE(Ready(done));
 }
 
-TEST_F(CoordinatorHostTest, AgentsThatComeWhileItClosesAreSentAway) {
+TEST_F(CoordinatorHostTest, AgentsThatJoinDuringCloseAreDismissed) {
   JoinHere(2);
   ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kWaiting));
   std::future<void> done = Close("enough", seconds(20));
@@ -216,7 +216,7 @@ TEST_F(CoordinatorHostTest, AgentsThatComeWhileItClosesAreSentAway) {
   EXPECT_TRUE(Ready(done));
 }
 
-TEST_F(CoordinatorHostTest, ATakenPortIsAnError) {
+TEST_F(CoordinatorHostTest, APortInUseIsAnError) {
   const absl::Status status = thread_.Run([this] {
     return CoordinatorHost::Open(thread_.io(), "127.0.0.1", host_->port(),
                                  [](absl::string_view, absl::string_view, absl::string_view) {})
@@ -234,22 +234,22 @@ TEST_F(CoordinatorHostTest, ALinkMayOutliveTheCoordinator) {
     link_->Send(JoinOf("again", 2));
     link_.reset();
   });
-  thread_.Run([] {});  // after what was posted
+  thread_.Run([] {});  // after all posted handlers
 }
 
 // docs/protocol.md: "HTTP".
-TEST_F(CoordinatorHostTest, EventsAreAPage) {
+TEST_F(CoordinatorHostTest, ServesEvents) {
   EXPECT_THAT(Get("/events"), HasSubstr("404 Not Found"));
   JoinHere(1);
   ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kStart));
   EXPECT_THAT(Get("/events?job=j&after=1"), StartsWith("{\"seq\":2,"));
   EXPECT_THAT(Get("/events"), StartsWith("{\"seq\":1,"));
   EXPECT_THAT(Get("/events?job=j&after=x"), HasSubstr("after=x: expected a number"));
-  EXPECT_THAT(Get("/events?job=k"), HasSubstr("there is no job k; there are j"));
+  EXPECT_THAT(Get("/events?job=k"), HasSubstr("there is no job k; known jobs: j"));
 }
 
 // docs/protocol.md: "The agent in the coordinator's own process".
-TEST_F(CoordinatorHostTest, TheAgentHereTellsHowFarItsWorkersAre) {
+TEST_F(CoordinatorHostTest, TheAgentInThisProcessReportsProgress) {
   JoinHere(1);
   ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kHeard));
   const boost::json::value status = boost::json::parse(Get("/status"));
@@ -257,9 +257,9 @@ TEST_F(CoordinatorHostTest, TheAgentHereTellsHowFarItsWorkersAre) {
 }
 
 // docs/protocol.md: "Control".
-TEST_F(CoordinatorHostTest, PeopleTakeNodesOutAndStopJobs) {
+TEST_F(CoordinatorHostTest, ControlTakesNodesOutAndStopsJobs) {
   const ControlTarget target{.address = "127.0.0.1", .port = host_->port(), .timeout = seconds(20)};
-  EXPECT_EQ(StopJob(target, "", "enough").status(), absl::NotFoundError("the coordinator has no job"));
+  EXPECT_EQ(StopJob(target, "", "enough").status(), absl::NotFoundError("the coordinator has no jobs"));
   JoinHere(1);
   ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kStart));
   EXPECT_EQ(DrainNode(target, "j", "host-here", "maintenance").status().code(),

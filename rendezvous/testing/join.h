@@ -1,4 +1,4 @@
-// The first message of an agent that there is only in a test.
+// Messages of fake agents, for tests.
 #pragma once
 
 #include <string>
@@ -8,8 +8,7 @@
 
 namespace ddprun {
 
-// `node` on "host-<node>" with one worker joins a job of `nodes` nodes whose deadlines no test lives to see.
-// What a test needs otherwise it changes.
+// A join of `node` on "host-<node>" with one worker, for a job of `nodes` nodes with long deadlines.
 inline proto::AgentMessage JoinOf(const std::string& node, int nodes, const std::string& run_id = "j") {
   proto::AgentMessage message;
   proto::Join& join = *message.mutable_join();
@@ -17,7 +16,7 @@ inline proto::AgentMessage JoinOf(const std::string& node, int nodes, const std:
   join.set_run_id(run_id);
   join.set_node_id(node);
   join.set_host("host-" + node);
-  join.set_store_port(4000);  // There are no workers to look for it.
+  join.set_store_port(4000);  // unused: there are no workers
   join.set_nproc(1);
   join.set_role("default");
   join.set_stop_timeout_ms(60'000);
@@ -32,7 +31,7 @@ inline proto::AgentMessage JoinOf(const std::string& node, int nodes, const std:
   return message;
 }
 
-// The workers of `round` are gone.
+// The workers of `round` have exited.
 inline proto::AgentMessage ReadyFor(int round) {
   proto::AgentMessage message;
   message.mutable_ready()->set_round(round);

@@ -98,7 +98,7 @@ TEST_F(CtlTest, StatusShowsTheJobAndForWhomItWaits) {
   EXPECT_THAT(said.out, AllOf(HasSubstr("job job/1: gathering"), HasSubstr("waiting: 1/2 nodes joined"),
                               HasSubstr("here")));
   EXPECT_THAT(Ctl({"status", "--json"}).out, HasSubstr("\"run_id\":\"job/1\""));
-  EXPECT_THAT(Ctl({"status", "--job=k"}).err, HasSubstr("there is no job k; there are job/1"));
+  EXPECT_THAT(Ctl({"status", "--job=k"}).err, HasSubstr("there is no job k; known jobs: job/1"));
   EXPECT_EQ(Ctl({"status", "--job=k"}).exit_code, 3);
 }
 
@@ -191,7 +191,7 @@ TEST_F(CtlTest, DrainNamesWhatIsWrong) {
   EXPECT_EQ(own.exit_code, 3);
   EXPECT_THAT(own.err,
               HasSubstr("node here hosts the coordinator and cannot be taken out; stop the job instead"));
-  EXPECT_THAT(Ctl({"drain", "n9"}).err, HasSubstr("there is no node n9; there are here"));
+  EXPECT_THAT(Ctl({"drain", "n9"}).err, HasSubstr("there is no node n9; known hosts: here"));
 }
 
 TEST_F(CtlTest, UsageErrorsAreNamed) {
@@ -203,10 +203,10 @@ TEST_F(CtlTest, UsageErrorsAreNamed) {
       {{"start"}, "not \"start\""},
       {{"drain"}, "drain: expected the node"},
       {{"stop", "n1"}, "unexpected \"n1\" after stop"},
-      {{"stop", "--watch"}, "--watch is not for stop"},
-      {{"status", "--follow"}, "--follow is not for status"},
-      {{"status", "--reason=x"}, "--reason is not for status"},
-      {{"drain", "n1", "--json"}, "--json is not for drain"},
+      {{"stop", "--watch"}, "--watch cannot be used with stop"},
+      {{"status", "--follow"}, "--follow cannot be used with status"},
+      {{"status", "--reason=x"}, "--reason cannot be used with status"},
+      {{"drain", "n1", "--json"}, "--json cannot be used with drain"},
       {{"status", "--rdzv-endpoint=:x"}, "--rdzv-endpoint"},
   };
   for (const auto& c : cases) {

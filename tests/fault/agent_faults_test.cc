@@ -51,7 +51,7 @@ TEST_F(AgentFaultsTest, WardenKilled) {
   ASSERT_EQ(warden.size(), 1);
   FaultNow();
   kill(warden[0], SIGKILL);
-  ExpectLossAndReturn("was ended by somebody (SIGKILL)", kFailure);
+  ExpectLossAndReturn("was killed by a signal (SIGKILL)", kFailure);
 }
 
 TEST_F(AgentFaultsTest, WardenStopped) {

@@ -110,7 +110,7 @@ TEST(BadInputTest, Flags) {
       {{"--store-only", "--port=70000"}, 2, {"--port=70000: ", "0 to 65535"}},
       {{"--store-only", "--host="}, 2, {"--host=: ", "a host name or address"}},
       {{"--store-only", "--host=no.such.host.invalid"}, 1, {"no.such.host.invalid", "does not resolve"}},
-      {{"--store-only", "--host=192.0.2.1"}, 1, {"192.0.2.1 is no address of this host", "give"}},
+      {{"--store-only", "--host=192.0.2.1"}, 1, {"192.0.2.1 is not an address of this host", "give"}},
       {{"--host=127.0.0.1", "true"}, 2, {"--host goes with --store-only"}},
       {{"--port=1", "true"}, 2, {"--port goes with --store-only"}},
       {{"--nnode-count=2", "true"}, 2, {"unknown option --nnode-count"}},
@@ -192,7 +192,7 @@ TEST(BadEndpointTest, WhatIsNoCoordinatorIsSaidSo) {
   const FakePeer hangs_up(""), garbage(std::string("\0\1\2\xff", 4)),
       web("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>It works!</html>"),
       other_version("HTTP/1.1 200 OK\r\n\r\n{\"service\":\"ddprun\",\"protocol\":999}");
-  const Words not_ours = {"is no ddprun coordinator", "give --rdzv-endpoint the address"};
+  const Words not_ours = {"is not a ddprun coordinator", "give --rdzv-endpoint the address"};
   const auto with = [](Words words, int port) {
     words.push_back("127.0.0.1:" + std::to_string(port));
     return words;
@@ -205,7 +205,7 @@ TEST(BadEndpointTest, WhatIsNoCoordinatorIsSaidSo) {
        {"no.such.host.invalid does not resolve", "check --rdzv-endpoint=no.such.host.invalid:1",
         "tried for 1 s"}},
       {Join(refuses.port(), {"--rdzv-conf=read_timeout=2,is_host=false"}), 1,
-       with({"nobody listens at", "is the agent of the first node running", "read_timeout=SECONDS"},
+       with({"no server listens at", "is the agent of the first node running", "read_timeout=SECONDS"},
             refuses.port())},
       {Join(silent.port(), two_seconds), 1, with({"did not answer", "read_timeout"}, silent.port())},
       // The default read timeout is longer than a coordinator takes to answer.
@@ -223,7 +223,7 @@ TEST(BadEndpointTest, ATorchStoreIsNoCoordinator) {
   Process store({StoreServerPath()}, Stdio::kTerminal);
   const std::vector<std::string> line = store.AwaitOut("");
   ASSERT_THAT(line, SizeIs(1));
-  Expect({{Join(std::stoi(line[0])), 1, {"is no ddprun coordinator", "torch TCPStore"}}});
+  Expect({{Join(std::stoi(line[0])), 1, {"is not a ddprun coordinator", "torch TCPStore"}}});
 }
 
 TEST(BadEndpointTest, ATakenPortIsSaidSo) {

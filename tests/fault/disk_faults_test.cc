@@ -50,7 +50,7 @@ TEST_F(DiskFaultsTest, FullWhileLogsAreWritten) {
                    for (const int host : {0, 1}) MountSmall(host, logs, "16k");
                  }});
   FaultNow();
-  EXPECT_THAT(job().AwaitSaid(0, "cannot write to"), HasSubstr("what does not fit is missing there"));
+  EXPECT_THAT(job().AwaitSaid(0, "cannot write to"), HasSubstr("what does not fit is dropped"));
   ExpectResult({0, 1});
   ExpectUndisturbed();
 }

@@ -148,7 +148,7 @@ const std::vector<End>& Ends() {
        .worker = {"--stubborn"},
        .fault = [](Running& job) { kill(job.traces.Find(kWarden), SIGKILL); },
        .end = {.code = 1},
-       .said = {"was ended by somebody"}},
+       .said = {"was killed by a signal"}},
   };
   return ends;
 }

@@ -79,7 +79,7 @@ TEST(ObserversTest, NothingOfThemUnlessAskedFor) {
 
 TEST(ObserversTest, TheHealthCheckAnswersWhileItRuns) {
   const auto agent = Start({}, "echo up; exec sleep 1000", {{"TORCHELASTIC_HEALTH_CHECK_PORT", "0"}});
-  const std::string line = agent->AwaitErr("the health check is at port ").at(0);
+  const std::string line = agent->AwaitErr("the health check listens on port ").at(0);
   ASSERT_THAT(agent->AwaitOut("up"), SizeIs(1));
   constexpr char kRunning[] = "\"state\": \"running\", \"round\": 0, \"workers_running\": 1";
   const TimePoint deadline = std::chrono::steady_clock::now() + seconds(20);
@@ -96,7 +96,7 @@ TEST(ObserversTest, TheHealthCheckAnswersWhileItRuns) {
   const auto second =
       Start({}, "exit 0", {{"TORCHELASTIC_HEALTH_CHECK_PORT", line.substr(line.rfind(' ') + 1)}});
   EXPECT_THAT(second->Wait(), Optional(ProcessEnd{.code = 0}));
-  EXPECT_THAT(second->err(), HasSubstr("there is no health check, and the job goes on without it"));
+  EXPECT_THAT(second->err(), HasSubstr("running without a health check"));
 }
 
 TEST(ObserversTest, TheWatchdogsFileIsGoneHoweverTheLauncherEnds) {
@@ -140,7 +140,7 @@ TEST(ObserversTest, ALogFileThatMayNotGrowIsNamedAndTheJobGoesOn) {
                  "head -c 100000 /dev/zero | tr '\\0' x; echo; echo end"});
   EXPECT_THAT(agent.Wait(), Optional(ProcessEnd{.code = 0}));
   EXPECT_THAT(agent.out(), HasSubstr("[default0]:" + std::string(100'000, 'x') + "\n[default0]:end\n"));
-  EXPECT_THAT(agent.err(), HasSubstr("/0/stdout.log; its output is lost from here: File too large"));
+  EXPECT_THAT(agent.err(), HasSubstr("/0/stdout.log; further output is lost: File too large"));
 }
 
 TEST(ObserversTest, AMissingProgramIsInTheLaunchersOwnErrorFile) {

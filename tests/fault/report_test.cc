@@ -59,7 +59,7 @@ TEST_F(ReportTest, EqualFailuresAreFolded) {
   gate.Open();
   for (const int host : {0, 1}) {
     job.ExpectEnd(host, kFailure);
-    EXPECT_THAT(FilesOf(job.hosts(), host, "failure_report.txt"), HasSubstr(" the same: "));
+    EXPECT_THAT(FilesOf(job.hosts(), host, "failure_report.txt"), HasSubstr(" failed the same way: "));
   }
 }
 

@@ -169,7 +169,7 @@ TEST_F(TwoNodesTest, TheFirstGoesOnWhenTheSecondLosesItsWarden) {
   Start({}, {"--family"});
   kill(second_traces_.Find(kWarden), SIGKILL);
   EXPECT_EQ(second_->Wait(), kFailure);
-  EXPECT_THAT(second_->err(), HasSubstr("was ended by somebody"));
+  EXPECT_THAT(second_->err(), HasSubstr("was killed by a signal"));
   const Ready first = AwaitReady(*first_);
   EXPECT_EQ(Fields(first, "world_size"), (std::vector{2, 2}));
   EXPECT_EQ(Fields(first, "restart"), (std::vector{0, 0}));

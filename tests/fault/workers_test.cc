@@ -95,7 +95,7 @@ TEST_F(GpuWorkersTest, AreNotStartedWhereTheyCannotBeNearAGpu) {
       RunAgent({"--nproc-per-node=3", "--numa-binding=node"}, {WorkerPath()}, kFailure, environment_);
   EXPECT_THAT(
       agent->err(),
-      HasSubstr("--numa-binding=node: 3 workers need as many GPUs, one near each, but 2 are visible"));
+      HasSubstr("--numa-binding=node: 3 workers need 3 GPUs, one for each, but 2 are visible"));
   EXPECT_THAT(agent->out(), IsEmpty());
 }
 

@@ -197,7 +197,7 @@ TEST(C10dClientFaultTest, SomethingElseIsNoStore) {
   });
   const auto client = C10dClient::Connect("127.0.0.1", server.port(), kLong);
   EXPECT_EQ(client.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_NE(client.status().message().find("no c10d store"), absl::string_view::npos) << client.status();
+  EXPECT_NE(client.status().message().find("not a c10d store"), absl::string_view::npos) << client.status();
 }
 
 TEST(C10dClientFaultTest, WhoHangsUpIsTriedAgainUntilTheTimeout) {

@@ -68,7 +68,7 @@ TEST_F(TrainErrorsTest, Usage) {
       {{"--bogus"}, 2, "unrecognised option '--bogus'"},
       {{"--steps=many"}, 2, "the argument ('many') for option '--steps' is invalid"},
       {{"--heads=3"}, 2, "--heads=3 does not divide --width=16"},
-      {{"--global-batch=0"}, 2, "--global-batch=0: give a number from 1 on"},
+      {{"--global-batch=0"}, 2, "--global-batch=0: must be at least 1"},
       {{"--chart=DIR/c.svg"}, 2, "give --metrics=FILE, too"},
   });
 }
@@ -80,7 +80,7 @@ TEST_F(TrainErrorsTest, Text) {
       {{"--data=DIR/void"}, 1, "--data: DIR/void holds no text to learn"},
       {{"--data=/dev/null"}, 1, "--data: /dev/null is neither a file nor a directory"},
       {{"--data=DIR/short"}, 1, "--context=16 is longer than the text: DIR/short has 16 bytes"},
-      {{"--context=60000"}, 1, "--context=60000 is longer than the text: the text that train carries has "},
+      {{"--context=60000"}, 1, "--context=60000 is longer than the text: the built-in text has "},
   });
 }
 
@@ -98,15 +98,15 @@ TEST_F(TrainErrorsTest, Files) {
 TEST_F(TrainErrorsTest, SnapshotOfAnotherTraining) {
   Train({}, {"--layers=1", "--heads=2", "--width=16", "--context=16", "--global-batch=4", "--steps=1",
              "--snapshot-dir=" + directory_ + "/s"});
-  const std::string begin = "DIR/s/snapshot-000000000001-r0.ddp: it is of a training with ";
+  const std::string begin = "DIR/s/snapshot-000000000001-r0.ddp: written with ";
   ExpectAll({
       {{"--snapshot-dir=DIR/s", "--width=32"},
        1,
-       begin + "--width=16, this one has --width=32: give that one's "},
-      {{"--snapshot-dir=DIR/s", "--heads=4"}, 1, begin + "--heads=2, this one has --heads=4"},
-      {{"--snapshot-dir=DIR/s", "--layers=2"}, 1, begin + "--layers=1, this one has --layers=2"},
-      {{"--snapshot-dir=DIR/s", "--context=8"}, 1, begin + "--context=16, this one has --context=8"},
-      {{"--snapshot-dir=DIR/s", "--seed=9"}, 1, begin + "--seed=1, this one has --seed=9"},
+       begin + "--width=16, but this run has --width=32: use the same "},
+      {{"--snapshot-dir=DIR/s", "--heads=4"}, 1, begin + "--heads=2, but this run has --heads=4"},
+      {{"--snapshot-dir=DIR/s", "--layers=2"}, 1, begin + "--layers=1, but this run has --layers=2"},
+      {{"--snapshot-dir=DIR/s", "--context=8"}, 1, begin + "--context=16, but this run has --context=8"},
+      {{"--snapshot-dir=DIR/s", "--seed=9"}, 1, begin + "--seed=1, but this run has --seed=9"},
       {{"--snapshot-dir=DIR/s", "--data=DIR/text"}, 1, begin + "--data=sha256:"},
   });
 }
@@ -123,7 +123,7 @@ TEST_F(TrainErrorsTest, FullDisk) {
   EXPECT_THAT(child.out(), HasSubstr("step=5/5"));
   EXPECT_THAT(child.err(),
               HasSubstr("train: no snapshot of step 2: cannot write " + directory_ + "/s/.snapshot-"));
-  EXPECT_THAT(child.err(), HasSubstr("training goes on, the next one is due at step 4: make room there\n"));
+  EXPECT_THAT(child.err(), HasSubstr("training continues, the next one is due at step 4; free space there\n"));
   EXPECT_THAT(child.err(), HasSubstr("train: no snapshot of step 4: "));
   EXPECT_THAT(child.err(), HasSubstr("train: the last snapshot: cannot write "));
   EXPECT_THAT(ListDirectory(directory_ + "/s").value(), testing::ElementsAre("claim", "ledger"));

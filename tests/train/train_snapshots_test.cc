@@ -108,7 +108,7 @@ TEST_F(TrainFullDiskTest, CostsSnapshotsAndMetricsUntilThereIsRoomButNotTheTrain
                            "train: no snapshot of step "}) {
     const std::optional<std::string> line = worker.AwaitErrLine(text);
     ASSERT_TRUE(line) << text << worker.err();
-    EXPECT_THAT(*line, MatchesRegex(".*: No space left on device; training goes on,.* make room there"));
+    EXPECT_THAT(*line, MatchesRegex(".*: No space left on device; training continues.*; free space there"));
     EXPECT_THAT(*line, HasSubstr(directory() + "/."));
   }
   EXPECT_THAT(worker.out(), HasSubstr("event=resume step=10 "));
@@ -135,7 +135,7 @@ TEST_F(TrainFullDiskTest, AtTheEndIsAnErrorAndANewStartGoesOn) {
   EXPECT_THAT(err, HasSubstr("train: the last snapshot: cannot write " + directory() + "/."));
   EXPECT_THAT(
       err,
-      HasSubstr("No space left on device: make room there; a new start goes on from the snapshot before\n"));
+      HasSubstr("No space left on device; free space there; the next start resumes from the previous snapshot\n"));
   EXPECT_EQ(NewestStep(directory()), 10);
   for (const std::string& name : Files()) {
     EXPECT_FALSE(name.ends_with(".tmp")) << name;
@@ -174,7 +174,7 @@ TEST_F(TrainSnapshotsTest, AWorkerOfAnOldRoundThatWakesUpWritesNothing) {
   old.worker(0).Signal(SIGCONT);
   EXPECT_EQ(old.Wait()[0], (ChildEnd{.code = 1}));
   EXPECT_THAT(old.worker(0).err(), HasSubstr("train: round 4 has taken over " + directory + " (process "));
-  EXPECT_THAT(old.worker(0).err(), HasSubstr("): this worker is of round 3 (the cause is elsewhere)\n"));
+  EXPECT_THAT(old.worker(0).err(), HasSubstr("): this worker belongs to round 3 (the cause is elsewhere)\n"));
   EXPECT_EQ(SnapshotStore(directory).FindNewest()->newest->name, newest);
   EXPECT_EQ(Train({}, TinyModel() + files + to_the_end), result);
 }

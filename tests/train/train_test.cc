@@ -208,7 +208,7 @@ TEST(TrainTest, ALedgerThatIsNoneCostsARemark) {
   ASSERT_TRUE(WriteFile(directory + "/ledger", "mine").ok());
   Job job({}, TinyModel() + Flags{"--steps=2", "--snapshot-dir=" + directory});
   EXPECT_NE(job.Finish(), "");
-  EXPECT_THAT(job.worker(0).err(), HasSubstr("train: " + directory + "/ledger: it is no ledger: moved to "));
+  EXPECT_THAT(job.worker(0).err(), HasSubstr("train: " + directory + "/ledger: not a ledger: moved to "));
 }
 
 TEST(TrainTest, ATornSnapshotIsPassedOverWithAWord) {
@@ -221,7 +221,7 @@ TEST(TrainTest, ATornSnapshotIsPassedOverWithAWord) {
   Job job({}, flags + Flags{"--steps=12"});
   EXPECT_TRUE(job.worker(0).AwaitLine("event=resume step=5 "));
   EXPECT_EQ(job.Finish(), undisturbed);
-  EXPECT_THAT(job.worker(0).err(), HasSubstr("passed over a snapshot: " + newest + ": torn: "));
+  EXPECT_THAT(job.worker(0).err(), HasSubstr("skipped a snapshot: " + newest + ": torn: "));
 }
 
 TEST(TrainTest, RanksThatDifferSayInWhat) {

@@ -1,6 +1,6 @@
-// allreduce_bench [RANKS_OF_NODE,...] [CHUNK_BYTES] [ALGORITHM]: time of an all-reduce of floats by size, in
-// real processes. "2" is two ranks that share memory, "1,1" two nodes on this machine. ALGORITHM: a name of
-// all_reduce_choice.h, for all sizes; the default, "chosen", is what ChooseAllReduce says.
+// allreduce_bench [RANKS_OF_NODE,...] [CHUNK_BYTES] [ALGORITHM]: measures the time of an all-reduce of floats
+// by size, with real processes. "2" is two ranks that share memory, "1,1" two nodes on this machine.
+// ALGORITHM: a name from all_reduce_choice.h, used for all sizes; default "chosen": ChooseAllReduce's choice.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -83,7 +83,7 @@ int Main(int argc, char** argv) {
   const std::optional<AllReduceAlgorithm> only = AlgorithmNamed(algorithm);
   if (algorithm != kChosen &&
       (!only || (*only == AllReduceAlgorithm::kSharedMemory) != (split.size() == 1))) {
-    std::fprintf(stderr, "%s is no algorithm of %zu nodes\n", algorithm.c_str(), split.size());
+    std::fprintf(stderr, "no algorithm \"%s\" for %zu node(s)\n", algorithm.c_str(), split.size());
     return Usage();
   }
   std::printf("nodes %s, chunks of %s bytes, algorithm %s\n", argc > 1 ? argv[1] : "2", chunk_bytes.c_str(),

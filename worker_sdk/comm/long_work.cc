@@ -14,10 +14,10 @@
 namespace ddprun {
 namespace {
 
-// A rank at work says how far it is this often.
+// How often a working rank reports its progress.
 constexpr Duration kBeat = seconds(1);
 
-// What a rank says of itself.
+// One rank's report.
 struct Beat {
   int64_t done = 0;
   int64_t at_work = 0;
@@ -25,7 +25,7 @@ struct Beat {
 
 TimePoint Now() { return std::chrono::steady_clock::now(); }
 
-// Beats until no rank is at work. Ranks without work wait in the collective for those that have some.
+// Exchanges beats until no rank is working. Ranks without work block in the collective until the others beat.
 absl::Status BeatUntilAllHaveEnded(Communicator* comm, absl::string_view what, Duration stall_limit,
                                    const WorkProgress& progress, Event* ended) {
   const Duration beat = std::min<Duration>(kBeat, stall_limit / 4);

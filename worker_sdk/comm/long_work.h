@@ -1,10 +1,10 @@
-// Work of some ranks for which the others wait longer than a deadline of a collective allows: writing or
-// reading a snapshot.
+// Work of some ranks, such as writing or reading a snapshot, for which the others wait longer than a
+// collective's deadline allows.
 //
 //   absl::Status written;
 //   LongWork write = [&](WorkProgress& progress) { written = store.Write(snapshot, progress); };
-//   RETURN_IF_ERROR(FinishTogether(comm, "writing a snapshot", seconds(300), is_first_rank ? write :
-//   nullptr));
+//   RETURN_IF_ERROR(
+//       FinishTogether(comm, "writing a snapshot", seconds(300), is_first_rank ? write : nullptr));
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@
 
 namespace ddprun {
 
-// How far a rank's work has come, in whatever grows: bytes, files.
+// Progress of a rank's work, in any unit that only grows, such as bytes or files.
 //   Threads: any.
 class WorkProgress {
  public:
@@ -31,13 +31,14 @@ class WorkProgress {
 
 using LongWork = std::function<void(WorkProgress&)>;
 
-// Runs `work` of this rank (null: it has none) in a thread of its own, and returns when that of all ranks has
-// ended, however long it takes, as long as each rank that is at work lives and advances its progress at least
-// once in `stall_limit`. All ranks call it, with equal limits. Returns only when the work of this rank has
-// ended, also after an error.
-//   what:   for the error, such as "writing the snapshot of step 40".
-//   Errors: kDeadlineExceeded: a rank made no progress, or was stopped; others are Pending::Wait's. After any
-//           the communicator is dead. What came of the work is the caller's to tell.
+// Runs this rank's `work` (null: none) on a thread of its own, and returns when the work of all ranks has
+// completed. The total time is not limited, but each working rank must advance its progress at least once in
+// `stall_limit`. All ranks call it, with equal limits. Even after an error it returns only when this rank's
+// work has completed.
+//   what:   describes the work in errors, such as "writing the snapshot of step 40".
+//   Errors: kDeadlineExceeded: a rank made no progress or was stopped; otherwise those of Pending::Wait.
+//           After any error the communicator is dead. The result of the work itself is the caller's to
+//           report.
 absl::Status FinishTogether(Communicator* comm, absl::string_view what, Duration stall_limit,
                             const LongWork& work);
 

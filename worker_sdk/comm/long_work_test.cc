@@ -23,8 +23,8 @@ using ::testing::HasSubstr;
 constexpr Duration kStallLimit = milliseconds(600);
 constexpr int kWaited = 0, kEnded = 42;
 
-// steady: works four times as long as a rank may stall, and advances.
-// stuck:  works as long, and does not.
+// steady: works for four times the stall limit and advances its progress.
+// stuck:  works as long without advancing.
 // stop:   stops itself.
 // die:    kills itself.
 int RunRank(const RankProcess& self) {
@@ -59,13 +59,13 @@ class LongWorkTest : public testing::TestWithParam<std::vector<int>> {
   }
 };
 
-TEST_P(LongWorkTest, TheOthersWaitAsLongAsItGoesOn) {
+TEST_P(LongWorkTest, OthersWaitWhileTheWorkAdvances) {
   RankProcesses ranks(GetParam(), {"steady"});
   ranks.StartAll();
   for (int r = 0; r < ranks.world_size(); ++r) EXPECT_EQ(ExitOf(ranks, r), kWaited) << OutcomeOf(ranks, r);
 }
 
-TEST_P(LongWorkTest, TheOthersWaitNoLongerThanTheLimitForOneThatIsStuck) {
+TEST_P(LongWorkTest, OthersTimeOutWhenTheWorkIsStuck) {
   RankProcesses ranks(GetParam(), {"stuck"});
   ranks.StartAll();
   for (int r = 0; r < ranks.world_size(); ++r) {
@@ -74,7 +74,7 @@ TEST_P(LongWorkTest, TheOthersWaitNoLongerThanTheLimitForOneThatIsStuck) {
   }
 }
 
-TEST_P(LongWorkTest, TheOthersWaitNoLongerThanTheLimitForOneThatIsStopped) {
+TEST_P(LongWorkTest, OthersTimeOutWhenTheWorkingRankIsStopped) {
   RankProcesses ranks(GetParam(), {"stop"});
   ranks.StartAll();
   for (int r = 1; r < ranks.world_size(); ++r) {
@@ -85,7 +85,7 @@ TEST_P(LongWorkTest, TheOthersWaitNoLongerThanTheLimitForOneThatIsStopped) {
   EXPECT_TRUE(ranks.IsStopped(0));
 }
 
-TEST_P(LongWorkTest, TheOthersDoNotWaitForADeadOne) {
+TEST_P(LongWorkTest, OthersFailWhenTheWorkingRankDies) {
   RankProcesses ranks(GetParam(), {"die"});
   ranks.StartAll();
   for (int r = 1; r < ranks.world_size(); ++r) {

@@ -1,5 +1,5 @@
-// What the SDK needs of the worker store: few keys, each set once per round, by which the ranks find each
-// other.
+// The part of the worker store that the SDK uses: a few keys, each set once per round, through which the
+// ranks find each other.
 #pragma once
 
 #include <string>
@@ -11,18 +11,19 @@
 
 namespace ddprun {
 
-// A view of a key-value store that belongs to one round alone: what an earlier round set is not there.
+// A key-value store of one round: keys set in earlier rounds are not visible.
 //   Threads: any number of callers.
 class Store {
  public:
   virtual ~Store() = default;
 
   // Sets or replaces.
-  //   Errors: kUnavailable: the store is gone.
+  //   Errors: kUnavailable: the store is not reachable.
   virtual absl::Status Set(absl::string_view key, absl::string_view value) = 0;
 
-  // Waits until `key` is there and returns its value.
-  //   Errors: kDeadlineExceeded naming the key, the store stays usable; kUnavailable: the store is gone.
+  // Blocks until `key` is set and returns its value.
+  //   Errors: kDeadlineExceeded: not set in time; the message names the key, and the store stays usable.
+  //           kUnavailable: the store is not reachable.
   virtual absl::StatusOr<std::string> Get(absl::string_view key, Duration timeout) = 0;
 };
 

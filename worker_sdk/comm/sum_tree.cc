@@ -8,7 +8,7 @@
 namespace ddprun {
 namespace {
 
-// Elements that go through the whole tree at a time: the registers stay in the first-level cache.
+// Elements summed over the whole tree at a time, so that the registers stay in the L1 cache.
 constexpr size_t kBlockElems = 1024;
 
 void AppendSubtrees(RankRange node, RankRange within, std::vector<RankRange>* out) {
@@ -56,15 +56,15 @@ SumTree::SumTree(RankRange whole, absl::Span<const RankRange> leaves)
     : num_leaves_(static_cast<int>(leaves.size())) {
   int next_leaf = 0;
   Compile(whole, leaves, &next_leaf, 0);
-  DDPRUN_CHECK(next_leaf == num_leaves_, "the leaves fill the tree");
+  DDPRUN_CHECK(next_leaf == num_leaves_, "the leaves do not cover the tree");
 }
 
-// Emits the additions for `range` with the result in register `dst` (those above are free); returns the
-// operand.
+// Emits the additions for `range` and returns the operand with their result: a leaf, or register `dst`. Uses
+// registers from `dst` on.
 int SumTree::Compile(RankRange range, absl::Span<const RankRange> leaves, int* next_leaf, int dst) {
-  DDPRUN_CHECK(*next_leaf < num_leaves_, "the leaves fill the tree");
+  DDPRUN_CHECK(*next_leaf < num_leaves_, "the leaves do not cover the tree");
   if (leaves[*next_leaf] == range) return (*next_leaf)++;
-  DDPRUN_CHECK(range.size() > 1, "a leaf is a subtree");
+  DDPRUN_CHECK(range.size() > 1, "a leaf is not a subtree");
   const int mid = SplitOf(range);
   const int lhs = Compile({range.lo, mid}, leaves, next_leaf, dst);
   const int rhs = Compile({mid, range.hi}, leaves, next_leaf, dst + 1);
@@ -75,7 +75,7 @@ int SumTree::Compile(RankRange range, absl::Span<const RankRange> leaves, int* n
 
 template <typename T>
 void SumTree::Run(absl::Span<const T* const> leaves, T* out, size_t num_elems, T divisor) const {
-  DDPRUN_CHECK(static_cast<int>(leaves.size()) == num_leaves_, "one pointer a leaf");
+  DDPRUN_CHECK(static_cast<int>(leaves.size()) == num_leaves_, "not one pointer per leaf");
   std::vector<T> registers((num_registers_ - 1) * std::min(kBlockElems, num_elems));
   for (size_t begin = 0; begin < num_elems; begin += kBlockElems) {
     const size_t n = std::min(kBlockElems, num_elems - begin);

@@ -1,14 +1,15 @@
-// The one order in which numbers of several ranks are added: a fixed binary tree over the rank numbers,
+// The order in which values of several ranks are added: a fixed binary tree over the rank numbers,
 //
 //   Sum(lo, hi) = Sum(lo, mid) + Sum(mid, hi),  mid = lo + the largest power of two below hi - lo
 //
 //   0 1 2 3 4 5 6
-//   \_/ \_/ \_/ |        Floating-point addition is not associative: only a fixed tree makes a sum
-//   independent of
-//    \___/   \__|        which ranks share a node, of sizes and of timing. The subtrees of aligned ranges of
-//    2^k
-//      \______/          ranks are the same in every world, so 1, 2, 4 and 8 workers can agree to the last
-//      bit.
+//   \_/ \_/ \_/ |
+//    \___/   \__|
+//      \______/
+//
+// Floating-point addition is not associative: only a fixed tree makes a sum independent of which ranks share
+// a node, of sizes and of timing. The subtrees of aligned ranges of 2^k ranks are the same in every world, so
+// runs with 1, 2, 4 and 8 workers can agree to the last bit.
 #pragma once
 
 #include <cstddef>
@@ -26,27 +27,27 @@ struct RankRange {
   bool operator==(const RankRange&) const = default;
 };
 
-// Each rank by itself: the leaves of a tree over the inputs of ranks.
+// One range for each rank: the leaves of a tree over the ranks' inputs.
 std::vector<RankRange> SingleRanks(RankRange range);
 
-// Where the tree splits a range of at least two ranks.
+// The rank at which the tree splits `range`.
+//   REQUIRES: range.size() >= 2.
 int SplitOf(RankRange range);
 
-// The largest subtrees of the tree over `whole` that lie in `within`, in order: their sums are all that the
-// rest of the tree needs of these ranks. One for a node of 2^k ranks at a multiple of 2^k; at most 2 log2(n)
-// else.
+// The maximal subtrees of the tree over `whole` that lie in `within`, in order. The rest of the tree needs
+// only their sums. There is one for 2^k ranks that begin at a multiple of 2^k, otherwise at most 2 log2(n).
 std::vector<RankRange> SubtreesWithin(RankRange whole, RankRange within);
-// How many they are.
+// The size of SubtreesWithin; allocates nothing.
 int NumSubtreesWithin(RankRange whole, RankRange within);
 
-// The additions that lead from the sums of some subtrees (`leaves`) to the sum of the tree over `whole`.
+// The additions that compute the sum of the tree over `whole` from the sums of some subtrees (`leaves`).
 class SumTree {
  public:
-  // REQUIRES: `leaves` are subtrees of the tree over `whole`, in order, and fill it.
+  // REQUIRES: `leaves` are subtrees of the tree over `whole`, in order, and cover it.
   SumTree(RankRange whole, absl::Span<const RankRange> leaves);
 
   // out[i] = the tree's sum of leaves[k][i] over all k, divided by `divisor`.
-  //   Shapes: leaves [number of leaves] pointers to [num_elems]; out [num_elems], apart from all leaves.
+  //   Shapes: leaves [number of leaves] pointers to [num_elems]; out [num_elems], overlapping no leaf.
   template <typename T>
   void Run(absl::Span<const T* const> leaves, T* out, size_t num_elems, T divisor) const;
 

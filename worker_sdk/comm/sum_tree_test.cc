@@ -26,13 +26,13 @@ TEST(SubtreesWithinTest, AnAlignedNodeIsOneSubtree) {
   EXPECT_THAT(SubtreesWithin({0, 7}, {4, 7}), ElementsAre(RankRange{4, 7}));
 }
 
-TEST(SubtreesWithinTest, AnUnalignedNodeIsSeveral) {
+TEST(SubtreesWithinTest, AnUnalignedNodeIsSeveralSubtrees) {
   EXPECT_THAT(SubtreesWithin({0, 9}, {0, 3}), ElementsAre(RankRange{0, 2}, RankRange{2, 3}));
   EXPECT_THAT(SubtreesWithin({0, 9}, {3, 6}), ElementsAre(RankRange{3, 4}, RankRange{4, 6}));
   EXPECT_THAT(SubtreesWithin({0, 9}, {6, 9}), ElementsAre(RankRange{6, 8}, RankRange{8, 9}));
 }
 
-TEST(SubtreesWithinTest, TheirNumberIsCountedWithoutListingThem) {
+TEST(SubtreesWithinTest, NumSubtreesWithinEqualsTheNumberListed) {
   for (int world = 1; world <= 17; ++world) {
     for (int lo = 0; lo < world; ++lo) {
       for (int hi = lo + 1; hi <= world; ++hi) {
@@ -43,13 +43,13 @@ TEST(SubtreesWithinTest, TheirNumberIsCountedWithoutListingThem) {
   }
 }
 
-// The definition, word by word.
+// The definition, literally.
 template <typename T>
-T DumbSum(const std::vector<std::vector<T>>& values, size_t i, int lo, int hi) {
+T ReferenceSum(const std::vector<std::vector<T>>& values, size_t i, int lo, int hi) {
   if (hi - lo == 1) return values[lo][i];
   int power = 1;
   while (2 * power < hi - lo) power *= 2;
-  return DumbSum(values, i, lo, lo + power) + DumbSum(values, i, lo + power, hi);
+  return ReferenceSum(values, i, lo, lo + power) + ReferenceSum(values, i, lo + power, hi);
 }
 
 template <typename T>
@@ -64,7 +64,7 @@ void CheckRandomWorlds(uint64_t seed) {
     for (auto& v : values) {
       for (T& x : v) x = uniform(random) * std::exp2(static_cast<T>(random() % 20));
     }
-    // Random cuts into nodes; each node sums its subtrees, the world's tree sums those.
+    // A random split into nodes: each node sums its subtrees, and the world's tree adds these sums.
     std::vector<std::vector<T>> sums;
     std::vector<RankRange> subtrees;
     for (int lo = 0, hi; lo < world; lo = hi) {
@@ -86,18 +86,18 @@ void CheckRandomWorlds(uint64_t seed) {
     std::vector<T> result(n);
     SumTree({0, world}, subtrees).Run<T>(leaves, result.data(), n, static_cast<T>(world));
     for (size_t i = 0; i < n; ++i) {
-      const T expected = DumbSum(values, i, 0, world) / static_cast<T>(world);
+      const T expected = ReferenceSum(values, i, 0, world) / static_cast<T>(world);
       ASSERT_EQ(std::memcmp(&result[i], &expected, sizeof(T)), 0) << "world " << world << " element " << i;
     }
   }
 }
 
-TEST(SumTreeTest, EqualsTheDefinitionToTheLastBitWhateverTheNodes) {
+TEST(SumTreeTest, IsBitEqualToTheDefinitionForAnySplitIntoNodes) {
   CheckRandomWorlds<float>(1);
   CheckRandomWorlds<double>(2);
 }
 
-// A reminder of why there is a fixed tree: the test above would fail with another one.
+// Why the tree is fixed: with another one the test above would fail.
 TEST(SumTreeTest, AnotherOrderGivesAnotherSum) {
   const float a = 1e8f, b = -1e8f, c = 1.0f;
   const float* const leaves[] = {&a, &c, &b};

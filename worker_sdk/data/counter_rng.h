@@ -1,5 +1,5 @@
 // Random numbers as a function of (seed, counter): the state is two numbers, and equal states give equal bits
-// on every machine, compiler and library.
+// with every machine, compiler and library.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,9 @@ class CounterRng {
   // Uniform in [0, 1), a multiple of 2^-53.
   constexpr double Uniform() { return static_cast<double>(Next() >> 11) * 0x1p-53; }
 
-  // Mean 0, deviation 1: the sum of twelve uniforms less six. Near enough to the normal distribution to start
-  // weights with, never beyond 6, and free of libm, whose last bits differ between machines.
+  // Mean 0, standard deviation 1, within [-6, 6]: the sum of twelve uniforms minus six. Close enough to the
+  // normal distribution to initialize weights, and independent of libm, whose last bits differ between
+  // machines.
   constexpr double Normal() {
     double sum = -6;
     for (int i = 0; i < 12; ++i) sum += Uniform();

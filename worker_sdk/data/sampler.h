@@ -1,15 +1,16 @@
-// Which samples a step trains on, and which of them are a rank's.
+// Assigns samples to steps, and the samples of a step to ranks.
 //
-// The samples of all epochs form one endless sequence: epoch 0 shuffled, epoch 1 shuffled otherwise, and so
-// on. A step takes the next `global_batch` of it, whoever is there to work on them. So the position is one
-// number of the whole job, and neither a restart nor another world size repeats or leaves out a sample.
+// The samples of all epochs form one endless sequence: epoch 0 shuffled, epoch 1 shuffled differently, and so
+// on. A step takes the next `global_batch` samples, independent of the number of workers. The position is
+// therefore one number for the whole job, and no sample is repeated or skipped after a restart or a change of
+// the world size.
 #pragma once
 
 #include <cstdint>
 
 namespace ddprun {
 
-// What a snapshot keeps. REQUIRES: epoch >= 0, 0 <= position < number of samples.
+// The sampler's state in a snapshot. REQUIRES: epoch >= 0, 0 <= position < number of samples.
 struct SamplerState {
   uint64_t seed = 0;
   int64_t epoch = 0;
@@ -23,7 +24,7 @@ class Sampler {
   // REQUIRES: num_samples >= 1
   Sampler(int64_t num_samples, const SamplerState& state);
 
-  // The sample (0..num_samples-1) that comes `offset` >= 0 after the position.
+  // The sample (0..num_samples-1) at `offset` >= 0 from the current position.
   [[nodiscard]] int64_t Peek(int64_t offset) const;
 
   // Takes the next `count` samples. REQUIRES: count >= 0
@@ -37,22 +38,22 @@ class Sampler {
   SamplerState state_;
 };
 
-// Places lo .. hi-1 of a global batch.
+// Offsets lo .. hi-1 in a global batch.
 struct BatchSpan {
   int64_t lo = 0;
   int64_t hi = 0;
   bool operator==(const BatchSpan&) const = default;
 };
 
-// The part of rank `rank` among `world_size`: the spans follow each other in rank order and cover the batch;
-// their lengths differ by one at most, the longer ones first.
+// The part of rank `rank` of `world_size`. The spans are contiguous in rank order and cover the batch; their
+// lengths differ by at most one, with the longer ones first.
 [[nodiscard]] BatchSpan SpanOfRank(int64_t global_batch, int64_t rank, int64_t world_size);
 
-// A shuffle of 0..n-1 that needs no memory: place -> element, computed.
-
-// A Feistel network over the least even number of bits that n fits into; a place that is mapped beyond n is
-// mapped again until it is not (fewer than four times on average), which keeps the map a bijection of 0..n-1.
-// The same (n, key) gives the same shuffle on every machine.
+// A shuffle of 0..n-1, computed without memory.
+//
+// A Feistel network over the least even number of bits that n fits into. A result beyond n-1 is mapped again
+// until it is in range (fewer than four times on average), which keeps the map a bijection of 0..n-1. Equal
+// (n, key) give the same shuffle on every machine.
 //   Source:  Black, Rogaway: Ciphers with Arbitrary Finite Domains, CT-RSA 2002, method 3.
 class Permutation {
  public:

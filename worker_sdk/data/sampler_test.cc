@@ -26,14 +26,14 @@ TEST(PermutationTest, IsABijectionForEverySize) {
   }
 }
 
-TEST(PermutationTest, DependsOnTheKeyAndOnNothingElse) {
+TEST(PermutationTest, DependsOnlyOnTheKey) {
   EXPECT_EQ(Shuffled(100, 1), Shuffled(100, 1));
   EXPECT_NE(Shuffled(100, 1), Shuffled(100, 2));
-  // Snapshots rely on these very numbers (computed once outside of this program).
+  // Snapshots depend on exactly these numbers (computed once by another program).
   EXPECT_EQ(Shuffled(8, 42), (std::vector<int64_t>{5, 3, 6, 0, 1, 4, 2, 7}));
 }
 
-TEST(PermutationTest, EveryElementComesToEveryPlaceAboutEquallyOften) {
+TEST(PermutationTest, EveryElementIsAboutEquallyLikelyAtEveryPlace) {
   constexpr int64_t kN = 10, kKeys = 20000;
   int64_t count[kN][kN] = {};
   for (int64_t key = 0; key < kKeys; ++key) {
@@ -66,9 +66,9 @@ TEST(SpanOfRankTest, CoversTheBatchInOrder) {
   }
 }
 
-// Each step another world size and another batch, each with a sampler restored from the state before it: the
-// sequence of samples is the one that a single worker sees, and every epoch has every sample once.
-TEST(SamplerTest, EverySampleOnceAnEpochWhateverTheWorldSizes) {
+// Each step has another world size and another batch, and restores its samplers from the previous state: the
+// sequence of samples is that of a single worker, and every epoch has every sample once.
+TEST(SamplerTest, EverySampleIsTakenOncePerEpochForAnyWorldSizes) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     CounterRng rng(seed);

@@ -11,7 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(BucketPlanTest, NoGradientsNoBuckets) { EXPECT_THAT(PlanBuckets({}, 1, 1), IsEmpty()); }
+TEST(BucketPlanTest, WithoutGradientsThereAreNoBuckets) { EXPECT_THAT(PlanBuckets({}, 1, 1), IsEmpty()); }
 
 TEST(BucketPlanTest, TheFirstBucketIsClosedEarly) {
   EXPECT_THAT(PlanBuckets({10, 10, 10, 10, 10, 10}, 10, 30),
@@ -22,7 +22,7 @@ TEST(BucketPlanTest, AGradientIsNeverSplit) {
   EXPECT_THAT(PlanBuckets({1000, 1, 1, 1000}, 5, 10), ElementsAre(Bucket{0, 1, 1000}, Bucket{1, 3, 1002}));
 }
 
-TEST(BucketPlanTest, BucketsOfNoSizeHoldOneGradientEach) {
+TEST(BucketPlanTest, WithLimitZeroEachBucketHoldsOneGradient) {
   EXPECT_THAT(PlanBuckets({0, 7}, 0, 0), ElementsAre(Bucket{0, 1, 0}, Bucket{1, 1, 7}));
 }
 

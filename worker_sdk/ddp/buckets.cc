@@ -15,7 +15,7 @@ BucketScheduler::BucketScheduler(std::vector<Bucket> buckets)
 
 LaunchBuckets BucketScheduler::Step(const BucketEvent& event) {
   if (std::holds_alternative<StepBegan>(event)) {
-    DDPRUN_CHECK(done(), "a step begins when the one before has launched everything");
+    DDPRUN_CHECK(done(), "a step began before the previous one was done");
     std::fill(ready_.begin(), ready_.end(), 0);
     for (size_t b = 0; b < buckets_.size(); ++b) num_missing_[b] = buckets_[b].count;
     next_ = 0;
@@ -23,7 +23,7 @@ LaunchBuckets BucketScheduler::Step(const BucketEvent& event) {
   }
   const size_t index = std::get<GradBecameReady>(event).index;
   DDPRUN_CHECK(index < ready_.size(), "no such gradient");
-  DDPRUN_CHECK(!done() && !ready_[index], "a gradient becomes ready once in a step");
+  DDPRUN_CHECK(!done() && !ready_[index], "a gradient became ready twice in a step, or outside a step");
   ready_[index] = 1;
   --num_missing_[bucket_of_[index]];
   LaunchBuckets launch;

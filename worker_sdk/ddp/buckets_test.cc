@@ -40,7 +40,7 @@ TEST_F(BucketSchedulerTest, HoldsBackABucketUntilTheOnesBeforeItAreLaunched) {
   EXPECT_THAT(Ready(0), ElementsAre(0, 1, 2));
 }
 
-TEST_F(BucketSchedulerTest, EveryStepIsANewOne) {
+TEST_F(BucketSchedulerTest, EveryStepStartsFromTheBeginning) {
   for (int step = 0; step < 3; ++step) {
     (void)scheduler_.Step(StepBegan{});
     for (size_t i : {1, 0, 3}) (void)Ready(i);
@@ -68,12 +68,12 @@ TEST_F(BucketSchedulerTest, AnyOrderOfGradientsGivesTheSameOrderOfBuckets) {
 using BucketSchedulerDeathTest = BucketSchedulerTest;
 
 TEST_F(BucketSchedulerDeathTest, AbortsOnAMisusedStep) {
-  EXPECT_DEATH((void)Ready(0), "broken invariant");  // no step began
+  EXPECT_DEATH((void)Ready(0), "broken invariant");  // no step has begun
   (void)scheduler_.Step(StepBegan{});
   (void)Ready(1);
-  EXPECT_DEATH((void)Ready(1), "once in a step");
+  EXPECT_DEATH((void)Ready(1), "ready twice in a step");
   EXPECT_DEATH((void)Ready(4), "no such gradient");
-  EXPECT_DEATH((void)scheduler_.Step(StepBegan{}), "launched everything");
+  EXPECT_DEATH((void)scheduler_.Step(StepBegan{}), "before the previous one was done");
 }
 
 }  // namespace

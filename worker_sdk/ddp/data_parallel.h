@@ -1,4 +1,4 @@
-// The data-parallel step: gradients are reduced over all ranks while backward still computes the others.
+// The data-parallel step: gradients are reduced over all ranks while backward still computes other gradients.
 //
 //   DataParallel<float> dp(comm.get(), {last_layer_grads, ..., first_layer_grads}, {});
 //   for each step:
@@ -20,19 +20,20 @@ namespace ddprun {
 
 struct DataParallelOptions {
   ReduceOp op = ReduceOp::kMean;
-  // A bucket is closed when it holds this much. Larger: fewer operations; smaller: the first starts earlier.
+  // A bucket is closed once it holds this much. Larger: fewer operations. Smaller: the first starts earlier.
   size_t bucket_bytes = 4 << 20;
-  // The first bucket is closed at this, so that communication starts soon after backward does.
+  // The same for the first bucket, so that communication starts soon after backward does.
   size_t first_bucket_bytes = 256 << 10;
-  // For all gradients of a step to be reduced, counted from Finish().
+  // Time limit for reducing all gradients of a step, counted from Finish().
   Duration timeout = seconds(300);
 };
 
 // Reduces the gradients of one model. T: float or double.
-//   Order:   all ranks build it with equal sizes and options and take the same steps. Gradients may become
-//            ready in any order, also in different orders on different ranks; `grads` in the usual order is
-//            fastest.
-//   Errors:  appear in Finish(): those of Pending::Wait. After one, this and its communicator are dead.
+//   Order:   all ranks construct it with equal sizes and options, and run the same steps. Gradients may
+//            become ready in any order, which may differ between ranks; the order of `grads_in_ready_order`
+//            is fastest.
+//   Errors:  returned by Finish(): those of Pending::Wait. After one, this and its communicator are dead.
+//            Destroying this with an all-reduce in flight aborts the communicator.
 //   Threads: one caller at a time.
 //   Owns:    its bucket buffers; `comm` and the gradients' memory belong to the caller and outlive it.
 template <typename T>
@@ -44,11 +45,12 @@ class DataParallel {
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  // Starts a step. REQUIRES: the step before was finished.
+  // Starts a step. REQUIRES: the previous step was finished.
   void Begin();
 
-  // Gradient `index` (its place in the constructor's list) is complete for this step; it is read now and
-  // written by Finish(). REQUIRES: between Begin() and Finish(), once per step and gradient.
+  // Reports that gradient `index` (its position in the constructor's list) is complete for this step. The
+  // gradient must not change until Finish(), which overwrites it.
+  //   REQUIRES: between Begin() and Finish(), once per step and gradient.
   void GradReady(size_t index);
 
   // Waits for all buckets and writes the reduced values back into the gradients.

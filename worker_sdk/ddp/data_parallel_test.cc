@@ -1,4 +1,4 @@
-// Two ranks as threads, each with its own communicator: what they share is shared memory all the same.
+// Ranks are threads, each with its own communicator; they communicate through shared memory as processes do.
 #include "worker_sdk/ddp/data_parallel.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@
 namespace ddprun {
 namespace {
 
-// Runs `body` in a thread a rank.
+// Runs `body` on one thread per rank.
 void WithRanks(int world, const std::function<void(Communicator&)>& body) {
   std::string dir = testing::TempDir() + "/store.XXXXXX";
   ASSERT_NE(mkdtemp(dir.data()), nullptr);
@@ -45,7 +45,7 @@ class DataParallelTest : public testing::Test {};
 using Types = testing::Types<float, double>;
 TYPED_TEST_SUITE(DataParallelTest, Types);
 
-TYPED_TEST(DataParallelTest, GradientsAreTheMeanOverRanksInWhateverOrderTheyBecomeReady) {
+TYPED_TEST(DataParallelTest, AveragesGradientsOverRanksInAnyReadyOrder) {
   using T = TypeParam;
   WithRanks(2, [](Communicator& comm) {
     const int rank = static_cast<int>(comm.rank().value());
@@ -54,7 +54,7 @@ TYPED_TEST(DataParallelTest, GradientsAreTheMeanOverRanksInWhateverOrderTheyBeco
     std::vector<absl::Span<T>> spans;
     for (auto& grad : grads) spans.push_back(absl::MakeSpan(grad));
     DataParallel<T> dp(&comm, spans, {.bucket_bytes = 4096, .first_bucket_bytes = 8});
-    std::mt19937 random(rank);  // each rank its own order
+    std::mt19937 random(rank);  // each rank has its own order
     std::vector<size_t> order(grads.size());
     std::iota(order.begin(), order.end(), 0);
     for (int step = 0; step < 5; ++step) {
@@ -75,7 +75,7 @@ TYPED_TEST(DataParallelTest, GradientsAreTheMeanOverRanksInWhateverOrderTheyBeco
   });
 }
 
-TEST(DataParallelStepTest, SumsWhenAskedTo) {
+TEST(DataParallelStepTest, SumsWithReduceOpSum) {
   WithRanks(3, [](Communicator& comm) {
     std::vector<float> grad = {1, static_cast<float>(comm.rank().value())};
     DataParallel<float> dp(&comm, {absl::MakeSpan(grad)}, {.op = ReduceOp::kSum});
@@ -86,7 +86,7 @@ TEST(DataParallelStepTest, SumsWhenAskedTo) {
   });
 }
 
-TEST(DataParallelStepTest, APeerThatIsLateIsAnErrorOfFinish) {
+TEST(DataParallelStepTest, FinishFailsWhenAPeerIsLate) {
   std::promise<void> gave_up;
   std::shared_future<void> other_gave_up = gave_up.get_future().share();
   WithRanks(2, [&](Communicator& comm) {
@@ -104,9 +104,9 @@ TEST(DataParallelStepTest, APeerThatIsLateIsAnErrorOfFinish) {
   });
 }
 
-TEST(DataParallelStepTest, AStepThatIsBrokenOffAbortsItsCommunicator) {
-  std::promise<void> broken_off;
-  std::shared_future<void> other_broke_off = broken_off.get_future().share();
+TEST(DataParallelStepTest, DestructionDuringAStepAbortsTheCommunicator) {
+  std::promise<void> destroyed;
+  std::shared_future<void> other_destroyed = destroyed.get_future().share();
   WithRanks(2, [&](Communicator& comm) {
     if (comm.rank() == Rank(0)) {
       std::vector<float> grad(100);
@@ -115,9 +115,9 @@ TEST(DataParallelStepTest, AStepThatIsBrokenOffAbortsItsCommunicator) {
         dp.Begin();
         dp.GradReady(0);
       }
-      broken_off.set_value();
+      destroyed.set_value();
     } else {
-      EXPECT_EQ(other_broke_off.wait_for(seconds(30)), std::future_status::ready);
+      EXPECT_EQ(other_destroyed.wait_for(seconds(30)), std::future_status::ready);
     }
     EXPECT_EQ(comm.status().code(), absl::StatusCode::kAborted) << comm.status();
   });

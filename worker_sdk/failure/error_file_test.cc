@@ -15,13 +15,13 @@ std::string Read(const std::string& path) {
   return text.str();
 }
 
-TEST(ErrorFileTest, HasTheShapeOfPyTorchs) {
+TEST(ErrorFileTest, MatchesPyTorchsFormat) {
   EXPECT_EQ(ErrorFileJson(absl::InternalError("said \"no\"\n"), 1795248899),
             R"({"message":{"message":"said \"no\"\n","extraInfo":{"py_callstack":"said \"no\"\n",)"
             R"("timestamp":"1795248899"}}})");
 }
 
-TEST(LastWordsTest, SayWhoseFailureItIs) {
+TEST(LastWordsTest, MarkFailuresThatOriginateElsewhere) {
   EXPECT_EQ(LastWords(absl::FailedPreconditionError("the loss is nan")), "the loss is nan");
   EXPECT_EQ(LastWords(absl::UnavailableError("rank 3 of round 7 is gone")),
             "rank 3 of round 7 is gone (the cause is elsewhere)");
@@ -29,16 +29,16 @@ TEST(LastWordsTest, SayWhoseFailureItIs) {
             "round 4 has taken over (the cause is elsewhere)");
 }
 
-TEST(ErrorFileTest, OnlyOnesOwnFailureIsLeft) {
+TEST(ErrorFileTest, IsWrittenOnlyForTheWorkersOwnFailure) {
   const std::string path = testing::TempDir() + "/error.json";
   LeaveErrorFile(path, absl::UnavailableError("rank 3 of round 7 is gone"));
-  LeaveErrorFile(path, absl::AbortedError("told to stop"));
+  LeaveErrorFile(path, absl::AbortedError("stopped by request"));
   LeaveErrorFile(path, absl::DeadlineExceededError("rank 3 is silent"));
   LeaveErrorFile(path, absl::OkStatus());
   EXPECT_FALSE(std::ifstream(path).good());
   LeaveErrorFile(path, absl::FailedPreconditionError("mine"));
   EXPECT_THAT(Read(path), testing::HasSubstr(R"("message":"mine")"));
-  LeaveErrorFile("", absl::InternalError("nowhere to go"));
+  LeaveErrorFile("", absl::InternalError("no path"));
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ double Balance::goodput() const {
 
 Balance BalanceOf(absl::Span<const LedgerEntry> entries) {
   Balance balance;
-  // Backwards, for a step is lost when any later process began at it or before.
+  // Backwards, because a step is lost if any later process began at or before it.
   int64_t begun_at = std::numeric_limits<int64_t>::max();
   for (size_t i = entries.size(); i-- > 0;) {
     const LedgerEntry& e = entries[i];
@@ -82,7 +82,7 @@ std::string LedgerTable(const Balance& b) {
     absl::StrAppendFormat(&table, "  %-11s %10.3f s %6.2f %%  %s\n", what, Seconds(time), percent, remark);
   };
   add("steps", b.in_steps, Times(b.steps, "step", "steps"));
-  add("lost steps", b.in_lost_steps, absl::StrCat(b.lost_steps, " done again later"));
+  add("lost steps", b.in_lost_steps, absl::StrCat(b.lost_steps, " repeated later"));
   add("rendezvous", b.in_rendezvous, absl::StrCat("of ", Times(b.processes, "process", "processes")));
   add("restart", b.in_restart, absl::StrCat("after ", Times(b.restarts, "failure", "failures")));
   add("waiting", b.in_waiting, absl::StrCat("for nodes, ", Times(b.waits, "time", "times")));
@@ -90,12 +90,12 @@ std::string LedgerTable(const Balance& b) {
   add("other", b.in_other, "");
   for (std::string::size_type at; (at = table.find(" \n")) != std::string::npos;) table.erase(at, 1);
   if (b.downs > 0) {
-    absl::StrAppendFormat(&table, "  not counted: %.3f s before the job was started again (%s)\n",
-                          Seconds(b.down), Times(b.downs, "time", "times"));
+    absl::StrAppendFormat(&table, "  not counted: %.3f s between starts of the job (%s)\n", Seconds(b.down),
+                          Times(b.downs, "time", "times"));
   }
   if (b.clock_steps > 0) {
-    absl::StrAppend(&table, "  a clock of day was set back: ", Times(b.clock_steps, "gap", "gaps"),
-                    " between processes taken for none\n");
+    absl::StrAppend(&table, "  a wall clock was set back: ", Times(b.clock_steps, "gap", "gaps"),
+                    " between processes counted as zero\n");
   }
   return table;
 }

@@ -1,13 +1,13 @@
-// What became of a job's time: entries, one for each process that led a round, and their balance.
+// Accounts for a job's time: entries, one for each process that led a round, and their balance.
 //
 //   process of round 1        gap       process of round 2
 //   [rendezvous|steps|snap|steps]......[rendezvous|steps...]
-//                                ^ restart: a failure was charged in between
-//                                  waiting: none was, nodes came or went; or waited to be enough
-//                                  down:    the job itself had ended and was started again
+//                                ^ restart: a restart was charged for a failure
+//                                  waiting: none was; nodes joined or left, or there were too few
+//                                  down:    the job had ended and was started again
 //
-// Within a process time is that of a monotonic clock. Gaps between processes are differences of the clock of
-// day of their hosts: a clock that was set, or another host's that is set otherwise, shows up there.
+// Within a process, time is measured by a monotonic clock. Gaps between processes are differences of wall
+// clocks, possibly of different hosts, so they include clock changes and offsets.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ namespace ddprun {
 
 // What a process spends its time on.
 enum class Activity {
-  kRendezvous,  // from its start to its first step: meeting the others, reading data and snapshot
+  kRendezvous,  // from its start to its first step: connecting the ranks, reading data and snapshot
   kSteps,
   kSnapshots,
   kOther,  // logs, metrics
@@ -32,14 +32,14 @@ inline constexpr size_t kNumActivities = 4;
 constexpr int64_t kNoStep = -1;
 
 struct LedgerEntry {
-  int64_t job = 0;  // equal for processes of one job: a hash of its name
+  int64_t job = 0;  // hash of the job's name
   int64_t round = 0;
   int64_t restart_count = 0;
   int64_t world_size = 1;
-  int64_t begin_us = 0;                               // clock of day when the process began, since 1970
+  int64_t begin_us = 0;                               // wall clock when the process began, since 1970
   std::array<int64_t, kNumActivities> spent_us = {};  // by Activity
-  int64_t first_step = kNoStep;  // updates done before its first one; kNoStep: it did not come to that
-  int64_t last_step = kNoStep;   // updates done at its last word
+  int64_t first_step = kNoStep;  // updates done before its first one; kNoStep: it did not get that far
+  int64_t last_step = kNoStep;   // updates done when the entry was last written
 
   int64_t& spent(Activity activity) { return spent_us[static_cast<size_t>(activity)]; }
   [[nodiscard]] int64_t spent(Activity activity) const { return spent_us[static_cast<size_t>(activity)]; }
@@ -48,36 +48,36 @@ struct LedgerEntry {
 
 struct Balance {
   int64_t processes = 0;
-  int64_t steps = 0;       // that count
-  int64_t lost_steps = 0;  // done, and done again by a later process
-  int64_t restarts = 0;    // gaps of each kind
-  int64_t waits = 0;
-  int64_t downs = 0;
-  int64_t clock_steps = 0;  // gaps below zero, which count as none: a clock was set back
+  int64_t steps = 0;        // that count: not lost
+  int64_t lost_steps = 0;   // repeated by a later process
+  int64_t restarts = 0;     // number of gaps of this kind
+  int64_t waits = 0;        // likewise
+  int64_t downs = 0;        // likewise
+  int64_t clock_steps = 0;  // negative gaps, which count as zero: a clock was set back
 
   Duration in_steps{};  // that count
-  // Of a process's steps as many as were lost take their share of its time.
+  // A process's lost steps take a proportional share of its time in steps.
   Duration in_lost_steps{};
   Duration in_rendezvous{};
   Duration in_restart{};
   Duration in_waiting{};
   Duration in_snapshots{};
   Duration in_other{};
-  Duration down{};  // not part of the total: nobody was there to lose time
+  Duration down{};  // not part of total(): the job did not run
 
   [[nodiscard]] Duration total() const {
     return in_steps + in_lost_steps + in_rendezvous + in_restart + in_waiting + in_snapshots + in_other;
   }
-  // Part of the total that was spent in steps that count: 0..1.
+  // Fraction of total() that was spent in steps that count: 0..1.
   [[nodiscard]] double goodput() const;
 };
 
 // `entries` in the order in which the processes began.
 Balance BalanceOf(absl::Span<const LedgerEntry> entries);
 
-// A table for people; each line ends.
+// A table for people; each line ends with a newline.
 std::string LedgerTable(const Balance& balance);
-// One line for programs, without end: "event=ledger steps=600 lost_steps=20 ... goodput=0.9312".
+// One line for programs, without a newline: "event=ledger steps=600 lost_steps=20 ... goodput=0.9312".
 std::string LedgerLine(const Balance& balance);
 
 }  // namespace ddprun

@@ -18,12 +18,12 @@
 namespace ddprun {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "the file is written as memory has it");
+static_assert(std::endian::native == std::endian::little, "the file is written in memory layout");
 
 constexpr absl::string_view kMagic = "ddpledg\n";
 constexpr uint32_t kVersion = 1;
 
-// The file's parts, without gaps.
+// The parts of the file, without padding.
 struct Header {
   char magic[8];
   uint32_t version;
@@ -61,8 +61,8 @@ LedgerEntry Decode(const Record& r) {
   return e;
 }
 
-// A file without checksums is believed when its numbers make sense; zeros, which a power cut leaves, do not.
-bool MakesSense(const LedgerEntry& e) {
+// The file has no checksums, so entries are checked for plausibility. Zeros, left by a power failure, fail.
+bool IsPlausible(const LedgerEntry& e) {
   constexpr int64_t kMost = int64_t{1} << 52, kMostSpentUs = int64_t{1} << 46;  // two years
   const auto sane = [](int64_t n) { return n >= 0 && n < kMost; };
   const auto sane_time = [](int64_t us) { return us >= 0 && us < kMostSpentUs; };
@@ -71,22 +71,23 @@ bool MakesSense(const LedgerEntry& e) {
          e.first_step >= kNoStep && e.first_step <= e.last_step;
 }
 
-// Why `bytes` are no ledger; empty: `entries` are in it. What is left of a torn entry at the end is none.
+// Appends the entries of `bytes` to `entries` and ignores a torn entry at the end. Returns why `bytes` are
+// not a valid ledger; empty: they are.
 std::string Parse(absl::string_view bytes, std::vector<LedgerEntry>& entries) {
   Header header{};
   std::memcpy(&header, bytes.data(), std::min(bytes.size(), sizeof(header)));
   if (bytes.size() < sizeof(header) || absl::string_view(header.magic, sizeof(header.magic)) != kMagic) {
-    return "it is no ledger";
+    return "not a ledger";
   }
   if (header.version != kVersion || header.entry_bytes != sizeof(Record)) {
-    return absl::StrCat("it is of version ", header.version, ", this program knows ", kVersion);
+    return absl::StrCat("version ", header.version, ", but this program supports version ", kVersion);
   }
   bytes.remove_prefix(sizeof(header));
   for (; bytes.size() >= sizeof(Record); bytes.remove_prefix(sizeof(Record))) {
     Record record;
     std::memcpy(&record, bytes.data(), sizeof(record));
     entries.push_back(Decode(record));
-    if (!MakesSense(entries.back())) return absl::StrCat("entry ", entries.size(), " makes no sense");
+    if (!IsPlausible(entries.back())) return absl::StrCat("entry ", entries.size(), " is implausible");
   }
   return "";
 }
@@ -107,12 +108,12 @@ absl::StatusOr<LedgerFile> LedgerFile::Open(const std::string& path) {
   if (!bytes.ok() && !absl::IsNotFound(bytes.status())) return bytes.status();
   std::vector<LedgerEntry> earlier;
   std::string remark;
-  // A file without a byte is one whose maker found no room for more.
+  // An empty file was created when the disk was full.
   if (bytes.ok() && !bytes->empty()) {
     if (const std::string why = Parse(*bytes, earlier); !why.empty()) {
-      const std::string aside = path + ".old";
-      if (rename(path.c_str(), aside.c_str()) != 0) return FileError("cannot rename", path, errno);
-      remark = absl::StrCat(path, ": ", why, ": moved to ", aside, ", the ledger begins anew");
+      const std::string backup = path + ".old";
+      if (rename(path.c_str(), backup.c_str()) != 0) return FileError("cannot rename", path, errno);
+      remark = absl::StrCat(path, ": ", why, ": moved to ", backup, ", starting a new ledger");
       earlier.clear();
     }
   }
@@ -135,8 +136,8 @@ LedgerFile::~LedgerFile() {
 }
 
 absl::Status LedgerFile::Write(const LedgerEntry& entry) {
-  if (earlier_
-          .empty()) {  // with the header, in one call: there is no file that has the one and not the other
+  if (earlier_.empty()) {
+    // The header and the first entry in one call, so that no file has a header alone.
     struct {
       Header header;
       Record record;

@@ -1,5 +1,5 @@
-// The ledger on disk: docs/ledger_format.md. Each process that leads a round appends an entry of its own and
-// keeps overwriting it; what was written stays when the process is killed, for it is the system's then.
+// The ledger on disk: docs/ledger_format.md. Each process that leads a round appends one entry and keeps
+// overwriting it. What it has written survives when it is killed, because the kernel has it.
 #pragma once
 
 #include <string>
@@ -12,25 +12,25 @@
 
 namespace ddprun {
 
-//   Errors:  as the system says, naming the file.
+//   Errors:  as reported by the system, with the file's name.
 //   Threads: one caller at a time.
 class LedgerFile {
  public:
-  // Opens `path` or makes it.
+  // Opens or creates `path`.
   static absl::StatusOr<LedgerFile> Open(const std::string& path);
   LedgerFile(LedgerFile&& other) noexcept;
   LedgerFile& operator=(LedgerFile&&) = delete;
   ~LedgerFile();
 
-  // Those of earlier processes.
+  // The entries of earlier processes.
   [[nodiscard]] const std::vector<LedgerEntry>& earlier() const { return earlier_; }
-  // Why the ledger begins anew: the file that was there is none of this version, or damaged, and was moved
-  // aside. Empty: it goes on.
+  // Why an existing file was replaced by a new ledger: it was not a ledger of this version, or damaged, and
+  // was renamed to <path>.old. Empty: no file was replaced.
   [[nodiscard]] const std::string& remark() const { return remark_; }
 
-  // Puts `entry` behind the earlier ones, over this process's own before. One system call of about a
-  // microsecond, without waiting for the disk.
-  //   Errors: kResourceExhausted: the disk is full; a later call may do.
+  // Writes `entry` after the earlier ones, over this process's previous entry. One system call of about a
+  // microsecond; does not wait for the disk.
+  //   Errors: kResourceExhausted: the disk is full; a later call may succeed.
   absl::Status Write(const LedgerEntry& entry);
 
  private:

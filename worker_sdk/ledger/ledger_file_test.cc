@@ -71,8 +71,8 @@ TEST_F(LedgerFileTest, EachProcessHasOneEntry) {
   EXPECT_THAT(Open().remark(), IsEmpty());
 }
 
-// Documented, and read by later versions.
-TEST_F(LedgerFileTest, TheBytesAreThoseOfItsPage) {
+// The format is documented, and read by later versions.
+TEST_F(LedgerFileTest, TheBytesMatchTheDocument) {
   Append(Entry(1));
   const std::string bytes = ReadFile(path_).value();
   ASSERT_EQ(bytes.size(), 16 + 88);
@@ -80,7 +80,7 @@ TEST_F(LedgerFileTest, TheBytesAreThoseOfItsPage) {
   EXPECT_EQ(bytes.substr(16, 16), std::string("\xfd\xff\xff\xff\xff\xff\xff\xff\x01\0\0\0\0\0\0\0", 16));
 }
 
-TEST_F(LedgerFileTest, SurvivesTheDeathOfItsWriter) {
+TEST_F(LedgerFileTest, EntriesSurviveAKilledWriter) {
   const pid_t writer = fork();
   ASSERT_GE(writer, 0);
   if (writer == 0) {
@@ -99,7 +99,7 @@ TEST_F(LedgerFileTest, SurvivesTheDeathOfItsWriter) {
   EXPECT_EQ(Entries()[0].last_step, 999);
 }
 
-TEST_F(LedgerFileTest, WhatIsLeftOfATornEntryIsWrittenOver) {
+TEST_F(LedgerFileTest, ATornEntryIsOverwritten) {
   Append(Entry(1));
   Append(Entry(2));
   std::filesystem::resize_file(path_, std::filesystem::file_size(path_) - 1);
@@ -108,7 +108,7 @@ TEST_F(LedgerFileTest, WhatIsLeftOfATornEntryIsWrittenOver) {
   EXPECT_THAT(Entries(), ElementsAre(Entry(1), Entry(3)));
 }
 
-TEST_F(LedgerFileTest, WhatIsNoLedgerIsMovedAsideWithAWord) {
+TEST_F(LedgerFileTest, AnInvalidFileIsRenamedWithARemark) {
   Append(Entry(1));
   const std::string good = ReadFile(path_).value();
   std::string later = good, zeros = good + std::string(88, '\0');
@@ -116,17 +116,17 @@ TEST_F(LedgerFileTest, WhatIsNoLedgerIsMovedAsideWithAWord) {
   const struct {
     std::string bytes, why;
   } kCases[] = {
-      {"my notes", "it is no ledger"},
-      {"somebody's file of more than sixteen bytes", "it is no ledger"},
-      {later, "it is of version 2, this program knows 1"},
-      {zeros, "entry 2 makes no sense"},
+      {"my notes", "not a ledger"},
+      {"a file of more than sixteen bytes", "not a ledger"},
+      {later, "version 2, but this program supports version 1"},
+      {zeros, "entry 2 is implausible"},
   };
   for (const auto& [bytes, why] : kCases) {
     ASSERT_TRUE(WriteFile(path_, bytes).ok());
     {
       LedgerFile file = Open();
       EXPECT_EQ(file.remark(),
-                absl::StrCat(path_, ": ", why, ": moved to ", path_, ".old, the ledger begins anew"));
+                absl::StrCat(path_, ": ", why, ": moved to ", path_, ".old, starting a new ledger"));
       EXPECT_THAT(file.earlier(), IsEmpty());
       ASSERT_TRUE(file.Write(Entry(4)).ok());
     }
@@ -135,7 +135,7 @@ TEST_F(LedgerFileTest, WhatIsNoLedgerIsMovedAsideWithAWord) {
   }
 }
 
-TEST_F(LedgerFileTest, AnEmptyFileIsANewOne) {
+TEST_F(LedgerFileTest, AnEmptyFileIsANewLedger) {
   ASSERT_TRUE(WriteFile(path_, "").ok());
   EXPECT_THAT(Open().remark(), IsEmpty());
 }
@@ -145,7 +145,7 @@ TEST_F(LedgerFileTest, ErrorsNameTheFile) {
   EXPECT_THAT(std::string(LedgerFile::Open(path_).status().message()), HasSubstr(path_));
 }
 
-// The keeper, with a clock of the test's.
+// LedgerKeeper, with the test's clock.
 TEST_F(LedgerFileTest, EveryMomentIsBookedOnce) {
   const TimePoint begin{seconds(1000)};
   WorkerEnv env;
@@ -159,7 +159,7 @@ TEST_F(LedgerFileTest, EveryMomentIsBookedOnce) {
     ledger.Book(Activity::kOther, begin + seconds(6));
     ledger.Book(Activity::kSnapshots, begin + seconds(10));
     ASSERT_TRUE(ledger.StepDone(2, begin + seconds(15)).ok());
-    ledger.Book(Activity::kOther, begin + seconds(21));  // and it is killed before it says so
+    ledger.Book(Activity::kOther, begin + seconds(21));  // killed before this is written
   }
   env.round = Round(2);
   env.restart_count = 1;
@@ -171,14 +171,14 @@ TEST_F(LedgerFileTest, EveryMomentIsBookedOnce) {
   EXPECT_EQ(b.steps, 2);
   EXPECT_EQ(b.lost_steps, 1);
   EXPECT_EQ(b.in_rendezvous, seconds(3));
-  EXPECT_EQ(b.in_steps, seconds(4 + 1) + std::chrono::microseconds(1)) << "nothing is lost by rounding";
+  EXPECT_EQ(b.in_steps, seconds(4 + 1) + std::chrono::microseconds(1)) << "rounding loses no time";
   EXPECT_EQ(b.in_lost_steps, seconds(4));
   EXPECT_EQ(b.in_snapshots, seconds(4));
   EXPECT_EQ(b.in_other, seconds(1));
-  EXPECT_EQ(b.in_restart, seconds(3)) << "what was not written is part of the gap";
+  EXPECT_EQ(b.in_restart, seconds(3)) << "unwritten time is part of the gap";
 }
 
-TEST(LedgerKeeperTest, WithoutAFileItIsOfThisProcess) {
+TEST(LedgerKeeperTest, WithoutAFileTheTotalIsOfThisProcess) {
   const TimePoint begin{seconds(1000)};
   LedgerKeeper ledger(WorkerEnv(), kDay, begin);
   ASSERT_TRUE(ledger.Ready(5, begin + seconds(1)).ok());

@@ -8,7 +8,7 @@
 namespace ddprun {
 namespace {
 
-// FNV-1a: the same in every build, unlike std::hash.
+// FNV-1a: equal in every build, unlike std::hash.
 int64_t HashOf(absl::string_view text) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
@@ -39,7 +39,7 @@ absl::Status LedgerKeeper::Ready(int64_t step, TimePoint now) {
 }
 
 void LedgerKeeper::Book(Activity activity, TimePoint now) {
-  // Whole microseconds; what is below stays for the next.
+  // Whole microseconds; the remainder is left for the next call.
   const auto spent = std::chrono::floor<std::chrono::microseconds>(now - booked_until_);
   entry_.spent(activity) += spent.count();
   booked_until_ += spent;

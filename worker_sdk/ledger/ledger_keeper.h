@@ -1,10 +1,10 @@
-// Keeps the ledger of a job, for the process that leads its round (rank 0).
+// Keeps the ledger of a job, in the process that leads its round (rank 0).
 //
-//   LedgerKeeper ledger(env, clock of day, now);      // as early as possible
+//   LedgerKeeper ledger(env, wall_clock_us, now);     // as early as possible
 //   ledger.KeepIn(directory + "/ledger");
-//   ledger.Ready(step, now);                          // the first step begins: until here it was rendezvous
+//   ledger.Ready(step, now);                          // the first step begins; time so far was rendezvous
 //   for each step: ...; ledger.StepDone(step, now);
-//   ledger.Book(Activity::kSnapshots, now);           // whatever it was since the last call
+//   ledger.Book(Activity::kSnapshots, now);           // assigns the time since the previous call
 //   std::cout << LedgerTable(ledger.Total());
 #pragma once
 
@@ -20,24 +20,24 @@
 
 namespace ddprun {
 
-// Time is an argument; every moment since the process began is booked once.
+// Takes time as an argument. Every moment since the process began is booked exactly once.
 //   REQUIRES: now never decreases.
-//   Errors:   those of the file. What could not be written is in memory, and written with the next.
+//   Errors:   those of LedgerFile. What could not be written is kept in memory and written by the next call.
 //   Threads:  one caller at a time.
 class LedgerKeeper {
  public:
-  // `begin_us`: clock of day at `now`, since 1970.
+  // `begin_us`: wall clock at `now`, since 1970.
   LedgerKeeper(const WorkerEnv& env, int64_t begin_us, TimePoint now);
 
-  // From here on the ledger is kept in `path`, too, behind the entries that are there. Without this it is of
-  // this process alone. Returns a remark for people, or an empty one.
+  // Also keeps the ledger in `path` from here on, after the entries that the file has. Without this call the
+  // ledger covers only this process. Returns LedgerFile::remark().
   absl::StatusOr<std::string> KeepIn(const std::string& path);
 
-  // Steps begin, `step` updates having been done by earlier processes.
+  // Books the time so far as rendezvous. Steps begin after `step` updates by earlier processes.
   absl::Status Ready(int64_t step, TimePoint now);
-  // The time since the last call was spent on this.
+  // Books the time since the previous call to `activity`; does not write.
   void Book(Activity activity, TimePoint now);
-  // The time since the last call was an update, the `step`th; written.
+  // Books the time since the previous call as update number `step`, and writes the entry.
   absl::Status StepDone(int64_t step, TimePoint now);
 
   [[nodiscard]] Balance Total() const;

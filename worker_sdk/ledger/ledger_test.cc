@@ -12,10 +12,10 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr int64_t kSecond = 1'000'000;
-constexpr int64_t kDay = 1'795'248'000 * kSecond;  // some clock of day
+constexpr int64_t kDay = 1'795'248'000 * kSecond;  // an arbitrary wall clock time
 
-// A process of round `round` that began `begin_s` seconds after kDay: 1 s of rendezvous, a second a step,
-// 0.5 s of snapshots and 0.25 s of others.
+// A process of `round` that began `begin_s` seconds after kDay: 1 s of rendezvous, 1 s per step, 0.5 s of
+// snapshots and 0.25 s of other work.
 LedgerEntry Entry(int64_t round, int64_t restart_count, int64_t begin_s, int64_t first_step,
                   int64_t last_step) {
   return {.job = 7,
@@ -41,13 +41,13 @@ TEST(LedgerTest, OneProcessHasNoGaps) {
   EXPECT_DOUBLE_EQ(b.goodput(), 8 / 9.75);
 }
 
-TEST(LedgerTest, NothingIsNothing) {
+TEST(LedgerTest, WithoutEntriesEverythingIsZero) {
   const Balance b = BalanceOf({});
   EXPECT_EQ(b.total(), Duration::zero());
   EXPECT_EQ(b.goodput(), 0);
 }
 
-// 10 steps are done in 11.75 s; 2 s later a process begins that goes on from step 8.
+// The first process does 10 steps and ends at 11.5 s; 1.5 s later a second one continues from step 8.
 TEST(LedgerTest, AFailureCostsItsGapAndTheStepsAfterTheSnapshot) {
   std::vector<LedgerEntry> entries = {Entry(1, 0, 0, 0, 10), Entry(2, 1, 13, 8, 20)};
   entries[0].spent(Activity::kOther) = 0;  // ends at 11.5 s
@@ -62,7 +62,7 @@ TEST(LedgerTest, AFailureCostsItsGapAndTheStepsAfterTheSnapshot) {
   EXPECT_EQ(b.total(), seconds(13 + 13) + milliseconds(750));
 }
 
-TEST(LedgerTest, TheRestartCountTellsAFailureFromNodesThatComeAndGo) {
+TEST(LedgerTest, TheRestartCountDistinguishesFailuresFromChangesOfMembership) {
   const Balance b = BalanceOf(std::vector<LedgerEntry>{Entry(1, 0, 0, 0, 0), Entry(2, 0, 10, 0, 0),
                                                        Entry(4, 2, 30, 0, 0), Entry(5, 2, 60, 0, 0)});
   EXPECT_EQ(b.waits, 2);
@@ -71,7 +71,7 @@ TEST(LedgerTest, TheRestartCountTellsAFailureFromNodesThatComeAndGo) {
   EXPECT_EQ(b.in_restart, milliseconds(18250));
 }
 
-// Rounds begin anew; or it is a job of another name.
+// The rounds start again from 0, or the job has another name.
 TEST(LedgerTest, TheTimeBetweenTwoStartsOfTheJobDoesNotCount) {
   std::vector<LedgerEntry> entries = {Entry(3, 2, 0, 0, 0), Entry(0, 0, 1000, 0, 0), Entry(1, 0, 2000, 0, 0)};
   entries[2].job = 8;
@@ -81,15 +81,15 @@ TEST(LedgerTest, TheTimeBetweenTwoStartsOfTheJobDoesNotCount) {
   EXPECT_EQ(b.total(), 3 * milliseconds(1750));
 }
 
-// The newest snapshot was torn: the third process begins before the second did.
-TEST(LedgerTest, AStepIsLostToAnyLaterProcess) {
+// The newest snapshot was torn: the third process begins at an earlier step than the second.
+TEST(LedgerTest, AStepIsLostIfAnyLaterProcessRepeatsIt) {
   const Balance b = BalanceOf(
       std::vector<LedgerEntry>{Entry(1, 0, 0, 0, 100), Entry(2, 1, 200, 80, 90), Entry(3, 2, 400, 60, 110)});
   EXPECT_EQ(b.lost_steps, 40 + 10);
   EXPECT_EQ(b.steps, 110);
 }
 
-TEST(LedgerTest, AProcessThatNeverSteppedLosesNobodyASteps) {
+TEST(LedgerTest, AProcessWithoutStepsLosesNoSteps) {
   LedgerEntry none = Entry(2, 1, 200, 0, 0);
   none.first_step = none.last_step = kNoStep;
   const Balance b =
@@ -99,13 +99,13 @@ TEST(LedgerTest, AProcessThatNeverSteppedLosesNobodyASteps) {
   EXPECT_EQ(b.in_rendezvous, seconds(3));
 }
 
-TEST(LedgerTest, AClockThatWasSetBackMakesNoTimeButAWord) {
+TEST(LedgerTest, ANegativeGapCountsAsZeroAndIsReported) {
   const Balance b = BalanceOf(std::vector<LedgerEntry>{Entry(1, 0, 0, 0, 10), Entry(2, 1, 5, 10, 20)});
   EXPECT_EQ(b.in_restart, Duration::zero());
   EXPECT_EQ(b.restarts, 1);
   EXPECT_EQ(b.clock_steps, 1);
   EXPECT_THAT(LedgerTable(b),
-              HasSubstr("a clock of day was set back: 1 gap between processes taken for none\n"));
+              HasSubstr("a wall clock was set back: 1 gap between processes counted as zero\n"));
 }
 
 TEST(LedgerTest, TheTableAddsUp) {
@@ -114,13 +114,13 @@ TEST(LedgerTest, TheTableAddsUp) {
   EXPECT_EQ(LedgerTable(b),
             "ledger: 63.5 s, of which 78.7 % in steps that count\n"
             "  steps           50.000 s  78.74 %  50 steps\n"
-            "  lost steps       2.000 s   3.15 %  2 done again later\n"
+            "  lost steps       2.000 s   3.15 %  2 repeated later\n"
             "  rendezvous       4.000 s   6.30 %  of 4 processes\n"
             "  restart          2.250 s   3.54 %  after 1 failure\n"
             "  waiting          2.250 s   3.54 %  for nodes, 1 time\n"
             "  snapshots        2.000 s   3.15 %\n"
             "  other            1.000 s   1.57 %\n"
-            "  not counted: 48.250 s before the job was started again (1 time)\n");
+            "  not counted: 48.250 s between starts of the job (1 time)\n");
   EXPECT_EQ(LedgerLine(b),
             "event=ledger steps=50 lost_steps=2 processes=4 restarts=1 waits=1 downs=1 clock_steps=0 "
             "total_s=63.500000 steps_s=50.000000 lost_steps_s=2.000000 rendezvous_s=4.000000 "

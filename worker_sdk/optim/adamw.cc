@@ -22,10 +22,10 @@ double Power(double base, int64_t exponent) {
 template <typename T>
 void AdamWStep(const AdamWOptions& options, int64_t step, absl::Span<const T> grads, absl::Span<T> params,
                absl::Span<T> m, absl::Span<T> v) {
-  DDPRUN_CHECK(step >= 1, "steps are counted from 1");
+  DDPRUN_CHECK(step >= 1, "step < 1");
   DDPRUN_CHECK(grads.size() == params.size() && m.size() == params.size() && v.size() == params.size(),
-               "one gradient, mean and square for each parameter");
-  // Both corrections become one factor and one epsilon, so that the loop divides once.
+               "the spans differ in size");
+  // Both bias corrections are folded into the rate and epsilon, so that the loop divides once.
   const double root = std::sqrt(1 - Power(options.beta2, step));
   const T rate = static_cast<T>(options.learning_rate * root / (1 - Power(options.beta1, step)));
   const T epsilon = static_cast<T>(options.epsilon * root);

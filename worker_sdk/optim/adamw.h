@@ -13,18 +13,18 @@ namespace ddprun {
 
 struct AdamWOptions {
   double learning_rate = 1e-3;  // lr
-  double beta1 = 0.9;           // memory of the mean; 0 <= beta1 < 1
-  double beta2 = 0.999;         // memory of the square; 0 <= beta2 < 1
-  double epsilon = 1e-8;        // > 0; keeps quiet parameters from large steps
-  double weight_decay = 0;      // wd, 0 for gains and biases by custom; AdamW: of the parameters that decay
+  double beta1 = 0.9;           // decay rate of the mean; 0 <= beta1 < 1
+  double beta2 = 0.999;         // decay rate of the square; 0 <= beta2 < 1
+  double epsilon = 1e-8;        // > 0; bounds the step of parameters with small gradients
+  double weight_decay = 0;      // wd, usually 0 for gains and biases; class AdamW applies it where `decays`
 };
 
 // One update of all elements, t = `step` counted from 1:
 //   m <- beta1 * m + (1 - beta1) * g
 //   v <- beta2 * v + (1 - beta2) * g^2
 //   p <- p - lr * ((m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) + wd * p)
-// Element by element and without libm but for sqrt, which is exact: equal inputs give equal bits everywhere.
-// T is float or double.
+// Elementwise, and without libm except for sqrt, which is correctly rounded: equal inputs give equal bits
+// everywhere. T is float or double.
 //   REQUIRES: step >= 1; all four spans of equal size; m and v zero before the first step.
 //   Source:   Loshchilov, Hutter: Decoupled Weight Decay Regularization, ICLR 2019, algorithm 2.
 template <typename T>
@@ -37,7 +37,7 @@ extern template void AdamWStep<double>(const AdamWOptions&, int64_t, absl::Span<
                                        absl::Span<double>, absl::Span<double>, absl::Span<double>);
 
 // AdamWStep on all parameters, in float32.
-// State: "adamw.mean/<parameter>" (m) of all parameters, then "adamw.square/<parameter>" (v).
+// State: "adamw.mean/<parameter>" (m) for all parameters, then "adamw.square/<parameter>" (v).
 class AdamW : public Optimizer {
  public:
   AdamW(std::vector<ParameterView> parameters, const AdamWOptions& options);

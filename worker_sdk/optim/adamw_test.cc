@@ -9,7 +9,7 @@
 namespace ddprun {
 namespace {
 
-// The formula of the header, word for word, in double.
+// The formula of the header, literally, in double.
 struct Reference {
   double p, m = 0, v = 0;
   void Step(const AdamWOptions& o, int t, double g) {
@@ -33,7 +33,7 @@ double WorstErrorAfter(int steps, const AdamWOptions& options) {
   }
   for (int t = 1; t <= steps; ++t) {
     for (size_t i = 0; i < kElems; ++i) {
-      // From very small to very large, one parameter without any gradient.
+      // Gradients from very small to very large; one parameter has gradient 0.
       grads[i] = i == 0 ? T(0) : static_cast<T>(static_cast<float>(rng.Normal() * std::pow(10, i % 9 - 6.0)));
       expected[i].Step(options, t, grads[i]);
     }
@@ -57,7 +57,7 @@ TEST(AdamWTest, FollowsTheFormula) {
   }
 }
 
-// Bias correction: the first step is as long as the learning rate, however small the gradient.
+// Bias correction: the size of the first step is the learning rate, however small the gradient.
 TEST(AdamWTest, FirstStepHasTheLengthOfTheLearningRate) {
   std::vector<double> params{1, 1}, m(2), v(2);
   const std::vector<double> grads{1e-4, -100};
@@ -67,7 +67,7 @@ TEST(AdamWTest, FirstStepHasTheLengthOfTheLearningRate) {
   EXPECT_NEAR(params[1], 1.5, 1e-4);
 }
 
-// Decoupled: decay does not pass through the moments.
+// Decoupled decay does not affect the moments.
 TEST(AdamWTest, DecayShrinksAParameterWithoutGradient) {
   std::vector<double> params{2}, m(1), v(1);
   AdamWStep<double>({.learning_rate = 0.1, .weight_decay = 0.5}, 1, std::vector<double>{0},
@@ -77,8 +77,8 @@ TEST(AdamWTest, DecayShrinksAParameterWithoutGradient) {
   EXPECT_EQ(v[0], 0);
 }
 
-// The class adds memory and names to the function, and no arithmetic.
-TEST(AdamWTest, TheOptimizerGivesTheBitsOfTheFunction) {
+// The class adds memory and names to the function, but no arithmetic.
+TEST(AdamWTest, OptimizerIsBitEqualToTheFunction) {
   CounterRng rng(5);
   std::vector<float> params(37), grads(37), m(37), v(37);
   for (float& p : params) p = static_cast<float>(rng.Normal());

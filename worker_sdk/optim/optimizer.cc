@@ -12,7 +12,7 @@ std::string StateTensorName(absl::string_view optimizer, absl::string_view what,
                             absl::string_view parameter) {
   DDPRUN_CHECK(optimizer.find_first_of("./") == optimizer.npos && what.find('/') == what.npos &&
                    parameter.find('/') == parameter.npos,
-               "a name that can be taken apart again");
+               "a name that cannot be parsed: " << optimizer << "." << what << "/" << parameter);
   return absl::StrCat(optimizer, ".", what, "/", parameter);
 }
 

@@ -1,4 +1,4 @@
-// optimizer.h and optimizer_state.h, for every implementation.
+// The contract of optimizer.h and optimizer_state.h, for every implementation.
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -39,7 +39,7 @@ Factory SgdFactory(double momentum) {
   };
 }
 
-// A model of two tensors, one without decay, and gradients that follow from the step.
+// A model of two tensors, one without decay. Its gradients are a function of the step.
 class Training {
  public:
   explicit Training(const Factory& factory) : values_(kElems), grads_(kElems) {
@@ -56,7 +56,7 @@ class Training {
       optimizer_->Step({.step = step_, .rate_factor = 1.0 / static_cast<double>(step_)});
     }
   }
-  // The model's tensors and the optimizer's, as a training saves them.
+  // The model's tensors and the optimizer's, as a training program saves them.
   Snapshot Save() {
     Snapshot snapshot{.step = step_};
     for (const ParameterView& p : Views()) snapshot.tensors.push_back(ViewOf(p.name, p.shape, p.values));
@@ -98,7 +98,7 @@ class OptimizerContractTest : public testing::TestWithParam<std::pair<const char
   const Factory& factory() { return GetParam().second; }
 };
 
-TEST_P(OptimizerContractTest, ItsStateIsAllThatTheNextStepNeeds) {
+TEST_P(OptimizerContractTest, StateIsAllThatTheNextStepNeeds) {
   Training whole(factory()), first(factory()), second(factory());
   whole.StepTo(8);
   first.StepTo(5);
@@ -107,7 +107,7 @@ TEST_P(OptimizerContractTest, ItsStateIsAllThatTheNextStepNeeds) {
   EXPECT_EQ(second.values(), whole.values());
 }
 
-TEST_P(OptimizerContractTest, StateIsNamedAfterItAndShapedAsTheParametersAndZeroAtFirst) {
+TEST_P(OptimizerContractTest, StateIsNamedAfterTheOptimizerShapedLikeTheParametersAndZeroAtFirst) {
   Training training(factory());
   for (const StateTensor& tensor : training.optimizer().state()) {
     EXPECT_TRUE(absl::StartsWith(tensor.name, absl::StrCat(training.optimizer().name(), "."))) << tensor.name;
@@ -119,7 +119,7 @@ TEST_P(OptimizerContractTest, StateIsNamedAfterItAndShapedAsTheParametersAndZero
   }
 }
 
-// Elementwise: a tensor may be cut anywhere.
+// Updates are elementwise: a tensor may be split anywhere.
 TEST_P(OptimizerContractTest, BitsDoNotDependOnHowElementsAreDividedIntoTensors) {
   std::vector<float> whole(37, 0.5f), parts(37, 0.5f), grads(37);
   const auto view = [&](std::vector<float>& values, size_t begin, size_t count) {
@@ -139,7 +139,7 @@ TEST_P(OptimizerContractTest, BitsDoNotDependOnHowElementsAreDividedIntoTensors)
   EXPECT_EQ(whole, parts);
 }
 
-TEST_P(OptimizerContractTest, ARateFactorOfZeroLeavesTheParameters) {
+TEST_P(OptimizerContractTest, ARateFactorOfZeroLeavesTheParametersUnchanged) {
   std::vector<float> values(3, 2.0f), grads(3, 1.0f);
   const auto optimizer = factory()({{"p", {3}, absl::MakeSpan(values), grads, true}});
   optimizer->Step({.step = 1, .rate_factor = 0});
@@ -164,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, OptimizerContractTest,
                                          std::pair{"SgdPlain", SgdFactory(0)}),
                          [](const auto& info) { return info.param.first; });
 
-// docs/snapshot_format.md: the names are a part of the format.
+// docs/snapshot_format.md: the names are part of the format.
 TEST(OptimizerStateTest, NamesOfEveryOptimizer) {
   EXPECT_THAT(
       StateNames(Training(AdamWFactory()).optimizer()),
@@ -174,7 +174,7 @@ TEST(OptimizerStateTest, NamesOfEveryOptimizer) {
   EXPECT_THAT(StateNames(Training(SgdFactory(0)).optimizer()), IsEmpty());
 }
 
-TEST(OptimizerStateTest, ASnapshotOfAnotherOptimizerSaysWhatIsMissingAndWhatToDo) {
+TEST(OptimizerStateTest, LoadingAnotherOptimizersSnapshotNamesTheMissingTensorAndTheRemedy) {
   Training written(AdamWFactory()), read(SgdFactory(0.9));
   written.StepTo(2);
   const absl::Status status = read.Load(written.Save());
@@ -186,21 +186,21 @@ TEST(OptimizerStateTest, ASnapshotOfAnotherOptimizerSaysWhatIsMissingAndWhatToDo
   for (const StateTensor& tensor : read.optimizer().state()) EXPECT_THAT(tensor.values, testing::Each(0.0f));
 }
 
-TEST(OptimizerStateTest, ASnapshotWithoutStateSaysSo) {
+TEST(OptimizerStateTest, LoadingASnapshotWithoutStateFails) {
   Training written(SgdFactory(0)), read(AdamWFactory());
   EXPECT_THAT(std::string(read.Load(written.Save()).message()),
               AllOf(HasSubstr("it lacks tensor adamw.mean/weight of optimizer adamw"),
                     HasSubstr("written without optimizer state")));
 }
 
-// Otherwise the optimizer would continue without its momentum, and report no error.
-TEST(OptimizerStateTest, StateThatTheOptimizerDoesNotTakeIsRefused) {
+// Otherwise training would continue without momentum and without an error.
+TEST(OptimizerStateTest, StateThatTheOptimizerDoesNotUseIsRefused) {
   Training written(AdamWFactory()), read(SgdFactory(0));
   const absl::Status status = read.Load(written.Save());
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("tensor adamw.mean/weight of optimizer adamw"),
-                    HasSubstr("optimizer sgd does not take"), HasSubstr("continue with that optimizer")));
+                    HasSubstr("optimizer sgd does not use"), HasSubstr("continue with that optimizer")));
 }
 
 TEST(OptimizerStateTest, TensorsOfTheProgramMayHaveSlashesInTheirNames) {
@@ -208,7 +208,7 @@ TEST(OptimizerStateTest, TensorsOfTheProgramMayHaveSlashesInTheirNames) {
   written.StepTo(2);
   Snapshot snapshot = written.Save();
   const std::vector<float> more(7, 1.0f);
-  // The last two have a form that is close to that of state: no known parameter, and no optimizer.
+  // The last two look almost like state: one has no known parameter, the other no optimizer.
   for (const char* name : {"encoder/weight", "ema/bias", "bias/x", "ema.shadow/other", ".x/bias"}) {
     snapshot.tensors.push_back(ViewOf(name, {7}, more));
   }
@@ -217,7 +217,7 @@ TEST(OptimizerStateTest, TensorsOfTheProgramMayHaveSlashesInTheirNames) {
   EXPECT_THAT(std::string(read.Load(snapshot).message()), HasSubstr("ema.shadow/bias of optimizer ema"));
 }
 
-TEST(OptimizerStateTest, StateOfAnotherSizeIsRefused) {
+TEST(OptimizerStateTest, StateOfADifferentSizeIsRefused) {
   std::vector<float> values(3), grads(3), others(4), others_grads(4);
   AdamW small({{"p", {3}, absl::MakeSpan(values), grads}}, {});
   AdamW large({{"p", {4}, absl::MakeSpan(others), others_grads}}, {});

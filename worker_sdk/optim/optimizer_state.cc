@@ -12,9 +12,10 @@
 namespace ddprun {
 namespace {
 
-// The optimizer whose state `tensor` is: its name is a StateTensorName of another tensor of the snapshot.
+// The optimizer to whose state `tensor` belongs: its name is a StateTensorName of another tensor of the
+// snapshot.
 // Empty: a tensor of the program.
-//   names: of all tensors of the snapshot.
+//   names: names of all tensors of the snapshot.
 absl::string_view OptimizerOf(absl::string_view tensor, const std::set<absl::string_view>& names) {
   const size_t slash = tensor.find('/');
   if (slash == tensor.npos || !names.contains(tensor.substr(slash + 1))) return "";
@@ -59,7 +60,7 @@ absl::Status LoadOptimizerState(const Snapshot& snapshot, Optimizer* optimizer) 
   for (const TensorView& tensor : snapshot.tensors) {
     const absl::string_view writer = OptimizerOf(tensor.name, present);
     if (writer.empty() || expected.contains(tensor.name)) continue;
-    return Mismatch(absl::StrCat("has state that optimizer ", optimizer->name(), " does not take,"),
+    return Mismatch(absl::StrCat("has state that optimizer ", optimizer->name(), " does not use,"),
                     tensor.name, writer, writers);
   }
   for (const StateTensor& tensor : state) {

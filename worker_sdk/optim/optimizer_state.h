@@ -7,14 +7,15 @@
 
 namespace ddprun {
 
-// Appends the state as views that hold until the optimizer's next Step.
+// Appends views of the state, which change with the optimizer's next Step.
 void AddOptimizerState(Optimizer& optimizer, Snapshot* snapshot);
 
-// Overwrites the state with that of the snapshot. State is what has the StateTensorName of another tensor of the
-// snapshot; every other tensor is the program's and is ignored.
-//   Errors: kFailedPrecondition: the snapshot's optimizer state is not this optimizer's, naming the first tensor that
-//           is missing or not known, both optimizers, and the remedy; or a tensor has another size. The state
-//           is unchanged after the former, undefined after the latter.
+// Overwrites the optimizer's state with that of the snapshot. A tensor of the snapshot is optimizer state if
+// its name is the StateTensorName of another tensor of the snapshot; all others belong to the program and are
+// ignored.
+//   Errors: kFailedPrecondition: (a) the snapshot has the state of another optimizer: the message names the
+//           first missing or unknown tensor, both optimizers and the remedy, and the state is unchanged; (b)
+//           a tensor's size or dtype differs: the state is undefined.
 absl::Status LoadOptimizerState(const Snapshot& snapshot, Optimizer* optimizer);
 
 }  // namespace ddprun

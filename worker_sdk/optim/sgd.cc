@@ -14,7 +14,7 @@ Sgd::Sgd(std::vector<ParameterView> parameters, const SgdOptions& options)
           options.momentum != 0 ? absl::MakeConstSpan(parameters_) : absl::Span<const ParameterView>()) {}
 
 void Sgd::Step(const OptimizerStep& step) {
-  DDPRUN_CHECK(step.step >= 1, "steps are counted from 1");
+  DDPRUN_CHECK(step.step >= 1, "step < 1");
   const double learning_rate = options_.learning_rate * step.rate_factor;
   const float rate = static_cast<float>(learning_rate);
   const float momentum = static_cast<float>(options_.momentum);

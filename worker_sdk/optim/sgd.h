@@ -12,7 +12,7 @@ namespace ddprun {
 struct SgdOptions {
   double learning_rate = 1e-2;  // lr
   double momentum = 0.9;        // 0 <= momentum < 1; 0: no state
-  double weight_decay = 0;      // wd, of the parameters that decay
+  double weight_decay = 0;      // wd, for parameters with `decays`
 };
 
 // One update of all elements:

@@ -9,7 +9,7 @@
 namespace ddprun {
 namespace {
 
-// The formula of the header, word for word, in double.
+// The formula of the header, literally, in double.
 TEST(SgdTest, FollowsTheFormula) {
   constexpr size_t kElems = 37;
   for (const SgdOptions& options :
@@ -33,7 +33,7 @@ TEST(SgdTest, FollowsTheFormula) {
   }
 }
 
-TEST(SgdTest, DecayLeavesParametersThatDoNotDecay) {
+TEST(SgdTest, DecayDoesNotApplyToParametersThatDoNotDecay) {
   std::vector<float> weight{2}, bias{2}, grads{0};
   Sgd sgd({{"weight", {1}, absl::MakeSpan(weight), grads, true},
            {"bias", {1}, absl::MakeSpan(bias), grads, false}},

@@ -1,4 +1,4 @@
-// The memory of one kind of optimizer state: one tensor for each parameter, in one piece.
+// The memory of one kind of optimizer state: one tensor per parameter, in one allocation.
 #pragma once
 
 #include <vector>
@@ -9,16 +9,16 @@
 
 namespace ddprun {
 
-// Zero at first.
+// Initially zero.
 class StateBuffer {
  public:
-  // `what`: the middle of the names, such as "mean".
+  // `what`: the kind of state in the tensors' names, such as "mean".
   StateBuffer(absl::string_view optimizer, absl::string_view what,
               absl::Span<const ParameterView> parameters);
   StateBuffer(const StateBuffer&) = delete;
   StateBuffer& operator=(const StateBuffer&) = delete;
 
-  // That of parameter i.
+  // The tensor of parameter i.
   absl::Span<float> of(size_t i) { return tensors_[i].values; }
   void AppendTo(std::vector<StateTensor>* state) const {
     state->insert(state->end(), tensors_.begin(), tensors_.end());

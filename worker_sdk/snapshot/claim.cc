@@ -17,7 +17,7 @@
 namespace ddprun {
 namespace {
 
-// No two are equal: host and process number may be, in containers.
+// Unique to each claim. Host name and PID are not, in containers.
 absl::StatusOr<std::string> Nonce() {
   uint64_t bits[2];
   if (getrandom(bits, sizeof(bits), 0) != sizeof(bits)) return absl::ErrnoToStatus(errno, "getrandom");
@@ -83,7 +83,7 @@ absl::Status DirectoryClaim::TakenOver(const std::string& by) const {
   const std::string job = same_job ? "" : absl::StrCat(" of job \"", text("run_id"), "\"");
   return absl::AbortedError(absl::StrCat("round ", text("round"), job, " has taken over ", directory_,
                                          " (process ", text("pid"), " on ", text("host"),
-                                         "): this worker is of round ", round_.value(),
+                                         "): this worker belongs to round ", round_.value(),
                                          same_job ? "" : absl::StrCat(" of job \"", run_id_, "\"")));
 }
 

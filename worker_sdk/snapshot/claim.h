@@ -1,14 +1,14 @@
-// Who may write to a directory that all rounds of a job share: the writer that took it last, and nobody else.
+// Ownership of a directory that all rounds of a job share: only the writer that took it last may write to it.
 //
-//   RETURN_IF_ERROR(claim.Look());                   // before the workers of the round meet
-//   ... they meet ...
+//   RETURN_IF_ERROR(claim.Look());                   // before the workers of the round connect
+//   ... they connect ...
 //   RETURN_IF_ERROR(claim.Take("job1", Round(4)));   // from here on, older writers are refused
-//   ... claim.Check() right before something comes to be seen in the directory ...
+//   ... claim.Check() right before each change that becomes visible in the directory ...
 //
-// A worker of an old round may wake up late: its host was suspended, its storage hung. Rounds cannot be
-// compared by number alone, for a job that is started again begins with round 0. So the directory itself
-// says who holds it, in a file that is replaced as a whole; a writer that finds another one's name there has
-// lost, for good.
+// A worker of an old round may resume late, after its host was suspended or its storage hung. Round numbers
+// do not order writers, because a job that is started again begins with round 0. Therefore a file in the
+// directory, replaced atomically, names the owner. A writer that finds another owner in it has lost the
+// directory for good.
 #pragma once
 
 #include <string>
@@ -19,10 +19,10 @@
 
 namespace ddprun {
 
-//   Errors:  kAborted: somebody else has taken over, saying who; others name the file.
+//   Errors:  kAborted: another writer, named in the message, has taken over; other errors name the file.
 //   Threads: one caller at a time.
-//   Limits:  between Check and what the caller does next another writer may come: two system calls. Storage
-//            whose clients cache names (NFS) may show an old file for as long as it does so.
+//   Limits:  another writer may take over between Check and the caller's next system call. Storage whose
+//            clients cache names (NFS) may show an old file until its caches expire.
 class DirectoryClaim {
  public:
   // The file's name in the directory: docs/snapshot_format.md.
@@ -30,28 +30,27 @@ class DirectoryClaim {
 
   explicit DirectoryClaim(std::string directory) : directory_(std::move(directory)) {}
 
-  // Notes who holds the directory now.
+  // Notes the current owner of the directory.
   absl::Status Look();
 
   // Takes the directory for this process, writer of `round` of job `run_id`.
   //   REQUIRES: Look() was OK.
-  //   Errors: kAborted: somebody took it since Look, so that this process is the one who came too late;
-  //           kResourceExhausted: the disk is full. After an error it is not taken; but for kAborted another
-  //           try may do.
+  //   Errors: kAborted: another writer has taken it since Look(); kResourceExhausted: the disk is full. After
+  //           an error the directory is not taken; except after kAborted, a retry may succeed.
   absl::Status Take(absl::string_view run_id, Round round);
 
-  // OK: this process holds the directory, or nobody does because somebody emptied it.
+  // OK: this process owns the directory, or the directory was emptied and has no owner.
   //   REQUIRES: Take() was OK.
   [[nodiscard]] absl::Status Check() const;
 
-  // Of this process's claim: unlike that of any other. REQUIRES: Take() was OK.
+  // Unique to this claim. REQUIRES: Take() was OK.
   [[nodiscard]] const std::string& nonce() const { return nonce_; }
 
  private:
   [[nodiscard]] absl::Status TakenOver(const std::string& by) const;
 
   const std::string directory_;
-  std::string seen_;  // by Look: the file's bytes; empty: there was none
+  std::string seen_;  // the file's bytes at Look(); empty: there was no file
   std::string mine_;
   std::string nonce_;
   std::string run_id_;

@@ -39,65 +39,66 @@ std::string MessageOf(const absl::Status& status) {
   return std::string(status.message());
 }
 
-TEST_F(DirectoryClaimTest, WhoeverTookItLastHoldsIt) {
+TEST_F(DirectoryClaimTest, TheLastTakerOwnsTheDirectory) {
   const DirectoryClaim third = Taken("j", Round(3));
   EXPECT_TRUE(third.Check().ok());
   const DirectoryClaim fourth = Taken("j", Round(4));
   EXPECT_TRUE(fourth.Check().ok());
   EXPECT_THAT(MessageOf(third.Check()),
-              MatchesRegex("round 4 has taken over .*/claim...... \\(process [0-9]+ on .+\\): this worker is "
-                           "of round 3"));
+              MatchesRegex("round 4 has taken over .*/claim...... \\(process [0-9]+ on .+\\): this worker "
+                           "belongs to round 3"));
   EXPECT_THAT(ListDirectory(directory_).value(), ElementsAre("claim"));
 }
 
 // A job that is started again counts its rounds from 0.
-TEST_F(DirectoryClaimTest, ALaterStartOfTheJobTakesOverThoughItsRoundIsLower) {
+TEST_F(DirectoryClaimTest, ALaterStartOfTheJobTakesOverWithALowerRound) {
   const DirectoryClaim before = Taken("j", Round(7));
-  const DirectoryClaim anew = Taken("j", Round(0));
-  EXPECT_TRUE(anew.Check().ok());
+  const DirectoryClaim restarted = Taken("j", Round(0));
+  EXPECT_TRUE(restarted.Check().ok());
   EXPECT_THAT(MessageOf(before.Check()),
-              MatchesRegex("round 0 has taken over .*: this worker is of round 7"));
+              MatchesRegex("round 0 has taken over .*: this worker belongs to round 7"));
 }
 
-TEST_F(DirectoryClaimTest, TellsOfAnotherJob) {
+TEST_F(DirectoryClaimTest, NamesAnotherJob) {
   const DirectoryClaim mine = Taken("mine", Round(1));
   Taken("other", Round(1));
   EXPECT_THAT(
       MessageOf(mine.Check()),
-      MatchesRegex("round 1 of job \"other\" has taken over .*: this worker is of round 1 of job \"mine\""));
+      MatchesRegex(
+          "round 1 of job \"other\" has taken over .*: this worker belongs to round 1 of job \"mine\""));
 }
 
-// It looked, slept, and wakes up after a newer round has begun: it must not take what that one holds.
-TEST_F(DirectoryClaimTest, WhoLookedBeforeAnotherTookItComesTooLate) {
+// A writer that was suspended after Look() must not take the directory from a newer round.
+TEST_F(DirectoryClaimTest, TakeFailsIfAnotherWriterTookItSinceLook) {
   Taken("j", Round(2));
   DirectoryClaim sleeper = Looked();
   const DirectoryClaim newer = Taken("j", Round(4));
   EXPECT_THAT(MessageOf(sleeper.Take("j", Round(3))),
-              MatchesRegex("round 4 has taken over .*: this worker is of round 3"));
+              MatchesRegex("round 4 has taken over .*: this worker belongs to round 3"));
   EXPECT_TRUE(newer.Check().ok());
   EXPECT_THAT(ListDirectory(directory_).value(), ElementsAre("claim"));
 }
 
-TEST_F(DirectoryClaimTest, TwoOfOneProcessAreTwo) {
+TEST_F(DirectoryClaimTest, TwoClaimsOfOneProcessAreDistinct) {
   const DirectoryClaim first = Taken("j", Round(3));
   Taken("j", Round(3));
   EXPECT_TRUE(absl::IsAborted(first.Check()));
 }
 
-TEST_F(DirectoryClaimTest, AnEmptiedDirectoryIsNobodyElses) {
+TEST_F(DirectoryClaimTest, CheckSucceedsInAnEmptiedDirectory) {
   const DirectoryClaim claim = Taken("j", Round(3));
   ASSERT_EQ(unlink(File().c_str()), 0);
   EXPECT_TRUE(claim.Check().ok());
 }
 
-TEST_F(DirectoryClaimTest, AFileThatIsNoClaimIsReplacedByTheNextOneAndRefusesTheOneBefore) {
+TEST_F(DirectoryClaimTest, AnInvalidClaimFileRefusesTheOwnerAndIsReplacedByTheNextTake) {
   const DirectoryClaim before = Taken("j", Round(3));
   ASSERT_TRUE(WriteFile(File(), "\xff not JSON").ok());
   EXPECT_THAT(MessageOf(before.Check()), MatchesRegex("round \\? of job .*"));
   EXPECT_TRUE(Taken("j", Round(4)).Check().ok());
 }
 
-TEST_F(DirectoryClaimTest, ErrorsOfTheSystemNameTheFile) {
+TEST_F(DirectoryClaimTest, SystemErrorsNameTheFile) {
   DirectoryClaim claim = Looked();
   ASSERT_EQ(rmdir(directory_.c_str()), 0);
   const absl::Status status = claim.Take("j", Round(1));

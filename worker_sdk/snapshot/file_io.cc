@@ -37,10 +37,10 @@ class File {
 
 int Sync(int fd) { return fsync(fd) == 0 ? 0 : errno; }
 
-// Progress is told in pieces of this size, and of reading, too.
+// Maximum bytes of one read or write, and hence between two reports of progress.
 constexpr size_t kPieceBytes = 4 << 20;
-// Written to the disk at a time, so that progress is that of the disk, and the last sync is a short one.
-constexpr size_t kBytesToASync = 64 << 20;
+// Bytes between two syncs, so that progress follows the disk and the last sync is short.
+constexpr size_t kBytesPerSync = 64 << 20;
 
 absl::Status WriteAndSync(const std::string& path, absl::Span<const absl::string_view> parts,
                           const ByteProgress& progress = nullptr) {
@@ -52,7 +52,7 @@ absl::Status WriteAndSync(const std::string& path, absl::Span<const absl::string
       const absl::string_view piece = rest.substr(0, kPieceBytes);
       if (const int error = WriteAll(file.fd(), piece)) return FileError("cannot write", path, error);
       rest.remove_prefix(piece.size());
-      if ((unsynced += piece.size()) >= kBytesToASync) {
+      if ((unsynced += piece.size()) >= kBytesPerSync) {
         if (fdatasync(file.fd()) != 0) return FileError("cannot sync", path, errno);
         unsynced = 0;
       }
@@ -83,8 +83,8 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, const ByteProgress
   struct stat info;
   if (fstat(file.fd(), &info) != 0) return FileError("cannot read", path, errno);
   if (S_ISDIR(info.st_mode)) return FileError("cannot read", path, EISDIR);
-  // With room for one byte more than the file has, so that its end is seen without growing, which would copy
-  // all of it. It may grow while it is read.
+  // One byte more than the file's size, so that the end of file is read without growing the buffer, which
+  // would copy everything. The file may grow while it is read.
   std::string bytes;
   bytes.resize(static_cast<size_t>(info.st_size) + 1);
   size_t size = 0;

@@ -1,4 +1,4 @@
-// Whole files, read and replaced. Every error names the file and says what the system said.
+// Reads and replaces whole files. Every error has the file's name and the system's message.
 #pragma once
 
 #include <cstdint>
@@ -13,36 +13,34 @@
 
 namespace ddprun {
 
-// Told of bytes that have been read or written since it was last told; of those written, some time before
+// Invoked with the number of bytes read or written since the previous call. Written bytes are reported before
 // they are on the disk.
 using ByteProgress = std::function<void(int64_t bytes)>;
 
-// `what` happened to `path` with errno `error`.
-//   kResourceExhausted: no space, quota or permitted file size is left; kNotFound; kPermissionDenied; others
-//   as absl::ErrnoToStatus.
+// The status for errno `error` on `path`. `what`: the failed action, such as "cannot open".
+//   kResourceExhausted: space, quota or file size limit is exhausted; others as absl::ErrnoToStatus, such as
+//   kNotFound and kPermissionDenied.
 absl::Status FileError(absl::string_view what, absl::string_view path, int error);
 
-// Holds the file's size and little more.
+// Returns the file's bytes. Allocates little more than the file's size.
 absl::StatusOr<std::string> ReadFile(const std::string& path, const ByteProgress& progress = nullptr);
 
-// Writes `parts`, one after the other, to `directory`/`temporary`, and when every byte is on the disk renames
-// it to `directory`/`name`. After OK the file survives a power cut. After an error there is no temporary
-// file, and what `name` was before it still is; only the error of the last fsync, that of the directory, may
-// leave the new file there.
-//   `last_check`: asked right before the rename; its error is that of the whole.
+// Writes `parts`, concatenated, to `directory`/`temporary`, syncs it, and renames it to `directory`/`name`.
+// After OK the file survives a power failure. After an error there is no temporary file and `name` is
+// unchanged, unless the error occurred in the final sync of the directory, which may leave the new file.
+//   last_check: called right before the rename; its error is returned.
 absl::Status ReplaceFile(const std::string& directory, const std::string& name, const std::string& temporary,
                          absl::Span<const absl::string_view> parts,
                          const std::function<absl::Status()>& last_check = absl::OkStatus,
                          const ByteProgress& progress = nullptr);
 
-// Writes a file that nobody needs after a power cut: no sync, and torn when the process is killed.
+// Writes a file that need not survive a power failure: not synced, and not atomic if the process is killed.
 absl::Status WriteFile(const std::string& path, absl::string_view bytes);
 
-// Names in `directory`, without "." and "..", sorted.
+// Names in `directory`, except "." and "..", sorted.
 absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& directory);
 
-// Makes `directory` with those above it where they are missing, and proves by a file that it can be written
-// to.
+// Creates `directory` and its missing parents, and verifies that it is writable by writing a file.
 absl::Status MakeWritableDirectory(const std::string& directory);
 
 }  // namespace ddprun

@@ -12,15 +12,15 @@ struct Sha256::Impl {
   ~Impl() { EVP_MD_CTX_free(context); }
 };
 
-// These calls fail only when memory is gone.
+// OpenSSL's digest calls fail only when out of memory.
 Sha256::Sha256() : impl_(std::make_unique<Impl>()) {
-  DDPRUN_CHECK(EVP_DigestInit_ex(impl_->context, EVP_sha256(), nullptr) == 1, "OpenSSL has SHA-256");
+  DDPRUN_CHECK(EVP_DigestInit_ex(impl_->context, EVP_sha256(), nullptr) == 1, "EVP_DigestInit_ex");
 }
 
 Sha256::~Sha256() = default;
 
 Sha256& Sha256::Update(absl::string_view bytes) {
-  DDPRUN_CHECK(EVP_DigestUpdate(impl_->context, bytes.data(), bytes.size()) == 1, "hashing");
+  DDPRUN_CHECK(EVP_DigestUpdate(impl_->context, bytes.data(), bytes.size()) == 1, "EVP_DigestUpdate");
   return *this;
 }
 
@@ -28,7 +28,7 @@ Sha256::Digest Sha256::Finish() {
   Digest digest;
   DDPRUN_CHECK(
       EVP_DigestFinal_ex(impl_->context, reinterpret_cast<unsigned char*>(digest.data()), nullptr) == 1,
-      "hashing");
+      "EVP_DigestFinal_ex");
   return digest;
 }
 

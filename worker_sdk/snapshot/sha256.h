@@ -1,4 +1,4 @@
-// SHA-256 of bytes that come in pieces.
+// SHA-256, computed incrementally.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ class Sha256 {
   Sha256& operator=(const Sha256&) = delete;
 
   Sha256& Update(absl::string_view bytes);
-  Digest Finish();  // once, last
+  Digest Finish();  // REQUIRES: called once, after all updates
 
  private:
   struct Impl;

@@ -19,7 +19,7 @@ namespace {
 
 namespace json = boost::json;
 
-static_assert(std::endian::native == std::endian::little, "numbers are stored as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "numbers are stored in memory layout");
 
 constexpr absl::string_view kMagic = "ddpsnap\n";
 constexpr uint32_t kVersion = 1;
@@ -30,7 +30,7 @@ int64_t ElemBytes(DType dtype) { return dtype == DType::kF32 ? 4 : 8; }
 
 absl::Status Damaged(absl::string_view what) { return absl::DataLossError(what); }
 
-// Elements of `shape`, or -1 when no memory could hold them.
+// Number of elements of `shape`; -1 if a dimension is negative or the number overflows.
 int64_t NumElems(absl::Span<const int64_t> shape) {
   int64_t num_elems = 1;
   for (const int64_t dim : shape) {
@@ -42,7 +42,7 @@ int64_t NumElems(absl::Span<const int64_t> shape) {
 
 std::string Text(const json::value& value) { return {value.get_string().data(), value.get_string().size()}; }
 
-// The head's fields, taken out one by one; the first one that is missing or of another type is remembered.
+// Reads the head's fields; status() has the first one that is missing or of another type.
 class Fields {
  public:
   explicit Fields(const json::object& object) : object_(object) {}
@@ -72,7 +72,7 @@ class Fields {
   const json::value* Find(absl::string_view name) { return object_.if_contains({name.data(), name.size()}); }
   template <typename T>
   T Miss(absl::string_view name, T nothing) {
-    status_.Update(Damaged(absl::StrCat("the head has no proper \"", name, "\"")));
+    status_.Update(Damaged(absl::StrCat("the head has no valid \"", name, "\"")));
     return nothing;
   }
 
@@ -91,27 +91,28 @@ json::object Describe(const TensorView& tensor, int64_t offset) {
   return object;
 }
 
-// The tensor that `described` says begins at `data`; `offset` is where it must say it is.
+// The tensor described by `described`, whose bytes begin at `data`. `offset`: the offset that it must
+// declare.
 absl::StatusOr<TensorView> ParseTensor(const json::value& described, absl::string_view data, int64_t offset) {
-  if (!described.is_object()) return Damaged("the head describes a tensor by something that is no object");
+  if (!described.is_object()) return Damaged("the head has a tensor description that is not an object");
   Fields fields(described.get_object());
   TensorView tensor{.name = fields.String("name"), .dtype = DType::kF32, .shape = {}, .bytes = {}};
   const std::string dtype = fields.String("dtype"), sha256 = fields.String("sha256");
   const json::array* shape = fields.Array("shape");
-  const int64_t bytes = fields.Integer("bytes"), said_offset = fields.Integer("offset");
+  const int64_t bytes = fields.Integer("bytes"), declared_offset = fields.Integer("offset");
   RETURN_IF_ERROR(fields.status(), tensor.name);
   for (const json::value& dim : *shape) {
     if (!dim.is_int64())
-      return Damaged(absl::StrCat("tensor ", tensor.name, " has a shape that is no list of numbers"));
+      return Damaged(absl::StrCat("tensor ", tensor.name, " has a shape that is not a list of integers"));
     tensor.shape.push_back(dim.get_int64());
   }
   if (dtype != "f32" && dtype != "f64") {
-    return absl::UnimplementedError(absl::StrCat("tensor ", tensor.name, " has the unknown dtype ", dtype));
+    return absl::UnimplementedError(absl::StrCat("tensor ", tensor.name, " has unknown dtype ", dtype));
   }
   if (dtype == "f64") tensor.dtype = DType::kF64;
   const int64_t num_elems = NumElems(tensor.shape);
-  if (num_elems < 0 || bytes != num_elems * ElemBytes(tensor.dtype) || said_offset != offset) {
-    return Damaged(absl::StrCat("the head contradicts itself about tensor ", tensor.name));
+  if (num_elems < 0 || bytes != num_elems * ElemBytes(tensor.dtype) || declared_offset != offset) {
+    return Damaged(absl::StrCat("the head is inconsistent about tensor ", tensor.name));
   }
   if (static_cast<uint64_t>(bytes) > data.size()) {
     return Damaged(absl::StrCat("torn: tensor ", tensor.name, " of ", bytes, " bytes begins ", data.size(),
@@ -120,23 +121,23 @@ absl::StatusOr<TensorView> ParseTensor(const json::value& described, absl::strin
   tensor.bytes = data.substr(0, bytes);
   if (ToHex(Sha256Of(tensor.bytes)) != sha256) {
     return Damaged(
-        absl::StrCat("damaged: the bytes of tensor ", tensor.name, " are not those that were written"));
+        absl::StrCat("damaged: the bytes of tensor ", tensor.name, " do not match their checksum"));
   }
   return tensor;
 }
 
-// The JSON text at the file's beginning, once its checksum has been found right.
+// The JSON text at the file's beginning, after verifying its checksum.
 absl::StatusOr<absl::string_view> CheckHead(absl::string_view file) {
   if (file.size() < kFixedBytes || file.substr(0, kMagic.size()) != kMagic) {
-    return Damaged(absl::StrCat("no snapshot, or torn: a file of ", file.size(),
-                                " bytes that does not begin as a snapshot does"));
+    return Damaged(absl::StrCat("not a snapshot, or torn: a file of ", file.size(),
+                                " bytes without a snapshot's signature"));
   }
   uint32_t version, json_bytes;
   std::memcpy(&version, file.data() + 8, 4);
   std::memcpy(&json_bytes, file.data() + 12, 4);
   if (version > kVersion) {
     return absl::UnimplementedError(
-        absl::StrCat("of format version ", version, ", this program reads up to version ", kVersion));
+        absl::StrCat("format version ", version, ", but this program reads up to version ", kVersion));
   }
   if (version == 0) return Damaged("damaged: format version 0");
   if (file.size() < kFixedBytes + json_bytes + Sha256::kBytes) {
@@ -145,7 +146,7 @@ absl::StatusOr<absl::string_view> CheckHead(absl::string_view file) {
   const Sha256::Digest digest = Sha256Of(file.substr(0, kFixedBytes + json_bytes));
   if (file.substr(kFixedBytes + json_bytes, Sha256::kBytes) !=
       absl::string_view(digest.data(), digest.size())) {
-    return Damaged("damaged: the head's bytes are not those that were written");
+    return Damaged("damaged: the head's bytes do not match their checksum");
   }
   return file.substr(kFixedBytes, json_bytes);
 }
@@ -185,7 +186,7 @@ absl::StatusOr<int64_t> Snapshot::Integer(const std::string& attribute) const {
     return absl::NotFoundError(absl::StrCat("there is no attribute ", attribute));
   int64_t value;
   if (!absl::SimpleAtoi(found->second, &value)) {
-    return Damaged(absl::StrCat("attribute ", attribute, "=\"", found->second, "\" is no whole number"));
+    return Damaged(absl::StrCat("attribute ", attribute, "=\"", found->second, "\" is not an integer"));
   }
   return value;
 }
@@ -219,7 +220,7 @@ std::string EncodeSnapshotHead(const Snapshot& snapshot) {
   const std::string text = json::serialize(head);
 
   const uint32_t version = kVersion, json_bytes = static_cast<uint32_t>(text.size());
-  DDPRUN_CHECK(json_bytes == text.size(), "a head is far below 4 GiB");
+  DDPRUN_CHECK(json_bytes == text.size(), "the head exceeds 4 GiB");
   std::string bytes(kMagic);
   bytes.append(reinterpret_cast<const char*>(&version), 4);
   bytes.append(reinterpret_cast<const char*>(&json_bytes), 4);
@@ -233,7 +234,7 @@ absl::StatusOr<ParsedSnapshot> ParseSnapshot(absl::string_view file) {
   ASSIGN_OR_RETURN(const absl::string_view text, CheckHead(file));
   json::error_code error;
   const json::value head = json::parse({text.data(), text.size()}, error);
-  if (error || !head.is_object()) return Damaged("the head is no JSON object");
+  if (error || !head.is_object()) return Damaged("the head is not a JSON object");
   Fields fields(head.get_object());
   ParsedSnapshot parsed;
   Snapshot& snapshot = parsed.snapshot;
@@ -251,7 +252,7 @@ absl::StatusOr<ParsedSnapshot> ParseSnapshot(absl::string_view file) {
     return Damaged(absl::StrCat("torn: ", file.size(), " bytes instead of ", head_bytes + data_bytes));
   }
   for (const auto& [key, value] : *attributes) {
-    if (!value.is_string()) return Damaged("the head has an attribute that is no string");
+    if (!value.is_string()) return Damaged("the head has an attribute that is not a string");
     snapshot.attributes.emplace(key, Text(value));
   }
   std::set<std::string> names;
@@ -259,10 +260,10 @@ absl::StatusOr<ParsedSnapshot> ParseSnapshot(absl::string_view file) {
   for (const json::value& described : *tensors) {
     ASSIGN_OR_RETURN(TensorView tensor, ParseTensor(described, data.substr(offset), offset));
     offset += tensor.bytes.size();
-    if (!names.insert(tensor.name).second) return Damaged(absl::StrCat("two tensors ", tensor.name));
+    if (!names.insert(tensor.name).second) return Damaged(absl::StrCat("duplicate tensor ", tensor.name));
     snapshot.tensors.push_back(std::move(tensor));
   }
-  if (offset != data_bytes) return Damaged("the head contradicts itself about the size of the data");
+  if (offset != data_bytes) return Damaged("the head is inconsistent about the size of the data");
   parsed.sha256 = ToHex(Sha256Of(file.substr(0, head_bytes)));
   return parsed;
 }

@@ -1,4 +1,5 @@
-// A snapshot as bytes: everything needed to go on from a step. docs/snapshot_format.md describes the format.
+// Encodes and parses snapshots: everything needed to continue from a step. docs/snapshot_format.md describes
+// the format.
 #pragma once
 
 #include <cstdint>
@@ -23,40 +24,40 @@ struct TensorView {
   absl::string_view bytes;  // little-endian elements, row-major; not owned
 };
 
-// A view of `elems`, which must live as long as it is used.
+// A view of `elems`, which must outlive it.
 TensorView ViewOf(std::string name, std::vector<int64_t> shape, absl::Span<const float> elems);
 TensorView ViewOf(std::string name, std::vector<int64_t> shape, absl::Span<const double> elems);
 
 struct Snapshot {
   int64_t step = 0;    // optimizer updates done
-  int world_size = 1;  // workers of the round that wrote it; it is loaded by any number
+  int world_size = 1;  // of the round that wrote it; any number of workers may load it
   Round round{};       // the round that wrote it
-  // What else the program needs, as it likes: the shape of its model, the sampler's state.
+  // Other values chosen by the program, such as the shape of its model and the sampler's state.
   std::map<std::string, std::string> attributes{};
   std::vector<TensorView> tensors{};
 
-  // The attribute as a whole number.
-  //   Errors: kNotFound naming the key; kDataLoss: it is no number.
+  // The attribute as an integer.
+  //   Errors: kNotFound, naming the key; kDataLoss: it is not an integer.
   [[nodiscard]] absl::StatusOr<int64_t> Integer(const std::string& attribute) const;
   // Copies the tensor's elements.
-  //   Errors: kNotFound: there is no such tensor; kFailedPrecondition: it has another dtype, or not as many
-  //           elements as `elems`.
+  //   Errors: kNotFound: there is no such tensor; kFailedPrecondition: its dtype or number of elements
+  //           differs from that of `elems`.
   absl::Status Copy(absl::string_view tensor, absl::Span<float> elems) const;
   absl::Status Copy(absl::string_view tensor, absl::Span<double> elems) const;
 };
 
-// The file's beginning; the tensors' bytes follow it in their order.
-//   REQUIRES: each view has as many bytes as its shape and dtype say.
+// The beginning of the file; the tensors' bytes follow it in order.
+//   REQUIRES: the size of each view matches its shape and dtype.
 std::string EncodeSnapshotHead(const Snapshot& snapshot);
 
 struct ParsedSnapshot {
-  Snapshot snapshot;  // its tensors look into the bytes that were parsed
-  std::string
-      sha256;  // in hexadecimal, of the head, which holds those of the tensors: the snapshot's identity
+  Snapshot snapshot;  // its tensors are views of the parsed bytes
+  // Identifies the snapshot: the digest, in hexadecimal, of the head, which contains the tensors' digests.
+  std::string sha256;
 };
 
-// Checks every byte of a whole file.
-//   Errors: kDataLoss: torn or damaged, saying where; kUnimplemented: of a later version.
+// Parses a whole file and verifies every byte.
+//   Errors: kDataLoss: torn or damaged, and where; kUnimplemented: a later version, or an unknown dtype.
 absl::StatusOr<ParsedSnapshot> ParseSnapshot(absl::string_view file);
 
 }  // namespace ddprun

@@ -24,7 +24,7 @@ constexpr absl::string_view kPrefix = "snapshot-";
 constexpr absl::string_view kSuffix = ".ddp";
 constexpr absl::string_view kTemporarySuffix = ".tmp";
 
-// What the name of a snapshot says.
+// The step and the round in a snapshot's name.
 struct Place {
   int64_t step = 0;
   int64_t round = 0;
@@ -56,7 +56,7 @@ std::vector<Place> PlacesOf(const std::vector<std::string>& names) {
   return places;
 }
 
-// What a writer left that was killed.
+// True for temporary files, which remain when a writer is killed.
 bool IsTemporary(absl::string_view name) {
   return absl::EndsWith(name, kTemporarySuffix) &&
          (absl::StartsWith(name, absl::StrCat(".", kPrefix)) ||
@@ -89,7 +89,7 @@ absl::Status SnapshotStore::TakeOver() {
   if (taken_) return claim_.Check();
   RETURN_IF_ERROR(claim_.Take(run_id_, *round_));
   taken_ = true;
-  // What is there now is of writers before this one; what comes later and is not ours, of those after it.
+  // Files that exist now were created by earlier writers; later ones that are not ours, by later writers.
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory_));
   removable_.insert(names.begin(), names.end());
   return absl::OkStatus();
@@ -98,17 +98,17 @@ absl::Status SnapshotStore::TakeOver() {
 absl::Status SnapshotStore::Write(const Snapshot& snapshot, const ByteProgress& progress) {
   if (round_ != snapshot.round) {
     return absl::FailedPreconditionError(
-        absl::StrCat("a snapshot of round ", snapshot.round.value(), " for ", directory_,
-                     round_ ? absl::StrCat(", taken over for round ", round_->value())
-                            : ", which this process has not taken over"));
+        absl::StrCat("cannot write a snapshot of round ", snapshot.round.value(), " to ", directory_,
+                     round_ ? absl::StrCat(": this process has taken it over for round ", round_->value())
+                            : ": this process has not taken it over"));
   }
   RETURN_IF_ERROR(TakeOver());
   const std::string head = EncodeSnapshotHead(snapshot);
   std::vector<absl::string_view> parts = {head};
   for (const TensorView& tensor : snapshot.tensors) parts.push_back(tensor.bytes);
   const std::string name = NameOf(snapshot.step, snapshot.round);
-  // The temporary file is of this writer alone: rank 0 of an earlier round may be on its way out still, and
-  // have the same number as a process, in a container of its own.
+  // The temporary name is unique to this writer: rank 0 of an earlier round may still be exiting and, in
+  // another container, have the same PID.
   const std::string temporary = absl::StrCat(".", name, ".", claim_.nonce(), kTemporarySuffix);
   RETURN_IF_ERROR(ReplaceFile(
       directory_, name, temporary, parts, [this] { return StillOurs(); }, progress));
@@ -125,18 +125,18 @@ absl::Status SnapshotStore::StillOurs() const {
 absl::Status SnapshotStore::RemoveOld(const Snapshot& newest) {
   RETURN_IF_ERROR(StillOurs());
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory_));
-  std::vector<std::string> doomed;
+  std::vector<std::string> obsolete;
   int kept = 1;
   for (const Place& place : PlacesOf(names)) {
     const bool itself = place == Place{newest.step, newest.round.value()};
     if (itself || place.step > newest.step) continue;
-    if (place.step == newest.step || ++kept > keep_) doomed.push_back(ddprun::NameOf(place));
+    if (place.step == newest.step || ++kept > keep_) obsolete.push_back(ddprun::NameOf(place));
   }
-  std::copy_if(names.begin(), names.end(), std::back_inserter(doomed), IsTemporary);
-  for (const std::string& name : doomed) {
+  std::copy_if(names.begin(), names.end(), std::back_inserter(obsolete), IsTemporary);
+  for (const std::string& name : obsolete) {
     if (removable_.erase(name) == 0) continue;
     const std::string path = absl::StrCat(directory_, "/", name);
-    if (unlink(path.c_str()) != 0 && errno != ENOENT) return FileError("cannot remove the old", path, errno);
+    if (unlink(path.c_str()) != 0 && errno != ENOENT) return FileError("cannot remove", path, errno);
   }
   return absl::OkStatus();
 }

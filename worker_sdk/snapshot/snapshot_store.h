@@ -1,4 +1,4 @@
-// The snapshots of a job in one directory, each a file that is there as a whole or not at all.
+// The snapshots of a job in one directory. Each is a file that is present completely or not at all.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@
 
 namespace ddprun {
 
-// A snapshot read from a file and found whole.
+// A snapshot that was read from a file and verified.
 struct StoredSnapshot {
   std::string name;    // of the file, without the directory
-  std::string sha256;  // ParsedSnapshot's
-  Snapshot snapshot;   // its tensors look into `bytes`
-  std::string bytes;   // the whole file; too long to move when the string does
+  std::string sha256;  // as in ParsedSnapshot
+  Snapshot snapshot;   // its tensors are views of `bytes`
+  std::string bytes;   // the whole file; on the heap, so that moving the string keeps views valid
 
   StoredSnapshot() = default;
   StoredSnapshot(StoredSnapshot&&) = default;
@@ -37,51 +37,52 @@ struct SkippedSnapshot {
 };
 
 struct FoundSnapshot {
-  std::optional<StoredSnapshot> newest;  // none: there is no whole one
-  std::vector<SkippedSnapshot> skipped;  // newer ones that are not whole, the newest first
+  std::optional<StoredSnapshot> newest;  // none: there is no intact snapshot
+  std::vector<SkippedSnapshot> skipped;  // newer ones that could not be loaded, the newest first
 };
 
-// One process of a round, rank 0, writes; any number read. A writer of an old round that wakes up late is
-// refused: claim.h.
-// What takes long tells its progress.
-//   Errors: name the file.
-//   Threads: any number of callers, Write excepted: one at a time.
+// One process of a round, rank 0, writes; any number of processes read. A writer of an old round that resumes
+// late is refused: claim.h. `progress`, if given, is invoked during reads and writes.
+//   Errors:  name the file.
+//   Threads: any number of callers; Write: one at a time.
 class SnapshotStore {
  public:
   // Keeps the newest `keep` >= 1 snapshots.
   explicit SnapshotStore(std::string directory, int keep = 3);
 
-  // For the writer, before the workers of its round meet. Makes the directory where it is missing, notes who
-  // writes there, and proves that it can be written to.
-  //   Errors: kResourceExhausted: the disk is full; going on is possible. kPermissionDenied and others: as
-  //           the system says.
+  // Called by the writer before the workers of its round connect. Creates the directory if it is missing,
+  // verifies that it is writable, and notes its current writer.
+  //   Errors: kResourceExhausted: the disk is full; the writer may continue. kPermissionDenied and others: as
+  //           reported by the system.
   absl::Status Prepare();
 
-  // For the writer, when they have met: from here on this process writes, for `round` of job `run_id`.
+  // Called by the writer after the workers have connected. Makes this process the directory's writer, for
+  // `round` of job `run_id`.
   //   REQUIRES: Prepare() was OK, or kResourceExhausted.
-  //   Errors: kAborted: a newer round has taken over since Prepare(): this worker should end.
-  //           kResourceExhausted: the disk is full; Write will try again.
+  //   Errors: kAborted: another writer has taken over since Prepare(); this worker should exit.
+  //           kResourceExhausted: the disk is full; Write will retry.
   absl::Status TakeOver(absl::string_view run_id, Round round);
 
-  // Writes a snapshot, and then removes those of the same step by other rounds and all but the newest `keep`
-  // of those up to this step: never this one, so that there always is a whole one, and never those of a later
-  // writer, even if this one has not heard of it yet.
-  //   REQUIRES: TakeOver() was called, with the round of `snapshot`.
-  //   Errors: kResourceExhausted: the disk is full; kAborted: a newer round has taken over: this worker
-  //           should end. After any error the snapshots that were there still are.
+  // Writes a snapshot, then removes those of the same step by other rounds, and of those up to this step all
+  // but the newest `keep`. It never removes this snapshot, so that there always is an intact one, nor those
+  // of a later writer, even one that it has not detected yet.
+  //   REQUIRES: TakeOver() was called with the round of `snapshot`.
+  //   Errors: kResourceExhausted: the disk is full; kAborted: another writer has taken over, and this worker
+  //           should exit. If the write fails, the existing snapshots remain.
   absl::Status Write(const Snapshot& snapshot, const ByteProgress& progress = nullptr);
 
-  // The snapshot of the highest step that is whole, of two with one step the one of the higher round.
-  //   Errors: the directory cannot be listed. A directory that is missing is an empty one.
+  // The intact snapshot of the highest step; of two with the same step, that of the higher round.
+  //   Errors: the directory cannot be listed. A missing directory counts as empty.
   [[nodiscard]] absl::StatusOr<FoundSnapshot> FindNewest(const ByteProgress& progress = nullptr) const;
 
-  // Reads and checks one file.
-  //   Errors: kNotFound; kDataLoss: torn, damaged, or of another step than its name says.
+  // Reads and verifies one file.
+  //   Errors: kNotFound; kDataLoss: torn, damaged, or of another step or round than its name; kUnimplemented:
+  //           see ParseSnapshot.
   [[nodiscard]] absl::StatusOr<StoredSnapshot> Load(const std::string& name,
                                                     const ByteProgress& progress = nullptr) const;
 
   [[nodiscard]] const std::string& directory() const { return directory_; }
-  // Called whenever it has been found that the directory still is this writer's, before that is relied on.
+  // Invoked after each check that the directory still belongs to this writer, before the result is used.
   void SetAfterCheckForTest(std::function<void()> call) { after_check_for_test_ = std::move(call); }
   // "snapshot-000000000040-r7.ddp"
   static std::string NameOf(int64_t step, Round round);
@@ -98,8 +99,8 @@ class SnapshotStore {
   std::string run_id_;
   std::optional<Round> round_;  // none: TakeOver was not called
   bool taken_ = false;
-  // Names that no later writer has given: of the files that were there when this process took over, and of
-  // its own.
+  // Names of files that no later writer has created: those that existed when this process took over, and its
+  // own.
   std::set<std::string> removable_;
   std::function<void()> after_check_for_test_;
 };

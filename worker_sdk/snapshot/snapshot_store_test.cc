@@ -30,7 +30,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::MatchesRegex;
 
-// No file of this process may grow beyond `bytes` while this lives.
+// While this exists, no file of this process may grow beyond `bytes`.
 class SmallFiles {
  public:
   explicit SmallFiles(rlim_t bytes) : old_handler_(signal(SIGXFSZ, SIG_IGN)) {
@@ -56,14 +56,14 @@ class SnapshotStoreTest : public testing::Test {
     directory_ = name;
   }
 
-  // One that may write, as rank 0 of `round`.
+  // A store that may write, as rank 0 of `round`.
   SnapshotStore Writer(int keep = 3, Round round = Round(7)) const {
     SnapshotStore store(directory_, keep);
     EXPECT_TRUE(store.Prepare().ok());
     EXPECT_TRUE(store.TakeOver("j", round).ok());
     return store;
   }
-  // A snapshot of `num_elems` elements that all are the step's number.
+  // Writes a snapshot of `num_elems` elements, each of which has the value `step`.
   static absl::Status Write(SnapshotStore& store, int64_t step, size_t num_elems = 4,
                             Round round = Round(7)) {
     const std::vector<float> elems(num_elems, static_cast<float>(step));
@@ -86,7 +86,7 @@ class SnapshotStoreTest : public testing::Test {
   std::string directory_;
 };
 
-TEST_F(SnapshotStoreTest, NothingIsFoundWhereNothingIs) {
+TEST_F(SnapshotStoreTest, FindsNothingInEmptyAndMissingDirectories) {
   EXPECT_EQ(NewestStep(SnapshotStore(directory_).FindNewest().value()), -1);
   EXPECT_EQ(NewestStep(SnapshotStore(directory_ + "/missing").FindNewest().value()), -1);
 }
@@ -101,12 +101,12 @@ TEST_F(SnapshotStoreTest, FindsTheHighestStep) {
   EXPECT_EQ(found.newest->sha256, store.Load(found.newest->name)->sha256);
 }
 
-TEST_F(SnapshotStoreTest, SkipsWhatIsTornOrDamagedAndSaysWhy) {
+TEST_F(SnapshotStoreTest, SkipsTornAndDamagedSnapshotsWithAReason) {
   SnapshotStore store = Writer(10);
   for (const int64_t step : {10, 20, 30, 40}) ASSERT_TRUE(Write(store, step).ok());
   Cut(40, 1);
   std::fstream(PathOf(30), std::ios::in | std::ios::out | std::ios::binary).seekp(-3, std::ios::end).put('x');
-  std::filesystem::copy_file(PathOf(10), PathOf(50));  // whole, but another one's
+  std::filesystem::copy_file(PathOf(10), PathOf(50));  // intact, but of another step
   const FoundSnapshot found = store.FindNewest().value();
   EXPECT_EQ(NewestStep(found), 20);
   ASSERT_EQ(found.skipped.size(), 3);
@@ -123,8 +123,8 @@ TEST_F(SnapshotStoreTest, KeepsTheNewestAndRemovesTheRest) {
   EXPECT_THAT(Files(), ElementsAre("claim", "notes.txt", NameOf(3), NameOf(4)));
 }
 
-// After a resume from step 20 because 30 and 40 were torn: they do not count, however many they are.
-TEST_F(SnapshotStoreTest, TornOnesOfLaterStepsDoNotPushOutAWholeOne) {
+// After a resume from step 20 because 30 and 40 were torn: torn snapshots do not count toward `keep`.
+TEST_F(SnapshotStoreTest, TornSnapshotsOfLaterStepsDoNotDisplaceAnIntactOne) {
   SnapshotStore store = Writer(1);
   ASSERT_TRUE(Write(store, 20).ok());
   for (const int64_t step : {30, 40}) std::ofstream(PathOf(step)) << "torn";
@@ -132,7 +132,7 @@ TEST_F(SnapshotStoreTest, TornOnesOfLaterStepsDoNotPushOutAWholeOne) {
   EXPECT_EQ(NewestStep(store.FindNewest().value()), 25);
 }
 
-TEST_F(SnapshotStoreTest, WritingAStepAgainReplacesIt) {
+TEST_F(SnapshotStoreTest, WritingAStepAgainReplacesItsSnapshot) {
   SnapshotStore store = Writer();
   ASSERT_TRUE(Write(store, 5, 100).ok());
   Cut(5, 10);
@@ -140,20 +140,20 @@ TEST_F(SnapshotStoreTest, WritingAStepAgainReplacesIt) {
   EXPECT_EQ(store.FindNewest()->newest->snapshot.tensors[0].shape[0], 200);
 }
 
-// A round that was resumed from step 4 does step 5 again; then the job is started anew, with round 0.
-TEST_F(SnapshotStoreTest, AnotherRoundsSnapshotOfTheStepIsReplaced) {
+// A round that was resumed from step 4 repeats step 5; then the job is started again, with round 0.
+TEST_F(SnapshotStoreTest, ReplacesTheSnapshotOfTheSameStepByAnotherRound) {
   SnapshotStore seventh = Writer(1);
   ASSERT_TRUE(Write(seventh, 5).ok());
   SnapshotStore eighth = Writer(1, Round(8));
   ASSERT_TRUE(Write(eighth, 5, 4, Round(8)).ok());
   EXPECT_THAT(Files(), ElementsAre("claim", NameOf(5, 8)));
-  SnapshotStore anew = Writer(1, Round(0));
-  ASSERT_TRUE(Write(anew, 5, 4, Round(0)).ok());
+  SnapshotStore restarted = Writer(1, Round(0));
+  ASSERT_TRUE(Write(restarted, 5, 4, Round(0)).ok());
   EXPECT_THAT(Files(), ElementsAre("claim", NameOf(5, 0)));
 }
 
-// A writer that was killed between its rename and the removal of the other round's.
-TEST_F(SnapshotStoreTest, OfTwoOfAStepTheHigherRoundsIsFound) {
+// A writer was killed between its rename and the removal of the other round's snapshot.
+TEST_F(SnapshotStoreTest, OfTwoSnapshotsOfAStepFindsTheHigherRounds) {
   SnapshotStore store = Writer(1);
   ASSERT_TRUE(Write(store, 5).ok());
   const std::string kept = ReadFile(PathOf(5)).value();
@@ -163,14 +163,13 @@ TEST_F(SnapshotStoreTest, OfTwoOfAStepTheHigherRoundsIsFound) {
   EXPECT_EQ(store.FindNewest()->newest->snapshot.round, Round(8));
 }
 
-TEST_F(SnapshotStoreTest, OnlyWhoHasTakenOverWrites) {
+TEST_F(SnapshotStoreTest, WriteRequiresTakeOver) {
   SnapshotStore store(directory_);
   ASSERT_TRUE(store.Prepare().ok());
-  const std::string begin = "a snapshot of round 7 for " + directory_;
-  EXPECT_EQ(Write(store, 1),
-            absl::FailedPreconditionError(begin + ", which this process has not taken over"));
+  const std::string begin = "cannot write a snapshot of round 7 to " + directory_ + ": this process has ";
+  EXPECT_EQ(Write(store, 1), absl::FailedPreconditionError(begin + "not taken it over"));
   ASSERT_TRUE(store.TakeOver("j", Round(6)).ok());
-  EXPECT_EQ(Write(store, 1), absl::FailedPreconditionError(begin + ", taken over for round 6"));
+  EXPECT_EQ(Write(store, 1), absl::FailedPreconditionError(begin + "taken it over for round 6"));
 }
 
 TEST_F(SnapshotStoreTest, AWriterOfAnOldRoundIsRefused) {
@@ -180,14 +179,14 @@ TEST_F(SnapshotStoreTest, AWriterOfAnOldRoundIsRefused) {
   const absl::Status refused = Write(old, 20, 4, Round(3));
   EXPECT_TRUE(absl::IsAborted(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()),
-              MatchesRegex("round 4 has taken over .*: this worker is of round 3"));
-  EXPECT_THAT(Files(), ElementsAre("claim", NameOf(10, 3))) << "no other file, not even a temporary one";
+              MatchesRegex("round 4 has taken over .*: this worker belongs to round 3"));
+  EXPECT_THAT(Files(), ElementsAre("claim", NameOf(10, 3))) << "no other file, and no temporary one";
   ASSERT_TRUE(Write(newer, 11, 4, Round(4)).ok());
-  EXPECT_TRUE(absl::IsAborted(Write(old, 20, 4, Round(3)))) << "for good";
+  EXPECT_TRUE(absl::IsAborted(Write(old, 20, 4, Round(3)))) << "still refused";
 }
 
-// A writer that goes on and on is stopped while one of its temporary files is there, and the new round comes.
-TEST_F(SnapshotStoreTest, AWriterThatIsStoppedInTheMiddleIsRefusedAtItsEnd) {
+// A writer is stopped while one of its temporary files exists, and a new round takes over.
+TEST_F(SnapshotStoreTest, AWriterThatIsStoppedDuringAWriteIsRefusedWhenItResumes) {
   const auto writing = [this] {
     const std::vector<std::string> files = Files();
     return std::any_of(files.begin(), files.end(), [](const auto& name) { return name.ends_with(".tmp"); });
@@ -203,10 +202,10 @@ TEST_F(SnapshotStoreTest, AWriterThatIsStoppedInTheMiddleIsRefusedAtItsEnd) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   int status;
   do {
-    ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "it could not be stopped in the middle";
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "the writer was never stopped during a write";
     ASSERT_EQ(kill(writer, SIGCONT), 0);
     while (NewestStep(SnapshotStore(directory_).FindNewest().value()) < 1 || !writing()) {
-      ASSERT_EQ(waitpid(writer, nullptr, WNOHANG), 0) << "it ended";
+      ASSERT_EQ(waitpid(writer, nullptr, WNOHANG), 0) << "the writer exited";
       ASSERT_LT(std::chrono::steady_clock::now(), deadline);
     }
     ASSERT_EQ(kill(writer, SIGSTOP), 0);
@@ -225,8 +224,8 @@ TEST_F(SnapshotStoreTest, AWriterThatIsStoppedInTheMiddleIsRefusedAtItsEnd) {
   EXPECT_EQ(newer.FindNewest()->newest->snapshot.round, Round(4));
 }
 
-// It is stopped right after it has found the directory its own, and the new round writes the same step.
-TEST_F(SnapshotStoreTest, AWriterThatLosesTheDirectoryInTheMiddleRemovesNothingOfTheNewOne) {
+// A writer is stopped right after its check succeeded, and a new round writes the same step.
+TEST_F(SnapshotStoreTest, AWriterThatLosesTheDirectoryDuringAWriteRemovesNothingOfTheNewWriter) {
   for (const int stopped_at : {1, 2}) {  // before the rename, before the removal of old files
     SCOPED_TRACE(stopped_at);
     SetUp();
@@ -249,7 +248,7 @@ TEST_F(SnapshotStoreTest, AWriterThatLosesTheDirectoryInTheMiddleRemovesNothingO
   }
 }
 
-// Rank 0 of two rounds, in containers where both have the same process number.
+// Rank 0 of two rounds may have the same PID in different containers.
 TEST_F(SnapshotStoreTest, NoTwoWritersHaveTheSameTemporaryFile) {
   std::set<std::string> names;
   for (int i = 0; i < 2; ++i) {
@@ -264,8 +263,8 @@ TEST_F(SnapshotStoreTest, NoTwoWritersHaveTheSameTemporaryFile) {
   EXPECT_THAT(names, testing::SizeIs(2));
 }
 
-// The disk is full when the round begins and has room again later.
-TEST_F(SnapshotStoreTest, WhatCouldNotBeTakenOverIsWhenThereIsRoom) {
+// The disk is full when the round begins and has space again later.
+TEST_F(SnapshotStoreTest, WriteRetriesTheTakeOverThatFailedOnAFullDisk) {
   {
     SnapshotStore before = Writer();
     ASSERT_TRUE(Write(before, 1).ok());
@@ -283,7 +282,7 @@ TEST_F(SnapshotStoreTest, WhatCouldNotBeTakenOverIsWhenThereIsRoom) {
 }
 
 // The kernel refuses the file's second half, as on a full disk.
-TEST_F(SnapshotStoreTest, AFullDiskIsAnErrorThatLeavesTheOldSnapshots) {
+TEST_F(SnapshotStoreTest, AFullDiskLeavesTheOldSnapshots) {
   SnapshotStore store = Writer(1);
   ASSERT_TRUE(Write(store, 1).ok());
   const absl::Status status = [&] {
@@ -295,10 +294,10 @@ TEST_F(SnapshotStoreTest, AFullDiskIsAnErrorThatLeavesTheOldSnapshots) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(directory_ + "/.snapshot-000000000002-r7.ddp."));
   EXPECT_THAT(Files(), ElementsAre("claim", NameOf(1)));
   EXPECT_EQ(NewestStep(store.FindNewest().value()), 1);
-  ASSERT_TRUE(Write(store, 2, 1000).ok()) << "there is room again";
+  ASSERT_TRUE(Write(store, 2, 1000).ok()) << "the disk has space again";
 }
 
-TEST_F(SnapshotStoreTest, ErrorsOfTheSystemNameTheFile) {
+TEST_F(SnapshotStoreTest, SystemErrorsNameTheFile) {
   EXPECT_TRUE(SnapshotStore(directory_ + "/new/deep").Prepare().ok());
   std::ofstream(directory_ + "/file") << "x";
   const auto message = [&](absl::string_view where) {
@@ -309,7 +308,7 @@ TEST_F(SnapshotStoreTest, ErrorsOfTheSystemNameTheFile) {
   EXPECT_TRUE(absl::IsNotFound(SnapshotStore(directory_).Load(NameOf(1)).status()));
 }
 
-// "VmRSS" or "VmHWM", the most so far, of this process.
+// A value of /proc/self/status: "VmRSS", or its peak "VmHWM".
 int64_t ResidentKilobytes(const std::string& what) {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
@@ -319,8 +318,8 @@ int64_t ResidentKilobytes(const std::string& what) {
   return -1;
 }
 
-// Every rank of a node does it at once.
-TEST_F(SnapshotStoreTest, LoadingHoldsTheFileOnce) {
+// All ranks of a node load at the same time.
+TEST_F(SnapshotStoreTest, LoadingKeepsOneCopyOfTheFileInMemory) {
   constexpr int64_t kMegabytes = 64;
   const auto in_child = [](const std::function<int()>& work) {
     const pid_t child = fork();
@@ -335,7 +334,7 @@ TEST_F(SnapshotStoreTest, LoadingHoldsTheFileOnce) {
             }),
             0);
   const int held = in_child([this] {
-    std::ofstream("/proc/self/clear_refs") << "5";  // the most so far is from now on
+    std::ofstream("/proc/self/clear_refs") << "5";  // resets the peak
     const int64_t before = ResidentKilobytes("VmRSS");
     if (NewestStep(SnapshotStore(directory_).FindNewest().value()) != 1) return 255;
     return static_cast<int>((ResidentKilobytes("VmHWM") - before) >> 10);
@@ -344,9 +343,8 @@ TEST_F(SnapshotStoreTest, LoadingHoldsTheFileOnce) {
   EXPECT_LE(held, kMegabytes * 5 / 4);
 }
 
-// A writer that is killed at any moment leaves whole snapshots, and no more temporary files than the next one
-// removes.
-TEST_F(SnapshotStoreTest, AKilledWriterLeavesAWholeSnapshot) {
+// A writer that is killed at any time leaves intact snapshots; the next writer removes its temporary files.
+TEST_F(SnapshotStoreTest, AKilledWriterLeavesAnIntactSnapshot) {
   int64_t next_step = 1;
   for (int kill_number = 0; kill_number < 20; ++kill_number) {
     int written[2];
@@ -365,7 +363,7 @@ TEST_F(SnapshotStoreTest, AKilledWriterLeavesAWholeSnapshot) {
     ASSERT_EQ(kill(writer, SIGKILL), 0);
     int status;
     ASSERT_EQ(waitpid(writer, &status, 0), writer);
-    ASSERT_TRUE(WIFSIGNALED(status)) << "it ended by itself: " << status;
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the writer exited by itself: " << status;
     int num_written = 1 + kill_number % 3;
     while (read(written[0], &byte, 1) == 1) ++num_written;
     close(written[0]);

@@ -37,7 +37,7 @@ TEST(Sha256Test, KnownAnswers) {  // FIPS 180-4, examples
   EXPECT_EQ(ToHex(Sha256().Update("a").Update("").Update("bc").Finish()), ToHex(Sha256Of("abc")));
 }
 
-TEST(SnapshotTest, ComesBackAsItWas) {
+TEST(SnapshotTest, RoundTrips) {
   const std::string file = Encode(Example());
   const absl::StatusOr<ParsedSnapshot> parsed = ParseSnapshot(file);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
@@ -60,7 +60,7 @@ TEST(SnapshotTest, ComesBackAsItWas) {
 }
 
 // The bytes of docs/snapshot_format.md, "Example"; the digest there was computed by another program.
-TEST(SnapshotTest, TheExampleOfTheDocument) {
+TEST(SnapshotTest, EncodesTheDocumentsExample) {
   const std::vector<float> bias = {1, -2};
   const std::string file = Encode({.step = 40,
                                    .world_size = 4,
@@ -73,7 +73,7 @@ TEST(SnapshotTest, TheExampleOfTheDocument) {
   EXPECT_EQ(absl::BytesToHexString(file.substr(284)), "0000803f000000c0");
 }
 
-TEST(SnapshotTest, SaysWhatDoesNotFit) {
+TEST(SnapshotTest, ErrorsNameTheMismatch) {
   const Snapshot snapshot = Example();
   std::vector<float> six(6), five(5);
   std::vector<double> six_doubles(6);
@@ -87,7 +87,7 @@ TEST(SnapshotTest, SaysWhatDoesNotFit) {
   EXPECT_TRUE(absl::IsDataLoss(snapshot.Integer("quoted \" and \n").status()));
 }
 
-TEST(SnapshotTest, IdentityFollowsEveryElement) {
+TEST(SnapshotTest, IdentityDependsOnEveryElement) {
   const std::string identity = ParseSnapshot(Encode(Example()))->sha256;
   EXPECT_EQ(ParseSnapshot(Encode(Example()))->sha256, identity);
   std::vector<float> others = kFloats;
@@ -97,7 +97,7 @@ TEST(SnapshotTest, IdentityFollowsEveryElement) {
   EXPECT_NE(ParseSnapshot(Encode(changed))->sha256, identity);
 }
 
-TEST(SnapshotTest, EveryFlippedBitIsFound) {
+TEST(SnapshotTest, EveryFlippedBitIsDetected) {
   const std::string file = Encode(Example());
   for (size_t i = 0; i < 8 * file.size(); ++i) {
     std::string damaged = file;
@@ -106,7 +106,7 @@ TEST(SnapshotTest, EveryFlippedBitIsFound) {
   }
 }
 
-TEST(SnapshotTest, EveryTornEndAndEveryTailIsFound) {
+TEST(SnapshotTest, EveryTruncationAndTrailingDataIsDetected) {
   const std::string file = Encode(Example());
   for (size_t size = 0; size < file.size(); ++size) {
     const absl::Status status = ParseSnapshot(absl::string_view(file).substr(0, size)).status();
@@ -116,11 +116,11 @@ TEST(SnapshotTest, EveryTornEndAndEveryTailIsFound) {
   EXPECT_TRUE(absl::IsDataLoss(ParseSnapshot(file + "x").status()));
 }
 
-TEST(SnapshotTest, ALaterVersionIsNotCalledDamaged) {
+TEST(SnapshotTest, ALaterVersionIsNotReportedAsDamage) {
   std::string file = Encode(Example());
   file[8] = 2;
   EXPECT_EQ(ParseSnapshot(file).status(),
-            absl::UnimplementedError("of format version 2, this program reads up to version 1"));
+            absl::UnimplementedError("format version 2, but this program reads up to version 1"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The agent's end of the socket of DDPRUN_AGENT_SOCKET, for one worker.
+// The agent's end of the socket named by DDPRUN_AGENT_SOCKET, for one worker.
 #pragma once
 
 #include <functional>
@@ -20,19 +20,20 @@ class FakeAgent {
   FakeAgent(const FakeAgent&) = delete;
   FakeAgent& operator=(const FakeAgent&) = delete;
 
-  // For DDPRUN_AGENT_SOCKET.
+  // The value of DDPRUN_AGENT_SOCKET.
   const std::string& name() const { return name_; }
   void Listen();
 
-  // The next report, when one is there.
+  // The next report, if one has arrived.
   std::optional<proto::WorkerReport> Next();
-  // The next report that fits, those between passed over; nothing: none came in time.
+  // Discards reports until one satisfies `fits`, and returns it. None: the timeout passed, or the worker
+  // closed its connection.
   std::optional<proto::WorkerReport> Await(const std::function<bool(const proto::WorkerReport&)>& fits,
                                            Duration timeout = seconds(30));
 
   // REQUIRES: a report was received.
   void Ask(const proto::AgentRequest& request);
-  // Asks in bytes of its own. REQUIRES: as Ask.
+  // Sends raw bytes. REQUIRES: as Ask.
   void Say(absl::string_view packet);
 
  private:

@@ -1,6 +1,6 @@
-// A fixed number of elements on a 64-byte boundary, zero at first.
-// The boundary matters for results, not only for speed: Eigen's loops treat the elements before the first
-// aligned one apart, so equal alignment in every worker is part of what makes workers bit-equal.
+// A fixed-size array, aligned to 64 bytes and initialized to zero. The alignment affects results, not only
+// speed: Eigen's loops handle the elements before the first aligned one separately, so workers are bit-equal
+// only if their arrays are aligned equally.
 #pragma once
 
 #include <algorithm>

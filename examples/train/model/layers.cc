@@ -1,9 +1,9 @@
 // Compiled once for each kind of CPU (see BUILD.bazel), with
-//   DDPRUN_LAYERS      the name of the function that gives this kind, as layers_variants.h declares it
-//   DDPRUN_LAYERS_CPU  its name in words
-//   Eigen              renamed, so that the linker cannot merge Eigen's functions of two kinds into one.
-// For the same reason nothing here is left to inline functions of the standard library that may not be
-// inlined.
+//   DDPRUN_LAYERS      name of the function that returns this kind, declared in layers_variants.h
+//   DDPRUN_LAYERS_CPU  name of the kind, as text
+//   Eigen              renamed, so that the linker does not merge Eigen's functions of two kinds.
+// For the same reason this file avoids inline functions of the standard library that the compiler may not
+// inline.
 
 #include "examples/train/model/layers.h"
 
@@ -81,7 +81,7 @@ class LayersOfThisKind final : public Layers<T> {
       d_normal = d_out * gains;
       d_gains += d_out * normal;
       d_biases += d_out;
-      // What the gradient would change of mean and variance is taken out again.
+      // Remove the components along mean and variance, which normalization cancels.
       const T along_mean = d_normal.mean();
       const T along_normal = (d_normal * normal).mean();
       Array<T>(d_x + s * C, C) += (d_normal - along_mean - normal * along_normal) * rstd[s];
@@ -145,7 +145,7 @@ class LayersOfThisKind final : public Layers<T> {
 
       d_v.noalias() = weights.transpose() * d_out;
       d_scores.noalias() = d_out * v.transpose();
-      for (int s = 0; s < S; ++s) {  // through the softmax; positions not seen have weight 0 and stay out
+      for (int s = 0; s < S; ++s) {  // through the softmax; masked positions have weight 0
         auto d_row = d_scores.row(s).array();
         const auto row = weights.row(s).array();
         const T along = (d_row * row).sum();
@@ -190,8 +190,8 @@ class LayersOfThisKind final : public Layers<T> {
   [[nodiscard]] absl::string_view cpu() const override { return DDPRUN_LAYERS_CPU; }
 };
 
-// Eigen cuts a long sum of products by the sizes of the CPU's caches, which would make the bits depend on the
-// model of the CPU. These are the same everywhere; those of the first level are what nearly all CPUs have.
+// Eigen splits long sums of products by the CPU's cache sizes, which would make the bits depend on the model
+// of CPU. Fixed sizes avoid that; the L1 size is the most common one.
 void PinBlocks() {
   [[maybe_unused]] static const bool pinned = [] {
     Eigen::setCpuCacheSizes(32 << 10, 512 << 10, 4 << 20);

@@ -1,12 +1,13 @@
 // The layers of the model for one sequence: plain functions of arrays, forward and backward.
 //
 // Letters: S positions of the sequence, C width, H heads, D = C/H, I inputs, O outputs, V vocabulary. Arrays
-// are dense and row-major, owned by the caller, never null unless said, and must not overlap. A backward
-// function takes the gradient of its output (d_y) and the forward's values; it writes the gradients of
-// parameters, since a parameter is used once a sequence, and writes d_x unless it says that it adds.
+// are dense and row-major, owned by the caller, never null unless stated, and must not overlap. A backward
+// function takes the gradient of its output (d_y) and the values of the forward pass. It overwrites the
+// gradients of parameters, because a parameter is used once per sequence, and overwrites d_x unless
+// documented to add.
 //
-// One source is compiled for every kind of CPU named below; equal inputs at equal alignment (see buffer.h)
-// give equal bits in every process that uses the same kind, on whatever model of CPU.
+// One source is compiled for every kind of CPU named below. Equal inputs at equal alignment (see buffer.h)
+// give equal bits in every process that uses the same kind, on any model of CPU.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,7 @@ class Layers {
   // y = (x - mean) * rstd * gain + bias, mean and variance over C; `mean` and `rstd` are kept for backward.
   virtual void NormForward(T* y /*[S,C]*/, T* mean /*[S]*/, T* rstd /*[S]*/, const T* x /*[S,C]*/,
                            const T* gain /*[C]*/, const T* bias /*[C]*/, int S, int C) const = 0;
-  // Adds to d_x: the residual stream flows past the norm.
+  // Adds to d_x: the residual stream bypasses the norm.
   virtual void NormBackward(T* d_x /*[S,C]*/, T* d_gain /*[C]*/, T* d_bias /*[C]*/, const T* d_y /*[S,C]*/,
                             const T* x /*[S,C]*/, const T* mean /*[S]*/, const T* rstd /*[S]*/,
                             const T* gain /*[C]*/, int S, int C) const = 0;
@@ -43,11 +44,11 @@ class Layers {
                               const T* d_y /*[S,O]*/, const T* x /*[S,I]*/, const T* weight /*[O,I]*/, int S,
                               int I, int O) const = 0;
 
-  // Per head: y = softmax(q * k^T / sqrt(D)) * v, where position s sees positions 0..s. q, k and v of head h
-  // are columns h*D.. of the three parts of qkv. `att`, the weights after softmax, is kept for backward.
+  // Per head: y = softmax(q * k^T / sqrt(D)) * v, where position s attends to positions 0..s. q, k and v of
+  // head h are columns h*D.. of the three parts of qkv. `att` (weights after softmax) is kept for backward.
   virtual void AttentionForward(T* y /*[S,C]*/, T* att /*[H,S,S]*/, const T* qkv /*[S,3C]*/, int S, int C,
                                 int H) const = 0;
-  // `scratch` holds one head's d_att.
+  // `scratch` holds d_att of one head.
   virtual void AttentionBackward(T* d_qkv /*[S,3C]*/, T* scratch /*[S,S]*/, const T* d_y /*[S,C]*/,
                                  const T* qkv /*[S,3C]*/, const T* att /*[H,S,S]*/, int S, int C,
                                  int H) const = 0;
@@ -59,7 +60,7 @@ class Layers {
   // x += y
   virtual void Add(T* x /*[n]*/, const T* y /*[n]*/, int64_t n) const = 0;
 
-  // Returns scale * sum over s of -log softmax(logits[s])[targets[s]], and turns `logits` into its gradient.
+  // Returns scale * sum over s of -log softmax(logits[s])[targets[s]]; overwrites `logits` with its gradient.
   virtual double CrossEntropy(T* logits /*[S,V]*/, const uint8_t* targets /*[S]*/, T scale, int S,
                               int V) const = 0;
 
@@ -67,12 +68,12 @@ class Layers {
   [[nodiscard]] virtual absl::string_view cpu() const = 0;
 };
 
-// The best kind that this CPU runs; chosen once, lives for ever. T is float or double.
+// The best kind that this CPU supports. Static lifetime. T is float or double.
 template <typename T>
 const Layers<T>& LayersForThisCpu();
 
-// The kind called `cpu` ("avx2", "baseline"), or that of LayersForThisCpu ("auto"); null: this CPU does not
-// run it, or there is none of that name.
+// The kind named `cpu` ("avx2", "baseline"), or that of LayersForThisCpu ("auto"). Null: unknown name, or not
+// supported by this CPU.
 template <typename T>
 const Layers<T>* LayersFor(absl::string_view cpu);
 

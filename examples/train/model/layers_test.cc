@@ -1,4 +1,4 @@
-// That results are those of the kind of CPU, not of its model.
+// Results depend on the kind of CPU, not on its model.
 
 #include "examples/train/model/layers.h"
 
@@ -21,12 +21,12 @@ namespace {
 using PretendCaches = void (*)(std::ptrdiff_t, std::ptrdiff_t, std::ptrdiff_t);
 using GetLayers = const Layers<float>& (*)(float);
 
-// The bits of a linear layer with so many inputs that Eigen cuts its sums, hashed, on a CPU with such caches.
+// Hash of the result of a linear layer, large enough that Eigen splits its sums, with these cache sizes.
 uint64_t BitsWith(PretendCaches pretend, GetLayers layers, std::ptrdiff_t l1, std::ptrdiff_t l2) {
   constexpr int kRows = 64, kInputs = 2000, kOutputs = 48;
   int fds[2];
   if (pipe(fds) != 0) return 0;
-  const pid_t child = fork();  // the layers are what they were first asked for
+  const pid_t child = fork();  // a new process: cache sizes are pinned on first use of the layers
   if (child == 0) {
     pretend(l1, l2, 4 * l2);
     CounterRng rng(1);
@@ -65,7 +65,7 @@ TEST(LayersTest, BitsDoNotDependOnTheCachesOfTheCpu) {
 #endif
 }
 
-TEST(LayersTest, AKindIsChosenByName) {
+TEST(LayersTest, SelectsAKindByName) {
   EXPECT_EQ(LayersFor<float>("baseline")->cpu(), "baseline");
   EXPECT_EQ(LayersFor<float>("auto")->cpu(), LayersForThisCpu<float>().cpu());
   EXPECT_EQ(LayersFor<double>("8086"), nullptr);

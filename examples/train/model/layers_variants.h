@@ -1,11 +1,11 @@
-// The kinds of CPU that layers.cc is compiled for. Only layers_dispatch.cc and tests choose between them.
+// The kinds of CPU that layers.cc is compiled for. Only layers_dispatch.cc and tests select one.
 #pragma once
 
 #include "examples/train/model/layers.h"
 
 namespace ddprun::train {
 
-// Every x86-64 (or other) CPU.
+// For any CPU.
 const Layers<float>& BaselineLayers(float);
 const Layers<double>& BaselineLayers(double);
 

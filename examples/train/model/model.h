@@ -1,6 +1,6 @@
-// A byte-level GPT: learned positions, blocks of norm, causal attention, norm and GELU MLP around a residual
-// stream, a final norm, and a head of its own. One sequence at a time: a batch is a loop of the caller, who
-// so decides in which order gradients are summed.
+// A byte-level GPT: learned positions; blocks of norm, causal attention, norm and GELU MLP around a residual
+// stream; a final norm; an untied head. One sequence at a time: the caller loops over a batch and so controls
+// the order in which gradients are summed.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,8 @@
 
 namespace ddprun::train {
 
-// T is float or double. Threads: one caller at a time.
+// T is float or double.
+//   Threads: one caller at a time.
 template <typename T>
 class Gpt {
  public:
@@ -24,41 +25,41 @@ class Gpt {
   //   REQUIRES: Validate(config).ok()
   explicit Gpt(const ModelConfig& config, const Layers<T>& layers = LayersForThisCpu<T>());
 
-  // The start of a training, drawn from `rng`: equal generators give the same bits on every machine.
+  // Draws the initial parameters from `rng`: equal generators give the same bits on every machine.
   void Initialize(CounterRng& rng);
 
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] const std::vector<TensorSpec>& tensors() const { return tensors_; }
-  [[nodiscard]] absl::Span<T> parameters() { return parameters_.span(); }  // flat, as `tensors()` says
+  [[nodiscard]] absl::Span<T> parameters() { return parameters_.span(); }  // flat, laid out by tensors()
   [[nodiscard]] absl::Span<const T> parameters() const { return parameters_.span(); }
 
-  // Predicts bytes 1..S from those before them; returns scale * (sum of the S losses, in nats).
+  // Predicts bytes 1..S, each from the bytes before it; returns scale * (sum of the S losses, in nats).
   //   Shapes:  sequence [S + 1], S = context.
   double Forward(absl::Span<const uint8_t> sequence, T scale);
 
-  // Writes the gradient of what the last Forward returned.
+  // Overwrites `grads` with the gradient of the last result of Forward.
   //   Shapes:  grads as parameters().
-  //   Order:   calls `ready(i)` once for every tensor, from the last to the first, as soon as its gradient is
-  //   final. REQUIRES: one Forward of the same sequence before each call.
+  //   Order:   calls `ready(i)` once per tensor, from the last to the first, when its gradient is final.
+  //   REQUIRES: one Forward of the same sequence before each call.
   void Backward(absl::Span<const uint8_t> sequence, absl::Span<T> grads,
                 absl::FunctionRef<void(size_t tensor)> ready);
 
  private:
-  // What a block keeps from forward to backward.
+  // Values of a block kept from forward to backward.
   struct BlockValues {
     Buffer<T> norm1, mean1, rstd1;  // [S,C], [S], [S]
     Buffer<T> qkv, att, mixed;      // [S,3C], [H,S,S], [S,C]
-    Buffer<T> middle;               // [S,C], the stream after attention
+    Buffer<T> middle;               // [S,C], the residual stream after attention
     Buffer<T> norm2, mean2, rstd2;  // [S,C], [S], [S]
     Buffer<T> up, active;           // [S,4C], [S,4C]
-    Buffer<T> out;                  // [S,C], the stream after the MLP
+    Buffer<T> out;                  // [S,C], the residual stream after the MLP
   };
 
   [[nodiscard]] const T* Parameter(size_t tensor) const {
     return parameters_.data() + tensors_[tensor].offset;
   }
   void BlockForward(int layer, const T* in /*[S,C]*/);
-  // `d_stream_` is the gradient of the block's output before, of its input after.
+  // `d_stream_` holds the gradient of the block's output on entry, of its input on return.
   void BlockBackward(int layer, const T* in /*[S,C]*/, T* grads,
                      absl::FunctionRef<void(size_t tensor)> ready);
 

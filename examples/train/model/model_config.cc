@@ -10,7 +10,7 @@ namespace {
 
 absl::Status InRange(absl::string_view flag, int value, int max) {
   if (value >= 1 && value <= max) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(flag, "=", value, ": give a number from 1 to ", max));
+  return absl::InvalidArgumentError(absl::StrCat(flag, "=", value, ": must be from 1 to ", max));
 }
 
 }  // namespace
@@ -22,7 +22,7 @@ absl::Status Validate(const ModelConfig& config) {
   RETURN_IF_ERROR(InRange("--context", config.context, 65536));
   if (config.width % config.heads != 0) {
     return absl::InvalidArgumentError(absl::StrCat("--heads=", config.heads, " does not divide --width=",
-                                                   config.width, ": every head gets an equal part of it"));
+                                                   config.width, ": each head gets an equal part"));
   }
   return absl::OkStatus();
 }

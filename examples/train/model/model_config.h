@@ -1,4 +1,4 @@
-// The shape of the model, and the list of its parameter tensors that follows from it.
+// The shape of the model and the resulting list of parameter tensors.
 #pragma once
 
 #include <cstddef>
@@ -13,23 +13,23 @@ namespace ddprun::train {
 // The model reads and predicts bytes.
 inline constexpr int kVocab = 256;
 
-// Changing a field changes the model: a snapshot holds them and is loaded only where all agree.
+// Changing a field changes the model. A snapshot contains all fields and is loaded only if all agree.
 struct ModelConfig {
   int layers = 2;    // transformer blocks, 1..1024
-  int heads = 4;     // attention heads a block, a divisor of width
+  int heads = 4;     // attention heads per block; must divide width
   int width = 64;    // elements of the residual stream, 1..65536
-  int context = 64;  // bytes that a prediction may look at, 1..65536
+  int context = 64;  // bytes of context per prediction, 1..65536
 
   bool operator==(const ModelConfig&) const = default;
 };
 
-// kInvalidArgument naming the flag, its value and what would be right.
+//   Errors: kInvalidArgument naming the flag, its value and what is allowed.
 absl::Status Validate(const ModelConfig& config);
 
-// How a tensor starts, and whether weight decay pulls at it.
+// Initialization of a tensor, and whether weight decay applies.
 enum class TensorKind {
   kWeight,      // normal, standard deviation 0.02; decayed
-  kProjection,  // kWeight that writes into the residual stream: smaller by sqrt(2 * layers); decayed
+  kProjection,  // a weight that writes to the residual stream: deviation / sqrt(2 * layers); decayed
   kGain,        // ones; not decayed
   kBias,        // zeros; not decayed
 };
@@ -42,14 +42,14 @@ struct TensorSpec {
   size_t num_elems;  // product of the shape
 };
 
-// All parameters in the order in which the forward pass meets them. The tensors follow each other in the flat
-// array without gaps; the backward pass finishes their gradients in exactly the reverse order.
+// All parameters in the order of their use in the forward pass, contiguous in the flat array. The backward
+// pass completes their gradients in the reverse order.
 std::vector<TensorSpec> ParameterTensors(const ModelConfig& config);
 
-// Elements of the flat array.
+// Size of the flat array in elements.
 size_t NumParameters(const std::vector<TensorSpec>& tensors);
 
-// Position of a tensor in the list above.
+// Position of a tensor in ParameterTensors().
 struct TensorIndex {
   static constexpr size_t kPerBlock = 12;
   enum Block : size_t {

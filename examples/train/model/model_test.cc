@@ -19,11 +19,11 @@ constexpr ModelConfig kTiny{.layers = 2, .heads = 3, .width = 9, .context = 7};
 std::vector<uint8_t> Sequence(int context) {
   std::vector<uint8_t> sequence(context + 1);
   CounterRng rng(5);
-  for (uint8_t& byte : sequence) byte = static_cast<uint8_t>(rng.Next() % 11 * 23);  // some bytes twice
+  for (uint8_t& byte : sequence) byte = static_cast<uint8_t>(rng.Next() % 11 * 23);  // some bytes repeat
   return sequence;
 }
 
-// Parameters far from their start, so that no gain is one, no bias is zero and attention is not uniform.
+// Parameters far from their initial values: no gain is one, no bias is zero and attention is not uniform.
 template <typename T>
 void Scatter(Gpt<T>& model) {
   CounterRng rng(1);
@@ -32,14 +32,14 @@ void Scatter(Gpt<T>& model) {
 
 template <typename T>
 std::vector<T> Gradient(Gpt<T>& model, absl::Span<const uint8_t> sequence, T scale) {
-  // Garbage at first: a backward pass writes every gradient.
+  // Garbage: the backward pass must overwrite every gradient.
   std::vector<T> grads(model.parameters().size(), T(1e3));
   model.Forward(sequence, scale);
   model.Backward(sequence, absl::MakeSpan(grads), [](size_t) {});
   return grads;
 }
 
-// The derivative by every single parameter, from the loss alone: fourth-order central differences in double.
+// The derivative by each parameter, from the loss alone: fourth-order central differences in double.
 std::vector<double> FiniteDifferences(Gpt<double>& model, absl::Span<const uint8_t> sequence, double scale) {
   constexpr double kStep = 2e-3;
   std::vector<double> grads;
@@ -63,11 +63,11 @@ double RelativeError(const TensorSpec& tensor, const std::vector<T>& a, const st
     difference += (a[i] - b[i]) * (a[i] - b[i]);
     size += b[i] * b[i];
   }
-  EXPECT_GT(size, 0) << tensor.name << " has no gradient: nothing is proven";
+  EXPECT_GT(size, 0) << tensor.name << " has no gradient: the comparison is void";
   return std::sqrt(difference / size);
 }
 
-TEST(GradientTest, EveryTensorAgreesWithFiniteDifferences) {
+TEST(GradientTest, EveryTensorMatchesFiniteDifferences) {
   const std::vector<uint8_t> sequence = Sequence(kTiny.context);
   const double scale = 1.0 / kTiny.context;
   Gpt<double> in_double(kTiny);
@@ -90,7 +90,7 @@ TEST(GradientTest, EveryTensorAgreesWithFiniteDifferences) {
             << " in float\n";
 }
 
-TEST(GradientTest, TensorsBecomeReadyFromTheLastToTheFirstAndStayAsTheyAre) {
+TEST(GradientTest, TensorsBecomeReadyInReverseOrderAndStayUnchanged) {
   Gpt<float> model(kTiny);
   Scatter(model);
   const std::vector<uint8_t> sequence = Sequence(kTiny.context);
@@ -107,7 +107,7 @@ TEST(GradientTest, TensorsBecomeReadyFromTheLastToTheFirstAndStayAsTheyAre) {
   EXPECT_EQ(grads, when_ready);
 }
 
-TEST(LayersTest, LaterPositionsDoNotReachEarlierOnes) {
+TEST(LayersTest, AttentionIsCausal) {
   constexpr int S = 6, C = 4, H = 2, kChanged = 3;
   std::vector<float> qkv(S * 3 * C), y(S * C), att(H * S * S);
   CounterRng rng(2);
@@ -128,7 +128,7 @@ TEST(LayersTest, LaterPositionsDoNotReachEarlierOnes) {
   }
 }
 
-TEST(ModelTest, StartIsAFunctionOfTheSeed) {
+TEST(ModelTest, InitialParametersAreAFunctionOfTheSeed) {
   const auto start = [](uint64_t seed) {
     Gpt<float> model(kTiny);
     CounterRng rng(seed);
@@ -139,11 +139,11 @@ TEST(ModelTest, StartIsAFunctionOfTheSeed) {
   EXPECT_EQ(a.parameters(), b.parameters());
   EXPECT_NE(a.parameters(), other.parameters());
   const std::vector<uint8_t> sequence = Sequence(kTiny.context);
-  // It knows nothing yet: each byte costs about as much as guessing.
+  // Untrained: the loss per byte is about that of a uniform guess.
   EXPECT_NEAR(a.Forward(sequence, 1.0f / kTiny.context), std::log(kVocab), 0.05);
 }
 
-TEST(LayersTest, KindsOfCpuAgreeAndEachRepeatsItsBits) {
+TEST(LayersTest, KindsOfCpuAgreeAndEachIsDeterministic) {
   const std::vector<uint8_t> sequence = Sequence(kTiny.context);
   const auto gradient = [&](const Layers<float>& layers) {
     Gpt<float> model(kTiny, layers);
@@ -161,15 +161,15 @@ TEST(LayersTest, KindsOfCpuAgreeAndEachRepeatsItsBits) {
   }
 }
 
-TEST(ModelConfigTest, SaysWhichFlagIsWrong) {
+TEST(ModelConfigTest, ErrorsNameTheFlag) {
   const auto error = [](ModelConfig config) { return std::string(Validate(config).message()); };
   EXPECT_EQ(error({}), "");
-  EXPECT_EQ(error({.heads = 5}), "--heads=5 does not divide --width=64: every head gets an equal part of it");
-  EXPECT_EQ(error({.layers = 0}), "--layers=0: give a number from 1 to 1024");
-  EXPECT_EQ(error({.width = -1}), "--width=-1: give a number from 1 to 65536");
+  EXPECT_EQ(error({.heads = 5}), "--heads=5 does not divide --width=64: each head gets an equal part");
+  EXPECT_EQ(error({.layers = 0}), "--layers=0: must be from 1 to 1024");
+  EXPECT_EQ(error({.width = -1}), "--width=-1: must be from 1 to 65536");
 }
 
-TEST(ModelConfigTest, IndexAndListAgree) {
+TEST(ModelConfigTest, TensorIndexMatchesTheList) {
   const std::vector<TensorSpec> tensors = ParameterTensors(kTiny);
   EXPECT_EQ(tensors[TensorIndex::InBlock(1, TensorIndex::kDownWeight)].name, "block1.mlp.down.weight");
   EXPECT_EQ(tensors[TensorIndex::InBlock(0, TensorIndex::kNorm1Gain)].name, "block0.norm1.gain");

@@ -1,4 +1,4 @@
-// Compiled once for each kind, as layers.cc is.
+// Compiled once per kind of CPU, like layers.cc.
 
 #include "examples/train/model/pretend_caches.h"
 

@@ -1,11 +1,11 @@
-// For tests: what Eigen takes for the CPU's caches in the layers of each kind.
+// For tests: overrides the cache sizes that Eigen assumes in the layers of each kind.
 #pragma once
 
 #include <cstddef>
 
 namespace ddprun::train {
 
-// As if this were a CPU with such caches, until the layers say otherwise.
+// Sizes in bytes. Effective until the layers set their own.
 void PretendBaselineCaches(std::ptrdiff_t l1, std::ptrdiff_t l2, std::ptrdiff_t l3);
 void PretendAvx2Caches(std::ptrdiff_t l1, std::ptrdiff_t l2, std::ptrdiff_t l3);
 

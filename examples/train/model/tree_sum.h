@@ -1,14 +1,14 @@
-// Sums arrays in a fixed order that ranks can share.
+// Sums arrays in a fixed order that does not depend on the number of ranks.
 //
-// The sum over terms lo .. hi-1 is that of one binary tree over their numbers:
+// The sum over terms lo .. hi-1 follows a binary tree over their indices:
 //   Sum(lo, hi) = Sum(lo, mid) + Sum(mid, hi), mid = lo + the largest power of two below hi - lo.
-// The collectives sum ranks by the same rule. So when all ranks have the same power of two of samples, their
-// trees are subtrees of the one over all samples, and any number of workers adds the same numbers in the same
-// order.
+// The collectives sum ranks by the same rule. If all ranks have the same power-of-two number of samples,
+// their trees are subtrees of the tree over all samples: any number of workers adds the same numbers in the
+// same order.
 //
 //   terms   0   1   2   3   4   5
-//            \ /     \ /     \ /        The sums of whole subtrees wait in a stack, as the ones of a binary
-//             +       +       |         counter do: after term 4 it holds Sum(0,4) and term 4 itself.
+//            \ /     \ /     \ /        Sums of complete subtrees are kept on a stack, one per set bit of the
+//             +       +       |         number of terms: after term 4 it holds Sum(0,4) and term 4 itself.
 //              \     /        |
 //                 +-----------+
 #pragma once
@@ -22,7 +22,7 @@
 
 namespace ddprun::train {
 
-// One sum after the other, of arrays of `num_elems`.
+// Computes one sum at a time, of arrays of `num_elems` elements.
 //   Threads: one caller at a time.
 template <typename T>
 class TreeSum {
@@ -32,9 +32,9 @@ class TreeSum {
   // Starts a new sum.
   void Begin() { num_terms_ = 0; }
 
-  // The next term, unless it is the last; `term` is scratch afterwards.
+  // Adds the next term, except the last one, which goes to Finish. `term` is overwritten.
   void Add(absl::Span<T> term) {
-    // Every trailing one of the count is a waiting subtree as large as the one that just became whole.
+    // Each trailing one bit of the count is a stacked subtree of the same size as the one just completed.
     size_t waiting = std::popcount(num_terms_);
     for (int merges = std::countr_one(num_terms_); merges > 0; --merges) AddTo(term, stack_[--waiting]);
     if (waiting == stack_.size()) stack_.emplace_back(num_elems_);
@@ -42,8 +42,8 @@ class TreeSum {
     ++num_terms_;
   }
 
-  // Turns elements first .. first + count - 1 of the last term into those of the sum. The ranges of one sum
-  // may be finished one by one, as they become known; each once.
+  // Replaces elements first .. first + count - 1 of the last term by those of the sum. Ranges of one sum may
+  // be finished separately, as they become known; each exactly once.
   void Finish(absl::Span<T> last_term, size_t first, size_t count) const {
     for (size_t i = std::popcount(num_terms_); i-- > 0;) {
       AddTo(last_term.subspan(first, count), stack_[i].span().subspan(first, count));

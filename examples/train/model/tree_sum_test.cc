@@ -12,7 +12,7 @@ namespace {
 
 using Array = std::vector<float>;
 
-// The rule of the header, word for word.
+// The rule stated in the header.
 Array Reference(absl::Span<const Array> terms) {
   if (terms.size() == 1) return terms[0];
   const size_t mid = std::bit_floor(terms.size() - 1);
@@ -30,12 +30,12 @@ Array Sum(TreeSum<float>& tree, absl::Span<const Array> terms) {
   }
   Array last = terms.back();
   const size_t half = last.size() / 2;
-  tree.Finish(absl::MakeSpan(last), half, last.size() - half);  // in two ranges, the later first
+  tree.Finish(absl::MakeSpan(last), half, last.size() - half);  // in two ranges, the later one first
   tree.Finish(absl::MakeSpan(last), 0, half);
   return last;
 }
 
-// Terms of very different sizes: another order of additions gives other bits.
+// Terms of very different magnitude: another order of additions gives other bits.
 std::vector<Array> Terms(size_t count) {
   CounterRng rng(count);
   std::vector<Array> terms(count, Array(5));
@@ -53,7 +53,7 @@ TEST(TreeSumTest, FollowsTheRule) {
   }
 }
 
-TEST(TreeSumTest, TheOrderMatters) {  // or the next test would prove nothing
+TEST(TreeSumTest, TheOrderMatters) {  // otherwise the next test is void
   const std::vector<Array> terms = Terms(64);
   Array in_sequence(5);
   for (const Array& term : terms) {
@@ -62,7 +62,7 @@ TEST(TreeSumTest, TheOrderMatters) {  // or the next test would prove nothing
   EXPECT_NE(in_sequence, Reference(terms));
 }
 
-TEST(TreeSumTest, RanksWithPowerOfTwoSpansMakeTheSumOfOneWorker) {
+TEST(TreeSumTest, RanksWithPowerOfTwoSpansSumAsOneWorker) {
   TreeSum<float> tree(5);
   for (const int64_t each : {1, 2, 4, 8}) {
     for (const int64_t world_size : {1, 2, 3, 4, 5, 6, 7, 8}) {

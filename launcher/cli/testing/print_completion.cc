@@ -1,4 +1,4 @@
-// Prints the completion of the shell that the first argument names.
+// Prints the completion script for the shell given as the first argument.
 
 #include <cstdio>
 

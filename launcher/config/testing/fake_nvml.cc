@@ -1,6 +1,6 @@
-// Stands in for NVIDIA's driver library: as many devices, or the error, as the environment says. Device i has
-// the UUID "GPU-<i>000", is at the i-th address of FAKE_NVML_PCI ("0000:10:00.0,..."), and has one part
-// called "MIG-<i>000".
+// A fake of NVIDIA's driver library. The environment sets the number of devices or the errors. Device i has
+// the UUID "GPU-<i>000", the i-th address of FAKE_NVML_PCI ("0000:10:00.0,..."), and one MIG device with the
+// UUID "MIG-<i>000".
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -16,7 +16,7 @@ int Number(const char* name) {
   return text == nullptr ? 0 : std::atoi(text);
 }
 
-// As handles: 1 + the index; those of parts are negative.
+// Handles: 1 + index for a device, -1 - index for its MIG device.
 void* HandleOf(intptr_t index) { return reinterpret_cast<void*>(1 + index); }
 void* PartOf(intptr_t index) { return reinterpret_cast<void*>(-1 - index); }
 

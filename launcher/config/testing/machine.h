@@ -1,4 +1,4 @@
-// A machine to read command lines on.
+// A fake machine on which command lines are parsed.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@
 
 namespace ddprun {
 
-// It has 6 processors and, if so said, GPUs. /bin/true is the program.
+// Has 6 CPUs and, if `gpus` is set, GPUs. The program is /bin/true.
 struct Machine {
   absl::StatusOr<int> gpus = absl::FailedPreconditionError("no driver");
   std::map<std::string, std::string> env = {};
@@ -42,7 +42,7 @@ struct Machine {
                                },
                                .make_uuid = [] { return "uuid"; }});
   }
-  // With the program at the end.
+  // Parses `args` with the program appended.
   LaunchConfig Launch(std::vector<std::string> args) const {
     args.emplace_back("/bin/true");
     const auto command = Parse(args);

@@ -1,4 +1,4 @@
-// A worker's output with the test as worker and as reader of the console.
+// A fixture for a worker's output, in which the test is both the worker and the console's reader.
 #pragma once
 
 #include <fcntl.h>
@@ -43,7 +43,7 @@ inline std::string Contents(const std::string& path) {
   return text.str();
 }
 
-// The agent's console is two pipes here, read by the test.
+// The agent's console is two pipes that the test reads.
 class OutputFixture : public testing::Test {
  protected:
   OutputFixture() {
@@ -84,7 +84,7 @@ class OutputFixture : public testing::Test {
                                     [](const absl::Status& s) { ADD_FAILURE() << s; }),
         std::move(filters));
   }
-  // The worker's own stdout: ends when the test resets it. Not blocking.
+  // Returns the worker's stdout, non-blocking. The stream ends when the test resets it.
   static UniqueFd TakeStdout(WorkerOutput& output) {
     UniqueFd worker(fcntl(output.stdout_fd(), F_DUPFD_CLOEXEC, 3));
     fcntl(worker.get(), F_SETFL, O_NONBLOCK);
@@ -100,7 +100,7 @@ class OutputFixture : public testing::Test {
     }
     return done();
   }
-  // All that can be done without another byte of the worker or a reader.
+  // Runs everything that needs no further input and no reader.
   void RunAll() {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     io_.restart();
@@ -108,11 +108,11 @@ class OutputFixture : public testing::Test {
       io_.restart();
   }
   bool Drain(WorkerOutput& output, Duration limit = kPatience) {
-    const auto drained = std::make_shared<bool>(false);  // shared with what may come too late
+    const auto drained = std::make_shared<bool>(false);  // The callback may run after this function returns.
     output.Drain(limit, [drained] { *drained = true; });
     return RunUntil([&] { return *drained; });
   }
-  // While stdout is read; what came out there goes to `shown`.
+  // Drains while reading stdout, and appends it to `shown`.
   bool DrainReading(WorkerOutput& output, std::string& shown) {
     const auto drained = std::make_shared<bool>(false);
     output.Drain(kPatience, [drained] { *drained = true; });
@@ -126,7 +126,7 @@ class OutputFixture : public testing::Test {
     console_->Flush(limit, [flushed] { *flushed = true; });
     return RunUntil([&] { return *flushed; });
   }
-  // What has come out on the console since the last call. 0: stdout, 1: stderr.
+  // Returns the console's output since the last call. 0: stdout, 1: stderr.
   std::string Shown(int stream) {
     std::string text;
     char buffer[65536];
@@ -134,7 +134,7 @@ class OutputFixture : public testing::Test {
     while ((n = read(console_pipes_[stream].reader.get(), buffer, sizeof buffer)) > 0) text.append(buffer, n);
     return text;
   }
-  // All that comes out on stdout until everything is.
+  // Flushes the console and returns its stdout.
   std::string ShownToTheEnd() {
     std::string text;
     const auto flushed = std::make_shared<bool>(false);
@@ -145,7 +145,7 @@ class OutputFixture : public testing::Test {
     }));
     return text + Shown(0);
   }
-  // As a worker would.
+  // Writes as a worker does.
   static void Print(int fd, absl::string_view text) {
     ASSERT_EQ(write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
   }

@@ -1,5 +1,5 @@
-// An agent with a real warden, and looks at real processes that do not trust the code under test: each
-// agent's workers carry a mark in their environment, by which everything that they start is found in /proc.
+// An agent with a real warden, and checks of processes that are independent of the code under test: the
+// workers of each agent carry a mark in their environment, by which all their processes are found in /proc.
 #pragma once
 
 #include <dirent.h>
@@ -52,8 +52,8 @@ inline std::vector<pid_t> Marked(const std::string& mark) {
   return found;
 }
 
-// True when at least `count` processes with `mark` are seen in time. One that is in the middle of exec shows
-// no environment.
+// True if at least `count` processes with `mark` appear within kPatience. A process in the middle of exec
+// shows no environment.
 inline bool AwaitMarked(const std::string& mark, size_t count) {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (Marked(mark).size() < count) {
@@ -63,7 +63,7 @@ inline bool AwaitMarked(const std::string& mark, size_t count) {
   return true;
 }
 
-// Reads `fd` until `what` has come, for at most kPatience.
+// Reads `fd` until `what` has arrived, for at most kPatience.
 inline std::string ReadUntil(int fd, absl::string_view what) {
   std::string text;
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
@@ -93,7 +93,7 @@ inline Pipe MakePipe() {
 // An agent with its warden, in this process.
 class FakeAgent {
  public:
-  // `say` gets a line for each thing that a handler is told, at once.
+  // `say` is called at once with a line for each call of `ended` and `fenced`.
   explicit FakeAgent(std::function<void(const std::string&)> say = {}) : say_(std::move(say)) {
     client_.emplace(io_, StartWarden(), Handlers());
   }
@@ -111,7 +111,7 @@ class FakeAgent {
   }
   SpawnCommand Shell(std::string script) { return Command({"/bin/sh", "-c", std::move(script)}); }
 
-  // True when `done` became true in time.
+  // True if `done` became true within kPatience.
   bool RunUntil(const std::function<bool()>& done) {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (!done() && std::chrono::steady_clock::now() < deadline) {
@@ -153,7 +153,7 @@ class FakeAgent {
 
   std::map<uint64_t, pid_t> started;
   std::map<uint64_t, ExitInfo> ended;
-  std::vector<uint64_t> order;  // in which they ended
+  std::vector<uint64_t> order;  // of the calls of `ended`
   std::map<uint64_t, ResourceUse> use;
   std::map<uint64_t, LeftOver> slow;
   std::vector<absl::Status> lost;
@@ -207,7 +207,8 @@ inline pid_t WardenOf(FakeAgent& agent) {
   return std::atoi(fields[2].c_str());
 }
 
-// Starts one that SIGTERM does not end, one that left its session and was orphaned, one that did both.
+// A worker that ignores SIGTERM. It starts a child, and two orphans in sessions of their own, of which one
+// ignores SIGTERM, too.
 inline constexpr char kHardToKill[] =
     "trap '' TERM HUP INT\n"
     "(setsid sh -c 'trap \"\" TERM HUP; echo one; while :; do sleep 1000; done' &)\n"

@@ -26,7 +26,7 @@ namespace {
 constexpr uint64_t kFile = 2;  // FUSE_ROOT_ID is 1
 constexpr size_t kRequestBytes = 64 << 10;
 
-// Serves the file system, until `life` is closed at its other end.
+// Serves the file system until the other end of `life` is closed.
 class Server {
  public:
   Server(UniqueFd fuse, UniqueFd life, UniqueFd hung)
@@ -80,7 +80,7 @@ class Server {
       case FUSE_FORGET:
       case FUSE_BATCH_FORGET:
       case FUSE_INTERRUPT:
-        return;  // have no answer
+        return;  // need no answer
       default:
         return Refuse(in, ENOSYS);
     }
@@ -111,13 +111,13 @@ class Server {
   const UniqueFd hung_;
 };
 
-// In a process of its own, which outlives the test by a moment when that is killed.
+// Runs in its own process, which briefly outlives a test that is killed.
 [[noreturn]] void Serve(UniqueFd fuse, UniqueFd life, UniqueFd hung, const std::string& mount_point) {
   setsid();
   sigset_t all;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
-  Server(std::move(fuse), std::move(life), std::move(hung)).Run();  // its end closes the connection
+  Server(std::move(fuse), std::move(life), std::move(hung)).Run();  // the destructor closes the connection
   umount2(mount_point.c_str(), MNT_DETACH);
   rmdir(mount_point.c_str());
   _exit(0);

@@ -1,6 +1,5 @@
-// A file that makes processes unkillable: opening it never ends, in uninterruptible sleep (state D), as on a
-// network file system whose server is gone. It is the kernel's FUSE, served by a process of ours that takes
-// the request and never answers.
+// A file that makes processes unkillable: open() blocks forever in uninterruptible sleep (state D), as on a
+// network file system whose server is down. A FUSE file system whose server never answers the request.
 #pragma once
 
 #include <sys/types.h>
@@ -14,13 +13,13 @@
 
 namespace ddprun {
 
-// Released and unmounted by the destructor, and also when this process ends in any other way. Seen only by
-// this process and those that it starts from then on (UseOwnMounts).
-//   To be made before a FakeAgent or another owner of this process's children, or its server would be theirs.
+// Released and unmounted by the destructor, or when this process ends by any cause. Visible only to this
+// process and those that it starts afterwards (UseOwnMounts).
+//   Create it before a FakeAgent or any other owner of this process's children, which would kill its server.
 class HangingFile {
  public:
   // Below `dir`, which must exist.
-  //   Errors: why this machine does not allow it, for GTEST_SKIP; as a rule, not being root.
+  //   Errors: why this machine does not allow it, for GTEST_SKIP; usually, this process is not root.
   static absl::StatusOr<std::unique_ptr<HangingFile>> Create(const std::string& dir);
 
   HangingFile(const HangingFile&) = delete;
@@ -29,11 +28,11 @@ class HangingFile {
 
   const std::string& path() const { return path_; }
 
-  // True when one more process hangs than calls have returned true, within `limit`.
+  // Waits for one more process to hang than earlier calls have reported. False: none within `limit`.
   bool AwaitOneThatHangs(Duration limit);
 
-  // Lets all of them go: those that were killed meanwhile end, others get an error from open(). From then on
-  // the file is not there.
+  // Unblocks all of them: those that were killed end, the others get an error from open(). The file does not
+  // exist afterwards.
   void Release();
 
  private:
@@ -47,8 +46,8 @@ class HangingFile {
   const std::string mount_point_;
   const std::string path_;
   const pid_t server_;
-  UniqueFd life_;  // closed: the server cleans up and ends
-  UniqueFd hung_;  // a byte for each process that hangs
+  UniqueFd life_;  // when closed, the server cleans up and exits
+  UniqueFd hung_;  // one byte per process that hangs
 };
 
 }  // namespace ddprun

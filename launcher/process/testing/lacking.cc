@@ -25,7 +25,7 @@ absl::Status Install(std::vector<sock_filter> program) {
   const sock_fprog filter = {.len = static_cast<unsigned short>(program.size()), .filter = program.data()};
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) {
-    return absl::ErrnoToStatus(errno, "no seccomp filter");
+    return absl::ErrnoToStatus(errno, "cannot install a seccomp filter");
   }
   return absl::OkStatus();
 }
@@ -50,7 +50,7 @@ std::vector<int> CallNumbers(const std::vector<std::string>& names) {
   std::vector<int> numbers;
   for (const std::string& name : names) {
     if (kNumbers.count(name) == 0) {
-      std::fprintf(stderr, "no such call here: %s\n", name.c_str());
+      std::fprintf(stderr, "unknown system call: %s\n", name.c_str());
       std::abort();
     }
     numbers.push_back(kNumbers.at(name));
@@ -75,7 +75,7 @@ absl::Status RefuseCallsAfter(int last) {
 
 absl::Status UnmountProc() {
   RETURN_IF_ERROR(UseOwnMounts());
-  // Others may be mounted below it, and it may be mounted more than once.
+  // It may be mounted more than once, with other file systems mounted below it.
   int unmounted = 0;
   while (umount2("/proc", MNT_DETACH) == 0) ++unmounted;
   return unmounted > 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, "cannot unmount /proc");
@@ -92,7 +92,7 @@ void InChild(const std::function<void()>& body) {
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0) << "see above";
+  EXPECT_EQ(status, 0) << "failed in the child, see above";
 }
 
 }  // namespace ddprun

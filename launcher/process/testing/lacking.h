@@ -1,5 +1,5 @@
-// Takes something from this process that older kernels, containers and limits do not give: system calls,
-// /proc. All that it starts from then on lacks it, too, and there is no way back.
+// Removes what older kernels and containers do not provide: system calls, /proc. This cannot be undone and
+// applies to this process and to all processes that it starts afterwards.
 #pragma once
 
 #include <functional>
@@ -10,19 +10,19 @@
 
 namespace ddprun {
 
-// The numbers of the calls with these names; ends the process for one that is not known here.
+// The numbers of the system calls with these names. Aborts on a name that is not in its table.
 std::vector<int> CallNumbers(const std::vector<std::string>& names);
 
-// These system calls fail with `error` (errno), in this thread and what it starts.
+// These system calls fail with `error` (errno), in this thread and in what it starts.
 absl::Status RefuseCalls(const std::vector<int>& calls, int error);
-// All calls with greater numbers fail with ENOSYS, as in a kernel that came before them.
+// All system calls with greater numbers fail with ENOSYS, as in an older kernel.
 absl::Status RefuseCallsAfter(int last);
 
-// Nothing is mounted at /proc. Needs root.
+// Unmounts /proc. Needs root.
 absl::Status UnmountProc();
 
-// Runs `body` in a child of this process, which must have one thread. The test fails there, and here too when
-// it did.
+// Runs `body` in a forked child. A failure in the child also fails the test here.
+//   REQUIRES: this process has one thread.
 void InChild(const std::function<void()>& body);
 
 }  // namespace ddprun

@@ -12,7 +12,7 @@ absl::Status UseOwnMounts() {
     if (unshare(CLONE_NEWNS) != 0) return errno;
     return mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 ? 0 : errno;
   }();
-  return error == 0 ? absl::OkStatus() : absl::ErrnoToStatus(error, "no mounts of our own");
+  return error == 0 ? absl::OkStatus() : absl::ErrnoToStatus(error, "cannot create a mount namespace");
 }
 
 }  // namespace ddprun

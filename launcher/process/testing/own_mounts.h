@@ -1,12 +1,12 @@
-// Mounts that only this process and its children see, so that tests that mount something disturb nobody.
+// A private mount namespace, so that tests that mount something do not affect other processes.
 #pragma once
 
 #include "absl/status/status.h"
 
 namespace ddprun {
 
-// From now on, and for all processes started from now on. To be called before there are threads.
-//   Errors: why this machine does not allow it, for GTEST_SKIP. Calls after the first give the same answer.
+// Applies to this process and to all processes that it starts afterwards. Call it before starting threads.
+//   Errors: why this machine does not allow it, for GTEST_SKIP. Later calls return the result of the first.
 absl::Status UseOwnMounts();
 
 }  // namespace ddprun

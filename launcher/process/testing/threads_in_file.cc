@@ -1,5 +1,5 @@
-// threads_in_file FILE: prints "ready"; a second thread opens FILE, which does not end, and the first one
-// waits without end. With --main-exits before FILE the first thread ends.
+// threads_in_file FILE: prints "ready"; a second thread opens FILE, which blocks, and the main thread waits
+// forever. With --main-exits before FILE, the main thread exits.
 #include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>

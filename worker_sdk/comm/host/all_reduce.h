@@ -1,4 +1,4 @@
-// What every all-reduce algorithm of the host backend implements.
+// The interface that every all-reduce algorithm of the host backend implements.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace ddprun {
 
-// An algorithm, as one lane runs it. For one chunk, all lanes of all nodes run the same one; the next chunk may
-// have another.
+// An algorithm as run by one lane. For each chunk, all lanes of all nodes run the same algorithm; the next
+// chunk may use another one.
 //   Result:  the sum of the tree in sum_tree.h, divided by the world size for a mean; bit-equal for all
 //            algorithms.
 //   Threads: one caller.
@@ -18,12 +18,12 @@ class AllReduce {
  public:
   virtual ~AllReduce() = default;
 
-  // Reduces this lane's slice of chunk `q`, from the inputs of all ranks to the result in the segment.
-  //   Order:    the caller has awaited kFilled of q and kDrained of q - 2; it arrives at kCombined afterwards.
-  //             Calls `catch_up` before it sleeps for other nodes.
-  //   Errors:   the communicator's end, Segment::EndOf(q). The slice of the result is then undefined.
-  //   REQUIRES: chunk.call is an all-reduce of float or double. With 0 bytes it is a barrier: Run returns on
-  //             lane 0 when lane 0 of every node has called it.
+  // Reduces this lane's slice of chunk `q` from the inputs of all ranks to the result in the segment.
+  //   Order:    the caller has awaited kFilled of q and kDrained of q - 2, and arrives at kCombined
+  //             afterwards. Run calls `catch_up` before it blocks on other nodes.
+  //   Errors:   Segment::EndOf(q); the slice of the result is then undefined.
+  //   REQUIRES: chunk.call is an all-reduce of float or double. With 0 bytes it is a barrier: on lane 0, Run
+  //             returns when lane 0 of every node has called it.
   virtual absl::Status Run(uint64_t q, const Chunk& chunk, CatchUp catch_up) = 0;
 };
 

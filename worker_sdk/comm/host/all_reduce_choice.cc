@@ -9,13 +9,14 @@ namespace {
 
 constexpr size_t kCacheLine = 64;
 
-// Above this, the two were equally fast on two nodes, and the one-shot slower on more.
+// Above this size both were equally fast on two nodes, and the one-shot was slower on more.
 constexpr size_t kMaxOneShotBytes = 64 << 10;
-// What the one-shot may send or receive in addition, a node: 26 us at 10 Gbit/s, about the latency of the exchange
-// that is saved. The one-shot was as fast or faster up to here in every topology that was measured.
+// Limit on the additional bytes that the one-shot sends or receives per node: 26 us at 10 Gbit/s, about the
+// latency of the exchange it saves. Up to this limit the one-shot was as fast or faster in every topology
+// measured.
 constexpr size_t kMaxExtraBytes = 32 << 10;
 
-// Bytes of the busiest direction of the busiest node.
+// Bytes in the busier direction of the busiest node.
 struct Traffic {
   size_t one_shot = 0;
   size_t two_shot = 0;
@@ -36,7 +37,7 @@ Traffic TrafficOf(size_t bytes, const Topology& topology) {
   return traffic;
 }
 
-// Pieces of the largest slice that are not empty, which is the number of nodes that a two-shot sends through.
+// Number of non-empty pieces of the largest slice: the number of nodes through which a two-shot sends.
 size_t NumPieces(size_t bytes, const Topology& topology) {
   const size_t slice = CutSlice(bytes, kCacheLine, topology.num_lanes(), 0).size();
   return std::min<size_t>(topology.num_nodes(), (slice + kCacheLine - 1) / kCacheLine);
@@ -63,8 +64,8 @@ bool FitsTopology(AllReduceAlgorithm algorithm, const Topology& topology) {
 AllReduceAlgorithm ChooseAllReduce(size_t bytes, const Topology& topology) {
   if (topology.num_nodes() == 1) return AllReduceAlgorithm::kSharedMemory;
   if (bytes > kMaxOneShotBytes) return AllReduceAlgorithm::kMeshTwoShot;
-  // A payload of few pieces goes through few nodes with the two-shot: 2 p (n - 1) messages of all nodes together,
-  // against n (n - 1).
+  // With the two-shot, a payload of p pieces passes through p nodes: 2 p (n - 1) messages in total, instead
+  // of n (n - 1).
   if (2 * NumPieces(bytes, topology) < static_cast<size_t>(topology.num_nodes())) {
     return AllReduceAlgorithm::kMeshTwoShot;
   }

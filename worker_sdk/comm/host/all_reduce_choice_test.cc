@@ -17,7 +17,7 @@ Topology Nodes(const std::vector<int>& sizes) {
   return topology;
 }
 
-// One row for each regime; the times that it stands on are in README.md.
+// One row for each regime; README.md has the measured times.
 TEST(ChooseAllReduceTest, ByTopologyAndSize) {
   using enum AllReduceAlgorithm;
   const struct {
@@ -29,20 +29,20 @@ TEST(ChooseAllReduceTest, ByTopologyAndSize) {
       {{1}, 0, kSharedMemory, "one rank"},
       {{8}, 4, kSharedMemory, "one node"},
       {{8}, 64 << 20, kSharedMemory, "one node, any size"},
-      {{1, 1}, 4, kMeshOneShot, "two nodes: as many messages, one exchange"},
-      {{4, 4}, 64 << 10, kMeshOneShot, "two aligned nodes: as many bytes, one exchange"},
-      {{4, 4}, (64 << 10) + 4, kMeshTwoShot, "no faster above"},
+      {{1, 1}, 4, kMeshOneShot, "two nodes: equally many messages, one exchange fewer"},
+      {{4, 4}, 64 << 10, kMeshOneShot, "two aligned nodes: equally many bytes, one exchange fewer"},
+      {{4, 4}, (64 << 10) + 4, kMeshTwoShot, "above kMaxOneShotBytes"},
       {{1, 1}, 256 << 10, kMeshTwoShot, "a whole chunk"},
-      {{3, 3}, 64 << 10, kMeshOneShot, "two nodes that are not aligned: half a payload more"},
+      {{3, 3}, 64 << 10, kMeshOneShot, "two unaligned nodes: half a payload more"},
       {{1, 1, 1}, 0, kMeshTwoShot, "a barrier has no pieces"},
-      {{1, 1, 1}, 64, kMeshTwoShot, "one piece: 4 messages through node 0 against 6"},
+      {{1, 1, 1}, 64, kMeshTwoShot, "one piece: 4 messages through node 0 instead of 6"},
       {{1, 1, 1}, 128, kMeshOneShot, "two pieces"},
       {{1, 1, 1}, 48 << 10, kMeshOneShot, "two thirds of a payload more"},
       {{1, 1, 1}, 64 << 10, kMeshTwoShot, "more than 32 KiB more"},
       {{2, 3, 1}, 16 << 10, kMeshOneShot, "node 1 sends its two sums to two nodes"},
-      {{2, 3, 1}, 17 << 10, kMeshTwoShot, "and more than 32 KiB more"},
-      {std::vector<int>(8, 1), 128, kMeshTwoShot, "two pieces: 28 messages against 56"},
-      {std::vector<int>(8, 1), 1 << 10, kMeshOneShot, "eight pieces: 112 messages against 56"},
+      {{2, 3, 1}, 17 << 10, kMeshTwoShot, "the same, more than 32 KiB more"},
+      {std::vector<int>(8, 1), 128, kMeshTwoShot, "two pieces: 28 messages instead of 56"},
+      {std::vector<int>(8, 1), 1 << 10, kMeshOneShot, "eight pieces: 112 messages instead of 56"},
       {std::vector<int>(8, 1), 6 << 10, kMeshOneShot, "within 32 KiB more"},
       {std::vector<int>(8, 1), 16 << 10, kMeshTwoShot, "each node would send the payload seven times"},
       {std::vector<int>(64, 1), 16 << 10, kMeshTwoShot, "more nodes, smaller payloads"},
@@ -51,7 +51,7 @@ TEST(ChooseAllReduceTest, ByTopologyAndSize) {
   for (const auto& c : kCases) EXPECT_EQ(ChooseAllReduce(c.bytes, Nodes(c.nodes)), c.expected) << c.why;
 }
 
-TEST(ChooseAllReduceTest, TheResultFitsTheTopology) {
+TEST(ChooseAllReduceTest, ResultFitsTheTopology) {
   for (const auto& nodes : std::vector<std::vector<int>>{
            {1}, {8}, {1, 1}, {3, 1}, {2, 3, 1}, {7, 1, 4}, std::vector<int>(100, 8)}) {
     const Topology topology = Nodes(nodes);

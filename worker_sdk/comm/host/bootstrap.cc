@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Chunks must hold something of every rank in an all-gather.
+// A chunk of an all-gather must have room for data of every rank.
 constexpr size_t kMinChunkBytes = 4096;
 
 absl::Status Validate(const HostCommunicatorOptions& o) {
@@ -29,9 +29,9 @@ absl::Status Validate(const HostCommunicatorOptions& o) {
   if (o.world_size < 1 || rank < 0 || rank >= o.world_size || o.local_world_size < 1 || local < 0 ||
       local >= o.local_world_size || o.local_world_size > o.world_size || o.group_world_size < 1 ||
       group < 0 || group >= o.group_world_size || rank < local) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("numbers that do not fit: rank ", rank, " of ", o.world_size, ", local rank ", local,
-                     " of ", o.local_world_size, ", node ", group, " of ", o.group_world_size));
+    return absl::InvalidArgumentError(absl::StrCat("inconsistent options: rank ", rank, " of ", o.world_size,
+                                                   ", local rank ", local, " of ", o.local_world_size,
+                                                   ", node ", group, " of ", o.group_world_size));
   }
   if (o.chunk_bytes % 64 != 0 || o.chunk_bytes < std::max<size_t>(kMinChunkBytes, o.world_size)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -94,14 +94,14 @@ class Bootstrapper {
             .token = token};
   }
 
-  // `greeting` came to this rank, in this round, from one who could read the store.
+  // True if `greeting` is addressed to this rank in this round, by a process that can read the store.
   bool IsMeantForUs(const Greeting& greeting) const {
     return greeting.to == rank_ && greeting.round == o_.round.value() &&
            greeting.run_id_hash == run_id_hash_ && greeting.token == token_;
   }
 
   absl::Status Publish(const std::optional<Listener>& hub, const std::optional<Listener>& lane) {
-    // With one rank there is nobody to tell, and there may be no store.
+    // A single rank has no peers, and possibly no store.
     if (o_.world_size == 1) return absl::OkStatus();
     if (lane) {
       ASSIGN_OR_RETURN(token_, NewToken());
@@ -130,7 +130,7 @@ class Bootstrapper {
       if (words.size() != 4 || !absl::SimpleAtoi(words[0], &first) || !absl::SimpleAtoi(words[1], &count) ||
           !absl::SimpleAtoi(words[2], &chunk_bytes) || first != next_rank || count < 1 ||
           chunk_bytes != o_.chunk_bytes) {
-        return absl::InvalidArgumentError(absl::StrCat("node ", g, " does not fit: it says \"", entry,
+        return absl::InvalidArgumentError(absl::StrCat("node ", g, " is inconsistent: it published \"", entry,
                                                        "\", expected first rank ", next_rank,
                                                        " and chunks of ", o_.chunk_bytes, " bytes"));
       }
@@ -140,7 +140,8 @@ class Bootstrapper {
     }
     const RankRange mine = topology_.nodes[group_];
     if (next_rank != o_.world_size || mine.lo + local_ != rank_ || mine.size() != o_.local_world_size) {
-      return absl::InvalidArgumentError(absl::StrCat("the nodes' ranks do not fit those of rank ", rank_));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the ranks that the nodes published are inconsistent with the options of rank ", rank_));
     }
     return absl::OkStatus();
   }
@@ -150,7 +151,7 @@ class Bootstrapper {
     for (int r = rank_ + 1; r < rank_ + o_.local_world_size; ++r) missing.insert(r);
     absl::Status met =
         listener.Accept(o_.local_world_size - 1, deadline_, [&](const Greeting& greeting, UniqueFd& fd) {
-          // The kernel vouches for the user; the unguessable name for the rest.
+          // No token: Accept has checked the peer's user, and the socket's name is unguessable.
           if (greeting.kind != LinkKind::kLocal || greeting.to != rank_ ||
               greeting.round != o_.round.value() || greeting.run_id_hash != run_id_hash_ ||
               !missing.contains(greeting.from)) {
@@ -225,7 +226,7 @@ class Bootstrapper {
     const int on = 1;
     setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     std::string ends = EndsInWords(fd.get(), group_, node);
-    // Hubs always read what other hubs send; a lane reads when it has a use for it.
+    // Hubs always read what other hubs send; a lane reads only when it needs the data.
     WatchLink(fd.get(), o_.silence_limit, /*in_flight=*/kind == LinkKind::kControl);
     if (kind == LinkKind::kLane) {
       lane_[node].fd = std::move(fd);

@@ -1,9 +1,9 @@
-// How the ranks of a round find each other, before any data moves.
+// How the ranks of a round connect to each other before any data moves.
 //
 //   every hub    publishes   node/<g>  "<first rank> <ranks> <chunk bytes> <hub's unix name>"
 //   every rank   publishes   rank/<r>  "<ip> <port> <token>"     (with several nodes)
-//   ranks connect to their hub, and get the segment; lanes and hubs connect to those of the nodes before
-//   theirs.
+//   Ranks connect to their hub and receive the segment. Lanes and hubs connect to those of the preceding
+//   nodes.
 #pragma once
 
 #include <vector>
@@ -18,15 +18,15 @@
 
 namespace ddprun {
 
-// All that a communicator runs on.
+// The memory and the connections of a communicator.
 struct Links {
   Topology topology;
   Segment segment;
   std::vector<Monitor::Peer> watched;
-  std::vector<TcpMesh::Peer> lane;  // by node; empty for a rank that is no lane, and with one node
+  std::vector<TcpMesh::Peer> lane;  // by node; empty if the rank is not a lane, or with one node
 };
 
-//   Errors: CreateHostCommunicator's.
+//   Errors: those of CreateHostCommunicator.
 absl::StatusOr<Links> Bootstrap(const HostCommunicatorOptions& options, Store* store);
 
 }  // namespace ddprun

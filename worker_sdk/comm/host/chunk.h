@@ -1,4 +1,4 @@
-// A piece of an operation: what passes through the segment at a time.
+// The part of an operation that passes through the segment at a time.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,10 @@
 
 namespace ddprun {
 
-// num_bytes of every rank's input from `offset` on. The same on all ranks, except for `in` and `out`.
+// num_bytes of every rank's input, starting at `offset`. Equal on all ranks except for `in` and `out`.
 struct Chunk {
   Call call;
-  const char* in = nullptr;  // of the whole operation
+  const char* in = nullptr;  // input of the whole operation
   char* out = nullptr;
   size_t offset = 0;
   size_t num_bytes = 0;

@@ -59,7 +59,7 @@ Engine::Engine(const Topology& topology, int node, int local_rank, Segment* segm
       monitor_(monitor),
       mesh_(mesh),
       only_(only) {
-  DDPRUN_CHECK(!only || FitsTopology(*only, topology), "the algorithm fits the topology");
+  DDPRUN_CHECK(!only || FitsTopology(*only, topology), "the algorithm does not fit the topology");
   for (int i = 0; i < kNumAllReduceAlgorithms; ++i) {
     const AllReduceAlgorithm algorithm{i};
     if (FitsTopology(algorithm, topology)) all_reduces_[i] = MakeAllReduce(algorithm, lane_);
@@ -81,7 +81,7 @@ absl::Status Engine::AwaitOrCatchUp(Gate gate, uint64_t q, CatchUp catch_up) {
 }
 
 absl::Status Engine::Fill(uint64_t q, const Chunk& chunk) {
-  RETURN_IF_ERROR(segment_->DeadStatus());  // gates that are open stay open
+  RETURN_IF_ERROR(segment_->DeadStatus());  // open gates stay open after the end
   if (q >= kNumSlots) RETURN_IF_ERROR(Await(Gate::kCombined, q - kNumSlots));
   segment_->call(q, lane_.index) = chunk.call;
   const bool contributes =
@@ -168,7 +168,7 @@ absl::Status Engine::BroadcastSlice(uint64_t q, const Chunk& chunk, CatchUp catc
   return mesh_->Exchange({.call = chunk.call, .chunk = q}, std::move(sends), std::move(receives), catch_up);
 }
 
-// The chunk's result is [rank][num_bytes]; this lane brings the columns of its slice.
+// The chunk's result is [rank][num_bytes]; this lane gathers the columns of its slice.
 absl::Status Engine::AllGatherSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
   const Slice slice = lane_.SliceOf(chunk.num_bytes, 1);
   char* result = segment_->result(q);

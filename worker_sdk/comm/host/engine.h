@@ -1,4 +1,4 @@
-// Moves chunks through the segment and across nodes: the data path of one rank.
+// Moves chunks through the segment and between nodes: the data path of one rank.
 #pragma once
 
 #include <array>
@@ -19,23 +19,23 @@
 
 namespace ddprun {
 
-// Each chunk is filled, combined and drained, in this order; between these of one chunk those of its
-// neighbours may run (segment.h has the rule), which is what hides waiting.
-//   Errors:  the communicator's end, Segment::EndOf.
+// Each chunk is filled, combined and drained, in this order. Steps of neighbouring chunks may run in between
+// (segment.h has the rule), which hides latency.
+//   Errors:  those of Segment::EndOf.
 //   Threads: one caller.
 class Engine {
  public:
-  // All pointers outlive this. `mesh` is null with one node; a rank that is no lane does not use it.
-  // `only`: runs every all-reduce with this algorithm, instead of asking ChooseAllReduce; it fits the topology.
+  // All pointers outlive this. `mesh` is null with one node; a rank that is not a lane does not use it.
+  // `only`: the algorithm of every all-reduce, instead of ChooseAllReduce's. REQUIRES: it fits the topology.
   Engine(const Topology& topology, int node, int local_rank, Segment* segment, Monitor* monitor,
          TcpMesh* mesh, std::optional<AllReduceAlgorithm> only = std::nullopt);
 
-  // What a chunk of this kind of operation may hold of one rank's input.
+  // Maximum bytes of one rank's input in a chunk of this kind of operation.
   size_t MaxChunkBytes(OpKind kind) const;
 
   absl::Status Fill(uint64_t q, const Chunk& chunk);
-  // `catch_up`: called before this sleeps for others. It drains all chunks before q, for one of them may be
-  // complete while a peer never starts q.
+  // `catch_up`: called before this blocks on other ranks. It drains all chunks before q, because one of them
+  // may be complete although a peer never starts q.
   absl::Status Combine(uint64_t q, const Chunk& chunk, CatchUp catch_up);
   absl::Status Drain(uint64_t q, const Chunk& chunk);
 
@@ -43,7 +43,7 @@ class Engine {
   absl::Status Await(Gate gate, uint64_t q);
   absl::Status AwaitOrCatchUp(Gate gate, uint64_t q, CatchUp catch_up);
   absl::Status CheckCalls(uint64_t q, const Call& call);
-  // Each combines this lane's slice of the chunk: inputs of all ranks -> this lane's slice of the result.
+  // Each combines the inputs of all ranks into this lane's slice of the result.
   absl::Status AllReduceSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up);
   absl::Status BroadcastSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up);
   absl::Status AllGatherSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up);
@@ -56,8 +56,8 @@ class Engine {
   TcpMesh* const mesh_;
 
   const std::optional<AllReduceAlgorithm> only_;
-  std::array<std::unique_ptr<AllReduce>, kNumAllReduceAlgorithms>
-      all_reduces_;  // those that fit the topology
+  // By AllReduceAlgorithm; null for those that do not fit the topology.
+  std::array<std::unique_ptr<AllReduce>, kNumAllReduceAlgorithms> all_reduces_;
 };
 
 }  // namespace ddprun

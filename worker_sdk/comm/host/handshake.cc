@@ -25,7 +25,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A connection that has not greeted by then is dropped, and so are those beyond this number.
+// A connection that has not greeted within this time is closed. While kMaxUngreeted connections have not
+// greeted, no further one is accepted.
 constexpr Duration kGreetingTimeout = seconds(2);
 constexpr size_t kMaxUngreeted = 256;
 
@@ -74,7 +75,7 @@ bool IsFromThisUser(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == geteuid();
 }
 
-// A connection that is still to greet.
+// A connection whose greeting is incomplete.
 struct Ungreeted {
   UniqueFd fd;
   TimePoint deadline;
@@ -133,7 +134,7 @@ absl::StatusOr<Greeting> ReceiveAnswer(const UniqueFd& fd, TimePoint deadline, U
 }
 
 absl::Status Greet(const UniqueFd& fd, const Greeting& greeting, TimePoint deadline, UniqueFd* passed_fd) {
-  // A fresh connection takes this much at once.
+  // A new connection's send buffer has room for the whole greeting.
   if (send(fd.get(), &greeting, sizeof(greeting), MSG_NOSIGNAL) != sizeof(greeting)) {
     return absl::UnavailableError(absl::StrCat("greeting: ", std::strerror(errno)));
   }
@@ -183,7 +184,7 @@ absl::StatusOr<Listener> Listener::Tcp(const std::string& host) {
   if (!fd) return ErrnoError("socket");
   if (bind(fd.get(), addr->ai_addr, addr->ai_addrlen) != 0) {
     if (errno != EADDRNOTAVAIL) return ErrnoError(absl::StrCat("bind to ", host));
-    // Translated on the way: no interface of this host has it.
+    // NAT: no interface of this host has the address.
     ASSIGN_OR_RETURN(const AddrInfo any, NumericAddress(addr->ai_family == AF_INET6 ? "::" : "0.0.0.0", "0"));
     if (bind(fd.get(), any->ai_addr, any->ai_addrlen) != 0) return ErrnoError("bind");
   }
@@ -224,8 +225,8 @@ absl::Status Listener::Accept(int num_expected, TimePoint deadline, const Greete
     }
     if (poll(polls.data(), polls.size(), PollMillis(wake)) < 0 && errno != EINTR) return ErrnoError("poll");
     const TimePoint now = Clock::now();
-    for (size_t i = ungreeted.size();
-         i-- > 0 && num_expected > 0;) {  // backwards: erasing keeps the rest in place
+    // Backwards, so that erasing keeps the indices of the remaining elements.
+    for (size_t i = ungreeted.size(); i-- > 0 && num_expected > 0;) {
       Ungreeted& u = ungreeted[i];
       const auto progress = polls[i + 1].revents == 0 ? Ungreeted::Progress::kMore : u.Read();
       if (progress == Ungreeted::Progress::kComplete && greeted(u.greeting, u.fd)) --num_expected;

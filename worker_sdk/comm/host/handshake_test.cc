@@ -23,7 +23,7 @@ Greeting GreetingOf(int from, int to, int64_t round) {
           .token = {}};
 }
 
-// Accepts one connection of rank 3 to rank 0 in round 7 and answers it.
+// Rank 0 of round 7: accepts and answers one connection from rank 3.
 class Host {
  public:
   explicit Host(Listener listener, int pass_fd = -1)
@@ -54,14 +54,14 @@ class Host {
   std::thread thread_;
 };
 
-TEST(HandshakeTest, TheWantedRankMeetsItsHost) {
+TEST(HandshakeTest, AcceptsTheExpectedRank) {
   Host host(*Listener::Tcp("127.0.0.1"));
   auto fd = ConnectTcp(host.address(), GreetingOf(3, 0, 7), In(seconds(30)));
   EXPECT_TRUE(fd.ok()) << fd.status();
   EXPECT_EQ(host.Join(), absl::OkStatus());
 }
 
-TEST(HandshakeTest, AnotherRoundIsRefusedAndTheRightOneStillMet) {
+TEST(HandshakeTest, RefusesAnotherRoundAndStillAcceptsTheExpectedOne) {
   Host host(*Listener::Tcp("127.0.0.1"));
   EXPECT_EQ(ConnectTcp(host.address(), GreetingOf(3, 0, 6), In(seconds(30))).status().code(),
             absl::StatusCode::kUnavailable);
@@ -70,13 +70,13 @@ TEST(HandshakeTest, AnotherRoundIsRefusedAndTheRightOneStillMet) {
   EXPECT_EQ(host.num_greeted(), 2);
 }
 
-TEST(HandshakeTest, AnAnswerOfAnotherRankIsNotAccepted) {
+TEST(HandshakeTest, RejectsAnAnswerFromAnotherRank) {
   Host host(*Listener::Tcp("127.0.0.1"));
   EXPECT_EQ(ConnectTcp(host.address(), GreetingOf(3, 1, 7), In(seconds(30))).status().code(),
             absl::StatusCode::kAborted);
 }
 
-TEST(HandshakeTest, UnixPassesADescriptor) {
+TEST(HandshakeTest, PassesADescriptorOverAUnixSocket) {
   UniqueFd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   Host host(*Listener::Unix(), null.get());
   UniqueFd passed;
@@ -87,7 +87,7 @@ TEST(HandshakeTest, UnixPassesADescriptor) {
   EXPECT_EQ(fcntl(passed.get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 }
 
-TEST(HandshakeTest, NobodyThereIsUnavailable) {
+TEST(HandshakeTest, ConnectingWithoutAListenerIsUnavailable) {
   std::string address;
   {
     auto listener = Listener::Tcp("127.0.0.1");
@@ -99,7 +99,7 @@ TEST(HandshakeTest, NobodyThereIsUnavailable) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(address));
 }
 
-TEST(HandshakeTest, WaitingHasADeadline) {
+TEST(HandshakeTest, WaitsEndAtTheDeadline) {
   auto listener = Listener::Tcp("127.0.0.1");
   ASSERT_TRUE(listener.ok()) << listener.status();
   EXPECT_EQ(ConnectTcp(listener->address(), GreetingOf(3, 0, 7), In(milliseconds(20))).status().code(),
@@ -110,7 +110,7 @@ TEST(HandshakeTest, WaitingHasADeadline) {
             absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST(HandshakeTest, TokensSurviveText) {
+TEST(HandshakeTest, TokensRoundTripThroughHex) {
   const Token token = *NewToken();
   EXPECT_EQ(*TokenFromHex(TokenToHex(token)), token);
   EXPECT_NE(*NewToken(), token);
@@ -120,7 +120,7 @@ TEST(HandshakeTest, TokensSurviveText) {
   }
 }
 
-TEST(HandshakeTest, AddressesAreNumeric) {
+TEST(HandshakeTest, RejectsAddressesThatAreNotNumeric) {
   EXPECT_EQ(Listener::Tcp("localhost").status().code(), absl::StatusCode::kInvalidArgument);
 }
 

@@ -32,13 +32,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// For the others to hear that this rank leaves. They answer whatever they are computing, on a thread of their
-// own; only who is stopped or cut off lets this pass.
-constexpr Duration kFarewellTimeout = seconds(1);
+// Limit on waiting for the peers to acknowledge that this rank leaves. Their monitor threads do so even while
+// they compute; only a peer that is stopped or cut off exhausts this time.
+constexpr Duration kLeaveTimeout = seconds(1);
 
 class HostCommunicator;
 
-// One operation, shared by who waits for it and who runs it: either may be done with it first.
+// One operation. Shared by the caller that waits for it and the progress thread: either may release it first.
 class Op {
  public:
   Op(HostCommunicator* comm, const Call& call, const char* in, char* out)
@@ -71,7 +71,7 @@ class Op {
   char* const out_;
   absl::Mutex mu_;
   std::optional<absl::Status> result_ ABSL_GUARDED_BY(mu_);
-  Event finished_;  // result_ is there
+  Event finished_;  // set once result_ is
 };
 
 class PendingOp : public Pending {
@@ -113,7 +113,7 @@ class HostCommunicator : public Communicator {
     progress_.join();
     monitor_.PassOnEnds();
     if (!segment_.DeadStatus().ok()) return;
-    monitor_.Leave(static_cast<int>(rank_.value()), num_filled_, kFarewellTimeout);
+    monitor_.Leave(static_cast<int>(rank_.value()), num_filled_, kLeaveTimeout);
   }
 
   Rank rank() const override { return rank_; }
@@ -156,7 +156,7 @@ class HostCommunicator : public Communicator {
         absl::StrCat("rank ", rank_.value(), " of round ", round_.value(), " gave up: ", reason)));
   }
 
-  // A deadline passed while `call` was under way.
+  // Ends the communicator because a deadline passed while `call` was in flight.
   void GiveUp(const Call& call) {
     const Segment::HoldUp who = segment_.WhoHoldsUp();
     const int first_rank = static_cast<int>(rank_.value()) - local_rank_;
@@ -169,7 +169,7 @@ class HostCommunicator : public Communicator {
   }
 
  private:
-  // The operation whose chunks are being cut, and those that are on their way.
+  // A chunk between fill and drain, and its operation.
   struct InFlight {
     std::shared_ptr<Op> op;
     Chunk chunk;
@@ -204,7 +204,7 @@ class HostCommunicator : public Communicator {
 
   bool HasWork() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stopping_ || !queue_.empty(); }
 
-  // The next chunk in order, if there is one now; `block` until there is one or the end.
+  // The next chunk in order, if any. `block`: waits until there is one or the destructor runs.
   std::optional<InFlight> NextChunk(bool block) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     if (block) mu_.Await(absl::Condition(this, &HostCommunicator::HasWork));
@@ -229,10 +229,10 @@ class HostCommunicator : public Communicator {
     op.Finish(status);
   }
 
-  // Runs chunks until something fails; OK when told to stop with nothing to do.
-  //   Order: fill q + 1, combine q, drain q - 1, so that each step waits for what others did a step ago.
-  //          While this thread sleeps, no chunk but the one it sleeps at and later ones are undrained: an operation
-  //          that is complete on all ranks ends, whatever the others do with later ones.
+  // Runs chunks until one fails. Returns OK when the destructor runs and no chunk is left.
+  //   Order: fill q + 1, combine q, drain q - 1, so that each step waits for work that peers did a step
+  //          earlier. While this thread blocks on a chunk, all earlier chunks are drained: an operation that
+  //          is complete on all ranks finishes, whatever peers do with later ones.
   absl::Status RunChunks() {
     while (true) {
       std::optional<InFlight> next = NextChunk(/*block=*/num_drained_ == num_filled_);
@@ -250,7 +250,7 @@ class HostCommunicator : public Communicator {
         absl::Status combined =
             engine_.Combine(num_combined_, in_flight_[num_combined_ % in_flight_.size()].chunk, catch_up);
         if (!combined.ok()) {
-          catch_up().IgnoreError();  // what ends this chunk need not end those before it
+          catch_up().IgnoreError();  // earlier chunks may still be complete
           return combined;
         }
         ++num_combined_;
@@ -259,7 +259,7 @@ class HostCommunicator : public Communicator {
     }
   }
 
-  // Sleeps until all chunks before `end` are complete, and ends the operations that they complete.
+  // Blocks until all chunks before `end` are complete, and finishes the operations that they complete.
   absl::Status DrainBefore(uint64_t end) {
     while (num_drained_ < end) {
       InFlight& slot = in_flight_[num_drained_ % in_flight_.size()];
@@ -274,9 +274,9 @@ class HostCommunicator : public Communicator {
   void Progress() {
     const absl::Status end = RunChunks();
     if (end.ok()) return;
-    monitor_.PassOnEnds();  // before anybody learns of it and may end the process
-    // Not always everybody's end: when a peer has left, each rank finds out by itself, at the first chunk
-    // that is not theirs in common.
+    monitor_.PassOnEnds();  // before the caller learns of the error and may exit
+    // Kept apart from the segment's status: when a peer has left, each rank fails by itself, at the first
+    // chunk in which the peer does not take part.
     {
       absl::MutexLock lock(&mu_);
       end_ = end;
@@ -285,7 +285,7 @@ class HostCommunicator : public Communicator {
       if (slot.op != nullptr && slot.is_last) FinishOp(*slot.op, end);
       slot.op.reset();
     }
-    while (true) {  // and all that is still started
+    while (true) {  // operations that are queued, now or later
       std::shared_ptr<Op> op;
       {
         absl::MutexLock lock(&mu_);
@@ -308,24 +308,25 @@ class HostCommunicator : public Communicator {
   Engine engine_;
 
   mutable absl::Mutex mu_;
-  absl::Status end_ ABSL_GUARDED_BY(mu_);  // what the progress thread stopped at
+  absl::Status end_ ABSL_GUARDED_BY(mu_);  // the error that stopped the progress thread
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t num_started_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t num_unfinished_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<std::shared_ptr<Op>> queue_ ABSL_GUARDED_BY(mu_);
   size_t next_offset_ ABSL_GUARDED_BY(mu_) = 0;  // in the first of queue_
 
-  uint64_t num_filled_ = 0;            // of the progress thread, and the destructor after it
-  uint64_t num_combined_ = 0;          // of the progress thread
-  uint64_t num_drained_ = 0;           // of the progress thread
-  std::array<InFlight, 4> in_flight_;  // of the progress thread; chunk q in q % 4
+  // Used by the progress thread alone; num_filled_ also by the destructor once that thread has exited.
+  uint64_t num_filled_ = 0;
+  uint64_t num_combined_ = 0;
+  uint64_t num_drained_ = 0;
+  std::array<InFlight, 4> in_flight_;  // chunk q in q % 4
   std::thread progress_;               // last: it uses all of the above
 };
 
 absl::Status Op::Wait(TimePoint deadline) {
   if (finished_.WaitUntil(deadline)) return Result();
   comm_->GiveUp(call_);
-  finished_.Wait();  // the progress thread lets go of the buffers within a chunk
+  finished_.Wait();  // the progress thread stops using the buffers within one chunk
   return Result();
 }
 
@@ -334,7 +335,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> Create(const HostCommunicatorOptio
   const TimePoint deadline = Clock::now() + options.setup_timeout;
   ASSIGN_OR_RETURN(Links links, Bootstrap(options, store));
   auto comm = std::make_unique<HostCommunicator>(options, std::move(links), only);
-  // From here on a death is noticed; nobody returns before all are connected.
+  // Deaths are detected from here on. The barrier holds every rank until all are connected.
   RETURN_IF_ERROR(comm->Barrier()->Wait(deadline), "meeting the other ranks");
   return comm;
 }

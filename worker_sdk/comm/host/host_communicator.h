@@ -1,4 +1,4 @@
-// The backend `host`: shared memory between the ranks of a node, TCP across nodes.
+// The backend `host`: shared memory between the ranks of a node, TCP between nodes.
 #pragma once
 
 #include <memory>
@@ -10,18 +10,19 @@
 
 namespace ddprun {
 
-// Meets the other ranks through `store` (not needed after, and not at all with one rank) and returns when all
-// are connected. Nothing of it can outlive its processes: the segment is a memfd, names of sockets are
-// abstract.
-//   Errors: kInvalidArgument: numbers that do not fit together, here or between ranks; kDeadlineExceeded
-//           naming a rank that did not appear; kUnavailable: a rank died on the way, or the store is gone.
+// Finds the other ranks through `store` and returns when all are connected. `store` is used only during the
+// call, and not at all with one rank. Leaves nothing behind when its processes die: the segment is a memfd,
+// and socket names are abstract.
+//   Errors: kInvalidArgument: options that are inconsistent in themselves or between ranks;
+//           kDeadlineExceeded: a rank did not appear, named in the message;
+//           kUnavailable: a rank died during setup, or the store is not reachable.
 absl::StatusOr<std::unique_ptr<Communicator>> CreateHostCommunicator(const HostCommunicatorOptions& options,
                                                                      Store* store);
 
 enum class AllReduceAlgorithm : int;  // all_reduce_choice.h
 
-// As above, with one algorithm for all-reduces of every size; it fits the split of ranks into nodes, and all
-// ranks give the same. For tests and benchmarks of the algorithms.
+// As above, with one algorithm for all-reduces of every size. For tests and benchmarks.
+//   REQUIRES: `only` fits the split of ranks into nodes and is equal on all ranks.
 absl::StatusOr<std::unique_ptr<Communicator>> CreateHostCommunicatorForTest(
     const HostCommunicatorOptions& options, Store* store, AllReduceAlgorithm only);
 

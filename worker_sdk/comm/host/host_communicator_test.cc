@@ -1,4 +1,4 @@
-// Real processes on real memory and sockets; "nodes" are node numbers, all on this machine.
+// Real processes, shared memory and sockets; all "nodes" are on this machine.
 #include "worker_sdk/comm/host/host_communicator.h"
 
 #include <gmock/gmock.h>
@@ -51,7 +51,7 @@ void AwaitReady(RankProcesses& ranks) {
   }
 }
 
-// What `pid` has mapped or open below /dev/shm, where others' files come and go meanwhile.
+// The files below /dev/shm that `pid` has mapped or open. Other processes create and remove files there.
 std::set<std::string> ShmFilesOf(pid_t pid) {
   std::set<std::string> names;
   const auto add = [&](const std::string& path) {
@@ -67,7 +67,7 @@ std::set<std::string> ShmFilesOf(pid_t pid) {
   return names;
 }
 
-// Nothing by which a round could be noticed when it is over: no abstract socket, no listening port of it.
+// The round has left no abstract socket and no listening port.
 void ExpectNothingLeft(RankProcesses& ranks) {
   std::ifstream unix_sockets("/proc/net/unix");
   const std::string names((std::istreambuf_iterator<char>(unix_sockets)), std::istreambuf_iterator<char>());
@@ -91,7 +91,7 @@ void ExpectNothingLeft(RankProcesses& ranks) {
 
 class SplitTest : public testing::TestWithParam<std::vector<int>> {};
 
-// communicator.h, "Result": bit-equal to the tree's sum, whatever the split, the sizes and the timing.
+// communicator.h, "Result": bit-equal to the tree's sum, independent of split, sizes and timing.
 TEST_P(SplitTest, EveryResultIsExact) {
   RankProcesses ranks(GetParam(), {"random", absl::StrCat(100 + GetParam().size()), "120"});
   ranks.StartAll();
@@ -105,8 +105,8 @@ INSTANTIATE_TEST_SUITE_P(HostCommunicator, SplitTest,
                                          std::vector{2, 3, 1}, std::vector{3, 3}, std::vector{4, 4}),
                          [](const auto& info) { return NameOfSplit(info.param); });
 
-// communicator.h, "Result": the algorithm must not show in the bits either. Worlds of 1, 2, 3, 4, 5 and 8, each with
-// every algorithm that fits, also at sizes for which it is not chosen.
+// communicator.h, "Result": the bits do not depend on the algorithm either. Worlds of 1, 2, 3, 4, 5 and 8,
+// each with every algorithm that fits, also at sizes for which it is not chosen.
 struct Algorithm {
   std::vector<int> split;
   AllReduceAlgorithm algorithm;
@@ -155,8 +155,9 @@ INSTANTIATE_TEST_SUITE_P(HostCommunicator, AlgorithmTest, testing::ValuesIn(AllA
 
 class LateTest : public testing::TestWithParam<std::vector<int>> {};
 
-// communicator.h, "End": what was started in common ends well, even for who comes when the others are gone.
-TEST_P(LateTest, WhatTheFirstNodeLeftBehindIsEnough) {
+// communicator.h, "Destructor": operations started on all ranks complete, even on ranks that start them after
+// the others have left.
+TEST_P(LateTest, BroadcastsCompleteAfterTheFirstNodeHasLeft) {
   RankProcesses ranks(GetParam(), {"late"});
   ranks.StartAll();
   const int num_first = GetParam()[0];
@@ -170,7 +171,7 @@ INSTANTIATE_TEST_SUITE_P(HostCommunicator, LateTest,
                                          std::vector{1, 3}, std::vector{2, 3, 1}),
                          [](const auto& info) { return NameOfSplit(info.param); });
 
-// A split and who is killed.
+// A split, and the rank that is killed.
 struct Death {
   std::vector<int> split;
   int victim;
@@ -178,11 +179,11 @@ struct Death {
 
 class DeathTest : public testing::TestWithParam<Death> {};
 
-TEST_P(DeathTest, OfARankInTheMiddleOfAnAllReduceIsAnErrorOfAllOthersWithinASecond) {
+TEST_P(DeathTest, DuringAnAllReduceFailsAllOtherRanksWithinASecond) {
   RankProcesses ranks(GetParam().split, {"forever"});
   ranks.StartAll();
   AwaitReady(ranks);
-  // Memory without a name is gone with its last user, however that ends.
+  // The kernel frees unnamed memory with its last user, however that process ends.
   for (int r = 0; r < ranks.world_size(); ++r) {
     EXPECT_THAT(ShmFilesOf(ranks.pid(r)), testing::IsEmpty()) << "rank " << r;
   }
@@ -212,7 +213,7 @@ INSTANTIATE_TEST_SUITE_P(HostCommunicator, DeathTest,
 
 class StopTest : public DeathTest {};
 
-TEST_P(StopTest, OfARankIsEndedByTheDeadlineWhichNamesIt) {
+TEST_P(StopTest, OfARankEndsInADeadlineErrorThatNamesIt) {
   const int victim = GetParam().victim;
   RankProcesses ranks(GetParam().split, {"stop", absl::StrCat(victim)});
   ranks.StartAll();
@@ -234,7 +235,7 @@ INSTANTIATE_TEST_SUITE_P(HostCommunicator, StopTest,
 
 class OddOneOutTest : public testing::TestWithParam<std::vector<int>> {};
 
-TEST_P(OddOneOutTest, CallsThatDifferAreAnErrorOfAll) {
+TEST_P(OddOneOutTest, CallsThatDifferFailOnAllRanks) {
   RankProcesses ranks(GetParam(), {"odd-size"});
   ranks.StartAll();
   for (int r = 0; r < ranks.world_size(); ++r) {
@@ -245,7 +246,7 @@ TEST_P(OddOneOutTest, CallsThatDifferAreAnErrorOfAll) {
   }
 }
 
-TEST_P(OddOneOutTest, AbortEndsAllWithItsReason) {
+TEST_P(OddOneOutTest, AbortFailsAllRanksWithItsReason) {
   RankProcesses ranks(GetParam(), {"odd-abort"});
   ranks.StartAll();
   for (int r = 0; r < ranks.world_size(); ++r) {
@@ -255,7 +256,7 @@ TEST_P(OddOneOutTest, AbortEndsAllWithItsReason) {
   }
 }
 
-TEST_P(OddOneOutTest, WhoLeavesIsMissedOnlyByWhatComesLater) {
+TEST_P(OddOneOutTest, LeavingFailsOnlyLaterOperations) {
   RankProcesses ranks(GetParam(), {"odd-leave"});
   ranks.StartAll();
   const int leaver = ranks.world_size() - 1;
@@ -266,7 +267,7 @@ TEST_P(OddOneOutTest, WhoLeavesIsMissedOnlyByWhatComesLater) {
   }
 }
 
-TEST_P(OddOneOutTest, WhatIsCompleteEndsWellThoughWhoLeavesNeverStartsTheNext) {
+TEST_P(OddOneOutTest, CompleteOperationsSucceedAlthoughALeaverNeverStartsTheNext) {
   RankProcesses ranks(GetParam(), {"ahead"});
   ranks.StartAll();
   const int leaver = ranks.world_size() - 1;
@@ -289,7 +290,7 @@ INSTANTIATE_TEST_SUITE_P(HostCommunicator, OddOneOutTest,
                                          std::vector{1, 2}),
                          [](const auto& info) { return NameOfSplit(info.param); });
 
-TEST(HostCommunicatorTest, GarbageOnTheListenerHarmsNobody) {
+TEST(HostCommunicatorTest, GarbageOnTheListenerDoesNotAffectTheRanks) {
   RankProcesses ranks({1, 1}, {"random", "1", "10"});
   ranks.Start(0);
   const auto entry = ranks.store().Get("rank/0", seconds(60));
@@ -313,7 +314,7 @@ TEST(HostCommunicatorTest, GarbageOnTheListenerHarmsNobody) {
   for (int fd : fds) close(fd);
 }
 
-TEST(HostCommunicatorTest, RefusesNumbersThatDoNotFit) {
+TEST(HostCommunicatorTest, RefusesInconsistentOptions) {
   struct Case {
     const char* name;
     HostCommunicatorOptions options;
@@ -325,8 +326,8 @@ TEST(HostCommunicatorTest, RefusesNumbersThatDoNotFit) {
       {"local rank above rank",
        {.rank = Rank(0), .world_size = 2, .local_rank = LocalRank(1), .local_world_size = 2}},
       {"node beyond the nodes", {.group_rank = GroupRank(1)}},
-      {"crooked chunk", {.chunk_bytes = 5000}},
-      {"tiny chunk", {.chunk_bytes = 64}},
+      {"chunk that is not a multiple of 64", {.chunk_bytes = 5000}},
+      {"chunk that is too small", {.chunk_bytes = 64}},
   };
   for (const Case& c : cases) {
     EXPECT_EQ(CreateHostCommunicator(c.options, nullptr).status().code(), absl::StatusCode::kInvalidArgument)

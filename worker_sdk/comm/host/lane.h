@@ -11,10 +11,10 @@
 
 namespace ddprun {
 
-// A view: everything that it refers to outlives it. A local rank above the number of lanes has one, too, and
+// A view: everything that it refers to outlives it. A local rank beyond the number of lanes has one, too, but
 // combines nothing.
 struct Lane {
-  static constexpr size_t kCacheLine = 64;  // slices begin at multiples of it
+  static constexpr size_t kCacheLine = 64;  // slices begin at multiples of this
 
   const Topology& topology;
   int node = 0;
@@ -29,7 +29,7 @@ struct Lane {
   Slice SliceOf(size_t n, size_t elem_bytes) const {
     return CutSlice(n, kCacheLine / elem_bytes, topology.num_lanes(), index);
   }
-  // The input of `rank`, which is of this node, and the result, both from the slice's first element on.
+  // The input of `rank`, a rank of this node, and the result, both from the slice's first element on.
   template <typename T>
   const T* Input(uint64_t q, int rank, Slice slice) const {
     return reinterpret_cast<const T*>(segment->input(q, rank - local_ranks().lo)) + slice.begin;
@@ -39,8 +39,8 @@ struct Lane {
     return reinterpret_cast<T*>(segment->result(q)) + slice.begin;
   }
 
-  // Whether a message with this part of the chunk is sent at all. Empty ones are not, except for those of lane
-  // 0 in a chunk that carries nothing: there a message says that the other node has arrived.
+  // Whether a message with `size` elements of the chunk is sent. Empty messages are sent only by lane 0 for
+  // an empty chunk (a barrier), where they signal that the node has arrived.
   bool IsNeeded(const Chunk& chunk, size_t size) const {
     return size > 0 || (chunk.num_bytes == 0 && index == 0);
   }

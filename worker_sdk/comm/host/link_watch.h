@@ -1,9 +1,9 @@
-// Notices that the network between two nodes is cut, while the processes at both ends live.
+// Detects that the network between two nodes is cut while the processes at both ends are alive.
 //
-// TCP alone tries for a quarter of an hour before it gives up what it has sent, and never notices that
-// nothing can come. Keepalive makes it notice the second within seconds, as long as nothing is in flight;
-// what is in flight is watched here. TCP_USER_TIMEOUT would watch both, but also breaks a connection whose
-// peer computes for longer and does not read meanwhile: it counts from when the window was closed.
+// TCP alone retransmits for about 15 minutes before it breaks a connection with data in flight, and never
+// breaks an idle one. Keepalive breaks an idle connection within seconds; data in flight is watched here.
+// TCP_USER_TIMEOUT would cover both, but also breaks the connection to a peer that computes for longer
+// without reading, because it counts from the moment at which the window closed.
 #pragma once
 
 #include <string>
@@ -12,21 +12,21 @@
 
 namespace ddprun {
 
-// What TCP can keep: whole seconds, and not less than 2.
+// The limit that TCP can implement: `wanted` rounded up to whole seconds, at least 2 s.
 Duration SilenceLimit(Duration wanted);
 
-// Makes TCP break the connection when the peer's kernel has answered nothing for SilenceLimit(wanted) and a
-// second, while nothing is in flight; with `in_flight` also when something is: for connections whose
-// peer always reads.
+// Makes TCP break an idle connection when the peer's kernel has not answered for SilenceLimit(wanted) plus
+// one second. `in_flight`: also while data is in flight; only for connections whose peer always reads.
 void WatchLink(int fd, Duration wanted, bool in_flight);
 
-// True for errors of a connection that broke for want of an answer. Others come from the peer.
+// True if the errno `error` means that the connection broke because nothing answered. Other errors come from
+// the peer.
 bool IsSilence(int error);
 
-// How long something has been in flight on a connection without any answer; zero: nothing is.
+// How long data has been in flight on the connection without any answer; zero: no data is in flight.
 Duration UnansweredFor(int fd);
 
-// "node 0 (10.0.0.1) and node 1 (10.0.0.2)", of the connection's two ends.
+// The connection's two ends, for messages: "node 0 (10.0.0.1) and node 1 (10.0.0.2)".
 std::string EndsInWords(int fd, int our_node, int peer_node);
 
 }  // namespace ddprun

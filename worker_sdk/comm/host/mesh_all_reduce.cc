@@ -8,7 +8,7 @@
 namespace ddprun {
 namespace {
 
-// TcpMesh::Tag::phase: tells the messages of the two algorithms apart.
+// TcpMesh::Tag::phase: distinguishes the messages of the two algorithms.
 enum Phase : uint32_t { kReduceScatter = 0, kAllGather = 1, kOneShot = 2 };
 
 template <typename T>
@@ -50,7 +50,7 @@ PartialSums::PartialSums(const Lane& lane)
       own_trees_(TreesOver(subtrees_[lane.node])),
       leaves_(Concatenate(subtrees_)),
       world_tree_(WorldOf(lane.topology), leaves_) {
-  DDPRUN_CHECK(lane.mesh != nullptr, "several nodes");
+  DDPRUN_CHECK(lane.mesh != nullptr, "there is only one node");
 }
 
 template <typename T>

@@ -1,4 +1,4 @@
-// The all-reduce algorithms of several nodes; all_reduce_choice.h compares what they send.
+// The all-reduce algorithms for several nodes; all_reduce_choice.h compares their traffic.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +10,26 @@
 
 namespace ddprun {
 
-// What both have in common: every node adds the inputs of its own ranks as far as the tree over all ranks
-// allows, one partial sum for each of its maximal subtrees; the world's tree adds those of all nodes.
+// Common to both: every node adds the inputs of its own ranks as far as the tree over all ranks allows,
+// giving one partial sum for each of its maximal subtrees. The world's tree adds the partial sums of all
+// nodes.
 class PartialSums {
  public:
   explicit PartialSums(const Lane& lane);
 
-  // Of `node`.
+  // Number of partial sums of `node`.
   size_t num_subtrees(int node) const { return subtrees_[node].size(); }
   size_t num_own() const { return num_subtrees(lane_.node); }
-  // The leaves of the world's tree that other nodes send.
+  // Number of partial sums of all other nodes.
   size_t num_others() const { return leaves_.size() - num_own(); }
 
-  // This node's partial sums of the slice, [num_own()][slice]. Valid until the next call.
+  // Computes this node's partial sums of the slice, [num_own()][slice]. Valid until the next call.
   template <typename T>
   T* AddOwn(uint64_t q, Slice slice);
-  // Room for others' partial sums. Valid until the next call.
+  // Buffer for the partial sums of other nodes. Valid until the next call.
   template <typename T>
   T* RoomForOthers(size_t num_elems);
-  // From the partial sums of all nodes, in their order, to the result.
+  // Adds the partial sums of all nodes, in node order, to the result.
   template <typename T>
   void AddAll(const std::vector<const T*>& leaves, bool mean, T* out, size_t num_elems) const;
 
@@ -58,7 +59,7 @@ class MeshOneShot : public AllReduce {
   PartialSums sums_;
 };
 
-// kMeshTwoShot: the slice is cut once more, into a piece a node. Every node sends its partial sums of piece h to
+// kMeshTwoShot: the slice is cut into one piece per node. Every node sends its partial sums of piece h to
 // node h, which adds them and sends its piece of the result to all.
 class MeshTwoShot : public AllReduce {
  public:

@@ -17,8 +17,8 @@ namespace {
 
 void Signal(const UniqueFd& event_fd) {
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t n =
-      write(event_fd.get(), &one, sizeof(one));  // fails only when long signalled
+  // Fails only when the counter is at its maximum, that is, already signalled.
+  [[maybe_unused]] const ssize_t n = write(event_fd.get(), &one, sizeof(one));
 }
 
 }  // namespace
@@ -33,7 +33,7 @@ Monitor::Monitor(Segment* segment, int local_rank, int64_t round, Duration silen
       ended_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       stop_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       inboxes_(peers_.size()) {
-  DDPRUN_CHECK(ended_fd_ && stop_fd_, "descriptors are left");
+  DDPRUN_CHECK(ended_fd_ && stop_fd_, "no descriptors are left");
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -42,22 +42,22 @@ Monitor::~Monitor() {
   thread_.join();
 }
 
-void Monitor::SetDead(const absl::Status& why) { Spread(DeadRecord(round_, why), kNobody); }
+void Monitor::SetDead(const absl::Status& why) { Spread(DeadRecord(round_, why), kNoPeer); }
 
 void Monitor::PassOnEnds() {
-  for (const EndRecord& record : segment_->Ends()) Spread(record, kNobody);
+  for (const EndRecord& record : segment_->Ends()) Spread(record, kNoPeer);
 }
 
 void Monitor::Leave(int rank, uint64_t num_chunks, Duration patience) {
   const TimePoint deadline = std::chrono::steady_clock::now() + patience;
-  Spread(LeftRecord(round_, rank, num_chunks), kNobody);
+  Spread(LeftRecord(round_, rank, num_chunks), kNoPeer);
   {
     absl::MutexLock lock(&mu_);
     leaving_ = true;
     for (const Peer& peer : peers_) shutdown(peer.fd.get(), SHUT_WR);
     if (num_closed_ == peers_.size()) return;
   }
-  // Those who do not answer in time see the connection end when this process does.
+  // Peers that do not answer in time see the connection close when this process exits.
   all_closed_.WaitUntil(deadline);
 }
 
@@ -65,7 +65,7 @@ void Monitor::Close(size_t peer, const absl::Status& why) {
   const int rank = peers_[peer].rank;
   {
     absl::MutexLock lock(&mu_);
-    shutdown(peers_[peer].fd.get(), SHUT_WR);  // the answer to who leaves
+    shutdown(peers_[peer].fd.get(), SHUT_WR);  // acknowledges a peer that leaves
     if (++num_closed_ == peers_.size()) all_closed_.Set();
     if (leaving_ || has_left_[rank]) return;
   }
@@ -74,25 +74,25 @@ void Monitor::Close(size_t peer, const absl::Status& why) {
 
 void Monitor::Spread(const EndRecord& record, int from_peer) {
   absl::MutexLock lock(&mu_);
-  const bool from_other_node = from_peer != kNobody && peers_[from_peer].on_other_node;
-  bool tell_node = true, tell_other_nodes = !from_other_node;
+  const bool from_other_node = from_peer != kNoPeer && peers_[from_peer].on_other_node;
+  bool send_to_node = true, send_to_other_nodes = !from_other_node;
   if (record.kind == EndRecord::kDead) {
     segment_->SetDead(local_rank_, record);
-    // Each peer is told once; whoever ends then tells its hub the same.
-    tell_node = !std::exchange(node_knows_dead_, true);
-    tell_other_nodes = tell_other_nodes && !std::exchange(other_nodes_know_dead_, true);
+    // Each peer gets one such record: many ranks report the same death to their hub.
+    send_to_node = !std::exchange(node_knows_dead_, true);
+    send_to_other_nodes = send_to_other_nodes && !std::exchange(other_nodes_know_dead_, true);
   } else {
-    // Not after fewer chunks than another: no news. Passed on all the same, a large world's farewells would
-    // overrun sockets.
-    if (from_peer != kNobody && record.num_chunks >= fewest_chunks_) return;
+    // Forwarded only if the rank left after fewer chunks than all others so far: forwarding every record
+    // would overflow socket buffers in a large world.
+    if (from_peer != kNoPeer && record.num_chunks >= fewest_chunks_) return;
     fewest_chunks_ = std::min(fewest_chunks_, record.num_chunks);
     segment_->SetLeft(record.rank, record.num_chunks);
   }
   Signal(ended_fd_);
   for (size_t p = 0; p < peers_.size(); ++p) {
-    if (static_cast<int>(p) == from_peer || !(peers_[p].on_other_node ? tell_other_nodes : tell_node))
+    if (static_cast<int>(p) == from_peer || !(peers_[p].on_other_node ? send_to_other_nodes : send_to_node))
       continue;
-    // Fails when the peer is gone, which its own watchers see. A few records always fit.
+    // Fails when the peer has exited, which its hub detects. The few records always fit into the buffer.
     send(peers_[p].fd.get(), &record, sizeof(record), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 }
@@ -102,10 +102,10 @@ absl::Status Monitor::Receive(size_t peer) {
   const absl::Status gone = GoneError(peers_[peer].rank, round_);
   const ssize_t n = recv(peers_[peer].fd.get(), reinterpret_cast<char*>(&inbox.record) + inbox.have,
                          sizeof(EndRecord) - inbox.have, MSG_DONTWAIT);
-  // A reset overtakes what was sent before it, which may be why: that is read next, and then the end.
   if (n < 0 && IsSilence(errno)) {
     return CutOffError(peers_[peer].rank, round_, silence_limit_, peers_[peer].ends);
   }
+  // A reset is reported before data that was sent earlier. Go on reading: that data, then the end of file.
   if (n < 0) return errno == EAGAIN || errno == EINTR || errno == ECONNRESET ? absl::OkStatus() : gone;
   if (n == 0) return gone;
   inbox.have += static_cast<size_t>(n);

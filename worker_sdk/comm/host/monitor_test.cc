@@ -1,5 +1,5 @@
-// A hub's monitor; the test plays its peers at the other ends of the connections, in orders that are rare in
-// life.
+// A hub's monitor. The test acts as its peers at the other ends of the connections, with event orders that
+// are rare in production.
 #include "worker_sdk/comm/host/monitor.h"
 
 #include <gtest/gtest.h>
@@ -51,14 +51,14 @@ Link TcpLink() {
   return link;
 }
 
-void Say(const UniqueFd& fd, const EndRecord& record) {
+void Send(const UniqueFd& fd, const EndRecord& record) {
   ASSERT_EQ(send(fd.get(), &record, sizeof(record), MSG_NOSIGNAL), static_cast<ssize_t>(sizeof(record)));
 }
 
-// The next record that the hub sends; nothing when it has closed its side.
-std::optional<EndRecord> Hear(const UniqueFd& fd) {
+// The next record that the hub sends; none if it has closed its side.
+std::optional<EndRecord> Receive(const UniqueFd& fd) {
   pollfd p{.fd = fd.get(), .events = POLLIN, .revents = 0};
-  EXPECT_EQ(poll(&p, 1, static_cast<int>(ToMillis(kPatience))), 1) << "the hub is silent";
+  EXPECT_EQ(poll(&p, 1, static_cast<int>(ToMillis(kPatience))), 1) << "no record from the hub";
   EndRecord record;
   if (recv(fd.get(), &record, sizeof(record), MSG_WAITALL) != sizeof(record)) return std::nullopt;
   return record;
@@ -89,45 +89,45 @@ class MonitorTest : public testing::TestWithParam<Link (*)()> {
 INSTANTIATE_TEST_SUITE_P(, MonitorTest, testing::Values(&UnixLink, &TcpLink),
                          [](const auto& info) { return info.param == &UnixLink ? "Unix" : "Tcp"; });
 
-// A connection closed with unread input resets; on a unix socket the reset is seen before what was sent
-// earlier.
-TEST_P(MonitorTest, WhoLeftIsNotGoneWhenItNeverReadWhatTheHubSent) {
+// Closing a connection with unread input resets it; on a unix socket the reset is reported before data that
+// was sent earlier.
+TEST_P(MonitorTest, ALeaverWithUnreadInputIsNotDead) {
   Link first = GetParam()(), second = UnixLink();
-  Say(first.hub, LeftRecord(kRound, kOtherHub, kChunks));
-  Say(first.peer, LeftRecord(kRound, kFirst, kChunks));
+  Send(first.hub, LeftRecord(kRound, kOtherHub, kChunks));
+  Send(first.peer, LeftRecord(kRound, kFirst, kChunks));
   first.peer = UniqueFd();
   Watch(&first, &second);
 
-  ExpectLeft(Hear(second.peer), kFirst);
-  Say(second.peer, LeftRecord(kRound, kSecond, kChunks));
+  ExpectLeft(Receive(second.peer), kFirst);
+  Send(second.peer, LeftRecord(kRound, kSecond, kChunks));
   second.peer = UniqueFd();
-  monitor_->Leave(kHub, kChunks, kPatience);  // both connections have ended, and the monitor knows it
+  monitor_->Leave(kHub, kChunks, kPatience);  // returns once the monitor has seen both connections end
   EXPECT_EQ(segment_.DeadStatus(), absl::OkStatus());
   EXPECT_EQ(segment_.EndOf(kChunks - 1), absl::OkStatus());
   EXPECT_EQ(segment_.EndOf(kChunks).code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_P(MonitorTest, WhoEndsWithoutAWordIsGoneAlthoughItNeverReadWhatTheHubSent) {
+TEST_P(MonitorTest, APeerThatExitsWithoutLeavingIsDeadEvenWithUnreadInput) {
   Link first = GetParam()(), second = UnixLink();
-  Say(first.hub, LeftRecord(kRound, kOtherHub, kChunks));
+  Send(first.hub, LeftRecord(kRound, kOtherHub, kChunks));
   first.peer = UniqueFd();
   Watch(&first, &second);
 
-  const std::optional<EndRecord> record = Hear(second.peer);
+  const std::optional<EndRecord> record = Receive(second.peer);
   ASSERT_TRUE(record.has_value());
   EXPECT_EQ(record->kind, EndRecord::kDead);
   EXPECT_EQ(record->status(), GoneError(kFirst, kRound));
   EXPECT_EQ(segment_.DeadStatus(), GoneError(kFirst, kRound));
 }
 
-TEST_P(MonitorTest, LeavingEndsWhenThePeersHaveReadIt) {
+TEST_P(MonitorTest, LeaveReturnsWhenThePeersHaveReadIt) {
   Link first = GetParam()(), second = UnixLink();
   Watch(&first, &second);
   std::atomic<bool> answered = false;
   std::thread peers([&] {
     for (const UniqueFd* fd : {&first.peer, &second.peer}) {
-      ExpectLeft(Hear(*fd), kHub);
-      EXPECT_FALSE(Hear(*fd).has_value());
+      ExpectLeft(Receive(*fd), kHub);
+      EXPECT_FALSE(Receive(*fd).has_value());
     }
     answered = true;
     first.peer = UniqueFd();
@@ -136,49 +136,49 @@ TEST_P(MonitorTest, LeavingEndsWhenThePeersHaveReadIt) {
   monitor_->Leave(kHub, kChunks, kPatience);
   EXPECT_TRUE(answered);
   peers.join();
-  // They did not say that they leave, which is nothing to who has left.
+  // The peers exited without leaving, which is not a death to a rank that has left.
   EXPECT_EQ(segment_.DeadStatus(), absl::OkStatus());
 }
 
-TEST_P(MonitorTest, OnlyWhoLeavesBeforeAllOthersIsPassedOn) {
+TEST_P(MonitorTest, ForwardsOnlyTheEarliestLeaver) {
   Link first = GetParam()(), second = UnixLink();
   Watch(&first, &second);
-  Say(first.peer, LeftRecord(kRound, /*rank=*/10, kChunks));
-  Say(first.peer, LeftRecord(kRound, /*rank=*/11, kChunks));
-  Say(first.peer, LeftRecord(kRound, /*rank=*/12, kChunks - 1));
-  ExpectLeft(Hear(second.peer), 10);
-  ExpectLeft(Hear(second.peer), 12);
-  monitor_->Leave(kHub, kChunks, milliseconds(1));  // one's own leave is always told
-  ExpectLeft(Hear(second.peer), kHub);
+  Send(first.peer, LeftRecord(kRound, /*rank=*/10, kChunks));
+  Send(first.peer, LeftRecord(kRound, /*rank=*/11, kChunks));
+  Send(first.peer, LeftRecord(kRound, /*rank=*/12, kChunks - 1));
+  ExpectLeft(Receive(second.peer), 10);
+  ExpectLeft(Receive(second.peer), 12);
+  monitor_->Leave(kHub, kChunks, milliseconds(1));  // its own record is always sent
+  ExpectLeft(Receive(second.peer), kHub);
 }
 
-// All ranks that see a death tell their hub.
-TEST_P(MonitorTest, ADeathIsPassedOnOnce) {
+// All ranks that detect a death report it to their hub.
+TEST_P(MonitorTest, ForwardsADeathOnce) {
   Link first = GetParam()(), second = UnixLink();
   Watch(&first, &second);
   const absl::Status why = GoneError(kOtherHub, kRound);
-  for (int i = 0; i < 3; ++i) Say(first.peer, DeadRecord(kRound, why));
-  Say(first.peer, LeftRecord(kRound, kFirst, kChunks));
-  const std::optional<EndRecord> record = Hear(second.peer);
+  for (int i = 0; i < 3; ++i) Send(first.peer, DeadRecord(kRound, why));
+  Send(first.peer, LeftRecord(kRound, kFirst, kChunks));
+  const std::optional<EndRecord> record = Receive(second.peer);
   ASSERT_TRUE(record.has_value());
   EXPECT_EQ(record->status(), why);
-  ExpectLeft(Hear(second.peer), kFirst);
+  ExpectLeft(Receive(second.peer), kFirst);
 }
 
-TEST_P(MonitorTest, LeavingIsAnswered) {
+TEST_P(MonitorTest, AcknowledgesALeavingPeer) {
   Link first = GetParam()();
   Watch(&first);
-  Say(first.peer, LeftRecord(kRound, kFirst, kChunks));
+  Send(first.peer, LeftRecord(kRound, kFirst, kChunks));
   ASSERT_EQ(shutdown(first.peer.get(), SHUT_WR), 0);
-  EXPECT_FALSE(Hear(first.peer).has_value());
+  EXPECT_FALSE(Receive(first.peer).has_value());
   EXPECT_EQ(segment_.DeadStatus(), absl::OkStatus());
 }
 
-TEST_P(MonitorTest, LeavingDoesNotWaitForeverForAPeerThatDoesNotAnswer) {
+TEST_P(MonitorTest, LeaveTimesOutWhenAPeerDoesNotAnswer) {
   Link first = GetParam()();
   Watch(&first);
   monitor_->Leave(kHub, kChunks, milliseconds(1));
-  ExpectLeft(Hear(first.peer), kHub);
+  ExpectLeft(Receive(first.peer), kHub);
 }
 
 }  // namespace

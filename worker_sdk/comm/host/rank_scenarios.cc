@@ -31,7 +31,7 @@ int Report(const RankProcess& self, const absl::Status& status) {
   return kEnded;
 }
 
-// What rank r gives to operation `index`: any rank can compute all ranks' inputs.
+// The input of `rank` to operation `index`: any rank can compute all ranks' inputs.
 template <typename T>
 std::vector<T> InputOf(int rank, int index, size_t n) {
   std::mt19937 random(1000 * index + rank);
@@ -42,11 +42,11 @@ std::vector<T> InputOf(int rank, int index, size_t n) {
 }
 
 template <typename T>
-T DumbSum(const std::vector<std::vector<T>>& inputs, size_t i, int lo, int hi) {
+T ReferenceSum(const std::vector<std::vector<T>>& inputs, size_t i, int lo, int hi) {
   if (hi - lo == 1) return inputs[lo][i];
   int power = 1;
   while (2 * power < hi - lo) power *= 2;
-  return DumbSum(inputs, i, lo, lo + power) + DumbSum(inputs, i, lo + power, hi);
+  return ReferenceSum(inputs, i, lo, lo + power) + ReferenceSum(inputs, i, lo + power, hi);
 }
 
 template <typename T>
@@ -55,13 +55,13 @@ std::vector<T> ExpectedReduction(int world, int index, size_t n, ReduceOp op) {
   for (int r = 0; r < world; ++r) inputs.push_back(InputOf<T>(r, index, n));
   std::vector<T> result(n);
   for (size_t i = 0; i < n; ++i) {
-    result[i] = DumbSum(inputs, i, 0, world);
+    result[i] = ReferenceSum(inputs, i, 0, world);
     if (op == ReduceOp::kMean) result[i] /= static_cast<T>(world);
   }
   return result;
 }
 
-// An operation that was started, and what must come of it.
+// An operation that was started, and its expected result.
 struct Started {
   std::unique_ptr<Pending> pending;
   std::vector<char> buffer, input, expected;
@@ -117,26 +117,26 @@ std::unique_ptr<Started> StartRandom(Communicator& comm, int index, std::mt19937
   return started;
 }
 
-// random <seed> <count>: operations of all kinds and sizes, up to eight under way, compared bit by bit.
+// random <seed> <count>: operations of all kinds and sizes, up to eight in flight, compared bit by bit.
 int RandomOperations(const RankProcess& self, Communicator& comm) {
   std::mt19937 random(std::stoi(self.args[1]));
   const int count = std::stoi(self.args[2]);
-  std::vector<std::unique_ptr<Started>> under_way;
+  std::vector<std::unique_ptr<Started>> in_flight;
   for (int index = 0; index < count; ++index) {
-    under_way.push_back(StartRandom(comm, index, random));
-    if (index + 1 < count && under_way.size() < 1 + random() % 8) continue;
-    for (auto& started : under_way) {
+    in_flight.push_back(StartRandom(comm, index, random));
+    if (index + 1 < count && in_flight.size() < 1 + random() % 8) continue;
+    for (auto& started : in_flight) {
       if (absl::Status s = started->pending->Wait(Soon()); !s.ok()) return Fail(self, s.ToString());
       if (started->buffer != started->expected)
         return Fail(self, absl::StrCat("wrong result before ", index));
     }
-    under_way.clear();
+    in_flight.clear();
   }
   return 0;
 }
 
-// algorithm <number>: sums and means of sizes around the borders of slices, pieces and chunks, all run with one
-// algorithm and compared with the definition bit by bit.
+// algorithm <number>: sums and means of sizes around the boundaries of slices, pieces and chunks, all run
+// with one algorithm and compared with the definition bit by bit.
 int ReduceWithOneAlgorithm(const RankProcess& self, Communicator& comm) {
   int index = 0;
   for (const size_t n : {0, 1, 2, 15, 16, 17, 31, 33, 64, 100, 255, 512, 1000, 1023, 1024, 1025, 5000}) {
@@ -155,7 +155,7 @@ int ReduceWithOneAlgorithm(const RankProcess& self, Communicator& comm) {
   return 0;
 }
 
-// forever: all-reduces until the end comes.
+// forever: all-reduces until one fails.
 int ReduceForever(const RankProcess& self, Communicator& comm) {
   FakeFileStore store(self.store_dir);
   std::vector<float> values(1 << 20, 1.0f);
@@ -164,15 +164,15 @@ int ReduceForever(const RankProcess& self, Communicator& comm) {
     if (i == 3) store.Set(absl::StrCat("ready/", self.options.rank.value()), "").IgnoreError();
     absl::Status s = pending->Wait(Soon());
     if (s.ok()) continue;
-    // Dead means dead: what is started later ends with the same error, at once.
+    // The communicator is dead: later operations fail with the same error.
     const absl::Status again = comm.AllReduce(absl::MakeSpan(values), ReduceOp::kSum)->Wait(Soon());
     if (again != s) return Fail(self, absl::StrCat("then: ", again.ToString(), ", first: ", s.ToString()));
     return Report(self, s);
   }
 }
 
-// stop <victim>: the victim stops itself in the middle of its sixth all-reduce; the others have a short
-// deadline from there on.
+// stop <victim>: the victim stops itself during its sixth all-reduce, from which on the others use a short
+// deadline.
 int StopInTheMiddle(const RankProcess& self, Communicator& comm) {
   constexpr int kStop = 5;
   const bool victim = comm.rank() == Rank(std::stoi(self.args[1]));
@@ -185,7 +185,7 @@ int StopInTheMiddle(const RankProcess& self, Communicator& comm) {
   }
 }
 
-// Returns when all ranks are here: the setup is over for everybody.
+// Returns when all ranks have called it, so that setup is complete on all of them.
 void MeetInStore(const RankProcess& self) {
   FakeFileStore store(self.store_dir);
   store.Set(absl::StrCat("here/", self.options.rank.value()), "").IgnoreError();
@@ -194,8 +194,7 @@ void MeetInStore(const RankProcess& self) {
   }
 }
 
-// ahead: all but the last rank have started two operations before the last one starts the first, and leaves
-// after it.
+// ahead: the last rank starts its first operation after the others have started two, and leaves after it.
 int StartAhead(const RankProcess& self, Communicator& comm) {
   const bool last = comm.rank() == Rank(comm.world_size() - 1);
   std::vector<float> first(1000, 1.0f), second(1000, 1.0f);
@@ -212,8 +211,7 @@ int StartAhead(const RankProcess& self, Communicator& comm) {
   return Report(self, more->Wait(Soon()));
 }
 
-// two: as `ahead`, but the others' second operation waits for one of another communicator, for which all
-// wait.
+// two: as `ahead`, but the last rank starts the second operation after a barrier of another communicator.
 int StartAheadOfAnother(const RankProcess& self, Communicator& comm, Communicator& other) {
   const bool last = comm.rank() == Rank(comm.world_size() - 1);
   std::vector<float> first(1000, 1.0f), second(1000, 1.0f);
@@ -230,7 +228,7 @@ int StartAheadOfAnother(const RankProcess& self, Communicator& comm, Communicato
   return 0;
 }
 
-// odd: the last rank does something else than the others.
+// odd-*: the last rank behaves differently from the others.
 int OddOneOut(const RankProcess& self, Communicator& comm) {
   const bool odd = comm.rank() == Rank(comm.world_size() - 1);
   const std::string& what = self.args[0];
@@ -249,7 +247,7 @@ int OddOneOut(const RankProcess& self, Communicator& comm) {
   return Report(self, s);
 }
 
-// late: node 0 broadcasts and leaves; the other nodes begin when it is gone.
+// late: node 0 broadcasts and leaves; the other nodes start after it has exited.
 int LateToBroadcasts(const RankProcess& self, Communicator& comm) {
   if (self.options.group_rank != GroupRank(0)) {
     FakeFileStore store(self.store_dir);

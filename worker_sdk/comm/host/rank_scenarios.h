@@ -1,4 +1,4 @@
-// What the ranks of host_communicator_test do, each in a process of its own.
+// The scenarios that the ranks of host_communicator_test run, each rank in its own process.
 #pragma once
 
 #include "base/time.h"
@@ -6,11 +6,11 @@
 
 namespace ddprun {
 
-// Exit codes; 0: all went as it should.
+// Exit codes; 0: success.
 inline constexpr int kWrongResult = 3;
-inline constexpr int kEnded = 42;  // the scenario's error came; its text is in the store
+inline constexpr int kEnded = 42;  // the scenario's status is in the store under outcome/<rank>
 
-// Key of the store: set once the first node has left, for scenario "late".
+// Store key of scenario "late": set once the first node's processes have exited.
 inline constexpr char kFirstNodeGone[] = "first-node-gone";
 
 // A deadline that a test never reaches.

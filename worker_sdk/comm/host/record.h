@@ -1,4 +1,4 @@
-// What ranks tell each other beside the data: how communication ends.
+// The records by which ranks tell each other, apart from the data, that communication ends.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +13,11 @@
 
 namespace ddprun {
 
-// Kept in the segment and sent between processes as it is (all machines are little-endian).
+// Stored in the segment and sent between processes in memory layout (all machines are little-endian).
 struct EndRecord {
   enum Kind : uint32_t {
-    kDead = 1,  // the communicator is over, for everybody; the first such record is the reason
-    kLeft = 2,  // `rank` has done num_chunks chunks, takes part in no further one, and that was meant
+    kDead = 1,  // the communicator has ended on all ranks; the first such record has the reason
+    kLeft = 2,  // `rank` left as planned: it took part in num_chunks chunks and takes part in no further one
   };
   static constexpr uint32_t kMagic = 0x45505244;
 
@@ -48,7 +48,7 @@ inline absl::Status GoneError(int rank, int64_t round) {
   return absl::UnavailableError(absl::StrCat("rank ", rank, " of round ", round, " is gone"));
 }
 
-// `between`: the two nodes, in words.
+// `between`: EndsInWords of the connection.
 inline absl::Status CutOffError(int rank, int64_t round, Duration silence, absl::string_view between) {
   return absl::UnavailableError(absl::StrCat("no answer from rank ", rank, " of round ", round, " for ",
                                              ToMillis(silence) / 1000, " s: the network between ", between,

@@ -23,9 +23,9 @@ namespace {
 constexpr uint64_t kMagic = 0x31544e454d474553;  // "SEGMENT1"
 constexpr size_t kCacheLine = 64;
 constexpr size_t kPage = 4096;
-constexpr uint64_t kNobodyLeft = UINT64_MAX;
+constexpr uint64_t kNoneLeft = UINT64_MAX;
 
-// About 10 microseconds: what a peer that runs needs to arrive. Sleeping and waking costs as much.
+// About 10 microseconds: the time that a running peer needs to arrive. Sleeping and waking costs as much.
 constexpr int kSpins = 400;
 
 void CpuRelax() {
@@ -37,7 +37,7 @@ void CpuRelax() {
 }
 
 void FutexWait(std::atomic<uint32_t>* word, uint32_t expected) {
-  syscall(SYS_futex, word, FUTEX_WAIT, expected, nullptr, nullptr, 0);  // any return: the caller looks again
+  syscall(SYS_futex, word, FUTEX_WAIT, expected, nullptr, nullptr, 0);  // any return: the caller checks again
 }
 
 void FutexWakeAll(std::atomic<uint32_t>* word) {
@@ -52,19 +52,19 @@ absl::Status ErrnoError(absl::string_view what) { return absl::ErrnoToStatus(err
 struct Segment::GateState {
   alignas(kCacheLine) std::atomic<uint64_t> arrivals{0};  // of all chunks of this slot so far
   alignas(kCacheLine) std::atomic<uint64_t> open{0};      // the gate is open for chunks below this
-  std::atomic<uint32_t> event{0};                         // futex: changes when `open` or the end does
-  std::atomic<uint32_t> sleepers{0};  // may count ranks that were killed asleep: costs a needless wake
+  std::atomic<uint32_t> event{0};     // futex: changes when `open` changes or communication ends
+  std::atomic<uint32_t> sleepers{0};  // may count ranks killed in their sleep, at the cost of a needless wake
 };
 
 struct Segment::RankState {
-  std::atomic<uint32_t> joined{0};  // `cpus` is there
+  std::atomic<uint32_t> joined{0};  // 1 once `cpus` is set
   cpu_set_t cpus = {};              // all zero: unknown
   alignas(kCacheLine) Call calls[kNumSlots];
-  alignas(kCacheLine) std::atomic<uint64_t> awaited_gate{
-      0};  // 1 + (chunk * 4 + gate) while asleep at it, else 0
+  // 1 + (chunk * 4 + gate) while asleep at that gate, otherwise 0.
+  alignas(kCacheLine) std::atomic<uint64_t> awaited_gate{0};
   std::atomic<int32_t> awaited_peer{-1};
-  alignas(
-      kCacheLine) EndRecord end;  // this rank's word on the end; valid when Header::dead_by names the rank
+  // This rank's record; valid if Header::dead_by names the rank.
+  alignas(kCacheLine) EndRecord end;
 };
 
 struct Segment::Header {
@@ -73,14 +73,15 @@ struct Segment::Header {
   int32_t num_ranks = 0;
   int32_t num_lanes = 0;
   uint64_t chunk_bytes = 0;
-  alignas(kCacheLine) std::atomic<int32_t> dead_by{-1};  // local rank whose record holds
-  std::atomic<uint64_t> left{UINT64_MAX};  // num_chunks << 24 | rank of who left first; see SetLeft
+  alignas(kCacheLine) std::atomic<int32_t> dead_by{-1};  // local rank whose record is valid
+  std::atomic<uint64_t> left{UINT64_MAX};  // num_chunks << 24 | rank of the first leaver; see SetLeft
   GateState gates[kNumGates][kNumSlots];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
 namespace {
-// Header::left: the number of chunks above, the rank below, so that the first to leave is the smallest.
+// Header::left: number of chunks in the upper bits, rank in the lower ones, so that the first leaver has the
+// smallest value.
 constexpr int kRankBits = 24;
 uint64_t ChunksOf(uint64_t left) { return left >> kRankBits; }
 int RankOf(uint64_t left) { return static_cast<int>(left & ((1 << kRankBits) - 1)); }
@@ -121,9 +122,9 @@ absl::StatusOr<Segment> Segment::Create(const SegmentLayout& layout) {
   UniqueFd fd(memfd_create("ddprun-comm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return ErrnoError("memfd_create");
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) {
-    return ErrnoError(absl::StrCat("making a segment of ", size, " bytes"));
+    return ErrnoError(absl::StrCat("allocating a segment of ", size, " bytes"));
   }
-  // Sealed, so that no holder can shrink it under the others.
+  // Sealed, so that no process can shrink it while others have it mapped.
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return ErrnoError("sealing the segment");
   }
@@ -142,18 +143,18 @@ absl::StatusOr<Segment> Segment::Create(const SegmentLayout& layout) {
 absl::StatusOr<Segment> Segment::Map(UniqueFd fd, const SegmentLayout& layout) {
   const size_t size = SizeOf(layout);
   struct stat st;
-  if (fstat(fd.get(), &st) != 0) return ErrnoError("looking at the segment");
+  if (fstat(fd.get(), &st) != 0) return ErrnoError("fstat of the segment");
   if (static_cast<size_t>(st.st_size) != size) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the node's segment has ", st.st_size, " bytes, this rank counts on ", size));
+        absl::StrCat("the node's segment has ", st.st_size, " bytes, this rank expects ", size));
   }
   void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (base == MAP_FAILED) return ErrnoError("mapping the segment");
   Segment segment(std::move(fd), layout, static_cast<char*>(base), size);
   const Header& header = segment.header();
   if (header.magic == kMagic && header.round != layout.round) {
-    return absl::AbortedError(
-        absl::StrCat("the node's segment is of round ", header.round, ", this rank of round ", layout.round));
+    return absl::AbortedError(absl::StrCat("the node's segment belongs to round ", header.round,
+                                           ", this rank to round ", layout.round));
   }
   if (header.magic != kMagic || header.num_ranks != layout.num_ranks ||
       header.num_lanes != layout.num_lanes || header.chunk_bytes != layout.chunk_bytes) {
@@ -191,8 +192,8 @@ void Segment::Join(int local_rank) {
   state.joined.store(1, std::memory_order_release);
 }
 
-// Spinning pays only when all ranks can run at once: when together they have a processor for each. A rank may
-// have one alone, which is the best that a node can do for it.
+// Spinning pays only if all ranks can run at once: if the union of their processor sets has one for each
+// rank. A rank bound to a single processor does not prevent this.
 int Segment::Spins() {
   if (spins_) return *spins_;
   cpu_set_t all;
@@ -208,11 +209,12 @@ int Segment::Spins() {
 void Segment::Arrive(Gate gate, uint64_t chunk) {
   const uint32_t parties = gate == Gate::kCombined ? layout_.num_lanes : layout_.num_ranks;
   GateState& state = gate_state(gate, chunk);
-  // Nobody arrives with the slot's next chunk before this one is through, so whole multiples are complete.
+  // No rank arrives with the slot's next chunk before this one has passed, so a multiple of `parties` means
+  // that all have arrived.
   if ((state.arrivals.fetch_add(1, std::memory_order_acq_rel) + 1) % parties != 0) return;
   state.open.store(chunk + 1, std::memory_order_release);
-  state.event.fetch_add(
-      1);  // sequentially consistent with `sleepers`: a sleeper is woken or sees the new event
+  // Sequentially consistent with `sleepers`: a sleeper is woken or sees the new event.
+  state.event.fetch_add(1);
   if (state.sleepers.load() != 0) FutexWakeAll(&state.event);
 }
 
@@ -253,15 +255,15 @@ void Segment::WakeAll() {
 
 bool Segment::SetDead(int local_rank, const EndRecord& why) {
   const bool first = MarkDead(local_rank, why);
-  WakeAll();  // also when another one was first: it may have been killed before it woke anybody
+  WakeAll();  // even if another rank was first: it may have been killed before it woke the others
   return first;
 }
 
 bool Segment::MarkDead(int local_rank, const EndRecord& why) {
   if (header().dead_by.load(std::memory_order_acquire) >= 0) return false;
   rank_state(local_rank).end = why;
-  int32_t nobody = -1;
-  return header().dead_by.compare_exchange_strong(nobody, local_rank, std::memory_order_acq_rel);
+  int32_t none = -1;
+  return header().dead_by.compare_exchange_strong(none, local_rank, std::memory_order_acq_rel);
 }
 
 void Segment::SetLeft(int rank, uint64_t num_chunks) {
@@ -275,7 +277,7 @@ void Segment::SetLeft(int rank, uint64_t num_chunks) {
 absl::Status Segment::DeadStatus() const {
   const int32_t by = header().dead_by.load(std::memory_order_acquire);
   if (by < 0) return absl::OkStatus();
-  DDPRUN_CHECK(by < layout_.num_ranks, "a rank of the node");
+  DDPRUN_CHECK(by < layout_.num_ranks, "dead_by is not a rank of the node");
   return rank_state(by).end.status();
 }
 
@@ -289,7 +291,7 @@ absl::Status Segment::EndOf(uint64_t chunk) const {
 
 std::vector<EndRecord> Segment::Ends() const {
   std::vector<EndRecord> ends;
-  if (const uint64_t left = header().left.load(); left != kNobodyLeft) {
+  if (const uint64_t left = header().left.load(); left != kNoneLeft) {
     ends.push_back(LeftRecord(layout_.round, RankOf(left), ChunksOf(left)));
   }
   if (const int32_t by = header().dead_by.load(std::memory_order_acquire); by >= 0) {
@@ -309,7 +311,7 @@ Segment::HoldUp Segment::WhoHoldsUp() const {
       who.peers.push_back(peer);
       continue;
     }
-    // Asleep at a closed gate is to wait; to be anywhere else is to be waited for.
+    // A rank asleep at a closed gate waits; in any other state it is waited for.
     const uint64_t awaited = rank_state(r).awaited_gate.load();
     const uint64_t chunk = (awaited - 1) / 4;
     const bool waits =

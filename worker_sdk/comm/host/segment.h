@@ -1,4 +1,5 @@
-// The memory that the ranks of one node share: slots for chunks, gates to meet at, and the reason of the end.
+// The memory that the ranks of one node share: slots for chunks, gates for synchronization, and the reason
+// why communication ended.
 #pragma once
 
 #include <cstddef>
@@ -15,26 +16,26 @@ namespace ddprun {
 
 enum class OpKind : uint32_t { kAllReduce, kBroadcast, kAllGather };
 
-// What all ranks must agree on before a chunk is combined.
+// An operation as all ranks must agree on it before its chunks are combined.
 struct Call {
   OpKind kind = OpKind::kAllReduce;
   uint32_t elem_bytes = 1;  // 4: float, 8: double, 1: bytes
   uint32_t mean = 0;        // all-reduce: 1 divides by the world
   int32_t root = 0;         // broadcast
-  uint64_t index = 0;       // counts the communicator's operations
+  uint64_t index = 0;       // of the operation, counted per communicator
   uint64_t num_bytes = 0;   // of one rank's input
   bool operator==(const Call&) const = default;
 };
 
-// Chunks are numbered 0, 1, 2, ... through all operations; chunk q lives in slot q % 2. Each passes three
-// gates, in this order; a gate opens for a chunk when all its parties have arrived with it:
+// Chunks are numbered 0, 1, 2, ... across all operations; chunk q uses slot q % 2. Each passes three gates,
+// in this order; a gate opens for a chunk when all its parties have arrived with it:
 //
-//   kFilled    all local ranks: my input is in the slot         -> lanes may combine
-//   kCombined  all lanes: my slice of the result is there       -> all may read it, inputs may be overwritten
-//   kDrained   all local ranks: I have read the result          -> the result may be overwritten
+//   kFilled    all local ranks: input is in the slot          -> lanes may combine
+//   kCombined  all lanes: slice of the result is complete     -> all may read it, inputs may be overwritten
+//   kDrained   all local ranks: result has been read          -> the result may be overwritten
 //
-// So filling chunk q waits for kCombined of q - 2, combining q for kFilled of q and kDrained of q - 2,
-// draining q for kCombined of q.
+// Filling chunk q waits for kCombined of q - 2, combining q for kFilled of q and kDrained of q - 2, draining
+// q for kCombined of q.
 enum class Gate { kFilled = 0, kCombined = 1, kDrained = 2 };
 inline constexpr int kNumGates = 3;
 inline constexpr int kNumSlots = 2;
@@ -46,14 +47,14 @@ struct SegmentLayout {
   size_t chunk_bytes = 0;  // a multiple of 64
 };
 
-// A memfd without a name: it is gone with the last process that has it.
-//   Threads: Arrive, AwaitGate: one thread a rank. The rest: any.
+// An unnamed memfd: the kernel frees it with the last process that has it.
+//   Threads: Arrive, AwaitGate: one thread per rank. The rest: any.
 class Segment {
  public:
-  // Makes the memory; the other ranks map fd().
+  // Creates the memory; the other ranks map fd().
   static absl::StatusOr<Segment> Create(const SegmentLayout& layout);
-  // Maps what Create made in another process.
-  //   Errors: kAborted: a segment of another round; kInvalidArgument: of another layout.
+  // Maps memory created by another process.
+  //   Errors: kAborted: it belongs to another round; kInvalidArgument: it has another layout.
   static absl::StatusOr<Segment> Map(UniqueFd fd, const SegmentLayout& layout);
   Segment(Segment&& other) noexcept;
   Segment& operator=(Segment&& other) noexcept;
@@ -62,11 +63,10 @@ class Segment {
   int fd() const { return fd_.get(); }
   const SegmentLayout& layout() const { return layout_; }
 
-  // Tells the other ranks on which processors this one may run: that of the calling thread. Before a rank's
-  // first AwaitGate.
+  // Publishes the processors on which the calling thread may run. Called before the rank's first AwaitGate.
   void Join(int local_rank);
-  // How often a rank looks at a gate before it sleeps. 0: not all ranks have joined, or they cannot all run
-  // at once.
+  // How often a rank polls a gate before it sleeps. 0: not all ranks have joined, or they have fewer
+  // processors than ranks.
   int SpinsForTest() { return Spins(); }
 
   char* input(uint64_t chunk, int local_rank) const;
@@ -75,28 +75,28 @@ class Segment {
 
   void Arrive(Gate gate, uint64_t chunk);
   bool IsOpen(Gate gate, uint64_t chunk) const;
-  // Sleeps until the gate is open for `chunk`, and then returns true; false when it cannot open any more:
-  // EndOf says why. The deadline is the caller's: who gives up calls SetDead.
+  // Blocks until the gate is open for `chunk` and returns true; false: it can no longer open, and EndOf has
+  // the reason. There is no timeout: a thread whose deadline passes calls SetDead, which wakes all.
   bool AwaitGate(Gate gate, uint64_t chunk, int local_rank);
 
-  // Ends communication for all ranks of the node, and wakes them. False: it was over already.
-  // `local_rank`: the caller's own; its place for the record is written once.
+  // Ends communication for all ranks of the node and wakes them. False: it had ended already.
+  // `local_rank`: the caller's own, whose slot for the record is written.
   bool SetDead(int local_rank, const EndRecord& why);
-  // The half of SetDead that a rank has done when it is killed before it could wake anybody.
+  // The part of SetDead that a rank completes if it is killed before it wakes the others.
   bool MarkDeadForTest(int local_rank, const EndRecord& why) { return MarkDead(local_rank, why); }
-  // No chunk from num_chunks on will come to an end, because `rank` has left.
+  // Records that `rank` has left: chunks from num_chunks on will not complete.
   void SetLeft(int rank, uint64_t num_chunks);
-  // Why chunk `chunk` cannot be completed; OK when it still may.
+  // Why chunk `chunk` cannot complete; OK if it still can.
   absl::Status EndOf(uint64_t chunk) const;
-  // The first SetDead's reason; OK while alive.
+  // The reason of the first SetDead; OK before it.
   absl::Status DeadStatus() const;
-  // All that was told so far, by any rank of the node.
+  // The first kDead record and the kLeft record with the fewest chunks, if any.
   std::vector<EndRecord> Ends() const;
 
-  // For the message when a deadline passes: which peer of another node this lane waits for (-1: none).
+  // The peer on another node that this lane waits for (-1: none), for the error when a deadline passes.
   void SetAwaitedPeer(int local_rank, int rank);
-  // Who holds up the node: local ranks that wait for nobody, and the peers of other nodes that lanes wait
-  // for.
+  // The ranks that delay this node: local ranks that are not waiting, and peers on other nodes that lanes
+  // wait for.
   struct HoldUp {
     std::vector<int> local_ranks;
     std::vector<int> peers;
@@ -120,7 +120,7 @@ class Segment {
   SegmentLayout layout_;
   char* base_ = nullptr;
   size_t size_ = 0;
-  std::optional<int> spins_;  // looks at a gate before sleeping; none: not all ranks have joined yet
+  std::optional<int> spins_;  // polls of a gate before sleeping; none: not all ranks have joined yet
 };
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// Ranks as mappings of one segment, in threads and processes.
+// Each rank is a mapping of one segment, in a thread or a process.
 #include "worker_sdk/comm/host/segment.h"
 
 #include <fcntl.h>
@@ -25,18 +25,18 @@ SegmentLayout Layout(int num_ranks) {
   return {.round = 7, .num_ranks = num_ranks, .num_lanes = 1, .chunk_bytes = 4096};
 }
 
-// The segment as another process maps it.
+// A second mapping of the segment, as in another process.
 Segment Mapped(const Segment& segment) {
   return *Segment::Map(UniqueFd(fcntl(segment.fd(), F_DUPFD_CLOEXEC, 0)), segment.layout());
 }
 
-// A rank is killed when it has written why all is over, and before it could wake those who sleep. Whoever
-// notices its death says so again.
-TEST(SegmentTest, SleepersWakeThoughWhoEndedItWasKilledBeforeItCouldWakeThem) {
+// A rank is killed after it has written its record and before it wakes the sleepers. A rank that detects its
+// death calls SetDead again.
+TEST(SegmentTest, SleepersWakeAlthoughTheRankThatSetDeadWasKilledBeforeWakingThem) {
   Segment segment = *Segment::Create(Layout(3));
   std::future<bool> sleeper =
       std::async(std::launch::async, [&] { return segment.AwaitGate(Gate::kFilled, 0, 0); });
-  // Asleep: it is nobody that others wait for.
+  // Once asleep, it is no longer among the ranks that others wait for.
   while (segment.WhoHoldsUp().local_ranks != std::vector<int>{1, 2}) std::this_thread::yield();
   const pid_t victim = fork();
   ASSERT_GE(victim, 0);
@@ -44,7 +44,7 @@ TEST(SegmentTest, SleepersWakeThoughWhoEndedItWasKilledBeforeItCouldWakeThem) {
   int status = -1;
   ASSERT_EQ(waitpid(victim, &status, 0), victim);
   ASSERT_EQ(status, 0);
-  EXPECT_EQ(sleeper.wait_for(milliseconds(20)), std::future_status::timeout) << "who would have woken it?";
+  EXPECT_EQ(sleeper.wait_for(milliseconds(20)), std::future_status::timeout) << "nothing has woken it yet";
 
   EXPECT_FALSE(segment.SetDead(2, DeadRecord(7, absl::UnavailableError("second"))));
   ASSERT_EQ(sleeper.wait_for(kPatience), std::future_status::ready);
@@ -52,7 +52,7 @@ TEST(SegmentTest, SleepersWakeThoughWhoEndedItWasKilledBeforeItCouldWakeThem) {
   EXPECT_EQ(segment.EndOf(0), absl::AbortedError("first"));
 }
 
-// Joins as a rank that may run on these processors only.
+// Joins as a rank that may run only on `cpus`.
 void JoinOn(Segment& segment, int local_rank, const std::vector<int>& cpus) {
   std::thread([&] {
     cpu_set_t set;
@@ -73,13 +73,13 @@ std::vector<int> UsableCpus() {
   return cpus;
 }
 
-TEST(SegmentTest, RanksWithAProcessorEachSpinBeforeTheySleep) {
+TEST(SegmentTest, RanksWithAProcessorEachSpinBeforeSleeping) {
   const std::vector<int> cpus = UsableCpus();
-  if (cpus.size() < 2) GTEST_SKIP() << "one processor";
+  if (cpus.size() < 2) GTEST_SKIP() << "only one processor";
   Segment first = *Segment::Create(Layout(2));
   Segment second = Mapped(first);
   JoinOn(first, 0, {cpus[0]});
-  EXPECT_EQ(first.SpinsForTest(), 0) << "the other one is not there yet";
+  EXPECT_EQ(first.SpinsForTest(), 0) << "the other rank has not joined yet";
   JoinOn(second, 1, {cpus[1]});
   EXPECT_GT(first.SpinsForTest(), 0);
   EXPECT_GT(second.SpinsForTest(), 0);

@@ -8,7 +8,7 @@ namespace ddprun {
 
 SharedMemoryAllReduce::SharedMemoryAllReduce(const Lane& lane)
     : lane_(lane), tree_(lane.local_ranks(), SingleRanks(lane.local_ranks())) {
-  DDPRUN_CHECK(lane.topology.num_nodes() == 1, "one node");
+  DDPRUN_CHECK(lane.topology.num_nodes() == 1, "there are several nodes");
 }
 
 absl::Status SharedMemoryAllReduce::Run(uint64_t q, const Chunk& chunk, CatchUp) {

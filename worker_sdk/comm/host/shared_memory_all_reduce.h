@@ -1,4 +1,4 @@
-// All-reduce of the ranks of one node.
+// All-reduce over the ranks of one node.
 #pragma once
 
 #include "worker_sdk/comm/host/all_reduce.h"
@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// Adds the slice of all inputs in shared memory. Sends nothing and never sleeps.
+// Adds the slices of all inputs in shared memory. Sends no message and never blocks.
 class SharedMemoryAllReduce : public AllReduce {
  public:
   // REQUIRES: one node.

@@ -17,15 +17,15 @@
 namespace ddprun {
 namespace {
 
-// A broken data connection is explained by the monitor, which knows who died first. When it does not in this
-// time, the peer itself is to blame.
+// The monitor reports the cause of a broken data connection: it knows which rank died first. If it reports
+// none within this time, the peer itself is taken for the cause.
 constexpr Duration kExplanationTimeout = milliseconds(300);
 
-// Beyond the silence limit, for what is in flight: as long as keepalive may take longer. A node that is lost
-// is then first noticed by its lease, which says more than a broken connection does.
+// Added to the silence limit for data in flight, as keepalive takes up to this much longer. The lease of a
+// lost node then expires first, and its error is more precise.
 constexpr Duration kPatience = seconds(1);
 
-// In front of every message.
+// Precedes every message.
 struct Frame {
   static constexpr uint64_t kMagic = 0x31454d4152465044;  // "DPFRAME1"
   uint64_t magic = kMagic;
@@ -33,33 +33,33 @@ struct Frame {
   uint64_t chunk = 0;
   uint32_t phase = 0;
   uint32_t reserved = 0;
-  uint64_t num_bytes = 0;  // that follow
+  uint64_t num_bytes = 0;  // of the payload
   Call call;
 };
 
 enum class Moved { kAll, kSome, kNone, kBroken };
 
-// A message on its way: its frame, then its parts.
+// A message in flight: its frame, then its parts.
 class Transfer {
  public:
   Transfer(int fd, const Frame& frame, TcpMesh::Message message)
       : fd_(fd), node_(message.node), frame_(frame), parts_(std::move(message.parts)) {
     for (const iovec& part : parts_) frame_.num_bytes += part.iov_len;
     expected_ = frame_;
-    parts_.insert(parts_.begin(), iovec{});  // the frame; placed by Move, because this object may still move
+    parts_.insert(parts_.begin(), iovec{});  // the frame; set by Move, because this object may still be moved
   }
 
   int node() const { return node_; }
   bool done() const { return next_ == parts_.size(); }
-  // Receiving: the frame is there and is not the expected one.
+  // Receiving: the frame is complete and is not the expected one.
   bool IsForeign() const { return next_ > 0 && std::memcmp(&frame_, &expected_, sizeof(Frame)) != 0; }
   const Frame& frame() const { return frame_; }
 
-  // Sends or receives what can be at once. kBroken: errno says why.
+  // Sends or receives as much as possible without blocking. kBroken: errno has the reason.
   Moved Move(bool send) {
     bool moved = false;
     while (!done()) {
-      // The frame alone first when receiving: what follows depends on it.
+      // When receiving, the frame is read alone, because it determines what follows.
       iovec frame_part{reinterpret_cast<char*>(&frame_) + frame_have_, sizeof(Frame) - frame_have_};
       if (next_ == 0) parts_[0] = frame_part;
       msghdr msg{};
@@ -98,7 +98,7 @@ class Transfer {
   Frame expected_;  // as built
   size_t frame_have_ = 0;
   std::vector<iovec> parts_;
-  size_t next_ = 0;  // part that moves now
+  size_t next_ = 0;  // first part that is not complete
 };
 
 }  // namespace
@@ -108,7 +108,7 @@ TcpMesh::TcpMesh(std::vector<Peer> peers, int local_rank, Duration silence_limit
     : peers_(std::move(peers)),
       local_rank_(local_rank),
       silence_limit_(silence_limit),
-      still_since_(peers_.size()),
+      last_moved_(peers_.size()),
       segment_(segment),
       monitor_(monitor) {}
 
@@ -122,7 +122,7 @@ absl::Status TcpMesh::Exchange(const Tag& tag, std::vector<Message> sends, std::
     for (Message& m : *messages) transfers.emplace_back(peers_[m.node].fd.get(), frame, std::move(m));
   }
   std::vector<short> events(peers_.size());
-  std::ranges::fill(still_since_, std::chrono::steady_clock::now());
+  std::ranges::fill(last_moved_, std::chrono::steady_clock::now());
   while (true) {
     std::fill(events.begin(), events.end(), 0);
     bool all = true;
@@ -138,7 +138,7 @@ absl::Status TcpMesh::Exchange(const Tag& tag, std::vector<Message> sends, std::
                                      ? CutOffError(peer.rank, frame.round, silence_limit_, peer.ends)
                                      : GoneError(peer.rank, frame.round));
       }
-      if (moved != Moved::kNone) still_since_[t.node()] = std::chrono::steady_clock::now();
+      if (moved != Moved::kNone) last_moved_[t.node()] = std::chrono::steady_clock::now();
       if (moved == Moved::kAll) continue;
       if (!send && t.IsForeign()) {
         const Frame& f = t.frame();
@@ -148,9 +148,9 @@ absl::Status TcpMesh::Exchange(const Tag& tag, std::vector<Message> sends, std::
                                                   f.round, " in round ", frame.round))
                 : absl::InvalidArgumentError(
                       absl::StrCat("the calls of round ", frame.round, " differ: this node's operation ",
-                                   frame.call.index, " has ", frame.call.num_bytes,
-                                   " bytes a rank, that of rank ", peers_[t.node()].rank, " is operation ",
-                                   f.call.index, " of ", f.call.num_bytes, " bytes, or of another kind")));
+                                   frame.call.index, " has ", frame.call.num_bytes, " bytes per rank, rank ",
+                                   peers_[t.node()].rank, " sent operation ", f.call.index, " with ",
+                                   f.call.num_bytes, " bytes, or of another kind")));
         return segment_->EndOf(tag.chunk);
       }
       all = false;
@@ -167,10 +167,10 @@ absl::Status TcpMesh::Exchange(const Tag& tag, std::vector<Message> sends, std::
   return absl::OkStatus();
 }
 
-// Sleeps until a connection is ready or something ended; who gives up ends the communicator, which wakes
-// this.
+// Blocks until a connection is ready or communication ends. A thread whose deadline passes ends the
+// communicator, which wakes this.
 absl::Status TcpMesh::AwaitEvent(uint64_t chunk, absl::Span<const short> events_by_node) {
-  // What ended during an earlier chunk, and did not concern that one, no longer shows in ended_fd.
+  // A record that arrived during an earlier chunk, and did not affect it, was already read from ended_fd.
   RETURN_IF_ERROR(segment_->EndOf(chunk));
   std::vector<pollfd> polls{{.fd = monitor_->ended_fd(), .events = POLLIN, .revents = 0}};
   for (size_t node = 0; node < peers_.size(); ++node) {
@@ -178,7 +178,7 @@ absl::Status TcpMesh::AwaitEvent(uint64_t chunk, absl::Span<const short> events_
       polls.push_back({.fd = peers_[node].fd.get(), .events = events_by_node[node], .revents = 0});
     }
   }
-  // Awake often enough to notice in time that what was sent is not acknowledged.
+  // Wakes often enough to detect unacknowledged data in time.
   const int ready = poll(polls.data(), polls.size(), static_cast<int>(ToMillis(silence_limit_ / 8)));
   if (ready == 0) {
     for (size_t node = 0; node < peers_.size(); ++node) {
@@ -195,8 +195,8 @@ absl::Status TcpMesh::CheckAnswers(int node, uint64_t chunk) {
   const TimePoint now = std::chrono::steady_clock::now();
   const Peer& peer = peers_[node];
   const Duration limit = silence_limit_ + kPatience;
-  // The time without an answer may have begun before there was anything to answer.
-  if (now - still_since_[node] < limit || UnansweredFor(peer.fd.get()) < limit) return absl::OkStatus();
+  // UnansweredFor may include time before the data was sent.
+  if (now - last_moved_[node] < limit || UnansweredFor(peer.fd.get()) < limit) return absl::OkStatus();
   return Broken(chunk, CutOffError(peer.rank, segment_->layout().round, silence_limit_, peer.ends));
 }
 

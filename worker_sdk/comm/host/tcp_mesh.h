@@ -17,53 +17,52 @@
 
 namespace ddprun {
 
-// Called before a thread sleeps for others; does first what needs nobody, or older things only.
+// Invoked before a thread blocks on other ranks; completes work that depends only on earlier chunks.
 using CatchUp = absl::FunctionRef<absl::Status()>;
 
 //   Threads: one caller.
 class TcpMesh {
  public:
   struct Peer {
-    UniqueFd fd;  // non-blocking; none for the own node
+    UniqueFd fd;  // non-blocking; none for this node
     int rank = 0;
-    std::string ends = {};  // which nodes it joins, in words
+    std::string ends = {};  // EndsInWords of the connection
   };
   // A message to or from `node`; `parts` are its pieces in order.
   struct Message {
     int node = 0;
     std::vector<iovec> parts;
   };
-  // Which exchange a message belongs to: a chunk has several.
+  // The exchange that a message belongs to: a chunk may have several.
   struct Tag {
     Call call;
     uint64_t chunk = 0;
     uint32_t phase = 0;
   };
 
-  // `peers`: by node. `segment` and `monitor` outlive this. `silence_limit`: a peer that has not even
-  // acknowledged what was sent to it for so long is cut off.
+  // `peers`: by node. `segment` and `monitor` outlive this. `silence_limit`: a peer whose kernel has not
+  // acknowledged sent data for this long is cut off.
   TcpMesh(std::vector<Peer> peers, int local_rank, Duration silence_limit, Segment* segment,
           Monitor* monitor);
 
-  // Sends and receives all at once, at most one message each way and node, and returns when all are through.
-  // No order between them matters, and full pipes cannot lock up: whatever can move moves.
-  //   Errors: the communicator's end (Segment::EndOf the chunk). A message that is not the expected one, or a
-  //           connection that breaks, is made that end.
+  // Sends and receives concurrently, at most one message per node in each direction, and returns when all are
+  // complete. All messages progress independently, so full socket buffers cannot deadlock.
+  //   Errors: Segment::EndOf the chunk. An unexpected message or a broken connection ends the communicator.
   absl::Status Exchange(const Tag& tag, std::vector<Message> sends, std::vector<Message> receives,
                         CatchUp catch_up);
 
  private:
   absl::Status AwaitEvent(uint64_t chunk, absl::Span<const short> events_by_node);
-  // A broken data connection: the end that the monitor knows, else `why`.
+  // Handles a broken data connection: the end is the one that the monitor reports, otherwise `why`.
   absl::Status Broken(uint64_t chunk, const absl::Status& why);
-  // OK, or the end because `node` is cut off.
+  // Ends the communicator, and returns its end, if `node` is cut off.
   absl::Status CheckAnswers(int node, uint64_t chunk);
 
   const std::vector<Peer> peers_;
   const int local_rank_;
   const Duration silence_limit_;
-  // By node: since when nothing was received or sent in an exchange that waits for it.
-  std::vector<TimePoint> still_since_;
+  // By node: time of the last byte sent or received in the current exchange, or of the exchange's start.
+  std::vector<TimePoint> last_moved_;
   Segment* const segment_;
   Monitor* const monitor_;
 };

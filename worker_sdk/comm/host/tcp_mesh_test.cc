@@ -1,4 +1,4 @@
-// A lane's mesh; the test plays the same lane of the other node.
+// A lane's mesh. The test acts as the same lane of the other node.
 #include "worker_sdk/comm/host/tcp_mesh.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ constexpr int kPeer = 1;
 constexpr Duration kPatience = seconds(60);
 constexpr Duration kSilenceLimit = seconds(2);
 
-// In front of each message: README.md has it.
+// Precedes each message; see README.md.
 struct Frame {
   uint64_t magic = 0x31454d4152465044;
   int64_t round = kRound;
@@ -50,7 +50,7 @@ Link NewLink() {
   return {UniqueFd(fds[0]), UniqueFd(fds[1])};
 }
 
-// Over TCP, whose other end takes little that it has not read.
+// Over TCP, with a small receive buffer at the other end.
 Link NewTcpLink() {
   UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int small = 4096;
@@ -81,7 +81,7 @@ class TcpMeshTest : public testing::Test {
     mesh_.emplace(std::move(peers), /*local_rank=*/0, kSilenceLimit, &segment_, &*monitor_);
   }
 
-  // Receives a byte of `chunk` in a thread of its own, as its lane does.
+  // Receives one byte of `chunk` on another thread, as the lane does.
   std::future<absl::Status> StartReceiving(uint64_t chunk) {
     return std::async(std::launch::async, [this, chunk] {
       std::vector<TcpMesh::Message> receives;
@@ -90,7 +90,7 @@ class TcpMeshTest : public testing::Test {
                              [] { return absl::OkStatus(); });
     });
   }
-  // What the peer's mesh sends for it.
+  // Sends that byte as the peer's mesh does.
   void SendByte(uint64_t chunk) {
     Frame frame;
     frame.chunk = chunk;
@@ -112,8 +112,8 @@ class TcpMeshTest : public testing::Test {
   char byte_ = 0;
 };
 
-// The peer's node leaves after chunk 0, and says so before its part of chunk 0 has come.
-TEST_F(TcpMeshTest, ALeaveThatCameDuringAnEarlierChunkEndsTheNextOne) {
+// The peer leaves after chunk 0, and its record arrives before its part of chunk 0.
+TEST_F(TcpMeshTest, ALeaveReceivedDuringAnEarlierChunkFailsTheNextOne) {
   std::future<absl::Status> first = StartReceiving(0);
   const EndRecord left = LeftRecord(kRound, kPeer, /*num_chunks=*/1);
   ASSERT_EQ(send(control_.theirs.get(), &left, sizeof(left), MSG_NOSIGNAL),
@@ -129,7 +129,7 @@ TEST_F(TcpMeshTest, ALeaveThatCameDuringAnEarlierChunkEndsTheNextOne) {
 
   std::future<absl::Status> second = StartReceiving(1);
   const bool ended = second.wait_for(seconds(10)) == std::future_status::ready;
-  EXPECT_TRUE(ended) << "it waits for a chunk that never comes";
+  EXPECT_TRUE(ended) << "still waiting for a chunk that never arrives";
   if (!ended) lane_.theirs = UniqueFd();
   EXPECT_EQ(second.get(), absl::UnavailableError("rank 1 of round 7 has left"));
 }
@@ -139,7 +139,7 @@ class BusyPeerTest : public TcpMeshTest {
   BusyPeerTest() : TcpMeshTest(NewTcpLink()) {}
 };
 
-// It computes, and its window is closed meanwhile: its kernel answers, so it is not cut off.
+// The peer computes with its receive window closed. Its kernel still answers, so it is not cut off.
 TEST_F(BusyPeerTest, APeerThatDoesNotReadForLongerThanTheLimitIsNotCutOff) {
   WatchLink(mesh_fd_, kSilenceLimit, /*in_flight=*/false);
   std::vector<char> much(4 << 20, 'x');

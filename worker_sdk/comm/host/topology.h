@@ -1,4 +1,4 @@
-// Which ranks share a node, and who carries what between nodes.
+// Which ranks share a node, and which rank carries which slice between nodes.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace ddprun {
 
 // Nodes in the order of their ranks. Local rank l of every node, for l below the smallest node's size, is
-// lane l: it combines slice l of each chunk and talks about it with lane l of the other nodes.
+// lane l: it combines slice l of each chunk and exchanges it with lane l of the other nodes.
 struct Topology {
   std::vector<RankRange> nodes;
 
@@ -28,8 +28,8 @@ struct Slice {
   size_t size() const { return end - begin; }
 };
 
-// The i-th of `num_slices` about equal slices of n elements; they begin at multiples of `align`, the last
-// ones may be empty.
+// The i-th of `num_slices` slices of n elements, of about equal size. Slices begin at multiples of `align`;
+// the last ones may be empty.
 inline Slice CutSlice(size_t n, size_t align, size_t num_slices, size_t i) {
   const size_t size = (n + num_slices * align - 1) / (num_slices * align) * align;
   return {std::min(n, i * size), std::min(n, (i + 1) * size)};

@@ -1,4 +1,4 @@
-// A store in a directory: what a worker store is to a job, for processes of one test.
+// A store in a directory, which takes the place of the worker store for the processes of one test.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace ddprun {
 
-// A key is a file; it appears whole, by rename. Get sleeps in inotify.
+// Each key is a file that appears atomically, by rename. Get blocks in inotify.
 class FakeFileStore : public Store {
  public:
-  // `dir` must exist.
+  // REQUIRES: `dir` exists.
   explicit FakeFileStore(std::string dir) : dir_(std::move(dir)) {}
 
   absl::Status Set(absl::string_view key, absl::string_view value) override;

@@ -24,7 +24,7 @@ constexpr char kVariable[] = "DDPRUN_TEST_RANK";
 std::string NewDir() {
   const char* base = std::getenv("TEST_TMPDIR");
   std::string name = absl::StrCat(base != nullptr ? base : "/tmp", "/ranks.XXXXXX");
-  DDPRUN_CHECK(mkdtemp(name.data()) != nullptr, "a directory for the store");
+  DDPRUN_CHECK(mkdtemp(name.data()) != nullptr, "cannot create the store's directory");
   return name;
 }
 
@@ -35,8 +35,8 @@ std::optional<RankProcess> RankProcess::Self() {
   if (text == nullptr) return std::nullopt;
   const std::vector<std::string> words = absl::StrSplit(text, ' ');
   int n[6] = {};
-  DDPRUN_CHECK(words.size() >= 7, "seven words and the scenario");
-  for (int i = 0; i < 6; ++i) DDPRUN_CHECK(absl::SimpleAtoi(words[i], &n[i]), "a number");
+  DDPRUN_CHECK(words.size() >= 7, "DDPRUN_TEST_RANK is malformed");
+  for (int i = 0; i < 6; ++i) DDPRUN_CHECK(absl::SimpleAtoi(words[i], &n[i]), "not a number: " << words[i]);
   RankProcess self;
   self.options.rank = Rank(n[0]);
   self.options.world_size = n[1];
@@ -82,11 +82,11 @@ void RankProcesses::Start(int rank) {
   std::vector<char*> env{const_cast<char*>(variable.c_str())};
   for (char** e = environ; *e != nullptr; ++e) env.push_back(*e);
   env.push_back(nullptr);
-  DDPRUN_CHECK(posix_spawn(&pids_[rank], self, nullptr, nullptr, argv, env.data()) == 0, "a rank starts");
+  DDPRUN_CHECK(posix_spawn(&pids_[rank], self, nullptr, nullptr, argv, env.data()) == 0, "rank " << rank);
 }
 
 void RankProcesses::Kill(int rank, int signo) {
-  DDPRUN_CHECK(pids_[rank] != 0 && kill(pids_[rank], signo) == 0, "the rank runs");
+  DDPRUN_CHECK(pids_[rank] != 0 && kill(pids_[rank], signo) == 0, "the rank does not run");
 }
 
 bool RankProcesses::IsStopped(int rank) const {
@@ -96,13 +96,13 @@ bool RankProcesses::IsStopped(int rank) const {
 
 std::optional<int> RankProcesses::Wait(int rank, Duration timeout) {
   const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pids_[rank], 0));
-  DDPRUN_CHECK(pidfd >= 0, "the rank was not reaped");
+  DDPRUN_CHECK(pidfd >= 0, "the rank was already reaped");
   pollfd p{.fd = pidfd, .events = POLLIN, .revents = 0};
   const int ready = poll(&p, 1, static_cast<int>(ToMillis(timeout)));
   close(pidfd);
   if (ready != 1) return std::nullopt;
   int status = 0;
-  DDPRUN_CHECK(waitpid(pids_[rank], &status, 0) == pids_[rank], "the rank ended");
+  DDPRUN_CHECK(waitpid(pids_[rank], &status, 0) == pids_[rank], "cannot reap the rank");
   pids_[rank] = 0;
   return status;
 }

@@ -19,13 +19,13 @@
 
 namespace ddprun {
 
-// What such a process is told.
+// The arguments of such a process.
 struct RankProcess {
   HostCommunicatorOptions options;
   std::string store_dir;
   std::vector<std::string> args;  // the scenario and its arguments
 
-  // Of this process; nothing when it is none.
+  // Those of this process; none if it was not started by RankProcesses.
   static std::optional<RankProcess> Self();
 };
 
@@ -33,9 +33,10 @@ class RankProcesses {
  public:
   static constexpr int kRound = 7;
 
-  // Starts nothing. `ranks_of_node`: the split. The children share a store in a new directory.
+  // Starts no process. `ranks_of_node`: number of ranks of each node. The children share a store in a new
+  // directory.
   RankProcesses(std::vector<int> ranks_of_node, std::vector<std::string> args);
-  // Kills and reaps what is left, and removes the directory.
+  // Kills and reaps the remaining processes, and removes the directory.
   ~RankProcesses();
 
   void Start(int rank);
@@ -46,10 +47,10 @@ class RankProcesses {
   pid_t pid(int rank) const { return pids_[rank]; }
   void Kill(int rank, int signo);
 
-  // It has been stopped by a signal.
+  // True if a signal has stopped it.
   bool IsStopped(int rank) const;
 
-  // Waits for its end. The wait status of waitpid; nothing when it still runs after `timeout`.
+  // Waits for its exit. Returns the status of waitpid; none if it still runs after `timeout`.
   std::optional<int> Wait(int rank, Duration timeout);
 
  private:
