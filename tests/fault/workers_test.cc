@@ -93,9 +93,8 @@ TEST_F(GpuWorkersTest, RunOnTheProcessorsThatWereChosen) {
 TEST_F(GpuWorkersTest, AreNotStartedWhereTheyCannotBeNearAGpu) {
   const auto agent =
       RunAgent({"--nproc-per-node=3", "--numa-binding=node"}, {WorkerPath()}, kFailure, environment_);
-  EXPECT_THAT(
-      agent->err(),
-      HasSubstr("--numa-binding=node: 3 workers need 3 GPUs, one for each, but 2 are visible"));
+  EXPECT_THAT(agent->err(),
+              HasSubstr("--numa-binding=node: 3 workers need 3 GPUs, one for each, but 2 are visible"));
   EXPECT_THAT(agent->out(), IsEmpty());
 }
 

@@ -123,7 +123,8 @@ TEST_F(TrainErrorsTest, FullDisk) {
   EXPECT_THAT(child.out(), HasSubstr("step=5/5"));
   EXPECT_THAT(child.err(),
               HasSubstr("train: no snapshot of step 2: cannot write " + directory_ + "/s/.snapshot-"));
-  EXPECT_THAT(child.err(), HasSubstr("training continues, the next one is due at step 4; free space there\n"));
+  EXPECT_THAT(child.err(),
+              HasSubstr("training continues, the next one is due at step 4; free space there\n"));
   EXPECT_THAT(child.err(), HasSubstr("train: no snapshot of step 4: "));
   EXPECT_THAT(child.err(), HasSubstr("train: the last snapshot: cannot write "));
   EXPECT_THAT(ListDirectory(directory_ + "/s").value(), testing::ElementsAre("claim", "ledger"));

@@ -135,7 +135,8 @@ TEST_F(TrainFullDiskTest, AtTheEndIsAnErrorAndANewStartGoesOn) {
   EXPECT_THAT(err, HasSubstr("train: the last snapshot: cannot write " + directory() + "/."));
   EXPECT_THAT(
       err,
-      HasSubstr("No space left on device; free space there; the next start resumes from the previous snapshot\n"));
+      HasSubstr(
+          "No space left on device; free space there; the next start resumes from the previous snapshot\n"));
   EXPECT_EQ(NewestStep(directory()), 10);
   for (const std::string& name : Files()) {
     EXPECT_FALSE(name.ends_with(".tmp")) << name;
