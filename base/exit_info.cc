@@ -6,16 +6,10 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "base/overloaded.h"
 
 namespace ddprun {
 namespace {
-
-template <typename... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <typename... F>
-Overloaded(F...) -> Overloaded<F...>;
 
 // By Linux signal number. glibc has sigabbrev_np() only since 2.32.
 constexpr const char* kSignals[] = {
