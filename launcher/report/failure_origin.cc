@@ -26,6 +26,7 @@ const std::vector<Pattern>& Patterns() {
       {"rank ", " of round ", " is gone"},
       {"rank ", " of round ", " has left"},
       {"rank ", " of round ", " gave up operation "},
+      {"rank ", " of round ", " gave up: "},
       {"no answer from rank ", " of round ", " for "},
       {"rank ", " of round ", " did not appear within "},
       // Errors of the system, as gloo, NCCL, MPI and stores report them.
