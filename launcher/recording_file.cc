@@ -10,8 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "os/unique_fd.h"
-#include "os/write_all.h"
+#include "os/descriptor.h"
 
 namespace ddprun {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "os/unique_fd.h"
+#include "os/descriptor.h"
 
 namespace ddprun {
 

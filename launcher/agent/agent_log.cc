@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "launcher/report/terminal_text.h"
-#include "os/write_all.h"
+#include "os/descriptor.h"
 
 namespace ddprun {
 

@@ -11,7 +11,7 @@
 #include "boost/asio/posix/stream_descriptor.hpp"
 #include "boost/asio/post.hpp"
 #include "boost/asio/steady_timer.hpp"
-#include "os/unique_fd.h"
+#include "os/descriptor.h"
 
 namespace ddprun {
 namespace {

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "os/unique_fd.h"
+#include "os/descriptor.h"
 
 namespace ddprun {
 

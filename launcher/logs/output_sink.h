@@ -19,7 +19,7 @@
 #include "base/alive.h"
 #include "launcher/logs/disk_thread.h"
 #include "launcher/logs/file_writer.h"
-#include "os/unique_fd.h"
+#include "os/descriptor.h"
 
 namespace ddprun {
 

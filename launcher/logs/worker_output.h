@@ -30,7 +30,7 @@
 #include "launcher/logs/log_layout.h"
 #include "launcher/logs/output_tail.h"
 #include "launcher/logs/worker_stream.h"
-#include "os/unique_fd.h"
+#include "os/descriptor.h"
 
 namespace ddprun {
 

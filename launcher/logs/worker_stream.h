@@ -26,7 +26,7 @@
 #include "launcher/logs/log_file.h"
 #include "launcher/logs/output_sink.h"
 #include "launcher/logs/output_tail.h"
-#include "os/unique_fd.h"
+#include "os/descriptor.h"
 
 namespace ddprun {
 

@@ -15,7 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "base/exit_info.h"
 #include "launcher/process/process_tree.h"
-#include "os/unique_fd.h"
+#include "os/descriptor.h"
 
 namespace ddprun {
 namespace {

@@ -24,7 +24,7 @@
 #include "launcher/process/warden.h"
 #include "launcher/process/warden_protocol.h"
 #include "os/boot_clock.h"
-#include "os/unique_fd.h"
+#include "os/descriptor.h"
 
 namespace ddprun {
 

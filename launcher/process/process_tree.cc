@@ -17,7 +17,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "os/unique_fd.h"
+#include "os/descriptor.h"
 
 namespace ddprun {
 namespace {

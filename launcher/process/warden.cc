@@ -19,7 +19,7 @@
 
 #include "launcher/process/process_tree.h"
 #include "launcher/process/warden_loop.h"
-#include "os/close_from.h"
+#include "os/descriptor.h"
 
 namespace ddprun {
 namespace {

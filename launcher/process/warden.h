@@ -14,7 +14,7 @@
 
 #include <vector>
 
-#include "os/unique_fd.h"
+#include "os/descriptor.h"
 
 namespace ddprun {
 

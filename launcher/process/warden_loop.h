@@ -5,7 +5,7 @@
 
 #include <csignal>
 
-#include "os/unique_fd.h"
+#include "os/descriptor.h"
 
 namespace ddprun {
 

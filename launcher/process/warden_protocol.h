@@ -33,7 +33,7 @@
 #include <utility>
 #include <vector>
 
-#include "os/unique_fd.h"
+#include "os/descriptor.h"
 
 namespace ddprun::warden_protocol {
 

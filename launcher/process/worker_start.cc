@@ -12,7 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "os/close_from.h"
+#include "os/descriptor.h"
 
 namespace ddprun {
 namespace {

@@ -16,9 +16,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "launcher/report/python_json.h"
+#include "os/descriptor.h"
 #include "os/plain_file.h"
-#include "os/unique_fd.h"
-#include "os/write_all.h"
 
 namespace ddprun {
 namespace {

@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/process/testing/own_mounts.h"
-#include "os/unique_fd.h"
+#include "os/descriptor.h"
 
 namespace ddprun {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "os/unique_fd.h"
+#include "os/descriptor.h"
 
 namespace ddprun {
 

@@ -21,8 +21,7 @@
 #include "launcher/report/error_file.h"
 #include "launcher/workers/output_plans.h"
 #include "launcher/workers/worker_environment.h"
-#include "os/unique_fd.h"
-#include "os/write_all.h"
+#include "os/descriptor.h"
 
 namespace ddprun {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "os/write_all.h"
+#include "os/descriptor.h"
 
 namespace ddprun {
 namespace {

@@ -27,7 +27,7 @@
 #include "launcher/logs/log_file.h"
 #include "launcher/logs/log_layout.h"
 #include "launcher/logs/worker_output.h"
-#include "os/unique_fd.h"
+#include "os/descriptor.h"
 
 namespace ddprun {
 

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/time.h"
-#include "os/unique_fd.h"
+#include "os/descriptor.h"
 
 namespace ddprun {
 

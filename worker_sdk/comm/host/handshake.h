@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/time.h"
-#include "os/unique_fd.h"
+#include "os/descriptor.h"
 
 namespace ddprun {
 

@@ -21,7 +21,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/event.h"
 #include "base/time.h"
-#include "os/unique_fd.h"
+#include "os/descriptor.h"
 #include "worker_sdk/comm/host/record.h"
 #include "worker_sdk/comm/host/segment.h"
 

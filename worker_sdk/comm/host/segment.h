@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "os/unique_fd.h"
+#include "os/descriptor.h"
 #include "worker_sdk/comm/host/record.h"
 
 namespace ddprun {

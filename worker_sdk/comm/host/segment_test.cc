@@ -1,4 +1,5 @@
 // Each rank is a mapping of one segment, in a thread or a process.
+
 #include "worker_sdk/comm/host/segment.h"
 
 #include <fcntl.h>
@@ -13,7 +14,7 @@
 #include <vector>
 
 #include "base/time.h"
-#include "os/unique_fd.h"
+#include "os/descriptor.h"
 #include "worker_sdk/comm/host/record.h"
 
 namespace ddprun {

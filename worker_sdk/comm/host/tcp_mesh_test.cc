@@ -1,4 +1,5 @@
 // A lane's mesh. The test acts as the same lane of the other node.
+
 #include "worker_sdk/comm/host/tcp_mesh.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@
 #include <vector>
 
 #include "base/time.h"
-#include "os/unique_fd.h"
+#include "os/descriptor.h"
 #include "worker_sdk/comm/host/link_watch.h"
 #include "worker_sdk/comm/host/monitor.h"
 #include "worker_sdk/comm/host/record.h"

@@ -1,4 +1,4 @@
-#include "os/close_from.h"
+#include "os/descriptor.h"
 
 #include <dirent.h>
 #include <fcntl.h>
