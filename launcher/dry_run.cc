@@ -17,7 +17,7 @@
 #include "launcher/numa/binding.h"
 #include "launcher/workers/worker_environment.h"
 #include "net/local_host.h"
-#include "os/temporary_directory.h"
+#include "os/files.h"
 
 namespace ddprun {
 namespace {

@@ -1,5 +1,3 @@
-#include "os/temporary_directory.h"
-
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -10,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "os/files.h"
 
 namespace ddprun {
 namespace {

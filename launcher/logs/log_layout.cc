@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
-#include "os/temporary_directory.h"
+#include "os/files.h"
 
 namespace ddprun {
 namespace {

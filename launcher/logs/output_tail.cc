@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "os/plain_file.h"
+#include "os/files.h"
 
 namespace ddprun {
 

@@ -10,8 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/uuid.h"
-#include "os/remove_file.h"
-#include "os/temporary_directory.h"
+#include "os/files.h"
 
 namespace ddprun {
 namespace {

@@ -28,7 +28,7 @@
 #include "launcher/process/warden_protocol.h"
 #include "launcher/process/worker_start.h"
 #include "os/boot_clock.h"
-#include "os/remove_file.h"
+#include "os/files.h"
 
 namespace ddprun {
 namespace {

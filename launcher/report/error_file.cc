@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "launcher/report/python_json.h"
 #include "os/descriptor.h"
-#include "os/plain_file.h"
+#include "os/files.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-// Opens a file that a worker wrote. The path may name a file of any type.
+// Removes a file by descriptor, so that a different file of the same name is kept.
 #pragma once
 
 #include <fcntl.h>
@@ -10,9 +10,16 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "os/descriptor.h"
 
 namespace ddprun {
+
+// Removes the current name of the file behind `fd` (O_PATH suffices): the name under which it was opened, or
+// the one it was renamed to. No effect if the file has no name, or if another file now has that name.
+void RemoveFileOf(int fd);
+
+// Opens a file that a worker wrote. The path may name a file of any type.
 
 struct PlainFile {
   UniqueFd fd;       // open for reading
@@ -28,5 +35,12 @@ inline std::optional<PlainFile> OpenPlainFile(const std::string& path) {
   if (!fd || fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
   return PlainFile{.fd = std::move(fd), .size = info.st_size};
 }
+
+// The directory for temporary files.
+
+// The first of $TMPDIR, $TEMP, $TMP, /tmp, /var/tmp, /usr/tmp and the working directory in which a file can
+// be written, as an absolute path. Same order and test as Python's tempfile.gettempdir().
+//   Errors: kFailedPrecondition: none is usable; the message lists the directories tried.
+absl::StatusOr<std::string> TemporaryDirectory();
 
 }  // namespace ddprun

@@ -1,9 +1,12 @@
-#include "os/temporary_directory.h"
+#include "os/files.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <climits>
+#include <cstdio>
 #include <filesystem>
 #include <vector>
 
@@ -12,6 +15,19 @@
 #include "absl/strings/str_join.h"
 
 namespace ddprun {
+
+void RemoveFileOf(int fd) {
+  char link[64], path[PATH_MAX];
+  std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  const ssize_t length = readlink(link, path, sizeof path - 1);
+  if (length <= 0) return;
+  path[length] = '\0';
+  // The link to a removed file ends in " (deleted)"; another file may have that name.
+  struct stat opened, named;
+  if (fstat(fd, &opened) != 0 || lstat(path, &named) != 0) return;
+  if (opened.st_dev == named.st_dev && opened.st_ino == named.st_ino) unlink(path);
+}
+
 namespace {
 
 // Creates a file: access() is wrong for /proc, under quotas, and for root on some network file systems.
