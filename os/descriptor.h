@@ -1,4 +1,4 @@
-// A file descriptor with a single owner, closed by the destructor.
+// File descriptors: ownership, complete writes, and closing a range of them.
 #pragma once
 
 #include <unistd.h>
@@ -11,6 +11,7 @@
 
 namespace ddprun {
 
+// A file descriptor with a single owner, closed by the destructor.
 class UniqueFd {
  public:
   UniqueFd() = default;
@@ -34,9 +35,8 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// Writes all bytes to a blocking file descriptor.
-
-// Returns 0, or an errno value; after an error a prefix of `bytes` may have been written.
+// Writes all bytes to a blocking descriptor. Returns 0, or an errno value; after an error a prefix of `bytes`
+// may have been written.
 inline int WriteAll(int fd, absl::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t n = write(fd, bytes.data(), bytes.size());
@@ -46,8 +46,6 @@ inline int WriteAll(int fd, absl::string_view bytes) {
   }
   return 0;
 }
-
-// Closes a range of descriptors, with fallbacks where close_range() is missing or denied.
 
 // Closes all descriptors >= `first`. Uses close_range (Linux 5.9), else /proc/self/fd, else tries every
 // number below the hard limit of open files, at most 2^20. Allocates nothing: usable between fork and exec.

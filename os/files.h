@@ -1,4 +1,4 @@
-// Removes a file by descriptor, so that a different file of the same name is kept.
+// Files: removal by descriptor, opening files of unknown type, the directory for temporary files.
 #pragma once
 
 #include <fcntl.h>
@@ -19,8 +19,6 @@ namespace ddprun {
 // the one it was renamed to. No effect if the file has no name, or if another file now has that name.
 void RemoveFileOf(int fd);
 
-// Opens a file that a worker wrote. The path may name a file of any type.
-
 struct PlainFile {
   UniqueFd fd;       // open for reading
   int64_t size = 0;  // in bytes, at the time of opening
@@ -35,8 +33,6 @@ inline std::optional<PlainFile> OpenPlainFile(const std::string& path) {
   if (!fd || fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
   return PlainFile{.fd = std::move(fd), .size = info.st_size};
 }
-
-// The directory for temporary files.
 
 // The first of $TMPDIR, $TEMP, $TMP, /tmp, /var/tmp, /usr/tmp and the working directory in which a file can
 // be written, as an absolute path. Same order and test as Python's tempfile.gettempdir().
