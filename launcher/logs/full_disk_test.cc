@@ -1,4 +1,5 @@
 // Logs on a full disk: a small tmpfs in the test's own mount namespace.
+
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mount.h>
@@ -22,8 +23,8 @@
 #include "launcher/logs/disk_thread.h"
 #include "launcher/logs/log_layout.h"
 #include "launcher/logs/worker_output.h"
-#include "launcher/process/process_client.h"
 #include "launcher/process/testing/own_mounts.h"
+#include "launcher/process/warden_client.h"
 
 namespace ddprun {
 namespace {
@@ -102,10 +103,10 @@ class FullDiskTest : public testing::Test {
   // Runs a worker that prints AllLines to both streams, drains its output, and returns its exit.
   ExitInfo RunWorker(WorkerOutput& output) {
     std::optional<ExitInfo> exit;
-    ProcessClient client(io_, StartWarden(),
-                         {.started = [](auto, auto) {},
-                          .ended = [&](auto, const ExitInfo& e, const auto&) { exit = e; },
-                          .warden_lost = [](const auto&) {}});
+    WardenClient client(io_, StartWarden(),
+                        {.started = [](auto, auto) {},
+                         .ended = [&](auto, const ExitInfo& e, const auto&) { exit = e; },
+                         .warden_lost = [](const auto&) {}});
     client.Spawn(1, {.argv = {"/bin/sh", "-c",
                               absl::StrCat("i=0; while [ $i -lt ", kLines,
                                            " ]; do for fd in 1 2; do echo \"a line of some length, number "

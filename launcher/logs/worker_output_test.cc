@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/logs/testing/output_fixture.h"
-#include "launcher/process/process_client.h"
+#include "launcher/process/warden_client.h"
 
 namespace ddprun {
 namespace {
@@ -279,10 +279,10 @@ TEST_F(WorkerOutputTest, TailHasOnlyStderrWhileTheConsoleIsBehind) {
 // Repeated with a real worker: all that it printed before its exit arrives.
 TEST_F(WorkerOutputTest, LosesNothingWhenAWorkerExits) {
   std::map<uint64_t, ExitInfo> ended;
-  ProcessClient client(io_, StartWarden(),
-                       {.started = [](auto, auto) {},
-                        .ended = [&](auto id, const ExitInfo& exit, const auto&) { ended.emplace(id, exit); },
-                        .warden_lost = [](const auto&) {}});
+  WardenClient client(io_, StartWarden(),
+                      {.started = [](auto, auto) {},
+                       .ended = [&](auto id, const ExitInfo& exit, const auto&) { ended.emplace(id, exit); },
+                       .warden_lost = [](const auto&) {}});
   for (uint64_t id = 1; id <= 20; ++id) {
     const auto output = Open(kNone, kBoth);
     client.Spawn(
@@ -307,10 +307,10 @@ TEST_F(WorkerOutputTest, LosesNothingWhenAWorkerExits) {
 // An incomplete last line is shown, too.
 TEST_F(WorkerOutputTest, LosesNothingWhenAWorkerIsKilled) {
   std::map<uint64_t, ExitInfo> ended;
-  ProcessClient client(io_, StartWarden(),
-                       {.started = [](auto, auto) {},
-                        .ended = [&](auto id, const ExitInfo& exit, const auto&) { ended.emplace(id, exit); },
-                        .warden_lost = [](const auto&) {}});
+  WardenClient client(io_, StartWarden(),
+                      {.started = [](auto, auto) {},
+                       .ended = [&](auto id, const ExitInfo& exit, const auto&) { ended.emplace(id, exit); },
+                       .warden_lost = [](const auto&) {}});
   const auto output = Open(kNone, kOut);
   client.Spawn(1, {.argv = {"/bin/sh", "-c", "echo whole; printf 'cut off'; kill -KILL $$"},
                    .env = {{"PATH", "/usr/bin:/bin"}},

@@ -27,7 +27,7 @@ WorkerMonitor::WorkerMonitor(boost::asio::io_context& io, const LaunchConfig* co
       stuck_(io, config->uninterruptible_timeout,
              [this](pid_t pid, const std::string& where) { handlers_.stuck(pid, where); }) {}
 
-absl::Status WorkerMonitor::Open(ProcessClient& processes) {
+absl::Status WorkerMonitor::Open(WardenClient& processes) {
   if (!config_.watchdog_fifo) return absl::OkStatus();
   ASSIGN_OR_RETURN(
       watchdog_, Watchdog::Open(io_, *config_.watchdog_fifo, processes.warden_pid(),

@@ -15,7 +15,7 @@
 #include "launcher/config/launch_config.h"
 #include "launcher/monitor/stuck_process_monitor.h"
 #include "launcher/monitor/watchdog.h"
-#include "launcher/process/process_client.h"
+#include "launcher/process/warden_client.h"
 
 namespace ddprun {
 
@@ -34,7 +34,7 @@ class WorkerMonitor {
 
   // `processes` starts the workers; it also removes the watchdog's file, however this process ends.
   //   Errors: the watchdog's file cannot be created.
-  absl::Status Open(ProcessClient& processes);
+  absl::Status Open(WardenClient& processes);
   // Empty: the watchdog is off.
   std::string timer_file() const { return watchdog_ ? watchdog_->path() : ""; }
 

@@ -1,4 +1,5 @@
 // The fence, a dead man's switch: real processes, a real stopped agent.
+
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,8 +10,8 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "launcher/process/process_client.h"
 #include "launcher/process/testing/fake_agent.h"
+#include "launcher/process/warden_client.h"
 #include "os/boot_clock.h"
 
 namespace ddprun {

@@ -1,4 +1,5 @@
 // What the warden writes when its agent has died: real processes, real sockets, real signals.
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/prctl.h>
@@ -14,14 +15,14 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "launcher/process/process_client.h"
 #include "launcher/process/testing/fake_agent.h"
 #include "launcher/process/testing/hanging_file.h"
+#include "launcher/process/warden_client.h"
 
 namespace ddprun {
 namespace {
 
-using SayAt = ProcessClient::SayAt;
+using SayAt = WardenClient::SayAt;
 using ::testing::IsEmpty;
 
 constexpr char kAgentMark[] = "DDPRUN_TEST_DYING_AGENT";

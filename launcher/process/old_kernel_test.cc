@@ -1,4 +1,5 @@
 // Missing or denied system calls, and a missing /proc: real processes, filters, mounts.
+
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/wait.h>
@@ -13,9 +14,9 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "launcher/process/process_client.h"
 #include "launcher/process/testing/fake_agent.h"
 #include "launcher/process/testing/lacking.h"
+#include "launcher/process/warden_client.h"
 
 namespace ddprun {
 namespace {

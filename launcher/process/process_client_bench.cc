@@ -1,5 +1,6 @@
 // Time from StartWarden to the end of two /bin/true, and until nothing of them is left (medians of 100), and
 // the agent's cost of renewing the fence.
+
 #include <fcntl.h>
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "launcher/process/process_client.h"
+#include "launcher/process/warden_client.h"
 #include "os/boot_clock.h"
 
 namespace ddprun {
@@ -26,15 +27,15 @@ int Main() {
     int left = 2;
     {
       boost::asio::io_context io;
-      ProcessClient client(io, StartWarden(),
-                           {.started = [](auto, auto) {},
-                            .ended =
-                                [&](auto, const ExitInfo& exit, const auto&) {
-                                  if (!Succeeded(exit)) std::printf("%s\n", ToString(exit).c_str());
-                                  --left;
-                                },
-                            .warden_lost = [](const auto&) {}});
-      for (const ProcessClient::WorkerId id : {1, 2}) {
+      WardenClient client(io, StartWarden(),
+                          {.started = [](auto, auto) {},
+                           .ended =
+                               [&](auto, const ExitInfo& exit, const auto&) {
+                                 if (!Succeeded(exit)) std::printf("%s\n", ToString(exit).c_str());
+                                 --left;
+                               },
+                           .warden_lost = [](const auto&) {}});
+      for (const WardenClient::WorkerId id : {1, 2}) {
         client.Spawn(id, {.argv = {"/bin/true"},
                           .env = {},
                           .stdin_fd = null.get(),
@@ -51,10 +52,10 @@ int Main() {
     return values[kRuns / 2];
   };
   boost::asio::io_context io;
-  ProcessClient client(io, StartWarden(),
-                       {.started = [](auto, auto) {},
-                        .ended = [](auto, const auto&, const auto&) {},
-                        .warden_lost = [](const auto&) {}});
+  WardenClient client(io, StartWarden(),
+                      {.started = [](auto, auto) {},
+                       .ended = [](auto, const auto&, const auto&) {},
+                       .warden_lost = [](const auto&) {}});
   constexpr int kRenewals = 1000;
   double renewal_us = 0;
   for (int i = 0; i < kRenewals; ++i) {

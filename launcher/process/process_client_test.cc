@@ -1,5 +1,4 @@
 // How workers start and end: real processes, real signals.
-#include "launcher/process/process_client.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -24,6 +23,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/process/testing/fake_agent.h"
+#include "launcher/process/warden_client.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,5 @@
 // No process is left, whichever process ends and by any cause: real processes, real signals.
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -21,8 +22,8 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "launcher/process/process_client.h"
 #include "launcher/process/testing/fake_agent.h"
+#include "launcher/process/warden_client.h"
 
 namespace ddprun {
 namespace {

@@ -1,5 +1,6 @@
 // A warden that is alive but does not answer, and messages for which the kernel has no room: real processes,
 // real signals.
+
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -22,9 +23,9 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "launcher/process/process_client.h"
 #include "launcher/process/testing/fake_agent.h"
 #include "launcher/process/testing/lacking.h"
+#include "launcher/process/warden_client.h"
 #include "launcher/process/warden_protocol.h"
 
 namespace ddprun {
@@ -124,10 +125,10 @@ WardenHandle StartIdleWarden(AfterStart then = AfterStart::kAnswerPings) {
 TEST(StuckWardenTest, OneThatAnswersPingsButDoesNotKillIsLost) {
   boost::asio::io_context io;
   std::vector<absl::Status> lost;
-  ProcessClient client(io, StartIdleWarden(),
-                       {.started = [](uint64_t, pid_t) {},
-                        .ended = [](uint64_t, const ExitInfo&, const ResourceUse&) {},
-                        .warden_lost = [&](const absl::Status& why) { lost.push_back(why); }});
+  WardenClient client(io, StartIdleWarden(),
+                      {.started = [](uint64_t, pid_t) {},
+                       .ended = [](uint64_t, const ExitInfo&, const ResourceUse&) {},
+                       .warden_lost = [&](const absl::Status& why) { lost.push_back(why); }});
   bool answered = false;
   const auto start = std::chrono::steady_clock::now();
   client.KillAll(seconds(2), [&](const std::vector<LeftOver>& left) { answered = left.empty(); });
@@ -177,7 +178,7 @@ class IdleClient {
 
   boost::asio::io_context io_;
   bool started_ = false;
-  ProcessClient client_;
+  WardenClient client_;
 };
 
 // A check is cheaper than a ping.

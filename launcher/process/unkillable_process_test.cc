@@ -10,9 +10,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/monitor/stuck_process_monitor.h"
-#include "launcher/process/process_client.h"
 #include "launcher/process/testing/fake_agent.h"
 #include "launcher/process/testing/hanging_file.h"
+#include "launcher/process/warden_client.h"
 
 namespace ddprun {
 namespace {

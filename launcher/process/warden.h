@@ -7,7 +7,7 @@
 // It exits when its socket closes, that is, when the agent ends by any cause, including SIGKILL. Before it
 // exits, it kills all its descendants and removes the files that the agent has named. If the warden is
 // killed, its workers die with it (PDEATHSIG), and the agent, also a subreaper, inherits the rest and kills
-// it (ProcessClient).
+// it (WardenClient).
 #pragma once
 
 #include <sys/types.h>
@@ -20,7 +20,7 @@ namespace ddprun {
 
 struct WardenHandle {
   UniqueFd socket = {};  // the agent's end, see warden_protocol.h; closing it ends the warden
-  pid_t pid = -1;        // a child of this process, waited for by ProcessClient
+  pid_t pid = -1;        // a child of this process, waited for by WardenClient
   std::vector<pid_t> foreign_children = {};  // older than the warden: not of the job, never signalled
 };
 

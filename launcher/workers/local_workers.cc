@@ -76,12 +76,12 @@ LocalWorkers::LocalWorkers(boost::asio::io_context& io, const LaunchConfig* conf
              {.note = [this](const WatchdogNote& note) { handlers_.watchdog(note); },
               .stuck = [this](pid_t pid, const std::string& where) { OnStuck(pid, where); }}),
       processes_(io, std::move(warden),
-                 {.started = [this](ProcessClient::WorkerId id, pid_t pid) { OnStarted(id, pid); },
-                  .ended = [this](ProcessClient::WorkerId id, const ExitInfo& exit,
+                 {.started = [this](WardenClient::WorkerId id, pid_t pid) { OnStarted(id, pid); },
+                  .ended = [this](WardenClient::WorkerId id, const ExitInfo& exit,
                                   const ResourceUse&) { OnEnded(id, exit); },
                   .warden_lost = [this](const absl::Status& why) { handlers_.broken(why); },
                   .fenced = [this] { handlers_.fenced(); },
-                  .slow_start = [this](ProcessClient::WorkerId id,
+                  .slow_start = [this](WardenClient::WorkerId id,
                                        const LeftOver& process) { OnSlowStart(id, process); }}),
       drain_(io) {
   log_.SendTo([this](absl::string_view text) { console_.err().Write(text); });
@@ -162,7 +162,7 @@ void LocalWorkers::StartWith(StartFiles& files) {
     const std::string& error_file = plan.files.error_json;
     outputs_.push_back(
         std::make_unique<WorkerOutput>(console_, logs_.disk(), plan, std::move(files.opened[i])));
-    const ProcessClient::WorkerId id = next_worker_++;
+    const WardenClient::WorkerId id = next_worker_++;
     workers_[id] = {.local_rank = local_rank, .started = Now(), .error_file = error_file};
     const std::vector<std::string> argv = ArgumentsFor(config_.program, local_rank, config_.pass_local_rank);
     const EnvVars env = WorkerEnvironment(environment_, config_, assignment_, local_rank,
@@ -189,14 +189,14 @@ void LocalWorkers::CancelStart() {
   if (!std::exchange(opening_, false)) return;
   logs_.CancelOpenFiles();
   for (int i = 0; i < config_.num_local_workers; ++i) {
-    const ProcessClient::WorkerId id = next_worker_++;
+    const WardenClient::WorkerId id = next_worker_++;
     workers_[id] = {.local_rank = LocalRank(i), .started = Now()};
     boost::asio::post(
         io_, [this, id] { OnEnded(id, NeverStarted{absl::CancelledError("stopped before it started")}); });
   }
 }
 
-void LocalWorkers::OnStarted(ProcessClient::WorkerId id, pid_t pid) {
+void LocalWorkers::OnStarted(WardenClient::WorkerId id, pid_t pid) {
   const auto it = workers_.find(id);
   if (it == workers_.end()) return;
   it->second.pid = pid;
@@ -207,7 +207,7 @@ void LocalWorkers::OnStarted(ProcessClient::WorkerId id, pid_t pid) {
   handlers_.started(it->second.local_rank, pid);
 }
 
-void LocalWorkers::OnSlowStart(ProcessClient::WorkerId id, const LeftOver& process) {
+void LocalWorkers::OnSlowStart(WardenClient::WorkerId id, const LeftOver& process) {
   const auto it = workers_.find(id);
   if (it == workers_.end()) return;
   it->second.pid = process.pid;
@@ -226,7 +226,7 @@ void LocalWorkers::OnStuck(pid_t pid, const std::string& where) {
   if (it != workers_.end()) OnEnded(it->first, Stuck{where});
 }
 
-void LocalWorkers::OnEnded(ProcessClient::WorkerId id, const ExitInfo& exit) {
+void LocalWorkers::OnEnded(WardenClient::WorkerId id, const ExitInfo& exit) {
   const auto it = workers_.find(id);
   if (it == workers_.end()) return;
   const Worker worker = it->second;

@@ -24,7 +24,7 @@
 #include "launcher/logs/log_directory.h"
 #include "launcher/logs/worker_output.h"
 #include "launcher/monitor/worker_monitor.h"
-#include "launcher/process/process_client.h"
+#include "launcher/process/warden_client.h"
 #include "launcher/report/oom_evidence.h"
 #include "launcher/workers/node_failures.h"
 #include "launcher/workers/output_plans.h"
@@ -77,7 +77,7 @@ class LocalWorkers {
   void AskForSnapshot(Round round);
   // When this process has died and nothing of its workers is left, the warden writes `words` to the
   // connection `fd` (borrowed), unless SayNothingWhenDead has been called.
-  //   Errors: see ProcessClient::LastWords.
+  //   Errors: see WardenClient::LastWords.
   absl::Status SayWhenDead(int fd, const std::string& words) { return processes_.LastWords(fd, words); }
   void SayNothingWhenDead() { processes_.DropLastWords(); }
 
@@ -117,11 +117,11 @@ class LocalWorkers {
   void ReadErrorFile(size_t failure, const std::string& path);
   // Answers KillAll once nothing is pending.
   void CheckGone();
-  void OnStarted(ProcessClient::WorkerId id, pid_t pid);
-  void OnSlowStart(ProcessClient::WorkerId id, const LeftOver& process);
+  void OnStarted(WardenClient::WorkerId id, pid_t pid);
+  void OnSlowStart(WardenClient::WorkerId id, const LeftOver& process);
   // Logs torchrun's text.
   void LogSent(int signo, pid_t pid) const;
-  void OnEnded(ProcessClient::WorkerId id, const ExitInfo& exit);
+  void OnEnded(WardenClient::WorkerId id, const ExitInfo& exit);
   void OnStuck(pid_t pid, const std::string& where);
   // The worker's last report in this round; none: it sent none.
   std::optional<proto::WorkerReport> ReportOf(LocalRank local_rank) const;
@@ -149,9 +149,9 @@ class LocalWorkers {
   std::optional<OomWatch> oom_watch_;
 
   WorkerMonitor watch_;
-  ProcessClient processes_;
-  std::map<ProcessClient::WorkerId, Worker> workers_;  // not ended
-  ProcessClient::WorkerId next_worker_ = 1;
+  WardenClient processes_;
+  std::map<WardenClient::WorkerId, Worker> workers_;  // not ended
+  WardenClient::WorkerId next_worker_ = 1;
   int unread_ = 0;                       // error files of this start that are being read
   bool killed_ = false;                  // all processes are killed, `gone` has not been called yet
   int undrained_ = 0;                    // outputs_ that are being drained, if killed_

@@ -22,7 +22,7 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "launcher/process/process_client.h"
+#include "launcher/process/warden_client.h"
 
 namespace ddprun {
 
@@ -98,7 +98,7 @@ class FakeAgent {
     client_.emplace(io_, StartWarden(), Handlers());
   }
 
-  ProcessClient& client() { return *client_; }
+  WardenClient& client() { return *client_; }
   boost::asio::io_context& io() { return io_; }
 
   SpawnCommand Command(std::vector<std::string> argv) {
@@ -164,7 +164,7 @@ class FakeAgent {
   void Say(const std::string& line) const {
     if (say_) say_(line + "\n");
   }
-  ProcessClient::Handlers Handlers() {
+  WardenClient::Handlers Handlers() {
     return {.started =
                 [this](uint64_t id, pid_t pid) {
                   EXPECT_EQ(started.count(id) + ended.count(id), 0u);
@@ -196,7 +196,7 @@ class FakeAgent {
   const std::string mark_ = absl::StrCat(getpid(), "-", ++instances_);
   const UniqueFd null_{open("/dev/null", O_RDWR | O_CLOEXEC)};
   boost::asio::io_context io_;
-  std::optional<ProcessClient> client_;
+  std::optional<WardenClient> client_;
 };
 
 // The pid of this agent's warden: the parent of its workers.

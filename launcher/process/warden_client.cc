@@ -1,4 +1,4 @@
-#include "launcher/process/process_client.h"
+#include "launcher/process/warden_client.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -71,9 +71,9 @@ std::string ToString(const LeftOver& left_over) {
       left_over.kernel_wait.empty() ? "" : absl::StrCat(", waiting in ", left_over.kernel_wait));
 }
 
-void ProcessClient::Later(std::function<void()> f) { boost::asio::post(io_, alive_.Guard(std::move(f))); }
+void WardenClient::Later(std::function<void()> f) { boost::asio::post(io_, alive_.Guard(std::move(f))); }
 
-ProcessClient::ProcessClient(boost::asio::io_context& io, WardenHandle warden, Handlers handlers)
+WardenClient::WardenClient(boost::asio::io_context& io, WardenHandle warden, Handlers handlers)
     : io_(io),
       socket_(io, warden.socket.Release()),
       room_timer_(io),
@@ -85,7 +85,7 @@ ProcessClient::ProcessClient(boost::asio::io_context& io, WardenHandle warden, H
   Read();
 }
 
-ProcessClient::~ProcessClient() {
+WardenClient::~WardenClient() {
   alive_.End();
   if (lost_ && !killing_) return;
   if (!lost_) {
@@ -101,7 +101,7 @@ ProcessClient::~ProcessClient() {
   }
 }
 
-void ProcessClient::EndWarden() {
+void WardenClient::EndWarden() {
   if (lost_ || std::exchange(ending_, true)) return;
   alive_.End();
   if (line_) shutdown(line_.get(), SHUT_RDWR);
@@ -109,7 +109,7 @@ void ProcessClient::EndWarden() {
   shutdown(socket_.native_handle(), SHUT_WR);
 }
 
-void ProcessClient::Spawn(WorkerId id, const SpawnCommand& command) {
+void WardenClient::Spawn(WorkerId id, const SpawnCommand& command) {
   workers_[id] = {.program = FileOf(command), .cwd = command.cwd, .started = false};
   const auto fail = [this, id](absl::Status why) {
     Later([this, id, why = std::move(why)] { End(id, NeverStarted{why}); });
@@ -135,15 +135,15 @@ void ProcessClient::Spawn(WorkerId id, const SpawnCommand& command) {
   Watch();
 }
 
-void ProcessClient::Signal(WorkerId id, int signo) {
+void WardenClient::Signal(WorkerId id, int signo) {
   Send({.request = {.kind = RequestKind::kSignal, .signo = signo, .id = id}});
 }
 
-void ProcessClient::SignalAll(int signo) {
+void WardenClient::SignalAll(int signo) {
   Send({.request = {.kind = RequestKind::kSignalAll, .signo = signo}});
 }
 
-void ProcessClient::KillAll(Duration limit, KillAllHandler done) {
+void WardenClient::KillAll(Duration limit, KillAllHandler done) {
   const uint64_t id = next_kill_++;
   kills_[id] = {.done = std::move(done), .pings_left = limit / kPingInterval + kMaxUnanswered};
   if (lost_) {
@@ -155,19 +155,19 @@ void ProcessClient::KillAll(Duration limit, KillAllHandler done) {
   Watch();
 }
 
-void ProcessClient::Fence(BootTime deadline) {
+void WardenClient::Fence(BootTime deadline) {
   Send({.request = {.kind = RequestKind::kFence, .deadline_ns = deadline.time_since_epoch().count()}});
 }
 
-void ProcessClient::Unfence() { Send({.request = {.kind = RequestKind::kUnfence}}); }
+void WardenClient::Unfence() { Send({.request = {.kind = RequestKind::kUnfence}}); }
 
-void ProcessClient::RemoveAtEnd(int fd) {
+void WardenClient::RemoveAtEnd(int fd) {
   Message message = {.request = {.kind = RequestKind::kRemoveAtEnd}};
   message.fds.push_back(Duplicate(fd));
   if (message.fds.back()) Send(std::move(message));
 }
 
-absl::Status ProcessClient::LastWords(int fd, const std::string& words, SayAt when) {
+absl::Status WardenClient::LastWords(int fd, const std::string& words, SayAt when) {
   DropLastWords();
   Message message = {.request = {.kind = RequestKind::kLastWords, .bytes = words.size()}};
   message.fds.push_back(Duplicate(fd));
@@ -181,18 +181,18 @@ absl::Status ProcessClient::LastWords(int fd, const std::string& words, SayAt wh
   return absl::OkStatus();
 }
 
-void ProcessClient::DropLastWords() {
+void WardenClient::DropLastWords() {
   line_.Reset();
   Send({.request = {.kind = RequestKind::kLastWords}});
 }
 
-void ProcessClient::Send(Message message) {
+void WardenClient::Send(Message message) {
   if (lost_) return;
   outbox_.push_back(std::move(message));
   if (!waiting_for_room_) Flush();
 }
 
-void ProcessClient::Flush() {
+void WardenClient::Flush() {
   while (!outbox_.empty()) {
     Message& next = outbox_.front();
     iovec data = {.iov_base = &next.request, .iov_len = sizeof(Request)};
@@ -234,7 +234,7 @@ void ProcessClient::Flush() {
   }
 }
 
-void ProcessClient::Read() {
+void WardenClient::Read() {
   socket_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                      alive_.Guard([this](const boost::system::error_code& error) {
                        if (error || lost_) return;
@@ -243,7 +243,7 @@ void ProcessClient::Read() {
                      }));
 }
 
-bool ProcessClient::ReadEvents() {
+bool WardenClient::ReadEvents() {
   while (true) {
     Event event;
     const ssize_t n = recv(socket_.native_handle(), &event, sizeof event, MSG_DONTWAIT);
@@ -256,7 +256,7 @@ bool ProcessClient::ReadEvents() {
   }
 }
 
-void ProcessClient::OnEvent(const Event& event) {
+void WardenClient::OnEvent(const Event& event) {
   switch (event.kind) {
     case EventKind::kStarted:
       workers_[event.id].started = true;
@@ -293,18 +293,18 @@ void ProcessClient::OnEvent(const Event& event) {
   }
 }
 
-void ProcessClient::End(WorkerId id, const ExitInfo& exit, const ResourceUse& use) {
+void WardenClient::End(WorkerId id, const ExitInfo& exit, const ResourceUse& use) {
   workers_.erase(id);
   handlers_.ended(id, exit, use);
 }
 
-void ProcessClient::Watch() {
+void WardenClient::Watch() {
   if (lost_ || std::exchange(watching_, true)) return;
   unanswered_ = 0;
   PingLater();
 }
 
-void ProcessClient::PingLater() {
+void WardenClient::PingLater() {
   ping_timer_.expires_at(NextTick(std::chrono::steady_clock::now(), kPingInterval));
   ping_timer_.async_wait(alive_.Guard([this](const boost::system::error_code& error) {
     if (!error && !lost_) OnPingTime();
@@ -312,7 +312,7 @@ void ProcessClient::PingLater() {
 }
 
 // A ping wakes the warden, which costs more than a check for a stop.
-bool ProcessClient::WardenIsIdle() {
+bool WardenClient::WardenIsIdle() {
   const auto has_started = [](const auto& worker) { return worker.second.started; };
   if (!kills_.empty() || !outbox_.empty()) return false;
   if (!std::all_of(workers_.begin(), workers_.end(), has_started)) return false;
@@ -324,12 +324,12 @@ bool ProcessClient::WardenIsIdle() {
   return false;
 }
 
-void ProcessClient::CheckWardenForTest() {
+void WardenClient::CheckWardenForTest() {
   if (!lost_) OnPingTime();
   ping_timer_.cancel();
 }
 
-std::string ProcessClient::Overdue() {
+std::string WardenClient::Overdue() {
   if (unanswered_ >= kMaxUnanswered) return absl::StrCat("has not answered for ", kMaxUnanswered, " s");
   for (auto& [id, kill] : kills_) {
     if (kill.pings_left-- <= 0) return "has not killed the workers within its limit";
@@ -337,7 +337,7 @@ std::string ProcessClient::Overdue() {
   return "";
 }
 
-void ProcessClient::OnPingTime() {
+void WardenClient::OnPingTime() {
   // Its messages may be in the socket, still unread.
   if ((unanswered_ > 0 || !kills_.empty()) && !ReadEvents()) return LoseWarden();
   if (workers_.empty() && kills_.empty()) {
@@ -357,7 +357,7 @@ void ProcessClient::OnPingTime() {
   PingLater();
 }
 
-std::optional<int> ProcessClient::AwaitWardenEnd(int socket, Duration limit) {
+std::optional<int> WardenClient::AwaitWardenEnd(int socket, Duration limit) {
   const TimePoint deadline = std::chrono::steady_clock::now() + limit;
   Duration pause = kFirstEndPause;
   int status = 0;
@@ -372,7 +372,7 @@ std::optional<int> ProcessClient::AwaitWardenEnd(int socket, Duration limit) {
   return status;
 }
 
-void ProcessClient::LoseWarden() {
+void WardenClient::LoseWarden() {
   const std::optional<int> status = AwaitWardenEnd(socket_.native_handle(), kExitLimit);
   if (!status) return ContinueWithoutWarden("has closed its socket but does not exit");
   const ExitInfo exit = ExitInfoFromWaitStatus(*status);
@@ -381,7 +381,7 @@ void ProcessClient::LoseWarden() {
                    ToString(exit), ")"));
 }
 
-void ProcessClient::ContinueWithoutWarden(const std::string& why) {
+void WardenClient::ContinueWithoutWarden(const std::string& why) {
   lost_ = killing_ = true;
   ended_with_warden_ = std::exchange(workers_, {});
   boost::system::error_code ignored;
@@ -394,7 +394,7 @@ void ProcessClient::ContinueWithoutWarden(const std::string& why) {
   KillWithoutWarden(std::chrono::steady_clock::now() + kWardenEndLimit);
 }
 
-std::vector<ProcessEntry> ProcessClient::KillOnce() const {
+std::vector<ProcessEntry> WardenClient::KillOnce() const {
   StopAndKillDescendants(foreign_children_);
   std::vector<ProcessEntry> left = Descendants(foreign_children_);
   std::erase_if(left, [](const ProcessEntry& p) {
@@ -403,7 +403,7 @@ std::vector<ProcessEntry> ProcessClient::KillOnce() const {
   return left;
 }
 
-void ProcessClient::KillWithoutWarden(TimePoint deadline) {
+void WardenClient::KillWithoutWarden(TimePoint deadline) {
   killing_ = true;
   const std::vector<ProcessEntry> left = KillOnce();
   if (!left.empty() && std::chrono::steady_clock::now() < deadline) {

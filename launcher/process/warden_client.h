@@ -68,7 +68,7 @@ std::string ToString(const LeftOver& left_over);
 // Threads: all calls from the thread that runs the io_context.
 // Owns:    the warden and all processes that it started. The destructor kills them and blocks until none is
 //          left, at most 12 s if some do not die. Must not be destroyed in a handler.
-class ProcessClient {
+class WardenClient {
  public:
   using WorkerId = uint64_t;  // chosen by the caller, never used twice
   struct Handlers {
@@ -82,10 +82,10 @@ class ProcessClient {
   };
   using KillAllHandler = std::function<void(const std::vector<LeftOver>&)>;
 
-  ProcessClient(boost::asio::io_context& io, WardenHandle warden, Handlers handlers);
-  ProcessClient(const ProcessClient&) = delete;
-  ProcessClient& operator=(const ProcessClient&) = delete;
-  ~ProcessClient();
+  WardenClient(boost::asio::io_context& io, WardenHandle warden, Handlers handlers);
+  WardenClient(const WardenClient&) = delete;
+  WardenClient& operator=(const WardenClient&) = delete;
+  ~WardenClient();
 
   void Spawn(WorkerId id, const SpawnCommand& command);
 
