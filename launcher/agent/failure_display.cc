@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "launcher/report/failure_page.h"
 #include "launcher/report/failure_report.h"
-#include "launcher/report/job_page.h"
 
 namespace ddprun {
 namespace {
@@ -50,7 +50,7 @@ void FailureDisplay::Show(const Job& job) {
   const bool nothing_else = !job.start.has_other_nodes && report.round == shown_round_ &&
                             report.groups.size() == 1 && report.more_failures == 0 &&
                             report.lost_nodes.empty();
-  const std::string whole = FormatJobPage(report);
+  const std::string whole = FormatFailurePage(report);
   stderr_.clear();
   log_->Write(nothing_else ? FormatWhatIsNew(report, shown_) : whole);
   if (report.round == job.start.round) Leave(whole, job.start.directory);

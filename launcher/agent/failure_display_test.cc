@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "launcher/report/job_page.h"
+#include "launcher/report/failure_page.h"
 
 namespace ddprun {
 namespace {
@@ -74,8 +74,8 @@ TEST_F(FailureDisplayTest, ASingleNodeShowsOnlyNewPartsOfThePage) {
   const std::string shown = Show();
   EXPECT_THAT(shown, AllOf(HasSubstr("no cheese"), HasSubstr("restart 1 of 3"), Not(HasSubstr("FAILED")),
                            HasSubstr(absl::StrCat("is also in ", dir_, "/failure_report.txt"))));
-  EXPECT_THAT(shown, Not(HasSubstr(FormatJobPage(page_))));
-  EXPECT_EQ(Content(dir_ + "/failure_report.txt"), FormatJobPage(page_));
+  EXPECT_THAT(shown, Not(HasSubstr(FormatFailurePage(page_))));
+  EXPECT_EQ(Content(dir_ + "/failure_report.txt"), FormatFailurePage(page_));
   EXPECT_THAT(ShowAll(), IsEmpty());
 }
 
@@ -94,13 +94,13 @@ TEST_F(FailureDisplayTest, SeveralNodesShowTheWholePage) {
   display_.KeepNode(failures_);
   Show();
   display_.KeepJob(page_);
-  EXPECT_EQ(Show(), FormatJobPage(page_));
+  EXPECT_EQ(Show(), FormatFailurePage(page_));
 }
 
 TEST_F(FailureDisplayTest, ANodeWithoutFailuresShowsTheWholePage) {
   display_.BeginRound(Round(2), false, "");
   display_.KeepJob(page_);
-  EXPECT_EQ(Show(), FormatJobPage(page_));
+  EXPECT_EQ(Show(), FormatFailurePage(page_));
 }
 
 TEST_F(FailureDisplayTest, ALostNodeShowsTheWholePage) {
@@ -110,7 +110,7 @@ TEST_F(FailureDisplayTest, ALostNodeShowsTheWholePage) {
   display_.KeepNode(failures_);
   Show();
   display_.KeepJob(page);
-  EXPECT_EQ(Show(), FormatJobPage(page));
+  EXPECT_EQ(Show(), FormatFailurePage(page));
 }
 
 TEST_F(FailureDisplayTest, ShowsStderrIfNoPageFollows) {
@@ -123,7 +123,7 @@ TEST_F(FailureDisplayTest, ShowsStderrIfNoPageFollows) {
 TEST_F(FailureDisplayTest, LogsThatThePageCannotBeWritten) {
   display_.BeginRound(Round(2), true, dir_ + "/missing");
   display_.KeepJob(page_);
-  EXPECT_THAT(Show(), AllOf(HasSubstr(FormatJobPage(page_)), HasSubstr("cannot be written"),
+  EXPECT_THAT(Show(), AllOf(HasSubstr(FormatFailurePage(page_)), HasSubstr("cannot be written"),
                             HasSubstr("No such file")));
 }
 

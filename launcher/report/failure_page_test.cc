@@ -1,4 +1,4 @@
-#include "launcher/report/job_page.h"
+#include "launcher/report/failure_page.h"
 
 #include <chrono>
 #include <csignal>
@@ -49,7 +49,7 @@ Failure AfterEffect(int rank) {
       .step = 480};
 }
 
-TEST(JobPageTest, ShowsTheCauseEqualFailuresAndAfterEffects) {
+TEST(FailurePageTest, ShowsTheCauseEqualFailuresAndAfterEffects) {
   JobReport page = {.round = Round(3),
                     .groups = {{.first = OfPython(), .count = 7, .ranks = Ranks({1, 2, 3, 5, 8, 9, 12})},
                                {.first = AfterEffect(7), .count = 2, .ranks = Ranks({6, 7})}},
@@ -57,7 +57,7 @@ TEST(JobPageTest, ShowsTheCauseEqualFailuresAndAfterEffects) {
                     .lost_nodes = {"node3: its lease expired 1.2 s ago"},
                     .outcome = "restart 1 of 3"};
   EXPECT_EQ(
-      FormatJobPage(page),
+      FormatFailurePage(page),
       R"(====================================================================================================
 Round 3 ended: rank 5 on node17 failed first
 ----------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ Next: restart 1 of 3
 )");
 }
 
-TEST(JobPageTest, ShowsEvidenceOfTheSystem) {
+TEST(FailurePageTest, ShowsEvidenceOfTheSystem) {
   Failure killed = {
       .rank = Rank(0),
       .local_rank = LocalRank(0),
@@ -97,9 +97,9 @@ TEST(JobPageTest, ShowsEvidenceOfTheSystem) {
                    "memory in control group /job (memory limit 4.0 GiB)"},
       .uptime = std::chrono::minutes(125)};
   EXPECT_EQ(
-      FormatJobPage({.round = Round(0),
-                     .groups = {{.first = killed, .ranks = Ranks({0})}},
-                     .outcome = "no restart is left"}),
+      FormatFailurePage({.round = Round(0),
+                         .groups = {{.first = killed, .ranks = Ranks({0})}},
+                         .outcome = "no restart is left"}),
       R"(====================================================================================================
 Round 0 ended: rank 0 on node1 failed
 ----------------------------------------------------------------------------------------------------
@@ -112,19 +112,19 @@ Next: no restart is left
 )");
 }
 
-TEST(JobPageTest, MarksTheLastLinesBeforeSigkillAsNotNecessarilyTheCause) {
+TEST(FailurePageTest, MarksTheLastLinesBeforeSigkillAsNotNecessarilyTheCause) {
   const Failure killed = {.rank = Rank(0),
                           .local_rank = LocalRank(0),
                           .host = "node1",
                           .pid = 12,
                           .exit = Signaled{SIGKILL, false},
                           .stderr_tail = "KeyError: 'handled'\n"};
-  const std::string text = FormatJobPage({.groups = {{.first = killed, .ranks = Ranks({0})}}});
+  const std::string text = FormatFailurePage({.groups = {{.first = killed, .ranks = Ranks({0})}}});
   EXPECT_THAT(text, HasSubstr("  last lines of its stderr before SIGKILL, not necessarily the cause:\n"
                               "    | KeyError: 'handled'\n"));
 }
 
-TEST(JobPageTest, CallsTheLastLinesOfBothStreamsOutput) {
+TEST(FailurePageTest, CallsTheLastLinesOfBothStreamsOutput) {
   const Failure failed = {.rank = Rank(0),
                           .local_rank = LocalRank(0),
                           .host = "node1",
@@ -132,35 +132,35 @@ TEST(JobPageTest, CallsTheLastLinesOfBothStreamsOutput) {
                           .exit = Exited{1},
                           .stderr_tail = "step 3\nsomething else\n",
                           .tail_has_stdout = true};
-  const std::string text = FormatJobPage({.groups = {{.first = failed, .ranks = Ranks({0})}}});
+  const std::string text = FormatFailurePage({.groups = {{.first = failed, .ranks = Ranks({0})}}});
   EXPECT_THAT(text, HasSubstr("  last lines of its output:\n    | step 3\n"));
 }
 
-TEST(JobPageTest, DoesNotWrapSourceLocations) {
+TEST(FailurePageTest, DoesNotWrapSourceLocations) {
   const std::string location =
       absl::StrCat("  File \"/a path/", std::string(150, 'p'), "/train.py\", line 4, in <module>");
   Failure failure = OfPython();
   failure.stderr_tail = absl::StrCat("Traceback (most recent call last):\n", location, "\n    load(3)\n");
-  EXPECT_THAT(FormatJobPage({.groups = {{.first = failure, .ranks = Ranks({5})}}}),
+  EXPECT_THAT(FormatFailurePage({.groups = {{.first = failure, .ranks = Ranks({5})}}}),
               HasSubstr(absl::StrCat("    | ", location, "\n    |     load(3)\n")));
 }
 
-TEST(JobPageTest, ShowsWhyAWorkerNeverStarted) {
+TEST(FailurePageTest, ShowsWhyAWorkerNeverStarted) {
   const Failure never = {.rank = Rank(2),
                          .local_rank = LocalRank(2),
                          .host = "node1",
                          .exit = NeverStarted{absl::NotFoundError("no such file")},
                          .cause = "rank 2 on node1: never started: cannot start ./x: no such file"};
-  const std::string text = FormatJobPage({.groups = {{.first = never, .ranks = Ranks({2})}}});
+  const std::string text = FormatFailurePage({.groups = {{.first = never, .ranks = Ranks({2})}}});
   EXPECT_THAT(text, HasSubstr("rank 2 (local rank 2) on node1: never started\n"
                               "  rank 2 on node1: never started: cannot start ./x: no such file\n"));
 }
 
-TEST(JobPageTest, ShowsLostNodesWithoutFailures) {
+TEST(FailurePageTest, ShowsLostNodesWithoutFailures) {
   EXPECT_EQ(
-      FormatJobPage({.round = Round(8),
-                     .lost_nodes = {"node3: its connection was reset", "node4: its lease expired"},
-                     .outcome = "waiting for node3, node4"}),
+      FormatFailurePage({.round = Round(8),
+                         .lost_nodes = {"node3: its connection was reset", "node4: its lease expired"},
+                         .outcome = "waiting for node3, node4"}),
       R"(====================================================================================================
 Round 8 ended: 2 nodes lost
 ----------------------------------------------------------------------------------------------------
@@ -173,29 +173,29 @@ Next: waiting for node3, node4
 )");
 }
 
-TEST(JobPageTest, ALostNodeIsTheCauseIfAllFailuresAreAfterEffects) {
+TEST(FailurePageTest, ALostNodeIsTheCauseIfAllFailuresAreAfterEffects) {
   const std::string text =
-      FormatJobPage({.round = Round(8),
-                     .groups = {{.first = AfterEffect(4), .count = 3, .ranks = Ranks({4, 5, 6})}},
-                     .lost_nodes = {"node3: its connection was reset"}});
+      FormatFailurePage({.round = Round(8),
+                         .groups = {{.first = AfterEffect(4), .count = 3, .ranks = Ranks({4, 5, 6})}},
+                         .lost_nodes = {"node3: its connection was reset"}});
   EXPECT_THAT(text, HasSubstr("Round 8 ended: 1 node lost\n"));
   EXPECT_LT(text.find("node3: its"), text.find("rank 4 "));
 }
 
-TEST(JobPageTest, ShowsStderrOfOtherFailuresOnlyIfTheyHaveNoException) {
+TEST(FailurePageTest, ShowsStderrOfOtherFailuresOnlyIfTheyHaveNoException) {
   Failure silent = OfPython();
   silent.exception.clear();
   silent.stderr_tail = "1\n2\n3\n4\n5\n6\n7\n";
   Failure other = OfPython();
   other.stderr_tail = "is not shown\n";
-  const std::string text = FormatJobPage(
+  const std::string text = FormatFailurePage(
       {.groups = {{.first = OfPython()}, {.first = silent}, {.first = other}, {.first = AfterEffect(1)}}});
   EXPECT_THAT(text,
               HasSubstr("last lines of its stderr:\n    | 3\n    | 4\n    | 5\n    | 6\n    | 7\nrank 5"));
   EXPECT_THAT(text, Not(HasSubstr("is not shown")));
 }
 
-TEST(JobPageTest, IsAtMost100CodePointsWideForAnyOutput) {
+TEST(FailurePageTest, IsAtMost100CodePointsWideForAnyOutput) {
   Failure wild = OfPython();
   wild.host = std::string(200, 'h');
   wild.exception = absl::StrCat("E: ", std::string(399, 'e'), "\x1b[31m\a\r\n");
@@ -205,7 +205,7 @@ TEST(JobPageTest, IsAtMost100CodePointsWideForAnyOutput) {
   const JobReport page = {.groups = {{.first = wild, .count = 1000, .ranks = Ranks({1, 3, 5, 7, 9, 11})}},
                           .lost_nodes = {std::string(300, 'n')},
                           .outcome = std::string(300, 'o')};
-  for (const std::string& text : {FormatJobPage(page), FormatWhatIsNew(page, "")}) {
+  for (const std::string& text : {FormatFailurePage(page), FormatWhatIsNew(page, "")}) {
     for (const absl::string_view line : absl::StrSplit(text, '\n')) {
       size_t width = 0;
       for (const char c : line) {
@@ -216,7 +216,8 @@ TEST(JobPageTest, IsAtMost100CodePointsWideForAnyOutput) {
       EXPECT_TRUE(line.empty() || line.back() != ' ') << line;
     }
   }
-  EXPECT_THAT(FormatJobPage(page), HasSubstr("999 more ranks failed the same way: 1, 3, 7, 9, 11, ...\n"));
+  EXPECT_THAT(FormatFailurePage(page),
+              HasSubstr("999 more ranks failed the same way: 1, 3, 7, 9, 11, ...\n"));
 }
 
 constexpr char kShown[] = R"(
@@ -260,7 +261,7 @@ TEST(WhatIsNewTest, AddsWhatIsNotShown) {
       << "all exceptions of the chain are shown";
 }
 
-TEST(JobPageTest, FormatsRangesOfRanks) {
+TEST(FailurePageTest, FormatsRangesOfRanks) {
   EXPECT_EQ(FormatRanks(Ranks({})), "");
   EXPECT_EQ(FormatRanks(Ranks({4})), "4");
   EXPECT_EQ(FormatRanks(Ranks({4, 5})), "4, 5");

@@ -1,4 +1,4 @@
-#include "launcher/report/job_page.h"
+#include "launcher/report/failure_page.h"
 
 #include <algorithm>
 #include <csignal>
@@ -160,7 +160,7 @@ bool IsShown(absl::string_view text, absl::string_view shown) {
 
 }  // namespace
 
-std::string FormatJobPage(const JobReport& report) {
+std::string FormatFailurePage(const JobReport& report) {
   Page out;
   // If all failures are after-effects, the lost nodes are their cause.
   const bool node_is_cause =

@@ -15,7 +15,7 @@ namespace ddprun {
 // Returns the page, from its first rule to the newline after its last. Lines have at most 100 code points,
 // except source locations of a traceback, and no control characters, whatever the texts of `report` contain.
 // Equal reports give equal texts.
-std::string FormatJobPage(const JobReport& report);
+std::string FormatFailurePage(const JobReport& report);
 
 // Returns what `report` adds to `shown`, without rules. For a job of one node, whose failures `shown` has in
 // torchrun's format. Omits the exception if `shown` has it, and the last lines of stderr if `shown` has all
