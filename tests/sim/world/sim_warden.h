@@ -19,7 +19,7 @@ struct HostHabits {
   bool no_exec = false;  // they cannot be started
 };
 
-// As launcher/process/process_client.h has it: `fenced` comes before the ends of those whom the fence killed,
+// As launcher/process/warden_client.h has it: `fenced` comes before the ends of those whom the fence killed,
 // and until it is armed or disarmed anew nothing is started. What is told to the agent goes through
 // `outside`, which holds it back while the agent is stopped.
 class SimWarden {

@@ -1,5 +1,7 @@
 // How workers start and end: real processes, real signals.
 
+#include "launcher/process/warden_client.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -23,7 +25,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/process/testing/fake_agent.h"
-#include "launcher/process/warden_client.h"
 
 namespace ddprun {
 namespace {
@@ -33,14 +34,14 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-TEST(ProcessClientTest, ExitCodesAreExact) {
+TEST(WardenClientTest, ExitCodesAreExact) {
   FakeAgent agent;
   for (const int code : {0, 1, 2, 127, 255}) {
     EXPECT_EQ(agent.Run(agent.Shell(absl::StrCat("exit ", code))), ExitInfo(Exited{code}));
   }
 }
 
-TEST(ProcessClientTest, SignalsAreExact) {
+TEST(WardenClientTest, SignalsAreExact) {
   FakeAgent agent;
   for (const int signo : {SIGKILL, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1, SIGRTMIN + 1}) {
     const ExitInfo exit = agent.Run(agent.Shell(absl::StrCat("kill -", signo, " $$")));
@@ -50,7 +51,7 @@ TEST(ProcessClientTest, SignalsAreExact) {
   }
 }
 
-TEST(ProcessClientTest, ACoreIsSeen) {
+TEST(WardenClientTest, ACoreIsSeen) {
   const std::string dir = absl::StrCat(testing::TempDir(), "/core");
   mkdir(dir.c_str(), 0700);
   FakeAgent agent;
@@ -69,7 +70,7 @@ TEST(ProcessClientTest, ACoreIsSeen) {
   EXPECT_EQ(crash("unlimited"), ExitInfo(Signaled{SIGSEGV, true}));
 }
 
-TEST(ProcessClientTest, ArgvZeroMayDifferFromTheFile) {
+TEST(WardenClientTest, ArgvZeroMayDifferFromTheFile) {
   FakeAgent agent;
   SpawnCommand command = agent.Command({"me", "-c", "test \"$0\" = me"});
   command.file = "/bin/sh";
@@ -78,7 +79,7 @@ TEST(ProcessClientTest, ArgvZeroMayDifferFromTheFile) {
   EXPECT_THAT(ToString(agent.Run(command)), HasSubstr("/no/such/file"));
 }
 
-TEST(ProcessClientTest, AFailedStartReportsCauseAndRemedy) {
+TEST(WardenClientTest, AFailedStartReportsCauseAndRemedy) {
   const std::string dir = testing::TempDir();
   const auto write = [&](const char* name, absl::string_view text, int mode) {
     const std::string path = absl::StrCat(dir, "/", name);
@@ -109,7 +110,7 @@ TEST(ProcessClientTest, AFailedStartReportsCauseAndRemedy) {
   EXPECT_THAT(agent.started, IsEmpty());
 }
 
-TEST(ProcessClientTest, ReportsABadDirectoryOrANulByte) {
+TEST(WardenClientTest, ReportsABadDirectoryOrANulByte) {
   FakeAgent agent;
   SpawnCommand lost = agent.Command({"/bin/true"});
   lost.cwd = "/no/such/dir";
@@ -118,7 +119,7 @@ TEST(ProcessClientTest, ReportsABadDirectoryOrANulByte) {
   EXPECT_THAT(ToString(agent.Run(agent.Command({}))), HasSubstr("no program"));
 }
 
-TEST(ProcessClientTest, ArgumentsEnvironmentAndDirectoryAreExact) {
+TEST(WardenClientTest, ArgumentsEnvironmentAndDirectoryAreExact) {
   FakeAgent agent;
   Pipe out = MakePipe();
   SpawnCommand command =
@@ -134,7 +135,7 @@ TEST(ProcessClientTest, ArgumentsEnvironmentAndDirectoryAreExact) {
             want + "ONE=1" + '\0' + "EMPTY=" + '\0' + "TEXT=a=b\nc" + '\0' + "/usr\n");
 }
 
-TEST(ProcessClientTest, PassesALargeEnvironment) {
+TEST(WardenClientTest, PassesALargeEnvironment) {
   FakeAgent agent;
   SpawnCommand command = agent.Shell("test ${#V0} -eq 100000 && test ${#V9} -eq 100000");
   for (int i = 0; i < 10; ++i) command.env.emplace_back(absl::StrCat("V", i), std::string(100'000, 'x'));
@@ -143,7 +144,7 @@ TEST(ProcessClientTest, PassesALargeEnvironment) {
   EXPECT_THAT(ToString(agent.Run(command)), HasSubstr("exceed the limit of the system"));
 }
 
-TEST(ProcessClientTest, OnlyTheThreeStandardDescriptorsAreOpen) {
+TEST(WardenClientTest, OnlyTheThreeStandardDescriptorsAreOpen) {
   const int leak = open("/dev/null", O_RDONLY);  // without CLOEXEC, opened before the warden starts
   FakeAgent agent;
   const int leak_after = open("/dev/null", O_RDONLY);
@@ -159,7 +160,7 @@ TEST(ProcessClientTest, OnlyTheThreeStandardDescriptorsAreOpen) {
   close(leak_after);
 }
 
-TEST(ProcessClientTest, AWorkerHasItsOwnSessionAndDefaultSignals) {
+TEST(WardenClientTest, AWorkerHasItsOwnSessionAndDefaultSignals) {
   signal(SIGPIPE, SIG_IGN);  // as an agent may have it
   FakeAgent agent;
   signal(SIGPIPE, SIG_DFL);
@@ -180,7 +181,7 @@ TEST(ProcessClientTest, AWorkerHasItsOwnSessionAndDefaultSignals) {
   EXPECT_EQ(std::strtoull(text.c_str() + ignored, nullptr, 16) & ~own, 0u);
 }
 
-TEST(ProcessClientTest, ProcessorsCanBeChosen) {
+TEST(WardenClientTest, ProcessorsCanBeChosen) {
   FakeAgent agent;
   cpu_set_t allowed;
   ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
@@ -193,7 +194,7 @@ TEST(ProcessClientTest, ProcessorsCanBeChosen) {
   EXPECT_THAT(ToString(agent.Run(command)), HasSubstr("processors"));
 }
 
-TEST(ProcessClientTest, ASignalReachesTheWholeGroup) {
+TEST(WardenClientTest, ASignalReachesTheWholeGroup) {
   FakeAgent agent;
   const uint64_t id = agent.StartAndWaitReady("sleep 1000 & echo ready; wait; exit 5");
   const uint64_t other = agent.StartAndWaitReady("echo ready; exec sleep 1000");
@@ -207,7 +208,7 @@ TEST(ProcessClientTest, ASignalReachesTheWholeGroup) {
   EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
 }
 
-TEST(ProcessClientTest, RunsManyShortProcesses) {
+TEST(WardenClientTest, RunsManyShortProcesses) {
   FakeAgent agent;
   constexpr uint64_t kMany = 200;
   for (uint64_t id = 0; id < kMany; ++id) {
@@ -221,7 +222,7 @@ TEST(ProcessClientTest, RunsManyShortProcesses) {
   EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
 }
 
-TEST(ProcessClientTest, ReportsResourceUse) {
+TEST(WardenClientTest, ReportsResourceUse) {
   FakeAgent agent;
   EXPECT_EQ(agent.Run(agent.Shell("i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done")), ExitInfo(Exited{0}));
   EXPECT_GT(agent.use.at(1).user + agent.use.at(1).system, milliseconds(1));
@@ -239,7 +240,7 @@ void AwaitZombie(pid_t pid) {
   FAIL() << pid << " has not ended";
 }
 
-TEST(ProcessClientTest, ReportsEndsInTheirOrder) {
+TEST(WardenClientTest, ReportsEndsInTheirOrder) {
   FakeAgent agent;
   const pid_t warden = WardenOf(agent);
   // The worker started first ends last, and the warden finds both ends at once.
