@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The programs need libc, libm and the loader alone, and no newer glibc than README promises: one file is copied to a node
-# and runs.
+# The programs need only libc, libm and the loader, and no newer glibc than README states: one file is copied to a node and
+# runs.
 # usage: linkage_test.sh PROGRAM...
 set -euo pipefail
 
@@ -17,14 +17,14 @@ too_new() { # PROGRAM
 failed=0
 for program in "$@"; do
   needed=$(readelf -d "$program" | sed -nE 's/.*\(NEEDED\).*\[(.*)\]/\1/p')
-  [ -n "$needed" ] || { echo "$program: no dynamic section: is it a program?"; failed=1; }
+  [ -n "$needed" ] || { echo "$program: no dynamic section: not a program"; failed=1; }
   for library in $needed; do
     case $library in
       libc.so.6 | libm.so.6 | ld-linux*) ;;
-      *) echo "$program needs $library, too"; failed=1 ;;
+      *) echo "$program also needs $library"; failed=1 ;;
     esac
   done
   newer=$(too_new "$program")
-  [ -z "$newer" ] || { echo "$program needs a newer glibc than $newest_glibc: $newer"; failed=1; }
+  [ -z "$newer" ] || { echo "$program needs a newer glibc than $newest_glibc for: $newer"; failed=1; }
 done
 exit $failed
