@@ -1,11 +1,11 @@
-"""Counts what a `bazel test` run did, from its build event file: `N passed, N failed` on the last line.
+"""Counts the results of a `bazel test` run, from its build event file: `N passed, N failed` on the last line.
 
-A test target that writes a JUnit file (GoogleTest does) counts by its cases, any other test as one. A target that
-does not build, a test that dies, times out or says nothing of its failure, and a run of nothing count as a failure.
+A test target that writes a JUnit file (GoogleTest does) counts by its cases, any other test as one. A target that does not
+build, a test that crashes, times out or fails without reporting a case, and a run without tests count as a failure.
 
 usage: count_tests.py [--not-run=REASON ...] EVENTS BAZEL_EXIT_STATUS [EVENTS BAZEL_EXIT_STATUS ...]
 
-Several runs are counted together; each is called by the name of its file. A run that was not to be had is a failure.
+Several runs are counted together; the name of a run is that of its file. Each --not-run counts as a failure.
 """
 
 import json
@@ -18,7 +18,7 @@ BAZEL_OK = 0
 
 
 class Outcome:
-    """Of one target: its cases, and in words why it failed, if it did."""
+    """The cases of one target, and the reasons why it failed, if it did."""
 
     def __init__(self):
         self.passed = 0
@@ -32,7 +32,7 @@ class Outcome:
 
 
 def read_cases(path):
-    """(passed, failed names, skipped names) of a JUnit file; None when there is no readable one."""
+    """(passed, failed names, skipped names) of a JUnit file; None if there is no readable one."""
     try:
         root = xml.etree.ElementTree.parse(path).getroot()
     except (OSError, xml.etree.ElementTree.ParseError):
@@ -81,7 +81,7 @@ def count(events):
             key = event_id["testResult"]
             runs[key["label"], key.get("run", 1), key.get("shard", 1)] = event["testResult"]
         elif "targetCompleted" in event_id and not event.get("completed", {}).get("success"):
-            # `completed` of a test that ran and failed says success: it was built.
+            # `completed` of a test that ran and failed has success: it was built.
             broken[event_id["targetCompleted"]["label"]] = "does not build"
         elif "aborted" in event:
             for kind in ("targetConfigured", "configuredLabel", "unconfiguredLabel", "pattern"):
@@ -103,7 +103,7 @@ def read_events(path):
 
 
 def report(events, bazel_status, name):
-    """Prints what was skipped and what failed; returns (passed, failed)."""
+    """Prints the skipped and failed cases; returns (passed, failed)."""
     outcomes = count(events)
     passed = sum(o.passed for o in outcomes.values())
     failed = sum(o.failed for o in outcomes.values())
@@ -113,7 +113,7 @@ def report(events, bazel_status, name):
         for reason in outcome.reasons:
             print(f"FAILED: {name}{label} {reason}")
     if not failed and bazel_status != BAZEL_OK:
-        print(f"FAILED: {name}bazel ended with status {bazel_status}, see its words above")
+        print(f"FAILED: {name}bazel exited with status {bazel_status}, see its messages above")
         failed += 1
     if not passed and not failed:
         print(f"FAILED: {name}no test was run")

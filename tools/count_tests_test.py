@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""count_tests.py on event files as Bazel writes them."""
+"""Tests count_tests.py with event files as Bazel writes them."""
 
 import json
 import os
@@ -38,7 +38,7 @@ class CountTests(unittest.TestCase):
         outputs = []
         if xml is not None:
             self.files += 1
-            path = self.folder / f"test {self.files}.xml"  # the space must survive the way through a URI
+            path = self.folder / f"test {self.files}.xml"  # the space must survive the conversion to a URI and back
             path.write_text(xml)
             outputs = [{"name": "test.xml", "uri": path.as_uri()}]
         return {

@@ -1,4 +1,4 @@
-"""Helpers for scripts that start jobs and look at their processes."""
+"""Helpers for scripts that start jobs and inspect their processes."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ import socket
 
 
 def free_port():
-    """A TCP port of the loopback that is free, and below those that outgoing connections are given."""
+    """A free TCP port of the loopback, below the range of outgoing connections."""
     low = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="utf-8").split()[0])
     for _ in range(1000):
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", random.randrange(low // 2, low))) as listener:
@@ -17,7 +17,7 @@ def free_port():
 
 
 def _environment(pid):
-    """Variables a process was started with; empty when it is gone or a stranger's."""
+    """Variables with which a process was started; empty if it has exited or belongs to another user."""
     try:
         raw = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
@@ -27,7 +27,7 @@ def _environment(pid):
 
 
 def processes_of(run_id):
-    """{pid: its environment} of everything that runs with the environment of a worker of job `run_id`."""
+    """{pid: its environment} of all processes with the environment of a worker of job `run_id`."""
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -38,26 +38,26 @@ def processes_of(run_id):
 
 
 def worker_pid(run_id, rank):
-    """The worker with this rank, and not a child of it (which has the same environment); None when there is none."""
+    """Pid of the worker with this rank, not of a child of it (which has the same environment); None if there is none."""
     pids = {pid for pid, variables in processes_of(run_id).items() if variables["RANK"] == str(rank)}
     for pid in sorted(pids):
         try:
             stat = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
         except OSError:
             continue
-        parent = int(stat.rpartition(")")[2].split()[1])  # the name, in parentheses, may hold anything
+        parent = int(stat.rpartition(")")[2].split()[1])  # the name, in parentheses, may contain any bytes
         if parent not in pids:
             return pid
     return None
 
 
 def stop(process, grace_s=10):
-    """Ends a child politely, then by force; it is gone on return."""
+    """Terminates a child, and kills it after `grace_s`; it has exited on return."""
     if process.poll() is not None:
         return
     process.terminate()
     try:
         process.wait(timeout=grace_s)
-    except Exception:  # also on Ctrl-C: nothing may be left behind
+    except Exception:  # also on Ctrl-C: no child may be left
         process.kill()
         process.wait(timeout=grace_s)

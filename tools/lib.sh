@@ -1,4 +1,4 @@
-# Sourced by the scripts beside it: where the project is, how to speak, how to call Bazel.
+# Sourced by the other scripts here: the project's folder, messages, calls of Bazel.
 set -euo pipefail
 export PYTHONDONTWRITEBYTECODE=1
 
@@ -14,19 +14,19 @@ die_usage() {
   exit 2
 }
 
-# Where downloads and other things worth keeping between checkouts go.
+# The folder for downloads and other files that are kept between checkouts.
 cache_dir() {
   if [ -n "${XDG_CACHE_HOME:-}" ]; then
     printf '%s/ddprun\n' "$XDG_CACHE_HOME"
   elif [ -n "${HOME:-}" ]; then
     printf '%s/.cache/ddprun\n' "$HOME"
   else
-    die "neither HOME nor XDG_CACHE_HOME is set: give one of them"
+    die "neither HOME nor XDG_CACHE_HOME is set: set one of them"
   fi
 }
 
-# Bazel, with its own folder of outputs when DDPRUN_BAZEL_ROOT names one (or there is no HOME for its default).
-# The server ends by itself after an idle while; the same start-up options everywhere, or it would start anew each time.
+# Bazel, with a separate folder of outputs if DDPRUN_BAZEL_ROOT names one (or there is no HOME for its default).
+# The server exits after 15 idle minutes. The start-up options must be the same everywhere, or the server restarts each time.
 bazel_startup=(--max_idle_secs=900)
 if [ -n "${DDPRUN_BAZEL_ROOT:-}" ]; then
   bazel_startup+=("--output_user_root=$DDPRUN_BAZEL_ROOT")
@@ -34,9 +34,9 @@ elif [ -z "${HOME:-}" ]; then
   bazel_startup+=("--output_user_root=${TMPDIR:-/tmp}/ddprun-bazel-$(id -u)")
 fi
 
-# Debian's bazel writes lines of its libraries' loggers between its own: they say nothing to us.
-# Descriptor 3 is closed for the server, which lives on and would keep its reader waiting.
-# Bazel's standard output stays clean; its words and its progress (a line every few seconds) go to standard error.
+# Debian's bazel mixes lines of its libraries' loggers into its output: they are dropped.
+# Descriptor 3 is closed for the server, which outlives the call and would block the reader of the descriptor.
+# Standard output has only Bazel's own; its messages and progress (a line every few seconds) go to standard error.
 bazel() {
   {
     (cd "$ROOT" && command bazel "${bazel_startup[@]}" "$@" 2>&1 >&3 3>&-) |

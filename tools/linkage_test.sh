@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The programs need glibc alone, and no newer one than README promises: one file is copied to a node and runs.
+# The programs need only glibc, and no newer one than README states: one file is copied to a node and runs.
 # usage: linkage_test.sh NEWEST_GLIBC PROGRAM...
 set -euo pipefail
 

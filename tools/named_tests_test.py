@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Every test that docs/torchrun.md and docs/failure_model.md name exists.
 
-The BUILD files and sources of the whole tree are no inputs that Bazel could know of, so this test reads them where they
-are, and runs each time (tag "external").
+The BUILD files and sources of the whole tree are not declared as inputs, so this test reads them in place, and runs each
+time (tag "external").
 """
 
 import pathlib
@@ -32,7 +32,7 @@ def exists(package, target):
     if not build.exists():
         return False
     text = build.read_text()
-    # A target is named by itself, in a list that a comprehension goes over, or by the macro of tests/fuzz.
+    # The name of a target is in its rule, in the list of a comprehension, or derived by the macro of tests/fuzz.
     names = [target, target.removesuffix("_fuzz_test")]
     return target == "all" or any(f'"{name}"' in text for name in names)
 
