@@ -24,8 +24,8 @@ class Event {
  public:
   void Set() {
     set_.store(1);
-    // A waiter may have destroyed the event by now. The kernel uses only its address: a wake-up of another
-    // futex there is spurious, which every waiter tolerates.
+    // A waiter may have destroyed the event by now. The kernel uses only its address. If another
+    // futex has that address by now, its waiters get a spurious wake-up, which they must tolerate anyway.
     Futex(FUTEX_WAKE, INT_MAX, nullptr);
   }
   void Wait() {

@@ -30,9 +30,9 @@ constexpr OptionSpec kOptions[] = {
      .name = "scale-up",
      .value = "immediate|at-snapshot|never",
      .fallback = "immediate",
-     .help = "When nodes that join a running job are admitted. immediate: after the last call; at-snapshot: "
-             "after the last call, at a snapshot that the workers are asked for; never: only when a round "
-             "ends for another reason.",
+     .help = "When nodes that join a running job are admitted. immediate: after the last call "
+             "(last_call_timeout); at-snapshot: then at a snapshot requested from the workers; never: only "
+             "when a round ends for another reason.",
      .torchruns = false},
     {.section = kSize,
      .name = "snapshot-timeout",
@@ -51,12 +51,13 @@ constexpr OptionSpec kOptions[] = {
      .name = "rdzv-backend",
      .value = "static|c10d",
      .fallback = "static",
-     .help = "static: a fixed set of nodes with --node-rank. c10d: nodes join and leave within --nnodes; "
-             "the default for several nodes with an endpoint and without ranks."},
+     .help = "static: a fixed set of nodes with --node-rank. c10d: nodes may join and leave within "
+             "--nnodes; the default for several nodes if --rdzv-endpoint is given without --node-rank."},
     {.section = kRendezvous,
      .name = "rdzv-endpoint",
      .value = "HOST[:PORT]",
-     .help = "Address of the coordinator (default port 29400). The node that HOST names hosts it."},
+     .help = "Address of the coordinator (default port 29400). The coordinator runs on the node with that "
+             "address."},
     {.section = kRendezvous,
      .name = "rdzv-id",
      .value = "ID",
@@ -65,7 +66,7 @@ constexpr OptionSpec kOptions[] = {
     {.section = kRendezvous,
      .name = "rdzv-conf",
      .value = "KEY=VALUE,...",
-     .help = "Rendezvous settings. In whole seconds: join_timeout=600 (static: timeout), "
+     .help = "Rendezvous settings. In whole seconds: join_timeout=600 (called timeout with static), "
              "last_call_timeout=30, read_timeout=60. In milliseconds: lease_ms=5000, after which a silent "
              "node counts as lost. is_host=true|false: whether this node hosts the coordinator. "
              "close_timeout, heartbeat_timeout, keep_alive_interval and keep_alive_max_attempt are accepted "
@@ -103,8 +104,8 @@ constexpr OptionSpec kOptions[] = {
      .help = "PROGRAM is an executable, given by path or found on PATH; never run with Python."},
     {.section = kWorkers,
      .name = "run-path",
-     .help = "PROGRAM is a Python script, run by runpy.run_path. Uncaught exceptions are reported without "
-             "@record. Takes precedence over --no-python and --module."},
+     .help = "PROGRAM is a Python script, run by runpy.run_path. Uncaught exceptions are reported even if "
+             "the script does not use @record. Takes precedence over --no-python and --module."},
     {.section = kWorkers,
      .name = "start-method",
      .value = "spawn|fork|forkserver",
@@ -153,17 +154,16 @@ constexpr OptionSpec kOptions[] = {
      .name = "exclude-after",
      .value = "N",
      .fallback = "0",
-     .help = "Exclude a host from later rounds after its workers or agent were the first to fail N times, "
-             "unless fewer than the minimum of nodes would remain. 0: disabled.",
+     .help = "Exclude a host from later rounds once N failures have started there, in its workers or its "
+             "agent, unless fewer than the minimum number of nodes would remain. 0: disabled.",
      .torchruns = false},
     {.section = kFailures,
      .name = "quorum",
      .value = "none|majority",
      .fallback = "none",
-     .help =
-         "Which part of the nodes may continue after it has lost the others. none: any part with at least "
-         "the minimum of nodes; majority: only a part that also has at least half of the nodes of "
-         "the last round.",
+     .help = "Which group of nodes may continue after losing contact with the rest. none: any group with at "
+             "least the minimum number of nodes; majority: only a group that also has at least half of the "
+             "nodes of the last round.",
      .torchruns = false},
     {.section = kFailures,
      .name = "min-uptime",
@@ -181,7 +181,7 @@ constexpr OptionSpec kOptions[] = {
      .name = "signals-to-handle",
      .value = "NAME,...",
      .fallback = "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-     .help = "Signals to the launcher that end the job. They are forwarded to the workers.",
+     .help = "Signals that end this launcher's part in the job. They are forwarded to the workers.",
      .list = ListForm::kCommas},
     {.section = kFailures,
      .name = "shutdown-timeout",
@@ -192,16 +192,16 @@ constexpr OptionSpec kOptions[] = {
      .name = "exit-codes",
      .value = "torchrun|scheduler",
      .fallback = "torchrun",
-     .help =
-         "torchrun: 0 for success, 1 for every failure. scheduler: also 75 for failures that may not occur "
-         "in another run; see below.",
+     .help = "torchrun: 0 for success, 1 for every failure. scheduler: also 75 for failures that another run "
+             "may avoid; see below.",
      .torchruns = false},
 
     {.section = kOutput,
      .name = "log-dir",
      .value = "DIR",
-     .help = "Base directory of log and error files. Default: a new directory below the temporary directory. "
-             "/dev/null: no files."},
+     .help =
+         "Base directory for log and error files. Default: a new directory under the temporary directory. "
+         "/dev/null: no files."},
     {.section = kOutput,
      .name = "redirects",
      .letter = 'r',
@@ -231,7 +231,8 @@ constexpr OptionSpec kOptions[] = {
     {.section = kOutput,
      .name = "duplicate-stdout-filters",
      .value = "TEXT,...",
-     .help = "Also write stdout lines of --tee that contain one of these texts to filtered_stdout.log. Write "
+     .help = "Also write stdout lines that --tee copies and that contain one of these texts to "
+             "filtered_stdout.log. Write "
              "a comma as ,, (two commas).",
      .list = ListForm::kEscaped},
     {.section = kOutput,
@@ -305,7 +306,7 @@ constexpr OptionSpec kOptions[] = {
     {.section = kAbout,
      .name = "print-completion",
      .value = "bash|zsh|tcsh",
-     .help = "Print a script for completion of options and values in this shell: eval \"$(ddprun "
+     .help = "Print a completion script for the given shell, to be used as: eval \"$(ddprun "
              "--print-completion bash)\".",
      .given_by = GivenBy::kCommandLineOnly},
     {.section = kAbout,

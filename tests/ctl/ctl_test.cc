@@ -143,7 +143,7 @@ TEST_F(CtlTest, WatchingEndsWithTheCoordinator) {
     host_.reset();
   });
   EXPECT_EQ(watch.get(), 0);
-  EXPECT_THAT(screen.str(), HasSubstr("the coordinator has ended"));
+  EXPECT_THAT(screen.str(), HasSubstr("the coordinator has exited"));
 }
 
 TEST_F(CtlTest, WithoutACoordinatorItSaysSo) {
@@ -217,7 +217,7 @@ TEST_F(CtlTest, UsageErrorsAreNamed) {
   }
   std::ostringstream out, err;
   EXPECT_EQ(RunCtl({"--help"}, {out, err}), 0);
-  for (const char* text : {"drain NODE", "--watch", "--follow", "--reason", "Exit codes: 0 done"})
+  for (const char* text : {"drain NODE", "--watch", "--follow", "--reason", "Exit codes: 0 success"})
     EXPECT_THAT(out.str(), HasSubstr(text));
 }
 

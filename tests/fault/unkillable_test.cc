@@ -29,7 +29,7 @@ TEST_F(UnkillableTest, IsNamedAndTakesItsNodeOutOfTheJob) {
   FaultNow();
   kill(worker(1), SIGKILL);
   EXPECT_THAT(job().AwaitSaid(1, "(cat)"), HasSubstr("state D"));
-  EXPECT_THAT(job().AwaitSaid(1, "takes part in no further round"), HasSubstr("(cat)"));
+  EXPECT_THAT(job().AwaitSaid(1, "cannot join further rounds"), HasSubstr("(cat)"));
   ExpectFailure("SIGKILL", 1);
   ASSERT_THAT(hosts().Find(1, "cat"), SizeIs(1));
   (*file)->Release();
