@@ -20,8 +20,9 @@ LogDirectory::LogDirectory(boost::asio::io_context& io, const LaunchConfig* conf
                      num_workers = config_.num_local_workers] {
     const auto create = [&](absl::string_view in) {
       absl::StatusOr<LogLayout> layout = LogLayout::Create(in, run_id);
-      if (layout.ok()) made->layout = std::make_shared<LogLayout>(*std::move(layout));
-      return layout.status();
+      absl::Status status = layout.status();
+      if (status.ok()) made->layout = std::make_shared<LogLayout>(*std::move(layout));
+      return status;
     };
     made->status = create(base);
     if (!made->status.ok() && base.empty()) create(kLogsOff).IgnoreError();

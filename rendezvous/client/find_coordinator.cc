@@ -178,9 +178,10 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
     Failed failed;
     auto result = co_await (Try(host, port, where, connect_timeout, limits.trace, failed) ||
                             Sleep(std::max(left, Duration(milliseconds(1)))));
-    if (result.index() == 0) found = std::get<0>(std::move(result));
+    const bool in_time = result.index() == 0;
+    if (in_time) found = std::get<0>(std::move(result));
     if (failed.timed_out) connect_timeout *= 2;
-    if (result.index() != 0 && failed.unresolved) {
+    if (!in_time && failed.unresolved) {
       found = absl::UnavailableError(absl::StrCat(
           host,
           " does not resolve (the name server has not answered): check /etc/resolv.conf, or give an address "
