@@ -154,8 +154,8 @@ absl::Status Status(const Request& request, CtlStreams streams) {
       request,
       [&]() -> absl::StatusOr<View> {
         ASSIGN_OR_RETURN(const CoordinatorPage page, GetPage(request, "/status"));
-        ASSIGN_OR_RETURN(StatusView view, StatusTable(page.body, request.job));
-        return View{request.json ? page.body : std::move(view.text), view.all_over};
+        ASSIGN_OR_RETURN(const StatusView view, StatusTable(page.body, request.job));
+        return View{request.json ? page.body : view.text, view.all_over};
       },
       [&](const std::string& text) {
         if (text == shown) return;
@@ -174,9 +174,9 @@ absl::Status Events(const Request& request, CtlStreams streams) {
         ASSIGN_OR_RETURN(
             const CoordinatorPage page,
             GetPage(request, absl::StrCat("/events?job=", QueryEncoded(request.job), "&after=", after)));
-        ASSIGN_OR_RETURN(EventLines lines, ParseEvents(page.body));
+        ASSIGN_OR_RETURN(const EventLines lines, ParseEvents(page.body));
         if (lines.last_seq > 0) after = lines.last_seq;
-        return View{request.json ? page.body : std::move(lines.text), lines.over};
+        return View{request.json ? page.body : lines.text, lines.over};
       },
       [&](const std::string& text) { streams.out << text << std::flush; });
 }

@@ -258,7 +258,7 @@ void LocalWorkers::ReadErrorFile(size_t failure, const std::string& path) {
   logs_.disk().Do([path, error] { *error = ddprun::ReadErrorFile(path); },
                   [this, failure, path, error, start = start_] {
                     if (start != start_) return;
-                    if (*error) failures_.AddError(failure, **std::move(error), path);
+                    if (*error) failures_.AddError(failure, *std::move(*error), path);
                     --unread_;
                     CheckGone();
                   });
