@@ -6,7 +6,7 @@
 
 namespace ddprun {
 
-// A member of the object that the callbacks use.
+// Make it a member of the object that the callbacks use.
 //   Threads: the one that runs the io_context.
 class Alive {
  public:

@@ -1,4 +1,4 @@
-// A node's place in a sealed round, assigned by the coordinator.
+// A node's ranks and worker store in a sealed round, assigned by the coordinator.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ struct Assignment {
   Round round = {};
   GroupRank group_rank = {};
   int group_world_size = 1;
-  Rank first_rank = {};  // of the node's local_rank 0; its workers have consecutive ranks
+  Rank first_rank = {};  // rank of the node's local_rank 0; the node's workers have consecutive ranks
   int world_size = 1;
   int first_role_rank = 0;
   int role_world_size = 1;

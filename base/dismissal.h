@@ -7,16 +7,16 @@ namespace ddprun {
 
 enum class Dismissal {
   kSucceeded,         // the job succeeded
-  kFailed,            // the job failed: no restarts left, or another one would not help
+  kFailed,            // the job failed: no restarts are left, or a restart would not help
   kJoinTimeout,       // too few nodes joined in time
   kEvicted,           // the lease expired, or the node did not stop its workers; it may rejoin as a new node
   kRejected,          // the node does not fit the job
   kStopped,           // the job was stopped on request
-  kDrained,           // the node was taken out on request; the job continues without it
-  kCoordinatorEnded,  // the process that hosts the coordinator ended
+  kDrained,           // the node was removed on request; the job continues without it
+  kCoordinatorEnded,  // the process that hosts the coordinator exited
 };
 
-// No further round of the job follows.
+// True if no further round of the job follows.
 constexpr bool EndsTheJob(Dismissal d) {
   return d == Dismissal::kSucceeded || d == Dismissal::kFailed || d == Dismissal::kStopped ||
          d == Dismissal::kCoordinatorEnded;

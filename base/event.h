@@ -18,20 +18,20 @@
 namespace ddprun {
 
 // Deadlines are on the monotonic clock. absl::Mutex waits on the wall clock, which may step, and
-// std::condition_variable needs glibc 2.30 for the monotonic one; hence a futex.
+// std::condition_variable needs glibc 2.30 to wait on the monotonic clock; hence a futex.
 //   Threads: any. A thread that has observed the event may destroy it.
 class Event {
  public:
   void Set() {
     set_.store(1);
-    // A waiter may have destroyed the event by now. The kernel uses only its address. If another
-    // futex has that address by now, its waiters get a spurious wake-up, which they must tolerate anyway.
+    // A waiter may already have destroyed this event. The kernel uses only its address. If another futex is
+    // now at that address, its waiters get a spurious wake-up, which every waiter tolerates.
     Futex(FUTEX_WAKE, INT_MAX, nullptr);
   }
   void Wait() {
     while (set_.load() == 0) Futex(FUTEX_WAIT_BITSET, 0, nullptr);
   }
-  // False: `deadline` passed first.
+  // Returns false if `deadline` passes first.
   bool WaitUntil(TimePoint deadline) {
     const Duration since_boot = std::max(deadline.time_since_epoch(), Duration::zero());
     const auto whole = std::chrono::floor<seconds>(since_boot);
@@ -43,7 +43,7 @@ class Event {
   }
 
  private:
-  // FUTEX_WAIT_BITSET takes a point in time on CLOCK_MONOTONIC, FUTEX_WAIT would take a duration.
+  // FUTEX_WAIT_BITSET takes a point in time on CLOCK_MONOTONIC; FUTEX_WAIT would take a duration.
   long Futex(int operation, uint32_t value, const timespec* until) {
     return syscall(SYS_futex, &set_, operation | FUTEX_PRIVATE_FLAG, value, until, nullptr,
                    FUTEX_BITSET_MATCH_ANY);

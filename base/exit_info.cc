@@ -11,7 +11,7 @@
 namespace ddprun {
 namespace {
 
-// By Linux signal number. glibc has sigabbrev_np() only since 2.32.
+// Indexed by Linux signal number. A table, because sigabbrev_np() requires glibc 2.32.
 constexpr const char* kSignals[] = {
     nullptr,     "SIGHUP",  "SIGINT",    "SIGQUIT", "SIGILL",   "SIGTRAP", "SIGABRT", "SIGBUS",
     "SIGFPE",    "SIGKILL", "SIGUSR1",   "SIGSEGV", "SIGUSR2",  "SIGPIPE", "SIGALRM", "SIGTERM",

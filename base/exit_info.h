@@ -1,4 +1,5 @@
-// How a worker ended: by an exit code or a signal; or it never started, or does not end.
+// How a worker ended: with an exit code or by a signal. Also covers a worker that never started, and one that
+// does not end.
 #pragma once
 
 #include <string>
@@ -24,7 +25,7 @@ struct NeverStarted {
   bool operator==(const NeverStarted&) const = default;
 };
 
-// Counted as failed although it has not ended: signals do not interrupt its sleep.
+// Counted as failed although the process has not ended: signals do not interrupt its sleep.
 struct Stuck {
   std::string where;  // "in uninterruptible sleep (state D) for 12.0 s, waiting in nfs_wait_bit_killable"
   bool operator==(const Stuck&) const = default;
@@ -32,14 +33,14 @@ struct Stuck {
 
 using ExitInfo = std::variant<Exited, Signaled, NeverStarted, Stuck>;
 
-// `wait_status`: of waitpid(), for a process that has ended.
+// `wait_status`: from waitpid(), for a process that has ended.
 ExitInfo ExitInfoFromWaitStatus(int wait_status);
 
 bool Succeeded(const ExitInfo& exit);
 bool EndedBySignal(const ExitInfo& exit, int signo);
 
-// The number in torchrun's report: the exit code, the negated signal number, or 1 for a worker that never
-// started or does not end.
+// The exit code as torchrun reports it: the exit code, the negated signal number, or 1 for a worker that
+// never started or does not end.
 int TorchExitCode(const ExitInfo& exit);
 
 // "SIGKILL", "SIGRTMIN+3"; "signal 0" for a number that is not a signal.

@@ -9,7 +9,7 @@
 namespace ddprun {
 namespace {
 
-// Linux's encoding: code in the second byte, signal in the low seven bits, 0x80 for a core.
+// Linux's encoding: exit code in the second byte, signal in the low seven bits, 0x80 for a core dump.
 TEST(ExitInfoTest, DecodesWaitStatus) {
   EXPECT_EQ(ExitInfoFromWaitStatus(0), ExitInfo(Exited{0}));
   EXPECT_EQ(ExitInfoFromWaitStatus(255 << 8), ExitInfo(Exited{255}));

@@ -1,4 +1,4 @@
-// Numbers and names of a job, each of a distinct type so that they cannot be mixed up.
+// Ids within a job, each with a distinct type so that they cannot be confused.
 #pragma once
 
 #include <compare>
@@ -10,7 +10,7 @@
 
 namespace ddprun {
 
-// An integer of a distinct type. Constructed explicitly; `.value()` for codecs and text.
+// An integer with a distinct type for each `Tag`. Constructed explicitly; `.value()` for codecs and text.
 template <typename Tag>
 class StrongInt {
  public:
@@ -29,7 +29,7 @@ class StrongInt {
   int64_t value_ = 0;
 };
 
-// A string of a distinct type. Constructed explicitly; `.value()` for codecs and text.
+// A string with a distinct type for each `Tag`. Constructed explicitly; `.value()` for codecs and text.
 template <typename Tag>
 class StrongString {
  public:
@@ -49,15 +49,16 @@ class StrongString {
   std::string value_;
 };
 
-// 0..WORLD_SIZE-1 over all nodes; new in every round.
+// 0..WORLD_SIZE-1 over all nodes; reassigned in every round.
 using Rank = StrongInt<struct RankTag>;
 // 0..nproc-1 within one node; stable across rounds (worker i of a node stays worker i).
 using LocalRank = StrongInt<struct LocalRankTag>;
-// The node's own rank, torchrun's GROUP_RANK; new in every round, survivors keep their order.
+// The node's own rank, torchrun's GROUP_RANK; reassigned in every round, in which surviving nodes keep their
+// order.
 using GroupRank = StrongInt<struct GroupRankTag>;
 // One agreed membership. Numbered from 0 within a job, never reused, never decreases.
 using Round = StrongInt<struct RoundTag>;
-// One incarnation of an agent. A node that rejoins has a new one.
+// One incarnation of an agent. A node that rejoins has a new id.
 using NodeId = StrongString<struct NodeIdTag>;
 
 }  // namespace ddprun

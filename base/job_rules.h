@@ -1,6 +1,6 @@
 // The rules of a job: the same on all its nodes, fixed when the first node joins. One table describes how
-// each rule is written; the command line, the join message, its validation, the comparison of two nodes and
-// the printed join command all use it.
+// each rule is written. The command line, the join message, its validation, the comparison of two nodes and
+// the printed join command all use this table.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace ddprun {
 // When the running round ends to admit nodes that have joined.
 enum class ScaleUp {
   kImmediate,   // at the end of the last call
-  kAtSnapshot,  // at a snapshot that its workers are asked for
-  kNever,       // never for them; they wait as spares until it ends for another reason
+  kAtSnapshot,  // at a snapshot that is requested from its workers
+  kNever,       // not for new nodes; they wait as spares until the round ends for another reason
 };
 
 // The values of --scale-up.
@@ -34,10 +34,10 @@ constexpr absl::string_view ToString(ScaleUp scale_up) {
   return "?";
 }
 
-// When a part of the nodes that has lost contact with the others may continue without them.
+// How many nodes must stay in contact to continue the job without the others.
 enum class Quorum {
-  kNone,      // if it has min_nodes
-  kMajority,  // if it also has half of the last round's nodes or more; the coordinator's side wins a tie
+  kNone,      // min_nodes
+  kMajority,  // also at least half of the last round's nodes; the coordinator's side wins a tie
 };
 
 //   REQUIRES: 1 <= min_nodes <= max_nodes, both multiples of node_unit >= 1; the other numbers and all
@@ -45,15 +45,16 @@ enum class Quorum {
 struct JobRules {
   int min_nodes = 1;
   int max_nodes = 1;
-  // How many failures may be answered by a new round. Membership changes are not counted.
+  // How many failures may be followed by a restart. Membership changes are not counted.
   int max_restarts = 0;
   // How long the first round waits for more nodes after min_nodes have joined.
   Duration first_last_call = seconds(30);
-  // The same for later rounds, and how long a running job collects joining nodes before they interrupt it.
+  // The same for later rounds. Also how long a running round collects joining nodes before it ends to admit
+  // them.
   Duration last_call = seconds(30);
   // How long a node waits for a round to be sealed.
   Duration join_timeout = seconds(600);
-  // How long a node counts as alive after its last message. A node that receives no answers ends its workers
+  // How long a node counts as alive after its last message. A node that receives no replies stops its workers
   // within this time.
   Duration lease = seconds(5);
   // The number of nodes in a round is a multiple of this; surplus nodes wait as spares.
@@ -61,8 +62,8 @@ struct JobRules {
   ScaleUp scale_up = ScaleUp::kImmediate;
   // How long workers may take for a requested snapshot; then the round ends without it.
   Duration snapshot_timeout = seconds(60);
-  // A failure of a worker before this uptime and before its first step ends the job: another start would fail
-  // the same way. 0: disabled.
+  // If a worker fails before this uptime and before its first step, the job ends: a restart would fail in the
+  // same way. 0: disabled.
   Duration min_uptime = Duration::zero();
   // After this many consecutive restarts without progress beyond the furthest step, the next failure ends the
   // job. Applies only if workers report steps. 0: unlimited.
@@ -81,31 +82,33 @@ struct JobRuleField {
   enum class Kind { kNumber, kDuration, kChoice };
 
   absl::string_view name;    // on the wire; ends in _ms for a duration
-  absl::string_view option;  // without dashes; "rdzv-conf=KEY" for --rdzv-conf; empty: none of its own
+  absl::string_view option;  // without dashes; "rdzv-conf=KEY" for --rdzv-conf; empty: no option of its own
   Kind kind;
   int64_t min;
   int64_t max;
-  bool must_agree;  // a node with another value is rejected; else the first node's value applies
+  bool must_agree;  // true: a node with another value is rejected; false: the first node's value applies
   absl::Span<const absl::string_view> choices;
   int64_t (*get)(const JobRules&);
   void (*set)(JobRules&, int64_t);
 
-  // True if it has an option of its own, whose text is the value: not part of --nnodes or --rdzv-conf.
+  // True if the rule has an option of its own, whose argument is the value: not a part of --nnodes or
+  // --rdzv-conf.
   bool has_plain_option() const;
 };
 
 absl::Span<const JobRuleField> JobRuleFields();
 
-// The value as its option takes it: "3", "1.5" (seconds), "at-snapshot".
+// The value in the form that its option takes: "3", "1.5" (seconds), "at-snapshot".
 std::string RuleText(const JobRuleField& field, const JobRules& rules);
 // Sets the rule called `name`.
-//   Errors: kInvalidArgument: unknown name, or the value is out of range; the message has both.
+//   Errors: kInvalidArgument: the name is unknown, or the value is out of range. The message has the name
+//           and, if out of range, the value.
 absl::Status SetRule(absl::string_view name, int64_t value, JobRules& rules);
-// Checks relations between rules.
+// Checks the relations between rules.
 //   Errors: kInvalidArgument: max_nodes is below min_nodes, or one of them is not a multiple of node_unit.
 absl::Status CheckRules(const JobRules& rules);
 
-// The first rule with must_agree in which the two differ; null: none.
+// Returns the first rule with must_agree in which `job` and `node` differ, or null if there is none.
 const JobRuleField* FindDisagreement(const JobRules& job, const JobRules& node);
 // "--nnodes=1:3, but the job has --nnodes=2:2".
 std::string DisagreementText(const JobRuleField& field, const JobRules& job, const JobRules& node);

@@ -1,7 +1,8 @@
-// Debian builds Abseil with its own string_view, so this project uses absl::string_view everywhere.
-//
 // RETURN_IF_ERROR(expr, "context") and ASSIGN_OR_RETURN(lhs, expr, "context"): return an error to the caller,
 // with "context: " in front of its message.
+//
+// In Debian's build of Abseil, absl::string_view differs from std::string_view. So this project uses
+// absl::string_view everywhere.
 #pragma once
 
 #include <utility>

@@ -15,8 +15,8 @@ using std::chrono::seconds;
 // Whole milliseconds, rounded up, so that a wait never ends before its deadline.
 inline int64_t ToMillis(Duration d) { return std::chrono::ceil<milliseconds>(d).count(); }
 
-// The next multiple of `period` after `now`. Periodic timers of a process that use it with the same period
-// expire together and wake the process once.
+// The next multiple of `period` after `now`. Timers that use it with the same period expire together, so they
+// wake the process only once.
 inline TimePoint NextTick(TimePoint now, Duration period) {
   return now + period - now.time_since_epoch() % period;
 }

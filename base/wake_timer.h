@@ -1,4 +1,4 @@
-// The timer of a shell around a pure machine, and the clock of the machine's times.
+// The timer and the clock of a shell that runs a pure machine.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,13 @@ class WakeTimer {
  public:
   virtual ~WakeTimer() = default;
   virtual TimePoint Now() const = 0;
-  // Calls `wake` once, at `at` or soon after, never from within Set; none: never. Replaces the previous Set.
+  // Calls `wake` once, at `at` or soon after, but never from within Set. If `at` is nullopt, never calls it.
+  // Each Set replaces the previous one.
   virtual void Set(std::optional<TimePoint> at, std::function<void()> wake) = 0;
 };
 
 // On std::chrono::steady_clock.
-//   Threads: that of `io`. Does not call `wake` after its destruction.
+//   Threads: that of `io`. Does not call `wake` after the timer is destroyed.
 class AsioWakeTimer final : public WakeTimer {
  public:
   explicit AsioWakeTimer(boost::asio::io_context& io) : timer_(io) {}
@@ -33,7 +34,8 @@ class AsioWakeTimer final : public WakeTimer {
     ++*sets_;
     if (!at) return;
     timer_.expires_at(*at);
-    // cancel() has no effect on a wait that has already expired: its handler compares `sets`.
+    // cancel() does not stop the handler of a wait that has already expired. So the handler checks that there
+    // was no later Set.
     timer_.async_wait([sets = std::weak_ptr<int64_t>(sets_), set = *sets_,
                        wake = std::move(wake)](const boost::system::error_code& error) {
       const std::shared_ptr<int64_t> now = sets.lock();

@@ -29,18 +29,18 @@ struct WorkerEnv {
   bool virtual_local_rank = false;
   std::string master_addr;   // MASTER_ADDR: host of the worker store (c10d TCP)
   int master_port = 0;       // MASTER_PORT: 1..65535
-  bool agent_store = true;   // TORCHELASTIC_USE_AGENT_STORE; False: the worker with rank 0 hosts it
-  int restart_count = 0;     // TORCHELASTIC_RESTART_COUNT: failures spent by the job so far
+  bool agent_store = true;   // TORCHELASTIC_USE_AGENT_STORE; False: the worker with rank 0 hosts the store
+  int restart_count = 0;     // TORCHELASTIC_RESTART_COUNT: failures charged to the job so far
   int max_restarts = 0;      // TORCHELASTIC_MAX_RESTARTS
   std::string run_id;        // TORCHELASTIC_RUN_ID
   std::string error_file;    // TORCHELASTIC_ERROR_FILE: where a failing worker writes its JSON; may be empty
-  Round round;               // DDPRUN_ROUND: identifies everything that belongs to the round
+  Round round;               // DDPRUN_ROUND: the round that the worker belongs to
   std::string agent_socket;  // DDPRUN_AGENT_SOCKET: abstract unix socket name of the agent, without the NUL;
                              // may be empty
   // DDPRUN_NODE_ADDR: numeric address at which workers of other nodes reach this node; empty: unknown, or the
   // job has one node.
   std::string node_addr;
-  Duration lease{};  // DDPRUN_LEASE_MS: how long a silent node counts as alive; 0: unknown, or one node
+  Duration lease{};  // DDPRUN_LEASE_MS: how long a silent node counts as alive; 0: unknown, or a single node
 
   bool operator==(const WorkerEnv&) const = default;
 };
@@ -50,9 +50,9 @@ using EnvVars = std::vector<std::pair<std::string, std::string>>;
 // All variables of `env`; the optional DDPRUN_* variables are omitted if they are empty or 0.
 EnvVars EncodeWorkerEnv(const WorkerEnv& env);
 
-// Reads what EncodeWorkerEnv wrote. `get` is getenv, or a map in tests. A process started by hand (no RANK
-// and no WORLD_SIZE) gets a world of one with master_port 0. The variables that only ddprun sets (DDPRUN_*)
-// may be missing, so that torchrun can start an SDK worker.
+// Decodes the variables that EncodeWorkerEnv wrote. `get` is getenv, or a map in tests. A process started by
+// hand (no RANK and no WORLD_SIZE) gets world_size 1 and master_port 0. The variables that only ddprun sets
+// (DDPRUN_*) may be missing, so that torchrun can start an SDK worker.
 //   Errors: kInvalidArgument naming the variable and its value: not a number, a rank outside its world, a
 //           port outside 1..65535, or a world of several workers without MASTER_ADDR or MASTER_PORT.
 absl::StatusOr<WorkerEnv> DecodeWorkerEnv(

@@ -22,7 +22,7 @@
 namespace ddprun {
 namespace {
 
-// Replaces control characters: a line break in a name would end the comment and start a command.
+// Replaces control characters: after a line break in a name, the shell would run the rest of the name.
 std::string InOneLine(std::string text) {
   std::replace_if(text.begin(), text.end(), absl::ascii_iscntrl, '?');
   return text;

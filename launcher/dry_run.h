@@ -17,17 +17,18 @@ struct DryRunFacts {
   EnvVars launcher_env = {};             // environment of this process
   EnvVars base = {};                     // see BaseEnvironment
   std::vector<std::set<int>> cpus = {};  // see WorkerCpus
-  std::optional<bool> hosts = {};        // the endpoint names this node; none: needs a name lookup
-  std::string temporary_dir = {};        // base of the log directory without --log-dir
-  std::string interface_address = {};    // of the interface --local-addr names; empty: not an interface
+  std::optional<bool> hosts = {};        // whether the endpoint names this node; nullopt: needs a name lookup
+  std::string temporary_dir = {};        // parent of the log directory if --log-dir is not given
+  std::string interface_address = {};    // address of interface --local-addr; empty: it is not an interface
 };
 
 // Resolves no names, opens no ports and creates no files.
-//   Errors: as a launch, if workers cannot get their devices or processors.
+//   Errors: those of a launch whose workers cannot get their devices or processors.
 absl::StatusOr<DryRunFacts> GatherDryRunFacts(const LaunchConfig& config);
 
-// A text that is readable and a valid shell script: the job in comments, then one command for each worker of
-// this node, with its arguments, its CPUs, and the variables that differ from the launcher's environment.
+// Returns a readable text that is also a valid shell script: comments that describe the job, then one command
+// for each worker of this node, with the worker's arguments, its CPUs, and the variables that differ from the
+// launcher's environment.
 // Values that are assigned only at rendezvous are shown for an assumed case, which the text states, or in
 // <angle brackets>.
 std::string DryRunText(const LaunchConfig& config, const DryRunFacts& facts);

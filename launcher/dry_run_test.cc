@@ -144,7 +144,7 @@ TEST_F(DryRunTest, NoSignalsToHandle) {
               HasSubstr("# signals   none forwarded: a signal to this launcher kills all workers at once\n"));
 }
 
-// A shell that reads the text runs only the commands of the workers, whatever the names contain.
+// A shell that reads the text runs only the workers' commands, whatever the names contain.
 TEST_F(DryRunTest, NamesCannotBreakOutOfComments) {
   config_.run_id = "a/b\nreboot";
   config_.role = "r\r\nreboot";

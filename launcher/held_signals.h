@@ -13,8 +13,8 @@ namespace ddprun {
 void HoldSignals();
 
 // Adds `which` to `signals` and unblocks the signals of HoldSignals(); those that are pending are delivered.
-// Signals not in `which` keep their default action: they end this process, and the warden then kills its
-// workers. SIGHUP is not added if it is ignored: under nohup the job must survive its terminal.
+// Signals not in `which` keep their default action: they end this process, and the warden then kills the
+// workers. SIGHUP is not added if it is ignored: under nohup the job must outlive its terminal.
 void TakeSignals(boost::asio::signal_set& signals, const std::vector<int>& which);
 
 }  // namespace ddprun

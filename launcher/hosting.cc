@@ -44,7 +44,7 @@ bool IsLinkLocal(const sockaddr& address) {
          IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
 }
 
-// A link-local address is unique on its link only: the interfaces must match too, unless one is unspecified.
+// Link-local addresses are unique only per link, so the interfaces must match too, unless one is unspecified.
 bool IsSame(const sockaddr& a, const sockaddr& b) {
   if (Text(&a) != Text(&b)) return false;
   if (!IsLinkLocal(a)) return true;
@@ -116,7 +116,7 @@ bool IsThisMachine(const std::string& host) {
 std::string AddressOfThisMachine() {
   std::string found;
   ForEachOwnAddress([&found](const sockaddr& own) {
-    // A link-local address is useless elsewhere: it needs an interface name, which differs between nodes.
+    // Other nodes cannot use a link-local address: it needs an interface name, which differs between nodes.
     if (found.empty() && !IsLinkLocal(own) && !IsLoopback(Text(&own))) found = Text(&own);
   });
   return found.empty() ? "127.0.0.1" : found;

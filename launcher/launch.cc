@@ -44,7 +44,7 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr Duration kDefaultLastCall = seconds(30);
-// For a job whose first node chose the endpoint: the other nodes are then started by hand, one by one.
+// For a job whose first node chose the endpoint: a user then starts the other nodes by hand, one by one.
 constexpr Duration kShortLastCall = seconds(1);
 // Limit for name lookups before the agent starts.
 constexpr Duration kResolveLimit = seconds(10);
@@ -88,7 +88,7 @@ class Launcher {
  private:
   bool chose_endpoint() const { return config_.hosting == Hosting::kHere && config_.endpoint.port == 0; }
 
-  // An unusable --local-addr is an error here; the other nodes' workers would time out on it later.
+  // Rejects an unusable --local-addr now; otherwise the other nodes' workers would time out on it later.
   void CheckLocalAddress() {
     const std::string& given = config_.local_addr;
     local_addr_ = given;
@@ -167,7 +167,7 @@ class Launcher {
         CoordinatorHost::Open(io_, ListenAddress(endpoint.host), endpoint.port, CoordinatorLog(log_)),
         "cannot host the coordinator");
     if (!config_.record.empty()) {
-      // After binding the port: of two agents on one machine, only the host may truncate the file.
+      // After binding the port: of two agents on one machine, only the one that hosts may truncate the file.
       ASSIGN_OR_RETURN(recording_, RecordingFile::Open(io_, config_.record, &log_));
       coordinator_->RecordTo(recording_->Sink());
     }
@@ -178,7 +178,7 @@ class Launcher {
     } else if (IsLoopback(endpoint.host)) {
       address_ = ListenAddress(endpoint.host);
     } else {
-      // With the static backend, workers get the address as it was given.
+      // With the static backend, workers get the address exactly as given.
       const bool given = !endpoint.host.empty() &&
                          (config_.backend == Backend::kStatic || !IsUnspecifiedAddress(endpoint.host));
       address_ = given ? endpoint.host : AddressOfThisMachine();
@@ -193,7 +193,7 @@ class Launcher {
   }
 
   asio::awaitable<void> FindAndJoin() {
-    // Not a temporary in the call: GCC 12 destroys it twice.
+    // A local variable, because GCC 12 destroys a temporary in the call twice.
     FindLimits limits;
     limits.total = config_.rdzv.read_timeout;
     limits.advice = "--rdzv-conf=read_timeout=SECONDS changes the limit";
@@ -212,7 +212,7 @@ class Launcher {
     log_.Detail(absl::StrCat("found the coordinator at ", ToString(Endpoint{found_.address, found_.port}),
                              "; it sees this node as ", found_.local_address));
     address_ = found_.local_address;
-    // The coordinator is on this machine, and its name resolves to loopback here but not elsewhere.
+    // The coordinator is on this machine, and its host name resolves to loopback here but not elsewhere.
     if (IsLoopback(address_) && !IsLoopback(config_.endpoint.host)) address_ = AddressOfThisMachine();
     if (own_address_.empty()) own_address_ = address_;
     if (!local_addr_.empty()) address_ = local_addr_;
@@ -227,7 +227,7 @@ class Launcher {
       address = address_;
     }
     // This node hosts the coordinator under a name, which may resolve to loopback here. Use the local address
-    // of the route to another agent instead.
+    // on the route to another agent instead.
     for (const std::string& agent :
          coordinator_ ? coordinator_->AgentAddresses() : std::vector<std::string>()) {
       if (!address.empty()) break;
@@ -280,7 +280,7 @@ class Launcher {
     asio::post(io_, [this, done = std::move(done)] { done(TraceLink(coordinator_->Link(address_), log_)); });
   }
 
-  // Best effort: without this line, other nodes notice this agent's death only when its lease expires.
+  // Best effort: without this connection, other nodes notice this agent's death only when its lease expires.
   void OpenWardensLine(std::function<void(int fd)> done) {
     OpenGoneLine(io_, found_.address, found_.port,
                  [this, done = std::move(done)](absl::StatusOr<asio::ip::tcp::socket> line) {
@@ -289,7 +289,7 @@ class Launcher {
                  });
   }
 
-  // Connects to the same address as before: no name lookup, and never another coordinator.
+  // Connects to the same address as before, without a name lookup, so it never finds another coordinator.
   asio::awaitable<void> FindAgain(Duration limit, LinkHandler done) {
     FindLimits limits;
     limits.total = limit;
@@ -365,11 +365,11 @@ class Launcher {
   LogDirectory log_directory_;
   const OwnErrorFile own_error_;
   Observers observers_;
-  std::string local_addr_;                    // --local-addr; of an interface, its address
+  std::string local_addr_;                    // --local-addr; the address if that is an interface
   std::string own_address_;                   // numeric address of this node; empty: see Network()
   std::string address_;                       // name or address by which others reach this node
-  absl::Status why_not_host_;                 // not OK: the endpoint names this node; hosting failed
-  FoundCoordinator found_;                    // unless this node hosts the coordinator
+  absl::Status why_not_host_;                 // not OK: the endpoint names this node, but hosting failed
+  FoundCoordinator found_;                    // set unless this node hosts the coordinator
   std::unique_ptr<RecordingFile> recording_;  // null: no coordinator here, or it is not recorded
   std::unique_ptr<CoordinatorHost> coordinator_;
   std::unique_ptr<RoundStores> stores_;

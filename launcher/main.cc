@@ -1,4 +1,4 @@
-// ddprun; also ddpctl, if invoked under that name.
+// The main program of ddprun, and of ddpctl if invoked under that name.
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -46,9 +46,9 @@ std::string Env(const char* name) {
 // An agent with one worker has about 20 files open.
 constexpr rlim_t kFewestFiles = 32;
 
-// Raises the soft limit of open files to the hard limit: each worker of the job may hold a few connections to
-// a store in this process. Workers keep the original limit, since the warden that starts them was forked
-// before. Returns the new limit.
+// Raises the soft limit on open files to the hard limit and returns it: each worker of the job may hold a few
+// connections to a store in this process. Workers keep the original limit, since the warden that starts them
+// was forked earlier.
 rlim_t RaiseDescriptorLimit() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return RLIM_INFINITY;
@@ -88,7 +88,7 @@ int Main(const std::vector<std::string>& args, ddprun::WardenHandle warden, rlim
     return 1;
   }
   if (const auto* store = std::get_if<StoreConfig>(&*command)) {
-    warden.socket.Reset();  // Not needed without workers; closing its socket ends it.
+    warden.socket.Reset();  // Without workers, no warden is needed; closing its socket ends it.
     waitpid(warden.pid, nullptr, 0);
     return RunStoreOnly(*store, log);
   }
@@ -107,7 +107,7 @@ int main(int argc, char** argv) {
   const absl::string_view name = argv[0];
   if (name.substr(name.rfind('/') + 1) == "ddpctl") return ddprun::RunCtl(args);
   ddprun::HoldSignals();
-  // It is forked, and itself forks, so it must start before there is a second thread.
+  // The warden is forked and itself forks, so it must start before this process has a second thread.
   ddprun::WardenHandle warden = ddprun::StartWarden();
   const rlim_t most_files = RaiseDescriptorLimit();
   // A closed pipe and the file size limit (ulimit -f) must fail the write, not kill the launcher.

@@ -1,4 +1,4 @@
-// --record=FILE: the recording of the coordinator in this process.
+// --record=FILE: records the steps of the coordinator in this process.
 #pragma once
 
 #include <functional>
@@ -15,12 +15,12 @@
 
 namespace ddprun {
 
-// How long Flush waits for the last steps to reach the file.
+// How long Flush waits for the last steps to be written.
 inline constexpr Duration kRecordingLimit = seconds(5);
 
-// Writes in a thread of its own, so a file system that hangs does not block the coordinator: with
-// DiskThread::kMaxBytes unwritten the recording ends. Only the first error is logged.
-//   Threads: the thread of `io`.
+// Writes in a separate thread, so that a file system that hangs does not block the coordinator. The recording
+// ends if more than DiskThread::kMaxBytes would be pending. Only the first error is logged.
+//   Threads: called on the thread of `io`.
 class RecordingFile {
  public:
   // Creates or truncates the file, with mode 0600, since it contains the nodes' secret tokens.
@@ -32,7 +32,7 @@ class RecordingFile {
 
   // For Coordinator::RecordTo. The sink must not be called after this object is destroyed.
   StepSink Sink();
-  // Calls `done` once, from `io`, when all is written or after kRecordingLimit.
+  // Calls `done` once, from `io`, when all steps are written or after kRecordingLimit.
   void Flush(std::function<void()> done);
 
  private:

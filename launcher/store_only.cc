@@ -30,11 +30,11 @@ namespace asio = boost::asio;
 
 int RunStoreOnly(const StoreConfig& config, AgentLog& log) {
   asio::io_context io(1);
-  // Through a sink: a blocked reader of stderr must not block the store's clients.
+  // Log through a sink: a blocked reader of stderr must not block the store's clients.
   OutputSink err(io, STDERR_FILENO, "stderr", [](const absl::Status&) {});
   log.SendTo([&err](absl::string_view text) { err.Write(text); });
   const absl::Cleanup restore_log = [&log] { log.SendTo({}); };
-  // Before the port is printed: the parent may exit as soon as it has read it.
+  // Watch the parent before printing the port: the parent may exit as soon as it has read the port.
   const pid_t parent = getppid();
   asio::posix::stream_descriptor parent_end(io);
   if (parent != 0) {  // 0: the first process of a container; its parent is not visible

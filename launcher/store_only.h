@@ -6,8 +6,8 @@
 
 namespace ddprun {
 
-// Runs until it receives a signal or its parent exits. Prints the port as the first line on stdout. Returns
-// the exit code.
+// Runs until this process receives a signal or its parent exits. Prints the port as the first line on stdout.
+// Returns the exit code.
 int RunStoreOnly(const StoreConfig& config, AgentLog& log);
 
 }  // namespace ddprun

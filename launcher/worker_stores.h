@@ -12,16 +12,16 @@
 
 namespace ddprun {
 
-// The default: each offer is a new store, hosted by this process, on a new port.
+// The default: each offer is a new store in this process, on a new port.
 class FreshStores : public RoundStores {
  public:
-  // `address`: address to listen on; empty: all addresses. `options`: for each store.
+  // `address`: the address to listen on; empty: all addresses. `options`: applied to each store.
   FreshStores(boost::asio::io_context& io, std::string address, C10dServerOptions options = {});
   absl::StatusOr<int> Offer() override;
   void Withdraw() override;
 
  private:
-  // Closes `store`. The local workers are gone; those of other nodes get a few seconds to disconnect.
+  // Closes `store`. The local workers are gone; workers on other nodes get a few seconds to disconnect.
   void End(std::unique_ptr<WorkerStore> store);
 
   boost::asio::io_context& io_;
@@ -31,8 +31,8 @@ class FreshStores : public RoundStores {
   std::vector<std::unique_ptr<WorkerStore>> ending_;
 };
 
-// --rdzv-backend=static on node rank 0: workers expect their store at --master-port, which the coordinator
-// listens on. Each offer gives that port an empty key space.
+// --rdzv-backend=static on node rank 0: workers expect their store at --master-port, where the coordinator
+// listens. Each offer gives the store on that port an empty key space.
 class CoordinatorPortStores : public RoundStores {
  public:
   explicit CoordinatorPortStores(CoordinatorHost* host) : host_(host) {}
@@ -44,8 +44,8 @@ class CoordinatorPortStores : public RoundStores {
 };
 
 // TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: the worker with rank 0 hosts the store itself. Each offer is a port
-// that is free at the time of the call. It is not reserved: another process may take it before the worker
-// binds it, which is unlikely.
+// that is free at the time of the call. The port is not reserved: another process may take it before the
+// worker binds it, which is unlikely.
 class WorkerHostedStores : public RoundStores {
  public:
   explicit WorkerHostedStores(boost::asio::io_context& io) : io_(io) {}

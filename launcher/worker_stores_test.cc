@@ -31,7 +31,8 @@ class Client {
   bool Send(const std::string& bytes) {
     return send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
   }
-  // The bytes received; "end": the store closed the connection; "reset": it was reset; empty: nothing yet.
+  // Returns the bytes received, "end" if the store closed the connection, "reset" if it reset the connection,
+  // or an empty string if nothing has arrived yet.
   std::string Receive() {
     char buffer[64];
     const ssize_t n = recv(fd_, buffer, sizeof buffer, MSG_DONTWAIT);
@@ -50,7 +51,7 @@ const std::string kNone(8, '\0');
 
 class WorkerStoresTest : public ::testing::Test {
  protected:
-  // Runs the io_context until `client` has received something, ten seconds at most.
+  // Runs the io_context until `client` has received something, for at most ten seconds.
   std::string Await(Client& client) {
     const auto end = std::chrono::steady_clock::now() + seconds(10);
     while (std::chrono::steady_clock::now() < end) {
@@ -129,7 +130,7 @@ TEST_F(WorkerStoresTest, CoordinatorPortStaysAndItsStoreIsRenewed) {
   EXPECT_EQ(Await(second), kNone);
 }
 
-// Binds and listens on all addresses, as a worker's own store does.
+// Binds and listens on all addresses, like a store hosted by a worker.
 bool Binds(int port) {
   const int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in6 address{};

@@ -29,7 +29,7 @@ HttpReply ErrorReply(http::status status) {
   return {.status = static_cast<int>(status), .body = std::string(http::obsolete_reason(status)) + "\n"};
 }
 
-// The status that answers a request that could not be read; none: the peer cannot receive a reply.
+// The status of the reply to a request that could not be read; nullopt: the peer cannot receive a reply.
 std::optional<http::status> StatusOf(const boost::system::error_code& ec) {
   if (ec == http::error::header_limit) return http::status::request_header_fields_too_large;
   if (ec == http::error::body_limit) return http::status::payload_too_large;
@@ -65,7 +65,7 @@ asio::awaitable<void> Serve(asio::ip::tcp::socket socket, const HttpHandler& han
   }
 
   http::response<http::string_body> response(static_cast<http::status>(reply.status), 11);
-  response.set(http::field::server, "ddprun");  // ddpctl identifies the coordinator by it
+  response.set(http::field::server, "ddprun");  // ddpctl recognizes the coordinator by this header
   response.set(http::field::content_type, reply.content_type);
   response.set(http::field::cache_control, "no-store");
   if (response.result() == http::status::method_not_allowed) {
@@ -78,7 +78,8 @@ asio::awaitable<void> Serve(asio::ip::tcp::socket socket, const HttpHandler& han
   stream.expires_after(limits.reply_deadline);
   const auto [write_error, written] = co_await http::async_write(stream, response, kAwait);
   if (write_error) co_return;
-  // Wait until the peer closes: an earlier close could reset the connection and discard what it has not read.
+  // Wait until the peer closes: closing earlier could reset the connection and discard data that the peer has
+  // not read.
   beast::error_code ec;
   stream.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ec);
   std::array<char, 1024> rest;

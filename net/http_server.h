@@ -16,13 +16,13 @@ struct HttpReply {
   std::string body = {};
 };
 
-// The parts of a target: "/events?after=7" has the path "/events" and the query "after=7".
+// The parts of a request target: "/events?after=7" has the path "/events" and the query "after=7".
 struct HttpTarget {
   absl::string_view path;
   absl::string_view query;
   bool is_delete = false;  // the method is DELETE; otherwise GET or HEAD
 };
-// The value of `name` in a query, decoded; empty if absent.
+// The decoded value of `name` in `query`; empty if absent.
 std::string QueryValue(absl::string_view query, absl::string_view name);
 
 using HttpHandler = std::function<HttpReply(const HttpTarget& target)>;
@@ -36,7 +36,8 @@ struct HttpLimits {
 
 // Serves GET and HEAD, and DELETE if allowed. Replies 405 to other methods, 400 to malformed requests, 413 to
 // a request with a body, 431 to an oversized header. Closes a connection that misses a deadline.
-//   Threads: `handler` and `done` run on the io_context of `socket`; `done` once, when the connection closes.
+//   Threads: `handler` and `done` run on the io_context of `socket`; `done` runs once, when the connection
+//            closes.
 //   Owns:    `socket`; `handler` is borrowed and must outlive the io_context.
 void ServeHttp(boost::asio::ip::tcp::socket socket, const HttpHandler& handler, const HttpLimits& limits = {},
                std::function<void()> done = {});

@@ -34,7 +34,7 @@ bool IsLoopbackAddress(const std::string& address) {
   return inet_pton(AF_INET6, address.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
-// "::ffff:10.0.0.1", as a dual-stack socket shows an IPv4 address, becomes "10.0.0.1".
+// Converts an IPv4 address as a dual-stack socket shows it: "::ffff:10.0.0.1" -> "10.0.0.1".
 std::string Unmapped(const std::string& address) {
   const bool mapped = address.starts_with(kMappedPrefix) && address.find('.') != std::string::npos;
   return mapped ? address.substr(sizeof(kMappedPrefix) - 1) : address;
@@ -89,7 +89,7 @@ std::string LocalAddressTowards(const std::string& address) {
   if (fd < 0) return "";
   sockaddr_storage local{};
   socklen_t size = sizeof local;
-  char text[NI_MAXHOST] = "";  // with the scope that a link-local address needs
+  char text[NI_MAXHOST] = "";  // includes the scope, which a link-local address needs
   const bool routed = connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
                       getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size) == 0 &&
                       getnameinfo(reinterpret_cast<const sockaddr*>(&local), size, text, sizeof text, nullptr,

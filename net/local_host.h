@@ -17,19 +17,20 @@ struct InterfaceAddress {
 // addresses, which need a scope.
 std::vector<InterfaceAddress> InterfaceAddresses();
 
-// The first address of `interface`; empty: it is down or has no address; none: there is no such interface.
+// Returns the first address of `interface`, "" if the interface is down or has no address, or nullopt if
+// there is no such interface.
 std::optional<std::string> AddressOfInterface(const std::string& interface);
 
 // The interface that has the numeric `address`, which may have a scope ("fe80::1%eth0"). Every loopback
-// address maps to a loopback interface. Empty: none.
+// address maps to a loopback interface. Empty: no interface has the address.
 std::string InterfaceOfAddress(const std::string& address);
 
 // The source address of packets from this machine to the numeric `address`; empty: no route. Sends nothing.
 std::string LocalAddressTowards(const std::string& address);
 
-// The full name of this machine, such as node1.example, or the short one if no full one is known. If the host
-// name has no dot, this queries the resolver, which may block until DNS times out: call it once, and not on a
-// time-critical path.
+// The full name of this machine, such as node1.example, or the short name if no full name is known. If the
+// host name has no dot, this queries the resolver, which may block until DNS times out. Call it once, and not
+// on a time-critical path.
 std::string LocalHostName();
 
 }  // namespace ddprun

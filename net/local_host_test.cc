@@ -21,7 +21,7 @@ TEST(InterfacesTest, MapsAddressesToInterfacesAndBack) {
     EXPECT_FALSE(AddressOfInterface(each.interface)->empty());
   }
   EXPECT_EQ(InterfaceOfAddress("fe80::1%eth7"), "eth7");
-  // From a block for documentation (RFC 5737).
+  // 192.0.2.0/24 is reserved for documentation (RFC 5737).
   EXPECT_EQ(InterfaceOfAddress("192.0.2.1"), "");
   EXPECT_EQ(InterfaceOfAddress("no address"), "");
   EXPECT_EQ(AddressOfInterface("no-such-if"), std::nullopt);

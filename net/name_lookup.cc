@@ -46,7 +46,7 @@ absl::StatusOr<Addresses> Ask(const std::string& host, int port, int flags, int&
   return addresses;
 }
 
-// Leaves signals to the threads that handle them.
+// Leaves signals to other threads, which handle them.
 void BlockSignals() {
   sigset_t all;
   sigfillset(&all);

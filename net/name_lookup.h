@@ -1,5 +1,5 @@
-// Name lookup with a deadline. getaddrinfo has none: if the name server does not answer, it blocks for the
-// time that resolv.conf sets, typically half a minute.
+// Name lookup with a deadline. getaddrinfo has no deadline: if the name server does not answer, getaddrinfo
+// blocks for the time that resolv.conf sets, typically half a minute.
 #pragma once
 
 #include <sys/socket.h>
@@ -24,11 +24,12 @@ class NameLookup {
  public:
   NameLookup(const std::string& host, int port);
 
-  // Readable once the result is available; owned by this object. -1: no descriptor was available; then the
+  // Readable once the result is available; owned by this object. -1: no descriptor was available, and the
   // result is available immediately.
   int fd() const;
 
-  //   Errors: kUnavailable: the name does not resolve, with the cause; no thread or descriptor is available.
+  //   Errors: kUnavailable: the name does not resolve, or no thread or descriptor is available; the message
+  //           has the cause.
   //   REQUIRES: fd() is readable, or -1.
   absl::StatusOr<std::vector<SocketAddress>> Result() const;
 

@@ -1,4 +1,4 @@
-// Replaces getaddrinfo of the C library by one that blocks until the test releases it.
+// Replaces the C library's getaddrinfo with one that blocks until the test releases it.
 
 #include "net/name_lookup.h"
 
@@ -17,7 +17,7 @@
 
 namespace {
 
-// A name server that does not answer until this is counted down.
+// The fake name server does not answer until this latch is counted down.
 std::latch* g_answer = nullptr;
 std::atomic<int> g_asked{0};
 

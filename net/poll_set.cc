@@ -13,8 +13,8 @@ namespace {
 
 using boost::system::error_code;
 
-// Limits of a turn. With full batches of short requests, 16 batches take a few milliseconds; with long ones,
-// such as replies of megabytes, the time limit applies.
+// Limits for a turn. Sixteen full batches of short requests take a few milliseconds. With long ones, such as
+// replies of megabytes, the time limit applies.
 constexpr int kBatchesPerTurn = 16;
 constexpr std::chrono::milliseconds kTurn(5);
 // A client on this host sends its next request within about 10 us of the reply.
@@ -53,7 +53,7 @@ absl::Status PollSet::Add(int fd, uint32_t events, Handler* handler) {
   if (::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_ADD, fd, &event) != 0)
     return ExhaustedError("cannot watch a socket");
   ++size_;
-  if (end_ == 0) Await();  // within a turn, its end does so
+  if (end_ == 0) Await();  // during a turn, Turn calls Await at its end
   return absl::OkStatus();
 }
 
@@ -103,9 +103,10 @@ void PollSet::Turn() {
   Await();
 }
 
-// Polls for a moment. When the next request is already on its way, as when a client sends many in sequence,
-// sleeping and waking up cost both sides more than this. After each miss, twice as many turns skip it as
-// after the miss before, so that a rarely busy set costs nothing.
+// Polls for kLinger. If the next request is already on its way, as when a client sends many in sequence,
+// sleeping and waking up cost both sides more than polling. After a miss, some turns skip the polling; each
+// consecutive miss doubles their number, up to kMaxSkipped, so that polling costs a rarely busy set almost
+// nothing.
 int PollSet::Linger() {
   if (lingers_to_skip_ > 0) {
     --lingers_to_skip_;

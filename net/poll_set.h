@@ -1,8 +1,9 @@
 // An epoll set of many descriptors that an io_context watches as one descriptor.
 //
-// Asio spends one or two system calls per message in addition to those that transfer it: a read that finds no
-// data, or rearming the descriptor. Here the io_context is notified once that something is ready, then events
-// are taken batch by batch as in a bare epoll loop; a busy store costs as much as with such a loop.
+// In addition to the system calls that transfer a message, Asio makes one or two more per message: a read
+// that finds no data, or a call that rearms the descriptor. Here the io_context is notified once when any
+// descriptor is ready, and events are then taken in batches, as in a bare epoll loop. A busy store costs as
+// much as with such a loop.
 #pragma once
 
 #include <sys/epoll.h>
@@ -18,7 +19,7 @@ namespace ddprun {
 
 // One per io_context, created on first use; while it is not empty, io_context::run() does not return. Events
 // are level-triggered: a descriptor that stays ready is reported again. A turn is bounded, so that other
-// handlers of the io_context run.
+// handlers of the io_context can run.
 //   Threads: that of the io_context.
 //   Owns:    none of the added descriptors.
 class PollSet final : public boost::asio::execution_context::service {
@@ -34,8 +35,8 @@ class PollSet final : public boost::asio::execution_context::service {
 
   static PollSet& Of(boost::asio::io_context& io);
 
-  // Calls `handler` on `events` of `fd` until Remove.
-  //   Errors: kResourceExhausted: no descriptor or memory for it.
+  // Calls `handler` for `events` on `fd` until Remove.
+  //   Errors: kResourceExhausted: no descriptor or memory is available.
   absl::Status Add(int fd, uint32_t events, Handler* handler);
   //   REQUIRES: `fd` was added with `handler`.
   void Change(int fd, uint32_t events, Handler* handler);
@@ -58,7 +59,7 @@ class PollSet final : public boost::asio::execution_context::service {
   boost::asio::posix::stream_descriptor epoll_;  // open since the first Add
   int64_t size_ = 0;
   bool awaiting_ = false;
-  int lingers_to_skip_ = 0;  // turns that do not linger, after a miss
+  int lingers_to_skip_ = 0;  // turns left that do not linger, after a miss
   int skip_after_miss_ = 1;
 
   // The current batch: events next_..end_-1 are still to be dispatched.

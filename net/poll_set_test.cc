@@ -95,7 +95,7 @@ TEST_F(PollSetTest, ReportsATakenEventOnlyWhenItOccursAgain) {
 
 TEST_F(PollSetTest, RemovedHandlerGetsNoEventsOfTheSameBatch) {
   Bell a(set_), b(set_);
-  // The handler that runs first removes the other one, which is ready as well.
+  // The handler that runs first removes the other one, which is also ready.
   a.on_events = [&] { a.Remove(), b.Remove(); };
   b.on_events = a.on_events;
   a.Ring();
@@ -111,7 +111,7 @@ TEST_F(PollSetTest, HandlerMayDeleteItselfAndOthers) {
     bells.push_back(std::make_unique<Bell>(set_));
     bells.back()->on_events = [&] {
       ++calls;
-      // Destroys this function too: it uses no captures afterwards.
+      // Also destroys this lambda, which uses no captures after this line.
       bells.clear();
     };
     bells.back()->Ring();
@@ -122,7 +122,7 @@ TEST_F(PollSetTest, HandlerMayDeleteItselfAndOthers) {
 
 TEST_F(PollSetTest, BusySetDoesNotStarveOtherHandlers) {
   Bell busy(set_);
-  busy.Ring();  // and never take it
+  busy.Ring();  // never taken, so it stays ready
   boost::asio::post(io_,
                     [&] { boost::asio::post(io_, [&] { boost::asio::post(io_, [&] { busy.Remove(); }); }); });
   io_.run();  // returns

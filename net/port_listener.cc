@@ -30,18 +30,18 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// EMFILE persists until a descriptor is closed elsewhere, without notification: retry after a pause.
+// EMFILE persists until a descriptor is closed elsewhere, which is not reported: retry after a pause.
 constexpr Duration kAcceptPause = milliseconds(50);
 // Connections accepted in a row before other handlers run.
 constexpr int kAcceptsPerTurn = 64;
-// Descriptors reserved for other uses, unless the limit is small: workers can be started and files written
-// however many peers connect. gRPC ends the process if it gets no descriptor when it starts.
+// Descriptors reserved for other uses, fewer if the limit is small, so that workers can be started and files
+// written however many peers connect. gRPC ends the process if it gets no descriptor when it starts.
 constexpr rlim_t kReserved = 32;
 
-// Limit for resolving an address to listen on that is given by name.
+// Limit for resolving the listen address if it is given as a name.
 constexpr Duration kResolveLimit = seconds(10);
 
-// The first reserved descriptor. The system allocates the lowest free one.
+// The lowest reserved descriptor number. The system always allocates the lowest free number.
 int FirstReserved() {
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return INT_MAX;
@@ -113,13 +113,13 @@ struct PortListener::State final : std::enable_shared_from_this<PortListener::St
   asio::io_context& io;
   PollSet& poll_set;
   PortHandlers handlers;
-  tcp::acceptor acceptor;    // until it listens
-  int listening = -1;        // its descriptor afterwards, watched only by poll_set
-  tcp protocol = tcp::v6();  // of the address that it listens on
+  tcp::acceptor acceptor;    // used only until it listens
+  int listening = -1;        // the listening socket, released by `acceptor`
+  tcp protocol = tcp::v6();  // of the listen address
   asio::steady_timer pause;
   absl::flat_hash_map<int, std::unique_ptr<Silent>> silent;  // by their descriptors
   int64_t num_pauses = 0;
-  bool full = false;       // on_full was called, and no connection accepted since
+  bool full = false;       // on_full was called, and no connection has been accepted since
   bool accepting = false;  // `listening` is in poll_set
   bool closed = false;
 };
@@ -214,7 +214,7 @@ void PortListener::State::OnReadable(Silent* peer) {
   if (!OnFirstByte(fd)) AwaitFirstByte(fd);
 }
 
-// Hands over or closes the connection; false: no byte has arrived yet.
+// Returns false if no byte has arrived yet; otherwise hands over or closes the connection.
 bool PortListener::State::OnFirstByte(int fd) {
   char first;
   const ssize_t n = ::recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT);

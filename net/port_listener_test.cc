@@ -59,7 +59,7 @@ class PortListenerTest : public testing::Test {
   IoThread thread_;
   std::unique_ptr<PortListener> listener_;
   int port_ = 0;
-  std::vector<std::string> handed_;  // on the thread
+  std::vector<std::string> handed_;  // accessed only on the thread
   std::vector<tcp::socket> sockets_;
   std::vector<absl::Status> full_;
 };
@@ -123,7 +123,7 @@ TEST_F(PortListenerTest, ListensOnAllAddressesOfTheHost) {
   RawPeer v4(port_);
   ASSERT_TRUE(v4.Send("x"));
   ASSERT_TRUE(HandedComesTo(1));
-  // On a host without IPv6 it listens on IPv4 only.
+  // On a host without IPv6, the listener uses IPv4 only.
   const int probe = ::socket(AF_INET6, SOCK_STREAM, 0);
   if (probe < 0) return;
   ::close(probe);

@@ -23,7 +23,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Limit for one address, so that one that drops packets leaves time for the other addresses of the host.
+// Limit for each address, so that an address that drops packets leaves time for the host's other addresses.
 constexpr Duration kConnectTimeout = seconds(10);
 
 absl::Status ConnectSocket(int fd, const SocketAddress& address, TimePoint deadline) {

@@ -11,17 +11,18 @@
 namespace ddprun {
 
 // Tries each address of the host once. The caller owns the socket, which is non-blocking and has TCP_NODELAY.
-//   Errors: kUnavailable: the name does not resolve by `deadline`, or the error of the last address.
+//   Errors: kUnavailable: the name does not resolve by `deadline`, or no address connects; the message has
+//           the error for the last address.
 absl::StatusOr<int> TcpConnect(const std::string& host, int port, TimePoint deadline);
 
-// Waits until `fd` has one of `events` of poll().
-//   Errors: kDeadlineExceeded: it has none by `deadline`.
+// Waits until poll() reports one of `events` for `fd`.
+//   Errors: kDeadlineExceeded: no event by `deadline`.
 absl::Status PollUntil(int fd, short events, TimePoint deadline);
 
 // Connects to a peer that may not be up yet: calls `attempt` with the deadline until it returns anything but
 // kUnavailable, with backoff from 10 ms to 1 s.
-//   Errors: kUnavailable: `timeout` is over; names `what` and the last error. Others: as `attempt`, with
-//           `what` in front of the message.
+//   Errors: kUnavailable: `timeout` has passed; the message has `what` and the last error. Others: those of
+//           `attempt`, with `what` in front of the message.
 absl::Status ConnectWithRetries(const std::string& what, Duration timeout,
                                 absl::FunctionRef<absl::Status(TimePoint deadline)> attempt);
 

@@ -1,4 +1,5 @@
-// A clock that, unlike steady_clock, advances while the machine is suspended. For promises to other hosts.
+// A clock that, unlike steady_clock, advances while the machine is suspended. For deadlines on which other
+// hosts rely.
 #pragma once
 
 #include <time.h>
@@ -22,7 +23,7 @@ struct BootClock {
   }
 };
 
-// Never compared between hosts.
+// Values from different hosts are never compared.
 using BootTime = BootClock::time_point;
 
 }  // namespace ddprun

@@ -15,7 +15,7 @@ namespace {
 
 constexpr rlim_t kMaxDescriptors = 1 << 20;  // the kernel's default for fs.nr_open
 
-// The kernel's struct linux_dirent64. The C library's opendir() allocates.
+// The kernel's struct linux_dirent64. It is read directly, because opendir() allocates memory.
 struct DirectoryEntry {
   uint64_t inode;
   int64_t offset;
@@ -28,7 +28,7 @@ bool CloseListedInProc(int first) {
   const int dir = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (dir < 0) return false;
   alignas(DirectoryEntry) char buffer[4096];
-  // Closing a descriptor removes its entry while the directory is read: repeat until a pass closes nothing.
+  // Closing descriptors changes the directory while it is being read, so repeat until a pass closes nothing.
   bool closed = true;
   while (closed) {
     closed = false;

@@ -47,8 +47,9 @@ inline int WriteAll(int fd, absl::string_view bytes) {
   return 0;
 }
 
-// Closes all descriptors >= `first`. Uses close_range (Linux 5.9), else /proc/self/fd, else tries every
-// number below the hard limit of open files, at most 2^20. Allocates nothing: usable between fork and exec.
+// Closes all descriptors >= `first`. Uses close_range (Linux 5.9), falls back to /proc/self/fd, and then to
+// closing every number below the hard limit on open files (at most 2^20). Does not allocate memory, so it may
+// be called between fork and exec.
 void CloseFrom(int first);
 
 }  // namespace ddprun

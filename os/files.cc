@@ -22,7 +22,8 @@ void RemoveFileOf(int fd) {
   const ssize_t length = readlink(link, path, sizeof path - 1);
   if (length <= 0) return;
   path[length] = '\0';
-  // The link to a removed file ends in " (deleted)"; another file may have that name.
+  // For an unlinked file, the link text ends in " (deleted)". Another file may have that very name, so
+  // compare the inodes.
   struct stat opened, named;
   if (fstat(fd, &opened) != 0 || lstat(path, &named) != 0) return;
   if (opened.st_dev == named.st_dev && opened.st_ino == named.st_ino) unlink(path);
@@ -30,7 +31,8 @@ void RemoveFileOf(int fd) {
 
 namespace {
 
-// Creates a file: access() is wrong for /proc, under quotas, and for root on some network file systems.
+// Tests by creating a file, because access() gives wrong answers for /proc, under quotas, and for root on
+// some network file systems.
 bool CanHoldFiles(const std::string& dir) {
   std::string path = dir + "/ddprun_XXXXXX";
   const int fd = mkostemp(path.data(), O_CLOEXEC);

@@ -15,8 +15,8 @@
 
 namespace ddprun {
 
-// Removes the current name of the file behind `fd` (O_PATH suffices): the name under which it was opened, or
-// the one it was renamed to. No effect if the file has no name, or if another file now has that name.
+// Unlinks the file that is open as `fd` (O_PATH suffices) under its current name, even if it was renamed
+// after it was opened. No effect if the file has no name, or if another file now has that name.
 void RemoveFileOf(int fd);
 
 struct PlainFile {
@@ -24,8 +24,8 @@ struct PlainFile {
   int64_t size = 0;  // in bytes, at the time of opening
 };
 
-// nullopt if the file cannot be read or is not a regular file. Does not open devices and does not block on a
-// FIFO, even if the path becomes one between stat() and open().
+// Opens the file at `path` for reading. Returns nullopt if it cannot be read or is not a regular file. Does
+// not open devices, and does not block on a FIFO even if the path becomes one between stat() and open().
 inline std::optional<PlainFile> OpenPlainFile(const std::string& path) {
   struct stat info;
   if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
@@ -34,8 +34,8 @@ inline std::optional<PlainFile> OpenPlainFile(const std::string& path) {
   return PlainFile{.fd = std::move(fd), .size = info.st_size};
 }
 
-// The first of $TMPDIR, $TEMP, $TMP, /tmp, /var/tmp, /usr/tmp and the working directory in which a file can
-// be written, as an absolute path. Same order and test as Python's tempfile.gettempdir().
+// Returns the first of $TMPDIR, $TEMP, $TMP, /tmp, /var/tmp, /usr/tmp and the working directory in which a
+// file can be written, as an absolute path. Same order and test as Python's tempfile.gettempdir().
 //   Errors: kFailedPrecondition: none is usable; the message lists the directories tried.
 absl::StatusOr<std::string> TemporaryDirectory();
 

@@ -1,5 +1,5 @@
-// Functions of newer glibc versions that Debian 12's libstdc++.a and libgcc_eh.a call. A program linked with
-// them starts with older versions of glibc; with newer versions they replace glibc's own.
+// Functions from newer glibc versions that Debian 12's libstdc++.a and libgcc_eh.a call. A program linked
+// with these definitions starts on older glibc versions; on newer ones, the definitions replace glibc's own.
 #include <dlfcn.h>
 #include <link.h>
 #include <sys/random.h>
@@ -42,19 +42,20 @@ int FindIn(dl_phdr_info* object, size_t, void* data) {
 
 extern "C" {
 
-// glibc 2.32. Nonzero: no thread was started, so reference counts need not be atomic. Zero is always correct.
+// Since glibc 2.32. Nonzero means that no thread was started, so reference counts need not be atomic. Zero is
+// always correct.
 char __libc_single_threaded = 0;
 
-// glibc 2.35. Called by the unwinder, which uses the bounds and dlfo_eh_frame.
+// Since glibc 2.35. Called by the unwinder, which uses the map bounds and dlfo_eh_frame.
 int _dl_find_object(void* pc, dl_find_object* result) noexcept {
   Search search = {.pc = reinterpret_cast<uintptr_t>(pc), .found = result};
   return dl_iterate_phdr(FindIn, &search) == 1 ? 0 : -1;
 }
 
-// glibc 2.36. Called by std::random_device.
+// Since glibc 2.36. Called by std::random_device.
 uint32_t arc4random() noexcept {
   uint32_t value = 0;
-  // A read of 4 bytes is not interrupted. Without getrandom (Linux before 3.17) no randomness is available.
+  // A 4-byte read is never interrupted. The call fails before Linux 3.17, which has no getrandom.
   if (getrandom(&value, sizeof value, 0) != sizeof value) abort();
   return value;
 }

@@ -31,7 +31,7 @@ TEST_F(TemporaryDirectoryTest, IsTheFirstUsableDirectory) {
   EXPECT_EQ(*TemporaryDirectory(), theirs_);
   setenv("TEMP", ours_.c_str(), 1);
   EXPECT_EQ(*TemporaryDirectory(), ours_);
-  // /proc: access() permits root to write, but no file can be created.
+  // In /proc, access() reports that root may write, but no file can be created.
   for (const char* bad : {"/nowhere", "", "/etc/passwd", "/proc"}) {
     setenv("TMPDIR", bad, 1);
     EXPECT_EQ(*TemporaryDirectory(), ours_) << "with TMPDIR=" << bad;
@@ -47,7 +47,7 @@ TEST_F(TemporaryDirectoryTest, RelativePathIsMadeAbsolute) {
   EXPECT_EQ(*TemporaryDirectory(), std::filesystem::current_path() / "ours");
 }
 
-// The file size limit is 0, so that no file can be written.
+// Sets the file size limit to 0, so that no file can be written.
 TEST_F(TemporaryDirectoryTest, ErrorNamesTheDirectoriesTried) {
   setenv("TMPDIR", ours_.c_str(), 1);
   signal(SIGXFSZ, SIG_IGN);

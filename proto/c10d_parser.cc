@@ -109,7 +109,7 @@ size_t Parser::Consume(absl::string_view input, OnRequest on_request) {
 }
 
 // A versioned connection starts with 00 and the magic. A legacy SET starts with 00 too, but there the magic
-// would be the length of a 1 GB key. A SET has at least 17 bytes, so waiting for 5 cannot block.
+// would be the length of a 1 GB key. A SET has at least 17 bytes, so waiting for 5 bytes cannot stall.
 bool Parser::Detect(absl::string_view rest, size_t* greeting_bytes) {
   if (rest[0] == 0) {
     if (rest.size() < kGreetingBytes) return false;
@@ -130,7 +130,7 @@ Parser::Scanned Parser::Scan(absl::string_view rest) {
     if (ScanOpcode(static_cast<uint8_t>(rest[0])) == Scanned::kBad) return Scanned::kBad;
   }
   if (ambiguous_) {
-    // The key is complete. More bytes are a value, so this is B's APPEND.
+    // The key is complete. Any more bytes are a value, so this is B's APPEND.
     if (rest.size() == scanned_) return Scanned::kIncomplete;
     ambiguous_ = false;
     dialect_ = Dialect::kB;
@@ -159,7 +159,7 @@ Parser::Scanned Parser::ScanOpcode(uint8_t code) {
   std::optional<Op> op = OpOfCode(dialect_, code);
   if (dialect_ == Dialect::kLegacy) {
     if (code == kAmbiguousLegacyCode) {
-      op = Op::kAppend;  // decided after its key
+      op = Op::kAppend;  // or DELETE_KEY: decided after the key
     } else if (code > 6 && op) {
       dialect_ = Dialect::kB;
     }
@@ -225,7 +225,7 @@ Parser::Scanned Parser::ScanString(absl::string_view rest, bool is_key) {
 
 Request Parser::Decode(absl::string_view request) {
   Reader in(request);
-  switch (op_) {  // braces evaluate from left to right
+  switch (op_) {  // braced initializers are evaluated from left to right
     case Op::kPing:
       return Ping{in.U32()};
     case Op::kSet:

@@ -1,4 +1,5 @@
-// Parses the requests of one c10d connection from bytes in arbitrary pieces. Pure: no socket, no clock.
+// Parses the requests of one c10d connection from bytes that arrive in arbitrary pieces. Pure: no socket, no
+// clock.
 #pragma once
 
 #include <cstdint>
@@ -23,31 +24,32 @@ struct ParserLimits {
 // Opcode 8 is DELETE_KEY in dialect A and APPEND in B. kAuto distinguishes them by what follows the key.
 enum class LegacyDialect : uint8_t { kAuto, kA, kB };
 
-// Invariant: the sequence of requests depends on the bytes and on when EndGrace was called between them, not
-// on how the bytes were split into pieces.
+// Invariant: the sequence of requests depends on the bytes and on the positions in the stream at which
+// EndGrace was called, not on how the bytes were split into pieces.
 //   Threads: one caller at a time.
 class Parser {
  public:
-  // The views in its argument are valid until it returns. Returns false to pause; Feed("") resumes.
-  // Must not call the parser.
+  // Receives one request, whose views are valid until the callback returns. Returns false to pause; Feed("")
+  // resumes. Must not call the parser.
   using OnRequest = absl::FunctionRef<bool(const Request&)>;
 
   explicit Parser(const ParserLimits& limits = {}, LegacyDialect legacy = LegacyDialect::kAuto);
 
   // Consumes `data` and passes every request that is now complete to `on_request`, in order.
   //   Errors: kInvalidArgument with the cause and its position: the caller closes the connection; later calls
-  //           return the same error. Requests before the bad one have been passed on.
+  //           return the same error. Requests before the bad one have already been passed on.
   absl::Status Feed(absl::string_view data, OnRequest on_request);
 
   // True while the last request may be dialect A's DELETE_KEY or the first half of B's APPEND. The caller
-  // waits for a short time (A's client sends nothing before it has the reply, B's sends the rest
+  // waits for a short time (A's client sends nothing more until it has the reply, B's client sends the rest
   // immediately), then calls EndGrace.
   bool NeedsGrace() const { return ambiguous_; }
-  // Nothing arrived: the request is DELETE_KEY, the connection uses dialect A. No effect unless NeedsGrace().
+  // Reports that nothing more arrived: the request is DELETE_KEY, and the connection uses dialect A. No
+  // effect unless NeedsGrace().
   absl::Status EndGrace(OnRequest on_request);
 
   Dialect dialect() const { return dialect_; }
-  // Bytes buffered of requests not passed on yet.
+  // Buffered bytes of requests that have not been passed on yet.
   size_t buffered_bytes() const { return buffer_.size(); }
   // Memory held in addition to the object, in bytes; at most kMaxIdleBytes while no request is incomplete.
   size_t held_bytes() const {
@@ -74,7 +76,8 @@ class Parser {
   Dialect dialect_ = Dialect::kUnknown;
   absl::Status error_;
 
-  // The request being read: `scanned_` bytes of it are checked; the next members describe its other fields.
+  // The first `scanned_` bytes of the request being read are checked; the next members describe its other
+  // fields.
   size_t scanned_ = 0;
   Op op_ = Op::kValidate;
   const Field* next_field_ = nullptr;
@@ -82,7 +85,7 @@ class Parser {
   bool pairs_ = false;
   bool ambiguous_ = false;
 
-  uint64_t given_bytes_ = 0;  // of all earlier requests, for error messages
+  uint64_t given_bytes_ = 0;  // size of all earlier requests, for error messages
   std::string buffer_;        // starts with the request being read
   std::vector<absl::string_view> keys_;
   std::vector<KeyValue> key_values_;

@@ -90,7 +90,7 @@ void AppendKeys(absl::Span<const absl::string_view> keys, std::string* out) {
   for (const absl::string_view key : keys) AppendBytes(key, out);
 }
 
-// The fields of one request, in the order of its OpInfo.
+// Writes the fields of one request, in the order of its OpInfo.
 struct FieldWriter {
   std::string* out;
 

@@ -17,11 +17,11 @@
 
 namespace ddprun::c10d {
 
-// PyTorch has changed the numbering of opcodes twice; a connection uses one of these.
+// PyTorch has changed the numbering of opcodes twice; each connection uses one of these numberings.
 enum class Dialect : uint8_t {
   kUnknown,    // no bytes decoded yet
   kVersioned,  // PyTorch 2.2 and later; starts with VALIDATE
-  kLegacy,     // 1.9 to 2.1, kA or kB not known yet: opcode 8 decides
+  kLegacy,     // 1.9 to 2.1, not yet known whether kA or kB: opcode 8 decides
   kA,          // 1.9 to 2.0
   kB,          // 2.1
 };
@@ -69,15 +69,15 @@ struct OpInfo {
 
 const OpInfo& Info(Op op);
 
-// The request with this opcode byte. kLegacy: what A and B have in common, B's meaning of 7 and 9 to 11
-// (which A's Python clients never send), and none for 8.
+// Returns the request that `code` stands for; nullopt: unknown. For kLegacy: the opcodes that A and B share;
+// 7 and 9 to 11 as in B, because A's Python clients never send them; none for 8.
 std::optional<Op> OpOfCode(Dialect dialect, uint8_t code);
 
 inline constexpr uint32_t kValidateMagic = 0x3C85F7CE;
 // DELETE_KEY in dialect A, APPEND in dialect B.
 inline constexpr uint8_t kAmbiguousLegacyCode = 8;
 
-// Views in requests are borrowed from the creator of the request.
+// Views in a request are borrowed; the creator of the request keeps the bytes alive.
 struct KeyValue {
   absl::string_view key, value;
   bool operator==(const KeyValue&) const = default;
@@ -141,14 +141,14 @@ Op OpOf(const Request& request);
 
 // The greeting that opens a versioned connection; it has no reply.
 void AppendValidate(std::string* out);
-//   REQUIRES: `dialect` is kVersioned, kA or kB and has the request.
+//   REQUIRES: `dialect` is kVersioned, kA or kB and supports the request.
 void AppendRequest(const Request& request, Dialect dialect, std::string* out);
 
 // One-byte replies.
 enum class CheckReply : uint8_t { kReady = 0, kNotReady = 1 };
 enum class WaitReply : uint8_t { kStopWaiting = 0, kWaitCanceled = 1 };
 
-// Pieces of replies, appended to `out`.
+// Append parts of replies to `out`.
 void AppendU8(uint8_t n, std::string* out);
 void AppendU32(uint32_t n, std::string* out);
 void AppendI64(int64_t n, std::string* out);

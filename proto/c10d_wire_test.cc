@@ -1,4 +1,4 @@
-// The bytes are captured from PyTorch 2.14.1 (dialect 2.2+), 2.1.2 (dialect B) and 1.13.1 (dialect A).
+// The bytes were captured from PyTorch 2.14.1 (dialect 2.2+), 2.1.2 (dialect B) and 1.13.1 (dialect A).
 #include "proto/c10d_wire.h"
 
 #include <random>
@@ -56,7 +56,7 @@ std::string Describe(const Request& request) {
   return out;
 }
 
-// What the parser got from a connection.
+// The parser's output for one connection.
 struct Parsed {
   std::vector<std::string> requests;
   absl::Status status;
@@ -352,7 +352,7 @@ TEST(ParserTest, AcceptsTheLargestKeyAndValue) {
   EXPECT_EQ(parser.buffered_bytes(), 0);
 }
 
-// The encoder writes the captured bytes: clients of ddprun are compatible with PyTorch's.
+// The encoder writes the captured bytes: ddprun's clients send what PyTorch's clients send.
 TEST(WireTest, RequestsEncodeToTheCapturedBytes) {
   const struct {
     const char* greeting;

@@ -1,4 +1,4 @@
-// The only converter between absl::Status and grpc::Status: the codes are the same numbers.
+// The only converter between absl::Status and grpc::Status. Both use the same numbers for codes.
 #pragma once
 
 #include <grpcpp/support/status.h>

@@ -10,20 +10,22 @@
 
 namespace ddprun {
 
-// Limit of a gRPC message in either direction: the largest allowed request plus the overhead of protobuf.
+// Size limit for a gRPC message in either direction: the largest allowed request plus protobuf's overhead.
 inline constexpr int kMaxStoreMessageBytes = 65 << 20;
 
-// Checks the parts of one request in sequence, by the limits for which a c10d connection is closed.
-//   Errors: kInvalidArgument with the request, the defect and what is allowed; the first error is kept.
+// Checks the parts of one request in sequence. The limits are those of c10d connections, which are closed if
+// a request exceeds them.
+//   Errors: kInvalidArgument with the request's name, the defect and what is allowed; the first error is
+//           kept.
 class StoreRequestCheck {
  public:
-  // `name`: of the request, for messages; must outlive this.
+  // `name`: the request's name, for messages; must outlive this object.
   explicit StoreRequestCheck(absl::string_view name, const c10d::ParserLimits& limits = {})
       : name_(name), limits_(limits) {}
 
-  StoreRequestCheck& Key(absl::string_view key);  // or the name of a queue
+  StoreRequestCheck& Key(absl::string_view key);  // or a queue name
   StoreRequestCheck& Value(absl::string_view value);
-  StoreRequestCheck& NumItems(size_t num_items);  // of a list; call before its items
+  StoreRequestCheck& NumItems(size_t num_items);  // the size of a list; call before checking its items
   StoreRequestCheck& WorldSize(int64_t world_size);
   const absl::Status& status() const { return status_; }
 

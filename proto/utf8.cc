@@ -11,7 +11,7 @@ constexpr absl::string_view kReplacement = "\xEF\xBF\xBD";
 
 bool Continues(char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; }
 
-// Size in bytes of the character at the beginning of `text`; 0 if that is invalid.
+// Size in bytes of the character at the beginning of `text`; 0 if that character is invalid.
 size_t CharacterSize(absl::string_view text) {
   const auto byte = [text](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : 0; };
   const uint8_t lead = byte(0);

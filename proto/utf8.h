@@ -1,5 +1,5 @@
-// Text for protobuf's string fields, which must be valid UTF-8: a message with other bytes is sent, but
-// cannot be parsed.
+// Text for protobuf's string fields, which must be valid UTF-8: protobuf sends a message with other bytes,
+// but the receiver cannot parse it.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ std::string Utf8Head(absl::string_view text, size_t max_bytes);
 std::string Utf8Tail(absl::string_view text, size_t max_bytes);
 
 // Position of the first control character at or after `from`, or npos. Control characters are those of ASCII
-// and U+0080 to U+009F: terminals execute them, and a line break splits a log line.
+// and U+0080 to U+009F: terminals interpret them, and a line break splits a log line.
 size_t FindControl(absl::string_view text, size_t from = 0);
 // Utf8Head as one line for people: control characters become blanks.
 std::string Utf8Line(absl::string_view text, size_t max_bytes);

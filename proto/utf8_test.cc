@@ -42,7 +42,7 @@ TEST(Utf8Test, CutsBetweenCharacters) {
   EXPECT_EQ(Utf8Tail(euros, 2), "");
   EXPECT_EQ(Utf8Head("abc", 2), "ab");
   EXPECT_EQ(Utf8Tail("abc", 2), "bc");
-  // Replacement characters count with their own length.
+  // A replacement character counts as its own three bytes.
   EXPECT_EQ(Utf8Head("\xFF\xFF\xFF", 7), "\uFFFD\uFFFD");
   EXPECT_EQ(Utf8Tail("\xFF\xFF\xFF", 7), "\uFFFD\uFFFD");
 }

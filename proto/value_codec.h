@@ -17,17 +17,17 @@
 namespace ddprun {
 
 // Failures and reports. Times are sent as ages; `now` is on the clock of failed_at.
-//   Errors: none. A malformed failure or report must not evict its node: in both directions texts become
-//           valid UTF-8 and are cut to their limits; numbers are clamped, lists are cut.
+//   Errors: none. A malformed failure or report must not evict its node: in both directions, text is
+//           converted to valid UTF-8 and truncated, numbers are clamped, and lists are truncated.
 
 proto::Failure EncodeFailure(const Failure& failure, TimePoint now);
 Failure DecodeFailure(const proto::Failure& failure, TimePoint now);
 
-// The first 64 failures of one node in one round.
+// Decodes the failures of one node in one round, at most the first 64.
 std::vector<Failure> DecodeFailures(const google::protobuf::RepeatedPtrField<proto::Failure>& failures,
                                     TimePoint now);
 
-// At most 256 KiB, if `report` keeps the limits of JobReport.
+// The result has at most 256 KiB if `report` respects the limits of JobReport.
 proto::JobReport EncodeReport(const JobReport& report, TimePoint now);
 JobReport DecodeReport(const proto::JobReport& report, TimePoint now);
 
@@ -62,7 +62,7 @@ inline void EncodeRules(const JobRules& rules, RulesMap& out) {
   for (const JobRuleField& field : JobRuleFields()) out[std::string(field.name)] = field.get(rules);
 }
 
-// Errors: kInvalidArgument naming the rule and its value.
+// Errors: those of SetRule and CheckRules.
 inline absl::StatusOr<JobRules> DecodeRules(const RulesMap& map) {
   JobRules rules;
   for (const auto& [name, value] : map) {

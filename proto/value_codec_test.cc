@@ -12,7 +12,7 @@ namespace ddprun {
 namespace {
 
 constexpr TimePoint kSent{seconds(1000)};
-constexpr TimePoint kReceived{seconds(7)};  // on another clock
+constexpr TimePoint kReceived{seconds(7)};  // on the receiver's clock
 
 Failure WholeFailure() {
   return {.rank = Rank(3),
@@ -32,7 +32,7 @@ Failure WholeFailure() {
           .step = 6};
 }
 
-// After encoding, serialization and decoding.
+// Returns `failure` after encoding, serialization and decoding.
 Failure Sent(const Failure& failure) {
   proto::Failure message;
   EXPECT_TRUE(message.ParseFromString(EncodeFailure(failure, kSent).SerializeAsString()));

@@ -3,7 +3,7 @@
 
 namespace ddprun {
 
-// Version of proto/rendezvous.proto; agents and coordinator of a job must have the same.
+// Version of proto/rendezvous.proto; must be the same in all agents and the coordinator of a job.
 inline constexpr int kProtocolVersion = 4;
 
 // Header of a recording: docs/recording.md.

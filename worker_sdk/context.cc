@@ -93,7 +93,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> Context::Connect(Duration timeout)
   if (env_.group_world_size > 1 && !env_.node_addr.empty()) {
     options.address = env_.node_addr;
   } else if (env_.group_world_size > 1) {
-    // The launcher is not ddprun.
+    // A launcher other than ddprun does not set node_addr.
     ASSIGN_OR_RETURN(options.address, LocalAddressTowards(env_.master_addr, env_.master_port));
   }
   CommunicatorStore store(store_.get(), num_communicators_++);

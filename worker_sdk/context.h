@@ -1,4 +1,4 @@
-// A worker's place in the round, its store and its communicators: the entry point of a training program.
+// A worker's ranks, store and communicators in a round: the entry point for a training program.
 //
 //   ASSIGN_OR_RETURN(std::unique_ptr<Context> context, Context::FromEnvironment());
 //   ASSIGN_OR_RETURN(std::unique_ptr<Communicator> comm, context->Connect());
@@ -16,14 +16,15 @@
 
 namespace ddprun {
 
-// The numeric address of this machine that is the source of packets to `host`.
+// Returns the numeric address that this machine uses as the source address of packets to `host`.
 //   Errors: kUnavailable: `host` does not resolve, or there is no route to it.
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& host, int port);
 
-//   Threads: store() may be used from any thread, Connect() by one caller at a time; the rest is constant.
+//   Threads: store() may be used from any thread, Connect() by one caller at a time. All other members are
+//            constant.
 class Context {
  public:
-  // Reads the environment; opens no connection. Without a launcher's variables, the world size is 1.
+  // Reads the environment; opens no connection. If the launcher's variables are missing, the world size is 1.
   //   Errors: kInvalidArgument: an invalid variable, named in the message;
   //           kFailedPrecondition: the environment requires rank 0 to host the store.
   static absl::StatusOr<std::unique_ptr<Context>> FromEnvironment();
@@ -40,8 +41,8 @@ class Context {
   // The worker store under this round's prefix. Connects on first use; that attempt times out after 60 s.
   Store* store() { return store_.get(); }
 
-  // Creates a communicator of backend `host` over all ranks of the round, and returns once they are
-  // connected. Each call creates a new one; all ranks must make the same number of calls.
+  // Creates a communicator with backend `host` for all ranks of the round, and returns once all ranks are
+  // connected. Each call creates a new communicator; all ranks must make the same number of calls.
   //   Errors: those of CreateHostCommunicator.
   absl::StatusOr<std::unique_ptr<Communicator>> Connect(Duration timeout = seconds(60));
 

@@ -16,7 +16,7 @@ namespace ddprun {
 namespace {
 
 constexpr size_t kMaxMessageBytes = 1000;
-constexpr size_t kMaxRequestBytes = 1024;  // far more than a request has; longer ones are ignored
+constexpr size_t kMaxRequestBytes = 1024;  // much longer than any request; longer packets are ignored
 
 proto::WorkerPhase ToProto(WorkerPhase phase) {
   switch (phase) {
@@ -100,8 +100,8 @@ void Reporter::ReportSnapshot(int64_t step) {
 
 void Reporter::ReceiveRequests() {
   char packet[kMaxRequestBytes];
-  // recv returns 0 for an empty packet (a request of round 0 with no flag set) as for a closed connection.
-  // The next send detects the latter.
+  // recv returns 0 both for an empty packet (a request for round 0 with no flag set) and for a closed
+  // connection. The next send detects a closed connection.
   for (ssize_t n; fd_ >= 0 && (n = recv(fd_, packet, sizeof(packet), MSG_DONTWAIT | MSG_TRUNC)) >= 0;) {
     proto::AgentRequest request;
     const bool whole = n <= static_cast<ssize_t>(sizeof(packet));

@@ -1,5 +1,5 @@
-// The worker's heartbeat: reports step and phase to the agent, which thereby detects hangs, and receives the
-// agent's requests.
+// The worker's heartbeat: reports the step and phase to the agent, which uses the reports to detect hangs,
+// and receives the agent's requests.
 //
 //   reporter.Report(step, WorkerPhase::kTraining);   // once per step
 //   if (reporter.snapshot_requested()) { write a snapshot; reporter.ReportSnapshot(step); }
@@ -13,10 +13,10 @@
 
 namespace ddprun {
 
-// What a worker is doing; same names as in proto/worker.proto.
+// What a worker is doing. The names are the same as in proto/worker.proto.
 enum class WorkerPhase { kStarting, kLoading, kTraining, kSnapshotting, kFinishing };
 
-// Sends one packet per call to the agent's socket (env.agent_socket); sends nothing if that is empty.
+// Sends one packet per call to the agent's socket, env.agent_socket; sends nothing if the path is empty.
 // Best effort: never blocks and never fails training. A report is dropped while the socket is full. Without a
 // connection, each call tries to connect.
 //   Threads: one caller at a time.
@@ -34,11 +34,11 @@ class Reporter {
 
   // True if the agent has requested a snapshot, for example because nodes wait to join. Set by the Report
   // that received the request; cleared by ReportSnapshot or when the agent withdraws the request. One
-  // snapshot per job is enough: in programs whose rank 0 writes it, the other ranks ignore this.
+  // snapshot per job is enough: if rank 0 writes the snapshots, the other ranks should ignore the request.
   [[nodiscard]] bool snapshot_requested() const { return snapshot_requested_; }
 
   // Reports, now and in every later report, that a snapshot of the state after `step` updates is complete and
-  // durable. Answers all requests that have arrived so far.
+  // durable. This answers all snapshot requests received so far.
   void ReportSnapshot(int64_t step);
 
   // Number of reports accepted by the agent's socket. For tests and metrics.

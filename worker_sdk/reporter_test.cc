@@ -48,7 +48,7 @@ TEST(ReporterTest, SendsNothingWithoutAnAgent) {
 TEST(ReporterTest, ConnectsToAnAgentThatListensLater) {
   FakeAgent agent;
   Reporter reporter(EnvOf(agent));
-  reporter.Report(1, WorkerPhase::kTraining);  // refused: the agent does not listen
+  reporter.Report(1, WorkerPhase::kTraining);  // refused: the agent is not listening yet
   EXPECT_EQ(reporter.num_sent(), 0);
   agent.Listen();
   reporter.Report(2, WorkerPhase::kTraining);
@@ -152,7 +152,7 @@ TEST_F(ReporterRequestTest, ASnapshotAnswersRequestsReceivedWhileItWasWritten) {
   reporter_.ReportSnapshot(2);
   ReportAt(3);
   EXPECT_FALSE(reporter_.snapshot_requested());
-  agent_.Ask(SnapshotRequest(7));  // later requests are not answered by it
+  agent_.Ask(SnapshotRequest(7));  // not answered by the earlier ReportSnapshot
   ReportAt(4);
   EXPECT_TRUE(reporter_.snapshot_requested());
 }

@@ -1,4 +1,4 @@
-// The SDK's client of the worker store: a c10d store, with all keys under one prefix.
+// The SDK's client for the worker store, which is a c10d store. All keys have the same prefix.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@
 
 namespace ddprun {
 
-// Prepends `prefix` to every key. Connects on first use, and again after the connection was lost.
-//   Errors:  also kFailedPrecondition: there is no store (port 0).
+// Prepends `prefix` to every key. Connects on first use, and reconnects after the connection was lost.
+//   Errors:  those of Store, and kFailedPrecondition if there is no store (port 0).
 //   Threads: any number of callers. Calls are serialized: a blocking Get delays the others.
 class RoundStore : public Store {
  public:

@@ -17,14 +17,14 @@ namespace ddprun::train {
 // Checks that all ranks have the same `facts` (name -> value; the names are the same on all ranks).
 //   stall_limit: how long a rank may take.
 //   Errors: kFailedPrecondition, on all ranks, naming a rank and the facts in which it differs from rank 0;
-//           those of Pending::Wait.
+//           also those of Pending::Wait.
 absl::Status CheckAgreement(Communicator* comm, const std::map<std::string, std::string>& facts,
                             Duration stall_limit);
 
-// The snapshot to resume from: the newest one that rank 0 finds; none if there is none. Every rank loads the
-// file that rank 0 names and checks that its contents are equal. All ranks wait while a reading
-// rank makes progress.
-//   skipped: on rank 0, newer snapshots that are incomplete.
+// Returns the snapshot to resume from: the newest one that rank 0 finds, or nullopt. Every other rank loads
+// the file that rank 0 names and checks that its contents equal rank 0's. All ranks wait as long as a rank
+// that is reading makes progress.
+//   skipped: receives, on rank 0, newer snapshots that are incomplete.
 //   Errors:  those of SnapshotStore::FindNewest and Load, and of FinishTogether; kFailedPrecondition: this
 //            rank's file of that name differs.
 absl::StatusOr<std::optional<StoredSnapshot>> AgreeOnSnapshot(Communicator* comm, const SnapshotStore& store,

@@ -8,12 +8,12 @@
 namespace ddprun::train {
 namespace {
 
-// Where the tree over lo .. hi-1 splits: tree_sum.h.
+// Where the tree over lo .. hi-1 splits; see tree_sum.h.
 int64_t Middle(int64_t lo, int64_t hi) {
   return lo + static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(hi - lo - 1)));
 }
 
-// Whether the tree over workers lo .. hi-1 equals the tree over their places of the batch.
+// Whether the tree over workers lo .. hi-1 equals the tree over their positions in the batch.
 bool IsTreeOfPlaces(int64_t batch, int64_t world, int64_t lo, int64_t hi) {
   if (hi - lo == 1) return true;
   const int64_t middle = Middle(lo, hi);

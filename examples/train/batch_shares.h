@@ -8,8 +8,8 @@ namespace ddprun::train {
 
 // True if and only if `world_size` workers, each with its span of the batch (SpanOfRank), add the same
 // numbers in the same order as a single worker: the tree over the workers, with the trees over their spans as
-// leaves, is the tree over the batch. Always true if all have the same power-of-two number of sequences.
-// Consequences: docs/decisions/0003-reduction-order.md.
+// leaves, equals the tree over the batch. Always true if all workers have the same power-of-two number of
+// sequences. Consequences: docs/decisions/0003-reduction-order.md.
 //   REQUIRES: global_batch >= world_size >= 1.
 [[nodiscard]] bool SumsAsOneWorker(int64_t global_batch, int64_t world_size);
 

@@ -14,7 +14,7 @@ namespace {
 
 using Array = std::vector<float>;
 
-// Numbers whose sum differs in nearly every other order.
+// Numbers whose sum is different in nearly every other order of addition.
 std::vector<Array> Terms(int64_t count) {
   CounterRng rng(static_cast<uint64_t>(count));
   std::vector<Array> terms(count, Array(200));
@@ -53,7 +53,7 @@ TEST(BatchSharesTest, OtherSharesMayOrMayNotSumAsOneWorker) {
   EXPECT_EQ(SharesInWords(11, 3), "4 or 3");
 }
 
-// The condition is exact: the bits are equal if it holds, and differ if not.
+// The condition is exact: the bits are equal if it holds, and differ if it does not.
 TEST(BatchSharesTest, BitsAreEqualIfAndOnlyIfTheConditionHolds) {
   for (int64_t batch = 1; batch <= 24; ++batch) {
     const std::vector<Array> terms = Terms(batch);

@@ -14,13 +14,13 @@ using Run = absl::Span<const StepMetrics>;
 
 constexpr double kWidth = 900, kHeight = 480;
 constexpr double kLeft = 70, kRight = 25, kTop = 50, kBottom = 55;  // margins around the plot
-constexpr double kMaxPoints = 1500;                                 // of all lines together
+constexpr double kMaxPoints = 1500;                                 // over all lines
 constexpr const char* kInk = "#333333";
 constexpr const char* kGrid = "#e4e4e4";
 constexpr const char* kMark = "#c0392b";
 constexpr const char* kLines[] = {"#1f6fb2", "#d9822b"};  // alternating by run
 
-// The consecutive runs of the workers.
+// Splits `metrics` into the consecutive runs of the workers.
 std::vector<Run> SplitRuns(absl::Span<const StepMetrics> metrics) {
   std::vector<Run> runs;
   size_t begin = 0;
@@ -42,7 +42,7 @@ struct Axis {
   [[nodiscard]] double operator()(double value) const {
     return low_at + (value - low) / (high - low) * (high_at - low_at);
   }
-  // Distance between ticks: 1, 2 or 5 times a power of ten, so that the axis has three to eight.
+  // Distance between ticks: 1, 2 or 5 times a power of ten, so that the axis has three to eight ticks.
   [[nodiscard]] double Tick() const {
     const double rough = (high - low) / 8;
     const double power = std::pow(10, std::floor(std::log10(rough)));
@@ -62,7 +62,7 @@ std::string Text(double x, double y, absl::string_view text, absl::string_view s
   return absl::StrFormat("<text x=\"%.1f\" y=\"%.1f\" %s>%s</text>\n", x, y, style, text);
 }
 
-// The lowest multiple of `tick` >= `low`; zero is never negative.
+// The lowest multiple of `tick` >= `low`; never -0.
 double FirstTick(double low, double tick) { return std::ceil(low / tick) * tick + 0.0; }
 
 std::string Grid(const Axis& x, const Axis& y) {

@@ -17,7 +17,7 @@ struct Corpus {
   std::string bytes;                 // all files, concatenated
   std::string sha256;                // of `bytes`, in hexadecimal
   int64_t num_files = 0;             // files read
-  std::vector<std::string> skipped;  // "PATH: why", of files in a directory
+  std::vector<std::string> skipped;  // "PATH: why", for files in a directory
 
   // Samples have context + 1 bytes; each starts `context` bytes after the previous one.
   [[nodiscard]] int64_t NumSamples(int context) const;

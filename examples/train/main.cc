@@ -1,4 +1,5 @@
-// `train`: trains a byte-level GPT, alone or under a launcher. Exits with 0: success, 1: failure, 2: usage.
+// `train`: trains a byte-level GPT, alone or under a launcher. Exit codes: 0 success, 1 failure, 2 usage
+// error.
 #include <iostream>
 #include <memory>
 

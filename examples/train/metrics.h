@@ -13,13 +13,13 @@
 namespace ddprun::train {
 
 struct StepMetrics {
-  int64_t step = 0;         // updates done, this one included
-  double loss = 0;          // nats per byte, of the batch of this step before its update
+  int64_t step = 0;         // updates done, including this one
+  double loss = 0;          // nats per byte, on this step's batch before its update
   double time = 0;          // wall clock, seconds since 1970
   int world_size = 1;       // workers of the round
-  int restart = 0;          // failures spent by the job so far
-  int64_t round = 0;        // of the launcher; also changes without a failure, when nodes join or leave
-  double tokens_per_s = 0;  // bytes processed by all workers, over this step
+  int restart = 0;          // failures charged to the job so far
+  int64_t round = 0;        // the launcher's round; changes even without a failure, when nodes join or leave
+  double tokens_per_s = 0;  // bytes processed by all workers, during this step
 
   bool operator==(const StepMetrics&) const = default;
 };
@@ -34,8 +34,8 @@ absl::StatusOr<StepMetrics> FromJson(absl::string_view line);
 //   Errors: those of the system, naming the file.
 absl::StatusOr<std::vector<StepMetrics>> ReadMetrics(const std::string& path);
 
-// Appends lines, each by one write() before Append returns. An incomplete line, left by this writer or by one
-// that was killed, is terminated before the next line.
+// Appends lines, each with one write() before Append returns. An incomplete line, left by this writer or by
+// one that was killed, is terminated before the next line.
 //   Errors: those of the system, naming the file; a later Append may succeed.
 class MetricsWriter {
  public:

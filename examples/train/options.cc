@@ -23,7 +23,7 @@ po::typed_value<std::string>* Path(std::string& place) {
   return po::value<std::string>(&place)->value_name("PATH");
 }
 
-// The declaration of every flag.
+// Declares every flag.
 po::options_description Flags(Options& o) {
   po::options_description data("Data"), model("Model"), training("Training"), files("Files");
   data.add_options()  //

@@ -18,7 +18,7 @@ struct Options {
   int64_t seed = 1;
   int64_t global_batch = 16;  // sequences per step, over all workers
   ModelConfig model;
-  std::string cpu = "auto";         // kind of CPU to compute for; see LayersFor
+  std::string cpu = "auto";         // CPU variant to compute with; see LayersFor
   std::string optimizer = "adamw";  // or "sgd"; see MakeOptimizer
   double learning_rate = 3e-3;
   double weight_decay = 0.1;
@@ -33,7 +33,7 @@ struct Options {
   int64_t log_every = 10;
 };
 
-// Parses and validates a command line, except for what depends on the world size.
+// Parses and validates a command line, except for relations that depend on the world size.
 //   Errors: kInvalidArgument naming the flag, its value and what is allowed.
 absl::StatusOr<Options> ParseOptions(int argc, const char* const* argv);
 

@@ -1,4 +1,4 @@
-// Speed of training and its remaining time.
+// Training speed and remaining training time.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,15 @@ namespace ddprun::train {
 // Pure: time is an argument.
 class Progress {
  public:
-  // Training starts after `first_step` updates and ends after `last_step`; each has `tokens_per_step` tokens.
+  // Training starts after `first_step` updates and ends after `last_step`; each update has `tokens_per_step`
+  // tokens.
   Progress(int64_t first_step, int64_t last_step, int64_t tokens_per_step, TimePoint now);
 
   // Records one update.
   //   REQUIRES: now never decreases.
   void StepDone(TimePoint now);
 
-  // Over the last update.
+  // Speed over the last update.
   [[nodiscard]] double StepTokensPerSecond() const;
 
   // "step=40/400 loss=2.3456 tokens/s=51234 left=12s"; tokens/s covers the updates since the previous line.
@@ -30,7 +31,7 @@ class Progress {
   int64_t step_;
   TimePoint step_begin_;
   Duration step_time_{};  // of the last update
-  int64_t line_step_;     // at the last line
+  int64_t line_step_;     // value of step_ at the last line
   TimePoint line_time_;
 };
 

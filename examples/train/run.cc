@@ -36,14 +36,14 @@ constexpr int kKeptSnapshots = 3;
 
 TimePoint Now() { return std::chrono::steady_clock::now(); }
 
-// Wall clock, since 1970.
+// On the wall clock, since 1970.
 int64_t MicrosOfDay() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
 
-// The parts of one run. The order of the members is that of their lifetimes.
+// The parts of one run. Members are declared in the order of their lifetimes.
 class TrainingRun {
  public:
   TrainingRun(const Options& options, Context& context, std::ostream& out, std::ostream& remarks)
@@ -67,7 +67,7 @@ class TrainingRun {
   [[nodiscard]] bool leads() const { return context_.is_first_rank(); }
   [[nodiscard]] Duration stall_limit() const { return seconds(options_.stall_timeout_s); }
 
-  // Everything that can fail without the other ranks.
+  // All steps that can fail without involving the other ranks.
   absl::Status Prepare() {
     reporter_.Report(0, WorkerPhase::kLoading, "text");
     ASSIGN_OR_RETURN(corpus_, LoadCorpus(options_.data));
@@ -96,12 +96,12 @@ class TrainingRun {
     return absl::OkStatus();
   }
 
-  // Connects to the other ranks; afterwards all have the same state.
+  // Connects to the other ranks; on success, all ranks have the same state.
   absl::Status Meet() {
     ASSIGN_OR_RETURN(comm_, context_.Connect());
     trainer_.emplace(options_, corpus_, comm_.get());
     if (!options_.snapshot_dir.empty()) {
-      // Before a snapshot is selected: after this, no other round can add one.
+      // Take over before a snapshot is selected: from then on, no other round can add one.
       if (leads()) {
         RETURN_IF_ERROR(UnlessFull(store_.TakeOver(context_.env().run_id, context_.round())),
                         "--snapshot-dir");
@@ -120,7 +120,7 @@ class TrainingRun {
     return absl::OkStatus();
   }
 
-  // Called at the start of every round, that is after each change of the number of workers.
+  // Called at the start of every round, and so after each change in the number of workers.
   void WarnOfOtherSums() {
     const int world_size = context_.world_size();
     if (SumsAsOneWorker(options_.global_batch, world_size)) return;
@@ -131,8 +131,8 @@ class TrainingRun {
              << std::endl;
   }
 
-  // A full disk prevents snapshots but does not stop training: existing snapshots are readable, and space may
-  // become free later.
+  // A full disk prevents snapshots but does not stop training: existing snapshots remain readable, and space
+  // may become free later.
   absl::Status UnlessFull(const absl::Status& status) {
     if (!absl::IsResourceExhausted(status)) return status;
     remarks_ << "train: --snapshot-dir: " << status.message() << "; training continues; free space there"
@@ -178,7 +178,8 @@ class TrainingRun {
     if (leads()) LedgerFailed(ledger_.Ready(trainer_->step(), Now()));
     while (trainer_->step() < options_.steps) {
       RETURN_IF_ERROR(LogSamples(), "--sample-log");
-      // After a failed snapshot the next attempt is at the interval, so that not every step retries.
+      // After a failed snapshot, requests are ignored until one succeeds. The next attempt is at the
+      // interval, so that not every step retries.
       RETURN_IF_ERROR(trainer_->Step(leads() && reporter_.snapshot_requested() && snapshot_written_));
       reporter_.Report(trainer_->step(), WorkerPhase::kTraining);
       if (leads()) ReportStep(progress);
@@ -213,7 +214,7 @@ class TrainingRun {
                                 .samples = std::move(part.samples)});
   }
 
-  // If metrics cannot be written, warns when that starts and when it ends.
+  // Warns when writing metrics starts to fail and when it succeeds again.
   void AppendMetrics(double tokens_per_s) {
     if (!metrics_) return;
     const absl::Status appended = metrics_->Append({.step = trainer_->step(),
@@ -233,7 +234,8 @@ class TrainingRun {
     }
   }
 
-  // At each interval, at the end, and when the agent has asked rank 0. The same on all ranks.
+  // True at each interval, at the end, and when the agent has requested a snapshot from rank 0. The same on
+  // all ranks.
   [[nodiscard]] bool SnapshotIsDue() const {
     if (options_.snapshot_dir.empty()) return false;
     const int64_t step = trainer_->step();
@@ -254,7 +256,7 @@ class TrainingRun {
     const absl::Status together =
         FinishTogether(comm_.get(), absl::StrCat("writing the snapshot of step ", step), stall_limit(),
                        leads() ? write : nullptr);
-    if (leads()) RETURN_IF_ERROR(SnapshotResult(written));  // even if other ranks have failed meanwhile
+    if (leads()) RETURN_IF_ERROR(SnapshotResult(written));  // even if other ranks have failed in the meantime
     return together;
   }
 

@@ -13,7 +13,7 @@ namespace ddprun::train {
 // after each line, and warnings to `remarks`; other ranks write nothing.
 //   REQUIRES: ValidateForWorld(options, context.world_size()).ok()
 //   Errors: before training: the text, the snapshots or the metrics file cannot be used, or the ranks differ;
-//           then those of Trainer::Step.
+//           during training: those of Trainer::Step.
 absl::Status Run(const Options& options, Context& context, std::ostream& out, std::ostream& remarks);
 
 }  // namespace ddprun::train

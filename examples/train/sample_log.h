@@ -2,7 +2,7 @@
 // per line, one line per step and rank, one file per round and rank.
 //
 // A line is written before its step is executed, so a failed step has lines too. If a step was executed
-// several times, only its last execution counts, that of the highest round: the later round resumed from a
+// several times, only its last execution counts, the one in the highest round: that round resumed from a
 // snapshot before the step. Use a new directory for each start of a job, because rounds start at 0 again.
 #pragma once
 
@@ -38,7 +38,7 @@ absl::StatusOr<SampleUse> SampleUseFromJson(absl::string_view line);
 // All complete lines of all files in `directory`, in unspecified order; incomplete lines are skipped.
 absl::StatusOr<std::vector<SampleUse>> ReadSampleLogs(const std::string& directory);
 
-// Appends lines, each by one write().
+// Appends lines, each with one write().
 //   Errors: those of the system, naming the file.
 class SampleLog {
  public:

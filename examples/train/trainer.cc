@@ -193,7 +193,7 @@ std::map<std::string, std::string> Trainer::Facts() const {
 
 namespace {
 
-constexpr double kBeta2 = 0.99;  // below Adam's usual value, for small batches of small models
+constexpr double kBeta2 = 0.99;  // lower than Adam's usual value, for small batches and small models
 constexpr double kMomentum = 0.9;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Training: optimizer steps of all ranks together, and the state as a snapshot.
+// Training: optimizer steps over all ranks, and the training state as a snapshot.
 #pragma once
 
 #include <array>
@@ -26,13 +26,13 @@ namespace ddprun::train {
 
 // Every rank has the whole model and computes the gradient of its span of the global batch, sequence by
 // sequence, summed in the order of tree_sum.h. The all-reduce of the buckets overlaps with the backward pass
-// of the last sequence. Dependence of results on the number of ranks: docs/decisions/0003-reduction-order.md.
+// of the last sequence. How results depend on the number of ranks: docs/decisions/0003-reduction-order.md.
 //   Threads: one caller at a time.
-//   Owns:    none of the arguments; all must outlive this.
+//   Owns:    none of the arguments; `corpus` and `comm` must outlive the trainer.
 class Trainer {
  public:
   // Starts at step 0 with initial parameters.
-  //   REQUIRES: corpus.NumSamples(context) >= 1; global_batch >= world size; LayersFor<float>(cpu) is set.
+  //   REQUIRES: corpus.NumSamples(context) >= 1; global_batch >= world size; LayersFor<float>(cpu) != null.
   Trainer(const Options& options, const Corpus& corpus, Communicator* comm);
 
   // This rank's samples of the next update, and their start in the order of samples.
@@ -43,14 +43,14 @@ class Trainer {
   };
   [[nodiscard]] Part NextPart() const;
 
-  // One update; a collective call of all ranks. `wish`: this rank requests something, such as a snapshot,
-  // after this update; wished() then returns true on all ranks.
+  // Performs one update; a collective call over all ranks. `wish`: this rank requests something, such as a
+  // snapshot, after this update; wished() then returns true on all ranks.
   //   Errors: those of Pending::Wait; kFailedPrecondition: the loss is not finite. The state is undefined
   //           after an error.
   absl::Status Step(bool wish);
 
   [[nodiscard]] int64_t step() const { return step_; }  // updates done
-  // Of the batch of the last update, in nats per byte; 0 before the first one.
+  // Loss on the batch of the last update, in nats per byte; 0 before the first update.
   [[nodiscard]] double loss() const { return loss_; }
   [[nodiscard]] bool wished() const { return wished_; }  // whether any rank passed `wish` to the last Step
 
@@ -63,13 +63,13 @@ class Trainer {
   //           state is undefined.
   absl::Status Restore(const Snapshot& snapshot);
 
-  // Of all parameters, in hexadecimal.
+  // SHA-256 of all parameters, in hexadecimal.
   [[nodiscard]] std::string ParametersSha256() const;
   // What must be equal on all ranks before a step: name -> value.
   [[nodiscard]] std::map<std::string, std::string> Facts() const;
 
  private:
-  // What must be equal in a snapshot and the options: flag -> value.
+  // What a snapshot and the options must have in common: flag -> value.
   [[nodiscard]] std::map<std::string, std::string> Identity() const;
   // On return, the all-reduce of the gradient is in progress.
   void ComputeGradients();
@@ -77,7 +77,7 @@ class Trainer {
   const Options options_;
   const Corpus& corpus_;
   Communicator* const comm_;
-  const BatchSpan span_;  // this rank's places of the global batch
+  const BatchSpan span_;  // this rank's positions in the global batch
 
   CounterRng rng_;
   Sampler sampler_;

@@ -24,7 +24,7 @@ namespace {
 constexpr Duration kFlushLimit = seconds(5);
 // Limit for writing the launcher's own error file.
 constexpr Duration kOwnErrorLimit = seconds(2);
-// Limit for looking up the full name of this host, which only reports need.
+// Limit for looking up the full name of this host, which only reports and events need.
 constexpr Duration kNameLimit = milliseconds(300);
 
 // Limit for the last output of ended workers, as in local_workers.cc.
@@ -98,7 +98,7 @@ void Agent::Start(std::unique_ptr<CoordinatorLink> link) {
   if (config_.event_handler != EventHandler::kNull) LookUpHostName();
   const auto later = std::make_shared<std::unique_ptr<CoordinatorLink>>(std::move(link));
   workers_.Open([this, later](const absl::Status& ready) {
-    if (finish_) return;  // A signal came first.
+    if (finish_) return;  // The agent has already ended, for example because of a signal.
     if (!ready.ok()) return driver_.Step(AgentBroken{ready, EndReason::kRejected});
     driver_.Join(std::move(*later));
   });
@@ -147,7 +147,7 @@ void Agent::ObserveStopping() {
 void Agent::OnWelcome(const NodeIdentity& node) {
   if (!open_line_) return;
   open_line_([this, node](int fd) {
-    if (node.id != self_.id) return;  // The node has rejoined since.
+    if (node.id != self_.id) return;  // The node has since rejoined.
     const absl::Status kept = workers_.SayWhenDead(fd, GoneMessage(config_.run_id, node.id, node.gone_token));
     if (!kept.ok()) log_.Event("no_last_words", {{"reason", kept.message()}});
   });
@@ -169,7 +169,7 @@ void Agent::OnWaitingFor(const std::string& text, Duration start_in) {
 
 void Agent::OnFailure() {
   Observe([](AgentObserver& o) { o.OnFailure(Now()); });
-  // The report needs the name.
+  // The failure report needs the full host name.
   if (full_host_.empty()) boost::asio::post(io_, [this] { LookUpHostName(); });
 }
 
@@ -186,7 +186,7 @@ void Agent::OnReport(const proto::JobReport& report) {
 }
 
 void Agent::OnDismissed() {
-  if (!looking_up_) display_.Show(HostName());  // No round waits for this.
+  if (!looking_up_) display_.Show(HostName());  // No round is waiting, so show it now.
 }
 
 void Agent::OnRefused(const std::string& why) { log_.Event("refused", {{"reason", why}}); }
@@ -207,7 +207,7 @@ void Agent::ReportFailures() {
   ShowLater();
 }
 
-// Posted, so that pending handlers run first: one of them may start the next round.
+// Posted, so that pending handlers run first; one of them may start the next round.
 void Agent::ShowLater() {
   boost::asio::post(io_, [this] {
     if (!looking_up_) display_.Show(HostName());

@@ -25,13 +25,13 @@
 
 namespace ddprun {
 
-// Seeks the coordinator for at most `limit`, then calls `done` once with a new link that is not started, or
-// with the error. Never calls `done` from within, nor after the agent has finished.
+// Searches for the coordinator for at most `limit`, then calls `done` once, with a new link that is not
+// started or with the error. Never calls `done` before it returns, nor after the agent has finished.
 using Relink = std::function<void(
     Duration limit, std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)> done)>;
 
-// Opens a connection to the coordinator for the warden and calls `done` with its borrowed descriptor: at most
-// once, never from within, and not after the agent has finished.
+// Opens a connection to the coordinator for the warden, and calls `done` with the connection's borrowed
+// descriptor. Calls `done` at most once, never before it returns, and not after the agent has finished.
 using OpenLine = std::function<void(std::function<void(int fd)> done)>;
 
 //   Order:   Start once; then OnSignal for each signal. `finished` is called once, last.
@@ -39,21 +39,21 @@ using OpenLine = std::function<void(std::function<void(int fd)> done)>;
 class Agent final : private AgentWorld {
  public:
   struct Parts {
-    const LaunchConfig* config = nullptr;  // all four outlive the agent
+    const LaunchConfig* config = nullptr;  // these four must outlive the agent
     AgentLog* log = nullptr;
     LogDirectory* log_directory = nullptr;
     RoundStores* stores = nullptr;
     WardenHandle warden;
-    std::string host;     // short name of this node, for users
-    std::string address;  // where other nodes' workers reach this one; empty: as the coordinator sees it
+    std::string host;     // short name of this node, shown to users
+    std::string address;  // address for other nodes' workers; empty: the one that the coordinator sees
     Duration first_last_call{};
     Duration last_call{};
-    Relink relink;                               // for a node that is cut off from its job
+    Relink relink;                               // used when this node is cut off from its job
     OpenLine open_line = {};                     // empty: no connection for the warden
-    std::vector<AgentObserver*> observers = {};  // outlive the agent
+    std::vector<AgentObserver*> observers = {};  // must outlive the agent
     // How other nodes reach this one. Called at each start of workers; empty: unknown.
     std::function<NodeNetwork()> network = {};
-    bool leased = true;        // false in the coordinator's process, which cannot be lost separately
+    bool leased = true;        // false in the coordinator's process: agent and coordinator fail together
     bool counts_down = false;  // log the remaining time of the last call; for terminals
   };
 
@@ -63,9 +63,9 @@ class Agent final : private AgentWorld {
 
   // Joins the job at the other end of `link`.
   void Start(std::unique_ptr<CoordinatorLink> link);
-  // This process has received a signal of --signals-to-handle.
+  // Call for each signal of --signals-to-handle that this process receives.
   void OnSignal(int signo);
-  // The agent cannot continue: it stops its workers, then ends.
+  // Call if the agent cannot continue: it stops its workers, then ends with the error `why`.
   void Break(const absl::Status& why);
 
  private:
@@ -88,7 +88,7 @@ class Agent final : private AgentWorld {
   int64_t FurthestStep(Round round) const override { return workers_.FurthestStep(round); }
   Failure FailureOf(LocalRank local_rank) const override { return workers_.failures().Of(local_rank); }
   std::vector<Failure> Failures() const override { return workers_.failures().All(); }
-  // Lets the warden report to the coordinator when this agent has died and its workers are gone.
+  // Has the warden notify the coordinator if this agent dies, once the workers are gone.
   void OnWelcome(const NodeIdentity& node) override;
   void OnWaiting() override;
   void OnWaitingFor(const std::string& text, Duration start_in) override;
@@ -102,15 +102,15 @@ class Agent final : private AgentWorld {
   void Say(const std::string& text) override;
   void OnFinish(const Finish& finish) override;
 
-  // Shows what display_ has kept, after pending handlers and once the name of this host is known.
+  // Shows the reports kept by display_ after pending handlers have run and any host name lookup has ended.
   void ShowLater();
   void LookUpHostName();
   const std::string& HostName() const { return full_host_.empty() ? host_ : full_host_; }
-  // Ends the agent as given by finish_.
+  // Ends the agent with the result in finish_.
   void End();
-  // Writes the launcher's own error file, as torchrun does; then calls `done`, from `io`.
+  // Writes the launcher's own error file, as torchrun does, then calls `done` from `io`.
   void LeaveOwnError(std::function<void()> done);
-  // Calls OnStopping of the observers, once per round.
+  // Calls OnStopping on the observers, at most once per round.
   void ObserveStopping();
   template <typename F>
   void Observe(F call) const {
@@ -131,12 +131,12 @@ class Agent final : private AgentWorld {
   FailureDisplay display_;
   AgentDriver driver_;
   std::optional<Countdown> countdown_;
-  NodeIdentity self_;      // of the newest join
+  NodeIdentity self_;      // of the latest join
   std::string full_host_;  // empty: unknown
   bool looking_up_ = false;
   bool stopping_ = false;         // OnStopping was called in this round
   std::optional<int> signo_;      // first signal to the launcher
-  std::optional<Finish> finish_;  // set: the agent ends
+  std::optional<Finish> finish_;  // set: the agent is ending
 };
 
 }  // namespace ddprun

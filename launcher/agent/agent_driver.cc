@@ -187,7 +187,7 @@ void AgentDriver::Do(const Rejoin& e) {
     old_link_ = std::move(link_);
   }
   world_.FindCoordinator(e.limit, [this](absl::StatusOr<std::unique_ptr<CoordinatorLink>> link) {
-    if (machine_.state() != AgentMachine::State::kSeeking) return;  // A signal came first.
+    if (machine_.state() != AgentMachine::State::kSeeking) return;  // The search is over, e.g. on a signal.
     if (!link.ok()) return Step(RejoinFailed{std::string(link.status().message())});
     Join(*std::move(link));
   });

@@ -1,6 +1,6 @@
-// The interpreter of AgentMachine. It turns effects into messages to the coordinator and calls of AgentWorld,
-// turns messages from the coordinator into events, and renews the fence with each answered heartbeat. Shared
-// by production and simulation, which differ in the timer, the links and the AgentWorld.
+// Runs an AgentMachine: turns its effects into messages to the coordinator and calls to AgentWorld, turns the
+// coordinator's messages into events, and renews the fence with each answered heartbeat. Shared by production
+// and simulation, which differ in the timer, the links and the AgentWorld.
 #pragma once
 
 #include <memory>
@@ -19,16 +19,16 @@
 
 namespace ddprun {
 
-//   Order:   Join once; Step for each event on the node, also before Join.
+//   Order:   Join once; Step for each event on the node, even before Join.
 //   Threads: the thread of the timer and the links.
 class AgentDriver {
  public:
   struct Parts {
-    const LaunchConfig* config = nullptr;  // outlives the driver
-    AgentWorld* world = nullptr;           // outlives the driver
+    const LaunchConfig* config = nullptr;  // must outlive the driver
+    AgentWorld* world = nullptr;           // must outlive the driver
     std::unique_ptr<WakeTimer> timer;
     JoiningNode node = {};  // identity and store port are set at each join
-    bool leased = true;     // false in the coordinator's process, which cannot be lost separately
+    bool leased = true;     // false in the coordinator's process: agent and coordinator fail together
   };
 
   explicit AgentDriver(Parts parts);
@@ -40,13 +40,13 @@ class AgentDriver {
   void Step(const AgentEvent& event);
 
   const AgentMachine& machine() const { return machine_; }
-  // Null before Join and while the coordinator is sought.
+  // Null before Join and during the search for the coordinator.
   CoordinatorLink* link() { return link_.get(); }
 
  private:
   void OnMessage(const proto::CoordinatorMessage& message);
   void SetTimer();
-  // Drops messages before the join is sent.
+  // Drops `message` if the join has not been sent yet.
   void Send(const proto::AgentMessage& message);
 
   void Do(const StartWorkers& e);
@@ -66,11 +66,11 @@ class AgentDriver {
   const LaunchConfig& config_;
   AgentWorld& world_;
   const std::unique_ptr<WakeTimer> timer_;
-  JoiningNode node_;  // of the newest join
+  JoiningNode node_;  // of the latest join
   AgentMachine machine_;
   NodeFence fence_;
   std::unique_ptr<CoordinatorLink> link_;
-  std::unique_ptr<CoordinatorLink> old_link_;  // closed; may be calling this object, or still be sending
+  std::unique_ptr<CoordinatorLink> old_link_;  // closed; may be calling this object or still sending
   bool joined_ = false;                        // the join was sent on link_
   std::optional<TimePoint> timer_at_;
   std::optional<absl::Status> broken_;  // an error during the current Step

@@ -14,7 +14,7 @@ namespace ddprun {
 //   Threads: one caller at a time.
 class AgentLog {
  public:
-  // `log_level`: as torchrun's LOGLEVEL. INFO shows events, DEBUG also details; other values show neither.
+  // `log_level`: LOGLEVEL, as in torchrun. INFO shows events, DEBUG events and details, other values neither.
   AgentLog(std::string host, absl::string_view log_level);
 
   // Sets the destination of all output. Empty, the default: stderr, with blocking writes.
@@ -22,7 +22,7 @@ class AgentLog {
 
   // Logs "[ddprun HOST] text"; every line of `text` gets the prefix.
   void Say(absl::string_view text) const;
-  // Writes `text` unchanged, such as a report.
+  // Writes `text`, such as a report, unchanged.
   void Write(absl::string_view text) const;
   // Logs "debug: text" if details are shown.
   void Detail(absl::string_view text) const;

@@ -12,7 +12,7 @@ namespace {
 constexpr Duration kSeekBeyondLease = seconds(1);
 constexpr Duration kFirstPause = milliseconds(100);
 constexpr Duration kLongestPause = seconds(5);
-// A node that is cut off sooner than this after a rejoin pauses before the next try.
+// A node that is cut off sooner than this after a rejoin pauses before the next attempt.
 constexpr Duration kSettled = seconds(1);
 
 Duration Longer(Duration pause) { return std::clamp(pause * 2, kFirstPause, kLongestPause); }
@@ -51,7 +51,7 @@ AgentEffects AgentMachine::Step(const AgentEvent& event, TimePoint now) {
 }
 
 void AgentMachine::On(const RoundStarted& e) {
-  if (end_ || lost_) return;  // It crossed this node's Leave, or is for its previous identity.
+  if (end_ || lost_) return;  // The Start crossed this node's Leave, or is for its old identity.
   if (state_ != State::kIdle) {
     On(AgentBroken{absl::InternalError(absl::StrCat("the coordinator started round ",
                                                     e.assignment.round.value(), " while workers of round ",
@@ -77,7 +77,7 @@ void AgentMachine::On(const RoundStopped& e) {
   } else if (state_ == State::kIdle && succeeded_) {
     effects_.push_back(SendReady{e.round});  // The workers are gone; only Succeeded was sent.
   }
-  succeeded_ = false;  // While Stopping: Ready follows instead of Succeeded.
+  succeeded_ = false;  // In Stopping: Ready follows instead of Succeeded.
 }
 
 void AgentMachine::On(const Dismissed& e) {

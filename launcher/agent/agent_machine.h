@@ -3,25 +3,25 @@
 //
 // clang-format off
 //                 Start               a worker failed, Stop, Dismiss, a signal,
-//   +------+ ----------------> +---------+ cut off, or all ended with 0     +----------+
+//   +------+ ----------------> +---------+ cut off, or all exited with 0    +----------+
 //   | Idle |                   | Running | -------------------------------> | Stopping |
 //   +------+ <------------+    +---------+                                  +----------+
 //     |  ^                |                                                  |   |   |
-//     |  |                +--- nothing left; Ready or Succeeded is sent -----+   |   |
+//     |  |                +--- workers gone; Ready or Succeeded is sent -----+   |   |
 //     |  |                                                                       |   |
-//     |  | welcomed  +---------+       nothing left; cut off                     |   |
+//     |  | welcomed  +---------+       workers gone; cut off                     |   |
 //     |  +---------- | Seeking | <-----------------------------------------------+   |
 //     |              +---------+                                                     |
 //     | cut off       ^   |   not found, a signal, Dismiss                           |
 //     +---------------+   +------------------------------> +----------+              |
 //     |                                                    | Finished | <------------+
-//     +--- Dismiss, a signal ----------------------------> +----------+  nothing left; to end
+//     +--- Dismiss, a signal ----------------------------> +----------+  workers gone; agent is to end
 // clang-format on
 //
 // A node is cut off if it was evicted, if it has lost its connection to the coordinator, or if its fence has
-// expired: the others continue without it, so it rejoins as a new node or ends. Stopping means a signal, a
-// grace period, SIGKILL, and a sweep of all processes that the workers started. The signal and the grace
-// period are skipped if the next round may have started on other nodes.
+// expired. The other nodes continue without it, so it rejoins as a new node, or its agent ends. In Stopping,
+// the workers get a signal and a grace period, then they and all processes that they started get SIGKILL. The
+// signal and the grace period are skipped if other nodes may have started the next round.
 #pragma once
 
 #include <csignal>
@@ -46,12 +46,13 @@ struct AgentPolicy {
   int nproc = 1;  // number of local workers, >= 1
   // Time between the first signal and SIGKILL, for every stop.
   Duration grace = seconds(30);
-  // How long a silent node counts as alive. A node that is cut off seeks its coordinator for a second longer.
+  // How long a silent node counts as alive. A node that is cut off searches for its coordinator for one
+  // second longer than this.
   Duration lease = seconds(5);
   ExitCodes exit_codes = ExitCodes::kTorchrun;
 };
 
-// The reason with which an agent ends after a dismissal.
+// Why an agent ends after this dismissal.
 EndReason EndReasonOf(Dismissal dismissal);
 
 // --- Events ---
@@ -73,10 +74,12 @@ struct Dismissed {
 struct CoordinatorLost {
   std::string reason;
 };
-// The fence has expired: the node's lease may be over. The warden kills the workers; WorkerEnded follows.
+// The fence has expired: the node's lease may be over. The warden kills the workers; WorkerEnded follows for
+// each of them.
 struct Fenced {};
-// Results of Rejoin: the coordinator has accepted this node as a new one, or was not found.
+// Result of Rejoin: the coordinator has accepted this node as a new one.
 struct Rejoined {};
+// Result of Rejoin: the coordinator was not found.
 struct RejoinFailed {
   std::string reason;
 };
@@ -90,14 +93,14 @@ struct SnapshotWanted {
   std::string reason = {};
   int64_t from_step = 0;  // furthest step any worker has reported; older snapshots would lose steps
 };
-// The newest snapshot that a worker has reported as complete. Reported repeatedly.
+// The newest snapshot that a worker has reported as complete. The same snapshot may be reported repeatedly.
 struct SnapshotReported {
   Round round;
   int64_t step = 0;
 };
 // All processes that the workers started are gone, except those that cannot be killed.
 struct WorkersGone {
-  // Processes or threads that SIGKILL has not ended, one line for each. They may hold a device or a file.
+  // One line for each process or thread that SIGKILL has not ended. They may hold devices or files.
   std::vector<std::string> unkillable = {};
 };
 struct SignalReceived {
@@ -122,13 +125,13 @@ struct StartWorkers {
 struct SignalWorkers {
   int signo = SIGTERM;
 };
-// Send SIGKILL to the workers and all their descendants. Answered by WorkersGone.
+// Send SIGKILL to the workers and all their descendants. Followed by WorkersGone.
 struct KillWorkers {};
 // Ask each worker for a snapshot, over the workers' socket.
 struct AskForSnapshot {
   Round round;
 };
-// Report the failure of this worker; the shell has its details.
+// Report the failure of this worker; the shell adds the details.
 struct SendWorkersFailed {
   Round round;
   LocalRank local_rank;
@@ -144,25 +147,26 @@ struct SendSnapshotTaken {
   Round round;
   int64_t step = 0;
 };
-// Report that the node leaves the job. Given again, with workers_gone, when its workers are gone.
+// Report that the node leaves the job. If its workers are still running, issued again with workers_gone when
+// they are gone.
 struct SendLeave {
   std::string reason;
   bool workers_gone = false;
 };
-// Close the connection, seek the coordinator for at most `limit`, and join as a new node. Answered by
+// Close the connection, search for the coordinator for at most `limit`, and join as a new node. Followed by
 // Rejoined, RejoinFailed, or CoordinatorLost if a new connection broke.
 struct Rejoin {
   Duration limit{};
 };
-// Show the failure report of the round; the shell has its content.
+// Show the failure report of the round; the shell provides its content.
 struct ReportFailures {
   Round round;
 };
-// Log a line.
+// Log a line for users.
 struct Tell {
-  std::string text;  // one line for users
+  std::string text;
 };
-// The agent ends. Given once, last.
+// End the agent. Issued once, as the last effect.
 struct Finish {
   EndReason reason = {};
   int exit_code = 0;
@@ -182,7 +186,7 @@ class AgentMachine {
   explicit AgentMachine(AgentPolicy policy);
 
   [[nodiscard]] AgentEffects Step(const AgentEvent& event, TimePoint now);  // REQUIRES: now never decreases
-  // Step(AgentTick{}) at the latest then; none = nothing pending.
+  // When to call Step(AgentTick{}) at the latest; nullopt: nothing is pending.
   std::optional<TimePoint> NextDeadline() const { return state_ == State::kSeeking ? seek_at_ : grace_end_; }
 
   State state() const { return state_; }
@@ -215,19 +219,20 @@ class AgentMachine {
   bool InRound(Round round) const {
     return state_ == State::kRunning && round == assignment_.round && !end_ && !lost_;
   }
-  // Signals the workers, or sweeps if none is alive. end_, lost_ and succeeded_ decide what follows.
+  // Signals the workers, or sweeps if none is alive. end_, lost_ and succeeded_ determine the next state.
   void Stop(int signo);
   void Sweep();
-  // The job continues without this node. Only the first reason counts. `at_once`: other nodes may have
-  // started the next round, so the workers are killed without a grace period.
-  //   REQUIRES: not Seeking; not Idle, if the agent is to end.
+  // The job continues without this node. If called again, the first reason is kept. `at_once`: other nodes
+  // may have started the next round, so the workers are killed without a grace period.
+  //   REQUIRES: not in Seeking; not in Idle if end_ is set.
   void CutOff(Lost lost, bool at_once);
   void Seek();
-  // Schedules another try after a connection broke or the node was evicted. Pauses grow, until seek_end_.
+  // Schedules another attempt after a connection broke or the node was evicted. The pauses grow; the search
+  // fails if the next attempt would start after seek_end_.
   void SeekAgain(const std::string& why);
-  // Ends the agent when its workers are gone. Only the first reason counts.
+  // Ends the agent when its workers are gone. If called again, the first reason is kept.
   void FinishWith(EndReason reason, int signo, std::string why);
-  // Reports to the coordinator that this node leaves on its own.
+  // Reports to the coordinator that this node leaves without having been dismissed.
   void Leave(std::string reason);
   void Finished();
   void Say(std::string text);
@@ -242,20 +247,20 @@ class AgentMachine {
   bool killing_ = false;                // waiting for WorkersGone after KillWorkers
   bool signaled_ = false;               // the agent has received a signal
   std::optional<EndReason> end_;        // set: the agent ends when its workers are gone
-  std::string end_why_;                 // with end_
-  std::optional<std::string> leaving_;  // set: SendLeave with this reason is due when the workers are gone
+  std::string end_why_;                 // set with end_
+  std::optional<std::string> leaving_;  // set: reason of the SendLeave due when the workers are gone
   std::optional<Lost> lost_;            // set: the node is cut off
-  std::optional<TimePoint> grace_end_;  // Stopping: SIGKILL is due then
+  std::optional<TimePoint> grace_end_;  // in Stopping: when SIGKILL is due
 
-  int64_t snapshot_step_ = -1;          // the newest snapshot of this round
+  int64_t snapshot_step_ = -1;          // the newest snapshot of this round; -1: none
   std::optional<int64_t> wanted_from_;  // set: a snapshot of at least this step is requested
 
-  std::optional<TimePoint> seek_at_;      // Seeking: start of the next try; none: one is in progress
-  TimePoint seek_end_;                    // Seeking: the search ends then
-  Duration pause_{};                      // before the last try
+  std::optional<TimePoint> seek_at_;      // in Seeking: time of the next attempt; none: one is running
+  TimePoint seek_end_;                    // in Seeking: when the search ends
+  Duration pause_{};                      // before the last attempt
   std::optional<TimePoint> rejoined_at_;  // time of the last rejoin
 
-  // During Step only.
+  // Valid only during Step.
   TimePoint now_;
   AgentEffects effects_;
 };

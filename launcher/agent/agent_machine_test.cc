@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using State = AgentMachine::State;
 
-// A short word for each effect; empty for Tell.
+// A short text for each effect; empty for Tell.
 std::string Word(const AgentEffect& effect) {
   struct Visitor {
     std::string operator()(const StartWorkers& e) {
@@ -91,7 +91,7 @@ TEST_F(AgentMachineTest, AFailureIsSentAtOnceAndStopsTheOtherWorkers) {
   Start(3);
   EXPECT_THAT(Ended(1, Signaled{SIGKILL, false}), ElementsAre("failed r3", "SIGTERM"));
   EXPECT_EQ(std::get<SendWorkersFailed>(last_[0]).local_rank, LocalRank(1));
-  EXPECT_THAT(Stop(3), IsEmpty());  // The coordinator's Stop crosses it.
+  EXPECT_THAT(Stop(3), IsEmpty());  // The coordinator's Stop crosses the report.
   EXPECT_THAT(Ended(0, Signaled{SIGTERM, false}), ElementsAre("kill"));
   EXPECT_THAT(Gone(), ElementsAre("report", "ready r3"));
   EXPECT_THAT(Start(4), ElementsAre("start r4"));
@@ -361,7 +361,7 @@ TEST_F(AgentMachineTest, RepeatedEvictionsGrowThePause) {
     EXPECT_THAT(Step(AgentTick{}), ElementsAre("rejoin 6000"));
   }
   EXPECT_THAT(pauses, ElementsAre(100, 200, 400, 800, 1600, 3200, 5000, 5000));
-  // After it has stayed for a second the pause is reset.
+  // The pause is reset when the node has stayed in the job for a second.
   Step(Rejoined{});
   now_ += seconds(1);
   EXPECT_THAT(Dismiss(Dismissal::kEvicted), ElementsAre("rejoin 6000"));
@@ -374,7 +374,7 @@ TEST_F(AgentMachineTest, ARequestedSnapshotIsReportedOnce) {
   Start(2);
   EXPECT_THAT(Step(SnapshotReported{Round(2), 10}), IsEmpty());  // not requested
   EXPECT_THAT(Step(SnapshotWanted{Round(2), "node3 joins", 17}), ElementsAre("ask for snapshot r2"));
-  EXPECT_THAT(Step(SnapshotReported{Round(2), 10}), IsEmpty());  // the old one again
+  EXPECT_THAT(Step(SnapshotReported{Round(2), 10}), IsEmpty());  // the same snapshot again
   EXPECT_THAT(Step(SnapshotReported{Round(2), 15}), IsEmpty());  // older than the request
   EXPECT_THAT(Step(SnapshotReported{Round(1), 18}), IsEmpty());
   EXPECT_THAT(Step(SnapshotReported{Round(2), 18}), ElementsAre("snapshot r2 step 18"));

@@ -19,7 +19,7 @@ namespace ddprun {
 // An event of a watchdog timer, in torchrun's terms.
 struct WatchdogNote {
   absl::string_view what;  // "watchdog started", "timer expired", "kill worker process", "watchdog stopped"
-  pid_t pid = 0;           // 0: no process; then the rest is empty
+  pid_t pid = 0;           // 0: no process, and the fields below are empty
   absl::string_view scope = {};
   double expires = 0;  // seconds since 1970
   int signo = 0;
@@ -42,12 +42,12 @@ class AgentObserver {
   // The node is assigned to a round; its workers are started next.
   virtual void OnRound(const Assignment&, TimePoint) {}
   virtual void OnWorkerStarted(LocalRank, pid_t, TimePoint) {}
-  // The first worker of the round has failed.
+  // A worker has failed, the first to do so in this round.
   virtual void OnFailure(TimePoint) {}
-  // The workers are being stopped. Not called if all have ended by themselves.
+  // The workers are being stopped. Not called if all workers have ended by themselves.
   virtual void OnStopping(TimePoint) {}
-  // The workers and their descendants are gone, except `unkillable`: processes that SIGKILL does not end, one
-  // description each.
+  // The workers and their descendants are gone, except `unkillable`: one
+  // description for each process that SIGKILL does not end.
   virtual void OnWorkersGone(const std::vector<std::string>& /*unkillable*/, TimePoint) {}
   virtual void OnWatchdog(const WatchdogNote&, TimePoint) {}
   // Called after each step. `alive`: number of workers that have not ended.

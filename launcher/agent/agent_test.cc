@@ -54,7 +54,7 @@ class NoStores : public RoundStores {
   void Withdraw() override {}
 };
 
-// Records one word per call.
+// Records each call as a short text.
 class FakeObserver : public AgentObserver {
  public:
   void OnWaiting(TimePoint) override { Add("waiting"); }
@@ -185,7 +185,7 @@ class AgentTest : public ::testing::Test {
   LaunchConfig config_;
   AgentLog log_{"node1", ""};
   NoStores stores_;
-  std::shared_ptr<FakePeer> peer_;  // of the newest link
+  std::shared_ptr<FakePeer> peer_;  // of the latest link
   bool gone_ = false;               // a lost coordinator cannot be found again
   int relinks_ = 0;
   FakeObserver observer_;
@@ -344,7 +344,7 @@ TEST_F(AgentTest, ANodeThatLosesItsConnectionRejoinsAsANewNode) {
   EXPECT_EQ(AwaitExit(), 0);
 }
 
-// The connection stays open but silent; the link reports no error.
+// The connection stays open, but the coordinator is silent; the link reports no error.
 TEST_F(AgentTest, WithoutAnswersTheFenceKillsWorkersAndTheNodeSeeksItsCoordinator) {
   config_.rdzv.lease = milliseconds(500);
   gone_ = true;

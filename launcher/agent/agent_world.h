@@ -1,5 +1,5 @@
 // What AgentDriver needs from its node: workers, stores, identities, links to the coordinator, and output for
-// users. Agent implements it with processes, tests/sim with simulated ones.
+// users. Agent implements AgentWorld with real processes, tests/sim with simulated ones.
 #pragma once
 
 #include <functional>
@@ -30,7 +30,7 @@ struct NodeIdentity {
 };
 
 // The environment of an AgentDriver.
-//   Order:   no method calls the driver from within; results reach the driver later, as an AgentEvent.
+//   Order:   no method calls the driver before it returns; results reach the driver later, as an AgentEvent.
 //   Threads: called on the driver's thread.
 class AgentWorld {
  public:
@@ -41,27 +41,27 @@ class AgentWorld {
   virtual NodeIdentity NewIdentity() = 0;
   // Opens an empty worker store for the next round and returns its port.
   virtual absl::StatusOr<int> OfferStore() = 0;
-  // Seeks the coordinator for at most `limit`, then calls `done` once with a link that is not started, or
-  // with the error; not after OnFinish. Not used for the first join: see AgentDriver::Join.
+  // Searches for the coordinator for at most `limit`, then calls `done` once, with a link that is not started
+  // or with the error, but not after OnFinish. Not used for the first join: see AgentDriver::Join.
   virtual void FindCoordinator(
       Duration limit, std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)> done) = 0;
 
-  // --- Workers. Each end is reported as WorkerEnded.
+  // --- Workers. WorkerEnded is reported for each worker that ends.
 
   virtual void StartWorkers(const Assignment& assignment) = 0;
   virtual void SignalWorkers(int signo) = 0;
-  // Answered by WorkersGone within kKillLimit.
+  // WorkersGone follows within kKillLimit.
   virtual void KillWorkers() = 0;
-  // At `deadline` the workers are killed, even if the agent hangs, and Fenced is reported. None: disarmed.
+  // Has the workers killed at `deadline`, even if the agent hangs, and Fenced reported. nullopt: no deadline.
   virtual void FenceWorkers(std::optional<BootTime> deadline) = 0;
   virtual void AskForSnapshot(Round round) = 0;
-  // Adds the progress that the workers have reported.
+  // Adds the progress that the workers have reported to `heartbeat`.
   virtual void FillIn(proto::Heartbeat& heartbeat) const = 0;
   virtual int64_t FurthestStep(Round round) const = 0;
   // The failure of this worker, as far as known.
-  //   REQUIRES: WorkerEnded was reported for it in this round, and it did not succeed.
+  //   REQUIRES: WorkerEnded was reported for this worker in this round, and the worker did not succeed.
   virtual Failure FailureOf(LocalRank local_rank) const = 0;
-  // All failures of this round, except ends that the launcher caused.
+  // All failures of this round, except those that the launcher caused.
   virtual std::vector<Failure> Failures() const = 0;
 
   // --- Output and observers
@@ -70,26 +70,26 @@ class AgentWorld {
   virtual void OnWelcome(const NodeIdentity& /*node*/) {}
   // The node has no workers and waits for a round.
   virtual void OnWaiting() {}
-  // What the node waits for, in one line for users. The round starts within `start_in`; 0: unknown.
+  // `text`: what the node waits for, in one line for users. The round starts within `start_in`; 0: unknown.
   virtual void OnWaitingFor(const std::string& text, Duration /*start_in*/) { Say(text); }
   // The first failure of a round is about to be sent.
   virtual void OnFailure() {}
-  // The connection to the coordinator is closed; a new one is sought.
+  // The connection to the coordinator is closed; the search for a coordinator begins.
   virtual void OnSeeking() {}
   virtual void OnReport(const proto::JobReport& /*report*/) {}
-  // The node is dismissed; no further report or order follows.
+  // The node is dismissed; the coordinator sends no more reports or orders.
   virtual void OnDismissed() {}
   // The coordinator has refused a message of this node about a past round; the message had no effect.
   virtual void OnRefused(const std::string& /*why*/) {}
   // After each step of the machine.
   virtual void OnStep(const AgentMachine& /*machine*/) {}
-  virtual void ReportFailures() = 0;              // see the effect of this name
+  virtual void ReportFailures() = 0;              // see the effect ReportFailures
   virtual void Say(const std::string& text) = 0;  // one line for users
   // The agent ends. Called once, last.
   virtual void OnFinish(const Finish& finish) = 0;
 };
 
-// Provides the worker stores: the agent decides when, main decides how.
+// Provides the worker stores. The agent decides when a store is opened, main decides how.
 class RoundStores {
  public:
   virtual ~RoundStores() = default;

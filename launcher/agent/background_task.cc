@@ -18,7 +18,7 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-// The loop's side. The thread has only a duplicate of the eventfd.
+// State used only by the loop. The thread has only a duplicate of the eventfd.
 struct Waiting {
   Waiting(boost::asio::io_context& io, int fd, std::function<void(bool)> handler)
       : bell(io, fd), timer(io), done(std::move(handler)) {}
@@ -36,7 +36,7 @@ struct Waiting {
   std::function<void(bool)> done;
 };
 
-// Signals of this process must be delivered to the loop's thread.
+// Signals to this process must be delivered to the loop's thread.
 void BlockSignals() {
   sigset_t all;
   sigfillset(&all);

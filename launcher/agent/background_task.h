@@ -11,14 +11,14 @@
 
 namespace ddprun {
 
-// Runs `work` in a new thread, then calls `done` once from `io`, never from within: with true when `work` has
-// finished, or with false after `limit`, or if no thread or descriptor is available. `work` is not cancelled;
-// it may outlive `io`.
+// Runs `work` in a new thread, then calls `done` once from `io`, never before this function returns: with
+// true when `work` has finished, or with false after `limit` or if no thread or descriptor is available.
+// `work` is not cancelled; it may outlive `io`.
 //   work: must only use objects that it owns.
 void RunInBackground(boost::asio::io_context& io, Duration limit, std::function<void()> work,
                      std::function<void(bool in_time)> done);
 
-// As RunInBackground, for work with a result; none: not finished in time.
+// Like RunInBackground, for work with a result; nullopt where RunInBackground gives false.
 template <typename T>
 void ComputeInBackground(boost::asio::io_context& io, Duration limit, std::function<T()> work,
                          std::function<void(std::optional<T>)> done) {

@@ -1,4 +1,4 @@
-// Shows on a terminal the time that remains of the last call.
+// Shows the remaining time of the last call on a terminal.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace ddprun {
 
-// The next mark below `left`: 60, 30, 20, 10, 5, 3, 2 or 1 s; none: no mark follows.
+// The next mark below `left`: 60, 30, 20, 10, 5, 3, 2 or 1 s; nullopt: none is left.
 std::optional<Duration> NextMark(Duration left);
 
 // Reports the remaining time at each mark.

@@ -16,30 +16,32 @@
 
 namespace ddprun {
 
-// Keeps reports and shows them later, in the same order, so that the next round does not wait for a terminal.
+// Keeps failure reports and shows them later, in the same order, so that a slow terminal does not delay the
+// next round.
 class FailureDisplay {
  public:
   // Writes a file, and calls `done` once.
   using WriteFile = std::function<void(const std::string& path, const std::string& text,
                                        std::function<void(const absl::Status&)> done)>;
 
-  // `log` outlives this. `program`: its name in torchrun's report.
+  // `log` must outlive this object. `program`: the program's name in torchrun's report.
   FailureDisplay(const AgentLog* log, std::string program, WriteFile write_file)
       : log_(log), program_(std::move(program)), write_file_(std::move(write_file)) {}
 
-  // Reports kept after this call belong to `round`. `directory`: where the page is also written, the log
-  // directory of this start of the workers; empty: nowhere.
+  // Reports kept after this call belong to `round`. `directory`: the log directory of this start of the
+  // workers, where the page is also written; empty: the page is not written.
   void BeginRound(Round round, bool has_other_nodes, std::string directory);
   // Keeps the failures of this node. REQUIRES: not empty.
   void KeepNode(std::vector<FailureRecord> failures);
-  // Keeps the coordinator's report, shown as a page. If it has no failures beyond those of KeepNode, only the
-  // new parts of the page are shown.
+  // Keeps the coordinator's report, which is shown as a page. If the report has no failures beyond those
+  // passed to KeepNode, only the parts of the page that were not shown before are shown.
   void KeepJob(JobReport report);
 
   bool empty() const { return kept_.empty(); }
-  // Shows what is kept. `full_host`: full name of this host, for torchrun's report.
+  // Shows and drops the kept reports. `full_host`: full name of this host, for torchrun's report.
   void Show(const std::string& full_host);
-  // For use when no page will follow: as Show, plus the last lines of stderr, which the page would contain.
+  // For use when no page will follow: like Show, then shows the last lines of stderr, which the page would
+  // contain.
   void ShowAll(const std::string& full_host);
 
  private:
@@ -70,7 +72,7 @@ class FailureDisplay {
   // State of the last Node that was shown:
   Round shown_round_{-1};
   std::string shown_;
-  std::string stderr_;  // last lines of its workers' stderr, until a page is shown
+  std::string stderr_;  // last lines of its workers' stderr; cleared when a page is shown
 };
 
 }  // namespace ddprun

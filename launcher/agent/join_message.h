@@ -11,15 +11,15 @@ namespace ddprun {
 
 struct JoiningNode {
   std::string id = {};  // unique for each join
-  std::string host;     // short name, for users
-  std::string address;  // where other nodes' workers reach it; empty: as the coordinator sees it
+  std::string host;     // short name, shown to users
+  std::string address;  // address for other nodes' workers; empty: the one that the coordinator sees
   int store_port = 0;
   Duration first_last_call{};
   Duration last_call{};
-  Duration stop_timeout{};  // limit from the order to stop its workers to Ready
+  Duration stop_timeout{};  // limit on the time from the order to stop workers until Ready
   // A secret: its holder may report to the coordinator that this node is gone.
   std::string gone_token = {};
-  // Identity of this agent's previous join, whose workers are gone. Empty: first join.
+  // Identity of this agent in its previous join, whose workers are gone. Empty on the first join.
   std::string previous_id = {};
   std::string previous_token = {};
 };

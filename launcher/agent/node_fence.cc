@@ -5,7 +5,7 @@
 namespace ddprun {
 namespace {
 
-// More unanswered heartbeats than a connection can have before it counts as lost.
+// A connection counts as lost before it has this many unanswered heartbeats.
 constexpr size_t kMaxSigns = 64;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The fence of a node: ends its workers before the node's lease expires.
+// A node's fence: ends the node's workers before its lease expires.
 #pragma once
 
 #include <deque>
@@ -11,20 +11,20 @@
 
 namespace ddprun {
 
-// Computes the deadline of workers: nine tenths of a lease after the last heartbeat or join that the
-// coordinator is known to have received. The lease counts from a time read before the message was sent, on a
-// clock that also runs while the machine is suspended, so a late answer cannot extend it.
+// Computes the deadline for workers: nine tenths of a lease after the last heartbeat or join that the
+// coordinator is known to have received. The lease counts from a time read before that message was sent, on a
+// clock that also runs while the machine is suspended, so a late answer cannot extend the lease.
 //   Order: Joined for each join; then BeforeSign and Answered for each heartbeat.
 class NodeFence {
  public:
   // `arm` sets the warden's deadline. It is called with each new deadline while there are workers, and with
-  // none when they are gone.
+  // nullopt when they are gone.
   explicit NodeFence(std::function<void(std::optional<BootTime>)> arm) : arm_(std::move(arm)) {}
 
   // A join is about to be sent. It counts as the first heartbeat.
   void Joined(Duration lease, BootTime now);
-  // The coordinator requests heartbeats at this interval, a quarter of its lease; that lease applies if it is
-  // shorter than this node's. 0: it requests none.
+  // The coordinator requests heartbeats at this interval, a quarter of the coordinator's lease, which applies
+  // if it is shorter than this node's. 0: the coordinator requests no heartbeats.
   void LeaseFrom(Duration heartbeat_interval);
   // A heartbeat is about to be sent.
   void BeforeSign(TimePoint now, BootTime boot_now);

@@ -12,7 +12,7 @@ using ::testing::IsEmpty;
 class NodeFenceTest : public ::testing::Test {
  protected:
   static TimePoint At(int ms) { return TimePoint(seconds(100) + milliseconds(ms)); }
-  // A clock that is an hour ahead of At().
+  // The boot clock, an hour ahead of At().
   BootTime Boot(int ms) const { return start_ + std::chrono::hours(1) + milliseconds(ms); }
   // The deadlines set since the last call.
   std::vector<std::optional<BootTime>> Orders() { return std::exchange(orders_, {}); }
@@ -35,7 +35,7 @@ TEST_F(NodeFenceTest, AnswersRenewTheLeaseFromBeforeSending) {
   fence_.BeforeSign(At(0), Boot(0));
   fence_.BeforeSign(At(1000), Boot(1000));
   fence_.BeforeSign(At(2000), Boot(2000));
-  EXPECT_THAT(Orders(), IsEmpty());  // Unanswered heartbeats do not renew it.
+  EXPECT_THAT(Orders(), IsEmpty());  // Unanswered heartbeats do not renew the deadline.
   fence_.Answered(At(1001));
   EXPECT_THAT(Orders(), ElementsAre(Boot(1000 + 4500)));
   fence_.Answered(At(2000));

@@ -7,7 +7,7 @@
 namespace ddprun {
 namespace {
 
-// Limit of a logged message: reports can contain stderr of many workers.
+// Size limit for a logged message: reports can contain the stderr of many workers.
 constexpr size_t kMaxShown = 1000;
 
 template <typename Message>

@@ -1,4 +1,4 @@
-// Logs the messages of the rendezvous, for LOGLEVEL=DEBUG.
+// Logs rendezvous messages, for LOGLEVEL=DEBUG.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 namespace ddprun {
 
 // Returns a link that logs all messages sent and received on `link`, except heartbeats; `link` itself if
-// `log` shows no details. `log` must outlive the result.
+// `log` shows no details. `log` must outlive the returned link.
 std::unique_ptr<CoordinatorLink> TraceLink(std::unique_ptr<CoordinatorLink> link, const AgentLog& log);
 
 }  // namespace ddprun

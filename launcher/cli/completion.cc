@@ -26,7 +26,7 @@ bool TakesPath(const OptionSpec& spec) {
   return absl::string_view(spec.value) == "FILE" || absl::string_view(spec.value) == "DIR";
 }
 
-// "-r|--redirects", a pattern for the shell's case.
+// A pattern for a shell case statement: "-r|--redirects".
 std::string Pattern(const OptionSpec& spec) {
   return absl::StrCat(spec.letter == 0 ? "" : absl::StrCat("-", std::string(1, spec.letter), "|"), "--",
                       spec.name);
@@ -150,7 +150,7 @@ std::string Described() {
   return lines;
 }
 
-// A single line, so that eval accepts it from backquotes.
+// Returns a single line, so that tcsh can eval it from backquotes.
 std::string Tcsh() {
   std::string rules;
   for (const OptionSpec& spec : OptionTable()) {

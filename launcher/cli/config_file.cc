@@ -113,7 +113,7 @@ class Reader {
     }
     std::vector<std::string> parts;
     for (const YamlText& part : *list) {
-      // Joined by commas, such an entry would read as a different list.
+      // Joined by commas, a list with such an entry would parse as a different list.
       if (part.text.empty() || part.text[0] == ',') {
         return absl::InvalidArgumentError(absl::StrCat(path_, ":", part.line, ": an entry of ",
                                                        entry.name.text, " is empty or begins with a comma"));

@@ -27,7 +27,7 @@ std::string Error(absl::string_view text) {
   return std::string(file.status().message());
 }
 
-// "nnodes=2" of each value.
+// Returns each value as "nnodes=2".
 std::vector<std::string> Values(const ConfigFile& file) {
   std::vector<std::string> values;
   for (const ConfigFile::Value& value : file.values) {
@@ -132,7 +132,7 @@ TEST(ConfigFileTest, ErrorsNameTheLine) {
   for (const auto& bad : kBad) EXPECT_THAT(Error(bad.text), HasSubstr(bad.words)) << bad.text;
 }
 
-// Must be fast and use little memory; the limits of the test enforce it.
+// Parsing must be fast and use little memory; the test's time and memory limits enforce this.
 TEST(ConfigFileTest, RejectsHostileFilesEarly) {
   EXPECT_THAT(Error("role: " + std::string(100 << 20, 'x')), HasSubstr("at most 65536 bytes"));
   EXPECT_THAT(Error(std::string(60000, '[')), HasSubstr("job.yaml:1: "));

@@ -9,7 +9,7 @@ namespace {
 
 bool IsSuccess(EndReason reason) { return reason == EndReason::kSucceeded || reason == EndReason::kDrained; }
 
-// True if the cause may be absent from the next run.
+// True if the cause may not recur in the next run.
 bool WorthAnotherTry(EndReason reason) {
   switch (reason) {
     case EndReason::kTerminated:

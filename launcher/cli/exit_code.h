@@ -17,15 +17,15 @@ enum class EndReason {
   kTerminated,        // SIGTERM or SIGHUP to the launcher
   kJoinTimeout,       // too few nodes joined, or no coordinator was found
   kCoordinatorLost,   // the coordinator was lost and not found again
-  kCoordinatorEnded,  // the launcher that hosts the coordinator ended, on another node
+  kCoordinatorEnded,  // the launcher that hosts the coordinator, on another node, ended
   kEvicted,           // this node was evicted and could not rejoin
   kBroken,            // this node cannot continue, for example because its warden was killed
 };
 
-// The reason for a signal to the launcher: kInterrupted or kTerminated.
+// The end reason after a signal to the launcher: kInterrupted or kTerminated.
 EndReason ReasonOfSignal(int signo);
 
-// The set of exit codes: --exit-codes.
+// Which exit codes are used: --exit-codes.
 enum class ExitCodes {
   kTorchrun,   // 0 or 1
   kScheduler,  // also 75 (EX_TEMPFAIL): the same job may succeed if started again

@@ -14,9 +14,9 @@ namespace ddprun {
 namespace {
 
 // Edit distances (insertions, deletions, substitutions, swaps of neighbours) from `a` to each prefix of `b`,
-// the empty one first.
+// starting with the empty prefix.
 std::vector<size_t> Distances(absl::string_view a, absl::string_view b) {
-  // Row i: distances from the first i letters of `a`. The recurrence needs three rows.
+  // Row i: distances from the first i characters of `a`. The recurrence needs three rows.
   std::vector<size_t> row(b.size() + 1);
   std::vector<size_t> above(b.size() + 1);
   std::vector<size_t> two_above;
@@ -34,7 +34,8 @@ std::vector<size_t> Distances(absl::string_view a, absl::string_view b) {
   return row;
 }
 
-// The only name with a prefix at distance 1 or less from `typed`: --nproc-per-node for --nprocs. Else empty.
+// The name with a prefix at edit distance 1 or less from `typed`, such as --nproc-per-node for --nprocs;
+// empty unless there is exactly one.
 absl::string_view NearestBeginning(absl::string_view typed, absl::Span<const absl::string_view> names) {
   constexpr size_t kShortest = 4;
   absl::string_view found;

@@ -22,15 +22,15 @@ enum class GivenBy {
 enum class ListForm {
   kNone,     // no lists
   kCommas,   // entries are joined by commas
-  kEscaped,  // as kCommas; a comma within an entry is doubled
+  kEscaped,  // like kCommas, but a comma within an entry is doubled
 };
 
 struct OptionSpec {
   const char* section;
   const char* name;  // with hyphens, without the leading dashes
   char letter = 0;   // 0: none
-  // Placeholder of the value in --help; empty: a flag. For completion, lower-case words between '|' are
-  // values, and FILE and DIR are paths.
+  // Placeholder for the value in --help; empty for a flag. For completion, lower-case words separated by '|'
+  // are values, and FILE and DIR are paths.
   const char* value = "";
   const char* fallback = "";  // default value
   const char* help = "";
@@ -41,24 +41,25 @@ struct OptionSpec {
   bool is_flag() const { return *value == '\0'; }
 };
 
-// In the order of --help.
+// All options, in the order of --help.
 absl::Span<const OptionSpec> OptionTable();
 
 // The variable that sets the option's default, such as PET_NNODES; empty if it has none.
 std::string VariableOf(const OptionSpec& spec);
 
 // The option named `typed` (without leading dashes, with '-' or '_'): an exact name or an unambiguous prefix.
-// A prefix of several options, but of only one that torchrun has, means that one.
+// If several options have the prefix but torchrun has only one of them, the prefix means that one.
 //   Errors: kInvalidArgument: unknown option (with the nearest name), or an ambiguous prefix.
 absl::StatusOr<const OptionSpec*> FindOption(absl::string_view typed);
 
 // The option with this letter, or nullptr.
 const OptionSpec* FindOption(char letter);
 
-// The name with the smallest edit distance to `typed`, else the only one with a similar prefix; empty: none.
+// The name with the smallest edit distance to `typed`, unless even that one is too different; else the only
+// name with a similar prefix; else empty.
 absl::string_view Nearest(absl::string_view typed, absl::Span<const absl::string_view> names);
 
-// Replaces '_' by '-'.
+// Replaces '_' with '-'.
 std::string WithHyphens(absl::string_view name);
 
 }  // namespace ddprun

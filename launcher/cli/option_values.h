@@ -1,4 +1,4 @@
-// Parses names, numbers and durations of options; errors name the option and the expected form.
+// Parses option values: names, numbers and durations. Errors state the option and the expected form.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace ddprun {
 
-// kInvalidArgument: "--nnodes=x: expected WANT".
+// Returns kInvalidArgument: "--nnodes=x: expected WANT".
 absl::Status BadValue(const Options& options, absl::string_view name, absl::string_view want);
 
 // A name that is sent to other nodes: not empty, UTF-8, at most 256 bytes. Errors: BadValue.

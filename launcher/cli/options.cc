@@ -17,7 +17,7 @@ namespace {
 
 struct Given {
   const OptionSpec* spec;
-  std::string value;  // of a flag: "1" if on, "" if off
+  std::string value;  // for a flag: "1" if on, "" if off
   std::string source;
 };
 
@@ -26,7 +26,7 @@ absl::Status Usage(const Text&... text) {
   return absl::InvalidArgumentError(absl::StrCat(text...));
 }
 
-// -1, -1.5, -.5
+// True for -1, -1.5 and -.5, for example.
 bool IsNegativeNumber(absl::string_view arg) {
   arg.remove_prefix(1);
   const auto is_digit = [](char c) { return absl::ascii_isdigit(c); };
@@ -166,7 +166,8 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& args, const
   const auto take = [&](const std::vector<Given>& given) {
     for (const Given& g : given) options.entries_[g.spec->name] = {g.value, g.source};
   };
-  // First without the file, to find its path; then the file, overridden by environment and command line.
+  // The first pass finds the path of the configuration file. The file's values are then set, and overridden
+  // by the environment and the command line in a second pass.
   take(environment);
   take(command_line.given());
   const bool starts_a_job = !options.IsSet("help") && !options.IsSet("version") &&

@@ -15,7 +15,7 @@ namespace ddprun {
 
 using GetEnv = std::function<std::optional<std::string>(absl::string_view name)>;
 
-// Returns a file's content. Errors: those of the file system, without the path.
+// Returns a file's content. Errors: those of the file system; the message does not contain the path.
 using ReadFile = std::function<absl::StatusOr<std::string>(const std::string& path)>;
 
 // The value of every option, given or default, not yet parsed.
@@ -25,9 +25,10 @@ class Options {
   //   REQUIRES: an option of that name is declared.
   const std::string& Get(absl::string_view name) const { return At(name).value; }
   bool IsSet(absl::string_view name) const { return !At(name).value.empty(); }
-  // True if the value is not the table's default.
+  // True if a value was given; false if this is the table's default.
   bool IsGiven(absl::string_view name) const { return !At(name).source.empty(); }
-  // For messages: "--nnodes=x"; "PET_NNODES=x" or "job.yaml:3: nnodes=x" if the value came from there.
+  // The option and its value for messages: "--nnodes=x", or "PET_NNODES=x" or "job.yaml:3: nnodes=x" if the
+  // value is from the environment or from a file.
   std::string Quote(absl::string_view name) const;
 
   // The program and its arguments; empty if none was given.
@@ -50,11 +51,11 @@ class Options {
   std::vector<std::pair<std::string, std::string>> program_env_;
 };
 
-// Reads `args` (without the program's own name) as torchrun does: --a-b or --a_b, value after '=' or as the
-// next argument, any unambiguous prefix of a name, joined letters (-mr3). The first argument that is not an
-// option is the program; all arguments after it belong to the program. Precedence: command line, PET_<NAME>
-// in the environment, the file given by --config, the table's defaults. A program on the command line
-// replaces the program and the arguments of the file.
+// Parses `args` (without argv[0]) like torchrun: --a-b or --a_b, value after '=' or as the next argument, any
+// unambiguous prefix of a name, combined short options (-mr3). The first argument that is not an option is
+// the program; all arguments after it belong to the program. Precedence: command line, PET_<NAME> in the
+// environment, the file given by --config, the table's defaults. A program on the command line replaces the
+// program and the arguments in the file.
 //   Errors: kInvalidArgument, one sentence with the argument and what is expected: unknown option (with the
 //           nearest name), ambiguous prefix, missing or unexpected value, a flag's variable that is not a
 //           number, a file that cannot be read or is invalid (with the line).

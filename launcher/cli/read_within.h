@@ -10,8 +10,8 @@ namespace ddprun {
 
 // Returns the content of a file or pipe, at most `max_bytes` of it (/dev/zero never ends). Blocks for at most
 // `limit`.
-//   Errors: without the path. kDeadlineExceeded: a pipe has no data, or no end, within `limit`; those of open
-//           and read: kNotFound, kPermissionDenied, ...
+//   Errors: kDeadlineExceeded: a pipe has no data, or has not ended, within `limit`; errors of open and read:
+//           kNotFound, kPermissionDenied, ... Messages do not contain the path.
 absl::StatusOr<std::string> ReadWithin(const std::string& path, size_t max_bytes, Duration limit);
 
 }  // namespace ddprun

@@ -161,7 +161,8 @@ absl::StatusOr<std::vector<YamlEntry>> ParseYamlMap(absl::string_view text) {
   if (absl::Status status = CheckCharacters(text); !status.ok()) return status;
   Collector collector;
   try {
-    // At the end of the file the library closes an open quote silently, unless the last line is incomplete.
+    // The library silently closes an open quote at the end of the file if the last line is complete, so
+    // append an incomplete line.
     std::istringstream stream(absl::StrCat(text, "\n#"));
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(collector)) {
@@ -169,7 +170,7 @@ absl::StatusOr<std::vector<YamlEntry>> ParseYamlMap(absl::string_view text) {
   } catch (const Refused& refused) {
     return refused.status;
   } catch (const YAML::Exception& error) {
-    // Errors about unclosed values are located after the end of the file.
+    // The library locates errors about unclosed values after the end of the file.
     const auto last = static_cast<int>(std::count(text.begin(), absl::StripSuffix(text, "\n").end(), '\n'));
     return At(std::clamp(error.mark.line, 0, last) + 1, absl::StrCat("invalid YAML: ", error.msg));
   }

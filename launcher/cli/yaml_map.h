@@ -1,5 +1,5 @@
 // The subset of YAML for configuration files: one map from names to strings, lists of strings, or maps of
-// strings, each with its line number. Aliases, tags, deeper nesting and further documents are rejected while
+// strings, each with its line number. Aliases, tags, deeper nesting and multiple documents are rejected while
 // parsing, so that a small file cannot expand to a large one in memory.
 #pragma once
 
@@ -31,7 +31,7 @@ struct YamlEntry {
   YamlValue value;
 };
 
-// Returns the entries in the order of the file; none for an empty file. Names are unique within their map.
+// Returns the entries in file order; an empty file has none. Names are unique within their map.
 //   Errors: kInvalidArgument, "LINE: cause": invalid YAML, YAML outside this subset, more than 64 KiB.
 absl::StatusOr<std::vector<YamlEntry>> ParseYamlMap(absl::string_view text);
 

@@ -17,13 +17,13 @@ absl::Status Bad(absl::string_view want) {
   return absl::InvalidArgumentError(absl::StrCat("expected ", want));
 }
 
-// True if `host` contains a character that no name or address has.
+// True if `host` contains a character that is invalid in names and addresses.
 bool HasBadCharacters(absl::string_view host) {
   return std::any_of(host.begin(), host.end(),
                      [](unsigned char c) { return c <= ' ' || c == ',' || c == '/' || c == 0x7f; });
 }
 
-// An interface may follow after '%'.
+// True for an IPv6 address, with or without a '%' and an interface after it.
 bool IsIpv6(absl::string_view text) {
   in6_addr ignored;
   return inet_pton(AF_INET6, std::string(text.substr(0, text.find('%'))).c_str(), &ignored) == 1;

@@ -65,7 +65,8 @@ absl::Status Failed(absl::string_view call, int error) {
 
 }  // namespace
 
-// Functions return 0 on success. Old drivers have only init, shutdown and count; the others may be null.
+// Functions return 0 on success. Old drivers have only init, shutdown and count; the other functions may be
+// null.
 struct Nvml::Library {
   Library() = default;
   Library(const Library&) = delete;

@@ -1,4 +1,4 @@
-// The GPUs that workers may use, from NVIDIA's driver library, which is loaded at run time.
+// Finds the GPUs that workers may use. Uses NVIDIA's driver library, which is loaded at run time.
 #pragma once
 
 #include <memory>
@@ -12,13 +12,13 @@
 
 namespace ddprun {
 
-// The number of GPUs of this machine that are visible with `visible` as CUDA_VISIBLE_DEVICES; none: all.
+// The number of GPUs in this machine that are visible if CUDA_VISIBLE_DEVICES is `visible`; nullopt: all.
 //   Errors: kFailedPrecondition with the cause: no driver, no GPU in the machine, no GPU visible.
 absl::StatusOr<int> CountGpus(const std::optional<std::string>& visible);
 
-// Which of `num_devices` GPUs are visible with `visible` as CUDA_VISIBLE_DEVICES (none: all), as named there
-// and in the order of CUDA's numbering. As in the CUDA runtime, the list ends at the first invalid entry.
-// Entries by UUID (GPU-..., MIG-...) are assumed to exist.
+// Returns those of `num_devices` GPUs that are visible if CUDA_VISIBLE_DEVICES is `visible` (nullopt: all),
+// named as in that variable and ordered as CUDA numbers them. As in the CUDA runtime, the list ends at the
+// first invalid entry. UUIDs (GPU-..., MIG-...) are assumed to exist.
 std::vector<std::string> VisibleGpus(const std::optional<std::string>& visible, int num_devices);
 
 // NVIDIA's driver library, loaded at run time: this program builds and runs without it.
@@ -31,7 +31,7 @@ class Nvml {
   Nvml(Nvml&&) = default;
   Nvml& operator=(Nvml&&) = default;
 
-  // At least one.
+  // Returns at least 1; no device is an error.
   absl::StatusOr<int> CountDevices() const;
 
   // The PCI address of a device, as in /sys/bus/pci/devices: "0000:dc:00.0".
@@ -46,7 +46,7 @@ class Nvml {
   absl::StatusOr<void*> Handle(absl::string_view device) const;
   absl::StatusOr<void*> HandleByUuid(absl::string_view beginning) const;
 
-  std::shared_ptr<const Library> library_;  // not shared; shared_ptr permits the incomplete type
+  std::shared_ptr<const Library> library_;  // not shared; shared_ptr allows the incomplete type
 };
 
 }  // namespace ddprun

@@ -25,7 +25,7 @@ TEST(VisibleGpusTest, FollowsTheCudaRuntime) {
   for (const auto& c : kCases) EXPECT_EQ(VisibleGpus(c.visible, 4), c.want) << c.visible;
 }
 
-// dlopen returns a library that is already loaded under the same name, so tests get the fake.
+// Loads the fake first: dlopen of the same name then returns the library that is already loaded.
 class CountGpusTest : public testing::Test {
  protected:
   CountGpusTest() {

@@ -15,7 +15,7 @@ namespace ddprun {
 namespace {
 
 constexpr size_t kMaxHosts = 1 << 20;
-constexpr size_t kMaxDigits = 18;  // of a number in brackets; fits 64 bits
+constexpr size_t kMaxDigits = 18;  // of a number in brackets; fits in 64 bits
 
 template <typename... Text>
 absl::Status Bad(const Text&... text) {

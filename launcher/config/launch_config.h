@@ -26,7 +26,7 @@ namespace ddprun {
 
 // Which node hosts the coordinator.
 enum class Hosting {
-  kByAddress,  // the node that the endpoint's host names; the launcher checks whether it is this node
+  kByAddress,  // the node named by the endpoint's host; the launcher checks whether that is this node
   kHere,       // this node, regardless of the endpoint's host
   kElsewhere,  // another node
 };
@@ -51,24 +51,25 @@ struct LaunchConfig {
   int min_nodes = 1;
   int max_nodes = 1;  // >= min_nodes
   int num_local_workers = 1;
-  // The rules with options of their own; those of --nnodes and --rdzv-conf are in other members.
+  // The rules that have their own options; the rules from --nnodes and --rdzv-conf are in other members.
   JobRules rules;
   // Short names of all hosts of the job, from Slurm; empty: unknown.
   std::vector<std::string> expected_hosts;
 
   // Rendezvous.
   Backend backend = Backend::kStatic;
-  Endpoint endpoint;  // port 0, any free port, only with kHere
+  Endpoint endpoint;  // port 0 means any free port, and requires kHere
   Hosting hosting = Hosting::kByAddress;
   bool standalone = false;  // one node only: no join command is printed
   std::string run_id;
   RdzvConf rdzv;
-  std::optional<int> node_rank;  // requested rank; always set with static
+  std::optional<int> node_rank;  // requested rank; always set with kStatic
   std::string local_addr;        // empty: the address from which this node reaches the coordinator
 
   // Workers.
   WorkerProgram program;
-  // Variables for workers. They override the launcher's environment; the job's variables override them.
+  // Variables for workers. They override the launcher's environment; variables that the launcher sets for
+  // workers override them.
   std::vector<std::pair<std::string, std::string>> program_env;
   bool pass_local_rank = false;  // the program's first argument is --local-rank=N
   std::string role = "default";
@@ -82,22 +83,22 @@ struct LaunchConfig {
   std::optional<Duration> uninterruptible_timeout;
 
   // Worker output.
-  std::string log_dir;     // empty: a new one below the temporary directory; "/dev/null": no files
-  StreamChoice redirects;  // streams written to files, those of `tee` included
+  std::string log_dir;     // empty: a new one in the temporary directory; "/dev/null": no files
+  StreamChoice redirects;  // streams written to files, including those of `tee`
   StreamChoice tee;        // streams written to files and to the console
   // Prefix of each line of `tee`; see FormatPrefix. Empty: "[${role_name}${local_rank}]:".
   std::string line_prefix_template;
-  std::optional<std::set<int>> console_ranks;  // local ranks whose output reaches the console; none: all
+  std::optional<std::set<int>> console_ranks;  // local ranks whose output is shown on the console; none: all
   // Lines of `tee` that contain one of these are also written to a file shared by all ranks.
   std::vector<std::string> stdout_filters;
   std::vector<std::string> stderr_filters;
-  int64_t max_log_bytes = 0;  // limit on disk, per stream, worker and start; 0: no limit
+  int64_t max_log_bytes = 0;  // limit on disk space per stream, worker and start; 0: no limit
 
   // Events, metrics and recording.
   EventHandler event_handler = EventHandler::kNull;
   MetricsHandler metrics_handler = MetricsHandler::kNull;
   std::string own_error_file;  // the launcher's TORCHELASTIC_ERROR_FILE, for the root cause; empty: none
-  // FIFO for the workers' watchdog timers; empty: one below the temporary directory.
+  // FIFO for the workers' watchdog timers; empty: one in the temporary directory.
   std::optional<std::string> watchdog_fifo;  // none: no watchdog
   std::optional<int> health_check_port;      // 0: any free port
 
@@ -112,7 +113,7 @@ struct LaunchConfig {
 struct StoreConfig {
   std::string host;
   int port = 0;        // 0: any free port
-  std::string record;  // as LaunchConfig::record
+  std::string record;  // like LaunchConfig::record
 };
 
 struct ShowHelp {};
@@ -126,7 +127,7 @@ using Command = std::variant<LaunchConfig, StoreConfig, ShowHelp, ShowVersion, S
 // Parses the command line (without argv[0]).
 //   Errors: kInvalidArgument: a usage error, one sentence with the option, its value and what is expected;
 //           the launcher exits with 2. kNotFound, kFailedPrecondition: the usage is correct, but a program
-//           is missing, or GPUs are required and there are none; the launcher exits with 1.
+//           is missing, or GPUs are requested and there are none; the launcher exits with 1.
 absl::StatusOr<Command> ParseCommand(const std::vector<std::string>& args, const ProcessInputs& inputs);
 
 }  // namespace ddprun

@@ -133,7 +133,7 @@ TEST(LaunchConfigTest, RendezvousSettings) {
   EXPECT_THAT(config.warnings, ElementsAre(HasSubstr("unknown key colour")));
 }
 
-// torchrun does not parse them.
+// torchrun does not parse values that have no effect.
 TEST(LaunchConfigTest, InvalidValuesWithoutEffectAreWarnings) {
   const std::vector<std::string> c10d = {"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=h:1"};
   const std::vector<std::string> two_static = {"--nnodes=2", "--node-rank=0"};

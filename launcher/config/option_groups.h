@@ -1,5 +1,5 @@
-// Parse the options into a LaunchConfig, one group of options per function and file. They are called in the
-// order of ParseCommand; each may use fields that earlier ones have set.
+// Functions that parse the options into a LaunchConfig, one group of options per function and file.
+// ParseCommand calls them in a fixed order; each function may use fields that earlier ones have set.
 //   Errors: those of ParseCommand.
 #pragma once
 
@@ -33,7 +33,7 @@ absl::Status ReadObservers(const Options& options, const ProcessInputs& inputs, 
 // The number of local workers. May count GPUs; called late, so that other errors are reported first.
 absl::Status ReadLocalSize(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
-// The program. Searches files; called last, so that other errors are reported first.
+// The program. Searches for files; called last, so that other errors are reported first.
 absl::Status ReadProgram(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
 }  // namespace ddprun

@@ -35,7 +35,7 @@ absl::Status ReadConsoleRanks(const Options& options, LaunchConfig& config) {
   return absl::OkStatus();
 }
 
-// Splits at single commas; a double comma, from the left, is a literal one.
+// Splits at single commas. Two commas, paired from the left, stand for a literal comma.
 std::vector<std::string> SplitFilters(absl::string_view text) {
   std::vector<std::string> filters = {""};
   for (size_t i = 0; i < text.size(); ++i) {

@@ -14,8 +14,8 @@
 namespace ddprun {
 namespace {
 
-// Also reads pipes: --config <(...). The limit exceeds the parser's, so the parser reports files that are too
-// long.
+// Also reads pipes, for --config <(...). The size limit exceeds the parser's, so the parser reports files
+// that are too long.
 absl::StatusOr<std::string> ReadConfiguration(const std::string& path) {
   return ReadWithin(path, 1 << 20, seconds(10));
 }

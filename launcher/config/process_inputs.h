@@ -14,7 +14,7 @@ struct ProcessInputs {
   std::string cwd;
   std::string ddprun_dir;
   GetEnv get_env;
-  ReadFile read_file;  // reads at most somewhat more than a valid configuration file
+  ReadFile read_file;  // may truncate what is longer than a valid configuration file
   int num_cpus = 1;    // CPUs that this process may use
   // See CountGpus.
   std::function<absl::StatusOr<int>(const std::optional<std::string>& visible)> count_gpus;

@@ -29,7 +29,7 @@ bool HasMode(const std::string& path, mode_t type) {
 
 bool IsDirectory(const std::string& path) { return HasMode(path, S_IFDIR); }
 
-// Includes pipes and devices.
+// True for anything but a directory, including pipes and devices.
 bool IsFile(const std::string& path) { return IsThere(path) && !IsDirectory(path); }
 
 bool IsExecutable(const std::string& path) {
@@ -72,7 +72,7 @@ std::vector<std::string> PathDirectories(const ProgramPlaces& places) {
   std::vector<std::string> dirs =
       absl::StrSplit(places.get_env("PATH").value_or("/usr/local/bin:/usr/bin:/bin"), ':');
   for (std::string& dir : dirs) {
-    if (dir.empty()) dir.assign(1, '.');  // as the shell reads it
+    if (dir.empty()) dir.assign(1, '.');  // as in the shell
   }
   return dirs;
 }
@@ -99,7 +99,7 @@ absl::StatusOr<std::string> FindPython(const ProgramPlaces& places) {
   return absl::NotFoundError("no python3 on PATH: set PYTHON_EXEC to the interpreter");
 }
 
-// All files that `typed` can refer to, best first. A name with '/' refers to itself only.
+// All files that `typed` can refer to, in order of preference. A name with '/' is only a path.
 std::vector<std::string> Candidates(const std::string& typed, const ProgramPlaces& places) {
   if (absl::StrContains(typed, '/')) return {typed};
   std::vector<std::string> files = {absl::StrCat("./", typed), In(places.ddprun_dir, typed)};
@@ -139,7 +139,7 @@ absl::StatusOr<Found> Find(const std::string& typed, const ProgramPlaces& places
     const std::string path = In(places.cwd, file);
     if (is_script ? IsFile(path) : IsExecutable(path)) return Found{file, is_script};
   }
-  // Last, so that a data file in the working directory does not hide a program of the same name.
+  // Checked last, so that a data file in the working directory does not hide a program of the same name.
   if (!IsFile(here)) return NotFound(typed, places);
   if (IsElf(here)) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -174,7 +174,7 @@ absl::StatusOr<WorkerProgram> FindProgram(const std::vector<std::string>& typed,
     }
     case ProgramKind::kRunPath: {
       program.typed.insert(program.typed.begin(), "--run-path");
-      // A directory or an archive with a __main__.py is a script, too.
+      // A script may also be a directory or an archive with a __main__.py.
       if (!absl::StrContains(typed[0], '$') && !IsThere(In(places.cwd, typed[0])))
         return absl::NotFoundError(absl::StrCat("no such script: ", typed[0]));
       ASSIGN_OR_RETURN(const std::string python, FindPython(places));

@@ -15,7 +15,8 @@ struct WorkerProgram {
   std::vector<std::string> argv;  // may contain ${local_rank}, see ArgumentsFor
   std::string file = {};          // path of the executable, may contain ${local_rank}; empty: argv[0]
   size_t first_arg = 1;           // index in argv of the user's first argument, after script or module
-  // As given on the command line, preceded by --module, --no-python or --run-path if given.
+  // Program and arguments as given on the command line, preceded by --module, --no-python or --run-path if
+  // given.
   std::vector<std::string> typed = {};
   std::string name;  // for the failure report: the script, module or program as typed
   bool operator==(const WorkerProgram&) const = default;
@@ -32,11 +33,11 @@ struct ProgramPlaces {
 
 // `typed` is the program with its arguments, not empty.
 //   kAuto:     Python (python -u FILE) runs .py files, files that are not executable, executable text without
-//              a #! line, zip archives, directories with a __main__.py, pipes, and "-", its standard input.
+//              a #! line, zip archives, directories with a __main__.py, pipes, and "-" (standard input).
 //              Other executable files are run directly. A name without '/' is looked up in the working
 //              directory, in the directory of ddprun, and on PATH.
 //   kModule:   python -u -m NAME.
-//   kNoPython: as execvp finds it: a path, or a name on PATH.
+//   kNoPython: a path, or a name that is looked up on PATH, as by execvp.
 //   kRunPath:  python -u -c kRunPathProgram FILE.
 //   A program that contains '$' may differ between workers; its existence is not checked.
 //   Only regular files are read.
@@ -50,7 +51,7 @@ absl::StatusOr<WorkerProgram> FindProgram(const std::vector<std::string>& typed,
 std::vector<std::string> ArgumentsFor(const WorkerProgram& program, LocalRank local_rank,
                                       bool pass_local_rank);
 
-// The same substitution for one string.
+// Applies the same substitution to one string.
 std::string SubstituteLocalRank(absl::string_view text, LocalRank local_rank);
 
 // `word`, quoted for a shell if it contains special characters.

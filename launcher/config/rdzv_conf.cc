@@ -12,8 +12,8 @@
 namespace ddprun {
 namespace {
 
-// There are four heartbeats in a lease. With a shorter lease, delays on a busy machine would evict healthy
-// nodes.
+// Four heartbeats are sent per lease. With a shorter lease, delays on a busy machine would get healthy nodes
+// evicted.
 constexpr int kLeastLeaseMs = 100;
 
 absl::Status Bad(absl::string_view entry, absl::string_view want) {
@@ -31,7 +31,7 @@ absl::StatusOr<bool> Bool(absl::string_view entry, absl::string_view value) {
   return Bad(entry, "true or false");
 }
 
-// Invalid values of keys without effect cause warnings, not errors.
+// True if `key` has an effect with the backend. Invalid values of other keys cause warnings, not errors.
 bool HasEffect(absl::string_view key, bool is_static) {
   for (const char* const read : {"join_timeout", "read_timeout", "lease_ms"}) {
     if (key == read) return true;
@@ -40,7 +40,7 @@ bool HasEffect(absl::string_view key, bool is_static) {
   return key == "last_call_timeout" || key == "is_host" || key == "store_type";
 }
 
-// kNotFound: the key is unknown.
+// Returns kNotFound if `key` is unknown.
 absl::Status Set(absl::string_view entry, absl::string_view key, absl::string_view value, RdzvConf& conf) {
   if (key == "keep_alive_max_attempt") {
     return WholeNumber(key, value, 1, INT_MAX, "a whole number, more than 0").status();

@@ -12,22 +12,22 @@
 namespace ddprun {
 
 struct RdzvConf {
-  Duration join_timeout = seconds(600);  // limit for the minimum of nodes to join
+  Duration join_timeout = seconds(600);  // limit for the minimum number of nodes to join
   // How long to wait for more nodes after the minimum has joined; none: 30 s, or a short default if this node
   // chose the endpoint itself.
   std::optional<Duration> last_call_timeout;
   Duration read_timeout = seconds(60);  // limit for finding the coordinator
-  // Silence after which a node counts as lost. Set it longer than any pause of a healthy node, and shorter
-  // than the acceptable delay after a loss.
+  // A node that is silent for this long counts as lost. Set it longer than any pause of a healthy node, and
+  // shorter than the acceptable delay after a loss.
   Duration lease = milliseconds(5000);
-  std::optional<bool> is_host;      // whether this node hosts; none: depends on the endpoint's host
+  std::optional<bool> is_host;      // this node hosts the coordinator; none: by the endpoint's host
   std::optional<Duration> timeout;  // static only: limit for all nodes to join; none: join_timeout
   bool operator==(const RdzvConf&) const = default;
 };
 
 // Parses "key=value,key=value"; an empty text gives the defaults above. Durations are clamped to one year.
-//   warnings: gets a sentence for each unknown key (which torchrun ignores silently), and for each invalid
-//             value of a key that has no effect with this backend.
+//   warnings: receives a sentence for each unknown key (which torchrun ignores silently), and for each
+//             invalid value of a key that has no effect with this backend.
 //   Errors:   kInvalidArgument: an entry without key or value; an invalid value of a key that has an effect.
 absl::StatusOr<RdzvConf> ParseRdzvConf(absl::string_view text, bool is_static,
                                        std::vector<std::string>& warnings);

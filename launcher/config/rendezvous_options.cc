@@ -15,7 +15,7 @@ constexpr int kDefaultStaticPort = 29500;
 
 constexpr char kNotAFreePort[] = "a port other than 0 (any free port): the others could not find it";
 
-// The error for an unspecified address where other nodes must connect.
+// The error for an option with an unspecified address to which other nodes would have to connect.
 absl::Status Unreachable(const Options& options, absl::string_view name, absl::string_view host) {
   return BadValue(
       options, name,
@@ -35,8 +35,8 @@ absl::StatusOr<int> MasterPort(const Options& options) {
   return WholeNumber(options, "master-port", 0, 65535, "a port from 0 to 65535");
 }
 
-// Checked even where they have no effect, as with --standalone, so that an empty or misspelt variable in a
-// job file is reported.
+// Checks --master-port and --node-rank even where they have no effect, as with --standalone, so that an empty
+// or misspelt variable in a job file is reported.
 absl::Status CheckNumbers(const Options& options) {
   if (options.IsGiven("master-port")) RETURN_IF_ERROR(MasterPort(options).status());
   if (!options.IsGiven("node-rank")) return absl::OkStatus();

@@ -1,4 +1,4 @@
-// The Python program for --run-path, which runs a script within its own interpreter.
+// The Python program for --run-path, which runs a script in the same interpreter.
 #pragma once
 
 namespace ddprun {

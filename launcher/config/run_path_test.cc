@@ -151,7 +151,7 @@ TEST_F(RunPathTest, RunsADirectoryWithAMainModule) {
                                 Not(HasSubstr("runpy"))));
 }
 
-// As DataLoader's workers and mp.spawn do.
+// DataLoader's workers and mp.spawn do this.
 TEST_F(RunPathTest, ScriptCanUseTheSpawnStartMethod) {
   Write("train.py",
         "import multiprocessing\n"

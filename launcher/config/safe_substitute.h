@@ -9,7 +9,8 @@
 namespace ddprun {
 
 // Replaces each $name and ${name} in `text` whose name is in `values`; $$ becomes $. Any other $ is
-// unchanged, including that of a longer name with a known prefix. Substituted values are not scanned again.
+// unchanged, including in front of a longer name that starts with a known one. Substituted values are not
+// scanned again.
 std::string SafeSubstitute(absl::string_view text, const std::map<std::string, std::string>& values);
 
 }  // namespace ddprun

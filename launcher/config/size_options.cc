@@ -32,7 +32,7 @@ absl::Status ReadNodes(const Options& options, LaunchConfig& config) {
 }
 
 // The hosts of the Slurm step, or of the allocation if there is no step. Ignored if there are more hosts than
-// --nnodes allows: some of them would never join.
+// --nnodes allows, because some of them would never join.
 void ReadExpectedHosts(const ProcessInputs& inputs, LaunchConfig& config) {
   for (const char* const name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}) {
     const std::optional<std::string> text = inputs.get_env(name);
@@ -53,7 +53,7 @@ absl::StatusOr<int> CountLocalWorkers(const Options& options, const ProcessInput
   constexpr char kName[] = "nproc-per-node";
   const std::string& text = options.Get(kName);
   if (text == "cpu") return inputs.num_cpus;
-  // The value that the workers will have.
+  // The workers' CUDA_VISIBLE_DEVICES.
   std::optional<std::string> visible = inputs.get_env("CUDA_VISIBLE_DEVICES");
   for (const auto& [variable, value] : options.program_env()) {
     if (variable == "CUDA_VISIBLE_DEVICES") visible = value;

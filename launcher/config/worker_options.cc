@@ -86,7 +86,7 @@ absl::Status ReadNumaBinding(const Options& options, LaunchConfig& config) {
   return BadValue(options, "numa-binding", "node, socket, exclusive or core-complex");
 }
 
-// As in torchrun, a value that is not a number means 0 (off); here with a warning.
+// As in torchrun, a value that is not a number means 0 (off), but with a warning.
 void ReadUninterruptibleTimeout(const ProcessInputs& inputs, LaunchConfig& config) {
   constexpr char kVariable[] = "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT";
   const std::optional<std::string> text = inputs.get_env(kVariable);

@@ -29,7 +29,7 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using namespace asio::experimental::awaitable_operators;  // NOLINT: operator|| on awaitables
 
-// The page of a job with 10,000 nodes is a few megabytes.
+// The page of a job with 10,000 nodes is a few megabytes in size.
 constexpr size_t kMaxPageBytes = 64 << 20;
 constexpr char kRefused[] = "ddprun/refused";
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);

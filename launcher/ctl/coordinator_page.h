@@ -1,4 +1,4 @@
-// Reads a page of a coordinator.
+// Reads a page from a coordinator's HTTP server.
 #pragma once
 
 #include <string>
@@ -12,19 +12,21 @@
 namespace ddprun {
 
 struct CoordinatorPage {
-  int status = 0;  // HTTP status; 200: `body` is the page, otherwise the reason
+  int status = 0;  // HTTP status; if 200, `body` is the page, otherwise the reason
   std::string body;
   std::string address;  // numeric address of the host that answered
 };
 
-// GETs `path`. Blocks for at most `timeout`.
-//   Errors: kUnavailable, with the endpoint and the cause: no answer, or not from a coordinator.
+// Sends GET `path` and returns the response. Blocks for at most `timeout`.
+//   Errors: kUnavailable: no response, or the response is not from a coordinator. The message has the
+//           endpoint and the cause.
 absl::StatusOr<CoordinatorPage> GetCoordinatorPage(const Endpoint& endpoint, const std::string& path,
                                                    Duration timeout);
-// True for an error of GetCoordinatorPage if the host refused the connection: it is up, but nothing listens.
+// True if `status` is an error from GetCoordinatorPage that means that the host refused the connection: the
+// host is up, but no process listens on the port.
 bool IsRefused(const absl::Status& status);
 
-// Percent-encodes `text` as a value of a URL query.
+// Percent-encodes `text` for use as a value in a URL query.
 std::string QueryEncoded(absl::string_view text);
 
 }  // namespace ddprun

@@ -110,7 +110,7 @@ std::optional<Request> ParseRequest(const std::vector<std::string>& args, std::o
   return request;
 }
 
-// Returns the page. kNotFound and kInvalidArgument have the coordinator's message.
+// Returns the page. Errors kNotFound and kInvalidArgument have the coordinator's message.
 absl::StatusOr<CoordinatorPage> GetPage(const Request& request, const std::string& path) {
   ASSIGN_OR_RETURN(CoordinatorPage answer, GetCoordinatorPage(request.endpoint, path, kTimeout));
   if (answer.status == 200) return answer;
@@ -124,9 +124,9 @@ struct View {
   bool job_is_over = false;
 };
 
-// Polls once, or until the job is over with --watch or --follow, and passes each text to `show`. After the
-// first answer, a refused connection means that the coordinator has exited and its jobs with it; kUnavailable
-// for another reason is retried for 2 * kTimeout.
+// Polls once, or with --watch or --follow until the job is over, and passes each text to `show`. After the
+// first successful poll, a refused connection or kNotFound means that the job is over, because the
+// coordinator exits with its jobs; any other kUnavailable is retried for 2 * kTimeout.
 absl::Status Poll(const Request& request, const std::function<absl::StatusOr<View>()>& read,
                   const std::function<void(const std::string&)>& show) {
   std::optional<TimePoint> answered;
@@ -182,7 +182,7 @@ absl::Status Events(const Request& request, CtlStreams streams) {
 }
 
 absl::Status Change(const Request& request, CtlStreams streams) {
-  // Probe over HTTP first: gRPC's errors for a port without a coordinator are hard to read.
+  // Probe over HTTP first: if no coordinator listens on the port, gRPC's error messages are hard to read.
   ASSIGN_OR_RETURN(const CoordinatorPage found, GetPage(request, "/healthz"));
   const ControlTarget target{found.address, request.endpoint.port, kTimeout};
   const std::string reason = request.reason.empty() ? "requested by ddpctl" : request.reason;

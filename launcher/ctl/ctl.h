@@ -1,4 +1,4 @@
-// ddpctl: shows and changes a running job from outside.
+// ddpctl: shows the state of a running job and changes it.
 #pragma once
 
 #include <ostream>
@@ -7,17 +7,17 @@
 
 namespace ddprun {
 
-// Output of ddpctl. `redraw`: `out` is a terminal, which --watch redraws in place.
+// Output streams of ddpctl. `redraw`: `out` is a terminal, and --watch redraws the page in place.
 struct CtlStreams {
   std::ostream& out;
   std::ostream& err;
   bool redraw = false;
 };
 
-// Runs ddpctl. `args` does not include the program's name. Returns the exit code: 0; 1 if there is no valid
-// answer from the coordinator; 2 for a usage error; 3 if the coordinator refuses the request.
+// Runs ddpctl. `args` does not include the program's name. Returns the exit code: 0 on success; 1 if there is
+// no valid response from the coordinator; 2 for a usage error; 3 if the coordinator refuses the request.
 int RunCtl(const std::vector<std::string>& args, CtlStreams streams);
-// Uses stdout and stderr of this process.
+// Like the function above, with stdout and stderr of this process.
 int RunCtl(const std::vector<std::string>& args);
 
 }  // namespace ddprun

@@ -34,7 +34,7 @@ std::string Ranks(const boost::json::object& node) {
   return nproc == 1 ? absl::StrCat(rank) : absl::StrCat(rank, "-", rank + nproc - 1);
 }
 
-// One row per node, by rank; nodes without a rank come last, in the page's order.
+// One row per node, by rank; nodes without a rank are last, in the page's order.
 std::string NodeTable(const boost::json::array& page) {
   std::vector<const boost::json::object*> nodes;
   for (const boost::json::value& v : page) nodes.push_back(&v.as_object());
@@ -114,7 +114,7 @@ absl::StatusOr<StatusView> StatusTable(absl::string_view json, absl::string_view
     if (shown == 0) view.text = "no jobs\n";
     view.all_over = shown > 0 && over == shown;
     return view;
-  } catch (const std::exception& e) {  // Boost.JSON: a member is missing or has another type
+  } catch (const std::exception& e) {  // from Boost.JSON: a member is missing or has the wrong type
     return absl::InternalError(
         absl::StrCat("the status page does not have the format of this version: ", e.what()));
   }
@@ -142,7 +142,7 @@ absl::StatusOr<EventLines> ParseEvents(absl::string_view json_lines) {
       absl::StrAppendFormat(&lines.text, "%s %-17s %s\n", StringAt(e, "time"), name, StringAt(e, "reason"));
       lines.last_seq = e.at("seq").to_number<uint64_t>();
       if (name == "job_closed") lines.over = true;
-    } catch (const std::exception& e) {  // as in StatusTable
+    } catch (const std::exception& e) {  // see StatusTable
       return absl::InternalError(
           absl::StrCat("an event does not have the format of this version: ", e.what()));
     }

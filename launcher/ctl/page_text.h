@@ -15,17 +15,18 @@ struct StatusView {
 };
 
 // `json` is the body of GET /status. `job` selects a job; empty: all jobs.
-//   Errors: kInternal: not a page of this version; kNotFound: no such job, with the names of the known ones.
+//   Errors: kInternal: `json` does not have this version's format; kNotFound: no such job; the message lists
+//           the known jobs.
 absl::StatusOr<StatusView> StatusTable(absl::string_view json, absl::string_view job);
 
 struct EventLines {
-  std::string text;       // a line per event: time, event, reason
-  uint64_t last_seq = 0;  // of the last event; 0: no events
+  std::string text;       // one line per event: time, event, reason
+  uint64_t last_seq = 0;  // sequence number of the last event; 0 if there are none
   bool over = false;      // the events include the job's end
 };
 
 // `json_lines` is the body of GET /events.
-//   Errors: kInternal: not a page of this version.
+//   Errors: kInternal: `json_lines` does not have this version's format.
 absl::StatusOr<EventLines> ParseEvents(absl::string_view json_lines);
 
 }  // namespace ddprun

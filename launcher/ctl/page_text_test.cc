@@ -54,7 +54,7 @@ TEST(StatusTableTest, ShowsOneJob) {
   EXPECT_EQ(StatusTable(kPage, "x").status(), absl::NotFoundError("there is no job x; known jobs: j, k"));
 }
 
-// Names come from nodes and may hold any bytes.
+// Nodes send their own names, which may contain any bytes.
 TEST(StatusTableTest, RemovesControlSequencesFromNames) {
   const std::string page = absl::StrReplaceAll(kPage, {{"\"node1\"", R"("\u001b[2Jnode1\u0007")"}});
   const auto view = StatusTable(page, "");

@@ -13,10 +13,10 @@
 namespace ddprun {
 
 // Returns the processors of each worker of this node, by local rank; see ChooseCpus.
-//   visible: CUDA_VISIBLE_DEVICES of the launcher; nullopt: all GPUs. GPUs without UUIDs are taken in PCI bus
-//            order, which is CUDA's order if all GPUs are of one kind.
+//   visible: CUDA_VISIBLE_DEVICES of the launcher; nullopt: all GPUs. Without UUIDs, GPUs are numbered in PCI
+//            bus order, which is also CUDA's order if all GPUs are of the same model.
 //   sys:     "/sys", or a similar tree in tests.
-//   Errors:  those of Nvml, ReadCpuTopology and ChooseCpus, prefixed with the option.
+//   Errors:  those of Nvml, ReadCpuTopology and ChooseCpus, prefixed with the option's name.
 absl::StatusOr<std::vector<std::set<int>>> BindToNuma(NumaBinding binding, int num_workers,
                                                       const std::optional<std::string>& visible,
                                                       const std::string& sys);

@@ -1,4 +1,4 @@
-// Maps the driver's list of GPUs and a tree like /sys to processors.
+// Chooses processors from the driver's list of GPUs and a tree like /sys.
 #include "launcher/numa/binding.h"
 
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Real processors of this machine; fake GPUs at PCI addresses chosen by the test.
+// Uses the real processors of this machine, and fake GPUs at PCI addresses chosen by the test.
 class BindingTest : public testing::Test {
  protected:
   BindingTest()
@@ -34,7 +34,7 @@ class BindingTest : public testing::Test {
     std::filesystem::create_directories(sys_);
     std::filesystem::create_directory_symlink("/sys/devices", sys_ + "/devices");
     allowed_ = AllowedCpus().value();
-    // GPU 0 is on the node of the first allowed processor, GPU 1 on that of the last.
+    // GPU 0 is on the node of the first allowed processor, GPU 1 on the node of the last.
     topology_ = ReadCpuTopology("/sys", allowed_).value();
     near_first_ = topology_.cpus.at(*allowed_.begin()).node;
     near_last_ = topology_.cpus.at(*allowed_.rbegin()).node;

@@ -38,7 +38,7 @@ absl::Status NotReported(absl::string_view what, int cpu) {
       absl::StrCat("this system does not report ", what, " processor ", cpu, " is on"));
 }
 
-// Groups `cpus` by the member `name`. Errors: kFailedPrecondition: it is not set for one of them.
+// Groups `cpus` by the member `name`. Errors: kFailedPrecondition: the member is nullopt for a processor.
 absl::StatusOr<std::map<int, CpuSet>> GroupBy(std::optional<int> Cpu::*name, absl::string_view what,
                                               const CpuSet& cpus, const CpuTopology& topology) {
   std::map<int, CpuSet> groups;
@@ -50,8 +50,8 @@ absl::StatusOr<std::map<int, CpuSet>> GroupBy(std::optional<int> Cpu::*name, abs
   return groups;
 }
 
-// The allowed processors of all nodes on the socket of `node`. A node's socket is that of its first
-// processor, since a node may span sockets.
+// Returns the allowed processors of all nodes on the socket of `node`. A node may span sockets; the socket of
+// its first processor counts.
 absl::StatusOr<CpuSet> SocketOf(int node, const CpuTopology& topology) {
   std::map<int, int> first_of_node;
   for (const auto& [number, cpu] : topology.cpus) first_of_node.emplace(cpu.node, number);

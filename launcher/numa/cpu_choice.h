@@ -10,21 +10,22 @@
 
 namespace ddprun {
 
-// The value of --numa-binding: "node", "socket", ...
+// Returns the value of --numa-binding: "node", "socket", ...
 const char* NameOf(NumaBinding binding);
 
-// Returns the processors of each worker, by local rank. No set is empty; all processors are allowed ones.
+// Returns the processors of each worker, by local rank. No set is empty, and the sets contain only processors
+// in topology.allowed.
 //   kNode:        all processors of the GPU's node.
 //   kSocket:      all processors of the nodes on the socket of the GPU's node.
-//   kExclusive:   a share of the node's physical cores. They are dealt in order to all GPUs of the node, with
-//                 or without a worker; the first GPUs get the remainder. Hyperthreads of a core stay
-//                 together.
-//   kCoreComplex: a group of processors that share their largest cache. The GPUs of a node get different
-//                 groups while there are enough, those with more processors first, then those with lower
-//                 numbers.
+//   kExclusive:   a share of the node's physical cores. Cores are divided in order among all GPUs of the
+//                 node, including GPUs without a worker; the first GPUs get the remainder. All hyperthreads
+//                 of a core are in the same share.
+//   kCoreComplex: a group of processors that share their largest cache. Groups are assigned to the GPUs of a
+//                 node in order of decreasing size, then of processor number. GPUs share groups only if there
+//                 are more GPUs than groups.
 //   gpu_nodes:    NUMA nodes of the visible GPUs, in CUDA's order.
-//   Errors:       kFailedPrecondition: too few GPUs, allowed processors or cores, or topology that this
-//                 system does not report; the message names it.
+//   Errors:       kFailedPrecondition: there are too few GPUs, allowed processors or cores, or the system
+//                 does not report a required part of the topology; the message names what is missing.
 absl::StatusOr<std::vector<std::set<int>>> ChooseCpus(NumaBinding binding, const CpuTopology& topology,
                                                       const std::vector<int>& gpu_nodes, int num_workers);
 

@@ -16,13 +16,13 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A regular machine. Processors c and c + num_cores are the threads of core c.
+// A machine with a uniform topology. Processors c and c + num_cores are the threads of core c.
 struct Machine {
   int sockets = 1;
   int nodes_per_socket = 1;
   int cores_per_node = 4;
   int threads = 1;          // per core
-  int cores_per_cache = 4;  // of the largest cache
+  int cores_per_cache = 4;  // cores that share the largest cache
 
   CpuTopology Topology() const {
     CpuTopology topology;
@@ -39,7 +39,7 @@ struct Machine {
   }
 };
 
-// The chosen sets in the kernel's format, or the error message.
+// Returns the chosen sets in the kernel's list format, or the error message.
 std::vector<std::string> Choose(NumaBinding binding, const CpuTopology& topology,
                                 const std::vector<int>& gpu_nodes, int num_workers) {
   const auto sets = ChooseCpus(binding, topology, gpu_nodes, num_workers);

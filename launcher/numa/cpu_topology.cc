@@ -47,7 +47,7 @@ absl::StatusOr<std::set<int>> ReadCpuList(const std::string& path) {
   return cpus;
 }
 
-// The numbers N of the entries "<prefix>N" of a directory; empty if the directory does not exist.
+// Returns N for each entry "<prefix>N" in a directory; empty if the directory does not exist.
 std::vector<int> NumberedEntries(const std::string& directory, absl::string_view prefix) {
   std::vector<int> numbers;
   std::error_code error;
@@ -69,7 +69,7 @@ std::optional<int> Lowest(const absl::StatusOr<std::set<int>>& cpus) {
   return *cpus->begin();
 }
 
-// The data or unified cache of the highest level.
+// Returns the data or unified cache with the highest level.
 std::optional<int> LargestCache(const std::string& directory) {
   int highest = -1;
   std::optional<int> cache;

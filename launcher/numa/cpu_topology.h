@@ -11,31 +11,32 @@
 
 namespace ddprun {
 
-// A core or cache is named by its lowest processor, a socket by its number. Fields that /sys does not report,
-// as on some virtual machines, are not set.
+// A core or cache is identified by its lowest processor number, a socket by its own number. Fields that /sys
+// does not report, as on some virtual machines, are nullopt.
 struct Cpu {
   int node = 0;  // NUMA node
   std::optional<int> socket = {};
-  std::optional<int> core = {};   // the same for all hyperthreads of a physical core
+  std::optional<int> core = {};   // equal for all hyperthreads of a physical core
   std::optional<int> cache = {};  // the largest cache
   bool operator==(const Cpu&) const = default;
 };
 
 struct CpuTopology {
   std::map<int, Cpu> cpus;  // online processors
-  std::set<int> allowed;    // the subset that this process may use
+  std::set<int> allowed;    // the online processors that this process may use
 };
 
-// Lists in the format of the kernel and taskset: "0-2,4".
-//   Errors: kInvalidArgument with the text.
+// Parses and formats processor lists as the kernel and taskset write them: "0-2,4".
+//   Errors: kInvalidArgument, with `text` in the message.
 absl::StatusOr<std::set<int>> ParseCpuList(absl::string_view text);
 std::string FormatCpuList(const std::set<int>& cpus);
 
 // Returns the processors that the calling thread may use.
-//   Errors: kInternal: sched_getaffinity fails, as on a system with more than CPU_SETSIZE processors.
+//   Errors: kInternal: sched_getaffinity failed, for example because there are more than CPU_SETSIZE
+//           processors.
 absl::StatusOr<std::set<int>> AllowedCpus();
 
-// Reads the topology. A kernel without NUMA has one node, 0.
+// Reads the topology. On a kernel without NUMA support, all processors are on node 0.
 //   sys:     "/sys", or a similar tree in tests.
 //   allowed: processors that this process may use; those that are not online are ignored.
 //   Errors:  kNotFound: a file is missing; kInvalidArgument: it is malformed. Both name the file.

@@ -31,7 +31,7 @@ TEST(CpuListTest, RejectsOtherFormats) {
   }
 }
 
-// Reads a tree like /sys.
+// Creates a file tree like /sys.
 class SysTreeTest : public testing::Test {
  protected:
   SysTreeTest()

@@ -13,7 +13,7 @@ namespace {
 
 std::string FileName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// torchrun's raw_error: the error file, or a placeholder without one.
+// Returns torchrun's raw_error: the contents of the error file, or a placeholder if there is none.
 std::string RawError(const FailureRecord& record) {
   if (record.worker_error) {
     boost::json::error_code error;
@@ -26,7 +26,7 @@ std::string RawError(const FailureRecord& record) {
                R"("retryability": "False"}})";
 }
 
-// The agent reached the end of the job or of its part in it.
+// True if the agent reached the end of the job, or its node was drained.
 bool ReachedEndOfJob(EndReason reason) {
   return reason == EndReason::kSucceeded || reason == EndReason::kJobFailed || reason == EndReason::kDrained;
 }
@@ -54,7 +54,8 @@ void JobEvents::EndRendezvous(TimePoint now) {
 }
 
 void JobEvents::OnRound(const Assignment& assignment, TimePoint now) {
-  // As in torchrun, these two events have the restart count of the new round and the group of the old one.
+  // As in torchrun, these two events have the restart count of the new round and the group rank and group
+  // world size of the old one.
   context_.agent_restarts = assignment.restart_count;
   EndRendezvous(now);
   Write({.state = "ASSIGN_WORKER_RANKS", .duration_ms = 0.0});

@@ -1,12 +1,12 @@
 // torchrun's event log (--event-log-handler=console): the same events, in the same order.
 //
-//   RENDEZVOUS            the node has joined a round or has failed to; with the time it waited
-//   ASSIGN_WORKER_RANKS   directly after RENDEZVOUS: ranks arrive with the round, so the duration is 0
+//   RENDEZVOUS            the node has joined a round or failed to join one; has the time that it waited
+//   ASSIGN_WORKER_RANKS   directly after RENDEZVOUS; the duration is 0 because ranks arrive with the round
 //   START                 for each worker
 //   SUCCEEDED, FAILED, TERMINATED
 //                         for each worker of the last round, when the agent ends
-//   SUCCEEDED             for the agent: it reached the end of the job, even if workers failed
-//   FAILED                for the agent: a signal, no rendezvous, a lost coordinator, ...
+//   SUCCEEDED             for the agent: the agent reached the end of the job, even if workers failed
+//   FAILED                for the agent: a signal, a failed rendezvous, a lost coordinator, ...
 #pragma once
 
 #include <functional>
@@ -24,8 +24,8 @@ namespace ddprun {
 
 class JobEvents : public AgentObserver {
  public:
-  // `start`: when the agent started. `write` receives whole lines with their newline. Events before
-  // OnHostName are held back until then.
+  // `start`: when the agent started. `write` receives whole lines, including the newline. Events that occur
+  // before OnHostName are held back until OnHostName is called.
   JobEvents(const LaunchConfig& config, TimePoint start, std::function<void(const std::string&)> write);
 
   void OnWaiting(TimePoint now) override;
@@ -39,7 +39,8 @@ class JobEvents : public AgentObserver {
   EventWorker WorkerOf(LocalRank local_rank) const;
   void WriteWorkerEnds(const AgentEnd& end);
   void EndRendezvous(TimePoint now);
-  // Writes at once, or when the host's name is known. All other fields of the context are captured now.
+  // Writes immediately if the host's name is known, otherwise as soon as it is known. All other context
+  // fields have their values at the time of the call.
   void WriteWithHost(std::function<std::string(const EventContext&)> format);
   void Write(JobEvent event);
 

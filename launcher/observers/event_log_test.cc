@@ -1,5 +1,5 @@
-// Compares events with those that torchrun 2.15 wrote for the same jobs: keys, their order, and all values
-// except those of the host.
+// Compares events with those that torchrun 2.15 wrote for the same jobs: the keys, their order, and all
+// values that do not depend on the host.
 #include "launcher/observers/event_log.h"
 
 #include <boost/json/object.hpp>

@@ -17,7 +17,7 @@ using boost::system::error_code;
 constexpr int kMaxConnections = 64;
 constexpr HttpLimits kLimits = {
     .request_deadline = seconds(3), .reply_deadline = seconds(3), .max_header_bytes = 4 << 10};
-// Pause before accept is retried after an error such as EMFILE.
+// Pause before retrying accept after an error such as EMFILE.
 constexpr Duration kAcceptPause = milliseconds(100);
 constexpr Duration kTurn = seconds(1);
 

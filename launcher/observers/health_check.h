@@ -16,14 +16,14 @@
 
 namespace ddprun {
 
-// Serves the page from its own thread, so that it answers while the agent's loop hangs. At most 64
-// connections are open at a time, each for a few seconds; further ones wait in the backlog.
+// Serves the page from its own thread, so that it responds even while the agent's loop hangs. At most 64
+// connections are open at a time, each for a few seconds; further connections wait in the backlog.
 //   Threads: all calls on the thread of `loop`.
 class HealthCheck : public AgentObserver {
  public:
   // Listens on all addresses.
-  //   loop: the agent's, borrowed; a timer on it records each second that it runs.
-  //   port: 0: a free port.
+  //   loop: the agent's loop, borrowed. A timer on it records once a second that the loop is running.
+  //   port: 0 selects a free port.
   //   Errors: kFailedPrecondition: the port is in use or needs privileges.
   static absl::StatusOr<std::unique_ptr<HealthCheck>> Open(boost::asio::io_context& loop, int port);
   ~HealthCheck() override;

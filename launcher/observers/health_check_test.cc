@@ -32,7 +32,7 @@ class HealthCheckTest : public testing::Test {
     return reply;
   }
 
-  boost::asio::io_context loop_;  // never runs, like that of an agent that hangs
+  boost::asio::io_context loop_;  // never runs, like the loop of an agent that hangs
   std::unique_ptr<HealthCheck> check_;
 };
 
@@ -66,7 +66,7 @@ TEST_F(HealthCheckTest, AnswersAfterMalformedRequests) {
 }
 
 TEST_F(HealthCheckTest, ClosesSilentConnectionsAndServesOthers) {
-  // More connections than it accepts at a time, each with half a request.
+  // More connections than the server keeps open at a time, each with an incomplete request.
   std::vector<RawPeer> slow;
   for (int i = 0; i < 100; ++i) {
     slow.emplace_back(check_->port());

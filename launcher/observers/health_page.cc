@@ -26,7 +26,7 @@ const char* NameOf(AgentMachine::State state) {
   return "unknown";
 }
 
-// Why the node is unhealthy; empty: healthy.
+// Returns why the node is unhealthy; empty if it is healthy.
 std::string WhyUnhealthy(const Health& health, Duration since_last_turn) {
   if (since_last_turn > kLoopPatience) {
     return absl::StrFormat("the agent's loop has not run for %.0f s: the agent is stopped or hangs",

@@ -14,12 +14,12 @@ struct Health {
   AgentMachine::State state = AgentMachine::State::kIdle;
   Round round{-1};                           // -1: none yet
   int workers = 0;                           // running workers
-  std::vector<std::string> unkillable = {};  // processes of earlier rounds that survive SIGKILL, described
+  std::vector<std::string> unkillable = {};  // descriptions of old rounds' processes that survived SIGKILL
   TimePoint last_turn;                       // when the agent's loop last ran
 };
 
-// The agent is unhealthy if its loop, which runs each second, has not run for longer than this. torchrun's
-// health check has the same limit.
+// If the agent's loop, which normally runs at least once a second, has not run for longer than this, the node
+// is unhealthy. torchrun's health check has the same limit.
 inline constexpr Duration kLoopPatience = seconds(60);
 
 struct HealthPage {
@@ -27,8 +27,9 @@ struct HealthPage {
   std::string json;  // one object on one line
 };
 
-// {"healthy": true, "state": "running", "round": 0, "workers_running": 2, "seconds_since_last_turn": 0.2};
-// with "reason" if unhealthy.
+// Returns a page such as
+//   {"healthy": true, "state": "running", "round": 0, "workers_running": 2, "seconds_since_last_turn": 0.2}
+// with a "reason" if the node is unhealthy.
 HealthPage PageOf(const Health& health, TimePoint now);
 
 }  // namespace ddprun

@@ -14,7 +14,7 @@ std::string StringOrNull(const std::optional<std::string>& text) {
   return text ? PythonString(*text) : std::string("null");
 }
 
-// torchrun has one-element tuples here.
+// torchrun writes these fields as one-element tuples, which are lists in JSON.
 std::string ListOf(absl::string_view name, const std::string& value) {
   return absl::StrCat(", \"", name, "\": [", value, "]");
 }
@@ -42,7 +42,7 @@ struct Fields {
   std::string metadata;
 };
 
-// The event up to the end of the inner object, which is still open.
+// Returns the event up to the end of the inner object, without the closing brace.
 std::string Head(const EventContext& context, const Fields& f) {
   return absl::StrCat(
       "{\"name\": ", PythonString(f.name), ", \"source\": \"", f.source,

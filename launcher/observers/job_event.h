@@ -1,4 +1,4 @@
-// An event of a job, with torchrun's names and fields.
+// A job event with torchrun's names and fields.
 #pragma once
 
 #include <sys/types.h>
@@ -12,7 +12,7 @@
 
 namespace ddprun {
 
-// Fields of the agent and of its current or last round.
+// Fields that describe the agent and its current or last round.
 struct EventContext {
   std::string run_id;
   std::string role;
@@ -37,15 +37,15 @@ struct EventWorker {
 
 struct JobEvent {
   std::string state;                       // START, SUCCEEDED, ...
-  std::optional<EventWorker> worker = {};  // nullopt: an event of the agent
+  std::optional<EventWorker> worker = {};  // nullopt: the event is about the agent
   std::optional<std::string> raw_error = {};
   std::optional<double> duration_ms = {};
 };
 
-// One line without its newline: torchrun's event as Python's json.dumps writes it.
+// Returns one line without a newline: torchrun's event as Python's json.dumps writes it.
 std::string FormatEvent(const EventContext& context, const JobEvent& event);
 
-// An event of the watchdog. `metadata` is JSON text.
+// Like FormatEvent, for a watchdog event. `metadata` is JSON text.
 std::string FormatWatchdogEvent(const EventContext& context, absl::string_view name,
                                 const std::string& metadata);
 

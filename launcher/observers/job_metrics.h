@@ -1,8 +1,8 @@
 // torchrun's metrics, in the form of its console handler (--metrics-handler=console):
 //   [1795297344.5862][torchelastic]: workers.default.remaining_restarts=1
 //
-// Names, values and order are torchrun's. Workers are not polled, so a state is reported once, when it
-// begins, not ten times a second, and LocalElasticAgent._monitor_workers does not exist.
+// Names, values and order are torchrun's. Because workers are not polled, a state is reported only once, when
+// it begins, instead of ten times a second, and there is no metric LocalElasticAgent._monitor_workers.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ class JobMetrics : public AgentObserver {
  public:
   //   start:      when the agent started.
   //   wall_clock: returns seconds since 1970.
-  //   write:      receives whole lines with their newline.
+  //   write:      receives whole lines, including the newline.
   JobMetrics(const LaunchConfig& config, TimePoint start, std::function<double()> wall_clock,
              std::function<void(const std::string&)> write);
 

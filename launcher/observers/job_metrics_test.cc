@@ -32,7 +32,7 @@ class JobMetricsTest : public testing::Test {
     metrics_->OnWorkerStarted(LocalRank(0), 10, At(start_ms + 3));
     metrics_->OnWorkerStarted(LocalRank(1), 11, At(start_ms + 7));
   }
-  // Lines written since the last call, without their common head.
+  // Returns the lines written since the last call, without their common prefix.
   std::string Written() {
     std::vector<std::string> lines = absl::StrSplit(std::exchange(text_, {}), '\n', absl::SkipEmpty());
     for (std::string& line : lines) {
@@ -48,8 +48,8 @@ class JobMetricsTest : public testing::Test {
   std::optional<JobMetrics> metrics_;
 };
 
-// A worker fails once; the second round succeeds. This is torchrun's output with the times of this test and
-// without the repetitions of its polls.
+// A worker fails once; the second round succeeds. The expected text is torchrun's output, but with the times
+// of this test and without the lines that torchrun repeats at every poll.
 TEST_F(JobMetricsTest, MatchesTorchrunForAJobWithOneRestart) {
   Round(0, 100, 353);
   EXPECT_EQ(Written(),

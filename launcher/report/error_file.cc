@@ -37,7 +37,7 @@ std::optional<std::string> Text(const json::object& in, const char* key) {
   return std::string(value->get_string().data(), value->get_string().size());
 }
 
-// Whole seconds, written as a number or as a string.
+// Returns the member `key`, a number or a string, in whole seconds.
 std::optional<int64_t> Seconds(const json::object& in, const char* key) {
   const json::value* value = in.if_contains(key);
   if (value == nullptr) return std::nullopt;
@@ -56,7 +56,7 @@ std::optional<int64_t> Seconds(const json::object& in, const char* key) {
   return number;
 }
 
-// The code unit of the escape ("\udce9") at the beginning of `text`; nullopt if there is none.
+// Returns the code unit of the escape ("\udce9") at the beginning of `text`; nullopt if there is none.
 std::optional<int> CodeUnit(absl::string_view text) {
   int unit;
   if (!absl::StartsWith(text, "\\u") || text.size() < 6 || !absl::SimpleHexAtoi(text.substr(2, 4), &unit)) {
@@ -65,8 +65,8 @@ std::optional<int> CodeUnit(absl::string_view text) {
   return unit;
 }
 
-// Replaces escapes of unpaired surrogates by U+FFFD. Python writes them for bytes that are not UTF-8, such as
-// those of a file name; other JSON parsers reject them.
+// Replaces escapes of unpaired surrogates with U+FFFD. Python writes such escapes for bytes that are not
+// UTF-8, for example in a file name; other JSON parsers reject them.
 std::string ReplaceUnpairedSurrogates(absl::string_view text) {
   const auto is_first = [](std::optional<int> unit) { return unit >= 0xD800 && unit < 0xDC00; };
   const auto is_second = [](std::optional<int> unit) { return unit >= 0xDC00 && unit < 0xE000; };
@@ -120,7 +120,7 @@ absl::Status Write(const std::string& path, const json::object& root) {
     error = WriteInPlace(path, text);  // Do not replace a device or a FIFO.
   } else {
     error = ReplaceFile(path, text);
-    // The file may be a mount point (Kubernetes' /dev/termination-log), or its directory not writable.
+    // The file may be a mount point (Kubernetes' /dev/termination-log), or its directory may be unwritable.
     const bool only_in_place = error == EBUSY || error == EACCES || error == EPERM || error == EROFS;
     if (exists && only_in_place && WriteInPlace(path, text) == 0) error = 0;
   }

@@ -1,5 +1,5 @@
-// The JSON file that a failing Python worker writes to TORCHELASTIC_ERROR_FILE, and the copy of the root
-// cause's file that the launcher writes to its own TORCHELASTIC_ERROR_FILE. It has one of two shapes:
+// Reads the JSON error file that a failing Python worker writes to TORCHELASTIC_ERROR_FILE, and writes the
+// launcher's own error file. An error file has one of two shapes:
 //   {"message": {"message": "RuntimeError: x", "extraInfo": {"py_callstack": "Traceback ...", "timestamp":
 //   "17"}}}
 //   {"message": "x", "timestamp": 17}
@@ -15,30 +15,32 @@
 namespace ddprun {
 
 struct WorkerError {
-  std::string text;       // for display: the traceback, else the message, else "<N/A>"
-  int64_t timestamp = 0;  // seconds of this host's wall clock, as the worker wrote them
+  std::string text;       // for display: the traceback if there is one, else the message, else "<N/A>"
+  int64_t timestamp = 0;  // as the worker wrote it: this host's wall clock, in seconds
   std::string json;       // the contents of the file
-  bool plain = false;     // second shape, whose text torchrun shows unindented
+  bool plain = false;     // `json` has the second shape, whose text torchrun shows unindented
   bool operator==(const WorkerError&) const = default;
 };
 
-// Returns nullopt if `json` is not JSON of one of the two shapes, for example truncated by a kill.
+// Returns nullopt if `json` does not have one of the two shapes, for example because the worker was killed
+// while writing it.
 std::optional<WorkerError> ParseErrorFile(absl::string_view json);
 
-// Reads the file at `path`. Returns nullopt if it is missing, not a regular file, larger than 16 MiB, or not
-// of one of the two shapes.
+// Reads the file at `path`. Returns nullopt if it is missing, is not a regular file, is larger than 16 MiB,
+// or does not have one of the two shapes.
 std::optional<WorkerError> ReadErrorFile(const std::string& path);
 
 // Writes the root cause's error to `path`. A nonzero `exit_code` is added to the first shape as
-// message.errorCode. An existing file is replaced atomically, or overwritten in place if that is impossible
-// (it is a mount point, or its directory is not writable). An existing device or FIFO is written to.
+// message.errorCode. Replaces an existing file atomically, or overwrites it in place if replacing fails
+// because it is a mount point or its directory is not writable. Writes into an existing device or FIFO.
 //   REQUIRES: `error` was returned by ParseErrorFile or ReadErrorFile.
-//   Errors:   kPermissionDenied, kNotFound, ... with the path. A failed replacement keeps the older file.
+//   Errors:   kPermissionDenied, kNotFound, ... with the path. A failed replacement leaves the old file
+//             unchanged.
 absl::Status WriteErrorFile(const std::string& path, const WorkerError& error, int exit_code);
-// As above, for an error of the launcher itself, in the first shape.
+// Like the function above, but writes an error of the launcher itself, in the first shape.
 absl::Status WriteErrorFile(const std::string& path, const std::string& text, int64_t timestamp);
 
-// Returns at most the first `max_bytes` of the regular file at `path`; empty if it cannot be read.
+// Returns the first `max_bytes` or fewer of the regular file at `path`; empty if the file cannot be read.
 std::string HeadOfFile(const std::string& path, size_t max_bytes);
 
 }  // namespace ddprun

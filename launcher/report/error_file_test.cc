@@ -49,7 +49,7 @@ TEST(ErrorFileTest, ParsesBothShapes) {
     EXPECT_EQ(ParseErrorFile(c.json), (WorkerError{c.text, c.timestamp, c.json, c.plain})) << c.json;
 }
 
-// json.dumps of a message with a file name that is not UTF-8.
+// The output of json.dumps for a message that contains a file name that is not UTF-8.
 TEST(ErrorFileTest, ReplacesUnpairedSurrogates) {
   const auto error =
       ParseErrorFile(R"({"message": "caf\udce9 \uD83E\uddc0 \\udce9 \ud83e", "timestamp": 1})");
@@ -117,7 +117,7 @@ TEST(ErrorFileTest, WritesToAFifoWithoutReplacingIt) {
   EXPECT_TRUE(S_ISFIFO(info.st_mode));
 }
 
-// As /dev/termination-log in a container.
+// Like /dev/termination-log in a container.
 TEST(ErrorFileTest, OverwritesAMountedFileInPlace) {
   const std::string path = absl::StrCat(testing::TempDir(), "/mounted.json");
   std::ofstream(path) << std::string(1000, 'x');

@@ -11,7 +11,7 @@
 namespace ddprun {
 namespace {
 
-// Earlier lines may have errors that the program recovered from.
+// Earlier lines may contain errors that the program recovered from.
 constexpr size_t kLastLines = 20;
 
 // Matches a line that contains all strings in this order.
@@ -19,9 +19,9 @@ using Pattern = std::vector<absl::string_view>;
 
 const std::vector<Pattern>& Patterns() {
   static const auto* const patterns = new std::vector<Pattern>{
-      // The worker SDK: its marker, and its errors as other programs print them. An error file could have a
-      // field for this, but the SDK writes none for a failure that is not its own: torchrun, which may have
-      // started it, takes the earliest time in an error file for the root cause.
+      // The worker SDK's marker, and its errors as programs print them without the marker. The SDK does not
+      // mark such a failure in an error file, because it writes no file for it: torchrun, which may have
+      // started the worker, takes the error file with the earliest time for the root cause.
       {"(the cause is elsewhere)"},
       {"rank ", " of round ", " is gone"},
       {"rank ", " of round ", " has left"},
@@ -29,7 +29,7 @@ const std::vector<Pattern>& Patterns() {
       {"rank ", " of round ", " gave up: "},
       {"no answer from rank ", " of round ", " for "},
       {"rank ", " of round ", " did not appear within "},
-      // Errors of the system, as gloo, NCCL, MPI and stores report them.
+      // System errors, as reported by gloo, NCCL, MPI and stores.
       {"Connection reset by peer"},
       {"Connection closed by peer"},
       {"Connection closed by remote peer"},
@@ -71,7 +71,7 @@ bool MatchesAny(absl::string_view line) {
                      [line](const Pattern& p) { return Matches(line, p); });
 }
 
-// It ended as a reaction to the signal, or its start was cancelled.
+// True if the worker ended because of the signal, or if its start was cancelled.
 bool Obeyed(const ExitInfo& exit, int last_signal) {
   if (EndedBySignal(exit, last_signal) || EndedBySignal(exit, SIGTERM)) return true;
   if (const auto* exited = std::get_if<Exited>(&exit)) return exited->code == 128 + last_signal;

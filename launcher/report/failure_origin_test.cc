@@ -15,7 +15,7 @@ bool FollowsAnother(const ExitInfo& exit, absl::string_view exception, absl::str
   return OriginOf(exit, std::nullopt, exception, stderr_tail) == FailureOrigin::kFollowsAnother;
 }
 
-// Messages of survivors when a peer is killed, exits, hangs, or hosted the store.
+// Messages of surviving ranks after a peer was killed, exited or hung, or after the store's host failed.
 TEST(FailureOriginTest, ErrorsAboutALostPeerFollowAnother) {
   for (
       const absl::string_view message : {

@@ -25,7 +25,7 @@ constexpr char kStderrMark[] = "| ";
 constexpr size_t kMaxRows = 3;         // per line of stderr
 constexpr size_t kFewStderrLines = 5;  // for failures other than the first
 
-// `  File "/job/train.py", line 4, in <module>`. Not wrapped, so that it can be searched for and clicked.
+// True for `  File "/job/train.py", line 4, in <module>`. Not wrapped, to remain searchable and clickable.
 bool IsSourceLocation(absl::string_view line) {
   return absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "File \"");
 }
@@ -150,7 +150,7 @@ std::string Title(const JobReport& report, bool node_is_cause) {
   return absl::StrCat(round, "rank ", f.rank.value(), " on ", f.host, alone ? " failed" : " failed first");
 }
 
-// True when every line of `text` is in `shown`.
+// True if `shown` contains every line of `text`.
 bool IsShown(absl::string_view text, absl::string_view shown) {
   const std::vector<std::string> lines = CleanLines(text);
   return std::all_of(lines.begin(), lines.end(), [&](const std::string& line) {
@@ -162,7 +162,7 @@ bool IsShown(absl::string_view text, absl::string_view shown) {
 
 std::string FormatFailurePage(const JobReport& report) {
   Page out;
-  // If all failures are after-effects, the lost nodes are their cause.
+  // If all failures are after-effects, the lost nodes caused them.
   const bool node_is_cause =
       !report.lost_nodes.empty() &&
       (report.groups.empty() || report.groups[0].first.origin == FailureOrigin::kFollowsAnother);

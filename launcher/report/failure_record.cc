@@ -10,7 +10,7 @@
 namespace ddprun {
 namespace {
 
-// The message for a worker without an error file. The texts for exits and signals are torchrun's.
+// Returns the message for a worker without an error file. For exits and signals, the text is torchrun's.
 std::string MessageOf(const Failure& end) {
   if (const auto* never = std::get_if<NeverStarted>(&end.exit)) return std::string(never->status.message());
   if (const auto* stuck = std::get_if<Stuck>(&end.exit)) {
@@ -23,7 +23,7 @@ std::string MessageOf(const Failure& end) {
   return "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html";
 }
 
-// The time of failure for an error file with this timestamp, see Failure::failed_at.
+// Returns the time of failure if the error file has this timestamp, see Failure::failed_at.
 TimePoint FailedAt(const FailureRecord& record, int64_t timestamp) {
   const absl::Time end_of_second = absl::FromUnixSeconds(timestamp) + absl::Seconds(1);
   const Duration earlier = absl::ToChronoNanoseconds(record.noticed - end_of_second);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMaxWidth = 60;
 
-// The length of the longest line of UTF-8 text, in code points.
+// Returns the length of the longest line of UTF-8 text, in code points.
 size_t Width(absl::string_view text) {
   size_t widest = 0;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {

@@ -11,13 +11,13 @@
 namespace ddprun {
 
 // Returns torchrun's report, from its empty first line to the newline after its last rule.
-//   name:     name of the program, see WorkerProgram::name.
+//   name:     the program's name, see WorkerProgram::name.
 //   failures: not empty, in the order in which they were noticed.
-//   zone:     time zone of the times shown; absl::LocalTimeZone() except in tests.
+//   zone:     time zone for the times shown; absl::LocalTimeZone() except in tests.
 std::string FormatFailureReport(absl::string_view name, const std::vector<FailureRecord>& failures,
                                 absl::TimeZone zone);
 
-// Returns the last `max_lines` lines of the root cause's stderr under a heading; empty if none are known.
+// Returns the last `max_lines` lines of the root cause's stderr under a heading; empty if no lines are known.
 std::string FormatStderrTail(const std::vector<FailureRecord>& failures, size_t max_lines);
 
 }  // namespace ddprun

@@ -13,7 +13,7 @@ namespace {
 // 2026-11-21 08:14:52 UTC.
 constexpr int64_t kTime = 1795248892;
 
-// A worker whose end was noticed `after_ms` after kTime, and that ran for an hour.
+// Returns the record of a worker that ran for an hour and whose end was noticed `after_ms` after kTime.
 FailureRecord Record(int rank, ExitInfo exit, int after_ms = 0) {
   return MakeFailureRecord({.rank = Rank(rank),
                             .local_rank = LocalRank(rank),
@@ -124,7 +124,7 @@ Root Cause (first observed failure):
   EXPECT_EQ(text.substr(text.find("\nRoot")), want);
 }
 
-// As in torchrun: only a traceback is indented, and an empty message is ignored.
+// Like torchrun, indents only a traceback and ignores an empty message.
 TEST(FailureReportTest, ShowsAPlainMessageUnindented) {
   const std::string path = WriteFile("plain.json", R"({"message": "one\ntwo", "timestamp": 17})");
   EXPECT_EQ(With(path, Record(0, Exited{1})).message, "one\ntwo");
@@ -136,7 +136,7 @@ TEST(FailureReportTest, ShowsAPlainMessageUnindented) {
 
 TEST(FailureReportTest, RulesCountCodePointsNotBytes) {
   FailureRecord record = Record(0, Exited{1});
-  record.message = "ééééééééééééééééééééééééééééé";  // 29 code points after 14
+  record.message = "ééééééééééééééééééééééééééééé";  // 29 code points, after a label of 14
   const std::string text = FormatFailureReport("t", {record}, absl::UTCTimeZone());
   EXPECT_EQ(text.substr(1, text.find('\n', 1) - 1), std::string(43, '='));
 }
@@ -163,7 +163,7 @@ TEST(FailureReportTest, TheRootCauseIsTheEarliestThatFollowsFromNoOther) {
             2u);
 }
 
-// Each list has the order in which the ends are noticed.
+// Each list is in the order in which the ends were noticed.
 TEST(FailureReportTest, AnErrorFileDatesAFailureBeforeTheExit) {
   const FailureRecord slow = Raised(0, Record(1, Exited{1}, 8000));
   EXPECT_EQ(slow.failure.failed_at, TimePoint(seconds(5001))) << "the end of the second in the error file";

@@ -19,9 +19,9 @@
 namespace ddprun {
 namespace {
 
-// The initial PID namespace, whose process ids the kernel's log uses (PROC_PID_INIT_INO).
+// The initial PID namespace (PROC_PID_INIT_INO). The kernel's log contains PIDs of this namespace.
 constexpr char kFirstPidNamespace[] = "pid:[4026531836]";
-// Kernels write "no limit" in several ways; all are above the size of any memory.
+// Kernels write "no limit" as "max" or as various numbers; all these numbers are above any memory size.
 constexpr int64_t kNoLimit = int64_t{1} << 60;
 
 std::optional<std::string> ReadFile(const std::string& path) {
@@ -35,7 +35,7 @@ std::optional<std::string> ReadFile(const std::string& path) {
   return text;
 }
 
-// The number after `key` in a file of "key number" lines.
+// Returns the number after `key` in a text of "key number" lines.
 std::optional<int64_t> Field(absl::string_view text, absl::string_view key) {
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     int64_t value;
@@ -57,7 +57,7 @@ std::string Bytes(int64_t bytes) {
   return text;
 }
 
-// The number of kilobytes after `key`; 0 if it is missing.
+// Returns the number of kilobytes after `key`; 0 if `key` is missing.
 int64_t Kilobytes(absl::string_view line, absl::string_view key) {
   const size_t at = line.find(key);
   if (at == absl::string_view::npos) return 0;
@@ -104,7 +104,8 @@ std::vector<OomWatch::Mount> OomWatch::FindMounts() const {
   return mounts;
 }
 
-// Parses "4:memory:/job" (v1) or "0::/job" (v2). With both, the memory controller is in only one of them.
+// Parses "4:memory:/job" (v1) or "0::/job" (v2). On a system with both, only one of them has the memory
+// controller.
 std::optional<OomWatch::Group> OomWatch::GroupOf(const std::string& process) const {
   const std::string text = ReadFile(absl::StrCat(files_.proc, "/", process, "/cgroup")).value_or("");
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {

@@ -1,4 +1,4 @@
-// Detects from the kernel's counters and log whether its OOM killer killed a worker.
+// Detects from the kernel's counters and log whether the OOM killer killed a worker.
 #pragma once
 
 #include <sys/types.h>
@@ -13,14 +13,15 @@
 
 namespace ddprun {
 
-// One object per start of the workers; events after its construction count as evidence. Reads the memory
-// controllers of cgroup v2 and v1, and the kernel's log if this process may read it and is in the initial PID
-// namespace (in most containers it is not). Sources that cannot be read are skipped.
-//   Cost:    about 0.1 ms for the constructor and 15 us for each Add; call them after starting the workers.
+// Create one object each time the workers are started; only later OOM kills count as evidence. Reads the
+// memory controllers of cgroup v2 and v1. Also reads the kernel's log if this process has permission and is
+// in the initial PID namespace, which is not the case in most containers. Sources that cannot be read are
+// skipped.
+//   Cost:    about 0.1 ms for the constructor and 15 us for each Add; call both after starting the workers.
 //   Threads: one caller at a time.
 class OomWatch {
  public:
-  // Paths of the system's files; replaced in tests.
+  // Paths to the system's files; tests replace them.
   struct Files {
     std::string proc = "/proc";
     std::string root = {};  // prefix of the mount points in /proc/self/mountinfo
@@ -30,11 +31,11 @@ class OomWatch {
   OomWatch() : OomWatch(Files()) {}
   explicit OomWatch(Files files);
 
-  // Registers a started worker and looks up its control group, which may differ from this process's.
+  // Registers a started worker and looks up its control group, which may differ from that of this process.
   void Add(pid_t worker);
 
-  // Returns the evidence about the end of `worker`, one line each; empty if there is none. The kernel writes
-  // its log shortly after the kill, so call this after the other workers have ended, too.
+  // Returns lines of evidence that the OOM killer killed `worker`; empty if there is none. The kernel writes
+  // its log shortly after the kill, so call this only after the other workers have ended as well.
   //   REQUIRES: `worker` was killed by a SIGKILL that the launcher did not send.
   std::vector<std::string> Evidence(pid_t worker);
 
@@ -42,11 +43,11 @@ class OomWatch {
   // A mount of the memory controller.
   struct Mount {
     std::string point;  // mount point, prefixed with files_.root
-    std::string root;   // the control group that is mounted there
+    std::string root;   // the control group mounted at `point`
     bool v2 = false;
   };
   struct Group {
-    std::string name;  // the kernel's name: "/job/step0"
+    std::string name;  // the kernel's name for the group, such as "/job/step0"
     std::string dir;
     int64_t kills = 0;  // OOM kills in the group when it was looked up
   };
@@ -54,7 +55,7 @@ class OomWatch {
   std::vector<Mount> FindMounts() const;
   std::optional<Group> GroupOf(const std::string& process) const;
   std::optional<int64_t> Kills(const std::string& dir) const;
-  // The smallest limit of the group and its ancestors; nullopt: no limit.
+  // The smallest limit of the group and its ancestors; nullopt if none of them has a limit.
   std::optional<int64_t> Limit(const Group& group) const;
   std::string LimitText(const Group& group) const;
   void ReadKernelLog();
@@ -62,9 +63,9 @@ class OomWatch {
   const Files files_;
   const std::vector<Mount> mounts_;
   std::optional<Group> own_;
-  std::map<pid_t, Group> others_;        // groups of workers that are not in own_
-  UniqueFd kernel_log_;                  // at the next unread record; empty: not usable
-  std::map<pid_t, std::string> killed_;  // evidence from the log, by process
+  std::map<pid_t, Group> others_;        // for each worker whose group is not own_
+  UniqueFd kernel_log_;                  // positioned at the next unread record; empty if unusable
+  std::map<pid_t, std::string> killed_;  // evidence from the kernel's log, by PID
 };
 
 }  // namespace ddprun

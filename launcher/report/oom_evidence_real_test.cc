@@ -1,4 +1,4 @@
-// Triggers the real OOM killer. A separate target, since it does not work in a sandbox.
+// Triggers the real OOM killer. This is a separate target because it does not work in a sandbox.
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A control group of this system with a limit of 16 MiB. The destructor removes it.
+// A real control group with a limit of 16 MiB. The destructor removes it.
 class SmallGroup {
  public:
   SmallGroup() {

@@ -30,7 +30,7 @@ constexpr char kSizes[] =
     " total-vm:5221368kB, anon-rss:4084096kB, file-rss:3672kB, shmem-rss:1024kB, UID:0 pgtables:120kB "
     "oom_score_adj:0\n SUBSYSTEM=x\n";
 
-// Reads a tree of files like the system's.
+// Runs OomWatch on a tree of files like the system's.
 class OomWatchTest : public testing::Test {
  protected:
   OomWatchTest() {
@@ -79,7 +79,7 @@ TEST_F(OomWatchTest, ReadsCountersOfV1WithAnEmptyV2) {
   Write("/cg/memory/job/memory.limit_in_bytes", "20971520\n");
   Write("/cg/memory/memory.limit_in_bytes", "9223372036854771712\n");
   OomWatch watch = Watch();
-  watch.Add(12);  // Its group cannot be read, so that of the test is assumed.
+  watch.Add(12);  // Its group cannot be read; the test's group is used instead.
   EXPECT_THAT(watch.Evidence(12), IsEmpty());
   Write("/cg/memory/job/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
   EXPECT_THAT(watch.Evidence(12),

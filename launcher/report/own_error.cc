@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kShownBytes = 2 << 10;
 
-// torchrun's exception for this reason. Schedulers match these names.
+// Returns torchrun's exception for this reason. Schedulers match on these names.
 absl::string_view ExceptionOf(EndReason reason) {
   switch (reason) {
     case EndReason::kJoinTimeout:

@@ -16,11 +16,11 @@ namespace ddprun {
 namespace {
 
 constexpr size_t kMaxLength = 400;  // of the result, in code points
-// Searched at either end of a long text. A traceback is at the beginning of an error file, however long its
-// message, and at the end of what a program prints.
+// The number of bytes searched at each end of a long text. In an error file the traceback is at the
+// beginning, however long the message; in a program's output it is at the end.
 constexpr size_t kSearchedBytes = 32 << 10;
 
-// The text after the first `mark` in `line`; nullopt without it.
+// Returns the text after the first `mark` in `line`; nullopt if `line` has no `mark`.
 std::optional<absl::string_view> After(absl::string_view line, absl::string_view mark) {
   const size_t at = line.find(mark);
   if (at == absl::string_view::npos) return std::nullopt;
@@ -31,7 +31,7 @@ absl::string_view UpTo(absl::string_view text, absl::string_view mark) {
   return text.substr(0, text.find(mark));
 }
 
-// libstdc++ prints the type in one line and what() in the next.
+// libstdc++ prints the type on one line and what() on the next.
 std::string Uncaught(absl::string_view type, absl::string_view next) {
   type = absl::StripSuffix(absl::StripPrefix(type, "'"), "'");
   const auto what = After(next, "what():");
@@ -48,7 +48,7 @@ std::string CheckFailure(absl::string_view line) {
                       line.substr(at + 2));
 }
 
-// The headline of a sanitizer without process ids and addresses, which differ between processes.
+// Returns a sanitizer's headline without PIDs and addresses, which differ between processes.
 std::string Sanitizer(absl::string_view line) {
   for (const absl::string_view mark : {"ERROR: ", "WARNING: "}) {
     if (const auto text = After(line, mark)) line = *text;
@@ -77,7 +77,7 @@ bool IsSanitizer(absl::string_view line) {
   return false;
 }
 
-// The error in `line`, if it has one.
+// Returns the error in `line`, if any.
 std::optional<std::string> StatedError(absl::string_view line, absl::string_view next) {
   if (const auto type = After(line, "terminate called after throwing an instance of ")) {
     return Uncaught(*type, next);
@@ -93,7 +93,7 @@ std::optional<std::string> StatedError(absl::string_view line, absl::string_view
   return std::nullopt;
 }
 
-// Removes ports as in "[10.0.0.7]:16276": the system chooses them, and they differ between ranks.
+// Removes ports, as in "[10.0.0.7]:16276". The system assigns them, so they differ between ranks.
 std::string WithoutPorts(absl::string_view line) {
   std::string kept;
   while (!line.empty()) {
@@ -111,7 +111,7 @@ std::string WithoutPorts(absl::string_view line) {
 
 std::optional<FoundError> NativeError(absl::string_view text) {
   std::optional<FoundError> found;
-  std::optional<FoundError> fatal;  // Python's message about a signal, less specific than all others
+  std::optional<FoundError> fatal;  // Python's message about a signal; less specific than all other errors
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
   for (size_t i = 0; i < lines.size(); ++i) {
     const auto at = static_cast<size_t>(lines[i].data() - text.data());

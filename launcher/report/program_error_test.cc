@@ -183,7 +183,7 @@ TEST(PythonExceptionTest, FormatsTheExceptionAndItsChainInOneLine) {
 
 TEST(PythonExceptionTest, FindsExceptionsInTruncatedText) {
   const std::string text = kChained;
-  // The beginning is missing, line by line: complete tracebacks are still found.
+  // Removes lines from the beginning, one by one: complete tracebacks are still found.
   for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos;) {
     ++at;
     const std::string error = ProgramError(text.substr(at));
@@ -289,7 +289,7 @@ TEST(NativeErrorTest, FindsTheMessageOfAnAbortingProgram) {
   }
 }
 
-// An error file may have megabytes of worst-case input.
+// An error file may contain megabytes of worst-case input.
 TEST(ProgramErrorTest, IsFastForLongText) {
   const std::string message(8 << 20, 'x');
   EXPECT_EQ(ProgramError(absl::StrCat("Traceback (most recent call last):\n  File \"x.py\", line 1, in f\n"

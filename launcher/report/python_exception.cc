@@ -15,23 +15,23 @@ namespace {
 
 constexpr absl::string_view kHeader = "Traceback (most recent call last):";
 constexpr absl::string_view kGroupHeader = "+ Exception Group ";
-constexpr absl::string_view kOriginal = "Original ";  // of a data loader's process, within another message
+constexpr absl::string_view kOriginal = "Original ";  // before a data loader process's traceback in a message
 constexpr absl::string_view kFrame = "  File \"";
 constexpr absl::string_view kFrom = "The above exception was the direct cause of the following exception:";
 constexpr absl::string_view kWhile = "During handling of the above exception, another exception occurred:";
-// Maximum number of unrelated lines, of another thread for example, between a traceback's last frame and its
-// exception.
+// Maximum number of unrelated lines, for example from another thread, between a traceback's last frame and
+// its exception.
 constexpr int kMaxStrayLines = 5;
 
 using Lines = std::vector<absl::string_view>;
 
 // The beginning of a traceback.
 struct Beginning {
-  std::string prefix;  // of each of its lines
-  bool group = false;  // of an exception group
+  std::string prefix;  // of all lines of the traceback
+  bool group = false;  // the traceback is that of an exception group
 };
 
-// Returns the offset of `  File "x.py", line 3, in f` in `line`. A syntax error has no function.
+// Returns the offset of `  File "x.py", line 3, in f` in `line`. The line of a syntax error has no function.
 std::optional<size_t> FindFrame(absl::string_view line) {
   const size_t at = line.find(kFrame);
   if (at == absl::string_view::npos) return std::nullopt;
@@ -72,11 +72,11 @@ bool IsExceptionLine(absl::string_view line) {
     return absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '<' || c == '>';
   };
   if (!std::all_of(name.begin(), name.end(), good) || name.back() == '.') return false;
-  // A single lowercase word may be anything.
+  // A single lowercase word without a message may be any text.
   return has_message || absl::ascii_isupper(name[0]) || absl::StrContains(name, ".");
 }
 
-// A line of a group's contents, from its bar or plus; empty if it is not one.
+// If `line` is part of a group's contents, returns it from its bar or plus on; otherwise returns "".
 absl::string_view InGroup(absl::string_view line, absl::string_view outer) {
   if (!absl::ConsumePrefix(&line, outer)) return "";
   line = absl::StripLeadingAsciiWhitespace(line);
@@ -85,7 +85,7 @@ absl::string_view InGroup(absl::string_view line, absl::string_view outer) {
 
 struct Traceback {
   std::string exception;
-  size_t end = 0;  // index of the line after its last
+  size_t end = 0;  // index of the line after the traceback's last line
 };
 
 std::string ExceptionAt(const Lines& lines, size_t i, absl::string_view prefix) {
@@ -144,7 +144,7 @@ std::optional<Traceback> ReadTraceback(const Lines& lines, size_t i, const Begin
 std::optional<PythonException> FindPythonException(absl::string_view text) {
   const Lines lines = absl::StrSplit(text, '\n');
   std::optional<PythonException> found;
-  absl::string_view link;  // relation of the next traceback to the last; empty: unrelated
+  absl::string_view link;  // relation of the next traceback to the previous one; empty if unrelated
   for (size_t i = 0; i < lines.size();) {
     if (absl::StrContains(lines[i], kFrom)) link = ", from ";
     if (absl::StrContains(lines[i], kWhile)) link = ", while handling ";
@@ -155,7 +155,7 @@ std::optional<PythonException> FindPythonException(absl::string_view text) {
       continue;
     }
     std::string line = traceback->exception;
-    // An error of another process is printed by both processes.
+    // Both processes print an error that was raised in another process.
     if (found && !link.empty() && !absl::StartsWith(found->line, line)) {
       absl::StrAppend(&line, link, found->line);
     }

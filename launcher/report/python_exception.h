@@ -1,4 +1,4 @@
-// Finds the exception that ended a Python program in the traceback that it printed.
+// Finds, in the traceback that a Python program printed, the exception that ended the program.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,16 @@ struct PythonException {
   std::string line;  // see FindPythonException
 };
 
-// Returns the exception of the last traceback in `text`, with the exceptions from which, or while handling
-// which, it was raised:
+// Returns the exception of the last traceback in `text`, followed by its chain: the exceptions that it was
+// raised from, or that were being handled when it was raised:
 //   ValueError: bad batch
 //   RuntimeError: step 7 failed, from KeyError: 'loss'
 //   TypeError: x, while handling ValueError: bad batch
 //   ExceptionGroup: loaders (2 sub-exceptions), the first: OSError: disk
-// Of a multi-line message the first line is returned, with the second one if the first ends with a colon or
-// the second is NCCL's. The beginning of the traceback may be missing, and all its lines may have the same
-// prefix ("[rank0]: "). For an error of another process (data loader, pool) the traceback of that process is
-// used. Returns nullopt if there is no complete traceback.
+// If the message has several lines, returns only the first line, or the first two lines if the first ends
+// with a colon or the second is from NCCL. The beginning of the traceback may be missing, and all its
+// lines may have the same prefix ("[rank0]: "). If the error was raised in another process (data loader,
+// pool), uses the traceback of that process. Returns nullopt if there is no complete traceback.
 std::optional<PythonException> FindPythonException(absl::string_view text);
 
 }  // namespace ddprun

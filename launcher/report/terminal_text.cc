@@ -12,7 +12,7 @@ constexpr size_t kTab = 8;
 
 bool Continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-// The size in bytes of the UTF-8 sequence at the beginning of `text`; 0 if it is invalid.
+// Returns the size in bytes of the UTF-8 sequence at the beginning of `text`; 0 if the sequence is invalid.
 size_t SequenceSize(absl::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
   const size_t size = first < 0x80   ? 1
@@ -25,7 +25,7 @@ size_t SequenceSize(absl::string_view text) {
   return std::all_of(text.begin() + 1, text.begin() + static_cast<ptrdiff_t>(size), Continues) ? size : 0;
 }
 
-// The size in bytes of the escape sequence at the beginning of `text`.
+// Returns the size in bytes of the escape sequence at the beginning of `text`.
 size_t EscapeSize(absl::string_view text) {
   if (text.size() < 2) return text.size();
   if (text[1] == ']') {  // up to BEL or ESC

@@ -9,11 +9,11 @@
 namespace ddprun {
 
 // Returns the line as a terminal would show it: the last non-empty part between carriage returns, without
-// escape sequences (colours) and control characters. Tabs become blanks to the next multiple of eight, bytes
-// that are not UTF-8 become '?', trailing blanks are removed.
+// escape sequences (such as colors) and control characters. Tabs are expanded to the next multiple of eight,
+// bytes that are not UTF-8 become '?', and trailing blanks are removed.
 std::string CleanLine(absl::string_view line);
 
-// CleanLine of each line of `text`, without leading and trailing empty lines.
+// Applies CleanLine to each line of `text`, and removes leading and trailing empty lines.
 std::vector<std::string> CleanLines(absl::string_view text);
 
 // Splits `line` into one or more pieces of at most `width` code points, at blanks where possible.

@@ -14,7 +14,7 @@ namespace ddprun {
 class IoThread {
  public:
   IoThread() : work_(io_.get_executor()), thread_([this] { io_.run(); }) {}
-  // REQUIRES: objects that use the io_context were destroyed, on its thread.
+  // REQUIRES: all objects that use the io_context have been destroyed, on its thread.
   ~IoThread() {
     work_.reset();
     thread_.join();
@@ -22,7 +22,7 @@ class IoThread {
 
   boost::asio::io_context& io() { return io_; }
 
-  // Calls `f` on the thread and returns what it returns.
+  // Calls `f` on the thread and returns its result.
   template <typename F>
   auto Run(F f) {
     std::packaged_task<decltype(f())()> task(std::move(f));
@@ -31,7 +31,7 @@ class IoThread {
     return result.get();
   }
 
-  // Calls `f` on the thread until it returns true; false after 20 s.
+  // Calls `f` on the thread until it returns true. Returns false after 20 s.
   template <typename F>
   bool Eventually(F f) {
     const auto deadline = std::chrono::steady_clock::now() + seconds(20);

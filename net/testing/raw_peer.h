@@ -9,7 +9,7 @@ namespace ddprun {
 
 // "00 ce f7": bytes in hex, blanks ignored; ".." stands for the seven zero bytes that end a small u64.
 std::string Hex(absl::string_view text);
-// The inverse, without the abbreviation, for readable failures.
+// The inverse of Hex, but never abbreviates zeros; for readable test failures.
 std::string ToHex(absl::string_view bytes);
 
 class RawPeer {
@@ -23,9 +23,9 @@ class RawPeer {
   ~RawPeer();
 
   void Connect(int port, const std::string& address = "127.0.0.1");
-  // False if the connection failed.
+  // Returns false if the connection failed.
   bool Send(absl::string_view bytes);
-  // `size` bytes, or fewer if the peer closes the connection.
+  // Returns `size` bytes, or fewer if the peer closes the connection.
   std::string Receive(size_t size);
   // Receives until the peer closes the connection.
   enum class End { kFin, kReset, kStillOpen };

@@ -107,8 +107,8 @@ struct Handler {
 absl::Status HandleC10dRequest(const c10d::Request& request, ConnId conn, c10d::Dialect dialect,
                                uint64_t max_reply_bytes, KvStore* store, std::string* reply,
                                KvStore::Woken* woken) {
-  // Clients before torch 2.1 abandon a wait without CANCEL_WAIT and would take its late reply for the reply
-  // to their next request. The next request shows that the wait was abandoned.
+  // Clients before torch 2.1 abandon a wait without CANCEL_WAIT and would mistake its late reply for
+  // the reply to their next request. The next request shows that the wait was abandoned.
   if (dialect != c10d::Dialect::kVersioned && !std::holds_alternative<c10d::CancelWait>(request)) {
     store->Forget(conn);
   }

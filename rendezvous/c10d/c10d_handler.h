@@ -10,8 +10,9 @@
 
 namespace ddprun {
 
-// Executes `request` of `conn`. Appends its reply, if any, to `reply`, and appends to `woken` the connections
-// whose wait ended. Each of them, possibly `conn`, is to be sent one kStopWaiting after the reply.
+// Executes `request` from `conn`. Appends the reply, if any, to `reply`, and the connections whose waits
+// ended to `woken`. The caller sends the reply, then one kStopWaiting to each woken connection, which may be
+// `conn` itself.
 //   Errors: kInvalidArgument, kResourceExhausted: the protocol cannot express errors, so the caller closes
 //           the connection. `reply` is unchanged.
 absl::Status HandleC10dRequest(const c10d::Request& request, ConnId conn, c10d::Dialect dialect,

@@ -55,7 +55,8 @@ absl::Status C10dServer::OnRequest(C10dSession& session, const c10d::Request& re
 void C10dServer::OnWoken(C10dSession& session) {
   to_flush_.push_back(&session);
   if (in_turn_ || to_flush_.size() > 1) return;
-  // Woken from outside a turn of this server (by a gRPC call, for example), which may wake more sessions.
+  // Woken outside a turn of this server (by a gRPC call, for example): the caller may wake more sessions, so
+  // flush them together later.
   asio::post(io_, alive_.Guard([this] { OnTurnDone(); }));
 }
 

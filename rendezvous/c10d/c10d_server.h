@@ -26,7 +26,7 @@
 namespace ddprun {
 
 struct C10dServerOptions {
-  KvLimits store = {};  // includes the connections and their buffers
+  KvLimits store = {};  // the limit includes connections and their buffers
   C10dSessionOptions session = {};
   uint64_t max_reply_bytes = kDefaultMaxReplyBytes;
   // Called when a connection is closed because of its requests (kInvalidArgument, kResourceExhausted), or
@@ -55,7 +55,7 @@ class C10dServer final : private C10dSession::Owner {
   // enough for them to exit.
   void Close(Duration linger, absl::AnyInvocable<void()> done);
 
-  // Lets other objects use the store and wait in it.
+  // Lets other objects use the store and wait for its keys.
   StoreHub& hub() { return hub_; }
   const KvStore& store() const { return hub_.store(); }
   int num_connections() const { return static_cast<int>(sessions_.size()); }
@@ -74,12 +74,13 @@ class C10dServer final : private C10dSession::Owner {
   const C10dServerOptions options_;
   StoreHub hub_;
   absl::flat_hash_map<ConnId, std::unique_ptr<C10dSession>> sessions_;
-  // Sessions of the current turn: woken in order, not flushed yet; closed, possibly among the woken.
+  // Sessions of the current turn: those to flush, in the order of waking, and those that have closed. A
+  // session may be in both.
   std::vector<C10dSession*> to_flush_;
   std::vector<std::unique_ptr<C10dSession>> closed_;
   bool in_turn_ = false;
 
-  // Connections with an ambiguous opcode 8 and the time at which it is resolved; in order of time.
+  // Connections with an ambiguous opcode 8 and the times at which it is resolved, earliest first.
   std::deque<std::pair<TimePoint, ConnId>> graces_;
   boost::asio::steady_timer grace_;
 

@@ -16,10 +16,10 @@
 namespace ddprun {
 namespace {
 
-// Maximum size of one read; other connections are served after it.
+// Maximum size of one read; other connections are served between reads.
 constexpr size_t kInputBytes = 64 << 10;
 constexpr int kReadsWhenAbandoned = 4;
-// Capacity of the reply buffer that is kept while the buffer is empty.
+// Maximum capacity that an empty reply buffer keeps.
 constexpr size_t kKeptBytes = 1 << 10;
 // Estimated memory of a connection without its buffers: the object and its table entries.
 constexpr uint64_t kConnectionBytes = sizeof(C10dSession) + 128;
@@ -88,7 +88,7 @@ void C10dSession::OnStoreGone() { hub_ = nullptr; }
 
 void C10dSession::Read() {
   if (held_ || ended_) {
-    // EPOLLIN is not registered, so both directions have ended: the replies cannot be delivered.
+    // EPOLLIN is not registered, so this is EPOLLHUP or EPOLLERR: the replies cannot be delivered.
     return Close(Broke(ECONNRESET));
   }
   const ssize_t n = ::recv(fd_, Input(), kInputBytes, 0);
@@ -120,11 +120,11 @@ void C10dSession::Process(absl::string_view data) {
 
 void C10dSession::EndGrace() {
   if (!open() || draining_ || !parser_.NeedsGrace()) return;
-  // Unread input has arrived in time; its event follows.
+  // The unread input arrived in time; its event follows.
   int waiting = 0;
   if (::ioctl(fd_, FIONREAD, &waiting) == 0 && waiting > 0) return;
   absl::Status failed;
-  // The parser has no error for DELETE_KEY.
+  // DELETE_KEY causes no parser error.
   (void)parser_.EndGrace([this, &failed](const c10d::Request& request) {
     failed = owner_->OnRequest(*this, request);
     return failed.ok();
@@ -147,7 +147,7 @@ void C10dSession::Flush() {
     if (out_.capacity() > kKeptBytes) std::string().swap(out_);
     if (draining_ && !std::exchange(fin_sent_, true)) ::shutdown(fd_, SHUT_WR);
   } else if (sent_ > unsent()) {
-    // Otherwise the buffer of a reader that never catches up would grow without bound.
+    // Drops the sent part: otherwise the buffer for a peer that never catches up would grow without bound.
     out_.erase(0, std::exchange(sent_, 0));
   }
   const absl::Status status = Account();
@@ -185,7 +185,7 @@ absl::Status C10dSession::Account() {
 void C10dSession::UpdateInterest() {
   uint32_t wanted = 0;
   if (!held_ && !ended_) wanted |= EPOLLIN;
-  // Held with nothing to send: continues after other connections have been served.
+  // If requests are held and nothing is unsent, the event comes after other connections have been served.
   if (unsent() > 0 || held_) wanted |= EPOLLOUT;
   if (wanted == interest_) return;
   interest_ = wanted;

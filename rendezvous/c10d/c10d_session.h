@@ -17,19 +17,19 @@ namespace ddprun {
 struct C10dSessionOptions {
   c10d::ParserLimits parser = {};
   c10d::LegacyDialect legacy = c10d::LegacyDialect::kAuto;
-  // Time after which opcode 8 of an old client is DELETE_KEY, unless the rest of an APPEND has arrived.
+  // Time after which opcode 8 of an old client is taken as DELETE_KEY, unless the rest of an APPEND arrives.
   Duration grace = milliseconds(50);
-  // Reading stops while more than this is unsent. A single reply may be larger.
+  // Reading stops while the unsent replies exceed this size. A single reply may be larger.
   size_t max_unsent_bytes = 1 << 20;
-  // Limit of incomplete requests and unsent replies of a connection together. Beyond it the connection is
-  // closed. Its waits are charged to the store instead.
+  // Limit for the total size of a connection's incomplete requests and unsent replies. A connection that
+  // exceeds the limit is closed. Waits are not included; they are charged to the store.
   size_t max_held_bytes = 160 << 20;
 };
 
-// All replies to the requests of one read are sent in one write. Reading stops while a
-// peer does not read its replies. An incomplete request blocks no other connection. Idle connections are
-// never closed and use less than kMaxIdleConnectionBytes each. The peer's address is determined only for
-// error messages; its name is never resolved.
+// All replies to the requests of one read are sent in one write. Reading stops while a peer does not read its
+// replies. An incomplete request blocks no other connection. Idle connections are never closed and use less
+// than kMaxIdleConnectionBytes each. The peer's address is determined only for error messages; its name is
+// never resolved.
 //   Threads: the thread of the PollSet's io_context.
 //   Owns:    its socket.
 class C10dSession final : private PollSet::Handler, private StoreHub::Waiter {
@@ -43,10 +43,10 @@ class C10dSession final : private PollSet::Handler, private StoreHub::Waiter {
     // The session's wait has ended. Its reply is in reply(); flush it after the reply to the request that
     // ended the wait.
     virtual void OnWoken(C10dSession& session) = 0;
-    // Call EndGrace after C10dSessionOptions::grace.
+    // The owner must call EndGrace after C10dSessionOptions::grace.
     virtual void OnGrace(C10dSession& session) = 0;
     // The connection is closed. `why` is OK if the peer disconnected, kUnavailable if the connection broke,
-    // or the error of its requests.
+    // or the error caused by its requests.
     virtual void OnClosed(C10dSession& session, const absl::Status& why) = 0;
     // The last call for a socket event. The session may be destroyed in it.
     virtual void OnTurnDone() = 0;
@@ -72,7 +72,7 @@ class C10dSession final : private PollSet::Handler, private StoreHub::Waiter {
   // The buffer of unsent replies. Flush sends it.
   std::string* reply() { return &out_; }
   void Flush();
-  // Resolves an ambiguous opcode 8 as DELETE_KEY if no more of an APPEND has arrived.
+  // Resolves an ambiguous opcode 8 as DELETE_KEY, unless the rest of an APPEND has arrived.
   void EndGrace();
   // Stops executing requests, drops the wait, sends pending replies and FIN, and discards input until the
   // peer disconnects: closing a socket with unread input would reset the connection. Ends with OnClosed.
@@ -106,7 +106,7 @@ class C10dSession final : private PollSet::Handler, private StoreHub::Waiter {
   bool draining_ = false;   // no further requests are executed
   bool fin_sent_ = false;
   bool grace_asked_ = false;
-  std::string out_;  // sent up to sent_
+  std::string out_;  // replies; the bytes before sent_ have been sent
   size_t sent_ = 0;
   c10d::Parser parser_;
 };

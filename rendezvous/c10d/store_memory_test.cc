@@ -1,5 +1,5 @@
-// Memory of connections: an idle one uses a few KiB, one beyond its limit is closed, and all together stay
-// within the limit of the store.
+// Memory of connections: an idle connection uses a few KiB, a connection that exceeds its limit is closed,
+// and all connections together stay within the limit of the store.
 
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -69,7 +69,7 @@ class StoreMemoryTest : public testing::Test {
   IoThread thread_;
   std::unique_ptr<WorkerStore> store_;
   int port_ = 0;
-  std::vector<absl::Status> errors_;  // on the thread
+  std::vector<absl::Status> errors_;  // used on thread_ only
 };
 
 TEST_F(StoreMemoryTest, AnIdleConnectionUsesLittleMemory) {
@@ -80,7 +80,8 @@ TEST_F(StoreMemoryTest, AnIdleConnectionUsesLittleMemory) {
   const int count = static_cast<int>(std::min<rlim_t>(files.rlim_max / 2 - 100, 2000));
   Open();
   RawPeer first = Connect();
-  // Grows the buffers of each connection: a value larger than the kept capacity, sent in pieces, read back.
+  // Grows the buffers of each connection: sends a value larger than the kept capacity in pieces and reads it
+  // back.
   std::string set, get, reply;
   const std::string value(20'000, 'v');
   c10d::AppendRequest(c10d::Set{"/v", value}, c10d::Dialect::kVersioned, &set);
@@ -97,7 +98,7 @@ TEST_F(StoreMemoryTest, AnIdleConnectionUsesLittleMemory) {
     ASSERT_TRUE(peer.Send(set.substr(100) + get));
     ASSERT_TRUE(peer.Receive(reply.size()) == reply);
   }
-#ifndef __SANITIZE_ADDRESS__  // it keeps freed memory
+#ifndef __SANITIZE_ADDRESS__  // AddressSanitizer keeps freed memory
   EXPECT_LT((ResidentBytes() - before) / count, static_cast<int64_t>(kMaxIdleConnectionBytes));
 #else
   (void)before;
@@ -175,7 +176,7 @@ TEST_F(StoreMemoryTest, ConnectionsAndTheirBuffersCountAgainstTheLimitOfTheStore
     greedy.push_back(Connect());
     (void)greedy.back().Send(HalfASet(100'000));
   }
-  // Some of them use up the limit. The others are closed; no other connection is affected.
+  // Some greedy connections use up the limit; the other greedy ones are closed. `good` is not affected.
   ASSERT_TRUE(thread_.Eventually([this] { return errors_.size() >= 5; }));
   for (const absl::Status& error : Errors()) {
     EXPECT_EQ(error.code(), absl::StatusCode::kResourceExhausted);

@@ -114,9 +114,9 @@ class WorkerStoreTest : public testing::Test {
     ASSERT_TRUE(peer.Send(Hex(request)));
     ASSERT_EQ(ToHex(peer.Receive(Hex(reply).size())), ToHex(Hex(reply))) << "reply to " << request;
   }
-  // Earlier requests have been executed, and nothing else was sent to `peer`.
+  // Expects that earlier requests have been executed and that nothing else was sent to `peer`.
   static void ExpectQuiet(RawPeer& peer) { Expect(peer, "0d 51 52 53 54", "51 52 53 54"); }
-  // Returns when `n` connections wait.
+  // Returns when `n` connections are waiting.
   bool WaitingComesTo(int64_t n) {
     return thread_.Eventually([&] { return store_->server().store().NumWaiting() == n; });
   }
@@ -127,7 +127,7 @@ class WorkerStoreTest : public testing::Test {
   IoThread thread_;
   std::unique_ptr<WorkerStore> store_;
   int port_ = 0;
-  std::vector<absl::Status> errors_;  // on the thread
+  std::vector<absl::Status> errors_;  // used on thread_ only
 };
 
 TEST_F(WorkerStoreTest, RepliesAreByteExact) {
@@ -145,7 +145,7 @@ TEST_F(WorkerStoreTest, RepliesAreByteExact) {
 }
 
 TEST_F(WorkerStoreTest, OneByteAtATime) {
-  // A grace longer than any pause between two bytes. No opcode in these tables depends on the grace.
+  // The grace is longer than any pause between two bytes. No opcode in these tables depends on the grace.
   for (const absl::Span<const Exchange> table :
        {absl::Span<const Exchange>(kVersioned), {kB, std::size(kB)}}) {
     Open({.session = {.grace = seconds(3600)}});
@@ -196,7 +196,7 @@ TEST_F(WorkerStoreTest, OpcodeEightIsDeleteAfterAPauseAndAppendWithoutOne) {
   RawPeer b(port_);
   ASSERT_TRUE(b.Send(Hex("08 02 .. 2f 6b")));
   RawPeer other = Versioned();
-  Expect(other, "0d 01 02 03 04", "01 02 03 04");  // the first half was read meanwhile
+  Expect(other, "0d 01 02 03 04", "01 02 03 04");  // the first half has been read by now
   Expect(b, "01 .. 78 02 02 .. 2f 6b", "01 .. 78");
 }
 
@@ -245,7 +245,7 @@ TEST_F(WorkerStoreTest, AnOldClientsNextRequestEndsItsWait) {
   Expect(old, "06", "00 ..");  // its wait timed out: "Socket Timeout"
   EXPECT_TRUE(WaitingComesTo(0));
   Expect(setter, "01 02 .. 2f 61 00 .. 0d 01 02 03 04", "01 02 03 04");
-  Expect(old, "06", "01 ..");  // and no zero before it
+  Expect(old, "06", "01 ..");  // no late 00 precedes the reply
 }
 
 TEST_F(WorkerStoreTest, WaitsOfClosedConnectionsAreDropped) {
@@ -442,7 +442,7 @@ TEST_F(WorkerStoreTest, CloseDoesNotResetAConnectionInTheBacklog) {
   std::promise<void> closed;
   std::unique_ptr<RawPeer> peer;
   thread_.Run([&] {
-    peer = std::make_unique<RawPeer>(port_);  // not accepted while this runs on the thread
+    peer = std::make_unique<RawPeer>(port_);  // not accepted while this function runs
     store_->Close(seconds(3600), [&] { closed.set_value(); });
   });
   std::string ignored;

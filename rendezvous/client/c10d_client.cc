@@ -44,7 +44,7 @@ absl::Status C10dClient::Set(absl::string_view key, absl::string_view value) {
 
 absl::Status C10dClient::MultiSet(absl::Span<const Pair> pairs) {
   std::vector<std::string> keys;
-  keys.reserve(pairs.size());  // views point into it
+  keys.reserve(pairs.size());  // views point into `keys`
   std::vector<c10d::KeyValue> request;
   request.reserve(pairs.size());
   for (const Pair& pair : pairs) request.push_back({keys.emplace_back(StoreKey(pair.key)), pair.value});

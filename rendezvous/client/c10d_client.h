@@ -12,15 +12,15 @@ namespace ddprun {
 class C10dConnection;
 
 // A StoreClient over c10d TCP.
-//   Errors: also kUnavailable for operations that the store does not support: torch supports queues since
-//           2.8, ListKeys since 2.10, Barrier since 2.11.
+//   Errors: in addition, kUnavailable for operations that the store does not support: torch supports queues
+//           since 2.8, ListKeys since 2.10, Barrier since 2.11.
 //   Source: docs/protocol.md, "c10d TCP".
 class C10dClient final : public StoreClient {
  public:
-  // Connects, retrying with backoff until `timeout`, and checks that a c10d store answers (VALIDATE and PING,
-  // as torch does since 2.5).
-  //   Errors: kUnavailable: until `timeout` the name did not resolve, the connection was refused, or the peer
-  //           closed it;
+  // Connects, retrying with backoff for at most `timeout`, and checks that a c10d store answers (VALIDATE and
+  // PING, as torch does since 2.5).
+  //   Errors: kUnavailable: within `timeout` the name did not resolve, the connection was refused, or the
+  //           peer closed the connection;
   //           kFailedPrecondition: a server other than a c10d store answered.
   static absl::StatusOr<std::unique_ptr<C10dClient>> Connect(const std::string& host, int port,
                                                              Duration timeout);
@@ -48,8 +48,8 @@ class C10dClient final : public StoreClient {
   absl::StatusOr<int64_t> QueueLen(absl::string_view name) override;
   absl::Status Barrier(absl::string_view key, int64_t world_size, Duration timeout) override;
 
-  // The address of this host on the connection to the store, without a port: other hosts of the job can reach
-  // this host there.
+  // The address of this host on the connection to the store, without a port. Other hosts of the job can reach
+  // this host at that address.
   std::string local_address() const;
 
  private:

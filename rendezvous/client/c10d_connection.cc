@@ -22,7 +22,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Timeout of the reply to CANCEL_WAIT, which a store sends at once.
+// Timeout for the reply to CANCEL_WAIT; a store sends that reply at once.
 constexpr Duration kCancelTimeout = seconds(5);
 
 // Checks the sizes in a request: a store closes the connection if one is too large.
@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<C10dConnection>> C10dConnection::Open(const std::
     ASSIGN_OR_RETURN(connection->fd_, TcpConnect(host, port, deadline));
     absl::Status greeted = connection->Greet(deadline);
     if (!greeted.ok()) ::close(std::exchange(connection->fd_, -1));
-    // A slow store may answer a later attempt.
+    // kUnavailable is retried: a slow store may answer a later attempt.
     return absl::IsDeadlineExceeded(greeted) ? absl::UnavailableError(greeted.message()) : greeted;
   };
   RETURN_IF_ERROR(ConnectWithRetries(absl::StrCat("connecting to the store at ", connection->endpoint_),
@@ -195,7 +195,7 @@ absl::Status C10dConnection::Await(const c10d::Request& request, const std::stri
   const absl::Status invalid = absl::InternalError("unexpected reply");
 
   const TimePoint deadline = steady_clock::now() + timeout;
-  // Sending has the timeout of any other request: `timeout` may be short and the keys many.
+  // Sending uses the timeout of other requests, since `timeout` may be short and there may be many keys.
   RETURN_IF_ERROR(Send(request, Deadline()));
   absl::StatusOr<uint8_t> reply = ReceiveU8(deadline);
   if (reply.ok() && *reply == kStop) return absl::OkStatus();

@@ -17,11 +17,11 @@ namespace ddprun {
 
 //   Errors:  kInvalidArgument: the request is invalid; nothing was sent;
 //            kUnavailable: the connection is broken, and all later calls fail. A late or invalid reply also
-//            breaks it, since later replies could not be matched to their requests.
+//            breaks the connection, since later replies could not be matched to their requests.
 //   Threads: one caller at a time.
 class C10dConnection {
  public:
-  // As C10dClient::Connect. `timeout` also applies to each later request, except to waits.
+  // Like C10dClient::Connect. `timeout` also applies to each later request, except to waits.
   static absl::StatusOr<std::unique_ptr<C10dConnection>> Open(const std::string& host, int port,
                                                               Duration timeout);
   ~C10dConnection();
@@ -31,7 +31,7 @@ class C10dConnection {
   // Sends a request that has no reply.
   absl::Status Tell(const c10d::Request& request);
 
-  // Sends a request and reads its reply by `receive(deadline)`, which returns a StatusOr.
+  // Sends a request and reads its reply with `receive(deadline)`, which returns a StatusOr.
   template <typename Receive>
   auto Ask(const c10d::Request& request, Receive receive) -> decltype(receive(TimePoint())) {
     const TimePoint deadline = Deadline();
@@ -41,7 +41,7 @@ class C10dConnection {
     return reply;
   }
 
-  // Sends a WAIT or BARRIER and waits for its answer.
+  // Sends a WAIT or BARRIER and waits for its reply.
   //   Errors: kDeadlineExceeded naming `awaited`: the wait was cancelled; the connection stays usable.
   absl::Status Await(const c10d::Request& request, const std::string& awaited, Duration timeout);
 

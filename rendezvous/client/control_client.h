@@ -8,7 +8,7 @@
 
 namespace ddprun {
 
-// The address of the coordinator, numeric, and the timeout of its reply.
+// The numeric address of the coordinator, and the timeout for its reply.
 struct ControlTarget {
   std::string address;
   int port = 0;
@@ -18,9 +18,9 @@ struct ControlTarget {
 // Both functions block and return a text for people that describes what happens next. `run_id` may be empty
 // if there is one job.
 //   Errors: kNotFound, kInvalidArgument, kFailedPrecondition: from the coordinator; see proto/control.proto;
-//           kUnavailable, kDeadlineExceeded: it did not answer; the job may have been changed.
+//           kUnavailable, kDeadlineExceeded: no reply; the job may have been changed.
 
-// Takes a node out, by its id or its host.
+// Takes a node, given by its id or host, out of its job.
 absl::StatusOr<std::string> DrainNode(const ControlTarget& target, const std::string& run_id,
                                       const std::string& node, const std::string& reason);
 // Ends a job.

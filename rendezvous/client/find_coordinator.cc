@@ -32,12 +32,14 @@ using namespace asio::experimental::awaitable_operators;  // NOLINT: operator|| 
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr Duration kAnswerTimeout = seconds(5);
-// Timeout of a connect attempt, doubled after each timeout, for round trips of more than 1 s. The kernel
-// repeats a lost SYN 1, 3, 7 and 15 s after the first one: after an outage a new attempt connects sooner.
+// Timeout of the first connect attempt, doubled after each timeout to allow for round trips of more than 1 s.
+// The kernel repeats a lost SYN 1, 3, 7 and 15 s after the first SYN: after an outage, a new attempt connects
+// sooner than a pending one.
 constexpr Duration kFirstConnectTimeout = seconds(1);
 constexpr Duration kFirstPause = milliseconds(20);
 constexpr Duration kLongestPause = seconds(1);
-// Attempts at a server that closes connections without an answer. An exiting coordinator does so once.
+// Maximum number of attempts at a server that closes connections without an answer. An exiting coordinator
+// does so once.
 constexpr int kMaxHangUps = 3;
 
 asio::awaitable<void> Sleep(Duration d) {
@@ -72,7 +74,7 @@ asio::awaitable<absl::StatusOr<std::vector<tcp::endpoint>>> Resolve(const std::s
   co_return endpoints;
 }
 
-// OK if `answer` to GET /healthz is from a coordinator of this protocol version.
+// Returns OK if `answer`, the response to GET /healthz, is from a coordinator of this protocol version.
 absl::Status CheckAnswer(const absl::StatusOr<HttpResponse>& answer, absl::string_view where) {
   error_code error;
   const boost::json::value json = boost::json::parse(answer.ok() ? answer->body : std::string(), error);
@@ -104,7 +106,8 @@ struct Failed {
   bool unresolved = false;  // the name server has not answered, or does not know the name
 };
 
-// Connects to the first of `endpoints` that answers; each has `timeout`. The error is that of the last one.
+// Connects to the first of `endpoints` that answers, with `timeout` for each. On failure, returns the error
+// of the last endpoint.
 asio::awaitable<std::pair<error_code, tcp::endpoint>> Connect(tcp::socket& socket,
                                                               const std::vector<tcp::endpoint>& endpoints,
                                                               Duration timeout, const Trace& trace,

@@ -19,9 +19,9 @@ struct FoundCoordinator {
 
 struct FindLimits {
   Duration total = seconds(60);
-  // Fail on a refused connection: the host is up and its coordinator has exited; do not wait for a new one.
+  // Fail on a refused connection: the host is up but its coordinator has exited. Do not wait for a new one.
   bool refusal_is_final = false;
-  // Appended to the error when `total` has passed: how to change it.
+  // Appended to the error when `total` has passed; says how to change the limit.
   std::string advice = {};
   // Called with a line for each step: names and addresses, attempts and results.
   std::function<void(absl::string_view)> trace = [](absl::string_view) {};
@@ -29,10 +29,10 @@ struct FindLimits {
 
 // Resolves `host`, connects and requests GET /healthz. Retries with growing pauses within the limits. A
 // connect attempt times out after 1 s, doubled after each timeout.
-//   tell:   called with a line for people when it has to wait, and when the reason changes.
+//   tell:   called with a line for people when a wait begins and when its reason changes.
 //   Errors: kUnavailable: no coordinator answered within the limits, or the name did not resolve;
 //           kFailedPrecondition: another server, or a coordinator of another version, answered; not retried.
-//           Each message has the endpoint, the cause and a remedy.
+//           Each message names the endpoint, the cause and a remedy.
 boost::asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
     std::string host, int port, FindLimits limits, std::function<void(absl::string_view)> tell);
 

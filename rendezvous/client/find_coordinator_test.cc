@@ -101,7 +101,7 @@ class FindCoordinatorTest : public ::testing::Test {
     if (!found) return absl::DeadlineExceededError("the search did not end");
     return *std::move(found);
   }
-  // A port that was free a moment ago.
+  // Returns a port that was free a moment ago.
   int FreePort() { return FakeHost(io_, "").port(); }
 
   asio::io_context io_;
@@ -190,7 +190,7 @@ TEST_F(FindCoordinatorTest, RetriesAfterALostSyn) {
   asio::io_context host_io;  // runs from the second attempt on
   FakeHost host(host_io, Healthy());
   host.SetBacklogToOne();
-  // More connections than the backlog holds. A nonblocking connect sends the SYN at once.
+  // Opens more connections than the backlog holds. A nonblocking connect sends the SYN at once.
   std::vector<std::unique_ptr<tcp::socket>> others;
   for (int i = 0; i < 3; ++i) {
     others.push_back(std::make_unique<tcp::socket>(io_));

@@ -10,7 +10,7 @@
 
 namespace ddprun {
 
-// The report. Source: docs/protocol.md, "HTTP", DELETE /nodes.
+// Encodes the report. Source: docs/protocol.md, "HTTP", DELETE /nodes.
 std::string GoneMessage(const std::string& run_id, const std::string& node_id, const std::string& token);
 
 // Connects to the coordinator at a numeric address. Invokes `done` once, within 5 s, never from within this

@@ -8,7 +8,7 @@
 
 namespace ddprun {
 
-// `address` is numeric. Each channel has its own connection and uses no proxy. Received messages of more than
+// `address` is numeric. Each channel has its own connection and uses no proxy. Received messages larger than
 // `max_message_bytes` are errors.
 std::shared_ptr<grpc::Channel> MakeCoordinatorChannel(const std::string& address, int port,
                                                       int max_message_bytes = 4 << 20);

@@ -18,7 +18,7 @@
 namespace ddprun {
 namespace {
 
-// Time to send queued messages in the destructor.
+// Maximum time to send queued messages in the destructor.
 constexpr auto kCloseTimeout = std::chrono::seconds(2);
 
 class GrpcLink final : public CoordinatorLink,
@@ -41,7 +41,7 @@ class GrpcLink final : public CoordinatorLink,
     handlers_ = std::move(handlers);
     started_ = true;
     stub_->async()->Attend(&context_, this);
-    AddHold();  // for reads and writes started outside reactions; until the stream has ended
+    AddHold();  // for reads and writes started outside reactions; released when the stream ends
     StartRead(&incoming_);
     StartCall();
     watch_.Started(timer_.Now(), welcome_limit_);
@@ -63,7 +63,7 @@ class GrpcLink final : public CoordinatorLink,
     absl::MutexLock lock(&mutex_);
     if (!started_ || std::exchange(closing_, true) || broken_) return;
     if (outbox_.empty()) StartWritesDone();
-    ReadNext();  // The posted handler that would call it may never run.
+    ReadNext();  // The posted handler that would call ReadNext may never run.
   }
 
  private:

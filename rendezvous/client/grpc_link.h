@@ -11,9 +11,9 @@
 
 namespace ddprun {
 
-// `address` is numeric. The Welcome sets the interval of heartbeats. The link is lost when the connection
+// `address` is numeric. The Welcome sets the heartbeat interval. The link is lost when the connection
 // breaks, when no Welcome arrives within `welcome_limit`, or when the coordinator is silent for longer than
-// the lease. The destructor may block up to 2 s to send queued messages.
+// the lease. The destructor may block for up to 2 s to send queued messages.
 std::unique_ptr<CoordinatorLink> MakeGrpcLink(boost::asio::io_context& io, const std::string& address,
                                               int port, Duration welcome_limit = LinkWatch::kWelcomeLimit);
 

@@ -56,7 +56,7 @@ class FakeCoordinator final : public proto::Coordinator::Service {
   }
 
   int port() const { return port_; }
-  // The next message of the agent in short form; "end" at the end of the stream.
+  // Returns the next message of the agent in short form, or "end" at the end of the stream.
   static std::string Read(Stream* stream) {
     proto::AgentMessage message;
     if (!stream->Read(&message)) return "end";
@@ -72,12 +72,12 @@ class FakeCoordinator final : public proto::Coordinator::Service {
         return "?";
     }
   }
-  // Records a word of a scene for the thread of the test.
+  // Records a string in a scene for the test thread.
   void Note(std::string word) {
     absl::MutexLock lock(&mutex_);
     notes_.push_back(std::move(word));
   }
-  // The notes, once there are `count` of them, or after 20 s.
+  // Returns the notes once there are `count` of them, or after 20 s.
   std::vector<std::string> AwaitNotes(size_t count) {
     absl::MutexLock lock(&mutex_);
     const auto enough = [this, count]()
@@ -134,7 +134,7 @@ class GrpcLinkTest : public ::testing::Test {
     message.mutable_leave()->set_reason(reason);
     link_->Send(message);
   }
-  // Runs the io_context until `done`, 20 s at most.
+  // Runs the io_context until `done` returns true, for at most 20 s.
   bool RunUntil(const std::function<bool()>& done) {
     const auto end = std::chrono::steady_clock::now() + kLimit;
     const auto work = boost::asio::make_work_guard(io_);

@@ -25,7 +25,7 @@ using Stub = proto::Store::Stub;
 template <typename Request, typename Reply>
 using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Reply*);
 
-// Time for a store to report whether a wait that timed out had ended, and to count a caller of Barrier.
+// Time limit for a store to report whether a timed-out wait had ended, and to count a caller of Barrier.
 constexpr Duration kCancelTimeout = seconds(5);
 
 void SetTimeout(grpc::ClientContext& context, Duration timeout) {
@@ -33,7 +33,8 @@ void SetTimeout(grpc::ClientContext& context, Duration timeout) {
                        std::chrono::ceil<std::chrono::microseconds>(timeout));
 }
 
-// Checks keys before they are sent: a server reads all of a message that is too large before it refuses it.
+// Checks keys before they are sent: a server reads a message that is too large completely before it refuses
+// the message.
 absl::Status CheckKeys(absl::string_view name, const std::vector<std::string>& store_keys) {
   StoreRequestCheck check(name);
   check.NumItems(store_keys.size());
@@ -59,9 +60,9 @@ class BarrierCall final : public grpc::ClientUnaryReactor {
     stub.async()->Barrier(&context_, &request, &reply_, this);
     StartCall();
   }
-  // False: no answer until `deadline`.
+  // Returns false if there was no answer by `deadline`.
   bool AwaitAnswer(TimePoint deadline) { return answered_.WaitUntil(deadline); }
-  // Returns when the store has counted the caller or has answered, at `deadline` at the latest.
+  // Returns when the store has counted the caller or has answered, or at `deadline`.
   void AwaitCount(TimePoint deadline) { counted_or_answered_.WaitUntil(deadline); }
   void Cancel() { context_.TryCancel(); }
   // Blocks until the call ends.
@@ -110,7 +111,7 @@ struct GrpcStore::Impl {
     return FromGrpc((stub.get()->*method)(&context, request, reply));
   }
 
-  // Converts the status of an RPC for the caller. Errors of the connection make the client unusable.
+  // Converts the status of an RPC for the caller. Connection errors make the client unusable.
   absl::Status Outcome(const absl::Status& status, absl::string_view doing) {
     switch (status.code()) {
       case absl::StatusCode::kOk:
@@ -151,7 +152,7 @@ struct GrpcStore::Impl {
     Reply reply;
     absl::Status status = Call(method, request, limit, &reply);
     if (absl::IsDeadlineExceeded(status)) {
-      // Keys that were ready in time are ready now. A store that hangs does not answer this request either.
+      // Keys that became ready in time are still ready. If the store hangs, this request also fails.
       auto check = WithKeys<proto::CheckRequest>(store_keys);
       proto::CheckReply checked;
       RETURN_IF_ERROR(Outcome(Call(&Stub::Check, check, kCancelTimeout, &checked), doing));
@@ -349,19 +350,20 @@ absl::Status GrpcStore::Barrier(absl::string_view key, int64_t world_size, Durat
   request.set_store(impl_->store);
   BarrierCall call;
   const TimePoint start = std::chrono::steady_clock::now();
-  // Longer than `timeout`: the store must count the caller even if `timeout` is shorter than the round trip.
+  // The limit is longer than `timeout`: the store must count the caller even if `timeout` is shorter than the
+  // round trip.
   call.Start(*impl_->stub, request, std::max(timeout, Duration::zero()) + kCancelTimeout);
   const bool in_time = call.AwaitAnswer(start + timeout);
   if (!in_time) {
-    // Stores of earlier versions send no initial metadata while a caller waits: with a timeout of at least
-    // kCancelTimeout this does not block.
+    // Stores of earlier versions send no initial metadata while a caller waits. With a timeout of at least
+    // kCancelTimeout, AwaitCount does not block for them.
     call.AwaitCount(start + std::max(timeout, kCancelTimeout));
     call.Cancel();
   }
   const absl::Status status = call.Answer();
   const bool timed_out = absl::IsDeadlineExceeded(status) || (!in_time && absl::IsCancelled(status));
   if (!timed_out) return impl_->Outcome(status, doing);
-  // The last caller may have arrived in time. A store that hangs does not answer this request either.
+  // The last caller may have arrived in time. If the store hangs, this request also fails.
   proto::TryGetRequest count_request;
   count_request.set_key(request.key());
   proto::TryGetReply count;

@@ -10,14 +10,14 @@
 
 namespace ddprun {
 
-// Each call has been executed when it returns. Errors of the store keep their code: kInvalidArgument (the
+// When a call returns, the store has executed it. Errors of the store keep their code: kInvalidArgument (the
 // value is not a number) or kResourceExhausted (the store is full, or the reply would exceed 64 MiB).
 //   Source: proto/store.proto; docs/protocol.md, "Store over gRPC".
 class GrpcStore final : public StoreClient {
  public:
-  // Connects, retrying until `timeout`, and gets the id of the current store: later calls go to that store or
-  // fail. `address` is numeric.
-  //   Errors: kUnavailable: no server answered, or it has no store now;
+  // Connects, retrying for at most `timeout`, and gets the id of the current store. Later calls use that
+  // store or fail. `address` is numeric.
+  //   Errors: kUnavailable: no server answered, or the server has no store now;
   //           kFailedPrecondition: the gRPC server that answered has no Store service.
   static absl::StatusOr<std::unique_ptr<GrpcStore>> Connect(const std::string& address, int port,
                                                             Duration timeout);
@@ -45,7 +45,7 @@ class GrpcStore final : public StoreClient {
   absl::StatusOr<int64_t> QueueLen(absl::string_view name) override;
   absl::Status Barrier(absl::string_view key, int64_t world_size, Duration timeout) override;
 
-  // Returns the value without waiting; none: the key is absent. c10d TCP has no such operation.
+  // Returns the value without waiting; nullopt: the key is absent. c10d TCP has no such operation.
   absl::StatusOr<std::optional<std::string>> TryGet(absl::string_view key);
 
  private:

@@ -64,7 +64,7 @@ class LateStore : public proto::Store::WithCallbackMethod_Barrier<proto::Store::
 
   // Set these before the first Barrier.
   void AnswerBarriersWith(const grpc::Status& status) { barrier_answer_ = status; }
-  // Sends no initial metadata while a caller waits, as stores of earlier versions.
+  // Sends no initial metadata while a caller waits, like stores of earlier versions.
   void BeAnOldStore() { counts_ = false; }
 
  private:
@@ -233,7 +233,7 @@ TEST(GrpcStoreConnectTest, TheStoreMayStartAfterItsClients) {
   });
   connecting.WaitForNotification();
   LateStore service;
-  const auto server = Serve(&service, &port);  // gRPC shares the port.
+  const auto server = Serve(&service, &port);  // gRPC shares the port
   ASSERT_NE(server, nullptr);
   EXPECT_TRUE(client.get().ok());
 }

@@ -1,4 +1,4 @@
-// Decides when an agent's connection to its coordinator sends a heartbeat and when it counts as lost.
+// Decides when an agent's connection to its coordinator needs a heartbeat and when the connection is lost.
 #pragma once
 
 #include <deque>
@@ -15,11 +15,11 @@ namespace ddprun {
 //   Order: Started, Opened, then the others in any order.
 class LinkWatch {
  public:
-  // Time limit of the Welcome for an agent that joins for the first time.
+  // Time limit for the Welcome to an agent that joins for the first time.
   static constexpr Duration kWelcomeLimit = seconds(20);
-  // Consecutive heartbeats that may stay unanswered. With four per lease, a silence shorter than the lease
-  // never ends the connection, and a silence of 5/4 of the lease always does. An agent that was suspended has
-  // sent none in that time and keeps the connection.
+  // Consecutive heartbeats that may stay unanswered. With four heartbeats per lease, a silence shorter
+  // than the lease never ends the connection, and a silence of 5/4 of the lease always does. An agent that
+  // was suspended has sent no heartbeats in that time and keeps the connection.
   static constexpr int kMaxUnanswered = 4;
 
   struct SendHeartbeat {};  // then call HeartbeatSent
@@ -32,15 +32,15 @@ class LinkWatch {
   void Started(TimePoint now, Duration welcome_limit);
   // The connection is established. Heartbeats are due every `interval` until the Welcome changes it; 0: none.
   void Opened(TimePoint now, Duration interval);
-  // A message arrived. Returns when the heartbeat that it answers was sent; none: it answers no heartbeat.
+  // A message arrived. Returns when the heartbeat that it answers was sent; nullopt: it answers no heartbeat.
   std::optional<TimePoint> Received(const proto::CoordinatorMessage& message, TimePoint now);
   void HeartbeatSent(TimePoint now);
 
-  // Call Due(now) no later than this; none: nothing is pending.
+  // Call Due(now) no later than this; nullopt: nothing is pending.
   std::optional<TimePoint> NextDeadline() const;
   Action Due(TimePoint now);
 
-  // Heartbeats since the last message.
+  // Number of heartbeats sent since the last message arrived.
   int unanswered() const { return unanswered_; }
 
  private:
@@ -51,7 +51,7 @@ class LinkWatch {
   Duration interval_{};
   std::optional<TimePoint> next_beat_;
   int unanswered_ = 0;
-  std::deque<TimePoint> sent_;  // heartbeats not answered by a Heard; oldest first
+  std::deque<TimePoint> sent_;  // times of heartbeats without a Heard so far; oldest first
 };
 
 }  // namespace ddprun

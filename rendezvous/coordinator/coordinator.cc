@@ -41,7 +41,7 @@ void Coordinator::Receive(PeerId id, const proto::AgentMessage& message) {
     recorder_->event().mutable_received()->set_peer(id);
     *recorder_->event().mutable_received()->mutable_message() = message;
   }
-  // The same time for both: a recording has only the time of the step.
+  // Decoding uses the time of the step, because a recording contains no other time.
   const TimePoint now = timer_->Now();
   Step(DecodeAgentMessage(id, message, now), now);
 }

@@ -22,7 +22,7 @@
 
 namespace ddprun {
 
-// Shared, since the same message may go to all nodes, and slow nodes receive it later.
+// Shared, since the same message may be sent to all nodes, and slow nodes receive it later.
 using SharedMessage = std::shared_ptr<const proto::CoordinatorMessage>;
 
 // An agent's connection, as the coordinator sees it. Called on the coordinator's thread.
@@ -38,7 +38,7 @@ class AgentPeer {
   virtual bool in_process() const = 0;
 };
 
-//   Threads: the thread of its timer.
+//   Threads: all calls on the thread of the timer, except weak().
 class Coordinator {
  public:
   // Called for every transition: "round_sealed", run id, reason.
@@ -49,14 +49,14 @@ class Coordinator {
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  // For handlers that may outlive the coordinator; expires with it. May be called and copied on any thread;
-  // lock it on the coordinator's thread only.
+  // Returns a pointer for handlers that may outlive the coordinator. weak() may be called, and the pointer
+  // copied, on any thread; lock the pointer on the coordinator's thread only.
   std::weak_ptr<Coordinator> weak() { return self_; }
 
   // Adds a connection, whose first message must be a join. `peer` is borrowed until Detach.
   PeerId Attach(AgentPeer* peer);
   void Receive(PeerId peer, const proto::AgentMessage& message);
-  // The connection was closed by either side. Its node is lost unless it was dismissed before.
+  // The connection was closed by either side. The peer's node is lost unless it was dismissed before.
   void Detach(PeerId peer, absl::string_view reason);
 
   // Ends all jobs because this process is about to exit: at once, or as soon as their workers have stopped.
@@ -72,13 +72,15 @@ class Coordinator {
   // The status page. Source: docs/protocol.md, "HTTP".
   boost::json::object Status() const;
   // The events after number `after`, one per line.
-  //   Errors: those of CoordinatorMachine::FindJob, as for Drain and Stop.
+  //   Errors: those of CoordinatorMachine::FindJob, which Drain and Stop may return as well.
   absl::StatusOr<std::string> Events(const std::string& run_id, uint64_t after) const;
 
-  // Reports that the agent of `node` and all its workers have exited. Its warden holds `token`.
+  // Reports that the agent of `node` and all its workers have exited. `token` is the secret held by
+  // the node's warden.
   //   Errors: kNotFound: no such node; kPermissionDenied: wrong token.
   absl::Status ReportGone(const std::string& run_id, const NodeId& node, const std::string& token);
-  // Takes a node out of its job, by its id or host. Returns a text for people: what happens next.
+  // Takes a node, given by its id or host, out of its job. Returns a text for people that says what happens
+  // next.
   //   Errors: kNotFound: no such node; kInvalidArgument: the host has several nodes;
   //           kFailedPrecondition: the job is closed, or the node hosts the coordinator.
   absl::StatusOr<std::string> Drain(const std::string& run_id, const std::string& node,
@@ -87,7 +89,7 @@ class Coordinator {
   //   Errors: kFailedPrecondition: the job is closed.
   absl::StatusOr<std::string> Stop(const std::string& run_id, const std::string& reason);
 
-  // Records every step to `sink`. REQUIRES: no step has been made.
+  // Records every step to `sink`. REQUIRES: no step has been taken.
   void RecordTo(StepSink sink) { recorder_.emplace(std::move(sink)); }
 
   CoordinatorMachine& machine_for_test() { return machine_; }
@@ -119,7 +121,7 @@ class Coordinator {
   PeerId next_peer_ = 1;
   std::optional<TimePoint> timer_at_;
   std::function<void()> on_step_;
-  std::optional<StepRecorder> recorder_;  // none: nothing is recorded
+  std::optional<StepRecorder> recorder_;  // nullopt: nothing is recorded
 
   // State of the current Step.
   TimePoint now_;

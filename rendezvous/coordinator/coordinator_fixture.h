@@ -1,4 +1,4 @@
-// Fixture of the tests of Coordinator: messages by short helpers, Say(a_, Joining("a")), and fake agents that
+// Test fixture for Coordinator: short helpers send messages, such as Say(a_, Joining("a")), and fake agents
 // record what they receive.
 #pragma once
 
@@ -22,7 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// An agent that records its messages as short words.
+// An agent that records the messages that it receives as short strings.
 class FakePeer : public AgentPeer {
  public:
   explicit FakePeer(bool in_process = false) : in_process_(in_process) {}
@@ -61,7 +61,7 @@ class FakePeer : public AgentPeer {
   std::string address() const override { return "10.0.0.7"; }
   bool in_process() const override { return in_process_; }
 
-  // Messages since the last call.
+  // Returns the messages received since the last call.
   std::vector<std::string> Told() { return std::exchange(words_, {}); }
   const proto::CoordinatorMessage& last() const { return last_; }
   size_t count() const { return sent_.size(); }
@@ -69,7 +69,7 @@ class FakePeer : public AgentPeer {
     return std::count_if(sent_.begin(), sent_.end(),
                          [kind](const SharedMessage& m) { return m->kind_case() == kind; });
   }
-  // The last message of this kind; null if there was none.
+  // Returns the last message of this kind, or null if there was none.
   SharedMessage LastOf(proto::CoordinatorMessage::KindCase kind) const {
     for (auto it = sent_.rbegin(); it != sent_.rend(); ++it) {
       if ((*it)->kind_case() == kind) return *it;
@@ -125,7 +125,7 @@ class CoordinatorTest : public ::testing::Test {
         std::make_unique<AsioWakeTimer>(io_), [](absl::string_view, absl::string_view, absl::string_view) {},
         limits);
   }
-  // Runs the coordinator's timer until the peer receives a message; empty after 20 s.
+  // Runs the coordinator's timer until the peer receives a message. Returns an empty list after 20 s.
   Words Await(FakePeer& peer) {
     const auto end = std::chrono::steady_clock::now() + seconds(20);
     for (;;) {

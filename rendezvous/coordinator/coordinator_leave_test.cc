@@ -77,7 +77,7 @@ TEST_F(CoordinatorTest, TheLastClosedJobsAreRemembered) {
     HangUp(peer);
   }
   EXPECT_EQ(num_jobs(), 2u);
-  // Other options do not reopen a closed job.
+  // A join with different options does not reopen a closed job.
   EXPECT_THAT(Say(a_, Joining("b", "two")), ElementsAre("welcome 15000", "bye REJECTED", "end"));
   EXPECT_THAT(a_.last().dismiss().message(), HasSubstr("the job is closed: it has succeeded"));
   EXPECT_THAT(Say(b_, Joining("b", "one", 1, 1)), ElementsAre("welcome 15000", "start r0 node0/1"));

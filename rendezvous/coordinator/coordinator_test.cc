@@ -7,7 +7,7 @@ TEST_F(CoordinatorTest, NodesAreWelcomedAndStartWhenAllHaveJoined) {
   EXPECT_THAT(Say(a_, Joining("a")), ElementsAre("welcome 15000"));
   EXPECT_THAT(Say(b_, Joining("b")), ElementsAre("welcome 15000", "start r0 node1/2"));
   EXPECT_THAT(a_.Told(), ElementsAre("start r0 node0/2"));
-  EXPECT_EQ(a_.last().start().master_addr(), "10.0.0.7");  // as seen by the coordinator: the join has none
+  EXPECT_EQ(a_.last().start().master_addr(), "10.0.0.7");  // as seen by the coordinator: not in the join
   EXPECT_EQ(a_.last().start().master_port(), 4000);
 }
 
@@ -48,7 +48,7 @@ TEST_F(CoordinatorTest, ANodeIdInUseIsRejected) {
   Say(a_, Joining("a"));
   EXPECT_THAT(Say(b_, Joining("a")), ElementsAre("bye REJECTED", "end"));
   HangUp(b_);
-  EXPECT_THAT(Say(a_, Beating()), ElementsAre("heard"));  // the first one is still in
+  EXPECT_THAT(Say(a_, Beating()), ElementsAre("heard"));  // the first agent is still in the job
 }
 
 TEST_F(CoordinatorTest, JobsAreSeparate) {
@@ -246,7 +246,7 @@ TEST_F(CoordinatorTest, TenThousandNodesReceiveFewMessages) {
     waiting += peer.count(proto::CoordinatorMessage::kWaiting);
     EXPECT_EQ(peer.last().start().round(), 1);
   }
-  // Each node: welcome, start, heard, stop, report, start; and few waiting notices.
+  // Each node: welcome, start, heard, stop, report, start; plus a few waiting notices.
   EXPECT_LE(told - waiting, 6u * kNodes);
   EXPECT_LE(waiting, 60u * kNodes / 10);
 }

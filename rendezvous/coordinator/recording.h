@@ -38,7 +38,7 @@ class StepRecorder {
 // Recordings are truncated at this size; a replay needs their beginning.
 inline constexpr int64_t kMaxRecordingBytes = int64_t{256} << 20;
 
-// A sink that encodes steps in the file format, header first. `write` gets all bytes in order. `full` is
+// A sink that encodes steps in the file format, header first. `write` receives all bytes in order. `full` is
 // called once, when a step would exceed max_bytes; nothing is written afterwards.
 StepSink EncodeRecording(std::function<void(std::string bytes)> write, std::function<void()> full,
                          int64_t max_bytes = kMaxRecordingBytes);

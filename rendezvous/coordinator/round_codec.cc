@@ -12,7 +12,7 @@
 namespace ddprun {
 namespace {
 
-// Two years: options allow at most one, to which an agent adds its own timeouts.
+// Two years: options allow at most one year, and an agent adds its own timeouts.
 constexpr int64_t kMaxMillis = int64_t{1000} * 3600 * 24 * 365 * 2;
 constexpr int kMaxNodes = 1 << 20;
 constexpr int kMaxProc = 1 << 16;

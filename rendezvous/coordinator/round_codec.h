@@ -20,12 +20,12 @@ namespace ddprun {
 
 // Errors: kInvalidArgument naming the field and its value.
 absl::StatusOr<NodeInfo> DecodeNodeInfo(const proto::Join& join);
-// The hosts that `join` expects; none if it names more than 1024, since every node of a large job naming all
-// others is O(n^2).
+// Returns the hosts that `join` expects, or an empty list if it names more than 1024: the total size would be
+// O(n^2) if every node of a large job named all others.
 std::vector<std::string> DecodeExpectedHosts(const proto::Join& join);
 
-// Returns PeerJoined, PeerSaid, or PeerMisspoke if the kind is unknown (a newer agent, or garbage) or a value
-// is out of range. `now` is the time of arrival.
+// Returns PeerJoined, PeerSaid, or PeerMisspoke if the kind of message is unknown (a newer agent, or
+// garbage) or a value is out of range. `now` is the time of arrival.
 CoordinatorEvent DecodeAgentMessage(PeerId peer, const proto::AgentMessage& message, TimePoint now);
 // `now` is the time of sending. REQUIRES: `order` is not a Note.
 proto::CoordinatorMessage EncodeOrder(const RoundEffect& order, TimePoint now);

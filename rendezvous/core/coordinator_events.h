@@ -17,7 +17,7 @@
 
 namespace ddprun {
 
-// One connection of one agent. Never reused.
+// Identifies one connection of one agent. Never reused.
 using PeerId = uint64_t;
 
 // --- Events
@@ -34,7 +34,7 @@ struct PeerJoined {
   JobRules rules = {};
   NodeInfo info = {};
   std::vector<std::string> expected_hosts = {};
-  // The node that this agent was before; its workers have ended. Empty: none.
+  // The previous node of this agent, whose workers have exited. Empty: none.
   NodeId previous_node = {};
   std::string previous_token = {};
 };
@@ -45,7 +45,7 @@ struct PeerSaid {
   PeerId peer = 0;
   NodeMessage message = {};
 };
-// A message that breaks the protocol.
+// The peer sent a message that violates the protocol.
 struct PeerMisspoke {
   PeerId peer = 0;
   absl::Status why = {};
@@ -55,13 +55,13 @@ struct PeerDisconnected {
   PeerId peer = 0;
   std::string reason = {};
 };
-// Reports that the agent of a node and all its workers have exited. Answered by one Answer.
+// Reports that the agent of a node and all its workers have exited. The reply is one Answer.
 struct GoneReported {
   std::string run_id = {};
   NodeId node = {};
   std::string token = {};
 };
-// A request of an operator; answered by one Answer. An empty run_id means the only job.
+// A request from an operator. The reply is one Answer. An empty run_id means the only job.
 struct DrainNode {
   std::string run_id = {};
   std::string node = {};  // its id or its host
@@ -84,13 +84,13 @@ using CoordinatorEvent = std::variant<PeerConnected, PeerJoined, PeerSaid, PeerM
 
 // --- Effects
 
-// The first answer to a join.
+// The first reply to a join.
 struct Welcome {
   PeerId peer = 0;
   Duration heartbeat = {};  // interval; 0: no heartbeats are needed
   std::string seen_addr = {};
 };
-// Answers a heartbeat.
+// The reply to a heartbeat.
 struct Heard {
   PeerId peer = 0;
 };
@@ -99,7 +99,7 @@ struct Order {
   PeerId peer = 0;
   RoundEffect order = {};
 };
-// No order follows. The connection is closed once all earlier messages have been sent.
+// Closes the connection once all earlier messages have been sent. No order follows.
 struct HangUp {
   PeerId peer = 0;
 };
@@ -122,7 +122,7 @@ struct JobForgotten {
 };
 // The reply to the request being handled.
 struct Answer {
-  absl::StatusOr<std::string> text;  // for people: what happens next
+  absl::StatusOr<std::string> text;  // for people: says what happens next
 };
 
 using CoordinatorEffect =

@@ -128,8 +128,8 @@ absl::Status CoordinatorMachine::Join(Peer& peer, const PeerJoined& e) {
   const Duration heartbeat = info.leased ? job.machine.policy().lease / 4 : Duration::zero();
   effects_.push_back(Welcome{e.peer, heartbeat, peer.address});
   StepJob(e.run_id, NodeJoined{std::move(info), e.expected_hosts});
-  // After the join, so that a round that waited for the previous node is sealed with this node in it. An
-  // error means that the previous node was removed earlier, when its lease expired.
+  // Reported after the join: if a round waits for the previous node, it is then sealed with this node in it.
+  // The error is ignored: it means that the previous node was already removed when its lease expired.
   if (!e.previous_node.empty()) (void)ReportGone(e.run_id, e.previous_node, e.previous_token);
   return absl::OkStatus();
 }
@@ -144,7 +144,7 @@ void CoordinatorMachine::On(const PeerSaid& e) {
   }
   if (peer.node.empty()) return;  // Dismissed: later messages are ignored.
   const std::string run_id = peer.run_id;
-  // First, so that no round begins that this coordinator cannot finish.
+  // Handled first, so that this coordinator starts no round that it cannot finish.
   if (peer.in_process) HeedHost(e.message);
   if (peer.node.empty()) return MaybeForget(run_id);
   const RoundEvent event = std::visit(
@@ -155,7 +155,7 @@ void CoordinatorMachine::On(const PeerSaid& e) {
       e.message);
   StepJob(run_id, event);
   if (std::holds_alternative<NodeLeft>(event)) {
-    // The job may be forgotten before the connection closes.
+    // The peer leaves the job now, since the job may be forgotten before the connection closes.
     jobs_.at(run_id).nodes.erase(peer.node);
     peer.node = {};
   }
@@ -263,7 +263,7 @@ void CoordinatorMachine::StepJob(const std::string& run_id, const RoundEvent& ev
 
 void CoordinatorMachine::Send(Job& job, const NodeId& node, RoundEffect order, bool last) {
   const auto it = job.nodes.find(node);
-  if (it == job.nodes.end()) return;  // disconnected meanwhile
+  if (it == job.nodes.end()) return;  // already disconnected
   const PeerId peer = it->second;
   effects_.push_back(Order{peer, std::move(order)});
   if (!last) return;

@@ -22,19 +22,20 @@ namespace ddprun {
 struct CoordinatorLimits {
   // Time within which a connection must send its join.
   Duration join = seconds(10);
-  // Closed jobs to remember, so that a late agent is dismissed and does not start the job again.
+  // Number of closed jobs to remember, so that a late agent is dismissed and does not start the job again.
   size_t closed_jobs = 100;
-  // Last events that the shell keeps of each closed job.
+  // Number of recent events that the shell keeps for each closed job.
   size_t events_of_closed = 100;
 };
 
-// Pure: equal (state, event, now) give equal effects. The sequence of events with their times is its whole
-// input.
+// Pure: equal (state, event, now) give equal effects. The only input is the sequence of events with their
+// times.
 //
 // A job is kept as long as it has nodes. When the last node leaves, the job is forgotten with its restart
-// budget and its rules, so that it can be started again. When the last nodes were lost (a switch failed, for
-// example), the job is kept for its join timeout: nodes that return join the next round with what is left of
-// the budget. The last `CoordinatorLimits::closed_jobs` closed jobs are remembered.
+// budget and its rules, so that it can be started again. If instead the last nodes were lost (a switch
+// failed, for example), the job is kept for its join timeout, and nodes that return in that time join the
+// next round with the rest of the budget. The last `CoordinatorLimits::closed_jobs` closed jobs are
+// remembered.
 class CoordinatorMachine {
  public:
   struct Job {
@@ -42,7 +43,7 @@ class CoordinatorMachine {
     RoundMachine machine;
     std::map<NodeId, PeerId> nodes;           // nodes that can be sent orders
     bool retired = false;                     // in closed_jobs_
-    std::optional<TimePoint> forget_at = {};  // set while deserted; forgotten then unless a node returns
+    std::optional<TimePoint> forget_at = {};  // set while deserted: when to forget the job
   };
   // Called after each step of a job's machine.
   using StepObserver = std::function<void(const RoundEvent&, const RoundEffects&, const RoundMachine&)>;
@@ -51,15 +52,15 @@ class CoordinatorMachine {
 
   [[nodiscard]] CoordinatorEffects Step(const CoordinatorEvent& event,
                                         TimePoint now);  // REQUIRES: now never decreases
-  // Step(CoordinatorTick{}) is due no later than this; none: nothing is pending.
+  // Call Step(CoordinatorTick{}) no later than this; nullopt: nothing is pending.
   std::optional<TimePoint> NextDeadline() const;
 
   const std::map<std::string, Job>& jobs() const { return jobs_; }
-  // Resolves `run_id`. An empty one means the only open job, or the only job if none is open.
+  // Resolves `run_id`. If it is empty, returns the only open job, or the only job if no job is open.
   //   Errors: kNotFound: no such job; kInvalidArgument: `run_id` is empty and ambiguous.
-  //           Each lists the known jobs.
+  //           Each error lists the known jobs.
   absl::StatusOr<std::string> FindJob(const std::string& run_id) const;
-  // Open connections.
+  // Number of open connections.
   int num_peers() const { return static_cast<int>(peers_.size()); }
   void ObserveForTest(StepObserver observer) { observer_ = std::move(observer); }
 
@@ -68,7 +69,7 @@ class CoordinatorMachine {
     std::string address;
     bool in_process = false;
     std::string run_id = {};  // empty before the join
-    NodeId node = {};         // empty: not in a job, or no longer
+    NodeId node = {};         // empty: not in a job (not joined, left or dismissed)
   };
 
   void On(const PeerConnected& e);
@@ -88,7 +89,7 @@ class CoordinatorMachine {
   absl::StatusOr<std::string> Stop(const StopJob& e);
   absl::StatusOr<std::string> FindOpenJob(const std::string& run_id) const;
 
-  // Ends the coordinator if `message`, of the agent in its own process, says that this agent leaves.
+  // `message` is from the agent in the coordinator's own process. If that agent leaves, the coordinator ends.
   void HeedHost(const NodeMessage& message);
   void StepJob(const std::string& run_id, const RoundEvent& event);
   // `last`: the peer leaves its job with this order.
@@ -101,10 +102,10 @@ class CoordinatorMachine {
 
   const CoordinatorLimits limits_;
   std::map<PeerId, Peer> peers_;
-  std::map<PeerId, TimePoint> unjoined_;  // deadline of the join; in order of deadlines
+  std::map<PeerId, TimePoint> unjoined_;  // join deadlines, which are in PeerId order
   std::map<std::string, Job> jobs_;
   std::deque<std::string> closed_jobs_;  // oldest first
-  std::optional<CloseReason> ending_;    // none: the coordinator is not ending
+  std::optional<CloseReason> ending_;    // nullopt: the coordinator is not ending
   StepObserver observer_;
 
   // State of the current Step.

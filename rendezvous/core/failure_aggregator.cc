@@ -10,7 +10,7 @@
 namespace ddprun {
 namespace {
 
-// `text` with each word that contains a digit (address, pid, port, rank, host name) replaced by "#".
+// Returns `text` with each word that contains a digit (address, pid, port, rank, host name) replaced by "#".
 std::string WithoutNumbers(absl::string_view text) {
   std::string out;
   const auto in_word = [](char c) { return absl::ascii_isalnum(c) || c == '_'; };
@@ -29,7 +29,7 @@ std::string WithoutNumbers(absl::string_view text) {
   return out;
 }
 
-// Equal for failures that differ only in the worker that had them.
+// Returns equal keys for failures that differ only in their worker.
 std::string KeyOf(const Failure& f) {
   return absl::StrCat(static_cast<int>(f.origin), "|", f.exit.index(), "|", TorchExitCode(f.exit), "|",
                       WithoutNumbers(f.exception));

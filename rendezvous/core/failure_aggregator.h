@@ -17,11 +17,12 @@ namespace ddprun {
 //   Pure:   equal calls give equal reports.
 class FailureAggregator {
  public:
-  // `failure` made `node` stop its workers. Told may add details later. Only the first call per node counts.
+  // Records the failure that made `node` stop its workers; Told may follow with details. Only the first call
+  // for each node counts.
   void ToldAtOnce(const NodeId& node, Failure failure);
-  // All failures of `node`. They replace its ToldAtOnce failure unless `failures` is empty.
+  // Records all failures of `node`. They replace the failure given to ToldAtOnce unless `failures` is empty.
   void Told(const NodeId& node, std::vector<Failure> failures);
-  // A node was lost with its workers. `line` names the node and the reason.
+  // Records that a node was lost with its workers. `line` names the node and the reason.
   void Lost(std::string line);
 
   bool empty() const { return at_once_.empty() && groups_.empty() && lost_nodes_.empty(); }
@@ -39,13 +40,13 @@ class FailureAggregator {
   static void Fold(Groups& groups, int& more, const Failure& failure);
 
   std::map<NodeId, Failure> at_once_;
-  Groups groups_;  // by the key of equal failures
+  Groups groups_;  // by KeyOf(failure)
   int more_failures_ = 0;
   std::vector<std::string> lost_nodes_;
   int num_lost_nodes_ = 0;
 };
 
-// A line for the log.
+// Returns a one-line summary for the log.
 std::string Summary(const JobReport& report);
 
 }  // namespace ddprun

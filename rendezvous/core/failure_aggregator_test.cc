@@ -85,7 +85,7 @@ TEST(JobReportTest, DetailsReplaceTheEarlyFailureOfANode) {
 TEST(JobReportTest, IsBoundedForManyFailures) {
   FailureAggregator losses;
   for (int i = 0; i < 1000; ++i) {
-    // 26 kinds, equally frequent. Later kinds fail earlier.
+    // 26 equally frequent kinds of failures; those with later letters fail earlier.
     std::vector<Failure> failures;
     for (char kind = 'a'; kind <= 'z'; ++kind) {
       failures.push_back(Exit(i, std::string(5, kind), milliseconds(100 + kind)));

@@ -19,14 +19,14 @@ uint64_t Cost(absl::string_view key, absl::string_view value) {
   return key.size() + value.size() + kEntryBytes;
 }
 
-// Parses like strtoll with base 10: blanks, a sign and digits; the rest is ignored. None: no digits.
+// Parses like strtoll with base 10: blanks, a sign and digits; the rest is ignored. nullopt: no digits.
 std::optional<int64_t> ParsePrefix(absl::string_view text) {
   size_t i = 0;
   while (i < text.size() && absl::ascii_isspace(static_cast<unsigned char>(text[i]))) ++i;
   const bool negative = i < text.size() && text[i] == '-';
   if (i < text.size() && (text[i] == '-' || text[i] == '+')) ++i;
   const size_t first = i;
-  // Accumulates a negative number, since its range is larger by one. Out of range: clamped.
+  // Accumulates a negative number, since the negative range is larger by one. Clamps numbers out of range.
   int64_t n = 0;
   for (; i < text.size() && absl::ascii_isdigit(static_cast<unsigned char>(text[i])); ++i) {
     if (__builtin_mul_overflow(n, 10, &n) || __builtin_sub_overflow(n, text[i] - '0', &n)) {
@@ -69,7 +69,7 @@ absl::Status KvStore::Put(absl::string_view key, absl::string_view value) {
 absl::Status KvStore::Replace(std::string& old, absl::string_view value, absl::string_view what) {
   if (value.size() > old.size()) RETURN_IF_ERROR(Reserve(value.size() - old.size(), what));
   bytes_ = bytes_ - old.size() + value.size();
-  // Frees the memory of a value that shrinks; the limit counts sizes, not capacities.
+  // Frees the excess capacity when a value shrinks: the limit counts sizes, not capacities.
   if (old.capacity() > 2 * value.size() + kEntryBytes) std::string().swap(old);
   old.assign(value.data(), value.size());
   return absl::OkStatus();
@@ -204,8 +204,8 @@ absl::StatusOr<bool> KvStore::Wait(ConnId conn, absl::Span<const absl::string_vi
 }
 
 absl::StatusOr<bool> KvStore::Barrier(ConnId conn, absl::string_view key, int64_t world_size, Woken* woken) {
-  // Reserves room for the count and the wait first: counting a caller that cannot wait would open the barrier
-  // too early.
+  // Reserves room for the count and the wait first: a caller that is counted but cannot wait would open the
+  // barrier too early.
   RETURN_IF_ERROR(Reserve(2 * Cost(key, "") + 20, "BARRIER"));
   const auto it = values_.find(key);
   const bool created = it == values_.end();
@@ -220,7 +220,7 @@ absl::StatusOr<bool> KvStore::Barrier(ConnId conn, absl::string_view key, int64_
   }
   RETURN_IF_ERROR(Put(key, absl::AlphaNum(count).Piece()));
   Forget(conn);
-  // Connections that waited before the key existed wait for the key itself.
+  // Connections that began to wait before the key existed wait for the key, not for the count.
   if (created || count >= world_size) WakeAll(key, woken);
   if (count >= world_size) return true;
   Join(conn, key);
@@ -243,7 +243,7 @@ void KvStore::WakeAll(absl::string_view key, Woken* woken) {
   for (size_t left = it->second.size(); left > 0; --left) Arrived(*it, woken);
 }
 
-// The key of `line` has become ready: removes the first place of the line.
+// Removes the first place in `line`, whose key has become ready.
 void KvStore::Arrived(Lines::value_type& line, Woken* woken) {
   const Place place = line.second.front();
   const auto it = waits_.find(place.conn);

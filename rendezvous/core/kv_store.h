@@ -17,24 +17,25 @@
 
 namespace ddprun {
 
-// A client that may wait, usually one connection. Never reused within a store.
+// Identifies a client that may wait, usually one connection. Never reused within a store.
 using ConnId = StrongInt<struct ConnTag>;
 
 struct KvLimits {
-  // Total size of keys, values, queued items and waits, with an estimate of the table overhead, and of the
-  // bytes that callers have charged.
+  // Limit for the total size of keys, values, queued items and waits, including an estimate of the table
+  // overhead and the bytes charged by callers.
   uint64_t max_bytes = uint64_t{1} << 30;
 };
 
-// Upper bound of the reply to one request: a few bytes of MULTI_GET can request gigabytes.
+// Maximum size of the reply to one request: a MULTI_GET of a few bytes can request gigabytes.
 inline constexpr uint64_t kDefaultMaxReplyBytes = 64 << 20;
 
 // A map of keys to values, a map of names to queues, and the pending waits. Values and queues have separate
-// namespaces: a key may name one of each.
+// namespaces: a key may name both a value and a queue.
 //
-// Every operation is atomic. Operations that can end a wait append the connections whose wait ended to
-// `woken`, in the order in which to notify them. The caller sends its own reply first. A wait ends once: with
-// its connection in `woken`, or silently by a newer Wait or Barrier, or by Forget.
+// Every operation is atomic. Operations that can end waits append the connections whose waits ended to
+// `woken`, in the order in which to notify them. The caller sends its own reply before it notifies them. Each
+// wait ends once: either its connection is appended to `woken`, or Forget or a newer Wait or Barrier of the
+// same connection drops the wait silently.
 //   Errors:  kResourceExhausted: the store would exceed its limit;
 //            kInvalidArgument: the value is not a number (Add, Barrier).
 //            The contents are unchanged after an error.
@@ -55,22 +56,22 @@ class KvStore {
   absl::Status MultiSet(absl::Span<const Pair> pairs, Woken* woken);
   // Appends to the value, or creates it.
   absl::Status Append(absl::string_view key, absl::string_view value, Woken* woken);
-  // Stores `desired` if the value equals `expected`, or if there is none and `expected` is empty. Returns the
-  // value afterwards, or `expected` if there is none.
+  // Stores `desired` if the value equals `expected`, or if the key is absent and `expected` is empty. Returns
+  // the resulting value, or `expected` if the key is still absent.
   absl::StatusOr<absl::string_view> CompareSet(absl::string_view key, absl::string_view expected,
                                                absl::string_view desired, Woken* woken);
-  // Adds to a value of decimal text, parsed like strtoll; an absent value counts as 0. Returns the sum, which
-  // wraps around.
+  // Adds `delta` to a decimal value, which is parsed like strtoll; an absent value counts as 0. Returns the
+  // sum, which wraps around on overflow.
   absl::StatusOr<int64_t> Add(absl::string_view key, int64_t delta, Woken* woken);
-  // Empty if absent or empty; see Contains.
+  // Returns an empty view if the key is absent or its value is empty; Contains tells the two apart.
   absl::string_view Get(absl::string_view key) const;
   bool Contains(absl::string_view key) const { return values_.contains(key); }
   int64_t NumKeys() const { return static_cast<int64_t>(values_.size()); }
   void ForEachKey(absl::FunctionRef<void(absl::string_view key)> visit) const;  // in ascending order
-  // Returns whether the key existed. Does not affect queues, nor waits that have already seen the key.
+  // Returns whether the key existed. Affects neither queues nor waits that have already seen the key.
   bool DeleteKey(absl::string_view key);
 
-  // Appends to the queue and ends the oldest wait for it.
+  // Appends to the queue. Only the oldest wait for the queue sees the queue become ready.
   absl::Status QueuePush(absl::string_view name, absl::string_view item, Woken* woken);
   // Removes the oldest item. False if the queue is empty.
   bool QueuePop(absl::string_view name, std::string* item);
@@ -79,12 +80,12 @@ class KvStore {
   // A key is ready if it has a value or names a nonempty queue. True for an empty list.
   bool Ready(absl::Span<const absl::string_view> keys) const;
   // True: all keys are ready and `conn` does not wait. False: `conn` waits until each key that is missing now
-  // has become ready once; it may be deleted again meanwhile.
+  // has become ready once, even if the key is deleted again before the wait ends.
   absl::StatusOr<bool> Wait(ConnId conn, absl::Span<const absl::string_view> keys);
   // Adds 1 to the value of `key`. True: the count has reached `world_size` and all waits for `key` end.
   // False: `conn` waits for `key`. The count never decreases.
   absl::StatusOr<bool> Barrier(ConnId conn, absl::string_view key, int64_t world_size, Woken* woken);
-  // Drops the wait of `conn`, if any: on CANCEL_WAIT, and when the connection closes.
+  // Drops the wait of `conn`, if any. Call on CANCEL_WAIT and when the connection closes.
   void Forget(ConnId conn);
   bool IsWaiting(ConnId conn) const { return waits_.contains(conn); }
 
@@ -97,8 +98,8 @@ class KvStore {
   uint64_t bytes() const { return bytes_; }
 
  private:
-  // A wait is a list of (key, place in the key's line), and a place holds its index in that list. A
-  // connection leaves its lines, and a line is cleared, in time proportional to the entries removed.
+  // A wait is a list of (key, place in the key's line); each place holds its index in that list. Removing a
+  // connection from its lines, or clearing a line, takes time proportional to the number of entries removed.
   struct Place {
     ConnId conn;
     size_t index;  // into Waits of conn

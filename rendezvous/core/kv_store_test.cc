@@ -14,7 +14,7 @@
 namespace ddprun {
 namespace {
 
-// A store and the connections that it wakes, with short helpers.
+// A store, the connections that it has woken, and short helpers.
 class KvStoreTest : public testing::Test {
  protected:
   void Set(const std::string& key, const std::string& value) {
@@ -24,7 +24,7 @@ class KvStoreTest : public testing::Test {
     const auto value = store_.CompareSet(key, expected, desired, &woken_);
     return value.ok() ? std::string(*value) : value.status().ToString();
   }
-  // "missing", or the value in quotes.
+  // Returns "missing", or the value in quotes.
   std::string Value(const std::string& key) {
     return store_.Contains(key) ? absl::StrCat("'", store_.Get(key), "'") : "missing";
   }
@@ -42,7 +42,7 @@ class KvStoreTest : public testing::Test {
     EXPECT_TRUE(open.ok()) << open.status();
     return open.ok() && *open;
   }
-  // Connections woken since the last call, in order: "1 2".
+  // Returns the connections woken since the last call, in order: "1 2".
   std::string Woken() { return absl::StrJoin(std::exchange(woken_, {}), " ", absl::StreamFormatter()); }
 
   KvStore store_;
@@ -71,7 +71,7 @@ TEST_F(KvStoreTest, KeysAndValuesMayContainAnyByte) {
 }
 
 TEST_F(KvStoreTest, CompareSetTable) {
-  EXPECT_EQ(CompareSet("absent", "x", "y"), "x");  // indistinguishable from success with x, as upstream
+  EXPECT_EQ(CompareSet("absent", "x", "y"), "x");  // looks like success with "x", as in PyTorch
   EXPECT_EQ(Value("absent"), "missing");
   EXPECT_EQ(CompareSet("k", "", "a"), "a");
   EXPECT_EQ(CompareSet("k", "", "b"), "a");
@@ -93,7 +93,7 @@ TEST_F(KvStoreTest, AddReadsAndWritesDecimalText) {
   const struct {
     std::optional<std::string> before;
     int64_t delta;
-    std::optional<std::string> after;  // none: refused
+    std::optional<std::string> after;  // nullopt: refused
   } kTable[] = {
       {std::nullopt, 0, "0"},
       {std::nullopt, 5, "5"},
@@ -335,7 +335,7 @@ TEST(KvStoreLimitTest, AllBytesAreReleased) {
   EXPECT_EQ(store.bytes(), 0);
 }
 
-// A direct implementation of the definition of waits, without regard to speed.
+// A simple, slow reference implementation of waits.
 class ReferenceWaits {
  public:
   bool Wait(int conn, const std::vector<std::string>& keys) {

@@ -29,16 +29,16 @@ struct Member {
   NodeInfo info;
   Phase phase = Phase::kWaiting;
   uint64_t arrival = 0;
-  // Ranks in its last round; none: it was in no round.
+  // Ranks in its last round; nullopt: it was in no round.
   std::optional<GroupRank> rank = {};
   Rank first_rank = {};
   std::optional<Round> round = {};        // its last round
   TimePoint lease_end = {};               // meaningless unless info.leased
   TimePoint join_end = {};                // deadline of its join, while it waits
   Progress progress = {};                 // latest
-  std::optional<std::string> drain = {};  // set if it is to be taken out: the reason given by the requester
+  std::optional<std::string> drain = {};  // set if it is to be drained: the requester's reason
   bool excluded = false;                  // left out of rounds while there are enough other nodes
-  bool leaving = false;                   // is stopping its workers and leaving on its own
+  bool leaving = false;                   // is stopping its workers in order to leave on its own initiative
 };
 
 inline NodeName NameOf(const Member& member) { return {member.info.id, member.info.host}; }
@@ -46,18 +46,18 @@ inline bool InRound(const Member& member) { return member.phase != Phase::kWaiti
 
 // Invariants: count(p) is the number of members in phase p. next_lease_end() is the earliest lease_end of the
 // leased members, next_join_end() the earliest join_end of the waiting members. Calls take O(log n), except
-// those that return a list or affect all members of a host or of the job.
+// calls that return a list or change all members of a host or of the job.
 class Membership {
  public:
   // REQUIRES: no member has info.id.
   Member& Add(NodeInfo info, TimePoint lease_end, TimePoint join_end);
   // REQUIRES: a member has this id.
   void Remove(const NodeId& id);
-  // Null if there is none. Valid until the next Add or Remove.
+  // Null if there is no such member. Valid until the next Add or Remove.
   const Member* Find(const NodeId& id) const;
-  // As Find. REQUIRES: a member has this id.
+  // Like Find. REQUIRES: a member has this id.
   const Member& At(const NodeId& id) const;
-  // The member with this requested rank, or null.
+  // Returns the member with this requested rank, or null.
   const Member* FindRequested(int rank) const;
 
   void SetPhase(const NodeId& id, Phase phase);
@@ -77,11 +77,10 @@ class Membership {
 
   int size() const { return static_cast<int>(members_.size()); }
   int count(Phase phase) const { return counts_[static_cast<size_t>(phase)]; }
-  // Members of the round: all phases but kWaiting.
+  // Number of members in the round, which are in any phase except kWaiting.
   int in_round() const { return size() - count(Phase::kWaiting); }
-  // Excluded members in phase kWaiting.
+  // Number of excluded members in phase kWaiting.
   int excluded_waiting() const;
-  // Members to be taken out.
   const std::set<NodeId>& to_be_drained() const { return to_be_drained_; }
   std::optional<TimePoint> next_lease_end() const;
   std::optional<TimePoint> next_join_end() const;
@@ -110,20 +109,21 @@ class Membership {
 };
 
 // Nodes that are missing from a job: nodes of the last round that were lost, and hosts that a scheduler
-// named. Calls take O(log n), except those that take or return a list.
+// named but that have no node. Calls take O(log n), except calls that take or return a list.
 class AbsentNodes {
  public:
   // Sets the expected hosts. Only the first nonempty list counts.
   void Expect(const std::vector<std::string>& hosts);
-  // A node of this host joined. It replaces the node of that host that was lost first.
+  // A node of this host joined. It replaces the lost node of this host that was lost first, if any.
   void Came(const std::string& host);
-  // A node that joined is no longer present.
+  // A node of this host is no longer present.
   void Went(const std::string& host);
-  // As Went, for a node of the last round: the job waits for it to return.
+  // Like Went, for a node of the last round: the job waits for the node to return.
   void Lost(const std::string& host, MissedReason why, TimePoint now);
-  // As Went, for a node taken out on request: its host is not expected unless it has another node present.
+  // Like Went, for a node taken out on request: its host is no longer expected unless another of its nodes is
+  // present.
   void TakenOut(const std::string& host);
-  // A round begins without the nodes lost before.
+  // A round was sealed without the lost nodes, which are no longer missing.
   void Sealed() { lost_.clear(); }
 
   // Sorted by host, then by time of loss.

@@ -39,7 +39,7 @@ struct RankPlan {
 // their previous order, then newcomers with a requested rank by that rank, then other newcomers by arrival.
 RankPlan AssignRanks(const std::vector<RankCandidate>& candidates);
 
-// Number of nodes, out of `nodes`, that a round can have: a multiple of node_unit, at most max_nodes.
+// Returns how many of `nodes` nodes a round can use: a multiple of node_unit, at most max_nodes.
 int UsableNodes(const JobRules& policy, int nodes);
 
 struct Seat {
@@ -47,8 +47,8 @@ struct Seat {
   Assignment assignment;
 };
 // Plans the next round from the waiting nodes. Nodes of the last round take precedence, then earlier
-// arrivals; nodes beyond UsableNodes get no seat. Excluded nodes are used only if the others are fewer than
-// min_nodes. Returns the seats in order of group rank.
+// arrivals; nodes beyond UsableNodes get no seat. Excluded nodes are used only if the others are too few
+// for min_nodes. Returns the seats in order of group rank.
 //   REQUIRES: all members wait, and a round of at least one node is possible.
 std::vector<Seat> PlanRound(const JobRules& policy, const Membership& membership, Round round,
                             int restart_count);

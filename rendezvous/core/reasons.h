@@ -1,5 +1,5 @@
-// Reasons of decisions in a job, as values. The rules use the types; round_text.h converts them to text.
-// Strings in them come from people and peers and affect no decision.
+// Reasons for decisions in a job, as values. The rules use the types; round_text.h converts them to text.
+// Strings in the reasons come from people and peers and affect no decision.
 #pragma once
 
 #include <cstdint>
@@ -92,7 +92,7 @@ struct TakenOut {
 struct NewcomersWait {
   int nodes = 0;
 };
-// The round is healthy and is ended for another reason.
+// Reasons to end a healthy round.
 using InterruptReason = std::variant<TakenOut, NewcomersWait>;
 struct SnapshotCame {
   InterruptReason why = {};
@@ -132,7 +132,7 @@ struct FailedTooEarly {
   Duration min_uptime = {};
 };
 struct NoProgress {
-  int restarts = 0;  // in a row
+  int restarts = 0;  // consecutive
   int64_t step = 0;
   int limit = 0;
 };
@@ -183,7 +183,7 @@ struct NoJoinCame {
   std::string address = {};
   Duration within = {};
 };
-// Its options or messages are invalid.
+// The node's options or messages are invalid.
 struct Unfit {
   std::string why = {};
 };
@@ -195,14 +195,14 @@ using DismissReason = std::variant<EndOfJob, JobIsClosed, JobIsClosing, RankTooH
 // A node that is missing from the job.
 struct AbsentNode {
   std::string host;
-  std::optional<MissedReason> why = {};  // none: it has never joined
-  std::optional<TimePoint> since = {};   // when it was lost; none: it has never joined
+  std::optional<MissedReason> why = {};  // nullopt: it has never joined
+  std::optional<TimePoint> since = {};   // when it was lost; nullopt: it has never joined
 
   bool operator==(const AbsentNode&) const = default;
 };
 
 struct WaitsForNodes {
-  JobRules rules = {};  // min_nodes: what the next round needs
+  JobRules rules = {};  // min_nodes: number of nodes that the next round needs
   int joined = 0;
   std::vector<AbsentNode> absent = {};
   TimePoint since = {};
@@ -273,7 +273,7 @@ struct RoundReported {
   std::shared_ptr<const JobReport> report;
 };
 struct Paused {
-  int rounds = 0;  // in a row that lost nodes without progress
+  int rounds = 0;  // consecutive rounds that lost nodes without progress
   Duration pause = {};
 };
 struct WaitingForNodes {

@@ -13,14 +13,14 @@
 
 namespace ddprun {
 
-// The furthest step of the workers over all rounds, and the restarts since it last advanced.
+// The furthest step of the workers over all rounds, and the number of restarts since that step last advanced.
 class FurthestStep {
  public:
   void Reported(int64_t step);
   // A failure ended a round and a restart was granted.
   void Restarted();
 
-  // None: no worker has reported a step.
+  // nullopt: no worker has reported a step.
   std::optional<int64_t> step() const { return step_; }
   // Consecutive restarts that have not advanced the job beyond step(). 0 if no step was ever reported.
   int vain_restarts() const { return !step_ || further_ ? 0 : restarts_; }
@@ -42,14 +42,14 @@ struct RestartDecision {
   CostReason why = {};
 };
 
-// Decides the cost of a round that ended with `cause` as its first cause.
+// Decides the cost of a round whose first cause of failure is `cause`.
 //   restarts:   restarts spent so far.
 //   furthest:   includes the steps of this round.
-//   lost_nodes: nodes lost in the same round. A failure that only followed from their loss is free.
+//   lost_nodes: number of nodes lost in the same round. A failure that only followed from their loss is free.
 RestartDecision DecideRestart(const JobRules& policy, const Failure& cause, int restarts,
                               const FurthestStep& furthest, int lost_nodes);
 
-// Counts how often each host was lost, or had the first cause of a failed round.
+// Counts, for each host, its lost nodes and the failed rounds whose first cause was on it.
 class HostFailures {
  public:
   // Returns the new count.
@@ -63,8 +63,9 @@ class HostFailures {
   std::map<std::string, int> failures_;
 };
 
-// Consecutive losses of nodes without progress. The first has no consequence. Later ones cost a growing
-// pause, since they may share a cause (the job kills its nodes, a switch flaps). kMax of them end the job.
+// Counts consecutive losses of nodes without progress. The first loss has no consequence. Each later loss
+// causes a longer pause, since the losses may share a cause (the job kills its nodes, a switch flaps). kMax
+// losses end the job.
 class LossStreak {
  public:
   static constexpr int kMax = 10;
@@ -72,7 +73,8 @@ class LossStreak {
   static constexpr Duration kProgress = seconds(60);
   static constexpr Duration kLongestPause = seconds(30);
 
-  // A round that lost nodes has ended after `ran`. `step` is the furthest step that any worker has reported.
+  // A round that lost nodes has ended; it ran for `ran`. `step` is the furthest step that any worker has
+  // reported.
   void Lost(Duration ran, std::optional<int64_t> step);
   int count() const { return count_; }
   // Pause before the next round: 0 for the first loss, then 1 s, 2 s, 4 s, ... up to kLongestPause.

@@ -1,4 +1,4 @@
-// State transitions of RoundMachine and the notices about them.
+// State transitions of RoundMachine, and reports and notices to nodes.
 
 #include <algorithm>
 #include <memory>
@@ -11,7 +11,7 @@
 namespace ddprun {
 namespace {
 
-// Interval of notices to waiting nodes while there are too few of them.
+// Interval between notices to waiting nodes while too few nodes have joined.
 constexpr Duration kReminder = seconds(10);
 
 }  // namespace
@@ -43,7 +43,7 @@ void RoundMachine::AdvanceGathering(Gathering& s) {
 
 void RoundMachine::AdvanceRunning(Running& s) {
   const int members = membership_.in_round();
-  // No member of the round is left: all have left, or were lost or taken out after they had succeeded.
+  // The round has no members any more: each left, or was lost or taken out after it had succeeded.
   if (members == 0) {
     Gather(std::nullopt);
     return AdvanceGathering(In<Gathering>());
@@ -152,7 +152,7 @@ void RoundMachine::Seal(const SealReason& why) {
 void RoundMachine::Drain(EndOfRound why) {
   Running& ending = In<Running>();
   std::vector<NodeId> in_round;
-  // The longest stop timeout counts: nodes may have different grace periods.
+  // Uses the longest stop timeout: nodes may have different grace periods.
   Duration limit = Duration::zero();
   for (const auto& [id, m] : membership_.members()) {
     if (!InRound(m) || m.phase == Phase::kLost) continue;

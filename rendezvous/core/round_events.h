@@ -22,12 +22,12 @@ namespace ddprun {
 struct NodeInfo {
   NodeId id = {};
   std::string host = {};                   // for people: reports, logs, the status page
-  std::string addr = {};                   // address for the workers of other nodes
+  std::string addr = {};                   // address at which workers of other nodes reach it
   int store_port = 0;                      // port of its empty worker store for the next round
   int nproc = 1;                           // workers to start; may differ between nodes
   std::string role = "default";            // torchrun's --role
-  std::optional<int> requested_rank = {};  // --node-rank: honored among the nodes that gave one
-  bool leased = true;  // false for the agent in the coordinator's process: they end together
+  std::optional<int> requested_rank = {};  // --node-rank; see AssignRanks
+  bool leased = true;  // false for the agent in the coordinator's process: the two end together
   // A secret that authorizes a report that the node has exited. Empty: no such report is accepted.
   std::string gone_token = {};
   // Maximum time from StopWorkers to NodeReady.
@@ -37,7 +37,7 @@ struct NodeInfo {
 // Progress of a node's workers, as they report it.
 struct Progress {
   Round round = {};
-  std::optional<int64_t> step = {};  // the lowest step that a worker has reported; none: none reported
+  std::optional<int64_t> step = {};  // lowest step that a worker has reported; nullopt: none has
   std::string phase = {};            // for people
 
   bool operator==(const Progress&) const = default;
@@ -50,12 +50,12 @@ struct NodeJoined {
   // Short names of all hosts of the job, if a scheduler provides them. Only the first nonempty list counts.
   std::vector<std::string> expected_hosts = {};
 };
-// A heartbeat of the node, with the progress of its workers. Renews its lease.
+// A heartbeat from the node, with the progress of its workers. Renews its lease.
 struct NodeHeard {
   NodeId node;
   std::optional<Progress> progress = {};
 };
-// A worker of the node failed in `round`. The node is stopping the others.
+// A worker of the node failed in `round`. The node is stopping its other workers.
 struct WorkersFailed {
   NodeId node;
   Round round = {};
@@ -85,7 +85,7 @@ struct NodeLeaving {
   NodeId node;
   std::string reason;
 };
-// The node has left. None of its workers runs, and it will start no more.
+// The node has left. None of its workers is running, and it will not start any.
 struct NodeLeft {
   NodeId node;
   std::string reason;
@@ -95,7 +95,7 @@ struct NodeLost {
   NodeId node;
   std::string reason;
 };
-// The agent of the node and all its workers have exited, as an authorized reporter states.
+// The agent of the node and all its workers have exited, according to an authorized reporter.
 struct NodeGone {
   NodeId node;
 };
@@ -137,13 +137,13 @@ struct TakeSnapshot {
   Round round = {};
   InterruptReason reason = {};
 };
-// A notice for people at the node: what the job waits for.
+// A notice for people at the node: what the job is waiting for.
 struct TellWaiting {
   NodeId node;
   std::shared_ptr<const Waiting> what;  // shared by all waiting nodes
 };
-// A report for people at a node of the round: why it ended. Sent when the workers of all its nodes have
-// exited, before the orders that follow.
+// A report for people at a node of the round: why the round ended. Sent when the workers of all its nodes
+// have exited, before any further order.
 struct TellReport {
   NodeId node;
   std::shared_ptr<const JobReport> report;  // shared by all nodes of the round

@@ -24,7 +24,7 @@ class RoundLeaveTest : public RoundMachineTest {
 TEST_F(RoundLeaveTest, OtherNodesWaitForTheWorkersOfALeavingNode) {
   EXPECT_THAT(Leaving("b"), ElementsAre("a:stop r1", "b:stop r1"));
   EXPECT_THAT(Ready("a", 1, 201), IsEmpty());
-  // Its workers use their grace period, and it keeps sending heartbeats.
+  // The workers of "b" use their grace period, and "b" keeps sending heartbeats.
   EXPECT_THAT(WaitAlive(seconds(20), {"a", "b"}), IsEmpty());
   EXPECT_THAT(Left("b"), ElementsAre("a:report r1", "a:start r2 node0/1 rank0/1 n0 addr-a:201"));
 }

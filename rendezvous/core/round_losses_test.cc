@@ -6,13 +6,13 @@ namespace {
 
 class RoundLossesTest : public RoundMachineTest {
  protected:
-  // The nodes have stopped their workers of `round`.
+  // All nodes in `ids` have stopped their workers of `round`.
   void ReadyAll(const std::vector<std::string>& ids, int round) {
     for (const std::string& id : ids) Ready(id, round, 200);
   }
 };
 
-// A container is killed with its agent repeatedly and returns as a new node each time.
+// A container is killed repeatedly, with its agent, and returns as a new node each time.
 TEST_F(RoundLossesTest, RepeatedLossesWithoutProgressPauseAndThenEndTheJob) {
   Use({.min_nodes = 1, .max_nodes = 2, .first_last_call = seconds(0), .last_call = seconds(0)});
   Join("a");
@@ -82,7 +82,7 @@ TEST_F(RoundLossesTest, AHostThatFailsRepeatedlyIsExcluded) {
   EXPECT_EQ(machine_->membership().in_round(), 2);
   EXPECT_EQ(machine_->membership().Find(NodeId("c"))->phase, Phase::kWaiting);
   EXPECT_TRUE(machine_->membership().Find(NodeId("c"))->excluded);
-  // It does not interrupt the round.
+  // The excluded node does not interrupt the round.
   EXPECT_THAT(WaitAlive(seconds(100), {"a", "b", "c"}), IsEmpty());
 }
 

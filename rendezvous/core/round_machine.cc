@@ -95,8 +95,8 @@ void RoundMachine::On(const NodeJoined& e) {
         return DismissNode(info.id, Dismissal::kRejected,
                            RankTaken{*info.requested_rank, info.host, NameOf(*other)});
       }
-      // The same host has started again: its earlier node no longer counts, even if its lease has not
-      // expired, and must not return.
+      // The same host has started again: its earlier node is replaced, even if its lease has not expired, and
+      // must not return.
       const NodeMissed replaced{NameOf(*other), Replaced{.by = info.id}};
       DismissNode(replaced.node.id, Dismissal::kRejected, replaced);
       Lose(replaced);
@@ -234,7 +234,7 @@ void RoundMachine::On(const DrainRequested& e) {
   if (member == nullptr || member->drain) return;
   membership_.SetDrain(e.node, e.reason);
   effects_.push_back(note::DrainRequested{{NameOf(*member), e.reason}});
-  // It has no running workers: no need to end the round.
+  // The node has no running workers, so the round need not end.
   if (member->phase == Phase::kWaiting || member->phase == Phase::kSucceeded) LetGo(e.node);
 }
 
@@ -325,7 +325,7 @@ void RoundMachine::ExpireLeases() {
 }
 
 void RoundMachine::ExpireJoins() {
-  // With enough nodes, the round is sealed when the last call ends.
+  // If enough nodes wait, join deadlines do not apply: the round is sealed when the last call ends.
   if (!Is<Gathering>() || Enough()) return;
   const int joined = membership_.count(Phase::kWaiting);
   for (const NodeId& id : membership_.ExpiredJoins(now_)) {
@@ -347,7 +347,7 @@ void RoundMachine::ExpireDrain() {
   for (const NodeId& id : late) {
     const NodeMissed missed{NameOf(membership_.At(id)), StopTimedOut{draining->round.number}};
     DismissNode(id, Dismissal::kEvicted, missed);
-    // The last renewal: its fence kills its workers before this lease ends.
+    // The last renewal of the lease: the node's fence kills its workers before the lease ends.
     membership_.RenewLease(id, now_ + policy_.lease);
     Lose(missed);
   }

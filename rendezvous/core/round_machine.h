@@ -4,23 +4,23 @@
 //                 max joined, or min joined and last call over
 //   +-----------+ ------------------------------------------------> +---------+  all succeeded     +--------+
 //   | Gathering |                                                   | Running | -----------------> | Closed |
-//   +-----------+ <-+             +-- seal: min are there --------> +---------+                    +--------+
+//   +-----------+ <-+             +-- seal: min joined -----------> +---------+                    +--------+
 //                   |             |                                   |  worker failed, node lost,    ^
 //        fewer than |  +----------+                                   |  newcomers due, node to be    |
 //        min left   +--| Draining | <---------------------------------+  drained (the last two:       |
-//                      +----------+                                      at a snapshot, if asked for)  |
-//                           +------ failed, and no restart, or none that would help -------------------+
+//                      +----------+                                      at a snapshot, if requested)  |
+//                           +------ failed; no restart is left, or none would help --------------------+
 //                                                     close requested, in any state -------------------+
 // clang-format on
 //
-// A round that ends is always drained, also when the job is about to close: all its nodes stop their workers
+// A round that ends is always drained, even when the job is about to close: all its nodes stop their workers
 // and answer with NodeReady, which carries their failures. Only then is the cost decided
 // (restart_decision.h), the report sent to all nodes (failure_aggregator.h), and the next round sealed or the
-// job closed. A node lost with its workers is waited for until NodeGone, or until its lease ends: its fence
-// has killed its workers by then.
+// job closed. If a node is lost with its workers, the drain waits until NodeGone arrives or the node's
+// lease ends: the node's fence has killed its workers by then.
 //
-// The machine learns the time only from the `now` of Step. The sequence of events is its whole input:
-// machines given the same sequence are in the same state.
+// The machine learns the time only from the `now` of Step. Its only input is the sequence of events with
+// their times: machines that receive the same sequence are in the same state.
 #pragma once
 
 #include <optional>
@@ -47,7 +47,7 @@ struct ActiveRound {
   Round number = {};
   TimePoint sealed_at = {};
   bool failed = false;         // ended by a failure
-  bool finishing = false;      // the workers of a node have exited with 0
+  bool finishing = false;      // all workers of some node have exited with 0
   bool step_reported = false;  // by any worker
   FailureAggregator losses = {};
   int unplanned_losses = 0;  // nodes lost, except those that were leaving
@@ -57,10 +57,10 @@ struct ActiveRound {
 struct Gathering {
   TimePoint since = {};
   std::optional<TimePoint> last_call_end = {};  // when to seal the round; set while enough nodes wait
-  std::optional<TimePoint> pause_end = {};      // no round is sealed before
+  std::optional<TimePoint> pause_end = {};      // no round is sealed before this
 };
 
-// A snapshot has been requested before the round ends.
+// A snapshot has been requested, after which the round ends.
 struct SnapshotAsked {
   InterruptReason why = {};
   TimePoint end = {};  // when the round ends even without a snapshot
@@ -77,7 +77,7 @@ struct Running {
 struct Draining {
   ActiveRound round = {};
   EndOfRound end_reason = {};
-  std::optional<TimePoint> end = {};           // deadline; none: passed, only leases are waited for
+  std::optional<TimePoint> end = {};           // deadline; nullopt: passed, and only leases are awaited
   std::optional<CloseRequested> closing = {};  // set if the job closes after the round
 };
 
@@ -92,23 +92,23 @@ using RoundState = std::variant<Gathering, Running, Draining, Closed>;
 // Pure: equal (state, event, now) give equal effects.
 class RoundMachine {
  public:
-  enum class State { kGathering, kRunning, kDraining, kClosed };  // in the order of RoundState
+  enum class State { kGathering, kRunning, kDraining, kClosed };  // same order as RoundState
 
   explicit RoundMachine(JobRules policy);
 
   [[nodiscard]] RoundEffects Step(const RoundEvent& event, TimePoint now);  // REQUIRES: now never decreases
-  // Step(Tick{}) is due no later than this; none: nothing is pending.
+  // Call Step(Tick{}) no later than this; nullopt: nothing is pending.
   std::optional<TimePoint> NextDeadline() const;
 
   State state() const { return static_cast<State>(state_.index()); }
-  // The round that is running or draining, otherwise the last one; none before the first.
+  // The round that is running or draining, otherwise the last one; nullopt: no round has been sealed.
   std::optional<Round> round() const { return last_round_; }
   int restarts() const { return restarts_; }
   const Membership& membership() const { return membership_; }
   const JobRules& policy() const { return policy_; }
   // The first cause of the last failed round, or empty.
   const std::string& last_failure() const { return last_failure_; }
-  // None: no worker has reported a step.
+  // nullopt: no worker has reported a step.
   std::optional<int64_t> furthest_step() const { return furthest_.step(); }
   // How the job ended, and why.
   //   REQUIRES: state() is kClosed.
@@ -117,11 +117,11 @@ class RoundMachine {
 
   // Nodes that are missing from the job. Takes O(nodes).
   std::vector<AbsentNode> Absent() const { return absent_.List(); }
-  // The job has no nodes and its last node was lost, rather than left or was dismissed: nodes may return.
+  // The job has no nodes, and its last node was lost (it neither left nor was dismissed): nodes may return.
   bool deserted() const {
     return Is<Gathering>() && last_round_ && membership_.size() == 0 && last_was_lost_;
   }
-  // What the waiting nodes wait for.
+  // What the waiting nodes are waiting for.
   Waiting WhatIsWaitedFor(TimePoint now) const;
 
  private:
@@ -140,10 +140,10 @@ class RoundMachine {
     DDPRUN_CHECK(Is<S>(), StateForCheck());
     return std::get<S>(state_);
   }
-  // A line for abort messages.
+  // Returns a line for abort messages.
   std::string StateForCheck() const;
   // The round that is running or draining.
-  //   REQUIRES: there is one, as whenever a member is in a round.
+  //   REQUIRES: such a round exists, which is the case whenever a member is in a round.
   ActiveRound& active();
   // `member` is or was in the last sealed round.
   bool InLastRound(const Member& member) const { return member.round && member.round == last_round_; }
@@ -167,13 +167,14 @@ class RoundMachine {
   void Reported(ActiveRound& round, int64_t step);
   // Removes a member that has no workers. Ends the round if the member was running in it.
   void Remove(const NodeMissed& missed);
-  // As Remove, but a member whose workers may run stays, as kLost, until they are known to have exited.
+  // Like Remove, but a member whose workers may be running stays as kLost until the workers are known to have
+  // exited.
   void Lose(const NodeMissed& missed);
   // The common part of Remove and Lose.
   void Missed(const Member& member, const NodeMissed& missed);
   // Counts a failure or loss that originated on `host`.
   void Blame(const std::string& host);
-  // Nodes that the next round needs: min_nodes and the quorum.
+  // Number of nodes that the next round needs: the larger of min_nodes and the quorum.
   int MinNodes() const;
   bool Enough() const { return membership_.count(Phase::kWaiting) >= MinNodes(); }
   // Takes out a member that was to be drained.
@@ -182,7 +183,7 @@ class RoundMachine {
   void ExpireJoins();
   void ExpireDrain();
 
-  // When the state is to change without an event.
+  // When the state changes without an event; nullopt: never.
   std::optional<TimePoint> DeadlineOf(const Gathering& s) const;
   std::optional<TimePoint> DeadlineOf(const Running& s) const;
   std::optional<TimePoint> DeadlineOf(const Draining& s) const { return s.end; }
@@ -193,14 +194,14 @@ class RoundMachine {
   void AdvanceGathering(Gathering& s);
   void AdvanceRunning(Running& s);
   void AdvanceDraining(const Draining& s);
-  // Newcomers wait that could join the job, now or when the last call is over.
+  // True if waiting newcomers can be admitted, now or when the last call ends.
   bool LetsIn(const Running& s) const;
   int Newcomers() const { return membership_.count(Phase::kWaiting) - membership_.excluded_waiting(); }
-  // Why the running round should be interrupted; none: it should not.
+  // Why the running round should be interrupted; nullopt: it should not.
   std::optional<InterruptReason> WhyInterrupt(const Running& s) const;
   void Interrupt(Running& s, const InterruptReason& why);
 
-  // Changes of state. They invalidate references into the previous state.
+  // State changes. They invalidate references into the previous state.
   void Seal(const SealReason& why);  // from Gathering and Draining
   void Drain(EndOfRound why);        // from Running
   void Gather(std::optional<TimePoint> pause_end);

@@ -1,5 +1,5 @@
-// Fixture of the tests of RoundMachine: events by short helpers, Join("a"), Failed("a", 0), and effects as
-// short words.
+// Test fixture for RoundMachine: short helpers deliver events, such as Join("a") and Failed("a", 0), and
+// return the effects as short strings.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +30,8 @@ constexpr JobRules kTwoToThree{.min_nodes = 2,
                                .join_timeout = seconds(600),
                                .lease = seconds(5)};
 
-// An order as a short word: "a:start r0 node0/2 rank0/2 n0 m:1", "b:stop r0", "a:report r0", "a:bye failed".
-// Empty for notes and waiting notices.
+// An order as a short string, such as "a:start r0 node0/2 rank0/2 n0 m:1", "b:stop r0", "a:report r0" or
+// "a:bye failed". Empty for notes and waiting notices.
 inline std::string Word(const RoundEffect& effect) {
   if (const auto* e = std::get_if<Assign>(&effect)) {
     const Assignment& a = e->assignment;
@@ -97,7 +97,7 @@ class RoundMachineTest : public ::testing::Test {
   Words Gone(const std::string& id) { return Step(NodeGone{NodeId(id)}); }
   Words Leaving(const std::string& id) { return Step(NodeLeaving{NodeId(id), "its agent received SIGTERM"}); }
   Words Left(const std::string& id) { return Step(NodeLeft{NodeId(id), "its agent received SIGTERM"}); }
-  // Lost, and reported to have no workers.
+  // The node is lost and then reported as gone.
   Words Killed(const std::string& id) {
     Words words = Lost(id);
     RoundEffects lost = last_;
@@ -118,7 +118,7 @@ class RoundMachineTest : public ::testing::Test {
     now_ = end;
     return all;
   }
-  // As Wait, with a heartbeat of each of `ids` every second.
+  // Like Wait, with a heartbeat from each of `ids` every second.
   Words WaitAlive(Duration d, const std::vector<std::string>& ids) {
     Words all;
     for (Duration t{}; t < d; t += seconds(1)) {
@@ -129,7 +129,7 @@ class RoundMachineTest : public ::testing::Test {
     }
     return all;
   }
-  // The text of the dismissal of `id` in the last step.
+  // Returns the text of the dismissal of `id` in the last step.
   std::string Farewell(const std::string& id) const {
     for (const RoundEffect& e : last_) {
       if (const auto* bye = std::get_if<Dismiss>(&e); bye != nullptr && bye->node.value() == id)

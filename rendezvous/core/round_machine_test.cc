@@ -132,7 +132,7 @@ TEST_F(RoundMachineTest, AStalledCoordinatorEvictsNoNode) {
   Join("a");
   Join("b");
   Join("c");
-  now_ += seconds(60);  // stopped and continued: the timer is late, messages are unread
+  now_ += seconds(60);  // suspended and resumed: the timer is late, messages are unread
   EXPECT_THAT(Step(Tick{}), IsEmpty());
   for (const char* id : {"a", "b", "c"}) EXPECT_THAT(Heard(id), IsEmpty());
   EXPECT_EQ(machine_->state(), State::kRunning);

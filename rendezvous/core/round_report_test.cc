@@ -1,4 +1,4 @@
-// The cost of the end of a round, and the report about it.
+// What the end of a round costs, and the report on the round.
 #include "rendezvous/core/round_machine_fixture.h"
 
 namespace ddprun {
@@ -58,7 +58,7 @@ TEST_F(RoundReportTest, TheEarlyFailureOfANodeThatIsLostIsReported) {
 }
 
 TEST_F(RoundReportTest, FailuresThatFollowedFromASilentLossAreFree) {
-  // The workers of its peers fail before its lease expires.
+  // The workers of "b" fail before the lease of "a" expires.
   Failed("b", 0, Follows());
   EXPECT_THAT(Ready("b", 0, 201, {Follows()}), IsEmpty());
   WaitAlive(seconds(5), {"b"});

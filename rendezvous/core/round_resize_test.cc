@@ -28,7 +28,7 @@ TEST_F(RoundResizeTest, WithAtSnapshotTheRoundEndsWithTheFirstSnapshot) {
   Join("c");
   EXPECT_THAT(WaitAlive(seconds(9), {"a", "b", "c"}), IsEmpty());
   EXPECT_THAT(WaitAlive(seconds(1), {"a", "b", "c"}), ElementsAre("a:snapshot r0", "b:snapshot r0"));
-  EXPECT_THAT(Join("d"), IsEmpty());  // joins with it, without a second request
+  EXPECT_THAT(Join("d"), IsEmpty());  // joins with "c", without a second request
   EXPECT_THAT(WaitAlive(seconds(30), {"a", "b", "c", "d"}), IsEmpty());
   EXPECT_THAT(Snapshot("b", 0, 20), ElementsAre("a:stop r0", "b:stop r0"));
   EXPECT_THAT(StopReason(), HasSubstr("1 node joined the running job; a snapshot of step 20 is there"));

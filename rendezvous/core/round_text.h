@@ -32,18 +32,18 @@ struct NoteText {
 };
 NoteText ToText(const Note& note);
 
-// Notices to waiting nodes.
+// --- Notices to waiting nodes
 
 // Why a node is missing: "its lease expired".
 std::string AbsenceText(const MissedReason& reason);
 // "node17 (not heard from), node3 (lost 12 s ago: its lease expired) and 5 more".
 std::string ListOf(const std::vector<AbsentNode>& absent, TimePoint now);
 
-// For `joined` nodes that have waited since `since` for a round to be sealed.
+// The notice to `joined` nodes that have waited since `since` for a round to be sealed.
 //   last_call_end: latest start of the round; set if enough nodes have joined.
 std::string GatheringText(const JobRules& policy, int joined, const std::vector<AbsentNode>& absent,
                           TimePoint since, std::optional<TimePoint> last_call_end, TimePoint now);
-// For `waiting` nodes outside a running round of `running` nodes.
+// The notice to `waiting` nodes outside a running round of `running` nodes.
 std::string SpareText(const JobRules& policy, int running, int waiting);
 
 }  // namespace ddprun

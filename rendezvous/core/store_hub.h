@@ -15,7 +15,7 @@ namespace ddprun {
 //   Threads: one caller at a time.
 class StoreHub {
  public:
-  // Callbacks must not call the hub, except to Leave with the waiter's own id.
+  // Callbacks must not call the hub, except Leave with the waiter's own id.
   class Waiter {
    public:
     // The wait has ended. Called once for each wait.
@@ -32,9 +32,9 @@ class StoreHub {
   StoreHub(const StoreHub&) = delete;
   StoreHub& operator=(const StoreHub&) = delete;
 
-  // Registers a waiter. It may wait under the returned id until Leave. `waiter` is borrowed.
+  // Registers a waiter, which may wait under the returned id until Leave. `waiter` is borrowed.
   ConnId Enter(Waiter* waiter);
-  // Drops its wait. No callback is invoked afterwards, even if it is in woken().
+  // Removes the waiter and drops its wait. No callback is invoked afterwards, even if `id` is in woken().
   void Leave(ConnId id);
 
   KvStore& store() { return store_; }

@@ -12,8 +12,8 @@
 
 namespace ddprun {
 
-// Every request is answered: by the coordinator on the thread of `io`, or with UNAVAILABLE if that has not
-// happened before EndAll.
+// Every request is answered: by the coordinator on the thread of `io`, or with UNAVAILABLE if the coordinator
+// has not answered before EndAll.
 //   Threads: gRPC's threads call the service; EndAll from any thread.
 class ControlService final : public proto::Control::CallbackService {
  public:
@@ -25,7 +25,8 @@ class ControlService final : public proto::Control::CallbackService {
   grpc::ServerUnaryReactor* Stop(grpc::CallbackServerContext* context, const proto::StopRequest* request,
                                  proto::StopReply* reply) override;
 
-  // Call before shutting down the server: later, handlers of `io` answer no request.
+  // Answers all open and later requests with UNAVAILABLE. Handlers on `io` answer no request after that. Call
+  // before shutting down the server.
   void EndAll();
 
  private:
@@ -33,7 +34,7 @@ class ControlService final : public proto::Control::CallbackService {
   class Open {
    public:
     bool Add(grpc::ServerUnaryReactor* reactor);
-    // True for the caller that must answer it.
+    // True: the caller must answer the request. Only the first call for a request returns true.
     bool Take(grpc::ServerUnaryReactor* reactor);
     std::set<grpc::ServerUnaryReactor*> End();
 
@@ -43,7 +44,7 @@ class ControlService final : public proto::Control::CallbackService {
     bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   };
 
-  // Calls `ask` with the coordinator and puts its text into `reply`.
+  // Calls `ask` with the coordinator and puts the returned text into `reply`.
   template <typename Ask, typename Reply>
   grpc::ServerUnaryReactor* Handle(grpc::CallbackServerContext* context, Ask ask, Reply* reply);
 

@@ -1,5 +1,5 @@
-// Peers that begin large messages on many streams and complete none of them: the memory for these is bounded,
-// and other clients are served meanwhile.
+// Peers begin large messages on many streams and complete none of them: the memory for these messages is
+// bounded, and other clients are still served.
 
 #include <fcntl.h>
 #include <grpcpp/grpcpp.h>
@@ -30,7 +30,7 @@ namespace ddprun {
 namespace {
 
 constexpr PartialMessageLimits kLimits = {.one = 32 << 20, .all = 64 << 20};
-constexpr uint32_t kMessageBytes = 1 << 30;  // over the limit; gRPC checks it when the message is complete
+constexpr uint32_t kMessageBytes = 1 << 30;  // over the limit, which gRPC checks when the message is complete
 constexpr int kStreams = 100;
 constexpr Duration kLong = seconds(60);
 
@@ -41,7 +41,7 @@ int64_t ResidentBytes() {
   return resident * ::sysconf(_SC_PAGESIZE);
 }
 
-// Implements just enough HTTP/2 to begin large messages on many streams, and sends `most` bytes of them. It
+// Implements just enough HTTP/2 to begin large messages on many streams, and sends at most `most` bytes. It
 // respects flow control; gRPC disconnects peers that do not.
 class GreedyPeer {
  public:
@@ -157,7 +157,7 @@ class GreedyPeer {
 
   const int fd_;
   std::string out_, in_;
-  std::map<uint32_t, int64_t> windows_;  // of streams
+  std::map<uint32_t, int64_t> windows_;  // by stream id
   uint32_t next_ = 1;
   int64_t window_ = 65'535, initial_window_ = 65'535;
   int64_t left_;
@@ -226,7 +226,7 @@ class GrpcMemoryTest : public testing::Test {
   IoThread thread_;
   std::unique_ptr<Server> server_;
   int port_ = 0;
-  std::vector<absl::Status> errors_;  // on the thread
+  std::vector<absl::Status> errors_;  // used on thread_ only
 };
 
 TEST_F(GrpcMemoryTest, IncompleteMessagesOfAConnectionAreLimited) {
@@ -242,7 +242,7 @@ TEST_F(GrpcMemoryTest, IncompleteMessagesOfAConnectionAreLimited) {
     const grpc::Status served = Set(*honest, 1000);
     ASSERT_TRUE(served.ok()) << served.error_message();
   }
-  // malloc reuses freed memory that it has not returned. AddressSanitizer does not.
+  // malloc reuses freed memory. AddressSanitizer does not.
 #ifndef __SANITIZE_ADDRESS__
   EXPECT_LT(ResidentBytes() - before, kPeers * kEach / 3);
 #else
@@ -260,7 +260,7 @@ TEST_F(GrpcMemoryTest, IncompleteMessagesOfAllConnectionsAreLimited) {
   const auto honest = Connect("127.0.0.1");
   std::vector<std::unique_ptr<GreedyPeer>> greedy;
   for (int i = 0; i < 4; ++i) greedy.push_back(std::make_unique<GreedyPeer>(port_, int64_t{24} << 20));
-  // There is room for two.
+  // The limit leaves room for two greedy peers.
   while (greedy.size() > 2) ASSERT_GT(StepUntilHungUp(greedy), 0);
   EXPECT_TRUE(Set(*honest, 8 << 20).ok());
   const std::vector<absl::Status> errors = Errors();
@@ -269,7 +269,7 @@ TEST_F(GrpcMemoryTest, IncompleteMessagesOfAllConnectionsAreLimited) {
       << errors[0];
 }
 
-// Many times the limit over one connection, in complete messages.
+// Sends many times the limit over one connection, in complete messages.
 TEST_F(GrpcMemoryTest, CompleteMessagesAreNotLimited) {
   struct Case {
     const char* listens;
@@ -289,7 +289,7 @@ TEST_F(GrpcMemoryTest, CompleteMessagesAreNotLimited) {
       const grpc::Status set = Set(*honest, 4 << 20);
       ASSERT_TRUE(set.ok()) << set.error_message();
     }
-    // A greedy peer that is disconnected afterwards shows that all connections were checked.
+    // Afterwards, the disconnection of a greedy peer shows that all connections were checked.
     std::vector<std::unique_ptr<GreedyPeer>> greedy;
     greedy.push_back(std::make_unique<GreedyPeer>(port_, kLimits.one + (8 << 20)));
     ASSERT_EQ(StepUntilHungUp(greedy), 1);

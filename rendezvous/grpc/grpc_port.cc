@@ -24,7 +24,7 @@
 namespace ddprun {
 namespace {
 
-// Limit of unsent messages for an agent; no agent that reads falls this far behind.
+// Maximum number of unsent messages to an agent; no agent that reads falls this far behind.
 constexpr size_t kMaxUnsent = 1000;
 // Messages of agents are small; a larger one is invalid.
 constexpr size_t kMaxAgentMessageBytes = 1 << 20;
@@ -35,8 +35,8 @@ constexpr int kMaxCalls = 1000;
 constexpr uint64_t kOverheadBytes = 1 << 10;
 
 // An agent's stream. gRPC calls the On... methods on its threads; the coordinator calls the AgentPeer methods
-// on the io_context. The handler posted by OnDone deletes it, whether it runs or is dropped with the
-// io_context: handlers posted earlier have run or been dropped by then.
+// on the io_context. OnDone posts a handler that owns the stream, so the stream is deleted whether that
+// handler runs or is dropped with the io_context. Handlers posted earlier have run or been dropped by then.
 class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, proto::CoordinatorMessage>,
                           public AgentPeer {
  public:
@@ -48,7 +48,7 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
         context_(context),
         peer_(context->peer()),
         address_(PeerAddress(peer_)) {
-    // Tells the agent that the stream is accepted: its lease starts then.
+    // Notifies the agent that the stream is accepted. The lease of the agent starts then.
     StartSendInitialMetadata();
     Post([this](Coordinator& c) {
       id_ = c.Attach(this);
@@ -200,7 +200,7 @@ struct GrpcPort::Server {
     builder.RegisterService(&control);
     builder.RegisterService(&store);
     builder.SetMaxReceiveMessageSize(kMaxStoreMessageBytes);
-    // Closes the sockets of silent nodes. Leases do not depend on it.
+    // Keepalive closes the sockets of silent nodes. Leases do not depend on it.
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMillis);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMillis);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -242,8 +242,8 @@ void GrpcPort::Adopt(int fd) {
     server_ = std::make_unique<Server>(io_, coordinator_, &partial_messages_);
     server_->store.Use(store_);
   }
-  // gRPC sets this only on connections that it accepts itself. Without it an order waits 40 ms for the
-  // acknowledgement of the previous one.
+  // gRPC sets TCP_NODELAY only on connections that it accepts itself. Without TCP_NODELAY, an order waits
+  // 40 ms for the acknowledgement of the previous one.
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   partial_messages_.Watch(fd);

@@ -20,13 +20,13 @@ class GrpcPort {
   // `on_error`: as for PartialMessageLimiter.
   GrpcPort(boost::asio::io_context& io, Coordinator* coordinator,
            PartialMessageLimiter::OnError on_error = {}, const PartialMessageLimits& limits = {});
-  // Ends the remaining streams; blocks for about 1 s at most.
+  // Ends the remaining streams; blocks for at most about 1 s.
   ~GrpcPort();
   GrpcPort(const GrpcPort&) = delete;
   GrpcPort& operator=(const GrpcPort&) = delete;
 
-  // Sets the store for later calls of store clients; `store` is borrowed. Null, the initial value: none.
-  // Calls that wait in the previous store stay there until it is destroyed.
+  // Sets the store for later calls of store clients; `store` is borrowed. Null, the initial value: no
+  // store. Calls that wait in the previous store stay there until that store is destroyed.
   void ServeStore(StoreHub* store);
   // Ends all calls that wait in a store and refuses later ones, with `why`.
   void EndStore(const std::string& why);

@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 
 constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-// An agent on gRPC's blocking client, which can violate the protocol. All its calls end within 20 s.
+// An agent that uses gRPC's blocking client and can violate the protocol. All its calls end within 20 s.
 class TestAgent {
  public:
   explicit TestAgent(int port)
@@ -51,7 +51,7 @@ class TestAgent {
     message.mutable_heartbeat();
     return stream_->Write(message);
   }
-  // The next message other than a waiting notice; no kind at the end of the stream.
+  // Returns the next message other than a waiting notice, or an empty message at the end of the stream.
   proto::CoordinatorMessage Next() {
     proto::CoordinatorMessage message;
     do {
@@ -61,7 +61,7 @@ class TestAgent {
   }
   void HalfClose() { stream_->WritesDone(); }
   void Cancel() { context_.TryCancel(); }
-  // Reads the remaining messages, then the status of the stream.
+  // Reads the remaining messages and returns the status of the stream.
   grpc::Status End() {
     proto::CoordinatorMessage ignored;
     while (stream_->Read(&ignored)) {
@@ -227,7 +227,7 @@ TEST_F(GrpcPortTest, ShutsDownQuicklyWithOpenConnections) {
   ASSERT_TRUE(mute.Send(kPreface));
   ASSERT_TRUE(AwaitPeers(2));
   const auto begin = std::chrono::steady_clock::now();
-  // With an incoming message that is not handled.
+  // Leaves an incoming message unhandled.
   ASSERT_TRUE(member.Beat());
   thread_.Run([this] { server_->port.reset(); });
   EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(10));

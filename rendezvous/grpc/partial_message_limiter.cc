@@ -29,7 +29,7 @@ struct TcpInfo {
 };
 static_assert(offsetof(TcpInfo, pacing_rate) == 104);
 
-// Bytes that the kernel has received; none: the connection has ended.
+// Number of bytes that the kernel has received; nullopt: the connection has ended.
 std::optional<uint64_t> Received(int fd) {
   TcpInfo info{};
   socklen_t size = sizeof info;
@@ -40,7 +40,7 @@ std::optional<uint64_t> Received(int fd) {
   return info.bytes_received;
 }
 
-// The peer of `fd` in the form of PeerAddress, with its port; empty if it is not connected.
+// Returns the peer of `fd` in the form of PeerAddress, with its port; empty if `fd` is not connected.
 std::string NameOf(int fd) {
   boost::asio::ip::tcp::endpoint endpoint;
   auto size = static_cast<socklen_t>(endpoint.capacity());
@@ -82,7 +82,7 @@ void PartialMessageLimiter::Watch(int fd) {
   const std::string peer = NameOf(fd);
   const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (peer.empty() || copy < 0) {
-    // The peer has disconnected, or no descriptor is available: a connection must not stay unwatched.
+    // The peer has disconnected, or no descriptor is available. The connection must not stay unwatched.
     ::shutdown(fd, SHUT_RDWR);
     if (copy >= 0) ::close(copy);
     return;
@@ -90,7 +90,7 @@ void PartialMessageLimiter::Watch(int fd) {
   {
     absl::MutexLock lock(&mutex_);
     Connection& connection = connections_[peer];
-    if (connection.fd >= 0) ::close(connection.fd);  // of an ended connection with the same port
+    if (connection.fd >= 0) ::close(connection.fd);  // of an ended connection from the same address and port
     connection = {.fd = copy};
   }
   if (!awaiting_) Await(kPauseWhenMuchComes);

@@ -1,9 +1,9 @@
 // Limits the memory that gRPC uses for incomplete messages, measured from outside gRPC.
 //
 // gRPC buffers the received part of a message of any announced size, on any number of streams, and checks the
-// size limit only when the message is complete. Its ResourceQuota ends calls of other clients, and reacts
-// more slowly than the memory fills. The bytes that the kernel has received on a connection, minus the
-// complete messages, approximate the size of the incomplete ones.
+// size limit only when the message is complete. gRPC's ResourceQuota ends calls of other clients and reacts
+// more slowly than the memory fills. The number of bytes that the kernel has received on a connection, minus
+// the size of the complete messages, approximates the size of the incomplete ones.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@
 namespace ddprun {
 
 struct PartialMessageLimits {
-  uint64_t one = 160 << 20;          // bytes of one connection, as over c10d TCP
+  uint64_t one = 160 << 20;          // bytes of one connection; the same limit as for c10d TCP
   uint64_t all = uint64_t{1} << 30;  // bytes of all connections
 };
 
-// Disconnects a connection that exceeds its limit and, if all together exceed theirs, the one that holds
-// most. Checks twice a second, and 20 times a second while much data arrives; a limit may be exceeded by the
-// data of one interval.
+// Disconnects each connection that exceeds the limit `one`. If all connections together exceed the limit
+// `all`, disconnects the one that holds the most. Checks twice a second, and 20 times a second while much
+// data arrives; a limit may be exceeded by the data of one interval.
 //   Threads: the thread of `io`; CameWhole from any thread.
 //   Owns:    a duplicate descriptor of each connection until it has ended.
 class PartialMessageLimiter {

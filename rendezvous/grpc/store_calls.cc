@@ -35,7 +35,7 @@ struct StoreCalls::Shared {
   Shared(boost::asio::io_context& io, uint64_t max_bytes, OnMessage on_message)
       : io(io), limit(max_bytes), on_message(std::move(on_message)) {}
 
-  // False: all calls have been ended, and this one must be ended as well.
+  // False: EndAll has been called, and the caller must end this call as well.
   bool Open(Call* call) {
     absl::MutexLock lock(&mutex);
     if (why.ok()) open.insert(call);
@@ -60,7 +60,8 @@ struct StoreCalls::Shared {
   absl::Status why ABSL_GUARDED_BY(mutex);  // not OK: all calls have been ended
 };
 
-// Lives until gRPC has finished with it, it has left the store, and all its posted handlers have run.
+// Lives until gRPC has finished with the call, the call has left the store, and all its posted handlers have
+// run.
 class StoreCalls::Call final : public grpc::ServerUnaryReactor,
                                public StoreHub::Waiter,
                                public std::enable_shared_from_this<Call> {
@@ -109,7 +110,7 @@ class StoreCalls::Call final : public grpc::ServerUnaryReactor,
 
  private:
   void Ask() {
-    // Closed while it executes, so that no other thread accesses the reply.
+    // The call is closed while it executes, so that no other thread accesses the reply.
     if (!shared_->Close(this)) return;
     if (shared_->hub == nullptr) return Finish(ToGrpc(absl::UnavailableError("there is no store now")));
     if (store_id_ != 0 && store_id_ != shared_->store_id) {
@@ -152,7 +153,7 @@ class StoreCalls::Call final : public grpc::ServerUnaryReactor,
   const StoreQuestion question_;
   std::shared_ptr<Call> until_done_;
   // On the thread of io only:
-  StoreHub* hub_ = nullptr;  // the hub that it has entered
+  StoreHub* hub_ = nullptr;  // the hub that the call has entered
   ConnId id_;
   std::shared_ptr<Call> until_left_;
 };

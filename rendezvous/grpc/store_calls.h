@@ -20,7 +20,7 @@
 
 namespace ddprun {
 
-// A limit of `max_bytes` shared by all HeldBytes of it.
+// A limit of `max_bytes`, shared by all HeldBytes that refer to it.
 //   Threads: thread-safe.
 class ByteLimit {
  public:
@@ -48,7 +48,7 @@ class ByteLimit {
   uint64_t taken_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// The share of one holder in a limit, which must outlive it. The destructor gives it back.
+// One holder's share of a ByteLimit, which must outlive this object. The destructor gives the share back.
 //   Threads: one caller at a time.
 class HeldBytes {
  public:
@@ -57,7 +57,7 @@ class HeldBytes {
   HeldBytes(const HeldBytes&) = delete;
   HeldBytes& operator=(const HeldBytes&) = delete;
 
-  //   Errors: as ByteLimit::Take.
+  //   Errors: those of ByteLimit::Take.
   absl::Status Add(uint64_t bytes, absl::string_view what) {
     absl::Status status = limit_->Take(bytes, what);
     if (status.ok()) bytes_ += bytes;
@@ -78,10 +78,10 @@ class HeldBytes {
 // The context in which a call operates on the store, on the store's thread.
 struct StoreTurn {
   StoreHub& hub;
-  ConnId id;          // id for waits of the call
+  ConnId id;          // id under which the call waits
   uint64_t store_id;  // id of the store
-  // Memory of the call. A reply is added before it is built and before the store is changed for it, except
-  // for the few bytes that every call has.
+  // Memory of the call. Add the size of the reply before building it and before changing the store. The few
+  // bytes that every reply needs are already included.
   HeldBytes& held;
 };
 
@@ -94,12 +94,12 @@ struct StoreQuestion {
   bool tells_that_it_waits = false;
 };
 
-// Limit of the requests and replies of all calls in flight, including calls that wait.
+// Limit for the requests and replies of all calls in flight, including calls that wait.
 inline constexpr uint64_t kMaxBytesOfCalls = 512 << 20;
 
-// Every call is answered once: by the store on the thread of `io`, or with UNAVAILABLE if that has not
-// happened before EndAll. A call is answered before the calls that it has woken, which are answered in order
-// of their waits. The memory of calls is limited: a request beyond the limit is refused with
+// Every call is answered once: by the store on the thread of `io`, or with UNAVAILABLE if the store
+// has not answered before EndAll. A call is answered before the calls that it has woken, which are answered
+// in the order of their waits. The memory of calls is limited: a request beyond the limit is refused with
 // RESOURCE_EXHAUSTED.
 //   Threads: Start on gRPC's threads, Use on the thread of `io`, EndAll on any thread.
 class StoreCalls {
@@ -114,8 +114,8 @@ class StoreCalls {
   StoreCalls(const StoreCalls&) = delete;
   StoreCalls& operator=(const StoreCalls&) = delete;
 
-  // Sets the store for later calls; `hub` is borrowed. Null: none. Calls that wait in the previous store stay
-  // there until it is destroyed, which ends them with ABORTED.
+  // Sets the store for later calls; `hub` is borrowed. Null: no store. Calls that wait in the previous store
+  // stay there until that store is destroyed, which ends the calls with ABORTED.
   void Use(StoreHub* hub);
   // Starts a call. `checked` is the result of its validation; an error is sent as the reply. `question` may
   // refer to the request and the reply, which live until the call is answered.
@@ -126,8 +126,8 @@ class StoreCalls {
     if constexpr (requires { request.store(); }) store_id = request.store();
     return Start(context, checked, store_id, request.SpaceUsedLong(), std::move(question));
   }
-  // Ends all waiting and later calls with UNAVAILABLE and `why`. Call before shutting down the server: later,
-  // handlers of `io` answer no call.
+  // Ends all open and later calls with UNAVAILABLE and `why`. Handlers on `io` answer no call after that.
+  // Call before shutting down the server.
   void EndAll(const std::string& why);
 
  private:

@@ -30,7 +30,8 @@ absl::StatusOr<bool> Done(const absl::Status& status) {
 
 std::string Owned(absl::string_view bytes) { return std::string(bytes); }
 
-// Limits a reply. A request of a few bytes can ask for gigabytes, and Append can grow a value to that size.
+// Limits the size of a reply: a request of a few bytes can request gigabytes, and Append can grow a value to
+// that size.
 class ReplyRoom {
  public:
   explicit ReplyRoom(const StoreTurn& turn) : held_(turn.held) {}
@@ -227,7 +228,7 @@ StoreService::Reactor* StoreService::QueuePop(Context* context, const proto::Que
   return calls_.Start(context, StoreRequestCheck("QueuePop").Key(request->name()).status(), *request,
                       {.ask = [request, reply](const StoreTurn& turn) -> absl::StatusOr<bool> {
                         if (turn.hub.store().QueueLen(request->name()) == 0) return true;
-                        // Reserves room first: an item must not be lost after it was removed from the queue.
+                        // Reserves room first: an item removed from the queue must not be lost.
                         constexpr uint64_t kMost = c10d::ParserLimits().max_value_bytes;
                         RETURN_IF_ERROR(turn.held.Add(kMost, "a reply"), "QueuePop");
                         turn.hub.store().QueuePop(request->name(), reply->mutable_item());

@@ -1,4 +1,4 @@
-// Serves a store to gRPC clients. They share its keys and waits with the c10d connections of the same port.
+// Serves a store to gRPC clients. The c10d connections of the same port share its keys and waits.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ class StoreService final : public proto::Store::CallbackService {
                         StoreCalls::OnMessage on_message = {})
       : calls_(io, max_bytes, std::move(on_message)) {}
 
-  // As in StoreCalls.
+  // See StoreCalls.
   void Use(StoreHub* hub) { calls_.Use(hub); }
   void EndAll(const std::string& why) { calls_.EndAll(why); }
 

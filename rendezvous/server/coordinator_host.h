@@ -21,7 +21,7 @@
 
 namespace ddprun {
 
-//   Threads: the thread of `io`; gRPC has threads of its own after the first gRPC connection.
+//   Threads: the thread of `io`; gRPC has its own threads after the first gRPC connection.
 //   Owns:    the port and its connections.
 class CoordinatorHost {
  public:
@@ -32,11 +32,12 @@ class CoordinatorHost {
   CoordinatorHost(const CoordinatorHost&) = delete;
   CoordinatorHost& operator=(const CoordinatorHost&) = delete;
 
-  // As Coordinator::RecordTo. Objects that `sink` refers to must outlive this one.
+  // Like Coordinator::RecordTo. Objects that `sink` refers to must outlive this object.
   void RecordTo(StepSink sink) { coordinator_.RecordTo(std::move(sink)); }
 
   int port() const { return listener_->port(); }
-  // Creates a link for the agent of this process. `address` is its address for workers of other nodes.
+  // Creates a link for the agent of this process. `address` is the agent's address for workers of other
+  // nodes.
   std::unique_ptr<CoordinatorLink> Link(const std::string& address);
   // The addresses of agents in other processes, as seen from here.
   std::vector<std::string> AgentAddresses() const { return coordinator_.AgentAddresses(); }
@@ -47,8 +48,8 @@ class CoordinatorHost {
   // The store for new clients.
   const KvStore& StoreForTest() const { return store_->store(); }
 
-  // Ends the open jobs with `reason`. Waits until their workers have stopped, which the drain timeout of each
-  // job bounds, then for at most `farewell` until all agents have received their dismissal and disconnected.
+  // Ends the open jobs with `reason`. Waits until their workers have stopped (bounded by the drain timeout of
+  // each job), then for at most `farewell` until all agents have received their dismissal and disconnected.
   // Then ends the waits of store clients, closes the port, and waits at most 1 s for the remaining clients to
   // disconnect. Then invokes `done` once, never from within this call.
   void Close(const std::string& reason, Duration farewell, absl::AnyInvocable<void()> done);
@@ -58,10 +59,10 @@ class CoordinatorHost {
  private:
   CoordinatorHost(boost::asio::io_context& io, Coordinator::Log log);
   std::unique_ptr<C10dServer> NewStore();
-  // Returns a callback that logs a store client disconnected because of an error.
+  // Returns a callback that logs that a store client was disconnected because of an error.
   std::function<void(const std::string& peer, const absl::Status& why)> ClientClosed();
   HttpReply Page(const HttpTarget& target);
-  // A warden reports that its node is gone.
+  // Handles the report of a warden that its node is gone.
   HttpReply DeleteNode(const HttpTarget& target);
   void CheckAgentsGone();
   void EndStores();

@@ -33,7 +33,7 @@ class CoordinatorHostTest : public ::testing::Test {
     });
   }
 
-  // The body of a page, or the whole response if its status is not 200.
+  // Returns the body of a page, or the whole response if its status is not 200.
   std::string Get(const std::string& path) {
     RawPeer peer(host_->port());
     peer.Send(absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: x\r\n\r\n"));
@@ -57,7 +57,7 @@ class CoordinatorHostTest : public ::testing::Test {
   bool AwaitHere(proto::CoordinatorMessage::KindCase kind) {
     return thread_.Eventually([this, kind] { return here_.kind_case() == kind; });
   }
-  // Closes the host; ready when it is done.
+  // Starts to close the host. The future is ready when the host is closed.
   std::future<void> Close(const std::string& reason, Duration timeout) {
     auto done = std::make_shared<std::promise<void>>();
     thread_.Run([&] { host_->Close(reason, timeout, [done] { done->set_value(); }); });
@@ -68,7 +68,7 @@ class CoordinatorHostTest : public ::testing::Test {
   }
 
   IoThread thread_;
-  std::vector<std::string> log_;  // on the thread
+  std::vector<std::string> log_;  // used on thread_ only
   std::unique_ptr<CoordinatorHost> host_ = thread_.Run([this] {
     return CoordinatorHost::Open(
                thread_.io(), "127.0.0.1", 0,
@@ -118,7 +118,7 @@ TEST_F(CoordinatorHostTest, OnePortSpeaksThreeProtocols) {
   const boost::json::value status = boost::json::parse(Get("/status"));
   EXPECT_EQ(status.at("jobs").at(0).at("nodes").as_array().size(), 2u);
 
-  // Both stop their workers. Then both are dismissed, and no agent is left to wait for.
+  // Both agents stop their workers. Then both are dismissed, and the host has no agent left to wait for.
   std::future<void> done = Close("the host goes down", seconds(20));
   while (agent->Read(&message) && !message.has_stop()) {
   }

@@ -1,6 +1,9 @@
-// allreduce_bench [RANKS_OF_NODE,...] [CHUNK_BYTES] [ALGORITHM]: measures the time of an all-reduce of floats
-// by size, with real processes. "2" is two ranks that share memory, "1,1" two nodes on this machine.
-// ALGORITHM: a name from all_reduce_choice.h, used for all sizes; default "chosen": ChooseAllReduce's choice.
+// allreduce_bench [RANKS_OF_NODE,...] [CHUNK_BYTES] [ALGORITHM]: measures how long an all-reduce of floats
+// takes at each of several sizes, with one process per rank.
+//   RANKS_OF_NODE: number of ranks on each node. "2" is two ranks that share memory; "1,1" is two nodes,
+//                  both on this machine.
+//   ALGORITHM:     a name from all_reduce_choice.h, used for all sizes. Default: "chosen", the algorithm that
+//                  ChooseAllReduce selects.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

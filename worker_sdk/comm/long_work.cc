@@ -14,7 +14,7 @@
 namespace ddprun {
 namespace {
 
-// How often a working rank reports its progress.
+// Maximum interval between a working rank's progress reports.
 constexpr Duration kBeat = seconds(1);
 
 // One rank's report.
@@ -25,7 +25,8 @@ struct Beat {
 
 TimePoint Now() { return std::chrono::steady_clock::now(); }
 
-// Exchanges beats until no rank is working. Ranks without work block in the collective until the others beat.
+// Exchanges beats until no rank is working. A rank without work sends its beat at once and blocks in the
+// collective until the working ranks send theirs.
 absl::Status BeatUntilAllHaveEnded(Communicator* comm, absl::string_view what, Duration stall_limit,
                                    const WorkProgress& progress, Event* ended) {
   const Duration beat = std::min<Duration>(kBeat, stall_limit / 4);

@@ -1,5 +1,5 @@
-// Work of some ranks, such as writing or reading a snapshot, for which the others wait longer than a
-// collective's deadline allows.
+// Work that only some ranks do, such as writing or reading a snapshot, while the other ranks wait for longer
+// than a collective's deadline allows.
 //
 //   absl::Status written;
 //   LongWork write = [&](WorkProgress& progress) { written = store.Write(snapshot, progress); };
@@ -18,7 +18,7 @@
 
 namespace ddprun {
 
-// Progress of a rank's work, in any unit that only grows, such as bytes or files.
+// Progress of a rank's work, as a count that only grows. The caller chooses its unit, such as bytes or files.
 //   Threads: any.
 class WorkProgress {
  public:
@@ -31,14 +31,14 @@ class WorkProgress {
 
 using LongWork = std::function<void(WorkProgress&)>;
 
-// Runs this rank's `work` (null: none) on a thread of its own, and returns when the work of all ranks has
-// completed. The total time is not limited, but each working rank must advance its progress at least once in
-// `stall_limit`. All ranks call it, with equal limits. Even after an error it returns only when this rank's
-// work has completed.
+// Runs this rank's `work` (null: none) on its own thread, and returns when the work of all ranks has
+// completed. The total time is not limited, but each working rank must advance its progress at least once
+// every `stall_limit`. All ranks must call FinishTogether, with equal limits. Even on error, it returns only
+// after this rank's work has completed.
 //   what:   describes the work in errors, such as "writing the snapshot of step 40".
 //   Errors: kDeadlineExceeded: a rank made no progress or was stopped; otherwise those of Pending::Wait.
-//           After any error the communicator is dead. The result of the work itself is the caller's to
-//           report.
+//           After any error the communicator is dead. The status does not include the result of the work
+//           itself; the caller must report that result.
 absl::Status FinishTogether(Communicator* comm, absl::string_view what, Duration stall_limit,
                             const LongWork& work);
 

@@ -1,4 +1,4 @@
-// Real processes; the first rank works, the others wait.
+// Runs real processes: the first rank works while the others wait.
 #include "worker_sdk/comm/long_work.h"
 
 #include <gmock/gmock.h>
@@ -23,10 +23,11 @@ using ::testing::HasSubstr;
 constexpr Duration kStallLimit = milliseconds(600);
 constexpr int kWaited = 0, kEnded = 42;
 
-// steady: works for four times the stall limit and advances its progress.
-// stuck:  works as long without advancing.
-// stop:   stops itself.
-// die:    kills itself.
+// What the first rank does, by scenario:
+//   steady: works for four times the stall limit and advances its progress.
+//   stuck:  works for the same time without advancing its progress.
+//   stop:   stops itself.
+//   die:    kills itself.
 int RunRank(const RankProcess& self) {
   FakeFileStore store(self.store_dir);
   auto comm = CreateHostCommunicator(self.options, &store);

@@ -11,18 +11,18 @@
 
 namespace ddprun {
 
-// A key-value store of one round: keys set in earlier rounds are not visible.
+// A key-value store for one round: keys set in earlier rounds are not visible.
 //   Threads: any number of callers.
 class Store {
  public:
   virtual ~Store() = default;
 
-  // Sets or replaces.
+  // Sets `key`, or replaces its value.
   //   Errors: kUnavailable: the store is not reachable.
   virtual absl::Status Set(absl::string_view key, absl::string_view value) = 0;
 
   // Blocks until `key` is set and returns its value.
-  //   Errors: kDeadlineExceeded: not set in time; the message names the key, and the store stays usable.
+  //   Errors: kDeadlineExceeded: `key` was not set in time; the message names it, and the store stays usable.
   //           kUnavailable: the store is not reachable.
   virtual absl::StatusOr<std::string> Get(absl::string_view key, Duration timeout) = 0;
 };

@@ -8,7 +8,7 @@
 namespace ddprun {
 namespace {
 
-// Elements summed over the whole tree at a time, so that the registers stay in the L1 cache.
+// Elements per pass over the tree: few enough for the registers to stay in the L1 cache.
 constexpr size_t kBlockElems = 1024;
 
 void AppendSubtrees(RankRange node, RankRange within, std::vector<RankRange>* out) {
@@ -59,8 +59,8 @@ SumTree::SumTree(RankRange whole, absl::Span<const RankRange> leaves)
   DDPRUN_CHECK(next_leaf == num_leaves_, "the leaves do not cover the tree");
 }
 
-// Emits the additions for `range` and returns the operand with their result: a leaf, or register `dst`. Uses
-// registers from `dst` on.
+// Emits the additions for `range` and returns the operand that holds their result: a leaf or register `dst`.
+// Uses only register `dst` and the registers after it.
 int SumTree::Compile(RankRange range, absl::Span<const RankRange> leaves, int* next_leaf, int dst) {
   DDPRUN_CHECK(*next_leaf < num_leaves_, "the leaves do not cover the tree");
   if (leaves[*next_leaf] == range) return (*next_leaf)++;

@@ -7,9 +7,9 @@
 //    \___/   \__|
 //      \______/
 //
-// Floating-point addition is not associative: only a fixed tree makes a sum independent of which ranks share
-// a node, of sizes and of timing. The subtrees of aligned ranges of 2^k ranks are the same in every world, so
-// runs with 1, 2, 4 and 8 workers can agree to the last bit.
+// Floating-point addition is not associative. A sum is independent of sizes, timing and which ranks share a
+// node only if the tree is fixed. The subtree over an aligned range of 2^k ranks is the same for every world
+// size, so runs with 1, 2, 4 and 8 workers can agree to the last bit.
 #pragma once
 
 #include <cstddef>
@@ -27,32 +27,34 @@ struct RankRange {
   bool operator==(const RankRange&) const = default;
 };
 
-// One range for each rank: the leaves of a tree over the ranks' inputs.
+// One range for each rank in `range`: the leaves of a tree over the ranks' inputs.
 std::vector<RankRange> SingleRanks(RankRange range);
 
 // The rank at which the tree splits `range`.
 //   REQUIRES: range.size() >= 2.
 int SplitOf(RankRange range);
 
-// The maximal subtrees of the tree over `whole` that lie in `within`, in order. The rest of the tree needs
-// only their sums. There is one for 2^k ranks that begin at a multiple of 2^k, otherwise at most 2 log2(n).
+// The maximal subtrees of the tree over `whole` that lie in `within`, in rank order. The rest of the tree
+// needs only the sums of these subtrees. If `within` is 2^k ranks that begin at a multiple of 2^k, there is
+// one subtree; otherwise there are at most 2 log2(n) subtrees for n ranks.
 std::vector<RankRange> SubtreesWithin(RankRange whole, RankRange within);
-// The size of SubtreesWithin; allocates nothing.
+// Returns SubtreesWithin(whole, within).size() without allocating.
 int NumSubtreesWithin(RankRange whole, RankRange within);
 
-// The additions that compute the sum of the tree over `whole` from the sums of some subtrees (`leaves`).
+// The additions that compute the sum over `whole` from the sums of the subtrees in `leaves`.
 class SumTree {
  public:
   // REQUIRES: `leaves` are subtrees of the tree over `whole`, in order, and cover it.
   SumTree(RankRange whole, absl::Span<const RankRange> leaves);
 
-  // out[i] = the tree's sum of leaves[k][i] over all k, divided by `divisor`.
+  // out[i] = the sum of leaves[k][i] over all k, added in tree order and divided by `divisor`.
   //   Shapes: leaves [number of leaves] pointers to [num_elems]; out [num_elems], overlapping no leaf.
   template <typename T>
   void Run(absl::Span<const T* const> leaves, T* out, size_t num_elems, T divisor) const;
 
  private:
-  // registers[dst] = operand lhs + operand rhs; operands below num_leaves_ are leaves, the others registers.
+  // registers[dst] = operand lhs + operand rhs. Operand x is leaf x if x < num_leaves_, otherwise register
+  // x - num_leaves_.
   struct Add {
     int dst, lhs, rhs;
   };

@@ -43,7 +43,7 @@ TEST(SubtreesWithinTest, NumSubtreesWithinEqualsTheNumberListed) {
   }
 }
 
-// The definition, literally.
+// The definition in sum_tree.h, implemented literally.
 template <typename T>
 T ReferenceSum(const std::vector<std::vector<T>>& values, size_t i, int lo, int hi) {
   if (hi - lo == 1) return values[lo][i];
@@ -64,7 +64,7 @@ void CheckRandomWorlds(uint64_t seed) {
     for (auto& v : values) {
       for (T& x : v) x = uniform(random) * std::exp2(static_cast<T>(random() % 20));
     }
-    // A random split into nodes: each node sums its subtrees, and the world's tree adds these sums.
+    // A random split into nodes: each node sums its subtrees, and the tree over all ranks adds these sums.
     std::vector<std::vector<T>> sums;
     std::vector<RankRange> subtrees;
     for (int lo = 0, hi; lo < world; lo = hi) {
@@ -97,7 +97,7 @@ TEST(SumTreeTest, IsBitEqualToTheDefinitionForAnySplitIntoNodes) {
   CheckRandomWorlds<double>(2);
 }
 
-// Why the tree is fixed: with another one the test above would fail.
+// Shows why the tree must be fixed: with a different tree, the test above would fail.
 TEST(SumTreeTest, AnotherOrderGivesAnotherSum) {
   const float a = 1e8f, b = -1e8f, c = 1.0f;
   const float* const leaves[] = {&a, &c, &b};

@@ -1,13 +1,13 @@
-// Random numbers as a function of (seed, counter): the state is two numbers, and equal states give equal bits
-// with every machine, compiler and library.
+// Random numbers as a function of (seed, counter). The state is only these two numbers, and equal states give
+// equal bits on every machine and with every compiler and library.
 #pragma once
 
 #include <cstdint>
 
 namespace ddprun {
 
-// A bijection of 64 bits in which every input bit moves about half of the output bits (the finalizer of
-// SplitMix64).
+// A bijection on 64-bit numbers: flipping any input bit flips about half of the output bits. This is the
+// finalizer of SplitMix64.
 //   Source:  Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014.
 [[nodiscard]] constexpr uint64_t MixBits(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -35,7 +35,7 @@ class CounterRng {
   }
 
   [[nodiscard]] constexpr uint64_t seed() const { return seed_; }
-  [[nodiscard]] constexpr uint64_t counter() const { return counter_; }  // draws so far
+  [[nodiscard]] constexpr uint64_t counter() const { return counter_; }  // number of draws so far
 
  private:
   static constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;

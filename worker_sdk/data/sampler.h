@@ -1,9 +1,9 @@
 // Assigns samples to steps, and the samples of a step to ranks.
 //
 // The samples of all epochs form one endless sequence: epoch 0 shuffled, epoch 1 shuffled differently, and so
-// on. A step takes the next `global_batch` samples, independent of the number of workers. The position is
-// therefore one number for the whole job, and no sample is repeated or skipped after a restart or a change of
-// the world size.
+// on. A step takes the next `global_batch` samples, regardless of the number of workers. The position in the
+// sequence is therefore one number for the whole job, and no sample is repeated or skipped after a restart or
+// a change in world size.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace ddprun {
 struct SamplerState {
   uint64_t seed = 0;
   int64_t epoch = 0;
-  int64_t position = 0;  // samples of this epoch already taken, by all ranks together
+  int64_t position = 0;  // samples of this epoch already taken by all ranks together
 
   bool operator==(const SamplerState&) const = default;
 };
@@ -24,7 +24,7 @@ class Sampler {
   // REQUIRES: num_samples >= 1
   Sampler(int64_t num_samples, const SamplerState& state);
 
-  // The sample (0..num_samples-1) at `offset` >= 0 from the current position.
+  // Returns the sample (0..num_samples-1) that is `offset` >= 0 after the current position.
   [[nodiscard]] int64_t Peek(int64_t offset) const;
 
   // Takes the next `count` samples. REQUIRES: count >= 0
@@ -45,15 +45,15 @@ struct BatchSpan {
   bool operator==(const BatchSpan&) const = default;
 };
 
-// The part of rank `rank` of `world_size`. The spans are contiguous in rank order and cover the batch; their
-// lengths differ by at most one, with the longer ones first.
+// Returns the span of the batch that belongs to `rank`. The spans of all ranks are contiguous in rank order
+// and cover the batch. Their lengths differ by at most one; lower ranks have the longer spans.
 [[nodiscard]] BatchSpan SpanOfRank(int64_t global_batch, int64_t rank, int64_t world_size);
 
-// A shuffle of 0..n-1, computed without memory.
+// A shuffle of 0..n-1, computed without storing it.
 //
-// A Feistel network over the least even number of bits that n fits into. A result beyond n-1 is mapped again
-// until it is in range (fewer than four times on average), which keeps the map a bijection of 0..n-1. Equal
-// (n, key) give the same shuffle on every machine.
+// Uses a Feistel network on the smallest even number of bits that can hold n-1. A result beyond n-1 is mapped
+// again until it is in range, fewer than four times on average; the map is therefore a bijection on 0..n-1.
+// The same (n, key) give the same shuffle on every machine.
 //   Source:  Black, Rogaway: Ciphers with Arbitrary Finite Domains, CT-RSA 2002, method 3.
 class Permutation {
  public:

@@ -29,7 +29,7 @@ TEST(PermutationTest, IsABijectionForEverySize) {
 TEST(PermutationTest, DependsOnlyOnTheKey) {
   EXPECT_EQ(Shuffled(100, 1), Shuffled(100, 1));
   EXPECT_NE(Shuffled(100, 1), Shuffled(100, 2));
-  // Snapshots depend on exactly these numbers (computed once by another program).
+  // Snapshots depend on exactly these numbers, which another program computed.
   EXPECT_EQ(Shuffled(8, 42), (std::vector<int64_t>{5, 3, 6, 0, 1, 4, 2, 7}));
 }
 
@@ -66,8 +66,8 @@ TEST(SpanOfRankTest, CoversTheBatchInOrder) {
   }
 }
 
-// Each step has another world size and another batch, and restores its samplers from the previous state: the
-// sequence of samples is that of a single worker, and every epoch has every sample once.
+// Each step has a different world size and batch size, and restores its samplers from the previous state. The
+// sequence of samples is still that of a single worker, and every epoch contains every sample once.
 TEST(SamplerTest, EverySampleIsTakenOncePerEpochForAnyWorldSizes) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

@@ -11,7 +11,7 @@
 
 namespace ddprun {
 
-// Gradients first .. first + count - 1 (positions in ready order), with num_elems elements in total.
+// Gradients first .. first + count - 1 (indices in ready order), with num_elems elements in total.
 struct Bucket {
   size_t first = 0;
   size_t count = 0;
@@ -19,15 +19,15 @@ struct Bucket {
   bool operator==(const Bucket&) const = default;
 };
 
-// Groups the gradients, in the order in which they become ready, into buckets. A bucket is closed once it
-// holds bucket_elems (the first one: first_bucket_elems) or more. A gradient is never split; an empty list
-// gives no buckets. Depends on sizes alone, so all ranks agree.
+// Groups the gradients into buckets, in the order in which they become ready. A bucket is closed once it
+// holds at least bucket_elems elements (first_bucket_elems for the first bucket). A gradient is never split;
+// an empty list gives no buckets. The result depends only on sizes, so all ranks get the same buckets.
 std::vector<Bucket> PlanBuckets(absl::Span<const size_t> num_elems_in_ready_order, size_t first_bucket_elems,
                                 size_t bucket_elems);
 
 struct StepBegan {};
 struct GradBecameReady {
-  size_t index;  // position in ready order
+  size_t index;  // in ready order
 };
 using BucketEvent = std::variant<StepBegan, GradBecameReady>;
 
@@ -36,16 +36,17 @@ struct LaunchBuckets {
   std::vector<size_t> buckets;
 };
 
-// Pure. Steps follow one another:
+// Pure. Steps do not overlap:
 //
 //   StepBegan ──> every bucket waits for its `count` gradients
-//   GradBecameReady(i) ──> the bucket of i waits for one gradient less; then, in order, each next
-//                          unlaunched bucket that waits for none is launched
+//   GradBecameReady(i) ──> the bucket of i waits for one gradient fewer; then unlaunched buckets launch in
+//                          order, up to the first one that still waits for a gradient
 class BucketScheduler {
  public:
   explicit BucketScheduler(std::vector<Bucket> buckets);
 
-  // REQUIRES: StepBegan first and only when done(); each gradient once per step.
+  // REQUIRES: the first event is StepBegan; StepBegan only when done(); each gradient becomes ready once per
+  // step.
   [[nodiscard]] LaunchBuckets Step(const BucketEvent& event);
 
   // True if all buckets of the step are launched, or no step has begun.
@@ -55,7 +56,7 @@ class BucketScheduler {
   const std::vector<Bucket> buckets_;
   std::vector<size_t> bucket_of_;    // by gradient
   std::vector<char> ready_;          // by gradient: 1 if it became ready in this step
-  std::vector<size_t> num_missing_;  // by bucket
+  std::vector<size_t> num_missing_;  // by bucket: gradients that are not ready yet
   size_t next_;                      // first bucket not launched in this step
 };
 

@@ -32,7 +32,7 @@ struct DataParallel<T>::Impl {
     for (const Bucket& bucket : buckets) flat.emplace_back(bucket.num_elems);
   }
 
-  // Calls f(gradient, its position in the flat bucket) for all gradients of `bucket`.
+  // Calls f(gradient, pointer to its elements in the flat buffer) for each gradient in `bucket`.
   template <typename F>
   void ForEachGrad(size_t bucket, F f) {
     T* place = flat[bucket].data();
@@ -53,7 +53,7 @@ struct DataParallel<T>::Impl {
   const std::vector<Bucket> buckets;
   BucketScheduler scheduler;
   std::vector<std::vector<T>> flat;               // by bucket
-  std::vector<std::unique_ptr<Pending>> pending;  // by bucket; those launched in this step
+  std::vector<std::unique_ptr<Pending>> pending;  // by bucket; only buckets launched in this step
 };
 
 template <typename T>
@@ -63,7 +63,8 @@ DataParallel<T>::DataParallel(Communicator* comm, std::vector<absl::Span<T>> gra
 
 template <typename T>
 DataParallel<T>::~DataParallel() {
-  // Destroyed during a step: the buckets' memory must not be freed while the communicator uses it.
+  // If a step is in progress, the communicator may still use the buckets' memory, which must not
+  // be freed yet.
   if (impl_->pending.empty()) return;
   impl_->comm->Abort("a data-parallel step was not finished");
   for (auto& pending : impl_->pending) (void)pending->Wait(std::chrono::steady_clock::now());
@@ -86,7 +87,7 @@ absl::Status DataParallel<T>::Finish() {
   const TimePoint deadline = std::chrono::steady_clock::now() + impl_->options.timeout;
   absl::Status result;
   for (size_t b = 0; b < impl_->pending.size(); ++b) {
-    result.Update(impl_->pending[b]->Wait(deadline));  // after an error the others fail with it
+    result.Update(impl_->pending[b]->Wait(deadline));  // after an error, all others fail with it
     if (!result.ok()) continue;
     impl_->ForEachGrad(b,
                        [](absl::Span<T> grad, T* place) { std::copy_n(place, grad.size(), grad.begin()); });

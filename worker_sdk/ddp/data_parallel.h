@@ -20,9 +20,11 @@ namespace ddprun {
 
 struct DataParallelOptions {
   ReduceOp op = ReduceOp::kMean;
-  // A bucket is closed once it holds this much. Larger: fewer operations. Smaller: the first starts earlier.
+  // A bucket is closed once it holds this many bytes. Larger buckets mean fewer operations; smaller buckets
+  // start earlier.
   size_t bucket_bytes = 4 << 20;
-  // The same for the first bucket, so that communication starts soon after backward does.
+  // The same limit for the first bucket, smaller by default so that communication starts soon after backward
+  // does.
   size_t first_bucket_bytes = 256 << 10;
   // Time limit for reducing all gradients of a step, counted from Finish().
   Duration timeout = seconds(300);
@@ -31,9 +33,9 @@ struct DataParallelOptions {
 // Reduces the gradients of one model. T: float or double.
 //   Order:   all ranks construct it with equal sizes and options, and run the same steps. Gradients may
 //            become ready in any order, which may differ between ranks; the order of `grads_in_ready_order`
-//            is fastest.
-//   Errors:  returned by Finish(): those of Pending::Wait. After one, this and its communicator are dead.
-//            Destroying this with an all-reduce in flight aborts the communicator.
+//            is the fastest.
+//   Errors:  returned by Finish(): those of Pending::Wait. After an error, this object and its communicator
+//            are dead. Destroying this object with an all-reduce in flight aborts the communicator.
 //   Threads: one caller at a time.
 //   Owns:    its bucket buffers; `comm` and the gradients' memory belong to the caller and outlive it.
 template <typename T>
@@ -48,9 +50,9 @@ class DataParallel {
   // Starts a step. REQUIRES: the previous step was finished.
   void Begin();
 
-  // Reports that gradient `index` (its position in the constructor's list) is complete for this step. The
+  // Reports that gradient `index` (its index in the constructor's list) is complete for this step. The
   // gradient must not change until Finish(), which overwrites it.
-  //   REQUIRES: between Begin() and Finish(), once per step and gradient.
+  //   REQUIRES: called between Begin() and Finish(), once for each gradient in each step.
   void GradReady(size_t index);
 
   // Waits for all buckets and writes the reduced values back into the gradients.

@@ -1,4 +1,4 @@
-// Ranks are threads, each with its own communicator; they communicate through shared memory as processes do.
+// Ranks are threads with their own communicators, which use shared memory just as processes do.
 #include "worker_sdk/ddp/data_parallel.h"
 
 #include <gmock/gmock.h>

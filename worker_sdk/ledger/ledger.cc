@@ -48,7 +48,7 @@ double Balance::goodput() const {
 
 Balance BalanceOf(absl::Span<const LedgerEntry> entries) {
   Balance balance;
-  // Backwards, because a step is lost if any later process began at or before it.
+  // Iterates backwards, because a step is lost if any later process repeats it.
   int64_t begun_at = std::numeric_limits<int64_t>::max();
   for (size_t i = entries.size(); i-- > 0;) {
     const LedgerEntry& e = entries[i];

@@ -1,13 +1,15 @@
-// Accounts for a job's time: entries, one for each process that led a round, and their balance.
+// Accounts for a job's time. There is one entry for each process that led a round; a balance sums up all
+// entries.
 //
 //   process of round 1        gap       process of round 2
 //   [rendezvous|steps|snap|steps]......[rendezvous|steps...]
 //                                ^ restart: a restart was charged for a failure
-//                                  waiting: none was; nodes joined or left, or there were too few
+//                                  waiting: no restart was charged; nodes joined or left, or too few nodes
+//                                           were present
 //                                  down:    the job had ended and was started again
 //
-// Within a process, time is measured by a monotonic clock. Gaps between processes are differences of wall
-// clocks, possibly of different hosts, so they include clock changes and offsets.
+// Within a process, time is measured by a monotonic clock. A gap between processes is the difference between
+// two wall clock readings, possibly on different hosts, so it includes clock changes and offsets.
 #pragma once
 
 #include <array>
@@ -38,7 +40,7 @@ struct LedgerEntry {
   int64_t world_size = 1;
   int64_t begin_us = 0;                               // wall clock when the process began, since 1970
   std::array<int64_t, kNumActivities> spent_us = {};  // by Activity
-  int64_t first_step = kNoStep;  // updates done before its first one; kNoStep: it did not get that far
+  int64_t first_step = kNoStep;  // updates done before its first one; kNoStep: no step began
   int64_t last_step = kNoStep;   // updates done when the entry was last written
 
   int64_t& spent(Activity activity) { return spent_us[static_cast<size_t>(activity)]; }
@@ -48,15 +50,15 @@ struct LedgerEntry {
 
 struct Balance {
   int64_t processes = 0;
-  int64_t steps = 0;        // that count: not lost
-  int64_t lost_steps = 0;   // repeated by a later process
-  int64_t restarts = 0;     // number of gaps of this kind
-  int64_t waits = 0;        // likewise
-  int64_t downs = 0;        // likewise
-  int64_t clock_steps = 0;  // negative gaps, which count as zero: a clock was set back
+  int64_t steps = 0;        // not counting lost steps
+  int64_t lost_steps = 0;   // steps that a later process repeated
+  int64_t restarts = 0;     // number of gaps of kind `restart`
+  int64_t waits = 0;        // number of gaps of kind `waiting`
+  int64_t downs = 0;        // number of gaps of kind `down`
+  int64_t clock_steps = 0;  // number of negative gaps, counted as zero: a clock was set back
 
-  Duration in_steps{};  // that count
-  // A process's lost steps take a proportional share of its time in steps.
+  Duration in_steps{};  // not counting lost steps
+  // Each process contributes its time in steps times the fraction of its steps that were lost.
   Duration in_lost_steps{};
   Duration in_rendezvous{};
   Duration in_restart{};
@@ -68,11 +70,11 @@ struct Balance {
   [[nodiscard]] Duration total() const {
     return in_steps + in_lost_steps + in_rendezvous + in_restart + in_waiting + in_snapshots + in_other;
   }
-  // Fraction of total() that was spent in steps that count: 0..1.
+  // The fraction of total() that was spent in steps that were not lost; from 0 to 1.
   [[nodiscard]] double goodput() const;
 };
 
-// `entries` in the order in which the processes began.
+// REQUIRES: `entries` are in the order in which the processes began.
 Balance BalanceOf(absl::Span<const LedgerEntry> entries);
 
 // A table for people; each line ends with a newline.

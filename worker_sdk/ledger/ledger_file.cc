@@ -23,7 +23,7 @@ static_assert(std::endian::native == std::endian::little, "the file is written i
 constexpr absl::string_view kMagic = "ddpledg\n";
 constexpr uint32_t kVersion = 1;
 
-// The parts of the file, without padding.
+// The parts of the file. The structs have no padding.
 struct Header {
   char magic[8];
   uint32_t version;
@@ -61,7 +61,8 @@ LedgerEntry Decode(const Record& r) {
   return e;
 }
 
-// The file has no checksums, so entries are checked for plausibility. Zeros, left by a power failure, fail.
+// The file has no checksums, so entries are checked for plausibility. An entry of zeros, which a power
+// failure may leave, is not plausible.
 bool IsPlausible(const LedgerEntry& e) {
   constexpr int64_t kMost = int64_t{1} << 52, kMostSpentUs = int64_t{1} << 46;  // two years
   const auto sane = [](int64_t n) { return n >= 0 && n < kMost; };
@@ -71,8 +72,8 @@ bool IsPlausible(const LedgerEntry& e) {
          e.first_step >= kNoStep && e.first_step <= e.last_step;
 }
 
-// Appends the entries of `bytes` to `entries` and ignores a torn entry at the end. Returns why `bytes` are
-// not a valid ledger; empty: they are.
+// Appends the entries in `bytes` to `entries` and ignores a torn entry at the end. Returns why `bytes` is not
+// a valid ledger, or an empty string if it is valid.
 std::string Parse(absl::string_view bytes, std::vector<LedgerEntry>& entries) {
   Header header{};
   std::memcpy(&header, bytes.data(), std::min(bytes.size(), sizeof(header)));
@@ -108,7 +109,7 @@ absl::StatusOr<LedgerFile> LedgerFile::Open(const std::string& path) {
   if (!bytes.ok() && !absl::IsNotFound(bytes.status())) return bytes.status();
   std::vector<LedgerEntry> earlier;
   std::string remark;
-  // An empty file was created when the disk was full.
+  // A file may be empty because the disk was full when it was created.
   if (bytes.ok() && !bytes->empty()) {
     if (const std::string why = Parse(*bytes, earlier); !why.empty()) {
       const std::string backup = path + ".old";
@@ -137,7 +138,7 @@ LedgerFile::~LedgerFile() {
 
 absl::Status LedgerFile::Write(const LedgerEntry& entry) {
   if (earlier_.empty()) {
-    // The header and the first entry in one call, so that no file has a header alone.
+    // Write the header and the first entry in one call, so that no file contains only a header.
     struct {
       Header header;
       Record record;

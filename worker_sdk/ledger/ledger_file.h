@@ -1,5 +1,5 @@
-// The ledger on disk: docs/ledger_format.md. Each process that leads a round appends one entry and keeps
-// overwriting it. What it has written survives when it is killed, because the kernel has it.
+// The ledger on disk, see docs/ledger_format.md. Each process that leads a round appends one entry and keeps
+// overwriting this entry. Written data survives if the process is killed, because the kernel holds it.
 #pragma once
 
 #include <string>
@@ -24,12 +24,12 @@ class LedgerFile {
 
   // The entries of earlier processes.
   [[nodiscard]] const std::vector<LedgerEntry>& earlier() const { return earlier_; }
-  // Why an existing file was replaced by a new ledger: it was not a ledger of this version, or damaged, and
-  // was renamed to <path>.old. Empty: no file was replaced.
+  // Why an existing file was renamed to <path>.old and replaced with a new ledger: the file was damaged, or
+  // was not a ledger of this version. Empty if no file was replaced.
   [[nodiscard]] const std::string& remark() const { return remark_; }
 
-  // Writes `entry` after the earlier ones, over this process's previous entry. One system call of about a
-  // microsecond; does not wait for the disk.
+  // Writes `entry` after the entries of earlier processes, and overwrites this process's previous entry.
+  // Makes one system call, which takes about a microsecond; does not wait for the disk.
   //   Errors: kResourceExhausted: the disk is full; a later call may succeed.
   absl::Status Write(const LedgerEntry& entry);
 

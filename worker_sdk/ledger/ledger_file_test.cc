@@ -71,7 +71,7 @@ TEST_F(LedgerFileTest, EachProcessHasOneEntry) {
   EXPECT_THAT(Open().remark(), IsEmpty());
 }
 
-// The format is documented, and read by later versions.
+// The format is documented, and later versions must be able to read it.
 TEST_F(LedgerFileTest, TheBytesMatchTheDocument) {
   Append(Entry(1));
   const std::string bytes = ReadFile(path_).value();
@@ -145,7 +145,7 @@ TEST_F(LedgerFileTest, ErrorsNameTheFile) {
   EXPECT_THAT(std::string(LedgerFile::Open(path_).status().message()), HasSubstr(path_));
 }
 
-// LedgerKeeper, with the test's clock.
+// Runs LedgerKeeper with times chosen by the test.
 TEST_F(LedgerFileTest, EveryMomentIsBookedOnce) {
   const TimePoint begin{seconds(1000)};
   WorkerEnv env;

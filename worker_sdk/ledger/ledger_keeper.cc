@@ -8,7 +8,7 @@
 namespace ddprun {
 namespace {
 
-// FNV-1a: equal in every build, unlike std::hash.
+// FNV-1a. Unlike std::hash, it gives the same value in every build.
 int64_t HashOf(absl::string_view text) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;

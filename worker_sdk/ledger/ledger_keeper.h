@@ -2,7 +2,7 @@
 //
 //   LedgerKeeper ledger(env, wall_clock_us, now);     // as early as possible
 //   ledger.KeepIn(directory + "/ledger");
-//   ledger.Ready(step, now);                          // the first step begins; time so far was rendezvous
+//   ledger.Ready(step, now);                          // when the first step begins; books rendezvous time
 //   for each step: ...; ledger.StepDone(step, now);
 //   ledger.Book(Activity::kSnapshots, now);           // assigns the time since the previous call
 //   std::cout << LedgerTable(ledger.Total());
@@ -22,22 +22,23 @@ namespace ddprun {
 
 // Takes time as an argument. Every moment since the process began is booked exactly once.
 //   REQUIRES: now never decreases.
-//   Errors:   those of LedgerFile. What could not be written is kept in memory and written by the next call.
+//   Errors:   those of LedgerFile. Data that could not be written is kept in memory and written by the next
+//             call.
 //   Threads:  one caller at a time.
 class LedgerKeeper {
  public:
-  // `begin_us`: wall clock at `now`, since 1970.
+  // `begin_us`: wall clock time at `now`, in microseconds since 1970.
   LedgerKeeper(const WorkerEnv& env, int64_t begin_us, TimePoint now);
 
-  // Also keeps the ledger in `path` from here on, after the entries that the file has. Without this call the
-  // ledger covers only this process. Returns LedgerFile::remark().
+  // From now on, also writes this process's entry to the file at `path`, after the entries already there.
+  // Without this call the ledger covers only this process. Returns LedgerFile::remark().
   absl::StatusOr<std::string> KeepIn(const std::string& path);
 
-  // Books the time so far as rendezvous. Steps begin after `step` updates by earlier processes.
+  // Books the time so far as rendezvous. `step`: number of updates done by earlier processes.
   absl::Status Ready(int64_t step, TimePoint now);
   // Books the time since the previous call to `activity`; does not write.
   void Book(Activity activity, TimePoint now);
-  // Books the time since the previous call as update number `step`, and writes the entry.
+  // Books the time since the previous call as spent on update number `step`, and writes the entry.
   absl::Status StepDone(int64_t step, TimePoint now);
 
   [[nodiscard]] Balance Total() const;

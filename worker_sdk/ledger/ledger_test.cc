@@ -14,8 +14,8 @@ using testing::Not;
 constexpr int64_t kSecond = 1'000'000;
 constexpr int64_t kDay = 1'795'248'000 * kSecond;  // an arbitrary wall clock time
 
-// A process of `round` that began `begin_s` seconds after kDay: 1 s of rendezvous, 1 s per step, 0.5 s of
-// snapshots and 0.25 s of other work.
+// The entry of a process of `round` that began `begin_s` seconds after kDay. It spent 1 s on rendezvous, 1 s
+// on each step, 0.5 s on snapshots and 0.25 s on other work.
 LedgerEntry Entry(int64_t round, int64_t restart_count, int64_t begin_s, int64_t first_step,
                   int64_t last_step) {
   return {.job = 7,
@@ -71,7 +71,7 @@ TEST(LedgerTest, TheRestartCountDistinguishesFailuresFromChangesOfMembership) {
   EXPECT_EQ(b.in_restart, milliseconds(18250));
 }
 
-// The rounds start again from 0, or the job has another name.
+// The round numbers start again from 0, or the job has a different name.
 TEST(LedgerTest, TheTimeBetweenTwoStartsOfTheJobDoesNotCount) {
   std::vector<LedgerEntry> entries = {Entry(3, 2, 0, 0, 0), Entry(0, 0, 1000, 0, 0), Entry(1, 0, 2000, 0, 0)};
   entries[2].job = 8;

@@ -8,7 +8,7 @@
 namespace ddprun {
 namespace {
 
-// base^exponent by repeated squaring: std::pow's last bit differs between machines.
+// Returns base^exponent by repeated squaring. std::pow is not used: its last bit differs between machines.
 double Power(double base, int64_t exponent) {
   double result = 1;
   for (; exponent > 0; exponent >>= 1, base *= base) {

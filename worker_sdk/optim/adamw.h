@@ -15,16 +15,16 @@ struct AdamWOptions {
   double learning_rate = 1e-3;  // lr
   double beta1 = 0.9;           // decay rate of the mean; 0 <= beta1 < 1
   double beta2 = 0.999;         // decay rate of the square; 0 <= beta2 < 1
-  double epsilon = 1e-8;        // > 0; bounds the step of parameters with small gradients
-  double weight_decay = 0;      // wd, usually 0 for gains and biases; class AdamW applies it where `decays`
+  double epsilon = 1e-8;        // > 0; limits the step for parameters with small gradients
+  double weight_decay = 0;      // wd; usually 0 for gains and biases, see ParameterView::decays
 };
 
 // One update of all elements, t = `step` counted from 1:
 //   m <- beta1 * m + (1 - beta1) * g
 //   v <- beta2 * v + (1 - beta2) * g^2
 //   p <- p - lr * ((m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) + wd * p)
-// Elementwise, and without libm except for sqrt, which is correctly rounded: equal inputs give equal bits
-// everywhere. T is float or double.
+// Elementwise. The only libm function used is sqrt, which is correctly rounded, so equal inputs give equal
+// bits on every machine. T is float or double.
 //   REQUIRES: step >= 1; all four spans of equal size; m and v zero before the first step.
 //   Source:   Loshchilov, Hutter: Decoupled Weight Decay Regularization, ICLR 2019, algorithm 2.
 template <typename T>
@@ -36,7 +36,7 @@ extern template void AdamWStep<float>(const AdamWOptions&, int64_t, absl::Span<c
 extern template void AdamWStep<double>(const AdamWOptions&, int64_t, absl::Span<const double>,
                                        absl::Span<double>, absl::Span<double>, absl::Span<double>);
 
-// AdamWStep on all parameters, in float32.
+// Applies AdamWStep to all parameters, in float32.
 // State: "adamw.mean/<parameter>" (m) for all parameters, then "adamw.square/<parameter>" (v).
 class AdamW : public Optimizer {
  public:

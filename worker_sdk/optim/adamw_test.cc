@@ -9,7 +9,7 @@
 namespace ddprun {
 namespace {
 
-// The formula of the header, literally, in double.
+// The formula from the header, literally, in double precision.
 struct Reference {
   double p, m = 0, v = 0;
   void Step(const AdamWOptions& o, int t, double g) {
@@ -33,7 +33,7 @@ double WorstErrorAfter(int steps, const AdamWOptions& options) {
   }
   for (int t = 1; t <= steps; ++t) {
     for (size_t i = 0; i < kElems; ++i) {
-      // Gradients from very small to very large; one parameter has gradient 0.
+      // Gradients range from very small to very large; one parameter has gradient 0.
       grads[i] = i == 0 ? T(0) : static_cast<T>(static_cast<float>(rng.Normal() * std::pow(10, i % 9 - 6.0)));
       expected[i].Step(options, t, grads[i]);
     }
@@ -57,7 +57,7 @@ TEST(AdamWTest, FollowsTheFormula) {
   }
 }
 
-// Bias correction: the size of the first step is the learning rate, however small the gradient.
+// With bias correction, the size of the first step is the learning rate, however small the gradient.
 TEST(AdamWTest, FirstStepHasTheLengthOfTheLearningRate) {
   std::vector<double> params{1, 1}, m(2), v(2);
   const std::vector<double> grads{1e-4, -100};
@@ -77,7 +77,7 @@ TEST(AdamWTest, DecayShrinksAParameterWithoutGradient) {
   EXPECT_EQ(v[0], 0);
 }
 
-// The class adds memory and names to the function, but no arithmetic.
+// The class adds state memory and tensor names to the function, but no arithmetic.
 TEST(AdamWTest, OptimizerIsBitEqualToTheFunction) {
   CounterRng rng(5);
   std::vector<float> params(37), grads(37), m(37), v(37);

@@ -18,16 +18,16 @@
 namespace ddprun {
 
 // A named tensor of the model, with its gradient. The memory belongs to the caller.
-//   Shapes: values and grads have as many elements as `shape` says.
+//   Shapes: `values` and `grads` both have the number of elements given by `shape`.
 struct ParameterView {
   std::string name;  // unique, without '/'
   std::vector<int64_t> shape{};
   absl::Span<float> values;
   absl::Span<const float> grads;  // read by Step
-  bool decays = true;             // weight decay applies; usually false for gains and biases
+  bool decays = true;             // whether weight decay applies; usually false for gains and biases
 };
 
-// A named tensor of an optimizer's state: a view that is valid as long as the optimizer.
+// A named tensor of an optimizer's state. The view is valid during the lifetime of the optimizer.
 struct StateTensor {
   std::string name;  // see StateTensorName
   std::vector<int64_t> shape{};
@@ -44,30 +44,32 @@ std::string StateTensorName(absl::string_view optimizer, absl::string_view what,
 std::vector<ParameterView> CheckedParameters(std::vector<ParameterView> parameters);
 
 struct OptimizerStep {
-  int64_t step = 1;        // counted from 1 over the whole training; the caller keeps it in the snapshot
+  int64_t step = 1;        // counted from 1 over the whole training; the caller stores it in the snapshot
   double rate_factor = 1;  // multiplies the optimizer's learning rate in this step; for schedules
 };
 
-// An optimizer of some parameters.
-//   Result:  depends, element by element, only on parameters, gradients, state and the step: equal inputs
-//            give equal bits on every rank, regardless of how elements are divided into tensors or ranks.
-//   State:   state() is everything that the next Step reads besides its argument, parameters and gradients. A
-//            new optimizer whose state tensors are overwritten with those of another one continues
-//            bit-equally.
+// An optimizer for a fixed set of parameters.
+//   Result:  the new value of an element depends only on the element's own parameter, gradient and state, and
+//            on the step. Equal inputs give equal bits on every rank, regardless of how elements are divided
+//            among tensors or ranks.
+//   State:   state() is everything that the next Step reads besides its argument, parameters and gradients.
+//            If the state tensors of a new optimizer are overwritten with those of another one, the new
+//            optimizer continues with bit-identical results.
 //   Threads: one caller at a time.
-//   Owns:    its state. The parameters' memory is borrowed: it outlives the optimizer and does not move.
+//   Owns:    its state. The parameters' memory is borrowed: it must outlive the optimizer and must not move.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // Such as "adamw": constant, lower case, the prefix of the state's names.
+  // The optimizer's name, such as "adamw": constant and lower case. It is the prefix of the state tensors'
+  // names.
   virtual absl::string_view name() const = 0;
 
-  // One update of all parameters.
+  // Updates all parameters once.
   //   REQUIRES: step.step >= 1.
   virtual void Step(const OptimizerStep& step) = 0;
 
-  // The state, in a constant order; zero before the first Step. May be empty.
+  // Returns the state tensors, always in the same order. Zero before the first Step. May be empty.
   virtual std::vector<StateTensor> state() = 0;
 };
 

@@ -1,4 +1,4 @@
-// The contract of optimizer.h and optimizer_state.h, for every implementation.
+// Tests the contract in optimizer.h and optimizer_state.h for every implementation.
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -39,7 +39,7 @@ Factory SgdFactory(double momentum) {
   };
 }
 
-// A model of two tensors, one without decay. Its gradients are a function of the step.
+// A model with two tensors, one of them without weight decay. The gradients are a function of the step.
 class Training {
  public:
   explicit Training(const Factory& factory) : values_(kElems), grads_(kElems) {
@@ -56,7 +56,7 @@ class Training {
       optimizer_->Step({.step = step_, .rate_factor = 1.0 / static_cast<double>(step_)});
     }
   }
-  // The model's tensors and the optimizer's, as a training program saves them.
+  // Returns a snapshot of the model's and the optimizer's tensors, like that of a training program.
   Snapshot Save() {
     Snapshot snapshot{.step = step_};
     for (const ParameterView& p : Views()) snapshot.tensors.push_back(ViewOf(p.name, p.shape, p.values));
@@ -193,7 +193,7 @@ TEST(OptimizerStateTest, LoadingASnapshotWithoutStateFails) {
                     HasSubstr("written without optimizer state")));
 }
 
-// Otherwise training would continue without momentum and without an error.
+// If such state were ignored, training would continue without momentum and without an error.
 TEST(OptimizerStateTest, StateThatTheOptimizerDoesNotUseIsRefused) {
   Training written(AdamWFactory()), read(SgdFactory(0));
   const absl::Status status = read.Load(written.Save());
@@ -208,7 +208,7 @@ TEST(OptimizerStateTest, TensorsOfTheProgramMayHaveSlashesInTheirNames) {
   written.StepTo(2);
   Snapshot snapshot = written.Save();
   const std::vector<float> more(7, 1.0f);
-  // The last two look almost like state: one has no known parameter, the other no optimizer.
+  // The last two names resemble state: one has an unknown parameter, the other an empty optimizer name.
   for (const char* name : {"encoder/weight", "ema/bias", "bias/x", "ema.shadow/other", ".x/bias"}) {
     snapshot.tensors.push_back(ViewOf(name, {7}, more));
   }

@@ -12,10 +12,9 @@
 namespace ddprun {
 namespace {
 
-// The optimizer to whose state `tensor` belongs: its name is a StateTensorName of another tensor of the
-// snapshot.
-// Empty: a tensor of the program.
-//   names: names of all tensors of the snapshot.
+// Returns the name of the optimizer to whose state `tensor` belongs; empty if `tensor` belongs to the
+// program. `tensor` is optimizer state if it is a StateTensorName whose parameter is in `names`.
+//   names: names of all tensors in the snapshot.
 absl::string_view OptimizerOf(absl::string_view tensor, const std::set<absl::string_view>& names) {
   const size_t slash = tensor.find('/');
   if (slash == tensor.npos || !names.contains(tensor.substr(slash + 1))) return "";

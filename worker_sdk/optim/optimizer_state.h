@@ -7,15 +7,15 @@
 
 namespace ddprun {
 
-// Appends views of the state, which change with the optimizer's next Step.
+// Appends views of the optimizer's state to the snapshot. The optimizer's next Step changes their contents.
 void AddOptimizerState(Optimizer& optimizer, Snapshot* snapshot);
 
-// Overwrites the optimizer's state with that of the snapshot. A tensor of the snapshot is optimizer state if
-// its name is the StateTensorName of another tensor of the snapshot; all others belong to the program and are
-// ignored.
-//   Errors: kFailedPrecondition: (a) the snapshot has the state of another optimizer: the message names the
-//           first missing or unknown tensor, both optimizers and the remedy, and the state is unchanged; (b)
-//           a tensor's size or dtype differs: the state is undefined.
+// Overwrites the optimizer's state with the state in the snapshot. A tensor in the snapshot is optimizer
+// state if its name is a StateTensorName whose parameter is another tensor in the snapshot. All other tensors
+// belong to the program and are ignored.
+//   Errors: kFailedPrecondition: (a) the snapshot has the state of another optimizer. The message names the
+//           first missing or unknown tensor, both optimizers and the remedy; the optimizer is unchanged.
+//           (b) A tensor's size or dtype differs. The optimizer's state is then undefined.
 absl::Status LoadOptimizerState(const Snapshot& snapshot, Optimizer* optimizer);
 
 }  // namespace ddprun

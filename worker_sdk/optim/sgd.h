@@ -12,13 +12,13 @@ namespace ddprun {
 struct SgdOptions {
   double learning_rate = 1e-2;  // lr
   double momentum = 0.9;        // 0 <= momentum < 1; 0: no state
-  double weight_decay = 0;      // wd, for parameters with `decays`
+  double weight_decay = 0;      // wd; applies only to parameters with `decays`
 };
 
 // One update of all elements:
 //   v <- momentum * v + g
 //   p <- p - lr * (v + wd * p)
-// State: "sgd.momentum/<parameter>" (v), none with momentum 0.
+// State: "sgd.momentum/<parameter>" (v). There is no state if momentum is 0.
 class Sgd : public Optimizer {
  public:
   Sgd(std::vector<ParameterView> parameters, const SgdOptions& options);
@@ -30,7 +30,7 @@ class Sgd : public Optimizer {
  private:
   const std::vector<ParameterView> parameters_;
   const SgdOptions options_;
-  StateBuffer velocity_;  // empty with momentum 0
+  StateBuffer velocity_;  // empty if momentum is 0
 };
 
 }  // namespace ddprun

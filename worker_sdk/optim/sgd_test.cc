@@ -9,7 +9,7 @@
 namespace ddprun {
 namespace {
 
-// The formula of the header, literally, in double.
+// The formula from the header, literally, in double precision.
 TEST(SgdTest, FollowsTheFormula) {
   constexpr size_t kElems = 37;
   for (const SgdOptions& options :

@@ -1,4 +1,5 @@
-// The memory of one kind of optimizer state: one tensor per parameter, in one allocation.
+// Memory for one quantity of an optimizer's state, such as momentum: one tensor per parameter, in one
+// allocation.
 #pragma once
 
 #include <vector>
@@ -12,7 +13,7 @@ namespace ddprun {
 // Initially zero.
 class StateBuffer {
  public:
-  // `what`: the kind of state in the tensors' names, such as "mean".
+  // `what`: the quantity's name within the tensors' names, such as "mean".
   StateBuffer(absl::string_view optimizer, absl::string_view what,
               absl::Span<const ParameterView> parameters);
   StateBuffer(const StateBuffer&) = delete;

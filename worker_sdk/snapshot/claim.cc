@@ -17,7 +17,7 @@
 namespace ddprun {
 namespace {
 
-// Unique to each claim. Host name and PID are not, in containers.
+// Returns a string that is unique to each claim. Host name and PID are not unique in containers.
 absl::StatusOr<std::string> Nonce() {
   uint64_t bits[2];
   if (getrandom(bits, sizeof(bits), 0) != sizeof(bits)) return absl::ErrnoToStatus(errno, "getrandom");
@@ -29,7 +29,7 @@ std::string HostName() {
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "?";
 }
 
-// The file's bytes; empty: there is no file.
+// Returns the file's bytes; empty if there is no file.
 absl::StatusOr<std::string> ReadClaim(const std::string& directory) {
   absl::StatusOr<std::string> bytes = ReadFile(absl::StrCat(directory, "/", DirectoryClaim::kFile));
   if (absl::IsNotFound(bytes.status())) return std::string();

@@ -50,7 +50,7 @@ TEST_F(DirectoryClaimTest, TheLastTakerOwnsTheDirectory) {
   EXPECT_THAT(ListDirectory(directory_).value(), ElementsAre("claim"));
 }
 
-// A job that is started again counts its rounds from 0.
+// A job that is started again numbers its rounds from 0.
 TEST_F(DirectoryClaimTest, ALaterStartOfTheJobTakesOverWithALowerRound) {
   const DirectoryClaim before = Taken("j", Round(7));
   const DirectoryClaim restarted = Taken("j", Round(0));

@@ -37,9 +37,10 @@ class File {
 
 int Sync(int fd) { return fsync(fd) == 0 ? 0 : errno; }
 
-// Maximum bytes of one read or write, and hence between two reports of progress.
+// Maximum number of bytes per read or write, and therefore between two progress reports.
 constexpr size_t kPieceBytes = 4 << 20;
-// Bytes between two syncs, so that progress follows the disk and the last sync is short.
+// Bytes between two syncs. Syncing regularly keeps reported progress close to actual disk writes and the last
+// sync short.
 constexpr size_t kBytesPerSync = 64 << 20;
 
 absl::Status WriteAndSync(const std::string& path, absl::Span<const absl::string_view> parts,
@@ -83,8 +84,8 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, const ByteProgress
   struct stat info;
   if (fstat(file.fd(), &info) != 0) return FileError("cannot read", path, errno);
   if (S_ISDIR(info.st_mode)) return FileError("cannot read", path, EISDIR);
-  // One byte more than the file's size, so that the end of file is read without growing the buffer, which
-  // would copy everything. The file may grow while it is read.
+  // One byte more than the file's size, so that the read that returns 0 at the end of the file does not
+  // require a larger buffer: enlarging it would copy everything. The file may grow while it is read.
   std::string bytes;
   bytes.resize(static_cast<size_t>(info.st_size) + 1);
   size_t size = 0;

@@ -30,7 +30,7 @@ int64_t ElemBytes(DType dtype) { return dtype == DType::kF32 ? 4 : 8; }
 
 absl::Status Damaged(absl::string_view what) { return absl::DataLossError(what); }
 
-// Number of elements of `shape`; -1 if a dimension is negative or the number overflows.
+// Returns the number of elements in `shape`; -1 if a dimension is negative or the number overflows.
 int64_t NumElems(absl::Span<const int64_t> shape) {
   int64_t num_elems = 1;
   for (const int64_t dim : shape) {
@@ -42,7 +42,7 @@ int64_t NumElems(absl::Span<const int64_t> shape) {
 
 std::string Text(const json::value& value) { return {value.get_string().data(), value.get_string().size()}; }
 
-// Reads the head's fields; status() has the first one that is missing or of another type.
+// Reads the head's fields. status() names the first field that is missing or has the wrong type.
 class Fields {
  public:
   explicit Fields(const json::object& object) : object_(object) {}
@@ -91,8 +91,8 @@ json::object Describe(const TensorView& tensor, int64_t offset) {
   return object;
 }
 
-// The tensor described by `described`, whose bytes begin at `data`. `offset`: the offset that it must
-// declare.
+// Parses the description of a tensor, whose bytes are at the beginning of `data`. The description must
+// declare the offset `offset`.
 absl::StatusOr<TensorView> ParseTensor(const json::value& described, absl::string_view data, int64_t offset) {
   if (!described.is_object()) return Damaged("the head has a tensor description that is not an object");
   Fields fields(described.get_object());
@@ -126,7 +126,7 @@ absl::StatusOr<TensorView> ParseTensor(const json::value& described, absl::strin
   return tensor;
 }
 
-// The JSON text at the file's beginning, after verifying its checksum.
+// Verifies the head's checksum and returns the head's JSON text.
 absl::StatusOr<absl::string_view> CheckHead(absl::string_view file) {
   if (file.size() < kFixedBytes || file.substr(0, kMagic.size()) != kMagic) {
     return Damaged(absl::StrCat("not a snapshot, or torn: a file of ", file.size(),

@@ -33,7 +33,7 @@ struct Place {
 
 std::string NameOf(const Place& place) { return SnapshotStore::NameOf(place.step, Round(place.round)); }
 
-// None: not the name of a snapshot.
+// Returns nullopt if `name` is not a snapshot's name.
 std::optional<Place> PlaceOf(absl::string_view name) {
   absl::string_view middle = name;
   if (!absl::ConsumePrefix(&middle, kPrefix) || !absl::ConsumeSuffix(&middle, kSuffix)) return std::nullopt;
@@ -46,7 +46,7 @@ std::optional<Place> PlaceOf(absl::string_view name) {
   return place;
 }
 
-// The snapshots among `names`, the newest first.
+// Returns the snapshots among `names`, newest first.
 std::vector<Place> PlacesOf(const std::vector<std::string>& names) {
   std::vector<Place> places;
   for (const std::string& name : names) {
@@ -89,7 +89,8 @@ absl::Status SnapshotStore::TakeOver() {
   if (taken_) return claim_.Check();
   RETURN_IF_ERROR(claim_.Take(run_id_, *round_));
   taken_ = true;
-  // Files that exist now were created by earlier writers; later ones that are not ours, by later writers.
+  // Files that exist now were created by earlier writers. Files that appear later and are not ours are
+  // created by later writers.
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory_));
   removable_.insert(names.begin(), names.end());
   return absl::OkStatus();
@@ -107,8 +108,8 @@ absl::Status SnapshotStore::Write(const Snapshot& snapshot, const ByteProgress& 
   std::vector<absl::string_view> parts = {head};
   for (const TensorView& tensor : snapshot.tensors) parts.push_back(tensor.bytes);
   const std::string name = NameOf(snapshot.step, snapshot.round);
-  // The temporary name is unique to this writer: rank 0 of an earlier round may still be exiting and, in
-  // another container, have the same PID.
+  // The temporary name is unique to this writer. A PID would not be: rank 0 of an earlier round may still be
+  // exiting in another container, with the same PID.
   const std::string temporary = absl::StrCat(".", name, ".", claim_.nonce(), kTemporarySuffix);
   RETURN_IF_ERROR(ReplaceFile(
       directory_, name, temporary, parts, [this] { return StillOurs(); }, progress));

@@ -1,4 +1,4 @@
-// The snapshots of a job in one directory. Each is a file that is present completely or not at all.
+// The snapshots of a job, in one directory. Each snapshot is one file, which is either complete or absent.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace ddprun {
 
 // A snapshot that was read from a file and verified.
 struct StoredSnapshot {
-  std::string name;    // of the file, without the directory
+  std::string name;    // file name, without the directory
   std::string sha256;  // as in ParsedSnapshot
   Snapshot snapshot;   // its tensors are views of `bytes`
   std::string bytes;   // the whole file; on the heap, so that moving the string keeps views valid
@@ -37,21 +37,21 @@ struct SkippedSnapshot {
 };
 
 struct FoundSnapshot {
-  std::optional<StoredSnapshot> newest;  // none: there is no intact snapshot
-  std::vector<SkippedSnapshot> skipped;  // newer ones that could not be loaded, the newest first
+  std::optional<StoredSnapshot> newest;  // nullopt: there is no intact snapshot
+  std::vector<SkippedSnapshot> skipped;  // newer snapshots that could not be loaded, newest first
 };
 
-// One process of a round, rank 0, writes; any number of processes read. A writer of an old round that resumes
-// late is refused: claim.h. `progress`, if given, is invoked during reads and writes.
-//   Errors:  name the file.
-//   Threads: any number of callers; Write: one at a time.
+// In each round only rank 0 writes; any number of processes may read. A writer from an old round that resumes
+// late is refused, see claim.h. `progress`, if given, is invoked during reads and writes.
+//   Errors:  messages name the file.
+//   Threads: any number of callers, but only one at a time may call Write.
 class SnapshotStore {
  public:
   // Keeps the newest `keep` >= 1 snapshots.
   explicit SnapshotStore(std::string directory, int keep = 3);
 
   // Called by the writer before the workers of its round connect. Creates the directory if it is missing,
-  // verifies that it is writable, and notes its current writer.
+  // verifies that it is writable, and notes the directory's current writer.
   //   Errors: kResourceExhausted: the disk is full; the writer may continue. kPermissionDenied and others: as
   //           reported by the system.
   absl::Status Prepare();
@@ -63,21 +63,21 @@ class SnapshotStore {
   //           kResourceExhausted: the disk is full; Write will retry.
   absl::Status TakeOver(absl::string_view run_id, Round round);
 
-  // Writes a snapshot, then removes those of the same step by other rounds, and of those up to this step all
-  // but the newest `keep`. It never removes this snapshot, so that there always is an intact one, nor those
-  // of a later writer, even one that it has not detected yet.
+  // Writes a snapshot. Then removes snapshots of the same step that other rounds wrote and, of the snapshots
+  // up to this step, all but the newest `keep`. Never removes the snapshot just written, so that an intact
+  // one always exists, nor snapshots of a later writer, even if that writer has not been detected yet.
   //   REQUIRES: TakeOver() was called with the round of `snapshot`.
   //   Errors: kResourceExhausted: the disk is full; kAborted: another writer has taken over, and this worker
   //           should exit. If the write fails, the existing snapshots remain.
   absl::Status Write(const Snapshot& snapshot, const ByteProgress& progress = nullptr);
 
-  // The intact snapshot of the highest step; of two with the same step, that of the higher round.
+  // Returns the intact snapshot with the highest step; of two with the same step, the higher round.
   //   Errors: the directory cannot be listed. A missing directory counts as empty.
   [[nodiscard]] absl::StatusOr<FoundSnapshot> FindNewest(const ByteProgress& progress = nullptr) const;
 
   // Reads and verifies one file.
-  //   Errors: kNotFound; kDataLoss: torn, damaged, or of another step or round than its name; kUnimplemented:
-  //           see ParseSnapshot.
+  //   Errors: kNotFound; kDataLoss: the file is torn or damaged, or its step or round is not the one in
+  //           its name; kUnimplemented: see ParseSnapshot.
   [[nodiscard]] absl::StatusOr<StoredSnapshot> Load(const std::string& name,
                                                     const ByteProgress& progress = nullptr) const;
 
@@ -97,10 +97,10 @@ class SnapshotStore {
   const int keep_;
   DirectoryClaim claim_;
   std::string run_id_;
-  std::optional<Round> round_;  // none: TakeOver was not called
+  std::optional<Round> round_;  // nullopt: TakeOver was not called
   bool taken_ = false;
-  // Names of files that no later writer has created: those that existed when this process took over, and its
-  // own.
+  // Names of files that were certainly not created by a later writer: files that existed when this process
+  // took over, and files that this process wrote.
   std::set<std::string> removable_;
   std::function<void()> after_check_for_test_;
 };

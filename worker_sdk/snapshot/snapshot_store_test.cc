@@ -30,7 +30,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::MatchesRegex;
 
-// While this exists, no file of this process may grow beyond `bytes`.
+// While an object of this class exists, this process cannot write files larger than `bytes`.
 class SmallFiles {
  public:
   explicit SmallFiles(rlim_t bytes) : old_handler_(signal(SIGXFSZ, SIG_IGN)) {
@@ -56,7 +56,7 @@ class SnapshotStoreTest : public testing::Test {
     directory_ = name;
   }
 
-  // A store that may write, as rank 0 of `round`.
+  // Returns a store that has taken over the directory for `round` and may write.
   SnapshotStore Writer(int keep = 3, Round round = Round(7)) const {
     SnapshotStore store(directory_, keep);
     EXPECT_TRUE(store.Prepare().ok());
@@ -106,7 +106,7 @@ TEST_F(SnapshotStoreTest, SkipsTornAndDamagedSnapshotsWithAReason) {
   for (const int64_t step : {10, 20, 30, 40}) ASSERT_TRUE(Write(store, step).ok());
   Cut(40, 1);
   std::fstream(PathOf(30), std::ios::in | std::ios::out | std::ios::binary).seekp(-3, std::ios::end).put('x');
-  std::filesystem::copy_file(PathOf(10), PathOf(50));  // intact, but of another step
+  std::filesystem::copy_file(PathOf(10), PathOf(50));  // intact, but its step is not the one in its name
   const FoundSnapshot found = store.FindNewest().value();
   EXPECT_EQ(NewestStep(found), 20);
   ASSERT_EQ(found.skipped.size(), 3);
@@ -123,7 +123,8 @@ TEST_F(SnapshotStoreTest, KeepsTheNewestAndRemovesTheRest) {
   EXPECT_THAT(Files(), ElementsAre("claim", "notes.txt", NameOf(3), NameOf(4)));
 }
 
-// After a resume from step 20 because 30 and 40 were torn: torn snapshots do not count toward `keep`.
+// Training resumed from step 20 because snapshots 30 and 40 were torn. `keep` does not count torn
+// snapshots.
 TEST_F(SnapshotStoreTest, TornSnapshotsOfLaterStepsDoNotDisplaceAnIntactOne) {
   SnapshotStore store = Writer(1);
   ASSERT_TRUE(Write(store, 20).ok());
@@ -140,7 +141,7 @@ TEST_F(SnapshotStoreTest, WritingAStepAgainReplacesItsSnapshot) {
   EXPECT_EQ(store.FindNewest()->newest->snapshot.tensors[0].shape[0], 200);
 }
 
-// A round that was resumed from step 4 repeats step 5; then the job is started again, with round 0.
+// A round that resumed from step 4 repeats step 5. Then the job is started again, with round 0.
 TEST_F(SnapshotStoreTest, ReplacesTheSnapshotOfTheSameStepByAnotherRound) {
   SnapshotStore seventh = Writer(1);
   ASSERT_TRUE(Write(seventh, 5).ok());
@@ -281,7 +282,7 @@ TEST_F(SnapshotStoreTest, WriteRetriesTheTakeOverThatFailedOnAFullDisk) {
   EXPECT_EQ(NewestStep(store.FindNewest().value()), 2);
 }
 
-// The kernel refuses the file's second half, as on a full disk.
+// The kernel refuses to write the file's second half, as on a full disk.
 TEST_F(SnapshotStoreTest, AFullDiskLeavesTheOldSnapshots) {
   SnapshotStore store = Writer(1);
   ASSERT_TRUE(Write(store, 1).ok());
@@ -308,7 +309,7 @@ TEST_F(SnapshotStoreTest, SystemErrorsNameTheFile) {
   EXPECT_TRUE(absl::IsNotFound(SnapshotStore(directory_).Load(NameOf(1)).status()));
 }
 
-// A value of /proc/self/status: "VmRSS", or its peak "VmHWM".
+// Returns a value from /proc/self/status: "VmRSS", or its peak "VmHWM".
 int64_t ResidentKilobytes(const std::string& what) {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {

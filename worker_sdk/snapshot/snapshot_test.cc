@@ -59,7 +59,7 @@ TEST(SnapshotTest, RoundTrips) {
   EXPECT_EQ(doubles, kDoubles);
 }
 
-// The bytes of docs/snapshot_format.md, "Example"; the digest there was computed by another program.
+// The bytes are from docs/snapshot_format.md, "Example", whose digest was computed by another program.
 TEST(SnapshotTest, EncodesTheDocumentsExample) {
   const std::vector<float> bias = {1, -2};
   const std::string file = Encode({.step = 40,

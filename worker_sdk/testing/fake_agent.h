@@ -24,16 +24,16 @@ class FakeAgent {
   const std::string& name() const { return name_; }
   void Listen();
 
-  // The next report, if one has arrived.
+  // The next report; nullopt if none has arrived.
   std::optional<proto::WorkerReport> Next();
-  // Discards reports until one satisfies `fits`, and returns it. None: the timeout passed, or the worker
-  // closed its connection.
+  // Discards reports until one satisfies `fits`, and returns that one. nullopt: the timeout passed, or the
+  // worker closed its connection.
   std::optional<proto::WorkerReport> Await(const std::function<bool(const proto::WorkerReport&)>& fits,
                                            Duration timeout = seconds(30));
 
   // REQUIRES: a report was received.
   void Ask(const proto::AgentRequest& request);
-  // Sends raw bytes. REQUIRES: as Ask.
+  // Sends raw bytes. REQUIRES: a report was received.
   void Say(absl::string_view packet);
 
  private:

@@ -1,9 +1,9 @@
-// Compiled once for each kind of CPU (see BUILD.bazel), with
-//   DDPRUN_LAYERS      name of the function that returns this kind, declared in layers_variants.h
-//   DDPRUN_LAYERS_CPU  name of the kind, as text
-//   Eigen              renamed, so that the linker does not merge Eigen's functions of two kinds.
-// For the same reason this file avoids inline functions of the standard library that the compiler may not
-// inline.
+// Compiled once for each CPU variant (see BUILD.bazel), with
+//   DDPRUN_LAYERS      name of the function that returns this variant, declared in layers_variants.h
+//   DDPRUN_LAYERS_CPU  name of the variant, as text
+//   Eigen              renamed, so that the linker does not merge the Eigen functions of two variants.
+// For the same reason, this file avoids inline functions from the standard library that the compiler may
+// choose not to inline.
 
 #include "examples/train/model/layers.h"
 
@@ -145,7 +145,7 @@ class LayersOfThisKind final : public Layers<T> {
 
       d_v.noalias() = weights.transpose() * d_out;
       d_scores.noalias() = d_out * v.transpose();
-      for (int s = 0; s < S; ++s) {  // through the softmax; masked positions have weight 0
+      for (int s = 0; s < S; ++s) {  // gradient through the softmax; masked positions have weight 0
         auto d_row = d_scores.row(s).array();
         const auto row = weights.row(s).array();
         const T along = (d_row * row).sum();
@@ -190,8 +190,8 @@ class LayersOfThisKind final : public Layers<T> {
   [[nodiscard]] absl::string_view cpu() const override { return DDPRUN_LAYERS_CPU; }
 };
 
-// Eigen splits long sums of products by the CPU's cache sizes, which would make the bits depend on the model
-// of CPU. Fixed sizes avoid that; the L1 size is the most common one.
+// Eigen splits long sums of products by the CPU's cache sizes, which would make the bits depend on the CPU
+// model. Fixed sizes avoid that; the L1 size is the most common one.
 void PinBlocks() {
   [[maybe_unused]] static const bool pinned = [] {
     Eigen::setCpuCacheSizes(32 << 10, 512 << 10, 4 << 20);

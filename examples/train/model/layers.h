@@ -1,13 +1,13 @@
 // The layers of the model for one sequence: plain functions of arrays, forward and backward.
 //
-// Letters: S positions of the sequence, C width, H heads, D = C/H, I inputs, O outputs, V vocabulary. Arrays
+// Dimensions: S sequence positions, C width, H heads, D = C/H, I inputs, O outputs, V vocabulary. Arrays
 // are dense and row-major, owned by the caller, never null unless stated, and must not overlap. A backward
 // function takes the gradient of its output (d_y) and the values of the forward pass. It overwrites the
-// gradients of parameters, because a parameter is used once per sequence, and overwrites d_x unless
-// documented to add.
+// gradients of parameters, because each parameter is used once per sequence. It also overwrites d_x, unless
+// its comment says that it adds.
 //
-// One source is compiled for every kind of CPU named below. Equal inputs at equal alignment (see buffer.h)
-// give equal bits in every process that uses the same kind, on any model of CPU.
+// One source is compiled for each CPU variant named below. Equal inputs at equal alignment (see buffer.h)
+// give equal bits in every process that uses the same variant, on any CPU model.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,8 @@ class Layers {
                               int I, int O) const = 0;
 
   // Per head: y = softmax(q * k^T / sqrt(D)) * v, where position s attends to positions 0..s. q, k and v of
-  // head h are columns h*D.. of the three parts of qkv. `att` (weights after softmax) is kept for backward.
+  // head h are the D columns from h*D of the three parts of qkv. `att` (weights after softmax) is kept for
+  // backward.
   virtual void AttentionForward(T* y /*[S,C]*/, T* att /*[H,S,S]*/, const T* qkv /*[S,3C]*/, int S, int C,
                                 int H) const = 0;
   // `scratch` holds d_att of one head.
@@ -68,12 +69,12 @@ class Layers {
   [[nodiscard]] virtual absl::string_view cpu() const = 0;
 };
 
-// The best kind that this CPU supports. Static lifetime. T is float or double.
+// The best variant that this CPU supports. Static lifetime. T is float or double.
 template <typename T>
 const Layers<T>& LayersForThisCpu();
 
-// The kind named `cpu` ("avx2", "baseline"), or that of LayersForThisCpu ("auto"). Null: unknown name, or not
-// supported by this CPU.
+// The variant named `cpu` ("avx2", "baseline"), or LayersForThisCpu ("auto"). Null: the name is unknown, or
+// this CPU does not support the variant.
 template <typename T>
 const Layers<T>* LayersFor(absl::string_view cpu);
 

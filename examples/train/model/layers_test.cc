@@ -1,4 +1,4 @@
-// Results depend on the kind of CPU, not on its model.
+// Results depend on the CPU variant, not on the CPU model.
 
 #include "examples/train/model/layers.h"
 
@@ -21,7 +21,8 @@ namespace {
 using PretendCaches = void (*)(std::ptrdiff_t, std::ptrdiff_t, std::ptrdiff_t);
 using GetLayers = const Layers<float>& (*)(float);
 
-// Hash of the result of a linear layer, large enough that Eigen splits its sums, with these cache sizes.
+// Hash of the result of a linear layer with these cache sizes. The layer is so large that Eigen splits its
+// sums.
 uint64_t BitsWith(PretendCaches pretend, GetLayers layers, std::ptrdiff_t l1, std::ptrdiff_t l2) {
   constexpr int kRows = 64, kInputs = 2000, kOutputs = 48;
   int fds[2];

@@ -1,4 +1,4 @@
-// The kinds of CPU that layers.cc is compiled for. Only layers_dispatch.cc and tests select one.
+// The CPU variants for which layers.cc is compiled. Only layers_dispatch.cc and tests select one.
 #pragma once
 
 #include "examples/train/model/layers.h"

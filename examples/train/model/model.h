@@ -37,7 +37,7 @@ class Gpt {
   //   Shapes:  sequence [S + 1], S = context.
   double Forward(absl::Span<const uint8_t> sequence, T scale);
 
-  // Overwrites `grads` with the gradient of the last result of Forward.
+  // Overwrites `grads` with the gradient of the last Forward result.
   //   Shapes:  grads as parameters().
   //   Order:   calls `ready(i)` once per tensor, from the last to the first, when its gradient is final.
   //   REQUIRES: one Forward of the same sequence before each call.
@@ -59,7 +59,7 @@ class Gpt {
     return parameters_.data() + tensors_[tensor].offset;
   }
   void BlockForward(int layer, const T* in /*[S,C]*/);
-  // `d_stream_` holds the gradient of the block's output on entry, of its input on return.
+  // `d_stream_` holds the gradient of the block's output on entry, and of its input on return.
   void BlockBackward(int layer, const T* in /*[S,C]*/, T* grads,
                      absl::FunctionRef<void(size_t tensor)> ready);
 

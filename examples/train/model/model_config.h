@@ -13,7 +13,7 @@ namespace ddprun::train {
 // The model reads and predicts bytes.
 inline constexpr int kVocab = 256;
 
-// Changing a field changes the model. A snapshot contains all fields and is loaded only if all agree.
+// Changing a field changes the model. A snapshot contains all fields and is loaded only if all of them match.
 struct ModelConfig {
   int layers = 2;    // transformer blocks, 1..1024
   int heads = 4;     // attention heads per block; must divide width
@@ -49,7 +49,7 @@ std::vector<TensorSpec> ParameterTensors(const ModelConfig& config);
 // Size of the flat array in elements.
 size_t NumParameters(const std::vector<TensorSpec>& tensors);
 
-// Position of a tensor in ParameterTensors().
+// Index of a tensor in ParameterTensors().
 struct TensorIndex {
   static constexpr size_t kPerBlock = 12;
   enum Block : size_t {

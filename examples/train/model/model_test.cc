@@ -39,7 +39,8 @@ std::vector<T> Gradient(Gpt<T>& model, absl::Span<const uint8_t> sequence, T sca
   return grads;
 }
 
-// The derivative by each parameter, from the loss alone: fourth-order central differences in double.
+// The derivative with respect to each parameter, from the loss alone: fourth-order central differences in
+// double.
 std::vector<double> FiniteDifferences(Gpt<double>& model, absl::Span<const uint8_t> sequence, double scale) {
   constexpr double kStep = 2e-3;
   std::vector<double> grads;

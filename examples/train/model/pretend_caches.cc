@@ -1,4 +1,4 @@
-// Compiled once per kind of CPU, like layers.cc.
+// Compiled once per CPU variant, like layers.cc.
 
 #include "examples/train/model/pretend_caches.h"
 

@@ -1,4 +1,4 @@
-// For tests: overrides the cache sizes that Eigen assumes in the layers of each kind.
+// For tests: overrides the cache sizes that Eigen assumes in the layers of each CPU variant.
 #pragma once
 
 #include <cstddef>

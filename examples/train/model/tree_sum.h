@@ -32,9 +32,9 @@ class TreeSum {
   // Starts a new sum.
   void Begin() { num_terms_ = 0; }
 
-  // Adds the next term, except the last one, which goes to Finish. `term` is overwritten.
+  // Adds the next term. The last term goes to Finish instead. `term` is overwritten.
   void Add(absl::Span<T> term) {
-    // Each trailing one bit of the count is a stacked subtree of the same size as the one just completed.
+    // Each trailing 1 bit of the count is a stacked subtree of the same size as the one just completed.
     size_t waiting = std::popcount(num_terms_);
     for (int merges = std::countr_one(num_terms_); merges > 0; --merges) AddTo(term, stack_[--waiting]);
     if (waiting == stack_.size()) stack_.emplace_back(num_elems_);
@@ -42,8 +42,8 @@ class TreeSum {
     ++num_terms_;
   }
 
-  // Replaces elements first .. first + count - 1 of the last term by those of the sum. Ranges of one sum may
-  // be finished separately, as they become known; each exactly once.
+  // Replaces elements first .. first + count - 1 of the last term with those of the sum. Ranges of one sum
+  // may be finished separately, as their elements become known; each element exactly once.
   void Finish(absl::Span<T> last_term, size_t first, size_t count) const {
     for (size_t i = std::popcount(num_terms_); i-- > 0;) {
       AddTo(last_term.subspan(first, count), stack_[i].span().subspan(first, count));

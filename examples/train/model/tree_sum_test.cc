@@ -35,7 +35,7 @@ Array Sum(TreeSum<float>& tree, absl::Span<const Array> terms) {
   return last;
 }
 
-// Terms of very different magnitude: another order of additions gives other bits.
+// Terms of very different magnitude: a different order of additions gives different bits.
 std::vector<Array> Terms(size_t count) {
   CounterRng rng(count);
   std::vector<Array> terms(count, Array(5));
@@ -53,7 +53,7 @@ TEST(TreeSumTest, FollowsTheRule) {
   }
 }
 
-TEST(TreeSumTest, TheOrderMatters) {  // otherwise the next test is void
+TEST(TreeSumTest, TheOrderMatters) {  // otherwise the next test proves nothing
   const std::vector<Array> terms = Terms(64);
   Array in_sequence(5);
   for (const Array& term : terms) {

@@ -1,4 +1,4 @@
-// A fake of NVIDIA's driver library. The environment sets the number of devices or the errors. Device i has
+// A fake of NVIDIA's driver library. Variables set the number of devices or the errors. Device i has
 // the UUID "GPU-<i>000", the i-th address of FAKE_NVML_PCI ("0000:10:00.0,..."), and one MIG device with the
 // UUID "MIG-<i>000".
 #include <cstdint>

@@ -9,21 +9,22 @@
 
 namespace ddprun {
 
-// An algorithm as run by one lane. For each chunk, all lanes of all nodes run the same algorithm; the next
+// One lane's part of an algorithm. For each chunk, all lanes of all nodes run the same algorithm; the next
 // chunk may use another one.
-//   Result:  the sum of the tree in sum_tree.h, divided by the world size for a mean; bit-equal for all
+//   Result:  the sum along the tree in sum_tree.h, divided by the world size for a mean; bit-equal for all
 //            algorithms.
 //   Threads: one caller.
 class AllReduce {
  public:
   virtual ~AllReduce() = default;
 
-  // Reduces this lane's slice of chunk `q` from the inputs of all ranks to the result in the segment.
-  //   Order:    the caller has awaited kFilled of q and kDrained of q - 2, and arrives at kCombined
-  //             afterwards. Run calls `catch_up` before it blocks on other nodes.
+  // Reduces this lane's slice of chunk `q` over the inputs of all ranks, and writes it to the result in the
+  // segment.
+  //   Order:    the caller has awaited kFilled for q and kDrained for q - 2, and arrives at kCombined after
+  //             Run returns. Run calls `catch_up` before it blocks on other nodes.
   //   Errors:   Segment::EndOf(q); the slice of the result is then undefined.
-  //   REQUIRES: chunk.call is an all-reduce of float or double. With 0 bytes it is a barrier: on lane 0, Run
-  //             returns when lane 0 of every node has called it.
+  //   REQUIRES: chunk.call is an all-reduce of float or double. An all-reduce of 0 bytes is a barrier: on
+  //             lane 0, Run returns once lane 0 of every node has called Run.
   virtual absl::Status Run(uint64_t q, const Chunk& chunk, CatchUp catch_up) = 0;
 };
 

@@ -21,7 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A chunk of an all-gather must have room for data of every rank.
+// Minimum of chunk_bytes, which must also be at least the world size: a chunk of an all-gather must have room
+// for data of every rank.
 constexpr size_t kMinChunkBytes = 4096;
 
 absl::Status Validate(const HostCommunicatorOptions& o) {
@@ -94,14 +95,15 @@ class Bootstrapper {
             .token = token};
   }
 
-  // True if `greeting` is addressed to this rank in this round, by a process that can read the store.
+  // True if `greeting` is addressed to this rank in this round and comes from a process that can read the
+  // store.
   bool IsMeantForUs(const Greeting& greeting) const {
     return greeting.to == rank_ && greeting.round == o_.round.value() &&
            greeting.run_id_hash == run_id_hash_ && greeting.token == token_;
   }
 
   absl::Status Publish(const std::optional<Listener>& hub, const std::optional<Listener>& lane) {
-    // A single rank has no peers, and possibly no store.
+    // A single rank has no peers, and `store_` may be null.
     if (o_.world_size == 1) return absl::OkStatus();
     if (lane) {
       ASSIGN_OR_RETURN(token_, NewToken());
@@ -151,7 +153,7 @@ class Bootstrapper {
     for (int r = rank_ + 1; r < rank_ + o_.local_world_size; ++r) missing.insert(r);
     absl::Status met =
         listener.Accept(o_.local_world_size - 1, deadline_, [&](const Greeting& greeting, UniqueFd& fd) {
-          // No token: Accept has checked the peer's user, and the socket's name is unguessable.
+          // No token is needed: Accept has checked the peer's user, and the socket's name is unguessable.
           if (greeting.kind != LinkKind::kLocal || greeting.to != rank_ ||
               greeting.round != o_.round.value() || greeting.run_id_hash != run_id_hash_ ||
               !missing.contains(greeting.from)) {

@@ -2,8 +2,8 @@
 //
 //   every hub    publishes   node/<g>  "<first rank> <ranks> <chunk bytes> <hub's unix name>"
 //   every rank   publishes   rank/<r>  "<ip> <port> <token>"     (with several nodes)
-//   Ranks connect to their hub and receive the segment. Lanes and hubs connect to those of the preceding
-//   nodes.
+//   Every other rank connects to its hub and receives the segment. Every lane and every hub connects to its
+//   counterparts on the preceding nodes.
 #pragma once
 
 #include <vector>
@@ -23,7 +23,7 @@ struct Links {
   Topology topology;
   Segment segment;
   std::vector<Monitor::Peer> watched;
-  std::vector<TcpMesh::Peer> lane;  // by node; empty if the rank is not a lane, or with one node
+  std::vector<TcpMesh::Peer> lane;  // by node; empty if the rank is not a lane or there is only one node
 };
 
 //   Errors: those of CreateHostCommunicator.

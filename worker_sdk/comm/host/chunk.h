@@ -1,4 +1,4 @@
-// The part of an operation that passes through the segment at a time.
+// The part of an operation that passes through the segment at one time.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +7,12 @@
 
 namespace ddprun {
 
-// num_bytes of every rank's input, starting at `offset`. Equal on all ranks except for `in` and `out`.
+// num_bytes bytes of every rank's input, starting at `offset`. All fields except `in` and `out` are equal on
+// all ranks.
 struct Chunk {
   Call call;
   const char* in = nullptr;  // input of the whole operation
-  char* out = nullptr;
+  char* out = nullptr;       // output of the whole operation
   size_t offset = 0;
   size_t num_bytes = 0;
 };

@@ -81,7 +81,7 @@ absl::Status Engine::AwaitOrCatchUp(Gate gate, uint64_t q, CatchUp catch_up) {
 }
 
 absl::Status Engine::Fill(uint64_t q, const Chunk& chunk) {
-  RETURN_IF_ERROR(segment_->DeadStatus());  // open gates stay open after the end
+  RETURN_IF_ERROR(segment_->DeadStatus());  // open gates stay open after communication ends
   if (q >= kNumSlots) RETURN_IF_ERROR(Await(Gate::kCombined, q - kNumSlots));
   segment_->call(q, lane_.index) = chunk.call;
   const bool contributes =

@@ -19,23 +19,24 @@
 
 namespace ddprun {
 
-// Each chunk is filled, combined and drained, in this order. Steps of neighbouring chunks may run in between
-// (segment.h has the rule), which hides latency.
+// Each chunk is filled, combined and drained, in this order. To hide latency, the caller may interleave these
+// steps with those of neighbouring chunks; segment.h has the rule.
 //   Errors:  those of Segment::EndOf.
 //   Threads: one caller.
 class Engine {
  public:
-  // All pointers outlive this. `mesh` is null with one node; a rank that is not a lane does not use it.
-  // `only`: the algorithm of every all-reduce, instead of ChooseAllReduce's. REQUIRES: it fits the topology.
+  // `topology` and all pointers must outlive this. `mesh` is null if there is only one node; a rank that is
+  // not a lane does not use it. `only`: the algorithm for every all-reduce, instead of the one that
+  // ChooseAllReduce selects. REQUIRES: `only` fits the topology.
   Engine(const Topology& topology, int node, int local_rank, Segment* segment, Monitor* monitor,
          TcpMesh* mesh, std::optional<AllReduceAlgorithm> only = std::nullopt);
 
-  // Maximum bytes of one rank's input in a chunk of this kind of operation.
+  // Maximum number of bytes of one rank's input in a chunk of an operation of this kind.
   size_t MaxChunkBytes(OpKind kind) const;
 
   absl::Status Fill(uint64_t q, const Chunk& chunk);
-  // `catch_up`: called before this blocks on other ranks. It drains all chunks before q, because one of them
-  // may be complete although a peer never starts q.
+  // `catch_up`: called before Combine blocks on other ranks. Drains all chunks before q: they may be complete
+  // even if a peer never starts q.
   absl::Status Combine(uint64_t q, const Chunk& chunk, CatchUp catch_up);
   absl::Status Drain(uint64_t q, const Chunk& chunk);
 
@@ -43,7 +44,7 @@ class Engine {
   absl::Status Await(Gate gate, uint64_t q);
   absl::Status AwaitOrCatchUp(Gate gate, uint64_t q, CatchUp catch_up);
   absl::Status CheckCalls(uint64_t q, const Call& call);
-  // Each combines the inputs of all ranks into this lane's slice of the result.
+  // Each of these combines the inputs of all ranks into this lane's slice of the result.
   absl::Status AllReduceSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up);
   absl::Status BroadcastSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up);
   absl::Status AllGatherSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up);
@@ -56,7 +57,7 @@ class Engine {
   TcpMesh* const mesh_;
 
   const std::optional<AllReduceAlgorithm> only_;
-  // By AllReduceAlgorithm; null for those that do not fit the topology.
+  // By AllReduceAlgorithm; null for algorithms that do not fit the topology.
   std::array<std::unique_ptr<AllReduce>, kNumAllReduceAlgorithms> all_reduces_;
 };
 

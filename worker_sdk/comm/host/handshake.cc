@@ -25,8 +25,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A connection that has not greeted within this time is closed. While kMaxUngreeted connections have not
-// greeted, no further one is accepted.
+// A connection whose greeting does not arrive within kGreetingTimeout is closed. While the greetings of
+// kMaxUngreeted connections are outstanding, no further connection is accepted.
 constexpr Duration kGreetingTimeout = seconds(2);
 constexpr size_t kMaxUngreeted = 256;
 
@@ -225,7 +225,7 @@ absl::Status Listener::Accept(int num_expected, TimePoint deadline, const Greete
     }
     if (poll(polls.data(), polls.size(), PollMillis(wake)) < 0 && errno != EINTR) return ErrnoError("poll");
     const TimePoint now = Clock::now();
-    // Backwards, so that erasing keeps the indices of the remaining elements.
+    // Backwards, so that erasing an element does not move those that are still to be visited.
     for (size_t i = ungreeted.size(); i-- > 0 && num_expected > 0;) {
       Ungreeted& u = ungreeted[i];
       const auto progress = polls[i + 1].revents == 0 ? Ungreeted::Progress::kMore : u.Read();

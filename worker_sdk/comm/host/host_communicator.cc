@@ -32,13 +32,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Limit on waiting for the peers to acknowledge that this rank leaves. Their monitor threads do so even while
-// they compute; only a peer that is stopped or cut off exhausts this time.
+// Time limit for the peers to acknowledge that this rank leaves. Their monitor threads acknowledge even while
+// the peers compute, so the limit is reached only if a peer is stopped or cut off.
 constexpr Duration kLeaveTimeout = seconds(1);
 
 class HostCommunicator;
 
-// One operation. Shared by the caller that waits for it and the progress thread: either may release it first.
+// One operation, shared by the caller that waits for it and the progress thread. Either may release it first.
 class Op {
  public:
   Op(HostCommunicator* comm, const Call& call, const char* in, char* out)
@@ -65,13 +65,13 @@ class Op {
     return *result_;
   }
 
-  HostCommunicator* const comm_;  // alive until finished
+  HostCommunicator* const comm_;  // valid until the operation has finished
   const Call call_;
   const char* const in_;
   char* const out_;
   absl::Mutex mu_;
   std::optional<absl::Status> result_ ABSL_GUARDED_BY(mu_);
-  Event finished_;  // set once result_ is
+  Event finished_;  // set after result_
 };
 
 class PendingOp : public Pending {
@@ -204,7 +204,8 @@ class HostCommunicator : public Communicator {
 
   bool HasWork() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stopping_ || !queue_.empty(); }
 
-  // The next chunk in order, if any. `block`: waits until there is one or the destructor runs.
+  // Returns the next chunk in order; nullopt if there is none. `block`: first waits until there is a chunk or
+  // the destructor runs.
   std::optional<InFlight> NextChunk(bool block) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     if (block) mu_.Await(absl::Condition(this, &HostCommunicator::HasWork));
@@ -230,9 +231,9 @@ class HostCommunicator : public Communicator {
   }
 
   // Runs chunks until one fails. Returns OK when the destructor runs and no chunk is left.
-  //   Order: fill q + 1, combine q, drain q - 1, so that each step waits for work that peers did a step
-  //          earlier. While this thread blocks on a chunk, all earlier chunks are drained: an operation that
-  //          is complete on all ranks finishes, whatever peers do with later ones.
+  //   Order: fill q + 1, combine q, drain q - 1, so that each step waits for work that peers did one step
+  //          earlier. While this thread blocks on a chunk, all earlier chunks are drained, so an operation
+  //          that is complete on all ranks finishes, whatever the peers do with later operations.
   absl::Status RunChunks() {
     while (true) {
       std::optional<InFlight> next = NextChunk(/*block=*/num_drained_ == num_filled_);
@@ -244,13 +245,14 @@ class HostCommunicator : public Communicator {
         RETURN_IF_ERROR(engine_.Fill(num_filled_, slot.chunk));
         ++num_filled_;
       }
-      // With more to fill, one chunk stays filled and one combined.
+      // If a chunk was just filled, up to one chunk stays filled but not combined, and one combined but not
+      // drained.
       if (num_combined_ + (filled ? 1 : 0) < num_filled_) {
         const auto catch_up = [this] { return DrainBefore(num_combined_); };
         absl::Status combined =
             engine_.Combine(num_combined_, in_flight_[num_combined_ % in_flight_.size()].chunk, catch_up);
         if (!combined.ok()) {
-          catch_up().IgnoreError();  // earlier chunks may still be complete
+          catch_up().IgnoreError();  // earlier chunks may be complete despite the error
           return combined;
         }
         ++num_combined_;
@@ -259,7 +261,8 @@ class HostCommunicator : public Communicator {
     }
   }
 
-  // Blocks until all chunks before `end` are complete, and finishes the operations that they complete.
+  // Drains all chunks before `end`, blocking until they are complete, and finishes every operation whose last
+  // chunk is among them.
   absl::Status DrainBefore(uint64_t end) {
     while (num_drained_ < end) {
       InFlight& slot = in_flight_[num_drained_ % in_flight_.size()];
@@ -274,9 +277,9 @@ class HostCommunicator : public Communicator {
   void Progress() {
     const absl::Status end = RunChunks();
     if (end.ok()) return;
-    monitor_.PassOnEnds();  // before the caller learns of the error and may exit
-    // Kept apart from the segment's status: when a peer has left, each rank fails by itself, at the first
-    // chunk in which the peer does not take part.
+    monitor_.PassOnEnds();  // before the caller sees the error and may exit
+    // Stored separately from the segment's status: after a peer has left, each rank fails on its own, at the
+    // first chunk in which the peer does not take part.
     {
       absl::MutexLock lock(&mu_);
       end_ = end;
@@ -285,7 +288,7 @@ class HostCommunicator : public Communicator {
       if (slot.op != nullptr && slot.is_last) FinishOp(*slot.op, end);
       slot.op.reset();
     }
-    while (true) {  // operations that are queued, now or later
+    while (true) {  // fails all queued operations, including those started later
       std::shared_ptr<Op> op;
       {
         absl::MutexLock lock(&mu_);
@@ -313,14 +316,14 @@ class HostCommunicator : public Communicator {
   uint64_t num_started_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t num_unfinished_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<std::shared_ptr<Op>> queue_ ABSL_GUARDED_BY(mu_);
-  size_t next_offset_ ABSL_GUARDED_BY(mu_) = 0;  // in the first of queue_
+  size_t next_offset_ ABSL_GUARDED_BY(mu_) = 0;  // of the next chunk, in queue_.front()
 
-  // Used by the progress thread alone; num_filled_ also by the destructor once that thread has exited.
+  // Used only by the progress thread; the destructor also uses num_filled_ once that thread has exited.
   uint64_t num_filled_ = 0;
   uint64_t num_combined_ = 0;
   uint64_t num_drained_ = 0;
-  std::array<InFlight, 4> in_flight_;  // chunk q in q % 4
-  std::thread progress_;               // last: it uses all of the above
+  std::array<InFlight, 4> in_flight_;  // chunk q is at index q % 4
+  std::thread progress_;               // declared last: it uses all of the above
 };
 
 absl::Status Op::Wait(TimePoint deadline) {
@@ -335,7 +338,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> Create(const HostCommunicatorOptio
   const TimePoint deadline = Clock::now() + options.setup_timeout;
   ASSIGN_OR_RETURN(Links links, Bootstrap(options, store));
   auto comm = std::make_unique<HostCommunicator>(options, std::move(links), only);
-  // Deaths are detected from here on. The barrier holds every rank until all are connected.
+  // From here on, deaths are detected. The barrier blocks every rank until all are connected.
   RETURN_IF_ERROR(comm->Barrier()->Wait(deadline), "meeting the other ranks");
   return comm;
 }

@@ -1,4 +1,4 @@
-// Real processes, shared memory and sockets; all "nodes" are on this machine.
+// Uses real processes, shared memory and sockets; all "nodes" are on this machine.
 #include "worker_sdk/comm/host/host_communicator.h"
 
 #include <gmock/gmock.h>
@@ -51,7 +51,8 @@ void AwaitReady(RankProcesses& ranks) {
   }
 }
 
-// The files below /dev/shm that `pid` has mapped or open. Other processes create and remove files there.
+// The files under /dev/shm that `pid` has mapped or open. The directory itself is not listed, because
+// unrelated processes create and remove files in it.
 std::set<std::string> ShmFilesOf(pid_t pid) {
   std::set<std::string> names;
   const auto add = [&](const std::string& path) {
@@ -67,7 +68,7 @@ std::set<std::string> ShmFilesOf(pid_t pid) {
   return names;
 }
 
-// The round has left no abstract socket and no listening port.
+// Expects that the round has left neither an abstract socket nor a listening port.
 void ExpectNothingLeft(RankProcesses& ranks) {
   std::ifstream unix_sockets("/proc/net/unix");
   const std::string names((std::istreambuf_iterator<char>(unix_sockets)), std::istreambuf_iterator<char>());
@@ -91,7 +92,7 @@ void ExpectNothingLeft(RankProcesses& ranks) {
 
 class SplitTest : public testing::TestWithParam<std::vector<int>> {};
 
-// communicator.h, "Result": bit-equal to the tree's sum, independent of split, sizes and timing.
+// communicator.h, "Result": results are bit-equal to the tree's sum, independent of split, sizes and timing.
 TEST_P(SplitTest, EveryResultIsExact) {
   RankProcesses ranks(GetParam(), {"random", absl::StrCat(100 + GetParam().size()), "120"});
   ranks.StartAll();
@@ -105,8 +106,8 @@ INSTANTIATE_TEST_SUITE_P(HostCommunicator, SplitTest,
                                          std::vector{2, 3, 1}, std::vector{3, 3}, std::vector{4, 4}),
                          [](const auto& info) { return NameOfSplit(info.param); });
 
-// communicator.h, "Result": the bits do not depend on the algorithm either. Worlds of 1, 2, 3, 4, 5 and 8,
-// each with every algorithm that fits, also at sizes for which it is not chosen.
+// communicator.h, "Result": the bits do not depend on the algorithm either. Runs world sizes 1, 2, 3, 4, 5
+// and 8, each with every algorithm that fits, including at sizes for which it is not chosen.
 struct Algorithm {
   std::vector<int> split;
   AllReduceAlgorithm algorithm;
@@ -171,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(HostCommunicator, LateTest,
                                          std::vector{1, 3}, std::vector{2, 3, 1}),
                          [](const auto& info) { return NameOfSplit(info.param); });
 
-// A split, and the rank that is killed.
+// A split of ranks into nodes, and the rank that is killed or stopped.
 struct Death {
   std::vector<int> split;
   int victim;
@@ -183,7 +184,7 @@ TEST_P(DeathTest, DuringAnAllReduceFailsAllOtherRanksWithinASecond) {
   RankProcesses ranks(GetParam().split, {"forever"});
   ranks.StartAll();
   AwaitReady(ranks);
-  // The kernel frees unnamed memory with its last user, however that process ends.
+  // Ranks share only unnamed memory, which the kernel frees when its last user exits for any reason.
   for (int r = 0; r < ranks.world_size(); ++r) {
     EXPECT_THAT(ShmFilesOf(ranks.pid(r)), testing::IsEmpty()) << "rank " << r;
   }

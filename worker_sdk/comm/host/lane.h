@@ -1,4 +1,4 @@
-// One lane of a node: its place in the topology, and the memory and connections it works on.
+// One lane of a node: its position in the topology, and the memory and connections that it uses.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@
 
 namespace ddprun {
 
-// A view: everything that it refers to outlives it. A local rank beyond the number of lanes has one, too, but
-// combines nothing.
+// A view: everything that it refers to must outlive it. A local rank beyond the number of lanes also has a
+// Lane, for which exists() is false; such a rank combines nothing.
 struct Lane {
-  static constexpr size_t kCacheLine = 64;  // slices begin at multiples of this
+  static constexpr size_t kCacheLine = 64;  // bytes; slices begin at multiples of this
 
   const Topology& topology;
   int node = 0;
@@ -25,22 +25,23 @@ struct Lane {
   RankRange local_ranks() const { return topology.nodes[node]; }
   bool exists() const { return index < topology.num_lanes(); }
 
-  // This lane's part of `n` elements of `elem_bytes`.
+  // This lane's slice of `n` elements of `elem_bytes` bytes each.
   Slice SliceOf(size_t n, size_t elem_bytes) const {
     return CutSlice(n, kCacheLine / elem_bytes, topology.num_lanes(), index);
   }
-  // The input of `rank`, a rank of this node, and the result, both from the slice's first element on.
+  // The input of `rank`, which is on this node, starting at the slice's first element.
   template <typename T>
   const T* Input(uint64_t q, int rank, Slice slice) const {
     return reinterpret_cast<const T*>(segment->input(q, rank - local_ranks().lo)) + slice.begin;
   }
+  // The result, starting at the slice's first element.
   template <typename T>
   T* Result(uint64_t q, Slice slice) const {
     return reinterpret_cast<T*>(segment->result(q)) + slice.begin;
   }
 
-  // Whether a message with `size` elements of the chunk is sent. Empty messages are sent only by lane 0 for
-  // an empty chunk (a barrier), where they signal that the node has arrived.
+  // True if a message with `size` elements of the chunk must be sent. Only lane 0 sends empty messages, and
+  // only for an empty chunk (a barrier), to signal that the node has arrived.
   bool IsNeeded(const Chunk& chunk, size_t size) const {
     return size > 0 || (chunk.num_bytes == 0 && index == 0);
   }

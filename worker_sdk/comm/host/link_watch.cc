@@ -40,19 +40,19 @@ void WatchLink(int fd, Duration wanted, bool in_flight) {
   const int limit_s = static_cast<int>(SilenceLimit(wanted) / seconds(1));
   const int on = 1;
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-  // The first probe is sent after one second, then one per second; limit_s unanswered ones break the
-  // connection.
+  // The first probe is sent after one idle second, then one every second. After limit_s unanswered probes,
+  // the connection breaks.
   SetTcp(fd, TCP_KEEPIDLE, static_cast<int>(kProbeEvery / seconds(1)));
   SetTcp(fd, TCP_KEEPINTVL, static_cast<int>(kProbeEvery / seconds(1)));
   SetTcp(fd, TCP_KEEPCNT, limit_s);
-  // TCP_USER_TIMEOUT overrides TCP_KEEPCNT, so it is set to the time that those probes take.
+  // TCP_USER_TIMEOUT overrides TCP_KEEPCNT, so it is set to the total time of these probes.
   if (in_flight) SetTcp(fd, TCP_USER_TIMEOUT, static_cast<int>(ToMillis(SilenceLimit(wanted) + kProbeEvery)));
 }
 
 bool IsSilence(int error) {
   switch (error) {
     case ETIMEDOUT:
-    case EHOSTUNREACH:  // this and the following: the last error that a router or this host reported
+    case EHOSTUNREACH:  // this and the cases below: the last error that a router or this host reported
     case ENETUNREACH:
     case EHOSTDOWN:
     case ENETDOWN:

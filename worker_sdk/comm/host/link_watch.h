@@ -1,9 +1,10 @@
-// Detects that the network between two nodes is cut while the processes at both ends are alive.
+// Detects that the network between two nodes is cut although the processes at both ends are alive.
 //
-// TCP alone retransmits for about 15 minutes before it breaks a connection with data in flight, and never
-// breaks an idle one. Keepalive breaks an idle connection within seconds; data in flight is watched here.
-// TCP_USER_TIMEOUT would cover both, but also breaks the connection to a peer that computes for longer
-// without reading, because it counts from the moment at which the window closed.
+// By default, TCP retransmits for about 15 minutes before it breaks a connection with data in flight, and it
+// never breaks an idle one. Keepalive breaks an idle connection within seconds; UnansweredFor covers data in
+// flight. TCP_USER_TIMEOUT would cover both, but it counts from the moment when the peer's receive window
+// closed, so it would also break the connection to a peer that computes for longer than the timeout without
+// reading.
 #pragma once
 
 #include <string>
@@ -12,21 +13,22 @@
 
 namespace ddprun {
 
-// The limit that TCP can implement: `wanted` rounded up to whole seconds, at least 2 s.
+// The silence limit that TCP can enforce: `wanted` rounded up to whole seconds, at least 2 s.
 Duration SilenceLimit(Duration wanted);
 
 // Makes TCP break an idle connection when the peer's kernel has not answered for SilenceLimit(wanted) plus
-// one second. `in_flight`: also while data is in flight; only for connections whose peer always reads.
+// one second. `in_flight`: also breaks the connection while data is in flight; set this only if the peer
+// always reads.
 void WatchLink(int fd, Duration wanted, bool in_flight);
 
-// True if the errno `error` means that the connection broke because nothing answered. Other errors come from
-// the peer.
+// True if the errno value `error` means that the connection broke because nothing answered. Other errors are
+// caused by the peer.
 bool IsSilence(int error);
 
-// How long data has been in flight on the connection without any answer; zero: no data is in flight.
+// How long data has been in flight on the connection without any answer; zero if no data is in flight.
 Duration UnansweredFor(int fd);
 
-// The connection's two ends, for messages: "node 0 (10.0.0.1) and node 1 (10.0.0.2)".
+// Describes the connection's two ends for error messages: "node 0 (10.0.0.1) and node 1 (10.0.0.2)".
 std::string EndsInWords(int fd, int our_node, int peer_node);
 
 }  // namespace ddprun

@@ -8,7 +8,7 @@
 namespace ddprun {
 namespace {
 
-// TcpMesh::Tag::phase: distinguishes the messages of the two algorithms.
+// Values of TcpMesh::Tag::phase, which distinguish the exchanges of the two algorithms.
 enum Phase : uint32_t { kReduceScatter = 0, kAllGather = 1, kOneShot = 2 };
 
 template <typename T>

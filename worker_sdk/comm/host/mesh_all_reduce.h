@@ -10,9 +10,9 @@
 
 namespace ddprun {
 
-// Common to both: every node adds the inputs of its own ranks as far as the tree over all ranks allows,
-// giving one partial sum for each of its maximal subtrees. The world's tree adds the partial sums of all
-// nodes.
+// Computes the partial sums that both algorithms use. Every node adds the inputs of its own ranks as far as
+// the tree over all ranks allows, which gives one partial sum for each of its maximal subtrees. The tree over
+// all ranks then adds the partial sums of all nodes.
 class PartialSums {
  public:
   explicit PartialSums(const Lane& lane);
@@ -20,30 +20,31 @@ class PartialSums {
   // Number of partial sums of `node`.
   size_t num_subtrees(int node) const { return subtrees_[node].size(); }
   size_t num_own() const { return num_subtrees(lane_.node); }
-  // Number of partial sums of all other nodes.
+  // Total number of partial sums of all other nodes.
   size_t num_others() const { return leaves_.size() - num_own(); }
 
-  // Computes this node's partial sums of the slice, [num_own()][slice]. Valid until the next call.
+  // Returns this node's partial sums of the slice, [num_own()][slice.size()]. Valid until the next call of
+  // AddOwn.
   template <typename T>
   T* AddOwn(uint64_t q, Slice slice);
-  // Buffer for the partial sums of other nodes. Valid until the next call.
+  // Returns a buffer for the partial sums of other nodes. Valid until the next call of RoomForOthers.
   template <typename T>
   T* RoomForOthers(size_t num_elems);
-  // Adds the partial sums of all nodes, in node order, to the result.
+  // Adds up `leaves`, the partial sums of all nodes in node order, and writes the sum or mean to `out`.
   template <typename T>
   void AddAll(const std::vector<const T*>& leaves, bool mean, T* out, size_t num_elems) const;
 
  private:
   const Lane lane_;
   const std::vector<std::vector<RankRange>> subtrees_;  // by node
-  const std::vector<SumTree> own_trees_;                // by subtree of this node, over its ranks' inputs
+  const std::vector<SumTree> own_trees_;                // by subtree of this node; adds its ranks' inputs
   const std::vector<RankRange> leaves_;                 // the subtrees of all nodes
   const SumTree world_tree_;                            // over leaves_
   std::vector<char> own_;
   std::vector<char> others_;
 };
 
-// kMeshOneShot.
+// Implements kMeshOneShot.
 class MeshOneShot : public AllReduce {
  public:
   // REQUIRES: several nodes.
@@ -59,8 +60,8 @@ class MeshOneShot : public AllReduce {
   PartialSums sums_;
 };
 
-// kMeshTwoShot: the slice is cut into one piece per node. Every node sends its partial sums of piece h to
-// node h, which adds them and sends its piece of the result to all.
+// Implements kMeshTwoShot: cuts the slice into one piece per node. Every node sends its partial sums of piece
+// h to node h, which adds them and sends piece h of the result to all nodes.
 class MeshTwoShot : public AllReduce {
  public:
   // REQUIRES: several nodes.

@@ -17,7 +17,7 @@ namespace {
 
 void Signal(const UniqueFd& event_fd) {
   const uint64_t one = 1;
-  // Fails only when the counter is at its maximum, that is, already signalled.
+  // Fails only if the counter is at its maximum; the event is then already signalled.
   [[maybe_unused]] const ssize_t n = write(event_fd.get(), &one, sizeof(one));
 }
 
@@ -65,7 +65,7 @@ void Monitor::Close(size_t peer, const absl::Status& why) {
   const int rank = peers_[peer].rank;
   {
     absl::MutexLock lock(&mu_);
-    shutdown(peers_[peer].fd.get(), SHUT_WR);  // acknowledges a peer that leaves
+    shutdown(peers_[peer].fd.get(), SHUT_WR);  // acknowledges a leaving peer
     if (++num_closed_ == peers_.size()) all_closed_.Set();
     if (leaving_ || has_left_[rank]) return;
   }
@@ -78,12 +78,12 @@ void Monitor::Spread(const EndRecord& record, int from_peer) {
   bool send_to_node = true, send_to_other_nodes = !from_other_node;
   if (record.kind == EndRecord::kDead) {
     segment_->SetDead(local_rank_, record);
-    // Each peer gets one such record: many ranks report the same death to their hub.
+    // Each peer is sent at most one kDead record, although many ranks report the same death to their hub.
     send_to_node = !std::exchange(node_knows_dead_, true);
     send_to_other_nodes = send_to_other_nodes && !std::exchange(other_nodes_know_dead_, true);
   } else {
-    // Forwarded only if the rank left after fewer chunks than all others so far: forwarding every record
-    // would overflow socket buffers in a large world.
+    // A received record is forwarded only if its rank left after fewer chunks than all earlier leavers.
+    // Forwarding every record would overflow socket buffers in a large world.
     if (from_peer != kNoPeer && record.num_chunks >= fewest_chunks_) return;
     fewest_chunks_ = std::min(fewest_chunks_, record.num_chunks);
     segment_->SetLeft(record.rank, record.num_chunks);
@@ -92,7 +92,7 @@ void Monitor::Spread(const EndRecord& record, int from_peer) {
   for (size_t p = 0; p < peers_.size(); ++p) {
     if (static_cast<int>(p) == from_peer || !(peers_[p].on_other_node ? send_to_other_nodes : send_to_node))
       continue;
-    // Fails when the peer has exited, which its hub detects. The few records always fit into the buffer.
+    // Fails if the peer has exited, which its hub detects. The few records always fit into the socket buffer.
     send(peers_[p].fd.get(), &record, sizeof(record), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 }
@@ -105,7 +105,8 @@ absl::Status Monitor::Receive(size_t peer) {
   if (n < 0 && IsSilence(errno)) {
     return CutOffError(peers_[peer].rank, round_, silence_limit_, peers_[peer].ends);
   }
-  // A reset is reported before data that was sent earlier. Go on reading: that data, then the end of file.
+  // A reset is reported before data that was sent earlier. Continue reading: the data follows, then the end
+  // of file.
   if (n < 0) return errno == EAGAIN || errno == EINTR || errno == ECONNRESET ? absl::OkStatus() : gone;
   if (n == 0) return gone;
   inbox.have += static_cast<size_t>(n);

@@ -1,8 +1,8 @@
 // Watches the other processes of a communicator, so that the death of one ends communication on all ranks.
 //
-// Every rank is connected to its node's hub (local rank 0), and hubs are connected to each other. A
-// connection that breaks means that the peer is dead; its hub reports the dead rank's number to its node's
-// ranks and to the other hubs. Broken data connections alone are not treated as a death.
+// Every rank is connected to its node's hub (local rank 0), and hubs are connected to each other. If one of
+// these connections breaks, the peer is dead, and its hub reports the dead rank's number to the ranks of its
+// node and to the other hubs. A broken data connection alone is not treated as a death.
 //
 //     node 0                            node 1
 //     rank 1 --+                        +-- rank 4
@@ -39,25 +39,28 @@ class Monitor {
 
   // Starts the monitor thread.
   //   segment:       outlives this.
-  //   silence_limit: as given to WatchLink; for the error text when a connection breaks for lack of an
-  //                  answer.
+  //   silence_limit: the limit that WatchLink enforces; appears in the error text when a connection breaks
+  //                  because nothing answered.
   //   peers:         for a hub, its node's other ranks and the other hubs; for any other rank, its hub.
   Monitor(Segment* segment, int local_rank, int64_t round, Duration silence_limit, std::vector<Peer> peers);
   ~Monitor();
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
-  // Ends communication on all ranks, unless it has ended already.
+  // Ends communication on all ranks, unless it has already ended.
   void SetDead(const absl::Status& why);
-  // Sends the peers all end records that this node has. Called before this process may exit: other ranks of
-  // the node may have written records to the segment that the hub's thread has not yet forwarded.
+  // Sends all end records in this node's segment to the peers. Must be called before this process may exit:
+  // other ranks of the node may have written records to the segment that the hub's thread has not yet
+  // forwarded.
   void PassOnEnds();
-  // Announces that this rank leaves as planned: from here on its peers do not treat its exit as a death, nor
-  // it theirs. Blocks until all peers have read this or have exited, at most `patience`. Closing a connection
-  // earlier, with unread input, could discard the data that was sent last.
+  // Announces that this rank leaves as planned: from then on, its peers do not treat its exit as a death, and
+  // this rank does not treat theirs as one. Blocks until all peers have read the announcement or have exited,
+  // at most for `patience`. Closing a connection earlier, with unread input, could discard the data that was
+  // sent last.
   void Leave(int rank, uint64_t num_chunks, Duration patience);
 
-  // Readable once a record has arrived since it was last read; for threads that wait in poll.
+  // An eventfd that is readable if an end record was received or created since the last read. For threads
+  // that wait in poll.
   int ended_fd() const { return ended_fd_.get(); }
 
  private:
@@ -68,10 +71,10 @@ class Monitor {
   static constexpr int kNoPeer = -1;
 
   void Run();
-  // Reads from `peer`. An error means that the connection has ended, and says why.
+  // Reads from `peer`. If the connection has ended, returns an error with the reason.
   absl::Status Receive(size_t peer);
   void Close(size_t peer, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
-  // Applies `record` to the segment and sends it to the peers that receive it only from this process.
+  // Applies `record` to the segment and sends it to the peers that receive it from no other process.
   void Spread(const EndRecord& record, int from_peer) ABSL_LOCKS_EXCLUDED(mu_);
 
   Segment* const segment_;
@@ -81,15 +84,15 @@ class Monitor {
   const std::vector<Peer> peers_;
   UniqueFd ended_fd_;
   UniqueFd stop_fd_;
-  std::vector<Inbox> inboxes_;    // by peer; used by thread_ alone
-  std::map<int, bool> has_left_;  // by rank; used by thread_ alone
+  std::vector<Inbox> inboxes_;    // by peer; used only by thread_
+  std::map<int, bool> has_left_;  // by rank; used only by thread_
   absl::Mutex mu_;                // serializes Spread
   bool leaving_ ABSL_GUARDED_BY(mu_) = false;
-  bool node_knows_dead_ ABSL_GUARDED_BY(mu_) = false;         // sent to the peers of this node
-  bool other_nodes_know_dead_ ABSL_GUARDED_BY(mu_) = false;   // sent by this process to those of other nodes
-  size_t num_closed_ ABSL_GUARDED_BY(mu_) = 0;                // of peers_
+  bool node_knows_dead_ ABSL_GUARDED_BY(mu_) = false;         // kDead was sent to peers of this node
+  bool other_nodes_know_dead_ ABSL_GUARDED_BY(mu_) = false;   // kDead was sent to peers of other nodes
+  size_t num_closed_ ABSL_GUARDED_BY(mu_) = 0;                // number of closed peers_
   Event all_closed_;                                          // set when all of peers_ are closed
-  uint64_t fewest_chunks_ ABSL_GUARDED_BY(mu_) = UINT64_MAX;  // least num_chunks of a kLeft record so far
+  uint64_t fewest_chunks_ ABSL_GUARDED_BY(mu_) = UINT64_MAX;  // smallest num_chunks in a kLeft record so far
   std::thread thread_;
 };
 

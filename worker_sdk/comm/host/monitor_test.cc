@@ -1,5 +1,5 @@
-// A hub's monitor. The test acts as its peers at the other ends of the connections, with event orders that
-// are rare in production.
+// Tests a hub's monitor. The test acts as the hub's peers, at the other ends of the connections, and produces
+// event orders that are rare in production.
 #include "worker_sdk/comm/host/monitor.h"
 
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ void Send(const UniqueFd& fd, const EndRecord& record) {
   ASSERT_EQ(send(fd.get(), &record, sizeof(record), MSG_NOSIGNAL), static_cast<ssize_t>(sizeof(record)));
 }
 
-// The next record that the hub sends; none if it has closed its side.
+// The next record that the hub sends; nullopt if the hub has closed its side.
 std::optional<EndRecord> Receive(const UniqueFd& fd) {
   pollfd p{.fd = fd.get(), .events = POLLIN, .revents = 0};
   EXPECT_EQ(poll(&p, 1, static_cast<int>(ToMillis(kPatience))), 1) << "no record from the hub";
@@ -72,7 +72,7 @@ void ExpectLeft(const std::optional<EndRecord>& record, int rank) {
 
 class MonitorTest : public testing::TestWithParam<Link (*)()> {
  protected:
-  // The monitor gets the hub's side of the links to kFirst and, if given, kSecond.
+  // Starts the monitor with the hub's side of the links to kFirst and, if `second` is not null, to kSecond.
   void Watch(Link* first, Link* second = nullptr) {
     std::vector<Monitor::Peer> peers;
     peers.push_back({.fd = std::move(first->hub), .rank = kFirst, .on_other_node = false});
@@ -89,8 +89,8 @@ class MonitorTest : public testing::TestWithParam<Link (*)()> {
 INSTANTIATE_TEST_SUITE_P(, MonitorTest, testing::Values(&UnixLink, &TcpLink),
                          [](const auto& info) { return info.param == &UnixLink ? "Unix" : "Tcp"; });
 
-// Closing a connection with unread input resets it; on a unix socket the reset is reported before data that
-// was sent earlier.
+// Closing a connection with unread input resets the connection. On a unix socket, the reset is reported
+// before data that was sent earlier.
 TEST_P(MonitorTest, ALeaverWithUnreadInputIsNotDead) {
   Link first = GetParam()(), second = UnixLink();
   Send(first.hub, LeftRecord(kRound, kOtherHub, kChunks));
@@ -136,7 +136,7 @@ TEST_P(MonitorTest, LeaveReturnsWhenThePeersHaveReadIt) {
   monitor_->Leave(kHub, kChunks, kPatience);
   EXPECT_TRUE(answered);
   peers.join();
-  // The peers exited without leaving, which is not a death to a rank that has left.
+  // The peers exited without leaving. A rank that has left does not treat this as a death.
   EXPECT_EQ(segment_.DeadStatus(), absl::OkStatus());
 }
 
@@ -148,11 +148,11 @@ TEST_P(MonitorTest, ForwardsOnlyTheEarliestLeaver) {
   Send(first.peer, LeftRecord(kRound, /*rank=*/12, kChunks - 1));
   ExpectLeft(Receive(second.peer), 10);
   ExpectLeft(Receive(second.peer), 12);
-  monitor_->Leave(kHub, kChunks, milliseconds(1));  // its own record is always sent
+  monitor_->Leave(kHub, kChunks, milliseconds(1));  // the hub's own record is always sent
   ExpectLeft(Receive(second.peer), kHub);
 }
 
-// All ranks that detect a death report it to their hub.
+// All ranks that detect a death report it to their hub, so a hub receives the same death several times.
 TEST_P(MonitorTest, ForwardsADeathOnce) {
   Link first = GetParam()(), second = UnixLink();
   Watch(&first, &second);

@@ -31,7 +31,7 @@ int Report(const RankProcess& self, const absl::Status& status) {
   return kEnded;
 }
 
-// The input of `rank` to operation `index`: any rank can compute all ranks' inputs.
+// The input of `rank` to operation `index`. It is deterministic, so any rank can compute all inputs.
 template <typename T>
 std::vector<T> InputOf(int rank, int index, size_t n) {
   std::mt19937 random(1000 * index + rank);
@@ -82,7 +82,7 @@ void StartReduce(Communicator& comm, int index, size_t n, ReduceOp op, Started* 
 
 std::unique_ptr<Started> StartRandom(Communicator& comm, int index, std::mt19937& random) {
   auto started = std::make_unique<Started>();
-  const size_t n = random() % 4 == 0 ? random() % 4 : random() % 5000;  // chunks have 4096 bytes
+  const size_t n = random() % 4 == 0 ? random() % 4 : random() % 5000;  // a chunk has 4096 bytes
   const int world = comm.world_size();
   switch (random() % 6) {
     case 0:
@@ -117,7 +117,8 @@ std::unique_ptr<Started> StartRandom(Communicator& comm, int index, std::mt19937
   return started;
 }
 
-// random <seed> <count>: operations of all kinds and sizes, up to eight in flight, compared bit by bit.
+// random <seed> <count>: runs operations of all kinds and sizes, up to eight in flight, and compares their
+// results bit by bit.
 int RandomOperations(const RankProcess& self, Communicator& comm) {
   std::mt19937 random(std::stoi(self.args[1]));
   const int count = std::stoi(self.args[2]);
@@ -135,8 +136,8 @@ int RandomOperations(const RankProcess& self, Communicator& comm) {
   return 0;
 }
 
-// algorithm <number>: sums and means of sizes around the boundaries of slices, pieces and chunks, all run
-// with one algorithm and compared with the definition bit by bit.
+// algorithm <number>: computes sums and means at sizes around the boundaries of slices, pieces and chunks,
+// all with one algorithm, and compares them with the definition bit by bit.
 int ReduceWithOneAlgorithm(const RankProcess& self, Communicator& comm) {
   int index = 0;
   for (const size_t n : {0, 1, 2, 15, 16, 17, 31, 33, 64, 100, 255, 512, 1000, 1023, 1024, 1025, 5000}) {
@@ -155,7 +156,7 @@ int ReduceWithOneAlgorithm(const RankProcess& self, Communicator& comm) {
   return 0;
 }
 
-// forever: all-reduces until one fails.
+// forever: runs all-reduces until one fails.
 int ReduceForever(const RankProcess& self, Communicator& comm) {
   FakeFileStore store(self.store_dir);
   std::vector<float> values(1 << 20, 1.0f);
@@ -171,8 +172,8 @@ int ReduceForever(const RankProcess& self, Communicator& comm) {
   }
 }
 
-// stop <victim>: the victim stops itself during its sixth all-reduce, from which on the others use a short
-// deadline.
+// stop <victim>: the victim stops itself during its sixth all-reduce. From that all-reduce on, the others use
+// a short deadline.
 int StopInTheMiddle(const RankProcess& self, Communicator& comm) {
   constexpr int kStop = 5;
   const bool victim = comm.rank() == Rank(std::stoi(self.args[1]));
@@ -185,7 +186,7 @@ int StopInTheMiddle(const RankProcess& self, Communicator& comm) {
   }
 }
 
-// Returns when all ranks have called it, so that setup is complete on all of them.
+// Returns when all ranks have called MeetInStore, so that setup is complete on all of them.
 void MeetInStore(const RankProcess& self) {
   FakeFileStore store(self.store_dir);
   store.Set(absl::StrCat("here/", self.options.rank.value()), "").IgnoreError();
@@ -194,7 +195,8 @@ void MeetInStore(const RankProcess& self) {
   }
 }
 
-// ahead: the last rank starts its first operation after the others have started two, and leaves after it.
+// ahead: the last rank starts its first operation after the others have started two, and leaves after that
+// operation.
 int StartAhead(const RankProcess& self, Communicator& comm) {
   const bool last = comm.rank() == Rank(comm.world_size() - 1);
   std::vector<float> first(1000, 1.0f), second(1000, 1.0f);
@@ -211,7 +213,8 @@ int StartAhead(const RankProcess& self, Communicator& comm) {
   return Report(self, more->Wait(Soon()));
 }
 
-// two: as `ahead`, but the last rank starts the second operation after a barrier of another communicator.
+// two: like `ahead`, but the last rank starts the second operation as well, after a barrier on another
+// communicator.
 int StartAheadOfAnother(const RankProcess& self, Communicator& comm, Communicator& other) {
   const bool last = comm.rank() == Rank(comm.world_size() - 1);
   std::vector<float> first(1000, 1.0f), second(1000, 1.0f);
@@ -247,7 +250,7 @@ int OddOneOut(const RankProcess& self, Communicator& comm) {
   return Report(self, s);
 }
 
-// late: node 0 broadcasts and leaves; the other nodes start after it has exited.
+// late: node 0 runs broadcasts and leaves; the other nodes start theirs after node 0's processes have exited.
 int LateToBroadcasts(const RankProcess& self, Communicator& comm) {
   if (self.options.group_rank != GroupRank(0)) {
     FakeFileStore store(self.store_dir);

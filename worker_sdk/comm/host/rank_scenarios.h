@@ -16,7 +16,7 @@ inline constexpr char kFirstNodeGone[] = "first-node-gone";
 // A deadline that a test never reaches.
 inline TimePoint Soon() { return std::chrono::steady_clock::now() + seconds(60); }
 
-// Runs the scenario that self.args[0] names; returns the exit code of the process.
+// Runs the scenario named by self.args[0] and returns the exit code for the process.
 int RunRank(const RankProcess& self);
 
 }  // namespace ddprun

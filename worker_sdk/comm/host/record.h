@@ -1,4 +1,4 @@
-// The records by which ranks tell each other, apart from the data, that communication ends.
+// Records that announce the end of communication to other ranks. They are sent separately from the data.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +13,11 @@
 
 namespace ddprun {
 
-// Stored in the segment and sent between processes in memory layout (all machines are little-endian).
+// Stored in the segment and sent between processes in its in-memory layout (all machines are little-endian).
 struct EndRecord {
   enum Kind : uint32_t {
-    kDead = 1,  // the communicator has ended on all ranks; the first such record has the reason
-    kLeft = 2,  // `rank` left as planned: it took part in num_chunks chunks and takes part in no further one
+    kDead = 1,  // the communicator has ended on all ranks; the first kDead record has the reason
+    kLeft = 2,  // `rank` left as planned, after taking part in chunks 0 .. num_chunks - 1
   };
   static constexpr uint32_t kMagic = 0x45505244;
 
@@ -27,7 +27,7 @@ struct EndRecord {
   uint64_t num_chunks = 0;  // kLeft
   int32_t rank = 0;         // kLeft
   int32_t code = 0;         // kDead: an absl::StatusCode
-  char text[224] = {};      // kDead: ends with a NUL
+  char text[224] = {};      // kDead: the reason, NUL-terminated
 
   absl::Status status() const { return absl::Status(static_cast<absl::StatusCode>(code), text); }
 };
@@ -48,7 +48,7 @@ inline absl::Status GoneError(int rank, int64_t round) {
   return absl::UnavailableError(absl::StrCat("rank ", rank, " of round ", round, " is gone"));
 }
 
-// `between`: EndsInWords of the connection.
+// `between`: the result of EndsInWords for the connection.
 inline absl::Status CutOffError(int rank, int64_t round, Duration silence, absl::string_view between) {
   return absl::UnavailableError(absl::StrCat("no answer from rank ", rank, " of round ", round, " for ",
                                              ToMillis(silence) / 1000, " s: the network between ", between,

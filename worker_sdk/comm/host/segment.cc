@@ -25,7 +25,7 @@ constexpr size_t kCacheLine = 64;
 constexpr size_t kPage = 4096;
 constexpr uint64_t kNoneLeft = UINT64_MAX;
 
-// About 10 microseconds: the time that a running peer needs to arrive. Sleeping and waking costs as much.
+// About 10 microseconds, the time that a running peer needs to arrive. Sleeping and waking takes as long.
 constexpr int kSpins = 400;
 
 void CpuRelax() {
@@ -37,7 +37,7 @@ void CpuRelax() {
 }
 
 void FutexWait(std::atomic<uint32_t>* word, uint32_t expected) {
-  syscall(SYS_futex, word, FUTEX_WAIT, expected, nullptr, nullptr, 0);  // any return: the caller checks again
+  syscall(SYS_futex, word, FUTEX_WAIT, expected, nullptr, nullptr, 0);  // any result: the caller checks again
 }
 
 void FutexWakeAll(std::atomic<uint32_t>* word) {
@@ -53,7 +53,7 @@ struct Segment::GateState {
   alignas(kCacheLine) std::atomic<uint64_t> arrivals{0};  // of all chunks of this slot so far
   alignas(kCacheLine) std::atomic<uint64_t> open{0};      // the gate is open for chunks below this
   std::atomic<uint32_t> event{0};     // futex: changes when `open` changes or communication ends
-  std::atomic<uint32_t> sleepers{0};  // may count ranks killed in their sleep, at the cost of a needless wake
+  std::atomic<uint32_t> sleepers{0};  // may include ranks killed while asleep, which costs a needless wake
 };
 
 struct Segment::RankState {
@@ -80,7 +80,7 @@ struct Segment::Header {
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
 namespace {
-// Header::left: number of chunks in the upper bits, rank in the lower ones, so that the first leaver has the
+// Header::left: number of chunks in the upper bits, rank in the lower bits, so that the first leaver has the
 // smallest value.
 constexpr int kRankBits = 24;
 uint64_t ChunksOf(uint64_t left) { return left >> kRankBits; }
@@ -124,7 +124,7 @@ absl::StatusOr<Segment> Segment::Create(const SegmentLayout& layout) {
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) {
     return ErrnoError(absl::StrCat("allocating a segment of ", size, " bytes"));
   }
-  // Sealed, so that no process can shrink it while others have it mapped.
+  // Sealed, so that no process can shrink the memfd while others have it mapped.
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return ErrnoError("sealing the segment");
   }
@@ -192,8 +192,8 @@ void Segment::Join(int local_rank) {
   state.joined.store(1, std::memory_order_release);
 }
 
-// Spinning pays only if all ranks can run at once: if the union of their processor sets has one for each
-// rank. A rank bound to a single processor does not prevent this.
+// Spinning pays off only if all ranks can run at the same time, that is, if the union of their processor sets
+// has at least one processor per rank. This may hold even if each rank is bound to a single processor.
 int Segment::Spins() {
   if (spins_) return *spins_;
   cpu_set_t all;
@@ -209,11 +209,12 @@ int Segment::Spins() {
 void Segment::Arrive(Gate gate, uint64_t chunk) {
   const uint32_t parties = gate == Gate::kCombined ? layout_.num_lanes : layout_.num_ranks;
   GateState& state = gate_state(gate, chunk);
-  // No rank arrives with the slot's next chunk before this one has passed, so a multiple of `parties` means
-  // that all have arrived.
+  // No rank arrives with the slot's next chunk before the gate has opened for this chunk, so a multiple of
+  // `parties` means that all have arrived.
   if ((state.arrivals.fetch_add(1, std::memory_order_acq_rel) + 1) % parties != 0) return;
   state.open.store(chunk + 1, std::memory_order_release);
-  // Sequentially consistent with `sleepers`: a sleeper is woken or sees the new event.
+  // Accesses to `event` and `sleepers` are sequentially consistent, so a sleeper is woken or sees the new
+  // event.
   state.event.fetch_add(1);
   if (state.sleepers.load() != 0) FutexWakeAll(&state.event);
 }
@@ -311,7 +312,7 @@ Segment::HoldUp Segment::WhoHoldsUp() const {
       who.peers.push_back(peer);
       continue;
     }
-    // A rank asleep at a closed gate waits; in any other state it is waited for.
+    // A rank that sleeps at a closed gate is waiting. In any other state, the other ranks wait for it.
     const uint64_t awaited = rank_state(r).awaited_gate.load();
     const uint64_t chunk = (awaited - 1) / 4;
     const bool waits =

@@ -1,5 +1,5 @@
 // The memory that the ranks of one node share: slots for chunks, gates for synchronization, and the reason
-// why communication ended.
+// for the end of communication.
 #pragma once
 
 #include <cstddef>
@@ -16,26 +16,29 @@ namespace ddprun {
 
 enum class OpKind : uint32_t { kAllReduce, kBroadcast, kAllGather };
 
-// An operation as all ranks must agree on it before its chunks are combined.
+// Describes an operation. Must be equal on all ranks before the operation's chunks are combined.
 struct Call {
   OpKind kind = OpKind::kAllReduce;
   uint32_t elem_bytes = 1;  // 4: float, 8: double, 1: bytes
-  uint32_t mean = 0;        // all-reduce: 1 divides by the world
-  int32_t root = 0;         // broadcast
+  uint32_t mean = 0;        // all-reduce: 1 divides the sum by the world size
+  int32_t root = 0;         // broadcast: the source rank
   uint64_t index = 0;       // of the operation, counted per communicator
   uint64_t num_bytes = 0;   // of one rank's input
   bool operator==(const Call&) const = default;
 };
 
-// Chunks are numbered 0, 1, 2, ... across all operations; chunk q uses slot q % 2. Each passes three gates,
-// in this order; a gate opens for a chunk when all its parties have arrived with it:
+// Chunks are numbered 0, 1, 2, ... across all operations; chunk q uses slot q % 2. Each chunk passes three
+// gates, in this order. A gate opens for a chunk when all parties of the gate have arrived with that chunk:
 //
-//   kFilled    all local ranks: input is in the slot          -> lanes may combine
-//   kCombined  all lanes: slice of the result is complete     -> all may read it, inputs may be overwritten
-//   kDrained   all local ranks: result has been read          -> the result may be overwritten
+//   kFilled    all local ranks: input is in the slot       -> lanes may combine
+//   kCombined  all lanes: slice of the result is complete  -> result may be read, inputs may be overwritten
+//   kDrained   all local ranks: result has been read       -> result may be overwritten
 //
-// Filling chunk q waits for kCombined of q - 2, combining q for kFilled of q and kDrained of q - 2, draining
-// q for kCombined of q.
+// Each step on chunk q waits for these gates:
+//
+//   fill     kCombined of q - 2
+//   combine  kFilled of q, kDrained of q - 2
+//   drain    kCombined of q
 enum class Gate { kFilled = 0, kCombined = 1, kDrained = 2 };
 inline constexpr int kNumGates = 3;
 inline constexpr int kNumSlots = 2;
@@ -47,14 +50,14 @@ struct SegmentLayout {
   size_t chunk_bytes = 0;  // a multiple of 64
 };
 
-// An unnamed memfd: the kernel frees it with the last process that has it.
-//   Threads: Arrive, AwaitGate: one thread per rank. The rest: any.
+// An unnamed memfd, which the kernel frees when the last process that holds it exits.
+//   Threads: Arrive, AwaitGate: one thread per rank. All others: any.
 class Segment {
  public:
   // Creates the memory; the other ranks map fd().
   static absl::StatusOr<Segment> Create(const SegmentLayout& layout);
   // Maps memory created by another process.
-  //   Errors: kAborted: it belongs to another round; kInvalidArgument: it has another layout.
+  //   Errors: kAborted: the memory belongs to another round; kInvalidArgument: it has another layout.
   static absl::StatusOr<Segment> Map(UniqueFd fd, const SegmentLayout& layout);
   Segment(Segment&& other) noexcept;
   Segment& operator=(Segment&& other) noexcept;
@@ -65,38 +68,41 @@ class Segment {
 
   // Publishes the processors on which the calling thread may run. Called before the rank's first AwaitGate.
   void Join(int local_rank);
-  // How often a rank polls a gate before it sleeps. 0: not all ranks have joined, or they have fewer
-  // processors than ranks.
+  // Number of times that a rank polls a gate before it sleeps. 0: not all ranks have joined, or there are
+  // fewer processors than ranks.
   int SpinsForTest() { return Spins(); }
 
   char* input(uint64_t chunk, int local_rank) const;
   char* result(uint64_t chunk) const;
-  Call& call(uint64_t chunk, int local_rank) const;  // written before kFilled, read after
+  Call& call(uint64_t chunk, int local_rank) const;  // written before kFilled, read after it
 
   void Arrive(Gate gate, uint64_t chunk);
   bool IsOpen(Gate gate, uint64_t chunk) const;
-  // Blocks until the gate is open for `chunk` and returns true; false: it can no longer open, and EndOf has
-  // the reason. There is no timeout: a thread whose deadline passes calls SetDead, which wakes all.
+  // Blocks until the gate is open for `chunk` and returns true. Returns false if the gate can no longer open
+  // for `chunk`; EndOf has the reason. There is no timeout: a thread whose deadline passes calls SetDead,
+  // which wakes all waiting ranks.
   bool AwaitGate(Gate gate, uint64_t chunk, int local_rank);
 
-  // Ends communication for all ranks of the node and wakes them. False: it had ended already.
-  // `local_rank`: the caller's own, whose slot for the record is written.
+  // Ends communication for all ranks of the node and wakes them. Returns false if communication had
+  // already ended.
+  //   local_rank: the caller's local rank; `why` is stored in that rank's record.
   bool SetDead(int local_rank, const EndRecord& why);
-  // The part of SetDead that a rank completes if it is killed before it wakes the others.
+  // Does only what SetDead does before it wakes the other ranks, as if the caller were killed at that point.
   bool MarkDeadForTest(int local_rank, const EndRecord& why) { return MarkDead(local_rank, why); }
-  // Records that `rank` has left: chunks from num_chunks on will not complete.
+  // Records that `rank` has left: chunk num_chunks and all later chunks will not complete.
   void SetLeft(int rank, uint64_t num_chunks);
-  // Why chunk `chunk` cannot complete; OK if it still can.
+  // The reason why `chunk` cannot complete; OK if it still can.
   absl::Status EndOf(uint64_t chunk) const;
-  // The reason of the first SetDead; OK before it.
+  // The reason given to the first SetDead; OK if SetDead has not been called.
   absl::Status DeadStatus() const;
   // The first kDead record and the kLeft record with the fewest chunks, if any.
   std::vector<EndRecord> Ends() const;
 
-  // The peer on another node that this lane waits for (-1: none), for the error when a deadline passes.
+  // Sets the peer on another node for which this lane waits (-1: none). If a deadline passes, the error names
+  // that peer.
   void SetAwaitedPeer(int local_rank, int rank);
-  // The ranks that delay this node: local ranks that are not waiting, and peers on other nodes that lanes
-  // wait for.
+  // The ranks that delay this node: local ranks that are not waiting, and peers on other nodes for which
+  // lanes wait.
   struct HoldUp {
     std::vector<int> local_ranks;
     std::vector<int> peers;
@@ -120,7 +126,7 @@ class Segment {
   SegmentLayout layout_;
   char* base_ = nullptr;
   size_t size_ = 0;
-  std::optional<int> spins_;  // polls of a gate before sleeping; none: not all ranks have joined yet
+  std::optional<int> spins_;  // polls of a gate before sleeping; nullopt: not all ranks have joined yet
 };
 
 }  // namespace ddprun

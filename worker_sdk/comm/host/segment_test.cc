@@ -1,4 +1,4 @@
-// Each rank is a mapping of one segment, in a thread or a process.
+// Each rank is a thread or a process; all ranks share one segment.
 
 #include "worker_sdk/comm/host/segment.h"
 
@@ -26,18 +26,18 @@ SegmentLayout Layout(int num_ranks) {
   return {.round = 7, .num_ranks = num_ranks, .num_lanes = 1, .chunk_bytes = 4096};
 }
 
-// A second mapping of the segment, as in another process.
+// A second mapping of the segment, as another process would have.
 Segment Mapped(const Segment& segment) {
   return *Segment::Map(UniqueFd(fcntl(segment.fd(), F_DUPFD_CLOEXEC, 0)), segment.layout());
 }
 
-// A rank is killed after it has written its record and before it wakes the sleepers. A rank that detects its
-// death calls SetDead again.
+// A rank is killed after it has written its record and before it wakes the sleepers. Another rank detects the
+// death and calls SetDead again.
 TEST(SegmentTest, SleepersWakeAlthoughTheRankThatSetDeadWasKilledBeforeWakingThem) {
   Segment segment = *Segment::Create(Layout(3));
   std::future<bool> sleeper =
       std::async(std::launch::async, [&] { return segment.AwaitGate(Gate::kFilled, 0, 0); });
-  // Once asleep, it is no longer among the ranks that others wait for.
+  // Once rank 0 is asleep, it is no longer among the ranks that others wait for.
   while (segment.WhoHoldsUp().local_ranks != std::vector<int>{1, 2}) std::this_thread::yield();
   const pid_t victim = fork();
   ASSERT_GE(victim, 0);

@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// Adds the slices of all inputs in shared memory. Sends no message and never blocks.
+// Adds the slices of all inputs in shared memory. Sends no messages and never blocks.
 class SharedMemoryAllReduce : public AllReduce {
  public:
   // REQUIRES: one node.
@@ -20,7 +20,7 @@ class SharedMemoryAllReduce : public AllReduce {
   void RunOn(uint64_t q, const Chunk& chunk);
 
   const Lane lane_;
-  const SumTree tree_;  // from the ranks' inputs to the sum
+  const SumTree tree_;  // its leaves are the ranks' inputs
 };
 
 }  // namespace ddprun

@@ -17,12 +17,12 @@
 namespace ddprun {
 namespace {
 
-// The monitor reports the cause of a broken data connection: it knows which rank died first. If it reports
-// none within this time, the peer itself is taken for the cause.
+// The monitor knows which rank died first, so it reports why a data connection broke. If it reports no cause
+// within this time, the peer itself is assumed to be the cause.
 constexpr Duration kExplanationTimeout = milliseconds(300);
 
-// Added to the silence limit for data in flight, as keepalive takes up to this much longer. The lease of a
-// lost node then expires first, and its error is more precise.
+// Added to the silence limit for data in flight, because keepalive takes up to this much longer. The lease of
+// a lost node then expires first, and the resulting error is more precise.
 constexpr Duration kPatience = seconds(1);
 
 // Precedes every message.
@@ -51,7 +51,7 @@ class Transfer {
 
   int node() const { return node_; }
   bool done() const { return next_ == parts_.size(); }
-  // Receiving: the frame is complete and is not the expected one.
+  // When receiving: true if the frame is complete and is not the expected one.
   bool IsForeign() const { return next_ > 0 && std::memcmp(&frame_, &expected_, sizeof(Frame)) != 0; }
   const Frame& frame() const { return frame_; }
 
@@ -59,7 +59,7 @@ class Transfer {
   Moved Move(bool send) {
     bool moved = false;
     while (!done()) {
-      // When receiving, the frame is read alone, because it determines what follows.
+      // When receiving, the frame is read first, on its own, because it determines what follows.
       iovec frame_part{reinterpret_cast<char*>(&frame_) + frame_have_, sizeof(Frame) - frame_have_};
       if (next_ == 0) parts_[0] = frame_part;
       msghdr msg{};
@@ -69,7 +69,7 @@ class Transfer {
           send ? sendmsg(fd_, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) : recvmsg(fd_, &msg, MSG_DONTWAIT);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && errno == EAGAIN) return moved ? Moved::kSome : Moved::kNone;
-      if (n == 0 && !send) errno = ECONNRESET;  // the peer has closed it
+      if (n == 0 && !send) errno = ECONNRESET;  // the peer has closed the connection
       if (n < 0 || (n == 0 && !send)) return Moved::kBroken;
       moved = true;
       Advance(static_cast<size_t>(n));
@@ -95,7 +95,7 @@ class Transfer {
   const int fd_;
   const int node_;
   Frame frame_;     // sent, or received into
-  Frame expected_;  // as built
+  Frame expected_;  // frame_ as constructed
   size_t frame_have_ = 0;
   std::vector<iovec> parts_;
   size_t next_ = 0;  // first part that is not complete
@@ -167,10 +167,11 @@ absl::Status TcpMesh::Exchange(const Tag& tag, std::vector<Message> sends, std::
   return absl::OkStatus();
 }
 
-// Blocks until a connection is ready or communication ends. A thread whose deadline passes ends the
-// communicator, which wakes this.
+// Blocks until a connection is ready or communication ends, at most for an eighth of the silence limit. A
+// thread whose deadline passes ends the communicator, which wakes this thread.
 absl::Status TcpMesh::AwaitEvent(uint64_t chunk, absl::Span<const short> events_by_node) {
-  // A record that arrived during an earlier chunk, and did not affect it, was already read from ended_fd.
+  // A record that arrived during an earlier chunk, but did not affect it, has already been read from ended_fd
+  // and would not wake the poll below.
   RETURN_IF_ERROR(segment_->EndOf(chunk));
   std::vector<pollfd> polls{{.fd = monitor_->ended_fd(), .events = POLLIN, .revents = 0}};
   for (size_t node = 0; node < peers_.size(); ++node) {
@@ -195,7 +196,7 @@ absl::Status TcpMesh::CheckAnswers(int node, uint64_t chunk) {
   const TimePoint now = std::chrono::steady_clock::now();
   const Peer& peer = peers_[node];
   const Duration limit = silence_limit_ + kPatience;
-  // UnansweredFor may include time before the data was sent.
+  // UnansweredFor may include time before the data was sent, so last_moved_ is checked as well.
   if (now - last_moved_[node] < limit || UnansweredFor(peer.fd.get()) < limit) return absl::OkStatus();
   return Broken(chunk, CutOffError(peer.rank, segment_->layout().round, silence_limit_, peer.ends));
 }

@@ -24,7 +24,7 @@ using CatchUp = absl::FunctionRef<absl::Status()>;
 class TcpMesh {
  public:
   struct Peer {
-    UniqueFd fd;  // non-blocking; none for this node
+    UniqueFd fd;  // non-blocking; empty for this node
     int rank = 0;
     std::string ends = {};  // EndsInWords of the connection
   };
@@ -33,35 +33,36 @@ class TcpMesh {
     int node = 0;
     std::vector<iovec> parts;
   };
-  // The exchange that a message belongs to: a chunk may have several.
+  // Identifies the exchange that a message belongs to. A chunk may have several exchanges.
   struct Tag {
     Call call;
     uint64_t chunk = 0;
     uint32_t phase = 0;
   };
 
-  // `peers`: by node. `segment` and `monitor` outlive this. `silence_limit`: a peer whose kernel has not
-  // acknowledged sent data for this long is cut off.
+  // `peers`: by node. `segment` and `monitor` must outlive this. `silence_limit`: a peer whose kernel has not
+  // acknowledged sent data for this long counts as cut off.
   TcpMesh(std::vector<Peer> peers, int local_rank, Duration silence_limit, Segment* segment,
           Monitor* monitor);
 
-  // Sends and receives concurrently, at most one message per node in each direction, and returns when all are
-  // complete. All messages progress independently, so full socket buffers cannot deadlock.
-  //   Errors: Segment::EndOf the chunk. An unexpected message or a broken connection ends the communicator.
+  // Sends and receives messages concurrently, at most one per node in each direction, and returns when all
+  // are complete. All messages progress independently, so full socket buffers cannot cause a deadlock.
+  //   Errors: Segment::EndOf(tag.chunk). An unexpected message or a broken connection ends the communicator.
   absl::Status Exchange(const Tag& tag, std::vector<Message> sends, std::vector<Message> receives,
                         CatchUp catch_up);
 
  private:
   absl::Status AwaitEvent(uint64_t chunk, absl::Span<const short> events_by_node);
-  // Handles a broken data connection: the end is the one that the monitor reports, otherwise `why`.
+  // Handles a broken data connection: returns the error that the monitor reports. If it reports none in time,
+  // ends the communicator with `why`.
   absl::Status Broken(uint64_t chunk, const absl::Status& why);
-  // Ends the communicator, and returns its end, if `node` is cut off.
+  // If `node` is cut off, ends the communicator and returns the error.
   absl::Status CheckAnswers(int node, uint64_t chunk);
 
   const std::vector<Peer> peers_;
   const int local_rank_;
   const Duration silence_limit_;
-  // By node: time of the last byte sent or received in the current exchange, or of the exchange's start.
+  // By node: time of the last byte sent or received in the current exchange; initially the exchange's start.
   std::vector<TimePoint> last_moved_;
   Segment* const segment_;
   Monitor* const monitor_;

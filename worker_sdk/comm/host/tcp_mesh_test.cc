@@ -1,4 +1,4 @@
-// A lane's mesh. The test acts as the same lane of the other node.
+// Tests a lane's mesh. The test acts as the same lane on the other node.
 
 #include "worker_sdk/comm/host/tcp_mesh.h"
 
@@ -51,7 +51,7 @@ Link NewLink() {
   return {UniqueFd(fds[0]), UniqueFd(fds[1])};
 }
 
-// Over TCP, with a small receive buffer at the other end.
+// A link over TCP, with a small receive buffer at the other end.
 Link NewTcpLink() {
   UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int small = 4096;
@@ -82,7 +82,7 @@ class TcpMeshTest : public testing::Test {
     mesh_.emplace(std::move(peers), /*local_rank=*/0, kSilenceLimit, &segment_, &*monitor_);
   }
 
-  // Receives one byte of `chunk` on another thread, as the lane does.
+  // Receives one byte of `chunk` on another thread, as a lane does.
   std::future<absl::Status> StartReceiving(uint64_t chunk) {
     return std::async(std::launch::async, [this, chunk] {
       std::vector<TcpMesh::Message> receives;
@@ -91,7 +91,7 @@ class TcpMeshTest : public testing::Test {
                              [] { return absl::OkStatus(); });
     });
   }
-  // Sends that byte as the peer's mesh does.
+  // Sends one byte of `chunk`, as the peer's mesh does.
   void SendByte(uint64_t chunk) {
     Frame frame;
     frame.chunk = chunk;
@@ -113,7 +113,7 @@ class TcpMeshTest : public testing::Test {
   char byte_ = 0;
 };
 
-// The peer leaves after chunk 0, and its record arrives before its part of chunk 0.
+// The peer leaves after chunk 0, and its kLeft record arrives before its data for chunk 0.
 TEST_F(TcpMeshTest, ALeaveReceivedDuringAnEarlierChunkFailsTheNextOne) {
   std::future<absl::Status> first = StartReceiving(0);
   const EndRecord left = LeftRecord(kRound, kPeer, /*num_chunks=*/1);
@@ -140,7 +140,7 @@ class BusyPeerTest : public TcpMeshTest {
   BusyPeerTest() : TcpMeshTest(NewTcpLink()) {}
 };
 
-// The peer computes with its receive window closed. Its kernel still answers, so it is not cut off.
+// The peer computes with its receive window closed. Its kernel still answers, so the peer is not cut off.
 TEST_F(BusyPeerTest, APeerThatDoesNotReadForLongerThanTheLimitIsNotCutOff) {
   WatchLink(mesh_fd_, kSilenceLimit, /*in_flight=*/false);
   std::vector<char> much(4 << 20, 'x');

@@ -9,8 +9,8 @@
 
 namespace ddprun {
 
-// Nodes in the order of their ranks. Local rank l of every node, for l below the smallest node's size, is
-// lane l: it combines slice l of each chunk and exchanges it with lane l of the other nodes.
+// Nodes, in the order of their ranks. On every node, local rank l is lane l if l is below the size of the
+// smallest node. Lane l combines slice l of each chunk and exchanges it with lane l of the other nodes.
 struct Topology {
   std::vector<RankRange> nodes;
 
@@ -28,8 +28,8 @@ struct Slice {
   size_t size() const { return end - begin; }
 };
 
-// The i-th of `num_slices` slices of n elements, of about equal size. Slices begin at multiples of `align`;
-// the last ones may be empty.
+// Cuts n elements into `num_slices` slices of about equal size and returns slice i. Slices begin at multiples
+// of `align`; the last slices may be empty.
 inline Slice CutSlice(size_t n, size_t align, size_t num_slices, size_t i) {
   const size_t size = (n + num_slices * align - 1) / (num_slices * align) * align;
   return {std::min(n, i * size), std::min(n, (i + 1) * size)};

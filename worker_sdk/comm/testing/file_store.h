@@ -1,4 +1,4 @@
-// A store in a directory, which takes the place of the worker store for the processes of one test.
+// A store in a directory, used by the processes of one test instead of the worker store.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// Each key is a file that appears atomically, by rename. Get blocks in inotify.
+// Each key is a file, created atomically by rename. Get waits with inotify.
 class FakeFileStore : public Store {
  public:
   // REQUIRES: `dir` exists.

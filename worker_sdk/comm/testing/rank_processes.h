@@ -1,4 +1,4 @@
-// The ranks of a round as real processes: this binary, executed again.
+// Runs each rank of a round as a real process, which executes this binary again.
 //
 //   int main(int argc, char** argv) {
 //     if (auto rank = RankProcess::Self()) return RunScenario(*rank);
@@ -19,13 +19,13 @@
 
 namespace ddprun {
 
-// The arguments of such a process.
+// The arguments of one rank's process.
 struct RankProcess {
   HostCommunicatorOptions options;
   std::string store_dir;
   std::vector<std::string> args;  // the scenario and its arguments
 
-  // Those of this process; none if it was not started by RankProcesses.
+  // The arguments of this process; nullopt if RankProcesses did not start it.
   static std::optional<RankProcess> Self();
 };
 
@@ -33,10 +33,10 @@ class RankProcesses {
  public:
   static constexpr int kRound = 7;
 
-  // Starts no process. `ranks_of_node`: number of ranks of each node. The children share a store in a new
-  // directory.
+  // Does not start any process. `ranks_of_node`: number of ranks on each node. The processes share a store in
+  // a new directory.
   RankProcesses(std::vector<int> ranks_of_node, std::vector<std::string> args);
-  // Kills and reaps the remaining processes, and removes the directory.
+  // Kills and reaps the remaining processes and removes the directory.
   ~RankProcesses();
 
   void Start(int rank);
@@ -47,10 +47,11 @@ class RankProcesses {
   pid_t pid(int rank) const { return pids_[rank]; }
   void Kill(int rank, int signo);
 
-  // True if a signal has stopped it.
+  // True if a signal has stopped the process of `rank`.
   bool IsStopped(int rank) const;
 
-  // Waits for its exit. Returns the status of waitpid; none if it still runs after `timeout`.
+  // Waits for the process of `rank` to exit and returns its waitpid status; nullopt if it is still running
+  // after `timeout`.
   std::optional<int> Wait(int rank, Duration timeout);
 
  private:
@@ -58,7 +59,7 @@ class RankProcesses {
   const std::vector<std::string> args_;
   const std::string dir_;
   FakeFileStore store_;
-  std::vector<pid_t> pids_;  // by rank; 0: not running
+  std::vector<pid_t> pids_;  // by rank; 0: not started, or already reaped
 };
 
 }  // namespace ddprun
