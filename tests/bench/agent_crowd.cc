@@ -1,9 +1,9 @@
-// Many agents in one process, each with a gRPC connection of its own and no workers: how a coordinator
-// scales.
+// Measures how a coordinator scales: many agents in one process, each with a separate gRPC
+// connection and no workers.
 //   agent_crowd HOST:PORT AGENTS RUN_ID ROUNDS
-// All join; then, ROUNDS times, one of them reports a failed worker and all answer what they are told. Prints
-// one line: milliseconds from the first join to the last start, then those from each failure to the last
-// start of its next round, and the process's own seconds of CPU.
+// All agents join. Then, ROUNDS times, one reports a failed worker and all answer the coordinator's messages.
+// Prints one line: milliseconds from the first join to the last start, milliseconds from each failure to the
+// last start of the next round, and the CPU seconds of this process.
 
 #include <sys/resource.h>
 
@@ -31,7 +31,7 @@ TimePoint Now() { return std::chrono::steady_clock::now(); }
 
 [[noreturn]] void Fail(const std::string& why) {
   std::fprintf(stderr, "agent_crowd: %s\n", why.c_str());
-  std::_Exit(1);  // A thousand links would each take their time to close.
+  std::_Exit(1);  // Closing a thousand links would take long.
 }
 
 class Crowd {
@@ -110,9 +110,9 @@ class Crowd {
   std::vector<std::unique_ptr<CoordinatorLink>> links_;
   boost::asio::steady_timer deadline_;
   TimePoint begin_;
-  size_t started_ = 0;  // in the round that begins
+  size_t started_ = 0;  // agents started in the current round
   int64_t round_ = 0;
-  std::vector<Duration> took_;  // to join, then to restart
+  std::vector<Duration> took_;  // durations of the join, then of each restart
 };
 
 int Main(int argc, char** argv) {

@@ -1,4 +1,4 @@
-"""How fast ddprun starts, recovers, grows and rests, beside torchrun and mpirun: interleaved, medians, one table.
+"""Measures start, recovery, resizing and idle cost of ddprun, and compares them with torchrun and mpirun.
 
 Exit status 0 when every target is met and everything was measured.
 """
@@ -32,12 +32,12 @@ def bench_start(options, table):
     median = medians(options.runs, measured)
     ours = median["ddprun"]
     what = "two workers that do nothing, start to end"
-    table.row(what, ms(ours), ms(median["mpirun"]) / 2, "ms", f"mpirun {ms(median['mpirun']):.1f} ms, half of it")
+    table.row(what, ms(ours), ms(median["mpirun"]) / 2, "ms", f"half of mpirun's {ms(median['mpirun']):.1f} ms")
     if "torchrun" in median:
         peer = median["torchrun"]
         table.row(what, ms(ours), ms(peer) / 50, "ms", f"torchrun {ms(peer):.0f} ms, {peer / ours:.0f} times ours")
     else:
-        table.missing(what + ", torchrun", "there is none")
+        table.missing(what + ", torchrun", "no torchrun given")
 
 
 def bench_recovery(options, table):
@@ -67,7 +67,7 @@ def bench_recovery(options, table):
             note += f"; torchrun {ms(median['torchrun']):.0f} ms"
         table.row(f"SIGKILL to the last new worker, {name} x 2", ms(median[name]), ms(own) + 20, "ms", note)
     if "torchrun" not in median:
-        table.missing("SIGKILL to the last new worker, torchrun", "there is none")
+        table.missing("SIGKILL to the last new worker, torchrun", "no torchrun given")
 
 
 def bench_rest(options, table):
@@ -100,18 +100,20 @@ def main():
     parser.add_argument("--crowd", required=True, help="tests/bench/agent_crowd")
     parser.add_argument("--tee-worker", required=True, help="tests/bench/tee_worker")
     parser.add_argument("--torchrun", default="", help="a current torchrun; empty: not measured")
-    parser.add_argument("--runs", type=int, default=10, help="of each measurement (default: %(default)s)")
+    parser.add_argument("--runs", type=int, default=10, help="runs of each measurement (default: %(default)s)")
     parser.add_argument("--only", choices=[*PARTS, *LONG_PARTS], action="append", help="only this part; may be repeated")
     parser.add_argument("--long", action="store_true", help=f"also the long parts: {', '.join(LONG_PARTS)}")
-    parser.add_argument("--calm-minutes", type=float, default=10, help="of waiting for a false alarm (default: %(default)s)")
     parser.add_argument(
-        "--calm-busy", type=int, default=2, help="busy processes a CPU meanwhile, beside what else runs (default: %(default)s)"
+        "--calm-minutes", type=float, default=10, help="duration of the test for false alarms (default: %(default)s)"
     )
     parser.add_argument(
-        "--goodput-minutes", type=float, default=5, help="with faults, and as long without (default: %(default)s)"
+        "--calm-busy", type=int, default=2, help="busy processes per CPU during that test (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--goodput-minutes", type=float, default=5, help="duration with faults, and again without (default: %(default)s)"
     )
     options = parser.parse_args()
-    print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, medians of {options.runs}, one after the other in turn")
+    print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, medians of {options.runs} interleaved runs")
     table = Table()
     chosen = options.only or [*PARTS, *(LONG_PARTS if options.long else [])]
     for name, part in {**PARTS, **LONG_PARTS}.items():

@@ -1,4 +1,4 @@
-"""What the loss and the arrival of a node cost the others."""
+"""Measures the loss and the arrival of a node."""
 
 import os
 import signal
@@ -26,23 +26,23 @@ def seconds_between(begin_ns, end_ns):
 
 
 def reset(options):
-    """SIGKILL of one of three agents: (seconds until the last survivor is told, from then to the last new worker)."""
+    """Kills one of three agents: (seconds until the last survivor is stopped, seconds from then to the last new worker)."""
     endpoint = f"127.0.0.1:{measure.jobs.free_port()}"
     with measure.waiting_job([agents(options, endpoint, "1:3")] * 3, 3) as (processes, stamps, _):
         killed = time.monotonic_ns()
-        processes[2].kill()  # never the first one's, which hosts the coordinator
+        processes[2].kill()  # not the first one, which hosts the coordinator
         told = max(ns for _, _, ns in stamps.read_stops(2))
         return seconds_between(killed, told), seconds_between(told, max(ns for _, _, ns in stamps.read(2)))
 
 
 def silence(options, hosts):
-    """The third host's link is cut: as reset()."""
+    """Cuts the third host's link; the result is as in reset()."""
     commands = [hosts.on(i, agents(options, hosts.address(1), "1:3")) for i in (1, 2, 3)]
     with measure.waiting_job(commands, 3) as (_, stamps, _):
         cut = time.monotonic_ns()
         hosts.cut(3)
         told = max(ns for _, _, ns in stamps.read_stops(2))
-        # The cut-off node may come first, or not: its workers are killed, so they do not say that they stop.
+        # The workers of the cut-off node are killed, so they write no stop stamp.
         return seconds_between(cut, told), seconds_between(told, max(ns for _, _, ns in stamps.read(2)))
 
 
@@ -93,9 +93,9 @@ def bench_elastic(options, table):
 
 
 def bench_calm(options, table):
-    """Both CPUs are busy with other work; nobody may be taken for dead."""
+    """Runs a job while all CPUs are busy with other work; no node may be evicted."""
     command = agents(options, f"127.0.0.1:{measure.jobs.free_port()}", "1:3")
-    command[-2] = f"--rdzv-conf=last_call_timeout={LAST_CALL_S}"  # with the lease that users have
+    command[-2] = f"--rdzv-conf=last_call_timeout={LAST_CALL_S}"  # with the default lease
     busy = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(options.calm_busy * (os.cpu_count() or 1))]
     alarms, seconds = 0, round(options.calm_minutes * 60)
     try:

@@ -1,4 +1,4 @@
-"""How much training gets done while workers and agents are killed."""
+"""Measures training throughput while workers and agents are killed."""
 
 import json
 import os
@@ -11,13 +11,13 @@ import time
 import measure
 from table import progress
 
-SLICE_S = 60  # the disturbed and the undisturbed run take turns, so that a noisy machine troubles both
+SLICE_S = 60  # the disturbed and the undisturbed run alternate, so that noise of the machine affects both
 KILL_EVERY_S = 15
 SNAPSHOT_EVERY = 20
 
 
 class Job:
-    """Two agents with a `train` worker each; goes on from its snapshots when it is started again."""
+    """Two agents with a `train` worker each. A new start resumes from the snapshots."""
 
     def __init__(self, options, folder, name):
         self.options = options
@@ -57,7 +57,7 @@ class Job:
         return last
 
     def disturb(self, dice):
-        """SIGKILL for a worker, or for the agent that does not host the coordinator, which then comes anew."""
+        """Kills a worker, or kills and restarts the agent that does not host the coordinator."""
         if dice.random() < 0.5:
             self.agents[1].kill()
             self.agents[1].wait()
@@ -71,7 +71,7 @@ class Job:
 
 
 def run_slice(job, seconds, dice, kills):
-    """Steps done in `seconds` of the job, its start and its end included."""
+    """Steps done in `seconds` of the job, including its start and end."""
     job.start()
     begin = time.monotonic()
     before = job.step() if os.path.exists(job.metrics) else 0
@@ -104,7 +104,7 @@ def bench_goodput(options, table):
                 done[name] += run_slice(job, SLICE_S, dice if name == "disturbed" else None, kills)
     progress("")
     if kills["nobody"] > 0 or kills["agent"] + kills["worker"] == 0:
-        raise RuntimeError(f"not every kill found somebody: {kills}")
+        raise RuntimeError(f"some kills had no target: {kills}")
     table.row("steps done with a SIGKILL each 15 s, share of an undisturbed run", 100 * done["disturbed"] / done["calm"], 90, "%",
               f"{done['disturbed']} of {done['calm']} steps in {slices} min each; {kills['worker']} workers, {kills['agent']} agents",
               at_least=True)  # fmt: skip

@@ -1,9 +1,9 @@
-"""Hosts of a test network: network namespaces joined by a bridge that lives in a namespace of its own."""
+"""Hosts of a test network: network namespaces connected by a bridge in a separate namespace."""
 
 import os
 import subprocess
 
-NETWORK = "198.18.9"  # of the range set aside for benchmarks; nothing leaves the namespaces
+NETWORK = "198.18.9"  # of the range reserved for benchmarks (RFC 2544); no packet leaves the namespaces
 
 
 def _ip(*words):
@@ -11,7 +11,7 @@ def _ip(*words):
 
 
 class Hosts:
-    """Hosts 1..n with addresses address(i); `with Hosts(3) as hosts:`. Needs root; raises RuntimeError where it cannot be."""
+    """Hosts 1..n with addresses address(i): `with Hosts(3) as hosts:`. Requires root; raises RuntimeError on failure."""
 
     def __init__(self, n):
         self.switch = f"ddprun-{os.getpid()}-switch"
@@ -31,7 +31,7 @@ class Hosts:
                 _ip("-n", name, "link", "set", "eth0", "up")
         except (OSError, subprocess.SubprocessError) as error:
             self.__exit__()
-            raise RuntimeError(f"no network hosts here: {getattr(error, 'stderr', '') or error}") from None
+            raise RuntimeError(f"cannot create network namespaces: {getattr(error, 'stderr', '') or error}") from None
         return self
 
     def __exit__(self, *_):
@@ -42,9 +42,9 @@ class Hosts:
         return f"{NETWORK}.{i}"
 
     def on(self, i, command):
-        """`command` as it is run on host i."""
+        """The command line that runs `command` on host i."""
         return ["ip", "netns", "exec", self.names[i - 1], *command]
 
     def cut(self, i):
-        """From now on nothing reaches host i or comes from it, and nobody is told."""
+        """Drops all packets from and to host i silently."""
         _ip("-n", self.switch, "link", "set", f"port{i}", "down")

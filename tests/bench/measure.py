@@ -1,4 +1,4 @@
-"""What the benchmarks measure with: a FIFO that workers report to, jobs that wait, figures of a process."""
+"""Tools of the benchmarks: a FIFO for the workers' time stamps, idle jobs, CPU and memory of processes."""
 
 import contextlib
 import os
@@ -18,25 +18,25 @@ DEADLINE_S = 60
 
 
 class Stamps:
-    """A FIFO; each worker writes `RANK PID MONOTONIC_NS` when it begins, and with -PID when it is told to stop."""
+    """A FIFO. Each worker writes `RANK PID MONOTONIC_NS` at its start, and with -PID at SIGTERM."""
 
     def __init__(self, folder):
         self.path = os.path.join(folder, "stamps")
         os.mkfifo(self.path)
-        self.fd = os.open(self.path, os.O_RDWR)  # also a writer: no end of file between workers
+        self.fd = os.open(self.path, os.O_RDWR)  # also open for writing, so that there is never an end of file
         self.rest = b""
-        self.begins = []  # (rank, pid, ns), not yet read
+        self.begins = []  # (rank, pid, ns), not yet returned
         self.stops = []
 
     def close(self):
         os.close(self.fd)
 
     def read(self, count, deadline_s=DEADLINE_S):
-        """The next `count` workers that begin: [(rank, pid, ns)]."""
+        """The next `count` workers that start: [(rank, pid, ns)]."""
         return self._take("begins", count, deadline_s)
 
     def read_stops(self, count, deadline_s=DEADLINE_S):
-        """The next `count` workers that are told to stop: [(rank, pid, ns)]."""
+        """The next `count` workers that get SIGTERM: [(rank, pid, ns)]."""
         return self._take("stops", count, deadline_s)
 
     def _take(self, kind, count, deadline_s):
@@ -49,11 +49,11 @@ class Stamps:
         return taken
 
     def quiet(self, seconds):
-        """Waits so long; True if no worker began or stopped."""
+        """Waits `seconds`; True if no worker started or stopped."""
         return not self.begins and not self.stops and not self._fill(seconds)
 
     def _fill(self, timeout_s):
-        """Reads what is there, or comes in time; False if nothing came."""
+        """Reads available stamps, waiting at most `timeout_s`; False: timeout."""
         ready, _, _ = select.select([self.fd], [], [], timeout_s)
         if not ready:
             return False
@@ -96,7 +96,7 @@ def whole_command(command):
 
 
 def own_start(worker):
-    """Seconds from the start of a worker by nobody but us to its first instruction."""
+    """Seconds from the direct start of a worker, without a launcher, to its first instruction."""
     with tempfile.TemporaryDirectory() as folder:
         stamps = Stamps(folder)
         begin = time.monotonic_ns()
@@ -118,7 +118,7 @@ def recovery(commands, workers):
 
 
 def launcher_processes(root, workers):
-    """`root` and all its descendants, but for the workers."""
+    """`root` and all its descendants, except the workers."""
     children = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -135,7 +135,7 @@ def launcher_processes(root, workers):
 
 
 def cpu_ns(pids):
-    """Nanoseconds on a CPU, all threads."""
+    """CPU time of all threads, in nanoseconds."""
     total = 0
     for pid in pids:
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -153,7 +153,7 @@ def resident_kib(pids):
 
 
 def rest(command, workers, windows, window_s=1.0):
-    """A launcher whose workers only wait: (CPU share in each window, resident MiB), its helpers included."""
+    """An idle launcher whose workers only wait: (CPU share in each window, resident MiB), including its helpers."""
     with waiting_job([command], workers) as (processes, _, first):
         pids = launcher_processes(processes[0].pid, {pid for _, pid, _ in first})
         shares = []
@@ -161,9 +161,9 @@ def rest(command, workers, windows, window_s=1.0):
             before, begin = cpu_ns(pids), time.monotonic()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 status = processes[0].wait(timeout=window_s)
-                raise RuntimeError(f"{command[0]} ended with status {status} while it should rest")
+                raise RuntimeError(f"{command[0]} exited with status {status} during the measurement")
             share = (cpu_ns(pids) - before) / 1e9 / (time.monotonic() - begin)
-            if window > 0:  # the first still holds the end of the start
+            if window > 0:  # the first window still includes the start
                 shares.append(share)
         return shares, resident_kib(pids) / 1024
 

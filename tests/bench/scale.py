@@ -1,4 +1,4 @@
-"""How the coordinator bears many agents."""
+"""Measures the coordinator with many agents."""
 
 import contextlib
 import subprocess
@@ -49,6 +49,6 @@ def bench_scale(options, table):
     note = f"{SIZES[0]} agents: {ms(small_join):.0f} ms; coordinator {memory:.0f} MiB"
     table.row(f"{most} agents over gRPC, first to last start", join, 5, "s", note)
     table.row(f"restart round of {most} agents", restart, 2, "s", f"{SIZES[0]} agents: {ms(small_restart):.1f} ms")
-    # The crowd shares the machine with the coordinator, so that its own growth would be measured with wall time.
+    # CPU time and not wall time: the crowd shares the machine with the coordinator and grows too.
     table.row(f"CPU of the coordinator for an agent, of {most} to of {SIZES[0]}", cpu / small_cpu * SIZES[0] / most, 1.5, "x",
               f"1: linear; {ms(cpu / most):.2f} ms to join and restart {RESTARTS} times")  # fmt: skip

@@ -1,6 +1,5 @@
-// A worker that says when it runs and when it is told to stop, and does nothing else: `stamp_worker FIFO`
-// writes "RANK PID MONOTONIC_NS\n" into FIFO at the start of main, the same with a minus before the PID at
-// SIGTERM, and then ends.
+// A worker that only reports its start and stop: `stamp_worker FIFO` writes "RANK PID MONOTONIC_NS\n" to FIFO
+// at the start of main and "RANK -PID MONOTONIC_NS\n" at SIGTERM, and then exits.
 #include <fcntl.h>
 #include <signal.h>
 #include <time.h>
@@ -11,7 +10,7 @@
 
 namespace {
 
-// One write, shorter than PIPE_BUF: lines of several workers do not mix.
+// One write shorter than PIPE_BUF is atomic, so lines of several workers are not mixed.
 bool Stamp(int fifo, int pid) {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);

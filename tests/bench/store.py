@@ -1,6 +1,6 @@
-"""How fast the c10d store answers, beside torch's own server (libuv) and a bare epoll loop, and what a connection costs.
+"""Measures the c10d store's speed and memory, compared with torch's server (libuv) and a bare epoll loop.
 
-The load runs on one core, the server under measurement on another; the servers take turns.
+The load runs on one core and the measured server on another. The servers are measured in turn.
 """
 
 import contextlib
@@ -13,14 +13,14 @@ import measure
 from table import interleaved, progress
 
 OPERATIONS = ("add", "get", "rawget")
-# Connections, and the least that we do of what torch's server does.
+# Number of connections: the least throughput relative to torch's server.
 TARGETS = {1: 1.0, 8: 1.05, 32: 1.05, 128: 1.05}
 FLOOR_SHARE = 0.9
 SECONDS = 0.5
 JOIN, JOIN_MANY = 2048, 10_000
 RESIDENT_BYTES = 8192
 
-# Reads its standard input, so that it ends with us.
+# Reads its standard input, so that it exits with this process.
 TORCH_SERVER = """
 import sys
 from torch.distributed import TCPStore
@@ -29,17 +29,17 @@ print(store.port, flush=True)
 sys.stdin.read()
 """
 
-# torch asks the resolver about each peer: the measurement gives it one that answers at once, from a file.
+# torch resolves the name of each peer. The measurement gives it a resolver that answers at once from a file.
 PRIVATE_RESOLVER = """
 mount --bind "$1/hosts" /etc/hosts && mount --bind "$1/nsswitch.conf" /etc/nsswitch.conf && shift && exec "$@"
 """
 
 
 def cores():
-    """The core of the load and that of the server."""
+    """The cores of the load and of the server."""
     usable = sorted(os.sched_getaffinity(0))
     if len(usable) < 2:
-        raise RuntimeError("load and server need a core each, there is one")
+        raise RuntimeError("load and server need one core each, but there is only one")
     return usable[-2], usable[-1]
 
 
@@ -54,7 +54,7 @@ def server(command):
             line = process.stdout.readline()
             if not line.strip().isdigit():
                 log.seek(0)
-                raise RuntimeError(f"{' '.join(command)} gave no port: {line}{log.read()[-1000:]}")
+                raise RuntimeError(f"{' '.join(command)} printed no port: {line}{log.read()[-1000:]}")
             yield int(line), process.pid
         finally:
             process.stdin.close()
@@ -64,7 +64,7 @@ def server(command):
 
 @contextlib.contextmanager
 def torch_server(options):
-    """torch's, where no name service is asked; yields its port."""
+    """Starts torch's server without name service; yields its port."""
     python = os.path.join(os.path.dirname(options.torchrun), "python3")
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "hosts").write_text("127.0.0.1 localhost\n", encoding="utf-8")
@@ -75,12 +75,12 @@ def torch_server(options):
 
 
 def beside(options, program):
-    """The path of another program of the benchmarks."""
+    """The path of another benchmark program."""
     return os.path.join(os.path.dirname(options.crowd), program)
 
 
 def load(options, port, *what):
-    """The figures that store_load prints."""
+    """Runs store_load and returns the numbers that it prints."""
     command = ["taskset", "-c", str(cores()[0]), beside(options, "store_load"), str(port), *map(str, what)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode != 0:
@@ -89,7 +89,7 @@ def load(options, port, *what):
 
 
 def median_of(values):
-    """The median of each figure."""
+    """The median of each column."""
     return [measure.median(column) for column in zip(*values)]
 
 
@@ -114,7 +114,7 @@ def operations(options, table, ports):
                     f"{what}: of torch's server", rate / torch, target, "", at_least=True,
                     compared=f"torch {torch:,.0f}/s, p50 {torch_p50:.0f} us",
                 )  # fmt: skip
-                # A load that waits for the slower of both ends sees its own queue, too: so does the loop's.
+                # The latency includes queueing in the load generator, also for the bare loop.
                 table.row(f"{what}: p99", p99, torch_p99, "us", f"torch {torch_p99:.0f} us, the loop {median['floor'][2]:.0f} us")
 
 
@@ -166,7 +166,7 @@ def idle_memory(options, table):
         command = [beside(options, "store_load"), str(port), "idle", str(JOIN_MANY)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             if process.stdout.readline() != "ready\n":
-                raise RuntimeError(f"{' '.join(command)} did not come up")
+                raise RuntimeError(f"{' '.join(command)} did not start")
             each = (measure.resident_kib([pid]) - before) * 1024 / JOIN_MANY
             process.stdin.close()
     progress("")
@@ -179,7 +179,7 @@ def bench_store(options, table):
         if options.torchrun:
             ports["torch"] = stack.enter_context(torch_server(options))
         else:
-            table.missing("the store, torch's server", "there is none")
+            table.missing("the store, torch's server", "no torchrun given")
         operations(options, table, ports)
         joins(options, table, ports)
     idle_memory(options, table)

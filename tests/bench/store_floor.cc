@@ -1,5 +1,6 @@
-// The limit for a c10d server on one thread: an epoll loop that keeps nothing and answers fixed bytes to what
-// store_load asks. Only those who wait for "/go" it remembers, until that is set. Prints its port.
+// An upper bound for a single-threaded c10d server: an epoll loop without a store that answers
+// store_load's requests with fixed bytes. It only keeps the connections that wait for "/go", until that
+// key is set. Prints its port.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -30,7 +31,8 @@ void Watch(int epoll, int fd) {
   if (::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) Die("epoll_ctl");
 }
 
-// The answer to a request with this first byte: the echo of a greeting's PING, a number, "ready", 16 bytes.
+// Size of the answer to a request with this first byte: the echo of a greeting's PING, a
+// number, "ready", 16 bytes.
 size_t ReplyBytes(char opcode) {
   switch (opcode) {
     case 0:
@@ -44,7 +46,7 @@ size_t ReplyBytes(char opcode) {
   }
 }
 
-// Of a request with one key, the one that `join` waits for and sets: the only key of three bytes.
+// Whether the key of a request is the one that `join` waits for and sets: the only key of three bytes.
 bool IsForGo(const char* request) {
   return request[0] == 6 ? request[9] == 3 : request[5] == 1 && request[6] == 3;
 }

@@ -1,15 +1,16 @@
-// A light load for a c10d server: one thread, bytes made beforehand, answers counted and hardly read.
+// A load generator for c10d servers: one thread, precomputed requests, answers counted but not parsed.
 //
 //   store_load PORT add|get|rawget CONNECTIONS SECONDS
-//     prints: operations a second, p50 us, p99 us
+//     prints: operations per second, p50 us, p99 us
 //   store_load PORT join CONNECTIONS
-//     prints: seconds to connect and be counted, to be released
+//     prints: seconds until all are connected and counted, seconds until all are released
 //   store_load PORT idle CONNECTIONS
-//     connects and is counted, prints "ready", stays until stdin ends
+//     connects all, is counted, prints "ready", and stays until stdin ends
 //
-// `add`: each connection adds to a key of its own and does so again when it has its answer. `get`: as
-// PyTorch's client does, WAIT and then GET, one operation; `rawget`: GET alone. `join`: as PyTorch's clients
-// begin (VALIDATE and PING, ADD to init/), then WAIT on a key that is set when all have been counted.
+// `add`: each connection adds to its own key, and again after each answer. `get`: WAIT and then GET,
+// as PyTorch's client does; counted as one operation. `rawget`: GET alone. `join`: the requests with
+// which PyTorch's clients start (VALIDATE and PING, ADD to init/), then WAIT on a key that is set when
+// all have been counted.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -36,10 +37,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// So many connections are on their way at a time: no server's backlog overflows.
+// Limit of concurrent connection attempts, so that no server's backlog overflows.
 constexpr int kMaxConnecting = 512;
 constexpr int kEvents = 256;
-// Nothing that is measured here takes so long.
+// Timeout without any answer; longer than any measurement.
 constexpr int kSilenceMs = 30'000;
 constexpr char kValue[] = "16 bytes of text";
 
@@ -64,7 +65,7 @@ struct Connection {
   int fd = -1;
   std::vector<Step> steps;
   size_t step = 0;
-  size_t got = 0;  // of the answer to it
+  size_t got = 0;  // bytes of the current step's answer
   Clock::time_point begun;
 };
 
@@ -101,7 +102,7 @@ class Load {
     std::vector<uint32_t> took_ns;
     took_ns.reserve(static_cast<size_t>(400'000 * seconds));
     const Clock::time_point begin = Clock::now();
-    // Caches and CPU clocks settle first.
+    // Warm-up: caches and CPU frequency settle first.
     const Clock::time_point counted_from = begin + std::chrono::milliseconds(200);
     const Clock::time_point end =
         counted_from + std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
@@ -124,7 +125,7 @@ class Load {
         Send(c);
       });
     }
-    if (took_ns.empty()) Die("no operation was over in time");
+    if (took_ns.empty()) Die("no operation completed in time");
     const double measured = std::chrono::duration<double>(now - counted_from).count();
     std::sort(took_ns.begin(), took_ns.end());
     std::printf("%.0f %.1f %.1f\n", static_cast<double>(took_ns.size()) / measured,
@@ -161,7 +162,7 @@ class Load {
   }
 
  private:
-  // All connect, are counted and wait.
+  // Connects all; returns when all have been counted and wait.
   void BeCounted() {
     std::string hello;
     c10d::AppendValidate(&hello);
@@ -179,7 +180,7 @@ class Load {
         Send(c);
       }
       ForEachEvent([&](Connection& c) {
-        if (Advance(c)) Die("released before it was time");
+        if (Advance(c)) Die("released too early");
         if (c.got > 0) return;
         if (c.step == 1) --connecting;
         if (c.step == 2) ++counted;
@@ -195,7 +196,8 @@ class Load {
     to.sin_family = AF_INET;
     to.sin_port = htons(static_cast<uint16_t>(port_));
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    // Over loopback it is done when it returns; whether the server has accepted it is another matter.
+    // Over loopback connect() returns once the kernel has queued the connection, before
+    // the server accepts it.
     if (::connect(c.fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) Die("connect");
     const int one = 1;
     ::setsockopt(c.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -222,13 +224,14 @@ class Load {
     }
   }
 
-  // True when that was the end of the last step; `c` is then, as after every answer, ready to send the next.
+  // Reads a part of the answer. True if that completed the last step. After each complete answer `c` is at
+  // its next step.
   bool Advance(Connection& c) {
     char reply[256];
     const ssize_t n = ::recv(c.fd, reply, sizeof reply, MSG_DONTWAIT);
     if (n <= 0) Die("the server hung up");
     c.got += static_cast<size_t>(n);
-    if (c.got > c.steps[c.step].reply_bytes) Die("an answer is longer than it should be");
+    if (c.got > c.steps[c.step].reply_bytes) Die("an answer is longer than expected");
     if (c.got < c.steps[c.step].reply_bytes) return false;
     c.got = 0;
     c.step = (c.step + 1) % c.steps.size();
@@ -239,7 +242,7 @@ class Load {
   void ForEachEvent(F f) {
     epoll_event events[kEvents];
     const int n = ::epoll_wait(epoll_, events, kEvents, kSilenceMs);
-    if (n == 0) Die("the server has said nothing for 30 s");
+    if (n == 0) Die("no answer from the server for 30 s");
     for (int i = 0; i < n; ++i) f(*static_cast<Connection*>(events[i].data.ptr));
   }
 

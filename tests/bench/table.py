@@ -1,4 +1,4 @@
-"""The table that the benchmarks print, and how they take their figures."""
+"""The table that the benchmarks print, and interleaved runs of measurements."""
 
 import sys
 
@@ -6,14 +6,14 @@ import measure
 
 
 class Table:
-    """Rows as they become known; remembers whether all targets were met."""
+    """Prints rows as they become available; records whether all targets were met."""
 
     def __init__(self):
         self.all_met = True
         print(f"{'what':<58} {'ddprun':>10} {'target':>12} {'':>6}  compared with")
 
     def row(self, what, value, limit, unit, compared, at_least=False):
-        """`at_least`: `limit` is the least that `value` may be; otherwise the most."""
+        """`limit` is the maximum of `value`, or its minimum if `at_least`."""
         met = value >= limit if at_least else value <= limit
         self.all_met &= met
         target = f"{'>=' if at_least else '<='} {limit:.4g} {unit}"
@@ -29,12 +29,12 @@ def ms(seconds):
 
 
 def progress(text):
-    """Over the last progress; nothing stays of it."""
+    """Overwrites the previous progress line; the next row overwrites this one."""
     print(f"\r  {text:<70}\r", end="", file=sys.stderr, flush=True)
 
 
 def interleaved(runs, measured):
-    """{name: values} of `runs` calls of each function of `measured`, one after the other in turn."""
+    """{name: values} of `runs` calls of each function of `measured`, called in turn."""
     values = {name: [] for name in measured}
     for run in range(runs):
         for name, function in measured.items():

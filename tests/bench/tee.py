@@ -1,4 +1,4 @@
-"""What two workers print through --tee=1: how fast it reaches the console, what CPU that costs, and whether all of it is there."""
+"""Measures the output of two workers through --tee=1: throughput, CPU time, and lost bytes."""
 
 import glob
 import os
@@ -21,8 +21,8 @@ class Load:
     name: str
     total: int  # bytes of each worker
     line: int
-    faster: float  # target: than torchrun
-    cheaper: float  # target: part of torchrun's CPU time
+    faster: float  # target: least throughput relative to torchrun
+    cheaper: float  # target: largest CPU time relative to torchrun
 
 
 LOADS = [
@@ -35,12 +35,12 @@ LOADS = [
 @dataclass
 class Result:
     seconds: float  # from the first worker's first byte to the console's last
-    cpu: float  # seconds of the launcher and its helpers, start and end included
-    wrong: int  # bytes that are not where they should be
+    cpu: float  # CPU seconds of the launcher and its helpers, including start and exit
+    wrong: int  # lost or changed bytes
 
 
 def numbered(text):
-    """Without its first and last line, which differ each time."""
+    """`text` without its first and last line, which differ in each run."""
     return text[text.index(b"\n") + 1 : text.rindex(b"\n", 0, -1) + 1]
 
 
@@ -51,7 +51,7 @@ def wrong_bytes(got, want):
 
 
 def run(launcher, worker, total, line):
-    """One job, its console read as fast as it comes; looks at everything afterwards."""
+    """Runs one job and reads its console as fast as possible; then checks console and log files."""
     want = subprocess.run([worker, str(total), str(line)], stdout=subprocess.PIPE, check=True).stdout
     with tempfile.TemporaryDirectory() as logs:
         command = [*launcher, f"--log-dir={logs}", "--tee=1", worker, str(total), str(line)]
@@ -99,7 +99,7 @@ def bench_load(options, table, load):
         functions[name + ", nothing"] = measured(launcher, 0)
     values = interleaved(options.runs, functions)
     seconds = {name: measure.median(r.seconds for r in values[name]) for name in launchers}
-    # Without what starting and ending costs.
+    # Subtracts the cost of starting and exiting.
     cpu = {
         name: measure.median(r.cpu for r in values[name]) - measure.median(r.cpu for r in values[name + ", nothing"])
         for name in launchers
@@ -113,7 +113,7 @@ def bench_load(options, table, load):
         compared = f"torchrun; {cpu['ddprun']:.2f} and {cpu['torchrun']:.2f} s"
         table.row(f"{what}: CPU of the launcher", cpu["ddprun"] / cpu["torchrun"], load.cheaper, "x", compared)
     else:
-        table.missing(f"{what}, torchrun", "there is none")
+        table.missing(f"{what}, torchrun", "no torchrun given")
     lost = sum(r.wrong for r in values["ddprun"])
     table.row(f"{what}: bytes lost or changed", lost, 0, "B", f"what was printed, all runs; {speed:.0f} MB/s")
 

@@ -1,6 +1,6 @@
-// A worker that only prints: `tee_worker BYTES LINE_BYTES` writes numbered lines of LINE_BYTES, BYTES in all,
-// to stdout as fast as it is taken, 8 KiB at a time as Python's print does. Before them the line "begin NS",
-// the monotonic time; after them "cpu NS", the CPU time it has used.
+// A worker that only prints: `tee_worker BYTES LINE_BYTES` writes numbered lines of LINE_BYTES, BYTES in
+// total, to stdout as fast as possible, in writes of 8 KiB like Python's print. First it prints "begin NS",
+// the monotonic time; at the end "cpu NS", its CPU time.
 #include <time.h>
 #include <unistd.h>
 

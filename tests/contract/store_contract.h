@@ -1,4 +1,4 @@
-// A coordinator's port with its store, and clients of both faces, for tests of what they promise.
+// A fixture with a coordinator's port, its store, and clients of both faces, for contract tests.
 #pragma once
 
 #include <future>
@@ -20,9 +20,9 @@ enum class Face { kC10d, kGrpc };
 inline std::string FaceName(Face face) { return face == Face::kC10d ? "C10d" : "Grpc"; }
 inline Face OtherThan(Face face) { return face == Face::kC10d ? Face::kGrpc : Face::kC10d; }
 
-// Of calls that are over long before, unless something is broken.
+// Timeout of calls that are expected to return earlier.
 inline constexpr Duration kLong = seconds(60);
-// Of calls that are to be over in time.
+// Timeout of calls that are expected to time out.
 inline constexpr Duration kShort = milliseconds(20);
 
 class StorePortTest : public testing::Test {
@@ -42,12 +42,12 @@ class StorePortTest : public testing::Test {
   bool WaitingComesTo(int64_t n) {
     return thread_.Eventually([this, n] { return host_->StoreForTest().NumWaiting() == n; });
   }
-  // Calls `f` on a thread of its own.
+  // Calls `f` on a new thread.
   template <typename F>
   static auto Aside(F f) {
     return std::async(std::launch::async, std::move(f));
   }
-  // Ready when the host has closed, which it does gently.
+  // Closes the host gracefully. The future is ready when it has closed.
   std::future<void> Close(const std::string& reason) {
     auto done = std::make_shared<std::promise<void>>();
     thread_.Run([&] { host_->Close(reason, kLong, [done] { done->set_value(); }); });
@@ -69,11 +69,11 @@ class StorePortTest : public testing::Test {
   }
 };
 
-// The same test for each face: what a client promises does not depend on it.
+// Runs each test for both faces: the contract does not depend on the face.
 class StoreContractTest : public StorePortTest, public testing::WithParamInterface<Face> {
  protected:
   std::unique_ptr<StoreClient> Connect() { return StorePortTest::Connect(GetParam()); }
-  // Of what the store refuses: c10d TCP can only hang up.
+  // The code that a client gets for a refused request: c10d TCP can only close the connection.
   static absl::StatusCode Refusal(absl::StatusCode code) {
     return GetParam() == Face::kC10d ? absl::StatusCode::kUnavailable : code;
   }

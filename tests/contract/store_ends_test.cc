@@ -1,4 +1,4 @@
-// What clients of either face hear when a store ends, or is replaced by that of the next round.
+// Errors of clients of both faces when a store ends or is replaced by that of the next round.
 // docs/protocol.md: "The end of a store".
 
 #include "absl/strings/str_cat.h"
@@ -17,7 +17,7 @@ class StoreEndsTest : public StoreContractTest {
   ~StoreEndsTest() override {
     thread_.Run([this] { link_.reset(); });
   }
-  // An agent that does not hang up until link_ is destroyed.
+  // Connects an agent that stays connected until link_ is destroyed.
   void JoinHere() {
     thread_.Run([this] {
       link_ = host_->Link("127.0.0.1");
@@ -36,7 +36,7 @@ class StoreEndsTest : public StoreContractTest {
   std::unique_ptr<CoordinatorLink> link_;
 };
 
-TEST_P(StoreEndsTest, AStoreThatEndsEndsItsWaitsWithAWordAboutThem) {
+TEST_P(StoreEndsTest, WaitsFailWithTheirKeysWhenTheStoreEnds) {
   auto waited = Aside([client = std::move(client_)] {
     const absl::Status first = client->Wait({"never", "ever"}, kLong);
     ExpectGone(*client);
@@ -55,12 +55,12 @@ TEST_P(StoreEndsTest, AStoreThatEndsEndsItsWaitsWithAWordAboutThem) {
   EXPECT_EQ(closed.wait_for(kLong), std::future_status::ready);
 }
 
-TEST_P(StoreEndsTest, WorkersGoFirstThenTheStore) {
+TEST_P(StoreEndsTest, TheStoreServesWorkersUntilAllAgentsHaveLeft) {
   JoinHere();
   auto waited = Aside([client = Connect()] { return client->Get("k", kLong); });
   ASSERT_TRUE(WaitingComesTo(1));
   std::future<void> closed = Close("enough");
-  // As long as there is an agent, which may have workers, the store serves them.
+  // The connected agent may have workers, so the store still serves clients.
   EXPECT_EQ(client_->Add("n", 1).value(), 1);
   ASSERT_TRUE(Connect()->Set("k", "v").ok());
   EXPECT_EQ(waited.get().value(), "v");
@@ -70,7 +70,7 @@ TEST_P(StoreEndsTest, WorkersGoFirstThenTheStore) {
   ExpectGone(*client_);
 }
 
-TEST_P(StoreEndsTest, AHostThatIsDestroyedEndsWaits) {
+TEST_P(StoreEndsTest, DestroyingTheHostEndsWaits) {
   auto waited = Aside([client = std::move(client_)] { return client->Get("never", kLong).status(); });
   ASSERT_TRUE(WaitingComesTo(1));
   thread_.Run([this] { host_.reset(); });
@@ -82,14 +82,14 @@ TEST_P(StoreEndsTest, TheStoreOfTheNextRoundIsEmpty) {
   ASSERT_EQ(client_->NumKeys().value(), 1);
   thread_.Run([this] { host_->RenewStore(); });
   EXPECT_EQ(Connect()->NumKeys().value(), 0);
-  // Who has come before cannot change it.
+  // Clients of the earlier round cannot change the new store.
   const absl::StatusOr<int64_t> late = client_->Add("k2", 1);
   if (GetParam() == Face::kGrpc) {
     EXPECT_EQ(late.status().code(), absl::StatusCode::kAborted) << late.status();
     EXPECT_THAT(std::string(late.status().message()), HasSubstr("earlier round"));
-    EXPECT_EQ(client_->Set("k", ""), late.status());  // dead, with the same words
+    EXPECT_EQ(client_->Set("k", ""), late.status());  // The client is dead and repeats its error.
   } else {
-    EXPECT_TRUE(late.ok()) << late.status();  // in the store that it has been connected to
+    EXPECT_TRUE(late.ok()) << late.status();  // applies to the earlier round's store
   }
   EXPECT_EQ(Connect()->NumKeys().value(), 0);
 }

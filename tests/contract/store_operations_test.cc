@@ -1,4 +1,4 @@
-// What each operation of a store does, over either face. docs/protocol.md: "Semantics".
+// The operations of a store over both faces. docs/protocol.md: "Semantics".
 
 #include <optional>
 #include <utility>
@@ -18,7 +18,7 @@ using testing::UnorderedElementsAre;
 
 class StoreOperationsTest : public StoreContractTest {};
 
-TEST_P(StoreOperationsTest, SetReplacesAndGetTellsTheLast) {
+TEST_P(StoreOperationsTest, SetReplacesAndGetReturnsTheLatest) {
   ASSERT_TRUE(client_->Set("k", "v1").ok());
   EXPECT_EQ(client_->Get("k", kLong).value(), "v1");
   ASSERT_TRUE(client_->Set("k", "").ok());
@@ -35,7 +35,7 @@ TEST_P(StoreOperationsTest, KeysAndValuesAreAnyBytes) {
   EXPECT_EQ(client_->Get("", kLong).value(), "empty key");
 }
 
-TEST_P(StoreOperationsTest, KeysAreThoseOfPython) {
+TEST_P(StoreOperationsTest, UsesTheSameKeysAsPyTorch) {
   ASSERT_TRUE(client_->Set("k", "v").ok());
   ASSERT_TRUE(client_->Check({"k"}).value());
   EXPECT_TRUE(thread_.Run([this] { return host_->StoreForTest().Contains("/k"); }));
@@ -105,7 +105,7 @@ TEST_P(StoreOperationsTest, AddReadsAndWritesDecimalText) {
   }
 }
 
-TEST_P(StoreOperationsTest, WhatIsNoNumberIsRefusedAndStays) {
+TEST_P(StoreOperationsTest, AddToANonNumberIsRefusedAndKeepsTheValue) {
   for (const absl::string_view text : {"", "abc", "-", "+-1"}) {
     SCOPED_TRACE(text);
     const auto other = StorePortTest::Connect(OtherThan(GetParam()));
@@ -120,7 +120,7 @@ TEST_P(StoreOperationsTest, WhatIsNoNumberIsRefusedAndStays) {
   }
 }
 
-TEST_P(StoreOperationsTest, CheckAsksForKeysAndForQueuesWithItems) {
+TEST_P(StoreOperationsTest, CheckFindsKeysAndNonEmptyQueues) {
   EXPECT_TRUE(client_->Check({}).value());
   EXPECT_FALSE(client_->Check({"k"}).value());
   ASSERT_TRUE(client_->Set("k", "").ok());
@@ -132,7 +132,7 @@ TEST_P(StoreOperationsTest, CheckAsksForKeysAndForQueuesWithItems) {
   EXPECT_FALSE(client_->Check({"k", "q"}).value());
 }
 
-TEST_P(StoreOperationsTest, KeysAreCountedAndListedQueuesAreNot) {
+TEST_P(StoreOperationsTest, CountsAndListsKeysButNotQueues) {
   EXPECT_EQ(client_->NumKeys().value(), 0);
   EXPECT_THAT(client_->ListKeys().value(), IsEmpty());
   RawPeer torch(port());
@@ -145,7 +145,7 @@ TEST_P(StoreOperationsTest, KeysAreCountedAndListedQueuesAreNot) {
   EXPECT_THAT(client_->ListKeys().value(), UnorderedElementsAre("a", "b/c"));
 }
 
-TEST_P(StoreOperationsTest, DeleteKeyTellsWhetherItWasThereAndTouchesNoQueue) {
+TEST_P(StoreOperationsTest, DeleteKeyReturnsWhetherItExistedAndKeepsQueues) {
   ASSERT_TRUE(client_->Set("x", "").ok());
   ASSERT_TRUE(client_->QueuePush("x", "item").ok());
   EXPECT_TRUE(client_->DeleteKey("x").value());
@@ -164,7 +164,7 @@ TEST_P(StoreOperationsTest, QueuesAreFirstInFirstOut) {
   EXPECT_EQ(client_->QueueLen("q").value(), 0);
 }
 
-TEST_P(StoreOperationsTest, AKeyAndAQueueMayHaveOneName) {
+TEST_P(StoreOperationsTest, AKeyAndAQueueMayHaveTheSameName) {
   ASSERT_TRUE(client_->Set("x", "value").ok());
   const absl::Status empty = client_->QueuePop("x", kLong).status();
   EXPECT_EQ(empty.code(), absl::StatusCode::kNotFound);
@@ -174,10 +174,10 @@ TEST_P(StoreOperationsTest, AKeyAndAQueueMayHaveOneName) {
   EXPECT_EQ(client_->QueuePop("x", kLong).value(), "item");
 }
 
-TEST_P(StoreOperationsTest, TheLargestOfEachAreTaken) {
+TEST_P(StoreOperationsTest, AcceptsTheLargestAllowedSizes) {
   std::string value(8 << 20, '\0');
   for (size_t i = 0; i < value.size(); ++i) value[i] = static_cast<char>(i * 7 + i / 251);
-  const std::string key(8191, 'k');  // and a "/"
+  const std::string key(8191, 'k');  // the client prepends a "/"
   ASSERT_TRUE(client_->Set(key, value).ok());
   EXPECT_TRUE(client_->Get(key, kLong).value() == value);
   ASSERT_TRUE(client_->QueuePush(key, value).ok());
@@ -186,7 +186,7 @@ TEST_P(StoreOperationsTest, TheLargestOfEachAreTaken) {
   EXPECT_FALSE(client_->Check(keys).value());
 }
 
-TEST_P(StoreOperationsTest, WhatIsTooLargeIsRefusedBeforeItIsSent) {
+TEST_P(StoreOperationsTest, TooLargeRequestsAreRefusedBeforeTheyAreSent) {
   const std::string key(8192, 'k'), value((8 << 20) + 1, 'v');
   const std::vector<std::string> keys(131'073, "k");
   const std::vector<StoreClient::Pair> pairs(9, {"k", absl::string_view(value).substr(1)});
@@ -213,7 +213,7 @@ TEST_P(StoreOperationsTest, WhatIsTooLargeIsRefusedBeforeItIsSent) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(std::string(status.message()), HasSubstr(text));
   }
-  EXPECT_EQ(client_->NumKeys().value(), 0);  // It stays usable.
+  EXPECT_EQ(client_->NumKeys().value(), 0);  // The client stays usable.
 }
 
 TEST_P(StoreOperationsTest, AReplyOfMoreThan64MiBIsRefused) {
@@ -222,10 +222,10 @@ TEST_P(StoreOperationsTest, AReplyOfMoreThan64MiBIsRefused) {
   EXPECT_EQ(client_->MultiGet(std::vector<std::string>(7, "v"), kLong).value().size(), 7);
   const absl::Status refused = client_->MultiGet(std::vector<std::string>(8, "v"), kLong).status();
   EXPECT_EQ(refused.code(), Refusal(absl::StatusCode::kResourceExhausted)) << refused;
-  EXPECT_EQ(Connect()->NumKeys().value(), 1);  // Nobody else notices.
+  EXPECT_EQ(Connect()->NumKeys().value(), 1);  // Other clients are not affected.
 }
 
-// No value that is sent is so large, but one may grow.
+// A single request cannot send such a value, but Append can grow one.
 TEST_P(StoreOperationsTest, AValueOfMoreThan64MiBIsNotSent) {
   const std::string part(8 << 20, 'v');
   for (int i = 0; i < 9; ++i) ASSERT_TRUE(client_->Append("v", part).ok());
@@ -249,7 +249,7 @@ TEST_P(StoreOperationsTest, ManyClientsOfBothFacesShareTheKeys) {
       int swaps = 0;
       for (int n = 0; n < kEach; ++n) {
         if (!client->Add("sum", 1).ok() || !client->Append("text", "x").ok()) return -1;
-        // Whoever finds the baton takes it, and gives it back.
+        // The client that finds the baton free takes it and returns it.
         const std::string mine = absl::StrCat(i);
         if (client->CompareSet("baton", "", mine).value() != mine) continue;
         ++swaps;

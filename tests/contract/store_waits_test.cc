@@ -1,5 +1,5 @@
-// Who waits for what, who ends it, and in which order, over either face and across them. docs/protocol.md:
-// "Semantics".
+// Waits of a store's clients, and the operations that end them, over each face and
+// across both. docs/protocol.md: "Semantics".
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 class StoreWaitsTest : public StoreContractTest {};
 
-TEST_P(StoreWaitsTest, WhatIsThereIsGotHoweverShortTheTime) {
+TEST_P(StoreWaitsTest, ExistingKeysAreReturnedEvenWithAZeroTimeout) {
   ASSERT_TRUE(client_->Set("k", "v").ok());
   EXPECT_EQ(client_->Get("k", Duration::zero()).value(), "v");
   EXPECT_THAT(client_->MultiGet({"k", "k"}, Duration::zero()).value(), ElementsAre("v", "v"));
@@ -23,7 +23,7 @@ TEST_P(StoreWaitsTest, WhatIsThereIsGotHoweverShortTheTime) {
   EXPECT_TRUE(client_->Barrier("b", 1, Duration::zero()).ok());
 }
 
-TEST_P(StoreWaitsTest, AWaitThatIsOverNamesWhatItWaitedForAndIsForgotten) {
+TEST_P(StoreWaitsTest, ATimedOutWaitNamesItsKeysAndIsForgotten) {
   const std::pair<absl::Status, const char*> kCases[] = {
       {client_->Wait({"a", "b"}, kShort), "timed out after 20 ms waiting for key /a or /b"},
       {client_->Get("a", kShort).status(), "waiting for key /a"},
@@ -38,7 +38,7 @@ TEST_P(StoreWaitsTest, AWaitThatIsOverNamesWhatItWaitedForAndIsForgotten) {
   }
   EXPECT_TRUE(WaitingComesTo(0));
   ASSERT_TRUE(client_->Set("a", "1").ok());
-  EXPECT_EQ(client_->Get("a", kLong).value(), "1");  // It stays usable.
+  EXPECT_EQ(client_->Get("a", kLong).value(), "1");  // The client stays usable.
 }
 
 TEST_P(StoreWaitsTest, ManyKeysAreNotAllNamed) {
@@ -54,13 +54,13 @@ TEST_P(StoreWaitsTest, AWaitEndsWithTheLastOfItsKeys) {
   ASSERT_TRUE(WaitingComesTo(1));
   ASSERT_TRUE(client_->Set("a", "").ok());
   ASSERT_TRUE(client_->Set("other", "").ok());
-  ASSERT_EQ(client_->NumKeys().value(), 2);  // They have been carried out.
+  ASSERT_EQ(client_->NumKeys().value(), 2);  // The requests have been executed.
   EXPECT_EQ(NumWaiting(), 1);
   ASSERT_TRUE(client_->Set("b", "").ok());
   EXPECT_TRUE(waited.get().ok());
 }
 
-TEST_P(StoreWaitsTest, AKeyThatCameAndWentCounts) {
+TEST_P(StoreWaitsTest, AKeyThatWasSetAndDeletedCounts) {
   auto waited = Aside([client = Connect()] { return client->Wait({"a", "b"}, kLong); });
   ASSERT_TRUE(WaitingComesTo(1));
   ASSERT_TRUE(client_->Set("a", "").ok());
@@ -69,7 +69,7 @@ TEST_P(StoreWaitsTest, AKeyThatCameAndWentCounts) {
   EXPECT_TRUE(waited.get().ok());
 }
 
-TEST_P(StoreWaitsTest, ACompareSetThatStoresNothingWakesNobody) {
+TEST_P(StoreWaitsTest, ACompareSetThatStoresNothingWakesNoWaiter) {
   auto got = Aside([client = Connect()] { return client->Get("k", kLong); });
   ASSERT_TRUE(WaitingComesTo(1));
   ASSERT_EQ(client_->CompareSet("k", "other", "v").value(), "other");
@@ -78,27 +78,27 @@ TEST_P(StoreWaitsTest, ACompareSetThatStoresNothingWakesNobody) {
   EXPECT_EQ(got.get().value(), "v");
 }
 
-TEST_P(StoreWaitsTest, ABarrierOpensForAllWhenTheLastHasCome) {
+TEST_P(StoreWaitsTest, ABarrierOpensForAllWhenTheLastArrives) {
   std::vector<std::future<absl::Status>> others;
   for (int i = 0; i < 3; ++i) {
     others.push_back(Aside([client = Connect()] { return client->Barrier("b", 4, kLong); }));
     ASSERT_TRUE(WaitingComesTo(i + 1));
   }
-  EXPECT_EQ(client_->Get("b", kLong).value(), "3");  // The count is a key like others.
+  EXPECT_EQ(client_->Get("b", kLong).value(), "3");  // The count is an ordinary key.
   EXPECT_TRUE(client_->Barrier("b", 4, kLong).ok());
   for (auto& other : others) EXPECT_TRUE(other.get().ok());
-  EXPECT_TRUE(client_->Barrier("b", 4, kLong).ok());  // It never closes again.
+  EXPECT_TRUE(client_->Barrier("b", 4, kLong).ok());  // The barrier stays open.
   EXPECT_EQ(client_->Get("b", kLong).value(), "5");
 }
 
-TEST_P(StoreWaitsTest, WhoGivesUpAtABarrierStaysCounted) {
+TEST_P(StoreWaitsTest, AClientThatTimesOutAtABarrierStaysCounted) {
   EXPECT_EQ(client_->Barrier("b", 2, kShort).code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_TRUE(client_->Barrier("b", 2, kLong).ok());
 }
 
 DDPRUN_FOR_EACH_FACE(StoreWaitsTest);
 
-// Whoever waits over one face is woken by what is done over another, or over the same.
+// Operations over each face wake waiters of the same face and of the other one.
 class StoreWakesTest : public StorePortTest, public testing::WithParamInterface<std::tuple<Face, Face>> {
  protected:
   std::unique_ptr<StoreClient> ConnectWaiter() { return Connect(std::get<0>(GetParam())); }
@@ -106,7 +106,7 @@ class StoreWakesTest : public StorePortTest, public testing::WithParamInterface<
   std::unique_ptr<StoreClient> waker_ = Connect(std::get<1>(GetParam()));
 };
 
-TEST_P(StoreWakesTest, EverythingThatMakesAKeyEndsAWaitForIt) {
+TEST_P(StoreWakesTest, EveryOperationThatCreatesAKeyEndsAWaitForIt) {
   using Make = absl::Status (*)(StoreClient&, const std::string&);
   const Make kMakers[] = {
       [](StoreClient& c, const std::string& key) { return c.Set(key, "1"); },
@@ -131,7 +131,7 @@ TEST_P(StoreWakesTest, EverythingThatMakesAKeyEndsAWaitForIt) {
   }
 }
 
-TEST_P(StoreWakesTest, AllWhoWaitAreWoken) {
+TEST_P(StoreWakesTest, AllWaitersAreWoken) {
   std::vector<std::future<absl::StatusOr<std::vector<std::string>>>> waiters;
   for (int i = 0; i < 20; ++i) {
     waiters.push_back(Aside([client = ConnectWaiter()] { return client->MultiGet({"a", "b"}, kLong); }));
@@ -141,7 +141,7 @@ TEST_P(StoreWakesTest, AllWhoWaitAreWoken) {
   for (auto& waiter : waiters) EXPECT_THAT(waiter.get().value(), ElementsAre("1", "2"));
 }
 
-TEST_P(StoreWakesTest, APushWakesTheOneWhoHasWaitedLongest) {
+TEST_P(StoreWakesTest, APushWakesTheOldestWaiter) {
   std::vector<std::future<absl::StatusOr<std::string>>> waiters;
   for (int i = 0; i < 3; ++i) {
     waiters.push_back(Aside([client = ConnectWaiter()] { return client->QueuePop("q", kLong); }));
@@ -154,7 +154,7 @@ TEST_P(StoreWakesTest, APushWakesTheOneWhoHasWaitedLongest) {
   }
 }
 
-TEST_P(StoreWakesTest, ABarrierCountsBoth) {
+TEST_P(StoreWakesTest, ABarrierCountsClientsOfBothFaces) {
   auto waited = Aside([client = ConnectWaiter()] { return client->Barrier("b", 2, kLong); });
   ASSERT_TRUE(WaitingComesTo(1));
   EXPECT_TRUE(waker_->Barrier("b", 2, kLong).ok());

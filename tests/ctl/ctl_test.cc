@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-// Tells when something has been shown on it.
+// A stream buffer with a future that is ready after the first output.
 class Screen : public std::stringbuf {
  public:
   std::future<void> Shown() { return shown_.get_future(); }
@@ -56,7 +56,7 @@ class CtlTest : public ::testing::Test {
     });
   }
 
-  // The agent of the coordinator's process joins a job of `nodes` nodes.
+  // Joins a job of `nodes` nodes with the agent of the coordinator's process.
   void JoinHere(int nodes) {
     thread_.Run([this, nodes] {
       link_ = host_->Link("10.0.0.1");
@@ -70,7 +70,7 @@ class CtlTest : public ::testing::Test {
       message.mutable_join()->set_nproc(2);
       link_->Send(message);
     });
-    // What was sent is posted, and so is this.
+    // Messages are posted to the loop; these calls run after them.
     thread_.Run([] {});
     thread_.Run([] {});
   }
@@ -90,7 +90,7 @@ class CtlTest : public ::testing::Test {
   std::unique_ptr<CoordinatorLink> link_;
 };
 
-TEST_F(CtlTest, StatusShowsTheJobAndForWhomItWaits) {
+TEST_F(CtlTest, StatusShowsTheJobAndTheNodesItWaitsFor) {
   EXPECT_EQ(Ctl({"status"}).out, "no jobs\n");
   JoinHere(2);
   const Said said = Ctl({"status"});
@@ -102,7 +102,7 @@ TEST_F(CtlTest, StatusShowsTheJobAndForWhomItWaits) {
   EXPECT_EQ(Ctl({"status", "--job=k"}).exit_code, 3);
 }
 
-TEST_F(CtlTest, EventsTellWhatHappened) {
+TEST_F(CtlTest, EventsListsTheEventsOfTheJob) {
   EXPECT_THAT(Ctl({"events"}).err, HasSubstr("the coordinator has no job"));
   JoinHere(1);
   EXPECT_THAT(Ctl({"events"}).out, AllOf(HasSubstr("node_joined       node here (here/1) with 2 workers\n"),
@@ -110,7 +110,7 @@ TEST_F(CtlTest, EventsTellWhatHappened) {
   EXPECT_THAT(Ctl({"events", "--job=job/1", "--json"}).out, HasSubstr("\"seq\":2,"));
 }
 
-TEST_F(CtlTest, StopEndsTheJobAndThoseWhoWatchIt) {
+TEST_F(CtlTest, StopEndsTheJobAndItsWatchers) {
   JoinHere(1);
   std::future<Said> watch = std::async(std::launch::async, [this] { return Ctl({"status", "--watch"}); });
   std::future<Said> follow = std::async(std::launch::async, [this] { return Ctl({"events", "--follow"}); });
@@ -146,7 +146,7 @@ TEST_F(CtlTest, WatchingEndsWithTheCoordinator) {
   EXPECT_THAT(screen.str(), HasSubstr("the coordinator has exited"));
 }
 
-TEST_F(CtlTest, WithoutACoordinatorItSaysSo) {
+TEST_F(CtlTest, ReportsThatNoCoordinatorAnswers) {
   const int port = host_->port();
   thread_.Run([this] { host_.reset(); });
   for (const char* command : {"status", "events", "stop"}) {
@@ -156,8 +156,8 @@ TEST_F(CtlTest, WithoutACoordinatorItSaysSo) {
   }
 }
 
-// Another server's page is not shown, and not even read: it may never end.
-TEST_F(CtlTest, AnotherHttpServerIsNoCoordinator) {
+// The page of another server is neither shown nor read to its end, since it may be endless.
+TEST_F(CtlTest, AnotherHttpServerIsReported) {
   boost::asio::io_context io;
   using boost::asio::ip::tcp;
   tcp::acceptor acceptor(io, tcp::endpoint(boost::asio::ip::make_address("127.0.0.1"), 0));
@@ -181,11 +181,11 @@ TEST_F(CtlTest, AnotherHttpServerIsNoCoordinator) {
     EXPECT_THAT(err.str(), AllOf(HasSubstr("no coordinator answers at 127.0.0.1:"),
                                  HasSubstr("another HTTP server"), Not(HasSubstr("xx"))));
     EXPECT_THAT(out.str(), IsEmpty());
-    EXPECT_LT(sent.get(), 64u << 20) << "what the sockets hold, and not the page";
+    EXPECT_LT(sent.get(), 64u << 20) << "more than the socket buffers was read";
   }
 }
 
-TEST_F(CtlTest, DrainNamesWhatIsWrong) {
+TEST_F(CtlTest, DrainErrorsNameTheCause) {
   JoinHere(1);
   const Said own = Ctl({"drain", "here"});
   EXPECT_EQ(own.exit_code, 3);
@@ -194,7 +194,7 @@ TEST_F(CtlTest, DrainNamesWhatIsWrong) {
   EXPECT_THAT(Ctl({"drain", "n9"}).err, HasSubstr("there is no node n9; known hosts: here"));
 }
 
-TEST_F(CtlTest, UsageErrorsAreNamed) {
+TEST_F(CtlTest, UsageErrorsNameTheCause) {
   const struct {
     std::vector<std::string> args;
     const char* said;

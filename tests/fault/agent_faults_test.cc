@@ -1,5 +1,6 @@
-// Agents and wardens that are ended, while their hosts live on. Two hosts train; the second one's fails, the
-// first goes on alone, and when the second is back they end with the parameters of an undisturbed run.
+// Agents and wardens that end while their hosts keep running. Two hosts train. The agent or warden of the
+// second fails, the first continues alone, and after the second has rejoined, the job ends with the
+// parameters of an undisturbed run.
 #include <signal.h>
 
 #include <string>
@@ -21,7 +22,7 @@ constexpr char kWarden[] = "ddp-warden";
 
 class AgentFaultsTest : public TrainingTest {
  protected:
-  // The second host's agent is gone, and with it all that it had started; another one takes its place.
+  // The second host's agent ends with all its processes; another agent replaces it.
   void ExpectLossAndReturn(const std::string& reason, const ProcessEnd& end) {
     ExpectChange(reason, 1);
     job().ExpectEnd(1, end);
@@ -68,15 +69,15 @@ TEST_F(AgentFaultsTest, AgentAndWardenKilledAtOnce) {
   const std::vector<pid_t> warden = hosts().Find(1, kWarden);
   ASSERT_EQ(warden.size(), 1);
   FaultNow();
-  // Neither can act on the other's end.
+  // Neither can react to the end of the other.
   job().agent(1).Signal(SIGSTOP);
   kill(warden[0], SIGKILL);
   job().agent(1).Signal(SIGKILL);
   ExpectLossAndReturn("its connection broke", kKilled);
 }
 
-// Its workers are dead before the others go on without them, though nobody can tell it so; when it wakes up
-// it comes back as a new node.
+// Its workers are dead before the other node continues, although a stopped agent receives no message. When it
+// continues, it rejoins as a new node.
 TEST_F(AgentFaultsTest, StoppedPastItsLeaseAndContinued) {
   StartTraining();
   FaultNow();

@@ -1,5 +1,5 @@
-// What the programs say of bad input: what is wrong, which value, what to do; soon, and with exit code 2 for
-// usage and 1 otherwise.
+// Errors for bad input state the problem, the value and a remedy, within a short time. The exit code is 2 for
+// usage errors and 1 otherwise.
 #include <signal.h>
 #include <sys/stat.h>
 
@@ -26,9 +26,9 @@ using testing::SizeIs;
 using Words = std::vector<std::string>;
 
 struct Case {
-  Args args;  // of ddprun; DIR stands for the test's directory
+  Args args;  // of ddprun; DIR is replaced by the test's directory
   int code;
-  Words words;  // of stderr; DIR likewise
+  Words words;  // expected on stderr; DIR is replaced likewise
   Environment env = {};
 };
 
@@ -37,7 +37,7 @@ std::string Replace(std::string text, const std::string& directory) {
   return text;
 }
 
-// All at once: those that wait for a timeout do it side by side.
+// Runs all cases in parallel, since some wait for a timeout.
 void Expect(const std::vector<Case>& cases, const std::string& directory = "") {
   std::vector<std::unique_ptr<Process>> processes;
   for (const Case& c : cases) {
@@ -171,7 +171,7 @@ TEST_F(BadFilesTest, Programs) {
       directory_);
 }
 
-// Not by rights: whoever runs as root may write everywhere.
+// No case depends on permissions, since the test may run as root.
 TEST_F(BadFilesTest, LogDirectories) {
   Expect(
       {
@@ -187,7 +187,7 @@ Args Join(int port, const Args& more = {}) {
          more + Args{"true"};
 }
 
-TEST(BadEndpointTest, WhatIsNoCoordinatorIsSaidSo) {
+TEST(BadEndpointTest, EndpointsThatAreNotCoordinatorsAreReported) {
   const TakenPort refuses(TakenPort::Kind::kRefuses), silent(TakenPort::Kind::kSilent);
   const FakePeer hangs_up(""), garbage(std::string("\0\1\2\xff", 4)),
       web("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>It works!</html>"),
@@ -208,7 +208,7 @@ TEST(BadEndpointTest, WhatIsNoCoordinatorIsSaidSo) {
        with({"no server listens at", "is the agent of the first node running", "read_timeout=SECONDS"},
             refuses.port())},
       {Join(silent.port(), two_seconds), 1, with({"did not answer", "read_timeout"}, silent.port())},
-      // The default read timeout is longer than a coordinator takes to answer.
+      // With the default read timeout, which is longer than a coordinator takes to answer.
       {Join(silent.port()), 1, with(not_ours, silent.port())},
       {Join(hangs_up.port()), 1, with(not_ours, hangs_up.port())},
       {Join(garbage.port()), 1, with(not_ours, garbage.port())},
@@ -218,15 +218,15 @@ TEST(BadEndpointTest, WhatIsNoCoordinatorIsSaidSo) {
   });
 }
 
-TEST(BadEndpointTest, ATorchStoreIsNoCoordinator) {
-  // It ends with its standard input, which is a terminal that stays.
+TEST(BadEndpointTest, ATorchStoreIsReported) {
+  // The store exits when its standard input ends; the terminal stays open.
   Process store({StoreServerPath()}, Stdio::kTerminal);
   const std::vector<std::string> line = store.AwaitOut("");
   ASSERT_THAT(line, SizeIs(1));
   Expect({{Join(std::stoi(line[0])), 1, {"is not a ddprun coordinator", "torch TCPStore"}}});
 }
 
-TEST(BadEndpointTest, ATakenPortIsSaidSo) {
+TEST(BadEndpointTest, ATakenPortIsReported) {
   const TakenPort taken(TakenPort::Kind::kSilent);
   const std::string port = std::to_string(taken.port());
   const Words words = {"port " + port + " is taken", "give another port"};
@@ -237,7 +237,7 @@ TEST(BadEndpointTest, ATakenPortIsSaidSo) {
   });
 }
 
-// A coordinator of its own, and the agents of one job that meet there.
+// A separate coordinator and agents of one job with different options.
 class DisagreementTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -249,8 +249,8 @@ class DisagreementTest : public testing::Test {
     return StartAgent(Args{"--rdzv-endpoint=127.0.0.1:" + port_, "--rdzv-id=j"} + options,
                       {WorkerPath(), "--exit=0"});
   }
-  // `odd` is sent away with `words`; `good`, who was there first, is not harmed and ends well with another
-  // one.
+  // An agent with the options `odd` is refused with `words`. The agent with `good`, which joined first, is
+  // not affected and succeeds together with a second agent with `good`.
   void ExpectRefused(const Args& good, const Args& odd, const Words& words) {
     const auto first = Start(good);
     ASSERT_THAT(first->AwaitErr("1/2 nodes joined"), SizeIs(1)) << first->err();
@@ -277,8 +277,8 @@ TEST_F(DisagreementTest, OnTheNumberOfRestarts) {
                 {"--max-restarts=7, but the job has --max-restarts=0", "the same options"});
 }
 
-// On one host a second agent with a rank that is taken is a new start of the first: the old one gives way.
-TEST_F(DisagreementTest, TheSecondOfOneNodeRankReplacesTheFirstOfItsHost) {
+// A second agent with the same node rank on the same host is a new start of the first, and replaces it.
+TEST_F(DisagreementTest, ASecondAgentWithANodeRankReplacesTheFirstOnItsHost) {
   const Args options = {"--rdzv-backend=c10d", "--nnodes=2"};
   const auto first = Start(options + Args{"--node-rank=1"});
   ASSERT_THAT(first->AwaitErr("1/2 nodes joined"), SizeIs(1)) << first->err();

@@ -1,4 +1,4 @@
-// What a host believes goes wrong: its clock, and the names of the others.
+// Hosts whose clock steps, or whose name resolution fails.
 #include <signal.h>
 
 #include <chrono>
@@ -25,11 +25,12 @@ class ClockStepsTest : public TrainingTest {
     if (!std::ifstream(kFakeTime)) GTEST_SKIP() << kFakeTime << " is missing";
   }
 
-  // The wall clock of `host` steps while it trains; then a worker is killed, so that a round begins with it.
+  // Steps the wall clock of `host` during training, then kills a worker, so that a round starts
+  // with the new time.
   void Step(int host, int step_seconds) {
     SetClock(0);
-    // NO_FAKE_STAT: its stat() holds a semaphore that all processes share. A worker that is killed meanwhile would block
-    // the agent's next stat() for ever.
+    // NO_FAKE_STAT: libfaketime's stat() holds a semaphore shared by all processes. A worker killed inside it
+    // would block the agent's next stat() forever.
     const Environment with_clock = {{"LD_PRELOAD", kFakeTime},    {"FAKETIME_TIMESTAMP_FILE", offset_file_},
                                     {"FAKETIME_NO_CACHE", "1"},   {"FAKETIME_DONT_FAKE_MONOTONIC", "1"},
                                     {"DONT_FAKE_MONOTONIC", "1"}, {"NO_FAKE_STAT", "1"}};
@@ -49,7 +50,7 @@ class ClockStepsTest : public TrainingTest {
   }
 
  private:
-  // Renamed into place: who reads it finds it whole.
+  // Replaces the file atomically, so readers never see part of it.
   void SetClock(int step_seconds) {
     std::ofstream(offset_file_ + ".new") << (step_seconds < 0 ? "" : "+") << step_seconds << "\n";
     ASSERT_EQ(rename((offset_file_ + ".new").c_str(), offset_file_.c_str()), 0);
@@ -65,14 +66,14 @@ TEST_F(ClockStepsTest, OfAnotherHostBack) { Step(1, -3600); }
 
 class NamesTest : public TrainingTest {};
 
-// Nobody answers when asked for a name. Hosts that were told an address need none.
+// The name server does not answer. Hosts that meet at an address need no name.
 TEST_F(NamesTest, NoServerAnswers) {
   StartTraining({.by_address = true, .prepare = [this](const std::string&) {
                    for (const int host : {0, 1}) hosts().LoseNames(host);
                    FaultNow();
                  }});
   const auto lookup = hosts().Start(1, {"/usr/bin/getent", "ahostsv4", "node0"});
-  EXPECT_EQ(lookup->Wait(milliseconds(500)), std::nullopt);  // it is asked, and waits
+  EXPECT_EQ(lookup->Wait(milliseconds(500)), std::nullopt);  // The lookup blocks: the fault is in effect.
   kill(worker(1), SIGKILL);
   ExpectFailure("SIGKILL", 2);
   job().agent(1).Signal(SIGKILL);

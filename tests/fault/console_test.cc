@@ -1,4 +1,4 @@
-// What workers print, where both streams of the launcher are one file or pipe, and where they are not.
+// Output of workers on the launcher's streams: a file or pipe for both, separate streams, and a terminal.
 #include <map>
 #include <memory>
 #include <sstream>
@@ -23,7 +23,7 @@ std::unique_ptr<Process> StartInShell(const std::string& redirection, const Args
                                    options + Args{"--no-python", "/bin/sh", "-c", script});
 }
 
-// The lines of each rank, which they begin with, in their order. Others are left out.
+// The lines of each rank in order. A line's first character is its rank; other lines are ignored.
 std::map<char, std::vector<std::string>> ByRank(const std::string& text) {
   std::map<char, std::vector<std::string>> lines;
   std::istringstream stream(text);
@@ -35,7 +35,7 @@ std::map<char, std::vector<std::string>> ByRank(const std::string& text) {
   return lines;
 }
 
-TEST(ConsoleTest, InOneFileTheOrderOfBothStreamsIsThatOfTheWrites) {
+TEST(ConsoleTest, BothStreamsInOneFileKeepTheOrderOfTheWrites) {
   const std::string log = MakeTestDirectory() + "/log";
   const auto agent = StartInShell(
       "> " + log + " 2>&1", {"--nproc-per-node=4"},
@@ -51,8 +51,8 @@ TEST(ConsoleTest, InOneFileTheOrderOfBothStreamsIsThatOfTheWrites) {
   for (const auto& [rank, printed] : lines) EXPECT_EQ(printed, want) << rank;
 }
 
-// A worker's stdout that is a pipe or a file is written in blocks, which end anywhere in a line.
-TEST(ConsoleTest, LinesOfSeveralWorkersAreWhole) {
+// A worker's stdout that is a pipe or file is written in blocks, which may end within a line.
+TEST(ConsoleTest, LinesOfSeveralWorkersAreNotMixed) {
   const auto agent =
       StartInShell("", {"--nproc-per-node=4"},
                    "i=0; while [ $i -lt " + std::to_string(kLines) +
@@ -72,7 +72,7 @@ TEST(ConsoleTest, TheReportHasTheLastLinesOfBothStreams) {
   EXPECT_THAT(agent->out(), HasSubstr("  last lines of its output:\n    | the last words\n    | of both\n"));
 }
 
-TEST(ConsoleTest, ATerminalIsTheWorkersOwn) {
+TEST(ConsoleTest, WorkersInheritATerminal) {
   const auto agent =
       StartAgent({"--nproc-per-node=2", "--no-python"},
                  {"/bin/sh", "-c", "test -t 1 && test -t 2 && echo both are terminals"}, Stdio::kTerminal);

@@ -1,4 +1,4 @@
-// Jobs that would fail again and again end early, and say why.
+// Jobs in a crash loop end early and report why.
 #include <string>
 
 #include "gmock/gmock.h"
@@ -27,10 +27,10 @@ TEST_F(CrashLoopTest, AWorkerThatFailsAtItsStart) {
   }
 }
 
-// Each worker is killed as soon as there is a snapshot: the first has taken it, the others only find it.
+// Each worker is killed as soon as a snapshot exists: the first worker writes it, the others resume from it.
 TEST_F(CrashLoopTest, AWorkerThatComesNoFurther) {
   const std::string snapshots = MakeTestDirectory();
-  // ddprun makes one dollar of two.
+  // ddprun replaces "$$" by "$".
   const std::string killer =
       "(until ls " + snapshots + " | grep -q snapshot-; do :; done; kill -KILL $$$$) &";
   HostJob job(1, {"--nnodes=1", "--max-restarts=50", "--max-restarts-without-progress=2"},

@@ -1,4 +1,4 @@
-// Disks that are full, while logs and snapshots are written to them.
+// Disks that are full while logs and snapshots are written to them.
 #include <signal.h>
 
 #include <filesystem>
@@ -16,7 +16,7 @@ using testing::Not;
 
 class DiskFaultsTest : public TrainingTest {
  protected:
-  // A disk of that size on one host, over `directory`.
+  // Mounts a tmpfs of `size` over `directory` on one host.
   void MountSmall(int host, const std::string& directory, const std::string& size) {
     hosts().Run(host, {"/bin/mount", "-t", "tmpfs", "-o", "size=" + size, "small", directory});
   }
@@ -25,7 +25,7 @@ class DiskFaultsTest : public TrainingTest {
   }
 };
 
-// The job goes on without snapshots, says so, and takes one again when there is room.
+// The job continues without snapshots, logs the error, and takes snapshots again when there is room.
 TEST_F(DiskFaultsTest, FullWhileASnapshotIsWritten) {
   std::string directory;
   StartTraining({.max = 1, .prepare = [&](const std::string& snapshots) {
@@ -36,14 +36,14 @@ TEST_F(DiskFaultsTest, FullWhileASnapshotIsWritten) {
   EXPECT_THAT(job().AwaitSaid(0, "No space left on device"), HasSubstr("snapshot"));
   job().AwaitPrinted(0, "step=100/");
   Resize(0, directory, "100m");
-  // One after that is whole.
+  // A later snapshot is whole.
   job().AwaitPrinted(0, "step=200/");
   kill(worker(0), SIGKILL);
   ExpectFailure("SIGKILL", 1);
   ExpectResult({0});
 }
 
-// What does not fit is missing there, and said to be; the job does not notice.
+// Output that does not fit is dropped with a message; the job is not affected.
 TEST_F(DiskFaultsTest, FullWhileLogsAreWritten) {
   const std::string logs = MakeTestDirectory();
   StartTraining({.options = {"--log-dir=" + logs, "--tee=3"}, .prepare = [&](const std::string&) {
@@ -55,7 +55,7 @@ TEST_F(DiskFaultsTest, FullWhileLogsAreWritten) {
   ExpectUndisturbed();
 }
 
-// As in a container whose root is read-only. Python, and with it torchrun, ends with an error.
+// As in a container with a read-only root. Python, and so torchrun, exits with an error.
 TEST_F(DiskFaultsTest, NoTemporaryDirectoryCanBeWrittenTo) {
   HostJob job(1, {"--nnodes=1"}, {WorkerPath(), "--exit=0"});
   for (const char* directory : {"/tmp", "/var/tmp"}) {

@@ -1,4 +1,4 @@
-// Signals before there are workers: the agent ends at once with 1, and nothing is left of it.
+// Signals before any worker runs: the agent exits at once with code 1 and leaves nothing behind.
 #include <signal.h>
 
 #include <chrono>
@@ -29,7 +29,7 @@ constexpr Duration kAtOnce = seconds(2);
 
 void ExpectEndsAtOnce(Process& agent, int signo, const std::string& said) {
   const Traces traces = LookAround(agent.mark());
-  ASSERT_GE(traces.Count("ddprun"), 1);  // its warden may still bear its name
+  ASSERT_GE(traces.Count("ddprun"), 1);  // the warden may still have the agent's name
   agent.Signal(signo);
   EXPECT_EQ(agent.Wait(kAtOnce), kFailure) << agent.err();
   EXPECT_THAT(agent.err(), HasSubstr(said));
@@ -46,7 +46,7 @@ TEST(EarlySignalsTest, WhileWaitingForNodes) {
         StartAgent({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:" + port[0]}, {"true"});
     ASSERT_THAT(agent->AwaitErr("1/2 nodes joined"), SizeIs(1)) << agent->err();
     const Traces traces = LookAround(agent->mark());
-    ASSERT_THAT(traces.ports, Not(IsEmpty()));  // its store is there already
+    ASSERT_THAT(traces.ports, Not(IsEmpty()));  // its store already listens
     agent->Signal(signo);
     EXPECT_EQ(agent->Wait(kAtOnce), kFailure) << agent->err();
     EXPECT_THAT(agent->err(), HasSubstr("death signal, shutting down workers: SIG"));
@@ -74,7 +74,8 @@ TEST(EarlySignalsTest, WhileACoordinatorDoesNotAnswer) {
   ExpectEndsAtOnce(*agent, SIGTERM, "received SIGTERM while looking for the coordinator");
 }
 
-// From exec on, in steps of a quarter of a millisecond, until workers run. Before main() the system decides.
+// Signals at times from exec on, in steps of 250 us, until workers run. Before main()
+// the default action applies.
 TEST(EarlySignalsTest, FromTheFirstMomentOn) {
   AdoptOrphans();
   int by_agent = 0, before_main = 0;

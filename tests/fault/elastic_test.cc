@@ -1,5 +1,5 @@
-// Nodes that come to a running job and leave it. The job trains with as many as there are, within its bounds,
-// and ends with the parameters of an undisturbed run.
+// Nodes that join and leave a running job. The job trains with all available nodes within its limits, and
+// ends with the parameters of an undisturbed run.
 #include <signal.h>
 
 #include <chrono>
@@ -20,7 +20,7 @@ const ProcessEnd kKilled{.signal = SIGKILL};
 
 class ElasticTest : public TrainingTest {
  protected:
-  // The coordinator knows that the workers report their steps. It is told now and then.
+  // Waits until the coordinator knows that the workers report steps; agents send that with heartbeats.
   void AwaitStepIsKnown() {
     const TimePoint deadline = std::chrono::steady_clock::now() + kPatience;
     while (job().Control(0, {"status", "--json"})->out().find("\"phase\":\"training\"") ==
@@ -39,7 +39,7 @@ TEST_F(ElasticTest, ANodeJoinsAtOnce) {
   ExpectResult({0, 1});
 }
 
-// The snapshot is asked for: without that the next one would be far away.
+// The coordinator requests the snapshot; the next scheduled one is far away.
 TEST_F(ElasticTest, ANodeJoinsAtASnapshot) {
   StartTraining({.present = 1, .options = {"--scale-up=at-snapshot"}});
   AwaitStepIsKnown();
@@ -66,7 +66,7 @@ TEST_F(ElasticTest, ANodeThatIsNotTakenInAtOnce) {
   ExpectResult({0, 1});
 }
 
-// It ends well, and the one restart is still there afterwards.
+// The drained agent exits with 0, and the job still has its only restart afterwards.
 TEST_F(ElasticTest, ANodeIsDrained) {
   StartTraining();
   FaultNow();

@@ -1,4 +1,4 @@
-// Where the nodes of a job meet: addresses that need care.
+// Endpoints with unusual addresses.
 #include <chrono>
 #include <string>
 
@@ -18,8 +18,8 @@ class EndpointsTest : public testing::Test {
   }
 };
 
-// Addresses that are the same on every link need the interface. Behind the '%' of this one gRPC's URIs would
-// have the byte 0xab.
+// A link-local address needs an interface. This interface name follows '%', so a gRPC URI that is not escaped
+// would decode the start of the name as the byte 0xab.
 TEST_F(EndpointsTest, ALinkLocalAddressWithItsInterface) {
   HostJob job(2, {"--nnodes=2"}, {WorkerPath(), "--exit=0"});
   for (const int host : {0, 1}) {
@@ -32,7 +32,7 @@ TEST_F(EndpointsTest, ALinkLocalAddressWithItsInterface) {
   for (const int host : {0, 1}) job.ExpectEnd(host, ProcessEnd{.code = 0});
 }
 
-// The library asks it for 10 s and more. Nobody waits for that longer than he was told to.
+// The resolver library retries for 10 s or more. The agent waits no longer than its read timeout.
 TEST_F(EndpointsTest, ANameServerThatDoesNotAnswer) {
   HostJob job(2, {"--nnodes=2", "--rdzv-conf=read_timeout=1,is_host=0"}, {WorkerPath(), "--exit=0"});
   job.hosts().LoseNames(1);
@@ -41,7 +41,7 @@ TEST_F(EndpointsTest, ANameServerThatDoesNotAnswer) {
   Process& agent = job.Start(1);
   EXPECT_EQ(agent.Wait(), ProcessEnd{.code = 1});
   EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(6));
-  EXPECT_EQ(lookup->Wait(milliseconds(0)), std::nullopt) << "it is asked, and has not answered";
+  EXPECT_EQ(lookup->Wait(milliseconds(0)), std::nullopt) << "the fault did not fire";
   EXPECT_THAT(agent.err(), HasSubstr("node0 does not resolve (the name server has not answered)"));
   EXPECT_THAT(agent.err(), HasSubstr("tried for 1 s"));
 }

@@ -1,4 +1,4 @@
-// However a job ends, nothing of it is left: no process, no port, no socket, no shared memory.
+// A job that ends for any reason leaves nothing behind: no process, port, socket or shared memory.
 #include <signal.h>
 
 #include <functional>
@@ -23,11 +23,11 @@ using testing::IsEmpty;
 using testing::Pair;
 using testing::SizeIs;
 
-// What the key sends.
+// The character that Ctrl-C sends.
 constexpr char kCtrlC[] = "\x03";
 constexpr char kWarden[] = "ddp-warden";
 
-// A job that runs, what it holds, and what opens its workers' gate.
+// A running job, the resources that it holds, and its workers' gate.
 struct Running {
   Process& agent;
   const Traces& traces;
@@ -42,14 +42,14 @@ struct End {
   Args worker = {};  // flags of the worker
   std::function<void(Running&)> fault = {};
   ProcessEnd end = {};                 // of the agent
-  std::vector<std::string> said = {};  // by the agent: the proof that the fault was this one
+  std::vector<std::string> said = {};  // messages of the agent that prove that this fault fired
 };
 
 void PrintTo(const End& end, std::ostream* out) { *out << end.name; }
 
 void Send(Running& job, int signo) { job.agent.Signal(signo); }
 
-// Types Ctrl-C, and again when the first one has been heard.
+// Types Ctrl-C, and again once the agent has handled the first one.
 void TypeCtrlCTwice(Running& job) {
   job.agent.Type(kCtrlC);
   ASSERT_THAT(job.agent.AwaitOut("death signal, shutting down workers: SIGINT "), SizeIs(1))
@@ -155,7 +155,7 @@ const std::vector<End>& Ends() {
 
 class JobEndsTest : public testing::TestWithParam<End> {};
 
-// Two workers, each with a child, a child in a session of its own that ignores signals, and a daemon.
+// Two workers, each with a child, a child in a separate session that ignores signals, and a daemon.
 TEST_P(JobEndsTest, NothingIsLeft) {
   const End& end = GetParam();
   AdoptOrphans();
@@ -166,12 +166,12 @@ TEST_P(JobEndsTest, NothingIsLeft) {
   ASSERT_THAT(ready, SizeIs(2)) << agent->out() << agent->err();
   std::vector<int> workers(2);
   for (const std::string& line : ready) workers.at(Field(line, "rank")) = Field(line, "pid");
-  // The daemon has no mark; LeftOf finds it as our descendant.
+  // The daemon has no mark; LeftOf finds it as a descendant of this process.
   const Traces traces = LookAround(agent->mark());
   ASSERT_EQ(traces.Count("ddprun"), 1);
   ASSERT_EQ(traces.Count(kWarden), 1);
   ASSERT_EQ(traces.Count("worker"), 2 * 3);
-  ASSERT_THAT(traces.ports, SizeIs(Ge(2)));  // of the coordinator and of the workers' store
+  ASSERT_THAT(traces.ports, SizeIs(Ge(2)));  // the coordinator's and the worker store's
   ASSERT_THAT(traces.ports, Contains(Pair(testing::_, PortOf(TextField(ready[0], "master")))));
   ASSERT_THAT(traces.abstract_sockets, SizeIs(Ge(1)));
 
@@ -193,7 +193,8 @@ struct TrainEnd {
   ProcessEnd end;
 };
 
-// Nobody is left who could look for what the workers started; they themselves die by their death signal.
+// No process is left that could kill what the workers started. The workers are killed
+// by their parent-death signal.
 TEST(EndsTest, WorkersDieWithAgentAndWardenKilledAtOnce) {
   AdoptOrphans();
   const auto agent = StartAgent({"--nproc-per-node=2"}, {WorkerPath(), "--stubborn"});
@@ -212,11 +213,11 @@ void PrintTo(const TrainEnd& end, std::ostream* out) { *out << end.name; }
 
 class TrainEndsTest : public testing::TestWithParam<TrainEnd> {};
 
-// Workers that share memory and talk through sockets of their own.
+// Workers that use shared memory and their own sockets.
 TEST_P(TrainEndsTest, NothingIsLeft) {
   AdoptOrphans();
   const auto agent = StartAgent({"--nproc-per-node=2"}, GetParam().program);
-  agent->HoldOut();  // so that it does not end before it was looked at
+  agent->HoldOut();  // keeps it running until LookAround
   ASSERT_THAT(agent->AwaitOut("step=3/"), SizeIs(1)) << agent->out() << agent->err();
   const Traces traces = LookAround(agent->mark());
   ASSERT_EQ(traces.Count("train"), 2);
@@ -242,7 +243,7 @@ INSTANTIATE_TEST_SUITE_P(
         TrainEnd{"Sigint", Training(), [](Running& job) { job.agent.Signal(SIGINT); }, {.code = 1}},
         TrainEnd{
             "WorkerKilled", Training(), [](Running& job) { kill(job.workers[0], SIGKILL); }, {.code = 1}},
-        TrainEnd{"WorkersStopped",  // which no signal but SIGKILL ends
+        TrainEnd{"WorkersStopped",  // stopped processes react only to SIGKILL
                  Training(),
                  [](Running& job) {
                    for (const int pid : job.workers) kill(pid, SIGSTOP);
@@ -258,7 +259,7 @@ TEST(TracesTest, WhatIsLeftIsFound) {
   const auto agent = StartAgent({"--nproc-per-node=2"}, Training());
   ASSERT_THAT(agent->AwaitOut("step=1/"), SizeIs(1)) << agent->err();
   const Traces traces = LookAround(agent->mark());
-  // There is nobody else's.
+  // Nothing is found for a different mark.
   EXPECT_THAT(LeftOf({}, agent->mark() + "0", {agent->pid()}, Duration::zero()), IsEmpty());
   const std::vector<std::string> left = LeftOf(traces, agent->mark(), {}, Duration::zero());
   for (const char* what :

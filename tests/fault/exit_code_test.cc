@@ -1,4 +1,4 @@
-// What a scheduler is told by --exit-codes=scheduler: 75 when the same job, started again, may do better.
+// Exit codes with --exit-codes=scheduler: 75 if the same job may succeed when it is started again.
 #include <signal.h>
 
 #include <functional>
@@ -17,7 +17,7 @@ constexpr ProcessEnd kGood{.code = 0}, kBad{.code = 1}, kRequeue{.code = 75}, kK
 
 struct Ending {
   std::string name;
-  Args worker = {};  // flags of it
+  Args worker = {};  // flags of the worker
   std::function<void(HostJob&, Gate&)> cause = {};
   ProcessEnd first = {};  // of the agent with the coordinator
   ProcessEnd second = {};
@@ -30,7 +30,7 @@ void Command(HostJob& job, const Args& args) {
   EXPECT_EQ(control->Wait(), kGood) << control->err();
 }
 
-// The second node is out, and the first ends by itself.
+// The second node has left; lets the workers of the first exit.
 void EndTheFirstAlone(HostJob& job, Gate& gate) {
   job.AwaitWorld(0, 1);
   gate.Open();
@@ -78,7 +78,7 @@ const std::vector<Ending>& Endings() {
       {.name = "WardenKilled",
        .cause =
            [](HostJob& job, Gate& gate) {
-             job.AwaitPrinted(1, "ready ");  // started by the warden, who is there then
+             job.AwaitPrinted(1, "ready ");  // the warden exists: it has started the worker
              kill(job.hosts().Find(1, "ddp-warden").at(0), SIGKILL);
              EndTheFirstAlone(job, gate);
            },

@@ -1,4 +1,4 @@
-"""Runs the catalogue of faults many times and says how often each happened, was survived, and how fast.
+"""Runs all fault tests repeatedly and prints how often each fault fired and passed, and how fast the job recovered.
 
 The last line is `N passed, N failed`; exit status 0 when nothing failed and nothing is left on the machine.
 """
@@ -41,17 +41,17 @@ def parse_args():
     parser = argparse.ArgumentParser(prog="tools/dev faults", description=__doc__)
     parser.add_argument("--times", type=int, default=1, metavar="N", help="how often each fault is tried (default 1)")
     parser.add_argument("--only", default="", metavar="REGEX", help="only cases whose Suite.Name contains a match")
-    parser.add_argument("--jobs", type=int, default=1, metavar="J", help="programs of cases that run at once (default 1)")
-    parser.add_argument("--keep", metavar="DIR", help="keep the output of all runs in DIR, not of failed ones alone")
+    parser.add_argument("--jobs", type=int, default=1, metavar="J", help="test programs that run in parallel (default 1)")
+    parser.add_argument("--keep", metavar="DIR", help="keep the output of all runs in DIR, not only of failed ones")
     parser.add_argument("--bin", required=True, help=argparse.SUPPRESS)  # given by tools/faults
     options = parser.parse_args()
     if options.times < 1 or options.jobs < 1:
-        parser.error("--times and --jobs are at least 1")
+        parser.error("--times and --jobs must be at least 1")
     return options
 
 
 def environment(program, directory):
-    """As Bazel would give it to a test."""
+    """The environment that Bazel sets for a test."""
     return {
         "PATH": "/usr/bin:/bin:/usr/sbin:/sbin",
         "TEST_SRCDIR": f"{program}.runfiles",
@@ -61,7 +61,7 @@ def environment(program, directory):
 
 
 def cases_of(program, directory):
-    """Full names of its cases, parameters as GoogleTest names them."""
+    """Full names of the program's cases, with parameters as in GoogleTest."""
     listing = subprocess.run(
         [program, "--gtest_list_tests"], env=environment(program, directory), check=True, capture_output=True, text=True
     ).stdout
@@ -76,7 +76,7 @@ def cases_of(program, directory):
 
 
 def stray_files(directory):
-    """What the programs wrote outside of their log directories: a test has directories of its own for all else."""
+    """Files that the programs wrote outside of their log directories; tests use separate directories."""
     allowed = re.compile(r"fault\w{6}|torchelastic_.*|log\.txt|result\.json")
     stray = [path for path in directory.iterdir() if not allowed.fullmatch(path.name)]
     hosts = directory.glob("fault*/node*/*")
@@ -84,7 +84,7 @@ def stray_files(directory):
 
 
 def sources():
-    """Of the programs that have the cases."""
+    """Sources of the programs that contain the cases."""
     return [*sorted(ROOT.glob("tests/fault/*_test.cc")), *(ROOT / "launcher/process" / name for name in OF_PROCESSES)]
 
 
@@ -95,9 +95,9 @@ def tests_of_the_model():
 
 
 class Catalogue:
-    """All runs and what came of them.
+    """All runs and their results.
 
-    Threads: run() from any, the rest from one, when all runs are over.
+    Threads: run() from any thread; the rest from one thread, after all runs.
     """
 
     def __init__(self, root, keep):
@@ -108,7 +108,7 @@ class Catalogue:
         self._lock = threading.Lock()
 
     def run(self, program, cases, number):
-        """One pass over `cases` of `program`; returns a line about it."""
+        """Runs `cases` of `program` once; returns a line with the result."""
         directory = self._root / f"{program.name}.{number}"
         directory.mkdir()
         result = directory / "result.json"
@@ -122,7 +122,7 @@ class Catalogue:
                     stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=TIMEOUT_S, check=False,
                 ).returncode  # fmt: skip
             except subprocess.TimeoutExpired:
-                status = "no end"
+                status = "timed out"
         failed = self._count(cases, result, status)
         with self._lock:
             self.left += [f"file {path}" for path in stray_files(directory)]
@@ -149,7 +149,7 @@ class Catalogue:
                 tally.skipped += skipped
                 tally.passed += good and not skipped
                 tally.failed += not good
-                # Cases without the note cannot pass when their fault did not happen.
+                # Cases that record no "fired" property cannot pass unless their fault fired.
                 tally.fired += "fired" in case or (good and not skipped)
                 for field, values in (("detection_us", tally.detection_us), ("recovery_us", tally.recovery_us)):
                     if good and field in case:
@@ -190,7 +190,7 @@ def main():
             chosen[program] = cases
     missing = [name for name in tests_of_the_model() if not any(name in case for case in known)]
     if missing:
-        print(f"faults: {MODEL} names tests that are not there: {', '.join(missing)}", file=sys.stderr)
+        print(f"faults: {MODEL} names tests that do not exist: {', '.join(missing)}", file=sys.stderr)
         return 1
     if not chosen:
         print(f"faults: no case matches --only={options.only}", file=sys.stderr)

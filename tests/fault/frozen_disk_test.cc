@@ -1,5 +1,5 @@
-// A file system that stands still: an ext4 in a file, frozen as by fsfreeze(8). On one node, stderr of the
-// agent, the logs of --tee and the temporary directory are there.
+// A file system that blocks: an ext4 image frozen with fsfreeze(8). It holds one agent's stderr, the logs of
+// --tee and the temporary directory.
 #include <signal.h>
 
 #include <chrono>
@@ -23,7 +23,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-// Long enough for each lease of the job to expire.
+// Longer than any lease of the job.
 constexpr Duration kStall = 2 * kLease;
 constexpr char kNoMounts[] = "this machine mounts no image of a file system";
 
@@ -33,7 +33,7 @@ std::string Numbered(const std::string& word, int last) {
   return text;
 }
 
-// With a prefix before each line.
+// `text` with `prefix` before each line.
 std::string Prefixed(const std::string& prefix, const std::string& text) {
   std::istringstream lines(text);
   std::string all;
@@ -41,7 +41,7 @@ std::string Prefixed(const std::string& prefix, const std::string& text) {
   return all;
 }
 
-// The lines of `text` that begin like that.
+// The lines of `text` that begin with `begin`.
 std::string Lines(const std::string& text, const std::string& begin) {
   std::istringstream lines(text);
   std::string all;
@@ -51,7 +51,7 @@ std::string Lines(const std::string& text, const std::string& begin) {
   return all;
 }
 
-// A thread of the process waits for the frozen file system.
+// Whether a thread of the process is blocked on the frozen file system.
 bool IsBlocked(pid_t pid) {
   std::error_code gone;
   for (const auto& task :
@@ -81,8 +81,8 @@ class FrozenDiskTest : public HostFaultTest {
     return mounted->Wait() == ProcessEnd{.code = 0};
   }
 
-  // The job runs on two nodes, and all workers print; the disk is that of `node`. The first node hosts the
-  // coordinator. False: see MountDisk.
+  // Starts a job on two nodes whose workers print continuously, with the disk on `node`. The first node hosts
+  // the coordinator. False: see MountDisk.
   bool StartJob(int node) {
     job_ = std::make_unique<HostJob>(
         2, Args{"--nnodes=2", "--tee=3", "--max-restarts=1"},
@@ -106,10 +106,10 @@ class FrozenDiskTest : public HostFaultTest {
   void FreezeDisk() {
     frozen_ = true;
     hosts().Run(node(), {"/usr/sbin/fsfreeze", "--freeze", disk_});
-    // However the test ends. Not called sh, as the workers are.
+    // Unfreezes even if the test aborts. Not named sh like the workers.
     guard_ = hosts().Start(node(), {"/bin/dash", "-c", "sleep 30; fsfreeze --unfreeze " + disk_});
   }
-  // Until the agent is blocked.
+  // Freezes the disk and waits until the agent is blocked.
   void Freeze() {
     FreezeDisk();
     AwaitBlocked();
@@ -122,7 +122,7 @@ class FrozenDiskTest : public HostFaultTest {
     FaultNow();
     frozen_at_ = std::chrono::steady_clock::now();
   }
-  // When the agent has been blocked for kStall.
+  // Thaws once the agent has been blocked for kStall.
   void ThawAfterTheStall() {
     while (std::chrono::steady_clock::now() < frozen_at_ + kStall) {
       Pass(milliseconds(50));
@@ -135,7 +135,7 @@ class FrozenDiskTest : public HostFaultTest {
     hosts().Run(node(), {"/usr/sbin/fsfreeze", "--unfreeze", disk_});
     guard_.reset();
   }
-  // While what all print is read.
+  // Waits for `time` while reading the output of all processes.
   void Pass(Duration time) { job().agent(node()).AwaitOut("this is never printed", 1, time); }
 
   void OpenGate() { std::ofstream(gate_).close(); }
@@ -145,7 +145,7 @@ class FrozenDiskTest : public HostFaultTest {
     EXPECT_EQ(cat->Wait(), ProcessEnd{.code = 0}) << cat->err();
     return cat->out();
   }
-  // All that agents have said.
+  // stderr of both agents.
   std::string Said() { return job().agent(1 - node()).err() + Contents("stderr"); }
 
   void ExpectThatNoLeaseExpires(int node);
@@ -166,7 +166,7 @@ void FrozenDiskTest::ExpectThatNoLeaseExpires(int node) {
   Freeze();
   const size_t printed = job().agent(node).out().size();
   ThawAfterTheStall();
-  EXPECT_GT(job().agent(node).out().size(), printed) << "another way than the disk is not blocked";
+  EXPECT_GT(job().agent(node).out().size(), printed) << "output to stdout must not block";
   OpenGate();
   for (const int host : {0, 1}) {
     EXPECT_EQ(job().agent(host).Wait(kPatience), ProcessEnd{.code = 0}) << job().agent(host).err();
@@ -203,15 +203,15 @@ void FrozenDiskTest::ExpectThatARoundEndsMeanwhile(int node) {
   EXPECT_THAT(Said(), Not(HasSubstr("lease")));
 }
 
-// And every byte is there afterwards.
+// After the thaw no output is missing.
 TEST_F(FrozenDiskTest, NoLeaseExpiresOnTheCoordinatorsNode) { ExpectThatNoLeaseExpires(0); }
 TEST_F(FrozenDiskTest, NoLeaseExpiresOnAnotherNode) { ExpectThatNoLeaseExpires(1); }
 
-// The next round begins when its files can be made.
+// The next round starts once its log files can be created.
 TEST_F(FrozenDiskTest, ARoundEndsMeanwhileOnTheCoordinatorsNode) { ExpectThatARoundEndsMeanwhile(0); }
 TEST_F(FrozenDiskTest, ARoundEndsMeanwhileOnAnotherNode) { ExpectThatARoundEndsMeanwhile(1); }
 
-// It cannot make its log directory.
+// The agent cannot create its log directory.
 TEST_F(FrozenDiskTest, AnAgentThatStartsSaysWhatItWaitsFor) {
   job_ = std::make_unique<HostJob>(1, Args{"--nnodes=1"}, Args{WorkerPath(), "--exit=0"});
   if (!MountDisk(0)) GTEST_SKIP() << kNoMounts;
@@ -225,7 +225,7 @@ TEST_F(FrozenDiskTest, AnAgentThatStartsSaysWhatItWaitsFor) {
   EXPECT_EQ(job().agent(0).Wait(kPatience), ProcessEnd{.code = 0}) << job().agent(0).err();
 }
 
-// The agent's blocked thread cannot be killed, and keeps its descriptors open.
+// The blocked thread of the agent cannot be killed and keeps the process's descriptors open.
 TEST_F(FrozenDiskTest, AnAgentThatIsKilledLeavesNoWorker) {
   if (!StartJob(0)) GTEST_SKIP() << kNoMounts;
   Freeze();

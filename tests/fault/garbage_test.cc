@@ -1,4 +1,4 @@
-// Strangers on the ports of a running job: they harm nobody but themselves.
+// Invalid input on the ports of a running job does not affect the job.
 
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -27,7 +27,7 @@ using testing::SizeIs;
 using testing::StartsWith;
 
 constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const std::string kSettings("\0\0\0\4\0\0\0\0\0", 9);  // a frame with none
+const std::string kSettings("\0\0\0\4\0\0\0\0\0", 9);  // an empty SETTINGS frame
 constexpr unsigned kSeed = 20;
 
 std::string RandomBytes(std::mt19937& random, size_t size) {
@@ -44,7 +44,7 @@ std::string HttpGet(int port, const std::string& path) {
   return answer;
 }
 
-// Sends the bytes; the server hangs up by itself.
+// Sends the bytes and expects that the server closes the connection.
 void ExpectHungUp(int port, const std::string& bytes) {
   RawPeer peer(port);
   peer.Send(bytes);
@@ -52,7 +52,7 @@ void ExpectHungUp(int port, const std::string& bytes) {
   EXPECT_NE(peer.ReceiveToEnd(&answer), RawPeer::End::kStillOpen);
 }
 
-// Connections that stay as they are until the test ends.
+// Connections that stay open until the test ends.
 using Kept = std::vector<RawPeer>;
 
 void Keep(Kept& kept, int port, const std::string& bytes) {
@@ -60,7 +60,7 @@ void Keep(Kept& kept, int port, const std::string& bytes) {
   EXPECT_TRUE(kept.back().Send(bytes));
 }
 
-// What the server says to a first message of `payload` on an agent's stream.
+// The status of an agent's stream whose first message is `payload`.
 grpc::Status SendPayload(int port, const std::string& method, const std::string& payload) {
   const auto channel =
       grpc::CreateChannel("127.0.0.1:" + std::to_string(port), grpc::InsecureChannelCredentials());
@@ -97,7 +97,7 @@ grpc::Status SendPayload(int port, const std::string& method, const std::string&
 
 struct Garbage {
   std::string name;
-  bool to_store;  // and not only to the coordinator: a worker store speaks one protocol
+  bool to_store;  // also sent to the worker store, which speaks only c10d TCP
   std::function<void(int port, Kept& kept)> send;
 };
 
@@ -162,7 +162,7 @@ const std::vector<Garbage>& AllGarbage() {
          ExpectHungUp(port, hello + Hex("01") + huge);       // SET
          ExpectHungUp(port, hello + Hex("05") + huge);       // CHECK
          ExpectHungUp(port, hello + Hex("00 00 00 00 00"));  // VALIDATE of something else
-         ExpectHungUp(port, hello + Hex("ff"));              // no request
+         ExpectHungUp(port, hello + Hex("ff"));              // unknown request
        }},
       {"LargeHttpRequest", false,
        [](int port, Kept& kept) {
@@ -207,7 +207,7 @@ TEST_P(GarbageTest, TheJobGoesOn) {
   gate.Open();
   EXPECT_EQ(second->Wait(), ProcessEnd{.code = 0}) << second->err();
   EXPECT_EQ(first->Wait(), ProcessEnd{.code = 0}) << first->err();
-  // Not one worker was started anew.
+  // No worker was restarted.
   EXPECT_THAT(second->AwaitOut("ready "), SizeIs(0));
 }
 

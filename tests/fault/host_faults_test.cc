@@ -1,5 +1,5 @@
-// Hosts that are lost, and cables between them that are cut, slow, or lose what they carry. Two hosts train;
-// whatever happens, the parameters at the end are those of an undisturbed run.
+// Hosts that are lost, and cables between them that are cut, slow or lossy. Two hosts train. In every case
+// the job ends with the parameters of an undisturbed run.
 #include <signal.h>
 
 #include <functional>
@@ -21,8 +21,8 @@ const ProcessEnd kKilled{.signal = SIGKILL};
 
 class HostFaultsTest : public TrainingTest {
  protected:
-  // The first host goes on alone, and not before the workers of the second are dead, which it cannot be told.
-  // When all can hear each other again, the second comes back as a new node.
+  // The first host continues alone, but only once the workers of the second are dead, although no message can
+  // report that. After heal() the second host rejoins as a new node.
   void ExpectLossAndReturn(const std::function<void()>& heal) {
     AwaitRoundEnd();
     EXPECT_THAT(hosts().Find(1, "train"), IsEmpty());
@@ -55,8 +55,8 @@ TEST_F(HostFaultsTest, ACableCutAndHealedWithinTheLease) {
   StartTraining();
   FaultNow();
   hosts().Cut(1);
-  // Nothing goes on beyond what was printed ahead. Not for longer: TCP waits as long again before it tries
-  // anew.
+  // No step is done beyond those already printed. The wait is short, since TCP's next retransmission comes
+  // only after the length of the cut.
   EXPECT_THAT(job().agent(0).AwaitOut("step=120/", 1, kLease / 4), IsEmpty());
   hosts().Heal(1);
   ExpectResult({0, 1});
@@ -90,7 +90,7 @@ TEST_F(HostFaultsTest, AHostThatIsNotHeard) {
   });
 }
 
-// With their coordinator the others lose the job. It is started again and goes on from its snapshot.
+// The other agents exit when the coordinator is lost. The job is started again and resumes from its snapshot.
 TEST_F(HostFaultsTest, TheCoordinatorsHost) {
   StartTraining();
   FaultNow();

@@ -1,5 +1,4 @@
-// The hosts of the tests themselves: what is cut is cut, what is dropped is dropped, and all of it is gone
-// afterwards.
+// Tests of the Hosts fixture: its faults take effect, and nothing of it is left after its destructor.
 #include "tests/fault/testing/hosts.h"
 
 #include <signal.h>
@@ -29,7 +28,7 @@ class HostsTest : public testing::Test {
     if (const std::string why = Hosts::WhyNot(); !why.empty()) GTEST_SKIP() << why;
   }
 
-  // Whether the server of `to` answers a program on `from` within that time.
+  // Whether the server on `to` answers a client on `from` within `seconds`.
   static bool Reaches(const Hosts& hosts, int from, int to, const Process& server, int seconds = 10) {
     const std::string port = server.out().substr(0, server.out().find('\n'));
     return hosts
@@ -45,7 +44,7 @@ class HostsTest : public testing::Test {
   }
 };
 
-TEST_F(HostsTest, EachIsOfItsOwn) {
+TEST_F(HostsTest, HostsAreIsolated) {
   const Hosts hosts(2);
   const auto name = hosts.Start(1, {"/bin/hostname"});
   EXPECT_EQ(name->Wait(), ProcessEnd{.code = 0});
@@ -55,7 +54,7 @@ TEST_F(HostsTest, EachIsOfItsOwn) {
   EXPECT_EQ(files->out(), "");
 }
 
-TEST_F(HostsTest, ACableIsCutAndHealed) {
+TEST_F(HostsTest, ACutCableIsHealed) {
   Hosts hosts(2);
   const auto server = StartServer(hosts, 1);
   EXPECT_TRUE(Reaches(hosts, 0, 1, *server));
@@ -85,17 +84,17 @@ TEST_F(HostsTest, NamesAreLost) {
   EXPECT_EQ(hosts.Start(0, {"/usr/bin/getent", "ahostsv4", "node1"})->Wait(), ProcessEnd{.code = 0});
   hosts.LoseNames(0);
   const auto lookup = hosts.Start(0, {"/usr/bin/getent", "ahostsv4", "node1"});
-  EXPECT_EQ(lookup->Wait(milliseconds(200)), std::nullopt);  // it waits for an answer
+  EXPECT_EQ(lookup->Wait(milliseconds(200)), std::nullopt);  // The lookup blocks.
   EXPECT_TRUE(hosts.Start(0, {"/usr/bin/getent", "ahostsv4", "node0"})->Wait(seconds(5)));
 }
 
-TEST_F(HostsTest, AllOfAHostEndsAtOnce) {
+TEST_F(HostsTest, AllProcessesOfAHostEndTogether) {
   Hosts hosts(2);
   const auto program = hosts.Start(0, {WorkerPath(), "--family", "--stubborn"});
   ASSERT_THAT(program->AwaitOut("ready"), SizeIs(1));
   std::vector<pid_t> all = hosts.Find(0, "worker");
   ASSERT_THAT(all, SizeIs(3));
-  ASSERT_THAT(hosts.Find(0, "exe"), SizeIs(1));  // the daemon, which ran itself anew
+  ASSERT_THAT(hosts.Find(0, "exe"), SizeIs(1));  // the daemon, which has executed /proc/self/exe
   all.push_back(hosts.Find(0, "exe")[0]);
   hosts.PowerOff(0);
   EXPECT_EQ(program->Wait(), ProcessEnd{.signal = SIGKILL});

@@ -1,4 +1,4 @@
-// Nodes that end early, or late, or not at all.
+// Nodes whose workers end early, late, or not at all.
 
 #include <signal.h>
 
@@ -32,7 +32,7 @@ using testing::StartsWith;
 
 constexpr int kLeaseMs = 1000;
 
-// An agent that is alive and well, but never says that it has stopped its workers. It has none.
+// A healthy agent without workers that never sends Ready.
 class NeverReady {
  public:
   explicit NeverReady(int port) : link_(MakeGrpcLink(io_, "127.0.0.1", port)) {
@@ -44,7 +44,7 @@ class NeverReady {
     rules["min_nodes"] = 1;
     rules["max_restarts"] = 1;
     rules["lease_ms"] = kLeaseMs;
-    rules["max_restarts_without_progress"] = 3;  // as ddprun has it without the option
+    rules["max_restarts_without_progress"] = 3;  // ddprun's default
     link_->Send(message);
     thread_ = std::thread([this] { io_.run(); });
   }
@@ -55,7 +55,7 @@ class NeverReady {
     thread_.join();
   }
 
-  // The first message of this kind; one of no kind: it did not come within 30 s.
+  // The first message of `kind`. A message without a kind: none arrived within 30 s.
   proto::CoordinatorMessage Await(proto::CoordinatorMessage::KindCase kind) {
     std::unique_lock lock(mutex_);
     proto::CoordinatorMessage found;
@@ -108,8 +108,8 @@ TEST(LateNodeTest, WhoNeverStopsItsWorkersIsExpelled) {
   ASSERT_TRUE(late.Await(proto::CoordinatorMessage::kStop).has_stop()) << agent->err();
   RecordProperty("fired", 1);
 
-  // Its heartbeats keep its lease; it is the drain timeout that ends its membership, which is that of the other
-  // node: the grace period of 1 s, 10 s for SIGKILL, 2 s for output, and the lease.
+  // Heartbeats keep the node's lease, so the drain timeout ends its membership. That timeout is the other
+  // node's: the grace period of 1 s, 10 s for SIGKILL, 2 s for output, and the lease.
   const proto::Dismiss dismiss = late.Await(proto::CoordinatorMessage::kDismiss).dismiss();
   EXPECT_EQ(dismiss.reason(), proto::DISMISS_REASON_EVICTED) << agent->err();
   EXPECT_THAT(dismiss.message(), HasSubstr("did not stop its workers of round 1 in time"));

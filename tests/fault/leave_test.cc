@@ -1,5 +1,5 @@
-// Nodes that leave, are told to stop, or lose their connection while their workers take their time to end:
-// the workers get their grace period, and no round begins beside them.
+// Nodes that leave, are stopped, or lose their connection while their workers end slowly: the workers get
+// their grace period, and no round starts before they have ended.
 #include <signal.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using testing::Not;
 
 const ProcessEnd kFailure{.code = 1};
 
-// Two and a half leases: far longer than a silent node may keep its workers.
+// 2.5 leases: far longer than the workers of a silent node may live.
 constexpr int kFinishMs = 5000;
 
 class LeaveTest : public HostFaultTest {
@@ -36,7 +36,7 @@ class LeaveTest : public HostFaultTest {
     round_ = job_->AwaitWorld(0, 2);
     for (const int host : {0, 1}) job_->AwaitPrinted(host, "ready ");
   }
-  // The worker of the round in which both were has had its time. Returns when it had done its work.
+  // Expects that the worker of the two-node round finished saving. Returns the time of that, in ms.
   int ExpectSaved(int host) {
     job_->AwaitPrinted(host, "saving ");
     const std::string saved = job_->AwaitPrinted(host, "saved ");
@@ -94,7 +94,7 @@ TEST_F(LeaveTest, SigtermToAnotherAgentOnly) {
   job_->agent(1).Signal(SIGTERM);
   const int saved = std::max(ExpectSaved(0), ExpectSaved(1));
   job_->ExpectEnd(1, kFailure);
-  // The round of the first alone begins when the last of both has saved.
+  // The round of the first node alone starts after both workers have saved.
   EXPECT_EQ(job_->AwaitWorld(0, 1), round_ + 1);
   const std::string ready = job_->AwaitPrinted(0, "ready ");
   EXPECT_GE(Field(ready, "at"), saved);
@@ -111,10 +111,10 @@ TEST_F(LeaveTest, DdpctlStop) {
   ExpectNoOtherRound();
 }
 
-// Something between the hosts resets their connections. The coordinator is told that the node is lost, and
-// the node lives: its deaf workers run until its fence falls, and so long the next round waits.
+// A middlebox resets the connection, so the coordinator counts the node as lost. The node is alive, and its
+// workers, which ignore signals, run until its fence expires. The next round waits until then.
 TEST_F(LeaveTest, AResetConnectionIsNoProofThatWorkersAreGone) {
-  // The worker of the first host ends at once.
+  // The worker of the first host exits at once on SIGTERM; the other one ignores it.
   const std::string worker = WorkerPath();
   StartProgram(
       {"/bin/sh", "-c", "[ $(uname -n) = node0 ] && exec " + worker + "; exec " + worker + " --stubborn"});
@@ -123,12 +123,12 @@ TEST_F(LeaveTest, AResetConnectionIsNoProofThatWorkersAreGone) {
   FaultNow();
   job_->hosts().ResetConnections(1, 0);
   job_->AwaitSaid(0, "event=node_lost");
-  EXPECT_EQ(kill(old[0], 0), 0) << "it was to be alive: the fault did not fire";
+  EXPECT_EQ(kill(old[0], 0), 0) << "the worker is dead: the fault did not fire";
   job_->AwaitSaid(0, "event=round_started");
   EXPECT_EQ(kill(old[0], 0), -1);
 }
 
-// A round trip of half a lease: the node is not taken for lost while it joins, nor later.
+// With a round trip of half a lease the node is not counted as lost, neither while it joins nor later.
 TEST_F(LeaveTest, ASlowLinkStartsAndKeepsItsRounds) {
   job_ = std::make_unique<HostJob>(2, Args{"--nnodes=2", "--nproc-per-node=1", "--max-restarts=3"},
                                    Args{WorkerPath()});
@@ -143,7 +143,7 @@ TEST_F(LeaveTest, ASlowLinkStartsAndKeepsItsRounds) {
   job_->Start(1, {"--rdzv-endpoint=127.0.0.1:" + port[0], "--local-addr=" + job_->hosts().address(1),
                   "--rdzv-conf=last_call_timeout=1,is_host=0,lease_ms=" + std::to_string(ToMillis(kLease))});
   EXPECT_EQ(job_->AwaitWorld(1, 2), 0);
-  // The link is slow indeed: connecting, joining and the order to start take some round trips.
+  // Proof that the link is slow: connecting, joining and starting take several round trips.
   EXPECT_GE(std::chrono::steady_clock::now() - begin, kLease);
   for (const int host : {0, 1}) job_->AwaitPrinted(host, "ready ");
   EXPECT_THAT(job_->agent(1).AwaitErr("joins again", 1, 4 * kLease), IsEmpty()) << job_->agent(1).err();

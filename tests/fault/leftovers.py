@@ -1,4 +1,4 @@
-"""What a run of programs leaves on the machine: compare two looks at it, before and after."""
+"""What a run of programs leaves on the machine, found by comparing look() before and after."""
 
 import ctypes
 import os
@@ -10,7 +10,7 @@ LISTEN = "0A"
 
 
 def adopt_orphans():
-    """Every descendant that loses its parent becomes a child of this process, so that none is overlooked."""
+    """Makes this process the parent of all orphaned descendants, so that none is missed."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
 
@@ -28,7 +28,7 @@ def descendants(root):
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue
-        head, _, tail = _read(f"/proc/{entry}/stat").rpartition(")")  # the name, in parentheses, may hold anything
+        head, _, tail = _read(f"/proc/{entry}/stat").rpartition(")")  # the name in parentheses is arbitrary
         fields = tail.split()
         if not fields:
             continue
@@ -45,7 +45,7 @@ def descendants(root):
 
 
 def _reap():
-    """Adopted children that have ended; none of them is waited for by anybody else."""
+    """Reaps adopted children that have exited; no other process waits for them."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0] != 0:
             pass
@@ -54,7 +54,7 @@ def _reap():
 
 
 def _owned_sockets():
-    """Inodes of the sockets that some process has open: those of others are not left by anybody."""
+    """Inodes of the sockets that any process has open, including unrelated processes."""
     inodes = set()
     for link in pathlib.Path("/proc").glob("[0-9]*/fd/*"):
         try:
@@ -89,7 +89,7 @@ def _shared_memory():
 
 
 def _namespaces():
-    """Those that are held by a mount; others end with their last process."""
+    """Namespaces held by a mount. Other namespaces end with their last process."""
     return {f"namespace {line.split()[4]}" for line in _read("/proc/self/mountinfo").splitlines() if " nsfs " in line}
 
 
@@ -102,13 +102,13 @@ def _control_groups():
 
 
 def look():
-    """Names of all that may be left besides processes and the files below the runs' own directory."""
+    """Names of all resources that may be left, except processes and files below the runs' directory."""
     kinds = (_sockets, _shared_memory, _namespaces, _network_devices, _control_groups)
     return set().union(*(kind() for kind in kinds))
 
 
 def processes_left(deadline_s=10):
-    """Descendants of this process that do not end by themselves in that time, one line each."""
+    """Descendants of this process that do not exit within `deadline_s` seconds, one line each."""
     deadline = time.monotonic() + deadline_s
     while True:
         _reap()

@@ -1,4 +1,4 @@
-// The network between two nodes is cut, while both reach the coordinator.
+// The network between two nodes is cut while both still reach the coordinator.
 #include <signal.h>
 
 #include <string>
@@ -13,12 +13,13 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Of the mesh: a lease, and a second until TCP has looked again; more where the machine is busy.
+// Limit for the workers' mesh to detect a cut: a lease, 1 s until TCP probes again, and 2 s
+// for a busy machine.
 constexpr Duration kNoticed = kLease + seconds(1) + seconds(2);
 
 class LinkFaultsTest : public TrainingTest {
  protected:
-  // Three hosts train; what host 1 and host 2 say to each other is dropped.
+  // Three hosts train; packets between hosts 1 and 2 are dropped.
   void CutBetweenOneAndTwo() {
     StartTraining({.min = 3, .max = 3, .batch = 12});
     FaultNow();
@@ -45,7 +46,7 @@ TEST_F(LinkFaultsTest, ACutBetweenTwoHostsThatReachTheCoordinatorIsNamed) {
   ExpectResult({0, 1, 2});
 }
 
-// Longer than the lease: their kernels answer for them.
+// Workers are silent for longer than the lease, but their kernels answer TCP probes.
 TEST_F(LinkFaultsTest, HostsWhoseWorkersAreSilentForLongAreNotCutOff) {
   StartTraining();
   FaultNow();

@@ -1,4 +1,4 @@
-// Which addresses of their nodes workers use: hosts that know themselves by a loopback address only, and
+// Addresses that workers use: on hosts that resolve their own name to loopback, and on
 // hosts with several networks.
 #include <string>
 #include <vector>
@@ -24,7 +24,7 @@ TEST_F(NetworkTest, HostsThatResolveTheirOwnNameToLoopbackTrainTogether) {
   ExpectResult({0, 1});
 }
 
-// PyTorch workers that do not know their launcher.
+// PyTorch workers without the SDK.
 class GlooTest : public HostFaultTest {
  protected:
   static Args Torch() {
@@ -46,8 +46,8 @@ TEST_F(GlooTest, HostsThatResolveTheirOwnNameToLoopbackTrainTogether) {
   ExpectSum(job);
 }
 
-// All on one host, who meet at its loopback address: its loopback interface does.
-TEST_F(GlooTest, AgentsThatMeetAtLoopbackStayThere) {
+// All agents are on one host and meet at its loopback address, so the loopback interface suffices.
+TEST_F(GlooTest, AgentsThatMeetAtLoopbackUseTheLoopbackInterface) {
   Hosts hosts(1);
   const Args agent =
       Args{DdprunPath(), "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:29400"} + Torch();
@@ -58,7 +58,7 @@ TEST_F(GlooTest, AgentsThatMeetAtLoopbackStayThere) {
   }
 }
 
-// What workers are told, as a shell prints it.
+// Prints the network variables that workers get.
 class WorkersNetworkTest : public HostFaultTest {
  protected:
   static Args Tell() {
@@ -77,8 +77,8 @@ TEST_F(WorkersNetworkTest, AnInterfaceIsChosenByName) {
   }
 }
 
-// The endpoint is in the second network, where the others come from; nobody says which interface to take.
-TEST_F(WorkersNetworkTest, TheCoordinatorsNodeTakesTheNetworkByWhichTheOthersCome) {
+// The endpoint is in the second network, and no option selects an interface.
+TEST_F(WorkersNetworkTest, TheCoordinatorsNodeUsesTheNetworkOfTheEndpoint) {
   HostJob job(2, {"--nnodes=2"}, Tell());
   job.hosts().AddNetwork();
   job.hosts().CallItselfLoopback(0);
@@ -90,7 +90,7 @@ TEST_F(WorkersNetworkTest, TheCoordinatorsNodeTakesTheNetworkByWhichTheOthersCom
   }
 }
 
-TEST_F(WorkersNetworkTest, WhatTheUserHasSetStays) {
+TEST_F(WorkersNetworkTest, VariablesSetByTheUserAreKept) {
   HostJob job(2, {"--nnodes=2"}, Tell());
   for (const int host : {0, 1}) job.Start(host, {}, {{"GLOO_SOCKET_IFNAME", "mine"}});
   for (const int host : {0, 1}) {

@@ -1,5 +1,5 @@
-// What the real program tells those who watch it: events, metrics, the health check, its own error file; and
-// the watchdog's file, which is gone however the launcher ends.
+// Interfaces for observers of the real program: events, metrics, the health check, the launcher's error file,
+// and the watchdog's file, which is removed however the launcher ends.
 
 #include <signal.h>
 #include <unistd.h>
@@ -39,7 +39,7 @@ std::unique_ptr<Process> Start(const Args& options, const std::string& script, c
       Args{DdprunPath()} + options + Args{"--no-python", "/bin/sh", "-c", script}, Stdio::kPipes, env);
 }
 
-// What stands between `before` and `after` on each line that has both.
+// The text between `before` and `after` on each line that contains both.
 std::vector<std::string> Between(const std::string& text, const std::string& before,
                                  const std::string& after) {
   std::vector<std::string> found;
@@ -69,7 +69,7 @@ TEST(ObserversTest, Metrics) {
   EXPECT_THAT(agent->err(), HasSubstr("[torchelastic]: workers.trainer.run_success_no_retries=1\n"));
 }
 
-TEST(ObserversTest, NothingOfThemUnlessAskedFor) {
+TEST(ObserversTest, ObserversAreOffByDefault) {
   const auto agent = Start({}, "exit 3");
   EXPECT_THAT(agent->Wait(), Optional(kFailure));
   EXPECT_THAT(agent->err(), Not(HasSubstr("torchelastic.worker")));
@@ -84,7 +84,7 @@ TEST(ObserversTest, TheHealthCheckAnswersWhileItRuns) {
   constexpr char kRunning[] = "\"state\": \"running\", \"round\": 0, \"workers_running\": 1";
   const TimePoint deadline = std::chrono::steady_clock::now() + seconds(20);
   std::string reply;
-  do {  // The worker may have spoken before the launcher is told that it runs.
+  do {  // The worker may print before the launcher is notified that it runs.
     RawPeer peer(std::stoi(line.substr(line.rfind(' '))));
     ASSERT_TRUE(peer.Send("GET / HTTP/1.1\r\nHost: h\r\n\r\n"));
     reply.clear();
@@ -99,10 +99,10 @@ TEST(ObserversTest, TheHealthCheckAnswersWhileItRuns) {
   EXPECT_THAT(second->err(), HasSubstr("running without a health check"));
 }
 
-TEST(ObserversTest, TheWatchdogsFileIsGoneHoweverTheLauncherEnds) {
+TEST(ObserversTest, TheWatchdogsFileIsRemovedHoweverTheLauncherEnds) {
   for (const int signo : {SIGKILL, SIGTERM, 0}) {
     const std::string file = MakeTestDirectory() + "/timers";
-    std::ofstream(file) << "left by somebody";
+    std::ofstream(file) << "stale";
     const auto agent = Start({},
                              "test -p $TORCHELASTIC_TIMER_FILE && echo up $PPID; " +
                                  std::string(signo == 0 ? "exit 0" : "exec sleep 1000"),
@@ -112,18 +112,18 @@ TEST(ObserversTest, TheWatchdogsFileIsGoneHoweverTheLauncherEnds) {
     const Traces traces = LookAround(agent->mark());
     if (signo != 0) agent->Signal(signo);
     EXPECT_TRUE(agent->Wait().has_value());
-    // With SIGKILL it is the warden that tidies up, the last one to go.
+    // After SIGKILL the warden removes the file, and it is the last process to exit.
     EXPECT_THAT(LeftOf(traces, agent->mark()), IsEmpty());
     EXPECT_NE(access(file.c_str(), F_OK), 0) << "signal " << signo;
   }
 }
 
-// The launcher's own words wait in line behind what workers print.
-TEST(ObserversTest, AStderrThatNobodyReadsStopsNeitherTheLauncherNorTheNextStart) {
+// The launcher's own lines are queued behind the workers' output.
+TEST(ObserversTest, AnUnreadStderrBlocksNeitherTheLauncherNorTheNextStart) {
   const std::string script =
       "test $TORCHELASTIC_RESTART_COUNT = 1 && echo second && exit 0; "
       "head -c 1000000 /dev/zero | tr '\\0' x >&2; echo >&2; exit 3";
-  // Its stderr is the stream that a test can hold.
+  // Swaps the streams, since a test can only hold stdout.
   Process agent({"/bin/sh", "-c", "exec 3>&1 1>&2 2>&3 3>&-; exec \"$@\"", "sh", DdprunPath(),
                  "--max-restarts=1", "--no-python", "/bin/sh", "-c", script});
   agent.HoldOut();
@@ -134,7 +134,7 @@ TEST(ObserversTest, AStderrThatNobodyReadsStopsNeitherTheLauncherNorTheNextStart
   EXPECT_THAT(agent.out(), HasSubstr("failed (exitcode: 3)"));
 }
 
-TEST(ObserversTest, ALogFileThatMayNotGrowIsNamedAndTheJobGoesOn) {
+TEST(ObserversTest, ALogFileAtItsSizeLimitIsReportedAndTheJobContinues) {
   Process agent({"/bin/sh", "-c", "ulimit -f 8; exec \"$@\"", "sh", DdprunPath(), "--tee=1",
                  "--log-dir=" + MakeTestDirectory(), "--no-python", "/bin/sh", "-c",
                  "head -c 100000 /dev/zero | tr '\\0' x; echo; echo end"});
@@ -161,7 +161,7 @@ TEST(ObserversTest, AWorkerInUninterruptibleSleepEndsTheJobWithoutARestart) {
   const std::vector<std::string> line = agent->AwaitOut("pid 1 ");
   ASSERT_THAT(line, SizeIs(1)) << agent->err();
   ASSERT_TRUE((*hanging)->AwaitOneThatHangs(seconds(20)));
-  // It waits for FUSE; only when a signal has come it does so without being interruptible.
+  // The worker waits for FUSE. It becomes uninterruptible only after a signal.
   kill(std::stoi(line[0].substr(line[0].rfind(' '))), SIGTERM);
   EXPECT_THAT(agent->Wait(seconds(60)), Optional(kFailure));
   EXPECT_THAT(agent->err(), HasSubstr("It has not ended: it is in uninterruptible sleep (state D) for "));

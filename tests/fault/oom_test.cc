@@ -1,5 +1,5 @@
-// A worker that takes more memory than its control group may have. In a target of its own, since no sandbox
-// allows it.
+// A worker that exceeds the memory limit of its control group. A separate target, since
+// no sandbox allows this.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A control group with 100 MiB for its processes; gone at the end.
+// A control group with a memory limit of 100 MiB; removed by the destructor.
 class SmallGroup {
  public:
   SmallGroup() {
@@ -40,10 +40,10 @@ class OomTest : public HostFaultTest {};
 
 TEST_F(OomTest, TheKernelsWordIsPassedOn) {
   const SmallGroup group;
-  if (group.path().empty()) GTEST_SKIP() << "this system does not let us make a control group with a limit";
+  if (group.path().empty()) GTEST_SKIP() << "cannot create a control group with a memory limit here";
   Gate gate;
   HostJob job(1, {"--nnodes=1", "--max-restarts=1"}, {WorkerPath(), gate.flag(), "--eat-in-round=0"});
-  // The agent is in the group too, as in a container: the worker is the larger one.
+  // The agent is in the group too, as in a container. The worker uses more memory, so the kernel kills it.
   job.StartWith({"/bin/sh", "-c", "echo 0 > " + group.path() + "/cgroup.procs && exec \"$@\"", "sh"});
   FaultNow();
   job.Start(0);

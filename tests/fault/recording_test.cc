@@ -17,7 +17,7 @@ TEST_F(RecordingTest, AJobThatRestartsAndIsStoppedReplaysBitForBit) {
   const std::string file = MakeTestDirectory() + "/job.rec";
   HostJob job(2, {"--nnodes=2", "--max-restarts=1"}, {WorkerPath(), "--fail-in-round=0", "--fail-rank=1"});
   FaultNow();
-  // Both are told to record; only the coordinator's node does.
+  // Both agents get --record; only the coordinator's node records.
   for (const int host : {0, 1}) job.Start(host, {"--record=" + file + (host == 0 ? "" : ".other")});
   job.AwaitSaid(1, "event=round_started round=\"1\"");
   job.Control(0, {"stop"});

@@ -1,4 +1,4 @@
-// Why a job failed is shown on every node, and left beside its logs.
+// The cause of a job's failure is shown on every node and written next to its logs.
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -18,7 +18,7 @@ constexpr ProcessEnd kFailure{.code = 1};
 
 class ReportTest : public HostFaultTest {
  protected:
-  // All that the hosts have in files of that name, one after the other.
+  // The concatenated contents of all files called `name` on the host.
   static std::string FilesOf(const Hosts& hosts, int host, const std::string& name) {
     std::string text;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(hosts.directory(host))) {
@@ -34,7 +34,7 @@ TEST_F(ReportTest, TheFirstCauseIsOnEveryNode) {
   Gate gate;
   HostJob job(3, {"--nnodes=3"}, {WorkerPath(), gate.flag(), "--fail-in-round=0", "--fail-rank=1"});
   FaultNow();
-  for (const int host : {0, 1, 2}) {  // each joins before the next one: the order of the ranks
+  for (const int host : {0, 1, 2}) {  // one after another, which determines the ranks
     job.Start(host);
     job.AwaitSaid(0, "event=node_joined");
   }
@@ -50,7 +50,7 @@ TEST_F(ReportTest, TheFirstCauseIsOnEveryNode) {
 
 TEST_F(ReportTest, EqualFailuresAreFolded) {
   Gate gate;
-  // Stubborn: none is ended because another one was faster.
+  // Stubborn: SIGTERM after the first failure must not end the other workers.
   HostJob job(2, {"--nnodes=2", "--nproc-per-node=4"},
               {WorkerPath(), gate.flag(), "--fail-in-round=0", "--stubborn"});
   FaultNow();

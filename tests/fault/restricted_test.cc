@@ -1,5 +1,5 @@
-// The real programs where the kernel is old, a container refuses calls, or /proc is not there: a job of two
-// workers fails once, is restarted, and succeeds, and nothing of it is left.
+// The real programs on an old kernel, in a container that refuses system calls, or without /proc: a job of
+// two workers fails once, is restarted, succeeds, and leaves nothing behind.
 #include <memory>
 #include <ostream>
 #include <string>
@@ -19,8 +19,8 @@ using testing::SizeIs;
 
 struct Restriction {
   std::string name;
-  std::string what;  // as start_lacking takes it
-  std::string said;  // by the agent
+  std::string what;  // argument of start_lacking
+  std::string said;  // message of the agent
 };
 
 void PrintTo(const Restriction& restriction, std::ostream* out) { *out << restriction.name; }

@@ -1,4 +1,4 @@
-// `ddprun --store-only`, and `ddpctl`, the same program under another name.
+// `ddprun --store-only` and `ddpctl`, which is the same program under another name.
 
 #include <signal.h>
 
@@ -28,14 +28,14 @@ using testing::Pair;
 using testing::SizeIs;
 using testing::UnorderedElementsAre;
 
-// The port, which is all of the first line.
+// The port: the whole first line of stdout.
 int AwaitPort(Process& store) {
   const std::vector<std::string> line = store.AwaitOut("");
   EXPECT_THAT(line, SizeIs(1)) << store.err();
   return line.empty() ? 0 : std::stoi(line[0]);
 }
 
-// One store over both protocols.
+// Both protocols reach the same store.
 void ExpectServes(int port) {
   const auto client = C10dClient::Connect("127.0.0.1", port, seconds(10));
   ASSERT_TRUE(client.ok()) << client.status();
@@ -45,7 +45,7 @@ void ExpectServes(int port) {
   EXPECT_EQ((*other)->Get("key", seconds(10)).value(), "value");
 }
 
-TEST(StoreOnlyTest, TheFirstLineIsThePortAndTheOnlyOne) {
+TEST(StoreOnlyTest, PrintsOnlyThePort) {
   AdoptOrphans();
   Process store({DdprunPath(), "--store-only"});
   const int port = AwaitPort(store);
@@ -59,15 +59,15 @@ TEST(StoreOnlyTest, TheFirstLineIsThePortAndTheOnlyOne) {
   EXPECT_THAT(store.err(), HasSubstr("the store ends: received SIGTERM"));
   EXPECT_THAT(LeftOf(traces, store.mark()), IsEmpty());
 
-  // The port can be had again at once.
+  // The port can be reused at once.
   Process next({DdprunPath(), "--store-only", absl::StrCat("--port=", port)});
   EXPECT_EQ(AwaitPort(next), port) << next.err();
   ExpectServes(port);
 }
 
-// Each client that is shown out gets a line there.
-TEST(StoreOnlyTest, AStderrThatNobodyReadsStopsNoClient) {
-  // Its stderr is the stream that a test can hold.
+// The store logs a line for each rejected client.
+TEST(StoreOnlyTest, AnUnreadStderrBlocksNoClient) {
+  // Swaps the streams, since a test can only hold stdout.
   Process store(
       {"/bin/sh", "-c", "exec 3>&1 1>&2 2>&3 3>&-; exec \"$@\"", "sh", DdprunPath(), "--store-only"});
   store.HoldOut();
@@ -85,7 +85,7 @@ TEST(StoreOnlyTest, AStderrThatNobodyReadsStopsNoClient) {
 
 TEST(StoreOnlyTest, EndsWithItsParent) {
   AdoptOrphans();
-  // With a command behind it, which keeps the shell from becoming the store.
+  // A second command, so that the shell does not exec the store.
   Process parent({"/bin/sh", "-c", DdprunPath() + " --store-only; exit 3"});
   const int port = AwaitPort(parent);
   ExpectServes(port);
@@ -98,7 +98,7 @@ TEST(StoreOnlyTest, EndsWithItsParent) {
   EXPECT_THAT(LeftOf(traces, parent.mark()), IsEmpty());
 }
 
-TEST(StoreOnlyTest, EndsThoughClientsWait) {
+TEST(StoreOnlyTest, ExitsWhileClientsWait) {
   AdoptOrphans();
   Process store({DdprunPath(), "--store-only"});
   const auto client = C10dClient::Connect("127.0.0.1", AwaitPort(store), seconds(10));
@@ -143,7 +143,7 @@ TEST_F(CtlTest, StatusShowsTheNodes) {
   for (const auto& agent : agents) EXPECT_EQ(agent->Wait(), ProcessEnd{.code = 0}) << agent->err();
 }
 
-TEST_F(CtlTest, WhatIsWrongIsSaid) {
+TEST_F(CtlTest, ErrorsNameTheProblemAndTheRemedy) {
   const TakenPort nobody(TakenPort::Kind::kRefuses);
   const FakePeer web("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK"), garbage("garbage\r\n"), hangs_up("");
   const auto at = [](const TakenPort& peer) {

@@ -1,5 +1,5 @@
-// Two agents of one job: one is lost, leaves, or comes later, and the other goes on or ends as
-// docs/failure_model.md says.
+// Two agents of one job: one is lost, leaves or joins late, and the other continues or exits as specified in
+// docs/failure_model.md.
 #include <signal.h>
 
 #include <algorithm>
@@ -30,8 +30,7 @@ const ProcessEnd kSuccess{.code = 0};
 const ProcessEnd kFailure{.code = 1};
 const ProcessEnd kKilled{.signal = SIGKILL};
 
-// What the two workers of an agent said when they were ready, by local rank. Fails the test when they did
-// not.
+// The "ready" lines of an agent's two workers, by local rank. AwaitReady fails the test if one is missing.
 using Ready = std::vector<std::string>;
 
 Ready AwaitReady(Process& agent) {
@@ -46,15 +45,14 @@ std::vector<int> Fields(const Ready& ready, const std::string& name) {
   return {Field(ready[0], name), Field(ready[1], name)};
 }
 
-// The arguments of `pid`, a blank between them.
+// The arguments of `pid`, separated by spaces.
 std::string CommandLine(pid_t pid) {
   std::string text = ReadAll("/proc/" + std::to_string(pid) + "/cmdline");
   std::replace(text.begin(), text.end(), '\0', ' ');
   return text;
 }
 
-// The agent that hosts the coordinator, one that joined it, and what was seen of both: two nodes, four
-// workers.
+// An agent that hosts the coordinator, a second agent, and the output of both: two nodes, four workers.
 class TwoNodesTest : public testing::Test {
  protected:
   void Start(const Args& options, const Args& worker) {
@@ -66,7 +64,7 @@ class TwoNodesTest : public testing::Test {
     ASSERT_THAT(line, SizeIs(1)) << first_->err();
     join_line_ = line[0].substr(line[0].find(": ") + 2);
     ASSERT_EQ(Fields(AwaitReady(*first_), "world_size"), (std::vector{2, 2}));
-    // The first runs round 0 alone; as the second joins, both start round 1.
+    // The first runs round 0 alone; when the second joins, both start round 1.
     second_ = StartAgent(PlaceToMeet(join_line_) + options_, program);
     second_ready_ = AwaitReady(*second_);
     first_ready_ = AwaitReady(*first_);
@@ -89,7 +87,7 @@ class TwoNodesTest : public testing::Test {
   std::vector<std::string> LeftOfFirst() { return LeftOf(first_traces_, first_->mark(), {second_->pid()}); }
   std::vector<std::string> LeftOfSecond() { return LeftOf(second_traces_, second_->mark(), {first_->pid()}); }
 
-  // Lets the workers end well and expects that the job does.
+  // Lets the workers exit with 0 and expects that the job succeeds.
   void Finish(const std::vector<Process*>& agents) {
     gate_.Open();
     for (Process* agent : agents) EXPECT_EQ(agent->Wait(), kSuccess) << agent->err();
@@ -119,12 +117,12 @@ TEST_F(TwoNodesTest, AKilledWorkerCostsOneRestartOfAll) {
   }
   ASSERT_THAT(masters, SizeIs(1));
   EXPECT_NE(PortOf(*masters.begin()), old_port);
-  // All four are new.
+  // All four workers are new processes.
   for (const Ready& old : {first_ready_, second_ready_}) {
     for (const int pid : Fields(old, "pid")) EXPECT_EQ(kill(pid, 0), -1) << pid;
   }
   Finish({first_.get(), second_.get()});
-  // The report may come when the next round is already there.
+  // The report may arrive after the next round has started.
   EXPECT_THAT(second_->err(), HasSubstr("SIGKILL"));
   EXPECT_THAT(second_->err(), HasSubstr("rank      : 3 (local_rank: 1)"));
   EXPECT_THAT(first_->err(), HasSubstr("rank 3 (local_rank 1)"));
@@ -164,7 +162,7 @@ TEST_F(TwoNodesTest, TheFirstGoesOnWithoutAKilledAgent) {
   EXPECT_THAT(LeftOfFirst(), IsEmpty());
 }
 
-// A node that cannot start workers any more is of no use to the job, and spends none of its restarts.
+// A node that can no longer start workers leaves the job without spending a restart.
 TEST_F(TwoNodesTest, TheFirstGoesOnWhenTheSecondLosesItsWarden) {
   Start({}, {"--family"});
   kill(second_traces_.Find(kWarden), SIGKILL);
@@ -178,7 +176,7 @@ TEST_F(TwoNodesTest, TheFirstGoesOnWhenTheSecondLosesItsWarden) {
   EXPECT_THAT(LeftOfFirst(), IsEmpty());
 }
 
-TEST_F(TwoNodesTest, TheCoordinatorsAgentTakesTheJobWithIt) {
+TEST_F(TwoNodesTest, LosingTheCoordinatorsAgentEndsTheJob) {
   Start({}, {"--family"});
   first_->Signal(SIGKILL);
   EXPECT_EQ(first_->Wait(), kKilled);
@@ -199,7 +197,7 @@ TEST_F(TwoNodesTest, ASignalEndsTheJobOfItsHost) {
   EXPECT_THAT(LeftOfSecond(), IsEmpty());
 }
 
-TEST_F(TwoNodesTest, ASignaledAgentLeavesAndTheOtherGoesOn) {
+TEST_F(TwoNodesTest, ASignaledAgentLeavesAndTheOtherContinues) {
   Start({}, {"--family"});
   second_->Signal(SIGTERM);
   EXPECT_EQ(second_->Wait(), kFailure);
@@ -208,7 +206,7 @@ TEST_F(TwoNodesTest, ASignaledAgentLeavesAndTheOtherGoesOn) {
   EXPECT_EQ(Fields(first, "restart"), (std::vector{0, 0}));
   EXPECT_THAT(first_->err(), HasSubstr("its agent received SIGTERM"));
   EXPECT_THAT(LeftOfSecond(), IsEmpty());
-  // Another one takes its place.
+  // Another agent replaces it.
   second_ = StartAgent(PlaceToMeet(join_line_) + options_, {WorkerPath(), gate_.flag()});
   EXPECT_EQ(Fields(AwaitReady(*second_), "rank"), (std::vector{2, 3}));
   EXPECT_EQ(Fields(AwaitReady(*first_), "world_size"), (std::vector{4, 4}));
@@ -216,8 +214,8 @@ TEST_F(TwoNodesTest, ASignaledAgentLeavesAndTheOtherGoesOn) {
   EXPECT_THAT(LeftOfFirst(), IsEmpty());
 }
 
-// As the first agent prints it, with ddprun on PATH.
-TEST_F(TwoNodesTest, TheJoinLineIsACommand) {
+// Runs the line exactly as the first agent prints it, with ddprun on PATH.
+TEST_F(TwoNodesTest, TheJoinLineIsAShellCommand) {
   AdoptOrphans();
   first_ =
       StartAgent({"--nnodes=1:2", "--nproc-per-node=2"}, {WorkerPath(), gate_.flag(), "--note=it's $HOME"});
@@ -236,8 +234,8 @@ TEST_F(TwoNodesTest, TheJoinLineIsACommand) {
   Finish({first_.get(), second_.get()});
 }
 
-// Two nodes at least, and a coordinator that belongs to neither.
-TEST_F(TwoNodesTest, BelowTheMinimumTheJobWaitsAndSaysSo) {
+// The job needs two nodes, and its coordinator runs on neither of them.
+TEST_F(TwoNodesTest, BelowTheMinimumTheJobWaitsWithAMessage) {
   AdoptOrphans();
   Process store({DdprunPath(), "--store-only"});
   const std::vector<std::string> port = store.AwaitOut("");
@@ -255,9 +253,9 @@ TEST_F(TwoNodesTest, BelowTheMinimumTheJobWaitsAndSaysSo) {
   second_->Signal(SIGKILL);
   EXPECT_EQ(second_->Wait(), kKilled);
   EXPECT_THAT(first_->AwaitErr("1/2 nodes joined, waiting for "), SizeIs(1)) << first_->err();
-  EXPECT_TRUE(AwaitEnds(workers));  // none works on alone
+  EXPECT_TRUE(AwaitEnds(workers));  // no worker continues alone
   EXPECT_THAT(LeftOf(second_traces_, second_->mark(), {first_->pid(), store.pid()}), IsEmpty());
-  // Another one takes the place.
+  // Another agent joins.
   second_ = StartAgent(options, program);
   const Ready first = AwaitReady(*first_);
   AwaitReady(*second_);

@@ -1,4 +1,4 @@
-// A process that not even SIGKILL ends, since the file system that it waits for does not answer.
+// A process that SIGKILL does not end, since it waits for a file system that does not answer.
 #include <signal.h>
 
 #include <memory>
@@ -18,7 +18,7 @@ using testing::SizeIs;
 
 class UnkillableTest : public TrainingTest {};
 
-// It is named, with what it waits for; its node leaves the job, and the others go on.
+// The error names the process and what it waits for. Its node leaves the job, and the other node continues.
 TEST_F(UnkillableTest, IsNamedAndTakesItsNodeOutOfTheJob) {
   if (const absl::Status mounts = UseOwnMounts(); !mounts.ok()) GTEST_SKIP() << mounts;
   const auto file = HangingFile::Create(MakeTestDirectory());

@@ -1,5 +1,5 @@
-// Workers that end, cannot be started, do not end, or leave something behind. Two hosts train; the restart
-// ends with the parameters of an undisturbed run.
+// Workers that fail, cannot be started, do not exit, or leave processes behind. Two hosts train; after a
+// restart the job ends with the parameters of an undisturbed run.
 #include <signal.h>
 
 #include <string>
@@ -47,7 +47,8 @@ TEST_F(WorkerFaultsTest, ExitCode) {
   }
 }
 
-// Neither the worker of the host whose agent leaves is moved by a signal, nor the one that is to start anew.
+// Both workers ignore SIGTERM: that of the host whose agent leaves, and that of the other
+// host, which is restarted.
 TEST_F(WorkerFaultsTest, SigtermIsIgnored) {
   StartTraining({.options = {"--shutdown-timeout=1"}, .shell = "trap '' TERM"});
   FaultNow();
@@ -55,12 +56,11 @@ TEST_F(WorkerFaultsTest, SigtermIsIgnored) {
   ExpectChange("its agent received SIGTERM", 1);
   job().ExpectEnd(1, {.code = 1});
   ExpectResult({0});
-  // When the first of the two is killed, the other one may fail without it.
+  // When the first worker is killed, the other one may fail before its own grace period ends.
   EXPECT_THAT(job().agent(0).err() + job().agent(1).err(), HasSubstr("did not end within 1 s: killing"));
 }
 
-// Each worker starts a process in a session of its own; when the next round begins, those of the last are
-// gone.
+// Each worker starts processes in separate sessions. Those of a round are dead when the next round starts.
 TEST_F(WorkerFaultsTest, ChildrenThatHaveLeftTheirGroup) {
   StartTraining({.shell = "setsid sleep 1000 & (setsid sleep 1000 &)"});
   for (const int host : {0, 1}) EXPECT_THAT(hosts().Find(host, "sleep"), SizeIs(2));
@@ -75,7 +75,7 @@ TEST_F(WorkerFaultsTest, ChildrenThatHaveLeftTheirGroup) {
   ExpectResult({0, 1});
 }
 
-// The file system with the program is gone on one host when it is needed again.
+// On one host the directory with the program is hidden by another mount before the restart.
 TEST_F(WorkerFaultsTest, TheProgramIsGone) {
   StartTraining();
   hosts().Run(1, {"/bin/mount", "-t", "tmpfs", "tmpfs", TrainPath().substr(0, TrainPath().rfind('/'))});

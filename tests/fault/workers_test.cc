@@ -1,4 +1,4 @@
-// What real workers find when they start: processors, devices, variables, arguments, their store.
+// The environment of real workers: processors, devices, variables, arguments and their store.
 #include <sched.h>
 
 #include <cstdlib>
@@ -30,7 +30,7 @@ using testing::UnorderedElementsAre;
 const ProcessEnd kSuccess{.code = 0};
 const ProcessEnd kFailure{.code = 1};
 
-// `ddprun options... program...` to its end.
+// Runs `ddprun options... program...` to its end.
 std::unique_ptr<Process> RunAgent(const Args& options, const Args& program, const ProcessEnd& end,
                                   const Environment& environment = {}) {
   auto agent = std::make_unique<Process>(Args{DdprunPath()} + options + program, Stdio::kPipes, environment);
@@ -52,13 +52,13 @@ std::string WriteFile(const std::string& name, const std::string& text) {
   return path;
 }
 
-// Two GPUs, both where some PCI device of this machine is; without any there is no such place.
+// Two fake GPUs at the location of an existing PCI device. Skipped on machines without PCI devices.
 class GpuWorkersTest : public testing::Test {
  protected:
   void SetUp() override {
     std::error_code error;
     std::filesystem::directory_iterator devices("/sys/bus/pci/devices", error);
-    if (error || devices == std::filesystem::directory_iterator()) GTEST_SKIP() << "no PCI bus here";
+    if (error || devices == std::filesystem::directory_iterator()) GTEST_SKIP() << "no PCI device here";
     const std::string place = devices->path().filename().string();
     environment_ = {
         {"LD_LIBRARY_PATH", std::string(std::getenv("TEST_SRCDIR")) + "/ddprun/launcher/config/testing"},
@@ -69,10 +69,10 @@ class GpuWorkersTest : public testing::Test {
   Environment environment_;
 };
 
-TEST_F(GpuWorkersTest, RunOnTheProcessorsThatWereChosen) {
+TEST_F(GpuWorkersTest, RunOnTheChosenProcessors) {
   cpu_set_t allowed;
   ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
-  if (CPU_COUNT(&allowed) < 2) GTEST_SKIP() << "two workers cannot have a core each here";
+  if (CPU_COUNT(&allowed) < 2) GTEST_SKIP() << "two workers need two processors";
   const auto agent =
       RunAgent({"--nproc-per-node=gpu", "--numa-binding=exclusive", "--no-python"},
                {"sh", "-c", "exec grep Cpus_allowed_list: /proc/self/status"}, kSuccess, environment_);
@@ -85,12 +85,12 @@ TEST_F(GpuWorkersTest, RunOnTheProcessorsThatWereChosen) {
     EXPECT_THAT(*cpus, Not(IsEmpty()));
     for (const int cpu : *cpus) {
       EXPECT_TRUE(CPU_ISSET(cpu, &allowed));
-      EXPECT_TRUE(seen.insert(cpu).second) << "processor " << cpu << " is both workers'";
+      EXPECT_TRUE(seen.insert(cpu).second) << "both workers have processor " << cpu;
     }
   }
 }
 
-TEST_F(GpuWorkersTest, AreNotStartedWhereTheyCannotBeNearAGpu) {
+TEST_F(GpuWorkersTest, AreNotStartedIfThereAreFewerGpusThanWorkers) {
   const auto agent =
       RunAgent({"--nproc-per-node=3", "--numa-binding=node"}, {WorkerPath()}, kFailure, environment_);
   EXPECT_THAT(agent->err(),
@@ -110,8 +110,8 @@ TEST(WorkersTest, WithAVirtualLocalRankEachSeesOneDevice) {
   EXPECT_THAT(short_list->out(), IsEmpty());
 }
 
-// As the user has set it; the launcher and its warden have their own raised.
-TEST(WorkersTest, KeepTheLimitOfOpenFilesWithWhichTheLauncherWasStarted) {
+// The launcher and its warden raise their own limit but not that of the workers.
+TEST(WorkersTest, KeepTheInitialLimitOfOpenFilesOfTheLauncher) {
   constexpr int kWorkers = 64;
   Process shell({"/bin/sh", "-c", "ulimit -Sn 64; exec \"$0\" \"$@\"", DdprunPath(), "--nproc-per-node=64",
                  "--tee=3", "--no-python", "sh", "-c", "ulimit -Sn"});
@@ -121,7 +121,7 @@ TEST(WorkersTest, KeepTheLimitOfOpenFilesWithWhichTheLauncherWasStarted) {
   for (const std::string& line : lines) EXPECT_THAT(line, testing::EndsWith(":64"));
 }
 
-TEST(WorkersTest, TooLowALimitOfOpenFilesIsSaid) {
+TEST(WorkersTest, ATooLowLimitOfOpenFilesIsReported) {
   for (const std::string limit : {"8", "12", "16", "31"}) {
     Process shell({"/bin/sh", "-c", "ulimit -n " + limit + "; exec \"$0\" \"$@\"", DdprunPath(),
                    "--nproc-per-node=1", WorkerPath()});
@@ -138,13 +138,13 @@ TEST(WorkersTest, ReadTheLaunchersInput) {
   EXPECT_EQ(shell.out(), "what was typed\n");
 }
 
-TEST(WorkersTest, GetTheLocalRankAsArgumentWhereItIsAskedFor) {
+TEST(WorkersTest, GetTheLocalRankAsArgumentOnRequest) {
   const Args program = {"--no-python", "echo", "--n=${local_rank}", "$$"};
   EXPECT_THAT(SortedLines(RunAgent({"--nproc-per-node=2", "--pass-local-rank"}, program, kSuccess)->out()),
               ElementsAre("--local-rank=0 --n=0 $", "--local-rank=1 --n=1 $"));
 }
 
-TEST(WorkersTest, OfNodesThatHaveDifferentNumbersOfThem) {
+TEST(WorkersTest, MayDifferInNumberBetweenNodes) {
   Gate gate;
   const Args program = {WorkerPath(), gate.flag()};
   const auto first = StartAgent({"--nnodes=1:2", "--nproc-per-node=2"}, program);
@@ -164,8 +164,8 @@ TEST(WorkersTest, OfNodesThatHaveDifferentNumbersOfThem) {
   EXPECT_EQ(second->Wait(), kSuccess) << second->err();
 }
 
-// The text of --dry-run is one for a shell, too.
-TEST(WorkersTest, AreSaidAndNotStartedInADryRun) {
+// The output of --dry-run is also a shell script.
+TEST(WorkersTest, ArePrintedAndNotStartedInADryRun) {
   const Args options = {"--nproc-per-node=2", "--no-python", "--dry-run"};
   const auto agent =
       RunAgent(options, {"sh", "-c", "echo worker $RANK of $WORLD_SIZE at $MASTER_ADDR"}, kSuccess);
@@ -176,7 +176,7 @@ TEST(WorkersTest, AreSaidAndNotStartedInADryRun) {
   EXPECT_EQ(shell.out(), "worker 0 of 2 at 127.0.0.1\nworker 1 of 2 at 127.0.0.1\n");
 }
 
-TEST(WorkersTest, RunAScriptInsideTheirInterpreter) {
+TEST(WorkersTest, RunAScriptInTheirInterpreter) {
   const std::string script =
       WriteFile("train.py",
                 "import os, sys\n"
@@ -184,13 +184,13 @@ TEST(WorkersTest, RunAScriptInsideTheirInterpreter) {
                 "if os.environ['RANK'] == '1': raise ValueError('the loss is not a number')\n");
   const auto agent = RunAgent({"--nproc-per-node=2", "--run-path"}, {script, "--n=${local_rank}"}, kFailure);
   EXPECT_THAT(agent->out(), HasSubstr("__main__ ['--n=1']"));
-  // From the file that was left, not from the last lines of stderr.
+  // From the error file, not from the last lines of stderr.
   EXPECT_THAT(agent->err(),
               AllOf(HasSubstr(script + " FAILED"), HasSubstr("error_file: /"),
                     HasSubstr("ValueError: the loss is not a number"), Not(HasSubstr("runpy"))));
 }
 
-TEST(WorkersTest, WithRankZeroHostTheStoreWhereTheAgentShallNot) {
+TEST(WorkersTest, RankZeroHostsTheStoreIfTheAgentDoesNot) {
   const std::string script = WriteFile("store.py",
                                        "import os, socket, time\n"
                                        "place = (os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']))\n"

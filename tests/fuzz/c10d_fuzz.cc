@@ -1,12 +1,11 @@
-// Two connections that say anything at all to one store, by way of the real parser.
+// Two connections that send arbitrary bytes to one store through the real parser.
 //
-// The input is a list of turns. A turn is a byte, whose top bit names the connection and whose other bits say
-// how many of the bytes that follow it sends; 0: it sends nothing until the grace of an ambiguous opcode is
-// over.
+// The input is a list of turns. The top bit of a turn's first byte selects the connection; its other bits are
+// the number of following bytes that it sends. 0: the grace period of an ambiguous opcode ends.
 //
-// Whatever it is: nothing crashes, the bytes of a turn have the same effect in one piece as in many, memory
-// stays within its limits and comes back, each request that was read is written back as it came, and nobody
-// is answered for a wait that is over.
+// Invariants: no crash; splitting the bytes of a turn does not change their effect; memory stays within its
+// limits and is released; each parsed request is serialized to the bytes that were read; no connection is
+// answered for a wait that is over.
 
 #include <algorithm>
 #include <array>
@@ -49,7 +48,7 @@ class World {
       const absl::Status parsed =
           connection.parser.Feed(part, [&](const c10d::Request& request) { return Handle(c, request); });
       Check(connection.parser.buffered_bytes() <= connection.sent.size(),
-            "no byte is kept that was not sent");
+            "at most the bytes that were sent are buffered");
       if (!parsed.ok()) Close(c, parsed);
     }
   }
@@ -61,7 +60,7 @@ class World {
     if (!parsed.ok()) Close(c, parsed);
   }
 
-  // All that a peer or an operator can see.
+  // All state that a peer or an operator can observe.
   std::string Describe() const {
     std::string out;
     for (const Connection& c : connections_) {
@@ -76,20 +75,20 @@ class World {
     for (const Connection& c : connections_) {
       if (c.parser.dialect() != c10d::Dialect::kVersioned) continue;
       Check(absl::string_view(c.sent).substr(0, c.written_back.size()) == c.written_back,
-            "a request is written as it was read");
+            "a request is serialized as it was read");
     }
     store_.Forget(ConnId(0));
     store_.Forget(ConnId(1));
-    Check(store_.NumWaiting() == 0, "nobody waits who is not connected");
+    Check(store_.NumWaiting() == 0, "only connected clients wait");
     std::vector<std::string> keys;
     store_.ForEachKey([&](absl::string_view key) { keys.emplace_back(key); });
-    for (const std::string& key : keys) Check(store_.DeleteKey(key), "what is listed is there");
+    for (const std::string& key : keys) Check(store_.DeleteKey(key), "listed keys exist");
     std::string item;
     for (const std::string& name : queues_) {
       while (store_.QueuePop(name, &item)) {
       }
     }
-    Check(store_.bytes() == 0, "all memory comes back");
+    Check(store_.bytes() == 0, "all memory is released");
   }
 
  private:
@@ -97,7 +96,7 @@ class World {
     c10d::Parser parser{kParserLimits};
     absl::Status status;
     std::string sent, replies;
-    std::string written_back;  // of a versioned connection
+    std::string written_back;  // parsed requests, serialized again; versioned dialect only
     bool waiting = false;
   };
 
@@ -114,14 +113,14 @@ class World {
         HandleC10dRequest(request, ConnId(c), dialect, kMaxReplyBytes, &store_, &connection.replies, &woken);
     for (const ConnId conn : woken) {
       Connection& waiter = connections_[static_cast<size_t>(conn.value())];
-      Check(waiter.waiting, "only who waits is woken");
+      Check(waiter.waiting, "only waiting connections are woken");
       waiter.waiting = false;
-      Check(!store_.IsWaiting(conn), "who is woken waits no more");
-      Check(waiter.status.ok(), "who is gone is not woken");
+      Check(!store_.IsWaiting(conn), "a woken connection no longer waits");
+      Check(waiter.status.ok(), "a closed connection is not woken");
       c10d::AppendU8(static_cast<uint8_t>(c10d::WaitReply::kStopWaiting), &waiter.replies);
     }
     connection.waiting = store_.IsWaiting(ConnId(c));
-    Check(store_.bytes() <= kMaxStoreBytes, "the store keeps its limit");
+    Check(store_.bytes() <= kMaxStoreBytes, "the store stays within its limit");
     if (!status.ok()) Close(c, status);
     return status.ok();
   }
@@ -163,7 +162,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view input(reinterpret_cast<const char*>(data), size);
   const std::string whole = ddprun::Play(input, 127);
   for (const size_t piece : {1, 3, 8}) {
-    ddprun::Check(ddprun::Play(input, piece) == whole, "pieces have the effect of the whole");
+    ddprun::Check(ddprun::Play(input, piece) == whole, "splitting the input does not change its effect");
   }
   return 0;
 }

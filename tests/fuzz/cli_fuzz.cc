@@ -1,10 +1,10 @@
-// Any arguments, environment and configuration file at all, read as a command line.
+// Parses arbitrary arguments, variables and configuration files as a command line.
 //
-// The input is a list of texts, each ended by a zero byte or the end. One that begins with byte 1 is a
-// variable, NAME=VALUE; with byte 2 the text of every file that is read; every other one is an argument.
+// The input is a list of strings, each terminated by a zero byte or the end. A string that begins with byte 1
+// is a variable, NAME=VALUE; with byte 2, the contents of every file that is read. All others are arguments.
 //
-// Whatever it is: nothing crashes or hangs, the same input means the same again, an error is one of the three
-// that ParseCommand knows and fits a screen line or a few, and what was understood keeps its promises.
+// Invariants: no crash or hang; parsing is deterministic; an error has one of ParseCommand's three codes and
+// a message of bounded size; a parsed command satisfies its postconditions.
 
 #include <cstdint>
 #include <cstdio>
@@ -70,18 +70,19 @@ absl::StatusOr<Command> Parse(const Input& input) {
 
 void CheckLaunch(const LaunchConfig& config) {
   Check(1 <= config.min_nodes && config.min_nodes <= config.max_nodes, "0 < MIN <= MAX");
-  Check(config.num_local_workers >= 1, "there is a worker");
+  Check(config.num_local_workers >= 1, "there is at least one worker");
   Check(!config.program.argv.empty(), "there is a program");
   Check(!config.run_id.empty() && !config.role.empty(), "job and role have names");
-  Check(config.endpoint.port >= 0 && config.endpoint.port <= 65535, "a port");
-  Check(config.endpoint.port > 0 || config.hosting == Hosting::kHere, "a free port is one of this node");
+  Check(config.endpoint.port >= 0 && config.endpoint.port <= 65535, "the port is valid");
+  Check(config.endpoint.port > 0 || config.hosting == Hosting::kHere, "port 0 is only allowed on this node");
   Check(config.backend == Backend::kC10d || config.node_rank.has_value(), "static nodes have ranks");
-  Check(!config.node_rank || (*config.node_rank >= 0 && *config.node_rank < config.max_nodes), "a rank");
-  Check(config.rules.max_restarts >= 0 && config.max_log_bytes >= 0, "no counts below 0");
-  Check(config.shutdown_timeout >= Duration::zero(), "no negative time");
+  Check(!config.node_rank || (*config.node_rank >= 0 && *config.node_rank < config.max_nodes),
+        "the node rank is valid");
+  Check(config.rules.max_restarts >= 0 && config.max_log_bytes >= 0, "no count is negative");
+  Check(config.shutdown_timeout >= Duration::zero(), "no duration is negative");
   for (const auto& [name, value] : config.program_env) {
     Check(!name.empty() && name.find('=') == std::string::npos, "a variable has a name");
-    Check(value.find('\0') == std::string::npos, "a variable's value can be told");
+    Check(value.find('\0') == std::string::npos, "a variable's value has no zero byte");
   }
 }
 
@@ -102,16 +103,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace ddprun;
   const Input input = Split(absl::string_view(reinterpret_cast<const char*>(data), size));
   const absl::StatusOr<Command> command = Parse(input);
-  Check(Describe(command) == Describe(Parse(input)), "the same means the same");
+  Check(Describe(command) == Describe(Parse(input)), "parsing is deterministic");
   if (command.ok()) {
     if (const auto* config = std::get_if<LaunchConfig>(&*command)) CheckLaunch(*config);
     return 0;
   }
   Check(absl::IsInvalidArgument(command.status()) || absl::IsNotFound(command.status()) ||
             absl::IsFailedPrecondition(command.status()),
-        "an error of a kind that ParseCommand knows");
-  Check(!command.status().message().empty(), "an error says something");
-  // It quotes what was typed, perhaps twice, and names the options that a beginning can mean.
-  Check(command.status().message().size() < 4 * size + 4096, "an error is no longer than what it is about");
+        "an error has one of ParseCommand's codes");
+  Check(!command.status().message().empty(), "an error has a message");
+  // The message quotes the input, perhaps twice, and lists the options that match an abbreviation.
+  Check(command.status().message().size() < 4 * size + 4096, "an error is bounded by the size of its input");
   return 0;
 }

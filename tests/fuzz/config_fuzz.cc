@@ -1,7 +1,7 @@
-// Any text at all, read as a configuration file.
+// Parses arbitrary text as a configuration file.
 //
-// Whatever it is: nothing crashes or hangs, an error names a line of the file, and what was understood is of
-// options that a file may have, each once, and no larger than the file.
+// Invariants: no crash or hang; an error names a line of the file; the result has only options that a file
+// may set, each at most once, and is no larger than the file.
 
 #include <cstdint>
 #include <cstdio>
@@ -26,15 +26,15 @@ void Check(bool ok, const char* what) {
 }
 
 void CheckError(const absl::Status& status, absl::string_view text) {
-  Check(absl::IsInvalidArgument(status), "a usage error");
+  Check(absl::IsInvalidArgument(status), "an error is a usage error");
   const std::vector<std::string> parts = absl::StrSplit(status.message(), absl::MaxSplits(':', 2));
   int line = 0;
   Check(parts.size() == 3 && parts[0] == "f" && absl::SimpleAtoi(parts[1], &line),
-        "FILE:LINE: what is wrong");
-  // The library counts a carriage return as the end of a line, too.
+        "an error has the form FILE:LINE: MESSAGE");
+  // The library also counts a carriage return as the end of a line.
   size_t ends = 0;
   for (const char c : text) ends += c == '\n' || c == '\r';
-  Check(line >= 1 && static_cast<size_t>(line) <= ends + 2, "a line of the file");
+  Check(line >= 1 && static_cast<size_t>(line) <= ends + 2, "an error names a line of the file");
 }
 
 void CheckFile(const ConfigFile& file, size_t size) {
@@ -42,21 +42,21 @@ void CheckFile(const ConfigFile& file, size_t size) {
   std::set<std::string> seen;
   for (const ConfigFile::Value& value : file.values) {
     const auto spec = FindOption(value.option);
-    Check(spec.ok() && (*spec)->name == value.option, "an option");
+    Check(spec.ok() && (*spec)->name == value.option, "the option exists");
     Check((*spec)->given_by == GivenBy::kVariableAndFile || (*spec)->given_by == GivenBy::kFile,
-          "one that a file may have");
+          "a file may set the option");
     Check(!(*spec)->is_flag() || value.text.empty() || value.text == "1", "a flag is on or off");
-    Check(seen.insert(value.option).second, "each option once");
-    Check(absl::StartsWith(value.source, "f:"), "with its place");
+    Check(seen.insert(value.option).second, "each option is set at most once");
+    Check(absl::StartsWith(value.source, "f:"), "the source names the file");
     bytes += value.text.size();
   }
   for (const std::string& arg : file.program) {
-    Check(arg.find('\0') == std::string::npos, "an argument that can be told");
+    Check(arg.find('\0') == std::string::npos, "an argument has no zero byte");
     bytes += arg.size();
   }
   for (const auto& [name, value] : file.env) bytes += name.size() + value.size();
-  // A byte that is no UTF-8 becomes three, a comma in a list two.
-  Check(bytes <= 4 * size + 64, "nothing grows");
+  // A byte that is not UTF-8 becomes three bytes; a comma in a list becomes two.
+  Check(bytes <= 4 * size + 64, "the result is bounded by the size of the file");
 }
 
 }  // namespace

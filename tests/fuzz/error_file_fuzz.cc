@@ -1,7 +1,7 @@
-// Any bytes at all as a worker's error file, and what the launcher makes of it.
+// Reads arbitrary bytes as a worker's error file and writes the launcher's error file and report from it.
 //
-// Whatever they are: nothing crashes or hangs; what is understood has one of the two shapes, is read again as
-// the same, stays so when it is passed on, and gives a report with its rules and a job page's words.
+// Invariants: no crash or hang; parsing is deterministic; an error file written from a parsed error has equal
+// contents when it is read again; the report is well formed and contains the error.
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ void Check(bool ok, const char* what) {
   std::abort();
 }
 
-// One file for all inputs of this process.
+// The path of one file for all inputs of this process.
 const std::string& PassedOn() {
   static const std::string* const path = [] {
     const char* tmp = getenv("TEST_TMPDIR");
@@ -41,10 +41,10 @@ const std::string& PassedOn() {
   return *path;
 }
 
-// Boost.JSON may read a number with many digits as the double beside the nearest one.
+// Boost.JSON may parse a number with many digits as a neighbor of the nearest double.
 bool AlmostEqual(double a, double b) { return std::abs(a - b) <= 1e-15 * std::abs(a) || a == b; }
 
-// Letter by letter, but for that.
+// Exact equality, except for doubles.
 bool Same(const json::value& a, const json::value& b) {
   if (a.kind() != b.kind()) return false;
   if (a.is_double()) return AlmostEqual(a.get_double(), b.get_double());
@@ -61,13 +61,15 @@ bool Same(const json::value& a, const json::value& b) {
 }
 
 void CheckPassedOn(const WorkerError& error) {
-  Check(WriteErrorFile(PassedOn(), error, 3).ok(), "it can be passed on");
+  Check(WriteErrorFile(PassedOn(), error, 3).ok(), "a parsed error can be written");
   const std::optional<WorkerError> again = ReadErrorFile(PassedOn());
-  Check(again.has_value(), "what was passed on is understood");
-  Check(again->text == error.text && again->timestamp == error.timestamp, "and says the same");
-  // Passed on a second time it does not change: all that was in it came through the first time.
-  Check(WriteErrorFile(PassedOn(), *again, 3).ok(), "it can be passed on again");
-  Check(Same(json::parse(ReadErrorFile(PassedOn())->json), json::parse(again->json)), "with the same fields");
+  Check(again.has_value(), "a written error can be read");
+  Check(again->text == error.text && again->timestamp == error.timestamp,
+        "a written error keeps its contents");
+  // Writing it a second time changes nothing, so the first time lost nothing.
+  Check(WriteErrorFile(PassedOn(), *again, 3).ok(), "an error can be written again");
+  Check(Same(json::parse(ReadErrorFile(PassedOn())->json), json::parse(again->json)),
+        "an error written again keeps its fields");
   unlink(PassedOn().c_str());
 }
 
@@ -79,9 +81,11 @@ void CheckReport(const WorkerError& error) {
       .error_file = "f",
       .worker_error = error};
   const std::string report = FormatFailureReport("w.py", {record, record}, absl::UTCTimeZone());
-  Check(absl::StartsWith(report, "\n======") && absl::EndsWith(report, "=\n"), "a report has its rules");
-  Check(absl::StrContains(report, "Root Cause (first observed failure):\n[0]:\n"), "of equals the first");
-  Check(absl::StrContains(report, record.message), "all of the worker's words are in it");
+  Check(absl::StartsWith(report, "\n======") && absl::EndsWith(report, "=\n"),
+        "a report begins and ends with a rule");
+  Check(absl::StrContains(report, "Root Cause (first observed failure):\n[0]:\n"),
+        "of equal failures the first is the root cause");
+  Check(absl::StrContains(report, record.message), "a report contains the whole message");
   ProgramError(error.text);
 }
 
@@ -93,8 +97,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view input(reinterpret_cast<const char*>(data), size);
   const std::optional<WorkerError> error = ParseErrorFile(input);
   if (!error) return 0;
-  Check(error->json == input, "the file is kept as it is");
-  Check(ParseErrorFile(input) == error, "equal files are read equally");
+  Check(error->json == input, "the file's contents are kept unchanged");
+  Check(ParseErrorFile(input) == error, "parsing is deterministic");
   CheckPassedOn(*error);
   CheckReport(*error);
   return 0;

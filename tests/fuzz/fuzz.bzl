@@ -1,9 +1,9 @@
 """A fuzz target: the code, a test that replays its corpus, and the fuzzer itself."""
 
 def fuzz_target(name, deps):
-    """Of NAME_fuzz.cc, which defines LLVMFuzzerTestOneInput, and corpus/NAME.
+    """Targets for NAME_fuzz.cc, which defines LLVMFuzzerTestOneInput, and corpus/NAME.
 
-    NAME_fuzz_test replays the corpus and its neighbours. NAME_fuzz is the fuzzer: bazel build --config=fuzz, or
+    NAME_fuzz_test replays the corpus and mutations of it. NAME_fuzz is the fuzzer: bazel build --config=fuzz, or
     tools/dev fuzz NAME.
     """
     native.cc_library(

@@ -1,4 +1,4 @@
-// Replays the corpus of a target, and inputs made from it, without a fuzzer: what was found once stays found.
+// Replays the corpus of a target and mutations of it without a fuzzer, as a regression test.
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -28,14 +28,14 @@ std::vector<std::string> Corpus() {
   return corpus;
 }
 
-TEST(ReplayTest, TheCorpus) {
+TEST(ReplayTest, ReplaysTheCorpus) {
   const std::vector<std::string> corpus = Corpus();
   ASSERT_GE(corpus.size(), 10);
   for (const std::string& input : corpus) RunOne(input);
 }
 
-// A few thousand steps of what the fuzzer does millions of. A broken invariant aborts and names itself.
-TEST(ReplayTest, NeighboursOfTheCorpus) {
+// A few thousand random mutations. A broken invariant aborts with a message.
+TEST(ReplayTest, ReplaysMutationsOfTheCorpus) {
   const std::vector<std::string> corpus = Corpus();
   ASSERT_FALSE(corpus.empty());
   std::mt19937 random(1);

@@ -1,7 +1,7 @@
-// Any bytes at all out of the watchdog's FIFO, and the timers that they set.
+// Reads arbitrary bytes as input of the watchdog's FIFO and sets timers from it.
 //
-// Whatever they are: nothing crashes; pieces have the effect of the whole; no more is kept than a line may be
-// long; what is understood names a process and a signal that there may be; and every timer expires or goes.
+// Invariants: no crash; splitting the input does not change its effect; at most one line is buffered; a
+// parsed request has a valid pid and signal; every timer expires or is released.
 
 #include <algorithm>
 #include <climits>
@@ -41,7 +41,7 @@ Heard Read(absl::string_view input, size_t piece) {
   while (!input.empty()) {
     lines.Feed(input.substr(0, piece), handlers);
     input.remove_prefix(std::min(piece, input.size()));
-    Check(lines.buffered_bytes() <= PIPE_BUF, "no more is kept than a line");
+    Check(lines.buffered_bytes() <= PIPE_BUF, "at most one line is buffered");
   }
   return heard;
 }
@@ -49,24 +49,24 @@ Heard Read(absl::string_view input, size_t piece) {
 void Play(const std::vector<TimerRequest>& requests) {
   TimerTable table(kMaxTimers);
   for (const TimerRequest& r : requests) {
-    Check(r.pid > 0, "it is of a process");
-    Check(r.signo >= 0 && r.signo <= SIGRTMAX, "its signal is one, or none");
+    Check(r.pid > 0, "the pid is valid");
+    Check(r.signo >= 0 && r.signo <= SIGRTMAX, "the signal is valid or 0");
     if (r.releases()) {
       table.Release(r.pid, r.scope);
       continue;
     }
     const TimePoint deadline(milliseconds(static_cast<int64_t>(std::min(r.expires, 1e12))));
     const bool set = table.Set(r.pid, r.scope, deadline, r.signo).ok();
-    Check(set || table.size() == kMaxTimers, "it is set while there is room");
-    Check(table.size() <= kMaxTimers, "and no more than that");
+    Check(set || table.size() == kMaxTimers, "a timer is set unless the table is full");
+    Check(table.size() <= kMaxTimers, "the table stays within its limit");
   }
   while (const std::optional<TimePoint> next = table.NextDeadline()) {
     const size_t before = table.size();
     const std::vector<ExpiredTimers> expired = table.Expire(*next);
-    Check(!expired.empty() && table.size() < before, "what is due goes");
-    for (const ExpiredTimers& e : expired) Check(!table.Has(e.pid), "with all of its process");
+    Check(!expired.empty() && table.size() < before, "due timers are removed");
+    for (const ExpiredTimers& e : expired) Check(!table.Has(e.pid), "all timers of the process are removed");
   }
-  Check(table.size() == 0, "nothing is left without a deadline");
+  Check(table.size() == 0, "every timer has a deadline");
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view input(reinterpret_cast<const char*>(data), size);
   const Heard heard = Read(input, input.size() + 1);
   for (const size_t piece : {1, 7, 4096})
-    Check(Read(input, piece) == heard, "pieces are as good as the whole");
+    Check(Read(input, piece) == heard, "splitting the input does not change its effect");
   Play(heard.requests);
   return 0;
 }

@@ -1,4 +1,4 @@
-// Our client against our store, and against peers that misbehave.
+// ddprun's c10d client with ddprun's store, and with misbehaving servers.
 
 #include "rendezvous/client/c10d_client.h"
 
@@ -65,7 +65,7 @@ TEST_F(C10dClientTest, EveryOperation) {
   EXPECT_EQ(client->NumKeys().value(), 2);
 }
 
-TEST_F(C10dClientTest, KeysAreThoseOfPython) {
+TEST_F(C10dClientTest, UsesTheSameKeysAsPyTorch) {
   const auto client = Connect();
   ASSERT_TRUE(client->Set("k", "v").ok());
   ASSERT_TRUE(client->Check({"k"}).ok());
@@ -82,7 +82,7 @@ TEST_F(C10dClientTest, LargeAndBinaryValues) {
   EXPECT_TRUE(*got == value);
 }
 
-TEST_F(C10dClientTest, GetWaitsForAnother) {
+TEST_F(C10dClientTest, GetWaitsForAnotherClient) {
   const auto setter = Connect();
   auto value = std::async(std::launch::async, [client = Connect()] { return client->Get("k", kLong); });
   ASSERT_TRUE(WaitingComesTo(1));
@@ -92,7 +92,7 @@ TEST_F(C10dClientTest, GetWaitsForAnother) {
   EXPECT_EQ(*got, "v");
 }
 
-TEST_F(C10dClientTest, AWaitThatEndsInTimeNamesItsKeysAndLeavesTheClientUsable) {
+TEST_F(C10dClientTest, ATimedOutWaitNamesItsKeysAndLeavesTheClientUsable) {
   const auto client = Connect();
   const absl::Status late = client->Wait({"a", "b"}, milliseconds(1));
   EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
@@ -103,12 +103,12 @@ TEST_F(C10dClientTest, AWaitThatEndsInTimeNamesItsKeysAndLeavesTheClientUsable) 
   EXPECT_TRUE(client->Wait({"a", "b"}, kLong).ok());
 }
 
-TEST_F(C10dClientTest, TheLocalAddressIsOurs) {
+TEST_F(C10dClientTest, ReportsTheLocalAddress) {
   EXPECT_EQ(Connect()->local_address(), "127.0.0.1");
   EXPECT_EQ(Connect("127.0.0.2")->local_address(), "127.0.0.1");
 }
 
-TEST_F(C10dClientTest, ALostStoreIsUnavailableForGood) {
+TEST_F(C10dClientTest, ALostStoreStaysUnavailable) {
   const auto client = Connect();
   thread_.Run([this] { store_.reset(); });
   const absl::Status lost = client->Wait({"k"}, kLong);
@@ -118,7 +118,7 @@ TEST_F(C10dClientTest, ALostStoreIsUnavailableForGood) {
   EXPECT_EQ(client->Set("n", ""), lost);
 }
 
-// A server of one connection that does as it is told.
+// A server that accepts one connection and runs a script on it.
 class ScriptedServer {
  public:
   using Script = std::function<void(int fd)>;
@@ -135,7 +135,7 @@ class ScriptedServer {
       const int fd = ::accept(listener_, nullptr, nullptr);
       script(fd);
       ::close(fd);
-      ::shutdown(listener_, SHUT_RDWR);  // whoever comes later is refused
+      ::shutdown(listener_, SHUT_RDWR);  // refuses later connections
     });
   }
   ~ScriptedServer() {
@@ -162,7 +162,7 @@ class ScriptedServer {
   std::thread thread_;
 };
 
-TEST(C10dClientFaultTest, AKeyThatComesWhileTheWaitIsCancelledWasInTime) {
+TEST(C10dClientFaultTest, AKeySetWhileTheWaitIsCancelledEndsTheWait) {
   ScriptedServer server([](int fd) {
     ScriptedServer::Greet(fd);
     char wait[19], cancel;
@@ -190,7 +190,7 @@ TEST(C10dClientFaultTest, AStoreThatDoesNotAnswerIsUnavailable) {
   EXPECT_EQ((*client)->NumKeys().status(), late);
 }
 
-TEST(C10dClientFaultTest, SomethingElseIsNoStore) {
+TEST(C10dClientFaultTest, AnotherServerIsReported) {
   ScriptedServer server([](int fd) {
     ::send(fd, "HTTP/1.1 400 Bad Request\r\n\r\n", 28, MSG_NOSIGNAL);
     ScriptedServer::ReadAll(fd);
@@ -200,7 +200,7 @@ TEST(C10dClientFaultTest, SomethingElseIsNoStore) {
   EXPECT_NE(client.status().message().find("not a c10d store"), absl::string_view::npos) << client.status();
 }
 
-TEST(C10dClientFaultTest, WhoHangsUpIsTriedAgainUntilTheTimeout) {
+TEST(C10dClientFaultTest, RetriesUntilTheTimeoutIfTheServerClosesTheConnection) {
   int port;
   {
     ScriptedServer server([](int) {});
@@ -215,15 +215,15 @@ TEST(C10dClientFaultTest, WhoHangsUpIsTriedAgainUntilTheTimeout) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, kLong);
 }
 
-TEST(C10dClientFaultTest, ANameThatDoesNotResolveIsNamed) {
+TEST(C10dClientFaultTest, ReportsANameThatDoesNotResolve) {
   const auto client = C10dClient::Connect("no.such.host.invalid", 1, milliseconds(1));
   EXPECT_EQ(client.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(client.status().message().find("no.such.host.invalid:1"), absl::string_view::npos);
   EXPECT_NE(client.status().message().find("does not resolve"), absl::string_view::npos) << client.status();
 }
 
-TEST(C10dClientFaultTest, TheStoreMayComeAfterItsClients) {
-  // The port is known before anybody listens, as it is to workers that start before their store.
+TEST(C10dClientFaultTest, TheStoreMayStartAfterItsClients) {
+  // The port is known before the store listens, as it is to workers that start before their store.
   const int probe = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{
       .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};

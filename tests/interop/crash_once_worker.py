@@ -1,6 +1,6 @@
-"""torch_worker, but the first time rank 1 is killed when the group has formed: crash_once_worker.py MARKER.
+"""torch_worker, but in the first start rank 1 is killed after the group has formed: crash_once_worker.py MARKER.
 
-MARKER is a file that is there from the crash on. (The restart count will not do: under torchrun each agent has its own.)
+The file MARKER exists from the crash on. (Not the restart count: under torchrun each agent counts separately.)
 """
 
 import os
@@ -16,7 +16,7 @@ if __name__ == "__main__":
     if not marker.exists():
         dist.init_process_group("gloo")
         if dist.get_rank() == 1:
-            dist.barrier()  # all ranks have looked for the marker
+            dist.barrier()  # all ranks have checked for the marker
             marker.touch()
             sys.stdout.write("killed\n")
             sys.stdout.flush()

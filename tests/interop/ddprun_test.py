@@ -1,4 +1,4 @@
-"""PyTorch workers under ddprun, as a user of torchrun would start them."""
+"""PyTorch workers under ddprun, started as a user of torchrun does."""
 
 import json
 import pathlib
@@ -17,7 +17,7 @@ LINE = re.compile(r"^rank=(\d+) world_size=(\d+) sum=([\d.]+) weight=(-?\d+\.\d{
 
 
 def expected_weight(world_size):
-    """One process with the data of all ranks and the parameters of rank 0."""
+    """The weight after one step of one process with the data of all ranks and the parameters of rank 0."""
     inputs = torch.cat([torch_worker.make_inputs(rank) for rank in range(world_size)])
     return torch_worker.step(torch_worker.make_model(seed=0), inputs)
 
@@ -32,7 +32,7 @@ class DdprunTest(unittest.TestCase):
         return self.job.ddprun(*command, **environment_changes)
 
     def fail_of(self, agent):
-        """The output of a launcher that ends with the status of a failed worker."""
+        """The output of a launcher, which must exit with the status of a failed worker."""
         self.assertEqual(agent.wait(interop.deadline()), 1, agent.output)
         return agent.output
 
@@ -44,18 +44,18 @@ class DdprunTest(unittest.TestCase):
             self.assertEqual(float(total), world_size * (world_size + 1) / 2)
             self.assertAlmostEqual(float(weight), expected_weight(world_size), places=5)
 
-    def test_two_workers_with_either_store_backend_asked_for(self):
-        for use_libuv in ("0", "1") if torch.__version__ >= "2" else ("0",):  # 1.x has no other backend, and does not ask
+    def test_two_workers_with_either_store_backend(self):
+        for use_libuv in ("0", "1") if torch.__version__ >= "2" else ("0",):  # 1.x has only one backend
             agent = self.start("--nproc-per-node=2", USE_LIBUV=use_libuv)
             self.check_ranks(self.job.finish(agent), 2)
 
     def test_two_agents(self):
-        with interop.StoreServer() as free:  # its port is free again when it has ended
+        with interop.StoreServer() as free:  # its port is free after its exit
             port = free.port
         options = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=interop"]
         self.check_ranks(self.job.finish(*[self.start(*options) for _ in range(2)]), 2)
 
-    def test_what_scripts_do_in_and_around_their_group(self):
+    def test_group_operations(self):
         output = self.job.finish(self.start("--nproc-per-node=2", worker="group_worker.py"))
         names = [check.__name__ for check in group_worker.CHECKS] + ["a_second_group"]
         passed = sorted(re.findall(r"^rank=(\d) passed=(\w+)$", output, re.MULTILINE))
@@ -79,8 +79,8 @@ class DdprunTest(unittest.TestCase):
         self.assertEqual(error["message"], "RuntimeError: deliberate")
         self.assertIn("recorded_error_worker.py", error["extraInfo"]["py_callstack"])
 
-    def test_a_run_path_records_what_is_not_decorated(self):
-        """By ddprun; torchrun's agent reads it as its own."""
+    def test_run_path_records_an_undecorated_exception(self):
+        """ddprun writes the error file, and torchrun's agent can read it."""
         agent = self.start("--nproc-per-node=2", "--run-path", worker="unrecorded_error_worker.py")
         output = self.fail_of(agent)
         (file,) = pathlib.Path(self.logs).glob("*/attempt_0/1/error.json")
@@ -90,12 +90,12 @@ class DdprunTest(unittest.TestCase):
         self.assertIn("ValueError: nobody has asked", output)
 
     def test_a_worker_that_hosts_the_store(self):
-        """With rank 0 as the server of a store, as torchrun has it where agents and workers are not to share one."""
+        """Rank 0 hosts the store, as under torchrun if agents and workers do not share one."""
         agent = self.start("--nproc-per-node=2", worker="own_store_worker.py", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
         self.check_ranks(self.job.finish(agent), 2)
 
     def test_a_local_rank_among_the_arguments(self):
-        """Scripts from before there was a LOCAL_RANK; those of 1.13 know the spelling with `_` alone."""
+        """Scripts older than LOCAL_RANK; those of 1.13 know only the spelling with `_`."""
         ways = [(["--pass-local-rank"], ["data"]), ([], ["--local_rank=${local_rank}", "data"])]
         for options, worker_args in ways:
             agent = self.start("--nproc-per-node=2", *options, worker="local_rank_worker.py", worker_args=worker_args)

@@ -1,4 +1,4 @@
-"""examples/pytorch/train.py, written for torchrun, under both launchers: equal losses, also over a crash and a restart."""
+"""examples/pytorch/train.py, written for torchrun, under both launchers: equal losses, also after a crash and a restart."""
 
 import os
 import re
@@ -10,9 +10,9 @@ import interop
 import launched
 
 EPOCHS = 2
-BATCH_SIZE = 128  # of each of two ranks
-# PyTorch 2.15 destroys a running std::thread when Python has already ended (seen once, on rank 1 after
-# destroy_process_group). The script has done its work; nothing of the launcher takes part.
+BATCH_SIZE = 128  # per rank; there are two
+# PyTorch 2.15 may destroy a running std::thread after Python has finalized (seen once, on rank 1 after
+# destroy_process_group). The script has done its work by then, and the launcher is not involved.
 ABORTED_AT_EXIT = re.compile(
     rf"^epoch {EPOCHS} loss .*terminate called without an active exception\nFatal Python error: Aborted\n.*<no Python frame>",
     re.MULTILINE | re.DOTALL)
@@ -25,14 +25,14 @@ class ExampleTest(unittest.TestCase):
         self.job = self.enterContext(launched.Job())
 
     def train(self, launcher, name, *script_options, **job_options):
-        """What a run says, the paths of its snapshot left out. A run that PyTorch aborts at its exit is repeated once."""
+        """The output of a run without the paths of its snapshot. A run that PyTorch aborts at exit is repeated once."""
         snapshot = os.path.join(self.folder, name)
         try:
             output = self.run_job(launcher, snapshot, *script_options, **job_options)
         except AssertionError as error:
             if not ABORTED_AT_EXIT.search(str(error)):
                 raise
-            print(f"PyTorch aborted at its exit, the run is repeated:\n{error}", file=sys.stderr)
+            print(f"PyTorch aborted at exit; repeating the run:\n{error}", file=sys.stderr)
             if os.path.exists(snapshot):
                 os.remove(snapshot)
             output = self.run_job(launcher, snapshot, *script_options, **job_options)
@@ -55,14 +55,14 @@ class ExampleTest(unittest.TestCase):
         ))
 
     def losses(self, output):
-        """The losses of all epochs, digit by digit; each epoch is done once."""
+        """The losses of all epochs as text. Expects that each epoch is done once."""
         lines = re.findall(r"^epoch (\d+) loss (\S+)$", output, re.MULTILINE)
         self.assertEqual([int(epoch) for epoch, _ in lines], list(range(1, EPOCHS + 1)), output)
         return [loss for _, loss in lines]
 
     def test_losses(self):
         undisturbed = self.losses(self.train(self.job.ddprun, "undisturbed"))
-        self.assertLess(float(undisturbed[-1]), float(undisturbed[0]) - 0.5, "it has not learned much")
+        self.assertLess(float(undisturbed[-1]), float(undisturbed[0]) - 0.5, "the loss did not fall enough")
 
         for launcher, changes in ((self.job.ddprun, {}), (self.job.torchrun, launched.RESTARTABLE)):
             name = launcher.__name__

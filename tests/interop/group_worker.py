@@ -1,6 +1,6 @@
-"""What PyTorch scripts do in and around their process group, each thing checked on every rank of two.
+"""Typical operations of PyTorch scripts with process groups and stores, checked on both of two ranks.
 
-Knows of its launcher what torch.distributed says. Prints `rank=N passed=NAME` for each check.
+Knows its launcher only through torch.distributed. Prints `rank=N passed=NAME` for each check.
 """
 
 import datetime
@@ -21,7 +21,7 @@ def agent_store():
 
 
 def launched_elastically():
-    """The ways in which scripts find out that torchrun started them."""
+    """The ways in which scripts detect that torchrun started them."""
     assert dist.is_available() and dist.is_initialized()
     assert dist.is_torchelastic_launched()
     assert (dist.get_rank(), dist.get_world_size()) == (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
@@ -32,7 +32,7 @@ def launched_elastically():
 
 
 def collectives():
-    """Returns every tensor that it has used."""
+    """Returns all tensors that it used."""
     rank, size = dist.get_rank(), dist.get_world_size()
     total = torch.tensor([rank + 1.0])
     dist.all_reduce(total)
@@ -69,7 +69,7 @@ def monitored_barrier():
 
 
 def monitored_barrier_names_who_is_missing():
-    group = dist.new_group()  # of its own: the others go on with theirs
+    group = dist.new_group()  # separate, since its barrier fails
     store = agent_store()
     if dist.get_rank() == 0:
         try:
@@ -77,15 +77,15 @@ def monitored_barrier_names_who_is_missing():
         except RuntimeError as error:
             assert "Rank 1 failed to pass monitoredBarrier" in str(error), error
         else:
-            raise AssertionError("a rank is missing, and the barrier was passed")
-        store.set("rank 0 has given up", "")
+            raise AssertionError("the barrier was passed although a rank is missing")
+        store.set("rank 0 has timed out", "")
     else:
-        store.wait(["rank 0 has given up"], LONG)
+        store.wait(["rank 0 has timed out"], LONG)
 
 
 def new_group():
     rank, size = dist.get_rank(), dist.get_world_size()
-    alone = [dist.new_group([member]) for member in range(size)]  # every rank makes every group
+    alone = [dist.new_group([member]) for member in range(size)]  # every rank must create every group
     everybody = dist.new_group(list(range(size)), timeout=LONG)
     one = torch.ones(1)
     dist.all_reduce(one, group=alone[rank])
@@ -95,14 +95,14 @@ def new_group():
 
 
 def store_client():
-    """A client of its own at the address that the environment names."""
+    """A separate client at the address in the environment."""
     store = dist.PrefixStore("script", agent_store())
     store.set(f"from {dist.get_rank()}", str(dist.get_rank()))
     assert [store.get(f"from {rank}") for rank in range(dist.get_world_size())] == [b"0", b"1"]
 
 
 def in_spawned(index, path, expected):
-    """A child of a worker: it has its parent's environment, and a group of its own by a file."""
+    """A child of a worker: it has its parent's environment and joins a separate group through a file."""
     dist.init_process_group("gloo", init_method=f"file://{path}", rank=index, world_size=2, timeout=LONG)
     total = torch.tensor([expected / 2.0])
     dist.all_reduce(total)
@@ -130,15 +130,15 @@ CHECKS = [
 
 
 def say(text):
-    sys.stdout.write(text + "\n")  # with -u, print() writes a line in two pieces, between which another rank's may come
+    sys.stdout.write(text + "\n")  # one write: with -u, print() writes text and newline separately
     sys.stdout.flush()
 
 
 def forget_group(store):
-    """Removes what a group that is left has put into the store, so that the next one does not meet there with the dead.
+    """Removes the keys of a destroyed group from the store, so that the next group does not read stale addresses.
 
-    PyTorch itself leaves it to luck, under any launcher: a second group has the keys of the first, and a rank that is fast reads
-    the other's address of before. Where the keys cannot be listed, the attempt is a part of them.
+    PyTorch has this race under any launcher: a second group uses the same keys as the first, and a fast rank may read
+    the other rank's old address. In versions whose store cannot list keys, the keys contain the attempt.
     """
     size = dist.get_world_size()
     dist.destroy_process_group()
@@ -162,8 +162,8 @@ def main():
         say(f"rank={rank} passed={check.__name__}")
     forget_group(agent_store())
     dist.init_process_group("gloo", init_method="env://", timeout=LONG)
-    # PyTorch 2.1 destroys a group by waiting for the group's threads without letting them have the interpreter. A thread needs it
-    # to give back a tensor that nobody else has any more, and the worker hangs, under any launcher. So these stay until then.
+    # PyTorch 2.1 joins a group's threads in destroy_process_group without releasing the GIL. A thread that drops the last
+    # reference to a tensor needs the GIL, so the worker hangs, under any launcher. These references avoid that.
     kept = collectives()
     say(f"rank={rank} passed=a_second_group")
     dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""What the interoperability tests share."""
+"""Helpers shared by the interoperability tests."""
 
 import os
 import socket
@@ -8,7 +8,7 @@ import sys
 import time
 import unittest
 
-# No wait is longer.
+# Upper bound of every wait.
 DEADLINE_S = 240
 
 try:
@@ -20,22 +20,22 @@ except ImportError as error:
 
 
 def path_of(name):
-    """A file beside this one, or built from here."""
+    """Path of a file of this folder, or of a program built in it."""
     return os.path.join(os.environ.get("DDPRUN_INTEROP_DIR", os.path.dirname(os.path.abspath(__file__))), name)
 
 
 def deadline():
-    """When a wait that begins now must have ended, by time.monotonic()."""
+    """The deadline of a wait that starts now, by time.monotonic()."""
     return time.monotonic() + DEADLINE_S
 
 
 def pythons():
-    """The interpreters of a test with several PyTorch versions: those of DDPRUN_PYTHONS (colons between), else this one."""
+    """Interpreters for tests with several PyTorch versions: those of DDPRUN_PYTHONS (colon-separated), else this one."""
     return [path for path in os.environ.get("DDPRUN_PYTHONS", "").split(":") if path] or [sys.executable]
 
 
 class StoreServer:
-    """A worker store in a process of its own, gone at the end of the `with`."""
+    """A worker store in a separate process, stopped at the end of the `with`."""
 
     def __enter__(self):
         self.process = subprocess.Popen([path_of("store_server")], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -53,7 +53,7 @@ class StoreServer:
 
 
 class RawClient:
-    """The protocol of PyTorch 2.2 and later by hand, whatever the PyTorch of this interpreter speaks."""
+    """A client that speaks the protocol of PyTorch 2.2 and later, independent of this interpreter's PyTorch."""
 
     def __init__(self, port):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
@@ -67,7 +67,7 @@ class RawClient:
         while len(data) < size:
             piece = self.socket.recv(size - len(data))
             if not piece:
-                raise ConnectionError("the store hung up")
+                raise ConnectionError("the store closed the connection")
             data += piece
         return data
 
@@ -76,7 +76,7 @@ class RawClient:
         return struct.pack("<Q", len(data)) + data
 
     def set(self, key, value):
-        """The store has it when this returns: the request has no answer of its own, that of a second one shows it."""
+        """Returns when the store has the value. The request has no answer, so it sends a second one that has."""
         self.socket.sendall(b"\x01" + self.string(key) + self.string(value))
         self.get(key)
 

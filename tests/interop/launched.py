@@ -1,4 +1,4 @@
-"""Launchers under test, and everything that they start: told apart from other processes by a mark in the environment."""
+"""Launchers under test and all processes that they start, identified by a mark in the environment."""
 
 import os
 import pathlib
@@ -14,18 +14,18 @@ import interop
 
 DDPRUN = interop.path_of("../../launcher/ddprun")
 TORCHRUN = interop.path_of("run_torchrun.py")
-# Environment in which current torchruns restart workers reliably. Otherwise new workers meet at the store of the old ones, with the
-# addresses of the dead in it, and hang or fail again.
+# Environment in which current torchruns restart workers reliably. Otherwise new workers use the old workers' store,
+# which still contains their addresses, and hang or fail again.
 RESTARTABLE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 MARK = "DDPRUN_INTEROP_MARK"
-# What a launcher started may end a moment after it, no later.
+# Time in which all processes of a launcher must exit after it.
 LEFTOVERS_S = 20
-# For processes that hang to say where.
+# Time in which hanging processes write their stacks.
 STACKS_S = 2
 
 
 def environment(python=sys.executable, **more):
-    """For workers of `python` that meet on the loopback; a value None leaves its variable out."""
+    """The environment of workers of `python` on the loopback interface; a value of None removes the variable."""
     variables = dict(os.environ,
                      PYTHON_EXEC=python,
                      PYTHONDONTWRITEBYTECODE="1",
@@ -37,7 +37,7 @@ def environment(python=sys.executable, **more):
 
 
 class Launched:
-    """One command; its output goes to a file, so that nobody waits for a reader."""
+    """One command. Its output goes to a file, so that it never blocks on a pipe."""
 
     def __init__(self, command, env):
         self.command = command
@@ -45,11 +45,11 @@ class Launched:
         self.process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=self._file, stderr=subprocess.STDOUT)
 
     def wait(self, deadline):
-        """The exit status, once it has ended; AssertionError with its output when it has not in time."""
+        """Waits for the exit status; AssertionError with the output on timeout."""
         try:
             return self.process.wait(max(0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"{' '.join(self.command)} has not ended after {interop.DEADLINE_S} s:\n{self.output}") from None
+            raise AssertionError(f"{' '.join(self.command)} has not exited after {interop.DEADLINE_S} s:\n{self.output}") from None
 
     @property
     def output(self):
@@ -63,7 +63,7 @@ class Launched:
 
 
 class Job:
-    """In a `with`: starts commands; at its end nothing that they have started is left, or it is an error."""
+    """Starts commands; the end of the `with` fails if any process that they started is left."""
 
     def __enter__(self):
         self._mark = uuid.uuid4().hex
@@ -78,10 +78,10 @@ class Job:
             _kill(pid)
         self._await_end(LEFTOVERS_S)
         if kind is None and left:
-            raise AssertionError(f"left {LEFTOVERS_S} s after the launchers ended: {sorted(left.values())}")
+            raise AssertionError(f"left {LEFTOVERS_S} s after the launchers exited: {sorted(left.values())}")
 
     def start(self, *command, **environment_changes):
-        """See environment() for the changes."""
+        """Starts a command; see environment() for the changes."""
         env = environment(**environment_changes)
         env[MARK] = self._mark
         self._launched.append(Launched(list(command), env))
@@ -91,32 +91,32 @@ class Job:
         return self.start(DDPRUN, *args, **environment_changes)
 
     def torchrun(self, *args, python=sys.executable, **environment_changes):
-        """torchrun of `python`'s PyTorch."""
+        """Starts torchrun of `python`'s PyTorch."""
         return self.start(python, TORCHRUN, *args, python=python, **environment_changes)
 
     def store(self):
-        """A `ddprun --store-only`; returns its port."""
+        """Starts `ddprun --store-only`; returns its port."""
         env = environment(**{MARK: self._mark})
         process = subprocess.Popen([DDPRUN, "--store-only"], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         self._launched.append(_Store(process))
         return int(process.stdout.readline())
 
     def finish(self, *launched):
-        """The output of all, once each has ended with status 0; AssertionError with the outputs otherwise."""
+        """Waits until all have exited with status 0 and returns their outputs; AssertionError with the outputs otherwise."""
         deadline = interop.deadline()
         try:
             statuses = [one.wait(deadline) for one in launched]
         except AssertionError as error:
             what = str(error).partition("\n")[0]
             there = self._make_all_say_where()
-            raise AssertionError("\n".join([what, "still there:", *there, *(one.output for one in launched)])) from None
+            raise AssertionError("\n".join([what, "still running:", *there, *(one.output for one in launched)])) from None
         output = "\n".join(one.output for one in launched)
         if any(statuses):
-            raise AssertionError(f"ended with {statuses}:\n{output}")
+            raise AssertionError(f"exited with {statuses}:\n{output}")
         return output
 
     def marked(self):
-        """{pid: its command line} of all live processes that a command of this job has started."""
+        """{pid: command line} of all live processes that commands of this job have started."""
         needle = f"{MARK}={self._mark}".encode()
         found = {}
         for name in os.listdir("/proc"):
@@ -126,11 +126,12 @@ class Job:
                     if needle in (folder / "environ").read_bytes().split(b"\0"):
                         found[int(name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 except OSError:
-                    pass  # gone meanwhile, or a stranger's
+                    pass  # has exited, or belongs to another user
         return found
 
     def _make_all_say_where(self):
-        """The command lines of what is still there. Python writes the stacks of its threads when it is aborted, into the output."""
+        """Aborts the remaining processes, so that Python writes the stacks of its threads to the output. Returns their
+        command lines."""
         there = self.marked()
         launchers = {one.process.pid for one in self._launched}
         for pid in there.keys() - launchers:
@@ -139,7 +140,7 @@ class Job:
         return [f"{pid}: {command}" for pid, command in sorted(there.items())]
 
     def _await_end(self, timeout_s):
-        """What is left of the marked processes when all have ended or the time has."""
+        """Waits until all marked processes have exited, or the timeout; returns those that are left."""
         deadline = time.monotonic() + timeout_s
         while True:
             left = self.marked()

@@ -1,7 +1,7 @@
 """Clients and worker groups of several PyTorch versions at one port at the same time.
 
-The versions are those of interop.pythons(): a run with 1.13.1, 2.1.2 and a current one has every dialect of the protocol. With fewer
-interpreters than three, the same take part several times.
+The versions are those of interop.pythons(): a run with 1.13.1, 2.1.2 and a current one covers every dialect of the
+protocol. With fewer than three interpreters, some are used several times.
 """
 
 import itertools
@@ -19,7 +19,7 @@ PYTHONS = list(itertools.islice(itertools.cycle(interop.pythons()), max(3, len(i
 
 
 class Peer:
-    """A store_peer.py; ask() and answer() are apart, so that several peers can be waiting."""
+    """A store_peer.py. ask() and answer() are separate, so that several peers can wait at once."""
 
     def __init__(self, python, port, world_size):
         self.process = subprocess.Popen([python, interop.path_of("store_peer.py"), str(port), str(world_size)],
@@ -33,10 +33,10 @@ class Peer:
         self.process.stdin.flush()
 
     def answer(self):
-        """Store operations have deadlines of their own: an answer comes, or the peer has ended."""
+        """Never blocks forever, since store operations have timeouts: the peer answers or has exited."""
         line = self.process.stdout.readline()
         if not line:
-            raise AssertionError(f"{self.process.args} ended with {self.process.wait(interop.DEADLINE_S)}")
+            raise AssertionError(f"{self.process.args} exited with {self.process.wait(interop.DEADLINE_S)}")
         return json.loads(line)
 
     def do(self, *request):
@@ -44,7 +44,7 @@ class Peer:
         return self.answer()
 
     def close(self):
-        self.process.stdin.close()  # it ends at the end of its input
+        self.process.stdin.close()  # it exits at the end of its input
         try:
             self.process.wait(interop.DEADLINE_S)
         finally:
@@ -65,7 +65,7 @@ class ClientsTest(unittest.TestCase):
         cls.addClassCleanup(cls.raw.close)
 
     def together(self, *request):
-        """What each peer answers to the same request, all being asked before one has answered."""
+        """Sends the same request to all peers, then returns their answers."""
         for peer in self.peers:
             peer.ask(*request)
         return [peer.answer() for peer in self.peers]
@@ -73,10 +73,10 @@ class ClientsTest(unittest.TestCase):
     def able(self, operation):
         return [peer for peer in self.peers if peer.do("has", operation)]
 
-    def test_all_are_counted_in_one_place(self):
+    def test_one_count_of_all_clients(self):
         self.assertEqual(self.raw.get(b"init/"), str(len(PYTHONS)).encode())
 
-    def test_what_one_sets_all_see(self):
+    def test_a_value_set_by_one_is_visible_to_all(self):
         for i, peer in enumerate(self.peers):
             peer.do("set", f"shared {i}", f"of {i}")
         for i in range(len(self.peers)):
@@ -89,7 +89,7 @@ class ClientsTest(unittest.TestCase):
         for mine in seen:
             self.assertEqual(mine, sorted(mine))
 
-    def test_one_wins_a_compare_set(self):
+    def test_exactly_one_wins_a_compare_set(self):
         for i, peer in enumerate(self.peers):
             peer.ask("compare_set", "leader", "", str(i))
         winners = [peer.answer() for peer in self.peers]
@@ -97,7 +97,7 @@ class ClientsTest(unittest.TestCase):
         self.assertIn(winners[0], [str(i) for i in range(len(self.peers))])
         self.assertEqual(self.together("get", "leader"), winners)
 
-    def test_blocking_gets_are_ended_by_other_versions(self):
+    def test_blocking_gets_are_woken_by_other_versions(self):
         turns, size = 50, len(self.peers)
         for i, peer in enumerate(self.peers):
             peer.ask("ring", "turn ", i, size, turns)
@@ -119,15 +119,15 @@ class ClientsTest(unittest.TestCase):
             self.assertTrue(peer.do("delete_key", "short"))
             self.assertEqual(self.together("num_keys"), [before] * len(self.peers))
 
-    def test_who_gives_up_waiting_stays_in_step(self):
+    def test_a_client_stays_in_sync_after_a_timed_out_wait(self):
         answers = self.together("wait_ms", "never before", 1000)
         self.assertTrue(all("error" in answer for answer in answers), answers)
         self.assertEqual(sorted(self.together("add", "after", 1)), list(range(1, len(self.peers) + 1)))
-        self.raw.set(b"/never before", b"now")  # must not be answered to those who have given up
+        self.raw.set(b"/never before", b"now")  # must not be answered to clients whose wait has timed out
         self.assertEqual(self.together("add", "after", 0), [len(self.peers)] * len(self.peers))
         self.assertEqual(self.together("get", "never before"), ["now"] * len(self.peers))
 
-    def test_append_and_many_keys_of_those_who_have_them(self):
+    def test_append_and_multi_keys_of_clients_that_support_them(self):
         for peer in self.able("append"):
             peer.do("append", "appended", "x" * 3000)  # more than the client sends at once
             peer.do("multi_set", ["many 1", "many 2"], ["1", "2"])
@@ -152,8 +152,8 @@ class GroupsTest(unittest.TestCase):
                     self.assertAlmostEqual(float(weight), self.expected(), places=5)
 
     def start(self, job, port, number, python):
-        """By env:// there is room in a store for a group of each version: up to 2.1 they put the attempt before their keys. Groups
-        of one version need prefixes of their own."""
+        """With env:// one store has room for a group of each version: up to 2.1 the keys begin with the attempt. Groups of
+        one version need separate prefixes."""
         if len(interop.pythons()) > 1:
             script = [interop.path_of("torch_worker.py")]
         else:
@@ -168,7 +168,7 @@ class GroupsTest(unittest.TestCase):
         return [job.start(python, *script, python=python, RANK=str(rank), **variables) for rank in range(self.WORLD_SIZE)]
 
     def expected(self):
-        """The same step in one process. Random numbers from a seed are the same in all versions."""
+        """The same step in one process. Seeded random numbers are the same in all versions."""
         inputs = torch.cat([torch_worker.make_inputs(rank) for rank in range(self.WORLD_SIZE)])
         return torch_worker.step(torch_worker.make_model(seed=0), inputs)
 

@@ -1,4 +1,4 @@
-"""torch_worker, where rank 0 is to be the server of the store."""
+"""torch_worker, in which rank 0 hosts the store."""
 
 import os
 

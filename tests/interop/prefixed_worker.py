@@ -1,4 +1,4 @@
-"""torch_worker in a group of its own below a prefix, so that several groups fit into one store: prefixed_worker.py PREFIX."""
+"""torch_worker whose group uses keys below a prefix, so that several groups share one store: prefixed_worker.py PREFIX."""
 
 import datetime
 import os

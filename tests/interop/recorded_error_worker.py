@@ -1,4 +1,4 @@
-"""Fails with an exception under PyTorch's @record, which leaves it in the error file of the worker."""
+"""Fails with an exception under PyTorch's @record, which writes it to the worker's error file."""
 
 import os
 

@@ -1,7 +1,7 @@
-"""torchrun of this interpreter's PyTorch, also where its package cannot start it.
+"""torchrun of this interpreter's PyTorch, also in versions whose own script fails at its start.
 
-PyTorch 1.13 looks up the value of --redirects and --tee among the members of an enum.Flag. From Python 3.11 on that iteration
-leaves out the member 0, which is their default, so that Debian 12's torchrun ends with an AttributeError before it has begun.
+PyTorch 1.13 looks up the value of --redirects and --tee by iterating over an enum.Flag. From Python 3.11 on that
+iteration omits the member 0, which is the default, so Debian 12's torchrun fails with an AttributeError at its start.
 """
 
 from torch.distributed.elastic.multiprocessing.api import Std
@@ -9,7 +9,7 @@ from torch.distributed.run import main
 
 
 def read_streams(text):
-    """`3` is for all ranks, `0:1,2:3` for some."""
+    """Parses `3`, for all ranks, or `0:1,2:3`, for some."""
     if ":" not in text:
         return Std(int(text))
     ranks = (item.split(":") for item in text.split(","))

@@ -1,6 +1,6 @@
-"""PyTorch's TCPStore client against our store: every operation that it has.
+"""PyTorch's TCPStore client with ddprun's store: every operation of the client.
 
-What a PyTorch server answers as well is also asked of one of this interpreter's own, so that what is expected here is PyTorch's.
+Tests of operations that PyTorch's own server supports also run against that server, which proves their expectations.
 """
 
 import datetime
@@ -13,20 +13,20 @@ import torch
 from torch.distributed import PrefixStore, TCPStore
 
 LONG = datetime.timedelta(seconds=interop.DEADLINE_S)
-SHORT = datetime.timedelta(seconds=1)  # whole seconds: older clients know no less
+SHORT = datetime.timedelta(seconds=1)  # older clients only support whole seconds
 
-# All that clients have had so far. `libuvBackend` tells of the server in their own process.
+# All operations of clients so far. `libuvBackend` describes the server in the client's own process.
 KNOWN = set("""add append barrier check clone compare_set delete_key get has_extended_api host libuvBackend list_keys multi_get multi_set
                num_keys port queue_len queue_pop queue_push set set_timeout timeout wait""".split())
 
 
 def needs(operation):
-    """Only for clients that have `operation`; current ones have all."""
+    """Skips the test for clients without `operation`; current clients have all."""
     return unittest.skipUnless(hasattr(TCPStore, operation), f"the client of {torch.__version__} has no {operation}")
 
 
 def in_another_thread(work):
-    """Starts it; the function returned gives its result, or raises what it has raised."""
+    """Starts `work`; the returned function returns its result or raises its exception."""
     done = {}
 
     def run():
@@ -48,7 +48,7 @@ def in_another_thread(work):
 
 
 class Operations:
-    """The tests; a subclass has `self.port` of a server that is new for each of them."""
+    """The tests. A subclass sets `self.port` of a new server for each test."""
 
     def client(self, timeout=LONG, **kwargs):
         return TCPStore("127.0.0.1", self.port, is_master=False, timeout=timeout, **kwargs)
@@ -78,7 +78,7 @@ class Operations:
         self.store.set("n", " 12 and more")
         self.assertEqual(self.store.add("n", 1), 13)
 
-    def test_add_to_text_ends_that_client_alone(self):
+    def test_add_to_text_only_disconnects_that_client(self):
         self.store.set("text", "abc")
         other = self.client()
         with self.assertRaises(RuntimeError):
@@ -169,12 +169,12 @@ class Operations:
 
     @needs("append")
     def test_append(self):
-        self.store.append("k", "ab")  # the first request: 2.1's has a code that was DELETE_KEY's before
+        self.store.append("k", "ab")  # as first request: 2.1's opcode for it was DELETE_KEY's before
         self.store.append("k", "cd")
         self.assertEqual(self.store.get("k"), b"abcd")
         other = self.client()
         value = in_another_thread(lambda: other.get("late"))
-        long = "x" * 100_000  # a client sends it in many pieces
+        long = "x" * 100_000  # the client sends it in many pieces
         self.store.append("late", long)
         self.assertEqual(value(), long.encode())
 
@@ -188,7 +188,7 @@ class Operations:
         self.assertEqual(values(), [b"1", b""])
 
     @needs("has_extended_api")
-    def test_the_client_knows_that_it_can_do_more(self):
+    def test_the_client_reports_the_extended_api(self):
         self.assertTrue(self.store.has_extended_api())
 
     @needs("queue_push")
@@ -218,14 +218,14 @@ class Operations:
         self.assertIsNone(waiting())
 
     @needs("clone")
-    def test_a_clone_is_a_client_of_its_own(self):
+    def test_a_clone_is_an_independent_client(self):
         clone = self.store.clone()
         value = in_another_thread(lambda: clone.get("late"))
         self.store.set("late", "there")  # while the clone waits
         self.assertEqual(value(), b"there")
 
     @needs("clone")
-    def test_clients_that_ask_for_another_backend(self):
+    def test_clients_that_request_another_backend(self):
         for use_libuv in (False, True):
             store = self.client(use_libuv=use_libuv)
             self.assertEqual(store.add("n", 1), 1 + use_libuv)
@@ -243,7 +243,7 @@ class StoreClientTest(Operations, unittest.TestCase):
         return raw
 
     def test_every_operation_has_a_test(self):
-        """A PyTorch that can do what none could before is to be noticed."""
+        """Fails for a PyTorch with new operations."""
         self.assertEqual({name for name in dir(TCPStore) if not name.startswith("_")} - KNOWN, set())
 
     def test_large_and_binary_values(self):
@@ -267,24 +267,24 @@ class StoreClientTest(Operations, unittest.TestCase):
         self.assertEqual(self.raw().get(b"init/"), b"2")
         del clients
 
-    def test_dialects_meet(self):
+    def test_clients_of_different_dialects_share_the_store(self):
         raw = self.raw()
         raw.set(b"/from-raw", b"1")
         self.assertEqual(self.store.get("from-raw"), b"1")
         self.store.add("shared", 1)
         self.assertEqual(raw.add(b"/shared", 1), 2)
 
-    def test_who_gives_up_waiting_stays_in_step(self):
+    def test_a_client_stays_in_sync_after_a_timed_out_wait(self):
         with self.assertRaises(RuntimeError):
             self.store.wait(["missing"], SHORT)
-        # Clients before 2.1 tell nobody that they gave up. Their next request tells us: from then on the key that comes
-        # must not be answered, or the answer would be taken for a part of another one.
+        # Clients before 2.1 do not cancel a wait that has timed out. Their next request implies it: from then on the store
+        # must not answer the wait, or the client would take that for part of another answer.
         self.assertEqual(self.store.add("n", 3), 3)
         self.client().set("missing", "here")
         self.assertEqual(self.store.add("n", 3), 6)
         self.assertEqual(self.store.get("missing"), b"here")
 
-    def test_a_store_that_is_gone_is_an_error(self):
+    def test_a_lost_store_is_an_error(self):
         self.store.set("k", "v")
         self.server.stop()
         with self.assertRaises(RuntimeError):
@@ -292,7 +292,7 @@ class StoreClientTest(Operations, unittest.TestCase):
 
 
 class PyTorchServerTest(Operations, unittest.TestCase):
-    """The same of PyTorch's own server."""
+    """The same tests with PyTorch's own server."""
 
     def setUp(self):
         self.server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=LONG)
@@ -300,7 +300,7 @@ class PyTorchServerTest(Operations, unittest.TestCase):
         self.store = self.client()
 
     def tearDown(self):
-        # The client first: one of PyTorch 1.13 whose server resets the connection ends the process.
+        # The client first: in PyTorch 1.13 a reset connection terminates the client's process.
         del self.store
         del self.server
 

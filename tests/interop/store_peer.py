@@ -1,6 +1,7 @@
-"""A store client of this interpreter's PyTorch that does as it is told: store_peer.py PORT WORLD_SIZE.
+"""A store client of this interpreter's PyTorch, controlled by its input: store_peer.py PORT WORLD_SIZE.
 
-Reads JSON lines [operation, arguments...] and answers each with a line: the result, values as text, or {"error": "..."}.
+Reads JSON lines [operation, arguments...] and answers each with a line: the result with values as text, or
+{"error": "..."}.
 """
 
 import datetime
@@ -11,7 +12,8 @@ import torch
 from torch.distributed import TCPStore
 
 LONG = datetime.timedelta(seconds=60)
-# The store does not answer these, so that others' requests may come before. The answer to another request shows that they are done.
+# The store does not answer these requests, so other clients' requests may be handled before them. The answer to a
+# further request shows that they are done.
 UNANSWERED = {"set", "append", "multi_set"}
 
 
@@ -32,7 +34,7 @@ class Peer:
         return [self.store.add(key, 1) for _ in range(times)]
 
     def ring(self, prefix, index, size, turns):
-        """Waits for this peer's turn, then gives the next one its own, again and again."""
+        """Waits for this peer's turn and then sets the key of the next peer's turn, `turns` times."""
         for turn in range(turns):
             mine = turn * size + index
             assert self.store.get(f"{prefix}{mine}") == str(mine).encode()
@@ -52,7 +54,7 @@ def main():
     for line in sys.stdin:
         try:
             answer = peer.do(*json.loads(line))
-        except Exception as error:  # any at all: it is for the test to judge
+        except Exception as error:  # reported to the test, which checks it
             answer = {"error": str(error)}
         print(json.dumps(answer), flush=True)
 

@@ -1,5 +1,5 @@
-// A worker store and nothing else, for tests: prints its port on the first line of standard output and ends
-// when its standard input does. What goes wrong with a connection is told on standard error.
+// A standalone worker store for tests: prints its port on the first line of standard output and exits at the
+// end of its standard input. Connection errors are logged to standard error.
 
 #include <unistd.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 namespace asio = boost::asio;
 
-// Calls `ended` when `input` has come to its end.
+// Calls `ended` at the end of `input`.
 void AwaitEnd(asio::posix::stream_descriptor& input, std::function<void()> ended) {
   static std::array<char, 256> ignored;
   input.async_read_some(asio::buffer(ignored), [&input, ended](boost::system::error_code ec, size_t) {

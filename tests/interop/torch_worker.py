@@ -1,9 +1,9 @@
-"""An unmodified PyTorch worker: joins its group, sums over all ranks, and does one data-parallel step.
+"""A plain PyTorch worker: joins its group, sums over all ranks, and does one data-parallel step.
 
-Knows nothing of the launcher that starts it. Prints one line:
+It is independent of its launcher. Prints one line:
     rank=0 world_size=2 sum=3 weight=-0.123456
-where sum is that of all ranks' (rank + 1), and weight that of the model's parameters after the step: the same on every
-rank.
+`sum` is the sum of (rank + 1) over all ranks; `weight` is the sum of the model's parameters after the step, equal on all
+ranks.
 """
 
 import os
@@ -32,10 +32,10 @@ def make_inputs(rank):
 
 
 def end():
-    """Ends this process well, but does not wait for PyTorch to be taken apart.
+    """Exits with 0 without finalizing PyTorch.
 
-    Under any launcher, a thread of the group that gives back a Python object of the last operation just then aborts the process
-    (PyTorch 2.15, on a busy machine).
+    Under any launcher, a group's thread that releases a Python object of the last operation during finalization aborts
+    the process (PyTorch 2.15, on a busy machine).
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -43,15 +43,15 @@ def end():
 
 
 def work():
-    """What is to be done in a group that has formed; leaves it, and ends."""
+    """Does the work in a group that has formed, leaves the group, and exits."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
 
     total = torch.tensor([rank + 1.0])
     dist.all_reduce(total)
 
-    # Every rank begins with other parameters: those of rank 0 must win.
+    # Every rank starts with different parameters; those of rank 0 must be used.
     weight = step(DistributedDataParallel(make_model(seed=rank)), make_inputs(rank))
-    # In one piece: with python -u, print() writes a line and its end apart, and another rank's may come between.
+    # One write: with python -u, print() writes text and newline separately, and ranks would be mixed.
     sys.stdout.write(f"rank={rank} world_size={world_size} sum={total.item():g} weight={weight:.6f}\n")
     sys.stdout.flush()
     dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Two torchrun agents, one for each of two nodes, meet at `ddprun --store-only`: the store serves them as their own would."""
+"""Two torchrun agents, one per node, use `ddprun --store-only` as their store."""
 
 import os
 import re
@@ -15,13 +15,13 @@ OPTIONS = [
     "--monitor_interval=0.1",
     "--rdzv_backend=c10d",
     "--rdzv_id=interop",
-    "--rdzv_conf=is_host=0",  # neither agent is to host the store, though its address is this host's
+    "--rdzv_conf=is_host=0",  # no agent hosts the store, although its address is this host's
 ]
 
 
 class TorchrunAgentsTest(unittest.TestCase):
     def run_agents(self, *command, max_restarts=0, **environment_changes):
-        """The output of both agents, which both end well."""
+        """The output of both agents, which must exit with 0."""
         with tempfile.TemporaryDirectory() as logs, launched.Job() as job:
             options = [*OPTIONS, f"--max_restarts={max_restarts}", f"--log_dir={logs}", f"--rdzv_endpoint=127.0.0.1:{job.store()}"]
             return job.finish(*[job.torchrun(*options, *command, **environment_changes) for _ in range(2)])
@@ -30,7 +30,7 @@ class TorchrunAgentsTest(unittest.TestCase):
         ranks = re.findall(r"rank=(\d) world_size=2 sum=3 weight=", output)
         self.assertEqual(sorted(ranks), ["0", "1"], output)
 
-    @unittest.skipIf(torch.__version__ < "2", "workers of 1.x never share their agents' store with this back end")
+    @unittest.skipIf(torch.__version__ < "2", "workers of 1.x never share their agents' store with this backend")
     def test_workers_share_the_agents_store(self):
         self.check_ranks(self.run_agents(interop.path_of("torch_worker.py")))
 

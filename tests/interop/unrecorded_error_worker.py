@@ -1,4 +1,4 @@
-"""Fails with an exception that nothing records: no decorator, no process group."""
+"""Fails with an exception that PyTorch does not record: no decorator, no process group."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""PyTorch's own client of the watchdog, with a worker that hangs, under ddprun."""
+"""PyTorch's watchdog client under ddprun, with a worker that hangs."""
 
 import pathlib
 import re
@@ -18,11 +18,11 @@ class WatchdogTest(unittest.TestCase):
         command = ["--nproc-per-node=2", f"--log-dir={self.folder / 'logs'}", *options, interop.path_of("watchdog_worker.py")]
         return self.job.ddprun(*command, TORCHELASTIC_ENABLE_FILE_TIMER="1", TMPDIR=str(self.folder), **environment_changes)
 
-    def test_a_worker_that_hangs_is_ended_and_the_report_names_its_timer(self):
+    def test_a_hanging_worker_is_killed_and_the_report_names_its_timer(self):
         agent = self.start("--event-log-handler=console")
         self.assertEqual(agent.wait(interop.deadline()), 1, agent.output)
         output = agent.output
-        # The report may show the last lines of output again.
+        # The report may repeat the last lines of output.
         self.assertEqual(len(re.findall(r"^rank=\d steps=20$", output, re.MULTILINE)), 2, output)
         self.assertRegex(output, r'the watchdog timer "a step that hangs" of process \d+ has expired: sending it SIGKILL')
         self.assertRegex(output, r"rank 1 \(local_rank 1\) on .* failed: SIGKILL, its watchdog timer \"a step that hangs\" expired")
@@ -31,7 +31,7 @@ class WatchdogTest(unittest.TestCase):
             self.assertIn(f'{{"name": "{event}", "source": "AGENT"', output)
         self.assertEqual(list(self.folder.glob("watchdog_timer_*")), [])
 
-    def test_the_job_goes_on_after_a_restart(self):
+    def test_the_job_continues_after_a_restart(self):
         timers = self.folder / "timers"
         output = self.job.finish(self.start("--max-restarts=1", TORCHELASTIC_TIMER_FILE=str(timers)))
         self.assertIn("rank=0 done", output)

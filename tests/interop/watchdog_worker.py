@@ -1,4 +1,4 @@
-"""A worker that sets torchrun's watchdog timers with PyTorch's own client. Rank 1 forgets to release one, in round 0."""
+"""A worker that sets torchrun's watchdog timers with PyTorch's client. Rank 1 does not release one in round 0."""
 
 import os
 import threading

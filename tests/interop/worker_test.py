@@ -1,4 +1,4 @@
-"""Two unmodified PyTorch workers meet at our store, as they do under a launcher, and train one step together."""
+"""Two plain PyTorch workers join through ddprun's store, as under a launcher, and train one step together."""
 
 import os
 import re
@@ -33,7 +33,7 @@ def start_worker(rank, world_size, port, attempt):
 
 
 def expected_weight(world_size):
-    """One process with the data of all ranks and the parameters of rank 0."""
+    """The weight after one step of one process with the data of all ranks and the parameters of rank 0."""
     inputs = torch.cat([torch_worker.make_inputs(rank) for rank in range(world_size)])
     return torch_worker.step(torch_worker.make_model(seed=0), inputs)
 

@@ -53,7 +53,7 @@ std::string GoldenTrace(const Script& script) {
 std::string LineDiff(absl::string_view expected, absl::string_view actual) {
   if (expected == actual) return "";
   const std::vector<absl::string_view> a = Lines(expected), b = Lines(actual);
-  // common[i][j]: the most lines that a from i on and b from j on have in common, in order.
+  // common[i][j]: length of the longest common subsequence of a[i..] and b[j..].
   std::vector<std::vector<int>> common(a.size() + 1, std::vector<int>(b.size() + 1));
   for (size_t i = a.size(); i-- > 0;) {
     for (size_t j = b.size(); j-- > 0;) {
@@ -78,7 +78,7 @@ std::string LineDiff(absl::string_view expected, absl::string_view actual) {
                                   [](const auto& line) { return line.first != ' '; });
     if (near) absl::StrAppend(&diff, std::string(1, lines[i].first), " ", lines[i].second, "\n");
   }
-  return diff.empty() ? "only the last line end differs\n" : diff;
+  return diff.empty() ? "only the final newline differs\n" : diff;
 }
 
 }  // namespace ddprun::sim

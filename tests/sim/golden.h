@@ -1,5 +1,6 @@
-// Golden traces: worked examples of the protocol in tests/sim/golden, one story a file. A file is a comment, a script, a line
-// "----", and every line of the trace of that script with all messages but heartbeats and their answers.
+// Golden traces: worked examples of the protocol, one scenario per file in tests/sim/golden. A
+// file has a comment, a script, a line "----", and the script's full trace. The trace omits
+// heartbeats and their answers.
 #pragma once
 
 #include <string>
@@ -13,17 +14,17 @@ namespace ddprun::sim {
 struct Golden {
   std::string head;  // comment and script, as they are in the file
   Script script;
-  std::string expected;  // the trace, with a line end after each line
+  std::string expected;  // the trace; each line ends with '\n'
 };
 
-// Errors: kInvalidArgument: there is no line "----", or the script is none.
+// Errors: kInvalidArgument: there is no line "----", or the script is invalid.
 absl::StatusOr<Golden> ParseGolden(absl::string_view text);
 std::string ToString(const Golden& golden);
 
-// What a file with this script must expect. Times are seconds since the start.
+// The trace that a file with this script must contain. Times are seconds since the start.
 std::string GoldenTrace(const Script& script);
 
-// The lines that differ, "-" and "+" before them, with two equal lines around; empty: the texts are equal.
+// Differing lines prefixed with "-" or "+", with two lines of context. Empty if the texts are equal.
 std::string LineDiff(absl::string_view expected, absl::string_view actual);
 
 }  // namespace ddprun::sim

@@ -1,4 +1,4 @@
-// The golden traces hold to the letter, and showing details changes nothing.
+// The golden traces match exactly, and recording details does not change a run.
 
 #include "tests/sim/golden.h"
 
@@ -29,16 +29,16 @@ std::set<std::filesystem::path> Files() {
   return files;
 }
 
-TEST(GoldenTest, EveryTraceIsAsItIsWritten) {
+TEST(GoldenTest, EveryTraceMatchesItsFile) {
   for (const auto& path : Files()) {
     const Golden golden = Read(path);
     EXPECT_EQ(LineDiff(golden.expected, GoldenTrace(golden.script)), "")
-        << path << "; if the change is meant: tools/dev sim --golden=update";
+        << path << "; if the change is intended: tools/dev sim --golden=update";
   }
   EXPECT_EQ(Files().size(), 10u);
 }
 
-TEST(GoldenTest, EveryStoryHoldsItsRulesAndItsFaultsHitSomething) {
+TEST(GoldenTest, EveryScriptKeepsTheRulesAndEveryFaultTakesEffect) {
   for (const auto& path : Files()) {
     const Golden golden = Read(path);
     const SimResult result = RunScript(golden.script, /*print=*/false);
@@ -49,32 +49,32 @@ TEST(GoldenTest, EveryStoryHoldsItsRulesAndItsFaultsHitSomething) {
   }
 }
 
-TEST(GoldenTest, DetailsChangeNothingInTheRun) {
+TEST(GoldenTest, RecordingDetailsDoesNotChangeTheRun) {
   for (const auto& path : Files()) {
     const Golden golden = Read(path);
     int lines = 0;
-    const SimResult told = TellScript(golden.script, [&lines](TimePoint, absl::string_view) { ++lines; });
+    const SimResult detailed = TellScript(golden.script, [&lines](TimePoint, absl::string_view) { ++lines; });
     const SimResult silent = RunScript(golden.script, /*print=*/false);
-    EXPECT_EQ(told.trace_hash, silent.trace_hash) << path;
-    EXPECT_EQ(told.events, silent.events) << path;
+    EXPECT_EQ(detailed.trace_hash, silent.trace_hash) << path;
+    EXPECT_EQ(detailed.events, silent.events) << path;
     EXPECT_GT(lines, 20) << path;
   }
 }
 
-TEST(LineDiffTest, ShowsWhatDiffersWithTwoLinesAround) {
+TEST(LineDiffTest, ShowsDifferencesWithTwoLinesOfContext) {
   EXPECT_EQ(LineDiff("a\nb\n", "a\nb\n"), "");
   EXPECT_EQ(LineDiff("1\n2\n3\n4\n5\n6\n7\n", "1\n2\n3\nx\n5\n6\n7\n"), "  2\n  3\n- 4\n+ x\n  5\n  6\n");
   EXPECT_EQ(LineDiff("a\n", "a\nb\n"), "  a\n+ b\n");
-  EXPECT_EQ(LineDiff("a\n", "a"), "only the last line end differs\n");
+  EXPECT_EQ(LineDiff("a\n", "a"), "only the final newline differs\n");
 }
 
-TEST(ParseGoldenTest, NeedsARuleBetweenScriptAndTrace) {
+TEST(ParseGoldenTest, RequiresARuleBetweenScriptAndTrace) {
   EXPECT_EQ(ParseGolden("seed 1\n").status().message(), "there is no line \"----\"");
-  const absl::StatusOr<Golden> golden = ParseGolden("# A story.\nseed 7\n----\n  0.000  x\n");
+  const absl::StatusOr<Golden> golden = ParseGolden("# A comment.\nseed 7\n----\n  0.000  x\n");
   ASSERT_TRUE(golden.ok()) << golden.status();
   EXPECT_EQ(golden->script.settings.seed, 7u);
   EXPECT_EQ(golden->expected, "  0.000  x\n");
-  EXPECT_EQ(ToString(*golden), "# A story.\nseed 7\n----\n  0.000  x\n");
+  EXPECT_EQ(ToString(*golden), "# A comment.\nseed 7\n----\n  0.000  x\n");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Makes a failing script smaller.
+// Minimizes a failing script.
 #pragma once
 
 #include <functional>
@@ -7,8 +7,8 @@
 
 namespace ddprun::sim {
 
-// Leaves out faults as long as `fails` says that what is left still does: halves first, then ever smaller
-// parts, down to single ones, until none can be spared.
+// Removes faults while `fails` still returns true: first halves, then smaller parts, then single faults. In
+// the result no single fault can be removed.
 //   REQUIRES: fails(script).
 Script Minimized(Script script, const std::function<bool(const Script&)>& fails);
 

@@ -23,15 +23,15 @@ class Planner {
     }
     const Duration calm = settings_.calm;
     for (Duration at = Millis(100, 20000); at < calm; at += Millis(100, 15000)) {
-      // Trouble comes in company: what is done about one fault meets the next one.
-      const int company = random_.Chance(0.3) ? static_cast<int>(random_.Between(2, 5)) : 1;
+      // Faults also come in bursts, so that recovery from one is hit by the next.
+      const int burst = random_.Chance(0.3) ? static_cast<int>(random_.Between(2, 5)) : 1;
       Duration then = at;
-      for (int i = 0; i < company && then < calm; ++i) {
+      for (int i = 0; i < burst && then < calm; ++i) {
         DrawFault(then);
         then += random_.Chance(0.5) ? Millis(0, 20) : Millis(20, 1500);
       }
     }
-    // The job of some seeds does not end by itself.
+    // In some seeds an operator or a signal ends the job.
     if (random_.Chance(0.15)) {
       const bool with_its_host = settings_.hosted && random_.Chance(0.5);
       End(calm - Millis(1, 5000), with_its_host ? FaultKind::kTermAgent : FaultKind::kStopJob);
@@ -44,12 +44,12 @@ class Planner {
  private:
   Duration Millis(int64_t lo, int64_t hi) { return milliseconds(random_.Between(lo, hi)); }
   int AnyHost() { return static_cast<int>(random_.Between(0, settings_.num_hosts - 1)); }
-  // Also the coordinator's own.
+  // Includes the coordinator's host.
   int AnyMachine() {
     return static_cast<int>(random_.Between(0, settings_.num_hosts - (settings_.hosted ? 1 : 0)));
   }
 
-  // A rule that DrawSettings does not know has another value than the least in some seeds.
+  // Gives each rule that DrawSettings does not handle a value above its minimum in some seeds.
   void DrawOtherRules() {
     static constexpr absl::string_view kKnown[] = {
         "min_nodes",          "max_nodes",     "node_unit",
@@ -84,7 +84,7 @@ class Planner {
       s.save = Millis(0, 100);
     } else if (random_.Chance(0.5)) {
       s.save = Millis(ToMillis(s.grace) / 10, ToMillis(s.grace) * 9 / 10);
-    } else {  // Who waits for these workers must hear their node meanwhile.
+    } else {  // Saving takes longer than a lease: the node must keep its lease meanwhile.
       s.grace = std::max(s.grace, s.rules.lease + Millis(1000, 5000));
       s.save = Millis(ToMillis(s.rules.lease), ToMillis(s.grace));
     }
@@ -98,7 +98,7 @@ class Planner {
     s.plain = random_.Chance(0.3);
     s.calm = Millis(5000, 150000);
     s.step_time = s.plain ? Millis(5000, 120000) : Millis(50, 1500);
-    // About what is done by then if little happens: most jobs must go on after the last fault.
+    // A little more than can be done by then, so that most jobs continue after the last fault.
     s.total_steps = static_cast<int>(s.calm / s.step_time) + static_cast<int>(random_.Between(5, 30));
     s.snapshot_every = static_cast<int>(random_.Between(1, 60));
     s.loss_permille = random_.Chance(0.5) ? 0 : static_cast<int>(random_.Between(1, 20));
@@ -113,7 +113,7 @@ class Planner {
     script_.faults.push_back({at, kind, std::move(hosts), std::move(to), length, n});
   }
 
-  // Ends the job, or its coordinator's agent. Who is in a hurry asks again, before the workers have saved.
+  // Ends the job or the coordinator's agent, sometimes with a second request before the workers have saved.
   void End(Duration at, FaultKind kind) {
     const std::vector<int> hosts = kind == FaultKind::kStopJob ? std::vector<int>{} : std::vector<int>{0};
     Add(at, kind, hosts);
@@ -134,7 +134,7 @@ class Planner {
         {FaultKind::kReset, 4},     {FaultKind::kStall, 5},       {FaultKind::kDiskFull, 3},
         {FaultKind::kDiskSlow, 3},  {FaultKind::kDrain, 8},
     };
-    // What ends the job is rare, or little else would be seen.
+    // Faults that end the job are rare: nothing happens after them.
     if (random_.Chance(0.004)) return End(at, FaultKind::kStopJob);
     if (random_.Chance(0.006)) return Add(at, FaultKind::kEndCoordinator, {});
     int sum = 0;
@@ -150,20 +150,20 @@ class Planner {
     const Duration length = std::min(random_.Chance(0.5) ? Millis(10, 2000) : Millis(2000, 15000), longest);
     switch (kind) {
       case FaultKind::kStart:
-        // Who was down comes back.
+        // Restarts an agent that is down.
         Add(at, kind, {AnyHost()});
         break;
       case FaultKind::kFailWorker:
         static constexpr int kEnds[] = {1, 2, 137, -SIGSEGV, -SIGABRT, -SIGKILL};
         Add(at, kind, {AnyHost()}, Duration(0), kEnds[random_.Between(0, 5)]);
-        // Another one on another host by itself at nearly the same time: still one restart.
+        // An independent failure on another host at nearly the same time: still one restart.
         if (random_.Chance(0.4)) Add(at + Millis(0, 30), kind, {AnyHost()}, Duration(0), 1);
         break;
       case FaultKind::kKillAgent:
       case FaultKind::kTermAgent:
       case FaultKind::kKillWarden:
       case FaultKind::kDrain:
-        // With the coordinator's own agent the job ends.
+        // The job ends with the coordinator's own agent, so this is rare.
         if (const int host = AnyHost(); host != 0 || !settings_.hosted || random_.Chance(0.1)) {
           Add(at, kind, {host});
         }
@@ -187,7 +187,7 @@ class Planner {
       case FaultKind::kSuspend:
         if (random_.Chance(0.3)) {
           Add(at, kind, {AnyHost()}, length);
-        } else {  // Perhaps a writer in the middle of it, who wakes up when others have taken over.
+        } else {  // May suspend a writer during a snapshot until another node has taken over.
           Add(at, FaultKind::kDiskSlow, {}, seconds(14), 8000);
           const int host = AnyHost();
           std::vector<int> hosts = {host};
@@ -207,7 +207,7 @@ class Planner {
     }
   }
 
-  // A host alone, a link between two, or groups.
+  // Cuts one host, one link, or a group of hosts.
   void DrawCut(Duration at, FaultKind kind, Duration length) {
     const int a = AnyMachine();
     if (random_.Chance(0.5)) return Add(at, kind, {a}, length);

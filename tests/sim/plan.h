@@ -1,4 +1,4 @@
-// From a number to a job and what happens to it.
+// Derives a simulated job and its faults from a seed.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace ddprun::sim {
 
-// The script of this seed. Times are whole milliseconds, so that it is the same when it has been text.
+// The script of this seed. Times are whole milliseconds, so the script survives a round trip through text.
 Script DrawScript(uint64_t seed);
 
 }  // namespace ddprun::sim

@@ -22,7 +22,7 @@
 namespace ddprun::sim {
 namespace {
 
-// Shows the time of the step that is being replayed, and has one alarm, which the recording rings.
+// Now() is the time of the step being replayed. The alarm fires when the recording has a tick.
 class ReplayTimer final : public WakeTimer {
  public:
   struct State {
@@ -104,7 +104,7 @@ class Replayer {
   static constexpr Duration kLongest = std::chrono::hours(24 * 3650);
   static constexpr size_t kMaxLineBytes = 64 << 10;
 
-  // Texts of a recording may hold anything.
+  // Strings of a recording may contain arbitrary bytes.
   void Line(const std::string& text) { trace_.Line(timer_.now, Utf8Line(text, kMaxLineBytes)); }
 
   static absl::Status ReadHeader(google::protobuf::io::ZeroCopyInputStream& in) {
@@ -112,7 +112,7 @@ class Replayer {
     bool end = false;
     if (!google::protobuf::util::ParseDelimitedFromZeroCopyStream(&header, &in, &end) ||
         header.magic() != kRecordingMagic) {
-      return absl::InvalidArgumentError("not a recording: ddprun --record=FILE writes one");
+      return absl::InvalidArgumentError("not a recording (ddprun --record=FILE writes one)");
     }
     if (header.format() == kRecordingFormat && header.protocol() == kProtocolVersion) return absl::OkStatus();
     return absl::InvalidArgumentError(
@@ -129,9 +129,9 @@ class Replayer {
     const TimePoint now = SimClock::kStart + std::chrono::nanoseconds(step.at_ns());
     if (now < timer_.now) {
       return absl::InvalidArgumentError(
-          absl::StrCat("step ", result_.steps, " is earlier than the one before"));
+          absl::StrCat("step ", result_.steps, " is earlier than the previous one"));
     }
-    // A step that comes long after it was due: the coordinator stood still, and heard no node meanwhile.
+    // A step long after its deadline means that the coordinator was stopped and received nothing meanwhile.
     if (due_ && now > *due_ + Lease() / 2) slept_until_ = now + Lease() / 2;
     timer_.now = now;
     expected_ = &step;
@@ -173,7 +173,7 @@ class Replayer {
         break;
       case proto::RecordedStep::kTick:
         if (timer_.wake == nullptr) {
-          Differs("the recording has a tick, and no deadline is set");
+          Differs("the recording has a tick, but no deadline is set");
           break;
         }
         std::exchange(timer_.wake, nullptr)();
@@ -195,7 +195,7 @@ class Replayer {
     }));
     if (coordinator_.Attach(peers_.back().get()) == id) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat("step ", result_.steps, " opens connection ", id, " out of turn"));
+        absl::StrCat("step ", result_.steps, " opens connection ", id, " out of order"));
   }
 
   void Compare(const proto::RecordedStep& step) {
@@ -228,7 +228,7 @@ class Replayer {
     rules->Check(event, effects, machine, timer_.now, timer_.now);
   }
 
-  // The shortest of all jobs.
+  // The shortest lease of all jobs; zero without a job.
   Duration Lease() {
     Duration lease = Duration::max();
     for (const auto& [id, job] : coordinator_.machine_for_test().jobs()) {

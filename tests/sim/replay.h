@@ -1,5 +1,5 @@
-// Gives a recording of a coordinator (ddprun --record=FILE) to another one, step by step, and checks that the same
-// comes of it. docs/recording.md has the file's format.
+// Replays a recording of a coordinator (ddprun --record=FILE) step by step and compares the outcomes.
+// docs/recording.md specifies the file format.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ namespace ddprun::sim {
 struct ReplayResult {
   int64_t steps = 0;
   Duration length{};       // from the first step to the last
-  bool whole = true;       // false: the file ends within a step, which was not replayed
-  std::string difference;  // the first step of which something else came; empty: none
-  std::string broken;      // the first rule of RoundRules that does not hold; empty: all hold
+  bool whole = true;       // false: the file ends within a step; that step was not replayed
+  std::string difference;  // the first step with a different outcome; empty: none
+  std::string broken;      // the first violated rule of RoundRules; empty: none
 };
 
-// `print`: print each step on stdout, with what comes of it. `again` gets the steps with the outcomes of this run.
-//   Checks the rules of tests/sim/round_rules.h but those that need to know which workers run.
-//   Errors: kInvalidArgument: not a recording, or of another format, or a step that cannot be.
+// `print`: prints each step and its outcome on stdout. `again` receives the steps with the outcomes of this
+// run. Also checks tests/sim/world/round_rules.h, except for rules that depend on which workers run.
+//   Errors: kInvalidArgument: not a recording, another format, or an impossible step.
 absl::StatusOr<ReplayResult> Replay(std::istream& recording, bool print, StepSink again = {});
 
 }  // namespace ddprun::sim

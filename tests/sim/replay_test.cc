@@ -12,7 +12,7 @@
 namespace ddprun::sim {
 namespace {
 
-// What the first coordinator of this seed's story was told.
+// A recording of the first coordinator of this seed's run.
 std::string Recorded(uint64_t seed) {
   std::string bytes;
   RunScript(DrawScript(seed), /*print=*/false,
@@ -25,7 +25,7 @@ absl::StatusOr<ReplayResult> ReplayOf(const std::string& bytes) {
   return Replay(in, /*print=*/false);
 }
 
-// With every kind of fault, and both kinds of hosts for the coordinator.
+// The seeds cover all kinds of faults, and coordinators on a host of their own or in an agent.
 TEST(ReplayTest, SimulatedJobsReplayBitForBit) {
   int64_t steps = 0;
   for (uint64_t seed = 1; seed <= 100; ++seed) {
@@ -39,7 +39,7 @@ TEST(ReplayTest, SimulatedJobsReplayBitForBit) {
   EXPECT_GT(steps, 50'000);
 }
 
-TEST(ReplayTest, AnotherOutcomeIsADifference) {
+TEST(ReplayTest, ReportsADifferentOutcome) {
   std::istringstream in(Recorded(3));
   std::string changed;
   int64_t steps = 0;
@@ -53,7 +53,7 @@ TEST(ReplayTest, AnotherOutcomeIsADifference) {
   EXPECT_THAT(result->difference, ::testing::StartsWith("step 19 at "));
 }
 
-TEST(ReplayTest, AnotherTimeIsADifference) {
+TEST(ReplayTest, ReportsADifferentTime) {
   std::istringstream in(Recorded(3));
   std::string changed;
   const StepSink encode = EncodeRecording([&](const std::string& more) { changed += more; }, [] {});
@@ -66,7 +66,7 @@ TEST(ReplayTest, AnotherTimeIsADifference) {
   EXPECT_NE(result->difference, "");
 }
 
-TEST(ReplayTest, ARecordingThatIsCutOffReplaysUpToThere) {
+TEST(ReplayTest, ReplaysATruncatedRecordingUpToItsEnd) {
   const std::string bytes = Recorded(3);
   const absl::StatusOr<ReplayResult> all = ReplayOf(bytes);
   const absl::StatusOr<ReplayResult> part = ReplayOf(bytes.substr(0, bytes.size() - 1));
@@ -76,23 +76,23 @@ TEST(ReplayTest, ARecordingThatIsCutOffReplaysUpToThere) {
   EXPECT_EQ(part->steps, all->steps - 1);
 }
 
-TEST(ReplayTest, ADamagedStepIsAnError) {
+TEST(ReplayTest, RejectsADamagedStep) {
   std::string bytes = Recorded(3);
-  // A node id of a join is no protobuf text any more; all lengths stay as they are.
+  // Makes the node id of a join invalid UTF-8; all lengths stay the same.
   const size_t id = bytes.find("n0@host");
   ASSERT_NE(id, std::string::npos);
   bytes[id] = '\xff';
   EXPECT_EQ(ReplayOf(bytes).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(ReplayTest, AnyOtherFileIsRefused) {
+TEST(ReplayTest, RejectsOtherFiles) {
   for (const std::string& bytes : {std::string(), std::string("seed 4711\n"), std::string(1000, '\xff')}) {
     EXPECT_EQ(ReplayOf(bytes).status().code(), absl::StatusCode::kInvalidArgument) << bytes.size();
   }
 }
 
-// Jobs of users that went wrong once, and the rules that they keep now.
-TEST(ReplayTest, TheRecordingsHold) {
+// Recordings of users' jobs that once failed.
+TEST(ReplayTest, AllRecordingsReplayWithoutAViolation) {
   int found = 0;
   for (const auto& file : std::filesystem::directory_iterator("tests/sim/recordings")) {
     if (file.path().extension() != ".rec") continue;

@@ -13,7 +13,7 @@
 namespace ddprun::sim {
 namespace {
 
-// Nodes of one worker each, which run until they are told to stop.
+// Nodes with one worker each, which runs until it is stopped.
 class Crowd {
  public:
   explicit Crowd(int num_nodes) : network_(&clock_, Random(1, "network"), {}), tcp_(&clock_, &network_) {
@@ -31,7 +31,7 @@ class Crowd {
           std::make_unique<SimHost>(absl::StrCat("host", i), &clock_, &tcp_, &network_, Random(i)));
     }
     coordinator_ = std::make_unique<SimCoordinator>(&job_, hosts_[num_nodes].get(), NodeFacts{});
-    coordinator_->set_checked(false);  // The rules look at all members after each step.
+    coordinator_->set_checked(false);  // Checking the rules takes O(nodes) after each step.
     coordinator_->Listen();
     for (int i = 0; i < num_nodes; ++i) {
       agents_.push_back(
@@ -53,7 +53,7 @@ class Crowd {
     agents_[0]->FailWorker(Exited{1});
     RunUntilRound(1);
   }
-  // All workers run.
+  // All workers run in `round`.
   bool Runs(int round) const {
     int running = 0;
     for (const auto& agent : agents_) running += agent->warden().alive() > 0;
@@ -103,7 +103,7 @@ int RunScale() {
       round == 0 ? crowd.Join() : crowd.Restart();
       const SimCoordinator::Load after = crowd.coordinator().load();
       if (!crowd.Runs(round)) {
-        std::printf("%d nodes: round %d did not begin\n", nodes, round);
+        std::printf("%d nodes: round %d did not start\n", nodes, round);
         return 1;
       }
       const int64_t messages = after.messages - before.messages;

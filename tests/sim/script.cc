@@ -40,7 +40,7 @@ constexpr std::pair<absl::string_view, FaultKind> kKinds[] = {
     {"stop-job", FaultKind::kStopJob},
 };
 
-// The settings that are no JobRules. Durations are in milliseconds, as their names say.
+// Settings that are not JobRules. Durations are in milliseconds.
 using Field = std::variant<int Settings::*, Duration Settings::*>;
 const std::pair<absl::string_view, Field> kSettings[] = {
     {"drain_timeout_ms", &Settings::drain_timeout},
@@ -61,7 +61,7 @@ const std::pair<absl::string_view, Field> kSettings[] = {
 
 absl::Status Bad(absl::string_view what) { return absl::InvalidArgumentError(what); }
 
-// "12.345", with at most three places.
+// "12.345": three decimal places.
 std::string SecondsText(Duration d) {
   char text[32];
   const int64_t ms = d / milliseconds(1);
@@ -72,13 +72,13 @@ std::string SecondsText(Duration d) {
 absl::StatusOr<Duration> ParseSeconds(absl::string_view text) {
   double value = 0;
   if (!absl::SimpleAtod(text, &value) || !(value >= 0 && value < 1e6)) {
-    return Bad(absl::StrCat("'", text, "' is no time in seconds"));
+    return Bad(absl::StrCat("'", text, "' is not a time in seconds"));
   }
   return milliseconds(static_cast<int64_t>(value * 1000 + 0.5));
 }
 absl::StatusOr<int64_t> ParseNumber(absl::string_view text) {
   int64_t value = 0;
-  if (!absl::SimpleAtoi(text, &value)) return Bad(absl::StrCat("'", text, "' is no whole number"));
+  if (!absl::SimpleAtoi(text, &value)) return Bad(absl::StrCat("'", text, "' is not an integer"));
   return value;
 }
 absl::StatusOr<std::vector<int>> ParseHosts(absl::string_view text) {
@@ -119,7 +119,7 @@ absl::Status Set(Settings& settings, absl::string_view word) {
 absl::StatusOr<Fault> ParseFault(const std::vector<absl::string_view>& words) {
   Fault fault;
   ASSIGN_OR_RETURN(fault.at, ParseSeconds(words[0]));
-  if (words.size() < 2) return Bad("a time, and then?");
+  if (words.size() < 2) return Bad("a time without a fault");
   const auto kind =
       std::find_if(std::begin(kKinds), std::end(kKinds), [&](const auto& k) { return k.first == words[1]; });
   if (kind == std::end(kKinds)) return Bad(absl::StrCat("there is no fault '", words[1], "'"));
@@ -137,7 +137,7 @@ absl::StatusOr<Fault> ParseFault(const std::vector<absl::string_view>& words) {
       ASSIGN_OR_RETURN(const int64_t n, ParseNumber(value));
       fault.n = static_cast<int>(n);
     } else {
-      return Bad(absl::StrCat("a fault has no '", key, "'"));
+      return Bad(absl::StrCat("a fault has no parameter '", key, "'"));
     }
   }
   return fault;
@@ -145,7 +145,8 @@ absl::StatusOr<Fault> ParseFault(const std::vector<absl::string_view>& words) {
 
 absl::Status ParseLine(const std::vector<absl::string_view>& words, Script& script) {
   if (words[0] == "seed") {
-    if (words.size() != 2 || !absl::SimpleAtoi(words[1], &script.settings.seed)) return Bad("seed NUMBER");
+    if (words.size() != 2 || !absl::SimpleAtoi(words[1], &script.settings.seed))
+      return Bad("expected: seed NUMBER");
   } else if (words[0] == "set") {
     for (size_t i = 1; i < words.size(); ++i) RETURN_IF_ERROR(Set(script.settings, words[i]));
   } else {
@@ -155,13 +156,14 @@ absl::Status ParseLine(const std::vector<absl::string_view>& words, Script& scri
   return absl::OkStatus();
 }
 
-// Hosts that are not there would be memory that is not there.
+// Bounds the number of hosts, which determines memory use, and rejects unknown hosts.
 absl::Status Check(const Script& script) {
   const Settings& s = script.settings;
-  if (s.num_hosts < 1 || s.num_hosts > 1000) return Bad(absl::StrCat("hosts=", s.num_hosts, ": 1 to 1000"));
+  if (s.num_hosts < 1 || s.num_hosts > 1000)
+    return Bad(absl::StrCat("hosts is ", s.num_hosts, ", expected 1 to 1000"));
   RETURN_IF_ERROR(CheckRules(s.rules));
   for (const Fault& fault : script.faults) {
-    if (fault.at >= s.calm) return Bad(absl::StrCat(ToString(fault), ": it comes after calm"));
+    if (fault.at >= s.calm) return Bad(absl::StrCat(ToString(fault), ": not before calm"));
     for (const auto* hosts : {&fault.hosts, &fault.to}) {
       for (const int host : *hosts) {
         if (host < 0 || host > s.num_hosts) return Bad(absl::StrCat(ToString(fault), ": no host ", host));

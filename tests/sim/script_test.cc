@@ -10,9 +10,9 @@
 namespace ddprun::sim {
 namespace {
 
-TEST(ScriptTest, ReadsWhatTheHeaderShows) {
+TEST(ScriptTest, ParsesTheExampleOfTheHeader) {
   const absl::StatusOr<Script> script = ParseScript(
-      "# Anything after a '#' is a remark.\n"
+      "# Anything after a '#' is a comment.\n"
       "seed 4711\n"
       "set min_nodes=2 max_nodes=4 lease_ms=3000 hosts=4\n"
       "14 fail-worker host=3 n=-9\n"
@@ -31,23 +31,23 @@ TEST(ScriptTest, ReadsWhatTheHeaderShows) {
   EXPECT_EQ(ToString(script->faults[1]), "14.000 fail-worker host=3 n=-9");
 }
 
-TEST(ScriptTest, SaysWhatIsWrongAndWhere) {
+TEST(ScriptTest, ErrorsNameTheLineAndTheCause) {
   const struct {
     const char* text;
     const char* error;
   } kCases[] = {
-      {"seed x", "line 1: seed NUMBER"},
+      {"seed x", "line 1: expected: seed NUMBER"},
       {"\nset min_nodes", "line 2: 'min_nodes' is not of the form NAME=VALUE"},
       {"set colour=1", "line 1: there is no setting 'colour'"},
-      {"set min_nodes=one", "line 1: 'one' is no whole number"},
+      {"set min_nodes=one", "line 1: 'one' is not an integer"},
       {"set min_nodes=3 max_nodes=4 node_unit=2", "min_nodes is 3, expected a multiple of the node unit 2"},
       {"set lease_ms=0", "line 1: lease_ms is 0, expected 1 to 63072000000"},
-      {"soon kill-agent host=0", "line 1: 'soon' is no time in seconds"},
-      {"-1 kill-agent host=0", "line 1: '-1' is no time in seconds"},
-      {"1.5", "line 1: a time, and then?"},
+      {"soon kill-agent host=0", "line 1: 'soon' is not a time in seconds"},
+      {"-1 kill-agent host=0", "line 1: '-1' is not a time in seconds"},
+      {"1.5", "line 1: a time without a fault"},
       {"1.5 earthquake", "line 1: there is no fault 'earthquake'"},
-      {"1.5 kill-agent host=0 why=1", "line 1: a fault has no 'why'"},
-      {"61 kill-agent host=0", "61.000 kill-agent host=0: it comes after calm"},
+      {"1.5 kill-agent host=0 why=1", "line 1: a fault has no parameter 'why'"},
+      {"61 kill-agent host=0", "61.000 kill-agent host=0: not before calm"},
       {"1.5 kill-agent host=7", "1.500 kill-agent host=7: no host 7"},
   };
   for (const auto& c : kCases) {
@@ -57,7 +57,7 @@ TEST(ScriptTest, SaysWhatIsWrongAndWhere) {
   }
 }
 
-TEST(ScriptTest, EverySeedIsTheSameAfterItHasBeenText) {
+TEST(ScriptTest, EverySeedSurvivesARoundTripThroughText) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     const Script drawn = DrawScript(seed);
     const absl::StatusOr<Script> read = ParseScript(ToString(drawn));
@@ -66,7 +66,7 @@ TEST(ScriptTest, EverySeedIsTheSameAfterItHasBeenText) {
   }
 }
 
-TEST(ScriptTest, SeedsDrawEveryRule) {
+TEST(ScriptTest, SeedsCoverEveryRule) {
   const JobRules defaults = Settings().rules;
   std::set<absl::string_view> drawn;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
@@ -78,7 +78,7 @@ TEST(ScriptTest, SeedsDrawEveryRule) {
   EXPECT_EQ(drawn.size(), JobRuleFields().size());
 }
 
-TEST(ScriptTest, SeedsDrawEveryFault) {
+TEST(ScriptTest, SeedsCoverEveryFault) {
   std::set<FaultKind> seen;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     for (const Fault& fault : DrawScript(seed).faults) seen.insert(fault.kind);
@@ -86,7 +86,7 @@ TEST(ScriptTest, SeedsDrawEveryFault) {
   EXPECT_EQ(seen.size(), static_cast<size_t>(FaultKind::kStopJob) + 1);
 }
 
-TEST(MinimizeTest, KeepsWhatTheFailureNeedsAndNothingElse) {
+TEST(MinimizeTest, KeepsOnlyTheFaultsThatTheFailureNeeds) {
   Script script;
   for (int i = 0; i < 37; ++i) script.faults.push_back({.at = seconds(i), .n = i});
   int tries = 0;

@@ -1,5 +1,5 @@
-// tools/dev sim: runs seeds or a script, tells the story of one, and keeps the first that breaks a rule as a
-// script.
+// tools/dev sim: runs seeds or a script, prints the trace of one run, and saves the first seed that breaks a
+// rule as a minimized script.
 
 #include <sys/resource.h>
 
@@ -42,9 +42,9 @@ void ParseSeeds(const std::string& text, uint64_t& from, uint64_t& to) {
   to = b;
 }
 
-// Writes the smallest script that still breaks a rule beside what it does.
+// Writes a minimized script that still breaks a rule, and prints its trace.
 void Keep(const Script& script, const std::string& file) {
-  std::printf("making it smaller ...\n");
+  std::printf("minimizing the script ...\n");
   const Script small = Minimized(script, [](const Script& s) { return !RunScript(s, false).broken.empty(); });
   const SimResult result = RunScript(small, /*print=*/true);
   std::ofstream out(file);
@@ -53,7 +53,7 @@ void Keep(const Script& script, const std::string& file) {
     std::fprintf(stderr, "sim: cannot write %s\n", file.c_str());
     return;
   }
-  std::printf("%zu of %zu faults suffice: %s\n  written to %s; tools/dev sim --script=%s tells it again\n",
+  std::printf("%zu of %zu faults suffice: %s\n  written to %s; run it again: tools/dev sim --script=%s\n",
               small.faults.size(), script.faults.size(), result.broken.c_str(), file.c_str(), file.c_str());
 }
 
@@ -68,11 +68,11 @@ int RunSeeds(uint64_t from, uint64_t to, const std::string& keep) {
     }
     sum.Add(result);
     if ((seed - from + 1) % 1000 == 0) {
-      std::printf("%llu seeds hold\n", static_cast<unsigned long long>(seed - from + 1));
+      std::printf("%llu seeds passed\n", static_cast<unsigned long long>(seed - from + 1));
       std::fflush(stdout);
     }
   }
-  const bool idle = sum.rounds == 0;  // nothing was looked at
+  const bool idle = sum.rounds == 0;  // nothing was checked
   std::printf("%s\n%llu seeds in %.1f s of processor time: %s\n", ToString(sum).c_str(),
               static_cast<unsigned long long>(to - from + 1), CpuSeconds(),
               idle ? "no round was sealed" : "all rules held");
@@ -141,7 +141,7 @@ int RunGolden(const std::string& folder, bool update) {
     if (entry.path().extension() == ".trace") files.insert(entry.path());
   }
   if (error || files.empty()) {
-    std::fprintf(stderr, "sim: there are no golden traces in %s\n", folder.c_str());
+    std::fprintf(stderr, "sim: no golden traces in %s\n", folder.c_str());
     return 2;
   }
   int differing = 0;
@@ -157,7 +157,7 @@ int RunGolden(const std::string& folder, bool update) {
     const std::string diff = LineDiff(golden->expected, actual);
     if (diff.empty()) continue;
     ++differing;
-    std::printf("%s%s\n%s", file.c_str(), update ? " is rewritten" : " differs", diff.c_str());
+    std::printf("%s%s\n%s", file.c_str(), update ? " rewritten" : " differs", diff.c_str());
     golden->expected = actual;
     if (update && !(std::ofstream(file) << ToString(*golden)).flush()) {
       std::fprintf(stderr, "sim: cannot write %s\n", file.c_str());
@@ -176,17 +176,17 @@ int main(int argc, char** argv) {
   po::options_description options("Runs the pure machines under simulated faults, one run a seed.\nOptions");
   options.add_options()("help,h", "print this text")("seeds", po::value(&seeds)->default_value("1:2000"),
                                                      "FROM:TO, both included")("seed", po::value(&seed),
-                                                                               "tell the story of this one")(
-      "script", po::value(&script), "tell the story of this file: a list of faults with their times")(
+                                                                               "print this seed's trace")(
+      "script", po::value(&script), "print the trace of a script: a list of faults with their times")(
       "keep", po::value(&keep)->default_value(std::filesystem::temp_directory_path() / "ddprun-failing.sim"),
-      "where the script of a failing seed goes, made as small as it can be; none: nowhere")(
-      "draw", po::value(&seed), "print the script of this seed and do nothing")(
-      "replay", po::value(&replay), "replay this file, which ddprun --record=FILE has written")(
-      "accept", po::value(&accept), "with --replay: write the recording with what comes of it now")(
+      "file for the minimized script of a failing seed; none: do not write it")(
+      "draw", po::value(&seed), "print the script of this seed without running it")(
+      "replay", po::value(&replay), "replay a file written by ddprun --record=FILE")(
+      "accept", po::value(&accept), "with --replay: write the recording with the outcomes of this run")(
       "golden", po::value(&golden)->implicit_value("check"),
       "check: compare the golden traces; update: rewrite the expected traces")(
-      "golden-dir", po::value(&golden_dir)->default_value("tests/sim/golden"), "where the golden traces are")(
-      "scale", "join and restart 1,000 to 10,000 nodes, and count what that takes");
+      "golden-dir", po::value(&golden_dir)->default_value("tests/sim/golden"), "directory of these traces")(
+      "scale", "join and restart 1,000 to 10,000 nodes, and measure messages and CPU time");
   try {
     po::variables_map given;
     po::store(po::parse_command_line(argc, argv, options), given);
@@ -198,11 +198,11 @@ int main(int argc, char** argv) {
     if (given.contains("scale")) return RunScale();
     if (given.contains("golden")) {
       if (golden != "check" && golden != "update")
-        throw po::error("--golden=" + golden + ": check or update");
+        throw po::error("--golden=" + golden + ": expected check or update");
       return RunGolden(golden_dir, golden == "update");
     }
     if (given.contains("script")) return RunFile(script);
-    if (!accept.empty() && replay.empty()) throw po::error("--accept goes with --replay");
+    if (!accept.empty() && replay.empty()) throw po::error("--accept requires --replay");
     if (given.contains("replay")) return ReplayFile(replay, accept);
     if (given.contains("draw")) {
       std::cout << ToString(DrawScript(seed));

@@ -1,5 +1,4 @@
-// Two thousand seeds of the pure machines, with the rules looked at after each step; and the scripts that
-// once failed.
+// Runs 2,000 seeds and all scripts of tests/sim/scripts, checking the rules after each step.
 
 #include <cstdlib>
 #include <filesystem>
@@ -16,14 +15,14 @@
 namespace ddprun::sim {
 namespace {
 
-TEST(SimTest, TwoThousandSeedsHold) {
+TEST(SimTest, TwoThousandSeedsKeepTheRules) {
   SimResult sum;
   for (uint64_t seed = 1; seed <= 2000; ++seed) {
     const SimResult r = RunSeed(seed, /*print=*/false);
-    ASSERT_EQ(r.broken, "") << "seed " << seed << "; tools/dev sim --seed=" << seed << " tells its story";
+    ASSERT_EQ(r.broken, "") << "seed " << seed << "; for its trace: tools/dev sim --seed=" << seed;
     sum.Add(r);
   }
-  // The faults did come, and did harm; and the job did go on.
+  // All kinds of faults took effect, and the jobs continued.
   const std::string what = ToString(sum);
   for (int kind = 0; kind <= static_cast<int>(FaultKind::kStopJob); ++kind) {
     EXPECT_GE(sum.fired[static_cast<FaultKind>(kind)], 50) << ToString(static_cast<FaultKind>(kind)) << "\n"
@@ -43,14 +42,14 @@ TEST(SimTest, TwoThousandSeedsHold) {
   EXPECT_GT(sum.packets_lost, 10000) << what;
 }
 
-TEST(SimTest, OneSeedIsOneStory) {
+TEST(SimTest, ASeedIsDeterministic) {
   for (uint64_t seed = 1; seed <= 30; ++seed) {
     EXPECT_EQ(RunSeed(seed, false).trace_hash, RunSeed(seed, false).trace_hash) << seed;
   }
   EXPECT_NE(RunSeed(1, false).trace_hash, RunSeed(2, false).trace_hash);
 }
 
-TEST(SimTest, AScriptReplaysToTheSameStoryAsItsSeed) {
+TEST(SimTest, AScriptGivesTheSameTraceAsItsSeed) {
   for (uint64_t seed = 1; seed <= 30; ++seed) {
     const absl::StatusOr<Script> script = ParseScript(ToString(DrawScript(seed)));
     ASSERT_TRUE(script.ok()) << script.status();
@@ -58,7 +57,7 @@ TEST(SimTest, AScriptReplaysToTheSameStoryAsItsSeed) {
   }
 }
 
-TEST(SimTest, TheScriptsHold) {
+TEST(SimTest, AllScriptsKeepTheRules) {
   int scripts = 0;
   for (const auto& entry : std::filesystem::directory_iterator("tests/sim/scripts")) {
     if (entry.path().extension() != ".sim") continue;
@@ -68,7 +67,7 @@ TEST(SimTest, TheScriptsHold) {
     ASSERT_TRUE(script.ok()) << entry.path() << ": " << script.status();
     const SimResult result = RunScript(*script, false);
     EXPECT_EQ(result.broken, "") << entry.path();
-    // Each fault of a script is there for a reason.
+    // Each fault of a script must take effect.
     size_t fired = 0;
     for (const auto& [kind, count] : result.fired) fired += count;
     EXPECT_EQ(fired, script->faults.size()) << entry.path();
@@ -77,7 +76,7 @@ TEST(SimTest, TheScriptsHold) {
   EXPECT_GE(scripts, 5);
 }
 
-TEST(SimTest, ANodeThatIsCutOffForAMomentComesBack) {
+TEST(SimTest, ANodeRejoinsAfterAShortCut) {
   std::stringstream text;
   text << std::ifstream("tests/sim/scripts/cut_off_for_a_moment.sim").rdbuf();
   const absl::StatusOr<Script> script = ParseScript(text.str());

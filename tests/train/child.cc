@@ -75,7 +75,7 @@ Child::~Child() {
 }
 
 bool Child::Pump(TimePoint deadline) {
-  pollfd fds[2] = {{out_.fd, POLLIN, 0}, {err_.fd, POLLIN, 0}};  // a negative fd is passed over
+  pollfd fds[2] = {{out_.fd, POLLIN, 0}, {err_.fd, POLLIN, 0}};  // poll() ignores a negative fd
   if (out_.fd < 0 && err_.fd < 0) return false;
   if (poll(fds, 2, MillisUntil(deadline)) <= 0) return false;
   Stream* const streams[2] = {&out_, &err_};

@@ -1,4 +1,5 @@
-// A program run by a test: its output read line by line, every wait with a deadline, gone when the test is.
+// A program run by a test: its output is read line by line, every wait has a deadline, and it is
+// killed with the test.
 #pragma once
 
 #include <sys/types.h>
@@ -24,19 +25,19 @@ struct ChildEnd {
 //   Threads: one caller at a time.
 class Child {
  public:
-  // Starts `argv` with exactly this environment. Ends the test when it cannot.
+  // Starts `argv` with exactly this environment. Aborts the test on failure.
   Child(const std::vector<std::string>& argv, const Environment& environment);
   ~Child();  // SIGKILL
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  // Reads standard output to the next line that contains `part` and returns it; nothing: the output or the
-  // time ended before.
+  // Reads standard output up to the next line that contains `part` and returns it; none: end
+  // of output or timeout.
   std::optional<std::string> AwaitLine(const std::string& part, Duration timeout = seconds(30));
-  // As AwaitLine, of standard error.
+  // As AwaitLine, for standard error.
   std::optional<std::string> AwaitErrLine(const std::string& part, Duration timeout = seconds(30));
 
-  // Reads both outputs to their ends and waits for the child; nothing: the time ended before.
+  // Reads both outputs to their ends and waits for the child; none: timeout.
   std::optional<ChildEnd> Wait(Duration timeout = seconds(30));
 
   pid_t pid() const { return pid_; }
@@ -44,7 +45,7 @@ class Child {
   // Closes the child's standard input.
   void EndInput();
 
-  // What was read so far.
+  // The output read so far.
   const std::string& out() const { return out_.text; }
   const std::string& err() const { return err_.text; }
 
@@ -52,10 +53,10 @@ class Child {
   struct Stream {
     int fd = -1;
     std::string text;
-    size_t used = 0;  // by Await
+    size_t used = 0;  // bytes consumed by Await
   };
   std::optional<std::string> Await(Stream& stream, const std::string& part, Duration timeout);
-  // Waits for something to read and reads it; false: nothing more will come by `deadline`.
+  // Waits for output and reads it; false: end of output or timeout.
   bool Pump(TimePoint deadline);
 
   pid_t pid_ = -1;

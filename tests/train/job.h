@@ -1,4 +1,4 @@
-// The workers of one round of `train`, started as a launcher would start them.
+// Starts the workers of one round of `train` as a launcher does.
 #pragma once
 
 #include <cstdint>
@@ -11,38 +11,38 @@
 
 namespace ddprun {
 
-// A directory of its own under TEST_TMPDIR.
+// Creates a new directory under TEST_TMPDIR.
 std::string MakeTestDirectory();
 
-// The path of a program of this repository among the test's files.
+// Path of a program of this repository in the test's runfiles.
 std::string ProgramPath(const std::string& label_path);
 
-// A model that takes no time, and a batch that 1, 2, 4 and 8 workers share evenly. A training without an end
-// whose output nobody reads has few lines, lest it waits until somebody does.
+// A tiny model, and a batch that 1, 2, 4 and 8 workers share evenly. Give a large `log_every` to an endless
+// run whose output is not read, or it blocks on a full pipe.
 std::vector<std::string> TinyModel(int64_t log_every = 1);
 
 struct JobOptions {
   int world_size = 1;
-  int nodes = 1;  // all on this machine, but their workers talk over TCP; divides world_size
+  int nodes = 1;  // divides world_size; all on this machine, but workers of different nodes use TCP
   int round = 0;
   int restart_count = 0;
   std::string agent_socket{};  // of all workers; empty: no agent
   Environment more{};          // of all workers
 };
 
-// With more than one worker there is a store, in a process of its own.
+// With more than one worker, also starts a store in a separate process.
 //   Threads: one caller at a time.
 class Job {
  public:
-  // `flags` of rank r: those given, then extra_flags[r] where there are any.
+  // Rank r gets `flags` followed by extra_flags[r], if any.
   Job(const JobOptions& options, std::vector<std::string> flags,
       const std::vector<std::vector<std::string>>& extra_flags = {});
   ~Job();
 
   Child& worker(int rank) { return *workers_[rank]; }
-  // Waits for all; the ends of those that did not end in time are {-1, 0}.
+  // Waits for all workers. The result of a worker that does not exit in time is {-1, 0}.
   std::vector<ChildEnd> Wait();
-  // Waits, expects that all ended well and returns rank 0's last line.
+  // Waits, expects that all workers exit with 0, and returns rank 0's last line.
   std::string Finish();
 
  private:
@@ -50,10 +50,10 @@ class Job {
   std::vector<std::unique_ptr<Child>> workers_;
 };
 
-// Runs a job to its good end and returns rank 0's last line: "step=... loss=... sha256=...".
+// Runs a job, which must succeed, and returns rank 0's last line: "step=... loss=... sha256=...".
 std::string Train(const JobOptions& options, std::vector<std::string> flags);
 
-// The losses of a metrics file, bit by bit.
+// The losses of a metrics file, with all their bits.
 std::vector<double> Losses(const std::string& metrics_path);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// A job that nodes join and leave while it trains, with the real launcher: every sample of an epoch is used
-// once, whatever the number of workers was.
+// Nodes join and leave a training job with the real launcher: every sample of an epoch is used exactly once,
+// for any number of workers.
 #include <signal.h>
 
 #include <algorithm>
@@ -23,11 +23,12 @@ using testing::Each;
 using testing::ElementsAre;
 using train::SampleUse;
 
-constexpr int64_t kSamples = 1001;  // a prime number of bytes, and steps that do not fill epochs
+constexpr int64_t kSamples = 1001;  // no multiple of the batch: steps cross the ends of epochs
 constexpr int kContext = 16;
-constexpr int kBatch = 10;  // three workers take 4, 3 and 3
+constexpr int kBatch = 10;  // 4, 3 and 3 samples for three workers
 
-// The lines of each step's last execution, by rank. Fails the test when one is missing or there twice.
+// The sample uses of each step's last execution, by step and rank. Fails the test if a rank
+// is missing or repeated.
 using Executions = std::map<int64_t, std::map<int, SampleUse>>;
 
 Executions LastExecutions(const std::vector<SampleUse>& uses) {
@@ -64,7 +65,7 @@ class ResizeTest : public testing::Test {
     ASSERT_TRUE(WriteFile(directory_ + "/text", text).ok());
   }
 
-  // The node that hosts the coordinator, and with it rank 0.
+  // Starts the node that hosts the coordinator and rank 0.
   void StartFirst() {
     Start({ddprun_, "--nnodes=1:3", "--nproc-per-node=1", ProgramPath("examples/train/train"),
            "--data=" + directory_ + "/text", "--layers=1", "--heads=2", "--width=16",
@@ -75,11 +76,10 @@ class ResizeTest : public testing::Test {
     ASSERT_TRUE(line) << Told();
     join_ = line->substr(line->find(kJoinWith) + kJoinWith.size());
   }
-  // Another one, by the line that the first one prints.
+  // Starts another node with the command that the first one prints.
   Child& Join() { return Start({"/bin/sh", "-c", "exec " + join_}); }
   Child& first() { return *agents_[0]; }
-  // Until workers of that number have done about a hundred steps. Returns the last of these; 0: they have
-  // not.
+  // Waits until `world_size` workers have done about a hundred steps. Returns the last of these; 0: timeout.
   int64_t TrainWith(int world_size) {
     if (!first().AwaitLine("world_size=" + std::to_string(world_size) + " ")) return 0;
     std::optional<std::string> line;
@@ -88,11 +88,11 @@ class ResizeTest : public testing::Test {
     }
     return std::stoll(line->substr(line->find("step=") + 5));
   }
-  // What all agents have said so far.
+  // stderr of all agents so far.
   std::string Told() {
     std::string all;
     for (size_t i = 0; i < agents_.size(); ++i) {
-      agents_[i]->AwaitErrLine("\n", milliseconds(1));  // reads what is there
+      agents_[i]->AwaitErrLine("\n", milliseconds(1));  // reads available output
       all += "agent " + std::to_string(i) + ":\n" + agents_[i]->err();
     }
     return all;
@@ -119,7 +119,7 @@ TEST_F(ResizeTest, EverySampleOfAnEpochIsUsedOnce) {
   Join();
   Child& third = Join();
   ASSERT_GT(TrainWith(3), 0) << Told();
-  third.Signal(SIGKILL);  // in the middle of a step; its worker goes with it
+  third.Signal(SIGKILL);  // during a step; its worker is killed too
   ASSERT_GT(TrainWith(2), 0) << Told();
   Join();
   const int64_t steps = TrainWith(3);
@@ -147,7 +147,7 @@ TEST_F(ResizeTest, EverySampleOfAnEpochIsUsedOnce) {
         ++count[sample];
       }
     }
-    ASSERT_EQ(place, step * kBatch) << "the global batch is held";
+    ASSERT_EQ(place, step * kBatch) << "the global batch must not change";
   }
   ASSERT_GE(counts.size(), 3) << "too few steps for two whole epochs";
   for (const auto& [epoch, count] : counts) {

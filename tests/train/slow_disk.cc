@@ -1,4 +1,4 @@
-// Preloaded into a program: each write to a snapshot takes 100 ms, as on storage that is nearly hung.
+// An LD_PRELOAD library that delays each write to a snapshot by 100 ms, as on very slow storage.
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>

@@ -22,13 +22,13 @@ void Require(bool done, const std::string& what) {
   std::abort();
 }
 
-// Once for the process. Who may not make a mount namespace may still make one below a user namespace.
+// Creates a mount namespace for this process, inside a user namespace if it lacks the privilege. Called once.
 std::string MakeNamespace() {
   const uid_t uid = geteuid();
   const gid_t gid = getegid();
   if (unshare(CLONE_NEWNS) != 0) {
     if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) {
-      return std::string("this process may not make a mount namespace: ") + std::strerror(errno);
+      return std::string("cannot create a mount namespace: ") + std::strerror(errno);
     }
     std::ofstream("/proc/self/setgroups") << "deny";
     std::ofstream("/proc/self/uid_map") << uid << " " << uid << " 1";

@@ -1,4 +1,4 @@
-// A disk that is small and can be filled: a tmpfs that only this process and its children see.
+// A small disk that a test can fill: a tmpfs visible only to this process and its children.
 #pragma once
 
 #include <cstdint>
@@ -6,11 +6,12 @@
 
 namespace ddprun {
 
-// Gone with the process; the first one gives the process a mount namespace of its own.
-//   Threads: one caller at a time; the process has no other thread when the first one is made.
+// The disk ends with the process. The first object moves the process into a new mount namespace.
+//   Threads: one caller at a time.
+//   REQUIRES: the process has only one thread when the first object is created.
 class SmallDisk {
  public:
-  // Why this machine cannot have one; empty: it can.
+  // Why this machine cannot create one; empty: it can.
   static std::string WhyNot();
 
   // REQUIRES: WhyNot() is empty.
@@ -20,9 +21,9 @@ class SmallDisk {
   SmallDisk& operator=(const SmallDisk&) = delete;
 
   const std::string& path() const { return path_; }
-  // Takes all the room that is left.
+  // Uses up all free space.
   void Fill();
-  // Gives it back.
+  // Frees the space taken by Fill.
   void Free();
 
  private:

@@ -1,5 +1,5 @@
-// What `train` says of bad input: before any training, with what to do, exit code 2 for usage and 1
-// otherwise.
+// `train` reports bad input with a remedy before it trains. The exit code is 2 for usage
+// errors and 1 otherwise.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -16,9 +16,9 @@ using testing::HasSubstr;
 using testing::Not;
 
 struct Case {
-  std::vector<std::string> flags;  // after those of a tiny model; "DIR" stands for the test's directory
+  std::vector<std::string> flags;  // after those of a tiny model; "DIR" is replaced by the test's directory
   int code;
-  std::string message;  // on standard error; DIR likewise
+  std::string message;  // expected on standard error; "DIR" is replaced likewise
 };
 
 std::string Replace(std::string text, const std::string& directory) {
@@ -34,7 +34,7 @@ void Expect(const Case& c, const std::string& directory) {
                                    "--context=16",
                                    "--global-batch=4",
                                    "--steps=2"};
-  // The last one of a flag's values would not do: a flag may be given once.
+  // Replaces flags of the tiny model, since `train` rejects a flag given twice.
   for (const std::string& flag : c.flags) {
     const std::string name = flag.substr(0, flag.find('='));
     std::erase_if(argv, [&](const std::string& arg) { return arg.substr(0, arg.find('=')) == name; });
@@ -111,8 +111,8 @@ TEST_F(TrainErrorsTest, SnapshotOfAnotherTraining) {
   });
 }
 
-// A disk that fills up costs snapshots, each with a word, and the training only at its end. The shell's
-// limit, 4 MB a file, stands for the disk; a snapshot here has 5.
+// On a full disk each snapshot fails with a message; training fails only at its end, without the last
+// snapshot. The shell's limit of 4 MB per file simulates the full disk; a snapshot has 5 MB here.
 TEST_F(TrainErrorsTest, FullDisk) {
   const std::string train = ProgramPath("examples/train/train") +
                             " --layers=2 --heads=2 --width=128 --context=16 --global-batch=4 --steps=5 "
@@ -130,7 +130,7 @@ TEST_F(TrainErrorsTest, FullDisk) {
   EXPECT_THAT(ListDirectory(directory_ + "/s").value(), testing::ElementsAre("claim", "ledger"));
 }
 
-// What the environment alone can make wrong, and what it asks for.
+// Errors caused by the environment, and the error file that it requests.
 TEST_F(TrainErrorsTest, Environment) {
   Child child({ProgramPath("examples/train/train"), "--global-batch=4"},
               {{"RANK", "0"}, {"WORLD_SIZE", "8"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}});
@@ -138,7 +138,7 @@ TEST_F(TrainErrorsTest, Environment) {
   EXPECT_THAT(child.err(),
               HasSubstr("train: --global-batch=4 for 8 workers: give at least one sequence to each"));
 
-  // The launcher's report learns it from a file.
+  // The launcher reads the error for its report from this file.
   const std::string error_file = directory_ + "/error.json";
   Child reporting({ProgramPath("examples/train/train"), "--data=" + directory_ + "/none"},
                   {{"TORCHELASTIC_ERROR_FILE", error_file}});

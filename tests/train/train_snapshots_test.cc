@@ -1,5 +1,4 @@
-// When `train` writes snapshots: at the agent's wish, on a disk that is full, and never for a round that is
-// over.
+// Snapshots of `train`: on request of the agent, on a full or slow disk, and never for a round that is over.
 #include <signal.h>
 
 #include <chrono>
@@ -38,7 +37,7 @@ class TrainSnapshotsTest : public testing::Test {
  protected:
   void SetUp() override { agent_.Listen(); }
 
-  // The step of the first snapshot, of `at_least` or later, that the worker reports; -1: none in time.
+  // The step of the first snapshot of step `at_least` or later that the worker reports; -1: timeout.
   int64_t AwaitSnapshot(int64_t at_least) {
     const auto report = agent_.Await(
         [=](const proto::WorkerReport& r) { return r.has_snapshot_step() && r.snapshot_step() >= at_least; });
@@ -62,8 +61,8 @@ class TrainSnapshotsTest : public testing::Test {
   FakeAgent agent_;
 };
 
-// The next regular one is far.
-TEST_F(TrainSnapshotsTest, TheAgentGetsASnapshotWhenItAsks) {
+// The next scheduled snapshot is far away.
+TEST_F(TrainSnapshotsTest, TheAgentGetsASnapshotOnRequest) {
   const std::string directory = MakeTestDirectory();
   Job job({.round = 4, .agent_socket = agent_.name()},
           WithoutEnd() + Flags{"--snapshot-every=" + std::to_string(kNever), "--snapshot-dir=" + directory});
@@ -76,8 +75,8 @@ TEST_F(TrainSnapshotsTest, TheAgentGetsASnapshotWhenItAsks) {
     EXPECT_TRUE(SnapshotStore(directory).Load(SnapshotStore::NameOf(step, Round(4))).ok()) << step;
     last = step;
   }
-  ASSERT_TRUE(AwaitStep(last + 3)) << "it goes on";
-  EXPECT_EQ(NewestStep(directory), last) << "one for each time that it was asked";
+  ASSERT_TRUE(AwaitStep(last + 3)) << "training must continue";
+  EXPECT_EQ(NewestStep(directory), last) << "expected one snapshot per request";
 }
 
 class TrainFullDiskTest : public TrainSnapshotsTest {
@@ -86,7 +85,7 @@ class TrainFullDiskTest : public TrainSnapshotsTest {
     if (const std::string why = SmallDisk::WhyNot(); !why.empty()) GTEST_SKIP() << why;
     TrainSnapshotsTest::SetUp();
     disk_ = std::make_unique<SmallDisk>(2 << 20);
-    // Ten steps with room; then there is none.
+    // Ten steps with free space; then the disk is full.
     Train({}, TinyModel() + OnDisk() + Flags{"--steps=10"});
     disk_->Fill();
   }
@@ -99,11 +98,11 @@ class TrainFullDiskTest : public TrainSnapshotsTest {
   std::unique_ptr<SmallDisk> disk_;
 };
 
-TEST_F(TrainFullDiskTest, CostsSnapshotsAndMetricsUntilThereIsRoomButNotTheTraining) {
+TEST_F(TrainFullDiskTest, TrainingContinuesWithoutSnapshotsAndMetricsUntilThereIsSpace) {
   Job job({.round = 1, .agent_socket = agent_.name()}, WithoutEnd() + OnDisk());
   Child& worker = job.worker(0);
   ASSERT_TRUE(AwaitStep(1));
-  AskForASnapshot(1);  // in vain
+  AskForASnapshot(1);  // fails
   for (const char* text : {"train: --snapshot-dir: cannot write ", "train: --snapshot-dir: cannot write ",
                            "train: no snapshot of step "}) {
     const std::optional<std::string> line = worker.AwaitErrLine(text);
@@ -117,7 +116,7 @@ TEST_F(TrainFullDiskTest, CostsSnapshotsAndMetricsUntilThereIsRoomButNotTheTrain
 
   disk_->Free();
   const int64_t step = AwaitSnapshot(15);
-  EXPECT_EQ(step % 5, 0) << "what was asked for in vain comes at the next interval, not at every step";
+  EXPECT_EQ(step % 5, 0) << "a failed request must be retried at the next interval, not at every step";
   ASSERT_TRUE(worker.AwaitErrLine("train: metrics again from step "));
   worker.Signal(SIGSTOP);
   EXPECT_GE(NewestStep(directory()), step);
@@ -126,7 +125,7 @@ TEST_F(TrainFullDiskTest, CostsSnapshotsAndMetricsUntilThereIsRoomButNotTheTrain
   }
 }
 
-TEST_F(TrainFullDiskTest, AtTheEndIsAnErrorAndANewStartGoesOn) {
+TEST_F(TrainFullDiskTest, FailsAtTheEndAndANewStartResumes) {
   const Flags to_the_end = {"--steps=18"};
   Job job({}, TinyModel() + OnDisk() + to_the_end);
   EXPECT_EQ(job.Wait()[0], (ChildEnd{.code = 1}));
@@ -145,8 +144,8 @@ TEST_F(TrainFullDiskTest, AtTheEndIsAnErrorAndANewStartGoesOn) {
   EXPECT_EQ(Train({}, TinyModel() + OnDisk() + to_the_end), Train({}, TinyModel() + to_the_end));
 }
 
-// It takes 5 s and more; a worker that makes no progress is waited for 1 s.
-TEST_F(TrainSnapshotsTest, ThatTakeLongerThanTheOthersWaitForAStalledWorkerCostOnlyTime) {
+// A snapshot takes more than 5 s, and --stall-timeout is 1 s.
+TEST_F(TrainSnapshotsTest, MayTakeLongerThanTheStallTimeout) {
   const std::string directory = MakeTestDirectory();
   const Flags flags = TinyModel() + Flags{"--steps=2", "--stall-timeout=1"};
   Job job({.world_size = 2, .more = {{"LD_PRELOAD", ProgramPath("tests/train/libslow_disk.so")}}},
@@ -159,8 +158,8 @@ TEST_F(TrainSnapshotsTest, ThatTakeLongerThanTheOthersWaitForAStalledWorkerCostO
   EXPECT_EQ(NewestStep(directory), 2);
 }
 
-// A worker sleeps through the end of its round, as on a suspended host, and another round goes on.
-TEST_F(TrainSnapshotsTest, AWorkerOfAnOldRoundThatWakesUpWritesNothing) {
+// A worker is stopped past the end of its round, as on a suspended host, while the next round trains.
+TEST_F(TrainSnapshotsTest, AWorkerThatResumesAfterItsRoundWritesNothing) {
   const std::string directory = MakeTestDirectory();
   const Flags files = {"--snapshot-every=5", "--snapshot-dir=" + directory};
   Job old({.round = 3, .agent_socket = agent_.name()}, WithoutEnd() + files);

@@ -1,4 +1,4 @@
-// The program `train` as a whole: real processes, a real store, real signals.
+// End-to-end tests of `train`: real processes, a real store, real signals.
 #include <signal.h>
 
 #include <filesystem>
@@ -30,28 +30,28 @@ int64_t LastStep(const std::string& metrics_path) {
   return train::ReadMetrics(metrics_path).value().back().step;
 }
 
-TEST(TrainTest, TheLossFallsOnTheTextItCarries) {
+TEST(TrainTest, TheLossFallsOnTheBuiltInText) {
   const std::string directory = MakeTestDirectory();
   const std::string last =
       Train({}, TinyModel() + Flags{"--steps=80", "--metrics=" + directory + "/m.jsonl"});
   EXPECT_THAT(last, MatchesRegex("step=80 loss=[0-9.]+ sha256=[0-9a-f]{64}\n"));
   const std::vector<double> losses = Losses(directory + "/m.jsonl");
   ASSERT_EQ(losses.size(), 80);
-  EXPECT_NEAR(losses.front(), 5.545, 0.05);  // log 256: it guesses
+  EXPECT_NEAR(losses.front(), 5.545, 0.05);  // log 256: a uniform guess
   EXPECT_LT(losses.back(), 3.6);
   EXPECT_THAT(ReadFile(directory + "/m.svg").value(), HasSubstr("<polyline"));
 }
 
-TEST(TrainTest, ProgressIsAFlushedLineAStep) {
+TEST(TrainTest, PrintsAFlushedLinePerStep) {
   Job job({}, TinyModel() + Flags{"--steps=1000000"});
   EXPECT_TRUE(job.worker(0).AwaitLine("event=train step=0 steps=1000000 world_size=1"));
   const std::optional<std::string> line = job.worker(0).AwaitLine("step=3/");
-  ASSERT_TRUE(line);  // while it runs: the line did not wait in a buffer
+  ASSERT_TRUE(line);  // The program still runs, so the line was flushed.
   EXPECT_THAT(*line, MatchesRegex("step=3/1000000 loss=[0-9.]+ tokens/s=[0-9]+ left=[0-9dhms]+"));
 }
 
 // The same global batch on 1, 2 and 4 workers of one node and on 2 nodes: the first 50 losses and all
-// parameters, bit by bit.
+// parameters are bit-equal.
 TEST(TrainTest, ResultsDoNotDependOnTheNumberOfWorkersAndNodes) {
   const std::string directory = MakeTestDirectory();
   std::vector<std::string> lasts;
@@ -59,7 +59,7 @@ TEST(TrainTest, ResultsDoNotDependOnTheNumberOfWorkersAndNodes) {
   for (const JobOptions& options :
        std::vector<JobOptions>{{}, {.world_size = 2}, {.world_size = 4}, {.world_size = 4, .nodes = 2}}) {
     const std::string metrics = directory + "/" + std::to_string(losses.size());
-    // Small buckets: several are under way at once.
+    // Small buckets, so that several are in flight at once.
     lasts.push_back(
         Train(options, TinyModel() + Flags{"--steps=50", "--bucket-bytes=4096", "--metrics=" + metrics}));
     losses.push_back(Losses(metrics));
@@ -75,8 +75,8 @@ Flags TinyModelWithBatch(int batch) {
   return flags + Flags{"--global-batch=" + std::to_string(batch)};
 }
 
-// Any number, each with 2^k sequences: the workers' sums are subtrees of the one that a single worker makes.
-TEST(TrainTest, PowersOfTwoOfSequencesEachGiveTheSameBits) {
+// Any number of workers with 2^k sequences each: their sums are subtrees of the sum of a single worker.
+TEST(TrainTest, SharesThatArePowersOfTwoGiveEqualBits) {
   for (const auto& [batch, world_sizes] :
        std::vector<std::pair<int, std::vector<int>>>{{5, {5}}, {12, {3, 6}}, {14, {7}}}) {
     const Flags flags = TinyModelWithBatch(batch) + Flags{"--steps=10"};
@@ -87,8 +87,8 @@ TEST(TrainTest, PowersOfTwoOfSequencesEachGiveTheSameBits) {
   }
 }
 
-// Equal shares that are no power of two: 6 each.
-TEST(TrainTest, OtherSharesGiveOtherBitsAndAreWarnedOf) {
+// Equal shares that are not a power of two: 6 each.
+TEST(TrainTest, OtherSharesGiveDifferentBitsWithAWarning) {
   const Flags flags = TinyModelWithBatch(12) + Flags{"--steps=10"};
   Job alone({}, flags), two({.world_size = 2}, flags), three({.world_size = 3}, flags);
   const std::string result = alone.Finish();
@@ -100,8 +100,8 @@ TEST(TrainTest, OtherSharesGiveOtherBitsAndAreWarnedOf) {
   for (Job* job : {&alone, &three}) EXPECT_THAT(job->worker(0).err(), Not(HasSubstr("--global-batch")));
 }
 
-// A round of another size that leaves the rule says so, and trains on.
-TEST(TrainTest, AResizeThatLeavesTheRuleIsWarnedOf) {
+// A round whose size no longer gives equal bits prints a warning and trains.
+TEST(TrainTest, AResizeThatChangesResultsPrintsAWarning) {
   const std::string directory = MakeTestDirectory();
   const Flags flags = TinyModelWithBatch(12) + Flags{"--snapshot-every=5", "--snapshot-dir=" + directory};
   Train({.world_size = 3}, flags + Flags{"--steps=5"});
@@ -111,9 +111,9 @@ TEST(TrainTest, AResizeThatLeavesTheRuleIsWarnedOf) {
   EXPECT_THAT(resized.worker(0).err(), HasSubstr("train: --global-batch=12 among 2 workers, 6 each: "));
 }
 
-// Unequal shares: the sums round otherwise, by very little, and always in the same way for a number of
-// workers, however they are spread over nodes.
-TEST(TrainTest, AnyBatchOnAnyNumberOfWorkersTrainsTheSameModelButForRounding) {
+// Unequal shares: sums differ slightly in rounding. For a given number of workers the rounding is the same,
+// however they are spread over nodes.
+TEST(TrainTest, UnequalSharesTrainTheSameModelExceptForRounding) {
   const std::string directory = MakeTestDirectory();
   const auto losses = [&](int world_size, int nodes) {
     const std::string metrics = directory + "/" + std::to_string(world_size) + "-" + std::to_string(nodes);
@@ -137,26 +137,26 @@ TEST(TrainTest, AnyBatchOnAnyNumberOfWorkersTrainsTheSameModelButForRounding) {
   }
 }
 
-TEST(TrainTest, AResumedRunEndsAsAnUndisturbedOne) {
+TEST(TrainTest, AResumedRunEqualsAnUndisturbedOne) {
   const std::string directory = MakeTestDirectory();
   const Flags flags = TinyModel() + Flags{"--snapshot-every=4", "--metrics=" + directory + "/m"};
   const std::string undisturbed =
       Train({}, flags + Flags{"--steps=20", "--snapshot-dir=" + directory + "/a"});
   Train({}, flags + Flags{"--steps=10", "--snapshot-dir=" + directory + "/b"});
   EXPECT_EQ(Train({}, flags + Flags{"--steps=20", "--snapshot-dir=" + directory + "/b"}), undisturbed);
-  // Nothing is left to do: the same last line again.
+  // All steps are done: prints the same last line again.
   EXPECT_EQ(Train({}, flags + Flags{"--steps=20", "--snapshot-dir=" + directory + "/b"}), undisturbed);
 }
 
-// The whole story: a worker is killed, the others say so and end; the next round, also one of another size,
-// goes on from the snapshot and ends where an undisturbed single worker does.
-TEST(TrainTest, AKilledWorkerCostsNothingButTime) {
+// A worker is killed; the others report that and exit. The next round, also one of another size, resumes from
+// the snapshot and ends with the result of an undisturbed single worker.
+TEST(TrainTest, AKilledWorkerDoesNotChangeTheResult) {
   for (const int next_world_size : {4, 2}) {
     const std::string directory = MakeTestDirectory();
     const Flags files = {"--snapshot-dir=" + directory + "/snapshots", "--snapshot-every=5",
                          "--metrics=" + directory + "/m.jsonl"};
     {
-      Job job({.world_size = 4}, TinyModel() + files + Flags{"--steps=1000000"});  // it cannot end first
+      Job job({.world_size = 4}, TinyModel() + files + Flags{"--steps=1000000"});  // does not end by itself
       ASSERT_TRUE(job.worker(0).AwaitLine("step=7/"));
       job.worker(2).Signal(SIGKILL);
       const std::vector<ChildEnd> ends = job.Wait();
@@ -180,7 +180,7 @@ TEST(TrainTest, AKilledWorkerCostsNothingButTime) {
                                                " processes=2 restarts=1 waits=0 downs=0 clock_steps=0 "));
 
     const std::vector<train::StepMetrics> metrics = train::ReadMetrics(directory + "/m.jsonl").value();
-    EXPECT_EQ(metrics.size(), killed_at + 12) << "steps that were done again are kept";
+    EXPECT_EQ(metrics.size(), killed_at + 12) << "lines of repeated steps must be kept";
     EXPECT_EQ(metrics.back().step, kept + 12);
     EXPECT_EQ(metrics.back().restart, 1);
     EXPECT_EQ(metrics.back().world_size, next_world_size);
@@ -188,8 +188,8 @@ TEST(TrainTest, AKilledWorkerCostsNothingButTime) {
   }
 }
 
-// Of one start after the other, without a launcher.
-TEST(TrainTest, TheLedgerIsOfAllStarts) {
+// Consecutive starts without a launcher.
+TEST(TrainTest, TheLedgerCoversAllStarts) {
   const std::string directory = MakeTestDirectory();
   const Flags flags = TinyModel() + Flags{"--snapshot-every=4", "--snapshot-dir=" + directory};
   Train({}, flags + Flags{"--steps=8"});
@@ -199,11 +199,11 @@ TEST(TrainTest, TheLedgerIsOfAllStarts) {
   const std::string& out = job.worker(0).out();
   EXPECT_THAT(out, HasSubstr("event=ledger steps=10 lost_steps=4 processes=2 restarts=0 waits=0 downs=1 "));
   EXPECT_THAT(out, HasSubstr("\n  lost steps "));
-  // One entry a process, whatever the number of steps.
+  // One entry per process, for any number of steps.
   EXPECT_EQ(std::filesystem::file_size(directory + "/ledger"), 16 + 2 * 88);
 }
 
-TEST(TrainTest, ALedgerThatIsNoneCostsARemark) {
+TEST(TrainTest, AnInvalidLedgerIsMovedAwayWithAMessage) {
   const std::string directory = MakeTestDirectory();
   ASSERT_TRUE(WriteFile(directory + "/ledger", "mine").ok());
   Job job({}, TinyModel() + Flags{"--steps=2", "--snapshot-dir=" + directory});
@@ -211,7 +211,7 @@ TEST(TrainTest, ALedgerThatIsNoneCostsARemark) {
   EXPECT_THAT(job.worker(0).err(), HasSubstr("train: " + directory + "/ledger: not a ledger: moved to "));
 }
 
-TEST(TrainTest, ATornSnapshotIsPassedOverWithAWord) {
+TEST(TrainTest, ATornSnapshotIsSkippedWithAMessage) {
   const std::string directory = MakeTestDirectory();
   const Flags flags = TinyModel() + Flags{"--snapshot-every=5", "--snapshot-dir=" + directory};
   const std::string undisturbed = Train({}, TinyModel() + Flags{"--steps=12"});
@@ -224,7 +224,7 @@ TEST(TrainTest, ATornSnapshotIsPassedOverWithAWord) {
   EXPECT_THAT(job.worker(0).err(), HasSubstr("skipped a snapshot: " + newest + ": torn: "));
 }
 
-TEST(TrainTest, RanksThatDifferSayInWhat) {
+TEST(TrainTest, RanksWithDifferentOptionsNameTheOption) {
   Job job({.world_size = 2}, TinyModel() + Flags{"--steps=5"}, {{}, {"--lr=0.5"}});
   EXPECT_THAT(job.Wait(), Each(ChildEnd{.code = 1}));
   for (const int rank : {0, 1}) {
@@ -234,10 +234,10 @@ TEST(TrainTest, RanksThatDifferSayInWhat) {
   }
 }
 
-TEST(TrainTest, RanksOfDifferentKindsOfCpuSayHowToBeAlike) {
+TEST(TrainTest, RanksWithDifferentKindsOfCpuNameTheRemedy) {
   Job job({.world_size = 2}, TinyModel() + Flags{"--steps=5"}, {{}, {"--cpu=baseline"}});
   const std::vector<ChildEnd> ends = job.Wait();
-  if (ends[0] == ChildEnd{.code = 0}) GTEST_SKIP() << "this CPU is of the baseline";
+  if (ends[0] == ChildEnd{.code = 0}) GTEST_SKIP() << "this CPU supports only the baseline";
   EXPECT_THAT(ends, Each(ChildEnd{.code = 1}));
   EXPECT_THAT(job.worker(0).err(),
               HasSubstr("rank 1 differs from rank 0 in the kind of CPU (--cpu=baseline suits all)"));

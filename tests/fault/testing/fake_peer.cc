@@ -53,7 +53,8 @@ void FakePeer::Serve() {
     const timeval limit{.tv_sec = 10, .tv_usec = 0};
     setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     char request[4096];
-    // Before the answer, or hanging up would reset what is still to be read there.
+    // Reads the request first: closing a socket with unread data resets the connection and
+    // may discard the answer.
     if (recv(connection, request, sizeof request, 0) > 0 && !answer_.empty()) {
       (void)!send(connection, answer_.data(), answer_.size(), MSG_NOSIGNAL);
     }

@@ -1,4 +1,4 @@
-// Something that listens where a coordinator should, and is none.
+// Servers that occupy a coordinator's port but are not coordinators.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace ddprun {
 
-// A TCP port of 127.0.0.1 that is taken.
+// A taken TCP port of 127.0.0.1.
 class TakenPort {
  public:
-  // kRefuses: bound and never listened on; kSilent: connections are made and nothing is ever said.
+  // kRefuses: bound without listening; kSilent: accepts connections and sends nothing.
   enum class Kind { kRefuses, kSilent };
   explicit TakenPort(Kind kind);
   ~TakenPort();
@@ -17,7 +17,7 @@ class TakenPort {
   TakenPort& operator=(const TakenPort&) = delete;
 
   int port() const { return port_; }
-  // True once somebody has connected; within 10 s. kSilent only.
+  // Waits at most 10 s for a connection; false if none arrives. kSilent only.
   bool AwaitConnection();
 
  protected:
@@ -27,7 +27,7 @@ class TakenPort {
   int port_ = 0;
 };
 
-// Reads something from each connection, says `answer`, and hangs up.
+// Reads once from each connection, sends `answer`, and closes it.
 class FakePeer : public TakenPort {
  public:
   explicit FakePeer(std::string answer);

@@ -10,17 +10,17 @@
 namespace ddprun {
 namespace {
 
-// Where the coordinator listens; a host's ports are its own.
+// The coordinator's port. Fixed, since each host has its own network.
 constexpr char kPort[] = "29400";
 constexpr int kSteps = 600;
 
-// Its last part: a test that fails should be read by people.
+// The end of `text`, so that failure messages stay readable.
 std::string Tail(const std::string& text) {
   constexpr size_t kMax = 4000;
   return text.size() <= kMax ? text : "..." + text.substr(text.size() - kMax);
 }
 
-// `train` with so many snapshots that little is done twice.
+// `train` with frequent snapshots, so that few steps are repeated after a restart.
 Args TrainProgram(const std::string& snapshots, int batch) {
   return {TrainPath(),
           "--layers=1",
@@ -34,7 +34,7 @@ Args TrainProgram(const std::string& snapshots, int batch) {
           "--steps=" + std::to_string(kSteps)};
 }
 
-// The last line of a training: step, loss and SHA-256 of all parameters.
+// The final line of a training run: step, loss and SHA-256 of all parameters.
 std::string Result(const std::string& printed) {
   const size_t sha = printed.rfind(" sha256=");
   if (sha == std::string::npos) return "no result in: " + Tail(printed);
@@ -42,7 +42,7 @@ std::string Result(const std::string& printed) {
   return printed.substr(begin, printed.find('\n', sha) - begin);
 }
 
-// Of a run that nothing disturbs. All tests of a process share it.
+// The result of a run without faults; computed once per process and batch size.
 const std::string& UndisturbedResult(int batch) {
   static auto& results = *new std::map<int, std::string>();
   std::string& result = results[batch];
@@ -91,7 +91,7 @@ int HostJob::AwaitWorld(int host, int world_size) {
 std::string HostJob::AwaitSaid(int host, const std::string& part, Duration timeout) {
   const std::vector<std::string> lines = agent(host).AwaitErr(part, 1, timeout);
   if (!lines.empty()) return lines[0];
-  ADD_FAILURE() << "node" << host << " did not say: " << part << "\n" << Tail(agent(host).err());
+  ADD_FAILURE() << "node" << host << " did not log: " << part << "\n" << Tail(agent(host).err());
   return "";
 }
 
@@ -109,10 +109,10 @@ void HostJob::ExpectEnd(int host, const ProcessEnd& end) {
 }
 
 std::unique_ptr<Process> HostJob::Control(int host, const Args& args) {
-  const std::string ddpctl = hosts_.directory(host) + "/../ddpctl";  // which of the two it is its name tells
+  const std::string ddpctl = hosts_.directory(host) + "/../ddpctl";  // the name selects the program
   if (!std::filesystem::exists(ddpctl)) std::filesystem::create_symlink(DdprunPath(), ddpctl);
   auto control = hosts_.Start(host, Args{ddpctl} + args + Args{"--rdzv-endpoint=" + Endpoint()});
-  EXPECT_TRUE(control->Wait(kPatience)) << "ddpctl does not end";
+  EXPECT_TRUE(control->Wait(kPatience)) << "ddpctl does not exit";
   return control;
 }
 
@@ -149,7 +149,7 @@ void TrainingTest::StartTraining(const Setup& setup, int world_size) {
   if (setup.prepare) setup.prepare(snapshots);
   for (int host = 0; host < setup_.present; ++host) {
     StartHost(host);
-    if (host == 0) job_->AwaitSaid(0, "event=node_joined");  // so that it gets rank 0, and prints the steps
+    if (host == 0) job_->AwaitSaid(0, "event=node_joined");  // so that it gets rank 0, which prints the steps
   }
   for (int host = 0; host < setup_.present; ++host)
     job_->AwaitWorld(host, world_size == 0 ? setup_.present : world_size);
@@ -198,7 +198,7 @@ void TrainingTest::ExpectFailure(const std::string& cause, int world_size) {
   AwaitRoundEnd();
   const std::string said = AwaitRestart(world_size);
   EXPECT_THAT(said, testing::HasSubstr("restart_count=\"1\""));
-  // The others fail, too, without the one that has, and may be heard of before it.
+  // Other workers fail as a consequence, and their failures may arrive first.
   const size_t report = said.rfind("event=round_report");
   EXPECT_NE(report, std::string::npos) << said;
   EXPECT_THAT(said.substr(std::min(said.size(), report), said.find('\n', report) - report),

@@ -1,4 +1,4 @@
-// A job on hosts of its own: an agent on each, which meet at the first; and what tests of it have in common.
+// A job on simulated hosts with one agent each, and fixtures for tests of it.
 #pragma once
 
 #include <functional>
@@ -15,42 +15,44 @@
 
 namespace ddprun {
 
-// How long a test waits for what should take a second or two: the machine may be busy.
+// Timeout for what normally takes a second or two; allows for a busy machine.
 constexpr Duration kPatience = seconds(25);
-// Of the jobs below: how long a silent node counts as alive.
+// The lease of the jobs below.
 constexpr Duration kLease = milliseconds(2000);
 
 //   Threads: one caller at a time.
 class HostJob {
  public:
-  // `options` of all agents besides where and how they meet; `program` with its arguments. Nothing runs yet.
+  // `options` of all agents, added to those for the rendezvous; `program` with its
+  // arguments. Starts no agent.
   HostJob(int hosts, Args options, Args program);
 
   Hosts& hosts() { return hosts_; }
 
-  // Starts the agent of a host, with more options than the others; the one that ran there must have ended.
+  // Starts the agent of a host with additional options.
+  //   REQUIRES: the previous agent of the host has exited.
   Process& Start(int host, const Args& more = {}, const Environment& environment = {});
-  // Agents that start from now on are started by that command, to which their own is added.
+  // Prefixes the command line of agents started later with `command`.
   void StartWith(Args command) { start_with_ = std::move(command); }
-  // Those that start from now on meet there; at first at host 0.
+  // The host of the endpoint of agents started later; initially host 0.
   void MeetAt(int host) { meeting_host_ = host; }
-  // They are given its address, not its name.
+  // The endpoint has the host's address instead of its name.
   void MeetByAddress() { by_address_ = true; }
 
   Process& agent(int host) { return *agents_.at(host); }
 
-  // Waits until the agent has started workers in a world of that size; returns the round. Fails the test when
-  // it does not come to that.
+  // Waits until the agent has started workers of a round with `world_size`; returns the round. Fails
+  // the test on timeout.
   int AwaitWorld(int host, int world_size);
-  // Waits for a line that the agent says; returns it. Fails the test when it does not.
+  // Waits for a line with `part` on the agent's stderr and returns it. Fails the test on timeout.
   std::string AwaitSaid(int host, const std::string& part, Duration timeout = kPatience);
-  // Waits for a line that the workers of a host print.
+  // Likewise on stdout, where the workers print.
   std::string AwaitPrinted(int host, const std::string& part, Duration timeout = kPatience);
 
-  // Waits for the end of an agent and expects it to be that one, and nothing to be left on its host.
+  // Waits until an agent exits; expects `end`, and that nothing is left on its host.
   void ExpectEnd(int host, const ProcessEnd& end);
 
-  // Runs ddpctl on a host, for the coordinator of this job; returns it when it has ended.
+  // Runs ddpctl on a host with this job's endpoint and waits until it exits.
   std::unique_ptr<Process> Control(int host, const Args& args);
 
  private:
@@ -65,15 +67,16 @@ class HostJob {
   std::vector<std::unique_ptr<Process>> agents_;
 };
 
-// Skips where there can be no hosts. Notes when the fault happened and what came of it, for tools/dev faults.
+// Skips the test on machines that cannot have hosts. Records times of fault, detection and recovery for
+// tools/dev faults.
 class HostFaultTest : public testing::Test {
  protected:
   void SetUp() override;
 
   void FaultNow();
-  // Somebody who acts on it has heard of it.
+  // The process that reacts to the fault has detected it.
   void Detected(TimePoint at);
-  // The last worker of the new round runs.
+  // All workers of the new round run.
   void Recovered(TimePoint at);
 
  private:
@@ -81,30 +84,30 @@ class HostFaultTest : public testing::Test {
   TimePoint detected_{};
 };
 
-// A job that trains, a worker on each host, with one restart. Its first host prints the steps and is held
-// (Process::HoldOut): training goes on only as far as the test has read, until ExpectResult.
+// A training job with one restart and by default one worker per host. The first host prints the steps, and
+// its output is held (Process::HoldOut): until ExpectResult, training advances only as far as the test reads.
 class TrainingTest : public HostFaultTest {
  protected:
   struct Setup {
     int min = 1;
-    int max = 2;              // nodes in a round
-    int hosts = 0;            // there are; 0: max
-    int present = 0;          // agents from the beginning; 0: on all hosts
-    int batch = 8;            // sequences a step, over all workers
-    bool by_address = false;  // they meet at an address, not at a name
+    int max = 2;              // --nnodes: the maximum
+    int hosts = 0;            // number of hosts; 0: max
+    int present = 0;          // number of initial agents; 0: one on each host
+    int batch = 8;            // sequences per step over all workers
+    bool by_address = false;  // the endpoint is an address, not a name
     Args options = {};
-    std::string shell = {};                             // a line of shell that each worker begins with
-    std::map<int, Args> more_options = {};              // of a host
-    std::map<int, Environment> environments = {};       // of a host's agents and workers
-    std::function<void(const std::string&)> prepare{};  // once there are hosts and a directory for snapshots
+    std::string shell = {};                             // shell command that each worker runs first
+    std::map<int, Args> more_options = {};              // by host
+    std::map<int, Environment> environments = {};       // of agents and workers, by host
+    std::function<void(const std::string&)> prepare{};  // before agents start, with the snapshot directory
   };
-  // Those that are present train, `world_size` workers in all (0: one on each host); the first has printed
-  // some steps and taken snapshots.
+  // Starts the initial agents and waits until `world_size` workers (0: one per agent) have done some steps
+  // and taken snapshots.
   void StartTraining(const Setup& setup, int world_size = 0);
   void StartTraining() { StartTraining(Setup{}); }
-  // The agent of a host is there, for the first time or again.
+  // Starts the agent of a host, for the first time or again.
   void StartHost(int host);
-  // Those hosts train together, one worker on each.
+  // Waits until these hosts train together with one worker each.
   void AwaitWorldOf(const std::vector<int>& hosts);
 
   HostJob& job() { return *job_; }
@@ -112,23 +115,25 @@ class TrainingTest : public HostFaultTest {
   // The only worker of a host.
   pid_t worker(int host);
 
-  // The coordinator says that the round has ended.
+  // Waits until the coordinator logs the end of the round.
   void AwaitRoundEnd();
-  // The next round, of `world_size`, goes on from a snapshot. Returns what the first host's agent has said
-  // since all trained.
+  // Waits until the next round, with `world_size` workers, resumes from a snapshot. Returns the stderr of the
+  // first host's agent since StartTraining.
   std::string AwaitRestart(int world_size);
-  // The round ends, and a reason like that is given; the next one costs no restart.
+  // Expects that the round ends for `reason` and that the next round costs no restart.
   void ExpectChange(const std::string& reason, int world_size);
-  // A worker has failed: of all that failed with it, `cause` is named as the first. It costs the one restart.
+  // Expects that the round ends with a failure whose first cause is `cause`, and that it
+  // costs the only restart.
   void ExpectFailure(const std::string& cause, int world_size);
-  // Those hosts end well, and the parameters are, bit for bit, those of a run that nothing disturbs.
+  // Expects that these agents exit with 0 and that the parameters are bit-equal to those
+  // of an undisturbed run.
   void ExpectResult(const std::vector<int>& hosts);
-  // Since all hosts trained no round has ended but by success.
+  // Expects that no round has ended since StartTraining, except by success.
   void ExpectUndisturbed();
 
  private:
   Setup setup_;
-  size_t said_before_ = 0;  // by the first host, until all trained
+  size_t said_before_ = 0;  // bytes of the first agent's stderr at the end of StartTraining
   std::unique_ptr<HostJob> job_;
 };
 

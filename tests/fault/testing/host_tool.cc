@@ -1,14 +1,14 @@
-// Makes a host out of namespaces, and runs programs in it.
+// Creates a simulated host from namespaces, and runs programs in it.
 //
-//   host_tool boot FD NAME ETC     a host NAME: network, host name, mounts and processes of its own.
-//   ETC/hosts
-//                                  and ETC/resolv.conf are its own too, and its /dev/shm is empty
-//   host_tool enter FD PID KINDS PROGRAM...   runs PROGRAM in the namespaces KINDS ("net,uts,mnt,pid") of PID
+//   host_tool boot FD NAME ETC
+//       Creates host NAME with separate network, host name, mount and pid namespaces, with ETC/hosts and
+//       ETC/resolv.conf as its files in /etc, and an empty /dev/shm.
+//   host_tool enter FD PID KINDS PROGRAM...
+//       Runs PROGRAM in the namespaces KINDS ("net,uts,mnt,pid") of PID.
 //
-// Both make one process, a child of the caller and not of this program, tell its pid in a line on FD, and
-// end. That process is pid 1 of the host, which cares for orphans as an init does, or PROGRAM; it dies with
-// the caller, whatever ends that. An error is a line on FD that begins with "error: ". FD is closed when the
-// host is ready or PROGRAM runs.
+// Both create one process as a child of the caller, write its pid in a line on FD, and exit. The process is
+// pid 1 of the host, which reaps orphans as an init does, or PROGRAM. It dies with the caller for any reason.
+// An error is a line on FD that begins with "error: ". FD is closed when the host is ready or PROGRAM runs.
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -32,7 +32,7 @@ namespace {
 
 int tell = -1;
 
-// False: nobody listens any more.
+// False: the reader has closed the descriptor.
 bool Tell(const std::string& line) {
   return write(tell, (line + "\n").data(), line.size() + 1) == static_cast<ssize_t>(line.size() + 1);
 }
@@ -44,7 +44,8 @@ void Require(bool good, const std::string& what) {
   _exit(1);
 }
 
-// As fork, but the child is a sibling of this process. What it does until exec must not need another thread.
+// Like fork, but the child is a sibling of this process. Until exec the child must not
+// depend on another thread.
 pid_t ForkSibling() {
   const long pid = syscall(SYS_clone, CLONE_PARENT | SIGCHLD, nullptr, nullptr, nullptr, nullptr);
   Require(pid >= 0, "clone");
@@ -68,7 +69,7 @@ void Bind(const std::string& file, const std::string& over) {
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
   sigprocmask(SIG_BLOCK, &child, nullptr);
-  // The caller may have died before the death signal was ordered.
+  // The caller may have died before the parent-death signal was set.
   if (!Tell("ready")) _exit(1);
   close(tell);
   for (;;) {
@@ -88,7 +89,7 @@ int Boot(const std::string& name, const std::string& etc) {
 }
 
 int Enter(const std::string& host, const std::string& kinds, char** argv) {
-  std::vector<std::pair<std::string, int>> namespaces;  // all opened before /proc is another one
+  std::vector<std::pair<std::string, int>> namespaces;  // all opened first: setns of mounts changes /proc
   std::istringstream list(kinds);
   for (std::string kind; std::getline(list, kind, ',');) {
     const std::string path = "/proc/" + host + "/ns/" + kind;
@@ -98,7 +99,7 @@ int Enter(const std::string& host, const std::string& kinds, char** argv) {
   char cwd[4096];
   Require(getcwd(cwd, sizeof cwd) != nullptr, "getcwd");
   for (const auto& [path, fd] : namespaces) Require(setns(fd, 0) == 0, "setns " + path);
-  Require(chdir(cwd) == 0, cwd);  // setns of mounts went to the root
+  Require(chdir(cwd) == 0, cwd);  // setns of mounts changed it to the root
   const pid_t pid = ForkSibling();
   if (pid == 0) {
     fcntl(tell, F_SETFD, FD_CLOEXEC);

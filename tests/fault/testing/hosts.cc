@@ -27,12 +27,13 @@ constexpr char kIp[] = "/usr/sbin/ip";
 constexpr char kIptables[] = "/usr/sbin/iptables";
 constexpr char kTc[] = "/usr/sbin/tc";
 constexpr char kSs[] = "/usr/bin/ss";
-// Of the range that is set aside for such tests; the name server, which never answers, is the switch.
+// Addresses of the range reserved for benchmark tests (RFC 2544). The name server's address is that of the
+// bridge, which never answers.
 constexpr char kNetwork[] = "198.18.0.";
 constexpr char kSecondNetwork[] = "198.18.1.";
 constexpr char kNameServer[] = "198.18.0.250";
 
-// A program that must end well, at once.
+// Runs a program that must exit with 0 within a short time; returns its stdout.
 std::string RunToEnd(const Args& argv, Birth birth = Birth::kDirect) {
   Process process(argv, Stdio::kPipes, {}, birth);
   const std::optional<ProcessEnd> end = process.Wait();
@@ -59,7 +60,7 @@ std::vector<std::string> Fields(const std::string& line) {
 }
 
 void Write(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::trunc) << text;  // the same file: it is mounted elsewhere, too
+  std::ofstream(path, std::ios::trunc) << text;  // in place, since the file is bind-mounted
 }
 
 std::string Proc(pid_t pid, const std::string& file) { return "/proc/" + std::to_string(pid) + "/" + file; }
@@ -147,7 +148,8 @@ Hosts::Hosts(int n) : directory_(MakeTestDirectory()) {
 }
 
 Hosts::~Hosts() {
-  // With their first process all others are killed, too; and with a namespace's last process it ends.
+  // When the init of a pid namespace dies, the kernel kills its other processes. A namespace ends
+  // with its last process.
   for (Host& host : hosts_) host.init.reset();
 }
 
@@ -157,7 +159,7 @@ void Hosts::Boot(Host& host, const std::string& name, const std::string& hosts_f
   std::filesystem::create_directory(host.directory);
   std::filesystem::create_directory(host.etc);
   Write(host.etc + "/hosts", hosts_file);
-  Write(host.etc + "/resolv.conf", "nameserver 127.0.0.1\n");  // where nobody listens, and says so
+  Write(host.etc + "/resolv.conf", "nameserver 127.0.0.1\n");  // no server: refused at once
   host.init = std::make_unique<Process>(Args{HostToolPath(), "boot", "3", name, host.etc}, Stdio::kPipes,
                                         Environment{}, Birth::kTold);
 }
@@ -168,7 +170,7 @@ std::string Hosts::directory(int host) const { return hosts_[host].directory; }
 
 std::unique_ptr<Process> Hosts::Start(int host, const std::vector<std::string>& argv, const Environment& more,
                                       Stdio stdio) const {
-  // Not of host_tool: it may change how programs are loaded.
+  // Set through env and not for host_tool itself, since `more` may change how programs are loaded.
   Args with_more = {"/usr/bin/env", "TMPDIR=" + directory(host)};
   for (const auto& [name, value] : more) with_more.push_back(name + "=" + value);
   return std::make_unique<Process>(
@@ -229,7 +231,7 @@ void Hosts::LoseNames(int host) {
 }
 
 void Hosts::ResetConnections(int host, int other) {
-  // The host's side is aborted, and the kernel sends a reset to the other.
+  // Aborts the host's side; the kernel sends a reset to the other side.
   Run(host, {kSs, "-K", "dst", address(other)});
 }
 
@@ -276,7 +278,7 @@ std::vector<std::string> Hosts::Left(int host, Duration timeout) const {
     std::vector<std::string> left = LeftNow(host);
     const auto millis = ToMillis(deadline - std::chrono::steady_clock::now());
     if (left.empty() || millis <= 0) return left;
-    // Until one of its processes has ended; what outlives the last of them is not going to end.
+    // Waits until one of the processes exits. Resources that remain without a process will not be released.
     const std::vector<pid_t> processes = ProcessesBeside(hosts_[host].init->pid());
     if (processes.empty()) return LeftNow(host);
     pollfd end = {static_cast<int>(syscall(SYS_pidfd_open, processes[0], 0)), POLLIN, 0};

@@ -1,6 +1,6 @@
-// Hosts for tests: each has a network, a name, mounts and processes of its own, as on a machine of its own.
-// They share the files of the test, the clocks and the processors. A bridge in a network namespace of its own
-// joins them: they reach one another and nothing else, and tests that run at once do not meet.
+// Simulated hosts for tests: each has a separate network, host name, mounts and processes. They share the
+// test's files, the clocks and the processors. A bridge in a separate network namespace connects them, so
+// they reach only one another, and tests that run in parallel do not interfere.
 #pragma once
 
 #include <sys/types.h>
@@ -14,15 +14,15 @@
 namespace ddprun {
 
 //   Threads: one caller at a time.
-//   Owns:    its hosts and all that runs on them; all is gone when the destructor returns, or when the test
-//            has died, of whatever.
+//   Owns:    the hosts and all processes on them. They end when the destructor returns or the test process
+//            dies for any reason.
 class Hosts {
  public:
-  // Why this machine cannot have hosts; empty: it can. Needs root (of a user namespace at least), iproute2
-  // and iptables.
+  // Why this machine cannot have hosts; empty: it can. Requires root (also of a user namespace), iproute2 and
+  // iptables.
   static std::string WhyNot();
 
-  // `n` hosts called node0, node1, ..., that know each other's names.
+  // Creates `n` hosts called node0, node1, ..., which resolve each other's names.
   explicit Hosts(int n);
   ~Hosts();
   Hosts(const Hosts&) = delete;
@@ -30,33 +30,32 @@ class Hosts {
 
   std::string name(int host) const;
   std::string address(int host) const;
-  // For its logs and temporary files; all hosts see it under this path.
+  // Directory for the host's logs and temporary files; visible to all hosts under this path.
   std::string directory(int host) const;
 
   // Starts a program on a host. TMPDIR is directory(host).
   std::unique_ptr<Process> Start(int host, const std::vector<std::string>& argv, const Environment& more = {},
                                  Stdio stdio = Stdio::kPipes) const;
-  // Runs a program on a host to its end, which must be a good one.
+  // Runs a program on a host; it must exit with 0.
   void Run(int host, const std::vector<std::string>& argv) const;
 
-  // The host's cable, pulled out and put back. Connections stay as they are.
+  // Unplugs and replugs the host's cable. Open connections are kept.
   void Cut(int host);
   void Heal(int host);
-  // `host` hears nothing from `from`, which hears all that `host` says.
+  // Drops packets from `from` to `host`; the other direction works.
   void Deafen(int host, int from);
   void Undeafen(int host, int from);
-  // What `host` sends takes its time.
+  // Limits the rate at which `host` sends.
   void Slow(int host, int kbit_per_second);
   void Unslow(int host);
-  // Of what `host` receives, that share is lost.
+  // Drops the fraction `share` of the packets that `host` receives.
   void Lossy(int host, double share);
   void Unlossy(int host);
-  // The connections between `host` and `other` are reset on both sides, as by something between them; both
-  // may connect again.
+  // Resets the connections between `host` and `other` on both sides, as a middlebox does. Both may reconnect.
   void ResetConnections(int host, int other);
-  // Packets that Deafen and Lossy have dropped on `host`.
+  // Number of packets that Deafen and Lossy have dropped on `host`.
   int64_t Dropped(int host) const;
-  // The name server of `host` does not answer, and the names in /etc/hosts are gone; it knows its own.
+  // The name server of `host` does not answer, and /etc/hosts contains only the host's own name.
   void LoseNames(int host);
   // `host` resolves its own name to 127.0.1.1, as Debian's installer leaves it.
   void CallItselfLoopback(int host);
@@ -66,22 +65,22 @@ class Hosts {
   void AddNetwork();
   std::string SecondAddress(int host) const;
 
-  // All processes of the host end at once. Reset: the kernel closes their connections, as when a host
-  // reboots; the others see that. PowerOff: nobody is told. Nothing can be started there any more.
+  // Kills all processes of the host. No process can be started on it afterwards. Reset: the kernel closes the
+  // connections, as in a reboot, so peers detect it. PowerOff: peers receive nothing.
   void Reset(int host);
   void PowerOff(int host);
 
-  // What is there of a host besides the test's programs: live processes, listening ports, abstract unix
-  // sockets, files in /dev/shm; waits for that to be nothing. One line each: nothing is what a test wants.
+  // Waits until nothing is left on a host besides the test's programs: live processes, listening ports,
+  // abstract unix sockets, files in /dev/shm. Returns what is left, one line each; empty on success.
   std::vector<std::string> Left(int host, Duration timeout = seconds(10)) const;
 
-  // As the test sees it: of the live processes on `host` called `name` in the kernel, by age.
+  // Live processes on `host` with the kernel name `name`, oldest first, as pids in the test's pid namespace.
   std::vector<pid_t> Find(int host, const std::string& name) const;
 
  private:
   struct Host {
     std::unique_ptr<Process> init;
-    std::string etc;  // its /etc/hosts and /etc/resolv.conf
+    std::string etc;  // directory of the host's hosts and resolv.conf
     std::string directory;
   };
   void Boot(Host& host, const std::string& name, const std::string& hosts_file);

@@ -68,7 +68,7 @@ int Field(const std::string& line, const std::string& name) {
 int PortOf(const std::string& endpoint) { return std::stoi(endpoint.substr(endpoint.rfind(':') + 1)); }
 
 Gate::Gate() : path_(MakeTestDirectory() + "/gate") {
-  // Open for both: a fifo that has no reader yet opens for writing alone only once there is one.
+  // O_RDWR: opening a fifo for writing only would block until it has a reader.
   if (mkfifo(path_.c_str(), 0600) != 0 || (fd_ = open(path_.c_str(), O_RDWR | O_CLOEXEC)) < 0) {
     std::perror(path_.c_str());
     std::abort();

@@ -52,7 +52,7 @@ void Close(int& fd) {
   if (fd >= 0) close(std::exchange(fd, -1));
 }
 
-// Of what host_tool says on `fd` and closes.
+// Reads the pid that host_tool writes to `fd`.
 pid_t ToldPid(pid_t tool, int fd) {
   std::string said;
   char bytes[512];
@@ -74,13 +74,13 @@ pid_t ToldPid(pid_t tool, int fd) {
   return pid;
 }
 
-// All that there are, for Pump.
+// All processes, for Pump.
 std::set<Process*>& Everyone() {
   static auto& everyone = *new std::set<Process*>;
   return everyone;
 }
 
-// posix_spawn with what all its parts need to be undone.
+// RAII for the attributes and file actions of posix_spawn.
 class Spawner {
  public:
   Spawner() {
@@ -122,7 +122,7 @@ Process::Process(const std::vector<std::string>& argv, Stdio stdio, const Enviro
   if (stdio == Stdio::kTerminal) {
     out_.fd = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
     Require(out_.fd >= 0 && grantpt(out_.fd) == 0 && unlockpt(out_.fd) == 0, "posix_openpt");
-    // The first terminal that a session's leader opens becomes the session's.
+    // The first terminal that a session leader opens becomes its controlling terminal.
     spawner.OwnSession();
     spawner.Open(ptsname(out_.fd), STDIN_FILENO);
     spawner.Take(STDIN_FILENO, STDOUT_FILENO);
@@ -135,7 +135,7 @@ Process::Process(const std::vector<std::string>& argv, Stdio stdio, const Enviro
     spawner.Open("/dev/null", STDIN_FILENO);
     spawner.Take(out[1], STDOUT_FILENO);
     spawner.Take(err[1], STDERR_FILENO);
-    if (birth == Birth::kTold) spawner.Take(told[1], 3);  // the last: it may be anyone's number here
+    if (birth == Birth::kTold) spawner.Take(told[1], 3);  // last: another action's descriptor may be 3 here
     pid_ = spawner.Run(argv, env);
     close(out[1]);
     close(err[1]);
@@ -159,8 +159,8 @@ Process::~Process() {
   Everyone().erase(this);
   if (!Collect()) {
     kill(pid_, SIGKILL);
-    Wait(seconds(60));  // the first process of a host ends after all others there
-    Require(end_.has_value(), "a killed process does not end");
+    Wait(seconds(60));  // a host's init exits after all other processes there
+    Require(end_.has_value(), "a killed process does not exit");
   }
   for (int* fd : {&pidfd_, &out_.fd, &err_.fd}) Close(*fd);
 }
@@ -187,7 +187,7 @@ void Process::Read(Stream& stream) {
     } else if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
       return;
     } else {
-      Close(stream.fd);  // EIO is how a terminal says that nobody is there any more
+      Close(stream.fd);  // EIO: the other side of the terminal has been closed
     }
   }
 }
@@ -197,7 +197,7 @@ bool Process::Pump(TimePoint deadline, const Stream* wanted) {
   for (;;) {
     std::vector<pollfd> fds;
     const auto add = [&](const Process& process) {
-      fds.push_back({process.end_ ? -1 : process.pidfd_, POLLIN, 0});  // -1 is passed over
+      fds.push_back({process.end_ ? -1 : process.pidfd_, POLLIN, 0});  // poll() ignores -1
       for (const Stream* stream : {&process.out_, &process.err_})
         fds.push_back({is_read(*stream) ? stream->fd : -1, POLLIN, 0});
     };
@@ -206,7 +206,7 @@ bool Process::Pump(TimePoint deadline, const Stream* wanted) {
       if (other != this) add(*other);
     }
     if (poll(fds.data(), fds.size(), MillisUntil(deadline)) <= 0) return false;
-    // The others are looked after, but only what happens to this one ends the wait.
+    // Reads from the other processes as well, but only an event of this one ends the wait.
     for (Process* other : Everyone()) {
       if (other == this) continue;
       for (Stream* stream : {&other->out_, &other->err_}) {
@@ -230,7 +230,7 @@ std::vector<std::string> Process::Await(Stream& stream, const std::string& part,
   while (found.size() < count) {
     const size_t end = stream.text.find('\n', stream.used);
     if (end == std::string::npos) {
-      // Of a process that has ended everything has been read.
+      // Once the process has exited, all of its output has been read.
       if (end_ || !Pump(deadline, &stream)) return found;
       if (stream.text.find('\n', stream.used) == std::string::npos && Wait(Duration::zero())) return found;
       continue;
@@ -267,7 +267,7 @@ void Process::Type(const std::string& keys) {
 
 void Process::HoldOut() {
   out_.held = true;
-  // A pipe does not become smaller than what is in it.
+  // EBUSY: a pipe cannot shrink below the data in it.
   while (fcntl(out_.fd, F_SETPIPE_SZ, 4096) < 0) {
     Require(errno == EBUSY, "F_SETPIPE_SZ");
     Read(out_);

@@ -1,5 +1,5 @@
-// A program run by a test, on pipes or on a terminal of its own, here or on a host of the test's: every wait
-// has a deadline, and it is gone when the test is.
+// A program run by a test, with pipes or a terminal, on this machine or on a simulated host. Every wait has a
+// deadline. The process is killed with the test.
 #pragma once
 
 #include <sys/types.h>
@@ -24,21 +24,20 @@ struct ProcessEnd {
 };
 
 enum class Stdio {
-  kPipes,     // out() and err() apart
-  kTerminal,  // a session with a terminal; all that it shows is in out()
+  kPipes,     // separate out() and err()
+  kTerminal,  // a new session with a terminal; out() has all of its output
 };
 
-// Who is watched: the program that was started, or a child of the test's that this program made and whose pid
-// it told in a line on descriptor 3 before it ended (host_tool.cc).
+// The observed process. kDirect: the started program. kTold: another child of the test, which the program
+// created and whose pid it wrote in a line to descriptor 3 before it exited (host_tool.cc).
 enum class Birth { kDirect, kTold };
 
-// While the test waits for one of them, the outputs of all are read: none stands still because nobody
-// listens.
-//   Threads: one caller at a time, of all of them.
+// While the test waits for any Process, the outputs of all are read, so none blocks on a full pipe.
+//   Threads: one caller at a time, over all objects.
 class Process {
  public:
-  // Starts `argv` with PATH, TMPDIR, a mark of its own, and `more` as its environment. Ends the test when it
-  // cannot.
+  // Starts `argv` with PATH, TMPDIR, a unique mark, and `more` as its environment. Aborts
+  // the test on failure.
   explicit Process(const std::vector<std::string>& argv, Stdio stdio = Stdio::kPipes,
                    const Environment& more = {}, Birth birth = Birth::kDirect);
   ~Process();  // SIGKILL
@@ -46,34 +45,34 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   pid_t pid() const { return pid_; }
-  // "NAME=VALUE" in the environment of the process and of all that it starts, and of nobody else.
+  // "NAME=VALUE": unique to the environment of this process and its descendants.
   const std::string& mark() const { return mark_; }
 
-  // The next `count` lines that contain `part`, those between them passed over; fewer: the output or the time
-  // ended before.
+  // Waits for the next `count` lines that contain `part`, skipping other lines. Returns fewer if the output
+  // ends or the timeout expires first.
   std::vector<std::string> AwaitOut(const std::string& part, size_t count = 1,
                                     Duration timeout = seconds(20));
   std::vector<std::string> AwaitErr(const std::string& part, size_t count = 1,
                                     Duration timeout = seconds(20));
 
-  // When the last line that Await... returned was read from the pipe.
+  // The time at which the last line returned by Await... was read.
   TimePoint found_at() const { return found_at_; }
 
-  // Until the process itself has ended, whoever holds its outputs then; nothing: the time ended before.
+  // Waits until the process has exited, even if others still hold its outputs open; none: timeout.
   std::optional<ProcessEnd> Wait(Duration timeout = seconds(20));
 
   void Signal(int signo);
-  // As if typed. Stdio::kTerminal only.
+  // Types `keys` on the terminal. Stdio::kTerminal only.
   void Type(const std::string& keys);
-  // As if its window were closed. Stdio::kTerminal only.
+  // Hangs up the terminal, as closing its window does. Stdio::kTerminal only.
   void CloseTerminal();
 
-  // From now on its standard output is read only while the test waits for a line of it: who prints much goes
-  // on no further than a page of text ahead of the test. Until FreeOut.
+  // Until FreeOut, stdout is read only while the test waits for a line of it, so the program blocks once it
+  // is about 4 KiB of output ahead of the test.
   void HoldOut();
   void FreeOut();
 
-  // What was read so far.
+  // The output read so far.
   const std::string& out() const { return out_.text; }
   const std::string& err() const { return err_.text; }
 
@@ -82,15 +81,14 @@ class Process {
     int fd = -1;
     bool held = false;
     std::string text;
-    size_t used = 0;                        // by Await...
-    std::map<size_t, TimePoint> read_at{};  // by the text's size then
+    size_t used = 0;                        // bytes consumed by Await...
+    std::map<size_t, TimePoint> read_at{};  // read times, by the size of the text after each read
   };
   std::vector<std::string> Await(Stream& stream, const std::string& part, size_t count, Duration timeout);
-  // Waits for something to read, or for the end of the process, and reads; false: `deadline` came first.
-  // `wanted` is read though it is held.
+  // Waits for output or the end of the process, and reads; false: timeout. Reads `wanted` even if it is held.
   bool Pump(TimePoint deadline, const Stream* wanted = nullptr);
   static void Read(Stream& stream);
-  // Whether it has ended: then it is waited for, and everything it wrote is read.
+  // Whether it has exited; if so, reaps it and reads its remaining output.
   bool Collect();
 
   std::string mark_;

@@ -1,4 +1,4 @@
-// Files of /proc may fail in the middle: their process has ended.
+// Reads whole files. Reads of /proc may fail midway if the process exits.
 #pragma once
 
 #include <fstream>
@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// All of a file, or what could be read of it; never throws, as iterators over a stream do.
+// The contents of a file, or as much as could be read. Never throws, unlike stream iterators.
 inline std::string ReadAll(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;

@@ -32,7 +32,7 @@ void ForEachProcess(const std::function<void(pid_t)>& f) {
   closedir(dir);
 }
 
-// A dead process that nobody has waited for has no environment any more.
+// A zombie has no environment, so it never matches.
 bool HasMark(pid_t pid, const std::string& mark) {
   const std::string environ = '\0' + ReadAll(Proc(pid, "environ"));
   return environ.find('\0' + mark + '\0') != std::string::npos;
@@ -115,12 +115,12 @@ std::map<ino_t, std::string> AbstractSockets() {
   return sockets;
 }
 
-// Live descendants of `root` but `others` and theirs.
+// Live descendants of `root`, except `others` and their descendants.
 std::vector<pid_t> Descendants(pid_t root, const std::vector<pid_t>& others) {
   std::multimap<pid_t, pid_t> children;
   std::set<pid_t> dead;
   ForEachProcess([&](pid_t pid) {
-    // "PID (NAME) STATE PARENT ...", and the name may hold anything.
+    // "PID (NAME) STATE PARENT ..."; the name is arbitrary.
     const std::string stat = ReadAll(Proc(pid, "stat"));
     std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
     char state = 'X';
@@ -143,7 +143,7 @@ std::vector<pid_t> Descendants(pid_t root, const std::vector<pid_t>& others) {
   return found;
 }
 
-// Alive: with the mark, or descendants of ours.
+// Live processes with the mark, and live descendants of this process except `others` and theirs.
 std::map<pid_t, std::string> AliveOf(const std::string& mark, const std::vector<pid_t>& others) {
   std::map<pid_t, std::string> alive;
   ForEachProcess([&](pid_t pid) {
@@ -153,7 +153,7 @@ std::map<pid_t, std::string> AliveOf(const std::string& mark, const std::vector<
   return alive;
 }
 
-// Until one of `alive` has ended.
+// Waits until one of `alive` has exited.
 void AwaitAnEnd(const std::map<pid_t, std::string>& alive, TimePoint deadline) {
   std::vector<pollfd> ends;
   for (const auto& [pid, name] : alive) {

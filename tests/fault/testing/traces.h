@@ -1,5 +1,5 @@
-// What a job holds of the system, found by looking: its processes, listening ports, abstract sockets and
-// shared memory; and what of it is still there later.
+// System resources of a job, found in /proc: processes, listening ports, abstract sockets and shared memory;
+// and checks for resources that are left later.
 #pragma once
 
 #include <sys/types.h>
@@ -12,10 +12,10 @@
 
 namespace ddprun {
 
-// Names are for people; the numbers (of processes, of inodes) are what is looked for later.
+// Resources are identified by their numbers (pids, inodes); the names are for messages.
 struct Traces {
   std::map<pid_t, std::string> processes;         // name in the kernel
-  std::map<ino_t, int> ports;                     // that they listen on (TCP)
+  std::map<ino_t, int> ports;                     // listening TCP ports
   std::map<ino_t, std::string> abstract_sockets;  // unix sockets without a file
   std::map<ino_t, std::string> shared_memory;     // mapped or open: memfd and /dev/shm
 
@@ -23,21 +23,20 @@ struct Traces {
   pid_t Find(const std::string& name) const;  // one of them, 0 if there is none
 };
 
-// What the processes have whose environment contains `mark` ("NAME=VALUE").
+// The resources of processes whose environment contains `mark` ("NAME=VALUE").
 Traces LookAround(const std::string& mark);
 
-// Waits until no process with `mark` is alive and nothing of `seen` is there. Returns what is, one line each:
-// nothing is what a test wants.
-//   What is still alive is killed, so that the next test does not find it too.
-//   Also looked for are processes without the mark that descend from the caller, which must be their
-//   subreaper (AdoptOrphans), other than `others` and what those started.
+// Waits until no process with `mark` is alive and no resource of `seen` exists. Returns what is left, one
+// line each; empty on success. Kills the processes that are left, so that later tests do not find them. Also
+// checks for descendants of the caller without the mark, except `others` and their descendants.
+//   REQUIRES: AdoptOrphans() was called.
 std::vector<std::string> LeftOf(const Traces& seen, const std::string& mark,
                                 const std::vector<pid_t>& others = {}, Duration timeout = seconds(10));
 
-// Until none of them is alive; false: `timeout` came first.
+// Waits until none of `pids` is alive; false: timeout.
 bool AwaitEnds(const std::vector<pid_t>& pids, Duration timeout = seconds(10));
 
-// Makes this process the parent of all descendants that lose theirs.
+// Makes this process the subreaper: the parent of its orphaned descendants.
 void AdoptOrphans();
 
 }  // namespace ddprun

@@ -1,17 +1,17 @@
-// A worker for tests, told by its flags what to do. First it says who it is, on one line of standard output:
+// A worker for tests, controlled by flags. First it prints one line to stdout, such as
 //   ready rank=0 local_rank=0 world_size=2 round=0 restart=0 master=127.0.0.1:4711 pid=42
-// and then it waits: for the gate to open, or for ever.
+// Then it waits until the gate opens, or forever.
 //
-//   --gate=FIFO  ends with 0 when the last writer of the fifo has closed it
-//   --exit=CODE  ends at once
-//   --fail-in-round=N  ends with 3 in that round, once the gate has opened, with the words of an exception
-//   --fail-rank=R      that rank alone does so, and in that round it waits for no gate
-//   --eat-in-round=N   takes more and more memory in that round, until somebody ends it
-//   --finish-ms=N      after SIGTERM prints "saving rank=R at=MS", works on for so long, prints "saved rank=R
-//                      at=MS", and exits with 0; MS is the machine's monotonic clock
-//   --stubborn   ignores SIGINT, SIGTERM, SIGHUP and SIGUSR1
-//   --family     has children before it is ready: a plain one, one in a session of its own that ignores
-//                SIGTERM, and a daemon that was forked twice and has no environment
+//   --gate=FIFO        exits with 0 when the last writer of the fifo has closed it
+//   --exit=CODE        exits at once
+//   --fail-in-round=N  exits with 3 in round N once the gate has opened, after the message of an exception
+//   --fail-rank=R      only rank R fails, and without waiting for the gate in that round
+//   --eat-in-round=N   allocates memory in round N until it is killed
+//   --finish-ms=N      after SIGTERM prints "saving rank=R round=N at=MS", continues for N ms, prints
+//                      "saved rank=R round=N at=MS", and exits with 0; MS is the machine's monotonic clock
+//   --stubborn         ignores SIGINT, SIGTERM, SIGHUP and SIGUSR1
+//   --family           starts children before it is ready: a plain one, one in a separate session that
+//                      ignores the signals above, and a daemon that was forked twice and has no environment
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -44,7 +44,7 @@ void Print(const std::string& line) {
   if (write(STDOUT_FILENO, line.data(), line.size()) < 0) _exit(4);
 }
 
-// As a trainer does that writes a checkpoint when it is told to end.
+// Acts like a trainer that writes a checkpoint on SIGTERM.
 [[noreturn]] void FinishOnSigterm(int work_ms) {
   sigset_t set;
   sigemptyset(&set);
@@ -78,7 +78,7 @@ void HaveChildren(const char* self) {
     const std::string fd = "--daemon=" + std::to_string(ready[1]);
     const char* const argv[] = {self, fd.c_str(), nullptr};
     const char* const no_environment[] = {nullptr};
-    for (const char* const program : {"/proc/self/exe", self}) {  // there may be no /proc
+    for (const char* const program : {"/proc/self/exe", self}) {  // /proc may be missing
       execve(program, const_cast<char* const*>(argv), const_cast<char* const*>(no_environment));
     }
     _exit(1);
@@ -99,9 +99,10 @@ void HaveChildren(const char* self) {
   }
 }
 
-// Until nobody can write to it any more.
+// Waits until the fifo has no writer.
 void AwaitGate(const std::string& path) {
-  // To open it does not wait for a writer, who may be gone already; to read does while there is one.
+  // A non-blocking open does not wait for a writer, which may have closed already. The read
+  // blocks while one exists.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd >= 0) fcntl(fd, F_SETFL, 0);
   char byte;

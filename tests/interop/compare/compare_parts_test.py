@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The parts of the comparison on texts made up here: what it takes apart, makes equal, allows, and must not let through."""
+"""Unit tests of the comparison with synthetic texts: parsing, normalization, allowed and unexplained differences."""
 
 import pathlib
 import re
@@ -49,7 +49,7 @@ def rows_of_document():
     rows = {}
     for line in differences.DOCUMENT.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)]
-        if line.startswith("| ") and len(cells) == 6:  # four, and nothing before and behind them
+        if line.startswith("| ") and len(cells) == 6:  # four cells, and an empty one before and after them
             rows[cells[1]] = cells[2]
     return rows
 
@@ -70,13 +70,13 @@ class ConsoleTest(unittest.TestCase):
             "Sending process 99 closing signal SIGTERM", "rank 1 (local rank 1) on host ended after 92 ms",
             "| a line of the worker", "the failure report is also in /tmp/x"])
 
-    def test_events_come_in_between(self):
+    def test_events_between_other_lines(self):
         event = '{"name": "torchelastic.worker.status.START", "source": "WORKER"}'
         parts = console.take_apart(DDPRUN.replace("    | a line", event + "\n    | a line"))
         self.assertEqual(parts.events, [{"name": "torchelastic.worker.status.START", "source": "WORKER"}])
         self.assertEqual(parts.messages[1:3], ["rank 1 (local rank 1) on host ended after 92 ms", "| a line of the worker"])
 
-    def test_the_traceback_of_a_worker_is_its_own(self):
+    def test_the_traceback_of_a_worker_is_worker_output(self):
         text = 'Traceback (most recent call last):\n  File "train.py", line 1, in <module>\n    f()\nValueError: x\n'
         self.assertEqual(console.take_apart(text).workers, text.strip().split("\n"))
 
@@ -92,7 +92,7 @@ class NormalizerTest(unittest.TestCase):
     def setUp(self):
         self.normal = observing.Normalizer("/tmp/base/7/ddprun", 12345)
 
-    def test_what_must_differ_is_made_equal(self):
+    def test_values_that_differ_in_each_run_are_normalized(self):
         self.assertEqual(
             self.normal.text("/tmp/base/7/ddprun/tmp/torchelastic_ab12_Z9x/0b6c7d3e-1111-2222-3333-444455556666_a-b_c-d1/attempt_0/1"),
             "<dir>/tmp/<random>/<uuid>_<random>/attempt_0/1")
@@ -100,14 +100,14 @@ class NormalizerTest(unittest.TestCase):
         self.assertEqual(self.normal.text("(pid: 17) at 2026-11-21_08:14:52, port 12345"), "(pid: <pid>) at <time>, port <port>")
         self.assertEqual(self.normal.text("  host      : localhost"), "  host      : <host>")
 
-    def test_what_need_not_differ_stays(self):
+    def test_other_values_are_kept(self):
         for text in ("exitcode  : 3", "attempt_1/0/stdout.log", "rank 1: out", "connect to localhost", "/opt/localhost/x"):
             self.assertEqual(self.normal.text(text), text)
         self.assertEqual(self.normal.variable("MASTER_PORT", "12345"), "<port>")
         self.assertEqual(self.normal.variable("MASTER_PORT", "54321"), "<free port>")
         self.assertEqual(self.normal.variable("MASTER_PORT", "0"), "0")
 
-    def test_the_order_within_a_rank_stays(self):
+    def test_the_order_within_a_rank_is_kept(self):
         self.assertEqual(self.normal.lines(["rank 1: a", "rank 0: x", "rank 1: b", "rank 0: a"]),
                          ["rank 0: x", "rank 0: a", "rank 1: a", "rank 1: b"])
 
@@ -116,7 +116,7 @@ class JudgeTest(unittest.TestCase):
     def judge(self, different, allowed):
         return differences.judge(frozenset(allowed), different)
 
-    def test_equal_runs_differ_in_nothing(self):
+    def test_equal_runs_have_no_differences(self):
         run = ({"exit code": 0}, {"a message"})
         self.assertEqual(observing.compare(run, run), [])
 
@@ -125,19 +125,19 @@ class JudgeTest(unittest.TestCase):
         ddprun = ({"exit code": 0, "only ddprun": "y"}, {"both", "more"})
         self.assertEqual(observing.compare(torchrun, ddprun), [
             ("exit code", 1, 0), ("only ddprun", None, "y"), ("only torchrun", "x", None),
-            ("message: told", "said", None), ("own words", None, ["more"])])
+            ("message: told", "said", None), ("own messages", None, ["more"])])
 
-    def test_what_no_name_explains_is_a_problem(self):
+    def test_an_unexplained_difference_is_a_problem(self):
         different = [("exit code", 1, 2)]
         self.assertEqual(self.judge(different, [])[0], different)
         self.assertEqual(self.judge(different, ["usage line"])[0], different)
         self.assertEqual(self.judge(different, ["status 2"]), ([], {"status 2"}, frozenset()))
         self.assertEqual(self.judge([("exit code", 2, 1)], ["status 2"])[0], [("exit code", 2, 1)])
 
-    def test_a_name_that_explains_nothing_is_a_problem(self):
+    def test_an_unused_name_is_a_problem(self):
         self.assertEqual(self.judge([], ["status 2"]), ([], set(), frozenset(["status 2"])))
 
-    def test_a_pattern_can_ask_for_torchruns_value(self):
+    def test_a_pattern_can_refer_to_torchruns_value(self):
         fact = "restart 0 rank 1: variable TORCHELASTIC_ERROR_FILE"
         name = "absolute log folder"
         self.assertEqual(self.judge([(fact, "logs/a/error.json", "<dir>/work/logs/a/error.json")], [name])[1], {name})
@@ -152,15 +152,15 @@ class TablesTest(unittest.TestCase):
         self.assertEqual(len(known), len(differences.ALL))
         self.assertEqual(len({case.name for case in cases.CASES}), len(cases.CASES))
 
-    def test_every_difference_has_its_row_in_the_document(self):
+    def test_every_difference_has_a_row_in_the_document(self):
         rows = rows_of_document()
         for difference in differences.ALL:
             self.assertIn(difference.row, rows, difference.name)
-            self.assertIn(rows[difference.row], ("better", "not"), f"{difference.name}: {difference.row} is said to be the same")
+            self.assertIn(rows[difference.row], ("better", "not"), f"{difference.name}: {difference.row} is documented as equal")
 
-    def test_the_document_says_how_many_lines_are_compared(self):
+    def test_the_document_states_the_number_of_compared_lines(self):
         said = re.search(r"(\d+) command lines", differences.DOCUMENT.read_text(encoding="utf-8"))
-        self.assertIsNotNone(said, "docs/torchrun.md says nothing of command lines that are compared")
+        self.assertIsNotNone(said, "docs/torchrun.md does not state the number of compared command lines")
         self.assertEqual(int(said.group(1)), len(cases.CASES))
 
 

@@ -30,18 +30,18 @@ MAX_SHOWN = 600
 
 
 class Verdict:
-    """Of one case against one torchrun."""
+    """The result of one case with one torchrun."""
 
     def __init__(self, case):
         self.case = case
         self.seconds = 0.0
-        self.compared = 0  # facts
+        self.compared = 0  # number of facts
         self.seen = set()
         self.problems = []
 
 
 def launchers(case, args):
-    """(torchrun, ddprun) for a case. Both find the same interpreter, as in an activated environment."""
+    """(torchrun, ddprun) for a case. Both use the same interpreter, as in an activated environment."""
     if case.torch == "current":
         python = pathlib.Path(args.python)
         path = f"{python.parent}:{SYSTEM_PATH}"
@@ -54,13 +54,13 @@ def launchers(case, args):
     return (running.Launcher("torchrun", torchrun, path), running.Launcher("ddprun", ddprun, path))
 
 
-# Printed by a torchrun whose node 0, the host of the store, exits before the other node has left the exit barrier.
+# torchrun prints this if node 0, which hosts the store, exits before the other node has left the exit barrier.
 TORCHRUNS_RACE = "Error waiting on exit barrier"
 TRIES = 3
 
 
 def observe_case(case, launcher, folder):
-    """Runs the case; again where torchrun lost its own race at the end, which says nothing of the case."""
+    """Runs the case, and repeats it if torchrun hit that race, which is unrelated to the case."""
     for attempt in range(TRIES):
         port = jobs.free_port()
         ran = running.Run(case, launcher, folder.with_name(f"{folder.name}{attempt or ''}"), port)()
@@ -81,8 +81,8 @@ def compare(case, args, base):
         for fact, one, other in unexplained:
             verdict.problems.append(f"{fact}\n  torchrun: {shown(one)}\n  ddprun:   {shown(other)}")
         for name in sorted(missing):
-            verdict.problems.append(f"the allowed difference '{name}' is gone: take it out of this case")
-    except Exception:  # the other cases go on
+            verdict.problems.append(f"the allowed difference '{name}' was not seen: remove it from this case")
+    except Exception:  # the other cases still run
         verdict.problems.append(traceback.format_exc())
     verdict.seconds = time.monotonic() - began
     return verdict
@@ -121,12 +121,12 @@ def parse_args():
     parser.add_argument("--ddprun", default=str(HERE.parents[2] / "launcher" / "ddprun"))
     parser.add_argument("--python", default=os.environ.get("DDPRUN_PYTHON"), help="interpreter with a current PyTorch")
     parser.add_argument("--jobs", type=int, default=3)
-    parser.add_argument("--keep", action="store_true", help="keep the folders of the runs, and say where")
+    parser.add_argument("--keep", action="store_true", help="keep the folders of the runs and print their path")
     parser.add_argument("names", nargs="*")
     args = parser.parse_args()
     known = {case.name for case in cases.CASES}
     if unknown := [name for name in args.names if name not in known]:
-        parser.error(f"there is no case {unknown}; there are {sorted(known)}")
+        parser.error(f"unknown cases {unknown}; known: {sorted(known)}")
     if not args.python:
         parser.error("no interpreter with a current PyTorch: give --python, or run `tools/dev interop`")
     return args
@@ -147,7 +147,7 @@ def main():
             for problem in verdict.problems:
                 print("  " + problem.replace("\n", "\n  "), flush=True)
 
-    print(f"comparing {len(chosen)} command lines, {args.jobs} at a time", flush=True)
+    print(f"comparing {len(chosen)} command lines, {args.jobs} in parallel", flush=True)
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         list(pool.map(run, range(len(chosen))))
     ordered = [verdicts[number] for number in range(len(chosen))]

@@ -1,4 +1,4 @@
-"""Takes a launcher's standard error apart: lines of workers, the failure report, the launcher's own words."""
+"""Parses a launcher's standard error: lines of workers, the failure report, the launcher's own messages."""
 
 import dataclasses
 import json
@@ -7,13 +7,13 @@ import re
 # torchrun: "W1121 21:27:34.109000 27326 torch/distributed/run.py:982] text"; 1.13: "WARNING:torch...:text".
 LOG_LINE = re.compile(r"(?:[DIWEC]\d{4} [\d:.]+ \d+ \S+:\d+\] |(?:INFO|WARNING|ERROR):[\w.]+:)(.*)")
 DDPRUN_LINE = re.compile(r"\[ddprun [^\]]+\] (.*)")
-# What PyTorch's own store says when the other end goes first: it comes or not, by timing.
+# Messages of PyTorch's store if the peer disconnects first. They depend on timing.
 NOISE = re.compile(r"\[?[WE]\d{4,8} .*(?:TCPStore|socket)\.cpp|Exception raised from |frame #\d+: |The node '.*' has failed to ")
 LAUNCHER_FRAME = re.compile(r'  File "[^"]*(?:/torchrun|/run_torchrun\.py|torch/distributed/(?:run|launch)\.py|<frozen runpy>)"')
 ERROR_SENTENCE = re.compile(r"[\w.]+: error: |ddprun: ")
 EVENT = '{"name": "torchelastic.'
 RULE = re.compile(r"={20,60}$")
-# Exceptions that end torchrun after something that it has told already, by the report or a message.
+# Exceptions that end torchrun after it has reported the cause in the report or a message.
 KNOWN_ENDS = re.compile(r"torch\.distributed\.elastic\.multiprocessing\.\S*(ChildFailedError|SignalException)\b")
 
 
@@ -21,17 +21,17 @@ KNOWN_ENDS = re.compile(r"torch\.distributed\.elastic\.multiprocessing\.\S*(Chil
 class Console:
     workers: list = dataclasses.field(default_factory=list)  # lines of workers
     report: list = dataclasses.field(default_factory=list)  # lines of failure reports
-    messages: list = dataclasses.field(default_factory=list)  # the launcher's own, without time and place
-    errors: list = dataclasses.field(default_factory=list)  # why the launcher itself did not go on
+    messages: list = dataclasses.field(default_factory=list)  # the launcher's own, without time and source location
+    errors: list = dataclasses.field(default_factory=list)  # fatal errors of the launcher itself
     events: list = dataclasses.field(default_factory=list)  # of --event-log-handler=console, decoded
     has_usage: bool = False
 
 
 def take_apart(text):
-    """Of the whole text that a launcher and its workers wrote to standard error."""
+    """Parses the whole text that a launcher and its workers wrote to standard error."""
     console = Console()
     lines = [line for line in text.split("\n") if line.strip() and not NOISE.match(line)]
-    # They come in between whatever else is said.
+    # Events may appear between any other lines.
     console.events = [json.loads(line) for line in lines if line.startswith(EVENT)]
     lines = [line for line in lines if not line.startswith(EVENT)]
     at = 0
@@ -59,7 +59,7 @@ def take_apart(text):
 
 
 def _report(console, lines, at):
-    """The report itself is compared; what ddprun says below it, up to its next message, are its own words."""
+    """Reads a report, which is compared. Lines of ddprun below it, up to its next message, are its own messages."""
     end = next((i for i in range(at + 1, len(lines)) if RULE.match(lines[i]) and i > at + 1), len(lines) - 1)
     console.report += lines[at:end + 1]
     at = end + 1

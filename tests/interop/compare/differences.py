@@ -1,4 +1,4 @@
-"""What may differ between torchrun and ddprun: each difference once, with the row of docs/torchrun.md that names it."""
+"""The allowed differences between torchrun and ddprun, each with the row of docs/torchrun.md that documents it."""
 
 import dataclasses
 import pathlib
@@ -9,7 +9,7 @@ DOCUMENT = pathlib.Path(__file__).absolute().parents[3] / "docs" / "torchrun.md"
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """A fact that differs. The patterns match whole texts (see `as_text`); that of ddprun may name groups of torchrun's."""
+    """A fact that differs. Patterns match whole texts (see `as_text`); ddprun's may refer to groups of torchrun's."""
 
     name: str
     row: str  # first column of a row of docs/torchrun.md
@@ -24,7 +24,7 @@ class Difference:
 
 
 def as_text(value):
-    """A missing fact is "(none)", a list its lines."""
+    """"(none)" for a missing fact; the joined lines of a list."""
     if value is None:
         return "(none)"
     return "\n".join(value) if isinstance(value, list) else str(value)
@@ -38,7 +38,7 @@ NODE = r"(?:node \d+: )?"
 PAGE = "={60}[^\\0]+={60}"  # a report, or several
 
 OF_EVERY_WORKER = (
-    Difference("variables of its own", "`DDPRUN_ROUND`, `DDPRUN_AGENT_SOCKET`, `DDPRUN_LOCAL_RANK`, `DDPRUN_NODE_ADDR`, `DDPRUN_LEASE_MS`",
+    Difference("variables only of ddprun", "`DDPRUN_ROUND`, `DDPRUN_AGENT_SOCKET`, `DDPRUN_LOCAL_RANK`, `DDPRUN_NODE_ADDR`, `DDPRUN_LEASE_MS`",
                WORKER + r"variable DDPRUN_(?:ROUND|AGENT_SOCKET|LOCAL_RANK|NODE_ADDR|LEASE_MS)", NONE, r"[\w.:]+"),
     Difference("both names for NCCL", "`NCCL_ASYNC_ERROR_HANDLING`",
                WORKER + "variable (?:TORCH_)?NCCL_ASYNC_ERROR_HANDLING", NONE, "[01]"),
@@ -53,37 +53,37 @@ OF_ONE_NODE = (
 )
 
 OF_FAILURES = (
-    Difference("a page of its own", "the page below it", r"file .*/failure_report\.txt", NONE, ".+"),
-    Difference("words about a failure", "what the launcher says", "own words", NONE, ".*the failure report is also in .*"),
+    Difference("failure_report.txt", "the page below it", r"file .*/failure_report\.txt", NONE, ".+"),
+    Difference("messages about a failure", "what the launcher says", "own messages", NONE, ".*the failure report is also in .*"),
 )
 
 OF_USAGE_ERRORS = (
-    Difference("words of an error", "a usage error", "error", ".+", "ddprun: .+"),
+    Difference("text of an error", "a usage error", "error", ".+", "ddprun: .+"),
 )
 
 OTHERS = (
     # The command line.
     Difference("status 2", "a usage error", "exit code", "1", "2"),
     Difference("usage line", "a usage error", "usage", "False", "True"),
-    Difference("words of a refusal", "what the launcher says", "error|own words", ANY, ".*--virtual-local-rank gives .*|"),
-    Difference("words about a missing program", "a missing program", "error", ".*", "ddprun: error: no such program: .+"),
+    Difference("text of a refusal", "what the launcher says", "error|own messages", ANY, ".*--virtual-local-rank gives .*|"),
+    Difference("messages about a missing program", "a missing program", "error", ".*", "ddprun: error: no such program: .+"),
     Difference("nothing is started", "a missing program", r"standard error of workers|report|message: failed \(exitcode: 2\).*",
                rf"said|.*can't open file.*|{PAGE}", rf"{NONE}|"),
-    Difference("its own arguments", "end of the options",
+    Difference("options after the program", "end of the options",
                rf"{WORKER}.*|exit code|standard (?:output|error of workers)|error|usage",
                rf"{NONE}|2|True|torchrun: error: ambiguous option: --signal could match [^\0]*|", ANY),
-    Difference("no word that it is deprecated", "`--pass-local-rank`", "standard error of workers",
+    Difference("no deprecation warning", "`--pass-local-rank`", "standard error of workers",
                r"[^\0]*FutureWarning[^\0]*?\n(rank 0[^\0]*)", r"\1"),
     # Workers.
-    Difference("an interpreter of its own", "`--run-path`", rf"{WORKER}(?:command|open descriptors|leads its session)",
+    Difference("separate interpreter", "`--run-path`", rf"{WORKER}(?:command|open descriptors|leads its session)",
                r".*multiprocessing.*|\[.*\]|false", r".*runpy.*|\[\]|true"),
-    Difference("the script's own trace", "`--run-path`",
+    Difference("only the script's trace", "`--run-path`",
                r"file .*/(?:error\.json|pytorch-errorfile-.*)|report|standard error of workers|message: .*",
                r"[^\0]*runpy[^\0]*|rank 0[^\0]*|said", rf"[^\0]*ValueError: deliberate[^\0]*|{NONE}"),
-    Difference("words about threads", "`OMP_NUM_THREADS`", "message: Setting OMP_NUM_THREADS .*|own words",
+    Difference("messages about threads", "`OMP_NUM_THREADS`", "message: Setting OMP_NUM_THREADS .*|own messages",
                rf"said|{NONE}", rf"{NONE}|OMP_NUM_THREADS is not set: .*"),
-    Difference("words while waiting", "what the launcher says", "own words", NONE, r"\d+/\d+ nodes joined, [^\n]+"),
-    Difference("as the newest", "torchrun of 1.13",
+    Difference("messages while waiting", "what the launcher says", "own messages", NONE, r"\d+/\d+ nodes joined, [^\n]+"),
+    Difference("like the newest torchrun", "torchrun of 1.13",
                rf"{WORKER}(?:leads its session|variable TORCHELASTIC_(?:SIGNALS_TO_HANDLE|USE_AGENT_STORE))|report",
                rf"false|False|{NONE}|{PAGE}", rf"true|True|SIG[A-Z,]+|{PAGE}"),
     # Output and log files.
@@ -93,17 +93,17 @@ OTHERS = (
                r"(rank 0[^\n]*)\n(rank 1[^\n]*)", r"\[default0\]:\1\n\[default1\]:\2"),
     # Failures and stops.
     Difference("report of every failure", "a failure that is restarted", "report", r"([^\0]*)", rf"{PAGE}\n?\1"),
-    Difference("words about error files", "what the launcher says",
+    Difference("messages about error files", "what the launcher says",
                "message: (?:no error file defined for parent|child error file .* has a new message format"
                "|skipping error code override).*", "said", NONE),
-    Difference("a bad error file is none", "error files of workers", "report|error|message: .*",
+    Difference("an invalid error file is ignored", "error files of workers", "report|error|message: .*",
                r"|said|json\.decoder\.JSONDecodeError: .*", rf"{PAGE}|{NONE}|"),
-    Difference("no traits of another's error", "`START`, `SUCCEEDED`, `FAILED`, `TERMINATED` of workers", "events",
+    Difference("no traits of another worker's error", "`START`, `SUCCEEDED`, `FAILED`, `TERMINATED` of workers", "events",
                r'([^\0]*?), \\"errorTraits\\": \{[^}]*\}([^\0]*)', r"\1\2"),
-    Difference("words about a signal", "what the launcher says",
-               r"own words|message: Received \d+ death signal, shutting down workers",
+    Difference("messages about a signal", "what the launcher says",
+               r"own messages|message: Received \d+ death signal, shutting down workers",
                rf"said|{NONE}", rf"{NONE}|(?:2 workers did not end within 1 s: killing them\n)?Received \d+ death signal, shutting down workers: [^\n]+"),
-    Difference("words about SIGKILL", "what the launcher says",
+    Difference("messages about SIGKILL", "what the launcher says",
                "message: Unable to shutdown process <pid> via 15, forcefully exiting via 9", "said", NONE),
 )
 

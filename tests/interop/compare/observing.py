@@ -1,4 +1,4 @@
-"""What a user could see of a run, as facts {name: value}, with what must differ between two runs made equal."""
+"""The observable results of a run as facts {name: value}; values that differ in each run are normalized."""
 
 import itertools
 import json
@@ -18,13 +18,13 @@ LAST_PORT = 65535
 
 
 class Normalizer:
-    """Of one run: its folder, its host, and the port that its command line names."""
+    """Normalizes the folder, the host and the port of one run."""
 
     def __init__(self, folder, port):
-        # Python's full name is `localhost` on some hosts; that word means this host only where a host is expected.
+        # getfqdn() is `localhost` on some hosts. That word means this host only in places where a host name is expected.
         self.names = {socket.gethostname(), socket.getfqdn()}
         names = "|".join(map(re.escape, sorted(self.names - {"localhost"})))
-        # A name in a path or beside letters is not the host.
+        # A name inside a path or a word is not the host.
         self.host = re.compile(rf"(?<![\w./-])(?:{names})(?![\w.-])")
         self.host_line = re.compile(rf"(  host      : )(?:{names}|localhost)$")
         self.folder = str(folder)
@@ -48,7 +48,7 @@ class Normalizer:
         return self.text(value)
 
     def events(self, events):
-        """Their fields with their values, but for pids and times; of several workers in a row in the order of their ranks."""
+        """Fields and values without pids and times. Consecutive events of several workers are sorted by rank."""
         texts = []
         for _, group in itertools.groupby(events, key=lambda event: (event["name"], event["source"])):
             for event in sorted(group, key=lambda event: event["metadata"]["global_rank"] or 0):
@@ -67,7 +67,7 @@ class Normalizer:
         return self.text(json.dumps(event, sort_keys=True))
 
     def lines(self, lines):
-        """In the order of each rank; that between ranks is nobody's promise."""
+        """Keeps the order within each rank; the order between ranks is unspecified, so ranks are sorted."""
         def rank(line):
             found = RANK.search(line)
             return int(found.group(1)) if found else -1
@@ -88,7 +88,7 @@ def _worker_facts(facts_folder, normal):
 
 
 def _log_facts(folder, normal):
-    """Every file and folder below the working and the temporary directory that was not there before."""
+    """All new files and folders below the working and the temporary directory."""
     facts = {}
     for top in ("work", "tmp", "home"):
         for path in sorted((folder / top).rglob("*")):
@@ -107,7 +107,7 @@ def _log_facts(folder, normal):
 
 
 def _is_ours(path):
-    """Of the scripts that the run began with, and what PyTorch's compiler leaves of its own."""
+    """Whether the file is one of the initial scripts, or left by PyTorch's compiler."""
     return (running.WORKERS / path).exists() or path.parts[0].startswith("torchinductor_")
 
 
@@ -120,7 +120,7 @@ def _json_text(path, normal):
 
 
 def observe(ran, port):
-    """The facts of a run, and the messages of its launchers: they are judged together with those of the other launcher."""
+    """The facts of a run, and the messages of its launchers, which are compared with those of the other launcher."""
     normal = Normalizer(ran.folder, port)
     facts = _worker_facts(ran.folder / "facts", normal)
     facts.update(_log_facts(ran.folder, normal))
@@ -141,14 +141,14 @@ def observe(ran, port):
 
 
 def compare(of_torchrun, of_ddprun):
-    """[(fact, torchrun's value, ddprun's value)] for the facts that differ; None: not there.
+    """[(fact, torchrun's value, ddprun's value)] for the facts that differ; None: missing.
 
-    What torchrun says and ddprun does not is a fact for each message; what ddprun says more is one.
+    Each message that only torchrun has is a fact. All messages that only ddprun has are one fact.
     """
     (facts, messages), (other_facts, other_messages) = of_torchrun, of_ddprun
     different = [(name, facts.get(name), other_facts.get(name))
                  for name in sorted(facts.keys() | other_facts.keys()) if facts.get(name) != other_facts.get(name)]
     different += [(f"message: {text}", "said", None) for text in sorted(messages - other_messages)]
     if own := sorted(other_messages - messages):
-        different.append(("own words", None, own))
+        different.append(("own messages", None, own))
     return different

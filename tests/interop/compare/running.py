@@ -1,4 +1,4 @@
-"""Runs the command lines of a case under one launcher, in a folder of its own, and keeps all that came of it."""
+"""Runs the command lines of a case with one launcher in a separate folder and collects the results."""
 
 import contextlib
 import dataclasses
@@ -12,9 +12,9 @@ import time
 
 DEADLINE_S = 150
 POLL_S = 0.02
-GRACE_S = 2  # for what ends with its launcher, but a moment later
+GRACE_S = 2  # for processes that exit shortly after their launcher
 WORKERS = pathlib.Path(__file__).absolute().parent / "workers"
-INPUT = "a line for whoever reads standard input\n"
+INPUT = "a line on standard input\n"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,13 +22,13 @@ class Launcher:
     """A program to compare."""
 
     name: str
-    command: tuple  # what comes before the options
-    path: str  # PATH of it and its workers
+    command: tuple  # the arguments before the options
+    path: str  # PATH of the launcher and its workers
 
 
 @dataclasses.dataclass
 class Ran:
-    """What a case left behind under one launcher. The i-th of each list is the i-th node's."""
+    """The results of a case with one launcher. Index i of each list is node i."""
 
     folder: pathlib.Path
     exit_codes: list
@@ -42,7 +42,7 @@ class Ran:
 
 
 def _listens(port):
-    """Whether a socket of this machine listens on `port`; nobody is disturbed by the question."""
+    """Whether a socket of this machine listens on `port`, without connecting to it."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with open(table, encoding="ascii") as file:
             for line in file.readlines()[1:]:
@@ -82,12 +82,12 @@ class Run:
         try:
             for node, line in enumerate(self.case.lines):
                 if node > 0:
-                    # Nodes that are numbered by their order of arrival come in the same order under both.
+                    # Nodes that are numbered by their order of arrival start in the same order with both launchers.
                     self._wait(lambda: _listens(self.port), f"node 0 to listen on port {self.port}")
                 self.processes.append(self._start(node, line))
             self._send_signals()
             for node, process in enumerate(self.processes):
-                self._wait(lambda p=process: p.poll() is not None, f"the launcher of node {node} to end")
+                self._wait(lambda p=process: p.poll() is not None, f"the launcher of node {node} to exit")
         finally:
             for process in self.processes:
                 if process.poll() is None:
@@ -130,7 +130,7 @@ class Run:
                 start_new_session=True)
 
     def _send_signals(self):
-        """To the launcher of node 0, when its workers are there; each next one when they have had the one before."""
+        """Sends the signals to the launcher of node 0 once its workers run, each after they have received the previous."""
         awaited = "started"
         for name in self.case.signals:
             self._wait(lambda what=awaited: self._noted(what), f"{self.case.workers} workers to note '{awaited}'")
@@ -146,11 +146,11 @@ class Run:
             if time.monotonic() > deadline:
                 console = "\n".join(path.read_text(errors="replace")[-1500:]
                                     for path in sorted((self.folder / "console").iterdir()))
-                raise TimeoutError(f"{self.launcher.name}: waited {DEADLINE_S} s for {what}. Its words:\n{console}")
+                raise TimeoutError(f"{self.launcher.name}: waited {DEADLINE_S} s for {what}. Its output:\n{console}")
             time.sleep(POLL_S)
 
     def _clear_up(self):
-        """Ends what is left; returns what was still there a while after the launchers."""
+        """Kills remaining processes; returns those that were left GRACE_S seconds after the launchers."""
         mark = f"COMPARE_FACTS={self.facts}".encode()
         deadline = time.monotonic() + GRACE_S
         while (left := _children_by_mark(mark)) and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-// Messages between agents and coordinator as text: one line each, the kind and the fields that a reader needs.
+// Messages between agents and coordinator as text: one line each, with the kind and the relevant fields.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace ddprun::sim {
 
-// "Ready(round 0, store port 1003)". Empty: a heartbeat or its answer.
+// "Ready(round 0, store port 1003)". Empty for a heartbeat or its answer.
 std::string MessageText(const proto::AgentMessage& message);
 std::string MessageText(const proto::CoordinatorMessage& message);
 

@@ -1,4 +1,4 @@
-// The same numbers from the same seed, everywhere.
+// Pseudorandom numbers that are equal for equal seeds on all platforms.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,12 @@
 
 namespace ddprun::sim {
 
-// mt19937_64's output is specified by the standard, unlike that of its distributions, so those are ours.
+// The standard specifies the output of mt19937_64 but not of its distributions, so this
+// class implements its own.
 class Random {
  public:
   explicit Random(uint64_t seed) : engine_(seed) {}
-  // Each part of a run draws from a stream of its own: what one part does leaves the others' numbers alone.
+  // Each part of a run draws from a separate stream, so one part does not change the numbers of another.
   Random(uint64_t seed, absl::string_view part) : engine_(Mix(seed, part)) {}
 
   // Uniform in [lo, hi].

@@ -41,7 +41,7 @@ void RoundRules::Check(const RoundEvent& event, const RoundEffects& effects, con
     Broken("a round was skipped, reused, or went back");
   if (!sealed.empty()) CheckSealed(sealed);
   CheckLeases();
-  if (state_ == State::kClosed && machine.state() != State::kClosed) Broken("a closed job came back");
+  if (state_ == State::kClosed && machine.state() != State::kClosed) Broken("a closed job was reopened");
   if (machine.state() == State::kClosed && machine.membership().size() > 0) {
     Broken("a closed job has members");
   }
@@ -61,7 +61,7 @@ void RoundRules::Check(const RoundEvent& event, const RoundEffects& effects, con
   }
 }
 
-// What the event means, as somebody would write it down who has only the documents.
+// Updates this model of the job from the event, following the documentation and not the RoundMachine's code.
 void RoundRules::Note(const RoundEvent& event) {
   const auto step = [this](int64_t step) {
     step_reported_ = true;
@@ -126,7 +126,7 @@ void RoundRules::Note(const RoundEvent& event) {
   if (const auto* e = std::get_if<NodeGone>(&event)) gone(e->node);
 }
 
-// Why the running round ends, if it does in this step.
+// Checks why the running round ends, if it ends in this step.
 void RoundRules::CheckEnd(const RoundEvent& event, const RoundEffects& effects) {
   const bool asked = std::any_of(effects.begin(), effects.end(), [](const RoundEffect& e) {
     return std::holds_alternative<TakeSnapshot>(e);
@@ -136,14 +136,14 @@ void RoundRules::CheckEnd(const RoundEvent& event, const RoundEffects& effects) 
     snapshot_ = false;
     ++snapshots_waited_for_;
   }
-  std::set<NodeId> let_go;
+  std::set<NodeId> dismissed;
   for (const RoundEffect& effect : effects) {
     const auto* e = std::get_if<Dismiss>(&effect);
-    if (e != nullptr && e->reason == Dismissal::kDrained) let_go.insert(e->node);
+    if (e != nullptr && e->reason == Dismissal::kDrained) dismissed.insert(e->node);
   }
   for (const NodeId& id : working_) {
     const bool gone = machine_->membership().Find(id) == nullptr && machine_->state() != State::kClosed;
-    if (gone && !Has(let_go, id)) lost_ = true;
+    if (gone && !Has(dismissed, id)) lost_ = true;
   }
   if (state_ != State::kRunning) return;
   const bool over = machine_->state() == State::kDraining || machine_->round() != round_;
@@ -172,7 +172,7 @@ void RoundRules::CheckEnd(const RoundEvent& event, const RoundEffects& effects) 
 void RoundRules::CheckEffects(const RoundEffects& effects, Sealed& sealed) {
   for (const RoundEffect& effect : effects) {
     if (const auto* e = std::get_if<Assign>(&effect)) {
-      if (!sealed.emplace(e->node, e->assignment).second) Broken("a node is twice in a round");
+      if (!sealed.emplace(e->node, e->assignment).second) Broken("a node is in a round twice");
       if (Has(owed_, e->node))
         Broken(absl::StrCat(e->node.value(), " got a round before the report of the last one"));
     } else if (const auto* e = std::get_if<TellReport>(&effect)) {
@@ -182,7 +182,7 @@ void RoundRules::CheckEffects(const RoundEffects& effects, Sealed& sealed) {
     } else if (const auto* e = std::get_if<TellWaiting>(&effect)) {
       const bool draining = machine_->state() == State::kDraining;
       if (!draining && Has(owed_, e->node))
-        Broken(absl::StrCat(e->node.value(), " waits and was not told the report"));
+        Broken(absl::StrCat(e->node.value(), " waits without having received the report"));
     } else if (const auto* e = std::get_if<Dismiss>(&effect)) {
       CheckDismissal(*e);
     } else if (const auto* note = std::get_if<ddprun::Note>(&effect)) {
@@ -190,12 +190,12 @@ void RoundRules::CheckEffects(const RoundEffects& effects, Sealed& sealed) {
       if (const auto* e = std::get_if<NodeMissed>(note)) ++may_be_cause_[host_of_[e->node.id]];
     }
     const bool harmless = std::holds_alternative<Dismiss>(effect) || std::holds_alternative<Refuse>(effect);
-    if (state_ == State::kClosed && !harmless) Broken("something happened after the job was closed");
+    if (state_ == State::kClosed && !harmless) Broken("a closed job had another effect than an answer");
   }
 }
 
 void RoundRules::CheckNewlyExcluded(const note::HostExcluded& e) {
-  if (policy_.exclude_after == 0) Broken(absl::StrCat(e.host, " is excluded, and no host may be"));
+  if (policy_.exclude_after == 0) Broken(absl::StrCat(e.host, " is excluded although exclusion is off"));
   if (!excluded_hosts_.insert(e.host).second) Broken(absl::StrCat(e.host, " is excluded twice"));
   newly_excluded_.insert(e.host);
 }
@@ -223,7 +223,7 @@ void RoundRules::CheckBlame(bool round_is_over) {
 }
 
 void RoundRules::CheckReport(const TellReport& e) {
-  if (e.report->groups.empty() && e.report->lost_nodes.empty()) Broken("a report of nothing was told");
+  if (e.report->groups.empty() && e.report->lost_nodes.empty()) Broken("an empty report was sent");
   int told = 0, counted = e.report->more_failures;
   for (const auto& [node, failures] : told_) told += failures;
   for (const JobReport::Group& group : e.report->groups) counted += group.count;
@@ -236,7 +236,7 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
   switch (e.reason) {
     case Dismissal::kSucceeded:
       if (state_ == State::kRunning && Has(in_round_, e.node) && !succeeded_) {
-        Broken("a job succeeded whose workers had not");
+        Broken("a job succeeded although its workers had not");
       }
       break;
     case Dismissal::kFailed:
@@ -245,17 +245,17 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
       if (failed_ && restarts_ < policy_.max_restarts && !early_ && !CrashLoop()) {
         Broken(absl::StrCat("a job failed after ", restarts_, " of ", policy_.max_restarts, " restarts"));
       }
-      if (Has(owed_, e.node)) Broken(absl::StrCat(e.node.value(), " was let go before the report"));
+      if (Has(owed_, e.node)) Broken(absl::StrCat(e.node.value(), " was dismissed before the report"));
       break;
     case Dismissal::kJoinTimeout:
       if (static_cast<int>(members_.size()) >= Needed() && state_ == State::kGathering) {
-        Broken("a node was sent away although enough had come");
+        Broken("a node's join timed out although enough nodes had joined");
       }
       break;
     case Dismissal::kDrained:
       ++drained_;
       if (!Has(to_be_drained_, e.node))
-        Broken(absl::StrCat(e.node.value(), " was taken out, and nobody wanted that"));
+        Broken(absl::StrCat(e.node.value(), " was drained without a request"));
       break;
     case Dismissal::kEvicted:
       if (const auto* missed = std::get_if<NodeMissed>(&e.why);
@@ -268,7 +268,7 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
       break;
     case Dismissal::kStopped:
     case Dismissal::kCoordinatorEnded:
-      if (close_requested_ != e.reason) Broken("a job was ended, and nobody wanted that");
+      if (close_requested_ != e.reason) Broken("a job was ended without a request");
       break;
     case Dismissal::kRejected:
       break;
@@ -277,7 +277,7 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
                        e.reason == Dismissal::kStopped || e.reason == Dismissal::kCoordinatorEnded;
   if (Has(to_be_drained_, e.node) && !closing && e.reason != Dismissal::kDrained &&
       e.reason != Dismissal::kEvicted && e.reason != Dismissal::kRejected) {
-    Broken(absl::StrCat(e.node.value(), " was to be taken out and was told something else"));
+    Broken(absl::StrCat(e.node.value(), " was to be drained but was dismissed for another reason"));
   }
   if (e.reason == Dismissal::kDrained) electorate_.erase(e.node);
   if (e.reason == Dismissal::kDrained || e.reason == Dismissal::kEvicted) members_.erase(e.node);
@@ -310,7 +310,7 @@ bool RoundRules::CrashLoop() const {
          vain_ >= policy_.max_restarts_without_progress;
 }
 
-// What the end of the last round has cost.
+// Checks whether the end of the last round was charged as a restart.
 void RoundRules::CheckCharge(bool sealed) {
   const int charged = machine_->restarts() - restarts_;
   const bool decided = state_ == State::kDraining && machine_->state() != State::kDraining;
@@ -327,7 +327,8 @@ void RoundRules::CheckCharge(bool sealed) {
     Broken("a failure was not charged");
   }
   if (decided) lossy_rounds_ = lost_ ? lossy_rounds_ + 1 : 0;
-  if (decided && failed_ && !sealed && machine_->state() == State::kRunning) Broken("a round runs unsealed");
+  if (decided && failed_ && !sealed && machine_->state() == State::kRunning)
+    Broken("a round runs without having been sealed");
 }
 
 void RoundRules::CheckSealed(const Sealed& sealed) {
@@ -362,15 +363,15 @@ void RoundRules::CheckSealed(const Sealed& sealed) {
   int64_t next_rank = 0;
   for (const auto& [rank, node] : by_rank) {
     const Assignment& a = node.second;
-    if (a.first_rank.value() != next_rank) Broken("ranks do not follow each other");
+    if (a.first_rank.value() != next_rank) Broken("ranks are not consecutive");
     next_rank += machine_->membership().Find(node.first)->info.nproc;
     if (a.round != machine_->round() || a.world_size != first.world_size || a.group_world_size != n ||
         a.master_addr != first.master_addr || a.master_port != first.master_port ||
         a.restart_count != machine_->restarts()) {
-      Broken("nodes of one round were told different things");
+      Broken("nodes of one round got different assignments");
     }
   }
-  if (next_rank != first.world_size) Broken("the world size is not the sum of the workers");
+  if (next_rank != first.world_size) Broken("the world size is not the number of workers");
   CheckOrder(sealed);
 
   failed_ = lost_ = early_ = step_reported_ = succeeded_ = snapshot_ = false;
@@ -383,7 +384,7 @@ void RoundRules::CheckSealed(const Sealed& sealed) {
   for (const auto& [id, a] : sealed) seats_[id] = {a.round, a.group_rank.value()};
 }
 
-// Hosts that fail again and again are in a round only if there are too few others.
+// Excluded hosts are in a round only if there are too few others.
 void RoundRules::CheckExclusion(const Sealed& sealed) {
   int others = 0, excluded_in = 0, others_out = 0, out = 0;
   for (const auto& [id, member] : machine_->membership().members()) {
@@ -398,14 +399,13 @@ void RoundRules::CheckExclusion(const Sealed& sealed) {
   const int could_be_in = enough ? others_out : out;
   if (static_cast<int>(sealed.size()) + policy_.node_unit <= policy_.max_nodes &&
       could_be_in >= policy_.node_unit) {
-    Broken("a round leaves nodes out that it could have");
+    Broken("a round leaves out nodes that it could include");
   }
 }
 
 void RoundRules::CheckOrder(const Sealed& sealed) {
   bool survivor_left_out = false, newcomer_in = false;
-  std::vector<std::pair<int64_t, int64_t>>
-      order;  // old and new group rank of those who were in the last round
+  std::vector<std::pair<int64_t, int64_t>> order;  // old and new group rank of each node of the last round
   for (const auto& [id, member] : machine_->membership().members()) {
     const auto seat = seats_.find(id);
     const bool survivor = seat != seats_.end() && seat->second.round == round_;
@@ -417,7 +417,7 @@ void RoundRules::CheckOrder(const Sealed& sealed) {
   }
   std::sort(order.begin(), order.end());
   for (size_t i = 1; i < order.size(); ++i) {
-    if (order[i].second < order[i - 1].second) return Broken("survivors have changed their order");
+    if (order[i].second < order[i - 1].second) return Broken("survivors changed their order");
   }
   if (survivor_left_out && newcomer_in) Broken("a newcomer took the place of a survivor");
 }
@@ -426,7 +426,7 @@ void RoundRules::CheckLeases() {
   if (const auto end = machine_->membership().next_lease_end(); end && *end <= now_) {
     Broken("a node is a member though its lease ran out");
   }
-  // Whoever is still there when the drain ends is told first.
+  // Members that remain when the drain ends must get the report first.
   const bool draining = machine_->state() == State::kDraining;
   if (!draining || (!failed_ && !lost_)) return;
   for (const auto& [id, member] : machine_->membership().members()) {

@@ -10,7 +10,7 @@
 namespace ddprun::sim {
 namespace {
 
-// What an agent may take to flush output and to write its error file after its last message.
+// Upper bound of the time in which an agent flushes output and writes its error file after its last message.
 constexpr Duration kLastOutput = milliseconds(50);
 
 std::string TokenOf(const std::string& node) { return absl::StrCat("token of ", node); }
@@ -120,7 +120,7 @@ void SimAgent::Detail(const proto::AgentMessage& message) {
 
 void SimAgent::Check(const proto::CoordinatorMessage& m) {
   if (m.has_start() && driver_.machine().state() != AgentMachine::State::kIdle) {
-    Broken(absl::StrCat(id_, " was told to start a round while another is not over"));
+    Broken(absl::StrCat(id_, " was told to start a round before the previous one was over"));
   }
   if (!m.has_dismiss()) return;
   const Dismissal reason = DecodeDismissal(m.dismiss().reason());
@@ -139,7 +139,7 @@ void SimAgent::OnWorkerEnded(LocalRank rank, const ExitInfo& exit, bool conseque
          .uptime = place_.host->now() - started_at_,
          .step = step_},
         {.progress = step_ ? absl::StrCat("after step ", *step_) : "", .last_signal = last_signal_sent_});
-    // What its program says; one that a signal ended says nothing.
+    // The program's error. A worker killed by a signal leaves none.
     if (std::holds_alternative<Exited>(exit)) {
       failures_.AddError(i,
                          {.text = consequence ? "RuntimeError: Connection reset by peer"
@@ -277,7 +277,7 @@ std::vector<Failure> SimAgent::Failures() const {
 void SimAgent::OnFinish(const Finish& finish) {
   if (warden_.alive() > 0) Broken(absl::StrCat(id_, " ended and left workers behind"));
   if (dismissed_ && EndReasonOf(*dismissed_) != finish.reason) {
-    Broken(absl::StrCat(id_, " was let go (", ToString(*dismissed_), "), but ended for another reason"));
+    Broken(absl::StrCat(id_, " was dismissed (", ToString(*dismissed_), "), but ended for another reason"));
   }
   Trace(absl::StrCat(id_, " exits with ", finish.exit_code));
   end_ = finish.reason;

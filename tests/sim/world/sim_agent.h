@@ -1,4 +1,4 @@
-// One life of one agent: the real AgentDriver with simulated workers, clocks and connections, and faults.
+// One agent process: the real AgentDriver with simulated workers, clocks and connections, and faults.
 #pragma once
 
 #include <csignal>
@@ -21,8 +21,8 @@
 
 namespace ddprun::sim {
 
-//   Checks: workers start only when none are left, Ready and the end of the agent mean that none are, and the
-//   agent ends once, as the coordinator's last message says.
+// Checks that workers start only when no other workers are alive, that none are alive when the agent sends
+// Ready or exits, and that the agent ends as the coordinator's Dismiss states.
 class SimAgent final : private AgentWorld {
  public:
   struct Place {
@@ -30,10 +30,11 @@ class SimAgent final : private AgentWorld {
     SimHost* host = nullptr;
     const HostHabits* habits = nullptr;
     HostId coordinator_host = 0;
-    SimCoordinator* local = nullptr;           // it is in the same process
+    SimCoordinator* local = nullptr;           // not null: in the same process
     std::function<std::string()> new_node_id;  // for each join
     std::function<int()> new_port;             // on this host
-    // The agent, by itself, once it has written its last output.
+    // Called when the agent exits by itself, after its last output. `in_a_hurry`: it got
+    // more than one signal.
     std::function<void(bool in_a_hurry)> ended;
     int nproc = 1;
     std::vector<std::string> expected_hosts = {};
@@ -45,24 +46,23 @@ class SimAgent final : private AgentWorld {
 
   void Start();
   void Signal(int signo);
-  // SIGKILL; the kernel hangs up, the warden kills the workers.
+  // SIGKILL. The kernel closes the agent's connections; the warden kills the workers.
   void Kill();
-  // SIGSTOP and SIGCONT; workers and warden run on.
+  // SIGSTOP and SIGCONT. Workers and warden keep running.
   void Freeze() { frozen_ = true; }
   void Thaw();
   void KillWarden();
-  // The connection to the coordinator is reset on both sides, by something between them. False: there is
-  // none.
+  // Resets the connection to the coordinator on both sides, as a middlebox does. False if there is none.
   bool ResetLink();
   void FailWorker(ExitInfo exit);
-  // The host's power is gone, and everything with it.
+  // The host loses its power: agent, warden and workers stop without a message.
   void Vanish();
 
   const SimHost& host() const { return *place_.host; }
   const std::string& id() const { return id_; }  // of the newest join
   bool ended() const { return end_.has_value() || killed_; }
   bool frozen() const { return frozen_; }
-  // Set: no round of the job follows, so no node waits for the workers here. They have their grace period until then.
+  // Set once the job is over: no node waits for the workers here, and their grace period lasts until then.
   std::optional<TimePoint> job_over_until() const { return job_over_until_; }
   bool is_local() const { return place_.local != nullptr; }
   const SimWarden& warden() const { return warden_; }
@@ -70,7 +70,7 @@ class SimAgent final : private AgentWorld {
 
  private:
   // AgentWorld:
-  // The host's clock goes on while the host stands still.
+  // The host's clock advances while the host is suspended.
   BootTime BootNow() const override { return BootTime(place_.host->now().time_since_epoch()); }
   NodeIdentity NewIdentity() override;
   absl::StatusOr<int> OfferStore() override { return place_.new_port(); }
@@ -91,14 +91,14 @@ class SimAgent final : private AgentWorld {
   void Say(const std::string& text) override { Trace(absl::StrCat(id_, ": ", text)); }
   void OnFinish(const Finish& finish) override;
 
-  // Runs `what` in the agent, later if it is stopped, never if it has ended.
+  // Runs `what` in the agent: deferred while it is stopped, never once it has exited.
   void InAgent(std::function<void()> what);
   void Find(Duration limit, bool once,
             std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)> done);
-  // What a message of the coordinator must not say.
+  // Checks a message of the coordinator.
   void Check(const proto::CoordinatorMessage& message);
   void OnWorkerEnded(LocalRank rank, const ExitInfo& exit, bool consequence);
-  // What the warden of a killed agent does when the workers are dead.
+  // The warden of a killed agent reports to the coordinator that the workers are dead.
   void ReportGone();
   void Trace(const std::string& text) { trace_->Line(place_.job->clock->now(), text); }
   void Detail(const proto::AgentMessage& message);
@@ -111,20 +111,20 @@ class SimAgent final : private AgentWorld {
   Random random_;
   AgentDriver driver_;
   SimWarden warden_;
-  std::unique_ptr<SimLink> found_;  // while the coordinator is looked for
+  std::unique_ptr<SimLink> found_;  // during the search for the coordinator
   std::string id_;
   bool frozen_ = false;
   bool killed_ = false;
   std::deque<std::function<void()>> held_;  // while frozen
   std::optional<EndReason> end_;
-  bool decided_ = false;                // how it ends
-  std::optional<Dismissal> dismissed_;  // the last message, if it was that which decided
+  bool decided_ = false;                // the cause of its end is known
+  std::optional<Dismissal> dismissed_;  // set if that cause is a Dismiss
   int signals_ = 0;
   std::optional<TimePoint> job_over_until_;
 
   Assignment assignment_;
-  bool fenced_ = false;                  // the fence has killed the workers of this start
-  std::optional<int> last_signal_sent_;  // the last signal that the workers of this start were sent
+  bool fenced_ = false;                  // the fence has killed the workers of this round
+  std::optional<int> last_signal_sent_;  // to the workers of this round
   TimePoint started_at_;
   std::optional<int64_t> step_;
   NodeFailures failures_{place_.host->name(), "default"};

@@ -1,4 +1,4 @@
-// Simulated time: what is to happen, in order; and the clocks of hosts, none of which agree.
+// Simulated time: an ordered queue of events, and host clocks with different offsets and drifts.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace ddprun::sim {
 
-// Things that are due at the same time happen in the order in which they were planned.
+// Events with equal times run in the order in which they were scheduled.
 class SimClock {
  public:
   static constexpr TimePoint kStart{seconds(1000)};
@@ -26,7 +26,7 @@ class SimClock {
   }
   void After(Duration d, std::function<void()> what) { At(now_ + d, std::move(what)); }
 
-  // Lets the next thing happen. REQUIRES: !idle().
+  // Runs the next event. REQUIRES: !idle().
   void RunOne() {
     std::pop_heap(plans_.begin(), plans_.end());
     const Plan plan = std::move(plans_.back());
@@ -34,7 +34,7 @@ class SimClock {
     now_ = plan.when;
     plan.what();
   }
-  // All that is due until then; the clock stands there afterwards.
+  // Runs all events up to and including `end`; now() is then at least `end`.
   void RunUntil(TimePoint end) {
     while (!idle() && next() <= end) RunOne();
     now_ = std::max(now_, end);
@@ -45,7 +45,7 @@ class SimClock {
     TimePoint when;
     uint64_t sequence;
     std::function<void()> what;
-    bool operator<(const Plan& other) const {  // a heap has the greatest in front
+    bool operator<(const Plan& other) const {  // reversed: a heap has its maximum in front
       return std::pair(when, sequence) > std::pair(other.when, other.sequence);
     }
   };
@@ -55,7 +55,7 @@ class SimClock {
   std::vector<Plan> plans_;  // a heap
 };
 
-// A host's monotonic clock: it began anywhere, and runs a little too fast or too slow.
+// A host's monotonic clock, with an arbitrary offset and a small constant drift.
 class HostClock {
  public:
   HostClock(const SimClock* clock, Duration offset, int drift_ppm)
@@ -65,12 +65,12 @@ class HostClock {
     const int64_t passed = (clock_->now() - SimClock::kStart).count();
     return SimClock::kStart + offset_ + Duration(passed + passed / kMillion * drift_ppm_);
   }
-  // A simulated time at which this clock shows `mine` or a little more.
+  // A simulated time at which this clock shows `mine` or slightly more.
   TimePoint ToSim(TimePoint mine) const {
     const int64_t shown = (mine - SimClock::kStart - offset_).count();
     int64_t passed = shown;
     for (int i = 0; i < 3; ++i)
-      passed = shown - passed / kMillion * drift_ppm_;  // Each makes it 1000 times better.
+      passed = shown - passed / kMillion * drift_ppm_;  // Each iteration divides the error by 1000.
     return SimClock::kStart + Duration(passed) + std::chrono::microseconds(4);
   }
 
@@ -78,7 +78,7 @@ class HostClock {
   static constexpr int64_t kMillion = 1'000'000;
   const SimClock* const clock_;
   const Duration offset_;
-  const int drift_ppm_;  // millionths; at most 1000 either way
+  const int drift_ppm_;  // -1000 to 1000
 };
 
 }  // namespace ddprun::sim

@@ -16,10 +16,10 @@ namespace {
 constexpr char kRunId[] = "sim";
 constexpr char kHostEnded[] = "the agent that hosts the coordinator has ended";
 
-// As in the launcher: how long others may take to hear the last word.
+// As in the launcher: time for agents to receive their last message before the coordinator exits.
 constexpr Duration kFarewell = seconds(5);
 
-// Adds the processor time of its life, where that is wanted.
+// Adds the CPU time between construction and destruction to `*sum`, unless `sum` is null.
 class Stopwatch {
  public:
   explicit Stopwatch(double* sum) : sum_(sum), begin_(sum == nullptr ? 0 : std::clock()) {}
@@ -54,7 +54,7 @@ class SimCoordinator::Peer final : public AgentPeer {
   bool in_process() const override { return in_process_; }
 
   PeerId id = 0;
-  NodeId node;  // as its join says; empty before that
+  NodeId node;  // from its Join; empty before that
 
  private:
   SimJob* const job_;

@@ -17,17 +17,17 @@
 
 namespace ddprun::sim {
 
-// One life of it.
+// One run of the coordinator's process.
 class SimCoordinator {
  public:
   using ConnectionId = uint64_t;
-  // Bytes to an agent; `last`: nothing follows.
+  // Sends bytes to an agent. `last`: no message follows.
   using Send = std::function<void(const std::string& bytes, bool last)>;
 
-  // What it has done so far.
+  // Work done so far.
   struct Load {
-    int64_t messages = 0;    // that came and went
-    double machine_cpu = 0;  // seconds of the coordinator and the codec; measured only if not checked
+    int64_t messages = 0;    // received and sent
+    double machine_cpu = 0;  // CPU seconds of the coordinator and the codec; 0 while checked
   };
 
   SimCoordinator(SimJob* job, SimHost* host, NodeFacts facts);
@@ -35,41 +35,41 @@ class SimCoordinator {
   SimCoordinator& operator=(const SimCoordinator&) = delete;
   ~SimCoordinator();
 
-  static constexpr int kGonePort = 29501;  // where wardens say "NODE TOKEN"
+  static constexpr int kGonePort = 29501;  // wardens send "NODE TOKEN" here
 
   void Listen();
   ConnectionId Attach(Send send, bool in_process);
   void Receive(ConnectionId connection, const std::string& bytes);
   void Detach(ConnectionId connection, const std::string& reason);
 
-  // An operator's request. False if there is no such node, or it cannot be taken out.
+  // An operator's request. False if there is no such node, or it cannot be drained.
   bool DrainHost(const std::string& host);
   void StopJob();
-  // Its launcher ends: all are told, and those who do not go are cut off after a while.
-  // `at_once`: without waiting until their workers have stopped.
+  // The launcher exits: closes the job and, once it is closed, kills this process after a delay.
+  // `at_once`: dismisses all nodes without waiting until their workers have stopped.
   void Close(bool at_once);
-  // SIGKILL, or the end of its process.
+  // SIGKILL, or the exit of its process.
   void Kill();
-  // It stands still; what comes meanwhile is handled afterwards, in order.
+  // Stops the process. Messages and timers of that time are handled in order after Thaw. Calls nest.
   void Freeze();
   void Thaw();
-  void ThawAll();  // however often it was frozen
+  void ThawAll();  // undoes all nested Freeze calls
 
   bool alive() const { return alive_; }
   bool frozen() const { return frozen_ > 0; }
-  // It has stood still for longer than its nodes' lease, less than a lease ago.
+  // Whether a stop of more than 1.5 leases ended less than a lease ago.
   bool has_slept() const;
-  // It has a job that is over.
+  // Whether it has a job that is over.
   bool closed() const { return machine() != nullptr && machine()->state() == RoundMachine::State::kClosed; }
   const RoundMachine* machine() const;                      // null: no job
   const RoundRules* rules() const { return rules_.get(); }  // null: no job
   void RecordTo(StepSink sink) { coordinator_->RecordTo(std::move(sink)); }
-  // Without the rules, which take longer than what they look at.
+  // False: does not check RoundRules, which takes more time than the coordinator itself.
   void set_checked(bool checked) { checked_ = checked; }
   const Load& load() const { return load_; }
-  // Adds what happened in it.
+  // Adds the counts of all its jobs.
   void AddCounts(SimResult& result) const;
-  // When the node was last heard, in simulated time; none: never.
+  // Simulated time of the node's last message; none: never.
   std::optional<TimePoint> heard(const NodeId& node) const;
 
  private:
@@ -93,13 +93,13 @@ class SimCoordinator {
   std::map<ConnectionId, SimSocket> sockets_;
   bool checked_ = true;
   Load load_;
-  SimResult before_;  // of jobs that are forgotten
+  SimResult before_;  // counts of jobs that are forgotten
   bool alive_ = true;
   bool closing_ = false;
   bool said_farewell_ = false;
   int frozen_ = 0;
   TimePoint frozen_at_;
-  TimePoint slept_until_;  // the last time that was long
+  TimePoint slept_until_;  // end of the last stop of more than 1.5 leases
   std::deque<std::function<void()>> held_;
 };
 

@@ -48,7 +48,7 @@ void SimDisk::Finish(WriterId writer) {
 void SimDisk::Kill(WriterId writer) {
   const auto it = pending_.find(writer);
   if (it == pending_.end()) return;
-  // Half of it may be there to be seen, as on storage that reorders; its checksum tells.
+  // Part of the file may be visible, as on storage that reorders writes. Its checksum shows that it is torn.
   ++num_torn_;
   snapshots_.push_back({writer, it->second.round, it->second.step, false});
   pending_.erase(it);

@@ -1,4 +1,4 @@
-// The directory of a job's snapshots, on storage that all hosts share.
+// The snapshot directory of a job, on storage that all hosts share.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@
 
 namespace ddprun::sim {
 
-// Each writer is one process: rank 0 of one round. As the worker SDK does it, a writer takes the directory
-// before the first step of its round, writes beside, and looks whether the directory is still its own right
-// before what it wrote comes to be seen. A writer that is killed leaves a torn file.
-//   Checks: steps never go back in what is published, not even when a job begins anew.
+// Each writer is one process: rank 0 of one round. As in the worker SDK, a writer takes the directory before
+// the first step of its round, writes to a temporary file, and publishes it only if it still holds the
+// directory. A writer that is killed leaves a torn file. Checks that published steps always increase, even
+// when a job starts again.
 class SimDisk {
  public:
-  using WriterId = uint64_t;  // 0: nobody
+  using WriterId = uint64_t;  // 0: no writer
   enum class Outcome { kPublished, kFull, kTakenOver };
 
   struct Snapshot {
@@ -38,20 +38,20 @@ class SimDisk {
   SimDisk& operator=(const SimDisk&) = delete;
 
   WriterId NewWriter() { return next_writer_++; }
-  // Who holds the directory.
+  // The writer that holds the directory.
   WriterId Holder() const { return holder_; }
-  // False if somebody has taken it since `seen` was the holder.
+  // False if another writer has taken the directory since `seen` was the holder.
   bool Take(WriterId writer, WriterId seen);
 
-  // Calls `done` when it is over, unless the writer is killed before.
+  // Calls `done` with the outcome unless the writer is killed first.
   void Write(WriterId writer, Round round, int64_t step, std::function<void(Outcome)> done);
-  // The writer is dead, however that happened.
+  // The writer's process has ended for any reason.
   void Kill(WriterId writer);
-  // The writer's host stands still: its write goes on afterwards.
+  // The writer's host is suspended. The write continues after Resume.
   void Suspend(WriterId writer);
   void Resume(WriterId writer);
 
-  // The step to go on from: of the newest whole snapshot; 0 without one.
+  // The step of the newest whole snapshot, from which a round continues; 0 if there is none.
   int64_t NewestStep() const;
   const std::vector<Snapshot>& snapshots() const { return snapshots_; }
 
@@ -67,7 +67,7 @@ class SimDisk {
     int64_t step = 0;
     std::function<void(Outcome)> done;
     bool suspended = false;
-    bool due = false;  // while suspended
+    bool due = false;  // became due while suspended
   };
   void Finish(WriterId writer);
 
@@ -77,7 +77,7 @@ class SimDisk {
   WriterId next_writer_ = 1;
   WriterId holder_ = 0;
   std::map<WriterId, Pending> pending_;
-  std::vector<Snapshot> snapshots_;  // in the order in which they came to be seen
+  std::vector<Snapshot> snapshots_;  // in order of publication
   bool full_ = false;
   Duration delay_{0};
   int64_t num_torn_ = 0;

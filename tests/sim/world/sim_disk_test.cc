@@ -11,7 +11,7 @@ using Outcome = SimDisk::Outcome;
 
 class SimDiskTest : public testing::Test {
  protected:
-  // Begins to write; the outcome comes when it is there.
+  // Starts a write; sets outcome_ when it finishes.
   void Write(SimDisk::WriterId writer, int round, int64_t step) {
     outcome_.reset();
     disk_.Write(writer, Round(round), step, [this](Outcome outcome) { outcome_ = outcome; });
@@ -29,7 +29,7 @@ class SimDiskTest : public testing::Test {
   std::optional<Outcome> outcome_;
 };
 
-TEST_F(SimDiskTest, AWholeSnapshotIsFound) {
+TEST_F(SimDiskTest, FindsAWholeSnapshot) {
   const auto writer = Taken();
   EXPECT_EQ(disk_.NewestStep(), 0);
   Write(writer, 0, 7);
@@ -53,7 +53,7 @@ TEST_F(SimDiskTest, AKilledWriterLeavesATornFileThatIsSkipped) {
   EXPECT_FALSE(disk_.snapshots()[1].whole);
 }
 
-TEST_F(SimDiskTest, AFullDiskKeepsWhatItHas) {
+TEST_F(SimDiskTest, AFullDiskKeepsExistingSnapshots) {
   const auto writer = Taken();
   Write(writer, 0, 7);
   Run();
@@ -68,7 +68,7 @@ TEST_F(SimDiskTest, AFullDiskKeepsWhatItHas) {
   EXPECT_EQ(disk_.NewestStep(), 9);
 }
 
-TEST_F(SimDiskTest, ASlowDiskTakesItsTime) {
+TEST_F(SimDiskTest, ASlowDiskDelaysTheOutcome) {
   const auto writer = Taken();
   disk_.SetDelay(seconds(5));
   Write(writer, 0, 7);
@@ -78,7 +78,7 @@ TEST_F(SimDiskTest, ASlowDiskTakesItsTime) {
   EXPECT_EQ(outcome_, Outcome::kPublished);
 }
 
-TEST_F(SimDiskTest, WhoWakesUpLatePublishesNothing) {
+TEST_F(SimDiskTest, AWriterThatResumesAfterATakeoverPublishesNothing) {
   const auto old = Taken();
   Write(old, 0, 7);
   disk_.Suspend(old);
@@ -94,7 +94,7 @@ TEST_F(SimDiskTest, WhoWakesUpLatePublishesNothing) {
   EXPECT_EQ(trace_.broken(), "");
 }
 
-TEST_F(SimDiskTest, WhoLookedBeforeAnotherTookItIsTooLate) {
+TEST_F(SimDiskTest, TakeFailsIfTheHolderHasChanged) {
   const auto a = disk_.NewWriter();
   const auto seen = disk_.Holder();
   Taken();
@@ -102,10 +102,10 @@ TEST_F(SimDiskTest, WhoLookedBeforeAnotherTookItIsTooLate) {
   EXPECT_EQ(disk_.num_taken_over(), 1);
 }
 
-TEST_F(SimDiskTest, ASnapshotOfAnOldStepBreaksARule) {
+TEST_F(SimDiskTest, ASnapshotThatDoesNotAdvanceTheStepBreaksARule) {
   Write(Taken(), 0, 7);
   Run();
-  Write(Taken(), 1, 7);  // It cannot have gone on from the newest one.
+  Write(Taken(), 1, 7);  // A writer that continued from the newest snapshot would be beyond step 7.
   Run();
   EXPECT_EQ(trace_.broken(), "a snapshot of step 7 follows one of step 7");
 }

@@ -1,4 +1,4 @@
-// One simulated host: its clock, its power, and what waits while it stands still.
+// One simulated host: its clock, its power, and calls deferred while it is suspended.
 #pragma once
 
 #include <deque>
@@ -14,8 +14,8 @@
 
 namespace ddprun::sim {
 
-// Everything on a host happens through Run or After, so that it happens later while the host is suspended,
-// and never once it has lost its power.
+// All code on a host runs through Run, After or At: it is deferred while the host is suspended, and dropped
+// if the host loses its power.
 class SimHost {
  public:
   SimHost(std::string name, SimClock* sim, SimTcp* tcp, SimNetwork* network, Random random)
@@ -24,7 +24,7 @@ class SimHost {
         sim_(sim),
         tcp_(tcp),
         network_(network),
-        // Up for between nothing and a year.
+        // The clock starts between zero and one year.
         clock_(sim, random.Between(Duration(0), Duration(std::chrono::hours(24 * 365))),
                static_cast<int>(random.Between(-200, 200))) {}
   SimHost(const SimHost&) = delete;
@@ -38,7 +38,7 @@ class SimHost {
   TimePoint sim_now() const { return sim_->now(); }
   bool powered() const { return powered_; }
   bool suspended() const { return suspended_; }
-  // When it last began to run after it had stood still.
+  // Simulated time of the last Resume.
   TimePoint resumed_at() const { return resumed_at_; }
 
   void Run(std::function<void()> what) {
@@ -49,13 +49,13 @@ class SimHost {
       what();
     }
   }
-  // Durations here are so short that the host's clock and the simulation's agree.
+  // `d` is simulated time: for short durations the host's drift is negligible.
   void After(Duration d, std::function<void()> what) {
     sim_->After(d, [this, boot = boot_, what = std::move(what)]() mutable {
       if (boot == boot_) Run(std::move(what));
     });
   }
-  // When the host's own clock shows `mine`.
+  // Runs `what` when the host's clock shows `mine`.
   void At(TimePoint mine, std::function<void()> what) {
     After(clock_.ToSim(mine) - sim_->now(), std::move(what));
   }
@@ -70,7 +70,7 @@ class SimHost {
     powered_ = true;
     tcp_->PowerOn(id_);
   }
-  // Packets that come meanwhile are lost: its kernel stands still, too.
+  // Packets that arrive meanwhile are lost, since the kernel is suspended too.
   void Suspend() {
     if (!powered_) return;
     suspended_ = true;

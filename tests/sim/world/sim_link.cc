@@ -10,11 +10,11 @@
 namespace ddprun::sim {
 namespace {
 
-// As rendezvous/client/find_coordinator.cc retries.
+// The longest retry pause of rendezvous/client/find_coordinator.cc.
 constexpr Duration kLongestPause = seconds(1);
 // The interval of rendezvous/coordinator/local_link.cc.
 constexpr Duration kLocalBeat = seconds(1);
-// Between two handlers of one process.
+// Delay between two handlers of one process.
 constexpr Duration kPost = std::chrono::microseconds(10);
 
 constexpr absl::string_view ToString(StreamEnd end) {
@@ -53,7 +53,7 @@ void SimLink::After(Duration d, std::function<void()> what) {
 void SimLink::Find(Duration limit, bool once, std::function<void(const absl::Status&)> done) {
   found_ = std::move(done);
   once_ = once;
-  // At a rejoin the welcome counts into the time for the search.
+  // At a rejoin the time until the welcome counts toward the limit of the search.
   find_end_ = place_.host->now() + (once ? limit : std::max(limit, LinkWatch::kWelcomeLimit));
   if (place_.local != nullptr) return After(Duration(0), [this] { Found(absl::OkStatus()); });
   After(limit, [this] {
@@ -93,7 +93,7 @@ void SimLink::Found(const absl::Status& status) {
 void SimLink::OnEnd(StreamEnd why) {
   if (open_) return Lose(std::string(ToString(why)));
   if (once_ && why == StreamEnd::kRefused) {
-    return Found(absl::UnavailableError("nobody listens there any more"));
+    return Found(absl::UnavailableError("no process listens there any more"));
   }
   ++attempt_;
   After(pause_, [this] {
@@ -129,7 +129,7 @@ void SimLink::OnBytes(const std::string& bytes) {
   const TimePoint now = place_.host->now();
   if (!message.ParseFromString(bytes)) return place_.trace->Broken(now, "a message does not parse");
   if (dismissed_) {
-    return place_.trace->Broken(now, absl::StrCat("after its last word the coordinator said to ",
+    return place_.trace->Broken(now, absl::StrCat("the coordinator sent a message after Dismiss to ",
                                                   place_.host->name(), ": ", message.ShortDebugString()));
   }
   dismissed_ = message.has_dismiss();

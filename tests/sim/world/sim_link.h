@@ -1,4 +1,4 @@
-// A CoordinatorLink over simulated TCP, or beside the coordinator in the same process.
+// A CoordinatorLink over simulated TCP or, for the coordinator's own agent, within one process.
 #pragma once
 
 #include <deque>
@@ -20,8 +20,8 @@ namespace ddprun::sim {
 
 class SimCoordinator;
 
-//   Order:  Find, then Start once it has found the coordinator.
-//   Checks: every message parses, and none follows the coordinator's last one.
+// Checks that every message parses and that none follows a Dismiss.
+//   Order: Find, then Start once Find has succeeded.
 class SimLink final : public CoordinatorLink {
  public:
   struct Place {
@@ -29,7 +29,7 @@ class SimLink final : public CoordinatorLink {
     SimTcp* tcp = nullptr;
     Trace* trace = nullptr;
     HostId coordinator_host = 0;
-    SimCoordinator* local = nullptr;  // not null: it is in this process
+    SimCoordinator* local = nullptr;  // not null: the coordinator is in this process
     SimTimer::InProcess in_agent;
     std::function<void(const proto::CoordinatorMessage&)> observe;  // before the agent handles it
     std::function<void(const proto::AgentMessage&)> observe_sent;
@@ -41,13 +41,13 @@ class SimLink final : public CoordinatorLink {
   SimLink(const SimLink&) = delete;
   SimLink& operator=(const SimLink&) = delete;
 
-  // Connects, again and again for `limit`; `done` comes once, never from within. With `once` a port that refuses
-  // ends the search: the coordinator's process is gone.
+  // Tries to connect for at most `limit`. `done` is called once, never from within Find. With `once` a
+  // refused connection ends the search: the coordinator's process has exited.
   void Find(Duration limit, bool once, std::function<void(const absl::Status&)> done);
   void Start(Handlers handlers) override;
   void Send(const proto::AgentMessage& message) override;
   void Close() override;
-  // Resets the connection on both sides, as a device between the two hosts does. False: there is none.
+  // Resets the connection on both sides, as a middlebox does. False if there is none.
   bool Reset();
 
  private:
@@ -60,7 +60,7 @@ class SimLink final : public CoordinatorLink {
   void LocalHeartbeat();
   void SendHeartbeat();
   void Lose(const std::string& why);
-  // Runs `what` in the agent unless this link is closed by then.
+  // Runs `what` in the agent, unless this link is closed first.
   void InAgent(std::function<void()> what);
   void After(Duration d, std::function<void()> what);
 

@@ -1,4 +1,4 @@
-// Packets between hosts: each takes a time of its own, some come twice, late, or never.
+// Packets between hosts: each is delayed independently, and may be duplicated, reordered or lost.
 #pragma once
 
 #include <cstdint>
@@ -16,33 +16,33 @@ namespace ddprun::sim {
 using HostId = int;
 
 struct Packet {
-  enum class Kind { kHello, kData, kAck, kReset };  // what they mean is the business of sim_tcp.h
+  enum class Kind { kHello, kData, kAck, kReset };  // defined by sim_tcp.h
 
   HostId from = 0;
   HostId to = 0;
   uint64_t connection = 0;
   Kind kind = Kind::kAck;
-  int port = 0;      // of the listener: kHello
+  int port = 0;      // kHello: port of the listener
   uint64_t seq = 0;  // kHello, kData
-  uint64_t ack = 0;  // all before it has arrived: every kind but kReset
-  bool fin = false;  // kData: nothing follows; there is no payload
+  uint64_t ack = 0;  // all kinds but kReset: everything before this number has arrived
+  bool fin = false;  // kData: no data follows; the payload is empty
   std::string payload = {};
 };
 
-// What a path does to each packet, independently: so packets overtake each other.
+// Applied to each packet independently, so packets may overtake each other.
 struct PathQuality {
   Duration min_delay = std::chrono::microseconds(50);
   Duration max_delay = milliseconds(5);
-  double loss = 0;   // chance that it never arrives
-  double twice = 0;  // chance that it arrives twice
+  double loss = 0;   // probability of loss
+  double twice = 0;  // probability of duplication
 };
 
-// Something wrong between two sets of hosts, in one direction.
+// A fault between two sets of hosts, in one direction.
 struct Disturbance {
   std::vector<HostId> from = {};  // empty: all
   std::vector<HostId> to = {};    // empty: all
   double loss = 0;                // 1: cut
-  Duration min_delay{0};          // on top of the path's own
+  Duration min_delay{0};          // added to the path's
   Duration max_delay{0};
 };
 
@@ -60,12 +60,12 @@ class SimNetwork {
   HostId AddHost(Receive receive);
   void Send(Packet packet);
 
-  // A host that is down neither sends nor receives; what is under way to it is lost.
+  // A host that is down neither sends nor receives. Packets in flight to it are lost.
   void SetUp(HostId host, bool up) { hosts_[host].up = up; }
   bool up(HostId host) const { return hosts_[host].up; }
   DisturbanceId Disturb(Disturbance disturbance);
   void Heal(DisturbanceId id) { disturbances_.erase(id); }
-  // No disturbance from now on, and this quality everywhere.
+  // Removes all disturbances and applies `quality` to all paths.
   void HealAll(PathQuality quality);
 
   int64_t num_sent() const { return num_sent_; }

@@ -35,7 +35,7 @@ TEST_F(SimNetworkTest, AQuietPathDeliversEachPacketOnceWithinItsDelay) {
   EXPECT_TRUE(arrived_[0].empty());
 }
 
-TEST_F(SimNetworkTest, ABadPathLosesDoublesAndReorders) {
+TEST_F(SimNetworkTest, ABadPathLosesDuplicatesAndReordersPackets) {
   SimNetwork net = Make({.max_delay = milliseconds(5), .loss = 0.2, .twice = 0.1});
   AddHosts(net, 2);
   for (uint64_t i = 0; i < 1000; ++i) net.Send(Make(0, 1, i));
@@ -48,7 +48,7 @@ TEST_F(SimNetworkTest, ABadPathLosesDoublesAndReorders) {
   EXPECT_FALSE(std::is_sorted(got.begin(), got.end()));
 }
 
-TEST_F(SimNetworkTest, ACutInOneDirectionLeavesTheOtherOne) {
+TEST_F(SimNetworkTest, AOneWayCutDoesNotAffectTheOtherDirection) {
   SimNetwork net = Make({});
   AddHosts(net, 3);
   const auto cut = net.Disturb({.from = {0}, .to = {1}, .loss = 1});
@@ -76,7 +76,7 @@ TEST_F(SimNetworkTest, ASlowHostIsSlowForAll) {
   EXPECT_EQ(arrived_[1], std::vector<uint64_t>{1});
 }
 
-TEST_F(SimNetworkTest, AHostWithoutPowerNeitherSendsNorReceivesAndWhatWasUnderWayIsLost) {
+TEST_F(SimNetworkTest, AHostWithoutPowerNeitherSendsNorReceivesAndLosesPacketsInFlight) {
   SimNetwork net = Make({});
   AddHosts(net, 2);
   net.Send(Make(0, 1, 1));
@@ -90,7 +90,7 @@ TEST_F(SimNetworkTest, AHostWithoutPowerNeitherSendsNorReceivesAndWhatWasUnderWa
   EXPECT_EQ(arrived_[1], std::vector<uint64_t>{3});
 }
 
-TEST_F(SimNetworkTest, CalmEndsEveryDisturbanceButNotTheLoopback) {
+TEST_F(SimNetworkTest, HealAllEndsEveryDisturbanceAndTheLoopbackHasNone) {
   SimNetwork net = Make({.loss = 0.5});
   AddHosts(net, 2);
   net.Disturb({.loss = 1});
@@ -105,7 +105,7 @@ TEST_F(SimNetworkTest, CalmEndsEveryDisturbanceButNotTheLoopback) {
 
 class HostClockTest : public testing::TestWithParam<int> {};
 
-TEST_P(HostClockTest, GoesItsOwnWayAndFindsTheWayBack) {
+TEST_P(HostClockTest, DriftsAndConvertsBackToSimulatedTime) {
   const int drift_ppm = GetParam();
   SimClock sim;
   const HostClock clock(&sim, seconds(-500), drift_ppm);
@@ -116,7 +116,7 @@ TEST_P(HostClockTest, GoesItsOwnWayAndFindsTheWayBack) {
     const TimePoint due = clock.now() + std::chrono::microseconds(int64_t{7'654'321} * i);
     const TimePoint at = clock.ToSim(due);
     sim.RunUntil(at);
-    // Never early: who waits for a deadline would wait for it again, at the same moment.
+    // Never early: a caller would set a timer for the same deadline again.
     ASSERT_GE(clock.now(), due);
     ASSERT_LE(clock.now(), due + std::chrono::microseconds(8));
   }

@@ -10,7 +10,7 @@ namespace {
 constexpr Duration kFirstRto = milliseconds(200);
 constexpr Duration kHelloRto = seconds(1);
 constexpr Duration kMaxRto = seconds(120);
-// Without an acknowledgement for that long a connection is given up.
+// A connection times out after this time without an acknowledgement.
 constexpr Duration kUserTimeout = seconds(60);
 
 }  // namespace
@@ -81,7 +81,7 @@ void SimTcp::PowerOff(HostId host) {
 
 void SimTcp::Push(const EndPtr& end, std::string payload, bool fin) {
   end->unacked.push_back({end->next_seq++, fin, std::move(payload), clock_->now()});
-  // Until the other side has answered, only the hello is sent.
+  // Only the hello is sent until the peer has answered.
   if (end->open || end->unacked.size() == 1) Transmit(*end, end->unacked.back());
   if (end->unacked.size() == 1) end->rto_end = clock_->now() + end->rto;
   SetTimer(end);
@@ -118,7 +118,7 @@ void SimTcp::Receive(HostId host, const Packet& packet) {
   if (packet.kind == Packet::Kind::kReset) {
     return Finish(end, end->port > 0 ? StreamEnd::kRefused : StreamEnd::kReset);
   }
-  // One that has had no answer yet waits for just that.
+  // A connecting end accepts only the answer to its hello.
   if (end->port > 0 && packet.kind != Packet::Kind::kHello) return;
   OnAck(end, packet.ack);
   if (!end->dead && packet.kind != Packet::Kind::kAck) OnData(end, packet);
@@ -153,7 +153,7 @@ void SimTcp::OnAck(const EndPtr& end, uint64_t ack) {
     Transmit(*end, end->unacked.front());
   }
   SetTimer(end);
-  if (!end->open && end->port_here > 0) {  // The other side has answered our answer.
+  if (!end->open && end->port_here > 0) {  // The peer has acknowledged this side's hello.
     const auto listener = listeners_.find({end->socket.host, end->port_here});
     if (listener == listeners_.end()) return Reset(end->socket);
     end->open = true;
@@ -165,7 +165,7 @@ void SimTcp::OnAck(const EndPtr& end, uint64_t ack) {
 void SimTcp::OnData(const EndPtr& end, const Packet& packet) {
   if (packet.seq > end->expected) end->ahead[packet.seq] = packet;
   if (packet.seq != end->expected) return SendAck(*end);
-  if (packet.kind == Packet::Kind::kHello) {  // the answer to ours
+  if (packet.kind == Packet::Kind::kHello) {  // the answer to this side's hello
     end->expected = 1;
     end->port = 0;
     end->open = true;
@@ -176,7 +176,7 @@ void SimTcp::OnData(const EndPtr& end, const Packet& packet) {
     end->ahead[packet.seq] = packet;
     end->expected += 1;
     while (end->ahead.contains(end->expected)) end->expected += 1;
-    if (end->closed && !packet.fin) return Reset(end->socket);  // Nobody will read it.
+    if (end->closed && !packet.fin) return Reset(end->socket);  // The program cannot read it any more.
     SendAck(*end);
   }
   while (!end->dead && !end->ahead.empty() && end->ahead.begin()->first < end->expected) {

@@ -1,5 +1,4 @@
-// Connections above packets, as the kernels of the simulated hosts make them: bytes arrive in order, once,
-// late, or the connection ends.
+// Simulated TCP over SimNetwork: messages arrive once and in order, or the connection ends.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@
 
 namespace ddprun::sim {
 
-// One end of a connection. A value: it may outlive the connection, and then does nothing.
+// One end of a connection. A value type: once the connection has ended, calls with it have no effect.
 struct SimSocket {
   HostId host = -1;
   uint64_t connection = 0;
@@ -24,19 +23,18 @@ struct SimSocket {
 };
 
 enum class StreamEnd {
-  kRefused,   // nobody listens there; the host is up
-  kReset,     // the other host knows nothing of the connection (any more), or its program reset it
-  kTimedOut,  // too long without an acknowledgement
-  kHungUp,    // the other side will send nothing more
+  kRefused,   // the host is up, but the port has no listener
+  kReset,     // the peer reset the connection, or its host does not know it
+  kTimedOut,  // no acknowledgement for too long
+  kHungUp,    // the peer sends no more data
 };
 
-// TCP in what matters to its users. Segments are whole messages with sequence numbers, acknowledged
-// cumulatively, kept until they are, and sent again after a time that doubles with each try. A packet for a
-// connection that a host does not know is answered with a reset, so that a host which has restarted says so,
-// and one without power says nothing.
-//   Order: handlers are called when packets arrive, also from inside a handler of another connection, but
-//          never from inside a call; `on_end` once, last, and not at all once this side has called Close or
-//          Reset.
+// A model of TCP as its users see it. Segments are whole messages with sequence numbers. They are
+// acknowledged cumulatively, kept until then, and retransmitted after a timeout that doubles with each
+// attempt. A host answers a packet of an unknown connection with a reset, so a restarted host resets old
+// connections, and a host without power does not answer.
+//   Order: handlers are invoked when packets arrive, never from within a call. `on_end` is invoked once,
+//          last, and never after this side has called Close or Reset.
 class SimTcp {
  public:
   struct Handlers {
@@ -44,7 +42,7 @@ class SimTcp {
     std::function<void(const std::string&)> on_message = {};
     std::function<void(StreamEnd)> on_end = {};
   };
-  // The handlers for a connection that has come; `peer` is the other host.
+  // Returns the handlers for an accepted connection; `peer` is the other host.
   using Accept = std::function<Handlers(SimSocket socket, HostId peer)>;
 
   SimTcp(SimClock* clock, SimNetwork* network) : clock_(clock), network_(network) {}
@@ -57,13 +55,14 @@ class SimTcp {
 
   SimSocket Connect(HostId from, HostId to, int port, Handlers handlers);
   void Send(SimSocket socket, std::string message);
-  // Nothing follows; what the other side sends still arrives.
+  // Closes the sending direction. Messages of the peer still arrive.
   void Shutdown(SimSocket socket);
-  // As by the end of a process: what was sent still goes out, what comes is answered with a reset.
+  // As at the exit of a process: sent messages are still delivered; messages that arrive are
+  // answered with a reset.
   void Close(SimSocket socket);
-  // Forgets the connection and what was not acknowledged; the other side is told.
+  // Drops the connection with its unacknowledged messages, and sends a reset to the peer.
   void Reset(SimSocket socket);
-  // The host's kernel is gone, with all that it knew. Nobody is told.
+  // Drops all connections and listeners of the host without a packet to any peer.
   void PowerOff(HostId host);
   void PowerOn(HostId host) { network_->SetUp(host, true); }
 
@@ -73,16 +72,16 @@ class SimTcp {
     bool fin = false;
     std::string payload;
     TimePoint first_sent;
-    bool lost = false;  // a timeout was over since it was sent last
+    bool lost = false;  // timed out since it was last sent
   };
   // Invariants: unacked is ordered by seq without gaps and ends before next_seq; ahead holds only seqs >
   // expected.
   struct End {
     SimSocket socket;
     HostId peer = 0;
-    int port = 0;  // > 0: this side connects, and has had no answer yet
+    int port = 0;  // > 0: this side is connecting and has no answer yet
     bool open = false;
-    int port_here = 0;  // > 0: this side was connected to, there
+    int port_here = 0;  // > 0: this side accepted the connection on this port
     Handlers handlers = {};
     std::deque<Segment> unacked = {};
     uint64_t next_seq = 0;
@@ -90,11 +89,11 @@ class SimTcp {
     std::map<uint64_t, Packet> ahead = {};
     bool fin_sent = false;
     bool fin_received = false;
-    bool closed = false;  // by the program: its handlers are not called any more
-    bool dead = false;    // not in ends_ any more
+    bool closed = false;  // by the program; handlers are no longer invoked
+    bool dead = false;    // removed from ends_
     Duration rto{};
     TimePoint rto_end;                  // of unacked.front()
-    std::optional<TimePoint> timer_at;  // the timer that counts
+    std::optional<TimePoint> timer_at;  // the valid timer; earlier ones are ignored
   };
   using EndPtr = std::shared_ptr<End>;
 
@@ -109,7 +108,7 @@ class SimTcp {
   void SetTimer(const EndPtr& end);
   void OnTimer(const EndPtr& end);
   void Forget(const EndPtr& end);
-  void Finish(const EndPtr& end, StreamEnd why);  // Forget, and tell the program
+  void Finish(const EndPtr& end, StreamEnd why);  // calls Forget, then on_end
   void MaybeForget(const EndPtr& end);
 
   SimClock* const clock_;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kPort = 29500;
 
-// Host 1 listens; host 0 connects. What each side gets is written down.
+// Host 1 listens; host 0 connects. Records what each side receives.
 class SimTcpTest : public testing::Test {
  protected:
   explicit SimTcpTest(PathQuality quality = {}, uint64_t seed = 3) : net_(&clock_, Random(seed), quality) {
@@ -54,7 +54,7 @@ class SimTcpTest : public testing::Test {
   std::optional<StreamEnd> server_end_, client_end_;
 };
 
-TEST_F(SimTcpTest, CarriesMessagesBothWaysAlsoThoseSentBeforeItWasOpen) {
+TEST_F(SimTcpTest, CarriesMessagesBothWaysIncludingThoseSentBeforeItIsOpen) {
   const SimSocket client = Connect();
   tcp_.Send(client, "a");
   tcp_.Send(client, "b");
@@ -72,8 +72,7 @@ class BadPathTest : public SimTcpTest, public testing::WithParamInterface<uint64
   BadPathTest() : SimTcpTest({.max_delay = milliseconds(40), .loss = 0.2, .twice = 0.2}, GetParam()) {}
 };
 
-// Drops lose no bytes, duplicates double none, reordering reorders none.
-TEST_P(BadPathTest, MessagesArriveInOrderAndOnceWhateverHappensToPackets) {
+TEST_P(BadPathTest, MessagesArriveOnceAndInOrderDespiteLossDuplicationAndReordering) {
   const SimSocket client = Connect();
   for (int i = 0; i < 100; ++i) {
     clock_.After(milliseconds(20 * i), [this, client, i] { tcp_.Send(client, absl::StrCat(i)); });
@@ -94,7 +93,7 @@ TEST_P(BadPathTest, MessagesArriveInOrderAndOnceWhateverHappensToPackets) {
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, BadPathTest, testing::Range<uint64_t>(1, 21));
 
-TEST_F(SimTcpTest, WhatWasSentInACutArrivesAfterItsEnd) {
+TEST_F(SimTcpTest, MessagesSentDuringACutArriveAfterItsEnd) {
   const SimSocket client = Connect();
   Run(seconds(1));
   const auto cut = net_.Disturb({.from = {client_host_}, .loss = 1});
@@ -116,10 +115,10 @@ TEST_F(SimTcpTest, ALongCutEndsTheConnectionOnTheSideThatSends) {
   tcp_.Send(client, "lost");
   Run(seconds(200));
   EXPECT_EQ(client_end_, StreamEnd::kTimedOut);
-  EXPECT_EQ(server_end_, std::nullopt);  // It has nothing to say and hears nothing: TCP alone never tells.
+  EXPECT_EQ(server_end_, std::nullopt);  // It has no unacknowledged data: TCP alone never detects the loss.
 }
 
-TEST_F(SimTcpTest, APortWithoutListenerRefuses) {
+TEST_F(SimTcpTest, APortWithoutListenerRefusesConnections) {
   Connect(kPort + 1);
   Run(seconds(1));
   EXPECT_EQ(client_end_, StreamEnd::kRefused);
@@ -130,7 +129,7 @@ TEST_F(SimTcpTest, AHostWithoutPowerIsSilentAndResetsWhenItIsBack) {
   const SimSocket client = Connect();
   Run(seconds(1));
   tcp_.PowerOff(server_host_);
-  tcp_.Send(client, "into the void");
+  tcp_.Send(client, "lost");
   Run(seconds(3));
   EXPECT_EQ(client_end_, std::nullopt);
   tcp_.PowerOn(server_host_);
@@ -139,7 +138,7 @@ TEST_F(SimTcpTest, AHostWithoutPowerIsSilentAndResetsWhenItIsBack) {
   EXPECT_TRUE(at_server_.empty());
 }
 
-TEST_F(SimTcpTest, ClosingDeliversWhatWasSentAndThenTheEnd) {
+TEST_F(SimTcpTest, CloseDeliversSentMessagesAndThenTheEnd) {
   const SimSocket client = Connect();
   Run(seconds(1));
   tcp_.Send(client, "farewell");
@@ -147,36 +146,36 @@ TEST_F(SimTcpTest, ClosingDeliversWhatWasSentAndThenTheEnd) {
   Run(seconds(1));
   EXPECT_EQ(at_server_, std::vector<std::string>{"farewell"});
   EXPECT_EQ(server_end_, StreamEnd::kHungUp);
-  EXPECT_EQ(client_end_, std::nullopt);  // who closes is not called
+  EXPECT_EQ(client_end_, std::nullopt);  // not invoked on the side that closes
 }
 
-TEST_F(SimTcpTest, AShutdownSideStillHears) {
+TEST_F(SimTcpTest, ReceivesAfterShutdown) {
   const SimSocket client = Connect();
   Run(seconds(1));
   tcp_.Shutdown(client);
   Run(seconds(1));
-  tcp_.Send(server_, "last words");
+  tcp_.Send(server_, "late message");
   tcp_.Close(server_);
   Run(seconds(1));
-  EXPECT_EQ(at_client_, std::vector<std::string>{"last words"});
+  EXPECT_EQ(at_client_, std::vector<std::string>{"late message"});
   EXPECT_EQ(client_end_, StreamEnd::kHungUp);
 }
 
-TEST_F(SimTcpTest, WhoWritesToAClosedEndIsReset) {
+TEST_F(SimTcpTest, WritingToAClosedEndIsAnsweredWithAReset) {
   const SimSocket client = Connect();
   Run(seconds(1));
   tcp_.Close(client);
   Run(seconds(1));
-  tcp_.Send(server_, "anybody there?");
+  tcp_.Send(server_, "unread");
   Run(seconds(1));
-  EXPECT_EQ(server_end_, StreamEnd::kHungUp);  // told once, when the other side closed
+  EXPECT_EQ(server_end_, StreamEnd::kHungUp);  // reported once, when the peer closed
   server_end_.reset();
   tcp_.Send(server_, "?");
   Run(seconds(1));
   EXPECT_EQ(server_end_, std::nullopt);
 }
 
-TEST_F(SimTcpTest, AResetEndsItAtOnceForBoth) {
+TEST_F(SimTcpTest, AResetEndsBothSides) {
   const SimSocket client = Connect();
   Run(seconds(1));
   tcp_.Send(server_, "crosses");
@@ -187,13 +186,13 @@ TEST_F(SimTcpTest, AResetEndsItAtOnceForBoth) {
   EXPECT_TRUE(at_client_.empty());
 }
 
-TEST_F(SimTcpTest, AnOldConnectionsLateMessagesStayWithIt) {
+TEST_F(SimTcpTest, LateMessagesOfAnOldConnectionDoNotReachANewOne) {
   const SimSocket first = Connect();
   Run(seconds(1));
   const SimSocket first_server = server_;
   const auto cut = net_.Disturb({.from = {client_host_}, .loss = 1});
   tcp_.Send(first, "of the first life");
-  tcp_.Close(first);  // by the end of its program; the kernel goes on trying
+  tcp_.Close(first);  // the process exits; its kernel keeps retransmitting
   Run(milliseconds(100));
   net_.Heal(cut);
   const SimSocket second = Connect();

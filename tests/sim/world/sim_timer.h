@@ -13,13 +13,12 @@
 
 namespace ddprun::sim {
 
-// At most one alarm is pending: an alarm that comes too early sets the next one, so a deadline that moves all the
-// time costs little. No call comes once it is destroyed.
-//   Checks: its owner handles a deadline when it comes. A deadline that stays in the past is a busy loop in a real
-//   process.
+// At most one alarm is pending. An alarm that fires before the deadline arms the next one, so moving the
+// deadline is cheap. `wake` is never called after destruction. Checks that the owner handles a deadline when
+// woken: a deadline that stays in the past is a busy loop in a real process.
 class SimTimer final : public WakeTimer {
  public:
-  // Runs something in the process: later while the process is stopped, never once it has ended.
+  // Runs a function in the process: deferred while the process is stopped, never once it has exited.
   using InProcess = std::function<void(std::function<void()>)>;
 
   SimTimer(SimHost* host, Trace* trace, InProcess in_process)
@@ -33,7 +32,7 @@ class SimTimer final : public WakeTimer {
   }
 
  private:
-  // Wake-ups in a row for a deadline that an earlier wake-up has already seen pass.
+  // Limit of consecutive wake-ups for a deadline that had already passed at the previous wake-up.
   static constexpr int kMaxRepeats = 10;
 
   void Arm() {

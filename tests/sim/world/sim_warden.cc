@@ -9,7 +9,7 @@
 namespace ddprun::sim {
 namespace {
 
-// From an order to what comes of it.
+// Upper bound of the delay between an order and its effect.
 constexpr Duration kShort = milliseconds(20);
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The warden of one agent: it owns the workers, outlives whatever stops the agent, and kills them when the
-// agent has gone or the fence has fallen.
+// The simulated warden of one agent: it owns the workers, survives a stopped or killed agent, and kills the
+// workers when the agent has exited or the fence expires.
 #pragma once
 
 #include <functional>
@@ -13,22 +13,22 @@
 
 namespace ddprun::sim {
 
-// What a host does to all workers that are started on it.
+// Faults that apply to all workers of a host.
 struct HostHabits {
-  bool deaf = false;     // they heed no SIGTERM
-  bool no_exec = false;  // they cannot be started
+  bool deaf = false;     // workers ignore SIGTERM
+  bool no_exec = false;  // workers cannot be started
 };
 
-// As launcher/process/warden_client.h has it: `fenced` comes before the ends of those whom the fence killed,
-// and until it is armed or disarmed anew nothing is started. What is told to the agent goes through
-// `outside`, which holds it back while the agent is stopped.
+// Follows launcher/process/warden_client.h: `fenced` is called before `ended` of the workers that the fence
+// killed, and no worker starts until the fence is armed or disarmed again. Callbacks to the agent go through
+// `outside`, which defers them while the agent is stopped.
 class SimWarden {
  public:
   struct Outside {
     std::function<void(LocalRank, ExitInfo, bool consequence)> ended;
     std::function<void(Round round, int64_t step, std::optional<int64_t> snapshot_step)> report;
     std::function<void()> fenced;
-    std::function<void()> all_dead;  // answers KillAll
+    std::function<void()> all_dead;  // the answer to KillAll
   };
 
   SimWarden(SimJob* job, SimHost* host, const HostHabits* habits, Random random, Outside outside);
@@ -36,12 +36,12 @@ class SimWarden {
   void Spawn(const Assignment& assignment, int nproc);
   void SignalAll(int signo);
   void KillAll();
-  // On the host's clock; none: there is no fence.
+  // Arms the fence; `deadline` is on the host's clock. None disarms it.
   void Fence(std::optional<TimePoint> deadline);
 
-  // The agent is gone: its workers go with it, in a moment; then comes `gone`.
+  // The agent was killed: kills its workers after a short delay, then calls `gone`.
   void LoseAgent(std::function<void()> gone);
-  // The warden itself was killed; so are its workers, at once. Nobody is told.
+  // The warden was killed: its workers die at once, without a callback.
   void Vanish();
 
   SimWorkers* workers() { return workers_.get(); }

@@ -11,7 +11,7 @@
 namespace ddprun::sim {
 namespace {
 
-// How long a collective waits for the others; and how long a worker looks for the master.
+// Timeout of a collective, including the first connection to the master.
 constexpr Duration kCollectiveTimeout = seconds(20);
 constexpr Duration kConnectPause = milliseconds(50);
 
@@ -107,8 +107,8 @@ void SimWorkers::MaybeAdvance() {
     ready += peer.done == step_ + 1 || (step_ < 0 && peer.done == -1);
   if (ready < assignment_.group_world_size || (step_ >= 0 && !step_done_)) return;
   if (step_ < 0) {
-    // All are there, so this round is the one that goes on.
-    if (!job_->disk->Take(writer_, seen_)) return Break("somebody else has taken the directory", false);
+    // All nodes have connected, so this round is the current one.
+    if (!job_->disk->Take(writer_, seen_)) return Break("another writer has taken the directory", false);
     Detail(absl::StrCat("workers of round ", round().value(), " go on from step ", job_->disk->NewestStep()));
     Go(job_->disk->NewestStep());
     return;
@@ -129,7 +129,8 @@ void SimWorkers::Write() {
   job_->disk->Write(writer_, round(), step_, [this, wanted, step = step_](SimDisk::Outcome outcome) {
     ++said_;
     if (broken_) return;
-    if (outcome == SimDisk::Outcome::kTakenOver) return Break("somebody else has taken the directory", false);
+    if (outcome == SimDisk::Outcome::kTakenOver)
+      return Break("another writer has taken the directory", false);
     if (outcome == SimDisk::Outcome::kPublished) {
       snapshot_step_ = step;
       Detail(absl::StrCat("rank 0 has written a snapshot of step ", step));
@@ -190,7 +191,7 @@ void SimWorkers::Watch() {
   After(kCollectiveTimeout, [this, said = said_] {
     if (over_) return;
     if (said == said_ && !(is_master() && assignment_.group_world_size == 1)) {
-      return Break("no other node has said anything for long", true);
+      return Break("no message from another node for too long", true);
     }
     Watch();
   });
@@ -199,7 +200,7 @@ void SimWorkers::Watch() {
 void SimWorkers::Signal(int signo) {
   if (std::exchange(saving_, true)) return;
   Detail(absl::StrCat("workers of ", host_->name(), " get ", SignalName(signo)));
-  // What is being written is finished meanwhile, if there is time. Plain workers may finish their work.
+  // A snapshot in progress may still complete. Plain workers may finish their work.
   if (!plain() && !over_) broken_ = true;
   for (const LocalRank rank : alive_) {
     host_->After(random_.Between(Duration(0), job_->settings->save),
@@ -225,7 +226,7 @@ void SimWorkers::End(LocalRank rank, ExitInfo exit, bool consequence) {
   if (alive_.erase(rank) == 0) return;
   Detail(absl::StrCat("rank ", assignment_.first_rank.value() + rank.value(), " on ", host_->name(),
                       " ends: ", ddprun::ToString(exit)));
-  // Whoever ends before all is done takes the group along; with the last one the sockets are closed.
+  // A worker that fails breaks its group. The sockets are closed with the last worker.
   if (!plain() && !over_ && !Succeeded(exit))
     Break(absl::StrCat("a worker ended: ", ddprun::ToString(exit)), true);
   if (alive_.empty()) {

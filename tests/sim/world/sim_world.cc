@@ -16,11 +16,11 @@
 namespace ddprun::sim {
 namespace {
 
-// After calm: last calls, drains, the rest of the steps done anew, several times over.
+// Limit of the time after calm. Ample for last calls, drains and all remaining steps.
 constexpr Duration kBound = seconds(1800);
-// By then whoever has lost the job has ended.
+// Time after calm in which agents that have lost the job exit.
 constexpr Duration kSettle = seconds(20);
-// A host that has just come back has not yet killed what is to be killed.
+// Time that a resumed host needs to kill workers whose fence has expired.
 constexpr Duration kWakeUp = milliseconds(30);
 
 class World {
@@ -78,9 +78,9 @@ class World {
     explicit Host(std::unique_ptr<SimHost> h) : host(std::move(h)) {}
     std::unique_ptr<SimHost> host;
     HostHabits habits;
-    std::vector<std::unique_ptr<SimAgent>> agents;  // all lives; the last one may be alive
+    std::vector<std::unique_ptr<SimAgent>> agents;  // all starts; only the last one may be alive
     int next_port = 1000;
-    int suspends = 0;  // that hold now; the same for all faults with a length
+    int suspends = 0;  // overlapping suspends in effect; the following counters likewise
     int outages = 0;
     int stops = 0;
     int deaf = 0;
@@ -123,14 +123,14 @@ class World {
     return host.suspended() || clock_.now() <= host.resumed_at() + kWakeUp;
   }
 
-  // --- What is done
+  // --- Faults
 
   bool Start(int index) {
     Host& host = *hosts_[index];
     if (host.live() != nullptr || !host.host->powered() || host.host->suspended()) return false;
     const bool hosts_it = settings_.hosted && index == 0;
     if (hosts_it) {
-      // The port is in use until the last life has closed it.
+      // The port is in use until the previous coordinator has exited.
       if (coordinator_alive()) return false;
       StartCoordinator();
     }
@@ -174,7 +174,7 @@ class World {
     }
     if (fired) ++result_.fired[fault.kind];
   }
-  // `undo` after the fault's length, unless calm has come before: that undoes everything.
+  // Calls `undo` after the fault's length, unless calm has undone all faults before.
   void Later(const Fault& fault, std::function<void()> undo) {
     clock_.After(fault.length, [this, undo = std::move(undo)] {
       if (!job_.calm) undo();
@@ -184,7 +184,7 @@ class World {
   bool DoToAll(const Fault& fault) {
     switch (fault.kind) {
       case FaultKind::kStall:
-        // In one process with an agent both stand still.
+        // An agent in the same process stops with the coordinator.
         if (settings_.hosted) return StopAgent(fault, 0);
         if (!coordinator_alive()) return false;
         coordinator()->Freeze();
@@ -208,7 +208,7 @@ class World {
         coordinator()->StopJob();
         return true;
       default:
-        Broken(absl::StrCat(ToString(fault), ": it needs a host"));
+        Broken(absl::StrCat(ToString(fault), ": this fault requires host="));
         return false;
     }
   }
@@ -231,7 +231,7 @@ class World {
         if (agent != nullptr) {
           agent->Signal(SIGTERM);
         } else if (hosts_it && coordinator_alive()) {
-          coordinator()->Close(/*at_once=*/true);  // It waits for other nodes only.
+          coordinator()->Close(/*at_once=*/true);  // It only waits for other nodes.
         } else {
           return false;
         }
@@ -276,7 +276,7 @@ class World {
       case FaultKind::kDrain:
         return coordinator_alive() && coordinator()->DrainHost(host.host->name());
       default:
-        Broken(absl::StrCat(ToString(fault), ": it needs no host"));
+        Broken(absl::StrCat(ToString(fault), ": this fault takes no host="));
         return false;
     }
   }
@@ -309,7 +309,7 @@ class World {
       if (host.agents.empty()) return;
       if (SimWorkers* const workers = host.agents.back()->warden().workers()) workers->Resume();
     };
-    // Who is faster, the warden or a writer that it is to kill?
+    // Randomly lets either the warden or a writer that it is about to kill run first.
     const bool writer_first = random_.Chance(0.5);
     if (writer_first) writer();
     host.host->Resume();
@@ -326,7 +326,7 @@ class World {
           to.push_back(hosts_[i]->host->id());
       }
     }
-    if (to.empty()) return false;  // There are no others.
+    if (to.empty()) return false;  // There is no other host.
     Disturbance there{.from = hosts, .to = to};
     if (fault.kind == FaultKind::kSlow) {
       there.max_delay = milliseconds(fault.n);
@@ -360,7 +360,7 @@ class World {
     if (coordinator_alive()) coordinator()->ThawAll();
     clock_.After(kSettle, [this] { StartAll(); });
   }
-  // Evicted or dismissed nodes end by themselves; what is missing to the minimum comes anew.
+  // Starts an agent on each host that has none, since evicted nodes have exited.
   void StartAll() {
     started_all_ = true;
     if (coordinator_alive() && coordinator()->closed()) return;
@@ -373,7 +373,7 @@ class World {
     started_until_ = clock_.now() + milliseconds(500);
   }
 
-  // --- What must hold
+  // --- Checks
 
   bool Over() const {
     if (!started_all_ || clock_.now() <= started_until_) return false;
@@ -381,7 +381,7 @@ class World {
                        [](const auto& host) { return host->live() == nullptr; });
   }
 
-  // Workers whose node can be heard have the time that they are given.
+  // A fence must not expire without a fault, or during the workers' grace period after the job is over.
   void CheckFalseAlarm(const std::string& host) {
     for (const auto& h : hosts_) {
       const std::optional<TimePoint> until =
@@ -396,15 +396,15 @@ class World {
     Broken(absl::StrCat("the fence of ", host, " fell, and nothing was wrong"));
   }
 
-  // A node that the others may have given up has no workers any more: not longer than its lease after it was
-  // heard, unless no round follows.
+  // A node has no workers once its lease has passed since its last message, since it may have been evicted.
+  // After the end of the job they may live until their grace period is over.
   void CheckFences() {
     if (!coordinator_alive()) return;
     for (const auto& host : hosts_) {
       for (const auto& agent : host->agents) {
         if (agent->warden().alive() == 0 || agent->is_local()) continue;
         const std::optional<TimePoint> heard = coordinator()->heard(NodeId(agent->id()));
-        // A millisecond for clocks that run at different speeds.
+        // One millisecond allows for clock drift.
         if (!heard || clock_.now() <= *heard + settings_.rules.lease + milliseconds(1)) continue;
         if (StandsStill(*host->host)) continue;
         const std::optional<TimePoint> until = agent->job_over_until();
@@ -418,12 +418,12 @@ class World {
     if (!trace_.broken().empty()) return;
     for (const auto& host : hosts_) {
       for (const auto& agent : host->agents) {
-        if (agent->warden().alive() > 0) Broken(absl::StrCat(agent->id(), " left workers"));
+        if (agent->warden().alive() > 0) Broken(absl::StrCat(agent->id(), " left workers behind"));
       }
     }
     if (!coordinator_alive()) return;
     if (coordinator()->machine() != nullptr && !coordinator()->closed()) {
-      Broken("all agents have ended, and the job has not");
+      Broken("all agents have exited, but the job is not closed");
     }
     if (coordinator()->closed() && coordinator()->machine()->outcome() == Dismissal::kSucceeded &&
         !settings_.plain && disk_.NewestStep() < settings_.total_steps) {
@@ -462,7 +462,7 @@ class World {
   std::map<std::string, const SimAgent*> by_node_;
   std::set<const SimAgent*> joined_;
   std::map<SimAgent*, int> stops_;
-  std::vector<std::unique_ptr<SimCoordinator>> coordinators_;  // all lives; only the last one may be alive
+  std::vector<std::unique_ptr<SimCoordinator>> coordinators_;  // all starts; only the last one may be alive
   int next_node_ = 0;
   int disk_full_ = 0;
   TimePoint trouble_until_ = SimClock::kStart - std::chrono::hours(1);

@@ -1,5 +1,4 @@
-// A job in a bottle: coordinator, agents, workers, network and storage, with the faults of a script, then
-// calm.
+// A complete simulated job: coordinator, agents, workers, network and storage, with the faults of a script.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +10,17 @@
 
 namespace ddprun::sim {
 
-// Runs a script to its end. `print`: tell the story on stdout.
-//   After the last fault comes calm: what was stopped goes on, links heal and are quick, the disk has room,
-//   and agents are started wherever none runs, with a new coordinator if that is gone. The job must then end
-//   in bounded time, every agent with it, and no worker be left.
-//   record: what the first coordinator is told; empty: nothing is recorded.
+// Runs a script to its end. `print`: prints the trace on stdout. `record` receives the steps of the first
+// coordinator; empty: no recording. After the last fault, at the time `calm`, all faults are undone: stopped
+// processes continue, links are fast and lossless, the disk has room, and agents start on hosts without one,
+// with a new coordinator if it has exited. The job must then end in bounded time, all agents must exit, and
+// no worker may be left.
 SimResult RunScript(const Script& script, bool print, StepSink record = {});
 
-// The same run; `sink` gets its lines with all details.
+// The same run; `sink` receives all lines of its trace, including details.
 SimResult TellScript(const Script& script, Trace::Sink sink);
 
-// RunScript of DrawScript.
+// RunScript(DrawScript(seed), print).
 SimResult RunSeed(uint64_t seed, bool print);
 
 }  // namespace ddprun::sim

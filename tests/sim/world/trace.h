@@ -1,4 +1,5 @@
-// What happened in a run: given to a sink when asked for, always hashed, and where a rule was broken.
+// The trace of a run: its lines are hashed and optionally passed to a sink. Also records
+// the first violated rule.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ class Trace {
   using Sink = std::function<void(TimePoint now, absl::string_view text)>;
 
   explicit Trace(bool print) : sink_(print ? Sink(Print) : nullptr) {}
-  // Details as well.
+  // Passes details to `sink` as well.
   explicit Trace(Sink sink) : sink_(std::move(sink)), details_(true) {}
 
   void Line(TimePoint now, absl::string_view text) {
@@ -27,12 +28,12 @@ class Trace {
       hash_ = (hash_ ^ static_cast<unsigned char>(c)) * 0x100000001b3;
     if (sink_) sink_(now, text);
   }
-  // What only a sink for details sees: messages, and the starts and ends of workers. It is not hashed.
+  // Messages, and the starts and ends of workers. Passed only to a sink for details, and not hashed.
   bool has_details() const { return details_; }
   void Detail(TimePoint now, absl::string_view text) {
     if (details_) sink_(now, text);
   }
-  // A rule is broken; the first one counts.
+  // Records a violated rule. broken() returns the first one.
   void Broken(TimePoint now, absl::string_view rule) {
     Line(now, absl::StrCat("BROKEN: ", rule));
     if (broken_.empty()) broken_ = std::string(rule);

@@ -1,4 +1,4 @@
-"""A worker whose last rank raises, with PyTorch's decorator that writes error files."""
+"""A worker whose last rank raises an exception under PyTorch's decorator, which writes error files."""
 
 import os
 

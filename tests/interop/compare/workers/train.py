@@ -1,6 +1,6 @@
-"""A worker without PyTorch: notes what it was given, says a line on each stream, ends as its arguments say.
+"""A worker without PyTorch: records its environment, prints a line to each stream, and ends as its arguments specify.
 
-What it is told that it does not know it takes as the arguments of a user's script.
+Unknown arguments are treated as those of a user's script.
 """
 
 import argparse
@@ -18,39 +18,39 @@ RESTART = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 
 def parse_args():
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument("--say", action="append", default=[], help="a line on standard output and on standard error")
-    parser.add_argument("--fail-rank", type=int, help="this rank fails when all are there; the others stay until stopped")
-    parser.add_argument("--fail-below", type=int, default=1 << 30, help="it fails while there were fewer restarts")
+    parser.add_argument("--say", action="append", default=[], help="print a line to standard output and standard error")
+    parser.add_argument("--fail-rank", type=int, help="this rank fails once all have started; the others wait until stopped")
+    parser.add_argument("--fail-below", type=int, default=1 << 30, help="it fails while the restart count is below this")
     parser.add_argument("--exit-code", type=int, default=3)
-    parser.add_argument("--die-by", help="it ends by this signal instead of an exit code")
-    parser.add_argument("--throw", action="store_true", help="it ends by an exception")
-    parser.add_argument("--error-file", help="it writes this into its error file first")
-    parser.add_argument("--stay", action="store_true", help="until stopped")
-    parser.add_argument("--catch", action="store_true", help="says which signal came, and ends well")
-    parser.add_argument("--stubborn", action="store_true", help="says which signal came, and stays")
+    parser.add_argument("--die-by", help="it fails by this signal instead of an exit code")
+    parser.add_argument("--throw", action="store_true", help="it fails with an exception")
+    parser.add_argument("--error-file", help="it writes this to its error file before it fails")
+    parser.add_argument("--stay", action="store_true", help="wait until stopped")
+    parser.add_argument("--catch", action="store_true", help="print the received signal and exit with 0")
+    parser.add_argument("--stubborn", action="store_true", help="print the received signal and continue")
     return parser.parse_known_args()[0]
 
 
 def say(stream, text):
-    """A whole line at once: lines of other ranks come between whole lines only."""
+    """Writes a whole line at once, so that lines of ranks are not mixed."""
     os.write(stream, f"rank {RANK}: {text}\n".encode())
 
 
 def open_descriptors():
-    """Numbers above 2 that this worker was started with."""
+    """Inherited descriptors above 2."""
     opened = []
     for name in os.listdir("/proc/self/fd"):
         try:
             os.fstat(int(name))
         except OSError:
-            continue  # the listing's own
+            continue  # the descriptor of the listing itself
         if int(name) > 2:
             opened.append(int(name))
     return sorted(opened)
 
 
 def note(name, content=""):
-    """Written whole or not at all: others wait for it."""
+    """Writes the file atomically, since other processes wait for it."""
     path = os.path.join(FACTS, f"{RESTART}.{RANK}.{name}")
     with open(path + ".part", "w", encoding="utf-8") as file:
         file.write(content)
@@ -79,17 +79,17 @@ def note_facts():
 
 
 def wait_for_all():
-    """Until every rank of this start has noted what it was given."""
+    """Waits until every rank of this start has recorded its facts."""
     deadline = time.monotonic() + DEADLINE_S
     wanted = int(os.environ["WORLD_SIZE"])
     while sum(name.startswith(f"{RESTART}.") and name.endswith(".started") for name in os.listdir(FACTS)) < wanted:
         if time.monotonic() > deadline:
-            sys.exit(f"rank {RANK}: not all of {wanted} ranks came within {DEADLINE_S} s")
+            sys.exit(f"rank {RANK}: not all of {wanted} ranks started within {DEADLINE_S} s")
         time.sleep(0.01)
 
 
 def stay():
-    signal.alarm(DEADLINE_S)  # a launcher that forgets us does not keep us for ever
+    signal.alarm(DEADLINE_S)  # exits if the launcher never stops this worker
     while True:
         signal.pause()
 
