@@ -1,5 +1,5 @@
-// Detects workers in uninterruptible sleep (state D): they are blocked on a GPU, a network card or a file
-// system that does not respond, and no signal terminates them.
+// Detects workers in uninterruptible sleep (state D). Such a worker is blocked on a GPU, a network card or a
+// file system that does not respond, and no signal terminates it.
 #pragma once
 
 #include <sys/types.h>
@@ -23,17 +23,17 @@ class SleepTable {
  public:
   struct Sleeper {
     pid_t pid = 0;
-    Duration slept{};  // time over which every check found it in state D
+    Duration slept{};  // time since the first of the consecutive checks that found it in state D
     bool operator==(const Sleeper&) const = default;
   };
 
   // REQUIRES: limit > 0.
   explicit SleepTable(Duration limit) : limit_(limit) {}
 
-  // `states`: of all watched processes, as in /proc/PID/stat; others are forgotten.
-  //   Returns: processes asleep for the limit or longer, each once per sleep.
+  // `states`: the states of all watched processes, as in /proc/PID/stat. Other processes are forgotten.
+  //   Returns: processes that have been asleep for at least the limit, each once per sleep.
   std::vector<Sleeper> Look(const std::map<pid_t, char>& states, TimePoint now);
-  // Time between checks: a quarter of the limit, clamped to 10 ms and 1 s.
+  // Time between checks: a quarter of the limit, but at least 10 ms and at most 1 s.
   Duration Interval() const;
 
  private:
@@ -53,7 +53,7 @@ class StuckProcessMonitor {
   // `where`: for example "in uninterruptible sleep (state D) for 12.0 s, waiting in nfs_wait_bit_killable".
   using Handler = std::function<void(pid_t pid, const std::string& where)>;
 
-  // `limit` none: Add has no effect. `on_stuck` runs on `io`, once per sleep of a process.
+  // If `limit` is nullopt, Add has no effect. `on_stuck` runs on `io`, once per sleep of a process.
   StuckProcessMonitor(boost::asio::io_context& io, std::optional<Duration> limit, Handler on_stuck);
 
   void Add(pid_t pid);

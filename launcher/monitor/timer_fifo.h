@@ -11,8 +11,9 @@ namespace ddprun {
 // The destructor removes the file, unless it has been replaced.
 class TimerFifo {
  public:
-  // `path` empty: a new name in the temporary directory. An existing file is replaced, as in torchrun.
-  //   Errors: of the failed system call (kPermissionDenied, kNotFound, ...), with the path and a remedy.
+  // If `path` is empty, a new name in the temporary directory is used. As in torchrun, an existing file is
+  // replaced.
+  //   Errors: that of the failed system call (kPermissionDenied, kNotFound, ...), with the path and a remedy.
   static absl::StatusOr<TimerFifo> Create(const std::string& path);
 
   TimerFifo(TimerFifo&&) = default;
@@ -20,9 +21,9 @@ class TimerFifo {
   ~TimerFifo();
 
   const std::string& path() const { return path_; }
-  // The reading end: non-blocking, never at end of file. Call once.
+  // The read end: non-blocking, never at end of file. Call once.
   UniqueFd TakeReader() { return std::move(reader_); }
-  // O_PATH descriptor of the file, valid across renames, for cleanup after this process has ended.
+  // O_PATH descriptor of the file, for cleanup after this process has ended. Stays valid across renames.
   int handle() const { return handle_.get(); }
 
  private:

@@ -15,7 +15,7 @@ namespace ddprun {
 struct TimerRequest {
   pid_t pid = 0;       // > 0: the process that owns the timer
   std::string scope;   // name of the timer within its process
-  double expires = 0;  // seconds since 1970 by this host's wall clock; negative: release the timer
+  double expires = 0;  // seconds since 1970 on this host's wall clock; negative: release the timer
   int signo = 0;       // sent to the process on expiry; 0: the expiry is only logged
   bool releases() const { return expires < 0; }
   bool operator==(const TimerRequest&) const = default;
@@ -25,9 +25,9 @@ struct TimerRequest {
 //   Errors: kInvalidArgument, with the cause and the beginning of the line.
 absl::StatusOr<TimerRequest> ParseTimerRequest(absl::string_view line);
 
-// A client writes each line, newline included, with one write of at most PIPE_BUF bytes, so lines of
-// different clients do not interleave. An invalid line is an error and does not affect later lines. A
-// complete request that follows a fragment on the same line, left by a client that died, is accepted.
+// A client writes each line, including its newline, with one write of at most PIPE_BUF bytes, so lines of
+// different clients do not interleave. An invalid line is an error and does not affect later lines. If a
+// client dies and leaves a fragment, a complete request that follows it on the same line is accepted.
 class TimerLines {
  public:
   struct Handlers {

@@ -30,8 +30,8 @@ struct ExpiredTimers {
     bool operator==(const Timer&) const = default;
   };
   pid_t pid = 0;
-  std::vector<Timer> timers = {};  // the expired ones, by deadline; not empty
-  // The earliest timer with a signal; null: no signal is sent.
+  std::vector<Timer> timers = {};  // the expired timers, ordered by deadline; not empty
+  // The expired timer with the earliest deadline that has a signal; null: no signal is sent.
   const Timer* Decisive() const;
   bool operator==(const ExpiredTimers&) const = default;
 };
@@ -40,18 +40,18 @@ class TimerTable {
  public:
   explicit TimerTable(size_t max_timers = 4096) : max_timers_(max_timers) {}
 
-  // Replaces a running timer of the same process and scope.
-  //   Errors: kResourceExhausted: `max_timers` are running; nothing is changed.
+  // Starts a timer; replaces a running timer of the same process and scope.
+  //   Errors: kResourceExhausted: `max_timers` timers are already running; nothing is changed.
   absl::Status Set(pid_t pid, const std::string& scope, TimePoint deadline, int signo);
   // No-op if the timer is not running.
   void Release(pid_t pid, const std::string& scope);
   // Removes all timers of a process that has ended.
   void Forget(pid_t pid);
 
-  // Removes and returns the processes with a timer whose deadline is not after `now`, by earliest deadline.
-  // Their other timers are removed, too.
+  // Returns the processes that have a timer whose deadline is not after `now`, ordered by earliest deadline,
+  // and removes all timers of these processes, including those that have not expired.
   std::vector<ExpiredTimers> Expire(TimePoint now);
-  // Call Expire() no later than this; none: no timer runs.
+  // Call Expire() no later than this; nullopt: no timer is running.
   std::optional<TimePoint> NextDeadline() const;
 
   bool Has(pid_t pid) const;

@@ -96,7 +96,7 @@ TEST(TimerTableTest, ReplacingATimerIsAllowedAtTheLimit) {
   Set(table, 2, "a", 5);
 }
 
-// The reference is a map without an index by deadline.
+// The reference implementation is a map without an index by deadline.
 TEST(TimerTableTest, MatchesAReferenceForRandomHistories) {
   const unsigned seed = std::random_device()();
   std::mt19937 random(seed);

@@ -20,16 +20,16 @@
 namespace ddprun {
 namespace {
 
-// Bounds the time for which reading blocks other handlers on `io`.
+// Limits how long reading blocks other handlers on `io`.
 constexpr int kReadsPerTurn = 16;
-// A broken program may write invalid requests without end.
+// Limits the log if a broken program keeps writing invalid requests.
 constexpr int kMaxLoggedErrors = 20;
-// Deadlines are clamped to this distance, so that no clock overflows.
+// Deadlines are clamped to this distance from now, so that no clock value overflows.
 constexpr double kLongestSeconds = 10 * 365.25 * 86400;
 
 TimePoint Now() { return std::chrono::steady_clock::now(); }
 
-// Converts a time of the wall clock to the monotonic clock.
+// Converts a wall-clock time, in seconds since 1970, to the monotonic clock.
 TimePoint DeadlineOf(double expires) {
   using std::chrono::duration;
   const double wall = duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -119,7 +119,7 @@ void Watchdog::Acquire(const TimerRequest& request) {
 
 absl::Status Watchdog::Watch(pid_t pid) {
   if (watched_.contains(pid)) return absl::OkStatus();
-  // Opened before the check of ancestry: the signal is sent by this descriptor, so it never reaches a later
+  // Opened before the ancestry check. The signal is sent through this descriptor, so it never reaches a later
   // process with the same pid.
   UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (!pidfd && (errno == ENOSYS || errno == EPERM)) {
@@ -174,7 +174,7 @@ void Watchdog::Reap() {
       expired_[expired.pid] = Quoted(decisive->scope);
       const bool sent =
           syscall(SYS_pidfd_send_signal, it->second.native_handle(), decisive->signo, nullptr, 0) == 0;
-      // ESRCH: it has just ended.
+      // ESRCH: the process has just ended.
       if (!sent && errno != ESRCH) {
         handlers_.say(
             absl::StrCat(what, "cannot send it ", SignalName(decisive->signo), ": ", std::strerror(errno)));

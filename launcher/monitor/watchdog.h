@@ -1,8 +1,8 @@
-// The watchdog: signals a worker's process that has not released a timer by its deadline, as in torchrun.
+// The watchdog: like torchrun's, it signals a worker's process that has not released a timer by its deadline.
 //
-// Workers use PyTorch's FileTimerClient, or any client that writes the lines of timer_requests.h into the
-// FIFO. Unlike recent versions of torchrun, the watchdog does not send the signal to the launcher as well:
-// the launcher reports why the worker ended, and restarts the job if it has restarts left.
+// Workers use PyTorch's FileTimerClient, or any client that writes the lines described in timer_requests.h to
+// the FIFO. Unlike in recent versions of torchrun, the signal is not sent to the launcher as well: the
+// launcher reports why the worker ended, and restarts the job if it has restarts left.
 #pragma once
 
 #include <sys/types.h>
@@ -25,8 +25,8 @@
 
 namespace ddprun {
 
-// Deadlines are kept to the millisecond. They are converted to the monotonic clock when the request is read,
-// so later steps of the wall clock do not expire timers.
+// Deadlines are accurate to the millisecond. They are converted to the monotonic clock when the request is
+// read, so timers do not expire because the wall clock is set later.
 //   Order:   handlers run on `io`, never inside a call.
 //   Threads: the thread that runs `io`.
 //   Owns:    the FIFO; the destructor removes it.
@@ -39,7 +39,7 @@ class Watchdog {
     std::function<void(const ExpiredTimers&)> expired = {};
   };
 
-  // `path`: see TimerFifo::Create. `root`: only its descendants are watched and signalled.
+  // `path`: see TimerFifo::Create. Only descendants of `root` are watched and signalled.
   //   Errors: see TimerFifo::Create.
   static absl::StatusOr<std::unique_ptr<Watchdog>> Open(boost::asio::io_context& io, const std::string& path,
                                                         pid_t root, Handlers handlers);
@@ -47,14 +47,14 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // For TORCHELASTIC_TIMER_FILE.
+  // The value of TORCHELASTIC_TIMER_FILE.
   const std::string& path() const { return fifo_.path(); }
   // See TimerFifo::handle.
   int file_handle() const { return fifo_.handle(); }
 
-  // Resets ExpiredTimerOf and the limit of logged errors.
+  // Resets ExpiredTimerOf and the count of logged errors.
   void BeginRound();
-  // `its watchdog timer "step" expired`; empty: this process was not signalled in this round.
+  // For example `its watchdog timer "step" expired`; empty: this process was not signalled in this round.
   std::string ExpiredTimerOf(pid_t pid) const;
 
  private:
@@ -66,12 +66,13 @@ class Watchdog {
   void Handle(const TimerRequest& request);
   void Acquire(const TimerRequest& request);
   // Watches the process until it ends or has no timers.
-  //   Errors: kNotFound: not a descendant of root_, or ended; others: pidfds or /proc are not available.
+  //   Errors: kNotFound: the process has ended or is not a descendant of root_;
+  //           other codes: pidfds or /proc are not available.
   absl::Status Watch(pid_t pid);
   void Unwatch(pid_t pid);
   void SetTimer();
   void Reap();
-  // At most kMaxLoggedErrors per round.
+  // Logs at most kMaxLoggedErrors errors per round.
   void LogError(const std::string& text);
 
   boost::asio::io_context& io_;
@@ -83,8 +84,8 @@ class Watchdog {
   TimerLines lines_;
   TimerTable table_;
   std::map<pid_t, Descriptor> watched_;   // pidfds of the processes with timers
-  std::map<pid_t, std::string> expired_;  // decisive scopes of this round, by process
-  int errors_ = 0;                        // in this round
+  std::map<pid_t, std::string> expired_;  // by process signalled in this round: scope of the decisive timer
+  int errors_ = 0;                        // errors in this round
   Alive alive_;
 };
 

@@ -1,4 +1,4 @@
-// The watchdog with real processes; the test and the workers' shells write to its FIFO.
+// Tests the watchdog with real processes; the test and the workers' shells write to its FIFO.
 
 #include "launcher/monitor/watchdog.h"
 
@@ -55,13 +55,13 @@ class WatchdogTest : public testing::Test {
         "\n",
         pid, scope, absl::StrFormat("%.6f", expires), signo);
   }
-  // As PyTorch's client: opens without blocking, writes once, closes.
+  // Like PyTorch's client: opens without blocking, writes once, closes.
   void Write(const std::string& text) {
     const UniqueFd fifo(open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
     ASSERT_TRUE(fifo) << "there is a reader";
     ASSERT_EQ(write(fifo.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
   }
-  // Returns when everything written before has been read and handled.
+  // Returns when everything written before this call has been read and handled.
   void AwaitAllIsRead() {
     const uint64_t id = agent_.StartAndWaitReady(kSleeper);
     Write(Line(agent_.started.at(id), "the last one", 0, SIGKILL));
@@ -99,7 +99,7 @@ TEST_F(WatchdogTest, AnExpiredTimerSignalsItsProcess) {
 TEST_F(WatchdogTest, ReleasedTimersAndTimersWithoutSignalEndNoProcess) {
   const uint64_t id = agent_.StartAndWaitReady(kSleeper);
   const pid_t pid = agent_.started.at(id);
-  // In one write, so that the watchdog reads them at once.
+  // One write, so that the watchdog reads all lines at once.
   Write(Line(pid, "released", WallClock() - 1, SIGKILL) + Line(pid, "released", -1, 0) +
         Line(pid, "no signal", WallClock() - 1, 0));
   AwaitAllIsRead();
@@ -110,7 +110,7 @@ TEST_F(WatchdogTest, ReleasedTimersAndTimersWithoutSignalEndNoProcess) {
 }
 
 TEST_F(WatchdogTest, WatchesProcessesStartedByWorkers) {
-  // An orphan in its own session.
+  // The timer belongs to an orphan in its own session.
   const uint64_t id = agent_.StartAndWaitReady(
       absl::StrCat("(setsid sh -c 'echo \"{\\\"version\\\": 1, \\\"pid\\\": $$, \\\"scope_id\\\": \\\"s\\\", "
                    "\\\"expiration_time\\\": 5, \\\"signal\\\": 9}\" > ",
@@ -171,7 +171,7 @@ TEST_F(WatchdogTest, ReplacesAnExistingFileAndRemovesItsOwn) {
   Open();
   ASSERT_EQ(stat(path_.c_str(), &info), 0);
   EXPECT_TRUE(S_ISFIFO(info.st_mode));
-  // Another launcher has replaced the file: it is not removed.
+  // If another launcher has replaced the file, it is not removed.
   std::ofstream(path_ + ".new") << "other";
   ASSERT_EQ(rename((path_ + ".new").c_str(), path_.c_str()), 0);
   watchdog_.reset();

@@ -1,4 +1,4 @@
-// Watches the running workers from outside: torchrun's watchdog, and the detection of stuck workers.
+// Watches the running workers from outside, with the watchdog and the detection of stuck workers.
 #pragma once
 
 #include <sys/types.h>
@@ -28,21 +28,21 @@ class WorkerMonitor {
     std::function<void(pid_t pid, const std::string& where)> stuck;
   };
 
-  // `config` and `log` must outlive this.
+  // `config` and `log` must outlive this object.
   WorkerMonitor(boost::asio::io_context& io, const LaunchConfig* config, const AgentLog* log,
                 Handlers handlers);
 
-  // `processes` starts the workers; it also removes the watchdog's file, however this process ends.
-  //   Errors: the watchdog's file cannot be created.
+  // `processes` starts the workers. It also removes the watchdog's FIFO, however this process ends.
+  //   Errors: the watchdog's FIFO cannot be created.
   absl::Status Open(WardenClient& processes);
-  // Empty: the watchdog is off.
+  // The path of the watchdog's FIFO; empty: the watchdog is off.
   std::string timer_file() const { return watchdog_ ? watchdog_->path() : ""; }
 
   void BeginRound();
   void Started(pid_t pid) { stuck_.Add(pid); }
   void Ended(pid_t pid) { stuck_.Remove(pid); }
   void Gone();
-  // Why the watchdog signalled the process, as a clause; empty: it did not.
+  // Why the watchdog signalled the process, as a clause; empty: the watchdog did not signal it.
   std::string CauseOf(pid_t pid) const { return watchdog_ ? watchdog_->ExpiredTimerOf(pid) : ""; }
 
  private:

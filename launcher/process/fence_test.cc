@@ -1,4 +1,4 @@
-// The fence, a dead man's switch: real processes, a real stopped agent.
+// Tests the fence, a dead man's switch, with real processes and a real stopped agent.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -49,7 +49,7 @@ TEST(FenceTest, DoesNotFireWhenRenewed) {
   const uint64_t id = agent.StartAndWaitReady(kForever);
   const BootTime first = BootClock::now() + milliseconds(500);
   agent.client().Fence(first);
-  // Renewed until well after the first deadline.
+  // Keep renewing the fence until well after the first deadline.
   while (BootClock::now() < first + milliseconds(50)) {
     agent.client().Fence(BootClock::now() + hours(1));
     ASSERT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0}));
@@ -71,7 +71,7 @@ TEST(FenceTest, DoesNotFireWhenDisarmed) {
   EXPECT_EQ(agent.ended.count(id), 0u);
 }
 
-// As for an agent that resumes late, with requests in its queue.
+// This happens to an agent that resumes late with requests in its queue.
 TEST(FenceTest, NothingStartsAfterTheDeadlineUntilTheFenceIsRenewedOrDisarmed) {
   FakeAgent agent;
   const SpawnCommand command = agent.Command({"/bin/true"});
@@ -80,7 +80,7 @@ TEST(FenceTest, NothingStartsAfterTheDeadlineUntilTheFenceIsRenewedOrDisarmed) {
   EXPECT_EQ(agent.times_fenced, 1);
   EXPECT_THAT(agent.KillAll(), IsEmpty());
   EXPECT_PRED1(Cancelled, agent.Run(command)) << "the kill is over, but the deadline has passed";
-  agent.client().Fence(BootTime());  // a past deadline does not renew it
+  agent.client().Fence(BootTime());  // a past deadline does not renew the fence
   EXPECT_PRED1(Cancelled, agent.Run(command));
   EXPECT_EQ(agent.times_fenced, 2) << "each deadline is reported";
   EXPECT_THAT(agent.started, IsEmpty());
@@ -102,7 +102,7 @@ TEST(FenceTest, CallsFencedWithoutWorkers) {
 }
 
 // Runs in its own process: starts three workers that are hard to kill, arms the fence, and stops itself. When
-// continued, it starts another worker and writes the calls of its handlers to `report`.
+// continued, it starts another worker and writes to `report` which handlers are called.
 [[noreturn]] void BeAStoppedAgent(int ready, int report) {
   const auto write_line = [report](const std::string& line) {
     if (write(report, line.data(), line.size()) < 0) _exit(1);

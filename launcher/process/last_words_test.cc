@@ -1,4 +1,4 @@
-// What the warden writes when its agent has died: real processes, real sockets, real signals.
+// Tests what the warden writes when its agent has died, with real processes, sockets and signals.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -51,7 +51,7 @@ Line MakeLine() {
   return line;
 }
 
-// Reads to the end of the stream; "no end: ..." if it does not end within kPatience.
+// Reads to the end of the stream; returns "no end: ..." if the stream does not end within kPatience.
 std::string ReadToEnd(int fd) {
   std::string text;
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
@@ -69,7 +69,7 @@ std::string ReadToEnd(int fd) {
 // An agent in its own process: runs `body`, reports its warden's pid, and waits to be killed.
 class DyingAgent {
  public:
-  // `is_ready` false: `body` does not return.
+  // `is_ready` must be false if `body` does not return.
   explicit DyingAgent(const std::function<void(FakeAgent&)>& body, bool is_ready = true) {
     prctl(PR_SET_CHILD_SUBREAPER, 1);  // The warden becomes our child when the agent has died.
     Pipe ready = MakePipe();
@@ -77,7 +77,7 @@ class DyingAgent {
     if (pid_ == 0) {
       FakeAgent agent;
       body(agent);
-      // The warden has handled all earlier requests when it answers this.
+      // When the warden has run this command, it has handled all earlier requests.
       agent.Run(agent.Command({"/bin/true"}));
       const std::string warden = absl::StrCat(agent.client().warden_pid(), "\n");
       if (write(ready.writer.get(), warden.data(), warden.size()) < 0) _exit(1);
@@ -97,7 +97,7 @@ class DyingAgent {
     waitpid(pid_, nullptr, 0);
     pid_ = -1;
   }
-  // Kills the agent and waits for its warden's end.
+  // Kills the agent, waits until its warden ends, and returns how the warden ended.
   ExitInfo KillAndAwaitWarden() {
     Kill();
     int status = 0;
@@ -125,7 +125,7 @@ TEST(LastWordsTest, AreWrittenWhenTheAgentIsKilledAndNoProcessIsLeft) {
     EXPECT_TRUE(fake.client().LastWords(line.theirs.get(), kWords).ok());
   });
   line.theirs.Reset();
-  // Data that remains unread.
+  // The agent never reads this data.
   ASSERT_EQ(write(line.ours.get(), "ignored", 7), 7);
   const std::string mark = absl::StrCat(kAgentMark, "=", getpid());
   ASSERT_GE(Marked(mark).size(), 6u);
@@ -176,7 +176,7 @@ TEST(LastWordsTest, AreNotWrittenAfterDropLastWords) {
   EXPECT_EQ(agent.KillAndAwaitWarden(), ExitInfo(Exited{0}));
 }
 
-// The warden may see kAgentDied before the agent's last requests.
+// The warden may receive kAgentDied before it reads the agent's last requests.
 TEST(LastWordsTest, AreNotWrittenIfDroppedRightBeforeTheEnd) {
   Line line = MakeLine();
   pid_t warden = 0;
@@ -216,7 +216,7 @@ TEST(LastWordsTest, AreWrittenAtANormalExitOnlyIfRequested) {
   }
 }
 
-// A request would not reach it in time.
+// A stopped warden would not handle a request in time.
 TEST(LastWordsTest, AreNotWrittenAtANormalExitByAStoppedWarden) {
   Line line = MakeLine();
   FakeAgent agent;
@@ -249,7 +249,7 @@ TEST(LastWordsTest, AreNotWrittenWhileAProcessIsLeft) {
     EXPECT_TRUE(fake.client().LastWords(line.theirs.get(), kWords).ok());
     fake.client().Spawn(fake.next_id++, fake.Command({"/bin/cat", (*file)->path()}));
     if (!(*file)->AwaitOneThatHangs(kPatience)) _exit(1);
-    // What this leaves does not delay the warden's exit.
+    // The process that this leaves behind does not delay the warden's exit.
     fake.KillAll(milliseconds(50));
   });
   line.theirs.Reset();
@@ -260,7 +260,7 @@ TEST(LastWordsTest, AreNotWrittenWhileAProcessIsLeft) {
 
 TEST(LastWordsTest, AFullSocketDelaysTheWardenByItsLimitOnly) {
   Line line = MakeLine();
-  // Fills the socket, since its peer does not read.
+  // Fills the socket; the peer does not read.
   const std::string much(1 << 16, 'x');
   while (send(line.theirs.get(), much.data(), much.size(), MSG_DONTWAIT) > 0) {
   }

@@ -1,4 +1,4 @@
-// Missing or denied system calls, and a missing /proc: real processes, filters, mounts.
+// Tests missing or denied system calls and a missing /proc, with real processes, filters and mounts.
 
 #include <fcntl.h>
 #include <sched.h>
@@ -24,17 +24,17 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// The last call of Linux 4.18 (rseq); clone3, close_range, pidfds and all others came later.
+// The last system call of Linux 4.18 (rseq). clone3, close_range and pidfds were added later.
 constexpr int kLastCallOf4_18 = 334;
 
-// A worker that starts an orphan in a session of its own, which starts another one. Each prints its pid.
+// A worker that starts an orphan in its own session, which starts a second such orphan. Each prints its pid.
 constexpr char kEscapes[] =
     "(setsid sh -c 'trap \"\" TERM HUP; (setsid sh -c \"echo escaped \\$\\$; exec sleep 1000\" &) ; echo "
     "escaped "
     "$$; exec sleep 1000' &)\n"
     "echo escaped $$; exec sleep 1000";
 
-// Spawns kEscapes and returns the pids of the three.
+// Spawns kEscapes and returns the pids of its three processes.
 std::vector<pid_t> StartEscaping(FakeAgent& agent) {
   Pipe out = MakePipe();
   SpawnCommand command = agent.Shell(kEscapes);
@@ -57,7 +57,7 @@ std::vector<pid_t> StartEscaping(FakeAgent& agent) {
   return pids;
 }
 
-// Those of `pids` that exist. They are reaped by the warden or the agent, not by their parents.
+// Returns the processes in `pids` that exist. The warden or the agent reaps them, not their parents.
 std::vector<pid_t> Living(std::vector<pid_t> pids) {
   std::erase_if(pids, [](pid_t pid) { return kill(pid, 0) != 0; });
   return pids;
@@ -75,7 +75,7 @@ void ExpectThatAllIsKilled() {
   EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(9)) << "the warden's exit was noticed";
 }
 
-// The warden is killed, and the agent kills its processes.
+// Kills the warden; the agent must then kill the warden's processes.
 void ExpectThatAllIsKilledWithoutWarden() {
   FakeAgent agent;
   const std::vector<pid_t> pids = StartEscaping(agent);
@@ -84,7 +84,7 @@ void ExpectThatAllIsKilledWithoutWarden() {
   EXPECT_THAT(Living(pids), IsEmpty());
 }
 
-// Exits with the number of the first open descriptor from 3 to 9; 0: none is open.
+// Exits with the lowest open descriptor from 3 to 9, or with 0 if none is open.
 constexpr char kFirstOpenFd[] =
     "for fd in 3 4 5 6 7 8 9; do if (: <&$fd) 2>/dev/null; then exit $fd; fi; done; exit 0";
 
@@ -145,13 +145,13 @@ TEST(OldKernelTest, WithoutProcAndCloseRange) {
   });
 }
 
-// As after `unshare --pid --fork` without --mount-proc: the pids in /proc are of another namespace.
+// As after `unshare --pid --fork` without --mount-proc: the pids in /proc are those of another namespace.
 TEST(OldKernelTest, WithTheProcOfAnotherPidNamespace) {
   InChild([] {
     if (unshare(CLONE_NEWPID) != 0) return;
     InChild([] {
       ASSERT_EQ(getpid(), 1);
-      // Skips the pids of kernel threads, which the outer /proc shows.
+      // Use up the low pids, which belong to kernel threads in the outer /proc.
       for (int i = 0; i < 500; ++i) {
         const pid_t pid = fork();
         if (pid == 0) _exit(0);

@@ -1,4 +1,5 @@
-// No process is left, whichever process ends and by any cause: real processes, real signals.
+// Tests that no process is left, whichever process ends and for whatever reason, with real processes and
+// signals.
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -61,8 +62,8 @@ TEST(ProcessKillTest, KillAllAnswersWithoutWorkers) {
 TEST(ProcessKillTest, KillAllEndsAForkBomb) {
   FakeAgent agent;
   Pipe out = MakePipe();
-  // Two processes that flee: each forks its successor into a new session and ends. Two that ignore SIGTERM
-  // and fork into new sessions as fast as they can; each child prints a line.
+  // Two processes flee: each forks its successor into a new session and ends. Two more ignore SIGTERM and
+  // fork children into new sessions as fast as they can; each child prints a line.
   SpawnCommand command = agent.Shell(
       "trap '' TERM\n"
       "export FLEE='setsid sh -c \"$FLEE\" &'\n"
@@ -88,7 +89,7 @@ TEST(ProcessKillTest, NothingStartsDuringKillAll) {
   bool answered = false;
   agent.client().KillAll(kPatience, [&](const auto&) { answered = true; });
   const ExitInfo exit = agent.Run(agent.Command({"/bin/true"}));
-  // KillAll may have finished before the second request arrived.
+  // KillAll may have finished before the Spawn request arrived.
   EXPECT_TRUE(answered || std::holds_alternative<NeverStarted>(exit)) << ToString(exit);
   EXPECT_TRUE(agent.RunUntil([&] { return answered; }));
 }
@@ -107,7 +108,7 @@ TEST(ProcessKillTest, TheWardenHasItsOwnNameAndIgnoresSignals) {
   const pid_t warden = WardenOf(agent);
   EXPECT_EQ(ReadAll(absl::StrCat("/proc/", warden, "/comm")), "ddp-warden\n");
   EXPECT_THAT(SplitNul(ReadAll(absl::StrCat("/proc/", warden, "/cmdline"))), ElementsAre("ddp-warden"));
-  // Sent by another process: SIGUSR1 from the agent means that the agent has died (kAgentDied).
+  // Another process sends the signals, because SIGUSR1 from the agent means that it has died (kAgentDied).
   const pid_t stranger = fork();
   if (stranger == 0) {
     for (const int signo : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGALRM, SIGTSTP}) {
@@ -160,7 +161,8 @@ TEST(ProcessKillTest, ForeignChildrenOfTheAgentAreNotKilled) {
   EXPECT_EQ(ExitInfoFromWaitStatus(status), ExitInfo(Exited{7}));
 }
 
-// The agent is another process, killed by SIGKILL; this process, a subreaper, would inherit what is left.
+// The agent is another process, which is killed by SIGKILL. This process is a subreaper: it would inherit any
+// process that is left.
 TEST(ProcessKillTest, SigkillOfTheAgentLeavesNoProcess) {
   ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
   Pipe ready = MakePipe();
@@ -194,7 +196,7 @@ TEST(ProcessKillTest, SigkillOfTheAgentLeavesNoProcess) {
   ASSERT_EQ(rename(newer.c_str(), replaced.c_str()), 0);
   kill(fake_agent, SIGKILL);
   ASSERT_EQ(waitpid(fake_agent, nullptr, 0), fake_agent);
-  // The warden, now our child, exits, and only after all the others.
+  // The warden is now our child. It exits only after all the others have ended.
   siginfo_t info = {};
   ASSERT_EQ(waitid(P_ALL, 0, &info, WEXITED), 0);
   EXPECT_THAT(Marked(mark), IsEmpty());

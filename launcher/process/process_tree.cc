@@ -22,14 +22,14 @@
 namespace ddprun {
 namespace {
 
-// A process that forks without end is caught after a few searches, since processes found are stopped.
+// A process that forks endlessly is caught within a few searches, since every process found is stopped.
 constexpr int kMaxLooks = 64;
 constexpr int kMaxAncestors = 1000;
-// The kernel's limit (PID_MAX_LIMIT). Used where /proc, which has the machine's own limit, is not readable.
+// The kernel's limit (PID_MAX_LIMIT). Used when /proc, which has the machine's own limit, is not readable.
 constexpr pid_t kMaxPid = 4 << 20;
-// The number of slices is odd, so that every second call covers all of them, too.
+// The number of slices is odd, so that taking only every second call still covers all slices.
 constexpr pid_t kPidSlice = kMaxPid / 31 + 1;
-// Pids on either side of our own that each call searches: usually all children are there.
+// Each call searches this many pids on either side of our own, where usually all children are.
 constexpr pid_t kNearPids = 1 << 15;
 
 struct CloseDir {
@@ -45,7 +45,7 @@ size_t ReadFile(int dir, const char* path, char* buffer, size_t size) {
   return n > 0 ? n : 0;
 }
 
-// "PID (COMM) STATE PPID ...": COMM may contain blanks and parentheses, so it ends at the last ')'.
+// Parses "PID (COMM) STATE PPID ...". COMM may contain blanks and parentheses, so it ends at the last ')'.
 std::optional<ProcessEntry> ReadEntry(int proc, const char* pid) {
   char path[64], text[1024];
   std::snprintf(path, sizeof path, "%s/stat", pid);
@@ -57,7 +57,7 @@ std::optional<ProcessEntry> ReadEntry(int proc, const char* pid) {
       std::sscanf(close + 1, " %c %d", &entry.state, &entry.parent) != 2) {
     return std::nullopt;
   }
-  // Field 3 is the first one after the name; 22 is the start time.
+  // Field 3 is the first one after the name; field 22 is the start time.
   const char* field = close + 1;
   for (int i = 2; field != nullptr && i < 21; ++i) field = std::strchr(field + 1, ' ');
   if (field != nullptr) entry.start_time = std::strtoull(field, nullptr, 10);
@@ -66,7 +66,7 @@ std::optional<ProcessEntry> ReadEntry(int proc, const char* pid) {
   return entry;
 }
 
-// Sets state and thread if the main thread has ended before others; see ProcessEntry::state.
+// Sets state and thread if the main thread has ended but other threads have not; see ProcessEntry::state.
 void LookAtThreads(int proc, ProcessEntry& entry) {
   if (!entry.dead()) return;
   char path[64];
@@ -98,7 +98,8 @@ std::vector<ProcessEntry> AllProcesses() {
 
 UniqueFd OpenProc() { return UniqueFd(open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC)); }
 
-// waitid() without reaping. 'Z': a child has ended; '?': none has ended; none: there is no such child.
+// Calls waitid() without reaping. 'Z': a matching child has ended; '?': none has ended; nullopt: there is no
+// such child.
 std::optional<char> StateOfChild(idtype_t type, pid_t pid) {
   siginfo_t info = {};
   if (waitid(type, pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0) return std::nullopt;
@@ -114,7 +115,7 @@ std::vector<ProcessEntry> ChildrenByWait(const std::vector<pid_t>& except) {
   };
   const pid_t near_begin = std::max(1, getpid() - kNearPids), near_end = getpid() + kNearPids;
   for (pid_t pid = near_begin; pid < near_end; ++pid) look(pid);
-  static pid_t next = 1;  // next slice; not locked, since warden and agent call this from one thread each
+  static pid_t next = 1;  // start of the next slice; not locked: warden and agent each use one thread
   for (pid_t i = 0; i < kPidSlice; ++i, ++next) {
     if (next > kMaxPid) next = 1;
     if (next < near_begin || next >= near_end) look(next);
@@ -169,7 +170,7 @@ std::vector<ProcessEntry> Descendants(const std::vector<pid_t>& except) {
 bool DescendsFrom(pid_t pid, pid_t root) {
   if (!ProcShowsThisProcess()) return false;
   const UniqueFd proc = OpenProc();
-  // Bounded, since a chain that changes during the search may not end.
+  // The loop is bounded: a chain that changes during the search may not end.
   for (int i = 0; i < kMaxAncestors && pid > 1; ++i) {
     const auto entry = ReadEntry(proc.get(), std::to_string(pid).c_str());
     if (!entry) return false;
@@ -192,8 +193,8 @@ std::vector<pid_t> ChildrenOfThisProcess() {
 bool SignalProcess(const ProcessEntry& process, int signo) {
   if (process.pid <= 0) return false;
   const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
-  // Read after opening the pidfd: if the start time is still the same, the pidfd is of the process that was
-  // read. A child that is not visible in /proc keeps its pid until it is reaped.
+  // Read the start time after opening the pidfd: if it is unchanged, the pidfd refers to the process that was
+  // read. A child that is not visible in /proc needs no check: it keeps its pid until it is reaped.
   if (process.start_time != 0) {
     const auto now = ReadEntry(OpenProc().get(), std::to_string(process.pid).c_str());
     if (!now || now->start_time != process.start_time) return false;
@@ -217,7 +218,7 @@ std::vector<ProcessEntry> StopAndKillDescendants(const std::vector<pid_t>& excep
       found_new = true;
       SignalProcess(p, SIGSTOP);
     }
-    // A search by wait() is slow and does not find the children of stopped children.
+    // The last search used wait(): do not repeat it, since it is slow and finds only our own children.
     if (!found_new || alive[0].start_time == 0) break;
   }
   for (const ProcessEntry& p : alive) SignalProcess(p, SIGKILL);

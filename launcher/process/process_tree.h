@@ -1,4 +1,4 @@
-// Descendants of this process, read from /proc. For the warden, and for the agent if the warden is lost.
+// Finds and signals descendants of this process. Used by the warden, and by the agent if the warden is lost.
 #pragma once
 
 #include <sys/types.h>
@@ -24,19 +24,19 @@ struct ProcessEntry {
   bool dead() const { return state == 'Z' || state == 'X'; }
 };
 
-// True if /proc is readable and shows this process's pid namespace. Otherwise the functions below find
-// nothing in it.
+// True if /proc is readable and shows this process's pid namespace. If not, the functions below find nothing
+// in /proc.
 bool ProcShowsThisProcess();
 
-// None: /proc does not show `pid`.
+// Returns nullopt if /proc does not show `pid`.
 std::optional<ProcessEntry> ReadProcess(pid_t pid);
 
 // Live and dead (zombie) descendants of this process, except the processes in `except` and their descendants.
-// May miss processes that are forked during the call: repeat it until it finds nothing new.
-//   If /proc shows no child although there are some, wait() is tried on the pids near our own, and with each
-//   call on another slice of all pids (a fraction of a second). This finds only children, which suffices for
-//   killing all descendants, since orphans become children of this process (a subreaper). A call that finds
-//   none returns one entry with pid 0, unless a process in `except` is a child.
+// May miss processes that are forked during the call: repeat the call until it finds nothing new.
+//   If this process has children but /proc shows none, each call tries wait() on the pids near our own and on
+//   the next slice of all other pids, which takes a fraction of a second. This finds only children. That is
+//   enough to kill all descendants, since this process is a subreaper: orphans become its children. A call
+//   that finds no child returns one entry with pid 0, unless a process in `except` is a child.
 std::vector<ProcessEntry> Descendants(const std::vector<pid_t>& except = {});
 
 // True if `root` is an ancestor of `pid`; false if `pid` has ended.
@@ -44,14 +44,14 @@ bool DescendsFrom(pid_t pid, pid_t root);
 
 std::vector<pid_t> ChildrenOfThisProcess();
 
-// Signals exactly the process that was read, never a later one with its pid. Without pidfds (before Linux
-// 5.3) there is a race window of microseconds.
-//   Returns: false if the process has ended or may not be signalled.
+// Signals exactly the process that was read, never a later one with the same pid. Without pidfds (before
+// Linux 5.3) there is a race window of microseconds.
+//   Returns: false if the process has ended or this process is not permitted to signal it.
 bool SignalProcess(const ProcessEntry& process, int signo);
 
-// Sends SIGKILL to every descendant. First stops all of them, searching again until no new ones are found, to
-// catch processes that fork faster than one search; the number of searches is bounded.
-//   Returns: the live descendants. They may need a moment, and a second call, to end.
+// Sends SIGKILL to every descendant. Before that, stops them, and repeats the search until it finds no new
+// ones, to catch processes that fork faster than one search; the number of searches is bounded.
+//   Returns: the descendants that were alive. They may need a moment, or another call, to end.
 std::vector<ProcessEntry> StopAndKillDescendants(const std::vector<pid_t>& except = {});
 
 // The kernel function in which a thread waits (/proc/TID/wchan); empty: unknown.

@@ -1,4 +1,4 @@
-// Finding processes, and signalling exactly the process that was found: real processes.
+// Finds real processes, and signals exactly the process that was found.
 #include "launcher/process/process_tree.h"
 
 #include <fcntl.h>
@@ -45,7 +45,7 @@ TEST(ProcessTreeTest, SignalsTheProcessThatWasFound) {
   EXPECT_THAT(Descendants(), IsEmpty());
 }
 
-// Runs as the first process of a pid namespace, where the next pid can be chosen.
+// Runs as the first process of a pid namespace, where it can choose the next pid.
 void SignalALaterProcess() {
   ASSERT_EQ(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0);
   ASSERT_EQ(mount("proc", "/proc", "proc", 0, nullptr), 0);
@@ -53,7 +53,7 @@ void SignalALaterProcess() {
   const std::vector<ProcessEntry> seen = Descendants();
   ASSERT_THAT(seen, SizeIs(1));
   KillAndReap(first);
-  // Start times are in ticks of 10 ms: repeat until they differ.
+  // Start times have a resolution of 10 ms: repeat until they differ.
   pid_t later = 0;
   do {
     if (later > 0) KillAndReap(later);

@@ -1,5 +1,5 @@
-// A warden that is alive but does not answer, and messages for which the kernel has no room: real processes,
-// real signals.
+// Tests a warden that is alive but does not answer, and messages for which the kernel has no room, with real
+// processes and signals.
 
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -34,7 +34,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Longer than the limit for the warden's answers, shorter than the destructor's limit for its end.
+// Longer than the limit for the warden's answers, shorter than the destructor's limit for its exit.
 constexpr seconds kSilence{9};
 
 void Stop(pid_t pid) {
@@ -93,7 +93,7 @@ TEST(StuckWardenTest, TheDestructorDoesNotWaitForAStoppedOne) {
 
 enum class AfterStart { kAnswerPings, kBlock, kLoop };
 
-// A fake warden, in a child, that answers only starts and pings, or hangs after its first answer.
+// A fake warden in a child process. It answers only kSpawn and kPing, or hangs after its first answer.
 WardenHandle StartIdleWarden(AfterStart then = AfterStart::kAnswerPings) {
   using warden_protocol::Event, warden_protocol::Request;
   int ends[2];
@@ -142,7 +142,7 @@ TEST(StuckWardenTest, OneThatAnswersPingsButDoesNotKillIsLost) {
   EXPECT_THAT(std::string(lost[0].message()), HasSubstr("has not killed the workers within its limit"));
 }
 
-// A client with one started worker. The test triggers the checks of the warden, instead of the timer.
+// A client with one started worker. The test, not the timer, triggers the checks of the warden.
 class IdleClient {
  public:
   explicit IdleClient(AfterStart then)
@@ -197,7 +197,7 @@ TEST(StuckWardenTest, AnIdleOneIsPingedAtEveryFifthCheck) {
   EXPECT_THAT(client.lost, IsEmpty());
 }
 
-// Its state in /proc is S or R, as for a healthy warden.
+// The state of the hanging warden in /proc is S or R, like that of a healthy one.
 TEST(StuckWardenTest, AnIdleOneThatHangsIsLostWithinTenChecks) {
   for (const AfterStart hang : {AfterStart::kBlock, AfterStart::kLoop}) {
     SCOPED_TRACE(static_cast<int>(hang));
@@ -217,7 +217,7 @@ TEST(StuckWardenTest, OneThatWasStoppedTogetherWithItsAgentIsNotLost) {
     fake.StartAndWaitReady("echo ready; exec sleep 1000");
     const std::string warden = absl::StrCat(fake.client().warden_pid(), "\n");
     if (write(pid.writer.get(), warden.data(), warden.size()) < 0) _exit(2);
-    // Several checks of the warden.
+    // Time for several checks of the warden.
     const auto until = std::chrono::steady_clock::now() + seconds(3);
     while (std::chrono::steady_clock::now() < until) {
       fake.io().restart();
@@ -234,7 +234,7 @@ TEST(StuckWardenTest, OneThatWasStoppedTogetherWithItsAgentIsNotLost) {
   ASSERT_EQ(waitpid(agent, &status, WUNTRACED), agent);
   ASSERT_TRUE(WIFSTOPPED(status)) << status;
   ASSERT_EQ(kill(warden, SIGSTOP), 0);
-  // Longer than the limit for the answers of a warden that runs.
+  // Longer than the limit for the answers of a running warden.
   poll(nullptr, 0, static_cast<int>(ToMillis(seconds(7))));
   ASSERT_EQ(kill(agent, SIGCONT), 0);
   ASSERT_EQ(kill(warden, SIGCONT), 0);
@@ -247,7 +247,7 @@ class FailingSends {
  public:
   FailingSends(int count, int error) : left_(count) {
     std::atomic<int> listener{-1};
-    // Started before the filter is installed, which must not apply to it.
+    // Start the server before the filter is installed, so that the filter does not apply to it.
     server_ = std::thread([this, error, &listener] {
       listener.wait(-1);
       Serve(listener.load(), error);

@@ -1,4 +1,4 @@
-// Processes that SIGKILL does not end.
+// Tests processes that SIGKILL does not end.
 
 #include <chrono>
 #include <csignal>
@@ -52,14 +52,14 @@ TEST(UnkillableProcessTest, KillAllReportsItWithinItsLimit) {
   EXPECT_EQ(agent.ended.count(stuck), 0u);
   EXPECT_THAT(agent.MarkedProcesses(), ElementsAre(pid));
 
-  // The next round: it is reported again, but not waited for.
+  // In the next round, the stuck process is reported again but not waited for.
   EXPECT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0}));
   agent.StartAndWaitReady(kHardToKill);
   left = agent.KillAll(std::chrono::hours(1));
   ASSERT_EQ(left.size(), 1u);
   EXPECT_EQ(left[0].pid, pid);
 
-  // Its system call returns, and SIGKILL takes effect.
+  // The stuck system call returns, and SIGKILL takes effect.
   (*file)->Release();
   EXPECT_EQ(agent.RunToEnd(stuck), ExitInfo(Signaled{SIGKILL, false}));
   EXPECT_THAT(agent.KillAll(), IsEmpty());
@@ -79,12 +79,12 @@ TEST(UnkillableProcessTest, TheDestructorDoesNotWaitForProcessesAlreadyReported)
   (*file)->Release();
 }
 
-// A program on a file system that does not respond: exec does not return.
+// The program is on a file system that does not respond, so exec does not return.
 TEST(UnkillableProcessTest, OneThatHangsInExecHindersNobody) {
   auto file = HangingFile::Create(testing::TempDir());
   if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
   FakeAgent agent;
-  // Forked while the others run, it inherits the warden's descriptors of them.
+  // The worker that hangs is forked while the others run, so it inherits the warden's descriptors for them.
   const uint64_t first = agent.StartAndWaitReady("echo ready; exec sleep 1000");
   const uint64_t other = agent.StartAndWaitReady(kHardToKill);
   const uint64_t hangs = agent.next_id++;
@@ -117,7 +117,7 @@ TEST(UnkillableProcessTest, OneThatHangsInExecIsTold) {
   EXPECT_EQ(agent.slow.at(hangs).name, "file");
   EXPECT_THAT(agent.slow.at(hangs).kernel_wait, HasSubstr("wait"));
   EXPECT_THAT(agent.started, IsEmpty());
-  // The warden is lost while exec is pending: the worker counts as never started.
+  // If the warden is lost while exec is pending, the worker counts as never started.
   kill(agent.client().warden_pid(), SIGKILL);
   ASSERT_TRUE(agent.RunUntil([&] { return !agent.lost.empty(); }));
   (*file)->Release();

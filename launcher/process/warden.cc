@@ -33,7 +33,7 @@ constexpr int kSocket = 3;
   _exit(1);
 }
 
-// Overwrites the copy of the agent's command line, so that `ps` and `pkill -f` do not confuse the two.
+// Overwrites the inherited command line, so that `ps` and `pkill -f` distinguish warden and agent.
 void Rename() {
   prctl(PR_SET_NAME, kName);
   std::FILE* stat = std::fopen("/proc/self/stat", "re");
@@ -42,7 +42,7 @@ void Rename() {
   const size_t n = std::fread(text, 1, sizeof text - 1, stat);
   std::fclose(stat);
   text[n] = '\0';
-  // Field 3 is the first one after the name; 48 and 49 are the begin and end of the arguments.
+  // Field 3 is the first one after the name; fields 48 and 49 are the start and end of the arguments.
   char* field = std::strrchr(text, ')');
   for (int i = 2; field != nullptr && i < 48; ++i) field = std::strchr(field + 1, ' ');
   if (field == nullptr) return;
@@ -54,7 +54,8 @@ void Rename() {
   std::memcpy(args, kName, std::min<size_t>(end - begin - 1, sizeof kName - 1));
 }
 
-// Each worker uses descriptors of the warden. Returns the original limit, which the workers get.
+// Raises the descriptor limit of the warden, which needs descriptors for each worker. Returns the original
+// limit, which the workers get.
 rlimit RaiseFileLimit() {
   rlimit files = {};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) Die("getrlimit");
@@ -69,9 +70,9 @@ rlimit RaiseFileLimit() {
   sigprocmask(SIG_SETMASK, &all, nullptr);
   setsid();
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  // If a thread of a killed agent does not end (state D), the agent's end of the socket stays open.
+  // Needed because the agent's end of the socket stays open if a thread of a killed agent is in state D.
   prctl(PR_SET_PDEATHSIG, kAgentDied);
-  // With SIG_IGN, as the caller may have set it, children would be reaped automatically.
+  // The caller may have set SIG_IGN, with which children would be reaped automatically.
   signal(SIGCHLD, SIG_DFL);
   Rename();
   const rlimit worker_files = RaiseFileLimit();
@@ -101,7 +102,7 @@ rlimit RaiseFileLimit() {
 }  // namespace
 
 WardenHandle StartWarden() {
-  // Opens standard descriptors that are closed; otherwise our own would get their numbers.
+  // Opens any closed standard descriptors; otherwise our own descriptors would get their numbers.
   int fd;
   while ((fd = open("/dev/null", O_RDWR | O_CLOEXEC)) >= 0 && fd < 3) fcntl(fd, F_SETFD, 0);
   if (fd >= 0) close(fd);

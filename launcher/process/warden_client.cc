@@ -28,24 +28,24 @@ using warden_protocol::Request;
 using warden_protocol::RequestKind;
 using warden_protocol::StartStage;
 
-// Slightly more than the warden's own limit for killing at its end.
+// Slightly longer than the warden's own limit for killing all processes before it exits.
 constexpr seconds kWardenEndLimit{11};
-// For killing what is left when the warden exceeds that limit.
+// For killing what is left if the warden exceeds kWardenEndLimit.
 constexpr seconds kLastKillLimit{1};
-// From the closing of the warden's socket to its exit.
+// From when the warden closes its socket until it exits.
 constexpr seconds kExitLimit{1};
 constexpr std::chrono::microseconds kFirstEndPause{20};
 constexpr milliseconds kLongestEndPause{1};
 constexpr milliseconds kLookInterval{10};
 constexpr milliseconds kRoomInterval{10};
-// Pings are counted instead of time: if this process and the warden were stopped or suspended together, at
-// most one ping counts for that time.
+// The limit counts pings instead of time: if this process and the warden are stopped or suspended together,
+// that period counts as at most one ping.
 constexpr seconds kPingInterval{1};
 constexpr int kMaxUnanswered = 5;
 
 constexpr char kNoWarden[] = "the warden, which starts the workers, is not running";
 
-// Path of the program; empty: none.
+// Path of the program; empty: the command has none.
 std::string FileOf(const SpawnCommand& command) {
   return command.file.empty() && !command.argv.empty() ? command.argv[0] : command.file;
 }
@@ -147,7 +147,7 @@ void WardenClient::KillAll(Duration limit, KillAllHandler done) {
   const uint64_t id = next_kill_++;
   kills_[id] = {.done = std::move(done), .pings_left = limit / kPingInterval + kMaxUnanswered};
   if (lost_) {
-    // Answered by the search in progress, or else by this one.
+    // `done` is called by the search in progress, if there is one, otherwise by this one.
     return Later([this, limit] { KillWithoutWarden(std::chrono::steady_clock::now() + limit); });
   }
   const auto limit_ms = static_cast<uint32_t>(std::clamp<int64_t>(ToMillis(limit), 0, INT32_MAX));
@@ -223,12 +223,12 @@ void WardenClient::Flush() {
         socket_.async_wait(boost::asio::posix::stream_descriptor::wait_write, flush_again);
       } else if (errno == ENOBUFS || errno == ENOMEM || errno == ETOOMANYREFS) {
         // The system is short of memory, or too many descriptors are in flight to the warden. The socket does
-        // not signal when this has passed.
+        // not report when this condition ends, so retry after a pause.
         waiting_for_room_ = true;
         room_timer_.expires_after(kRoomInterval);
         room_timer_.async_wait(flush_again);
       }
-      return;  // otherwise the warden has ended, which Read notices
+      return;  // after any other error, the warden has ended, which Read notices
     }
     outbox_.pop_front();
   }
@@ -247,7 +247,7 @@ bool WardenClient::ReadEvents() {
   while (true) {
     Event event;
     const ssize_t n = recv(socket_.native_handle(), &event, sizeof event, MSG_DONTWAIT);
-    // A warden that was killed leaves ECONNRESET ahead of its last messages.
+    // If the warden was killed, ECONNRESET precedes its last messages.
     if (n < 0 && (errno == EINTR || errno == ECONNRESET)) continue;
     if (n < 0 && errno == EAGAIN) return true;
     if (n != sizeof event) return false;
@@ -311,7 +311,7 @@ void WardenClient::PingLater() {
   }));
 }
 
-// A ping wakes the warden, which costs more than a check for a stop.
+// A ping wakes the warden, which costs more than checking whether it is stopped.
 bool WardenClient::WardenIsIdle() {
   const auto has_started = [](const auto& worker) { return worker.second.started; };
   if (!kills_.empty() || !outbox_.empty()) return false;
@@ -338,7 +338,7 @@ std::string WardenClient::Overdue() {
 }
 
 void WardenClient::OnPingTime() {
-  // Its messages may be in the socket, still unread.
+  // Messages from the warden may still be unread in the socket.
   if ((unanswered_ > 0 || !kills_.empty()) && !ReadEvents()) return LoseWarden();
   if (workers_.empty() && kills_.empty()) {
     watching_ = false;
@@ -364,7 +364,7 @@ std::optional<int> WardenClient::AwaitWardenEnd(int socket, Duration limit) {
   while (waitpid(warden_pid_, &status, WNOHANG) == 0) {
     const Duration left = deadline - std::chrono::steady_clock::now();
     if (left <= Duration::zero()) return std::nullopt;
-    // Its socket closes right before it can be reaped. This needs no pidfd.
+    // The warden's socket closes right before the warden can be reaped, so no pidfd is needed.
     pollfd end = {.fd = socket, .events = 0, .revents = 0};
     if (poll(&end, 1, static_cast<int>(ToMillis(left))) > 0) std::this_thread::sleep_for(pause);
     pause = std::min<Duration>(2 * pause, kLongestEndPause);
@@ -419,7 +419,7 @@ void WardenClient::KillWithoutWarden(TimePoint deadline) {
     left_over.push_back(
         {.pid = p.pid, .state = p.state, .name = p.comm, .kernel_wait = KernelWait(p.thread)});
   }
-  // Handlers may call Spawn and KillAll, which then fail or answer on their own.
+  // Handlers may call Spawn and KillAll; these calls post their own results.
   for (const auto& [id, worker] : std::exchange(ended_with_warden_, {})) {
     if (worker.started) {
       handlers_.ended(id, Signaled{.signo = SIGKILL, .core_dumped = false}, {});

@@ -1,4 +1,4 @@
-// How workers start and end: real processes, real signals.
+// Tests how workers start and end, with real processes and signals.
 
 #include "launcher/process/warden_client.h"
 
@@ -161,7 +161,7 @@ TEST(WardenClientTest, OnlyTheThreeStandardDescriptorsAreOpen) {
 }
 
 TEST(WardenClientTest, AWorkerHasItsOwnSessionAndDefaultSignals) {
-  signal(SIGPIPE, SIG_IGN);  // as an agent may have it
+  signal(SIGPIPE, SIG_IGN);  // as an agent may have set it
   FakeAgent agent;
   signal(SIGPIPE, SIG_DFL);
   Pipe out = MakePipe();
@@ -243,7 +243,7 @@ void AwaitZombie(pid_t pid) {
 TEST(WardenClientTest, ReportsEndsInTheirOrder) {
   FakeAgent agent;
   const pid_t warden = WardenOf(agent);
-  // The worker started first ends last, and the warden finds both ends at once.
+  // The worker that starts first ends last, and the warden notices both ends at once.
   Pipe gate = MakePipe();
   SpawnCommand follower = agent.Command({"/bin/cat"});
   follower.stdin_fd = gate.reader.get();

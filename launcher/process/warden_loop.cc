@@ -42,21 +42,21 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr int kSpawnFds = 4;
-// Limit of a kill that the agent has not requested: long enough for a process that ends slowly.
+// Limit for a kill that the agent has not requested: long enough for a process that ends slowly.
 constexpr milliseconds kLastLimit{10'000};
-// Id of such a kill; it is not answered.
+// Id of a kill that the agent has not requested; it is not answered.
 constexpr uint64_t kOwnKill = 0;
-// Interval of the searches for processes that are left; it doubles. The first allows processes to end by the
-// signal just sent.
+// Interval between searches for processes that are left; doubles from kFirstLook to kLongestLook. The first
+// interval gives processes time to end after the signal just sent.
 constexpr milliseconds kFirstLook{10};
 constexpr milliseconds kLongestLook{200};
-// For writing the last words, and until the peer has closed the connection.
+// Limit for writing the last words and waiting until the peer closes the connection.
 constexpr milliseconds kWordsLimit{1'000};
 // An exec that takes longer is reported, once.
 constexpr milliseconds kSlowStart{10'000};
 
-// The loop. Sleeps in poll() until the agent sends a request, a child ends, an exec succeeds, fails or is
-// slow, the fence's deadline passes, or, only while killing, the next search is due.
+// The loop sleeps in poll() until the agent sends a request, a child ends, an exec succeeds, fails or is
+// slow, the fence's deadline passes, or (only while killing) the next search is due.
 class Warden {
  public:
   explicit Warden(WardenResources resources)
@@ -73,7 +73,7 @@ class Warden {
       Reap();
       CheckFence();
       if (!agent_gone_) ReadRequests();
-      // After its last requests, which may change the last words.
+      // Called after the agent's last requests were read, since they may change the last words.
       if (agent_died_ && !agent_gone_) AgentGone();
       ContinueKilling(Clock::now());
       Flush();
@@ -85,9 +85,9 @@ class Warden {
   struct Worker {
     uint64_t id;
     pid_t pid;
-    UniqueFd end = {};               // pidfd, in ends_; none: not supported by the kernel
-    UniqueFd exec_result = {};       // none once exec has succeeded or failed
-    Clock::time_point slow_at = {};  // when a pending exec is reported as slow; max: it has been
+    UniqueFd end = {};               // pidfd, watched by ends_; invalid if the kernel has no pidfds
+    UniqueFd exec_result = {};       // invalid once exec has succeeded or failed
+    Clock::time_point slow_at = {};  // when a pending exec is reported as slow; max: already reported
     bool failed = false;             // exec failed: kNeverStarted was sent, kExited is not
   };
   struct Kill {
@@ -154,12 +154,12 @@ class Warden {
     w.exec_result.Reset();
   }
 
-  // Reaps what has ended: first the workers in the order in which they ended, since the first failure may
+  // Reaps ended processes: first the workers, in the order in which they ended, since the first failure may
   // have caused the others; then inherited orphans.
   void Reap() {
     epoll_event ended[64];
     int n;
-    // Each end is reported once (EPOLLET), even if wait4() cannot reap it yet, as under a debugger.
+    // Each end is reported once (EPOLLET), even if wait4() cannot reap the process yet, as under a debugger.
     while ((n = epoll_wait(ends_.get(), ended, std::size(ended), 0)) > 0) {
       for (int i = 0; i < n; ++i) {
         const auto it = std::find_if(workers_.begin(), workers_.end(),
@@ -173,7 +173,7 @@ class Warden {
     no_children_ = pid < 0 && errno == ECHILD;
   }
 
-  // As wait4(which, WNOHANG).
+  // Like wait4(which, WNOHANG), but also reports the exit of a worker. Returns the same value.
   pid_t ReapOne(pid_t which) {
     int status;
     rusage usage;
@@ -260,7 +260,7 @@ class Warden {
   void WriteLastWords() const {
     if (!line_) return;
     const auto deadline = Clock::now() + kWordsLimit;
-    // True: the socket is ready before the deadline.
+    // Returns true if the socket becomes ready before the deadline.
     const auto await = [&](short event) {
       pollfd line = {.fd = line_.get(), .events = event, .revents = 0};
       const int64_t left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
@@ -275,7 +275,7 @@ class Warden {
         return;
       }
     }
-    // Unread data of the peer would turn the close into a reset, which may overtake the words.
+    // If data from the peer is unread, closing the socket sends a reset, which may overtake the words.
     shutdown(line_.get(), SHUT_WR);
     char unread[4096];
     while (await(POLLIN) && recv(line_.get(), unread, sizeof unread, MSG_DONTWAIT) > 0) {
@@ -289,7 +289,7 @@ class Warden {
     CheckFence();
   }
 
-  // Reads the clock instead of the timer: after a suspension, requests may be handled before the timer fires.
+  // Checks the clock instead of the timer: after a suspend, requests may be handled before the timer fires.
   void CheckFence() {
     if (!fence_ || BootClock::now() < *fence_) return;
     fence_.reset();
@@ -310,10 +310,10 @@ class Warden {
 
   void Spawn(const Request& request, const std::vector<UniqueFd>& fds) {
     CheckFence();
-    // During a kill, a new worker would be killed, too. After the fence's deadline, the request may date from
-    // before the agent was stopped for long.
+    // During a kill, a new worker would also be killed. After the fence's deadline, the request may be one
+    // that the agent sent long ago, before it was stopped.
     if (fenced_ || !kills_.empty()) return SendNeverStarted(request.id, StartStage::kFork, ECANCELED);
-    // The kernel drops descriptors that exceed our limit.
+    // The kernel drops received descriptors that exceed our limit.
     if (fds.size() != kSpawnFds) return SendNeverStarted(request.id, StartStage::kReceive, EMFILE);
     SpawnStrings strings;
     if (!strings.Map(fds[3].get(), request)) return SendNeverStarted(request.id, StartStage::kReceive, errno);
@@ -327,7 +327,7 @@ class Warden {
     if (started.pid < 0) return SendNeverStarted(request.id, StartStage::kFork, started.error);
     UniqueFd end(static_cast<int>(syscall(SYS_pidfd_open, started.pid, 0)));
     epoll_event watch = {.events = EPOLLIN | EPOLLET, .data = {.u64 = request.id}};
-    // Without a pidfd, its end is noticed by SIGCHLD, but possibly out of order.
+    // Without a pidfd, SIGCHLD reports the worker's end, but possibly out of order.
     if (end) epoll_ctl(ends_.get(), EPOLL_CTL_ADD, end.get(), &watch);
     workers_.push_back({.id = request.id,
                         .pid = started.pid,
@@ -339,11 +339,12 @@ class Warden {
 
   // `w` has not been reaped, so its pid cannot have been reused.
   static void SignalGroup(const Worker& w, int signo) {
-    // A worker that was just forked may not lead its group yet.
+    // A worker that was just forked may not be the leader of its group yet.
     if (kill(-w.pid, signo) != 0 && errno == ESRCH) kill(w.pid, signo);
   }
 
-  // Kills the workers' groups, which is cheap and usually sufficient. ContinueKilling searches for the rest.
+  // Kills the workers' process groups, which is cheap and usually enough. ContinueKilling finds and kills the
+  // rest.
   void KillAll(uint64_t id, milliseconds limit) {
     for (const Worker& w : workers_) SignalGroup(w, SIGKILL);
     kills_.push_back({.id = id, .deadline = Clock::now() + limit});
@@ -406,7 +407,7 @@ class Warden {
     Flush();
   }
 
-  // Events that do not fit into the socket, as of a stopped agent, stay in the outbox.
+  // Events that do not fit into the socket stay in the outbox, for example while the agent is stopped.
   void Flush() {
     while (!outbox_.empty()) {
       if (send(socket_.get(), &outbox_.front(), sizeof(Event), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) return;
@@ -417,24 +418,24 @@ class Warden {
   const UniqueFd socket_;
   const UniqueFd sigchld_;
   const UniqueFd fence_timer_;  // CLOCK_BOOTTIME
-  const UniqueFd ends_;         // epoll over the workers' pidfds: keeps the order in which they ended
+  const UniqueFd ends_;         // epoll of the workers' pidfds; preserves the order in which they ended
   const rlimit worker_files_;
   std::vector<Worker> workers_;      // not yet reaped
   std::vector<UniqueFd> to_remove_;  // the agent's files, to be removed at the end
-  UniqueFd line_;                    // socket for the last words; none: there are none
+  UniqueFd line_;                    // socket for the last words; invalid if there are none
   std::string words_;
   bool no_children_ = true;
   const uint32_t agent_pid_ = static_cast<uint32_t>(getppid());
   bool agent_died_ = false;  // kAgentDied has arrived; the agent's socket may still be open
   bool agent_gone_ = false;
   std::deque<Event> outbox_;
-  std::optional<BootTime> fence_;  // deadline; none: disarmed or passed
-  bool fenced_ = false;            // the deadline has passed, without a Fence or Unfence since
+  std::optional<BootTime> fence_;  // deadline; nullopt: disarmed or passed
+  bool fenced_ = false;            // the deadline has passed, and no Fence or Unfence followed
   // While killing:
   std::vector<Kill> kills_;  // to be answered
   Clock::time_point next_look_;
   milliseconds look_interval_{0};
-  std::set<pid_t> given_up_;  // left at the last answer; not waited for again
+  std::set<pid_t> given_up_;  // processes left at the last answer; not waited for again
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The main loop of the warden. See warden.h.
+// The warden's main loop. See warden.h.
 #pragma once
 
 #include <sys/resource.h>
@@ -9,15 +9,15 @@
 
 namespace ddprun {
 
-// Sent by the kernel when the agent's main thread has ended.
+// Signal that the kernel sends to the warden when the agent's main thread has ended.
 inline constexpr int kAgentDied = SIGUSR1;
 
 struct WardenResources {
-  UniqueFd socket;       // to the agent; non-blocking
-  UniqueFd sigchld;      // signalfd of SIGCHLD and kAgentDied; non-blocking
+  UniqueFd socket;       // connected to the agent; non-blocking
+  UniqueFd sigchld;      // signalfd for SIGCHLD and kAgentDied; non-blocking
   UniqueFd fence_timer;  // timerfd, CLOCK_BOOTTIME; non-blocking
-  UniqueFd ends;         // epoll
-  rlimit worker_files;   // limit of open files that workers get
+  UniqueFd ends;         // epoll descriptor for the ends of workers
+  rlimit worker_files;   // the workers' limit on open files
 };
 
 // Serves the agent until it ends, then kills all descendants of this process and exits.

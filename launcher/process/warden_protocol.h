@@ -1,27 +1,27 @@
-// The protocol of agent and warden over their socket: fixed-size messages, one per packet (SOCK_SEQPACKET).
-// Both ends are the same binary on the same machine, so plain structs are the encoding.
+// The protocol between agent and warden over their socket: fixed-size messages, one per packet
+// (SOCK_SEQPACKET). Both ends run the same binary on the same machine, so messages are plain structs.
 //
 //   agent -> warden   Request. A kSpawn carries four descriptors: stdin, stdout, stderr, and a memory file
-//                     (MakeSpawnFile). A kRemoveAtEnd carries one (O_PATH), of a file that is removed after
-//                     the agent has ended.
-//   warden -> agent   Event. Each kSpawn is answered by kNeverStarted, or by kStarted and later kExited; if
-//                     exec is slow, one kSlowStart precedes that.
-//                     Each kKillAll is answered by any number of kLeftOver and one kAllDead.
-//                     kFenced: the deadline of the last kFence has passed; the kExited of all workers follow.
-//                     Each kPing is answered by kPong at once: a warden that does not answer is stopped, or
-//                     hangs in the kernel.
+//                     (MakeSpawnFile). A kRemoveAtEnd carries one O_PATH descriptor; its file is removed
+//                     after the agent has ended.
+//   warden -> agent   Event. The answer to a kSpawn is one kSlowStart if exec is slow, then kNeverStarted, or
+//                     kStarted and later kExited.
+//                     The answer to a kKillAll is any number of kLeftOver, then one kAllDead.
+//                     kFenced: the deadline of the last kFence has passed; a kExited for each worker follows.
+//                     The answer to a kPing is an immediate kPong. A warden that does not answer is stopped
+//                     or hangs in the kernel.
 //
-// Last words: a kLastWords carries two descriptors, a connected stream socket and a memory file of `bytes`
-// bytes (the words), or none. The warden keeps the newest socket with its words and closes an older one; a
-// kLastWords without descriptors only closes it. When the agent has ended and no descendant is left, the
-// warden writes the words to the socket, shuts it down, and exits. So a reader of the words knows that
-// nothing of this node's workers is left. They are not written if a descendant is left (it was not killed in
-// time) or if the warden is killed. If the socket accepts no more bytes within a second, they are missing or
-// truncated.
-//   An agent that exits normally sends its own last message. It shuts the socket of the last words down
-// before it closes its socket to the warden, so that the warden's words are discarded, unless it wants them
-// written (kAnyEnd). It does not use a request for this: a warden that is stopped, or has many requests to
-// read, would handle it too late or not at all.
+// Last words: a kLastWords carries either two descriptors, a connected stream socket and a memory file with
+// `bytes` bytes (the words), or none. The warden keeps only the newest socket and its words, and closes the
+// previous socket; a kLastWords without descriptors only closes it. When the agent has ended and no
+// descendant is left, the warden writes the words to the socket, shuts the socket down, and exits. A reader
+// that receives the words therefore knows that no process of this node's workers is left. The words are not
+// written if a descendant could not be killed in time, or if the warden is killed. They are missing or
+// truncated if the socket does not accept all of them within a second.
+//   An agent that exits normally sends its own last message. Unless it wants the last words written
+// (kAnyEnd), it shuts down their socket before it closes its socket to the warden, so that they are
+// discarded. It does not send a request for this, because a warden that is stopped or has many requests to
+// read would handle the request too late or not at all.
 #pragma once
 
 #include <sched.h>
@@ -52,13 +52,13 @@ enum class RequestKind : uint32_t {
 struct Request {
   RequestKind kind = {};
   int32_t signo = {};        // kSignal, kSignalAll
-  uint64_t id = {};          // kSpawn, kSignal: the worker; kKillAll: > 0, repeated in its answers
+  uint64_t id = {};          // kSpawn, kSignal: the worker; kKillAll: > 0, repeated in the answers
   uint32_t num_args = {};    // kSpawn: > 0
   uint32_t num_env = {};     // kSpawn
   uint64_t bytes = {};       // kSpawn, kLastWords: size of the memory file
   uint32_t limit_ms = {};    // kKillAll: time limit
   uint32_t has_cpus = {};    // kSpawn: `cpus` is set
-  int64_t deadline_ns = {};  // kFence: nanoseconds of CLOCK_BOOTTIME
+  int64_t deadline_ns = {};  // kFence: CLOCK_BOOTTIME, in nanoseconds
   cpu_set_t cpus = {};       // kSpawn
 };
 
@@ -86,22 +86,24 @@ struct Event {
   char state = {};           // kLeftOver, kSlowStart: as ProcessEntry::state
   char comm[16] = {};        // kLeftOver, kSlowStart; empty: unknown
   char wait[64] = {};        // kLeftOver, kSlowStart: as KernelWait()
-  int64_t user_us = {};      // kExited: processor time of the worker and of the children it waited for
+  int64_t user_us = {};      // kExited: processor time of the worker and the children it waited for
   int64_t system_us = {};    // kExited
   int64_t max_rss_kib = {};  // kExited: largest resident size
 };
 
 }  // namespace ddprun::warden_protocol
 
-// The memory file of a kSpawn: working directory, file, arguments and environment of a worker, in that order,
-// each string terminated by a NUL.
+// The memory file of a kSpawn contains the working directory, file, arguments and environment of a worker, in
+// that order; each string ends with a NUL.
 
 namespace ddprun {
 
-// An anonymous file that contains `text`; none, with errno: it cannot be created.
+// Returns an anonymous file that contains `text`. If it cannot be created, returns an invalid descriptor and
+// sets errno.
 UniqueFd MemoryFile(const std::string& text);
 
-// Also sets num_args, num_env and bytes of `request`. None, with errno: the file cannot be created.
+// Also sets num_args, num_env and bytes of `request`. If the file cannot be created, returns an invalid
+// descriptor and sets errno.
 //   REQUIRES: no string contains a NUL.
 UniqueFd MakeSpawnFile(const std::string& cwd, const std::string& file, const std::vector<std::string>& argv,
                        const std::vector<std::pair<std::string, std::string>>& env,
@@ -115,7 +117,7 @@ class SpawnStrings {
   SpawnStrings& operator=(const SpawnStrings&) = delete;
   ~SpawnStrings();
 
-  // False, with errno: the file cannot be mapped. Call once.
+  // Returns false and sets errno if the file cannot be mapped. Call once.
   bool Map(int fd, const warden_protocol::Request& request);
 
   const char* cwd() const { return cwd_; }

@@ -19,7 +19,7 @@ namespace {
 
 using warden_protocol::StartStage;
 
-constexpr int kResult = 3;  // the pipe for a StartFailure, in the child
+constexpr int kResult = 3;  // the child's descriptor of the pipe for a StartFailure
 
 [[noreturn]] void Fail(int pipe, StartStage stage) {
   const StartFailure failure = {.stage = stage, .error = errno};
@@ -31,14 +31,14 @@ constexpr int kResult = 3;  // the pipe for a StartFailure, in the child
 void ResetSignals() {
   struct sigaction action = {};
   action.sa_handler = SIG_DFL;
-  // This fails for the few signals reserved by the C library, and for SIGKILL and SIGSTOP.
+  // Fails for SIGKILL, SIGSTOP and the few signals that the C library reserves.
   for (int signo = 1; signo <= SIGRTMAX; ++signo) sigaction(signo, &action, nullptr);
 }
 
 [[noreturn]] void BecomeWorker(const WorkerCommand& command, int pipe, pid_t warden) {
   setsid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != warden) _exit(127);  // the warden ended before PR_SET_PDEATHSIG
+  if (getppid() != warden) _exit(127);  // the warden ended before PR_SET_PDEATHSIG took effect
   for (int fd = 0; fd < 3; ++fd) {
     if (dup2(command.stdio[fd], fd) < 0) Fail(pipe, StartStage::kReceive);
   }

@@ -1,4 +1,5 @@
-// Starts one worker: fork, setup of the child, exec. For the warden only: it forks a single-threaded process.
+// Starts one worker: fork, setup of the child, exec. Only for the warden: the calling process must be
+// single-threaded.
 #pragma once
 
 #include <sched.h>
@@ -20,8 +21,8 @@ struct WorkerCommand {
   char* const* argv = nullptr;      // null-terminated
   char* const* env = nullptr;       // complete environment; null-terminated
   const cpu_set_t* cpus = nullptr;  // null: the warden's
-  const rlimit* files = nullptr;    // limit of open files; null: the warden's
-  int stdio[3] = {-1, -1, -1};      // > 3; become 0, 1, 2; all others are closed
+  const rlimit* files = nullptr;    // limit on open files; null: the warden's
+  int stdio[3] = {-1, -1, -1};      // each > 3; they become 0, 1, 2; all other descriptors are closed
 };
 
 struct StartFailure {
@@ -32,24 +33,24 @@ struct StartFailure {
 struct StartingWorker {
   pid_t pid = -1;             // -1: not forked
   UniqueFd exec_result = {};  // non-blocking; see ReadStartResult
-  int error = 0;              // errno when pid is -1
+  int error = 0;              // errno if pid is -1
 };
 
-// Does not wait for exec, which may take long (a program on a slow file system); ReadStartResult reads its
-// result. The worker leads its own session and process group (its pid is the id of both), has default
-// dispositions and an empty mask for all signals, and gets SIGKILL when the calling thread ends. Before any
-// step that may block, it closes all inherited descriptors, so that a worker that hangs holds none of the
-// warden's, and takes the name of its program.
+// Does not wait for exec, which may take long if the program is on a slow file system; ReadStartResult reads
+// the result of exec. The worker leads its own session and process group (its pid is the id of both), has
+// default signal dispositions and an empty signal mask, and gets SIGKILL when the calling thread ends. Before
+// any step that may block, the worker takes the name of its program and closes all inherited descriptors, so
+// that a worker that hangs holds none of the warden's.
 StartingWorker StartWorker(const WorkerCommand& command);
 
 enum class StartState { kPending, kRunning, kFailed };
 
-// The result of exec. kFailed sets `failure`; the process exits and must still be reaped. A worker killed
-// before exec counts as kRunning.
+// Returns the result of exec. With kFailed, `failure` is set; the process exits and must still be reaped. A
+// worker that was killed before exec counts as kRunning.
 StartState ReadStartResult(int exec_result, StartFailure& failure);
 
-// Why a worker could not be started, with a remedy. `error` is the errno of `stage`. Reads the file system to
-// distinguish causes that share an errno (a missing program, a missing interpreter).
+// Returns why a worker could not be started, with a remedy. `error` is the errno of `stage`. Checks the file
+// system to distinguish causes that share an errno, such as a missing program and a missing interpreter.
 //   Returns: kNotFound, kPermissionDenied, kInvalidArgument (the program or its arguments cannot run here),
 //            kResourceExhausted (processes, memory, descriptors), kCancelled (everything is being killed),
 //            kInternal otherwise.

@@ -26,8 +26,8 @@
 namespace ddprun {
 namespace {
 
-// For output and error files in flight after all writers have ended. Exceeded only if a file system hangs, or
-// if the console does not accept output and thereby holds back the output to a file.
+// Time limit for forwarding the remaining output and reading error files after all writers have ended.
+// Exceeded only if a file system hangs, or if a console that accepts no output also blocks output to a file.
 constexpr Duration kDrainLimit = seconds(2);
 
 // "after step 57 (epoch 2)"
@@ -37,7 +37,6 @@ std::string InWords(const proto::WorkerReport& report) {
   return progress;
 }
 
-// This machine's name as returned by gethostname; empty: none.
 std::string HostNameOfSystem() {
   char name[HOST_NAME_MAX + 1] = {};
   gethostname(name, HOST_NAME_MAX);
@@ -182,7 +181,7 @@ void LocalWorkers::StartWith(StartFiles& files) {
                           .stderr_fd = outputs_.back()->stderr_fd()});
     outputs_.back()->CloseChildEnds();
   }
-  oom_watch_.emplace();  // after the requests above, so that it does not delay them
+  oom_watch_.emplace();  // after the Spawn requests, so that it does not delay them
 }
 
 void LocalWorkers::CancelStart() {
@@ -200,7 +199,7 @@ void LocalWorkers::OnStarted(WardenClient::WorkerId id, pid_t pid) {
   const auto it = workers_.find(id);
   if (it == workers_.end()) return;
   it->second.pid = pid;
-  // The signal was sent before the pid was known here.
+  // If a signal was sent before the pid was known, Signal() could not log it.
   if (last_signal_sent_ && *last_signal_sent_ != SIGKILL) LogSent(*last_signal_sent_, pid);
   oom_watch_->Add(pid);
   watch_.Started(pid);
@@ -222,7 +221,7 @@ void LocalWorkers::OnSlowStart(WardenClient::WorkerId id, const LeftOver& proces
 void LocalWorkers::OnStuck(pid_t pid, const std::string& where) {
   const auto it =
       std::find_if(workers_.begin(), workers_.end(), [pid](const auto& w) { return w.second.pid == pid; });
-  // If it ends later, OnEnded ignores that.
+  // If the worker ends later, OnEnded ignores its end.
   if (it != workers_.end()) OnEnded(it->first, Stuck{where});
 }
 
@@ -316,7 +315,7 @@ void LocalWorkers::KillAll() {
       unkillable_.push_back(ToString(process));
       log_.Say(absl::StrCat("continuing although a process cannot be killed: ", ToString(process)));
     }
-    // The writers have ended: at most their last output is still in flight.
+    // All writers have ended; only their last output may still be in flight.
     killed_ = true;
     undrained_ = static_cast<int>(outputs_.size());
     for (const std::unique_ptr<WorkerOutput>& output : outputs_) {

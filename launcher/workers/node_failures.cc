@@ -35,18 +35,18 @@ std::string Tail(absl::string_view text) {
 // The error that the program itself reported, as one line; empty: none.
 std::string ExceptionOf(const FailureRecord& record) {
   if (!record.worker_error) {
-    // SIGKILL cannot be caught, so an exception in the last lines is unrelated.
+    // SIGKILL cannot be caught, so an exception in the last lines is not the cause.
     if (EndedBySignal(record.failure.exit, SIGKILL)) return "";
     return Line(ProgramError(record.failure.stderr_tail));
   }
   if (const std::string error = ProgramError(record.worker_error->text); !error.empty()) return Line(error);
-  // A message without a traceback.
+  // The text has no traceback: use its first line.
   const std::vector<std::string> lines =
       CleanLines(absl::string_view(record.worker_error->text).substr(0, 2 * kMaxLineBytes));
   return lines.empty() ? "" : Line(lines[0]);
 }
 
-// As sent to the coordinator.
+// Returns the failure in the form that is sent to the coordinator, with a shortened stderr tail.
 Failure ToSend(Failure failure) {
   failure.stderr_tail = Tail(failure.stderr_tail);
   return failure;

@@ -161,7 +161,7 @@ TEST_F(NodeFailuresTest, MarksAFailureThatFollowsAnother) {
   EXPECT_EQ(RootCause(failures_.records()), 1u);
 }
 
-// Rank 4 raises an exception and exits after 5 s; rank 5 crashes earlier, since its peer does not respond.
+// Rank 4 raises an exception but takes 5 s to exit; rank 5 crashes earlier because rank 4 does not respond.
 TEST_F(NodeFailuresTest, AWorkerThatTakesLongToExitIsTheRootCause) {
   const auto noticed = [](int ms) { return absl::FromUnixSeconds(1795248890) + absl::Milliseconds(ms); };
   failures_.Add({.local_rank = LocalRank(1),

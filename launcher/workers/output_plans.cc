@@ -10,8 +10,8 @@
 namespace ddprun {
 namespace {
 
-// Larger than the default of 64 KiB, for fewer context switches with a fast writer. An unprivileged user may
-// have 64 MiB in all; beyond that each new pipe, of other programs too, gets 8 KiB.
+// Larger than the default of 64 KiB, to reduce context switches with a fast writer. All pipes of an
+// unprivileged user share 64 MiB; beyond that, each new pipe, even in another program, gets only 8 KiB.
 constexpr int kPipeBytes = 256 << 10;
 constexpr int kMaxWorkersWithLargePipes = 32;
 

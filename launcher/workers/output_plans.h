@@ -1,4 +1,4 @@
-// How the output of the workers of one start is handled, by the configuration.
+// Derives from the configuration how the workers' output is handled in one start.
 #pragma once
 
 #include <memory>
@@ -17,10 +17,10 @@ namespace ddprun {
 
 class OutputPlans {
  public:
-  // Borrows `config` and `assignment`. `hostname`: for line prefixes.
+  // Borrows `config` and `assignment`. `hostname` is used in line prefixes.
   OutputPlans(const LaunchConfig& config, const Assignment& assignment, std::string hostname);
 
-  // `files` is left empty.
+  // Leaves `files` of the plan empty.
   WorkerOutput::Plan For(LocalRank local_rank) const;
 
  private:
@@ -32,21 +32,21 @@ class OutputPlans {
   int num_shown_ = 0;  // workers shown on the console
 };
 
-// The files of one start of the workers, created and opened before it.
+// The files of one start of the workers. They are created and opened before the workers start.
 struct StartFiles {
   // Input.
   int restart_count = 0;
   bool filters_stdout = false;
   bool filters_stderr = false;
-  std::vector<WorkerOutput::Plan> plans = {};  // by local rank; Open sets their `files`
+  std::vector<WorkerOutput::Plan> plans = {};  // by local rank; Open sets `files` of each
 
   // Output of Open.
   std::vector<WorkerOutput::Files> opened = {};  // by local rank
   std::unique_ptr<LogFile> filtered_stdout = {};
   std::unique_ptr<LogFile> filtered_stderr = {};
-  std::vector<absl::Status> problems = {};  // the start continues without these files
+  std::vector<absl::Status> problems = {};  // why files are missing; the start continues without them
 
-  // True: Open accesses the file system.
+  // True if Open will access the file system.
   bool NeedsDisk(const LogLayout& layout) const;
   // See LogLayout::NewAttempt. May block on the file system.
   void Open(LogLayout& layout);

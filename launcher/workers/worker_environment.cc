@@ -23,11 +23,11 @@ using EnvMap = std::map<std::string, std::string>;
 constexpr char kCudaDevices[] = "CUDA_VISIBLE_DEVICES";
 constexpr char kRocmDevices[] = "HIP_VISIBLE_DEVICES";
 
-// The devices of the workers, by local rank.
+// The devices visible to the workers.
 struct VisibleDevices {
-  std::string variable;              // lists them; ROCm's takes precedence if both are set
-  bool listed = false;               // false: all devices are visible, by number
-  std::vector<std::string> entries;  // numbers or UUIDs
+  std::string variable;              // the variable that lists them; ROCm's takes precedence if both are set
+  bool listed = false;               // false: the variable is not set, so all devices are visible, by number
+  std::vector<std::string> entries;  // numbers or UUIDs, by local rank
 };
 
 VisibleDevices DevicesOf(const EnvMap& base) {
@@ -86,20 +86,21 @@ absl::Status CheckVirtualDevices(const EnvVars& base, const LaunchConfig& config
 EnvVars WorkerEnvironment(const EnvVars& base, const LaunchConfig& config, const Assignment& assignment,
                           LocalRank local_rank, const WorkerPlaces& places) {
   EnvMap vars(base.begin(), base.end());
-  // Set by an outer job, if this one was started inside it.
+  // These may be inherited from an outer job, if this job was started inside it.
   for (const char* const name :
        {"DDPRUN_LOCAL_RANK", "DDPRUN_AGENT_SOCKET", "DDPRUN_NODE_ADDR", "DDPRUN_LEASE_MS"})
     vars.erase(name);
   if (LimitsOmpThreads(base, config)) vars.insert_or_assign("OMP_NUM_THREADS", std::string("1"));
-  // With this, NCCL returns an error to a rank whose peer has died, instead of blocking forever. PyTorch up
-  // to 2.1 reads the second name. Both have no effect on a worker without NCCL.
+  // With this, a rank whose peer has died gets an error from NCCL instead of blocking forever. PyTorch up to
+  // 2.1 reads the second name. Neither variable affects a worker that does not use NCCL.
   vars.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   vars.emplace("NCCL_ASYNC_ERROR_HANDLING", "1");
-  // By default Gloo publishes the address of the host's name, a loopback address on many hosts.
+  // By default, Gloo publishes the address that the host name resolves to; on many hosts this is a loopback
+  // address.
   if (config.max_nodes > 1 && !places.network.interface.empty()) {
     vars.emplace("GLOO_SOCKET_IFNAME", places.network.interface);
   }
-  // For PyTorch's launchers inside a worker, as in torchrun.
+  // Read by PyTorch launchers that run inside a worker; torchrun sets it, too.
   vars["TORCHELASTIC_SIGNALS_TO_HANDLE"] = NamesOf(config.signals_to_handle);
   if (!places.timer_file.empty()) vars["TORCHELASTIC_TIMER_FILE"] = places.timer_file;
   if (config.virtual_local_rank) NarrowToDevice(vars, local_rank);

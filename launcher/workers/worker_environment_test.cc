@@ -23,7 +23,7 @@ LaunchConfig Config(int nproc) {
   return config;
 }
 
-// The environment of this worker; local rank 0 has rank 2.
+// The environment of the worker `local_rank`; local rank 0 has rank 2.
 EnvMap Make(const EnvVars& base, const LaunchConfig& config, int local_rank = 1) {
   const Assignment assignment{.round = Round(4),
                               .group_rank = GroupRank(1),
@@ -63,7 +63,7 @@ TEST(WorkerEnvironmentTest, DecodesToTheAssignmentOfTheWorker) {
   EXPECT_EQ(vars.at("PATH"), "/bin");
 }
 
-// All of torchrun's variables, and ours: scripts may depend on the presence or absence of a variable.
+// Checks the full set of variables, torchrun's and ours: scripts may depend on whether a variable is set.
 TEST(WorkerEnvironmentTest, SetsExactlyTheDocumentedVariables) {
   EXPECT_EQ(Make({}, Config(2)), (EnvMap{{"LOCAL_RANK", "1"},
                                          {"RANK", "3"},
@@ -159,7 +159,7 @@ class VirtualLocalRankTest : public testing::Test {
 TEST_F(VirtualLocalRankTest, EachWorkerSeesItsOwnDeviceAsTheFirst) {
   const struct {
     EnvVars base;
-    EnvMap want;  // of local rank 1
+    EnvMap want;  // for local rank 1
   } kCases[] = {
       {{}, {{"CUDA_VISIBLE_DEVICES", "1"}}},
       {{{"CUDA_VISIBLE_DEVICES", "6,3,1"}}, {{"CUDA_VISIBLE_DEVICES", "3"}}},

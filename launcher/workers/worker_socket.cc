@@ -32,7 +32,8 @@ constexpr size_t kMostPeers = 1024;
 struct Peer {
   Peer(boost::asio::io_context& io, int fd) : descriptor(io, fd) {}
 
-  // Does not block. If the buffer is full, the worker has unread requests, and its next report asks again.
+  // Does not block. If the buffer is full, the worker has unread requests, and the request is sent again at
+  // its next report.
   void Ask(uint64_t number, const std::string& request) {
     if (asked >= number) return;
     if (send(descriptor.native_handle(), request.data(), request.size(), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) {
@@ -45,7 +46,7 @@ struct Peer {
   bool reported = false;  // a valid report has arrived
 };
 
-// A quarter of the limit of descriptors, so that this socket does not prevent workers from being started.
+// A quarter of the descriptor limit, so that enough descriptors remain for starting workers.
 size_t MostPeers() {
   rlimit files = {};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return kMostPeers;
@@ -87,12 +88,12 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
 
   void AddPeer(std::shared_ptr<Peer> newcomer) {
     std::erase_if(peers, [](const std::weak_ptr<Peer>& p) { return p.expired(); });
-    if (peers.size() >= most_peers && !MakeRoom()) return;  // the destructor closes it
+    if (peers.size() >= most_peers && !MakeRoom()) return;  // ~Peer closes the connection
     peers.push_back(newcomer);
     Read(shared_from_this(), std::move(newcomer));
   }
 
-  // Closes the oldest connection that has not reported. False: there is none.
+  // Closes the oldest connection that has not sent a report. Returns false if there is none.
   bool MakeRoom() {
     if (on_full && !std::exchange(reported_full, true)) {
       on_full(absl::StrCat(
@@ -110,7 +111,7 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
     return true;
   }
 
-  // No descriptors are left. Pending connections keep the socket readable, so accept again after a pause.
+  // No descriptors are left. Pending connections keep the socket readable, so pause before the next accept.
   void AcceptLater() {
     pause.expires_after(kAcceptPause);
     pause.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
@@ -139,7 +140,7 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
 
   boost::asio::io_context& io;
   Descriptor listener;
-  boost::asio::steady_timer pause;  // before the next connection is accepted
+  boost::asio::steady_timer pause;  // delay before the next accept
   std::string name;
   bool closed = false;
   const std::function<void(const proto::WorkerReport&)> on_report;
@@ -147,11 +148,11 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
   const size_t most_peers = MostPeers();
   bool reported_full = false;
   std::map<LocalRank, proto::WorkerReport> last;
-  std::vector<std::weak_ptr<Peer>> peers;  // the oldest first; owned by the handlers of their reads
+  std::vector<std::weak_ptr<Peer>> peers;  // oldest first; each is owned by its read handler
 
-  uint64_t requests = 0;  // number of requests made; the last one:
-  std::string request;
-  Round asked_round{-1};
+  uint64_t requests = 0;  // number of AskForSnapshot calls
+  std::string request;    // the last request, encoded
+  Round asked_round{-1};  // the round of the last request
 };
 
 WorkerSocket::WorkerSocket(std::shared_ptr<State> state) : state_(std::move(state)) {}
@@ -167,7 +168,7 @@ absl::StatusOr<std::unique_ptr<WorkerSocket>> WorkerSocket::Open(
   if (fd < 0) return failed("open");
   auto state = std::make_shared<State>(io, std::move(on_report), std::move(on_full));
   state->listener.assign(fd);
-  // Without a name, the kernel chooses a free abstract one.
+  // Binding without a name lets the kernel choose a free abstract one.
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   socklen_t size = sizeof address.sun_family;

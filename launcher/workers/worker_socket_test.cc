@@ -38,7 +38,7 @@ class WorkerSocketTest : public ::testing::Test {
     report.set_step(step);
     return report.SerializeAsString();
   }
-  // Runs the loop until the report with this step has arrived, for at most 10 s.
+  // Runs the event loop until the report with this step has arrived, for at most 10 s.
   void RunUntilStep(int round, int local_rank, int step) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (std::chrono::steady_clock::now() < end) {
@@ -85,7 +85,7 @@ TEST_F(WorkerSocketTest, ReturnsTheSlowestReportAndTheFurthestStep) {
   EXPECT_FALSE(socket_->Slowest(Round(2)).has_value());
   EXPECT_EQ(socket_->FurthestStep(Round(2)), 0);
   const int fd = Connect();
-  Send(fd, Report(1, 2, 3));  // of an old round
+  Send(fd, Report(1, 2, 3));  // from an old round
   Send(fd, Report(2, 0, 12));
   Send(fd, Report(2, 1, 11));
   RunUntilStep(2, 1, 11);
@@ -145,7 +145,7 @@ TEST_F(WorkerSocketTest, AcceptsConnectionsAfterDescriptorsAreFreed) {
   const rlimit none{.rlim_cur = static_cast<rlim_t>(worker) + 1, .rlim_max = before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   std::vector<int> taken;
-  for (int fd; (fd = dup(worker)) >= 0;) taken.push_back(fd);  // the free ones below the limit
+  for (int fd; (fd = dup(worker)) >= 0;) taken.push_back(fd);  // uses up all free descriptors
   io_.restart();
   io_.poll();  // returns: accept is not retried in a busy loop
   Send(worker, Report(3, 1, 5));
@@ -156,7 +156,8 @@ TEST_F(WorkerSocketTest, AcceptsConnectionsAfterDescriptorsAreFreed) {
   close(worker);
 }
 
-// A process with `count` connections that sends no reports. The constructor returns when all are connected.
+// A process that opens `count` connections and sends no reports. The constructor returns once all are
+// connected.
 class Crowd {
  public:
   Crowd(const std::string& name, int count) {

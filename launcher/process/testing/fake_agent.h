@@ -1,5 +1,5 @@
-// An agent with a real warden, and checks of processes that are independent of the code under test: the
-// workers of each agent carry a mark in their environment, by which all their processes are found in /proc.
+// An agent with a real warden, and checks of processes that are independent of the code under test: each
+// agent's workers have a mark in their environment, by which the checks find all their processes in /proc.
 #pragma once
 
 #include <dirent.h>
@@ -52,8 +52,8 @@ inline std::vector<pid_t> Marked(const std::string& mark) {
   return found;
 }
 
-// True if at least `count` processes with `mark` appear within kPatience. A process in the middle of exec
-// shows no environment.
+// Returns true once at least `count` processes with `mark` exist; false after kPatience. Waits because a
+// process in the middle of exec shows no environment.
 inline bool AwaitMarked(const std::string& mark, size_t count) {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (Marked(mark).size() < count) {
@@ -93,7 +93,7 @@ inline Pipe MakePipe() {
 // An agent with its warden, in this process.
 class FakeAgent {
  public:
-  // `say` is called at once with a line for each call of `ended` and `fenced`.
+  // `say` receives a line for each call of `ended` and `fenced`.
   explicit FakeAgent(std::function<void(const std::string&)> say = {}) : say_(std::move(say)) {
     client_.emplace(io_, StartWarden(), Handlers());
   }
@@ -111,7 +111,7 @@ class FakeAgent {
   }
   SpawnCommand Shell(std::string script) { return Command({"/bin/sh", "-c", std::move(script)}); }
 
-  // True if `done` became true within kPatience.
+  // Runs the io_context until `done` returns true, for at most kPatience. Returns the last result of `done`.
   bool RunUntil(const std::function<bool()>& done) {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (!done() && std::chrono::steady_clock::now() < deadline) {
@@ -129,7 +129,7 @@ class FakeAgent {
     client().Spawn(id, command);
     return RunToEnd(id);
   }
-  // Spawns `script`, which must print a line "ready", and waits for that.
+  // Spawns `script`, which must print the line "ready", and waits for that line.
   uint64_t StartAndWaitReady(const std::string& script) {
     Pipe out = MakePipe();
     SpawnCommand command = Shell(script);
@@ -153,7 +153,7 @@ class FakeAgent {
 
   std::map<uint64_t, pid_t> started;
   std::map<uint64_t, ExitInfo> ended;
-  std::vector<uint64_t> order;  // of the calls of `ended`
+  std::vector<uint64_t> order;  // order in which `ended` was called
   std::map<uint64_t, ResourceUse> use;
   std::map<uint64_t, LeftOver> slow;
   std::vector<absl::Status> lost;
@@ -207,8 +207,8 @@ inline pid_t WardenOf(FakeAgent& agent) {
   return std::atoi(fields[2].c_str());
 }
 
-// A worker that ignores SIGTERM. It starts a child, and two orphans in sessions of their own, of which one
-// ignores SIGTERM, too.
+// A worker that ignores SIGTERM. It starts a child and two orphans in their own sessions, one of which also
+// ignores SIGTERM.
 inline constexpr char kHardToKill[] =
     "trap '' TERM HUP INT\n"
     "(setsid sh -c 'trap \"\" TERM HUP; echo one; while :; do sleep 1000; done' &)\n"

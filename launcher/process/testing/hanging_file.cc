@@ -80,7 +80,7 @@ class Server {
       case FUSE_FORGET:
       case FUSE_BATCH_FORGET:
       case FUSE_INTERRUPT:
-        return;  // need no answer
+        return;  // these need no answer
       default:
         return Refuse(in, ENOSYS);
     }
@@ -111,7 +111,7 @@ class Server {
   const UniqueFd hung_;
 };
 
-// Runs in its own process, which briefly outlives a test that is killed.
+// Runs in its own process. If the test is killed, this process outlives it briefly.
 [[noreturn]] void Serve(UniqueFd fuse, UniqueFd life, UniqueFd hung, const std::string& mount_point) {
   setsid();
   sigset_t all;

@@ -1,5 +1,5 @@
-// A file that makes processes unkillable: open() blocks forever in uninterruptible sleep (state D), as on a
-// network file system whose server is down. A FUSE file system whose server never answers the request.
+// A file that makes processes unkillable: open() blocks in uninterruptible sleep (state D), as on a network
+// file system whose server is down. Implemented as a FUSE file system whose server never answers an open.
 #pragma once
 
 #include <sys/types.h>
@@ -13,13 +13,14 @@
 
 namespace ddprun {
 
-// Released and unmounted by the destructor, or when this process ends by any cause. Visible only to this
-// process and those that it starts afterwards (UseOwnMounts).
-//   Create it before a FakeAgent or any other owner of this process's children, which would kill its server.
+// Released and unmounted by the destructor, or when this process ends for any reason. Visible only to this
+// process and the processes that it starts after Create (see UseOwnMounts).
+//   Create it before a FakeAgent or any other object that kills this process's children: its server is a
+//   child of this process, and such an object spares only older children.
 class HangingFile {
  public:
-  // Below `dir`, which must exist.
-  //   Errors: why this machine does not allow it, for GTEST_SKIP; usually, this process is not root.
+  // Creates the file below `dir`, which must exist.
+  //   Errors: why this machine does not allow it, for GTEST_SKIP; usually because this process is not root.
   static absl::StatusOr<std::unique_ptr<HangingFile>> Create(const std::string& dir);
 
   HangingFile(const HangingFile&) = delete;
@@ -28,11 +29,11 @@ class HangingFile {
 
   const std::string& path() const { return path_; }
 
-  // Waits for one more process to hang than earlier calls have reported. False: none within `limit`.
+  // Waits until a process hangs that no earlier call has reported. Returns false if none does within `limit`.
   bool AwaitOneThatHangs(Duration limit);
 
-  // Unblocks all of them: those that were killed end, the others get an error from open(). The file does not
-  // exist afterwards.
+  // Unblocks all hanging processes: those that were killed end; in the others, open() fails. Also removes
+  // the file.
   void Release();
 
  private:

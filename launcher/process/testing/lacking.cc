@@ -75,7 +75,7 @@ absl::Status RefuseCallsAfter(int last) {
 
 absl::Status UnmountProc() {
   RETURN_IF_ERROR(UseOwnMounts());
-  // It may be mounted more than once, with other file systems mounted below it.
+  // /proc may be mounted more than once, and other file systems may be mounted below it.
   int unmounted = 0;
   while (umount2("/proc", MNT_DETACH) == 0) ++unmounted;
   return unmounted > 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, "cannot unmount /proc");

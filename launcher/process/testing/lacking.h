@@ -1,5 +1,5 @@
-// Removes what older kernels and containers do not provide: system calls, /proc. This cannot be undone and
-// applies to this process and to all processes that it starts afterwards.
+// Removes system calls and /proc, which older kernels and some containers lack. This cannot be undone, and it
+// applies to this process and to all processes that it starts later.
 #pragma once
 
 #include <functional>
@@ -10,12 +10,13 @@
 
 namespace ddprun {
 
-// The numbers of the system calls with these names. Aborts on a name that is not in its table.
+// Returns the numbers of the system calls with these names. Aborts if a name is not in its table.
 std::vector<int> CallNumbers(const std::vector<std::string>& names);
 
-// These system calls fail with `error` (errno), in this thread and in what it starts.
+// Makes these system calls fail with `error` (errno), in this thread and in all threads and processes that it
+// starts.
 absl::Status RefuseCalls(const std::vector<int>& calls, int error);
-// All system calls with greater numbers fail with ENOSYS, as in an older kernel.
+// Makes all system calls with numbers greater than `last` fail with ENOSYS, as in an older kernel.
 absl::Status RefuseCallsAfter(int last);
 
 // Unmounts /proc. Needs root.

@@ -1,5 +1,6 @@
-// start_lacking WHAT PROGRAM...: runs PROGRAM where something is missing (lacking.h). WHAT is "proc",
-// "after=N" (the system calls with greater numbers), or "CALL,CALL..." (those calls, refused with EPERM).
+// start_lacking WHAT PROGRAM...: runs PROGRAM without /proc or some system calls (see lacking.h). WHAT is
+// "proc", "after=N" (no system calls with numbers greater than N), or "CALL,CALL..." (these system calls fail
+// with EPERM).
 #include <unistd.h>
 
 #include <cerrno>
