@@ -9,9 +9,9 @@
 namespace ddprun {
 namespace {
 
-using Buffer = std::unique_ptr<char[]>;  // of Chunk::kMaxBytes
+using Buffer = std::unique_ptr<char[]>;  // of size Chunk::kMaxBytes
 
-// A smaller chunk is copied into a buffer of its size if it is kept.
+// A kept chunk smaller than this is copied into a buffer of exactly its size.
 constexpr size_t kCopiedBytes = 64 << 10;
 constexpr size_t kMaxSpares = 4;
 

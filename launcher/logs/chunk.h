@@ -22,10 +22,10 @@ struct Chunk {
   static Chunk CopyOf(absl::string_view bytes);
 };
 
-// Reads once into `chunk`. Returns as read(2).
-//   kept: the chunk lives beyond the next read; a small one then gets a buffer of its own size.
+// Reads once into `chunk`. Returns the same value as read(2).
+//   kept: the chunk outlives the next read, so a small one gets a buffer of exactly its size.
 ssize_t ReadChunk(int fd, Chunk& chunk, bool kept);
-// Frees `chunk`. Keeps a few full-size buffers for later reads of this thread.
+// Frees `chunk`, but keeps a few full-size buffers for later reads in this thread.
 void Recycle(Chunk chunk);
 
 }  // namespace ddprun

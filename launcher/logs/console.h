@@ -1,4 +1,4 @@
-// The agent's stdout and stderr, and the workers' output that is still in flight to them.
+// The agent's stdout and stderr, and the workers' output that has not yet been written to them.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -21,7 +21,7 @@ namespace ddprun {
 //   Threads: the io_context's.
 class Console {
  public:
-  // `warn` receives each output problem once; output problems have no other effect on the job. The
+  // `warn` is called once for each output problem; output problems have no other effect on the job. The
   // descriptors are borrowed for the lifetime of this object.
   Console(boost::asio::io_context& io, std::function<void(const absl::Status&)> warn, int stdout_fd = 1,
           int stderr_fd = 2);
@@ -32,20 +32,21 @@ class Console {
   const std::function<void(const absl::Status&)>& warn() const { return warn_; }
   int stdout_fd() const { return stdout_fd_; }
   int stderr_fd() const { return stderr_fd_; }
-  // True for terminals and for devices such as /dev/null. Workers may write to them directly: lines need not
-  // be kept whole there.
+  // True if stdout is a terminal or another device, such as /dev/null. Workers may write to it directly:
+  // lines on a device need not be kept whole.
   bool stdout_is_device() const { return stdout_is_device_; }
   bool stderr_is_terminal() const { return stderr_is_terminal_; }
-  // True if both are the same file, pipe or socket, as after `> log 2>&1`. Then out() and err() are the same.
+  // True if stdout and stderr are the same file, pipe or socket, as after `> log 2>&1`. Then out() and err()
+  // return the same sink.
   bool is_one() const { return !out_; }
   OutputSink& out() { return out_ ? *out_ : err_; }
   OutputSink& err() { return err_; }
 
-  // Owns a stream whose worker has ended until all its output is shown.
+  // Takes a stream whose worker has ended, and keeps it until all its output is shown.
   void FinishShowing(std::unique_ptr<WorkerStream> stream);
 
-  // Calls `done` once, on the io_context, when all output of workers is written or the readers have read
-  // nothing for `limit`. At most one Flush at a time.
+  // Calls `done` once, on the io_context, when all worker output is written, or when the readers have read
+  // nothing for `limit`. At most one Flush may be pending.
   void Flush(Duration limit, std::function<void()> done);
 
  private:

@@ -16,8 +16,8 @@
 
 namespace ddprun {
 
-// One object for each file system that may stall independently: a file system that does not answer delays
-// only the work queued here. The thread starts with the first job.
+// Use one object for each file system that may stall independently: one that does not respond delays only
+// the jobs of its own object. The thread starts with the first job.
 //   Order:   jobs run one at a time, in the order of Do. Each `done` is called after its job, in that order.
 //   Threads: the io_context's. `done` and all waiters are called on it, never from within a call; they must
 //            not destroy this object.
@@ -25,8 +25,8 @@ class DiskThread {
  public:
   using Work = absl::AnyInvocable<void()>;
 
-  // Memory that unfinished jobs may hold before full() is true. kMovingBytes, which fits the processor's
-  // caches, applies while a job finishes at least every kStall; kMaxBytes when the disk stalls.
+  // Memory that unfinished jobs may hold before full() is true. The limit is kMovingBytes, which fits into
+  // the processor's caches, while a job finishes at least every kStall, and kMaxBytes while the disk stalls.
   static constexpr size_t kMovingBytes = 1 << 20;
   static constexpr size_t kMaxBytes = 32 << 20;
   static constexpr Duration kStall = milliseconds(20);
@@ -34,23 +34,23 @@ class DiskThread {
   explicit DiskThread(boost::asio::io_context& io);
   DiskThread(const DiskThread&) = delete;
   DiskThread& operator=(const DiskThread&) = delete;
-  // Drops jobs that have not begun. Does not wait for the thread: a running job continues afterwards.
+  // Drops jobs that have not begun. Does not wait for the thread: a job that is running continues.
   ~DiskThread();
 
   // Runs `work` in the thread, or within this call if the system cannot create a thread.
-  //   work:  owns all data that it uses, since it may outlive this object. Destroyed in the thread.
-  //   bytes: memory that `work` holds.
+  //   work:  must own all data that it uses, since it may outlive this object; destroyed in the thread.
+  //   bytes: size of the memory that `work` holds.
   void Do(Work work, Work done = nullptr, size_t bytes = 0);
 
-  // Memory of unfinished jobs.
+  // Size of the memory that unfinished jobs hold.
   size_t bytes() const { return bytes_; }
   bool full() const { return bytes_ >= (stalled_ ? kMaxBytes : kMovingBytes); }
   bool idle() const { return unfinished_ == 0; }
   // Calls `ready` once, when full() is false.
   void WhenRoom(std::function<void()> ready);
 
-  // Calls `done` with true when all jobs are finished, or with false when none has finished for `limit`. At
-  // most one Finish at a time.
+  // Calls `done` with true when all jobs are finished, or with false when no job has finished for `limit`. At
+  // most one Finish may be pending.
   void Finish(Duration limit, std::function<void(bool)> done);
 
  private:
@@ -71,7 +71,7 @@ class DiskThread {
   bool awaiting_bell_ = false;
   size_t bytes_ = 0;
   size_t unfinished_ = 0;
-  int64_t finished_ = 0;  // number of jobs
+  int64_t finished_ = 0;  // number of finished jobs
   std::vector<std::function<void()>> room_waiters_;
   bool stalled_ = false;
   bool watching_ = false;  // stall_ is pending

@@ -27,7 +27,7 @@ class DiskThreadTest : public testing::Test {
     }
     return done();
   }
-  // Blocks `disk` until Thaw, as a stalled disk does.
+  // Blocks `disk` until Thaw is called, like a stalled file system.
   void Freeze(DiskThread& disk, size_t bytes = 0) {
     disk.Do([thawed = thawed_] { thawed.wait(); }, nullptr, bytes);
   }

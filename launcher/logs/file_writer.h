@@ -1,4 +1,4 @@
-// Blocking writer of a file that handles full disks.
+// Writes a file with blocking calls, and handles full disks.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +11,25 @@
 
 namespace ddprun {
 
-//   Errors: TakeProblem returns the first one. While the disk is full, what does not fit is dropped; once
-//           there is room again, a line in the file states how much is missing. After any other error all
-//           output is dropped.
+//   Errors: TakeProblem returns the first one. While the disk is full, bytes that do not fit are dropped;
+//           once there is room again, a line in the file (the gap line) states how many are missing. After
+//           any other error, all output is dropped.
 class FileWriter {
  public:
-  // Upper bound on the size of the line about missing bytes.
+  // Maximum size of a gap line.
   static constexpr int64_t kGapLineBytes = 96;
 
-  // `name` identifies the file in messages: "stderr".
+  // `name` identifies the file in messages, for example "stderr".
   FileWriter(UniqueFd fd, std::string name) : fd_(std::move(fd)), name_(std::move(name)) {}
 
-  // Returns how many of `bytes`, from the first one on, were written.
+  // Returns the number of bytes, from the beginning of `bytes`, that were written.
   size_t Write(absl::string_view bytes);
 
-  // Continues in another file, which also gets the line about missing bytes.
+  // Continues in another file. A pending gap line is also written there.
   void SwitchTo(UniqueFd fd);
 
   int fd() const { return fd_.get(); }
-  // Bytes written to this file, including lines about missing bytes.
+  // Bytes written to this file, including gap lines.
   int64_t size() const { return size_; }
   // No bytes are missing.
   bool complete() const { return !failed_ && missing_ == 0; }

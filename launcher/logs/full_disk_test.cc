@@ -1,4 +1,4 @@
-// Logs on a full disk: a small tmpfs in the test's own mount namespace.
+// Tests logs on a full disk, which is a small tmpfs in the test's own mount namespace.
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@ std::string Contents(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The worker's output on each of its streams.
+// The output that the worker prints to each of its streams.
 std::string AllLines() {
   std::string text;
   for (int i = 0; i < kLines; ++i) absl::StrAppend(&text, "a line of some length, number ", i, "\n");
@@ -75,7 +75,7 @@ class FullDiskTest : public testing::Test {
     EXPECT_EQ(rmdir(disk_.c_str()), 0);
   }
 
-  // Fills the disk except for `left` bytes.
+  // Fills the disk until only `left` bytes are free.
   void Fill(off_t left) {
     const UniqueFd file(open(Filler().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
     const std::string block(4096, 'x');
@@ -138,7 +138,7 @@ class FullDiskTest : public testing::Test {
     console_->Flush(kPatience, [&] { flushed = true; });
     return RunUntil([&] { return flushed; });
   }
-  // The console's output. It goes to files on another file system.
+  // The console's output, which is written to files on another file system.
   std::string Shown(int stream) const { return Contents(shown_[stream]); }
 
   std::string disk_;

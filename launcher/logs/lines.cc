@@ -36,7 +36,7 @@ void LinePrefixer::Feed(absl::string_view bytes, std::string& lines) {
       lines += partial_;
       partial_.clear();
     }
-    // Without an end the line is longer than kMaxLine and continues in the next one.
+    // If there is no line end, the line is longer than kMaxLine and is continued as a new line.
     const char end = bytes[size];
     const bool ended = end == '\n' || end == '\r';
     lines.append(bytes.data(), size);
@@ -74,7 +74,7 @@ size_t EndOfLastLine(absl::string_view bytes) {
 
 absl::string_view LineHolder::Pass(absl::string_view bytes, std::string& held) {
   held.clear();
-  // A "\r" that was held back ended a line, since no "\n" follows.
+  // If "\r" was held back and no "\n" follows, the "\r" ended a line.
   if (!partial_.empty() && partial_.back() == '\r' && !bytes.empty() && bytes[0] != '\n') held.swap(partial_);
   size_t end = EndOfLastLine(bytes);
   if (partial_.size() + bytes.size() - end > kMaxLine) end = bytes.size();

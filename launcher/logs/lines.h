@@ -1,4 +1,4 @@
-// Splits streams that arrive in pieces into whole lines.
+// Splits streams, which arrive in pieces, into whole lines.
 #pragma once
 
 #include <cstddef>
@@ -29,12 +29,13 @@ class LinePrefixer {
   size_t prefix_size() const { return prefix_.size(); }
 
  private:
-  // The number of bytes that continue the current line, up to its end or to kMaxLine; npos: it is incomplete.
+  // The number of bytes that continue the current line, up to its end or kMaxLine; npos: the line is still
+  // incomplete.
   size_t RestOfLine(absl::string_view bytes, bool has_returns) const;
 
   const std::string prefix_;
   std::string partial_;
-  bool after_return_ = false;  // the last byte was "\r": a following "\n" belongs to the same line end
+  bool after_return_ = false;  // the last byte was "\r"; if "\n" is next, it belongs to the same line end
 };
 
 // The variables of a line prefix.
@@ -42,7 +43,7 @@ struct LineOrigin {
   std::string role;
   LocalRank local_rank;
   Rank rank;
-  std::string hostname;  // as from gethostname
+  std::string hostname;  // as returned by gethostname
 };
 
 // Returns the prefix of a worker's lines on the console: `prefix_template` with role_name, local_rank, rank
@@ -54,19 +55,19 @@ std::string FormatPrefix(absl::string_view prefix_template, const LineOrigin& or
 // may be the first half of "\r\n".
 size_t EndOfLastLine(absl::string_view bytes);
 
-// Delays an incomplete last line of a stream and passes all bytes unchanged. A line ends with "\n", "\r\n" or
-// "\r", so that each step of a progress bar is a line.
+// Holds back the incomplete last line of a stream; passes all bytes unchanged. A line ends with "\n",
+// "\r\n" or "\r", so that each step of a progress bar is a line.
 class LineHolder {
  public:
   // A longer line is not held back.
   static constexpr size_t kMaxLine = 4 << 20;
 
-  // Passes whole lines and holds back the rest. The output is `held`, the bytes held back earlier, followed
-  // by the result, a prefix of `bytes`.
+  // Passes whole lines and holds back the rest. The output is `held` followed by the return value: `held` is
+  // set to bytes that were held back earlier, and the return value is a prefix of `bytes`.
   absl::string_view Pass(absl::string_view bytes, std::string& held);
-  // As Pass, but appends the output to `lines`.
+  // Like Pass, but appends the output to `lines`.
   void Feed(absl::string_view bytes, std::string& lines);
-  // Appends the bytes that are held back.
+  // Appends the bytes that are held back to `lines`.
   void Finish(std::string& lines);
 
   bool holds() const { return !partial_.empty(); }

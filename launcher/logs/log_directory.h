@@ -1,4 +1,4 @@
-// The log directory of a run, and the thread for its file system, which may not answer.
+// The log directory of a run, and the thread for its file system, which may not respond.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -18,18 +18,19 @@
 
 namespace ddprun {
 
-//   Order:   callbacks run once, on `io`; those of a cancelled call or of a destroyed LogDirectory never run.
-//   Threads: the thread of `io`.
+//   Order:   each callback runs once, on `io`, but never after its call was cancelled or the LogDirectory was
+//            destroyed.
+//   Threads: the thread that runs `io`.
 class LogDirectory {
  public:
-  // Begins to create the directory of config->log_dir and the directories of the first start. `config` and
-  // `log` are borrowed. A wait of more than 5 s for the file system is logged.
+  // Begins to create the run's directory (see config->log_dir) and the directories for the first start.
+  // `config` and `log` are borrowed. If the file system takes more than 5 s, this is logged.
   LogDirectory(boost::asio::io_context& io, const LaunchConfig* config, AgentLog* log);
   LogDirectory(const LogDirectory&) = delete;
   LogDirectory& operator=(const LogDirectory&) = delete;
 
-  // Calls `done` when the directory exists. The status is also OK, without log files, if --log-dir is not
-  // given and the temporary directory cannot be used, as on a read-only file system.
+  // Calls `done` with OK when the directory exists. If --log-dir is not given and the temporary directory
+  // cannot be used, as on a read-only file system, the status is also OK, and there are no log files.
   void WhenOpen(std::function<void(const absl::Status&)> done);
 
   // Opens the files of a start. `done` may be called from within this call.
@@ -40,11 +41,11 @@ class LogDirectory {
   // See LogLayout::AttemptDir. REQUIRES: WhenOpen has returned OK.
   std::string AttemptDir(int restart_count) const { return layout_->AttemptDir(restart_count); }
 
-  // Runs other work on this file system.
+  // The thread for other work on this file system.
   DiskThread& disk() { return disk_; }
 
   // Must be the last call. Removes the empty directories that this object created. Calls `done` when all work
-  // on the file system is finished, or after `limit` without progress, which is logged.
+  // on the file system is finished. If there is no progress for `limit`, logs this and calls `done`.
   void Flush(Duration limit, std::function<void()> done);
 
  private:
@@ -54,7 +55,7 @@ class LogDirectory {
   };
 
   void OnMade();
-  // Logs `consequence`, and that the file system does not answer, unless patience_ is cancelled within 5 s.
+  // Unless patience_ is cancelled within 5 s, logs that the file system does not respond, with `consequence`.
   void LogIfSlow(const std::string& consequence);
   std::string Name() const;  // "the log directory X"
 
@@ -63,13 +64,13 @@ class LogDirectory {
   AgentLog& log_;
   DiskThread disk_;
   boost::asio::steady_timer patience_;
-  // Written by the job that creates the directory; read on `io` after OnMade.
+  // Written by the job that creates the directory; read on `io` once that job is done.
   const std::shared_ptr<Made> made_ = std::make_shared<Made>();
   bool is_made_ = false;
   bool flushed_ = false;  // Flush was called
   std::function<void(const absl::Status&)> when_open_;
-  std::shared_ptr<LogLayout> layout_;  // null before OnMade; used by jobs, and here while none is queued
-  int opening_ = 0;                    // number of the last call of OpenFiles or CancelOpenFiles
+  std::shared_ptr<LogLayout> layout_;  // null before OnMade; used by jobs, and on `io` while no job is queued
+  int opening_ = 0;                    // number of calls to OpenFiles and CancelOpenFiles
   Alive alive_;
 };
 

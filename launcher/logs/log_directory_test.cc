@@ -141,7 +141,7 @@ TEST_F(LogDirectoryTest, ACancelledStartGetsNoFiles) {
   Flush();
 }
 
-// As when the launcher exits before it creates an agent.
+// This happens when the launcher exits before it creates an agent.
 TEST_F(LogDirectoryTest, FlushBeforeItIsOpenLeavesNothing) {
   Make();
   Flush();

@@ -70,7 +70,7 @@ int64_t LogFile::room() const {
 }
 
 void LogFile::Rotate() {
-  // A line that fills the whole file is cut.
+  // If one line fills the whole file, the line is split.
   std::string line(line_begin_ == 0 ? 0 : static_cast<size_t>(writer_.size() - line_begin_), '\0');
   const auto fail = [&](const char* what) {
     writer_.Fail(
@@ -95,7 +95,7 @@ ssize_t LogFile::Read(int64_t offset, char* buffer, size_t num_bytes) const {
 
 namespace {
 
-// Approximate overhead of a job.
+// Approximate memory overhead of a job.
 constexpr size_t kJobBytes = 512;
 
 struct Result {
@@ -128,7 +128,7 @@ QueuedLog::QueuedLog(DiskThread* disk, std::unique_ptr<LogFile> file,
                      std::function<void(const absl::Status&)> warn)
     : disk_(*disk), warn_(std::move(warn)), file_(std::move(file)), room_(file_->room()) {}
 
-// Closes the file in the thread, since close may block.
+// Closes the file in the DiskThread, since close() may block.
 QueuedLog::~QueuedLog() {
   alive_.End();
   disk_.Do([file = std::move(file_)]() mutable { file.reset(); });

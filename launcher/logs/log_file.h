@@ -20,10 +20,10 @@
 
 namespace ddprun {
 
-// With a limit there are two files: `path` with the newest bytes and `path`.1 with those before them. When
-// `path` reaches half the limit it is renamed to `path`.1, which is replaced. So at most `max_bytes` are on
-// disk, and at least the newest half of that. Each file begins and ends with a whole line, except for a line
-// longer than half the limit.
+// With a limit there are two files: `path` has the newest bytes, and `path`.1 has the bytes before them. When
+// `path` reaches half the limit, it is renamed to `path`.1, replacing the old one. So the disk holds at most
+// `max_bytes`, and always the newest half of that. Each file begins and ends with a whole line, unless a line
+// is longer than half the limit.
 //   Errors: see FileWriter.
 class LogFile {
  public:
@@ -37,7 +37,7 @@ class LogFile {
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
 
-  // Returns how many of `bytes`, from the first one on, were written.
+  // Returns the number of bytes, from the beginning of `bytes`, that were written.
   size_t Write(absl::string_view bytes);
   // See FileWriter.
   absl::Status TakeProblem() { return writer_.TakeProblem(); }
@@ -48,20 +48,20 @@ class LogFile {
   int rotations() const { return rotations_; }
   // Bytes in `path`.
   int64_t size() const { return writer_.size(); }
-  // Reads at most `num_bytes` of `path` at `offset`. Returns as pread(2).
+  // Reads at most `num_bytes` of `path` at `offset`. Returns the same value as pread(2).
   ssize_t Read(int64_t offset, char* buffer, size_t num_bytes) const;
 
  private:
   LogFile(const std::string& path, int64_t max_bytes, UniqueFd fd);
   // How many of `bytes` fit into the current file; 0: it must be rotated.
   size_t Fitting(absl::string_view bytes) const;
-  // Begins a new file and moves the incomplete last line to it. After an error the writer has failed.
+  // Begins a new file and moves the incomplete last line to it. On error, sets the writer to failed.
   void Rotate();
 
   const std::string path_;
   const int64_t max_file_bytes_;  // of each of the two files; 0: no limit
   FileWriter writer_;
-  int64_t line_begin_ = 0;  // offset of the incomplete last line in `path`
+  int64_t line_begin_ = 0;  // offset in `path` at which the incomplete last line begins
   int rotations_ = 0;
 };
 
@@ -82,21 +82,21 @@ class QueuedLog {
   QueuedLog(DiskThread* disk, std::unique_ptr<LogFile> file, std::function<void(const absl::Status&)> warn);
   QueuedLog(const QueuedLog&) = delete;
   QueuedLog& operator=(const QueuedLog&) = delete;
-  // Pending writes still run; no callback is called afterwards.
+  // Pending writes still run, but their callbacks are not called.
   ~QueuedLog();
 
-  // Accepts any amount, also when DiskThread::full(). `written` receives the range of the chunk, or of as
-  // much of its beginning as can be read again.
+  // Accepts any amount, even when DiskThread::full(). `written` receives the range of the chunk in the file;
+  // if only the beginning of the chunk can be read again, the range covers only that.
   void Write(std::shared_ptr<Chunk> chunk, std::function<void(const Range&)> written = nullptr);
   // True if, according to the last result, the next `num_bytes` can be read again after they are written.
   bool Keeps(size_t num_bytes) const { return in_flight_ + static_cast<int64_t>(num_bytes) <= room_; }
-  // Passes the bytes of `range` to `read`: fewer, or none, if they are no longer in the file.
+  // Passes the bytes of `range` to `read`, without those that are no longer in the file.
   void Read(const Range& range, std::function<void(const std::string&)> read);
 
  private:
   DiskThread& disk_;
   const std::function<void(const absl::Status&)> warn_;
-  std::shared_ptr<LogFile> file_;  // shared with the jobs; accessed in the DiskThread only
+  std::shared_ptr<LogFile> file_;  // shared with jobs; accessed only in the DiskThread
   int64_t room_;                   // LogFile::room() after the last finished write
   int64_t in_flight_ = 0;          // bytes of pending writes
   Alive alive_;
@@ -109,7 +109,8 @@ class FilteredLog {
   FilteredLog(std::unique_ptr<QueuedLog> file, std::vector<std::string> filters)
       : file_(std::move(file)), filters_(std::move(filters)) {}
 
-  // Writes those of `lines`, whole lines, that match. The first `prefix_size` bytes of each are not searched.
+  // Writes the matching lines of `lines`, which must be whole lines. The first `prefix_size` bytes of each
+  // line are not searched.
   void WriteMatching(absl::string_view lines, size_t prefix_size);
 
  private:
@@ -125,7 +126,7 @@ class FilteredStream {
       : log_(std::move(log)), prefixer_(std::move(prefix)) {}
 
   void Feed(absl::string_view bytes);
-  // Ends the stream; passes an incomplete last line.
+  // Ends the stream. An incomplete last line is passed as a line.
   void Finish();
 
  private:

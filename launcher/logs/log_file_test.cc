@@ -61,7 +61,7 @@ TEST_F(LogFileTest, OpenErrorsNameThePath) {
   EXPECT_THAT(std::string(file.status().message()), HasSubstr("/no/such/log"));
 }
 
-// After each random write the files have at most the limit, whole lines, and the newest bytes.
+// After each random write, the files do not exceed the limit and contain whole lines and the newest bytes.
 TEST_F(LogFileTest, KeepsTheLimitAfterEachWrite) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(absl::StrCat("seed ", seed));

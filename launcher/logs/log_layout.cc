@@ -50,7 +50,7 @@ absl::StatusOr<LogLayout> LogLayout::Create(absl::string_view base, absl::string
     std::error_code ignored;
     parent = std::filesystem::absolute(parent, ignored).string();
   }
-  // mkdtemp fills in six of the eight random characters; the process id gives the other two.
+  // mkdtemp chooses six of the eight random characters; the other two are derived from the process id.
   const std::string two = absl::StrCat(absl::Hex(getpid() % 256, absl::kZeroPad2));
   ASSIGN_OR_RETURN(layout.run_dir_,
                    MakeUnique(absl::StrCat(parent, "/", RunDirectoryPrefix(run_id), two, "XXXXXX")));

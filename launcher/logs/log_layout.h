@@ -1,9 +1,9 @@
 // The layout of the workers' files:
 //   <base>/<run id>_<8 random>/attempt_<restart count>/<local rank>/{stdout.log,stderr.log,error.json}
 //   <base>/<run id>_<8 random>/attempt_<restart count>/{filtered_stdout.log,filtered_stderr.log}
-// A start that spends no restart, as after a change of membership, has the restart count of the previous
-// start, whose directory is then renamed to attempt_<restart count>.<k>; k = 1 is the oldest. No file is
-// overwritten, and attempt_<restart count> always has the newest files.
+// A start that uses no restart, for example after a membership change, has the same restart count as the
+// previous start. The directory of the previous start is then renamed to attempt_<restart count>.<k>, where
+// k = 1 is the oldest. So no file is overwritten, and attempt_<restart count> always has the newest files.
 #pragma once
 
 #include <memory>
@@ -31,7 +31,7 @@ struct AttemptFiles {
   std::string filtered_stderr_log = {};
 };
 
-// The value of --log-dir that disables files.
+// The value of --log-dir that disables log files.
 inline constexpr absl::string_view kLogsOff = "/dev/null";
 
 // The name of a run's directory without its random suffix. A '/' in the run id becomes '_'.
@@ -41,9 +41,9 @@ std::string RunDirectoryPrefix(absl::string_view run_id);
 // system.
 class LogLayout {
  public:
-  // `base` is --log-dir. It is created if missing. Empty: a new directory below the temporary directory.
-  // "/dev/null": no files.
-  //   Errors: of the system, with the path.
+  // `base` is the value of --log-dir; the directory is created if it does not exist. Empty: a new directory
+  // below the temporary directory. "/dev/null": no files.
+  //   Errors: that of the failed system call, with the path.
   static absl::StatusOr<LogLayout> Create(absl::string_view base, absl::string_view run_id);
 
   LogLayout(LogLayout&&) = default;
@@ -58,8 +58,8 @@ class LogLayout {
   void PrepareAttempt(int restart_count, int num_workers);
   // True if NewAttempt will not access the file system.
   bool IsPrepared(int restart_count, int num_workers) const;
-  // Creates the directories of an attempt and returns its files, by local rank. Called once for each start of
-  // the workers, after those of the previous start have ended.
+  // Creates the directories of an attempt and returns its files, by local rank. Call once for each start,
+  // after the workers of the previous start have ended.
   absl::StatusOr<AttemptFiles> NewAttempt(int restart_count, int num_workers);
 
   // The directory of the newest attempt with this restart count; empty if logs are off.
@@ -85,7 +85,7 @@ class LogLayout {
   std::string run_dir_;
   std::unique_ptr<const Attempt> prepared_;
   std::vector<Attempt> attempts_;
-  std::string temporary_base_;  // created if no base is given; empty: a base is given
+  std::string temporary_base_;  // base that was created because none was given; empty: one was given
 };
 
 }  // namespace ddprun

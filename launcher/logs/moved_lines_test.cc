@@ -1,4 +1,4 @@
-// Lines of workers that are moved, without a copy, to a console that is a pipe.
+// Tests moving workers' lines, without a copy, to a console that is a pipe.
 #include <algorithm>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
@@ -43,7 +43,7 @@ class MovedLinesTest : public OutputFixture {
     same_.Reset(fcntl(console_pipes_[0].writer.get(), F_DUPFD_CLOEXEC, 3));
     OpenConsole(console_pipes_[0].writer.get(), same_.get());
   }
-  // Writes as much of `text` from `at` as fits into the worker's pipe, in writes that end within lines.
+  // Writes as much of `text`, from `at` on, as fits into the worker's pipe. The writes end in mid-line.
   static void WriteSome(const UniqueFd& worker, const std::string& text, size_t& at) {
     ssize_t n = 1;
     while (n > 0 && at < text.size()) {
@@ -51,7 +51,7 @@ class MovedLinesTest : public OutputFixture {
       if (n > 0) at += static_cast<size_t>(n);
     }
   }
-  // Alternates between `done` and the io_context until `done` returns true.
+  // Alternates between calling `done` and running the io_context until `done` returns true.
   bool Repeat(const std::function<bool()>& done) {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (!done()) {
@@ -174,7 +174,8 @@ TEST_F(MovedLinesTest, DrainAtItsLimitLosesNothingInThePipe) {
   EXPECT_TRUE(shown == text) << shown.size() << " bytes of " << text.size();
 }
 
-// The move stops at the end of a line, where the console became full, and in the middle of lines.
+// Depending on `read_before`, the move is interrupted at the end of a line, where the console became full,
+// or in mid-line.
 TEST_F(MovedLinesTest, DrainAtItsLimitSplitsNoLine) {
   for (const size_t read_before : {0, 50'001, 50'047}) {
     SCOPED_TRACE(read_before);
@@ -260,8 +261,8 @@ TEST_F(MovedLinesTest, ALineWhoseEndIsInThePipeIsNotSplit) {
   UniqueFd worker = TakeStdout(*output);
   std::string text;
   for (int i = 0; i < 20; ++i) absl::StrAppend(&text, std::string(29'000, 'a'), "\n");
-  // Part 1 is read at once and ends within a line; part 2 exceeds the console's room; part 3 cannot be moved
-  // before that is read.
+  // Part 1 is read at once and ends in mid-line. Part 2 exceeds the room in the console's pipe. Part 3 cannot
+  // be moved until part 2 has been read.
   size_t at = 0;
   for (const size_t end : {size_t{100'001}, size_t{400'001}, text.size()}) {
     WriteSome(worker, text.substr(0, end), at);

@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kFullBytes = 1 << 20;
 constexpr size_t kMaxSpares = 4;
-// Approximate overhead of a job.
+// Approximate memory overhead of a job.
 constexpr size_t kJobBytes = 512;
 
 bool IsEmpty(int pipe) {
@@ -37,7 +37,8 @@ OutputSink::OutputSink(boost::asio::io_context& io, int fd, std::string name, On
   is_pipe_ = S_ISFIFO(info.st_mode);
   const bool is_terminal = isatty(fd) != 0;
   if (is_pipe_ || is_terminal) {
-    // O_NONBLOCK is a flag of the open file description, which the shell and the workers share: reopen it.
+    // Reopen the file: O_NONBLOCK is a flag of the open file description, which the shell and the workers
+    // share.
     fd_.Reset(open(absl::StrCat("/proc/self/fd/", fd).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   }
   if (!fd_) {
@@ -88,7 +89,7 @@ void OutputSink::Write(absl::string_view first, absl::string_view second, Writer
   if (!file_ && !waiting_ && !failed_ && queue_.empty() && !new_line) {
     const iovec pieces[] = {{.iov_base = const_cast<char*>(first.data()), .iov_len = first.size()},
                             {.iov_base = const_cast<char*>(second.data()), .iov_len = second.size()}};
-    // Ignore an error here: it recurs in Pump, which reports it.
+    // Ignore errors here: the same error occurs again in Pump, which reports it.
     taken = static_cast<size_t>(std::max<ssize_t>(Put(pieces, std::size(pieces)), 0));
     taken_ += static_cast<int64_t>(taken);
   }
@@ -175,7 +176,7 @@ bool OutputSink::Move(absl::string_view first, int from, size_t bytes, std::func
 void OutputSink::FinishMoveByCopy() {
   queue_.insert(move_->at, TakeRestOfMove());
   move_.reset();
-  CallWaiters();  // AwaitReader is pending and will write the queue.
+  CallWaiters();  // The wait in AwaitReader is pending; when it ends, the queue is written.
 }
 
 std::string OutputSink::TakeRestOfMove() {
@@ -271,7 +272,7 @@ bool OutputSink::MayServe() const {
   return room_waiters_.front().needs_idle ? idle() : !full();
 }
 
-// Calls waiters in order while there is room. Waiters added meanwhile are served by the next call.
+// Calls waiters in order while there is room. Waiters added during this call are left to the next one.
 void OutputSink::ServeRoomWaiters() {
   for (size_t left = room_waiters_.size(); left > 0 && MayServe(); --left) {
     const std::function<void()> ready = std::move(room_waiters_.front().ready);

@@ -23,20 +23,20 @@
 
 namespace ddprun {
 
-//   Order:   output has the order of the calls, and the bytes of one Write are contiguous. If a writer has
-//            stopped in the middle of a line, other writers begin a new line.
+//   Order:   output is written in the order of the calls, and the bytes of one Write are contiguous. If one
+//            writer has stopped in mid-line, another writer begins a new line.
 //   Errors:  `on_error` receives the first one. Files are written with FileWriter in a DiskThread. After the
 //            reader has closed its end, all output is dropped and no caller waits.
 //   Threads: the io_context's. SIGPIPE must be ignored.
 class OutputSink {
  public:
   using OnError = std::function<void(const absl::Status&)>;
-  // Identifies a writer, which may stop in the middle of a line.
+  // Identifies a writer, so that a line in which one writer has stopped is not continued by another.
   using Writer = uint64_t;
   static constexpr Writer kLauncher = 0;
 
   //   fd:   a terminal, pipe, socket or file, possibly shared with other processes. Borrowed during the call.
-  //   name: identifies the stream in messages: "stderr".
+  //   name: identifies the stream in messages, for example "stderr".
   OutputSink(boost::asio::io_context& io, int fd, std::string name, OnError on_error);
   OutputSink(const OutputSink&) = delete;
   OutputSink& operator=(const OutputSink&) = delete;
@@ -44,41 +44,42 @@ class OutputSink {
 
   // Returns a new id for a writer other than the launcher.
   Writer NewWriter() { return ++last_writer_; }
-  // Accepts any amount, also when full().
+  // Accepts any amount, even when full().
   void Write(absl::string_view bytes, Writer writer = kLauncher);
-  // Writes what `append` appends, without a copy.
+  // Writes the bytes that `append` appends to its argument, without copying them.
   void Write(absl::FunctionRef<void(std::string&)> append, Writer writer = kLauncher);
-  // Writes `first` and then `second`. Copies only what cannot be written at once.
+  // Writes `first`, then `second`. Copies only bytes that cannot be written immediately.
   void Write(absl::string_view first, absl::string_view second, Writer writer);
 
   bool is_pipe() const { return is_pipe_ && fd_; }
   // All output is written, and the stream is not blocked.
   bool idle() const { return queue_.empty() && !move_ && !waiting_; }
-  // Calls `ready` once, on the io_context, when idle(). Callers of WhenIdle and WhenRoom are served in one
-  // order, that of their calls. Writers that do not wait may still write before them.
+  // Calls `ready` once, on the io_context, when idle(). Callbacks of WhenIdle and WhenRoom share one queue
+  // and run in the order of the calls. A writer that does not wait may still write before them.
   void WhenIdle(std::function<void()> ready);
   // True if whole lines may be moved here from a pipe: this is a pipe, idle, and at the beginning of a line.
   bool CanMove() const { return is_pipe() && idle() && !failed_ && !in_line_; }
-  // Writes `first`, which is copied, and then moves the first `bytes` of the pipe `from`, which must be whole
-  // lines already in the pipe. Output of other writers follows. Afterwards the bytes are no longer in `from`,
-  // even if the reader of this stream has closed its end. If another process reads `from`, the move ends when
-  // `from` is empty.
+  // Writes `first`, which is copied, and then moves the first `bytes` bytes from the pipe `from`. These bytes
+  // must be whole lines and already in the pipe. Output of other writers follows them. When the move is done,
+  // the bytes are no longer in `from`, even if the reader of this stream has closed its end. If another
+  // process reads from `from`, the move ends when `from` is empty.
   //   REQUIRES: CanMove().
   //   from:     borrowed until the move is done.
   //   Returns:  true if the move is done; otherwise `done` is called when it is.
   bool Move(absl::string_view first, int from, size_t bytes, std::function<void()> done);
-  // Completes a pending Move by copying the rest, so that `from` may be closed. `done` is not called.
+  // Completes a pending Move by copying the remaining bytes, so that `from` may be closed; `done` is not
+  // called.
   //   REQUIRES: a Move is pending.
   void FinishMoveByCopy();
 
-  // The reader is slow: callers that can wait should call WhenRoom and write from its callback.
+  // True if the reader is slow: callers that can wait should call WhenRoom and write in its callback.
   bool full() const;
-  // Calls `ready` once, on the io_context, when not full(), in the order of the calls.
+  // Calls `ready` once, on the io_context, when not full(). Callbacks run in the order of the calls.
   void WhenRoom(std::function<void()> ready);
   bool empty() const { return queue_.empty() && !move_ && (!disk_ || disk_->idle()); }
   // Calls `done` once, on the io_context, when empty().
   void WhenEmpty(std::function<void()> done);
-  // Bytes that the stream has accepted so far.
+  // Number of bytes that the stream has accepted so far.
   int64_t taken() const { return taken_; }
   int64_t MovedForTest() const { return moved_; }
 
@@ -95,14 +96,14 @@ class OutputSink {
     std::function<void()> done;
   };
 
-  // Appends to `out`, preceded by a newline if another writer has stopped in the middle of a line.
+  // Appends to `out`, after a newline if another writer has stopped in mid-line.
   void Append(absl::FunctionRef<void(std::string&)> append, Writer writer, std::string& out);
   // Records the last byte that `writer` has written.
   void NoteEnd(char last, Writer writer);
   // Returns the number of bytes written, or -1 with errno.
   ssize_t Put(const iovec* pieces, size_t count);
   void Pump();
-  // Both return false if they must wait for the reader.
+  // PumpQueue and PumpMove return false if they must wait for the reader.
   bool PumpQueue(size_t end);
   bool PumpMove();
   // Reads the rest of move_ from its pipe.
@@ -117,22 +118,22 @@ class OutputSink {
   boost::asio::io_context& io_;
   const std::string name_;
   const OnError on_error_;
-  std::shared_ptr<FileWriter> file_;  // if the stream has no non-blocking mode; shared with jobs of disk_
-  std::optional<DiskThread> disk_;    // if writes to file_ may block
-  UniqueFd fd_;                       // if file_ is null; non-blocking
+  std::shared_ptr<FileWriter> file_;  // set if the stream has no non-blocking mode; shared with jobs of disk_
+  std::optional<DiskThread> disk_;    // set if writes to file_ may block
+  UniqueFd fd_;                       // set if file_ is null; non-blocking
   bool is_socket_ = false;
   bool is_pipe_ = false;
   boost::asio::posix::stream_descriptor ready_;  // watches fd_
   bool failed_ = false;
-  bool waiting_ = false;  // for fd_ to become writable
+  bool waiting_ = false;  // waiting for fd_ to become writable
   std::string queue_;
-  size_t sent_ = 0;  // bytes of queue_
+  size_t sent_ = 0;  // number of bytes of queue_ that are already written
   std::optional<PendingMove> move_;
   std::vector<std::string> spares_;  // buffers of finished jobs, for reuse
   int64_t taken_ = 0;
   int64_t moved_ = 0;  // part of taken_
   Writer last_writer_ = kLauncher;
-  std::optional<Writer> in_line_;  // the writer that has stopped in the middle of a line
+  std::optional<Writer> in_line_;  // the writer that has stopped in mid-line
   std::deque<RoomWaiter> room_waiters_;
   bool serving_ = false;  // ServeRoomWaiters is posted
   std::vector<std::function<void()>> empty_waiters_;

@@ -33,7 +33,7 @@ std::string OutputTail::Get() const {
 std::string ReadFileTail(const std::string& path) {
   const std::optional<PlainFile> file = OpenPlainFile(path);
   if (!file) return "";
-  std::string bytes(kTailBytes + 1, '\0');  // One more byte tells whether earlier ones are dropped.
+  std::string bytes(kTailBytes + 1, '\0');  // One extra byte shows whether earlier bytes are dropped.
   const off_t begin = std::max<off_t>(file->size - static_cast<off_t>(bytes.size()), 0);
   const ssize_t n = pread(file->fd.get(), bytes.data(), bytes.size(), begin);
   OutputTail tail;

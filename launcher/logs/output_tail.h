@@ -13,8 +13,8 @@ constexpr size_t kTailBytes = 16 << 10;
 class OutputTail {
  public:
   void Append(absl::string_view bytes);
-  // Returns at most the last kTailBytes that were appended. If earlier bytes were dropped, it begins with a
-  // whole line, unless the last line alone is longer.
+  // Returns at most the last kTailBytes that were appended. If earlier bytes were dropped, the result begins
+  // with a whole line, unless the last line alone exceeds kTailBytes.
   std::string Get() const;
 
  private:

@@ -1,4 +1,4 @@
-// Reads bytes of a pipe without consuming them.
+// Reads bytes from a pipe without consuming them.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,9 @@ class PipePeek {
  public:
   static constexpr size_t kMaxBytes = 20 << 10;
 
-  // Returns the last bytes that `pipe` holds, at most kMaxBytes, valid until the next call. Sets `all` to the
-  // number of bytes from the first one in the pipe to the end of the result. Empty if the pipe is empty or
-  // cannot be read this way.
+  // Returns the last bytes in `pipe`, at most kMaxBytes; valid until the next call. Sets `all` to the number
+  // of bytes from the beginning of the pipe to the end of the result. The result is empty if the pipe is
+  // empty or cannot be read this way.
   absl::string_view Look(int pipe, size_t& all);
 
  private:

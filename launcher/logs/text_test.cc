@@ -130,7 +130,7 @@ TEST(OutputTailTest, ReadsTheTailOfAFile) {
   EXPECT_GT(tail.size(), kTailBytes - 101);
 }
 
-// The output after each of `pieces`, and of Finish.
+// Returns the output of Feed for each of `pieces`, then the output of Finish.
 std::vector<std::string> Held(const std::vector<std::string>& pieces) {
   LineHolder holder;
   std::vector<std::string> out;

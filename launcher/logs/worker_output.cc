@@ -31,12 +31,12 @@ WorkerOutput::StreamFile OpenFile(const WorkerOutput::Plan& plan, bool redirect,
   return file;
 }
 
-// Reports a full disk. A worker that writes its file itself gets ENOSPC, but may not report it to the user.
+// Reports a full disk. A worker that writes its file itself gets ENOSPC but may not report this to the user.
 absl::Status CheckDiskSpace(const std::string& path) {
   struct statvfs info;
   if (statvfs(path.c_str(), &info) != 0) return absl::OkStatus();
   const auto room = geteuid() == 0 ? info.f_bfree : info.f_bavail;
-  if (info.f_blocks == 0 || room > 0) return absl::OkStatus();  // f_blocks == 0: not reported
+  if (info.f_blocks == 0 || room > 0) return absl::OkStatus();  // f_blocks == 0: size not reported
   return absl::ErrnoToStatus(ENOSPC, absl::StrCat(path, " may be incomplete: its disk is full"));
 }
 

@@ -74,7 +74,8 @@ TEST_F(WorkerOutputTest, BothStreamsShareAPipeIfTheAgentsAreOne) {
   EXPECT_EQ(output->StderrTail(), printed);
 }
 
-// As with --tee=1 2>&1 | tee: no stream is inherited while another one is written in whole lines.
+// As with `--tee=1 2>&1 | tee`: a stream is not inherited if another stream to the same pipe is written in
+// whole lines.
 TEST_F(WorkerOutputTest, InheritsNothingIfTheAgentsStreamsAreOne) {
   const UniqueFd same(fcntl(console_pipes_[0].writer.get(), F_DUPFD_CLOEXEC, 3));
   OpenConsole(console_pipes_[0].writer.get(), same.get());
@@ -276,7 +277,7 @@ TEST_F(WorkerOutputTest, TailHasOnlyStderrWhileTheConsoleIsBehind) {
   EXPECT_FALSE(output->tail_has_stdout());
 }
 
-// Repeated with a real worker: all that it printed before its exit arrives.
+// Repeats a run with a real worker: everything that it printed before it exited must arrive.
 TEST_F(WorkerOutputTest, LosesNothingWhenAWorkerExits) {
   std::map<uint64_t, ExitInfo> ended;
   WardenClient client(io_, StartWarden(),
@@ -304,7 +305,7 @@ TEST_F(WorkerOutputTest, LosesNothingWhenAWorkerExits) {
   }
 }
 
-// An incomplete last line is shown, too.
+// Even an incomplete last line is shown.
 TEST_F(WorkerOutputTest, LosesNothingWhenAWorkerIsKilled) {
   std::map<uint64_t, ExitInfo> ended;
   WardenClient client(io_, StartWarden(),

@@ -11,9 +11,9 @@
 namespace ddprun {
 namespace {
 
-// Reads by Close at the limit of a drain: enough for all that a pipe holds.
+// Maximum number of reads in Close, when a drain has reached its limit: enough to empty a full pipe.
 constexpr int kLastReads = 32;
-// Smaller amounts are copied. More than PipePeek returns, so that moved lines contain the whole tail.
+// Smaller amounts are copied. Larger than what PipePeek returns, so that moved lines contain the whole tail.
 constexpr size_t kLeastMoved = 32 << 10;
 static_assert(kLeastMoved > PipePeek::kMaxBytes && PipePeek::kMaxBytes > kTailBytes);
 
@@ -126,7 +126,7 @@ void WorkerStream::Pass(Chunk chunk) {
   if (later) AwaitRoom();
 }
 
-// The first element of unsaved_ was written; `range` is what the file has of it.
+// The first element of unsaved_ was written; `range` is the part of it that is in the file.
 void WorkerStream::OnSaved(const QueuedLog::Range& range) {
   if (outdated_saves_ > 0) {
     --outdated_saves_;
@@ -176,7 +176,7 @@ void WorkerStream::AwaitEndOfLine() {
     holding_ = false;
     if (error || !HoldsLine()) return;
     const TimePoint now = std::chrono::steady_clock::now();
-    // The worker may have completed the line already.
+    // The worker may already have completed the line.
     if (stalled_ || behind() || HasUnread()) held_since_ = now;
     if (now < held_since_ + kHoldLimit) return AwaitEndOfLine();
     FinishLines();
@@ -210,7 +210,7 @@ void WorkerStream::Resume() {
   if (std::exchange(stalled_, false)) OnReadable();
 }
 
-// Shows one piece, so that other streams get their turn.
+// Shows only one piece, so that other streams get their turn.
 void WorkerStream::CatchUp() {
   if (lacking_.empty()) {  // Do not wait for the disk.
     Show(unsaved_.front()->view());

@@ -1,9 +1,9 @@
 // Passes one stream of one worker through the agent: to a file as it arrives, to the console in whole lines.
 //
 // A worker never waits for the console's reader while the file has all its output: output for which the
-// console has no room is read from the file again later. Without such a file (none is configured, the disk is
-// full, the file has reached its size limit) the worker waits, as if it wrote to the console itself. When a
-// disk stalls, the worker waits once the DiskThread is full.
+// console has no room is read from the file later. Without such a file (because none is configured, the disk
+// is full, or the file has reached its size limit), the worker waits, as if it wrote to the console itself.
+// If a disk stalls, the worker waits once the DiskThread is full.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -30,10 +30,10 @@
 
 namespace ddprun {
 
-// Lines on the console are whole. A line that does not end within kHoldLimit is shown incomplete. With a
-// prefix the incomplete part becomes a line, and the rest another one; without a prefix the rest continues
-// the line, unless another writer has written meanwhile.
-//   Order:   file and console each have the order of the stream.
+// Lines on the console are whole, but a line that does not end within kHoldLimit is shown incomplete. With a
+// prefix, the incomplete part is shown as one line and the rest as another. Without a prefix, the rest
+// continues the line, unless another writer has written in between.
+//   Order:   file and console each keep the order of the stream.
 //   Threads: the io_context's.
 class WorkerStream {
  public:
@@ -43,27 +43,27 @@ class WorkerStream {
   struct Sinks {
     std::unique_ptr<QueuedLog> file;
     OutputSink* console = nullptr;
-    std::optional<std::string> prefix;  // of lines on the console; nullopt: lines are unchanged
+    std::optional<std::string> prefix;  // prefix of lines on the console; nullopt: lines are unchanged
     std::optional<FilteredStream> filtered;
     DiskThread* disk = nullptr;  // the thread of `file` and `filtered`; null if neither is set
     OutputTail* tail = nullptr;  // not used after the stream is closed
   };
 
-  // `pipe` is the reading end, non-blocking. `closed` is called once, on the io_context, when the end of the
-  // stream was read and all sinks except the console have all of it.
+  // `pipe` is the read end, non-blocking. `closed` is called once, on the io_context, when the end of the
+  // stream has been reached and all sinks except the console have received the whole stream.
   WorkerStream(boost::asio::io_context& io, UniqueFd pipe, Sinks sinks, std::function<void()> closed);
   WorkerStream(const WorkerStream&) = delete;
   WorkerStream& operator=(const WorkerStream&) = delete;
   ~WorkerStream();
 
-  // The end of the stream was read, and the file has all of it.
+  // True if the end of the stream has been reached and the file has the whole stream.
   bool closed() const { return !pipe_.is_open() && saved_; }
-  // Reads what is in the pipe now and closes it. `closed` is not called any more.
+  // Reads what is in the pipe now, then closes the pipe. `closed` is no longer called.
   void Close();
 
-  // The console still lacks some of the output.
+  // True if the console still lacks some of the output.
   bool behind() const { return !lacking_.empty() || !unsaved_.empty(); }
-  // Calls `shown` once, from inside this object, when no longer behind().
+  // Calls `shown` once, from inside this object, when behind() becomes false.
   //   REQUIRES: behind(), and the pipe is closed.
   void WhenShown(std::function<void()> shown) { shown_ = std::move(shown); }
 
@@ -75,7 +75,8 @@ class WorkerStream {
   void OnReadable();
   bool Take();
   void TakeOrMove();
-  // True if MoveLines may be tried: the last read was large, and lines go only to the console, unchanged.
+  // True if MoveLines may be tried: the last read was large, and lines are written only to the console,
+  // unchanged.
   bool MayMove() const;
   // Moves whole lines from pipe_ to the console without a copy. Returns false if that is not possible.
   bool MoveLines();
@@ -91,7 +92,7 @@ class WorkerStream {
   void CatchUp();
   void OnRead(int64_t wanted, const std::string& bytes);
   void OnShown();
-  // Drops the output that the console lacks and writes a line about it there.
+  // Drops the output that the console lacks, and writes a line to the console that states how much.
   void DropBacklog();
 
   void FinishLines();
@@ -109,20 +110,20 @@ class WorkerStream {
   LineHolder holder_;      // used if prefixer_ is not set
   bool flows_ = false;     // the last read was large
   bool moving_ = false;    // the console is moving lines out of pipe_
-  std::string moved_end_;  // with moving_: the last bytes of those lines
-  bool saved_ = false;     // the files have all that was read
+  std::string moved_end_;  // the last bytes of the lines being moved, if moving_
+  bool saved_ = false;     // the files have everything that was read
   bool stalled_ = false;   // pipe_ is readable, but the sinks have no room
   bool awaiting_console_ = false;
   bool awaiting_disk_ = false;
 
-  // Output that the console lacks, in order: lacking_ is in the file, or in memory if the file lacks it, too;
-  // unsaved_ is being written to the file.
+  // Output that the console lacks, in order: first lacking_, which is in the file, or in memory if the file
+  // lacks it as well; then unsaved_, which is being written to the file.
   std::deque<std::variant<QueuedLog::Range, std::shared_ptr<Chunk>>> lacking_;
   std::deque<std::shared_ptr<Chunk>> unsaved_;
   int in_memory_ = 0;       // chunks in lacking_
   bool reading_ = false;    // the first element of lacking_ is being read from the file
-  int outdated_saves_ = 0;  // pending callbacks of writes that have left unsaved_
-  int outdated_reads_ = 0;  // pending callbacks of reads that are no longer needed
+  int outdated_saves_ = 0;  // pending callbacks for writes of chunks that have left unsaved_
+  int outdated_reads_ = 0;  // pending callbacks for reads that are no longer needed
 
   boost::asio::steady_timer hold_;  // pending while a line is held back
   bool holding_ = false;            // hold_ is pending

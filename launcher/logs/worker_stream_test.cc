@@ -1,4 +1,4 @@
-// Streams that pass through the agent: slow consoles, unterminated lines, size limits, filters.
+// Tests streams that pass through the agent: slow consoles, unterminated lines, size limits, filters.
 #include "launcher/logs/worker_stream.h"
 
 #include <algorithm>
@@ -18,8 +18,8 @@
 namespace ddprun {
 namespace {
 
-// Writes numbered lines of 4 KiB while they fit into the pipe of `worker`. A pipe has room for a whole line
-// or for none.
+// Writes numbered lines of 4 KiB while they fit into the pipe of `worker`. A pipe has room either for a whole
+// line or for none.
 void WriteLines(const UniqueFd& worker, int& next, std::string& sent) {
   for (;; ++next) {
     std::string line = absl::StrCat(next, " ");
@@ -146,7 +146,7 @@ TEST_F(WorkerStreamTest, AtTheSizeLimitTheWorkerBlocksAndTheConsoleGetsEverythin
   EXPECT_TRUE(shown == Prefixed("[default0]:", sent)) << shown.size() << " bytes shown of " << sent.size();
 }
 
-// The file gets all that is in the pipe, and a line on the console states how much it lacks.
+// The file gets everything in the pipe, and a line on the console states how much the console lacks.
 TEST_F(WorkerStreamTest, DrainAtItsLimitSavesThePipeAndReportsWhatIsNotShown) {
   WorkerOutput::Plan plan = Plan(kNone, kOut);
   plan.max_log_bytes = 4 << 20;
@@ -220,7 +220,7 @@ TEST_F(WorkerStreamTest, WithAPrefixTheRestOfADelayedLineIsANewLine) {
   EXPECT_EQ(Contents(files_.stdout_log), "whole\nwaiting for data ... here it is\n");
 }
 
-// For example a prompt. Output of other writers begins a new line.
+// The delayed line is, for example, a prompt. Output of other writers begins a new line.
 TEST_F(WorkerStreamTest, WithoutAPrefixTheRestContinuesADelayedLine) {
   const auto output = Open(kNone, kNone);
   const auto print_and_await = [&](const std::string& text, const std::string& wanted) {
@@ -240,7 +240,7 @@ TEST_F(WorkerStreamTest, WithoutAPrefixTheRestContinuesADelayedLine) {
   EXPECT_TRUE(Drain(*output));
 }
 
-// Also if the line keeps growing, like a row of dots.
+// This holds even if the line keeps growing, like a row of dots.
 TEST_F(WorkerStreamTest, WithoutAPrefixALineIsHeldForTheLimitOnly) {
   const auto output = Open(kNone, kNone);
   const auto begin = std::chrono::steady_clock::now();
@@ -346,7 +346,7 @@ TEST_F(WorkerStreamTest, FlushContinuesWhileTheReaderMakesProgress) {
   const std::string sent = WriteUntilItBlocks(worker, 4 << 20);
   worker.Reset();
   EXPECT_TRUE(Drain(*output));
-  // The reader reads a little in each tenth of the limit and needs longer than the limit in total.
+  // The reader reads a little in each tenth of the limit, and in total takes longer than the limit.
   constexpr milliseconds kLimit(100);
   bool flushed = false;
   console_->Flush(kLimit, [&] { flushed = true; });

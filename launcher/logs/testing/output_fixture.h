@@ -100,7 +100,7 @@ class OutputFixture : public testing::Test {
     }
     return done();
   }
-  // Runs everything that needs no further input and no reader.
+  // Runs everything that needs neither more input nor a reader.
   void RunAll() {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     io_.restart();
@@ -112,7 +112,7 @@ class OutputFixture : public testing::Test {
     output.Drain(limit, [drained] { *drained = true; });
     return RunUntil([&] { return *drained; });
   }
-  // Drains while reading stdout, and appends it to `shown`.
+  // Drains while reading the console's stdout, which is appended to `shown`.
   bool DrainReading(WorkerOutput& output, std::string& shown) {
     const auto drained = std::make_shared<bool>(false);
     output.Drain(kPatience, [drained] { *drained = true; });
@@ -126,7 +126,7 @@ class OutputFixture : public testing::Test {
     console_->Flush(limit, [flushed] { *flushed = true; });
     return RunUntil([&] { return *flushed; });
   }
-  // Returns the console's output since the last call. 0: stdout, 1: stderr.
+  // Returns the console's output since the last call. `stream` is 0 for stdout, 1 for stderr.
   std::string Shown(int stream) {
     std::string text;
     char buffer[65536];
@@ -145,7 +145,7 @@ class OutputFixture : public testing::Test {
     }));
     return text + Shown(0);
   }
-  // Writes as a worker does.
+  // Writes `text` like a worker, in one call.
   static void Print(int fd, absl::string_view text) {
     ASSERT_EQ(write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
   }
