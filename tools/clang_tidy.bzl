@@ -1,6 +1,6 @@
-"""clang-tidy as an aspect: a source is looked at again only when it, a header that it includes, or .clang-tidy changes."""
+"""clang-tidy as an aspect. A source is checked again only when it, a header that it includes, or .clang-tidy has changed."""
 
-_EXTERNAL_COPTS = ("-D", "-m")  # of a rule's copts: those that change what a source means
+_COPTS = ("-D", "-m")  # the options of a rule that change the meaning of its sources
 
 def _arguments(context, rule):
     arguments = ["-std=c++20", "-xc++", "-Wno-everything"]
@@ -8,7 +8,7 @@ def _arguments(context, rule):
     arguments += ["-iquote" + folder for folder in context.quote_includes.to_list()]
     arguments += ["-I" + folder for folder in context.includes.to_list()]
     arguments += ["-isystem" + folder for folder in context.system_includes.to_list()]
-    return arguments + [copt for copt in getattr(rule.attr, "copts", []) if copt.startswith(_EXTERNAL_COPTS)]
+    return arguments + [copt for copt in getattr(rule.attr, "copts", []) if copt.startswith(_COPTS)]
 
 def _clang_tidy_impl(target, ctx):
     if CcInfo not in target or getattr(ctx.rule.attr, "testonly", False) or target.label.workspace_root:

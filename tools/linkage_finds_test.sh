@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# linkage_test.sh refuses what it is there to refuse.
+# linkage_test.sh refuses newer symbols, other libraries and files that are not programs.
 # usage: linkage_finds_test.sh LINKAGE_TEST PROGRAM
 set -euo pipefail
 
@@ -13,7 +13,7 @@ expect_refusal() { # WANTED_TEXT ARGS...
     echo "accepted: ${*:2}"
     failed=1
   elif ! grep -qE "$1" <<<"$output"; then
-    printf 'of %s no word like "%s":\n%s\n' "${*:2}" "$1" "$output"
+    printf 'for %s no message like "%s":\n%s\n' "${*:2}" "$1" "$output"
     failed=1
   fi
 }
