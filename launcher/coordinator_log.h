@@ -8,11 +8,12 @@
 
 namespace ddprun {
 
-// How long a closing coordinator waits for other agents to receive its last message.
+// How long a closing coordinator waits for agents to receive their dismissal and disconnect.
 inline constexpr Duration kFarewell = seconds(5);
 
-// Writes the coordinator's transitions to `log` as events. Events that belong to no job, such as a full port
-// or a rejected store client, are also logged as plain lines.
+// Returns a log that writes the coordinator's events to `log`. An event that belongs to no job, such as a
+// failure to accept connections or the disconnection of a store client after an error, is also logged as a line
+// for users.
 //   Owns: nothing; `log` must outlive the coordinator.
 inline Coordinator::Log CoordinatorLog(const AgentLog& log) {
   return [&log](absl::string_view event, absl::string_view run_id, absl::string_view reason) {

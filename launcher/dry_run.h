@@ -17,20 +17,19 @@ struct DryRunFacts {
   EnvVars launcher_env = {};             // environment of this process
   EnvVars base = {};                     // see BaseEnvironment
   std::vector<std::set<int>> cpus = {};  // see WorkerCpus
-  std::optional<bool> hosts = {};        // whether the endpoint names this node; nullopt: needs a name lookup
-  std::string temporary_dir = {};        // parent of the log directory if --log-dir is not given
-  std::string interface_address = {};    // address of interface --local-addr; empty: it is not an interface
+  std::optional<bool> hosts = {};  // whether the endpoint names this node; nullopt: unknown without a lookup
+  std::string temporary_dir = {};  // parent of new log directories and watchdog FIFOs
+  std::string interface_address = {};  // address of the interface that --local-addr names; empty: none
 };
 
 // Resolves no names, opens no ports and creates no files.
-//   Errors: those of a launch whose workers cannot get their devices or processors.
+//   Errors: those with which a launch fails if GPUs, CPUs or a temporary directory are not available.
 absl::StatusOr<DryRunFacts> GatherDryRunFacts(const LaunchConfig& config);
 
-// Returns a readable text that is also a valid shell script: comments that describe the job, then one command
-// for each worker of this node, with the worker's arguments, its CPUs, and the variables that differ from the
-// launcher's environment.
-// Values that are assigned only at rendezvous are shown for an assumed case, which the text states, or in
-// <angle brackets>.
+// Returns a text for people that is also a valid shell script: comments that describe the job, then one
+// command for each worker of this node, with the worker's arguments, its CPUs, and the variables that differ
+// from the launcher's environment. Values that nodes receive only in the rendezvous are shown for an assumed
+// case, which the text states, or as placeholders in <angle brackets>.
 std::string DryRunText(const LaunchConfig& config, const DryRunFacts& facts);
 
 }  // namespace ddprun

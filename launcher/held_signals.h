@@ -1,4 +1,4 @@
-// Blocks the launcher's signals from startup until it can handle them.
+// Blocks signals from process start until the launcher can handle them.
 #pragma once
 
 #include <vector>
@@ -7,14 +7,15 @@
 
 namespace ddprun {
 
-// Blocks the signals that users, terminals and schedulers send to end a job or to warn it (SIGTERM, SIGINT,
-// SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2), so that none is lost or takes its default action before the command
-// line is parsed. Call it first in main().
+// Blocks the signals with which users, terminals and schedulers end a job or announce its end (SIGTERM,
+// SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2). These signals stay pending until TakeSignals is called. Call
+// before this process starts a thread.
 void HoldSignals();
 
-// Adds `which` to `signals` and unblocks the signals of HoldSignals(); those that are pending are delivered.
-// Signals not in `which` keep their default action: they end this process, and the warden then kills the
-// workers. SIGHUP is not added if it is ignored: under nohup the job must outlive its terminal.
+// Adds the signals in `which` to `signals`, then unblocks the signals that HoldSignals() has blocked; pending
+// signals are delivered. Signals that are not in `which` keep their default action, which ends this
+// process; the warden then kills the workers. SIGHUP is not added if this process ignores it: under nohup,
+// the job must outlive its terminal.
 void TakeSignals(boost::asio::signal_set& signals, const std::vector<int>& which);
 
 }  // namespace ddprun

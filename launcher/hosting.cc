@@ -25,7 +25,7 @@ std::string Text(const sockaddr* address) {
   return text;
 }
 
-// Calls `visit` with each address of an interface that is up, IPv4 first.
+// Calls `visit` with each address of each interface that is up, IPv4 addresses first.
 void ForEachOwnAddress(const std::function<void(const sockaddr&)>& visit) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return;
@@ -44,7 +44,8 @@ bool IsLinkLocal(const sockaddr& address) {
          IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
 }
 
-// Link-local addresses are unique only per link, so the interfaces must match too, unless one is unspecified.
+// True if `a` and `b` are the same address. A link-local address is unique only on its link, so the
+// interfaces must also match, unless one of them is unspecified.
 bool IsSame(const sockaddr& a, const sockaddr& b) {
   if (Text(&a) != Text(&b)) return false;
   if (!IsLinkLocal(a)) return true;
@@ -65,7 +66,7 @@ AddressList ResolveAs(const std::string& host, int flags) {
   return {list, &freeaddrinfo};
 }
 
-// True if `list` has an address of this machine.
+// True if `list` contains an address of this machine.
 bool IsOurs(const AddressList& list) {
   bool ours = false;
   for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {

@@ -1,4 +1,5 @@
-// One run of the launcher: finds or hosts the coordinator, runs the agent, and shuts both down.
+// Runs a job on this node: finds or hosts the coordinator, runs the agent, then closes the coordinator if
+// this process hosts it.
 #pragma once
 
 #include <string>
@@ -9,8 +10,9 @@
 
 namespace ddprun {
 
-// Runs the job and returns the exit code (launcher/cli/exit_code.h); with --dry-run, only prints what it
-// would start. docs/failure_model.md lists what ends a run.
+// Runs the job and returns the exit code (launcher/cli/exit_code.h). docs/failure_model.md lists the
+// reasons for which a run ends. With --dry-run, only prints the commands that would be started.
+//   host:     short name of this node, shown to users.
 //   REQUIRES: HoldSignals() was called. Call at most once per process.
 int Launch(const LaunchConfig& config, AgentLog& log, const std::string& host, WardenHandle warden);
 

@@ -5,8 +5,9 @@
 
 namespace ddprun {
 
-// Writes all of `text` to stdout and returns the exit code: 0, or 1 if the write failed, so that a truncated
-// script is not mistaken for a complete one. Prints the error to stderr, except for a closed pipe (| head).
+// Writes all of `text` to stdout. Returns the exit code: 0, or 1 if the write failed, so that a truncated
+// completion script is not mistaken for a complete one. Prints a write error to stderr, unless the reader has
+// closed the pipe (ddprun --help | head).
 int PrintOut(absl::string_view text);
 
 }  // namespace ddprun

@@ -18,12 +18,12 @@ namespace ddprun {
 // How long Flush waits for the last steps to be written.
 inline constexpr Duration kRecordingLimit = seconds(5);
 
-// Writes in a separate thread, so that a file system that hangs does not block the coordinator. The recording
-// ends if more than DiskThread::kMaxBytes would be pending. Only the first error is logged.
-//   Threads: called on the thread of `io`.
+// Writes in a separate thread, so that a file system that does not respond cannot block the coordinator. The
+// recording ends if more than DiskThread::kMaxBytes would be pending. Only the first error is logged.
+//   Threads: call all methods on the thread of `io`.
 class RecordingFile {
  public:
-  // Creates or truncates the file, with mode 0600, since it contains the nodes' secret tokens.
+  // Creates or truncates the file. Its mode is 0600, because the recording contains the nodes' secret tokens.
   //   Errors: kFailedPrecondition with the path and the reason.
   static absl::StatusOr<std::unique_ptr<RecordingFile>> Open(boost::asio::io_context& io,
                                                              const std::string& path, const AgentLog* log);
@@ -32,7 +32,7 @@ class RecordingFile {
 
   // For Coordinator::RecordTo. The sink must not be called after this object is destroyed.
   StepSink Sink();
-  // Calls `done` once, from `io`, when all steps are written or after kRecordingLimit.
+  // Calls `done` once, on the thread of `io`, when all steps are written or after kRecordingLimit.
   void Flush(std::function<void()> done);
 
  private:
@@ -46,7 +46,7 @@ class RecordingFile {
 
   const std::string path_;
   const AgentLog& log_;
-  const std::shared_ptr<File> file_;  // shared with tasks of disk_, which may outlive this
+  const std::shared_ptr<File> file_;  // shared with tasks of disk_, which may outlive this object
   DiskThread disk_;
   boost::asio::steady_timer limit_;  // for Flush
   bool ended_ = false;

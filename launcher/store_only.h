@@ -6,8 +6,9 @@
 
 namespace ddprun {
 
-// Runs until this process receives a signal or its parent exits. Prints the port as the first line on stdout.
-// Returns the exit code.
+// Runs until this process receives SIGTERM, SIGINT, SIGQUIT or SIGHUP, or until its parent exits. Prints the
+// port as the first line on stdout. Returns the exit code.
+//   REQUIRES: HoldSignals() was called.
 int RunStoreOnly(const StoreConfig& config, AgentLog& log);
 
 }  // namespace ddprun

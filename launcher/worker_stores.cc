@@ -47,7 +47,7 @@ absl::StatusOr<int> CoordinatorPortStores::Offer() {
 absl::StatusOr<int> WorkerHostedStores::Offer() {
   PortHandlers handlers;
   handlers.c10d = [](int fd) { close(fd); };
-  // On all addresses, since the worker binds the port on all addresses.
+  // Probe all addresses, because the worker binds the port on all addresses.
   ASSIGN_OR_RETURN(const std::unique_ptr<PortListener> probe,
                    PortListener::Open(io_, "", 0, std::move(handlers)),
                    "looking for a port for the worker store of the next round");

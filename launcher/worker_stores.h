@@ -1,4 +1,4 @@
-// The worker stores of this node, one for each round.
+// Implementations of RoundStores, which provide the worker stores of this node.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace ddprun {
 
-// The default: each offer is a new store in this process, on a new port.
+// The default: each Offer opens a new store in this process, on a new port.
 class FreshStores : public RoundStores {
  public:
   // `address`: the address to listen on; empty: all addresses. `options`: applied to each store.
@@ -21,7 +21,8 @@ class FreshStores : public RoundStores {
   void Withdraw() override;
 
  private:
-  // Closes `store`. The local workers are gone; workers on other nodes get a few seconds to disconnect.
+  // Closes `store`, but gives clients on other nodes a few seconds to disconnect. The local workers have
+  // already exited.
   void End(std::unique_ptr<WorkerStore> store);
 
   boost::asio::io_context& io_;
@@ -31,8 +32,8 @@ class FreshStores : public RoundStores {
   std::vector<std::unique_ptr<WorkerStore>> ending_;
 };
 
-// --rdzv-backend=static on node rank 0: workers expect their store at --master-port, where the coordinator
-// listens. Each offer gives the store on that port an empty key space.
+// For --rdzv-backend=static on the node with rank 0: workers connect to their store at --master-port, on
+// which the coordinator also listens. Each Offer replaces the store on that port with an empty one.
 class CoordinatorPortStores : public RoundStores {
  public:
   explicit CoordinatorPortStores(CoordinatorHost* host) : host_(host) {}
@@ -43,9 +44,9 @@ class CoordinatorPortStores : public RoundStores {
   CoordinatorHost* const host_;
 };
 
-// TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: the worker with rank 0 hosts the store itself. Each offer is a port
-// that is free at the time of the call. The port is not reserved: another process may take it before the
-// worker binds it, which is unlikely.
+// For TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: the worker with rank 0 hosts the store itself. Each Offer
+// returns a port that is free at the time of the call. The port is not reserved, so another process may bind
+// the port before the worker does, which is unlikely.
 class WorkerHostedStores : public RoundStores {
  public:
   explicit WorkerHostedStores(boost::asio::io_context& io) : io_(io) {}

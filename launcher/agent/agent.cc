@@ -20,17 +20,17 @@
 namespace ddprun {
 namespace {
 
-// Limit for flushing output to a slow terminal.
+// Time limit for flushing output to a slow terminal.
 constexpr Duration kFlushLimit = seconds(5);
-// Limit for writing the launcher's own error file.
+// Time limit for writing the launcher's own error file.
 constexpr Duration kOwnErrorLimit = seconds(2);
-// Limit for looking up the full name of this host, which only reports and events need.
+// Time limit for looking up the full name of this host, which only reports and events need.
 constexpr Duration kNameLimit = milliseconds(300);
-
-// Limit for the last output of ended workers, as in local_workers.cc.
+// Time limit for reading the last output of workers that have exited; equal to kDrainLimit in
+// local_workers.cc.
 constexpr Duration kOutputLimit = seconds(2);
 
-// Unique for each join.
+// Returns a node id that is unique for each join.
 std::string NodeIdOf(const std::string& host) {
   return absl::StrCat(host, "/", getpid(), "/",
                       absl::Hex(std::chrono::steady_clock::now().time_since_epoch().count() & 0xffffffff));
@@ -176,7 +176,7 @@ void Agent::OnFailure() {
 void Agent::OnSeeking() {
   if (countdown_) countdown_->Stop();
   workers_.SayNothingWhenDead();
-  // The old coordinator sends no more reports.
+  // The connection is closed, so the coordinator sends no more reports on it.
   if (!looking_up_) display_.ShowAll(HostName());
 }
 
@@ -186,7 +186,7 @@ void Agent::OnReport(const proto::JobReport& report) {
 }
 
 void Agent::OnDismissed() {
-  if (!looking_up_) display_.Show(HostName());  // No round is waiting, so show it now.
+  if (!looking_up_) display_.Show(HostName());  // No next round is about to start.
 }
 
 void Agent::OnRefused(const std::string& why) { log_.Event("refused", {{"reason", why}}); }
@@ -207,7 +207,7 @@ void Agent::ReportFailures() {
   ShowLater();
 }
 
-// Posted, so that pending handlers run first; one of them may start the next round.
+// Shows the reports in a posted handler, so that pending handlers, which may start the next round, run first.
 void Agent::ShowLater() {
   boost::asio::post(io_, [this] {
     if (!looking_up_) display_.Show(HostName());

@@ -26,35 +26,41 @@
 namespace ddprun {
 
 // Searches for the coordinator for at most `limit`, then calls `done` once, with a new link that is not
-// started or with the error. Never calls `done` before it returns, nor after the agent has finished.
+// started or with an error. Does not call `done` before it returns or after the agent has finished.
 using Relink = std::function<void(
     Duration limit, std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)> done)>;
 
-// Opens a connection to the coordinator for the warden, and calls `done` with the connection's borrowed
-// descriptor. Calls `done` at most once, never before it returns, and not after the agent has finished.
+// Opens a connection to the coordinator for the warden, and calls `done` with the descriptor of the
+// connection, which `done` borrows. Calls `done` at most once, neither before it returns nor after the agent
+// has finished.
 using OpenLine = std::function<void(std::function<void(int fd)> done)>;
 
-//   Order:   Start once; then OnSignal for each signal. `finished` is called once, last.
+//   Order:   call Start once, then OnSignal for each signal. The agent calls `finished` once, as its last
+//            action.
 //   Threads: the thread of `io`.
 class Agent final : private AgentWorld {
  public:
   struct Parts {
-    const LaunchConfig* config = nullptr;  // these four must outlive the agent
+    const LaunchConfig* config = nullptr;  // the first four members must outlive the agent
     AgentLog* log = nullptr;
     LogDirectory* log_directory = nullptr;
     RoundStores* stores = nullptr;
     WardenHandle warden;
-    std::string host;     // short name of this node, shown to users
-    std::string address;  // address for other nodes' workers; empty: the one that the coordinator sees
-    Duration first_last_call{};
-    Duration last_call{};
+    std::string host;  // short name of this node, shown to users
+    // Address at which workers of other nodes reach this node; empty: the address that the coordinator sees.
+    std::string address;
+    Duration first_last_call{};                  // see JobRules
+    Duration last_call{};                        // see JobRules
     Relink relink;                               // used when this node is cut off from its job
     OpenLine open_line = {};                     // empty: no connection for the warden
     std::vector<AgentObserver*> observers = {};  // must outlive the agent
-    // How other nodes reach this one. Called at each start of workers; empty: unknown.
+    // Returns the address and interface at which other nodes reach this node. Called at each start of the
+    // workers. If this function is empty, the address and interface are unknown.
     std::function<NodeNetwork()> network = {};
-    bool leased = true;        // false in the coordinator's process: agent and coordinator fail together
-    bool counts_down = false;  // log the remaining time of the last call; for terminals
+    // Whether the warden kills the workers before this node's lease expires; see node_fence.h. False in the
+    // coordinator's process, because the agent and the coordinator fail together.
+    bool leased = true;
+    bool counts_down = false;  // whether to log the remaining time of the last call, for users at a terminal
   };
 
   Agent(boost::asio::io_context& io, Parts parts, std::function<void(int exit_code)> finished);
@@ -65,7 +71,7 @@ class Agent final : private AgentWorld {
   void Start(std::unique_ptr<CoordinatorLink> link);
   // Call for each signal of --signals-to-handle that this process receives.
   void OnSignal(int signo);
-  // Call if the agent cannot continue: it stops its workers, then ends with the error `why`.
+  // Call if the agent cannot continue. The agent stops its workers, then ends with the error `why`.
   void Break(const absl::Status& why);
 
  private:
@@ -88,7 +94,8 @@ class Agent final : private AgentWorld {
   int64_t FurthestStep(Round round) const override { return workers_.FurthestStep(round); }
   Failure FailureOf(LocalRank local_rank) const override { return workers_.failures().Of(local_rank); }
   std::vector<Failure> Failures() const override { return workers_.failures().All(); }
-  // Has the warden notify the coordinator if this agent dies, once the workers are gone.
+  // Sets the warden's last words (see warden_protocol.h): if this agent dies, the warden kills the workers,
+  // then notifies the coordinator.
   void OnWelcome(const NodeIdentity& node) override;
   void OnWaiting() override;
   void OnWaitingFor(const std::string& text, Duration start_in) override;
@@ -102,13 +109,15 @@ class Agent final : private AgentWorld {
   void Say(const std::string& text) override;
   void OnFinish(const Finish& finish) override;
 
-  // Shows the reports kept by display_ after pending handlers have run and any host name lookup has ended.
+  // Shows the reports that display_ keeps, after pending handlers have run. If a lookup of the host name is
+  // in progress, shows the reports after the lookup. Does not block.
   void ShowLater();
   void LookUpHostName();
   const std::string& HostName() const { return full_host_.empty() ? host_ : full_host_; }
   // Ends the agent with the result in finish_.
   void End();
-  // Writes the launcher's own error file, as torchrun does, then calls `done` from `io`.
+  // Writes the launcher's own error file (TORCHELASTIC_ERROR_FILE) if the agent ends with an error, as
+  // torchrun does. Then calls `done` on the thread of `io`.
   void LeaveOwnError(std::function<void()> done);
   // Calls OnStopping on the observers, at most once per round.
   void ObserveStopping();

@@ -68,11 +68,11 @@ void AgentDriver::Join(std::unique_ptr<CoordinatorLink> link) {
 void AgentDriver::OnMessage(const proto::CoordinatorMessage& message) {
   switch (message.kind_case()) {
     case proto::CoordinatorMessage::kHeard:
-      return;  // The link handles it.
+      return;  // The link handles answers to heartbeats.
     case proto::CoordinatorMessage::kWelcome:
       fence_.LeaseFrom(milliseconds(message.welcome().heartbeat_ms()));
       world_.OnWelcome({node_.id, node_.gone_token});
-      return Step(Rejoined{});  // Ignored by the machine after the first join.
+      return Step(Rejoined{});  // Ignored unless the machine is seeking.
     case proto::CoordinatorMessage::kTakeSnapshot: {
       const Round round(message.take_snapshot().round());
       return Step(SnapshotWanted{round, message.take_snapshot().reason(), world_.FurthestStep(round)});
@@ -187,7 +187,8 @@ void AgentDriver::Do(const Rejoin& e) {
     old_link_ = std::move(link_);
   }
   world_.FindCoordinator(e.limit, [this](absl::StatusOr<std::unique_ptr<CoordinatorLink>> link) {
-    if (machine_.state() != AgentMachine::State::kSeeking) return;  // The search is over, e.g. on a signal.
+    // The agent may have stopped seeking, for example because of a signal.
+    if (machine_.state() != AgentMachine::State::kSeeking) return;
     if (!link.ok()) return Step(RejoinFailed{std::string(link.status().message())});
     Join(*std::move(link));
   });

@@ -19,7 +19,7 @@
 
 namespace ddprun {
 
-//   Order:   Join once; Step for each event on the node, even before Join.
+//   Order:   call Join once. Call Step for each event of the node, even before Join.
 //   Threads: the thread of the timer and the links.
 class AgentDriver {
  public:
@@ -28,14 +28,16 @@ class AgentDriver {
     AgentWorld* world = nullptr;           // must outlive the driver
     std::unique_ptr<WakeTimer> timer;
     JoiningNode node = {};  // identity and store port are set at each join
-    bool leased = true;     // false in the coordinator's process: agent and coordinator fail together
+    // Whether the warden kills the workers before this node's lease expires; see node_fence.h. False in the
+    // coordinator's process, because the agent and the coordinator fail together.
+    bool leased = true;
   };
 
   explicit AgentDriver(Parts parts);
   AgentDriver(const AgentDriver&) = delete;
   AgentDriver& operator=(const AgentDriver&) = delete;
 
-  // Joins the job at the other end of `link`, which is not started.
+  // Joins the job at the other end of `link`. REQUIRES: `link` is not started.
   void Join(std::unique_ptr<CoordinatorLink> link);
   void Step(const AgentEvent& event);
 
@@ -70,8 +72,10 @@ class AgentDriver {
   AgentMachine machine_;
   NodeFence fence_;
   std::unique_ptr<CoordinatorLink> link_;
-  std::unique_ptr<CoordinatorLink> old_link_;  // closed; may be calling this object or still sending
-  bool joined_ = false;                        // the join was sent on link_
+  // The previous link, which is closed. Kept until the next rejoin, because the link may be calling this
+  // object or may still be sending messages.
+  std::unique_ptr<CoordinatorLink> old_link_;
+  bool joined_ = false;  // the join was sent on link_
   std::optional<TimePoint> timer_at_;
   std::optional<absl::Status> broken_;  // an error during the current Step
 };

@@ -34,7 +34,7 @@ void AgentLog::Detail(absl::string_view text) const {
 
 void AgentLog::Write(absl::string_view text) const {
   if (write_) return write_(text);
-  // One write, so that lines of several agents on a terminal are not mixed. Errors are ignored.
+  // Use one write, so that the lines of several agents on a terminal do not mix. Errors are ignored.
   WriteAll(STDERR_FILENO, text);
 }
 

@@ -1,5 +1,5 @@
-// The agent's log on stderr: important lines by default, every transition with LOGLEVEL=INFO, every step with
-// LOGLEVEL=DEBUG.
+// The agent's log on stderr. By default, the log has only lines for users. LOGLEVEL=INFO adds one event for
+// each transition; LOGLEVEL=DEBUG adds events and details.
 #pragma once
 
 #include <functional>
@@ -14,15 +14,17 @@ namespace ddprun {
 //   Threads: one caller at a time.
 class AgentLog {
  public:
-  // `log_level`: LOGLEVEL, as in torchrun. INFO shows events, DEBUG events and details, other values neither.
+  // `log_level`: the value of LOGLEVEL, as in torchrun. INFO shows events; DEBUG shows events and details;
+  // other values show neither.
   AgentLog(std::string host, absl::string_view log_level);
 
-  // Sets the destination of all output. Empty, the default: stderr, with blocking writes.
+  // Sets the destination of all output. If `write` is empty, which is the default, output goes to stderr with
+  // blocking writes.
   void SendTo(std::function<void(absl::string_view)> write) { write_ = std::move(write); }
 
   // Logs "[ddprun HOST] text"; every line of `text` gets the prefix.
   void Say(absl::string_view text) const;
-  // Writes `text`, such as a report, unchanged.
+  // Writes `text`, such as a report, without a prefix.
   void Write(absl::string_view text) const;
   // Logs "debug: text" if details are shown.
   void Detail(absl::string_view text) const;

@@ -7,7 +7,7 @@
 namespace ddprun {
 namespace {
 
-// Returns what the calls in `say` write.
+// Returns the text that `say` writes to a log with this level.
 template <typename F>
 std::string Written(absl::string_view level, F say) {
   AgentLog log("node1", level);
@@ -22,7 +22,7 @@ TEST(AgentLogTest, EachLineHasThePrefix) {
             "[ddprun node1] one\n[ddprun node1]   two\n");
 }
 
-// Other machines' names may contain any bytes.
+// Names that come from other machines may contain any bytes.
 TEST(AgentLogTest, RemovesTerminalControlSequences) {
   EXPECT_EQ(
       Written("", [](const AgentLog& log) { log.Say("waiting for \x1b[2J\x1b]0;title\anode\x1b[31m7\xff"); }),

@@ -1,5 +1,5 @@
-// The agent's state machine: decides when a node's workers start, when and how they are stopped, when the
-// node searches for its coordinator again, and when the agent ends.
+// The agent's state machine. It decides when a node's workers start, when and how they are stopped, when
+// the node searches for its coordinator again, and when the agent ends.
 //
 // clang-format off
 //                 Start               a worker failed, Stop, Dismiss, a signal,
@@ -15,13 +15,14 @@
 //     | cut off       ^   |   not found, a signal, Dismiss                           |
 //     +---------------+   +------------------------------> +----------+              |
 //     |                                                    | Finished | <------------+
-//     +--- Dismiss, a signal ----------------------------> +----------+  workers gone; agent is to end
+//     +--- Dismiss, a signal ----------------------------> +----------+  workers gone; agent is ending
 // clang-format on
 //
 // A node is cut off if it was evicted, if it has lost its connection to the coordinator, or if its fence has
-// expired. The other nodes continue without it, so it rejoins as a new node, or its agent ends. In Stopping,
-// the workers get a signal and a grace period, then they and all processes that they started get SIGKILL. The
-// signal and the grace period are skipped if other nodes may have started the next round.
+// fired. The other nodes continue without the node that is cut off. That node rejoins as a new node; if it
+// cannot rejoin, its agent ends. In Stopping, the workers receive a signal and have a grace period; then the
+// workers and all processes that they started receive SIGKILL. If other nodes may have started the next
+// round, SIGKILL is sent immediately. AgentBroken causes the same transitions as a signal.
 #pragma once
 
 #include <csignal>
@@ -44,15 +45,15 @@ namespace ddprun {
 
 struct AgentPolicy {
   int nproc = 1;  // number of local workers, >= 1
-  // Time between the first signal and SIGKILL, for every stop.
+  // Time between the first signal to the workers and SIGKILL, unless SIGKILL is sent immediately.
   Duration grace = seconds(30);
-  // How long a silent node counts as alive. A node that is cut off searches for its coordinator for one
-  // second longer than this.
+  // Time after which a silent node counts as lost. A node that is cut off searches for its coordinator for
+  // this time plus one second.
   Duration lease = seconds(5);
   ExitCodes exit_codes = ExitCodes::kTorchrun;
 };
 
-// Why an agent ends after this dismissal.
+// Returns the reason with which an agent ends after `dismissal`.
 EndReason EndReasonOf(Dismissal dismissal);
 
 // --- Events ---
@@ -74,10 +75,10 @@ struct Dismissed {
 struct CoordinatorLost {
   std::string reason;
 };
-// The fence has expired: the node's lease may be over. The warden kills the workers; WorkerEnded follows for
-// each of them.
+// The fence has fired: the node's lease has expired or is about to expire. The warden kills the workers;
+// WorkerEnded follows for each of them.
 struct Fenced {};
-// Result of Rejoin: the coordinator has accepted this node as a new one.
+// Result of Rejoin: the coordinator has accepted this node as a new node.
 struct Rejoined {};
 // Result of Rejoin: the coordinator was not found.
 struct RejoinFailed {
@@ -91,16 +92,17 @@ struct WorkerEnded {
 struct SnapshotWanted {
   Round round;
   std::string reason = {};
-  int64_t from_step = 0;  // furthest step any worker has reported; older snapshots would lose steps
+  int64_t from_step = 0;  // the furthest step that a worker has reported; older snapshots do not suffice
 };
 // The newest snapshot that a worker has reported as complete. The same snapshot may be reported repeatedly.
 struct SnapshotReported {
   Round round;
   int64_t step = 0;
 };
-// All processes that the workers started are gone, except those that cannot be killed.
+// The workers and all processes that they started have exited, except the unkillable ones.
 struct WorkersGone {
-  // One line for each process or thread that SIGKILL has not ended. They may hold devices or files.
+  // One line for each process or thread that has not exited after SIGKILL. Such a process may still hold
+  // devices or files.
   std::vector<std::string> unkillable = {};
 };
 struct SignalReceived {
@@ -125,13 +127,13 @@ struct StartWorkers {
 struct SignalWorkers {
   int signo = SIGTERM;
 };
-// Send SIGKILL to the workers and all their descendants. Followed by WorkersGone.
+// Send SIGKILL to the workers and all their descendants. WorkersGone follows.
 struct KillWorkers {};
 // Ask each worker for a snapshot, over the workers' socket.
 struct AskForSnapshot {
   Round round;
 };
-// Report the failure of this worker; the shell adds the details.
+// Report the failure of this worker to the coordinator; AgentDriver adds the details.
 struct SendWorkersFailed {
   Round round;
   LocalRank local_rank;
@@ -147,18 +149,19 @@ struct SendSnapshotTaken {
   Round round;
   int64_t step = 0;
 };
-// Report that the node leaves the job. If its workers are still running, issued again with workers_gone when
-// they are gone.
+// Report that the node leaves the job. If its workers are still running, the effect is issued again after
+// they have exited, with workers_gone set.
 struct SendLeave {
   std::string reason;
   bool workers_gone = false;
 };
-// Close the connection, search for the coordinator for at most `limit`, and join as a new node. Followed by
-// Rejoined, RejoinFailed, or CoordinatorLost if a new connection broke.
+// Close the connection, search for the coordinator for at most `limit`, and join as a new node. The result is
+// Rejoined, RejoinFailed, Dismissed if the coordinator rejects the node, or CoordinatorLost if the new
+// connection breaks.
 struct Rejoin {
   Duration limit{};
 };
-// Show the failure report of the round; the shell provides its content.
+// Show the failures of this node in `round` to users; AgentWorld provides the report.
 struct ReportFailures {
   Round round;
 };
@@ -170,7 +173,7 @@ struct Tell {
 struct Finish {
   EndReason reason = {};
   int exit_code = 0;
-  std::string why = {};  // one sentence; empty: the job succeeded
+  std::string why = {};  // one sentence; empty if the job succeeded
 };
 
 using AgentEffect = std::variant<StartWorkers, SignalWorkers, KillWorkers, AskForSnapshot, SendWorkersFailed,
@@ -186,19 +189,20 @@ class AgentMachine {
   explicit AgentMachine(AgentPolicy policy);
 
   [[nodiscard]] AgentEffects Step(const AgentEvent& event, TimePoint now);  // REQUIRES: now never decreases
-  // When to call Step(AgentTick{}) at the latest; nullopt: nothing is pending.
+  // The latest time at which to call Step(AgentTick{}); nullopt if no deadline is pending.
   std::optional<TimePoint> NextDeadline() const { return state_ == State::kSeeking ? seek_at_ : grace_end_; }
 
   State state() const { return state_; }
-  // The round of the running or stopping workers; in other states the last round, -1 before the first.
+  // The round of the running or stopping workers. In other states, the round of the last workers; -1 before
+  // the first round.
   Round round() const { return assignment_.round; }
+  // The number of workers that have not ended.
   int alive() const { return static_cast<int>(alive_.size()); }
 
  private:
-  // Why the node is cut off, and the reason with which the agent ends if it cannot rejoin.
   struct Lost {
-    std::string why;
-    EndReason otherwise;
+    std::string why;      // why the node is cut off
+    EndReason otherwise;  // the reason with which the agent ends if the node cannot rejoin
   };
 
   void On(const RoundStarted& e);
@@ -219,20 +223,22 @@ class AgentMachine {
   bool InRound(Round round) const {
     return state_ == State::kRunning && round == assignment_.round && !end_ && !lost_;
   }
-  // Signals the workers, or sweeps if none is alive. end_, lost_ and succeeded_ determine the next state.
+  // Signals the workers, or calls Sweep if no worker is alive. end_, lost_ and succeeded_ determine the state
+  // after Stopping.
   void Stop(int signo);
+  // Kills the workers and all processes that they started. Has no effect if they are already being killed.
   void Sweep();
-  // The job continues without this node. If called again, the first reason is kept. `at_once`: other nodes
-  // may have started the next round, so the workers are killed without a grace period.
-  //   REQUIRES: not in Seeking; not in Idle if end_ is set.
+  // Call when the job continues without this node. Later calls do not replace the first reason. If `at_once`
+  // is true, kills the workers without a grace period, because other nodes may have started the next round.
+  //   REQUIRES: the state is not Seeking; it is not Idle if end_ is set.
   void CutOff(Lost lost, bool at_once);
   void Seek();
-  // Schedules another attempt after a connection broke or the node was evicted. The pauses grow; the search
-  // fails if the next attempt would start after seek_end_.
+  // Schedules another attempt after a connection broke or the node was evicted. Each pause is longer than the
+  // previous one, up to a maximum. The search fails if the next attempt would not start before seek_end_.
   void SeekAgain(const std::string& why);
-  // Ends the agent when its workers are gone. If called again, the first reason is kept.
+  // Ends the agent after its workers have exited. Later calls do not replace the first reason.
   void FinishWith(EndReason reason, int signo, std::string why);
-  // Reports to the coordinator that this node leaves without having been dismissed.
+  // Reports to the coordinator that this node leaves although it was not dismissed.
   void Leave(std::string reason);
   void Finished();
   void Say(std::string text);
@@ -246,18 +252,18 @@ class AgentMachine {
   bool succeeded_ = false;              // all workers of this round exited with 0
   bool killing_ = false;                // waiting for WorkersGone after KillWorkers
   bool signaled_ = false;               // the agent has received a signal
-  std::optional<EndReason> end_;        // set: the agent ends when its workers are gone
+  std::optional<EndReason> end_;        // set: the agent ends after its workers have exited
   std::string end_why_;                 // set with end_
-  std::optional<std::string> leaving_;  // set: reason of the SendLeave due when the workers are gone
+  std::optional<std::string> leaving_;  // set: reason of the SendLeave that follows WorkersGone
   std::optional<Lost> lost_;            // set: the node is cut off
   std::optional<TimePoint> grace_end_;  // in Stopping: when SIGKILL is due
 
-  int64_t snapshot_step_ = -1;          // the newest snapshot of this round; -1: none
+  int64_t snapshot_step_ = -1;          // step of the newest snapshot of this round; -1: none
   std::optional<int64_t> wanted_from_;  // set: a snapshot of at least this step is requested
 
-  std::optional<TimePoint> seek_at_;      // in Seeking: time of the next attempt; none: one is running
-  TimePoint seek_end_;                    // in Seeking: when the search ends
-  Duration pause_{};                      // before the last attempt
+  std::optional<TimePoint> seek_at_;      // in Seeking: time of the next attempt; nullopt during an attempt
+  TimePoint seek_end_;                    // in Seeking: deadline of the search
+  Duration pause_{};                      // the most recent pause before an attempt
   std::optional<TimePoint> rejoined_at_;  // time of the last rejoin
 
   // Valid only during Step.

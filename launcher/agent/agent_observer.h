@@ -1,4 +1,4 @@
-// Interface for observers of an agent: event log, metrics, health check.
+// The interface for observers of an agent, such as the event log, the metrics and the health check.
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +16,7 @@
 
 namespace ddprun {
 
-// An event of a watchdog timer, in torchrun's terms.
+// An event of the watchdog or of one of its timers. `what` is torchrun's name for the event.
 struct WatchdogNote {
   absl::string_view what;  // "watchdog started", "timer expired", "kill worker process", "watchdog stopped"
   pid_t pid = 0;           // 0: no process, and the fields below are empty
@@ -27,12 +27,12 @@ struct WatchdogNote {
 
 struct AgentEnd {
   EndReason reason = {};
-  std::string why = {};                      // one sentence; empty: the job succeeded
+  std::string why = {};                      // one sentence; empty if the job succeeded
   std::vector<FailureRecord> failures = {};  // failures of this node's workers in the last round
 };
 
 // Default implementations do nothing.
-//   Threads: all methods are called on the agent's loop and must not block.
+//   Threads: all methods are called on the agent's thread and must not block.
 class AgentObserver {
  public:
   virtual ~AgentObserver() = default;
@@ -42,19 +42,20 @@ class AgentObserver {
   // The node is assigned to a round; its workers are started next.
   virtual void OnRound(const Assignment&, TimePoint) {}
   virtual void OnWorkerStarted(LocalRank, pid_t, TimePoint) {}
-  // A worker has failed, the first to do so in this round.
+  // A worker has failed. Called only for the first failure of a round.
   virtual void OnFailure(TimePoint) {}
-  // The workers are being stopped. Not called if all workers have ended by themselves.
+  // The workers are being stopped. Not called if all workers have exited on their own.
   virtual void OnStopping(TimePoint) {}
-  // The workers and their descendants are gone, except `unkillable`: one
-  // description for each process that SIGKILL does not end.
+  // The workers and their descendants have exited. `unkillable` describes the exceptions: one entry for each
+  // process that has not exited after SIGKILL.
   virtual void OnWorkersGone(const std::vector<std::string>& /*unkillable*/, TimePoint) {}
   virtual void OnWatchdog(const WatchdogNote&, TimePoint) {}
-  // Called after each step. `alive`: number of workers that have not ended.
+  // Called after each step of the AgentMachine. `alive`: number of workers that have not ended.
   virtual void OnState(AgentMachine::State, Round, int /*alive*/, TimePoint) {}
-  // The full name of this host is known. Called at most once, before OnEnd.
+  // The lookup of this host's full name has ended. If the lookup failed, the argument is the short name.
+  // Called at most once, before OnEnd.
   virtual void OnHostName(const std::string&) {}
-  // Called once, last.
+  // The agent ends. Called once; no other call follows.
   virtual void OnEnd(const AgentEnd&, TimePoint) {}
 };
 

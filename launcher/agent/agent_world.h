@@ -1,5 +1,6 @@
-// What AgentDriver needs from its node: workers, stores, identities, links to the coordinator, and output for
-// users. Agent implements AgentWorld with real processes, tests/sim with simulated ones.
+// The interface between AgentDriver and its node: workers, stores, identities, links to the coordinator, and
+// output for users. Agent implements AgentWorld with real processes; tests/sim implements it with simulated
+// ones.
 #pragma once
 
 #include <functional>
@@ -20,29 +21,30 @@
 
 namespace ddprun {
 
-// Processes that SIGKILL has not ended within this time are reported as unkillable.
+// Processes that have not exited within this time after SIGKILL are reported as unkillable.
 inline constexpr Duration kKillLimit = seconds(10);
 
-// The identity of a node. A node that rejoins has a new one.
+// The identity of a node. A node that rejoins gets a new identity.
 struct NodeIdentity {
   std::string id;          // unique among all nodes of all jobs
   std::string gone_token;  // a secret: its holder may report that this node is gone
 };
 
 // The environment of an AgentDriver.
-//   Order:   no method calls the driver before it returns; results reach the driver later, as an AgentEvent.
+//   Order:   methods do not call the driver; results reach the driver later, as AgentEvents.
 //   Threads: called on the driver's thread.
 class AgentWorld {
  public:
   virtual ~AgentWorld() = default;
 
-  // The boot clock, which also runs while the machine is suspended.
+  // The time of the boot clock, which also advances while the machine is suspended.
   virtual BootTime BootNow() const = 0;
   virtual NodeIdentity NewIdentity() = 0;
   // Opens an empty worker store for the next round and returns its port.
   virtual absl::StatusOr<int> OfferStore() = 0;
-  // Searches for the coordinator for at most `limit`, then calls `done` once, with a link that is not started
-  // or with the error, but not after OnFinish. Not used for the first join: see AgentDriver::Join.
+  // Searches for the coordinator for at most `limit`, then calls `done` once, with a link that is not
+  // started or with an error. Does not call `done` after OnFinish. Called only to rejoin: the first link is
+  // an argument of AgentDriver::Join.
   virtual void FindCoordinator(
       Duration limit, std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)> done) = 0;
 
@@ -50,18 +52,21 @@ class AgentWorld {
 
   virtual void StartWorkers(const Assignment& assignment) = 0;
   virtual void SignalWorkers(int signo) = 0;
-  // WorkersGone follows within kKillLimit.
+  // Kills the workers and all their descendants. WorkersGone is reported within kKillLimit plus the time
+  // limit for reading the workers' last output.
   virtual void KillWorkers() = 0;
-  // Has the workers killed at `deadline`, even if the agent hangs, and Fenced reported. nullopt: no deadline.
+  // Sets the time at which the workers are killed, even if the agent hangs. Fenced is reported when that
+  // happens. nullopt: no deadline.
   virtual void FenceWorkers(std::optional<BootTime> deadline) = 0;
   virtual void AskForSnapshot(Round round) = 0;
-  // Adds the progress that the workers have reported to `heartbeat`.
+  // Adds to `heartbeat` the progress that the workers have reported.
   virtual void FillIn(proto::Heartbeat& heartbeat) const = 0;
+  // The highest step that a worker has reported in `round`; 0 if there are no reports.
   virtual int64_t FurthestStep(Round round) const = 0;
-  // The failure of this worker, as far as known.
+  // The failure of this worker, with the details that are known so far.
   //   REQUIRES: WorkerEnded was reported for this worker in this round, and the worker did not succeed.
   virtual Failure FailureOf(LocalRank local_rank) const = 0;
-  // All failures of this round, except those that the launcher caused.
+  // All worker failures of this round, except those that the launcher caused.
   virtual std::vector<Failure> Failures() const = 0;
 
   // --- Output and observers
@@ -70,34 +75,35 @@ class AgentWorld {
   virtual void OnWelcome(const NodeIdentity& /*node*/) {}
   // The node has no workers and waits for a round.
   virtual void OnWaiting() {}
-  // `text`: what the node waits for, in one line for users. The round starts within `start_in`; 0: unknown.
+  // `text`: what the node waits for, in one line for users. `start_in`: the maximum time until the round
+  // starts; 0: unknown.
   virtual void OnWaitingFor(const std::string& text, Duration /*start_in*/) { Say(text); }
-  // The first failure of a round is about to be sent.
+  // The first failure of a round is about to be sent to the coordinator.
   virtual void OnFailure() {}
   // The connection to the coordinator is closed; the search for a coordinator begins.
   virtual void OnSeeking() {}
   virtual void OnReport(const proto::JobReport& /*report*/) {}
   // The node is dismissed; the coordinator sends no more reports or orders.
   virtual void OnDismissed() {}
-  // The coordinator has refused a message of this node about a past round; the message had no effect.
+  // The coordinator has refused a message from this node about a past round. The message had no effect.
   virtual void OnRefused(const std::string& /*why*/) {}
-  // After each step of the machine.
+  // Called after each step of the machine.
   virtual void OnStep(const AgentMachine& /*machine*/) {}
   virtual void ReportFailures() = 0;              // see the effect ReportFailures
   virtual void Say(const std::string& text) = 0;  // one line for users
-  // The agent ends. Called once, last.
+  // The agent ends. Called once; no other call follows.
   virtual void OnFinish(const Finish& finish) = 0;
 };
 
-// Provides the worker stores. The agent decides when a store is opened, main decides how.
+// Provides the worker stores. The agent decides when a store is opened; the implementation decides where.
 class RoundStores {
  public:
   virtual ~RoundStores() = default;
   // Opens an empty, listening store for the next round and returns its port. Closes the previous store, whose
-  // local workers are gone.
+  // local workers have exited.
   //   Errors: kFailedPrecondition, kResourceExhausted: no port is available.
   virtual absl::StatusOr<int> Offer() = 0;
-  // Closes the offered store: the round uses a store on another node.
+  // Closes the offered store, because the round uses a store on another node.
   virtual void Withdraw() = 0;
 };
 

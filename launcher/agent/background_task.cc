@@ -18,7 +18,7 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-// State used only by the loop. The thread has only a duplicate of the eventfd.
+// State that only the thread of `io` uses. The background thread has its own duplicate of the eventfd.
 struct Waiting {
   Waiting(boost::asio::io_context& io, int fd, std::function<void(bool)> handler)
       : bell(io, fd), timer(io), done(std::move(handler)) {}
@@ -36,7 +36,7 @@ struct Waiting {
   std::function<void(bool)> done;
 };
 
-// Signals to this process must be delivered to the loop's thread.
+// Blocks all signals in the calling thread, so that they are delivered to the thread of `io`.
 void BlockSignals() {
   sigset_t all;
   sigfillset(&all);

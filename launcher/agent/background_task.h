@@ -11,14 +11,16 @@
 
 namespace ddprun {
 
-// Runs `work` in a new thread, then calls `done` once from `io`, never before this function returns: with
-// true when `work` has finished, or with false after `limit` or if no thread or descriptor is available.
-// `work` is not cancelled; it may outlive `io`.
-//   work: must only use objects that it owns.
+// Runs `work` in a new thread. Calls `done` once, on the thread of `io`, after this call has returned. The
+// argument of `done` is true if `work` has finished within `limit`. The argument is false if `work` has not
+// finished, or if no thread or descriptor is available. After `limit`, `work` continues to run and may
+// outlive `io`.
+//   work: must use only objects that it owns.
 void RunInBackground(boost::asio::io_context& io, Duration limit, std::function<void()> work,
                      std::function<void(bool in_time)> done);
 
-// Like RunInBackground, for work with a result; nullopt where RunInBackground gives false.
+// Like RunInBackground, for work that returns a result. Calls `done` with nullopt where RunInBackground
+// passes false.
 template <typename T>
 void ComputeInBackground(boost::asio::io_context& io, Duration limit, std::function<T()> work,
                          std::function<void(std::optional<T>)> done) {

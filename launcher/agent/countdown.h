@@ -1,4 +1,4 @@
-// Shows the remaining time of the last call on a terminal.
+// Reports the remaining time of the last call, for users at a terminal.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,8 @@
 
 namespace ddprun {
 
-// The next mark below `left`: 60, 30, 20, 10, 5, 3, 2 or 1 s; nullopt: none is left.
+// Returns the largest mark below `left`; nullopt if there is none. Marks are the remaining times that users
+// see: 60, 30, 20, 10, 5, 3, 2 and 1 s.
 std::optional<Duration> NextMark(Duration left);
 
 // Reports the remaining time at each mark.

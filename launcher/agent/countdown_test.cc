@@ -11,7 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// A timer whose time the test sets.
+// A timer whose clock is set by the test.
 class FakeTimer final : public WakeTimer {
  public:
   TimePoint Now() const override { return now; }

@@ -16,11 +16,11 @@
 
 namespace ddprun {
 
-// Keeps failure reports and shows them later, in the same order, so that a slow terminal does not delay the
-// next round.
+// Keeps failure reports and shows them later, in the same order, so that showing them does not delay the next
+// round.
 class FailureDisplay {
  public:
-  // Writes a file, and calls `done` once.
+  // Writes a file, then calls `done` once.
   using WriteFile = std::function<void(const std::string& path, const std::string& text,
                                        std::function<void(const absl::Status&)> done)>;
 
@@ -28,20 +28,20 @@ class FailureDisplay {
   FailureDisplay(const AgentLog* log, std::string program, WriteFile write_file)
       : log_(log), program_(std::move(program)), write_file_(std::move(write_file)) {}
 
-  // Reports kept after this call belong to `round`. `directory`: the log directory of this start of the
-  // workers, where the page is also written; empty: the page is not written.
+  // Reports that are kept after this call belong to `round`. `directory`: the log directory of the workers in
+  // this round; the page is also written to a file in this directory, unless `directory` is empty.
   void BeginRound(Round round, bool has_other_nodes, std::string directory);
-  // Keeps the failures of this node. REQUIRES: not empty.
+  // Keeps the failures of this node. REQUIRES: `failures` is not empty.
   void KeepNode(std::vector<FailureRecord> failures);
-  // Keeps the coordinator's report, which is shown as a page. If the report has no failures beyond those
-  // passed to KeepNode, only the parts of the page that were not shown before are shown.
+  // Keeps the coordinator's report, which is shown as a page. If the report has no failures other than those
+  // passed to KeepNode, only the parts of the page that users have not seen before are shown.
   void KeepJob(JobReport report);
 
   bool empty() const { return kept_.empty(); }
   // Shows and drops the kept reports. `full_host`: full name of this host, for torchrun's report.
   void Show(const std::string& full_host);
-  // For use when no page will follow: like Show, then shows the last lines of stderr, which the page would
-  // contain.
+  // Calls Show, then shows the last lines of the workers' stderr if no page has shown them. Call if no page
+  // follows.
   void ShowAll(const std::string& full_host);
 
  private:
@@ -72,7 +72,7 @@ class FailureDisplay {
   // State of the last Node that was shown:
   Round shown_round_{-1};
   std::string shown_;
-  std::string stderr_;  // last lines of its workers' stderr; cleared when a page is shown
+  std::string stderr_;  // last lines of the node's workers' stderr; cleared when a page is shown
 };
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// The join message of an agent: its node and the rules of its job.
+// Builds an agent's join message, which describes the agent's node and the rules of the job.
 #pragma once
 
 #include <string>
@@ -12,14 +12,16 @@ namespace ddprun {
 struct JoiningNode {
   std::string id = {};  // unique for each join
   std::string host;     // short name, shown to users
-  std::string address;  // address for other nodes' workers; empty: the one that the coordinator sees
-  int store_port = 0;
-  Duration first_last_call{};
-  Duration last_call{};
-  Duration stop_timeout{};  // limit on the time from the order to stop workers until Ready
+  // Address at which workers of other nodes reach this node; empty: the address that the coordinator sees.
+  std::string address;
+  int store_port = 0;          // port of the worker store that this node offers
+  Duration first_last_call{};  // see JobRules
+  Duration last_call{};        // see JobRules
+  Duration stop_timeout{};     // maximum time between the coordinator's Stop and this node's Ready
   // A secret: its holder may report to the coordinator that this node is gone.
   std::string gone_token = {};
-  // Identity of this agent in its previous join, whose workers are gone. Empty on the first join.
+  // The identity with which this agent joined previously; its workers of that time have exited. Empty in the
+  // first join.
   std::string previous_id = {};
   std::string previous_token = {};
 };

@@ -5,7 +5,8 @@
 namespace ddprun {
 namespace {
 
-// A connection counts as lost before it has this many unanswered heartbeats.
+// Maximum number of unanswered heartbeats that are kept. It exceeds LinkWatch::kMaxUnanswered, the number at
+// which a connection counts as lost.
 constexpr size_t kMaxSigns = 64;
 
 }  // namespace

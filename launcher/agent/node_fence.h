@@ -1,4 +1,4 @@
-// A node's fence: ends the node's workers before its lease expires.
+// A node's fence: the deadline at which the warden kills the node's workers, before the node's lease expires.
 #pragma once
 
 #include <deque>
@@ -11,28 +11,30 @@
 
 namespace ddprun {
 
-// Computes the deadline for workers: nine tenths of a lease after the last heartbeat or join that the
-// coordinator is known to have received. The lease counts from a time read before that message was sent, on a
-// clock that also runs while the machine is suspended, so a late answer cannot extend the lease.
-//   Order: Joined for each join; then BeforeSign and Answered for each heartbeat.
+// Computes the workers' deadline: nine tenths of a lease after the last heartbeat or join that the
+// coordinator is known to have received. The lease counts from a time that is read before this message is
+// sent, so a late answer cannot extend the lease. The clock also runs while the machine is suspended.
+//   Order: call Joined before each join. Then call BeforeSign before each heartbeat, and Answered after
+//          each answer.
 class NodeFence {
  public:
   // `arm` sets the warden's deadline. It is called with each new deadline while there are workers, and with
-  // nullopt when they are gone.
+  // nullopt after the workers have exited.
   explicit NodeFence(std::function<void(std::optional<BootTime>)> arm) : arm_(std::move(arm)) {}
 
   // A join is about to be sent. It counts as the first heartbeat.
   void Joined(Duration lease, BootTime now);
-  // The coordinator requests heartbeats at this interval, a quarter of the coordinator's lease, which applies
-  // if it is shorter than this node's. 0: the coordinator requests no heartbeats.
+  // The coordinator requests heartbeats at this interval, which is a quarter of the coordinator's lease. The
+  // shorter of the coordinator's lease and this node's lease applies. 0: the coordinator requests no
+  // heartbeats.
   void LeaseFrom(Duration heartbeat_interval);
   // A heartbeat is about to be sent.
   void BeforeSign(TimePoint now, BootTime boot_now);
   // The heartbeat that was sent at `sent` has been answered.
   void Answered(TimePoint sent);
 
-  // No round of the job follows, so no other node waits for these workers: they may run until `deadline` even
-  // if the coordinator is silent.
+  // The job is over. No round follows, and no other node waits for these workers, so they may run until
+  // `deadline` even if the coordinator is silent.
   void JobOver(BootTime deadline);
 
   void WorkersStart();
@@ -43,10 +45,10 @@ class NodeFence {
 
   const std::function<void(std::optional<BootTime>)> arm_;
   Duration lease_{};
-  BootTime alive_at_;                                 // send time of the last message known to be received
-  std::deque<std::pair<TimePoint, BootTime>> signs_;  // unanswered heartbeats, oldest first
+  BootTime alive_at_;                                 // the time from which the lease counts
+  std::deque<std::pair<TimePoint, BootTime>> signs_;  // send times of unanswered heartbeats, oldest first
   bool armed_ = false;
-  std::optional<BootTime> job_over_;  // set: the job is over; replaces the lease's deadline
+  std::optional<BootTime> job_over_;  // set: the job is over, and this deadline replaces that of the lease
 };
 
 }  // namespace ddprun

@@ -7,7 +7,7 @@
 namespace ddprun {
 namespace {
 
-// Size limit for a logged message: reports can contain the stderr of many workers.
+// Maximum length of a logged message, in bytes. Reports can contain the stderr of many workers.
 constexpr size_t kMaxShown = 1000;
 
 template <typename Message>

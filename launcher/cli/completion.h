@@ -7,7 +7,8 @@
 
 namespace ddprun {
 
-// `shell`: bash, zsh or tcsh. After the program, file names are completed instead of options.
+// Returns the script for `shell`: bash, zsh or tcsh. After the program on the command line, the script
+// completes file names instead of options.
 std::string CompletionScript(absl::string_view shell);
 
 }  // namespace ddprun

@@ -47,7 +47,8 @@ class Shell:
         if self.pid == 0:
             try:
                 os.chdir(self.folder.name)
-                os.execvpe(argv[0], argv, {"PATH": os.environ["PATH"], "TERM": "vt100", "HOME": self.folder.name})
+                os.execvpe(argv[0], argv,
+                           {"PATH": os.environ["PATH"], "TERM": "vt100", "HOME": self.folder.name})
             finally:
                 os._exit(127)
         self.seen = b""
@@ -106,7 +107,7 @@ class CompletionTest(unittest.TestCase):
         "--log-dir=lo\tx": ["--log-dir=logs/x"],
         "jo\t": ["job.yaml"],
     }
-    # bash and zsh detect the end of the options, and accept both spellings.
+    # The functions for bash and zsh detect the end of the options, and accept '_' in place of '-'.
     WITH_A_FUNCTION = {
         "train.py --nno\t": ["train.py", "--nno"],
         "--nnodes 2 -- --nno\t": ["--nnodes", "2", "--", "--nno"],

@@ -12,19 +12,19 @@ namespace ddprun {
 
 struct ConfigFile {
   struct Value {
-    std::string option;  // as declared
+    std::string option;  // name as declared in the option table
     std::string text;    // as on the command line; "1" or "" for a flag
-    std::string source;  // "job.yaml:3: nnodes"
+    std::string source;  // file, line and name, such as "job.yaml:3: nnodes"
   };
   std::vector<Value> values;         // at most one per option
   std::vector<std::string> program;  // program and arguments; empty: none
   std::vector<std::pair<std::string, std::string>> env;
 };
 
-// Parses `text`, the content of the file `path` (used in messages only).
-//   Errors: kInvalidArgument, "PATH:LINE: ...": not the accepted subset of YAML (yaml_map.h), an unknown name
-//           (with the nearest one), a name given twice, an option allowed only on the command line, a value
-//           of the wrong type.
+// Parses `text`, which is the content of the file `path`. `path` is only used in messages.
+//   Errors: kInvalidArgument, "PATH:LINE: ...": `text` is not in the accepted subset of YAML (yaml_map.h), a
+//           name is unknown (the message has the nearest name) or given twice, an option is not allowed in a
+//           file, or a value has the wrong type.
 absl::StatusOr<ConfigFile> ParseConfigFile(absl::string_view text, absl::string_view path);
 
 }  // namespace ddprun

@@ -8,7 +8,7 @@ namespace ddprun {
 // "usage: ddprun ...", with a line break at the end.
 std::string UsageLine();
 
-// The text of --help, in the sections of the option table. Lines are at most 100 columns long.
+// The text of --help, with the sections of the option table. No line is longer than 100 columns.
 std::string HelpText();
 
 }  // namespace ddprun

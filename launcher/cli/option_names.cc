@@ -13,8 +13,8 @@
 namespace ddprun {
 namespace {
 
-// Edit distances (insertions, deletions, substitutions, swaps of neighbours) from `a` to each prefix of `b`,
-// starting with the empty prefix.
+// Returns the edit distances (insertions, deletions, substitutions, swaps of neighbours) from `a` to each
+// prefix of `b`, starting with the empty prefix.
 std::vector<size_t> Distances(absl::string_view a, absl::string_view b) {
   // Row i: distances from the first i characters of `a`. The recurrence needs three rows.
   std::vector<size_t> row(b.size() + 1);
@@ -34,8 +34,8 @@ std::vector<size_t> Distances(absl::string_view a, absl::string_view b) {
   return row;
 }
 
-// The name with a prefix at edit distance 1 or less from `typed`, such as --nproc-per-node for --nprocs;
-// empty unless there is exactly one.
+// Returns the name that has a prefix at an edit distance of at most 1 from `typed`, such as --nproc-per-node
+// for --nprocs. Returns an empty string unless exactly one name has such a prefix.
 absl::string_view NearestBeginning(absl::string_view typed, absl::Span<const absl::string_view> names) {
   constexpr size_t kShortest = 4;
   absl::string_view found;
@@ -97,7 +97,7 @@ const OptionSpec* FindOption(char letter) {
 }
 
 absl::string_view Nearest(absl::string_view typed, absl::Span<const absl::string_view> names) {
-  constexpr size_t kLongest = 64;  // no name is longer
+  constexpr size_t kLongest = 64;  // longer than every name
   if (typed.size() > kLongest) return "";
   absl::string_view best;
   size_t least = std::max<size_t>(2, typed.size() / 3) + 1;

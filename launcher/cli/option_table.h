@@ -1,4 +1,4 @@
-// The table of all options. Parsing, --help and completion are derived from it.
+// The table of all options. Parsing, --help and completion use this table.
 #pragma once
 
 #include <string>
@@ -13,14 +13,14 @@ namespace ddprun {
 // Where an option may be given, in addition to the command line.
 enum class GivenBy {
   kVariableAndFile,  // PET_<NAME> and the configuration file
-  kFile,             // the file only: torchrun has no variable for it
+  kFile,             // the configuration file only: torchrun has no variable for the option
   kVariable,         // PET_<NAME> only
   kCommandLineOnly,
 };
 
-// How a configuration file may write a value as a list.
+// Whether a configuration file may give the value as a list, and how the list becomes a value.
 enum class ListForm {
-  kNone,     // no lists
+  kNone,     // lists are not allowed
   kCommas,   // entries are joined by commas
   kEscaped,  // like kCommas, but a comma within an entry is doubled
 };
@@ -29,8 +29,8 @@ struct OptionSpec {
   const char* section;
   const char* name;  // with hyphens, without the leading dashes
   char letter = 0;   // 0: none
-  // Placeholder for the value in --help; empty for a flag. For completion, lower-case words separated by '|'
-  // are values, and FILE and DIR are paths.
+  // Placeholder for the value in --help; empty for a flag. Completion offers the lower-case words between the
+  // '|' characters as values, and file names for FILE and DIR.
   const char* value = "";
   const char* fallback = "";  // default value
   const char* help = "";
@@ -44,19 +44,21 @@ struct OptionSpec {
 // All options, in the order of --help.
 absl::Span<const OptionSpec> OptionTable();
 
-// The variable that sets the option's default, such as PET_NNODES; empty if it has none.
+// Returns the environment variable that sets the option's default, such as PET_NNODES; empty if there is
+// none.
 std::string VariableOf(const OptionSpec& spec);
 
-// The option named `typed` (without leading dashes, with '-' or '_'): an exact name or an unambiguous prefix.
-// If several options have the prefix but torchrun has only one of them, the prefix means that one.
-//   Errors: kInvalidArgument: unknown option (with the nearest name), or an ambiguous prefix.
+// Returns the option with the name `typed` (without leading dashes, with '-' or '_') or, if there is none,
+// the only option whose name begins with `typed`. If several names begin with `typed` but torchrun has only
+// one of these options, returns torchrun's option.
+//   Errors: kInvalidArgument: an unknown option (the message has the nearest name), or an ambiguous prefix.
 absl::StatusOr<const OptionSpec*> FindOption(absl::string_view typed);
 
-// The option with this letter, or nullptr.
+// Returns the option with this letter, or nullptr.
 const OptionSpec* FindOption(char letter);
 
-// The name with the smallest edit distance to `typed`, unless even that one is too different; else the only
-// name with a similar prefix; else empty.
+// Returns the name with the smallest edit distance to `typed`, if that distance is small. Otherwise returns
+// the only name with a similar prefix, or an empty string if there is not exactly one.
 absl::string_view Nearest(absl::string_view typed, absl::Span<const absl::string_view> names);
 
 // Replaces '_' with '-'.

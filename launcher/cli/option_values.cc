@@ -38,7 +38,7 @@ absl::Status BadValue(const Options& options, absl::string_view name, absl::stri
 absl::StatusOr<std::string> Name(const Options& options, absl::string_view name) {
   const std::string& text = options.Get(name);
   if (text.empty()) return BadValue(options, name, "a name");
-  // When sent, longer names would be truncated and invalid bytes replaced.
+  // Messages to other nodes would truncate longer names and replace invalid bytes.
   if (Utf8Head(text, kMaxNameBytes) == text) return text;
   return BadValue(options, name, absl::StrCat("a name in UTF-8, at most ", kMaxNameBytes, " bytes"));
 }

@@ -26,7 +26,7 @@ absl::Status Usage(const Text&... text) {
   return absl::InvalidArgumentError(absl::StrCat(text...));
 }
 
-// True for -1, -1.5 and -.5, for example.
+// True if `arg`, which begins with '-', is a negative number, such as -1, -1.5 or -.5.
 bool IsNegativeNumber(absl::string_view arg) {
   arg.remove_prefix(1);
   const auto is_digit = [](char c) { return absl::ascii_isdigit(c); };
@@ -41,7 +41,8 @@ bool LooksLikeAnOption(absl::string_view arg) {
   return arg.size() > 1 && arg[0] == '-' && !IsNegativeNumber(arg);
 }
 
-// An argument with a space is a value even if it starts with '-', unless it starts with a known option.
+// An argument that contains a space is a value even if it begins with '-', unless it begins with a known
+// option.
 bool CanBeAValue(absl::string_view arg) {
   if (!LooksLikeAnOption(arg)) return true;
   if (!absl::StrContains(arg, ' ')) return false;
@@ -81,7 +82,7 @@ class CommandLine {
     return absl::OkStatus();
   }
 
-  // -r3, -r=3 or -r 3, possibly with flags before it in the same argument: -mr3.
+  // Reads -r3, -r=3 or -r 3. Flags may come before the letter in the same argument, as in -mr3.
   absl::Status ReadLetters(const std::string& arg) {
     for (absl::string_view letters = absl::string_view(arg).substr(1); !letters.empty();) {
       const std::string typed = absl::StrCat("-", letters.substr(0, 1));
@@ -98,7 +99,7 @@ class CommandLine {
     return absl::OkStatus();
   }
 
-  // The error for `letter` in `arg`, which may be a long option written with a single hyphen.
+  // Returns the error for the unknown `letter` in `arg`. `arg` may be a long option with only one hyphen.
   static absl::Status UnknownLetter(const std::string& letter, const std::string& arg) {
     const auto meant = FindOption(absl::string_view(arg).substr(1, arg.find('=') - 1));
     if (arg.size() > letter.size() && meant.ok())

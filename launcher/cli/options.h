@@ -15,7 +15,7 @@ namespace ddprun {
 
 using GetEnv = std::function<std::optional<std::string>(absl::string_view name)>;
 
-// Returns a file's content. Errors: those of the file system; the message does not contain the path.
+// Returns the content of a file. Errors: those of the file system; the message does not contain the path.
 using ReadFile = std::function<absl::StatusOr<std::string>(const std::string& path)>;
 
 // The value of every option, given or default, not yet parsed.
@@ -25,10 +25,10 @@ class Options {
   //   REQUIRES: an option of that name is declared.
   const std::string& Get(absl::string_view name) const { return At(name).value; }
   bool IsSet(absl::string_view name) const { return !At(name).value.empty(); }
-  // True if a value was given; false if this is the table's default.
+  // True if a value was given; false if the option has the table's default.
   bool IsGiven(absl::string_view name) const { return !At(name).source.empty(); }
-  // The option and its value for messages: "--nnodes=x", or "PET_NNODES=x" or "job.yaml:3: nnodes=x" if the
-  // value is from the environment or from a file.
+  // The option and its value, for messages: "--nnodes=x" by default, "PET_NNODES=x" if the value is from the
+  // environment, "job.yaml:3: nnodes=x" if it is from a file.
   std::string Quote(absl::string_view name) const;
 
   // The program and its arguments; empty if none was given.
@@ -51,14 +51,15 @@ class Options {
   std::vector<std::pair<std::string, std::string>> program_env_;
 };
 
-// Parses `args` (without argv[0]) like torchrun: --a-b or --a_b, value after '=' or as the next argument, any
-// unambiguous prefix of a name, combined short options (-mr3). The first argument that is not an option is
-// the program; all arguments after it belong to the program. Precedence: command line, PET_<NAME> in the
-// environment, the file given by --config, the table's defaults. A program on the command line replaces the
-// program and the arguments in the file.
-//   Errors: kInvalidArgument, one sentence with the argument and what is expected: unknown option (with the
-//           nearest name), ambiguous prefix, missing or unexpected value, a flag's variable that is not a
-//           number, a file that cannot be read or is invalid (with the line).
+// Parses `args` (without argv[0]). The syntax is that of torchrun: an option is written --a-b or --a_b, with
+// its value after '=' or as the next argument. An unambiguous prefix of a name suffices, and short options
+// can be combined (-mr3). The first argument that is not an option is the program; all later arguments belong
+// to the program. Precedence, highest first: the command line, PET_<NAME> in the environment, the file given
+// by --config, the table's defaults. A program on the command line replaces the program and the arguments in
+// the file.
+//   Errors: kInvalidArgument: an unknown option (the message has the nearest name), an ambiguous prefix, a
+//           missing or unexpected value, a flag's variable that is not a number, a file that cannot be read
+//           or is invalid (the message has the line). The message names the argument and the expected form.
 absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& args, const GetEnv& get_env,
                                      const ReadFile& read_file);
 

@@ -8,10 +8,11 @@
 
 namespace ddprun {
 
-// Returns the content of a file or pipe, at most `max_bytes` of it (/dev/zero never ends). Blocks for at most
-// `limit`.
-//   Errors: kDeadlineExceeded: a pipe has no data, or has not ended, within `limit`; errors of open and read:
-//           kNotFound, kPermissionDenied, ... Messages do not contain the path.
+// Returns the content of a file or pipe, but at most `max_bytes`, because some files have no end, such as
+// /dev/zero. For a pipe, waits at most `limit` in total for the data and the end of file.
+//   Errors: kDeadlineExceeded: the end of a pipe was not reached within `limit`. Errors from open() and
+//           read(), such as kNotFound and kPermissionDenied, are also returned. Messages do not contain the
+//           path.
 absl::StatusOr<std::string> ReadWithin(const std::string& path, size_t max_bytes, Duration limit);
 
 }  // namespace ddprun

@@ -93,7 +93,7 @@ TEST(TorchrunTableTest, HasAVerdictInEachRow) {
   }
 }
 
-// tools/named_tests_test.py checks that the tests exist.
+// tools/named_tests_test.py checks that these tests exist.
 TEST(TorchrunTableTest, NamesATestForEachRow) {
   ASSERT_GE(Rows().size(), 100);
   for (const Row& row : Rows()) {

@@ -1,6 +1,7 @@
-// The subset of YAML for configuration files: one map from names to strings, lists of strings, or maps of
-// strings, each with its line number. Aliases, tags, deeper nesting and multiple documents are rejected while
-// parsing, so that a small file cannot expand to a large one in memory.
+// The subset of YAML for configuration files: one map, whose values are strings, lists of strings, or maps
+// from names to strings. Names and strings are returned with their line numbers. The parser rejects aliases,
+// tags, deeper nesting and multiple documents as soon as it reads them, so a small file cannot expand to a
+// large structure in memory.
 #pragma once
 
 #include <string>

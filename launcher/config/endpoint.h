@@ -15,23 +15,23 @@ struct Endpoint {
 };
 
 // Reads "host", "host:port", "[IPv6]" or "[IPv6]:port".
-//   default_port: used if `text` has none; negative: a port is required.
+//   default_port: used if `text` has no port; negative: a port is required.
 //   Errors: kInvalidArgument with the expected form.
 absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text, int default_port);
 
-// Reads a name or address without a port; an IPv6 address with or without brackets.
+// Reads a name or address without a port. An IPv6 address may have brackets.
 //   Errors: kInvalidArgument with the expected form.
 absl::StatusOr<std::string> ParseHost(absl::string_view text);
 
-// True for 0.0.0.0 (also written 0) and ::, which stand for all addresses of a machine. A server can listen
-// on them; a client that connects to one reaches only its own machine.
+// Returns true for 0.0.0.0 (also written 0) and ::, which stand for all addresses of a machine. A server can
+// listen on such an address; a client that connects to it reaches only the client's own machine.
 bool IsUnspecifiedAddress(const std::string& host);
 
-// True for a link-local IPv6 address (fe80::1) without an interface (fe80::1%eth0): it is ambiguous between
-// links, so clients cannot connect to it.
+// Returns true for a link-local IPv6 address without an interface, such as fe80::1 instead of fe80::1%eth0.
+// Clients cannot connect to such an address, because it is ambiguous between links.
 bool LacksInterface(const std::string& host);
 
-// "host:port", with brackets around an IPv6 address.
+// Returns "host:port", with brackets around an IPv6 address.
 std::string ToString(const Endpoint& endpoint);
 
 }  // namespace ddprun

@@ -12,31 +12,33 @@
 
 namespace ddprun {
 
-// The number of GPUs in this machine that are visible if CUDA_VISIBLE_DEVICES is `visible`; nullopt: all.
-//   Errors: kFailedPrecondition with the cause: no driver, no GPU in the machine, no GPU visible.
+// Returns the number of GPUs in this machine that are visible if CUDA_VISIBLE_DEVICES is `visible`. nullopt
+// means that the variable is not set, so all GPUs are visible.
+//   Errors: kFailedPrecondition with the cause: no driver, no GPU in the machine, or no visible GPU.
 absl::StatusOr<int> CountGpus(const std::optional<std::string>& visible);
 
-// Returns those of `num_devices` GPUs that are visible if CUDA_VISIBLE_DEVICES is `visible` (nullopt: all),
-// named as in that variable and ordered as CUDA numbers them. As in the CUDA runtime, the list ends at the
-// first invalid entry. UUIDs (GPU-..., MIG-...) are assumed to exist.
+// Returns the names of the GPUs that are visible on a machine with `num_devices` GPUs if CUDA_VISIBLE_DEVICES
+// is `visible`. nullopt means that the variable is not set. The names have the form of entries of this
+// variable and are in CUDA's order. The list ends at the first invalid entry, as in the CUDA runtime. UUIDs
+// (GPU-..., MIG-...) are assumed to exist.
 std::vector<std::string> VisibleGpus(const std::optional<std::string>& visible, int num_devices);
 
-// NVIDIA's driver library, loaded at run time: this program builds and runs without it.
+// NVIDIA's driver library, loaded at run time, so that this program builds and runs without the library.
 //   Errors:  kFailedPrecondition for all methods, with the NVML call and its error number.
 //   Threads: one caller at a time.
 class Nvml {
  public:
-  // Errors: no driver is installed, it is too old, or it does not work.
+  // Errors: no driver is installed, or the driver is too old or does not work.
   static absl::StatusOr<Nvml> Open();
   Nvml(Nvml&&) = default;
   Nvml& operator=(Nvml&&) = default;
 
-  // Returns at least 1; no device is an error.
+  // Returns the number of devices, at least 1. Fails if there is no device.
   absl::StatusOr<int> CountDevices() const;
 
   // The PCI address of a device, as in /sys/bus/pci/devices: "0000:dc:00.0".
   //   device: an entry of CUDA_VISIBLE_DEVICES: a number, the UUID of a GPU ("GPU-8932f937...") or a prefix
-  //           of it, or the UUID of a MIG device ("MIG-...").
+  //           of such a UUID, or the UUID of a MIG device ("MIG-...").
   absl::StatusOr<std::string> PciAddress(absl::string_view device) const;
 
  private:
@@ -46,7 +48,7 @@ class Nvml {
   absl::StatusOr<void*> Handle(absl::string_view device) const;
   absl::StatusOr<void*> HandleByUuid(absl::string_view beginning) const;
 
-  std::shared_ptr<const Library> library_;  // not shared; shared_ptr allows the incomplete type
+  std::shared_ptr<const Library> library_;  // never shared; a shared_ptr only because Library is incomplete
 };
 
 }  // namespace ddprun

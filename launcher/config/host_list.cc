@@ -15,7 +15,7 @@ namespace ddprun {
 namespace {
 
 constexpr size_t kMaxHosts = 1 << 20;
-constexpr size_t kMaxDigits = 18;  // of a number in brackets; fits in 64 bits
+constexpr size_t kMaxDigits = 18;  // maximum length of a number in brackets, so that it fits in 64 bits
 
 template <typename... Text>
 absl::Status Bad(const Text&... text) {
@@ -27,7 +27,7 @@ bool IsNumber(absl::string_view text) {
          std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
 }
 
-// "08-10,7" -> 08, 09, 10, 7.
+// Expands the content of brackets: "08-10,7" is 08, 09, 10, 7.
 absl::StatusOr<std::vector<std::string>> ExpandNumbers(absl::string_view text) {
   std::vector<std::string> numbers;
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
@@ -77,7 +77,7 @@ absl::Status ExpandName(absl::string_view name, std::vector<std::string>& hosts)
   return absl::OkStatus();
 }
 
-// The length of the first name in `text`, which ends at a comma outside brackets.
+// Returns the length of the first name in `text`. A name ends at a comma outside brackets.
 size_t EndOfName(absl::string_view text) {
   bool in_brackets = false;
   for (size_t i = 0; i < text.size(); ++i) {

@@ -7,7 +7,7 @@
 namespace ddprun {
 namespace {
 
-// Options that differ from their defaults, except those that JoinCommand always adds.
+// Returns the options that differ from their defaults, except those that JoinCommand always adds.
 std::string RuleOptions(const LaunchConfig& config) {
   const JobRules defaults;
   std::string options;

@@ -1,4 +1,4 @@
-// The command to run on another node so that it joins a job whose first node chose the endpoint.
+// The command with which another node joins a job whose first node chose the endpoint.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace ddprun {
 
-// Returns a shell command: ddprun with the options that must agree on all nodes, and the program with its
-// arguments as typed on this node.
+// Returns a shell command that runs ddprun with the options that all nodes of the job should share, and with
+// the program and its arguments as typed on this node.
 std::string JoinCommand(const LaunchConfig& config, const Endpoint& coordinator);
 
 }  // namespace ddprun

@@ -26,7 +26,7 @@ namespace ddprun {
 
 // Which node hosts the coordinator.
 enum class Hosting {
-  kByAddress,  // the node named by the endpoint's host; the launcher checks whether that is this node
+  kByAddress,  // the node at the endpoint's address; the launcher checks whether it is this node
   kHere,       // this node, regardless of the endpoint's host
   kElsewhere,  // another node
 };
@@ -36,8 +36,8 @@ enum class Backend { kStatic, kC10d };
 // The CPUs of a worker, relative to the GPU whose index is its local rank.
 enum class NumaBinding {
   kNode,         // all CPUs of the GPU's NUMA node
-  kSocket,       // all CPUs of that node's socket
-  kExclusive,    // a share of that node's physical cores, not shared with the other GPUs on it
+  kSocket,       // all CPUs of that NUMA node's socket
+  kExclusive,    // a share of that NUMA node's physical cores, for this GPU only
   kCoreComplex,  // one group of cores that share the largest cache
 };
 
@@ -68,8 +68,8 @@ struct LaunchConfig {
 
   // Workers.
   WorkerProgram program;
-  // Variables for workers. They override the launcher's environment; variables that the launcher sets for
-  // workers override them.
+  // Variables for workers. They take precedence over the launcher's environment, but not over the variables
+  // that the launcher sets for workers.
   std::vector<std::pair<std::string, std::string>> program_env;
   bool pass_local_rank = false;  // the program's first argument is --local-rank=N
   std::string role = "default";
@@ -78,35 +78,42 @@ struct LaunchConfig {
   ExitCodes exit_codes = ExitCodes::kTorchrun;
   bool virtual_local_rank = false;  // each worker sees only its own GPU, and LOCAL_RANK=0
   std::optional<NumaBinding> numa_binding;
-  bool agent_store = true;  // false: the worker with rank 0 hosts the worker store, see WorkerHostedStores
-  // How long a worker may be in uninterruptible sleep before the job ends; none: not monitored.
+  bool agent_store = true;  // false: the worker with rank 0 hosts the worker store; see WorkerHostedStores
+  // How long a worker may be in uninterruptible sleep before it counts as stuck, which ends the job; nullopt:
+  // not monitored.
   std::optional<Duration> uninterruptible_timeout;
 
   // Worker output.
-  std::string log_dir;     // empty: a new one in the temporary directory; "/dev/null": no files
+  std::string log_dir;     // empty: a new directory in the temporary directory; "/dev/null": no files
   StreamChoice redirects;  // streams written to files, including those of `tee`
   StreamChoice tee;        // streams written to files and to the console
-  // Prefix of each line of `tee`; see FormatPrefix. Empty: "[${role_name}${local_rank}]:".
+  // Prefix of each line that --tee writes to the console; see FormatPrefix. Empty:
+  // "[${role_name}${local_rank}]:".
   std::string line_prefix_template;
-  std::optional<std::set<int>> console_ranks;  // local ranks whose output is shown on the console; none: all
-  // Lines of `tee` that contain one of these are also written to a file shared by all ranks.
+  // Local ranks whose output is shown on the console; nullopt: all.
+  std::optional<std::set<int>> console_ranks;
+  // Each line that --tee writes and that contains one of these strings is also written to a file that all
+  // ranks share.
   std::vector<std::string> stdout_filters;
   std::vector<std::string> stderr_filters;
-  int64_t max_log_bytes = 0;  // limit on disk space per stream, worker and start; 0: no limit
+  // Maximum size on disk of each stream of each worker, for each start of the workers; 0: no limit.
+  int64_t max_log_bytes = 0;
 
   // Events, metrics and recording.
   EventHandler event_handler = EventHandler::kNull;
   MetricsHandler metrics_handler = MetricsHandler::kNull;
-  std::string own_error_file;  // the launcher's TORCHELASTIC_ERROR_FILE, for the root cause; empty: none
-  // FIFO for the workers' watchdog timers; empty: one in the temporary directory.
-  std::optional<std::string> watchdog_fifo;  // none: no watchdog
-  std::optional<int> health_check_port;      // 0: any free port
+  // The launcher's TORCHELASTIC_ERROR_FILE, to which the root cause is written; empty: none.
+  std::string own_error_file;
+  // Path of the FIFO for the workers' watchdog timers. Empty: a FIFO in the temporary directory. nullopt: no
+  // watchdog.
+  std::optional<std::string> watchdog_fifo;
+  std::optional<int> health_check_port;  // 0: any free port; nullopt: no health check
 
-  std::string record;  // file for the recording of a coordinator on this node; empty: none
+  std::string record;  // file for the recording of a coordinator on this node; empty: no recording
 
-  bool dry_run = false;  // only print what would be started
+  bool dry_run = false;  // only print the commands that would be started
 
-  std::vector<std::string> warnings;  // one sentence each, for the user
+  std::vector<std::string> warnings;  // for users, one sentence each
 };
 
 // --store-only: a coordinator with its store, without an agent.
@@ -125,9 +132,10 @@ struct ShowCompletion {
 using Command = std::variant<LaunchConfig, StoreConfig, ShowHelp, ShowVersion, ShowCompletion>;
 
 // Parses the command line (without argv[0]).
-//   Errors: kInvalidArgument: a usage error, one sentence with the option, its value and what is expected;
-//           the launcher exits with 2. kNotFound, kFailedPrecondition: the usage is correct, but a program
-//           is missing, or GPUs are requested and there are none; the launcher exits with 1.
+//   Errors: kInvalidArgument: a usage error. The message is one sentence with the option, its value and the
+//           expected form; the launcher exits with 2. kNotFound, kFailedPrecondition: the usage is correct,
+//           but the program cannot be run, or GPUs are requested and there are none; the launcher exits
+//           with 1.
 absl::StatusOr<Command> ParseCommand(const std::vector<std::string>& args, const ProcessInputs& inputs);
 
 }  // namespace ddprun

@@ -11,7 +11,7 @@ absl::Status ReadEventHandler(const Options& options, LaunchConfig& config) {
   const std::string& handler = options.Get("event-log-handler");
   if (handler == "console") {
     config.event_handler = EventHandler::kConsole;
-  } else if (handler != "null" && handler != "dynamic_rendezvous") {  // torchrun's alias of null
+  } else if (handler != "null" && handler != "dynamic_rendezvous") {  // an alias for null, as in torchrun
     return BadValue(options, "event-log-handler",
                     "null or console; other names are Python plug-ins, which cannot be loaded here");
   }

@@ -1,5 +1,5 @@
-// Functions that parse the options into a LaunchConfig, one group of options per function and file.
-// ParseCommand calls them in a fixed order; each function may use fields that earlier ones have set.
+// Functions that parse the options into a LaunchConfig, one group of options per function. ParseCommand calls
+// the functions in the order below; each function may use fields that earlier functions have set.
 //   Errors: those of ParseCommand.
 #pragma once
 
@@ -12,28 +12,28 @@
 
 namespace ddprun {
 
-// Number of nodes; the hosts that Slurm lists.
+// Reads the number of nodes, and the hosts that Slurm lists.
 absl::Status ReadSize(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
-// Backend, endpoint, host of the coordinator, job id.
+// Reads the backend, the endpoint, the host of the coordinator, and the job id.
 absl::Status ReadRendezvous(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
-// Job rules, shutdown and placement of workers, but not their program.
+// Reads the job rules and the options for starting, placing and stopping workers, but not their program.
 absl::Status ReadWorkers(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
-// The job rules that have options of their own; see base/job_rules.h.
+// Reads the job rules that have options of their own; see base/job_rules.h. Called by ReadWorkers.
 absl::StatusOr<JobRules> ReadJobRules(const Options& options, int min_nodes, int max_nodes);
 
-// Logs and the console.
+// Reads the options for log files and the console.
 absl::Status ReadOutput(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
-// Events, error file, watchdog, health check.
+// Reads the settings of events, metrics, the recording, the error file, the watchdog and the health check.
 absl::Status ReadObservers(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
-// The number of local workers. May count GPUs; called late, so that other errors are reported first.
+// Reads the number of local workers. May count GPUs. Called late, so that other errors are reported first.
 absl::Status ReadLocalSize(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
-// The program. Searches for files; called last, so that other errors are reported first.
+// Reads the program, and searches for its file. Called last, so that other errors are reported first.
 absl::Status ReadProgram(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
 }  // namespace ddprun

@@ -14,8 +14,8 @@
 namespace ddprun {
 namespace {
 
-// Also reads pipes, for --config <(...). The size limit exceeds the parser's, so the parser reports files
-// that are too long.
+// Reads a file or a pipe, as in --config <(...). The size limit exceeds the parser's limit, so that the
+// parser reports files that are too long.
 absl::StatusOr<std::string> ReadConfiguration(const std::string& path) {
   return ReadWithin(path, 1 << 20, seconds(10));
 }

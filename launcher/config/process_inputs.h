@@ -1,4 +1,5 @@
-// Process inputs of option parsing: environment, working directory, files, CPUs, GPUs. Injectable for tests.
+// The inputs of option parsing other than the arguments: environment, working directory, files, CPUs, GPUs.
+// Injectable for tests.
 #pragma once
 
 #include <functional>
@@ -12,13 +13,13 @@ namespace ddprun {
 
 struct ProcessInputs {
   std::string cwd;
-  std::string ddprun_dir;
+  std::string ddprun_dir;  // the directory of this binary
   GetEnv get_env;
-  ReadFile read_file;  // may truncate what is longer than a valid configuration file
+  ReadFile read_file;  // may truncate content that is longer than a valid configuration file
   int num_cpus = 1;    // CPUs that this process may use
   // See CountGpus.
   std::function<absl::StatusOr<int>(const std::optional<std::string>& visible)> count_gpus;
-  std::function<std::string()> make_uuid;  // a random UUID: the id of a job without --rdzv-id
+  std::function<std::string()> make_uuid;  // returns a random UUID, used as the id of a job without --rdzv-id
 };
 
 ProcessInputs InputsOfThisProcess();

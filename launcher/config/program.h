@@ -12,11 +12,11 @@
 namespace ddprun {
 
 struct WorkerProgram {
-  std::vector<std::string> argv;  // may contain ${local_rank}, see ArgumentsFor
-  std::string file = {};          // path of the executable, may contain ${local_rank}; empty: argv[0]
-  size_t first_arg = 1;           // index in argv of the user's first argument, after script or module
-  // Program and arguments as given on the command line, preceded by --module, --no-python or --run-path if
-  // given.
+  std::vector<std::string> argv;  // may contain ${local_rank}; see ArgumentsFor
+  std::string file = {};          // path of the executable; may contain ${local_rank}; empty: argv[0]
+  size_t first_arg = 1;           // index in argv of the user's first argument, after the script or module
+  // Program and arguments as given by the user, preceded by --module, --no-python or --run-path if one of
+  // them was given.
   std::vector<std::string> typed = {};
   std::string name;  // for the failure report: the script, module or program as typed
   bool operator==(const WorkerProgram&) const = default;
@@ -31,30 +31,31 @@ struct ProgramPlaces {
   GetEnv get_env;          // PATH, PYTHON_EXEC
 };
 
-// `typed` is the program with its arguments, not empty.
+// Finds the program that the user has given. `typed` is the program with its arguments; it is not empty.
 //   kAuto:     Python (python -u FILE) runs .py files, files that are not executable, executable text without
 //              a #! line, zip archives, directories with a __main__.py, pipes, and "-" (standard input).
 //              Other executable files are run directly. A name without '/' is looked up in the working
 //              directory, in the directory of ddprun, and on PATH.
 //   kModule:   python -u -m NAME.
-//   kNoPython: a path, or a name that is looked up on PATH, as by execvp.
+//   kNoPython: a path, or a name that is looked up on PATH, as in execvp.
 //   kRunPath:  python -u -c kRunPathProgram FILE.
 //   A program that contains '$' may differ between workers; its existence is not checked.
-//   Only regular files are read.
-//   Errors: kNotFound: no such file, with the places searched; no Python interpreter. kFailedPrecondition: a
-//           binary without execute permission.
+//   Reads only regular files: data that is read from a pipe would be lost to the program.
+//   Errors: kNotFound: there is no such file (the message lists the places searched), or there is no Python
+//           interpreter. kFailedPrecondition: the file is a binary without execute permission.
 absl::StatusOr<WorkerProgram> FindProgram(const std::vector<std::string>& typed, ProgramKind kind,
                                           const ProgramPlaces& places);
 
-// `argv` for one worker: ${local_rank} and $local_rank are replaced, $$ becomes $, other '$' are unchanged.
+// Returns the argv of one worker: ${local_rank} and $local_rank are replaced, $$ becomes $, and any other '$'
+// is unchanged.
 //   pass_local_rank: inserts --local-rank=N before the user's arguments.
 std::vector<std::string> ArgumentsFor(const WorkerProgram& program, LocalRank local_rank,
                                       bool pass_local_rank);
 
-// Applies the same substitution to one string.
+// Applies the substitution of ArgumentsFor to one string.
 std::string SubstituteLocalRank(absl::string_view text, LocalRank local_rank);
 
-// `word`, quoted for a shell if it contains special characters.
+// Returns `word`, quoted for a shell if it is empty or contains special characters.
 std::string ShellWord(absl::string_view word);
 
 }  // namespace ddprun

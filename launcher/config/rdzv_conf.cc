@@ -12,8 +12,8 @@
 namespace ddprun {
 namespace {
 
-// Four heartbeats are sent per lease. With a shorter lease, delays on a busy machine would get healthy nodes
-// evicted.
+// Four heartbeats are sent per lease. With a shorter lease, delays on a busy machine would cause the
+// eviction of healthy nodes.
 constexpr int kLeastLeaseMs = 100;
 
 absl::Status Bad(absl::string_view entry, absl::string_view want) {
@@ -74,7 +74,8 @@ absl::Status Set(absl::string_view entry, absl::string_view key, absl::string_vi
   return absl::OkStatus();
 }
 
-// A hint for values with literal quotes, as left by nested shells, job files and argument lists.
+// Returns a hint if `entry` contains literal quotes. Nested shells, job files and argument lists can leave
+// quotes in a value by mistake.
 absl::string_view HintAtQuotes(absl::string_view entry) {
   if (entry.find_first_of("'\"") == absl::string_view::npos) return "";
   return " (the quotes are part of the value: leave them out)";

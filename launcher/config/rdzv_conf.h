@@ -12,22 +12,23 @@
 namespace ddprun {
 
 struct RdzvConf {
-  Duration join_timeout = seconds(600);  // limit for the minimum number of nodes to join
-  // How long to wait for more nodes after the minimum has joined; none: 30 s, or a short default if this node
-  // chose the endpoint itself.
+  Duration join_timeout = seconds(600);  // time limit for the minimum number of nodes to join
+  // How long to wait for more nodes after the minimum number has joined. nullopt: 30 s, or a shorter default
+  // if this node chose the endpoint.
   std::optional<Duration> last_call_timeout;
-  Duration read_timeout = seconds(60);  // limit for finding the coordinator
-  // A node that is silent for this long counts as lost. Set it longer than any pause of a healthy node, and
-  // shorter than the acceptable delay after a loss.
+  Duration read_timeout = seconds(60);  // time limit for finding the coordinator
+  // A node that is silent for this long counts as lost. The lease must be longer than any pause of a healthy
+  // node. A long lease delays the reaction to a lost node.
   Duration lease = milliseconds(5000);
-  std::optional<bool> is_host;      // this node hosts the coordinator; none: by the endpoint's host
-  std::optional<Duration> timeout;  // static only: limit for all nodes to join; none: join_timeout
+  // Whether this node hosts the coordinator; nullopt: only if it is the endpoint's host.
+  std::optional<bool> is_host;
+  std::optional<Duration> timeout;  // static only: time limit for all nodes to join; nullopt: join_timeout
   bool operator==(const RdzvConf&) const = default;
 };
 
-// Parses "key=value,key=value"; an empty text gives the defaults above. Durations are clamped to one year.
-//   warnings: receives a sentence for each unknown key (which torchrun ignores silently), and for each
-//             invalid value of a key that has no effect with this backend.
+// Parses "key=value,key=value"; an empty `text` means the defaults above. Durations are clamped to one year.
+//   warnings: receives a sentence for each unknown key, which torchrun ignores silently, and a sentence for
+//             each invalid value of a key that has no effect with this backend.
 //   Errors:   kInvalidArgument: an entry without key or value; an invalid value of a key that has an effect.
 absl::StatusOr<RdzvConf> ParseRdzvConf(absl::string_view text, bool is_static,
                                        std::vector<std::string>& warnings);

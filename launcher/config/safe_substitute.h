@@ -8,9 +8,9 @@
 
 namespace ddprun {
 
-// Replaces each $name and ${name} in `text` whose name is in `values`; $$ becomes $. Any other $ is
-// unchanged, including in front of a longer name that starts with a known one. Substituted values are not
-// scanned again.
+// Replaces each $name and ${name} in `text` with the value of that name in `values`, and $$ with $. Any
+// other $ is left unchanged, even before a longer name that starts with a name in `values`. Substituted
+// values are not scanned again.
 std::string SafeSubstitute(absl::string_view text, const std::map<std::string, std::string>& values);
 
 }  // namespace ddprun

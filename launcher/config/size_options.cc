@@ -31,8 +31,8 @@ absl::Status ReadNodes(const Options& options, LaunchConfig& config) {
   return absl::OkStatus();
 }
 
-// The hosts of the Slurm step, or of the allocation if there is no step. Ignored if there are more hosts than
-// --nnodes allows, because some of them would never join.
+// Reads the hosts of the Slurm step, or of the allocation if there is no step. Ignores a list with only one
+// host. Also ignores a list with more hosts than --nnodes allows, because some of its hosts would never join.
 void ReadExpectedHosts(const ProcessInputs& inputs, LaunchConfig& config) {
   for (const char* const name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}) {
     const std::optional<std::string> text = inputs.get_env(name);
@@ -48,12 +48,12 @@ void ReadExpectedHosts(const ProcessInputs& inputs, LaunchConfig& config) {
   }
 }
 
-// Errors use torchrun's wording where it has one, since scripts may match it.
+// Errors that torchrun also reports have torchrun's wording, because scripts may match it.
 absl::StatusOr<int> CountLocalWorkers(const Options& options, const ProcessInputs& inputs) {
   constexpr char kName[] = "nproc-per-node";
   const std::string& text = options.Get(kName);
   if (text == "cpu") return inputs.num_cpus;
-  // The workers' CUDA_VISIBLE_DEVICES.
+  // The value of CUDA_VISIBLE_DEVICES in the workers' environment.
   std::optional<std::string> visible = inputs.get_env("CUDA_VISIBLE_DEVICES");
   for (const auto& [variable, value] : options.program_env()) {
     if (variable == "CUDA_VISIBLE_DEVICES") visible = value;
@@ -77,7 +77,7 @@ absl::StatusOr<int> CountLocalWorkers(const Options& options, const ProcessInput
   return WholeNumber(options, kName, 1, kMaxLocalWorkers, want);
 }
 
-// Ranks are 32-bit integers, here and in the workers' environment.
+// Checks that the world size fits in a 32-bit integer.
 absl::Status CheckWorldSize(const Options& options, const LaunchConfig& config) {
   if (config.num_local_workers <= INT_MAX / config.max_nodes) return absl::OkStatus();
   return BadValue(options, "nproc-per-node",

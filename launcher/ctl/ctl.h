@@ -7,11 +7,11 @@
 
 namespace ddprun {
 
-// Output streams of ddpctl. `redraw`: `out` is a terminal, and --watch redraws the page in place.
+// Output streams of ddpctl.
 struct CtlStreams {
   std::ostream& out;
   std::ostream& err;
-  bool redraw = false;
+  bool redraw = false;  // whether --watch redraws the page in place; requires that `out` is a terminal
 };
 
 // Runs ddpctl. `args` does not include the program's name. Returns the exit code: 0 on success; 1 if there is

@@ -25,7 +25,7 @@ std::string Text(const boost::json::value& v) {
 
 std::string OrDash(std::string text) { return text.empty() ? "-" : text; }
 
-// "8-15" or "8"; "-" for a node that is not in a round.
+// Returns the node's ranks, such as "8-15" or "8"; "-" for a node that is not in a round.
 std::string Ranks(const boost::json::object& node) {
   const boost::json::value& first = node.at("first_rank");
   if (first.is_null()) return "-";
@@ -34,7 +34,7 @@ std::string Ranks(const boost::json::object& node) {
   return nproc == 1 ? absl::StrCat(rank) : absl::StrCat(rank, "-", rank + nproc - 1);
 }
 
-// One row per node, by rank; nodes without a rank are last, in the page's order.
+// Returns one row per node, ordered by rank. Nodes without a rank are last, in the order of the page.
 std::string NodeTable(const boost::json::array& page) {
   std::vector<const boost::json::object*> nodes;
   for (const boost::json::value& v : page) nodes.push_back(&v.as_object());
@@ -68,7 +68,7 @@ std::string NodeTable(const boost::json::array& page) {
   return out;
 }
 
-// "  name: text\n"; empty if `text` is empty.
+// Returns the line "  name: text\n"; empty if `text` is empty.
 std::string Line(absl::string_view name, const boost::json::value& text) {
   const std::string shown = Text(text);
   return shown.empty() ? "" : absl::StrCat("  ", name, ": ", shown, "\n");

@@ -15,8 +15,8 @@ struct StatusView {
 };
 
 // `json` is the body of GET /status. `job` selects a job; empty: all jobs.
-//   Errors: kInternal: `json` does not have this version's format; kNotFound: no such job; the message lists
-//           the known jobs.
+//   Errors: kInternal: `json` does not have the format of this version. kNotFound: there is no job `job`; the
+//           message lists the known jobs.
 absl::StatusOr<StatusView> StatusTable(absl::string_view json, absl::string_view job);
 
 struct EventLines {
@@ -26,7 +26,7 @@ struct EventLines {
 };
 
 // `json_lines` is the body of GET /events.
-//   Errors: kInternal: `json_lines` does not have this version's format.
+//   Errors: kInternal: `json_lines` does not have the format of this version.
 absl::StatusOr<EventLines> ParseEvents(absl::string_view json_lines);
 
 }  // namespace ddprun

@@ -9,12 +9,13 @@
 namespace ddprun {
 namespace {
 
-using Buffer = std::unique_ptr<char[]>;  // of size Chunk::kMaxBytes
+using Buffer = std::unique_ptr<char[]>;
 
-// A kept chunk smaller than this is copied into a buffer of exactly its size.
+// A kept chunk that is smaller than this is copied into a buffer of its exact size.
 constexpr size_t kCopiedBytes = 64 << 10;
 constexpr size_t kMaxSpares = 4;
 
+// Returns this thread's unused buffers. Each has Chunk::kMaxBytes bytes.
 std::vector<Buffer>& Spares() {
   thread_local std::vector<Buffer> spares;
   return spares;

@@ -11,21 +11,22 @@
 namespace ddprun {
 
 struct Chunk {
-  // Maximum size of one read.
+  // Maximum number of bytes in one read.
   static constexpr size_t kMaxBytes = 256 << 10;
 
   std::unique_ptr<char[]> data;
   size_t size = 0;
-  size_t capacity = 0;  // bytes of memory at `data`
+  size_t capacity = 0;  // number of bytes allocated at `data`
 
   absl::string_view view() const { return {data.get(), size}; }
   static Chunk CopyOf(absl::string_view bytes);
 };
 
-// Reads once into `chunk`. Returns the same value as read(2).
-//   kept: the chunk outlives the next read, so a small one gets a buffer of exactly its size.
+// Calls read(2) once, stores the bytes in `chunk`, and returns the result of read(2).
+//   kept: true if the caller keeps the chunk. To save memory, a small chunk that is kept gets a buffer of its
+//         exact size.
 ssize_t ReadChunk(int fd, Chunk& chunk, bool kept);
-// Frees `chunk`, but keeps a few full-size buffers for later reads in this thread.
+// Destroys `chunk`. May keep the buffer for a later call to ReadChunk in the same thread.
 void Recycle(Chunk chunk);
 
 }  // namespace ddprun

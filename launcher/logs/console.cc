@@ -39,7 +39,7 @@ Console::Console(boost::asio::io_context& io, std::function<void(const absl::Sta
 void Console::FinishShowing(std::unique_ptr<WorkerStream> stream) {
   WorkerStream* const shown = stream.get();
   unfinished_.push_back(std::move(stream));
-  // The callback runs inside the stream, so destroy the stream later.
+  // The stream calls this callback from one of its methods, so post the destruction of the stream.
   shown->WhenShown([this, shown] {
     boost::asio::post(io_, alive_.Guard([this, shown] {
       const auto is_it = [shown](const auto& stream) { return stream.get() == shown; };

@@ -18,11 +18,11 @@
 namespace ddprun {
 
 // Must outlive all WorkerOutput objects.
-//   Threads: the io_context's.
+//   Threads: the thread that runs the io_context.
 class Console {
  public:
-  // `warn` is called once for each output problem; output problems have no other effect on the job. The
-  // descriptors are borrowed for the lifetime of this object.
+  // `warn` is called once for each problem with output, such as a full disk or a closed pipe. These problems
+  // have no other effect on the job. `stdout_fd` and `stderr_fd` are borrowed and must outlive this object.
   Console(boost::asio::io_context& io, std::function<void(const absl::Status&)> warn, int stdout_fd = 1,
           int stderr_fd = 2);
   ~Console() { alive_.End(); }
@@ -32,21 +32,22 @@ class Console {
   const std::function<void(const absl::Status&)>& warn() const { return warn_; }
   int stdout_fd() const { return stdout_fd_; }
   int stderr_fd() const { return stderr_fd_; }
-  // True if stdout is a terminal or another device, such as /dev/null. Workers may write to it directly:
-  // lines on a device need not be kept whole.
+  // True if stdout is a terminal or another device, such as /dev/null. Workers may then write to stdout
+  // directly, although lines of different workers may interleave.
   bool stdout_is_device() const { return stdout_is_device_; }
   bool stderr_is_terminal() const { return stderr_is_terminal_; }
-  // True if stdout and stderr are the same file, pipe or socket, as after `> log 2>&1`. Then out() and err()
-  // return the same sink.
+  // True if stdout and stderr are the same file, pipe or socket, for example with `> log 2>&1`. In this case,
+  // out() and err() return the same sink.
   bool is_one() const { return !out_; }
   OutputSink& out() { return out_ ? *out_ : err_; }
   OutputSink& err() { return err_; }
 
-  // Takes a stream whose worker has ended, and keeps it until all its output is shown.
+  // Takes ownership of a stream whose worker has ended, and destroys the stream after all its output has been
+  // passed to this console.
   void FinishShowing(std::unique_ptr<WorkerStream> stream);
 
-  // Calls `done` once, on the io_context, when all worker output is written, or when the readers have read
-  // nothing for `limit`. At most one Flush may be pending.
+  // Calls `done` once, on the io_context, when all output of workers has been written to stdout and stderr,
+  // or when neither of them has accepted any bytes for `limit`. At most one Flush may be pending.
   void Flush(Duration limit, std::function<void()> done);
 
  private:
@@ -60,7 +61,7 @@ class Console {
   const int stderr_fd_;
   const bool stdout_is_device_;
   const bool stderr_is_terminal_;
-  std::optional<OutputSink> out_;  // nullopt: the same as err_
+  std::optional<OutputSink> out_;  // nullopt if stdout and stderr are the same; err_ is then used for both
   OutputSink err_;
   std::vector<std::unique_ptr<WorkerStream>> unfinished_;
   std::function<void()> flushed_;

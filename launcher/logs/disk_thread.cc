@@ -25,12 +25,12 @@ struct DiskThread::Job {
 
 struct DiskThread::Shared {
   std::thread thread;  // accessed only on the io_context
-  UniqueFd ringer;     // the thread's descriptor for the bell, which is an eventfd
+  UniqueFd ringer;     // the thread's duplicate of bell_
   std::mutex mutex;
   std::condition_variable wake;
   std::deque<Job> queue ABSL_GUARDED_BY(mutex);
   std::deque<Job> finished ABSL_GUARDED_BY(mutex);
-  bool rung ABSL_GUARDED_BY(mutex) = false;  // since `finished` was last read
+  bool rung ABSL_GUARDED_BY(mutex) = false;  // bell_ has been signaled since `finished` was last read
   bool busy ABSL_GUARDED_BY(mutex) = false;
   bool stop ABSL_GUARDED_BY(mutex) = false;
 };
@@ -55,7 +55,7 @@ bool DiskThread::Start() {
   UniqueFd ringer(bell ? fcntl(bell.get(), F_DUPFD_CLOEXEC, 3) : -1);
   if (!ringer) return false;
   shared_->ringer = std::move(ringer);
-  // Block all signals in the new thread: the io_context's thread handles them.
+  // Block all signals in the new thread, because the io_context's thread handles them.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -106,7 +106,8 @@ void DiskThread::Run(const std::shared_ptr<Shared>& shared) {
   }
 }
 
-// Waits only while there are unfinished jobs, so that an idle DiskThread does not keep io_ running.
+// Called only while there are unfinished jobs, so that an idle DiskThread does not keep io_.run() from
+// returning.
 void DiskThread::AwaitBell() {
   if (std::exchange(awaiting_bell_, true)) return;
   bell_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
@@ -142,7 +143,7 @@ void DiskThread::WhenRoom(std::function<void()> ready) {
   if (!stalled_ && !watching_) WatchForStall();
 }
 
-// Watches for a stall while there are waiters for room.
+// Sets stalled_ if no job finishes within kStall. Continues to check while there are waiters for room.
 void DiskThread::WatchForStall() {
   watching_ = true;
   stall_.expires_after(kStall);
@@ -155,7 +156,8 @@ void DiskThread::WatchForStall() {
   }));
 }
 
-// Calls waiters in order while there is room; each waiter may fill it.
+// Calls the waiters for room in order, as long as full() is false; each waiter may add jobs. Then completes a
+// pending Finish if all jobs are finished.
 void DiskThread::ServeWaiters() {
   std::vector<std::function<void()>> waiters = std::exchange(room_waiters_, {});
   size_t served = 0;

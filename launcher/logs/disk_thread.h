@@ -1,4 +1,4 @@
-// Runs work that may block on a file system in a separate thread.
+// A thread for jobs that may block on a file system.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -16,17 +16,19 @@
 
 namespace ddprun {
 
-// Use one object for each file system that may stall independently: one that does not respond delays only
-// the jobs of its own object. The thread starts with the first job.
-//   Order:   jobs run one at a time, in the order of Do. Each `done` is called after its job, in that order.
-//   Threads: the io_context's. `done` and all waiters are called on it, never from within a call; they must
-//            not destroy this object.
+// Use a separate object for each file system, so that a file system that does not respond delays only its own
+// jobs. The thread starts with the first job.
+//   Order:   jobs run one at a time, in the order of the calls to Do. Their `done` callbacks run in the same
+//            order.
+//   Threads: the thread that runs the io_context. Callbacks run on the same thread, but never during a call
+//            to this object. They must not destroy this object.
 class DiskThread {
  public:
   using Work = absl::AnyInvocable<void()>;
 
-  // Memory that unfinished jobs may hold before full() is true. The limit is kMovingBytes, which fits into
-  // the processor's caches, while a job finishes at least every kStall, and kMaxBytes while the disk stalls.
+  // Limits for the memory that unfinished jobs hold; full() is true at the limit. kMovingBytes applies while
+  // jobs finish at intervals of at most kStall; this amount fits into the processor's caches. kMaxBytes
+  // applies while the disk stalls.
   static constexpr size_t kMovingBytes = 1 << 20;
   static constexpr size_t kMaxBytes = 32 << 20;
   static constexpr Duration kStall = milliseconds(20);
@@ -34,23 +36,23 @@ class DiskThread {
   explicit DiskThread(boost::asio::io_context& io);
   DiskThread(const DiskThread&) = delete;
   DiskThread& operator=(const DiskThread&) = delete;
-  // Drops jobs that have not begun. Does not wait for the thread: a job that is running continues.
+  // Drops jobs that have not started. Does not wait for a running job, which continues in the thread.
   ~DiskThread();
 
-  // Runs `work` in the thread, or within this call if the system cannot create a thread.
-  //   work:  must own all data that it uses, since it may outlive this object; destroyed in the thread.
+  // Runs `work` in the thread, or within this call if the system cannot create a thread. Then calls `done`.
+  //   work:  must own all data that it uses, because it may outlive this object; destroyed in the thread.
   //   bytes: size of the memory that `work` holds.
   void Do(Work work, Work done = nullptr, size_t bytes = 0);
 
-  // Size of the memory that unfinished jobs hold.
+  // Returns the size of the memory that unfinished jobs hold.
   size_t bytes() const { return bytes_; }
   bool full() const { return bytes_ >= (stalled_ ? kMaxBytes : kMovingBytes); }
   bool idle() const { return unfinished_ == 0; }
-  // Calls `ready` once, when full() is false.
+  // Calls `ready` once, as soon as full() is false.
   void WhenRoom(std::function<void()> ready);
 
-  // Calls `done` with true when all jobs are finished, or with false when no job has finished for `limit`. At
-  // most one Finish may be pending.
+  // Calls `done` with true when all jobs are finished, or with false when a period of `limit` passes in which
+  // no job finishes. At most one Finish may be pending.
   void Finish(Duration limit, std::function<void(bool)> done);
 
  private:
@@ -66,8 +68,8 @@ class DiskThread {
   static void Run(const std::shared_ptr<Shared>& shared);
 
   boost::asio::io_context& io_;
-  const std::shared_ptr<Shared> shared_;  // shared with the thread, which may outlive this object
-  boost::asio::posix::stream_descriptor bell_;
+  const std::shared_ptr<Shared> shared_;        // shared with the thread, which may outlive this object
+  boost::asio::posix::stream_descriptor bell_;  // eventfd that the thread signals when jobs have finished
   bool awaiting_bell_ = false;
   size_t bytes_ = 0;
   size_t unfinished_ = 0;

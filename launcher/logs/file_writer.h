@@ -1,4 +1,4 @@
-// Writes a file with blocking calls, and handles full disks.
+// Writes to a file with blocking calls, and handles full disks.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace ddprun {
 
-//   Errors: TakeProblem returns the first one. While the disk is full, bytes that do not fit are dropped;
-//           once there is room again, a line in the file (the gap line) states how many are missing. After
-//           any other error, all output is dropped.
+//   Errors: TakeProblem returns the first error. While the disk is full, bytes that do not fit are dropped.
+//           When there is room again, a line in the file, the gap line, states how many bytes are missing.
+//           After any other error, all further output is dropped.
 class FileWriter {
  public:
   // Maximum size of a gap line.
@@ -22,27 +22,27 @@ class FileWriter {
   // `name` identifies the file in messages, for example "stderr".
   FileWriter(UniqueFd fd, std::string name) : fd_(std::move(fd)), name_(std::move(name)) {}
 
-  // Returns the number of bytes, from the beginning of `bytes`, that were written.
+  // Writes the longest prefix of `bytes` that fits. Returns the number of bytes written.
   size_t Write(absl::string_view bytes);
 
-  // Continues in another file. A pending gap line is also written there.
+  // Directs all later output, including a pending gap line, to another file.
   void SwitchTo(UniqueFd fd);
 
   int fd() const { return fd_.get(); }
-  // Bytes written to this file, including gap lines.
+  // The number of bytes written to the current file, including gap lines.
   int64_t size() const { return size_; }
-  // No bytes are missing.
+  // True if writing has not failed and no bytes have been dropped since the last gap line.
   bool complete() const { return !failed_ && missing_ == 0; }
-  // All further bytes are dropped.
+  // True if all further output is dropped.
   bool failed() const { return failed_; }
-  // Sets failed().
+  // Records the error `why` and makes failed() true.
   void Fail(const absl::Status& why);
-  // Returns the first error, once; OK if there is none or it was already taken.
+  // Returns the first error. Returns OK if there is no error or if the error was already returned.
   absl::Status TakeProblem() { return std::exchange(problem_, absl::OkStatus()); }
 
  private:
   size_t Put(absl::string_view bytes);
-  // Returns false if there is no room for the line.
+  // Returns false if the line does not fit.
   bool WriteGapLine();
   void Note(const absl::Status& problem);
 

@@ -19,7 +19,7 @@ size_t LinePrefixer::RestOfLine(absl::string_view bytes, bool has_returns) const
 }
 
 void LinePrefixer::Feed(absl::string_view bytes, std::string& lines) {
-  // Most streams have no "\r": check once, not for each line.
+  // Most streams contain no "\r", so check once instead of for each line.
   const bool has_returns = bytes.find('\r') != absl::string_view::npos;
   while (!bytes.empty()) {
     if (std::exchange(after_return_, false) && bytes[0] == '\n') {
@@ -36,7 +36,7 @@ void LinePrefixer::Feed(absl::string_view bytes, std::string& lines) {
       lines += partial_;
       partial_.clear();
     }
-    // If there is no line end, the line is longer than kMaxLine and is continued as a new line.
+    // If this byte is not a line end, the line is longer than kMaxLine, and its rest becomes a new line.
     const char end = bytes[size];
     const bool ended = end == '\n' || end == '\r';
     lines.append(bytes.data(), size);
@@ -74,7 +74,7 @@ size_t EndOfLastLine(absl::string_view bytes) {
 
 absl::string_view LineHolder::Pass(absl::string_view bytes, std::string& held) {
   held.clear();
-  // If "\r" was held back and no "\n" follows, the "\r" ended a line.
+  // If a "\r" was held back and no "\n" follows, the "\r" ended a line.
   if (!partial_.empty() && partial_.back() == '\r' && !bytes.empty() && bytes[0] != '\n') held.swap(partial_);
   size_t end = EndOfLastLine(bytes);
   if (partial_.size() + bytes.size() - end > kMaxLine) end = bytes.size();

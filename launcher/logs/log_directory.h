@@ -1,4 +1,5 @@
-// The log directory of a run, and the thread for its file system, which may not respond.
+// Creates the log directory of a run and opens the log files in it. File-system calls may block, so they run
+// in a separate thread.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -18,59 +19,65 @@
 
 namespace ddprun {
 
-//   Order:   each callback runs once, on `io`, but never after its call was cancelled or the LogDirectory was
-//            destroyed.
+//   Order:   each callback runs at most once, on `io`. It does not run after its operation was cancelled or
+//            after this object was destroyed.
 //   Threads: the thread that runs `io`.
 class LogDirectory {
  public:
-  // Begins to create the run's directory (see config->log_dir) and the directories for the first start.
-  // `config` and `log` are borrowed. If the file system takes more than 5 s, this is logged.
+  // Starts creating the run's directory (see config->log_dir) and the directories for the first start of the
+  // workers. Logs a message if they are not created within 5 s. `config` and `log` are borrowed.
   LogDirectory(boost::asio::io_context& io, const LaunchConfig* config, AgentLog* log);
   LogDirectory(const LogDirectory&) = delete;
   LogDirectory& operator=(const LogDirectory&) = delete;
 
-  // Calls `done` with OK when the directory exists. If --log-dir is not given and the temporary directory
-  // cannot be used, as on a read-only file system, the status is also OK, and there are no log files.
+  // Calls `done` with OK when the directory exists, or with an error if it cannot be created. If --log-dir is
+  // not given and the temporary directory cannot be used, for example because its file system is read-only,
+  // the status is OK and no log files are written.
   void WhenOpen(std::function<void(const absl::Status&)> done);
 
-  // Opens the files of a start. `done` may be called from within this call.
-  //   REQUIRES: WhenOpen has returned OK.
+  // Opens the files for one start of the workers, then calls `done`, in some cases before this call returns.
+  //   REQUIRES: WhenOpen has reported OK.
   void OpenFiles(std::shared_ptr<StartFiles> files, std::function<void()> done);
+  // Cancels a pending OpenFiles: its `done` is not called.
   void CancelOpenFiles();
 
-  // See LogLayout::AttemptDir. REQUIRES: WhenOpen has returned OK.
+  // See LogLayout::AttemptDir. REQUIRES: WhenOpen has reported OK.
   std::string AttemptDir(int restart_count) const { return layout_->AttemptDir(restart_count); }
 
-  // The thread for other work on this file system.
+  // The thread for file-system calls. Callers may add other jobs on the same file system.
   DiskThread& disk() { return disk_; }
 
-  // Must be the last call. Removes the empty directories that this object created. Calls `done` when all work
-  // on the file system is finished. If there is no progress for `limit`, logs this and calls `done`.
+  // Removes the empty directories that this object created, and calls `done` when all jobs of disk() have
+  // finished. If a period of `limit` passes in which no job finishes, logs this and calls `done`. After
+  // Flush, no other method may be called.
   void Flush(Duration limit, std::function<void()> done);
 
  private:
   struct Made {
     absl::Status status;
-    std::shared_ptr<LogLayout> layout;  // null: see `status`
+    std::shared_ptr<LogLayout> layout;  // null if the directory cannot be created; `status` has the reason
   };
 
   void OnMade();
-  // Unless patience_ is cancelled within 5 s, logs that the file system does not respond, with `consequence`.
+  // Logs that the file system does not respond, unless patience_ is cancelled within 5 s. `consequence` is a
+  // clause that is appended to the message.
   void LogIfSlow(const std::string& consequence);
-  std::string Name() const;  // "the log directory X"
+  // Returns a name of the directory for messages, for example "the log directory X".
+  std::string Name() const;
 
   boost::asio::io_context& io_;
   const LaunchConfig& config_;
   AgentLog& log_;
   DiskThread disk_;
   boost::asio::steady_timer patience_;
-  // Written by the job that creates the directory; read on `io` once that job is done.
+  // Written by the job that creates the directory; read on `io` after that job has finished.
   const std::shared_ptr<Made> made_ = std::make_shared<Made>();
   bool is_made_ = false;
   bool flushed_ = false;  // Flush was called
   std::function<void(const absl::Status&)> when_open_;
-  std::shared_ptr<LogLayout> layout_;  // null before OnMade; used by jobs, and on `io` while no job is queued
-  int opening_ = 0;                    // number of calls to OpenFiles and CancelOpenFiles
+  // Null before OnMade and after Flush. Modified by jobs, and on `io` only while disk_ is idle.
+  std::shared_ptr<LogLayout> layout_;
+  int opening_ = 0;  // number of calls to OpenFiles and CancelOpenFiles; identifies the latest OpenFiles
   Alive alive_;
 };
 

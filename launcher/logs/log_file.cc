@@ -128,7 +128,7 @@ QueuedLog::QueuedLog(DiskThread* disk, std::unique_ptr<LogFile> file,
                      std::function<void(const absl::Status&)> warn)
     : disk_(*disk), warn_(std::move(warn)), file_(std::move(file)), room_(file_->room()) {}
 
-// Closes the file in the DiskThread, since close() may block.
+// The file is closed in the DiskThread, because close() may block.
 QueuedLog::~QueuedLog() {
   alive_.End();
   disk_.Do([file = std::move(file_)]() mutable { file.reset(); });
@@ -144,7 +144,7 @@ void QueuedLog::Write(std::shared_ptr<Chunk> chunk, std::function<void(const Ran
              room_ = result->room;
              if (!result->problem.ok()) warn_(result->problem);
              if (written) written(result->range);
-             // `written` may have destroyed this object.
+             // Use no members from here on, because `written` may have destroyed this object.
              if (chunk.use_count() == 1) Recycle(std::move(*chunk));
            }),
            chunk->capacity + kJobBytes);

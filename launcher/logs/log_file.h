@@ -20,14 +20,14 @@
 
 namespace ddprun {
 
-// With a limit there are two files: `path` has the newest bytes, and `path`.1 has the bytes before them. When
-// `path` reaches half the limit, it is renamed to `path`.1, replacing the old one. So the disk holds at most
-// `max_bytes`, and always the newest half of that. Each file begins and ends with a whole line, unless a line
-// is longer than half the limit.
+// With a limit, there are two files: `path` has the newest bytes, and `path`.1 has the bytes before them.
+// When `path` reaches half the limit, it is renamed to `path`.1 and replaces the previous `path`.1. So the
+// two files together never exceed `max_bytes`, and after a rotation, they contain about the newest
+// `max_bytes` / 2 bytes. Files are split at the ends of lines, unless a line is longer than half the limit.
 //   Errors: see FileWriter.
 class LogFile {
  public:
-  // The smallest limit: room for a few lines in each of the two files.
+  // The smallest permitted limit. It leaves room for a few lines in each of the two files.
   static constexpr int64_t kLeastMaxBytes = 4096;
 
   // Opens the file and truncates it.
@@ -37,39 +37,38 @@ class LogFile {
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
 
-  // Returns the number of bytes, from the beginning of `bytes`, that were written.
+  // Writes `bytes`. Returns the size of the longest prefix that was written without a gap.
   size_t Write(absl::string_view bytes);
   // See FileWriter.
   absl::Status TakeProblem() { return writer_.TakeProblem(); }
 
-  // How many more bytes fit into `path` before it is rotated; 0 if bytes are missing.
+  // The number of bytes that fit into `path` before it is rotated; 0 while output is being dropped.
   int64_t room() const;
-  // The number of rotations so far.
   int rotations() const { return rotations_; }
-  // Bytes in `path`.
+  // The number of bytes in `path`.
   int64_t size() const { return writer_.size(); }
-  // Reads at most `num_bytes` of `path` at `offset`. Returns the same value as pread(2).
+  // Reads at most `num_bytes` bytes of `path`, starting at `offset`. Returns the same value as pread(2).
   ssize_t Read(int64_t offset, char* buffer, size_t num_bytes) const;
 
  private:
   LogFile(const std::string& path, int64_t max_bytes, UniqueFd fd);
-  // How many of `bytes` fit into the current file; 0: it must be rotated.
+  // Returns how many of `bytes` fit into the current file; 0 if the file must be rotated first.
   size_t Fitting(absl::string_view bytes) const;
-  // Begins a new file and moves the incomplete last line to it. On error, sets the writer to failed.
+  // Starts a new file and moves the incomplete last line to it. An error makes writer_.failed() true.
   void Rotate();
 
   const std::string path_;
-  const int64_t max_file_bytes_;  // of each of the two files; 0: no limit
+  const int64_t max_file_bytes_;  // limit for each of the two files; 0 if there is no limit
   FileWriter writer_;
   int64_t line_begin_ = 0;  // offset in `path` at which the incomplete last line begins
   int rotations_ = 0;
 };
 
-// A LogFile that is written in a DiskThread.
+// A LogFile that is written and read in a DiskThread.
 //
 //   Order:   writes, reads and their callbacks run in the order of the calls.
-//   Errors:  `warn` receives the first one; see FileWriter.
-//   Threads: the io_context's.
+//   Errors:  `warn` receives the first error; see FileWriter.
+//   Threads: the thread that runs the io_context.
 class QueuedLog {
  public:
   // A range of bytes in the file.
@@ -85,12 +84,13 @@ class QueuedLog {
   // Pending writes still run, but their callbacks are not called.
   ~QueuedLog();
 
-  // Accepts any amount, even when DiskThread::full(). `written` receives the range of the chunk in the file;
-  // if only the beginning of the chunk can be read again, the range covers only that.
+  // Accepts the chunk even if DiskThread::full(). `written` receives the range of the chunk in the file. If
+  // only the beginning of the chunk, or none of it, can be read back, the range is shorter than the chunk.
   void Write(std::shared_ptr<Chunk> chunk, std::function<void(const Range&)> written = nullptr);
-  // True if, according to the last result, the next `num_bytes` can be read again after they are written.
+  // True if the next `num_bytes` bytes can be read back after they are written, according to the room in the
+  // file after the last finished write.
   bool Keeps(size_t num_bytes) const { return in_flight_ + static_cast<int64_t>(num_bytes) <= room_; }
-  // Passes the bytes of `range` to `read`, without those that are no longer in the file.
+  // Passes the bytes of `range` to `read`. Omits bytes that are no longer in the file.
   void Read(const Range& range, std::function<void(const std::string&)> read);
 
  private:
@@ -98,14 +98,14 @@ class QueuedLog {
   const std::function<void(const absl::Status&)> warn_;
   std::shared_ptr<LogFile> file_;  // shared with jobs; accessed only in the DiskThread
   int64_t room_;                   // LogFile::room() after the last finished write
-  int64_t in_flight_ = 0;          // bytes of pending writes
+  int64_t in_flight_ = 0;          // number of bytes in pending writes
   Alive alive_;
 };
 
-// One file with the lines of all workers' tee'd streams that contain one of the filter texts.
+// A log file that the tee streams of all workers share. It receives the lines that contain a filter string.
 class FilteredLog {
  public:
-  // `filters`: a line is written if it contains one of these; an empty filter matches all lines.
+  // `filters`: a line is written if it contains one of these strings. An empty string matches every line.
   FilteredLog(std::unique_ptr<QueuedLog> file, std::vector<std::string> filters)
       : file_(std::move(file)), filters_(std::move(filters)) {}
 
@@ -118,15 +118,16 @@ class FilteredLog {
   const std::vector<std::string> filters_;
 };
 
-// Passes the lines of one stream to a FilteredLog as soon as they are complete, independently of the console.
+// Passes each line of one stream to a FilteredLog as soon as the line is complete, even if the console is
+// blocked.
 class FilteredStream {
  public:
-  // `log` is shared by the streams of all workers of a start.
+  // `log` is shared by the streams of all workers in one start.
   FilteredStream(std::shared_ptr<FilteredLog> log, std::string prefix)
       : log_(std::move(log)), prefixer_(std::move(prefix)) {}
 
   void Feed(absl::string_view bytes);
-  // Ends the stream. An incomplete last line is passed as a line.
+  // Ends the stream. An incomplete last line is passed as a complete line.
   void Finish();
 
  private:

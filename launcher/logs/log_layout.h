@@ -16,7 +16,7 @@
 
 namespace ddprun {
 
-// Paths of the files of one worker in one attempt; empty: no such file.
+// Paths of the files of one worker in one attempt. A path is empty if there is no such file.
 struct WorkerFiles {
   std::string stdout_log = {};
   std::string stderr_log = {};
@@ -24,9 +24,9 @@ struct WorkerFiles {
 };
 
 struct AttemptFiles {
-  std::string dir = {};  // empty: no files
-  std::vector<WorkerFiles> workers = {};
-  // Shared by all workers.
+  std::string dir = {};                   // empty if there are no files
+  std::vector<WorkerFiles> workers = {};  // indexed by local rank
+  // Shared by all workers:
   std::string filtered_stdout_log = {};
   std::string filtered_stderr_log = {};
 };
@@ -34,37 +34,40 @@ struct AttemptFiles {
 // The value of --log-dir that disables log files.
 inline constexpr absl::string_view kLogsOff = "/dev/null";
 
-// The name of a run's directory without its random suffix. A '/' in the run id becomes '_'.
+// Returns the name of a run's directory without its random suffix. A '/' in the run id becomes '_'.
 std::string RunDirectoryPrefix(absl::string_view run_id);
 
-// One object for each run of the launcher. Non-const functions and the destructor may block on the file
-// system.
+// The log directory of one run of the launcher. Create, the non-const methods and the destructor may block on
+// the file system.
 class LogLayout {
  public:
-  // `base` is the value of --log-dir; the directory is created if it does not exist. Empty: a new directory
-  // below the temporary directory. "/dev/null": no files.
-  //   Errors: that of the failed system call, with the path.
+  // Creates the run's directory in `base`, the value of --log-dir. Creates `base` if it does not exist. If
+  // `base` is empty, uses a new directory below the temporary directory. If `base` is kLogsOff, creates no
+  // directories, and there are no log files.
+  //   Errors: the error of the failed system call, with the path.
   static absl::StatusOr<LogLayout> Create(absl::string_view base, absl::string_view run_id);
 
   LogLayout(LogLayout&&) = default;
   LogLayout& operator=(LogLayout&&) = delete;
-  // Removes the empty directories that this object created, except directories of attempts in a base given by
-  // the user.
+  // Removes the empty directories that this object created. If the user gave the base, the directories of
+  // started attempts are kept.
   ~LogLayout();
 
-  // Creates the directories of an attempt ahead of NewAttempt, which removes them if it is called for another
-  // attempt. Errors are ignored here; NewAttempt reports them.
-  //   REQUIRES: there was no attempt with this restart count.
+  // Creates the directories of an attempt before NewAttempt is called for this attempt. If NewAttempt is
+  // called for another attempt instead, NewAttempt removes these directories. Errors are ignored, because
+  // NewAttempt tries again and reports them.
+  //   REQUIRES: NewAttempt has not been called with this restart count.
   void PrepareAttempt(int restart_count, int num_workers);
-  // True if NewAttempt will not access the file system.
+  // True if NewAttempt with the same arguments will not access the file system.
   bool IsPrepared(int restart_count, int num_workers) const;
-  // Creates the directories of an attempt and returns its files, by local rank. Call once for each start,
-  // after the workers of the previous start have ended.
+  // Creates the directories of an attempt and returns the paths of its files. Call once for each start, after
+  // the workers of the previous start have ended.
+  //   Errors: the error of the failed system call, with the path.
   absl::StatusOr<AttemptFiles> NewAttempt(int restart_count, int num_workers);
 
-  // The directory of the newest attempt with this restart count; empty if logs are off.
+  // Returns the directory of the newest attempt with this restart count; empty if logs are off.
   std::string AttemptDir(int restart_count) const;
-  // No files are created.
+  // True if no log files are created.
   bool off() const { return run_dir_.empty(); }
   // The run's directory; empty if logs are off.
   const std::string& run_dir() const { return run_dir_; }
@@ -85,7 +88,7 @@ class LogLayout {
   std::string run_dir_;
   std::unique_ptr<const Attempt> prepared_;
   std::vector<Attempt> attempts_;
-  std::string temporary_base_;  // base that was created because none was given; empty: one was given
+  std::string temporary_base_;  // the base that Create made; empty if the caller gave a base
 };
 
 }  // namespace ddprun

@@ -37,8 +37,8 @@ OutputSink::OutputSink(boost::asio::io_context& io, int fd, std::string name, On
   is_pipe_ = S_ISFIFO(info.st_mode);
   const bool is_terminal = isatty(fd) != 0;
   if (is_pipe_ || is_terminal) {
-    // Reopen the file: O_NONBLOCK is a flag of the open file description, which the shell and the workers
-    // share.
+    // Reopen the file to get a separate open file description. The shell and the workers share the original
+    // one, and O_NONBLOCK would affect them too.
     fd_.Reset(open(absl::StrCat("/proc/self/fd/", fd).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   }
   if (!fd_) {
@@ -89,7 +89,7 @@ void OutputSink::Write(absl::string_view first, absl::string_view second, Writer
   if (!file_ && !waiting_ && !failed_ && queue_.empty() && !new_line) {
     const iovec pieces[] = {{.iov_base = const_cast<char*>(first.data()), .iov_len = first.size()},
                             {.iov_base = const_cast<char*>(second.data()), .iov_len = second.size()}};
-    // Ignore errors here: the same error occurs again in Pump, which reports it.
+    // Ignore errors here, because the same error occurs again in Pump, which reports it.
     taken = static_cast<size_t>(std::max<ssize_t>(Put(pieces, std::size(pieces)), 0));
     taken_ += static_cast<int64_t>(taken);
   }
@@ -176,7 +176,7 @@ bool OutputSink::Move(absl::string_view first, int from, size_t bytes, std::func
 void OutputSink::FinishMoveByCopy() {
   queue_.insert(move_->at, TakeRestOfMove());
   move_.reset();
-  CallWaiters();  // The wait in AwaitReader is pending; when it ends, the queue is written.
+  CallWaiters();  // Pump writes the queue when the pending wait for the reader ends.
 }
 
 std::string OutputSink::TakeRestOfMove() {
@@ -272,7 +272,8 @@ bool OutputSink::MayServe() const {
   return room_waiters_.front().needs_idle ? idle() : !full();
 }
 
-// Calls waiters in order while there is room. Waiters added during this call are left to the next one.
+// Calls waiters in order while there is room. Waiters that are added during this call are served by the next
+// call.
 void OutputSink::ServeRoomWaiters() {
   for (size_t left = room_waiters_.size(); left > 0 && MayServe(); --left) {
     const std::function<void()> ready = std::move(room_waiters_.front().ready);

@@ -23,15 +23,15 @@
 
 namespace ddprun {
 
-//   Order:   output is written in the order of the calls, and the bytes of one Write are contiguous. If one
-//            writer has stopped in mid-line, another writer begins a new line.
-//   Errors:  `on_error` receives the first one. Files are written with FileWriter in a DiskThread. After the
-//            reader has closed its end, all output is dropped and no caller waits.
-//   Threads: the io_context's. SIGPIPE must be ignored.
+//   Order:   output is written in the order of the calls, and the bytes of one Write are contiguous. If a
+//            writer has stopped mid-line, output of another writer begins on a new line.
+//   Errors:  `on_error` receives the first error. Files are written by a FileWriter in a DiskThread. After
+//            the reader of a pipe or socket has closed its end, all output is dropped and no caller waits.
+//   Threads: the thread that runs the io_context. SIGPIPE must be ignored.
 class OutputSink {
  public:
   using OnError = std::function<void(const absl::Status&)>;
-  // Identifies a writer, so that a line in which one writer has stopped is not continued by another.
+  // Identifies a writer. A writer does not continue the incomplete line of another writer.
   using Writer = uint64_t;
   static constexpr Writer kLauncher = 0;
 
@@ -44,7 +44,7 @@ class OutputSink {
 
   // Returns a new id for a writer other than the launcher.
   Writer NewWriter() { return ++last_writer_; }
-  // Accepts any amount, even when full().
+  // Accepts any number of bytes, even if full().
   void Write(absl::string_view bytes, Writer writer = kLauncher);
   // Writes the bytes that `append` appends to its argument, without copying them.
   void Write(absl::FunctionRef<void(std::string&)> append, Writer writer = kLauncher);
@@ -52,34 +52,38 @@ class OutputSink {
   void Write(absl::string_view first, absl::string_view second, Writer writer);
 
   bool is_pipe() const { return is_pipe_ && fd_; }
-  // All output is written, and the stream is not blocked.
+  // True if all output is written and the stream is not blocked.
   bool idle() const { return queue_.empty() && !move_ && !waiting_; }
-  // Calls `ready` once, on the io_context, when idle(). Callbacks of WhenIdle and WhenRoom share one queue
-  // and run in the order of the calls. A writer that does not wait may still write before them.
+  // Calls `ready` once, on the io_context, as soon as idle() is true. Callbacks of WhenIdle and WhenRoom
+  // share one queue and run in the order of the calls. Writers that do not wait may write before a callback
+  // runs.
   void WhenIdle(std::function<void()> ready);
-  // True if whole lines may be moved here from a pipe: this is a pipe, idle, and at the beginning of a line.
+  // True if whole lines can be moved from another pipe to this stream: the stream is a pipe, is idle, has not
+  // failed, and is at the beginning of a line.
   bool CanMove() const { return is_pipe() && idle() && !failed_ && !in_line_; }
-  // Writes `first`, which is copied, and then moves the first `bytes` bytes from the pipe `from`. These bytes
-  // must be whole lines and already in the pipe. Output of other writers follows them. When the move is done,
-  // the bytes are no longer in `from`, even if the reader of this stream has closed its end. If another
-  // process reads from `from`, the move ends when `from` is empty.
+  // Writes a copy of `first`, then moves the first `bytes` bytes of the pipe `from` to this stream. These
+  // bytes must already be in the pipe and must consist of whole lines. Later output of other writers follows
+  // them. After the move, the bytes are no longer in `from`, even if the reader of this stream has closed its
+  // end. If another process reads from `from`, the move ends when `from` is empty.
   //   REQUIRES: CanMove().
-  //   from:     borrowed until the move is done.
-  //   Returns:  true if the move is done; otherwise `done` is called when it is.
+  //   from:     borrowed until the move is complete.
+  //   Returns:  true if the move is complete. Otherwise returns false, and calls `done` on completion.
   bool Move(absl::string_view first, int from, size_t bytes, std::function<void()> done);
-  // Completes a pending Move by copying the remaining bytes, so that `from` may be closed; `done` is not
-  // called.
+  // Completes a pending Move by reading the remaining bytes into memory. Afterwards, `from` may be closed.
+  // `done` is not called.
   //   REQUIRES: a Move is pending.
   void FinishMoveByCopy();
 
-  // True if the reader is slow: callers that can wait should call WhenRoom and write in its callback.
+  // True if much output is pending because the reader or the disk is slow. Callers that can wait should then
+  // call WhenRoom and write in its callback.
   bool full() const;
-  // Calls `ready` once, on the io_context, when not full(). Callbacks run in the order of the calls.
+  // Calls `ready` once, on the io_context, as soon as full() is false. Callbacks run in the order of the
+  // calls.
   void WhenRoom(std::function<void()> ready);
   bool empty() const { return queue_.empty() && !move_ && (!disk_ || disk_->idle()); }
-  // Calls `done` once, on the io_context, when empty().
+  // Calls `done` once, on the io_context, as soon as empty() is true.
   void WhenEmpty(std::function<void()> done);
-  // Number of bytes that the stream has accepted so far.
+  // The number of bytes that the stream has accepted so far.
   int64_t taken() const { return taken_; }
   int64_t MovedForTest() const { return moved_; }
 
@@ -96,17 +100,18 @@ class OutputSink {
     std::function<void()> done;
   };
 
-  // Appends to `out`, after a newline if another writer has stopped in mid-line.
+  // Calls `append` with `out`. Inserts a newline before the new bytes if another writer has stopped mid-line.
   void Append(absl::FunctionRef<void(std::string&)> append, Writer writer, std::string& out);
   // Records the last byte that `writer` has written.
   void NoteEnd(char last, Writer writer);
-  // Returns the number of bytes written, or -1 with errno.
+  // Returns the number of bytes written. On error, returns -1 and sets errno.
   ssize_t Put(const iovec* pieces, size_t count);
   void Pump();
-  // PumpQueue and PumpMove return false if they must wait for the reader.
+  // PumpQueue writes queue_ up to offset `end`. PumpQueue and PumpMove return false if they must wait for the
+  // reader.
   bool PumpQueue(size_t end);
   bool PumpMove();
-  // Reads the rest of move_ from its pipe.
+  // Reads the bytes that move_ has not yet moved, and returns them.
   std::string TakeRestOfMove();
   void AwaitReader();
   void Fail();
@@ -120,22 +125,22 @@ class OutputSink {
   const OnError on_error_;
   std::shared_ptr<FileWriter> file_;  // set if the stream has no non-blocking mode; shared with jobs of disk_
   std::optional<DiskThread> disk_;    // set if writes to file_ may block
-  UniqueFd fd_;                       // set if file_ is null; non-blocking
+  UniqueFd fd_;                       // set if file_ is null; writes to it never block
   bool is_socket_ = false;
   bool is_pipe_ = false;
-  boost::asio::posix::stream_descriptor ready_;  // watches fd_
+  boost::asio::posix::stream_descriptor ready_;  // duplicate of fd_; used to wait until fd_ is writable
   bool failed_ = false;
   bool waiting_ = false;  // waiting for fd_ to become writable
   std::string queue_;
-  size_t sent_ = 0;  // number of bytes of queue_ that are already written
+  size_t sent_ = 0;  // number of bytes in queue_ that have been written
   std::optional<PendingMove> move_;
-  std::vector<std::string> spares_;  // buffers of finished jobs, for reuse
+  std::vector<std::string> spares_;  // buffers of finished jobs, kept for reuse
   int64_t taken_ = 0;
-  int64_t moved_ = 0;  // part of taken_
+  int64_t moved_ = 0;  // number of bytes moved by Move; included in taken_
   Writer last_writer_ = kLauncher;
-  std::optional<Writer> in_line_;  // the writer that has stopped in mid-line
+  std::optional<Writer> in_line_;  // the writer that has stopped mid-line, if any
   std::deque<RoomWaiter> room_waiters_;
-  bool serving_ = false;  // ServeRoomWaiters is posted
+  bool serving_ = false;  // a call to ServeRoomWaiters is posted or running
   std::vector<std::function<void()>> empty_waiters_;
   Alive alive_;
 };

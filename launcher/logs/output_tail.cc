@@ -24,7 +24,7 @@ void OutputTail::Append(absl::string_view bytes) {
 std::string OutputTail::Get() const {
   const size_t begin = kept_.size() - std::min(kept_.size(), kTailBytes);
   if (begin == 0 && !cut_) return kept_;
-  // Skip the first line, which is incomplete, unless nothing would be left.
+  // Skip the first line, which is incomplete, unless the result would be empty.
   const size_t newline = kept_.find('\n', begin);
   return newline == std::string::npos || newline + 1 == kept_.size() ? kept_.substr(begin)
                                                                      : kept_.substr(newline + 1);

@@ -1,4 +1,4 @@
-// Keeps the end of a stream for the failure report.
+// Keeps the last bytes of a stream for the failure report.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ constexpr size_t kTailBytes = 16 << 10;
 class OutputTail {
  public:
   void Append(absl::string_view bytes);
-  // Returns at most the last kTailBytes that were appended. If earlier bytes were dropped, the result begins
-  // with a whole line, unless the last line alone exceeds kTailBytes.
+  // Returns at most the last kTailBytes bytes that were appended. If earlier bytes were dropped, the result
+  // begins with a whole line, unless the last line alone exceeds kTailBytes.
   std::string Get() const;
 
  private:

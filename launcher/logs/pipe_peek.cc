@@ -9,9 +9,9 @@
 namespace ddprun {
 namespace {
 
-// Maximum size of one Look.
+// Maximum number of bytes that one Look duplicates.
 constexpr size_t kLookBytes = 1 << 20;
-// The size of the workers' pipes.
+// Size of the private pipe, equal to the size that the agent requests for a worker's pipe.
 constexpr int kPipeBytes = 256 << 10;
 
 }  // namespace

@@ -15,17 +15,18 @@ class PipePeek {
  public:
   static constexpr size_t kMaxBytes = 20 << 10;
 
-  // Returns the last bytes in `pipe`, at most kMaxBytes; valid until the next call. Sets `all` to the number
-  // of bytes from the beginning of the pipe to the end of the result. The result is empty if the pipe is
-  // empty or cannot be read this way.
+  // Duplicates as many bytes from the beginning of `pipe` as fit into a private pipe. Returns the last of
+  // these bytes, at most kMaxBytes, and sets `all` to the number of bytes duplicated. The result is valid
+  // until the next call. The result is empty if `pipe` is empty, is not a pipe, or cannot be read.
   absl::string_view Look(int pipe, size_t& all);
 
  private:
   bool Open();
 
-  UniqueFd reader_;  // of a private pipe into which tee(2) duplicates the bytes
+  // A private pipe into which tee(2) duplicates the bytes.
+  UniqueFd reader_;
   UniqueFd writer_;
-  UniqueFd null_;
+  UniqueFd null_;  // /dev/null
   std::string last_;
 };
 

@@ -31,12 +31,14 @@ WorkerOutput::StreamFile OpenFile(const WorkerOutput::Plan& plan, bool redirect,
   return file;
 }
 
-// Reports a full disk. A worker that writes its file itself gets ENOSPC but may not report this to the user.
+// Returns an error if the disk of `path` is full. A worker that writes to the file directly gets ENOSPC, but
+// may not report the error to the user.
 absl::Status CheckDiskSpace(const std::string& path) {
   struct statvfs info;
   if (statvfs(path.c_str(), &info) != 0) return absl::OkStatus();
   const auto room = geteuid() == 0 ? info.f_bfree : info.f_bavail;
-  if (info.f_blocks == 0 || room > 0) return absl::OkStatus();  // f_blocks == 0: size not reported
+  // On file systems that do not report their size, f_blocks is 0.
+  if (info.f_blocks == 0 || room > 0) return absl::OkStatus();
   return absl::ErrnoToStatus(ENOSPC, absl::StrCat(path, " may be incomplete: its disk is full"));
 }
 

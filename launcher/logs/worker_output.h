@@ -1,15 +1,18 @@
-// Sends stdout and stderr of one worker to the console, to files, or to both.
+// Sends stdout and stderr of one worker to the console, to files, or to both. The last lines of stderr, the
+// tail, are kept for the failure report.
 //
-//   not redirected   The worker inherits the agent's stdout if stdout is a terminal or another device, or if
-//                    no other process writes lines to it. The worker inherits the agent's stderr if stderr is
-//                    a terminal. On an inherited stream, isatty and colours work as without the agent, but
-//                    the agent does not see the output, so an inherited stderr has no tail. A stream that is
-//                    not inherited passes through the agent unchanged, in whole lines. If the agent's stdout
-//                    and stderr are the same, both streams pass through one pipe, in the order of the writes.
-//   redirected       The worker writes the file itself, and the tail is read from the file. If the file has a
-//                    size limit, the stream passes through the agent instead.
-//   tee              The stream passes through the agent: unchanged to the file, and in whole lines with a
-//                    prefix to the console.
+//   not redirected   The worker inherits the agent's stdout in two cases. In the first case, the agent's
+//                    stdout is a terminal or another device. In the second case, the agent's stdout and
+//                    stderr are different and no other worker is shown, so no other lines are written to
+//                    stdout. If the agent's stderr is a terminal, the worker inherits this terminal. On an
+//                    inherited stream, isatty() and colors work as they do without the agent. The agent does
+//                    not see the output, so an inherited stderr has no tail. A stream that is not inherited
+//                    passes through the agent unchanged, in whole lines. If the agent's stdout and stderr are
+//                    the same, the worker's two streams share one pipe, which keeps the order of the writes.
+//   redirected       The worker writes to the file directly, and the agent reads the tail from the file. If
+//                    the file has a size limit, the stream passes through the agent instead.
+//   tee              The stream passes through the agent. The file receives the unchanged bytes. The console
+//                    receives whole lines with a prefix.
 //   not shown        The stream is written only to its file, if it has one. Without a file, only the tail of
 //                    stderr is kept.
 #pragma once
@@ -40,13 +43,13 @@ class WorkerOutput {
   struct Plan {
     Streams redirects = {};
     Streams tee = {};
-    WorkerFiles files = {};     // empty path: that stream is written only to the console
+    WorkerFiles files = {};     // a stream whose path is empty is written only to the console
     std::string prefix = {};    // prefix of tee lines on the console, such as "[default0]:"
-    bool shown = true;          // false: no output is written to the console
+    bool shown = true;          // whether output is written to the console
     bool alone = true;          // no other worker is shown on this console
     int64_t max_log_bytes = 0;  // limit for each file; see LogFile
-    int pipe_bytes = 0;         // minimum size of each pipe; 0: the system's default
-    // These also receive the tee lines that are shown; null: not used.
+    int pipe_bytes = 0;         // requested size of each pipe; 0 means the system's default
+    // Log files for the tee lines that match a filter; null without filters. Not used if `shown` is false.
     std::shared_ptr<FilteredLog> filtered_stdout = {};
     std::shared_ptr<FilteredLog> filtered_stderr = {};
   };
@@ -61,31 +64,35 @@ class WorkerOutput {
     StreamFile err;
   };
 
-  // May block on the file system.
+  // Opens the log files of `plan`. May block on the file system.
   static Files OpenFiles(const Plan& plan);
 
-  // Opens pipes. A file or pipe that cannot be opened is reported to the console's `warn`, and its stream, if
-  // shown, is written to the console instead. Later write errors are also reported to `warn`; see FileWriter.
+  // Opens the pipes. If a file or pipe cannot be opened, the error is reported to the console's `warn`, and
+  // the stream, if it is shown, is written only to the console. Later write errors are also reported to
+  // `warn`; see FileWriter.
   //   disk: the thread for the files; borrowed.
   WorkerOutput(Console& console, DiskThread& disk, const Plan& plan, Files files);
   WorkerOutput(const WorkerOutput&) = delete;
   WorkerOutput& operator=(const WorkerOutput&) = delete;
   ~WorkerOutput() { alive_.End(); }
 
-  // The worker's descriptors 1 and 2, for Spawn.
+  // The descriptors for the worker's stdout and stderr, for WardenClient::Spawn.
   int stdout_fd() const { return out_.child_fd; }
   int stderr_fd() const { return err_.child_fd; }
-  // Call after Spawn. From then on, the pipes reach end of file when the worker exits.
+  // Closes the descriptors above. Call after Spawn; otherwise the pipes do not reach end of file when the
+  // worker exits.
   void CloseChildEnds();
 
-  // Call when the worker has ended. Calls `done` once, on the io_context, when all its output has been read
-  // and written to its files; some of it may not be on the console yet (see Console::Flush). After `limit`,
-  // `done` is called in any case. Later output from processes that the worker started and that still hold its
-  // streams is then lost, but all output that was read still reaches the files, even if the disk stalls.
+  // Calls `done` once, on the io_context, when all output of the worker has been read and written to the
+  // worker's files. At that time, some output may not have been written to the console (see Console::Flush).
+  // `done` is called after `limit` at the latest. If processes that the worker started hold the streams open
+  // longer than `limit`, their later output is lost. Output that was read earlier is written to the files,
+  // even if the disk stalls.
+  //   REQUIRES: the worker has ended.
   void Drain(Duration limit, std::function<void()> done);
 
-  // The tail of stderr, or of both streams if they share a pipe; nullopt if the agent could not see the
-  // stream. Complete after Drain.
+  // Returns the tail of stderr, or of both streams if they share a pipe; nullopt if the agent could not see
+  // the stream. The tail is complete when Drain has called `done`.
   std::optional<std::string> StderrTail() const;
   // True if StderrTail contains both streams.
   bool tail_has_stdout() const { return tail_has_stdout_; }
@@ -93,9 +100,9 @@ class WorkerOutput {
  private:
   struct Stream {
     int child_fd = -1;                     // the worker's descriptor
-    UniqueFd child_end;                    // owns child_fd, unless it is the console's
-    std::string path;                      // path of a file that the worker writes itself
-    std::unique_ptr<WorkerStream> passed;  // null if the stream does not pass, or no longer passes, the agent
+    UniqueFd child_end;                    // owns child_fd, unless child_fd is the console's
+    std::string path;                      // path of the file, if the worker writes the file itself
+    std::unique_ptr<WorkerStream> passed;  // null unless the stream passes through the agent
   };
   // How to open one of the two streams.
   struct StreamSpec {
@@ -105,7 +112,7 @@ class WorkerOutput {
     int console_fd;
     OutputSink* console;
     std::shared_ptr<FilteredLog> filtered;
-    OutputTail* tail;  // null: no tail is kept
+    OutputTail* tail;  // null if no tail is kept
     bool inherits;     // the worker gets console_fd if the stream is written only to the console
   };
   struct FileState;
@@ -114,19 +121,19 @@ class WorkerOutput {
   void Open(Stream& stream, const Plan& plan, const StreamSpec& spec);
   bool OpenPipe(Stream& stream, const Plan& plan, WorkerStream::Sinks sinks);
   void OpenNullDevice(Stream& stream);
-  // Checks files that the worker wrote itself and reads the tail of stderr.
+  // Checks the files that the worker wrote itself, and reads the tail of stderr from its file.
   void InspectFiles();
   void CheckDrained();
 
   Console& console_;
   DiskThread& disk_;
-  OutputTail tail_;  // tail of a stderr that passes through the agent
+  OutputTail tail_;  // tail of stderr, if stderr passes through the agent
   Stream out_;
   Stream err_;
   bool sees_stderr_ = false;
   bool tail_has_stdout_ = false;
-  std::optional<std::string> file_tail_;  // tail of a stderr that the worker wrote to a file
-  int inspections_ = 0;                   // pending jobs of InspectFiles
+  std::optional<std::string> file_tail_;  // tail of stderr, if the worker wrote stderr to a file
+  int inspections_ = 0;                   // number of pending jobs of InspectFiles
   bool overdue_ = false;                  // the drain has reached its limit
   boost::asio::steady_timer limit_;
   std::function<void()> drained_;

@@ -31,7 +31,7 @@ void StuckProcessMonitor::LookLater() {
 
 void StuckProcessMonitor::Look() {
   std::map<pid_t, char> states;
-  std::map<pid_t, pid_t> threads;  // by process: the thread that has that state
+  std::map<pid_t, pid_t> threads;  // keyed by process: the thread whose state is recorded in `states`
   for (const pid_t pid : pids_) {
     const std::optional<ProcessEntry> entry = ReadProcess(pid);
     states[pid] = entry ? entry->state : '?';

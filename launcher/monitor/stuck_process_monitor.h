@@ -1,5 +1,5 @@
-// Detects workers in uninterruptible sleep (state D). Such a worker is blocked on a GPU, a network card or a
-// file system that does not respond, and no signal terminates it.
+// Detects workers that stay in uninterruptible sleep (state D). Such a worker is blocked on a GPU, a network
+// card or a file system that does not respond, and no signal terminates it.
 #pragma once
 
 #include <sys/types.h>
@@ -18,22 +18,24 @@
 
 namespace ddprun {
 
-// Tracks how long processes stay in state D. Pure.
+// Tracks how long processes stay in state D. Pure: performs no I/O and reads no clock.
 class SleepTable {
  public:
   struct Sleeper {
     pid_t pid = 0;
-    Duration slept{};  // time since the first of the consecutive checks that found it in state D
+    Duration slept{};  // time since the first of the consecutive checks that found the process in state D
     bool operator==(const Sleeper&) const = default;
   };
 
   // REQUIRES: limit > 0.
   explicit SleepTable(Duration limit) : limit_(limit) {}
 
-  // `states`: the states of all watched processes, as in /proc/PID/stat. Other processes are forgotten.
-  //   Returns: processes that have been asleep for at least the limit, each once per sleep.
+  // Records the states of all watched processes, as in /proc/PID/stat. Processes that are not in `states` are
+  // no longer tracked.
+  //   Returns: processes that have been in state D for at least the limit. A process is returned only once
+  //            per sleep.
   std::vector<Sleeper> Look(const std::map<pid_t, char>& states, TimePoint now);
-  // Time between checks: a quarter of the limit, but at least 10 ms and at most 1 s.
+  // Returns the time between checks: a quarter of the limit, but at least 10 ms and at most 1 s.
   Duration Interval() const;
 
  private:
@@ -46,11 +48,12 @@ class SleepTable {
   std::map<pid_t, Sleep> sleeps_;
 };
 
-// Polls /proc, since no event reports uninterruptible sleep. Idle while no process is watched.
+// Polls /proc, because the kernel has no event for uninterruptible sleep. Idle while no process is watched.
 //   Threads: the thread that runs `io`.
 class StuckProcessMonitor {
  public:
-  // `where`: for example "in uninterruptible sleep (state D) for 12.0 s, waiting in nfs_wait_bit_killable".
+  // `where` describes the sleep, for example:
+  //   in uninterruptible sleep (state D) for 12.0 s, waiting in nfs_wait_bit_killable
   using Handler = std::function<void(pid_t pid, const std::string& where)>;
 
   // If `limit` is nullopt, Add has no effect. `on_stuck` runs on `io`, once per sleep of a process.

@@ -32,7 +32,7 @@ absl::StatusOr<TimerFifo> TimerFifo::Create(const std::string& wanted) {
   if (unlink(path.c_str()) != 0 && errno != ENOENT) return Error(errno, path);
   if (mkfifo(path.c_str(), 0600) != 0) return Error(errno, path);
   UniqueFd handle(open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-  // Also open for writing, so that the FIFO does not reach end of file when the last client closes it.
+  // Open the FIFO for writing too, so that it does not reach end of file when the last client closes it.
   UniqueFd reader(open(path.c_str(), O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
   if (!handle || !reader) {
     const absl::Status status = Error(errno, path);

@@ -11,9 +11,10 @@ namespace ddprun {
 // The destructor removes the file, unless it has been replaced.
 class TimerFifo {
  public:
-  // If `path` is empty, a new name in the temporary directory is used. As in torchrun, an existing file is
-  // replaced.
-  //   Errors: that of the failed system call (kPermissionDenied, kNotFound, ...), with the path and a remedy.
+  // Creates the FIFO at `path`, or at a new path in the temporary directory if `path` is empty. Like
+  // torchrun, replaces an existing file.
+  //   Errors: the error of the failed system call (kPermissionDenied, kNotFound, ...), with the path and a
+  //           remedy.
   static absl::StatusOr<TimerFifo> Create(const std::string& path);
 
   TimerFifo(TimerFifo&&) = default;
@@ -21,9 +22,10 @@ class TimerFifo {
   ~TimerFifo();
 
   const std::string& path() const { return path_; }
-  // The read end: non-blocking, never at end of file. Call once.
+  // Returns the read end, which is non-blocking and never reaches end of file. Call at most once.
   UniqueFd TakeReader() { return std::move(reader_); }
-  // O_PATH descriptor of the file, for cleanup after this process has ended. Stays valid across renames.
+  // Returns an O_PATH descriptor of the file. Another process can use the descriptor to remove the file after
+  // this process has ended. The descriptor stays valid if the file is renamed.
   int handle() const { return handle_.get(); }
 
  private:

@@ -58,7 +58,7 @@ absl::Status Bad(absl::string_view why, absl::string_view line) {
                                                  line.size() > kShownBytes ? "..." : "", "\""));
 }
 
-// nullopt: the value is missing, not a number, or not an integer in the range of int.
+// Returns nullopt if the value is missing, is not a number, or is not an integer in the range of int.
 std::optional<int> Int(const json::object& in, const char* key) {
   const json::value* value = in.if_contains(key);
   if (value == nullptr || !value->is_number()) return std::nullopt;
@@ -92,7 +92,7 @@ absl::StatusOr<TimerRequest> ParseTimerRequest(absl::string_view line) {
   const std::optional<double> expires = Double(fields, "expiration_time");
   if (!expires) return Bad("\"expiration_time\" is not a finite number", line);
   const std::optional<int> signo = Int(fields, "signal");
-  // As in torchrun, a negative value means no signal.
+  // As in torchrun, a negative number means no signal.
   if (!signo || *signo > SIGRTMAX) return Bad("\"signal\" is not a signal number", line);
   return TimerRequest{.pid = *pid,
                       .scope = std::string(scope->get_string().data(), scope->get_string().size()),

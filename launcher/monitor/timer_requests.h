@@ -1,4 +1,4 @@
-// Splits the byte stream of the watchdog's FIFO into requests. Pure.
+// Splits the byte stream of the watchdog's FIFO into requests. Pure: performs no I/O.
 #pragma once
 
 #include <sys/types.h>
@@ -13,10 +13,10 @@
 namespace ddprun {
 
 struct TimerRequest {
-  pid_t pid = 0;       // > 0: the process that owns the timer
+  pid_t pid = 0;       // the process that owns the timer; positive
   std::string scope;   // name of the timer within its process
-  double expires = 0;  // seconds since 1970 on this host's wall clock; negative: release the timer
-  int signo = 0;       // sent to the process on expiry; 0: the expiry is only logged
+  double expires = 0;  // seconds since 1970 on this host's wall clock; negative to release the timer
+  int signo = 0;       // signal that the process receives on expiry; 0 if the expiry is only logged
   bool releases() const { return expires < 0; }
   bool operator==(const TimerRequest&) const = default;
 };
@@ -25,9 +25,10 @@ struct TimerRequest {
 //   Errors: kInvalidArgument, with the cause and the beginning of the line.
 absl::StatusOr<TimerRequest> ParseTimerRequest(absl::string_view line);
 
-// A client writes each line, including its newline, with one write of at most PIPE_BUF bytes, so lines of
-// different clients do not interleave. An invalid line is an error and does not affect later lines. If a
-// client dies and leaves a fragment, a complete request that follows it on the same line is accepted.
+// Parses the lines of all clients. A client writes each line, including its newline, with a single write of
+// at most PIPE_BUF bytes, so lines of different clients do not interleave. An invalid line is reported as an
+// error and does not affect later lines. If a client is killed and leaves a fragment of a line, a complete
+// request that follows the fragment on the same line is accepted.
 class TimerLines {
  public:
   struct Handlers {
@@ -36,14 +37,14 @@ class TimerLines {
   };
 
   void Feed(absl::string_view bytes, const Handlers& handlers);
-  // At most PIPE_BUF.
+  // The size of the incomplete last line; at most PIPE_BUF.
   size_t buffered_bytes() const { return line_.size(); }
 
  private:
   void EndOfLine(const Handlers& handlers);
 
   std::string line_;       // the incomplete last line
-  bool too_long_ = false;  // the rest of the line is discarded
+  bool too_long_ = false;  // the current line is too long, and the rest of it is discarded
 };
 
 }  // namespace ddprun

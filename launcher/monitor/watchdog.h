@@ -1,8 +1,9 @@
-// The watchdog: like torchrun's, it signals a worker's process that has not released a timer by its deadline.
+// Like torchrun's watchdog, signals a worker, or a process that a worker started, if the process does not
+// release a timer by the timer's deadline.
 //
 // Workers use PyTorch's FileTimerClient, or any client that writes the lines described in timer_requests.h to
-// the FIFO. Unlike in recent versions of torchrun, the signal is not sent to the launcher as well: the
-// launcher reports why the worker ended, and restarts the job if it has restarts left.
+// the FIFO. Recent versions of torchrun also send the signal to the launcher. This watchdog does not: the
+// launcher continues, reports why the worker ended, and starts a new round if restarts are left.
 #pragma once
 
 #include <sys/types.h>
@@ -26,8 +27,8 @@
 namespace ddprun {
 
 // Deadlines are accurate to the millisecond. They are converted to the monotonic clock when the request is
-// read, so timers do not expire because the wall clock is set later.
-//   Order:   handlers run on `io`, never inside a call.
+// read, so that later changes of the wall clock do not affect them.
+//   Order:   handlers run on `io`, never during a call to this object.
 //   Threads: the thread that runs `io`.
 //   Owns:    the FIFO; the destructor removes it.
 class Watchdog {
@@ -35,7 +36,7 @@ class Watchdog {
   struct Handlers {
     // Logs one line.
     std::function<void(absl::string_view)> say;
-    // Timers of a process have expired. The signal, if any, is sent right after this returns.
+    // Called when timers of a process have expired. The signal, if any, is sent after this call returns.
     std::function<void(const ExpiredTimers&)> expired = {};
   };
 
@@ -52,9 +53,10 @@ class Watchdog {
   // See TimerFifo::handle.
   int file_handle() const { return fifo_.handle(); }
 
-  // Resets ExpiredTimerOf and the count of logged errors.
+  // Clears the results of ExpiredTimerOf, and resets the number of errors to 0.
   void BeginRound();
-  // For example `its watchdog timer "step" expired`; empty: this process was not signalled in this round.
+  // Returns a clause such as `its watchdog timer "step" expired`; empty if the process was not signalled in
+  // this round.
   std::string ExpiredTimerOf(pid_t pid) const;
 
  private:
@@ -67,7 +69,7 @@ class Watchdog {
   void Acquire(const TimerRequest& request);
   // Watches the process until it ends or has no timers.
   //   Errors: kNotFound: the process has ended or is not a descendant of root_;
-  //           other codes: pidfds or /proc are not available.
+  //           other codes: pidfds are not available, or /proc cannot be read.
   absl::Status Watch(pid_t pid);
   void Unwatch(pid_t pid);
   void SetTimer();
@@ -83,9 +85,10 @@ class Watchdog {
   boost::asio::steady_timer timer_;
   TimerLines lines_;
   TimerTable table_;
-  std::map<pid_t, Descriptor> watched_;   // pidfds of the processes with timers
-  std::map<pid_t, std::string> expired_;  // by process signalled in this round: scope of the decisive timer
-  int errors_ = 0;                        // errors in this round
+  std::map<pid_t, Descriptor> watched_;  // pidfds of the processes with timers
+  // For each process that was signalled in this round, the quoted scope of the decisive timer.
+  std::map<pid_t, std::string> expired_;
+  int errors_ = 0;  // number of errors in this round
   Alive alive_;
 };
 

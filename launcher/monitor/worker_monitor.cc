@@ -8,7 +8,7 @@
 namespace ddprun {
 namespace {
 
-// Converts a monotonic time to seconds since 1970.
+// Converts a time on the monotonic clock to seconds since 1970.
 double WallClockOf(TimePoint when) {
   using std::chrono::duration;
   const duration<double> now = std::chrono::system_clock::now().time_since_epoch();

@@ -1,4 +1,4 @@
-// Watches the running workers from outside, with the watchdog and the detection of stuck workers.
+// Watches the running workers: combines the watchdog with the detection of stuck processes.
 #pragma once
 
 #include <sys/types.h>
@@ -19,12 +19,15 @@
 
 namespace ddprun {
 
-//   Threads: the thread that runs `io`; handlers run on it, never inside a call.
+//   Order:   handlers run on `io`. `note` may run during BeginRound and Gone; otherwise, handlers do not run
+//            during a call to this object.
+//   Threads: the thread that runs `io`.
 class WorkerMonitor {
  public:
   struct Handlers {
     std::function<void(const WatchdogNote&)> note;
-    // The worker is stuck: no signal ends it. Called once per worker.
+    // Called when a worker has been in uninterruptible sleep for config->uninterruptible_timeout, once per
+    // sleep. During the sleep, no signal terminates the worker. `where`: see StuckProcessMonitor::Handler.
     std::function<void(pid_t pid, const std::string& where)> stuck;
   };
 
@@ -32,17 +35,20 @@ class WorkerMonitor {
   WorkerMonitor(boost::asio::io_context& io, const LaunchConfig* config, const AgentLog* log,
                 Handlers handlers);
 
-  // `processes` starts the workers. It also removes the watchdog's FIFO, however this process ends.
-  //   Errors: the watchdog's FIFO cannot be created.
+  // Opens the watchdog if it is configured. `processes` is the client of the warden that starts the workers.
+  // The warden removes the watchdog's FIFO after this process has ended, even if this process was killed.
+  //   Errors: see Watchdog::Open.
   absl::Status Open(WardenClient& processes);
-  // The path of the watchdog's FIFO; empty: the watchdog is off.
+  // The path of the watchdog's FIFO; empty if the watchdog is off.
   std::string timer_file() const { return watchdog_ ? watchdog_->path() : ""; }
 
   void BeginRound();
   void Started(pid_t pid) { stuck_.Add(pid); }
   void Ended(pid_t pid) { stuck_.Remove(pid); }
+  // Call when all workers of the round have ended.
   void Gone();
-  // Why the watchdog signalled the process, as a clause; empty: the watchdog did not signal it.
+  // Returns a clause that states why the watchdog signalled the process; empty if the watchdog did not signal
+  // the process in this round.
   std::string CauseOf(pid_t pid) const { return watchdog_ ? watchdog_->ExpiredTimerOf(pid) : ""; }
 
  private:
@@ -53,7 +59,7 @@ class WorkerMonitor {
   const AgentLog& log_;
   const Handlers handlers_;
   StuckProcessMonitor stuck_;
-  std::unique_ptr<Watchdog> watchdog_;  // null: off
+  std::unique_ptr<Watchdog> watchdog_;  // null if the watchdog is off
 };
 
 }  // namespace ddprun

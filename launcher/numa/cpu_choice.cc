@@ -22,7 +22,7 @@ using CpuSets = std::vector<CpuSet>;
 struct Node {
   int number = 0;
   CpuSet allowed = {};
-  std::vector<int> gpus = {};  // indexes
+  std::vector<int> gpus = {};  // indexes of the GPUs, ascending
 };
 
 CpuSet AllowedOf(const CpuTopology& topology, int node) {
@@ -38,7 +38,7 @@ absl::Status NotReported(absl::string_view what, int cpu) {
       absl::StrCat("this system does not report ", what, " processor ", cpu, " is on"));
 }
 
-// Groups `cpus` by the member `name`. Errors: kFailedPrecondition: the member is nullopt for a processor.
+// Groups `cpus` by the member `name`. Returns kFailedPrecondition if the member is nullopt for a processor.
 absl::StatusOr<std::map<int, CpuSet>> GroupBy(std::optional<int> Cpu::*name, absl::string_view what,
                                               const CpuSet& cpus, const CpuTopology& topology) {
   std::map<int, CpuSet> groups;
@@ -50,8 +50,8 @@ absl::StatusOr<std::map<int, CpuSet>> GroupBy(std::optional<int> Cpu::*name, abs
   return groups;
 }
 
-// Returns the allowed processors of all nodes on the socket of `node`. A node may span sockets; the socket of
-// its first processor counts.
+// Returns the allowed processors of all nodes on the socket of `node`. A node that spans several sockets
+// counts as a node of the socket of its first processor.
 absl::StatusOr<CpuSet> SocketOf(int node, const CpuTopology& topology) {
   std::map<int, int> first_of_node;
   for (const auto& [number, cpu] : topology.cpus) first_of_node.emplace(cpu.node, number);
@@ -65,7 +65,7 @@ absl::StatusOr<CpuSet> SocketOf(int node, const CpuTopology& topology) {
   return cpus;
 }
 
-// Returns one set for each of the node's GPUs.
+// Returns one set for each of the node's GPUs, in order.
 absl::StatusOr<CpuSets> DealCores(const Node& node, const CpuTopology& topology) {
   ASSIGN_OR_RETURN(const auto cores, GroupBy(&Cpu::core, "which core", node.allowed, topology));
   const size_t each = cores.size() / node.gpus.size();

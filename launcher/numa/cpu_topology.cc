@@ -22,7 +22,7 @@
 namespace ddprun {
 namespace {
 
-// More than any kernel supports.
+// Larger than the number of processors that any kernel supports.
 constexpr int kMaxCpu = 1 << 16;
 
 absl::StatusOr<std::string> ReadText(const std::string& path) {
@@ -47,7 +47,8 @@ absl::StatusOr<std::set<int>> ReadCpuList(const std::string& path) {
   return cpus;
 }
 
-// Returns N for each entry "<prefix>N" in a directory; empty if the directory does not exist.
+// Returns N for each entry "<prefix>N" in a directory, in ascending order; empty if the directory does not
+// exist.
 std::vector<int> NumberedEntries(const std::string& directory, absl::string_view prefix) {
   std::vector<int> numbers;
   std::error_code error;
@@ -69,7 +70,7 @@ std::optional<int> Lowest(const absl::StatusOr<std::set<int>>& cpus) {
   return *cpus->begin();
 }
 
-// Returns the data or unified cache with the highest level.
+// Returns the lowest number of the processors that share the data or unified cache with the highest level.
 std::optional<int> LargestCache(const std::string& directory) {
   int highest = -1;
   std::optional<int> cache;

@@ -26,7 +26,7 @@ std::string RawError(const FailureRecord& record) {
                R"("retryability": "False"}})";
 }
 
-// True if the agent reached the end of the job, or its node was drained.
+// Also true for a drained node, although the job may continue on other nodes.
 bool ReachedEndOfJob(EndReason reason) {
   return reason == EndReason::kSucceeded || reason == EndReason::kJobFailed || reason == EndReason::kDrained;
 }
@@ -54,8 +54,8 @@ void JobEvents::EndRendezvous(TimePoint now) {
 }
 
 void JobEvents::OnRound(const Assignment& assignment, TimePoint now) {
-  // As in torchrun, these two events have the restart count of the new round and the group rank and group
-  // world size of the old one.
+  // As in torchrun, these two events contain the restart count of the new round, but the group rank and the
+  // group world size of the previous round.
   context_.agent_restarts = assignment.restart_count;
   EndRendezvous(now);
   Write({.state = "ASSIGN_WORKER_RANKS", .duration_ms = 0.0});
@@ -83,7 +83,7 @@ EventWorker JobEvents::WorkerOf(LocalRank local_rank) const {
 void JobEvents::OnWatchdog(const WatchdogNote& note, TimePoint) {
   std::string metadata = absl::StrCat("{\"watchdog_event\": ", PythonString(note.what));
   if (note.pid != 0) {
-    // torchrun writes the numbers as strings.
+    // torchrun writes these numbers as strings.
     absl::StrAppend(&metadata, ", \"worker_pid\": \"", note.pid,
                     "\", \"scope_id\": ", PythonString(note.scope), ", \"expiration_time\": \"",
                     PythonFloat(note.expires), "\", \"signal\": \"", note.signo, "\"");

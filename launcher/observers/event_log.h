@@ -1,12 +1,13 @@
-// torchrun's event log (--event-log-handler=console): the same events, in the same order.
+// Writes the same events as torchrun's event log (--event-log-handler=console), in the same order.
 //
-//   RENDEZVOUS            the node has joined a round or failed to join one; has the time that it waited
-//   ASSIGN_WORKER_RANKS   directly after RENDEZVOUS; the duration is 0 because ranks arrive with the round
+//   RENDEZVOUS            when the node has joined a round or failed to join one; contains the waiting time
+//   ASSIGN_WORKER_RANKS   directly after RENDEZVOUS; its duration is 0, because the assignment of the round
+//                         already contains the ranks
 //   START                 for each worker
 //   SUCCEEDED, FAILED, TERMINATED
 //                         for each worker of the last round, when the agent ends
-//   SUCCEEDED             for the agent: the agent reached the end of the job, even if workers failed
-//   FAILED                for the agent: a signal, a failed rendezvous, a lost coordinator, ...
+//   SUCCEEDED             for the agent, if the job has succeeded or failed, or if the node was drained
+//   FAILED                for the agent otherwise, for example after a signal or a failed rendezvous
 #pragma once
 
 #include <functional>
@@ -24,8 +25,8 @@ namespace ddprun {
 
 class JobEvents : public AgentObserver {
  public:
-  // `start`: when the agent started. `write` receives whole lines, including the newline. Events that occur
-  // before OnHostName are held back until OnHostName is called.
+  // `start` is the time at which the agent started. `write` receives whole lines, including the newline.
+  // Events that occur before OnHostName are written when OnHostName is called.
   JobEvents(const LaunchConfig& config, TimePoint start, std::function<void(const std::string&)> write);
 
   void OnWaiting(TimePoint now) override;
@@ -39,8 +40,8 @@ class JobEvents : public AgentObserver {
   EventWorker WorkerOf(LocalRank local_rank) const;
   void WriteWorkerEnds(const AgentEnd& end);
   void EndRendezvous(TimePoint now);
-  // Writes immediately if the host's name is known, otherwise as soon as it is known. All other context
-  // fields have their values at the time of the call.
+  // Writes the result of `format` immediately if the host's name is known, otherwise as soon as the name is
+  // known. The other fields of the context keep their values from the time of this call.
   void WriteWithHost(std::function<std::string(const EventContext&)> format);
   void Write(JobEvent event);
 
@@ -52,7 +53,7 @@ class JobEvents : public AgentObserver {
   std::vector<std::function<void()>> held_;  // writes that wait for the host's name
   std::optional<TimePoint> waiting_since_;
   std::optional<Assignment> assignment_;
-  std::vector<pid_t> pids_;  // by local rank; 0: not started
+  std::vector<pid_t> pids_;  // indexed by local rank; 0 if the worker has not started
 };
 
 }  // namespace ddprun

@@ -31,7 +31,7 @@ class HealthCheck::Server {
         pause_(io_),
         handler_([this](const HttpTarget&) { return Answer(); }) {}
 
-  // Returns the port.
+  // Returns the port on which the server listens.
   absl::StatusOr<int> Open(int port) {
     error_code ec = ListenOnAllAddresses(acceptor_, static_cast<uint16_t>(port), kMaxConnections);
     if (ec) {

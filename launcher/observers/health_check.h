@@ -1,5 +1,5 @@
-// TORCHELASTIC_HEALTH_CHECK_PORT: an HTTP/1.1 page with the health of this node, for systems that restart
-// unhealthy nodes. torchrun reads the variable but serves nothing.
+// Serves an HTTP/1.1 page with the health of this node on the port TORCHELASTIC_HEALTH_CHECK_PORT, for
+// systems that restart unhealthy nodes. torchrun reads the variable, but does not serve a page.
 #pragma once
 
 #include <memory>
@@ -16,13 +16,13 @@
 
 namespace ddprun {
 
-// Serves the page from its own thread, so that it responds even while the agent's loop hangs. At most 64
-// connections are open at a time, each for a few seconds; further connections wait in the backlog.
-//   Threads: all calls on the thread of `loop`.
+// Serves the page from a separate thread, which responds even while the agent's event loop hangs. At most 64
+// connections are open at a time, each for a few seconds. Further connections wait in the backlog.
+//   Threads: all methods are called on the thread of `loop`.
 class HealthCheck : public AgentObserver {
  public:
   // Listens on all addresses.
-  //   loop: the agent's loop, borrowed. A timer on it records once a second that the loop is running.
+  //   loop: the agent's event loop, borrowed. A timer records once a second that the loop is running.
   //   port: 0 selects a free port.
   //   Errors: kFailedPrecondition: the port is in use or needs privileges.
   static absl::StatusOr<std::unique_ptr<HealthCheck>> Open(boost::asio::io_context& loop, int port);

@@ -42,7 +42,7 @@ struct Fields {
   std::string metadata;
 };
 
-// Returns the event up to the end of the inner object, without the closing brace.
+// Returns the event's JSON without the closing braces of the inner and the outer object.
 std::string Head(const EventContext& context, const Fields& f) {
   return absl::StrCat(
       "{\"name\": ", PythonString(f.name), ", \"source\": \"", f.source,

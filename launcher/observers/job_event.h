@@ -20,7 +20,7 @@ struct EventContext {
   std::string rdzv_backend;                  // static or c10d
   std::string entry_point;                   // file name of the program, such as python3
   std::optional<int> group_rank = {};        // nullopt before the first round
-  std::optional<int> group_world_size = {};  // likewise
+  std::optional<int> group_world_size = {};  // nullopt before the first round
   int agent_restarts = 0;
   int64_t total_run_time = 0;  // whole seconds; 0 until the agent has ended
 };
@@ -31,21 +31,21 @@ struct EventWorker {
   int role_rank = 0;
   int role_world_size = 0;
   pid_t pid = 0;
-  std::optional<int> exit_code = {};     // only for a failure
-  std::optional<pid_t> failed_pid = {};  // likewise
+  std::optional<int> exit_code = {};     // set only if the worker failed
+  std::optional<pid_t> failed_pid = {};  // set only if the worker failed
 };
 
 struct JobEvent {
   std::string state;                       // START, SUCCEEDED, ...
-  std::optional<EventWorker> worker = {};  // nullopt: the event is about the agent
+  std::optional<EventWorker> worker = {};  // nullopt if the event is about the agent
   std::optional<std::string> raw_error = {};
   std::optional<double> duration_ms = {};
 };
 
-// Returns one line without a newline: torchrun's event as Python's json.dumps writes it.
+// Returns torchrun's JSON for the event, in the format of Python's json.dumps: one line, without a newline.
 std::string FormatEvent(const EventContext& context, const JobEvent& event);
 
-// Like FormatEvent, for a watchdog event. `metadata` is JSON text.
+// Like FormatEvent, but for a watchdog event. `metadata` is JSON text.
 std::string FormatWatchdogEvent(const EventContext& context, absl::string_view name,
                                 const std::string& metadata);
 

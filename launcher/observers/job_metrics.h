@@ -1,8 +1,9 @@
-// torchrun's metrics, in the form of its console handler (--metrics-handler=console):
-//   [1795297344.5862][torchelastic]: workers.default.remaining_restarts=1
+// Writes torchrun's metrics in the format of torchrun's console handler (--metrics-handler=console):
+//   [1795297344.586200][torchelastic]: workers.default.remaining_restarts=1
 //
-// Names, values and order are torchrun's. Because workers are not polled, a state is reported only once, when
-// it begins, instead of ten times a second, and there is no metric LocalElasticAgent._monitor_workers.
+// The metrics have the same names, values and order as in torchrun, with two exceptions. Both exist because
+// this launcher does not poll its workers. A state is reported once, when it begins, instead of ten times a
+// second. The metric LocalElasticAgent._monitor_workers is not written.
 #pragma once
 
 #include <functional>
@@ -18,7 +19,7 @@ namespace ddprun {
 
 class JobMetrics : public AgentObserver {
  public:
-  //   start:      when the agent started.
+  //   start:      the time at which the agent started.
   //   wall_clock: returns seconds since 1970.
   //   write:      receives whole lines, including the newline.
   JobMetrics(const LaunchConfig& config, TimePoint start, std::function<double()> wall_clock,
@@ -34,7 +35,7 @@ class JobMetrics : public AgentObserver {
 
  private:
   void Put(absl::string_view name, int64_t value);
-  // Writes the metrics of torchrun's @prof decorator.
+  // Writes the metrics that torchrun's @prof decorator writes for a call to `function`.
   void PutCall(absl::string_view function, bool ok, Duration took);
   void PutOfWorkers(absl::string_view name, int64_t value);
   void PutState(absl::string_view state);
@@ -48,11 +49,11 @@ class JobMetrics : public AgentObserver {
   const std::function<void(const std::string&)> write_;
 
   int restart_count_ = 0;
-  bool ran_ = false;  // at least one round
+  bool ran_ = false;  // at least one round has started
   std::optional<TimePoint> waiting_since_;
   std::optional<TimePoint> stopping_since_;
-  std::optional<TimePoint> restarting_since_;  // until the workers of the next round have started
-  // Of the current round:
+  std::optional<TimePoint> restarting_since_;  // start of the restart in progress; nullopt if there is none
+  // State of the current round:
   TimePoint round_start_;
   int num_started_ = 0;
   bool failed_ = false;

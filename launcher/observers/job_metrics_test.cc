@@ -48,8 +48,8 @@ class JobMetricsTest : public testing::Test {
   std::optional<JobMetrics> metrics_;
 };
 
-// A worker fails once; the second round succeeds. The expected text is torchrun's output, but with the times
-// of this test and without the lines that torchrun repeats at every poll.
+// A worker fails in the first round, and the second round succeeds. The expected text is torchrun's output
+// with the times of this test, and without the lines that torchrun repeats at every poll.
 TEST_F(JobMetricsTest, MatchesTorchrunForAJobWithOneRestart) {
   Round(0, 100, 353);
   EXPECT_EQ(Written(),

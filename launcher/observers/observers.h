@@ -1,4 +1,4 @@
-// The observers of an agent that the configuration enables.
+// The observers that the configuration enables for an agent.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ namespace ddprun {
 
 class Observers {
  public:
-  // `io` is the agent's loop. `io`, `config` and `log` must outlive this object. If the health check's port
-  // cannot be opened, logs the error; the job then runs without a health check.
+  // `io` is the agent's event loop. `io`, `config` and `log` must outlive this object. If the port of the
+  // health check cannot be opened, the error is logged and the job runs without a health check.
   Observers(boost::asio::io_context& io, const LaunchConfig& config, const AgentLog& log);
 
   std::vector<AgentObserver*> All() const;

@@ -22,14 +22,18 @@
 namespace ddprun {
 namespace {
 
-// A process that forks endlessly is caught within a few searches, since every process found is stopped.
+// Limit on the number of searches in StopAndKillDescendants. A few searches are usually enough, even for a
+// process that forks endlessly, because each search stops every process that it finds.
 constexpr int kMaxLooks = 64;
 constexpr int kMaxAncestors = 1000;
-// The kernel's limit (PID_MAX_LIMIT). Used when /proc, which has the machine's own limit, is not readable.
+// The kernel's PID_MAX_LIMIT. The machine may have a lower limit, but that limit can be read only in /proc,
+// which is not usable when this constant is needed.
 constexpr pid_t kMaxPid = 4 << 20;
-// The number of slices is odd, so that taking only every second call still covers all slices.
+// Number of pids in a slice. Each call of ChildrenByWait checks one slice. The number of slices is odd, so
+// that a caller that uses the result of only every second call still covers all slices.
 constexpr pid_t kPidSlice = kMaxPid / 31 + 1;
-// Each call searches this many pids on either side of our own, where usually all children are.
+// Each call of ChildrenByWait also checks this many pids on either side of our own pid, because the pids of
+// children are usually near our own.
 constexpr pid_t kNearPids = 1 << 15;
 
 struct CloseDir {
@@ -45,7 +49,8 @@ size_t ReadFile(int dir, const char* path, char* buffer, size_t size) {
   return n > 0 ? n : 0;
 }
 
-// Parses "PID (COMM) STATE PPID ...". COMM may contain blanks and parentheses, so it ends at the last ')'.
+// Reads the file PID/stat in the directory `proc`; returns nullopt if this fails. The file has the form
+// "PID (COMM) STATE PPID ...". COMM may contain spaces and parentheses, so it ends at the last ')'.
 std::optional<ProcessEntry> ReadEntry(int proc, const char* pid) {
   char path[64], text[1024];
   std::snprintf(path, sizeof path, "%s/stat", pid);
@@ -57,7 +62,7 @@ std::optional<ProcessEntry> ReadEntry(int proc, const char* pid) {
       std::sscanf(close + 1, " %c %d", &entry.state, &entry.parent) != 2) {
     return std::nullopt;
   }
-  // Field 3 is the first one after the name; field 22 is the start time.
+  // Field 3 follows the name; field 22 is the start time.
   const char* field = close + 1;
   for (int i = 2; field != nullptr && i < 21; ++i) field = std::strchr(field + 1, ' ');
   if (field != nullptr) entry.start_time = std::strtoull(field, nullptr, 10);
@@ -66,7 +71,8 @@ std::optional<ProcessEntry> ReadEntry(int proc, const char* pid) {
   return entry;
 }
 
-// Sets state and thread if the main thread has ended but other threads have not; see ProcessEntry::state.
+// Sets `state` and `thread` of `entry` if the main thread has ended but other threads have not; see
+// ProcessEntry::state.
 void LookAtThreads(int proc, ProcessEntry& entry) {
   if (!entry.dead()) return;
   char path[64];
@@ -83,7 +89,7 @@ void LookAtThreads(int proc, ProcessEntry& entry) {
   }
 }
 
-// Empty: /proc is not readable, or shows another pid namespace.
+// Returns an empty list if /proc is not readable or shows another pid namespace.
 std::vector<ProcessEntry> AllProcesses() {
   std::vector<ProcessEntry> all;
   if (!ProcShowsThisProcess()) return all;
@@ -98,8 +104,8 @@ std::vector<ProcessEntry> AllProcesses() {
 
 UniqueFd OpenProc() { return UniqueFd(open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC)); }
 
-// Calls waitid() without reaping. 'Z': a matching child has ended; '?': none has ended; nullopt: there is no
-// such child.
+// Calls waitid() without reaping. Returns 'Z' if a matching child has ended, '?' if there are matching
+// children but none has ended, and nullopt if there is no matching child.
 std::optional<char> StateOfChild(idtype_t type, pid_t pid) {
   siginfo_t info = {};
   if (waitid(type, pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0) return std::nullopt;
@@ -115,7 +121,9 @@ std::vector<ProcessEntry> ChildrenByWait(const std::vector<pid_t>& except) {
   };
   const pid_t near_begin = std::max(1, getpid() - kNearPids), near_end = getpid() + kNearPids;
   for (pid_t pid = near_begin; pid < near_end; ++pid) look(pid);
-  static pid_t next = 1;  // start of the next slice; not locked: warden and agent each use one thread
+  // The first pid of the next slice. No lock is needed, because the warden and the agent each call this
+  // function from only one thread.
+  static pid_t next = 1;
   for (pid_t i = 0; i < kPidSlice; ++i, ++next) {
     if (next > kMaxPid) next = 1;
     if (next < near_begin || next >= near_end) look(next);
@@ -170,7 +178,7 @@ std::vector<ProcessEntry> Descendants(const std::vector<pid_t>& except) {
 bool DescendsFrom(pid_t pid, pid_t root) {
   if (!ProcShowsThisProcess()) return false;
   const UniqueFd proc = OpenProc();
-  // The loop is bounded: a chain that changes during the search may not end.
+  // The loop is bounded, because the chain of parents may change during the search and then never end.
   for (int i = 0; i < kMaxAncestors && pid > 1; ++i) {
     const auto entry = ReadEntry(proc.get(), std::to_string(pid).c_str());
     if (!entry) return false;
@@ -181,7 +189,7 @@ bool DescendsFrom(pid_t pid, pid_t root) {
 }
 
 std::vector<pid_t> ChildrenOfThisProcess() {
-  // Fast path: usually there are none.
+  // Fast path for the usual case, in which there are no children.
   if (!StateOfChild(P_ALL, 0)) return {};
   std::vector<pid_t> children;
   for (const ProcessEntry& p : Descendants()) {
@@ -193,8 +201,9 @@ std::vector<pid_t> ChildrenOfThisProcess() {
 bool SignalProcess(const ProcessEntry& process, int signo) {
   if (process.pid <= 0) return false;
   const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
-  // Read the start time after opening the pidfd: if it is unchanged, the pidfd refers to the process that was
-  // read. A child that is not visible in /proc needs no check: it keeps its pid until it is reaped.
+  // Read the start time again after opening the pidfd. If the start time is unchanged, the pidfd refers to
+  // the process that `process` describes. A start time of 0 means a child that is not visible in /proc. A
+  // child needs no check, because it keeps its pid until it is reaped.
   if (process.start_time != 0) {
     const auto now = ReadEntry(OpenProc().get(), std::to_string(process.pid).c_str());
     if (!now || now->start_time != process.start_time) return false;
@@ -218,7 +227,8 @@ std::vector<ProcessEntry> StopAndKillDescendants(const std::vector<pid_t>& excep
       found_new = true;
       SignalProcess(p, SIGSTOP);
     }
-    // The last search used wait(): do not repeat it, since it is slow and finds only our own children.
+    // A start time of 0 means that the search used waitid(). Such a search is slow and finds only children of
+    // this process, so it is not repeated.
     if (!found_new || alive[0].start_time == 0) break;
   }
   for (const ProcessEntry& p : alive) SignalProcess(p, SIGKILL);

@@ -1,13 +1,15 @@
-// The warden: a small process between the agent and its workers, and the parent of all workers.
+// The warden is a small process between the agent and its workers. It is the parent of all workers.
 //
-//   agent (threads, gRPC, Asio) --- socket --- warden (one thread, poll) ---> workers ---> what they start
+//   agent (threads, gRPC, Asio) --- socket --- warden (one thread, poll) ---> workers ---> their descendants
 //
-// Only the warden forks, so the agent may use threads freely. The warden is a subreaper: it becomes the
-// parent of every process that a worker orphans. So no process escapes, even if it is forked twice, is in a
-// new session or ignores SIGTERM. The warden exits when its socket closes, that is, when the agent ends for
-// any reason, including SIGKILL. Before it exits, it kills all its descendants and removes the files that the
-// agent has named. If the warden is killed, its workers die with it (PDEATHSIG). The agent, which is also a
-// subreaper, inherits the warden's other descendants and kills them (WardenClient).
+// Only the warden forks workers, so the agent may use threads freely. The warden is a subreaper: it becomes
+// the parent of every descendant that is orphaned. A process therefore cannot escape by forking twice, by
+// starting a new session or by ignoring SIGTERM.
+//
+// The warden exits when the agent closes its end of the socket or ends for any reason, including SIGKILL.
+// Before the warden exits, it kills all its descendants and removes the files that the agent has passed to
+// WardenClient::RemoveAtEnd. If the warden is killed, the kernel kills the workers (PDEATHSIG). The warden's
+// other descendants become children of the agent, which is also a subreaper, and WardenClient kills them.
 #pragma once
 
 #include <sys/types.h>
@@ -21,14 +23,18 @@ namespace ddprun {
 struct WardenHandle {
   UniqueFd socket = {};  // the agent's end (see warden_protocol.h); closing it makes the warden exit
   pid_t pid = -1;        // a child of this process; WardenClient reaps it
-  std::vector<pid_t> foreign_children = {};  // from before the warden, not part of the job: never signalled
+  // Children of this process that are older than the warden. They are not part of the job and are never
+  // signalled.
+  std::vector<pid_t> foreign_children = {};
 };
 
 // Forks the warden and makes this process a subreaper. Returns only in this process.
-//   REQUIRES: this process has only one thread. Call StartWarden first in main().
-//   The warden inherits the working directory, limits and user. Its name is "ddp-warden". It has its own
-//   session and ignores all signals except SIGKILL and SIGSTOP.
-//   Errors: if no process or descriptor is available, logs to stderr and exits with 1.
+//   REQUIRES: this process has only one thread. Call StartWarden in main() before the first thread starts.
+//   The warden inherits the working directory, limits and user. The name of its process is "ddp-warden". It
+//   has its own session and ignores all signals except SIGKILL and SIGSTOP.
+//   Errors: if the process, the socket or a descriptor cannot be created, this process writes a message to
+//           stderr and exits with status 1. If the error occurs in the warden, only the warden writes a
+//           message and exits, and WardenClient reports that the warden is lost.
 WardenHandle StartWarden();
 
 }  // namespace ddprun

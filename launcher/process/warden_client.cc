@@ -30,22 +30,22 @@ using warden_protocol::StartStage;
 
 // Slightly longer than the warden's own limit for killing all processes before it exits.
 constexpr seconds kWardenEndLimit{11};
-// For killing what is left if the warden exceeds kWardenEndLimit.
+// Limit for killing the remaining processes if the warden exceeds kWardenEndLimit.
 constexpr seconds kLastKillLimit{1};
-// From when the warden closes its socket until it exits.
+// Limit for the warden's exit after it has closed its socket.
 constexpr seconds kExitLimit{1};
 constexpr std::chrono::microseconds kFirstEndPause{20};
 constexpr milliseconds kLongestEndPause{1};
 constexpr milliseconds kLookInterval{10};
 constexpr milliseconds kRoomInterval{10};
-// The limit counts pings instead of time: if this process and the warden are stopped or suspended together,
-// that period counts as at most one ping.
+// The limit for answers is a number of pings rather than a duration. A period in which this process and the
+// warden are both stopped or suspended therefore counts as at most one ping.
 constexpr seconds kPingInterval{1};
 constexpr int kMaxUnanswered = 5;
 
 constexpr char kNoWarden[] = "the warden, which starts the workers, is not running";
 
-// Path of the program; empty: the command has none.
+// Returns the path of the program; empty if the command has none.
 std::string FileOf(const SpawnCommand& command) {
   return command.file.empty() && !command.argv.empty() ? command.argv[0] : command.file;
 }
@@ -90,7 +90,7 @@ WardenClient::~WardenClient() {
   if (lost_ && !killing_) return;
   if (!lost_) {
     EndWarden();
-    kill(warden_pid_, SIGCONT);  // in case it is stopped
+    kill(warden_pid_, SIGCONT);  // in case the warden is stopped
     const UniqueFd socket(socket_.release());
     if (AwaitWardenEnd(socket.get(), kWardenEndLimit)) return;
     kill(warden_pid_, SIGKILL);
@@ -105,7 +105,7 @@ void WardenClient::EndWarden() {
   if (lost_ || std::exchange(ending_, true)) return;
   alive_.End();
   if (line_) shutdown(line_.get(), SHUT_RDWR);
-  // The warden reads the end of the stream and exits, which closes the other direction.
+  // The warden then reads end of file and exits. Its exit closes the other direction of the socket.
   shutdown(socket_.native_handle(), SHUT_WR);
 }
 
@@ -147,7 +147,8 @@ void WardenClient::KillAll(Duration limit, KillAllHandler done) {
   const uint64_t id = next_kill_++;
   kills_[id] = {.done = std::move(done), .pings_left = limit / kPingInterval + kMaxUnanswered};
   if (lost_) {
-    // `done` is called by the search in progress, if there is one, otherwise by this one.
+    // If a KillWithoutWarden is already in progress, it may call `done`. Otherwise the KillWithoutWarden
+    // posted here does.
     return Later([this, limit] { KillWithoutWarden(std::chrono::steady_clock::now() + limit); });
   }
   const auto limit_ms = static_cast<uint32_t>(std::clamp<int64_t>(ToMillis(limit), 0, INT32_MAX));
@@ -222,13 +223,13 @@ void WardenClient::Flush() {
         waiting_for_room_ = true;
         socket_.async_wait(boost::asio::posix::stream_descriptor::wait_write, flush_again);
       } else if (errno == ENOBUFS || errno == ENOMEM || errno == ETOOMANYREFS) {
-        // The system is short of memory, or too many descriptors are in flight to the warden. The socket does
-        // not report when this condition ends, so retry after a pause.
+        // The kernel is short of memory, or too many descriptors are in flight to the warden. The socket
+        // does not report when this condition ends, so retry after a pause.
         waiting_for_room_ = true;
         room_timer_.expires_after(kRoomInterval);
         room_timer_.async_wait(flush_again);
       }
-      return;  // after any other error, the warden has ended, which Read notices
+      return;  // any other error means that the warden has ended, which Read() detects
     }
     outbox_.pop_front();
   }
@@ -247,7 +248,7 @@ bool WardenClient::ReadEvents() {
   while (true) {
     Event event;
     const ssize_t n = recv(socket_.native_handle(), &event, sizeof event, MSG_DONTWAIT);
-    // If the warden was killed, ECONNRESET precedes its last messages.
+    // If the warden was killed, recv() may fail with ECONNRESET before it returns the last messages.
     if (n < 0 && (errno == EINTR || errno == ECONNRESET)) continue;
     if (n < 0 && errno == EAGAIN) return true;
     if (n != sizeof event) return false;
@@ -311,7 +312,7 @@ void WardenClient::PingLater() {
   }));
 }
 
-// A ping wakes the warden, which costs more than checking whether it is stopped.
+// A ping would wake the warden; this check does not.
 bool WardenClient::WardenIsIdle() {
   const auto has_started = [](const auto& worker) { return worker.second.started; };
   if (!kills_.empty() || !outbox_.empty()) return false;
@@ -338,7 +339,7 @@ std::string WardenClient::Overdue() {
 }
 
 void WardenClient::OnPingTime() {
-  // Messages from the warden may still be unread in the socket.
+  // Read pending messages first, since they count as answers.
   if ((unanswered_ > 0 || !kills_.empty()) && !ReadEvents()) return LoseWarden();
   if (workers_.empty() && kills_.empty()) {
     watching_ = false;
@@ -364,7 +365,8 @@ std::optional<int> WardenClient::AwaitWardenEnd(int socket, Duration limit) {
   while (waitpid(warden_pid_, &status, WNOHANG) == 0) {
     const Duration left = deadline - std::chrono::steady_clock::now();
     if (left <= Duration::zero()) return std::nullopt;
-    // The warden's socket closes right before the warden can be reaped, so no pidfd is needed.
+    // The kernel closes the warden's end of the socket shortly before the warden can be reaped, so poll() on
+    // the socket is enough and no pidfd is needed.
     pollfd end = {.fd = socket, .events = 0, .revents = 0};
     if (poll(&end, 1, static_cast<int>(ToMillis(left))) > 0) std::this_thread::sleep_for(pause);
     pause = std::min<Duration>(2 * pause, kLongestEndPause);

@@ -1,5 +1,5 @@
-// Measures the time from StartWarden until two /bin/true have ended, and until no process is left
-// (medians of 100 runs), and what renewing the fence costs the agent.
+// Measures the time from StartWarden until two /bin/true processes have ended, and the time until no process
+// is left (medians of 100 runs). Also measures the average time that the agent needs to renew the fence.
 
 #include <fcntl.h>
 
@@ -63,7 +63,7 @@ int Main() {
     client.Fence(BootClock::now() + std::chrono::hours(1));
     renewal_us += 1000 * Millis(start, std::chrono::steady_clock::now()) / kRenewals;
     io.restart();
-    io.run_for(milliseconds(1));  // lets the warden go back to sleep, as between heartbeats
+    io.run_for(milliseconds(1));  // lets the warden sleep again, as it does between heartbeats
   }
   std::printf("renewing the fence: %.1f us\n", renewal_us);
   std::printf("two /bin/true: ended after %.2f ms, nothing left after %.2f ms\n", median(to_end),

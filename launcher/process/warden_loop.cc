@@ -42,21 +42,22 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr int kSpawnFds = 4;
-// Limit for a kill that the agent has not requested: long enough for a process that ends slowly.
+// Time limit for a kill that the agent has not requested. It is long enough for a process that ends slowly
+// after SIGKILL.
 constexpr milliseconds kLastLimit{10'000};
-// Id of a kill that the agent has not requested; it is not answered.
+// Id of a kill that the agent has not requested. Such a kill is not answered.
 constexpr uint64_t kOwnKill = 0;
-// Interval between searches for processes that are left; doubles from kFirstLook to kLongestLook. The first
-// interval gives processes time to end after the signal just sent.
+// During a kill, the interval between searches for remaining processes doubles from kFirstLook to
+// kLongestLook. The first interval gives the workers time to end after KillAll has sent SIGKILL.
 constexpr milliseconds kFirstLook{10};
 constexpr milliseconds kLongestLook{200};
-// Limit for writing the last words and waiting until the peer closes the connection.
+// Time limit for writing the last words and for waiting until the peer closes the connection.
 constexpr milliseconds kWordsLimit{1'000};
-// An exec that takes longer is reported, once.
+// An exec that takes longer than this is reported by one kSlowStart.
 constexpr milliseconds kSlowStart{10'000};
 
-// The loop sleeps in poll() until the agent sends a request, a child ends, an exec succeeds, fails or is
-// slow, the fence's deadline passes, or (only while killing) the next search is due.
+// The loop sleeps in poll() until the agent sends a request or dies, a child ends, an exec succeeds, fails or
+// is slow, the fence's deadline passes, or, during a kill, the next search or the time limit is due.
 class Warden {
  public:
   explicit Warden(WardenResources resources)
@@ -73,7 +74,7 @@ class Warden {
       Reap();
       CheckFence();
       if (!agent_gone_) ReadRequests();
-      // Called after the agent's last requests were read, since they may change the last words.
+      // Handle the agent's death after its last requests, because they may change the last words.
       if (agent_died_ && !agent_gone_) AgentGone();
       ContinueKilling(Clock::now());
       Flush();
@@ -86,9 +87,9 @@ class Warden {
     uint64_t id;
     pid_t pid;
     UniqueFd end = {};               // pidfd, watched by ends_; invalid if the kernel has no pidfds
-    UniqueFd exec_result = {};       // invalid once exec has succeeded or failed
-    Clock::time_point slow_at = {};  // when a pending exec is reported as slow; max: already reported
-    bool failed = false;             // exec failed: kNeverStarted was sent, kExited is not
+    UniqueFd exec_result = {};       // invalid after exec has succeeded or failed
+    Clock::time_point slow_at = {};  // when a pending exec is reported as slow; max() after the report
+    bool failed = false;             // exec failed; kNeverStarted was sent, so kExited must not be sent
   };
   struct Kill {
     uint64_t id;
@@ -154,12 +155,13 @@ class Warden {
     w.exec_result.Reset();
   }
 
-  // Reaps ended processes: first the workers, in the order in which they ended, since the first failure may
-  // have caused the others; then inherited orphans.
+  // Reaps ended processes: first the workers, then inherited orphans. Reaps the workers in the order in
+  // which they ended, because the first failure may have caused the others.
   void Reap() {
     epoll_event ended[64];
     int n;
-    // Each end is reported once (EPOLLET), even if wait4() cannot reap the process yet, as under a debugger.
+    // EPOLLET reports each end only once. Otherwise the loop would spin while wait4() cannot reap an ended
+    // process, for example under a debugger.
     while ((n = epoll_wait(ends_.get(), ended, std::size(ended), 0)) > 0) {
       for (int i = 0; i < n; ++i) {
         const auto it = std::find_if(workers_.begin(), workers_.end(),
@@ -173,7 +175,7 @@ class Warden {
     no_children_ = pid < 0 && errno == ECHILD;
   }
 
-  // Like wait4(which, WNOHANG), but also reports the exit of a worker. Returns the same value.
+  // Calls wait4(which, WNOHANG) and returns its result. If wait4() reaps a worker, also reports the exit.
   pid_t ReapOne(pid_t which) {
     int status;
     rusage usage;
@@ -181,7 +183,7 @@ class Warden {
     const auto it =
         std::find_if(workers_.begin(), workers_.end(), [pid](const Worker& w) { return w.pid == pid; });
     if (pid <= 0 || it == workers_.end()) return pid;
-    Settle(*it);  // kStarted precedes kExited
+    Settle(*it);  // kStarted must precede kExited
     if (!it->failed) {
       const auto micros = [](const timeval& t) { return t.tv_sec * int64_t{1'000'000} + t.tv_usec; };
       Send({.kind = EventKind::kExited,
@@ -275,7 +277,8 @@ class Warden {
         return;
       }
     }
-    // If data from the peer is unread, closing the socket sends a reset, which may overtake the words.
+    // Read until the peer closes the connection. If data from the peer were unread when the socket is
+    // closed, the kernel would send a reset, and the peer might lose the words.
     shutdown(line_.get(), SHUT_WR);
     char unread[4096];
     while (await(POLLIN) && recv(line_.get(), unread, sizeof unread, MSG_DONTWAIT) > 0) {
@@ -289,7 +292,8 @@ class Warden {
     CheckFence();
   }
 
-  // Checks the clock instead of the timer: after a suspend, requests may be handled before the timer fires.
+  // Checks the clock instead of the timer, because after a suspend the warden may handle requests before the
+  // timer fires.
   void CheckFence() {
     if (!fence_ || BootClock::now() < *fence_) return;
     fence_.reset();
@@ -300,7 +304,7 @@ class Warden {
   }
 
   void SetFenceTimer() {
-    itimerspec at = {};  // zero: disarmed
+    itimerspec at = {};  // a zero time disarms the timer
     if (fence_) {
       const int64_t ns = std::max<int64_t>(fence_->time_since_epoch().count(), 1);
       at.it_value = {.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
@@ -310,10 +314,11 @@ class Warden {
 
   void Spawn(const Request& request, const std::vector<UniqueFd>& fds) {
     CheckFence();
-    // During a kill, a new worker would also be killed. After the fence's deadline, the request may be one
-    // that the agent sent long ago, before it was stopped.
+    // During a kill, do not start a worker, because it would also be killed. After the fence's deadline, do
+    // not start a worker, because the request may be stale: the agent may have sent the request before the
+    // agent was stopped.
     if (fenced_ || !kills_.empty()) return SendNeverStarted(request.id, StartStage::kFork, ECANCELED);
-    // The kernel drops received descriptors that exceed our limit.
+    // The kernel discards received descriptors that exceed the warden's limit on open files.
     if (fds.size() != kSpawnFds) return SendNeverStarted(request.id, StartStage::kReceive, EMFILE);
     SpawnStrings strings;
     if (!strings.Map(fds[3].get(), request)) return SendNeverStarted(request.id, StartStage::kReceive, errno);
@@ -327,7 +332,7 @@ class Warden {
     if (started.pid < 0) return SendNeverStarted(request.id, StartStage::kFork, started.error);
     UniqueFd end(static_cast<int>(syscall(SYS_pidfd_open, started.pid, 0)));
     epoll_event watch = {.events = EPOLLIN | EPOLLET, .data = {.u64 = request.id}};
-    // Without a pidfd, SIGCHLD reports the worker's end, but possibly out of order.
+    // Without a pidfd, the worker is reaped after SIGCHLD, possibly after workers that ended later.
     if (end) epoll_ctl(ends_.get(), EPOLL_CTL_ADD, end.get(), &watch);
     workers_.push_back({.id = request.id,
                         .pid = started.pid,
@@ -337,14 +342,14 @@ class Warden {
     no_children_ = false;
   }
 
-  // `w` has not been reaped, so its pid cannot have been reused.
+  // Signals the worker's process group. `w` has not been reaped, so its pid cannot have been reused.
   static void SignalGroup(const Worker& w, int signo) {
     // A worker that was just forked may not be the leader of its group yet.
     if (kill(-w.pid, signo) != 0 && errno == ESRCH) kill(w.pid, signo);
   }
 
-  // Kills the workers' process groups, which is cheap and usually enough. ContinueKilling finds and kills the
-  // rest.
+  // Begins a kill: sends SIGKILL to the workers' process groups, which is cheap and usually enough.
+  // ContinueKilling finds and kills all other descendants.
   void KillAll(uint64_t id, milliseconds limit) {
     for (const Worker& w : workers_) SignalGroup(w, SIGKILL);
     kills_.push_back({.id = id, .deadline = Clock::now() + limit});
@@ -373,7 +378,8 @@ class Warden {
     });
   }
 
-  // Reports the processes that are left.
+  // Answers the kill `kill_id` with the descendants that are still alive. Later kills do not wait for these
+  // processes.
   void Answer(uint64_t kill_id) {
     given_up_.clear();
     for (const ProcessEntry& p : no_children_ ? std::vector<ProcessEntry>() : Descendants()) {
@@ -407,7 +413,8 @@ class Warden {
     Flush();
   }
 
-  // Events that do not fit into the socket stay in the outbox, for example while the agent is stopped.
+  // Sends the events in the outbox. Events that do not fit into the socket's buffer, for example while the
+  // agent is stopped, stay in the outbox.
   void Flush() {
     while (!outbox_.empty()) {
       if (send(socket_.get(), &outbox_.front(), sizeof(Event), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) return;
@@ -421,21 +428,21 @@ class Warden {
   const UniqueFd ends_;         // epoll of the workers' pidfds; preserves the order in which they ended
   const rlimit worker_files_;
   std::vector<Worker> workers_;      // not yet reaped
-  std::vector<UniqueFd> to_remove_;  // the agent's files, to be removed at the end
+  std::vector<UniqueFd> to_remove_;  // files from kRemoveAtEnd
   UniqueFd line_;                    // socket for the last words; invalid if there are none
   std::string words_;
   bool no_children_ = true;
   const uint32_t agent_pid_ = static_cast<uint32_t>(getppid());
   bool agent_died_ = false;  // kAgentDied has arrived; the agent's socket may still be open
-  bool agent_gone_ = false;
+  bool agent_gone_ = false;  // the agent has ended or closed its socket; the warden reads no more requests
   std::deque<Event> outbox_;
-  std::optional<BootTime> fence_;  // deadline; nullopt: disarmed or passed
-  bool fenced_ = false;            // the deadline has passed, and no Fence or Unfence followed
-  // While killing:
-  std::vector<Kill> kills_;  // to be answered
+  std::optional<BootTime> fence_;  // deadline; nullopt if disarmed or passed
+  bool fenced_ = false;            // the deadline has passed, and no kFence or kUnfence has arrived since
+  // State of kills:
+  std::vector<Kill> kills_;  // kills in progress
   Clock::time_point next_look_;
   milliseconds look_interval_{0};
-  std::set<pid_t> given_up_;  // processes left at the last answer; not waited for again
+  std::set<pid_t> given_up_;  // processes that the last answer reported; kills do not wait for them
 };
 
 }  // namespace

@@ -37,7 +37,8 @@ std::optional<std::string> Text(const json::object& in, const char* key) {
   return std::string(value->get_string().data(), value->get_string().size());
 }
 
-// Returns the member `key`, a number or a string, in whole seconds.
+// Returns the member `key`, which may be a number or a string, in whole seconds. Returns nullopt if the
+// member is missing or invalid.
 std::optional<int64_t> Seconds(const json::object& in, const char* key) {
   const json::value* value = in.if_contains(key);
   if (value == nullptr) return std::nullopt;
@@ -56,7 +57,7 @@ std::optional<int64_t> Seconds(const json::object& in, const char* key) {
   return number;
 }
 
-// Returns the code unit of the escape ("\udce9") at the beginning of `text`; nullopt if there is none.
+// Returns the code unit of an escape such as "\udce9" at the beginning of `text`; nullopt if there is none.
 std::optional<int> CodeUnit(absl::string_view text) {
   int unit;
   if (!absl::StartsWith(text, "\\u") || text.size() < 6 || !absl::SimpleHexAtoi(text.substr(2, 4), &unit)) {
@@ -66,7 +67,7 @@ std::optional<int> CodeUnit(absl::string_view text) {
 }
 
 // Replaces escapes of unpaired surrogates with U+FFFD. Python writes such escapes for bytes that are not
-// UTF-8, for example in a file name; other JSON parsers reject them.
+// valid UTF-8, for example in a file name. Other JSON parsers reject these escapes.
 std::string ReplaceUnpairedSurrogates(absl::string_view text) {
   const auto is_first = [](std::optional<int> unit) { return unit >= 0xD800 && unit < 0xDC00; };
   const auto is_second = [](std::optional<int> unit) { return unit >= 0xDC00 && unit < 0xE000; };
@@ -92,7 +93,7 @@ json::object ParseObject(absl::string_view text) {
   return std::move(root.get_object());
 }
 
-// Replaces the file atomically. Returns 0 or errno; after an error the old file is unchanged.
+// Replaces the file atomically. Returns 0 or an errno value. After an error, the old file is unchanged.
 int ReplaceFile(const std::string& path, absl::string_view text) {
   const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
   unlink(temporary.c_str());
@@ -105,7 +106,7 @@ int ReplaceFile(const std::string& path, absl::string_view text) {
   return error;
 }
 
-// Overwrites the existing file. Returns 0 or errno; a FIFO without a reader is an error.
+// Overwrites the existing file. Returns 0 or an errno value. Fails if the file is a FIFO without a reader.
 int WriteInPlace(const std::string& path, absl::string_view text) {
   const UniqueFd file(open(path.c_str(), O_WRONLY | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   return file ? WriteAll(file.get(), text) : errno;

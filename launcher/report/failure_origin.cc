@@ -11,17 +11,18 @@
 namespace ddprun {
 namespace {
 
-// Earlier lines may contain errors that the program recovered from.
+// The number of lines of stderr that are searched. Earlier lines may contain errors from which the program
+// recovered.
 constexpr size_t kLastLines = 20;
 
-// Matches a line that contains all strings in this order.
+// Matches a line that contains all of these strings in this order.
 using Pattern = std::vector<absl::string_view>;
 
 const std::vector<Pattern>& Patterns() {
   static const auto* const patterns = new std::vector<Pattern>{
-      // The worker SDK's marker, and its errors as programs print them without the marker. The SDK does not
-      // mark such a failure in an error file, because it writes no file for it: torchrun, which may have
-      // started the worker, takes the error file with the earliest time for the root cause.
+      // The worker SDK's marker, followed by SDK errors that programs may print without the marker. The SDK
+      // does not write an error file for such a failure, because torchrun, which may have started the worker,
+      // considers the failure with the earliest error file to be the root cause.
       {"(the cause is elsewhere)"},
       {"rank ", " of round ", " is gone"},
       {"rank ", " of round ", " has left"},
@@ -29,7 +30,7 @@ const std::vector<Pattern>& Patterns() {
       {"rank ", " of round ", " gave up: "},
       {"no answer from rank ", " of round ", " for "},
       {"rank ", " of round ", " did not appear within "},
-      // System errors, as reported by gloo, NCCL, MPI and stores.
+      // System errors that gloo, NCCL, MPI and stores report.
       {"Connection reset by peer"},
       {"Connection closed by peer"},
       {"Connection closed by remote peer"},
@@ -71,7 +72,7 @@ bool MatchesAny(absl::string_view line) {
                      [line](const Pattern& p) { return Matches(line, p); });
 }
 
-// True if the worker ended because of the signal, or if its start was cancelled.
+// True if the worker ended because of `last_signal` or SIGTERM, or if its start was cancelled.
 bool Obeyed(const ExitInfo& exit, int last_signal) {
   if (EndedBySignal(exit, last_signal) || EndedBySignal(exit, SIGTERM)) return true;
   if (const auto* exited = std::get_if<Exited>(&exit)) return exited->code == 128 + last_signal;
@@ -79,7 +80,7 @@ bool Obeyed(const ExitInfo& exit, int last_signal) {
   return never != nullptr && absl::IsCancelled(never->status);
 }
 
-// True if the program ended itself: by an exit code or by abort().
+// True if the program ended by itself: it exited or called abort().
 bool EndedItself(const ExitInfo& exit) {
   return std::holds_alternative<Exited>(exit) || EndedBySignal(exit, SIGABRT);
 }

@@ -9,17 +9,21 @@
 
 namespace ddprun {
 
-// kStopped: the launcher sent the worker a signal, and the worker ended by that signal or by SIGTERM, or
-// exited without an exception or with code 128 + signal, or its start was cancelled.
-// kFollowsAnother: the worker's error shows that it lost a peer: a closed or reset connection of a
-// collective, an aborted communicator, an unreachable store. Ambiguous errors are included, such as a
-// timeout, which may also mean that the other ranks waited for this worker. If all failures are
-// kFollowsAnother, the earliest one is the cause.
-//   exit:        how the worker ended. A worker that never started, or that was killed by a signal such as
-//                SIGSEGV or SIGKILL, is never kFollowsAnother, whatever it printed.
+// Returns kStopped if the launcher sent the worker a signal and the worker then ended in one of these ways:
+// it was terminated by that signal or by SIGTERM, it exited without an exception, it exited with the code
+// 128 + signal number, or it never started because its start was cancelled.
+//
+// Otherwise returns kFollowsAnother if the worker's error shows that the worker lost a peer. Examples are a
+// closed or reset connection of a collective, an aborted communicator and an unreachable store. Ambiguous
+// errors are included: a timeout may also mean that the other ranks waited for this worker. If all failures
+// of a round are kFollowsAnother, the earliest of them is the cause.
+//
+// Otherwise returns kOwn.
+//   exit:        how the worker ended. If the worker never started, or was killed by a signal such as SIGSEGV
+//                or SIGKILL, the result is not kFollowsAnother.
 //   last_signal: the last signal that the launcher sent to the worker; nullopt if it sent none.
-//   exception:   see ProgramError; if not empty, stderr_tail is ignored.
-//   stderr_tail: if `exception` is empty, the last lines of stderr_tail are searched instead.
+//   exception:   the result of ProgramError for the worker's output.
+//   stderr_tail: if `exception` is empty, the last lines of stderr_tail are searched for errors instead.
 FailureOrigin OriginOf(const ExitInfo& exit, std::optional<int> last_signal, absl::string_view exception,
                        absl::string_view stderr_tail);
 

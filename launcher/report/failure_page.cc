@@ -22,10 +22,11 @@ namespace {
 constexpr size_t kWidth = 100;
 constexpr size_t kStep = 2;  // columns per level of indentation
 constexpr char kStderrMark[] = "| ";
-constexpr size_t kMaxRows = 3;         // per line of stderr
-constexpr size_t kFewStderrLines = 5;  // for failures other than the first
+constexpr size_t kMaxRows = 3;         // maximum number of rows for a wrapped line of stderr
+constexpr size_t kFewStderrLines = 5;  // maximum number of stderr lines for failures other than the first
 
-// True for `  File "/job/train.py", line 4, in <module>`. Not wrapped, to remain searchable and clickable.
+// True for a line such as `  File "/job/train.py", line 4, in <module>`. Such lines are not wrapped, so that
+// they remain searchable and clickable.
 bool IsSourceLocation(absl::string_view line) {
   return absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "File \"");
 }
@@ -35,7 +36,7 @@ class Page {
  public:
   void Rule(char c) { absl::StrAppend(&text_, std::string(kWidth, c), "\n"); }
 
-  // Adds a line, wrapped. Continuation rows are indented by one more level.
+  // Adds a line and wraps it. Continuation rows are indented by one more level.
   void Line(size_t indent, absl::string_view line) {
     const std::string clean = CleanLine(line);
     bool first = true;
@@ -209,7 +210,7 @@ std::string FormatRanks(const std::vector<Rank>& ranks) {
   for (size_t i = 0; i < ranks.size();) {
     size_t last = i;
     while (last + 1 < ranks.size() && ranks[last + 1].value() == ranks[last].value() + 1) ++last;
-    if (last < i + 2) last = i;  // "8, 9", but "1-3"
+    if (last < i + 2) last = i;  // Two consecutive ranks are not written as a range: "8, 9".
     parts.push_back(last == i ? absl::StrCat(ranks[i].value())
                               : absl::StrCat(ranks[i].value(), "-", ranks[last].value()));
     i = last + 1;

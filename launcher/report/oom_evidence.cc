@@ -19,9 +19,9 @@
 namespace ddprun {
 namespace {
 
-// The initial PID namespace (PROC_PID_INIT_INO). The kernel's log contains PIDs of this namespace.
+// The initial PID namespace (PROC_PID_INIT_INO). PIDs in the kernel's log belong to this namespace.
 constexpr char kFirstPidNamespace[] = "pid:[4026531836]";
-// Kernels write "no limit" as "max" or as various numbers; all these numbers are above any memory size.
+// Larger than any memory size. If there is no limit, the kernel reports "max" or a number above this value.
 constexpr int64_t kNoLimit = int64_t{1} << 60;
 
 std::optional<std::string> ReadFile(const std::string& path) {
@@ -35,7 +35,7 @@ std::optional<std::string> ReadFile(const std::string& path) {
   return text;
 }
 
-// Returns the number after `key` in a text of "key number" lines.
+// Returns the number after `key` in a text that consists of lines "key number".
 std::optional<int64_t> Field(absl::string_view text, absl::string_view key) {
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     int64_t value;
@@ -57,7 +57,7 @@ std::string Bytes(int64_t bytes) {
   return text;
 }
 
-// Returns the number of kilobytes after `key`; 0 if `key` is missing.
+// Returns the number of kilobytes that follows `key`; 0 if `key` is missing.
 int64_t Kilobytes(absl::string_view line, absl::string_view key) {
   const size_t at = line.find(key);
   if (at == absl::string_view::npos) return 0;
@@ -104,8 +104,8 @@ std::vector<OomWatch::Mount> OomWatch::FindMounts() const {
   return mounts;
 }
 
-// Parses "4:memory:/job" (v1) or "0::/job" (v2). On a system with both, only one of them has the memory
-// controller.
+// Parses lines such as "4:memory:/job" (v1) and "0::/job" (v2). If a system has both versions, only one of
+// them has the memory controller.
 std::optional<OomWatch::Group> OomWatch::GroupOf(const std::string& process) const {
   const std::string text = ReadFile(absl::StrCat(files_.proc, "/", process, "/cgroup")).value_or("");
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -172,7 +172,7 @@ void OomWatch::ReadKernelLog() {
     const ssize_t n = read(kernel_log_.get(), record, sizeof record);
     if (n > 0) {
       text.append(record, static_cast<size_t>(n));
-    } else if (n == 0 || (errno != EINTR && errno != EPIPE)) {  // EPIPE: records were overwritten
+    } else if (n == 0 || (errno != EINTR && errno != EPIPE)) {  // EPIPE: unread records were overwritten
       break;
     }
   }

@@ -13,15 +13,16 @@
 
 namespace ddprun {
 
-// Create one object each time the workers are started; only later OOM kills count as evidence. Reads the
-// memory controllers of cgroup v2 and v1. Also reads the kernel's log if this process has permission and is
-// in the initial PID namespace, which is not the case in most containers. Sources that cannot be read are
-// skipped.
-//   Cost:    about 0.1 ms for the constructor and 15 us for each Add; call both after starting the workers.
+// Create a new OomWatch each time the workers are started, because only later OOM kills count as evidence. An
+// OomWatch reads the memory controllers of cgroup v2 and v1. It also reads the kernel's log if this process
+// has permission and is in the initial PID namespace. Most containers have a separate PID namespace. Sources
+// that cannot be read are skipped.
+//   Cost:    about 0.1 ms for the constructor and 15 us for each Add. Call both after starting the workers,
+//            so that they do not delay the start.
 //   Threads: one caller at a time.
 class OomWatch {
  public:
-  // Paths to the system's files; tests replace them.
+  // Paths of the system's files. Tests replace them.
   struct Files {
     std::string proc = "/proc";
     std::string root = {};  // prefix of the mount points in /proc/self/mountinfo
@@ -31,11 +32,12 @@ class OomWatch {
   OomWatch() : OomWatch(Files()) {}
   explicit OomWatch(Files files);
 
-  // Registers a started worker and looks up its control group, which may differ from that of this process.
+  // Registers a started worker. Looks up the worker's control group, which may differ from the control group
+  // of this process.
   void Add(pid_t worker);
 
   // Returns lines of evidence that the OOM killer killed `worker`; empty if there is none. The kernel writes
-  // its log shortly after the kill, so call this only after the other workers have ended as well.
+  // its log a short time after the kill, so call this only after all workers have ended.
   //   REQUIRES: `worker` was killed by a SIGKILL that the launcher did not send.
   std::vector<std::string> Evidence(pid_t worker);
 
@@ -49,13 +51,13 @@ class OomWatch {
   struct Group {
     std::string name;  // the kernel's name for the group, such as "/job/step0"
     std::string dir;
-    int64_t kills = 0;  // OOM kills in the group when it was looked up
+    int64_t kills = 0;  // number of OOM kills in the group when the group was looked up
   };
 
   std::vector<Mount> FindMounts() const;
   std::optional<Group> GroupOf(const std::string& process) const;
   std::optional<int64_t> Kills(const std::string& dir) const;
-  // The smallest limit of the group and its ancestors; nullopt if none of them has a limit.
+  // Returns the smallest memory limit of the group and its ancestors, in bytes; nullopt if none has a limit.
   std::optional<int64_t> Limit(const Group& group) const;
   std::string LimitText(const Group& group) const;
   void ReadKernelLog();
@@ -63,9 +65,9 @@ class OomWatch {
   const Files files_;
   const std::vector<Mount> mounts_;
   std::optional<Group> own_;
-  std::map<pid_t, Group> others_;        // for each worker whose group is not own_
-  UniqueFd kernel_log_;                  // positioned at the next unread record; empty if unusable
-  std::map<pid_t, std::string> killed_;  // evidence from the kernel's log, by PID
+  std::map<pid_t, Group> others_;        // groups of the workers whose group is not own_
+  UniqueFd kernel_log_;                  // positioned at the next unread record; empty if the log is not used
+  std::map<pid_t, std::string> killed_;  // evidence from the kernel's log, keyed by PID
 };
 
 }  // namespace ddprun

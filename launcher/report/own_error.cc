@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kShownBytes = 2 << 10;
 
-// Returns torchrun's exception for this reason. Schedulers match on these names.
+// Returns the name of torchrun's exception for this reason. Schedulers match these names.
 absl::string_view ExceptionOf(EndReason reason) {
   switch (reason) {
     case EndReason::kJoinTimeout:

@@ -1,6 +1,6 @@
-// The launcher's own TORCHELASTIC_ERROR_FILE, which tells the launcher's parent process why the launcher
-// ended. As in torchrun, its contents are the root cause's error file, or the launcher's own error in the
-// same format.
+// Writes the launcher's own TORCHELASTIC_ERROR_FILE, from which the launcher's parent process can read why
+// the launcher ended. As in torchrun, the file is a copy of the root cause's error file, or contains the
+// launcher's own error in the same format.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,14 @@ class OwnErrorFile {
 
   // Copies the error file of the root cause. Like torchrun, writes nothing if the worker wrote no error file.
   void LeaveCause(const FailureRecord& cause) const;
-  // REQUIRES: `reason` is a failure.
+  // Writes `why` with the name of torchrun's exception for `reason`.
+  //   REQUIRES: `reason` is a failure.
   void LeaveReason(EndReason reason, absl::string_view why, int64_t unix_seconds) const;
-  // Writes the text that torchrun writes when it receives the signal.
+  // Writes the text that torchrun writes when it receives signal `signo`.
   void LeaveSignal(int signo, int64_t unix_seconds) const;
 
  private:
-  // `text`: for example "RendezvousTimeoutError: only 1 of 2 nodes joined".
+  // `text` is, for example, "RendezvousTimeoutError: only 1 of 2 nodes joined".
   void Leave(const std::string& text, int64_t unix_seconds) const;
   void WarnIfExists() const;
 

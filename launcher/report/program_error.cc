@@ -15,12 +15,12 @@
 namespace ddprun {
 namespace {
 
-constexpr size_t kMaxLength = 400;  // of the result, in code points
-// The number of bytes searched at each end of a long text. In an error file the traceback is at the
-// beginning, however long the message; in a program's output it is at the end.
+constexpr size_t kMaxLength = 400;  // maximum length of the result, in code points
+// The number of bytes that are searched at each end of a long text. In an error file, the traceback is at the
+// beginning, even if the message is long. In a program's output, the traceback is at the end.
 constexpr size_t kSearchedBytes = 32 << 10;
 
-// Returns the text after the first `mark` in `line`; nullopt if `line` has no `mark`.
+// Returns the text after the first `mark` in `line`; nullopt if `line` does not contain `mark`.
 std::optional<absl::string_view> After(absl::string_view line, absl::string_view mark) {
   const size_t at = line.find(mark);
   if (at == absl::string_view::npos) return std::nullopt;
@@ -31,7 +31,7 @@ absl::string_view UpTo(absl::string_view text, absl::string_view mark) {
   return text.substr(0, text.find(mark));
 }
 
-// libstdc++ prints the type on one line and what() on the next.
+// Formats an uncaught exception. libstdc++ prints its type on one line and its what() on the next line.
 std::string Uncaught(absl::string_view type, absl::string_view next) {
   type = absl::StripSuffix(absl::StripPrefix(type, "'"), "'");
   const auto what = After(next, "what():");
@@ -39,7 +39,8 @@ std::string Uncaught(absl::string_view type, absl::string_view next) {
   return message.empty() ? std::string(type) : absl::StrCat(type, ": ", message);
 }
 
-// "F0521 10:00:00.000000 123 loader.cc:12] Check failed: x" without the parts that differ between processes.
+// Returns the source location and the message of a line such as
+// "F0521 10:00:00.000000 123 loader.cc:12] Check failed: x". The other parts differ between processes.
 std::string CheckFailure(absl::string_view line) {
   const size_t at = line.find("] Check failed: ");
   const absl::string_view place = line.substr(0, at);
@@ -57,7 +58,7 @@ std::string Sanitizer(absl::string_view line) {
   return std::string(line);
 }
 
-// Messages with which glibc's allocator, its fortified functions and the C++ runtime abort.
+// True for messages that glibc's allocator, its fortified functions and the C++ runtime print before abort().
 bool IsLibraryAbort(absl::string_view line) {
   for (const absl::string_view begin :
        {"free(): ", "malloc(): ", "realloc(): ", "calloc(): ", "malloc_consolidate(): ", "munmap_chunk(): ",
@@ -77,7 +78,7 @@ bool IsSanitizer(absl::string_view line) {
   return false;
 }
 
-// Returns the error in `line`, if any.
+// Returns the error in `line`, if any. `next` is the next line.
 std::optional<std::string> StatedError(absl::string_view line, absl::string_view next) {
   if (const auto type = After(line, "terminate called after throwing an instance of ")) {
     return Uncaught(*type, next);
@@ -93,7 +94,8 @@ std::optional<std::string> StatedError(absl::string_view line, absl::string_view
   return std::nullopt;
 }
 
-// Removes ports, as in "[10.0.0.7]:16276". The system assigns them, so they differ between ranks.
+// Removes port numbers such as 16276 in "[10.0.0.7]:16276". The system assigns the ports, so the numbers
+// differ between ranks.
 std::string WithoutPorts(absl::string_view line) {
   std::string kept;
   while (!line.empty()) {
@@ -111,7 +113,7 @@ std::string WithoutPorts(absl::string_view line) {
 
 std::optional<FoundError> NativeError(absl::string_view text) {
   std::optional<FoundError> found;
-  std::optional<FoundError> fatal;  // Python's message about a signal; less specific than all other errors
+  std::optional<FoundError> fatal;  // Python's message about a fatal signal; less specific than other errors
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
   for (size_t i = 0; i < lines.size(); ++i) {
     const auto at = static_cast<size_t>(lines[i].data() - text.data());

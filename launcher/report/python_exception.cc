@@ -15,7 +15,8 @@ namespace {
 
 constexpr absl::string_view kHeader = "Traceback (most recent call last):";
 constexpr absl::string_view kGroupHeader = "+ Exception Group ";
-constexpr absl::string_view kOriginal = "Original ";  // before a data loader process's traceback in a message
+// Precedes the header if the traceback of a data loader's process is part of another exception's message.
+constexpr absl::string_view kOriginal = "Original ";
 constexpr absl::string_view kFrame = "  File \"";
 constexpr absl::string_view kFrom = "The above exception was the direct cause of the following exception:";
 constexpr absl::string_view kWhile = "During handling of the above exception, another exception occurred:";
@@ -27,11 +28,12 @@ using Lines = std::vector<absl::string_view>;
 
 // The beginning of a traceback.
 struct Beginning {
-  std::string prefix;  // of all lines of the traceback
-  bool group = false;  // the traceback is that of an exception group
+  std::string prefix;  // prefix of all lines of the traceback
+  bool group = false;  // the traceback belongs to an exception group
 };
 
-// Returns the offset of `  File "x.py", line 3, in f` in `line`. The line of a syntax error has no function.
+// Returns the offset in `line` of a frame such as `  File "x.py", line 3, in f`; nullopt if there is none.
+// The frame of a syntax error has no function.
 std::optional<size_t> FindFrame(absl::string_view line) {
   const size_t at = line.find(kFrame);
   if (at == absl::string_view::npos) return std::nullopt;
@@ -54,14 +56,15 @@ std::optional<Beginning> FindBeginning(absl::string_view line) {
   return std::nullopt;
 }
 
-// Removes `prefix`, whose trailing blanks may be missing. Returns nullopt if `line` does not have it.
+// Returns `line` without `prefix`; nullopt if `line` does not begin with `prefix`. The trailing blanks of the
+// prefix may be missing in an otherwise empty line.
 std::optional<absl::string_view> WithoutPrefix(absl::string_view line, absl::string_view prefix) {
   if (absl::ConsumePrefix(&line, prefix)) return line;
   if (line == absl::StripTrailingAsciiWhitespace(prefix)) return absl::string_view();
   return std::nullopt;
 }
 
-// True for "ValueError: bad batch", "pkg.mod.f.<locals>.Error: x", "KeyboardInterrupt".
+// True for lines such as "ValueError: bad batch", "pkg.mod.f.<locals>.Error: x" and "KeyboardInterrupt".
 bool IsExceptionLine(absl::string_view line) {
   const size_t colon = line.find(": ");
   const bool has_message = colon != absl::string_view::npos || absl::EndsWith(line, ":");
@@ -72,11 +75,12 @@ bool IsExceptionLine(absl::string_view line) {
     return absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '<' || c == '>';
   };
   if (!std::all_of(name.begin(), name.end(), good) || name.back() == '.') return false;
-  // A single lowercase word without a message may be any text.
+  // Reject a single lowercase word without a message, because it may be any text.
   return has_message || absl::ascii_isupper(name[0]) || absl::StrContains(name, ".");
 }
 
-// If `line` is part of a group's contents, returns it from its bar or plus on; otherwise returns "".
+// If `line` belongs to an exception group, returns the part of `line` that begins with the bar or plus sign.
+// Otherwise returns "". `outer` is the prefix before the bar or plus sign.
 absl::string_view InGroup(absl::string_view line, absl::string_view outer) {
   if (!absl::ConsumePrefix(&line, outer)) return "";
   line = absl::StripLeadingAsciiWhitespace(line);
@@ -155,7 +159,8 @@ std::optional<PythonException> FindPythonException(absl::string_view text) {
       continue;
     }
     std::string line = traceback->exception;
-    // Both processes print an error that was raised in another process.
+    // If the error was raised in another process, both tracebacks end with the same exception, which must not
+    // be repeated.
     if (found && !link.empty() && !absl::StartsWith(found->line, line)) {
       absl::StrAppend(&line, link, found->line);
     }

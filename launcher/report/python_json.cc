@@ -20,7 +20,9 @@ constexpr uint32_t kReplacement = 0xFFFD;
 
 absl::string_view View(json::string_view text) { return {text.data(), text.size()}; }
 
-// Removes the first code point from `text`, which is not empty. Returns kReplacement for an invalid byte.
+// Removes the first code point from `text` and returns it. If the first byte does not begin a valid code
+// point, removes this byte and returns kReplacement.
+//   REQUIRES: `text` is not empty.
 uint32_t TakeCodePoint(absl::string_view& text) {
   const auto first = static_cast<unsigned char>(text[0]);
   text.remove_prefix(1);

@@ -9,7 +9,7 @@
 namespace ddprun {
 namespace {
 
-// Each expectation is the output of json.dumps in Python 3.11.
+// Each expected text is the output of json.dumps in Python 3.11.
 TEST(PythonJsonTest, FormatsStrings) {
   EXPECT_EQ(PythonString(""), R"("")");
   EXPECT_EQ(PythonString("a \"b\" \\ /"), R"("a \"b\" \\ /")");

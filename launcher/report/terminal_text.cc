@@ -28,7 +28,7 @@ size_t SequenceSize(absl::string_view text) {
 // Returns the size in bytes of the escape sequence at the beginning of `text`.
 size_t EscapeSize(absl::string_view text) {
   if (text.size() < 2) return text.size();
-  if (text[1] == ']') {  // up to BEL or ESC
+  if (text[1] == ']') {  // An OSC sequence ends with BEL, or with ESC and one more byte.
     const size_t end = text.find_first_of(absl::string_view("\a\x1b", 2), 2);
     if (end == absl::string_view::npos) return text.size();
     return text[end] == kEscape ? std::min(end + 2, text.size()) : end + 1;
@@ -92,7 +92,8 @@ std::vector<std::string> Wrap(absl::string_view line, size_t width) {
     }
     if (end == line.size()) break;
     const size_t blank = line.rfind(' ', end);
-    const bool at_blank = blank != absl::string_view::npos && blank > end / 2;  // Avoid nearly empty pieces.
+    // Do not split near the beginning, because the piece would be nearly empty.
+    const bool at_blank = blank != absl::string_view::npos && blank > end / 2;
     pieces.emplace_back(line.substr(0, at_blank ? blank : end));
     line.remove_prefix(at_blank ? blank + 1 : end);
   }

@@ -1,4 +1,4 @@
-// Makes untrusted text safe for a terminal: no control characters, no line wider than a limit.
+// Makes untrusted text safe for a terminal: removes control characters and limits the width of lines.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace ddprun {
 
-// Returns the line as a terminal would show it: the last non-empty part between carriage returns, without
-// escape sequences (such as colors) and control characters. Tabs are expanded to the next multiple of eight,
-// bytes that are not UTF-8 become '?', and trailing blanks are removed.
+// Returns the line as a terminal would show it. Only the last non-empty part between carriage returns is
+// kept. Control characters and escape sequences, such as colors, are removed. Tabs are expanded to the next
+// multiple of eight columns. Bytes that are not valid UTF-8 become '?'. Trailing blanks are removed.
 std::string CleanLine(absl::string_view line);
 
 // Applies CleanLine to each line of `text`, and removes leading and trailing empty lines.

@@ -23,7 +23,7 @@ constexpr size_t kTailLines = 20;
 constexpr size_t kMaxTailBytes = 8 << 10;
 constexpr size_t kMaxLineBytes = 2 << 10;
 
-// One line of valid UTF-8, as protobuf requires.
+// Returns `text` as one line of at most kMaxLineBytes bytes. The line is valid UTF-8, as protobuf requires.
 std::string Line(absl::string_view text) { return Utf8Head(CleanLine(text), kMaxLineBytes); }
 
 std::string Tail(absl::string_view text) {
@@ -32,21 +32,21 @@ std::string Tail(absl::string_view text) {
   return Utf8Tail(absl::StrJoin(lines, "\n"), kMaxTailBytes);
 }
 
-// The error that the program itself reported, as one line; empty: none.
+// Returns the error that the program itself reported, as one line; empty if there is none.
 std::string ExceptionOf(const FailureRecord& record) {
   if (!record.worker_error) {
-    // SIGKILL cannot be caught, so an exception in the last lines is not the cause.
+    // SIGKILL cannot be caught, so an exception in the tail of stderr is not the cause.
     if (EndedBySignal(record.failure.exit, SIGKILL)) return "";
     return Line(ProgramError(record.failure.stderr_tail));
   }
   if (const std::string error = ProgramError(record.worker_error->text); !error.empty()) return Line(error);
-  // The text has no traceback: use its first line.
+  // The text has no traceback, so use its first line.
   const std::vector<std::string> lines =
       CleanLines(absl::string_view(record.worker_error->text).substr(0, 2 * kMaxLineBytes));
   return lines.empty() ? "" : Line(lines[0]);
 }
 
-// Returns the failure in the form that is sent to the coordinator, with a shortened stderr tail.
+// Returns `failure` in the form that is sent to the coordinator: with a shortened stderr tail.
 Failure ToSend(Failure failure) {
   failure.stderr_tail = Tail(failure.stderr_tail);
   return failure;

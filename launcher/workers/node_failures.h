@@ -1,4 +1,4 @@
-// Failures of this node's workers in one round: recorded as workers end, for the coordinator and the report.
+// Records the failures of this node's workers in one round, for the coordinator and for the failure report.
 #pragma once
 
 #include <sys/types.h>
@@ -18,48 +18,50 @@
 
 namespace ddprun {
 
+// The failures of one round at a time.
 //   Threads: one caller at a time.
 class NodeFailures {
  public:
-  // What is known, besides the failure itself, when the end of a worker is noticed.
+  // Details that are known when a worker's end is detected and that are not in Failure.
   struct Notice {
-    absl::Time time = {};                 // wall clock
+    absl::Time time = {};                 // when the end was detected, on the wall clock
     std::string progress = {};            // the worker's progress, as a clause for FailureCause; may be empty
     std::optional<int> last_signal = {};  // last signal that the launcher sent to the worker
   };
-  // What is known only after all workers have ended.
+  // Functions that return details of a worker's failure. They are called after all workers have ended.
   struct Afterwards {
-    std::function<std::string(LocalRank)> stderr_tail;                   // empty: not available
-    std::function<bool(LocalRank)> tail_has_stdout;                      // the tail includes stdout
-    std::function<std::vector<std::string>(pid_t)> evidence_of_sigkill;  // one string per line
+    std::function<std::string(LocalRank)> stderr_tail;                   // empty if stderr is not available
+    std::function<bool(LocalRank)> tail_has_stdout;                      // true if the tail includes stdout
+    std::function<std::vector<std::string>(pid_t)> evidence_of_sigkill;  // one finding per line
   };
 
-  // `host`: this node's short name.
+  // `host` is this node's short name.
   NodeFailures(std::string host, std::string role);
 
   void BeginRound(const Assignment& assignment);
-  // Returns the index of the new record in records().
-  //   end: the caller sets local_rank, pid, exit, failed_at (when the end was noticed), uptime and step; Add
+  // Adds a record of a worker's failure, and returns the index of the record in records().
+  //   end: the caller sets local_rank, pid, exit, failed_at (when the end was detected), uptime and step. Add
   //        sets the other fields.
   //   REQUIRES: the worker did not succeed.
   size_t Add(Failure end, const Notice& notice);
   // Adds `error`, read from `error_file`, to the record with this index.
   void AddError(size_t index, WorkerError error, const std::string& error_file);
+  // Adds the details from `afterwards` to every record. Must be called after all workers have ended.
   void Complete(const Afterwards& afterwards);
 
   bool empty() const { return records_.empty(); }
-  // In the order of Add; for the report in torchrun's format.
+  // Returns all records in the order of the Add calls, for the report in torchrun's format.
   const std::vector<FailureRecord>& records() const { return records_; }
 
-  // What is known so far about this worker's failure, in the form sent to the coordinator.
+  // Returns what is known so far about this worker's failure, in the form sent to the coordinator.
   //   REQUIRES: Add was called for this worker.
   Failure Of(LocalRank local_rank) const;
-  // All failures except kStopped, in the form sent to the coordinator: at most 64, ordered by Precedes; only
-  // the first four distinct ones have a stderr tail.
+  // Returns the failures whose origin is not kStopped, in the form sent to the coordinator: at most 64,
+  // ordered by Precedes. Only the first four failures that differ in exit or exception have a stderr tail.
   std::vector<Failure> All() const;
 
  private:
-  // Uses what is known so far.
+  // Derives the exception and the origin of `record` from what is known so far.
   void SetExceptionAndOrigin(FailureRecord& record) const;
 
   const std::string host_;
@@ -68,7 +70,8 @@ class NodeFailures {
   std::vector<FailureRecord> records_;  // failures of the current round
 };
 
-// "rank 5 (local_rank 1) on node1 failed: exit code 3, after step 57". `progress`: see NodeFailures::Notice.
+// Returns, for example, "rank 5 (local_rank 1) on node1 failed: exit code 3, after step 57".
+//   progress: see NodeFailures::Notice.
 std::string FailureCause(const Failure& failure, absl::string_view progress);
 
 }  // namespace ddprun

@@ -10,8 +10,9 @@
 namespace ddprun {
 namespace {
 
-// Larger than the default of 64 KiB, to reduce context switches with a fast writer. All pipes of an
-// unprivileged user share 64 MiB; beyond that, each new pipe, even in another program, gets only 8 KiB.
+// Larger than the default of 64 KiB, to reduce context switches with a fast writer. By default, Linux limits
+// the total size of an unprivileged user's pipes to 64 MiB. Beyond this limit, each new pipe of the user,
+// even in another program, has only 8 KiB. A job with many workers therefore uses pipes of the default size.
 constexpr int kPipeBytes = 256 << 10;
 constexpr int kMaxWorkersWithLargePipes = 32;
 

@@ -1,4 +1,4 @@
-// Derives from the configuration how the workers' output is handled in one start.
+// Determines from the configuration how the output of each worker is handled in one start of the workers.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ class OutputPlans {
   // Borrows `config` and `assignment`. `hostname` is used in line prefixes.
   OutputPlans(const LaunchConfig& config, const Assignment& assignment, std::string hostname);
 
-  // Leaves `files` of the plan empty.
+  // Returns the plan for one worker. Its `files` are empty.
   WorkerOutput::Plan For(LocalRank local_rank) const;
 
  private:
@@ -29,26 +29,27 @@ class OutputPlans {
   const LaunchConfig& config_;
   const Assignment& assignment_;
   const std::string hostname_;
-  int num_shown_ = 0;  // workers shown on the console
+  int num_shown_ = 0;  // number of workers shown on the console
 };
 
 // The files of one start of the workers. They are created and opened before the workers start.
 struct StartFiles {
-  // Input.
+  // Inputs of Open:
   int restart_count = 0;
   bool filters_stdout = false;
   bool filters_stderr = false;
   std::vector<WorkerOutput::Plan> plans = {};  // by local rank; Open sets `files` of each
 
-  // Output of Open.
+  // Results of Open:
   std::vector<WorkerOutput::Files> opened = {};  // by local rank
   std::unique_ptr<LogFile> filtered_stdout = {};
   std::unique_ptr<LogFile> filtered_stderr = {};
   std::vector<absl::Status> problems = {};  // why files are missing; the start continues without them
 
-  // True if Open will access the file system.
+  // Returns true if Open will access the file system.
   bool NeedsDisk(const LogLayout& layout) const;
-  // See LogLayout::NewAttempt. May block on the file system.
+  // Creates the directories of the attempt (see LogLayout::NewAttempt) and opens the files. May block on the
+  // file system.
   void Open(LogLayout& layout);
 };
 

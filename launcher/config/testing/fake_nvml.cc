@@ -1,6 +1,6 @@
-// A fake of NVIDIA's driver library. Variables set the number of devices or the errors. Device i has
-// the UUID "GPU-<i>000", the i-th address of FAKE_NVML_PCI ("0000:10:00.0,..."), and one MIG device with the
-// UUID "MIG-<i>000".
+// A fake of NVIDIA's driver library. The FAKE_NVML_* environment variables set the number of devices, the PCI
+// addresses and the errors. Device i has the UUID "GPU-<i>000", the i-th address in FAKE_NVML_PCI
+// ("0000:10:00.0,..."), and one MIG device with the UUID "MIG-<i>000".
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -64,7 +64,7 @@ int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void* part, void** whole) {
 int nvmlDeviceGetPciInfo_v3(void* handle, PciInfo* info) {
   const char* list = std::getenv("FAKE_NVML_PCI");
   const std::string text = list == nullptr ? "" : list;
-  constexpr size_t kAddress = sizeof "0000:10:00.0";  // and a comma
+  constexpr size_t kAddress = sizeof "0000:10:00.0";  // length of an address and a comma
   const auto index = static_cast<size_t>(reinterpret_cast<intptr_t>(handle) - 1);
   if (text.size() + 1 < (index + 1) * kAddress) return kNotFound;
   return std::sscanf(text.c_str() + index * kAddress, "%x:%x:%x.0", &info->domain, &info->bus,

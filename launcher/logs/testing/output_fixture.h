@@ -1,4 +1,4 @@
-// A fixture for a worker's output, in which the test is both the worker and the console's reader.
+// A fixture for tests of a worker's output. The test acts both as the worker and as the console's reader.
 #pragma once
 
 #include <fcntl.h>
@@ -43,7 +43,7 @@ inline std::string Contents(const std::string& path) {
   return text.str();
 }
 
-// The agent's console is two pipes that the test reads.
+// The agent's console consists of two pipes that the test reads.
 class OutputFixture : public testing::Test {
  protected:
   OutputFixture() {
@@ -84,7 +84,7 @@ class OutputFixture : public testing::Test {
                                     [](const absl::Status& s) { ADD_FAILURE() << s; }),
         std::move(filters));
   }
-  // Returns the worker's stdout, non-blocking. The stream ends when the test resets it.
+  // Returns the worker's stdout, which is non-blocking. The stream ends when the test closes this descriptor.
   static UniqueFd TakeStdout(WorkerOutput& output) {
     UniqueFd worker(fcntl(output.stdout_fd(), F_DUPFD_CLOEXEC, 3));
     fcntl(worker.get(), F_SETFL, O_NONBLOCK);
@@ -100,7 +100,7 @@ class OutputFixture : public testing::Test {
     }
     return done();
   }
-  // Runs everything that needs neither more input nor a reader.
+  // Runs all handlers and disk jobs that can run without further input and without a reader.
   void RunAll() {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     io_.restart();
@@ -112,7 +112,7 @@ class OutputFixture : public testing::Test {
     output.Drain(limit, [drained] { *drained = true; });
     return RunUntil([&] { return *drained; });
   }
-  // Drains while reading the console's stdout, which is appended to `shown`.
+  // Drains `output`. Meanwhile, reads the console's stdout and appends it to `shown`.
   bool DrainReading(WorkerOutput& output, std::string& shown) {
     const auto drained = std::make_shared<bool>(false);
     output.Drain(kPatience, [drained] { *drained = true; });
@@ -126,7 +126,7 @@ class OutputFixture : public testing::Test {
     console_->Flush(limit, [flushed] { *flushed = true; });
     return RunUntil([&] { return *flushed; });
   }
-  // Returns the console's output since the last call. `stream` is 0 for stdout, 1 for stderr.
+  // Returns the console's output since the last call. `stream` is 0 for stdout and 1 for stderr.
   std::string Shown(int stream) {
     std::string text;
     char buffer[65536];
@@ -145,7 +145,7 @@ class OutputFixture : public testing::Test {
     }));
     return text + Shown(0);
   }
-  // Writes `text` like a worker, in one call.
+  // Writes `text` in one call, like a worker.
   static void Print(int fd, absl::string_view text) {
     ASSERT_EQ(write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
   }

@@ -80,7 +80,7 @@ class Server {
       case FUSE_FORGET:
       case FUSE_BATCH_FORGET:
       case FUSE_INTERRUPT:
-        return;  // these need no answer
+        return;  // these requests need no answer
       default:
         return Refuse(in, ENOSYS);
     }
@@ -111,13 +111,13 @@ class Server {
   const UniqueFd hung_;
 };
 
-// Runs in its own process. If the test is killed, this process outlives it briefly.
+// Runs in a child process, which exits when the test process closes its end of `life` or ends.
 [[noreturn]] void Serve(UniqueFd fuse, UniqueFd life, UniqueFd hung, const std::string& mount_point) {
   setsid();
   sigset_t all;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
-  Server(std::move(fuse), std::move(life), std::move(hung)).Run();  // the destructor closes the connection
+  Server(std::move(fuse), std::move(life), std::move(hung)).Run();  // ~Server closes the FUSE connection
   umount2(mount_point.c_str(), MNT_DETACH);
   rmdir(mount_point.c_str());
   _exit(0);

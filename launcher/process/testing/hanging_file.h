@@ -1,5 +1,6 @@
-// A file that makes processes unkillable: open() blocks in uninterruptible sleep (state D), as on a network
-// file system whose server is down. Implemented as a FUSE file system whose server never answers an open.
+// A file that makes processes unkillable: open() blocks, and a fatal signal only moves the process to
+// uninterruptible sleep (state D). A network file system whose server is down has the same effect.
+// Implemented as a FUSE file system whose server never answers an open request.
 #pragma once
 
 #include <sys/types.h>
@@ -13,14 +14,15 @@
 
 namespace ddprun {
 
-// Released and unmounted by the destructor, or when this process ends for any reason. Visible only to this
-// process and the processes that it starts after Create (see UseOwnMounts).
-//   Create it before a FakeAgent or any other object that kills this process's children: its server is a
-//   child of this process, and such an object spares only older children.
+// The destructor calls Release(). When this process ends for any reason, the effect is the same. The file is
+// visible only to this process and to processes that it starts after Create (see UseOwnMounts).
+//   Create the file before a FakeAgent or any other object that kills this process's children. The file's
+//   server is a child of this process, and such an object does not kill children that are older than itself.
 class HangingFile {
  public:
   // Creates the file below `dir`, which must exist.
-  //   Errors: why this machine does not allow it, for GTEST_SKIP; usually because this process is not root.
+  //   Errors: this machine does not permit it, usually because this process is not root. Tests pass the error
+  //           to GTEST_SKIP.
   static absl::StatusOr<std::unique_ptr<HangingFile>> Create(const std::string& dir);
 
   HangingFile(const HangingFile&) = delete;
@@ -29,11 +31,12 @@ class HangingFile {
 
   const std::string& path() const { return path_; }
 
-  // Waits until a process hangs that no earlier call has reported. Returns false if none does within `limit`.
+  // Waits until a process hangs in open(). Each call waits for one more process. Returns false if none hangs
+  // within `limit`.
   bool AwaitOneThatHangs(Duration limit);
 
-  // Unblocks all hanging processes: those that were killed end; in the others, open() fails. Also removes
-  // the file.
+  // Unblocks all hanging processes. Processes that were killed end; in all other processes, open() fails.
+  // Also removes the file.
   void Release();
 
  private:
@@ -48,7 +51,7 @@ class HangingFile {
   const std::string path_;
   const pid_t server_;
   UniqueFd life_;  // when closed, the server cleans up and exits
-  UniqueFd hung_;  // one byte per process that hangs
+  UniqueFd hung_;  // receives one byte for each process that hangs
 };
 
 }  // namespace ddprun

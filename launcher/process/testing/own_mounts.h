@@ -1,12 +1,13 @@
-// A private mount namespace, so that tests that mount file systems do not affect other processes.
+// A private mount namespace for tests that mount file systems, so that other processes are not affected.
 #pragma once
 
 #include "absl/status/status.h"
 
 namespace ddprun {
 
-// Applies to this process and to all processes that it starts later. Call it before starting threads.
-//   Errors: why this machine does not allow it, for GTEST_SKIP. Later calls return the result of the first.
+// Gives this process, and all processes that it starts later, a private mount namespace. Must be called
+// before threads are started. Later calls return the result of the first call.
+//   Errors: this machine does not permit it. Tests pass the error to GTEST_SKIP.
 absl::Status UseOwnMounts();
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// threads_in_file FILE: prints "ready"; a second thread opens FILE, which blocks, and the main thread waits
-// forever. With --main-exits before FILE, the main thread exits.
+// threads_in_file [--main-exits] FILE: starts a second thread, which opens FILE and blocks. The main thread
+// prints "ready" and then waits forever; with --main-exits, it exits.
 #include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>
