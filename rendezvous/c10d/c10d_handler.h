@@ -1,4 +1,4 @@
-// Executes requests of the c10d protocol on a KvStore and encodes the replies. Pure.
+// Executes requests of the c10d protocol on a KvStore and encodes the replies. Performs no I/O.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace ddprun {
 
-// Executes `request` from `conn`. Appends the reply, if any, to `reply`, and the connections whose waits
-// ended to `woken`. The caller sends the reply, then one kStopWaiting to each woken connection, which may be
-// `conn` itself.
-//   Errors: kInvalidArgument, kResourceExhausted: the protocol cannot express errors, so the caller closes
-//           the connection. `reply` is unchanged.
+// Executes `request` from `conn`. Appends the reply, if any, to `reply`. Appends to `woken` the connections
+// whose waits have ended. The caller must first send the reply and then send one kStopWaiting to each
+// connection in `woken`, which may include `conn` itself.
+//   Errors: kInvalidArgument or kResourceExhausted. The protocol cannot express errors, so the caller must
+//           close the connection. `reply` is unchanged.
 absl::Status HandleC10dRequest(const c10d::Request& request, ConnId conn, c10d::Dialect dialect,
                                uint64_t max_reply_bytes, KvStore* store, std::string* reply,
                                KvStore::Woken* woken);

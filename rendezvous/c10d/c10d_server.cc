@@ -55,8 +55,8 @@ absl::Status C10dServer::OnRequest(C10dSession& session, const c10d::Request& re
 void C10dServer::OnWoken(C10dSession& session) {
   to_flush_.push_back(&session);
   if (in_turn_ || to_flush_.size() > 1) return;
-  // Woken outside a turn of this server (by a gRPC call, for example): the caller may wake more sessions, so
-  // flush them together later.
+  // The session was woken outside a turn of this server, for example by a gRPC call. The caller may wake more
+  // sessions, so a posted task flushes all of them together.
   asio::post(io_, alive_.Guard([this] { OnTurnDone(); }));
 }
 
@@ -108,7 +108,7 @@ void C10dServer::Close(Duration linger, absl::AnyInvocable<void()> done) {
     sessions_.clear();
     CheckClosed();
   }));
-  // Drain may close a session at once, which removes it from sessions_.
+  // Drain may close a session immediately, which removes the session from sessions_.
   std::vector<C10dSession*> draining;
   draining.reserve(sessions_.size());
   for (const auto& [id, session] : sessions_) draining.push_back(session.get());

@@ -11,7 +11,7 @@
 namespace ddprun {
 namespace {
 
-// Readers of replies, for C10dConnection::Ask.
+// Each of these functions returns a `receive` argument for C10dConnection::Ask.
 auto I64(C10dConnection& c) {
   return [&c](TimePoint deadline) { return c.ReceiveI64(deadline); };
 }
@@ -44,7 +44,7 @@ absl::Status C10dClient::Set(absl::string_view key, absl::string_view value) {
 
 absl::Status C10dClient::MultiSet(absl::Span<const Pair> pairs) {
   std::vector<std::string> keys;
-  keys.reserve(pairs.size());  // views point into `keys`
+  keys.reserve(pairs.size());  // a reallocation would invalidate the views in `request`
   std::vector<c10d::KeyValue> request;
   request.reserve(pairs.size());
   for (const Pair& pair : pairs) request.push_back({keys.emplace_back(StoreKey(pair.key)), pair.value});

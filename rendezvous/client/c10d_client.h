@@ -1,4 +1,5 @@
-// A client of a c10d TCP store (a worker store, `ddprun --store-only`, or torch's own TCPStore), dialect V.
+// A client of c10d TCP stores: worker stores, `ddprun --store-only` and torch's own TCPStore. Uses the
+// versioned dialect; see docs/protocol.md, "c10d TCP".
 #pragma once
 
 #include <memory>
@@ -12,16 +13,16 @@ namespace ddprun {
 class C10dConnection;
 
 // A StoreClient over c10d TCP.
-//   Errors: in addition, kUnavailable for operations that the store does not support: torch supports queues
-//           since 2.8, ListKeys since 2.10, Barrier since 2.11.
+//   Errors: those of StoreClient, and kUnavailable for operations that the store does not support. torch's
+//           TCPStore supports queues as of torch 2.8, ListKeys as of 2.10 and Barrier as of 2.11.
 //   Source: docs/protocol.md, "c10d TCP".
 class C10dClient final : public StoreClient {
  public:
-  // Connects, retrying with backoff for at most `timeout`, and checks that a c10d store answers (VALIDATE and
-  // PING, as torch does since 2.5).
-  //   Errors: kUnavailable: within `timeout` the name did not resolve, the connection was refused, or the
-  //           peer closed the connection;
-  //           kFailedPrecondition: a server other than a c10d store answered.
+  // Connects, then sends VALIDATE and PING to check that the peer is a c10d store, as torch 2.5 and later do.
+  // Retries with backoff for at most `timeout`. `timeout` also limits each later request that does not wait.
+  //   Errors: kUnavailable: `timeout` has passed. In the last attempt, the name did not resolve, the
+  //           connection failed, or the peer did not answer;
+  //           kFailedPrecondition: a server that is not a c10d store answered. Not retried.
   static absl::StatusOr<std::unique_ptr<C10dClient>> Connect(const std::string& host, int port,
                                                              Duration timeout);
   ~C10dClient() override;
@@ -48,8 +49,8 @@ class C10dClient final : public StoreClient {
   absl::StatusOr<int64_t> QueueLen(absl::string_view name) override;
   absl::Status Barrier(absl::string_view key, int64_t world_size, Duration timeout) override;
 
-  // The address of this host on the connection to the store, without a port. Other hosts of the job can reach
-  // this host at that address.
+  // Returns the numeric address of this host on its connection to the store, without the port. Returns an
+  // empty string if the address cannot be determined.
   std::string local_address() const;
 
  private:

@@ -1,4 +1,4 @@
-// A connection to a c10d TCP store, dialect V: sends requests and reads the replies in order.
+// A connection to a c10d TCP store. Uses the versioned dialect; see docs/protocol.md, "c10d TCP".
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,14 @@
 
 namespace ddprun {
 
+// Sends requests and reads the replies in order.
 //   Errors:  kInvalidArgument: the request is invalid; nothing was sent;
-//            kUnavailable: the connection is broken, and all later calls fail. A late or invalid reply also
-//            breaks the connection, since later replies could not be matched to their requests.
+//            kUnavailable: the connection is unusable, and all later calls fail. A late or invalid reply also
+//            makes the connection unusable, because later replies could not be matched to their requests.
 //   Threads: one caller at a time.
 class C10dConnection {
  public:
-  // Like C10dClient::Connect. `timeout` also applies to each later request, except to waits.
+  // Connects like C10dClient::Connect. `timeout` also limits each later Tell and Ask.
   static absl::StatusOr<std::unique_ptr<C10dConnection>> Open(const std::string& host, int port,
                                                               Duration timeout);
   ~C10dConnection();
@@ -41,17 +42,19 @@ class C10dConnection {
     return reply;
   }
 
-  // Sends a WAIT or BARRIER and waits for its reply.
-  //   Errors: kDeadlineExceeded naming `awaited`: the wait was cancelled; the connection stays usable.
+  // Sends a WAIT or BARRIER request and waits for its reply.
+  //   Errors: kDeadlineExceeded: `timeout` has passed and the wait was cancelled. The message names
+  //           `awaited`. The connection stays usable.
   absl::Status Await(const c10d::Request& request, const std::string& awaited, Duration timeout);
 
-  // Parts of replies. Errors: kUnavailable, kDeadlineExceeded; Ask converts them.
+  // The Receive functions are for `receive` of Ask. Each of them reads one part of a reply.
+  //   Errors: kUnavailable, kDeadlineExceeded. Ask converts both to kUnavailable.
   absl::StatusOr<uint8_t> ReceiveU8(TimePoint deadline);
   absl::StatusOr<int64_t> ReceiveI64(TimePoint deadline);
   absl::StatusOr<std::string> ReceiveBytes(TimePoint deadline);
   absl::StatusOr<std::vector<std::string>> ReceiveList(uint64_t num_items, TimePoint deadline);
 
-  // Numeric, without a port; empty if it cannot be determined.
+  // See C10dClient::local_address.
   std::string local_address() const;
 
  private:
@@ -65,11 +68,11 @@ class C10dConnection {
   absl::Status Greet(TimePoint deadline);
   absl::Status Break(const absl::Status& why, absl::string_view doing);
 
-  const std::string endpoint_;  // for messages
+  const std::string endpoint_;  // for error messages
   const Duration timeout_;
   int fd_ = -1;
-  absl::Status broken_;  // why the connection is unusable; OK: it is usable
-  std::string out_;      // the encoded request
+  absl::Status broken_;  // why the connection is unusable; OK while it is usable
+  std::string out_;      // buffer for an encoded request
 };
 
 }  // namespace ddprun

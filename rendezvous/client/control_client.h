@@ -1,4 +1,4 @@
-// Requests to a coordinator to change a running job.
+// Functions that ask a coordinator to change a running job.
 #pragma once
 
 #include <string>
@@ -8,22 +8,23 @@
 
 namespace ddprun {
 
-// The numeric address of the coordinator, and the timeout for its reply.
 struct ControlTarget {
-  std::string address;
+  std::string address;  // numeric address of the coordinator
   int port = 0;
-  Duration timeout = seconds(10);
+  Duration timeout = seconds(10);  // time limit for the call, including the connection
 };
 
-// Both functions block and return a text for people that describes what happens next. `run_id` may be empty
-// if there is one job.
-//   Errors: kNotFound, kInvalidArgument, kFailedPrecondition: from the coordinator; see proto/control.proto;
-//           kUnavailable, kDeadlineExceeded: no reply; the job may have been changed.
+// Both functions block and return human-readable text that describes what happens next. `run_id` may be empty
+// if the coordinator runs only one job.
+//   Errors: kNotFound, kInvalidArgument, kFailedPrecondition: the coordinator rejected the request; see
+//           proto/control.proto;
+//           kUnavailable, kDeadlineExceeded: no reply arrived, or the coordinator is shutting down. The
+//           request may have taken effect.
 
-// Takes a node, given by its id or host, out of its job.
+// Drains a node, that is, takes it out of its job. `node` is the id or the host of the node.
 absl::StatusOr<std::string> DrainNode(const ControlTarget& target, const std::string& run_id,
                                       const std::string& node, const std::string& reason);
-// Ends a job.
+// Stops a job on all its nodes.
 absl::StatusOr<std::string> StopJob(const ControlTarget& target, const std::string& run_id,
                                     const std::string& reason);
 

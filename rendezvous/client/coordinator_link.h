@@ -9,31 +9,35 @@
 
 namespace ddprun {
 
-// Contract of every link: messages arrive in order and at most once. The link sends heartbeats by itself
-// after on_open; send the join in on_open. Handlers run on the io_context of the link, never from within a
-// call. on_message and on_lost are required.
+// Contract of every implementation: messages arrive in order and at most once. The owner sends the join from
+// on_open. After on_open, the link sends heartbeats without further calls by the owner. Handlers run on the
+// io_context of the link, never from within a call to the link. on_message and on_lost are required.
 class CoordinatorLink {
  public:
   struct Handlers {
-    // The connection is established. Messages sent before on_open were queued; later ones are sent at once.
+    // The connection is established. The link queues messages that are sent earlier.
     std::function<void()> on_open = {};
     std::function<void(const proto::CoordinatorMessage&)> on_message;
-    // The link was lost, not closed by Close(): kUnavailable with the cause. The last callback, at most once.
+    // The link was lost before Close() was called. The status is kUnavailable and names the cause.
+    // Invoked at most once; no handler is invoked afterwards.
     std::function<void(const absl::Status&)> on_lost;
-    // Fills in a heartbeat, which is sent right afterwards.
+    // Fills in a heartbeat just before the link sends it.
     std::function<void(proto::Heartbeat&)> heartbeat = {};
-    // The coordinator answered the heartbeat sent at `sent` (steady clock, taken after `heartbeat` returned),
-    // so it renewed the lease no earlier than at `sent`. Never invoked by a link without a lease.
+    // The coordinator answered a heartbeat. `sent` is a time on the steady clock, taken after `heartbeat`
+    // returned and before the message was sent, so the coordinator renewed the lease at `sent` or later.
+    // Never invoked for an agent without a lease.
     std::function<void(TimePoint sent)> on_answered = {};
-    // Heartbeat interval until the Welcome sets it; 0: no heartbeats before the Welcome. On a slow
-    // connection, several heartbeats are due before the Welcome arrives.
+    // Interval of the heartbeats that are sent before the Welcome arrives; 0 means none. The Welcome sets the
+    // interval of later heartbeats. On a slow connection, several heartbeats may be due before the Welcome.
+    // The link of the coordinator's own agent ignores both intervals.
     Duration heartbeat_interval{};
   };
 
   virtual ~CoordinatorLink() = default;
-  virtual void Start(Handlers handlers) = 0;  // once
+  virtual void Start(Handlers handlers) = 0;  // called exactly once, before Send
   virtual void Send(const proto::AgentMessage& message) = 0;
-  // Sends queued messages, then disconnects. No handler is invoked afterwards.
+  // Disconnects after the queued messages have been sent. Does not block. No handler is invoked after this
+  // call.
   virtual void Close() = 0;
 };
 

@@ -1,4 +1,4 @@
-// Checks that a coordinator listens at an endpoint before the agent uses it, so that errors name the cause.
+// Checks that a coordinator listens at an endpoint before the agent joins, so that errors name the cause.
 #pragma once
 
 #include <functional>
@@ -12,26 +12,29 @@
 namespace ddprun {
 
 struct FoundCoordinator {
-  std::string address;  // numeric, of the host that answered
+  std::string address;  // numeric address of the host that answered
   int port = 0;
-  std::string local_address;  // numeric, of this host on that connection (before any address translation)
+  std::string local_address;  // numeric address of this host on that connection, before NAT
 };
 
 struct FindLimits {
   Duration total = seconds(60);
-  // Fail on a refused connection: the host is up but its coordinator has exited. Do not wait for a new one.
+  // If true, the search fails when a connection is refused: the host is up, but its coordinator has exited.
+  // If false, the search continues, because the coordinator may start later.
   bool refusal_is_final = false;
-  // Appended to the error when `total` has passed; says how to change the limit.
+  // Describes how to change `total`. Appended to the error message when `total` has passed.
   std::string advice = {};
-  // Called with a line for each step: names and addresses, attempts and results.
+  // Called with one line for each step: a name to resolve, an address to connect to, or a result.
   std::function<void(absl::string_view)> trace = [](absl::string_view) {};
 };
 
-// Resolves `host`, connects and requests GET /healthz. Retries with growing pauses within the limits. A
-// connect attempt times out after 1 s, doubled after each timeout.
-//   tell:   called with a line for people when a wait begins and when its reason changes.
+// Resolves `host`, connects and sends GET /healthz. Retries with growing pauses within the limits. The first
+// connect attempt times out after 1 s; the timeout doubles each time it expires.
+//   tell:   called with a human-readable line after about 0.6 s of waiting, and again when the cause changes.
 //   Errors: kUnavailable: no coordinator answered within the limits, or the name did not resolve;
-//           kFailedPrecondition: another server, or a coordinator of another version, answered; not retried.
+//           kFailedPrecondition: a server that is not a coordinator answered, or a coordinator of another
+//           protocol version. Not retried, except that a server that closes the connection without an answer
+//           is tried up to 3 times.
 //           Each message names the endpoint, the cause and a remedy.
 boost::asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
     std::string host, int port, FindLimits limits, std::function<void(absl::string_view)> tell);

@@ -63,7 +63,7 @@ void OpenGoneLine(boost::asio::io_context& io, const std::string& address, int p
                                   attempt->timer.cancel();
                                   if (failed) return done(absl::UnavailableError(failed.message()));
                                   boost::system::error_code ignored;
-                                  // Middleboxes may drop a connection that is idle for long.
+                                  // Without keepalive, middleboxes may drop an idle connection.
                                   attempt->socket.set_option(boost::asio::socket_base::keep_alive(true),
                                                              ignored);
                                   done(std::move(attempt->socket));

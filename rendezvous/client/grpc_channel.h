@@ -1,4 +1,4 @@
-// Creates gRPC channels to a coordinator; all clients use this function.
+// Creates the gRPC channels for all clients of a coordinator.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -8,8 +8,8 @@
 
 namespace ddprun {
 
-// `address` is numeric. Each channel has its own connection and uses no proxy. Received messages larger than
-// `max_message_bytes` are errors.
+// `address` is numeric. Each channel has its own connection and uses no proxy. A call fails if it receives a
+// message larger than `max_message_bytes`.
 std::shared_ptr<grpc::Channel> MakeCoordinatorChannel(const std::string& address, int port,
                                                       int max_message_bytes = 4 << 20);
 

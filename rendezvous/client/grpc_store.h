@@ -10,14 +10,15 @@
 
 namespace ddprun {
 
-// When a call returns, the store has executed it. Errors of the store keep their code: kInvalidArgument (the
-// value is not a number) or kResourceExhausted (the store is full, or the reply would exceed 64 MiB).
+// When a call returns OK, the store has executed it. Errors of the store keep their codes: kInvalidArgument
+// (the value is not a number) or kResourceExhausted (the store is full, calls in flight use too much memory,
+// or the reply would exceed 64 MiB).
 //   Source: proto/store.proto; docs/protocol.md, "Store over gRPC".
 class GrpcStore final : public StoreClient {
  public:
-  // Connects, retrying for at most `timeout`, and gets the id of the current store. Later calls use that
+  // Connects and gets the id of the current store, with retries for at most `timeout`. Later calls use that
   // store or fail. `address` is numeric.
-  //   Errors: kUnavailable: no server answered, or the server has no store now;
+  //   Errors: kUnavailable: no server answered, or the server currently has no store;
   //           kFailedPrecondition: the gRPC server that answered has no Store service.
   static absl::StatusOr<std::unique_ptr<GrpcStore>> Connect(const std::string& address, int port,
                                                             Duration timeout);
@@ -45,7 +46,7 @@ class GrpcStore final : public StoreClient {
   absl::StatusOr<int64_t> QueueLen(absl::string_view name) override;
   absl::Status Barrier(absl::string_view key, int64_t world_size, Duration timeout) override;
 
-  // Returns the value without waiting; nullopt: the key is absent. c10d TCP has no such operation.
+  // Returns the value without waiting, or nullopt if the key is absent. c10d TCP has no equivalent operation.
   absl::StatusOr<std::optional<std::string>> TryGet(absl::string_view key);
 
  private:

@@ -11,33 +11,39 @@
 
 namespace ddprun {
 
-// Pure: equal calls give equal results. Every `now` is on one clock and never decreases.
-//   Order: Started, Opened, then the others in any order.
+// Pure: the results depend only on the sequence of calls. All times are from one clock, and `now` never
+// decreases.
+//   Order: Started, then Opened, then Received and HeartbeatSent in any order. NextDeadline and Due may be
+//          called at any time after Started.
 class LinkWatch {
  public:
-  // Time limit for the Welcome to an agent that joins for the first time.
+  // Time limit for the Welcome when an agent joins for the first time.
   static constexpr Duration kWelcomeLimit = seconds(20);
-  // Consecutive heartbeats that may stay unanswered. With four heartbeats per lease, a silence shorter
-  // than the lease never ends the connection, and a silence of 5/4 of the lease always does. An agent that
-  // was suspended has sent no heartbeats in that time and keeps the connection.
+  // Maximum number of consecutive unanswered heartbeats. The heartbeat interval is a quarter of the lease.
+  // The connection therefore never counts as lost while the coordinator has been silent for less than the
+  // lease, and always counts as lost after a silence of 5/4 of the lease. A suspended agent sends no
+  // heartbeats, so a suspension alone does not make the connection count as lost.
   static constexpr int kMaxUnanswered = 4;
 
-  struct SendHeartbeat {};  // then call HeartbeatSent
+  struct SendHeartbeat {};  // the caller sends a heartbeat, then calls HeartbeatSent
   struct GiveUp {
-    std::string why;  // for people
+    std::string why;  // human-readable
   };
   using Action = std::variant<std::monostate, SendHeartbeat, GiveUp>;
 
   // The connection is being established. The Welcome must arrive within `welcome_limit`.
   void Started(TimePoint now, Duration welcome_limit);
-  // The connection is established. Heartbeats are due every `interval` until the Welcome changes it; 0: none.
+  // The connection is established. Heartbeats are due every `interval` until the Welcome sets another
+  // interval. 0 means no heartbeats.
   void Opened(TimePoint now, Duration interval);
-  // A message arrived. Returns when the heartbeat that it answers was sent; nullopt: it answers no heartbeat.
+  // A message arrived. If it answers a heartbeat, returns the time at which that heartbeat was sent;
+  // otherwise returns nullopt.
   std::optional<TimePoint> Received(const proto::CoordinatorMessage& message, TimePoint now);
   void HeartbeatSent(TimePoint now);
 
-  // Call Due(now) no later than this; nullopt: nothing is pending.
+  // Returns the latest time for the next call of Due, or nullopt if nothing is pending.
   std::optional<TimePoint> NextDeadline() const;
+  // Returns what the caller must do at `now`, or std::monostate if no action is due.
   Action Due(TimePoint now);
 
   // Number of heartbeats sent since the last message arrived.
@@ -51,7 +57,7 @@ class LinkWatch {
   Duration interval_{};
   std::optional<TimePoint> next_beat_;
   int unanswered_ = 0;
-  std::deque<TimePoint> sent_;  // times of heartbeats without a Heard so far; oldest first
+  std::deque<TimePoint> sent_;  // send times of the heartbeats that no Heard has answered; oldest first
 };
 
 }  // namespace ddprun

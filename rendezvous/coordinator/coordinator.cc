@@ -41,7 +41,8 @@ void Coordinator::Receive(PeerId id, const proto::AgentMessage& message) {
     recorder_->event().mutable_received()->set_peer(id);
     *recorder_->event().mutable_received()->mutable_message() = message;
   }
-  // Decoding uses the time of the step, because a recording contains no other time.
+  // Decoding must use the time of the step: a recording contains no other time, and a replay must decode the
+  // same event.
   const TimePoint now = timer_->Now();
   Step(DecodeAgentMessage(id, message, now), now);
 }
@@ -156,7 +157,7 @@ void Coordinator::Do(const Heard& e) {
 void Coordinator::Do(const Order& e) {
   const auto* tell = std::get_if<TellReport>(&e.order);
   if (tell == nullptr) return Send(e.peer, Shared(EncodeOrder(e.order, now_)));
-  // All nodes get the same report: encode it once.
+  // All nodes receive the same report, so the report is encoded only once.
   if (tell->report != report_) {
     report_ = tell->report;
     report_message_ = Shared(EncodeOrder(e.order, now_));
@@ -192,7 +193,7 @@ void Coordinator::Do(const Answer& e) {
 
 void Coordinator::Send(PeerId peer, SharedMessage message) {
   if (recorder_ && message == report_message_) {
-    // All nodes get the same large report: digest it once.
+    // All nodes receive the same report, which may be large, so its digest is computed only once.
     if (report_digest_.empty()) report_digest_ = DigestOf(message->SerializeAsString());
     recorder_->Outcome("send", peer, report_digest_);
   } else if (recorder_) {

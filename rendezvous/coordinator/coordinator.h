@@ -1,5 +1,5 @@
-// The shell around CoordinatorMachine: decodes messages of agents, encodes messages to them, and owns the
-// timer. Shared by production and simulation, which use different timers and peers.
+// The shell around CoordinatorMachine. The shell decodes messages from agents, encodes messages to agents,
+// and owns the timer. Production and the simulation use Coordinator with different timers and peers.
 #pragma once
 
 #include <functional>
@@ -22,26 +22,29 @@
 
 namespace ddprun {
 
-// Shared, since the same message may be sent to all nodes, and slow nodes receive it later.
+// The pointer is shared because the same message may be queued for many nodes.
 using SharedMessage = std::shared_ptr<const proto::CoordinatorMessage>;
 
-// An agent's connection, as the coordinator sees it. Called on the coordinator's thread.
+// The coordinator's end of a connection to an agent. The coordinator calls all methods on its own thread.
 class AgentPeer {
  public:
   virtual ~AgentPeer() = default;
   virtual void Send(SharedMessage message) = 0;
-  // Ends the connection; no message follows.
+  // Ends the connection after all queued messages have been sent. The coordinator does not call Send after
+  // End.
   virtual void End() = 0;
-  // The address of the agent, as seen from here.
+  // Returns the agent's address as seen by the coordinator.
   virtual std::string address() const = 0;
-  // True for the agent in the coordinator's own process, which has no lease.
+  // Returns true for the agent in the coordinator's process. That agent has no lease.
   virtual bool in_process() const = 0;
 };
 
-//   Threads: all calls on the thread of the timer, except weak().
+// Passes messages, operator requests and timer events to a CoordinatorMachine, and applies the effects that
+// the machine returns.
+//   Threads: all methods except weak() must be called on the thread that runs the timer.
 class Coordinator {
  public:
-  // Called for every transition: "round_sealed", run id, reason.
+  // Called for every JobEvent and LogLine from CoordinatorMachine. `event` is a name such as "round_sealed".
   using Log =
       std::function<void(absl::string_view event, absl::string_view run_id, absl::string_view reason)>;
 
@@ -49,47 +52,52 @@ class Coordinator {
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  // Returns a pointer for handlers that may outlive the coordinator. weak() may be called, and the pointer
-  // copied, on any thread; lock the pointer on the coordinator's thread only.
+  // Returns a pointer for handlers that may outlive the coordinator. Any thread may call weak() and copy the
+  // pointer. Only the coordinator's thread may lock the pointer.
   std::weak_ptr<Coordinator> weak() { return self_; }
 
-  // Adds a connection, whose first message must be a join. `peer` is borrowed until Detach.
+  // Adds a connection and returns its id. The agent's first message must be a join. `peer` must stay valid
+  // until Detach is called.
   PeerId Attach(AgentPeer* peer);
   void Receive(PeerId peer, const proto::AgentMessage& message);
-  // The connection was closed by either side. The peer's node is lost unless it was dismissed before.
+  // Removes a connection that either side has closed. The peer's node is then lost, unless the node has left
+  // or was dismissed before.
   void Detach(PeerId peer, absl::string_view reason);
 
-  // Ends all jobs because this process is about to exit: at once, or as soon as their workers have stopped.
-  // Dismisses agents that have not joined a job and agents that join later.
+  // Ends all jobs, because this process is about to exit. If `at_once` is set, all jobs end immediately.
+  // Otherwise, each job ends as soon as its workers have stopped. Dismisses agents that have not joined a job
+  // and agents that join later.
   void CloseAll(const std::string& reason, bool at_once = false);
-  // Jobs that are not closed.
+  // Returns the number of jobs that are not closed.
   int num_open_jobs() const;
-  // The addresses of agents in other processes, as seen from here.
+  // Returns the addresses of the connected agents in other processes, as seen by the coordinator.
   std::vector<std::string> AgentAddresses() const;
   int num_peers() const { return machine_.num_peers(); }
-  // `f` is invoked after every step.
+  // Sets a function that is called after every step.
   void set_on_step(std::function<void()> f) { on_step_ = std::move(f); }
-  // The status page. Source: docs/protocol.md, "HTTP".
+  // Returns the status page as a JSON object.
+  //   Source: docs/protocol.md, section "HTTP".
   boost::json::object Status() const;
-  // The events after number `after`, one per line.
-  //   Errors: those of CoordinatorMachine::FindJob, which Drain and Stop may return as well.
+  // Returns the stored events of the job with sequence numbers greater than `after`, one per line.
+  //   Errors: those of CoordinatorMachine::FindJob. Drain and Stop may return the same errors.
   absl::StatusOr<std::string> Events(const std::string& run_id, uint64_t after) const;
 
-  // Reports that the agent of `node` and all its workers have exited. `token` is the secret held by
-  // the node's warden.
+  // Reports that the agent and all workers of `node` have exited. `token` is the secret that the node's
+  // warden holds.
   //   Errors: kNotFound: no such node; kPermissionDenied: wrong token.
   absl::Status ReportGone(const std::string& run_id, const NodeId& node, const std::string& token);
-  // Takes a node, given by its id or host, out of its job. Returns a text for people that says what happens
-  // next.
-  //   Errors: kNotFound: no such node; kInvalidArgument: the host has several nodes;
+  // Takes a node out of its job. `node` is the node's id or host. Returns human-readable text that describes
+  // the effect of the request.
+  //   Errors: kNotFound: no such node; kInvalidArgument: `node` is a host with several nodes;
   //           kFailedPrecondition: the job is closed, or the node hosts the coordinator.
   absl::StatusOr<std::string> Drain(const std::string& run_id, const std::string& node,
                                     const std::string& reason);
-  // Ends a job.
+  // Stops the workers of a job and ends the job. Returns human-readable text that describes the effect of the
+  // request.
   //   Errors: kFailedPrecondition: the job is closed.
   absl::StatusOr<std::string> Stop(const std::string& run_id, const std::string& reason);
 
-  // Records every step to `sink`. REQUIRES: no step has been taken.
+  // Passes a record of every step to `sink`. REQUIRES: called before the first step.
   void RecordTo(StepSink sink) { recorder_.emplace(std::move(sink)); }
 
   CoordinatorMachine& machine_for_test() { return machine_; }
@@ -110,25 +118,26 @@ class Coordinator {
   void Send(PeerId peer, SharedMessage message);
   void SetTimer();
 
-  // Non-owning.
+  // This pointer does not own the coordinator. The pointers returned by weak() expire when this member is
+  // destroyed.
   const std::shared_ptr<Coordinator> self_{this, [](Coordinator*) {}};
   const std::unique_ptr<WakeTimer> timer_;
   const Log log_;
   const CoordinatorLimits limits_;
   CoordinatorMachine machine_;
   std::map<PeerId, AgentPeer*> peers_;
-  std::map<std::string, EventRing> events_;  // by run id
+  std::map<std::string, EventRing> events_;  // keyed by run id
   PeerId next_peer_ = 1;
   std::optional<TimePoint> timer_at_;
   std::function<void()> on_step_;
-  std::optional<StepRecorder> recorder_;  // nullopt: nothing is recorded
+  std::optional<StepRecorder> recorder_;  // nullopt if steps are not recorded
 
   // State of the current Step.
   TimePoint now_;
-  absl::StatusOr<std::string> answer_;
+  absl::StatusOr<std::string> answer_;       // from the most recent Answer effect
   std::shared_ptr<const JobReport> report_;  // the report encoded in report_message_
   SharedMessage report_message_;
-  std::string report_digest_;  // of report_message_, for the recorder; empty: not computed
+  std::string report_digest_;  // digest of report_message_; empty if not yet computed
 };
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// The last events of a job, in order, with their reasons.
+// The most recent events of a job, oldest first, with the reason for each event.
 #pragma once
 
 #include <chrono>
@@ -14,27 +14,29 @@ namespace ddprun {
 class EventRing {
  public:
   struct Event {
-    uint64_t seq = 0;  // 1, 2, 3, ...
-    TimePoint at;
-    std::chrono::system_clock::time_point wall;  // for people; jumps when the clock is set
+    uint64_t seq = 0;  // sequence number within the job; the first event has number 1
+    TimePoint at;      // on the monotonic clock
+    std::chrono::system_clock::time_point wall;  // for display; jumps when the system clock is set
     std::string event;
     std::string reason;
   };
 
   void Add(absl::string_view event, absl::string_view reason, TimePoint now,
            std::chrono::system_clock::time_point wall);
-  // Drops all but the last `count` events.
+  // Drops all but the most recent `count` events.
   void Keep(size_t count);
-  // Returns the events after number `seq`, one JSON object per line: docs/protocol.md, "HTTP".
+  // Returns the stored events with sequence numbers greater than `seq`, oldest first, as one JSON object
+  // per line.
+  //   Source: docs/protocol.md, section "HTTP".
   std::string After(uint64_t seq) const;
-  // Null if there are no events.
+  // Returns the most recent event, or null if no event is stored.
   const Event* last() const { return events_.empty() ? nullptr : &events_.back(); }
 
  private:
   static constexpr size_t kMaxEvents = 1000;
 
   std::deque<Event> events_;
-  TimePoint first_;  // time of the first event ever added
+  TimePoint first_;  // time of the first event that was added, which may no longer be stored
   uint64_t next_seq_ = 1;
 };
 

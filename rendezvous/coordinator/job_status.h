@@ -1,4 +1,4 @@
-// The status page of a job.
+// Formats the status of one job for the status page.
 #pragma once
 
 #include "absl/strings/string_view.h"
@@ -9,8 +9,8 @@
 
 namespace ddprun {
 
-// Takes O(nodes).
-//   Source: docs/protocol.md, "HTTP", lists the members.
+// Returns the status of the job as a JSON object. Takes O(nodes) time.
+//   Source: docs/protocol.md, section "HTTP", lists the members of the object.
 boost::json::object JobStatus(absl::string_view run_id, const RoundMachine& machine, const EventRing& events,
                               TimePoint now);
 

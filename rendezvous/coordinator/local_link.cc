@@ -10,10 +10,12 @@
 namespace ddprun {
 namespace {
 
-// Interval of heartbeats, which only report progress: this agent has no lease.
+// The interval between heartbeats. The heartbeats of this agent only report progress, because the agent has
+// no lease.
 constexpr Duration kBeat = seconds(1);
 
-// Shared with the handlers it has posted, so that it outlives them.
+// Owned jointly by the link and by each pending handler, so that handlers may run after the link is
+// destroyed.
 class LocalPeer : public AgentPeer, public std::enable_shared_from_this<LocalPeer> {
  public:
   LocalPeer(boost::asio::io_context& io, Coordinator* coordinator, std::string address)

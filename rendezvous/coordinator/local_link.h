@@ -1,4 +1,5 @@
-// The link between the coordinator and the agent in its own process: the same messages without a network.
+// The link between the coordinator and the agent in the same process. The link passes the same messages as
+// a gRPC link, but does not use the network.
 #pragma once
 
 #include <memory>
@@ -9,8 +10,10 @@
 
 namespace ddprun {
 
-// `address` is the address of this host for workers of other nodes. The coordinator may be destroyed first:
-// messages are then dropped. Sends a heartbeat every second if Handlers::heartbeat is set.
+// `address` is the address at which workers of other nodes reach this host. The coordinator may be destroyed
+// before the link. After the coordinator is destroyed, the link drops all messages to the coordinator. If
+// Handlers::heartbeat is set, the link sends a heartbeat every second.
+//   REQUIRES: `io` runs on the coordinator's thread.
 std::unique_ptr<CoordinatorLink> MakeLocalLink(boost::asio::io_context& io, Coordinator* coordinator,
                                                std::string address);
 

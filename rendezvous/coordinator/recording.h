@@ -1,4 +1,4 @@
-// Records the inputs of a coordinator with their times for replay.
+// Records a coordinator's inputs, with their times, for replay.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,15 @@
 
 namespace ddprun {
 
-// A digest of `bytes`, for Outcome.
+// Returns a digest of `bytes`. The caller may pass the digest to StepRecorder::Outcome in place of large
+// content.
 std::string DigestOf(absl::string_view bytes);
 
 using StepSink = std::function<void(const proto::RecordedStep&)>;
 
 // Records the steps of a coordinator.
-//   Order: for each step, fill in event(), call Outcome for each effect, then End, which emits the step.
+//   Order: for each step, the caller fills in event(), calls Outcome for each effect, and calls End. End
+//          passes the step to the sink and begins the next step.
 class StepRecorder {
  public:
   explicit StepRecorder(StepSink sink) : sink_(std::move(sink)) {}
@@ -35,11 +37,13 @@ class StepRecorder {
   std::optional<TimePoint> first_;
 };
 
-// Recordings are truncated at this size; a replay needs their beginning.
+// The maximum size of a recording. When a recording is full, later steps are dropped rather than earlier
+// ones, because a replay must start at the first step.
 inline constexpr int64_t kMaxRecordingBytes = int64_t{256} << 20;
 
-// A sink that encodes steps in the file format, header first. `write` receives all bytes in order. `full` is
-// called once, when a step would exceed max_bytes; nothing is written afterwards.
+// Writes the header of a recording, and returns a sink that writes steps in the file format. All bytes are
+// passed to `write` in order. `full` is called once, for the first step that would make the recording larger
+// than `max_bytes`. That step and all later steps are dropped.
 StepSink EncodeRecording(std::function<void(std::string bytes)> write, std::function<void()> full,
                          int64_t max_bytes = kMaxRecordingBytes);
 

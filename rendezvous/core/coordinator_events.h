@@ -1,4 +1,4 @@
-// Inputs of a coordinator (events: facts) and its outputs (effects: orders), as plain values.
+// The inputs (events) and outputs (effects) of CoordinatorMachine, as plain values.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ using PeerId = uint64_t;
 
 struct PeerConnected {
   PeerId peer = 0;
-  std::string address = {};  // as seen from the coordinator
-  bool in_process = false;   // the agent in the coordinator's own process; has no lease
+  std::string address = {};  // the peer's address, as seen by the coordinator
+  bool in_process = false;   // true for the agent in the coordinator's own process, which has no lease
 };
 // The first message of an agent.
 struct PeerJoined {
@@ -34,11 +34,12 @@ struct PeerJoined {
   JobRules rules = {};
   NodeInfo info = {};
   std::vector<std::string> expected_hosts = {};
-  // The previous node of this agent, whose workers have exited. Empty: none.
+  // The id and the gone_token of the agent's previous incarnation, whose workers have all exited. Both are
+  // empty if there was none.
   NodeId previous_node = {};
   std::string previous_token = {};
 };
-// Messages of an agent that has joined. The machine fills in `node`.
+// Messages from an agent that has joined. The machine fills in `node`.
 using NodeMessage =
     std::variant<NodeHeard, WorkersFailed, WorkersSucceeded, NodeReady, SnapshotTaken, NodeLeaving, NodeLeft>;
 struct PeerSaid {
@@ -50,29 +51,30 @@ struct PeerMisspoke {
   PeerId peer = 0;
   absl::Status why = {};
 };
-// The connection was closed by either side.
+// Either side closed the connection.
 struct PeerDisconnected {
   PeerId peer = 0;
   std::string reason = {};
 };
-// Reports that the agent of a node and all its workers have exited. The reply is one Answer.
+// A warden reports that the agent and all workers of its node have exited. The effects contain one Answer.
 struct GoneReported {
   std::string run_id = {};
   NodeId node = {};
   std::string token = {};
 };
-// A request from an operator. The reply is one Answer. An empty run_id means the only job.
+// DrainNode and StopJob are requests from an operator. The effects of each contain one Answer. For an empty
+// run_id, CoordinatorMachine::FindJob describes which job is meant.
 struct DrainNode {
   std::string run_id = {};
-  std::string node = {};  // its id or its host
+  std::string node = {};  // the id or the host of the node
   std::string reason = {};
 };
 struct StopJob {
   std::string run_id = {};
   std::string reason = {};
 };
-// The coordinator's process is about to exit. All jobs end, at once or as soon as their workers have stopped.
-// Agents that join later are dismissed with `reason`.
+// The coordinator's process is about to exit. If `at_once` is set, all jobs end immediately. Otherwise each
+// job ends as soon as its workers have stopped. Agents that join later are dismissed with `reason`.
 struct CoordinatorEnding {
   CloseReason reason = {};
   bool at_once = false;
@@ -87,42 +89,43 @@ using CoordinatorEvent = std::variant<PeerConnected, PeerJoined, PeerSaid, PeerM
 // The first reply to a join.
 struct Welcome {
   PeerId peer = 0;
-  Duration heartbeat = {};  // interval; 0: no heartbeats are needed
-  std::string seen_addr = {};
+  Duration heartbeat = {};     // interval; 0 if no heartbeats are needed
+  std::string seen_addr = {};  // PeerConnected::address
 };
 // The reply to a heartbeat.
 struct Heard {
   PeerId peer = 0;
 };
-// An effect of the job's RoundMachine; never a Note.
+// An effect of the job's RoundMachine. `order` is never a Note.
 struct Order {
   PeerId peer = 0;
   RoundEffect order = {};
 };
-// Closes the connection once all earlier messages have been sent. No order follows.
+// Closes the connection when all earlier messages have been sent. No further order to the peer follows.
 struct HangUp {
   PeerId peer = 0;
 };
-// A transition of a job: logged and kept among its events.
+// A transition of a job. It is logged and added to the events of the job.
 struct JobEvent {
   std::string run_id = {};
   Note note = {};
 };
-// A line that is only logged.
+// A line for the log. It is not added to the events of a job.
 struct LogLine {
-  std::string run_id = {};  // empty: belongs to no job
+  std::string run_id = {};  // empty if the line belongs to no job
   Note note = {};
 };
 // The job has ended. It is kept only to report its outcome to late agents and operators.
 struct JobRetired {
   std::string run_id = {};
 };
+// The machine has removed the job.
 struct JobForgotten {
   std::string run_id = {};
 };
-// The reply to the request being handled.
+// The reply to the request that this step handles.
 struct Answer {
-  absl::StatusOr<std::string> text;  // for people: says what happens next
+  absl::StatusOr<std::string> text;  // human-readable; describes what happens next
 };
 
 using CoordinatorEffect =

@@ -128,8 +128,9 @@ absl::Status CoordinatorMachine::Join(Peer& peer, const PeerJoined& e) {
   const Duration heartbeat = info.leased ? job.machine.policy().lease / 4 : Duration::zero();
   effects_.push_back(Welcome{e.peer, heartbeat, peer.address});
   StepJob(e.run_id, NodeJoined{std::move(info), e.expected_hosts});
-  // Reported after the join: if a round waits for the previous node, it is then sealed with this node in it.
-  // The error is ignored: it means that the previous node was already removed when its lease expired.
+  // The previous node is reported as gone after the join. If the job waits only for the previous node, the
+  // report seals the next round, which then includes the new node. The error is ignored, because it normally
+  // means that the previous node was removed when its lease expired.
   if (!e.previous_node.empty()) (void)ReportGone(e.run_id, e.previous_node, e.previous_token);
   return absl::OkStatus();
 }
@@ -142,9 +143,9 @@ void CoordinatorMachine::On(const PeerSaid& e) {
     return On(
         PeerMisspoke{e.peer, absl::InvalidArgumentError("the first message of an agent must be a join")});
   }
-  if (peer.node.empty()) return;  // Dismissed: later messages are ignored.
+  if (peer.node.empty()) return;  // The peer has left or was dismissed: its messages are ignored.
   const std::string run_id = peer.run_id;
-  // Handled first, so that this coordinator starts no round that it cannot finish.
+  // Handled before StepJob, so that the coordinator starts no round that it cannot finish.
   if (peer.in_process) HeedHost(e.message);
   if (peer.node.empty()) return MaybeForget(run_id);
   const RoundEvent event = std::visit(
@@ -155,7 +156,7 @@ void CoordinatorMachine::On(const PeerSaid& e) {
       e.message);
   StepJob(run_id, event);
   if (std::holds_alternative<NodeLeft>(event)) {
-    // The peer leaves the job now, since the job may be forgotten before the connection closes.
+    // The peer leaves the job now, because the job may be forgotten before the connection closes.
     jobs_.at(run_id).nodes.erase(peer.node);
     peer.node = {};
   }
@@ -209,7 +210,7 @@ absl::Status CoordinatorMachine::ReportGone(const std::string& run_id, const Nod
     return absl::PermissionDeniedError(absl::StrCat("wrong token for node ", node.value()));
   }
   StepJob(run_id, NodeGone{node});
-  // The node's connection may still be open, and the job may be forgotten before it closes.
+  // The connection of the node may still be open, and the job may be forgotten before the connection closes.
   if (const auto it = job->second.nodes.find(node); it != job->second.nodes.end()) {
     peers_.at(it->second).node = {};
     effects_.push_back(HangUp{it->second});
@@ -263,7 +264,7 @@ void CoordinatorMachine::StepJob(const std::string& run_id, const RoundEvent& ev
 
 void CoordinatorMachine::Send(Job& job, const NodeId& node, RoundEffect order, bool last) {
   const auto it = job.nodes.find(node);
-  if (it == job.nodes.end()) return;  // already disconnected
+  if (it == job.nodes.end()) return;  // the node is already disconnected
   const PeerId peer = it->second;
   effects_.push_back(Order{peer, std::move(order)});
   if (!last) return;

@@ -1,4 +1,4 @@
-// All rules of a coordinator: which connection belongs to which node and job, which agents are welcomed, when
+// All rules of a coordinator: which connection belongs to which node and job, which agents are admitted, when
 // a job is forgotten, and how the coordinator shuts down. RoundMachine runs the rounds of each job.
 #pragma once
 
@@ -20,30 +20,30 @@
 namespace ddprun {
 
 struct CoordinatorLimits {
-  // Time within which a connection must send its join.
+  // Time limit for the join on a new connection.
   Duration join = seconds(10);
   // Number of closed jobs to remember, so that a late agent is dismissed and does not start the job again.
   size_t closed_jobs = 100;
-  // Number of recent events that the shell keeps for each closed job.
+  // Number of recent events that Coordinator keeps for each closed job.
   size_t events_of_closed = 100;
 };
 
-// Pure: equal (state, event, now) give equal effects. The only input is the sequence of events with their
+// Pure: equal state, event and now give equal effects. The only input is the sequence of events with their
 // times.
 //
-// A job is kept as long as it has nodes. When the last node leaves, the job is forgotten with its restart
-// budget and its rules, so that it can be started again. If instead the last nodes were lost (a switch
-// failed, for example), the job is kept for its join timeout, and nodes that return in that time join the
-// next round with the rest of the budget. The last `CoordinatorLimits::closed_jobs` closed jobs are
-// remembered.
+// A job is kept as long as it has nodes. When the last node leaves, the job is forgotten together with its
+// count of restarts and its rules, so that it can be started again. If the last nodes were lost instead, for
+// example because a switch failed, the job is kept for its join timeout. Nodes that return within that time
+// join the next round, and the restarts already charged still count. The last
+// `CoordinatorLimits::closed_jobs` closed jobs are remembered.
 class CoordinatorMachine {
  public:
   struct Job {
     explicit Job(const JobRules& policy) : machine(policy) {}
     RoundMachine machine;
-    std::map<NodeId, PeerId> nodes;           // nodes that can be sent orders
-    bool retired = false;                     // in closed_jobs_
-    std::optional<TimePoint> forget_at = {};  // set while deserted: when to forget the job
+    std::map<NodeId, PeerId> nodes;           // nodes that can receive orders, with their connections
+    bool retired = false;                     // true if the job is in closed_jobs_
+    std::optional<TimePoint> forget_at = {};  // when to forget the job; set while it is deserted
   };
   // Called after each step of a job's machine.
   using StepObserver = std::function<void(const RoundEvent&, const RoundEffects&, const RoundMachine&)>;
@@ -52,11 +52,12 @@ class CoordinatorMachine {
 
   [[nodiscard]] CoordinatorEffects Step(const CoordinatorEvent& event,
                                         TimePoint now);  // REQUIRES: now never decreases
-  // Call Step(CoordinatorTick{}) no later than this; nullopt: nothing is pending.
+  // Returns the latest time for the next Step(CoordinatorTick{}), or nullopt if nothing is pending.
   std::optional<TimePoint> NextDeadline() const;
 
   const std::map<std::string, Job>& jobs() const { return jobs_; }
-  // Resolves `run_id`. If it is empty, returns the only open job, or the only job if no job is open.
+  // Returns the id of the job. If `run_id` is empty, the job is the only open job, or the only job if none is
+  // open.
   //   Errors: kNotFound: no such job; kInvalidArgument: `run_id` is empty and ambiguous.
   //           Each error lists the known jobs.
   absl::StatusOr<std::string> FindJob(const std::string& run_id) const;
@@ -69,7 +70,7 @@ class CoordinatorMachine {
     std::string address;
     bool in_process = false;
     std::string run_id = {};  // empty before the join
-    NodeId node = {};         // empty: not in a job (not joined, left or dismissed)
+    NodeId node = {};         // empty before the join, and after the node left or was dismissed
   };
 
   void On(const PeerConnected& e);
@@ -89,23 +90,23 @@ class CoordinatorMachine {
   absl::StatusOr<std::string> Stop(const StopJob& e);
   absl::StatusOr<std::string> FindOpenJob(const std::string& run_id) const;
 
-  // `message` is from the agent in the coordinator's own process. If that agent leaves, the coordinator ends.
+  // Handles a message from the agent in the coordinator's own process. If that agent leaves, ends all jobs.
   void HeedHost(const NodeMessage& message);
   void StepJob(const std::string& run_id, const RoundEvent& event);
-  // `last`: the peer leaves its job with this order.
+  // If `last`, this is the last order to the node: its connection is closed afterwards.
   void Send(Job& job, const NodeId& node, RoundEffect order, bool last);
   void DismissPeer(PeerId id, Dismissal reason, DismissReason why);
   void ExpireUnjoined();
-  // Forgets or retires the job if its state requires it. The job need not exist.
+  // Forgets or retires the job if its state requires that. Does nothing if there is no such job.
   void MaybeForget(const std::string& run_id);
   void Forget(std::map<std::string, Job>::iterator job, note::JobForgotten::Why why);
 
   const CoordinatorLimits limits_;
   std::map<PeerId, Peer> peers_;
-  std::map<PeerId, TimePoint> unjoined_;  // join deadlines, which are in PeerId order
+  std::map<PeerId, TimePoint> unjoined_;  // join deadlines; they increase with the PeerId
   std::map<std::string, Job> jobs_;
   std::deque<std::string> closed_jobs_;  // oldest first
-  std::optional<CloseReason> ending_;    // nullopt: the coordinator is not ending
+  std::optional<CloseReason> ending_;    // set when the coordinator begins to shut down
   StepObserver observer_;
 
   // State of the current Step.

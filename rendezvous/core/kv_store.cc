@@ -19,14 +19,15 @@ uint64_t Cost(absl::string_view key, absl::string_view value) {
   return key.size() + value.size() + kEntryBytes;
 }
 
-// Parses like strtoll with base 10: blanks, a sign and digits; the rest is ignored. nullopt: no digits.
+// Parses text like strtoll in base 10: whitespace, an optional sign, digits. Ignores the rest of the text.
+// Returns nullopt if there are no digits.
 std::optional<int64_t> ParsePrefix(absl::string_view text) {
   size_t i = 0;
   while (i < text.size() && absl::ascii_isspace(static_cast<unsigned char>(text[i]))) ++i;
   const bool negative = i < text.size() && text[i] == '-';
   if (i < text.size() && (text[i] == '-' || text[i] == '+')) ++i;
   const size_t first = i;
-  // Accumulates a negative number, since the negative range is larger by one. Clamps numbers out of range.
+  // Accumulates a negative number, because the negative range is larger by one. Clamps out-of-range numbers.
   int64_t n = 0;
   for (; i < text.size() && absl::ascii_isdigit(static_cast<unsigned char>(text[i])); ++i) {
     if (__builtin_mul_overflow(n, 10, &n) || __builtin_sub_overflow(n, text[i] - '0', &n)) {
@@ -69,7 +70,7 @@ absl::Status KvStore::Put(absl::string_view key, absl::string_view value) {
 absl::Status KvStore::Replace(std::string& old, absl::string_view value, absl::string_view what) {
   if (value.size() > old.size()) RETURN_IF_ERROR(Reserve(value.size() - old.size(), what));
   bytes_ = bytes_ - old.size() + value.size();
-  // Frees the excess capacity when a value shrinks: the limit counts sizes, not capacities.
+  // Frees the excess capacity when a value shrinks, because the limit counts sizes, not capacities.
   if (old.capacity() > 2 * value.size() + kEntryBytes) std::string().swap(old);
   old.assign(value.data(), value.size());
   return absl::OkStatus();
@@ -204,8 +205,8 @@ absl::StatusOr<bool> KvStore::Wait(ConnId conn, absl::Span<const absl::string_vi
 }
 
 absl::StatusOr<bool> KvStore::Barrier(ConnId conn, absl::string_view key, int64_t world_size, Woken* woken) {
-  // Reserves room for the count and the wait first: a caller that is counted but cannot wait would open the
-  // barrier too early.
+  // First checks that the store has room for the count and the wait. If a caller were counted but could not
+  // wait, the barrier would open too early.
   RETURN_IF_ERROR(Reserve(2 * Cost(key, "") + 20, "BARRIER"));
   const auto it = values_.find(key);
   const bool created = it == values_.end();
@@ -220,7 +221,7 @@ absl::StatusOr<bool> KvStore::Barrier(ConnId conn, absl::string_view key, int64_
   }
   RETURN_IF_ERROR(Put(key, absl::AlphaNum(count).Piece()));
   Forget(conn);
-  // Connections that began to wait before the key existed wait for the key, not for the count.
+  // A connection that began to wait before the key existed waits for the key to exist, not for the count.
   if (created || count >= world_size) WakeAll(key, woken);
   if (count >= world_size) return true;
   Join(conn, key);
@@ -243,7 +244,8 @@ void KvStore::WakeAll(absl::string_view key, Woken* woken) {
   for (size_t left = it->second.size(); left > 0; --left) Arrived(*it, woken);
 }
 
-// Removes the first place in `line`, whose key has become ready.
+// The key of `line` has become ready. Removes the first Place from `line`. Ends the wait of the Place's
+// connection if no other key is missing.
 void KvStore::Arrived(Lines::value_type& line, Woken* woken) {
   const Place place = line.second.front();
   const auto it = waits_.find(place.conn);

@@ -1,4 +1,4 @@
-// The key-value store of a rendezvous: the semantics of PyTorch's TCPStore without the wire protocol. Pure.
+// A key-value store with the semantics of PyTorch's TCPStore, without the wire protocol. Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace ddprun {
 
-// Identifies a client that may wait, usually one connection. Never reused within a store.
+// Identifies a client that may wait: a connection or a call. Never reused within a store.
 using ConnId = StrongInt<struct ConnTag>;
 
 struct KvLimits {
@@ -26,16 +26,16 @@ struct KvLimits {
   uint64_t max_bytes = uint64_t{1} << 30;
 };
 
-// Maximum size of the reply to one request: a MULTI_GET of a few bytes can request gigabytes.
+// Maximum size of the reply to one request. Without it, a MULTI_GET of a few bytes could request gigabytes.
 inline constexpr uint64_t kDefaultMaxReplyBytes = 64 << 20;
 
 // A map of keys to values, a map of names to queues, and the pending waits. Values and queues have separate
 // namespaces: a key may name both a value and a queue.
 //
 // Every operation is atomic. Operations that can end waits append the connections whose waits ended to
-// `woken`, in the order in which to notify them. The caller sends its own reply before it notifies them. Each
-// wait ends once: either its connection is appended to `woken`, or Forget or a newer Wait or Barrier of the
-// same connection drops the wait silently.
+// `woken`. The caller first sends its own reply and then notifies these connections in the given order. Each
+// wait ends exactly once: either its connection is appended to `woken`, or Forget or a newer Wait or Barrier
+// of the same connection drops the wait silently.
 //   Errors:  kResourceExhausted: the store would exceed its limit;
 //            kInvalidArgument: the value is not a number (Add, Barrier).
 //            The contents are unchanged after an error.
@@ -54,43 +54,45 @@ class KvStore {
   absl::Status Set(absl::string_view key, absl::string_view value, Woken* woken);
   // Stores all pairs or none.
   absl::Status MultiSet(absl::Span<const Pair> pairs, Woken* woken);
-  // Appends to the value, or creates it.
+  // Appends `value` to the value at `key`. An absent key counts as an empty value.
   absl::Status Append(absl::string_view key, absl::string_view value, Woken* woken);
   // Stores `desired` if the value equals `expected`, or if the key is absent and `expected` is empty. Returns
   // the resulting value, or `expected` if the key is still absent.
   absl::StatusOr<absl::string_view> CompareSet(absl::string_view key, absl::string_view expected,
                                                absl::string_view desired, Woken* woken);
-  // Adds `delta` to a decimal value, which is parsed like strtoll; an absent value counts as 0. Returns the
-  // sum, which wraps around on overflow.
+  // Adds `delta` to the decimal number at `key` and returns the sum. The number is parsed as by strtoll; an
+  // absent key counts as 0. The sum wraps around on overflow.
   absl::StatusOr<int64_t> Add(absl::string_view key, int64_t delta, Woken* woken);
-  // Returns an empty view if the key is absent or its value is empty; Contains tells the two apart.
+  // Returns an empty view if the key is absent or its value is empty. Contains distinguishes the two cases.
   absl::string_view Get(absl::string_view key) const;
   bool Contains(absl::string_view key) const { return values_.contains(key); }
   int64_t NumKeys() const { return static_cast<int64_t>(values_.size()); }
   void ForEachKey(absl::FunctionRef<void(absl::string_view key)> visit) const;  // in ascending order
-  // Returns whether the key existed. Affects neither queues nor waits that have already seen the key.
+  // Deletes the key and returns whether it existed. Affects neither queues nor waits that have already seen
+  // the key.
   bool DeleteKey(absl::string_view key);
 
-  // Appends to the queue. Only the oldest wait for the queue sees the queue become ready.
+  // Appends to the queue. Only the oldest wait for `name` sees the queue become ready.
   absl::Status QueuePush(absl::string_view name, absl::string_view item, Woken* woken);
-  // Removes the oldest item. False if the queue is empty.
+  // Moves the oldest item to `*item`. Returns false if the queue is empty.
   bool QueuePop(absl::string_view name, std::string* item);
   int64_t QueueLen(absl::string_view name) const;
 
-  // A key is ready if it has a value or names a nonempty queue. True for an empty list.
+  // Returns whether all keys are ready. A key is ready if it has a value or names a nonempty queue.
   bool Ready(absl::Span<const absl::string_view> keys) const;
-  // True: all keys are ready and `conn` does not wait. False: `conn` waits until each key that is missing now
-  // has become ready once, even if the key is deleted again before the wait ends.
+  // Returns true if all keys are ready; `conn` then does not wait. Otherwise returns false, and `conn` waits
+  // until each missing key has become ready. A key still counts if it is deleted before the wait ends.
   absl::StatusOr<bool> Wait(ConnId conn, absl::Span<const absl::string_view> keys);
-  // Adds 1 to the value of `key`. True: the count has reached `world_size` and all waits for `key` end.
-  // False: `conn` waits for `key`. The count never decreases.
+  // Adds 1 to the count at `key`. Returns true if the count has reached `world_size`; all waits for `key`
+  // then end. Otherwise returns false, and `conn` waits for `key`. The count is not reset when the barrier
+  // opens.
   absl::StatusOr<bool> Barrier(ConnId conn, absl::string_view key, int64_t world_size, Woken* woken);
-  // Drops the wait of `conn`, if any. Call on CANCEL_WAIT and when the connection closes.
+  // Drops the wait of `conn`, if any. Must be called on CANCEL_WAIT and when the connection closes.
   void Forget(ConnId conn);
   bool IsWaiting(ConnId conn) const { return waits_.contains(conn); }
 
-  // Charges `bytes` of the caller's own memory (a connection's buffers, for example) against the limit until
-  // Refund.
+  // Charges `bytes` of the caller's own memory, for example the buffers of a connection, against the limit
+  // until the caller refunds them. `what` names the memory in the error message.
   absl::Status Charge(uint64_t bytes, absl::string_view what);
   void Refund(uint64_t bytes) { bytes_ -= bytes; }
 
@@ -98,11 +100,13 @@ class KvStore {
   uint64_t bytes() const { return bytes_; }
 
  private:
-  // A wait is a list of (key, place in the key's line); each place holds its index in that list. Removing a
-  // connection from its lines, or clearing a line, takes time proportional to the number of entries removed.
+  // Each missing key has a Line with one Place for each wait for the key, in the order in which the waits
+  // began. The Waits of a connection have one Missing for each of its Places. The Missing and the Place refer
+  // to each other. Removing a connection from its lines, or clearing a line, takes time proportional to the
+  // number of removed entries.
   struct Place {
     ConnId conn;
-    size_t index;  // into Waits of conn
+    size_t index;  // index of the Missing in the Waits of `conn`
   };
   using Line = std::list<Place>;
   using Lines = absl::node_hash_map<std::string, Line>;  // pointers to entries are stable
@@ -124,9 +128,9 @@ class KvStore {
   const KvLimits limits_;
   uint64_t bytes_ = 0;
   absl::flat_hash_map<std::string, std::string> values_;
-  absl::flat_hash_map<std::string, std::list<std::string>> queues_;  // nonempty
-  Lines lines_;                                                      // nonempty
-  absl::flat_hash_map<ConnId, Waits> waits_;                         // nonempty
+  absl::flat_hash_map<std::string, std::list<std::string>> queues_;  // contains no empty queue
+  Lines lines_;                                                      // contains no empty line
+  absl::flat_hash_map<ConnId, Waits> waits_;                         // contains no empty Waits
 };
 
 }  // namespace ddprun

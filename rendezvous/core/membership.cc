@@ -152,7 +152,7 @@ void AbsentNodes::Expect(const std::vector<std::string>& hosts) {
 
 void AbsentNodes::Came(const std::string& host) {
   ++present_[host];
-  // Equal keys are in insertion order, so lower_bound finds the node that was lost first.
+  // Entries with equal keys are in insertion order, so lower_bound finds the node that was lost first.
   if (const auto it = lost_.lower_bound(host); it != lost_.end() && it->first == host) lost_.erase(it);
 }
 

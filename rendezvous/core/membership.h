@@ -1,4 +1,4 @@
-// The nodes of a job with their leases: a container that maintains counts and deadlines.
+// A container for the nodes of a job and their leases. Maintains counts and deadlines.
 #pragma once
 
 #include <array>
@@ -17,43 +17,45 @@
 namespace ddprun {
 
 enum class Phase {
-  kWaiting,    // has no workers and an empty store: may be sealed into the next round
-  kRunning,    // in the round, workers started
-  kSucceeded,  // in the round, all its workers exited with 0
-  kStopping,   // in the round, was ordered to stop its workers
-  kLost,       // in the round, unreachable; its workers may run until its lease ends
+  kWaiting,    // not in the round; has no workers, has an empty store and may join the next round
+  kRunning,    // in the round; its workers were started
+  kSucceeded,  // in the round; all its workers exited with 0
+  kStopping,   // in the round; was ordered to stop its workers
+  kLost,       // in the round; unreachable, but its workers may still run until its lease ends
 };
 inline constexpr int kNumPhases = 5;
 
 struct Member {
   NodeInfo info;
   Phase phase = Phase::kWaiting;
-  uint64_t arrival = 0;
-  // Ranks in its last round; nullopt: it was in no round.
+  uint64_t arrival = 0;  // position in the order of joining
+  // `round` is the last round of the member; `rank` and `first_rank` are its ranks in that round. `round` and
+  // `rank` are nullopt if the member has been in no round.
   std::optional<GroupRank> rank = {};
   Rank first_rank = {};
-  std::optional<Round> round = {};        // its last round
+  std::optional<Round> round = {};
   TimePoint lease_end = {};               // meaningless unless info.leased
-  TimePoint join_end = {};                // deadline of its join, while it waits
-  Progress progress = {};                 // latest
-  std::optional<std::string> drain = {};  // set if it is to be drained: the requester's reason
+  TimePoint join_end = {};                // end of the join timeout; meaningful in phase kWaiting
+  Progress progress = {};                 // the last report
+  std::optional<std::string> drain = {};  // why the member is to be drained; nullopt if it is not
   bool excluded = false;                  // left out of rounds while there are enough other nodes
-  bool leaving = false;                   // is stopping its workers in order to leave on its own initiative
+  bool leaving = false;                   // stopping its workers in order to leave the job
 };
 
 inline NodeName NameOf(const Member& member) { return {member.info.id, member.info.host}; }
 inline bool InRound(const Member& member) { return member.phase != Phase::kWaiting; }
 
-// Invariants: count(p) is the number of members in phase p. next_lease_end() is the earliest lease_end of the
-// leased members, next_join_end() the earliest join_end of the waiting members. Calls take O(log n), except
-// calls that return a list or change all members of a host or of the job.
+// Invariants: count(p) is the number of members in phase p. next_lease_end() is the earliest lease_end of
+// the leased members. next_join_end() is the earliest join_end of the waiting members. Calls take O(log n),
+// except calls that return a list, count the excluded members, or change all members of a host or of the
+// job.
 class Membership {
  public:
   // REQUIRES: no member has info.id.
   Member& Add(NodeInfo info, TimePoint lease_end, TimePoint join_end);
   // REQUIRES: a member has this id.
   void Remove(const NodeId& id);
-  // Null if there is no such member. Valid until the next Add or Remove.
+  // Returns null if there is no such member. The pointer is valid until the next Add or Remove.
   const Member* Find(const NodeId& id) const;
   // Like Find. REQUIRES: a member has this id.
   const Member& At(const NodeId& id) const;
@@ -77,7 +79,7 @@ class Membership {
 
   int size() const { return static_cast<int>(members_.size()); }
   int count(Phase phase) const { return counts_[static_cast<size_t>(phase)]; }
-  // Number of members in the round, which are in any phase except kWaiting.
+  // Number of members in the round: the members in any phase except kWaiting.
   int in_round() const { return size() - count(Phase::kWaiting); }
   // Number of excluded members in phase kWaiting.
   int excluded_waiting() const;
@@ -88,7 +90,7 @@ class Membership {
   std::vector<NodeId> ExpiredLeases(TimePoint now) const;
   // Waiting members whose join_end is `now` or earlier, earliest first.
   std::vector<NodeId> ExpiredJoins(TimePoint now) const;
-  // By id, so that the order is deterministic.
+  // Sorted by id, so that the order is deterministic.
   const std::map<NodeId, Member>& members() const { return members_; }
 
  private:
@@ -108,22 +110,22 @@ class Membership {
   uint64_t next_arrival_ = 0;
 };
 
-// Nodes that are missing from a job: nodes of the last round that were lost, and hosts that a scheduler
-// named but that have no node. Calls take O(log n), except calls that take or return a list.
+// The nodes that are missing from a job: lost nodes of the last round, and hosts that a scheduler named but
+// that have no node. Calls take O(log n), except calls that take or return a list.
 class AbsentNodes {
  public:
   // Sets the expected hosts. Only the first nonempty list counts.
   void Expect(const std::vector<std::string>& hosts);
-  // A node of this host joined. It replaces the lost node of this host that was lost first, if any.
+  // A node of `host` joined. If nodes of `host` were lost, the new node replaces the one that was lost first.
   void Came(const std::string& host);
-  // A node of this host is no longer present.
+  // A node of `host` is no longer present.
   void Went(const std::string& host);
-  // Like Went, for a node of the last round: the job waits for the node to return.
+  // Like Went, but the node was in the last round, so the job waits for it to return.
   void Lost(const std::string& host, MissedReason why, TimePoint now);
-  // Like Went, for a node taken out on request: its host is no longer expected unless another of its nodes is
+  // Like Went, but the node was drained. The host is no longer expected, unless another node of the host is
   // present.
   void TakenOut(const std::string& host);
-  // A round was sealed without the lost nodes, which are no longer missing.
+  // A round was sealed without the lost nodes. They are no longer missing.
   void Sealed() { lost_.clear(); }
 
   // Sorted by host, then by time of loss.
@@ -132,7 +134,7 @@ class AbsentNodes {
  private:
   bool has_expected_ = false;  // Expect was called with a nonempty list
   std::set<std::string> expected_;
-  std::map<std::string, int> present_;  // number of nodes by host, > 0
+  std::map<std::string, int> present_;  // number of nodes per host; never 0
   std::multimap<std::string, AbsentNode> lost_;
 };
 

@@ -52,7 +52,7 @@ std::vector<Seat> PlanRound(const JobRules& policy, const Membership& membership
   for (const auto& [id, m] : membership.members()) {
     if (!m.excluded) chosen.push_back(&m);
   }
-  // Too few nodes without the excluded hosts: use all nodes.
+  // If there are too few nodes without the excluded ones, all nodes are used.
   if (UsableNodes(policy, static_cast<int>(chosen.size())) < policy.min_nodes) {
     chosen.clear();
     for (const auto& [id, m] : membership.members()) chosen.push_back(&m);

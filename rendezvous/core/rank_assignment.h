@@ -1,4 +1,4 @@
-// Assignment of ranks in a round: a pure function of the members.
+// Assigns the ranks of a round. Pure: the result depends only on the members.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace ddprun {
 
 // The properties of a node that determine its rank.
 struct RankCandidate {
-  std::optional<GroupRank> previous = {};  // rank in its last round; survivors keep their order
+  std::optional<GroupRank> previous = {};  // rank in the last round of the node; nullopt for a newcomer
   std::optional<int> requested = {};       // --node-rank
-  uint64_t arrival = 0;                    // order of joining; unique
+  uint64_t arrival = 0;                    // position in the order of joining; unique
   int nproc = 1;                           // >= 1
   std::string role = "default";
 };
@@ -35,21 +35,25 @@ struct RankPlan {
   int world_size = 0;
 };
 
-// Assigns consecutive ranks. Node order: by requested rank if every node has one; otherwise survivors in
-// their previous order, then newcomers with a requested rank by that rank, then other newcomers by arrival.
+// Assigns consecutive ranks. If every node has a requested rank, the nodes are ordered by requested rank.
+// Otherwise the survivors are first, in their previous order. The newcomers with a requested rank follow,
+// ordered by that rank. The other newcomers are last, ordered by arrival.
 RankPlan AssignRanks(const std::vector<RankCandidate>& candidates);
 
-// Returns how many of `nodes` nodes a round can use: a multiple of node_unit, at most max_nodes.
+// Returns how many of `nodes` nodes a round can use: the largest multiple of node_unit that exceeds neither
+// `nodes` nor max_nodes.
 int UsableNodes(const JobRules& policy, int nodes);
 
+// The place of a node in a round.
 struct Seat {
   NodeId node;
   Assignment assignment;
 };
-// Plans the next round from the waiting nodes. Nodes of the last round take precedence, then earlier
-// arrivals; nodes beyond UsableNodes get no seat. Excluded nodes are used only if the others are too few
-// for min_nodes. Returns the seats in order of group rank.
-//   REQUIRES: all members wait, and a round of at least one node is possible.
+// Plans the next round from the waiting nodes. Nodes whose last round is more recent have precedence. Among
+// nodes with the same last round, those that arrived earlier have precedence. Nodes beyond UsableNodes get no
+// seat. Excluded nodes are used only if the other nodes are too few for a round of min_nodes. Returns the
+// seats in order of group rank.
+//   REQUIRES: all members are waiting, and a round of at least one node is possible.
 std::vector<Seat> PlanRound(const JobRules& policy, const Membership& membership, Round round,
                             int restart_count);
 

@@ -1,5 +1,5 @@
-// Reasons for decisions in a job, as values. The rules use the types; round_text.h converts them to text.
-// Strings in the reasons come from people and peers and affect no decision.
+// Reasons for decisions in a job, as values. RoundMachine and CoordinatorMachine use the types; round_text.h
+// converts the values to text. The strings in the reasons come from users and peers and affect no decision.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace ddprun {
 
-// A node as shown to people.
+// The names of a node for display.
 struct NodeName {
   NodeId id = {};
   std::string host = {};
@@ -34,7 +34,7 @@ struct ConnectionLost {
   std::string why = {};
   bool operator==(const ConnectionLost&) const = default;
 };
-// The agent and all its workers have exited, as reported by its warden or by its new agent.
+// The agent and all its workers have exited. The node's warden or its new agent reported this.
 struct AgentGone {
   bool operator==(const AgentGone&) const = default;
 };
@@ -84,7 +84,7 @@ struct NodeStopping {
 struct FailureReported {
   std::string cause = {};  // given by the node
 };
-// An operator takes the node out.
+// An operator drains the node.
 struct TakenOut {
   NodeName node = {};
   std::string why = {};
@@ -132,7 +132,7 @@ struct FailedTooEarly {
   Duration min_uptime = {};
 };
 struct NoProgress {
-  int restarts = 0;  // consecutive
+  int restarts = 0;  // number of consecutive restarts without progress
   int64_t step = 0;
   int limit = 0;
 };
@@ -195,14 +195,14 @@ using DismissReason = std::variant<EndOfJob, JobIsClosed, JobIsClosing, RankTooH
 // A node that is missing from the job.
 struct AbsentNode {
   std::string host;
-  std::optional<MissedReason> why = {};  // nullopt: it has never joined
-  std::optional<TimePoint> since = {};   // when it was lost; nullopt: it has never joined
+  std::optional<MissedReason> why = {};  // nullopt if the node has never joined
+  std::optional<TimePoint> since = {};   // when the node was lost; nullopt if it has never joined
 
   bool operator==(const AbsentNode&) const = default;
 };
 
 struct WaitsForNodes {
-  JobRules rules = {};  // min_nodes: number of nodes that the next round needs
+  JobRules rules = {};  // min_nodes is the number of nodes that the next round needs
   int joined = 0;
   std::vector<AbsentNode> absent = {};
   TimePoint since = {};
@@ -224,7 +224,7 @@ struct WaitsForDrain {
 struct WaitsForNothing {};  // the job is closed
 using Waiting = std::variant<WaitsForNodes, WaitsAsSpare, WaitsForSnapshot, WaitsForDrain, WaitsForNothing>;
 
-// --- Transitions of a job, which are logged and kept as its events
+// --- Transitions of a job. They are logged and added to the events of the job.
 
 namespace note {
 
@@ -273,7 +273,7 @@ struct RoundReported {
   std::shared_ptr<const JobReport> report;
 };
 struct Paused {
-  int rounds = 0;  // consecutive rounds that lost nodes without progress
+  int rounds = 0;  // number of consecutive rounds that lost nodes and made no progress
   Duration pause = {};
 };
 struct WaitingForNodes {

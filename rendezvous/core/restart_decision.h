@@ -1,4 +1,4 @@
-// Decides what a failure costs a job: nothing, a restart, or the job itself. Pure.
+// Decides whether a failure is free, costs a restart, or ends the job. Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,24 @@ namespace ddprun {
 class FurthestStep {
  public:
   void Reported(int64_t step);
-  // A failure ended a round and a restart was granted.
+  // A failure ended a round, and a restart was granted.
   void Restarted();
 
-  // nullopt: no worker has reported a step.
+  // Returns nullopt if no worker has reported a step.
   std::optional<int64_t> step() const { return step_; }
-  // Consecutive restarts that have not advanced the job beyond step(). 0 if no step was ever reported.
+  // Returns the number of consecutive restarts that have not advanced the job beyond step(). Returns 0 if no
+  // worker has reported a step.
   int vain_restarts() const { return !step_ || further_ ? 0 : restarts_; }
 
  private:
   std::optional<int64_t> step_;
-  bool further_ = false;  // since the last restart
-  int restarts_ = 0;      // since the step last advanced
+  bool further_ = false;  // the step has advanced since the last restart
+  int restarts_ = 0;      // number of restarts since the step last advanced
 };
 
 enum class Cost {
-  kNothing,  // a new round
-  kRestart,  // a new round, charged as one restart
+  kNothing,  // a new round; no restart is charged
+  kRestart,  // a new round; one restart is charged
   kJob,      // the job ends: no restarts are left, or a restart would not help
 };
 
@@ -43,13 +44,13 @@ struct RestartDecision {
 };
 
 // Decides the cost of a round whose first cause of failure is `cause`.
-//   restarts:   restarts spent so far.
+//   restarts:   number of restarts charged before this round.
 //   furthest:   includes the steps of this round.
-//   lost_nodes: number of nodes lost in the same round. A failure that only followed from their loss is free.
+//   lost_nodes: number of nodes lost in the same round. A failure that only follows from their loss is free.
 RestartDecision DecideRestart(const JobRules& policy, const Failure& cause, int restarts,
                               const FurthestStep& furthest, int lost_nodes);
 
-// Counts, for each host, its lost nodes and the failed rounds whose first cause was on it.
+// Counts the failures of each host: its lost nodes, and failed rounds whose first cause was on the host.
 class HostFailures {
  public:
   // Returns the new count.
@@ -63,9 +64,9 @@ class HostFailures {
   std::map<std::string, int> failures_;
 };
 
-// Counts consecutive losses of nodes without progress. The first loss has no consequence. Each later loss
-// causes a longer pause, since the losses may share a cause (the job kills its nodes, a switch flaps). kMax
-// losses end the job.
+// Counts consecutive rounds that lost nodes and made no progress. The first such round has no consequence.
+// Each later one causes a longer pause, because the losses may have a common cause: the job itself may crash
+// the nodes, or a switch may be flapping. The job ends after kMax such rounds.
 class LossStreak {
  public:
   static constexpr int kMax = 10;
@@ -73,16 +74,17 @@ class LossStreak {
   static constexpr Duration kProgress = seconds(60);
   static constexpr Duration kLongestPause = seconds(30);
 
-  // A round that lost nodes has ended; it ran for `ran`. `step` is the furthest step that any worker has
-  // reported.
+  // A round that lost nodes has ended after running for `ran`. `step` is the furthest step that any worker
+  // has reported in any round.
   void Lost(Duration ran, std::optional<int64_t> step);
   int count() const { return count_; }
-  // Pause before the next round: 0 for the first loss, then 1 s, 2 s, 4 s, ... up to kLongestPause.
+  // Returns the pause before the next round: 0 for the first loss, then 1 s, 2 s, 4 s, ..., at most
+  // kLongestPause.
   Duration pause() const;
 
  private:
   int count_ = 0;
-  std::optional<int64_t> step_;  // at the last loss
+  std::optional<int64_t> step_;  // the furthest step at the last loss
 };
 
 }  // namespace ddprun

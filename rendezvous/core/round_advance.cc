@@ -1,4 +1,4 @@
-// State transitions of RoundMachine, and reports and notices to nodes.
+// The state transitions of RoundMachine, and its reports and notices to nodes.
 
 #include <algorithm>
 #include <memory>
@@ -43,7 +43,7 @@ void RoundMachine::AdvanceGathering(Gathering& s) {
 
 void RoundMachine::AdvanceRunning(Running& s) {
   const int members = membership_.in_round();
-  // The round has no members any more: each left, or was lost or taken out after it had succeeded.
+  // If the round has no members left, each member left, was lost or was drained after its workers succeeded.
   if (members == 0) {
     Gather(std::nullopt);
     return AdvanceGathering(In<Gathering>());
@@ -81,7 +81,7 @@ void RoundMachine::Interrupt(Running& s, const InterruptReason& why) {
     return Drain(NoSnapshotCame{s.asked->why, policy_.snapshot_timeout});
   }
   const bool wanted = policy_.scale_up == ScaleUp::kAtSnapshot || !membership_.to_be_drained().empty();
-  // Workers that report no step would not answer.
+  // Workers that report no step are not expected to answer.
   if (!wanted || !s.round.step_reported) return Drain(why);
   s.asked = SnapshotAsked{why, now_ + policy_.snapshot_timeout};
   for (const auto& [id, m] : membership_.members()) {
@@ -152,7 +152,7 @@ void RoundMachine::Seal(const SealReason& why) {
 void RoundMachine::Drain(EndOfRound why) {
   Running& ending = In<Running>();
   std::vector<NodeId> in_round;
-  // Uses the longest stop timeout: nodes may have different grace periods.
+  // The limit is the longest stop timeout, because nodes may have different grace periods.
   Duration limit = Duration::zero();
   for (const auto& [id, m] : membership_.members()) {
     if (!InRound(m) || m.phase == Phase::kLost) continue;

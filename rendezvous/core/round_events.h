@@ -1,4 +1,4 @@
-// Inputs of RoundMachine (events: facts) and its outputs (effects: orders), as plain values.
+// The inputs (events) and outputs (effects) of RoundMachine, as plain values.
 #pragma once
 
 #include <cstdint>
@@ -21,24 +21,26 @@ namespace ddprun {
 // A node's description of itself when it joins.
 struct NodeInfo {
   NodeId id = {};
-  std::string host = {};                   // for people: reports, logs, the status page
-  std::string addr = {};                   // address at which workers of other nodes reach it
-  int store_port = 0;                      // port of its empty worker store for the next round
-  int nproc = 1;                           // workers to start; may differ between nodes
+  std::string host = {};                   // for display in reports, logs and the status page
+  std::string addr = {};                   // address at which workers of other nodes reach this node
+  int store_port = 0;                      // port of the empty worker store for the next round
+  int nproc = 1;                           // number of workers to start; may differ between nodes
   std::string role = "default";            // torchrun's --role
   std::optional<int> requested_rank = {};  // --node-rank; see AssignRanks
-  bool leased = true;  // false for the agent in the coordinator's process: the two end together
-  // A secret that authorizes a report that the node has exited. Empty: no such report is accepted.
+  bool leased = true;  // false for the agent in the coordinator's process, which needs no lease
+  // The secret that authorizes a report that the agent and its workers have exited. If empty, no such report
+  // is accepted.
   std::string gone_token = {};
   // Maximum time from StopWorkers to NodeReady.
   Duration stop_timeout = seconds(60);
 };
 
-// Progress of a node's workers, as they report it.
+// Progress of a node's workers, as reported by the workers.
 struct Progress {
   Round round = {};
-  std::optional<int64_t> step = {};  // lowest step that a worker has reported; nullopt: none has
-  std::string phase = {};            // for people
+  // The last reported step of the worker that is furthest behind; nullopt if no worker has reported a step.
+  std::optional<int64_t> step = {};
+  std::string phase = {};  // for display
 
   bool operator==(const Progress&) const = default;
 };
@@ -50,7 +52,7 @@ struct NodeJoined {
   // Short names of all hosts of the job, if a scheduler provides them. Only the first nonempty list counts.
   std::vector<std::string> expected_hosts = {};
 };
-// A heartbeat from the node, with the progress of its workers. Renews its lease.
+// A heartbeat from the node, with the progress of its workers. Renews the lease of the node.
 struct NodeHeard {
   NodeId node;
   std::optional<Progress> progress = {};
@@ -73,14 +75,14 @@ struct NodeReady {
   int store_port = 0;
   std::vector<Failure> failures = {};  // all failures of the node in `round`
 };
-// A snapshot is complete and durable: the one requested in `round`, or a later one.
+// A snapshot of `step` is complete and durable. Reported whether or not the machine requested a snapshot.
 struct SnapshotTaken {
   NodeId node;
   Round round = {};
   int64_t step = 0;
 };
-// The node is stopping its workers for a reason of its own (a signal, for example). It leaves the job when
-// they have exited.
+// The node is stopping its workers for a reason of its own, for example a signal. When the workers have
+// exited, the node leaves the job.
 struct NodeLeaving {
   NodeId node;
   std::string reason;
@@ -99,18 +101,19 @@ struct NodeLost {
 struct NodeGone {
   NodeId node;
 };
-// An operator takes the node out; the job continues without it.
+// An operator drains the node. The job continues without it.
 struct DrainRequested {
   NodeId node;
   std::string reason;
 };
-// Ends the job: at once, or as soon as its workers have stopped. A second request ends it at once.
+// Ends the job. If `at_once` is set, or if this is a second request, the job ends immediately. Otherwise it
+// ends as soon as its workers have stopped.
 struct CloseRequested {
   Dismissal outcome = Dismissal::kStopped;
   CloseReason reason = {};
   bool at_once = false;
 };
-// Time has passed.
+// Nothing has happened, but a deadline may have passed.
 struct Tick {};
 
 using RoundEvent =
@@ -137,24 +140,25 @@ struct TakeSnapshot {
   Round round = {};
   InterruptReason reason = {};
 };
-// A notice for people at the node: what the job is waiting for.
+// A notice for the users of the node. It describes what the job is waiting for.
 struct TellWaiting {
   NodeId node;
   std::shared_ptr<const Waiting> what;  // shared by all waiting nodes
 };
-// A report for people at a node of the round: why the round ended. Sent when the workers of all its nodes
-// have exited, before any further order.
+// A report for the users of a node of the round. It describes why the round ended. Sent when the workers of
+// all nodes of the round have exited, before any further order.
 struct TellReport {
   NodeId node;
   std::shared_ptr<const JobReport> report;  // shared by all nodes of the round
 };
-// The last message to a node, which is then forgotten.
+// The last message to a node.
 struct Dismiss {
   NodeId node;
   Dismissal reason = Dismissal::kRejected;
   DismissReason why = {};
 };
-// The node's message was refused (a stale round, an unknown node, a second join). Nothing changed.
+// The node's message was refused: it names a stale round, the node is unknown, or the node has already
+// joined. The message has no effect, except that a message with a stale round renews the lease.
 struct Refuse {
   NodeId node;
   absl::Status status;  // kAborted

@@ -23,9 +23,9 @@ RoundMachine::RoundMachine(JobRules policy) : policy_(std::move(policy)) {}
 
 RoundEffects RoundMachine::Step(const RoundEvent& event, TimePoint now) {
   DDPRUN_CHECK(now >= now_, "now goes back by " << (now_ - now) / milliseconds(1) << " ms");
-  // A Step long after its deadline means that the coordinator itself was suspended or stalled: messages that
-  // would have renewed the leases, or ended the drain, may lie unread, so nobody is evicted for that
-  // silence.
+  // A Step long after its deadline means that the coordinator itself was suspended or stalled. Messages that
+  // renew leases or end the drain may be unread. All leases and the drain are therefore extended, so that no
+  // node is evicted for its silence in that time.
   if (const auto due = NextDeadline(); due && now > *due + policy_.lease / 4) {
     membership_.RenewAllLeases(now + policy_.lease);
     if (auto* draining = std::get_if<Draining>(&state_); draining != nullptr && draining->end) {
@@ -95,8 +95,8 @@ void RoundMachine::On(const NodeJoined& e) {
         return DismissNode(info.id, Dismissal::kRejected,
                            RankTaken{*info.requested_rank, info.host, NameOf(*other)});
       }
-      // The same host has started again: its earlier node is replaced, even if its lease has not expired, and
-      // must not return.
+      // A new agent was started on the same host. It replaces the earlier node, even if the lease of that
+      // node has not expired. The earlier node must not return.
       const NodeMissed replaced{NameOf(*other), Replaced{.by = info.id}};
       DismissNode(replaced.node.id, Dismissal::kRejected, replaced);
       Lose(replaced);
@@ -109,8 +109,8 @@ void RoundMachine::On(const NodeJoined& e) {
   absent_.Expect(e.expected_hosts);
   absent_.Came(info.host);
   effects_.push_back(note::NodeJoined{NameOf(member), info.nproc});
-  // The first waiting node is notified at once. Later joins are batched: one notice per join to every waiting
-  // node is O(n^2).
+  // The first waiting node is notified immediately. Notices about later joins are batched, because notifying
+  // every waiting node of every join would take O(n^2) notices.
   const bool first = membership_.count(Phase::kWaiting) == 1;
   if (auto* gathering = std::get_if<Gathering>(&state_); first && gathering != nullptr) {
     gathering->since = now_;
@@ -159,7 +159,7 @@ void RoundMachine::On(const WorkersFailed& e) {
   ActiveRound& round = active();
   if (e.failure.step) Reported(round, *e.failure.step);
   round.losses.ToldAtOnce(e.node, e.failure);
-  if (!Is<Running>()) return;  // The round is ending anyway: one failure, one charge.
+  if (!Is<Running>()) return;  // The round is already ending, and at most one restart is charged.
   round.failed = true;
   last_failure_ = e.failure.cause;
   effects_.push_back(note::WorkersFailed{e.failure.cause});
@@ -295,7 +295,7 @@ void RoundMachine::Remove(const NodeMissed& missed) {
 void RoundMachine::Lose(const NodeMissed& missed) {
   const Member& member = membership_.At(missed.node.id);
   if (member.phase == Phase::kLost) return;
-  // The coordinator's own agent has no fence; it hangs up only when its workers are gone.
+  // The coordinator's own agent has no fence. It disconnects only after its workers have exited.
   const bool has_workers = member.phase == Phase::kRunning || member.phase == Phase::kStopping;
   if (!has_workers || !member.info.leased) return Remove(missed);
   Missed(member, missed);
@@ -325,7 +325,7 @@ void RoundMachine::ExpireLeases() {
 }
 
 void RoundMachine::ExpireJoins() {
-  // If enough nodes wait, join deadlines do not apply: the round is sealed when the last call ends.
+  // If enough nodes are waiting, join deadlines do not apply: the round is sealed when the last call ends.
   if (!Is<Gathering>() || Enough()) return;
   const int joined = membership_.count(Phase::kWaiting);
   for (const NodeId& id : membership_.ExpiredJoins(now_)) {
@@ -341,13 +341,14 @@ void RoundMachine::ExpireDrain() {
   draining->end.reset();
   std::vector<NodeId> late;
   for (const auto& [id, m] : membership_.members()) {
-    // The coordinator's own agent has no fence, so it is never evicted. Its own deadlines bound its answer.
+    // The coordinator's own agent has no fence, so it is never evicted. Its own timeouts ensure that it
+    // answers.
     if (m.phase == Phase::kStopping && m.info.leased) late.push_back(id);
   }
   for (const NodeId& id : late) {
     const NodeMissed missed{NameOf(membership_.At(id)), StopTimedOut{draining->round.number}};
     DismissNode(id, Dismissal::kEvicted, missed);
-    // The last renewal of the lease: the node's fence kills its workers before the lease ends.
+    // This is the last renewal of the lease. The node's fence kills the workers before the lease ends.
     membership_.RenewLease(id, now_ + policy_.lease);
     Lose(missed);
   }

@@ -13,14 +13,15 @@
 //                                                     close requested, in any state -------------------+
 // clang-format on
 //
-// A round that ends is always drained, even when the job is about to close: all its nodes stop their workers
-// and answer with NodeReady, which carries their failures. Only then is the cost decided
-// (restart_decision.h), the report sent to all nodes (failure_aggregator.h), and the next round sealed or the
-// job closed. If a node is lost with its workers, the drain waits until NodeGone arrives or the node's
-// lease ends: the node's fence has killed its workers by then.
+// A round that ends before all its workers have succeeded is drained, even if the job then closes: all its
+// nodes stop their workers and answer with NodeReady, which contains their failures. Then the machine
+// decides the cost (restart_decision.h), sends the report to all nodes of the round (failure_aggregator.h),
+// and seals the next round, gathers more nodes or closes the job. If a node is lost with its workers, the
+// drain waits until NodeGone arrives or the lease of the node ends. The fence of the node kills the workers
+// before the lease ends. An immediate CloseRequested, or a second one, closes the job without a drain.
 //
-// The machine learns the time only from the `now` of Step. Its only input is the sequence of events with
-// their times: machines that receive the same sequence are in the same state.
+// The only input of the machine is the sequence of events with their times. Machines that receive the same
+// sequence are in the same state.
 #pragma once
 
 #include <optional>
@@ -42,25 +43,25 @@
 
 namespace ddprun {
 
-// A sealed round. Passed from Running to Draining.
+// A sealed round. It is passed from Running to Draining.
 struct ActiveRound {
   Round number = {};
   TimePoint sealed_at = {};
   bool failed = false;         // ended by a failure
   bool finishing = false;      // all workers of some node have exited with 0
-  bool step_reported = false;  // by any worker
+  bool step_reported = false;  // a worker has reported a step
   FailureAggregator losses = {};
-  int unplanned_losses = 0;  // nodes lost, except those that were leaving
+  int unplanned_losses = 0;  // number of lost nodes that were not leaving
 };
 
-// Nodes join; no member has workers.
+// Nodes are joining, and no member has workers.
 struct Gathering {
   TimePoint since = {};
-  std::optional<TimePoint> last_call_end = {};  // when to seal the round; set while enough nodes wait
-  std::optional<TimePoint> pause_end = {};      // no round is sealed before this
+  std::optional<TimePoint> last_call_end = {};  // when to seal a round; set while enough nodes are waiting
+  std::optional<TimePoint> pause_end = {};      // no round is sealed before this time
 };
 
-// A snapshot has been requested, after which the round ends.
+// A snapshot has been requested. The round ends when the snapshot is complete.
 struct SnapshotAsked {
   InterruptReason why = {};
   TimePoint end = {};  // when the round ends even without a snapshot
@@ -69,7 +70,7 @@ struct SnapshotAsked {
 // The workers of the round are running.
 struct Running {
   ActiveRound round = {};
-  std::optional<TimePoint> last_call_end = {};  // set while newcomers can be admitted
+  std::optional<TimePoint> last_call_end = {};  // when to admit newcomers; set while there are any to admit
   std::optional<SnapshotAsked> asked = {};
 };
 
@@ -77,7 +78,7 @@ struct Running {
 struct Draining {
   ActiveRound round = {};
   EndOfRound end_reason = {};
-  std::optional<TimePoint> end = {};           // deadline; nullopt: passed, and only leases are awaited
+  std::optional<TimePoint> end = {};           // deadline for NodeReady; nullopt after it has passed
   std::optional<CloseRequested> closing = {};  // set if the job closes after the round
 };
 
@@ -89,7 +90,7 @@ struct Closed {
 
 using RoundState = std::variant<Gathering, Running, Draining, Closed>;
 
-// Pure: equal (state, event, now) give equal effects.
+// Pure: equal state, event and now give equal effects.
 class RoundMachine {
  public:
   enum class State { kGathering, kRunning, kDraining, kClosed };  // same order as RoundState
@@ -97,31 +98,32 @@ class RoundMachine {
   explicit RoundMachine(JobRules policy);
 
   [[nodiscard]] RoundEffects Step(const RoundEvent& event, TimePoint now);  // REQUIRES: now never decreases
-  // Call Step(Tick{}) no later than this; nullopt: nothing is pending.
+  // Returns the latest time for the next Step(Tick{}), or nullopt if nothing is pending.
   std::optional<TimePoint> NextDeadline() const;
 
   State state() const { return static_cast<State>(state_.index()); }
-  // The round that is running or draining, otherwise the last one; nullopt: no round has been sealed.
+  // The number of the last sealed round, or nullopt if no round has been sealed.
   std::optional<Round> round() const { return last_round_; }
   int restarts() const { return restarts_; }
   const Membership& membership() const { return membership_; }
   const JobRules& policy() const { return policy_; }
-  // The first cause of the last failed round, or empty.
+  // The first cause of the last failed round. Empty if no round has failed.
   const std::string& last_failure() const { return last_failure_; }
-  // nullopt: no worker has reported a step.
+  // Returns nullopt if no worker has reported a step.
   std::optional<int64_t> furthest_step() const { return furthest_.step(); }
   // How the job ended, and why.
   //   REQUIRES: state() is kClosed.
   Dismissal outcome() const { return In<Closed>().outcome; }
   const EndOfJob& end() const { return In<Closed>().why; }
 
-  // Nodes that are missing from the job. Takes O(nodes).
+  // The nodes that are missing from the job. Runs in O(nodes).
   std::vector<AbsentNode> Absent() const { return absent_.List(); }
-  // The job has no nodes, and its last node was lost (it neither left nor was dismissed): nodes may return.
+  // Returns whether the job has no nodes and its last node was lost, so that nodes may return. A node that
+  // left or was dismissed does not count as lost.
   bool deserted() const {
     return Is<Gathering>() && last_round_ && membership_.size() == 0 && last_was_lost_;
   }
-  // What the waiting nodes are waiting for.
+  // Returns what the waiting nodes are waiting for.
   Waiting WhatIsWaitedFor(TimePoint now) const;
 
  private:
@@ -142,10 +144,10 @@ class RoundMachine {
   }
   // Returns a line for abort messages.
   std::string StateForCheck() const;
-  // The round that is running or draining.
-  //   REQUIRES: such a round exists, which is the case whenever a member is in a round.
+  // The running or draining round.
+  //   REQUIRES: there is such a round. This is the case if a member is in a round.
   ActiveRound& active();
-  // `member` is or was in the last sealed round.
+  // Returns whether `member` is or was in the last sealed round.
   bool InLastRound(const Member& member) const { return member.round && member.round == last_round_; }
 
   void On(const NodeJoined& e);
@@ -162,52 +164,53 @@ class RoundMachine {
   void On(const CloseRequested& e);
   void On(const Tick&) {}
 
-  // Returns the member if it is in `round`; otherwise emits Refuse and returns null.
+  // Returns the member if it is in `round`. Otherwise emits Refuse and returns null. If the node is a
+  // member, its lease is renewed in both cases.
   const Member* ValidateSender(const NodeId& id, Round round);
   void Reported(ActiveRound& round, int64_t step);
-  // Removes a member that has no workers. Ends the round if the member was running in it.
+  // Removes a member that has no workers left. Ends the round if the member was running in it.
   void Remove(const NodeMissed& missed);
-  // Like Remove, but a member whose workers may be running stays as kLost until the workers are known to have
-  // exited.
+  // Like Remove, but a member whose workers may be running stays in phase kLost until the workers are known
+  // to have exited.
   void Lose(const NodeMissed& missed);
   // The common part of Remove and Lose.
   void Missed(const Member& member, const NodeMissed& missed);
-  // Counts a failure or loss that originated on `host`.
+  // Counts a failure or loss on `host`. Excludes the host if the count reaches exclude_after.
   void Blame(const std::string& host);
   // Number of nodes that the next round needs: the larger of min_nodes and the quorum.
   int MinNodes() const;
   bool Enough() const { return membership_.count(Phase::kWaiting) >= MinNodes(); }
-  // Takes out a member that was to be drained.
+  // Removes and dismisses a member that is to be drained.
   void LetGo(const NodeId& id);
   void ExpireLeases();
   void ExpireJoins();
   void ExpireDrain();
 
-  // When the state changes without an event; nullopt: never.
+  // Returns when the state changes without an event, or nullopt if it does not.
   std::optional<TimePoint> DeadlineOf(const Gathering& s) const;
   std::optional<TimePoint> DeadlineOf(const Running& s) const;
   std::optional<TimePoint> DeadlineOf(const Draining& s) const { return s.end; }
   std::optional<TimePoint> DeadlineOf(const Closed&) const { return std::nullopt; }
 
-  // Performs the transitions that the members allow.
+  // Performs the transitions that are now possible.
   void Advance();
   void AdvanceGathering(Gathering& s);
   void AdvanceRunning(Running& s);
   void AdvanceDraining(const Draining& s);
-  // True if waiting newcomers can be admitted, now or when the last call ends.
+  // Returns whether waiting newcomers can be admitted, now or when the last call ends.
   bool LetsIn(const Running& s) const;
   int Newcomers() const { return membership_.count(Phase::kWaiting) - membership_.excluded_waiting(); }
-  // Why the running round should be interrupted; nullopt: it should not.
+  // Returns why the running round should be interrupted, or nullopt if it should not.
   std::optional<InterruptReason> WhyInterrupt(const Running& s) const;
   void Interrupt(Running& s, const InterruptReason& why);
 
   // State changes. They invalidate references into the previous state.
-  void Seal(const SealReason& why);  // from Gathering and Draining
+  void Seal(const SealReason& why);  // from Gathering or Draining
   void Drain(EndOfRound why);        // from Running
   void Gather(std::optional<TimePoint> pause_end);
   void Close(Dismissal outcome, EndOfJob why);
 
-  // Sends the report of the last round to its nodes, unless there were neither failures nor losses.
+  // Sends the report of the last round to its nodes, if there were failures or losses.
   void ShareReport(const ActiveRound& round, const std::string& outcome);
   void ShareReport(JobReport report, const std::string& outcome);
   void TellWaitersWithin(Duration delay);
@@ -225,8 +228,8 @@ class RoundMachine {
 
   HostFailures hosts_;
   LossStreak loss_row_;
-  int electorate_ = 0;                   // nodes of the last round, except those that left or were taken out
-  bool last_was_lost_ = false;           // the node removed last was lost
+  int electorate_ = 0;          // number of nodes of the last round that neither left nor were drained
+  bool last_was_lost_ = false;  // whether the node that was removed last was lost
   std::optional<TimePoint> notice_end_;  // when to notify the waiting nodes
 
   // State of the current Step.

@@ -1,5 +1,5 @@
-// Texts for the decisions of RoundMachine and CoordinatorMachine. Pure. Logs and the status page show these
-// texts and scripts read them, so changes are visible to users.
+// Texts for the decisions of RoundMachine and CoordinatorMachine. Pure. The texts are part of logs and the
+// status page, which users read and scripts parse.
 #pragma once
 
 #include <optional>
@@ -28,22 +28,23 @@ std::string ToText(const Waiting& waiting);
 
 struct NoteText {
   absl::string_view event;  // "round_sealed", "node_lost", ...
-  std::string reason;       // for people, with names and values
+  std::string reason;       // human-readable, with names and values
 };
 NoteText ToText(const Note& note);
 
 // --- Notices to waiting nodes
 
-// Why a node is missing: "its lease expired".
+// Returns why a node is missing, such as "its lease expired".
 std::string AbsenceText(const MissedReason& reason);
-// "node17 (not heard from), node3 (lost 12 s ago: its lease expired) and 5 more".
+// Lists missing nodes, such as "node17 (not heard from), node3 (lost 12 s ago: its lease expired) and 5
+// more".
 std::string ListOf(const std::vector<AbsentNode>& absent, TimePoint now);
 
-// The notice to `joined` nodes that have waited since `since` for a round to be sealed.
-//   last_call_end: latest start of the round; set if enough nodes have joined.
+// Returns the notice to the `joined` nodes, which have waited since `since` for a round to be sealed.
+//   last_call_end: the time at which the round starts at the latest; set if enough nodes have joined.
 std::string GatheringText(const JobRules& policy, int joined, const std::vector<AbsentNode>& absent,
                           TimePoint since, std::optional<TimePoint> last_call_end, TimePoint now);
-// The notice to `waiting` nodes outside a running round of `running` nodes.
+// Returns the notice to the `waiting` nodes that are not in the running round, which has `running` nodes.
 std::string SpareText(const JobRules& policy, int running, int waiting);
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// A KvStore and its waiting clients, independent of their protocol (c10d connection or gRPC call). Pure.
+// A KvStore and its waiting clients, which may be c10d connections or gRPC calls. Pure.
 #pragma once
 
 #include "absl/container/flat_hash_map.h"
@@ -6,7 +6,8 @@
 
 namespace ddprun {
 
-// A client operates on the store, sends its own reply, and then lets the hub notify the woken waiters:
+// A client operates on the store, sends its own reply, and then calls Wake to notify the woken waiters. For
+// example:
 //
 //   auto sum = hub.store().Add(key, 1, hub.woken());
 //   Answer(sum);
@@ -18,7 +19,7 @@ class StoreHub {
   // Callbacks must not call the hub, except Leave with the waiter's own id.
   class Waiter {
    public:
-    // The wait has ended. Called once for each wait.
+    // The wait has ended. Called at most once for each wait.
     virtual void OnWoken() = 0;
     // The store is being destroyed. The waiter has been removed and need not call Leave.
     virtual void OnStoreGone() = 0;
@@ -32,7 +33,8 @@ class StoreHub {
   StoreHub(const StoreHub&) = delete;
   StoreHub& operator=(const StoreHub&) = delete;
 
-  // Registers a waiter, which may wait under the returned id until Leave. `waiter` is borrowed.
+  // Registers a waiter, which may wait under the returned id until Leave. `waiter` is borrowed until Leave or
+  // OnStoreGone.
   ConnId Enter(Waiter* waiter);
   // Removes the waiter and drops its wait. No callback is invoked afterwards, even if `id` is in woken().
   void Leave(ConnId id);

@@ -1,4 +1,4 @@
-// Forwards requests of ddpctl to the coordinator.
+// Forwards requests from ddpctl to the coordinator.
 #pragma once
 
 #include <memory>
@@ -12,9 +12,9 @@
 
 namespace ddprun {
 
-// Every request is answered: by the coordinator on the thread of `io`, or with UNAVAILABLE if the coordinator
-// has not answered before EndAll.
-//   Threads: gRPC's threads call the service; EndAll from any thread.
+// Every request is answered exactly once: by the coordinator on the thread of `io`, or with UNAVAILABLE if
+// EndAll is called before the coordinator has answered.
+//   Threads: gRPC's threads call Drain and Stop. Any thread may call EndAll.
 class ControlService final : public proto::Control::CallbackService {
  public:
   ControlService(boost::asio::io_context& io, std::weak_ptr<Coordinator> coordinator)
@@ -25,17 +25,19 @@ class ControlService final : public proto::Control::CallbackService {
   grpc::ServerUnaryReactor* Stop(grpc::CallbackServerContext* context, const proto::StopRequest* request,
                                  proto::StopReply* reply) override;
 
-  // Answers all open and later requests with UNAVAILABLE. Handlers on `io` answer no request after that. Call
-  // before shutting down the server.
+  // Answers all open and later requests with UNAVAILABLE. After this call, handlers on `io` answer no
+  // requests. Must be called before the server is shut down.
   void EndAll();
 
  private:
   // Requests that have not been answered. Shared with posted handlers, which may outlive the service.
   class Open {
    public:
+    // Returns false if End has been called. The caller must then answer the request.
     bool Add(grpc::ServerUnaryReactor* reactor);
-    // True: the caller must answer the request. Only the first call for a request returns true.
+    // Closes the request. Returns true if the request was open; the caller must then answer it.
     bool Take(grpc::ServerUnaryReactor* reactor);
+    // Removes and returns the open requests. The caller must answer them.
     std::set<grpc::ServerUnaryReactor*> End();
 
    private:
@@ -44,7 +46,7 @@ class ControlService final : public proto::Control::CallbackService {
     bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   };
 
-  // Calls `ask` with the coordinator and puts the returned text into `reply`.
+  // Calls `ask` with the coordinator on the thread of `io` and puts the returned text into `reply`.
   template <typename Ask, typename Reply>
   grpc::ServerUnaryReactor* Handle(grpc::CallbackServerContext* context, Ask ask, Reply* reply);
 

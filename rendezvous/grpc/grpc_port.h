@@ -1,5 +1,5 @@
-// gRPC on the coordinator's port: takes the connections that the listener has classified as gRPC and serves
-// agents, ddpctl and store clients.
+// The gRPC server on the coordinator's port. It adopts the connections that the listener has classified as
+// gRPC, and serves agents, ddpctl and store clients.
 #pragma once
 
 #include <memory>
@@ -13,22 +13,23 @@
 namespace ddprun {
 
 // gRPC and its threads start with the first connection, so that a job on one node never starts them.
-//   Threads: called on the thread of `io`; gRPC's threads post to it.
+//   Threads: all calls must be made on the thread of `io`. gRPC's threads post handlers to `io`.
 //   Owns:    the connections.
 class GrpcPort {
  public:
-  // `on_error`: as for PartialMessageLimiter.
+  // `on_error` and `limits` are passed to PartialMessageLimiter. `coordinator` is borrowed.
   GrpcPort(boost::asio::io_context& io, Coordinator* coordinator,
            PartialMessageLimiter::OnError on_error = {}, const PartialMessageLimits& limits = {});
-  // Ends the remaining streams; blocks for at most about 1 s.
+  // Ends the remaining streams. Blocks for about 1 s at most.
   ~GrpcPort();
   GrpcPort(const GrpcPort&) = delete;
   GrpcPort& operator=(const GrpcPort&) = delete;
 
-  // Sets the store for later calls of store clients; `store` is borrowed. Null, the initial value: no
-  // store. Calls that wait in the previous store stay there until that store is destroyed.
+  // Sets the store for later calls from store clients. `store` is borrowed. Null, which is the initial value,
+  // means that there is no store. Calls that wait in the previous store keep waiting until that store is
+  // destroyed.
   void ServeStore(StoreHub* store);
-  // Ends all calls that wait in a store and refuses later ones, with `why`.
+  // Ends all open calls from store clients and rejects later ones. `why` becomes the error message.
   void EndStore(const std::string& why);
 
   // Takes ownership of a connected, nonblocking socket from which nothing has been read.

@@ -18,7 +18,7 @@ namespace {
 
 // Estimated memory of a call without its messages, in gRPC and in the store.
 constexpr uint64_t kCallBytes = 16 << 10;
-// A client that receives a reply sends window updates: at most one byte for this many bytes of the reply.
+// A client acknowledges a reply with window updates. They take at most one byte per this many bytes of reply.
 constexpr uint64_t kReplyBytesForAByte = 64;
 
 uint64_t RandomId() {
@@ -30,12 +30,12 @@ uint64_t RandomId() {
 
 }  // namespace
 
-// A call that has not been answered is open. The caller for which Close returns true answers it.
+// A call is open until it is answered. A caller for which Close returns true must answer the call.
 struct StoreCalls::Shared {
   Shared(boost::asio::io_context& io, uint64_t max_bytes, OnMessage on_message)
       : io(io), limit(max_bytes), on_message(std::move(on_message)) {}
 
-  // False: EndAll has been called, and the caller must end this call as well.
+  // Returns false if EndAll has been called. The caller must then answer the call.
   bool Open(Call* call) {
     absl::MutexLock lock(&mutex);
     if (why.ok()) open.insert(call);
@@ -53,15 +53,15 @@ struct StoreCalls::Shared {
   boost::asio::io_context& io;
   ByteLimit limit;
   const OnMessage on_message;
-  StoreHub* hub = nullptr;  // hub and store_id: on the thread of io only
+  StoreHub* hub = nullptr;  // hub and store_id are used on the thread of io only
   uint64_t store_id = 0;
   absl::Mutex mutex;
   absl::flat_hash_set<Call*> open ABSL_GUARDED_BY(mutex);
-  absl::Status why ABSL_GUARDED_BY(mutex);  // not OK: all calls have been ended
+  absl::Status why ABSL_GUARDED_BY(mutex);  // set by EndAll; OK before
 };
 
-// Lives until gRPC has finished with the call, the call has left the store, and all its posted handlers have
-// run.
+// Lives until gRPC has finished with the call, the call has left the store, and all handlers posted for it
+// have run.
 class StoreCalls::Call final : public grpc::ServerUnaryReactor,
                                public StoreHub::Waiter,
                                public std::enable_shared_from_this<Call> {
@@ -73,7 +73,7 @@ class StoreCalls::Call final : public grpc::ServerUnaryReactor,
         store_id_(store_id),
         question_(std::move(question)) {}
 
-  // Call first. If it fails, do not call Start.
+  // Must be called before Start. If it fails, Start must not be called.
   absl::Status Hold(uint64_t request_bytes) { return held_.Add(kCallBytes + request_bytes, "a request"); }
 
   void Start() {
@@ -82,7 +82,9 @@ class StoreCalls::Call final : public grpc::ServerUnaryReactor,
     boost::asio::post(shared_->io, [self = shared_from_this()] { self->Ask(); });
   }
 
-  // ServerUnaryReactor. The client cancelled, its deadline expired, or the connection broke.
+  // ServerUnaryReactor
+
+  // The client cancelled the call, the deadline of the call expired, or the connection broke.
   void OnCancel() override {
     boost::asio::post(shared_->io, [self = shared_from_this()] {
       if (!self->shared_->Close(self.get())) return;
@@ -148,14 +150,14 @@ class StoreCalls::Call final : public grpc::ServerUnaryReactor,
 
   const std::shared_ptr<Shared> shared_;
   const std::string peer_;
-  HeldBytes held_;           // until gRPC has sent the reply
-  const uint64_t store_id_;  // the store that the client expects; 0: any
+  HeldBytes held_;           // held until gRPC has sent the reply
+  const uint64_t store_id_;  // the store that the client expects; 0 means any store
   const StoreQuestion question_;
-  std::shared_ptr<Call> until_done_;
-  // On the thread of io only:
-  StoreHub* hub_ = nullptr;  // the hub that the call has entered
+  std::shared_ptr<Call> until_done_;  // keeps this object alive until OnDone
+  // Used on the thread of io only:
+  StoreHub* hub_ = nullptr;  // the hub that the call has entered, or null
   ConnId id_;
-  std::shared_ptr<Call> until_left_;
+  std::shared_ptr<Call> until_left_;  // keeps this object alive while it is in the hub
 };
 
 StoreCalls::StoreCalls(boost::asio::io_context& io, uint64_t max_bytes, OnMessage on_message)

@@ -1,4 +1,4 @@
-// Serves a store to gRPC clients. The c10d connections of the same port share its keys and waits.
+// Serves a store to gRPC clients. The store is shared with the c10d connections to the same port.
 #pragma once
 
 #include <string>
@@ -10,11 +10,13 @@
 
 namespace ddprun {
 
-//   Threads: gRPC's threads call the service; Use on the thread of `io`, EndAll on any thread.
+// Validates each request and passes it to StoreCalls.
+//   Threads: gRPC's threads call the service methods. Use must be called on the thread of `io`. Any thread
+//            may call EndAll.
 //   Source:  proto/store.proto; docs/protocol.md, "Store over gRPC".
 class StoreService final : public proto::Store::CallbackService {
  public:
-  // Arguments as for StoreCalls.
+  // The arguments are those of StoreCalls.
   explicit StoreService(boost::asio::io_context& io, uint64_t max_bytes = kMaxBytesOfCalls,
                         StoreCalls::OnMessage on_message = {})
       : calls_(io, max_bytes, std::move(on_message)) {}

@@ -1,5 +1,5 @@
-// The coordinator with its port: gRPC for agents and ddpctl, c10d TCP or gRPC for store clients, HTTP for
-// people and scripts.
+// The coordinator and its port. The port serves gRPC to agents and ddpctl, c10d TCP and gRPC to store
+// clients, and HTTP to users, scripts and wardens.
 #pragma once
 
 #include <functional>
@@ -21,48 +21,52 @@
 
 namespace ddprun {
 
-//   Threads: the thread of `io`; gRPC has its own threads after the first gRPC connection.
+// Runs a coordinator and its stores on one port.
+//   Threads: all calls and callbacks on the thread of `io`. gRPC starts its own threads when the first gRPC
+//            connection arrives.
 //   Owns:    the port and its connections.
 class CoordinatorHost {
  public:
-  // `address`, `port` and errors as for PortListener::Open.
+  // `address`, `port` and the errors are those of PortListener::Open.
   static absl::StatusOr<std::unique_ptr<CoordinatorHost>> Open(boost::asio::io_context& io,
                                                                const std::string& address, int port,
                                                                Coordinator::Log log);
   CoordinatorHost(const CoordinatorHost&) = delete;
   CoordinatorHost& operator=(const CoordinatorHost&) = delete;
 
-  // Like Coordinator::RecordTo. Objects that `sink` refers to must outlive this object.
+  // Like Coordinator::RecordTo. Objects to which `sink` refers must outlive this object.
   void RecordTo(StepSink sink) { coordinator_.RecordTo(std::move(sink)); }
 
   int port() const { return listener_->port(); }
-  // Creates a link for the agent of this process. `address` is the agent's address for workers of other
-  // nodes.
+  // Creates a link for the agent in this process. `address` is the address at which workers on other nodes
+  // reach this node.
   std::unique_ptr<CoordinatorLink> Link(const std::string& address);
-  // The addresses of agents in other processes, as seen from here.
+  // The addresses of agents in other processes, as this process sees them.
   std::vector<std::string> AgentAddresses() const { return coordinator_.AgentAddresses(); }
-  // Creates an empty store for later store clients. Earlier c10d connections keep the previous store until
-  // they disconnect or until the next renewal. The next call of an earlier gRPC client fails.
+  // Replaces the store with an empty store. Existing c10d connections keep the previous store until they
+  // disconnect or until the next call of RenewStore. gRPC calls with the id of the previous store fail.
   void RenewStore();
 
-  // The store for new clients.
+  // The current store.
   const KvStore& StoreForTest() const { return store_->store(); }
 
-  // Ends the open jobs with `reason`. Waits until their workers have stopped (bounded by the drain timeout of
-  // each job), then for at most `farewell` until all agents have received their dismissal and disconnected.
-  // Then ends the waits of store clients, closes the port, and waits at most 1 s for the remaining clients to
-  // disconnect. Then invokes `done` once, never from within this call.
+  // Ends the open jobs with `reason`:
+  // 1. Waits for the workers of all jobs to stop, for each job at most its drain timeout.
+  // 2. Waits at most `farewell` for all agents to receive their dismissal and to disconnect.
+  // 3. Ends all pending waits of store clients and closes the port.
+  // 4. Waits at most 1 s for the remaining clients to disconnect.
+  // 5. Invokes `done` exactly once, never from within this call.
   void Close(const std::string& reason, Duration farewell, absl::AnyInvocable<void()> done);
-  // Stops waiting for workers. Call after Close.
+  // Ends the wait for workers (step 1 of Close) immediately. Must be called after Close.
   void CloseNow();
 
  private:
   CoordinatorHost(boost::asio::io_context& io, Coordinator::Log log);
   std::unique_ptr<C10dServer> NewStore();
-  // Returns a callback that logs that a store client was disconnected because of an error.
+  // Returns a callback that logs why a store client was disconnected after an error.
   std::function<void(const std::string& peer, const absl::Status& why)> ClientClosed();
   HttpReply Page(const HttpTarget& target);
-  // Handles the report of a warden that its node is gone.
+  // Handles a warden's report that the agent and all workers of its node have ended.
   HttpReply DeleteNode(const HttpTarget& target);
   void CheckAgentsGone();
   void EndStores();
@@ -71,16 +75,16 @@ class CoordinatorHost {
   const Coordinator::Log log_;
   Coordinator coordinator_;
   std::unique_ptr<C10dServer> store_;
-  std::unique_ptr<C10dServer> old_store_;  // replaced by the last RenewStore
+  std::unique_ptr<C10dServer> old_store_;  // the store that the last RenewStore replaced, or null
   GrpcPort grpc_;                          // also serves store_
   const HttpHandler pages_;
   std::unique_ptr<PortListener> listener_;
   boost::asio::steady_timer close_timer_;
   std::string close_reason_;
-  absl::AnyInvocable<void()> closed_;  // empty: not closing, or closed
+  absl::AnyInvocable<void()> closed_;  // empty unless Close is in progress
   Duration farewell_{};
   bool said_farewell_ = false;
-  int open_stores_ = 0;  // stores whose clients have not all disconnected
+  int open_stores_ = 0;  // number of stores that are not yet closed
   bool ending_stores_ = false;
 };
 

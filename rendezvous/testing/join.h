@@ -1,4 +1,4 @@
-// Messages of fake agents, for tests.
+// Messages from fake agents, for tests.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace ddprun {
 
-// A join of `node` on "host-<node>" with one worker, for a job of `nodes` nodes with long deadlines.
+// Returns the join message of a node with id `node`, host "host-<node>" and one worker, for a job of `nodes`
+// nodes. The job has long timeouts and no last call.
 inline proto::AgentMessage JoinOf(const std::string& node, int nodes, const std::string& run_id = "j") {
   proto::AgentMessage message;
   proto::Join& join = *message.mutable_join();
@@ -16,7 +17,7 @@ inline proto::AgentMessage JoinOf(const std::string& node, int nodes, const std:
   join.set_run_id(run_id);
   join.set_node_id(node);
   join.set_host("host-" + node);
-  join.set_store_port(4000);  // unused: there are no workers
+  join.set_store_port(4000);  // unused, because there are no workers
   join.set_nproc(1);
   join.set_role("default");
   join.set_stop_timeout_ms(60'000);
@@ -31,7 +32,7 @@ inline proto::AgentMessage JoinOf(const std::string& node, int nodes, const std:
   return message;
 }
 
-// The workers of `round` have exited.
+// Returns the message with which a node reports that all its workers of `round` have ended.
 inline proto::AgentMessage ReadyFor(int round) {
   proto::AgentMessage message;
   message.mutable_ready()->set_round(round);
