@@ -22,7 +22,7 @@ using boost::system::error_code;
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 
 absl::Status ToStatus(const error_code& error) {
-  // Parser errors, including a connection that closes in the middle of a response.
+  // Beast reports malformed and incomplete responses in its HTTP error category.
   if (error.category() == http::make_error_code(http::error::bad_version).category() &&
       error != http::error::end_of_stream) {
     return absl::InvalidArgumentError(error.message());

@@ -1,4 +1,4 @@
-// One GET over HTTP/1.1, as an Asio coroutine.
+// An HTTP/1.1 GET request as an Asio coroutine.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace ddprun {
 struct HttpRequest {
   std::string host;  // for the Host header
   std::string path;
-  // The body is read only if the Server header has this value; empty: any value.
+  // The body is read only if the Server header of the response has this value. Empty means any value.
   std::string server = {};
   size_t max_body_bytes = 64 << 10;
 };
@@ -24,10 +24,10 @@ struct HttpResponse {
   std::string body = {};
 };
 
-// Sends `request` on a connected socket and reads the response. Has no deadline: the caller cancels the
-// coroutine. `socket` cannot be used afterwards. Both arguments must outlive the coroutine.
+// Sends `request` on a connected socket and reads the response. There is no deadline; the caller may cancel
+// the coroutine. The caller must not use `socket` afterwards. Both arguments must outlive the coroutine.
 //   Errors: kUnavailable: the peer closed the connection before it sent a byte, or the connection failed;
-//           kInvalidArgument: the peer did not send a complete HTTP response, or its body is too large.
+//           kInvalidArgument: the response is incomplete or is not HTTP, or its body exceeds max_body_bytes.
 boost::asio::awaitable<absl::StatusOr<HttpResponse>> HttpGet(boost::asio::ip::tcp::socket& socket,
                                                              const HttpRequest& request);
 

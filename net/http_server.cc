@@ -29,7 +29,8 @@ HttpReply ErrorReply(http::status status) {
   return {.status = static_cast<int>(status), .body = std::string(http::obsolete_reason(status)) + "\n"};
 }
 
-// The status of the reply to a request that could not be read; nullopt: the peer cannot receive a reply.
+// Returns the HTTP status with which to reply to a request that could not be read, or nullopt if the
+// connection should be closed without a reply.
 std::optional<http::status> StatusOf(const boost::system::error_code& ec) {
   if (ec == http::error::header_limit) return http::status::request_header_fields_too_large;
   if (ec == http::error::body_limit) return http::status::payload_too_large;
@@ -78,8 +79,8 @@ asio::awaitable<void> Serve(asio::ip::tcp::socket socket, const HttpHandler& han
   stream.expires_after(limits.reply_deadline);
   const auto [write_error, written] = co_await http::async_write(stream, response, kAwait);
   if (write_error) co_return;
-  // Wait until the peer closes: closing earlier could reset the connection and discard data that the peer has
-  // not read.
+  // Wait until the peer disconnects. If the socket were closed earlier, the connection could be reset, and
+  // the peer could lose data that it has not read.
   beast::error_code ec;
   stream.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ec);
   std::array<char, 1024> rest;
@@ -89,7 +90,7 @@ asio::awaitable<void> Serve(asio::ip::tcp::socket socket, const HttpHandler& han
   }
 }
 
-// "a%2Fb+c" -> "a/b c". Malformed escapes are kept as they are.
+// Decodes "a%2Fb+c" to "a/b c", for example. Malformed escapes remain unchanged.
 std::string Decoded(absl::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {

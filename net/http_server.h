@@ -1,4 +1,4 @@
-// Answers one HTTP/1 request on a connection, then closes it.
+// Serves one HTTP/1 request per connection, then closes the connection.
 #pragma once
 
 #include <functional>
@@ -16,29 +16,31 @@ struct HttpReply {
   std::string body = {};
 };
 
-// The parts of a request target: "/events?after=7" has the path "/events" and the query "after=7".
+// The target and the method of a request. The target "/events?after=7" has the path "/events" and the query
+// "after=7".
 struct HttpTarget {
   absl::string_view path;
   absl::string_view query;
-  bool is_delete = false;  // the method is DELETE; otherwise GET or HEAD
+  bool is_delete = false;  // true if the method is DELETE, false if it is GET or HEAD
 };
-// The decoded value of `name` in `query`; empty if absent.
+// Returns the decoded value of `name` in `query`, or "" if `name` is absent.
 std::string QueryValue(absl::string_view query, absl::string_view name);
 
 using HttpHandler = std::function<HttpReply(const HttpTarget& target)>;
 
 struct HttpLimits {
-  Duration request_deadline = seconds(10);  // from ServeHttp to the end of the request header
-  Duration reply_deadline = seconds(10);    // until the peer has read the reply and closed
+  Duration request_deadline = seconds(10);  // from the call to ServeHttp until the request header is complete
+  Duration reply_deadline = seconds(10);    // from the start of the reply until the peer has disconnected
   uint32_t max_header_bytes = 8 << 10;
   bool allow_delete = false;
 };
 
-// Serves GET and HEAD, and DELETE if allowed. Replies 405 to other methods, 400 to malformed requests, 413 to
-// a request with a body, 431 to an oversized header. Closes a connection that misses a deadline.
+// Serves GET and HEAD, and DELETE if limits.allow_delete is set. Replies 405 to other methods, 400 to
+// malformed requests, 413 to requests with a body, and 431 to requests with an oversized header. Closes
+// a connection that misses a deadline.
 //   Threads: `handler` and `done` run on the io_context of `socket`; `done` runs once, when the connection
 //            closes.
-//   Owns:    `socket`; `handler` is borrowed and must outlive the io_context.
+//   Owns:    `socket`. `handler` is borrowed and must outlive the io_context.
 void ServeHttp(boost::asio::ip::tcp::socket socket, const HttpHandler& handler, const HttpLimits& limits = {},
                std::function<void()> done = {});
 

@@ -34,7 +34,8 @@ bool IsLoopbackAddress(const std::string& address) {
   return inet_pton(AF_INET6, address.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
-// Converts an IPv4 address as a dual-stack socket shows it: "::ffff:10.0.0.1" -> "10.0.0.1".
+// Converts an IPv4-mapped IPv6 address, which dual-stack sockets report, to IPv4: "::ffff:10.0.0.1" becomes
+// "10.0.0.1". Returns any other address unchanged.
 std::string Unmapped(const std::string& address) {
   const bool mapped = address.starts_with(kMappedPrefix) && address.find('.') != std::string::npos;
   return mapped ? address.substr(sizeof(kMappedPrefix) - 1) : address;
@@ -82,7 +83,7 @@ std::string LocalAddressTowards(const std::string& address) {
   hints.ai_socktype = SOCK_DGRAM;
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  // The port is irrelevant: connecting a datagram socket selects a route and sends nothing.
+  // Connecting a datagram socket selects a route and sends no packet, so the port does not matter.
   if (getaddrinfo(Unmapped(address).c_str(), "9", &hints, &found) != 0) return "";
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
   const int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -109,7 +110,7 @@ std::string LocalHostName() {
   if (getaddrinfo(name, nullptr, &hints, &found) != 0) return name;
   std::string full = found->ai_canonname != nullptr ? found->ai_canonname : "";
   freeaddrinfo(found);
-  // Some systems map their own name to localhost.localdomain, which is useless to other machines.
+  // Some hosts map their own name to localhost.localdomain, which other hosts cannot use.
   if (!absl::StrContains(full, '.') || absl::StartsWith(full, "localhost")) return name;
   return full;
 }

@@ -25,7 +25,7 @@ namespace {
 
 using Addresses = std::vector<SocketAddress>;
 
-// Blocks. `error` receives getaddrinfo's result, 0 on success.
+// Calls getaddrinfo, which may block, and sets `error` to its result: 0 on success.
 absl::StatusOr<Addresses> Ask(const std::string& host, int port, int flags, int& error) {
   addrinfo hints{};
   hints.ai_flags = flags | AI_NUMERICSERV;
@@ -46,7 +46,7 @@ absl::StatusOr<Addresses> Ask(const std::string& host, int port, int flags, int&
   return addresses;
 }
 
-// Leaves signals to other threads, which handle them.
+// Blocks all signals on this thread, so that other threads receive them.
 void BlockSignals() {
   sigset_t all;
   sigfillset(&all);

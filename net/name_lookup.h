@@ -1,5 +1,6 @@
-// Name lookup with a deadline. getaddrinfo has no deadline: if the name server does not answer, getaddrinfo
-// blocks for the time that resolv.conf sets, typically half a minute.
+// Name lookup that either does not block or blocks at most until a deadline. getaddrinfo offers neither:
+// if the name server does not answer, getaddrinfo blocks for as long as resolv.conf specifies, typically
+// 30 s.
 #pragma once
 
 #include <sys/socket.h>
@@ -18,19 +19,20 @@ struct SocketAddress {
   socklen_t size = 0;
 };
 
-// One lookup of TCP addresses. A numeric address is resolved immediately; a name is looked up on a separate
-// thread, which may outlive this object.
+// A lookup of the TCP addresses of one host. The constructor resolves a numeric address immediately. A name
+// is looked up on a separate thread, which may outlive this object.
 class NameLookup {
  public:
   NameLookup(const std::string& host, int port);
 
-  // Readable once the result is available; owned by this object. -1: no descriptor was available, and the
-  // result is available immediately.
+  // Returns a descriptor that becomes readable when the result is available. This object owns the
+  // descriptor. Returns -1 if no descriptor could be created; the result is then available immediately.
   int fd() const;
 
+  // Returns the addresses of the host.
   //   Errors: kUnavailable: the name does not resolve, or no thread or descriptor is available; the message
-  //           has the cause.
-  //   REQUIRES: fd() is readable, or -1.
+  //           contains the cause.
+  //   REQUIRES: fd() is readable or -1.
   absl::StatusOr<std::vector<SocketAddress>> Result() const;
 
  private:
@@ -40,8 +42,8 @@ class NameLookup {
   std::shared_ptr<State> state_;
 };
 
-// Like NameLookup, but blocks.
-//   Errors: kUnavailable: the name does not resolve; kDeadlineExceeded: no answer by `deadline`.
+// Like NameLookup, but blocks until the result is available.
+//   Errors: those of NameLookup::Result; kDeadlineExceeded: the result is not available by `deadline`.
 absl::StatusOr<std::vector<SocketAddress>> ResolveName(const std::string& host, int port, TimePoint deadline);
 
 }  // namespace ddprun

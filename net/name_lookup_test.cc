@@ -1,4 +1,5 @@
-// Replaces the C library's getaddrinfo with one that blocks until the test releases it.
+// This file replaces the C library's getaddrinfo. The replacement blocks each lookup of a name until the test
+// lets the fake name server answer.
 
 #include "net/name_lookup.h"
 
@@ -17,7 +18,7 @@
 
 namespace {
 
-// The fake name server does not answer until this latch is counted down.
+// The fake name server answers when this latch reaches zero.
 std::latch* g_answer = nullptr;
 std::atomic<int> g_asked{0};
 

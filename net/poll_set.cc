@@ -13,13 +13,13 @@ namespace {
 
 using boost::system::error_code;
 
-// Limits for a turn. Sixteen full batches of short requests take a few milliseconds. With long ones, such as
-// replies of megabytes, the time limit applies.
+// Limits for one turn. Sixteen full batches of short requests take a few milliseconds. The time limit applies
+// if requests take longer, for example because their replies are several megabytes long.
 constexpr int kBatchesPerTurn = 16;
 constexpr std::chrono::milliseconds kTurn(5);
-// A client on this host sends its next request within about 10 us of the reply.
+// A client on this host sends its next request within about 10 us of a reply.
 constexpr std::chrono::microseconds kLinger(20);
-constexpr int kMaxSkipped = 256;
+constexpr int kMaxSkipped = 256;  // see Linger
 
 absl::Status ExhaustedError(const char* what) {
   return absl::ResourceExhaustedError(
@@ -53,7 +53,7 @@ absl::Status PollSet::Add(int fd, uint32_t events, Handler* handler) {
   if (::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_ADD, fd, &event) != 0)
     return ExhaustedError("cannot watch a socket");
   ++size_;
-  if (end_ == 0) Await();  // during a turn, Turn calls Await at its end
+  if (end_ == 0) Await();  // otherwise a turn is in progress, and Turn calls Await at its end
   return absl::OkStatus();
 }
 
@@ -68,7 +68,7 @@ void PollSet::Remove(int fd, Handler* handler) {
   for (int i = next_; i < end_; ++i) {
     if (batch_[i].data.ptr == handler) batch_[i].data.ptr = nullptr;
   }
-  if (!epoll_.is_open()) return;  // shut down
+  if (!epoll_.is_open()) return;  // after shutdown()
   epoll_event ignored{};
   if (::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_DEL, fd, &ignored) != 0)
     std::abort();  // fd was not added
@@ -103,10 +103,11 @@ void PollSet::Turn() {
   Await();
 }
 
-// Polls for kLinger. If the next request is already on its way, as when a client sends many in sequence,
-// sleeping and waking up cost both sides more than polling. After a miss, some turns skip the polling; each
-// consecutive miss doubles their number, up to kMaxSkipped, so that polling costs a rarely busy set almost
-// nothing.
+// Polls for up to kLinger and returns the number of new events, or -1 on an error. When a client sends many
+// requests in sequence, the next request arrives so soon that polling costs both sides less than sleeping and
+// waking up. A miss is a call that polls and finds no event. After the first miss, one call returns 0 without
+// polling. Each further consecutive miss doubles the number of calls that return 0 without polling, up to
+// kMaxSkipped. An event resets this number to 1. A set that is rarely busy therefore hardly ever polls.
 int PollSet::Linger() {
   if (lingers_to_skip_ > 0) {
     --lingers_to_skip_;

@@ -23,7 +23,8 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Limit for each address, so that an address that drops packets leaves time for the host's other addresses.
+// Time limit for connecting to one address. If packets to that address are dropped, the limit leaves time for
+// the host's other addresses.
 constexpr Duration kConnectTimeout = seconds(10);
 
 absl::Status ConnectSocket(int fd, const SocketAddress& address, TimePoint deadline) {
@@ -88,7 +89,7 @@ absl::Status ConnectWithRetries(const std::string& what, Duration timeout,
   for (Duration wait = kFirstRetry;; wait = std::min<Duration>(2 * wait, kLastRetry)) {
     absl::Status status = attempt(deadline);
     if (!absl::IsUnavailable(status)) return WithContext(std::move(status), what);
-    // Jitter: many clients start at the same time and must not retry at the same time.
+    // The jitter keeps clients that start at the same time from retrying at the same time.
     const Duration pause = wait / 2 + wait / 2 * (random() % 1024) / 1024;
     if (steady_clock::now() + pause >= deadline) {
       return absl::UnavailableError(

@@ -1,4 +1,4 @@
-// Connects to a host by TCP, with a deadline. All functions block.
+// TCP connections with a deadline. All functions block.
 #pragma once
 
 #include <string>
@@ -10,19 +10,24 @@
 
 namespace ddprun {
 
-// Tries each address of the host once. The caller owns the socket, which is non-blocking and has TCP_NODELAY.
-//   Errors: kUnavailable: the name does not resolve by `deadline`, or no address connects; the message has
-//           the error for the last address.
+// Tries the addresses of `host` in order, each once, until a connection is established. Returns the socket of
+// the connection, which is non-blocking and has TCP_NODELAY. The caller owns the socket.
+//   Errors: kUnavailable: the name does not resolve by `deadline`, or the connection to every address fails;
+//           the message contains the error for the last address.
 absl::StatusOr<int> TcpConnect(const std::string& host, int port, TimePoint deadline);
 
-// Waits until poll() reports one of `events` for `fd`.
-//   Errors: kDeadlineExceeded: no event by `deadline`.
+// Waits until poll() reports one of `events`, an error or a hang-up on `fd`.
+//   Errors: kDeadlineExceeded: poll() reports nothing by `deadline`.
 absl::Status PollUntil(int fd, short events, TimePoint deadline);
 
-// Connects to a peer that may not be up yet: calls `attempt` with the deadline until it returns anything but
-// kUnavailable, with backoff from 10 ms to 1 s.
-//   Errors: kUnavailable: `timeout` has passed; the message has `what` and the last error. Others: those of
-//           `attempt`, with `what` in front of the message.
+// Connects to a peer that may not be listening yet. Calls `attempt` until it returns a status other than
+// kUnavailable or until the next attempt would start after the deadline, which is `timeout` from now. Passes
+// the deadline to each call. The backoff between two attempts grows from 10 ms to 1 s, and is reduced by a
+// random part of at most one half.
+// `what` describes the failure in messages.
+//   Errors: kUnavailable: no attempt succeeded within `timeout`; the message contains `what` and
+//           the last error.
+//           Other errors of `attempt` are returned with `what` prepended to the message.
 absl::Status ConnectWithRetries(const std::string& what, Duration timeout,
                                 absl::FunctionRef<absl::Status(TimePoint deadline)> attempt);
 

@@ -1,4 +1,5 @@
-// An io_context that runs on a separate thread, so that tests can be blocking clients of its servers.
+// An io_context that runs on a separate thread, so that a test can be a blocking client of servers that use
+// the io_context.
 #pragma once
 
 #include <future>
@@ -14,7 +15,7 @@ namespace ddprun {
 class IoThread {
  public:
   IoThread() : work_(io_.get_executor()), thread_([this] { io_.run(); }) {}
-  // REQUIRES: all objects that use the io_context have been destroyed, on its thread.
+  // REQUIRES: all objects that use the io_context have been destroyed on its thread.
   ~IoThread() {
     work_.reset();
     thread_.join();
@@ -31,7 +32,7 @@ class IoThread {
     return result.get();
   }
 
-  // Calls `f` on the thread until it returns true. Returns false after 20 s.
+  // Calls `f` repeatedly on the thread until `f` returns true. Returns false if that takes longer than 20 s.
   template <typename F>
   bool Eventually(F f) {
     const auto deadline = std::chrono::steady_clock::now() + seconds(20);
