@@ -1,4 +1,5 @@
-// Lifetime guard for asynchronous callbacks: those that run after their object is destroyed have no effect.
+// A lifetime guard for asynchronous callbacks. A guarded callback has no effect after the object that it uses
+// has been destroyed.
 #pragma once
 
 #include <memory>
@@ -6,22 +7,23 @@
 
 namespace ddprun {
 
-// Make it a member of the object that the callbacks use.
-//   Threads: the one that runs the io_context.
+// Guards the callbacks that use an object. The Alive must be a member of that object.
+//   Threads: only the thread that runs the callbacks.
 class Alive {
  public:
-  // Wraps `f`: the result calls `f`, or does nothing after End() or destruction.
+  // Returns a function that calls `f`. The function does nothing after End() or after the destruction of this
+  // object.
   template <typename F>
   auto Guard(F f) const {
     return [token = std::weak_ptr<int>(token_), f = std::move(f)](const auto&... args) {
       if (!token.expired()) f(args...);
     };
   }
-  // Disables all functions wrapped so far.
+  // Disables all functions that Guard returned.
   void End() { token_.reset(); }
 
  private:
-  std::shared_ptr<int> token_ = std::make_shared<int>(0);  // never shared, only observed
+  std::shared_ptr<int> token_ = std::make_shared<int>(0);  // the only strong reference
 };
 
 }  // namespace ddprun

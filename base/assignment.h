@@ -1,4 +1,4 @@
-// A node's ranks and worker store in a sealed round, assigned by the coordinator.
+// The ranks and the worker store that the coordinator assigns to a node in a sealed round.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@ struct Assignment {
   Round round = {};
   GroupRank group_rank = {};
   int group_world_size = 1;
-  Rank first_rank = {};  // rank of the node's local_rank 0; the node's workers have consecutive ranks
+  Rank first_rank = {};  // rank of the worker with local_rank 0; the node's workers have consecutive ranks
   int world_size = 1;
   int first_role_rank = 0;
   int role_world_size = 1;
-  int restart_count = 0;         // failures charged to the job so far; the same on every node
-  std::string master_addr = {};  // worker store of this round, on the node with group_rank 0
-  int master_port = 0;
+  int restart_count = 0;         // restarts of the job so far; the same on every node
+  std::string master_addr = {};  // address of the node with group_rank 0, which hosts the worker store
+  int master_port = 0;           // port of the worker store
 
   bool operator==(const Assignment&) const = default;
 };

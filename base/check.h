@@ -1,4 +1,4 @@
-// DDPRUN_CHECK aborts the process on a broken invariant of ddprun and prints the condition and the state.
+// DDPRUN_CHECK: an assertion that is enabled in all builds.
 #pragma once
 
 #include <cstdio>
@@ -16,8 +16,8 @@ namespace ddprun {
 
 }  // namespace ddprun
 
-// If `condition` is false, prints source location, condition and `state` to stderr and aborts. `state` is
-// text, or values joined by <<; it is evaluated only on failure.
+// If `condition` is false, prints the source location, the condition and `state` to stderr and aborts the
+// process. `state` is a value or several values joined by <<; it is evaluated only on failure.
 #define DDPRUN_CHECK(condition, state)                                                 \
   do {                                                                                 \
     if (!(condition)) [[unlikely]] {                                                   \

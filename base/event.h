@@ -17,21 +17,24 @@
 
 namespace ddprun {
 
-// Deadlines are on the monotonic clock. absl::Mutex waits on the wall clock, which may step, and
-// std::condition_variable needs glibc 2.30 to wait on the monotonic clock; hence a futex.
-//   Threads: any. A thread that has observed the event may destroy it.
+// An event is set once and never reset. Deadlines are on the monotonic clock. The class uses a futex,
+// because absl::Mutex waits on the wall clock, which may step, and std::condition_variable can wait on the
+// monotonic clock only with glibc 2.30 or later.
+//   Threads: any. After Wait returns, or WaitUntil returns true, the caller may destroy the event, even if
+//            Set has not returned yet.
 class Event {
  public:
   void Set() {
     set_.store(1);
-    // A waiter may already have destroyed this event. The kernel uses only its address. If another futex is
-    // now at that address, its waiters get a spurious wake-up, which every waiter tolerates.
+    // A waiter may already have destroyed this event. The kernel uses only the event's address. If that
+    // address now belongs to another futex, its waiters get a spurious wake-up, which every user of a futex
+    // must tolerate.
     Futex(FUTEX_WAKE, INT_MAX, nullptr);
   }
   void Wait() {
     while (set_.load() == 0) Futex(FUTEX_WAIT_BITSET, 0, nullptr);
   }
-  // Returns false if `deadline` passes first.
+  // Waits until the event is set or `deadline` passes. Returns whether the event is set.
   bool WaitUntil(TimePoint deadline) {
     const Duration since_boot = std::max(deadline.time_since_epoch(), Duration::zero());
     const auto whole = std::chrono::floor<seconds>(since_boot);
@@ -43,7 +46,8 @@ class Event {
   }
 
  private:
-  // FUTEX_WAIT_BITSET takes a point in time on CLOCK_MONOTONIC; FUTEX_WAIT would take a duration.
+  // `until` is an absolute time on CLOCK_MONOTONIC, as FUTEX_WAIT_BITSET expects. FUTEX_WAIT would take a
+  // relative time.
   long Futex(int operation, uint32_t value, const timespec* until) {
     return syscall(SYS_futex, &set_, operation | FUTEX_PRIVATE_FLAG, value, until, nullptr,
                    FUTEX_BITSET_MATCH_ANY);

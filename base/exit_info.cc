@@ -11,7 +11,7 @@
 namespace ddprun {
 namespace {
 
-// Indexed by Linux signal number. A table, because sigabbrev_np() requires glibc 2.32.
+// Signal names, indexed by Linux signal number. sigabbrev_np() is not used, because it requires glibc 2.32.
 constexpr const char* kSignals[] = {
     nullptr,     "SIGHUP",  "SIGINT",    "SIGQUIT", "SIGILL",   "SIGTRAP", "SIGABRT", "SIGBUS",
     "SIGFPE",    "SIGKILL", "SIGUSR1",   "SIGSEGV", "SIGUSR2",  "SIGPIPE", "SIGALRM", "SIGTERM",

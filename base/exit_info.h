@@ -1,5 +1,4 @@
-// How a worker ended: with an exit code or by a signal. Also covers a worker that never started, and one that
-// does not end.
+// The outcome of a worker: it exited with a code, was terminated by a signal, never started, or is stuck.
 #pragma once
 
 #include <string>
@@ -21,32 +20,34 @@ struct Signaled {
 };
 
 struct NeverStarted {
-  absl::Status status;  // never OK; the message states the remedy
+  absl::Status status;  // not OK; the message includes the remedy
   bool operator==(const NeverStarted&) const = default;
 };
 
-// Counted as failed although the process has not ended: signals do not interrupt its sleep.
+// The worker has not ended, but counts as failed because it is in a sleep that signals do not interrupt.
 struct Stuck {
-  std::string where;  // "in uninterruptible sleep (state D) for 12.0 s, waiting in nfs_wait_bit_killable"
+  // For example "in uninterruptible sleep (state D) for 12.0 s, waiting in nfs_wait_bit_killable".
+  std::string where;
   bool operator==(const Stuck&) const = default;
 };
 
 using ExitInfo = std::variant<Exited, Signaled, NeverStarted, Stuck>;
 
-// `wait_status`: from waitpid(), for a process that has ended.
+// `wait_status` is the status that waitpid() reports for a process that has ended.
 ExitInfo ExitInfoFromWaitStatus(int wait_status);
 
 bool Succeeded(const ExitInfo& exit);
 bool EndedBySignal(const ExitInfo& exit, int signo);
 
-// The exit code as torchrun reports it: the exit code, the negated signal number, or 1 for a worker that
-// never started or does not end.
+// Returns the exit code that torchrun reports: the worker's exit code, the negated number of the signal that
+// ended the worker, or 1 if the worker never started or is stuck.
 int TorchExitCode(const ExitInfo& exit);
 
-// "SIGKILL", "SIGRTMIN+3"; "signal 0" for a number that is not a signal.
+// Returns the name of the signal, such as "SIGKILL" or "SIGRTMIN+3". If the number has no name, returns text
+// such as "signal 0".
 std::string SignalName(int signo);
 
-// "exit code 3", "SIGSEGV (core dumped)", "never started: <why>", "stuck <where>".
+// Returns, for example, "exit code 3", "SIGSEGV (core dumped)", "never started: <why>" or "stuck <where>".
 std::string ToString(const ExitInfo& exit);
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// The failure of one worker, the order that determines the first cause, and the report of a round.
+// The failure of one worker, the order that determines the first cause, and the report on a failed round.
 #pragma once
 
 #include <cstddef>
@@ -14,68 +14,74 @@
 
 namespace ddprun {
 
-// Whether a failure can have caused others, as far as is known. Decided on the worker's node by
-// launcher/report/failure_origin.h; policies use only this value.
+// Whether a failure may have caused other failures. launcher/report/failure_origin.h determines this value on
+// the worker's node, from the available evidence.
 enum class FailureOrigin {
-  kOwn,             // no evidence that it followed from another failure
-  kFollowsAnother,  // its error text shows that it failed because another worker failed
-  kStopped,         // it exited on the launcher's signal: not a failure of the job, not sent
+  kOwn,             // there is no evidence that another failure caused this one
+  kFollowsAnother,  // the error text shows that the worker failed because another worker had failed
+  kStopped,         // the worker ended after the launcher's stop signal; not a job failure and not sent
 };
 
-// Encoded by proto/value_codec.h. launcher/report/failure_record.h has the data that stays on the node.
+// The failure of one worker, as sent to the coordinator by proto/value_codec.h. Data about the failure that
+// stays on the node is in launcher/report/failure_record.h.
 struct Failure {
   Rank rank = {};
   LocalRank local_rank = {};
   std::string host = {};
   std::string role = {};
-  int64_t pid = 0;  // 0: never started
+  int64_t pid = 0;  // 0 if the worker never started
   ExitInfo exit = Exited{1};
   FailureOrigin origin = FailureOrigin::kOwn;
-  // When the worker failed, on the monotonic clock of the process that holds this value; sent as an age. The
-  // agent observes only the exit, but a worker that raises an exception may take seconds to exit, and
-  // meanwhile other workers fail as a consequence. So this is the earlier of two times: the worker's exit,
-  // and the end of the second that its error file names. The start of that second would order the worker
-  // before workers without an error file that failed up to a second earlier. If the wall clock steps while
-  // the worker exits, this value is off by the step.
+  // When the worker failed, on the monotonic clock of the process that holds this value. Messages carry the
+  // age of the failure instead, because processes on different hosts have different clocks.
+  //
+  // This is the earlier of two times: the worker's exit, and the end of the second in the timestamp of its
+  // error file. The agent observes only the exit, but a worker that raises an exception may take seconds to
+  // exit, and other workers may fail as a consequence in that time. The start of the second would be too
+  // early: the worker would then precede workers without an error file that failed up to a second earlier.
+  // If the wall clock steps while the worker exits, this value is wrong by the size of the step.
   TimePoint failed_at = {};
-  std::string cause = {};                  // one line for people: which rank, where, how
-  std::string exception = {};              // one line: the error that the program reported; empty: none
-  std::string stderr_tail = {};            // the last lines of its stderr; empty: none, or not captured
-  bool tail_has_stdout = false;            // stderr_tail has both streams, which share a pipe
-  std::vector<std::string> evidence = {};  // one line each: findings from the system
-  std::optional<Duration> uptime = {};     // how long it ran; nullopt: unknown
-  std::optional<int64_t> step = {};        // the last step reported
+  std::string cause = {};                  // one line to display: the rank, the host and how the worker ended
+  std::string exception = {};              // one line: the error that the program reported; may be empty
+  std::string stderr_tail = {};            // the last lines of stderr; empty if none were captured
+  bool tail_has_stdout = false;            // true if stderr_tail includes stdout, because both share a pipe
+  std::vector<std::string> evidence = {};  // evidence from the system, such as an OOM kill; one line each
+  std::optional<Duration> uptime = {};     // how long the worker ran; nullopt if unknown
+  std::optional<int64_t> step = {};        // the last step that the worker reported; nullopt if none
 
   bool operator==(const Failure&) const = default;
 };
 
-// The order of causes, used everywhere: failures that do not follow from another failure come first; then
-// order by time, then by rank. The minimum of all failures is the first cause (torchrun: root cause).
+// Orders failures by origin, then by time, then by rank. Failures with the origin kOwn precede all others.
+// The minimum of all failures is the first cause, which torchrun calls root cause.
 //   REQUIRES: both times are on the same clock.
 inline bool Precedes(const Failure& a, const Failure& b) {
   return std::tie(a.origin, a.failed_at, a.rank) < std::tie(b.origin, b.failed_at, b.rank);
 }
 
-// Why a round failed, over all nodes. Created by the coordinator, shown on each node.
+// Why a round failed: the failures on all nodes. Created by the coordinator and shown on each node.
 struct JobReport {
-  // Failures that differ only in rank, host, pid and time.
+  // Failures with the same origin, the same exit and the same exception. Words of the exception that
+  // contain a digit are not compared, because they may be ranks, pids or addresses.
   struct Group {
-    Failure first = {};            // precedes the others
-    int count = 1;                 // including `first`
-    std::vector<Rank> ranks = {};  // ascending; the lowest kMaxRanks of them
+    Failure first = {};            // precedes the other failures of the group
+    int count = 1;                 // number of failures, including `first`
+    std::vector<Rank> ranks = {};  // in ascending order; if there are more than kMaxRanks, only the lowest
 
     bool operator==(const Group&) const = default;
   };
   static constexpr size_t kMaxGroups = 16;
-  static constexpr size_t kMaxTails = 4;  // later groups have no stderr_tail
+  static constexpr size_t kMaxTails = 4;  // only the first kMaxTails groups have a stderr_tail
   static constexpr size_t kMaxRanks = 64;
   static constexpr size_t kMaxLostNodes = 16;
 
   Round round = {};
-  std::vector<Group> groups = {};            // ordered by Precedes of `first`; empty if only nodes were lost
-  int more_failures = 0;                     // failures in none of `groups`
-  std::vector<std::string> lost_nodes = {};  // one line each; one more line counts the rest, if any
-  std::string outcome = {};                  // what happens next: "restart 1 of 3", or why none follows
+  std::vector<Group> groups = {};  // in the order of their first failures; empty if only nodes were lost
+  int more_failures = 0;           // number of failures that are in none of `groups`
+  // One line for each lost node. If more than kMaxLostNodes were lost, one more line gives the number of the
+  // remaining lost nodes.
+  std::vector<std::string> lost_nodes = {};
+  std::string outcome = {};  // what happens next: "restart 1 of 3", or why there is no restart
 
   bool operator==(const JobReport&) const = default;
 };

@@ -1,4 +1,4 @@
-// Ids within a job, each with a distinct type so that they cannot be confused.
+// Ranks and ids within a job. Each kind has its own type, so that confusing two kinds is a compile error.
 #pragma once
 
 #include <compare>
@@ -10,7 +10,8 @@
 
 namespace ddprun {
 
-// An integer with a distinct type for each `Tag`. Constructed explicitly; `.value()` for codecs and text.
+// An integer with a distinct type for each `Tag`. Conversions are explicit: the constructor converts from
+// int64_t, and value() converts to int64_t.
 template <typename Tag>
 class StrongInt {
  public:
@@ -29,7 +30,8 @@ class StrongInt {
   int64_t value_ = 0;
 };
 
-// A string with a distinct type for each `Tag`. Constructed explicitly; `.value()` for codecs and text.
+// A string with a distinct type for each `Tag`. Conversions are explicit: the constructor converts from
+// std::string, and value() converts to std::string.
 template <typename Tag>
 class StrongString {
  public:
@@ -49,16 +51,16 @@ class StrongString {
   std::string value_;
 };
 
-// 0..WORLD_SIZE-1 over all nodes; reassigned in every round.
+// The rank of a worker among all workers of a round, 0..WORLD_SIZE-1. Reassigned in every round.
 using Rank = StrongInt<struct RankTag>;
-// 0..nproc-1 within one node; stable across rounds (worker i of a node stays worker i).
+// The rank of a worker within its node, 0..LOCAL_WORLD_SIZE-1. The same in every round.
 using LocalRank = StrongInt<struct LocalRankTag>;
-// The node's own rank, torchrun's GROUP_RANK; reassigned in every round, in which surviving nodes keep their
-// order.
+// The rank of a node, which torchrun calls GROUP_RANK. Reassigned in every round; surviving nodes keep their
+// relative order.
 using GroupRank = StrongInt<struct GroupRankTag>;
-// One agreed membership. Numbered from 0 within a job, never reused, never decreases.
+// The number of a round within its job, starting at 0. A number is never reused and never decreases.
 using Round = StrongInt<struct RoundTag>;
-// One incarnation of an agent. A node that rejoins has a new id.
+// Identifies one incarnation of an agent. A node that rejoins has a new id.
 using NodeId = StrongString<struct NodeIdTag>;
 
 }  // namespace ddprun

@@ -12,7 +12,7 @@ using Kind = JobRuleField::Kind;
 
 constexpr int64_t kMaxNodes = 1 << 20;
 constexpr int64_t kMaxNumber = INT32_MAX;
-// Two years: options allow at most one year, and the agent may add to that.
+// Two years. The options of ddprun allow at most one year.
 constexpr int64_t kMaxMillis = int64_t{1000} * 3600 * 24 * 365 * 2;
 
 constexpr absl::string_view kScaleUp[] = {ToString(ScaleUp::kImmediate), ToString(ScaleUp::kAtSnapshot),
@@ -78,7 +78,7 @@ constexpr JobRuleField kFields[] = {
     Time<&JobRules::lease>("lease_ms", "rdzv-conf=lease_ms", 1, /*must_agree=*/true),
 };
 
-// The option with its value, as the user writes it.
+// Returns the option of `field` with its value, as on the command line.
 std::string Option(const JobRuleField& field, const JobRules& rules) {
   if (field.option == "nnodes") return absl::StrCat("--nnodes=", rules.min_nodes, ":", rules.max_nodes);
   const absl::string_view separator = "=";

@@ -1,8 +1,8 @@
-// RETURN_IF_ERROR(expr, "context") and ASSIGN_OR_RETURN(lhs, expr, "context"): return an error to the caller,
-// with "context: " in front of its message.
+// RETURN_IF_ERROR(expr, "context") and ASSIGN_OR_RETURN(lhs, expr, "context"): if `expr` is an error, return
+// it from the current function with "context: " prepended to its message. The context is optional.
 //
-// In Debian's build of Abseil, absl::string_view differs from std::string_view. So this project uses
-// absl::string_view everywhere.
+// In Debian's build of Abseil, absl::string_view and std::string_view are different types, so this project
+// uses absl::string_view everywhere.
 #pragma once
 
 #include <utility>
@@ -14,7 +14,8 @@
 
 namespace ddprun {
 
-// `status` with "context: " in front of its message; OK stays OK.
+// Returns `status` with "context: " prepended to its message. Returns `status` unchanged if it is OK or if
+// `context` is empty.
 inline absl::Status WithContext(absl::Status status, absl::string_view context) {
   if (status.ok() || context.empty()) return status;
   return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));

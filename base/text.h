@@ -1,4 +1,4 @@
-// Text for counts and durations in messages.
+// Formats counts and durations for messages.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,16 @@
 
 namespace ddprun {
 
-// "1 node", "3 nodes".
+// Returns `n` and the noun `thing`, with a plural "s" unless `n` is 1: "1 node", "3 nodes".
 std::string Counted(int64_t n, absl::string_view thing);
 
-// In whole seconds, rounded down: "12 s"; below one second "350 ms".
+// Returns `d` in whole seconds, rounded down: "12 s". If `d` is less than one second, returns it in
+// milliseconds: "350 ms".
 std::string InSeconds(Duration d);
 
-// In the two largest units: "3 d 4 h", "2 h 5 min", "3 min 20 s"; below one minute "57.3 s", below one second
-// "350 ms". Negative durations count as zero.
+// Returns `d` in its two largest units: "3 min 20 s", "2 h 5 min", "3 d 4 h". Days are used only if `d` is at
+// least 48 hours. If `d` is less than one minute, returns seconds with one decimal: "57.3 s". If `d` is less
+// than one second, returns milliseconds: "350 ms". A negative duration counts as zero.
 std::string InLargestUnits(Duration d);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// A clock that, unlike steady_clock, advances while the machine is suspended. For deadlines on which other
-// hosts rely.
+// A clock for deadlines that other hosts rely on. Unlike std::chrono::steady_clock, this clock advances while
+// the host is suspended.
 #pragma once
 
 #include <time.h>
@@ -8,7 +8,7 @@
 
 namespace ddprun {
 
-// CLOCK_BOOTTIME; a TrivialClock of std::chrono.
+// CLOCK_BOOTTIME. Meets the TrivialClock requirements of std::chrono.
 struct BootClock {
   using duration = std::chrono::nanoseconds;
   using rep = duration::rep;
@@ -18,12 +18,12 @@ struct BootClock {
 
   static time_point now() noexcept {
     timespec t;
-    clock_gettime(CLOCK_BOOTTIME, &t);  // cannot fail: available since Linux 2.6.39
+    clock_gettime(CLOCK_BOOTTIME, &t);  // cannot fail: CLOCK_BOOTTIME has existed since Linux 2.6.39
     return time_point(std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec));
   }
 };
 
-// Values from different hosts are never compared.
+// A point on the BootClock of this host. Points on the clocks of different hosts must not be compared.
 using BootTime = BootClock::time_point;
 
 }  // namespace ddprun

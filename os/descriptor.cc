@@ -15,7 +15,8 @@ namespace {
 
 constexpr rlim_t kMaxDescriptors = 1 << 20;  // the kernel's default for fs.nr_open
 
-// The kernel's struct linux_dirent64. It is read directly, because opendir() allocates memory.
+// The kernel's struct linux_dirent64, which getdents64 returns. opendir() is not used, because it allocates
+// memory.
 struct DirectoryEntry {
   uint64_t inode;
   int64_t offset;
@@ -28,7 +29,8 @@ bool CloseListedInProc(int first) {
   const int dir = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (dir < 0) return false;
   alignas(DirectoryEntry) char buffer[4096];
-  // Closing descriptors changes the directory while it is being read, so repeat until a pass closes nothing.
+  // Closing descriptors changes the directory while it is being read, so repeat until a pass closes no
+  // descriptor.
   bool closed = true;
   while (closed) {
     closed = false;

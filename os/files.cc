@@ -22,7 +22,7 @@ void RemoveFileOf(int fd) {
   const ssize_t length = readlink(link, path, sizeof path - 1);
   if (length <= 0) return;
   path[length] = '\0';
-  // For an unlinked file, the link text ends in " (deleted)". Another file may have that very name, so
+  // If the file was unlinked, `path` ends in " (deleted)". Another file may have exactly that path, so
   // compare the inodes.
   struct stat opened, named;
   if (fstat(fd, &opened) != 0 || lstat(path, &named) != 0) return;
@@ -31,8 +31,8 @@ void RemoveFileOf(int fd) {
 
 namespace {
 
-// Tests by creating a file, because access() gives wrong answers for /proc, under quotas, and for root on
-// some network file systems.
+// Returns whether a file can be written in `dir`. Writes a file to find out, because access() gives wrong
+// answers for /proc, under quotas, and for root on some network file systems.
 bool CanHoldFiles(const std::string& dir) {
   std::string path = dir + "/ddprun_XXXXXX";
   const int fd = mkostemp(path.data(), O_CLOEXEC);

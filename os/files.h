@@ -1,4 +1,5 @@
-// Files: removal by descriptor, opening files of unknown type, the directory for temporary files.
+// Helpers for files: removal by descriptor, safe opening of files of unknown type, and the directory for
+// temporary files.
 #pragma once
 
 #include <fcntl.h>
@@ -15,8 +16,9 @@
 
 namespace ddprun {
 
-// Unlinks the file that is open as `fd` (O_PATH suffices) under its current name, even if it was renamed
-// after it was opened. No effect if the file has no name, or if another file now has that name.
+// Unlinks the file that is open as `fd`. If the file has been renamed since it was opened, its current name
+// is unlinked. `fd` may be an O_PATH descriptor. Has no effect if the file has no name, or if its former
+// name now belongs to another file.
 void RemoveFileOf(int fd);
 
 struct PlainFile {
@@ -24,8 +26,9 @@ struct PlainFile {
   int64_t size = 0;  // in bytes, at the time of opening
 };
 
-// Opens the file at `path` for reading. Returns nullopt if it cannot be read or is not a regular file. Does
-// not open devices, and does not block on a FIFO even if the path becomes one between stat() and open().
+// Opens the file at `path` for reading. Returns nullopt if the file cannot be opened or is not a regular
+// file. Does not open devices, and does not block on a FIFO, even if a FIFO replaces the file between stat()
+// and open().
 inline std::optional<PlainFile> OpenPlainFile(const std::string& path) {
   struct stat info;
   if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
@@ -35,8 +38,9 @@ inline std::optional<PlainFile> OpenPlainFile(const std::string& path) {
 }
 
 // Returns the first of $TMPDIR, $TEMP, $TMP, /tmp, /var/tmp, /usr/tmp and the working directory in which a
-// file can be written, as an absolute path. Same order and test as Python's tempfile.gettempdir().
-//   Errors: kFailedPrecondition: none is usable; the message lists the directories tried.
+// file can be written, as an absolute path. The order and the test are those of Python's
+// tempfile.gettempdir().
+//   Errors: kFailedPrecondition: no directory is usable; the message lists the directories tried.
 absl::StatusOr<std::string> TemporaryDirectory();
 
 }  // namespace ddprun

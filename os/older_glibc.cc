@@ -1,5 +1,6 @@
-// Functions from newer glibc versions that Debian 12's libstdc++.a and libgcc_eh.a call. A program linked
-// with these definitions starts on older glibc versions; on newer ones, the definitions replace glibc's own.
+// Definitions of symbols that only newer glibc versions have and that Debian 12's libstdc++.a and
+// libgcc_eh.a use. A program that is linked with these definitions also starts on hosts with an older
+// glibc. On hosts with a newer glibc, the program uses these definitions instead of glibc's own.
 #include <dlfcn.h>
 #include <link.h>
 #include <sys/random.h>
@@ -15,7 +16,8 @@ struct Search {
   dl_find_object* found;
 };
 
-// Callback of dl_iterate_phdr; returns 1 to stop the iteration.
+// Callback for dl_iterate_phdr. If `object` contains search->pc and has unwind tables, fills in
+// *search->found and returns 1, which stops the iteration.
 int FindIn(dl_phdr_info* object, size_t, void* data) {
   auto* const search = static_cast<Search*>(data);
   uintptr_t begin = UINTPTR_MAX, end = 0;
@@ -42,20 +44,22 @@ int FindIn(dl_phdr_info* object, size_t, void* data) {
 
 extern "C" {
 
-// Since glibc 2.32. Nonzero means that no thread was started, so reference counts need not be atomic. Zero is
-// always correct.
+// Part of glibc since 2.32. Nonzero means that the process has a single thread, so that reference counts
+// need not be atomic. Zero is always safe.
 char __libc_single_threaded = 0;
 
-// Since glibc 2.35. Called by the unwinder, which uses the map bounds and dlfo_eh_frame.
+// Part of glibc since 2.35. The unwinder calls this function and reads the map bounds and
+// dlfo_eh_frame of the result.
 int _dl_find_object(void* pc, dl_find_object* result) noexcept {
   Search search = {.pc = reinterpret_cast<uintptr_t>(pc), .found = result};
   return dl_iterate_phdr(FindIn, &search) == 1 ? 0 : -1;
 }
 
-// Since glibc 2.36. Called by std::random_device.
+// Part of glibc since 2.36. std::random_device calls this function.
 uint32_t arc4random() noexcept {
   uint32_t value = 0;
-  // A 4-byte read is never interrupted. The call fails before Linux 3.17, which has no getrandom.
+  // Signals do not interrupt a getrandom call that requests at most 256 bytes. The call fails on Linux before
+  // 3.17, which has no getrandom.
   if (getrandom(&value, sizeof value, 0) != sizeof value) abort();
   return value;
 }
