@@ -9,12 +9,12 @@
 namespace ddprun::c10d {
 namespace {
 
-// PyTorch sends numbers in host byte order. Supported hosts are little-endian.
+// PyTorch sends numbers in host byte order. All supported hosts are little-endian.
 static_assert(std::endian::native == std::endian::little);
 
 using F = Field;
 
-// In the order of Op.
+// The entries are in the order of Op.
 constexpr OpInfo kOps[] = {
     {Op::kValidate, "VALIDATE", {F::kU32}, 0, -1, -1},
     {Op::kSet, "SET", {F::kKey, F::kValue}, 1, 0, 0},
@@ -63,7 +63,7 @@ constexpr int8_t Code(const OpInfo& info, Dialect dialect) {
 }
 
 constexpr int kNumCodes = 32;
-using OpsByCode = std::array<int8_t, kNumCodes>;  // index into kOps, -1: none
+using OpsByCode = std::array<int8_t, kNumCodes>;  // indexes into kOps; -1 if the opcode has no operation
 
 constexpr OpsByCode ByCode(Dialect dialect) {
   OpsByCode by_code{};
@@ -90,7 +90,7 @@ void AppendKeys(absl::Span<const absl::string_view> keys, std::string* out) {
   for (const absl::string_view key : keys) AppendBytes(key, out);
 }
 
-// Writes the fields of one request, in the order of its OpInfo.
+// Writes the fields of one request in the order that OpInfo specifies.
 struct FieldWriter {
   std::string* out;
 
@@ -144,7 +144,7 @@ std::optional<Op> OpOfCode(Dialect dialect, uint8_t code) {
 }
 
 Op OpOf(const Request& request) {
-  // In the order of the alternatives of Request.
+  // The entries are in the order of the alternatives of Request.
   static constexpr Op kOfIndex[] = {
       Op::kPing,     Op::kSet,        Op::kCompareSet, Op::kGet,       Op::kAdd,      Op::kCheck,
       Op::kWait,     Op::kCancelWait, Op::kNumKeys,    Op::kDeleteKey, Op::kAppend,   Op::kMultiGet,

@@ -1,4 +1,5 @@
-// The only converter between absl::Status and grpc::Status. Both use the same numbers for codes.
+// Conversion between absl::Status and grpc::Status, whose codes have the same numbers. All conversions must
+// use these functions.
 #pragma once
 
 #include <grpcpp/support/status.h>

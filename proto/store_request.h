@@ -1,4 +1,4 @@
-// Validation of requests to a store, over c10d and gRPC. Pure.
+// Validation of requests to a store. Both the gRPC server and ddprun's clients use it.
 #pragma once
 
 #include <cstddef>
@@ -10,22 +10,24 @@
 
 namespace ddprun {
 
-// Size limit for a gRPC message in either direction: the largest allowed request plus protobuf's overhead.
+// Maximum size of a gRPC message in either direction: the largest request or reply plus protobuf's overhead.
 inline constexpr int kMaxStoreMessageBytes = 65 << 20;
 
-// Checks the parts of one request in sequence. The limits are those of c10d connections, which are closed if
-// a request exceeds them.
-//   Errors: kInvalidArgument with the request's name, the defect and what is allowed; the first error is
-//           kept.
+// Checks one request part by part. The limits are those of c10d requests, because a c10d server closes the
+// connection of a request that exceeds a limit.
+//   Errors: kInvalidArgument: a part is invalid. status() keeps the first error. Its message names the
+//           request, the defect and the limit.
 class StoreRequestCheck {
  public:
-  // `name`: the request's name, for messages; must outlive this object.
+  // `name` is the request's name in error messages. The string must outlive this object.
   explicit StoreRequestCheck(absl::string_view name, const c10d::ParserLimits& limits = {})
       : name_(name), limits_(limits) {}
 
-  StoreRequestCheck& Key(absl::string_view key);  // or a queue name
+  // Checks a key or the name of a queue.
+  StoreRequestCheck& Key(absl::string_view key);
   StoreRequestCheck& Value(absl::string_view value);
-  StoreRequestCheck& NumItems(size_t num_items);  // the size of a list; call before checking its items
+  // Checks the number of items in a list. Must be called before the items are checked.
+  StoreRequestCheck& NumItems(size_t num_items);
   StoreRequestCheck& WorldSize(int64_t world_size);
   const absl::Status& status() const { return status_; }
 
@@ -34,7 +36,7 @@ class StoreRequestCheck {
 
   const absl::string_view name_;
   const c10d::ParserLimits limits_;
-  uint64_t bytes_ = 1;  // size of the request on a c10d connection
+  uint64_t bytes_ = 1;  // size of the checked parts in the c10d encoding
   absl::Status status_;
 };
 

@@ -11,12 +11,13 @@ constexpr absl::string_view kReplacement = "\xEF\xBF\xBD";
 
 bool Continues(char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; }
 
-// Size in bytes of the character at the beginning of `text`; 0 if that character is invalid.
+// Returns the size in bytes of the character at the beginning of `text`, or 0 if that character is invalid.
 size_t CharacterSize(absl::string_view text) {
   const auto byte = [text](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : 0; };
   const uint8_t lead = byte(0);
   if (lead < 0x80) return 1;
-  // Range of the second byte: excludes surrogates, overlong forms and code points beyond U+10FFFF.
+  // The lowest and the highest valid second byte. These bounds exclude surrogates, overlong forms and code
+  // points beyond U+10FFFF.
   uint8_t least = 0x80, most = 0xBF;
   size_t size = 0;
   if (lead >= 0xC2 && lead <= 0xDF) {

@@ -25,7 +25,7 @@ TEST(Utf8Test, ReplacesInvalidBytes) {
       {"\x80", "\uFFFD"},
       {"\xC0\xAF", "\uFFFD\uFFFD"},                      // overlong
       {"\xED\xA0\x80", "\uFFFD\uFFFD\uFFFD"},            // a surrogate
-      {"\xF4\x90\x80\x80", "\uFFFD\uFFFD\uFFFD\uFFFD"},  // beyond Unicode
+      {"\xF4\x90\x80\x80", "\uFFFD\uFFFD\uFFFD\uFFFD"},  // beyond U+10FFFF
       {"x\xE2\x82", "x\uFFFD\uFFFD"},                    // truncated
   };
   for (const auto& c : cases) {
@@ -42,7 +42,7 @@ TEST(Utf8Test, CutsBetweenCharacters) {
   EXPECT_EQ(Utf8Tail(euros, 2), "");
   EXPECT_EQ(Utf8Head("abc", 2), "ab");
   EXPECT_EQ(Utf8Tail("abc", 2), "bc");
-  // A replacement character counts as its own three bytes.
+  // A replacement character counts as three bytes.
   EXPECT_EQ(Utf8Head("\xFF\xFF\xFF", 7), "\uFFFD\uFFFD");
   EXPECT_EQ(Utf8Tail("\xFF\xFF\xFF", 7), "\uFFFD\uFFFD");
 }

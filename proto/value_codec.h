@@ -1,4 +1,4 @@
-// Conversion between values of base (failures, reports, dismissals, rules) and their messages in
+// Conversion between types of package base (failures, reports, dismissals, rules) and their messages in
 // proto/rendezvous.proto.
 #pragma once
 
@@ -16,9 +16,10 @@
 
 namespace ddprun {
 
-// Failures and reports. Times are sent as ages; `now` is on the clock of failed_at.
-//   Errors: none. A malformed failure or report must not evict its node: in both directions, text is
-//           converted to valid UTF-8 and truncated, numbers are clamped, and lists are truncated.
+// Failures and reports. Times are sent as ages. `now` is the current time on the clock that measures
+// failed_at.
+//   Errors: none, because a malformed failure or report must not cause an eviction. Encoding and decoding
+//           convert text to valid UTF-8 and truncate it. Decoding also clamps numbers and truncates lists.
 
 proto::Failure EncodeFailure(const Failure& failure, TimePoint now);
 Failure DecodeFailure(const proto::Failure& failure, TimePoint now);
@@ -27,11 +28,11 @@ Failure DecodeFailure(const proto::Failure& failure, TimePoint now);
 std::vector<Failure> DecodeFailures(const google::protobuf::RepeatedPtrField<proto::Failure>& failures,
                                     TimePoint now);
 
-// The result has at most 256 KiB if `report` respects the limits of JobReport.
+// The encoded message has at most 256 KiB if `report` stays within the limits of JobReport.
 proto::JobReport EncodeReport(const JobReport& report, TimePoint now);
 JobReport DecodeReport(const proto::JobReport& report, TimePoint now);
 
-// Dismissals. The enum on the wire starts with UNSPECIFIED.
+// Dismissals. A value on the wire is the value of the Dismissal plus one, because 0 means UNSPECIFIED.
 
 inline proto::DismissReason EncodeDismissal(Dismissal reason) {
   return static_cast<proto::DismissReason>(static_cast<int>(reason) + 1);
@@ -54,7 +55,7 @@ static_assert(static_cast<int>(Dismissal::kStopped) + 1 == proto::DISMISS_REASON
 static_assert(static_cast<int>(Dismissal::kDrained) + 1 == proto::DISMISS_REASON_DRAINED);
 static_assert(static_cast<int>(Dismissal::kCoordinatorEnded) + 1 == proto::DISMISS_REASON_COORDINATOR_ENDED);
 
-// The rules of a job in a join message.
+// Job rules in Join messages.
 
 using RulesMap = google::protobuf::Map<std::string, int64_t>;
 
@@ -62,7 +63,8 @@ inline void EncodeRules(const JobRules& rules, RulesMap& out) {
   for (const JobRuleField& field : JobRuleFields()) out[std::string(field.name)] = field.get(rules);
 }
 
-// Errors: those of SetRule and CheckRules.
+// Rules that `map` does not contain have their defaults.
+//   Errors: those of SetRule and CheckRules.
 inline absl::StatusOr<JobRules> DecodeRules(const RulesMap& map) {
   JobRules rules;
   for (const auto& [name, value] : map) {

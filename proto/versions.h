@@ -3,10 +3,10 @@
 
 namespace ddprun {
 
-// Version of proto/rendezvous.proto; must be the same in all agents and the coordinator of a job.
+// Version of proto/rendezvous.proto. All agents and the coordinator of a job must use the same version.
 inline constexpr int kProtocolVersion = 4;
 
-// Header of a recording: docs/recording.md.
+// Values in the header of a recording; see docs/recording.md.
 inline constexpr char kRecordingMagic[] = "ddprun recording";
 inline constexpr int kRecordingFormat = 1;
 
