@@ -64,7 +64,8 @@ void CheckRandomWorlds(uint64_t seed) {
     for (auto& v : values) {
       for (T& x : v) x = uniform(random) * std::exp2(static_cast<T>(random() % 20));
     }
-    // A random split into nodes: each node sums its subtrees, and the tree over all ranks adds these sums.
+    // Splits the ranks into nodes at random. Each node sums its subtrees, and the tree over all ranks adds
+    // these sums.
     std::vector<std::vector<T>> sums;
     std::vector<RankRange> subtrees;
     for (int lo = 0, hi; lo < world; lo = hi) {
@@ -97,7 +98,7 @@ TEST(SumTreeTest, IsBitEqualToTheDefinitionForAnySplitIntoNodes) {
   CheckRandomWorlds<double>(2);
 }
 
-// Shows why the tree must be fixed: with a different tree, the test above would fail.
+// If every order gave the same sum, the test above could not detect a wrong tree.
 TEST(SumTreeTest, AnotherOrderGivesAnotherSum) {
   const float a = 1e8f, b = -1e8f, c = 1.0f;
   const float* const leaves[] = {&a, &c, &b};

@@ -1,5 +1,5 @@
-// Random numbers as a function of (seed, counter). The state is only these two numbers, and equal states give
-// equal bits on every machine and with every compiler and library.
+// Random numbers as a function of (seed, counter). The state consists of only these two numbers. Equal
+// states give equal bits on every machine and with every compiler and library.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ class CounterRng {
   // Uniform in [0, 1), a multiple of 2^-53.
   constexpr double Uniform() { return static_cast<double>(Next() >> 11) * 0x1p-53; }
 
-  // Mean 0, standard deviation 1, within [-6, 6]: the sum of twelve uniforms minus six. Close enough to the
-  // normal distribution to initialize weights, and independent of libm, whose last bits differ between
-  // machines.
+  // Returns the sum of twelve uniform numbers minus six: mean 0, standard deviation 1, range [-6, 6]. This
+  // is close enough to the normal distribution to initialize weights. It does not use libm, whose results
+  // may differ in the last bits between machines.
   constexpr double Normal() {
     double sum = -6;
     for (int i = 0; i < 12; ++i) sum += Uniform();

@@ -23,7 +23,7 @@ void Sampler::Advance(int64_t count) {
 
 BatchSpan SpanOfRank(int64_t global_batch, int64_t rank, int64_t world_size) {
   const int64_t each = global_batch / world_size;
-  const int64_t longer = global_batch % world_size;  // number of ranks with one more sample
+  const int64_t longer = global_batch % world_size;  // number of ranks that have one more sample
   const int64_t lo = rank * each + std::min(rank, longer);
   return {lo, lo + each + (rank < longer ? 1 : 0)};
 }

@@ -14,7 +14,7 @@ namespace ddprun {
 struct SamplerState {
   uint64_t seed = 0;
   int64_t epoch = 0;
-  int64_t position = 0;  // samples of this epoch already taken by all ranks together
+  int64_t position = 0;  // number of samples of this epoch that all ranks together have taken
 
   bool operator==(const SamplerState&) const = default;
 };
@@ -24,7 +24,7 @@ class Sampler {
   // REQUIRES: num_samples >= 1
   Sampler(int64_t num_samples, const SamplerState& state);
 
-  // Returns the sample (0..num_samples-1) that is `offset` >= 0 after the current position.
+  // Returns the sample (0..num_samples-1) at the current position plus `offset`. REQUIRES: offset >= 0
   [[nodiscard]] int64_t Peek(int64_t offset) const;
 
   // Takes the next `count` samples. REQUIRES: count >= 0
@@ -38,7 +38,7 @@ class Sampler {
   SamplerState state_;
 };
 
-// Offsets lo .. hi-1 in a global batch.
+// The offsets lo .. hi-1 in a global batch.
 struct BatchSpan {
   int64_t lo = 0;
   int64_t hi = 0;
@@ -51,9 +51,9 @@ struct BatchSpan {
 
 // A shuffle of 0..n-1, computed without storing it.
 //
-// Uses a Feistel network on the smallest even number of bits that can hold n-1. A result beyond n-1 is mapped
-// again until it is in range, fewer than four times on average; the map is therefore a bijection on 0..n-1.
-// The same (n, key) give the same shuffle on every machine.
+// Uses a Feistel network on the smallest even number of bits that can hold n-1. A result greater than n-1 is
+// mapped again until it is in range, which makes the shuffle a bijection on 0..n-1. On average, the network
+// is applied fewer than four times. The same (n, key) give the same shuffle on every machine.
 //   Source:  Black, Rogaway: Ciphers with Arbitrary Finite Domains, CT-RSA 2002, method 3.
 class Permutation {
  public:

@@ -14,8 +14,8 @@ using testing::Not;
 constexpr int64_t kSecond = 1'000'000;
 constexpr int64_t kDay = 1'795'248'000 * kSecond;  // an arbitrary wall clock time
 
-// The entry of a process of `round` that began `begin_s` seconds after kDay. It spent 1 s on rendezvous, 1 s
-// on each step, 0.5 s on snapshots and 0.25 s on other work.
+// Returns the entry of a process of `round` that began `begin_s` seconds after kDay. The process spent 1 s on
+// rendezvous, 1 s on each step, 0.5 s on snapshots and 0.25 s on other work.
 LedgerEntry Entry(int64_t round, int64_t restart_count, int64_t begin_s, int64_t first_step,
                   int64_t last_step) {
   return {.job = 7,
@@ -47,7 +47,8 @@ TEST(LedgerTest, WithoutEntriesEverythingIsZero) {
   EXPECT_EQ(b.goodput(), 0);
 }
 
-// The first process does 10 steps and ends at 11.5 s; 1.5 s later a second one continues from step 8.
+// The first process does 10 steps and ends at 11.5 s. A second process starts 1.5 s later and continues from
+// step 8.
 TEST(LedgerTest, AFailureCostsItsGapAndTheStepsAfterTheSnapshot) {
   std::vector<LedgerEntry> entries = {Entry(1, 0, 0, 0, 10), Entry(2, 1, 13, 8, 20)};
   entries[0].spent(Activity::kOther) = 0;  // ends at 11.5 s
@@ -71,7 +72,8 @@ TEST(LedgerTest, TheRestartCountDistinguishesFailuresFromChangesOfMembership) {
   EXPECT_EQ(b.in_restart, milliseconds(18250));
 }
 
-// The round numbers start again from 0, or the job has a different name.
+// The second process belongs to a new start of the job, whose rounds are numbered from 0 again. The third
+// process belongs to a job with a different name.
 TEST(LedgerTest, TheTimeBetweenTwoStartsOfTheJobDoesNotCount) {
   std::vector<LedgerEntry> entries = {Entry(3, 2, 0, 0, 0), Entry(0, 0, 1000, 0, 0), Entry(1, 0, 2000, 0, 0)};
   entries[2].job = 8;
@@ -81,7 +83,7 @@ TEST(LedgerTest, TheTimeBetweenTwoStartsOfTheJobDoesNotCount) {
   EXPECT_EQ(b.total(), 3 * milliseconds(1750));
 }
 
-// The newest snapshot was torn: the third process begins at an earlier step than the second.
+// The third process begins at an earlier step than the second, because the newest snapshot was torn.
 TEST(LedgerTest, AStepIsLostIfAnyLaterProcessRepeatsIt) {
   const Balance b = BalanceOf(
       std::vector<LedgerEntry>{Entry(1, 0, 0, 0, 100), Entry(2, 1, 200, 80, 90), Entry(3, 2, 400, 60, 110)});

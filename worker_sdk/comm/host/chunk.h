@@ -1,4 +1,4 @@
-// The part of an operation that passes through the segment at one time.
+// A part of an operation that fits into one slot of the segment.
 #pragma once
 
 #include <cstddef>

@@ -11,8 +11,8 @@
 
 namespace ddprun {
 
-// A view: everything that it refers to must outlive it. A local rank beyond the number of lanes also has a
-// Lane, for which exists() is false; such a rank combines nothing.
+// A view: all objects that a Lane refers to must outlive it. A local rank beyond the number of lanes also has
+// a Lane; exists() is then false, and the rank does not combine any slice.
 struct Lane {
   static constexpr size_t kCacheLine = 64;  // bytes; slices begin at multiples of this
 
@@ -20,7 +20,7 @@ struct Lane {
   int node = 0;
   int index = 0;  // the local rank
   Segment* segment = nullptr;
-  TcpMesh* mesh = nullptr;  // null with one node
+  TcpMesh* mesh = nullptr;  // null if there is only one node
 
   RankRange local_ranks() const { return topology.nodes[node]; }
   bool exists() const { return index < topology.num_lanes(); }
@@ -40,8 +40,8 @@ struct Lane {
     return reinterpret_cast<T*>(segment->result(q)) + slice.begin;
   }
 
-  // True if a message with `size` elements of the chunk must be sent. Only lane 0 sends empty messages, and
-  // only for an empty chunk (a barrier), to signal that the node has arrived.
+  // Returns true if a message with `size` elements of the chunk must be sent or received. Only lane 0
+  // exchanges empty messages, and only for an empty chunk (a barrier), to signal that the node has arrived.
   bool IsNeeded(const Chunk& chunk, size_t size) const {
     return size > 0 || (chunk.num_bytes == 0 && index == 0);
   }

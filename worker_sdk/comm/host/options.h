@@ -21,10 +21,10 @@ struct HostCommunicatorOptions {
   // Numeric IP address at which other nodes reach this one. The rank listens there, on a port chosen by the
   // system, until all ranks are connected. Not used if there is only one node.
   std::string address = "127.0.0.1";
-  // If nothing arrives from a node for this long, not even TCP acknowledgements, the node counts as cut off,
-  // even if its processes are alive; this is detected at most 1 s later. Should equal the job's lease.
-  // Rounded up to whole seconds, at least 2 s, because TCP keepalive works in whole seconds. A node whose
-  // ranks compute without communicating still sends acknowledgements and is not cut off.
+  // A node counts as cut off if nothing arrives from it for this long, not even TCP acknowledgements. This is
+  // detected at most 1 s later. The node's processes may still be alive. The limit should equal the job's
+  // lease. It is rounded up to whole seconds, at least 2 s, because TCP keepalive works in whole seconds. A
+  // node whose ranks compute without communicating still sends acknowledgements and is not cut off.
   Duration silence_limit = seconds(5);
   // Time limit for all ranks to appear and connect.
   Duration setup_timeout = seconds(60);

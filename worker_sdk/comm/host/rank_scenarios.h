@@ -1,4 +1,4 @@
-// The scenarios that the ranks of host_communicator_test run, each rank in its own process.
+// The scenarios of host_communicator_test. Each rank runs its scenario in a separate process.
 #pragma once
 
 #include "base/time.h"
@@ -10,7 +10,7 @@ namespace ddprun {
 inline constexpr int kWrongResult = 3;
 inline constexpr int kEnded = 42;  // the scenario's status is in the store under outcome/<rank>
 
-// Store key of scenario "late": set once the first node's processes have exited.
+// Store key of scenario "late". The test sets it once the first node's processes have exited.
 inline constexpr char kFirstNodeGone[] = "first-node-gone";
 
 // A deadline that a test never reaches.

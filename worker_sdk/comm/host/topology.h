@@ -1,4 +1,4 @@
-// Which ranks share a node, and which rank carries which slice between nodes.
+// The assignment of ranks to nodes, and of slices to the ranks that exchange them between nodes.
 #pragma once
 
 #include <algorithm>
