@@ -11,18 +11,19 @@ namespace ddprun::train {
 // Pure: time is an argument.
 class Progress {
  public:
-  // Training starts after `first_step` updates and ends after `last_step`; each update has `tokens_per_step`
-  // tokens.
+  // Training starts after `first_step` updates and ends after `last_step` updates. Each update processes
+  // `tokens_per_step` tokens.
   Progress(int64_t first_step, int64_t last_step, int64_t tokens_per_step, TimePoint now);
 
   // Records one update.
   //   REQUIRES: now never decreases.
   void StepDone(TimePoint now);
 
-  // Speed over the last update.
+  // Returns the speed during the last update.
   [[nodiscard]] double StepTokensPerSecond() const;
 
-  // "step=40/400 loss=2.3456 tokens/s=51234 left=12s"; tokens/s covers the updates since the previous line.
+  // Returns a line such as "step=40/400 loss=2.3456 tokens/s=51234 left=12s". tokens/s is the speed since the
+  // previous line.
   std::string Line(double loss, TimePoint now);
 
  private:
@@ -35,7 +36,7 @@ class Progress {
   TimePoint line_time_;
 };
 
-// "45s", "3m20s", "2h05m", "3d04h".
+// Returns a duration such as "45s", "3m20s", "2h05m" or "3d04h".
 std::string ForPeople(Duration duration);
 
 }  // namespace ddprun::train

@@ -1,4 +1,4 @@
-// The CPU variants for which layers.cc is compiled. Only layers_dispatch.cc and tests select one.
+// The CPU variants for which layers.cc is compiled. Only layers_dispatch.cc and tests call these functions.
 #pragma once
 
 #include "examples/train/model/layers.h"

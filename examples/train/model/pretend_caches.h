@@ -5,7 +5,7 @@
 
 namespace ddprun::train {
 
-// Sizes in bytes. Effective until the layers set their own.
+// Sizes in bytes. They are effective until the layers set their own sizes.
 void PretendBaselineCaches(std::ptrdiff_t l1, std::ptrdiff_t l2, std::ptrdiff_t l3);
 void PretendAvx2Caches(std::ptrdiff_t l1, std::ptrdiff_t l2, std::ptrdiff_t l3);
 
