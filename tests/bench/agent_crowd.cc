@@ -1,9 +1,9 @@
-// Measures how a coordinator scales: many agents in one process, each with a separate gRPC
+// Measures how a coordinator scales, with many simulated agents in one process. Each agent has its own gRPC
 // connection and no workers.
 //   agent_crowd HOST:PORT AGENTS RUN_ID ROUNDS
-// All agents join. Then, ROUNDS times, one reports a failed worker and all answer the coordinator's messages.
-// Prints one line: milliseconds from the first join to the last start, milliseconds from each failure to the
-// last start of the next round, and the CPU seconds of this process.
+// All agents join. Then, ROUNDS times, one agent reports a failed worker, and all agents answer the
+// coordinator's messages. Prints one line: the milliseconds from the first Join to the last Start, the
+// milliseconds from each failure to the last Start of the next round, and the CPU seconds of this process.
 
 #include <sys/resource.h>
 
@@ -31,7 +31,7 @@ TimePoint Now() { return std::chrono::steady_clock::now(); }
 
 [[noreturn]] void Fail(const std::string& why) {
   std::fprintf(stderr, "agent_crowd: %s\n", why.c_str());
-  std::_Exit(1);  // Closing a thousand links would take long.
+  std::_Exit(1);  // Skips destructors, because destroying a thousand links takes a long time.
 }
 
 class Crowd {
@@ -110,9 +110,9 @@ class Crowd {
   std::vector<std::unique_ptr<CoordinatorLink>> links_;
   boost::asio::steady_timer deadline_;
   TimePoint begin_;
-  size_t started_ = 0;  // agents started in the current round
+  size_t started_ = 0;  // agents that have received the Start of the current round
   int64_t round_ = 0;
-  std::vector<Duration> took_;  // durations of the join, then of each restart
+  std::vector<Duration> took_;  // the duration of the join, followed by that of each restart
 };
 
 int Main(int argc, char** argv) {

@@ -1,5 +1,5 @@
-// A worker that only reports its start and stop: `stamp_worker FIFO` writes "RANK PID MONOTONIC_NS\n" to FIFO
-// at the start of main and "RANK -PID MONOTONIC_NS\n" at SIGTERM, and then exits.
+// A worker that only reports its start and stop. `stamp_worker FIFO` writes "RANK PID MONOTONIC_NS\n" to
+// FIFO at the start of main. At SIGTERM it writes "RANK -PID MONOTONIC_NS\n" and exits.
 #include <fcntl.h>
 #include <signal.h>
 #include <time.h>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// One write shorter than PIPE_BUF is atomic, so lines of several workers are not mixed.
+// A single write shorter than PIPE_BUF is atomic, so lines from different workers are not interleaved.
 bool Stamp(int fifo, int pid) {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);

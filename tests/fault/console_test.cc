@@ -1,4 +1,5 @@
-// Output of workers on the launcher's streams: a file or pipe for both, separate streams, and a terminal.
+// Tests the output of workers when the launcher's stdout and stderr are one file, one pipe, separate pipes,
+// or a terminal.
 #include <map>
 #include <memory>
 #include <sstream>
@@ -23,7 +24,8 @@ std::unique_ptr<Process> StartInShell(const std::string& redirection, const Args
                                    options + Args{"--no-python", "/bin/sh", "-c", script});
 }
 
-// The lines of each rank in order. A line's first character is its rank; other lines are ignored.
+// Returns the lines that each rank printed, in order. Ignores lines that do not begin with a rank from 0 to 3
+// and a blank.
 std::map<char, std::vector<std::string>> ByRank(const std::string& text) {
   std::map<char, std::vector<std::string>> lines;
   std::istringstream stream(text);
@@ -51,7 +53,7 @@ TEST(ConsoleTest, BothStreamsInOneFileKeepTheOrderOfTheWrites) {
   for (const auto& [rank, printed] : lines) EXPECT_EQ(printed, want) << rank;
 }
 
-// A worker's stdout that is a pipe or file is written in blocks, which may end within a line.
+// Programs write to a pipe or a file in blocks, which may end in the middle of a line.
 TEST(ConsoleTest, LinesOfSeveralWorkersAreNotMixed) {
   const auto agent =
       StartInShell("", {"--nproc-per-node=4"},

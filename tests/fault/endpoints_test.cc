@@ -1,4 +1,4 @@
-// Endpoints with unusual addresses.
+// Tests endpoints with a link-local address, or with a name that cannot be resolved.
 #include <chrono>
 #include <string>
 
@@ -18,8 +18,8 @@ class EndpointsTest : public testing::Test {
   }
 };
 
-// A link-local address needs an interface. This interface name follows '%', so a gRPC URI that is not escaped
-// would decode the start of the name as the byte 0xab.
+// A link-local address needs an interface, which follows a '%'. The test names the interface ab0, because
+// gRPC would decode "%ab" in an unescaped URI as the byte 0xab.
 TEST_F(EndpointsTest, ALinkLocalAddressWithItsInterface) {
   HostJob job(2, {"--nnodes=2"}, {WorkerPath(), "--exit=0"});
   for (const int host : {0, 1}) {
@@ -32,7 +32,7 @@ TEST_F(EndpointsTest, ALinkLocalAddressWithItsInterface) {
   for (const int host : {0, 1}) job.ExpectEnd(host, ProcessEnd{.code = 0});
 }
 
-// The resolver library retries for 10 s or more. The agent waits no longer than its read timeout.
+// The resolver library retries for 10 s or longer. The agent waits only until its read timeout expires.
 TEST_F(EndpointsTest, ANameServerThatDoesNotAnswer) {
   HostJob job(2, {"--nnodes=2", "--rdzv-conf=read_timeout=1,is_host=0"}, {WorkerPath(), "--exit=0"});
   job.hosts().LoseNames(1);

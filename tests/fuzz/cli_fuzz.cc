@@ -1,10 +1,11 @@
-// Parses arbitrary arguments, variables and configuration files as a command line.
+// Parses command lines from arbitrary arguments, environment variables and configuration files.
 //
-// The input is a list of strings, each terminated by a zero byte or the end. A string that begins with byte 1
-// is a variable, NAME=VALUE; with byte 2, the contents of every file that is read. All others are arguments.
+// The input is a list of strings, each terminated by a zero byte or by the end of the input. A string that
+// begins with byte 1 is an environment variable NAME=VALUE. A string that begins with byte 2 is the contents
+// of every file that is read. All other strings are arguments.
 //
 // Invariants: no crash or hang; parsing is deterministic; an error has one of ParseCommand's three codes and
-// a message of bounded size; a parsed command satisfies its postconditions.
+// a message of bounded size; the values of a parsed command are valid.
 
 #include <cstdint>
 #include <cstdio>
@@ -112,7 +113,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
             absl::IsFailedPrecondition(command.status()),
         "an error has one of ParseCommand's codes");
   Check(!command.status().message().empty(), "an error has a message");
-  // The message quotes the input, perhaps twice, and lists the options that match an abbreviation.
+  // The message may quote the input twice and list the options that match an abbreviation.
   Check(command.status().message().size() < 4 * size + 4096, "an error is bounded by the size of its input");
   return 0;
 }

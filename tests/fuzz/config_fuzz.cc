@@ -1,7 +1,7 @@
 // Parses arbitrary text as a configuration file.
 //
-// Invariants: no crash or hang; an error names a line of the file; the result has only options that a file
-// may set, each at most once, and is no larger than the file.
+// Invariants: no crash or hang; an error names a line of the file; the result contains only options that a
+// file may set, and each of them at most once; the size of the result is bounded by the size of the file.
 
 #include <cstdint>
 #include <cstdio>
@@ -31,7 +31,7 @@ void CheckError(const absl::Status& status, absl::string_view text) {
   int line = 0;
   Check(parts.size() == 3 && parts[0] == "f" && absl::SimpleAtoi(parts[1], &line),
         "an error has the form FILE:LINE: MESSAGE");
-  // The library also counts a carriage return as the end of a line.
+  // The YAML library also counts a carriage return as the end of a line.
   size_t ends = 0;
   for (const char c : text) ends += c == '\n' || c == '\r';
   Check(line >= 1 && static_cast<size_t>(line) <= ends + 2, "an error names a line of the file");
@@ -55,7 +55,7 @@ void CheckFile(const ConfigFile& file, size_t size) {
     bytes += arg.size();
   }
   for (const auto& [name, value] : file.env) bytes += name.size() + value.size();
-  // A byte that is not UTF-8 becomes three bytes; a comma in a list becomes two.
+  // A byte that is not UTF-8 becomes three bytes, and a comma in a list becomes two.
   Check(bytes <= 4 * size + 64, "the result is bounded by the size of the file");
 }
 

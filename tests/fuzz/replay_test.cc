@@ -1,4 +1,4 @@
-// Replays the corpus of a target and mutations of it without a fuzzer, as a regression test.
+// Runs a fuzz target on its corpus and on mutations of the corpus, as a regression test without a fuzzer.
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -34,7 +34,7 @@ TEST(ReplayTest, ReplaysTheCorpus) {
   for (const std::string& input : corpus) RunOne(input);
 }
 
-// A few thousand random mutations. A broken invariant aborts with a message.
+// A broken invariant aborts the process with a message.
 TEST(ReplayTest, ReplaysMutationsOfTheCorpus) {
   const std::vector<std::string> corpus = Corpus();
   ASSERT_FALSE(corpus.empty());

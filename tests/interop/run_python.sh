@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs a test script of this folder: run_python.sh SCRIPT. DDPRUN_PYTHON replaces Debian's interpreter.
+# Runs a test script of this folder with the interpreter DDPRUN_PYTHON (default: Debian's python3).
+# usage: run_python.sh SCRIPT
 here=$(dirname "$0")
 export DDPRUN_INTEROP_DIR="$here" PYTHONDONTWRITEBYTECODE=1
 exec "${DDPRUN_PYTHON:-/usr/bin/python3}" "$here/$1"

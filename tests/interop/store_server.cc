@@ -16,7 +16,7 @@ namespace {
 
 namespace asio = boost::asio;
 
-// Calls `ended` at the end of `input`.
+// Discards `input` and calls `ended` at its end.
 void AwaitEnd(asio::posix::stream_descriptor& input, std::function<void()> ended) {
   static std::array<char, 256> ignored;
   input.async_read_some(asio::buffer(ignored), [&input, ended](boost::system::error_code ec, size_t) {

@@ -1,6 +1,6 @@
-// Golden traces: worked examples of the protocol, one scenario per file in tests/sim/golden. A
-// file has a comment, a script, a line "----", and the script's full trace. The trace omits
-// heartbeats and their answers.
+// Golden traces: worked examples of the protocol, one scenario per file in tests/sim/golden. A file contains
+// a comment, a script, a line "----", and the trace of the script. The trace omits heartbeats and the answers
+// to them.
 #pragma once
 
 #include <string>
@@ -12,19 +12,20 @@
 namespace ddprun::sim {
 
 struct Golden {
-  std::string head;  // comment and script, as they are in the file
+  std::string head;  // comment and script, verbatim
   Script script;
   std::string expected;  // the trace; each line ends with '\n'
 };
 
-// Errors: kInvalidArgument: there is no line "----", or the script is invalid.
+//   Errors: kInvalidArgument: there is no line "----", or the script is invalid.
 absl::StatusOr<Golden> ParseGolden(absl::string_view text);
 std::string ToString(const Golden& golden);
 
-// The trace that a file with this script must contain. Times are seconds since the start.
+// Runs the script and returns its trace in the format of Golden::expected. Times are in seconds since the
+// start.
 std::string GoldenTrace(const Script& script);
 
-// Differing lines prefixed with "-" or "+", with two lines of context. Empty if the texts are equal.
+// The differing lines, prefixed with "-" or "+", with two lines of context. Empty if the texts are equal.
 std::string LineDiff(absl::string_view expected, absl::string_view actual);
 
 }  // namespace ddprun::sim

@@ -7,8 +7,8 @@
 
 namespace ddprun::sim {
 
-// Removes faults while `fails` still returns true: first halves, then smaller parts, then single faults. In
-// the result no single fault can be removed.
+// Removes faults as long as `fails` returns true for the remaining script: first halves of the list, then
+// smaller parts, then single faults. `fails` is false for the result without any one of its faults.
 //   REQUIRES: fails(script).
 Script Minimized(Script script, const std::function<bool(const Script&)>& fails);
 

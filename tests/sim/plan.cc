@@ -23,7 +23,7 @@ class Planner {
     }
     const Duration calm = settings_.calm;
     for (Duration at = Millis(100, 20000); at < calm; at += Millis(100, 15000)) {
-      // Faults also come in bursts, so that recovery from one is hit by the next.
+      // Some faults come in bursts, so that a fault hits the recovery from the previous one.
       const int burst = random_.Chance(0.3) ? static_cast<int>(random_.Between(2, 5)) : 1;
       Duration then = at;
       for (int i = 0; i < burst && then < calm; ++i) {
@@ -31,7 +31,7 @@ class Planner {
         then += random_.Chance(0.5) ? Millis(0, 20) : Millis(20, 1500);
       }
     }
-    // In some seeds an operator or a signal ends the job.
+    // For some seeds, an operator or a signal ends the job.
     if (random_.Chance(0.15)) {
       const bool with_its_host = settings_.hosted && random_.Chance(0.5);
       End(calm - Millis(1, 5000), with_its_host ? FaultKind::kTermAgent : FaultKind::kStopJob);
@@ -44,12 +44,13 @@ class Planner {
  private:
   Duration Millis(int64_t lo, int64_t hi) { return milliseconds(random_.Between(lo, hi)); }
   int AnyHost() { return static_cast<int>(random_.Between(0, settings_.num_hosts - 1)); }
-  // Includes the coordinator's host.
+  // Like AnyHost, but may also return the coordinator's host if that host is separate.
   int AnyMachine() {
     return static_cast<int>(random_.Between(0, settings_.num_hosts - (settings_.hosted ? 1 : 0)));
   }
 
-  // Gives each rule that DrawSettings does not handle a value above its minimum in some seeds.
+  // Each rule that DrawSettings does not set gets a value above its minimum with probability 0.3, and
+  // otherwise keeps its default.
   void DrawOtherRules() {
     static constexpr absl::string_view kKnown[] = {
         "min_nodes",          "max_nodes",     "node_unit",
@@ -84,7 +85,7 @@ class Planner {
       s.save = Millis(0, 100);
     } else if (random_.Chance(0.5)) {
       s.save = Millis(ToMillis(s.grace) / 10, ToMillis(s.grace) * 9 / 10);
-    } else {  // Saving takes longer than a lease: the node must keep its lease meanwhile.
+    } else {  // Saving may take longer than a lease, so the node must renew its lease while its workers save.
       s.grace = std::max(s.grace, s.rules.lease + Millis(1000, 5000));
       s.save = Millis(ToMillis(s.rules.lease), ToMillis(s.grace));
     }
@@ -98,7 +99,7 @@ class Planner {
     s.plain = random_.Chance(0.3);
     s.calm = Millis(5000, 150000);
     s.step_time = s.plain ? Millis(5000, 120000) : Millis(50, 1500);
-    // A little more than can be done by then, so that most jobs continue after the last fault.
+    // Slightly more steps than fit before calm, so that most jobs continue after the last fault.
     s.total_steps = static_cast<int>(s.calm / s.step_time) + static_cast<int>(random_.Between(5, 30));
     s.snapshot_every = static_cast<int>(random_.Between(1, 60));
     s.loss_permille = random_.Chance(0.5) ? 0 : static_cast<int>(random_.Between(1, 20));
@@ -113,7 +114,8 @@ class Planner {
     script_.faults.push_back({at, kind, std::move(hosts), std::move(to), length, n});
   }
 
-  // Ends the job or the coordinator's agent, sometimes with a second request before the workers have saved.
+  // Ends the job, or the agent that hosts the coordinator. Sometimes adds a second request or signal, which
+  // may come before the workers have saved.
   void End(Duration at, FaultKind kind) {
     const std::vector<int> hosts = kind == FaultKind::kStopJob ? std::vector<int>{} : std::vector<int>{0};
     Add(at, kind, hosts);
@@ -134,7 +136,7 @@ class Planner {
         {FaultKind::kReset, 4},     {FaultKind::kStall, 5},       {FaultKind::kDiskFull, 3},
         {FaultKind::kDiskSlow, 3},  {FaultKind::kDrain, 8},
     };
-    // Faults that end the job are rare: nothing happens after them.
+    // Faults that end the job are rare, because faults after the end have no effect.
     if (random_.Chance(0.004)) return End(at, FaultKind::kStopJob);
     if (random_.Chance(0.006)) return Add(at, FaultKind::kEndCoordinator, {});
     int sum = 0;
@@ -150,20 +152,20 @@ class Planner {
     const Duration length = std::min(random_.Chance(0.5) ? Millis(10, 2000) : Millis(2000, 15000), longest);
     switch (kind) {
       case FaultKind::kStart:
-        // Restarts an agent that is down.
         Add(at, kind, {AnyHost()});
         break;
       case FaultKind::kFailWorker:
         static constexpr int kEnds[] = {1, 2, 137, -SIGSEGV, -SIGABRT, -SIGKILL};
         Add(at, kind, {AnyHost()}, Duration(0), kEnds[random_.Between(0, 5)]);
-        // An independent failure on another host at nearly the same time: still one restart.
+        // Sometimes another worker fails independently at nearly the same time. Both failures together cost
+        // one restart.
         if (random_.Chance(0.4)) Add(at + Millis(0, 30), kind, {AnyHost()}, Duration(0), 1);
         break;
       case FaultKind::kKillAgent:
       case FaultKind::kTermAgent:
       case FaultKind::kKillWarden:
       case FaultKind::kDrain:
-        // The job ends with the coordinator's own agent, so this is rare.
+        // The job ends with the coordinator's own agent, so faults of that agent are rare.
         if (const int host = AnyHost(); host != 0 || !settings_.hosted || random_.Chance(0.1)) {
           Add(at, kind, {host});
         }
@@ -187,7 +189,7 @@ class Planner {
       case FaultKind::kSuspend:
         if (random_.Chance(0.3)) {
           Add(at, kind, {AnyHost()}, length);
-        } else {  // May suspend a writer during a snapshot until another node has taken over.
+        } else {  // May suspend a writer during a snapshot until another node has taken over the directory.
           Add(at, FaultKind::kDiskSlow, {}, seconds(14), 8000);
           const int host = AnyHost();
           std::vector<int> hosts = {host};
@@ -207,7 +209,7 @@ class Planner {
     }
   }
 
-  // Cuts one host, one link, or a group of hosts.
+  // Cuts off one host or a group of hosts, or cuts one link.
   void DrawCut(Duration at, FaultKind kind, Duration length) {
     const int a = AnyMachine();
     if (random_.Chance(0.5)) return Add(at, kind, {a}, length);

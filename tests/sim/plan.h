@@ -7,7 +7,8 @@
 
 namespace ddprun::sim {
 
-// The script of this seed. Times are whole milliseconds, so the script survives a round trip through text.
+// Returns the script for `seed`. Times are whole milliseconds, so the script survives a round trip through
+// text.
 Script DrawScript(uint64_t seed);
 
 }  // namespace ddprun::sim

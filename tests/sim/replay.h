@@ -15,14 +15,16 @@ namespace ddprun::sim {
 struct ReplayResult {
   int64_t steps = 0;
   Duration length{};       // from the first step to the last
-  bool whole = true;       // false: the file ends within a step; that step was not replayed
-  std::string difference;  // the first step with a different outcome; empty: none
+  bool whole = true;       // false: the file ends within a step, which was not replayed
+  std::string difference;  // describes the first step whose outcome differs; empty: all outcomes match
   std::string broken;      // the first violated rule of RoundRules; empty: none
 };
 
-// `print`: prints each step and its outcome on stdout. `again` receives the steps with the outcomes of this
-// run. Also checks tests/sim/world/round_rules.h, except for rules that depend on which workers run.
-//   Errors: kInvalidArgument: not a recording, another format, or an impossible step.
+// Replays `recording` and checks RoundRules, except for the rules that depend on which workers run.
+//   `print`: whether each step and its outcome are printed on stdout.
+//   `again`: receives the steps with the outcomes of this run; may be empty.
+//   Errors: kInvalidArgument: `recording` is not a recording, has another format or protocol version, or
+//           contains an invalid step.
 absl::StatusOr<ReplayResult> Replay(std::istream& recording, bool print, StepSink again = {});
 
 }  // namespace ddprun::sim

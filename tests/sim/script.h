@@ -1,13 +1,13 @@
-// A simulation as text: the settings of a job, then faults with their times. A seed becomes a script before
-// it runs, so a failing one can be stored, edited, minimized and run again.
+// A script describes a simulation as text: the settings of a job, then the faults with their times. A seed is
+// converted to a script before it runs, so that a failing run can be saved, edited, minimized and repeated.
 //
 //   # Anything after a '#' is a comment.
-//   seed 4711                                  for random delays, losses and durations
-//   set min_nodes=2 max_nodes=4 plain=1 ...    JobRules by their wire names, and other Settings;
-//                                              the rest keep their defaults
+//   seed 4711                                  determines random delays, losses and durations
+//   set min_nodes=2 max_nodes=4 plain=1 ...    fields of JobRules, by their wire names, and other Settings;
+//                                              fields that are not listed keep their defaults
 //   0.000 start host=0                         at 0 s an agent starts on host 0
 //   12.345 cut-out host=1,2 to=0 for=5.000     packets from hosts 1 and 2 to host 0 are lost until 17.345 s
-//   14.000 fail-worker host=3 n=-9             SIGKILL ends a worker on host 3
+//   14.000 fail-worker host=3 n=-9             SIGKILL kills a worker on host 3
 #pragma once
 
 #include <cstdint>
@@ -35,79 +35,80 @@ struct Settings {
   // separate host with index num_hosts.
   int num_hosts = 1;
   int hosted = 0;
-  int expected_hosts = 0;  // number of hosts that a scheduler names, from host 0 on
-  // Workers: `plain` ones run independently for a random time. Others do steps together, report
-  // them, and write snapshots.
+  int expected_hosts = 0;  // > 0: agents expect hosts 0 to expected_hosts-1, as from a scheduler's list
+  // If `plain`, each worker runs independently for a random time. Otherwise the workers do steps together,
+  // report them and write snapshots.
   int plain = 0;
   int total_steps = 100;
-  Duration step_time = milliseconds(500);  // plain: the longest run
-  // Upper bound of the time that a worker takes to save and exit after SIGTERM.
-  // SIGKILL follows after `grace`.
+  Duration step_time = milliseconds(500);  // mean duration of a step; if `plain`, a worker's longest run time
+  // Upper bound on the time that a worker takes to save and exit after SIGTERM. Workers that still run after
+  // `grace` are killed.
   Duration save = milliseconds(50);
   int snapshot_every = 10;
-  // The network without faults.
-  int loss_permille = 0;
-  int twice_permille = 0;
-  Duration max_delay = milliseconds(5);
-  // Faults end at this time since the start.
+  // Quality of the network when no fault is in effect.
+  int loss_permille = 0;                 // packets lost per 1000
+  int twice_permille = 0;                // packets duplicated per 1000
+  Duration max_delay = milliseconds(5);  // of a packet
+  // All faults end this long after the start.
   Duration calm = seconds(60);
 
   bool operator==(const Settings&) const = default;
 };
 
 enum class FaultKind {
-  kStart,           // starts an agent unless one runs or the host is down
-  kKillAgent,       // SIGKILL
-  kStopAgent,       // SIGSTOP, SIGCONT after `length`
-  kTermAgent,       // SIGTERM
-  kKillWarden,      // SIGKILL; the workers die with it
-  kPowerOff,        // for `length`; no process runs there afterwards
+  kStart,           // starts an agent, unless one runs or the host is down or suspended
+  kKillAgent,       // sends SIGKILL to the agent
+  kStopAgent,       // sends SIGSTOP to the agent, and SIGCONT after `length`
+  kTermAgent,       // sends SIGTERM to the agent
+  kKillWarden,      // sends SIGKILL to the warden; its workers die too
+  kPowerOff,        // cuts the host's power for `length`; its processes do not restart by themselves
   kSuspend,         // suspends the whole host for `length`
-  kFailWorker,      // one running worker fails; n > 0: exit code, n < 0: signal
-  kDeafWorkers,     // workers of the host ignore SIGTERM for `length`
-  kNoExec,          // workers cannot be started for `length`
-  kCut,             // between `hosts` and `to`, both directions, for `length`
-  kCutOut,          // from `hosts` to `to`
-  kCutIn,           // from `to` to `hosts`
-  kSlow,            // up to n ms more delay per direction between `hosts` and `to`
-  kLossy,           // n percent of the packets are lost
-  kReset,           // resets the connection to the coordinator, as a middlebox does
+  kFailWorker,      // ends one running worker: n > 0 is its exit code, n < 0 is signal -n
+  kDeafWorkers,     // for `length`, workers of the host ignore SIGTERM
+  kNoExec,          // for `length`, workers cannot be started on the host
+  kCut,             // for `length`, loses all packets between `hosts` and `to`
+  kCutOut,          // like kCut, but only packets from `hosts` to `to`
+  kCutIn,           // like kCut, but only packets from `to` to `hosts`
+  kSlow,            // for `length`, delays packets between `hosts` and `to` by up to n more ms
+  kLossy,           // for `length`, loses n percent of the packets between `hosts` and `to`
+  kReset,           // resets the agent's connection to the coordinator, as a middlebox does
   kStall,           // stops the coordinator for `length`
-  kEndCoordinator,  // SIGKILL to the coordinator's process
-  kDiskFull,        // writes fail for `length`
-  kDiskSlow,        // a snapshot takes n ms longer for `length`
-  kDrain,           // an operator takes the host's node out
-  kStopJob,         // an operator ends the job
+  kEndCoordinator,  // sends SIGKILL to the coordinator's process
+  kDiskFull,        // for `length`, writes of snapshots fail
+  kDiskSlow,        // for `length`, a snapshot takes n ms longer
+  kDrain,           // an operator drains the host's node
+  kStopJob,         // an operator stops the job
 };
 
 struct Fault {
   Duration at{0};  // since the start
   FaultKind kind = FaultKind::kStart;
   std::vector<int> hosts = {};
-  std::vector<int> to = {};  // empty: all others
+  std::vector<int> to = {};  // empty: all hosts that are not in `hosts`
   Duration length{0};
-  int n = 0;
+  int n = 0;  // its meaning depends on `kind`; see FaultKind
 
   bool operator==(const Fault&) const = default;
 };
 
 struct Script {
   Settings settings;
-  std::vector<Fault> faults;  // by time
+  std::vector<Fault> faults;  // ordered by `at`
 
   bool operator==(const Script&) const = default;
 };
 
 absl::string_view ToString(FaultKind kind);
-// The fault acts on links between `hosts` and `to`.
+// Whether the fault acts on links between `hosts` and `to`.
 bool IsOfNetwork(FaultKind kind);
-// The fault may delay or stop the heartbeats of a node. Faults of operators, workers and disks do not, nor
-// does SIGTERM to an agent.
+// Whether the fault may delay or stop the heartbeats of a node. False for starts, requests from operators,
+// faults of workers and disks, and SIGTERM to an agent.
 bool MaySilence(FaultKind kind);
-// One line without a newline: "12.345 cut-out host=1,2 to=0 for=5.000".
+// One line without a newline, for example "12.345 cut-out host=1,2 to=0 for=5.000".
 std::string ToString(const Fault& fault);
 std::string ToString(const Script& script);
-// Errors: kInvalidArgument: the message names the line or the fault, and the cause.
+//   Errors: kInvalidArgument: the text is not a valid script. The message names the line or the fault, and
+//           the cause.
 absl::StatusOr<Script> ParseScript(absl::string_view text);
 
 }  // namespace ddprun::sim

@@ -36,7 +36,7 @@ Job::Job(const JobOptions& options, std::vector<std::string> flags,
   env.run_id = "test";
   env.agent_socket = options.agent_socket;
   env.master_addr = "127.0.0.1";
-  env.master_port = 1;  // a single worker never connects to it
+  env.master_port = 1;  // not used: a single worker connects to no store
   if (options.world_size > 1) {
     store_ = std::make_unique<Child>(std::vector<std::string>{ProgramPath("tests/interop/store_server")},
                                      Environment{});
@@ -52,7 +52,7 @@ Job::Job(const JobOptions& options, std::vector<std::string> flags,
     if (rank < static_cast<int>(extra_flags.size())) {
       argv.insert(argv.end(), extra_flags[rank].begin(), extra_flags[rank].end());
     }
-    // A single worker without a launcher gets an empty environment, as when a user starts it.
+    // A single worker gets an empty environment, as if a user had started it without a launcher.
     const bool launched = options.world_size > 1 || options.round > 0 || !options.agent_socket.empty();
     Environment environment = launched ? EncodeWorkerEnv(env) : Environment{};
     environment.insert(environment.end(), options.more.begin(), options.more.end());

@@ -1,4 +1,4 @@
-// Starts the workers of one round of `train` as a launcher does.
+// Starts the workers of one round of `train`, like a launcher.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,23 @@ namespace ddprun {
 // Creates a new directory under TEST_TMPDIR.
 std::string MakeTestDirectory();
 
-// Path of a program of this repository in the test's runfiles.
+// Returns the path of a program of this repository in the test's runfiles.
 std::string ProgramPath(const std::string& label_path);
 
-// A tiny model, and a batch that 1, 2, 4 and 8 workers share evenly. Give a large `log_every` to an endless
-// run whose output is not read, or it blocks on a full pipe.
+// Returns the flags for a tiny model, and for a batch that 1, 2, 4 and 8 workers can share evenly. An endless
+// run whose output is not read needs a large `log_every`; otherwise it blocks on a full pipe.
 std::vector<std::string> TinyModel(int64_t log_every = 1);
 
 struct JobOptions {
   int world_size = 1;
-  int nodes = 1;  // divides world_size; all on this machine, but workers of different nodes use TCP
+  int nodes = 1;  // must divide world_size; workers of different nodes use TCP, although on one machine
   int round = 0;
   int restart_count = 0;
-  std::string agent_socket{};  // of all workers; empty: no agent
-  Environment more{};          // of all workers
+  std::string agent_socket{};  // the agent's socket for all workers; empty: no agent
+  Environment more{};          // additional variables for all workers
 };
 
-// With more than one worker, also starts a store in a separate process.
+// If there is more than one worker, also starts a store in a separate process.
 //   Threads: one caller at a time.
 class Job {
  public:
@@ -53,7 +53,7 @@ class Job {
 // Runs a job, which must succeed, and returns rank 0's last line: "step=... loss=... sha256=...".
 std::string Train(const JobOptions& options, std::vector<std::string> flags);
 
-// The losses of a metrics file, with all their bits.
+// Returns the losses in a metrics file, at full precision.
 std::vector<double> Losses(const std::string& metrics_path);
 
 }  // namespace ddprun

@@ -22,7 +22,9 @@ void Require(bool done, const std::string& what) {
   std::abort();
 }
 
-// Creates a mount namespace for this process, inside a user namespace if it lacks the privilege. Called once.
+// Moves this process into a new mount namespace. If that fails, typically for lack of
+// privilege, also moves it into a new user namespace. Must be called at most once per process. Returns the
+// reason for a failure; empty on success.
 std::string MakeNamespace() {
   const uid_t uid = geteuid();
   const gid_t gid = getegid();

@@ -1,4 +1,4 @@
-// A small disk that a test can fill: a tmpfs visible only to this process and its children.
+// A small disk that a test can fill. It is a tmpfs that is visible only to this process and its children.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +6,13 @@
 
 namespace ddprun {
 
-// The disk ends with the process. The first object moves the process into a new mount namespace.
+// The disk is unmounted by the destructor, or by the kernel when the process exits. The first call of WhyNot
+// moves the process into a new mount namespace.
 //   Threads: one caller at a time.
-//   REQUIRES: the process has only one thread when the first object is created.
+//   REQUIRES: the process has only one thread at the first call of WhyNot.
 class SmallDisk {
  public:
-  // Why this machine cannot create one; empty: it can.
+  // Returns the reason why this machine cannot create a small disk; empty if it can.
   static std::string WhyNot();
 
   // REQUIRES: WhyNot() is empty.
@@ -21,7 +22,7 @@ class SmallDisk {
   SmallDisk& operator=(const SmallDisk&) = delete;
 
   const std::string& path() const { return path_; }
-  // Uses up all free space.
+  // Fills the disk.
   void Fill();
   // Frees the space taken by Fill.
   void Free();

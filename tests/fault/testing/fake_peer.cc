@@ -42,7 +42,7 @@ FakePeer::FakePeer(std::string answer)
     : TakenPort(Kind::kSilent), answer_(std::move(answer)), thread_([this] { Serve(); }) {}
 
 FakePeer::~FakePeer() {
-  shutdown(fd_, SHUT_RDWR);  // ends accept()
+  shutdown(fd_, SHUT_RDWR);  // makes accept() fail
   thread_.join();
 }
 
@@ -53,8 +53,8 @@ void FakePeer::Serve() {
     const timeval limit{.tv_sec = 10, .tv_usec = 0};
     setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     char request[4096];
-    // Reads the request first: closing a socket with unread data resets the connection and
-    // may discard the answer.
+    // The request is read first, because closing a socket with unread data resets the connection and may
+    // discard the answer.
     if (recv(connection, request, sizeof request, 0) > 0 && !answer_.empty()) {
       (void)!send(connection, answer_.data(), answer_.size(), MSG_NOSIGNAL);
     }

@@ -1,4 +1,4 @@
-// Servers that occupy a coordinator's port but are not coordinators.
+// Ports and servers that are not coordinators, for tests that use them as the endpoint of a job.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace ddprun {
 
-// A taken TCP port of 127.0.0.1.
+// A TCP port on 127.0.0.1 that is in use.
 class TakenPort {
  public:
-  // kRefuses: bound without listening; kSilent: accepts connections and sends nothing.
+  // kRefuses: the port refuses connections. kSilent: the port accepts connections and sends nothing.
   enum class Kind { kRefuses, kSilent };
   explicit TakenPort(Kind kind);
   ~TakenPort();
@@ -17,7 +17,7 @@ class TakenPort {
   TakenPort& operator=(const TakenPort&) = delete;
 
   int port() const { return port_; }
-  // Waits at most 10 s for a connection; false if none arrives. kSilent only.
+  // Waits at most 10 s for a connection. Returns false if none arrives. Only for kSilent.
   bool AwaitConnection();
 
  protected:
@@ -27,7 +27,7 @@ class TakenPort {
   int port_ = 0;
 };
 
-// Reads once from each connection, sends `answer`, and closes it.
+// Accepts connections. Reads once from each connection, sends `answer`, and closes the connection.
 class FakePeer : public TakenPort {
  public:
   explicit FakePeer(std::string answer);

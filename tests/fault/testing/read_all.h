@@ -1,4 +1,4 @@
-// Reads whole files. Reads of /proc may fail midway if the process exits.
+// Reads whole files. A read from /proc may fail midway if the process exits.
 #pragma once
 
 #include <fstream>
@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// The contents of a file, or as much as could be read. Never throws, unlike stream iterators.
+// Returns the contents of a file, or as much as could be read. Never throws, unlike stream iterators.
 inline std::string ReadAll(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;

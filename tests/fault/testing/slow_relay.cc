@@ -1,6 +1,6 @@
-// A TCP relay that simulates a slow link: slow_relay HOST PORT DELAY_MS
+// A TCP relay that simulates a slow link: slow_relay IP PORT DELAY_MS
 //
-// Listens on a free port of 127.0.0.1, prints the port on one line, and relays data to and from HOST:PORT
+// Listens on a free port of 127.0.0.1, prints the port on one line, and relays data to and from IP:PORT
 // with a delay of DELAY_MS in each direction. Runs until it is killed.
 #include <chrono>
 #include <cstdio>
@@ -28,7 +28,7 @@ using asio::ip::tcp;
 using Clock = std::chrono::steady_clock;
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 
-// Both sockets of one connection. They are closed when both directions have ended.
+// Both sockets of one relayed connection. They are closed when both directions have ended.
 struct Pair {
   explicit Pair(tcp::socket socket) : near(std::move(socket)), far(near.get_executor()) {}
   tcp::socket near;
@@ -38,8 +38,9 @@ struct Pair {
 // Data in flight in one direction.
 struct Link {
   explicit Link(const asio::any_io_executor& executor) : news(executor, Clock::time_point::max()) {}
-  std::deque<std::pair<Clock::time_point, std::vector<char>>> chunks;  // empty: the end
-  asio::steady_timer news;                                             // cancelled when a chunk arrives
+  std::deque<std::pair<Clock::time_point, std::vector<char>>>
+      chunks;               // an empty chunk marks the end of the stream
+  asio::steady_timer news;  // never expires; cancelled when a chunk arrives, which wakes Send
 };
 
 asio::awaitable<void> Receive([[maybe_unused]] std::shared_ptr<Pair> keeps_open, tcp::socket& from,

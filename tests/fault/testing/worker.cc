@@ -1,17 +1,21 @@
 // A worker for tests, controlled by flags. First it prints one line to stdout, such as
-//   ready rank=0 local_rank=0 world_size=2 round=0 restart=0 master=127.0.0.1:4711 pid=42
+//   ready rank=0 local_rank=0 world_size=2 round=0 restart=0 master=127.0.0.1:4711 pid=42 at=60000
 // Then it waits until the gate opens, or forever.
 //
 //   --gate=FIFO        exits with 0 when the last writer of the fifo has closed it
-//   --exit=CODE        exits at once
-//   --fail-in-round=N  exits with 3 in round N once the gate has opened, after the message of an exception
-//   --fail-rank=R      only rank R fails, and without waiting for the gate in that round
+//   --exit=CODE        exits with CODE immediately
+//   --fail-in-round=N  in round N, when the gate has opened, prints the message of an exception and exits
+//                      with 3
+//   --fail-rank=R      with --fail-in-round: only rank R fails, without waiting for the gate
 //   --eat-in-round=N   allocates memory in round N until it is killed
 //   --finish-ms=N      after SIGTERM prints "saving rank=R round=N at=MS", continues for N ms, prints
-//                      "saved rank=R round=N at=MS", and exits with 0; MS is the machine's monotonic clock
+//                      "saved rank=R round=N at=MS", and exits with 0
 //   --stubborn         ignores SIGINT, SIGTERM, SIGHUP and SIGUSR1
-//   --family           starts children before it is ready: a plain one, one in a separate session that
-//                      ignores the signals above, and a daemon that was forked twice and has no environment
+//   --family           before it prints the line, starts a plain child, a child in a separate session that
+//                      ignores the signals of --stubborn, and a daemon that is forked twice and has no
+//                      environment
+//
+// "at" is the time in ms on the machine's monotonic clock.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -44,7 +48,7 @@ void Print(const std::string& line) {
   if (write(STDOUT_FILENO, line.data(), line.size()) < 0) _exit(4);
 }
 
-// Acts like a trainer that writes a checkpoint on SIGTERM.
+// Waits for SIGTERM, then behaves like a worker that writes a snapshot.
 [[noreturn]] void FinishOnSigterm(int work_ms) {
   sigset_t set;
   sigemptyset(&set);
@@ -78,7 +82,7 @@ void HaveChildren(const char* self) {
     const std::string fd = "--daemon=" + std::to_string(ready[1]);
     const char* const argv[] = {self, fd.c_str(), nullptr};
     const char* const no_environment[] = {nullptr};
-    for (const char* const program : {"/proc/self/exe", self}) {  // /proc may be missing
+    for (const char* const program : {"/proc/self/exe", self}) {  // the second one if /proc is missing
       execve(program, const_cast<char* const*>(argv), const_cast<char* const*>(no_environment));
     }
     _exit(1);
@@ -99,10 +103,10 @@ void HaveChildren(const char* self) {
   }
 }
 
-// Waits until the fifo has no writer.
+// Waits until no process has the fifo open for writing.
 void AwaitGate(const std::string& path) {
-  // A non-blocking open does not wait for a writer, which may have closed already. The read
-  // blocks while one exists.
+  // A blocking open would wait for a writer, but the writer may have closed the fifo already. The read blocks
+  // while there is a writer.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd >= 0) fcntl(fd, F_SETFL, 0);
   char byte;

@@ -7,7 +7,7 @@
 
 namespace ddprun::sim {
 
-// "Ready(round 0, store port 1003)". Empty for a heartbeat or its answer.
+// For example "Ready(round 0, store port 1003)". Empty for heartbeats and for the answers to them.
 std::string MessageText(const proto::AgentMessage& message);
 std::string MessageText(const proto::CoordinatorMessage& message);
 

@@ -9,12 +9,12 @@
 
 namespace ddprun::sim {
 
-// The standard specifies the output of mt19937_64 but not of its distributions, so this
-// class implements its own.
+// The C++ standard specifies the output of mt19937_64, but not the algorithms of its distributions, so this
+// class implements its own distributions.
 class Random {
  public:
   explicit Random(uint64_t seed) : engine_(seed) {}
-  // Each part of a run draws from a separate stream, so one part does not change the numbers of another.
+  // Each part of a run draws from a separate stream, so that one part does not change the numbers of another.
   Random(uint64_t seed, absl::string_view part) : engine_(Mix(seed, part)) {}
 
   // Uniform in [lo, hi].

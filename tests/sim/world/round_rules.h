@@ -16,34 +16,36 @@ namespace ddprun::sim {
 
 // Facts known to the simulation but not to the coordinator.
 struct NodeFacts {
-  // Whether workers of the node run. False while the host is suspended and shortly after it resumes: workers
-  // that are due to be killed die in that time.
+  // Whether workers of the node run. False while the host is suspended and shortly after it resumes: if the
+  // fence expired during the suspension, the warden can kill the workers only after the host resumes.
   std::function<bool(const NodeId&)> has_workers;
-  // Whether the coordinator was recently stopped for longer than the lease, so that
-  // it received no heartbeats.
+  // Whether the coordinator was recently stopped for longer than the lease and received no heartbeats.
   std::function<bool()> has_slept;
 };
 
-// - A round has one membership: ranks are 0 to n-1, all nodes get the same assignment, survivors keep their
-//   order and their place.
-// - min <= n <= max, and n is the largest multiple of node_unit that the nodes allow.
-// - The round number increases by one with each sealing, and never otherwise.
-// - A failure costs one restart, however many nodes report it. Joins, losses, drains and snapshots cost none.
-//   The job fails when its restarts, or the limit of another rule, are used up, and not before.
-// - No round is sealed while workers of an earlier round run on any node, or once the coordinator's own agent
+// - A round has one membership: group ranks are 0 to n-1, the assignments of its n nodes agree, and survivors
+//   keep their order and are preferred to newcomers.
+// - min_nodes <= n <= max_nodes, and n is the largest multiple of node_unit that the available nodes allow.
+// - The round number increases by one each time a round is sealed, and does not change otherwise.
+// - A failure costs one restart, regardless of how many nodes report it. Joins, losses, drains and snapshots
+//   cost none. The job fails only when its restarts are used up or another rule ends it.
+// - No round is sealed while workers of an earlier round run on any node, or when the coordinator's own agent
 //   is about to exit.
-// - No member's lease has expired. A node that is evicted for its lease has no workers.
-// - A round is interrupted for newcomers according to --scale-up, and for a drain: at a snapshot taken after
-//   the request, when the snapshot times out, or when no worker reports steps.
-// - A node that is to be drained is in no further round and is dismissed as drained, unless it is lost or the
+// - No member has an expired lease. A node that is evicted because its lease expired has no workers.
+// - A round is interrupted only for a drain, or for newcomers if --scale-up permits. A round whose workers
+//   report steps first waits for a snapshot, for at most the snapshot timeout. With --scale-up=immediate it
+//   does not wait before it is interrupted for newcomers.
+// - A node that is to be drained gets no further round and is dismissed as drained, unless it is lost or the
 //   job ends.
-// - Every node of a round that failed or lost a node gets the report before any later message.
-// - Closed is final, and every node gets an answer.
+// - After a round that failed or lost a node, each of its remaining nodes gets the report before it gets a
+//   new round, waits, or is dismissed because the job failed.
+// - A closed job stays closed, has no members, and only answers nodes.
 class RoundRules {
  public:
   RoundRules(Trace* trace, JobRules policy, NodeFacts facts);
 
-  // `now` is the coordinator's time; `sim_now` is the simulated time for the trace.
+  // Checks one step of the machine. `now` is the coordinator's time; `sim_now` is the simulated time for the
+  // trace.
   void Check(const RoundEvent& event, const RoundEffects& effects, const RoundMachine& machine, TimePoint now,
              TimePoint sim_now);
 
@@ -72,16 +74,17 @@ class RoundRules {
   void CheckNewlyExcluded(const note::HostExcluded& note);
   void CheckReport(const TellReport& report);
   void CheckLeases();
-  // Whether the round must end at the next snapshot: newcomers fill the job, or a node of the round
-  // is to be drained.
+  // Whether the round must end at the next snapshot: with the newcomers the job has max_nodes, or a node of
+  // the round is to be drained.
   bool MustEnd() const;
   bool CrashLoop() const;
-  // Members that a round needs: min_nodes, and with --quorum=majority at least half of the last round.
+  // Number of members that a round needs: min_nodes, and with --quorum=majority at least half of the nodes of
+  // the last round.
   int Needed() const;
-  // Whether the node's host is excluded: left out of rounds while there are enough other nodes.
+  // Whether the node's host is excluded. Rounds omit excluded hosts if there are enough other nodes.
   bool IsExcluded(const NodeId& id) const;
   void CheckExclusion(const Sealed& sealed);
-  // Checks exclusions: hosts that must be excluded by now, and hosts that must not be.
+  // Checks that a host is excluded after policy_.exclude_after failures, and not earlier.
   void CheckBlame(bool round_is_over);
 
   Trace* const trace_;
@@ -99,36 +102,38 @@ class RoundRules {
   std::set<NodeId> members_;   // all members, including nodes that wait
   std::set<NodeId> in_round_;  // nodes whose workers run, have succeeded or are being stopped
   std::set<NodeId> working_;   // subset of in_round_ whose workers have not succeeded
-  // State of the round that runs or drains.
-  bool failed_ = false;  // a failure ended it
-  bool lost_ = false;    // it has lost a node
-  bool consequences_only_ =
-      true;             // every failure in it followed from another, as far as the workers could see
-  bool early_ = false;  // a worker failed before its time and its first step
+  // State of the round that is running or draining.
+  bool failed_ = false;  // a failure ended the round
+  bool lost_ = false;    // the round has lost a node
+  // As far as the workers could detect, each failure of the round followed from another failure.
+  bool consequences_only_ = true;
+  bool early_ = false;  // a worker failed before min_uptime and before its first step
   bool step_reported_ = false;
-  bool succeeded_ = false;  // the workers of at least one node have succeeded
-  std::optional<TimePoint> asked_at_;
-  bool snapshot_ = false;                     // taken since asked_at_
-  std::optional<TimePoint> waits_since_;      // asked_at_, if the round has had to end ever since
-  std::set<NodeId> owed_;                     // members that must get the report first
+  bool succeeded_ = false;                    // the workers of at least one node have succeeded
+  std::optional<TimePoint> asked_at_;         // when a snapshot was requested
+  bool snapshot_ = false;                     // a snapshot was taken since asked_at_
+  std::optional<TimePoint> waits_since_;      // asked_at_, if MustEnd() was true in each step since then
+  std::set<NodeId> owed_;                     // members that must get the report before any other message
   std::map<NodeId, int> told_;                // number of failures that each node reported
-  std::map<std::string, bool> failed_hosts_;  // true: a failure there did not follow from another
+  std::map<std::string, bool> failed_hosts_;  // true: a failure on the host did not follow from another
   // State of the job.
-  std::map<NodeId, Seat> seats_;  // of each node's last round
+  std::map<NodeId, Seat> seats_;  // the seat of each node in its last round
   std::set<NodeId> electorate_;   // nodes of the last round, except those that left or were drained
   std::map<NodeId, std::string> host_of_;
   std::set<std::string> excluded_hosts_;
-  std::set<std::string> newly_excluded_;     // in this Check
-  std::map<std::string, int> causes_alone_;  // rounds in which only workers of this host failed
-  std::map<std::string, int> may_be_cause_;  // losses of the host, and rounds with a failure of its own
-  std::set<NodeId> to_be_drained_;           // members only
-  std::set<NodeId> unleased_;                // nodes of the coordinator's own agent
-  bool host_leaves_ = false;                 // that agent exits, and the coordinator with it
+  std::set<std::string> newly_excluded_;     // hosts excluded in the current Check
+  std::map<std::string, int> causes_alone_;  // by host: rounds in which only workers of this host failed
+  // By host: how often the host was lost, plus the rounds with a failure on the host that did not follow from
+  // another failure.
+  std::map<std::string, int> may_be_cause_;
+  std::set<NodeId> to_be_drained_;  // contains only members
+  std::set<NodeId> unleased_;       // nodes of the coordinator's own agent
+  bool host_leaves_ = false;        // the coordinator's own agent, and with it the coordinator, exits soon
   std::optional<Dismissal> close_requested_;
-  std::optional<int64_t> furthest_;
-  bool further_ = false;
-  int vain_ = 0;          // consecutive restarts without progress
-  int lossy_rounds_ = 0;  // consecutive rounds that ended with the loss of a node
+  std::optional<int64_t> furthest_;  // the highest step that was reported
+  bool further_ = false;             // furthest_ has increased since the last restart was charged
+  int vain_ = 0;                     // consecutive restarts without progress
+  int lossy_rounds_ = 0;             // consecutive rounds that ended with the loss of a node
 
   int64_t rounds_sealed_ = 0;
   int64_t reports_ = 0;

@@ -1,4 +1,4 @@
-// One agent process: the real AgentDriver with simulated workers, clocks and connections, and faults.
+// One agent process: the real AgentDriver with simulated workers, clock and connections, and with faults.
 #pragma once
 
 #include <csignal>
@@ -22,7 +22,7 @@
 namespace ddprun::sim {
 
 // Checks that workers start only when no other workers are alive, that none are alive when the agent sends
-// Ready or exits, and that the agent ends as the coordinator's Dismiss states.
+// Ready or exits, and that a dismissed agent exits for the reason in the Dismiss.
 class SimAgent final : private AgentWorld {
  public:
   struct Place {
@@ -30,11 +30,11 @@ class SimAgent final : private AgentWorld {
     SimHost* host = nullptr;
     const HostHabits* habits = nullptr;
     HostId coordinator_host = 0;
-    SimCoordinator* local = nullptr;           // not null: in the same process
-    std::function<std::string()> new_node_id;  // for each join
-    std::function<int()> new_port;             // on this host
-    // Called when the agent exits by itself, after its last output. `in_a_hurry`: it got
-    // more than one signal.
+    SimCoordinator* local = nullptr;           // the coordinator in this process; null: it is elsewhere
+    std::function<std::string()> new_node_id;  // called for each join
+    std::function<int()> new_port;             // returns a free port of the host
+    // Called when the agent exits by itself, after its last output. `in_a_hurry`: the agent got more than one
+    // signal.
     std::function<void(bool in_a_hurry)> ended;
     int nproc = 1;
     std::vector<std::string> expected_hosts = {};
@@ -52,17 +52,19 @@ class SimAgent final : private AgentWorld {
   void Freeze() { frozen_ = true; }
   void Thaw();
   void KillWarden();
-  // Resets the connection to the coordinator on both sides, as a middlebox does. False if there is none.
+  // Resets the connection to the coordinator on both sides, as a middlebox does. Returns false if the agent
+  // is not connected.
   bool ResetLink();
   void FailWorker(ExitInfo exit);
-  // The host loses its power: agent, warden and workers stop without a message.
+  // The host loses power: agent, warden and workers stop without sending a message.
   void Vanish();
 
   const SimHost& host() const { return *place_.host; }
-  const std::string& id() const { return id_; }  // of the newest join
+  const std::string& id() const { return id_; }  // the node id of the newest join
   bool ended() const { return end_.has_value() || killed_; }
   bool frozen() const { return frozen_; }
-  // Set once the job is over: no node waits for the workers here, and their grace period lasts until then.
+  // End of the workers' grace period after the end of the job. Until then workers may run, since no other
+  // node waits for them. nullopt before the end of the job.
   std::optional<TimePoint> job_over_until() const { return job_over_until_; }
   bool is_local() const { return place_.local != nullptr; }
   const SimWarden& warden() const { return warden_; }
@@ -91,14 +93,15 @@ class SimAgent final : private AgentWorld {
   void Say(const std::string& text) override { Trace(absl::StrCat(id_, ": ", text)); }
   void OnFinish(const Finish& finish) override;
 
-  // Runs `what` in the agent: deferred while it is stopped, never once it has exited.
+  // Runs `what` in the agent. Defers the call while the agent is stopped, and drops it after the agent has
+  // exited.
   void InAgent(std::function<void()> what);
   void Find(Duration limit, bool once,
             std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)> done);
-  // Checks a message of the coordinator.
+  // Checks a message from the coordinator.
   void Check(const proto::CoordinatorMessage& message);
   void OnWorkerEnded(LocalRank rank, const ExitInfo& exit, bool consequence);
-  // The warden of a killed agent reports to the coordinator that the workers are dead.
+  // Reports to the coordinator, as the warden of the killed agent, that the workers are dead.
   void ReportGone();
   void Trace(const std::string& text) { trace_->Line(place_.job->clock->now(), text); }
   void Detail(const proto::AgentMessage& message);
@@ -111,14 +114,14 @@ class SimAgent final : private AgentWorld {
   Random random_;
   AgentDriver driver_;
   SimWarden warden_;
-  std::unique_ptr<SimLink> found_;  // during the search for the coordinator
+  std::unique_ptr<SimLink> found_;  // not null during a search for the coordinator
   std::string id_;
   bool frozen_ = false;
   bool killed_ = false;
-  std::deque<std::function<void()>> held_;  // while frozen
+  std::deque<std::function<void()>> held_;  // calls deferred while frozen
   std::optional<EndReason> end_;
-  bool decided_ = false;                // the cause of its end is known
-  std::optional<Dismissal> dismissed_;  // set if that cause is a Dismiss
+  bool decided_ = false;                // the reason for the agent's exit is known
+  std::optional<Dismissal> dismissed_;  // set if that reason is a Dismiss
   int signals_ = 0;
   std::optional<TimePoint> job_over_until_;
 

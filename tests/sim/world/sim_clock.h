@@ -34,7 +34,7 @@ class SimClock {
     now_ = plan.when;
     plan.what();
   }
-  // Runs all events up to and including `end`; now() is then at least `end`.
+  // Runs all events that are due at `end` or earlier. Afterwards now() is at least `end`.
   void RunUntil(TimePoint end) {
     while (!idle() && next() <= end) RunOne();
     now_ = std::max(now_, end);
@@ -45,7 +45,8 @@ class SimClock {
     TimePoint when;
     uint64_t sequence;
     std::function<void()> what;
-    bool operator<(const Plan& other) const {  // reversed: a heap has its maximum in front
+    // Reversed, since std::push_heap keeps the maximum in front.
+    bool operator<(const Plan& other) const {
       return std::pair(when, sequence) > std::pair(other.when, other.sequence);
     }
   };
@@ -70,7 +71,7 @@ class HostClock {
     const int64_t shown = (mine - SimClock::kStart - offset_).count();
     int64_t passed = shown;
     for (int i = 0; i < 3; ++i)
-      passed = shown - passed / kMillion * drift_ppm_;  // Each iteration divides the error by 1000.
+      passed = shown - passed / kMillion * drift_ppm_;  // Each iteration divides the error by at least 1000.
     return SimClock::kStart + Duration(passed) + std::chrono::microseconds(4);
   }
 

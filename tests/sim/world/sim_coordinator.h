@@ -1,4 +1,4 @@
-// The coordinator's process: the real Coordinator behind simulated connections, a clock and faults.
+// The coordinator's process: the real Coordinator with a simulated clock, simulated connections and faults.
 #pragma once
 
 #include <deque>
@@ -21,13 +21,14 @@ namespace ddprun::sim {
 class SimCoordinator {
  public:
   using ConnectionId = uint64_t;
-  // Sends bytes to an agent. `last`: no message follows.
+  // Sends bytes to an agent. `last`: whether this is the last message to the agent.
   using Send = std::function<void(const std::string& bytes, bool last)>;
 
   // Work done so far.
   struct Load {
-    int64_t messages = 0;    // received and sent
-    double machine_cpu = 0;  // CPU seconds of the coordinator and the codec; 0 while checked
+    int64_t messages = 0;  // received and sent
+    // CPU seconds of the coordinator and the codec. Measured only after set_checked(false).
+    double machine_cpu = 0;
   };
 
   SimCoordinator(SimJob* job, SimHost* host, NodeFacts facts);
@@ -35,22 +36,24 @@ class SimCoordinator {
   SimCoordinator& operator=(const SimCoordinator&) = delete;
   ~SimCoordinator();
 
-  static constexpr int kGonePort = 29501;  // wardens send "NODE TOKEN" here
+  // Port for the wardens of killed agents. Each warden sends "NODE TOKEN" when its workers are dead.
+  static constexpr int kGonePort = 29501;
 
   void Listen();
   ConnectionId Attach(Send send, bool in_process);
   void Receive(ConnectionId connection, const std::string& bytes);
   void Detach(ConnectionId connection, const std::string& reason);
 
-  // An operator's request. False if there is no such node, or it cannot be drained.
+  // Drains the node on `host`, as an operator requests. Returns false if the request has no effect.
   bool DrainHost(const std::string& host);
   void StopJob();
-  // The launcher exits: closes the job and, once it is closed, kills this process after a delay.
-  // `at_once`: dismisses all nodes without waiting until their workers have stopped.
+  // Called when the launcher is about to exit. Closes the job, and ends this process a few seconds after the
+  // job is closed. `at_once`: dismisses all nodes without waiting for their workers to stop.
   void Close(bool at_once);
-  // SIGKILL, or the exit of its process.
+  // Ends the process, by SIGKILL or because it exits.
   void Kill();
-  // Stops the process. Messages and timers of that time are handled in order after Thaw. Calls nest.
+  // Stops the process. Thaw handles, in order, the messages and timers that are due in the meantime. Calls
+  // nest.
   void Freeze();
   void Thaw();
   void ThawAll();  // undoes all nested Freeze calls
@@ -59,17 +62,17 @@ class SimCoordinator {
   bool frozen() const { return frozen_ > 0; }
   // Whether a stop of more than 1.5 leases ended less than a lease ago.
   bool has_slept() const;
-  // Whether it has a job that is over.
+  // Whether the process has a job and that job is closed.
   bool closed() const { return machine() != nullptr && machine()->state() == RoundMachine::State::kClosed; }
   const RoundMachine* machine() const;                      // null: no job
   const RoundRules* rules() const { return rules_.get(); }  // null: no job
   void RecordTo(StepSink sink) { coordinator_->RecordTo(std::move(sink)); }
-  // False: does not check RoundRules, which takes more time than the coordinator itself.
+  // `false` turns off RoundRules, whose checks take more time than the coordinator itself.
   void set_checked(bool checked) { checked_ = checked; }
   const Load& load() const { return load_; }
-  // Adds the counts of all its jobs.
+  // Adds the counts of all jobs of this process to `result`.
   void AddCounts(SimResult& result) const;
-  // Simulated time of the node's last message; none: never.
+  // Simulated time of the node's last message; nullopt if there was none.
   std::optional<TimePoint> heard(const NodeId& node) const;
 
  private:
@@ -93,7 +96,7 @@ class SimCoordinator {
   std::map<ConnectionId, SimSocket> sockets_;
   bool checked_ = true;
   Load load_;
-  SimResult before_;  // counts of jobs that are forgotten
+  SimResult before_;  // counts of forgotten jobs
   bool alive_ = true;
   bool closing_ = false;
   bool said_farewell_ = false;

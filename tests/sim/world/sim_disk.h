@@ -16,10 +16,11 @@
 
 namespace ddprun::sim {
 
-// Each writer is one process: rank 0 of one round. As in the worker SDK, a writer takes the directory before
-// the first step of its round, writes to a temporary file, and publishes it only if it still holds the
-// directory. A writer that is killed leaves a torn file. Checks that published steps always increase, even
-// when a job starts again.
+// Each writer is one process: rank 0 of one round. As in the worker SDK, a writer takes over the directory
+// before the first step of its round. It writes each snapshot to a temporary file, and publishes the file
+// only if no other writer has taken over the directory in the meantime. A writer that is killed during a
+// write leaves a torn file. Checks that each published snapshot has a higher step than all earlier ones, even
+// after the job is started again.
 class SimDisk {
  public:
   using WriterId = uint64_t;  // 0: no writer
@@ -40,12 +41,13 @@ class SimDisk {
   WriterId NewWriter() { return next_writer_++; }
   // The writer that holds the directory.
   WriterId Holder() const { return holder_; }
-  // False if another writer has taken the directory since `seen` was the holder.
+  // Takes over the directory, unless another writer has taken it over since `seen` was the holder. Returns
+  // whether `writer` is the holder now.
   bool Take(WriterId writer, WriterId seen);
 
   // Calls `done` with the outcome unless the writer is killed first.
   void Write(WriterId writer, Round round, int64_t step, std::function<void(Outcome)> done);
-  // The writer's process has ended for any reason.
+  // The writer's process has exited or was killed.
   void Kill(WriterId writer);
   // The writer's host is suspended. The write continues after Resume.
   void Suspend(WriterId writer);
@@ -67,7 +69,7 @@ class SimDisk {
     int64_t step = 0;
     std::function<void(Outcome)> done;
     bool suspended = false;
-    bool due = false;  // became due while suspended
+    bool due = false;  // the time of the write passed while the writer was suspended
   };
   void Finish(WriterId writer);
 

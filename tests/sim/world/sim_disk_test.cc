@@ -11,7 +11,7 @@ using Outcome = SimDisk::Outcome;
 
 class SimDiskTest : public testing::Test {
  protected:
-  // Starts a write; sets outcome_ when it finishes.
+  // Starts a write, which sets outcome_ when it finishes.
   void Write(SimDisk::WriterId writer, int round, int64_t step) {
     outcome_.reset();
     disk_.Write(writer, Round(round), step, [this](Outcome outcome) { outcome_ = outcome; });
@@ -33,7 +33,7 @@ TEST_F(SimDiskTest, FindsAWholeSnapshot) {
   const auto writer = Taken();
   EXPECT_EQ(disk_.NewestStep(), 0);
   Write(writer, 0, 7);
-  EXPECT_EQ(disk_.NewestStep(), 0);  // not before it is whole
+  EXPECT_EQ(disk_.NewestStep(), 0);  // The write has not finished.
   Run();
   EXPECT_EQ(outcome_, Outcome::kPublished);
   EXPECT_EQ(disk_.NewestStep(), 7);

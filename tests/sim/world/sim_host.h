@@ -1,4 +1,4 @@
-// One simulated host: its clock, its power, and calls deferred while it is suspended.
+// One simulated host: its clock, its power state, and the calls deferred while it is suspended.
 #pragma once
 
 #include <deque>
@@ -14,8 +14,8 @@
 
 namespace ddprun::sim {
 
-// All code on a host runs through Run, After or At: it is deferred while the host is suspended, and dropped
-// if the host loses its power.
+// All code on a host runs through Run, After or At. Calls are deferred while the host is suspended, and
+// dropped if the host loses its power.
 class SimHost {
  public:
   SimHost(std::string name, SimClock* sim, SimTcp* tcp, SimNetwork* network, Random random)
@@ -24,7 +24,7 @@ class SimHost {
         sim_(sim),
         tcp_(tcp),
         network_(network),
-        // The clock starts between zero and one year.
+        // The host's clock is ahead of the simulated clock by up to one year.
         clock_(sim, random.Between(Duration(0), Duration(std::chrono::hours(24 * 365))),
                static_cast<int>(random.Between(-200, 200))) {}
   SimHost(const SimHost&) = delete;
@@ -38,7 +38,7 @@ class SimHost {
   TimePoint sim_now() const { return sim_->now(); }
   bool powered() const { return powered_; }
   bool suspended() const { return suspended_; }
-  // Simulated time of the last Resume.
+  // Simulated time of the last call of Resume.
   TimePoint resumed_at() const { return resumed_at_; }
 
   void Run(std::function<void()> what) {
@@ -49,7 +49,7 @@ class SimHost {
       what();
     }
   }
-  // `d` is simulated time: for short durations the host's drift is negligible.
+  // `d` is simulated time. For short durations the drift of the host's clock is negligible.
   void After(Duration d, std::function<void()> what) {
     sim_->After(d, [this, boot = boot_, what = std::move(what)]() mutable {
       if (boot == boot_) Run(std::move(what));
@@ -70,7 +70,7 @@ class SimHost {
     powered_ = true;
     tcp_->PowerOn(id_);
   }
-  // Packets that arrive meanwhile are lost, since the kernel is suspended too.
+  // Packets that arrive while the host is suspended are lost, since the kernel is suspended as well.
   void Suspend() {
     if (!powered_) return;
     suspended_ = true;

@@ -21,7 +21,7 @@ namespace ddprun::sim {
 class SimCoordinator;
 
 // Checks that every message parses and that none follows a Dismiss.
-//   Order: Find, then Start once Find has succeeded.
+//   Order: Find first, then Start after Find has succeeded.
 class SimLink final : public CoordinatorLink {
  public:
   struct Place {
@@ -29,9 +29,9 @@ class SimLink final : public CoordinatorLink {
     SimTcp* tcp = nullptr;
     Trace* trace = nullptr;
     HostId coordinator_host = 0;
-    SimCoordinator* local = nullptr;  // not null: the coordinator is in this process
+    SimCoordinator* local = nullptr;  // the coordinator in this process; null: it is elsewhere
     SimTimer::InProcess in_agent;
-    std::function<void(const proto::CoordinatorMessage&)> observe;  // before the agent handles it
+    std::function<void(const proto::CoordinatorMessage&)> observe;  // called before the agent's handler
     std::function<void(const proto::AgentMessage&)> observe_sent;
   };
   static constexpr int kPort = 29500;
@@ -41,13 +41,13 @@ class SimLink final : public CoordinatorLink {
   SimLink(const SimLink&) = delete;
   SimLink& operator=(const SimLink&) = delete;
 
-  // Tries to connect for at most `limit`. `done` is called once, never from within Find. With `once` a
-  // refused connection ends the search: the coordinator's process has exited.
+  // Tries to connect for at most `limit`. Calls `done` exactly once, but never from within Find. If `once`, a
+  // refused connection ends the search, because it shows that the coordinator's process has exited.
   void Find(Duration limit, bool once, std::function<void(const absl::Status&)> done);
   void Start(Handlers handlers) override;
   void Send(const proto::AgentMessage& message) override;
   void Close() override;
-  // Resets the connection on both sides, as a middlebox does. False if there is none.
+  // Resets the connection on both sides, as a middlebox does. Returns false if the link is not connected.
   bool Reset();
 
  private:
@@ -73,7 +73,7 @@ class SimLink final : public CoordinatorLink {
   uint64_t local_peer_ = 0;
   Duration pause_ = milliseconds(20);
   Duration connect_timeout_ = seconds(1);
-  int attempt_ = 0;  // the connect attempt; incremented when it ends
+  int attempt_ = 0;  // number of the connection attempt; callbacks of earlier attempts are ignored
   bool once_ = false;
   TimePoint find_end_;
   bool open_ = false;

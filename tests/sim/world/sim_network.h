@@ -16,7 +16,7 @@ namespace ddprun::sim {
 using HostId = int;
 
 struct Packet {
-  enum class Kind { kHello, kData, kAck, kReset };  // defined by sim_tcp.h
+  enum class Kind { kHello, kData, kAck, kReset };  // sim_tcp.h defines their meaning
 
   HostId from = 0;
   HostId to = 0;
@@ -24,12 +24,12 @@ struct Packet {
   Kind kind = Kind::kAck;
   int port = 0;      // kHello: port of the listener
   uint64_t seq = 0;  // kHello, kData
-  uint64_t ack = 0;  // all kinds but kReset: everything before this number has arrived
+  uint64_t ack = 0;  // all kinds except kReset: all segments before this number have arrived
   bool fin = false;  // kData: no data follows; the payload is empty
   std::string payload = {};
 };
 
-// Applied to each packet independently, so packets may overtake each other.
+// Quality of all paths. It applies to each packet independently, so packets may overtake each other.
 struct PathQuality {
   Duration min_delay = std::chrono::microseconds(50);
   Duration max_delay = milliseconds(5);
@@ -39,14 +39,14 @@ struct PathQuality {
 
 // A fault between two sets of hosts, in one direction.
 struct Disturbance {
-  std::vector<HostId> from = {};  // empty: all
-  std::vector<HostId> to = {};    // empty: all
-  double loss = 0;                // 1: cut
-  Duration min_delay{0};          // added to the path's
-  Duration max_delay{0};
+  std::vector<HostId> from = {};  // empty: all hosts
+  std::vector<HostId> to = {};    // empty: all hosts
+  double loss = 0;                // probability of loss; 1: no packet arrives
+  Duration min_delay{0};          // added to PathQuality::min_delay
+  Duration max_delay{0};          // added to PathQuality::max_delay
 };
 
-// Packets of a host to itself are neither lost nor disturbed.
+// Packets from a host to itself are neither lost nor disturbed.
 class SimNetwork {
  public:
   using Receive = std::function<void(const Packet&)>;
@@ -56,7 +56,8 @@ class SimNetwork {
   SimNetwork(const SimNetwork&) = delete;
   SimNetwork& operator=(const SimNetwork&) = delete;
 
-  // The hosts are 0, 1, 2, ... `receive` is called for each packet that arrives while the host is up.
+  // Returns 0, 1, 2, ... in the order of the calls. `receive` is called for each packet that arrives while
+  // the host is up.
   HostId AddHost(Receive receive);
   void Send(Packet packet);
 

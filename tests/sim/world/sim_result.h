@@ -12,14 +12,14 @@ namespace ddprun::sim {
 struct SimResult {
   std::string broken;       // the first violated rule; empty: none
   uint64_t trace_hash = 0;  // equal for equal scripts
-  // Counts, with which a test shows that its faults and events occurred.
+  // The counts let tests check that faults and events occurred.
   int64_t events = 0;
   int64_t rounds = 0;
   int64_t restarts = 0;
   int64_t steps = 0;  // training steps of the workers
   int64_t snapshots = 0;
   int64_t torn_snapshots = 0;
-  int64_t taken_over = 0;  // refused attempts to take or publish after a takeover
+  int64_t taken_over = 0;  // writers refused because another writer had taken over the directory
   int64_t fences = 0;      // expired fences
   int64_t rejoins = 0;
   int64_t reports = 0;
@@ -34,7 +34,7 @@ struct SimResult {
   void Add(const SimResult& other);
 };
 
-// Human-readable summary of several lines.
+// A human-readable summary on several lines.
 std::string ToString(const SimResult& result);
 
 }  // namespace ddprun::sim

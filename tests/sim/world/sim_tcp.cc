@@ -6,7 +6,7 @@
 namespace ddprun::sim {
 namespace {
 
-// As in Linux.
+// These values are those of Linux.
 constexpr Duration kFirstRto = milliseconds(200);
 constexpr Duration kHelloRto = seconds(1);
 constexpr Duration kMaxRto = seconds(120);
@@ -176,7 +176,7 @@ void SimTcp::OnData(const EndPtr& end, const Packet& packet) {
     end->ahead[packet.seq] = packet;
     end->expected += 1;
     while (end->ahead.contains(end->expected)) end->expected += 1;
-    if (end->closed && !packet.fin) return Reset(end->socket);  // The program cannot read it any more.
+    if (end->closed && !packet.fin) return Reset(end->socket);  // The program no longer reads.
     SendAck(*end);
   }
   while (!end->dead && !end->ahead.empty() && end->ahead.begin()->first < end->expected) {

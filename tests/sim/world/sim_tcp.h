@@ -1,4 +1,4 @@
-// Simulated TCP over SimNetwork: messages arrive once and in order, or the connection ends.
+// Simulated TCP over SimNetwork: messages arrive exactly once and in order, or the connection ends.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace ddprun::sim {
 
-// One end of a connection. A value type: once the connection has ended, calls with it have no effect.
+// One end of a connection, as a value. Calls that pass it have no effect after the connection has ended.
 struct SimSocket {
   HostId host = -1;
   uint64_t connection = 0;
@@ -24,17 +24,19 @@ struct SimSocket {
 
 enum class StreamEnd {
   kRefused,   // the host is up, but the port has no listener
-  kReset,     // the peer reset the connection, or its host does not know it
+  kReset,     // the peer reset the connection, or the peer's host does not know the connection
   kTimedOut,  // no acknowledgement for too long
   kHungUp,    // the peer sends no more data
 };
 
-// A model of TCP as its users see it. Segments are whole messages with sequence numbers. They are
-// acknowledged cumulatively, kept until then, and retransmitted after a timeout that doubles with each
-// attempt. A host answers a packet of an unknown connection with a reset, so a restarted host resets old
-// connections, and a host without power does not answer.
-//   Order: handlers are invoked when packets arrive, never from within a call. `on_end` is invoked once,
-//          last, and never after this side has called Close or Reset.
+// A model of TCP as applications see it. A segment is a whole message with a sequence number.
+// Acknowledgements are cumulative. The sender keeps each segment until it is acknowledged, and retransmits
+// it after a timeout that doubles with each attempt. A host answers a packet of an unknown connection with a
+// reset, so a host that has rebooted resets the connections from before the reboot. A host without power does
+// not answer.
+//   Order: handlers are invoked when packets arrive or timers fire, never from within a method of this class.
+//          `on_end` is invoked at most once, after all other handlers, and never after this side has called
+//          Close or Reset.
 class SimTcp {
  public:
   struct Handlers {
@@ -55,10 +57,10 @@ class SimTcp {
 
   SimSocket Connect(HostId from, HostId to, int port, Handlers handlers);
   void Send(SimSocket socket, std::string message);
-  // Closes the sending direction. Messages of the peer still arrive.
+  // Closes the sending direction. Messages from the peer still arrive.
   void Shutdown(SimSocket socket);
-  // As at the exit of a process: sent messages are still delivered; messages that arrive are
-  // answered with a reset.
+  // Closes both directions, as the exit of a process does. Messages that were sent are still delivered.
+  // Messages that arrive are answered with a reset.
   void Close(SimSocket socket);
   // Drops the connection with its unacknowledged messages, and sends a reset to the peer.
   void Reset(SimSocket socket);
@@ -74,8 +76,8 @@ class SimTcp {
     TimePoint first_sent;
     bool lost = false;  // timed out since it was last sent
   };
-  // Invariants: unacked is ordered by seq without gaps and ends before next_seq; ahead holds only seqs >
-  // expected.
+  // Invariants: `unacked` has consecutive seqs, the last of which is next_seq - 1. Between calls, all seqs in
+  // `ahead` are greater than `expected`.
   struct End {
     SimSocket socket;
     HostId peer = 0;
@@ -93,7 +95,7 @@ class SimTcp {
     bool dead = false;    // removed from ends_
     Duration rto{};
     TimePoint rto_end;                  // of unacked.front()
-    std::optional<TimePoint> timer_at;  // the valid timer; earlier ones are ignored
+    std::optional<TimePoint> timer_at;  // time of the valid timer; all others are ignored
   };
   using EndPtr = std::shared_ptr<End>;
 

@@ -13,12 +13,13 @@
 
 namespace ddprun::sim {
 
-// At most one alarm is pending. An alarm that fires before the deadline arms the next one, so moving the
-// deadline is cheap. `wake` is never called after destruction. Checks that the owner handles a deadline when
-// woken: a deadline that stays in the past is a busy loop in a real process.
+// At most one alarm is armed. An alarm that fires before the deadline arms the next one, so moving the
+// deadline is cheap. `wake` is never called after destruction. Checks that the owner handles its deadline
+// when it is woken: in a real process, a deadline that stays in the past would be a busy loop.
 class SimTimer final : public WakeTimer {
  public:
-  // Runs a function in the process: deferred while the process is stopped, never once it has exited.
+  // Runs a function in the process. Defers the call while the process is stopped, and drops it after the
+  // process has exited.
   using InProcess = std::function<void(std::function<void()>)>;
 
   SimTimer(SimHost* host, Trace* trace, InProcess in_process)
@@ -32,7 +33,7 @@ class SimTimer final : public WakeTimer {
   }
 
  private:
-  // Limit of consecutive wake-ups for a deadline that had already passed at the previous wake-up.
+  // Limit on consecutive wake-ups for a deadline that had already passed at the previous wake-up.
   static constexpr int kMaxRepeats = 10;
 
   void Arm() {

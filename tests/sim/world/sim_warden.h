@@ -1,5 +1,5 @@
-// The simulated warden of one agent: it owns the workers, survives a stopped or killed agent, and kills the
-// workers when the agent has exited or the fence expires.
+// The simulated warden of one agent. It owns the workers and survives a stopped or killed agent. It kills the
+// workers when the agent is killed or the fence expires.
 #pragma once
 
 #include <functional>
@@ -19,16 +19,16 @@ struct HostHabits {
   bool no_exec = false;  // workers cannot be started
 };
 
-// Follows launcher/process/warden_client.h: `fenced` is called before `ended` of the workers that the fence
-// killed, and no worker starts until the fence is armed or disarmed again. Callbacks to the agent go through
-// `outside`, which defers them while the agent is stopped.
+// Behaves as launcher/process/warden_client.h specifies. When the fence expires, `fenced` is called before
+// `ended` is called for the killed workers, and no worker starts until the next call of Fence. The callbacks
+// in `outside` must defer their work while the agent is stopped.
 class SimWarden {
  public:
   struct Outside {
     std::function<void(LocalRank, ExitInfo, bool consequence)> ended;
     std::function<void(Round round, int64_t step, std::optional<int64_t> snapshot_step)> report;
     std::function<void()> fenced;
-    std::function<void()> all_dead;  // the answer to KillAll
+    std::function<void()> all_dead;  // called after KillAll, when all workers are dead
   };
 
   SimWarden(SimJob* job, SimHost* host, const HostHabits* habits, Random random, Outside outside);
@@ -36,12 +36,12 @@ class SimWarden {
   void Spawn(const Assignment& assignment, int nproc);
   void SignalAll(int signo);
   void KillAll();
-  // Arms the fence; `deadline` is on the host's clock. None disarms it.
+  // Arms the fence with a deadline on the host's clock; nullopt disarms it.
   void Fence(std::optional<TimePoint> deadline);
 
   // The agent was killed: kills its workers after a short delay, then calls `gone`.
   void LoseAgent(std::function<void()> gone);
-  // The warden was killed: its workers die at once, without a callback.
+  // The warden was killed: its workers die immediately, without a callback.
   void Vanish();
 
   SimWorkers* workers() { return workers_.get(); }

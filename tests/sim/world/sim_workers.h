@@ -1,5 +1,5 @@
-// The simulated workers of one node in one round: they do steps together with those of the other nodes,
-// report them and write snapshots.
+// The simulated workers of one node in one round. They do steps together with the workers of the other nodes,
+// report the steps, and write snapshots.
 #pragma once
 
 #include <cstdint>
@@ -35,17 +35,18 @@ struct SimJob {
   int64_t fences_fallen = 0;
 };
 
-// One process per local rank. Their collective is a star: each node reports its step to the node with group
-// rank 0 and gets a message when all nodes have done it. A broken or silent connection ends all workers of a
-// node, as an all-reduce does.
-//   Order: `ended` is called once for each worker unless Vanish is called first; Kill and
-//          Fail call it directly.
+// There is one process per local rank. The collective of the nodes is a star: each node reports each step to
+// the node with group rank 0, the master, and gets a message when all nodes have done that step. If a
+// connection breaks or is silent for too long, all workers of the node fail, as they would in an all-reduce.
+//   Order: `ended` is called once for each worker, unless Vanish is called first. Kill and Fail call it
+//          before they return.
 class SimWorkers {
  public:
   struct Outside {
-    // `consequence`: the worker failed because another one had failed, as far as it can detect.
+    // `consequence`: as far as the worker can detect, it failed because another worker had failed.
     std::function<void(LocalRank, ExitInfo, bool consequence)> ended;
-    std::function<void(int64_t step, std::optional<int64_t> snapshot_step)> report;  // to the agent's socket
+    // Called for each report that the workers send to the agent's socket.
+    std::function<void(int64_t step, std::optional<int64_t> snapshot_step)> report;
   };
 
   SimWorkers(SimJob* job, SimHost* host, const Assignment& assignment, int nproc, Random random,
@@ -55,16 +56,16 @@ class SimWorkers {
   SimWorkers& operator=(const SimWorkers&) = delete;
 
   void Start();
-  // Signals all workers. Each stops doing steps, saves and exits after a random time of at most
-  // Settings::save, unaffected by the end of other workers. A second signal has no effect.
+  // Signals all workers. Each worker stops doing steps, saves, and exits after a random time of at most
+  // Settings::save, even if other workers exit first. A second signal has no effect.
   void Signal(int signo);
-  // SIGKILL to all workers. They end at once.
+  // Ends all workers by SIGKILL.
   void Kill();
   // Ends one random running worker with `exit`.
   void Fail(ExitInfo exit);
-  // The agent requests a snapshot.
+  // Called when the agent requests a snapshot.
   void WantSnapshot() { snapshot_wanted_ = true; }
-  // The host lost its power or the warden was killed: the workers end without a callback.
+  // Ends all workers without a callback, because the host has lost power or the warden was killed.
   void Vanish();
   void Suspend();
   void Resume();
@@ -85,15 +86,15 @@ class SimWorkers {
   void StartPlain();
   void Listen();
   void Connect();
-  void OnMessage(const std::string& message);  // from the master: a step or "end"
+  void OnMessage(const std::string& message);  // the message is from the master: a step or "end"
   void OnPeerDone(uint64_t connection, int64_t step);
-  void Go(int64_t step);  // all nodes have done `step` steps: reports that and starts the next one
-  void Done();            // this node has done its part of the next step
+  void Go(int64_t step);  // called when all nodes have done `step` steps; reports this, starts the next step
+  void Done();            // called when this node has done its part of the next step
   void MaybeAdvance();
   void Write();
   void Tell(const std::string& message);
   void Succeed();
-  // The collective has failed: each running worker exits with code 1 shortly.
+  // Called when the collective has failed. Each running worker exits with code 1 within 100 ms.
   void Break(const std::string& why, bool consequence);
   void Watch();  // breaks the group if no message arrives within the collective's timeout
   void End(LocalRank rank, ExitInfo exit, bool consequence = false);
@@ -106,12 +107,12 @@ class SimWorkers {
   Random random_;
   const Outside outside_;
   std::set<LocalRank> alive_;
-  bool broken_ = false;  // the group is broken or its workers are about to end: it does no more steps
+  bool broken_ = false;  // the group does no more steps: it has failed, got a signal, or has exited
   bool saving_ = false;  // the workers got a signal
   bool over_ = false;    // all steps are done
   bool snapshot_wanted_ = false;
 
-  int64_t step_ = -1;       // steps done by all nodes; -1: not all have connected
+  int64_t step_ = -1;       // steps done by all nodes; -1: not all nodes have connected
   bool step_done_ = false;  // this node has done its part of the next step
   uint64_t said_ = 0;       // messages and finished writes so far, for Watch
   std::optional<int64_t> snapshot_step_;

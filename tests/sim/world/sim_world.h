@@ -10,17 +10,19 @@
 
 namespace ddprun::sim {
 
-// Runs a script to its end. `print`: prints the trace on stdout. `record` receives the steps of the first
-// coordinator; empty: no recording. After the last fault, at the time `calm`, all faults are undone: stopped
-// processes continue, links are fast and lossless, the disk has room, and agents start on hosts without one,
-// with a new coordinator if it has exited. The job must then end in bounded time, all agents must exit, and
-// no worker may be left.
+// Runs a script to its end.
+//   `print`:  whether the trace is printed on stdout.
+//   `record`: receives the steps of the first coordinator; may be empty.
+// At Settings::calm, after the last fault, all faults are undone: stopped processes continue, links are fast
+// and lossless, and the disk has space. Soon afterwards an agent starts on each host that has none, and a new
+// coordinator starts if the previous one has exited. The job must then end in bounded time, all agents must
+// exit, and no worker may be left.
 SimResult RunScript(const Script& script, bool print, StepSink record = {});
 
-// The same run; `sink` receives all lines of its trace, including details.
+// Like RunScript, but passes all lines of the trace, including details, to `sink`.
 SimResult TellScript(const Script& script, Trace::Sink sink);
 
-// RunScript(DrawScript(seed), print).
+// Same as RunScript(DrawScript(seed), print).
 SimResult RunSeed(uint64_t seed, bool print);
 
 }  // namespace ddprun::sim

@@ -1,5 +1,5 @@
-// The trace of a run: its lines are hashed and optionally passed to a sink. Also records
-// the first violated rule.
+// The trace of a run. Its lines are hashed and optionally passed to a sink. Also records the first violated
+// rule.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,8 @@ class Trace {
       hash_ = (hash_ ^ static_cast<unsigned char>(c)) * 0x100000001b3;
     if (sink_) sink_(now, text);
   }
-  // Messages, and the starts and ends of workers. Passed only to a sink for details, and not hashed.
+  // Details are lines about messages and about starts and exits of workers. They are not hashed, and only the
+  // sink of the second constructor receives them.
   bool has_details() const { return details_; }
   void Detail(TimePoint now, absl::string_view text) {
     if (details_) sink_(now, text);
