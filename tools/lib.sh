@@ -1,4 +1,4 @@
-# Sourced by the other scripts here: the project's folder, messages, calls of Bazel.
+# Functions and variables that the other scripts in this folder share. They source this file.
 set -euo pipefail
 export PYTHONDONTWRITEBYTECODE=1
 
@@ -25,8 +25,9 @@ cache_dir() {
   fi
 }
 
-# Bazel, with a separate folder of outputs if DDPRUN_BAZEL_ROOT names one (or there is no HOME for its default).
-# The server exits after 15 idle minutes. The start-up options must be the same everywhere, or the server restarts each time.
+# Bazel's outputs are in the folder DDPRUN_BAZEL_ROOT if that is set, and in a temporary folder if HOME, which Bazel's
+# default requires, is not set. Bazel's server exits after 15 idle minutes. A call with other startup options would
+# restart the server.
 bazel_startup=(--max_idle_secs=900)
 if [ -n "${DDPRUN_BAZEL_ROOT:-}" ]; then
   bazel_startup+=("--output_user_root=$DDPRUN_BAZEL_ROOT")
@@ -34,9 +35,9 @@ elif [ -z "${HOME:-}" ]; then
   bazel_startup+=("--output_user_root=${TMPDIR:-/tmp}/ddprun-bazel-$(id -u)")
 fi
 
-# Debian's bazel mixes lines of its libraries' loggers into its output: they are dropped.
-# Descriptor 3 is closed for the server, which outlives the call and would block the reader of the descriptor.
-# Standard output has only Bazel's own; its messages and progress (a line every few seconds) go to standard error.
+# Calls Bazel. Its messages and its progress, a line every few seconds, go to standard error. Log lines of its libraries
+# are dropped. The call closes descriptor 3, because Bazel's server outlives the call. If the server kept the descriptor
+# open, its reader would block.
 bazel() {
   {
     (cd "$ROOT" && command bazel "${bazel_startup[@]}" "$@" 2>&1 >&3 3>&-) |

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# The programs need only glibc, and no newer one than README states: one file is copied to a node and runs.
+# Checks that the programs need no library except glibc, and no glibc newer than README states. A program then runs on a
+# node to which only its file was copied.
 # usage: linkage_test.sh NEWEST_GLIBC PROGRAM...
 set -euo pipefail
 
 newest_glibc=$1
 shift
 
-# Versions of glibc that the symbols of a program need, newer than $newest_glibc: "_dl_find_object@GLIBC_2.35".
+# Prints the symbols of PROGRAM that need a glibc newer than $newest_glibc, for example _dl_find_object@GLIBC_2.35.
 too_new() { # PROGRAM
   readelf --wide --dyn-syms "$1" | grep -oE '[[:alnum:]_]+@+GLIBC_[0-9.]+' | while read -r symbol; do
     version=${symbol##*GLIBC_}
@@ -21,7 +22,7 @@ for program in "$@"; do
   for library in $needed; do
     case $library in
       libc.so.6 | libm.so.6 | ld-linux*) ;;
-      libpthread.so.0 | libdl.so.2 | librt.so.1) ;;  # parts of libc since glibc 2.34, which still has them, empty
+      libpthread.so.0 | libdl.so.2 | librt.so.1) ;;  # parts of libc since glibc 2.34, which has empty libraries of these names
       *) echo "$program needs $library, too"; failed=1 ;;
     esac
   done
