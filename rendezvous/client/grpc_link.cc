@@ -18,7 +18,7 @@
 namespace ddprun {
 namespace {
 
-// Maximum time to send queued messages in the destructor.
+// Time limit for sending queued messages in the destructor.
 constexpr auto kCloseTimeout = std::chrono::seconds(2);
 
 class GrpcLink final : public CoordinatorLink,
@@ -41,7 +41,7 @@ class GrpcLink final : public CoordinatorLink,
     handlers_ = std::move(handlers);
     started_ = true;
     stub_->async()->Attend(&context_, this);
-    AddHold();  // for reads and writes started outside reactions; released when the stream ends
+    AddHold();  // needed to start reads and writes outside reactor callbacks; OnReadDone removes it
     StartRead(&incoming_);
     StartCall();
     watch_.Started(timer_.Now(), welcome_limit_);
@@ -58,7 +58,7 @@ class GrpcLink final : public CoordinatorLink,
   void Close() override {
     handlers_ = {};
     timer_.Set(std::nullopt, {});
-    // A coordinator that has not answered two heartbeats is unlikely to read more messages.
+    // If at least two heartbeats are unanswered, the coordinator is unlikely to read the queued messages.
     if (started_ && watch_.unanswered() > 1) context_.TryCancel();
     absl::MutexLock lock(&mutex_);
     if (!started_ || std::exchange(closing_, true) || broken_) return;
@@ -67,7 +67,7 @@ class GrpcLink final : public CoordinatorLink,
   }
 
  private:
-  // Runs `f` on the io_context unless the link has been destroyed by then.
+  // Runs `f` on the io_context, unless the link is destroyed first.
   template <typename F>
   void Post(F f) {
     boost::asio::post(io_, [alive = std::weak_ptr<int>(alive_), f = std::move(f)] {
@@ -83,11 +83,15 @@ class GrpcLink final : public CoordinatorLink,
       open_ = true;
       if (!outbox_.empty()) StartWrite(&outbox_.front());
     }
-    Post([this] {
-      if (handlers_.on_open) handlers_.on_open();
-      watch_.Opened(timer_.Now(), handlers_.heartbeat_interval);
-      SetTimer();
-    });
+    Post([this] { Opened(); });
+  }
+  // Called for the initial metadata and before the first message: gRPC calls OnReadInitialMetadataDone and the
+  // first OnReadDone in either order.
+  void Opened() {
+    if (std::exchange(opened_, true)) return;
+    if (handlers_.on_open) handlers_.on_open();
+    watch_.Opened(timer_.Now(), handlers_.heartbeat_interval);
+    SetTimer();
   }
   void OnReadDone(bool ok) override {
     absl::MutexLock lock(&mutex_);
@@ -99,6 +103,7 @@ class GrpcLink final : public CoordinatorLink,
     handling_ = true;
     if (closing_) return ReadNext();
     Post([this, message = incoming_] {
+      Opened();
       const std::optional<TimePoint> sent = watch_.Received(message, timer_.Now());
       SetTimer();
       if (sent && handlers_.on_answered) handlers_.on_answered(*sent);
@@ -107,7 +112,7 @@ class GrpcLink final : public CoordinatorLink,
       ReadNext();
     });
   }
-  // The received message has been handled.
+  // Called when the received message has been handled.
   void ReadNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (std::exchange(handling_, false)) StartRead(&incoming_);
   }
@@ -135,12 +140,12 @@ class GrpcLink final : public CoordinatorLink,
       absl::MutexLock lock(&mutex_);
       broken_ = true;
     }
-    done_.Set();  // last: the destructor may wait for it
+    done_.Set();  // must be last, because the destructor may be waiting for it
   }
 
   void SetTimer() {
     if (!handlers_.on_lost || !gave_up_.empty())
-      return timer_.Set(std::nullopt, {});  // closed, or about to end
+      return timer_.Set(std::nullopt, {});  // closed, or already cancelled by OnTimer
     timer_.Set(watch_.NextDeadline(), [this, alive = std::weak_ptr<int>(alive_)] {
       if (!alive.expired() && handlers_.on_lost) OnTimer();
     });
@@ -149,7 +154,7 @@ class GrpcLink final : public CoordinatorLink,
     const LinkWatch::Action action = watch_.Due(timer_.Now());
     if (const auto* give_up = std::get_if<LinkWatch::GiveUp>(&action)) {
       gave_up_ = give_up->why;
-      context_.TryCancel();  // OnDone follows in any case
+      context_.TryCancel();  // OnDone follows
     } else if (std::holds_alternative<LinkWatch::SendHeartbeat>(action)) {
       proto::AgentMessage message;
       proto::Heartbeat& heartbeat = *message.mutable_heartbeat();
@@ -165,19 +170,20 @@ class GrpcLink final : public CoordinatorLink,
   const std::unique_ptr<proto::Coordinator::Stub> stub_;
   AsioWakeTimer timer_;
   LinkWatch watch_;
-  const std::shared_ptr<int> alive_ = std::make_shared<int>();  // observed by posted handlers
+  const std::shared_ptr<int> alive_ = std::make_shared<int>();  // checked by posted handlers
   Handlers handlers_;
-  std::string gave_up_;  // why this side ended the stream; empty: it did not
+  std::string gave_up_;  // why OnTimer cancelled the stream; empty if it did not
   bool started_ = false;
+  bool opened_ = false;
   grpc::ClientContext context_;
-  proto::CoordinatorMessage incoming_;  // used by gRPC between StartRead and OnReadDone
+  proto::CoordinatorMessage incoming_;  // owned by gRPC between StartRead and OnReadDone
   absl::Mutex mutex_;
-  std::deque<proto::AgentMessage> outbox_ ABSL_GUARDED_BY(mutex_);  // front: being written
+  std::deque<proto::AgentMessage> outbox_ ABSL_GUARDED_BY(mutex_);  // if open_, the front is being written
   bool handling_ ABSL_GUARDED_BY(mutex_) = false;  // a message is being handled; no read is in flight
   bool open_ ABSL_GUARDED_BY(mutex_) = false;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;
-  Event done_;  // gRPC has finished with this object
+  Event done_;  // set when gRPC no longer uses this object
 };
 
 }  // namespace

@@ -39,12 +39,12 @@ void Write(Stream* stream, const std::string& text) {
   stream->Write(message);
 }
 
-// A coordinator on its own port that runs the same scene for every agent.
+// A coordinator on its own port. Runs the same script for every agent.
 class FakeCoordinator final : public proto::Coordinator::Service {
  public:
-  using Scene = std::function<grpc::Status(Stream*)>;
+  using Script = std::function<grpc::Status(Stream*)>;
 
-  explicit FakeCoordinator(Scene scene) : scene_(std::move(scene)) {
+  explicit FakeCoordinator(Script script) : script_(std::move(script)) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(this);
@@ -56,7 +56,7 @@ class FakeCoordinator final : public proto::Coordinator::Service {
   }
 
   int port() const { return port_; }
-  // Returns the next message of the agent in short form, or "end" at the end of the stream.
+  // Returns the next message from the agent as a short string, or "end" at the end of the stream.
   static std::string Read(Stream* stream) {
     proto::AgentMessage message;
     if (!stream->Read(&message)) return "end";
@@ -72,12 +72,12 @@ class FakeCoordinator final : public proto::Coordinator::Service {
         return "?";
     }
   }
-  // Records a string in a scene for the test thread.
+  // Records a string for the test thread. Called by scripts.
   void Note(std::string word) {
     absl::MutexLock lock(&mutex_);
     notes_.push_back(std::move(word));
   }
-  // Returns the notes once there are `count` of them, or after 20 s.
+  // Waits until there are `count` notes, for at most 20 s. Returns all notes.
   std::vector<std::string> AwaitNotes(size_t count) {
     absl::MutexLock lock(&mutex_);
     const auto enough = [this, count]()
@@ -85,23 +85,23 @@ class FakeCoordinator final : public proto::Coordinator::Service {
     mutex_.AwaitWithTimeout(absl::Condition(&enough), absl::FromChrono(kLimit));
     return notes_;
   }
-  // Cuts all connections.
+  // Closes all connections.
   void Break() { server_->Shutdown(std::chrono::system_clock::now()); }
 
  private:
   grpc::Status Attend(grpc::ServerContext*, Stream* stream) override {
     stream->SendInitialMetadata();
-    return scene_(stream);
+    return script_(stream);
   }
 
-  const Scene scene_;
+  const Script script_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
   absl::Mutex mutex_;
   std::vector<std::string> notes_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The agent's side: records the callbacks of the link.
+// The fixture is the agent: it records the callbacks of its link.
 class GrpcLinkTest : public ::testing::Test {
  protected:
   void Connect(int port, Duration welcome_limit = kLimit, Duration heartbeat_interval = {}) {
@@ -109,9 +109,9 @@ class GrpcLinkTest : public ::testing::Test {
     link_->Start({.on_open = [this] { ++opened_; },
                   .on_message =
                       [this](const proto::CoordinatorMessage& message) {
-                        told_.push_back(message.has_waiting()   ? message.waiting().text()
-                                        : message.has_welcome() ? "welcome"
-                                                                : "heard");
+                        received_.push_back(message.has_waiting()   ? message.waiting().text()
+                                            : message.has_welcome() ? "welcome"
+                                                                    : "heard");
                       },
                   .on_lost =
                       [this](const absl::Status& why) {
@@ -152,7 +152,7 @@ class GrpcLinkTest : public ::testing::Test {
 
   boost::asio::io_context io_;
   std::unique_ptr<CoordinatorLink> link_;
-  std::vector<std::string> told_;
+  std::vector<std::string> received_;
   std::vector<std::string> lost_;
   int opened_ = 0;
   int64_t steps_ = 0;
@@ -170,11 +170,11 @@ TEST_F(GrpcLinkTest, CarriesMessagesBothWaysInOrder) {
     return grpc::Status::OK;
   });
   Connect(coordinator.port());
-  ASSERT_TRUE(RunUntil([&] { return told_.size() == 3; }));
-  EXPECT_THAT(told_, ElementsAre("one", "two", "three"));
+  ASSERT_TRUE(RunUntil([&] { return received_.size() == 3; }));
+  EXPECT_THAT(received_, ElementsAre("one", "two", "three"));
   Leave("first");
   Leave("second");
-  link_->Close();  // messages sent before still arrive
+  link_->Close();  // sends the queued messages
   EXPECT_THAT(coordinator.AwaitNotes(4), ElementsAre("join n0", "leave first", "leave second", "end"));
   link_.reset();
   io_.restart();
@@ -192,16 +192,16 @@ TEST_F(GrpcLinkTest, ClosingDoesNotNeedTheIoContext) {
     return grpc::Status::OK;
   });
   Connect(coordinator.port());
-  ASSERT_TRUE(RunUntil([&] { return !told_.empty(); }));
-  Leave("a signal came");
+  ASSERT_TRUE(RunUntil([&] { return !received_.empty(); }));
+  Leave("SIGTERM");
   link_.reset();
   EXPECT_THAT(coordinator.AwaitNotes(1), ElementsAre("end"));
 }
 
-TEST_F(GrpcLinkTest, SendsHeartbeatsOnceWelcomed) {
+TEST_F(GrpcLinkTest, SendsHeartbeatsAfterTheWelcome) {
   FakeCoordinator coordinator([&](Stream* stream) {
     coordinator.Note(FakeCoordinator::Read(stream));
-    Welcome(stream, 1000);  // long enough for slow machines: five silent intervals lose the link
+    Welcome(stream, 1000);  // long enough for slow machines: the link is lost after five silent intervals
     for (int i = 0; i < 2; ++i) {
       coordinator.Note(FakeCoordinator::Read(stream));
       proto::CoordinatorMessage heard;
@@ -213,8 +213,8 @@ TEST_F(GrpcLinkTest, SendsHeartbeatsOnceWelcomed) {
   Connect(coordinator.port());
   ASSERT_TRUE(RunUntilLost());
   EXPECT_THAT(coordinator.AwaitNotes(3), ElementsAre("join n0", "heartbeat 0", "heartbeat 1"));
-  EXPECT_THAT(told_, ElementsAre("welcome", "heard", "heard"));
-  // Each answer is reported with the time of its own heartbeat.
+  EXPECT_THAT(received_, ElementsAre("welcome", "heard", "heard"));
+  // Each answer is reported with the send time of the heartbeat that it answers.
   ASSERT_THAT(answered_, SizeIs(2));
   EXPECT_GE(answered_[0], filled_[0]);
   EXPECT_LT(answered_[0], filled_[1]);
@@ -226,7 +226,7 @@ TEST_F(GrpcLinkTest, SendsHeartbeatsBeforeASlowWelcome) {
   FakeCoordinator coordinator([&](Stream* stream) {
     coordinator.Note(FakeCoordinator::Read(stream));
     coordinator.Note(FakeCoordinator::Read(stream));
-    Welcome(stream, 10);  // the same interval: heartbeats continue
+    Welcome(stream, 10);  // does not change the interval, so heartbeats continue
     coordinator.Note(FakeCoordinator::Read(stream));
     return grpc::Status::OK;
   });
@@ -236,7 +236,22 @@ TEST_F(GrpcLinkTest, SendsHeartbeatsBeforeASlowWelcome) {
   EXPECT_THAT(coordinator.AwaitNotes(3), ElementsAre("join n0", "heartbeat 0", "heartbeat 1"));
 }
 
-TEST_F(GrpcLinkTest, OtherMessagesDoNotAnswerAHeartbeat) {
+// The initial metadata and a message that follows it at once arrive together, and gRPC may report the message first.
+TEST_F(GrpcLinkTest, IsOpenBeforeTheFirstMessage) {
+  FakeCoordinator coordinator([&](Stream* stream) {
+    Welcome(stream, 1000);
+    FakeCoordinator::Read(stream);
+    return grpc::Status::OK;
+  });
+  for (int link = 1; link <= 50; ++link) {
+    Connect(coordinator.port());
+    ASSERT_TRUE(RunUntil([&] { return !received_.empty(); }));
+    EXPECT_EQ(opened_, link);
+    received_.clear();
+  }
+}
+
+TEST_F(GrpcLinkTest, OnlyHeardAnswersAHeartbeat) {
   FakeCoordinator coordinator([&](Stream* stream) {
     FakeCoordinator::Read(stream);
     Welcome(stream, 1000);
@@ -246,11 +261,11 @@ TEST_F(GrpcLinkTest, OtherMessagesDoNotAnswerAHeartbeat) {
   });
   Connect(coordinator.port());
   ASSERT_TRUE(RunUntilLost());
-  EXPECT_THAT(told_, ElementsAre("welcome", "not heard"));
+  EXPECT_THAT(received_, ElementsAre("welcome", "not heard"));
   EXPECT_THAT(answered_, SizeIs(0));
 }
 
-TEST_F(GrpcLinkTest, ASilentCoordinatorIsLost) {
+TEST_F(GrpcLinkTest, TheLinkIsLostIfTheCoordinatorIsSilent) {
   FakeCoordinator coordinator([&](Stream* stream) {
     Welcome(stream, 5);
     while (FakeCoordinator::Read(stream) != "end") {
@@ -262,7 +277,7 @@ TEST_F(GrpcLinkTest, ASilentCoordinatorIsLost) {
   EXPECT_THAT(lost_, ElementsAre("it has not answered for 25 ms"));
 }
 
-TEST_F(GrpcLinkTest, ACoordinatorThatDoesNotAnswerTheJoinIsLost) {
+TEST_F(GrpcLinkTest, TheLinkIsLostIfTheJoinIsNotAnswered) {
   FakeCoordinator coordinator([&](Stream* stream) {
     while (FakeCoordinator::Read(stream) != "end") {
     }
@@ -273,7 +288,7 @@ TEST_F(GrpcLinkTest, ACoordinatorThatDoesNotAnswerTheJoinIsLost) {
   EXPECT_THAT(lost_, ElementsAre("it did not answer the join within 10 ms"));
 }
 
-TEST_F(GrpcLinkTest, ABrokenConnectionIsALostCoordinator) {
+TEST_F(GrpcLinkTest, TheLinkIsLostIfTheConnectionBreaks) {
   FakeCoordinator coordinator([&](Stream* stream) {
     FakeCoordinator::Read(stream);
     Write(stream, "hello");
@@ -281,13 +296,13 @@ TEST_F(GrpcLinkTest, ABrokenConnectionIsALostCoordinator) {
     return grpc::Status::OK;
   });
   Connect(coordinator.port());
-  ASSERT_TRUE(RunUntil([&] { return !told_.empty(); }));
+  ASSERT_TRUE(RunUntil([&] { return !received_.empty(); }));
   coordinator.Break();
   ASSERT_TRUE(RunUntilLost());
-  Leave("too late");  // is ignored
+  Leave("too late");  // ignored
 }
 
-TEST_F(GrpcLinkTest, ARefusedConnectionIsALostCoordinator) {
+TEST_F(GrpcLinkTest, TheLinkIsLostIfTheConnectionIsRefused) {
   int port = 0;
   {
     FakeCoordinator coordinator([](Stream*) { return grpc::Status::OK; });
@@ -301,8 +316,8 @@ TEST_F(GrpcLinkTest, ARefusedConnectionIsALostCoordinator) {
 TEST_F(GrpcLinkTest, InvokesNoHandlerAfterClose) {
   FakeCoordinator coordinator([&](Stream* stream) {
     FakeCoordinator::Read(stream);
-    for (int i = 0; i < 10; ++i) Write(stream, "more");
-    coordinator.Note("said");
+    for (int i = 0; i < 10; ++i) Write(stream, "never handled");
+    coordinator.Note("written");
     return grpc::Status::OK;
   });
   Connect(coordinator.port());
@@ -313,7 +328,7 @@ TEST_F(GrpcLinkTest, InvokesNoHandlerAfterClose) {
   link_.reset();
   io_.restart();
   io_.poll();
-  EXPECT_TRUE(told_.empty());
+  EXPECT_TRUE(received_.empty());
   EXPECT_TRUE(lost_.empty());
 }
 
