@@ -22,7 +22,7 @@
 namespace ddprun {
 namespace {
 
-// Replaces control characters: after a line break in a name, the shell would run the rest of the name.
+// Replaces control characters, because a shell would run the part of a name that follows a line break.
 std::string InOneLine(std::string text) {
   std::replace_if(text.begin(), text.end(), absl::ascii_iscntrl, '?');
   return text;
@@ -31,11 +31,11 @@ std::string InOneLine(std::string text) {
 std::string Nodes(const LaunchConfig& config) {
   return absl::StrCat(config.min_nodes == config.max_nodes ? "" : absl::StrCat(config.min_nodes, " to "),
                       Counted(config.max_nodes, "node"), ", with ",
-                      Counted(config.num_local_workers, "worker"), " on this one");
+                      Counted(config.num_local_workers, "worker"), " on this node");
 }
 
 std::string Meeting(const LaunchConfig& config, const DryRunFacts& facts) {
-  if (config.standalone) return "none: this node is alone and hosts its own coordinator";
+  if (config.standalone) return "none: this is the only node, and it hosts its own coordinator";
   const std::string& host = config.endpoint.host;
   if (config.hosting == Hosting::kHere && config.endpoint.port == 0)
     return "a free port of this node, which hosts the coordinator and prints the command to join";
@@ -55,11 +55,11 @@ std::string Meeting(const LaunchConfig& config, const DryRunFacts& facts) {
 
 std::string Stopping(const LaunchConfig& config) {
   if (config.signals_to_handle.empty())
-    return "none forwarded: a signal to this launcher kills all workers at once";
-  return absl::StrCat(absl::StrJoin(config.signals_to_handle, ", ",
+    return "none are forwarded: a signal to this launcher kills all workers immediately";
+  return absl::StrCat("forwarded to the workers: ",
+                      absl::StrJoin(config.signals_to_handle, ", ",
                                     [](std::string* out, int signo) { *out += SignalName(signo); }),
-                      " go to the workers; SIGKILL follows after ", config.shutdown_timeout / seconds(1),
-                      " s");
+                      "; SIGKILL follows after ", config.shutdown_timeout / seconds(1), " s");
 }
 
 // The assignment that the text assumes.
@@ -89,8 +89,8 @@ Assignment AssumedAssignment(const LaunchConfig& config, const DryRunFacts& fact
 
 std::string Assumption(const LaunchConfig& config, const Assignment& a) {
   if (config.max_nodes == 1) return "values in <angle brackets> are chosen at launch";
-  return absl::StrCat("this is node ", a.group_rank.value(), " of ", a.group_world_size, ", and each has ",
-                      Counted(config.num_local_workers, "worker"),
+  return absl::StrCat("this is node ", a.group_rank.value(), " of ", a.group_world_size,
+                      ", and each node has ", Counted(config.num_local_workers, "worker"),
                       "; ranks and values in <angle brackets> are assigned when the nodes join");
 }
 

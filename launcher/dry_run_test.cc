@@ -31,8 +31,7 @@ class DryRunTest : public testing::Test {
                      .temporary_dir = "/tmp"};
 };
 
-// Compares the whole text.
-TEST_F(DryRunTest, StandaloneNode) {
+TEST_F(DryRunTest, ShowsAStandaloneNode) {
   config_.backend = Backend::kC10d;
   config_.hosting = Hosting::kHere;
   config_.standalone = true;
@@ -41,10 +40,10 @@ TEST_F(DryRunTest, StandaloneNode) {
   EXPECT_EQ(Text(), R"(# ddprun --dry-run: nothing is started.
 #
 # job       j1, role default, 3 restarts
-# size      1 node, with 1 worker on this one
-# endpoint  none: this node is alone and hosts its own coordinator
+# size      1 node, with 1 worker on this node
+# endpoint  none: this is the only node, and it hosts its own coordinator
 # store     worker store in the launcher on node 0
-# signals   SIGTERM, SIGINT, SIGHUP, SIGQUIT go to the workers; SIGKILL follows after 30 s
+# signals   forwarded to the workers: SIGTERM, SIGINT, SIGHUP, SIGQUIT; SIGKILL follows after 30 s
 # files     in /tmp/torchelastic_<random>/j1_<random>/attempt_0/<local rank>
 # assumed   values in <angle brackets> are chosen at launch
 
@@ -74,7 +73,7 @@ env \
 )");
 }
 
-TEST_F(DryRunTest, StaticNodeShowsItsRanksAndStorePort) {
+TEST_F(DryRunTest, ShowsTheRanksAndStorePortOfAStaticNode) {
   config_.backend = Backend::kStatic;
   config_.hosting = Hosting::kElsewhere;
   config_.min_nodes = config_.max_nodes = 3;
@@ -83,13 +82,13 @@ TEST_F(DryRunTest, StaticNodeShowsItsRanksAndStorePort) {
   config_.num_local_workers = 2;
   const std::string text = Text();
   EXPECT_THAT(text, AllOf(HasSubstr("endpoint  node1:29500; another node hosts the coordinator"),
-                          HasSubstr("this is node 2 of 3, and each has 2 workers"),
+                          HasSubstr("this is node 2 of 3, and each node has 2 workers"),
                           HasSubstr("# local rank 1: rank 5 of 6"), HasSubstr("MASTER_ADDR=node1 "),
                           HasSubstr("MASTER_PORT=29500 "), HasSubstr("OMP_NUM_THREADS=1 ")));
   EXPECT_THAT(text, Not(HasSubstr("<a free port>")));
 }
 
-TEST_F(DryRunTest, ElasticNodesWithAnEndpoint) {
+TEST_F(DryRunTest, ShowsElasticNodesWithAnEndpoint) {
   config_.backend = Backend::kC10d;
   config_.hosting = Hosting::kByAddress;
   config_.min_nodes = 2;
@@ -97,9 +96,9 @@ TEST_F(DryRunTest, ElasticNodesWithAnEndpoint) {
   config_.endpoint = {.host = "node1", .port = 29400};
   const auto expect = [this](std::optional<bool> hosts, const std::string& who, const std::string& address) {
     facts_.hosts = hosts;
-    EXPECT_THAT(Text(), AllOf(HasSubstr("size      2 to 4 nodes, with 1 worker on this one"),
+    EXPECT_THAT(Text(), AllOf(HasSubstr("size      2 to 4 nodes, with 1 worker on this node"),
                               HasSubstr(absl::StrCat("node1:29400; ", who, " hosts the coordinator")),
-                              HasSubstr("this is node 0 of 2, and each has 1 worker;"),
+                              HasSubstr("this is node 0 of 2, and each node has 1 worker;"),
                               HasSubstr(absl::StrCat("MASTER_ADDR=", address))));
   };
   expect(true, "this node (node1)", "node1 ");
@@ -117,7 +116,7 @@ TEST_F(DryRunTest, ElasticNodesWithAnEndpoint) {
                             HasSubstr("MASTER_ADDR=<address of this node>'")));
 }
 
-TEST_F(DryRunTest, ProcessorsFilesAndStreams) {
+TEST_F(DryRunTest, ShowsCpusFilesAndStreams) {
   config_.num_local_workers = 2;
   config_.log_dir = "/logs";
   config_.redirects = *StreamChoice::Parse("0:1,1:3");
@@ -138,13 +137,14 @@ TEST_F(DryRunTest, ProcessorsFilesAndStreams) {
                             HasSubstr("stdout to nowhere, stderr to nowhere")));
 }
 
-TEST_F(DryRunTest, NoSignalsToHandle) {
+TEST_F(DryRunTest, StatesThatNoSignalsAreForwarded) {
   config_.signals_to_handle.clear();
-  EXPECT_THAT(Text(),
-              HasSubstr("# signals   none forwarded: a signal to this launcher kills all workers at once\n"));
+  EXPECT_THAT(
+      Text(),
+      HasSubstr("# signals   none are forwarded: a signal to this launcher kills all workers immediately\n"));
 }
 
-// A shell that reads the text runs only the workers' commands, whatever the names contain.
+// A shell that executes the text runs only the workers' commands, even if names contain line breaks.
 TEST_F(DryRunTest, NamesCannotBreakOutOfComments) {
   config_.run_id = "a/b\nreboot";
   config_.role = "r\r\nreboot";
@@ -195,7 +195,7 @@ TEST(DryRunFactsTest, FailWhereALaunchWouldFail) {
   config.virtual_local_rank = true;
   config.program_env = {{"CUDA_VISIBLE_DEVICES", "0"}};
   EXPECT_THAT(std::string(GatherDryRunFacts(config).status().message()),
-              HasSubstr("CUDA_VISIBLE_DEVICES=0 has 1"));
+              HasSubstr("CUDA_VISIBLE_DEVICES=0 is 1"));
 }
 
 }  // namespace

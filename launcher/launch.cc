@@ -44,16 +44,18 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr Duration kDefaultLastCall = seconds(30);
-// For a job whose first node chose the endpoint: a user then starts the other nodes by hand, one by one.
+// The last call of a job whose first node chose the endpoint. A user starts the other nodes of such a job
+// by hand, one at a time.
 constexpr Duration kShortLastCall = seconds(1);
-// Limit for name lookups before the agent starts.
+// Time limit for name lookups before the agent starts.
 constexpr Duration kResolveLimit = seconds(10);
-// Limit for flushing the log directory before exit.
+// Time limit for flushing the log directory before exit.
 constexpr Duration kFlushLimit = seconds(5);
 
 using LinkHandler = std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)>;
 
-// Never destroyed: its destructor would wait for pending name lookups.
+// The process's io_context. It is never destroyed, because its destructor would wait for pending name
+// lookups.
 asio::io_context& TheLoop() {
   static auto* const io = new asio::io_context(1);
   return *io;
@@ -63,7 +65,8 @@ void Rethrow(std::exception_ptr error) {
   if (error) std::rethrow_exception(error);
 }
 
-// Member order matters: the agent is declared last, so it is destroyed before the objects that it borrows.
+// Member order matters: the agent is declared after the objects that it borrows, so it is destroyed before
+// them.
 class Launcher {
  public:
   Launcher(const LaunchConfig& config, AgentLog& log, const std::string& host, WardenHandle warden)
@@ -88,7 +91,8 @@ class Launcher {
  private:
   bool chose_endpoint() const { return config_.hosting == Hosting::kHere && config_.endpoint.port == 0; }
 
-  // Rejects an unusable --local-addr now; otherwise the other nodes' workers would time out on it later.
+  // Resolves --local-addr, then calls FindOutWhoHosts. If --local-addr is unusable, ends the run, because
+  // workers of other nodes could not connect to this node.
   void CheckLocalAddress() {
     const std::string& given = config_.local_addr;
     local_addr_ = given;
@@ -102,7 +106,8 @@ class Launcher {
         return End(EndReason::kRejected,
                    absl::StrCat("--local-addr=", given,
                                 ": this network interface is down or has no address (`ip address` lists "
-                                "all): give another interface, or an address or name of this node"));
+                                "all interfaces): give another interface, or an address or name of this "
+                                "node"));
       }
       local_addr_ = own_address_ = *address;
       return FindOutWhoHosts();
@@ -118,7 +123,7 @@ class Launcher {
                              addresses ? "" : absl::StrCat(" within ", kResolveLimit / seconds(1), " s"),
                              ": give an address of this node, or a name that all nodes can resolve"));
           }
-          // This node's name may resolve to a loopback address here, which other nodes cannot use.
+          // This node's own name may resolve to a loopback address here, which other nodes cannot use.
           for (const std::string& address : *addresses) {
             const bool usable = IsLoopback(local_addr_) || !IsLoopback(address);
             if (own_address_.empty() && usable) own_address_ = address;
@@ -154,7 +159,7 @@ class Launcher {
         return End(EndReason::kRejected, std::string(hosts.message()));
       } else {
         log_.Detail(hosts.message());
-        why_not_host_ = hosts;  // Another agent on this machine may host the coordinator.
+        why_not_host_ = hosts;  // Another agent on this machine may already host the coordinator.
       }
     }
     asio::co_spawn(io_, FindAndJoin(), Rethrow);
@@ -167,7 +172,8 @@ class Launcher {
         CoordinatorHost::Open(io_, ListenAddress(endpoint.host), endpoint.port, CoordinatorLog(log_)),
         "cannot host the coordinator");
     if (!config_.record.empty()) {
-      // After binding the port: of two agents on one machine, only the one that hosts may truncate the file.
+      // Open the file only after the port is bound: if this machine runs two agents, only the agent that
+      // hosts the coordinator may truncate the file.
       ASSIGN_OR_RETURN(recording_, RecordingFile::Open(io_, config_.record, &log_));
       coordinator_->RecordTo(recording_->Sink());
     }
@@ -193,7 +199,7 @@ class Launcher {
   }
 
   asio::awaitable<void> FindAndJoin() {
-    // A local variable, because GCC 12 destroys a temporary in the call twice.
+    // `limits` is a local variable, because GCC 12 would destroy a temporary in the call below twice.
     FindLimits limits;
     limits.total = config_.rdzv.read_timeout;
     limits.advice = "--rdzv-conf=read_timeout=SECONDS changes the limit";
@@ -212,22 +218,24 @@ class Launcher {
     log_.Detail(absl::StrCat("found the coordinator at ", ToString(Endpoint{found_.address, found_.port}),
                              "; it sees this node as ", found_.local_address));
     address_ = found_.local_address;
-    // The coordinator is on this machine, and its host name resolves to loopback here but not elsewhere.
+    // If the coordinator is on this machine, its host name may resolve to loopback here. Other nodes need an
+    // address that is not loopback.
     if (IsLoopback(address_) && !IsLoopback(config_.endpoint.host)) address_ = AddressOfThisMachine();
     if (own_address_.empty()) own_address_ = address_;
     if (!local_addr_.empty()) address_ = local_addr_;
     StartAgent(MakeGrpcLink(io_, found_.address, found_.port), address_);
   }
 
-  // How workers of other nodes reach the workers of this node, as far as known.
+  // Returns the address and the interface at which workers of other nodes reach the workers of this node. An
+  // unknown address or interface is empty.
   NodeNetwork Network() const {
     if (config_.max_nodes == 1) return {};
     std::string address = own_address_;
     if (address.empty() && IsNumericAddress(address_) && IsThisMachineAtOnce(address_).value_or(false)) {
       address = address_;
     }
-    // This node hosts the coordinator under a name, which may resolve to loopback here. Use the local address
-    // on the route to another agent instead.
+    // This node hosts the coordinator under a name that may resolve to loopback here. Instead of resolving
+    // the name, use the local address of the route to another agent.
     for (const std::string& agent :
          coordinator_ ? coordinator_->AgentAddresses() : std::vector<std::string>()) {
       if (!address.empty()) break;
@@ -280,7 +288,8 @@ class Launcher {
     asio::post(io_, [this, done = std::move(done)] { done(TraceLink(coordinator_->Link(address_), log_)); });
   }
 
-  // Best effort: without this connection, other nodes notice this agent's death only when its lease expires.
+  // Best effort: without this connection, the coordinator detects this agent's death only when the node's
+  // lease expires.
   void OpenWardensLine(std::function<void(int fd)> done) {
     OpenGoneLine(io_, found_.address, found_.port,
                  [this, done = std::move(done)](absl::StatusOr<asio::ip::tcp::socket> line) {
@@ -289,7 +298,8 @@ class Launcher {
                  });
   }
 
-  // Connects to the same address as before, without a name lookup, so it never finds another coordinator.
+  // Connects to the address at which the coordinator was first found. A new name lookup could lead to another
+  // coordinator.
   asio::awaitable<void> FindAgain(Duration limit, LinkHandler done) {
     FindLimits limits;
     limits.total = limit;
@@ -323,7 +333,7 @@ class Launcher {
     });
   }
 
-  // Ends a run that has no agent yet.
+  // Ends the run before an agent exists.
   void End(EndReason reason, const std::string& why) {
     if (ended_) return;
     log_.Say(why);
@@ -365,12 +375,12 @@ class Launcher {
   LogDirectory log_directory_;
   const OwnErrorFile own_error_;
   Observers observers_;
-  std::string local_addr_;                    // --local-addr; the address if that is an interface
+  std::string local_addr_;                    // --local-addr, or the address of the interface that it names
   std::string own_address_;                   // numeric address of this node; empty: see Network()
-  std::string address_;                       // name or address by which others reach this node
+  std::string address_;                       // name or address at which other nodes reach this node
   absl::Status why_not_host_;                 // not OK: the endpoint names this node, but hosting failed
   FoundCoordinator found_;                    // set unless this node hosts the coordinator
-  std::unique_ptr<RecordingFile> recording_;  // null: no coordinator here, or it is not recorded
+  std::unique_ptr<RecordingFile> recording_;  // null: this process hosts no coordinator or does not record it
   std::unique_ptr<CoordinatorHost> coordinator_;
   std::unique_ptr<RoundStores> stores_;
   std::optional<Agent> agent_;

@@ -1,4 +1,4 @@
-// The main program of ddprun, and of ddpctl if invoked under that name.
+// The main program of ddprun. If it is invoked under the name ddpctl, it runs ddpctl.
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -46,9 +46,9 @@ std::string Env(const char* name) {
 // An agent with one worker has about 20 files open.
 constexpr rlim_t kFewestFiles = 32;
 
-// Raises the soft limit on open files to the hard limit and returns it: each worker of the job may hold a few
-// connections to a store in this process. Workers keep the original limit, since the warden that starts them
-// was forked earlier.
+// Raises the soft limit on open files to the hard limit, because each worker of the job may hold a few
+// connections to a store in this process. Returns the hard limit, or RLIM_INFINITY if it is unknown. Workers
+// keep the original limit: the warden, which starts them, was forked earlier.
 rlim_t RaiseDescriptorLimit() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return RLIM_INFINITY;
@@ -82,13 +82,14 @@ int Main(const std::vector<std::string>& args, ddprun::WardenHandle warden, rlim
   if (most_files < kFewestFiles) {
     fprintf(
         stderr,
-        "ddprun: error: only %llu files may be open here, at least %llu are needed: raise the hard limit of "
-        "open files (ulimit -Hn)\n",
+        "ddprun: error: only %llu files may be open here, but at least %llu are needed: raise the hard limit "
+        "of open files (ulimit -Hn)\n",
         static_cast<unsigned long long>(most_files), static_cast<unsigned long long>(kFewestFiles));
     return 1;
   }
   if (const auto* store = std::get_if<StoreConfig>(&*command)) {
-    warden.socket.Reset();  // Without workers, no warden is needed; closing its socket ends it.
+    // Without workers, no warden is needed. The warden exits when this socket is closed.
+    warden.socket.Reset();
     waitpid(warden.pid, nullptr, 0);
     return RunStoreOnly(*store, log);
   }
@@ -107,13 +108,14 @@ int main(int argc, char** argv) {
   const absl::string_view name = argv[0];
   if (name.substr(name.rfind('/') + 1) == "ddpctl") return ddprun::RunCtl(args);
   ddprun::HoldSignals();
-  // The warden is forked and itself forks, so it must start before this process has a second thread.
+  // The warden is forked without exec, so it must be started before this process has a second thread.
   ddprun::WardenHandle warden = ddprun::StartWarden();
   const rlim_t most_files = RaiseDescriptorLimit();
-  // A closed pipe and the file size limit (ulimit -f) must fail the write, not kill the launcher.
+  // A write to a closed pipe, or beyond the file size limit (ulimit -f), must fail rather than kill the
+  // launcher.
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
-  // Silences Protobuf's log lines about invalid messages; the receivers handle them.
+  // Silence Protobuf's log lines about invalid messages; the code that receives such messages handles them.
   google::protobuf::SetLogHandler(nullptr);
   try {
     return Main(args, std::move(warden), most_files);

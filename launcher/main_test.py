@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Output and exit codes of ddprun: usage errors, informational options and small jobs."""
+"""Tests the output and exit codes of ddprun: usage errors, informational options and small jobs."""
 
 import os
 import socket
@@ -81,7 +81,7 @@ class ExitCodeTest(unittest.TestCase):
 
 
 class ProgramTest(unittest.TestCase):
-    """Programs that are run by Python, as torchrun runs them."""
+    """Programs that ddprun, like torchrun, runs with Python."""
 
     SCRIPT = "import sys\nprint(sys.argv)\nsys.exit(7)\n"
 
@@ -108,7 +108,7 @@ class ProgramTest(unittest.TestCase):
         self.check("-", "x", stdin=self.SCRIPT)
 
     def test_standard_input_by_its_path(self):
-        # Longer than one read of the interpreter.
+        # The script is longer than one read by the interpreter.
         self.check("/dev/stdin", "x", stdin=self.SCRIPT.replace("\n", "\n" + "#" * 20000 + "\n", 1))
 
     def test_standard_input_from_a_file(self):
@@ -187,7 +187,7 @@ class LogLevelTest(unittest.TestCase):
 
     def test_debug_shows_connection_attempts(self):
         with socket.create_server(("127.0.0.1", 0)) as bound:
-            port = bound.getsockname()[1]  # no listener after the block
+            port = bound.getsockname()[1]  # nothing listens on the port after this block
         said = run("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}",
                    "--rdzv-conf=is_host=0,read_timeout=1", "--no-python", "true", LOGLEVEL="DEBUG").stderr
         for words in ("on another node", "resolving 127.0.0.1", f"connecting to 127.0.0.1:{port}",
@@ -197,7 +197,8 @@ class LogLevelTest(unittest.TestCase):
 
 
 class WorkerSocketTest(unittest.TestCase):
-    # Sends a string field that is not UTF-8, more messages than the socket buffers, so the agent must have read some.
+    # Sends messages with a string field that is not UTF-8. The socket cannot buffer all of them, so send()
+    # blocks unless the agent reads.
     WORKER = r"""
 import os, socket
 s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

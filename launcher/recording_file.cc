@@ -16,7 +16,7 @@ namespace ddprun {
 
 struct RecordingFile::File {
   UniqueFd fd;
-  std::atomic<int> error = 0;  // errno of the first write that failed; nothing is written after it
+  std::atomic<int> error = 0;  // errno of the first failed write, after which nothing is written; 0: none
 };
 
 absl::StatusOr<std::unique_ptr<RecordingFile>> RecordingFile::Open(boost::asio::io_context& io,
@@ -44,7 +44,7 @@ StepSink RecordingFile::Sink() {
 
 void RecordingFile::Write(std::string bytes) {
   if (ended_) return;
-  if (disk_.bytes() + bytes.size() > DiskThread::kMaxBytes) return End("its file system is too slow");
+  if (disk_.bytes() + bytes.size() > DiskThread::kMaxBytes) return End("the file system is too slow");
   const size_t size = bytes.size();
   disk_.Do(
       [file = file_, bytes = std::move(bytes)] {
@@ -67,7 +67,7 @@ void RecordingFile::Flush(std::function<void()> done) {
   const auto once = std::make_shared<std::function<void()>>(std::move(done));
   const auto finish = [this, once](bool complete) {
     if (*once == nullptr) return;
-    if (!complete) End("its file system did not accept the rest in time");
+    if (!complete) End("the file system did not accept the last steps in time");
     limit_.cancel();
     std::exchange(*once, nullptr)();
   };

@@ -47,7 +47,7 @@ class RecordingFileTest : public ::testing::Test {
                    ::testing::UnitTest::GetInstance()->current_test_info()->name(), ".rec");
 };
 
-TEST_F(RecordingFileTest, WritesStepsReadableByTheOwnerOnly) {
+TEST_F(RecordingFileTest, WritesStepsThatOnlyTheOwnerCanRead) {
   auto file = RecordingFile::Open(io_, path_, &log_);
   ASSERT_TRUE(file.ok()) << file.status();
   const StepSink sink = (*file)->Sink();

@@ -30,14 +30,14 @@ namespace asio = boost::asio;
 
 int RunStoreOnly(const StoreConfig& config, AgentLog& log) {
   asio::io_context io(1);
-  // Log through a sink: a blocked reader of stderr must not block the store's clients.
+  // Log through a sink, so that a slow reader of stderr does not block the store's clients.
   OutputSink err(io, STDERR_FILENO, "stderr", [](const absl::Status&) {});
   log.SendTo([&err](absl::string_view text) { err.Write(text); });
   const absl::Cleanup restore_log = [&log] { log.SendTo({}); };
   // Watch the parent before printing the port: the parent may exit as soon as it has read the port.
   const pid_t parent = getppid();
   asio::posix::stream_descriptor parent_end(io);
-  if (parent != 0) {  // 0: the first process of a container; its parent is not visible
+  if (parent != 0) {  // 0: the parent is in another pid namespace, for example outside the container
     const int fd = static_cast<int>(syscall(SYS_pidfd_open, parent, 0));
     if (fd < 0 && errno != ESRCH) {
       log.Say(absl::StrCat("cannot watch the parent process (pidfd_open: ", std::strerror(errno),
@@ -45,7 +45,7 @@ int RunStoreOnly(const StoreConfig& config, AgentLog& log) {
       return 1;
     }
     if (fd >= 0) parent_end.assign(fd);
-    if (fd < 0 || getppid() != parent) return 0;  // It has exited already.
+    if (fd < 0 || getppid() != parent) return 0;  // The parent has already exited.
   }
 
   asio::signal_set signals(io);
@@ -69,7 +69,7 @@ int RunStoreOnly(const StoreConfig& config, AgentLog& log) {
   int exit_code = 1;
   const auto end = [&](const std::string& reason, int code) {
     exit_code = code;
-    log.Say(absl::StrCat("the store ends: ", reason));
+    log.Say(absl::StrCat("the store is shutting down: ", reason));
     (*coordinator)->Close(reason, kFarewell, [&] {
       if (recording == nullptr) return io.stop();
       recording->Flush([&io] { io.stop(); });

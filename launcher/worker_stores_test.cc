@@ -47,11 +47,12 @@ class Client {
 
 const std::string kCountKeys("\x00\xce\xf7\x85\x3c\x07", 6);                  // VALIDATE, GETNUMKEYS
 const std::string kSetKey("\x01\x01\0\0\0\0\0\0\0k\x01\0\0\0\0\0\0\0v", 19);  // SET k = v
-const std::string kNone(8, '\0');
+const std::string kNone(8, '\0');  // the reply to GETNUMKEYS for an empty store
 
 class WorkerStoresTest : public ::testing::Test {
  protected:
-  // Runs the io_context until `client` has received something, for at most ten seconds.
+  // Runs the io_context until client.Receive() returns a non-empty string, and returns that string. Returns
+  // "nothing" after ten seconds.
   std::string Await(Client& client) {
     const auto end = std::chrono::steady_clock::now() + seconds(10);
     while (std::chrono::steady_clock::now() < end) {
@@ -65,7 +66,7 @@ class WorkerStoresTest : public ::testing::Test {
   boost::asio::io_context io_;
 };
 
-TEST_F(WorkerStoresTest, EachOfferIsAnEmptyListeningStore) {
+TEST_F(WorkerStoresTest, EachOfferOpensAnEmptyListeningStore) {
   FreshStores stores(io_, "127.0.0.1");
   const absl::StatusOr<int> first = stores.Offer();
   ASSERT_TRUE(first.ok()) << first.status();
@@ -92,8 +93,8 @@ TEST_F(WorkerStoresTest, WithdrawingAStoreClosesConnectionsWithoutReset) {
   EXPECT_EQ(Await(worker), kNone);
   stores.Withdraw();
   EXPECT_FALSE(Client(port).connected());
-  EXPECT_EQ(Await(worker), "end");  // not a reset
-  stores.Withdraw();                // no effect
+  EXPECT_EQ(Await(worker), "end");
+  stores.Withdraw();  // a second call has no effect
 }
 
 TEST_F(WorkerStoresTest, CanBeDestroyedWhileAStoreIsClosing) {
@@ -108,12 +109,12 @@ TEST_F(WorkerStoresTest, CanBeDestroyedWhileAStoreIsClosing) {
   io_.poll();
 }
 
-TEST_F(WorkerStoresTest, OfferFailsForAForeignAddress) {
+TEST_F(WorkerStoresTest, OfferFailsForAnAddressOfAnotherMachine) {
   FreshStores stores(io_, "192.0.2.1");  // reserved for documentation (RFC 5737)
   EXPECT_FALSE(stores.Offer().ok());
 }
 
-TEST_F(WorkerStoresTest, CoordinatorPortStaysAndItsStoreIsRenewed) {
+TEST_F(WorkerStoresTest, EachOfferEmptiesTheStoreOnTheCoordinatorPort) {
   const auto host = CoordinatorHost::Open(io_, "127.0.0.1", 0,
                                           [](absl::string_view, absl::string_view, absl::string_view) {});
   ASSERT_TRUE(host.ok()) << host.status();
@@ -130,7 +131,7 @@ TEST_F(WorkerStoresTest, CoordinatorPortStaysAndItsStoreIsRenewed) {
   EXPECT_EQ(Await(second), kNone);
 }
 
-// Binds and listens on all addresses, like a store hosted by a worker.
+// True if a process can listen on `port` on all addresses, as a store hosted by a worker does.
 bool Binds(int port) {
   const int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in6 address{};

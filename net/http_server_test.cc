@@ -56,7 +56,7 @@ class HttpSessionTest : public testing::Test {
   std::unique_ptr<PortListener> listener_;
 };
 
-TEST_F(HttpSessionTest, Get) {
+TEST_F(HttpSessionTest, RepliesToGet) {
   Open();
   const std::string reply = Ask("GET /status HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_EQ(Status(reply), "HTTP/1.1 200 OK");
@@ -119,7 +119,7 @@ TEST_F(HttpSessionTest, SendsNoReplyToAnIncompleteRequest) {
   EXPECT_EQ(reply, "");
 }
 
-TEST_F(HttpSessionTest, ClosesTheConnectionOfASlowRequest) {
+TEST_F(HttpSessionTest, ClosesAConnectionThatMissesTheRequestDeadline) {
   Open({.request_deadline = milliseconds(1)});
   EXPECT_EQ(Ask("GET /sta"), "");
 }
@@ -134,7 +134,7 @@ TEST_F(HttpSessionTest, SplitsTargetIntoPathAndQuery) {
             (std::vector<std::string>{"/status", "/status", "/status"}));
 }
 
-TEST(QueryValueTest, FindsAndDecodes) {
+TEST(QueryValueTest, FindsAndDecodesTheValue) {
   EXPECT_EQ(QueryValue("job=a%2Fb+c&after=7", "job"), "a/b c");
   EXPECT_EQ(QueryValue("job=a%2Fb+c&after=7", "after"), "7");
   EXPECT_EQ(QueryValue("job=a=b", "job"), "a=b");

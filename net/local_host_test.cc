@@ -14,6 +14,11 @@ std::string LoopbackInterface() {
   return "";
 }
 
+TEST(LocalHostTest, HasAName) {
+  EXPECT_FALSE(LocalHostName().empty());
+  EXPECT_EQ(LocalHostName().find(' '), std::string::npos);
+}
+
 TEST(InterfacesTest, MapsAddressesToInterfacesAndBack) {
   for (const InterfaceAddress& each : InterfaceAddresses()) {
     if (each.loopback) continue;
@@ -38,7 +43,7 @@ TEST(InterfacesTest, EveryLoopbackAddressIsOnTheLoopbackInterface) {
 TEST(InterfacesTest, RouteDeterminesTheLocalAddress) {
   EXPECT_EQ(LocalAddressTowards("127.0.0.1"), "127.0.0.1");
   EXPECT_EQ(LocalAddressTowards("::ffff:127.0.0.1"), "127.0.0.1");
-  EXPECT_EQ(LocalAddressTowards("node0"), "") << "names are not looked up";
+  EXPECT_EQ(LocalAddressTowards("node0"), "") << "names must not be looked up";
   for (const InterfaceAddress& each : InterfaceAddresses())
     EXPECT_EQ(LocalAddressTowards(each.address), each.address);
 }

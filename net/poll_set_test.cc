@@ -14,7 +14,7 @@
 namespace ddprun {
 namespace {
 
-// A descriptor that is ready from Ring until Take.
+// A descriptor that Ring makes readable. The descriptor remains readable until Take is called.
 class Bell : public PollSet::Handler {
  public:
   explicit Bell(PollSet& set) : set_(set) { EXPECT_TRUE(set_.Add(fd_, EPOLLIN, this).ok()); }
@@ -54,24 +54,24 @@ class PollSetTest : public testing::Test {
   PollSet& set_ = PollSet::Of(io_);
 };
 
-TEST_F(PollSetTest, IsWorkForTheIoContextUnlessEmpty) {
+TEST_F(PollSetTest, KeepsTheIoContextRunningUntilEmpty) {
   io_.run();
   Bell bell(set_);
   bell.on_events = [&] { bell.Remove(); };
   bell.Ring();
   io_.restart();
-  io_.run();  // returns: the set is empty
+  io_.run();  // returns because the set is empty
   EXPECT_EQ(bell.calls, 1);
 }
 
-TEST_F(PollSetTest, RemovalOutsideAHandlerEndsTheWork) {
+TEST_F(PollSetTest, RemovalOutsideAHandlerLetsTheIoContextStop) {
   Bell bell(set_);
   boost::asio::post(io_, [&] { bell.Remove(); });
   io_.run();
   EXPECT_EQ(bell.calls, 0);
 }
 
-TEST_F(PollSetTest, ReportsAnEventUntilItIsTaken) {
+TEST_F(PollSetTest, ReportsAnEventUntilItIsConsumed) {
   Bell bell(set_);
   bell.Ring();
   bell.on_events = [&] {
@@ -81,7 +81,7 @@ TEST_F(PollSetTest, ReportsAnEventUntilItIsTaken) {
   EXPECT_EQ(bell.calls, 100);
 }
 
-TEST_F(PollSetTest, ReportsATakenEventOnlyWhenItOccursAgain) {
+TEST_F(PollSetTest, ReportsAConsumedEventOnlyWhenItOccursAgain) {
   Bell bell(set_);
   bell.on_events = [&] {
     bell.Take();
@@ -95,7 +95,7 @@ TEST_F(PollSetTest, ReportsATakenEventOnlyWhenItOccursAgain) {
 
 TEST_F(PollSetTest, RemovedHandlerGetsNoEventsOfTheSameBatch) {
   Bell a(set_), b(set_);
-  // The handler that runs first removes the other one, which is also ready.
+  // The handler that runs first removes both handlers, although the other descriptor is also ready.
   a.on_events = [&] { a.Remove(), b.Remove(); };
   b.on_events = a.on_events;
   a.Ring();
@@ -111,7 +111,7 @@ TEST_F(PollSetTest, HandlerMayDeleteItselfAndOthers) {
     bells.push_back(std::make_unique<Bell>(set_));
     bells.back()->on_events = [&] {
       ++calls;
-      // Also destroys this lambda, which uses no captures after this line.
+      // This call also destroys the running lambda, so no captures may be used after it.
       bells.clear();
     };
     bells.back()->Ring();
@@ -122,14 +122,14 @@ TEST_F(PollSetTest, HandlerMayDeleteItselfAndOthers) {
 
 TEST_F(PollSetTest, BusySetDoesNotStarveOtherHandlers) {
   Bell busy(set_);
-  busy.Ring();  // never taken, so it stays ready
+  busy.Ring();  // never consumed, so the descriptor stays ready
   boost::asio::post(io_,
                     [&] { boost::asio::post(io_, [&] { boost::asio::post(io_, [&] { busy.Remove(); }); }); });
-  io_.run();  // returns
+  io_.run();
   EXPECT_LT(busy.calls, 1000);
 }
 
-TEST_F(PollSetTest, TurnOfSlowHandlersIsBounded) {
+TEST_F(PollSetTest, TurnWithSlowHandlersIsBounded) {
   Bell slow(set_);
   slow.Ring();
   slow.on_events = [] {
@@ -143,7 +143,7 @@ TEST_F(PollSetTest, TurnOfSlowHandlersIsBounded) {
   EXPECT_LE(slow.calls, 4);
 }
 
-TEST_F(PollSetTest, InterestCanChange) {
+TEST_F(PollSetTest, ChangeReplacesTheEvents) {
   Bell bell(set_), other(set_);
   bell.Ring();
   bell.Change(0);
@@ -158,7 +158,7 @@ TEST_F(PollSetTest, InterestCanChange) {
   EXPECT_EQ(bell.calls, 1);
 }
 
-TEST_F(PollSetTest, RejectsABadDescriptor) {
+TEST_F(PollSetTest, RejectsAnInvalidDescriptor) {
   class : public PollSet::Handler {
     void OnEvents(uint32_t /*events*/) override {}
   } handler;

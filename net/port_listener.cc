@@ -30,18 +30,21 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// EMFILE persists until a descriptor is closed elsewhere, which is not reported: retry after a pause.
+// The time between EMFILE and the next attempt to accept. The error persists until a descriptor is closed
+// elsewhere, and the system does not report when that happens.
 constexpr Duration kAcceptPause = milliseconds(50);
-// Connections accepted in a row before other handlers run.
+// The maximum number of connections that are accepted before other handlers of the io_context run.
 constexpr int kAcceptsPerTurn = 64;
-// Descriptors reserved for other uses, fewer if the limit is small, so that workers can be started and files
-// written however many peers connect. gRPC ends the process if it gets no descriptor when it starts.
+// The maximum number of descriptors that are reserved for other uses. At most a quarter of the limit on open
+// files is reserved. The process can therefore start workers and write files, regardless of how many peers
+// connect. Without a reserve, gRPC could terminate the process: it does so if no descriptor is available
+// when it starts.
 constexpr rlim_t kReserved = 32;
 
-// Limit for resolving the listen address if it is given as a name.
+// Time limit for resolving a listen address that is given as a name.
 constexpr Duration kResolveLimit = seconds(10);
 
-// The lowest reserved descriptor number. The system always allocates the lowest free number.
+// Returns the lowest reserved descriptor number. The system always allocates the lowest free number.
 int FirstReserved() {
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return INT_MAX;
@@ -70,7 +73,7 @@ absl::Status BindError(const error_code& ec, const std::string& address, int por
   if (ec == asio::error::address_in_use) {
     return absl::FailedPreconditionError(
         absl::StrCat("port ", port, " is taken by another program (`ss -ltnp sport = :", port,
-                     "` shows which one): stop that, or give another port; 0 selects a free one"));
+                     "` shows which one): stop that program or give another port; 0 selects a free one"));
   }
   if (ec == asio::error::access_denied) {
     return absl::FailedPreconditionError(
@@ -78,19 +81,20 @@ absl::Status BindError(const error_code& ec, const std::string& address, int por
   }
   if (ec.value() == EADDRNOTAVAIL) {
     return absl::InvalidArgumentError(absl::StrCat(
-        address, " is not an address of this host: give one that is (`ip address` lists them), or 0.0.0.0"));
+        address,
+        " is not an address of this host: give one of its addresses (`ip address` lists them) or 0.0.0.0"));
   }
   return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", at, ": ", ec.message()));
 }
 
 }  // namespace
 
-// The listening socket and each peer that has sent nothing yet are handlers of the PollSet.
+// A State handles the PollSet events of the listening socket. A Silent handles the events of one accepted
+// connection on which no byte has arrived yet.
 struct PortListener::State final : std::enable_shared_from_this<PortListener::State>, PollSet::Handler {
   State(asio::io_context& io, PortHandlers handlers)
       : io(io), poll_set(PollSet::Of(io)), handlers(std::move(handlers)), acceptor(io), pause(io) {}
 
-  // A peer that has sent nothing yet.
   struct Silent final : PollSet::Handler {
     Silent(State* state, int fd) : state(state), fd(fd) {}
     void OnEvents(uint32_t /*events*/) override { state->OnReadable(this); }
@@ -113,14 +117,14 @@ struct PortListener::State final : std::enable_shared_from_this<PortListener::St
   asio::io_context& io;
   PollSet& poll_set;
   PortHandlers handlers;
-  tcp::acceptor acceptor;    // used only until it listens
-  int listening = -1;        // the listening socket, released by `acceptor`
-  tcp protocol = tcp::v6();  // of the listen address
+  tcp::acceptor acceptor;    // used only to open the listening socket
+  int listening = -1;        // the listening socket, which `acceptor` has released; -1 if closed
+  tcp protocol = tcp::v6();  // the IP version of the listening socket
   asio::steady_timer pause;
-  absl::flat_hash_map<int, std::unique_ptr<Silent>> silent;  // by their descriptors
+  absl::flat_hash_map<int, std::unique_ptr<Silent>> silent;  // keyed by descriptor
   int64_t num_pauses = 0;
-  bool full = false;       // on_full was called, and no connection has been accepted since
-  bool accepting = false;  // `listening` is in poll_set
+  bool full = false;       // whether on_full was called and no connection has been accepted since
+  bool accepting = false;  // whether `listening` is in poll_set
   bool closed = false;
 };
 
@@ -172,7 +176,8 @@ void PortListener::State::Pause(int error) {
   });
 }
 
-// Accepts up to `count` connections; returns the errno that stopped it, or 0 if more may be waiting.
+// Accepts up to `count` connections. Returns 0 if more connections may be pending. Otherwise returns the
+// errno value of the system call that failed, or EMFILE if only reserved descriptors are left.
 int PortListener::State::AcceptUpTo(int count) {
   const int first_reserved = FirstReserved();
   const int lowest_free = ::fcntl(listening, F_DUPFD_CLOEXEC, 0);
@@ -182,7 +187,7 @@ int PortListener::State::AcceptUpTo(int count) {
   for (int i = 0; i < count && !closed; ++i) {
     const int fd = ::accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
-      if (errno == ECONNABORTED || errno == EINTR) continue;  // closed before it was accepted
+      if (errno == ECONNABORTED || errno == EINTR) continue;  // try the next connection
       return errno;
     }
     const bool last = fd >= first_reserved;
@@ -214,7 +219,8 @@ void PortListener::State::OnReadable(Silent* peer) {
   if (!OnFirstByte(fd)) AwaitFirstByte(fd);
 }
 
-// Returns false if no byte has arrived yet; otherwise hands over or closes the connection.
+// Returns false if no byte has arrived yet. Otherwise passes the connection to its handler, or closes it if
+// the peer has disconnected, and returns true.
 bool PortListener::State::OnFirstByte(int fd) {
   char first;
   const ssize_t n = ::recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT);

@@ -31,14 +31,14 @@ class PortListenerTest : public testing::Test {
     return thread_.Run([&] {
       const auto keep_fd = [this](std::string who) {
         return [this, who](int fd) {
-          handed_.push_back((::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0 ? who : who + ", blocking");
+          accepted_.push_back((::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0 ? who : who + ", blocking");
           boost::system::error_code ec;
           sockets_.emplace_back(thread_.io()).assign(tcp::v4(), fd, ec);
         };
       };
       PortHandlers handlers{.c10d = keep_fd("c10d"), .grpc = keep_fd("grpc"), .http = nullptr};
       handlers.http = [this](tcp::socket socket) {
-        handed_.push_back("http");
+        accepted_.push_back("http");
         sockets_.push_back(std::move(socket));
       };
       handlers.on_full = [this](const absl::Status& why) { full_.push_back(why); };
@@ -49,17 +49,17 @@ class PortListenerTest : public testing::Test {
       return absl::OkStatus();
     });
   }
-  std::vector<std::string> Handed() {
-    return thread_.Run([this] { return handed_; });
+  std::vector<std::string> Accepted() {
+    return thread_.Run([this] { return accepted_; });
   }
-  bool HandedComesTo(size_t n) {
-    return thread_.Eventually([this, n] { return handed_.size() == n; });
+  bool NumAcceptedReaches(size_t n) {
+    return thread_.Eventually([this, n] { return accepted_.size() == n; });
   }
 
   IoThread thread_;
   std::unique_ptr<PortListener> listener_;
   int port_ = 0;
-  std::vector<std::string> handed_;  // accessed only on the thread
+  std::vector<std::string> accepted_;  // used on thread_ only
   std::vector<tcp::socket> sockets_;
   std::vector<absl::Status> full_;
 };
@@ -75,9 +75,9 @@ TEST_F(PortListenerTest, FirstByteSelectsTheHandler) {
   for (const auto& row : kTable) {
     RawPeer peer(port_);
     ASSERT_TRUE(peer.Send({&row.first, 1}));
-    ASSERT_TRUE(HandedComesTo(++n)) << row.first;
-    EXPECT_EQ(Handed().back(), row.who) << row.first;
-    // No byte has been read.
+    ASSERT_TRUE(NumAcceptedReaches(++n)) << row.first;
+    EXPECT_EQ(Accepted().back(), row.who) << row.first;
+    // The listener has not consumed the byte.
     char first = 0;
     EXPECT_EQ(thread_.Run([&] { return ::recv(sockets_.back().native_handle(), &first, 1, MSG_DONTWAIT); }),
               1);
@@ -87,21 +87,21 @@ TEST_F(PortListenerTest, FirstByteSelectsTheHandler) {
 
 TEST_F(PortListenerTest, KeepsASilentPeerUntilItSends) {
   ASSERT_TRUE(Open("127.0.0.1", 0).ok());
-  RawPeer silent(port_), gone(port_);
-  gone.Close();
+  RawPeer silent(port_), closed(port_);
+  closed.Close();
   RawPeer other(port_);
   ASSERT_TRUE(other.Send("x"));
-  ASSERT_TRUE(HandedComesTo(1));
+  ASSERT_TRUE(NumAcceptedReaches(1));
   ASSERT_TRUE(silent.Send("G"));
-  ASSERT_TRUE(HandedComesTo(2));
-  EXPECT_EQ(Handed(), (std::vector<std::string>{"c10d", "http"}));
+  ASSERT_TRUE(NumAcceptedReaches(2));
+  EXPECT_EQ(Accepted(), (std::vector<std::string>{"c10d", "http"}));
 }
 
 TEST_F(PortListenerTest, ConnectionsHaveKeepaliveEnabled) {
   ASSERT_TRUE(Open("127.0.0.1", 0).ok());
   RawPeer peer(port_);
   ASSERT_TRUE(peer.Send("x"));
-  ASSERT_TRUE(HandedComesTo(1));
+  ASSERT_TRUE(NumAcceptedReaches(1));
   boost::asio::socket_base::keep_alive keep_alive;
   thread_.Run([&] { sockets_[0].get_option(keep_alive); });
   EXPECT_TRUE(keep_alive.value());
@@ -109,30 +109,30 @@ TEST_F(PortListenerTest, ConnectionsHaveKeepaliveEnabled) {
 
 TEST_F(PortListenerTest, CloseClosesSilentPeersWithoutAReset) {
   ASSERT_TRUE(Open("127.0.0.1", 0).ok());
-  RawPeer silent(port_), speaks(port_);
-  ASSERT_TRUE(speaks.Send("x"));
-  ASSERT_TRUE(HandedComesTo(1));
+  RawPeer silent(port_), sender(port_);
+  ASSERT_TRUE(sender.Send("x"));
+  ASSERT_TRUE(NumAcceptedReaches(1));
   thread_.Run([this] { listener_->Close(); });
   std::string ignored;
   EXPECT_EQ(silent.ReceiveToEnd(&ignored), RawPeer::End::kFin);
-  EXPECT_TRUE(Open("127.0.0.1", port_).ok()) << "the port is free again";
+  EXPECT_TRUE(Open("127.0.0.1", port_).ok()) << "the port must be free again";
 }
 
 TEST_F(PortListenerTest, ListensOnAllAddressesOfTheHost) {
   ASSERT_TRUE(Open("", 0).ok());
   RawPeer v4(port_);
   ASSERT_TRUE(v4.Send("x"));
-  ASSERT_TRUE(HandedComesTo(1));
+  ASSERT_TRUE(NumAcceptedReaches(1));
   // On a host without IPv6, the listener uses IPv4 only.
   const int probe = ::socket(AF_INET6, SOCK_STREAM, 0);
   if (probe < 0) return;
   ::close(probe);
   RawPeer v6(port_, "::1");
   ASSERT_TRUE(v6.Send("x"));
-  ASSERT_TRUE(HandedComesTo(2));
+  ASSERT_TRUE(NumAcceptedReaches(2));
 }
 
-TEST_F(PortListenerTest, ErrorNamesATakenPort) {
+TEST_F(PortListenerTest, ErrorForATakenPortIncludesThePort) {
   ASSERT_TRUE(Open("127.0.0.1", 0).ok());
   const int taken = port_;
   const absl::Status status = Open("127.0.0.1", taken);
@@ -178,10 +178,10 @@ TEST_F(PortListenerTest, AcceptsConnectionsAfterDescriptorsAreFreed) {
   const auto took = std::chrono::steady_clock::now() - begin;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
   ASSERT_TRUE(fired && again) << "accept never ran out of descriptors: the test did not inject its fault";
-  EXPECT_GE(took, milliseconds(100)) << "it retries without a pause";
-  EXPECT_TRUE(HandedComesTo(peers.size()));
+  EXPECT_GE(took, milliseconds(100)) << "accepting was retried without a pause";
+  EXPECT_TRUE(NumAcceptedReaches(peers.size()));
   const std::vector<absl::Status> full = thread_.Run([this] { return full_; });
-  ASSERT_EQ(full.size(), 1) << "called once, not for each retry";
+  ASSERT_EQ(full.size(), 1) << "on_full must not be called for each retry";
   EXPECT_EQ(full[0].code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(full[0].message().find("Too many open files (raise `ulimit -n`)"), absl::string_view::npos)
       << full[0];
@@ -208,7 +208,7 @@ TEST_F(PortListenerTest, ReservesDescriptorsForOtherUses) {
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
   EXPECT_TRUE(fired);
   EXPECT_GE(others.size(), 20);
-  EXPECT_TRUE(HandedComesTo(peers.size()));
+  EXPECT_TRUE(NumAcceptedReaches(peers.size()));
 }
 
 }  // namespace

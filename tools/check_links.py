@@ -1,4 +1,4 @@
-"""Checks that the relative links of Markdown files name existing files, and their #anchors existing headings.
+"""Checks that the relative links in Markdown files name existing files, and that their #anchors name existing headings.
 
 usage: check_links.py FILE.md...
 """
@@ -19,7 +19,7 @@ def read(path):
 
 
 def slug(heading):
-    """The anchor of a heading: lower case, without punctuation, hyphens for blanks."""
+    """Returns the anchor of a heading: lower case, without punctuation, with hyphens for blanks."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
@@ -32,7 +32,7 @@ def broken_links(path):
     for match in LINK.finditer(CODE.sub("", read(path))):
         link = match.group(1) or match.group(2)
         if re.match(r"[a-z]+:", link):
-            continue  # another site: checks do not use the network
+            continue  # on another site: this check does not use the network
         target, _, anchor = link.partition("#")
         file = os.path.normpath(os.path.join(os.path.dirname(path), target)) if target else path
         if not os.path.exists(file):

@@ -1,6 +1,6 @@
-"""clang-tidy as an aspect. A source is checked again only when it, a header that it includes, or .clang-tidy has changed."""
+"""clang-tidy as an aspect. A source is checked again only if the source, an included header or .clang-tidy has changed."""
 
-_COPTS = ("-D", "-m")  # the options of a rule that change the meaning of its sources
+_COPTS = ("-D", "-m")  # prefixes of the options in a rule's copts that change the meaning of its sources
 
 def _arguments(context, rule):
     arguments = ["-std=c++20", "-xc++", "-Wno-everything"]
@@ -24,7 +24,7 @@ def _clang_tidy_impl(target, ctx):
             inputs = depset([source, ctx.file._config], transitive = [context.headers]),
             arguments = [report.path, "--quiet", "--config-file=" + ctx.file._config.path, source.path, "--"] +
                         _arguments(context, ctx.rule),
-            # Warnings of other headers are only counted, on standard error.
+            # Standard error is shown only on failure: clang-tidy writes the number of warnings in other headers to it.
             command = 'report=$1; shift; clang-tidy-14 "$@" > "$report" 2> "$report.err" || { cat "$report" "$report.err"; exit 1; } >&2',
             mnemonic = "ClangTidy",
             progress_message = "clang-tidy " + source.short_path,

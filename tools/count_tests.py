@@ -1,11 +1,12 @@
-"""Counts the results of a `bazel test` run, from its build event file: `N passed, N failed` on the last line.
+"""Counts the results of a `bazel test` run from its build event file. Last line: `N passed, N failed`.
 
-A test target that writes a JUnit file (GoogleTest does) counts by its cases, any other test as one. A target that does not
-build, a test that crashes, times out or fails without reporting a case, and a run without tests count as a failure.
+If a test target writes a JUnit file, as GoogleTest does, each of its cases is counted; any other target counts as one. A
+target that does not build, a test that crashes, times out or fails without a failed case, and a run without tests each
+count as a failure.
 
 usage: count_tests.py [--not-run=REASON ...] EVENTS BAZEL_EXIT_STATUS [EVENTS BAZEL_EXIT_STATUS ...]
 
-Several runs are counted together; the name of a run is that of its file. Each --not-run counts as a failure.
+Several runs are counted together, and messages name each run by its event file. Each --not-run counts as a failure.
 """
 
 import json
@@ -18,7 +19,7 @@ BAZEL_OK = 0
 
 
 class Outcome:
-    """The cases of one target, and the reasons why it failed, if it did."""
+    """The results of one target: its cases, and the reasons for its failures."""
 
     def __init__(self):
         self.passed = 0
@@ -32,7 +33,7 @@ class Outcome:
 
 
 def read_cases(path):
-    """(passed, failed names, skipped names) of a JUnit file; None if there is no readable one."""
+    """Returns (passed, failed names, skipped names) of a JUnit file; None if the file cannot be read."""
     try:
         root = xml.etree.ElementTree.parse(path).getroot()
     except (OSError, xml.etree.ElementTree.ParseError):
@@ -58,7 +59,7 @@ def xml_path(result):
 
 
 def count_run(outcome, result):
-    """Adds one run (shard) of a test target."""
+    """Adds one run (shard) of a test target to `outcome`."""
     status = result.get("status", "NO_STATUS")
     passed, failed, skipped = read_cases(xml_path(result)) or (0, [], [])
     outcome.skipped += skipped
@@ -73,7 +74,7 @@ def count_run(outcome, result):
 
 
 def count(events):
-    """Outcomes by label. The last attempt of a run counts, and a label fails to build only once."""
+    """Returns the outcomes by label. Only the last attempt of a run counts. A label that does not build counts once."""
     runs, broken = {}, {}
     for event in events:
         event_id = event.get("id", {})
@@ -81,7 +82,7 @@ def count(events):
             key = event_id["testResult"]
             runs[key["label"], key.get("run", 1), key.get("shard", 1)] = event["testResult"]
         elif "targetCompleted" in event_id and not event.get("completed", {}).get("success"):
-            # `completed` of a test that ran and failed has success: it was built.
+            # A test that ran and failed has `success` here, because it was built.
             broken[event_id["targetCompleted"]["label"]] = "does not build"
         elif "aborted" in event:
             for kind in ("targetConfigured", "configuredLabel", "unconfiguredLabel", "pattern"):
@@ -103,7 +104,7 @@ def read_events(path):
 
 
 def report(events, bazel_status, name):
-    """Prints the skipped and failed cases; returns (passed, failed)."""
+    """Prints the skipped and failed cases. Returns (passed, failed)."""
     outcomes = count(events)
     passed = sum(o.passed for o in outcomes.values())
     failed = sum(o.failed for o in outcomes.values())

@@ -56,7 +56,7 @@ class CountTests(unittest.TestCase):
         return lines[-1], done.returncode, lines[:-1]
 
     def test_counts_several_runs_together(self):
-        arguments = ["--not-run=old: it is not there"]
+        arguments = ["--not-run=old: its PyTorch is missing"]
         for name, events, status in (
             ("PyTorch 1", [built("//a:t"), self.ran("//a:t", "PASSED", TWO_PASS)], 0),
             ("PyTorch 2", [built("//a:t"), self.ran("//a:t", "FAILED", TWO_PASS_ONE_FAILS)], 3),
@@ -67,7 +67,7 @@ class CountTests(unittest.TestCase):
         done = subprocess.run(
             [sys.executable, SCRIPT, *arguments], capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual(done.stdout.splitlines(),
-                         ["FAILED: old: it is not there", "FAILED: PyTorch 2: //a:t A.Three", "4 passed, 2 failed"])
+                         ["FAILED: old: its PyTorch is missing", "FAILED: PyTorch 2: //a:t A.Three", "4 passed, 2 failed"])
         self.assertEqual(done.returncode, 1)
 
     def test_counts_single_cases(self):

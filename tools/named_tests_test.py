@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Every test that docs/torchrun.md and docs/failure_model.md name exists.
+"""Tests that every test named in docs/torchrun.md and docs/failure_model.md exists.
 
-The BUILD files and sources of the whole tree are not declared as inputs, so this test reads them in place, and runs each
-time (tag "external").
+The BUILD files and sources of the whole tree are not declared as inputs. The test reads them in place, so its result is
+never cached (tag "external").
 """
 
 import pathlib
@@ -20,7 +20,7 @@ LABEL = re.compile(r"`//([\w./-]+):([\w.-]+)(?: ([\w.]+))?`")
 
 
 def named_tests():
-    """(line, package, target, case) of every label in the last cell of a row."""
+    """Yields (line, package, target, case) for every label in the last cell of a row of docs/torchrun.md."""
     for number, line in enumerate(TABLE.read_text().splitlines(), 1):
         if line.startswith("| ") and not line.startswith(("| name |", "| --- |")):
             for package, target, case in LABEL.findall(line.rstrip(" |").split("|")[-1]):
@@ -60,7 +60,7 @@ class TorchrunTableTest(unittest.TestCase):
 
 class FailureModelTest(unittest.TestCase):
     def cases(self):
-        """Suite.Name of every case that tools/dev faults runs."""
+        """Returns Suite.Name of every case that tools/dev faults runs."""
         macro = re.compile(r"^TEST(?:_[FP])?\((\w+), (\w+)\)", re.MULTILINE)
         return {".".join(case) for source in faults.sources() for case in macro.findall(source.read_text())}
 

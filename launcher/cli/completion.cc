@@ -61,7 +61,7 @@ std::string ValueBranches() {
   return branches;
 }
 
-// bash splits words at '=', so --a=b arrives as three words.
+// bash splits words at '=', so the function receives --a=b as three words.
 constexpr char kBash[] =
     R"sh(# Completes ddprun in bash: eval "$(ddprun --print-completion bash)"
 _ddprun() {
@@ -99,7 +99,7 @@ complete -o default -F _ddprun ddprun
 )sh";
 
 constexpr char kZsh[] = R"sh(#compdef ddprun
-# Completes ddprun in zsh: save it as _ddprun in a directory of $fpath, or run after compinit:
+# Completes ddprun in zsh: save this script as _ddprun in a directory of $fpath, or run after compinit:
 # eval "$(ddprun --print-completion zsh)"
 _ddprun() {
   local cur=${words[CURRENT]} expects=option option= values= path= word i
@@ -150,7 +150,7 @@ std::string Described() {
   return lines;
 }
 
-// Returns a single line, so that tcsh can eval it from backquotes.
+// Returns a single line, which tcsh can eval as the output of a command in backquotes.
 std::string Tcsh() {
   std::string rules;
   for (const OptionSpec& spec : OptionTable()) {

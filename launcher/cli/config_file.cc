@@ -53,7 +53,7 @@ class Reader {
   }
 
  private:
-  // "job.yaml:3: nnodes"
+  // Returns ConfigFile::Value::source, such as "job.yaml:3: nnodes".
   std::string Source(const YamlText& name) const {
     return absl::StrCat(path_, ":", name.line, ": ", name.text);
   }
@@ -82,7 +82,7 @@ class Reader {
     for (const OptionSpec& spec : OptionTable()) {
       if (declared == spec.name) {
         if (FitsAFile(spec)) return &spec;
-        return Bad(name, "", "is for the command line only");
+        return Bad(name, "", "cannot be given in a configuration file");
       }
       if (FitsAFile(spec)) names.emplace_back(spec.name);
     }
@@ -95,7 +95,7 @@ class Reader {
 
   absl::StatusOr<std::string> TextOf(const OptionSpec& spec, const YamlEntry& entry) const {
     if (std::holds_alternative<YamlNull>(entry.value)) {
-      return Bad(entry.name, "", "has no value: give one, or remove the line");
+      return Bad(entry.name, "", "has no value: give a value, or remove the line");
     }
     const auto* const text = std::get_if<YamlText>(&entry.value);
     if (spec.is_flag()) {
@@ -113,7 +113,7 @@ class Reader {
     }
     std::vector<std::string> parts;
     for (const YamlText& part : *list) {
-      // Joined by commas, a list with such an entry would parse as a different list.
+      // In the joined text, an entry that is empty or begins with a comma could be misread.
       if (part.text.empty() || part.text[0] == ',') {
         return absl::InvalidArgumentError(absl::StrCat(path_, ":", part.line, ": an entry of ",
                                                        entry.name.text, " is empty or begins with a comma"));

@@ -53,7 +53,7 @@ TEST(ConfigFileTest, ReadsOptionsInEitherSpelling) {
   EXPECT_THAT(file.env, IsEmpty());
 }
 
-TEST(ConfigFileTest, JoinsListsAsTheOptionParsesThem) {
+TEST(ConfigFileTest, JoinsListsInTheFormThatTheOptionParses) {
   EXPECT_THAT(Values(Parse("local-ranks-filter: [0, 2]\n"
                            "signals-to-handle:\n"
                            "  - SIGTERM\n"
@@ -94,9 +94,9 @@ TEST(ConfigFileTest, ErrorsNameTheLine) {
       {"role: a\n\nrole: b\n", "job.yaml:3: role is given twice"},
       {"max-restarts: 1\nmax_restarts: 2\n",
        "job.yaml:2: max_restarts: already given as job.yaml:1: max-restarts"},
-      {"help: true\n", "job.yaml:1: help is for the command line only"},
-      {"config: other.yaml\n", "config is for the command line only"},
-      {"store-only: true\n", "store-only is for the command line only"},
+      {"help: true\n", "job.yaml:1: help cannot be given in a configuration file"},
+      {"config: other.yaml\n", "config cannot be given in a configuration file"},
+      {"store-only: true\n", "store-only cannot be given in a configuration file"},
       {"nnodes:\n", "job.yaml:1: nnodes has no value"},
       {"role: ~\n", "role has no value"},
       {"standalone: 1\n", "job.yaml:1: standalone: expected true or false"},
@@ -132,7 +132,7 @@ TEST(ConfigFileTest, ErrorsNameTheLine) {
   for (const auto& bad : kBad) EXPECT_THAT(Error(bad.text), HasSubstr(bad.words)) << bad.text;
 }
 
-// Parsing must be fast and use little memory; the test's time and memory limits enforce this.
+// If the parser did not reject these files early, some of them could take minutes or exhaust the memory.
 TEST(ConfigFileTest, RejectsHostileFilesEarly) {
   EXPECT_THAT(Error("role: " + std::string(100 << 20, 'x')), HasSubstr("at most 65536 bytes"));
   EXPECT_THAT(Error(std::string(60000, '[')), HasSubstr("job.yaml:1: "));

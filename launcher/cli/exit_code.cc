@@ -9,7 +9,7 @@ namespace {
 
 bool IsSuccess(EndReason reason) { return reason == EndReason::kSucceeded || reason == EndReason::kDrained; }
 
-// True if the cause may not recur in the next run.
+// True if the same job may succeed when it is started again.
 bool WorthAnotherTry(EndReason reason) {
   switch (reason) {
     case EndReason::kTerminated:
@@ -47,14 +47,16 @@ std::string ExitCodeHelp() {
          "  the job succeeded                                    0            0\n"
          "  this node was drained                                0            0\n"
          "  the job failed because of its workers                1            1\n"
-         "  this node does not fit the job, or cannot start      1            1\n"
-         "  the job was stopped on request; SIGINT, SIGQUIT      1            1\n"
-         "  SIGTERM, SIGHUP                                      1           75 (requeue)\n"
-         "  too few nodes joined; no coordinator found           1           75\n"
+         "  this node was rejected or could not start            1            1\n"
+         "  the job was stopped on request                       1            1\n"
+         "  the launcher received SIGINT or SIGQUIT              1            1\n"
+         "  the launcher received SIGTERM or another signal      1           75\n"
+         "  too few nodes joined, or no coordinator was found    1           75\n"
          "  the coordinator was lost, or its launcher exited     1           75\n"
          "  this node was evicted and could not rejoin           1           75\n"
-         "  this node failed: its warden was killed              1           75\n"
-         "  usage error                                          2            2\n";
+         "  this node failed, e.g. its helper process died       1           75\n"
+         "  usage error                                          2            2\n"
+         "75 means that the same job may succeed if it is started again; the scheduler should requeue it.\n";
 }
 
 }  // namespace ddprun

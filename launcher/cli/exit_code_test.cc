@@ -8,7 +8,7 @@
 namespace ddprun {
 namespace {
 
-TEST(ExitCodeTest, SchedulerCodesMarkRetryableEnds) {
+TEST(ExitCodeTest, SchedulerCodesMarkFailuresWorthARetry) {
   const struct {
     EndReason reason;
     int torchrun, scheduler;
@@ -37,7 +37,7 @@ TEST(ExitCodeTest, HelpHasBothColumns) {
   EXPECT_THAT(ExitCodeHelp(),
               testing::HasSubstr("the job succeeded                                    0            0\n"));
   EXPECT_THAT(ExitCodeHelp(),
-              testing::HasSubstr("SIGTERM, SIGHUP                                      1           75"));
+              testing::HasSubstr("the launcher received SIGTERM or another signal      1           75\n"));
 }
 
 }  // namespace

@@ -15,12 +15,13 @@ constexpr size_t kTextColumn = 34;  // where the descriptions of options begin
 constexpr char kIntroduction[] =
     R"(ddprun launches, monitors and restarts a distributed training job. Run it once on every node.
 
-PROGRAM is a .py file, run with $PYTHON_EXEC or python3, or an executable. All arguments after it
-are passed to it; ${local_rank} in them is replaced by the worker's local rank.
+PROGRAM is an executable, or a .py file, which is run with $PYTHON_EXEC or python3. All arguments
+after PROGRAM are passed to it, with ${local_rank} replaced by the worker's local rank.
 
-Options are written --a-b or --a_b, with '=' or a space before the value. A unique prefix of a name
-is enough. The environment variable PET_<OPTION>, such as PET_NNODES, sets an option's default; for
-options without a value, 1 means on and 0 means off.
+Options are written --a-b or --a_b, with '=' or a space before the value. A unique prefix of an
+option's name is enough. Most options take their default from an environment variable, such as
+PET_NNODES for --nnodes; for an option without a value, set the variable to 1 (on) or 0 (off).
+Defaults are in [brackets].
 )";
 
 constexpr char kExamples[] =
@@ -33,7 +34,7 @@ constexpr char kExamples[] =
       ddprun --nnodes=1:4 --max-restarts=3 --log-dir=logs --tee=3 --nproc-per-node=8 train.py
   A program that is not a Python script:
       ddprun --no-python --nproc-per-node=4 ./train --shard='${local_rank}'
-  Options and program from a file; print what would be started:
+  Options and program from a file; print the commands without starting them:
       ddprun --config=job.yaml --dry-run
 )";
 

@@ -18,82 +18,95 @@ constexpr OptionSpec kOptions[] = {
      .name = "nnodes",
      .value = "N|MIN:MAX",
      .fallback = "1:1",
-     .help = "Number of nodes, or the allowed range. 1:4 starts with this node alone and grows as others "
-             "join."},
+     .help = "Number of nodes N, or a range MIN:MAX. With 1:4, the job can start with one node and grow "
+             "when more nodes join."},
     {.section = kSize,
      .name = "nproc-per-node",
      .value = "N|auto|gpu|cpu",
      .fallback = "1",
-     .help = "Number of workers on this node. gpu: one per GPU; cpu: one per CPU; auto: gpu if there are "
-             "GPUs, else cpu."},
+     .help = "Number of workers on this node. gpu: one per GPU. cpu: one per CPU. auto: like gpu if this "
+             "node has GPUs, otherwise like cpu."},
     {.section = kSize,
      .name = "scale-up",
      .value = "immediate|at-snapshot|never",
      .fallback = "immediate",
-     .help = "When nodes that join a running job are admitted. immediate: after the last call "
-             "(last_call_timeout); at-snapshot: then at a snapshot requested from the workers; never: only "
-             "when a round ends for another reason.",
+     .help = "When to admit nodes that join a running job. immediate: within last_call_timeout (see "
+             "--rdzv-conf). at-snapshot: like immediate, but after a snapshot that the workers take on "
+             "request (see --snapshot-timeout). never: only when a round ends for another reason.",
      .torchruns = false},
     {.section = kSize,
      .name = "snapshot-timeout",
      .value = "SECONDS",
      .fallback = "60",
-     .help = "How long to wait for a requested snapshot.",
+     .help = "How long to wait for a snapshot that --scale-up=at-snapshot or ddpctl drain has requested. "
+             "After that, the round ends without the snapshot.",
      .torchruns = false},
     {.section = kSize,
      .name = "node-unit",
      .value = "K",
      .fallback = "1",
-     .help = "The number of nodes in a round is a multiple of K.",
+     .help = "The number of nodes in a round is a multiple of K; surplus nodes wait as spares.",
      .torchruns = false},
 
     {.section = kRendezvous,
      .name = "rdzv-backend",
      .value = "static|c10d",
      .fallback = "static",
-     .help = "static: a fixed set of nodes with --node-rank. c10d: nodes may join and leave within "
-             "--nnodes; the default for several nodes if --rdzv-endpoint is given without --node-rank."},
+     .help = "How the set of nodes is determined. static: a fixed number of nodes, each with its own "
+             "--node-rank. c10d: nodes may join and leave within the limits of --nnodes. c10d is the "
+             "default for several nodes with --rdzv-endpoint and for a range of nodes, unless --node-rank, "
+             "--master-addr or --master-port is given."},
     {.section = kRendezvous,
      .name = "rdzv-endpoint",
      .value = "HOST[:PORT]",
-     .help = "Address of the coordinator (default port 29400). The coordinator runs on the node with that "
-             "address."},
+     .help = "Address of the coordinator. With c10d, the node with this address hosts the coordinator, and "
+             "PORT defaults to 29400. With static, the node with rank 0 hosts the coordinator, and PORT is "
+             "required."},
     {.section = kRendezvous,
      .name = "rdzv-id",
      .value = "ID",
      .fallback = "none",
-     .help = "Name of the job. Must be the same on all nodes."},
+     .help = "Name of the job. It must be the same on all nodes."},
     {.section = kRendezvous,
      .name = "rdzv-conf",
      .value = "KEY=VALUE,...",
-     .help = "Rendezvous settings. In whole seconds: join_timeout=600 (called timeout with static), "
-             "last_call_timeout=30, read_timeout=60. In milliseconds: lease_ms=5000, after which a silent "
-             "node counts as lost. is_host=true|false: whether this node hosts the coordinator. "
-             "close_timeout, heartbeat_timeout, keep_alive_interval and keep_alive_max_attempt are accepted "
-             "for compatibility.",
+     .help =
+         "Rendezvous settings, shown here with their defaults. join_timeout=600: seconds to wait for "
+         "the minimum number of nodes (with static, timeout has the same meaning). "
+         "last_call_timeout=30: seconds to wait for more nodes once the minimum has joined; for a range "
+         "of nodes without --rdzv-endpoint and --rdzv-backend, the default is 1, and the first round does "
+         "not wait. "
+         "read_timeout=60: seconds to search for the coordinator. "
+         "lease_ms=5000: milliseconds after which a silent node counts as lost. is_host=true|false: "
+         "whether this node hosts the coordinator; default: decided by --rdzv-endpoint. Accepted for "
+         "compatibility and ignored: close_timeout, heartbeat_timeout, keep_alive_interval, "
+         "keep_alive_max_attempt.",
      .list = ListForm::kCommas},
     {.section = kRendezvous,
      .name = "standalone",
-     .help = "Run on this node only, with its own coordinator on a free port."},
+     .help = "Run the job on this node only. The node hosts its own coordinator on a free port."},
     {.section = kRendezvous,
      .name = "node-rank",
      .value = "RANK",
      .fallback = "0",
-     .help = "Rank of this node, 0..N-1. With c10d, nodes that give a rank are ordered by it."},
+     .help = "Rank of this node, from 0 to N-1. With c10d, the rank is optional; the nodes are "
+             "ordered by it if all of them have one."},
     {.section = kRendezvous,
      .name = "master-addr",
      .value = "HOST",
      .fallback = "127.0.0.1",
-     .help = "Host of node rank 0 (static only)."},
+     .help = "Host of the node with rank 0 (static only)."},
     {.section = kRendezvous,
      .name = "master-port",
      .value = "PORT",
-     .help = "Port on that host (static only; default 29500 if one is needed)."},
+     .help = "Port of the coordinator on the host --master-addr (static only). Default: 29500, or a free "
+             "port if the job has a single node."},
     {.section = kRendezvous,
      .name = "local-addr",
      .value = "HOST",
-     .help = "Address or name by which the other nodes reach this node, or a network interface, whose first "
-             "address is used. Default: the address from which this node reaches the coordinator."},
+     .help = "Address or name at which other nodes reach this node, or the name of a network interface, "
+             "whose first address is used. Default: the address from which this node reaches the "
+             "coordinator."},
 
     {.section = kWorkers,
      .name = "module",
@@ -101,7 +114,7 @@ constexpr OptionSpec kOptions[] = {
      .help = "PROGRAM is a Python module, run with python -m."},
     {.section = kWorkers,
      .name = "no-python",
-     .help = "PROGRAM is an executable, given by path or found on PATH; never run with Python."},
+     .help = "PROGRAM is an executable, given by its path or found on PATH. It is not run with Python."},
     {.section = kWorkers,
      .name = "run-path",
      .help = "PROGRAM is a Python script, run by runpy.run_path. Uncaught exceptions are reported even if "
@@ -115,62 +128,65 @@ constexpr OptionSpec kOptions[] = {
      .name = "role",
      .value = "NAME",
      .fallback = "default",
-     .help = "Role of the workers of this node."},
+     .help = "Name of the group that the workers on this node belong to (ROLE_NAME). ROLE_RANK is the "
+             "worker's rank among the workers with the same role, and ROLE_WORLD_SIZE their number."},
     {.section = kWorkers,
      .name = "virtual-local-rank",
-     .help = "Each worker sees only its own GPU (CUDA_VISIBLE_DEVICES) and gets LOCAL_RANK=0."},
+     .help = "Each worker sees only its own GPU (CUDA_VISIBLE_DEVICES) and has LOCAL_RANK=0."},
     {.section = kWorkers,
      .name = "numa-binding",
      .value = "node|socket|exclusive|core-complex",
-     .help =
-         "Bind each worker to CPUs near the GPU with its local rank: all CPUs of the GPU's NUMA node, all "
-         "CPUs of the socket, an exclusive share of the node's cores, or one group of cores that share a "
-         "cache. Default: no binding.",
+     .help = "Bind each worker to CPUs near the GPU whose index is its local rank. node: all CPUs of the "
+             "GPU's NUMA node. socket: all CPUs of that NUMA node's socket. exclusive: a share of that "
+             "NUMA node's cores for this GPU only. core-complex: one group of cores that share a cache. "
+             "Default: no binding.",
      .given_by = GivenBy::kFile},
     {.section = kWorkers,
      .name = "pass-local-rank",
-     .help = "Pass --local-rank=N as the first argument of PROGRAM, as python -m torch.distributed.launch "
-             "does.",
+     .help = "Pass --local-rank=N as the first argument of PROGRAM, like python -m "
+             "torch.distributed.launch.",
      .torchruns = false},
     {.section = kWorkers,
      .name = "use-env",
-     .help = "Do not pass --local-rank; workers read LOCAL_RANK. The default; overrides "
-             "--pass-local-rank.",
+     .help = "Do not pass --local-rank; workers read LOCAL_RANK instead. This is the default. The option "
+             "overrides --pass-local-rank.",
      .given_by = GivenBy::kFile},
 
     {.section = kFailures,
      .name = "max-restarts",
      .value = "N",
      .fallback = "0",
-     .help = "Maximum number of times the workers are restarted after a failure."},
+     .help = "How many times the workers may be restarted after failures. A node that joins, leaves or is "
+             "lost costs no restart."},
     {.section = kFailures,
      .name = "max-restarts-without-progress",
      .value = "N",
      .fallback = "3",
      .help = "After N consecutive restarts without a new training step, the next failure ends the job. "
-             "Applies to workers that report their steps. 0: no limit.",
+             "This applies only if workers report their steps. 0: no limit.",
      .torchruns = false},
     {.section = kFailures,
      .name = "exclude-after",
      .value = "N",
      .fallback = "0",
-     .help = "Exclude a host from later rounds once N failures have started there, in its workers or its "
-             "agent, unless fewer than the minimum number of nodes would remain. 0: disabled.",
+     .help = "Exclude a host from later rounds after N incidents. An incident is a failure whose first "
+             "cause was on this host, or the loss of its node. A host is not excluded if fewer than the "
+             "minimum number of nodes would remain. 0: disabled.",
      .torchruns = false},
     {.section = kFailures,
      .name = "quorum",
      .value = "none|majority",
      .fallback = "none",
-     .help = "Which group of nodes may continue after losing contact with the rest. none: any group with at "
-             "least the minimum number of nodes; majority: only a group that also has at least half of the "
-             "nodes of the last round.",
+     .help = "Which nodes may continue the job after the network has split them into groups. none: any "
+             "group with at least the minimum number of nodes. majority: only a group that also has at least "
+             "half of the last round's nodes, not counting those that left or were drained.",
      .torchruns = false},
     {.section = kFailures,
      .name = "min-uptime",
      .value = "SECONDS",
      .fallback = "0",
-     .help = "A worker that fails within this time after its start, and before its first step, ends the job. "
-             "0: disabled.",
+     .help = "If a worker fails within this time after its start and before its first step, the job ends "
+             "without a restart. 0: disabled.",
      .torchruns = false},
     {.section = kFailures,
      .name = "monitor-interval",
@@ -181,70 +197,76 @@ constexpr OptionSpec kOptions[] = {
      .name = "signals-to-handle",
      .value = "NAME,...",
      .fallback = "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-     .help = "Signals that end this launcher's part in the job. They are forwarded to the workers.",
+     .help = "Signals on which this launcher stops its workers and leaves the job. The signal is forwarded "
+             "to the workers.",
      .list = ListForm::kCommas},
     {.section = kFailures,
      .name = "shutdown-timeout",
      .value = "SECONDS",
      .help = "Time between the first signal and SIGKILL when workers are stopped. Default: "
-             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30."},
+             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT, otherwise 30."},
     {.section = kFailures,
      .name = "exit-codes",
      .value = "torchrun|scheduler",
      .fallback = "torchrun",
-     .help = "torchrun: 0 for success, 1 for every failure. scheduler: also 75 for failures that another run "
-             "may avoid; see below.",
+     .help = "The exit codes of ddprun; see the table below. torchrun: 0 for success, 1 for every "
+             "failure. scheduler: also 75 if the same job may succeed when it is started again.",
      .torchruns = false},
 
     {.section = kOutput,
      .name = "log-dir",
      .value = "DIR",
-     .help =
-         "Base directory for log and error files. Default: a new directory under the temporary directory. "
-         "/dev/null: no files."},
+     .help = "Base directory for log and error files. Default: a new directory in the temporary directory. "
+             "/dev/null: no files."},
     {.section = kOutput,
      .name = "redirects",
      .letter = 'r',
      .value = "D|RANK:D,...",
      .fallback = "0",
-     .help = "Streams that are written to files instead of the console: 0 none, 1 stdout, 2 stderr, 3 both; "
-             "for all local ranks or for those listed.",
+     .help = "Streams that are written to files instead of the console. D is 0 for none, 1 for stdout, 2 "
+             "for stderr, 3 for both. A single D applies to all local ranks; RANK:D,... applies to the "
+             "listed local ranks only.",
      .list = ListForm::kCommas},
     {.section = kOutput,
      .name = "tee",
      .letter = 't',
      .value = "D|RANK:D,...",
      .fallback = "0",
-     .help = "Streams that are written to files and, with a prefix on each line, to the console.",
+     .help = "Streams that are written to files and, with a prefix on each line, to the console. D has "
+             "the same meaning as in --redirects.",
      .list = ListForm::kCommas},
     {.section = kOutput,
      .name = "log-line-prefix-template",
      .value = "TEXT",
-     .help = "Prefix of lines that --tee writes to the console; ${role_name}, ${local_rank}, ${rank} and "
-             "${hostname} are replaced. Default: TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, else "
+     .help = "Prefix of the lines that --tee writes to the console. ${role_name}, ${local_rank}, ${rank} "
+             "and ${hostname} are replaced. Default: TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, otherwise "
              "[${role_name}${local_rank}]:"},
     {.section = kOutput,
      .name = "local-ranks-filter",
      .value = "RANK,...",
-     .help = "Show only the output of these local ranks on the console. Files are not affected.",
+     .help =
+         "Show only the output of these local ranks on the console. Their own files are not affected; the "
+         "filtered files contain only what the console shows.",
      .list = ListForm::kCommas},
     {.section = kOutput,
      .name = "duplicate-stdout-filters",
      .value = "TEXT,...",
-     .help = "Also write stdout lines that --tee copies and that contain one of these texts to "
-             "filtered_stdout.log. Write "
-             "a comma as ,, (two commas).",
+     .help = "Also write to filtered_stdout.log each stdout line that --tee writes and that contains one "
+             "of these texts. "
+             "In a text, write a comma as two commas (,,).",
      .list = ListForm::kEscaped},
     {.section = kOutput,
      .name = "duplicate-stderr-filters",
      .value = "TEXT,...",
-     .help = "The same for stderr and filtered_stderr.log.",
+     .help = "Also write to filtered_stderr.log each stderr line that --tee writes and that contains one "
+             "of these texts. "
+             "In a text, write a comma as two commas (,,).",
      .list = ListForm::kEscaped},
     {.section = kOutput,
      .name = "log-max-size",
      .value = "SIZE",
-     .help = "Maximum bytes on disk for each stream of each worker, such as 500M or 2G; the oldest lines are "
-             "dropped. Default: no limit.",
+     .help = "Maximum size on disk of each stream of each worker, in bytes or with a suffix, such as 500M "
+             "or 2G. The oldest lines are dropped. Default: no limit.",
      .torchruns = false},
     {.section = kOutput,
      .name = "logs-specs",
@@ -256,25 +278,27 @@ constexpr OptionSpec kOptions[] = {
      .name = "event-log-handler",
      .value = "null|console",
      .fallback = "null",
-     .help = "console: write the job's events to stderr, one JSON object per line, as torchrun does."},
+     .help = "Where the job's events are written. null: nowhere. console: to stderr, one JSON object per "
+             "line, like torchrun."},
     {.section = kObservers,
      .name = "metrics-handler",
      .value = "null|console",
      .fallback = "null",
-     .help = "console: write torchrun's metrics to stderr, in the format of its console handler.",
+     .help = "Where torchrun's metrics are written. null: nowhere. console: to stderr, in the format of "
+             "torchrun's console handler.",
      .torchruns = false},
     {.section = kObservers,
      .name = "record",
      .value = "FILE",
-     .help = "Record all inputs of the coordinator, if this node hosts it, so that its decisions can be "
-             "replayed. At most 256 MiB.",
+     .help = "If this node hosts the coordinator, record the coordinator's inputs, so that its decisions "
+             "can be replayed. The recording stops at 256 MiB.",
      .torchruns = false},
 
     {.section = kSetup,
      .name = "config",
      .value = "FILE",
-     .help = "Read options, program and environment from a YAML file. Environment variables and the command "
-             "line override it.",
+     .help = "Read options, program and environment from a YAML file. PET_ variables and the command line "
+             "override the options in the file.",
      .given_by = GivenBy::kVariable,
      .torchruns = false},
     {.section = kSetup,
@@ -284,30 +308,30 @@ constexpr OptionSpec kOptions[] = {
 
     {.section = kStore,
      .name = "store-only",
-     .help = "Run only a coordinator with its store. Prints its port as the first line and exits when its "
-             "parent exits.",
+     .help = "Run only a coordinator with its store, without a job. ddprun prints the port as the first "
+             "line on stdout, and exits when its parent process exits.",
      .given_by = GivenBy::kCommandLineOnly,
      .torchruns = false},
     {.section = kStore,
      .name = "host",
      .value = "ADDR",
      .fallback = "127.0.0.1",
-     .help = "Address to listen on; 0.0.0.0: all addresses.",
+     .help = "With --store-only: address to listen on. 0.0.0.0: all addresses.",
      .given_by = GivenBy::kCommandLineOnly,
      .torchruns = false},
     {.section = kStore,
      .name = "port",
      .value = "PORT",
      .fallback = "0",
-     .help = "Port to listen on; 0: any free port.",
+     .help = "With --store-only: port to listen on. 0: any free port.",
      .given_by = GivenBy::kCommandLineOnly,
      .torchruns = false},
 
     {.section = kAbout,
      .name = "print-completion",
      .value = "bash|zsh|tcsh",
-     .help = "Print a completion script for the given shell, to be used as: eval \"$(ddprun "
-             "--print-completion bash)\".",
+     .help = "Print a completion script for the given shell. For bash, run: eval \"$(ddprun "
+             "--print-completion bash)\"",
      .given_by = GivenBy::kCommandLineOnly},
     {.section = kAbout,
      .name = "version",

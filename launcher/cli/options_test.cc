@@ -84,7 +84,7 @@ TEST(OptionsTest, CommandLineOverridesTheEnvironment) {
   EXPECT_EQ(options->Get("redirects"), "1");
   EXPECT_TRUE(options->IsSet("standalone"));
   EXPECT_FALSE(options->IsSet("module"));
-  EXPECT_FALSE(options->IsSet("store-only")) << "has no variable";
+  EXPECT_FALSE(options->IsSet("store-only")) << "PET_STORE_ONLY must have no effect";
   EXPECT_FALSE(options->IsGiven("rdzv-id"));
   EXPECT_EQ(options->Get("rdzv-id"), "none");
 }
@@ -96,7 +96,7 @@ TEST(OptionsTest, AcceptsAnEmptyValue) {
   EXPECT_EQ(options->Get("role"), "");
 }
 
-TEST(OptionsTest, APrefixMeansTheSameAsForTorchrun) {
+TEST(OptionsTest, APrefixMeansTheSameAsInTorchrun) {
   const auto options = Parse({"--max-rest=2", "--node=1", "--max-restarts-w=4", "x"});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->Get("max-restarts"), "2");
@@ -138,12 +138,12 @@ TEST(OptionsTest, ErrorsNameTheInput) {
   EXPECT_THAT(std::string(Parse({"--completely-different"}).status().message()),
               Not(HasSubstr("Did you mean")));
   EXPECT_THAT(std::string(Parse({"--rdzvs=1"}).status().message()), Not(HasSubstr("Did you mean")))
-      << "several options have this prefix";
+      << "no name must be suggested if several options have the prefix";
   const auto flag = Parse({"x"}, {{"PET_STANDALONE", "yes"}});
   EXPECT_THAT(std::string(flag.status().message()), HasSubstr("PET_STANDALONE=yes: expected a whole number"));
 }
 
-TEST(OptionsTest, AcceptsJoinedLetters) {
+TEST(OptionsTest, AcceptsLettersJoinedInOneArgument) {
   const auto options = Parse({"-mr3", "-t=1", "x"});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_TRUE(options->IsSet("module"));
@@ -195,7 +195,7 @@ TEST(OptionHelpTest, ListsEveryOptionOnce) {
   EXPECT_THAT(help, HasSubstr("\nRendezvous:\n"));
   EXPECT_THAT(help, HasSubstr("[1:1]\n"));
   EXPECT_THAT(help, HasSubstr("\nExamples:\n"));
-  EXPECT_THAT(help, HasSubstr("75 (requeue)"));
+  EXPECT_THAT(help, HasSubstr("the scheduler should requeue it"));
 }
 
 TEST(OptionHelpTest, ExamplesAreCommandLines) {

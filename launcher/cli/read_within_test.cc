@@ -1,7 +1,10 @@
 #include "launcher/cli/read_within.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <fstream>
 #include <thread>
 
@@ -58,6 +61,34 @@ TEST(ReadWithinTest, TimesOutOnAPipeThatStaysOpen) {
   both << "half" << std::flush;
   const auto text = ReadWithin(fifo, kMost, milliseconds(1));
   EXPECT_THAT(std::string(text.status().message()), HasSubstr("no end of the pipe's data within"));
+}
+
+TEST(ReadWithinTest, ReturnsWhenAnOpenPipeHasDeliveredTheMaximum) {
+  const std::string fifo = Path("enough");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  std::fstream both(fifo);
+  both << "0123456789" << std::flush;
+  EXPECT_EQ(ReadWithin(fifo, 10, kLong).value_or(""), "0123456789");
+}
+
+// The writer is faster than the reader, so that the pipe is never empty.
+TEST(ReadWithinTest, TimesOutOnAPipeThatAlwaysHasData) {
+  const std::string fifo = Path("endless");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const int both = open(fifo.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(both, 0);
+  std::atomic<bool> done{false};
+  std::thread writer([&] {
+    const std::string piece(1 << 16, 'x');
+    while (!done) {
+      if (write(both, piece.data(), piece.size()) < 0) std::this_thread::yield();
+    }
+  });
+  const auto text = ReadWithin(fifo, size_t{1} << 40, milliseconds(50));
+  done = true;
+  writer.join();
+  close(both);
+  EXPECT_EQ(text.status().code(), absl::StatusCode::kDeadlineExceeded) << text.status();
 }
 
 }  // namespace

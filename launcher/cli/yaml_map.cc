@@ -135,15 +135,16 @@ class Collector : public YAML::EventHandler {
   Level level_ = Level::kFile;
   std::vector<YamlEntry> entries_;
   std::optional<YamlText> name_;        // in kEntries: the name whose value is expected
-  std::optional<YamlText> inner_name_;  // in kMap: the same
+  std::optional<YamlText> inner_name_;  // in kMap: the name in the inner map whose value is expected
   std::set<std::string> names_;
   std::set<std::string> inner_names_;  // names in the map of entries_.back()
 };
 
-// Rejects long texts, and control characters, some of which the library uses as internal markers.
+// Rejects texts that are too long. Also rejects control characters, because the library uses some of them as
+// internal markers.
 absl::Status CheckCharacters(absl::string_view text) {
   if (text.size() > kMaxBytes) {
-    return At(1, absl::StrCat("too long: a configuration has at most ", kMaxBytes, " bytes"));
+    return At(1, absl::StrCat("too long: a configuration file may have at most ", kMaxBytes, " bytes"));
   }
   int line = 1;
   for (const char c : text) {
@@ -170,7 +171,7 @@ absl::StatusOr<std::vector<YamlEntry>> ParseYamlMap(absl::string_view text) {
   } catch (const Refused& refused) {
     return refused.status;
   } catch (const YAML::Exception& error) {
-    // The library locates errors about unclosed values after the end of the file.
+    // For an unclosed value, the library reports a line after the end of the file.
     const auto last = static_cast<int>(std::count(text.begin(), absl::StripSuffix(text, "\n").end(), '\n'));
     return At(std::clamp(error.mark.line, 0, last) + 1, absl::StrCat("invalid YAML: ", error.msg));
   }

@@ -46,7 +46,7 @@ absl::StatusOr<int> CountGpus(const std::optional<std::string>& visible) {
 
 namespace {
 
-// The layout of nvmlDeviceGetPciInfo_v3.
+// The struct that nvmlDeviceGetPciInfo_v3 fills in.
 struct PciInfo {
   char legacy_bus_id[16];
   unsigned int domain;
@@ -60,13 +60,13 @@ struct PciInfo {
 constexpr unsigned int kUuidBytes = 96;
 
 absl::Status Failed(absl::string_view call, int error) {
-  return absl::FailedPreconditionError(absl::StrCat(call, " gave error ", error, ": try nvidia-smi"));
+  return absl::FailedPreconditionError(absl::StrCat(call, " failed with error ", error, ": try nvidia-smi"));
 }
 
 }  // namespace
 
-// Functions return 0 on success. Old drivers have only init, shutdown and count; the other functions may be
-// null.
+// The functions return 0 on success. Old drivers have only init, shutdown and count; for such drivers, the
+// other pointers are null.
 struct Nvml::Library {
   Library() = default;
   Library(const Library&) = delete;
@@ -120,7 +120,7 @@ absl::StatusOr<Nvml> Nvml::Open() {
 absl::StatusOr<int> Nvml::CountDevices() const {
   unsigned int count = 0;
   if (const int error = library_->count(&count); error != 0) return Failed("nvmlDeviceGetCount_v2", error);
-  if (count == 0) return absl::FailedPreconditionError("the NVIDIA driver sees no device");
+  if (count == 0) return absl::FailedPreconditionError("the NVIDIA driver reports no device");
   return static_cast<int>(count);
 }
 
@@ -152,7 +152,7 @@ absl::StatusOr<void*> Nvml::Handle(absl::string_view device) const {
   if (absl::StartsWith(device, "GPU-")) return HandleByUuid(device.substr(0, device.find('/')));
   const std::string part = absl::StrCat("MIG-", device);
   if (library_->whole_of_part == nullptr)
-    return absl::FailedPreconditionError("the driver is too old to know parts of GPUs");
+    return absl::FailedPreconditionError("the driver is too old for MIG devices");
   if (const int error = library_->by_uuid(part.c_str(), &handle); error != 0)
     return Failed("nvmlDeviceGetHandleByUUID", error);
   void* whole = nullptr;
@@ -166,7 +166,7 @@ absl::StatusOr<void*> Nvml::HandleByUuid(absl::string_view beginning) const {
   for (int i = 0; i < count; ++i) {
     void* handle = nullptr;
     char uuid[kUuidBytes] = {};
-    if (library_->by_index(static_cast<unsigned int>(i), &handle) != 0) continue;  // a failed GPU
+    if (library_->by_index(static_cast<unsigned int>(i), &handle) != 0) continue;  // This GPU has failed.
     if (const int error = library_->uuid(handle, uuid, sizeof uuid); error != 0)
       return Failed("nvmlDeviceGetUUID", error);
     if (absl::StartsWith(uuid, beginning)) return handle;

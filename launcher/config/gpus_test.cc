@@ -25,7 +25,8 @@ TEST(VisibleGpusTest, FollowsTheCudaRuntime) {
   for (const auto& c : kCases) EXPECT_EQ(VisibleGpus(c.visible, 4), c.want) << c.visible;
 }
 
-// Loads the fake first: dlopen of the same name then returns the library that is already loaded.
+// Loads the fake library. When the code under test later opens a library of the same name, dlopen returns the
+// fake, because it is already loaded.
 class CountGpusTest : public testing::Test {
  protected:
   CountGpusTest() {
@@ -50,7 +51,7 @@ class CountGpusTest : public testing::Test {
   void* fake_;
 };
 
-TEST_F(CountGpusTest, CountsAllOrTheVisibleOnes) {
+TEST_F(CountGpusTest, CountsAllGpusOrTheVisibleGpus) {
   EXPECT_EQ(*CountGpus(std::nullopt), 8);
   EXPECT_EQ(*CountGpus("2,5"), 2);
 }
@@ -58,11 +59,11 @@ TEST_F(CountGpusTest, CountsAllOrTheVisibleOnes) {
 TEST_F(CountGpusTest, ErrorsStateTheCause) {
   ExpectNone("", "CUDA_VISIBLE_DEVICES=\"\" leaves none of 8 GPUs visible");
   Set("0", "0", "0");
-  ExpectNone(std::nullopt, "sees no device");
+  ExpectNone(std::nullopt, "reports no device");
   Set("8", "9", "0");
-  ExpectNone(std::nullopt, "nvmlInit_v2 gave error 9");
+  ExpectNone(std::nullopt, "nvmlInit_v2 failed with error 9");
   Set("8", "0", "15");
-  ExpectNone(std::nullopt, "nvmlDeviceGetCount_v2 gave error 15");
+  ExpectNone(std::nullopt, "nvmlDeviceGetCount_v2 failed with error 15");
 }
 
 class PciAddressTest : public CountGpusTest {

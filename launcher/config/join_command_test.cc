@@ -5,7 +5,7 @@
 namespace ddprun {
 namespace {
 
-TEST(JoinCommandTest, HasSharedOptionsAndTheProgramAsTyped) {
+TEST(JoinCommandTest, ContainsSharedOptionsAndTheProgramAsTyped) {
   LaunchConfig config;
   config.min_nodes = 1;
   config.max_nodes = 4;
@@ -19,7 +19,7 @@ TEST(JoinCommandTest, HasSharedOptionsAndTheProgramAsTyped) {
       "--nproc-per-node=8 --module train --data=/a/b --steps 10");
 }
 
-TEST(JoinCommandTest, HasRulesThatDifferFromDefaults) {
+TEST(JoinCommandTest, ContainsRulesThatDifferFromDefaults) {
   LaunchConfig config;
   config.min_nodes = 2;
   config.max_nodes = 4;

@@ -38,7 +38,7 @@ absl::StatusOr<Command> ParseCommand(const std::vector<std::string>& args, const
   if (options.IsSet("store-only")) return ReadStore(options);
   for (const char* name : {"host", "port"}) {
     if (options.IsGiven(name)) {
-      return absl::InvalidArgumentError(absl::StrCat("--", name, " goes with --store-only"));
+      return absl::InvalidArgumentError(absl::StrCat("--", name, " can be used only with --store-only"));
     }
   }
   LaunchConfig config;

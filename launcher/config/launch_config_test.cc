@@ -39,7 +39,7 @@ TEST(LaunchConfigTest, CountsLocalWorkers) {
   EXPECT_EQ(with_gpus.Launch({"--nproc-per-node=gpu"}).num_local_workers, 2);
   with_gpus.files["job.yaml"] = "env: {CUDA_VISIBLE_DEVICES: '1'}\n";
   EXPECT_EQ(with_gpus.Launch({"--config=job.yaml", "--nproc-per-node=gpu"}).num_local_workers, 1)
-      << "the value in the workers' environment applies";
+      << "the value in the workers' environment must apply";
   const auto none = cpu_only.Parse({"--nproc-per-node=gpu", "/bin/true"});
   EXPECT_EQ(none.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(none.status().message(), "--nproc-per-node=gpu: Cuda is not available. (no driver)");
@@ -90,7 +90,7 @@ TEST(LaunchConfigTest, StaticWithAMasterAddressOrPort) {
   EXPECT_EQ(Machine().Launch({"--nnodes=2", "--rdzv-conf=timeout=7"}).rdzv.join_timeout, seconds(7));
 }
 
-TEST(LaunchConfigTest, C10d) {
+TEST(LaunchConfigTest, C10dEndpointAndHosting) {
   const LaunchConfig config =
       Machine().Launch({"--nnodes=1:4", "--rdzv-backend=c10d", "--rdzv-endpoint=node0", "--rdzv-id=j"});
   EXPECT_EQ(config.backend, Backend::kC10d);
@@ -105,7 +105,7 @@ TEST(LaunchConfigTest, C10d) {
   EXPECT_EQ(Machine().Launch({"--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"}).hosting, Hosting::kHere);
 }
 
-TEST(LaunchConfigTest, ARangeOfNodesWithoutAnEndpointHostsHere) {
+TEST(LaunchConfigTest, ARangeOfNodesWithoutAnEndpointHostsTheCoordinatorHere) {
   const LaunchConfig config =
       Machine().Launch({"--nnodes=1:4", "--nproc-per-node=8", "--local-addr=10.0.0.1"});
   EXPECT_FALSE(config.standalone);
@@ -117,7 +117,7 @@ TEST(LaunchConfigTest, ARangeOfNodesWithoutAnEndpointHostsHere) {
   EXPECT_EQ(Machine().Launch({"--nnodes=1:4", "--rdzv-id=größe"}).run_id, "größe");
 }
 
-TEST(LaunchConfigTest, RendezvousSettings) {
+TEST(LaunchConfigTest, ParsesRendezvousSettings) {
   EXPECT_EQ(Machine().Launch({}).rdzv, RdzvConf());
   const LaunchConfig config =
       Machine().Launch({"--rdzv-conf",
@@ -133,8 +133,8 @@ TEST(LaunchConfigTest, RendezvousSettings) {
   EXPECT_THAT(config.warnings, ElementsAre(HasSubstr("unknown key colour")));
 }
 
-// torchrun does not parse values that have no effect.
-TEST(LaunchConfigTest, InvalidValuesWithoutEffectAreWarnings) {
+// torchrun does not parse the values of keys that have no effect.
+TEST(LaunchConfigTest, InvalidValuesWithoutEffectCauseWarnings) {
   const std::vector<std::string> c10d = {"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=h:1"};
   const std::vector<std::string> two_static = {"--nnodes=2", "--node-rank=0"};
   const struct {
@@ -158,8 +158,8 @@ TEST(LaunchConfigTest, InvalidValuesWithoutEffectAreWarnings) {
   }
 }
 
-// PyTorch's tests of the launcher pass such values, including the quotes, to torchrun.
-TEST(LaunchConfigTest, QuotesInRendezvousSettings) {
+// PyTorch's own tests pass a value with literal quotes to torchrun.
+TEST(LaunchConfigTest, QuotesAreParsedAsPartOfRendezvousSettings) {
   const LaunchConfig config =
       Machine().Launch({"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=h:1",
                         "--rdzv-conf='join_timeout=5,last_call_timeout=1,timeout=5'"});
@@ -171,7 +171,7 @@ TEST(LaunchConfigTest, QuotesInRendezvousSettings) {
                           HasSubstr("timeout=5': expected whole seconds")));
 }
 
-// Users write large values for "forever"; the coordinator accepts at most two years.
+// Users write large values to mean "forever"; the coordinator accepts at most two years.
 TEST(LaunchConfigTest, ClampsDurationsToOneYear) {
   constexpr Duration kYear = seconds(365 * 24 * 3600);
   const LaunchConfig config =
@@ -185,7 +185,7 @@ TEST(LaunchConfigTest, ClampsDurationsToOneYear) {
   EXPECT_EQ(config.rules.min_uptime, kYear);
 }
 
-TEST(LaunchConfigTest, OtherOptions) {
+TEST(LaunchConfigTest, ParsesWorkerAndOutputOptions) {
   const LaunchConfig plain = Machine().Launch({});
   EXPECT_EQ(plain.role, "default");
   EXPECT_EQ(plain.rules.max_restarts, 0);
@@ -210,7 +210,7 @@ TEST(LaunchConfigTest, OtherOptions) {
   EXPECT_EQ(full.tee.For(LocalRank(9)), (Streams{.out = false, .err = true}));
 }
 
-TEST(LaunchConfigTest, Rules) {
+TEST(LaunchConfigTest, ParsesJobRulesAndExitCodes) {
   EXPECT_EQ(Machine().Launch({}).rules, JobRules());
   EXPECT_EQ(Machine().Launch({}).exit_codes, ExitCodes::kTorchrun);
   const LaunchConfig config =
@@ -233,18 +233,18 @@ TEST(LaunchConfigTest, ReadsExpectedHostsFromSlurm) {
   machine.env = {{"SLURM_JOB_NODELIST", "n[1-3].cluster.example"}};
   EXPECT_THAT(machine.Launch(args).expected_hosts, ElementsAre("n1", "n2", "n3"));
   EXPECT_THAT(machine.Launch({"--nnodes=2", "--rdzv-backend=c10d"}).expected_hosts, IsEmpty())
-      << "more hosts than --nnodes allows";
+      << "a list with more hosts than --nnodes allows must be ignored";
   machine.env["SLURM_STEP_NODELIST"] = "n[1-2]";
   EXPECT_THAT(machine.Launch(args).expected_hosts, ElementsAre("n1", "n2"));
   machine.env["SLURM_STEP_NODELIST"] = "n1";
-  EXPECT_THAT(machine.Launch(args).expected_hosts, IsEmpty()) << "no other host to wait for";
+  EXPECT_THAT(machine.Launch(args).expected_hosts, IsEmpty()) << "a list with only one host must be ignored";
   machine.env["SLURM_STEP_NODELIST"] = "n[1-";
   const LaunchConfig config = machine.Launch(args);
   EXPECT_THAT(config.expected_hosts, IsEmpty());
   EXPECT_THAT(config.warnings, ElementsAre(HasSubstr("SLURM_STEP_NODELIST is ignored")));
 }
 
-TEST(LaunchConfigTest, OtherCommands) {
+TEST(LaunchConfigTest, CommandsThatLaunchNoJob) {
   const Machine m;
   EXPECT_TRUE(std::holds_alternative<ShowHelp>(*m.Parse({"-h"})));
   EXPECT_TRUE(std::holds_alternative<ShowHelp>(*m.Parse({"--nnodes=x", "--help"})));
@@ -284,14 +284,14 @@ TEST(LaunchConfigTest, EnvironmentAndCommandLineOverrideTheFile) {
   EXPECT_THAT(config.program.argv, ElementsAre("/bin/false", "--epochs", "3"));
   EXPECT_THAT(config.program_env, ElementsAre(Pair("NCCL_DEBUG", "INFO")));
   EXPECT_THAT(machine.Launch({"--config=job.yaml"}).program.argv, ElementsAre("/bin/true"))
-      << "the program of the command line replaces all of the file's";
+      << "the program on the command line must replace the program and the arguments in the file";
   machine.env = {{"PET_CONFIG", "job.yaml"}};
   EXPECT_EQ(machine.Launch({}).role, "file");
   machine.files["job.yaml"] = "\nnnodes: few\n";
   EXPECT_THAT(machine.UsageError({"/bin/true"}), HasSubstr("job.yaml:2: nnodes=few: expected N or MIN:MAX"));
 }
 
-TEST(LaunchConfigTest, BadValuesAreUsageErrorsWithTheOption) {
+TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameTheOption) {
   const std::string file = absl::StrCat(testing::TempDir(), "/a_file");
   std::ofstream(file) << "x";
   const struct {
@@ -399,9 +399,9 @@ TEST(LaunchConfigTest, BadValuesAreUsageErrorsWithTheOption) {
       {{"-r", "0:1,"}, "--redirects=0:1,"},
       {{"-t", "1:x"}, "--tee=1:x"},
       {{"-t", ""}, "--tee="},
-      {{"-m", "--no-python"}, "exclude each other"},
-      {{"--port=1"}, "--port goes with --store-only"},
-      {{"--host=h"}, "--host goes with --store-only"},
+      {{"-m", "--no-python"}, "cannot be used together"},
+      {{"--port=1"}, "--port can be used only with --store-only"},
+      {{"--host=h"}, "--host can be used only with --store-only"},
       {{"--store-only"}, "--store-only runs no program"},
   };
   for (const auto& bad : kBad) {
@@ -428,18 +428,18 @@ TEST(LaunchConfigTest, AMissingProgramIsNotAUsageError) {
   EXPECT_EQ(command.status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(LaunchConfigTest, RejectsUnspecifiedAddressesOfOtherNodes) {
+TEST(LaunchConfigTest, RejectsUnspecifiedAddressesForOtherNodes) {
   for (const char* host : {"0.0.0.0", "0", "[::]", "[::ffff:0.0.0.0]"}) {
     const std::string endpoint = absl::StrCat("--rdzv-endpoint=", host, ":29400");
     for (const char* nodes : {"--nnodes=1", "--nnodes=2", "--nnodes=1:4"}) {
       EXPECT_THAT(Machine().UsageError({"--rdzv-backend=c10d", nodes, endpoint, "/bin/true"}),
-                  AllOf(HasSubstr(endpoint), HasSubstr("only one to listen on: give the name")));
+                  AllOf(HasSubstr(endpoint), HasSubstr("only an address to listen on: give the name")));
     }
     EXPECT_EQ(Machine().Launch({"--rdzv-backend=c10d", endpoint, "--rdzv-conf=is_host=1"}).hosting,
               Hosting::kHere)
-        << "as in torchrun, if the node is configured to host";
+        << "is_host=1 must allow an unspecified address";
     EXPECT_THAT(Machine().UsageError({"--nnodes=2", "--node-rank=1", endpoint, "/bin/true"}),
-                HasSubstr("only one to listen on"));
+                HasSubstr("only an address to listen on"));
   }
   EXPECT_THAT(Machine().UsageError({"--nnodes=2", "--node-rank=1", "--master-addr=0.0.0.0", "/bin/true"}),
               HasSubstr("--master-addr=0.0.0.0: expected an address that nodes can connect to"));

@@ -12,14 +12,14 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Optional;
 
-TEST(WorkerOptionsTest, ProgramKind) {
+TEST(WorkerOptionsTest, SelectsTheKindOfProgram) {
   const Machine m;
   EXPECT_THAT(m.Launch({"--module"}).program.typed, ElementsAre("--module", "/bin/true"));
   EXPECT_THAT(m.Launch({"--no-python"}).program.typed, ElementsAre("--no-python", "/bin/true"));
   EXPECT_THAT(m.Launch({"--run-path"}).program.typed, ElementsAre("--run-path", "/bin/true"));
   EXPECT_THAT(m.Launch({"--run-path", "--no-python", "-m"}).program.typed,
               ElementsAre("--run-path", "/bin/true"))
-      << "--run-path takes precedence";
+      << "--run-path must take precedence";
   for (const char* method : {"spawn", "fork", "forkserver"}) {
     EXPECT_THAT(m.Launch({"--start-method", method}).program.argv, ElementsAre("/bin/true"));
   }
@@ -45,7 +45,7 @@ TEST(WorkerOptionsTest, VirtualLocalRank) {
 
 TEST(WorkerOptionsTest, NumaBinding) {
   Machine m;
-  m.env = {{"PET_NUMA_BINDING", "socket"}};  // torchrun does not read it
+  m.env = {{"PET_NUMA_BINDING", "socket"}};  // not read, as in torchrun
   EXPECT_EQ(m.Launch({}).numa_binding, std::nullopt);
   EXPECT_EQ(m.Launch({"--numa-binding=node"}).numa_binding, NumaBinding::kNode);
   EXPECT_EQ(m.Launch({"--numa_binding", "socket"}).numa_binding, NumaBinding::kSocket);
@@ -89,7 +89,8 @@ TEST(RendezvousOptionsTest, HostOfTheWorkerStore) {
   m.env = {{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}};
   EXPECT_FALSE(m.Launch({}).agent_store);
   EXPECT_FALSE(m.Launch({"--rdzv-backend=c10d"}).agent_store);
-  EXPECT_TRUE(m.Launch({"--master-port=1"}).agent_store) << "static nodes always share it";
+  EXPECT_TRUE(m.Launch({"--master-port=1"}).agent_store)
+      << "the static backend must always use the agent's store";
   m.env = {{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0"}};
   EXPECT_TRUE(m.Launch({}).agent_store);
 }
@@ -131,7 +132,8 @@ TEST(OutputOptionsTest, DuplicateFilters) {
   EXPECT_THAT(config.stderr_filters, ElementsAre("x,", "y", ""));
   m.env = {{"PET_DUPLICATE_STDOUT_FILTERS", "loss,acc"}, {"PET_DUPLICATE_STDERR_FILTERS", ""}};
   EXPECT_THAT(m.Launch({}).stdout_filters, ElementsAre("loss", "acc"));
-  EXPECT_THAT(m.Launch({}).stderr_filters, ElementsAre("")) << "one empty filter, which every line contains";
+  EXPECT_THAT(m.Launch({}).stderr_filters, ElementsAre(""))
+      << "an empty value must give one empty filter, which matches every line";
 }
 
 TEST(OutputOptionsTest, LogMaxSize) {
@@ -148,21 +150,21 @@ TEST(OutputOptionsTest, LogsSpecs) {
   EXPECT_THAT(Machine().Launch({"--logs-specs=default"}).warnings, IsEmpty());
 }
 
-TEST(ObserverOptionsTest, Events) {
+TEST(ObserverOptionsTest, EventLogHandler) {
   const Machine m;
   EXPECT_EQ(m.Launch({}).event_handler, EventHandler::kNull);
   EXPECT_EQ(m.Launch({"--event-log-handler=dynamic_rendezvous"}).event_handler, EventHandler::kNull);
   EXPECT_EQ(m.Launch({"--event-log-handler=console"}).event_handler, EventHandler::kConsole);
 }
 
-TEST(ObserverOptionsTest, Metrics) {
+TEST(ObserverOptionsTest, MetricsHandler) {
   const Machine m;
   EXPECT_EQ(m.Launch({}).metrics_handler, MetricsHandler::kNull);
   EXPECT_EQ(m.Launch({"--metrics-handler=null"}).metrics_handler, MetricsHandler::kNull);
   EXPECT_EQ(m.Launch({"--metrics-handler=console"}).metrics_handler, MetricsHandler::kConsole);
 }
 
-TEST(ObserverOptionsTest, Variables) {
+TEST(ObserverOptionsTest, EnvironmentVariables) {
   Machine m;
   const LaunchConfig none = m.Launch({});
   EXPECT_EQ(none.own_error_file, "");
@@ -173,13 +175,15 @@ TEST(ObserverOptionsTest, Variables) {
            {"TORCHELASTIC_HEALTH_CHECK_PORT", "8080"}};
   EXPECT_EQ(m.Launch({}).own_error_file, "/e.json");
   EXPECT_THAT(m.Launch({}).health_check_port, Optional(8080));
-  EXPECT_EQ(m.Launch({}).watchdog_fifo, std::nullopt) << "not enabled by the file alone";
+  EXPECT_EQ(m.Launch({}).watchdog_fifo, std::nullopt)
+      << "TORCHELASTIC_TIMER_FILE alone must not enable the watchdog";
   m.env["TORCHELASTIC_ENABLE_FILE_TIMER"] = "1";
   EXPECT_THAT(m.Launch({}).watchdog_fifo, Optional(std::string("/t")));
   m.env.erase("TORCHELASTIC_TIMER_FILE");
   EXPECT_THAT(m.Launch({}).watchdog_fifo, Optional(std::string()));
   m.env["TORCHELASTIC_ENABLE_FILE_TIMER"] = "true";
-  EXPECT_EQ(m.Launch({}).watchdog_fifo, std::nullopt) << "only 1 enables it, as in torchrun";
+  EXPECT_EQ(m.Launch({}).watchdog_fifo, std::nullopt)
+      << "only the value 1 must enable the watchdog, as in torchrun";
 }
 
 TEST(DryRunOptionTest, IsOffByDefault) {

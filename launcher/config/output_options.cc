@@ -16,7 +16,7 @@ absl::Status ReadLogDir(const Options& options, LaunchConfig& config) {
   config.log_dir = options.Get("log-dir");
   struct stat info;
   if (config.log_dir != "/dev/null" && stat(config.log_dir.c_str(), &info) == 0 && !S_ISDIR(info.st_mode)) {
-    return BadValue(options, "log-dir", "a directory, this is a file");
+    return BadValue(options, "log-dir", "a directory, but this is a file");
   }
   return absl::OkStatus();
 }
@@ -51,7 +51,8 @@ std::vector<std::string> SplitFilters(absl::string_view text) {
   return filters;
 }
 
-// "4096", "64K", "500M", "2G"; 0: no limit. The minimum leaves room for a few lines.
+// Accepts values such as "4096", "64K", "500M" and "2G"; 0 means no limit. The minimum leaves room for a few
+// lines.
 absl::Status ReadMaxLogBytes(const Options& options, LaunchConfig& config) {
   if (!options.IsSet("log-max-size")) return absl::OkStatus();
   constexpr int64_t kLeast = 4 << 10;

@@ -29,7 +29,7 @@ bool HasMode(const std::string& path, mode_t type) {
 
 bool IsDirectory(const std::string& path) { return HasMode(path, S_IFDIR); }
 
-// True for anything but a directory, including pipes and devices.
+// True if `path` exists and is not a directory. Pipes and devices count as files.
 bool IsFile(const std::string& path) { return IsThere(path) && !IsDirectory(path); }
 
 bool IsExecutable(const std::string& path) {
@@ -41,8 +41,8 @@ bool IsRunnableDirectory(const std::string& path) {
   return IsDirectory(path) && IsFile(absl::StrCat(path, "/__main__.py"));
 }
 
-// The first bytes of a regular file; empty for other files, since bytes read from a pipe would be lost to the
-// program.
+// Returns the first bytes of a regular file. Returns an empty string for other files, because bytes that are
+// read from a pipe would be lost to the program.
 std::string BeginningOf(const std::string& path) {
   if (!HasMode(path, S_IFREG)) return "";
   std::string bytes(512, '\0');
@@ -61,8 +61,8 @@ bool IsForPython(const std::string& path) {
   return !absl::StartsWith(bytes, "#!") && !absl::StrContains(bytes, '\0') && access(path.c_str(), R_OK) == 0;
 }
 
-// `file` relative to `dir`, unless it is absolute. For lookups only: workers have the same working directory,
-// so they get paths as typed.
+// Returns the path of `file`, which may be relative to `dir`. For lookups only: workers have the same working
+// directory as this process, so they get paths as typed.
 std::string In(absl::string_view dir, absl::string_view file) {
   if (absl::StartsWith(file, "/")) return std::string(file);
   return absl::StrCat(dir, "/", file);
@@ -72,7 +72,7 @@ std::vector<std::string> PathDirectories(const ProgramPlaces& places) {
   std::vector<std::string> dirs =
       absl::StrSplit(places.get_env("PATH").value_or("/usr/local/bin:/usr/bin:/bin"), ':');
   for (std::string& dir : dirs) {
-    if (dir.empty()) dir.assign(1, '.');  // as in the shell
+    if (dir.empty()) dir.assign(1, '.');  // the working directory, as in a shell
   }
   return dirs;
 }
@@ -99,7 +99,7 @@ absl::StatusOr<std::string> FindPython(const ProgramPlaces& places) {
   return absl::NotFoundError("no python3 on PATH: set PYTHON_EXEC to the interpreter");
 }
 
-// All files that `typed` can refer to, in order of preference. A name with '/' is only a path.
+// All files that `typed` can refer to, in order of preference. A name with '/' refers only to that path.
 std::vector<std::string> Candidates(const std::string& typed, const ProgramPlaces& places) {
   if (absl::StrContains(typed, '/')) return {typed};
   std::vector<std::string> files = {absl::StrCat("./", typed), In(places.ddprun_dir, typed)};
@@ -117,7 +117,7 @@ absl::Status NotFound(const std::string& typed, const ProgramPlaces& places) {
   const std::string path = In(places.cwd, typed);
   if (IsDirectory(path)) {
     return absl::NotFoundError(
-        absl::StrCat(typed, " is a directory without a __main__.py: name the script in it"));
+        absl::StrCat(typed, " is a directory without a __main__.py: give the path of the script in it"));
   }
   if (absl::StrContains(typed, '/')) return absl::NotFoundError(absl::StrCat("no such program: ", typed));
   return absl::NotFoundError(absl::StrCat("no such program: ", typed, " (neither in ", places.cwd,
@@ -129,7 +129,7 @@ absl::StatusOr<Found> Find(const std::string& typed, const ProgramPlaces& places
   if (typed == "-") return Found{typed, true};  // Python reads the program from stdin.
   const bool is_script = absl::EndsWith(typed, ".py");
   if (absl::StrContains(typed, '$')) return Found{typed, is_script};
-  // Prefer the working directory. Python gets the path as typed, which becomes sys.argv[0].
+  // Prefer the working directory. Pass the path to Python as typed, since it becomes sys.argv[0].
   const std::string here = In(places.cwd, typed);
   if (IsRunnableDirectory(here) || (is_script && IsFile(here)) || (IsExecutable(here) && IsForPython(here))) {
     return Found{typed, true};

@@ -117,7 +117,7 @@ TEST_F(ProgramTest, NoPythonSearchesPathOnly) {
   const auto tool = Find({"tool", "x"}, ProgramKind::kNoPython);
   ASSERT_TRUE(tool.ok()) << tool.status();
   EXPECT_EQ(tool->file, root_ + "/bin/tool");
-  EXPECT_THAT(tool->argv, ElementsAre("tool", "x")) << "argv[0] as execvp passes it";
+  EXPECT_THAT(tool->argv, ElementsAre("tool", "x")) << "argv[0] must be the name as typed";
   EXPECT_THAT(Argv({"./run.py"}, ProgramKind::kNoPython), ElementsAre("./run.py"));
   EXPECT_THAT(Error({"missing"}, ProgramKind::kNoPython), HasSubstr("not found on PATH"));
   EXPECT_THAT(Error({"./missing"}, ProgramKind::kNoPython), HasSubstr("./missing"));
@@ -130,7 +130,7 @@ TEST_F(ProgramTest, RunPathPassesTheScriptToThePythonProgram) {
   EXPECT_THAT(program->argv, ElementsAre(Python(), "-u", "-c", kRunPathProgram, "./train.py", "--lr", "1"));
   EXPECT_THAT(program->typed, ElementsAre("--run-path", "./train.py", "--lr", "1"));
   EXPECT_EQ(program->name, "./train.py");
-  EXPECT_THAT(kRunPathProgram, Not(HasSubstr("$"))) << "substitution would replace it";
+  EXPECT_THAT(kRunPathProgram, Not(HasSubstr("$"))) << "SubstituteLocalRank would replace a '$'";
   EXPECT_THAT(Error({"lost.py"}, ProgramKind::kRunPath), HasSubstr("no such script: lost.py"));
 }
 
@@ -157,7 +157,8 @@ TEST_F(ProgramTest, AMissingProgramErrorListsTheSearchedPlaces) {
     for (const std::string& place : {root_ + "/cwd", root_ + "/beside", std::string("PATH")}) {
       EXPECT_THAT(error, HasSubstr(place));
     }
-    EXPECT_THAT(error, Not(HasSubstr(root_ + "/bin"))) << "the value of PATH may be very long";
+    EXPECT_THAT(error, Not(HasSubstr(root_ + "/bin")))
+        << "the value of PATH, which may be very long, must not be printed";
   }
   EXPECT_EQ(Error({"dir/trian.py"}), "no such program: dir/trian.py");
   EXPECT_THAT(Error({"folder"}), HasSubstr("folder is a directory without a __main__.py"));
@@ -177,7 +178,7 @@ TEST_F(ProgramTest, PythonRunsDirectoriesAndArchives) {
   Make("cwd/app", 0755, absl::string_view("PK\3\4\0\0", 6));
   EXPECT_THAT(Argv({"app"}), ElementsAre(Python(), "-u", "app"));
   Make("cwd/app.pyz", 0755, absl::string_view("#!/usr/bin/python3\nPK\3\4\0\0", 25));
-  EXPECT_THAT(Argv({"./app.pyz"}), ElementsAre("./app.pyz")) << "it has a #! line";
+  EXPECT_THAT(Argv({"./app.pyz"}), ElementsAre("./app.pyz")) << "a file with a #! line must be run directly";
 }
 
 TEST_F(ProgramTest, PythonRunsExecutableTextWithoutAShebang) {
@@ -189,13 +190,14 @@ TEST_F(ProgramTest, PythonRunsExecutableTextWithoutAShebang) {
   Make("cwd/script", 0755, "#!/bin/sh\n");
   EXPECT_THAT(Argv({"script"}), ElementsAre("./script"));
   Make("cwd/data", 0755, absl::string_view("MZ\0\1", 4));
-  EXPECT_THAT(Argv({"data"}), ElementsAre("./data")) << "execve reports the error";
+  EXPECT_THAT(Argv({"data"}), ElementsAre("./data"))
+      << "a binary must be run directly; execve reports the error";
 }
 
 TEST_F(ProgramTest, DoesNotReadFromAPipe) {
   const std::string fifo = root_ + "/cwd/fifo";
   ASSERT_EQ(mkfifo(fifo.c_str(), 0755), 0);
-  // Opens both ends, so that open does not block.
+  // O_RDWR opens both ends of the FIFO, so open() does not block.
   const int fd = open(fifo.c_str(), O_RDWR | O_NONBLOCK);
   ASSERT_GE(fd, 0);
   ASSERT_EQ(write(fd, "text", 4), 4);
@@ -212,7 +214,7 @@ TEST_F(ProgramTest, ABinaryWithoutExecutePermissionIsAnError) {
   EXPECT_THAT(std::string(program.status().message()), HasSubstr("chmod +x ./binary"));
 }
 
-TEST_F(ProgramTest, DoesNotSearchProgramsWithVariables) {
+TEST_F(ProgramTest, DoesNotSearchForProgramsWithVariables) {
   EXPECT_THAT(Argv({"./run_${local_rank}.sh"}), ElementsAre("./run_${local_rank}.sh"));
   EXPECT_THAT(Argv({"run_$local_rank.py"}), ElementsAre(Python(), "-u", "run_$local_rank.py"));
 }

@@ -13,14 +13,16 @@ namespace {
 constexpr int kDefaultC10dPort = 29400;
 constexpr int kDefaultStaticPort = 29500;
 
-constexpr char kNotAFreePort[] = "a port other than 0 (any free port): the others could not find it";
+constexpr char kNotAFreePort[] =
+    "a port other than 0: 0 means any free port, but other nodes could not find it";
 
-// The error for an option with an unspecified address to which other nodes would have to connect.
+// Returns the error for an option that gives an unspecified address to which other nodes would have to
+// connect.
 absl::Status Unreachable(const Options& options, absl::string_view name, absl::string_view host) {
   return BadValue(
       options, name,
       absl::StrCat("an address that nodes can connect to; ", host,
-                   " is only one to listen on: give the name or the address of the node that hosts "
+                   " is only an address to listen on: give the name or the address of the node that hosts "
                    "the coordinator, the same on all nodes"));
 }
 
@@ -35,8 +37,8 @@ absl::StatusOr<int> MasterPort(const Options& options) {
   return WholeNumber(options, "master-port", 0, 65535, "a port from 0 to 65535");
 }
 
-// Checks --master-port and --node-rank even where they have no effect, as with --standalone, so that an empty
-// or misspelt variable in a job file is reported.
+// Checks --master-port and --node-rank even if they have no effect, as with --standalone, so that an empty or
+// misspelt shell variable in a job script is reported.
 absl::Status CheckNumbers(const Options& options) {
   if (options.IsGiven("master-port")) RETURN_IF_ERROR(MasterPort(options).status());
   if (!options.IsGiven("node-rank")) return absl::OkStatus();
@@ -127,7 +129,8 @@ absl::Status ReadRendezvous(const Options& options, const ProcessInputs& inputs,
   const bool alone_so_far = config.min_nodes < config.max_nodes && !has_endpoint &&
                             !options.IsGiven("rdzv-backend") && !options.IsGiven("node-rank") &&
                             !options.IsGiven("master-addr");
-  // Nodes with an endpoint but without ranks cannot be static: all would have rank 0, as in torchrun.
+  // Several nodes with an endpoint but without ranks cannot be static: all of them would have the default
+  // rank 0.
   const bool can_be_static = !options.IsSet("rdzv-endpoint") || config.max_nodes == 1 ||
                              options.IsGiven("node-rank") || options.IsGiven("master-addr") ||
                              options.IsSet("master-port");
@@ -140,8 +143,8 @@ absl::Status ReadRendezvous(const Options& options, const ProcessInputs& inputs,
   config.local_addr = options.Get("local-addr");
   if (config.max_nodes > 1 && IsUnspecifiedAddress(config.local_addr)) {
     return BadValue(options, "local-addr",
-                    absl::StrCat("an address of this node that the others can connect to; ",
-                                 config.local_addr, " is only one to listen on"));
+                    absl::StrCat("an address of this node that other nodes can connect to; ",
+                                 config.local_addr, " is only an address to listen on"));
   }
   RETURN_IF_ERROR(CheckNumbers(options));
 

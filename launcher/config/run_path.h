@@ -3,11 +3,11 @@
 
 namespace ddprun {
 
-// For `python -c`, followed by the script and its arguments. The script runs as __main__, with sys.argv and
-// sys.path as if it were started directly. An uncaught exception is printed as usual, starting at the first
-// frame of the script, and written to the file TORCHELASTIC_ERROR_FILE, unless the script has created it.
-// SystemExit keeps its meaning: sys.exit(0) is success. Requires Python 3.6; contains no '$', which
-// substitution would replace.
+// The argument of `python -c`; the script and the script's arguments come after it. The script runs as
+// __main__, with sys.argv and sys.path as if it were started directly. An uncaught exception is printed as
+// usual, starting at the first frame of the script. The exception is also written to TORCHELASTIC_ERROR_FILE,
+// unless the script has already created that file. SystemExit keeps its meaning: sys.exit(0) is success.
+// Requires Python 3.6 or later. The program contains no '$', because SubstituteLocalRank could replace it.
 inline constexpr char kRunPathProgram[] = R"py(
 import os, runpy, sys
 
@@ -37,7 +37,7 @@ def without_ours(trace):
 sys.argv = sys.argv[1:]
 script = sys.argv[0]
 if not getattr(sys.flags, "safe_path", False):
-    # python -c has the working directory here.
+    # With python -c, this entry is the working directory.
     sys.path[0] = os.path.dirname(os.path.realpath(script))
 try:
     runpy.run_path(script, run_name="__main__")

@@ -1,4 +1,4 @@
-// Runs scripts with a real Python through kRunPathProgram.
+// Runs scripts through kRunPathProgram with a real Python interpreter.
 #include "launcher/config/run_path.h"
 
 #include <sys/stat.h>
@@ -99,7 +99,7 @@ TEST_F(RunPathTest, WritesAnUncaughtExceptionToTheErrorFile) {
       AllOf(StartsWith("Traceback (most recent call last):\n  File \"train.py\", line 4, in <module>"),
             HasSubstr("line 2, in step"), HasSubstr("ValueError: no \"data\": \u00e4"));
   EXPECT_THAT(error->text, from_the_script);
-  EXPECT_THAT(run.output, from_the_script) << "as Python itself prints it";
+  EXPECT_THAT(run.output, from_the_script) << "the output must be the same as without --run-path";
 }
 
 TEST_F(RunPathTest, SystemExitKeepsItsMeaning) {
@@ -151,7 +151,7 @@ TEST_F(RunPathTest, RunsADirectoryWithAMainModule) {
                                 Not(HasSubstr("runpy"))));
 }
 
-// DataLoader's workers and mp.spawn do this.
+// DataLoader and torch.multiprocessing.spawn can use the start method spawn.
 TEST_F(RunPathTest, ScriptCanUseTheSpawnStartMethod) {
   Write("train.py",
         "import multiprocessing\n"

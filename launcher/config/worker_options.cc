@@ -31,7 +31,7 @@ absl::Status ReadShutdownTimeout(const Options& options, const ProcessInputs& in
   return absl::OkStatus();
 }
 
-// Signal names, indexed by number; empty for numbers without a signal.
+// Returns the names of all signals, indexed by number; empty for a number without a name.
 std::vector<std::string> SignalNames() {
   std::vector<std::string> names(static_cast<size_t>(SIGRTMAX) + 1);
   for (int signo = 1; signo <= SIGSYS; ++signo) names[static_cast<size_t>(signo)] = SignalName(signo);
@@ -40,7 +40,7 @@ std::vector<std::string> SignalNames() {
   return names;
 }
 
-// Unknown names are ignored, as in torchrun, but with a warning.
+// Ignores unknown names, like torchrun, but adds a warning.
 absl::Status ReadSignals(const Options& options, LaunchConfig& config) {
   const std::vector<std::string> names = SignalNames();
   config.signals_to_handle.clear();
@@ -86,7 +86,7 @@ absl::Status ReadNumaBinding(const Options& options, LaunchConfig& config) {
   return BadValue(options, "numa-binding", "node, socket, exclusive or core-complex");
 }
 
-// As in torchrun, a value that is not a number means 0 (off), but with a warning.
+// A value that is not a number means 0 (off), as in torchrun, but adds a warning.
 void ReadUninterruptibleTimeout(const ProcessInputs& inputs, LaunchConfig& config) {
   constexpr char kVariable[] = "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT";
   const std::optional<std::string> text = inputs.get_env(kVariable);
@@ -110,7 +110,7 @@ absl::Status ReadExitCodes(const Options& options, LaunchConfig& config) {
 
 absl::Status CheckProgramGiven(const Options& options) {
   if (options.IsSet("module") && options.IsSet("no-python") && !options.IsSet("run-path")) {
-    return absl::InvalidArgumentError("--module and --no-python exclude each other");
+    return absl::InvalidArgumentError("--module and --no-python cannot be used together");
   }
   if (options.program().empty()) {
     return absl::InvalidArgumentError("no program given: ddprun [options] PROGRAM [ARGUMENT...]");

@@ -35,8 +35,9 @@ constexpr char kRefused[] = "ddprun/refused";
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 
 absl::Status NoCoordinator(const Endpoint& endpoint, const std::string& why) {
-  return absl::UnavailableError(absl::StrCat("no coordinator answers at ", ToString(endpoint), ": ", why,
-                                             "; --rdzv-endpoint is the address of the first node's ddprun"));
+  return absl::UnavailableError(
+      absl::StrCat("no coordinator answers at ", ToString(endpoint), ": ", why,
+                   "; --rdzv-endpoint must be the address of the coordinator's node"));
 }
 
 asio::awaitable<absl::StatusOr<CoordinatorPage>> Get(const Endpoint& endpoint,
@@ -52,7 +53,7 @@ asio::awaitable<absl::StatusOr<CoordinatorPage>> Get(const Endpoint& endpoint,
   absl::StatusOr<HttpResponse> response = co_await HttpGet(socket, request);
   if (!response.ok()) co_return NoCoordinator(endpoint, std::string(response.status().message()));
   if (response->server != request.server)
-    co_return NoCoordinator(endpoint, "another HTTP server listens there");
+    co_return NoCoordinator(endpoint, "another HTTP server listens on this port");
   co_return CoordinatorPage{response->status, std::move(response->body), peer.address().to_string()};
 }
 

@@ -27,23 +27,27 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr Duration kTimeout = seconds(10);
-// Poll interval of --watch and --follow.
+// Poll interval for --watch and --follow.
 constexpr Duration kPollInterval = milliseconds(250);
 constexpr int kDefaultPort = 29400;
 
 constexpr char kUsage[] =
     R"(Usage: ddpctl COMMAND [options]
 
-  status      show the jobs of a coordinator: nodes, ranks, step, restarts, last failure, what they wait for
-  events      show the last 1000 events of a job, in order, with reasons
-  drain NODE  take a node, given by host or id, out of its job. Workers that report steps take a snapshot
-              first. The job continues without the node and spends no restart.
+  status      show the jobs of a coordinator: nodes, ranks, steps, restarts, the last failure, and what each
+              job waits for
+  events      show the last 1000 events of a job, oldest first, with the reason for each event
+  drain NODE  remove a node, given by its host name or node id, from its job. If the workers report steps,
+              they take a snapshot first. The job continues without the node; no restart is spent.
   stop        end a job on all its nodes
 
 )";
 constexpr char kExitCodes[] = R"(
-Exit codes: 0 success (with --watch or --follow: the job is over); 1 no valid answer from the coordinator;
-2 usage error; 3 refused by the coordinator: unknown job or node, ambiguous name, or the job is over.
+Exit codes:
+  0  success; with --watch or --follow, the job is over
+  1  no valid answer from the coordinator
+  2  usage error
+  3  the coordinator refused the request: unknown job or node, ambiguous name, or the job is over
 )";
 
 struct Request {
@@ -60,12 +64,14 @@ po::options_description VisibleOptions(std::string& endpoint, Request& request) 
   po::options_description options("Options");
   options.add_options()("help,h", "print this text")("rdzv-endpoint",
                                                      po::value(&endpoint)->default_value("localhost:29400"),
-                                                     "HOST[:PORT] of the job's coordinator")(
-      "job", po::value(&request.job), "--rdzv-id of the job; optional if there is only one job")(
-      "json", po::bool_switch(&request.json), "status, events: print the coordinator's page unchanged")(
-      "watch", "status: redraw on each change, until the job is over or Ctrl-C")(
-      "follow", "events: print new events as they occur, until the job is over or Ctrl-C")(
-      "reason", po::value(&request.reason), "drain, stop: a reason, shown on the nodes and in the events");
+                                                     "HOST[:PORT] of the coordinator")(
+      "job", po::value(&request.job),
+      "the --rdzv-id of the job; optional if the coordinator has only one job")(
+      "json", po::bool_switch(&request.json),
+      "status, events: print the coordinator's page unchanged, as JSON")(
+      "watch", "status: show the status again after each change, until the job is over or Ctrl-C is pressed")(
+      "follow", "events: print new events as they occur, until the job is over or Ctrl-C is pressed")(
+      "reason", po::value(&request.reason), "drain, stop: the reason to show on the nodes and in the events");
   return options;
 }
 
@@ -93,13 +99,14 @@ std::optional<Request> ParseRequest(const std::vector<std::string>& args, std::o
   if (request.command != "status" && request.command != "events" && request.command != "drain" &&
       request.command != "stop") {
     throw po::error(
-        absl::StrCat("expected a command, status, events, drain or stop, not \"", request.command, "\""));
+        absl::StrCat("expected a command (status, events, drain or stop), not \"", request.command, "\""));
   }
   only_for("watch", {"status"});
   only_for("follow", {"events"});
   only_for("reason", {"drain", "stop"});
   if (request.json) only_for("json", {"status", "events"});
-  if (request.command == "drain" && request.node.empty()) throw po::error("drain: expected the node");
+  if (request.command == "drain" && request.node.empty())
+    throw po::error("drain: expected a node (host name or id)");
   if (request.command != "drain" && !request.node.empty())
     throw po::error(absl::StrCat("unexpected \"", request.node, "\" after ", request.command));
   request.repeat = given.contains("watch") || given.contains("follow");
@@ -110,7 +117,9 @@ std::optional<Request> ParseRequest(const std::vector<std::string>& args, std::o
   return request;
 }
 
-// Returns the page. Errors kNotFound and kInvalidArgument have the coordinator's message.
+// Returns the page at `path`.
+//   Errors: those of GetCoordinatorPage. kNotFound, kInvalidArgument: the coordinator refused the request;
+//           the message is the coordinator's.
 absl::StatusOr<CoordinatorPage> GetPage(const Request& request, const std::string& path) {
   ASSIGN_OR_RETURN(CoordinatorPage answer, GetCoordinatorPage(request.endpoint, path, kTimeout));
   if (answer.status == 200) return answer;
@@ -124,9 +133,9 @@ struct View {
   bool job_is_over = false;
 };
 
-// Polls once, or with --watch or --follow until the job is over, and passes each text to `show`. After the
+// Polls once and passes the text to `show`. With --watch or --follow, polls until the job is over. After the
 // first successful poll, a refused connection or kNotFound means that the job is over, because the
-// coordinator exits with its jobs; any other kUnavailable is retried for 2 * kTimeout.
+// coordinator exits after its jobs have ended. After any other kUnavailable, retries for 2 * kTimeout.
 absl::Status Poll(const Request& request, const std::function<absl::StatusOr<View>()>& read,
                   const std::function<void(const std::string&)>& show) {
   std::optional<TimePoint> answered;
@@ -141,7 +150,7 @@ absl::Status Poll(const Request& request, const std::function<absl::StatusOr<Vie
     }
     if (!answered) return view.status();
     if (IsRefused(view.status()) || absl::IsNotFound(view.status())) {
-      show("the coordinator has exited or no longer knows the job\n");
+      show("the coordinator has exited or no longer has the job\n");
       return absl::OkStatus();
     }
     if (!absl::IsUnavailable(view.status()) || now - *answered > 2 * kTimeout) return view.status();
@@ -182,7 +191,7 @@ absl::Status Events(const Request& request, CtlStreams streams) {
 }
 
 absl::Status Change(const Request& request, CtlStreams streams) {
-  // Probe over HTTP first: if no coordinator listens on the port, gRPC's error messages are hard to read.
+  // Probe over HTTP first: if no coordinator listens on the port, gRPC's error message would be hard to read.
   ASSIGN_OR_RETURN(const CoordinatorPage found, GetPage(request, "/healthz"));
   const ControlTarget target{found.address, request.endpoint.port, kTimeout};
   const std::string reason = request.reason.empty() ? "requested by ddpctl" : request.reason;

@@ -54,7 +54,7 @@ TEST(StatusTableTest, ShowsOneJob) {
   EXPECT_EQ(StatusTable(kPage, "x").status(), absl::NotFoundError("there is no job x; known jobs: j, k"));
 }
 
-// Nodes send their own names, which may contain any bytes.
+// Names are sent by the nodes and may contain any bytes.
 TEST(StatusTableTest, RemovesControlSequencesFromNames) {
   const std::string page = absl::StrReplaceAll(kPage, {{"\"node1\"", R"("\u001b[2Jnode1\u0007")"}});
   const auto view = StatusTable(page, "");
@@ -66,20 +66,20 @@ TEST(StatusTableTest, RemovesControlSequencesFromNames) {
   EXPECT_THAT(lines->text, HasSubstr(" node n1\n"));
 }
 
-TEST(StatusTableTest, IsNotOverWithoutJobs) {
+TEST(StatusTableTest, APageWithoutJobsIsNotOver) {
   const auto view = StatusTable(R"({"jobs":[]})", "");
   ASSERT_TRUE(view.ok()) << view.status();
   EXPECT_EQ(view->text, "no jobs\n");
   EXPECT_FALSE(view->all_over);
 }
 
-TEST(StatusTableTest, RejectsOtherPages) {
+TEST(StatusTableTest, RejectsPagesInAnotherFormat) {
   for (const char* bad : {"", "x", "[]", "{}", R"({"jobs":3})", R"({"jobs":[{"run_id":"j"}]})"}) {
     EXPECT_EQ(StatusTable(bad, "").status().code(), absl::StatusCode::kInternal) << bad;
   }
 }
 
-TEST(EventLinesTest, HaveOneLinePerEvent) {
+TEST(EventLinesTest, FormatsEachEventAsOneLine) {
   const auto lines = ParseEvents(
       R"({"seq":7,"ms":0,"time":"2026-01-02T03:04:05.678Z","event":"node_joined","reason":"node a"})"
       "\n"

@@ -38,7 +38,7 @@ class DiskThreadTest : public testing::Test {
   const std::shared_future<void> thawed_ = thaw_.get_future().share();
 };
 
-TEST_F(DiskThreadTest, RunsJobsInOrderInItsThreadAndCallbacksOnTheLoop) {
+TEST_F(DiskThreadTest, RunsJobsInOrderOnItsThreadAndCallbacksOnTheLoop) {
   DiskThread disk(io_);
   const auto loop_thread = std::this_thread::get_id();
   const auto order = std::make_shared<std::string>();
@@ -83,13 +83,13 @@ TEST_F(DiskThreadTest, AStalledDiskMayHoldMoreMemory) {
   io_.restart();
   io_.poll();
   EXPECT_FALSE(room);
-  ASSERT_TRUE(RunUntil([&] { return room; })) << "the disk has stalled";
+  ASSERT_TRUE(RunUntil([&] { return room; })) << "a stalled disk must have room up to kMaxBytes";
   EXPECT_FALSE(disk.full());
   Thaw();
   EXPECT_TRUE(RunUntil([&] { return disk.idle(); }));
 }
 
-TEST_F(DiskThreadTest, IsFullAtItsLimitUntilThereIsRoom) {
+TEST_F(DiskThreadTest, IsFullAtItsLimitUntilJobsFinish) {
   DiskThread disk(io_);
   Freeze(disk, DiskThread::kMaxBytes);
   int room = 0;
@@ -127,8 +127,8 @@ TEST_F(DiskThreadTest, DestructorDoesNotWaitForTheDisk) {
       thawed.wait();
       ran->set_value();
     });
-    disk.Do([] { ADD_FAILURE() << "must be dropped"; });
-    // Give the first job time to begin.
+    disk.Do([] { ADD_FAILURE() << "a job that has not started must be dropped"; });
+    // Give the first job time to start.
     boost::asio::steady_timer wait(io_, milliseconds(50));
     wait.async_wait([](auto) {});
     io_.run_for(milliseconds(60));

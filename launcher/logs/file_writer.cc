@@ -33,7 +33,7 @@ size_t FileWriter::Write(absl::string_view bytes) {
   return written;
 }
 
-// Returns the number of bytes written. If not all were, errno has the reason.
+// Returns the number of bytes written. If it is less than the size of `bytes`, errno has the reason.
 size_t FileWriter::Put(absl::string_view bytes) {
   size_t written = 0;
   while (written < bytes.size()) {
@@ -48,7 +48,7 @@ size_t FileWriter::Put(absl::string_view bytes) {
 
 bool FileWriter::WriteGapLine() {
   const std::string line =
-      absl::StrCat("\n[ddprun: ", missing_, " bytes are missing here, the disk was full]\n");
+      absl::StrCat("\n[ddprun: ", missing_, " bytes are missing here because the disk was full]\n");
   if (Put(line) != line.size()) return false;
   missing_ = 0;
   return true;

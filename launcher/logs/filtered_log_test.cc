@@ -21,14 +21,14 @@ class FilteredLogTest : public OutputFixture {
   const std::string path_ = dir_ + "/filtered_stdout.log";
 };
 
-TEST_F(FilteredLogTest, TakesMatchingLinesOfAllStreams) {
+TEST_F(FilteredLogTest, WritesMatchingLinesOfAllStreams) {
   const auto log = Open({"apple", "or"});
   FilteredStream zero(log, "[default0]:"), one(log, "[default1]:");
   zero.Feed("an apple\na pear\n");
   one.Feed("oranges\r\napp");
   zero.Feed("more\n");
   EXPECT_EQ(Contents(), "[default0]:an apple\n[default1]:oranges\n[default0]:more\n")
-      << "each line is written when it ends";
+      << "each line must be written as soon as it is complete";
   one.Feed("le pie");
   zero.Finish();
   one.Finish();
@@ -41,7 +41,7 @@ TEST_F(FilteredLogTest, DoesNotMatchThePrefix) {
   EXPECT_EQ(Contents(), "[default0]:\nthe default\n");
 }
 
-TEST_F(FilteredLogTest, AnEmptyFilterMatchesEachLine) {
+TEST_F(FilteredLogTest, AnEmptyFilterMatchesEveryLine) {
   FilteredStream stream(Open({""}), "p:");
   stream.Feed("x\n\n");
   EXPECT_EQ(Contents(), "p:x\np:\n");

@@ -1,4 +1,4 @@
-// Tests logs on a full disk, which is a small tmpfs in the test's own mount namespace.
+// Tests logging to a full disk. The disk is a small tmpfs in the test's own mount namespace.
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@ std::string Contents(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The output that the worker prints to each of its streams.
+// Returns the text that the worker prints to each of its streams.
 std::string AllLines() {
   std::string text;
   for (int i = 0; i < kLines; ++i) absl::StrAppend(&text, "a line of some length, number ", i, "\n");
@@ -75,7 +75,7 @@ class FullDiskTest : public testing::Test {
     EXPECT_EQ(rmdir(disk_.c_str()), 0);
   }
 
-  // Fills the disk until only `left` bytes are free.
+  // Fills the disk except for `left` bytes.
   void Fill(off_t left) {
     const UniqueFd file(open(Filler().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
     const std::string block(4096, 'x');
@@ -94,13 +94,14 @@ class FullDiskTest : public testing::Test {
     ASSERT_TRUE(files.ok()) << files.status();
     files_ = files->workers[0];
   }
-  // Opens the output of local rank 0 in this attempt.
+  // Opens the output of local rank 0 in the newest attempt.
   std::unique_ptr<WorkerOutput> Open(Streams redirects, Streams tee) {
     const WorkerOutput::Plan plan{
         .redirects = redirects, .tee = tee, .files = files_, .prefix = "[default0]:"};
     return std::make_unique<WorkerOutput>(*console_, thread_, plan, WorkerOutput::OpenFiles(plan));
   }
-  // Runs a worker that prints AllLines to both streams, drains its output, and returns its exit.
+  // Runs a worker that prints AllLines to both streams. Drains the output, flushes the console, and returns
+  // how the worker exited.
   ExitInfo RunWorker(WorkerOutput& output) {
     std::optional<ExitInfo> exit;
     WardenClient client(io_, StartWarden(),
@@ -118,7 +119,7 @@ class FullDiskTest : public testing::Test {
     EXPECT_TRUE(RunUntil([&] { return exit.has_value(); }));
     EXPECT_TRUE(Drain(output));
     EXPECT_TRUE(Flush());
-    return exit.value_or(NeverStarted{absl::DeadlineExceededError("test")});
+    return exit.value_or(NeverStarted{absl::DeadlineExceededError("the worker did not exit")});
   }
   bool RunUntil(const std::function<bool()>& done) {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
@@ -138,7 +139,8 @@ class FullDiskTest : public testing::Test {
     console_->Flush(kPatience, [&] { flushed = true; });
     return RunUntil([&] { return flushed; });
   }
-  // The console's output, which is written to files on another file system.
+  // Returns the console's stdout if `stream` is 0, or its stderr if `stream` is 1. Both are files on another
+  // file system.
   std::string Shown(int stream) const { return Contents(shown_[stream]); }
 
   std::string disk_;
@@ -176,7 +178,7 @@ std::string Prefixed(const std::string& text) {
   return prefixed;
 }
 
-TEST_F(FullDiskTest, TeeKeepsTheWorkerAndTheConsoleGoingAndTheNextAttemptRetries) {
+TEST_F(FullDiskTest, TeeShowsAllOutputAndTheNextAttemptWritesFilesAgain) {
   NewAttempt();
   Fill(8192);
   const auto output = Open(kNone, kBoth);
@@ -187,9 +189,10 @@ TEST_F(FullDiskTest, TeeKeepsTheWorkerAndTheConsoleGoingAndTheNextAttemptRetries
   EXPECT_THAT(warnings_,
               UnorderedElementsAre(AllOf(HasSubstr(files_.stdout_log), HasSubstr("No space left on device")),
                                    AllOf(HasSubstr(files_.stderr_log), HasSubstr("No space left on device"))))
-      << "one warning for each file";
+      << "there must be one warning for each file";
   for (const std::string& path : {files_.stdout_log, files_.stderr_log}) {
-    EXPECT_TRUE(absl::StartsWith(AllLines(), Contents(path))) << "has what fitted";
+    EXPECT_TRUE(absl::StartsWith(AllLines(), Contents(path)))
+        << path << " must have the beginning of the output";
   }
   EXPECT_GT(Contents(files_.stdout_log).size() + Contents(files_.stderr_log).size(), 0u);
 
@@ -202,7 +205,7 @@ TEST_F(FullDiskTest, TeeKeepsTheWorkerAndTheConsoleGoingAndTheNextAttemptRetries
   EXPECT_THAT(warnings_, IsEmpty());
 }
 
-TEST_F(FullDiskTest, ResumesWithALineAboutMissingBytesWhenThereIsRoom) {
+TEST_F(FullDiskTest, WritesAGapLineWhenThereIsRoomAgain) {
   NewAttempt();
   Fill(0);
   const auto output = Open(kNone, kBoth);
@@ -218,18 +221,18 @@ TEST_F(FullDiskTest, ResumesWithALineAboutMissingBytesWhenThereIsRoom) {
   print("kept two\n");
   EXPECT_TRUE(Drain(*output));
   EXPECT_EQ(Contents(files_.stdout_log),
-            "\n[ddprun: 18 bytes are missing here, the disk was full]\nkept\nkept two\n");
+            "\n[ddprun: 18 bytes are missing here because the disk was full]\nkept\nkept two\n");
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr(files_.stdout_log)));
 }
 
-TEST_F(FullDiskTest, WarnsForAWorkerThatWritesItsFileItself) {
+TEST_F(FullDiskTest, WarnsAboutAFileThatTheWorkerWritesItself) {
   NewAttempt();
   Fill(8192);
   EXPECT_EQ(RunWorker(*Open(kBoth, kNone)), ExitInfo(Exited{0}));
   EXPECT_THAT(warnings_,
               ElementsAre(AllOf(HasSubstr(files_.stdout_log), HasSubstr("No space left on device")),
                           AllOf(HasSubstr(files_.stderr_log), HasSubstr("No space left on device"))));
-  EXPECT_LT(Contents(files_.stdout_log).size(), AllLines().size()) << "the disk was full";
+  EXPECT_LT(Contents(files_.stdout_log).size(), AllLines().size()) << "the disk must have been full";
 
   MakeRoom();
   warnings_.clear();

@@ -32,7 +32,7 @@ LogDirectory::LogDirectory(boost::asio::io_context& io, const LaunchConfig* conf
     make();
     OnMade();
   } else {
-    LogIfSlow("this node joins when it does");
+    LogIfSlow("this node does not join the job until it answers");
     disk_.Do(make, [this] { OnMade(); });
   }
 }
@@ -65,7 +65,7 @@ void LogDirectory::OpenFiles(std::shared_ptr<StartFiles> files, std::function<vo
     files->Open(*layout_);
     return done();
   }
-  LogIfSlow("the workers start when it does");
+  LogIfSlow("the workers do not start until it answers");
   disk_.Do([layout = layout_, files] { files->Open(*layout); },
            [this, opening, done = std::move(done)] {
              if (opening != opening_) return;
@@ -83,7 +83,7 @@ void LogDirectory::LogIfSlow(const std::string& consequence) {
   patience_.expires_after(kOpenPatience);
   patience_.async_wait(alive_.Guard([this, consequence](const boost::system::error_code& error) {
     if (error) return;
-    log_.Say(absl::StrCat("the file system of ", Name(), " does not answer: ", consequence));
+    log_.Say(absl::StrCat("the file system of ", Name(), " does not answer; ", consequence));
   }));
 }
 
@@ -98,7 +98,8 @@ void LogDirectory::Flush(Duration limit, std::function<void()> done) {
   patience_.cancel();
   const std::string name = Name();
   layout_ = nullptr;
-  // Runs after the job that creates the layout.
+  // This job runs after the job that creates the layout. It destroys the layout in the thread of disk_,
+  // because the destructor may block on the file system.
   if (config_.log_dir != kLogsOff) disk_.Do([made = made_] { made->layout = nullptr; });
   disk_.Finish(limit, [this, limit, name, done = std::move(done)](bool finished) {
     if (!finished) {

@@ -38,11 +38,11 @@ class LogDirectoryTest : public testing::Test {
   absl::Status AwaitOpen() {
     std::optional<absl::Status> opened;
     logs_->WhenOpen([&](const absl::Status& status) { opened = status; });
-    EXPECT_FALSE(opened.has_value()) << "called from within WhenOpen";
+    EXPECT_FALSE(opened.has_value()) << "WhenOpen must return before its callback is called";
     EXPECT_TRUE(RunUntil([&] { return opened.has_value(); }));
-    return opened.value_or(absl::UnknownError("none"));
+    return opened.value_or(absl::DeadlineExceededError("WhenOpen did not call its callback"));
   }
-  // Opens the files of `wanted` and waits until they are open.
+  // Opens the files of `wanted`. Waits until OpenFiles has called its callback.
   std::shared_ptr<StartFiles> Open(StartFiles wanted) {
     const auto files = std::make_shared<StartFiles>(std::move(wanted));
     bool opened = false;
@@ -63,7 +63,7 @@ class LogDirectoryTest : public testing::Test {
     return done();
   }
 
-  static StartFiles Two(int restart_count = 0) {
+  static StartFiles FilesOfTwoWorkers(int restart_count = 0) {
     return {.restart_count = restart_count, .plans = std::vector<WorkerOutput::Plan>(2)};
   }
 
@@ -76,13 +76,13 @@ class LogDirectoryTest : public testing::Test {
   std::optional<LogDirectory> logs_;
 };
 
-TEST_F(LogDirectoryTest, CreatesTheDirectoriesOfTheFirstStartAhead) {
+TEST_F(LogDirectoryTest, CreatesTheDirectoriesOfTheFirstStartInAdvance) {
   Make();
   ASSERT_TRUE(AwaitOpen().ok());
   EXPECT_TRUE(fs::is_directory(logs_->AttemptDir(0) + "/1"));
   bool opened = false;
-  logs_->OpenFiles(std::make_shared<StartFiles>(Two()), [&] { opened = true; });
-  EXPECT_TRUE(opened) << "without waiting for the file system";
+  logs_->OpenFiles(std::make_shared<StartFiles>(FilesOfTwoWorkers()), [&] { opened = true; });
+  EXPECT_TRUE(opened) << "OpenFiles must not wait for the file system";
   Flush();
   EXPECT_TRUE(fs::is_empty(tmp_));
 }
@@ -90,7 +90,7 @@ TEST_F(LogDirectoryTest, CreatesTheDirectoriesOfTheFirstStartAhead) {
 TEST_F(LogDirectoryTest, RemovesPreparedDirectoriesThatAreNotUsed) {
   Make();
   ASSERT_TRUE(AwaitOpen().ok());
-  EXPECT_THAT(Open(Two(3))->plans[1].files.error_json, StartsWith(logs_->AttemptDir(3)));
+  EXPECT_THAT(Open(FilesOfTwoWorkers(3))->plans[1].files.error_json, StartsWith(logs_->AttemptDir(3)));
   EXPECT_TRUE(fs::exists(logs_->AttemptDir(3)));
   EXPECT_FALSE(fs::exists(logs_->AttemptDir(0)));
   Flush();
@@ -100,7 +100,7 @@ TEST_F(LogDirectoryTest, OpensTheFilesOfRedirectedStreams) {
   config_.log_dir = tmp_ + "/logs";
   Make();
   ASSERT_TRUE(AwaitOpen().ok());
-  StartFiles wanted = Two();
+  StartFiles wanted = FilesOfTwoWorkers();
   wanted.plans[1].redirects.out = true;
   const auto files = Open(std::move(wanted));
   EXPECT_TRUE(files->opened[1].out.of_worker);
@@ -122,33 +122,33 @@ TEST_F(LogDirectoryTest, DevNullMeansNoFiles) {
   Make();
   ASSERT_TRUE(AwaitOpen().ok());
   EXPECT_EQ(logs_->AttemptDir(0), "");
-  EXPECT_EQ(Open(Two())->plans[0].files.error_json, "");
+  EXPECT_EQ(Open(FilesOfTwoWorkers())->plans[0].files.error_json, "");
   Flush();
   EXPECT_EQ(logged_, "");
 }
 
-TEST_F(LogDirectoryTest, ACancelledStartGetsNoFiles) {
+TEST_F(LogDirectoryTest, OpenFilesDoesNotCallItsCallbackAfterCancelOpenFiles) {
   Make();
   ASSERT_TRUE(AwaitOpen().ok());
   std::promise<void> thaw;
   logs_->disk().Do([thawed = thaw.get_future().share()] { thawed.wait(); });
   bool first = false;
-  logs_->OpenFiles(std::make_shared<StartFiles>(Two()), [&] { first = true; });
+  logs_->OpenFiles(std::make_shared<StartFiles>(FilesOfTwoWorkers()), [&] { first = true; });
   logs_->CancelOpenFiles();
   thaw.set_value();
-  Open(Two(1));
+  Open(FilesOfTwoWorkers(1));
   EXPECT_FALSE(first);
   Flush();
 }
 
-// This happens when the launcher exits before it creates an agent.
-TEST_F(LogDirectoryTest, FlushBeforeItIsOpenLeavesNothing) {
+// The launcher calls Flush without WhenOpen if it exits before it creates an agent.
+TEST_F(LogDirectoryTest, FlushBeforeOpenLeavesNoDirectories) {
   Make();
   Flush();
   EXPECT_TRUE(fs::is_empty(tmp_));
 }
 
-TEST_F(LogDirectoryTest, FlushOfAStalledFileSystemEndsAtItsLimit) {
+TEST_F(LogDirectoryTest, FlushTimesOutOnAStalledFileSystem) {
   Make();
   ASSERT_TRUE(AwaitOpen().ok());
   std::promise<void> thaw;

@@ -61,8 +61,9 @@ TEST_F(LogFileTest, OpenErrorsNameThePath) {
   EXPECT_THAT(std::string(file.status().message()), HasSubstr("/no/such/log"));
 }
 
-// After each random write, the files do not exceed the limit and contain whole lines and the newest bytes.
-TEST_F(LogFileTest, KeepsTheLimitAfterEachWrite) {
+// After each random write, the two files together are within the limit and contain the newest bytes in order.
+// Each of the two files begins at the start of a line.
+TEST_F(LogFileTest, StaysWithinTheLimitAfterEachWrite) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(absl::StrCat("seed ", seed));
   std::mt19937 random(seed);
@@ -81,12 +82,13 @@ TEST_F(LogFileTest, KeepsTheLimitAfterEachWrite) {
     all += bytes;
     const std::string on_disk = Older() + Newer();
     ASSERT_LE(on_disk.size(), static_cast<size_t>(kMax));
-    ASSERT_TRUE(absl::EndsWith(all, on_disk)) << "the newest bytes, in order";
+    ASSERT_TRUE(absl::EndsWith(all, on_disk)) << "the files must contain the newest bytes";
     if (on_disk.size() == all.size()) continue;
     rotated = true;
     ASSERT_GT(on_disk.size(), static_cast<size_t>(kMax) / 2 - 1000);
     ASSERT_EQ(Older().back(), '\n');
-    ASSERT_EQ(all[all.size() - on_disk.size() - 1], '\n') << "begins with a whole line";
+    ASSERT_EQ(all[all.size() - on_disk.size() - 1], '\n')
+        << "the older file must begin at the start of a line";
   }
   EXPECT_TRUE(rotated);
   EXPECT_TRUE(file->TakeProblem().ok());
@@ -101,7 +103,7 @@ TEST_F(LogFileTest, KeepsTheEndOfAWriteLargerThanTheLimit) {
   EXPECT_LE(Older().size() + Newer().size(), 8192u);
 }
 
-TEST_F(LogFileTest, CutsOnlyALineLongerThanAFile) {
+TEST_F(LogFileTest, SplitsALineLongerThanAFile) {
   const auto file = Open(8192);
   file->Write("short\n");
   std::string line;
@@ -113,7 +115,7 @@ TEST_F(LogFileTest, CutsOnlyALineLongerThanAFile) {
   EXPECT_LE(Older().size() + Newer().size(), 8192u);
 }
 
-TEST_F(LogFileTest, RoomIsWhatFitsBeforeARotation) {
+TEST_F(LogFileTest, RoomIsTheNumberOfBytesBeforeARotation) {
   const auto file = Open(8192);
   EXPECT_EQ(file->room(), 8192 / 2 - FileWriter::kGapLineBytes);
   file->Write(std::string(2999, 'x') + "\n");

@@ -22,7 +22,7 @@ std::string FreshDir(const std::string& name) {
   return dir;
 }
 
-TEST(LogLayoutTest, PathsAreTorchruns) {
+TEST(LogLayoutTest, UsesTheSamePathsAsTorchrun) {
   const std::string base = FreshDir("logs/deep");
   auto layout = LogLayout::Create(base, "job/1");
   ASSERT_TRUE(layout.ok()) << layout.status();
@@ -78,7 +78,7 @@ TEST(LogLayoutTest, APreparedAttemptIsUsedOrRemoved) {
     EXPECT_FALSE(layout->IsPrepared(1, 2));
     ASSERT_TRUE(layout->NewAttempt(0, 2).ok());
     EXPECT_TRUE(fs::is_directory(run + "/attempt_0/1"));
-    EXPECT_FALSE(layout->IsPrepared(0, 2)) << "the attempt is in use";
+    EXPECT_FALSE(layout->IsPrepared(0, 2)) << "an attempt in use must not count as prepared";
     layout->PrepareAttempt(1, 2);
     EXPECT_TRUE(fs::is_directory(run + "/attempt_1/1"));
     ASSERT_TRUE(layout->NewAttempt(5, 2).ok());
@@ -92,7 +92,7 @@ TEST(LogLayoutTest, APreparedAttemptIsUsedOrRemoved) {
   EXPECT_TRUE(fs::exists(run / "attempt_5"));
 }
 
-TEST(LogLayoutTest, TwoLaunchersShareABase) {
+TEST(LogLayoutTest, TwoLaunchersCanShareABase) {
   const std::string base = FreshDir("shared");
   const auto one = LogLayout::Create(base, "j");
   const auto two = LogLayout::Create(base, "j");

@@ -1,4 +1,4 @@
-// Tests moving workers' lines, without a copy, to a console that is a pipe.
+// Tests that workers' lines are moved, without a copy, to a console that is a pipe.
 #include <algorithm>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
@@ -22,7 +22,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Numbered lines of different lengths, at least `bytes` in total.
+// Returns numbered lines of different lengths that begin with `name`, at least `bytes` bytes in total.
 std::string Lines(absl::string_view name, size_t bytes) {
   std::string text;
   for (int i = 0; text.size() < bytes; ++i) {
@@ -38,12 +38,13 @@ class MovedLinesTest : public OutputFixture {
     plan.alone = false;
     return std::make_unique<WorkerOutput>(*console_, disk_, plan, WorkerOutput::OpenFiles(plan));
   }
-  // Uses one pipe for stdout and stderr.
-  void OpenOneConsole() {
+  // Opens a console that uses one pipe for stdout and stderr.
+  void OpenMergedConsole() {
     same_.Reset(fcntl(console_pipes_[0].writer.get(), F_DUPFD_CLOEXEC, 3));
     OpenConsole(console_pipes_[0].writer.get(), same_.get());
   }
-  // Writes as much of `text`, from `at` on, as fits into the worker's pipe. The writes end in mid-line.
+  // Writes as much of `text`, beginning at offset `at`, as fits into the worker's pipe. Advances `at`. Most
+  // writes end mid-line.
   static void WriteSome(const UniqueFd& worker, const std::string& text, size_t& at) {
     ssize_t n = 1;
     while (n > 0 && at < text.size()) {
@@ -51,7 +52,8 @@ class MovedLinesTest : public OutputFixture {
       if (n > 0) at += static_cast<size_t>(n);
     }
   }
-  // Alternates between calling `done` and running the io_context until `done` returns true.
+  // Alternates between calling `done` and running the io_context until `done` returns true. Returns false if
+  // this takes longer than kPatience.
   bool Repeat(const std::function<bool()>& done) {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (!done()) {
@@ -60,7 +62,8 @@ class MovedLinesTest : public OutputFixture {
     }
     return true;
   }
-  // Starts a worker that writes more than the console has room for, and waits until a move is pending.
+  // Writes some lines and then `text`, which must exceed the room in the console's pipe, to the worker's
+  // stdout. Waits until a move is pending. Returns the worker's stdout.
   UniqueFd StartMove(WorkerOutput& output, const std::string& text) {
     fcntl(output.stdout_fd(), F_SETPIPE_SZ, 1 << 20);
     UniqueFd worker = TakeStdout(output);
@@ -78,7 +81,8 @@ class MovedLinesTest : public OutputFixture {
     return worker;
   }
 
-  // Reads the console's stdout in small steps until `moved` bytes have been moved to it.
+  // Reads the console's stdout in small steps until `moved` bytes have been moved to it in total. Returns the
+  // bytes read.
   std::string ReadUntilMoved(int64_t moved) {
     std::string shown;
     EXPECT_TRUE(Repeat([&] {
@@ -90,7 +94,7 @@ class MovedLinesTest : public OutputFixture {
     }));
     return shown;
   }
-  // Runs the io_context for longer than a line may be held back.
+  // Runs the io_context for longer than kHoldLimit.
   void RunPastTheHoldLimit() {
     boost::asio::steady_timer timer(io_, 2 * WorkerStream::kHoldLimit);
     bool expired = false;
@@ -102,7 +106,7 @@ class MovedLinesTest : public OutputFixture {
 };
 
 TEST_F(MovedLinesTest, LinesOfWorkersAndLauncherAreWholeAndInOrder) {
-  OpenOneConsole();
+  OpenMergedConsole();
   std::vector<std::unique_ptr<WorkerOutput>> outputs;
   std::vector<UniqueFd> workers;
   std::vector<std::string> texts;
@@ -164,19 +168,18 @@ TEST_F(MovedLinesTest, OtherWritersWaitForTheEndOfAMove) {
   EXPECT_TRUE(shown.erase(launcher, 16) == text) << shown.size() << " bytes of " << text.size();
 }
 
-TEST_F(MovedLinesTest, DrainAtItsLimitLosesNothingInThePipe) {
+TEST_F(MovedLinesTest, ADrainThatTimesOutLosesNothingInThePipe) {
   const auto output = OpenShared();
   const std::string text = Lines("a", 800 << 10) + "half";
   UniqueFd worker = StartMove(*output, text);
   EXPECT_TRUE(Drain(*output, milliseconds(20)));
-  EXPECT_EQ(write(worker.get(), "x", 1), -1) << "the reader is closed";
+  EXPECT_EQ(write(worker.get(), "x", 1), -1) << "the read end of the worker's pipe must be closed";
   const std::string shown = ShownToTheEnd();
   EXPECT_TRUE(shown == text) << shown.size() << " bytes of " << text.size();
 }
 
-// Depending on `read_before`, the move is interrupted at the end of a line, where the console became full,
-// or in mid-line.
-TEST_F(MovedLinesTest, DrainAtItsLimitSplitsNoLine) {
+// `read_before` varies the offset at which the move is interrupted: at the end of a line or mid-line.
+TEST_F(MovedLinesTest, ADrainThatTimesOutSplitsNoLine) {
   for (const size_t read_before : {0, 50'001, 50'047}) {
     SCOPED_TRACE(read_before);
     const auto output = OpenShared();
@@ -186,7 +189,7 @@ TEST_F(MovedLinesTest, DrainAtItsLimitSplitsNoLine) {
     if (read_before > 0) {
       shown = ReadUntilMoved(console_->out().MovedForTest() + static_cast<int64_t>(read_before));
     }
-    ASSERT_TRUE(console_->out().full()) << "a move is pending";
+    ASSERT_TRUE(console_->out().full()) << "a move must be pending";
     console_->out().Write("of the launcher\n");
     EXPECT_TRUE(Drain(*output, milliseconds(20)));
     shown += ShownToTheEnd();
@@ -212,12 +215,12 @@ TEST_F(MovedLinesTest, DestroyingTheOutputLeavesWholeLines) {
 }
 
 TEST_F(MovedLinesTest, TailHasEachLineOnceAfterAnInterruptedMove) {
-  OpenOneConsole();
+  OpenMergedConsole();
   const auto output = OpenShared();
   const std::string text = Lines("a", 700 << 10);
   const UniqueFd worker = StartMove(*output, text);
   ReadUntilMoved(static_cast<int64_t>(text.size() - kTailBytes / 2));
-  ASSERT_TRUE(console_->out().full()) << "a move is pending";
+  ASSERT_TRUE(console_->out().full()) << "a move must be pending";
   EXPECT_TRUE(Drain(*output, milliseconds(20)));
   const std::string tail = output->StderrTail().value();
   EXPECT_GT(tail.size(), kTailBytes - 200);
@@ -225,12 +228,12 @@ TEST_F(MovedLinesTest, TailHasEachLineOnceAfterAnInterruptedMove) {
 }
 
 TEST_F(MovedLinesTest, TailHasEachLineOnceAfterTheReaderCloses) {
-  OpenOneConsole();
+  OpenMergedConsole();
   const auto output = OpenShared();
   const std::string text = Lines("a", 700 << 10);
   UniqueFd worker = StartMove(*output, text);
   ReadUntilMoved(static_cast<int64_t>(text.size() - kTailBytes / 2));
-  ASSERT_TRUE(console_->out().full()) << "a move is pending";
+  ASSERT_TRUE(console_->out().full()) << "a move must be pending";
   console_pipes_[0].reader.Reset();
   worker.Reset();
   EXPECT_TRUE(Drain(*output));
@@ -242,11 +245,11 @@ TEST_F(MovedLinesTest, TailHasEachLineOnceAfterTheReaderCloses) {
 TEST_F(MovedLinesTest, AWorkerThatReadsItsOwnPipeEndsItsMove) {
   const auto output = OpenShared();
   const UniqueFd worker = StartMove(*output, Lines("a", 800 << 10));
-  const UniqueFd thief(
+  const UniqueFd other_reader(
       open(absl::StrCat("/proc/self/fd/", worker.get()).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  ASSERT_TRUE(thief);
+  ASSERT_TRUE(other_reader);
   char buffer[65536];
-  while (read(thief.get(), buffer, sizeof buffer) > 0) {
+  while (read(other_reader.get(), buffer, sizeof buffer) > 0) {
   }
   EXPECT_TRUE(RunUntil([&] {
     Shown(0);
@@ -254,15 +257,15 @@ TEST_F(MovedLinesTest, AWorkerThatReadsItsOwnPipeEndsItsMove) {
   }));
 }
 
-// The reader is slow, and the rest of a line waits in the worker's pipe.
+// The console's reader is slow, so the end of a line remains in the worker's pipe.
 TEST_F(MovedLinesTest, ALineWhoseEndIsInThePipeIsNotSplit) {
   const auto output = OpenShared();
   fcntl(output->stdout_fd(), F_SETPIPE_SZ, 1 << 20);
   UniqueFd worker = TakeStdout(*output);
   std::string text;
   for (int i = 0; i < 20; ++i) absl::StrAppend(&text, std::string(29'000, 'a'), "\n");
-  // Part 1 is read at once and ends in mid-line. Part 2 exceeds the room in the console's pipe. Part 3 cannot
-  // be moved until part 2 has been read.
+  // Part 1 is read immediately and ends mid-line. Part 2 exceeds the room in the console's pipe. Part 3
+  // cannot be moved until part 2 has been read.
   size_t at = 0;
   for (const size_t end : {size_t{100'001}, size_t{400'001}, text.size()}) {
     WriteSome(worker, text.substr(0, end), at);
@@ -297,13 +300,13 @@ TEST_F(MovedLinesTest, AReaderThatClosesDoesNotBlockTheWorker) {
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("stdout")));
 }
 
-TEST_F(MovedLinesTest, LinesLongerThanALookAreWhole) {
+TEST_F(MovedLinesTest, LinesLongerThanAPipePeekAreWhole) {
   const auto one = OpenShared();
   const auto other = OpenShared();
   for (const auto* output : {one.get(), other.get()}) fcntl(output->stdout_fd(), F_SETPIPE_SZ, 1 << 20);
   UniqueFd workers[] = {TakeStdout(*one), TakeStdout(*other)};
   const std::string texts[] = {std::string(300'000, 'a') + "\n", std::string(300'000, 'b') + "\n"};
-  // The whole line is in the pipe before its first byte is read, so kHoldLimit does not apply.
+  // Each line is completely in its pipe before its first byte is read, so kHoldLimit does not apply.
   for (const int i : {0, 1}) {
     size_t at = 0;
     WriteSome(workers[i], texts[i], at);

@@ -52,7 +52,7 @@ TEST_F(PipePeekTest, LookReturnsTheLastBytes) {
   }
 }
 
-TEST_F(PipePeekTest, LookIsEmptyAtTheEndAndForOtherFiles) {
+TEST_F(PipePeekTest, LookReturnsNoBytesAtEndOfFileOrIfTheFileIsNotAPipe) {
   writer_.Reset();
   EXPECT_EQ(Look(), "");
   const UniqueFd null(open("/dev/null", O_RDONLY | O_CLOEXEC));

@@ -11,7 +11,7 @@
 namespace ddprun {
 namespace {
 
-TEST(LinePrefixTest, IsTorchrunsByDefaultAndOtherwiseTheTemplate) {
+TEST(LinePrefixTest, UsesTorchrunsDefaultOrTheTemplate) {
   const LineOrigin origin = {
       .role = "default", .local_rank = LocalRank(1), .rank = Rank(9), .hostname = "n3.example"};
   EXPECT_EQ(FormatPrefix("", origin), "[default1]:");
@@ -33,7 +33,7 @@ std::string Finish(LinePrefixer& prefixer) {
   return lines;
 }
 
-TEST(LinePrefixerTest, LinesAreWholeForAnySizeOfPieces) {
+TEST(LinePrefixerTest, LinesAreWholeForAnyPieceSize) {
   const std::string text = "one\n\ntwo\r\n50%\r100%\r\r\n\nthree";
   const std::string want = "[p]:one\n[p]:\n[p]:two\n[p]:50%\n[p]:100%\n[p]:\n[p]:\n[p]:three\n";
   for (size_t piece = 1; piece <= text.size(); ++piece) {
@@ -65,11 +65,11 @@ TEST(LinePrefixerTest, KeepsBytesThatAreNotText) {
   EXPECT_EQ(Feed(prefixer, bytes + "\n"), "p:" + bytes + "\n");
 }
 
-TEST(LinePrefixerTest, AStepOfAProgressBarIsALine) {
+TEST(LinePrefixerTest, EachStepOfAProgressBarIsALine) {
   LinePrefixer prefixer("p:");
   EXPECT_EQ(Feed(prefixer, "10%\r"), "p:10%\n");
   EXPECT_EQ(Feed(prefixer, "20%\r"), "p:20%\n");
-  EXPECT_EQ(Feed(prefixer, "\n30%"), "") << "completes the end of the previous line";
+  EXPECT_EQ(Feed(prefixer, "\n30%"), "") << "\"\\n\" after \"\\r\" must not begin a new line";
   EXPECT_EQ(Feed(prefixer, "\n"), "p:30%\n");
 }
 
@@ -82,11 +82,12 @@ TEST(LinePrefixerTest, KeepsLongLinesWholeUpToTheLimit) {
     const std::string want = absl::StrCat("p:", longest, "\np:", longest, "\np:", longest, "\np:y\np:z\n");
     std::string got;
     for (size_t at = 0; at < text.size(); at += piece) got += Feed(prefixer, text.substr(at, piece));
-    EXPECT_TRUE(got == want) << "in pieces of " << piece << ": " << got.size() << " for " << want.size();
+    EXPECT_TRUE(got == want) << "in pieces of " << piece << ": " << got.size() << " bytes instead of "
+                             << want.size();
   }
 }
 
-TEST(OutputTailTest, KeepsTheEndBeginningWithAWholeLine) {
+TEST(OutputTailTest, KeepsTheLastWholeLines) {
   OutputTail tail;
   EXPECT_EQ(tail.Get(), "");
   tail.Append("a\nb");
@@ -105,7 +106,7 @@ TEST(OutputTailTest, KeepsTheEndBeginningWithAWholeLine) {
   EXPECT_EQ(got.substr(0, 5), "line ");
 }
 
-TEST(OutputTailTest, CutsALineLongerThanTheTail) {
+TEST(OutputTailTest, TruncatesALineLongerThanTheTail) {
   OutputTail tail;
   tail.Append(std::string(100'000, 'x') + "\n");
   EXPECT_EQ(tail.Get(), std::string(kTailBytes - 1, 'x') + "\n");
@@ -114,9 +115,10 @@ TEST(OutputTailTest, CutsALineLongerThanTheTail) {
 TEST(OutputTailTest, ReadsTheTailOfAFile) {
   EXPECT_EQ(ReadFileTail("/no/such/file"), "");
   EXPECT_EQ(ReadFileTail(testing::TempDir()), "");
+  // A FIFO must not block the caller.
   const std::string fifo = absl::StrCat(testing::TempDir(), "/fifo");
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
-  EXPECT_EQ(ReadFileTail(fifo), "") << "does not block";
+  EXPECT_EQ(ReadFileTail(fifo), "");
   const std::string path = absl::StrCat(testing::TempDir(), "/log");
   std::ofstream(path) << "short\n";
   EXPECT_EQ(ReadFileTail(path), "short\n");
@@ -126,12 +128,12 @@ TEST(OutputTailTest, ReadsTheTailOfAFile) {
   for (int i = 0; i < 1000; ++i) file << line;
   file.close();
   const std::string tail = ReadFileTail(path);
-  EXPECT_EQ(tail.size() % 101, 0u) << "whole lines";
+  EXPECT_EQ(tail.size() % 101, 0u) << "the tail must consist of whole lines";
   EXPECT_GT(tail.size(), kTailBytes - 101);
 }
 
-// Returns the output of Feed for each of `pieces`, then the output of Finish.
-std::vector<std::string> Held(const std::vector<std::string>& pieces) {
+// Returns the output of Feed for each of `pieces`, followed by the output of Finish.
+std::vector<std::string> OutputsOf(const std::vector<std::string>& pieces) {
   LineHolder holder;
   std::vector<std::string> out;
   for (const std::string& piece : pieces) holder.Feed(piece, out.emplace_back());
@@ -141,15 +143,15 @@ std::vector<std::string> Held(const std::vector<std::string>& pieces) {
 
 TEST(LineHolderTest, PassesWholeLinesUnchanged) {
   using V = std::vector<std::string>;
-  EXPECT_EQ(Held({"one\ntw", "o\n", "end"}), (V{"one\n", "two\n", "", "end"}));
-  EXPECT_EQ(Held({"10%\r20%\r", "30%"}), (V{"10%\r", "20%\r", "30%"}));
-  EXPECT_EQ(Held({"a\r\nb\r", "\nc\n"}), (V{"a\r\n", "b\r\nc\n", ""}));
-  EXPECT_EQ(Held({"\n\n", "", "\r"}), (V{"\n\n", "", "", "\r"}));
+  EXPECT_EQ(OutputsOf({"one\ntw", "o\n", "end"}), (V{"one\n", "two\n", "", "end"}));
+  EXPECT_EQ(OutputsOf({"10%\r20%\r", "30%"}), (V{"10%\r", "20%\r", "30%"}));
+  EXPECT_EQ(OutputsOf({"a\r\nb\r", "\nc\n"}), (V{"a\r\n", "b\r\nc\n", ""}));
+  EXPECT_EQ(OutputsOf({"\n\n", "", "\r"}), (V{"\n\n", "", "", "\r"}));
   const std::string nul("x\0y\nz", 5);
-  EXPECT_EQ(Held({nul}), (V{nul.substr(0, 4), "z"}));
+  EXPECT_EQ(OutputsOf({nul}), (V{nul.substr(0, 4), "z"}));
 }
 
-TEST(LineHolderTest, DoesNotHoldLinesAboveTheLimit) {
+TEST(LineHolderTest, DoesNotHoldBackLinesLongerThanTheLimit) {
   LineHolder holder;
   std::string out;
   for (size_t fed = 0; fed <= LineHolder::kMaxLine; fed += 1 << 20)

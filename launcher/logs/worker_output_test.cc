@@ -55,7 +55,7 @@ TEST_F(WorkerOutputTest, InheritsStdoutThatIsADevice) {
   EXPECT_EQ(Open(plan).stdout_fd(), null.get());
 }
 
-TEST_F(WorkerOutputTest, BothStreamsShareAPipeIfTheAgentsAreOne) {
+TEST_F(WorkerOutputTest, BothStreamsShareAPipeIfTheAgentsStreamsAreTheSame) {
   const UniqueFd same(fcntl(console_pipes_[0].writer.get(), F_DUPFD_CLOEXEC, 3));
   OpenConsole(console_pipes_[0].writer.get(), same.get());
   const auto output = Open(kNone, kNone);
@@ -74,9 +74,9 @@ TEST_F(WorkerOutputTest, BothStreamsShareAPipeIfTheAgentsAreOne) {
   EXPECT_EQ(output->StderrTail(), printed);
 }
 
-// As with `--tee=1 2>&1 | tee`: a stream is not inherited if another stream to the same pipe is written in
-// whole lines.
-TEST_F(WorkerOutputTest, InheritsNothingIfTheAgentsStreamsAreOne) {
+// For example, with `--tee=2 2>&1 | tee`, stdout is not inherited, because the lines of stderr are written to
+// the same pipe.
+TEST_F(WorkerOutputTest, InheritsNothingIfTheAgentsStreamsAreTheSame) {
   const UniqueFd same(fcntl(console_pipes_[0].writer.get(), F_DUPFD_CLOEXEC, 3));
   OpenConsole(console_pipes_[0].writer.get(), same.get());
   const auto output = Open(kNone, kErr);
@@ -118,7 +118,7 @@ TEST_F(WorkerOutputTest, RedirectedStreamsGoOnlyToFiles) {
   EXPECT_EQ(Shown(0) + Shown(1), "");
 }
 
-TEST_F(WorkerOutputTest, TeeWritesFilesUnchangedAndPrefixesTheConsole) {
+TEST_F(WorkerOutputTest, TeeWritesUnchangedFilesAndPrefixedConsoleLines) {
   const auto output = Open(kNone, kBoth);
   Print(output->stdout_fd(), "one\ntw");
   Print(output->stderr_fd(), "err\n");
@@ -151,10 +151,10 @@ TEST_F(WorkerOutputTest, WithoutFilesEverythingGoesToTheConsole) {
   EXPECT_EQ(Shown(1), "err\n");
   EXPECT_EQ(output->StderrTail(), "err\n");
   EXPECT_EQ(Open(kOut, kNone)->stdout_fd(), console_pipes_[0].writer.get());
-  EXPECT_THAT(warnings_, IsEmpty()) << "the caller asked for no files";
+  EXPECT_THAT(warnings_, IsEmpty()) << "an empty path must not cause a warning";
 }
 
-TEST_F(WorkerOutputTest, PipesAreAsLargeAsPlanned) {
+TEST_F(WorkerOutputTest, PipesHaveTheRequestedSize) {
   WorkerOutput::Plan plan = Plan(kNone, kOut);
   plan.pipe_bytes = 128 << 10;
   EXPECT_EQ(fcntl(Open(plan).stdout_fd(), F_GETPIPE_SZ), 128 << 10);
@@ -173,13 +173,13 @@ TEST_F(WorkerOutputTest, HiddenOutputGoesOnlyToItsFile) {
   EXPECT_EQ(Shown(0) + Shown(1), "");
 }
 
-TEST_F(WorkerOutputTest, HiddenOutputWithoutFilesLeavesTheTailOfStderr) {
+TEST_F(WorkerOutputTest, HiddenOutputWithoutFilesKeepsTheTailOfStderr) {
   for (const bool with_files : {true, false}) {
     if (!with_files) files_ = {};
     WorkerOutput::Plan plan = Plan(kNone, with_files ? kNone : kBoth);
     plan.shown = false;
     WorkerOutput output = Open(plan);
-    // More than a pipe holds, so a worker would block if stdout were an unread pipe.
+    // This is more than a pipe holds, so a worker would block if stdout were an unread pipe.
     for (int i = 0; i < 100; ++i) Print(output.stdout_fd(), std::string(10'000, 'x'));
     Print(output.stderr_fd(), "last words");
     EXPECT_TRUE(Drain(output));
@@ -230,7 +230,7 @@ TEST_F(WorkerOutputTest, WarnsOnceAboutAClosedConsoleAndDoesNotBlock) {
   console_pipes_[0].reader.Reset();
   const auto output = Open(kNone, kOut);
   const UniqueFd worker = TakeStdout(*output);
-  // Far more than a pipe holds, so it must be read.
+  // The test writes far more than a pipe holds, so the agent must read the pipe.
   const std::string chunk = std::string(4095, 'x') + "\n";
   size_t written = 0;
   ASSERT_TRUE(RunUntil([&] {
@@ -241,16 +241,16 @@ TEST_F(WorkerOutputTest, WarnsOnceAboutAClosedConsoleAndDoesNotBlock) {
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("stdout")));
 }
 
-TEST_F(WorkerOutputTest, DrainOfAHeldPipeEndsAtItsLimit) {
+TEST_F(WorkerOutputTest, DrainTimesOutIfThePipeIsHeldOpen) {
   const auto output = Open(kNone, kOut);
   const UniqueFd held_open(fcntl(output->stdout_fd(), F_DUPFD_CLOEXEC, 3));
   Print(held_open.get(), "last line\nand a half");
   EXPECT_TRUE(Drain(*output, milliseconds(20)));
   EXPECT_EQ(Shown(0), "[default0]:last line\n[default0]:and a half\n");
-  EXPECT_EQ(write(held_open.get(), "x", 1), -1) << "the reader is closed";
+  EXPECT_EQ(write(held_open.get(), "x", 1), -1) << "the read end of the pipe must be closed";
 }
 
-TEST_F(WorkerOutputTest, FlushOfABlockedConsoleEndsAtItsLimit) {
+TEST_F(WorkerOutputTest, FlushTimesOutIfTheConsoleIsBlocked) {
   const auto output = Open(kNone, kErr);
   const std::string line(60'000, 'x');
   for (int i = 0; i < 4; ++i) {
@@ -277,7 +277,7 @@ TEST_F(WorkerOutputTest, TailHasOnlyStderrWhileTheConsoleIsBehind) {
   EXPECT_FALSE(output->tail_has_stdout());
 }
 
-// Repeats a run with a real worker: everything that it printed before it exited must arrive.
+// Runs a real worker repeatedly. No output that the worker prints before it exits may be lost.
 TEST_F(WorkerOutputTest, LosesNothingWhenAWorkerExits) {
   std::map<uint64_t, ExitInfo> ended;
   WardenClient client(io_, StartWarden(),
@@ -305,7 +305,7 @@ TEST_F(WorkerOutputTest, LosesNothingWhenAWorkerExits) {
   }
 }
 
-// Even an incomplete last line is shown.
+// The console also shows an incomplete last line.
 TEST_F(WorkerOutputTest, LosesNothingWhenAWorkerIsKilled) {
   std::map<uint64_t, ExitInfo> ended;
   WardenClient client(io_, StartWarden(),

@@ -11,9 +11,10 @@
 namespace ddprun {
 namespace {
 
-// Maximum number of reads in Close, when a drain has reached its limit: enough to empty a full pipe.
+// Maximum number of reads in Close. This is enough to empty a full pipe.
 constexpr int kLastReads = 32;
-// Smaller amounts are copied. Larger than what PipePeek returns, so that moved lines contain the whole tail.
+// Smaller amounts are copied instead of moved. The value is larger than PipePeek::kMaxBytes, so that PipePeek
+// returns enough bytes for the whole tail.
 constexpr size_t kLeastMoved = 32 << 10;
 static_assert(kLeastMoved > PipePeek::kMaxBytes && PipePeek::kMaxBytes > kTailBytes);
 
@@ -98,7 +99,7 @@ void WorkerStream::OnMoved() {
   if (sinks_.tail != nullptr) sinks_.tail->Append(moved_end_);
 }
 
-// Reads once. Returns false at the end of the stream.
+// Reads once. Returns false at the end of the stream or after an error.
 bool WorkerStream::Take() {
   Chunk chunk;
   const ssize_t n = ReadChunk(pipe_.native_handle(), chunk, sinks_.file != nullptr);
@@ -126,7 +127,8 @@ void WorkerStream::Pass(Chunk chunk) {
   if (later) AwaitRoom();
 }
 
-// The first element of unsaved_ was written; `range` is the part of it that is in the file.
+// Called when the first element of unsaved_ has been written. `range` is the part of the element that is in
+// the file.
 void WorkerStream::OnSaved(const QueuedLog::Range& range) {
   if (outdated_saves_ > 0) {
     --outdated_saves_;
@@ -176,7 +178,7 @@ void WorkerStream::AwaitEndOfLine() {
     holding_ = false;
     if (error || !HoldsLine()) return;
     const TimePoint now = std::chrono::steady_clock::now();
-    // The worker may already have completed the line.
+    // The worker may already have completed the line in output that has not been read or shown.
     if (stalled_ || behind() || HasUnread()) held_since_ = now;
     if (now < held_since_ + kHoldLimit) return AwaitEndOfLine();
     FinishLines();
@@ -210,9 +212,9 @@ void WorkerStream::Resume() {
   if (std::exchange(stalled_, false)) OnReadable();
 }
 
-// Shows only one piece, so that other streams get their turn.
+// Shows only one piece, so that other streams can write too.
 void WorkerStream::CatchUp() {
-  if (lacking_.empty()) {  // Do not wait for the disk.
+  if (lacking_.empty()) {  // Show the chunk from memory, without waiting for the disk.
     Show(unsaved_.front()->view());
     unsaved_.pop_front();
     ++outdated_saves_;
@@ -271,7 +273,7 @@ void WorkerStream::DropBacklog() {
   lacking_.clear();
   unsaved_.clear();
   in_memory_ = 0;
-  Show(absl::StrCat("\n[ddprun: ", lost, " bytes are not shown here, see the log file]\n"));
+  Show(absl::StrCat("\n[ddprun: ", lost, " bytes are not shown here; see the log file]\n"));
 }
 
 void WorkerStream::Close() {

@@ -1,4 +1,4 @@
-// Tests streams that pass through the agent: slow consoles, unterminated lines, size limits, filters.
+// Tests streams that pass through the agent: slow consoles, unterminated lines, size limits and filters.
 #include "launcher/logs/worker_stream.h"
 
 #include <algorithm>
@@ -18,8 +18,8 @@
 namespace ddprun {
 namespace {
 
-// Writes numbered lines of 4 KiB while they fit into the pipe of `worker`. A pipe has room either for a whole
-// line or for none.
+// Writes numbered lines of 4 KiB as long as they fit into the pipe of `worker`. The pipe has room either for
+// a whole line or for no byte at all, so no write is partial.
 void WriteLines(const UniqueFd& worker, int& next, std::string& sent) {
   for (;; ++next) {
     std::string line = absl::StrCat(next, " ");
@@ -40,7 +40,8 @@ std::string Prefixed(absl::string_view prefix, absl::string_view text) {
 
 class WorkerStreamTest : public OutputFixture {
  protected:
-  // Writes until the worker would block or has written `limit` bytes. The console is not read.
+  // Writes to `worker` until a write would block or at least `limit` bytes are written. Does not read the
+  // console. Returns the bytes written.
   std::string WriteUntilItBlocks(const UniqueFd& worker, size_t limit) {
     std::string sent;
     int next = 0;
@@ -61,7 +62,7 @@ TEST_F(WorkerStreamTest, AnUnreadConsoleDoesNotBlockAWorkerWithAFile) {
   EXPECT_GE(sent.size(), 16u << 20);
   RunAll();
   EXPECT_EQ(Contents(files_.stdout_log), sent);
-  // A late reader gets everything, and the drain does not wait for it.
+  // The drain does not wait for the reader, and a late reader gets all output.
   Print(worker.get(), "the end");
   worker.Reset();
   EXPECT_TRUE(Drain(*output));
@@ -114,7 +115,7 @@ TEST_F(WorkerStreamTest, StreamsTakeTurnsOnASlowConsoleAndKeepTheirOrder) {
   }
   EXPECT_TRUE(shown['0'] == sent[0]);
   EXPECT_TRUE(shown['1'] == sent[1]);
-  EXPECT_LT(first_of_one, 4u << 20) << "the second stream does not wait for the end of the first";
+  EXPECT_LT(first_of_one, 4u << 20) << "the second stream must not wait for the end of the first";
 }
 
 TEST_F(WorkerStreamTest, WithoutAFileTheWorkerBlocksAndLosesNothing) {
@@ -146,8 +147,8 @@ TEST_F(WorkerStreamTest, AtTheSizeLimitTheWorkerBlocksAndTheConsoleGetsEverythin
   EXPECT_TRUE(shown == Prefixed("[default0]:", sent)) << shown.size() << " bytes shown of " << sent.size();
 }
 
-// The file gets everything in the pipe, and a line on the console states how much the console lacks.
-TEST_F(WorkerStreamTest, DrainAtItsLimitSavesThePipeAndReportsWhatIsNotShown) {
+// The file gets all bytes in the pipe, and a line on the console states how many bytes are not shown.
+TEST_F(WorkerStreamTest, ADrainThatTimesOutSavesOutputAndReportsBytesNotShown) {
   WorkerOutput::Plan plan = Plan(kNone, kOut);
   plan.max_log_bytes = 4 << 20;
   WorkerOutput output = Open(plan);
@@ -157,10 +158,10 @@ TEST_F(WorkerStreamTest, DrainAtItsLimitSavesThePipeAndReportsWhatIsNotShown) {
   RunAll();
   EXPECT_TRUE(absl::EndsWith(sent, Contents(files_.stdout_log)));
   EXPECT_GT(Contents(files_.stdout_log).size() + Contents(files_.stdout_log + ".1").size(), 1u << 20);
-  EXPECT_TRUE(absl::StrContains(ShownToTheEnd(), " bytes are not shown here, see the log file]\n"));
+  EXPECT_TRUE(absl::StrContains(ShownToTheEnd(), " bytes are not shown here; see the log file]\n"));
 }
 
-TEST_F(WorkerStreamTest, KeepsTheSizeLimitWhileAWorkerWritesAtFullSpeed) {
+TEST_F(WorkerStreamTest, StaysWithinTheSizeLimitWhileAWorkerWritesAtFullSpeed) {
   for (const Streams tee : {kNone, kOut}) {
     WorkerOutput::Plan plan = Plan(kOut, tee);
     plan.max_log_bytes = 1 << 20;
@@ -174,9 +175,9 @@ TEST_F(WorkerStreamTest, KeepsTheSizeLimitWhileAWorkerWritesAtFullSpeed) {
       WriteLines(worker, next, sent);
       RunAll();
       shown += Shown(0);
-      std::error_code none;
+      std::error_code ignored;
       const auto size = [&](const std::string& path) {
-        return std::filesystem::exists(path) ? std::filesystem::file_size(path, none) : 0;
+        return std::filesystem::exists(path) ? std::filesystem::file_size(path, ignored) : 0;
       };
       most = std::max(most, size(files_.stdout_log) + size(files_.stdout_log + ".1"));
     }
@@ -187,7 +188,7 @@ TEST_F(WorkerStreamTest, KeepsTheSizeLimitWhileAWorkerWritesAtFullSpeed) {
     const std::string on_disk = Contents(files_.stdout_log + ".1") + Contents(files_.stdout_log);
     EXPECT_TRUE(absl::EndsWith(sent, on_disk));
     EXPECT_GT(on_disk.size(), 500u << 10);
-    EXPECT_EQ(on_disk.size() % 4096, 0u) << "whole lines";
+    EXPECT_EQ(on_disk.size() % 4096, 0u) << "the files must consist of whole lines";
     EXPECT_TRUE(shown == (tee.out ? Prefixed("[default0]:", sent) : "")) << shown.size() << " bytes shown";
   }
 }
@@ -220,7 +221,7 @@ TEST_F(WorkerStreamTest, WithAPrefixTheRestOfADelayedLineIsANewLine) {
   EXPECT_EQ(Contents(files_.stdout_log), "whole\nwaiting for data ... here it is\n");
 }
 
-// The delayed line is, for example, a prompt. Output of other writers begins a new line.
+// The delayed line is, for example, a prompt. Output of another writer begins on a new line.
 TEST_F(WorkerStreamTest, WithoutAPrefixTheRestContinuesADelayedLine) {
   const auto output = Open(kNone, kNone);
   const auto print_and_await = [&](const std::string& text, const std::string& wanted) {
@@ -240,8 +241,8 @@ TEST_F(WorkerStreamTest, WithoutAPrefixTheRestContinuesADelayedLine) {
   EXPECT_TRUE(Drain(*output));
 }
 
-// This holds even if the line keeps growing, like a row of dots.
-TEST_F(WorkerStreamTest, WithoutAPrefixALineIsHeldForTheLimitOnly) {
+// The limit also applies to a line that keeps growing, such as a row of dots.
+TEST_F(WorkerStreamTest, WithoutAPrefixALineIsHeldBackNoLongerThanTheLimit) {
   const auto output = Open(kNone, kNone);
   const auto begin = std::chrono::steady_clock::now();
   std::string shown;
@@ -271,20 +272,20 @@ TEST_F(WorkerStreamTest, AStalledDiskBlocksAWorkerOnlyWhenMemoryIsFull) {
     return sent.size() == before && disk_.bytes() >= DiskThread::kMaxBytes;
   }));
   EXPECT_GE(sent.size(), DiskThread::kMaxBytes / 2);
-  EXPECT_LT(sent.size(), DiskThread::kMaxBytes + (2 << 20)) << "the worker blocks";
+  EXPECT_LT(sent.size(), DiskThread::kMaxBytes + (2 << 20)) << "the worker must block";
   EXPECT_EQ(Contents(files_.stdout_log), "");
   EXPECT_TRUE(RunUntil([&] {
     shown += Shown(0);
     return shown.size() >= sent.size() - (1 << 20);
-  })) << "the console does not wait for the disk";
-  // The drain ends at its limit.
+  })) << "the console must not wait for the disk";
+  // The drain times out.
   worker.Reset();
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_TRUE(Drain(*output, milliseconds(20)));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(5));
   thaw.set_value();
   RunAll();
-  EXPECT_TRUE(Contents(files_.stdout_log) == sent) << "every byte";
+  EXPECT_TRUE(Contents(files_.stdout_log) == sent) << "the file must have all bytes that were sent";
 }
 
 TEST_F(WorkerStreamTest, LongAndShortLinesAreWhole) {
@@ -322,7 +323,7 @@ TEST_F(WorkerStreamTest, FiltersLinesWhileTheConsoleIsUnread) {
     if (absl::StrContains(line, "7 x")) absl::StrAppend(&want, line, "\n");
   }
   EXPECT_FALSE(want.empty());
-  EXPECT_TRUE(Contents(path) == want) << "while the console is unread";
+  EXPECT_TRUE(Contents(path) == want) << "matching lines must be written although the console is not read";
   worker.Reset();
   EXPECT_TRUE(Drain(output));
   ShownToTheEnd();
@@ -346,7 +347,7 @@ TEST_F(WorkerStreamTest, FlushContinuesWhileTheReaderMakesProgress) {
   const std::string sent = WriteUntilItBlocks(worker, 4 << 20);
   worker.Reset();
   EXPECT_TRUE(Drain(*output));
-  // The reader reads a little in each tenth of the limit, and in total takes longer than the limit.
+  // The reader reads at most 64 KiB in each tenth of the limit, so the flush takes longer than the limit.
   constexpr milliseconds kLimit(100);
   bool flushed = false;
   console_->Flush(kLimit, [&] { flushed = true; });

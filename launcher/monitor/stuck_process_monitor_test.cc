@@ -11,7 +11,7 @@ using ::testing::IsEmpty;
 
 constexpr TimePoint At(int ms) { return TimePoint(milliseconds(ms)); }
 
-TEST(SleepTableTest, ReportsUninterruptedSleepOfTheLimitOnce) {
+TEST(SleepTableTest, ReportsEachSleepOnceWhenItReachesTheLimit) {
   SleepTable table(milliseconds(100));
   EXPECT_THAT(table.Look({{1, 'D'}, {2, 'S'}, {3, 'D'}}, At(0)), IsEmpty());
   EXPECT_THAT(table.Look({{1, 'D'}, {2, 'D'}, {3, 'D'}}, At(99)), IsEmpty());
@@ -20,10 +20,10 @@ TEST(SleepTableTest, ReportsUninterruptedSleepOfTheLimitOnce) {
   EXPECT_THAT(table.Look({{1, 'D'}, {2, 'D'}, {3, 'D'}}, At(198)), IsEmpty());
   EXPECT_THAT(table.Look({{1, 'D'}, {2, 'D'}, {3, 'D'}}, At(200)),
               ElementsAre(SleepTable::Sleeper{2, milliseconds(101)}))
-      << "3 was awake in between";
+      << "process 3 must not be reported, because it was not in state D at 100 ms";
 }
 
-TEST(SleepTableTest, ForgetsProcessesThatAreNotListed) {
+TEST(SleepTableTest, DoesNotTrackProcessesThatAreNotListed) {
   SleepTable table(milliseconds(100));
   EXPECT_THAT(table.Look({{1, 'D'}}, At(0)), IsEmpty());
   EXPECT_THAT(table.Look({}, At(50)), IsEmpty());

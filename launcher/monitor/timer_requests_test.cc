@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// As serialized by Python.
+// Requests in the format that Python's json.dumps writes.
 constexpr char kAcquire[] =
     R"({"version": 1, "pid": 123, "scope_id": "a step", "expiration_time": 1795248899.5, "signal": 9})";
 constexpr char kRelease[] =
@@ -30,7 +30,7 @@ struct Read {
   std::vector<std::string> errors;
 };
 
-// Feeds `text` in pieces of `piece` bytes.
+// Feeds `text` to a TimerLines in pieces of `piece` bytes.
 Read ReadLines(const std::string& text, size_t piece = std::string::npos) {
   Read read;
   TimerLines lines;
@@ -61,7 +61,7 @@ TEST(TimerLinesTest, WaitsForTheNewline) {
   EXPECT_THAT(read.errors, IsEmpty());
 }
 
-TEST(TimerLinesTest, ReportsWhatIsWrongWithAnInvalidLine) {
+TEST(TimerLinesTest, ReportsTheErrorInAnInvalidLine) {
   const struct {
     const char* line;
     const char* error;
@@ -89,7 +89,8 @@ TEST(TimerLinesTest, ReportsWhatIsWrongWithAnInvalidLine) {
   for (const auto& c : cases) {
     const Read read = ReadLines(absl::StrCat(c.line, "\n", kAcquire, "\n"));
     EXPECT_THAT(read.errors, ElementsAre(HasSubstr(c.error))) << c.line;
-    EXPECT_THAT(read.requests, ElementsAre(kAcquired)) << "the next request is accepted after " << c.line;
+    EXPECT_THAT(read.requests, ElementsAre(kAcquired))
+        << "the request after this line must be accepted: " << c.line;
   }
 }
 

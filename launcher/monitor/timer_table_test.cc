@@ -89,7 +89,7 @@ TEST(TimerTableTest, ReplacingATimerIsAllowedAtTheLimit) {
   const absl::Status third = table.Set(2, "a\n\x1b[2J", At(5), SIGKILL);
   EXPECT_TRUE(absl::IsResourceExhausted(third));
   EXPECT_EQ(third.message(), R"(timer "a\n\033[2J" of process 2 is ignored: 2 timers are already running)")
-      << "control characters are escaped";
+      << "control characters must be escaped";
   EXPECT_EQ(table.NextDeadline(), At(10));
   Set(table, 1, "a", 20);
   table.Release(1, "b");
@@ -97,7 +97,7 @@ TEST(TimerTableTest, ReplacingATimerIsAllowedAtTheLimit) {
 }
 
 // The reference implementation is a map without an index by deadline.
-TEST(TimerTableTest, MatchesAReferenceForRandomHistories) {
+TEST(TimerTableTest, MatchesAReferenceForRandomOperations) {
   const unsigned seed = std::random_device()();
   std::mt19937 random(seed);
   const auto pick = [&](int n) { return std::uniform_int_distribution<int>(0, n - 1)(random); };

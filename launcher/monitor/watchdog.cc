@@ -119,8 +119,8 @@ void Watchdog::Acquire(const TimerRequest& request) {
 
 absl::Status Watchdog::Watch(pid_t pid) {
   if (watched_.contains(pid)) return absl::OkStatus();
-  // Opened before the ancestry check. The signal is sent through this descriptor, so it never reaches a later
-  // process with the same pid.
+  // Open the pidfd before the ancestry check. The signal is sent through the pidfd, so it never reaches a
+  // later process with the same PID.
   UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (!pidfd && (errno == ENOSYS || errno == EPERM)) {
     return absl::ErrnoToStatus(
@@ -129,13 +129,13 @@ absl::Status Watchdog::Watch(pid_t pid) {
   if (!ProcShowsThisProcess())
     return absl::UnavailableError("cannot read /proc, which shows whether the process belongs to this job");
   if (!pidfd || !DescendsFrom(pid, root_)) {
-    return absl::NotFoundError(
-        absl::StrCat("process ", pid, " is not a worker of this job or started by one, or it has ended"));
+    return absl::NotFoundError(absl::StrCat(
+        "process ", pid, " is not a worker of this job or a descendant of a worker, or it has ended"));
   }
   Descriptor& descriptor = watched_.emplace(pid, Descriptor(io_, pidfd.Release())).first->second;
   descriptor.async_wait(Descriptor::wait_read,
                         alive_.Guard([this, pid](const boost::system::error_code& error) {
-                          if (error) return;  // no longer watched
+                          if (error) return;  // the process is no longer watched
                           table_.Forget(pid);
                           Unwatch(pid);
                           SetTimer();
@@ -188,7 +188,7 @@ void Watchdog::Reap() {
 }
 
 void Watchdog::LogError(const std::string& text) {
-  if (errors_ == kMaxLoggedErrors) handlers_.say("watchdog: further errors of this round are not shown");
+  if (errors_ == kMaxLoggedErrors) handlers_.say("watchdog: further errors in this round are not shown");
   if (errors_++ < kMaxLoggedErrors) handlers_.say(absl::StrCat("watchdog: ", text));
 }
 

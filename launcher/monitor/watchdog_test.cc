@@ -1,4 +1,4 @@
-// Tests the watchdog with real processes; the test and the workers' shells write to its FIFO.
+// Tests the watchdog with real processes. The test and the workers' shells write to the watchdog's FIFO.
 
 #include "launcher/monitor/watchdog.h"
 
@@ -43,7 +43,7 @@ class WatchdogTest : public testing::Test {
   void Open() {
     auto watchdog = Watchdog::Open(
         agent_.io(), path_, agent_.client().warden_pid(),
-        {.say = [this](absl::string_view text) { said_.emplace_back(text); },
+        {.say = [this](absl::string_view text) { logged_.emplace_back(text); },
          .expired = [this](const ExpiredTimers& expired) { expired_.push_back(expired.pid); }});
     ASSERT_TRUE(watchdog.ok()) << watchdog.status();
     watchdog_ = *std::move(watchdog);
@@ -55,24 +55,24 @@ class WatchdogTest : public testing::Test {
         "\n",
         pid, scope, absl::StrFormat("%.6f", expires), signo);
   }
-  // Like PyTorch's client: opens without blocking, writes once, closes.
+  // Like PyTorch's client, opens the FIFO without blocking, writes once, and closes the FIFO.
   void Write(const std::string& text) {
     const UniqueFd fifo(open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
-    ASSERT_TRUE(fifo) << "there is a reader";
+    ASSERT_TRUE(fifo) << "the FIFO must have a reader";
     ASSERT_EQ(write(fifo.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
   }
-  // Returns when everything written before this call has been read and handled.
-  void AwaitAllIsRead() {
+  // Returns when all requests that were written before this call have been handled.
+  void AwaitAllHandled() {
     const uint64_t id = agent_.StartAndWaitReady(kSleeper);
     Write(Line(agent_.started.at(id), "the last one", 0, SIGKILL));
     EXPECT_EQ(agent_.RunToEnd(id), ExitInfo(Signaled{SIGKILL, false}));
   }
   bool IsAlive(uint64_t id) { return agent_.ended.count(id) == 0; }
-  std::string Said() const { return absl::StrJoin(said_, "\n"); }
+  std::string Logged() const { return absl::StrJoin(logged_, "\n"); }
 
   const std::string path_;
   FakeAgent agent_;
-  std::vector<std::string> said_;
+  std::vector<std::string> logged_;
   std::vector<pid_t> expired_;
   std::unique_ptr<Watchdog> watchdog_;
 };
@@ -91,31 +91,31 @@ TEST_F(WatchdogTest, AnExpiredTimerSignalsItsProcess) {
   EXPECT_EQ(watchdog_->ExpiredTimerOf(pid), R"(its watchdog timer "a \"step\"" expired)");
   EXPECT_EQ(watchdog_->ExpiredTimerOf(agent_.started.at(other)), "");
   EXPECT_THAT(expired_, testing::ElementsAre(pid));
-  EXPECT_THAT(Said(), HasSubstr("sending it SIGTERM"));
+  EXPECT_THAT(Logged(), HasSubstr("sending it SIGTERM"));
   watchdog_->BeginRound();
   EXPECT_EQ(watchdog_->ExpiredTimerOf(pid), "");
 }
 
-TEST_F(WatchdogTest, ReleasedTimersAndTimersWithoutSignalEndNoProcess) {
+TEST_F(WatchdogTest, ReleasedTimersAndTimersWithoutASignalKillNoProcess) {
   const uint64_t id = agent_.StartAndWaitReady(kSleeper);
   const pid_t pid = agent_.started.at(id);
-  // One write, so that the watchdog reads all lines at once.
+  // All lines are in one write, so that the watchdog reads them together.
   Write(Line(pid, "released", WallClock() - 1, SIGKILL) + Line(pid, "released", -1, 0) +
         Line(pid, "no signal", WallClock() - 1, 0));
-  AwaitAllIsRead();
+  AwaitAllHandled();
   EXPECT_TRUE(IsAlive(id));
-  EXPECT_THAT(expired_, Contains(pid)) << "the second timer has expired";
-  EXPECT_THAT(Said(), HasSubstr("requests no signal"));
+  EXPECT_THAT(expired_, Contains(pid)) << "the timer without a signal must have expired";
+  EXPECT_THAT(Logged(), HasSubstr("requests no signal"));
   EXPECT_EQ(watchdog_->ExpiredTimerOf(pid), "");
 }
 
 TEST_F(WatchdogTest, WatchesProcessesStartedByWorkers) {
-  // The timer belongs to an orphan in its own session.
+  // The timer belongs to an orphaned process in its own session.
   const uint64_t id = agent_.StartAndWaitReady(
       absl::StrCat("(setsid sh -c 'echo \"{\\\"version\\\": 1, \\\"pid\\\": $$, \\\"scope_id\\\": \\\"s\\\", "
                    "\\\"expiration_time\\\": 5, \\\"signal\\\": 9}\" > ",
                    path_, "; exec sleep 1000' &); ", kSleeper));
-  EXPECT_TRUE(agent_.RunUntil([&] { return !expired_.empty(); })) << Said();
+  EXPECT_TRUE(agent_.RunUntil([&] { return !expired_.empty(); })) << Logged();
   EXPECT_TRUE(IsAlive(id));
   EXPECT_NE(expired_.at(0), agent_.started.at(id));
 }
@@ -128,11 +128,11 @@ TEST_F(WatchdogTest, NeverSignalsForeignProcesses) {
   }
   Write(Line(foreign, "s", 0, SIGKILL) + Line(getpid(), "s", 0, SIGKILL) + Line(1, "s", 0, SIGKILL) +
         Line(agent_.client().warden_pid(), "s", 0, SIGKILL) + Line(INT_MAX, "s", 0, SIGKILL));
-  AwaitAllIsRead();
-  EXPECT_EQ(waitpid(foreign, nullptr, WNOHANG), 0) << "it is still alive";
-  EXPECT_THAT(agent_.lost, IsEmpty()) << "the warden is still alive";
-  EXPECT_THAT(Said(), HasSubstr(absl::StrCat("process ", foreign, " is not a worker of this job")));
-  EXPECT_THAT(expired_, SizeIs(1)) << "only the timer of AwaitAllIsRead";
+  AwaitAllHandled();
+  EXPECT_EQ(waitpid(foreign, nullptr, WNOHANG), 0) << "the foreign process must not be signalled";
+  EXPECT_THAT(agent_.lost, IsEmpty()) << "the warden must not be signalled";
+  EXPECT_THAT(Logged(), HasSubstr(absl::StrCat("process ", foreign, " is not a worker of this job")));
+  EXPECT_THAT(expired_, SizeIs(1)) << "only the timer of AwaitAllHandled may expire";
   kill(foreign, SIGKILL);
   waitpid(foreign, nullptr, 0);
 }
@@ -143,21 +143,21 @@ TEST_F(WatchdogTest, TimersOfAnEndedProcessDoNotExpire) {
   const uint64_t slow = agent_.StartAndWaitReady(kSleeper);
   const double expires = WallClock() + 2;
   Write(Line(pid, "s", expires, SIGKILL) + Line(agent_.started.at(slow), "s", expires, SIGKILL));
-  AwaitAllIsRead();
+  AwaitAllHandled();
   expired_.clear();
   kill(pid, SIGTERM);
   EXPECT_EQ(agent_.RunToEnd(slow), ExitInfo(Signaled{SIGKILL, false}));
   EXPECT_THAT(expired_, testing::ElementsAre(agent_.started.at(slow)));
 }
 
-TEST_F(WatchdogTest, LimitsTheLoggedErrorsAboutGarbage) {
+TEST_F(WatchdogTest, LimitsTheNumberOfLoggedErrors) {
   std::string garbage;
   for (int i = 0; i < 1000; ++i) absl::StrAppend(&garbage, "garbage ", i, "\n");
   Write(garbage);
-  AwaitAllIsRead();
-  EXPECT_THAT(Said(), HasSubstr("invalid timer request: not a JSON object: \"garbage 0\""));
-  EXPECT_LT(said_.size(), 30u);
-  EXPECT_THAT(Said(), HasSubstr("further errors"));
+  AwaitAllHandled();
+  EXPECT_THAT(Logged(), HasSubstr("invalid timer request: not a JSON object: \"garbage 0\""));
+  EXPECT_LT(logged_.size(), 30u);
+  EXPECT_THAT(Logged(), HasSubstr("further errors"));
 }
 
 TEST_F(WatchdogTest, ReplacesAnExistingFileAndRemovesItsOwn) {
@@ -171,7 +171,7 @@ TEST_F(WatchdogTest, ReplacesAnExistingFileAndRemovesItsOwn) {
   Open();
   ASSERT_EQ(stat(path_.c_str(), &info), 0);
   EXPECT_TRUE(S_ISFIFO(info.st_mode));
-  // If another launcher has replaced the file, it is not removed.
+  // If another launcher has replaced the file, the destructor does not remove it.
   std::ofstream(path_ + ".new") << "other";
   ASSERT_EQ(rename((path_ + ".new").c_str(), path_.c_str()), 0);
   watchdog_.reset();
@@ -179,7 +179,7 @@ TEST_F(WatchdogTest, ReplacesAnExistingFileAndRemovesItsOwn) {
   unlink(path_.c_str());
 }
 
-TEST_F(WatchdogTest, CreatesATemporaryFileWithoutAPath) {
+TEST_F(WatchdogTest, CreatesATemporaryFileIfThePathIsEmpty) {
   setenv("TMPDIR", testing::TempDir().c_str(), 1);
   const auto other = Watchdog::Open(agent_.io(), "", 1, {});
   ASSERT_TRUE(other.ok()) << other.status();
@@ -188,7 +188,7 @@ TEST_F(WatchdogTest, CreatesATemporaryFileWithoutAPath) {
   unsetenv("TMPDIR");
 }
 
-TEST_F(WatchdogTest, NamesAFileThatCannotBeCreated) {
+TEST_F(WatchdogTest, ErrorsNameTheFileThatCannotBeCreated) {
   for (const std::string& path : {std::string("/no/such/directory/fifo"), testing::TempDir()}) {
     const auto watchdog = Watchdog::Open(agent_.io(), path, 1, {});
     ASSERT_FALSE(watchdog.ok());
@@ -197,10 +197,10 @@ TEST_F(WatchdogTest, NamesAFileThatCannotBeCreated) {
   }
 }
 
-TEST(WatchdogOnAnOldKernelTest, LogsWhatIsMissing) {
+TEST(WatchdogOnALimitedSystemTest, LogsTheMissingFeature) {
   const struct {
-    std::function<absl::Status()> take;
-    std::string words;
+    std::function<absl::Status()> disable;
+    std::string message;
   } kCases[] = {
       {[] { return RefuseCalls(CallNumbers({"pidfd_open"}), ENOSYS); },
        "pidfd_open: Function not implemented"},
@@ -209,13 +209,13 @@ TEST(WatchdogOnAnOldKernelTest, LogsWhatIsMissing) {
   };
   for (const auto& c : kCases) {
     InChild([&] {
-      if (!c.take().ok()) return;
+      if (!c.disable().ok()) return;
       const std::string path = absl::StrCat(testing::TempDir(), "/timers", getpid());
       FakeAgent agent;
-      std::string said;
+      std::string logged;
       const auto watchdog =
           Watchdog::Open(agent.io(), path, agent.client().warden_pid(),
-                         {.say = [&](absl::string_view text) { absl::StrAppend(&said, text); },
+                         {.say = [&](absl::string_view text) { absl::StrAppend(&logged, text); },
                           .expired = [](const ExpiredTimers&) {}});
       ASSERT_TRUE(watchdog.ok()) << watchdog.status();
       const uint64_t id = agent.StartAndWaitReady(kSleeper);
@@ -223,8 +223,8 @@ TEST(WatchdogOnAnOldKernelTest, LogsWhatIsMissing) {
           R"({"version": 1, "pid": $0, "scope_id": "s", "expiration_time": 1, "signal": 9})"
           "\n",
           agent.started.at(id));
-      ASSERT_TRUE(agent.RunUntil([&] { return !said.empty(); }));
-      EXPECT_THAT(said, HasSubstr(c.words));
+      ASSERT_TRUE(agent.RunUntil([&] { return !logged.empty(); }));
+      EXPECT_THAT(logged, HasSubstr(c.message));
     });
   }
 }

@@ -1,4 +1,4 @@
-// Chooses processors from the driver's list of GPUs and a tree like /sys.
+// Tests the choice of processors with the GPUs of a fake driver and a file tree like /sys.
 #include "launcher/numa/binding.h"
 
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Uses the real processors of this machine, and fake GPUs at PCI addresses chosen by the test.
+// Uses the real processors of this machine, and fake GPUs at PCI addresses that the test chooses.
 class BindingTest : public testing::Test {
  protected:
   BindingTest()
@@ -34,7 +34,8 @@ class BindingTest : public testing::Test {
     std::filesystem::create_directories(sys_);
     std::filesystem::create_directory_symlink("/sys/devices", sys_ + "/devices");
     allowed_ = AllowedCpus().value();
-    // GPU 0 is on the node of the first allowed processor, GPU 1 on the node of the last.
+    // GPU 0 is on the node of the first allowed processor. GPU 1 is on the node of the last allowed
+    // processor.
     topology_ = ReadCpuTopology("/sys", allowed_).value();
     near_first_ = topology_.cpus.at(*allowed_.begin()).node;
     near_last_ = topology_.cpus.at(*allowed_.rbegin()).node;
@@ -89,7 +90,7 @@ TEST_F(BindingTest, ErrorsBeginWithTheOption) {
               AllOf(HasSubstr("--numa-binding=node: GPU 1: "), HasSubstr("numa_node cannot be read")));
   setenv("FAKE_NVML_INIT_ERROR", "9", 1);
   EXPECT_THAT(error(NumaBinding::kSocket, std::nullopt),
-              AllOf(HasSubstr("--numa-binding=socket: "), HasSubstr("nvmlInit_v2 gave error 9")));
+              AllOf(HasSubstr("--numa-binding=socket: "), HasSubstr("nvmlInit_v2 failed with error 9")));
   unsetenv("FAKE_NVML_INIT_ERROR");
 }
 

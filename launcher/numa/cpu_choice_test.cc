@@ -49,7 +49,7 @@ std::vector<std::string> Choose(NumaBinding binding, const CpuTopology& topology
   return texts;
 }
 
-TEST(ChooseCpusTest, NodeBindsToAllOfTheGpusNode) {
+TEST(ChooseCpusTest, NodeBindsToAllProcessorsOfTheGpusNode) {
   const CpuTopology topology = Machine{.sockets = 2, .threads = 2}.Topology();
   EXPECT_THAT(Choose(NumaBinding::kNode, topology, {1, 0, 1}, 3),
               ElementsAre("4-7,12-15", "0-3,8-11", "4-7,12-15"));
@@ -60,13 +60,13 @@ TEST(ChooseCpusTest, SocketBindsToAllNodesOfTheSocket) {
   EXPECT_THAT(Choose(NumaBinding::kSocket, topology, {0, 3}, 2), ElementsAre("0-3", "4-7"));
 }
 
-TEST(ChooseCpusTest, SocketIncludesAllOfANodeThatSpansSockets) {
+TEST(ChooseCpusTest, SocketIncludesAllProcessorsOfANodeThatSpansSockets) {
   CpuTopology topology = Machine{}.Topology();
   topology.cpus[3].socket = 1;
   EXPECT_THAT(Choose(NumaBinding::kSocket, topology, {0}, 1), ElementsAre("0-3"));
 }
 
-TEST(ChooseCpusTest, ExclusiveDealsCoresInOrderAndTheRemainderToTheFirstGpus) {
+TEST(ChooseCpusTest, ExclusiveAssignsCoresInOrderAndTheRemainderToTheFirstGpus) {
   const Machine machine{.sockets = 2, .cores_per_node = 8, .threads = 2};
   // Three GPUs share eight cores. The last GPU has no worker but keeps its share.
   EXPECT_THAT(Choose(NumaBinding::kExclusive, machine.Topology(), {0, 1, 0, 0}, 3),
@@ -75,7 +75,7 @@ TEST(ChooseCpusTest, ExclusiveDealsCoresInOrderAndTheRemainderToTheFirstGpus) {
 
 TEST(ChooseCpusTest, ExclusiveCountsCoresWithAnAllowedThread) {
   CpuTopology topology = Machine{.cores_per_node = 4, .threads = 2}.Topology();
-  topology.allowed = {0, 5, 6, 7};  // one thread of each core: the first of core 0, the second of 1, 2, 3
+  topology.allowed = {0, 5, 6, 7};  // the first thread of core 0, and the second threads of cores 1, 2 and 3
   EXPECT_THAT(Choose(NumaBinding::kExclusive, topology, {0, 0}, 2), ElementsAre("0,5", "6-7"));
 }
 
@@ -84,13 +84,13 @@ TEST(ChooseCpusTest, ExclusiveNeedsACoreForEachGpu) {
               ElementsAre("NUMA node 0 has 2 allowed cores for 3 GPUs (0, 1, 2)"));
 }
 
-TEST(ChooseCpusTest, CoreComplexesAreReusedOnlyWhenThereAreTooFew) {
+TEST(ChooseCpusTest, CoreComplexesAreSharedOnlyIfThereAreTooFew) {
   const CpuTopology topology = Machine{.cores_per_node = 6, .threads = 2, .cores_per_cache = 3}.Topology();
   EXPECT_THAT(Choose(NumaBinding::kCoreComplex, topology, {0, 0, 0}, 3),
               ElementsAre("0-2,6-8", "3-5,9-11", "0-2,6-8"));
 }
 
-TEST(ChooseCpusTest, CoreComplexesWithMoreProcessorsComeFirst) {
+TEST(ChooseCpusTest, LargerCoreComplexesAreAssignedFirst) {
   CpuTopology topology = Machine{.cores_per_node = 6, .cores_per_cache = 2}.Topology();
   topology.allowed.erase(1);
   EXPECT_THAT(Choose(NumaBinding::kCoreComplex, topology, {0, 0, 0}, 3), ElementsAre("2-3", "4-5", "0"));
@@ -107,7 +107,8 @@ TEST(ChooseCpusTest, OnlyAllowedProcessorsAreChosen) {
     EXPECT_THAT(Choose(binding, topology, {0, 1}, 2),
                 ElementsAre("NUMA node 1 of GPU 1 has no processor that this process may use; "
                             "allowed processors: 1-2"));
-    EXPECT_THAT(Choose(binding, topology, {0, 1}, 1), ElementsAre("1-2")) << "GPU 1 has no worker";
+    EXPECT_THAT(Choose(binding, topology, {0, 1}, 1), ElementsAre("1-2"))
+        << "the node of a GPU without a worker must not matter";
   }
 }
 
@@ -139,18 +140,18 @@ TEST(ChooseCpusTest, EveryBindingRejectsAGpuNodeWithoutProcessors) {
 class RandomMachine {
  public:
   explicit RandomMachine(unsigned seed) : random_(seed) {
-    const int nodes_per_socket = Up(2), cores_per_node = Up(6);
-    const Machine machine{.sockets = Up(2),
+    const int nodes_per_socket = UpTo(2), cores_per_node = UpTo(6);
+    const Machine machine{.sockets = UpTo(2),
                           .nodes_per_socket = nodes_per_socket,
                           .cores_per_node = cores_per_node,
-                          .threads = Up(2),
-                          .cores_per_cache = Up(cores_per_node)};
+                          .threads = UpTo(2),
+                          .cores_per_cache = UpTo(cores_per_node)};
     topology = machine.Topology();
     for (const auto& [cpu, where] : topology.cpus) {
-      if (Up(4) == 1) topology.allowed.erase(cpu);
+      if (UpTo(4) == 1) topology.allowed.erase(cpu);
     }
-    gpu_nodes.resize(Up(6));
-    for (int& node : gpu_nodes) node = Up(machine.sockets * nodes_per_socket) - 1;
+    gpu_nodes.resize(UpTo(6));
+    for (int& node : gpu_nodes) node = UpTo(machine.sockets * nodes_per_socket) - 1;
   }
 
   std::set<int> AllowedOn(int node) const {
@@ -160,7 +161,7 @@ class RandomMachine {
     }
     return cpus;
   }
-  // The groups that `cpus` belong to.
+  // Returns the values that the member `name` has for `cpus`.
   std::set<int> Names(std::optional<int> Cpu::*name, const std::set<int>& cpus) const {
     std::set<int> names;
     for (const int cpu : cpus) names.insert(*(topology.cpus.at(cpu).*name));
@@ -178,8 +179,8 @@ class RandomMachine {
   std::vector<int> gpu_nodes;
 
  private:
-  // Uniform in [1, to].
-  int Up(int to) { return static_cast<int>(random_() % static_cast<unsigned>(to)) + 1; }
+  // Returns a random number, uniformly distributed in [1, to].
+  int UpTo(int to) { return static_cast<int>(random_() % static_cast<unsigned>(to)) + 1; }
   std::mt19937 random_;
 };
 
@@ -187,10 +188,10 @@ bool Contains(const std::set<int>& all, const std::set<int>& some) {
   return std::includes(all.begin(), all.end(), some.begin(), some.end());
 }
 
-// Checks `sets`, one for each GPU of `machine`, against the contract of ChooseCpus.
+// Checks that `sets`, one for each GPU of `machine`, satisfy the contract of ChooseCpus.
 void ExpectContract(NumaBinding binding, const RandomMachine& machine,
                     const std::vector<std::set<int>>& sets) {
-  std::map<int, std::set<int>> dealt;  // by node
+  std::map<int, std::set<int>> assigned;  // keyed by node
   for (size_t gpu = 0; gpu < sets.size(); ++gpu) {
     const std::set<int>& cpus = sets[gpu];
     const int node = machine.gpu_nodes[gpu];
@@ -205,7 +206,9 @@ void ExpectContract(NumaBinding binding, const RandomMachine& machine,
         EXPECT_EQ(machine.Names(&Cpu::socket, cpus).size(), 1u);
         break;
       case NumaBinding::kExclusive: {
-        for (const int cpu : cpus) EXPECT_TRUE(dealt[node].insert(cpu).second) << cpu << " is dealt twice";
+        for (const int cpu : cpus) {
+          EXPECT_TRUE(assigned[node].insert(cpu).second) << cpu << " is assigned twice";
+        }
         const size_t share = machine.CoresOn(node) / machine.GpusOn(node);
         const size_t cores = machine.Names(&Cpu::core, cpus).size();
         EXPECT_TRUE(cores == share || cores == share + 1) << cores << " cores instead of " << share;
@@ -217,10 +220,12 @@ void ExpectContract(NumaBinding binding, const RandomMachine& machine,
         break;
     }
   }
-  for (const auto& [node, cpus] : dealt) EXPECT_EQ(cpus, machine.AllowedOn(node)) << "not all are dealt";
+  for (const auto& [node, cpus] : assigned) {
+    EXPECT_EQ(cpus, machine.AllowedOn(node)) << "some processors are not assigned";
+  }
 }
 
-TEST(ChooseCpusTest, KeepsItsContractOnRandomMachines) {
+TEST(ChooseCpusTest, SatisfiesItsContractOnRandomMachines) {
   int bound = 0, refused = 0;
   for (unsigned seed = 0; seed < 2000 && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(seed);

@@ -23,7 +23,7 @@ TEST(CpuListTest, ReadsAndWritesTheKernelsFormat) {
   EXPECT_THAT(ParseCpuList("4, 2-3,2\n").value(), ElementsAre(2, 3, 4));
 }
 
-TEST(CpuListTest, RejectsOtherFormats) {
+TEST(CpuListTest, RejectsMalformedLists) {
   for (const char* text : {"x", "1-", "-1", "3-2", "0-1-2", "0-99999999999", "0-70000"}) {
     const auto cpus = ParseCpuList(text);
     EXPECT_EQ(cpus.status().code(), absl::StatusCode::kInvalidArgument) << text;
@@ -58,10 +58,10 @@ class SysTreeTest : public testing::Test {
   const std::string sys_;
 };
 
-TEST_F(SysTreeTest, ReadsWhatProcessorsShare) {
+TEST_F(SysTreeTest, ReadsSharedCoresCachesAndSockets) {
   Write("devices/system/node/node0/cpulist", "0-1");
   Write("devices/system/node/node1/cpulist", "2-3");
-  Write("devices/system/node/node2/cpulist", "");  // memory only
+  Write("devices/system/node/node2/cpulist", "");  // a node that has only memory
   Write("devices/system/node/possible", "0-7");
   for (const int cpu : {0, 1}) WriteCpu(cpu, "0-1", 0);
   for (const int cpu : {2, 3}) WriteCpu(cpu, absl::StrCat(cpu), 1);
@@ -75,7 +75,7 @@ TEST_F(SysTreeTest, ReadsWhatProcessorsShare) {
   ASSERT_TRUE(topology.ok()) << topology.status();
   EXPECT_THAT(topology->cpus, ElementsAre(std::pair(0, Cpu{0, 0, 0, 0}), std::pair(1, Cpu{0, 0, 0, 0}),
                                           std::pair(2, Cpu{1, 1, 2, 2}), std::pair(3, Cpu{1, 1, 3, 2})));
-  EXPECT_THAT(topology->allowed, ElementsAre(1, 2, 3)) << "9 is not online";
+  EXPECT_THAT(topology->allowed, ElementsAre(1, 2, 3)) << "processor 9 is not online and must be ignored";
 }
 
 TEST_F(SysTreeTest, MissingFilesLeaveFieldsUnset) {
@@ -103,7 +103,7 @@ TEST_F(SysTreeTest, ReadsTheNodeOfADevice) {
   EXPECT_EQ(NumaNodeOf(sys_, "0000:40:00.0").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(ThisMachineTest, HasReadableTopology) {
+TEST(ThisMachineTest, HasAReadableTopology) {
   const auto allowed = AllowedCpus();
   ASSERT_TRUE(allowed.ok()) << allowed.status();
   EXPECT_THAT(*allowed, Not(IsEmpty()));

@@ -1,4 +1,4 @@
-// Compares events with those that torchrun 2.15 wrote for the same jobs: the keys, their order, and all
+// Compares events with the events that torchrun 2.15 wrote for the same jobs: the keys, their order, and all
 // values that do not depend on the host.
 #include "launcher/observers/event_log.h"
 
@@ -54,7 +54,7 @@ class JobEventsTest : public testing::Test {
                         .exit = exit},
             .worker_error = error};
   }
-  // "AGENT RENDEZVOUS", "WORKER START 0", ...
+  // Returns a short form of each event: "AGENT RENDEZVOUS", "WORKER START 0", ...
   std::vector<std::string> Sequence() const {
     std::vector<std::string> sequence;
     for (const std::string& line : lines_) {
@@ -170,7 +170,8 @@ TEST_F(JobEventsTest, HoldsEventsUntilTheHostNameIsKnown) {
   EXPECT_THAT(lines_, IsEmpty());
   events_->OnHostName("node1.example");
   ASSERT_EQ(lines_.size(), 4u);
-  EXPECT_THAT(lines_[0], HasSubstr("\"group_rank\": null")) << "captured when the event occurred";
+  EXPECT_THAT(lines_[0], HasSubstr("\"group_rank\": null"))
+      << "the event must have the value from the time when it occurred";
   for (const std::string& line : lines_) {
     EXPECT_THAT(line, HasSubstr("\"hostname\": \"node1.example\""));
     EXPECT_THAT(line, HasSubstr("\"rdzv_backend\": \"static\""));

@@ -49,7 +49,7 @@ TEST_F(HealthCheckTest, ServesTheAgentsStateWhileItsLoopHangs) {
   check_->OnWorkersGone({"process 7"}, {});
   EXPECT_THAT(Ask(), HasSubstr("process 7"));
   check_->OnWorkersGone({}, {});
-  EXPECT_THAT(Ask("GET /healthz?x=1 HTTP/1.0\r\n\r\n"), HasSubstr(" 200 OK")) << "any path";
+  EXPECT_THAT(Ask("GET /healthz?x=1 HTTP/1.0\r\n\r\n"), HasSubstr(" 200 OK")) << "every path must be served";
 }
 
 TEST_F(HealthCheckTest, ListensOnIpv4AndIpv6) {
@@ -66,7 +66,7 @@ TEST_F(HealthCheckTest, AnswersAfterMalformedRequests) {
 }
 
 TEST_F(HealthCheckTest, ClosesSilentConnectionsAndServesOthers) {
-  // More connections than the server keeps open at a time, each with an incomplete request.
+  // Open more connections than the server keeps open at a time, each with an incomplete request.
   std::vector<RawPeer> slow;
   for (int i = 0; i < 100; ++i) {
     slow.emplace_back(check_->port());
@@ -78,7 +78,7 @@ TEST_F(HealthCheckTest, ClosesSilentConnectionsAndServesOthers) {
   EXPECT_EQ(bytes, "");
 }
 
-TEST_F(HealthCheckTest, OpenFailsWithThePortIfItIsInUse) {
+TEST_F(HealthCheckTest, ErrorsNameAPortThatIsInUse) {
   const auto second = HealthCheck::Open(loop_, check_->port());
   ASSERT_FALSE(second.ok());
   EXPECT_THAT(std::string(second.status().message()), HasSubstr(absl::StrCat("port ", check_->port())));

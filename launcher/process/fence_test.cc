@@ -1,4 +1,4 @@
-// Tests the fence, a dead man's switch, with real processes and a real stopped agent.
+// Tests WardenClient::Fence with real processes, one of them an agent that is stopped by SIGSTOP.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ bool Cancelled(const ExitInfo& exit) {
   return never != nullptr && never->status.code() == absl::StatusCode::kCancelled;
 }
 
-TEST(FenceTest, KillsAllProcessesAtTheDeadlineAfterCallingFenced) {
+TEST(FenceTest, CallsFencedAndKillsAllProcessesAtTheDeadline) {
   std::vector<std::string> said;
   FakeAgent agent([&](const std::string& line) { said.push_back(line); });
   agent.StartAndWaitReady(kHardToKill);
@@ -49,7 +49,7 @@ TEST(FenceTest, DoesNotFireWhenRenewed) {
   const uint64_t id = agent.StartAndWaitReady(kForever);
   const BootTime first = BootClock::now() + milliseconds(500);
   agent.client().Fence(first);
-  // Keep renewing the fence until well after the first deadline.
+  // Keep renewing the fence until the first deadline has passed.
   while (BootClock::now() < first + milliseconds(50)) {
     agent.client().Fence(BootClock::now() + hours(1));
     ASSERT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0}));
@@ -71,18 +71,18 @@ TEST(FenceTest, DoesNotFireWhenDisarmed) {
   EXPECT_EQ(agent.ended.count(id), 0u);
 }
 
-// This happens to an agent that resumes late with requests in its queue.
-TEST(FenceTest, NothingStartsAfterTheDeadlineUntilTheFenceIsRenewedOrDisarmed) {
+// When a stopped agent resumes, it may still have old requests in its queue.
+TEST(FenceTest, NoWorkerStartsAfterTheDeadlineUntilTheFenceIsRenewedOrDisarmed) {
   FakeAgent agent;
   const SpawnCommand command = agent.Command({"/bin/true"});
   agent.client().Fence(BootClock::now() - hours(1));
   EXPECT_PRED1(Cancelled, agent.Run(command));
   EXPECT_EQ(agent.times_fenced, 1);
   EXPECT_THAT(agent.KillAll(), IsEmpty());
-  EXPECT_PRED1(Cancelled, agent.Run(command)) << "the kill is over, but the deadline has passed";
+  EXPECT_PRED1(Cancelled, agent.Run(command)) << "no worker may start, even after the kill";
   agent.client().Fence(BootTime());  // a past deadline does not renew the fence
   EXPECT_PRED1(Cancelled, agent.Run(command));
-  EXPECT_EQ(agent.times_fenced, 2) << "each deadline is reported";
+  EXPECT_EQ(agent.times_fenced, 2) << "each deadline must be reported";
   EXPECT_THAT(agent.started, IsEmpty());
 
   EXPECT_THAT(agent.KillAll(), IsEmpty());
@@ -101,9 +101,10 @@ TEST(FenceTest, CallsFencedWithoutWorkers) {
   EXPECT_TRUE(agent.RunUntil([&] { return agent.times_fenced == 1; }));
 }
 
-// Runs in its own process: starts three workers that are hard to kill, arms the fence, and stops itself. When
-// continued, it starts another worker and writes to `report` which handlers are called.
-[[noreturn]] void BeAStoppedAgent(int ready, int report) {
+// The body of a forked process that acts as an agent. Starts three workers that are hard to kill, arms the
+// fence, writes the deadline to `report`, and stops itself. After SIGCONT, requests a fourth worker. Each
+// call of the handlers `ended` and `fenced` writes a line to `report`. `ready` is the workers' stdout.
+[[noreturn]] void RunAgentThatStops(int ready, int report) {
   const auto write_line = [report](const std::string& line) {
     if (write(report, line.data(), line.size()) < 0) _exit(1);
   };
@@ -126,15 +127,15 @@ TEST(FenceTest, CallsFencedWithoutWorkers) {
   _exit(0);
 }
 
-TEST(FenceTest, WorksWhileTheAgentIsStopped) {
+TEST(FenceTest, KillsTheWorkersWhileTheAgentIsStopped) {
   Pipe ready = MakePipe();
   Pipe report = MakePipe();
   const pid_t agent = fork();
-  if (agent == 0) BeAStoppedAgent(ready.writer.get(), report.writer.get());
+  if (agent == 0) RunAgentThatStops(ready.writer.get(), report.writer.get());
   report.writer.Reset();
   int status = 0;
   ASSERT_EQ(waitpid(agent, &status, WUNTRACED), agent);
-  ASSERT_TRUE(WIFSTOPPED(status)) << status;
+  ASSERT_TRUE(WIFSTOPPED(status)) << "wait status " << status;
   const std::string mark = absl::StrCat(kAgentMark, "=", getpid());
   const std::string armed = ReadUntil(report.reader.get(), "\n");
   ASSERT_THAT(armed, HasSubstr("deadline "));
@@ -145,7 +146,8 @@ TEST(FenceTest, WorksWhileTheAgentIsStopped) {
   EXPECT_THAT(Marked(mark), IsEmpty());
   EXPECT_GE(after, milliseconds(0));
   RecordProperty("all_gone_after_deadline_us", std::to_string(after.count() / 1000));
-  EXPECT_EQ(waitpid(agent, &status, WNOHANG | WUNTRACED | WCONTINUED), 0) << "it is still stopped";
+  EXPECT_EQ(waitpid(agent, &status, WNOHANG | WUNTRACED | WCONTINUED), 0)
+      << "the agent must still be stopped";
 
   ASSERT_EQ(kill(agent, SIGCONT), 0);
   const std::vector<std::string> lines = absl::StrSplit(ReadUntil(report.reader.get(), "end\n"), '\n');

@@ -1,4 +1,5 @@
-// Tests what the warden writes when its agent has died, with real processes, sockets and signals.
+// Tests WardenClient::LastWords: the words that the warden writes after its agent has died. Uses real
+// processes, sockets and signals.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -31,7 +32,7 @@ constexpr char kWords[] = "nothing is left of node 7\n";
 // A TCP connection over loopback.
 struct Line {
   UniqueFd ours;    // the coordinator's end
-  UniqueFd theirs;  // the agent's
+  UniqueFd theirs;  // the agent's end
 };
 
 Line MakeLine() {
@@ -66,25 +67,26 @@ std::string ReadToEnd(int fd) {
   }
 }
 
-// An agent in its own process: runs `body`, reports its warden's pid, and waits to be killed.
+// An agent in a forked process. The process runs `body`, reports the pid of its warden, and waits to be
+// killed.
 class DyingAgent {
  public:
-  // `is_ready` must be false if `body` does not return.
-  explicit DyingAgent(const std::function<void(FakeAgent&)>& body, bool is_ready = true) {
-    prctl(PR_SET_CHILD_SUBREAPER, 1);  // The warden becomes our child when the agent has died.
+  // Waits until `body` has returned, unless `body_returns` is false.
+  explicit DyingAgent(const std::function<void(FakeAgent&)>& body, bool body_returns = true) {
+    prctl(PR_SET_CHILD_SUBREAPER, 1);  // When the agent dies, the warden becomes a child of this process.
     Pipe ready = MakePipe();
     pid_ = fork();
     if (pid_ == 0) {
       FakeAgent agent;
       body(agent);
-      // When the warden has run this command, it has handled all earlier requests.
+      // When this command has run, the warden has handled all earlier requests.
       agent.Run(agent.Command({"/bin/true"}));
       const std::string warden = absl::StrCat(agent.client().warden_pid(), "\n");
       if (write(ready.writer.get(), warden.data(), warden.size()) < 0) _exit(1);
       for (;;) pause();
     }
     ready.writer.Reset();
-    if (!is_ready) return;
+    if (!body_returns) return;
     warden_ = std::atoi(ReadUntil(ready.reader.get(), "\n").c_str());
     EXPECT_GT(warden_, 0) << "the agent has not become ready";
   }
@@ -97,7 +99,7 @@ class DyingAgent {
     waitpid(pid_, nullptr, 0);
     pid_ = -1;
   }
-  // Kills the agent, waits until its warden ends, and returns how the warden ended.
+  // Kills the agent, waits until its warden has exited, and returns how the warden exited.
   ExitInfo KillAndAwaitWarden() {
     Kill();
     int status = 0;
@@ -125,12 +127,12 @@ TEST(LastWordsTest, AreWrittenWhenTheAgentIsKilledAndNoProcessIsLeft) {
     EXPECT_TRUE(fake.client().LastWords(line.theirs.get(), kWords).ok());
   });
   line.theirs.Reset();
-  // The agent never reads this data.
+  // The agent does not read this data. The unread data must not prevent the words from arriving.
   ASSERT_EQ(write(line.ours.get(), "ignored", 7), 7);
   const std::string mark = absl::StrCat(kAgentMark, "=", getpid());
   ASSERT_GE(Marked(mark).size(), 6u);
   pollfd ready = {.fd = line.ours.get(), .events = POLLIN, .revents = 0};
-  EXPECT_EQ(poll(&ready, 1, 0), 0) << "nothing is written while the agent lives";
+  EXPECT_EQ(poll(&ready, 1, 0), 0) << "the warden wrote while the agent was alive";
   agent.Kill();
   EXPECT_EQ(ReadUntil(line.ours.get(), "\n"), kWords);
   EXPECT_THAT(Marked(mark), IsEmpty());
@@ -149,17 +151,16 @@ TEST(LastWordsTest, AreWrittenWithoutWorkers) {
 }
 
 TEST(LastWordsTest, OnlyTheNewestAreWrittenAndOlderSocketsAreClosed) {
-  Line older = MakeLine(), line = MakeLine(), dropped = MakeLine();
+  Line older = MakeLine(), line = MakeLine();
   DyingAgent agent([&](FakeAgent& fake) {
     EXPECT_TRUE(fake.client().LastWords(older.theirs.get(), "old").ok());
     EXPECT_TRUE(fake.client().LastWords(line.theirs.get(), "older").ok());
     EXPECT_TRUE(fake.client().LastWords(line.theirs.get(), kWords).ok());
     older.theirs.Reset();
-    dropped.theirs.Reset();
   });
   older.theirs.Reset();
   line.theirs.Reset();
-  EXPECT_EQ(ReadToEnd(older.ours.get()), "") << "while the agent lives";
+  EXPECT_EQ(ReadToEnd(older.ours.get()), "") << "the older socket must be closed while the agent is alive";
   agent.Kill();
   EXPECT_EQ(ReadToEnd(line.ours.get()), kWords);
 }
@@ -172,12 +173,12 @@ TEST(LastWordsTest, AreNotWrittenAfterDropLastWords) {
     line.theirs.Reset();
   });
   line.theirs.Reset();
-  EXPECT_EQ(ReadToEnd(line.ours.get()), "") << "while the agent lives";
+  EXPECT_EQ(ReadToEnd(line.ours.get()), "") << "the socket must be closed while the agent is alive";
   EXPECT_EQ(agent.KillAndAwaitWarden(), ExitInfo(Exited{0}));
 }
 
 // The warden may receive kAgentDied before it reads the agent's last requests.
-TEST(LastWordsTest, AreNotWrittenIfDroppedRightBeforeTheEnd) {
+TEST(LastWordsTest, AreNotWrittenIfDroppedRightBeforeTheAgentDies) {
   Line line = MakeLine();
   pid_t warden = 0;
   Pipe dropped = MakePipe();
@@ -193,7 +194,7 @@ TEST(LastWordsTest, AreNotWrittenIfDroppedRightBeforeTheEnd) {
           if (write(dropped.writer.get(), pid.data(), pid.size()) < 0) _exit(1);
           for (;;) pause();
         },
-        /*is_ready=*/false);
+        /*body_returns=*/false);
     line.theirs.Reset();
     dropped.writer.Reset();
     warden = std::atoi(ReadUntil(dropped.reader.get(), "\n").c_str());
@@ -216,8 +217,8 @@ TEST(LastWordsTest, AreWrittenAtANormalExitOnlyIfRequested) {
   }
 }
 
-// A stopped warden would not handle a request in time.
-TEST(LastWordsTest, AreNotWrittenAtANormalExitByAStoppedWarden) {
+// The agent discards the words by shutting down their socket, because a stopped warden handles no requests.
+TEST(LastWordsTest, AreNotWrittenByAStoppedWardenWhenTheAgentExitsNormally) {
   Line line = MakeLine();
   FakeAgent agent;
   EXPECT_TRUE(agent.client().LastWords(line.theirs.get(), kWords).ok());
@@ -237,19 +238,19 @@ TEST(LastWordsTest, AreNotWrittenByAKilledWarden) {
   EXPECT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0}));
   ASSERT_EQ(kill(agent.client().warden_pid(), SIGKILL), 0);
   ASSERT_TRUE(agent.RunUntil([&] { return !agent.lost.empty(); }));
-  EXPECT_EQ(ReadToEnd(line.ours.get()), "") << "the agent has closed the socket, too";
+  EXPECT_EQ(ReadToEnd(line.ours.get()), "") << "the agent must not hold a copy of the socket";
   EXPECT_EQ(agent.client().LastWords(line.ours.get(), kWords).code(), absl::StatusCode::kUnavailable);
 }
 
 TEST(LastWordsTest, AreNotWrittenWhileAProcessIsLeft) {
   auto file = HangingFile::Create(testing::TempDir());
-  if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
+  if (!file.ok()) GTEST_SKIP() << "cannot make a process unkillable on this machine: " << file.status();
   Line line = MakeLine();
   DyingAgent agent([&](FakeAgent& fake) {
     EXPECT_TRUE(fake.client().LastWords(line.theirs.get(), kWords).ok());
     fake.client().Spawn(fake.next_id++, fake.Command({"/bin/cat", (*file)->path()}));
     if (!(*file)->AwaitOneThatHangs(kPatience)) _exit(1);
-    // The process that this leaves behind does not delay the warden's exit.
+    // The warden does not wait for a process that a KillAll has already reported as left over.
     fake.KillAll(milliseconds(50));
   });
   line.theirs.Reset();
@@ -258,9 +259,9 @@ TEST(LastWordsTest, AreNotWrittenWhileAProcessIsLeft) {
   (*file)->Release();
 }
 
-TEST(LastWordsTest, AFullSocketDelaysTheWardenByItsLimitOnly) {
+TEST(LastWordsTest, AFullSocketDelaysTheWardensExitOnlyUpToALimit) {
   Line line = MakeLine();
-  // Fills the socket; the peer does not read.
+  // Fill the socket buffers. The peer does not read.
   const std::string much(1 << 16, 'x');
   while (send(line.theirs.get(), much.data(), much.size(), MSG_DONTWAIT) > 0) {
   }
@@ -270,7 +271,7 @@ TEST(LastWordsTest, AFullSocketDelaysTheWardenByItsLimitOnly) {
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(agent.KillAndAwaitWarden(), ExitInfo(Exited{0}));
   const auto took = std::chrono::steady_clock::now() - start;
-  EXPECT_GE(took, milliseconds(900)) << "it has waited for the socket";
+  EXPECT_GE(took, milliseconds(900)) << "the warden did not wait for the socket";
   EXPECT_LT(took, seconds(5));
 }
 

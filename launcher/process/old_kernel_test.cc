@@ -1,4 +1,5 @@
-// Tests missing or denied system calls and a missing /proc, with real processes, filters and mounts.
+// Tests the warden and WardenClient on systems that lack some system calls or /proc. Uses real processes,
+// seccomp filters and mounts.
 
 #include <fcntl.h>
 #include <sched.h>
@@ -24,10 +25,11 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// The last system call of Linux 4.18 (rseq). clone3, close_range and pidfds were added later.
+// The number of rseq, the newest system call in Linux 4.18. clone3, close_range and pidfds were added later.
 constexpr int kLastCallOf4_18 = 334;
 
-// A worker that starts an orphan in its own session, which starts a second such orphan. Each prints its pid.
+// A script that starts an orphan in a new session. The orphan starts a second orphan in the same way. All
+// three processes print their pids.
 constexpr char kEscapes[] =
     "(setsid sh -c 'trap \"\" TERM HUP; (setsid sh -c \"echo escaped \\$\\$; exec sleep 1000\" &) ; echo "
     "escaped "
@@ -57,13 +59,14 @@ std::vector<pid_t> StartEscaping(FakeAgent& agent) {
   return pids;
 }
 
-// Returns the processes in `pids` that exist. The warden or the agent reaps them, not their parents.
+// Returns the processes in `pids` that exist. Zombies count, because the warden, or the agent if the warden
+// is lost, must reap every process.
 std::vector<pid_t> Living(std::vector<pid_t> pids) {
   std::erase_if(pids, [](pid_t pid) { return kill(pid, 0) != 0; });
   return pids;
 }
 
-void ExpectThatAllIsKilled() {
+void ExpectAllProcessesAreKilled() {
   FakeAgent agent;
   EXPECT_EQ(agent.Run(agent.Shell("exit 3")), ExitInfo(Exited{3}));
   const std::vector<pid_t> pids = StartEscaping(agent);
@@ -72,11 +75,12 @@ void ExpectThatAllIsKilled() {
   EXPECT_THAT(Living(pids), IsEmpty());
   const auto start = std::chrono::steady_clock::now();
   agent.Destroy();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(9)) << "the warden's exit was noticed";
+  EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(9))
+      << "the destructor did not detect the warden's exit";
 }
 
-// Kills the warden; the agent must then kill the warden's processes.
-void ExpectThatAllIsKilledWithoutWarden() {
+// Kills the warden. The agent must then kill the warden's descendants.
+void ExpectAllProcessesAreKilledWithoutWarden() {
   FakeAgent agent;
   const std::vector<pid_t> pids = StartEscaping(agent);
   ASSERT_EQ(kill(agent.client().warden_pid(), SIGKILL), 0);
@@ -84,11 +88,11 @@ void ExpectThatAllIsKilledWithoutWarden() {
   EXPECT_THAT(Living(pids), IsEmpty());
 }
 
-// Exits with the lowest open descriptor from 3 to 9, or with 0 if none is open.
+// A script that exits with the lowest open descriptor from 3 to 9, or with 0 if none is open.
 constexpr char kFirstOpenFd[] =
     "for fd in 3 4 5 6 7 8 9; do if (: <&$fd) 2>/dev/null; then exit $fd; fi; done; exit 0";
 
-void ExpectThatWorkersGetNoDescriptors() {
+void ExpectWorkersInheritNoDescriptors() {
   const UniqueFd leak(fcntl(open("/dev/null", O_RDONLY | O_CLOEXEC), F_DUPFD, 7));
   ASSERT_EQ(leak.get(), 7);
   FakeAgent agent;
@@ -99,8 +103,8 @@ TEST(OldKernelTest, WithoutCloseRange) {
   for (const int error : {ENOSYS, EPERM}) {
     InChild([error] {
       ASSERT_TRUE(RefuseCalls(CallNumbers({"close_range"}), error).ok());
-      ExpectThatWorkersGetNoDescriptors();
-      ExpectThatAllIsKilled();
+      ExpectWorkersInheritNoDescriptors();
+      ExpectAllProcessesAreKilled();
     });
   }
 }
@@ -109,18 +113,18 @@ TEST(OldKernelTest, WithoutPidfds) {
   for (const int error : {ENOSYS, EPERM, EMFILE}) {
     InChild([error] {
       ASSERT_TRUE(RefuseCalls(CallNumbers({"pidfd_open", "pidfd_send_signal"}), error).ok());
-      ExpectThatAllIsKilled();
-      ExpectThatAllIsKilledWithoutWarden();
+      ExpectAllProcessesAreKilled();
+      ExpectAllProcessesAreKilledWithoutWarden();
     });
   }
 }
 
-TEST(OldKernelTest, WithTheCallsOfLinux4_18) {
+TEST(OldKernelTest, WithTheSystemCallsOfLinux4_18) {
   InChild([] {
     ASSERT_TRUE(RefuseCallsAfter(kLastCallOf4_18).ok());
-    ExpectThatWorkersGetNoDescriptors();
-    ExpectThatAllIsKilled();
-    ExpectThatAllIsKilledWithoutWarden();
+    ExpectWorkersInheritNoDescriptors();
+    ExpectAllProcessesAreKilled();
+    ExpectAllProcessesAreKilledWithoutWarden();
   });
 }
 
@@ -130,9 +134,9 @@ TEST(OldKernelTest, WithoutProc) {
       std::fprintf(stderr, "skipped: %s\n", gone.ToString().c_str());
       return;
     }
-    ExpectThatWorkersGetNoDescriptors();
-    ExpectThatAllIsKilled();
-    ExpectThatAllIsKilledWithoutWarden();
+    ExpectWorkersInheritNoDescriptors();
+    ExpectAllProcessesAreKilled();
+    ExpectAllProcessesAreKilledWithoutWarden();
   });
 }
 
@@ -140,29 +144,29 @@ TEST(OldKernelTest, WithoutProcAndCloseRange) {
   InChild([] {
     if (!UnmountProc().ok()) return;
     ASSERT_TRUE(RefuseCalls(CallNumbers({"close_range"}), ENOSYS).ok());
-    ExpectThatWorkersGetNoDescriptors();
-    ExpectThatAllIsKilled();
+    ExpectWorkersInheritNoDescriptors();
+    ExpectAllProcessesAreKilled();
   });
 }
 
-// As after `unshare --pid --fork` without --mount-proc: the pids in /proc are those of another namespace.
+// Imitates `unshare --pid --fork` without --mount-proc, where /proc shows the pids of another namespace.
 TEST(OldKernelTest, WithTheProcOfAnotherPidNamespace) {
   InChild([] {
     if (unshare(CLONE_NEWPID) != 0) return;
     InChild([] {
       ASSERT_EQ(getpid(), 1);
-      // Use up the low pids, which belong to kernel threads in the outer /proc.
+      // Use up the low pids, because the outer /proc shows kernel threads with the same pids.
       for (int i = 0; i < 500; ++i) {
         const pid_t pid = fork();
         if (pid == 0) _exit(0);
         ASSERT_EQ(waitpid(pid, nullptr, 0), pid);
       }
-      ExpectThatAllIsKilled();
+      ExpectAllProcessesAreKilled();
     });
   });
 }
 
-TEST(OldKernelTest, LogsAMissingCallThatTheWardenNeeds) {
+TEST(OldKernelTest, LogsAMissingSystemCallThatTheWardenNeeds) {
   for (const std::string call : {"signalfd4", "timerfd_create"}) {
     InChild([&] {
       ASSERT_TRUE(RefuseCalls(CallNumbers({call}), EPERM).ok());

@@ -1,4 +1,4 @@
-// Tests that no process is left, whichever process ends and for whatever reason, with real processes and
+// Tests that no process is left behind, regardless of which process ends and why, with real processes and
 // signals.
 
 #include <dirent.h>
@@ -40,10 +40,10 @@ TEST(ProcessKillTest, KillAllLeavesNoProcess) {
   agent.StartAndWaitReady(kHardToKill);
   EXPECT_TRUE(agent.AwaitMarkedProcesses(6));
   EXPECT_THAT(agent.KillAll(), IsEmpty());
-  EXPECT_EQ(agent.ended.at(id), ExitInfo(Signaled{SIGKILL, false})) << "reported before the answer";
+  EXPECT_EQ(agent.ended.at(id), ExitInfo(Signaled{SIGKILL, false})) << "`ended` must be called before `done`";
   EXPECT_EQ(agent.ended.size(), 2u);
   EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
-  EXPECT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0})) << "a later start succeeds";
+  EXPECT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0})) << "a later start must succeed";
 }
 
 TEST(ProcessKillTest, KillAllFindsProcessesOfAnEndedWorker) {
@@ -54,7 +54,7 @@ TEST(ProcessKillTest, KillAllFindsProcessesOfAnEndedWorker) {
   EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
 }
 
-TEST(ProcessKillTest, KillAllAnswersWithoutWorkers) {
+TEST(ProcessKillTest, KillAllCompletesWithoutWorkers) {
   FakeAgent agent;
   EXPECT_THAT(agent.KillAll(), IsEmpty());
 }
@@ -62,8 +62,9 @@ TEST(ProcessKillTest, KillAllAnswersWithoutWorkers) {
 TEST(ProcessKillTest, KillAllEndsAForkBomb) {
   FakeAgent agent;
   Pipe out = MakePipe();
-  // Two processes flee: each forks its successor into a new session and ends. Two more ignore SIGTERM and
-  // fork children into new sessions as fast as they can; each child prints a line.
+  // Two processes keep changing their pids: each forks a copy of itself into a new session and exits. Two
+  // other processes fork children into new sessions as fast as they can, and each child prints a line. All
+  // processes ignore SIGTERM.
   SpawnCommand command = agent.Shell(
       "trap '' TERM\n"
       "export FLEE='setsid sh -c \"$FLEE\" &'\n"
@@ -83,13 +84,13 @@ TEST(ProcessKillTest, KillAllEndsAForkBomb) {
   EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
 }
 
-TEST(ProcessKillTest, NothingStartsDuringKillAll) {
+TEST(ProcessKillTest, NoWorkerStartsDuringKillAll) {
   FakeAgent agent;
   agent.StartAndWaitReady(kHardToKill);
   bool answered = false;
   agent.client().KillAll(kPatience, [&](const auto&) { answered = true; });
   const ExitInfo exit = agent.Run(agent.Command({"/bin/true"}));
-  // KillAll may have finished before the Spawn request arrived.
+  // The worker may start only if KillAll completed before the warden received the Spawn request.
   EXPECT_TRUE(answered || std::holds_alternative<NeverStarted>(exit)) << ToString(exit);
   EXPECT_TRUE(agent.RunUntil([&] { return answered; }));
 }
@@ -100,7 +101,7 @@ TEST(ProcessKillTest, TheDestructorLeavesNoProcess) {
   agent.StartAndWaitReady(kHardToKill);
   agent.Destroy();
   EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
-  EXPECT_EQ(kill(warden, 0), -1) << "no warden, not even a zombie";
+  EXPECT_EQ(kill(warden, 0), -1) << "the warden must have been reaped";
 }
 
 TEST(ProcessKillTest, TheWardenHasItsOwnNameAndIgnoresSignals) {
@@ -108,15 +109,15 @@ TEST(ProcessKillTest, TheWardenHasItsOwnNameAndIgnoresSignals) {
   const pid_t warden = WardenOf(agent);
   EXPECT_EQ(ReadAll(absl::StrCat("/proc/", warden, "/comm")), "ddp-warden\n");
   EXPECT_THAT(SplitNul(ReadAll(absl::StrCat("/proc/", warden, "/cmdline"))), ElementsAre("ddp-warden"));
-  // Another process sends the signals, because SIGUSR1 from the agent means that it has died (kAgentDied).
-  const pid_t stranger = fork();
-  if (stranger == 0) {
+  // Another process sends the signals, because a SIGUSR1 from the agent's process counts as kAgentDied.
+  const pid_t sender = fork();
+  if (sender == 0) {
     for (const int signo : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGALRM, SIGTSTP}) {
       kill(warden, signo);
     }
     _exit(0);
   }
-  ASSERT_EQ(waitpid(stranger, nullptr, 0), stranger);
+  ASSERT_EQ(waitpid(sender, nullptr, 0), sender);
   EXPECT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0}));
 }
 
@@ -161,8 +162,8 @@ TEST(ProcessKillTest, ForeignChildrenOfTheAgentAreNotKilled) {
   EXPECT_EQ(ExitInfoFromWaitStatus(status), ExitInfo(Exited{7}));
 }
 
-// The agent is another process, which is killed by SIGKILL. This process is a subreaper: it would inherit any
-// process that is left.
+// The agent runs in a forked process, which the test kills with SIGKILL. The test process is a subreaper, so
+// it would inherit any process that is left behind.
 TEST(ProcessKillTest, SigkillOfTheAgentLeavesNoProcess) {
   ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
   Pipe ready = MakePipe();
@@ -196,32 +197,34 @@ TEST(ProcessKillTest, SigkillOfTheAgentLeavesNoProcess) {
   ASSERT_EQ(rename(newer.c_str(), replaced.c_str()), 0);
   kill(fake_agent, SIGKILL);
   ASSERT_EQ(waitpid(fake_agent, nullptr, 0), fake_agent);
-  // The warden is now our child. It exits only after all the others have ended.
+  // The warden is now our child. It exits only after all its descendants have ended.
   siginfo_t info = {};
   ASSERT_EQ(waitid(P_ALL, 0, &info, WEXITED), 0);
   EXPECT_THAT(Marked(mark), IsEmpty());
   EXPECT_EQ(info.si_code, CLD_EXITED);
   EXPECT_EQ(info.si_status, 0);
-  EXPECT_EQ(waitid(P_ALL, 0, &info, WEXITED | WNOHANG), -1) << "another process was left";
+  EXPECT_EQ(waitid(P_ALL, 0, &info, WEXITED | WNOHANG), -1) << "another process was left behind";
   EXPECT_NE(access(file.c_str(), F_OK), 0);
   EXPECT_EQ(ReadAll(replaced), "another file");
 }
 
 TEST(ProcessKillTest, AnAgentThatReadsLateLosesNoEvents) {
   FakeAgent agent;
-  constexpr uint64_t kMany = 400;  // more events than the socket holds
+  constexpr uint64_t kMany = 400;  // causes more events than the socket can hold
   Pipe hold = MakePipe();
   Pipe alive = MakePipe();
   SpawnCommand command = agent.Command({"/bin/cat"});
   command.stdin_fd = hold.reader.get();
   command.stdout_fd = alive.writer.get();
   for (uint64_t id = 1; id <= kMany; ++id) agent.client().Spawn(id, command);
-  ASSERT_TRUE(agent.RunUntil([&] { return agent.started.size() == kMany; })) << agent.started.size();
+  ASSERT_TRUE(agent.RunUntil([&] { return agent.started.size() == kMany; }))
+      << "only " << agent.started.size() << " workers have started";
   alive.writer.Reset();
   hold.writer.Reset();
   EXPECT_EQ(ReadUntil(alive.reader.get(), "all have ended"), "");
-  EXPECT_THAT(agent.ended, IsEmpty()) << "nothing was read meanwhile";
-  ASSERT_TRUE(agent.RunUntil([&] { return agent.ended.size() == kMany; })) << agent.ended.size();
+  EXPECT_THAT(agent.ended, IsEmpty()) << "the agent must not have read any events yet";
+  ASSERT_TRUE(agent.RunUntil([&] { return agent.ended.size() == kMany; }))
+      << "only " << agent.ended.size() << " workers have ended";
   for (const auto& [id, exit] : agent.ended) EXPECT_EQ(exit, ExitInfo(Exited{0}));
 }
 

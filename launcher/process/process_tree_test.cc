@@ -1,4 +1,4 @@
-// Finds real processes, and signals exactly the process that was found.
+// Tests that searches find real processes, and that a signal reaches exactly the process that was found.
 #include "launcher/process/process_tree.h"
 
 #include <fcntl.h>
@@ -41,11 +41,11 @@ TEST(ProcessTreeTest, SignalsTheProcessThatWasFound) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFSIGNALED(status));
-  EXPECT_FALSE(SignalProcess(seen[0], SIGKILL)) << "it has ended";
+  EXPECT_FALSE(SignalProcess(seen[0], SIGKILL)) << "an ended process must not be signalled";
   EXPECT_THAT(Descendants(), IsEmpty());
 }
 
-// Runs as the first process of a pid namespace, where it can choose the next pid.
+// Must run in the first process of a new pid namespace, because this process may choose the next pid.
 void SignalALaterProcess() {
   ASSERT_EQ(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0);
   ASSERT_EQ(mount("proc", "/proc", "proc", 0, nullptr), 0);
@@ -53,7 +53,7 @@ void SignalALaterProcess() {
   const std::vector<ProcessEntry> seen = Descendants();
   ASSERT_THAT(seen, SizeIs(1));
   KillAndReap(first);
-  // Start times have a resolution of 10 ms: repeat until they differ.
+  // Start times have a resolution of 10 ms, so repeat until they differ.
   pid_t later = 0;
   do {
     if (later > 0) KillAndReap(later);
@@ -62,13 +62,13 @@ void SignalALaterProcess() {
     ASSERT_EQ(later, first) << "the pid was not reused";
   } while (ReadProcess(later)->start_time == seen[0].start_time);
   EXPECT_FALSE(SignalProcess(seen[0], SIGKILL));
-  EXPECT_EQ(waitpid(later, nullptr, WNOHANG), 0) << "it is still alive";
+  EXPECT_EQ(waitpid(later, nullptr, WNOHANG), 0) << "the later process must still be alive";
   KillAndReap(later);
 }
 
 TEST(ProcessTreeTest, DoesNotSignalALaterProcessWithTheSamePid) {
   InChild([] {
-    if (unshare(CLONE_NEWPID | CLONE_NEWNS) != 0) return;  // not permitted here
+    if (unshare(CLONE_NEWPID | CLONE_NEWNS) != 0) return;  // not permitted on this machine
     InChild(SignalALaterProcess);
   });
 }

@@ -1,5 +1,5 @@
-// Tests a warden that is alive but does not answer, and messages for which the kernel has no room, with real
-// processes and signals.
+// Tests a warden that is alive but does not answer, and messages that the kernel temporarily cannot send.
+// Uses real processes and signals.
 
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -34,8 +34,9 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Longer than the limit for the warden's answers, shorter than the destructor's limit for its exit.
-constexpr seconds kSilence{9};
+// Time limit for detecting a stopped warden. It is longer than the client's limit for the warden's answers
+// (5 s), and shorter than the destructor's limit for the warden's exit (11 s).
+constexpr seconds kMaxDetectionTime{9};
 
 void Stop(pid_t pid) {
   ASSERT_EQ(kill(pid, SIGSTOP), 0);
@@ -44,33 +45,33 @@ void Stop(pid_t pid) {
   ASSERT_TRUE(WIFSTOPPED(status));
 }
 
-TEST(StuckWardenTest, AStoppedOneDelaysKillAllByItsDeadlineOnly) {
+TEST(StuckWardenTest, KillAllCompletesWhenTheWardenIsStopped) {
   FakeAgent agent;
   const uint64_t id = agent.StartAndWaitReady(kHardToKill);
   ASSERT_TRUE(agent.AwaitMarkedProcesses(3));
   Stop(agent.client().warden_pid());
   const auto start = std::chrono::steady_clock::now();
   EXPECT_THAT(agent.KillAll(), IsEmpty());
-  EXPECT_LT(std::chrono::steady_clock::now() - start, kSilence);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kMaxDetectionTime);
   EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
   EXPECT_EQ(agent.ended.at(id), ExitInfo(Signaled{SIGKILL, false}));
   ASSERT_EQ(agent.lost.size(), 1u);
   EXPECT_THAT(std::string(agent.lost[0].message()), HasSubstr("has not answered for 5 s, in state T"));
-  EXPECT_EQ(kill(agent.client().warden_pid(), 0), -1) << "it has ended and was reaped";
+  EXPECT_EQ(kill(agent.client().warden_pid(), 0), -1) << "the warden must have been killed and reaped";
 }
 
-TEST(StuckWardenTest, AStoppedOneDelaysAStartByItsDeadlineOnly) {
+TEST(StuckWardenTest, SpawnFailsWhenTheWardenIsStopped) {
   FakeAgent agent;
   Stop(agent.client().warden_pid());
   const auto start = std::chrono::steady_clock::now();
   const ExitInfo exit = agent.Run(agent.Command({"/bin/true"}));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, kSilence);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kMaxDetectionTime);
   ASSERT_TRUE(std::holds_alternative<NeverStarted>(exit)) << ToString(exit);
   EXPECT_EQ(std::get<NeverStarted>(exit).status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(agent.lost.size(), 1u);
 }
 
-TEST(StuckWardenTest, AStoppedOneIsNoticedWhileWorkersRun) {
+TEST(StuckWardenTest, AStoppedWardenIsDetectedWhileWorkersRun) {
   FakeAgent agent;
   const uint64_t id = agent.StartAndWaitReady(kHardToKill);
   Stop(agent.client().warden_pid());
@@ -78,7 +79,7 @@ TEST(StuckWardenTest, AStoppedOneIsNoticedWhileWorkersRun) {
   EXPECT_THAT(agent.MarkedProcesses(), IsEmpty());
 }
 
-TEST(StuckWardenTest, TheDestructorDoesNotWaitForAStoppedOne) {
+TEST(StuckWardenTest, TheDestructorDoesNotWaitForAStoppedWarden) {
   FakeAgent agent;
   agent.StartAndWaitReady(kHardToKill);
   ASSERT_TRUE(agent.AwaitMarkedProcesses(3));
@@ -93,7 +94,8 @@ TEST(StuckWardenTest, TheDestructorDoesNotWaitForAStoppedOne) {
 
 enum class AfterStart { kAnswerPings, kBlock, kLoop };
 
-// A fake warden in a child process. It answers only kSpawn and kPing, or hangs after its first answer.
+// Starts a fake warden in a child process. It answers only kSpawn and kPing; with kBlock or kLoop, it hangs
+// after its first answer.
 WardenHandle StartIdleWarden(AfterStart then = AfterStart::kAnswerPings) {
   using warden_protocol::Event, warden_protocol::Request;
   int ends[2];
@@ -122,7 +124,7 @@ WardenHandle StartIdleWarden(AfterStart then = AfterStart::kAnswerPings) {
   return handle;
 }
 
-TEST(StuckWardenTest, OneThatAnswersPingsButDoesNotKillIsLost) {
+TEST(StuckWardenTest, AWardenThatAnswersPingsButDoesNotKillIsLost) {
   boost::asio::io_context io;
   std::vector<absl::Status> lost;
   WardenClient client(io, StartIdleWarden(),
@@ -137,12 +139,12 @@ TEST(StuckWardenTest, OneThatAnswersPingsButDoesNotKillIsLost) {
     io.run_one_for(seconds(1));
   }
   EXPECT_TRUE(answered);
-  EXPECT_GE(std::chrono::steady_clock::now() - start, seconds(6)) << "its limit has passed";
+  EXPECT_GE(std::chrono::steady_clock::now() - start, seconds(6)) << "the limit of KillAll had not passed";
   ASSERT_EQ(lost.size(), 1u);
   EXPECT_THAT(std::string(lost[0].message()), HasSubstr("has not killed the workers within its limit"));
 }
 
-// A client with one started worker. The test, not the timer, triggers the checks of the warden.
+// A client with one started worker. The client's timer is stopped, and Check() checks the warden instead.
 class IdleClient {
  public:
   explicit IdleClient(AfterStart then)
@@ -152,7 +154,7 @@ class IdleClient {
                  .warden_lost = [this](const absl::Status& why) { lost.push_back(why); }}) {
     client_.Spawn(1, {.argv = {"/bin/true"}});
     EXPECT_TRUE(RunUntil([this] { return started_; }));
-    // Stops the timer, even if it has already expired.
+    // Stop the timer, even if it has already expired and its handler is queued.
     client_.CheckWardenForTest();
     io_.restart();
     io_.poll();
@@ -181,8 +183,8 @@ class IdleClient {
   WardenClient client_;
 };
 
-// A check is cheaper than a ping.
-TEST(StuckWardenTest, AnIdleOneIsPingedAtEveryFifthCheck) {
+// Not every check sends a ping, because a ping wakes the warden.
+TEST(StuckWardenTest, AnIdleWardenIsPingedAtEveryFifthCheck) {
   IdleClient client(AfterStart::kAnswerPings);
   ASSERT_TRUE(client.AwaitPong());
   std::vector<int> pinged_at;
@@ -197,8 +199,8 @@ TEST(StuckWardenTest, AnIdleOneIsPingedAtEveryFifthCheck) {
   EXPECT_THAT(client.lost, IsEmpty());
 }
 
-// The state of the hanging warden in /proc is S or R, like that of a healthy one.
-TEST(StuckWardenTest, AnIdleOneThatHangsIsLostWithinTenChecks) {
+// In /proc, the hanging warden is in state S or R, like a healthy warden.
+TEST(StuckWardenTest, AnIdleWardenThatHangsIsLostWithinTenChecks) {
   for (const AfterStart hang : {AfterStart::kBlock, AfterStart::kLoop}) {
     SCOPED_TRACE(static_cast<int>(hang));
     IdleClient client(hang);
@@ -208,8 +210,9 @@ TEST(StuckWardenTest, AnIdleOneThatHangsIsLostWithinTenChecks) {
   }
 }
 
-// As in a container that is frozen and thawed, or on a machine that is suspended.
-TEST(StuckWardenTest, OneThatWasStoppedTogetherWithItsAgentIsNotLost) {
+// The warden and its agent are stopped together when a container is frozen and thawed, or when a machine is
+// suspended and resumed.
+TEST(StuckWardenTest, AWardenStoppedTogetherWithItsAgentIsNotLost) {
   Pipe pid = MakePipe();
   const pid_t agent = fork();
   if (agent == 0) {
@@ -217,7 +220,7 @@ TEST(StuckWardenTest, OneThatWasStoppedTogetherWithItsAgentIsNotLost) {
     fake.StartAndWaitReady("echo ready; exec sleep 1000");
     const std::string warden = absl::StrCat(fake.client().warden_pid(), "\n");
     if (write(pid.writer.get(), warden.data(), warden.size()) < 0) _exit(2);
-    // Time for several checks of the warden.
+    // Run long enough for several checks of the warden.
     const auto until = std::chrono::steady_clock::now() + seconds(3);
     while (std::chrono::steady_clock::now() < until) {
       fake.io().restart();
@@ -232,9 +235,9 @@ TEST(StuckWardenTest, OneThatWasStoppedTogetherWithItsAgentIsNotLost) {
   ASSERT_GT(warden, 0);
   int status = 0;
   ASSERT_EQ(waitpid(agent, &status, WUNTRACED), agent);
-  ASSERT_TRUE(WIFSTOPPED(status)) << status;
+  ASSERT_TRUE(WIFSTOPPED(status)) << "wait status " << status;
   ASSERT_EQ(kill(warden, SIGSTOP), 0);
-  // Longer than the limit for the answers of a running warden.
+  // Wait longer than the time after which a warden that does not answer is lost.
   poll(nullptr, 0, static_cast<int>(ToMillis(seconds(7))));
   ASSERT_EQ(kill(agent, SIGCONT), 0);
   ASSERT_EQ(kill(warden, SIGCONT), 0);
@@ -242,12 +245,12 @@ TEST(StuckWardenTest, OneThatWasStoppedTogetherWithItsAgentIsNotLost) {
   EXPECT_EQ(ExitInfoFromWaitStatus(status), ExitInfo(Exited{0}));
 }
 
-// The first `count` calls of sendmsg() by this thread fail with `error`.
+// Makes the first `count` calls to sendmsg() in this thread fail with `error`. All later calls succeed.
 class FailingSends {
  public:
   FailingSends(int count, int error) : left_(count) {
     std::atomic<int> listener{-1};
-    // Start the server before the filter is installed, so that the filter does not apply to it.
+    // Start the server thread before the filter is installed, so that the filter does not apply to it.
     server_ = std::thread([this, error, &listener] {
       listener.wait(-1);
       Serve(listener.load(), error);
@@ -291,14 +294,14 @@ class FailingSends {
   std::thread server_;
 };
 
-TEST(StuckWardenTest, RetriesMessagesForWhichTheKernelHasNoRoom) {
+TEST(StuckWardenTest, RetriesMessagesThatTheKernelTemporarilyCannotSend) {
   for (const int error : {ENOBUFS, ENOMEM, ETOOMANYREFS}) {
     SCOPED_TRACE(std::strerror(error));
     InChild([error] {
       FakeAgent agent;
       const FailingSends fault(3, error);
       EXPECT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0}));
-      EXPECT_EQ(fault.left(), 0) << "the fault has fired";
+      EXPECT_EQ(fault.left(), 0) << "some of the injected errors did not occur";
       EXPECT_THAT(agent.lost, IsEmpty());
     });
   }

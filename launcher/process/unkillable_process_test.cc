@@ -1,4 +1,4 @@
-// Tests processes that SIGKILL does not end.
+// Tests how WardenClient and StuckProcessMonitor handle processes that SIGKILL does not end.
 
 #include <chrono>
 #include <csignal>
@@ -25,9 +25,9 @@ std::string ThreadsInFile() {
   return absl::StrCat(std::getenv("TEST_SRCDIR"), "/ddprun/launcher/process/threads_in_file");
 }
 
-TEST(UnkillableProcessTest, KillAllReportsItWithinItsLimit) {
+TEST(UnkillableProcessTest, KillAllReportsAnUnkillableProcessAfterItsLimit) {
   auto file = HangingFile::Create(testing::TempDir());
-  if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
+  if (!file.ok()) GTEST_SKIP() << "cannot make a process unkillable on this machine: " << file.status();
   FakeAgent agent;
   const uint64_t other = agent.StartAndWaitReady(kHardToKill);
   const uint64_t stuck = agent.next_id++;
@@ -44,11 +44,12 @@ TEST(UnkillableProcessTest, KillAllReportsItWithinItsLimit) {
   EXPECT_EQ(left[0].pid, pid);
   EXPECT_EQ(left[0].state, 'D');
   EXPECT_EQ(left[0].name, "cat");
-  EXPECT_THAT(left[0].kernel_wait, HasSubstr("wait")) << "such as request_wait_answer";
+  EXPECT_THAT(left[0].kernel_wait, HasSubstr("wait"))
+      << "a wait function is expected, such as request_wait_answer";
   EXPECT_THAT(ToString(left[0]), HasSubstr("in state D, waiting in "));
   EXPECT_GE(took, limit);
   EXPECT_LT(took, kPatience);
-  EXPECT_EQ(agent.ended.at(other), ExitInfo(Signaled{SIGKILL, false})) << "all others have ended";
+  EXPECT_EQ(agent.ended.at(other), ExitInfo(Signaled{SIGKILL, false})) << "the other worker must have ended";
   EXPECT_EQ(agent.ended.count(stuck), 0u);
   EXPECT_THAT(agent.MarkedProcesses(), ElementsAre(pid));
 
@@ -59,7 +60,7 @@ TEST(UnkillableProcessTest, KillAllReportsItWithinItsLimit) {
   ASSERT_EQ(left.size(), 1u);
   EXPECT_EQ(left[0].pid, pid);
 
-  // The stuck system call returns, and SIGKILL takes effect.
+  // Release() makes the stuck system call return, so SIGKILL takes effect.
   (*file)->Release();
   EXPECT_EQ(agent.RunToEnd(stuck), ExitInfo(Signaled{SIGKILL, false}));
   EXPECT_THAT(agent.KillAll(), IsEmpty());
@@ -68,23 +69,25 @@ TEST(UnkillableProcessTest, KillAllReportsItWithinItsLimit) {
 
 TEST(UnkillableProcessTest, TheDestructorDoesNotWaitForProcessesAlreadyReported) {
   auto file = HangingFile::Create(testing::TempDir());
-  if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
+  if (!file.ok()) GTEST_SKIP() << "cannot make a process unkillable on this machine: " << file.status();
   FakeAgent agent;
   agent.client().Spawn(agent.next_id++, agent.Command({"/bin/cat", (*file)->path()}));
   ASSERT_TRUE((*file)->AwaitOneThatHangs(kPatience));
   EXPECT_EQ(agent.KillAll(milliseconds(50)).size(), 1u);
   const auto start = std::chrono::steady_clock::now();
   agent.Destroy();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(5)) << "half of the warden's limit";
+  EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(5))
+      << "the destructor must not wait for the warden's limit of 10 s";
   (*file)->Release();
 }
 
 // The program is on a file system that does not respond, so exec does not return.
-TEST(UnkillableProcessTest, OneThatHangsInExecHindersNobody) {
+TEST(UnkillableProcessTest, AHangInExecDoesNotDelayOtherWorkers) {
   auto file = HangingFile::Create(testing::TempDir());
-  if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
+  if (!file.ok()) GTEST_SKIP() << "cannot make a process unkillable on this machine: " << file.status();
   FakeAgent agent;
-  // The worker that hangs is forked while the others run, so it inherits the warden's descriptors for them.
+  // The worker that hangs is forked while the other workers run, so it inherits the warden's descriptors for
+  // those workers.
   const uint64_t first = agent.StartAndWaitReady("echo ready; exec sleep 1000");
   const uint64_t other = agent.StartAndWaitReady(kHardToKill);
   const uint64_t hangs = agent.next_id++;
@@ -99,16 +102,16 @@ TEST(UnkillableProcessTest, OneThatHangsInExecHindersNobody) {
   const std::vector<LeftOver> left = agent.KillAll(milliseconds(500));
   ASSERT_EQ(left.size(), 1u);
   EXPECT_EQ(left[0].state, 'D');
-  EXPECT_EQ(left[0].name, "file") << "the name of its program";
+  EXPECT_EQ(left[0].name, "file") << "the process must be named after its program file";
   EXPECT_EQ(agent.ended.count(hangs), 0u);
   (*file)->Release();
   EXPECT_EQ(agent.RunToEnd(hangs), ExitInfo(Signaled{SIGKILL, false}));
   EXPECT_THAT(agent.lost, IsEmpty());
 }
 
-TEST(UnkillableProcessTest, OneThatHangsInExecIsTold) {
+TEST(UnkillableProcessTest, AHangInExecIsReported) {
   auto file = HangingFile::Create(testing::TempDir());
-  if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
+  if (!file.ok()) GTEST_SKIP() << "cannot make a process unkillable on this machine: " << file.status();
   FakeAgent agent;
   const uint64_t hangs = agent.next_id++;
   agent.client().Spawn(hangs, agent.Command({(*file)->path()}));
@@ -125,10 +128,10 @@ TEST(UnkillableProcessTest, OneThatHangsInExecIsTold) {
 }
 
 // If SIGKILL does not end every thread, the process keeps its resources until the last thread has ended.
-TEST(UnkillableProcessTest, OneThreadThatDoesNotEndIsFound) {
+TEST(UnkillableProcessTest, FindsAThreadThatDoesNotEnd) {
   for (const bool main_exits : {false, true}) {
     auto file = HangingFile::Create(testing::TempDir());
-    if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
+    if (!file.ok()) GTEST_SKIP() << "cannot make a process unkillable on this machine: " << file.status();
     FakeAgent agent;
     std::map<pid_t, std::string> found;
     StuckProcessMonitor watch(agent.io(), milliseconds(200),
@@ -142,7 +145,7 @@ TEST(UnkillableProcessTest, OneThreadThatDoesNotEndIsFound) {
     const pid_t pid = agent.started.at(id);
     std::vector<LeftOver> left = agent.KillAll(milliseconds(500));
     ASSERT_THAT(ReadAll(absl::StrCat("/proc/", pid, "/stat")), HasSubstr(") Z "))
-        << "the main thread has ended";
+        << "the main thread must have ended";
     ASSERT_EQ(left.size(), 1u);
     EXPECT_EQ(left[0].pid, pid);
     EXPECT_EQ(left[0].state, 'D');
@@ -159,7 +162,7 @@ TEST(UnkillableProcessTest, OneThreadThatDoesNotEndIsFound) {
 
 TEST(UnkillableProcessTest, FindsAProcessInLongUninterruptibleSleep) {
   auto file = HangingFile::Create(testing::TempDir());
-  if (!file.ok()) GTEST_SKIP() << "no process can be made unkillable here: " << file.status();
+  if (!file.ok()) GTEST_SKIP() << "cannot make a process unkillable on this machine: " << file.status();
   FakeAgent agent;
   std::map<pid_t, std::string> found;
   StuckProcessMonitor watch(agent.io(), milliseconds(200),
@@ -170,7 +173,8 @@ TEST(UnkillableProcessTest, FindsAProcessInLongUninterruptibleSleep) {
   agent.client().Spawn(stuck, agent.Command({"/bin/cat", (*file)->path()}));
   ASSERT_TRUE(agent.RunUntil([&] { return agent.started.count(stuck) > 0; }));
   ASSERT_TRUE((*file)->AwaitOneThatHangs(kPatience));
-  kill(agent.started.at(stuck), SIGTERM);  // FUSE sleeps in state D only after a fatal signal
+  // A process that waits for FUSE enters state D only after a fatal signal.
+  kill(agent.started.at(stuck), SIGTERM);
   watch.Add(agent.started.at(stuck));
   ASSERT_TRUE(agent.RunUntil([&] { return !found.empty(); }));
   EXPECT_THAT(found, ElementsAre(testing::Pair(agent.started.at(stuck),

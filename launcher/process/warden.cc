@@ -33,7 +33,7 @@ constexpr int kSocket = 3;
   _exit(1);
 }
 
-// Overwrites the inherited command line, so that `ps` and `pkill -f` distinguish warden and agent.
+// Overwrites the inherited command line, so that `ps` and `pkill -f` distinguish the warden from the agent.
 void Rename() {
   prctl(PR_SET_NAME, kName);
   std::FILE* stat = std::fopen("/proc/self/stat", "re");
@@ -42,7 +42,7 @@ void Rename() {
   const size_t n = std::fread(text, 1, sizeof text - 1, stat);
   std::fclose(stat);
   text[n] = '\0';
-  // Field 3 is the first one after the name; fields 48 and 49 are the start and end of the arguments.
+  // Field 3 follows the name; fields 48 and 49 are the start and end addresses of the arguments.
   char* field = std::strrchr(text, ')');
   for (int i = 2; field != nullptr && i < 48; ++i) field = std::strchr(field + 1, ' ');
   if (field == nullptr) return;
@@ -54,8 +54,8 @@ void Rename() {
   std::memcpy(args, kName, std::min<size_t>(end - begin - 1, sizeof kName - 1));
 }
 
-// Raises the descriptor limit of the warden, which needs descriptors for each worker. Returns the original
-// limit, which the workers get.
+// Raises the warden's limit on open files, because the warden needs descriptors for each worker. Returns the
+// original limit, which applies to the workers.
 rlimit RaiseFileLimit() {
   rlimit files = {};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) Die("getrlimit");
@@ -70,13 +70,14 @@ rlimit RaiseFileLimit() {
   sigprocmask(SIG_SETMASK, &all, nullptr);
   setsid();
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  // Needed because the agent's end of the socket stays open if a thread of a killed agent is in state D.
+  // The socket alone does not show that the agent has died: while a thread of a killed agent is in state D,
+  // the agent's end of the socket stays open.
   prctl(PR_SET_PDEATHSIG, kAgentDied);
-  // The caller may have set SIG_IGN, with which children would be reaped automatically.
+  // The caller may have set SIGCHLD to SIG_IGN. The kernel would then reap children automatically.
   signal(SIGCHLD, SIG_DFL);
   Rename();
   const rlimit worker_files = RaiseFileLimit();
-  if (dup2(socket, kSocket) < 0) Die("its socket");
+  if (dup2(socket, kSocket) < 0) Die("dup2");
   fcntl(kSocket, F_SETFD, FD_CLOEXEC);
   CloseFrom(kSocket + 1);
   sigset_t chld;
@@ -102,7 +103,8 @@ rlimit RaiseFileLimit() {
 }  // namespace
 
 WardenHandle StartWarden() {
-  // Opens any closed standard descriptors; otherwise our own descriptors would get their numbers.
+  // Open /dev/null in place of any closed standard descriptors. Otherwise our own descriptors would get the
+  // numbers 0 to 2.
   int fd;
   while ((fd = open("/dev/null", O_RDWR | O_CLOEXEC)) >= 0 && fd < 3) fcntl(fd, F_SETFD, 0);
   if (fd >= 0) close(fd);

@@ -34,14 +34,14 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-TEST(WardenClientTest, ExitCodesAreExact) {
+TEST(WardenClientTest, ReportsExactExitCodes) {
   FakeAgent agent;
   for (const int code : {0, 1, 2, 127, 255}) {
     EXPECT_EQ(agent.Run(agent.Shell(absl::StrCat("exit ", code))), ExitInfo(Exited{code}));
   }
 }
 
-TEST(WardenClientTest, SignalsAreExact) {
+TEST(WardenClientTest, ReportsTheSignalThatEndedAWorker) {
   FakeAgent agent;
   for (const int signo : {SIGKILL, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1, SIGRTMIN + 1}) {
     const ExitInfo exit = agent.Run(agent.Shell(absl::StrCat("kill -", signo, " $$")));
@@ -51,7 +51,7 @@ TEST(WardenClientTest, SignalsAreExact) {
   }
 }
 
-TEST(WardenClientTest, ACoreIsSeen) {
+TEST(WardenClientTest, ReportsACoreDump) {
   const std::string dir = absl::StrCat(testing::TempDir(), "/core");
   mkdir(dir.c_str(), 0700);
   FakeAgent agent;
@@ -70,7 +70,7 @@ TEST(WardenClientTest, ACoreIsSeen) {
   EXPECT_EQ(crash("unlimited"), ExitInfo(Signaled{SIGSEGV, true}));
 }
 
-TEST(WardenClientTest, ArgvZeroMayDifferFromTheFile) {
+TEST(WardenClientTest, ArgvZeroMayDifferFromTheProgramFile) {
   FakeAgent agent;
   SpawnCommand command = agent.Command({"me", "-c", "test \"$0\" = me"});
   command.file = "/bin/sh";
@@ -112,14 +112,14 @@ TEST(WardenClientTest, AFailedStartReportsCauseAndRemedy) {
 
 TEST(WardenClientTest, ReportsABadDirectoryOrANulByte) {
   FakeAgent agent;
-  SpawnCommand lost = agent.Command({"/bin/true"});
-  lost.cwd = "/no/such/dir";
-  EXPECT_THAT(ToString(agent.Run(lost)), HasSubstr("working directory /no/such/dir"));
+  SpawnCommand command = agent.Command({"/bin/true"});
+  command.cwd = "/no/such/dir";
+  EXPECT_THAT(ToString(agent.Run(command)), HasSubstr("working directory /no/such/dir"));
   EXPECT_THAT(ToString(agent.Run(agent.Command({"/bin/echo", std::string("a\0b", 3)}))), HasSubstr("NUL"));
   EXPECT_THAT(ToString(agent.Run(agent.Command({}))), HasSubstr("no program"));
 }
 
-TEST(WardenClientTest, ArgumentsEnvironmentAndDirectoryAreExact) {
+TEST(WardenClientTest, PassesArgumentsEnvironmentAndDirectoryUnchanged) {
   FakeAgent agent;
   Pipe out = MakePipe();
   SpawnCommand command =
@@ -141,7 +141,7 @@ TEST(WardenClientTest, PassesALargeEnvironment) {
   for (int i = 0; i < 10; ++i) command.env.emplace_back(absl::StrCat("V", i), std::string(100'000, 'x'));
   EXPECT_EQ(agent.Run(command), ExitInfo(Exited{0}));
   command.env.emplace_back("TOO_LARGE", std::string(1 << 20, 'x'));
-  EXPECT_THAT(ToString(agent.Run(command)), HasSubstr("exceed the limit of the system"));
+  EXPECT_THAT(ToString(agent.Run(command)), HasSubstr("exceed the system's size limit"));
 }
 
 TEST(WardenClientTest, OnlyTheThreeStandardDescriptorsAreOpen) {
@@ -161,7 +161,7 @@ TEST(WardenClientTest, OnlyTheThreeStandardDescriptorsAreOpen) {
 }
 
 TEST(WardenClientTest, AWorkerHasItsOwnSessionAndDefaultSignals) {
-  signal(SIGPIPE, SIG_IGN);  // as an agent may have set it
+  signal(SIGPIPE, SIG_IGN);  // the warden inherits this disposition; its workers must not
   FakeAgent agent;
   signal(SIGPIPE, SIG_DFL);
   Pipe out = MakePipe();
@@ -172,8 +172,8 @@ TEST(WardenClientTest, AWorkerHasItsOwnSessionAndDefaultSignals) {
   const std::string text = ReadUntil(out.reader.get(), "no such text");
   const std::string pid = absl::StrCat(agent.started.at(1));
   const std::vector<std::string> fields = absl::StrSplit(text.substr(text.rfind("(cat) ")), ' ');
-  EXPECT_EQ(fields[3], pid) << "process group";
-  EXPECT_EQ(fields[4], pid) << "session";
+  EXPECT_EQ(fields[3], pid) << "the worker must lead its process group";
+  EXPECT_EQ(fields[4], pid) << "the worker must lead its session";
   EXPECT_THAT(text, HasSubstr("SigBlk:\t0000000000000000"));
   // The two signals below SIGRTMIN are reserved by the C library and are not reset.
   const uint64_t own = (uint64_t{1} << (SIGRTMIN - 2)) | (uint64_t{1} << (SIGRTMIN - 3));
@@ -181,7 +181,7 @@ TEST(WardenClientTest, AWorkerHasItsOwnSessionAndDefaultSignals) {
   EXPECT_EQ(std::strtoull(text.c_str() + ignored, nullptr, 16) & ~own, 0u);
 }
 
-TEST(WardenClientTest, ProcessorsCanBeChosen) {
+TEST(WardenClientTest, RunsAWorkerOnlyOnTheRequestedProcessors) {
   FakeAgent agent;
   cpu_set_t allowed;
   ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
@@ -194,7 +194,7 @@ TEST(WardenClientTest, ProcessorsCanBeChosen) {
   EXPECT_THAT(ToString(agent.Run(command)), HasSubstr("processors"));
 }
 
-TEST(WardenClientTest, ASignalReachesTheWholeGroup) {
+TEST(WardenClientTest, ASignalReachesTheWholeProcessGroup) {
   FakeAgent agent;
   const uint64_t id = agent.StartAndWaitReady("sleep 1000 & echo ready; wait; exit 5");
   const uint64_t other = agent.StartAndWaitReady("echo ready; exec sleep 1000");
@@ -214,7 +214,8 @@ TEST(WardenClientTest, RunsManyShortProcesses) {
   for (uint64_t id = 0; id < kMany; ++id) {
     agent.client().Spawn(id, agent.Shell(absl::StrCat("exit ", id % 50)));
   }
-  ASSERT_TRUE(agent.RunUntil([&] { return agent.ended.size() == kMany; })) << agent.ended.size();
+  ASSERT_TRUE(agent.RunUntil([&] { return agent.ended.size() == kMany; }))
+      << "only " << agent.ended.size() << " workers have ended";
   for (uint64_t id = 0; id < kMany; ++id) {
     EXPECT_EQ(agent.ended.at(id), ExitInfo(Exited{static_cast<int>(id % 50)}));
     EXPECT_EQ(agent.started.count(id), 1u);
@@ -229,7 +230,7 @@ TEST(WardenClientTest, ReportsResourceUse) {
   EXPECT_GT(agent.use.at(1).max_rss_bytes, 100'000);
 }
 
-// Waits until `pid` has ended but has not been reaped.
+// Waits until the process `pid` is a zombie: it has ended but has not been reaped.
 void AwaitZombie(pid_t pid) {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (std::chrono::steady_clock::now() < deadline) {
@@ -237,13 +238,13 @@ void AwaitZombie(pid_t pid) {
     if (stat.find(") Z ") != std::string::npos) return;
     sched_yield();
   }
-  FAIL() << pid << " has not ended";
+  FAIL() << "process " << pid << " has not ended";
 }
 
-TEST(WardenClientTest, ReportsEndsInTheirOrder) {
+TEST(WardenClientTest, ReportsWorkersInTheOrderInWhichTheyEnded) {
   FakeAgent agent;
   const pid_t warden = WardenOf(agent);
-  // The worker that starts first ends last, and the warden notices both ends at once.
+  // The worker that is started first ends last. The warden is stopped, so it detects both ends together.
   Pipe gate = MakePipe();
   SpawnCommand follower = agent.Command({"/bin/cat"});
   follower.stdin_fd = gate.reader.get();

@@ -19,11 +19,12 @@ namespace {
 
 using warden_protocol::StartStage;
 
-constexpr int kResult = 3;  // the child's descriptor of the pipe for a StartFailure
+constexpr int kResult = 3;  // the child's descriptor for the pipe that carries a StartFailure
 
 [[noreturn]] void Fail(int pipe, StartStage stage) {
   const StartFailure failure = {.stage = stage, .error = errno};
-  // Less than PIPE_BUF, so the write is atomic. If it fails, the worker counts as started and exits with 127.
+  // The message is smaller than PIPE_BUF, so the write is atomic. If the write fails, the worker counts as
+  // started and exits with 127.
   [[maybe_unused]] const ssize_t n = write(pipe, &failure, sizeof failure);
   _exit(127);
 }
@@ -31,7 +32,7 @@ constexpr int kResult = 3;  // the child's descriptor of the pipe for a StartFai
 void ResetSignals() {
   struct sigaction action = {};
   action.sa_handler = SIG_DFL;
-  // Fails for SIGKILL, SIGSTOP and the few signals that the C library reserves.
+  // Ignore errors: sigaction() fails for SIGKILL, SIGSTOP and the signals that the C library reserves.
   for (int signo = 1; signo <= SIGRTMAX; ++signo) sigaction(signo, &action, nullptr);
 }
 
@@ -80,7 +81,7 @@ StartState ReadStartResult(int exec_result, StartFailure& failure) {
   const ssize_t n = read(exec_result, &failure, sizeof failure);
   if (n == static_cast<ssize_t>(sizeof failure)) return StartState::kFailed;
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return StartState::kPending;
-  return StartState::kRunning;  // exec closed the pipe
+  return StartState::kRunning;  // end of file: exec has succeeded, or the worker was killed
 }
 
 namespace {
@@ -95,7 +96,7 @@ std::string ErrorText(int error) {
     case ENFILE:
       return "too many open files: see ulimit -n";
     case E2BIG:
-      return "arguments and environment exceed the limit of the system";
+      return "the arguments and the environment exceed the system's size limit";
     default:
       return std::strerror(error);
   }

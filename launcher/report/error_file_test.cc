@@ -1,7 +1,9 @@
 #include "launcher/report/error_file.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -49,7 +51,7 @@ TEST(ErrorFileTest, ParsesBothShapes) {
     EXPECT_EQ(ParseErrorFile(c.json), (WorkerError{c.text, c.timestamp, c.json, c.plain})) << c.json;
 }
 
-// The output of json.dumps for a message that contains a file name that is not UTF-8.
+// Python's json.dumps writes unpaired surrogates, for example, for a file name that is not valid UTF-8.
 TEST(ErrorFileTest, ReplacesUnpairedSurrogates) {
   const auto error =
       ParseErrorFile(R"({"message": "caf\udce9 \uD83E\uddc0 \\udce9 \ud83e", "timestamp": 1})");
@@ -59,7 +61,7 @@ TEST(ErrorFileTest, ReplacesUnpairedSurrogates) {
   EXPECT_EQ(ParseErrorFile("{\"message\": \"torn \\"), std::nullopt);
 }
 
-TEST(ErrorFileTest, RejectsEverythingElse) {
+TEST(ErrorFileTest, RejectsMalformedErrorFiles) {
   for (const std::string& json :
        {std::string(), std::string("{"), std::string("[]"), std::string("{}"), std::string("null"),
         std::string("\xff\xfe"), std::string(kNested).substr(0, 60), std::string(R"({"message": 3})"),
@@ -78,7 +80,7 @@ TEST(ErrorFileTest, RejectsEverythingElse) {
 TEST(ErrorFileTest, RejectsSpecialFilesWithoutBlocking) {
   const std::string fifo = absl::StrCat(testing::TempDir(), "/fifo.json");
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
-  EXPECT_EQ(ReadErrorFile(fifo), std::nullopt) << "it has no writer";
+  EXPECT_EQ(ReadErrorFile(fifo), std::nullopt) << "a FIFO without a writer must not be read";
   EXPECT_EQ(ReadErrorFile("/dev/zero"), std::nullopt);
 }
 
@@ -99,6 +101,23 @@ TEST(ErrorFileTest, WriteErrorsNameThePath) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("/no/such/dir/x.json"));
 }
 
+// The limit on the file size simulates a full disk.
+TEST(ErrorFileTest, AFailedReplacementKeepsTheOldFile) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/kept.json");
+  std::ofstream(path) << "older";
+  void (*const handler)(int) = signal(SIGXFSZ, SIG_IGN);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small = {.rlim_cur = 10, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const absl::Status status = WriteErrorFile(path, *ParseErrorFile(kNested), 17);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, handler);
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), HasSubstr(path));
+  EXPECT_EQ(Contents(path), "older");
+}
+
 TEST(ErrorFileTest, WritesToAFifoWithoutReplacingIt) {
   const std::string fifo = absl::StrCat(testing::TempDir(), "/fifo_with_reader");
   const std::string link = absl::StrCat(testing::TempDir(), "/link_to_it");
@@ -117,13 +136,13 @@ TEST(ErrorFileTest, WritesToAFifoWithoutReplacingIt) {
   EXPECT_TRUE(S_ISFIFO(info.st_mode));
 }
 
-// Like /dev/termination-log in a container.
+// In a container, /dev/termination-log is a mounted file.
 TEST(ErrorFileTest, OverwritesAMountedFileInPlace) {
   const std::string path = absl::StrCat(testing::TempDir(), "/mounted.json");
   std::ofstream(path) << std::string(1000, 'x');
   const absl::Status own = UseOwnMounts();
   if (!own.ok() || mount(path.c_str(), path.c_str(), nullptr, MS_BIND, nullptr) != 0) {
-    GTEST_SKIP() << "this system does not let us mount a file: " << own;
+    GTEST_SKIP() << "cannot mount a file on this system: " << own;
   }
   EXPECT_EQ(WriteErrorFile(path, "x", 1), absl::OkStatus());
   EXPECT_THAT(Contents(path), AllOf(StartsWith("{\"message\""), EndsWith("}}}")));

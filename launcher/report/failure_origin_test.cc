@@ -15,8 +15,8 @@ bool FollowsAnother(const ExitInfo& exit, absl::string_view exception, absl::str
   return OriginOf(exit, std::nullopt, exception, stderr_tail) == FailureOrigin::kFollowsAnother;
 }
 
-// Messages of surviving ranks after a peer was killed, exited or hung, or after the store's host failed.
-TEST(FailureOriginTest, ErrorsAboutALostPeerFollowAnother) {
+// The messages are from surviving ranks, after a peer was killed, exited or hung, or the store's host failed.
+TEST(FailureOriginTest, ErrorsAboutALostPeerFollowAnotherFailure) {
   for (
       const absl::string_view message : {
           "RuntimeError: [./gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:16276",
@@ -50,33 +50,34 @@ TEST(FailureOriginTest, ErrorsAboutALostPeerFollowAnother) {
   }
 }
 
-TEST(FailureOriginTest, OtherErrorsAreTheWorkersOwn) {
+TEST(FailureOriginTest, UnrecognizedErrorsAreTheWorkersOwn) {
   for (const absl::string_view message :
        {"ValueError: bad batch",
         "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
         "RuntimeError: CUDA error: an illegal memory access was encountered",
-        "train: no space left on device", "rank 3 is gone fishing", ""}) {
+        "train: no space left on device", "rank 3 is gone", ""}) {
     EXPECT_FALSE(FollowsAnother(kExited, message, "")) << message;
     EXPECT_FALSE(FollowsAnother(kExited, "", message)) << message;
   }
 }
 
-TEST(FailureOriginTest, IgnoresOldLinesAndStderrIfThereIsAnException) {
+TEST(FailureOriginTest, SearchesTheLastLinesOfStderrOnlyWithoutAnException) {
   const std::string reset = "warning: Connection reset by peer, trying again\n";
   EXPECT_FALSE(FollowsAnother(kExited, "ValueError: bad batch", reset));
-  std::string much = reset;
-  for (int i = 0; i < 20; ++i) absl::StrAppend(&much, "step ", i, "\n");
-  EXPECT_FALSE(FollowsAnother(kExited, "", much));
+  std::string tail = reset;
+  for (int i = 0; i < 20; ++i) absl::StrAppend(&tail, "step ", i, "\n");
+  EXPECT_FALSE(FollowsAnother(kExited, "", tail));
   EXPECT_TRUE(FollowsAnother(kExited, "", reset + "step 1\n"));
 }
 
-TEST(FailureOriginTest, AFatalSignalFollowsNoOther) {
+TEST(FailureOriginTest, AFatalSignalNeverFollowsAnotherFailure) {
   const std::string gone = "rank 3 of round 7 is gone";
   for (const int signo : {SIGSEGV, SIGKILL, SIGBUS, SIGILL, SIGFPE, SIGTERM}) {
     EXPECT_FALSE(FollowsAnother(Signaled{signo, false}, gone, gone)) << signo;
   }
   EXPECT_FALSE(FollowsAnother(NeverStarted{absl::NotFoundError("no such file")}, "", gone));
-  EXPECT_TRUE(FollowsAnother(Signaled{SIGPIPE, false}, "", "")) << "it wrote to a closed connection";
+  EXPECT_TRUE(FollowsAnother(Signaled{SIGPIPE, false}, "", ""))
+      << "SIGPIPE means that a peer closed the connection";
 }
 
 TEST(FailureOriginTest, AWorkerThatObeyedASignalIsStopped) {

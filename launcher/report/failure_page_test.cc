@@ -17,7 +17,7 @@ using ::testing::Not;
 
 std::vector<Rank> Ranks(const std::vector<int64_t>& numbers) { return {numbers.begin(), numbers.end()}; }
 
-Failure OfPython() {
+Failure PythonFailure() {
   return {.rank = Rank(5),
           .local_rank = LocalRank(1),
           .host = "node17",
@@ -49,9 +49,9 @@ Failure AfterEffect(int rank) {
       .step = 480};
 }
 
-TEST(FailurePageTest, ShowsTheCauseEqualFailuresAndAfterEffects) {
+TEST(FailurePageTest, ShowsTheCauseAndEqualFailuresAndAfterEffects) {
   JobReport page = {.round = Round(3),
-                    .groups = {{.first = OfPython(), .count = 7, .ranks = Ranks({1, 2, 3, 5, 8, 9, 12})},
+                    .groups = {{.first = PythonFailure(), .count = 7, .ranks = Ranks({1, 2, 3, 5, 8, 9, 12})},
                                {.first = AfterEffect(7), .count = 2, .ranks = Ranks({6, 7})}},
                     .more_failures = 1,
                     .lost_nodes = {"node3: its lease expired 1.2 s ago"},
@@ -86,7 +86,7 @@ Next: restart 1 of 3
 )");
 }
 
-TEST(FailurePageTest, ShowsEvidenceOfTheSystem) {
+TEST(FailurePageTest, ShowsEvidenceFromTheSystem) {
   Failure killed = {
       .rank = Rank(0),
       .local_rank = LocalRank(0),
@@ -124,7 +124,7 @@ TEST(FailurePageTest, MarksTheLastLinesBeforeSigkillAsNotNecessarilyTheCause) {
                               "    | KeyError: 'handled'\n"));
 }
 
-TEST(FailurePageTest, CallsTheLastLinesOfBothStreamsOutput) {
+TEST(FailurePageTest, LabelsTheLastLinesOfBothStreamsAsOutput) {
   const Failure failed = {.rank = Rank(0),
                           .local_rank = LocalRank(0),
                           .host = "node1",
@@ -139,7 +139,7 @@ TEST(FailurePageTest, CallsTheLastLinesOfBothStreamsOutput) {
 TEST(FailurePageTest, DoesNotWrapSourceLocations) {
   const std::string location =
       absl::StrCat("  File \"/a path/", std::string(150, 'p'), "/train.py\", line 4, in <module>");
-  Failure failure = OfPython();
+  Failure failure = PythonFailure();
   failure.stderr_tail = absl::StrCat("Traceback (most recent call last):\n", location, "\n    load(3)\n");
   EXPECT_THAT(FormatFailurePage({.groups = {{.first = failure, .ranks = Ranks({5})}}}),
               HasSubstr(absl::StrCat("    | ", location, "\n    |     load(3)\n")));
@@ -183,20 +183,21 @@ TEST(FailurePageTest, ALostNodeIsTheCauseIfAllFailuresAreAfterEffects) {
 }
 
 TEST(FailurePageTest, ShowsStderrOfOtherFailuresOnlyIfTheyHaveNoException) {
-  Failure silent = OfPython();
+  Failure silent = PythonFailure();
   silent.exception.clear();
   silent.stderr_tail = "1\n2\n3\n4\n5\n6\n7\n";
-  Failure other = OfPython();
+  Failure other = PythonFailure();
   other.stderr_tail = "is not shown\n";
   const std::string text = FormatFailurePage(
-      {.groups = {{.first = OfPython()}, {.first = silent}, {.first = other}, {.first = AfterEffect(1)}}});
+      {.groups = {
+           {.first = PythonFailure()}, {.first = silent}, {.first = other}, {.first = AfterEffect(1)}}});
   EXPECT_THAT(text,
               HasSubstr("last lines of its stderr:\n    | 3\n    | 4\n    | 5\n    | 6\n    | 7\nrank 5"));
   EXPECT_THAT(text, Not(HasSubstr("is not shown")));
 }
 
 TEST(FailurePageTest, IsAtMost100CodePointsWideForAnyOutput) {
-  Failure wild = OfPython();
+  Failure wild = PythonFailure();
   wild.host = std::string(200, 'h');
   wild.exception = absl::StrCat("E: ", std::string(399, 'e'), "\x1b[31m\a\r\n");
   wild.stderr_tail = absl::StrCat(std::string(5000, 'x'), "\n\x1b[2J\x1b[Hé\xff\n", std::string(98, '-'),
@@ -231,8 +232,8 @@ train.py FAILED
 ============================================================
 )";
 
-TEST(WhatIsNewTest, RepeatsNothingThatIsShown) {
-  Failure failure = OfPython();
+TEST(WhatIsNewTest, DoesNotRepeatWhatIsShown) {
+  Failure failure = PythonFailure();
   failure.stderr_tail = failure.stderr_tail.substr(failure.stderr_tail.find("Trace"));
   const JobReport page = {.groups = {{.first = failure, .ranks = Ranks({5})}},
                           .outcome = "no restart is left"};
@@ -242,13 +243,13 @@ Next: no restart is left
 }
 
 TEST(WhatIsNewTest, AddsWhatIsNotShown) {
-  Failure failure = OfPython();
+  Failure failure = PythonFailure();
   failure.exception = "ValueError: bad batch, from KeyError: 'loss'";
-  failure.evidence = {"evidence of the system"};
+  failure.evidence = {"a finding from the system"};
   EXPECT_EQ(FormatWhatIsNew({.groups = {{.first = failure, .ranks = Ranks({5})}}}, kShown),
             R"(rank 5 (local rank 1) on node17 ended after 12.3 s, at step 480
   ValueError: bad batch, from KeyError: 'loss'
-  evidence: evidence of the system
+  evidence: a finding from the system
   last lines of its stderr:
     | step 480: loss 2.5
     | Traceback (most recent call last):
@@ -258,7 +259,7 @@ TEST(WhatIsNewTest, AddsWhatIsNotShown) {
 )");
   EXPECT_THAT(FormatWhatIsNew({.groups = {{.first = failure}}}, absl::StrCat(kShown, "\nKeyError: 'loss'\n")),
               Not(HasSubstr("from KeyError")))
-      << "all exceptions of the chain are shown";
+      << "an exception chain that is already shown must not be repeated";
 }
 
 TEST(FailurePageTest, FormatsRangesOfRanks) {

@@ -14,7 +14,7 @@ namespace {
 std::string MessageOf(const Failure& end) {
   if (const auto* never = std::get_if<NeverStarted>(&end.exit)) return std::string(never->status.message());
   if (const auto* stuck = std::get_if<Stuck>(&end.exit)) {
-    return absl::StrCat("It has not ended: it is ", stuck->where);
+    return absl::StrCat("The worker has not ended: it is ", stuck->where);
   }
   if (const auto* signaled = std::get_if<Signaled>(&end.exit)) {
     return absl::StrCat("Signal ", signaled->signo, " (", SignalName(signaled->signo), ") received by PID ",
@@ -23,7 +23,7 @@ std::string MessageOf(const Failure& end) {
   return "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html";
 }
 
-// Returns the time of failure if the error file has this timestamp, see Failure::failed_at.
+// Returns the time of the failure for an error file with this timestamp (see Failure::failed_at).
 TimePoint FailedAt(const FailureRecord& record, int64_t timestamp) {
   const absl::Time end_of_second = absl::FromUnixSeconds(timestamp) + absl::Seconds(1);
   const Duration earlier = absl::ToChronoNanoseconds(record.noticed - end_of_second);

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "net/local_host.h"
 
 namespace ddprun {
 namespace {
@@ -13,7 +12,8 @@ namespace {
 // 2026-11-21 08:14:52 UTC.
 constexpr int64_t kTime = 1795248892;
 
-// Returns the record of a worker that ran for an hour and whose end was noticed `after_ms` after kTime.
+// Returns the record of a worker that ran for an hour. The end of the worker was noticed `after_ms`
+// milliseconds after kTime.
 FailureRecord Record(int rank, ExitInfo exit, int after_ms = 0) {
   return MakeFailureRecord({.rank = Rank(rank),
                             .local_rank = LocalRank(rank),
@@ -31,19 +31,19 @@ std::string WriteFile(const std::string& name, const std::string& text) {
   return path;
 }
 
-// Adds the error file at `path`, if it is valid.
-FailureRecord With(const std::string& path, FailureRecord record) {
+// Adds the error file at `path` if it is valid.
+FailureRecord WithErrorFile(const std::string& path, FailureRecord record) {
   if (auto error = ReadErrorFile(path)) AddWorkerError(*std::move(error), path, record);
   return record;
 }
 
-// Adds an error file with the time kTime + `after_s`.
-FailureRecord Raised(int64_t after_s, FailureRecord record) {
+// Adds an error file whose time is `after_s` seconds after kTime.
+FailureRecord WithErrorTime(int64_t after_s, FailureRecord record) {
   AddWorkerError({.text = "x", .timestamp = kTime + after_s, .json = ""}, "e.json", record);
   return record;
 }
 
-FailureRecord Of(FailureOrigin origin, FailureRecord record) {
+FailureRecord WithOrigin(FailureOrigin origin, FailureRecord record) {
   record.failure.origin = origin;
   return record;
 }
@@ -97,14 +97,14 @@ Root Cause (first observed failure):
 )");
 }
 
-TEST(FailureReportTest, TakesTracebackAndTimeFromTheErrorFile) {
+TEST(FailureReportTest, ShowsTheTracebackAndTimeFromTheErrorFile) {
   const std::string path = WriteFile(
       "e.json",
       absl::StrCat(
           R"({"message": {"message": "m", "extraInfo": {"py_callstack": "Traceback:\n  at é\nError", )",
           R"("timestamp": ")", kTime - 1, "\"}}}"));
   const std::vector<FailureRecord> failures = {Record(0, Exited{1}, 500),
-                                               With(path, Record(1, Exited{1}, 500))};
+                                               WithErrorFile(path, Record(1, Exited{1}, 500))};
   EXPECT_EQ(RootCause(failures), 1u);
   const std::string text = FormatFailureReport("t", failures, absl::UTCTimeZone());
   const std::string want = absl::StrCat(R"(
@@ -124,31 +124,31 @@ Root Cause (first observed failure):
   EXPECT_EQ(text.substr(text.find("\nRoot")), want);
 }
 
-// Like torchrun, indents only a traceback and ignores an empty message.
+// As in torchrun, only a traceback is indented, and an empty message is ignored.
 TEST(FailureReportTest, ShowsAPlainMessageUnindented) {
   const std::string path = WriteFile("plain.json", R"({"message": "one\ntwo", "timestamp": 17})");
-  EXPECT_EQ(With(path, Record(0, Exited{1})).message, "one\ntwo");
-  const FailureRecord empty = With(WriteFile("empty.json", R"({"message": "", "timestamp": 17})"),
-                                   Record(0, Signaled{SIGKILL, false}));
+  EXPECT_EQ(WithErrorFile(path, Record(0, Exited{1})).message, "one\ntwo");
+  const FailureRecord empty = WithErrorFile(WriteFile("empty.json", R"({"message": "", "timestamp": 17})"),
+                                            Record(0, Signaled{SIGKILL, false}));
   EXPECT_EQ(empty.message, "Signal 9 (SIGKILL) received by PID 22798");
   EXPECT_EQ(empty.timestamp, 17);
 }
 
-TEST(FailureReportTest, RulesCountCodePointsNotBytes) {
+TEST(FailureReportTest, RuleWidthIsInCodePointsNotBytes) {
   FailureRecord record = Record(0, Exited{1});
-  record.message = "ééééééééééééééééééééééééééééé";  // 29 code points, after a label of 14
+  record.message = "ééééééééééééééééééééééééééééé";  // 29 code points; the label has 14
   const std::string text = FormatFailureReport("t", {record}, absl::UTCTimeZone());
   EXPECT_EQ(text.substr(1, text.find('\n', 1) - 1), std::string(43, '='));
 }
 
 TEST(FailureReportTest, IgnoresACorruptErrorFile) {
   const std::string path = WriteFile("torn.json", R"({"message": {"mess)");
-  const FailureRecord record = With(path, Record(0, Exited{1}));
+  const FailureRecord record = WithErrorFile(path, Record(0, Exited{1}));
   EXPECT_EQ(record.error_file, "");
   EXPECT_EQ(record.timestamp, kTime);
 }
 
-TEST(FailureReportTest, TheRootCauseIsTheEarliestThatFollowsFromNoOther) {
+TEST(FailureReportTest, TheRootCauseIsTheEarliestIndependentFailure) {
   const auto exits = [](const std::vector<int>& times) {
     std::vector<FailureRecord> all;
     for (const int t : times) all.push_back(Record(0, Exited{1}, t));
@@ -158,31 +158,35 @@ TEST(FailureReportTest, TheRootCauseIsTheEarliestThatFollowsFromNoOther) {
   EXPECT_EQ(RootCause(exits({5, 5, 5})), 0u);
   EXPECT_EQ(RootCause(exits({5, 4, 4})), 1u);
   EXPECT_EQ(RootCause(exits({6, 5, 4})), 2u);
-  EXPECT_EQ(RootCause({Of(FailureOrigin::kStopped, Record(0, Exited{1}, 5)),
-                       Of(FailureOrigin::kFollowsAnother, Record(1, Exited{1}, 6)), Record(2, Exited{1}, 7)}),
+  EXPECT_EQ(RootCause({WithOrigin(FailureOrigin::kStopped, Record(0, Exited{1}, 5)),
+                       WithOrigin(FailureOrigin::kFollowsAnother, Record(1, Exited{1}, 6)),
+                       Record(2, Exited{1}, 7)}),
             2u);
 }
 
-// Each list is in the order in which the ends were noticed.
-TEST(FailureReportTest, AnErrorFileDatesAFailureBeforeTheExit) {
-  const FailureRecord slow = Raised(0, Record(1, Exited{1}, 8000));
-  EXPECT_EQ(slow.failure.failed_at, TimePoint(seconds(5001))) << "the end of the second in the error file";
+// Each list of failures is in the order in which the ends were noticed.
+TEST(FailureReportTest, AnErrorFileMovesTheFailureBeforeTheExit) {
+  const FailureRecord slow = WithErrorTime(0, Record(1, Exited{1}, 8000));
+  EXPECT_EQ(slow.failure.failed_at, TimePoint(seconds(5001)))
+      << "failed_at must be the end of the second in the error file";
   EXPECT_EQ(RootCause({Record(0, Signaled{SIGSEGV, false}, 1500), slow}), 1u);
   EXPECT_EQ(RootCause({Record(0, Signaled{SIGSEGV, false}, 300), slow}), 0u)
-      << "the file has a resolution of one second";
+      << "a difference of less than one second must not change the order";
 }
 
-TEST(FailureReportTest, AnErrorFileOfTheSameSecondDoesNotChangeTheOrder) {
-  EXPECT_EQ(RootCause({Record(0, Signaled{SIGKILL, false}, 700), Raised(0, Record(1, Exited{1}, 710))}), 0u);
-  EXPECT_EQ(RootCause({Raised(0, Record(1, Exited{1}, 710)), Record(0, Signaled{SIGKILL, false}, 720)}), 0u);
+TEST(FailureReportTest, AnErrorFileFromTheSameSecondDoesNotChangeTheOrder) {
+  EXPECT_EQ(
+      RootCause({Record(0, Signaled{SIGKILL, false}, 700), WithErrorTime(0, Record(1, Exited{1}, 710))}), 0u);
+  EXPECT_EQ(
+      RootCause({WithErrorTime(0, Record(1, Exited{1}, 710)), Record(0, Signaled{SIGKILL, false}, 720)}), 0u);
 }
 
-TEST(FailureReportTest, IgnoresATimeOutsideTheWorkersLife) {
+TEST(FailureReportTest, IgnoresATimeOutsideTheWorkersLifetime) {
   const TimePoint noticed = Record(0, Exited{1}).failure.failed_at;
   for (const int64_t after_s : {-kTime, int64_t{-3602}, int64_t{1}, int64_t{1} << 60, -(int64_t{1} << 60)}) {
-    EXPECT_EQ(Raised(after_s, Record(0, Exited{1})).failure.failed_at, noticed) << after_s;
+    EXPECT_EQ(WithErrorTime(after_s, Record(0, Exited{1})).failure.failed_at, noticed) << after_s;
   }
-  EXPECT_EQ(Raised(-3601, Record(0, Exited{1})).failure.failed_at, noticed - seconds(3600));
+  EXPECT_EQ(WithErrorTime(-3601, Record(0, Exited{1})).failure.failed_at, noticed - seconds(3600));
 }
 
 TEST(FailureReportTest, ShowsWhyAWorkerNeverStarted) {
@@ -195,7 +199,7 @@ TEST(FailureReportTest, ShowsWhyAWorkerNeverStarted) {
       << text;
 }
 
-TEST(FailureReportTest, FormatsLastLinesOfStderr) {
+TEST(FailureReportTest, FormatsTheLastLinesOfStderr) {
   FailureRecord record = Record(2, Exited{1});
   EXPECT_EQ(FormatStderrTail({record}, 5), "");
   record.failure.stderr_tail = "one\ntwo\nthree\n";
@@ -212,11 +216,6 @@ TEST(FailureReportTest, FormatsLastLinesOfStderr) {
   record.failure.tail_has_stdout = true;
   EXPECT_EQ(FormatStderrTail({record}, 1),
             "Last lines of output of rank 2 (local_rank: 2, host: node1.example):\n  three\n");
-}
-
-TEST(LocalHostTest, HasAName) {
-  EXPECT_FALSE(LocalHostName().empty());
-  EXPECT_EQ(LocalHostName().find(' '), std::string::npos);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Triggers the real OOM killer. This is a separate target because it does not work in a sandbox.
+// Triggers the real OOM killer. This test is a separate target because it does not work in a sandbox.
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -43,17 +43,17 @@ class SmallGroup {
   std::string dir_;
 };
 
-TEST(OomWatchRealTest, FindsTheKillOfAWorkerAboveTheLimitOfItsGroup) {
+TEST(OomWatchRealTest, ReportsAWorkerThatExceedsTheLimitOfItsGroup) {
   const SmallGroup group;
   if (!group.ok()) GTEST_SKIP() << "cannot create a control group with a memory limit on this system";
   OomWatch watch;
-  int entered[2], go_on[2];
-  ASSERT_EQ(pipe2(entered, O_CLOEXEC) + pipe2(go_on, O_CLOEXEC), 0);
+  int entered[2], proceed[2];
+  ASSERT_EQ(pipe2(entered, O_CLOEXEC) + pipe2(proceed, O_CLOEXEC), 0);
   const pid_t worker = fork();
   if (worker == 0) {
     char c = group.Enter() ? 'y' : 'n';
-    if (write(entered[1], &c, 1) != 1 || read(go_on[0], &c, 1) != 1) _exit(1);
-    for (;;) {  // Never frees memory, so that only the OOM killer ends it.
+    if (write(entered[1], &c, 1) != 1 || read(proceed[0], &c, 1) != 1) _exit(1);
+    for (;;) {  // Allocate memory until the OOM killer kills this process.
       volatile char* memory = static_cast<char*>(malloc(1 << 20));
       for (int i = 0; i < 1 << 20; i += 1024) memory[i] = 1;
     }
@@ -61,7 +61,7 @@ TEST(OomWatchRealTest, FindsTheKillOfAWorkerAboveTheLimitOfItsGroup) {
   char c = 0;
   ASSERT_EQ(read(entered[0], &c, 1), 1);
   watch.Add(worker);
-  ASSERT_EQ(write(go_on[1], "x", 1), 1);
+  ASSERT_EQ(write(proceed[1], "x", 1), 1);
   if (c == 'n') kill(worker, SIGKILL);
   int status = 0;
   ASSERT_EQ(waitpid(worker, &status, 0), worker);

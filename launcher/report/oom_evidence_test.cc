@@ -30,7 +30,7 @@ constexpr char kSizes[] =
     " total-vm:5221368kB, anon-rss:4084096kB, file-rss:3672kB, shmem-rss:1024kB, UID:0 pgtables:120kB "
     "oom_score_adj:0\n SUBSYSTEM=x\n";
 
-// Runs OomWatch on a tree of files like the system's.
+// Runs OomWatch on a tree of files that imitates the system's files.
 class OomWatchTest : public testing::Test {
  protected:
   OomWatchTest() {
@@ -52,7 +52,7 @@ class OomWatchTest : public testing::Test {
   std::string root_;
 };
 
-TEST_F(OomWatchTest, ReadsCountersOfV2) {
+TEST_F(OomWatchTest, ReadsTheCountersOfCgroupV2) {
   Write("/proc/self/mountinfo", kMountsV2);
   Write("/proc/self/cgroup", "0::/slurm/job7\n");
   Write("/proc/12/cgroup", "0::/slurm/job7\n");
@@ -62,7 +62,7 @@ TEST_F(OomWatchTest, ReadsCountersOfV2) {
   Write("/cg/memory.max", "8589934592\n");
   OomWatch watch = Watch();
   watch.Add(12);
-  EXPECT_THAT(watch.Evidence(12), IsEmpty()) << "earlier kills do not count";
+  EXPECT_THAT(watch.Evidence(12), IsEmpty()) << "earlier kills must not count";
   Write("/cg/slurm/job7/memory.events", "low 0\noom 4\noom_kill 4\n");
   EXPECT_THAT(
       watch.Evidence(12),
@@ -72,14 +72,14 @@ TEST_F(OomWatchTest, ReadsCountersOfV2) {
   EXPECT_THAT(watch.Evidence(12), ElementsAre(HasSubstr("2 processes")));
 }
 
-TEST_F(OomWatchTest, ReadsCountersOfV1WithAnEmptyV2) {
+TEST_F(OomWatchTest, ReadsTheCountersOfCgroupV1IfV2HasNoMemoryController) {
   Write("/proc/self/mountinfo", kMountsV1);
   Write("/proc/self/cgroup", "4:cpu:/other\n3:memory:/job\n0::/\n");
   Write("/cg/memory/job/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n");
   Write("/cg/memory/job/memory.limit_in_bytes", "20971520\n");
   Write("/cg/memory/memory.limit_in_bytes", "9223372036854771712\n");
   OomWatch watch = Watch();
-  watch.Add(12);  // Its group cannot be read; the test's group is used instead.
+  watch.Add(12);  // The group of process 12 cannot be read. The group of this process is used instead.
   EXPECT_THAT(watch.Evidence(12), IsEmpty());
   Write("/cg/memory/job/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
   EXPECT_THAT(watch.Evidence(12),
@@ -113,14 +113,14 @@ TEST_F(OomWatchTest, WorksInAContainerThatSeesOnlyItsOwnGroup) {
   EXPECT_THAT(watch.Evidence(12), ElementsAre(HasSubstr("/docker/abc/sub")));
 }
 
-TEST_F(OomWatchTest, FindsTheProcessInTheKernelsLog) {
+TEST_F(OomWatchTest, FindsTheWorkerInTheKernelsLog) {
   Write("/proc/self/mountinfo", kMountsV2);
   Write("/proc/self/cgroup", "0::/job\n");
   Write("/cg/job/memory.events", "oom_kill 0\n");
   Write("/cg/job/memory.max", "4294967296\n");
   OomWatch watch = Watch();
   for (const pid_t pid : {7, 12, 13, 14}) watch.Add(pid);
-  EXPECT_THAT(watch.Evidence(7), IsEmpty()) << "logged before the watch began";
+  EXPECT_THAT(watch.Evidence(7), IsEmpty()) << "records from before the OomWatch was created must not count";
   Log(absl::StrCat(kInGroup, "12 (pt) main)", kSizes));
   Log(absl::StrCat("3,2,3,-;Out of memory: Killed process 13 (train)", kSizes));
   Log("3,2,3,-;Out of memory: Killed process x (train) total-vm:\n3,2,3,-;Killed process 14");
@@ -132,7 +132,8 @@ TEST_F(OomWatchTest, FindsTheProcessInTheKernelsLog) {
               ElementsAre("the kernel's OOM killer killed process 13 (train), which used 3.9 GiB: "
                           "the machine was out of memory"));
   EXPECT_THAT(watch.Evidence(7), IsEmpty());
-  EXPECT_THAT(watch.Evidence(12), ElementsAre(HasSubstr("process 12"))) << "second call";
+  EXPECT_THAT(watch.Evidence(12), ElementsAre(HasSubstr("process 12")))
+      << "a second call must return the same evidence";
 }
 
 TEST_F(OomWatchTest, IgnoresTheLogInAnotherPidNamespace) {

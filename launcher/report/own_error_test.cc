@@ -39,7 +39,7 @@ TEST_F(OwnErrorTest, CopiesTheRootCausesFile) {
   EXPECT_THAT(messages_, IsEmpty());
 }
 
-TEST_F(OwnErrorTest, WritesNoFileForACauseWithoutOne) {
+TEST_F(OwnErrorTest, WritesNoFileIfTheRootCauseHasNone) {
   own_.LeaveCause(Cause(std::nullopt));
   EXPECT_NE(access(path_.c_str(), F_OK), 0);
 }
@@ -66,10 +66,10 @@ TEST_F(OwnErrorTest, LogsAndReplacesAnExistingFile) {
   EXPECT_THAT(Contents(), StartsWith("{\"message\""));
   std::ofstream(path_) << std::string(1 << 20, 'x');
   own_.LeaveReason(EndReason::kBroken, "x", 0);
-  EXPECT_LT(messages_.back().size(), 3000u) << "only the beginning of a large file is logged";
+  EXPECT_LT(messages_.back().size(), 3000u) << "only the beginning of a large file may be logged";
 }
 
-TEST_F(OwnErrorTest, LogsThePathIfItCannotBeWritten) {
+TEST_F(OwnErrorTest, LogsThePathOfAFileThatCannotBeWritten) {
   const OwnErrorFile own("/no/such/dir/x.json",
                          [this](const std::string& text) { messages_.push_back(text); });
   own.LeaveReason(EndReason::kBroken, "x", 0);

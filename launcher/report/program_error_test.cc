@@ -13,7 +13,7 @@
 namespace ddprun {
 namespace {
 
-// Printed by Python 3.11 and PyTorch 1.13.
+// The following tracebacks were printed by Python 3.11 and PyTorch 1.13.
 constexpr char kPlain[] = R"(Traceback (most recent call last):
   File "/job/plain.py", line 4, in <module>
     load(3)
@@ -177,13 +177,14 @@ TEST(PythonExceptionTest, FormatsTheExceptionAndItsChainInOneLine) {
     EXPECT_EQ(ProgramError(absl::StrCat("step 3: loss 2.5\n", c.text, "bye\n")), c.line);
     EXPECT_EQ(ProgramError(Prefixed(c.text, "[rank0]: ")), c.line);
     EXPECT_EQ(ProgramError(absl::StrCat(kPlain, "that was handled\n", c.text)), c.line)
-        << "the last exception wins";
+        << "the last exception must be returned";
   }
 }
 
 TEST(PythonExceptionTest, FindsExceptionsInTruncatedText) {
   const std::string text = kChained;
-  // Removes lines from the beginning, one by one: complete tracebacks are still found.
+  // Remove lines from the beginning, one by one. The last exception must be found as long as the last frame
+  // of its traceback is present.
   for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos;) {
     ++at;
     const std::string error = ProgramError(text.substr(at));
@@ -193,7 +194,7 @@ TEST(PythonExceptionTest, FindsExceptionsInTruncatedText) {
       EXPECT_EQ(error, "") << text.substr(at);
     }
   }
-  // The end is missing: an incomplete traceback is ignored.
+  // A traceback whose end is missing is ignored.
   const std::string plain = kPlain;
   EXPECT_EQ(ProgramError(plain.substr(0, plain.find("ValueError: "))), "");
 }
@@ -202,14 +203,14 @@ TEST(PythonExceptionTest, SkipsLinesOfOtherProcesses) {
   const std::string text =
       absl::StrReplaceAll(kPlain, {{"ValueError: bad", "[rank1] step 4, loss 2.3\nValueError: bad"}});
   EXPECT_EQ(ProgramError(text), "ValueError: bad batch");
-  // Two ranks in one file, each with its prefix.
+  // Two ranks write to one file, each with its own prefix.
   const std::vector<std::string> a = absl::StrSplit(Prefixed(kPlain, "[rank0]: "), '\n');
   std::string mixed;
   for (const std::string& line : a) absl::StrAppend(&mixed, line, "\n[rank1]: something else\n");
   EXPECT_EQ(ProgramError(mixed), "ValueError: bad batch");
 }
 
-TEST(PythonExceptionTest, IgnoresColoursAndCarriageReturns) {
+TEST(PythonExceptionTest, IgnoresColorsAndCarriageReturns) {
   EXPECT_EQ(ProgramError("  5%|##   |\r 10%|###  |\r\n\x1b[1mTraceback (most recent call last):\x1b[0m\n"
                          "  File \x1b[35m\"x.py\"\x1b[0m, line \x1b[35m3\x1b[0m, in f\r\n"
                          "\x1b[1;35mValueError\x1b[0m: \x1b[35mbad\x1b[0m\r\n"),
@@ -225,7 +226,7 @@ TEST(PythonExceptionTest, FindsNothingInOrdinaryText) {
 }
 
 TEST(PythonExceptionTest, HandlesDamagedText) {
-  // Omits and duplicates each line of each text.
+  // Remove or duplicate each line of each text. The result must always be a single line.
   for (const char* text : {kPlain, kChained, kGroup, kSyntax, kPool, kLoader, kDeep, kState, kLocal, kNccl}) {
     const std::vector<std::string> lines = absl::StrSplit(text, '\n');
     for (size_t i = 0; i < lines.size(); ++i) {
@@ -242,7 +243,7 @@ TEST(PythonExceptionTest, HandlesDamagedText) {
   }
 }
 
-// Printed by programs of GCC 12, glibc 2.36 and sanitizers.
+// The messages are from programs that were built with GCC 12, glibc 2.36 and sanitizers.
 TEST(NativeErrorTest, FindsTheMessageOfAnAbortingProgram) {
   const struct {
     const char* text;
@@ -284,12 +285,12 @@ TEST(NativeErrorTest, FindsTheMessageOfAnAbortingProgram) {
   };
   for (const auto& c : kCases) {
     EXPECT_EQ(ProgramError(c.text), c.line);
-    EXPECT_EQ(ProgramError(absl::StrCat(kPlain, c.text)), c.line) << "the later error wins";
+    EXPECT_EQ(ProgramError(absl::StrCat(kPlain, c.text)), c.line) << "the later error must be returned";
     EXPECT_EQ(ProgramError(absl::StrCat(c.text, kPlain)), "ValueError: bad batch");
   }
 }
 
-// An error file may contain megabytes of worst-case input.
+// An error file may contain several megabytes of worst-case input.
 TEST(ProgramErrorTest, IsFastForLongText) {
   const std::string message(8 << 20, 'x');
   EXPECT_EQ(ProgramError(absl::StrCat("Traceback (most recent call last):\n  File \"x.py\", line 1, in f\n"

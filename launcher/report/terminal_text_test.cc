@@ -51,7 +51,8 @@ TEST(TerminalTextTest, WrapsAtBlanksOrBetweenCodePoints) {
   EXPECT_THAT(Wrap("123456", 5), ElementsAre("12345", "6"));
   EXPECT_THAT(Wrap("12345 789", 5), ElementsAre("12345", "789"));
   EXPECT_THAT(Wrap("one two three", 8), ElementsAre("one two", "three"));
-  EXPECT_THAT(Wrap("E: 4567890abc", 10), ElementsAre("E: 4567890", "abc")) << "no nearly empty piece";
+  EXPECT_THAT(Wrap("E: 4567890abc", 10), ElementsAre("E: 4567890", "abc"))
+      << "the first piece must not be nearly empty";
   EXPECT_THAT(Wrap("éééééé", 4), ElementsAre("éééé", "éé"));
   EXPECT_THAT(Wrap("    4567", 6), ElementsAre("    45", "67"));
 }

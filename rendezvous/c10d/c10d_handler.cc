@@ -86,11 +86,13 @@ struct Handler {
     AppendI64(n, reply);
     return absl::OkStatus();
   }
-  // Appends `value` to the reply that begins at `start`.
+  // Appends `value` to the reply that begins at `start`. If the reply would exceed the limit, removes the
+  // whole reply and returns an error.
   absl::Status Value(absl::string_view value, size_t start) const {
     if (reply->size() - start + sizeof(int64_t) + value.size() > max_reply_bytes) {
       reply->resize(start);
-      return absl::ResourceExhaustedError(absl::StrCat("a reply of more than ", max_reply_bytes, " bytes"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the reply would have more than ", max_reply_bytes, " bytes"));
     }
     AppendBytes(value, reply);
     return absl::OkStatus();
@@ -107,8 +109,8 @@ struct Handler {
 absl::Status HandleC10dRequest(const c10d::Request& request, ConnId conn, c10d::Dialect dialect,
                                uint64_t max_reply_bytes, KvStore* store, std::string* reply,
                                KvStore::Woken* woken) {
-  // Clients before torch 2.1 abandon a wait without CANCEL_WAIT and would mistake its late reply for
-  // the reply to their next request. The next request shows that the wait was abandoned.
+  // Clients older than PyTorch 2.1 abandon a wait without sending CANCEL_WAIT. Such a client would mistake a
+  // late reply to the wait for the reply to its next request. Therefore, the next request cancels the wait.
   if (dialect != c10d::Dialect::kVersioned && !std::holds_alternative<c10d::CancelWait>(request)) {
     store->Forget(conn);
   }

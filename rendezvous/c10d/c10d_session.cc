@@ -16,12 +16,13 @@
 namespace ddprun {
 namespace {
 
-// Maximum size of one read; other connections are served between reads.
+// Maximum size of one read. Other connections are served between two reads.
 constexpr size_t kInputBytes = 64 << 10;
+// Maximum number of reads that discard input before a draining connection is closed.
 constexpr int kReadsWhenAbandoned = 4;
 // Maximum capacity that an empty reply buffer keeps.
 constexpr size_t kKeptBytes = 1 << 10;
-// Estimated memory of a connection without its buffers: the object and its table entries.
+// Estimated memory of a connection without its buffers: the session and its entries in tables.
 constexpr uint64_t kConnectionBytes = sizeof(C10dSession) + 128;
 
 static_assert(kConnectionBytes + kKeptBytes + c10d::Parser::kMaxIdleBytes <= kMaxIdleConnectionBytes);
@@ -79,7 +80,7 @@ void C10dSession::OnEvents(uint32_t events) {
 }
 
 void C10dSession::OnWoken() {
-  // Appended at once, so that the reply to a later CANCEL_WAIT of this connection follows it.
+  // The reply is appended now so that it precedes the reply to a later CANCEL_WAIT from this connection.
   c10d::AppendU8(static_cast<uint8_t>(c10d::WaitReply::kStopWaiting), &out_);
   owner_->OnWoken(*this);
 }
@@ -88,7 +89,7 @@ void C10dSession::OnStoreGone() { hub_ = nullptr; }
 
 void C10dSession::Read() {
   if (held_ || ended_) {
-    // EPOLLIN is not registered, so this is EPOLLHUP or EPOLLERR: the replies cannot be delivered.
+    // EPOLLIN is not registered, so the event is EPOLLHUP or EPOLLERR. The replies cannot be delivered.
     return Close(Broke(ECONNRESET));
   }
   const ssize_t n = ::recv(fd_, Input(), kInputBytes, 0);
@@ -96,7 +97,7 @@ void C10dSession::Read() {
     if (!draining_) Process({Input(), static_cast<size_t>(n)});
   } else if (n == 0) {
     ended_ = true;
-    // Earlier requests are still answered.
+    // If replies are pending, the connection stays open until they have been sent.
     if (unsent() == 0) Close(absl::OkStatus());
   } else if (errno != EAGAIN && errno != EINTR) {
     Close(Broke(errno));
@@ -120,11 +121,11 @@ void C10dSession::Process(absl::string_view data) {
 
 void C10dSession::EndGrace() {
   if (!open() || draining_ || !parser_.NeedsGrace()) return;
-  // The unread input arrived in time; its event follows.
+  // If input has arrived in the meantime, Read will process it, and the parser will resolve the opcode then.
   int waiting = 0;
   if (::ioctl(fd_, FIONREAD, &waiting) == 0 && waiting > 0) return;
   absl::Status failed;
-  // DELETE_KEY causes no parser error.
+  // The parser cannot fail, because the request is a complete DELETE_KEY.
   (void)parser_.EndGrace([this, &failed](const c10d::Request& request) {
     failed = owner_->OnRequest(*this, request);
     return failed.ok();
@@ -147,7 +148,8 @@ void C10dSession::Flush() {
     if (out_.capacity() > kKeptBytes) std::string().swap(out_);
     if (draining_ && !std::exchange(fin_sent_, true)) ::shutdown(fd_, SHUT_WR);
   } else if (sent_ > unsent()) {
-    // Drops the sent part: otherwise the buffer for a peer that never catches up would grow without bound.
+    // Drops the part that has been sent. Otherwise the buffer would grow without bound if the peer never
+    // catches up.
     out_.erase(0, std::exchange(sent_, 0));
   }
   const absl::Status status = Account();
@@ -155,7 +157,7 @@ void C10dSession::Flush() {
   UpdateInterest();
 }
 
-// The socket is writable, or all replies are sent and requests are held.
+// Called when the socket is writable. Sends replies, then executes the requests that are held.
 void C10dSession::AfterOutput() {
   Flush();
   if (!open() || unsent() > 0) return;
@@ -173,7 +175,7 @@ absl::Status C10dSession::Account() {
   } else {
     if (held > options_.max_held_bytes) {
       return absl::ResourceExhaustedError(absl::StrCat("the connection holds ", held,
-                                                       " bytes of requests and replies, at most ",
+                                                       " bytes of requests and replies; at most ",
                                                        options_.max_held_bytes, " are allowed"));
     }
     RETURN_IF_ERROR(hub_->store().Charge(now - accounted_, "a connection's buffers"));
@@ -185,7 +187,8 @@ absl::Status C10dSession::Account() {
 void C10dSession::UpdateInterest() {
   uint32_t wanted = 0;
   if (!held_ && !ended_) wanted |= EPOLLIN;
-  // If requests are held and nothing is unsent, the event comes after other connections have been served.
+  // If requests are held and all replies have been sent, EPOLLOUT resumes this connection after other
+  // connections have been served.
   if (unsent() > 0 || held_) wanted |= EPOLLOUT;
   if (wanted == interest_) return;
   interest_ = wanted;
@@ -216,7 +219,7 @@ void C10dSession::Release() {
   if (!open()) return;
   if (std::exchange(polled_, false)) poll_set_->Remove(fd_, this);
   if (draining_) {
-    // Discards input since the last read, so that close() sends no reset.
+    // Discards input that arrived after the last read, so that close() does not reset the connection.
     for (int i = 0; i < kReadsWhenAbandoned; ++i) {
       if (::recv(fd_, Input(), kInputBytes, MSG_DONTWAIT) <= 0) break;
     }

@@ -1,5 +1,5 @@
-// Peer addresses are never resolved to names: an unresponsive resolver would block all clients for seconds.
-// This test replaces the resolver functions of the C library.
+// The server must not resolve the addresses of peers to names, because an unresponsive resolver would block
+// all clients for seconds. This test replaces the resolver functions of the C library.
 
 #include <netdb.h>
 
@@ -37,7 +37,7 @@ int gethostbyaddr_r(const void*, socklen_t, int, hostent*, char*, size_t, hosten
 namespace ddprun {
 namespace {
 
-TEST(NoResolverTest, ConnectionsCauseNoLookup) {
+TEST(NoResolverTest, ServesConnectionsWithoutNameLookups) {
   IoThread thread;
   std::unique_ptr<WorkerStore> store;
   std::string error_peer;
@@ -57,13 +57,14 @@ TEST(NoResolverTest, ConnectionsCauseNoLookup) {
   std::string ignored;
   EXPECT_NE(bad.ReceiveToEnd(&ignored), RawPeer::End::kStillOpen);
   thread.Run([&] { store.reset(); });
-  EXPECT_EQ(error_peer.rfind("127.0.0.1:", 0), 0) << "a peer is named by its address: " << error_peer;
+  EXPECT_EQ(error_peer.rfind("127.0.0.1:", 0), 0)
+      << "the error must name the peer by its address: " << error_peer;
   EXPECT_EQ(g_lookups, 0);
 
-  // The functions above have replaced those of the C library.
+  // The functions above must have replaced those of the C library.
   char name[8];
-  const sockaddr nobody{};
-  EXPECT_EQ(::getnameinfo(&nobody, sizeof nobody, name, sizeof name, nullptr, 0, 0), EAI_FAIL);
+  const sockaddr address{};
+  EXPECT_EQ(::getnameinfo(&address, sizeof address, name, sizeof name, nullptr, 0, 0), EAI_FAIL);
   EXPECT_EQ(g_lookups, 1);
 }
 

@@ -1,5 +1,5 @@
-// Memory of connections: an idle connection uses a few KiB, a connection that exceeds its limit is closed,
-// and all connections together stay within the limit of the store.
+// Tests the memory use of connections: an idle connection uses a few KiB, a connection that exceeds its
+// limit is closed, and all connections together stay within the limit of the store.
 
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -53,7 +53,7 @@ class StoreMemoryTest : public testing::Test {
     ASSERT_TRUE(peer.Send(Hex(kPing)));
     ASSERT_EQ(ToHex(peer.Receive(4)), "51525354");
   }
-  static std::string HalfASet(size_t value_bytes) {
+  static std::string IncompleteSet(size_t value_bytes) {
     std::string set;
     c10d::AppendRequest(c10d::Set{"/half", std::string(value_bytes, 'x')}, c10d::Dialect::kVersioned, &set);
     set.pop_back();
@@ -80,8 +80,8 @@ TEST_F(StoreMemoryTest, AnIdleConnectionUsesLittleMemory) {
   const int count = static_cast<int>(std::min<rlim_t>(files.rlim_max / 2 - 100, 2000));
   Open();
   RawPeer first = Connect();
-  // Grows the buffers of each connection: sends a value larger than the kept capacity in pieces and reads it
-  // back.
+  // To grow the buffers of each connection, the test sends a value in pieces and reads the value back. The
+  // value is larger than the capacity that idle buffers keep.
   std::string set, get, reply;
   const std::string value(20'000, 'v');
   c10d::AppendRequest(c10d::Set{"/v", value}, c10d::Dialect::kVersioned, &set);
@@ -111,7 +111,7 @@ TEST_F(StoreMemoryTest, AnIncompleteRequestBeyondTheLimitClosesItsConnection) {
   Open({.session = {.max_held_bytes = 100'000}});
   RawPeer good = Connect(), waiter = Connect(), greedy = Connect();
   ASSERT_TRUE(waiter.Send(Hex("06 01 .. 02 .. 2f 61")));
-  (void)greedy.Send(HalfASet(200'000));  // fails if the server closes the connection first
+  (void)greedy.Send(IncompleteSet(200'000));  // fails if the server closes the connection first
   std::string ignored;
   EXPECT_NE(greedy.ReceiveToEnd(&ignored), RawPeer::End::kStillOpen);
   const std::vector<absl::Status> errors = Errors();
@@ -136,7 +136,7 @@ TEST_F(StoreMemoryTest, UnreadRepliesBeyondTheLimitCloseTheirConnection) {
   ExpectServed(good);
 }
 
-// The peer is always some replies behind but never stops reading: delivered replies do not accumulate.
+// The peer never stops reading, but some replies are always unread. Delivered replies must not accumulate.
 TEST_F(StoreMemoryTest, AReaderThatNeverCatchesUpKeepsItsConnection) {
   constexpr size_t kValueBytes = 16 << 10;
   int ends[2];
@@ -158,15 +158,15 @@ TEST_F(StoreMemoryTest, AReaderThatNeverCatchesUpKeepsItsConnection) {
   std::string taken(answer.size(), '\0');
   for (int i = 0; i < 500; ++i) {
     io.poll();
-    ASSERT_EQ(server.num_connections(), 1) << "after " << i << " answers: " << closed;
+    ASSERT_EQ(server.num_connections(), 1) << "after " << i << " replies: " << closed;
     ASSERT_EQ(::recv(ends[1], taken.data(), taken.size(), MSG_WAITALL), taken.size());
-    ASSERT_TRUE(taken == answer) << "answer " << i;
+    ASSERT_TRUE(taken == answer) << "reply " << i;
     ASSERT_EQ(::send(ends[1], get.data(), get.size(), 0), get.size());
   }
   ::close(ends[1]);
 }
 
-TEST_F(StoreMemoryTest, ConnectionsAndTheirBuffersCountAgainstTheLimitOfTheStore) {
+TEST_F(StoreMemoryTest, ConnectionsAndTheirBuffersCountAgainstTheStoreLimit) {
   Open({.store = {.max_bytes = 1 << 20}});
   RawPeer good = Connect();
   const uint64_t when_idle = StoreBytes();
@@ -174,9 +174,9 @@ TEST_F(StoreMemoryTest, ConnectionsAndTheirBuffersCountAgainstTheLimitOfTheStore
   std::vector<RawPeer> greedy;
   for (int i = 0; i < 20; ++i) {
     greedy.push_back(Connect());
-    (void)greedy.back().Send(HalfASet(100'000));
+    (void)greedy.back().Send(IncompleteSet(100'000));
   }
-  // Some greedy connections use up the limit; the other greedy ones are closed. `good` is not affected.
+  // The first greedy connections use up the limit. The server closes the others, but not `good`.
   ASSERT_TRUE(thread_.Eventually([this] { return errors_.size() >= 5; }));
   for (const absl::Status& error : Errors()) {
     EXPECT_EQ(error.code(), absl::StatusCode::kResourceExhausted);
@@ -186,7 +186,7 @@ TEST_F(StoreMemoryTest, ConnectionsAndTheirBuffersCountAgainstTheLimitOfTheStore
   ExpectServed(good);
   greedy.clear();
   EXPECT_TRUE(thread_.Eventually([&] { return store_->server().store().bytes() == when_idle; }))
-      << "their bytes are refunded: " << StoreBytes() << " instead of " << when_idle;
+      << "bytes of closed connections were not refunded: " << StoreBytes() << " instead of " << when_idle;
 }
 
 TEST_F(StoreMemoryTest, AFullStoreRefusesNewConnectionsAndKeepsExistingOnes) {

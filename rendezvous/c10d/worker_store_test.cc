@@ -1,5 +1,5 @@
-// The c10d protocol over real sockets: session, server and store together. The bytes were captured from
-// PyTorch's clients.
+// Tests the session, the server and the store together over real sockets. The requests in the tables were
+// captured from PyTorch's clients.
 
 #include <sys/resource.h>
 
@@ -23,7 +23,7 @@ constexpr char kGreeting[] = "00 ce f7 85 3c";
 
 struct Exchange {
   const char* request;
-  const char* reply;  // empty: none
+  const char* reply;  // empty if there is none
 };
 
 constexpr Exchange kVersioned[] = {
@@ -114,10 +114,10 @@ class WorkerStoreTest : public testing::Test {
     ASSERT_TRUE(peer.Send(Hex(request)));
     ASSERT_EQ(ToHex(peer.Receive(Hex(reply).size())), ToHex(Hex(reply))) << "reply to " << request;
   }
-  // Expects that earlier requests have been executed and that nothing else was sent to `peer`.
+  // Waits until all earlier requests of `peer` have been executed. Expects that no reply to them is unread.
   static void ExpectQuiet(RawPeer& peer) { Expect(peer, "0d 51 52 53 54", "51 52 53 54"); }
-  // Returns when `n` connections are waiting.
-  bool WaitingComesTo(int64_t n) {
+  // Waits until `n` connections are waiting. Returns false on timeout.
+  bool NumWaitingReaches(int64_t n) {
     return thread_.Eventually([&] { return store_->server().store().NumWaiting() == n; });
   }
   std::vector<absl::Status> Errors() {
@@ -144,8 +144,9 @@ TEST_F(WorkerStoreTest, RepliesAreByteExact) {
   EXPECT_TRUE(Errors().empty());
 }
 
-TEST_F(WorkerStoreTest, OneByteAtATime) {
-  // The grace is longer than any pause between two bytes. No opcode in these tables depends on the grace.
+TEST_F(WorkerStoreTest, AcceptsOneByteAtATime) {
+  // The grace period is longer than any pause between two bytes. No request in these tables depends on the
+  // end of the grace period.
   for (const absl::Span<const Exchange> table :
        {absl::Span<const Exchange>(kVersioned), {kB, std::size(kB)}}) {
     Open({.session = {.grace = seconds(3600)}});
@@ -158,7 +159,7 @@ TEST_F(WorkerStoreTest, OneByteAtATime) {
   }
 }
 
-TEST_F(WorkerStoreTest, AllRequestsInOneWrite) {
+TEST_F(WorkerStoreTest, AcceptsAllRequestsInOneWrite) {
   Open();
   std::string requests = Hex(kGreeting), replies;
   for (const Exchange& exchange : kVersioned) {
@@ -179,15 +180,15 @@ TEST_F(WorkerStoreTest, ListsKeys) {
 TEST_F(WorkerStoreTest, DialectsShareThePortAndTheKeys) {
   Open({.session = {.grace = seconds(3600)}});
   RawPeer a(port_), b(port_), v = Versioned();
-  ASSERT_TRUE(a.Send(Hex("05 01 .. 02 .. 2f 6b")));  // A waits
-  ASSERT_TRUE(WaitingComesTo(1));
-  Expect(b, "08 02 .. 2f 6b 02 .. 76 31 06", "01 ..");  // B appends
+  ASSERT_TRUE(a.Send(Hex("05 01 .. 02 .. 2f 6b")));  // client A waits
+  ASSERT_TRUE(NumWaitingReaches(1));
+  Expect(b, "08 02 .. 2f 6b 02 .. 76 31 06", "01 ..");  // client B appends
   EXPECT_EQ(ToHex(a.Receive(1)), "00");
   Expect(a, "02 02 .. 2f 6b", "02 .. 76 31");
   Expect(v, "03 02 .. 2f 6b", "02 .. 76 31");
 }
 
-TEST_F(WorkerStoreTest, OpcodeEightIsDeleteAfterAPauseAndAppendWithoutOne) {
+TEST_F(WorkerStoreTest, OpcodeEightIsDeleteKeyAfterAPauseAndAppendOtherwise) {
   Open({.session = {.grace = milliseconds(1)}});
   RawPeer a(port_);
   Expect(a, "00 02 .. 2f 6b 00 .. 08 02 .. 2f 6b", "01 ..");
@@ -196,33 +197,33 @@ TEST_F(WorkerStoreTest, OpcodeEightIsDeleteAfterAPauseAndAppendWithoutOne) {
   RawPeer b(port_);
   ASSERT_TRUE(b.Send(Hex("08 02 .. 2f 6b")));
   RawPeer other = Versioned();
-  Expect(other, "0d 01 02 03 04", "01 02 03 04");  // the first half has been read by now
+  Expect(other, "0d 01 02 03 04", "01 02 03 04");  // the server has read the first half of b's APPEND
   Expect(b, "01 .. 78 02 02 .. 2f 6b", "01 .. 78");
 }
 
-TEST_F(WorkerStoreTest, AWaitEndsWithASingleZero) {
+TEST_F(WorkerStoreTest, AWaitGetsExactlyOneReply) {
   Open();
   RawPeer waiter = Versioned(), setter = Versioned();
   ASSERT_TRUE(waiter.Send(Hex("06 02 .. 02 .. 2f 61 02 .. 2f 62")));
-  ASSERT_TRUE(WaitingComesTo(1));
+  ASSERT_TRUE(NumWaitingReaches(1));
   Expect(setter, "04 02 .. 2f 61 01 ..", "01 ..");
-  EXPECT_TRUE(WaitingComesTo(1));
+  EXPECT_TRUE(NumWaitingReaches(1));
   Expect(setter, "01 02 .. 2f 62 00 .. 0d 01 02 03 04", "01 02 03 04");
   EXPECT_EQ(ToHex(waiter.Receive(1)), "00");
   ExpectQuiet(waiter);
 }
 
-TEST_F(WorkerStoreTest, CancelAfterTheKeyWasSetRepliesZeroThenOne) {
+TEST_F(WorkerStoreTest, CancelWaitAfterTheKeyWasSetYieldsBothReplies) {
   Open();
   RawPeer waiter = Versioned(), setter = Versioned();
   ASSERT_TRUE(waiter.Send(Hex("06 01 .. 02 .. 2f 61")));
-  ASSERT_TRUE(WaitingComesTo(1));
+  ASSERT_TRUE(NumWaitingReaches(1));
   Expect(setter, "01 02 .. 2f 61 00 .. 0d 01 02 03 04", "01 02 03 04");
   Expect(waiter, "0c", "00 01");
   ExpectQuiet(waiter);
 }
 
-TEST_F(WorkerStoreTest, NoZeroFollowsTheReplyToACancel) {
+TEST_F(WorkerStoreTest, ACanceledWaitGetsNoLateReply) {
   Open();
   RawPeer waiter = Versioned(), setter = Versioned();
   Expect(waiter, "06 01 .. 02 .. 2f 61 0c", "01");
@@ -230,22 +231,22 @@ TEST_F(WorkerStoreTest, NoZeroFollowsTheReplyToACancel) {
   ExpectQuiet(waiter);
 }
 
-TEST_F(WorkerStoreTest, AConnectionThatEndsItsOwnWaitIsAnsweredInOrder) {
+TEST_F(WorkerStoreTest, RepliesStayInOrderIfAConnectionEndsItsOwnWait) {
   Open();
   RawPeer peer = Versioned();
   Expect(peer, "06 01 .. 02 .. 2f 61 04 02 .. 2f 61 07 .. 0c", "07 .. 00 01");
   ExpectQuiet(peer);
 }
 
-TEST_F(WorkerStoreTest, AnOldClientsNextRequestEndsItsWait) {
+TEST_F(WorkerStoreTest, TheNextRequestOfALegacyClientEndsItsWait) {
   Open();
   RawPeer old(port_), setter = Versioned();
   ASSERT_TRUE(old.Send(Hex("05 01 .. 02 .. 2f 61")));
-  ASSERT_TRUE(WaitingComesTo(1));
-  Expect(old, "06", "00 ..");  // its wait timed out: "Socket Timeout"
-  EXPECT_TRUE(WaitingComesTo(0));
+  ASSERT_TRUE(NumWaitingReaches(1));
+  Expect(old, "06", "00 ..");  // the client has abandoned its wait after a timeout
+  EXPECT_TRUE(NumWaitingReaches(0));
   Expect(setter, "01 02 .. 2f 61 00 .. 0d 01 02 03 04", "01 02 03 04");
-  Expect(old, "06", "01 ..");  // no late 00 precedes the reply
+  Expect(old, "06", "01 ..");  // no late reply to the wait precedes this reply
 }
 
 TEST_F(WorkerStoreTest, WaitsOfClosedConnectionsAreDropped) {
@@ -254,14 +255,14 @@ TEST_F(WorkerStoreTest, WaitsOfClosedConnectionsAreDropped) {
   {
     RawPeer waiter = Versioned();
     ASSERT_TRUE(waiter.Send(Hex("06 01 .. 02 .. 2f 61")));
-    ASSERT_TRUE(WaitingComesTo(1));
+    ASSERT_TRUE(NumWaitingReaches(1));
   }
-  EXPECT_TRUE(WaitingComesTo(0));
+  EXPECT_TRUE(NumWaitingReaches(0));
   Expect(setter, "04 02 .. 2f 61 01 ..", "01 ..");
   EXPECT_TRUE(Errors().empty());
 }
 
-TEST_F(WorkerStoreTest, AnIncompleteRequestDoesNotBlockOthers) {
+TEST_F(WorkerStoreTest, AnIncompleteRequestDoesNotBlockOtherConnections) {
   Open();
   RawPeer half = Versioned(), other = Versioned();
   ASSERT_TRUE(half.Send(Hex("01 02 .. 2f 6b 02 .. 76")));
@@ -270,12 +271,12 @@ TEST_F(WorkerStoreTest, AnIncompleteRequestDoesNotBlockOthers) {
   Expect(other, "03 02 .. 2f 6b", "02 .. 76 31");
 }
 
-TEST_F(WorkerStoreTest, AnIdleConnectionIsKept) {
+TEST_F(WorkerStoreTest, AnIdleConnectionStaysOpen) {
   Open();
-  RawPeer twin(port_), other = Versioned();
+  RawPeer idle(port_), other = Versioned();
   Expect(other, "04 02 .. 2f 6e 01 ..", "01 ..");
   EXPECT_EQ(thread_.Run([&] { return store_->server().num_connections(); }), 2);
-  Expect(twin, "06", "01 ..");
+  Expect(idle, "06", "01 ..");
 }
 
 TEST_F(WorkerStoreTest, BadInputClosesItsOwnConnectionOnly) {
@@ -288,7 +289,7 @@ TEST_F(WorkerStoreTest, BadInputClosesItsOwnConnectionOnly) {
       {"50 52 49 20 2a", "unknown opcode 80"},                 // HTTP/2
       {"00 ce f7 85 3c 00 ce f7 85 3c", "VALIDATE was sent twice"},
       {"00 ce f7 85 3c ff", "unknown opcode 255"},
-      {"00 ce f7 85 3c 01 00 00 00 00 00 00 00 40", "a key of 4611686018427387904 bytes"},
+      {"00 ce f7 85 3c 01 00 00 00 00 00 00 00 40", "a key has 4611686018427387904 bytes"},
       {"00 ce f7 85 3c 05 00 00 00 00 00 01 00 00", "1099511627776 keys"},
       {"00 ce f7 85 3c 04 02 .. 2f 74 01 ..", "its value is not a number: \"abc\""},
       {"00 ce f7 85 3c 12 02 .. 2f 74 01 ..", "its value is not a number"},
@@ -313,7 +314,7 @@ TEST_F(WorkerStoreTest, BadInputClosesItsOwnConnectionOnly) {
   EXPECT_EQ(ToHex(waiter.Receive(1)), "00");
 }
 
-TEST_F(WorkerStoreTest, ValidRequestsBeforeAnInvalidOneAreAnswered) {
+TEST_F(WorkerStoreTest, ValidRequestsBeforeAnInvalidRequestGetReplies) {
   Open();
   RawPeer peer = Versioned();
   ASSERT_TRUE(peer.Send(Hex("07 07 ff")));
@@ -339,10 +340,10 @@ TEST_F(WorkerStoreTest, ConnectionsThatExceedALimitAreClosed) {
   ASSERT_EQ(errors.size(), 2);
   for (const absl::Status& error : errors) EXPECT_EQ(error.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(errors[0].message().find("the store is full"), absl::string_view::npos);
-  EXPECT_NE(errors[1].message().find("a reply of more than 100 bytes"), absl::string_view::npos);
+  EXPECT_NE(errors[1].message().find("the reply would have more than 100 bytes"), absl::string_view::npos);
 }
 
-TEST_F(WorkerStoreTest, RequestsOfASlowReaderAreDelayedAndNotLost) {
+TEST_F(WorkerStoreTest, RequestsOfASlowReaderAreDelayedButNotLost) {
   constexpr int kRequests = 200;
   Open();
   RawPeer slow = Versioned(), other = Versioned();
@@ -368,7 +369,7 @@ TEST_F(WorkerStoreTest, RequestsOfASlowReaderAreDelayedAndNotLost) {
     expected.clear();
     c10d::AppendI64(i + 1, &expected);
     c10d::AppendBytes(value, &expected);
-    ASSERT_TRUE(slow.Receive(expected.size()) == expected) << "answer " << i;
+    ASSERT_TRUE(slow.Receive(expected.size()) == expected) << "reply " << i;
   }
   EXPECT_EQ(thread_.Run(done), kRequests);
 }
@@ -386,7 +387,7 @@ TEST_F(WorkerStoreTest, LargeValuesAreStoredAndReturned) {
   EXPECT_TRUE(peer.Receive(reply.size()) == reply);
 }
 
-TEST_F(WorkerStoreTest, AHalfClosedConnectionIsAnswered) {
+TEST_F(WorkerStoreTest, AHalfClosedConnectionReceivesItsReplies) {
   Open();
   RawPeer peer = Versioned();
   ASSERT_TRUE(peer.Send(Hex("07")));
@@ -408,7 +409,7 @@ TEST_F(WorkerStoreTest, ThousandsOfWaitersAreWoken) {
     waiters.push_back(Versioned());
     ASSERT_TRUE(waiters.back().Send(Hex("06 01 .. 02 .. 2f 61")));
   }
-  ASSERT_TRUE(WaitingComesTo(count));
+  ASSERT_TRUE(NumWaitingReaches(count));
   RawPeer setter = Versioned();
   Expect(setter, "01 02 .. 2f 61 00 ..", "");
   for (RawPeer& waiter : waiters) ASSERT_EQ(ToHex(waiter.Receive(1)), "00");
@@ -416,22 +417,22 @@ TEST_F(WorkerStoreTest, ThousandsOfWaitersAreWoken) {
 
 TEST_F(WorkerStoreTest, CloseSendsFinAndWaitsForThePeersToDisconnect) {
   Open();
-  RawPeer waiter = Versioned(), twin(port_), asker = Versioned();
+  RawPeer waiter = Versioned(), idle(port_), asker = Versioned();
   ASSERT_TRUE(waiter.Send(Hex("06 01 .. 02 .. 2f 61")));
-  ASSERT_TRUE(WaitingComesTo(1));
+  ASSERT_TRUE(NumWaitingReaches(1));
   ExpectQuiet(asker);
   std::promise<void> closed;
   thread_.Run([&] { store_->Close(seconds(3600), [&] { closed.set_value(); }); });
   std::string ignored;
   EXPECT_EQ(waiter.ReceiveToEnd(&ignored), End::kFin);
-  EXPECT_EQ(twin.ReceiveToEnd(&ignored), End::kFin);
+  EXPECT_EQ(idle.ReceiveToEnd(&ignored), End::kFin);
   // A request that arrives during the close is discarded and causes no reset.
   ASSERT_TRUE(asker.Send(Hex("07")));
   EXPECT_EQ(asker.ReceiveToEnd(&ignored), End::kFin);
   EXPECT_EQ(ignored, "");
 
   waiter.Close();
-  twin.Close();
+  idle.Close();
   asker.Close();
   EXPECT_EQ(closed.get_future().wait_for(seconds(20)), std::future_status::ready);
   EXPECT_TRUE(Errors().empty());
@@ -451,7 +452,7 @@ TEST_F(WorkerStoreTest, CloseDoesNotResetAConnectionInTheBacklog) {
   EXPECT_EQ(closed.get_future().wait_for(seconds(20)), std::future_status::ready);
 }
 
-TEST_F(WorkerStoreTest, CloseWaitsAtMostItsLinger) {
+TEST_F(WorkerStoreTest, CloseWaitsAtMostForTheLingerTime) {
   Open();
   RawPeer stays = Versioned();
   ExpectQuiet(stays);
@@ -462,7 +463,7 @@ TEST_F(WorkerStoreTest, CloseWaitsAtMostItsLinger) {
   EXPECT_EQ(stays.ReceiveToEnd(&ignored), End::kFin);
 }
 
-TEST_F(WorkerStoreTest, AStoreWithoutConnectionsClosesAtOnceAndFreesItsPort) {
+TEST_F(WorkerStoreTest, AStoreWithoutConnectionsClosesImmediatelyAndFreesItsPort) {
   Open();
   std::promise<void> closed;
   thread_.Run([&] { store_->Close(seconds(3600), [&] { closed.set_value(); }); });

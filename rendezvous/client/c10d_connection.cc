@@ -22,10 +22,10 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Timeout for the reply to CANCEL_WAIT; a store sends that reply at once.
+// Timeout for the reply to CANCEL_WAIT. A store sends that reply immediately.
 constexpr Duration kCancelTimeout = seconds(5);
 
-// Checks the sizes in a request: a store closes the connection if one is too large.
+// Checks a request against the limits of stores. A store closes the connection if a request exceeds a limit.
 struct Checker {
   StoreRequestCheck check;
 
@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<C10dConnection>> C10dConnection::Open(const std::
     ASSIGN_OR_RETURN(connection->fd_, TcpConnect(host, port, deadline));
     absl::Status greeted = connection->Greet(deadline);
     if (!greeted.ok()) ::close(std::exchange(connection->fd_, -1));
-    // kUnavailable is retried: a slow store may answer a later attempt.
+    // ConnectWithRetries retries only after kUnavailable. A slow store may answer a later attempt.
     return absl::IsDeadlineExceeded(greeted) ? absl::UnavailableError(greeted.message()) : greeted;
   };
   RETURN_IF_ERROR(ConnectWithRetries(absl::StrCat("connecting to the store at ", connection->endpoint_),
@@ -178,7 +178,7 @@ absl::Status C10dConnection::Greet(TimePoint deadline) {
   c10d::AppendRequest(c10d::Ping{nonce}, c10d::Dialect::kVersioned, &out_);
   RETURN_IF_ERROR(SendOut(deadline));
   char echo[4];
-  RETURN_IF_ERROR(Receive(echo, sizeof echo, deadline), "greeting it as a c10d store");
+  RETURN_IF_ERROR(Receive(echo, sizeof echo, deadline), "checking that the server is a c10d store");
   if (c10d::ReadU32(echo) != nonce) {
     return absl::FailedPreconditionError("the server that answered is not a c10d store");
   }
@@ -195,13 +195,13 @@ absl::Status C10dConnection::Await(const c10d::Request& request, const std::stri
   const absl::Status invalid = absl::InternalError("unexpected reply");
 
   const TimePoint deadline = steady_clock::now() + timeout;
-  // Sending uses the timeout of other requests, since `timeout` may be short and there may be many keys.
+  // `timeout` limits only the wait for the reply, because it may be too short for sending many keys.
   RETURN_IF_ERROR(Send(request, Deadline()));
   absl::StatusOr<uint8_t> reply = ReceiveU8(deadline);
   if (reply.ok() && *reply == kStop) return absl::OkStatus();
   if (!absl::IsDeadlineExceeded(reply.status())) return Break(reply.ok() ? invalid : reply.status(), doing);
 
-  // The wait may end while it is being cancelled. Its reply then precedes the reply to the cancellation.
+  // The wait may end while it is being cancelled. Its reply then precedes the reply to CANCEL_WAIT.
   const TimePoint cancel_deadline = steady_clock::now() + kCancelTimeout;
   RETURN_IF_ERROR(Send(c10d::CancelWait{}, cancel_deadline));
   reply = ReceiveU8(cancel_deadline);

@@ -32,14 +32,14 @@ using namespace asio::experimental::awaitable_operators;  // NOLINT: operator|| 
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr Duration kAnswerTimeout = seconds(5);
-// Timeout of the first connect attempt, doubled after each timeout to allow for round trips of more than 1 s.
-// The kernel repeats a lost SYN 1, 3, 7 and 15 s after the first SYN: after an outage, a new attempt connects
-// sooner than a pending one.
+// Timeout of the first connect attempt. It doubles each time it expires, to allow for round trips of more
+// than 1 s. The kernel retransmits a lost SYN 1, 3, 7 and 15 s after the first SYN, so after an outage a new
+// attempt connects sooner than a pending one.
 constexpr Duration kFirstConnectTimeout = seconds(1);
 constexpr Duration kFirstPause = milliseconds(20);
 constexpr Duration kLongestPause = seconds(1);
-// Maximum number of attempts at a server that closes connections without an answer. An exiting coordinator
-// does so once.
+// Maximum number of attempts if the server closes the connection without an answer. A coordinator that exits
+// may close one connection in this way, and the next attempt is then refused.
 constexpr int kMaxHangUps = 3;
 
 asio::awaitable<void> Sleep(Duration d) {
@@ -57,7 +57,7 @@ std::string ToText(const tcp::endpoint& endpoint) {
   return text.str();
 }
 
-// Asio's resolver is not used: a coroutine that waits for it cannot be cancelled.
+// Asio's resolver is not used, because a coroutine that waits for it cannot be cancelled.
 asio::awaitable<absl::StatusOr<std::vector<tcp::endpoint>>> Resolve(const std::string& host, int port) {
   const NameLookup lookup(host, port);
   if (lookup.fd() >= 0) {
@@ -74,7 +74,7 @@ asio::awaitable<absl::StatusOr<std::vector<tcp::endpoint>>> Resolve(const std::s
   co_return endpoints;
 }
 
-// Returns OK if `answer`, the response to GET /healthz, is from a coordinator of this protocol version.
+// Returns OK if `answer`, the response to GET /healthz, is from a coordinator with this protocol version.
 absl::Status CheckAnswer(const absl::StatusOr<HttpResponse>& answer, absl::string_view where) {
   error_code error;
   const boost::json::value json = boost::json::parse(answer.ok() ? answer->body : std::string(), error);
@@ -91,9 +91,10 @@ absl::Status CheckAnswer(const absl::StatusOr<HttpResponse>& answer, absl::strin
                      "port of the first node"));
   }
   if (protocol->as_int64() != kProtocolVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the coordinator at ", where, " speaks version ", protocol->as_int64(),
-        " of the protocol, this ddprun ", kProtocolVersion, ": start the same ddprun on all nodes"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the coordinator at ", where, " speaks version ", protocol->as_int64(),
+                     " of the protocol, but this ddprun speaks version ", kProtocolVersion,
+                     ": start the same ddprun on all nodes"));
   }
   return absl::OkStatus();
 }
@@ -106,8 +107,8 @@ struct Failed {
   bool unresolved = false;  // the name server has not answered, or does not know the name
 };
 
-// Connects to the first of `endpoints` that answers, with `timeout` for each. On failure, returns the error
-// of the last endpoint.
+// Connects to the first of `endpoints` that accepts the connection. Waits for at most `timeout` per
+// endpoint. If none accepts, returns the error for the last endpoint.
 asio::awaitable<std::pair<error_code, tcp::endpoint>> Connect(tcp::socket& socket,
                                                               const std::vector<tcp::endpoint>& endpoints,
                                                               Duration timeout, const Trace& trace,
@@ -127,7 +128,7 @@ asio::awaitable<std::pair<error_code, tcp::endpoint>> Connect(tcp::socket& socke
   co_return result;
 }
 
-// One attempt. kUnavailable: may be retried.
+// Makes one attempt. The caller may retry after kUnavailable.
 asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, int port,
                                                       const std::string& where, Duration connect_timeout,
                                                       const Trace& trace, Failed& failed) {
@@ -152,15 +153,14 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, i
   error_code ignored;
   FoundCoordinator found{endpoint.address().to_string(), port,
                          socket.local_endpoint(ignored).address().to_string()};
-  // A named variable: GCC 12 destroys a braced temporary in a co_await expression twice.
+  // `request` is a named variable because GCC 12 destroys a braced temporary in a co_await expression twice.
   const HttpRequest request{.host = host, .path = "/healthz"};
   const auto asked = co_await (HttpGet(socket, request) || Sleep(kAnswerTimeout));
   const absl::StatusOr<HttpResponse> answer =
       asked.index() == 0 ? std::get<0>(asked) : absl::UnavailableError("no answer within 5 s");
   failed.hung_up = asked.index() == 0 && absl::IsUnavailable(answer.status());
-  trace(absl::StrCat("GET /healthz was answered with ", answer.ok()
-                                                            ? absl::StrCat("HTTP status ", answer->status)
-                                                            : std::string(answer.status().message())));
+  trace(absl::StrCat("GET /healthz: ", answer.ok() ? absl::StrCat("HTTP status ", answer->status)
+                                                   : std::string(answer.status().message())));
   if (absl::Status good = CheckAnswer(answer, where); !good.ok()) co_return good;
   co_return found;
 }
@@ -200,7 +200,7 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
                                                     InSeconds(limits.total),
                                                     limits.advice.empty() ? "" : "; ", limits.advice, ")"));
     }
-    // Silent at first: nodes often start a moment before the first node.
+    // The first failures are not reported, because this node may start shortly before the coordinator.
     if (pause >= milliseconds(500) && told != found.status().message()) {
       told = std::string(found.status().message());
       tell(absl::StrCat("waiting for the coordinator, ", rest / seconds(1), " s left: ", told));

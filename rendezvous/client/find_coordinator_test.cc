@@ -36,7 +36,7 @@ std::string Healthy(int protocol = kProtocolVersion) {
   return Page(absl::StrCat("{\"service\":\"ddprun\",\"protocol\":", protocol, "}\n"));
 }
 
-// Listens and answers each connection with the same text.
+// A server that answers each connection with the same text.
 class FakeHost {
  public:
   FakeHost(asio::io_context& io, std::string answer, uint16_t port = 0)
@@ -45,7 +45,8 @@ class FakeHost {
   }
   int port() const { return acceptor_.local_endpoint().port(); }
   const std::string& request() const { return request_; }
-  // The kernel drops SYNs of further connections while one waits to be accepted.
+  // After this call, the kernel drops the SYNs of further connections while one connection waits to be
+  // accepted.
   void SetBacklogToOne() { acceptor_.listen(0); }
   // Closes the next connection without an answer.
   void HangUpOnce() { hang_up_ = true; }
@@ -77,17 +78,17 @@ class FakeHost {
 class FindCoordinatorTest : public ::testing::Test {
  protected:
   absl::StatusOr<FoundCoordinator> Find(
-      const std::string& host, int port, Duration timeout, std::function<void()> on_told = [] {}) {
-    return FindWithin(host, port, {.total = timeout, .advice = "read_timeout changes that"}, on_told);
+      const std::string& host, int port, Duration timeout, std::function<void()> on_line = [] {}) {
+    return FindWithin(host, port, {.total = timeout, .advice = "raise read_timeout"}, on_line);
   }
   absl::StatusOr<FoundCoordinator> FindWithin(
-      const std::string& host, int port, const FindLimits& limits, std::function<void()> on_told = [] {}) {
+      const std::string& host, int port, const FindLimits& limits, std::function<void()> on_line = [] {}) {
     std::optional<absl::StatusOr<FoundCoordinator>> found;
     asio::co_spawn(io_,
                    FindCoordinator(host, port, limits,
-                                   [this, on_told](absl::string_view text) {
-                                     told_.push_back(std::string(text));
-                                     on_told();
+                                   [this, on_line](absl::string_view text) {
+                                     lines_.push_back(std::string(text));
+                                     on_line();
                                    }),
                    [&found](std::exception_ptr error, absl::StatusOr<FoundCoordinator> result) {
                      EXPECT_EQ(error, nullptr);
@@ -101,11 +102,11 @@ class FindCoordinatorTest : public ::testing::Test {
     if (!found) return absl::DeadlineExceededError("the search did not end");
     return *std::move(found);
   }
-  // Returns a port that was free a moment ago.
+  // Returns a port on which no server listens.
   int FreePort() { return FakeHost(io_, "").port(); }
 
   asio::io_context io_;
-  std::vector<std::string> told_;
+  std::vector<std::string> lines_;
 };
 
 TEST_F(FindCoordinatorTest, ReturnsBothAddresses) {
@@ -116,7 +117,7 @@ TEST_F(FindCoordinatorTest, ReturnsBothAddresses) {
   EXPECT_EQ(found->port, host.port());
   EXPECT_EQ(found->local_address, "127.0.0.1");
   EXPECT_THAT(host.request(), StartsWith("GET /healthz HTTP/1.1\r\n"));
-  EXPECT_THAT(told_, IsEmpty());
+  EXPECT_THAT(lines_, IsEmpty());
 }
 
 TEST_F(FindCoordinatorTest, WaitsForACoordinatorThatStartsLater) {
@@ -126,8 +127,8 @@ TEST_F(FindCoordinatorTest, WaitsForACoordinatorThatStartsLater) {
     if (!host) host.emplace(io_, Healthy(), static_cast<uint16_t>(port));
   });
   EXPECT_TRUE(found.ok()) << found.status();
-  ASSERT_EQ(told_.size(), 1u);  // the reason did not change
-  EXPECT_THAT(told_[0],
+  ASSERT_EQ(lines_.size(), 1u);  // the cause did not change
+  EXPECT_THAT(lines_[0],
               AllOf(StartsWith("waiting for the coordinator, "), HasSubstr("no server listens at")));
 }
 
@@ -138,12 +139,12 @@ TEST_F(FindCoordinatorTest, TimesOutWithoutACoordinator) {
               AllOf(HasSubstr("no server listens at 127.0.0.1:"), HasSubstr("read_timeout")));
 }
 
-TEST_F(FindCoordinatorTest, ARefusalMayBeFinal) {
+TEST_F(FindCoordinatorTest, ARefusedConnectionMayBeFinal) {
   const FindLimits limits{.total = seconds(60), .refusal_is_final = true};
   const auto found = FindWithin("127.0.0.1", FreePort(), limits);  // the fixture fails after 20 s
   EXPECT_EQ(found.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(found.status().message()), HasSubstr("no server listens at 127.0.0.1:"));
-  EXPECT_THAT(told_, IsEmpty());
+  EXPECT_THAT(lines_, IsEmpty());
   FakeHost host(io_, Healthy());
   EXPECT_TRUE(FindWithin("localhost", host.port(), limits).ok());
 }
@@ -154,7 +155,7 @@ TEST_F(FindCoordinatorTest, ReportsANameThatDoesNotResolve) {
   EXPECT_THAT(std::string(found.status().message()), HasSubstr("no.such.host.invalid:1"));
 }
 
-TEST_F(FindCoordinatorTest, AnotherServerIsAnErrorAtOnce) {
+TEST_F(FindCoordinatorTest, AServerThatIsNotACoordinatorIsAnImmediateError) {
   for (const std::string& answer : {
            std::string(),
            std::string("SSH-2.0-OpenSSH_9.2p1\r\n"),
@@ -179,7 +180,7 @@ TEST_F(FindCoordinatorTest, RetriesAfterAClosedConnection) {
   EXPECT_TRUE(found.ok()) << found.status();
 }
 
-TEST_F(FindCoordinatorTest, AnotherProtocolVersionIsAnError) {
+TEST_F(FindCoordinatorTest, ADifferentProtocolVersionIsAnError) {
   FakeHost host(io_, Healthy(kProtocolVersion + 1));
   const auto found = Find("127.0.0.1", host.port(), seconds(20));
   EXPECT_EQ(found.status().code(), absl::StatusCode::kFailedPrecondition);
@@ -187,10 +188,10 @@ TEST_F(FindCoordinatorTest, AnotherProtocolVersionIsAnError) {
 }
 
 TEST_F(FindCoordinatorTest, RetriesAfterALostSyn) {
-  asio::io_context host_io;  // runs from the second attempt on
+  asio::io_context host_io;  // begins to run at the second attempt
   FakeHost host(host_io, Healthy());
   host.SetBacklogToOne();
-  // Opens more connections than the backlog holds. A nonblocking connect sends the SYN at once.
+  // Opens more connections than the backlog holds. A nonblocking connect sends its SYN immediately.
   std::vector<std::unique_ptr<tcp::socket>> others;
   for (int i = 0; i < 3; ++i) {
     others.push_back(std::make_unique<tcp::socket>(io_));
@@ -202,7 +203,7 @@ TEST_F(FindCoordinatorTest, RetriesAfterALostSyn) {
   const auto found = FindWithin("127.0.0.1", host.port(),
                                 {.total = seconds(20), .trace = [&](absl::string_view text) {
                                    if (!absl::StartsWith(text, "connecting to ") || ++attempts != 2) return;
-                                   host_io.poll();  // accepts the others
+                                   host_io.poll();  // accepts the connections of `others`
                                    host_thread = std::thread([&host_io] { host_io.run(); });
                                  }});
   host_io.stop();
@@ -212,8 +213,8 @@ TEST_F(FindCoordinatorTest, RetriesAfterALostSyn) {
 }
 
 TEST_F(FindCoordinatorTest, TheTimeoutAppliesToTheAnswer) {
-  asio::io_context deaf;  // never run
-  FakeHost host(deaf, Healthy());
+  asio::io_context never_run;
+  FakeHost host(never_run, Healthy());
   const auto found = Find("127.0.0.1", host.port(), milliseconds(20));
   EXPECT_EQ(found.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(found.status().message()), HasSubstr("did not answer in time"));

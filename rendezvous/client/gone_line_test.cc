@@ -9,7 +9,7 @@ namespace {
 
 using boost::asio::ip::tcp;
 
-TEST(GoneLineTest, NamesAreEscaped) {
+TEST(GoneMessageTest, EscapesNames) {
   EXPECT_EQ(GoneMessage("my job&x", "n0/12/ab", "t-1"),
             "DELETE /nodes?job=my%20job%26x&node=n0%2f12%2fab&token=t-1 HTTP/1.1\r\nHost: coordinator\r\n"
             "Connection: close\r\n\r\n");
@@ -43,7 +43,7 @@ TEST_F(OpenGoneLineTest, ReportsARefusedConnection) {
   EXPECT_TRUE(absl::IsUnavailable(Open("127.0.0.1", port).status()));
 }
 
-TEST_F(OpenGoneLineTest, NamesAreNotLookedUp) {
+TEST_F(OpenGoneLineTest, DoesNotResolveHostNames) {
   EXPECT_EQ(Open("node1", 1).status(), absl::UnavailableError("node1 is not a numeric address"));
 }
 

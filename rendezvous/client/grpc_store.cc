@@ -25,7 +25,8 @@ using Stub = proto::Store::Stub;
 template <typename Request, typename Reply>
 using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Reply*);
 
-// Time limit for a store to report whether a timed-out wait had ended, and to count a caller of Barrier.
+// Time limit for each request that checks, after a timeout, whether a wait ended in time. Barrier
+// also allows the store at least this time to count the caller, even if the caller's timeout is shorter.
 constexpr Duration kCancelTimeout = seconds(5);
 
 void SetTimeout(grpc::ClientContext& context, Duration timeout) {
@@ -33,8 +34,7 @@ void SetTimeout(grpc::ClientContext& context, Duration timeout) {
                        std::chrono::ceil<std::chrono::microseconds>(timeout));
 }
 
-// Checks keys before they are sent: a server reads a message that is too large completely before it refuses
-// the message.
+// Checks keys before they are sent, because a server reads all of an oversized message before rejecting it.
 absl::Status CheckKeys(absl::string_view name, const std::vector<std::string>& store_keys) {
   StoreRequestCheck check(name);
   check.NumItems(store_keys.size());
@@ -54,18 +54,18 @@ std::string Owned(absl::string_view bytes) { return std::string(bytes); }
 // A Barrier call in flight. The store sends the initial metadata when it has counted the caller.
 class BarrierCall final : public grpc::ClientUnaryReactor {
  public:
-  // `stub` and `request` outlive this object.
+  // `stub` and `request` must outlive this object.
   void Start(Stub& stub, const proto::BarrierRequest& request, Duration limit) {
     SetTimeout(context_, limit);
     stub.async()->Barrier(&context_, &request, &reply_, this);
     StartCall();
   }
-  // Returns false if there was no answer by `deadline`.
+  // Waits for the answer until `deadline`. Returns whether the answer arrived.
   bool AwaitAnswer(TimePoint deadline) { return answered_.WaitUntil(deadline); }
-  // Returns when the store has counted the caller or has answered, or at `deadline`.
+  // Waits until the store has counted the caller or has answered, but not beyond `deadline`.
   void AwaitCount(TimePoint deadline) { counted_or_answered_.WaitUntil(deadline); }
   void Cancel() { context_.TryCancel(); }
-  // Blocks until the call ends.
+  // Waits until the call ends and returns its status.
   absl::Status Answer() {
     answered_.Wait();
     return status_;
@@ -78,7 +78,7 @@ class BarrierCall final : public grpc::ClientUnaryReactor {
   void OnDone(const grpc::Status& status) override {
     status_ = FromGrpc(status);
     counted_or_answered_.Set();
-    answered_.Set();  // last: the caller may destroy this object after it
+    answered_.Set();  // must be last, because the caller may destroy this object afterwards
   }
 
   grpc::ClientContext context_;
@@ -91,13 +91,13 @@ class BarrierCall final : public grpc::ClientUnaryReactor {
 }  // namespace
 
 struct GrpcStore::Impl {
-  std::string endpoint;  // for messages
-  Duration timeout;      // of calls that do not wait
+  std::string endpoint;  // for error messages
+  Duration timeout;      // time limit for each call that does not wait
   std::unique_ptr<Stub> stub;
   uint64_t store = 0;   // id of the store, set by Connect
-  absl::Status broken;  // why the client is unusable; OK: it is usable
+  absl::Status broken;  // why the client is unusable; OK while it is usable
 
-  // OK if a request may be sent. `checked` is the result of its validation.
+  // Returns OK if a request may be sent. `checked` is the result of validating the request.
   absl::Status MaySend(const absl::Status& checked) const {
     RETURN_IF_ERROR(broken);
     return WithContext(checked, absl::StrCat("store ", endpoint));
@@ -111,7 +111,8 @@ struct GrpcStore::Impl {
     return FromGrpc((stub.get()->*method)(&context, request, reply));
   }
 
-  // Converts the status of an RPC for the caller. Connection errors make the client unusable.
+  // Converts the status of an RPC for the caller. Errors other than kInvalidArgument and kResourceExhausted
+  // make the client unusable.
   absl::Status Outcome(const absl::Status& status, absl::string_view doing) {
     switch (status.code()) {
       case absl::StatusCode::kOk:
@@ -133,7 +134,7 @@ struct GrpcStore::Impl {
         absl::StrCat("store ", endpoint, ": timed out after ", ToMillis(limit), " ms ", doing));
   }
 
-  // A call that does not wait.
+  // Makes a call that does not wait.
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> Ask(absl::string_view name, Method<Request, Reply> method, Request request,
                             const absl::Status& checked = absl::OkStatus()) {
@@ -143,7 +144,7 @@ struct GrpcStore::Impl {
     return reply;
   }
 
-  // A call that waits for keys.
+  // Makes a call that waits for keys.
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> AwaitKeys(absl::string_view name, Method<Request, Reply> method, Request request,
                                   const std::vector<std::string>& store_keys, Duration limit) {
@@ -152,7 +153,7 @@ struct GrpcStore::Impl {
     Reply reply;
     absl::Status status = Call(method, request, limit, &reply);
     if (absl::IsDeadlineExceeded(status)) {
-      // Keys that became ready in time are still ready. If the store hangs, this request also fails.
+      // The keys may have become ready in time. If the store hangs, this request fails as well.
       auto check = WithKeys<proto::CheckRequest>(store_keys);
       proto::CheckReply checked;
       RETURN_IF_ERROR(Outcome(Call(&Stub::Check, check, kCancelTimeout, &checked), doing));
@@ -171,7 +172,7 @@ absl::StatusOr<std::unique_ptr<GrpcStore>> GrpcStore::Connect(const std::string&
   impl->endpoint = absl::StrCat(address, ":", port);
   impl->timeout = timeout;
   const auto greet = [&](TimePoint deadline) -> absl::Status {
-    // A new channel for each attempt: a failed channel has a longer backoff.
+    // Each attempt uses a new channel, because a channel that failed to connect has its own, longer backoff.
     impl->stub = proto::Store::NewStub(MakeCoordinatorChannel(address, port, kMaxStoreMessageBytes));
     grpc::ClientContext context;
     SetTimeout(context, deadline - std::chrono::steady_clock::now());
@@ -179,7 +180,7 @@ absl::StatusOr<std::unique_ptr<GrpcStore>> GrpcStore::Connect(const std::string&
     const absl::Status status = FromGrpc(impl->stub->Greet(&context, {}, &reply));
     impl->store = reply.store();
     if (status.code() == absl::StatusCode::kUnimplemented) {
-      return absl::FailedPreconditionError("a gRPC server answers there, but it has no store");
+      return absl::FailedPreconditionError("the gRPC server that answered has no store");
     }
     return status.ok() ? status : absl::UnavailableError(status.message());
   };
@@ -350,20 +351,20 @@ absl::Status GrpcStore::Barrier(absl::string_view key, int64_t world_size, Durat
   request.set_store(impl_->store);
   BarrierCall call;
   const TimePoint start = std::chrono::steady_clock::now();
-  // The limit is longer than `timeout`: the store must count the caller even if `timeout` is shorter than the
-  // round trip.
+  // The limit of the RPC is longer than `timeout`, because the store must count the caller even if `timeout`
+  // is shorter than the round trip.
   call.Start(*impl_->stub, request, std::max(timeout, Duration::zero()) + kCancelTimeout);
   const bool in_time = call.AwaitAnswer(start + timeout);
   if (!in_time) {
-    // Stores of earlier versions send no initial metadata while a caller waits. With a timeout of at least
-    // kCancelTimeout, AwaitCount does not block for them.
+    // Stores of earlier versions send no initial metadata while a caller waits, so AwaitCount may block
+    // until its deadline. If `timeout` is at least kCancelTimeout, that deadline has already passed.
     call.AwaitCount(start + std::max(timeout, kCancelTimeout));
     call.Cancel();
   }
   const absl::Status status = call.Answer();
   const bool timed_out = absl::IsDeadlineExceeded(status) || (!in_time && absl::IsCancelled(status));
   if (!timed_out) return impl_->Outcome(status, doing);
-  // The last caller may have arrived in time. If the store hangs, this request also fails.
+  // The last caller of the barrier may have arrived in time. If the store hangs, this request fails as well.
   proto::TryGetRequest count_request;
   count_request.set_key(request.key());
   proto::TryGetReply count;

@@ -1,4 +1,5 @@
-// The client with stores that are late, slow or missing. tests/contract has the tests with a real store.
+// Tests GrpcStore with stores that answer late or not at all. The tests with a real store are in
+// tests/contract.
 #include "rendezvous/client/grpc_store.h"
 
 #include <grpcpp/grpcpp.h>
@@ -27,7 +28,7 @@ using testing::HasSubstr;
 
 constexpr Duration kLong = seconds(60);
 
-// Answers a Get only after a Check, as if the key had been set at that moment.
+// A store that answers Get only after a Check, as if the key had been set at the time of the Check.
 class LateStore : public proto::Store::WithCallbackMethod_Barrier<proto::Store::Service> {
  public:
   grpc::Status Greet(grpc::ServerContext*, const proto::GreetRequest*, proto::GreetReply* reply) override {
@@ -50,11 +51,11 @@ class LateStore : public proto::Store::WithCallbackMethod_Barrier<proto::Store::
   }
   grpc::ServerUnaryReactor* Barrier(grpc::CallbackServerContext*, const proto::BarrierRequest*,
                                     proto::BarrierReply*) override {
-    ++num_came_;
-    return new Waiting(counts_, barrier_answer_);
+    ++num_arrived_;
+    return new BarrierCall(sends_metadata_, barrier_answer_);
   }
   grpc::Status TryGet(grpc::ServerContext*, const proto::TryGetRequest*, proto::TryGetReply* reply) override {
-    reply->set_value(absl::StrCat(num_came_.load()));
+    reply->set_value(absl::StrCat(num_arrived_.load()));
     return grpc::Status::OK;
   }
   grpc::Status NumKeys(grpc::ServerContext* context, const proto::NumKeysRequest*,
@@ -62,19 +63,20 @@ class LateStore : public proto::Store::WithCallbackMethod_Barrier<proto::Store::
     return UntilCancelled(context);
   }
 
-  // Set these before the first Barrier.
+  // AnswerBarriersWith and OmitInitialMetadata must be called before the first Barrier.
   void AnswerBarriersWith(const grpc::Status& status) { barrier_answer_ = status; }
-  // Sends no initial metadata while a caller waits, like stores of earlier versions.
-  void BeAnOldStore() { counts_ = false; }
+  // Makes Barrier send no initial metadata while a caller waits, like stores of earlier versions.
+  void OmitInitialMetadata() { sends_metadata_ = false; }
 
  private:
-  // A barrier that does not open. It ends when the caller cancels, or at once with `answer`.
-  class Waiting final : public grpc::ServerUnaryReactor {
+  // A Barrier call. It ends immediately with `answer` if `answer` is set. Otherwise it waits until the caller
+  // cancels.
+  class BarrierCall final : public grpc::ServerUnaryReactor {
    public:
-    Waiting(bool counts, const std::optional<grpc::Status>& answer) {
+    BarrierCall(bool sends_metadata, const std::optional<grpc::Status>& answer) {
       if (answer) {
         Finish(*answer);
-      } else if (counts) {
+      } else if (sends_metadata) {
         StartSendInitialMetadata();
       }
     }
@@ -90,8 +92,8 @@ class LateStore : public proto::Store::WithCallbackMethod_Barrier<proto::Store::
   }
 
   std::atomic<bool> asked_ = false;
-  std::atomic<int> num_came_ = 1;  // one caller arrived before the test
-  bool counts_ = true;
+  std::atomic<int> num_arrived_ = 1;  // the barrier has already counted one caller when a test begins
+  bool sends_metadata_ = true;
   std::optional<grpc::Status> barrier_answer_;
 };
 
@@ -116,7 +118,7 @@ class GrpcStoreTest : public testing::Test {
   std::unique_ptr<grpc::Server> server_;
 };
 
-TEST_F(GrpcStoreTest, AKeySetAtTheTimeoutIsReturned) {
+TEST_F(GrpcStoreTest, GetReturnsAValueThatIsSetAtTheTimeout) {
   EXPECT_EQ(Connect(kLong)->Get("k", milliseconds(1)).value(), "late");
 }
 
@@ -124,7 +126,7 @@ TEST_F(GrpcStoreTest, ABarrierThatOpensAtTheTimeoutSucceeds) {
   EXPECT_TRUE(Connect(kLong)->Barrier("b", 2, milliseconds(1)).ok());
 }
 
-TEST_F(GrpcStoreTest, ABarrierCountsItsCallerAfterTheTimeout) {
+TEST_F(GrpcStoreTest, ABarrierCountsItsCallerEvenIfTheTimeoutHasPassed) {
   EXPECT_TRUE(Connect(kLong)->Barrier("b", 2, milliseconds(-1)).ok());
 }
 
@@ -135,11 +137,11 @@ TEST_F(GrpcStoreTest, ABarrierThatHasNotOpenedTimesOut) {
 }
 
 // The deadline of the RPC may expire before the client's own timer.
-TEST_F(GrpcStoreTest, ABarrierWhoseCallExpiresTimesOutAndTheClientStaysUsable) {
+TEST_F(GrpcStoreTest, AClientStaysUsableAfterTheRpcOfABarrierExpires) {
   service_.AnswerBarriersWith({grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded"});
   const auto client = Connect(kLong);
   EXPECT_EQ(client->Barrier("b", 9, kLong).code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_TRUE(client->Barrier("b", 3, kLong).ok());  // the count is 3 now
+  EXPECT_TRUE(client->Barrier("b", 3, kLong).ok());  // the count is now 3
   EXPECT_TRUE(client->TryGet("k").ok());
 }
 
@@ -150,20 +152,20 @@ TEST_F(GrpcStoreTest, AnErrorThatArrivesAfterTheTimeoutOfABarrierIsReported) {
   EXPECT_THAT(std::string(full.message()), HasSubstr("the store is full"));
 }
 
-TEST_F(GrpcStoreTest, ALostBarrierIsUnavailable) {
-  service_.AnswerBarriersWith({grpc::StatusCode::CANCELLED, "the store ends"});
+TEST_F(GrpcStoreTest, ABarrierThatTheStoreCancelsIsUnavailable) {
+  service_.AnswerBarriersWith({grpc::StatusCode::CANCELLED, "the store is shutting down"});
   const auto client = Connect(kLong);
   const absl::Status lost = client->Barrier("b", 9, kLong);
   EXPECT_EQ(lost.code(), absl::StatusCode::kUnavailable) << lost;
   EXPECT_EQ(client->Set("k", ""), lost);
 }
 
-TEST_F(GrpcStoreTest, ABarrierOfAnOldStoreTimesOutAndTheClientStaysUsable) {
-  service_.BeAnOldStore();
+TEST_F(GrpcStoreTest, AClientStaysUsableAfterABarrierWithoutInitialMetadata) {
+  service_.OmitInitialMetadata();
   const auto client = Connect(kLong);
   const absl::Status late = client->Barrier("b", 9, milliseconds(1));
   EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded) << late;
-  EXPECT_TRUE(client->Barrier("b", 3, milliseconds(1)).ok());  // the count is 3 now
+  EXPECT_TRUE(client->Barrier("b", 3, milliseconds(1)).ok());  // the count is now 3
 }
 
 TEST_F(GrpcStoreTest, AStoreThatDoesNotAnswerIsUnavailable) {
@@ -186,14 +188,14 @@ TEST_F(GrpcStoreTest, ALostStoreStaysUnavailableAfterItsServerRestarts) {
 
 TEST(GrpcStoreConnectTest, AServerWithoutAStoreIsAnError) {
   int port = 0;
-  proto::Store::Service nothing;  // answers all calls with UNIMPLEMENTED
-  const auto server = Serve(&nothing, &port);
-  const absl::Status none = GrpcStore::Connect("127.0.0.1", port, kLong).status();
-  EXPECT_EQ(none.code(), absl::StatusCode::kFailedPrecondition) << none;
-  EXPECT_THAT(std::string(none.message()), HasSubstr(absl::StrCat("127.0.0.1:", port)));
+  proto::Store::Service unimplemented;  // answers all calls with UNIMPLEMENTED
+  const auto server = Serve(&unimplemented, &port);
+  const absl::Status status = GrpcStore::Connect("127.0.0.1", port, kLong).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("127.0.0.1:", port)));
 }
 
-// A port that is bound but does not listen.
+// Reserves a port with a socket that is bound but does not listen.
 class QuietPort {
  public:
   QuietPort() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -216,11 +218,11 @@ class QuietPort {
 
 TEST(GrpcStoreConnectTest, ARefusedConnectionIsUnavailable) {
   const QuietPort quiet;
-  const absl::Status nobody = GrpcStore::Connect("127.0.0.1", quiet.port(), milliseconds(100)).status();
-  EXPECT_EQ(nobody.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(nobody.message()),
+  const absl::Status refused = GrpcStore::Connect("127.0.0.1", quiet.port(), milliseconds(100)).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(refused.message()),
               HasSubstr(absl::StrCat("the store at 127.0.0.1:", quiet.port())));
-  EXPECT_THAT(std::string(nobody.message()), HasSubstr("refused"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("refused"));
 }
 
 TEST(GrpcStoreConnectTest, TheStoreMayStartAfterItsClients) {
@@ -233,7 +235,7 @@ TEST(GrpcStoreConnectTest, TheStoreMayStartAfterItsClients) {
   });
   connecting.WaitForNotification();
   LateStore service;
-  const auto server = Serve(&service, &port);  // gRPC shares the port
+  const auto server = Serve(&service, &port);  // gRPC also sets SO_REUSEPORT
   ASSERT_NE(server, nullptr);
   EXPECT_TRUE(client.get().ok());
 }

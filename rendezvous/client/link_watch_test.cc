@@ -27,7 +27,7 @@ std::string WhyLost(const LinkWatch::Action& action) {
   return give_up == nullptr ? "" : give_up->why;
 }
 
-// A connection that was opened at kStart and sends a heartbeat every kInterval.
+// Returns the watch of a connection that was opened at kStart and sends a heartbeat every kInterval.
 LinkWatch Open(Duration welcome_limit = seconds(10)) {
   LinkWatch watch;
   watch.Started(kStart, welcome_limit);
@@ -68,7 +68,7 @@ TEST(LinkWatchTest, AWelcomeWithTheSameIntervalKeepsTheNextHeartbeat) {
   EXPECT_EQ(watch.NextDeadline(), kStart + kInterval);
 }
 
-TEST(LinkWatchTest, AnAnswerBelongsToTheOldestHeartbeat) {
+TEST(LinkWatchTest, AHeardAnswersTheOldestHeartbeat) {
   LinkWatch watch = Open();
   watch.HeartbeatSent(kStart + seconds(1));
   watch.HeartbeatSent(kStart + seconds(2));
@@ -91,7 +91,7 @@ TEST(LinkWatchTest, TheConnectionIsLostAfterFourUnansweredHeartbeats) {
   EXPECT_EQ(WhyLost(watch.Due(now + kInterval)), "it has not answered for 5000 ms");
 }
 
-TEST(LinkWatchTest, AnyMessageResetsTheUnansweredHeartbeats) {
+TEST(LinkWatchTest, AnyMessageResetsTheCountOfUnansweredHeartbeats) {
   LinkWatch watch = Open();
   watch.Received(Welcome(1000), kStart);
   for (int i = 1; i <= LinkWatch::kMaxUnanswered; ++i) watch.HeartbeatSent(kStart + i * kInterval);
@@ -101,8 +101,7 @@ TEST(LinkWatchTest, AnyMessageResetsTheUnansweredHeartbeats) {
   EXPECT_TRUE(Beats(watch.Due(kStart + seconds(5))));
 }
 
-// A process that was suspended for an hour has sent no heartbeat in that time.
-TEST(LinkWatchTest, AnAgentThatWasSuspendedSendsOneHeartbeat) {
+TEST(LinkWatchTest, AnAgentSuspendedForAnHourSendsOneHeartbeat) {
   LinkWatch watch = Open();
   watch.Received(Welcome(1000), kStart);
   const TimePoint now = kStart + std::chrono::hours(1);

@@ -1,5 +1,5 @@
-// Test fixture for Coordinator: short helpers send messages, such as Say(a_, Joining("a")), and fake agents
-// record what they receive.
+// A test fixture for Coordinator. Calls such as SendFrom(a_, Joining("a")) send messages to the coordinator.
+// Fake agents record the messages that the coordinator sends.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// An agent that records the messages that it receives as short strings.
+// A fake agent. It records each received message as a short string, for example "stop r0".
 class FakePeer : public AgentPeer {
  public:
   explicit FakePeer(bool in_process = false) : in_process_(in_process) {}
@@ -33,43 +33,43 @@ class FakePeer : public AgentPeer {
     last_ = message;
     switch (message.kind_case()) {
       case proto::CoordinatorMessage::kWelcome:
-        return words_.push_back(absl::StrCat("welcome ", message.welcome().heartbeat_ms()));
+        return received_.push_back(absl::StrCat("welcome ", message.welcome().heartbeat_ms()));
       case proto::CoordinatorMessage::kWaiting:
         return;
       case proto::CoordinatorMessage::kStart:
-        return words_.push_back(absl::StrCat("start r", message.start().round(), " node",
-                                             message.start().group_rank(), "/",
-                                             message.start().group_world_size()));
+        return received_.push_back(absl::StrCat("start r", message.start().round(), " node",
+                                                message.start().group_rank(), "/",
+                                                message.start().group_world_size()));
       case proto::CoordinatorMessage::kStop:
-        return words_.push_back(absl::StrCat("stop r", message.stop().round()));
+        return received_.push_back(absl::StrCat("stop r", message.stop().round()));
       case proto::CoordinatorMessage::kDismiss:
-        return words_.push_back(
-            absl::StrCat("bye ", proto::DismissReason_Name(message.dismiss().reason()).substr(15)));
+        return received_.push_back(
+            absl::StrCat("dismiss ", proto::DismissReason_Name(message.dismiss().reason()).substr(15)));
       case proto::CoordinatorMessage::kRefuse:
-        return words_.push_back("refuse");
+        return received_.push_back("refuse");
       case proto::CoordinatorMessage::kHeard:
-        return words_.push_back("heard");
+        return received_.push_back("heard");
       case proto::CoordinatorMessage::kTakeSnapshot:
-        return words_.push_back(absl::StrCat("snapshot r", message.take_snapshot().round()));
+        return received_.push_back(absl::StrCat("snapshot r", message.take_snapshot().round()));
       case proto::CoordinatorMessage::kReport:
-        return words_.push_back(absl::StrCat("report r", message.report().round()));
+        return received_.push_back(absl::StrCat("report r", message.report().round()));
       case proto::CoordinatorMessage::KIND_NOT_SET:
-        return words_.push_back("?");
+        return received_.push_back("?");
     }
   }
-  void End() override { words_.push_back("end"); }
+  void End() override { received_.push_back("end"); }
   std::string address() const override { return "10.0.0.7"; }
   bool in_process() const override { return in_process_; }
 
   // Returns the messages received since the last call.
-  std::vector<std::string> Told() { return std::exchange(words_, {}); }
+  std::vector<std::string> Received() { return std::exchange(received_, {}); }
   const proto::CoordinatorMessage& last() const { return last_; }
   size_t count() const { return sent_.size(); }
   size_t count(proto::CoordinatorMessage::KindCase kind) const {
     return std::count_if(sent_.begin(), sent_.end(),
                          [kind](const SharedMessage& m) { return m->kind_case() == kind; });
   }
-  // Returns the last message of this kind, or null if there was none.
+  // Returns the last message of kind `kind`, or null if no such message was received.
   SharedMessage LastOf(proto::CoordinatorMessage::KindCase kind) const {
     for (auto it = sent_.rbegin(); it != sent_.rend(); ++it) {
       if ((*it)->kind_case() == kind) return *it;
@@ -81,7 +81,7 @@ class FakePeer : public AgentPeer {
 
  private:
   const bool in_process_;
-  std::vector<std::string> words_;
+  std::vector<std::string> received_;
   std::vector<SharedMessage> sent_;
   proto::CoordinatorMessage last_;
 };
@@ -105,19 +105,19 @@ inline proto::AgentMessage Beating() {
 
 inline proto::AgentMessage Leaving() {
   proto::AgentMessage message;
-  message.mutable_leave()->set_reason("it was asked to");
+  message.mutable_leave()->set_reason("maintenance");
   message.mutable_leave()->set_workers_gone(true);
   return message;
 }
 
 class CoordinatorTest : public ::testing::Test {
  protected:
-  using Words = std::vector<std::string>;
+  using Messages = std::vector<std::string>;
 
-  Words Say(FakePeer& peer, const proto::AgentMessage& message) {
+  Messages SendFrom(FakePeer& peer, const proto::AgentMessage& message) {
     if (peer.id == 0) peer.id = coordinator_->Attach(&peer);
     coordinator_->Receive(peer.id, message);
-    return peer.Told();
+    return peer.Received();
   }
   void HangUp(FakePeer& peer) { coordinator_->Detach(peer.id, "it hung up"); }
   void Limit(CoordinatorLimits limits) {
@@ -125,11 +125,12 @@ class CoordinatorTest : public ::testing::Test {
         std::make_unique<AsioWakeTimer>(io_), [](absl::string_view, absl::string_view, absl::string_view) {},
         limits);
   }
-  // Runs the coordinator's timer until the peer receives a message. Returns an empty list after 20 s.
-  Words Await(FakePeer& peer) {
+  // Runs the coordinator's timer until the peer has received a message, and returns the received messages.
+  // Returns an empty list if no message is received within 20 s.
+  Messages Await(FakePeer& peer) {
     const auto end = std::chrono::steady_clock::now() + seconds(20);
     for (;;) {
-      if (Words words = peer.Told(); !words.empty()) return words;
+      if (Messages messages = peer.Received(); !messages.empty()) return messages;
       const auto left = end - std::chrono::steady_clock::now();
       io_.restart();
       if (left <= Duration::zero() || io_.run_one_for(left) == 0) return {};

@@ -1,54 +1,54 @@
-// Nodes that leave or are lost, and jobs that are closed or forgotten.
+// Tests of nodes that leave or are lost, and of jobs that are closed or forgotten.
 #include "rendezvous/coordinator/coordinator_fixture.h"
 
 namespace ddprun {
 namespace {
 
 TEST_F(CoordinatorTest, AJobWithoutNodesIsForgottenAndMayBeStartedWithOtherOptions) {
-  Say(a_, Joining("a"));
-  Say(b_, Joining("b"));
-  Say(a_, Leaving());
+  SendFrom(a_, Joining("a"));
+  SendFrom(b_, Joining("b"));
+  SendFrom(a_, Leaving());
   HangUp(a_);
   EXPECT_EQ(num_jobs(), 1u);
-  Say(b_, Leaving());
+  SendFrom(b_, Leaving());
   EXPECT_EQ(num_jobs(), 0u);
-  EXPECT_THAT(Say(c_, Joining("c", "j", 1, 1)), ElementsAre("welcome 15000", "start r0 node0/1"));
+  EXPECT_THAT(SendFrom(c_, Joining("c", "j", 1, 1)), ElementsAre("welcome 15000", "start r0 node0/1"));
 }
 
 TEST_F(CoordinatorTest, AJobWhoseNodesWereAllLostContinuesWithTheNextRound) {
   proto::AgentMessage a = Joining("a", "j", 1, 1);
   a.mutable_join()->set_gone_token("secret");
-  Say(a_, a);
+  SendFrom(a_, a);
   HangUp(a_);
   ASSERT_TRUE(coordinator_->ReportGone("j", NodeId("a"), "secret").ok());
   EXPECT_EQ(num_jobs(), 1u);
-  EXPECT_THAT(Say(b_, Joining("b", "j", 1, 1)), ElementsAre("welcome 15000", "start r1 node0/1"));
+  EXPECT_THAT(SendFrom(b_, Joining("b", "j", 1, 1)), ElementsAre("welcome 15000", "start r1 node0/1"));
 }
 
 TEST_F(CoordinatorTest, AJobWhoseNodesWereAllLostMayBeStartedWithOtherOptions) {
   proto::AgentMessage a = Joining("a", "j", 1, 1);
   a.mutable_join()->set_gone_token("secret");
-  Say(a_, a);
+  SendFrom(a_, a);
   HangUp(a_);
   ASSERT_TRUE(coordinator_->ReportGone("j", NodeId("a"), "secret").ok());
-  EXPECT_THAT(Say(b_, Joining("b", "j", 2, 2)), ElementsAre("welcome 15000"));
+  EXPECT_THAT(SendFrom(b_, Joining("b", "j", 2, 2)), ElementsAre("welcome 15000"));
 }
 
 TEST_F(CoordinatorTest, AJobWhoseNodesWereAllLostMayBeStopped) {
   proto::AgentMessage a = Joining("a", "j", 1, 1);
   a.mutable_join()->set_gone_token("secret");
-  Say(a_, a);
+  SendFrom(a_, a);
   HangUp(a_);
   ASSERT_TRUE(coordinator_->ReportGone("j", NodeId("a"), "secret").ok());
   ASSERT_TRUE(coordinator_->Stop("j", "enough").ok());
   EXPECT_FALSE(coordinator_->machine_for_test().NextDeadline().has_value());
 }
 
-TEST_F(CoordinatorTest, ADesertedJobIsForgottenAfterItsJoinTimeout) {
+TEST_F(CoordinatorTest, AJobWhoseNodesWereAllLostIsForgottenAfterItsJoinTimeout) {
   proto::AgentMessage a = Joining("a", "j", 1, 1);
   a.mutable_join()->set_gone_token("secret");
   (*a.mutable_join()->mutable_rules())["join_timeout_ms"] = 3;
-  Say(a_, a);
+  SendFrom(a_, a);
   HangUp(a_);
   ASSERT_TRUE(coordinator_->ReportGone("j", NodeId("a"), "secret").ok());
   b_.id = coordinator_->Attach(&b_);
@@ -58,125 +58,125 @@ TEST_F(CoordinatorTest, ADesertedJobIsForgottenAfterItsJoinTimeout) {
 }
 
 TEST_F(CoordinatorTest, TheLastNodeMayLeaveAndDisconnectLater) {
-  Say(a_, Joining("a"));
-  EXPECT_THAT(Say(a_, Leaving()), IsEmpty());
+  SendFrom(a_, Joining("a"));
+  EXPECT_THAT(SendFrom(a_, Leaving()), IsEmpty());
   EXPECT_EQ(num_jobs(), 0u);
-  EXPECT_THAT(Say(a_, Beating()), IsEmpty());
+  EXPECT_THAT(SendFrom(a_, Beating()), IsEmpty());
   HangUp(a_);
   EXPECT_EQ(num_jobs(), 0u);
 }
 
-TEST_F(CoordinatorTest, TheLastClosedJobsAreRemembered) {
+TEST_F(CoordinatorTest, TheMostRecentlyClosedJobsAreRemembered) {
   Limit({.closed_jobs = 2});
   for (const char* job : {"one", "two", "three"}) {
     FakePeer peer;
-    Say(peer, Joining("a", job, 1, 1));
+    SendFrom(peer, Joining("a", job, 1, 1));
     proto::AgentMessage done;
     done.mutable_workers_succeeded()->set_round(0);
-    EXPECT_THAT(Say(peer, done), ElementsAre("bye SUCCEEDED", "end"));
+    EXPECT_THAT(SendFrom(peer, done), ElementsAre("dismiss SUCCEEDED", "end"));
     HangUp(peer);
   }
   EXPECT_EQ(num_jobs(), 2u);
   // A join with different options does not reopen a closed job.
-  EXPECT_THAT(Say(a_, Joining("b", "two")), ElementsAre("welcome 15000", "bye REJECTED", "end"));
+  EXPECT_THAT(SendFrom(a_, Joining("b", "two")), ElementsAre("welcome 15000", "dismiss REJECTED", "end"));
   EXPECT_THAT(a_.last().dismiss().message(), HasSubstr("the job is closed: it has succeeded"));
-  EXPECT_THAT(Say(b_, Joining("b", "one", 1, 1)), ElementsAre("welcome 15000", "start r0 node0/1"));
+  EXPECT_THAT(SendFrom(b_, Joining("b", "one", 1, 1)), ElementsAre("welcome 15000", "start r0 node0/1"));
 }
 
 TEST_F(CoordinatorTest, CloseAllDismissesAllAgents) {
-  Say(a_, Joining("a"));
+  SendFrom(a_, Joining("a"));
   b_.id = coordinator_->Attach(&b_);
-  a_.Told();
+  a_.Received();
   coordinator_->CloseAll("the host goes down");
-  EXPECT_THAT(a_.Told(), ElementsAre("bye COORDINATOR_ENDED", "end"));
-  EXPECT_THAT(b_.Told(), ElementsAre("bye COORDINATOR_ENDED", "end"));
-  EXPECT_THAT(Say(c_, Joining("c", "new")), ElementsAre("bye COORDINATOR_ENDED", "end"));
+  EXPECT_THAT(a_.Received(), ElementsAre("dismiss COORDINATOR_ENDED", "end"));
+  EXPECT_THAT(b_.Received(), ElementsAre("dismiss COORDINATOR_ENDED", "end"));
+  EXPECT_THAT(SendFrom(c_, Joining("c", "new")), ElementsAre("dismiss COORDINATOR_ENDED", "end"));
   EXPECT_EQ(c_.last().dismiss().message(), "the host goes down");
 }
 
 TEST_F(CoordinatorTest, AStoppedJobDismissesAllNodes) {
-  Say(a_, Joining("a"));
-  Say(b_, Joining("b"));
-  a_.Told();
+  SendFrom(a_, Joining("a"));
+  SendFrom(b_, Joining("b"));
+  a_.Received();
   EXPECT_EQ(*coordinator_->Stop("", "enough"), "job j is being stopped on 2 nodes");
-  EXPECT_THAT(a_.Told(), ElementsAre("stop r0"));
-  EXPECT_THAT(Say(c_, Joining("c")), ElementsAre("welcome 15000", "bye STOPPED", "end"));
-  Say(a_, ReadyFor(0));
-  Say(b_, ReadyFor(0));
-  EXPECT_THAT(a_.Told(), ElementsAre("bye STOPPED", "end"));
+  EXPECT_THAT(a_.Received(), ElementsAre("stop r0"));
+  EXPECT_THAT(SendFrom(c_, Joining("c")), ElementsAre("welcome 15000", "dismiss STOPPED", "end"));
+  SendFrom(a_, ReadyFor(0));
+  SendFrom(b_, ReadyFor(0));
+  EXPECT_THAT(a_.Received(), ElementsAre("dismiss STOPPED", "end"));
   EXPECT_EQ(a_.last().dismiss().message(), "enough");
   EXPECT_EQ(coordinator_->Stop("j", "again").status(),
             absl::FailedPreconditionError("job j is over: stopped"));
 }
 
 TEST_F(CoordinatorTest, AStoppedJobDismissesItsNodesWhenAllWorkersHaveStopped) {
-  Say(a_, Joining("a"));
-  Say(b_, Joining("b"));
+  SendFrom(a_, Joining("a"));
+  SendFrom(b_, Joining("b"));
   ASSERT_TRUE(coordinator_->Stop("j", "enough").ok());
-  EXPECT_THAT(Say(b_, ReadyFor(0)), ElementsAre("stop r0"));
+  EXPECT_THAT(SendFrom(b_, ReadyFor(0)), ElementsAre("stop r0"));
   EXPECT_EQ(coordinator_->num_open_jobs(), 1);
-  EXPECT_THAT(Say(b_, Beating()), ElementsAre("heard"));  // its lease is still renewed
-  Say(a_, ReadyFor(0));
-  EXPECT_THAT(b_.Told(), ElementsAre("bye STOPPED", "end"));
+  EXPECT_THAT(SendFrom(b_, Beating()), ElementsAre("heard"));  // the heartbeat renews the lease
+  SendFrom(a_, ReadyFor(0));
+  EXPECT_THAT(b_.Received(), ElementsAre("dismiss STOPPED", "end"));
   EXPECT_EQ(coordinator_->num_open_jobs(), 0);
 }
 
 TEST_F(CoordinatorTest, NoRoundBeginsAfterTheCoordinatorsOwnAgentLeaves) {
   FakePeer host(/*in_process=*/true);
-  Say(host, Joining("here", "j", 1, 2));
-  Say(a_, Joining("a", "j", 1, 2));
-  a_.Told();
+  SendFrom(host, Joining("here", "j", 1, 2));
+  SendFrom(a_, Joining("a", "j", 1, 2));
+  a_.Received();
   proto::AgentMessage leaving = Leaving();
   leaving.mutable_leave()->set_workers_gone(false);
-  Say(host, leaving);
-  EXPECT_THAT(a_.Told(), ElementsAre("stop r0"));
+  SendFrom(host, leaving);
+  EXPECT_THAT(a_.Received(), ElementsAre("stop r0"));
   EXPECT_THAT(a_.last().stop().reason(), HasSubstr("the agent that hosts the coordinator is leaving"));
-  EXPECT_THAT(Say(a_, ReadyFor(0)), IsEmpty());
-  EXPECT_THAT(Say(c_, Joining("c", "new")), ElementsAre("bye COORDINATOR_ENDED", "end"));
-  Say(host, Leaving());
-  EXPECT_THAT(a_.Told(), ElementsAre("report r0", "bye COORDINATOR_ENDED", "end"));
+  EXPECT_THAT(SendFrom(a_, ReadyFor(0)), IsEmpty());
+  EXPECT_THAT(SendFrom(c_, Joining("c", "new")), ElementsAre("dismiss COORDINATOR_ENDED", "end"));
+  SendFrom(host, Leaving());
+  EXPECT_THAT(a_.Received(), ElementsAre("report r0", "dismiss COORDINATOR_ENDED", "end"));
 }
 
 TEST_F(CoordinatorTest, ATokenAuthorizesReportGone) {
   proto::AgentMessage join = Joining("b", "j", 1, 2);
   join.mutable_join()->set_gone_token("secret");
-  Say(a_, Joining("a", "j", 1, 2));
-  Say(b_, join);
+  SendFrom(a_, Joining("a", "j", 1, 2));
+  SendFrom(b_, join);
   HangUp(b_);
-  Say(a_, ReadyFor(0));
+  SendFrom(a_, ReadyFor(0));
   EXPECT_EQ(coordinator_->ReportGone("j", NodeId("b"), "guess").code(), absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(coordinator_->ReportGone("j", NodeId("a"), "").code(), absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(coordinator_->ReportGone("k", NodeId("b"), "secret").code(), absl::StatusCode::kNotFound);
-  a_.Told();
+  a_.Received();
   EXPECT_TRUE(coordinator_->ReportGone("j", NodeId("b"), "secret").ok());
   EXPECT_EQ(coordinator_->Status().at("jobs").at(0).at("nodes").as_array().size(), 1u);
   EXPECT_EQ(coordinator_->ReportGone("j", NodeId("b"), "secret").code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(CoordinatorTest, AnAgentThatRejoinsIsInTheRoundThatWaitedForItsWorkers) {
+TEST_F(CoordinatorTest, ARejoiningAgentIsInTheRoundThatWaitedForItsWorkers) {
   proto::AgentMessage join = Joining("b", "j", 1, 2);
   join.mutable_join()->set_gone_token("secret");
-  Say(a_, Joining("a", "j", 1, 2));
-  Say(b_, join);
+  SendFrom(a_, Joining("a", "j", 1, 2));
+  SendFrom(b_, join);
   HangUp(b_);
-  Say(a_, ReadyFor(0));
+  SendFrom(a_, ReadyFor(0));
   join.mutable_join()->set_node_id("b2");
   join.mutable_join()->set_previous_node_id("b");
   join.mutable_join()->set_previous_gone_token("secret");
-  EXPECT_THAT(Say(c_, join), ElementsAre("welcome 15000", "start r1 node1/2"));
+  EXPECT_THAT(SendFrom(c_, join), ElementsAre("welcome 15000", "start r1 node1/2"));
 }
 
-TEST_F(CoordinatorTest, AnAgentThatRejoinsReportsItsPreviousNodeGone) {
+TEST_F(CoordinatorTest, ARejoiningAgentReportsItsPreviousNodeGone) {
   proto::AgentMessage join = Joining("b", "j", 2, 2);
   join.mutable_join()->set_gone_token("secret");
-  Say(a_, Joining("a", "j", 2, 2));
-  Say(b_, join);
+  SendFrom(a_, Joining("a", "j", 2, 2));
+  SendFrom(b_, join);
   HangUp(b_);
-  Say(a_, ReadyFor(0));
+  SendFrom(a_, ReadyFor(0));
   join.mutable_join()->set_node_id("b2");
   join.mutable_join()->set_previous_node_id("b");
   join.mutable_join()->set_previous_gone_token("secret");
-  EXPECT_THAT(Say(c_, join), ElementsAre("welcome 15000", "start r1 node1/2"));
+  EXPECT_THAT(SendFrom(c_, join), ElementsAre("welcome 15000", "start r1 node1/2"));
 }
 
 }  // namespace

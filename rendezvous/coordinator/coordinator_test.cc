@@ -3,28 +3,29 @@
 namespace ddprun {
 namespace {
 
-TEST_F(CoordinatorTest, NodesAreWelcomedAndStartWhenAllHaveJoined) {
-  EXPECT_THAT(Say(a_, Joining("a")), ElementsAre("welcome 15000"));
-  EXPECT_THAT(Say(b_, Joining("b")), ElementsAre("welcome 15000", "start r0 node1/2"));
-  EXPECT_THAT(a_.Told(), ElementsAre("start r0 node0/2"));
-  EXPECT_EQ(a_.last().start().master_addr(), "10.0.0.7");  // as seen by the coordinator: not in the join
+TEST_F(CoordinatorTest, NodesAreWelcomedAndARoundStartsWhenAllHaveJoined) {
+  EXPECT_THAT(SendFrom(a_, Joining("a")), ElementsAre("welcome 15000"));
+  EXPECT_THAT(SendFrom(b_, Joining("b")), ElementsAre("welcome 15000", "start r0 node1/2"));
+  EXPECT_THAT(a_.Received(), ElementsAre("start r0 node0/2"));
+  // The join has no address, so the coordinator uses the address of the connection.
+  EXPECT_EQ(a_.last().start().master_addr(), "10.0.0.7");
   EXPECT_EQ(a_.last().start().master_port(), 4000);
 }
 
-TEST_F(CoordinatorTest, EachHeartbeatIsAnswered) {
-  Say(a_, Joining("a"));
-  EXPECT_THAT(Say(a_, Beating()), ElementsAre("heard"));
-  EXPECT_THAT(Say(a_, Beating()), ElementsAre("heard"));
+TEST_F(CoordinatorTest, EveryHeartbeatIsAnswered) {
+  SendFrom(a_, Joining("a"));
+  EXPECT_THAT(SendFrom(a_, Beating()), ElementsAre("heard"));
+  EXPECT_THAT(SendFrom(a_, Beating()), ElementsAre("heard"));
 }
 
-TEST_F(CoordinatorTest, TheAgentOfThisProcessNeedsNoHeartbeat) {
+TEST_F(CoordinatorTest, TheAgentInTheCoordinatorsProcessNeedsNoHeartbeats) {
   FakePeer local(/*in_process=*/true);
-  EXPECT_THAT(Say(local, Joining("a")), ElementsAre("welcome 0"));
+  EXPECT_THAT(SendFrom(local, Joining("a")), ElementsAre("welcome 0"));
 }
 
-TEST_F(CoordinatorTest, AnAgentWhoseFirstMessageIsNoJoinIsRejected) {
-  EXPECT_THAT(Say(a_, Beating()), ElementsAre("bye REJECTED", "end"));
-  EXPECT_THAT(Say(a_, Joining("a")), IsEmpty());  // too late
+TEST_F(CoordinatorTest, AnAgentWhoseFirstMessageIsNotAJoinIsRejected) {
+  EXPECT_THAT(SendFrom(a_, Beating()), ElementsAre("dismiss REJECTED", "end"));
+  EXPECT_THAT(SendFrom(a_, Joining("a")), IsEmpty());  // ignored, because the agent was rejected
   HangUp(a_);
   EXPECT_EQ(coordinator_->num_peers(), 0);
 }
@@ -32,56 +33,56 @@ TEST_F(CoordinatorTest, AnAgentWhoseFirstMessageIsNoJoinIsRejected) {
 TEST_F(CoordinatorTest, AConnectionThatNeverJoinsIsEvicted) {
   Limit({.join = milliseconds(1)});
   a_.id = coordinator_->Attach(&a_);
-  EXPECT_THAT(Await(a_), ElementsAre("bye EVICTED", "end"));
+  EXPECT_THAT(Await(a_), ElementsAre("dismiss EVICTED", "end"));
   EXPECT_THAT(a_.last().dismiss().message(), HasSubstr("10.0.0.7 connected, but sent no join"));
 }
 
-TEST_F(CoordinatorTest, AConflictingOptionIsNamed) {
-  Say(a_, Joining("a"));
-  EXPECT_THAT(Say(b_, Joining("b", "j", 1, 3)), ElementsAre("bye REJECTED", "end"));
+TEST_F(CoordinatorTest, ARejectionNamesTheConflictingOption) {
+  SendFrom(a_, Joining("a"));
+  EXPECT_THAT(SendFrom(b_, Joining("b", "j", 1, 3)), ElementsAre("dismiss REJECTED", "end"));
   EXPECT_THAT(b_.last().dismiss().message(),
               HasSubstr("host-b has --nnodes=1:3, but the job has --nnodes=2:2"));
-  EXPECT_THAT(Say(c_, Joining("c")), ElementsAre("welcome 15000", "start r0 node1/2"));
+  EXPECT_THAT(SendFrom(c_, Joining("c")), ElementsAre("welcome 15000", "start r0 node1/2"));
 }
 
 TEST_F(CoordinatorTest, ANodeIdInUseIsRejected) {
-  Say(a_, Joining("a"));
-  EXPECT_THAT(Say(b_, Joining("a")), ElementsAre("bye REJECTED", "end"));
+  SendFrom(a_, Joining("a"));
+  EXPECT_THAT(SendFrom(b_, Joining("a")), ElementsAre("dismiss REJECTED", "end"));
   HangUp(b_);
-  EXPECT_THAT(Say(a_, Beating()), ElementsAre("heard"));  // the first agent is still in the job
+  EXPECT_THAT(SendFrom(a_, Beating()), ElementsAre("heard"));  // the first agent is still in the job
 }
 
-TEST_F(CoordinatorTest, JobsAreSeparate) {
-  Say(a_, Joining("a", "one"));
-  EXPECT_THAT(Say(b_, Joining("b", "two")), ElementsAre("welcome 15000"));
+TEST_F(CoordinatorTest, JobsAreIndependent) {
+  SendFrom(a_, Joining("a", "one"));
+  EXPECT_THAT(SendFrom(b_, Joining("b", "two")), ElementsAre("welcome 15000"));
   EXPECT_EQ(num_jobs(), 2u);
 }
 
 TEST_F(CoordinatorTest, ANodeThatDisconnectsIsLost) {
-  Say(a_, Joining("a"));
-  Say(b_, Joining("b"));
-  a_.Told();
+  SendFrom(a_, Joining("a"));
+  SendFrom(b_, Joining("b"));
+  a_.Received();
   HangUp(b_);
-  EXPECT_THAT(a_.Told(), ElementsAre("stop r0"));
+  EXPECT_THAT(a_.Received(), ElementsAre("stop r0"));
   EXPECT_THAT(a_.last().stop().reason(), HasSubstr("host-b (b) is lost: it hung up"));
 }
 
 TEST_F(CoordinatorTest, ASilentNodeIsEvictedWhenItsLeaseExpires) {
   proto::AgentMessage join = Joining("a");
   (*join.mutable_join()->mutable_rules())["lease_ms"] = 3;
-  Say(a_, join);
-  EXPECT_THAT(Await(a_), ElementsAre("bye EVICTED", "end"));
+  SendFrom(a_, join);
+  EXPECT_THAT(Await(a_), ElementsAre("dismiss EVICTED", "end"));
   EXPECT_THAT(a_.last().dismiss().message(), HasSubstr("has not been heard from for 3 ms"));
 }
 
 TEST_F(CoordinatorTest, AMessageOfUnknownKindRejectsOnlyItsSender) {
-  Say(a_, Joining("a"));
-  Say(b_, Joining("b"));
-  a_.Told();
-  EXPECT_THAT(Say(b_, proto::AgentMessage()), ElementsAre("bye REJECTED", "end"));
-  EXPECT_THAT(a_.Told(), ElementsAre("stop r0"));
-  EXPECT_THAT(Say(b_, Beating()), IsEmpty());
-  EXPECT_THAT(Say(a_, Beating()), ElementsAre("heard"));
+  SendFrom(a_, Joining("a"));
+  SendFrom(b_, Joining("b"));
+  a_.Received();
+  EXPECT_THAT(SendFrom(b_, proto::AgentMessage()), ElementsAre("dismiss REJECTED", "end"));
+  EXPECT_THAT(a_.Received(), ElementsAre("stop r0"));
+  EXPECT_THAT(SendFrom(b_, Beating()), IsEmpty());
+  EXPECT_THAT(SendFrom(a_, Beating()), ElementsAre("heard"));
 }
 
 TEST_F(CoordinatorTest, PostedHandlersMayOutliveTheCoordinator) {
@@ -94,8 +95,8 @@ TEST_F(CoordinatorTest, PostedHandlersMayOutliveTheCoordinator) {
 }
 
 TEST_F(CoordinatorTest, StatusListsNodes) {
-  Say(a_, Joining("a"));
-  Say(b_, Joining("b"));
+  SendFrom(a_, Joining("a"));
+  SendFrom(b_, Joining("b"));
   const boost::json::object status = coordinator_->Status();
   EXPECT_EQ(status.at("service"), "ddprun");
   const boost::json::object& job = status.at("jobs").at(0).as_object();
@@ -122,47 +123,47 @@ proto::AgentMessage Stopped(int round) {
   return message;
 }
 
-TEST_F(CoordinatorTest, AllNodesShareOneReport) {
-  Say(a_, Joining("a"));
-  Say(b_, Joining("b"));
-  a_.Told();
-  Say(a_, Failing(0, "rank 0 failed"));
-  Say(a_, Stopped(0));
-  EXPECT_THAT(Say(b_, Stopped(0)), ElementsAre("stop r0", "report r0", "start r1 node1/2"));
+TEST_F(CoordinatorTest, AllNodesReceiveTheSameReportObject) {
+  SendFrom(a_, Joining("a"));
+  SendFrom(b_, Joining("b"));
+  a_.Received();
+  SendFrom(a_, Failing(0, "rank 0 failed"));
+  SendFrom(a_, Stopped(0));
+  EXPECT_THAT(SendFrom(b_, Stopped(0)), ElementsAre("stop r0", "report r0", "start r1 node1/2"));
   const SharedMessage report = b_.LastOf(proto::CoordinatorMessage::kReport);
   ASSERT_NE(report, nullptr);
   EXPECT_EQ(report->report().groups(0).first().cause(), "rank 0 failed");
   EXPECT_EQ(report->report().outcome(), "restart 1 of 1");
-  EXPECT_EQ(a_.LastOf(proto::CoordinatorMessage::kReport), report);  // the same object
+  EXPECT_EQ(a_.LastOf(proto::CoordinatorMessage::kReport), report);  // one object, encoded once
 }
 
 TEST_F(CoordinatorTest, ADrainedNodeIsDismissedWithTheReason) {
-  Say(a_, Joining("a", "j", 1, 2));
-  Say(b_, Joining("b", "j", 1, 2));
-  a_.Told();
+  SendFrom(a_, Joining("a", "j", 1, 2));
+  SendFrom(b_, Joining("b", "j", 1, 2));
+  a_.Received();
   EXPECT_THAT(*coordinator_->Drain("", "host-b", "maintenance"),
               HasSubstr("node host-b (b) will be taken out once"));
-  EXPECT_THAT(Say(a_, Stopped(0)), ElementsAre("stop r0"));
-  EXPECT_THAT(Say(b_, Stopped(0)), ElementsAre("stop r0", "bye DRAINED", "end"));
+  EXPECT_THAT(SendFrom(a_, Stopped(0)), ElementsAre("stop r0"));
+  EXPECT_THAT(SendFrom(b_, Stopped(0)), ElementsAre("stop r0", "dismiss DRAINED", "end"));
   EXPECT_THAT(b_.last().dismiss().message(), HasSubstr("maintenance"));
-  EXPECT_THAT(a_.Told(), ElementsAre("start r1 node0/1"));
+  EXPECT_THAT(a_.Received(), ElementsAre("start r1 node0/1"));
 }
 
-TEST_F(CoordinatorTest, AWaitingNodeIsTakenOutAtOnceAndItsJobForgotten) {
-  Say(a_, Joining("a"));
+TEST_F(CoordinatorTest, AWaitingNodeIsDrainedImmediatelyAndItsJobIsForgotten) {
+  SendFrom(a_, Joining("a"));
   EXPECT_EQ(*coordinator_->Drain("j", "a", "enough"), "node host-a (a) has been taken out");
-  EXPECT_THAT(a_.Told(), ElementsAre("bye DRAINED", "end"));
+  EXPECT_THAT(a_.Received(), ElementsAre("dismiss DRAINED", "end"));
   EXPECT_EQ(num_jobs(), 0u);
 }
 
 TEST_F(CoordinatorTest, OperatorErrorsNameJobsAndNodes) {
   EXPECT_EQ(coordinator_->Stop("", "r").status(), absl::NotFoundError("the coordinator has no jobs"));
   FakePeer local(/*in_process=*/true);
-  Say(local, Joining("here", "j", 3, 4));
-  Say(a_, Joining("a", "j", 3, 4));
+  SendFrom(local, Joining("here", "j", 3, 4));
+  SendFrom(a_, Joining("a", "j", 3, 4));
   proto::AgentMessage twin = Joining("a2", "j", 3, 4);
   twin.mutable_join()->set_host("host-a");
-  Say(b_, twin);
+  SendFrom(b_, twin);
   const auto error = [this](const std::string& job, const std::string& node) {
     return coordinator_->Drain(job, node, "r").status().ToString();
   };
@@ -172,14 +173,14 @@ TEST_F(CoordinatorTest, OperatorErrorsNameJobsAndNodes) {
             "FAILED_PRECONDITION: node host-here hosts the coordinator and cannot be taken out; stop the job "
             "instead");
   EXPECT_EQ(error("k", "a"), "NOT_FOUND: there is no job k; known jobs: j");
-  Say(c_, Joining("c", "other"));
+  SendFrom(c_, Joining("c", "other"));
   EXPECT_EQ(error("", "a"), "INVALID_ARGUMENT: name the job; known jobs: j, other");
-  EXPECT_THAT(a_.Told(), IsEmpty());
+  EXPECT_THAT(a_.Received(), IsEmpty());
 }
 
 TEST_F(CoordinatorTest, EventsAreInOrder) {
-  Say(a_, Joining("a"));
-  Say(b_, Joining("b"));
+  SendFrom(a_, Joining("a"));
+  SendFrom(b_, Joining("b"));
   const absl::StatusOr<std::string> all = coordinator_->Events("", 0);
   ASSERT_TRUE(all.ok()) << all.status();
   EXPECT_THAT(*all, ::testing::ContainsRegex("\"seq\":1,.*\"event\":\"node_joined\".*host-a.*\n"
@@ -193,19 +194,19 @@ TEST_F(CoordinatorTest, EventsAreInOrder) {
 
 TEST_F(CoordinatorTest, TheLastEventsOfAClosedJobAreKept) {
   Limit({.events_of_closed = 2});
-  Say(a_, Joining("a", "j", 1, 1));
+  SendFrom(a_, Joining("a", "j", 1, 1));
   coordinator_->Stop("j", "enough").IgnoreError();
-  Say(a_, ReadyFor(0));
+  SendFrom(a_, ReadyFor(0));
   EXPECT_THAT(*coordinator_->Events("j", 0), ::testing::StartsWith("{\"seq\":4,"));
 }
 
 TEST_F(CoordinatorTest, StatusReportsProgress) {
-  Say(a_, Joining("a"));
-  Say(b_, Joining("b"));
+  SendFrom(a_, Joining("a"));
+  SendFrom(b_, Joining("b"));
   proto::AgentMessage beat = Beating();
   beat.mutable_heartbeat()->set_step(57);
   beat.mutable_heartbeat()->set_phase("training");
-  Say(a_, beat);
+  SendFrom(a_, beat);
   const boost::json::object status = coordinator_->Status();
   const boost::json::object& job = status.at("jobs").at(0).as_object();
   EXPECT_EQ(job.at("furthest_step"), 57);
@@ -220,7 +221,7 @@ TEST_F(CoordinatorTest, StatusReportsProgress) {
 TEST_F(CoordinatorTest, StatusListsMissingNodes) {
   proto::AgentMessage join = Joining("a");
   for (const char* host : {"host-a", "host-b"}) join.mutable_join()->add_expected_hosts(host);
-  Say(a_, join);
+  SendFrom(a_, join);
   const boost::json::object status = coordinator_->Status();
   const boost::json::object& job = status.at("jobs").at(0).as_object();
   EXPECT_EQ(job.at("waiting"), "1/2 nodes joined, waiting for host-b (not heard from)");
@@ -232,22 +233,23 @@ TEST_F(CoordinatorTest, StatusListsMissingNodes) {
 TEST_F(CoordinatorTest, TenThousandNodesReceiveFewMessages) {
   constexpr int kNodes = 10'000;
   std::deque<FakePeer> peers;
-  size_t told = 0;
-  const auto say_all = [&](auto message_of) {
-    for (int i = 0; i < kNodes; ++i) Say(peers[i], message_of(i));
+  size_t received = 0;
+  const auto send_from_all = [&](auto message_of) {
+    for (int i = 0; i < kNodes; ++i) SendFrom(peers[i], message_of(i));
   };
   for (int i = 0; i < kNodes; ++i) peers.emplace_back();
-  say_all([&](int i) { return Joining(absl::StrCat("n", i), "j", kNodes, kNodes); });
-  say_all([&](int i) { return i == 0 ? Failing(0, "rank 0 failed") : Beating(); });
-  say_all([&](int) { return Stopped(0); });
+  send_from_all([&](int i) { return Joining(absl::StrCat("n", i), "j", kNodes, kNodes); });
+  send_from_all([&](int i) { return i == 0 ? Failing(0, "rank 0 failed") : Beating(); });
+  send_from_all([&](int) { return Stopped(0); });
   size_t waiting = 0;
   for (FakePeer& peer : peers) {
-    told += peer.count();
+    received += peer.count();
     waiting += peer.count(proto::CoordinatorMessage::kWaiting);
     EXPECT_EQ(peer.last().start().round(), 1);
   }
-  // Each node: welcome, start, heard, stop, report, start; plus a few waiting notices.
-  EXPECT_LE(told - waiting, 6u * kNodes);
+  // Each node receives at most six messages (welcome, start, heard, stop, report and start) and a few waiting
+  // notices.
+  EXPECT_LE(received - waiting, 6u * kNodes);
   EXPECT_LE(waiting, 60u * kNodes / 10);
 }
 

@@ -13,7 +13,7 @@ using ::testing::StartsWith;
 constexpr TimePoint kStart{seconds(1000)};
 constexpr std::chrono::system_clock::time_point kWall{std::chrono::milliseconds(1'600'000'000'123)};
 
-TEST(EventRingTest, ReturnsEventsAfterANumber) {
+TEST(EventRingTest, AfterReturnsEventsWithGreaterNumbers) {
   EventRing ring;
   EXPECT_EQ(ring.After(0), "");
   EXPECT_EQ(ring.last(), nullptr);

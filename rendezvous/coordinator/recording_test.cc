@@ -48,7 +48,7 @@ TEST(StepRecorderTest, TheOutcomeDependsOnKindPeerContentAndOrder) {
   EXPECT_NE(base, OutcomeOf([](StepRecorder& r) { r.Outcome("send", 1, "a"); }));
 }
 
-TEST(StepRecorderTest, EachStepHasItsOwnOutcome) {
+TEST(StepRecorderTest, TheOutcomeIsResetAfterEachStep) {
   const auto steps = StepsOf([](StepRecorder& recorder) {
     for (int i = 0; i < 2; ++i) {
       recorder.Outcome("send", 1, "a");
@@ -58,7 +58,7 @@ TEST(StepRecorderTest, EachStepHasItsOwnOutcome) {
   EXPECT_EQ(steps.at(0).outcome_crc32(), steps.at(1).outcome_crc32());
 }
 
-TEST(EncodeRecordingTest, EndsWithTheStepThatDoesNotFit) {
+TEST(EncodeRecordingTest, DropsTheFirstStepBeyondTheLimitAndAllLaterSteps) {
   int64_t bytes = 0;
   int full = 0;
   const StepSink sink = EncodeRecording(

@@ -12,7 +12,7 @@
 namespace ddprun {
 namespace {
 
-// Two years: options allow at most one year, and an agent adds its own timeouts.
+// Two years. The options accept at most one year, but an agent may add its own timeouts to the value.
 constexpr int64_t kMaxMillis = int64_t{1000} * 3600 * 24 * 365 * 2;
 constexpr int kMaxNodes = 1 << 20;
 constexpr int kMaxProc = 1 << 16;
@@ -29,7 +29,8 @@ absl::Status InRange(absl::string_view field, int64_t value, int64_t min, int64_
 
 absl::Status InRange(absl::string_view field, const std::string& text, size_t max_bytes) {
   if (text.size() <= max_bytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(field, " has ", text.size(), " bytes, at most ", max_bytes));
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " has ", text.size(), " bytes; at most ", max_bytes, " are allowed"));
 }
 
 absl::Status CheckName(absl::string_view field, const std::string& name) {
@@ -50,8 +51,8 @@ std::optional<Progress> DecodeProgress(const proto::Heartbeat& heartbeat) {
 absl::StatusOr<NodeInfo> DecodeNodeInfo(const proto::Join& join) {
   if (join.protocol() != kProtocolVersion) {
     return absl::InvalidArgumentError(absl::StrCat("the agent speaks version ", join.protocol(),
-                                                   " of the protocol, the ", "coordinator ", kProtocolVersion,
-                                                   ": start the same ddprun on all nodes"));
+                                                   " of the protocol, but the coordinator speaks version ",
+                                                   kProtocolVersion, ": start the same ddprun on all nodes"));
   }
   if (join.run_id().empty()) return absl::InvalidArgumentError("run_id is empty");
   RETURN_IF_ERROR(CheckName("run_id", join.run_id()));

@@ -56,7 +56,7 @@ TEST(RoundCodecTest, InvalidJoinsAreErrors) {
   const std::vector<std::pair<std::function<void(proto::Join&)>, const char*>> cases = {
       {[](auto& j) { j.set_protocol(kProtocolVersion + 1); }, "start the same ddprun on all nodes"},
       {[](auto& j) { j.clear_run_id(); }, "run_id is empty"},
-      {[](auto& j) { j.set_run_id(std::string(257, 'x')); }, "run_id has 257 bytes, at most 256"},
+      {[](auto& j) { j.set_run_id(std::string(257, 'x')); }, "run_id has 257 bytes; at most 256 are allowed"},
       {[](auto& j) { j.clear_node_id(); }, "node_id is empty"},
       {[](auto& j) { j.set_host(std::string(257, 'x')); }, "host has 257 bytes"},
       {[](auto& j) { j.set_run_id("j\n"); }, "run_id has a control character"},
@@ -70,16 +70,17 @@ TEST(RoundCodecTest, InvalidJoinsAreErrors) {
       {[](auto& j) { j.set_store_port(65536); }, "store_port is 65536"},
       {[](auto& j) { j.set_nproc(0); }, "nproc is 0"},
       {[](auto& j) { j.set_stop_timeout_ms(-1); }, "stop_timeout_ms is -1"},
-      {[](auto& j) { j.set_gone_token(std::string(65, 'x')); }, "gone_token has 65 bytes, at most 64"},
+      {[](auto& j) { j.set_gone_token(std::string(65, 'x')); },
+       "gone_token has 65 bytes; at most 64 are allowed"},
       {[](auto& j) {
          j.set_has_node_rank(true);
          j.set_node_rank(-1);
        },
        "node_rank is -1"},
   };
-  for (const auto& [spoil, text] : cases) {
+  for (const auto& [modify, text] : cases) {
     proto::Join join = GoodJoin();
-    spoil(join);
+    modify(join);
     const absl::Status status = DecodeNodeInfo(join).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(std::string(status.message()), HasSubstr(text));
@@ -115,7 +116,7 @@ absl::Status Misspoken(const proto::AgentMessage& message) {
   return std::get<PeerMisspoke>(DecodeAgentMessage(7, message, kNow)).why;
 }
 
-TEST(RoundCodecTest, DecodesMessagesAsEventsOfTheirSender) {
+TEST(RoundCodecTest, DecodesMessagesOfJoinedNodes) {
   proto::AgentMessage message;
   message.mutable_heartbeat();
   EXPECT_FALSE(As<NodeHeard>(message).progress.has_value());

@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_info.h"
+#include "base/text.h"
 
 namespace ddprun {
 namespace {
@@ -29,7 +30,7 @@ std::string WithoutNumbers(absl::string_view text) {
   return out;
 }
 
-// Returns equal keys for failures that differ only in their worker.
+// Returns the key of the failure's group. Failures that differ only in the worker have equal keys.
 std::string KeyOf(const Failure& f) {
   return absl::StrCat(static_cast<int>(f.origin), "|", f.exit.index(), "|", TorchExitCode(f.exit), "|",
                       WithoutNumbers(f.exception));
@@ -85,7 +86,7 @@ JobReport FailureAggregator::Report(Round round) const {
     report.groups[i].first.stderr_tail.clear();
   }
   if (const int more = num_lost_nodes_ - static_cast<int>(lost_nodes_.size()); more > 0) {
-    report.lost_nodes.push_back(absl::StrCat("and ", more, " more nodes"));
+    report.lost_nodes.push_back(absl::StrCat("and ", Counted(more, "more node")));
   }
   return report;
 }

@@ -18,7 +18,7 @@ Failure Exit(int64_t rank, std::string exception, Duration age = {}) {
           .failed_at = kNow - age,
           .cause = absl::StrCat("rank ", rank, " failed"),
           .exception = std::move(exception),
-          .stderr_tail = "last words"};
+          .stderr_tail = "traceback"};
 }
 
 TEST(JobReportTest, IsEmptyWithoutFailures) {
@@ -59,7 +59,7 @@ TEST(JobReportTest, FirstCauseIsTheEarliestFailureThatFollowsFromNoOther) {
   Failure follows = Exit(0, "connection closed by peer", milliseconds(50));
   follows.origin = FailureOrigin::kFollowsAnother;
   losses.Told(NodeId("a"), {follows});
-  // The order of the calls is irrelevant.
+  // The order of the calls does not matter.
   losses.Told(NodeId("b"), {Exit(4, "late", milliseconds(10))});
   losses.Told(NodeId("c"), {Exit(5, "early", milliseconds(20))});
   const JobReport report = losses.Report(Round(0));
@@ -85,7 +85,7 @@ TEST(JobReportTest, DetailsReplaceTheEarlyFailureOfANode) {
 TEST(JobReportTest, IsBoundedForManyFailures) {
   FailureAggregator losses;
   for (int i = 0; i < 1000; ++i) {
-    // 26 equally frequent kinds of failures; those with later letters fail earlier.
+    // 26 equally frequent kinds of failures. Kinds with later letters fail earlier.
     std::vector<Failure> failures;
     for (char kind = 'a'; kind <= 'z'; ++kind) {
       failures.push_back(Exit(i, std::string(5, kind), milliseconds(100 + kind)));

@@ -14,7 +14,7 @@
 namespace ddprun {
 namespace {
 
-// A store, the connections that it has woken, and short helpers.
+// The fixture has a store and records the connections that the store has woken.
 class KvStoreTest : public testing::Test {
  protected:
   void Set(const std::string& key, const std::string& value) {
@@ -24,14 +24,14 @@ class KvStoreTest : public testing::Test {
     const auto value = store_.CompareSet(key, expected, desired, &woken_);
     return value.ok() ? std::string(*value) : value.status().ToString();
   }
-  // Returns "missing", or the value in quotes.
+  // Returns the value in quotes, or "missing".
   std::string Value(const std::string& key) {
     return store_.Contains(key) ? absl::StrCat("'", store_.Get(key), "'") : "missing";
   }
   void Push(const std::string& name, const std::string& item) {
     ASSERT_TRUE(store_.QueuePush(name, item, &woken_).ok());
   }
-  // True if all keys are ready.
+  // Returns whether all keys are ready.
   bool Wait(int conn, std::vector<absl::string_view> keys) {
     const auto ready = store_.Wait(ConnId(conn), keys);
     EXPECT_TRUE(ready.ok()) << ready.status();
@@ -42,7 +42,7 @@ class KvStoreTest : public testing::Test {
     EXPECT_TRUE(open.ok()) << open.status();
     return open.ok() && *open;
   }
-  // Returns the connections woken since the last call, in order: "1 2".
+  // Returns the connections woken since the last call, in order, such as "1 2".
   std::string Woken() { return absl::StrJoin(std::exchange(woken_, {}), " ", absl::StreamFormatter()); }
 
   KvStore store_;
@@ -70,8 +70,8 @@ TEST_F(KvStoreTest, KeysAndValuesMayContainAnyByte) {
   EXPECT_EQ(Value(""), "'empty key'");
 }
 
-TEST_F(KvStoreTest, CompareSetTable) {
-  EXPECT_EQ(CompareSet("absent", "x", "y"), "x");  // looks like success with "x", as in PyTorch
+TEST_F(KvStoreTest, CompareSetReturnsTheResultingValue) {
+  EXPECT_EQ(CompareSet("absent", "x", "y"), "x");  // PyTorch also returns `expected`
   EXPECT_EQ(Value("absent"), "missing");
   EXPECT_EQ(CompareSet("k", "", "a"), "a");
   EXPECT_EQ(CompareSet("k", "", "b"), "a");
@@ -93,7 +93,7 @@ TEST_F(KvStoreTest, AddReadsAndWritesDecimalText) {
   const struct {
     std::optional<std::string> before;
     int64_t delta;
-    std::optional<std::string> after;  // nullopt: refused
+    std::optional<std::string> after;  // nullopt if Add fails
   } kTable[] = {
       {std::nullopt, 0, "0"},
       {std::nullopt, 5, "5"},
@@ -144,7 +144,7 @@ TEST_F(KvStoreTest, ListsAllKeysInOrder) {
   EXPECT_EQ(store_.NumKeys(), 5);
 }
 
-TEST_F(KvStoreTest, WaitForNoKeysIsReady) {
+TEST_F(KvStoreTest, AWaitForNoKeysEndsImmediately) {
   EXPECT_TRUE(Wait(1, {}));
   EXPECT_TRUE(store_.Ready(std::vector<absl::string_view>{}));
   EXPECT_FALSE(store_.IsWaiting(ConnId(1)));
@@ -179,7 +179,7 @@ TEST_F(KvStoreTest, AKeyListedTwiceIsCountedTwice) {
   EXPECT_EQ(Woken(), "1");
 }
 
-TEST_F(KvStoreTest, WaitersAreWokenInOrderOfTheirWaits) {
+TEST_F(KvStoreTest, WaitersAreWokenInTheOrderOfTheirWaits) {
   for (const int conn : {3, 1, 2}) EXPECT_FALSE(Wait(conn, {"k"}));
   ASSERT_TRUE(store_.Add("k", 1, &woken_).ok());
   EXPECT_EQ(Woken(), "3 1 2");
@@ -225,12 +225,12 @@ TEST_F(KvStoreTest, QueuesAreFifoAndSeparateFromKeys) {
   EXPECT_EQ(store_.QueueLen("q"), 0);
 }
 
-TEST_F(KvStoreTest, APushWakesTheLongestWaiter) {
+TEST_F(KvStoreTest, APushWakesTheOldestWaiter) {
   EXPECT_FALSE(Wait(1, {"q"}));
   EXPECT_FALSE(Wait(2, {"q"}));
   Push("q", "x");
   EXPECT_EQ(Woken(), "1");
-  // The woken connection has left the line; its next wait is independent.
+  // The woken connection no longer waits for the queue. Its next wait is independent.
   EXPECT_FALSE(Wait(1, {"other"}));
   Push("q", "y");
   EXPECT_EQ(Woken(), "2");
@@ -270,7 +270,7 @@ TEST_F(KvStoreTest, TheFirstCallerOfABarrierEndsWaitsForItsKey) {
   EXPECT_EQ(Woken(), "1");
 }
 
-TEST_F(KvStoreTest, BarrierAtANonnumericValueIsRefused) {
+TEST_F(KvStoreTest, ABarrierAtANonnumericValueIsRefused) {
   Set("b", "text");
   EXPECT_EQ(store_.Barrier(ConnId(1), "b", 2, &woken_).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_FALSE(store_.IsWaiting(ConnId(1)));
@@ -298,7 +298,7 @@ TEST(KvStoreLimitTest, GrowthBeyondTheLimitIsRefusedAndChangesNothing) {
   EXPECT_EQ(store.NumKeys(), 1);
   EXPECT_EQ(store.NumWaiting(), 0);
 
-  EXPECT_TRUE(store.Set("k", big, &woken).ok());  // the same size needs no more room
+  EXPECT_TRUE(store.Set("k", big, &woken).ok());  // a value of the same size needs no more memory
   EXPECT_TRUE(store.Set("k", "", &woken).ok());
   EXPECT_TRUE(store.Set("other", big, &woken).ok());
 }
@@ -342,14 +342,14 @@ class ReferenceWaits {
     Forget(conn);
     std::vector<std::string> missing;
     for (const std::string& key : keys) {
-      if (!there_.contains(key)) missing.push_back(key);
+      if (!present_.contains(key)) missing.push_back(key);
     }
     if (missing.empty()) return true;
     waits_.push_back({conn, missing});
     return false;
   }
   std::vector<int> Set(const std::string& key) {
-    there_.insert(key);
+    present_.insert(key);
     std::vector<int> woken;
     for (auto it = waits_.begin(); it != waits_.end();) {
       std::erase(it->second, key);
@@ -362,13 +362,13 @@ class ReferenceWaits {
     }
     return woken;
   }
-  void Delete(const std::string& key) { there_.erase(key); }
+  void Delete(const std::string& key) { present_.erase(key); }
   void Forget(int conn) {
     std::erase_if(waits_, [&](const auto& wait) { return wait.first == conn; });
   }
 
  private:
-  std::set<std::string> there_;
+  std::set<std::string> present_;
   std::vector<std::pair<int, std::vector<std::string>>> waits_;
 };
 
@@ -379,7 +379,7 @@ TEST(KvStorePropertyTest, WaitsMatchTheReference) {
   const auto pick = [&](int n) { return std::uniform_int_distribution<int>(0, n - 1)(random); };
   KvStore store;
   ReferenceWaits reference;
-  int woken_in_all = 0;
+  int num_woken = 0;
   for (int step = 0; step < 20'000; ++step) {
     const int conn = pick(6);
     const std::string key(1, static_cast<char>('a' + pick(8)));
@@ -399,7 +399,7 @@ TEST(KvStorePropertyTest, WaitsMatchTheReference) {
         std::vector<int> got;
         for (const ConnId c : woken) got.push_back(static_cast<int>(c.value()));
         ASSERT_EQ(got, reference.Set(key)) << "step " << step;
-        woken_in_all += static_cast<int>(got.size());
+        num_woken += static_cast<int>(got.size());
         break;
       }
       case 3:
@@ -413,7 +413,7 @@ TEST(KvStorePropertyTest, WaitsMatchTheReference) {
         break;
     }
   }
-  EXPECT_GT(woken_in_all, 100);
+  EXPECT_GT(num_woken, 100);
   for (int conn = 0; conn < 6; ++conn) store.Forget(ConnId(conn));
   for (char c = 'a'; c < 'i'; ++c) store.DeleteKey(std::string(1, c));
   EXPECT_EQ(store.bytes(), 0);

@@ -19,12 +19,12 @@ std::vector<int64_t> FirstRanks(const RankPlan& plan) {
   return ranks;
 }
 
-TEST(RankAssignmentTest, FirstRoundIsByArrival) {
+TEST(RankAssignmentTest, TheFirstRoundIsOrderedByArrival) {
   EXPECT_THAT(GroupRanks(AssignRanks({{.arrival = 7}, {.arrival = 3}, {.arrival = 5}})),
               ElementsAre(2, 0, 1));
 }
 
-TEST(RankAssignmentTest, RequestedRanksDecideIfAllNodesHaveOne) {
+TEST(RankAssignmentTest, RequestedRanksDetermineTheOrderIfAllNodesHaveOne) {
   EXPECT_THAT(GroupRanks(AssignRanks({{.requested = 4, .arrival = 1}, {.requested = 0, .arrival = 2}})),
               ElementsAre(1, 0));
 }
@@ -51,7 +51,7 @@ TEST(RankAssignmentTest, RanksAreConsecutiveWithUnequalWorkerCounts) {
   EXPECT_EQ(plan.world_size, 6);
 }
 
-TEST(RankAssignmentTest, RoleRanksCountWithinTheRole) {
+TEST(RankAssignmentTest, RoleRanksAreCountedWithinEachRole) {
   const RankPlan plan = AssignRanks({{.arrival = 1, .nproc = 2, .role = "a"},
                                      {.arrival = 2, .nproc = 3, .role = "b"},
                                      {.arrival = 3, .nproc = 4, .role = "a"}});

@@ -15,7 +15,7 @@ TEST(FurthestStepTest, CountsRestartsWithoutProgress) {
   FurthestStep furthest;
   furthest.Restarted();
   furthest.Restarted();
-  EXPECT_EQ(furthest.vain_restarts(), 0);  // unknown: no worker has reported a step
+  EXPECT_EQ(furthest.vain_restarts(), 0);  // progress is unknown, because no worker has reported a step
   furthest.Reported(5);
   EXPECT_EQ(furthest.vain_restarts(), 0);
   furthest.Restarted();
@@ -83,7 +83,7 @@ TEST(RestartDecisionTest, AJobWithoutProgressEnds) {
   EXPECT_EQ(DecideRestart({.max_restarts = 3}, failure, 2, furthest, 0).cost, Cost::kRestart);
 }
 
-TEST(LossStreakTest, LossesWithoutProgressCostAGrowingPause) {
+TEST(LossStreakTest, EachLossWithoutProgressLengthensThePause) {
   LossStreak streak;
   for (const int pause : {0, 1, 2, 4, 8, 16, 30, 30}) {
     streak.Lost(seconds(3), std::nullopt);
@@ -92,7 +92,7 @@ TEST(LossStreakTest, LossesWithoutProgressCostAGrowingPause) {
   EXPECT_EQ(streak.count(), 8);
 }
 
-TEST(LossStreakTest, AStepIsProgress) {
+TEST(LossStreakTest, AFurtherStepIsProgress) {
   LossStreak streak;
   streak.Lost(seconds(3), 10);
   streak.Lost(seconds(3), 10);

@@ -1,5 +1,5 @@
-// Nodes that leave or are lost, and jobs that close: a round is sealed only when all earlier workers have
-// exited.
+// Tests of nodes that leave or are lost, and of jobs that close. The machine must not seal a round before all
+// workers of the previous round have exited.
 
 #include "rendezvous/core/round_machine_fixture.h"
 
@@ -16,7 +16,7 @@ class RoundLeaveTest : public RoundMachineTest {
          .lease = seconds(5)});
     Join("a");
     Join("b");
-    Ready("a", 0, 200);  // round 0, of "a" alone, ended when "b" joined
+    Ready("a", 0, 200);  // round 0 had only "a" and ended when "b" joined
     ASSERT_EQ(machine_->round(), Round(1));
   }
 };
@@ -29,7 +29,7 @@ TEST_F(RoundLeaveTest, OtherNodesWaitForTheWorkersOfALeavingNode) {
   EXPECT_THAT(Left("b"), ElementsAre("a:report r1", "a:start r2 node0/1 rank0/1 n0 addr-a:201"));
 }
 
-TEST_F(RoundLeaveTest, AWaitingNodeLeavesAtOnce) {
+TEST_F(RoundLeaveTest, AWaitingNodeLeavesImmediately) {
   Use({.min_nodes = 2, .max_nodes = 2});
   Join("a");
   EXPECT_THAT(Left("a"), IsEmpty());
@@ -52,7 +52,7 @@ TEST_F(RoundLeaveTest, ABrokenConnectionDoesNotProveThatWorkersHaveExited) {
               ElementsAre("a:report r1", "a:start r2 node0/1 rank0/1 n0 addr-a:201"));
 }
 
-TEST_F(RoundLeaveTest, OtherNodesContinueOnceTheWorkersAreReportedGone) {
+TEST_F(RoundLeaveTest, OtherNodesContinueWhenTheWorkersAreReportedGone) {
   Lost("b");
   Ready("a", 1, 201);
   EXPECT_THAT(Gone("b"), ElementsAre("a:report r1", "a:start r2 node0/1 rank0/1 n0 addr-a:201"));
@@ -64,13 +64,13 @@ TEST_F(RoundLeaveTest, WorkersMayBeReportedGoneBeforeTheConnectionBreaks) {
   EXPECT_THAT(Ready("a", 1, 201), ElementsAre("a:report r1", "a:start r2 node0/1 rank0/1 n0 addr-a:201"));
 }
 
-TEST_F(RoundLeaveTest, ANodeThatDoesNotStopItsWorkersIsEvictedAndItsLeaseIsAwaited) {
+TEST_F(RoundLeaveTest, TheDrainWaitsForTheLeaseOfAnEvictedNode) {
   Failed("a", 1);
   Ready("a", 1, 201);
-  EXPECT_THAT(WaitAlive(seconds(60), {"a", "b"}), ElementsAre("b:bye evicted"));
+  EXPECT_THAT(WaitAlive(seconds(60), {"a", "b"}), ElementsAre("b:dismiss evicted"));
   EXPECT_EQ(machine_->state(), State::kDraining);
   EXPECT_THAT(WaitAlive(seconds(4), {"a"}), IsEmpty());
-  EXPECT_THAT(Wait(seconds(1)), ElementsAre("a:report r1", "a:bye failed"));
+  EXPECT_THAT(Wait(seconds(1)), ElementsAre("a:report r1", "a:dismiss failed"));
 }
 
 TEST_F(RoundLeaveTest, TheLongestStopTimeoutBoundsTheDrain) {
@@ -106,23 +106,23 @@ TEST_F(RoundLeaveTest, AnotherHostMayTakeTheRankOfALostNode) {
 
 TEST_F(RoundLeaveTest, ClosingAJobStopsItsWorkersFirst) {
   EXPECT_THAT(CloseJob(), ElementsAre("a:stop r1", "b:stop r1"));
-  EXPECT_THAT(Join("late"), ElementsAre("late:bye stopped"));
+  EXPECT_THAT(Join("late"), ElementsAre("late:dismiss stopped"));
   EXPECT_THAT(Ready("a", 1, 201), IsEmpty());
   EXPECT_THAT(WaitAlive(seconds(20), {"a", "b"}), IsEmpty());
-  EXPECT_THAT(Ready("b", 1, 202), ElementsAre("a:bye stopped", "b:bye stopped"));
+  EXPECT_THAT(Ready("b", 1, 202), ElementsAre("a:dismiss stopped", "b:dismiss stopped"));
   EXPECT_EQ(machine_->outcome(), Dismissal::kStopped);
 }
 
-TEST_F(RoundLeaveTest, ASecondCloseRequestClosesAtOnce) {
+TEST_F(RoundLeaveTest, ASecondCloseRequestClosesTheJobImmediately) {
   CloseJob();
-  EXPECT_THAT(CloseJob(), ElementsAre("a:bye stopped", "b:bye stopped"));
+  EXPECT_THAT(CloseJob(), ElementsAre("a:dismiss stopped", "b:dismiss stopped"));
 }
 
 TEST_F(RoundLeaveTest, ANodeThatJoinsDuringADrainIsInTheNextRound) {
   Lost("b");
   Ready("a", 1, 201);
   EXPECT_THAT(Join("c"), IsEmpty());
-  EXPECT_EQ(Gone("b").size(), 3u);  // a's report, and two starts
+  EXPECT_EQ(Gone("b").size(), 3u);  // one report and two starts
 }
 
 }  // namespace

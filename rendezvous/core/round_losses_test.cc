@@ -1,4 +1,4 @@
-// Repeated losses, hosts that fail repeatedly, and partitions of a job.
+// Tests of repeated losses of nodes, of hosts that fail repeatedly, and of partitions of a job.
 #include "rendezvous/core/round_machine_fixture.h"
 
 namespace ddprun {
@@ -6,13 +6,13 @@ namespace {
 
 class RoundLossesTest : public RoundMachineTest {
  protected:
-  // All nodes in `ids` have stopped their workers of `round`.
+  // All nodes in `ids` report that they have stopped their workers of `round`.
   void ReadyAll(const std::vector<std::string>& ids, int round) {
     for (const std::string& id : ids) Ready(id, round, 200);
   }
 };
 
-// A container is killed repeatedly, with its agent, and returns as a new node each time.
+// A container is killed repeatedly together with its agent. Each time it returns as a new node.
 TEST_F(RoundLossesTest, RepeatedLossesWithoutProgressPauseAndThenEndTheJob) {
   Use({.min_nodes = 1, .max_nodes = 2, .first_last_call = seconds(0), .last_call = seconds(0)});
   Join("a");
@@ -42,7 +42,7 @@ TEST_F(RoundLossesTest, RepeatedLossesWithoutProgressPauseAndThenEndTheJob) {
   EXPECT_THAT(ToText(machine_->end()), HasSubstr("nodes were lost in 10 rounds in a row"));
 }
 
-TEST_F(RoundLossesTest, APauseEndsWithTooFewNodes) {
+TEST_F(RoundLossesTest, APauseEndsEvenWithTooFewNodes) {
   Use({.min_nodes = 2, .max_nodes = 2});
   Join("a");
   for (const int round : {0, 1}) {
@@ -55,7 +55,7 @@ TEST_F(RoundLossesTest, APauseEndsWithTooFewNodes) {
   ASSERT_EQ(machine_->state(), State::kGathering);
   WaitAlive(seconds(3), {"a"});
   EXPECT_GT(*machine_->NextDeadline(), now_);
-  EXPECT_EQ(Join("b2").size(), 2u);  // both start
+  EXPECT_EQ(Join("b2").size(), 2u);  // both nodes start
 }
 
 TEST_F(RoundLossesTest, AJobWhoseLastNodeIsDrainedIsNotDeserted) {
@@ -107,7 +107,7 @@ TEST_F(RoundLossesTest, AMinorityWaitsForTheOthers) {
   EXPECT_EQ(Join("b2").size(), 2u);
 }
 
-TEST_F(RoundLossesTest, HalfOfTheNodesContinue) {
+TEST_F(RoundLossesTest, HalfOfTheNodesAreAQuorum) {
   Use({.min_nodes = 1, .max_nodes = 2, .quorum = Quorum::kMajority});
   Join("a");
   Join("b");
@@ -115,7 +115,7 @@ TEST_F(RoundLossesTest, HalfOfTheNodesContinue) {
   EXPECT_EQ(Ready("a", 0, 200).size(), 2u);
 }
 
-TEST_F(RoundLossesTest, NodesThatLeaveDoNotCountForTheQuorum) {
+TEST_F(RoundLossesTest, NodesThatLeaveDoNotCountTowardTheQuorum) {
   Use({.min_nodes = 1, .max_nodes = 3, .quorum = Quorum::kMajority});
   for (const char* id : {"a", "b", "c"}) Join(id);
   Leaving("b");

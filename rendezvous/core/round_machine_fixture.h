@@ -1,5 +1,5 @@
-// Test fixture for RoundMachine: short helpers deliver events, such as Join("a") and Failed("a", 0), and
-// return the effects as short strings.
+// A test fixture for RoundMachine. Helpers such as Join("a") and Failed("a", 0) deliver events and return
+// the effects as short strings.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +30,8 @@ constexpr JobRules kTwoToThree{.min_nodes = 2,
                                .join_timeout = seconds(600),
                                .lease = seconds(5)};
 
-// An order as a short string, such as "a:start r0 node0/2 rank0/2 n0 m:1", "b:stop r0", "a:report r0" or
-// "a:bye failed". Empty for notes and waiting notices.
+// Returns an order as a short string, such as "a:start r0 node0/2 rank0/2 n0 m:1", "b:stop r0",
+// "a:report r0" or "a:dismiss failed". Returns an empty string for notes and waiting notices.
 inline std::string Word(const RoundEffect& effect) {
   if (const auto* e = std::get_if<Assign>(&effect)) {
     const Assignment& a = e->assignment;
@@ -46,9 +46,9 @@ inline std::string Word(const RoundEffect& effect) {
   if (const auto* e = std::get_if<TellReport>(&effect))
     return absl::StrCat(e->node.value(), ":report r", e->report->round.value());
   if (const auto* e = std::get_if<Dismiss>(&effect))
-    return absl::StrCat(e->node.value(), ":bye ", ToString(e->reason));
+    return absl::StrCat(e->node.value(), ":dismiss ", ToString(e->reason));
   if (const auto* e = std::get_if<Refuse>(&effect)) {
-    return absl::StrCat(e->node.value(), ":no ", absl::StatusCodeToString(e->status.code()));
+    return absl::StrCat(e->node.value(), ":refuse ", absl::StatusCodeToString(e->status.code()));
   }
   return "";
 }
@@ -97,7 +97,7 @@ class RoundMachineTest : public ::testing::Test {
   Words Gone(const std::string& id) { return Step(NodeGone{NodeId(id)}); }
   Words Leaving(const std::string& id) { return Step(NodeLeaving{NodeId(id), "its agent received SIGTERM"}); }
   Words Left(const std::string& id) { return Step(NodeLeft{NodeId(id), "its agent received SIGTERM"}); }
-  // The node is lost and then reported as gone.
+  // The connection to the node is lost, then its agent and workers are reported to have exited.
   Words Killed(const std::string& id) {
     Words words = Lost(id);
     RoundEffects lost = last_;
@@ -106,7 +106,7 @@ class RoundMachineTest : public ::testing::Test {
     return words;
   }
   Words CloseJob() { return Step(CloseRequested{Dismissal::kStopped, StopWanted{"enough"}}); }
-  // Advances time and delivers due ticks; no node sends anything.
+  // Advances time by `d` and delivers the ticks that become due. No node sends a message in that time.
   Words Wait(Duration d) {
     Words all;
     const TimePoint end = now_ + d;
@@ -118,7 +118,7 @@ class RoundMachineTest : public ::testing::Test {
     now_ = end;
     return all;
   }
-  // Like Wait, with a heartbeat from each of `ids` every second.
+  // Like Wait, but each node in `ids` sends a heartbeat every second.
   Words WaitAlive(Duration d, const std::vector<std::string>& ids) {
     Words all;
     for (Duration t{}; t < d; t += seconds(1)) {
@@ -130,10 +130,10 @@ class RoundMachineTest : public ::testing::Test {
     return all;
   }
   // Returns the text of the dismissal of `id` in the last step.
-  std::string Farewell(const std::string& id) const {
+  std::string DismissalText(const std::string& id) const {
     for (const RoundEffect& e : last_) {
-      if (const auto* bye = std::get_if<Dismiss>(&e); bye != nullptr && bye->node.value() == id)
-        return ToText(bye->why);
+      if (const auto* dismiss = std::get_if<Dismiss>(&e); dismiss != nullptr && dismiss->node.value() == id)
+        return ToText(dismiss->why);
     }
     return "";
   }
@@ -149,7 +149,7 @@ class RoundMachineTest : public ::testing::Test {
     }
     return "";
   }
-  std::string WaitingTold() const {
+  std::string WaitingNotice() const {
     for (const RoundEffect& e : last_) {
       if (const auto* t = std::get_if<TellWaiting>(&e)) return ToText(*t->what);
     }

@@ -7,22 +7,22 @@ namespace {
 
 TEST_F(RoundMachineTest, NodesThatJoinTogetherAreNotifiedOnce) {
   Use({.min_nodes = 1000, .max_nodes = 1000});
-  const auto told = [this] {
+  const auto num_notices = [this] {
     return std::count_if(last_.begin(), last_.end(),
                          [](const RoundEffect& e) { return std::holds_alternative<TellWaiting>(e); });
   };
   Join("first");
-  EXPECT_EQ(told(), 1);
+  EXPECT_EQ(num_notices(), 1);
   for (int i = 0; i < 300; ++i) {
     Join(absl::StrCat("n", i));
-    EXPECT_EQ(told(), 0);
+    EXPECT_EQ(num_notices(), 0);
   }
   Wait(seconds(1));
-  EXPECT_EQ(told(), 301);
-  EXPECT_THAT(WaitingTold(), HasSubstr("301/1000 nodes joined, waiting for at least 699 more"));
+  EXPECT_EQ(num_notices(), 301);
+  EXPECT_THAT(WaitingNotice(), HasSubstr("301/1000 nodes joined, waiting for at least 699 more"));
 }
 
-TEST_F(RoundMachineTest, SealsAtOnceWithMaxNodes) {
+TEST_F(RoundMachineTest, ARoundIsSealedImmediatelyWithMaxNodes) {
   EXPECT_THAT(Join("a", 2), IsEmpty());
   EXPECT_THAT(Join("b"), IsEmpty());
   EXPECT_THAT(Join("c"), ElementsAre("a:start r0 node0/3 rank0/4 n0 addr-a:100",
@@ -30,7 +30,7 @@ TEST_F(RoundMachineTest, SealsAtOnceWithMaxNodes) {
                                      "c:start r0 node2/3 rank3/4 n0 addr-a:100"));
 }
 
-TEST_F(RoundMachineTest, SealsWithMinNodesAfterTheLastCall) {
+TEST_F(RoundMachineTest, ARoundIsSealedWithMinNodesAfterTheLastCall) {
   Join("a");
   EXPECT_THAT(WaitAlive(seconds(40), {"a"}), IsEmpty());
   Join("b");
@@ -39,7 +39,7 @@ TEST_F(RoundMachineTest, SealsWithMinNodesAfterTheLastCall) {
                                                              "b:start r0 node1/2 rank1/2 n0 addr-a:100"));
 }
 
-TEST_F(RoundMachineTest, TheLastCallRestartsAfterTooFewNodesWereLeft) {
+TEST_F(RoundMachineTest, TheLastCallStartsAgainIfTooFewNodesAreLeft) {
   Join("a");
   Join("b");
   WaitAlive(seconds(20), {"a", "b"});
@@ -50,22 +50,22 @@ TEST_F(RoundMachineTest, TheLastCallRestartsAfterTooFewNodesWereLeft) {
   EXPECT_EQ(WaitAlive(seconds(1), {"a", "c"}).size(), 2u);
 }
 
-TEST_F(RoundMachineTest, WaitingNodesAreToldWhatTheyWaitFor) {
+TEST_F(RoundMachineTest, NoticesDescribeWhatTheJobWaitsFor) {
   Join("a");
-  EXPECT_THAT(WaitingTold(), HasSubstr("1/3 nodes joined, waiting for at least 1 more"));
+  EXPECT_THAT(WaitingNotice(), HasSubstr("1/3 nodes joined, waiting for at least 1 more"));
 }
 
-TEST_F(RoundMachineTest, WaitingNodesAreToldWhenTheLastCallEnds) {
+TEST_F(RoundMachineTest, NoticesNameTheEndOfTheLastCall) {
   Join("a");
   Join("b");
   Wait(seconds(1));
-  EXPECT_THAT(WaitingTold(), HasSubstr("last call for 1 more; the workers start in 29 s at the latest"));
+  EXPECT_THAT(WaitingNotice(), HasSubstr("last call for 1 more; the workers start in 29 s at the latest"));
 }
 
-TEST_F(RoundMachineTest, JoinTimeoutEndsTheWait) {
+TEST_F(RoundMachineTest, AWaitingNodeIsDismissedAfterTheJoinTimeout) {
   Join("a");
   EXPECT_THAT(WaitAlive(seconds(599), {"a"}), IsEmpty());
-  EXPECT_THAT(WaitAlive(seconds(1), {"a"}), ElementsAre("a:bye join timeout", "a:no ABORTED"));
+  EXPECT_THAT(WaitAlive(seconds(1), {"a"}), ElementsAre("a:dismiss join timeout", "a:refuse ABORTED"));
 }
 
 TEST_F(RoundMachineTest, TheJobClosesWhenAllNodesHaveSucceeded) {
@@ -73,9 +73,9 @@ TEST_F(RoundMachineTest, TheJobClosesWhenAllNodesHaveSucceeded) {
   Join("a");
   Join("b");
   EXPECT_THAT(Succeeded("a", 0), IsEmpty());
-  EXPECT_THAT(Succeeded("b", 0), ElementsAre("a:bye succeeded", "b:bye succeeded"));
+  EXPECT_THAT(Succeeded("b", 0), ElementsAre("a:dismiss succeeded", "b:dismiss succeeded"));
   EXPECT_EQ(machine_->state(), State::kClosed);
-  EXPECT_THAT(Join("late"), ElementsAre("late:bye rejected"));
+  EXPECT_THAT(Join("late"), ElementsAre("late:dismiss rejected"));
   EXPECT_EQ(machine_->NextDeadline(), std::nullopt);
 }
 
@@ -85,9 +85,9 @@ TEST_F(RoundMachineTest, AFailureRestartsAllNodesWithoutLastCallAndIsChargedOnce
   WaitAlive(seconds(30), {"a", "b"});
   ASSERT_EQ(machine_->state(), State::kRunning);
   EXPECT_THAT(Failed("a", 0), ElementsAre("a:stop r0", "b:stop r0"));
-  EXPECT_THAT(Failed("b", 0), IsEmpty());  // the same failure, noticed by the other node
+  EXPECT_THAT(Failed("b", 0), IsEmpty());  // a consequence of the same failure on the other node
   EXPECT_THAT(Ready("b", 0, 201), IsEmpty());
-  EXPECT_EQ(machine_->restarts(), 0);  // not before all nodes have reported their failures
+  EXPECT_EQ(machine_->restarts(), 0);  // the restart is charged when all nodes have reported their failures
   EXPECT_THAT(Ready("a", 0, 200),
               ElementsAre("a:report r0", "b:report r0", "a:start r1 node0/2 rank0/2 n1 addr-a:200",
                           "b:start r1 node1/2 rank1/2 n1 addr-a:200"));
@@ -101,10 +101,10 @@ TEST_F(RoundMachineTest, WithoutRestartsTheJobEndsWhenAllWorkersHaveStopped) {
   EXPECT_THAT(Failed("a", 0), ElementsAre("a:stop r0", "b:stop r0"));
   EXPECT_THAT(Join("late"), IsEmpty());
   EXPECT_THAT(Ready("a", 0, 200), IsEmpty());
-  EXPECT_THAT(Ready("b", 0, 201),
-              ElementsAre("a:report r0", "b:report r0", "a:bye failed", "b:bye failed", "late:bye failed"));
-  EXPECT_THAT(Farewell("b"), HasSubstr("rank 0 exit 1; no restart is allowed (--max-restarts=0)"));
-  EXPECT_THAT(Join("later"), ElementsAre("later:bye failed"));
+  EXPECT_THAT(Ready("b", 0, 201), ElementsAre("a:report r0", "b:report r0", "a:dismiss failed",
+                                              "b:dismiss failed", "late:dismiss failed"));
+  EXPECT_THAT(DismissalText("b"), HasSubstr("rank 0 exit 1; no restart is allowed (--max-restarts=0)"));
+  EXPECT_THAT(Join("later"), ElementsAre("later:dismiss failed"));
 }
 
 TEST_F(RoundMachineTest, ALostNodeCostsNoRestartAndTheOthersContinue) {
@@ -123,16 +123,16 @@ TEST_F(RoundMachineTest, ASilentNodeIsEvictedAfterItsLeaseAndRefusedAfterwards) 
   Join("b");
   Join("c");
   WaitAlive(seconds(4), {"a", "b"});
-  EXPECT_THAT(WaitAlive(seconds(1), {"a", "b"}), ElementsAre("c:bye evicted", "a:stop r0", "b:stop r0"));
-  EXPECT_THAT(Heard("c"), ElementsAre("c:no ABORTED"));
-  EXPECT_THAT(Ready("c", 0, 9), ElementsAre("c:no ABORTED"));
+  EXPECT_THAT(WaitAlive(seconds(1), {"a", "b"}), ElementsAre("c:dismiss evicted", "a:stop r0", "b:stop r0"));
+  EXPECT_THAT(Heard("c"), ElementsAre("c:refuse ABORTED"));
+  EXPECT_THAT(Ready("c", 0, 9), ElementsAre("c:refuse ABORTED"));
 }
 
 TEST_F(RoundMachineTest, AStalledCoordinatorEvictsNoNode) {
   Join("a");
   Join("b");
   Join("c");
-  now_ += seconds(60);  // suspended and resumed: the timer is late, messages are unread
+  now_ += seconds(60);  // suspended: the timer is late and messages are unread
   EXPECT_THAT(Step(Tick{}), IsEmpty());
   for (const char* id : {"a", "b", "c"}) EXPECT_THAT(Heard(id), IsEmpty());
   EXPECT_EQ(machine_->state(), State::kRunning);
@@ -143,7 +143,7 @@ TEST_F(RoundMachineTest, AStalledCoordinatorEvictsNoNodeThatMayHaveStoppedItsWor
   Join("b");
   Join("c");
   Killed("c");
-  now_ += seconds(100);  // longer than the drain may take
+  now_ += seconds(100);  // longer than the time limit of the drain
   EXPECT_THAT(Step(Tick{}), IsEmpty());
   EXPECT_THAT(Ready("a", 0, 200), IsEmpty());
   EXPECT_THAT(Ready("b", 0, 201),
@@ -151,20 +151,20 @@ TEST_F(RoundMachineTest, AStalledCoordinatorEvictsNoNodeThatMayHaveStoppedItsWor
                           "b:start r1 node1/2 rank1/2 n0 addr-a:200"));
 }
 
-TEST_F(RoundMachineTest, BelowMinNodesTheJobWaitsUntilANodeJoins) {
+TEST_F(RoundMachineTest, AJobBelowMinNodesWaitsUntilANodeJoins) {
   Use({.min_nodes = 2, .max_nodes = 2});
   Join("a");
   Join("b");
   Killed("b");
   EXPECT_THAT(Ready("a", 0, 200), ElementsAre("a:report r0"));
   EXPECT_EQ(machine_->state(), State::kGathering);
-  EXPECT_THAT(WaitingTold(),
+  EXPECT_THAT(WaitingNotice(),
               HasSubstr("1/2 nodes joined, waiting for host-b (lost 0 ms ago: connection reset)"));
   EXPECT_THAT(Join("c"), ElementsAre("a:start r1 node0/2 rank0/2 n0 addr-a:200",
                                      "c:start r1 node1/2 rank1/2 n0 addr-a:200"));
 }
 
-TEST_F(RoundMachineTest, ANewcomerThatFillsTheJobIsAdmittedAtOnce) {
+TEST_F(RoundMachineTest, ANewcomerThatFillsTheJobIsAdmittedImmediately) {
   Join("a");
   Join("b");
   WaitAlive(seconds(30), {"a", "b"});
@@ -190,9 +190,9 @@ TEST_F(RoundMachineTest, ASpareTakesOverWithinOneRound) {
   Join("a");
   Join("b");
   EXPECT_THAT(Join("s"), IsEmpty());
-  EXPECT_THAT(WaitingTold(), HasSubstr("spare"));
+  EXPECT_THAT(WaitingNotice(), HasSubstr("spare"));
   Killed("a");
-  // The spare was not in the round, so it gets no report.
+  // The spare was not in the round, so it receives no report.
   EXPECT_THAT(Ready("b", 0, 201), ElementsAre("b:report r0", "b:start r1 node0/2 rank0/2 n0 addr-b:201",
                                               "s:start r1 node1/2 rank1/2 n0 addr-b:201"));
 }
@@ -205,7 +205,7 @@ TEST_F(RoundMachineTest, ANodeThatDoesNotStopItsWorkersIsEvicted) {
   Ready("a", 0, 200);
   Ready("b", 0, 201);
   EXPECT_THAT(WaitAlive(seconds(59), {"a", "b", "c"}), IsEmpty());
-  EXPECT_THAT(Wait(seconds(1)), ElementsAre("c:bye evicted"));
+  EXPECT_THAT(Wait(seconds(1)), ElementsAre("c:dismiss evicted"));
   EXPECT_THAT(Gone("c"), ElementsAre("a:report r0", "b:report r0", "a:start r1 node0/2 rank0/2 n1 addr-a:200",
                                      "b:start r1 node1/2 rank1/2 n1 addr-a:200"));
 }
@@ -217,8 +217,8 @@ TEST_F(RoundMachineTest, AStaleRoundIsRefused) {
   Failed("a", 0);
   for (const char* id : {"a", "b", "c"}) Ready(id, 0, 7);
   EXPECT_EQ(machine_->round(), Round(1));
-  EXPECT_THAT(Failed("b", 0), ElementsAre("b:no ABORTED"));
-  EXPECT_THAT(Succeeded("b", 0), ElementsAre("b:no ABORTED"));
+  EXPECT_THAT(Failed("b", 0), ElementsAre("b:refuse ABORTED"));
+  EXPECT_THAT(Succeeded("b", 0), ElementsAre("b:refuse ABORTED"));
   EXPECT_EQ(machine_->state(), State::kRunning);
 }
 
@@ -229,14 +229,14 @@ TEST_F(RoundMachineTest, ANodeWhoseWorkersSucceededMayBeLost) {
   Succeeded("c", 0);
   EXPECT_THAT(Killed("c"), IsEmpty());
   Succeeded("a", 0);
-  EXPECT_THAT(Succeeded("b", 0), ElementsAre("a:bye succeeded", "b:bye succeeded"));
+  EXPECT_THAT(Succeeded("b", 0), ElementsAre("a:dismiss succeeded", "b:dismiss succeeded"));
 }
 
 TEST_F(RoundMachineTest, RequestedRanksAreHonoredAndValidated) {
   Use({.min_nodes = 2, .max_nodes = 2});
   JoinAs("x", "h1", 1);
-  EXPECT_THAT(JoinAs("y", "h2", 1), ElementsAre("y:bye rejected"));
-  EXPECT_THAT(JoinAs("z", "h2", 2), ElementsAre("z:bye rejected"));
+  EXPECT_THAT(JoinAs("y", "h2", 1), ElementsAre("y:dismiss rejected"));
+  EXPECT_THAT(JoinAs("z", "h2", 2), ElementsAre("z:dismiss rejected"));
   EXPECT_THAT(JoinAs("w", "h0", 0),
               ElementsAre("w:start r0 node0/2 rank0/2 n0 h0:100", "x:start r0 node1/2 rank1/2 n0 h0:100"));
 }
@@ -245,22 +245,22 @@ TEST_F(RoundMachineTest, ARestartedAgentReplacesTheNodeOfItsHost) {
   Use({.min_nodes = 2, .max_nodes = 2});
   JoinAs("x1", "h1", 1);
   JoinAs("w", "h0", 0);
-  EXPECT_THAT(JoinAs("x2", "h1", 1), ElementsAre("x1:bye rejected", "w:stop r0"));
-  EXPECT_THAT(Ready("w", 0, 7), IsEmpty());  // workers of the old node may still run
-  EXPECT_EQ(Gone("x1").size(), 3u);          // a report, two starts
+  EXPECT_THAT(JoinAs("x2", "h1", 1), ElementsAre("x1:dismiss rejected", "w:stop r0"));
+  EXPECT_THAT(Ready("w", 0, 7), IsEmpty());  // workers of the old node may still be running
+  EXPECT_EQ(Gone("x1").size(), 3u);          // one report and two starts
 }
 
-TEST_F(RoundMachineTest, ASecondJoinOfTheSameNodeIsRefused) {
+TEST_F(RoundMachineTest, ASecondJoinByTheSameNodeIsRefused) {
   Join("a");
-  EXPECT_THAT(Join("a"), ElementsAre("a:no ABORTED"));
+  EXPECT_THAT(Join("a"), ElementsAre("a:refuse ABORTED"));
 }
 
-TEST_F(RoundMachineTest, CloseIsFinal) {
+TEST_F(RoundMachineTest, AClosedJobStaysClosed) {
   Join("a");
   EXPECT_THAT(Step(CloseRequested{Dismissal::kStopped, StopWanted{"stopped by an operator"}}),
-              ElementsAre("a:bye stopped"));
+              ElementsAre("a:dismiss stopped"));
   EXPECT_THAT(Step(CloseRequested{Dismissal::kCoordinatorEnded, StopWanted{"again"}}), IsEmpty());
-  EXPECT_THAT(Heard("a"), ElementsAre("a:no ABORTED"));
+  EXPECT_THAT(Heard("a"), ElementsAre("a:refuse ABORTED"));
 }
 
 using RoundMachineDeathTest = RoundMachineTest;

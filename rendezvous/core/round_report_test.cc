@@ -1,4 +1,4 @@
-// What the end of a round costs, and the report on the round.
+// Tests of the cost of a round that ends, and of the report on the round.
 #include "rendezvous/core/round_machine_fixture.h"
 
 namespace ddprun {
@@ -54,7 +54,7 @@ TEST_F(RoundReportTest, TheEarlyFailureOfANodeThatIsLostIsReported) {
   ASSERT_THAT(report->groups, SizeIs(2));
   EXPECT_EQ(report->groups[0].first.cause, "rank 0 failed");
   EXPECT_THAT(report->lost_nodes, ElementsAre(HasSubstr("host-a (a) is lost: connection reset")));
-  EXPECT_EQ(machine_->restarts(), 1);  // a failure that did not follow from the loss
+  EXPECT_EQ(machine_->restarts(), 1);  // charged, because the failure did not follow from the loss
 }
 
 TEST_F(RoundReportTest, FailuresThatFollowedFromASilentLossAreFree) {
@@ -86,7 +86,7 @@ TEST_F(RoundReportTest, AJobClosedDuringADrainReportsItsFailures) {
   EXPECT_THAT(CloseJob(), IsEmpty());
   EXPECT_THAT(Ready("a", 0, 200), IsEmpty());
   EXPECT_THAT(Ready("b", 0, 201),
-              ElementsAre("a:report r0", "b:report r0", "a:bye stopped", "b:bye stopped"));
+              ElementsAre("a:report r0", "b:report r0", "a:dismiss stopped", "b:dismiss stopped"));
   EXPECT_EQ(machine_->outcome(), Dismissal::kStopped);
   EXPECT_EQ(ToText(machine_->end()), "enough");
   EXPECT_EQ(machine_->restarts(), 0);
@@ -108,8 +108,8 @@ TEST_F(RoundReportTest, ACrashBeforeMinUptimeEndsTheJob) {
   Failure failure = Rank0();
   failure.uptime = seconds(1);
   EXPECT_THAT(FailAndDrain(0, failure),
-              ElementsAre("a:report r0", "b:report r0", "a:bye failed", "b:bye failed"));
-  EXPECT_THAT(Farewell("a"), HasSubstr("rank 0 failed; it failed after 1 s, before its first step"));
+              ElementsAre("a:report r0", "b:report r0", "a:dismiss failed", "b:dismiss failed"));
+  EXPECT_THAT(DismissalText("a"), HasSubstr("rank 0 failed; it failed after 1 s, before its first step"));
 }
 
 TEST_F(RoundReportTest, ACrashWithoutProgressEndsTheJob) {
@@ -129,7 +129,7 @@ TEST_F(RoundReportTest, ACrashWithoutProgressEndsTheJob) {
   FailAndDrain(4, failure);
   EXPECT_EQ(machine_->state(), State::kClosed);
   EXPECT_EQ(machine_->restarts(), 4);
-  EXPECT_THAT(Farewell("b"), HasSubstr("2 restarts in a row have not brought the job beyond step 58"));
+  EXPECT_THAT(DismissalText("b"), HasSubstr("2 restarts in a row have not brought the job beyond step 58"));
 }
 
 }  // namespace

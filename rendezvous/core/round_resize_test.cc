@@ -1,4 +1,4 @@
-// Nodes that join a running job, nodes that are taken out of it, and notices to waiting nodes.
+// Tests of nodes that join a running job, nodes that are drained, and notices to waiting nodes.
 #include "rendezvous/core/round_machine_fixture.h"
 
 namespace ddprun {
@@ -6,7 +6,7 @@ namespace {
 
 class RoundResizeTest : public RoundMachineTest {
  protected:
-  // Round 0 runs on "a" and "b"; there is room for two more.
+  // Starts round 0 on "a" and "b". The job may grow by two nodes.
   void Start(ScaleUp scale_up, int node_unit = 1) {
     Use({.min_nodes = 2,
          .max_nodes = 4,
@@ -22,13 +22,13 @@ class RoundResizeTest : public RoundMachineTest {
   }
 };
 
-TEST_F(RoundResizeTest, WithAtSnapshotTheRoundEndsWithTheFirstSnapshot) {
+TEST_F(RoundResizeTest, ScaleUpAtSnapshotEndsTheRoundWithTheFirstSnapshot) {
   Start(ScaleUp::kAtSnapshot);
   Reports("a", 0, 17);
   Join("c");
   EXPECT_THAT(WaitAlive(seconds(9), {"a", "b", "c"}), IsEmpty());
   EXPECT_THAT(WaitAlive(seconds(1), {"a", "b", "c"}), ElementsAre("a:snapshot r0", "b:snapshot r0"));
-  EXPECT_THAT(Join("d"), IsEmpty());  // joins with "c", without a second request
+  EXPECT_THAT(Join("d"), IsEmpty());  // joins with "c"; there is no second request
   EXPECT_THAT(WaitAlive(seconds(30), {"a", "b", "c", "d"}), IsEmpty());
   EXPECT_THAT(Snapshot("b", 0, 20), ElementsAre("a:stop r0", "b:stop r0"));
   EXPECT_THAT(StopReason(), HasSubstr("1 node joined the running job; a snapshot of step 20 is there"));
@@ -41,8 +41,9 @@ TEST_F(RoundResizeTest, ARequestedSnapshotTimesOut) {
   Start(ScaleUp::kAtSnapshot);
   Reports("a", 0, 17);
   Join("c");
-  EXPECT_THAT(Join("d"), ElementsAre("a:snapshot r0", "b:snapshot r0"));  // full: no last call
-  EXPECT_THAT(WaitingTold(), HasSubstr("asked for a snapshot"));
+  EXPECT_THAT(Join("d"),
+              ElementsAre("a:snapshot r0", "b:snapshot r0"));  // the job is full, so there is no last call
+  EXPECT_THAT(WaitingNotice(), HasSubstr("asked for a snapshot"));
   EXPECT_THAT(WaitAlive(seconds(59), {"a", "b", "c", "d"}), IsEmpty());
   EXPECT_THAT(Wait(seconds(1)), ElementsAre("a:stop r0", "b:stop r0"));
   EXPECT_THAT(StopReason(), HasSubstr("no snapshot came within 60 s"));
@@ -59,7 +60,7 @@ TEST_F(RoundResizeTest, ASnapshotThatWasNotRequestedIsIgnored) {
   EXPECT_THAT(Snapshot("a", 0, 5), IsEmpty());
   Join("c");
   EXPECT_THAT(Snapshot("a", 0, 10), IsEmpty());
-  EXPECT_THAT(Snapshot("a", 7, 10), ElementsAre("a:no ABORTED"));
+  EXPECT_THAT(Snapshot("a", 7, 10), ElementsAre("a:refuse ABORTED"));
   EXPECT_EQ(machine_->state(), State::kRunning);
 }
 
@@ -74,10 +75,10 @@ TEST_F(RoundResizeTest, TheRoundContinuesIfTheNewcomersAreLost) {
   EXPECT_THAT(WaitAlive(seconds(120), {"a", "b"}), IsEmpty());
 }
 
-TEST_F(RoundResizeTest, WithNeverNewcomersJoinWhenARoundEndsForAnotherReason) {
+TEST_F(RoundResizeTest, WithScaleUpNeverNewcomersJoinWhenAFailureEndsTheRound) {
   Start(ScaleUp::kNever);
   Join("c");
-  EXPECT_THAT(WaitingTold(), HasSubstr("--scale-up=never"));
+  EXPECT_THAT(WaitingNotice(), HasSubstr("--scale-up=never"));
   EXPECT_THAT(WaitAlive(seconds(100), {"a", "b", "c"}), IsEmpty());
   Failed("a", 0);
   Ready("a", 0, 200);
@@ -92,13 +93,14 @@ TEST_F(RoundResizeTest, AJobThatIsAboutToEndIsNotInterrupted) {
   EXPECT_THAT(Join("d"), IsEmpty());
   Killed("a");
   EXPECT_THAT(WaitAlive(seconds(60), {"b", "c", "d"}), IsEmpty());
-  EXPECT_THAT(Succeeded("b", 0), ElementsAre("b:bye succeeded", "c:bye succeeded", "d:bye succeeded"));
+  EXPECT_THAT(Succeeded("b", 0),
+              ElementsAre("b:dismiss succeeded", "c:dismiss succeeded", "d:dismiss succeeded"));
 }
 
 TEST_F(RoundResizeTest, TheSizeOfARoundIsAMultipleOfTheNodeUnit) {
   Start(ScaleUp::kImmediate, /*node_unit=*/2);
   Join("c");
-  EXPECT_THAT(WaitingTold(), HasSubstr("a spare until 1 more come"));
+  EXPECT_THAT(WaitingNotice(), HasSubstr("a spare until 1 more node joins"));
   EXPECT_THAT(WaitAlive(seconds(60), {"a", "b", "c"}), IsEmpty());
   EXPECT_THAT(Join("d"), ElementsAre("a:stop r0", "b:stop r0"));
   Ready("a", 0, 200);
@@ -110,44 +112,44 @@ TEST_F(RoundResizeTest, TheSizeOfARoundIsAMultipleOfTheNodeUnit) {
   EXPECT_EQ(machine_->membership().Find(NodeId("c"))->phase, Phase::kWaiting);
 }
 
-TEST_F(RoundResizeTest, AWaitingNodeIsTakenOutAtOnce) {
+TEST_F(RoundResizeTest, AWaitingNodeIsDrainedImmediately) {
   Start(ScaleUp::kNever);
   Join("c");
-  EXPECT_THAT(DrainNode("c"), ElementsAre("c:bye drained"));
-  EXPECT_THAT(Farewell("c"), HasSubstr("node host-c (c) is to be taken out: maintenance"));
+  EXPECT_THAT(DrainNode("c"), ElementsAre("c:dismiss drained"));
+  EXPECT_THAT(DismissalText("c"), HasSubstr("node host-c (c) is to be taken out: maintenance"));
   EXPECT_THAT(DrainNode("c"), IsEmpty());
   EXPECT_EQ(machine_->state(), State::kRunning);
 }
 
-TEST_F(RoundResizeTest, ARunningNodeIsTakenOutAtASnapshot) {
+TEST_F(RoundResizeTest, ARunningNodeIsDrainedAtASnapshot) {
   Start(ScaleUp::kNever);
   Join("c");
   Reports("a", 0, 17);
   EXPECT_THAT(DrainNode("b"), ElementsAre("a:snapshot r0", "b:snapshot r0"));
   EXPECT_THAT(DrainNode("b"), IsEmpty());
   EXPECT_THAT(Snapshot("a", 0, 18), ElementsAre("a:stop r0", "b:stop r0"));
-  EXPECT_THAT(Ready("b", 0, 201), ElementsAre("b:bye drained"));
+  EXPECT_THAT(Ready("b", 0, 201), ElementsAre("b:dismiss drained"));
   EXPECT_THAT(Ready("a", 0, 200), ElementsAre("a:start r1 node0/2 rank0/2 n0 addr-a:200",
                                               "c:start r1 node1/2 rank1/2 n0 addr-a:200"));
 }
 
-TEST_F(RoundResizeTest, ARunningNodeWithoutStepsIsTakenOutAtOnce) {
+TEST_F(RoundResizeTest, ARunningNodeWithoutStepsIsDrainedImmediately) {
   Start(ScaleUp::kAtSnapshot);
   EXPECT_THAT(DrainNode("b"), ElementsAre("a:stop r0", "b:stop r0"));
   Ready("b", 0, 201);
   Ready("a", 0, 200);
   EXPECT_EQ(machine_->state(), State::kGathering);
-  // A node that was taken out is not waited for.
-  EXPECT_THAT(WaitingTold(), HasSubstr("1/4 nodes joined, waiting for at least 1 more (not heard from)"));
+  // The job does not wait for a drained node.
+  EXPECT_THAT(WaitingNotice(), HasSubstr("1/4 nodes joined, waiting for at least 1 more (not heard from)"));
 }
 
-TEST_F(RoundResizeTest, ANodeThatFailsBeforeTheSnapshotIsStillTakenOut) {
+TEST_F(RoundResizeTest, ANodeThatFailsBeforeTheSnapshotIsStillDrained) {
   Start(ScaleUp::kNever);
   Join("c");
   Reports("a", 0, 17);
   DrainNode("b");
   EXPECT_THAT(Failed("b", 0), ElementsAre("a:stop r0", "b:stop r0"));
-  EXPECT_THAT(Ready("b", 0, 201), ElementsAre("b:bye drained"));
+  EXPECT_THAT(Ready("b", 0, 201), ElementsAre("b:dismiss drained"));
   Ready("a", 0, 200);
   EXPECT_EQ(machine_->membership().Find(NodeId("b")), nullptr);
   EXPECT_EQ(machine_->restarts(), 1);
@@ -156,19 +158,19 @@ TEST_F(RoundResizeTest, ANodeThatFailsBeforeTheSnapshotIsStillTakenOut) {
 TEST_F(RoundResizeTest, WaitingNodesAreRemindedOfMissingNodes) {
   Use({.min_nodes = 3, .max_nodes = 3});
   Step(NodeJoined{{.id = NodeId("a"), .host = "n1"}, {"n1", "n2", "n3"}});
-  EXPECT_THAT(WaitingTold(), HasSubstr("1/3 nodes joined, waiting for n2 (not heard from), n3"));
+  EXPECT_THAT(WaitingNotice(), HasSubstr("1/3 nodes joined, waiting for n2 (not heard from), n3"));
   Step(NodeJoined{{.id = NodeId("b"), .host = "n2"}, {"n1", "n2", "n3"}});
-  std::vector<std::string> told;
+  std::vector<std::string> notices;
   for (int i = 0; i < 25; ++i) {
     now_ += seconds(1);
     for (const char* id : {"a", "b"}) {
       Heard(id);
-      if (const std::string text = WaitingTold(); !text.empty()) told.push_back(text);
+      if (const std::string text = WaitingNotice(); !text.empty()) notices.push_back(text);
     }
   }
-  EXPECT_THAT(told, ElementsAre("2/3 nodes joined, waiting for n3 (not heard from); for 1 s so far",
-                                "2/3 nodes joined, waiting for n3 (not heard from); for 11 s so far",
-                                "2/3 nodes joined, waiting for n3 (not heard from); for 21 s so far"));
+  EXPECT_THAT(notices, ElementsAre("2/3 nodes joined, waiting for n3 (not heard from); for 1 s so far",
+                                   "2/3 nodes joined, waiting for n3 (not heard from); for 11 s so far",
+                                   "2/3 nodes joined, waiting for n3 (not heard from); for 21 s so far"));
 }
 
 TEST_F(RoundResizeTest, LostNodesAreListedUntilTheNextRound) {
@@ -180,7 +182,7 @@ TEST_F(RoundResizeTest, LostNodesAreListedUntilTheNextRound) {
               HasSubstr("waiting for host-b (lost 12 s ago: connection reset); for 12 s so far"));
   Join("c");
   Ready("a", 0, 200);
-  EXPECT_THAT(machine_->Absent(), ::testing::SizeIs(1));  // the last call is not over
+  EXPECT_THAT(machine_->Absent(), ::testing::SizeIs(1));  // the last call has not ended
   WaitAlive(seconds(10), {"a", "c"});
   ASSERT_EQ(machine_->round(), Round(1));
   EXPECT_THAT(machine_->Absent(), IsEmpty());
@@ -193,7 +195,7 @@ TEST_F(RoundResizeTest, TheJoinTimeoutOfASpareStartsWhenTheJobNeedsIt) {
   Killed("a");
   Killed("b");
   EXPECT_THAT(WaitAlive(seconds(29), {"spare"}), IsEmpty());
-  EXPECT_THAT(Wait(seconds(1)), ElementsAre("spare:bye join timeout"));
+  EXPECT_THAT(Wait(seconds(1)), ElementsAre("spare:dismiss join timeout"));
 }
 
 }  // namespace

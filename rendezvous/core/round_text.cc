@@ -355,7 +355,8 @@ std::string SpareText(const JobRules& policy, int running, int waiting) {
   }
   if (const int lacking = policy.node_unit - waiting; lacking > 0) {
     return absl::StrCat(runs, ", a multiple of ", policy.node_unit,
-                        " (--node-unit); this node is a spare until ", lacking, " more come");
+                        " (--node-unit); this node is a spare until ", Counted(lacking, "more node"),
+                        lacking == 1 ? " joins" : " join");
   }
   if (policy.scale_up == ScaleUp::kAtSnapshot) {
     return absl::StrCat(runs,

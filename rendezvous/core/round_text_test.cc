@@ -44,7 +44,7 @@ TEST(RoundTextTest, TheEndOfARoundNamesTheAwaitedSnapshot) {
             "2 nodes joined the running job; no snapshot came within 90 s");
 }
 
-TEST(RoundTextTest, ALateNodeIsToldHowTheJobEnded) {
+TEST(RoundTextTest, ADismissalDescribesHowTheJobEnded) {
   EXPECT_EQ(ToText(DismissReason(JobIsClosed{AllSucceeded{}})), "the job is closed: it has succeeded");
   EXPECT_EQ(ToText(DismissReason(JobIsClosed{FailedForGood{"rank 0 failed", RestartsUsedUp{3}}})),
             "the job is closed: rank 0 failed; all 3 restarts are used up");
@@ -125,7 +125,7 @@ TEST(WaitingTextTest, NamesMissingNodes) {
             "2/4 nodes joined, waiting for n3 (lost 12 s ago: its lease expired); for 90 s so far");
 }
 
-TEST(WaitingTextTest, TheLastCallNamesItsEndAndItsOption) {
+TEST(WaitingTextTest, TheNoticeNamesTheEndOfTheLastCallAndItsOption) {
   const auto with_left = [](Duration left) {
     return GatheringText(kThreeToFour, 3, {{"n17"}}, kNow, kNow + left, kNow);
   };
@@ -137,7 +137,7 @@ TEST(WaitingTextTest, TheLastCallNamesItsEndAndItsOption) {
   EXPECT_NE(with_left(seconds(1)).find("start in 1 s at the latest"), std::string::npos);
 }
 
-TEST(WaitingTextTest, ManyNamesAreCounted) {
+TEST(WaitingTextTest, ALongListEndsWithACount) {
   std::vector<AbsentNode> absent;
   for (int i = 0; i < 10; ++i) absent.push_back({std::string(1, static_cast<char>('a' + i))});
   EXPECT_EQ(ListOf(absent, kNow),
@@ -145,7 +145,7 @@ TEST(WaitingTextTest, ManyNamesAreCounted) {
             "from), f (not heard from), g (not heard from), h (not heard from) and 2 more");
 }
 
-TEST(WaitingTextTest, SparesAreToldWhenTheyJoin) {
+TEST(WaitingTextTest, TheNoticeToSparesDescribesWhenTheyJoin) {
   EXPECT_EQ(SpareText(kThreeToFour, 4, 1),
             "the job runs on its maximum of 4 nodes; this node is a spare and takes over when one is lost");
   EXPECT_EQ(SpareText(kThreeToFour, 3, 1), "the job runs on 3 nodes; this node joins it at the next round");
@@ -155,8 +155,9 @@ TEST(WaitingTextTest, SparesAreToldWhenTheyJoin) {
   EXPECT_EQ(SpareText({.max_nodes = 4, .scale_up = ScaleUp::kAtSnapshot}, 3, 1),
             "the job runs on 3 nodes; this node joins it at its next snapshot, which is asked for after the "
             "last call");
-  EXPECT_EQ(SpareText({.min_nodes = 3, .max_nodes = 9, .node_unit = 3}, 3, 1),
-            "the job runs on 3 nodes, a multiple of 3 (--node-unit); this node is a spare until 2 more come");
+  EXPECT_EQ(
+      SpareText({.min_nodes = 3, .max_nodes = 9, .node_unit = 3}, 3, 1),
+      "the job runs on 3 nodes, a multiple of 3 (--node-unit); this node is a spare until 2 more nodes join");
   EXPECT_EQ(SpareText({.min_nodes = 3, .max_nodes = 9, .node_unit = 3}, 3, 4),
             "the job runs on 3 nodes; this node joins it at the next round");
 }

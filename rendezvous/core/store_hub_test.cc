@@ -45,7 +45,7 @@ class StoreHubTest : public testing::Test {
   FakeWaiter a_{"a", &log_}, b_{"b", &log_}, c_{"c", &log_};
 };
 
-TEST_F(StoreHubTest, WaitersAreWokenOnceInOrderOfTheirWaits) {
+TEST_F(StoreHubTest, WaitersAreWokenOnceInTheOrderOfTheirWaits) {
   for (FakeWaiter* waiter : {&a_, &b_, &c_}) waiter->Enter(*hub_);
   for (const FakeWaiter* waiter : {&c_, &a_, &b_}) ASSERT_FALSE(Wait(*waiter, "k"));
   Set("k");

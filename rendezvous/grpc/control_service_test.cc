@@ -52,13 +52,13 @@ TEST_F(ControlServiceTest, TheCoordinatorAnswersOnItsThread) {
   EXPECT_EQ(stopped.get().error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
-TEST_F(ControlServiceTest, EndAllAnswersRequestsWithoutTheThread) {
+TEST_F(ControlServiceTest, EndAllAnswersRequestsWithoutTheIoContext) {
   std::future<grpc::Status> before = Stop();
-  // The request may or may not have arrived.
+  // The request may arrive before or after EndAll.
   service_.EndAll();
   EXPECT_EQ(before.get().error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(Stop().get().error_code(), grpc::StatusCode::UNAVAILABLE);
-  io_.poll();  // a handler posted for an answered request does nothing
+  io_.poll();  // the handler of an answered request must do nothing
 }
 
 }  // namespace

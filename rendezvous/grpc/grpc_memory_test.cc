@@ -1,5 +1,5 @@
-// Peers begin large messages on many streams and complete none of them: the memory for these messages is
-// bounded, and other clients are still served.
+// Tests that memory stays bounded and that other clients are served while peers begin large messages on many
+// streams and never complete them.
 
 #include <fcntl.h>
 #include <grpcpp/grpcpp.h>
@@ -30,7 +30,7 @@ namespace ddprun {
 namespace {
 
 constexpr PartialMessageLimits kLimits = {.one = 32 << 20, .all = 64 << 20};
-constexpr uint32_t kMessageBytes = 1 << 30;  // over the limit, which gRPC checks when the message is complete
+constexpr uint32_t kMessageBytes = 1 << 30;  // over gRPC's limit, which applies only to complete messages
 constexpr int kStreams = 100;
 constexpr Duration kLong = seconds(60);
 
@@ -41,11 +41,12 @@ int64_t ResidentBytes() {
   return resident * ::sysconf(_SC_PAGESIZE);
 }
 
-// Implements just enough HTTP/2 to begin large messages on many streams, and sends at most `most` bytes. It
-// respects flow control; gRPC disconnects peers that do not.
+// An HTTP/2 client that begins large messages on many streams. Sends at most `max_bytes` of their contents.
+// Respects flow control, because gRPC disconnects peers that do not.
 class GreedyPeer {
  public:
-  GreedyPeer(int port, int64_t most) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), left_(most) {
+  GreedyPeer(int port, int64_t max_bytes)
+      : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), left_(max_bytes) {
     sockaddr_in address{.sin_family = AF_INET,
                         .sin_port = htons(static_cast<uint16_t>(port)),
                         .sin_addr = {htonl(INADDR_LOOPBACK)},
@@ -60,7 +61,8 @@ class GreedyPeer {
   GreedyPeer(const GreedyPeer&) = delete;
   GreedyPeer& operator=(const GreedyPeer&) = delete;
 
-  // Reads the input and sends what flow control allows. False: the connection was closed.
+  // Reads the available input, then sends as much as flow control allows. Returns false if the connection was
+  // closed.
   bool Step() {
     char bytes[64 << 10];
     ssize_t n;
@@ -157,7 +159,7 @@ class GreedyPeer {
 
   const int fd_;
   std::string out_, in_;
-  std::map<uint32_t, int64_t> windows_;  // by stream id
+  std::map<uint32_t, int64_t> windows_;  // flow-control windows, keyed by stream id
   uint32_t next_ = 1;
   int64_t window_ = 65'535, initial_window_ = 65'535;
   int64_t left_;
@@ -210,12 +212,13 @@ class GrpcMemoryTest : public testing::Test {
     proto::SetReply reply;
     return stub.Set(&context, request, &reply);
   }
-  // Runs until a peer is disconnected; removes such peers and returns their number.
+  // Steps all peers until at least one is disconnected, for at most kLong. Removes the disconnected peers and
+  // returns their number.
   static int StepUntilHungUp(std::vector<std::unique_ptr<GreedyPeer>>& peers) {
     const auto deadline = std::chrono::steady_clock::now() + kLong;
     while (std::chrono::steady_clock::now() < deadline) {
-      const auto gone = std::erase_if(peers, [](const auto& peer) { return !peer->Step(); });
-      if (gone > 0) return static_cast<int>(gone);
+      const auto num_removed = std::erase_if(peers, [](const auto& peer) { return !peer->Step(); });
+      if (num_removed > 0) return static_cast<int>(num_removed);
     }
     return 0;
   }
@@ -229,7 +232,7 @@ class GrpcMemoryTest : public testing::Test {
   std::vector<absl::Status> errors_;  // used on thread_ only
 };
 
-TEST_F(GrpcMemoryTest, IncompleteMessagesOfAConnectionAreLimited) {
+TEST_F(GrpcMemoryTest, IncompleteMessagesOnAConnectionAreLimited) {
   constexpr int kPeers = 25;
   constexpr int64_t kEach = kLimits.one + (8 << 20);
   Open("127.0.0.1");
@@ -242,7 +245,7 @@ TEST_F(GrpcMemoryTest, IncompleteMessagesOfAConnectionAreLimited) {
     const grpc::Status served = Set(*honest, 1000);
     ASSERT_TRUE(served.ok()) << served.error_message();
   }
-  // malloc reuses freed memory. AddressSanitizer does not.
+  // The bound holds because malloc reuses freed memory. AddressSanitizer does not reuse it.
 #ifndef __SANITIZE_ADDRESS__
   EXPECT_LT(ResidentBytes() - before, kPeers * kEach / 3);
 #else
@@ -251,11 +254,11 @@ TEST_F(GrpcMemoryTest, IncompleteMessagesOfAConnectionAreLimited) {
   const std::vector<absl::Status> errors = Errors();
   ASSERT_EQ(errors.size(), kPeers);
   EXPECT_EQ(errors[0].code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_NE(errors[0].message().find("the limit of a connection is 33554432"), absl::string_view::npos)
+  EXPECT_NE(errors[0].message().find("the limit for a connection is 33554432"), absl::string_view::npos)
       << errors[0];
 }
 
-TEST_F(GrpcMemoryTest, IncompleteMessagesOfAllConnectionsAreLimited) {
+TEST_F(GrpcMemoryTest, IncompleteMessagesOnAllConnectionsAreLimited) {
   Open("127.0.0.1");
   const auto honest = Connect("127.0.0.1");
   std::vector<std::unique_ptr<GreedyPeer>> greedy;
@@ -265,18 +268,18 @@ TEST_F(GrpcMemoryTest, IncompleteMessagesOfAllConnectionsAreLimited) {
   EXPECT_TRUE(Set(*honest, 8 << 20).ok());
   const std::vector<absl::Status> errors = Errors();
   ASSERT_EQ(errors.size(), 2);
-  EXPECT_NE(errors[0].message().find("the limit of all connections is 67108864"), absl::string_view::npos)
+  EXPECT_NE(errors[0].message().find("the limit for all connections is 67108864"), absl::string_view::npos)
       << errors[0];
 }
 
-// Sends many times the limit over one connection, in complete messages.
+// The client sends many times the limit over one connection, in complete messages.
 TEST_F(GrpcMemoryTest, CompleteMessagesAreNotLimited) {
   struct Case {
     const char* listens;
     const char* host;
   };
   std::vector<Case> cases = {{"127.0.0.1", "ipv4:127.0.0.1"}, {"", "ipv4:127.0.0.1"}};
-  // A host may have no IPv6.
+  // IPv6 may be unavailable on the host.
   if (const int probe = ::socket(AF_INET6, SOCK_STREAM, 0); probe >= 0) {
     ::close(probe);
     cases.push_back({"", "ipv6:[::1]"});
@@ -289,7 +292,7 @@ TEST_F(GrpcMemoryTest, CompleteMessagesAreNotLimited) {
       const grpc::Status set = Set(*honest, 4 << 20);
       ASSERT_TRUE(set.ok()) << set.error_message();
     }
-    // Afterwards, the disconnection of a greedy peer shows that all connections were checked.
+    // The disconnection of a greedy peer shows that the limiter has checked all connections in the meantime.
     std::vector<std::unique_ptr<GreedyPeer>> greedy;
     greedy.push_back(std::make_unique<GreedyPeer>(port_, kLimits.one + (8 << 20)));
     ASSERT_EQ(StepUntilHungUp(greedy), 1);

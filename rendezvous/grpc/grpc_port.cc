@@ -24,19 +24,20 @@
 namespace ddprun {
 namespace {
 
-// Maximum number of unsent messages to an agent; no agent that reads falls this far behind.
+// Maximum number of unsent messages to an agent. An agent that reads never falls this far behind.
 constexpr size_t kMaxUnsent = 1000;
-// Messages of agents are small; a larger one is invalid.
+// Maximum size of a message from an agent. Valid messages are much smaller.
 constexpr size_t kMaxAgentMessageBytes = 1 << 20;
 constexpr int kKeepaliveMillis = 20'000;
-// Concurrent calls on one connection: a store client may wait in many calls.
+// Maximum number of concurrent calls on one connection. A store client may have many waits in flight.
 constexpr int kMaxCalls = 1000;
-// Allowance for the bytes around a message: headers, windows, pings.
+// Allowance per message for the other bytes on the connection: headers, window updates and pings.
 constexpr uint64_t kOverheadBytes = 1 << 10;
 
-// An agent's stream. gRPC calls the On... methods on its threads; the coordinator calls the AgentPeer methods
-// on the io_context. OnDone posts a handler that owns the stream, so the stream is deleted whether that
-// handler runs or is dropped with the io_context. Handlers posted earlier have run or been dropped by then.
+// An agent's stream. gRPC calls the On... methods on gRPC's threads; the coordinator calls the AgentPeer
+// methods on the io_context. OnDone posts a handler that owns the stream, so the stream is deleted whether
+// that handler runs or is destroyed with the io_context. Handlers posted earlier run first or are destroyed
+// without running.
 class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, proto::CoordinatorMessage>,
                           public AgentPeer {
  public:
@@ -48,7 +49,7 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
         context_(context),
         peer_(context->peer()),
         address_(PeerAddress(peer_)) {
-    // Notifies the agent that the stream is accepted. The lease of the agent starts then.
+    // Notifies the agent that the stream is accepted. The agent then sends its join.
     StartSendInitialMetadata();
     Post([this](Coordinator& c) {
       id_ = c.Attach(this);
@@ -61,7 +62,7 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
     absl::MutexLock lock(&mutex_);
     if (finished_) return;
     if (outbox_.size() >= kMaxUnsent) {
-      context_->TryCancel();  // The agent does not read. The pending write fails now.
+      context_->TryCancel();  // The agent does not read. The cancellation makes the pending write fail.
       return;
     }
     outbox_.push_back(std::move(message));
@@ -78,7 +79,7 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
   void OnReadDone(bool ok) override {
     if (!ok) {
       absl::MutexLock lock(&mutex_);
-      // Half-closed by the agent, or broken; OnDone notifies the coordinator.
+      // The agent half-closed the stream, or the stream broke. OnDone notifies the coordinator.
       EndLocked(grpc::Status::OK);
       return;
     }
@@ -87,7 +88,7 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
     if (size > kMaxAgentMessageBytes) {
       absl::MutexLock lock(&mutex_);
       EndLocked(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                             absl::StrCat("an agent's message of ", size, " bytes, at most ",
+                             absl::StrCat("an agent sent a message of ", size, " bytes; at most ",
                                           kMaxAgentMessageBytes, " are allowed")));
       return;
     }
@@ -99,7 +100,7 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
   void OnWriteDone(bool ok) override {
     absl::MutexLock lock(&mutex_);
     if (!ok) {
-      // The connection is broken; nothing more can be sent.
+      // The connection is broken, so no more messages can be sent.
       outbox_.clear();
       FinishLocked();
       return;
@@ -128,19 +129,19 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
   }
 
  private:
-  // Runs `f` on the io_context unless the coordinator has been destroyed by then.
+  // Runs `f` on the io_context, unless the coordinator is destroyed first.
   template <typename F>
   void Post(F f) {
     boost::asio::post(io_, [this, f = std::move(f)] {
       if (const auto coordinator = coordinator_.lock()) f(*coordinator);
     });
   }
-  // Does nothing once the stream is finished: gRPC may have released it.
+  // Does nothing if the stream has finished, because gRPC may have released the underlying call.
   void ReadNext() {
     absl::MutexLock lock(&mutex_);
     if (!finished_) StartRead(&incoming_);
   }
-  // Finishes the stream when the outbox has been sent. Only the first status counts.
+  // Finishes the stream when the outbox has been sent. Only the status of the first call is used.
   void EndLocked(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!ending_) ending_ = status;
     if (outbox_.empty()) FinishLocked();
@@ -153,14 +154,14 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentMessage, pr
 
   boost::asio::io_context& io_;
   const std::weak_ptr<Coordinator> coordinator_;
-  PartialMessageLimiter& partial_messages_;     // owned by the port, which waits for this stream
+  PartialMessageLimiter& partial_messages_;     // owned by the port; valid until OnDone
   grpc::CallbackServerContext* const context_;  // owned by gRPC; valid until OnDone
   const std::string peer_;
   const std::string address_;
   PeerId id_ = 0;                 // io_context only; set before the first read
-  proto::AgentMessage incoming_;  // in use from StartRead until its message has been handled
+  proto::AgentMessage incoming_;  // in use from StartRead until the message has been handled
   absl::Mutex mutex_;
-  std::deque<SharedMessage> outbox_ ABSL_GUARDED_BY(mutex_);  // front: being written
+  std::deque<SharedMessage> outbox_ ABSL_GUARDED_BY(mutex_);  // the front is being written
   std::optional<grpc::Status> ending_ ABSL_GUARDED_BY(mutex_);
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   bool canceled_ ABSL_GUARDED_BY(mutex_) = false;
@@ -200,7 +201,7 @@ struct GrpcPort::Server {
     builder.RegisterService(&control);
     builder.RegisterService(&store);
     builder.SetMaxReceiveMessageSize(kMaxStoreMessageBytes);
-    // Keepalive closes the sockets of silent nodes. Leases do not depend on it.
+    // Keepalive closes the sockets of silent nodes. Leases do not depend on keepalive.
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMillis);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMillis);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -242,8 +243,8 @@ void GrpcPort::Adopt(int fd) {
     server_ = std::make_unique<Server>(io_, coordinator_, &partial_messages_);
     server_->store.Use(store_);
   }
-  // gRPC sets TCP_NODELAY only on connections that it accepts itself. Without TCP_NODELAY, an order waits
-  // 40 ms for the acknowledgement of the previous one.
+  // gRPC sets TCP_NODELAY only on connections that it accepts itself. Without TCP_NODELAY, an order is
+  // delayed by up to 40 ms until the previous order has been acknowledged.
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   partial_messages_.Watch(fd);

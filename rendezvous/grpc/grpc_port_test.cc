@@ -130,16 +130,16 @@ TEST(GrpcPortAdoptTest, SetsTcpNoDelay) {
   boost::asio::ip::tcp::socket client(io);
   client.connect(acceptor.local_endpoint());
   boost::asio::ip::tcp::socket accepted = acceptor.accept();
-  const int look = dup(accepted.native_handle());
+  const int copy = dup(accepted.native_handle());
   port.Adopt(accepted.release());
   int on = 0;
   socklen_t size = sizeof on;
-  EXPECT_EQ(getsockopt(look, IPPROTO_TCP, TCP_NODELAY, &on, &size), 0);
+  EXPECT_EQ(getsockopt(copy, IPPROTO_TCP, TCP_NODELAY, &on, &size), 0);
   EXPECT_NE(on, 0);
-  close(look);
+  close(copy);
 }
 
-TEST_F(GrpcPortTest, ABrokenStreamIsALostNode) {
+TEST_F(GrpcPortTest, ANodeIsLostIfItsStreamBreaks) {
   TestAgent a(port());
   ASSERT_TRUE(a.Join("a", 2));
   a.Next();
@@ -154,7 +154,7 @@ TEST_F(GrpcPortTest, ABrokenStreamIsALostNode) {
   EXPECT_TRUE(AwaitPeers(1));
 }
 
-TEST_F(GrpcPortTest, AHalfClosedStreamIsEndedAndItsNodeLost) {
+TEST_F(GrpcPortTest, AHalfClosedStreamEndsAndItsNodeIsLost) {
   TestAgent a(port());
   ASSERT_TRUE(a.Join("a", 2));
   a.Next();
@@ -182,20 +182,20 @@ TEST_F(GrpcPortTest, ASilentNodeIsDismissedWhenItsLeaseExpires) {
 TEST_F(GrpcPortTest, AnAgentThatReadsNothingIsDisconnected) {
   TestAgent a(port());
   ASSERT_TRUE(a.Join("a", 2));
-  // Every heartbeat is answered. Answers beyond the buffers of gRPC and the kernel wait in the outbox, which
-  // is bounded. An answer is 7 bytes on the wire; the buffers hold a few megabytes.
+  // Every heartbeat is answered. Answers that do not fit in the buffers of gRPC and the kernel are queued in
+  // the outbox, which is bounded. An answer is 7 bytes on the wire, and the buffers hold a few megabytes.
   int64_t beats = 0;
   while (a.Beat()) ++beats;
   EXPECT_GT(beats, 1000);
   EXPECT_TRUE(AwaitPeers(0)) << beats;
 }
 
-TEST_F(GrpcPortTest, GarbageEndsItsOwnConnectionOnly) {
+TEST_F(GrpcPortTest, InvalidBytesEndOnlyTheirConnection) {
   TestAgent a(port());
   ASSERT_TRUE(a.Join("a", 2));
   a.Next();
   for (const std::string& bytes :
-       {std::string("PRIce list, please\r\n\r\n"), std::string(kPreface) + std::string(1000, '\xff'),
+       {std::string("PRIority\r\n\r\n"), std::string(kPreface) + std::string(1000, '\xff'),
         std::string("\x16\x03\x01") + std::string(100, '\0')}) {
     RawPeer stranger(port());
     stranger.Send(bytes);
@@ -207,7 +207,7 @@ TEST_F(GrpcPortTest, GarbageEndsItsOwnConnectionOnly) {
   EXPECT_TRUE(a.Next().has_heard());
 }
 
-TEST_F(GrpcPortTest, ALargeMessageEndsItsStreamOnly) {
+TEST_F(GrpcPortTest, ALargeMessageEndsOnlyItsStream) {
   TestAgent a(port());
   ASSERT_TRUE(a.Join("a", 2));
   a.Next();
@@ -227,12 +227,12 @@ TEST_F(GrpcPortTest, ShutsDownQuicklyWithOpenConnections) {
   ASSERT_TRUE(mute.Send(kPreface));
   ASSERT_TRUE(AwaitPeers(2));
   const auto begin = std::chrono::steady_clock::now();
-  // Leaves an incoming message unhandled.
+  // The coordinator may not have handled this message when the port is destroyed.
   ASSERT_TRUE(member.Beat());
   thread_.Run([this] { server_->port.reset(); });
   EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(10));
   EXPECT_FALSE(member.End().ok());
-  // Handlers posted by the streams run now, first with the coordinator, then without it.
+  // The handlers that the streams have posted run now, while the coordinator still exists.
   EXPECT_TRUE(AwaitPeers(0));
 }
 
@@ -242,7 +242,7 @@ TEST_F(GrpcPortTest, StreamsMayOutliveTheCoordinator) {
   member.Next();
   thread_.Run([this] { server_.reset(); });
   EXPECT_FALSE(member.End().ok());
-  thread_.Run([] {});  // after all posted handlers
+  thread_.Run([] {});  // runs after all posted handlers
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ namespace {
 
 constexpr Duration kPause = milliseconds(500);
 constexpr Duration kPauseWhenMuchComes = milliseconds(50);
-constexpr uint64_t kMuch = 1 << 20;  // from all connections since the last check
+constexpr uint64_t kMuch = 1 << 20;  // bytes received on all connections since the last check
 
 // The kernel's tcp_info. glibc declares only its first part.
 struct TcpInfo {
@@ -29,7 +29,7 @@ struct TcpInfo {
 };
 static_assert(offsetof(TcpInfo, pacing_rate) == 104);
 
-// Number of bytes that the kernel has received; nullopt: the connection has ended.
+// Returns the number of bytes that the kernel has received, or nullopt if the connection has ended.
 std::optional<uint64_t> Received(int fd) {
   TcpInfo info{};
   socklen_t size = sizeof info;
@@ -40,7 +40,8 @@ std::optional<uint64_t> Received(int fd) {
   return info.bytes_received;
 }
 
-// Returns the peer of `fd` in the form of PeerAddress, with its port; empty if `fd` is not connected.
+// Returns the peer of `fd` as "address:port", where the address has the form of PeerAddress. Returns an empty
+// string if `fd` is not connected.
 std::string NameOf(int fd) {
   boost::asio::ip::tcp::endpoint endpoint;
   auto size = static_cast<socklen_t>(endpoint.capacity());
@@ -64,7 +65,8 @@ std::string PeerAddress(absl::string_view peer) {
   if (const size_t colon = peer.rfind(':'); colon != absl::string_view::npos) peer = peer.substr(0, colon);
   for (const absl::string_view open : {"[", "%5B"}) absl::ConsumePrefix(&peer, open);
   for (const absl::string_view close : {"]", "%5D"}) absl::ConsumeSuffix(&peer, close);
-  // A dual-stack socket reports IPv4 peers as mapped addresses, which workers of other nodes cannot use.
+  // A dual-stack socket reports IPv4 peers as IPv4-mapped IPv6 addresses, which workers on other nodes cannot
+  // use.
   absl::ConsumePrefix(&peer, "::ffff:");
   return std::string(peer);
 }
@@ -82,7 +84,7 @@ void PartialMessageLimiter::Watch(int fd) {
   const std::string peer = NameOf(fd);
   const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (peer.empty() || copy < 0) {
-    // The peer has disconnected, or no descriptor is available. The connection must not stay unwatched.
+    // The peer has disconnected, or no descriptor is available. The connection must not stay open unwatched.
     ::shutdown(fd, SHUT_RDWR);
     if (copy >= 0) ::close(copy);
     return;
@@ -90,7 +92,7 @@ void PartialMessageLimiter::Watch(int fd) {
   {
     absl::MutexLock lock(&mutex_);
     Connection& connection = connections_[peer];
-    if (connection.fd >= 0) ::close(connection.fd);  // of an ended connection from the same address and port
+    if (connection.fd >= 0) ::close(connection.fd);  // belongs to an ended connection of this peer
     connection = {.fd = copy};
   }
   if (!awaiting_) Await(kPauseWhenMuchComes);
@@ -117,7 +119,8 @@ void PartialMessageLimiter::Await(Duration pause) {
   }));
 }
 
-// True: check again soon.
+// Checks all connections. Returns true if much data has arrived since the last check; the next check should
+// then be soon.
 bool PartialMessageLimiter::Look() {
   absl::MutexLock lock(&mutex_);
   uint64_t all = 0, came = 0;
@@ -154,7 +157,7 @@ void PartialMessageLimiter::HangUp(const std::string& peer, const Connection& co
   ::shutdown(connection.fd, SHUT_RDWR);
   if (!on_error_) return;
   on_error_(peer, absl::ResourceExhaustedError(absl::StrCat("it has sent ", connection.half,
-                                                            " bytes of incomplete messages; the limit of ",
+                                                            " bytes of incomplete messages; the limit for ",
                                                             scope, " is ", limit)));
 }
 

@@ -1,4 +1,4 @@
-// Passes calls from gRPC's threads to a store, and the replies back.
+// Passes calls from gRPC's threads to a store and returns the replies.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -26,15 +26,16 @@ class ByteLimit {
  public:
   explicit ByteLimit(uint64_t max_bytes) : max_bytes_(max_bytes) {}
 
-  //   Errors: kResourceExhausted, naming `what`: less than `bytes` is left; nothing changes.
+  // Reserves `bytes`.
+  //   Errors: kResourceExhausted: fewer than `bytes` are left; nothing changes. The message names `what`.
   absl::Status Take(uint64_t bytes, absl::string_view what) {
     absl::MutexLock lock(&mutex_);
     if (bytes <= max_bytes_ - taken_) {
       taken_ += bytes;
       return absl::OkStatus();
     }
-    return absl::ResourceExhaustedError(absl::StrCat("calls hold ", taken_, " of ", max_bytes_, " bytes, ",
-                                                     what, " needs ", bytes,
+    return absl::ResourceExhaustedError(absl::StrCat("calls hold ", taken_, " of ", max_bytes_,
+                                                     " bytes, and ", what, " needs ", bytes,
                                                      " more: retry when other calls have ended"));
   }
   void GiveBack(uint64_t bytes) {
@@ -48,7 +49,8 @@ class ByteLimit {
   uint64_t taken_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// One holder's share of a ByteLimit, which must outlive this object. The destructor gives the share back.
+// The share of one holder in a ByteLimit. The ByteLimit must outlive this object. The destructor releases the
+// share.
 //   Threads: one caller at a time.
 class HeldBytes {
  public:
@@ -75,37 +77,38 @@ class HeldBytes {
   uint64_t bytes_ = 0;
 };
 
-// The context in which a call operates on the store, on the store's thread.
+// The context in which a call operates on a store, on the thread of the store.
 struct StoreTurn {
   StoreHub& hub;
-  ConnId id;          // id under which the call waits
+  ConnId id;          // the id under which the call waits
   uint64_t store_id;  // id of the store
-  // Memory of the call. Add the size of the reply before building it and before changing the store. The few
-  // bytes that every reply needs are already included.
+  // Memory held by the call. A call must add the size of its reply before it builds the reply and before it
+  // changes the store. The few bytes that every reply needs are already included.
   HeldBytes& held;
 };
 
 struct StoreQuestion {
-  // Executes the call. True: done. False: the call waits, and is done when it is woken.
+  // Executes the call. Returns true if the call is done, and false if it waits. A call that waits is done
+  // when it is woken.
   std::function<absl::StatusOr<bool>(const StoreTurn&)> ask = nullptr;
   // Fills in the reply when the call is done. May be empty.
   std::function<absl::Status(const StoreTurn&)> answer = nullptr;
-  // Sends the initial metadata when the call begins to wait.
+  // If true, the initial metadata is sent when the call begins to wait.
   bool tells_that_it_waits = false;
 };
 
-// Limit for the requests and replies of all calls in flight, including calls that wait.
+// Limit for the total size of the requests and replies of all calls in flight, including calls that wait.
 inline constexpr uint64_t kMaxBytesOfCalls = 512 << 20;
 
-// Every call is answered once: by the store on the thread of `io`, or with UNAVAILABLE if the store
-// has not answered before EndAll. A call is answered before the calls that it has woken, which are answered
-// in the order of their waits. The memory of calls is limited: a request beyond the limit is refused with
-// RESOURCE_EXHAUSTED.
-//   Threads: Start on gRPC's threads, Use on the thread of `io`, EndAll on any thread.
+// Every call is answered exactly once: by the store on the thread of `io`, or with UNAVAILABLE if EndAll is
+// called before the store answers. A call is answered before the calls that it wakes. Woken calls are
+// answered in the order in which they began to wait. The memory of calls is limited: a request beyond the
+// limit is rejected with RESOURCE_EXHAUSTED.
+//   Threads: gRPC's threads call Start. Use must be called on the thread of `io`. Any thread may call EndAll.
 class StoreCalls {
  public:
-  // Called with the size of each complete request, and again when its call has ended, with an upper bound of
-  // the bytes that the client sends to acknowledge the reply. May be empty.
+  // Called with the size of each complete request. Called again when the call has ended, with an upper bound
+  // on the number of bytes that the client sends to acknowledge the reply. May be empty.
   using OnMessage = std::function<void(absl::string_view peer, uint64_t bytes)>;
 
   explicit StoreCalls(boost::asio::io_context& io, uint64_t max_bytes = kMaxBytesOfCalls,
@@ -114,20 +117,20 @@ class StoreCalls {
   StoreCalls(const StoreCalls&) = delete;
   StoreCalls& operator=(const StoreCalls&) = delete;
 
-  // Sets the store for later calls; `hub` is borrowed. Null: no store. Calls that wait in the previous store
-  // stay there until that store is destroyed, which ends the calls with ABORTED.
+  // Sets the store for later calls. `hub` is borrowed; null means that there is no store. Calls that wait in
+  // the previous store keep waiting until that store is destroyed, and then end with ABORTED.
   void Use(StoreHub* hub);
-  // Starts a call. `checked` is the result of its validation; an error is sent as the reply. `question` may
-  // refer to the request and the reply, which live until the call is answered.
+  // Starts a call. `checked` is the result of validating the request. If it is an error, it is the reply.
+  // `question` may refer to the request and the reply, which live until the call is answered.
   template <typename Request>
   grpc::ServerUnaryReactor* Start(grpc::CallbackServerContext* context, const absl::Status& checked,
                                   const Request& request, StoreQuestion question) {
-    uint64_t store_id = 0;  // any store
+    uint64_t store_id = 0;  // 0 means any store
     if constexpr (requires { request.store(); }) store_id = request.store();
     return Start(context, checked, store_id, request.SpaceUsedLong(), std::move(question));
   }
-  // Ends all open and later calls with UNAVAILABLE and `why`. Handlers on `io` answer no call after that.
-  // Call before shutting down the server.
+  // Ends all open and later calls with UNAVAILABLE and `why`. After this call, handlers on `io` answer no
+  // calls. Must be called before the server is shut down.
   void EndAll(const std::string& why);
 
  private:

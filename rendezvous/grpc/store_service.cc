@@ -22,7 +22,7 @@ absl::Status CheckKeys(absl::string_view name, const Keys& keys) {
   return check.status();
 }
 
-// The result of an operation that does not wait.
+// Converts the status of an operation that does not wait into a result for StoreQuestion::ask.
 absl::StatusOr<bool> Done(const absl::Status& status) {
   RETURN_IF_ERROR(status);
   return true;
@@ -30,18 +30,18 @@ absl::StatusOr<bool> Done(const absl::Status& status) {
 
 std::string Owned(absl::string_view bytes) { return std::string(bytes); }
 
-// Limits the size of a reply: a request of a few bytes can request gigabytes, and Append can grow a value to
-// that size.
+// Limits the size of a reply. Without the limit, a small request could cause a reply of gigabytes, because
+// MultiGet may name many keys with large values, and Append can create large values.
 class ReplyRoom {
  public:
   explicit ReplyRoom(const StoreTurn& turn) : held_(turn.held) {}
 
-  // Call before adding `bytes` to the reply.
+  // Must be called before `bytes` are added to the reply.
   absl::Status Add(size_t bytes) {
     bytes_ += sizeof(uint64_t) + bytes;
     if (bytes_ <= kDefaultMaxReplyBytes) return held_.Add(sizeof(std::string) + bytes, "a reply");
     return absl::ResourceExhaustedError(
-        absl::StrCat("a reply of more than ", kDefaultMaxReplyBytes, " bytes: request fewer keys"));
+        absl::StrCat("the reply would have more than ", kDefaultMaxReplyBytes, " bytes: request fewer keys"));
   }
 
  private:
@@ -228,7 +228,7 @@ StoreService::Reactor* StoreService::QueuePop(Context* context, const proto::Que
   return calls_.Start(context, StoreRequestCheck("QueuePop").Key(request->name()).status(), *request,
                       {.ask = [request, reply](const StoreTurn& turn) -> absl::StatusOr<bool> {
                         if (turn.hub.store().QueueLen(request->name()) == 0) return true;
-                        // Reserves room first: an item removed from the queue must not be lost.
+                        // Reserves memory first, because an item removed from the queue must not be lost.
                         constexpr uint64_t kMost = c10d::ParserLimits().max_value_bytes;
                         RETURN_IF_ERROR(turn.held.Add(kMost, "a reply"), "QueuePop");
                         turn.hub.store().QueuePop(request->name(), reply->mutable_item());

@@ -1,4 +1,5 @@
-// The service alone. The io_context runs only when a test runs it, so that the order of events is fixed.
+// Tests StoreService without GrpcPort. The io_context runs only when a test runs it, so the order of events
+// is fixed.
 
 #include "rendezvous/grpc/store_service.h"
 
@@ -53,7 +54,7 @@ class StoreServiceTest : public testing::Test {
     server_->Shutdown();
   }
 
-  // Starts a call with `context`.
+  // Starts a call on another thread. `context` must outlive the call.
   template <typename Request, typename Reply>
   std::future<Answer<Reply>> Start(Method<Request, Reply> method, Request request,
                                    grpc::ClientContext& context) {
@@ -101,7 +102,7 @@ class StoreServiceTest : public testing::Test {
   std::unique_ptr<Stub> stub_;
 };
 
-// proto/store.proto: "Errors of every call".
+// See "Errors that every call may return" in proto/store.proto.
 TEST_F(StoreServiceTest, InvalidRequestsAreRefused) {
   const auto expect_refused = [](const grpc::Status& status, const std::string& text) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << text;
@@ -119,21 +120,21 @@ TEST_F(StoreServiceTest, InvalidRequestsAreRefused) {
   expect_refused(Ask(&Stub::QueueLen, proto::QueueLenRequest()).status, "QueueLen: a key is empty");
   expect_refused(Ask(&Stub::Barrier, proto::BarrierRequest()).status, "Barrier: a key is empty");
   expect_refused(Ask(&Stub::Wait, WaitFor("")).status, "Wait: a key is empty");
-  expect_refused(Ask(&Stub::Wait, WaitFor(std::string(9000, 'k'))).status, "Wait: a key of 9000 bytes");
+  expect_refused(Ask(&Stub::Wait, WaitFor(std::string(9000, 'k'))).status, "Wait: a key has 9000 bytes");
   proto::BarrierRequest barrier;
   barrier.set_key("b");
-  expect_refused(Ask(&Stub::Barrier, barrier).status, "Barrier: a world size of 0");
+  expect_refused(Ask(&Stub::Barrier, barrier).status, "Barrier: the world size is 0");
   proto::SetRequest set;
   set.set_key("k");
   set.set_value(std::string((8 << 20) + 1, 'v'));
-  expect_refused(Ask(&Stub::Set, set).status, "Set: a value of 8388609 bytes");
+  expect_refused(Ask(&Stub::Set, set).status, "Set: a value has 8388609 bytes");
   proto::MultiSetRequest multi_set;
   multi_set.add_pairs()->set_key("k");
   multi_set.add_pairs();
   expect_refused(Ask(&Stub::MultiSet, multi_set).status, "MultiSet: a key is empty");
   proto::CheckRequest check;
   for (int i = 0; i <= 131'072; ++i) check.add_keys("k");
-  expect_refused(Ask(&Stub::Check, check).status, "Check: 131073 keys");
+  expect_refused(Ask(&Stub::Check, check).status, "Check: the request has 131073 keys");
   EXPECT_EQ(hub_->store().NumKeys(), 0);
 }
 
@@ -159,7 +160,7 @@ TEST_F(StoreServiceTest, ErrorsOfTheStoreKeepTheirCode) {
   EXPECT_EQ(hub_->store().Get("k"), "text");
 }
 
-// Most keys of the request exist, so that the store charges little for the wait.
+// Most keys of the request exist, so the store itself charges little for the wait.
 TEST_F(StoreServiceTest, TheMemoryOfWaitingCallsIsLimited) {
   const std::string key(8000, 'k');
   SetHere(key);
@@ -172,8 +173,8 @@ TEST_F(StoreServiceTest, TheMemoryOfWaitingCallsIsLimited) {
   ASSERT_TRUE(RunUntilWaiting(2));
   const grpc::Status refused = Ask(&Stub::Wait, large).status;
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(refused.error_message(), HasSubstr("of 4194304 bytes, a request needs"));
-  // Other calls are served, and there is room again when the waits have ended.
+  EXPECT_THAT(refused.error_message(), HasSubstr("of 4194304 bytes, and a request needs"));
+  // Other calls are served. When the waits have ended, their memory is available again.
   EXPECT_TRUE(Ask(&Stub::NumKeys, proto::NumKeysRequest()).status.ok());
   SetHere("missing");
   for (auto& wait : waits) EXPECT_TRUE(wait.get().status.ok());
@@ -210,7 +211,7 @@ TEST_F(StoreServiceTest, ACallWithoutRoomForItsReplyIsRefusedAndChangesNothing) 
   service_.Use(nullptr);
 }
 
-TEST_F(StoreServiceTest, TryGetDistinguishesAnEmptyValueFromNone) {
+TEST_F(StoreServiceTest, TryGetDistinguishesAnEmptyValueFromAnAbsentKey) {
   proto::TryGetRequest request;
   request.set_key("k");
   EXPECT_FALSE(Ask(&Stub::TryGet, request).reply.has_value());
@@ -257,11 +258,11 @@ TEST_F(StoreServiceTest, AKeySetDuringACancellationEndsTheWaitOnce) {
   ASSERT_TRUE(RunUntilWaiting(1));
   context.TryCancel();
   EXPECT_FALSE(cancelled.get().status.ok());
-  SetHere("k");  // before or after OnCancel
+  SetHere("k");  // may run before or after OnCancel
   EXPECT_EQ(hub_->store().NumWaiting(), 0);
   service_.EndAll("enough");
-  server_->Shutdown();  // waits until gRPC has finished the call
-  io_.poll();           // the handler posted for it does nothing
+  server_->Shutdown();  // returns when gRPC has finished the call
+  io_.poll();           // the handler posted by OnCancel does nothing
 }
 
 TEST_F(StoreServiceTest, DestroyingAStoreEndsItsWaits) {
@@ -273,7 +274,7 @@ TEST_F(StoreServiceTest, DestroyingAStoreEndsItsWaits) {
   EXPECT_EQ(waited.get().status.error_code(), grpc::StatusCode::ABORTED);
 }
 
-TEST_F(StoreServiceTest, EndAllAnswersCallsWithoutTheThread) {
+TEST_F(StoreServiceTest, EndAllAnswersCallsWithoutTheIoContext) {
   grpc::ClientContext waiting_context, posted_context;
   auto waiting = Start(&Stub::Wait, WaitFor("k"), waiting_context);
   ASSERT_TRUE(RunUntilWaiting(1));

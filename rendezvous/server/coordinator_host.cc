@@ -14,7 +14,7 @@
 namespace ddprun {
 namespace {
 
-// Time for store clients to disconnect after the store has closed.
+// How long the host waits for store clients to disconnect after their store has closed.
 constexpr Duration kStoreLinger = seconds(1);
 
 }  // namespace
@@ -68,7 +68,7 @@ void CoordinatorHost::RenewStore() {
 
 HttpReply CoordinatorHost::DeleteNode(const HttpTarget& target) {
   if (target.path != "/nodes")
-    return {.status = 404, .body = "DELETE is for /nodes?job=JOB&node=NODE&token=TOKEN\n"};
+    return {.status = 404, .body = "DELETE is supported only for /nodes?job=JOB&node=NODE&token=TOKEN\n"};
   const absl::Status status =
       coordinator_.ReportGone(QueryValue(target.query, "job"), NodeId(QueryValue(target.query, "node")),
                               QueryValue(target.query, "token"));
@@ -124,7 +124,7 @@ void CoordinatorHost::CheckAgentsGone() {
 void CoordinatorHost::EndStores() {
   if (std::exchange(ending_stores_, true)) return;
   close_timer_.cancel();
-  grpc_.EndStore(absl::StrCat("the store ends: ", close_reason_));
+  grpc_.EndStore(absl::StrCat("the store is shutting down: ", close_reason_));
   listener_->Close();
   const auto on_closed = [this] {
     if (--open_stores_ == 0) std::exchange(closed_, nullptr)();

@@ -37,11 +37,11 @@ class CoordinatorHostTest : public ::testing::Test {
   std::string Get(const std::string& path) {
     RawPeer peer(host_->port());
     peer.Send(absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: x\r\n\r\n"));
-    std::string answer;
-    peer.ReceiveToEnd(&answer);
-    return answer.substr(answer.find(" 200 ") == std::string::npos ? 0 : answer.find("\r\n\r\n") + 4);
+    std::string reply;
+    peer.ReceiveToEnd(&reply);
+    return reply.substr(reply.find(" 200 ") == std::string::npos ? 0 : reply.find("\r\n\r\n") + 4);
   }
-  // The agent of the host's own process joins.
+  // Makes the agent in this process join a job of `nodes` nodes.
   void JoinHere(int nodes) {
     thread_.Run([this, nodes] {
       link_ = host_->Link("10.0.0.1");
@@ -51,13 +51,13 @@ class CoordinatorHostTest : public ::testing::Test {
       link_->Send(JoinOf("here", nodes));
     });
   }
-  void SayHere(const proto::AgentMessage& message) {
+  void SendHere(const proto::AgentMessage& message) {
     thread_.Run([&] { link_->Send(message); });
   }
   bool AwaitHere(proto::CoordinatorMessage::KindCase kind) {
     return thread_.Eventually([this, kind] { return here_.kind_case() == kind; });
   }
-  // Starts to close the host. The future is ready when the host is closed.
+  // Starts to close the host. The returned future becomes ready when the host is closed.
   std::future<void> Close(const std::string& reason, Duration timeout) {
     auto done = std::make_shared<std::promise<void>>();
     thread_.Run([&] { host_->Close(reason, timeout, [done] { done->set_value(); }); });
@@ -78,11 +78,11 @@ class CoordinatorHostTest : public ::testing::Test {
         .value();
   });
   std::unique_ptr<CoordinatorLink> other_;
-  std::unique_ptr<CoordinatorLink> link_;  // of the agent in this process; link_ and here_: io thread only
-  proto::CoordinatorMessage here_;         // its last message
+  std::unique_ptr<CoordinatorLink> link_;  // link of the agent in this process; used on thread_ only
+  proto::CoordinatorMessage here_;         // the last message to that agent; used on thread_ only
 };
 
-TEST_F(CoordinatorHostTest, LogsAStoreClientThatIsDisconnectedWithTheReason) {
+TEST_F(CoordinatorHostTest, LogsWhyAStoreClientIsDisconnected) {
   RawPeer bad(host_->port());
   ASSERT_TRUE(bad.Send(Hex("00 ce f7 85 3c ff")));
   std::string ignored;
@@ -94,7 +94,7 @@ TEST_F(CoordinatorHostTest, LogsAStoreClientThatIsDisconnectedWithTheReason) {
 }
 
 // docs/protocol.md: "One port".
-TEST_F(CoordinatorHostTest, OnePortSpeaksThreeProtocols) {
+TEST_F(CoordinatorHostTest, OnePortServesThreeProtocols) {
   EXPECT_EQ(Get("/healthz"), absl::StrCat("{\"service\":\"ddprun\",\"protocol\":", kProtocolVersion, "}\n"));
   EXPECT_THAT(Get("/nothing"), StartsWith("HTTP/1.1 404"));
 
@@ -118,12 +118,12 @@ TEST_F(CoordinatorHostTest, OnePortSpeaksThreeProtocols) {
   const boost::json::value status = boost::json::parse(Get("/status"));
   EXPECT_EQ(status.at("jobs").at(0).at("nodes").as_array().size(), 2u);
 
-  // Both agents stop their workers. Then both are dismissed, and the host has no agent left to wait for.
+  // Both agents stop their workers and are dismissed. After that, no agent delays Close.
   std::future<void> done = Close("the host goes down", seconds(20));
   while (agent->Read(&message) && !message.has_stop()) {
   }
   EXPECT_TRUE(AwaitHere(proto::CoordinatorMessage::kStop));
-  SayHere(ReadyFor(0));
+  SendHere(ReadyFor(0));
   ASSERT_TRUE(agent->Write(ReadyFor(0)));
   while (agent->Read(&message) && !message.has_dismiss()) {
   }
@@ -134,7 +134,7 @@ TEST_F(CoordinatorHostTest, OnePortSpeaksThreeProtocols) {
   EXPECT_TRUE(Ready(done));
 }
 
-TEST_F(CoordinatorHostTest, ARenewedStoreIsEmptyAndEarlierClientsKeepTheOldOne) {
+TEST_F(CoordinatorHostTest, ARenewedStoreIsEmptyAndExistingClientsKeepTheOldStore) {
   const std::string set = Hex("00 ce f7 85 3c 01 02 .. 2f 6b 02 .. 76 31");
   const std::string get = Hex("03 02 .. 2f 6b");
   const std::string count = Hex("07");
@@ -149,7 +149,7 @@ TEST_F(CoordinatorHostTest, ARenewedStoreIsEmptyAndEarlierClientsKeepTheOldOne) 
   EXPECT_EQ(ToHex(old.Receive(10)), "02000000000000007631");
 }
 
-TEST_F(CoordinatorHostTest, ClosesAtOnceWithoutAgents) {
+TEST_F(CoordinatorHostTest, ClosesImmediatelyWithoutAgents) {
   std::future<void> done = Close("enough", seconds(20));
   EXPECT_TRUE(Ready(done));
 }
@@ -165,15 +165,15 @@ TEST_F(CoordinatorHostTest, CloseNowDoesNotWaitForWorkers) {
 }
 
 // docs/protocol.md: "HTTP".
-TEST_F(CoordinatorHostTest, AWardenReportsThatItsNodeIsGone) {
+TEST_F(CoordinatorHostTest, AcceptsAWardensReportThatItsNodeHasEnded) {
   JoinHere(2);
   ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kWaiting));
   const auto send = [this](const std::string& target) {
     RawPeer peer(host_->port());
     peer.Send("DELETE " + target + " HTTP/1.1\r\nHost: x\r\n\r\n");
-    std::string answer;
-    peer.ReceiveToEnd(&answer);
-    return answer.substr(0, answer.find("\r\n"));
+    std::string reply;
+    peer.ReceiveToEnd(&reply);
+    return reply.substr(0, reply.find("\r\n"));
   };
   EXPECT_EQ(send("/nodes?job=j&node=there&token=t"), "HTTP/1.1 404 Not Found");
   EXPECT_EQ(send("/nodes?job=j&node=here&token="), "HTTP/1.1 403 Forbidden");
@@ -191,10 +191,10 @@ TEST_F(CoordinatorHostTest, AWardenReportsThatItsNodeIsGone) {
   thread_.Run([this] { other_.reset(); });
 }
 
-TEST_F(CoordinatorHostTest, CloseWaitsForAgentsAtMostItsLimit) {
+TEST_F(CoordinatorHostTest, CloseWaitsForAgentsAtMostForTheFarewellTime) {
   JoinHere(2);
   ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kWaiting));
-  std::future<void> done = Close("enough", milliseconds(1));  // the agent here does not disconnect
+  std::future<void> done = Close("enough", milliseconds(1));  // the agent in this process does not disconnect
   EXPECT_TRUE(Ready(done));
 }
 
@@ -234,7 +234,7 @@ TEST_F(CoordinatorHostTest, ALinkMayOutliveTheCoordinator) {
     link_->Send(JoinOf("again", 2));
     link_.reset();
   });
-  thread_.Run([] {});  // after all posted handlers
+  thread_.Run([] {});  // returns after all posted handlers have run
 }
 
 // docs/protocol.md: "HTTP".
@@ -257,7 +257,7 @@ TEST_F(CoordinatorHostTest, TheAgentInThisProcessReportsProgress) {
 }
 
 // docs/protocol.md: "Control".
-TEST_F(CoordinatorHostTest, ControlTakesNodesOutAndStopsJobs) {
+TEST_F(CoordinatorHostTest, ControlDrainsNodesAndStopsJobs) {
   const ControlTarget target{.address = "127.0.0.1", .port = host_->port(), .timeout = seconds(20)};
   EXPECT_EQ(StopJob(target, "", "enough").status(), absl::NotFoundError("the coordinator has no jobs"));
   JoinHere(1);
@@ -268,7 +268,7 @@ TEST_F(CoordinatorHostTest, ControlTakesNodesOutAndStopsJobs) {
   ASSERT_TRUE(stopped.ok()) << stopped.status();
   EXPECT_EQ(*stopped, "job j is being stopped on 1 node");
   EXPECT_TRUE(AwaitHere(proto::CoordinatorMessage::kStop));
-  SayHere(ReadyFor(0));
+  SendHere(ReadyFor(0));
   EXPECT_TRUE(AwaitHere(proto::CoordinatorMessage::kDismiss));
   EXPECT_EQ(thread_.Run([this] { return here_.dismiss().message(); }), "enough\uFFFD");
 }

@@ -1,6 +1,6 @@
-"""Measures start, recovery, resizing and idle cost of ddprun, and compares them with torchrun and mpirun.
+"""Measures the performance of ddprun and compares it with torchrun, mpirun and torch's store.
 
-Exit status 0 when every target is met and everything was measured.
+The exit status is 0 if everything was measured and every target was met.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def bench_start(options, table):
         measured["torchrun"] = lambda: measure.whole_command(torchrun(options, "/bin/true"))
     median = medians(options.runs, measured)
     ours = median["ddprun"]
-    what = "two workers that do nothing, start to end"
+    what = "two workers that do nothing, from start to exit"
     table.row(what, ms(ours), ms(median["mpirun"]) / 2, "ms", f"half of mpirun's {ms(median['mpirun']):.1f} ms")
     if "torchrun" in median:
         peer = median["torchrun"]
@@ -77,8 +77,8 @@ def bench_rest(options, table):
         peer, peer_memory = measure.rest(torchrun(options, options.worker), 2, options.runs)
         cpu_note = f"torchrun {100 * measure.median(peer):.2f} %"
         memory_note += f"; torchrun {peer_memory:.0f} MiB"
-    table.row("CPU of an agent at rest", 100 * measure.median(ours), 0.01, "%", cpu_note)
-    table.row("resident memory of an agent at rest", memory, 25, "MiB", memory_note)
+    table.row("CPU of an idle agent", 100 * measure.median(ours), 0.01, "%", cpu_note)
+    table.row("resident memory of an idle agent", memory, 25, "MiB", memory_note)
 
 
 PARTS = {
@@ -99,18 +99,18 @@ def main():
     parser.add_argument("--worker", required=True, help="tests/bench/stamp_worker")
     parser.add_argument("--crowd", required=True, help="tests/bench/agent_crowd")
     parser.add_argument("--tee-worker", required=True, help="tests/bench/tee_worker")
-    parser.add_argument("--torchrun", default="", help="a current torchrun; empty: not measured")
+    parser.add_argument("--torchrun", default="", help="path of a current torchrun; if empty, torchrun is not measured")
     parser.add_argument("--runs", type=int, default=10, help="runs of each measurement (default: %(default)s)")
-    parser.add_argument("--only", choices=[*PARTS, *LONG_PARTS], action="append", help="only this part; may be repeated")
-    parser.add_argument("--long", action="store_true", help=f"also the long parts: {', '.join(LONG_PARTS)}")
+    parser.add_argument("--only", choices=[*PARTS, *LONG_PARTS], action="append", help="measure only this part; may be repeated")
+    parser.add_argument("--long", action="store_true", help=f"also measure the long parts: {', '.join(LONG_PARTS)}")
     parser.add_argument(
-        "--calm-minutes", type=float, default=10, help="duration of the test for false alarms (default: %(default)s)"
+        "--calm-minutes", type=float, default=10, help="minutes of the test for false alarms (default: %(default)s)"
     )
     parser.add_argument(
         "--calm-busy", type=int, default=2, help="busy processes per CPU during that test (default: %(default)s)"
     )
     parser.add_argument(
-        "--goodput-minutes", type=float, default=5, help="duration with faults, and again without (default: %(default)s)"
+        "--goodput-minutes", type=float, default=5, help="minutes with faults, and minutes without faults (default: %(default)s)"
     )
     options = parser.parse_args()
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, medians of {options.runs} interleaved runs")

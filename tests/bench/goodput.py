@@ -11,13 +11,14 @@ import time
 import measure
 from table import progress
 
-SLICE_S = 60  # the disturbed and the undisturbed run alternate, so that noise of the machine affects both
+# The disturbed and the undisturbed run alternate in slices, so that other load on the machine affects both alike.
+SLICE_S = 60
 KILL_EVERY_S = 15
 SNAPSHOT_EVERY = 20
 
 
 class Job:
-    """Two agents with a `train` worker each. A new start resumes from the snapshots."""
+    """Two agents, each with one `train` worker. When the job restarts, training resumes from a snapshot."""
 
     def __init__(self, options, folder, name):
         self.options = options
@@ -49,7 +50,7 @@ class Job:
         self.agents = []
 
     def step(self):
-        """The furthest step that counts; 0 before the first."""
+        """Returns the highest step in the metrics file; 0 if there is none."""
         last = 0
         with open(self.metrics, encoding="utf-8") as lines:
             for line in lines:
@@ -57,7 +58,10 @@ class Job:
         return last
 
     def disturb(self, dice):
-        """Kills a worker, or kills and restarts the agent that does not host the coordinator."""
+        """Kills a worker, or kills and restarts the agent that does not host the coordinator.
+
+        Returns "agent" or "worker", or "nothing" if no worker was found.
+        """
         if dice.random() < 0.5:
             self.agents[1].kill()
             self.agents[1].wait()
@@ -67,11 +71,14 @@ class Job:
         if pids:
             os.kill(dice.choice(pids), signal.SIGKILL)
             return "worker"
-        return "nobody"
+        return "nothing"
 
 
 def run_slice(job, seconds, dice, kills):
-    """Steps done in `seconds` of the job, including its start and end."""
+    """Runs the job for `seconds`, including its start, and returns the number of steps done.
+
+    If `dice` is set, kills an agent or a worker every KILL_EVERY_S seconds and counts the kills in `kills`.
+    """
     job.start()
     begin = time.monotonic()
     before = job.step() if os.path.exists(job.metrics) else 0
@@ -85,7 +92,7 @@ def run_slice(job, seconds, dice, kills):
             for agent in job.agents:
                 if agent.poll() is not None:
                     job.log.seek(0)
-                    raise RuntimeError(f"an agent of {job.run_id} ended with {agent.returncode}: {job.log.read()[-1500:]}")
+                    raise RuntimeError(f"an agent of {job.run_id} exited with status {agent.returncode}: {job.log.read()[-1500:]}")
         return job.step() - before
     finally:
         job.stop()
@@ -94,7 +101,7 @@ def run_slice(job, seconds, dice, kills):
 def bench_goodput(options, table):
     slices = max(1, round(options.goodput_minutes * 60 / SLICE_S))
     dice = random.Random(1)
-    kills = {"agent": 0, "worker": 0, "nobody": 0}
+    kills = {"agent": 0, "worker": 0, "nothing": 0}
     done = {"calm": 0, "disturbed": 0}
     with tempfile.TemporaryDirectory() as folder:
         jobs = {name: Job(options, folder, name) for name in done}
@@ -103,8 +110,8 @@ def bench_goodput(options, table):
                 progress(f"slice {turn + 1}/{slices}: {name}, {kills['agent']} agents and {kills['worker']} workers killed")
                 done[name] += run_slice(job, SLICE_S, dice if name == "disturbed" else None, kills)
     progress("")
-    if kills["nobody"] > 0 or kills["agent"] + kills["worker"] == 0:
+    if kills["nothing"] > 0 or kills["agent"] + kills["worker"] == 0:
         raise RuntimeError(f"some kills had no target: {kills}")
-    table.row("steps done with a SIGKILL each 15 s, share of an undisturbed run", 100 * done["disturbed"] / done["calm"], 90, "%",
+    table.row("steps done with a SIGKILL every 15 s, share of an undisturbed run", 100 * done["disturbed"] / done["calm"], 90, "%",
               f"{done['disturbed']} of {done['calm']} steps in {slices} min each; {kills['worker']} workers, {kills['agent']} agents",
               at_least=True)  # fmt: skip

@@ -3,7 +3,7 @@
 import os
 import subprocess
 
-NETWORK = "198.18.9"  # of the range reserved for benchmarks (RFC 2544); no packet leaves the namespaces
+NETWORK = "198.18.9"  # in the range reserved for benchmarks (RFC 2544); no packet leaves the namespaces
 
 
 def _ip(*words):
@@ -11,7 +11,10 @@ def _ip(*words):
 
 
 class Hosts:
-    """Hosts 1..n with addresses address(i): `with Hosts(3) as hosts:`. Requires root; raises RuntimeError on failure."""
+    """A context manager for hosts 1..n: `with Hosts(3) as hosts:`.
+
+    Requires root. Raises RuntimeError if the namespaces cannot be created.
+    """
 
     def __init__(self, n):
         self.switch = f"ddprun-{os.getpid()}-switch"
@@ -42,9 +45,9 @@ class Hosts:
         return f"{NETWORK}.{i}"
 
     def on(self, i, command):
-        """The command line that runs `command` on host i."""
+        """Returns the command line that runs `command` on host i."""
         return ["ip", "netns", "exec", self.names[i - 1], *command]
 
     def cut(self, i):
-        """Drops all packets from and to host i silently."""
+        """Silently drops all packets from and to host i."""
         _ip("-n", self.switch, "link", "set", f"port{i}", "down")

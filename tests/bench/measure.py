@@ -1,4 +1,4 @@
-"""Tools of the benchmarks: a FIFO for the workers' time stamps, idle jobs, CPU and memory of processes."""
+"""Helpers for the benchmarks: time stamps from workers, idle jobs, CPU time and memory of processes."""
 
 import contextlib
 import os
@@ -18,25 +18,30 @@ DEADLINE_S = 60
 
 
 class Stamps:
-    """A FIFO. Each worker writes `RANK PID MONOTONIC_NS` at its start, and with -PID at SIGTERM."""
+    """A FIFO for time stamps.
+
+    Each worker writes `RANK PID MONOTONIC_NS` when it starts, and `RANK -PID MONOTONIC_NS` at SIGTERM.
+    """
 
     def __init__(self, folder):
         self.path = os.path.join(folder, "stamps")
         os.mkfifo(self.path)
-        self.fd = os.open(self.path, os.O_RDWR)  # also open for writing, so that there is never an end of file
+        # Also open for writing, so that a read never returns end of file.
+        self.fd = os.open(self.path, os.O_RDWR)
         self.rest = b""
-        self.begins = []  # (rank, pid, ns), not yet returned
+        # (rank, pid, ns) of each start or stop that has been read from the FIFO but not returned yet.
+        self.begins = []
         self.stops = []
 
     def close(self):
         os.close(self.fd)
 
     def read(self, count, deadline_s=DEADLINE_S):
-        """The next `count` workers that start: [(rank, pid, ns)]."""
+        """Waits for the starts of the next `count` workers; returns [(rank, pid, ns)]."""
         return self._take("begins", count, deadline_s)
 
     def read_stops(self, count, deadline_s=DEADLINE_S):
-        """The next `count` workers that get SIGTERM: [(rank, pid, ns)]."""
+        """Waits until the next `count` workers get SIGTERM; returns [(rank, pid, ns)]."""
         return self._take("stops", count, deadline_s)
 
     def _take(self, kind, count, deadline_s):
@@ -49,11 +54,11 @@ class Stamps:
         return taken
 
     def quiet(self, seconds):
-        """Waits `seconds`; True if no worker started or stopped."""
+        """Returns True if no worker starts or stops within `seconds`."""
         return not self.begins and not self.stops and not self._fill(seconds)
 
     def _fill(self, timeout_s):
-        """Reads available stamps, waiting at most `timeout_s`; False: timeout."""
+        """Waits at most `timeout_s` seconds for stamps and reads them. Returns False on timeout."""
         ready, _, _ = select.select([self.fd], [], [], timeout_s)
         if not ready:
             return False
@@ -65,8 +70,11 @@ class Stamps:
 
 
 @contextlib.contextmanager
-def waiting_job(commands, stamps_of_workers):
-    """Starts `commands` (argument lists that take the FIFO last); yields (processes, stamps, first reports)."""
+def waiting_job(commands, workers):
+    """Starts `commands`, each with the path of the FIFO as its last argument. Stops the processes on exit.
+
+    Yields (processes, stamps, the starts of the first `workers` workers).
+    """
     with tempfile.TemporaryDirectory() as folder:
         stamps = Stamps(folder)
         log = open(os.path.join(folder, "log"), "w+", encoding="utf-8")
@@ -74,7 +82,7 @@ def waiting_job(commands, stamps_of_workers):
             subprocess.Popen(c + [stamps.path], stdin=subprocess.DEVNULL, stdout=log, stderr=log) for c in commands
         ]
         try:
-            yield processes, stamps, stamps.read(stamps_of_workers)
+            yield processes, stamps, stamps.read(workers)
         except TimeoutError as error:
             log.seek(0)
             raise TimeoutError(f"{' '.join(commands[0])}: {error}\n{log.read()[-2000:]}") from None
@@ -86,7 +94,7 @@ def waiting_job(commands, stamps_of_workers):
 
 
 def whole_command(command):
-    """Seconds from the start of `command` to its end; it must succeed."""
+    """Returns the seconds from the start of `command` to its exit. Raises RuntimeError if `command` fails."""
     begin = time.monotonic()
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     took = time.monotonic() - begin
@@ -96,7 +104,7 @@ def whole_command(command):
 
 
 def own_start(worker):
-    """Seconds from the direct start of a worker, without a launcher, to its first instruction."""
+    """Starts a worker without a launcher. Returns the seconds until the worker writes its first stamp."""
     with tempfile.TemporaryDirectory() as folder:
         stamps = Stamps(folder)
         begin = time.monotonic_ns()
@@ -109,7 +117,7 @@ def own_start(worker):
 
 
 def recovery(commands, workers):
-    """Seconds from the SIGKILL of the last rank to the first instruction of the last new worker."""
+    """Kills the last rank. Returns the seconds until the last new worker writes its first stamp."""
     with waiting_job(commands, workers) as (_, stamps, first):
         _, victim, _ = max(first)
         killed = time.monotonic_ns()
@@ -118,7 +126,7 @@ def recovery(commands, workers):
 
 
 def launcher_processes(root, workers):
-    """`root` and all its descendants, except the workers."""
+    """Returns the pids of `root` and its descendants, except the workers and their descendants."""
     children = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -135,7 +143,7 @@ def launcher_processes(root, workers):
 
 
 def cpu_ns(pids):
-    """CPU time of all threads, in nanoseconds."""
+    """Returns the CPU time of all threads of the processes, in nanoseconds."""
     total = 0
     for pid in pids:
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -153,7 +161,10 @@ def resident_kib(pids):
 
 
 def rest(command, workers, windows, window_s=1.0):
-    """An idle launcher whose workers only wait: (CPU share in each window, resident MiB), including its helpers."""
+    """Measures a launcher whose workers only wait.
+
+    Returns (CPU share in each window, resident MiB) of the launcher and its helper processes.
+    """
     with waiting_job([command], workers) as (processes, _, first):
         pids = launcher_processes(processes[0].pid, {pid for _, pid, _ in first})
         shares = []
@@ -163,7 +174,7 @@ def rest(command, workers, windows, window_s=1.0):
                 status = processes[0].wait(timeout=window_s)
                 raise RuntimeError(f"{command[0]} exited with status {status} during the measurement")
             share = (cpu_ns(pids) - before) / 1e9 / (time.monotonic() - begin)
-            if window > 0:  # the first window still includes the start
+            if window > 0:  # Skip the first window, which may include a part of the start.
                 shares.append(share)
         return shares, resident_kib(pids) / 1024
 

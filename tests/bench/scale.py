@@ -1,4 +1,4 @@
-"""Measures the coordinator with many agents."""
+"""Measures a coordinator with many agents: join and restart times, CPU time and memory."""
 
 import contextlib
 import subprocess
@@ -13,7 +13,7 @@ RESTARTS = 3
 
 @contextlib.contextmanager
 def coordinator(options):
-    """`ddprun --store-only`; yields its process and port."""
+    """Starts `ddprun --store-only`; yields its process and port."""
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
             [options.ddprun, "--store-only"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
@@ -26,7 +26,10 @@ def coordinator(options):
 
 
 def crowd(options, size):
-    """(seconds for `size` agents to join, median seconds of a restart, CPU seconds of the coordinator, its MiB)."""
+    """Measures a coordinator with `size` agents.
+
+    Returns (seconds to join, median seconds of a restart, CPU seconds and resident MiB of the coordinator).
+    """
     with coordinator(options) as (process, port):
         done = subprocess.run(
             [options.crowd, f"127.0.0.1:{port}", str(size), "crowd", str(RESTARTS)],
@@ -49,6 +52,6 @@ def bench_scale(options, table):
     note = f"{SIZES[0]} agents: {ms(small_join):.0f} ms; coordinator {memory:.0f} MiB"
     table.row(f"{most} agents over gRPC, first to last start", join, 5, "s", note)
     table.row(f"restart round of {most} agents", restart, 2, "s", f"{SIZES[0]} agents: {ms(small_restart):.1f} ms")
-    # CPU time and not wall time: the crowd shares the machine with the coordinator and grows too.
-    table.row(f"CPU of the coordinator for an agent, of {most} to of {SIZES[0]}", cpu / small_cpu * SIZES[0] / most, 1.5, "x",
+    # CPU time is compared, not wall time, because the crowd runs on the same machine as the coordinator.
+    table.row(f"coordinator CPU per agent, {most} relative to {SIZES[0]} agents", cpu / small_cpu * SIZES[0] / most, 1.5, "x",
               f"1: linear; {ms(cpu / most):.2f} ms to join and restart {RESTARTS} times")  # fmt: skip

@@ -1,6 +1,6 @@
 """Measures the c10d store's speed and memory, compared with torch's server (libuv) and a bare epoll loop.
 
-The load runs on one core and the measured server on another. The servers are measured in turn.
+The load generator runs on one core and the measured server on another. The servers are measured in turn.
 """
 
 import contextlib
@@ -13,14 +13,14 @@ import measure
 from table import interleaved, progress
 
 OPERATIONS = ("add", "get", "rawget")
-# Number of connections: the least throughput relative to torch's server.
+# {number of connections: minimum throughput relative to torch's server}
 TARGETS = {1: 1.0, 8: 1.05, 32: 1.05, 128: 1.05}
 FLOOR_SHARE = 0.9
 SECONDS = 0.5
 JOIN, JOIN_MANY = 2048, 10_000
 RESIDENT_BYTES = 8192
 
-# Reads its standard input, so that it exits with this process.
+# The server reads standard input until the pipe from this process is closed, so it exits with this process.
 TORCH_SERVER = """
 import sys
 from torch.distributed import TCPStore
@@ -29,17 +29,18 @@ print(store.port, flush=True)
 sys.stdin.read()
 """
 
-# torch resolves the name of each peer. The measurement gives it a resolver that answers at once from a file.
+# torch's server resolves the name of each peer. With these mounts, the server reads names from a file and
+# does not query a name server.
 PRIVATE_RESOLVER = """
 mount --bind "$1/hosts" /etc/hosts && mount --bind "$1/nsswitch.conf" /etc/nsswitch.conf && shift && exec "$@"
 """
 
 
 def cores():
-    """The cores of the load and of the server."""
+    """Returns the core for the load generator and the core for the server."""
     usable = sorted(os.sched_getaffinity(0))
     if len(usable) < 2:
-        raise RuntimeError("load and server need one core each, but there is only one")
+        raise RuntimeError("the load generator and the server need one core each, but there is only one core")
     return usable[-2], usable[-1]
 
 
@@ -64,7 +65,7 @@ def server(command):
 
 @contextlib.contextmanager
 def torch_server(options):
-    """Starts torch's server without name service; yields its port."""
+    """Starts torch's server with PRIVATE_RESOLVER; yields its port."""
     python = os.path.join(os.path.dirname(options.torchrun), "python3")
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "hosts").write_text("127.0.0.1 localhost\n", encoding="utf-8")
@@ -75,7 +76,7 @@ def torch_server(options):
 
 
 def beside(options, program):
-    """The path of another benchmark program."""
+    """Returns the path of a benchmark program that is in the same directory as agent_crowd."""
     return os.path.join(os.path.dirname(options.crowd), program)
 
 
@@ -89,7 +90,7 @@ def load(options, port, *what):
 
 
 def median_of(values):
-    """The median of each column."""
+    """Returns the median of each column."""
     return [measure.median(column) for column in zip(*values)]
 
 
@@ -105,16 +106,16 @@ def operations(options, table, ports):
             what = f"{operation}, {connections} connections"
             floor = median["floor"][0]
             table.row(
-                f"{what}: of a bare epoll loop", rate / floor, FLOOR_SHARE, "", at_least=True,
+                f"{what}: relative to a bare epoll loop", rate / floor, FLOOR_SHARE, "", at_least=True,
                 compared=f"{rate:,.0f}/s, p50 {p50:.0f} us; the loop {floor:,.0f}/s",
             )  # fmt: skip
             if "torch" in median:
                 torch, torch_p50, torch_p99 = median["torch"]
                 table.row(
-                    f"{what}: of torch's server", rate / torch, target, "", at_least=True,
+                    f"{what}: relative to torch's server", rate / torch, target, "", at_least=True,
                     compared=f"torch {torch:,.0f}/s, p50 {torch_p50:.0f} us",
                 )  # fmt: skip
-                # The latency includes queueing in the load generator, also for the bare loop.
+                # For all servers, the latency includes queueing in the load generator.
                 table.row(f"{what}: p99", p99, torch_p99, "us", f"torch {torch_p99:.0f} us, the loop {median['floor'][2]:.0f} us")
 
 
@@ -129,13 +130,14 @@ def joins(options, table, ports):
     ours = counted + released
     floor = sum(median["floor", JOIN])
     split = f"counted {counted:.3f} s, released {released:.3f} s; the loop {floor:.3f} s"
-    table.row(f"{JOIN:,} clients joined: of a bare epoll loop", floor / ours, FLOOR_SHARE, "", split, at_least=True)
+    table.row(f"{JOIN:,} clients joined: relative to a bare epoll loop", floor / ours, FLOOR_SHARE, "", split, at_least=True)
     if ("torch", JOIN) in median:
         torch = sum(median["torch", JOIN])
         table.row(f"{JOIN:,} clients connected, counted, released", ours, torch / 3, "s", f"torch {torch:.3f} s")
     many = sum(median["ours", JOIN_MANY])
     linear = ours / JOIN * JOIN_MANY
-    table.row(f"{JOIN_MANY:,} clients, no worse than linear", many, 1.25 * linear, "s", f"{linear:.3f} s, and a quarter for noise")
+    note = f"linear: {linear:.3f} s; the target adds 25 % for noise"
+    table.row(f"{JOIN_MANY:,} clients, no worse than linear", many, 1.25 * linear, "s", note)
 
 
 def join(options, name, clients):

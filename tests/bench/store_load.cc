@@ -1,16 +1,20 @@
-// A load generator for c10d servers: one thread, precomputed requests, answers counted but not parsed.
+// A load generator for c10d servers. It has one thread, sends precomputed requests, and counts the bytes of
+// the answers without parsing them.
 //
 //   store_load PORT add|get|rawget CONNECTIONS SECONDS
-//     prints: operations per second, p50 us, p99 us
+//     prints: operations per second, and the p50 and p99 latency of an operation in microseconds
 //   store_load PORT join CONNECTIONS
-//     prints: seconds until all are connected and counted, seconds until all are released
+//     prints: seconds until all clients are connected and counted, seconds until all are released
 //   store_load PORT idle CONNECTIONS
-//     connects all, is counted, prints "ready", and stays until stdin ends
+//     connects all clients, waits until the server has counted them, prints "ready", and keeps the
+//     connections until its standard input ends
 //
-// `add`: each connection adds to its own key, and again after each answer. `get`: WAIT and then GET,
-// as PyTorch's client does; counted as one operation. `rawget`: GET alone. `join`: the requests with
-// which PyTorch's clients start (VALIDATE and PING, ADD to init/), then WAIT on a key that is set when
-// all have been counted.
+// In `add`, `get` and `rawget`, each connection has its own key and one request in flight.
+//   `add`:    ADD.
+//   `get`:    WAIT and then GET, as PyTorch's client does. Both requests count as one operation.
+//   `rawget`: GET alone.
+//   `join`:   the first requests of PyTorch's clients (VALIDATE and PING, ADD to init/), then WAIT on a key
+//             that is set when all clients have been counted.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -37,10 +41,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Limit of concurrent connection attempts, so that no server's backlog overflows.
+// Limit on concurrent connection attempts, so that no server's backlog overflows.
 constexpr int kMaxConnecting = 512;
 constexpr int kEvents = 256;
-// Timeout without any answer; longer than any measurement.
+// The program fails if no answer arrives within this time, which is longer than any measurement.
 constexpr int kSilenceMs = 30'000;
 constexpr char kValue[] = "16 bytes of text";
 
@@ -102,7 +106,7 @@ class Load {
     std::vector<uint32_t> took_ns;
     took_ns.reserve(static_cast<size_t>(400'000 * seconds));
     const Clock::time_point begin = Clock::now();
-    // Warm-up: caches and CPU frequency settle first.
+    // Operations that begin in the first 200 ms are not counted, so that caches and CPU frequency can settle.
     const Clock::time_point counted_from = begin + std::chrono::milliseconds(200);
     const Clock::time_point end =
         counted_from + std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
@@ -134,7 +138,7 @@ class Load {
 
   void Join() {
     const Clock::time_point begin = Clock::now();
-    BeCounted();
+    ConnectAll();
     const Clock::time_point counted = Clock::now();
     Connection setter;
     Connect(setter);
@@ -153,7 +157,7 @@ class Load {
   }
 
   void Idle() {
-    BeCounted();
+    ConnectAll();
     std::printf("ready\n");
     std::fflush(stdout);
     char end;
@@ -162,8 +166,8 @@ class Load {
   }
 
  private:
-  // Connects all; returns when all have been counted and wait.
-  void BeCounted() {
+  // Connects all clients. Returns when the server has counted all of them and each has sent its WAIT.
+  void ConnectAll() {
     std::string hello;
     c10d::AppendValidate(&hello);
     c10d::AppendRequest(c10d::Ping{7}, c10d::Dialect::kVersioned, &hello);
@@ -196,8 +200,8 @@ class Load {
     to.sin_family = AF_INET;
     to.sin_port = htons(static_cast<uint16_t>(port_));
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    // Over loopback connect() returns once the kernel has queued the connection, before
-    // the server accepts it.
+    // On loopback, connect() returns as soon as the kernel has queued the connection, even if the server has
+    // not accepted it yet.
     if (::connect(c.fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) Die("connect");
     const int one = 1;
     ::setsockopt(c.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -213,7 +217,7 @@ class Load {
     }
     std::string reply(reply_bytes, '\0');
     if (::recv(c.fd, reply.data(), reply.size(), MSG_WAITALL) != static_cast<ssize_t>(reply_bytes)) {
-      Die("the server hung up");
+      Die("the server closed the connection");
     }
   }
 
@@ -224,12 +228,12 @@ class Load {
     }
   }
 
-  // Reads a part of the answer. True if that completed the last step. After each complete answer `c` is at
-  // its next step.
+  // Reads the available part of the answer. If the answer is complete, moves `c` to its next step. Returns
+  // true if the answer to the last step is complete.
   bool Advance(Connection& c) {
     char reply[256];
     const ssize_t n = ::recv(c.fd, reply, sizeof reply, MSG_DONTWAIT);
-    if (n <= 0) Die("the server hung up");
+    if (n <= 0) Die("the server closed the connection");
     c.got += static_cast<size_t>(n);
     if (c.got > c.steps[c.step].reply_bytes) Die("an answer is longer than expected");
     if (c.got < c.steps[c.step].reply_bytes) return false;

@@ -13,7 +13,7 @@ class Table:
         print(f"{'what':<58} {'ddprun':>10} {'target':>12} {'':>6}  compared with")
 
     def row(self, what, value, limit, unit, compared, at_least=False):
-        """`limit` is the maximum of `value`, or its minimum if `at_least`."""
+        """Prints a row. `limit` is the maximum for `value`, or the minimum if `at_least` is true."""
         met = value >= limit if at_least else value <= limit
         self.all_met &= met
         target = f"{'>=' if at_least else '<='} {limit:.4g} {unit}"
@@ -29,12 +29,12 @@ def ms(seconds):
 
 
 def progress(text):
-    """Overwrites the previous progress line; the next row overwrites this one."""
+    """Prints a progress line over the previous progress line. The next row of the table overwrites it."""
     print(f"\r  {text:<70}\r", end="", file=sys.stderr, flush=True)
 
 
 def interleaved(runs, measured):
-    """{name: values} of `runs` calls of each function of `measured`, called in turn."""
+    """Calls the functions in `measured` in turn, each `runs` times; returns {name: values}."""
     values = {name: [] for name in measured}
     for run in range(runs):
         for name, function in measured.items():

@@ -1,4 +1,4 @@
-"""Measures the output of two workers through --tee=1: throughput, CPU time, and lost bytes."""
+"""Measures how output is forwarded from two workers with --tee=1: throughput, CPU time and lost bytes."""
 
 import glob
 import os
@@ -19,10 +19,10 @@ READ_BYTES = 1 << 20
 @dataclass
 class Load:
     name: str
-    total: int  # bytes of each worker
-    line: int
-    faster: float  # target: least throughput relative to torchrun
-    cheaper: float  # target: largest CPU time relative to torchrun
+    total: int  # bytes that each worker prints
+    line: int  # length of each line in bytes
+    faster: float  # target: minimum throughput relative to torchrun
+    cheaper: float  # target: maximum CPU time relative to torchrun
 
 
 LOADS = [
@@ -34,13 +34,13 @@ LOADS = [
 
 @dataclass
 class Result:
-    seconds: float  # from the first worker's first byte to the console's last
+    seconds: float  # from the first worker's first byte to the last byte on the console
     cpu: float  # CPU seconds of the launcher and its helpers, including start and exit
-    wrong: int  # lost or changed bytes
+    wrong: int  # difference in bytes, at least 1 for each output that differs; 0 if the output is exact
 
 
 def numbered(text):
-    """`text` without its first and last line, which differ in each run."""
+    """Returns `text` without its first and last lines, which differ in each run."""
     return text[text.index(b"\n") + 1 : text.rindex(b"\n", 0, -1) + 1]
 
 
@@ -51,7 +51,7 @@ def wrong_bytes(got, want):
 
 
 def run(launcher, worker, total, line):
-    """Runs one job and reads its console as fast as possible; then checks console and log files."""
+    """Runs one job, reads its console as fast as possible, and checks the console output and the log files."""
     want = subprocess.run([worker, str(total), str(line)], stdout=subprocess.PIPE, check=True).stdout
     with tempfile.TemporaryDirectory() as logs:
         command = [*launcher, f"--log-dir={logs}", "--tee=1", worker, str(total), str(line)]
@@ -99,7 +99,7 @@ def bench_load(options, table, load):
         functions[name + ", nothing"] = measured(launcher, 0)
     values = interleaved(options.runs, functions)
     seconds = {name: measure.median(r.seconds for r in values[name]) for name in launchers}
-    # Subtracts the cost of starting and exiting.
+    # Subtract the CPU time of a run without output, which is the cost of starting and exiting.
     cpu = {
         name: measure.median(r.cpu for r in values[name]) - measure.median(r.cpu for r in values[name + ", nothing"])
         for name in launchers

@@ -1,6 +1,6 @@
-// A worker that only prints: `tee_worker BYTES LINE_BYTES` writes numbered lines of LINE_BYTES, BYTES in
-// total, to stdout as fast as possible, in writes of 8 KiB like Python's print. First it prints "begin NS",
-// the monotonic time; at the end "cpu NS", its CPU time.
+// A worker that only prints. `tee_worker BYTES LINE_BYTES` writes numbered lines of LINE_BYTES bytes each,
+// BYTES in total, to stdout as fast as possible. It writes 8 KiB at a time, like Python's print. Its first
+// line is "begin NS", with the monotonic time at its start. Its last line is "cpu NS", with its CPU time.
 #include <time.h>
 #include <unistd.h>
 
@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
   const size_t bytes = argc == 3 ? std::strtoull(argv[1], nullptr, 10) : 0;
   const size_t line_bytes = argc == 3 ? std::strtoull(argv[2], nullptr, 10) : 0;
   if (line_bytes < 12) {
-    std::fprintf(stderr, "usage: tee_worker BYTES LINE_BYTES, LINE_BYTES at least 12\n");
+    std::fprintf(stderr, "usage: tee_worker BYTES LINE_BYTES (LINE_BYTES must be at least 12)\n");
     return 2;
   }
   Say("begin", Ns(CLOCK_MONOTONIC));

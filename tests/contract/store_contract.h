@@ -1,4 +1,4 @@
-// A fixture with a coordinator's port, its store, and clients of both faces, for contract tests.
+// Fixtures for contract tests: a coordinator's store, and clients for either of the store's two protocols.
 #pragma once
 
 #include <future>
@@ -15,14 +15,16 @@
 
 namespace ddprun {
 
-enum class Face { kC10d, kGrpc };
+enum class Protocol { kC10d, kGrpc };
 
-inline std::string FaceName(Face face) { return face == Face::kC10d ? "C10d" : "Grpc"; }
-inline Face OtherThan(Face face) { return face == Face::kC10d ? Face::kGrpc : Face::kC10d; }
+inline std::string ProtocolName(Protocol protocol) { return protocol == Protocol::kC10d ? "C10d" : "Grpc"; }
+inline Protocol OtherThan(Protocol protocol) {
+  return protocol == Protocol::kC10d ? Protocol::kGrpc : Protocol::kC10d;
+}
 
-// Timeout of calls that are expected to return earlier.
+// Timeout for calls that are expected to return earlier.
 inline constexpr Duration kLong = seconds(60);
-// Timeout of calls that are expected to time out.
+// Timeout for calls that are expected to time out.
 inline constexpr Duration kShort = milliseconds(20);
 
 class StorePortTest : public testing::Test {
@@ -31,23 +33,23 @@ class StorePortTest : public testing::Test {
     thread_.Run([this] { host_.reset(); });
   }
 
-  std::unique_ptr<StoreClient> Connect(Face face) {
-    if (face == Face::kC10d) return Checked(C10dClient::Connect("127.0.0.1", port(), kLong));
+  std::unique_ptr<StoreClient> Connect(Protocol protocol) {
+    if (protocol == Protocol::kC10d) return Checked(C10dClient::Connect("127.0.0.1", port(), kLong));
     return Checked(GrpcStore::Connect("127.0.0.1", port(), kLong));
   }
   int port() const { return host_->port(); }
   int64_t NumWaiting() {
     return thread_.Run([this] { return host_->StoreForTest().NumWaiting(); });
   }
-  bool WaitingComesTo(int64_t n) {
+  bool NumWaitingBecomes(int64_t n) {
     return thread_.Eventually([this, n] { return host_->StoreForTest().NumWaiting() == n; });
   }
-  // Calls `f` on a new thread.
+  // Calls `f` on a new thread. Returns a future for the result.
   template <typename F>
-  static auto Aside(F f) {
+  static auto RunAsync(F f) {
     return std::async(std::launch::async, std::move(f));
   }
-  // Closes the host gracefully. The future is ready when it has closed.
+  // Begins to close the host gracefully. The future becomes ready when the host has closed.
   std::future<void> Close(const std::string& reason) {
     auto done = std::make_shared<std::promise<void>>();
     thread_.Run([&] { host_->Close(reason, kLong, [done] { done->set_value(); }); });
@@ -69,20 +71,22 @@ class StorePortTest : public testing::Test {
   }
 };
 
-// Runs each test for both faces: the contract does not depend on the face.
-class StoreContractTest : public StorePortTest, public testing::WithParamInterface<Face> {
+// Runs each test over both protocols, because the contract does not depend on the protocol.
+class StoreContractTest : public StorePortTest, public testing::WithParamInterface<Protocol> {
  protected:
   std::unique_ptr<StoreClient> Connect() { return StorePortTest::Connect(GetParam()); }
-  // The code that a client gets for a refused request: c10d TCP can only close the connection.
+  // Returns the status code that a client gets for a request that the server refuses with `code`. Over c10d
+  // TCP, the server can only close the connection.
   static absl::StatusCode Refusal(absl::StatusCode code) {
-    return GetParam() == Face::kC10d ? absl::StatusCode::kUnavailable : code;
+    return GetParam() == Protocol::kC10d ? absl::StatusCode::kUnavailable : code;
   }
 
   std::unique_ptr<StoreClient> client_ = Connect();
 };
 
-#define DDPRUN_FOR_EACH_FACE(suite)                                                \
-  INSTANTIATE_TEST_SUITE_P(Face, suite, testing::Values(Face::kC10d, Face::kGrpc), \
-                           [](const testing::TestParamInfo<Face>& info) { return FaceName(info.param); })
+#define DDPRUN_FOR_EACH_PROTOCOL(suite)                                   \
+  INSTANTIATE_TEST_SUITE_P(                                               \
+      Protocol, suite, testing::Values(Protocol::kC10d, Protocol::kGrpc), \
+      [](const testing::TestParamInfo<Protocol>& info) { return ProtocolName(info.param); })
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// The operations of a store over both faces. docs/protocol.md: "Semantics".
+// Tests the operations of a store over both protocols. See "Semantics" in docs/protocol.md.
 
 #include <optional>
 #include <utility>
@@ -18,14 +18,14 @@ using testing::UnorderedElementsAre;
 
 class StoreOperationsTest : public StoreContractTest {};
 
-TEST_P(StoreOperationsTest, SetReplacesAndGetReturnsTheLatest) {
+TEST_P(StoreOperationsTest, GetReturnsTheValueOfTheLatestSet) {
   ASSERT_TRUE(client_->Set("k", "v1").ok());
   EXPECT_EQ(client_->Get("k", kLong).value(), "v1");
   ASSERT_TRUE(client_->Set("k", "").ok());
   EXPECT_EQ(client_->Get("k", kLong).value(), "");
 }
 
-TEST_P(StoreOperationsTest, KeysAndValuesAreAnyBytes) {
+TEST_P(StoreOperationsTest, KeysAndValuesMayContainAnyBytes) {
   std::string bytes;
   for (int i = 0; i < 256; ++i) bytes.push_back(static_cast<char>(i));
   ASSERT_TRUE(client_->Set(bytes, bytes).ok());
@@ -50,13 +50,13 @@ TEST_P(StoreOperationsTest, MultiSetAndMultiGetKeepTheirOrder) {
   EXPECT_EQ(client_->NumKeys().value(), 3);
 }
 
-TEST_P(StoreOperationsTest, AppendCreatesAndConcatenates) {
+TEST_P(StoreOperationsTest, AppendCreatesAKeyOrExtendsItsValue) {
   ASSERT_TRUE(client_->Append("k", "xy").ok());
   ASSERT_TRUE(client_->Append("k", std::string("\0z", 2)).ok());
   EXPECT_EQ(client_->Get("k", kLong).value(), std::string("xy\0z", 4));
 }
 
-TEST_P(StoreOperationsTest, CompareSetTable) {
+TEST_P(StoreOperationsTest, CompareSetStoresOnlyIfTheValueMatches) {
   const struct {
     std::optional<std::string> before;
     std::string expected, desired, reply;
@@ -105,7 +105,7 @@ TEST_P(StoreOperationsTest, AddReadsAndWritesDecimalText) {
   }
 }
 
-TEST_P(StoreOperationsTest, AddToANonNumberIsRefusedAndKeepsTheValue) {
+TEST_P(StoreOperationsTest, AddToANonNumberFailsAndDoesNotChangeTheValue) {
   for (const absl::string_view text : {"", "abc", "-", "+-1"}) {
     SCOPED_TRACE(text);
     const auto other = StorePortTest::Connect(OtherThan(GetParam()));
@@ -145,7 +145,7 @@ TEST_P(StoreOperationsTest, CountsAndListsKeysButNotQueues) {
   EXPECT_THAT(client_->ListKeys().value(), UnorderedElementsAre("a", "b/c"));
 }
 
-TEST_P(StoreOperationsTest, DeleteKeyReturnsWhetherItExistedAndKeepsQueues) {
+TEST_P(StoreOperationsTest, DeleteKeyReturnsWhetherTheKeyExistedAndKeepsQueues) {
   ASSERT_TRUE(client_->Set("x", "").ok());
   ASSERT_TRUE(client_->QueuePush("x", "item").ok());
   EXPECT_TRUE(client_->DeleteKey("x").value());
@@ -186,37 +186,37 @@ TEST_P(StoreOperationsTest, AcceptsTheLargestAllowedSizes) {
   EXPECT_FALSE(client_->Check(keys).value());
 }
 
-TEST_P(StoreOperationsTest, TooLargeRequestsAreRefusedBeforeTheyAreSent) {
+TEST_P(StoreOperationsTest, RequestsThatAreTooLargeAreNotSent) {
   const std::string key(8192, 'k'), value((8 << 20) + 1, 'v');
   const std::vector<std::string> keys(131'073, "k");
   const std::vector<StoreClient::Pair> pairs(9, {"k", absl::string_view(value).substr(1)});
   const std::pair<absl::Status, const char*> kCases[] = {
-      {client_->Set(key, ""), "a key of 8193 bytes, at most 8192 are allowed"},
-      {client_->Set("k", value), "a value of 8388609 bytes, at most 8388608 are allowed"},
-      {client_->Append("k", value), "a value of 8388609 bytes"},
-      {client_->CompareSet("k", value, "").status(), "a value of 8388609 bytes"},
-      {client_->CompareSet("k", "", value).status(), "a value of 8388609 bytes"},
-      {client_->QueuePush("k", value), "a value of 8388609 bytes"},
-      {client_->MultiSet(pairs), "a request of more than 67108864 bytes"},
-      {client_->Add(key, 1).status(), "a key of 8193 bytes"},
-      {client_->Get(key, kLong).status(), "a key of 8193 bytes"},
-      {client_->DeleteKey(key).status(), "a key of 8193 bytes"},
-      {client_->TryQueuePop(key).status(), "a key of 8193 bytes"},
-      {client_->QueueLen(key).status(), "a key of 8193 bytes"},
-      {client_->Check(keys).status(), "131073 keys, at most 131072 are allowed"},
+      {client_->Set(key, ""), "a key has 8193 bytes; at most 8192 are allowed"},
+      {client_->Set("k", value), "a value has 8388609 bytes; at most 8388608 are allowed"},
+      {client_->Append("k", value), "a value has 8388609 bytes"},
+      {client_->CompareSet("k", value, "").status(), "a value has 8388609 bytes"},
+      {client_->CompareSet("k", "", value).status(), "a value has 8388609 bytes"},
+      {client_->QueuePush("k", value), "a value has 8388609 bytes"},
+      {client_->MultiSet(pairs), "the request has more than 67108864 bytes"},
+      {client_->Add(key, 1).status(), "a key has 8193 bytes"},
+      {client_->Get(key, kLong).status(), "a key has 8193 bytes"},
+      {client_->DeleteKey(key).status(), "a key has 8193 bytes"},
+      {client_->TryQueuePop(key).status(), "a key has 8193 bytes"},
+      {client_->QueueLen(key).status(), "a key has 8193 bytes"},
+      {client_->Check(keys).status(), "131073 keys; at most 131072 are allowed"},
       {client_->Wait(keys, kLong), "131073 keys"},
       {client_->MultiGet(keys, kLong).status(), "131073 keys"},
-      {client_->Barrier("k", 0, kLong), "a world size of 0"},
-      {client_->Barrier(key, 1, kLong), "a key of 8193 bytes"},
+      {client_->Barrier("k", 0, kLong), "the world size is 0"},
+      {client_->Barrier(key, 1, kLong), "a key has 8193 bytes"},
   };
   for (const auto& [status, text] : kCases) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(std::string(status.message()), HasSubstr(text));
   }
-  EXPECT_EQ(client_->NumKeys().value(), 0);  // The client stays usable.
+  EXPECT_EQ(client_->NumKeys().value(), 0);  // The client is still usable.
 }
 
-TEST_P(StoreOperationsTest, AReplyOfMoreThan64MiBIsRefused) {
+TEST_P(StoreOperationsTest, ARequestWithAReplyOfMoreThan64MiBIsRefused) {
   const std::string value(8 << 20, 'v');
   ASSERT_TRUE(client_->Set("v", value).ok());
   EXPECT_EQ(client_->MultiGet(std::vector<std::string>(7, "v"), kLong).value().size(), 7);
@@ -225,7 +225,7 @@ TEST_P(StoreOperationsTest, AReplyOfMoreThan64MiBIsRefused) {
   EXPECT_EQ(Connect()->NumKeys().value(), 1);  // Other clients are not affected.
 }
 
-// A single request cannot send such a value, but Append can grow one.
+// No single request can set such a large value, but repeated Append calls can create it.
 TEST_P(StoreOperationsTest, AValueOfMoreThan64MiBIsNotSent) {
   const std::string part(8 << 20, 'v');
   for (int i = 0; i < 9; ++i) ASSERT_TRUE(client_->Append("v", part).ok());
@@ -234,29 +234,30 @@ TEST_P(StoreOperationsTest, AValueOfMoreThan64MiBIsNotSent) {
     const absl::Status refused =
         swap ? client->CompareSet("v", "other", "new").status() : client->Get("v", kLong).status();
     EXPECT_EQ(refused.code(), Refusal(absl::StatusCode::kResourceExhausted)) << refused;
-    if (GetParam() == Face::kGrpc) {
-      EXPECT_THAT(std::string(refused.message()), HasSubstr("a reply of more than 67108864 bytes"));
+    if (GetParam() == Protocol::kGrpc) {
+      EXPECT_THAT(std::string(refused.message()), HasSubstr("the reply would have more than 67108864 bytes"));
     }
   }
   EXPECT_TRUE(Connect()->DeleteKey("v").value());
 }
 
-TEST_P(StoreOperationsTest, ManyClientsOfBothFacesShareTheKeys) {
+TEST_P(StoreOperationsTest, ClientsOfBothProtocolsShareTheKeys) {
   constexpr int kEach = 50;
   std::vector<std::future<int>> adders;
   for (int i = 0; i < 6; ++i) {
-    adders.push_back(Aside([client = StorePortTest::Connect(i % 2 == 0 ? Face::kC10d : Face::kGrpc), i] {
-      int swaps = 0;
-      for (int n = 0; n < kEach; ++n) {
-        if (!client->Add("sum", 1).ok() || !client->Append("text", "x").ok()) return -1;
-        // The client that finds the baton free takes it and returns it.
-        const std::string mine = absl::StrCat(i);
-        if (client->CompareSet("baton", "", mine).value() != mine) continue;
-        ++swaps;
-        if (client->CompareSet("baton", mine, "").value() != "") return -1;
-      }
-      return swaps;
-    }));
+    adders.push_back(
+        RunAsync([client = StorePortTest::Connect(i % 2 == 0 ? Protocol::kC10d : Protocol::kGrpc), i] {
+          int swaps = 0;
+          for (int n = 0; n < kEach; ++n) {
+            if (!client->Add("sum", 1).ok() || !client->Append("text", "x").ok()) return -1;
+            // The clients use the key "lock" as a lock. The lock is free while the value is empty.
+            const std::string mine = absl::StrCat(i);
+            if (client->CompareSet("lock", "", mine).value() != mine) continue;
+            ++swaps;
+            if (client->CompareSet("lock", mine, "").value() != "") return -1;
+          }
+          return swaps;
+        }));
   }
   int swaps = 0;
   for (auto& adder : adders) {
@@ -269,7 +270,7 @@ TEST_P(StoreOperationsTest, ManyClientsOfBothFacesShareTheKeys) {
   EXPECT_EQ(client_->Get("text", kLong).value().size(), 6u * kEach);
 }
 
-DDPRUN_FOR_EACH_FACE(StoreOperationsTest);
+DDPRUN_FOR_EACH_PROTOCOL(StoreOperationsTest);
 
 }  // namespace
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// Waits of a store's clients, and the operations that end them, over each face and
-// across both. docs/protocol.md: "Semantics".
+// Tests the calls that wait in a store, and the operations that end these waits, over each protocol and
+// across protocols. See "Semantics" in docs/protocol.md.
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -23,7 +23,7 @@ TEST_P(StoreWaitsTest, ExistingKeysAreReturnedEvenWithAZeroTimeout) {
   EXPECT_TRUE(client_->Barrier("b", 1, Duration::zero()).ok());
 }
 
-TEST_P(StoreWaitsTest, ATimedOutWaitNamesItsKeysAndIsForgotten) {
+TEST_P(StoreWaitsTest, ATimedOutWaitNamesItsKeysAndIsRemoved) {
   const std::pair<absl::Status, const char*> kCases[] = {
       {client_->Wait({"a", "b"}, kShort), "timed out after 20 ms waiting for key /a or /b"},
       {client_->Get("a", kShort).status(), "waiting for key /a"},
@@ -36,12 +36,12 @@ TEST_P(StoreWaitsTest, ATimedOutWaitNamesItsKeysAndIsForgotten) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(text));
     EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("127.0.0.1:", port())));
   }
-  EXPECT_TRUE(WaitingComesTo(0));
+  EXPECT_TRUE(NumWaitingBecomes(0));
   ASSERT_TRUE(client_->Set("a", "1").ok());
-  EXPECT_EQ(client_->Get("a", kLong).value(), "1");  // The client stays usable.
+  EXPECT_EQ(client_->Get("a", kLong).value(), "1");  // The client is still usable.
 }
 
-TEST_P(StoreWaitsTest, ManyKeysAreNotAllNamed) {
+TEST_P(StoreWaitsTest, ErrorsNameOnlyTheFirstOfManyKeys) {
   std::vector<std::string> keys;
   for (int i = 0; i < 100; ++i) keys.push_back(absl::StrCat("key", i));
   const absl::Status late = client_->Wait(keys, kShort);
@@ -49,20 +49,20 @@ TEST_P(StoreWaitsTest, ManyKeysAreNotAllNamed) {
   EXPECT_THAT(std::string(late.message()), HasSubstr("or 92 others"));
 }
 
-TEST_P(StoreWaitsTest, AWaitEndsWithTheLastOfItsKeys) {
-  auto waited = Aside([client = Connect()] { return client->Wait({"a", "b", "a"}, kLong); });
-  ASSERT_TRUE(WaitingComesTo(1));
+TEST_P(StoreWaitsTest, AWaitEndsWhenAllOfItsKeysAreSet) {
+  auto waited = RunAsync([client = Connect()] { return client->Wait({"a", "b", "a"}, kLong); });
+  ASSERT_TRUE(NumWaitingBecomes(1));
   ASSERT_TRUE(client_->Set("a", "").ok());
   ASSERT_TRUE(client_->Set("other", "").ok());
-  ASSERT_EQ(client_->NumKeys().value(), 2);  // The requests have been executed.
+  ASSERT_EQ(client_->NumKeys().value(), 2);  // The server has executed both requests.
   EXPECT_EQ(NumWaiting(), 1);
   ASSERT_TRUE(client_->Set("b", "").ok());
   EXPECT_TRUE(waited.get().ok());
 }
 
-TEST_P(StoreWaitsTest, AKeyThatWasSetAndDeletedCounts) {
-  auto waited = Aside([client = Connect()] { return client->Wait({"a", "b"}, kLong); });
-  ASSERT_TRUE(WaitingComesTo(1));
+TEST_P(StoreWaitsTest, AKeyThatWasSetAndDeletedSatisfiesAWait) {
+  auto waited = RunAsync([client = Connect()] { return client->Wait({"a", "b"}, kLong); });
+  ASSERT_TRUE(NumWaitingBecomes(1));
   ASSERT_TRUE(client_->Set("a", "").ok());
   ASSERT_TRUE(client_->DeleteKey("a").value());
   ASSERT_TRUE(client_->Set("b", "").ok());
@@ -70,8 +70,8 @@ TEST_P(StoreWaitsTest, AKeyThatWasSetAndDeletedCounts) {
 }
 
 TEST_P(StoreWaitsTest, ACompareSetThatStoresNothingWakesNoWaiter) {
-  auto got = Aside([client = Connect()] { return client->Get("k", kLong); });
-  ASSERT_TRUE(WaitingComesTo(1));
+  auto got = RunAsync([client = Connect()] { return client->Get("k", kLong); });
+  ASSERT_TRUE(NumWaitingBecomes(1));
   ASSERT_EQ(client_->CompareSet("k", "other", "v").value(), "other");
   EXPECT_EQ(NumWaiting(), 1);
   ASSERT_EQ(client_->CompareSet("k", "", "v").value(), "v");
@@ -81,8 +81,8 @@ TEST_P(StoreWaitsTest, ACompareSetThatStoresNothingWakesNoWaiter) {
 TEST_P(StoreWaitsTest, ABarrierOpensForAllWhenTheLastArrives) {
   std::vector<std::future<absl::Status>> others;
   for (int i = 0; i < 3; ++i) {
-    others.push_back(Aside([client = Connect()] { return client->Barrier("b", 4, kLong); }));
-    ASSERT_TRUE(WaitingComesTo(i + 1));
+    others.push_back(RunAsync([client = Connect()] { return client->Barrier("b", 4, kLong); }));
+    ASSERT_TRUE(NumWaitingBecomes(i + 1));
   }
   EXPECT_EQ(client_->Get("b", kLong).value(), "3");  // The count is an ordinary key.
   EXPECT_TRUE(client_->Barrier("b", 4, kLong).ok());
@@ -96,10 +96,11 @@ TEST_P(StoreWaitsTest, AClientThatTimesOutAtABarrierStaysCounted) {
   EXPECT_TRUE(client_->Barrier("b", 2, kLong).ok());
 }
 
-DDPRUN_FOR_EACH_FACE(StoreWaitsTest);
+DDPRUN_FOR_EACH_PROTOCOL(StoreWaitsTest);
 
-// Operations over each face wake waiters of the same face and of the other one.
-class StoreWakesTest : public StorePortTest, public testing::WithParamInterface<std::tuple<Face, Face>> {
+// Operations over each protocol wake waiters on the same protocol and on the other protocol.
+class StoreWakesTest : public StorePortTest,
+                       public testing::WithParamInterface<std::tuple<Protocol, Protocol>> {
  protected:
   std::unique_ptr<StoreClient> ConnectWaiter() { return Connect(std::get<0>(GetParam())); }
 
@@ -122,8 +123,8 @@ TEST_P(StoreWakesTest, EveryOperationThatCreatesAKeyEndsAWaitForIt) {
   for (const Make make : kMakers) {
     const std::string key = absl::StrCat("k", n++);
     SCOPED_TRACE(key);
-    auto got = Aside([client = ConnectWaiter(), key] { return client->Get(key, kLong); });
-    ASSERT_TRUE(WaitingComesTo(1));
+    auto got = RunAsync([client = ConnectWaiter(), key] { return client->Get(key, kLong); });
+    ASSERT_TRUE(NumWaitingBecomes(1));
     ASSERT_TRUE(make(*waker_, key).ok());
     const absl::StatusOr<std::string> value = got.get();
     ASSERT_TRUE(value.ok()) << value.status();
@@ -134,9 +135,9 @@ TEST_P(StoreWakesTest, EveryOperationThatCreatesAKeyEndsAWaitForIt) {
 TEST_P(StoreWakesTest, AllWaitersAreWoken) {
   std::vector<std::future<absl::StatusOr<std::vector<std::string>>>> waiters;
   for (int i = 0; i < 20; ++i) {
-    waiters.push_back(Aside([client = ConnectWaiter()] { return client->MultiGet({"a", "b"}, kLong); }));
+    waiters.push_back(RunAsync([client = ConnectWaiter()] { return client->MultiGet({"a", "b"}, kLong); }));
   }
-  ASSERT_TRUE(WaitingComesTo(20));
+  ASSERT_TRUE(NumWaitingBecomes(20));
   ASSERT_TRUE(waker_->MultiSet({{"a", "1"}, {"b", "2"}}).ok());
   for (auto& waiter : waiters) EXPECT_THAT(waiter.get().value(), ElementsAre("1", "2"));
 }
@@ -144,8 +145,8 @@ TEST_P(StoreWakesTest, AllWaitersAreWoken) {
 TEST_P(StoreWakesTest, APushWakesTheOldestWaiter) {
   std::vector<std::future<absl::StatusOr<std::string>>> waiters;
   for (int i = 0; i < 3; ++i) {
-    waiters.push_back(Aside([client = ConnectWaiter()] { return client->QueuePop("q", kLong); }));
-    ASSERT_TRUE(WaitingComesTo(i + 1));
+    waiters.push_back(RunAsync([client = ConnectWaiter()] { return client->QueuePop("q", kLong); }));
+    ASSERT_TRUE(NumWaitingBecomes(i + 1));
   }
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(waker_->QueuePush("q", absl::StrCat("item ", i)).ok());
@@ -154,19 +155,19 @@ TEST_P(StoreWakesTest, APushWakesTheOldestWaiter) {
   }
 }
 
-TEST_P(StoreWakesTest, ABarrierCountsClientsOfBothFaces) {
-  auto waited = Aside([client = ConnectWaiter()] { return client->Barrier("b", 2, kLong); });
-  ASSERT_TRUE(WaitingComesTo(1));
+TEST_P(StoreWakesTest, ABarrierCountsClientsOfBothProtocols) {
+  auto waited = RunAsync([client = ConnectWaiter()] { return client->Barrier("b", 2, kLong); });
+  ASSERT_TRUE(NumWaitingBecomes(1));
   EXPECT_TRUE(waker_->Barrier("b", 2, kLong).ok());
   EXPECT_TRUE(waited.get().ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(Faces, StoreWakesTest,
-                         testing::Combine(testing::Values(Face::kC10d, Face::kGrpc),
-                                          testing::Values(Face::kC10d, Face::kGrpc)),
-                         [](const testing::TestParamInfo<std::tuple<Face, Face>>& info) {
-                           return FaceName(std::get<0>(info.param)) + "WokenBy" +
-                                  FaceName(std::get<1>(info.param));
+INSTANTIATE_TEST_SUITE_P(Protocols, StoreWakesTest,
+                         testing::Combine(testing::Values(Protocol::kC10d, Protocol::kGrpc),
+                                          testing::Values(Protocol::kC10d, Protocol::kGrpc)),
+                         [](const testing::TestParamInfo<std::tuple<Protocol, Protocol>>& info) {
+                           return ProtocolName(std::get<0>(info.param)) + "WokenBy" +
+                                  ProtocolName(std::get<1>(info.param));
                          });
 
 }  // namespace

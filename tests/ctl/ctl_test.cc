@@ -1,4 +1,4 @@
-// ddpctl against a real coordinator with a job of two nodes.
+// Tests ddpctl against a real coordinator.
 
 #include "launcher/ctl/ctl.h"
 
@@ -27,21 +27,21 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-// A stream buffer with a future that is ready after the first output.
+// A stream buffer with a future that becomes ready when the stream is flushed for the first time.
 class Screen : public std::stringbuf {
  public:
   std::future<void> Shown() { return shown_.get_future(); }
 
  private:
   int sync() override {
-    if (!std::exchange(told_, true)) shown_.set_value();
+    if (!std::exchange(is_shown_, true)) shown_.set_value();
     return 0;
   }
   std::promise<void> shown_;
-  bool told_ = false;
+  bool is_shown_ = false;
 };
 
-struct Said {
+struct CtlResult {
   int exit_code = 0;
   std::string out;
   std::string err;
@@ -56,7 +56,7 @@ class CtlTest : public ::testing::Test {
     });
   }
 
-  // Joins a job of `nodes` nodes with the agent of the coordinator's process.
+  // Lets the agent in the coordinator's process join a job of `nodes` nodes.
   void JoinHere(int nodes) {
     thread_.Run([this, nodes] {
       link_ = host_->Link("10.0.0.1");
@@ -70,11 +70,11 @@ class CtlTest : public ::testing::Test {
       message.mutable_join()->set_nproc(2);
       link_->Send(message);
     });
-    // Messages are posted to the loop; these calls run after them.
+    // Messages are posted to the event loop, so these two calls return after the messages have been handled.
     thread_.Run([] {});
     thread_.Run([] {});
   }
-  Said Ctl(std::vector<std::string> args) const {
+  CtlResult Ctl(std::vector<std::string> args) const {
     args.push_back(absl::StrCat("--rdzv-endpoint=127.0.0.1:", host_->port()));
     std::ostringstream out, err;
     const int exit_code = RunCtl(args, {out, err});
@@ -90,13 +90,13 @@ class CtlTest : public ::testing::Test {
   std::unique_ptr<CoordinatorLink> link_;
 };
 
-TEST_F(CtlTest, StatusShowsTheJobAndTheNodesItWaitsFor) {
+TEST_F(CtlTest, StatusShowsAJobThatWaitsForNodes) {
   EXPECT_EQ(Ctl({"status"}).out, "no jobs\n");
   JoinHere(2);
-  const Said said = Ctl({"status"});
-  EXPECT_EQ(said.exit_code, 0) << said.err;
-  EXPECT_THAT(said.out, AllOf(HasSubstr("job job/1: gathering"), HasSubstr("waiting: 1/2 nodes joined"),
-                              HasSubstr("here")));
+  const CtlResult result = Ctl({"status"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("job job/1: gathering"), HasSubstr("waiting: 1/2 nodes joined"),
+                                HasSubstr("here")));
   EXPECT_THAT(Ctl({"status", "--json"}).out, HasSubstr("\"run_id\":\"job/1\""));
   EXPECT_THAT(Ctl({"status", "--job=k"}).err, HasSubstr("there is no job k; known jobs: job/1"));
   EXPECT_EQ(Ctl({"status", "--job=k"}).exit_code, 3);
@@ -112,22 +112,26 @@ TEST_F(CtlTest, EventsListsTheEventsOfTheJob) {
 
 TEST_F(CtlTest, StopEndsTheJobAndItsWatchers) {
   JoinHere(1);
-  std::future<Said> watch = std::async(std::launch::async, [this] { return Ctl({"status", "--watch"}); });
-  std::future<Said> follow = std::async(std::launch::async, [this] { return Ctl({"events", "--follow"}); });
-  const Said stop = Ctl({"stop", "--reason=enough of it"});
+  std::future<CtlResult> watch = std::async(std::launch::async, [this] {
+    return Ctl({"status", "--watch"});
+  });
+  std::future<CtlResult> follow = std::async(std::launch::async, [this] {
+    return Ctl({"events", "--follow"});
+  });
+  const CtlResult stop = Ctl({"stop", "--reason=maintenance"});
   EXPECT_EQ(stop.exit_code, 0) << stop.err;
   EXPECT_EQ(stop.out, "job job/1 is being stopped on 1 node\n");
   for (auto* watcher : {&watch, &follow}) {
-    const Said said = watcher->get();
-    EXPECT_EQ(said.exit_code, 0) << said.err;
-    EXPECT_THAT(said.out, HasSubstr("enough of it"));
+    const CtlResult result = watcher->get();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("maintenance"));
   }
-  const Said again = Ctl({"stop"});
+  const CtlResult again = Ctl({"stop"});
   EXPECT_EQ(again.exit_code, 3);
   EXPECT_THAT(again.err, HasSubstr("job job/1 is over: stopped"));
 }
 
-TEST_F(CtlTest, WatchingEndsWithTheCoordinator) {
+TEST_F(CtlTest, WatchEndsWhenTheCoordinatorExits) {
   JoinHere(1);
   Screen screen;
   std::future<void> shown = screen.Shown();
@@ -156,8 +160,9 @@ TEST_F(CtlTest, ReportsThatNoCoordinatorAnswers) {
   }
 }
 
-// The page of another server is neither shown nor read to its end, since it may be endless.
-TEST_F(CtlTest, AnotherHttpServerIsReported) {
+// ddpctl does not show a page from another HTTP server. Because the page may be endless, ddpctl does not read
+// all of the page.
+TEST_F(CtlTest, ReportsAnHttpServerThatIsNotACoordinator) {
   boost::asio::io_context io;
   using boost::asio::ip::tcp;
   tcp::acceptor acceptor(io, tcp::endpoint(boost::asio::ip::make_address("127.0.0.1"), 0));
@@ -181,13 +186,13 @@ TEST_F(CtlTest, AnotherHttpServerIsReported) {
     EXPECT_THAT(err.str(), AllOf(HasSubstr("no coordinator answers at 127.0.0.1:"),
                                  HasSubstr("another HTTP server"), Not(HasSubstr("xx"))));
     EXPECT_THAT(out.str(), IsEmpty());
-    EXPECT_LT(sent.get(), 64u << 20) << "more than the socket buffers was read";
+    EXPECT_LT(sent.get(), 64u << 20) << "ddpctl read more than the socket buffers hold";
   }
 }
 
 TEST_F(CtlTest, DrainErrorsNameTheCause) {
   JoinHere(1);
-  const Said own = Ctl({"drain", "here"});
+  const CtlResult own = Ctl({"drain", "here"});
   EXPECT_EQ(own.exit_code, 3);
   EXPECT_THAT(own.err,
               HasSubstr("node here hosts the coordinator and cannot be taken out; stop the job instead"));
@@ -197,11 +202,11 @@ TEST_F(CtlTest, DrainErrorsNameTheCause) {
 TEST_F(CtlTest, UsageErrorsNameTheCause) {
   const struct {
     std::vector<std::string> args;
-    const char* said;
+    const char* error;
   } cases[] = {
-      {{}, "expected a command, status, events, drain or stop, not \"\""},
+      {{}, "expected a command (status, events, drain or stop), not \"\""},
       {{"start"}, "not \"start\""},
-      {{"drain"}, "drain: expected the node"},
+      {{"drain"}, "drain: expected a node"},
       {{"stop", "n1"}, "unexpected \"n1\" after stop"},
       {{"stop", "--watch"}, "--watch cannot be used with stop"},
       {{"status", "--follow"}, "--follow cannot be used with status"},
@@ -212,12 +217,12 @@ TEST_F(CtlTest, UsageErrorsNameTheCause) {
   for (const auto& c : cases) {
     std::ostringstream out, err;
     EXPECT_EQ(RunCtl(c.args, {out, err}), 2);
-    EXPECT_THAT(err.str(), AllOf(HasSubstr(c.said), HasSubstr("see ddpctl --help")));
+    EXPECT_THAT(err.str(), AllOf(HasSubstr(c.error), HasSubstr("see ddpctl --help")));
     EXPECT_THAT(out.str(), IsEmpty());
   }
   std::ostringstream out, err;
   EXPECT_EQ(RunCtl({"--help"}, {out, err}), 0);
-  for (const char* text : {"drain NODE", "--watch", "--follow", "--reason", "Exit codes: 0 success"})
+  for (const char* text : {"drain NODE", "--watch", "--follow", "--reason", "Exit codes:\n  0  success"})
     EXPECT_THAT(out.str(), HasSubstr(text));
 }
 

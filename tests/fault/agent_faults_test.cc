@@ -1,6 +1,6 @@
-// Agents and wardens that end while their hosts keep running. Two hosts train. The agent or warden of the
-// second fails, the first continues alone, and after the second has rejoined, the job ends with the
-// parameters of an undisturbed run.
+// Tests faults of agents and wardens whose hosts keep running. Two hosts train. In most tests the agent or
+// the warden of the second host fails, the first host continues alone, and the second host joins again. The
+// job must end with the parameters of an undisturbed run.
 #include <signal.h>
 
 #include <string>
@@ -22,7 +22,8 @@ constexpr char kWarden[] = "ddp-warden";
 
 class AgentFaultsTest : public TrainingTest {
  protected:
-  // The second host's agent ends with all its processes; another agent replaces it.
+  // Expects that the round ends for `reason`, and that the second host's agent ends with `end` and leaves no
+  // process. Then starts a new agent on that host and expects that the job succeeds.
   void ExpectLossAndReturn(const std::string& reason, const ProcessEnd& end) {
     ExpectChange(reason, 1);
     job().ExpectEnd(1, end);
@@ -64,20 +65,20 @@ TEST_F(AgentFaultsTest, WardenStopped) {
   ExpectLossAndReturn("has not answered for 5 s, in state T", kFailure);
 }
 
-TEST_F(AgentFaultsTest, AgentAndWardenKilledAtOnce) {
+TEST_F(AgentFaultsTest, AgentAndWardenKilledTogether) {
   StartTraining();
   const std::vector<pid_t> warden = hosts().Find(1, kWarden);
   ASSERT_EQ(warden.size(), 1);
   FaultNow();
-  // Neither can react to the end of the other.
+  // The agent is stopped first, so that neither process can react to the death of the other.
   job().agent(1).Signal(SIGSTOP);
   kill(warden[0], SIGKILL);
   job().agent(1).Signal(SIGKILL);
   ExpectLossAndReturn("its connection broke", kKilled);
 }
 
-// Its workers are dead before the other node continues, although a stopped agent receives no message. When it
-// continues, it rejoins as a new node.
+// The workers of the stopped agent must be dead before the other node continues, although the agent cannot
+// stop them. After SIGCONT the agent joins as a new node.
 TEST_F(AgentFaultsTest, StoppedPastItsLeaseAndContinued) {
   StartTraining();
   FaultNow();
@@ -86,16 +87,16 @@ TEST_F(AgentFaultsTest, StoppedPastItsLeaseAndContinued) {
   EXPECT_THAT(hosts().Find(1, "train"), IsEmpty());
   EXPECT_THAT(AwaitRestart(1), HasSubstr("its lease expired"));
   job().agent(1).Signal(SIGCONT);
-  EXPECT_THAT(job().AwaitSaid(1, "joins again"), HasSubstr("node"));
+  EXPECT_THAT(job().AwaitLogged(1, "joins again"), HasSubstr("node"));
   AwaitWorldOf({0, 1});
   ExpectResult({0, 1});
 }
 
-TEST_F(AgentFaultsTest, TheCoordinatorsAgent) {
+TEST_F(AgentFaultsTest, CoordinatorsAgentKilled) {
   StartTraining();
   FaultNow();
   job().agent(0).Signal(SIGKILL);
-  EXPECT_THAT(job().AwaitSaid(1, "the coordinator is lost"), HasSubstr("Start the job again"));
+  EXPECT_THAT(job().AwaitLogged(1, "the coordinator is lost"), HasSubstr("Start the job again"));
   Detected(job().agent(1).found_at());
   job().ExpectEnd(0, kKilled);
   job().ExpectEnd(1, kFailure);

@@ -1,5 +1,5 @@
-// Errors for bad input state the problem, the value and a remedy, within a short time. The exit code is 2 for
-// usage errors and 1 otherwise.
+// Tests that ddprun exits with an error on bad input. The error states the problem, the value and a remedy.
+// The exit code is 2 for usage errors and 1 otherwise.
 #include <signal.h>
 #include <sys/stat.h>
 
@@ -26,9 +26,9 @@ using testing::SizeIs;
 using Words = std::vector<std::string>;
 
 struct Case {
-  Args args;  // of ddprun; DIR is replaced by the test's directory
+  Args args;  // arguments of ddprun; DIR stands for the test's directory
   int code;
-  Words words;  // expected on stderr; DIR is replaced likewise
+  Words words;  // texts expected on stderr; DIR stands for the test's directory
   Environment env = {};
 };
 
@@ -37,7 +37,7 @@ std::string Replace(std::string text, const std::string& directory) {
   return text;
 }
 
-// Runs all cases in parallel, since some wait for a timeout.
+// Runs all cases in parallel, since some cases wait for a timeout.
 void Expect(const std::vector<Case>& cases, const std::string& directory = "") {
   std::vector<std::unique_ptr<Process>> processes;
   for (const Case& c : cases) {
@@ -74,7 +74,7 @@ TEST(BadInputTest, Flags) {
       {{elastic, "--rdzv-endpoint=fe80::1:2", "true"}, 2, {"--rdzv-endpoint=fe80::1:2: ", "[ADDR]:PORT"}},
       {{elastic, "--rdzv-endpoint=0.0.0.0:1", "true"},
        2,
-       {"--rdzv-endpoint=0.0.0.0:1: ", "only one to listen on", "give the name or the address"}},
+       {"--rdzv-endpoint=0.0.0.0:1: ", "only an address to listen on", "give the name or the address"}},
       {{elastic, "--nnodes=2", "--rdzv-endpoint=host:0", "true"}, 2, {"--rdzv-endpoint=host:0", "a port"}},
       {{elastic, "--rdzv-id=", "true"}, 2, {"--rdzv-id=: ", "a name"}},
       {{"--rdzv-conf=join_timeout=soon", "true"}, 2, {"join_timeout=soon: ", "whole seconds"}},
@@ -91,11 +91,11 @@ TEST(BadInputTest, Flags) {
       {{"--nnodes=2", "--node-rank=x", "true"}, 2, {"--node-rank=x: "}},
       {{"--nnodes=2", "--master-addr=a/b", "true"}, 2, {"--master-addr=a/b: ", "one host name"}},
       {{"--nnodes=2", "--master-port=70000", "true"}, 2, {"--master-port=70000: ", "0 to 65535"}},
-      {{"--nnodes=2", "--master-port=0", "true"}, 2, {"--master-port=0: ", "the others could not find it"}},
+      {{"--nnodes=2", "--master-port=0", "true"}, 2, {"--master-port=0: ", "other nodes could not find it"}},
       {{"--local-addr=no.such.host.invalid", "true"},
        1,
        {"--local-addr=no.such.host.invalid", "does not resolve", "give"}},
-      {{"--module", "--no-python", "true"}, 2, {"--module and --no-python exclude each other"}},
+      {{"--module", "--no-python", "true"}, 2, {"--module and --no-python cannot be used together"}},
       {{"--role=", "true"}, 2, {"--role=: ", "a name"}},
       {{"--max-restarts=-1", "true"}, 2, {"--max-restarts=-1: ", "0 or more"}},
       {{"--max-restarts=1.5", "true"}, 2, {"--max-restarts=1.5: ", "a whole number"}},
@@ -111,8 +111,8 @@ TEST(BadInputTest, Flags) {
       {{"--store-only", "--host="}, 2, {"--host=: ", "a host name or address"}},
       {{"--store-only", "--host=no.such.host.invalid"}, 1, {"no.such.host.invalid", "does not resolve"}},
       {{"--store-only", "--host=192.0.2.1"}, 1, {"192.0.2.1 is not an address of this host", "give"}},
-      {{"--host=127.0.0.1", "true"}, 2, {"--host goes with --store-only"}},
-      {{"--port=1", "true"}, 2, {"--port goes with --store-only"}},
+      {{"--host=127.0.0.1", "true"}, 2, {"--host can be used only with --store-only"}},
+      {{"--port=1", "true"}, 2, {"--port can be used only with --store-only"}},
       {{"--nnode-count=2", "true"}, 2, {"unknown option --nnode-count"}},
       {{"--nnode=2", "--max-restart=1", "--redirect"}, 2, {"--redirect needs a value"}},
       {{"--r=1", "true"}, 2, {"--r can mean ", "--redirects", "--role"}},
@@ -142,7 +142,7 @@ class BadFilesTest : public testing::Test {
     Write("noise", std::string("\0neither a script nor a program", 31), 0700);
     std::filesystem::create_directory(directory_ + "/directory");
   }
-  // Appends `text`.
+  // Appends `text` to the file and sets the file's mode.
   void Write(const std::string& name, const std::string& text, mode_t mode) {
     const std::string path = directory_ + "/" + name;
     std::ofstream(path, std::ios::app) << text;
@@ -175,7 +175,7 @@ TEST_F(BadFilesTest, Programs) {
 TEST_F(BadFilesTest, LogDirectories) {
   Expect(
       {
-          {{"--log-dir=DIR/file", "true"}, 2, {"--log-dir=DIR/file: ", "a directory, this is a file"}},
+          {{"--log-dir=DIR/file", "true"}, 2, {"--log-dir=DIR/file: ", "a directory, but this is a file"}},
           {{"--log-dir=DIR/file/below", "true"}, 1, {"--log-dir: ", "DIR/file/below", "Not a directory"}},
           {{"--log-dir=/proc/logs", "true"}, 1, {"--log-dir: ", "/proc/logs", "No such file"}},
       },
@@ -208,7 +208,7 @@ TEST(BadEndpointTest, EndpointsThatAreNotCoordinatorsAreReported) {
        with({"no server listens at", "is the agent of the first node running", "read_timeout=SECONDS"},
             refuses.port())},
       {Join(silent.port(), two_seconds), 1, with({"did not answer", "read_timeout"}, silent.port())},
-      // With the default read timeout, which is longer than a coordinator takes to answer.
+      // The default read timeout is longer than the 5 s within which a server must answer.
       {Join(silent.port()), 1, with(not_ours, silent.port())},
       {Join(hangs_up.port()), 1, with(not_ours, hangs_up.port())},
       {Join(garbage.port()), 1, with(not_ours, garbage.port())},
@@ -219,7 +219,8 @@ TEST(BadEndpointTest, EndpointsThatAreNotCoordinatorsAreReported) {
 }
 
 TEST(BadEndpointTest, ATorchStoreIsReported) {
-  // The store exits when its standard input ends; the terminal stays open.
+  // The store exits at the end of its standard input. A terminal stays open, whereas /dev/null would end the
+  // store immediately.
   Process store({StoreServerPath()}, Stdio::kTerminal);
   const std::vector<std::string> line = store.AwaitOut("");
   ASSERT_THAT(line, SizeIs(1));
@@ -237,7 +238,7 @@ TEST(BadEndpointTest, ATakenPortIsReported) {
   });
 }
 
-// A separate coordinator and agents of one job with different options.
+// Starts a coordinator in a separate process, and agents of one job with different options.
 class DisagreementTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -249,8 +250,8 @@ class DisagreementTest : public testing::Test {
     return StartAgent(Args{"--rdzv-endpoint=127.0.0.1:" + port_, "--rdzv-id=j"} + options,
                       {WorkerPath(), "--exit=0"});
   }
-  // An agent with the options `odd` is refused with `words`. The agent with `good`, which joined first, is
-  // not affected and succeeds together with a second agent with `good`.
+  // Expects that an agent with the options `odd` is refused with an error that contains `words`, and that two
+  // agents with the options `good` succeed, of which one joined before the refused agent.
   void ExpectRefused(const Args& good, const Args& odd, const Words& words) {
     const auto first = Start(good);
     ASSERT_THAT(first->AwaitErr("1/2 nodes joined"), SizeIs(1)) << first->err();
@@ -277,7 +278,8 @@ TEST_F(DisagreementTest, OnTheNumberOfRestarts) {
                 {"--max-restarts=7, but the job has --max-restarts=0", "the same options"});
 }
 
-// A second agent with the same node rank on the same host is a new start of the first, and replaces it.
+// A second agent with the same node rank on the same host counts as a new start of the first agent, and
+// replaces the first agent.
 TEST_F(DisagreementTest, ASecondAgentWithANodeRankReplacesTheFirstOnItsHost) {
   const Args options = {"--rdzv-backend=c10d", "--nnodes=2"};
   const auto first = Start(options + Args{"--node-rank=1"});

@@ -1,4 +1,4 @@
-// Hosts whose clock steps, or whose name resolution fails.
+// Tests hosts whose clock steps, or whose name resolution fails.
 #include <signal.h>
 
 #include <chrono>
@@ -25,12 +25,12 @@ class ClockStepsTest : public TrainingTest {
     if (!std::ifstream(kFakeTime)) GTEST_SKIP() << kFakeTime << " is missing";
   }
 
-  // Steps the wall clock of `host` during training, then kills a worker, so that a round starts
-  // with the new time.
+  // Steps the wall clock of `host` during training, then kills a worker, so that a round starts with the new
+  // time.
   void Step(int host, int step_seconds) {
     SetClock(0);
-    // NO_FAKE_STAT: libfaketime's stat() holds a semaphore shared by all processes. A worker killed inside it
-    // would block the agent's next stat() forever.
+    // NO_FAKE_STAT: libfaketime's stat() holds a semaphore that all processes share. A worker that is killed
+    // inside stat() would block the agent's next stat() forever.
     const Environment with_clock = {{"LD_PRELOAD", kFakeTime},    {"FAKETIME_TIMESTAMP_FILE", offset_file_},
                                     {"FAKETIME_NO_CACHE", "1"},   {"FAKETIME_DONT_FAKE_MONOTONIC", "1"},
                                     {"DONT_FAKE_MONOTONIC", "1"}, {"NO_FAKE_STAT", "1"}};
@@ -50,7 +50,7 @@ class ClockStepsTest : public TrainingTest {
   }
 
  private:
-  // Replaces the file atomically, so readers never see part of it.
+  // Replaces the file atomically, so that no process reads a partial file.
   void SetClock(int step_seconds) {
     std::ofstream(offset_file_ + ".new") << (step_seconds < 0 ? "" : "+") << step_seconds << "\n";
     ASSERT_EQ(rename((offset_file_ + ".new").c_str(), offset_file_.c_str()), 0);
@@ -59,15 +59,15 @@ class ClockStepsTest : public TrainingTest {
   const std::string offset_file_ = MakeTestDirectory() + "/offset";
 };
 
-TEST_F(ClockStepsTest, OfTheCoordinatorsHostForward) { Step(0, 3600); }
-TEST_F(ClockStepsTest, OfTheCoordinatorsHostBack) { Step(0, -3600); }
-TEST_F(ClockStepsTest, OfAnotherHostForward) { Step(1, 3600); }
-TEST_F(ClockStepsTest, OfAnotherHostBack) { Step(1, -3600); }
+TEST_F(ClockStepsTest, ForwardOnTheCoordinatorsHost) { Step(0, 3600); }
+TEST_F(ClockStepsTest, BackwardOnTheCoordinatorsHost) { Step(0, -3600); }
+TEST_F(ClockStepsTest, ForwardOnAnotherHost) { Step(1, 3600); }
+TEST_F(ClockStepsTest, BackwardOnAnotherHost) { Step(1, -3600); }
 
 class NamesTest : public TrainingTest {};
 
-// The name server does not answer. Hosts that meet at an address need no name.
-TEST_F(NamesTest, NoServerAnswers) {
+// A job whose endpoint is an address needs no name resolution.
+TEST_F(NamesTest, NoNameServerAnswers) {
   StartTraining({.by_address = true, .prepare = [this](const std::string&) {
                    for (const int host : {0, 1}) hosts().LoseNames(host);
                    FaultNow();

@@ -1,4 +1,4 @@
-// Jobs in a crash loop end early and report why.
+// Tests that jobs in a crash loop end early and report why.
 #include <string>
 
 #include "gmock/gmock.h"
@@ -15,7 +15,7 @@ constexpr ProcessEnd kFailure{.code = 1};
 
 class CrashLoopTest : public HostFaultTest {};
 
-TEST_F(CrashLoopTest, AWorkerThatFailsAtItsStart) {
+TEST_F(CrashLoopTest, AWorkerThatFailsAtStartup) {
   HostJob job(2, {"--nnodes=2", "--max-restarts=5", "--min-uptime=60"},
               {WorkerPath(), "--fail-in-round=0", "--fail-rank=1"});
   FaultNow();
@@ -27,10 +27,11 @@ TEST_F(CrashLoopTest, AWorkerThatFailsAtItsStart) {
   }
 }
 
-// Each worker is killed as soon as a snapshot exists: the first worker writes it, the others resume from it.
-TEST_F(CrashLoopTest, AWorkerThatComesNoFurther) {
+// The worker of each round is killed as soon as a snapshot exists. The first worker writes the snapshot, and
+// later workers resume from it.
+TEST_F(CrashLoopTest, AWorkerThatMakesNoProgress) {
   const std::string snapshots = MakeTestDirectory();
-  // ddprun replaces "$$" by "$".
+  // ddprun replaces "$$" with "$".
   const std::string killer =
       "(until ls " + snapshots + " | grep -q snapshot-; do :; done; kill -KILL $$$$) &";
   HostJob job(1, {"--nnodes=1", "--max-restarts=50", "--max-restarts-without-progress=2"},

@@ -1,4 +1,5 @@
-// Signals before any worker runs: the agent exits at once with code 1 and leaves nothing behind.
+// Tests signals that arrive before any worker runs: the agent exits within 2 s with code 1 and leaves nothing
+// behind.
 #include <signal.h>
 
 #include <chrono>
@@ -25,13 +26,13 @@ using testing::Optional;
 using testing::SizeIs;
 
 const ProcessEnd kFailure{.code = 1};
-constexpr Duration kAtOnce = seconds(2);
+constexpr Duration kExitLimit = seconds(2);
 
-void ExpectEndsAtOnce(Process& agent, int signo, const std::string& said) {
-  const Traces traces = LookAround(agent.mark());
-  ASSERT_GE(traces.Count("ddprun"), 1);  // the warden may still have the agent's name
+void ExpectPromptExit(Process& agent, int signo, const std::string& said) {
+  const Traces traces = TracesOf(agent.mark());
+  ASSERT_GE(traces.Count("ddprun"), 1);  // the warden may not have its own name yet
   agent.Signal(signo);
-  EXPECT_EQ(agent.Wait(kAtOnce), kFailure) << agent.err();
+  EXPECT_EQ(agent.Wait(kExitLimit), kFailure) << agent.err();
   EXPECT_THAT(agent.err(), HasSubstr(said));
   EXPECT_THAT(LeftOf(traces, agent.mark()), IsEmpty());
 }
@@ -45,10 +46,10 @@ TEST(EarlySignalsTest, WhileWaitingForNodes) {
     const auto agent =
         StartAgent({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:" + port[0]}, {"true"});
     ASSERT_THAT(agent->AwaitErr("1/2 nodes joined"), SizeIs(1)) << agent->err();
-    const Traces traces = LookAround(agent->mark());
-    ASSERT_THAT(traces.ports, Not(IsEmpty()));  // its store already listens
+    const Traces traces = TracesOf(agent->mark());
+    ASSERT_THAT(traces.ports, Not(IsEmpty()));  // the agent's store already listens
     agent->Signal(signo);
-    EXPECT_EQ(agent->Wait(kAtOnce), kFailure) << agent->err();
+    EXPECT_EQ(agent->Wait(kExitLimit), kFailure) << agent->err();
     EXPECT_THAT(agent->err(), HasSubstr("death signal, shutting down workers: SIG"));
     EXPECT_THAT(LeftOf(traces, agent->mark(), {store.pid()}), IsEmpty());
   }
@@ -56,12 +57,12 @@ TEST(EarlySignalsTest, WhileWaitingForNodes) {
 
 TEST(EarlySignalsTest, WhileLookingForACoordinatorThatRefuses) {
   AdoptOrphans();
-  const TakenPort nobody(TakenPort::Kind::kRefuses);
+  const TakenPort refuses(TakenPort::Kind::kRefuses);
   const auto agent = StartAgent(
-      {"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:" + std::to_string(nobody.port())},
+      {"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:" + std::to_string(refuses.port())},
       {"true"});
   ASSERT_THAT(agent->AwaitErr("waiting for the coordinator"), SizeIs(1)) << agent->err();
-  ExpectEndsAtOnce(*agent, SIGTERM, "received SIGTERM while looking for the coordinator");
+  ExpectPromptExit(*agent, SIGTERM, "received SIGTERM while looking for the coordinator");
 }
 
 TEST(EarlySignalsTest, WhileACoordinatorDoesNotAnswer) {
@@ -71,12 +72,12 @@ TEST(EarlySignalsTest, WhileACoordinatorDoesNotAnswer) {
       {"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:" + std::to_string(silent.port())},
       {"true"});
   ASSERT_TRUE(silent.AwaitConnection());
-  ExpectEndsAtOnce(*agent, SIGTERM, "received SIGTERM while looking for the coordinator");
+  ExpectPromptExit(*agent, SIGTERM, "received SIGTERM while looking for the coordinator");
 }
 
-// Signals at times from exec on, in steps of 250 us, until workers run. Before main()
-// the default action applies.
-TEST(EarlySignalsTest, FromTheFirstMomentOn) {
+// Starts 60 agents in turn, and sends SIGTERM to each agent after a delay that grows by 250 us from agent to
+// agent. The last agents may already run workers. Before main() the default action of the signal applies.
+TEST(EarlySignalsTest, HandledFromProcessStart) {
   AdoptOrphans();
   int by_agent = 0, before_main = 0;
   for (int i = 0; i < 60; ++i) {
@@ -85,10 +86,10 @@ TEST(EarlySignalsTest, FromTheFirstMomentOn) {
     while (std::chrono::steady_clock::now() < when) {
     }
     agent->Signal(SIGTERM);
-    const std::optional<ProcessEnd> end = agent->Wait(kAtOnce);
+    const std::optional<ProcessEnd> end = agent->Wait(kExitLimit);
     ASSERT_THAT(end, Optional(AnyOf(Eq(kFailure), Eq(ProcessEnd{.signal = SIGTERM})))) << agent->err();
     ++(*end == kFailure ? by_agent : before_main);
-    ASSERT_THAT(LeftOf({}, agent->mark()), IsEmpty()) << "after " << i << " steps: " << agent->err();
+    ASSERT_THAT(LeftOf({}, agent->mark()), IsEmpty()) << i << " * 250 us after the start: " << agent->err();
   }
   EXPECT_GT(by_agent, 0);
   RecordProperty("ended_by_agent", by_agent);

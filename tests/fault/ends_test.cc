@@ -1,4 +1,4 @@
-// A job that ends for any reason leaves nothing behind: no process, port, socket or shared memory.
+// Tests that a job leaves no process, port, socket or shared memory behind, however it ends.
 #include <signal.h>
 
 #include <functional>
@@ -23,7 +23,7 @@ using testing::IsEmpty;
 using testing::Pair;
 using testing::SizeIs;
 
-// The character that Ctrl-C sends.
+// The character that a terminal gets for Ctrl-C.
 constexpr char kCtrlC[] = "\x03";
 constexpr char kWarden[] = "ddp-warden";
 
@@ -41,15 +41,15 @@ struct End {
   Args options = {};
   Args worker = {};  // flags of the worker
   std::function<void(Running&)> fault = {};
-  ProcessEnd end = {};                 // of the agent
-  std::vector<std::string> said = {};  // messages of the agent that prove that this fault fired
+  ProcessEnd end = {};                 // how the agent must end
+  std::vector<std::string> said = {};  // messages of the agent that prove that the fault fired
 };
 
 void PrintTo(const End& end, std::ostream* out) { *out << end.name; }
 
 void Send(Running& job, int signo) { job.agent.Signal(signo); }
 
-// Types Ctrl-C, and again once the agent has handled the first one.
+// Types Ctrl-C, and types it again after the agent has handled the first Ctrl-C.
 void TypeCtrlCTwice(Running& job) {
   job.agent.Type(kCtrlC);
   ASSERT_THAT(job.agent.AwaitOut("death signal, shutting down workers: SIGINT "), SizeIs(1))
@@ -57,16 +57,16 @@ void TypeCtrlCTwice(Running& job) {
   job.agent.Type(kCtrlC);
 }
 
-void SendTwice(Running& job, int signo, const std::string& heard) {
+void SendTwice(Running& job, int signo, const std::string& response) {
   job.agent.Signal(signo);
-  ASSERT_THAT(job.agent.AwaitErr(heard), SizeIs(1)) << job.agent.err();
+  ASSERT_THAT(job.agent.AwaitErr(response), SizeIs(1)) << job.agent.err();
   job.agent.Signal(signo);
 }
 
 const std::vector<End>& Ends() {
   static const auto& ends = *new std::vector<End>{
       {.name = "Success", .fault = [](Running& job) { job.gate.Open(); }, .end = {.code = 0}},
-      {.name = "WorkerExitsBadly",
+      {.name = "WorkerExitsWithAnError",
        .worker = {"--fail-in-round=0"},
        .fault = [](Running& job) { job.gate.Open(); },
        .end = {.code = 1},
@@ -80,7 +80,7 @@ const std::vector<End>& Ends() {
        .worker = {"--stubborn"},
        .fault = [](Running& job) { kill(job.workers[0], SIGKILL); },
        .end = {.code = 1},
-       .said = {"did not end within 1 s: killing"}},
+       .said = {"did not exit within 1 s: sending SIGKILL"}},
       {.name = "CtrlC",
        .stdio = Stdio::kTerminal,
        .fault = [](Running& job) { job.agent.Type(kCtrlC); },
@@ -116,7 +116,7 @@ const std::vector<End>& Ends() {
        .worker = {"--stubborn"},
        .fault = [](Running& job) { Send(job, SIGTERM); },
        .end = {.code = 1},
-       .said = {"did not end within 1 s: killing"}},
+       .said = {"did not exit within 1 s: sending SIGKILL"}},
       {.name = "SigtermTwiceStubborn",
        .worker = {"--stubborn"},
        .fault =
@@ -155,7 +155,8 @@ const std::vector<End>& Ends() {
 
 class JobEndsTest : public testing::TestWithParam<End> {};
 
-// Two workers, each with a child, a child in a separate session that ignores signals, and a daemon.
+// The job has two workers. Each worker has a child, a child in a separate session that ignores signals, and a
+// daemon.
 TEST_P(JobEndsTest, NothingIsLeft) {
   const End& end = GetParam();
   AdoptOrphans();
@@ -166,12 +167,12 @@ TEST_P(JobEndsTest, NothingIsLeft) {
   ASSERT_THAT(ready, SizeIs(2)) << agent->out() << agent->err();
   std::vector<int> workers(2);
   for (const std::string& line : ready) workers.at(Field(line, "rank")) = Field(line, "pid");
-  // The daemon has no mark; LeftOf finds it as a descendant of this process.
-  const Traces traces = LookAround(agent->mark());
+  // The daemon has no mark, but LeftOf finds it as a descendant of this process.
+  const Traces traces = TracesOf(agent->mark());
   ASSERT_EQ(traces.Count("ddprun"), 1);
   ASSERT_EQ(traces.Count(kWarden), 1);
   ASSERT_EQ(traces.Count("worker"), 2 * 3);
-  ASSERT_THAT(traces.ports, SizeIs(Ge(2)));  // the coordinator's and the worker store's
+  ASSERT_THAT(traces.ports, SizeIs(Ge(2)));  // the ports of the coordinator and of the worker store
   ASSERT_THAT(traces.ports, Contains(Pair(testing::_, PortOf(TextField(ready[0], "master")))));
   ASSERT_THAT(traces.abstract_sockets, SizeIs(Ge(1)));
 
@@ -193,15 +194,15 @@ struct TrainEnd {
   ProcessEnd end;
 };
 
-// No process is left that could kill what the workers started. The workers are killed
-// by their parent-death signal.
-TEST(EndsTest, WorkersDieWithAgentAndWardenKilledAtOnce) {
+// The workers are killed by their parent-death signal. They have no children in this test, because no process
+// would be left that could kill the children.
+TEST(EndsTest, WorkersDieWhenAgentAndWardenAreKilledTogether) {
   AdoptOrphans();
   const auto agent = StartAgent({"--nproc-per-node=2"}, {WorkerPath(), "--stubborn"});
   ASSERT_THAT(agent->AwaitOut("ready ", 2), SizeIs(2)) << agent->err();
-  const Traces traces = LookAround(agent->mark());
+  const Traces traces = TracesOf(agent->mark());
   ASSERT_EQ(traces.Count("worker"), 2);
-  // Neither can act on the other's end.
+  // The agent is stopped first, so that neither process can react to the death of the other.
   agent->Signal(SIGSTOP);
   kill(traces.Find(kWarden), SIGKILL);
   agent->Signal(SIGKILL);
@@ -213,13 +214,13 @@ void PrintTo(const TrainEnd& end, std::ostream* out) { *out << end.name; }
 
 class TrainEndsTest : public testing::TestWithParam<TrainEnd> {};
 
-// Workers that use shared memory and their own sockets.
+// The workers of this job use shared memory and sockets of their own.
 TEST_P(TrainEndsTest, NothingIsLeft) {
   AdoptOrphans();
   const auto agent = StartAgent({"--nproc-per-node=2"}, GetParam().program);
-  agent->HoldOut();  // keeps it running until LookAround
+  agent->HoldOut();  // keeps the job running until TracesOf has found its resources
   ASSERT_THAT(agent->AwaitOut("step=3/"), SizeIs(1)) << agent->out() << agent->err();
-  const Traces traces = LookAround(agent->mark());
+  const Traces traces = TracesOf(agent->mark());
   ASSERT_EQ(traces.Count("train"), 2);
   ASSERT_THAT(traces.ports, SizeIs(Ge(2)));
   ASSERT_THAT(traces.shared_memory, Contains(Pair(testing::_, HasSubstr("ddprun-comm"))));
@@ -243,7 +244,7 @@ INSTANTIATE_TEST_SUITE_P(
         TrainEnd{"Sigint", Training(), [](Running& job) { job.agent.Signal(SIGINT); }, {.code = 1}},
         TrainEnd{
             "WorkerKilled", Training(), [](Running& job) { kill(job.workers[0], SIGKILL); }, {.code = 1}},
-        TrainEnd{"WorkersStopped",  // stopped processes react only to SIGKILL
+        TrainEnd{"WorkersStopped",  // only SIGKILL ends a stopped process
                  Training(),
                  [](Running& job) {
                    for (const int pid : job.workers) kill(pid, SIGSTOP);
@@ -254,12 +255,12 @@ INSTANTIATE_TEST_SUITE_P(
             "AgentKilled", Training(), [](Running& job) { job.agent.Signal(SIGKILL); }, {.signal = SIGKILL}}),
     [](const auto& info) { return info.param.name; });
 
-TEST(TracesTest, WhatIsLeftIsFound) {
+TEST(TracesTest, LeftoversAreFound) {
   AdoptOrphans();
   const auto agent = StartAgent({"--nproc-per-node=2"}, Training());
   ASSERT_THAT(agent->AwaitOut("step=1/"), SizeIs(1)) << agent->err();
-  const Traces traces = LookAround(agent->mark());
-  // Nothing is found for a different mark.
+  const Traces traces = TracesOf(agent->mark());
+  // No process has this mark, so LeftOf must find nothing.
   EXPECT_THAT(LeftOf({}, agent->mark() + "0", {agent->pid()}, Duration::zero()), IsEmpty());
   const std::vector<std::string> left = LeftOf(traces, agent->mark(), {}, Duration::zero());
   for (const char* what :

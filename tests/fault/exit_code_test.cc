@@ -1,4 +1,4 @@
-// Exit codes with --exit-codes=scheduler: 75 if the same job may succeed when it is started again.
+// Tests the exit codes of --exit-codes=scheduler: 75 means that the job may succeed if it is started again.
 #include <signal.h>
 
 #include <functional>
@@ -19,8 +19,8 @@ struct Ending {
   std::string name;
   Args worker = {};  // flags of the worker
   std::function<void(HostJob&, Gate&)> cause = {};
-  ProcessEnd first = {};  // of the agent with the coordinator
-  ProcessEnd second = {};
+  ProcessEnd first = {};   // of the agent that hosts the coordinator
+  ProcessEnd second = {};  // of the other agent
 };
 
 void PrintTo(const Ending& ending, std::ostream* out) { *out << ending.name; }
@@ -30,7 +30,7 @@ void Command(HostJob& job, const Args& args) {
   EXPECT_EQ(control->Wait(), kGood) << control->err();
 }
 
-// The second node has left; lets the workers of the first exit.
+// Waits until the first node has started a round alone, then lets its workers exit.
 void EndTheFirstAlone(HostJob& job, Gate& gate) {
   job.AwaitWorld(0, 1);
   gate.Open();
@@ -78,7 +78,7 @@ const std::vector<Ending>& Endings() {
       {.name = "WardenKilled",
        .cause =
            [](HostJob& job, Gate& gate) {
-             job.AwaitPrinted(1, "ready ");  // the warden exists: it has started the worker
+             job.AwaitPrinted(1, "ready ");  // a running worker proves that the warden runs
              kill(job.hosts().Find(1, "ddp-warden").at(0), SIGKILL);
              EndTheFirstAlone(job, gate);
            },
@@ -98,7 +98,7 @@ const std::vector<Ending>& Endings() {
 
 class ExitCodeTest : public HostFaultTest, public testing::WithParamInterface<Ending> {};
 
-TEST_P(ExitCodeTest, TellsWhetherToStartAgain) {
+TEST_P(ExitCodeTest, ShowsWhetherARestartMaySucceed) {
   Gate gate;
   HostJob job(2, {"--nnodes=1:2", "--exit-codes=scheduler"},
               Args{WorkerPath(), gate.flag()} + GetParam().worker);
@@ -113,7 +113,7 @@ TEST_P(ExitCodeTest, TellsWhetherToStartAgain) {
 INSTANTIATE_TEST_SUITE_P(All, ExitCodeTest, testing::ValuesIn(Endings()),
                          [](const auto& info) { return info.param.name; });
 
-TEST_F(HostFaultTest, TooFewNodesTellToStartAgain) {
+TEST_F(HostFaultTest, TheExitCodeForTooFewNodesSuggestsARestart) {
   HostJob job(1, {"--nnodes=2", "--exit-codes=scheduler", "--rdzv-conf=join_timeout=1"}, {WorkerPath()});
   FaultNow();
   job.Start(0);

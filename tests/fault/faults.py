@@ -1,6 +1,8 @@
-"""Runs all fault tests repeatedly and prints how often each fault fired and passed, and how fast the job recovered.
+"""Runs all fault tests repeatedly.
 
-The last line is `N passed, N failed`; exit status 0 when nothing failed and nothing is left on the machine.
+Prints for each test how often its fault fired, how often it passed, and the times to detection and recovery.
+
+The last line is `N passed, N failed`. The exit status is 0 if no case failed and nothing is left on the machine.
 """
 
 import argparse
@@ -22,7 +24,7 @@ import leftovers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MODEL = ROOT / "docs/failure_model.md"
-# Faults within one node that need no job; the other cases are in tests/fault.
+# Programs with cases that need no job, in launcher/process; all other programs are in tests/fault.
 OF_PROCESSES = ("stuck_warden_test.cc", "unkillable_process_test.cc")
 TIMEOUT_S = 900
 
@@ -39,8 +41,8 @@ class Tally:
 
 def parse_args():
     parser = argparse.ArgumentParser(prog="tools/dev faults", description=__doc__)
-    parser.add_argument("--times", type=int, default=1, metavar="N", help="how often each fault is tried (default 1)")
-    parser.add_argument("--only", default="", metavar="REGEX", help="only cases whose Suite.Name contains a match")
+    parser.add_argument("--times", type=int, default=1, metavar="N", help="how often each case runs (default 1)")
+    parser.add_argument("--only", default="", metavar="REGEX", help="run only cases whose Suite.Name contains a match")
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="test programs that run in parallel (default 1)")
     parser.add_argument("--keep", metavar="DIR", help="keep the output of all runs in DIR, not only of failed ones")
     parser.add_argument("--bin", required=True, help=argparse.SUPPRESS)  # given by tools/faults
@@ -51,7 +53,7 @@ def parse_args():
 
 
 def environment(program, directory):
-    """The environment that Bazel sets for a test."""
+    """Returns the environment variables that Bazel sets for a test."""
     return {
         "PATH": "/usr/bin:/bin:/usr/sbin:/sbin",
         "TEST_SRCDIR": f"{program}.runfiles",
@@ -61,7 +63,7 @@ def environment(program, directory):
 
 
 def cases_of(program, directory):
-    """Full names of the program's cases, with parameters as in GoogleTest."""
+    """Returns the names of the program's cases as GoogleTest lists them: Suite.Name, with the parameter if any."""
     listing = subprocess.run(
         [program, "--gtest_list_tests"], env=environment(program, directory), check=True, capture_output=True, text=True
     ).stdout
@@ -76,7 +78,7 @@ def cases_of(program, directory):
 
 
 def stray_files(directory):
-    """Files that the programs wrote outside of their log directories; tests use separate directories."""
+    """Returns the files that the programs wrote outside the directories of the tests and the log directories."""
     allowed = re.compile(r"fault\w{6}|torchelastic_.*|log\.txt|result\.json")
     stray = [path for path in directory.iterdir() if not allowed.fullmatch(path.name)]
     hosts = directory.glob("fault*/node*/*")
@@ -84,12 +86,12 @@ def stray_files(directory):
 
 
 def sources():
-    """Sources of the programs that contain the cases."""
+    """Returns the sources of the programs that contain the cases."""
     return [*sorted(ROOT.glob("tests/fault/*_test.cc")), *(ROOT / "launcher/process" / name for name in OF_PROCESSES)]
 
 
 def tests_of_the_model():
-    """Suite.Name of every test that the tables of docs/failure_model.md name."""
+    """Returns the Suite.Name of every test that the tables of docs/failure_model.md name."""
     rows = [line for line in MODEL.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
     return sorted({name for row in rows for name in re.findall(r"`(\w+Test\.\w+)`", row)})
 
@@ -97,7 +99,7 @@ def tests_of_the_model():
 class Catalogue:
     """All runs and their results.
 
-    Threads: run() from any thread; the rest from one thread, after all runs.
+    Threads: any thread may call run(). The attributes may be read when all runs have ended.
     """
 
     def __init__(self, root, keep):
@@ -160,7 +162,7 @@ class Catalogue:
 
 
 def spread(values):
-    """Median and maximum in milliseconds."""
+    """Returns "MEDIAN / MAXIMUM" in milliseconds; empty without values."""
     return f"{statistics.median(values) / 1000:.0f} / {max(values) / 1000:.0f}" if values else ""
 
 
@@ -209,7 +211,7 @@ def main():
         root.rmdir()
     passed = sum(tally.passed for tally in catalogue.tallies.values())
     failed = sum(tally.failed for tally in catalogue.tallies.values())
-    print(f"nothing is left: {'no' if left else 'yes'}; load {os.getloadavg()[0]:.1f}")
+    print(f"left on the machine: {f'{len(left)}, see above' if left else 'nothing'}; load {os.getloadavg()[0]:.1f}")
     print(f"{passed} passed, {failed} failed")
     return 1 if failed or left else 0
 

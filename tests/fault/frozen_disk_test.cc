@@ -1,5 +1,5 @@
-// A file system that blocks: an ext4 image frozen with fsfreeze(8). It holds one agent's stderr, the logs of
-// --tee and the temporary directory.
+// Tests a file system that blocks: an ext4 image that fsfreeze(8) freezes. It contains the stderr of one
+// agent, the agent's --tee logs and its temporary directory.
 #include <signal.h>
 
 #include <chrono>
@@ -23,9 +23,9 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-// Longer than any lease of the job.
+// How long the disk stays frozen: longer than a lease.
 constexpr Duration kStall = 2 * kLease;
-constexpr char kNoMounts[] = "this machine mounts no image of a file system";
+constexpr char kNoMounts[] = "a file system image cannot be mounted here";
 
 std::string Numbered(const std::string& word, int last) {
   std::string text;
@@ -33,7 +33,7 @@ std::string Numbered(const std::string& word, int last) {
   return text;
 }
 
-// `text` with `prefix` before each line.
+// Returns `text` with `prefix` before each line.
 std::string Prefixed(const std::string& prefix, const std::string& text) {
   std::istringstream lines(text);
   std::string all;
@@ -41,7 +41,7 @@ std::string Prefixed(const std::string& prefix, const std::string& text) {
   return all;
 }
 
-// The lines of `text` that begin with `begin`.
+// Returns the lines of `text` that begin with `begin`.
 std::string Lines(const std::string& text, const std::string& begin) {
   std::istringstream lines(text);
   std::string all;
@@ -69,7 +69,7 @@ class FrozenDiskTest : public HostFaultTest {
     if (frozen_) Thaw();
   }
 
-  // False: this machine mounts no image of a file system.
+  // Returns false if a file system image cannot be mounted here.
   bool MountDisk(int node) {
     node_ = node;
     const std::string image = directory_ + "/image";
@@ -81,8 +81,8 @@ class FrozenDiskTest : public HostFaultTest {
     return mounted->Wait() == ProcessEnd{.code = 0};
   }
 
-  // Starts a job on two nodes whose workers print continuously, with the disk on `node`. The first node hosts
-  // the coordinator. False: see MountDisk.
+  // Starts a job on two nodes whose workers print continuously. `node` has the disk, and the first node hosts
+  // the coordinator. Returns false if the disk cannot be mounted.
   bool StartJob(int node) {
     job_ = std::make_unique<HostJob>(
         2, Args{"--nnodes=2", "--tee=3", "--max-restarts=1"},
@@ -106,7 +106,8 @@ class FrozenDiskTest : public HostFaultTest {
   void FreezeDisk() {
     frozen_ = true;
     hosts().Run(node(), {"/usr/sbin/fsfreeze", "--freeze", disk_});
-    // Unfreezes even if the test aborts. Not named sh like the workers.
+    // The guard thaws the disk even if the test aborts. It runs in dash, because the tests find the workers
+    // by the name sh.
     guard_ = hosts().Start(node(), {"/bin/dash", "-c", "sleep 30; fsfreeze --unfreeze " + disk_});
   }
   // Freezes the disk and waits until the agent is blocked.
@@ -122,7 +123,7 @@ class FrozenDiskTest : public HostFaultTest {
     FaultNow();
     frozen_at_ = std::chrono::steady_clock::now();
   }
-  // Thaws once the agent has been blocked for kStall.
+  // Thaws the disk when the agent has been blocked for kStall.
   void ThawAfterTheStall() {
     while (std::chrono::steady_clock::now() < frozen_at_ + kStall) {
       Pass(milliseconds(50));
@@ -139,17 +140,17 @@ class FrozenDiskTest : public HostFaultTest {
   void Pass(Duration time) { job().agent(node()).AwaitOut("this is never printed", 1, time); }
 
   void OpenGate() { std::ofstream(gate_).close(); }
-  // A file on the disk.
+  // Returns the contents of the files on the disk that match the shell pattern `file`.
   std::string Contents(const std::string& file) {
     const auto cat = hosts().Start(node(), {"/bin/sh", "-c", "cat " + disk_ + "/" + file});
     EXPECT_EQ(cat->Wait(), ProcessEnd{.code = 0}) << cat->err();
     return cat->out();
   }
-  // stderr of both agents.
+  // Returns the stderr of both agents.
   std::string Said() { return job().agent(1 - node()).err() + Contents("stderr"); }
 
   void ExpectThatNoLeaseExpires(int node);
-  void ExpectThatARoundEndsMeanwhile(int node);
+  void ExpectThatARoundEndsWhileFrozen(int node);
 
   int node_ = 0;
   const std::string directory_ = MakeTestDirectory();
@@ -183,7 +184,7 @@ void FrozenDiskTest::ExpectThatNoLeaseExpires(int node) {
   EXPECT_THAT(Said(), Not(HasSubstr("lease")));
 }
 
-void FrozenDiskTest::ExpectThatARoundEndsMeanwhile(int node) {
+void FrozenDiskTest::ExpectThatARoundEndsWhileFrozen(int node) {
   if (!StartJob(node)) GTEST_SKIP() << kNoMounts;
   Freeze();
   kill(hosts().Find(1 - node, "sh").back(), SIGKILL);
@@ -203,29 +204,30 @@ void FrozenDiskTest::ExpectThatARoundEndsMeanwhile(int node) {
   EXPECT_THAT(Said(), Not(HasSubstr("lease")));
 }
 
-// After the thaw no output is missing.
+// No output is lost while the disk is frozen.
 TEST_F(FrozenDiskTest, NoLeaseExpiresOnTheCoordinatorsNode) { ExpectThatNoLeaseExpires(0); }
 TEST_F(FrozenDiskTest, NoLeaseExpiresOnAnotherNode) { ExpectThatNoLeaseExpires(1); }
 
-// The next round starts once its log files can be created.
-TEST_F(FrozenDiskTest, ARoundEndsMeanwhileOnTheCoordinatorsNode) { ExpectThatARoundEndsMeanwhile(0); }
-TEST_F(FrozenDiskTest, ARoundEndsMeanwhileOnAnotherNode) { ExpectThatARoundEndsMeanwhile(1); }
+// The next round starts when its log files can be created.
+TEST_F(FrozenDiskTest, ARoundEndsWhileTheCoordinatorsDiskIsFrozen) { ExpectThatARoundEndsWhileFrozen(0); }
+TEST_F(FrozenDiskTest, ARoundEndsWhileAnotherNodesDiskIsFrozen) { ExpectThatARoundEndsWhileFrozen(1); }
 
-// The agent cannot create its log directory.
-TEST_F(FrozenDiskTest, AnAgentThatStartsSaysWhatItWaitsFor) {
+// The agent cannot create its log directory on the frozen disk.
+TEST_F(FrozenDiskTest, AStartingAgentReportsWhatItWaitsFor) {
   job_ = std::make_unique<HostJob>(1, Args{"--nnodes=1"}, Args{WorkerPath(), "--exit=0"});
   if (!MountDisk(0)) GTEST_SKIP() << kNoMounts;
   FreezeDisk();
   job().Start(0, {}, {{"TMPDIR", disk_}});
   AwaitBlocked();
-  EXPECT_THAT(
-      job().AwaitSaid(0, "does not answer"),
-      HasSubstr("the file system of the temporary directory does not answer: this node joins when it does"));
+  EXPECT_THAT(job().AwaitLogged(0, "does not answer"),
+              HasSubstr("the file system of the temporary directory does not answer; this node does not join "
+                        "the job until it answers"));
   Thaw();
   EXPECT_EQ(job().agent(0).Wait(kPatience), ProcessEnd{.code = 0}) << job().agent(0).err();
 }
 
-// The blocked thread of the agent cannot be killed and keeps the process's descriptors open.
+// The agent's blocked thread cannot be killed, and keeps all descriptors of the agent open, including its
+// socket to the warden.
 TEST_F(FrozenDiskTest, AnAgentThatIsKilledLeavesNoWorker) {
   if (!StartJob(0)) GTEST_SKIP() << kNoMounts;
   Freeze();

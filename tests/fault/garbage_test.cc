@@ -1,4 +1,4 @@
-// Invalid input on the ports of a running job does not affect the job.
+// Tests that garbage sent to the ports of a running job does not affect the job.
 
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -60,7 +60,7 @@ void Keep(Kept& kept, int port, const std::string& bytes) {
   EXPECT_TRUE(kept.back().Send(bytes));
 }
 
-// The status of an agent's stream whose first message is `payload`.
+// Starts the streaming call `method`, sends `payload` as its first message, and returns the final status.
 grpc::Status SendPayload(int port, const std::string& method, const std::string& payload) {
   const auto channel =
       grpc::CreateChannel("127.0.0.1:" + std::to_string(port), grpc::InsecureChannelCredentials());
@@ -97,7 +97,7 @@ grpc::Status SendPayload(int port, const std::string& method, const std::string&
 
 struct Garbage {
   std::string name;
-  bool to_store;  // also sent to the worker store, which speaks only c10d TCP
+  bool to_store;  // also sent to the worker store, whose only protocol is c10d TCP
   std::function<void(int port, Kept& kept)> send;
 };
 
@@ -132,10 +132,10 @@ const std::vector<Garbage>& AllGarbage() {
        [](int port, Kept&) {
          std::mt19937 random(kSeed + 2);
          for (int i = 0; i < 8; ++i) ExpectHungUp(port, kPreface + kSettings + RandomBytes(random, 4096));
-         // A frame of 16 MB.
+         // The header of a frame of 16 MB.
          ExpectHungUp(port, kPreface + kSettings + std::string("\xff\xff\xff\0\0\0\0\0\1", 9));
        }},
-      {"HandshakeOfTls", false,
+      {"TlsHandshake", false,
        [](int port, Kept& kept) {
          ExpectHungUp(
              port, std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11) + std::string(600, 'x'));
@@ -152,7 +152,7 @@ const std::vector<Garbage>& AllGarbage() {
          EXPECT_EQ(SendPayload(port, "/ddprun.proto.Coordinator/Destroy", "x").error_code(),
                    grpc::StatusCode::UNIMPLEMENTED);
        }},
-      {"CutStoreRequests", true,
+      {"TruncatedStoreRequests", true,
        [](int port, Kept& kept) {
          const std::string hello = Hex("00 ce f7 85 3c");              // VALIDATE
          const std::string set = hello + Hex("01 05 .. 2f 6b 65 79");  // SET, half a key
@@ -161,7 +161,7 @@ const std::vector<Garbage>& AllGarbage() {
          Keep(kept, port, set);
          ExpectHungUp(port, hello + Hex("01") + huge);       // SET
          ExpectHungUp(port, hello + Hex("05") + huge);       // CHECK
-         ExpectHungUp(port, hello + Hex("00 00 00 00 00"));  // VALIDATE of something else
+         ExpectHungUp(port, hello + Hex("00 00 00 00 00"));  // VALIDATE with a wrong magic number
          ExpectHungUp(port, hello + Hex("ff"));              // unknown request
        }},
       {"LargeHttpRequest", false,
@@ -178,13 +178,13 @@ const std::vector<Garbage>& AllGarbage() {
 
 class GarbageTest : public testing::TestWithParam<Garbage> {};
 
-TEST_P(GarbageTest, TheJobGoesOn) {
+TEST_P(GarbageTest, TheJobContinues) {
   Gate gate;
   const Args program = {WorkerPath(), gate.flag()};
   const auto first = StartAgent({"--nnodes=1:2", "--local-addr=127.0.0.1"}, program);
   const std::vector<std::string> line = first->AwaitErr("other nodes join with: ");
   ASSERT_THAT(line, SizeIs(1)) << first->err();
-  const Args place = PlaceToMeet(line[0]);
+  const Args place = RendezvousOptions(line[0]);
   const auto second = StartAgent(place, program);
   std::vector<std::string> ready = second->AwaitOut("ready ");
   ASSERT_THAT(ready, SizeIs(1)) << second->err();
@@ -207,7 +207,7 @@ TEST_P(GarbageTest, TheJobGoesOn) {
   gate.Open();
   EXPECT_EQ(second->Wait(), ProcessEnd{.code = 0}) << second->err();
   EXPECT_EQ(first->Wait(), ProcessEnd{.code = 0}) << first->err();
-  // No worker was restarted.
+  // Checks that no worker was restarted.
   EXPECT_THAT(second->AwaitOut("ready "), SizeIs(0));
 }
 

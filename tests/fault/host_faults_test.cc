@@ -1,5 +1,5 @@
-// Hosts that are lost, and cables between them that are cut, slow or lossy. Two hosts train. In every case
-// the job ends with the parameters of an undisturbed run.
+// Tests hosts that are lost, and cables between hosts that are cut, slow or lossy. Two hosts train. In every
+// case the job must end with the parameters of an undisturbed run.
 #include <signal.h>
 
 #include <functional>
@@ -21,8 +21,9 @@ const ProcessEnd kKilled{.signal = SIGKILL};
 
 class HostFaultsTest : public TrainingTest {
  protected:
-  // The first host continues alone, but only once the workers of the second are dead, although no message can
-  // report that. After heal() the second host rejoins as a new node.
+  // Expects that the workers of the second host are dead when the round ends, although no message can report
+  // their death, and that the first host continues alone. Then calls heal() and expects that the second host
+  // joins as a new node.
   void ExpectLossAndReturn(const std::function<void()>& heal) {
     AwaitRoundEnd();
     EXPECT_THAT(hosts().Find(1, "train"), IsEmpty());
@@ -33,7 +34,7 @@ class HostFaultsTest : public TrainingTest {
   }
 };
 
-TEST_F(HostFaultsTest, PowerLossThatNobodyIsToldOf) {
+TEST_F(HostFaultsTest, SilentPowerLoss) {
   StartTraining();
   FaultNow();
   hosts().PowerOff(1);
@@ -55,8 +56,8 @@ TEST_F(HostFaultsTest, ACableCutAndHealedWithinTheLease) {
   StartTraining();
   FaultNow();
   hosts().Cut(1);
-  // No step is done beyond those already printed. The wait is short, since TCP's next retransmission comes
-  // only after the length of the cut.
+  // Training stops during the cut. After the cut, TCP may wait as long as the cut lasted before it
+  // retransmits, so the cut is short.
   EXPECT_THAT(job().agent(0).AwaitOut("step=120/", 1, kLease / 4), IsEmpty());
   hosts().Heal(1);
   ExpectResult({0, 1});
@@ -70,35 +71,35 @@ TEST_F(HostFaultsTest, ACableCutAndHealedAfterTheLease) {
   ExpectLossAndReturn([this] { hosts().Heal(1); });
 }
 
-TEST_F(HostFaultsTest, AHostThatHearsNothing) {
+TEST_F(HostFaultsTest, InboundPacketsAreLost) {
   StartTraining();
   FaultNow();
-  hosts().Deafen(1, 0);
+  hosts().DropPackets(1, 0);
   ExpectLossAndReturn([this] {
     EXPECT_GE(hosts().Dropped(1), 1);
-    hosts().Undeafen(1, 0);
+    hosts().PassPackets(1, 0);
   });
 }
 
-TEST_F(HostFaultsTest, AHostThatIsNotHeard) {
+TEST_F(HostFaultsTest, OutboundPacketsAreLost) {
   StartTraining();
   FaultNow();
-  hosts().Deafen(0, 1);
+  hosts().DropPackets(0, 1);
   ExpectLossAndReturn([this] {
     EXPECT_GE(hosts().Dropped(0), 1);
-    hosts().Undeafen(0, 1);
+    hosts().PassPackets(0, 1);
   });
 }
 
-// The other agents exit when the coordinator is lost. The job is started again and resumes from its snapshot.
-TEST_F(HostFaultsTest, TheCoordinatorsHost) {
+// The other agent exits when the coordinator is lost. The job is started again and resumes from its snapshot.
+TEST_F(HostFaultsTest, PowerLossOfTheCoordinatorsHost) {
   StartTraining();
   FaultNow();
   hosts().PowerOff(0);
-  EXPECT_THAT(job().AwaitSaid(1, "the coordinator is lost"), HasSubstr("Start the job again"));
+  EXPECT_THAT(job().AwaitLogged(1, "the coordinator is lost"), HasSubstr("Start the job again"));
   Detected(job().agent(1).found_at());
   job().ExpectEnd(1, {.code = 1});
-  job().MeetAt(1);
+  job().SetEndpointHost(1);
   job().Start(1);
   EXPECT_THAT(job().AwaitPrinted(1, "event=resume"), Not(HasSubstr(" step=0 ")));
   Recovered(job().agent(1).found_at());

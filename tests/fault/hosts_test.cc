@@ -1,4 +1,5 @@
-// Tests of the Hosts fixture: its faults take effect, and nothing of it is left after its destructor.
+// Tests that the faults of Hosts take effect, that all processes of a host end together, and that Hosts::Left
+// finds what is left on a host.
 #include "tests/fault/testing/hosts.h"
 
 #include <signal.h>
@@ -65,20 +66,20 @@ TEST_F(HostsTest, ACutCableIsHealed) {
   EXPECT_TRUE(Reaches(hosts, 0, 1, *server));
 }
 
-TEST_F(HostsTest, OneDirectionIsLost) {
+TEST_F(HostsTest, PacketsAreDroppedInOneDirection) {
   Hosts hosts(3);
   const auto server = StartServer(hosts, 1);
-  hosts.Deafen(1, 0);
+  hosts.DropPackets(1, 0);
   EXPECT_FALSE(Reaches(hosts, 0, 1, *server, 1));
   EXPECT_TRUE(Reaches(hosts, 2, 1, *server));
   EXPECT_GE(hosts.Dropped(1), 1);
-  hosts.Undeafen(1, 0);
+  hosts.PassPackets(1, 0);
   EXPECT_TRUE(Reaches(hosts, 0, 1, *server));
   hosts.Lossy(1, 1.0);
   EXPECT_FALSE(Reaches(hosts, 0, 1, *server, 1));
 }
 
-TEST_F(HostsTest, NamesAreLost) {
+TEST_F(HostsTest, TheNameServerStopsAnswering) {
   Hosts hosts(2);
   const auto server = StartServer(hosts, 1);
   EXPECT_EQ(hosts.Start(0, {"/usr/bin/getent", "ahostsv4", "node1"})->Wait(), ProcessEnd{.code = 0});
@@ -94,14 +95,14 @@ TEST_F(HostsTest, AllProcessesOfAHostEndTogether) {
   ASSERT_THAT(program->AwaitOut("ready"), SizeIs(1));
   std::vector<pid_t> all = hosts.Find(0, "worker");
   ASSERT_THAT(all, SizeIs(3));
-  ASSERT_THAT(hosts.Find(0, "exe"), SizeIs(1));  // the daemon, which has executed /proc/self/exe
+  ASSERT_THAT(hosts.Find(0, "exe"), SizeIs(1));  // the daemon, which executed /proc/self/exe
   all.push_back(hosts.Find(0, "exe")[0]);
   hosts.PowerOff(0);
   EXPECT_EQ(program->Wait(), ProcessEnd{.signal = SIGKILL});
   for (const pid_t pid : all) EXPECT_EQ(kill(pid, 0), -1);
 }
 
-TEST_F(HostsTest, WhatIsLeftIsFound) {
+TEST_F(HostsTest, LeftoversAreFound) {
   Hosts hosts(1);
   EXPECT_THAT(hosts.Left(0), IsEmpty());
   const auto server = StartServer(hosts, 0);

@@ -1,4 +1,4 @@
-// Nodes whose workers end early, late, or not at all.
+// Tests a node that does not stop its workers, and a worker that exits before the others.
 
 #include <signal.h>
 
@@ -32,7 +32,7 @@ using testing::StartsWith;
 
 constexpr int kLeaseMs = 1000;
 
-// A healthy agent without workers that never sends Ready.
+// An agent that sends heartbeats, starts no workers, and never sends Ready.
 class NeverReady {
  public:
   explicit NeverReady(int port) : link_(MakeGrpcLink(io_, "127.0.0.1", port)) {
@@ -55,11 +55,11 @@ class NeverReady {
     thread_.join();
   }
 
-  // The first message of `kind`. A message without a kind: none arrived within 30 s.
+  // Waits for the first message of `kind`. Returns an empty message if none arrives within 30 s.
   proto::CoordinatorMessage Await(proto::CoordinatorMessage::KindCase kind) {
     std::unique_lock lock(mutex_);
     proto::CoordinatorMessage found;
-    came_.wait_until(lock, std::chrono::system_clock::now() + seconds(30), [&] {
+    arrived_.wait_until(lock, std::chrono::system_clock::now() + seconds(30), [&] {
       const auto it = std::find_if(messages_.begin(), messages_.end(),
                                    [kind](const auto& m) { return m.kind_case() == kind; });
       if (it != messages_.end()) found = *it;
@@ -72,14 +72,14 @@ class NeverReady {
   void Keep(const proto::CoordinatorMessage& message) {
     const std::lock_guard lock(mutex_);
     messages_.push_back(message);
-    came_.notify_all();
+    arrived_.notify_all();
   }
 
   boost::asio::io_context io_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{io_.get_executor()};
   std::unique_ptr<CoordinatorLink> link_;
   std::mutex mutex_;
-  std::condition_variable came_;
+  std::condition_variable arrived_;
   std::vector<proto::CoordinatorMessage> messages_;
   std::thread thread_;
 };
@@ -91,7 +91,7 @@ std::unique_ptr<Process> StartJob(const std::vector<std::string>& program) {
       program);
 }
 
-TEST(LateNodeTest, WhoNeverStopsItsWorkersIsExpelled) {
+TEST(LateNodeTest, ANodeThatDoesNotStopItsWorkersIsEvicted) {
   Gate gate;
   const std::unique_ptr<Process> agent = StartJob({WorkerPath(), gate.flag()});
   const std::vector<std::string> line = agent->AwaitErr("other nodes join with: ");
@@ -108,8 +108,9 @@ TEST(LateNodeTest, WhoNeverStopsItsWorkersIsExpelled) {
   ASSERT_TRUE(late.Await(proto::CoordinatorMessage::kStop).has_stop()) << agent->err();
   RecordProperty("fired", 1);
 
-  // Heartbeats keep the node's lease, so the drain timeout ends its membership. That timeout is the other
-  // node's: the grace period of 1 s, 10 s for SIGKILL, 2 s for output, and the lease.
+  // Heartbeats renew the node's lease, so its membership ends only when the drain timeout expires. The longer
+  // timeout of the two nodes applies. In this test it is that of ddprun: the grace period of 1 s, 10 s for
+  // SIGKILL, 2 s for output, and the lease.
   const proto::Dismiss dismiss = late.Await(proto::CoordinatorMessage::kDismiss).dismiss();
   EXPECT_EQ(dismiss.reason(), proto::DISMISS_REASON_EVICTED) << agent->err();
   EXPECT_THAT(dismiss.message(), HasSubstr("did not stop its workers of round 1 in time"));
@@ -118,7 +119,7 @@ TEST(LateNodeTest, WhoNeverStopsItsWorkersIsExpelled) {
   EXPECT_EQ(agent->Wait(), ProcessEnd{.code = 0}) << agent->err();
 }
 
-TEST(LateNodeTest, AWorkerThatEndsWellEndsNothingElse) {
+TEST(LateNodeTest, AWorkerThatExitsWithZeroDoesNotEndTheRound) {
   AdoptOrphans();
   Gate gate;
   const std::string script =

@@ -1,5 +1,5 @@
-// Nodes that leave, are stopped, or lose their connection while their workers end slowly: the workers get
-// their grace period, and no round starts before they have ended.
+// Tests nodes that leave, are stopped, or lose their connection while their workers exit slowly. The workers
+// must get their grace period, and no round may start before they have exited.
 #include <signal.h>
 
 #include <algorithm>
@@ -20,7 +20,8 @@ using testing::Not;
 
 const ProcessEnd kFailure{.code = 1};
 
-// 2.5 leases: far longer than the workers of a silent node may live.
+// Time that workers take to exit: 2.5 leases. If a node stopped sending heartbeats in that time, the fence
+// would kill its workers before they have finished.
 constexpr int kFinishMs = 5000;
 
 class LeaveTest : public HostFaultTest {
@@ -36,14 +37,15 @@ class LeaveTest : public HostFaultTest {
     round_ = job_->AwaitWorld(0, 2);
     for (const int host : {0, 1}) job_->AwaitPrinted(host, "ready ");
   }
-  // Expects that the worker of the two-node round finished saving. Returns the time of that, in ms.
+  // Expects that the host's worker of the two-node round finishes saving. Returns the time at which it has
+  // finished, in ms of the machine's monotonic clock.
   int ExpectSaved(int host) {
     job_->AwaitPrinted(host, "saving ");
     const std::string saved = job_->AwaitPrinted(host, "saved ");
     EXPECT_EQ(Field(saved, "round"), round_);
     return Field(saved, "at");
   }
-  // Neither agent has started another round.
+  // Expects that neither agent has started another round.
   void ExpectNoOtherRound() {
     for (const int host : {0, 1}) {
       EXPECT_THAT(job_->agent(host).err(),
@@ -64,7 +66,7 @@ TEST_F(LeaveTest, SigtermToAllAgents) {
   ExpectNoOtherRound();
 }
 
-TEST_F(LeaveTest, SigtermToTheHostsAgentOnly) {
+TEST_F(LeaveTest, SigtermToTheCoordinatorsAgentOnly) {
   StartJob();
   FaultNow();
   job_->agent(0).Signal(SIGTERM);
@@ -74,16 +76,16 @@ TEST_F(LeaveTest, SigtermToTheHostsAgentOnly) {
   EXPECT_THAT(job_->agent(1).err(), HasSubstr("the agent that hosts the coordinator is leaving"));
 }
 
-TEST_F(LeaveTest, ASecondSignalToTheHostsAgentWaitsForNobody) {
+TEST_F(LeaveTest, ASecondSignalToTheCoordinatorsAgentSkipsTheWait) {
   StartJob({"--stubborn"});
   FaultNow();
   job_->agent(0).Signal(SIGTERM);
-  job_->AwaitSaid(1, "the agent that hosts the coordinator is leaving");
+  job_->AwaitLogged(1, "the agent that hosts the coordinator is leaving");
   job_->agent(0).Signal(SIGTERM);
-  job_->AwaitSaid(0, "not waiting for the workers of other nodes");
+  job_->AwaitLogged(0, "not waiting for the workers of other nodes");
   job_->ExpectEnd(0, kFailure);
   job_->agent(1).Signal(SIGTERM);
-  job_->AwaitSaid(1, "goes to them");
+  job_->AwaitLogged(1, "is sent to them");
   job_->agent(1).Signal(SIGTERM);
   job_->ExpectEnd(1, kFailure);
 }
@@ -112,9 +114,10 @@ TEST_F(LeaveTest, DdpctlStop) {
 }
 
 // A middlebox resets the connection, so the coordinator counts the node as lost. The node is alive, and its
-// workers, which ignore signals, run until its fence expires. The next round waits until then.
-TEST_F(LeaveTest, AResetConnectionIsNoProofThatWorkersAreGone) {
-  // The worker of the first host exits at once on SIGTERM; the other one ignores it.
+// worker, which ignores signals, runs until the fence fires. The next round must not start until the fence
+// has fired.
+TEST_F(LeaveTest, AResetConnectionDoesNotProveThatWorkersAreDead) {
+  // The first host's worker exits on SIGTERM; the second host's worker ignores it.
   const std::string worker = WorkerPath();
   StartProgram(
       {"/bin/sh", "-c", "[ $(uname -n) = node0 ] && exec " + worker + "; exec " + worker + " --stubborn"});
@@ -122,18 +125,19 @@ TEST_F(LeaveTest, AResetConnectionIsNoProofThatWorkersAreGone) {
   ASSERT_EQ(old.size(), 1u);
   FaultNow();
   job_->hosts().ResetConnections(1, 0);
-  job_->AwaitSaid(0, "event=node_lost");
+  job_->AwaitLogged(0, "event=node_lost");
   EXPECT_EQ(kill(old[0], 0), 0) << "the worker is dead: the fault did not fire";
-  job_->AwaitSaid(0, "event=round_started");
+  job_->AwaitLogged(0, "event=round_started");
   EXPECT_EQ(kill(old[0], 0), -1);
 }
 
-// With a round trip of half a lease the node is not counted as lost, neither while it joins nor later.
-TEST_F(LeaveTest, ASlowLinkStartsAndKeepsItsRounds) {
+// A node whose round trips to the coordinator take half a lease must not be counted as lost, either while it
+// joins or later.
+TEST_F(LeaveTest, ANodeBehindASlowLinkJoinsAndStays) {
   job_ = std::make_unique<HostJob>(2, Args{"--nnodes=2", "--nproc-per-node=1", "--max-restarts=3"},
                                    Args{WorkerPath()});
   job_->Start(0);
-  job_->AwaitSaid(0, "1/2 nodes joined");
+  job_->AwaitLogged(0, "1/2 nodes joined");
   const auto relay = job_->hosts().Start(
       1, {SlowRelayPath(), job_->hosts().address(0), "29400", std::to_string(ToMillis(kLease) / 4)});
   const std::vector<std::string> port = relay->AwaitOut("");
@@ -143,7 +147,7 @@ TEST_F(LeaveTest, ASlowLinkStartsAndKeepsItsRounds) {
   job_->Start(1, {"--rdzv-endpoint=127.0.0.1:" + port[0], "--local-addr=" + job_->hosts().address(1),
                   "--rdzv-conf=last_call_timeout=1,is_host=0,lease_ms=" + std::to_string(ToMillis(kLease))});
   EXPECT_EQ(job_->AwaitWorld(1, 2), 0);
-  // Proof that the link is slow: connecting, joining and starting take several round trips.
+  // Proves that the link is slow: a node needs several round trips to connect, join and start.
   EXPECT_GE(std::chrono::steady_clock::now() - begin, kLease);
   for (const int host : {0, 1}) job_->AwaitPrinted(host, "ready ");
   EXPECT_THAT(job_->agent(1).AwaitErr("joins again", 1, 4 * kLease), IsEmpty()) << job_->agent(1).err();

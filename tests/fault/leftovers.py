@@ -1,4 +1,4 @@
-"""What a run of programs leaves on the machine, found by comparing look() before and after."""
+"""Finds what programs leave on the machine: names that look() returns only after the run, and processes_left()."""
 
 import ctypes
 import os
@@ -10,7 +10,7 @@ LISTEN = "0A"
 
 
 def adopt_orphans():
-    """Makes this process the parent of all orphaned descendants, so that none is missed."""
+    """Makes this process the parent of its orphaned descendants, so that descendants() finds all of them."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
 
@@ -23,7 +23,7 @@ def _read(path):
 
 
 def descendants(root):
-    """{pid: name} of the live descendants of `root`."""
+    """Returns {pid: name} for the live descendants of `root`."""
     children, names = {}, {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -45,7 +45,7 @@ def descendants(root):
 
 
 def _reap():
-    """Reaps adopted children that have exited; no other process waits for them."""
+    """Reaps adopted children that have exited, since no other process waits for them."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0] != 0:
             pass
@@ -54,7 +54,7 @@ def _reap():
 
 
 def _owned_sockets():
-    """Inodes of the sockets that any process has open, including unrelated processes."""
+    """Returns the inodes of the sockets that any process has open, including unrelated processes."""
     inodes = set()
     for link in pathlib.Path("/proc").glob("[0-9]*/fd/*"):
         try:
@@ -67,7 +67,7 @@ def _owned_sockets():
 
 
 def _sockets():
-    """Listening ports and abstract unix sockets that belong to no process."""
+    """Returns the listening ports and abstract unix sockets that belong to no process."""
     found = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in _read(table).splitlines()[1:]:
@@ -89,7 +89,7 @@ def _shared_memory():
 
 
 def _namespaces():
-    """Namespaces held by a mount. Other namespaces end with their last process."""
+    """Returns the namespaces that a mount keeps alive. Other namespaces end with their last process."""
     return {f"namespace {line.split()[4]}" for line in _read("/proc/self/mountinfo").splitlines() if " nsfs " in line}
 
 
@@ -102,13 +102,13 @@ def _control_groups():
 
 
 def look():
-    """Names of all resources that may be left, except processes and files below the runs' directory."""
+    """Returns the names of all resources that may be left, except processes and files below the runs' directory."""
     kinds = (_sockets, _shared_memory, _namespaces, _network_devices, _control_groups)
     return set().union(*(kind() for kind in kinds))
 
 
 def processes_left(deadline_s=10):
-    """Descendants of this process that do not exit within `deadline_s` seconds, one line each."""
+    """Returns the descendants of this process that do not exit within `deadline_s` seconds, one line each."""
     deadline = time.monotonic() + deadline_s
     while True:
         _reap()

@@ -1,4 +1,4 @@
-// The network between two nodes is cut while both still reach the coordinator.
+// Tests a network that is cut between two nodes, both of which still reach the coordinator.
 #include <signal.h>
 
 #include <string>
@@ -13,28 +13,28 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Limit for the workers' mesh to detect a cut: a lease, 1 s until TCP probes again, and 2 s
-// for a busy machine.
+// Time limit for the workers to detect a cut: a lease, 1 s until TCP probes again, and 2 s for a busy
+// machine.
 constexpr Duration kNoticed = kLease + seconds(1) + seconds(2);
 
 class LinkFaultsTest : public TrainingTest {
  protected:
-  // Three hosts train; packets between hosts 1 and 2 are dropped.
+  // Starts training on three hosts, then drops all packets between hosts 1 and 2.
   void CutBetweenOneAndTwo() {
     StartTraining({.min = 3, .max = 3, .batch = 12});
     FaultNow();
-    hosts().Deafen(1, 2);
-    hosts().Deafen(2, 1);
+    hosts().DropPackets(1, 2);
+    hosts().DropPackets(2, 1);
   }
   void Heal() {
-    hosts().Undeafen(1, 2);
-    hosts().Undeafen(2, 1);
+    hosts().PassPackets(1, 2);
+    hosts().PassPackets(2, 1);
   }
 };
 
-TEST_F(LinkFaultsTest, ACutBetweenTwoHostsThatReachTheCoordinatorIsNamed) {
+TEST_F(LinkFaultsTest, ACutBetweenTwoHostsIsReportedWithBothNames) {
   CutBetweenOneAndTwo();
-  job().AwaitSaid(0, "event=round_ended", kNoticed);
+  job().AwaitLogged(0, "event=round_ended", kNoticed);
   Detected(job().agent(0).found_at());
   EXPECT_GE(hosts().Dropped(1) + hosts().Dropped(2), 1);
   Heal();
@@ -46,8 +46,8 @@ TEST_F(LinkFaultsTest, ACutBetweenTwoHostsThatReachTheCoordinatorIsNamed) {
   ExpectResult({0, 1, 2});
 }
 
-// Workers are silent for longer than the lease, but their kernels answer TCP probes.
-TEST_F(LinkFaultsTest, HostsWhoseWorkersAreSilentForLongAreNotCutOff) {
+// A stopped worker sends nothing for longer than the lease, but the kernel of its host answers TCP probes.
+TEST_F(LinkFaultsTest, SilentWorkersDoNotEndTheRound) {
   StartTraining();
   FaultNow();
   const pid_t stopped = worker(1);

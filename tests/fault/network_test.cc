@@ -1,5 +1,5 @@
-// Addresses that workers use: on hosts that resolve their own name to loopback, and on
-// hosts with several networks.
+// Tests which addresses workers use on hosts that resolve their own name to a loopback address, and on hosts
+// with several networks.
 #include <string>
 #include <vector>
 
@@ -18,13 +18,13 @@ class NetworkTest : public TrainingTest {};
 
 TEST_F(NetworkTest, HostsThatResolveTheirOwnNameToLoopbackTrainTogether) {
   StartTraining({.prepare = [this](const std::string&) {
-    for (const int host : {0, 1}) hosts().CallItselfLoopback(host);
+    for (const int host : {0, 1}) hosts().ResolveOwnNameToLoopback(host);
     FaultNow();
   }});
   ExpectResult({0, 1});
 }
 
-// PyTorch workers without the SDK.
+// Runs PyTorch workers that do not use the SDK.
 class GlooTest : public HostFaultTest {
  protected:
   static Args Torch() {
@@ -40,14 +40,14 @@ class GlooTest : public HostFaultTest {
 
 TEST_F(GlooTest, HostsThatResolveTheirOwnNameToLoopbackTrainTogether) {
   HostJob job(2, {"--nnodes=2"}, Torch());
-  for (const int host : {0, 1}) job.hosts().CallItselfLoopback(host);
+  for (const int host : {0, 1}) job.hosts().ResolveOwnNameToLoopback(host);
   FaultNow();
   for (const int host : {0, 1}) job.Start(host);
   ExpectSum(job);
 }
 
-// All agents are on one host and meet at its loopback address, so the loopback interface suffices.
-TEST_F(GlooTest, AgentsThatMeetAtLoopbackUseTheLoopbackInterface) {
+// Both agents run on one host, and the endpoint is its loopback address, so the loopback interface suffices.
+TEST_F(GlooTest, AgentsWithALoopbackEndpointUseTheLoopbackInterface) {
   Hosts hosts(1);
   const Args agent =
       Args{DdprunPath(), "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:29400"} + Torch();
@@ -58,49 +58,50 @@ TEST_F(GlooTest, AgentsThatMeetAtLoopbackUseTheLoopbackInterface) {
   }
 }
 
-// Prints the network variables that workers get.
+// Runs workers that print the network variables that they get.
 class WorkersNetworkTest : public HostFaultTest {
  protected:
-  static Args Tell() {
-    return {"--no-python", "/bin/sh", "-c", "echo told $DDPRUN_NODE_ADDR $GLOO_SOCKET_IFNAME $MASTER_ADDR"};
+  static Args PrintVariables() {
+    return {"--no-python", "/bin/sh", "-c",
+            "echo network $DDPRUN_NODE_ADDR $GLOO_SOCKET_IFNAME $MASTER_ADDR"};
   }
 };
 
 TEST_F(WorkersNetworkTest, AnInterfaceIsChosenByName) {
-  HostJob job(2, {"--nnodes=2", "--local-addr=eth1"}, Tell());
+  HostJob job(2, {"--nnodes=2", "--local-addr=eth1"}, PrintVariables());
   job.hosts().AddNetwork();
   for (const int host : {0, 1}) job.Start(host);
   for (const int host : {0, 1}) {
     job.ExpectEnd(host, {.code = 0});
-    EXPECT_THAT(job.agent(host).out(), HasSubstr("told " + job.hosts().SecondAddress(host) + " eth1 " +
+    EXPECT_THAT(job.agent(host).out(), HasSubstr("network " + job.hosts().SecondAddress(host) + " eth1 " +
                                                  job.hosts().SecondAddress(0)));
   }
 }
 
 // The endpoint is in the second network, and no option selects an interface.
 TEST_F(WorkersNetworkTest, TheCoordinatorsNodeUsesTheNetworkOfTheEndpoint) {
-  HostJob job(2, {"--nnodes=2"}, Tell());
+  HostJob job(2, {"--nnodes=2"}, PrintVariables());
   job.hosts().AddNetwork();
-  job.hosts().CallItselfLoopback(0);
+  job.hosts().ResolveOwnNameToLoopback(0);
   job.hosts().Name(1, job.hosts().SecondAddress(0), job.hosts().name(0));
   for (const int host : {0, 1}) job.Start(host);
   for (const int host : {0, 1}) {
     job.ExpectEnd(host, {.code = 0});
-    EXPECT_THAT(job.agent(host).out(), HasSubstr("told " + job.hosts().SecondAddress(host) + " eth1 "));
+    EXPECT_THAT(job.agent(host).out(), HasSubstr("network " + job.hosts().SecondAddress(host) + " eth1 "));
   }
 }
 
 TEST_F(WorkersNetworkTest, VariablesSetByTheUserAreKept) {
-  HostJob job(2, {"--nnodes=2"}, Tell());
+  HostJob job(2, {"--nnodes=2"}, PrintVariables());
   for (const int host : {0, 1}) job.Start(host, {}, {{"GLOO_SOCKET_IFNAME", "mine"}});
   for (const int host : {0, 1}) {
     job.ExpectEnd(host, {.code = 0});
-    EXPECT_THAT(job.agent(host).out(), HasSubstr("told " + job.hosts().address(host) + " mine "));
+    EXPECT_THAT(job.agent(host).out(), HasSubstr("network " + job.hosts().address(host) + " mine "));
   }
 }
 
 TEST_F(WorkersNetworkTest, AnInterfaceWithoutAnAddressIsRefused) {
-  HostJob job(1, {"--nnodes=1:2", "--local-addr=eth1"}, Tell());
+  HostJob job(1, {"--nnodes=1:2", "--local-addr=eth1"}, PrintVariables());
   job.hosts().AddNetwork();
   job.hosts().Run(0, {"/usr/sbin/ip", "address", "flush", "dev", "eth1"});
   job.hosts().Run(0, {"/usr/sbin/ip", "link", "set", "eth1", "down"});

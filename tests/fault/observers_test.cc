@@ -1,5 +1,5 @@
-// Interfaces for observers of the real program: events, metrics, the health check, the launcher's error file,
-// and the watchdog's file, which is removed however the launcher ends.
+// Tests what observers of the real program get: events, metrics, the health check, the launcher's messages,
+// and the launcher's error file. Also tests that the watchdog's FIFO is removed however the launcher ends.
 
 #include <signal.h>
 #include <unistd.h>
@@ -39,7 +39,7 @@ std::unique_ptr<Process> Start(const Args& options, const std::string& script, c
       Args{DdprunPath()} + options + Args{"--no-python", "/bin/sh", "-c", script}, Stdio::kPipes, env);
 }
 
-// The text between `before` and `after` on each line that contains both.
+// Returns the text between each occurrence of `before` and the next occurrence of `after`.
 std::vector<std::string> Between(const std::string& text, const std::string& before,
                                  const std::string& after) {
   std::vector<std::string> found;
@@ -77,14 +77,14 @@ TEST(ObserversTest, ObserversAreOffByDefault) {
   EXPECT_THAT(agent->err(), Not(HasSubstr("health check")));
 }
 
-TEST(ObserversTest, TheHealthCheckAnswersWhileItRuns) {
+TEST(ObserversTest, TheHealthCheckAnswersWhileTheLauncherRuns) {
   const auto agent = Start({}, "echo up; exec sleep 1000", {{"TORCHELASTIC_HEALTH_CHECK_PORT", "0"}});
   const std::string line = agent->AwaitErr("the health check listens on port ").at(0);
   ASSERT_THAT(agent->AwaitOut("up"), SizeIs(1));
   constexpr char kRunning[] = "\"state\": \"running\", \"round\": 0, \"workers_running\": 1";
   const TimePoint deadline = std::chrono::steady_clock::now() + seconds(20);
   std::string reply;
-  do {  // The worker may print before the launcher is notified that it runs.
+  do {  // The worker may print before the launcher is notified that the worker runs.
     RawPeer peer(std::stoi(line.substr(line.rfind(' '))));
     ASSERT_TRUE(peer.Send("GET / HTTP/1.1\r\nHost: h\r\n\r\n"));
     reply.clear();
@@ -92,7 +92,7 @@ TEST(ObserversTest, TheHealthCheckAnswersWhileItRuns) {
     ASSERT_THAT(reply, HasSubstr("HTTP/1.1 200 OK\r\n"));
   } while (!absl::StrContains(reply, kRunning) && std::chrono::steady_clock::now() < deadline);
   EXPECT_THAT(reply, HasSubstr(kRunning));
-  // A second job on this host has the same variable.
+  // A second job on this host, with the same port, runs without a health check.
   const auto second =
       Start({}, "exit 0", {{"TORCHELASTIC_HEALTH_CHECK_PORT", line.substr(line.rfind(' ') + 1)}});
   EXPECT_THAT(second->Wait(), Optional(ProcessEnd{.code = 0}));
@@ -109,21 +109,21 @@ TEST(ObserversTest, TheWatchdogsFileIsRemovedHoweverTheLauncherEnds) {
                              {{"TORCHELASTIC_ENABLE_FILE_TIMER", "1"}, {"TORCHELASTIC_TIMER_FILE", file}});
     const std::vector<std::string> up = agent->AwaitOut("up ");
     ASSERT_THAT(up, SizeIs(1)) << agent->err();
-    const Traces traces = LookAround(agent->mark());
+    const Traces traces = TracesOf(agent->mark());
     if (signo != 0) agent->Signal(signo);
     EXPECT_TRUE(agent->Wait().has_value());
-    // After SIGKILL the warden removes the file, and it is the last process to exit.
+    // After SIGKILL the warden, which exits last, removes the file.
     EXPECT_THAT(LeftOf(traces, agent->mark()), IsEmpty());
     EXPECT_NE(access(file.c_str(), F_OK), 0) << "signal " << signo;
   }
 }
 
-// The launcher's own lines are queued behind the workers' output.
+// The launcher queues its own lines behind the output of the workers.
 TEST(ObserversTest, AnUnreadStderrBlocksNeitherTheLauncherNorTheNextStart) {
   const std::string script =
       "test $TORCHELASTIC_RESTART_COUNT = 1 && echo second && exit 0; "
       "head -c 1000000 /dev/zero | tr '\\0' x >&2; echo >&2; exit 3";
-  // Swaps the streams, since a test can only hold stdout.
+  // Swaps the streams, since a test can hold only stdout.
   Process agent({"/bin/sh", "-c", "exec 3>&1 1>&2 2>&3 3>&-; exec \"$@\"", "sh", DdprunPath(),
                  "--max-restarts=1", "--no-python", "/bin/sh", "-c", script});
   agent.HoldOut();
@@ -143,7 +143,7 @@ TEST(ObserversTest, ALogFileAtItsSizeLimitIsReportedAndTheJobContinues) {
   EXPECT_THAT(agent.err(), HasSubstr("/0/stdout.log; further output is lost: File too large"));
 }
 
-TEST(ObserversTest, AMissingProgramIsInTheLaunchersOwnErrorFile) {
+TEST(ObserversTest, AMissingProgramIsReportedInTheLaunchersErrorFile) {
   const std::string file = MakeTestDirectory() + "/error.json";
   Process agent({DdprunPath(), "/no/such/program"}, Stdio::kPipes, {{"TORCHELASTIC_ERROR_FILE", file}});
   EXPECT_THAT(agent.Wait(), Optional(kFailure));
@@ -161,12 +161,13 @@ TEST(ObserversTest, AWorkerInUninterruptibleSleepEndsTheJobWithoutARestart) {
   const std::vector<std::string> line = agent->AwaitOut("pid 1 ");
   ASSERT_THAT(line, SizeIs(1)) << agent->err();
   ASSERT_TRUE((*hanging)->AwaitOneThatHangs(seconds(20)));
-  // The worker waits for FUSE. It becomes uninterruptible only after a signal.
+  // The worker waits for the FUSE server. This sleep becomes uninterruptible only after a signal.
   kill(std::stoi(line[0].substr(line[0].rfind(' '))), SIGTERM);
   EXPECT_THAT(agent->Wait(seconds(60)), Optional(kFailure));
-  EXPECT_THAT(agent->err(), HasSubstr("It has not ended: it is in uninterruptible sleep (state D) for "));
+  EXPECT_THAT(agent->err(),
+              HasSubstr("The worker has not ended: it is in uninterruptible sleep (state D) for "));
   EXPECT_THAT(agent->err(), HasSubstr("another start would end the same way"));
-  EXPECT_THAT(Between(agent->out(), "pid ", "\n"), SizeIs(2)) << "no restart";
+  EXPECT_THAT(Between(agent->out(), "pid ", "\n"), SizeIs(2)) << "no worker may be restarted";
   (*hanging)->Release();
 }
 

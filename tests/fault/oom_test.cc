@@ -1,5 +1,5 @@
-// A worker that exceeds the memory limit of its control group. A separate target, since
-// no sandbox allows this.
+// Tests a worker that exceeds the memory limit of its control group. This test is a separate target because
+// it must run without Bazel's sandbox, which does not allow control groups.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A control group with a memory limit of 100 MiB; removed by the destructor.
+// A control group with a memory limit of 100 MiB. The destructor removes it.
 class SmallGroup {
  public:
   SmallGroup() {
@@ -38,16 +38,16 @@ class SmallGroup {
 
 class OomTest : public HostFaultTest {};
 
-TEST_F(OomTest, TheKernelsWordIsPassedOn) {
+TEST_F(OomTest, ReportContainsTheKernelMessage) {
   const SmallGroup group;
   if (group.path().empty()) GTEST_SKIP() << "cannot create a control group with a memory limit here";
   Gate gate;
   HostJob job(1, {"--nnodes=1", "--max-restarts=1"}, {WorkerPath(), gate.flag(), "--eat-in-round=0"});
-  // The agent is in the group too, as in a container. The worker uses more memory, so the kernel kills it.
+  // The agent is in the same group, as in a container. The kernel kills the worker, which uses more memory.
   job.StartWith({"/bin/sh", "-c", "echo 0 > " + group.path() + "/cgroup.procs && exec \"$@\"", "sh"});
   FaultNow();
   job.Start(0);
-  EXPECT_THAT(job.AwaitSaid(0, "event=round_report"), HasSubstr("SIGKILL"));
+  EXPECT_THAT(job.AwaitLogged(0, "event=round_report"), HasSubstr("SIGKILL"));
   Detected(job.agent(0).found_at());
   job.AwaitWorld(0, 1);
   Recovered(job.agent(0).found_at());

@@ -1,4 +1,4 @@
-// The recording of a real job, replayed.
+// Replays the recording of a real job.
 #include <filesystem>
 #include <string>
 
@@ -17,9 +17,9 @@ TEST_F(RecordingTest, AJobThatRestartsAndIsStoppedReplaysBitForBit) {
   const std::string file = MakeTestDirectory() + "/job.rec";
   HostJob job(2, {"--nnodes=2", "--max-restarts=1"}, {WorkerPath(), "--fail-in-round=0", "--fail-rank=1"});
   FaultNow();
-  // Both agents get --record; only the coordinator's node records.
+  // Both agents get --record, but only the agent that hosts the coordinator records.
   for (const int host : {0, 1}) job.Start(host, {"--record=" + file + (host == 0 ? "" : ".other")});
-  job.AwaitSaid(1, "event=round_started round=\"1\"");
+  job.AwaitLogged(1, "event=round_started round=\"1\"");
   job.Control(0, {"stop"});
   for (const int host : {0, 1}) job.ExpectEnd(host, {.code = 1});
   EXPECT_FALSE(std::filesystem::exists(file + ".other"));

@@ -1,5 +1,5 @@
-// The real programs on an old kernel, in a container that refuses system calls, or without /proc: a job of
-// two workers fails once, is restarted, succeeds, and leaves nothing behind.
+// Tests the real programs under restrictions: an old kernel, a container that refuses system calls, or no
+// /proc. A job of two workers fails once, is restarted, succeeds, and leaves nothing behind.
 #include <memory>
 #include <ostream>
 #include <string>
@@ -20,7 +20,7 @@ using testing::SizeIs;
 struct Restriction {
   std::string name;
   std::string what;  // argument of start_lacking
-  std::string said;  // message of the agent
+  std::string said;  // message that the agent must print; empty: none
 };
 
 void PrintTo(const Restriction& restriction, std::ostream* out) { *out << restriction.name; }
@@ -37,7 +37,7 @@ TEST_P(RestrictedTest, AJobIsRestartedAndNothingIsLeft) {
   if (ready.empty() && agent->err().find("start_lacking: ") != std::string::npos)
     GTEST_SKIP() << agent->err();
   ASSERT_THAT(ready, SizeIs(2)) << agent->err();
-  const Traces traces = LookAround(agent->mark());
+  const Traces traces = TracesOf(agent->mark());
   gate.Open();
   EXPECT_THAT(agent->AwaitOut("round=1", 2), SizeIs(2)) << agent->err();
   EXPECT_EQ(agent->Wait(), ProcessEnd{.code = 0}) << agent->err();

@@ -1,4 +1,4 @@
-// `ddprun --store-only` and `ddpctl`, which is the same program under another name.
+// Tests `ddprun --store-only` and `ddpctl`, which is the same program under another name.
 
 #include <signal.h>
 
@@ -28,14 +28,14 @@ using testing::Pair;
 using testing::SizeIs;
 using testing::UnorderedElementsAre;
 
-// The port: the whole first line of stdout.
+// Waits for the port, which is the whole first line of stdout.
 int AwaitPort(Process& store) {
   const std::vector<std::string> line = store.AwaitOut("");
   EXPECT_THAT(line, SizeIs(1)) << store.err();
   return line.empty() ? 0 : std::stoi(line[0]);
 }
 
-// Both protocols reach the same store.
+// Expects that clients of both protocols reach the same store.
 void ExpectServes(int port) {
   const auto client = C10dClient::Connect("127.0.0.1", port, seconds(10));
   ASSERT_TRUE(client.ok()) << client.status();
@@ -51,15 +51,15 @@ TEST(StoreOnlyTest, PrintsOnlyThePort) {
   const int port = AwaitPort(store);
   EXPECT_EQ(store.out(), absl::StrCat(port, "\n"));
   ExpectServes(port);
-  const Traces traces = LookAround(store.mark());
+  const Traces traces = TracesOf(store.mark());
   ASSERT_THAT(traces.ports, UnorderedElementsAre(Pair(testing::_, port)));
   store.Signal(SIGTERM);
   EXPECT_EQ(store.Wait(), ProcessEnd{.code = 0}) << store.err();
   EXPECT_EQ(store.out(), absl::StrCat(port, "\n"));
-  EXPECT_THAT(store.err(), HasSubstr("the store ends: received SIGTERM"));
+  EXPECT_THAT(store.err(), HasSubstr("the store is shutting down: received SIGTERM"));
   EXPECT_THAT(LeftOf(traces, store.mark()), IsEmpty());
 
-  // The port can be reused at once.
+  // The port can be reused immediately.
   Process next({DdprunPath(), "--store-only", absl::StrCat("--port=", port)});
   EXPECT_EQ(AwaitPort(next), port) << next.err();
   ExpectServes(port);
@@ -67,7 +67,7 @@ TEST(StoreOnlyTest, PrintsOnlyThePort) {
 
 // The store logs a line for each rejected client.
 TEST(StoreOnlyTest, AnUnreadStderrBlocksNoClient) {
-  // Swaps the streams, since a test can only hold stdout.
+  // Swaps the streams, since a test can hold only stdout.
   Process store(
       {"/bin/sh", "-c", "exec 3>&1 1>&2 2>&3 3>&-; exec \"$@\"", "sh", DdprunPath(), "--store-only"});
   store.HoldOut();
@@ -83,13 +83,13 @@ TEST(StoreOnlyTest, AnUnreadStderrBlocksNoClient) {
   ExpectServes(port);
 }
 
-TEST(StoreOnlyTest, EndsWithItsParent) {
+TEST(StoreOnlyTest, ExitsWithItsParent) {
   AdoptOrphans();
-  // A second command, so that the shell does not exec the store.
+  // `exit 3` keeps the shell from replacing itself with the store.
   Process parent({"/bin/sh", "-c", DdprunPath() + " --store-only; exit 3"});
   const int port = AwaitPort(parent);
   ExpectServes(port);
-  const Traces traces = LookAround(parent.mark());
+  const Traces traces = TracesOf(parent.mark());
   ASSERT_EQ(traces.Count("sh"), 1);
   ASSERT_EQ(traces.Count("ddprun"), 1);
   ASSERT_THAT(traces.ports, UnorderedElementsAre(Pair(testing::_, port)));
@@ -103,7 +103,7 @@ TEST(StoreOnlyTest, ExitsWhileClientsWait) {
   Process store({DdprunPath(), "--store-only"});
   const auto client = C10dClient::Connect("127.0.0.1", AwaitPort(store), seconds(10));
   ASSERT_TRUE(client.ok()) << client.status();
-  const Traces traces = LookAround(store.mark());
+  const Traces traces = TracesOf(store.mark());
   store.Signal(SIGINT);
   EXPECT_EQ(store.Wait(seconds(3)), ProcessEnd{.code = 0}) << store.err();
   EXPECT_TRUE(absl::IsUnavailable((*client)->Get("never", seconds(10)).status()));
@@ -144,7 +144,7 @@ TEST_F(CtlTest, StatusShowsTheNodes) {
 }
 
 TEST_F(CtlTest, ErrorsNameTheProblemAndTheRemedy) {
-  const TakenPort nobody(TakenPort::Kind::kRefuses);
+  const TakenPort refuses(TakenPort::Kind::kRefuses);
   const FakePeer web("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK"), garbage("garbage\r\n"), hangs_up("");
   const auto at = [](const TakenPort& peer) {
     return absl::StrCat("--rdzv-endpoint=127.0.0.1:", peer.port());
@@ -154,15 +154,15 @@ TEST_F(CtlTest, ErrorsNameTheProblemAndTheRemedy) {
     int code;
     std::vector<std::string> words;
   } kCases[] = {
-      {{"status", at(nobody)},
+      {{"status", at(refuses)},
        1,
-       {absl::StrCat("127.0.0.1:", nobody.port()), "refused", "--rdzv-endpoint is"}},
-      {{"status", at(web)}, 1, {"another HTTP server", "--rdzv-endpoint is"}},
-      {{"status", at(garbage)}, 1, {"no coordinator answers", "--rdzv-endpoint is"}},
-      {{"status", at(hangs_up)}, 1, {"no coordinator answers", "--rdzv-endpoint is"}},
+       {absl::StrCat("127.0.0.1:", refuses.port()), "refused", "--rdzv-endpoint must be"}},
+      {{"status", at(web)}, 1, {"another HTTP server", "--rdzv-endpoint must be"}},
+      {{"status", at(garbage)}, 1, {"no coordinator answers", "--rdzv-endpoint must be"}},
+      {{"status", at(hangs_up)}, 1, {"no coordinator answers", "--rdzv-endpoint must be"}},
       {{"status", "--rdzv-endpoint=no.such.host.invalid"}, 1, {"no.such.host.invalid does not resolve"}},
-      {{}, 2, {"expected a command, status", "see ddpctl --help"}},
-      {{"halt"}, 2, {"expected a command, status, events, drain or stop, not \"halt\""}},
+      {{}, 2, {"expected a command (status", "see ddpctl --help"}},
+      {{"halt"}, 2, {"expected a command (status, events, drain or stop), not \"halt\""}},
       {{"status", "--rdzv-endpoint=host:x"}, 2, {"--rdzv-endpoint", "a port"}},
       {{"status", "--no-such-option"}, 2, {"no-such-option", "see ddpctl --help"}},
   };

@@ -1,5 +1,5 @@
-// Two agents of one job: one is lost, leaves or joins late, and the other continues or exits as specified in
-// docs/failure_model.md.
+// Tests jobs of two agents. When one agent is lost, leaves or joins late, the other agent must continue or
+// exit as docs/failure_model.md specifies.
 #include <signal.h>
 
 #include <algorithm>
@@ -30,9 +30,10 @@ const ProcessEnd kSuccess{.code = 0};
 const ProcessEnd kFailure{.code = 1};
 const ProcessEnd kKilled{.signal = SIGKILL};
 
-// The "ready" lines of an agent's two workers, by local rank. AwaitReady fails the test if one is missing.
+// The "ready" lines of an agent's two workers, by local rank.
 using Ready = std::vector<std::string>;
 
+// Waits for the "ready" lines. Fails the test if a line is missing.
 Ready AwaitReady(Process& agent) {
   Ready lines = agent.AwaitOut("ready ", 2);
   EXPECT_THAT(lines, SizeIs(2)) << agent.out() << agent.err();
@@ -45,14 +46,14 @@ std::vector<int> Fields(const Ready& ready, const std::string& name) {
   return {Field(ready[0], name), Field(ready[1], name)};
 }
 
-// The arguments of `pid`, separated by spaces.
+// Returns the arguments of `pid`, separated by spaces.
 std::string CommandLine(pid_t pid) {
   std::string text = ReadAll("/proc/" + std::to_string(pid) + "/cmdline");
   std::replace(text.begin(), text.end(), '\0', ' ');
   return text;
 }
 
-// An agent that hosts the coordinator, a second agent, and the output of both: two nodes, four workers.
+// A job of two agents with two workers each. The first agent hosts the coordinator.
 class TwoNodesTest : public testing::Test {
  protected:
   void Start(const Args& options, const Args& worker) {
@@ -64,24 +65,24 @@ class TwoNodesTest : public testing::Test {
     ASSERT_THAT(line, SizeIs(1)) << first_->err();
     join_line_ = line[0].substr(line[0].find(": ") + 2);
     ASSERT_EQ(Fields(AwaitReady(*first_), "world_size"), (std::vector{2, 2}));
-    // The first runs round 0 alone; when the second joins, both start round 1.
-    second_ = StartAgent(PlaceToMeet(join_line_) + options_, program);
+    // The first agent runs round 0 alone. When the second agent joins, both start round 1.
+    second_ = StartAgent(RendezvousOptions(join_line_) + options_, program);
     second_ready_ = AwaitReady(*second_);
     first_ready_ = AwaitReady(*first_);
     ASSERT_EQ(Fields(first_ready_, "rank"), (std::vector{0, 1}));
     ASSERT_EQ(Fields(second_ready_, "rank"), (std::vector{2, 3}));
     for (const Ready& ready : {first_ready_, second_ready_}) {
       ASSERT_EQ(Fields(ready, "round"), (std::vector{1, 1}));
-      ASSERT_EQ(Fields(ready, "restart"), (std::vector{0, 0}));  // a change of membership costs none
+      ASSERT_EQ(Fields(ready, "restart"), (std::vector{0, 0}));  // a change of membership costs no restart
     }
-    first_traces_ = LookAround(first_->mark());
-    second_traces_ = LookAround(second_->mark());
+    first_traces_ = TracesOf(first_->mark());
+    second_traces_ = TracesOf(second_->mark());
     for (const Traces* traces : {&first_traces_, &second_traces_}) {
       ASSERT_EQ(traces->Count("ddprun"), 1);
       ASSERT_GE(traces->Count("worker"), 2);
       ASSERT_THAT(traces->abstract_sockets, Not(IsEmpty()));
     }
-    ASSERT_THAT(first_traces_.ports, SizeIs(testing::Ge(2)));  // the coordinator's and the workers' store
+    ASSERT_THAT(first_traces_.ports, SizeIs(testing::Ge(2)));  // of the coordinator and the worker store
   }
 
   std::vector<std::string> LeftOfFirst() { return LeftOf(first_traces_, first_->mark(), {second_->pid()}); }
@@ -101,7 +102,7 @@ class TwoNodesTest : public testing::Test {
   Traces first_traces_, second_traces_;
 };
 
-TEST_F(TwoNodesTest, AKilledWorkerCostsOneRestartOfAll) {
+TEST_F(TwoNodesTest, AKilledWorkerCostsTheJobOneRestart) {
   Start({"--max-restarts=2"}, {});
   const int old_port = PortOf(TextField(first_ready_[0], "master"));
   kill(Field(second_ready_[1], "pid"), SIGKILL);
@@ -117,12 +118,12 @@ TEST_F(TwoNodesTest, AKilledWorkerCostsOneRestartOfAll) {
   }
   ASSERT_THAT(masters, SizeIs(1));
   EXPECT_NE(PortOf(*masters.begin()), old_port);
-  // All four workers are new processes.
+  // Checks that none of the old workers is alive.
   for (const Ready& old : {first_ready_, second_ready_}) {
     for (const int pid : Fields(old, "pid")) EXPECT_EQ(kill(pid, 0), -1) << pid;
   }
   Finish({first_.get(), second_.get()});
-  // The report may arrive after the next round has started.
+  // Checked at the end, because the report may arrive after the next round has started.
   EXPECT_THAT(second_->err(), HasSubstr("SIGKILL"));
   EXPECT_THAT(second_->err(), HasSubstr("rank      : 3 (local_rank: 1)"));
   EXPECT_THAT(first_->err(), HasSubstr("rank 3 (local_rank 1)"));
@@ -131,7 +132,7 @@ TEST_F(TwoNodesTest, AKilledWorkerCostsOneRestartOfAll) {
   EXPECT_THAT(LeftOfSecond(), IsEmpty());
 }
 
-TEST_F(TwoNodesTest, TheLastRestartIsTheLast) {
+TEST_F(TwoNodesTest, JobFailsWhenNoRestartIsLeft) {
   Start({"--max-restarts=1"}, {"--family"});
   kill(Field(second_ready_[0], "pid"), SIGKILL);
   const Ready first = AwaitReady(*first_);
@@ -148,7 +149,7 @@ TEST_F(TwoNodesTest, TheLastRestartIsTheLast) {
   EXPECT_THAT(LeftOfSecond(), IsEmpty());
 }
 
-TEST_F(TwoNodesTest, TheFirstGoesOnWithoutAKilledAgent) {
+TEST_F(TwoNodesTest, TheFirstAgentContinuesAfterAnotherIsKilled) {
   Start({}, {"--family"});
   second_->Signal(SIGKILL);
   EXPECT_EQ(second_->Wait(), kKilled);
@@ -162,8 +163,8 @@ TEST_F(TwoNodesTest, TheFirstGoesOnWithoutAKilledAgent) {
   EXPECT_THAT(LeftOfFirst(), IsEmpty());
 }
 
-// A node that can no longer start workers leaves the job without spending a restart.
-TEST_F(TwoNodesTest, TheFirstGoesOnWhenTheSecondLosesItsWarden) {
+// A node that can no longer start workers leaves the job. This costs no restart.
+TEST_F(TwoNodesTest, TheFirstAgentContinuesAfterTheSecondLosesItsWarden) {
   Start({}, {"--family"});
   kill(second_traces_.Find(kWarden), SIGKILL);
   EXPECT_EQ(second_->Wait(), kFailure);
@@ -187,7 +188,7 @@ TEST_F(TwoNodesTest, LosingTheCoordinatorsAgentEndsTheJob) {
   EXPECT_THAT(LeftOfSecond(), IsEmpty());
 }
 
-TEST_F(TwoNodesTest, ASignalEndsTheJobOfItsHost) {
+TEST_F(TwoNodesTest, ASignalToTheCoordinatorsAgentEndsTheJob) {
   Start({}, {"--family"});
   first_->Signal(SIGINT);
   EXPECT_EQ(first_->Wait(), kFailure);
@@ -197,7 +198,7 @@ TEST_F(TwoNodesTest, ASignalEndsTheJobOfItsHost) {
   EXPECT_THAT(LeftOfSecond(), IsEmpty());
 }
 
-TEST_F(TwoNodesTest, ASignaledAgentLeavesAndTheOtherContinues) {
+TEST_F(TwoNodesTest, AnAgentThatGetsASignalLeavesAndTheOtherContinues) {
   Start({}, {"--family"});
   second_->Signal(SIGTERM);
   EXPECT_EQ(second_->Wait(), kFailure);
@@ -206,15 +207,15 @@ TEST_F(TwoNodesTest, ASignaledAgentLeavesAndTheOtherContinues) {
   EXPECT_EQ(Fields(first, "restart"), (std::vector{0, 0}));
   EXPECT_THAT(first_->err(), HasSubstr("its agent received SIGTERM"));
   EXPECT_THAT(LeftOfSecond(), IsEmpty());
-  // Another agent replaces it.
-  second_ = StartAgent(PlaceToMeet(join_line_) + options_, {WorkerPath(), gate_.flag()});
+  // Another agent joins in place of the second one.
+  second_ = StartAgent(RendezvousOptions(join_line_) + options_, {WorkerPath(), gate_.flag()});
   EXPECT_EQ(Fields(AwaitReady(*second_), "rank"), (std::vector{2, 3}));
   EXPECT_EQ(Fields(AwaitReady(*first_), "world_size"), (std::vector{4, 4}));
   Finish({first_.get(), second_.get()});
   EXPECT_THAT(LeftOfFirst(), IsEmpty());
 }
 
-// Runs the line exactly as the first agent prints it, with ddprun on PATH.
+// The second agent is started with the line exactly as the first agent prints it, with ddprun on PATH.
 TEST_F(TwoNodesTest, TheJoinLineIsAShellCommand) {
   AdoptOrphans();
   first_ =
@@ -235,7 +236,7 @@ TEST_F(TwoNodesTest, TheJoinLineIsAShellCommand) {
 }
 
 // The job needs two nodes, and its coordinator runs on neither of them.
-TEST_F(TwoNodesTest, BelowTheMinimumTheJobWaitsWithAMessage) {
+TEST_F(TwoNodesTest, TheJobWaitsBelowTheMinimumWithAMessage) {
   AdoptOrphans();
   Process store({DdprunPath(), "--store-only"});
   const std::vector<std::string> port = store.AwaitOut("");
@@ -247,8 +248,8 @@ TEST_F(TwoNodesTest, BelowTheMinimumTheJobWaitsWithAMessage) {
   second_ = StartAgent(options, program);
   AwaitReady(*second_);
   const std::vector<int> workers = Fields(AwaitReady(*first_), "pid");
-  first_traces_ = LookAround(first_->mark());
-  second_traces_ = LookAround(second_->mark());
+  first_traces_ = TracesOf(first_->mark());
+  second_traces_ = TracesOf(second_->mark());
   ASSERT_EQ(first_traces_.Count("worker"), 2 * 3);
   second_->Signal(SIGKILL);
   EXPECT_EQ(second_->Wait(), kKilled);

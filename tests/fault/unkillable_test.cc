@@ -1,4 +1,4 @@
-// A process that SIGKILL does not end, since it waits for a file system that does not answer.
+// Tests a process that SIGKILL does not end, because it waits for a file system that does not respond.
 #include <signal.h>
 
 #include <memory>
@@ -18,8 +18,9 @@ using testing::SizeIs;
 
 class UnkillableTest : public TrainingTest {};
 
-// The error names the process and what it waits for. Its node leaves the job, and the other node continues.
-TEST_F(UnkillableTest, IsNamedAndTakesItsNodeOutOfTheJob) {
+// The error names the process and its state. The node of the process leaves the job, and the other node
+// continues.
+TEST_F(UnkillableTest, TheProcessIsReportedAndItsNodeLeavesTheJob) {
   if (const absl::Status mounts = UseOwnMounts(); !mounts.ok()) GTEST_SKIP() << mounts;
   const auto file = HangingFile::Create(MakeTestDirectory());
   if (!file.ok()) GTEST_SKIP() << file.status();
@@ -28,8 +29,8 @@ TEST_F(UnkillableTest, IsNamedAndTakesItsNodeOutOfTheJob) {
   ASSERT_THAT(hosts().Find(1, "cat"), SizeIs(1));
   FaultNow();
   kill(worker(1), SIGKILL);
-  EXPECT_THAT(job().AwaitSaid(1, "(cat)"), HasSubstr("state D"));
-  EXPECT_THAT(job().AwaitSaid(1, "cannot join further rounds"), HasSubstr("(cat)"));
+  EXPECT_THAT(job().AwaitLogged(1, "(cat)"), HasSubstr("state D"));
+  EXPECT_THAT(job().AwaitLogged(1, "cannot join further rounds"), HasSubstr("(cat)"));
   ExpectFailure("SIGKILL", 1);
   ASSERT_THAT(hosts().Find(1, "cat"), SizeIs(1));
   (*file)->Release();

@@ -1,5 +1,5 @@
-// Workers that fail, cannot be started, do not exit, or leave processes behind. Two hosts train; after a
-// restart the job ends with the parameters of an undisturbed run.
+// Tests workers that fail, cannot be started, do not exit, or leave processes behind. Two hosts train. After
+// a restart the job must end with the parameters of an undisturbed run.
 #include <signal.h>
 
 #include <string>
@@ -16,7 +16,9 @@ using testing::SizeIs;
 
 class WorkerFaultsTest : public TrainingTest {
  protected:
-  void EndedBy(int signo, const std::string& name) {
+  // Kills a worker with the signal `signo`, called `name` in messages. Expects that the job restarts and
+  // succeeds.
+  void ExpectRestartAfter(int signo, const std::string& name) {
     StartTraining();
     FaultNow();
     kill(worker(1), signo);
@@ -26,9 +28,9 @@ class WorkerFaultsTest : public TrainingTest {
   }
 };
 
-TEST_F(WorkerFaultsTest, Sigkill) { EndedBy(SIGKILL, "SIGKILL"); }
-TEST_F(WorkerFaultsTest, Sigsegv) { EndedBy(SIGSEGV, "SIGSEGV"); }
-TEST_F(WorkerFaultsTest, Sigabrt) { EndedBy(SIGABRT, "SIGABRT"); }
+TEST_F(WorkerFaultsTest, Sigkill) { ExpectRestartAfter(SIGKILL, "SIGKILL"); }
+TEST_F(WorkerFaultsTest, Sigsegv) { ExpectRestartAfter(SIGSEGV, "SIGSEGV"); }
+TEST_F(WorkerFaultsTest, Sigabrt) { ExpectRestartAfter(SIGABRT, "SIGABRT"); }
 
 TEST_F(WorkerFaultsTest, ExitCode) {
   Gate gate;
@@ -36,7 +38,7 @@ TEST_F(WorkerFaultsTest, ExitCode) {
               {WorkerPath(), gate.flag(), "--fail-in-round=0", "--fail-rank=1"});
   for (const int host : {0, 1}) job.Start(host);
   FaultNow();
-  job.AwaitSaid(0, "event=round_ended");
+  job.AwaitLogged(0, "event=round_ended");
   Detected(job.agent(0).found_at());
   EXPECT_EQ(job.AwaitWorld(0, 2), 1);
   Recovered(job.agent(0).found_at());
@@ -47,8 +49,8 @@ TEST_F(WorkerFaultsTest, ExitCode) {
   }
 }
 
-// Both workers ignore SIGTERM: that of the host whose agent leaves, and that of the other
-// host, which is restarted.
+// Both workers ignore SIGTERM: the worker of the host that leaves, and the worker of the other host, which
+// must stop before the next round.
 TEST_F(WorkerFaultsTest, SigtermIsIgnored) {
   StartTraining({.options = {"--shutdown-timeout=1"}, .shell = "trap '' TERM"});
   FaultNow();
@@ -56,12 +58,13 @@ TEST_F(WorkerFaultsTest, SigtermIsIgnored) {
   ExpectChange("its agent received SIGTERM", 1);
   job().ExpectEnd(1, {.code = 1});
   ExpectResult({0});
-  // When the first worker is killed, the other one may fail before its own grace period ends.
-  EXPECT_THAT(job().agent(0).err() + job().agent(1).err(), HasSubstr("did not end within 1 s: killing"));
+  // When one worker is killed, the other worker may fail before its own grace period ends.
+  EXPECT_THAT(job().agent(0).err() + job().agent(1).err(),
+              HasSubstr("did not exit within 1 s: sending SIGKILL"));
 }
 
-// Each worker starts processes in separate sessions. Those of a round are dead when the next round starts.
-TEST_F(WorkerFaultsTest, ChildrenThatHaveLeftTheirGroup) {
+// Each worker starts processes in separate sessions. These processes must be dead when the next round starts.
+TEST_F(WorkerFaultsTest, ChildrenInSeparateSessions) {
   StartTraining({.shell = "setsid sleep 1000 & (setsid sleep 1000 &)"});
   for (const int host : {0, 1}) EXPECT_THAT(hosts().Find(host, "sleep"), SizeIs(2));
   const std::vector<pid_t> before[] = {hosts().Find(0, "sleep"), hosts().Find(1, "sleep")};
@@ -75,8 +78,8 @@ TEST_F(WorkerFaultsTest, ChildrenThatHaveLeftTheirGroup) {
   ExpectResult({0, 1});
 }
 
-// On one host the directory with the program is hidden by another mount before the restart.
-TEST_F(WorkerFaultsTest, TheProgramIsGone) {
+// Before the restart, a mount hides the program's directory on one host.
+TEST_F(WorkerFaultsTest, TheProgramIsMissingAtTheRestart) {
   StartTraining();
   hosts().Run(1, {"/bin/mount", "-t", "tmpfs", "tmpfs", TrainPath().substr(0, TrainPath().rfind('/'))});
   FaultNow();

@@ -1,4 +1,5 @@
-// The environment of real workers: processors, devices, variables, arguments and their store.
+// Tests the environment of real workers: processors, devices, variables, arguments, limits and the worker
+// store.
 #include <sched.h>
 
 #include <cstdlib>
@@ -30,7 +31,7 @@ using testing::UnorderedElementsAre;
 const ProcessEnd kSuccess{.code = 0};
 const ProcessEnd kFailure{.code = 1};
 
-// Runs `ddprun options... program...` to its end.
+// Runs `ddprun options... program...` and expects that it ends with `end`.
 std::unique_ptr<Process> RunAgent(const Args& options, const Args& program, const ProcessEnd& end,
                                   const Environment& environment = {}) {
   auto agent = std::make_unique<Process>(Args{DdprunPath()} + options + program, Stdio::kPipes, environment);
@@ -52,7 +53,8 @@ std::string WriteFile(const std::string& name, const std::string& text) {
   return path;
 }
 
-// Two fake GPUs at the location of an existing PCI device. Skipped on machines without PCI devices.
+// Provides two fake GPUs at the address of an existing PCI device. Skips its tests on machines without PCI
+// devices.
 class GpuWorkersTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -106,12 +108,12 @@ TEST(WorkersTest, WithAVirtualLocalRankEachSeesOneDevice) {
               ElementsAre("0 3", "0 6"));
   EXPECT_THAT(SortedLines(RunAgent(options, kShowDevice, kSuccess)->out()), ElementsAre("0 0", "0 1"));
   const auto short_list = RunAgent(options, kShowDevice, kFailure, {{"CUDA_VISIBLE_DEVICES", "6"}});
-  EXPECT_THAT(short_list->err(), HasSubstr("CUDA_VISIBLE_DEVICES=6 has 1 for 2 workers"));
+  EXPECT_THAT(short_list->err(), HasSubstr("CUDA_VISIBLE_DEVICES=6 is 1, for 2 workers"));
   EXPECT_THAT(short_list->out(), IsEmpty());
 }
 
-// The launcher and its warden raise their own limit but not that of the workers.
-TEST(WorkersTest, KeepTheInitialLimitOfOpenFilesOfTheLauncher) {
+// The launcher and its warden raise their own limits but not those of the workers.
+TEST(WorkersTest, GetTheOriginalOpenFileLimitOfTheLauncher) {
   constexpr int kWorkers = 64;
   Process shell({"/bin/sh", "-c", "ulimit -Sn 64; exec \"$0\" \"$@\"", DdprunPath(), "--nproc-per-node=64",
                  "--tee=3", "--no-python", "sh", "-c", "ulimit -Sn"});
@@ -121,24 +123,25 @@ TEST(WorkersTest, KeepTheInitialLimitOfOpenFilesOfTheLauncher) {
   for (const std::string& line : lines) EXPECT_THAT(line, testing::EndsWith(":64"));
 }
 
-TEST(WorkersTest, ATooLowLimitOfOpenFilesIsReported) {
+TEST(WorkersTest, AnOpenFileLimitThatIsTooLowIsReported) {
   for (const std::string limit : {"8", "12", "16", "31"}) {
     Process shell({"/bin/sh", "-c", "ulimit -n " + limit + "; exec \"$0\" \"$@\"", DdprunPath(),
                    "--nproc-per-node=1", WorkerPath()});
     EXPECT_EQ(shell.Wait(), kFailure) << limit;
-    EXPECT_THAT(shell.err(), HasSubstr("only " + limit + " files may be open here, at least 32 are needed"));
+    EXPECT_THAT(shell.err(),
+                HasSubstr("only " + limit + " files may be open here, but at least 32 are needed"));
     EXPECT_THAT(shell.err(), HasSubstr("ulimit -Hn"));
   }
 }
 
-TEST(WorkersTest, ReadTheLaunchersInput) {
+TEST(WorkersTest, ReadTheLaunchersStandardInput) {
   const std::string input = WriteFile("input", "what was typed\n");
   Process shell({"/bin/sh", "-c", "exec \"$0\" --no-python cat < \"$1\"", DdprunPath(), input});
   EXPECT_EQ(shell.Wait(), kSuccess) << shell.err();
   EXPECT_EQ(shell.out(), "what was typed\n");
 }
 
-TEST(WorkersTest, GetTheLocalRankAsArgumentOnRequest) {
+TEST(WorkersTest, GetTheLocalRankAsAnArgumentOnRequest) {
   const Args program = {"--no-python", "echo", "--n=${local_rank}", "$$"};
   EXPECT_THAT(SortedLines(RunAgent({"--nproc-per-node=2", "--pass-local-rank"}, program, kSuccess)->out()),
               ElementsAre("--local-rank=0 --n=0 $", "--local-rank=1 --n=1 $"));
@@ -151,8 +154,8 @@ TEST(WorkersTest, MayDifferInNumberBetweenNodes) {
   const std::vector<std::string> join = first->AwaitErr("other nodes join with: ");
   ASSERT_THAT(join, SizeIs(1)) << first->err();
   ASSERT_THAT(first->AwaitOut("world_size=2"), SizeIs(1)) << first->err();
-  const auto second =
-      StartAgent(PlaceToMeet(join[0].substr(join[0].find(": ") + 2)) + Args{"--nproc-per-node=3"}, program);
+  const auto second = StartAgent(
+      RendezvousOptions(join[0].substr(join[0].find(": ") + 2)) + Args{"--nproc-per-node=3"}, program);
   std::vector<std::string> ready = first->AwaitOut("world_size=5", 2);
   for (const std::string& line : second->AwaitOut("world_size=5", 3)) ready.push_back(line);
   std::set<std::pair<int, int>> places;
@@ -164,7 +167,7 @@ TEST(WorkersTest, MayDifferInNumberBetweenNodes) {
   EXPECT_EQ(second->Wait(), kSuccess) << second->err();
 }
 
-// The output of --dry-run is also a shell script.
+// The output of --dry-run can be run as a shell script.
 TEST(WorkersTest, ArePrintedAndNotStartedInADryRun) {
   const Args options = {"--nproc-per-node=2", "--no-python", "--dry-run"};
   const auto agent =
@@ -184,7 +187,7 @@ TEST(WorkersTest, RunAScriptInTheirInterpreter) {
                 "if os.environ['RANK'] == '1': raise ValueError('the loss is not a number')\n");
   const auto agent = RunAgent({"--nproc-per-node=2", "--run-path"}, {script, "--n=${local_rank}"}, kFailure);
   EXPECT_THAT(agent->out(), HasSubstr("__main__ ['--n=1']"));
-  // From the error file, not from the last lines of stderr.
+  // The message comes from the error file, not from the last lines of stderr.
   EXPECT_THAT(agent->err(),
               AllOf(HasSubstr(script + " FAILED"), HasSubstr("error_file: /"),
                     HasSubstr("ValueError: the loss is not a number"), Not(HasSubstr("runpy"))));

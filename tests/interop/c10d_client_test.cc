@@ -1,4 +1,4 @@
-// ddprun's c10d client with ddprun's store, and with misbehaving servers.
+// Tests ddprun's c10d client with ddprun's store and with misbehaving servers.
 
 #include "rendezvous/client/c10d_client.h"
 
@@ -38,7 +38,7 @@ class C10dClientTest : public testing::Test {
     EXPECT_TRUE(client.ok()) << client.status();
     return client.ok() ? *std::move(client) : nullptr;
   }
-  bool WaitingComesTo(int64_t n) {
+  bool EventuallyNumWaitingIs(int64_t n) {
     return thread_.Eventually([&] { return store_->server().store().NumWaiting() == n; });
   }
 
@@ -85,7 +85,7 @@ TEST_F(C10dClientTest, LargeAndBinaryValues) {
 TEST_F(C10dClientTest, GetWaitsForAnotherClient) {
   const auto setter = Connect();
   auto value = std::async(std::launch::async, [client = Connect()] { return client->Get("k", kLong); });
-  ASSERT_TRUE(WaitingComesTo(1));
+  ASSERT_TRUE(EventuallyNumWaitingIs(1));
   ASSERT_TRUE(setter->Set("k", "v").ok());
   const auto got = value.get();
   ASSERT_TRUE(got.ok()) << got.status();
@@ -97,7 +97,7 @@ TEST_F(C10dClientTest, ATimedOutWaitNamesItsKeysAndLeavesTheClientUsable) {
   const absl::Status late = client->Wait({"a", "b"}, milliseconds(1));
   EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_NE(late.message().find("/a or /b"), absl::string_view::npos) << late;
-  EXPECT_TRUE(WaitingComesTo(0));
+  EXPECT_TRUE(EventuallyNumWaitingIs(0));
   ASSERT_TRUE(client->Set("a", "").ok());
   ASSERT_TRUE(client->Set("b", "").ok());
   EXPECT_TRUE(client->Wait({"a", "b"}, kLong).ok());
@@ -162,7 +162,7 @@ class ScriptedServer {
   std::thread thread_;
 };
 
-TEST(C10dClientFaultTest, AKeySetWhileTheWaitIsCancelledEndsTheWait) {
+TEST(C10dClientFaultTest, WaitSucceedsIfTheKeyIsSetDuringCancellation) {
   ScriptedServer server([](int fd) {
     ScriptedServer::Greet(fd);
     char wait[19], cancel;
@@ -190,7 +190,7 @@ TEST(C10dClientFaultTest, AStoreThatDoesNotAnswerIsUnavailable) {
   EXPECT_EQ((*client)->NumKeys().status(), late);
 }
 
-TEST(C10dClientFaultTest, AnotherServerIsReported) {
+TEST(C10dClientFaultTest, ReportsAServerThatIsNotAStore) {
   ScriptedServer server([](int fd) {
     ::send(fd, "HTTP/1.1 400 Bad Request\r\n\r\n", 28, MSG_NOSIGNAL);
     ScriptedServer::ReadAll(fd);
@@ -200,7 +200,7 @@ TEST(C10dClientFaultTest, AnotherServerIsReported) {
   EXPECT_NE(client.status().message().find("not a c10d store"), absl::string_view::npos) << client.status();
 }
 
-TEST(C10dClientFaultTest, RetriesUntilTheTimeoutIfTheServerClosesTheConnection) {
+TEST(C10dClientFaultTest, IsUnavailableIfTheServerClosesOrRefusesTheConnection) {
   int port;
   {
     ScriptedServer server([](int) {});
@@ -223,7 +223,7 @@ TEST(C10dClientFaultTest, ReportsANameThatDoesNotResolve) {
 }
 
 TEST(C10dClientFaultTest, TheStoreMayStartAfterItsClients) {
-  // The port is known before the store listens, as it is to workers that start before their store.
+  // The port is bound, but no store listens yet, as when a worker starts before its store.
   const int probe = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{
       .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};

@@ -1,6 +1,9 @@
-"""torch_worker, but in the first start rank 1 is killed after the group has formed: crash_once_worker.py MARKER.
+"""Like torch_worker, but in the first start rank 1 kills itself after the group has formed.
 
-The file MARKER exists from the crash on. (Not the restart count: under torchrun each agent counts separately.)
+usage: crash_once_worker.py MARKER
+
+Rank 1 creates the file MARKER before it kills itself, so the first start is the one without that file. The restart
+count cannot identify the first start, since under torchrun each agent counts separately.
 """
 
 import os
@@ -16,11 +19,11 @@ if __name__ == "__main__":
     if not marker.exists():
         dist.init_process_group("gloo")
         if dist.get_rank() == 1:
-            dist.barrier()  # all ranks have checked for the marker
+            dist.barrier()  # passed when all ranks have checked for the marker
             marker.touch()
             sys.stdout.write("killed\n")
             sys.stdout.flush()
             os.kill(os.getpid(), signal.SIGKILL)
         dist.barrier()
-        dist.barrier()  # never passed
+        dist.barrier()  # never passed, because rank 1 is dead
     torch_worker.main()

@@ -1,4 +1,4 @@
-"""PyTorch workers under ddprun, started as a user of torchrun does."""
+"""Tests PyTorch workers under ddprun with command lines that users of torchrun would write."""
 
 import json
 import pathlib
@@ -17,7 +17,7 @@ LINE = re.compile(r"^rank=(\d+) world_size=(\d+) sum=([\d.]+) weight=(-?\d+\.\d{
 
 
 def expected_weight(world_size):
-    """The weight after one step of one process with the data of all ranks and the parameters of rank 0."""
+    """Returns the weight after one step in one process with the data of all ranks and the parameters of rank 0."""
     inputs = torch.cat([torch_worker.make_inputs(rank) for rank in range(world_size)])
     return torch_worker.step(torch_worker.make_model(seed=0), inputs)
 
@@ -31,8 +31,8 @@ class DdprunTest(unittest.TestCase):
         command = [f"--log-dir={self.logs}", *options, interop.path_of(worker), *worker_args]
         return self.job.ddprun(*command, **environment_changes)
 
-    def fail_of(self, agent):
-        """The output of a launcher, which must exit with the status of a failed worker."""
+    def output_of_failed(self, agent):
+        """Returns the output of a launcher. Fails unless the launcher exits with 1, as after a worker failure."""
         self.assertEqual(agent.wait(interop.deadline()), 1, agent.output)
         return agent.output
 
@@ -50,7 +50,7 @@ class DdprunTest(unittest.TestCase):
             self.check_ranks(self.job.finish(agent), 2)
 
     def test_two_agents(self):
-        with interop.StoreServer() as free:  # its port is free after its exit
+        with interop.StoreServer() as free:  # The port is free after the server has exited.
             port = free.port
         options = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=interop"]
         self.check_ranks(self.job.finish(*[self.start(*options) for _ in range(2)]), 2)
@@ -70,7 +70,7 @@ class DdprunTest(unittest.TestCase):
         self.check_ranks(output, 2)
 
     def test_a_recorded_exception_is_in_the_report(self):
-        output = self.fail_of(self.start("--nproc-per-node=2", worker="recorded_error_worker.py"))
+        output = self.output_of_failed(self.start("--nproc-per-node=2", worker="recorded_error_worker.py"))
         self.assertIn("RuntimeError: deliberate", output)
         files = list(pathlib.Path(self.logs).glob("*/attempt_0/1/error.json"))
         self.assertEqual(len(files), 1, output)
@@ -82,20 +82,20 @@ class DdprunTest(unittest.TestCase):
     def test_run_path_records_an_undecorated_exception(self):
         """ddprun writes the error file, and torchrun's agent can read it."""
         agent = self.start("--nproc-per-node=2", "--run-path", worker="unrecorded_error_worker.py")
-        output = self.fail_of(agent)
+        output = self.output_of_failed(agent)
         (file,) = pathlib.Path(self.logs).glob("*/attempt_0/1/error.json")
         failure = ProcessFailure(local_rank=1, pid=1, exitcode=1, error_file=str(file))
-        self.assertEqual(failure.message["message"], "ValueError: nobody has asked for this to be recorded", output)
+        self.assertEqual(failure.message["message"], "ValueError: deliberate and unrecorded", output)
         self.assertGreater(failure.timestamp, 1_000_000_000)
-        self.assertIn("ValueError: nobody has asked", output)
+        self.assertIn("ValueError: deliberate and unrecorded", output)
 
     def test_a_worker_that_hosts_the_store(self):
-        """Rank 0 hosts the store, as under torchrun if agents and workers do not share one."""
+        """Rank 0 hosts the store, as under torchrun if agents and workers do not share a store."""
         agent = self.start("--nproc-per-node=2", worker="own_store_worker.py", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
         self.check_ranks(self.job.finish(agent), 2)
 
     def test_a_local_rank_among_the_arguments(self):
-        """Scripts older than LOCAL_RANK; those of 1.13 know only the spelling with `_`."""
+        """Old scripts read the local rank from an argument. In 1.13 its name must have an underscore."""
         ways = [(["--pass-local-rank"], ["data"]), ([], ["--local_rank=${local_rank}", "data"])]
         for options, worker_args in ways:
             agent = self.start("--nproc-per-node=2", *options, worker="local_rank_worker.py", worker_args=worker_args)

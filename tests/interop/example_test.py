@@ -1,4 +1,7 @@
-"""examples/pytorch/train.py, written for torchrun, under both launchers: equal losses, also after a crash and a restart."""
+"""Tests that examples/pytorch/train.py has equal losses under torchrun and ddprun.
+
+The losses must be equal even after a crash and a restart.
+"""
 
 import os
 import re
@@ -10,9 +13,9 @@ import interop
 import launched
 
 EPOCHS = 2
-BATCH_SIZE = 128  # per rank; there are two
+BATCH_SIZE = 128  # of each of the two ranks
 # PyTorch 2.15 may destroy a running std::thread after Python has finalized (seen once, on rank 1 after
-# destroy_process_group). The script has done its work by then, and the launcher is not involved.
+# destroy_process_group). At that point the script has done its work, and the launcher is not involved.
 ABORTED_AT_EXIT = re.compile(
     rf"^epoch {EPOCHS} loss .*terminate called without an active exception\nFatal Python error: Aborted\n.*<no Python frame>",
     re.MULTILINE | re.DOTALL)
@@ -25,7 +28,10 @@ class ExampleTest(unittest.TestCase):
         self.job = self.enterContext(launched.Job())
 
     def train(self, launcher, name, *script_options, **job_options):
-        """The output of a run without the paths of its snapshot. A run that PyTorch aborts at exit is repeated once."""
+        """Runs the script. Returns its output, in which SNAPSHOT replaces the path of the snapshot.
+
+        Repeats the run once if PyTorch aborts at exit.
+        """
         snapshot = os.path.join(self.folder, name)
         try:
             output = self.run_job(launcher, snapshot, *script_options, **job_options)
@@ -55,7 +61,7 @@ class ExampleTest(unittest.TestCase):
         ))
 
     def losses(self, output):
-        """The losses of all epochs as text. Expects that each epoch is done once."""
+        """Returns the losses of all epochs as text. Fails unless each epoch was done once."""
         lines = re.findall(r"^epoch (\d+) loss (\S+)$", output, re.MULTILINE)
         self.assertEqual([int(epoch) for epoch, _ in lines], list(range(1, EPOCHS + 1)), output)
         return [loss for _, loss in lines]

@@ -1,6 +1,7 @@
-"""Typical operations of PyTorch scripts with process groups and stores, checked on both of two ranks.
+"""Checks typical operations of PyTorch scripts on process groups and stores, on each of two ranks.
 
-Knows its launcher only through torch.distributed. Prints `rank=N passed=NAME` for each check.
+The script uses its launcher only through torch.distributed and the environment. It prints `rank=N passed=NAME`
+for each check.
 """
 
 import datetime
@@ -21,7 +22,7 @@ def agent_store():
 
 
 def launched_elastically():
-    """The ways in which scripts detect that torchrun started them."""
+    """Checks the ways in which scripts detect that torchrun started them."""
     assert dist.is_available() and dist.is_initialized()
     assert dist.is_torchelastic_launched()
     assert (dist.get_rank(), dist.get_world_size()) == (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
@@ -32,7 +33,7 @@ def launched_elastically():
 
 
 def collectives():
-    """Returns all tensors that it used."""
+    """Returns all tensors that the check used."""
     rank, size = dist.get_rank(), dist.get_world_size()
     total = torch.tensor([rank + 1.0])
     dist.all_reduce(total)
@@ -41,10 +42,10 @@ def collectives():
     mine = torch.tensor([rank])
     dist.all_gather(gathered, mine)
     assert [int(one) for one in gathered] == list(range(size))
-    told = torch.tensor([7 * (rank == 0)])
-    dist.broadcast(told, 0)
-    assert told.item() == 7
-    return total, gathered, mine, told
+    sent = torch.tensor([7 * (rank == 0)])
+    dist.broadcast(sent, 0)
+    assert sent.item() == 7
+    return total, gathered, mine, sent
 
 
 def broadcast_object_list():
@@ -68,8 +69,8 @@ def monitored_barrier():
     dist.monitored_barrier(timeout=LONG)
 
 
-def monitored_barrier_names_who_is_missing():
-    group = dist.new_group()  # separate, since its barrier fails
+def monitored_barrier_names_the_missing_rank():
+    group = dist.new_group()  # a separate group, since its barrier fails
     store = agent_store()
     if dist.get_rank() == 0:
         try:
@@ -86,23 +87,23 @@ def monitored_barrier_names_who_is_missing():
 def new_group():
     rank, size = dist.get_rank(), dist.get_world_size()
     alone = [dist.new_group([member]) for member in range(size)]  # every rank must create every group
-    everybody = dist.new_group(list(range(size)), timeout=LONG)
+    together = dist.new_group(list(range(size)), timeout=LONG)
     one = torch.ones(1)
     dist.all_reduce(one, group=alone[rank])
     assert one.item() == 1
-    dist.all_reduce(one, group=everybody)
+    dist.all_reduce(one, group=together)
     assert one.item() == size
 
 
 def store_client():
-    """A separate client at the address in the environment."""
+    """Connects a separate client to the store at the address in the environment."""
     store = dist.PrefixStore("script", agent_store())
     store.set(f"from {dist.get_rank()}", str(dist.get_rank()))
     assert [store.get(f"from {rank}") for rank in range(dist.get_world_size())] == [b"0", b"1"]
 
 
 def in_spawned(index, path, expected):
-    """A child of a worker: it has its parent's environment and joins a separate group through a file."""
+    """Runs in a child of a worker. The child inherits the worker's environment, and joins another group by a file."""
     dist.init_process_group("gloo", init_method=f"file://{path}", rank=index, world_size=2, timeout=LONG)
     total = torch.tensor([expected / 2.0])
     dist.all_reduce(total)
@@ -124,21 +125,22 @@ CHECKS = [
     monitored_barrier,
     new_group,
     store_client,
-    monitored_barrier_names_who_is_missing,
+    monitored_barrier_names_the_missing_rank,
     spawn,
 ]
 
 
 def say(text):
-    sys.stdout.write(text + "\n")  # one write: with -u, print() writes text and newline separately
+    sys.stdout.write(text + "\n")  # in one call: with python -u, print() writes text and newline separately
     sys.stdout.flush()
 
 
 def forget_group(store):
     """Removes the keys of a destroyed group from the store, so that the next group does not read stale addresses.
 
-    PyTorch has this race under any launcher: a second group uses the same keys as the first, and a fast rank may read
-    the other rank's old address. In versions whose store cannot list keys, the keys contain the attempt.
+    PyTorch has this race under any launcher: a second group uses the same keys as the first, and a fast rank
+    may read the other rank's old address. In versions whose store cannot list keys, the keys contain the
+    restart count, so this function changes the restart count instead.
     """
     size = dist.get_world_size()
     dist.destroy_process_group()
@@ -162,8 +164,9 @@ def main():
         say(f"rank={rank} passed={check.__name__}")
     forget_group(agent_store())
     dist.init_process_group("gloo", init_method="env://", timeout=LONG)
-    # PyTorch 2.1 joins a group's threads in destroy_process_group without releasing the GIL. A thread that drops the last
-    # reference to a tensor needs the GIL, so the worker hangs, under any launcher. These references avoid that.
+    # PyTorch 2.1 joins a group's threads in destroy_process_group without releasing the GIL. A thread that
+    # drops the last reference to a tensor needs the GIL, so the worker hangs under any launcher. These
+    # references prevent the hang.
     kept = collectives()
     say(f"rank={rank} passed=a_second_group")
     dist.destroy_process_group()

@@ -8,34 +8,34 @@ import sys
 import time
 import unittest
 
-# Upper bound of every wait.
+# Upper bound on every wait.
 DEADLINE_S = 240
 
 try:
     import torch
     import torch.distributed
 except ImportError as error:
-    sys.exit(f"these tests need PyTorch and {sys.executable} has none ({error}): install the Debian package "
-             "python3-torch (tools/setup does), or name another interpreter in DDPRUN_PYTHON")
+    sys.exit(f"these tests need PyTorch, but {sys.executable} cannot import it ({error}): install the Debian package "
+             "python3-torch (tools/setup installs it), or set DDPRUN_PYTHON to another interpreter")
 
 
 def path_of(name):
-    """Path of a file of this folder, or of a program built in it."""
+    """Returns the path of a file in this folder, or of a program built in this folder."""
     return os.path.join(os.environ.get("DDPRUN_INTEROP_DIR", os.path.dirname(os.path.abspath(__file__))), name)
 
 
 def deadline():
-    """The deadline of a wait that starts now, by time.monotonic()."""
+    """Returns the deadline of a wait that starts now, by time.monotonic()."""
     return time.monotonic() + DEADLINE_S
 
 
 def pythons():
-    """Interpreters for tests with several PyTorch versions: those of DDPRUN_PYTHONS (colon-separated), else this one."""
+    """Returns the interpreters for tests of several PyTorch versions: those of DDPRUN_PYTHONS, or else this one."""
     return [path for path in os.environ.get("DDPRUN_PYTHONS", "").split(":") if path] or [sys.executable]
 
 
 class StoreServer:
-    """A worker store in a separate process, stopped at the end of the `with`."""
+    """A worker store in a separate process, which is stopped at the end of the `with` block."""
 
     def __enter__(self):
         self.process = subprocess.Popen([path_of("store_server")], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -76,7 +76,7 @@ class RawClient:
         return struct.pack("<Q", len(data)) + data
 
     def set(self, key, value):
-        """Returns when the store has the value. The request has no answer, so it sends a second one that has."""
+        """Returns when the store has the value. SET has no answer, so the client waits for the answer to a GET."""
         self.socket.sendall(b"\x01" + self.string(key) + self.string(value))
         self.get(key)
 

@@ -1,4 +1,4 @@
-"""Launchers under test and all processes that they start, identified by a mark in the environment."""
+"""Starts the launchers under test, and finds all processes that they start by a mark in the environment."""
 
 import os
 import pathlib
@@ -14,18 +14,18 @@ import interop
 
 DDPRUN = interop.path_of("../../launcher/ddprun")
 TORCHRUN = interop.path_of("run_torchrun.py")
-# Environment in which current torchruns restart workers reliably. Otherwise new workers use the old workers' store,
-# which still contains their addresses, and hang or fail again.
+# Variables with which current versions of torchrun restart workers reliably. Without them, new workers use
+# the store of the old workers, which still contains the old addresses, and hang or fail again.
 RESTARTABLE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 MARK = "DDPRUN_INTEROP_MARK"
-# Time in which all processes of a launcher must exit after it.
+# Limit on the time from the exit of a launcher to the exit of its last process.
 LEFTOVERS_S = 20
-# Time in which hanging processes write their stacks.
+# Time for hanging processes to write their stacks.
 STACKS_S = 2
 
 
 def environment(python=sys.executable, **more):
-    """The environment of workers of `python` on the loopback interface; a value of None removes the variable."""
+    """Returns an environment in which workers run `python`. A value of None in `more` removes the variable."""
     variables = dict(os.environ,
                      PYTHON_EXEC=python,
                      PYTHONDONTWRITEBYTECODE="1",
@@ -37,7 +37,7 @@ def environment(python=sys.executable, **more):
 
 
 class Launched:
-    """One command. Its output goes to a file, so that it never blocks on a pipe."""
+    """A command that has been started. It writes its output to a file, so that it never blocks on a pipe."""
 
     def __init__(self, command, env):
         self.command = command
@@ -45,7 +45,7 @@ class Launched:
         self.process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=self._file, stderr=subprocess.STDOUT)
 
     def wait(self, deadline):
-        """Waits for the exit status; AssertionError with the output on timeout."""
+        """Waits for the exit status. On timeout, raises AssertionError with the output."""
         try:
             return self.process.wait(max(0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -63,7 +63,7 @@ class Launched:
 
 
 class Job:
-    """Starts commands; the end of the `with` fails if any process that they started is left."""
+    """Starts commands. The end of the `with` block raises AssertionError if a process of the commands is left."""
 
     def __enter__(self):
         self._mark = uuid.uuid4().hex
@@ -78,10 +78,10 @@ class Job:
             _kill(pid)
         self._await_end(LEFTOVERS_S)
         if kind is None and left:
-            raise AssertionError(f"left {LEFTOVERS_S} s after the launchers exited: {sorted(left.values())}")
+            raise AssertionError(f"processes left {LEFTOVERS_S} s after the launchers exited: {sorted(left.values())}")
 
     def start(self, *command, **environment_changes):
-        """Starts a command; see environment() for the changes."""
+        """Starts a command. `environment_changes` are arguments of environment()."""
         env = environment(**environment_changes)
         env[MARK] = self._mark
         self._launched.append(Launched(list(command), env))
@@ -91,24 +91,27 @@ class Job:
         return self.start(DDPRUN, *args, **environment_changes)
 
     def torchrun(self, *args, python=sys.executable, **environment_changes):
-        """Starts torchrun of `python`'s PyTorch."""
+        """Starts the torchrun of `python`'s PyTorch."""
         return self.start(python, TORCHRUN, *args, python=python, **environment_changes)
 
     def store(self):
-        """Starts `ddprun --store-only`; returns its port."""
+        """Starts `ddprun --store-only`. Returns its port."""
         env = environment(**{MARK: self._mark})
         process = subprocess.Popen([DDPRUN, "--store-only"], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         self._launched.append(_Store(process))
         return int(process.stdout.readline())
 
     def finish(self, *launched):
-        """Waits until all have exited with status 0 and returns their outputs; AssertionError with the outputs otherwise."""
+        """Waits until all commands have exited and returns their output.
+
+        Raises AssertionError with the output if a command fails or the deadline passes.
+        """
         deadline = interop.deadline()
         try:
             statuses = [one.wait(deadline) for one in launched]
         except AssertionError as error:
             what = str(error).partition("\n")[0]
-            there = self._make_all_say_where()
+            there = self._dump_stacks()
             raise AssertionError("\n".join([what, "still running:", *there, *(one.output for one in launched)])) from None
         output = "\n".join(one.output for one in launched)
         if any(statuses):
@@ -116,7 +119,7 @@ class Job:
         return output
 
     def marked(self):
-        """{pid: command line} of all live processes that commands of this job have started."""
+        """Returns {pid: command line} of all live processes that commands of this job have started."""
         needle = f"{MARK}={self._mark}".encode()
         found = {}
         for name in os.listdir("/proc"):
@@ -129,9 +132,11 @@ class Job:
                     pass  # has exited, or belongs to another user
         return found
 
-    def _make_all_say_where(self):
-        """Aborts the remaining processes, so that Python writes the stacks of its threads to the output. Returns their
-        command lines."""
+    def _dump_stacks(self):
+        """Aborts all remaining processes except launchers, so that Python writes their stacks to the output.
+
+        Returns the command lines of all remaining processes.
+        """
         there = self.marked()
         launchers = {one.process.pid for one in self._launched}
         for pid in there.keys() - launchers:
@@ -140,7 +145,7 @@ class Job:
         return [f"{pid}: {command}" for pid, command in sorted(there.items())]
 
     def _await_end(self, timeout_s):
-        """Waits until all marked processes have exited, or the timeout; returns those that are left."""
+        """Waits at most `timeout_s` until all marked processes have exited. Returns those that are left."""
         deadline = time.monotonic() + timeout_s
         while True:
             left = self.marked()

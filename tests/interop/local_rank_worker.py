@@ -1,4 +1,4 @@
-"""Takes its local rank from the command line, as scripts for `python -m torch.distributed.launch` do."""
+"""Reads its local rank from the command line, like scripts for `python -m torch.distributed.launch`."""
 
 import argparse
 import os

@@ -1,7 +1,7 @@
-"""Clients and worker groups of several PyTorch versions at one port at the same time.
+"""Tests clients and worker groups of several PyTorch versions that use one store at the same time.
 
-The versions are those of interop.pythons(): a run with 1.13.1, 2.1.2 and a current one covers every dialect of the
-protocol. With fewer than three interpreters, some are used several times.
+The versions are those of interop.pythons(). A run with 1.13.1, 2.1.2 and a current version covers every
+dialect of the protocol. If there are fewer than three interpreters, some are used several times.
 """
 
 import itertools
@@ -19,7 +19,7 @@ PYTHONS = list(itertools.islice(itertools.cycle(interop.pythons()), max(3, len(i
 
 
 class Peer:
-    """A store_peer.py. ask() and answer() are separate, so that several peers can wait at once."""
+    """A store_peer.py process. ask() and answer() are separate, so that several peers can wait at the same time."""
 
     def __init__(self, python, port, world_size):
         self.process = subprocess.Popen([python, interop.path_of("store_peer.py"), str(port), str(world_size)],
@@ -33,7 +33,7 @@ class Peer:
         self.process.stdin.flush()
 
     def answer(self):
-        """Never blocks forever, since store operations have timeouts: the peer answers or has exited."""
+        """Reads the next answer. Store operations time out, so the peer eventually answers or exits."""
         line = self.process.stdout.readline()
         if not line:
             raise AssertionError(f"{self.process.args} exited with {self.process.wait(interop.DEADLINE_S)}")
@@ -44,7 +44,7 @@ class Peer:
         return self.answer()
 
     def close(self):
-        self.process.stdin.close()  # it exits at the end of its input
+        self.process.stdin.close()  # the peer exits at the end of its input
         try:
             self.process.wait(interop.DEADLINE_S)
         finally:
@@ -73,7 +73,7 @@ class ClientsTest(unittest.TestCase):
     def able(self, operation):
         return [peer for peer in self.peers if peer.do("has", operation)]
 
-    def test_one_count_of_all_clients(self):
+    def test_clients_of_all_versions_are_counted_together(self):
         self.assertEqual(self.raw.get(b"init/"), str(len(PYTHONS)).encode())
 
     def test_a_value_set_by_one_is_visible_to_all(self):
@@ -111,7 +111,7 @@ class ClientsTest(unittest.TestCase):
         self.raw.set(b"/late", b"there")
         self.assertEqual([peer.answer() for peer in self.peers], ["there"] * len(self.peers))
 
-    def test_a_deleted_key_is_gone_for_all(self):
+    def test_a_deleted_key_is_missing_for_all(self):
         before = self.peers[0].do("num_keys")
         for peer in self.peers:
             self.raw.set(b"/short", b"")
@@ -123,13 +123,13 @@ class ClientsTest(unittest.TestCase):
         answers = self.together("wait_ms", "never before", 1000)
         self.assertTrue(all("error" in answer for answer in answers), answers)
         self.assertEqual(sorted(self.together("add", "after", 1)), list(range(1, len(self.peers) + 1)))
-        self.raw.set(b"/never before", b"now")  # must not be answered to clients whose wait has timed out
+        self.raw.set(b"/never before", b"now")  # clients must get no answer to a wait that has timed out
         self.assertEqual(self.together("add", "after", 0), [len(self.peers)] * len(self.peers))
         self.assertEqual(self.together("get", "never before"), ["now"] * len(self.peers))
 
     def test_append_and_multi_keys_of_clients_that_support_them(self):
         for peer in self.able("append"):
-            peer.do("append", "appended", "x" * 3000)  # more than the client sends at once
+            peer.do("append", "appended", "x" * 3000)  # more than the client sends in one piece
             peer.do("multi_set", ["many 1", "many 2"], ["1", "2"])
         writers = len(self.able("append"))
         if writers:
@@ -152,8 +152,11 @@ class GroupsTest(unittest.TestCase):
                     self.assertAlmostEqual(float(weight), self.expected(), places=5)
 
     def start(self, job, port, number, python):
-        """With env:// one store has room for a group of each version: up to 2.1 the keys begin with the attempt. Groups of
-        one version need separate prefixes."""
+        """Starts the workers of a group.
+
+        With env://, one store can serve a group of each version, since the keys of versions up to 2.1 begin
+        with the attempt. Groups of the same version need separate prefixes.
+        """
         if len(interop.pythons()) > 1:
             script = [interop.path_of("torch_worker.py")]
         else:
@@ -168,7 +171,7 @@ class GroupsTest(unittest.TestCase):
         return [job.start(python, *script, python=python, RANK=str(rank), **variables) for rank in range(self.WORLD_SIZE)]
 
     def expected(self):
-        """The same step in one process. Seeded random numbers are the same in all versions."""
+        """Returns the weight after the same step in one process. Equal seeds give equal numbers in all versions."""
         inputs = torch.cat([torch_worker.make_inputs(rank) for rank in range(self.WORLD_SIZE)])
         return torch_worker.step(torch_worker.make_model(seed=0), inputs)
 

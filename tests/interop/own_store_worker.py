@@ -1,4 +1,4 @@
-"""torch_worker, in which rank 0 hosts the store."""
+"""Checks that the agent hosts no store, and runs torch_worker, whose rank 0 must then host the store."""
 
 import os
 

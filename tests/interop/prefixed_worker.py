@@ -1,4 +1,7 @@
-"""torch_worker whose group uses keys below a prefix, so that several groups share one store: prefixed_worker.py PREFIX."""
+"""Like torch_worker, but all keys of its group have a prefix, so that several groups can share one store.
+
+usage: prefixed_worker.py PREFIX
+"""
 
 import datetime
 import os

@@ -1,4 +1,4 @@
-"""Fails with an exception under PyTorch's @record, which writes it to the worker's error file."""
+"""Fails with an exception under PyTorch's @record, which writes the exception to the worker's error file."""
 
 import os
 

@@ -1,7 +1,7 @@
-"""torchrun of this interpreter's PyTorch, also in versions whose own script fails at its start.
+"""Runs the torchrun of this interpreter's PyTorch, even if PyTorch's own script fails at startup.
 
-PyTorch 1.13 looks up the value of --redirects and --tee by iterating over an enum.Flag. From Python 3.11 on that
-iteration omits the member 0, which is the default, so Debian 12's torchrun fails with an AttributeError at its start.
+PyTorch 1.13 looks up the value of --redirects and --tee by iterating over an enum.Flag. Since Python 3.11
+that iteration omits the member 0, which is the default, so Debian 12's torchrun fails with an AttributeError.
 """
 
 from torch.distributed.elastic.multiprocessing.api import Std
@@ -9,7 +9,7 @@ from torch.distributed.run import main
 
 
 def read_streams(text):
-    """Parses `3`, for all ranks, or `0:1,2:3`, for some."""
+    """Parses `3` (for all ranks) or `0:1,2:3` (for some ranks)."""
     if ":" not in text:
         return Std(int(text))
     ranks = (item.split(":") for item in text.split(","))

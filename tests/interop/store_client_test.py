@@ -1,6 +1,6 @@
-"""PyTorch's TCPStore client with ddprun's store: every operation of the client.
+"""Tests every operation of PyTorch's TCPStore client with ddprun's store.
 
-Tests of operations that PyTorch's own server supports also run against that server, which proves their expectations.
+The tests in Operations also run with PyTorch's own server, to check that they expect PyTorch's behaviour.
 """
 
 import datetime
@@ -13,20 +13,20 @@ import torch
 from torch.distributed import PrefixStore, TCPStore
 
 LONG = datetime.timedelta(seconds=interop.DEADLINE_S)
-SHORT = datetime.timedelta(seconds=1)  # older clients only support whole seconds
+SHORT = datetime.timedelta(seconds=1)  # older clients support only whole seconds
 
-# All operations of clients so far. `libuvBackend` describes the server in the client's own process.
+# The public attributes of TCPStore in all known versions. `libuvBackend` describes a server in the client's process.
 KNOWN = set("""add append barrier check clone compare_set delete_key get has_extended_api host libuvBackend list_keys multi_get multi_set
                num_keys port queue_len queue_pop queue_push set set_timeout timeout wait""".split())
 
 
 def needs(operation):
-    """Skips the test for clients without `operation`; current clients have all."""
+    """Skips the test for clients without `operation`. Current clients have every operation."""
     return unittest.skipUnless(hasattr(TCPStore, operation), f"the client of {torch.__version__} has no {operation}")
 
 
 def in_another_thread(work):
-    """Starts `work`; the returned function returns its result or raises its exception."""
+    """Starts `work` in a thread. Returns a function that waits for `work`, then returns its result or raises its error."""
     done = {}
 
     def run():
@@ -48,7 +48,7 @@ def in_another_thread(work):
 
 
 class Operations:
-    """The tests. A subclass sets `self.port` of a new server for each test."""
+    """The common tests. Before each test, a subclass starts a server and sets `self.port` and `self.store`."""
 
     def client(self, timeout=LONG, **kwargs):
         return TCPStore("127.0.0.1", self.port, is_master=False, timeout=timeout, **kwargs)
@@ -169,7 +169,8 @@ class Operations:
 
     @needs("append")
     def test_append(self):
-        self.store.append("k", "ab")  # as first request: 2.1's opcode for it was DELETE_KEY's before
+        # The first request is APPEND. Its opcode in 2.1 is that of DELETE_KEY in earlier versions.
+        self.store.append("k", "ab")
         self.store.append("k", "cd")
         self.assertEqual(self.store.get("k"), b"abcd")
         other = self.client()
@@ -251,7 +252,7 @@ class StoreClientTest(Operations, unittest.TestCase):
         self.raw().set(b"/big", value)
         self.assertEqual(self.store.get("big"), value)
 
-    def test_the_first_request_deletes(self):
+    def test_delete_key_as_the_first_request(self):
         raw = self.raw()
         raw.set(b"/k", b"")
         self.assertEqual(raw.get(b"/k"), b"")
@@ -277,8 +278,8 @@ class StoreClientTest(Operations, unittest.TestCase):
     def test_a_client_stays_in_sync_after_a_timed_out_wait(self):
         with self.assertRaises(RuntimeError):
             self.store.wait(["missing"], SHORT)
-        # Clients before 2.1 do not cancel a wait that has timed out. Their next request implies it: from then on the store
-        # must not answer the wait, or the client would take that for part of another answer.
+        # Clients before 2.1 do not cancel a wait that has timed out; their next request cancels it implicitly.
+        # If the store answered the wait later, the client would read that answer as part of another answer.
         self.assertEqual(self.store.add("n", 3), 3)
         self.client().set("missing", "here")
         self.assertEqual(self.store.add("n", 3), 6)
@@ -300,7 +301,7 @@ class PyTorchServerTest(Operations, unittest.TestCase):
         self.store = self.client()
 
     def tearDown(self):
-        # The client first: in PyTorch 1.13 a reset connection terminates the client's process.
+        # Deletes the client first: in PyTorch 1.13, a reset connection terminates the client's process.
         del self.store
         del self.server
 

@@ -1,7 +1,9 @@
-"""A store client of this interpreter's PyTorch, controlled by its input: store_peer.py PORT WORLD_SIZE.
+"""A store client that uses this interpreter's PyTorch and is controlled through standard input.
 
-Reads JSON lines [operation, arguments...] and answers each with a line: the result with values as text, or
-{"error": "..."}.
+usage: store_peer.py PORT WORLD_SIZE
+
+Reads JSON lines [operation, arguments...]. Answers each line with one line of JSON: the result, with bytes as text,
+or {"error": "..."}.
 """
 
 import datetime
@@ -12,8 +14,8 @@ import torch
 from torch.distributed import TCPStore
 
 LONG = datetime.timedelta(seconds=60)
-# The store does not answer these requests, so other clients' requests may be handled before them. The answer to a
-# further request shows that they are done.
+# The store does not answer these requests, and may handle later requests of other clients first. After each such
+# request the peer sends a request that has an answer. The answer shows that the store has handled both requests.
 UNANSWERED = {"set", "append", "multi_set"}
 
 
@@ -34,7 +36,7 @@ class Peer:
         return [self.store.add(key, 1) for _ in range(times)]
 
     def ring(self, prefix, index, size, turns):
-        """Waits for this peer's turn and then sets the key of the next peer's turn, `turns` times."""
+        """Does this `turns` times: waits for this peer's turn, and then sets the key of the next peer's turn."""
         for turn in range(turns):
             mine = turn * size + index
             assert self.store.get(f"{prefix}{mine}") == str(mine).encode()

@@ -1,6 +1,6 @@
 """A plain PyTorch worker: joins its group, sums over all ranks, and does one data-parallel step.
 
-It is independent of its launcher. Prints one line:
+The worker does not depend on its launcher. It prints one line:
     rank=0 world_size=2 sum=3 weight=-0.123456
 `sum` is the sum of (rank + 1) over all ranks; `weight` is the sum of the model's parameters after the step, equal on all
 ranks.
@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def step(model, inputs):
-    """One step of gradient descent; returns the sum of the parameters after it."""
+    """Does one step of gradient descent. Returns the sum of the parameters after the step."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     model(inputs).square().mean().backward()
     optimizer.step()
@@ -34,8 +34,8 @@ def make_inputs(rank):
 def end():
     """Exits with 0 without finalizing PyTorch.
 
-    Under any launcher, a group's thread that releases a Python object of the last operation during finalization aborts
-    the process (PyTorch 2.15, on a busy machine).
+    Under any launcher, a group's thread aborts the process if it releases a Python object of the last
+    operation during finalization (seen with PyTorch 2.15 on a busy machine).
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -51,7 +51,8 @@ def work():
 
     # Every rank starts with different parameters; those of rank 0 must be used.
     weight = step(DistributedDataParallel(make_model(seed=rank)), make_inputs(rank))
-    # One write: with python -u, print() writes text and newline separately, and ranks would be mixed.
+    # The line is written in one call: with python -u, print() writes text and newline separately, and lines of
+    # different ranks may be mixed.
     sys.stdout.write(f"rank={rank} world_size={world_size} sum={total.item():g} weight={weight:.6f}\n")
     sys.stdout.flush()
     dist.destroy_process_group()

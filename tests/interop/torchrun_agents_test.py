@@ -1,4 +1,4 @@
-"""Two torchrun agents, one per node, use `ddprun --store-only` as their store."""
+"""Tests two torchrun agents, one per node, that use `ddprun --store-only` as their store."""
 
 import os
 import re
@@ -15,13 +15,13 @@ OPTIONS = [
     "--monitor_interval=0.1",
     "--rdzv_backend=c10d",
     "--rdzv_id=interop",
-    "--rdzv_conf=is_host=0",  # no agent hosts the store, although its address is this host's
+    "--rdzv_conf=is_host=0",  # no agent hosts the store, although the endpoint is on this host
 ]
 
 
 class TorchrunAgentsTest(unittest.TestCase):
     def run_agents(self, *command, max_restarts=0, **environment_changes):
-        """The output of both agents, which must exit with 0."""
+        """Returns the output of both agents. Fails unless both exit with status 0."""
         with tempfile.TemporaryDirectory() as logs, launched.Job() as job:
             options = [*OPTIONS, f"--max_restarts={max_restarts}", f"--log_dir={logs}", f"--rdzv_endpoint=127.0.0.1:{job.store()}"]
             return job.finish(*[job.torchrun(*options, *command, **environment_changes) for _ in range(2)])

@@ -1,4 +1,4 @@
-"""PyTorch's watchdog client under ddprun, with a worker that hangs."""
+"""Tests PyTorch's watchdog client under ddprun, with a worker that hangs."""
 
 import pathlib
 import re

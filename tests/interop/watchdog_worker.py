@@ -1,4 +1,4 @@
-"""A worker that sets torchrun's watchdog timers with PyTorch's client. Rank 1 does not release one in round 0."""
+"""A worker that sets watchdog timers with PyTorch's client. In round 0, rank 1 hangs while a timer is set."""
 
 import os
 import threading

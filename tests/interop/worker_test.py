@@ -1,4 +1,4 @@
-"""Two plain PyTorch workers join through ddprun's store, as under a launcher, and train one step together."""
+"""Tests that plain PyTorch workers can form a group through ddprun's store and train one step."""
 
 import os
 import re
@@ -33,7 +33,7 @@ def start_worker(rank, world_size, port, attempt):
 
 
 def expected_weight(world_size):
-    """The weight after one step of one process with the data of all ranks and the parameters of rank 0."""
+    """Returns the weight after one step in one process with the data of all ranks and the parameters of rank 0."""
     inputs = torch.cat([torch_worker.make_inputs(rank) for rank in range(world_size)])
     return torch_worker.step(torch_worker.make_model(seed=0), inputs)
 

@@ -15,7 +15,7 @@
 namespace ddprun::sim {
 namespace {
 
-constexpr absl::string_view kRule = "----\n";
+constexpr absl::string_view kSeparator = "----\n";
 constexpr size_t kContext = 2;
 
 std::vector<absl::string_view> Lines(absl::string_view text) {
@@ -27,16 +27,16 @@ std::vector<absl::string_view> Lines(absl::string_view text) {
 }  // namespace
 
 absl::StatusOr<Golden> ParseGolden(absl::string_view text) {
-  const size_t rule = text.find(absl::StrCat("\n", kRule));
-  if (rule == absl::string_view::npos) return absl::InvalidArgumentError("there is no line \"----\"");
+  const size_t separator = text.find(absl::StrCat("\n", kSeparator));
+  if (separator == absl::string_view::npos) return absl::InvalidArgumentError("there is no line \"----\"");
   Golden golden;
-  golden.head = std::string(text.substr(0, rule + 1));
-  golden.expected = std::string(text.substr(rule + 1 + kRule.size()));
+  golden.head = std::string(text.substr(0, separator + 1));
+  golden.expected = std::string(text.substr(separator + 1 + kSeparator.size()));
   ASSIGN_OR_RETURN(golden.script, ParseScript(golden.head));
   return golden;
 }
 
-std::string ToString(const Golden& golden) { return absl::StrCat(golden.head, kRule, golden.expected); }
+std::string ToString(const Golden& golden) { return absl::StrCat(golden.head, kSeparator, golden.expected); }
 
 std::string GoldenTrace(const Script& script) {
   std::string trace;

@@ -1,4 +1,5 @@
-// The golden traces match exactly, and recording details does not change a run.
+// Tests that each golden trace equals the trace of its script, and that collecting the details of a trace
+// does not change the run.
 
 #include "tests/sim/golden.h"
 
@@ -33,12 +34,12 @@ TEST(GoldenTest, EveryTraceMatchesItsFile) {
   for (const auto& path : Files()) {
     const Golden golden = Read(path);
     EXPECT_EQ(LineDiff(golden.expected, GoldenTrace(golden.script)), "")
-        << path << "; if the change is intended: tools/dev sim --golden=update";
+        << path << "; if the change is intended, run tools/dev sim --golden=update";
   }
   EXPECT_EQ(Files().size(), 10u);
 }
 
-TEST(GoldenTest, EveryScriptKeepsTheRulesAndEveryFaultTakesEffect) {
+TEST(GoldenTest, NoScriptBreaksARuleAndEveryFaultTakesEffect) {
   for (const auto& path : Files()) {
     const Golden golden = Read(path);
     const SimResult result = RunScript(golden.script, /*print=*/false);
@@ -49,7 +50,7 @@ TEST(GoldenTest, EveryScriptKeepsTheRulesAndEveryFaultTakesEffect) {
   }
 }
 
-TEST(GoldenTest, RecordingDetailsDoesNotChangeTheRun) {
+TEST(GoldenTest, CollectingDetailsDoesNotChangeTheRun) {
   for (const auto& path : Files()) {
     const Golden golden = Read(path);
     int lines = 0;
@@ -68,7 +69,7 @@ TEST(LineDiffTest, ShowsDifferencesWithTwoLinesOfContext) {
   EXPECT_EQ(LineDiff("a\n", "a"), "only the final newline differs\n");
 }
 
-TEST(ParseGoldenTest, RequiresARuleBetweenScriptAndTrace) {
+TEST(ParseGoldenTest, RequiresASeparatorBetweenScriptAndTrace) {
   EXPECT_EQ(ParseGolden("seed 1\n").status().message(), "there is no line \"----\"");
   const absl::StatusOr<Golden> golden = ParseGolden("# A comment.\nseed 7\n----\n  0.000  x\n");
   ASSERT_TRUE(golden.ok()) << golden.status();

@@ -22,7 +22,7 @@
 namespace ddprun::sim {
 namespace {
 
-// Now() is the time of the step being replayed. The alarm fires when the recording has a tick.
+// Now() returns the time of the step that is being replayed. A tick in the recording fires the timer.
 class ReplayTimer final : public WakeTimer {
  public:
   struct State {
@@ -104,7 +104,7 @@ class Replayer {
   static constexpr Duration kLongest = std::chrono::hours(24 * 3650);
   static constexpr size_t kMaxLineBytes = 64 << 10;
 
-  // Strings of a recording may contain arbitrary bytes.
+  // Strings in a recording may contain arbitrary bytes.
   void Line(const std::string& text) { trace_.Line(timer_.now, Utf8Line(text, kMaxLineBytes)); }
 
   static absl::Status ReadHeader(google::protobuf::io::ZeroCopyInputStream& in) {
@@ -118,7 +118,7 @@ class Replayer {
     return absl::InvalidArgumentError(
         absl::StrCat("a recording of format ", header.format(), " and protocol ", header.protocol(),
                      "; this build replays format ", kRecordingFormat, " and protocol ", kProtocolVersion,
-                     ": use the build of the version that wrote it"));
+                     ": replay it with the version that wrote it"));
   }
 
   absl::Status Do(const proto::RecordedStep& step) {
@@ -131,7 +131,8 @@ class Replayer {
       return absl::InvalidArgumentError(
           absl::StrCat("step ", result_.steps, " is earlier than the previous one"));
     }
-    // A step long after its deadline means that the coordinator was stopped and received nothing meanwhile.
+    // A step long after the coordinator's deadline shows that the coordinator was stopped before that step
+    // and received nothing in that time.
     if (due_ && now > *due_ + Lease() / 2) slept_until_ = now + Lease() / 2;
     timer_.now = now;
     expected_ = &step;
@@ -228,7 +229,7 @@ class Replayer {
     rules->Check(event, effects, machine, timer_.now, timer_.now);
   }
 
-  // The shortest lease of all jobs; zero without a job.
+  // The shortest lease of all jobs; zero if there is no job.
   Duration Lease() {
     Duration lease = Duration::max();
     for (const auto& [id, job] : coordinator_.machine_for_test().jobs()) {

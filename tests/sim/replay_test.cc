@@ -12,11 +12,12 @@
 namespace ddprun::sim {
 namespace {
 
-// A recording of the first coordinator of this seed's run.
+// Returns a recording of the first coordinator in the simulation generated from `seed`.
 std::string Recorded(uint64_t seed) {
   std::string bytes;
   RunScript(DrawScript(seed), /*print=*/false,
-            EncodeRecording([&](const std::string& more) { bytes += more; }, [] { FAIL() << "full"; }));
+            EncodeRecording([&](const std::string& more) { bytes += more; },
+                            [] { FAIL() << "the recording exceeds its maximum size"; }));
   return bytes;
 }
 
@@ -25,7 +26,8 @@ absl::StatusOr<ReplayResult> ReplayOf(const std::string& bytes) {
   return Replay(in, /*print=*/false);
 }
 
-// The seeds cover all kinds of faults, and coordinators on a host of their own or in an agent.
+// The seeds cover all kinds of faults, and both placements of the coordinator: on a separate host and in an
+// agent's process.
 TEST(ReplayTest, SimulatedJobsReplayBitForBit) {
   int64_t steps = 0;
   for (uint64_t seed = 1; seed <= 100; ++seed) {
@@ -66,7 +68,7 @@ TEST(ReplayTest, ReportsADifferentTime) {
   EXPECT_NE(result->difference, "");
 }
 
-TEST(ReplayTest, ReplaysATruncatedRecordingUpToItsEnd) {
+TEST(ReplayTest, ReplaysTheCompleteStepsOfATruncatedRecording) {
   const std::string bytes = Recorded(3);
   const absl::StatusOr<ReplayResult> all = ReplayOf(bytes);
   const absl::StatusOr<ReplayResult> part = ReplayOf(bytes.substr(0, bytes.size() - 1));
@@ -78,20 +80,20 @@ TEST(ReplayTest, ReplaysATruncatedRecordingUpToItsEnd) {
 
 TEST(ReplayTest, RejectsADamagedStep) {
   std::string bytes = Recorded(3);
-  // Makes the node id of a join invalid UTF-8; all lengths stay the same.
+  // Makes the node id of a join invalid UTF-8 without changing the length of the step.
   const size_t id = bytes.find("n0@host");
   ASSERT_NE(id, std::string::npos);
   bytes[id] = '\xff';
   EXPECT_EQ(ReplayOf(bytes).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(ReplayTest, RejectsOtherFiles) {
+TEST(ReplayTest, RejectsFilesThatAreNotRecordings) {
   for (const std::string& bytes : {std::string(), std::string("seed 4711\n"), std::string(1000, '\xff')}) {
     EXPECT_EQ(ReplayOf(bytes).status().code(), absl::StatusCode::kInvalidArgument) << bytes.size();
   }
 }
 
-// Recordings of users' jobs that once failed.
+// tests/sim/recordings contains recordings of real jobs.
 TEST(ReplayTest, AllRecordingsReplayWithoutAViolation) {
   int found = 0;
   for (const auto& file : std::filesystem::directory_iterator("tests/sim/recordings")) {

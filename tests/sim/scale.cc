@@ -13,7 +13,7 @@
 namespace ddprun::sim {
 namespace {
 
-// Nodes with one worker each, which runs until it is stopped.
+// Many nodes with one worker each. The workers run until they are stopped.
 class Crowd {
  public:
   explicit Crowd(int num_nodes) : network_(&clock_, Random(1, "network"), {}), tcp_(&clock_, &network_) {
@@ -31,7 +31,7 @@ class Crowd {
           std::make_unique<SimHost>(absl::StrCat("host", i), &clock_, &tcp_, &network_, Random(i)));
     }
     coordinator_ = std::make_unique<SimCoordinator>(&job_, hosts_[num_nodes].get(), NodeFacts{});
-    coordinator_->set_checked(false);  // Checking the rules takes O(nodes) after each step.
+    coordinator_->set_checked(false);  // Each check of the rules takes O(nodes) time.
     coordinator_->Listen();
     for (int i = 0; i < num_nodes; ++i) {
       agents_.push_back(
@@ -53,7 +53,7 @@ class Crowd {
     agents_[0]->FailWorker(Exited{1});
     RunUntilRound(1);
   }
-  // All workers run in `round`.
+  // Whether `round` is the current round and every agent has workers.
   bool Runs(int round) const {
     int running = 0;
     for (const auto& agent : agents_) running += agent->warden().alive() > 0;
@@ -92,8 +92,8 @@ double Cpu() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 }  // namespace
 
 int RunScale() {
-  std::printf("%8s  %-8s %10s %12s %12s %14s %14s %12s\n", "nodes", "what", "messages", "a node",
-              "simulated ms", "machine CPU ms", "us a node", "all CPU ms");
+  std::printf("%8s  %-8s %10s %12s %12s %14s %14s %12s\n", "nodes", "what", "messages", "per node",
+              "simulated ms", "machine CPU ms", "us per node", "all CPU ms");
   for (const int nodes : {1000, 3000, 10000}) {
     Crowd crowd(nodes);
     for (const int round : {0, 1}) {

@@ -61,7 +61,7 @@ const std::pair<absl::string_view, Field> kSettings[] = {
 
 absl::Status Bad(absl::string_view what) { return absl::InvalidArgumentError(what); }
 
-// "12.345": three decimal places.
+// Returns `d` in seconds with three decimal places, for example "12.345".
 std::string SecondsText(Duration d) {
   char text[32];
   const int64_t ms = d / milliseconds(1);
@@ -119,7 +119,7 @@ absl::Status Set(Settings& settings, absl::string_view word) {
 absl::StatusOr<Fault> ParseFault(const std::vector<absl::string_view>& words) {
   Fault fault;
   ASSIGN_OR_RETURN(fault.at, ParseSeconds(words[0]));
-  if (words.size() < 2) return Bad("a time without a fault");
+  if (words.size() < 2) return Bad("no fault follows the time");
   const auto kind =
       std::find_if(std::begin(kKinds), std::end(kKinds), [&](const auto& k) { return k.first == words[1]; });
   if (kind == std::end(kKinds)) return Bad(absl::StrCat("there is no fault '", words[1], "'"));
@@ -156,17 +156,19 @@ absl::Status ParseLine(const std::vector<absl::string_view>& words, Script& scri
   return absl::OkStatus();
 }
 
-// Bounds the number of hosts, which determines memory use, and rejects unknown hosts.
+// Checks the rules and the number of hosts; the limit on hosts bounds memory use. Also checks that each fault
+// is before calm and names existing hosts.
 absl::Status Check(const Script& script) {
   const Settings& s = script.settings;
   if (s.num_hosts < 1 || s.num_hosts > 1000)
     return Bad(absl::StrCat("hosts is ", s.num_hosts, ", expected 1 to 1000"));
   RETURN_IF_ERROR(CheckRules(s.rules));
   for (const Fault& fault : script.faults) {
-    if (fault.at >= s.calm) return Bad(absl::StrCat(ToString(fault), ": not before calm"));
+    if (fault.at >= s.calm) return Bad(absl::StrCat(ToString(fault), ": the time is not before calm"));
     for (const auto* hosts : {&fault.hosts, &fault.to}) {
       for (const int host : *hosts) {
-        if (host < 0 || host > s.num_hosts) return Bad(absl::StrCat(ToString(fault), ": no host ", host));
+        if (host < 0 || host > s.num_hosts)
+          return Bad(absl::StrCat(ToString(fault), ": there is no host ", host));
       }
     }
   }

@@ -10,7 +10,7 @@
 namespace ddprun::sim {
 namespace {
 
-TEST(ScriptTest, ParsesTheExampleOfTheHeader) {
+TEST(ScriptTest, ParsesTheExampleInTheHeader) {
   const absl::StatusOr<Script> script = ParseScript(
       "# Anything after a '#' is a comment.\n"
       "seed 4711\n"
@@ -44,11 +44,11 @@ TEST(ScriptTest, ErrorsNameTheLineAndTheCause) {
       {"set lease_ms=0", "line 1: lease_ms is 0, expected 1 to 63072000000"},
       {"soon kill-agent host=0", "line 1: 'soon' is not a time in seconds"},
       {"-1 kill-agent host=0", "line 1: '-1' is not a time in seconds"},
-      {"1.5", "line 1: a time without a fault"},
+      {"1.5", "line 1: no fault follows the time"},
       {"1.5 earthquake", "line 1: there is no fault 'earthquake'"},
       {"1.5 kill-agent host=0 why=1", "line 1: a fault has no parameter 'why'"},
-      {"61 kill-agent host=0", "61.000 kill-agent host=0: not before calm"},
-      {"1.5 kill-agent host=7", "1.500 kill-agent host=7: no host 7"},
+      {"61 kill-agent host=0", "61.000 kill-agent host=0: the time is not before calm"},
+      {"1.5 kill-agent host=7", "1.500 kill-agent host=7: there is no host 7"},
   };
   for (const auto& c : kCases) {
     const absl::StatusOr<Script> script = ParseScript(c.text);
@@ -57,7 +57,7 @@ TEST(ScriptTest, ErrorsNameTheLineAndTheCause) {
   }
 }
 
-TEST(ScriptTest, EverySeedSurvivesARoundTripThroughText) {
+TEST(ScriptTest, DrawnScriptsSurviveARoundTripThroughText) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     const Script drawn = DrawScript(seed);
     const absl::StatusOr<Script> read = ParseScript(ToString(drawn));

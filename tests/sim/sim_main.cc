@@ -1,5 +1,5 @@
-// tools/dev sim: runs seeds or a script, prints the trace of one run, and saves the first seed that breaks a
-// rule as a minimized script.
+// tools/dev sim: runs seeds and scripts, checks golden traces, and replays recordings. Prints the trace of a
+// single run, and saves the first seed that breaks a rule as a minimized script.
 
 #include <sys/resource.h>
 
@@ -22,7 +22,7 @@
 #include "tests/sim/world/sim_world.h"
 
 namespace po = boost::program_options;
-using namespace ddprun::sim;  // NOLINT: a program of one file
+using namespace ddprun::sim;  // NOLINT: a single-file program
 
 namespace {
 
@@ -53,7 +53,7 @@ void Keep(const Script& script, const std::string& file) {
     std::fprintf(stderr, "sim: cannot write %s\n", file.c_str());
     return;
   }
-  std::printf("%zu of %zu faults suffice: %s\n  written to %s; run it again: tools/dev sim --script=%s\n",
+  std::printf("%zu of %zu faults suffice: %s\n  written to %s; to run it: tools/dev sim --script=%s\n",
               small.faults.size(), script.faults.size(), result.broken.c_str(), file.c_str(), file.c_str());
 }
 
@@ -72,14 +72,14 @@ int RunSeeds(uint64_t from, uint64_t to, const std::string& keep) {
       std::fflush(stdout);
     }
   }
-  const bool idle = sum.rounds == 0;  // nothing was checked
+  const bool idle = sum.rounds == 0;  // A run without rounds has checked no rule.
   std::printf("%s\n%llu seeds in %.1f s of processor time: %s\n", ToString(sum).c_str(),
               static_cast<unsigned long long>(to - from + 1), CpuSeconds(),
               idle ? "no round was sealed" : "all rules held");
   return idle ? 1 : 0;
 }
 
-int TellStory(const Script& script) {
+int RunAndPrint(const Script& script) {
   const SimResult result = RunScript(script, /*print=*/true);
   std::printf("%s\n%s\n", ToString(result).c_str(),
               result.broken.empty() ? "all rules held" : result.broken.c_str());
@@ -99,7 +99,7 @@ int RunFile(const std::string& file) {
     std::fprintf(stderr, "sim: %s: %s\n", file.c_str(), std::string(script.status().message()).c_str());
     return 2;
   }
-  return TellStory(*script);
+  return RunAndPrint(*script);
 }
 
 int ReplayFile(const std::string& file, const std::string& accept) {
@@ -173,19 +173,21 @@ int RunGolden(const std::string& folder, bool update) {
 int main(int argc, char** argv) {
   std::string seeds, script, keep, replay, accept, golden, golden_dir;
   uint64_t seed = 0;
-  po::options_description options("Runs the pure machines under simulated faults, one run a seed.\nOptions");
+  po::options_description options(
+      "Runs the coordinator and agents of a job under simulated faults, one run per seed.\nOptions");
   options.add_options()("help,h", "print this text")("seeds", po::value(&seeds)->default_value("1:2000"),
-                                                     "FROM:TO, both included")("seed", po::value(&seed),
-                                                                               "print this seed's trace")(
-      "script", po::value(&script), "print the trace of a script: a list of faults with their times")(
+                                                     "seeds to run: FROM:TO, both included")(
+      "seed", po::value(&seed), "run one seed and print its trace")(
+      "script", po::value(&script), "run a script, a file of settings and faults, and print its trace")(
       "keep", po::value(&keep)->default_value(std::filesystem::temp_directory_path() / "ddprun-failing.sim"),
       "file for the minimized script of a failing seed; none: do not write it")(
       "draw", po::value(&seed), "print the script of this seed without running it")(
       "replay", po::value(&replay), "replay a file written by ddprun --record=FILE")(
-      "accept", po::value(&accept), "with --replay: write the recording with the outcomes of this run")(
+      "accept", po::value(&accept), "with --replay: write the recording with the new outcomes to this file")(
       "golden", po::value(&golden)->implicit_value("check"),
-      "check: compare the golden traces; update: rewrite the expected traces")(
-      "golden-dir", po::value(&golden_dir)->default_value("tests/sim/golden"), "directory of these traces")(
+      "check: compare the golden traces with those of this build; update: rewrite those that differ")(
+      "golden-dir", po::value(&golden_dir)->default_value("tests/sim/golden"),
+      "directory of the golden traces")(
       "scale", "join and restart 1,000 to 10,000 nodes, and measure messages and CPU time");
   try {
     po::variables_map given;
@@ -208,7 +210,7 @@ int main(int argc, char** argv) {
       std::cout << ToString(DrawScript(seed));
       return 0;
     }
-    if (given.contains("seed")) return TellStory(DrawScript(seed));
+    if (given.contains("seed")) return RunAndPrint(DrawScript(seed));
     uint64_t from = 0, to = 0;
     ParseSeeds(seeds, from, to);
     return RunSeeds(from, to, keep);

@@ -1,4 +1,4 @@
-// Runs 2,000 seeds and all scripts of tests/sim/scripts, checking the rules after each step.
+// Runs 2,000 seeds and all scripts in tests/sim/scripts, and checks the rules after each step.
 
 #include <cstdlib>
 #include <filesystem>
@@ -15,14 +15,14 @@
 namespace ddprun::sim {
 namespace {
 
-TEST(SimTest, TwoThousandSeedsKeepTheRules) {
+TEST(SimTest, NoneOfTwoThousandSeedsBreaksARule) {
   SimResult sum;
   for (uint64_t seed = 1; seed <= 2000; ++seed) {
     const SimResult r = RunSeed(seed, /*print=*/false);
-    ASSERT_EQ(r.broken, "") << "seed " << seed << "; for its trace: tools/dev sim --seed=" << seed;
+    ASSERT_EQ(r.broken, "") << "seed " << seed << "; to print its trace: tools/dev sim --seed=" << seed;
     sum.Add(r);
   }
-  // All kinds of faults took effect, and the jobs continued.
+  // Checks that faults of every kind took effect, and that jobs continued after them.
   const std::string what = ToString(sum);
   for (int kind = 0; kind <= static_cast<int>(FaultKind::kStopJob); ++kind) {
     EXPECT_GE(sum.fired[static_cast<FaultKind>(kind)], 50) << ToString(static_cast<FaultKind>(kind)) << "\n"
@@ -42,14 +42,14 @@ TEST(SimTest, TwoThousandSeedsKeepTheRules) {
   EXPECT_GT(sum.packets_lost, 10000) << what;
 }
 
-TEST(SimTest, ASeedIsDeterministic) {
+TEST(SimTest, RunsOfOneSeedHaveEqualTraces) {
   for (uint64_t seed = 1; seed <= 30; ++seed) {
     EXPECT_EQ(RunSeed(seed, false).trace_hash, RunSeed(seed, false).trace_hash) << seed;
   }
   EXPECT_NE(RunSeed(1, false).trace_hash, RunSeed(2, false).trace_hash);
 }
 
-TEST(SimTest, AScriptGivesTheSameTraceAsItsSeed) {
+TEST(SimTest, AScriptReadFromTextHasTheSameTraceAsItsSeed) {
   for (uint64_t seed = 1; seed <= 30; ++seed) {
     const absl::StatusOr<Script> script = ParseScript(ToString(DrawScript(seed)));
     ASSERT_TRUE(script.ok()) << script.status();
@@ -57,7 +57,7 @@ TEST(SimTest, AScriptGivesTheSameTraceAsItsSeed) {
   }
 }
 
-TEST(SimTest, AllScriptsKeepTheRules) {
+TEST(SimTest, NoScriptBreaksARule) {
   int scripts = 0;
   for (const auto& entry : std::filesystem::directory_iterator("tests/sim/scripts")) {
     if (entry.path().extension() != ".sim") continue;
@@ -67,7 +67,6 @@ TEST(SimTest, AllScriptsKeepTheRules) {
     ASSERT_TRUE(script.ok()) << entry.path() << ": " << script.status();
     const SimResult result = RunScript(*script, false);
     EXPECT_EQ(result.broken, "") << entry.path();
-    // Each fault of a script must take effect.
     size_t fired = 0;
     for (const auto& [kind, count] : result.fired) fired += count;
     EXPECT_EQ(fired, script->faults.size()) << entry.path();

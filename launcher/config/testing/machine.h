@@ -1,4 +1,4 @@
-// A fake machine on which command lines are parsed.
+// A fake machine for tests that parse command lines.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@
 
 namespace ddprun {
 
-// Has 6 CPUs and, if `gpus` is set, GPUs. The program is /bin/true.
+// A machine with 6 CPUs and `gpus` GPUs. If `gpus` is an error, counting the GPUs fails with this error.
 struct Machine {
   absl::StatusOr<int> gpus = absl::FailedPreconditionError("no driver");
   std::map<std::string, std::string> env = {};
@@ -42,13 +42,13 @@ struct Machine {
                                },
                                .make_uuid = [] { return "uuid"; }});
   }
-  // Parses `args` with the program appended.
+  // Parses `args`, followed by the program /bin/true.
   LaunchConfig Launch(std::vector<std::string> args) const {
     args.emplace_back("/bin/true");
     const auto command = Parse(args);
     EXPECT_TRUE(command.ok()) << command.status();
     if (!command.ok() || !std::holds_alternative<LaunchConfig>(*command)) {
-      ADD_FAILURE() << "no LaunchConfig";
+      ADD_FAILURE() << "the command does not launch a job";
       return {};
     }
     return std::get<LaunchConfig>(*command);

@@ -1,5 +1,6 @@
-// An agent with a real warden, and checks of processes that are independent of the code under test: each
-// agent's workers have a mark in their environment, by which the checks find all their processes in /proc.
+// A fake agent with a real warden, and functions that find the processes of its workers without using the
+// code under test. Each fake agent sets a mark in the environment of its workers. The functions search /proc
+// for processes with this mark.
 #pragma once
 
 #include <dirent.h>
@@ -26,6 +27,7 @@
 
 namespace ddprun {
 
+// Time limit for each condition that a test waits for.
 inline constexpr seconds kPatience{20};
 
 inline std::string ReadAll(const std::string& path) {
@@ -37,7 +39,7 @@ inline std::vector<std::string> SplitNul(const std::string& text) {
   return absl::StrSplit(text, '\0', absl::SkipEmpty());
 }
 
-// Live processes with `mark` in their environment.
+// Returns the live processes whose environment contains `mark`, a string of the form NAME=VALUE.
 inline std::vector<pid_t> Marked(const std::string& mark) {
   std::vector<pid_t> found;
   DIR* dir = opendir("/proc");
@@ -52,8 +54,8 @@ inline std::vector<pid_t> Marked(const std::string& mark) {
   return found;
 }
 
-// Returns true once at least `count` processes with `mark` exist; false after kPatience. Waits because a
-// process in the middle of exec shows no environment.
+// Waits until at least `count` live processes with `mark` exist. Returns false if this takes longer than
+// kPatience. Waiting is necessary because /proc shows no environment for a process in the middle of exec.
 inline bool AwaitMarked(const std::string& mark, size_t count) {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (Marked(mark).size() < count) {
@@ -63,7 +65,7 @@ inline bool AwaitMarked(const std::string& mark, size_t count) {
   return true;
 }
 
-// Reads `fd` until `what` has arrived, for at most kPatience.
+// Reads from `fd` until the text contains `what`, the stream ends, or kPatience has passed. Returns the text.
 inline std::string ReadUntil(int fd, absl::string_view what) {
   std::string text;
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
@@ -90,10 +92,10 @@ inline Pipe MakePipe() {
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
-// An agent with its warden, in this process.
+// An agent that runs in this process and has its own warden.
 class FakeAgent {
  public:
-  // `say` receives a line for each call of `ended` and `fenced`.
+  // `say` is called with one line for each call of the handlers `ended` and `fenced`.
   explicit FakeAgent(std::function<void(const std::string&)> say = {}) : say_(std::move(say)) {
     client_.emplace(io_, StartWarden(), Handlers());
   }
@@ -121,7 +123,7 @@ class FakeAgent {
     return done();
   }
   ExitInfo RunToEnd(uint64_t id) {
-    EXPECT_TRUE(RunUntil([&] { return ended.count(id) > 0; })) << "worker " << id;
+    EXPECT_TRUE(RunUntil([&] { return ended.count(id) > 0; })) << "worker " << id << " has not ended";
     return ended.count(id) > 0 ? ended.at(id) : NeverStarted{absl::DeadlineExceededError("test")};
   }
   ExitInfo Run(const SpawnCommand& command) {
@@ -129,7 +131,7 @@ class FakeAgent {
     client().Spawn(id, command);
     return RunToEnd(id);
   }
-  // Spawns `script`, which must print the line "ready", and waits for that line.
+  // Spawns `script`, which must print the line "ready", and waits for that line. Returns the worker's id.
   uint64_t StartAndWaitReady(const std::string& script) {
     Pipe out = MakePipe();
     SpawnCommand command = Shell(script);
@@ -153,7 +155,7 @@ class FakeAgent {
 
   std::map<uint64_t, pid_t> started;
   std::map<uint64_t, ExitInfo> ended;
-  std::vector<uint64_t> order;  // order in which `ended` was called
+  std::vector<uint64_t> order;  // ids of the workers, in the order of the calls of `ended`
   std::map<uint64_t, ResourceUse> use;
   std::map<uint64_t, LeftOver> slow;
   std::vector<absl::Status> lost;
@@ -199,7 +201,7 @@ class FakeAgent {
   std::optional<WardenClient> client_;
 };
 
-// The pid of this agent's warden: the parent of its workers.
+// Returns the pid of the agent's warden: the parent of a worker that this call starts.
 inline pid_t WardenOf(FakeAgent& agent) {
   const uint64_t id = agent.StartAndWaitReady("echo ready; exec sleep 1000");
   const std::string stat = ReadAll(absl::StrCat("/proc/", agent.started.at(id), "/stat"));
@@ -207,8 +209,8 @@ inline pid_t WardenOf(FakeAgent& agent) {
   return std::atoi(fields[2].c_str());
 }
 
-// A worker that ignores SIGTERM. It starts a child and two orphans in their own sessions, one of which also
-// ignores SIGTERM.
+// A script for a worker that ignores SIGTERM. The worker starts a child and two orphans, each orphan in a new
+// session. All of these processes inherit the ignored signals.
 inline constexpr char kHardToKill[] =
     "trap '' TERM HUP INT\n"
     "(setsid sh -c 'trap \"\" TERM HUP; echo one; while :; do sleep 1000; done' &)\n"

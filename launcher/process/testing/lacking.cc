@@ -92,7 +92,7 @@ void InChild(const std::function<void()>& body) {
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0) << "failed in the child, see above";
+  EXPECT_EQ(status, 0) << "the child process has failed; see its output above";
 }
 
 }  // namespace ddprun

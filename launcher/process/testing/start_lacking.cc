@@ -1,6 +1,6 @@
-// start_lacking WHAT PROGRAM...: runs PROGRAM without /proc or some system calls (see lacking.h). WHAT is
-// "proc", "after=N" (no system calls with numbers greater than N), or "CALL,CALL..." (these system calls fail
-// with EPERM).
+// start_lacking WHAT PROGRAM [ARG...]: runs PROGRAM without /proc or without some system calls (see
+// lacking.h). WHAT is "proc", "after=N" (system calls with numbers greater than N fail with ENOSYS), or
+// "CALL,CALL..." (these system calls fail with EPERM). Exits with 77 if this machine does not permit this.
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,7 +16,7 @@
 
 namespace {
 
-absl::Status Take(absl::string_view what) {
+absl::Status Disable(absl::string_view what) {
   int last = 0;
   if (what == "proc") return ddprun::UnmountProc();
   if (absl::ConsumePrefix(&what, "after=") && absl::SimpleAtoi(what, &last))
@@ -29,8 +29,8 @@ absl::Status Take(absl::string_view what) {
 
 int main(int argc, char** argv) {
   if (argc < 3) return 2;
-  if (const absl::Status taken = Take(argv[1]); !taken.ok()) {
-    std::fprintf(stderr, "start_lacking: %s\n", taken.ToString().c_str());
+  if (const absl::Status disabled = Disable(argv[1]); !disabled.ok()) {
+    std::fprintf(stderr, "start_lacking: %s\n", disabled.ToString().c_str());
     return 77;
   }
   execv(argv[2], argv + 2);

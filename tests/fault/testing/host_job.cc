@@ -10,17 +10,18 @@
 namespace ddprun {
 namespace {
 
-// The coordinator's port. Fixed, since each host has its own network.
+// The coordinator's port. It can be fixed, because each host has its own network.
 constexpr char kPort[] = "29400";
 constexpr int kSteps = 600;
 
-// The end of `text`, so that failure messages stay readable.
+// Returns the end of `text`, so that failure messages stay readable.
 std::string Tail(const std::string& text) {
   constexpr size_t kMax = 4000;
   return text.size() <= kMax ? text : "..." + text.substr(text.size() - kMax);
 }
 
-// `train` with frequent snapshots, so that few steps are repeated after a restart.
+// Returns the command line of `train`. Snapshots are frequent, so that few steps are repeated after a
+// restart.
 Args TrainProgram(const std::string& snapshots, int batch) {
   return {TrainPath(),
           "--layers=1",
@@ -34,7 +35,7 @@ Args TrainProgram(const std::string& snapshots, int batch) {
           "--steps=" + std::to_string(kSteps)};
 }
 
-// The final line of a training run: step, loss and SHA-256 of all parameters.
+// Returns the final line of a training run: step, loss and SHA-256 of all parameters.
 std::string Result(const std::string& printed) {
   const size_t sha = printed.rfind(" sha256=");
   if (sha == std::string::npos) return "no result in: " + Tail(printed);
@@ -42,7 +43,7 @@ std::string Result(const std::string& printed) {
   return printed.substr(begin, printed.find('\n', sha) - begin);
 }
 
-// The result of a run without faults; computed once per process and batch size.
+// Returns the result of a run without faults, which is computed only once per process and batch size.
 const std::string& UndisturbedResult(int batch) {
   static auto& results = *new std::map<int, std::string>();
   std::string& result = results[batch];
@@ -76,19 +77,19 @@ Process& HostJob::Start(int host, const Args& more, const Environment& environme
 }
 
 std::string HostJob::Endpoint() const {
-  return (by_address_ ? hosts_.address(meeting_host_) : hosts_.name(meeting_host_)) + ":" + kPort;
+  return (by_address_ ? hosts_.address(endpoint_host_) : hosts_.name(endpoint_host_)) + ":" + kPort;
 }
 
 int HostJob::AwaitWorld(int host, int world_size) {
   const std::string size = "world_size=\"" + std::to_string(world_size) + "\"";
   for (;;) {
-    const std::string line = AwaitSaid(host, "event=round_started");
+    const std::string line = AwaitLogged(host, "event=round_started");
     if (line.empty()) return -1;
     if (line.find(size) != std::string::npos) return IntIn(line, "round=\"");
   }
 }
 
-std::string HostJob::AwaitSaid(int host, const std::string& part, Duration timeout) {
+std::string HostJob::AwaitLogged(int host, const std::string& part, Duration timeout) {
   const std::vector<std::string> lines = agent(host).AwaitErr(part, 1, timeout);
   if (!lines.empty()) return lines[0];
   ADD_FAILURE() << "node" << host << " did not log: " << part << "\n" << Tail(agent(host).err());
@@ -112,7 +113,7 @@ std::unique_ptr<Process> HostJob::Control(int host, const Args& args) {
   const std::string ddpctl = hosts_.directory(host) + "/../ddpctl";  // the name selects the program
   if (!std::filesystem::exists(ddpctl)) std::filesystem::create_symlink(DdprunPath(), ddpctl);
   auto control = hosts_.Start(host, Args{ddpctl} + args + Args{"--rdzv-endpoint=" + Endpoint()});
-  EXPECT_TRUE(control->Wait(kPatience)) << "ddpctl does not exit";
+  EXPECT_TRUE(control->Wait(kPatience)) << "ddpctl did not exit";
   return control;
 }
 
@@ -145,11 +146,12 @@ void TrainingTest::StartTraining(const Setup& setup, int world_size) {
   const std::string nodes = std::to_string(setup.min) + ":" + std::to_string(setup.max);
   const Args options = {"--nnodes=" + nodes, "--max-restarts=1"};
   job_ = std::make_unique<HostJob>(setup_.hosts, options + setup.options, program);
-  if (setup.by_address) job_->MeetByAddress();
+  if (setup.by_address) job_->UseAddressAsEndpoint();
   if (setup.prepare) setup.prepare(snapshots);
   for (int host = 0; host < setup_.present; ++host) {
     StartHost(host);
-    if (host == 0) job_->AwaitSaid(0, "event=node_joined");  // so that it gets rank 0, which prints the steps
+    if (host == 0)
+      job_->AwaitLogged(0, "event=node_joined");  // so that host 0 gets rank 0, which prints the steps
   }
   for (int host = 0; host < setup_.present; ++host)
     job_->AwaitWorld(host, world_size == 0 ? setup_.present : world_size);
@@ -176,7 +178,7 @@ pid_t TrainingTest::worker(int host) {
 }
 
 void TrainingTest::AwaitRoundEnd() {
-  job_->AwaitSaid(0, "event=round_ended");
+  job_->AwaitLogged(0, "event=round_ended");
   Detected(job_->agent(0).found_at());
 }
 

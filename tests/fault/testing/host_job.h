@@ -1,4 +1,4 @@
-// A job on simulated hosts with one agent each, and fixtures for tests of it.
+// A job on simulated hosts with one agent each, and test fixtures for such jobs.
 #pragma once
 
 #include <functional>
@@ -15,41 +15,42 @@
 
 namespace ddprun {
 
-// Timeout for what normally takes a second or two; allows for a busy machine.
+// Timeout of operations that normally take one or two seconds. It is long enough for a busy machine.
 constexpr Duration kPatience = seconds(25);
-// The lease of the jobs below.
+// The lease of every HostJob.
 constexpr Duration kLease = milliseconds(2000);
 
+// A job with at most one agent on each of its hosts.
 //   Threads: one caller at a time.
 class HostJob {
  public:
-  // `options` of all agents, added to those for the rendezvous; `program` with its
-  // arguments. Starts no agent.
+  // All agents will get `options` in addition to the rendezvous options, and run `program`, which includes
+  // its arguments. The constructor starts no agent.
   HostJob(int hosts, Args options, Args program);
 
   Hosts& hosts() { return hosts_; }
 
-  // Starts the agent of a host with additional options.
+  // Starts the agent of a host with the additional options `more`.
   //   REQUIRES: the previous agent of the host has exited.
   Process& Start(int host, const Args& more = {}, const Environment& environment = {});
   // Prefixes the command line of agents started later with `command`.
   void StartWith(Args command) { start_with_ = std::move(command); }
-  // The host of the endpoint of agents started later; initially host 0.
-  void MeetAt(int host) { meeting_host_ = host; }
-  // The endpoint has the host's address instead of its name.
-  void MeetByAddress() { by_address_ = true; }
+  // Sets the host of the endpoint that agents started later get. Initially it is host 0.
+  void SetEndpointHost(int host) { endpoint_host_ = host; }
+  // Agents started later get the endpoint as an address instead of a name.
+  void UseAddressAsEndpoint() { by_address_ = true; }
 
   Process& agent(int host) { return *agents_.at(host); }
 
-  // Waits until the agent has started workers of a round with `world_size`; returns the round. Fails
-  // the test on timeout.
+  // Waits until the agent has started workers of a round with `world_size`, and returns the round. Fails the
+  // test on timeout.
   int AwaitWorld(int host, int world_size);
   // Waits for a line with `part` on the agent's stderr and returns it. Fails the test on timeout.
-  std::string AwaitSaid(int host, const std::string& part, Duration timeout = kPatience);
-  // Likewise on stdout, where the workers print.
+  std::string AwaitLogged(int host, const std::string& part, Duration timeout = kPatience);
+  // Like AwaitLogged, but waits for a line on the agent's stdout, which has the output of the workers.
   std::string AwaitPrinted(int host, const std::string& part, Duration timeout = kPatience);
 
-  // Waits until an agent exits; expects `end`, and that nothing is left on its host.
+  // Waits until the host's agent ends. Expects that it ends with `end` and that nothing is left on the host.
   void ExpectEnd(int host, const ProcessEnd& end);
 
   // Runs ddpctl on a host with this job's endpoint and waits until it exits.
@@ -61,22 +62,23 @@ class HostJob {
   Hosts hosts_;
   const Args options_;
   const Args program_;
-  int meeting_host_ = 0;
+  int endpoint_host_ = 0;
   bool by_address_ = false;
   Args start_with_;
   std::vector<std::unique_ptr<Process>> agents_;
 };
 
-// Skips the test on machines that cannot have hosts. Records times of fault, detection and recovery for
-// tools/dev faults.
+// Skips the test on machines on which hosts cannot be simulated. Records the times of fault, detection and
+// recovery for tools/dev faults.
 class HostFaultTest : public testing::Test {
  protected:
   void SetUp() override;
 
+  // Records that the fault fires now.
   void FaultNow();
-  // The process that reacts to the fault has detected it.
+  // Records when a process first reacted to the fault.
   void Detected(TimePoint at);
-  // All workers of the new round run.
+  // Records when the last worker of the new round was started.
   void Recovered(TimePoint at);
 
  private:
@@ -84,22 +86,23 @@ class HostFaultTest : public testing::Test {
   TimePoint detected_{};
 };
 
-// A training job with one restart and by default one worker per host. The first host prints the steps, and
-// its output is held (Process::HoldOut): until ExpectResult, training advances only as far as the test reads.
+// A training job that may restart once, by default with one worker per host. The first host prints the steps.
+// Its output is held (Process::HoldOut): until ExpectResult, training advances only as far as the test reads.
 class TrainingTest : public HostFaultTest {
  protected:
   struct Setup {
-    int min = 1;
-    int max = 2;              // --nnodes: the maximum
+    int min = 1;              // minimum of --nnodes
+    int max = 2;              // maximum of --nnodes
     int hosts = 0;            // number of hosts; 0: max
     int present = 0;          // number of initial agents; 0: one on each host
     int batch = 8;            // sequences per step over all workers
     bool by_address = false;  // the endpoint is an address, not a name
     Args options = {};
-    std::string shell = {};                             // shell command that each worker runs first
-    std::map<int, Args> more_options = {};              // by host
-    std::map<int, Environment> environments = {};       // of agents and workers, by host
-    std::function<void(const std::string&)> prepare{};  // before agents start, with the snapshot directory
+    std::string shell = {};                        // shell command that each worker runs first
+    std::map<int, Args> more_options = {};         // additional options of agents, by host
+    std::map<int, Environment> environments = {};  // additional variables of agents and workers, by host
+    // Called with the snapshot directory before the agents start.
+    std::function<void(const std::string&)> prepare{};
   };
   // Starts the initial agents and waits until `world_size` workers (0: one per agent) have done some steps
   // and taken snapshots.
@@ -107,12 +110,12 @@ class TrainingTest : public HostFaultTest {
   void StartTraining() { StartTraining(Setup{}); }
   // Starts the agent of a host, for the first time or again.
   void StartHost(int host);
-  // Waits until these hosts train together with one worker each.
+  // Waits until `hosts` train together with one worker each.
   void AwaitWorldOf(const std::vector<int>& hosts);
 
   HostJob& job() { return *job_; }
   Hosts& hosts() { return job_->hosts(); }
-  // The only worker of a host.
+  // The pid of the host's only worker.
   pid_t worker(int host);
 
   // Waits until the coordinator logs the end of the round.
@@ -122,13 +125,13 @@ class TrainingTest : public HostFaultTest {
   std::string AwaitRestart(int world_size);
   // Expects that the round ends for `reason` and that the next round costs no restart.
   void ExpectChange(const std::string& reason, int world_size);
-  // Expects that the round ends with a failure whose first cause is `cause`, and that it
-  // costs the only restart.
+  // Expects that the round ends with a failure whose first cause is `cause`, and that the failure costs the
+  // only restart.
   void ExpectFailure(const std::string& cause, int world_size);
-  // Expects that these agents exit with 0 and that the parameters are bit-equal to those
-  // of an undisturbed run.
+  // Expects that the agents of `hosts` exit with 0 and that the parameters are bit-equal to those of an
+  // undisturbed run.
   void ExpectResult(const std::vector<int>& hosts);
-  // Expects that no round has ended since StartTraining, except by success.
+  // Expects that since StartTraining no round has ended except by success.
   void ExpectUndisturbed();
 
  private:

@@ -1,14 +1,15 @@
 // Creates a simulated host from namespaces, and runs programs in it.
 //
 //   host_tool boot FD NAME ETC
-//       Creates host NAME with separate network, host name, mount and pid namespaces, with ETC/hosts and
-//       ETC/resolv.conf as its files in /etc, and an empty /dev/shm.
+//       Creates host NAME with its own network, host name, mount, pid and IPC namespaces. On the host,
+//       /etc/hosts and /etc/resolv.conf are ETC/hosts and ETC/resolv.conf, and /dev/shm is empty.
 //   host_tool enter FD PID KINDS PROGRAM...
-//       Runs PROGRAM in the namespaces KINDS ("net,uts,mnt,pid") of PID.
+//       Runs PROGRAM in those namespaces of process PID that KINDS lists, for example "net,uts,mnt,pid".
 //
-// Both create one process as a child of the caller, write its pid in a line on FD, and exit. The process is
-// pid 1 of the host, which reaps orphans as an init does, or PROGRAM. It dies with the caller for any reason.
-// An error is a line on FD that begins with "error: ". FD is closed when the host is ready or PROGRAM runs.
+// Both commands create one process as a child of the caller, write its pid on one line to FD, and exit. With
+// `boot` the process is pid 1 of the host, which reaps orphans like an init. With `enter` it is PROGRAM. The
+// kernel kills the process when the caller ends. An error is reported as a line on FD that begins with
+// "error: ". FD is closed when the host is ready or PROGRAM runs.
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -30,22 +31,22 @@
 
 namespace {
 
-int tell = -1;
+int report_fd = -1;
 
-// False: the reader has closed the descriptor.
-bool Tell(const std::string& line) {
-  return write(tell, (line + "\n").data(), line.size() + 1) == static_cast<ssize_t>(line.size() + 1);
+// Writes a line to FD. Returns false if the reader has closed its end.
+bool Report(const std::string& line) {
+  return write(report_fd, (line + "\n").data(), line.size() + 1) == static_cast<ssize_t>(line.size() + 1);
 }
 
 void Require(bool good, const std::string& what) {
   if (good) return;
   const std::string why = strerror(errno);
-  Tell("error: " + what + ": " + why);
+  Report("error: " + what + ": " + why);
   _exit(1);
 }
 
-// Like fork, but the child is a sibling of this process. Until exec the child must not
-// depend on another thread.
+// Like fork, but the child is a sibling of this process, and the fork handlers of the C library do not run.
+// It is safe to skip them because this process has only one thread.
 pid_t ForkSibling() {
   const long pid = syscall(SYS_clone, CLONE_PARENT | SIGCHLD, nullptr, nullptr, nullptr, nullptr);
   Require(pid >= 0, "clone");
@@ -64,14 +65,14 @@ void Bind(const std::string& file, const std::string& over) {
   Require(mount("shm", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, nullptr) == 0, "mount /dev/shm");
   Bind(etc + "/hosts", "/etc/hosts");
   if (access("/etc/resolv.conf", F_OK) == 0) Bind(etc + "/resolv.conf", "/etc/resolv.conf");
-  // Blocked, not ignored: an ignored SIGCHLD would be inherited.
+  // sigwait requires that the signal is blocked.
   sigset_t child;
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
   sigprocmask(SIG_BLOCK, &child, nullptr);
-  // The caller may have died before the parent-death signal was set.
-  if (!Tell("ready")) _exit(1);
-  close(tell);
+  // If the caller died before the parent-death signal was set, the write fails.
+  if (!Report("ready")) _exit(1);
+  close(report_fd);
   for (;;) {
     int signo;
     sigwait(&child, &signo);
@@ -84,12 +85,13 @@ int Boot(const std::string& name, const std::string& etc) {
   Require(unshare(CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC) == 0, "unshare");
   const pid_t pid = ForkSibling();
   if (pid == 0) BeInit(name, etc);
-  Tell(std::to_string(pid));
+  Report(std::to_string(pid));
   return 0;
 }
 
 int Enter(const std::string& host, const std::string& kinds, char** argv) {
-  std::vector<std::pair<std::string, int>> namespaces;  // all opened first: setns of mounts changes /proc
+  // All namespaces are opened before the first setns, because setns may change /proc.
+  std::vector<std::pair<std::string, int>> namespaces;
   std::istringstream list(kinds);
   for (std::string kind; std::getline(list, kind, ',');) {
     const std::string path = "/proc/" + host + "/ns/" + kind;
@@ -99,16 +101,16 @@ int Enter(const std::string& host, const std::string& kinds, char** argv) {
   char cwd[4096];
   Require(getcwd(cwd, sizeof cwd) != nullptr, "getcwd");
   for (const auto& [path, fd] : namespaces) Require(setns(fd, 0) == 0, "setns " + path);
-  Require(chdir(cwd) == 0, cwd);  // setns of mounts changed it to the root
+  Require(chdir(cwd) == 0, cwd);  // setns to the mount namespace has changed the working directory
   const pid_t pid = ForkSibling();
   if (pid == 0) {
-    fcntl(tell, F_SETFD, FD_CLOEXEC);
-    if (!Tell("ready")) _exit(1);
-    signal(SIGPIPE, SIG_DFL);  // an ignored one would be inherited
+    fcntl(report_fd, F_SETFD, FD_CLOEXEC);
+    if (!Report("ready")) _exit(1);
+    signal(SIGPIPE, SIG_DFL);  // an ignored signal would be inherited
     execv(argv[0], argv);
     Require(false, argv[0]);
   }
-  Tell(std::to_string(pid));
+  Report(std::to_string(pid));
   return 0;
 }
 
@@ -117,7 +119,7 @@ int Enter(const std::string& host, const std::string& kinds, char** argv) {
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   const std::string mode = argc > 2 ? argv[1] : "";
-  if (argc > 2) tell = std::atoi(argv[2]);
+  if (argc > 2) report_fd = std::atoi(argv[2]);
   if (mode == "boot" && argc == 5) return Boot(argv[3], argv[4]);
   if (mode == "enter" && argc >= 6) return Enter(argv[3], argv[4], argv + 5);
   std::fprintf(stderr, "usage: host_tool boot FD NAME ETC | host_tool enter FD PID KINDS PROGRAM...\n");

@@ -27,13 +27,13 @@ constexpr char kIp[] = "/usr/sbin/ip";
 constexpr char kIptables[] = "/usr/sbin/iptables";
 constexpr char kTc[] = "/usr/sbin/tc";
 constexpr char kSs[] = "/usr/bin/ss";
-// Addresses of the range reserved for benchmark tests (RFC 2544). The name server's address is that of the
-// bridge, which never answers.
+// Addresses from the range that is reserved for benchmarks (RFC 2544). The name server's address is that of
+// the bridge, which never answers.
 constexpr char kNetwork[] = "198.18.0.";
 constexpr char kSecondNetwork[] = "198.18.1.";
 constexpr char kNameServer[] = "198.18.0.250";
 
-// Runs a program that must exit with 0 within a short time; returns its stdout.
+// Runs a program and returns its stdout. Aborts unless the program exits with 0 within 20 s.
 std::string RunToEnd(const Args& argv, Birth birth = Birth::kDirect) {
   Process process(argv, Stdio::kPipes, {}, birth);
   const std::optional<ProcessEnd> end = process.Wait();
@@ -60,7 +60,7 @@ std::vector<std::string> Fields(const std::string& line) {
 }
 
 void Write(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::trunc) << text;  // in place, since the file is bind-mounted
+  std::ofstream(path, std::ios::trunc) << text;  // in place, because the file is bind-mounted
 }
 
 std::string Proc(pid_t pid, const std::string& file) { return "/proc/" + std::to_string(pid) + "/" + file; }
@@ -70,8 +70,8 @@ std::string Link(const std::string& path) {
   return std::filesystem::read_symlink(path, gone).string();
 }
 
-// Live processes in the pid namespace of `init` other than itself.
-std::vector<pid_t> ProcessesBeside(pid_t init) {
+// Returns the live processes in the pid namespace of `init`, except `init` itself.
+std::vector<pid_t> OtherProcesses(pid_t init) {
   const std::string space = Link(Proc(init, "ns/pid"));
   std::vector<pid_t> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -112,7 +112,7 @@ std::string Hosts::WhyNot() {
   if (error.empty() && init == 0) error = "no namespaces: " + tool.err();
   if (error.empty()) {
     Process link(InNamespaces(init, "net", {kIp, "link", "add", "type", "veth"}), Stdio::kPipes, {},
-                 Birth::kTold);
+                 Birth::kReported);
     if (link.Wait() != ProcessEnd{.code = 0}) error = "no veth devices: " + link.err();
   }
   if (init != 0) {
@@ -128,7 +128,7 @@ Hosts::Hosts(int n) : directory_(MakeTestDirectory()) {
   for (int i = 0; i < n; ++i) names += address(i) + " " + name(i) + "\n";
   Boot(switch_, "switch", names);
   const auto in_switch = [this](const Args& argv) {
-    RunToEnd(InNamespaces(switch_.init->pid(), "net", argv), Birth::kTold);
+    RunToEnd(InNamespaces(switch_.init->pid(), "net", argv), Birth::kReported);
   };
   in_switch({kIp, "link", "set", "lo", "up"});
   in_switch({kIp, "link", "add", "br0", "type", "bridge"});
@@ -148,8 +148,8 @@ Hosts::Hosts(int n) : directory_(MakeTestDirectory()) {
 }
 
 Hosts::~Hosts() {
-  // When the init of a pid namespace dies, the kernel kills its other processes. A namespace ends
-  // with its last process.
+  // When the init of a pid namespace dies, the kernel kills all other processes in the namespace. A namespace
+  // ends with its last process.
   for (Host& host : hosts_) host.init.reset();
 }
 
@@ -159,9 +159,9 @@ void Hosts::Boot(Host& host, const std::string& name, const std::string& hosts_f
   std::filesystem::create_directory(host.directory);
   std::filesystem::create_directory(host.etc);
   Write(host.etc + "/hosts", hosts_file);
-  Write(host.etc + "/resolv.conf", "nameserver 127.0.0.1\n");  // no server: refused at once
+  Write(host.etc + "/resolv.conf", "nameserver 127.0.0.1\n");  // no name server listens: queries fail
   host.init = std::make_unique<Process>(Args{HostToolPath(), "boot", "3", name, host.etc}, Stdio::kPipes,
-                                        Environment{}, Birth::kTold);
+                                        Environment{}, Birth::kReported);
 }
 
 std::string Hosts::name(int host) const { return "node" + std::to_string(host); }
@@ -170,36 +170,37 @@ std::string Hosts::directory(int host) const { return hosts_[host].directory; }
 
 std::unique_ptr<Process> Hosts::Start(int host, const std::vector<std::string>& argv, const Environment& more,
                                       Stdio stdio) const {
-  // Set through env and not for host_tool itself, since `more` may change how programs are loaded.
+  // env(1) sets the variables. host_tool itself must not have them, because `more` may change how programs
+  // load.
   Args with_more = {"/usr/bin/env", "TMPDIR=" + directory(host)};
   for (const auto& [name, value] : more) with_more.push_back(name + "=" + value);
   return std::make_unique<Process>(
       InNamespaces(hosts_[host].init->pid(), "net,uts,ipc,mnt,pid", with_more + argv), stdio, Environment{},
-      Birth::kTold);
+      Birth::kReported);
 }
 
 void Hosts::Run(int host, const std::vector<std::string>& argv) const {
-  RunToEnd(InNamespaces(hosts_[host].init->pid(), "net,uts,ipc,mnt,pid", argv), Birth::kTold);
+  RunToEnd(InNamespaces(hosts_[host].init->pid(), "net,uts,ipc,mnt,pid", argv), Birth::kReported);
 }
 
 void Hosts::Cut(int host) {
   RunToEnd(
       InNamespaces(switch_.init->pid(), "net", {kIp, "link", "set", "cable" + std::to_string(host), "down"}),
-      Birth::kTold);
+      Birth::kReported);
 }
 
 void Hosts::Heal(int host) {
   RunToEnd(
       InNamespaces(switch_.init->pid(), "net", {kIp, "link", "set", "cable" + std::to_string(host), "up"}),
-      Birth::kTold);
+      Birth::kReported);
 }
 
 void Hosts::DropRule(int host, const std::string& change, const Args& which) {
   Run(host, Args{kIptables, change, "INPUT"} + which + Args{"-j", "DROP"});
 }
 
-void Hosts::Deafen(int host, int from) { DropRule(host, "-A", {"-s", address(from)}); }
-void Hosts::Undeafen(int host, int from) { DropRule(host, "-D", {"-s", address(from)}); }
+void Hosts::DropPackets(int host, int from) { DropRule(host, "-A", {"-s", address(from)}); }
+void Hosts::PassPackets(int host, int from) { DropRule(host, "-D", {"-s", address(from)}); }
 
 void Hosts::Lossy(int host, double share) {
   DropRule(host, "-A",
@@ -216,7 +217,7 @@ void Hosts::Unslow(int host) { Run(host, {kTc, "qdisc", "del", "dev", "eth0", "r
 int64_t Hosts::Dropped(int host) const {
   const std::string table =
       RunToEnd(InNamespaces(hosts_[host].init->pid(), "net", {kIptables, "-L", "INPUT", "-v", "-n", "-x"}),
-               Birth::kTold);
+               Birth::kReported);
   int64_t dropped = 0;
   for (const std::string& line : Lines(table)) {
     const std::vector<std::string> fields = Fields(line);
@@ -231,11 +232,11 @@ void Hosts::LoseNames(int host) {
 }
 
 void Hosts::ResetConnections(int host, int other) {
-  // Aborts the host's side; the kernel sends a reset to the other side.
+  // ss aborts the connections on `host`, and the kernel sends resets to `other`.
   Run(host, {kSs, "-K", "dst", address(other)});
 }
 
-void Hosts::CallItselfLoopback(int host) {
+void Hosts::ResolveOwnNameToLoopback(int host) {
   std::string names = "127.0.0.1 localhost\n127.0.1.1 " + name(host) + "\n";
   for (int i = 0; i < static_cast<int>(hosts_.size()); ++i) {
     if (i != host) names += address(i) + " " + name(i) + "\n";
@@ -249,7 +250,7 @@ void Hosts::Name(int host, const std::string& address, const std::string& name) 
 
 void Hosts::AddNetwork() {
   const auto in_switch = [this](const Args& argv) {
-    RunToEnd(InNamespaces(switch_.init->pid(), "net", argv), Birth::kTold);
+    RunToEnd(InNamespaces(switch_.init->pid(), "net", argv), Birth::kReported);
   };
   in_switch({kIp, "link", "add", "br1", "type", "bridge"});
   in_switch({kIp, "link", "set", "br1", "up"});
@@ -278,8 +279,8 @@ std::vector<std::string> Hosts::Left(int host, Duration timeout) const {
     std::vector<std::string> left = LeftNow(host);
     const auto millis = ToMillis(deadline - std::chrono::steady_clock::now());
     if (left.empty() || millis <= 0) return left;
-    // Waits until one of the processes exits. Resources that remain without a process will not be released.
-    const std::vector<pid_t> processes = ProcessesBeside(hosts_[host].init->pid());
+    // Waits until a process exits. If no process is left, no other resource will be released.
+    const std::vector<pid_t> processes = OtherProcesses(hosts_[host].init->pid());
     if (processes.empty()) return LeftNow(host);
     pollfd end = {static_cast<int>(syscall(SYS_pidfd_open, processes[0], 0)), POLLIN, 0};
     if (end.fd >= 0) poll(&end, 1, static_cast<int>(millis));
@@ -291,7 +292,7 @@ std::vector<std::string> Hosts::LeftNow(int host) const {
   constexpr char kListen[] = "0A";
   const pid_t init = hosts_[host].init->pid();
   std::vector<std::string> left;
-  for (const pid_t pid : ProcessesBeside(init)) {
+  for (const pid_t pid : OtherProcesses(init)) {
     left.push_back(name(host) + ": process " + std::to_string(pid) + " (" + Comm(pid) + ")");
   }
   for (const char* table : {"net/tcp", "net/tcp6"}) {
@@ -312,7 +313,7 @@ std::vector<std::string> Hosts::LeftNow(int host) const {
 
 std::vector<pid_t> Hosts::Find(int host, const std::string& name) const {
   std::vector<pid_t> found;
-  for (const pid_t pid : ProcessesBeside(hosts_[host].init->pid())) {
+  for (const pid_t pid : OtherProcesses(hosts_[host].init->pid())) {
     if (Comm(pid) == name) found.push_back(pid);
   }
   return found;

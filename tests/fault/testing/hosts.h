@@ -1,6 +1,6 @@
-// Simulated hosts for tests: each has a separate network, host name, mounts and processes. They share the
-// test's files, the clocks and the processors. A bridge in a separate network namespace connects them, so
-// they reach only one another, and tests that run in parallel do not interfere.
+// Simulated hosts for tests. Each host has a separate network, host name, mounts and processes. All hosts
+// share the test's files, the clocks and the processors. A bridge in a separate network namespace connects
+// the hosts, so hosts reach only one another, and tests that run in parallel do not interfere.
 #pragma once
 
 #include <sys/types.h>
@@ -14,15 +14,14 @@
 namespace ddprun {
 
 //   Threads: one caller at a time.
-//   Owns:    the hosts and all processes on them. They end when the destructor returns or the test process
-//            dies for any reason.
+//   Owns:    the hosts and all processes on them, which end with this object, or when the test process ends.
 class Hosts {
  public:
-  // Why this machine cannot have hosts; empty: it can. Requires root (also of a user namespace), iproute2 and
-  // iptables.
+  // Returns the reason why hosts cannot be simulated on this machine; empty if they can. Hosts require root
+  // (of a user namespace at least), iproute2 and iptables.
   static std::string WhyNot();
 
-  // Creates `n` hosts called node0, node1, ..., which resolve each other's names.
+  // Creates `n` hosts called node0, node1, ... Each host resolves the names of all hosts.
   explicit Hosts(int n);
   ~Hosts();
   Hosts(const Hosts&) = delete;
@@ -30,48 +29,52 @@ class Hosts {
 
   std::string name(int host) const;
   std::string address(int host) const;
-  // Directory for the host's logs and temporary files; visible to all hosts under this path.
+  // Directory for the host's logs and temporary files. It has the same path on all hosts.
   std::string directory(int host) const;
 
-  // Starts a program on a host. TMPDIR is directory(host).
+  // Starts a program on a host, with TMPDIR set to directory(host).
   std::unique_ptr<Process> Start(int host, const std::vector<std::string>& argv, const Environment& more = {},
                                  Stdio stdio = Stdio::kPipes) const;
-  // Runs a program on a host; it must exit with 0.
+  // Runs a program on a host. Aborts unless the program exits with 0 within 20 s.
   void Run(int host, const std::vector<std::string>& argv) const;
 
-  // Unplugs and replugs the host's cable. Open connections are kept.
+  // Cut unplugs the host's cable, and Heal plugs it in again. Open connections are kept.
   void Cut(int host);
   void Heal(int host);
-  // Drops packets from `from` to `host`; the other direction works.
-  void Deafen(int host, int from);
-  void Undeafen(int host, int from);
-  // Limits the rate at which `host` sends.
+  // DropPackets drops the packets from `from` to `host` until PassPackets. It does not affect the other
+  // direction.
+  void DropPackets(int host, int from);
+  void PassPackets(int host, int from);
+  // Limits the rate at which `host` sends, until Unslow.
   void Slow(int host, int kbit_per_second);
   void Unslow(int host);
-  // Drops the fraction `share` of the packets that `host` receives.
+  // Drops the fraction `share` of the packets that `host` receives, until Unlossy.
   void Lossy(int host, double share);
   void Unlossy(int host);
-  // Resets the connections between `host` and `other` on both sides, as a middlebox does. Both may reconnect.
+  // Resets the connections between `host` and `other` on both sides, like a middlebox. Both hosts may
+  // reconnect.
   void ResetConnections(int host, int other);
-  // Number of packets that Deafen and Lossy have dropped on `host`.
+  // Number of packets that DropPackets and Lossy have dropped on `host`.
   int64_t Dropped(int host) const;
-  // The name server of `host` does not answer, and /etc/hosts contains only the host's own name.
+  // From now on the name server of `host` does not answer, and `host` resolves only its own name and
+  // localhost.
   void LoseNames(int host);
-  // `host` resolves its own name to 127.0.1.1, as Debian's installer leaves it.
-  void CallItselfLoopback(int host);
-  // `host` resolves `name` to `address`, and no other name.
+  // From now on `host` resolves its own name to 127.0.1.1, the default of Debian's installer.
+  void ResolveOwnNameToLoopback(int host);
+  // From now on `host` resolves `name` to `address`, and resolves no other name except localhost.
   void Name(int host, const std::string& address, const std::string& name);
-  // Makes a second network between all hosts, on interfaces called eth1.
+  // Connects all hosts with a second network, on interfaces called eth1.
   void AddNetwork();
   std::string SecondAddress(int host) const;
 
-  // Kills all processes of the host. No process can be started on it afterwards. Reset: the kernel closes the
-  // connections, as in a reboot, so peers detect it. PowerOff: peers receive nothing.
+  // Both kill all processes of the host, and no process can be started on the host afterwards. After Reset
+  // the kernel closes the host's connections, as in a reboot, so peers detect the end. After PowerOff, peers
+  // receive nothing.
   void Reset(int host);
   void PowerOff(int host);
 
-  // Waits until nothing is left on a host besides the test's programs: live processes, listening ports,
-  // abstract unix sockets, files in /dev/shm. Returns what is left, one line each; empty on success.
+  // Waits until a host has no live process except its init, no listening port, no abstract unix socket and
+  // no file in /dev/shm. Returns what is left at the timeout, one line per item; empty if nothing is left.
   std::vector<std::string> Left(int host, Duration timeout = seconds(10)) const;
 
   // Live processes on `host` with the kernel name `name`, oldest first, as pids in the test's pid namespace.
@@ -80,7 +83,7 @@ class Hosts {
  private:
   struct Host {
     std::unique_ptr<Process> init;
-    std::string etc;  // directory of the host's hosts and resolv.conf
+    std::string etc;  // directory with the files that are /etc/hosts and /etc/resolv.conf on the host
     std::string directory;
   };
   void Boot(Host& host, const std::string& name, const std::string& hosts_file);

@@ -41,7 +41,7 @@ Args Training(int64_t steps) {
           "--context=16", "--global-batch=8", "--log-every=1", "--steps=" + std::to_string(steps)};
 }
 
-Args PlaceToMeet(const std::string& join_line) {
+Args RendezvousOptions(const std::string& join_line) {
   Args options;
   for (const char* name :
        {"--nnodes=", "--max-restarts=", "--rdzv-backend=", "--rdzv-endpoint=", "--rdzv-id="}) {

@@ -53,7 +53,7 @@ void Close(int& fd) {
 }
 
 // Reads the pid that host_tool writes to `fd`.
-pid_t ToldPid(pid_t tool, int fd) {
+pid_t ReportedPid(pid_t tool, int fd) {
   std::string said;
   char bytes[512];
   for (ssize_t n; (n = read(fd, bytes, sizeof bytes)) != 0;) {
@@ -74,8 +74,8 @@ pid_t ToldPid(pid_t tool, int fd) {
   return pid;
 }
 
-// All processes, for Pump.
-std::set<Process*>& Everyone() {
+// All objects of Process, for Pump.
+std::set<Process*>& AllProcesses() {
   static auto& everyone = *new std::set<Process*>;
   return everyone;
 }
@@ -118,7 +118,7 @@ Process::Process(const std::vector<std::string>& argv, Stdio stdio, const Enviro
   for (const auto& [name, value] : more) env.push_back(name + "=" + value);
   Spawner spawner;
   int told[2];
-  if (birth == Birth::kTold) Require(pipe2(told, O_CLOEXEC) == 0, "pipe2");
+  if (birth == Birth::kReported) Require(pipe2(told, O_CLOEXEC) == 0, "pipe2");
   if (stdio == Stdio::kTerminal) {
     out_.fd = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
     Require(out_.fd >= 0 && grantpt(out_.fd) == 0 && unlockpt(out_.fd) == 0, "posix_openpt");
@@ -127,7 +127,7 @@ Process::Process(const std::vector<std::string>& argv, Stdio stdio, const Enviro
     spawner.Open(ptsname(out_.fd), STDIN_FILENO);
     spawner.Take(STDIN_FILENO, STDOUT_FILENO);
     spawner.Take(STDIN_FILENO, STDERR_FILENO);
-    if (birth == Birth::kTold) spawner.Take(told[1], 3);
+    if (birth == Birth::kReported) spawner.Take(told[1], 3);
     pid_ = spawner.Run(argv, env);
   } else {
     int out[2], err[2];
@@ -135,16 +135,16 @@ Process::Process(const std::vector<std::string>& argv, Stdio stdio, const Enviro
     spawner.Open("/dev/null", STDIN_FILENO);
     spawner.Take(out[1], STDOUT_FILENO);
     spawner.Take(err[1], STDERR_FILENO);
-    if (birth == Birth::kTold) spawner.Take(told[1], 3);  // last: another action's descriptor may be 3 here
+    if (birth == Birth::kReported) spawner.Take(told[1], 3);  // last, as earlier actions may use descriptor 3
     pid_ = spawner.Run(argv, env);
     close(out[1]);
     close(err[1]);
     out_.fd = out[0];
     err_.fd = err[0];
   }
-  if (birth == Birth::kTold) {
+  if (birth == Birth::kReported) {
     close(told[1]);
-    pid_ = ToldPid(pid_, told[0]);
+    pid_ = ReportedPid(pid_, told[0]);
     close(told[0]);
   }
   for (const Stream* stream : {&out_, &err_}) {
@@ -152,15 +152,15 @@ Process::Process(const std::vector<std::string>& argv, Stdio stdio, const Enviro
   }
   pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
   Require(pidfd_ >= 0, "pidfd_open");
-  Everyone().insert(this);
+  AllProcesses().insert(this);
 }
 
 Process::~Process() {
-  Everyone().erase(this);
+  AllProcesses().erase(this);
   if (!Collect()) {
     kill(pid_, SIGKILL);
-    Wait(seconds(60));  // a host's init exits after all other processes there
-    Require(end_.has_value(), "a killed process does not exit");
+    Wait(seconds(60));  // the init of a host exits after all other processes of the host
+    Require(end_.has_value(), "a killed process did not exit");
   }
   for (int* fd : {&pidfd_, &out_.fd, &err_.fd}) Close(*fd);
 }
@@ -187,7 +187,7 @@ void Process::Read(Stream& stream) {
     } else if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
       return;
     } else {
-      Close(stream.fd);  // EIO: the other side of the terminal has been closed
+      Close(stream.fd);  // EIO: the terminal is closed on the other side
     }
   }
 }
@@ -202,12 +202,12 @@ bool Process::Pump(TimePoint deadline, const Stream* wanted) {
         fds.push_back({is_read(*stream) ? stream->fd : -1, POLLIN, 0});
     };
     add(*this);
-    for (const Process* other : Everyone()) {
+    for (const Process* other : AllProcesses()) {
       if (other != this) add(*other);
     }
     if (poll(fds.data(), fds.size(), MillisUntil(deadline)) <= 0) return false;
-    // Reads from the other processes as well, but only an event of this one ends the wait.
-    for (Process* other : Everyone()) {
+    // Reads from the other processes as well, but only an event of this process ends the wait.
+    for (Process* other : AllProcesses()) {
       if (other == this) continue;
       for (Stream* stream : {&other->out_, &other->err_}) {
         if (is_read(*stream)) Read(*stream);
@@ -230,7 +230,7 @@ std::vector<std::string> Process::Await(Stream& stream, const std::string& part,
   while (found.size() < count) {
     const size_t end = stream.text.find('\n', stream.used);
     if (end == std::string::npos) {
-      // Once the process has exited, all of its output has been read.
+      // When end_ is set, all of the process's output has been read.
       if (end_ || !Pump(deadline, &stream)) return found;
       if (stream.text.find('\n', stream.used) == std::string::npos && Wait(Duration::zero())) return found;
       continue;

@@ -50,7 +50,7 @@ bool IsSharedMemory(const std::string& path) {
 
 // Calls `f` with the inode and the name of every descriptor of `pid`.
 void ForEachDescriptor(pid_t pid, const std::function<void(ino_t, const std::string&)>& f) {
-  std::error_code ended;  // the process
+  std::error_code ended;  // set if the process has ended
   for (std::filesystem::directory_iterator it(Proc(pid, "fd"), ended), last; !ended && it != last;
        it.increment(ended)) {
     std::error_code closed;
@@ -79,7 +79,7 @@ void ForEachSharedMemory(pid_t pid, const std::function<void(ino_t, const std::s
   ForEachMapping(pid, filter);
 }
 
-// Listening TCP sockets of this network namespace: inode to port.
+// Returns the ports of the listening TCP sockets of this network namespace, by inode.
 std::map<ino_t, int> ListeningPorts() {
   constexpr int kListen = 0x0a;
   std::map<ino_t, int> ports;
@@ -115,12 +115,12 @@ std::map<ino_t, std::string> AbstractSockets() {
   return sockets;
 }
 
-// Live descendants of `root`, except `others` and their descendants.
+// Returns the live descendants of `root`, except `others` and their descendants.
 std::vector<pid_t> Descendants(pid_t root, const std::vector<pid_t>& others) {
   std::multimap<pid_t, pid_t> children;
   std::set<pid_t> dead;
   ForEachProcess([&](pid_t pid) {
-    // "PID (NAME) STATE PARENT ..."; the name is arbitrary.
+    // "PID (NAME) STATE PARENT ..."; the name may contain any characters.
     const std::string stat = ReadAll(Proc(pid, "stat"));
     std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
     char state = 'X';
@@ -143,7 +143,8 @@ std::vector<pid_t> Descendants(pid_t root, const std::vector<pid_t>& others) {
   return found;
 }
 
-// Live processes with the mark, and live descendants of this process except `others` and theirs.
+// Returns the live processes with the mark, and the live descendants of this process except `others` and
+// their descendants.
 std::map<pid_t, std::string> AliveOf(const std::string& mark, const std::vector<pid_t>& others) {
   std::map<pid_t, std::string> alive;
   ForEachProcess([&](pid_t pid) {
@@ -179,7 +180,7 @@ pid_t Traces::Find(const std::string& name) const {
   return 0;
 }
 
-Traces LookAround(const std::string& mark) {
+Traces TracesOf(const std::string& mark) {
   Traces found;
   const std::map<ino_t, int> ports = ListeningPorts();
   const std::map<ino_t, std::string> sockets = AbstractSockets();

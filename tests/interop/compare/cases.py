@@ -1,10 +1,10 @@
-"""The command lines that are compared, as in real job scripts, and the differences allowed in each."""
+"""The command lines that are compared, as in real job scripts, and the differences allowed for each."""
 
 import dataclasses
 
 import differences
 
-# Differences that a case must show; no others are allowed. Names of differences.ALL.
+# Each of these is a set of names from differences.ALL. A case must show all differences in its set, and no others.
 USUAL = differences.names(differences.OF_EVERY_WORKER)
 PLAIN = USUAL | differences.names(differences.OF_TEMPORARY_LOGS)
 LOGS = USUAL | differences.names(differences.OF_ONE_NODE)  # one node with log files
@@ -20,11 +20,11 @@ class Case:
     name: str
     lines: tuple  # {port}: a free port, {dir}: the case's folder
     differs: frozenset
-    env: dict = dataclasses.field(default_factory=dict)  # changes of a plain environment; None removes a variable
-    signals: tuple = ()  # sent to the launcher of node 0, each after all workers have received the previous one
+    env: dict = dataclasses.field(default_factory=dict)  # changes to a minimal environment; None removes a variable
+    signals: tuple = ()  # sent to the launcher of node 0, each after `workers` workers received the previous one
     workers: int = 2  # number of workers to wait for before the first signal
-    program: str = "torchrun"  # or "launch": python -m torch.distributed.launch, and ddprun --pass-local-rank
-    torch: str = "current"  # the torchrun to compare with; or "1.13"
+    program: str = "torchrun"  # or "launch": python -m torch.distributed.launch and ddprun --pass-local-rank
+    torch: str = "current"  # version of the torchrun to compare with: "current" or "1.13"
 
 
 def case(name, *lines, base=LONE, also=(), without=(), **kwargs):
@@ -167,7 +167,7 @@ WRONG_LINES = (
     case("wrong redirect", "--redirects=4 train.py", base=WRONG, also=["status 2", "usage line"]),
 )
 
-# Not --standalone: in 1.13 it uses port 29400 for all jobs of a host.
+# Does not use --standalone, which in 1.13 uses port 29400 for all jobs of a host.
 OLD_NODE = "--nproc_per_node=2 --master_addr=127.0.0.1 --master_port={port} --monitor_interval=0.1"
 
 OLD = (

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Unit tests of the comparison with synthetic texts: parsing, normalization, allowed and unexplained differences."""
+"""Tests parts of the comparison with synthetic texts: parsing, normalization, allowed and unexplained differences."""
 
 import pathlib
 import re
@@ -45,7 +45,7 @@ DDPRUN = f"""rank 0: working
 
 
 def rows_of_document():
-    """{first column: second column} of all tables in docs/torchrun.md."""
+    """Returns {first column: second column} of the four-column tables in docs/torchrun.md."""
     rows = {}
     for line in differences.DOCUMENT.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)]
@@ -121,11 +121,11 @@ class JudgeTest(unittest.TestCase):
         self.assertEqual(observing.compare(run, run), [])
 
     def test_every_kind_of_difference_is_found(self):
-        torchrun = ({"exit code": 1, "only torchrun": "x"}, {"told", "both"})
+        torchrun = ({"exit code": 1, "only torchrun": "x"}, {"dropped", "both"})
         ddprun = ({"exit code": 0, "only ddprun": "y"}, {"both", "more"})
         self.assertEqual(observing.compare(torchrun, ddprun), [
             ("exit code", 1, 0), ("only ddprun", None, "y"), ("only torchrun", "x", None),
-            ("message: told", "said", None), ("own messages", None, ["more"])])
+            ("message: dropped", "said", None), ("own messages", None, ["more"])])
 
     def test_an_unexplained_difference_is_a_problem(self):
         different = [("exit code", 1, 2)]
@@ -145,7 +145,7 @@ class JudgeTest(unittest.TestCase):
 
 
 class TablesTest(unittest.TestCase):
-    def test_every_case_names_known_differences_and_every_difference_a_case(self):
+    def test_cases_name_known_differences_and_all_differences_are_used(self):
         known = {difference.name for difference in differences.ALL}
         used = set().union(*(case.differs for case in cases.CASES))
         self.assertEqual(used, known)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares ddprun with torchrun, line by line: environment of workers, output, log files, report, exit code.
 
-usage: compare_test.py [--ddprun=FILE] [--jobs=3] [--keep] [NAME ...]    (names of cases.py; none: all)
+usage: compare_test.py [--ddprun=FILE] [--jobs=3] [--keep] [NAME ...]    (NAME: a case of cases.py; default: all cases)
 """
 
 import argparse
@@ -30,7 +30,7 @@ MAX_SHOWN = 600
 
 
 class Verdict:
-    """The result of one case with one torchrun."""
+    """The result of comparing one case."""
 
     def __init__(self, case):
         self.case = case
@@ -41,7 +41,7 @@ class Verdict:
 
 
 def launchers(case, args):
-    """(torchrun, ddprun) for a case. Both use the same interpreter, as in an activated environment."""
+    """Returns (torchrun, ddprun) for a case. Both use the same interpreter, as in an activated environment."""
     if case.torch == "current":
         python = pathlib.Path(args.python)
         path = f"{python.parent}:{SYSTEM_PATH}"
@@ -60,7 +60,7 @@ TRIES = 3
 
 
 def observe_case(case, launcher, folder):
-    """Runs the case, and repeats it if torchrun hit that race, which is unrelated to the case."""
+    """Runs the case. Repeats the run if torchrun printed TORCHRUNS_RACE, which is unrelated to the case."""
     for attempt in range(TRIES):
         port = jobs.free_port()
         ran = running.Run(case, launcher, folder.with_name(f"{folder.name}{attempt or ''}"), port)()
@@ -82,7 +82,7 @@ def compare(case, args, base):
             verdict.problems.append(f"{fact}\n  torchrun: {shown(one)}\n  ddprun:   {shown(other)}")
         for name in sorted(missing):
             verdict.problems.append(f"the allowed difference '{name}' was not seen: remove it from this case")
-    except Exception:  # the other cases still run
+    except Exception:  # reported as a problem of this case, so that the other cases are run
         verdict.problems.append(traceback.format_exc())
     verdict.seconds = time.monotonic() - began
     return verdict
@@ -159,7 +159,7 @@ def main():
     if path := os.environ.get("XML_OUTPUT_FILE"):
         write_junit(path, ordered)
     failed = sum(bool(verdict.problems) for verdict in ordered)
-    print(f"{len(ordered) - failed} command lines as documented, {failed} not")
+    print(f"{len(ordered) - failed} command lines behave as documented, {failed} do not")
     return 1 if failed else 0
 
 

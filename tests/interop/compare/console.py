@@ -1,4 +1,4 @@
-"""Parses a launcher's standard error: lines of workers, the failure report, the launcher's own messages."""
+"""Splits a launcher's standard error into lines of workers, failure reports and the launcher's own messages."""
 
 import dataclasses
 import json
@@ -7,13 +7,13 @@ import re
 # torchrun: "W1121 21:27:34.109000 27326 torch/distributed/run.py:982] text"; 1.13: "WARNING:torch...:text".
 LOG_LINE = re.compile(r"(?:[DIWEC]\d{4} [\d:.]+ \d+ \S+:\d+\] |(?:INFO|WARNING|ERROR):[\w.]+:)(.*)")
 DDPRUN_LINE = re.compile(r"\[ddprun [^\]]+\] (.*)")
-# Messages of PyTorch's store if the peer disconnects first. They depend on timing.
+# Messages of PyTorch's store about peers that have disconnected. Whether they appear depends on timing.
 NOISE = re.compile(r"\[?[WE]\d{4,8} .*(?:TCPStore|socket)\.cpp|Exception raised from |frame #\d+: |The node '.*' has failed to ")
 LAUNCHER_FRAME = re.compile(r'  File "[^"]*(?:/torchrun|/run_torchrun\.py|torch/distributed/(?:run|launch)\.py|<frozen runpy>)"')
 ERROR_SENTENCE = re.compile(r"[\w.]+: error: |ddprun: ")
 EVENT = '{"name": "torchelastic.'
 RULE = re.compile(r"={20,60}$")
-# Exceptions that end torchrun after it has reported the cause in the report or a message.
+# Exceptions that end torchrun after it has printed the cause in the report or in a message.
 KNOWN_ENDS = re.compile(r"torch\.distributed\.elastic\.multiprocessing\.\S*(ChildFailedError|SignalException)\b")
 
 
@@ -21,9 +21,9 @@ KNOWN_ENDS = re.compile(r"torch\.distributed\.elastic\.multiprocessing\.\S*(Chil
 class Console:
     workers: list = dataclasses.field(default_factory=list)  # lines of workers
     report: list = dataclasses.field(default_factory=list)  # lines of failure reports
-    messages: list = dataclasses.field(default_factory=list)  # the launcher's own, without time and source location
+    messages: list = dataclasses.field(default_factory=list)  # the launcher's own messages, without time and location
     errors: list = dataclasses.field(default_factory=list)  # fatal errors of the launcher itself
-    events: list = dataclasses.field(default_factory=list)  # of --event-log-handler=console, decoded
+    events: list = dataclasses.field(default_factory=list)  # decoded events of --event-log-handler=console
     has_usage: bool = False
 
 
@@ -59,7 +59,10 @@ def take_apart(text):
 
 
 def _report(console, lines, at):
-    """Reads a report, which is compared. Lines of ddprun below it, up to its next message, are its own messages."""
+    """Reads the report at lines[at]; returns the index of the next line.
+
+    Lines that ddprun prints below the report, up to its next message, count as messages.
+    """
     end = next((i for i in range(at + 1, len(lines)) if RULE.match(lines[i]) and i > at + 1), len(lines) - 1)
     console.report += lines[at:end + 1]
     at = end + 1

@@ -9,7 +9,10 @@ DOCUMENT = pathlib.Path(__file__).absolute().parents[3] / "docs" / "torchrun.md"
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """A fact that differs. Patterns match whole texts (see `as_text`); ddprun's may refer to groups of torchrun's."""
+    """Facts that may differ. `fact`, `torchrun` and `ddprun` are patterns that match whole texts (see `as_text`).
+
+    The pattern `ddprun` may refer to groups of the pattern `torchrun`.
+    """
 
     name: str
     row: str  # first column of a row of docs/torchrun.md
@@ -24,7 +27,7 @@ class Difference:
 
 
 def as_text(value):
-    """"(none)" for a missing fact; the joined lines of a list."""
+    """Returns the value of a fact as text: "(none)" for a missing fact, the joined lines for a list."""
     if value is None:
         return "(none)"
     return "\n".join(value) if isinstance(value, list) else str(value)
@@ -35,7 +38,7 @@ ANY = r"[^\0]*"
 WORKER = r"restart \d+ rank \d+: "
 NODE = r"(?:node \d+: )?"
 
-PAGE = "={60}[^\\0]+={60}"  # a report, or several
+PAGE = "={60}[^\\0]+={60}"  # one or more reports
 
 OF_EVERY_WORKER = (
     Difference("variables only of ddprun", "`DDPRUN_ROUND`, `DDPRUN_AGENT_SOCKET`, `DDPRUN_LOCAL_RANK`, `DDPRUN_NODE_ADDR`, `DDPRUN_LEASE_MS`",
@@ -53,8 +56,8 @@ OF_ONE_NODE = (
 )
 
 OF_FAILURES = (
-    Difference("failure_report.txt", "the page below it", r"file .*/failure_report\.txt", NONE, ".+"),
-    Difference("messages about a failure", "what the launcher says", "own messages", NONE, ".*the failure report is also in .*"),
+    Difference("failure_report.txt", "ddprun's page after the report", r"file .*/failure_report\.txt", NONE, ".+"),
+    Difference("messages about a failure", "the launcher's own messages", "own messages", NONE, ".*the failure report is also in .*"),
 )
 
 OF_USAGE_ERRORS = (
@@ -65,7 +68,7 @@ OTHERS = (
     # The command line.
     Difference("status 2", "a usage error", "exit code", "1", "2"),
     Difference("usage line", "a usage error", "usage", "False", "True"),
-    Difference("text of a refusal", "what the launcher says", "error|own messages", ANY, ".*--virtual-local-rank gives .*|"),
+    Difference("text of a refusal", "the launcher's own messages", "error|own messages", ANY, ".*--virtual-local-rank gives .*|"),
     Difference("messages about a missing program", "a missing program", "error", ".*", "ddprun: error: no such program: .+"),
     Difference("nothing is started", "a missing program", r"standard error of workers|report|message: failed \(exitcode: 2\).*",
                rf"said|.*can't open file.*|{PAGE}", rf"{NONE}|"),
@@ -82,8 +85,8 @@ OTHERS = (
                r"[^\0]*runpy[^\0]*|rank 0[^\0]*|said", rf"[^\0]*ValueError: deliberate[^\0]*|{NONE}"),
     Difference("messages about threads", "`OMP_NUM_THREADS`", "message: Setting OMP_NUM_THREADS .*|own messages",
                rf"said|{NONE}", rf"{NONE}|OMP_NUM_THREADS is not set: .*"),
-    Difference("messages while waiting", "what the launcher says", "own messages", NONE, r"\d+/\d+ nodes joined, [^\n]+"),
-    Difference("like the newest torchrun", "torchrun of 1.13",
+    Difference("messages while waiting", "the launcher's own messages", "own messages", NONE, r"\d+/\d+ nodes joined, [^\n]+"),
+    Difference("like the newest torchrun", "torchrun 1.13",
                rf"{WORKER}(?:leads its session|variable TORCHELASTIC_(?:SIGNALS_TO_HANDLE|USE_AGENT_STORE))|report",
                rf"false|False|{NONE}|{PAGE}", rf"true|True|SIG[A-Z,]+|{PAGE}"),
     # Output and log files.
@@ -93,17 +96,17 @@ OTHERS = (
                r"(rank 0[^\n]*)\n(rank 1[^\n]*)", r"\[default0\]:\1\n\[default1\]:\2"),
     # Failures and stops.
     Difference("report of every failure", "a failure that is restarted", "report", r"([^\0]*)", rf"{PAGE}\n?\1"),
-    Difference("messages about error files", "what the launcher says",
+    Difference("messages about error files", "the launcher's own messages",
                "message: (?:no error file defined for parent|child error file .* has a new message format"
                "|skipping error code override).*", "said", NONE),
     Difference("an invalid error file is ignored", "error files of workers", "report|error|message: .*",
                r"|said|json\.decoder\.JSONDecodeError: .*", rf"{PAGE}|{NONE}|"),
     Difference("no traits of another worker's error", "`START`, `SUCCEEDED`, `FAILED`, `TERMINATED` of workers", "events",
                r'([^\0]*?), \\"errorTraits\\": \{[^}]*\}([^\0]*)', r"\1\2"),
-    Difference("messages about a signal", "what the launcher says",
+    Difference("messages about a signal", "the launcher's own messages",
                r"own messages|message: Received \d+ death signal, shutting down workers",
-               rf"said|{NONE}", rf"{NONE}|(?:2 workers did not end within 1 s: killing them\n)?Received \d+ death signal, shutting down workers: [^\n]+"),
-    Difference("messages about SIGKILL", "what the launcher says",
+               rf"said|{NONE}", rf"{NONE}|(?:2 workers did not exit within 1 s: sending SIGKILL\n)?Received \d+ death signal, shutting down workers: [^\n]+"),
+    Difference("messages about SIGKILL", "the launcher's own messages",
                "message: Unable to shutdown process <pid> via 15, forcefully exiting via 9", "said", NONE),
 )
 
@@ -115,7 +118,7 @@ def names(differences):
 
 
 def judge(allowed, different):
-    """(differences that no allowed one explains, names that explained some, names that explained none)."""
+    """Returns (unexplained differences, names that explain a difference, names that explain none)."""
     candidates = [difference for difference in ALL if difference.name in allowed]
     seen, unexplained = set(), []
     for fact, of_torchrun, of_ddprun in different:

@@ -1,4 +1,4 @@
-"""The observable results of a run as facts {name: value}; values that differ in each run are normalized."""
+"""Represents the observable results of a run as facts {name: value}. Values that differ in each run are normalized."""
 
 import itertools
 import json
@@ -18,13 +18,13 @@ LAST_PORT = 65535
 
 
 class Normalizer:
-    """Normalizes the folder, the host and the port of one run."""
+    """Replaces values that differ in each run, such as the folder, the host and the port of one run."""
 
     def __init__(self, folder, port):
-        # getfqdn() is `localhost` on some hosts. That word means this host only in places where a host name is expected.
+        # getfqdn() is `localhost` on some hosts. That word is replaced only where a host name is expected.
         self.names = {socket.gethostname(), socket.getfqdn()}
         names = "|".join(map(re.escape, sorted(self.names - {"localhost"})))
-        # A name inside a path or a word is not the host.
+        # A name inside a path or a word is not a host name.
         self.host = re.compile(rf"(?<![\w./-])(?:{names})(?![\w.-])")
         self.host_line = re.compile(rf"(  host      : )(?:{names}|localhost)$")
         self.folder = str(folder)
@@ -48,7 +48,7 @@ class Normalizer:
         return self.text(value)
 
     def events(self, events):
-        """Fields and values without pids and times. Consecutive events of several workers are sorted by rank."""
+        """Returns the events as text without pids and times. Consecutive events of workers are sorted by rank."""
         texts = []
         for _, group in itertools.groupby(events, key=lambda event: (event["name"], event["source"])):
             for event in sorted(group, key=lambda event: event["metadata"]["global_rank"] or 0):
@@ -67,7 +67,10 @@ class Normalizer:
         return self.text(json.dumps(event, sort_keys=True))
 
     def lines(self, lines):
-        """Keeps the order within each rank; the order between ranks is unspecified, so ranks are sorted."""
+        """Returns the normalized lines, sorted by rank, because the order of lines of different ranks is unspecified.
+
+        The lines of each rank keep their order.
+        """
         def rank(line):
             found = RANK.search(line)
             return int(found.group(1)) if found else -1
@@ -88,7 +91,7 @@ def _worker_facts(facts_folder, normal):
 
 
 def _log_facts(folder, normal):
-    """All new files and folders below the working and the temporary directory."""
+    """Returns facts about all new files and folders below the working, temporary and home directories."""
     facts = {}
     for top in ("work", "tmp", "home"):
         for path in sorted((folder / top).rglob("*")):
@@ -107,7 +110,7 @@ def _log_facts(folder, normal):
 
 
 def _is_ours(path):
-    """Whether the file is one of the initial scripts, or left by PyTorch's compiler."""
+    """Whether the file is one of the initial scripts, or was left by PyTorch's compiler."""
     return (running.WORKERS / path).exists() or path.parts[0].startswith("torchinductor_")
 
 
@@ -120,7 +123,7 @@ def _json_text(path, normal):
 
 
 def observe(ran, port):
-    """The facts of a run, and the messages of its launchers, which are compared with those of the other launcher."""
+    """Returns (facts, messages): the facts of a run, and the set of the launchers' own messages."""
     normal = Normalizer(ran.folder, port)
     facts = _worker_facts(ran.folder / "facts", normal)
     facts.update(_log_facts(ran.folder, normal))
@@ -141,9 +144,9 @@ def observe(ran, port):
 
 
 def compare(of_torchrun, of_ddprun):
-    """[(fact, torchrun's value, ddprun's value)] for the facts that differ; None: missing.
+    """Returns [(fact, torchrun's value, ddprun's value)] for facts that differ. The value of a missing fact is None.
 
-    Each message that only torchrun has is a fact. All messages that only ddprun has are one fact.
+    Each message that only torchrun prints is one fact. All messages that only ddprun prints form one fact.
     """
     (facts, messages), (other_facts, other_messages) = of_torchrun, of_ddprun
     different = [(name, facts.get(name), other_facts.get(name))

@@ -12,7 +12,7 @@ import time
 
 DEADLINE_S = 150
 POLL_S = 0.02
-GRACE_S = 2  # for processes that exit shortly after their launcher
+GRACE_S = 2  # time for processes to exit after their launcher
 WORKERS = pathlib.Path(__file__).absolute().parent / "workers"
 INPUT = "a line on standard input\n"
 
@@ -42,7 +42,7 @@ class Ran:
 
 
 def _listens(port):
-    """Whether a socket of this machine listens on `port`, without connecting to it."""
+    """Whether a socket of this machine listens on `port`. Does not connect to it."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with open(table, encoding="ascii") as file:
             for line in file.readlines()[1:]:
@@ -53,7 +53,7 @@ def _listens(port):
 
 
 def _children_by_mark(mark):
-    """{pid: command line} of all processes that carry the mark in their environment."""
+    """Returns {pid: command line} of all processes that have the mark in their environment."""
     found = {}
     for folder in pathlib.Path("/proc").iterdir():
         if folder.name.isdigit() and int(folder.name) != os.getpid():
@@ -82,7 +82,8 @@ class Run:
         try:
             for node, line in enumerate(self.case.lines):
                 if node > 0:
-                    # Nodes that are numbered by their order of arrival start in the same order with both launchers.
+                    # Some cases number nodes in the order in which they join. The order must be the same
+                    # with both launchers.
                     self._wait(lambda: _listens(self.port), f"node 0 to listen on port {self.port}")
                 self.processes.append(self._start(node, line))
             self._send_signals()
@@ -130,7 +131,11 @@ class Run:
                 start_new_session=True)
 
     def _send_signals(self):
-        """Sends the signals to the launcher of node 0 once its workers run, each after they have received the previous."""
+        """Sends the signals to the launcher of node 0.
+
+        Sends the first signal when the workers have started, and each later signal when the workers have received
+        the previous signal.
+        """
         awaited = "started"
         for name in self.case.signals:
             self._wait(lambda what=awaited: self._noted(what), f"{self.case.workers} workers to note '{awaited}'")
@@ -150,7 +155,7 @@ class Run:
             time.sleep(POLL_S)
 
     def _clear_up(self):
-        """Kills remaining processes; returns those that were left GRACE_S seconds after the launchers."""
+        """Kills the processes that are left GRACE_S seconds after the launchers exit. Returns their command lines."""
         mark = f"COMPARE_FACTS={self.facts}".encode()
         deadline = time.monotonic() + GRACE_S
         while (left := _children_by_mark(mark)) and time.monotonic() < deadline:

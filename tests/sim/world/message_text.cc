@@ -52,7 +52,7 @@ std::string MessageText(const proto::AgentMessage& message) {
     case proto::AgentMessage::kJoin: {
       const proto::Join& join = message.join();
       const std::string was =
-          join.previous_node_id().empty() ? "" : absl::StrCat(", before this ", join.previous_node_id());
+          join.previous_node_id().empty() ? "" : absl::StrCat(", previously ", join.previous_node_id());
       return absl::StrCat("Join(nproc ", join.nproc(), ", store port ", join.store_port(), was, ")");
     }
     case proto::AgentMessage::kWorkersFailed:
@@ -82,7 +82,7 @@ std::string MessageText(const proto::CoordinatorMessage& message) {
   switch (message.kind_case()) {
     case proto::CoordinatorMessage::kWelcome: {
       const int64_t ms = message.welcome().heartbeat_ms();
-      return ms > 0 ? absl::StrCat("Welcome(a heartbeat each ", ms, " ms)") : "Welcome(no heartbeat needed)";
+      return ms > 0 ? absl::StrCat("Welcome(a heartbeat every ", ms, " ms)") : "Welcome(no heartbeat needed)";
     }
     case proto::CoordinatorMessage::kWaiting:
       return absl::StrCat("Waiting(", message.waiting().text(), ")");

@@ -38,7 +38,7 @@ void RoundRules::Check(const RoundEvent& event, const RoundEffects& effects, con
   CheckCharge(!sealed.empty());
   const Round next(round_ ? round_->value() + 1 : 0);
   if (machine.round() != (sealed.empty() ? round_ : next))
-    Broken("a round was skipped, reused, or went back");
+    Broken("a round number was skipped, reused or decreased");
   if (!sealed.empty()) CheckSealed(sealed);
   CheckLeases();
   if (state_ == State::kClosed && machine.state() != State::kClosed) Broken("a closed job was reopened");
@@ -61,7 +61,7 @@ void RoundRules::Check(const RoundEvent& event, const RoundEffects& effects, con
   }
 }
 
-// Updates this model of the job from the event, following the documentation and not the RoundMachine's code.
+// Updates the model of the job. The model follows the documentation, not the code of RoundMachine.
 void RoundRules::Note(const RoundEvent& event) {
   const auto step = [this](int64_t step) {
     step_reported_ = true;
@@ -126,7 +126,8 @@ void RoundRules::Note(const RoundEvent& event) {
   if (const auto* e = std::get_if<NodeGone>(&event)) gone(e->node);
 }
 
-// Checks why the running round ends, if it ends in this step.
+// If the running round ends in this step, checks the reason. Otherwise checks how long the round has waited
+// for a snapshot.
 void RoundRules::CheckEnd(const RoundEvent& event, const RoundEffects& effects) {
   const bool asked = std::any_of(effects.begin(), effects.end(), [](const RoundEffect& e) {
     return std::holds_alternative<TakeSnapshot>(e);
@@ -151,7 +152,7 @@ void RoundRules::CheckEnd(const RoundEvent& event, const RoundEffects& effects) 
     if (machine_->state() != State::kRunning || !MustEnd()) {
       waits_since_.reset();
     } else if (waits_since_ && now_ >= *waits_since_ + policy_.snapshot_timeout) {
-      Broken("a round waits for a snapshot longer than it may");
+      Broken("a round waits for a snapshot longer than the snapshot timeout");
     }
     return;
   }
@@ -160,13 +161,13 @@ void RoundRules::CheckEnd(const RoundEvent& event, const RoundEffects& effects) 
   const bool for_drain = std::any_of(to_be_drained_.begin(), to_be_drained_.end(),
                                      [this](const NodeId& id) { return Has(in_round_, id); });
   if (!for_drain && policy_.scale_up == ScaleUp::kNever) {
-    return Broken("a round was interrupted for newcomers that were to wait");
+    return Broken("a round was interrupted for newcomers despite --scale-up=never");
   }
   if (!for_drain && succeeded_) Broken("a round was interrupted for newcomers while it was ending");
   if (!for_drain && policy_.scale_up == ScaleUp::kImmediate) return;
   const bool waited = asked_at_ && now_ >= *asked_at_ + policy_.snapshot_timeout;
   if (step_reported_ && !snapshot_ && !waited)
-    Broken("a round was interrupted without the snapshot it should end at");
+    Broken("a round was interrupted without waiting for a snapshot");
 }
 
 void RoundRules::CheckEffects(const RoundEffects& effects, Sealed& sealed) {
@@ -174,7 +175,7 @@ void RoundRules::CheckEffects(const RoundEffects& effects, Sealed& sealed) {
     if (const auto* e = std::get_if<Assign>(&effect)) {
       if (!sealed.emplace(e->node, e->assignment).second) Broken("a node is in a round twice");
       if (Has(owed_, e->node))
-        Broken(absl::StrCat(e->node.value(), " got a round before the report of the last one"));
+        Broken(absl::StrCat(e->node.value(), " got a round before the report on the last round"));
     } else if (const auto* e = std::get_if<TellReport>(&effect)) {
       ++reports_;
       owed_.erase(e->node);
@@ -190,7 +191,7 @@ void RoundRules::CheckEffects(const RoundEffects& effects, Sealed& sealed) {
       if (const auto* e = std::get_if<NodeMissed>(note)) ++may_be_cause_[host_of_[e->node.id]];
     }
     const bool harmless = std::holds_alternative<Dismiss>(effect) || std::holds_alternative<Refuse>(effect);
-    if (state_ == State::kClosed && !harmless) Broken("a closed job had another effect than an answer");
+    if (state_ == State::kClosed && !harmless) Broken("a closed job had an effect other than an answer");
   }
 }
 
@@ -228,7 +229,7 @@ void RoundRules::CheckReport(const TellReport& e) {
   for (const auto& [node, failures] : told_) told += failures;
   for (const JobReport::Group& group : e.report->groups) counted += group.count;
   if (told != counted) {
-    Broken(absl::StrCat("a report counts ", counted, " failures, and ", told, " were told"));
+    Broken(absl::StrCat("a report counts ", counted, " failures, but the nodes reported ", told));
   }
 }
 
@@ -261,10 +262,10 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
       if (const auto* missed = std::get_if<NodeMissed>(&e.why);
           missed != nullptr && std::holds_alternative<LeaseExpired>(missed->why) && Has(members_, e.node) &&
           facts_.has_workers(e.node)) {
-        Broken(absl::StrCat(e.node.value(), " lost its lease while its workers ran: no fence"));
+        Broken(absl::StrCat(e.node.value(), " had workers when its lease expired"));
       }
       if (facts_.has_slept())
-        Broken(absl::StrCat(e.node.value(), " was evicted for the coordinator's own silence"));
+        Broken(absl::StrCat(e.node.value(), " was evicted because the coordinator was stopped"));
       break;
     case Dismissal::kStopped:
     case Dismissal::kCoordinatorEnded:
@@ -310,7 +311,7 @@ bool RoundRules::CrashLoop() const {
          vain_ >= policy_.max_restarts_without_progress;
 }
 
-// Checks whether the end of the last round was charged as a restart.
+// Checks that the end of a round is charged as a restart if a failure caused it, and only then.
 void RoundRules::CheckCharge(bool sealed) {
   const int charged = machine_->restarts() - restarts_;
   const bool decided = state_ == State::kDraining && machine_->state() != State::kDraining;
@@ -318,8 +319,8 @@ void RoundRules::CheckCharge(bool sealed) {
   if (charged != 0) {
     if (charged != 1 || !decided) Broken("a restart was charged twice, or before its round was over");
     if (!failed_) Broken("a restart was charged without a failure");
-    if (CrashLoop()) Broken("a job goes on in a crash loop");
-    if (machine_->restarts() > policy_.max_restarts) Broken("more restarts than allowed");
+    if (CrashLoop()) Broken("a job continues in a crash loop");
+    if (machine_->restarts() > policy_.max_restarts) Broken("a job used more restarts than allowed");
     vain_ = further_ ? 1 : vain_ + 1;
     further_ = false;
     restarts_ = machine_->restarts();
@@ -335,21 +336,21 @@ void RoundRules::CheckSealed(const Sealed& sealed) {
   ++rounds_sealed_;
   const int n = static_cast<int>(sealed.size());
   if (n < policy_.min_nodes || n > policy_.max_nodes || n % policy_.node_unit != 0) {
-    Broken(absl::StrCat("a round of ", n, " nodes, allowed are ", policy_.min_nodes, " to ",
-                        policy_.max_nodes, " in steps of ", policy_.node_unit));
+    Broken(absl::StrCat("a round has ", n, " nodes, expected ", policy_.min_nodes, " to ", policy_.max_nodes,
+                        " in steps of ", policy_.node_unit));
   }
   if (machine_->membership().size() < Needed()) {
-    Broken(
-        absl::StrCat("a round is sealed by ", machine_->membership().size(), " nodes, and needs ", Needed()));
+    Broken(absl::StrCat("a round is sealed with ", machine_->membership().size(), " nodes but needs ",
+                        Needed()));
   }
   CheckExclusion(sealed);
   std::map<int64_t, std::pair<NodeId, Assignment>> by_rank;
   for (const auto& [id, a] : sealed) {
     by_rank[a.group_rank.value()] = {id, a};
     if (Has(to_be_drained_, id))
-      Broken(absl::StrCat(id.value(), " got a round though it is to be taken out"));
+      Broken(absl::StrCat(id.value(), " got a round although it is to be drained"));
   }
-  if (host_leaves_) Broken("a round is sealed on a coordinator that is about to end");
+  if (host_leaves_) Broken("a round is sealed although the coordinator is about to exit");
   for (const auto& [id, seat] : seats_) {
     if (facts_.has_workers(id))
       Broken(absl::StrCat("a round is sealed while workers of ", id.value(), " run"));
@@ -384,7 +385,8 @@ void RoundRules::CheckSealed(const Sealed& sealed) {
   for (const auto& [id, a] : sealed) seats_[id] = {a.round, a.group_rank.value()};
 }
 
-// Excluded hosts are in a round only if there are too few others.
+// Checks that excluded hosts are in a round only if there are too few other hosts, and that the round leaves
+// out no node that it could include.
 void RoundRules::CheckExclusion(const Sealed& sealed) {
   int others = 0, excluded_in = 0, others_out = 0, out = 0;
   for (const auto& [id, member] : machine_->membership().members()) {
@@ -395,7 +397,7 @@ void RoundRules::CheckExclusion(const Sealed& sealed) {
     out += !in;
   }
   const bool enough = others / policy_.node_unit * policy_.node_unit >= policy_.min_nodes;
-  if (enough && excluded_in > 0) Broken("a round has an excluded host, and does not need it");
+  if (enough && excluded_in > 0) Broken("a round includes an excluded host that it does not need");
   const int could_be_in = enough ? others_out : out;
   if (static_cast<int>(sealed.size()) + policy_.node_unit <= policy_.max_nodes &&
       could_be_in >= policy_.node_unit) {
@@ -424,9 +426,9 @@ void RoundRules::CheckOrder(const Sealed& sealed) {
 
 void RoundRules::CheckLeases() {
   if (const auto end = machine_->membership().next_lease_end(); end && *end <= now_) {
-    Broken("a node is a member though its lease ran out");
+    Broken("a node is a member although its lease has expired");
   }
-  // Members that remain when the drain ends must get the report first.
+  // After a failure or a loss, members of the draining round must get the report before any other message.
   const bool draining = machine_->state() == State::kDraining;
   if (!draining || (!failed_ && !lost_)) return;
   for (const auto& [id, member] : machine_->membership().members()) {

@@ -10,7 +10,7 @@
 namespace ddprun::sim {
 namespace {
 
-// Upper bound of the time in which an agent flushes output and writes its error file after its last message.
+// Upper bound on the time that an agent takes to flush output and write its error file before it exits.
 constexpr Duration kLastOutput = milliseconds(50);
 
 std::string TokenOf(const std::string& node) { return absl::StrCat("token of ", node); }
@@ -120,7 +120,7 @@ void SimAgent::Detail(const proto::AgentMessage& message) {
 
 void SimAgent::Check(const proto::CoordinatorMessage& m) {
   if (m.has_start() && driver_.machine().state() != AgentMachine::State::kIdle) {
-    Broken(absl::StrCat(id_, " was told to start a round before the previous one was over"));
+    Broken(absl::StrCat(id_, " got Start before its previous round was over"));
   }
   if (!m.has_dismiss()) return;
   const Dismissal reason = DecodeDismissal(m.dismiss().reason());
@@ -139,7 +139,7 @@ void SimAgent::OnWorkerEnded(LocalRank rank, const ExitInfo& exit, bool conseque
          .uptime = place_.host->now() - started_at_,
          .step = step_},
         {.progress = step_ ? absl::StrCat("after step ", *step_) : "", .last_signal = last_signal_sent_});
-    // The program's error. A worker killed by a signal leaves none.
+    // A worker that exits by itself has written its error first; a worker killed by a signal has not.
     if (std::holds_alternative<Exited>(exit)) {
       failures_.AddError(i,
                          {.text = consequence ? "RuntimeError: Connection reset by peer"
@@ -170,8 +170,8 @@ void SimAgent::Kill() {
 
 void SimAgent::ReportGone() {
   if (id_.empty() || is_local()) return;
-  Detail(
-      absl::StrCat("warden of ", place_.host->name(), " -> coordinator: ", id_, " and its workers are gone"));
+  Detail(absl::StrCat("warden of ", place_.host->name(), " -> coordinator: ", id_,
+                      " and its workers have exited"));
   auto socket = std::make_shared<SimSocket>();
   *socket =
       place_.job->tcp->Connect(place_.host->id(), place_.coordinator_host, SimCoordinator::kGonePort,
@@ -264,20 +264,20 @@ void SimAgent::FillIn(proto::Heartbeat& heartbeat) const {
 Failure SimAgent::FailureOf(LocalRank local_rank) const {
   Failure failure = failures_.Of(local_rank);
   if (fenced_ || failure.origin == FailureOrigin::kStopped) {
-    Broken(absl::StrCat(id_, " told a failure that was its own doing"));
+    Broken(absl::StrCat(id_, " reported a failure that it caused itself"));
   }
   return failure;
 }
 
 std::vector<Failure> SimAgent::Failures() const {
-  if (warden_.alive() > 0) Broken(absl::StrCat(id_, " said it is ready while workers run"));
+  if (warden_.alive() > 0) Broken(absl::StrCat(id_, " sent Ready while its workers run"));
   return failures_.All();
 }
 
 void SimAgent::OnFinish(const Finish& finish) {
-  if (warden_.alive() > 0) Broken(absl::StrCat(id_, " ended and left workers behind"));
+  if (warden_.alive() > 0) Broken(absl::StrCat(id_, " exited while its workers run"));
   if (dismissed_ && EndReasonOf(*dismissed_) != finish.reason) {
-    Broken(absl::StrCat(id_, " was dismissed (", ToString(*dismissed_), "), but ended for another reason"));
+    Broken(absl::StrCat(id_, " was dismissed (", ToString(*dismissed_), ") but exited for another reason"));
   }
   Trace(absl::StrCat(id_, " exits with ", finish.exit_code));
   end_ = finish.reason;

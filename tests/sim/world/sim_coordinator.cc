@@ -16,7 +16,7 @@ namespace {
 constexpr char kRunId[] = "sim";
 constexpr char kHostEnded[] = "the agent that hosts the coordinator has ended";
 
-// As in the launcher: time for agents to receive their last message before the coordinator exits.
+// Time that agents have to receive their last message before the coordinator exits, as in the launcher.
 constexpr Duration kFarewell = seconds(5);
 
 // Adds the CPU time between construction and destruction to `*sum`, unless `sum` is null.
@@ -54,7 +54,7 @@ class SimCoordinator::Peer final : public AgentPeer {
   bool in_process() const override { return in_process_; }
 
   PeerId id = 0;
-  NodeId node;  // from its Join; empty before that
+  NodeId node;  // from the peer's Join; empty before the Join
 
  private:
   SimJob* const job_;
@@ -207,7 +207,7 @@ bool SimCoordinator::DrainHost(const std::string& host) {
   if (!alive_ || frozen() || machine() == nullptr) return false;
   for (const auto& [id, member] : machine()->membership().members()) {
     if (member.info.host != host || !member.info.leased) continue;
-    return coordinator_->Drain(kRunId, id.value(), "an operator says so").ok();
+    return coordinator_->Drain(kRunId, id.value(), "requested by an operator").ok();
   }
   return false;
 }
@@ -230,7 +230,7 @@ void SimCoordinator::Close(bool at_once) {
 
 void SimCoordinator::Kill() {
   if (!std::exchange(alive_, false)) return;
-  job_->trace->Line(job_->clock->now(), "the coordinator is gone");
+  job_->trace->Line(job_->clock->now(), "the coordinator has exited");
   job_->tcp->Unlisten(host_->id(), SimLink::kPort);
   job_->tcp->Unlisten(host_->id(), kGonePort);
   for (const auto& [id, socket] : sockets_) job_->tcp->Close(socket);

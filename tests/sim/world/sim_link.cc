@@ -12,7 +12,7 @@ namespace {
 
 // The longest retry pause of rendezvous/client/find_coordinator.cc.
 constexpr Duration kLongestPause = seconds(1);
-// The interval of rendezvous/coordinator/local_link.cc.
+// The heartbeat interval of rendezvous/coordinator/local_link.cc.
 constexpr Duration kLocalBeat = seconds(1);
 // Delay between two handlers of one process.
 constexpr Duration kPost = std::chrono::microseconds(10);
@@ -53,7 +53,7 @@ void SimLink::After(Duration d, std::function<void()> what) {
 void SimLink::Find(Duration limit, bool once, std::function<void(const absl::Status&)> done) {
   found_ = std::move(done);
   once_ = once;
-  // At a rejoin the time until the welcome counts toward the limit of the search.
+  // On a rejoin, the wait for the Welcome counts toward the limit of the search.
   find_end_ = place_.host->now() + (once ? limit : std::max(limit, LinkWatch::kWelcomeLimit));
   if (place_.local != nullptr) return After(Duration(0), [this] { Found(absl::OkStatus()); });
   After(limit, [this] {
@@ -64,7 +64,7 @@ void SimLink::Find(Duration limit, bool once, std::function<void(const absl::Sta
 
 void SimLink::Connect() {
   const int attempt = ++attempt_;
-  // Runs `what` in the agent unless this attempt is over by then.
+  // Runs `what` in the agent, unless this attempt has ended.
   const auto in_agent = [this, attempt](std::function<void()> what) {
     InAgent([this, attempt, what = std::move(what)] {
       if (attempt == attempt_) what();
@@ -93,7 +93,7 @@ void SimLink::Found(const absl::Status& status) {
 void SimLink::OnEnd(StreamEnd why) {
   if (open_) return Lose(std::string(ToString(why)));
   if (once_ && why == StreamEnd::kRefused) {
-    return Found(absl::UnavailableError("no process listens there any more"));
+    return Found(absl::UnavailableError("the connection was refused"));
   }
   ++attempt_;
   After(pause_, [this] {
@@ -126,7 +126,7 @@ void SimLink::Start(Handlers handlers) {
 
 void SimLink::OnBytes(const std::string& bytes) {
   proto::CoordinatorMessage message;
-  const TimePoint now = place_.host->now();
+  const TimePoint now = place_.host->sim_now();
   if (!message.ParseFromString(bytes)) return place_.trace->Broken(now, "a message does not parse");
   if (dismissed_) {
     return place_.trace->Broken(now, absl::StrCat("the coordinator sent a message after Dismiss to ",

@@ -24,7 +24,7 @@ class SimNetworkTest : public testing::Test {
   std::vector<std::vector<uint64_t>> arrived_;
 };
 
-TEST_F(SimNetworkTest, AQuietPathDeliversEachPacketOnceWithinItsDelay) {
+TEST_F(SimNetworkTest, AGoodPathDeliversEachPacketOnceWithinItsDelay) {
   SimNetwork net = Make({.min_delay = milliseconds(2), .max_delay = milliseconds(3)});
   AddHosts(net, 2);
   net.Send(Make(0, 1, 5));
@@ -65,7 +65,7 @@ TEST_F(SimNetworkTest, AOneWayCutDoesNotAffectTheOtherDirection) {
   EXPECT_EQ(arrived_[1], std::vector<uint64_t>{4});
 }
 
-TEST_F(SimNetworkTest, ASlowHostIsSlowForAll) {
+TEST_F(SimNetworkTest, ASlowHostIsSlowForAllPeers) {
   SimNetwork net = Make({});
   AddHosts(net, 2);
   net.Disturb({.to = {1}, .min_delay = seconds(2), .max_delay = seconds(2)});
@@ -90,7 +90,7 @@ TEST_F(SimNetworkTest, AHostWithoutPowerNeitherSendsNorReceivesAndLosesPacketsIn
   EXPECT_EQ(arrived_[1], std::vector<uint64_t>{3});
 }
 
-TEST_F(SimNetworkTest, HealAllEndsEveryDisturbanceAndTheLoopbackHasNone) {
+TEST_F(SimNetworkTest, HealAllEndsEveryDisturbanceAndLoopbackIsNeverDisturbed) {
   SimNetwork net = Make({.loss = 0.5});
   AddHosts(net, 2);
   net.Disturb({.loss = 1});
@@ -116,7 +116,7 @@ TEST_P(HostClockTest, DriftsAndConvertsBackToSimulatedTime) {
     const TimePoint due = clock.now() + std::chrono::microseconds(int64_t{7'654'321} * i);
     const TimePoint at = clock.ToSim(due);
     sim.RunUntil(at);
-    // Never early: a caller would set a timer for the same deadline again.
+    // A timer that fired early would make its owner set another timer for the same deadline.
     ASSERT_GE(clock.now(), due);
     ASSERT_LE(clock.now(), due + std::chrono::microseconds(8));
   }

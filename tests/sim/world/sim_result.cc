@@ -30,8 +30,8 @@ std::string ToString(const SimResult& r) {
     absl::StrAppend(&faults, faults.empty() ? "" : ", ", ToString(kind), " ", count);
   return absl::StrCat(r.events, " events, ", r.packets, " packets (", r.packets_lost, " lost)\n", r.rounds,
                       " rounds, ", r.restarts, " restarts, ", r.interrupts, " rounds interrupted (",
-                      r.snapshots_waited_for, " asked for a snapshot first), ", r.reports, " reports told, ",
-                      r.rejoins, " rejoins, ", r.drained, " nodes drained, ", r.fences, " fences fell\n",
+                      r.snapshots_waited_for, " asked for a snapshot first), ", r.reports, " reports sent, ",
+                      r.rejoins, " rejoins, ", r.drained, " nodes drained, ", r.fences, " fences expired\n",
                       r.steps, " steps, ", r.snapshots, " snapshots, ", r.torn_snapshots, " torn, ",
                       r.taken_over, " writers refused, ", r.succeeded, " jobs succeeded\nfaults: ", faults);
 }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kPort = 29500;
 
-// Host 1 listens; host 0 connects. Records what each side receives.
+// Host 1 listens and host 0 connects. The fixture records what each side receives.
 class SimTcpTest : public testing::Test {
  protected:
   explicit SimTcpTest(PathQuality quality = {}, uint64_t seed = 3) : net_(&clock_, Random(seed), quality) {
@@ -54,7 +54,7 @@ class SimTcpTest : public testing::Test {
   std::optional<StreamEnd> server_end_, client_end_;
 };
 
-TEST_F(SimTcpTest, CarriesMessagesBothWaysIncludingThoseSentBeforeItIsOpen) {
+TEST_F(SimTcpTest, DeliversMessagesInBothDirectionsIncludingMessagesSentBeforeOpen) {
   const SimSocket client = Connect();
   tcp_.Send(client, "a");
   tcp_.Send(client, "b");
@@ -103,7 +103,7 @@ TEST_F(SimTcpTest, MessagesSentDuringACutArriveAfterItsEnd) {
   EXPECT_TRUE(at_server_.empty());
   EXPECT_EQ(at_client_.size(), 1u);
   net_.Heal(cut);
-  Run(seconds(10));  // a retransmission that has backed off
+  Run(seconds(10));  // long enough for a retransmission after backoff
   EXPECT_EQ(at_server_, Numbers(10));
   EXPECT_EQ(client_end_, std::nullopt);
 }
@@ -115,7 +115,8 @@ TEST_F(SimTcpTest, ALongCutEndsTheConnectionOnTheSideThatSends) {
   tcp_.Send(client, "lost");
   Run(seconds(200));
   EXPECT_EQ(client_end_, StreamEnd::kTimedOut);
-  EXPECT_EQ(server_end_, std::nullopt);  // It has no unacknowledged data: TCP alone never detects the loss.
+  // The server has no unacknowledged data, so TCP alone does not detect the cut.
+  EXPECT_EQ(server_end_, std::nullopt);
 }
 
 TEST_F(SimTcpTest, APortWithoutListenerRefusesConnections) {
@@ -125,7 +126,7 @@ TEST_F(SimTcpTest, APortWithoutListenerRefusesConnections) {
   EXPECT_FALSE(opened_);
 }
 
-TEST_F(SimTcpTest, AHostWithoutPowerIsSilentAndResetsWhenItIsBack) {
+TEST_F(SimTcpTest, AHostWithoutPowerIsSilentAndResetsConnectionsAfterPowerOn) {
   const SimSocket client = Connect();
   Run(seconds(1));
   tcp_.PowerOff(server_host_);
@@ -146,7 +147,7 @@ TEST_F(SimTcpTest, CloseDeliversSentMessagesAndThenTheEnd) {
   Run(seconds(1));
   EXPECT_EQ(at_server_, std::vector<std::string>{"farewell"});
   EXPECT_EQ(server_end_, StreamEnd::kHungUp);
-  EXPECT_EQ(client_end_, std::nullopt);  // not invoked on the side that closes
+  EXPECT_EQ(client_end_, std::nullopt);  // on_end is not invoked on the side that calls Close.
 }
 
 TEST_F(SimTcpTest, ReceivesAfterShutdown) {
@@ -161,7 +162,7 @@ TEST_F(SimTcpTest, ReceivesAfterShutdown) {
   EXPECT_EQ(client_end_, StreamEnd::kHungUp);
 }
 
-TEST_F(SimTcpTest, WritingToAClosedEndIsAnsweredWithAReset) {
+TEST_F(SimTcpTest, OnEndIsInvokedOnlyOnceIfAResetFollowsTheClose) {
   const SimSocket client = Connect();
   Run(seconds(1));
   tcp_.Close(client);
@@ -191,16 +192,16 @@ TEST_F(SimTcpTest, LateMessagesOfAnOldConnectionDoNotReachANewOne) {
   Run(seconds(1));
   const SimSocket first_server = server_;
   const auto cut = net_.Disturb({.from = {client_host_}, .loss = 1});
-  tcp_.Send(first, "of the first life");
-  tcp_.Close(first);  // the process exits; its kernel keeps retransmitting
+  tcp_.Send(first, "of the first connection");
+  tcp_.Close(first);  // The process has exited, but the kernel of its host retransmits the message.
   Run(milliseconds(100));
   net_.Heal(cut);
   const SimSocket second = Connect();
-  tcp_.Send(second, "of the second life");
+  tcp_.Send(second, "of the second connection");
   Run(seconds(5));
   EXPECT_NE(server_, first_server);
   EXPECT_EQ(accepted_, 2);
-  EXPECT_EQ(at_server_, (std::vector<std::string>{"of the second life", "of the first life"}));
+  EXPECT_EQ(at_server_, (std::vector<std::string>{"of the second connection", "of the first connection"}));
 }
 
 }  // namespace

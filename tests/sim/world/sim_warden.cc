@@ -9,7 +9,7 @@
 namespace ddprun::sim {
 namespace {
 
-// Upper bound of the delay between an order and its effect.
+// Upper bound on the delay between an order and its effect.
 constexpr Duration kShort = milliseconds(20);
 
 }  // namespace
@@ -33,7 +33,7 @@ void SimWarden::Spawn(const Assignment& assignment, int nproc) {
   if (gone_) return;
   if (fallen_ || habits_->no_exec) {
     const absl::Status why =
-        fallen_ ? absl::CancelledError("the fence has fallen") : absl::NotFoundError("exec: no such file");
+        fallen_ ? absl::CancelledError("the fence has expired") : absl::NotFoundError("exec: no such file");
     for (int i = 0; i < nproc; ++i) Ended(LocalRank(i), NeverStarted{why}, false);
     return;
   }
@@ -73,7 +73,7 @@ void SimWarden::Fence(std::optional<TimePoint> deadline) {
 void SimWarden::Fall() {
   fence_.reset();
   fallen_ = true;
-  job_->trace->Line(job_->clock->now(), absl::StrCat("the fence of ", host_->name(), " falls"));
+  job_->trace->Line(job_->clock->now(), absl::StrCat("the fence of ", host_->name(), " expires"));
   ++job_->fences_fallen;
   if (job_->fence_fell) job_->fence_fell(host_->name());
   Post([this] { outside_.fenced(); });

@@ -65,7 +65,7 @@ void SimWorkers::Listen() {
                                   int64_t step = 0;
                                   if (absl::SimpleAtoi(message, &step)) OnPeerDone(socket.connection, step);
                                 },
-                            .on_end = [this](StreamEnd) { Break("a peer is gone", true); }};
+                            .on_end = [this](StreamEnd) { Break("a peer has disconnected", true); }};
   });
   MaybeAdvance();
 }
@@ -78,7 +78,7 @@ void SimWorkers::Connect() {
                               [this](StreamEnd why) {
                                 if (why == StreamEnd::kRefused && step_ < 0)
                                   return After(kConnectPause, [this] { Connect(); });
-                                Break("rank 0 is gone", true);
+                                Break("rank 0 has disconnected", true);
                               }});
   job_->tcp->Send(*to_master_, "-1");
 }
@@ -107,9 +107,10 @@ void SimWorkers::MaybeAdvance() {
     ready += peer.done == step_ + 1 || (step_ < 0 && peer.done == -1);
   if (ready < assignment_.group_world_size || (step_ >= 0 && !step_done_)) return;
   if (step_ < 0) {
-    // All nodes have connected, so this round is the current one.
+    // Since all nodes have connected, this round is the current one.
     if (!job_->disk->Take(writer_, seen_)) return Break("another writer has taken the directory", false);
-    Detail(absl::StrCat("workers of round ", round().value(), " go on from step ", job_->disk->NewestStep()));
+    Detail(
+        absl::StrCat("workers of round ", round().value(), " continue from step ", job_->disk->NewestStep()));
     Go(job_->disk->NewestStep());
     return;
   }
@@ -175,7 +176,8 @@ void SimWorkers::Succeed() {
 
 void SimWorkers::Break(const std::string& why, bool consequence) {
   if (broken_ || over_ || alive_.empty()) return;
-  job_->trace->Line(job_->clock->now(), absl::StrCat("workers of ", host_->name(), " cannot go on: ", why));
+  job_->trace->Line(job_->clock->now(),
+                    absl::StrCat("workers of ", host_->name(), " cannot continue: ", why));
   broken_ = true;
   job_->disk->Kill(writer_);
   HangUp();
@@ -200,7 +202,7 @@ void SimWorkers::Watch() {
 void SimWorkers::Signal(int signo) {
   if (std::exchange(saving_, true)) return;
   Detail(absl::StrCat("workers of ", host_->name(), " get ", SignalName(signo)));
-  // A snapshot in progress may still complete. Plain workers may finish their work.
+  // A write in progress may complete, and plain workers may finish their work.
   if (!plain() && !over_) broken_ = true;
   for (const LocalRank rank : alive_) {
     host_->After(random_.Between(Duration(0), job_->settings->save),
@@ -226,7 +228,8 @@ void SimWorkers::End(LocalRank rank, ExitInfo exit, bool consequence) {
   if (alive_.erase(rank) == 0) return;
   Detail(absl::StrCat("rank ", assignment_.first_rank.value() + rank.value(), " on ", host_->name(),
                       " ends: ", ddprun::ToString(exit)));
-  // A worker that fails breaks its group. The sockets are closed with the last worker.
+  // A worker that fails breaks its group, and Break closes the sockets. Otherwise the sockets are closed when
+  // the last worker exits.
   if (!plain() && !over_ && !Succeeded(exit))
     Break(absl::StrCat("a worker ended: ", ddprun::ToString(exit)), true);
   if (alive_.empty()) {

@@ -16,9 +16,9 @@
 namespace ddprun::sim {
 namespace {
 
-// Limit of the time after calm. Ample for last calls, drains and all remaining steps.
+// Limit on the time from calm to the end of the job. Last calls, drains and all remaining steps take less.
 constexpr Duration kBound = seconds(1800);
-// Time after calm in which agents that have lost the job exit.
+// Time from calm to the start of missing agents. Agents that cannot rejoin the job exit within this time.
 constexpr Duration kSettle = seconds(20);
 // Time that a resumed host needs to kill workers whose fence has expired.
 constexpr Duration kWakeUp = milliseconds(30);
@@ -78,9 +78,10 @@ class World {
     explicit Host(std::unique_ptr<SimHost> h) : host(std::move(h)) {}
     std::unique_ptr<SimHost> host;
     HostHabits habits;
-    std::vector<std::unique_ptr<SimAgent>> agents;  // all starts; only the last one may be alive
+    std::vector<std::unique_ptr<SimAgent>> agents;  // one per start; only the last agent may be alive
     int next_port = 1000;
-    int suspends = 0;  // overlapping suspends in effect; the following counters likewise
+    // Faults in effect. Faults of one kind may overlap.
+    int suspends = 0;
     int outages = 0;
     int stops = 0;
     int deaf = 0;
@@ -109,7 +110,8 @@ class World {
         NodeFacts{.has_workers =
                       [this](const NodeId& id) {
                         const SimAgent* agent = Find(id.value());
-                        return agent != nullptr && agent->warden().alive() > 0 && !StandsStill(agent->host());
+                        return agent != nullptr && agent->warden().alive() > 0 &&
+                               !RecentlySuspended(agent->host());
                       },
                   .has_slept = [this] { return coordinator()->has_slept(); }}));
     if (record_) coordinators_.back()->RecordTo(std::exchange(record_, nullptr));
@@ -119,7 +121,8 @@ class World {
     const auto it = by_node_.find(id);
     return it == by_node_.end() || it->second->id() != id ? nullptr : it->second;
   }
-  bool StandsStill(const SimHost& host) const {
+  // Whether the host is suspended, or resumed so recently that it may not have killed fenced workers yet.
+  bool RecentlySuspended(const SimHost& host) const {
     return host.suspended() || clock_.now() <= host.resumed_at() + kWakeUp;
   }
 
@@ -174,7 +177,7 @@ class World {
     }
     if (fired) ++result_.fired[fault.kind];
   }
-  // Calls `undo` after the fault's length, unless calm has undone all faults before.
+  // Calls `undo` after the fault's length, unless calm has already undone all faults.
   void Later(const Fault& fault, std::function<void()> undo) {
     clock_.After(fault.length, [this, undo = std::move(undo)] {
       if (!job_.calm) undo();
@@ -184,7 +187,7 @@ class World {
   bool DoToAll(const Fault& fault) {
     switch (fault.kind) {
       case FaultKind::kStall:
-        // An agent in the same process stops with the coordinator.
+        // A hosted coordinator stops together with the agent in its process.
         if (settings_.hosted) return StopAgent(fault, 0);
         if (!coordinator_alive()) return false;
         coordinator()->Freeze();
@@ -231,7 +234,7 @@ class World {
         if (agent != nullptr) {
           agent->Signal(SIGTERM);
         } else if (hosts_it && coordinator_alive()) {
-          coordinator()->Close(/*at_once=*/true);  // It only waits for other nodes.
+          coordinator()->Close(/*at_once=*/true);  // The process only waits for other nodes.
         } else {
           return false;
         }
@@ -309,7 +312,7 @@ class World {
       if (host.agents.empty()) return;
       if (SimWorkers* const workers = host.agents.back()->warden().workers()) workers->Resume();
     };
-    // Randomly lets either the warden or a writer that it is about to kill run first.
+    // Chooses at random whether the warden or the writer that the warden is about to kill runs first.
     const bool writer_first = random_.Chance(0.5);
     if (writer_first) writer();
     host.host->Resume();
@@ -360,7 +363,7 @@ class World {
     if (coordinator_alive()) coordinator()->ThawAll();
     clock_.After(kSettle, [this] { StartAll(); });
   }
-  // Starts an agent on each host that has none, since evicted nodes have exited.
+  // Starts an agent on each host whose agent has exited or was never started.
   void StartAll() {
     started_all_ = true;
     if (coordinator_alive() && coordinator()->closed()) return;
@@ -381,23 +384,23 @@ class World {
                        [](const auto& host) { return host->live() == nullptr; });
   }
 
-  // A fence must not expire without a fault, or during the workers' grace period after the job is over.
+  // Checks that the fence did not expire without a fault or during the workers' grace period after the end of
+  // the job.
   void CheckFalseAlarm(const std::string& host) {
     for (const auto& h : hosts_) {
       const std::optional<TimePoint> until =
           h->host->name() == host && h->live() != nullptr ? h->live()->job_over_until() : std::nullopt;
       if (until && h->host->now() < *until) {
-        Broken(
-            absl::StrCat("the fence of ", host, " fell, though the job is over and its workers have time"));
+        Broken(absl::StrCat("the fence of ", host, " expired in the grace period after the end of the job"));
       }
     }
     if (settings_.loss_permille > 0 || settings_.max_delay > settings_.rules.lease / 20) return;
     if (clock_.now() <= trouble_until_ + 3 * settings_.rules.lease) return;
-    Broken(absl::StrCat("the fence of ", host, " fell, and nothing was wrong"));
+    Broken(absl::StrCat("the fence of ", host, " expired without a fault"));
   }
 
-  // A node has no workers once its lease has passed since its last message, since it may have been evicted.
-  // After the end of the job they may live until their grace period is over.
+  // Checks that no node has workers when a lease has passed since its last message, because the coordinator
+  // may have evicted the node. After the end of the job, workers may run until their grace period is over.
   void CheckFences() {
     if (!coordinator_alive()) return;
     for (const auto& host : hosts_) {
@@ -406,10 +409,11 @@ class World {
         const std::optional<TimePoint> heard = coordinator()->heard(NodeId(agent->id()));
         // One millisecond allows for clock drift.
         if (!heard || clock_.now() <= *heard + settings_.rules.lease + milliseconds(1)) continue;
-        if (StandsStill(*host->host)) continue;
+        if (RecentlySuspended(*host->host)) continue;
         const std::optional<TimePoint> until = agent->job_over_until();
         if (until && host->host->now() <= *until + kKillLimit + milliseconds(1)) continue;
-        Broken(absl::StrCat(agent->id(), " has workers though nobody has heard it for its lease"));
+        Broken(
+            absl::StrCat(agent->id(), " has workers although its lease has passed since its last message"));
       }
     }
   }
@@ -462,7 +466,7 @@ class World {
   std::map<std::string, const SimAgent*> by_node_;
   std::set<const SimAgent*> joined_;
   std::map<SimAgent*, int> stops_;
-  std::vector<std::unique_ptr<SimCoordinator>> coordinators_;  // all starts; only the last one may be alive
+  std::vector<std::unique_ptr<SimCoordinator>> coordinators_;  // one per start; only the last may be alive
   int next_node_ = 0;
   int disk_full_ = 0;
   TimePoint trouble_until_ = SimClock::kStart - std::chrono::hours(1);

@@ -1,4 +1,4 @@
-"""A worker with PyTorch: one all-reduce over the process group given by the environment."""
+"""A PyTorch worker that does one all-reduce over the process group that the environment describes."""
 
 import torch
 import torch.distributed as dist

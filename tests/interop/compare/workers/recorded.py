@@ -1,4 +1,4 @@
-"""A worker whose last rank raises an exception under PyTorch's decorator, which writes error files."""
+"""A worker whose last rank raises an exception under PyTorch's @record, which writes error files."""
 
 import os
 

@@ -1,6 +1,7 @@
-"""A worker without PyTorch: records its environment, prints a line to each stream, and ends as its arguments specify.
+"""A worker without PyTorch.
 
-Unknown arguments are treated as those of a user's script.
+The worker records its environment, prints a line to each stream, and exits as its arguments specify. It accepts
+unknown arguments, which stand for the arguments of a user's script.
 """
 
 import argparse
@@ -19,12 +20,12 @@ RESTART = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 def parse_args():
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--say", action="append", default=[], help="print a line to standard output and standard error")
-    parser.add_argument("--fail-rank", type=int, help="this rank fails once all have started; the others wait until stopped")
-    parser.add_argument("--fail-below", type=int, default=1 << 30, help="it fails while the restart count is below this")
+    parser.add_argument("--fail-rank", type=int, help="this rank fails when all ranks have started; the others wait until stopped")
+    parser.add_argument("--fail-below", type=int, default=1 << 30, help="fail only while the restart count is below this")
     parser.add_argument("--exit-code", type=int, default=3)
-    parser.add_argument("--die-by", help="it fails by this signal instead of an exit code")
-    parser.add_argument("--throw", action="store_true", help="it fails with an exception")
-    parser.add_argument("--error-file", help="it writes this to its error file before it fails")
+    parser.add_argument("--die-by", help="fail by this signal instead of an exit code")
+    parser.add_argument("--throw", action="store_true", help="fail with an exception")
+    parser.add_argument("--error-file", help="write this to the error file before failing")
     parser.add_argument("--stay", action="store_true", help="wait until stopped")
     parser.add_argument("--catch", action="store_true", help="print the received signal and exit with 0")
     parser.add_argument("--stubborn", action="store_true", help="print the received signal and continue")
@@ -32,12 +33,12 @@ def parse_args():
 
 
 def say(stream, text):
-    """Writes a whole line at once, so that lines of ranks are not mixed."""
+    """Writes a line in one call, so that the lines of different ranks are not mixed."""
     os.write(stream, f"rank {RANK}: {text}\n".encode())
 
 
 def open_descriptors():
-    """Inherited descriptors above 2."""
+    """Returns the inherited descriptors above 2."""
     opened = []
     for name in os.listdir("/proc/self/fd"):
         try:
