@@ -21,7 +21,7 @@ TEST(EventTest, WaitsForAnotherThread) {
   });
   event.Wait();
   EXPECT_EQ(result, 42);
-  EXPECT_TRUE(event.WaitUntil(In(seconds(0)))) << "the event is set";
+  EXPECT_TRUE(event.WaitUntil(In(seconds(0))));
   other.join();
 }
 
@@ -31,10 +31,10 @@ TEST(EventTest, WaitUntilReportsAnExpiredDeadline) {
   EXPECT_FALSE(event.WaitUntil(deadline));
   EXPECT_GE(std::chrono::steady_clock::now(), deadline);
   event.Set();
-  EXPECT_TRUE(event.WaitUntil(deadline)) << "a set event counts, even after the deadline";
+  EXPECT_TRUE(event.WaitUntil(deadline)) << "a set event must be reported even after the deadline";
 }
 
-TEST(EventTest, DeadlinesAtTheEndsOfTheClock) {
+TEST(EventTest, AcceptsTheEarliestAndTheLatestDeadline) {
   Event event;
   EXPECT_FALSE(event.WaitUntil(TimePoint::min()));
   EXPECT_FALSE(event.WaitUntil(TimePoint()));
@@ -43,7 +43,7 @@ TEST(EventTest, DeadlinesAtTheEndsOfTheClock) {
   other.join();
 }
 
-TEST(EventTest, WakesAllThreadsThatWait) {
+TEST(EventTest, SetWakesAllWaitingThreads) {
   for (int i = 0; i < 200; ++i) {
     Event event;
     std::atomic<int> seen = 0;

@@ -9,7 +9,8 @@
 namespace ddprun {
 namespace {
 
-// Linux's encoding: exit code in the second byte, signal in the low seven bits, 0x80 for a core dump.
+// Linux encodes the exit code in the second byte, the signal in the low seven bits, and a core dump in the
+// bit 0x80.
 TEST(ExitInfoTest, DecodesWaitStatus) {
   EXPECT_EQ(ExitInfoFromWaitStatus(0), ExitInfo(Exited{0}));
   EXPECT_EQ(ExitInfoFromWaitStatus(255 << 8), ExitInfo(Exited{255}));
@@ -17,7 +18,7 @@ TEST(ExitInfoTest, DecodesWaitStatus) {
   EXPECT_EQ(ExitInfoFromWaitStatus(SIGSEGV | 0x80), ExitInfo(Signaled{SIGSEGV, true}));
 }
 
-TEST(ExitInfoTest, OnlyCodeZeroIsSuccess) {
+TEST(ExitInfoTest, OnlyExitCodeZeroIsSuccess) {
   EXPECT_TRUE(Succeeded(Exited{0}));
   EXPECT_FALSE(Succeeded(Exited{1}));
   EXPECT_FALSE(Succeeded(Signaled{SIGTERM, false}));
@@ -39,11 +40,14 @@ TEST(ExitInfoTest, TorchExitCodeMatchesTorchrun) {
   EXPECT_EQ(TorchExitCode(Stuck{"in state D"}), 1);
 }
 
-TEST(ExitInfoTest, TextNamesTheKind) {
+TEST(ExitInfoTest, ToStringStatesHowTheWorkerEnded) {
   EXPECT_EQ(ToString(Exited{3}), "exit code 3");
   EXPECT_EQ(ToString(Signaled{SIGSEGV, true}), "SIGSEGV (core dumped)");
   EXPECT_EQ(ToString(NeverStarted{absl::NotFoundError("no such file")}), "never started: no such file");
   EXPECT_EQ(ToString(Stuck{"in state D"}), "stuck in state D");
+}
+
+TEST(ExitInfoTest, SignalNameFallsBackToTheNumber) {
   EXPECT_EQ(SignalName(SIGRTMIN + 3), "SIGRTMIN+3");
   EXPECT_EQ(SignalName(0), "signal 0");
   EXPECT_EQ(SignalName(-1), "signal -1");

@@ -25,7 +25,7 @@ TEST(JobRulesTest, EachFieldRoundTrips) {
   }
 }
 
-TEST(JobRulesTest, DisagreementsAreNamedAsOptions) {
+TEST(JobRulesTest, DisagreementTextShowsTheOptions) {
   const auto text = [](const JobRules& job, const JobRules& node) -> std::string {
     const JobRuleField* const field = FindDisagreement(job, node);
     return field == nullptr ? "none" : DisagreementText(*field, job, node);

@@ -7,19 +7,19 @@
 namespace ddprun {
 namespace {
 
-TEST(TextTest, CountedAddsPlural) {
+TEST(TextTest, CountedAddsAPluralS) {
   EXPECT_EQ(Counted(0, "node"), "0 nodes");
   EXPECT_EQ(Counted(1, "node"), "1 node");
   EXPECT_EQ(Counted(2, "worker"), "2 workers");
 }
 
-TEST(TextTest, DurationsInSeconds) {
+TEST(TextTest, InSecondsRoundsDown) {
   EXPECT_EQ(InSeconds(milliseconds(350)), "350 ms");
   EXPECT_EQ(InSeconds(milliseconds(1000)), "1 s");
   EXPECT_EQ(InSeconds(milliseconds(12'999)), "12 s");
 }
 
-TEST(TextTest, DurationsInTheirLargestUnits) {
+TEST(TextTest, InLargestUnitsUsesTwoUnits) {
   using std::chrono::hours;
   using std::chrono::minutes;
   EXPECT_EQ(InLargestUnits(milliseconds(-5)), "0 ms");

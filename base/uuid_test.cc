@@ -6,7 +6,7 @@
 namespace ddprun {
 namespace {
 
-TEST(RandomUuidTest, IsAVersion4UuidAndDiffersEachTime) {
+TEST(RandomUuidTest, ReturnsADifferentVersion4UuidEachTime) {
   const std::string uuid = RandomUuid();
   EXPECT_THAT(uuid,
               testing::MatchesRegex("[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"));

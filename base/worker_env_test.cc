@@ -2,17 +2,22 @@
 
 #include <map>
 
+#include "absl/status/statusor.h"
 #include "gtest/gtest.h"
 
 namespace ddprun {
 namespace {
 
 absl::StatusOr<WorkerEnv> Decode(const std::map<std::string, std::string>& vars) {
-  return DecodeWorkerEnv([&](absl::string_view name) -> std::optional<std::string> {
+  const auto get = [&](std::string_view name) -> std::optional<std::string> {
     const auto it = vars.find(std::string(name));
     if (it == vars.end()) return std::nullopt;
     return it->second;
-  });
+  };
+  std::string error;
+  const std::optional<WorkerEnv> env = DecodeWorkerEnv(get, &error);
+  if (!env) return absl::InvalidArgumentError(error);
+  return *env;
 }
 
 WorkerEnv Sample() {
@@ -44,7 +49,18 @@ TEST(WorkerEnvTest, RoundTrips) {
   EXPECT_EQ(*read, Sample());
 }
 
-TEST(WorkerEnvTest, VirtualLocalRankIsZeroForPyTorchAndRealForTheSdk) {
+// --max-restarts accepts every int.
+TEST(WorkerEnvTest, RestartsAreLimitedByTheirTypeOnly) {
+  WorkerEnv env = Sample();
+  env.max_restarts = INT32_MAX;
+  env.restart_count = INT32_MAX - 1;
+  const EnvVars vars = EncodeWorkerEnv(env);
+  const auto read = Decode({vars.begin(), vars.end()});
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, env);
+}
+
+TEST(WorkerEnvTest, VirtualLocalRankIsZeroForPyTorchButNotForTheSdk) {
   WorkerEnv env = Sample();
   env.virtual_local_rank = true;
   env.agent_store = false;
@@ -57,7 +73,7 @@ TEST(WorkerEnvTest, VirtualLocalRankIsZeroForPyTorchAndRealForTheSdk) {
   EXPECT_EQ(*read, env);
 }
 
-TEST(WorkerEnvTest, ProcessStartedByHandIsAWorldOfOne) {
+TEST(WorkerEnvTest, ProcessStartedByHandHasWorldSizeOne) {
   const auto env = Decode({});
   ASSERT_TRUE(env.ok()) << env.status();
   EXPECT_EQ(env->world_size, 1);
@@ -95,7 +111,7 @@ TEST(WorkerEnvTest, ErrorsNameTheVariable) {
   }
 }
 
-TEST(WorkerEnvTest, RejectsAWorldWithoutAMaster) {
+TEST(WorkerEnvTest, RejectsSeveralWorkersWithoutAMaster) {
   EXPECT_FALSE(Decode({{"WORLD_SIZE", "2"}, {"RANK", "0"}}).ok());
 }
 

@@ -11,7 +11,7 @@
 
 namespace {
 
-// Load address of the object that contains `function`.
+// Returns the load address of the object that contains `function`.
 void* BaseOf(void* function) {
   Dl_info info;
   EXPECT_NE(dladdr(function, &info), 0);
@@ -20,7 +20,7 @@ void* BaseOf(void* function) {
 
 void* AddressOfMalloc() { return dlsym(RTLD_DEFAULT, "malloc"); }
 
-TEST(OlderGlibcTest, ProgramContainsTheFunctions) {
+TEST(OlderGlibcTest, ProgramUsesItsOwnDefinitions) {
   void* const here = BaseOf(reinterpret_cast<void*>(&BaseOf));
   EXPECT_EQ(BaseOf(reinterpret_cast<void*>(&_dl_find_object)), here);
   EXPECT_EQ(BaseOf(reinterpret_cast<void*>(&arc4random)), here);
@@ -33,11 +33,12 @@ TEST(OlderGlibcTest, FindsUnwindTablesOfProgramAndLibraries) {
     EXPECT_LE(found.dlfo_map_start, pc);
     EXPECT_GT(found.dlfo_map_end, pc);
     EXPECT_EQ(found.dlfo_map_start, BaseOf(pc));
-    EXPECT_EQ(*static_cast<const uint8_t*>(found.dlfo_eh_frame), 1) << "version of .eh_frame_hdr";
+    EXPECT_EQ(*static_cast<const uint8_t*>(found.dlfo_eh_frame), 1)
+        << "the version of .eh_frame_hdr must be 1";
   }
 }
 
-TEST(OlderGlibcTest, FindsNothingOutsideCode) {
+TEST(OlderGlibcTest, FindsNoUnwindTablesOutsideLoadedObjects) {
   const auto heap = std::make_unique<int>(0);
   dl_find_object found;
   EXPECT_EQ(_dl_find_object(heap.get(), &found), -1);

@@ -19,37 +19,37 @@ class TemporaryDirectoryTest : public testing::Test {
  protected:
   TemporaryDirectoryTest() {
     for (const char* name : {"TMPDIR", "TEMP", "TMP"}) unsetenv(name);
-    for (const std::string& made : {ours_, theirs_}) std::filesystem::create_directories(made);
+    for (const std::string& dir : {first_, second_}) std::filesystem::create_directories(dir);
   }
-  const std::string ours_ = testing::TempDir() + "/ours";
-  const std::string theirs_ = testing::TempDir() + "/theirs";
+  const std::string first_ = testing::TempDir() + "/first";
+  const std::string second_ = testing::TempDir() + "/second";
 };
 
-TEST_F(TemporaryDirectoryTest, IsTheFirstUsableDirectory) {
+TEST_F(TemporaryDirectoryTest, ReturnsTheFirstUsableDirectory) {
   EXPECT_EQ(*TemporaryDirectory(), "/tmp");
-  setenv("TMP", theirs_.c_str(), 1);
-  EXPECT_EQ(*TemporaryDirectory(), theirs_);
-  setenv("TEMP", ours_.c_str(), 1);
-  EXPECT_EQ(*TemporaryDirectory(), ours_);
-  // In /proc, access() reports that root may write, but no file can be created.
+  setenv("TMP", second_.c_str(), 1);
+  EXPECT_EQ(*TemporaryDirectory(), second_);
+  setenv("TEMP", first_.c_str(), 1);
+  EXPECT_EQ(*TemporaryDirectory(), first_);
+  // For /proc, access() reports that root may write, but no file can be created there.
   for (const char* bad : {"/nowhere", "", "/etc/passwd", "/proc"}) {
     setenv("TMPDIR", bad, 1);
-    EXPECT_EQ(*TemporaryDirectory(), ours_) << "with TMPDIR=" << bad;
+    EXPECT_EQ(*TemporaryDirectory(), first_) << "with TMPDIR=" << bad;
   }
-  setenv("TMPDIR", theirs_.c_str(), 1);
-  EXPECT_EQ(*TemporaryDirectory(), theirs_);
-  EXPECT_TRUE(std::filesystem::is_empty(theirs_)) << "the probe file is removed";
+  setenv("TMPDIR", second_.c_str(), 1);
+  EXPECT_EQ(*TemporaryDirectory(), second_);
+  EXPECT_TRUE(std::filesystem::is_empty(second_)) << "the probe file must be removed";
 }
 
 TEST_F(TemporaryDirectoryTest, RelativePathIsMadeAbsolute) {
   ASSERT_EQ(chdir(testing::TempDir().c_str()), 0);
-  setenv("TMPDIR", "ours", 1);
-  EXPECT_EQ(*TemporaryDirectory(), std::filesystem::current_path() / "ours");
+  setenv("TMPDIR", "first", 1);
+  EXPECT_EQ(*TemporaryDirectory(), std::filesystem::current_path() / "first");
 }
 
-// Sets the file size limit to 0, so that no file can be written.
+// The test sets the file size limit to 0, so that no file can be written.
 TEST_F(TemporaryDirectoryTest, ErrorNamesTheDirectoriesTried) {
-  setenv("TMPDIR", ours_.c_str(), 1);
+  setenv("TMPDIR", first_.c_str(), 1);
   signal(SIGXFSZ, SIG_IGN);
   rlimit limit;
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -58,7 +58,7 @@ TEST_F(TemporaryDirectoryTest, ErrorNamesTheDirectoriesTried) {
   const absl::StatusOr<std::string> dir = TemporaryDirectory();
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
   ASSERT_FALSE(dir.ok()) << *dir;
-  for (const std::string& place : {ours_, std::string("/var/tmp"), std::string("set TMPDIR")}) {
+  for (const std::string& place : {first_, std::string("/var/tmp"), std::string("set TMPDIR")}) {
     EXPECT_THAT(std::string(dir.status().message()), HasSubstr(place));
   }
 }

@@ -8,8 +8,8 @@
 namespace ddprun::c10d {
 namespace {
 
-constexpr size_t kGreetingBytes = 5;  // VALIDATE: opcode and magic
-// Capacity that each of the three buffers keeps between requests; more is freed.
+constexpr size_t kGreetingBytes = 5;  // size of VALIDATE: the opcode and the magic number
+// Maximum capacity that each of the three buffers keeps between requests.
 constexpr size_t kKeptBytes = Parser::kMaxIdleBytes / 3;
 
 absl::string_view DialectName(Dialect dialect) {
@@ -28,7 +28,7 @@ absl::string_view DialectName(Dialect dialect) {
   return "?";
 }
 
-// Reads fields that Scan has checked.
+// Decodes the fields of a request that Scan has checked.
 class Reader {
  public:
   explicit Reader(absl::string_view request) : p_(request.data() + 1) {}
@@ -64,7 +64,7 @@ Parser::Parser(const ParserLimits& limits, LegacyDialect legacy) : limits_(limit
 
 absl::Status Parser::Feed(absl::string_view data, OnRequest on_request) {
   if (!error_.ok()) return error_;
-  if (buffer_.empty()) {  // the common case: whole requests, parsed in place
+  if (buffer_.empty()) {  // the common case: complete requests are parsed in place
     const size_t used = Consume(data, on_request);
     Keep(data.substr(used));
   } else {
@@ -86,7 +86,7 @@ absl::Status Parser::EndGrace(OnRequest on_request) {
   return error_;
 }
 
-// Passes on complete requests; returns the number of bytes consumed.
+// Passes the complete requests in `input` to `on_request`. Returns the number of bytes consumed.
 size_t Parser::Consume(absl::string_view input, OnRequest on_request) {
   size_t used = 0;
   while (used < input.size()) {
@@ -108,8 +108,10 @@ size_t Parser::Consume(absl::string_view input, OnRequest on_request) {
   return used;
 }
 
-// A versioned connection starts with 00 and the magic. A legacy SET starts with 00 too, but there the magic
-// would be the length of a 1 GB key. A SET has at least 17 bytes, so waiting for 5 bytes cannot stall.
+// Determines the dialect. Returns false if more bytes are needed. A versioned connection starts with 00 and
+// the magic number. A legacy SET also starts with 00, but the length of its key follows, and the magic
+// number would be part of a length of at least 1 GB. Waiting for 5 bytes cannot block a legacy client,
+// because a SET has at least 17 bytes.
 bool Parser::Detect(absl::string_view rest, size_t* greeting_bytes) {
   if (rest[0] == 0) {
     if (rest.size() < kGreetingBytes) return false;
@@ -130,7 +132,7 @@ Parser::Scanned Parser::Scan(absl::string_view rest) {
     if (ScanOpcode(static_cast<uint8_t>(rest[0])) == Scanned::kBad) return Scanned::kBad;
   }
   if (ambiguous_) {
-    // The key is complete. Any more bytes are a value, so this is B's APPEND.
+    // The key is complete. If more bytes follow, they are a value, and the request is B's APPEND.
     if (rest.size() == scanned_) return Scanned::kIncomplete;
     ambiguous_ = false;
     dialect_ = Dialect::kB;
@@ -159,7 +161,7 @@ Parser::Scanned Parser::ScanOpcode(uint8_t code) {
   std::optional<Op> op = OpOfCode(dialect_, code);
   if (dialect_ == Dialect::kLegacy) {
     if (code == kAmbiguousLegacyCode) {
-      op = Op::kAppend;  // or DELETE_KEY: decided after the key
+      op = Op::kAppend;  // or DELETE_KEY; Scan decides after the key
     } else if (code > 6 && op) {
       dialect_ = Dialect::kB;
     }
@@ -194,8 +196,8 @@ Parser::Scanned Parser::ScanField(absl::string_view rest, Field field) {
       if (here < 8) return Scanned::kIncomplete;
       const auto count = static_cast<uint64_t>(ReadI64(rest.data() + scanned_));
       if (count > limits_.max_list_items) {
-        return Bad(
-            absl::StrCat(count, " keys in one request, at most ", limits_.max_list_items, " are allowed"));
+        return Bad(absl::StrCat("the request has ", count, " keys; at most ", limits_.max_list_items,
+                                " are allowed"));
       }
       scanned_ += 8;
       pairs_ = field == Field::kPairs;
@@ -213,10 +215,10 @@ Parser::Scanned Parser::ScanString(absl::string_view rest, bool is_key) {
   const uint64_t max = is_key ? limits_.max_key_bytes : limits_.max_value_bytes;
   if (size > max) {
     return Bad(
-        absl::StrCat("a ", is_key ? "key" : "value", " of ", size, " bytes, at most ", max, " are allowed"));
+        absl::StrCat("a ", is_key ? "key" : "value", " has ", size, " bytes; at most ", max, " are allowed"));
   }
   if (scanned_ + 8 + size > limits_.max_request_bytes) {
-    return Bad(absl::StrCat("a request of more than ", limits_.max_request_bytes, " bytes"));
+    return Bad(absl::StrCat("the request has more than ", limits_.max_request_bytes, " bytes"));
   }
   if (here - 8 < size) return Scanned::kIncomplete;
   scanned_ += 8 + size;
@@ -275,7 +277,7 @@ Parser::Scanned Parser::Bad(std::string what) {
   return Scanned::kBad;
 }
 
-// Keeps only `rest`, which may point into buffer_.
+// Sets buffer_ to `rest`, which may point into buffer_. After an error, clears buffer_ instead.
 void Parser::Keep(absl::string_view rest) {
   if (!error_.ok()) rest = {};
   if (rest.empty()) {

@@ -1,4 +1,5 @@
-// The bytes were captured from PyTorch 2.14.1 (dialect 2.2+), 2.1.2 (dialect B) and 1.13.1 (dialect A).
+// The sample requests were captured from PyTorch 2.14.1 (versioned), 2.1.2 (dialect B) and 1.13.1 (dialect
+// A).
 #include "proto/c10d_wire.h"
 
 #include <random>
@@ -12,14 +13,15 @@
 namespace ddprun::c10d {
 namespace {
 
-// "00 ce f7": bytes in hex, blanks ignored; ".." stands for the seven zero bytes that end a small u64.
+// Decodes hex such as "00 ce f7". Blanks are ignored. ".." stands for seven zero bytes, the upper bytes of a
+// u64 below 256.
 std::string Hex(absl::string_view text) {
   return absl::HexStringToBytes(absl::StrReplaceAll(text, {{"..", "00000000000000"}, {" ", ""}}).c_str());
 }
 
 std::string Quote(absl::string_view bytes) { return absl::StrCat("'", absl::CHexEscape(bytes), "'"); }
 
-// A request as one line, so that tests compare text.
+// Returns `request` as one line of text, which tests can compare.
 std::string Describe(const Request& request) {
   std::string out(Info(OpOf(request)).name);
   const auto add = [&](const auto&... parts) { absl::StrAppend(&out, " ", parts...); };
@@ -69,7 +71,7 @@ Parsed Parse(const std::vector<std::string>& pieces, ParserLimits limits = {},
   Parser parser(limits, legacy);
   Parsed parsed;
   for (const std::string& piece : pieces) {
-    // A temporary copy, so that AddressSanitizer catches views into an earlier piece.
+    // Each piece is a temporary copy, so that AddressSanitizer catches views into an earlier piece.
     const auto bytes = std::make_unique<char[]>(piece.size());
     std::copy(piece.begin(), piece.end(), bytes.get());
     parsed.status = parser.Feed({bytes.get(), piece.size()}, [&](const Request& r) {
@@ -246,7 +248,7 @@ TEST(ParserTest, OpcodeEightIsDeleteKeyAfterTheGracePeriod) {
   EXPECT_EQ(requests, std::vector<std::string>{"DELETE_KEY '/k'"});
   EXPECT_EQ(parser.dialect(), Dialect::kA);
 
-  // The dialect is known now: no grace period.
+  // The connection now has a dialect, so another opcode 8 needs no grace period.
   ASSERT_TRUE(parser.Feed(Hex("08 02 .. 2f 6c 06"), take).ok());
   EXPECT_EQ(requests, (std::vector<std::string>{"DELETE_KEY '/k'", "DELETE_KEY '/l'", "GETNUMKEYS"}));
   EXPECT_FALSE(parser.NeedsGrace());
@@ -276,15 +278,15 @@ TEST(ParserTest, ErrorsNameTheBadInput) {
       {"00 ce f7 85 3c 00", "VALIDATE was sent twice"},
       {"00 ce f7 85 3c 13", "unknown opcode 19"},
       {"00 ce f7 85 3c ff", "unknown opcode 255"},
-      {"00 ce f7 85 3d", ""},  // a legacy SET whose length is incomplete
-      {"00 ce f7 85 3d 00 00 00 00", "a key of 1032189902 bytes, at most 8192"},
+      {"00 ce f7 85 3d", ""},  // no error: this is a legacy SET whose key length is incomplete
+      {"00 ce f7 85 3d 00 00 00 00", "a key has 1032189902 bytes; at most 8192"},
       {"47 45 54 20", "unknown opcode 71"},
       {"0c", "unknown opcode 12"},
-      {"02 01 20 00 00 00 00 00 00", "a key of 8193 bytes, at most 8192"},
-      {"02 00 00 00 00 00 00 00 40", "a key of 4611686018427387904 bytes"},
-      {"02 ff ff ff ff ff ff ff ff", "a key of 18446744073709551615 bytes"},
-      {"00 00 .. 01 00 80 00 00 00 00 00", "a value of 8388609 bytes, at most 8388608"},
-      {"04 00 00 00 00 00 01 00 00", "1099511627776 keys in one request, at most 131072"},
+      {"02 01 20 00 00 00 00 00 00", "a key has 8193 bytes; at most 8192"},
+      {"02 00 00 00 00 00 00 00 40", "a key has 4611686018427387904 bytes"},
+      {"02 ff ff ff ff ff ff ff ff", "a key has 18446744073709551615 bytes"},
+      {"00 00 .. 01 00 80 00 00 00 00 00", "a value has 8388609 bytes; at most 8388608"},
+      {"04 00 00 00 00 00 01 00 00", "the request has 1099511627776 keys; at most 131072"},
       {"0a ff ff ff ff ff ff ff ff", "18446744073709551615 keys"},
       {"00 ce f7 85 3c 07 07 13", "at byte 7"},
   };
@@ -308,7 +310,7 @@ TEST(ParserTest, RejectsWatchKeyInDialectA) {
   EXPECT_NE(parsed.status.message().find("WATCH_KEY"), absl::string_view::npos);
 }
 
-TEST(ParserTest, ErrorIsFinalAndFollowsTheGoodRequests) {
+TEST(ParserTest, AnErrorIsFinalAndFollowsTheValidRequests) {
   Parser parser;
   int count = 0;
   const auto take = [&](const Request&) { return ++count > 0; };
@@ -325,7 +327,8 @@ TEST(ParserTest, RequestLimitCountsAllFields) {
   const std::string value(60, 'x');
   const KeyValue pairs[] = {{"a", value}, {"b", value}};
   AppendRequest(MultiSet{pairs}, Dialect::kB, &bytes);
-  EXPECT_NE(Parse({bytes}, limits).status.message().find("more than 100 bytes"), absl::string_view::npos);
+  EXPECT_NE(Parse({bytes}, limits).status.message().find("the request has more than 100 bytes"),
+            absl::string_view::npos);
   bytes.clear();
   AppendRequest(MultiSet{{pairs, 1}}, Dialect::kB, &bytes);
   EXPECT_TRUE(Parse({bytes}, limits).status.ok());
@@ -352,7 +355,7 @@ TEST(ParserTest, AcceptsTheLargestKeyAndValue) {
   EXPECT_EQ(parser.buffered_bytes(), 0);
 }
 
-// The encoder writes the captured bytes: ddprun's clients send what PyTorch's clients send.
+// ddprun's clients must send the same bytes as PyTorch's clients.
 TEST(WireTest, RequestsEncodeToTheCapturedBytes) {
   const struct {
     const char* greeting;
@@ -389,7 +392,7 @@ TEST(WireTest, EncodesGreetingAndReplyFields) {
   EXPECT_EQ(ReadI64(out.data() + 5), -2);
 }
 
-TEST(WireTest, OpcodesOfEachDialect) {
+TEST(WireTest, MapsTheOpcodesOfEachDialect) {
   const auto names = [](Dialect dialect) {
     std::vector<std::string> names;
     for (int code = 0; code < 256; ++code) {

@@ -1,14 +1,14 @@
-"""cc_proto: C++ code from a .proto file, optionally with gRPC stubs."""
+"""cc_proto generates C++ code from a .proto file, optionally with gRPC stubs."""
 
 def cc_proto(name, src, grpc = False, imports = {}, visibility = None):
-    """Makes a cc_library of the messages (and services, if grpc) of one .proto file.
+    """Declares a cc_library for the messages of one .proto file and, if `grpc` is true, for its services.
 
     Args:
-      name: the library.
-      src: the .proto file, in this package; include it as "<package>/<file>.pb.h".
-      grpc: also generate "<file>.grpc.pb.h".
-      imports: the .proto files of this package that it imports, with their libraries.
-      visibility: who may depend on it.
+      name: the name of the library.
+      src: the .proto file, which must be in this package; the generated header is "<package>/<file>.pb.h".
+      grpc: whether to generate "<file>.grpc.pb.h" as well.
+      imports: maps each .proto file of this package that `src` imports to the library for that file.
+      visibility: the visibility of the library.
     """
     stem = src[:-len(".proto")]
     outs = [stem + ".pb.h", stem + ".pb.cc"]

@@ -19,8 +19,8 @@ StoreRequestCheck& StoreRequestCheck::Value(absl::string_view value) {
 
 StoreRequestCheck& StoreRequestCheck::NumItems(size_t num_items) {
   if (status_.ok() && num_items > limits_.max_list_items) {
-    status_ = absl::InvalidArgumentError(
-        absl::StrCat(name_, ": ", num_items, " keys, at most ", limits_.max_list_items, " are allowed"));
+    status_ = absl::InvalidArgumentError(absl::StrCat(
+        name_, ": the request has ", num_items, " keys; at most ", limits_.max_list_items, " are allowed"));
   }
   bytes_ += sizeof(uint64_t);
   return *this;
@@ -29,7 +29,7 @@ StoreRequestCheck& StoreRequestCheck::NumItems(size_t num_items) {
 StoreRequestCheck& StoreRequestCheck::WorldSize(int64_t world_size) {
   if (status_.ok() && world_size < 1) {
     status_ = absl::InvalidArgumentError(
-        absl::StrCat(name_, ": a world size of ", world_size, "; give at least 1"));
+        absl::StrCat(name_, ": the world size is ", world_size, "; it must be at least 1"));
   }
   bytes_ += sizeof(uint64_t);
   return *this;
@@ -39,11 +39,11 @@ void StoreRequestCheck::Count(absl::string_view what, absl::string_view bytes, u
   bytes_ += sizeof(uint64_t) + bytes.size();
   if (!status_.ok()) return;
   if (bytes.size() > max_bytes) {
-    status_ = absl::InvalidArgumentError(absl::StrCat(name_, ": a ", what, " of ", bytes.size(),
-                                                      " bytes, at most ", max_bytes, " are allowed"));
+    status_ = absl::InvalidArgumentError(absl::StrCat(name_, ": a ", what, " has ", bytes.size(),
+                                                      " bytes; at most ", max_bytes, " are allowed"));
   } else if (bytes_ > limits_.max_request_bytes) {
     status_ = absl::InvalidArgumentError(
-        absl::StrCat(name_, ": a request of more than ", limits_.max_request_bytes, " bytes"));
+        absl::StrCat(name_, ": the request has more than ", limits_.max_request_bytes, " bytes"));
   }
 }
 

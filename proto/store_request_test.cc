@@ -22,29 +22,31 @@ TEST(StoreRequestCheckTest, AcceptsRequestsWithinTheLimits) {
 
 TEST(StoreRequestCheckTest, ErrorsNameTheDefect) {
   EXPECT_EQ(Text(StoreRequestCheck("SET", kLimits).Key("12345")),
-            "SET: a key of 5 bytes, at most 4 are allowed");
+            "SET: a key has 5 bytes; at most 4 are allowed");
   EXPECT_EQ(Text(StoreRequestCheck("SET", kLimits).Key("")),
             "SET: a key is empty; keys have at least 1 byte");
   EXPECT_EQ(Text(StoreRequestCheck("SET", kLimits).Key("k").Value("12345678901")),
-            "SET: a value of 11 bytes, at most 10 are allowed");
-  EXPECT_EQ(Text(StoreRequestCheck("WAIT", kLimits).NumItems(4)), "WAIT: 4 keys, at most 3 are allowed");
+            "SET: a value has 11 bytes; at most 10 are allowed");
+  EXPECT_EQ(Text(StoreRequestCheck("WAIT", kLimits).NumItems(4)),
+            "WAIT: the request has 4 keys; at most 3 are allowed");
   EXPECT_EQ(Text(StoreRequestCheck("BARRIER", kLimits).WorldSize(0)),
-            "BARRIER: a world size of 0; give at least 1");
+            "BARRIER: the world size is 0; it must be at least 1");
   EXPECT_EQ(StoreRequestCheck("SET", kLimits).Key("").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(StoreRequestCheckTest, KeepsTheFirstError) {
   EXPECT_EQ(Text(StoreRequestCheck("WAIT", kLimits).NumItems(4).Key("").Value("12345678901").WorldSize(-1)),
-            "WAIT: 4 keys, at most 3 are allowed");
+            "WAIT: the request has 4 keys; at most 3 are allowed");
 }
 
-TEST(StoreRequestCheckTest, RequestSizeIsThatOfC10d) {
-  // 1 byte of opcode, 8 of count, 3 pairs of 8 + 1 and 8 bytes: 60 in all.
+TEST(StoreRequestCheckTest, MeasuresTheRequestSizeInTheC10dEncoding) {
+  // The opcode takes 1 byte, and the count takes 8 bytes. In each of the 3 pairs, the key takes 8 + 1
+  // bytes, and the empty value takes 8 bytes. The sum is 60 bytes.
   StoreRequestCheck check("MULTI_SET", kLimits);
   check.NumItems(3);
   for (int i = 0; i < 3; ++i) check.Key("k").Value("");
   EXPECT_TRUE(check.status().ok()) << check.status();
-  EXPECT_EQ(Text(check.Value("")), "MULTI_SET: a request of more than 60 bytes");
+  EXPECT_EQ(Text(check.Value("")), "MULTI_SET: the request has more than 60 bytes");
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ ExitInfo DecodeExit(const proto::Failure& f) {
     case proto::Failure::kNeverStarted: {
       const auto code = static_cast<absl::StatusCode>(f.never_started().code());
       return NeverStarted{absl::Status(code == absl::StatusCode::kOk ? absl::StatusCode::kUnknown : code,
-                                       Utf8Head(f.never_started().why(), kMaxLineBytes))};
+                                       Utf8Line(f.never_started().why(), kMaxLineBytes))};
     }
     case proto::Failure::kStuck:
       return Stuck{Utf8Line(f.stuck(), kMaxEvidenceBytes)};
@@ -149,7 +149,7 @@ JobReport DecodeReport(const proto::JobReport& report, TimePoint now) {
                 .groups = {},
                 .more_failures = std::max(report.more_failures(), 0),
                 .lost_nodes = {},
-                .outcome = Utf8Head(report.outcome(), kMaxTextBytes)};
+                .outcome = Utf8Line(report.outcome(), kMaxTextBytes)};
   for (const proto::JobReport::Group& group : report.groups()) {
     if (out.groups.size() == JobReport::kMaxGroups) break;
     JobReport::Group g{
@@ -161,7 +161,7 @@ JobReport DecodeReport(const proto::JobReport& report, TimePoint now) {
   }
   for (const std::string& line : report.lost_nodes()) {
     if (out.lost_nodes.size() <= JobReport::kMaxLostNodes) {
-      out.lost_nodes.push_back(Utf8Head(line, kMaxTextBytes));
+      out.lost_nodes.push_back(Utf8Line(line, kMaxTextBytes));
     }
   }
   return out;

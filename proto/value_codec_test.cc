@@ -32,7 +32,7 @@ Failure WholeFailure() {
           .step = 6};
 }
 
-// Returns `failure` after encoding, serialization and decoding.
+// Returns `failure` as decoded by the receiver of the encoded and serialized message.
 Failure Sent(const Failure& failure) {
   proto::Failure message;
   EXPECT_TRUE(message.ParseFromString(EncodeFailure(failure, kSent).SerializeAsString()));
@@ -115,6 +115,17 @@ TEST(FailureCodecTest, EncodesInvalidUtf8AsValidText) {
   EXPECT_EQ(Sent(failure).host, "caf\uFFFD");
 }
 
+// Text from another node must not contain characters that a terminal interprets.
+TEST(FailureCodecTest, ReplacesControlCharacters) {
+  proto::Failure failure;
+  failure.mutable_never_started()->set_code(5);
+  failure.mutable_never_started()->set_why("a\x1b[2Jb");
+  EXPECT_EQ(DecodeFailure(failure, kReceived).exit, ExitInfo(NeverStarted{absl::NotFoundError("a [2Jb")}));
+  proto::JobReport report;
+  report.add_lost_nodes("n\r1");
+  EXPECT_EQ(DecodeReport(report, kReceived).lost_nodes, std::vector<std::string>{"n 1"});
+}
+
 TEST(FailureCodecTest, DecodesAtMost64FailuresOfANode) {
   google::protobuf::RepeatedPtrField<proto::Failure> failures;
   for (int i = 0; i < 70; ++i) *failures.Add() = EncodeFailure(WholeFailure(), kSent);
@@ -134,18 +145,20 @@ TEST(FailureCodecTest, ReportRoundTrips) {
   EXPECT_EQ(DecodeReport(message, kReceived), report);
 }
 
-TEST(FailureCodecTest, ClampsAReportOutOfRange) {
+TEST(FailureCodecTest, ClampsReportValuesOutOfRange) {
   proto::JobReport message;
   message.set_more_failures(-1);
   for (int i = 0; i < 100; ++i) message.add_groups()->set_count(-1);
   for (int i = 0; i < 100; ++i) message.mutable_groups(0)->add_ranks(i);
   for (int i = 0; i < 100; ++i) message.add_lost_nodes(std::string(1 << 13, 'x'));
+  message.set_outcome("a\x1b[2J\nb");
   const JobReport report = DecodeReport(message, kReceived);
   ASSERT_EQ(report.groups.size(), JobReport::kMaxGroups);
   EXPECT_EQ(report.groups[0].count, 1);
   EXPECT_EQ(report.groups[0].ranks.size(), JobReport::kMaxRanks);
   EXPECT_EQ(report.more_failures, 0);
   EXPECT_EQ(report.lost_nodes, std::vector<std::string>(17, std::string(4096, 'x')));
+  EXPECT_EQ(report.outcome, "a [2J b");
 }
 
 }  // namespace

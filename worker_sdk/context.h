@@ -1,24 +1,20 @@
-// A worker's ranks, store and communicators in a round: the entry point for a training program.
+// The entry point for a training program: a worker's ranks, store and communicators in a round.
 //
-//   ASSIGN_OR_RETURN(std::unique_ptr<Context> context, Context::FromEnvironment());
-//   ASSIGN_OR_RETURN(std::unique_ptr<Communicator> comm, context->Connect());
+//   DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<Context> context, Context::FromEnvironment());
+//   DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> comm, context->Connect());
 #pragma once
 
 #include <memory>
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "base/time.h"
 #include "base/worker_env.h"
+#include "ddprun/status.h"
 #include "worker_sdk/comm/communicator.h"
-#include "worker_sdk/comm/store.h"
+#include "worker_sdk/store/store.h"
 
 namespace ddprun {
-
-// Returns the numeric address that this machine uses as the source address of packets to `host`.
-//   Errors: kUnavailable: `host` does not resolve, or there is no route to it.
-absl::StatusOr<std::string> LocalAddressTowards(const std::string& host, int port);
 
 //   Threads: store() may be used from any thread, Connect() by one caller at a time. All other members are
 //            constant.
@@ -27,7 +23,7 @@ class Context {
   // Reads the environment; opens no connection. If the launcher's variables are missing, the world size is 1.
   //   Errors: kInvalidArgument: an invalid variable, named in the message;
   //           kFailedPrecondition: the environment requires rank 0 to host the store.
-  static absl::StatusOr<std::unique_ptr<Context>> FromEnvironment();
+  static StatusOr<std::unique_ptr<Context>> FromEnvironment();
   explicit Context(WorkerEnv env);
   ~Context();
 
@@ -38,13 +34,14 @@ class Context {
   int restart_count() const { return env_.restart_count; }
   bool is_first_rank() const { return env_.rank == Rank(0); }
 
-  // The worker store under this round's prefix. Connects on first use; that attempt times out after 60 s.
+  // The worker store, with this round's prefix for all keys. Connects on first use. An attempt to connect
+  // times out after 60 s.
   Store* store() { return store_.get(); }
 
   // Creates a communicator with backend `host` for all ranks of the round, and returns once all ranks are
   // connected. Each call creates a new communicator; all ranks must make the same number of calls.
   //   Errors: those of CreateHostCommunicator.
-  absl::StatusOr<std::unique_ptr<Communicator>> Connect(Duration timeout = seconds(60));
+  StatusOr<std::unique_ptr<Communicator>> Connect(Duration timeout = seconds(60));
 
  private:
   WorkerEnv env_;

@@ -6,8 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "absl/strings/str_cat.h"
-#include "proto/worker.pb.h"
+#include "worker_sdk/core/strings.h"
 #include "worker_sdk/testing/fake_agent.h"
 
 namespace ddprun {
@@ -27,15 +26,15 @@ TEST(ReporterTest, ReportsIdentityStepAndPhase) {
   agent.Listen();
   Reporter reporter(EnvOf(agent));
   reporter.Report(12, WorkerPhase::kSnapshotting, "half done");
-  const std::optional<proto::WorkerReport> report = agent.Next();
+  const std::optional<WorkerReport> report = agent.Next();
   ASSERT_TRUE(report.has_value());
-  EXPECT_EQ(report->round(), 7);
-  EXPECT_EQ(report->rank(), 5);
-  EXPECT_EQ(report->local_rank(), 1);
-  EXPECT_EQ(report->pid(), getpid());
-  EXPECT_EQ(report->step(), 12);
-  EXPECT_EQ(report->phase(), proto::WORKER_PHASE_SNAPSHOTTING);
-  EXPECT_EQ(report->message(), "half done");
+  EXPECT_EQ(report->round, Round(7));
+  EXPECT_EQ(report->rank, Rank(5));
+  EXPECT_EQ(report->local_rank, LocalRank(1));
+  EXPECT_EQ(report->pid, getpid());
+  EXPECT_EQ(report->step, 12);
+  EXPECT_EQ(report->phase, WorkerPhase::kSnapshotting);
+  EXPECT_EQ(report->message, "half done");
   EXPECT_EQ(reporter.num_sent(), 1);
 }
 
@@ -52,9 +51,9 @@ TEST(ReporterTest, ConnectsToAnAgentThatListensLater) {
   EXPECT_EQ(reporter.num_sent(), 0);
   agent.Listen();
   reporter.Report(2, WorkerPhase::kTraining);
-  const std::optional<proto::WorkerReport> report = agent.Next();
+  const std::optional<WorkerReport> report = agent.Next();
   ASSERT_TRUE(report.has_value());
-  EXPECT_EQ(report->step(), 2);
+  EXPECT_EQ(report->step, 2);
 }
 
 TEST(ReporterTest, SurvivesTheAgentsExit) {
@@ -80,26 +79,23 @@ TEST(ReporterTest, DropsReportsInsteadOfWaitingForASlowAgent) {
   while (agent.Next().has_value()) {
   }
   reporter.Report(kReports, WorkerPhase::kTraining);  // succeeds now that the socket has room
-  const std::optional<proto::WorkerReport> report = agent.Next();
+  const std::optional<WorkerReport> report = agent.Next();
   ASSERT_TRUE(report.has_value());
-  EXPECT_EQ(report->step(), kReports);
+  EXPECT_EQ(report->step, kReports);
 }
 
 TEST(ReporterTest, TruncatesLongMessagesBetweenCharacters) {
   FakeAgent agent;
   agent.Listen();
   Reporter reporter(EnvOf(agent));
-  reporter.Report(1, WorkerPhase::kTraining, absl::StrCat(std::string(999, 'x'), "\xc3\xa9 and more"));
-  const std::optional<proto::WorkerReport> report = agent.Next();
+  reporter.Report(1, WorkerPhase::kTraining, StrCat(std::string(999, 'x'), "\xc3\xa9 and more"));
+  const std::optional<WorkerReport> report = agent.Next();
   ASSERT_TRUE(report.has_value());
-  EXPECT_EQ(report->message(), std::string(999, 'x'));
+  EXPECT_EQ(report->message, std::string(999, 'x'));
 }
 
-proto::AgentRequest SnapshotRequest(int64_t round, bool take = true) {
-  proto::AgentRequest request;
-  request.set_round(round);
-  request.set_take_snapshot(take);
-  return request;
+AgentRequest SnapshotRequest(int64_t round, bool take = true) {
+  return {.round = Round(round), .take_snapshot = take};
 }
 
 // A worker of round 7 that has reported once.
@@ -107,12 +103,12 @@ class ReporterRequestTest : public testing::Test {
  protected:
   void SetUp() override {
     agent_.Listen();
-    ASSERT_EQ(ReportAt(1).step(), 1);
+    ASSERT_EQ(ReportAt(1).step, 1);
   }
   // Reports `step` and returns what the agent received.
-  proto::WorkerReport ReportAt(int64_t step) {
+  WorkerReport ReportAt(int64_t step) {
     reporter_.Report(step, WorkerPhase::kTraining);
-    return agent_.Next().value_or(proto::WorkerReport());
+    return agent_.Next().value_or(WorkerReport{});
   }
   FakeAgent agent_;
   Reporter reporter_{EnvOf(agent_)};
@@ -121,28 +117,28 @@ class ReporterRequestTest : public testing::Test {
 TEST_F(ReporterRequestTest, ARequestIsPendingUntilTheSnapshotIsReported) {
   EXPECT_FALSE(reporter_.snapshot_requested());
   agent_.Ask(SnapshotRequest(7));
-  EXPECT_FALSE(ReportAt(2).has_snapshot_step());
+  EXPECT_FALSE(ReportAt(2).snapshot_step);
   EXPECT_TRUE(reporter_.snapshot_requested());
   ReportAt(3);
   EXPECT_TRUE(reporter_.snapshot_requested());
 
   reporter_.ReportSnapshot(3);
   EXPECT_FALSE(reporter_.snapshot_requested());
-  const std::optional<proto::WorkerReport> report = agent_.Next();
+  const std::optional<WorkerReport> report = agent_.Next();
   ASSERT_TRUE(report.has_value());
-  EXPECT_EQ(report->step(), 3);
-  EXPECT_EQ(report->snapshot_step(), 3);
-  EXPECT_EQ(report->phase(), proto::WORKER_PHASE_SNAPSHOTTING);
+  EXPECT_EQ(report->step, 3);
+  EXPECT_EQ(report->snapshot_step, 3);
+  EXPECT_EQ(report->phase, WorkerPhase::kSnapshotting);
 }
 
-// Any report may be lost, so each one carries the newest snapshot.
+// Any report may be lost, so each report contains the step of the newest snapshot.
 TEST_F(ReporterRequestTest, LaterReportsRepeatTheNewestSnapshot) {
   reporter_.ReportSnapshot(3);
-  EXPECT_EQ(agent_.Next()->snapshot_step(), 3);
-  EXPECT_EQ(ReportAt(4).snapshot_step(), 3);
+  EXPECT_EQ(agent_.Next()->snapshot_step, 3);
+  EXPECT_EQ(ReportAt(4).snapshot_step, 3);
   reporter_.ReportSnapshot(5);
   agent_.Next();
-  EXPECT_EQ(ReportAt(6).snapshot_step(), 5);
+  EXPECT_EQ(ReportAt(6).snapshot_step, 5);
 }
 
 TEST_F(ReporterRequestTest, ASnapshotAnswersRequestsReceivedWhileItWasWritten) {
@@ -168,34 +164,31 @@ TEST_F(ReporterRequestTest, TheNewestRequestWins) {
   EXPECT_TRUE(reporter_.snapshot_requested());
 }
 
-TEST_F(ReporterRequestTest, IgnoresRequestsOfOtherRoundsAndMalformedOnes) {
+TEST_F(ReporterRequestTest, IgnoresMalformedRequestsAndRequestsForOtherRounds) {
   agent_.Ask(SnapshotRequest(6));
   agent_.Ask(SnapshotRequest(8));
   agent_.Say("\xff\xff\xff garbage");
-  agent_.Say(SnapshotRequest(7).SerializeAsString() + std::string(5000, '\0'));
+  agent_.Say(Encode(SnapshotRequest(7)) + std::string(5000, '\0'));
   ReportAt(2);
   EXPECT_FALSE(reporter_.snapshot_requested());
   agent_.Ask(SnapshotRequest(7));
   ReportAt(3);
-  EXPECT_TRUE(reporter_.snapshot_requested()) << "still receives requests";
+  EXPECT_TRUE(reporter_.snapshot_requested()) << "valid requests are still received";
 }
 
-TEST(ReporterTest, AnEmptyRequestIsNotTakenForTheAgentsExit) {
-  FakeAgent agent;
-  agent.Listen();
-  WorkerEnv env = EnvOf(agent);
-  env.round = Round(0);
-  Reporter reporter(env);
-  reporter.Report(1, WorkerPhase::kTraining);
-  ASSERT_TRUE(agent.Next());
-  agent.Ask(SnapshotRequest(0));
-  agent.Ask(SnapshotRequest(0, /*take=*/false));  // serializes to zero bytes
-  reporter.Report(2, WorkerPhase::kTraining);
-  EXPECT_FALSE(reporter.snapshot_requested());
-  agent.Ask(SnapshotRequest(0));
-  reporter.Report(3, WorkerPhase::kTraining);
-  EXPECT_TRUE(reporter.snapshot_requested());
-  EXPECT_EQ(reporter.num_sent(), 3);
+// The agent of a later release that has changed the protocol.
+TEST_F(ReporterRequestTest, StopsReportingToAnAgentOfAnotherVersion) {
+  std::string notice = EncodeVersionNotice();
+  notice[4] = kWorkerMessageVersion + 1;
+  agent_.Say(notice);
+  agent_.Say(notice);
+  testing::internal::CaptureStderr();
+  ReportAt(2);
+  ReportAt(3);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "libddprun: the agent has version 2 of the protocol between worker and agent, this library has "
+            "version 1: no steps are reported; use the libddprun of the ddprun that starts this job\n");
+  EXPECT_EQ(reporter_.num_sent(), 2);
 }
 
 }  // namespace

@@ -2,9 +2,9 @@
 
     torchrun --nproc-per-node=2 train.py --epochs 5
 
-Written for torchrun, following its documentation; it does not depend on any other launcher. After every epoch rank 0 saves a
-snapshot, and a run that finds one resumes from it: with --max-restarts, a job that loses a worker ends with exactly the same
-losses as an undisturbed one.
+The script follows the documentation of torchrun and does not depend on the launcher. After every epoch, rank 0 saves a snapshot.
+A run that finds a snapshot resumes from it, so with --max-restarts, a job that loses a worker ends with exactly the same losses
+as an uninterrupted job.
 """
 
 import argparse
@@ -23,7 +23,7 @@ NUM_BYTES = 256
 
 
 class NextByte(Dataset):
-    """All runs of `context` consecutive bytes of a file, each with the byte that follows it."""
+    """All sequences of `context` consecutive bytes of a file, each with the byte that follows it."""
 
     def __init__(self, path, context):
         self.text = torch.tensor(list(pathlib.Path(path).read_bytes()))
@@ -85,8 +85,8 @@ class Trainer:
         os.replace(unfinished, self.args.snapshot)
 
     def run_epoch(self):
-        """The mean loss over all batches of all ranks."""
-        self.sampler.set_epoch(self.epochs_done)  # a new order in each epoch, the same after a restart
+        """Trains for one epoch and returns the mean loss over all batches of all ranks."""
+        self.sampler.set_epoch(self.epochs_done)  # each epoch has its own order, which a restart does not change
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         for inputs, targets in self.loader:
             loss = F.cross_entropy(self.model(inputs.to(self.device)), targets.to(self.device))

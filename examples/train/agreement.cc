@@ -1,39 +1,38 @@
 #include "examples/train/agreement.h"
 
 #include <chrono>
+#include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
-#include "base/status_macros.h"
 #include "base/time.h"
+#include "ddprun/status.h"
 #include "worker_sdk/comm/long_work.h"
+#include "worker_sdk/core/strings.h"
 #include "worker_sdk/snapshot/sha256.h"
 
 namespace ddprun::train {
 namespace {
 
-constexpr size_t kChoiceBytes = 128;  // the name of a snapshot has at most 46 bytes, its digest 64
+constexpr size_t kChoiceBytes = 128;  // a snapshot's name has at most 46 bytes, and its digest has 64
 
 TimePoint After(Duration limit) { return std::chrono::steady_clock::now() + limit; }
 
 }  // namespace
 
-absl::Status CheckAgreement(Communicator* comm, const std::map<std::string, std::string>& facts,
-                            Duration stall_limit) {
+Status CheckAgreement(Communicator* comm, const std::map<std::string, std::string>& facts,
+                      Duration stall_limit) {
   std::string mine;
   for (const auto& [name, value] : facts) {
     const Sha256::Digest digest = Sha256Of(value);
     mine.append(digest.data(), digest.size());
   }
   std::string all(mine.size() * comm->world_size(), '\0');
-  RETURN_IF_ERROR(comm->AllGather(mine, absl::MakeSpan(all))->Wait(After(stall_limit)),
-                  "comparing the ranks");
+  DDPRUN_RETURN_IF_ERROR(comm->AllGather(mine, std::span(all))->Wait(After(stall_limit)),
+                         "comparing the ranks");
   const auto digest_of = [&](int rank, size_t fact) {
-    return absl::string_view(all).substr(rank * mine.size() + fact * Sha256::kBytes, Sha256::kBytes);
+    return std::string_view(all).substr(rank * mine.size() + fact * Sha256::kBytes, Sha256::kBytes);
   };
   for (int rank = 1; rank < comm->world_size(); ++rank) {
     std::vector<std::string> different;
@@ -43,54 +42,53 @@ absl::Status CheckAgreement(Communicator* comm, const std::map<std::string, std:
       ++fact;
     }
     if (different.empty()) continue;
-    return absl::FailedPreconditionError(absl::StrCat("rank ", rank, " differs from rank 0 in ",
-                                                      absl::StrJoin(different, ", "),
-                                                      ": start all with the same flags and the same text"));
+    return FailedPreconditionError(StrCat("rank ", rank, " differs from rank 0 in ", StrJoin(different, ", "),
+                                          ": start all with the same flags and the same text"));
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::StatusOr<std::optional<StoredSnapshot>> AgreeOnSnapshot(Communicator* comm, const SnapshotStore& store,
-                                                              Duration stall_limit,
-                                                              std::vector<SkippedSnapshot>* skipped) {
+StatusOr<std::optional<StoredSnapshot>> AgreeOnSnapshot(Communicator* comm, const SnapshotStore& store,
+                                                        Duration stall_limit,
+                                                        std::vector<SkippedSnapshot>* skipped) {
   const bool leads = comm->rank() == Rank(0);
-  absl::StatusOr<FoundSnapshot> found = FoundSnapshot();
+  StatusOr<FoundSnapshot> found = FoundSnapshot();
   const LongWork find = [&](WorkProgress& progress) {
     found = store.FindNewest([&](int64_t bytes) { progress.Advance(bytes); });
   };
-  RETURN_IF_ERROR(
+  DDPRUN_RETURN_IF_ERROR(
       FinishTogether(comm, "looking for the newest snapshot", stall_limit, leads ? find : nullptr));
-  RETURN_IF_ERROR(found.status());
+  DDPRUN_RETURN_IF_ERROR(found.status());
   *skipped = std::move(found->skipped);
   std::optional<StoredSnapshot> newest = std::move(found->newest);
 
-  // "NAME SHA256", padded with zeros to a fixed size; all zeros: no snapshot.
-  std::string choice = newest ? absl::StrCat(newest->name, " ", newest->sha256) : "";
+  // "NAME SHA256", padded with NUL bytes to a fixed size. Only NUL bytes: there is no snapshot.
+  std::string choice = newest ? StrCat(newest->name, " ", newest->sha256) : "";
   choice.resize(kChoiceBytes, '\0');
-  RETURN_IF_ERROR(comm->Broadcast(absl::MakeSpan(choice), Rank(0))->Wait(After(stall_limit)),
-                  "agreeing on a snapshot");
+  DDPRUN_RETURN_IF_ERROR(comm->Broadcast(std::span(choice), Rank(0))->Wait(After(stall_limit)),
+                         "agreeing on a snapshot");
   const std::string text = choice.c_str();
   if (text.empty()) return std::nullopt;
 
-  const std::pair<std::string, std::string> name_and_sha256 = absl::StrSplit(text, absl::MaxSplits(' ', 1));
+  const size_t blank = text.find(' ');
+  const std::pair<std::string, std::string> name_and_sha256(
+      text.substr(0, blank), blank == std::string::npos ? "" : text.substr(blank + 1));
   const auto& [name, sha256] = name_and_sha256;
-  absl::Status loaded;
+  Status loaded;
   const LongWork load = [&, name = name](WorkProgress& progress) {
-    absl::StatusOr<StoredSnapshot> snapshot =
-        store.Load(name, [&](int64_t bytes) { progress.Advance(bytes); });
+    StatusOr<StoredSnapshot> snapshot = store.Load(name, [&](int64_t bytes) { progress.Advance(bytes); });
     if (snapshot.ok()) {
       newest = *std::move(snapshot);
     } else {
       loaded = snapshot.status();
     }
   };
-  const absl::Status together =
-      FinishTogether(comm, "loading the snapshot", stall_limit, leads ? nullptr : load);
-  RETURN_IF_ERROR(
+  const Status together = FinishTogether(comm, "loading the snapshot", stall_limit, leads ? nullptr : load);
+  DDPRUN_RETURN_IF_ERROR(
       loaded, "resuming from rank 0's snapshot (--snapshot-dir must be one directory that all nodes see)");
-  RETURN_IF_ERROR(together);
+  DDPRUN_RETURN_IF_ERROR(together);
   if (newest->sha256 != sha256) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPreconditionError(StrCat(
         store.directory(), "/", name,
         " is not rank 0's file of that name: --snapshot-dir must be one directory that all nodes see"));
   }

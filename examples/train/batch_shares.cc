@@ -2,18 +2,18 @@
 
 #include <bit>
 
-#include "absl/strings/str_cat.h"
+#include "worker_sdk/core/strings.h"
 #include "worker_sdk/data/sampler.h"
 
 namespace ddprun::train {
 namespace {
 
-// Where the tree over lo .. hi-1 splits; see tree_sum.h.
+// Returns the index at which the tree over lo .. hi-1 splits; see tree_sum.h.
 int64_t Middle(int64_t lo, int64_t hi) {
   return lo + static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(hi - lo - 1)));
 }
 
-// Whether the tree over workers lo .. hi-1 equals the tree over their positions in the batch.
+// Returns whether the tree over workers lo .. hi-1 equals the tree over their positions in the batch.
 bool IsTreeOfPlaces(int64_t batch, int64_t world, int64_t lo, int64_t hi) {
   if (hi - lo == 1) return true;
   const int64_t middle = Middle(lo, hi);
@@ -30,8 +30,8 @@ bool SumsAsOneWorker(int64_t global_batch, int64_t world_size) {
 
 std::string SharesInWords(int64_t global_batch, int64_t world_size) {
   const int64_t least = global_batch / world_size;
-  if (global_batch % world_size == 0) return absl::StrCat(least, " each");
-  return absl::StrCat(least + 1, " or ", least);
+  if (global_batch % world_size == 0) return StrCat(least, " each");
+  return StrCat(least + 1, " or ", least);
 }
 
 }  // namespace ddprun::train

@@ -1,8 +1,8 @@
 #include "examples/train/batch_shares.h"
 
+#include <span>
 #include <vector>
 
-#include "absl/types/span.h"
 #include "examples/train/model/buffer.h"
 #include "examples/train/model/tree_sum.h"
 #include "gtest/gtest.h"
@@ -14,7 +14,7 @@ namespace {
 
 using Array = std::vector<float>;
 
-// Numbers whose sum is different in nearly every other order of addition.
+// Returns terms whose sum changes with nearly every change of the order of additions.
 std::vector<Array> Terms(int64_t count) {
   CounterRng rng(static_cast<uint64_t>(count));
   std::vector<Array> terms(count, Array(200));
@@ -24,15 +24,15 @@ std::vector<Array> Terms(int64_t count) {
   return terms;
 }
 
-Array Sum(absl::Span<const Array> terms) {
+Array Sum(std::span<const Array> terms) {
   TreeSum<float> tree(terms[0].size());
   tree.Begin();
   for (const Array& term : terms.first(terms.size() - 1)) {
     Array scratch = term;
-    tree.Add(absl::MakeSpan(scratch));
+    tree.Add(std::span(scratch));
   }
   Array last = terms.back();
-  tree.Finish(absl::MakeSpan(last), 0, last.size());
+  tree.Finish(std::span(last), 0, last.size());
   return last;
 }
 
@@ -53,7 +53,6 @@ TEST(BatchSharesTest, OtherSharesMayOrMayNotSumAsOneWorker) {
   EXPECT_EQ(SharesInWords(11, 3), "4 or 3");
 }
 
-// The condition is exact: the bits are equal if it holds, and differ if it does not.
 TEST(BatchSharesTest, BitsAreEqualIfAndOnlyIfTheConditionHolds) {
   for (int64_t batch = 1; batch <= 24; ++batch) {
     const std::vector<Array> terms = Terms(batch);
@@ -62,7 +61,7 @@ TEST(BatchSharesTest, BitsAreEqualIfAndOnlyIfTheConditionHolds) {
       std::vector<Array> of_ranks;
       for (int64_t rank = 0; rank < world; ++rank) {
         const BatchSpan span = SpanOfRank(batch, rank, world);
-        of_ranks.push_back(Sum(absl::MakeSpan(terms).subspan(span.lo, span.hi - span.lo)));
+        of_ranks.push_back(Sum(std::span(terms).subspan(span.lo, span.hi - span.lo)));
       }
       EXPECT_EQ(Sum(of_ranks) == alone, SumsAsOneWorker(batch, world)) << batch << " among " << world;
     }

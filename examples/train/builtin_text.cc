@@ -1,11 +1,13 @@
 #include "examples/train/builtin_text.h"
 
+#include <string_view>
+
 namespace ddprun::train {
 namespace {
 
 // A. Lincoln, address at Gettysburg, 1863; W. Shakespeare, sonnets 18, 29, 73 and 116, 1609; T. Jefferson and
 // others, the Declaration of Independence, 1776 (beginning).
-constexpr absl::string_view kText =
+constexpr std::string_view kText =
     R"(Four score and seven years ago our fathers brought forth on this continent, a new nation, conceived in
 Liberty, and dedicated to the proposition that all men are created equal.
 
@@ -105,6 +107,6 @@ Government, and to provide new Guards for their future security.
 
 }  // namespace
 
-absl::string_view BuiltinText() { return kText; }
+std::string_view BuiltinText() { return kText; }
 
 }  // namespace ddprun::train

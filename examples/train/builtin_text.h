@@ -1,10 +1,10 @@
 // A few kilobytes of public-domain English, the default text of `train`.
 #pragma once
 
-#include "absl/strings/string_view.h"
+#include <string_view>
 
 namespace ddprun::train {
 
-absl::string_view BuiltinText();
+std::string_view BuiltinText();
 
 }  // namespace ddprun::train

@@ -2,15 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
+#include <string_view>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "worker_sdk/core/strings.h"
 
 namespace ddprun::train {
 namespace {
 
-using Run = absl::Span<const StepMetrics>;
+using Run = std::span<const StepMetrics>;
 
 constexpr double kWidth = 900, kHeight = 480;
 constexpr double kLeft = 70, kRight = 25, kTop = 50, kBottom = 55;  // margins around the plot
@@ -21,7 +23,7 @@ constexpr const char* kMark = "#c0392b";
 constexpr const char* kLines[] = {"#1f6fb2", "#d9822b"};  // alternating by run
 
 // Splits `metrics` into the consecutive runs of the workers.
-std::vector<Run> SplitRuns(absl::Span<const StepMetrics> metrics) {
+std::vector<Run> SplitRuns(std::span<const StepMetrics> metrics) {
   std::vector<Run> runs;
   size_t begin = 0;
   for (size_t i = 1; i <= metrics.size(); ++i) {
@@ -42,7 +44,7 @@ struct Axis {
   [[nodiscard]] double operator()(double value) const {
     return low_at + (value - low) / (high - low) * (high_at - low_at);
   }
-  // Distance between ticks: 1, 2 or 5 times a power of ten, so that the axis has three to eight ticks.
+  // Returns the distance between ticks: 1, 2 or 5 times a power of ten. The axis has three to eight ticks.
   [[nodiscard]] double Tick() const {
     const double rough = (high - low) / 8;
     const double power = std::pow(10, std::floor(std::log10(rough)));
@@ -53,36 +55,36 @@ struct Axis {
   }
 };
 
-std::string Line(double x1, double y1, double x2, double y2, absl::string_view style) {
+std::string Line(double x1, double y1, double x2, double y2, std::string_view style) {
   return absl::StrFormat("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" %s/>\n", x1, y1, x2, y2,
                          style);
 }
 
-std::string Text(double x, double y, absl::string_view text, absl::string_view style) {
+std::string Text(double x, double y, std::string_view text, std::string_view style) {
   return absl::StrFormat("<text x=\"%.1f\" y=\"%.1f\" %s>%s</text>\n", x, y, style, text);
 }
 
-// The lowest multiple of `tick` >= `low`; never -0.
+// Returns the lowest multiple of `tick` that is at least `low`; never -0.
 double FirstTick(double low, double tick) { return std::ceil(low / tick) * tick + 0.0; }
 
 std::string Grid(const Axis& x, const Axis& y) {
-  const std::string line = absl::StrCat("stroke=\"", kGrid, "\"");
+  const std::string line = StrCat("stroke=\"", kGrid, "\"");
   std::string svg;
-  // Steps are integers: ticks are at least 1 apart.
+  // Steps are integers, so ticks are at least 1 apart.
   const double step_tick = std::max(1.0, x.Tick());
   for (double step = FirstTick(x.low, step_tick); step <= x.high + 1e-9; step += step_tick) {
-    absl::StrAppend(&svg, Line(x(step), y.low_at, x(step), y.high_at, line),
-                    Text(x(step), y.low_at + 20, absl::StrFormat("%.0f", step), "text-anchor=\"middle\""));
+    StrAppend(&svg, Line(x(step), y.low_at, x(step), y.high_at, line),
+              Text(x(step), y.low_at + 20, absl::StrFormat("%.0f", step), "text-anchor=\"middle\""));
   }
   const double loss_tick = y.Tick();
   for (double loss = FirstTick(y.low, loss_tick); loss <= y.high + 1e-9; loss += loss_tick) {
-    absl::StrAppend(&svg, Line(x.low_at, y(loss), x.high_at, y(loss), line),
-                    Text(x.low_at - 8, y(loss) + 4, absl::StrFormat("%.4g", loss), "text-anchor=\"end\""));
+    StrAppend(&svg, Line(x.low_at, y(loss), x.high_at, y(loss), line),
+              Text(x.low_at - 8, y(loss) + 4, absl::StrFormat("%.4g", loss), "text-anchor=\"end\""));
   }
-  absl::StrAppend(&svg, Text((x.low_at + x.high_at) / 2, kHeight - 12, "step", "text-anchor=\"middle\""),
-                  Text(18, (y.low_at + y.high_at) / 2, "loss, nats per byte",
-                       absl::StrFormat("text-anchor=\"middle\" transform=\"rotate(-90 18 %.1f)\"",
-                                       (y.low_at + y.high_at) / 2)));
+  StrAppend(&svg, Text((x.low_at + x.high_at) / 2, kHeight - 12, "step", "text-anchor=\"middle\""),
+            Text(18, (y.low_at + y.high_at) / 2, "loss, nats per byte",
+                 absl::StrFormat("text-anchor=\"middle\" transform=\"rotate(-90 18 %.1f)\"",
+                                 (y.low_at + y.high_at) / 2)));
   return svg;
 }
 
@@ -103,36 +105,36 @@ std::string Curve(Run run, size_t number, size_t stride, const Axis& x, const Ax
 std::string Mark(Run before, Run run, size_t number, const Axis& x, const Axis& y) {
   const StepMetrics& first = run.front();
   const double at = x(first.step);
-  std::string label = first.restart != before.back().restart ? absl::StrCat("restart ", first.restart)
-                                                             : absl::StrCat("round ", first.round);
-  absl::StrAppend(&label, ": ", first.world_size, first.world_size == 1 ? " worker" : " workers");
+  std::string label = first.restart != before.back().restart ? StrCat("restart ", first.restart)
+                                                             : StrCat("round ", first.round);
+  StrAppend(&label, ": ", first.world_size, first.world_size == 1 ? " worker" : " workers");
   const int64_t again = before.back().step - first.step + 1;
-  if (again > 0) absl::StrAppend(&label, ", ", again, again == 1 ? " step repeated" : " steps repeated");
-  // Adjacent labels have different heights; labels in the right half are left of their line.
+  if (again > 0) StrAppend(&label, ", ", again, again == 1 ? " step repeated" : " steps repeated");
+  // Adjacent labels are at different heights. A label in the right half is to the left of its line.
   const double height = y.high_at + 14 + 16 * static_cast<double>(number % 4);
   const bool left = at > (x.low_at + x.high_at) / 2;
   return Line(at, y.low_at, at, y.high_at,
-              absl::StrCat("stroke=\"", kMark, "\" stroke-width=\"1.3\" stroke-dasharray=\"5 4\"")) +
+              StrCat("stroke=\"", kMark, "\" stroke-width=\"1.3\" stroke-dasharray=\"5 4\"")) +
          Text(left ? at - 6 : at + 6, height, label,
-              absl::StrCat("fill=\"", kMark, "\" text-anchor=\"", left ? "end" : "start", "\""));
+              StrCat("fill=\"", kMark, "\" text-anchor=\"", left ? "end" : "start", "\""));
 }
 
-std::string Title(absl::Span<const StepMetrics> metrics, size_t num_runs) {
+std::string Title(std::span<const StepMetrics> metrics, size_t num_runs) {
   const StepMetrics& last = metrics.back();
   std::string title = absl::StrFormat("loss %.4f after %d steps", last.loss, last.step);
-  if (num_runs > 1) absl::StrAppend(&title, ", ", num_runs - 1, num_runs == 2 ? " restart" : " restarts");
+  if (num_runs > 1) StrAppend(&title, ", ", num_runs - 1, num_runs == 2 ? " restart" : " restarts");
   return Text(kLeft, 28, title, "font-size=\"17\"");
 }
 
 }  // namespace
 
-std::string DrawLossChart(absl::Span<const StepMetrics> metrics) {
+std::string DrawLossChart(std::span<const StepMetrics> metrics) {
   std::string svg = absl::StrFormat(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" "
       "font-family=\"sans-serif\" font-size=\"13\" fill=\"%s\">\n"
       "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
       kWidth, kHeight, kWidth, kHeight, kInk);
-  if (metrics.empty()) return absl::StrCat(svg, Text(kLeft, 28, "no steps", ""), "</svg>\n");
+  if (metrics.empty()) return StrCat(svg, Text(kLeft, 28, "no steps", ""), "</svg>\n");
 
   const auto by_loss = [](const StepMetrics& a, const StepMetrics& b) { return a.loss < b.loss; };
   const auto by_step = [](const StepMetrics& a, const StepMetrics& b) { return a.step < b.step; };
@@ -145,9 +147,9 @@ std::string DrawLossChart(absl::Span<const StepMetrics> metrics) {
 
   const std::vector<Run> runs = SplitRuns(metrics);
   const size_t stride = static_cast<size_t>(std::ceil(static_cast<double>(metrics.size()) / kMaxPoints));
-  absl::StrAppend(&svg, Title(metrics, runs.size()), Grid(x, y));
-  for (size_t i = 0; i < runs.size(); ++i) absl::StrAppend(&svg, Curve(runs[i], i, stride, x, y));
-  for (size_t i = 1; i < runs.size(); ++i) absl::StrAppend(&svg, Mark(runs[i - 1], runs[i], i, x, y));
+  StrAppend(&svg, Title(metrics, runs.size()), Grid(x, y));
+  for (size_t i = 0; i < runs.size(); ++i) StrAppend(&svg, Curve(runs[i], i, stride, x, y));
+  for (size_t i = 1; i < runs.size(); ++i) StrAppend(&svg, Mark(runs[i - 1], runs[i], i, x, y));
   return svg + "</svg>\n";
 }
 

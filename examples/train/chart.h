@@ -1,15 +1,15 @@
-// The loss curve as a picture.
+// Draws the loss curve.
 #pragma once
 
+#include <span>
 #include <string>
 
-#include "absl/types/span.h"
 #include "examples/train/metrics.h"
 
 namespace ddprun::train {
 
-// An SVG of loss by step. Each new run of the workers (another restart or round, or repeated steps) starts a
-// new line and is marked at its start.
-std::string DrawLossChart(absl::Span<const StepMetrics> metrics);
+// Returns an SVG of loss by step. Each run of the workers has a separate line, whose start is marked. A run
+// ends when the restart count or the round changes, or when a step is repeated.
+std::string DrawLossChart(std::span<const StepMetrics> metrics);
 
 }  // namespace ddprun::train

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <span>
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "ddprun/status.h"
 #include "examples/train/builtin_text.h"
+#include "worker_sdk/core/strings.h"
 #include "worker_sdk/snapshot/file_io.h"
 #include "worker_sdk/snapshot/sha256.h"
 
@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // All paths below `directory` except directories, sorted.
-absl::StatusOr<std::vector<fs::path>> ListFiles(const fs::path& directory) {
+StatusOr<std::vector<fs::path>> ListFiles(const fs::path& directory) {
   std::vector<fs::path> paths;
   std::error_code error;
   fs::recursive_directory_iterator it(directory, error);
@@ -30,25 +30,25 @@ absl::StatusOr<std::vector<fs::path>> ListFiles(const fs::path& directory) {
   return paths;
 }
 
-absl::Status AddDirectory(const std::string& directory, Corpus& corpus) {
-  ASSIGN_OR_RETURN(const std::vector<fs::path> paths, ListFiles(directory));
+Status AddDirectory(const std::string& directory, Corpus& corpus) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<fs::path> paths, ListFiles(directory));
   for (const fs::path& path : paths) {
     std::error_code error;
     const fs::file_type type = fs::symlink_status(path, error).type();
     if (type != fs::file_type::regular) {
-      corpus.skipped.push_back(absl::StrCat(
+      corpus.skipped.push_back(StrCat(
           path.string(), type == fs::file_type::symlink ? ": a symbolic link" : ": not a regular file"));
       continue;
     }
-    ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path.string()));
-    if (absl::StrContains(bytes, '\0')) {
-      corpus.skipped.push_back(absl::StrCat(path.string(), ": not text, it has NUL bytes"));
+    DDPRUN_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path.string()));
+    if (bytes.find('\0') != std::string::npos) {
+      corpus.skipped.push_back(StrCat(path.string(), ": not text, it has NUL bytes"));
       continue;
     }
     corpus.bytes += bytes;
     ++corpus.num_files;
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 }  // namespace
@@ -57,12 +57,12 @@ int64_t Corpus::NumSamples(int context) const {
   return bytes.empty() ? 0 : (static_cast<int64_t>(bytes.size()) - 1) / context;
 }
 
-absl::Span<const uint8_t> Corpus::Sample(int64_t sample, int context) const {
+std::span<const uint8_t> Corpus::Sample(int64_t sample, int context) const {
   return {reinterpret_cast<const uint8_t*>(bytes.data()) + sample * context,
           static_cast<size_t>(context) + 1};
 }
 
-absl::StatusOr<Corpus> LoadCorpus(const std::string& path) {
+StatusOr<Corpus> LoadCorpus(const std::string& path) {
   Corpus corpus;
   if (path.empty()) {
     corpus.source = "the built-in text";
@@ -74,23 +74,22 @@ absl::StatusOr<Corpus> LoadCorpus(const std::string& path) {
   std::error_code error;
   const fs::file_type type = fs::status(path, error).type();
   if (type == fs::file_type::not_found) {
-    return absl::NotFoundError(
-        absl::StrCat("--data: there is no ", path, ": give a file or directory with text"));
+    return NotFoundError(StrCat("--data: there is no ", path, ": give a file or directory with text"));
   }
   if (error) return FileError("--data: cannot read", path, error.value());
   if (type == fs::file_type::directory) {
-    RETURN_IF_ERROR(AddDirectory(path, corpus), "--data");
+    DDPRUN_RETURN_IF_ERROR(AddDirectory(path, corpus), "--data");
   } else if (type == fs::file_type::regular) {
-    ASSIGN_OR_RETURN(corpus.bytes, ReadFile(path), "--data");
+    DDPRUN_ASSIGN_OR_RETURN(corpus.bytes, ReadFile(path), "--data");
     corpus.num_files = 1;
   } else {
-    return absl::FailedPreconditionError(
-        absl::StrCat("--data: ", path, " is neither a file nor a directory: give one with text"));
+    return FailedPreconditionError(
+        StrCat("--data: ", path, " is neither a file nor a directory: give one with text"));
   }
   if (corpus.bytes.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("--data: ", path, " holds no text to learn (", corpus.num_files, " files read, ",
-                     corpus.skipped.size(), " skipped): give a file or directory with text"));
+    return FailedPreconditionError(StrCat("--data: ", path, " holds no text to learn (", corpus.num_files,
+                                          " files read, ", corpus.skipped.size(),
+                                          " skipped): give a file or directory with text"));
   }
   corpus.sha256 = ToHex(Sha256Of(corpus.bytes));
   return corpus;

@@ -4,11 +4,12 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <span>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker_sdk/core/strings.h"
 #include "worker_sdk/snapshot/file_io.h"
 
 namespace ddprun::train {
@@ -25,7 +26,7 @@ class CorpusTest : public testing::Test {
     directory_ = name;
   }
   void Write(const std::string& name, const std::string& bytes) {
-    ASSERT_TRUE(WriteFile(absl::StrCat(directory_, "/", name), bytes).ok());
+    ASSERT_TRUE(WriteFile(StrCat(directory_, "/", name), bytes).ok());
   }
   std::string Error(const std::string& path) { return std::string(LoadCorpus(path).status().message()); }
 
@@ -38,15 +39,15 @@ TEST_F(CorpusTest, HasABuiltInText) {
   EXPECT_THAT(corpus.bytes, HasSubstr("Four score and seven years ago"));
 }
 
-TEST_F(CorpusTest, ReadsAFileAsItIs) {
-  const std::string bytes("a\0b\xff", 4);  // a file given by name may have any contents
+TEST_F(CorpusTest, ReadsAFileUnchanged) {
+  const std::string bytes("a\0b\xff", 4);  // a file that is named by --data may contain any bytes
   Write("file", bytes);
   EXPECT_EQ(LoadCorpus(directory_ + "/file")->bytes, bytes);
   std::filesystem::create_symlink(directory_ + "/file", directory_ + "/link");
   EXPECT_EQ(LoadCorpus(directory_ + "/link")->bytes, bytes);
 }
 
-TEST_F(CorpusTest, ReadsTextsOfADirectoryInPathOrder) {
+TEST_F(CorpusTest, ReadsTextFilesOfADirectoryInPathOrder) {
   std::filesystem::create_directories(directory_ + "/b/deep");
   Write("c", "3");
   Write("b/deep/x", "2");
@@ -66,11 +67,10 @@ TEST_F(CorpusTest, ReadsTextsOfADirectoryInPathOrder) {
 
 TEST_F(CorpusTest, ErrorsNamePathAndRemedy) {
   EXPECT_EQ(Error(directory_ + "/none"),
-            absl::StrCat("--data: there is no ", directory_, "/none: give a file or directory with text"));
-  EXPECT_EQ(Error(directory_),
-            absl::StrCat("--data: ", directory_,
-                         " holds no text to learn (0 files read, 0 skipped): give a file or "
-                         "directory with text"));
+            StrCat("--data: there is no ", directory_, "/none: give a file or directory with text"));
+  EXPECT_EQ(Error(directory_), StrCat("--data: ", directory_,
+                                      " holds no text to learn (0 files read, 0 skipped): give a file or "
+                                      "directory with text"));
   EXPECT_THAT(Error("/dev/null"), HasSubstr("--data: /dev/null is neither a file nor a directory"));
 }
 
@@ -79,7 +79,7 @@ TEST_F(CorpusTest, SamplesCoverTheTextAndOverlapByOneByte) {
   const Corpus corpus = LoadCorpus(directory_ + "/file").value();
   ASSERT_EQ(corpus.NumSamples(3), 3);
   const auto sample = [&](int64_t i) {
-    const absl::Span<const uint8_t> bytes = corpus.Sample(i, 3);
+    const std::span<const uint8_t> bytes = corpus.Sample(i, 3);
     return std::string(bytes.begin(), bytes.end());
   };
   EXPECT_EQ(sample(0), "0123");

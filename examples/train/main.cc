@@ -3,8 +3,7 @@
 #include <iostream>
 #include <memory>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "ddprun/status.h"
 #include "examples/train/options.h"
 #include "examples/train/run.h"
 #include "worker_sdk/context.h"
@@ -14,7 +13,7 @@ namespace {
 
 constexpr int kFailed = 1, kUsage = 2;
 
-int Fail(const absl::Status& status, int code) {
+int Fail(const ddprun::Status& status, int code) {
   std::cerr << "train: " << ddprun::LastWords(status) << std::endl;
   return code;
 }
@@ -23,16 +22,16 @@ int Fail(const absl::Status& status, int code) {
 
 int main(int argc, char** argv) {
   using namespace ddprun;
-  const absl::StatusOr<train::Options> options = train::ParseOptions(argc, argv);
+  const StatusOr<train::Options> options = train::ParseOptions(argc, argv);
   if (!options.ok()) return Fail(options.status(), kUsage);
   if (options->help) {
     std::cout << train::HelpText();
     return 0;
   }
-  const absl::StatusOr<std::unique_ptr<Context>> context = Context::FromEnvironment();
+  const StatusOr<std::unique_ptr<Context>> context = Context::FromEnvironment();
   if (!context.ok()) return Fail(context.status(), kFailed);
-  const absl::Status usage = train::ValidateForWorld(*options, (*context)->world_size());
-  const absl::Status status = usage.ok() ? train::Run(*options, **context, std::cout, std::cerr) : usage;
+  const Status usage = train::ValidateForWorld(*options, (*context)->world_size());
+  const Status status = usage.ok() ? train::Run(*options, **context, std::cout, std::cerr) : usage;
   if (status.ok()) return 0;
   LeaveErrorFile((*context)->env().error_file, status);
   return Fail(status, usage.ok() ? kFailed : kUsage);

@@ -5,11 +5,12 @@
 
 #include <boost/json.hpp>
 #include <cerrno>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
-#include "base/status_macros.h"
+#include "ddprun/status.h"
+#include "worker_sdk/core/strings.h"
 #include "worker_sdk/snapshot/file_io.h"
 
 namespace ddprun::train {
@@ -20,10 +21,10 @@ std::string ToJson(const StepMetrics& m) {
       m.step, m.loss, m.time, m.world_size, m.restart, m.round, m.tokens_per_s);
 }
 
-absl::StatusOr<StepMetrics> FromJson(absl::string_view line) {
+StatusOr<StepMetrics> FromJson(std::string_view line) {
   boost::json::error_code error;
   const boost::json::value value = boost::json::parse({line.data(), line.size()}, error);
-  if (error || !value.is_object()) return absl::InvalidArgumentError("not a JSON object");
+  if (error || !value.is_object()) return InvalidArgumentError("not a JSON object");
   const boost::json::object& object = value.get_object();
   bool complete = true;
   const auto number = [&](const char* name) {
@@ -40,21 +41,21 @@ absl::StatusOr<StepMetrics> FromJson(absl::string_view line) {
                             .restart = static_cast<int>(number("restart")),
                             .round = static_cast<int64_t>(number("round")),
                             .tokens_per_s = number("tokens_per_s")};
-  if (!complete) return absl::InvalidArgumentError("a field is missing or not a number");
+  if (!complete) return InvalidArgumentError("a field is missing or not a number");
   return metrics;
 }
 
-absl::StatusOr<std::vector<StepMetrics>> ReadMetrics(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+StatusOr<std::vector<StepMetrics>> ReadMetrics(const std::string& path) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   std::vector<StepMetrics> all;
-  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-    absl::StatusOr<StepMetrics> metrics = FromJson(line);
+  for (const std::string_view line : StrSplit(text, '\n')) {
+    StatusOr<StepMetrics> metrics = FromJson(line);
     if (metrics.ok()) all.push_back(*metrics);
   }
   return all;
 }
 
-absl::StatusOr<MetricsWriter> MetricsWriter::Open(const std::string& path) {
+StatusOr<MetricsWriter> MetricsWriter::Open(const std::string& path) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd < 0) return FileError("--metrics: cannot open", path, errno);
   char last = '\n';
@@ -71,7 +72,7 @@ MetricsWriter::~MetricsWriter() {
   if (fd_ >= 0) close(fd_);
 }
 
-absl::Status MetricsWriter::Append(const StepMetrics& metrics) {
+Status MetricsWriter::Append(const StepMetrics& metrics) {
   const std::string line = (torn_ ? "\n" : "") + ToJson(metrics) + "\n";
   ssize_t written;
   do {
@@ -79,7 +80,7 @@ absl::Status MetricsWriter::Append(const StepMetrics& metrics) {
   } while (written < 0 && errno == EINTR);
   if (written < 0) return FileError("cannot write", path_, errno);
   torn_ = static_cast<size_t>(written) != line.size();
-  return torn_ ? FileError("cannot write", path_, ENOSPC) : absl::OkStatus();
+  return torn_ ? FileError("cannot write", path_, ENOSPC) : OkStatus();
 }
 
 }  // namespace ddprun::train

@@ -4,11 +4,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
+#include "ddprun/status.h"
 
 namespace ddprun::train {
 
@@ -17,35 +16,37 @@ struct StepMetrics {
   double loss = 0;          // nats per byte, on this step's batch before its update
   double time = 0;          // wall clock, seconds since 1970
   int world_size = 1;       // workers of the round
-  int restart = 0;          // failures charged to the job so far
-  int64_t round = 0;        // the launcher's round; changes even without a failure, when nodes join or leave
-  double tokens_per_s = 0;  // bytes processed by all workers, during this step
+  int restart = 0;          // restarts of the job so far
+  int64_t round = 0;        // the launcher's round; also changes without a restart, when nodes join or leave
+  double tokens_per_s = 0;  // bytes per second during this step, over all workers
 
   bool operator==(const StepMetrics&) const = default;
 };
 
-// Without a newline. Floating-point numbers keep full precision.
+// Returns the line without a newline. `time` is rounded to milliseconds; `loss` and `tokens_per_s` keep full
+// precision.
 std::string ToJson(const StepMetrics& metrics);
 
-//   Errors: kInvalidArgument: not a complete line of metrics, for example because its writer was killed.
-absl::StatusOr<StepMetrics> FromJson(absl::string_view line);
+//   Errors: kInvalidArgument: `line` is not a complete line of metrics, for example because its writer was
+//           killed.
+StatusOr<StepMetrics> FromJson(std::string_view line);
 
-// All complete lines of a metrics file, in file order; other lines are skipped.
+// Returns all complete lines of a metrics file, in file order; skips other lines.
 //   Errors: those of the system, naming the file.
-absl::StatusOr<std::vector<StepMetrics>> ReadMetrics(const std::string& path);
+StatusOr<std::vector<StepMetrics>> ReadMetrics(const std::string& path);
 
-// Appends lines, each with one write() before Append returns. An incomplete line, left by this writer or by
-// one that was killed, is terminated before the next line.
+// Writes each line with one write() before Append returns. If this writer or an earlier one has left an
+// incomplete line, that line is terminated before the next line is written.
 //   Errors: those of the system, naming the file; a later Append may succeed.
 class MetricsWriter {
  public:
   // Creates the file if it does not exist.
-  static absl::StatusOr<MetricsWriter> Open(const std::string& path);
+  static StatusOr<MetricsWriter> Open(const std::string& path);
   MetricsWriter(MetricsWriter&& other) noexcept;
   MetricsWriter& operator=(MetricsWriter&& other) = delete;
   ~MetricsWriter();
 
-  absl::Status Append(const StepMetrics& metrics);
+  Status Append(const StepMetrics& metrics);
 
  private:
   MetricsWriter(std::string path, int fd, bool torn);

@@ -3,9 +3,10 @@
 #include <stdlib.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "ddprun/status.h"
 #include "examples/train/chart.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -36,7 +37,7 @@ class MetricsFileTest : public testing::Test {
     path_ = name + "/metrics.jsonl";
   }
   void Append(const StepMetrics& metrics) {
-    absl::StatusOr<MetricsWriter> writer = MetricsWriter::Open(path_);
+    StatusOr<MetricsWriter> writer = MetricsWriter::Open(path_);
     ASSERT_TRUE(writer.ok()) << writer.status();
     ASSERT_TRUE(writer->Append(metrics).ok());
   }
@@ -69,10 +70,10 @@ TEST_F(MetricsFileTest, RejectsIncompleteLines) {
 TEST_F(MetricsFileTest, ErrorsNameTheFile) {
   EXPECT_THAT(std::string(MetricsWriter::Open("/nowhere/m").status().message()),
               HasSubstr("--metrics: cannot open /nowhere/m: No such file"));
-  EXPECT_TRUE(absl::IsNotFound(ReadMetrics("/nowhere/m").status()));
+  EXPECT_TRUE(IsNotFound(ReadMetrics("/nowhere/m").status()));
 }
 
-int Count(const std::string& text, absl::string_view part) {
+int Count(const std::string& text, std::string_view part) {
   int count = 0;
   for (size_t at = text.find(std::string(part)); at != std::string::npos;
        at = text.find(std::string(part), at + 1)) {
@@ -84,10 +85,10 @@ int Count(const std::string& text, absl::string_view part) {
 TEST(ChartTest, DrawsALinePerRunAndMarksRestarts) {
   std::vector<StepMetrics> metrics;
   for (int64_t step = 1; step <= 8; ++step) metrics.push_back(Step(step));
-  const std::string undisturbed = DrawLossChart(metrics);
-  EXPECT_EQ(Count(undisturbed, "<polyline"), 1);
-  EXPECT_THAT(undisturbed, HasSubstr("loss 0.6250 after 8 steps<"));
-  EXPECT_THAT(undisturbed, Not(HasSubstr("restart")));
+  const std::string uninterrupted = DrawLossChart(metrics);
+  EXPECT_EQ(Count(uninterrupted, "<polyline"), 1);
+  EXPECT_THAT(uninterrupted, HasSubstr("loss 0.6250 after 8 steps<"));
+  EXPECT_THAT(uninterrupted, Not(HasSubstr("restart")));
 
   for (int64_t step = 6; step <= 10; ++step) metrics.push_back(Step(step, 1));
   const std::string restarted = DrawLossChart(metrics);
@@ -96,7 +97,7 @@ TEST(ChartTest, DrawsALinePerRunAndMarksRestarts) {
   EXPECT_THAT(restarted, HasSubstr("after 10 steps, 1 restart<"));
 }
 
-TEST(ChartTest, MarksARoundWithoutAFailure) {
+TEST(ChartTest, MarksANewRoundWithoutARestart) {
   std::vector<StepMetrics> metrics = {Step(1), Step(2)};
   metrics[1].round = 5;
   metrics[1].world_size = 1;
@@ -105,7 +106,7 @@ TEST(ChartTest, MarksARoundWithoutAFailure) {
 
 TEST(ChartTest, DrawsAnyNumberOfSteps) {
   EXPECT_THAT(DrawLossChart({}), HasSubstr("no steps"));
-  const std::string one = DrawLossChart({Step(1)});
+  const std::string one = DrawLossChart(std::vector<StepMetrics>{Step(1)});
   EXPECT_THAT(one, Not(HasSubstr("nan")));
   EXPECT_THAT(one, Not(HasSubstr("inf")));
   std::vector<StepMetrics> many;

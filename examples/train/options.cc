@@ -5,10 +5,10 @@
 #include <exception>
 #include <filesystem>
 #include <sstream>
+#include <string_view>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "ddprun/status.h"
+#include "worker_sdk/core/strings.h"
 
 namespace ddprun::train {
 namespace {
@@ -17,13 +17,13 @@ namespace po = boost::program_options;
 
 template <typename T>
 po::typed_value<T>* Value(T& place, const char* name) {
-  return po::value<T>(&place)->default_value(place, absl::StrCat(place))->value_name(name);
+  return po::value<T>(&place)->default_value(place, StrCat(place))->value_name(name);
 }
 po::typed_value<std::string>* Path(std::string& place) {
   return po::value<std::string>(&place)->value_name("PATH");
 }
 
-// Declares every flag.
+// Declares every flag. Parsing writes the values to `o`; the defaults are the current values of `o`.
 po::options_description Flags(Options& o) {
   po::options_description data("Data"), model("Model"), training("Training"), files("Files");
   data.add_options()  //
@@ -72,48 +72,48 @@ po::options_description Flags(Options& o) {
   return all;
 }
 
-absl::Status AtLeastOne(absl::string_view flag, int64_t value) {
-  if (value >= 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(flag, "=", value, ": must be at least 1"));
+Status AtLeastOne(std::string_view flag, int64_t value) {
+  if (value >= 1) return OkStatus();
+  return InvalidArgumentError(StrCat(flag, "=", value, ": must be at least 1"));
 }
 
-absl::Status NotNegative(absl::string_view flag, double value) {
-  if (std::isfinite(value) && value >= 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(flag, "=", value, ": must be a finite number >= 0"));
+Status NotNegative(std::string_view flag, double value) {
+  if (std::isfinite(value) && value >= 0) return OkStatus();
+  return InvalidArgumentError(StrCat(flag, "=", value, ": must be a finite number >= 0"));
 }
 
-absl::Status Validate(const Options& o) {
-  RETURN_IF_ERROR(Validate(o.model));
+Status Validate(const Options& o) {
+  DDPRUN_RETURN_IF_ERROR(Validate(o.model));
   if (o.seed < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("--seed=", o.seed, ": must be at least 0"));
+    return InvalidArgumentError(StrCat("--seed=", o.seed, ": must be at least 0"));
   }
   if (o.cpu != "auto" && o.cpu != "avx2" && o.cpu != "baseline") {
-    return absl::InvalidArgumentError(absl::StrCat("--cpu=", o.cpu, ": give auto, avx2 or baseline"));
+    return InvalidArgumentError(StrCat("--cpu=", o.cpu, ": give auto, avx2 or baseline"));
   }
   if (o.optimizer != "adamw" && o.optimizer != "sgd") {
-    return absl::InvalidArgumentError(absl::StrCat("--optimizer=", o.optimizer, ": give adamw or sgd"));
+    return InvalidArgumentError(StrCat("--optimizer=", o.optimizer, ": give adamw or sgd"));
   }
-  RETURN_IF_ERROR(AtLeastOne("--steps", o.steps));
-  RETURN_IF_ERROR(AtLeastOne("--global-batch", o.global_batch));
-  RETURN_IF_ERROR(AtLeastOne("--bucket-bytes", o.bucket_bytes));
-  RETURN_IF_ERROR(AtLeastOne("--stall-timeout", o.stall_timeout_s));
-  RETURN_IF_ERROR(AtLeastOne("--snapshot-every", o.snapshot_every));
-  RETURN_IF_ERROR(AtLeastOne("--log-every", o.log_every));
-  RETURN_IF_ERROR(NotNegative("--lr", o.learning_rate));
-  RETURN_IF_ERROR(NotNegative("--weight-decay", o.weight_decay));
+  DDPRUN_RETURN_IF_ERROR(AtLeastOne("--steps", o.steps));
+  DDPRUN_RETURN_IF_ERROR(AtLeastOne("--global-batch", o.global_batch));
+  DDPRUN_RETURN_IF_ERROR(AtLeastOne("--bucket-bytes", o.bucket_bytes));
+  DDPRUN_RETURN_IF_ERROR(AtLeastOne("--stall-timeout", o.stall_timeout_s));
+  DDPRUN_RETURN_IF_ERROR(AtLeastOne("--snapshot-every", o.snapshot_every));
+  DDPRUN_RETURN_IF_ERROR(AtLeastOne("--log-every", o.log_every));
+  DDPRUN_RETURN_IF_ERROR(NotNegative("--lr", o.learning_rate));
+  DDPRUN_RETURN_IF_ERROR(NotNegative("--weight-decay", o.weight_decay));
   if (!o.chart.empty() && o.metrics.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--chart=", o.chart, " is drawn from the metrics: give --metrics=FILE, too"));
+    return InvalidArgumentError(
+        StrCat("--chart=", o.chart, " is drawn from the metrics: give --metrics=FILE, too"));
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<Options> ParseOptions(int argc, const char* const* argv) {
+StatusOr<Options> ParseOptions(int argc, const char* const* argv) {
   Options options;
   const po::options_description flags = Flags(options);
-  // Exact names only: adding a flag must not change the meaning of an abbreviation.
+  // Only exact names are accepted. Otherwise a new flag could change the meaning of an abbreviation.
   constexpr int kStyle = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
   try {
     po::variables_map given;
@@ -125,20 +125,20 @@ absl::StatusOr<Options> ParseOptions(int argc, const char* const* argv) {
               given);
     po::notify(given);
   } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(error.what());
+    return InvalidArgumentError(error.what());
   }
   if (options.help) return options;
-  RETURN_IF_ERROR(Validate(options));
+  DDPRUN_RETURN_IF_ERROR(Validate(options));
   if (options.chart.empty() && !options.metrics.empty()) {
     options.chart = std::filesystem::path(options.metrics).replace_extension(".svg").string();
   }
   return options;
 }
 
-absl::Status ValidateForWorld(const Options& options, int world_size) {
-  if (options.global_batch >= world_size) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--global-batch=", options.global_batch, " for ", world_size,
-                                                 " workers: give at least one sequence to each"));
+Status ValidateForWorld(const Options& options, int world_size) {
+  if (options.global_batch >= world_size) return OkStatus();
+  return InvalidArgumentError(StrCat("--global-batch=", options.global_batch, " for ", world_size,
+                                     " workers: give at least one sequence to each"));
 }
 
 std::string HelpText() {

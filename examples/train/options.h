@@ -4,8 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "ddprun/status.h"
 #include "examples/train/model/model_config.h"
 
 namespace ddprun::train {
@@ -23,7 +22,7 @@ struct Options {
   double learning_rate = 3e-3;
   double weight_decay = 0.1;
   int64_t bucket_bytes = 1 << 20;
-  int64_t stall_timeout_s = 300;  // a worker without progress for this long ends the round
+  int64_t stall_timeout_s = 300;  // the round ends if a worker makes no progress for this long
 
   std::string snapshot_dir;  // empty: no snapshots
   int64_t snapshot_every = 50;
@@ -33,13 +32,13 @@ struct Options {
   int64_t log_every = 10;
 };
 
-// Parses and validates a command line, except for relations that depend on the world size.
+// Parses a command line and validates everything that does not depend on the world size.
 //   Errors: kInvalidArgument naming the flag, its value and what is allowed.
-absl::StatusOr<Options> ParseOptions(int argc, const char* const* argv);
+StatusOr<Options> ParseOptions(int argc, const char* const* argv);
 
 // Checks that the options suit a world of `world_size` workers.
 //   Errors: kInvalidArgument naming the flag, its value and what is allowed.
-absl::Status ValidateForWorld(const Options& options, int world_size);
+Status ValidateForWorld(const Options& options, int world_size);
 
 // The output of --help.
 std::string HelpText();

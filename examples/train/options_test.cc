@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "ddprun/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -11,13 +12,13 @@ namespace {
 
 using testing::HasSubstr;
 
-absl::StatusOr<Options> Parse(std::vector<const char*> flags) {
+StatusOr<Options> Parse(std::vector<const char*> flags) {
   flags.insert(flags.begin(), "train");
   return ParseOptions(static_cast<int>(flags.size()), flags.data());
 }
 
 TEST(OptionsTest, HasDefaults) {
-  const absl::StatusOr<Options> options = Parse({});
+  const StatusOr<Options> options = Parse({});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->data, "");
   EXPECT_EQ(options->steps, Options().steps);
@@ -26,7 +27,7 @@ TEST(OptionsTest, HasDefaults) {
 }
 
 TEST(OptionsTest, EveryFlagReachesItsField) {
-  const absl::StatusOr<Options> options = Parse(
+  const StatusOr<Options> options = Parse(
       {"--data=D", "--steps=7", "--seed=8", "--global-batch=9", "--layers=3", "--heads=5", "--width=20",
        "--context=11", "--optimizer=sgd", "--lr=0.5", "--weight-decay=0", "--bucket-bytes=12",
        "--snapshot-dir=S", "--snapshot-every=13", "--metrics=M.jsonl", "--chart=C.svg", "--log-every", "14"});
@@ -79,8 +80,8 @@ TEST(OptionsTest, ErrorsNameFlagAndValue) {
       {"stray", "too many positional options"},
   };
   for (const auto& c : kCases) {
-    const absl::Status status = Parse({c.flag}).status();
-    EXPECT_TRUE(absl::IsInvalidArgument(status)) << c.flag << ": " << status;
+    const Status status = Parse({c.flag}).status();
+    EXPECT_TRUE(IsInvalidArgument(status)) << c.flag << ": " << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(c.message)) << c.flag;
   }
 }
@@ -90,7 +91,7 @@ TEST(OptionsTest, RequiresASequencePerRank) {
   options.global_batch = 4;
   EXPECT_TRUE(ValidateForWorld(options, 4).ok());
   EXPECT_EQ(ValidateForWorld(options, 5),
-            absl::InvalidArgumentError("--global-batch=4 for 5 workers: give at least one sequence to each"));
+            InvalidArgumentError("--global-batch=4 for 5 workers: give at least one sequence to each"));
 }
 
 TEST(OptionsTest, HelpListsEveryFlag) {

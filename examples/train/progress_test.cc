@@ -15,7 +15,7 @@ TEST(ProgressTest, LineHasSpeedAndRemainingTime) {
   EXPECT_EQ(progress.Line(1.25, now), "step=20/40 loss=1.2500 tokens/s=25 left=1m00s");
 }
 
-TEST(ProgressTest, StoppedClockDoesNotDivideByZero) {
+TEST(ProgressTest, SpeedIsFiniteIfTheClockDoesNotAdvance) {
   Progress progress(0, 2, 100, TimePoint{});
   progress.StepDone(TimePoint{});
   EXPECT_EQ(progress.Line(1, TimePoint{}), "step=1/2 loss=1.0000 tokens/s=100000000000 left=0s");

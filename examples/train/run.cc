@@ -5,13 +5,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/status_macros.h"
 #include "base/time.h"
+#include "ddprun/status.h"
 #include "examples/train/agreement.h"
 #include "examples/train/batch_shares.h"
 #include "examples/train/chart.h"
@@ -23,6 +23,7 @@
 #include "examples/train/trainer.h"
 #include "worker_sdk/comm/communicator.h"
 #include "worker_sdk/comm/long_work.h"
+#include "worker_sdk/core/strings.h"
 #include "worker_sdk/ledger/ledger.h"
 #include "worker_sdk/ledger/ledger_keeper.h"
 #include "worker_sdk/reporter.h"
@@ -36,14 +37,14 @@ constexpr int kKeptSnapshots = 3;
 
 TimePoint Now() { return std::chrono::steady_clock::now(); }
 
-// On the wall clock, since 1970.
+// Returns the wall-clock time in microseconds since 1970.
 int64_t MicrosOfDay() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
 
-// The parts of one run. Members are declared in the order of their lifetimes.
+// One run. Each member is declared after the members that it refers to.
 class TrainingRun {
  public:
   TrainingRun(const Options& options, Context& context, std::ostream& out, std::ostream& remarks)
@@ -55,10 +56,10 @@ class TrainingRun {
         ledger_(context.env(), MicrosOfDay(), Now()),
         store_(options.snapshot_dir, kKeptSnapshots) {}
 
-  absl::Status Run() {
-    RETURN_IF_ERROR(Prepare());
-    RETURN_IF_ERROR(Meet());
-    RETURN_IF_ERROR(Train());
+  Status Run() {
+    DDPRUN_RETURN_IF_ERROR(Prepare());
+    DDPRUN_RETURN_IF_ERROR(Meet());
+    DDPRUN_RETURN_IF_ERROR(Train());
     reporter_.Report(trainer_->step(), WorkerPhase::kFinishing);
     return Conclude();
   }
@@ -67,60 +68,61 @@ class TrainingRun {
   [[nodiscard]] bool leads() const { return context_.is_first_rank(); }
   [[nodiscard]] Duration stall_limit() const { return seconds(options_.stall_timeout_s); }
 
-  // All steps that can fail without involving the other ranks.
-  absl::Status Prepare() {
+  // Performs the part of the setup that does not involve the other ranks.
+  Status Prepare() {
     reporter_.Report(0, WorkerPhase::kLoading, "text");
-    ASSIGN_OR_RETURN(corpus_, LoadCorpus(options_.data));
+    DDPRUN_ASSIGN_OR_RETURN(corpus_, LoadCorpus(options_.data));
     if (corpus_.NumSamples(options_.model.context) < 1) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("--context=", options_.model.context, " is longer than the text: ", corpus_.source,
-                       " has ", corpus_.bytes.size(), " bytes, give a smaller context or more text"));
+      return FailedPreconditionError(
+          StrCat("--context=", options_.model.context, " is longer than the text: ", corpus_.source, " has ",
+                 corpus_.bytes.size(), " bytes, give a smaller context or more text"));
     }
     if (LayersFor<float>(options_.cpu) == nullptr) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("--cpu=", options_.cpu, ": this CPU does not support that kind, give --cpu=baseline"));
+      return FailedPreconditionError(
+          StrCat("--cpu=", options_.cpu, ": this CPU does not support that kind, give --cpu=baseline"));
     }
     if (!options_.sample_log.empty()) {
-      ASSIGN_OR_RETURN(SampleLog log,
-                       SampleLog::Open(options_.sample_log, context_.round().value(),
-                                       static_cast<int>(context_.rank().value())),
-                       "--sample-log");
+      DDPRUN_ASSIGN_OR_RETURN(SampleLog log,
+                              SampleLog::Open(options_.sample_log, context_.round().value(),
+                                              static_cast<int>(context_.rank().value())),
+                              "--sample-log");
       sample_log_.emplace(std::move(log));
     }
-    if (!leads()) return absl::OkStatus();
+    if (!leads()) return OkStatus();
     for (const std::string& skipped : corpus_.skipped) remarks_ << "train: skipped " << skipped << std::endl;
-    if (!options_.snapshot_dir.empty()) RETURN_IF_ERROR(UnlessFull(store_.Prepare()), "--snapshot-dir");
-    if (options_.metrics.empty()) return absl::OkStatus();
-    ASSIGN_OR_RETURN(MetricsWriter writer, MetricsWriter::Open(options_.metrics));
+    if (!options_.snapshot_dir.empty())
+      DDPRUN_RETURN_IF_ERROR(UnlessFull(store_.Prepare()), "--snapshot-dir");
+    if (options_.metrics.empty()) return OkStatus();
+    DDPRUN_ASSIGN_OR_RETURN(MetricsWriter writer, MetricsWriter::Open(options_.metrics));
     metrics_.emplace(std::move(writer));
-    return absl::OkStatus();
+    return OkStatus();
   }
 
-  // Connects to the other ranks; on success, all ranks have the same state.
-  absl::Status Meet() {
-    ASSIGN_OR_RETURN(comm_, context_.Connect());
+  // Connects to the other ranks. On success, all ranks have the same state.
+  Status Meet() {
+    DDPRUN_ASSIGN_OR_RETURN(comm_, context_.Connect());
     trainer_.emplace(options_, corpus_, comm_.get());
     if (!options_.snapshot_dir.empty()) {
-      // Take over before a snapshot is selected: from then on, no other round can add one.
+      // The directory is taken over before a snapshot is selected: after that, no earlier round can add one.
       if (leads()) {
-        RETURN_IF_ERROR(UnlessFull(store_.TakeOver(context_.env().run_id, context_.round())),
-                        "--snapshot-dir");
+        DDPRUN_RETURN_IF_ERROR(UnlessFull(store_.TakeOver(context_.env().run_id, context_.round())),
+                               "--snapshot-dir");
         KeepLedger();
       }
-      RETURN_IF_ERROR(Resume());
+      DDPRUN_RETURN_IF_ERROR(Resume());
     }
-    RETURN_IF_ERROR(CheckAgreement(comm_.get(), trainer_->Facts(), stall_limit()));
-    if (!leads()) return absl::OkStatus();
+    DDPRUN_RETURN_IF_ERROR(CheckAgreement(comm_.get(), trainer_->Facts(), stall_limit()));
+    if (!leads()) return OkStatus();
     out_ << absl::StrFormat(
                 "event=train step=%d steps=%d world_size=%d round=%d restart=%d bytes=%d data=\"%s\"",
                 trainer_->step(), options_.steps, context_.world_size(), context_.round().value(),
                 context_.restart_count(), corpus_.bytes.size(), corpus_.source)
          << std::endl;
     WarnOfOtherSums();
-    return absl::OkStatus();
+    return OkStatus();
   }
 
-  // Called at the start of every round, and so after each change in the number of workers.
+  // Called at the start of every round, and therefore after each change of the number of workers.
   void WarnOfOtherSums() {
     const int world_size = context_.world_size();
     if (SumsAsOneWorker(options_.global_batch, world_size)) return;
@@ -131,63 +133,64 @@ class TrainingRun {
              << std::endl;
   }
 
-  // A full disk prevents snapshots but does not stop training: existing snapshots remain readable, and space
-  // may become free later.
-  absl::Status UnlessFull(const absl::Status& status) {
-    if (!absl::IsResourceExhausted(status)) return status;
+  // Turns the error for a full disk into a warning. A full disk prevents snapshots but does not stop
+  // training: existing snapshots remain readable, and space may become free later.
+  Status UnlessFull(const Status& status) {
+    if (!IsResourceExhausted(status)) return status;
     remarks_ << "train: --snapshot-dir: " << status.message() << "; training continues; free space there"
              << std::endl;
-    return absl::OkStatus();
+    return OkStatus();
   }
 
-  absl::Status Resume() {
+  Status Resume() {
     reporter_.Report(0, WorkerPhase::kLoading, "snapshot");
     std::vector<SkippedSnapshot> all_skipped;
-    ASSIGN_OR_RETURN(const std::optional<StoredSnapshot> newest,
-                     AgreeOnSnapshot(comm_.get(), store_, stall_limit(), &all_skipped), "--snapshot-dir");
+    DDPRUN_ASSIGN_OR_RETURN(const std::optional<StoredSnapshot> newest,
+                            AgreeOnSnapshot(comm_.get(), store_, stall_limit(), &all_skipped),
+                            "--snapshot-dir");
     for (const SkippedSnapshot& skipped : all_skipped) {
       remarks_ << "train: skipped a snapshot: " << skipped.reason.message() << std::endl;
     }
-    if (!newest) return absl::OkStatus();
-    const std::string path = absl::StrCat(store_.directory(), "/", newest->name);
-    RETURN_IF_ERROR(trainer_->Restore(newest->snapshot), path);
+    if (!newest) return OkStatus();
+    const std::string path = StrCat(store_.directory(), "/", newest->name);
+    DDPRUN_RETURN_IF_ERROR(trainer_->Restore(newest->snapshot), path);
     if (leads()) {
       out_ << absl::StrFormat("event=resume step=%d snapshot=%s written_by=%d", trainer_->step(), path,
                               newest->snapshot.world_size)
            << std::endl;
     }
-    return absl::OkStatus();
+    return OkStatus();
   }
 
-  // The ledger is informational: failing to write it causes only a warning.
+  // The ledger is informational, so a failure to write it causes only a warning.
   void KeepLedger() {
-    const absl::StatusOr<std::string> remark = ledger_.KeepIn(absl::StrCat(store_.directory(), "/ledger"));
+    const StatusOr<std::string> remark = ledger_.KeepIn(StrCat(store_.directory(), "/ledger"));
     if (!remark.ok()) return LedgerFailed(remark.status());
     if (!remark->empty()) remarks_ << "train: " << *remark << std::endl;
   }
-  void LedgerFailed(const absl::Status& status) {
+  void LedgerFailed(const Status& status) {
     if (status.ok() || ledger_failed_) return;
     ledger_failed_ = true;
     remarks_ << "train: the ledger will have gaps: " << status.message() << std::endl;
   }
 
-  absl::Status Train() {
+  Status Train() {
     const int64_t tokens = options_.global_batch * options_.model.context;
     Progress progress(trainer_->step(), options_.steps, tokens, Now());
     reporter_.Report(trainer_->step(), WorkerPhase::kTraining);
     if (leads()) LedgerFailed(ledger_.Ready(trainer_->step(), Now()));
     while (trainer_->step() < options_.steps) {
-      RETURN_IF_ERROR(LogSamples(), "--sample-log");
-      // After a failed snapshot, requests are ignored until one succeeds. The next attempt is at the
-      // interval, so that not every step retries.
-      RETURN_IF_ERROR(trainer_->Step(leads() && reporter_.snapshot_requested() && snapshot_written_));
+      DDPRUN_RETURN_IF_ERROR(LogSamples(), "--sample-log");
+      // After a failed snapshot, requests are ignored until a snapshot succeeds. The next attempt is the next
+      // scheduled snapshot, so that training does not retry after every step.
+      DDPRUN_RETURN_IF_ERROR(trainer_->Step(leads() && reporter_.snapshot_requested() && snapshot_written_));
       reporter_.Report(trainer_->step(), WorkerPhase::kTraining);
       if (leads()) ReportStep(progress);
       if (!SnapshotIsDue()) continue;
-      RETURN_IF_ERROR(TakeSnapshot());
+      DDPRUN_RETURN_IF_ERROR(TakeSnapshot());
       if (leads()) ledger_.Book(Activity::kSnapshots, Now());
     }
-    return absl::OkStatus();
+    return OkStatus();
   }
 
   void ReportStep(Progress& progress) {
@@ -202,8 +205,8 @@ class TrainingRun {
     ledger_.Book(Activity::kOther, Now());
   }
 
-  absl::Status LogSamples() {
-    if (!sample_log_) return absl::OkStatus();
+  Status LogSamples() {
+    if (!sample_log_) return OkStatus();
     Trainer::Part part = trainer_->NextPart();
     return sample_log_->Append({.round = context_.round().value(),
                                 .step = trainer_->step() + 1,
@@ -214,16 +217,16 @@ class TrainingRun {
                                 .samples = std::move(part.samples)});
   }
 
-  // Warns when writing metrics starts to fail and when it succeeds again.
+  // Prints a warning when writing metrics starts to fail, and a message when it succeeds again.
   void AppendMetrics(double tokens_per_s) {
     if (!metrics_) return;
-    const absl::Status appended = metrics_->Append({.step = trainer_->step(),
-                                                    .loss = trainer_->loss(),
-                                                    .time = static_cast<double>(MicrosOfDay()) * 1e-6,
-                                                    .world_size = context_.world_size(),
-                                                    .restart = context_.restart_count(),
-                                                    .round = context_.round().value(),
-                                                    .tokens_per_s = tokens_per_s});
+    const Status appended = metrics_->Append({.step = trainer_->step(),
+                                              .loss = trainer_->loss(),
+                                              .time = static_cast<double>(MicrosOfDay()) * 1e-6,
+                                              .world_size = context_.world_size(),
+                                              .restart = context_.restart_count(),
+                                              .round = context_.round().value(),
+                                              .tokens_per_s = tokens_per_s});
     if (appended.ok() == metrics_appended_) return;
     metrics_appended_ = appended.ok();
     if (appended.ok()) {
@@ -234,58 +237,56 @@ class TrainingRun {
     }
   }
 
-  // True at each interval, at the end, and when the agent has requested a snapshot from rank 0. The same on
-  // all ranks.
+  // Returns true at each interval, after the last step, and when the agent has requested a snapshot from
+  // rank 0. The result is the same on all ranks.
   [[nodiscard]] bool SnapshotIsDue() const {
     if (options_.snapshot_dir.empty()) return false;
     const int64_t step = trainer_->step();
     return step % options_.snapshot_every == 0 || step == options_.steps || trainer_->wished();
   }
 
-  // Rank 0 writes; the other ranks wait while it makes progress.
-  absl::Status TakeSnapshot() {
+  // Rank 0 writes a snapshot; the other ranks wait while rank 0 makes progress.
+  Status TakeSnapshot() {
     const int64_t step = trainer_->step();
     if (leads()) reporter_.Report(step, WorkerPhase::kSnapshotting);
-    absl::Status written;
+    Status written;
     const LongWork write = [&](WorkProgress& progress) {
       Snapshot snapshot = trainer_->State();
       snapshot.world_size = context_.world_size();
       snapshot.round = context_.round();
       written = store_.Write(snapshot, [&](int64_t bytes) { progress.Advance(bytes); });
     };
-    const absl::Status together =
-        FinishTogether(comm_.get(), absl::StrCat("writing the snapshot of step ", step), stall_limit(),
-                       leads() ? write : nullptr);
-    if (leads()) RETURN_IF_ERROR(SnapshotResult(written));  // even if other ranks have failed in the meantime
+    const Status together = FinishTogether(comm_.get(), StrCat("writing the snapshot of step ", step),
+                                           stall_limit(), leads() ? write : nullptr);
+    if (leads()) DDPRUN_RETURN_IF_ERROR(SnapshotResult(written));  // even if `together` is an error
     return together;
   }
 
-  // A failed snapshot causes only a warning. Exceptions: failing to write the last snapshot fails the run,
-  // and so does kAborted, which means that the round is over.
-  absl::Status SnapshotResult(const absl::Status& written) {
+  // A failed snapshot causes only a warning, with two exceptions. A failure to write the last snapshot fails
+  // the run. kAborted also fails the run, because it means that the round is over.
+  Status SnapshotResult(const Status& written) {
     const int64_t step = trainer_->step();
     snapshot_written_ = written.ok();
     if (written.ok()) {
       reporter_.ReportSnapshot(step);
-      return absl::OkStatus();
+      return OkStatus();
     }
-    if (absl::IsAborted(written)) return written;
-    const absl::string_view advice = absl::IsResourceExhausted(written) ? "; free space there" : "";
+    if (IsAborted(written)) return written;
+    const std::string_view advice = IsResourceExhausted(written) ? "; free space there" : "";
     if (step == options_.steps) {
-      return absl::Status(written.code(),
-                          absl::StrCat("the last snapshot: ", written.message(), advice,
-                                       "; the next start resumes from the previous snapshot"));
+      return Status(written.code(), StrCat("the last snapshot: ", written.message(), advice,
+                                           "; the next start resumes from the previous snapshot"));
     }
     const int64_t next = step - step % options_.snapshot_every + options_.snapshot_every;
     remarks_ << "train: no snapshot of step " << step << ": " << written.message()
              << "; training continues, the next one is due at step " << std::min(options_.steps, next)
              << advice << std::endl;
-    return absl::OkStatus();
+    return OkStatus();
   }
 
-  absl::Status Conclude() {
-    if (!leads()) return absl::OkStatus();
-    if (const absl::Status drawn = DrawChart(); !drawn.ok()) {
+  Status Conclude() {
+    if (!leads()) return OkStatus();
+    if (const Status drawn = DrawChart(); !drawn.ok()) {
       remarks_ << "train: --chart: " << drawn.message() << std::endl;
     }
     ledger_.Book(Activity::kOther, Now());
@@ -294,12 +295,12 @@ class TrainingRun {
     out_ << absl::StrFormat("step=%d loss=%.9g sha256=%s", trainer_->step(), trainer_->loss(),
                             trainer_->ParametersSha256())
          << std::endl;
-    return absl::OkStatus();
+    return OkStatus();
   }
 
-  absl::Status DrawChart() {
-    if (options_.chart.empty()) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const std::vector<StepMetrics> all, ReadMetrics(options_.metrics));
+  Status DrawChart() {
+    if (options_.chart.empty()) return OkStatus();
+    DDPRUN_ASSIGN_OR_RETURN(const std::vector<StepMetrics> all, ReadMetrics(options_.metrics));
     return WriteFile(options_.chart, DrawLossChart(all));
   }
 
@@ -314,15 +315,15 @@ class TrainingRun {
   Corpus corpus_;
   std::optional<SampleLog> sample_log_;
   std::optional<MetricsWriter> metrics_;
-  bool metrics_appended_ = true;  // at the last attempt
-  bool snapshot_written_ = true;  // at the last attempt
+  bool metrics_appended_ = true;  // false if the last attempt failed
+  bool snapshot_written_ = true;  // false if the last attempt failed
   std::unique_ptr<Communicator> comm_;
   std::optional<Trainer> trainer_;
 };
 
 }  // namespace
 
-absl::Status Run(const Options& options, Context& context, std::ostream& out, std::ostream& remarks) {
+Status Run(const Options& options, Context& context, std::ostream& out, std::ostream& remarks) {
   return TrainingRun(options, context, out, remarks).Run();
 }
 

@@ -6,13 +6,12 @@
 #include <boost/json.hpp>
 #include <cerrno>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "base/status_macros.h"
+#include "ddprun/status.h"
+#include "worker_sdk/core/strings.h"
 #include "worker_sdk/snapshot/file_io.h"
 
 namespace ddprun::train {
@@ -29,10 +28,10 @@ std::string ToJson(const SampleUse& use) {
   return boost::json::serialize(line);
 }
 
-absl::StatusOr<SampleUse> SampleUseFromJson(absl::string_view line) {
+StatusOr<SampleUse> SampleUseFromJson(std::string_view line) {
   boost::json::error_code error;
   const boost::json::value value = boost::json::parse({line.data(), line.size()}, error);
-  if (error || !value.is_object()) return absl::InvalidArgumentError("not a JSON object");
+  if (error || !value.is_object()) return InvalidArgumentError("not a JSON object");
   bool complete = true;
   const auto number = [&](const boost::json::value* from) -> int64_t {
     if (from != nullptr && from->is_int64()) return from->get_int64();
@@ -48,31 +47,31 @@ absl::StatusOr<SampleUse> SampleUseFromJson(absl::string_view line) {
                 .epoch = field("epoch"),
                 .position = field("position")};
   const boost::json::value* samples = object.if_contains("samples");
-  if (samples == nullptr || !samples->is_array()) return absl::InvalidArgumentError("no list of samples");
+  if (samples == nullptr || !samples->is_array()) return InvalidArgumentError("no list of samples");
   for (const boost::json::value& sample : samples->get_array()) use.samples.push_back(number(&sample));
-  if (!complete) return absl::InvalidArgumentError("a field is missing or not a number");
+  if (!complete) return InvalidArgumentError("a field is missing or not a number");
   return use;
 }
 
-absl::StatusOr<std::vector<SampleUse>> ReadSampleLogs(const std::string& directory) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
+StatusOr<std::vector<SampleUse>> ReadSampleLogs(const std::string& directory) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
   std::vector<SampleUse> all;
   for (const std::string& name : names) {
-    if (!absl::StartsWith(name, "samples-") || !absl::EndsWith(name, ".jsonl")) continue;
-    ASSIGN_OR_RETURN(const std::string text, ReadFile(absl::StrCat(directory, "/", name)));
-    for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-      absl::StatusOr<SampleUse> use = SampleUseFromJson(line);
+    if (!name.starts_with("samples-") || !name.ends_with(".jsonl")) continue;
+    DDPRUN_ASSIGN_OR_RETURN(const std::string text, ReadFile(StrCat(directory, "/", name)));
+    for (const std::string_view line : StrSplit(text, '\n')) {
+      StatusOr<SampleUse> use = SampleUseFromJson(line);
       if (use.ok()) all.push_back(*std::move(use));
     }
   }
   return all;
 }
 
-absl::StatusOr<SampleLog> SampleLog::Open(const std::string& directory, int64_t round, int rank) {
+StatusOr<SampleLog> SampleLog::Open(const std::string& directory, int64_t round, int rank) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) return FileError("cannot make directory", directory, error.value());
-  const std::string path = absl::StrCat(directory, "/samples-r", round, "-rank", rank, ".jsonl");
+  const std::string path = StrCat(directory, "/samples-r", round, "-rank", rank, ".jsonl");
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd < 0) return FileError("cannot open", path, errno);
   return SampleLog(path, fd);
@@ -83,13 +82,13 @@ SampleLog::~SampleLog() {
   if (fd_ >= 0) close(fd_);
 }
 
-absl::Status SampleLog::Append(const SampleUse& use) {
+Status SampleLog::Append(const SampleUse& use) {
   const std::string line = ToJson(use) + "\n";
   ssize_t written;
   do {
     written = write(fd_, line.data(), line.size());
   } while (written < 0 && errno == EINTR);
-  if (written == static_cast<ssize_t>(line.size())) return absl::OkStatus();
+  if (written == static_cast<ssize_t>(line.size())) return OkStatus();
   return FileError("cannot write", path_, written < 0 ? errno : ENOSPC);
 }
 

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "ddprun/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker_sdk/snapshot/file_io.h"
@@ -29,7 +30,7 @@ TEST(SampleLogTest, ReadsLinesOfAllRanksAndRounds) {
   ASSERT_NE(mkdtemp(directory.data()), nullptr);
   directory += "/made";
   for (const SampleUse& use : {Use(1, 5, 0), Use(1, 6, 0), Use(1, 5, 2), Use(2, 6, 0)}) {
-    absl::StatusOr<SampleLog> log = SampleLog::Open(directory, use.round, use.rank);
+    StatusOr<SampleLog> log = SampleLog::Open(directory, use.round, use.rank);
     ASSERT_TRUE(log.ok()) << log.status();
     ASSERT_TRUE(log->Append(use).ok());
   }

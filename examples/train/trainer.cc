@@ -3,15 +3,17 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <memory>
+#include <span>
+#include <string_view>
 #include <utility>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/status_macros.h"
 #include "base/time.h"
+#include "ddprun/status.h"
 #include "examples/train/model/layers.h"
+#include "worker_sdk/core/strings.h"
 #include "worker_sdk/optim/adamw.h"
 #include "worker_sdk/optim/optimizer_state.h"
 #include "worker_sdk/optim/sgd.h"
@@ -20,11 +22,20 @@
 namespace ddprun::train {
 namespace {
 
+// Reads the attribute "loss". Returns false if it is missing or not a number.
+bool ReadLoss(const Snapshot& snapshot, double* loss) {
+  const auto found = snapshot.attributes.find("loss");
+  if (found == snapshot.attributes.end() || found->second.empty()) return false;
+  char* end = nullptr;
+  *loss = std::strtod(found->second.c_str(), &end);
+  return *end == '\0';
+}
+
 constexpr int64_t kWarmupSteps = 20;  // linear warm-up of the learning rate
 
-std::vector<absl::Span<float>> GradsInReadyOrder(const std::vector<TensorSpec>& tensors,
-                                                 Buffer<float>& grads) {
-  std::vector<absl::Span<float>> spans;
+std::vector<std::span<float>> GradsInReadyOrder(const std::vector<TensorSpec>& tensors,
+                                                Buffer<float>& grads) {
+  std::vector<std::span<float>> spans;
   for (size_t i = tensors.size(); i-- > 0;) {
     spans.push_back(grads.span().subspan(tensors[i].offset, tensors[i].num_elems));
   }
@@ -50,7 +61,7 @@ DataParallelOptions Overlap(const Options& train) {
   return options;
 }
 
-absl::string_view Bytes(absl::Span<const float> elems) {
+std::string_view Bytes(std::span<const float> elems) {
   return {reinterpret_cast<const char*>(elems.data()), elems.size() * sizeof(float)};
 }
 
@@ -80,24 +91,24 @@ Trainer::Part Trainer::NextPart() const {
   return part;
 }
 
-absl::Status Trainer::Step(bool wish) {
+Status Trainer::Step(bool wish) {
   step_sums_[kWishes] = wish ? 1 : 0;
   data_parallel_.Begin();
   ComputeGradients();
-  absl::Status reduced = data_parallel_.Finish();
+  Status reduced = data_parallel_.Finish();
   reduced.Update(sums_reduced_->Wait(std::chrono::steady_clock::now() + seconds(options_.stall_timeout_s)));
-  RETURN_IF_ERROR(reduced, absl::StrCat("step ", step_ + 1));
+  DDPRUN_RETURN_IF_ERROR(reduced, StrCat("step ", step_ + 1));
   const double loss = step_sums_[kLoss];
   if (!std::isfinite(loss)) {
-    return absl::FailedPreconditionError(absl::StrCat("step ", step_ + 1, ": the loss is ", loss,
-                                                      ": try a smaller --lr than ", options_.learning_rate));
+    return FailedPreconditionError(StrCat("step ", step_ + 1, ": the loss is ", loss,
+                                          ": try a smaller --lr than ", options_.learning_rate));
   }
   loss_ = loss;
   wished_ = step_sums_[kWishes] > 0;
   ++step_;
   optimizer_->Step({.step = step_, .rate_factor = std::min(1.0, static_cast<double>(step_) / kWarmupSteps)});
   sampler_.Advance(options_.global_batch);
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 void Trainer::ComputeGradients() {
@@ -107,7 +118,7 @@ void Trainer::ComputeGradients() {
   grad_sum_.Begin();
   loss_sum_.Begin();
   for (int64_t place = span_.lo; place < span_.hi; ++place) {
-    const absl::Span<const uint8_t> sequence = corpus_.Sample(sampler_.Peek(place), context);
+    const std::span<const uint8_t> sequence = corpus_.Sample(sampler_.Peek(place), context);
     double& loss = step_sums_[kLoss];
     loss = model_.Forward(sequence, scale);
     if (place + 1 < span_.hi) {
@@ -117,7 +128,7 @@ void Trainer::ComputeGradients() {
       continue;
     }
     loss_sum_.Finish({&loss, 1}, 0, 1);
-    sums_reduced_ = comm_->AllReduce(absl::MakeSpan(step_sums_), ReduceOp::kSum);
+    sums_reduced_ = comm_->AllReduce(std::span(step_sums_), ReduceOp::kSum);
     model_.Backward(sequence, grads_.span(), [&](size_t tensor) {
       grad_sum_.Finish(grads_.span(), tensors[tensor].offset, tensors[tensor].num_elems);
       data_parallel_.GradReady(tensors.size() - 1 - tensor);
@@ -126,17 +137,16 @@ void Trainer::ComputeGradients() {
 }
 
 std::map<std::string, std::string> Trainer::Identity() const {
-  return {
-      {"--layers", absl::StrCat(options_.model.layers)}, {"--heads", absl::StrCat(options_.model.heads)},
-      {"--width", absl::StrCat(options_.model.width)},   {"--context", absl::StrCat(options_.model.context)},
-      {"--seed", absl::StrCat(options_.seed)},           {"--data", absl::StrCat("sha256:", corpus_.sha256)}};
+  return {{"--layers", StrCat(options_.model.layers)}, {"--heads", StrCat(options_.model.heads)},
+          {"--width", StrCat(options_.model.width)},   {"--context", StrCat(options_.model.context)},
+          {"--seed", StrCat(options_.seed)},           {"--data", StrCat("sha256:", corpus_.sha256)}};
 }
 
 Snapshot Trainer::State() const {
   Snapshot snapshot{.step = step_, .attributes = Identity()};
-  snapshot.attributes["sampler.epoch"] = absl::StrCat(sampler_.state().epoch);
-  snapshot.attributes["sampler.position"] = absl::StrCat(sampler_.state().position);
-  snapshot.attributes["rng.counter"] = absl::StrCat(rng_.counter());
+  snapshot.attributes["sampler.epoch"] = StrCat(sampler_.state().epoch);
+  snapshot.attributes["sampler.position"] = StrCat(sampler_.state().position);
+  snapshot.attributes["rng.counter"] = StrCat(rng_.counter());
   snapshot.attributes["loss"] = absl::StrFormat("%.17g", loss_);
   for (const TensorSpec& tensor : model_.tensors()) {
     snapshot.tensors.push_back(
@@ -146,47 +156,47 @@ Snapshot Trainer::State() const {
   return snapshot;
 }
 
-absl::Status Trainer::Restore(const Snapshot& snapshot) {
+Status Trainer::Restore(const Snapshot& snapshot) {
   for (const auto& [flag, value] : Identity()) {
     const auto found = snapshot.attributes.find(flag);
     const std::string theirs = found == snapshot.attributes.end() ? "unknown" : found->second;
     if (theirs == value) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("written with ", flag, "=", theirs, ", but this run has ", flag, "=", value,
-                     ": use the same ", flag, ", or another --snapshot-dir to start from scratch"));
+    return FailedPreconditionError(StrCat("written with ", flag, "=", theirs, ", but this run has ", flag,
+                                          "=", value, ": use the same ", flag,
+                                          ", or another --snapshot-dir to start from scratch"));
   }
-  ASSIGN_OR_RETURN(const int64_t epoch, snapshot.Integer("sampler.epoch"));
-  ASSIGN_OR_RETURN(const int64_t position, snapshot.Integer("sampler.position"));
-  ASSIGN_OR_RETURN(const int64_t counter, snapshot.Integer("rng.counter"));
-  if (epoch < 0 || position < 0 || position >= sampler_.num_samples() ||
-      !absl::SimpleAtod(snapshot.attributes.count("loss") ? snapshot.attributes.at("loss") : "", &loss_)) {
-    return absl::DataLossError("its attributes are inconsistent");
+  DDPRUN_ASSIGN_OR_RETURN(const int64_t epoch, snapshot.Integer("sampler.epoch"));
+  DDPRUN_ASSIGN_OR_RETURN(const int64_t position, snapshot.Integer("sampler.position"));
+  DDPRUN_ASSIGN_OR_RETURN(const int64_t counter, snapshot.Integer("rng.counter"));
+  if (epoch < 0 || position < 0 || position >= sampler_.num_samples() || !ReadLoss(snapshot, &loss_)) {
+    return DataLossError("its attributes are inconsistent");
   }
   for (const TensorSpec& tensor : model_.tensors()) {
-    RETURN_IF_ERROR(snapshot.Copy(tensor.name, model_.parameters().subspan(tensor.offset, tensor.num_elems)));
+    DDPRUN_RETURN_IF_ERROR(
+        snapshot.Copy(tensor.name, model_.parameters().subspan(tensor.offset, tensor.num_elems)));
   }
-  RETURN_IF_ERROR(LoadOptimizerState(snapshot, optimizer_.get()),
-                  absl::StrCat("--optimizer=", options_.optimizer));
+  DDPRUN_RETURN_IF_ERROR(LoadOptimizerState(snapshot, optimizer_.get()),
+                         StrCat("--optimizer=", options_.optimizer));
   sampler_ =
       Sampler(sampler_.num_samples(), {.seed = sampler_.state().seed, .epoch = epoch, .position = position});
   rng_ = CounterRng(rng_.seed(), static_cast<uint64_t>(counter));
   step_ = snapshot.step;
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 std::string Trainer::ParametersSha256() const { return ToHex(Sha256Of(Bytes(model_.parameters()))); }
 
 std::map<std::string, std::string> Trainer::Facts() const {
   std::map<std::string, std::string> facts = Identity();
-  facts["--steps"] = absl::StrCat(options_.steps);
+  facts["--steps"] = StrCat(options_.steps);
   facts["the kind of CPU (--cpu=baseline suits all)"] = std::string(LayersFor<float>(options_.cpu)->cpu());
-  facts["--global-batch"] = absl::StrCat(options_.global_batch);
+  facts["--global-batch"] = StrCat(options_.global_batch);
   facts["--optimizer"] = options_.optimizer;
   facts["--lr"] = absl::StrFormat("%.17g", options_.learning_rate);
   facts["--weight-decay"] = absl::StrFormat("%.17g", options_.weight_decay);
-  facts["--stall-timeout"] = absl::StrCat(options_.stall_timeout_s);
-  facts["--bucket-bytes"] = absl::StrCat(options_.bucket_bytes);
-  facts["step"] = absl::StrCat(step_);
+  facts["--stall-timeout"] = StrCat(options_.stall_timeout_s);
+  facts["--bucket-bytes"] = StrCat(options_.bucket_bytes);
+  facts["step"] = StrCat(step_);
   facts["parameters"] = ParametersSha256();
   return facts;
 }

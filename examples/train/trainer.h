@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "ddprun/status.h"
 #include "examples/train/corpus.h"
 #include "examples/train/model/buffer.h"
 #include "examples/train/model/model.h"
@@ -24,9 +23,9 @@
 
 namespace ddprun::train {
 
-// Every rank has the whole model and computes the gradient of its span of the global batch, sequence by
-// sequence, summed in the order of tree_sum.h. The all-reduce of the buckets overlaps with the backward pass
-// of the last sequence. How results depend on the number of ranks: docs/decisions/0003-reduction-order.md.
+// Every rank has the whole model and computes the gradient of its span of the global batch, one sequence at a
+// time, summed in the order of tree_sum.h. The all-reduce of the buckets overlaps with the backward pass of
+// the last sequence. docs/decisions/0003-reduction-order.md states how results depend on the number of ranks.
 //   Threads: one caller at a time.
 //   Owns:    none of the arguments; `corpus` and `comm` must outlive the trainer.
 class Trainer {
@@ -35,7 +34,7 @@ class Trainer {
   //   REQUIRES: corpus.NumSamples(context) >= 1; global_batch >= world size; LayersFor<float>(cpu) != null.
   Trainer(const Options& options, const Corpus& corpus, Communicator* comm);
 
-  // This rank's samples of the next update, and their start in the order of samples.
+  // This rank's samples in the next update, and the position of the first one in the order of samples.
   struct Part {
     int64_t epoch = 0;
     int64_t position = 0;
@@ -43,35 +42,36 @@ class Trainer {
   };
   [[nodiscard]] Part NextPart() const;
 
-  // Performs one update; a collective call over all ranks. `wish`: this rank requests something, such as a
-  // snapshot, after this update; wished() then returns true on all ranks.
-  //   Errors: those of Pending::Wait; kFailedPrecondition: the loss is not finite. The state is undefined
-  //           after an error.
-  absl::Status Step(bool wish);
+  // Performs one update. All ranks must call Step. `wish`: this rank requests an action of all ranks after
+  // this update, such as a snapshot; wished() then returns true on all ranks.
+  //   Errors: those of Pending::Wait; kFailedPrecondition: the loss is not finite. After an error the state
+  //           is undefined.
+  Status Step(bool wish);
 
-  [[nodiscard]] int64_t step() const { return step_; }  // updates done
+  [[nodiscard]] int64_t step() const { return step_; }  // number of updates done
   // Loss on the batch of the last update, in nats per byte; 0 before the first update.
   [[nodiscard]] double loss() const { return loss_; }
-  [[nodiscard]] bool wished() const { return wished_; }  // whether any rank passed `wish` to the last Step
+  [[nodiscard]] bool wished() const { return wished_; }  // true if a rank passed `wish` to the last Step
 
-  // The state, as views of this object, valid until the next Step. The caller adds world size and round.
+  // Returns the state, as views of this object that are valid until the next Step. The caller must set
+  // world_size and round.
   [[nodiscard]] Snapshot State() const;
 
   // Continues from `snapshot`.
-  //   Errors: kFailedPrecondition: it was written with other options (names the flag that differs) or another
-  //           optimizer (names the missing tensor); others: the snapshot is inconsistent. After an error the
-  //           state is undefined.
-  absl::Status Restore(const Snapshot& snapshot);
+  //   Errors: kFailedPrecondition: the snapshot was written with other options (the message names the flag)
+  //           or with another optimizer (the message names the missing tensor); others: the snapshot is
+  //           inconsistent. After an error the state is undefined.
+  Status Restore(const Snapshot& snapshot);
 
   // SHA-256 of all parameters, in hexadecimal.
   [[nodiscard]] std::string ParametersSha256() const;
-  // What must be equal on all ranks before a step: name -> value.
+  // Returns the values that must be equal on all ranks before a step: name -> value.
   [[nodiscard]] std::map<std::string, std::string> Facts() const;
 
  private:
-  // What a snapshot and the options must have in common: flag -> value.
+  // Returns the options that must be equal to those of a snapshot: flag -> value.
   [[nodiscard]] std::map<std::string, std::string> Identity() const;
-  // On return, the all-reduce of the gradient is in progress.
+  // When it returns, the all-reduce of the gradients is in flight.
   void ComputeGradients();
 
   const Options options_;
@@ -97,7 +97,7 @@ class Trainer {
   DataParallel<float> data_parallel_;
 };
 
-// The optimizer that --optimizer names.
+// Returns the optimizer that --optimizer names.
 //   REQUIRES: `options` are from ParseOptions.
 std::unique_ptr<Optimizer> MakeOptimizer(const Options& options, std::vector<ParameterView> parameters);
 

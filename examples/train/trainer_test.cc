@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
+#include "ddprun/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker_sdk/comm/host/host_communicator.h"
+#include "worker_sdk/core/strings.h"
 #include "worker_sdk/snapshot/file_io.h"
 
 namespace ddprun::train {
@@ -19,15 +19,15 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// testdata/adamw_snapshot.ddp was written before the Optimizer interface existed, by
+// Returns the text of the training that wrote testdata/adamw_snapshot.ddp. The writer was a version of
+// `train` without the Optimizer interface, with these flags:
 //   train --data=text.txt --layers=1 --heads=1 --width=2 --context=8 --global-batch=2 --cpu=baseline
 //     --steps=4 --snapshot-dir=snap
-// with this text in text.txt.
 Corpus GoldenCorpus() {
   std::string text;
   for (int i = 0; i < 16; ++i) text += "the quick brown fox jumps over the lazy dog\n";
   const std::string path = testing::TempDir() + "/text.txt";
-  EXPECT_EQ(WriteFile(path, text), absl::OkStatus());
+  EXPECT_EQ(WriteFile(path, text), OkStatus());
   return LoadCorpus(path).value();
 }
 
@@ -41,8 +41,8 @@ Options GoldenOptions(const std::string& optimizer = "adamw") {
 }
 
 std::string GoldenFile() {
-  return ReadFile(absl::StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"),
-                               "/examples/train/testdata/adamw_snapshot.ddp"))
+  return ReadFile(StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"),
+                         "/examples/train/testdata/adamw_snapshot.ddp"))
       .value();
 }
 
@@ -56,12 +56,13 @@ class TrainerTest : public testing::Test {
   const std::unique_ptr<Communicator> comm_ = CreateHostCommunicator({}, nullptr).value();
 };
 
-// Names, order, shapes and every bit round-trip.
-TEST_F(TrainerTest, SnapshotFromBeforeTheOptimizerInterfaceRoundTrips) {
+// Restores the snapshot and encodes the state again. All names, their order, the shapes and every bit must be
+// equal.
+TEST_F(TrainerTest, SnapshotOfAnEarlierVersionRoundTrips) {
   const std::string file = GoldenFile();
   const ParsedSnapshot golden = ParseSnapshot(file).value();
   const auto trainer = MakeTrainer(GoldenOptions());
-  ASSERT_EQ(trainer->Restore(golden.snapshot), absl::OkStatus());
+  ASSERT_EQ(trainer->Restore(golden.snapshot), OkStatus());
   EXPECT_EQ(trainer->step(), 4);
   Snapshot again = trainer->State();
   again.world_size = golden.snapshot.world_size;
@@ -69,7 +70,7 @@ TEST_F(TrainerTest, SnapshotFromBeforeTheOptimizerInterfaceRoundTrips) {
   const std::string head = EncodeSnapshotHead(again);
   EXPECT_EQ(head, file.substr(0, head.size()));
   std::string data;
-  for (const TensorView& tensor : again.tensors) absl::StrAppend(&data, tensor.bytes);
+  for (const TensorView& tensor : again.tensors) StrAppend(&data, tensor.bytes);
   EXPECT_EQ(data, file.substr(head.size()));
 }
 
@@ -78,10 +79,10 @@ TEST_F(TrainerTest, EveryOptimizerResumesBitIdentically) {
     const auto whole = MakeTrainer(GoldenOptions(optimizer)), first = MakeTrainer(GoldenOptions(optimizer)),
                second = MakeTrainer(GoldenOptions(optimizer));
     const std::string untrained = whole->ParametersSha256();
-    for (int i = 0; i < 6; ++i) ASSERT_EQ(whole->Step(false), absl::OkStatus());
-    for (int i = 0; i < 3; ++i) ASSERT_EQ(first->Step(false), absl::OkStatus());
-    ASSERT_EQ(second->Restore(first->State()), absl::OkStatus());
-    for (int i = 0; i < 3; ++i) ASSERT_EQ(second->Step(false), absl::OkStatus());
+    for (int i = 0; i < 6; ++i) ASSERT_EQ(whole->Step(false), OkStatus());
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(first->Step(false), OkStatus());
+    ASSERT_EQ(second->Restore(first->State()), OkStatus());
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(second->Step(false), OkStatus());
     EXPECT_NE(whole->ParametersSha256(), untrained) << optimizer;
     EXPECT_EQ(second->ParametersSha256(), whole->ParametersSha256()) << optimizer;
   }
@@ -89,9 +90,8 @@ TEST_F(TrainerTest, EveryOptimizerResumesBitIdentically) {
 
 TEST_F(TrainerTest, ErrorForAnotherOptimizerNamesFlagTensorAndRemedy) {
   const std::string file = GoldenFile();
-  const absl::Status status =
-      MakeTrainer(GoldenOptions("sgd"))->Restore(ParseSnapshot(file).value().snapshot);
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  const Status status = MakeTrainer(GoldenOptions("sgd"))->Restore(ParseSnapshot(file).value().snapshot);
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("--optimizer=sgd"), HasSubstr("tensor sgd.momentum/token_embedding"),
                     HasSubstr("written with optimizer adamw"), HasSubstr("continue with that optimizer")));

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 
 namespace ddprun {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 constexpr Duration kSeekBeyondLease = seconds(1);
 constexpr Duration kFirstPause = milliseconds(100);
 constexpr Duration kLongestPause = seconds(5);
-// A node that is cut off sooner than this after a rejoin pauses before the next attempt.
+// A node that is cut off again within this time after a rejoin pauses before the next attempt.
 constexpr Duration kSettled = seconds(1);
 
 Duration Longer(Duration pause) { return std::clamp(pause * 2, kFirstPause, kLongestPause); }
@@ -75,7 +76,7 @@ void AgentMachine::On(const RoundStopped& e) {
   if (state_ == State::kRunning) {
     Stop(SIGTERM);
   } else if (state_ == State::kIdle && succeeded_) {
-    effects_.push_back(SendReady{e.round});  // The workers are gone; only Succeeded was sent.
+    effects_.push_back(SendReady{e.round});  // The workers have exited, but only Succeeded was sent.
   }
   succeeded_ = false;  // In Stopping: Ready follows instead of Succeeded.
 }
@@ -101,14 +102,14 @@ void AgentMachine::On(const CoordinatorLost& e) {
 void AgentMachine::On(const Fenced&) {
   if (state_ != State::kRunning && state_ != State::kStopping) return;
   CutOff({absl::StrCat("the coordinator has not answered for nearly the lease of ", ToMillis(policy_.lease),
-                       " ms, so the others may go on without this node"),
+                       " ms, so the other nodes may continue without this node"),
           EndReason::kCoordinatorLost},
          /*at_once=*/true);
 }
 
 void AgentMachine::On(const Rejoined&) {
   if (state_ != State::kSeeking) return;
-  Say("this node is back in the job, as a new one");
+  Say("this node has rejoined the job as a new node");
   state_ = State::kIdle;
   lost_.reset();
   rejoined_at_ = now_;
@@ -166,8 +167,8 @@ void AgentMachine::On(const WorkersGone& e) {
     end_ = EndReason::kBroken;
     end_why_ =
         leaving_.emplace(absl::StrCat(e.unkillable[0],
-                                      ": SIGKILL does not end it, so this node cannot join further rounds; "
-                                      "find out what it waits for, or restart the machine"));
+                                      ": SIGKILL has no effect, so this node cannot join further rounds; "
+                                      "find out what the process waits for, or restart the machine"));
     Say(end_why_);
   }
   if (leaving_) effects_.push_back(SendLeave{*leaving_, /*workers_gone=*/true});
@@ -190,9 +191,9 @@ void AgentMachine::On(const SignalReceived& e) {
     return;
   }
   signaled_ = true;
-  // Begins with torchrun's message, which scripts may match.
+  // The line begins with torchrun's message, which scripts may match.
   Say(absl::StrCat("Received ", e.signo, " death signal, shutting down workers: ", name,
-                   " goes to them, SIGKILL follows in ", policy_.grace / seconds(1), " s, or on a second ",
+                   " is sent to them; SIGKILL follows in ", policy_.grace / seconds(1), " s or on a second ",
                    name));
   Leave(absl::StrCat("its agent received ", name));
   const bool was_stopping = state_ == State::kStopping;
@@ -212,8 +213,8 @@ void AgentMachine::On(const AgentTick&) {
     seek_at_.reset();
     effects_.push_back(Rejoin{seek_end_ - now_});
   } else if (grace_end_ && now_ >= *grace_end_) {
-    Say(absl::StrCat(alive_.size(), " workers did not end within ", policy_.grace / seconds(1),
-                     " s: killing them"));
+    Say(absl::StrCat(Counted(static_cast<int64_t>(alive_.size()), "worker"), " did not exit within ",
+                     policy_.grace / seconds(1), " s: sending SIGKILL"));
     Sweep();
   }
 }
@@ -235,7 +236,7 @@ void AgentMachine::Sweep() {
 void AgentMachine::CutOff(Lost lost, bool at_once) {
   if (!end_ && !lost_) {
     const bool idle = state_ == State::kIdle;
-    Say(absl::StrCat(lost.why, ": this node ", idle ? "" : "ends its workers and ", "joins again"));
+    Say(absl::StrCat(lost.why, ": this node ", idle ? "" : "stops its workers and ", "joins again"));
     lost_ = std::move(lost);
     if (idle) return Seek();
     if (!at_once) {

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using State = AgentMachine::State;
 
-// A short text for each effect; empty for Tell.
+// Returns a short text for `effect`; an empty text for Tell.
 std::string Word(const AgentEffect& effect) {
   struct Visitor {
     std::string operator()(const StartWorkers& e) {
@@ -62,7 +62,7 @@ class AgentMachineTest : public ::testing::Test {
 
   Words Dismiss(Dismissal reason) { return Step(Dismissed{reason, "because"}); }
   Words Lose() { return Step(CoordinatorLost{"connection reset"}); }
-  // All lines that the last step logged.
+  // Returns all lines that the last step logged.
   std::string Said() const {
     std::string said;
     for (const AgentEffect& e : last_) {
@@ -78,7 +78,7 @@ class AgentMachineTest : public ::testing::Test {
   AgentEffects last_;
 };
 
-TEST_F(AgentMachineTest, SuccessSweepsThenReportsThenEnds) {
+TEST_F(AgentMachineTest, SuccessIsReportedAfterTheSweepAndDismissalEndsTheAgent) {
   EXPECT_THAT(Start(0), ElementsAre("start r0"));
   EXPECT_THAT(Ended(1, Exited{0}), IsEmpty());
   EXPECT_THAT(Ended(0, Exited{0}), ElementsAre("kill"));
@@ -87,7 +87,7 @@ TEST_F(AgentMachineTest, SuccessSweepsThenReportsThenEnds) {
   EXPECT_EQ(machine_.state(), State::kFinished);
 }
 
-TEST_F(AgentMachineTest, AFailureIsSentAtOnceAndStopsTheOtherWorkers) {
+TEST_F(AgentMachineTest, AFailureIsSentImmediatelyAndStopsTheOtherWorkers) {
   Start(3);
   EXPECT_THAT(Ended(1, Signaled{SIGKILL, false}), ElementsAre("failed r3", "SIGTERM"));
   EXPECT_EQ(std::get<SendWorkersFailed>(last_[0]).local_rank, LocalRank(1));
@@ -105,14 +105,14 @@ TEST_F(AgentMachineTest, AStopAfterReadyIsNotAnswered) {
   EXPECT_THAT(Stop(0), IsEmpty());
 }
 
-// --shutdown-timeout applies to every stop.
-struct AnyStop {
+// --shutdown-timeout applies after each of these events.
+struct StopCase {
   const char* name;
   AgentEvent event;
 };
-class AnyStopTest : public AgentMachineTest, public ::testing::WithParamInterface<AnyStop> {};
+class GracePeriodTest : public AgentMachineTest, public ::testing::WithParamInterface<StopCase> {};
 
-TEST_P(AnyStopTest, HasTheGracePeriod) {
+TEST_P(GracePeriodTest, PrecedesSigkill) {
   Start(0);
   Step(GetParam().event);
   EXPECT_EQ(machine_.NextDeadline(), now_ + seconds(30));
@@ -121,13 +121,13 @@ TEST_P(AnyStopTest, HasTheGracePeriod) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    All, AnyStopTest,
-    ::testing::Values(AnyStop{"Failure", WorkerEnded{LocalRank(0), Exited{1}}},
-                      AnyStop{"ChangeOfNodes", RoundStopped{Round(0), "node2 has joined"}},
-                      AnyStop{"EndOfTheJob", Dismissed{Dismissal::kStopped, "because"}},
-                      AnyStop{"LostCoordinator", CoordinatorLost{"connection reset"}},
-                      AnyStop{"Signal", SignalReceived{SIGUSR1}},
-                      AnyStop{"BrokenAgent", AgentBroken{absl::InternalError("because")}}),
+    All, GracePeriodTest,
+    ::testing::Values(StopCase{"Failure", WorkerEnded{LocalRank(0), Exited{1}}},
+                      StopCase{"ChangeOfMembership", RoundStopped{Round(0), "node2 has joined"}},
+                      StopCase{"EndOfTheJob", Dismissed{Dismissal::kStopped, "because"}},
+                      StopCase{"LostCoordinator", CoordinatorLost{"connection reset"}},
+                      StopCase{"Signal", SignalReceived{SIGUSR1}},
+                      StopCase{"BrokenAgent", AgentBroken{absl::InternalError("because")}}),
     [](const auto& info) { return info.param.name; });
 
 TEST_F(AgentMachineTest, WorkersThatIgnoreSigtermAreKilledAfterTheGracePeriod) {
@@ -143,7 +143,7 @@ TEST_F(AgentMachineTest, WorkersThatIgnoreSigtermAreKilledAfterTheGracePeriod) {
   EXPECT_THAT(Gone(), ElementsAre("ready r0"));
 }
 
-TEST_F(AgentMachineTest, AStopAfterSuccessIsAnsweredAtOnce) {
+TEST_F(AgentMachineTest, AStopAfterSuccessIsAnsweredImmediately) {
   Start(0);
   Ended(0, Exited{0});
   Ended(1, Exited{0});
@@ -159,13 +159,13 @@ TEST_F(AgentMachineTest, AStopDuringTheSweepReplacesSuccess) {
   EXPECT_THAT(Gone(), ElementsAre("ready r0"));
 }
 
-TEST_F(AgentMachineTest, AStopOfAnotherRoundIsIgnored) {
+TEST_F(AgentMachineTest, AStopForAnotherRoundIsIgnored) {
   Start(1);
   EXPECT_THAT(Stop(0), IsEmpty());
   EXPECT_EQ(machine_.state(), State::kRunning);
 }
 
-TEST_F(AgentMachineTest, ASignalIsForwardedAndASecondOneKills) {
+TEST_F(AgentMachineTest, ASignalIsForwardedAndASecondSignalKillsTheWorkers) {
   Start(0);
   EXPECT_THAT(Signal(SIGINT), ElementsAre("leaving", "SIGINT"));
   EXPECT_THAT(Signal(SIGINT), ElementsAre("kill"));
@@ -174,12 +174,12 @@ TEST_F(AgentMachineTest, ASignalIsForwardedAndASecondOneKills) {
   EXPECT_THAT(Signal(SIGINT), IsEmpty());
 }
 
-TEST_F(AgentMachineTest, ASignalWithoutWorkersEndsAtOnce) {
+TEST_F(AgentMachineTest, ASignalWithoutWorkersEndsTheAgentImmediately) {
   EXPECT_THAT(Signal(SIGTERM), ElementsAre("left", "exit 75"));
   EXPECT_EQ(End(), EndReason::kTerminated);
 }
 
-TEST_F(AgentMachineTest, ASignalWhileStoppingForTheNextRoundEndsTheAgentInstead) {
+TEST_F(AgentMachineTest, ASignalWhileStoppingForTheNextRoundEndsTheAgent) {
   Start(0);
   Stop(0);
   EXPECT_THAT(Signal(SIGTERM), ElementsAre("leaving", "SIGTERM"));
@@ -206,7 +206,7 @@ TEST_F(AgentMachineTest, ADisconnectAfterDismissalIsExpected) {
   Start(0);
   Dismiss(Dismissal::kStopped);
   Step(CoordinatorLost{"connection closed"});
-  EXPECT_THAT(last_, IsEmpty());  // Nothing is logged either.
+  EXPECT_THAT(last_, IsEmpty());  // not even a log line
 }
 
 TEST_F(AgentMachineTest, AStartAfterLeaveIsIgnored) {
@@ -219,7 +219,7 @@ TEST_F(AgentMachineTest, AStartWhileWorkersRunEndsTheAgent) {
   EXPECT_THAT(Start(1), ElementsAre("leaving", "SIGTERM"));
 }
 
-TEST_F(AgentMachineTest, ALostConnectionStopsTheWorkersAndSeeksTheCoordinator) {
+TEST_F(AgentMachineTest, AfterALostConnectionTheNodeStopsItsWorkersAndRejoins) {
   Start(0);
   EXPECT_THAT(Lose(), ElementsAre("SIGTERM"));
   EXPECT_THAT(Said(), HasSubstr("connection reset"));
@@ -233,7 +233,7 @@ TEST_F(AgentMachineTest, ALostConnectionStopsTheWorkersAndSeeksTheCoordinator) {
   EXPECT_THAT(Start(4), ElementsAre("start r4"));
 }
 
-TEST_F(AgentMachineTest, ACoordinatorThatIsNotFoundAgainEndsTheAgent) {
+TEST_F(AgentMachineTest, AFailedSearchForTheCoordinatorEndsTheAgent) {
   EXPECT_THAT(Lose(), ElementsAre("rejoin 6000"));
   EXPECT_THAT(Step(RejoinFailed{"connection refused"}), ElementsAre("exit 75"));
   EXPECT_EQ(End(), EndReason::kCoordinatorLost);
@@ -253,7 +253,7 @@ TEST_F(AgentMachineTest, AnEvictedNodeKillsItsWorkersAndRejoins) {
   EXPECT_EQ(End(), EndReason::kEvicted);
 }
 
-TEST_F(AgentMachineTest, AnEvictedWaitingNodeRejoinsAtOnce) {
+TEST_F(AgentMachineTest, AnEvictedWaitingNodeRejoinsImmediately) {
   EXPECT_THAT(Dismiss(Dismissal::kEvicted), ElementsAre("rejoin 6000"));
 }
 
@@ -275,15 +275,15 @@ TEST_F(AgentMachineTest, FencedWorkersAreNotFailures) {
   EXPECT_THAT(Gone(), ElementsAre("rejoin 6000"));
 }
 
-TEST_F(AgentMachineTest, AFenceDuringTheGracePeriodKillsAtOnce) {
+TEST_F(AgentMachineTest, AFenceDuringTheGracePeriodKillsTheWorkersImmediately) {
   Start(0);
   Lose();
   EXPECT_THAT(Step(Fenced{}), ElementsAre("kill"));
-  EXPECT_THAT(last_, testing::SizeIs(1));  // Nothing is logged: the node was already cut off.
+  EXPECT_THAT(last_, testing::SizeIs(1));  // no log line, because the node was already cut off
   EXPECT_THAT(Gone(), ElementsAre("rejoin 6000"));
 }
 
-TEST_F(AgentMachineTest, AFenceAfterSuccessDiscardsIt) {
+TEST_F(AgentMachineTest, AFenceAfterSuccessDiscardsTheSuccess) {
   Start(0);
   Ended(0, Exited{0});
   EXPECT_THAT(Ended(1, Exited{0}), ElementsAre("kill"));
@@ -296,7 +296,7 @@ TEST_F(AgentMachineTest, AFenceWithoutWorkersIsIgnored) {
   EXPECT_THAT(Start(0), ElementsAre("start r0"));
 }
 
-TEST_F(AgentMachineTest, AFenceWhileTheAgentEndsOnlyKills) {
+TEST_F(AgentMachineTest, AFenceWhileTheAgentEndsOnlyKillsTheWorkers) {
   Start(0);
   Signal(SIGINT);
   EXPECT_THAT(Step(Fenced{}), ElementsAre("kill"));
@@ -310,7 +310,7 @@ TEST_F(AgentMachineTest, ADismissalAppliesWhileTheNodeIsCutOff) {
   EXPECT_THAT(Gone(), ElementsAre("exit 0"));
 }
 
-TEST_F(AgentMachineTest, ANodeCutOffIgnoresStartAndStop) {
+TEST_F(AgentMachineTest, ACutOffNodeIgnoresStartAndStop) {
   Start(0);
   Lose();
   EXPECT_THAT(Stop(0), IsEmpty());
@@ -318,7 +318,7 @@ TEST_F(AgentMachineTest, ANodeCutOffIgnoresStartAndStop) {
   EXPECT_EQ(machine_.state(), State::kStopping);
 }
 
-TEST_F(AgentMachineTest, ASignalWhileSeekingEndsAtOnce) {
+TEST_F(AgentMachineTest, ASignalWhileSeekingEndsTheAgentImmediately) {
   Lose();
   EXPECT_THAT(Signal(SIGTERM), ElementsAre("left", "exit 75"));
   EXPECT_EQ(End(), EndReason::kTerminated);
@@ -349,7 +349,7 @@ TEST_F(AgentMachineTest, RejoinRetriesWithGrowingPausesUntilItsDeadline) {
   EXPECT_THAT(pauses, ElementsAre(100, 200, 400, 800, 1600));
 }
 
-TEST_F(AgentMachineTest, RepeatedEvictionsGrowThePause) {
+TEST_F(AgentMachineTest, RepeatedEvictionsLengthenThePause) {
   EXPECT_THAT(Dismiss(Dismissal::kEvicted), ElementsAre("rejoin 6000"));
   std::vector<int64_t> pauses;
   for (int i = 0; i < 8; ++i) {
@@ -375,7 +375,7 @@ TEST_F(AgentMachineTest, ARequestedSnapshotIsReportedOnce) {
   EXPECT_THAT(Step(SnapshotReported{Round(2), 10}), IsEmpty());  // not requested
   EXPECT_THAT(Step(SnapshotWanted{Round(2), "node3 joins", 17}), ElementsAre("ask for snapshot r2"));
   EXPECT_THAT(Step(SnapshotReported{Round(2), 10}), IsEmpty());  // the same snapshot again
-  EXPECT_THAT(Step(SnapshotReported{Round(2), 15}), IsEmpty());  // older than the request
+  EXPECT_THAT(Step(SnapshotReported{Round(2), 15}), IsEmpty());  // of an earlier step than requested
   EXPECT_THAT(Step(SnapshotReported{Round(1), 18}), IsEmpty());
   EXPECT_THAT(Step(SnapshotReported{Round(2), 18}), ElementsAre("snapshot r2 step 18"));
   EXPECT_THAT(Step(SnapshotReported{Round(2), 19}), IsEmpty());
@@ -394,7 +394,7 @@ TEST_F(AgentMachineTest, SnapshotsOfOtherRoundsAreIgnored) {
   EXPECT_THAT(Step(SnapshotReported{Round(3), 1}), IsEmpty());  // not requested in this round
 }
 
-TEST_F(AgentMachineTest, EveryDismissalHasItsExitCode) {
+TEST_F(AgentMachineTest, DismissalsMapToExitCodes) {
   const struct {
     Dismissal dismissal;
     EndReason reason;
@@ -418,7 +418,7 @@ TEST_F(AgentMachineTest, EveryDismissalHasItsExitCode) {
   }
 }
 
-TEST_F(AgentMachineTest, ANodeWithAProcessThatCannotBeKilledLeavesTheJob) {
+TEST_F(AgentMachineTest, ANodeWithAnUnkillableProcessLeavesTheJob) {
   Start(0);
   Ended(0, Exited{1});
   Ended(1, Signaled{SIGTERM, false});
@@ -436,7 +436,7 @@ TEST_F(AgentMachineTest, AStuckWorkerIsReportedAsAFailure) {
               ElementsAre("report", "ready r0"));
 }
 
-TEST_F(AgentMachineTest, ABrokenNodeLeavesTheJobToTheOthers) {
+TEST_F(AgentMachineTest, ABrokenNodeLeavesTheJob) {
   Start(0);
   EXPECT_THAT(Step(AgentBroken{absl::UnavailableError("the warden is gone")}),
               ElementsAre("leaving", "SIGTERM"));

@@ -1,4 +1,4 @@
-// Tests the agent with real workers and a warden. The test plays the coordinator.
+// Tests the agent with real workers and a warden. The test acts as the coordinator.
 #include "launcher/agent/agent.h"
 
 #include <unistd.h>
@@ -95,7 +95,7 @@ class AgentTest : public ::testing::Test {
     config_.shutdown_timeout = seconds(60);
     config_.exit_codes = ExitCodes::kScheduler;
     config_.program = {.argv = {"/bin/sh", "-c", script}, .name = "script"};
-    WardenHandle warden = StartWarden();  // before there is a second thread
+    WardenHandle warden = StartWarden();  // before this process has a second thread
     log_directory_.emplace(io_, &config_, &log_);
     agent_.emplace(io_,
                    Agent::Parts{.config = &config_,
@@ -132,7 +132,7 @@ class AgentTest : public ::testing::Test {
     }
     ASSERT_TRUE(done());
   }
-  // Waits for the next message of the agent.
+  // Waits for the next message from the agent, and checks that the message is of this kind.
   proto::AgentMessage Await(proto::AgentMessage::KindCase kind) {
     RunUntil([this] { return !peer_->sent.empty(); });
     if (peer_->sent.empty()) return {};
@@ -162,8 +162,8 @@ class AgentTest : public ::testing::Test {
     message.mutable_start()->set_role_world_size(1);
     Tell(message);
   }
-  // Drives a job with a failed and a successful round, from join to exit.
-  void FollowAFailedRoundAndAGoodOne() {
+  // Acts as the coordinator of a job with a failed and a successful round, from join to exit.
+  void RunAFailedAndASuccessfulRound() {
     Await(proto::AgentMessage::kJoin);
     Welcome();
     StartRound(0);
@@ -186,7 +186,7 @@ class AgentTest : public ::testing::Test {
   AgentLog log_{"node1", ""};
   NoStores stores_;
   std::shared_ptr<FakePeer> peer_;  // of the latest link
-  bool gone_ = false;               // a lost coordinator cannot be found again
+  bool gone_ = false;               // true: the coordinator cannot be found again
   int relinks_ = 0;
   FakeObserver observer_;
   std::optional<int> exit_code_;
@@ -200,7 +200,7 @@ TEST_F(AgentTest, CountsDownToTheEndOfTheLastCall) {
   Start("exit 0");
   Await(proto::AgentMessage::kJoin);
   Welcome();
-  // Opening the worker output has redirected the agent's log.
+  // Redirect the log again, because the constructor of Agent has redirected it to stderr.
   log_.SendTo([&said](absl::string_view line) { said.emplace_back(line); });
   proto::CoordinatorMessage message;
   message.mutable_waiting()->set_text("1 node waits");
@@ -214,7 +214,7 @@ TEST_F(AgentTest, CountsDownToTheEndOfTheLastCall) {
   log_.SendTo({});
 }
 
-TEST_F(AgentTest, AFailureIsSentAtOnceAndInFullWithReady) {
+TEST_F(AgentTest, AFailureIsSentImmediatelyAndInFullWithReady) {
   Start("echo no cheese >&2; exit 3");
   EXPECT_EQ(Await(proto::AgentMessage::kJoin).join().host(), "node1");
   Welcome();
@@ -233,17 +233,17 @@ TEST_F(AgentTest, AFailureIsSentAtOnceAndInFullWithReady) {
 TEST_F(AgentTest, CallsObservers) {
   config_.event_handler = EventHandler::kConsole;  // makes the agent look up its host name
   Start("exit $((3 - 3 * DDPRUN_ROUND))");
-  FollowAFailedRoundAndAGoodOne();
+  RunAFailedAndASuccessfulRound();
   EXPECT_THAT(observer_.words, ElementsAre("waiting", "round 0", "started 0", "failure", "gone", "waiting",
                                            "round 1", "started 0", "gone", "end"));
   EXPECT_THAT(observer_.host_names, SizeIs(1));
   EXPECT_EQ(observer_.most_alive, 1);
   ASSERT_THAT(observer_.ends, SizeIs(1));
   EXPECT_EQ(observer_.ends[0].reason, EndReason::kSucceeded);
-  EXPECT_THAT(observer_.ends[0].failures, IsEmpty()) << "only failures of the last round";
+  EXPECT_THAT(observer_.ends[0].failures, IsEmpty()) << "failures of an earlier round must not be listed";
 }
 
-TEST_F(AgentTest, AnExpiredTimerIsTheCause) {
+TEST_F(AgentTest, AnExpiredTimerIsReportedAsTheCause) {
   config_.watchdog_fifo = absl::StrCat(testing::TempDir(), "/agent_timers", getpid());
   Start(
       "echo '{\"version\": 1, \"pid\": '$$$$', \"scope_id\": \"a step\", \"expiration_time\": 5, "
@@ -257,7 +257,7 @@ TEST_F(AgentTest, AnExpiredTimerIsTheCause) {
   Await(proto::AgentMessage::kReady);
   Dismiss(proto::DISMISS_REASON_FAILED);
   AwaitExit();
-  // OnWorkerStarted may be called at any time before the worker's end.
+  // OnWorkerStarted may be called at any time before the worker exits.
   EXPECT_EQ(std::erase(observer_.words, "started 0"), 1);
   EXPECT_THAT(observer_.words, ElementsAre("waiting", "round 0", "watchdog started", "timer expired: a step",
                                            "kill worker process: a step", "failure", "watchdog stopped",
@@ -296,7 +296,7 @@ TEST_F(OwnErrorFileTest, HasTheRootCauseAfterAFailedJob) {
   StartRound(0);
   Await(proto::AgentMessage::kWorkersFailed);
   Await(proto::AgentMessage::kReady);
-  EXPECT_EQ(Contents(), "") << "the job may be restarted";
+  EXPECT_EQ(Contents(), "") << "the file must stay empty while the job may still be restarted";
   Dismiss(proto::DISMISS_REASON_FAILED);
   AwaitExit();
   EXPECT_EQ(Contents(), R"({"message": {"message": "m", "extraInfo": {"timestamp": 5}, "errorCode": 3}})");
@@ -304,11 +304,11 @@ TEST_F(OwnErrorFileTest, HasTheRootCauseAfterAFailedJob) {
 
 TEST_F(OwnErrorFileTest, IsAbsentIfTheJobSucceeds) {
   Start(kFailsInRoundZero);
-  FollowAFailedRoundAndAGoodOne();
+  RunAFailedAndASuccessfulRound();
   EXPECT_NE(access(config_.own_error_file.c_str(), F_OK), 0);
 }
 
-TEST_F(OwnErrorFileTest, HasTheReasonOfTheLauncher) {
+TEST_F(OwnErrorFileTest, HasTheReasonForWhichTheLauncherEnds) {
   Start("exec sleep 1000");
   Await(proto::AgentMessage::kJoin);
   Welcome();
@@ -334,7 +334,7 @@ TEST_F(AgentTest, ANodeThatLosesItsConnectionRejoinsAsANewNode) {
   const std::shared_ptr<FakePeer> old = peer_;
   RunUntil([&] { return peer_ != old; });
   EXPECT_TRUE(old->closed);
-  EXPECT_THAT(old->sent, testing::IsEmpty()) << "ends of its workers are not sent";
+  EXPECT_THAT(old->sent, testing::IsEmpty()) << "exits after the lost connection must not be reported";
   const proto::Join second = Await(proto::AgentMessage::kJoin).join();
   EXPECT_NE(second.node_id(), first.node_id());
   Welcome();
@@ -344,7 +344,7 @@ TEST_F(AgentTest, ANodeThatLosesItsConnectionRejoinsAsANewNode) {
   EXPECT_EQ(AwaitExit(), 0);
 }
 
-// The connection stays open, but the coordinator is silent; the link reports no error.
+// The connection stays open and the link reports no error, but the coordinator does not answer.
 TEST_F(AgentTest, WithoutAnswersTheFenceKillsWorkersAndTheNodeSeeksItsCoordinator) {
   config_.rdzv.lease = milliseconds(500);
   gone_ = true;
@@ -355,7 +355,7 @@ TEST_F(AgentTest, WithoutAnswersTheFenceKillsWorkersAndTheNodeSeeksItsCoordinato
   const std::shared_ptr<FakePeer> old = peer_;
   EXPECT_EQ(AwaitExit(), 75);
   EXPECT_EQ(relinks_, 1);
-  EXPECT_THAT(old->sent, testing::IsEmpty()) << "killed workers are not failures";
+  EXPECT_THAT(old->sent, testing::IsEmpty()) << "killed workers must not be reported as failures";
 }
 
 TEST_F(AgentTest, AnsweredHeartbeatsRenewTheFence) {

@@ -15,7 +15,7 @@ TEST(BackgroundTaskTest, DeliversAResultInTime) {
   ComputeInBackground<std::string>(
       io, seconds(60), [] { return std::string("node1.example"); },
       [&](std::optional<std::string> a) { answer = std::move(a); });
-  EXPECT_FALSE(answer);  // not called from within
+  EXPECT_FALSE(answer);  // `done` is not called within ComputeInBackground.
   io.run();
   EXPECT_EQ(answer, "node1.example");
 }
@@ -55,7 +55,7 @@ TEST(BackgroundTaskTest, WorkMayOutliveTheLoop) {
           opened->wait();
           ended->set_value();
         },
-        [](bool) { FAIL() << "the loop does not run"; });
+        [](bool) { FAIL() << "the handler was called before the work finished"; });
     io.poll();
   }
   gate.set_value();

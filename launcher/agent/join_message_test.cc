@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(JoinMessageTest, HasTheNodeAndTheJobRules) {
+TEST(JoinMessageTest, DescribesTheNodeAndTheJobRules) {
   LaunchConfig config;
   config.run_id = "j1";
   config.num_local_workers = 8;

@@ -12,9 +12,9 @@ using ::testing::IsEmpty;
 class NodeFenceTest : public ::testing::Test {
  protected:
   static TimePoint At(int ms) { return TimePoint(seconds(100) + milliseconds(ms)); }
-  // The boot clock, an hour ahead of At().
+  // A time of the boot clock, which differs from the clock of At().
   BootTime Boot(int ms) const { return start_ + std::chrono::hours(1) + milliseconds(ms); }
-  // The deadlines set since the last call.
+  // Returns the deadlines that were set since the last call.
   std::vector<std::optional<BootTime>> Orders() { return std::exchange(orders_, {}); }
 
   std::vector<std::optional<BootTime>> orders_;
@@ -28,7 +28,7 @@ TEST_F(NodeFenceTest, TheJoinCountsAsTheFirstHeartbeat) {
   EXPECT_THAT(Orders(), ElementsAre(Boot(4500)));
 }
 
-TEST_F(NodeFenceTest, AnswersRenewTheLeaseFromBeforeSending) {
+TEST_F(NodeFenceTest, AnswersRenewTheLeaseFromTheSendTime) {
   fence_.Joined(seconds(5), Boot(0));
   fence_.WorkersStart();
   Orders();
@@ -47,7 +47,7 @@ TEST_F(NodeFenceTest, SuspensionCountsAgainstTheLease) {
   fence_.WorkersStart();
   Orders();
   fence_.BeforeSign(At(0), Boot(0));
-  // The machine is suspended for ten minutes, which only the boot clock counts; then the answer is read.
+  // Only the boot clock advances while the machine is suspended for ten minutes. Then the answer arrives.
   fence_.BeforeSign(At(1), Boot(600'001));
   fence_.Answered(At(0));
   EXPECT_THAT(Orders(), ElementsAre(Boot(4500)));

@@ -26,14 +26,15 @@
 namespace ddprun {
 namespace {
 
-// Time limit for forwarding the remaining output and reading error files after all writers have ended.
-// Exceeded only if a file system hangs, or if a console that accepts no output also blocks output to a file.
+// Time limit for forwarding the remaining output and reading error files after all writers have ended. The
+// limit is reached only if a file system hangs, or if a console that accepts no output also blocks output to
+// a file.
 constexpr Duration kDrainLimit = seconds(2);
 
-// "after step 57 (epoch 2)"
-std::string InWords(const proto::WorkerReport& report) {
-  std::string progress = absl::StrCat("after step ", report.step());
-  if (!report.message().empty()) absl::StrAppend(&progress, " (", report.message(), ")");
+// Returns, for example, "after step 57 (epoch 2)".
+std::string InWords(const WorkerReport& report) {
+  std::string progress = absl::StrCat("after step ", report.step);
+  if (!report.message.empty()) absl::StrAppend(&progress, " (", report.message, ")");
   return progress;
 }
 
@@ -48,14 +49,6 @@ absl::Status WriteWholeFile(const std::string& path, const std::string& text) {
   const int error = file ? WriteAll(file.get(), text) : errno;
   if (error == 0) return absl::OkStatus();
   return absl::ErrnoToStatus(error, path);
-}
-
-// For example "training"; empty: not reported.
-std::string PhaseOf(const proto::WorkerReport& report) {
-  if (report.phase() == proto::WORKER_PHASE_UNSPECIFIED || !proto::WorkerPhase_IsValid(report.phase()))
-    return "";
-  const std::string name = proto::WorkerPhase_Name(report.phase());
-  return absl::AsciiStrToLower(absl::StripPrefix(name, "WORKER_PHASE_"));
 }
 
 }  // namespace
@@ -103,8 +96,8 @@ absl::Status LocalWorkers::OpenRest() {
   RETURN_IF_ERROR(watch_.Open(processes_));
   absl::StatusOr<std::unique_ptr<WorkerSocket>> socket = WorkerSocket::Open(
       io_,
-      [this](const proto::WorkerReport& report) {
-        if (report.has_snapshot_step()) handlers_.snapshot(Round(report.round()), report.snapshot_step());
+      [this](const WorkerReport& report) {
+        if (report.snapshot_step) handlers_.snapshot(report.round, *report.snapshot_step);
       },
       [this](const std::string& why) { log_.Say(why); });
   if (socket.ok()) {
@@ -181,7 +174,7 @@ void LocalWorkers::StartWith(StartFiles& files) {
                           .stderr_fd = outputs_.back()->stderr_fd()});
     outputs_.back()->CloseChildEnds();
   }
-  oom_watch_.emplace();  // after the Spawn requests, so that it does not delay them
+  oom_watch_.emplace();  // done after the Spawn requests, so that it does not delay them
 }
 
 void LocalWorkers::CancelStart() {
@@ -221,7 +214,7 @@ void LocalWorkers::OnSlowStart(WardenClient::WorkerId id, const LeftOver& proces
 void LocalWorkers::OnStuck(pid_t pid, const std::string& where) {
   const auto it =
       std::find_if(workers_.begin(), workers_.end(), [pid](const auto& w) { return w.second.pid == pid; });
-  // If the worker ends later, OnEnded ignores its end.
+  // When the process ends later, OnEnded ignores its end.
   if (it != workers_.end()) OnEnded(it->first, Stuck{where});
 }
 
@@ -231,7 +224,7 @@ void LocalWorkers::OnEnded(WardenClient::WorkerId id, const ExitInfo& exit) {
   const Worker worker = it->second;
   workers_.erase(it);
   watch_.Ended(worker.pid);
-  const std::optional<proto::WorkerReport> report = ReportOf(worker.local_rank);
+  const std::optional<WorkerReport> report = ReportOf(worker.local_rank);
   std::string progress = report ? InWords(*report) : "";
   if (const std::string cause = watch_.CauseOf(worker.pid); !cause.empty()) {
     absl::StrAppend(&progress, progress.empty() ? "" : ", ", cause);
@@ -244,7 +237,7 @@ void LocalWorkers::OnEnded(WardenClient::WorkerId id, const ExitInfo& exit) {
                        .exit = exit,
                        .failed_at = now,
                        .uptime = worker.pid == 0 ? Duration::zero() : now - worker.started,
-                       .step = report ? std::optional(report->step()) : std::nullopt},
+                       .step = report ? std::optional(report->step) : std::nullopt},
                       {.time = absl::Now(), .progress = progress, .last_signal = last_signal_sent_});
     if (!worker.error_file.empty()) ReadErrorFile(failure, worker.error_file);
   }
@@ -263,7 +256,7 @@ void LocalWorkers::ReadErrorFile(size_t failure, const std::string& path) {
                   });
 }
 
-std::optional<proto::WorkerReport> LocalWorkers::ReportOf(LocalRank local_rank) const {
+std::optional<WorkerReport> LocalWorkers::ReportOf(LocalRank local_rank) const {
   if (reports_ == nullptr) return std::nullopt;
   return reports_->Last(assignment_.round, local_rank);
 }
@@ -271,10 +264,10 @@ std::optional<proto::WorkerReport> LocalWorkers::ReportOf(LocalRank local_rank) 
 void LocalWorkers::FillIn(proto::Heartbeat& heartbeat) const {
   heartbeat.set_round(assignment_.round.value());
   if (reports_ == nullptr) return;
-  const std::optional<proto::WorkerReport> slowest = reports_->Slowest(assignment_.round);
+  const std::optional<WorkerReport> slowest = reports_->Slowest(assignment_.round);
   if (!slowest) return;
-  heartbeat.set_step(slowest->step());
-  heartbeat.set_phase(PhaseOf(*slowest));
+  heartbeat.set_step(slowest->step);
+  heartbeat.set_phase(std::string(NameOf(slowest->phase)));
 }
 
 int64_t LocalWorkers::FurthestStep(Round round) const {

@@ -35,8 +35,8 @@
 
 namespace ddprun {
 
-// If a file system does not respond, a start waits until it does, and `gone` is delayed by at most
-// kDrainLimit. `io` is never blocked.
+// Never blocks `io`. If a file system does not respond, the workers start only after it responds again, and
+// `gone` is delayed by at most kDrainLimit (2 s).
 //   Order:   call Open once; then alternate Start and KillAll, and call Start only after `gone` has been
 //            called for the last KillAll. Handlers run on `io`, never inside a call.
 //   Threads: the thread that runs `io`.
@@ -44,20 +44,21 @@ class LocalWorkers {
  public:
   struct Handlers {
     std::function<void(LocalRank, pid_t)> started;          // exec has succeeded
-    std::function<void(LocalRank, const ExitInfo&)> ended;  // failures() already includes a failed worker
+    std::function<void(LocalRank, const ExitInfo&)> ended;  // failures() already includes a failure
     // KillAll is complete: no process is left except those described in `unkillable`, and the output has been
-    // forwarded (or kDrainLimit has passed).
+    // forwarded, or kDrainLimit has passed.
     std::function<void(const std::vector<std::string>& unkillable)> gone;
-    // Called for each worker report that has a snapshot: `step` is the worker's newest snapshot.
+    // Called for each worker report that mentions a snapshot. `step` is the step of the worker's newest
+    // snapshot.
     std::function<void(Round, int64_t step)> snapshot;
     std::function<void(const WatchdogNote&)> watchdog;
     std::function<void()> fenced;  // the fence's deadline has passed; the workers are being killed
     std::function<void(const absl::Status&)> broken;  // no more workers can be started
   };
 
-  // `config`, `log` and `logs` must outlive this object. Until it is destroyed, the log is written to stderr
-  // through the console, like the workers' output, so a slow reader does not block it. `host`: this node's
-  // short name.
+  // `config`, `log` and `logs` must outlive this object. During the lifetime of this object, the log is
+  // written to stderr through the console, like the workers' output, so that a slow reader does not block
+  // `io`. `host` is this node's short name.
   LocalWorkers(boost::asio::io_context& io, const LaunchConfig* config, AgentLog* log, LogDirectory* logs,
                std::string host, WardenHandle warden, Handlers handlers);
   LocalWorkers(const LocalWorkers&) = delete;
@@ -65,39 +66,42 @@ class LocalWorkers {
   ~LocalWorkers() { log_.SendTo({}); }
 
   // `done` is called once, on `io`.
-  //   Errors: the log directory, the watchdog's FIFO, or the workers' devices or processors are
-  //           not available. If the socket for worker reports cannot be opened, this is only logged.
+  //   Errors: the log directory, the watchdog's FIFO, or the workers' devices or processors are not
+  //           available. A failure to open the socket for worker reports is only logged.
   void Open(std::function<void(const absl::Status&)> done);
 
   // A worker that is signalled or killed while its files are still being opened ends as NeverStarted.
   void Start(const Assignment& assignment, const NodeNetwork& network = {});
   void Signal(int signo);
   void KillAll();
-  // The workers are killed at `deadline`, even if this process is stopped. nullopt disarms the fence.
+  // Arms the fence: the workers are killed at `deadline`, even if this process is stopped. nullopt disarms
+  // the fence.
   void Fence(std::optional<BootTime> deadline);
   void AskForSnapshot(Round round);
-  // When this process has died and none of its workers' processes is left, the warden writes `words` to the
+  // When this process has died and no process of its workers is left, the warden writes `words` to the
   // connection `fd` (borrowed), unless SayNothingWhenDead has been called.
   //   Errors: see WardenClient::LastWords.
   absl::Status SayWhenDead(int fd, const std::string& words) { return processes_.LastWords(fd, words); }
   void SayNothingWhenDead() { processes_.DropLastWords(); }
 
-  // Sets the round and, from the workers' reports, step and phase; see proto::Heartbeat.
+  // Sets the round in `heartbeat` and, if the workers have reported, the step and the phase of the slowest
+  // worker.
   void FillIn(proto::Heartbeat& heartbeat) const;
   int64_t FurthestStep(Round round) const;
 
-  // The failures of this round; complete after CompleteFailures, which must be called after `gone`.
+  // The failures of this round. They are complete after CompleteFailures, which must be called after `gone`.
   const NodeFailures& failures() const { return failures_; }
   void CompleteFailures();
-  // Directory of the files of the current start; empty: none.
+  // The directory for the files of the current start; empty if there is none.
   const std::string& attempt_dir() const { return attempt_dir_; }
-  // Writes a file in the log directory after all earlier writes to that directory.
+  // Writes `text` to the file `path` in the log directory after all earlier writes to that directory, then
+  // calls `done`.
   void WriteFile(const std::string& path, const std::string& text,
                  std::function<void(const absl::Status&)> done);
 
-  // Must be the last call, after `gone`. Flushes the log directory, then the console; each flush gives up
-  // after `limit` without progress. Then calls `done`. If the log directory
-  // cannot be flushed in time, this is logged.
+  // Must be the last call, after `gone`. Ends the warden, flushes the log directory, then the console, and
+  // then calls `done`. Each flush ends early if there is no progress for `limit`; for the log directory,
+  // this is logged.
   void Flush(Duration limit, std::function<void()> done);
 
  private:
@@ -110,12 +114,12 @@ class LocalWorkers {
 
   static TimePoint Now() { return std::chrono::steady_clock::now(); }
   absl::Status CheckDevices();
-  // Second part of Open, once the log directory is open.
+  // The second part of Open, after the log directory has been opened.
   absl::Status OpenRest();
   void StartWith(StartFiles& files);
   // Cancels a start whose files are still being opened.
   void CancelStart();
-  // Adds the error file at `path` to the record with index `failure`.
+  // Reads the error file at `path` and adds its error to the record with index `failure`.
   void ReadErrorFile(size_t failure, const std::string& path);
   // Calls `gone` once nothing is pending after KillAll.
   void CheckGone();
@@ -125,8 +129,8 @@ class LocalWorkers {
   void LogSent(int signo, pid_t pid) const;
   void OnEnded(WardenClient::WorkerId id, const ExitInfo& exit);
   void OnStuck(pid_t pid, const std::string& where);
-  // The worker's last report in this round; nullopt: it sent none.
-  std::optional<proto::WorkerReport> ReportOf(LocalRank local_rank) const;
+  // Returns the worker's last report in this round; nullopt if there is none.
+  std::optional<WorkerReport> ReportOf(LocalRank local_rank) const;
 
   boost::asio::io_context& io_;
   const LaunchConfig& config_;
@@ -137,7 +141,7 @@ class LocalWorkers {
   std::vector<std::set<int>> cpus_;  // by local rank; set by Open
   LogDirectory& logs_;
   Console console_;
-  std::unique_ptr<WorkerSocket> reports_;  // null: could not be opened
+  std::unique_ptr<WorkerSocket> reports_;  // null if the socket could not be opened
 
   // State of the last start:
   Assignment assignment_;
@@ -146,19 +150,19 @@ class LocalWorkers {
   bool opening_ = false;  // the workers' files are being opened
   std::string attempt_dir_;
   std::vector<std::unique_ptr<WorkerOutput>> outputs_;  // by local rank
-  std::optional<int> last_signal_sent_;                 // nullopt: no signal was sent to the workers
+  std::optional<int> last_signal_sent_;                 // nullopt if no signal was sent to the workers
   NodeFailures failures_;
   std::optional<OomWatch> oom_watch_;
 
   WorkerMonitor watch_;
   WardenClient processes_;
-  std::map<WardenClient::WorkerId, Worker> workers_;  // those that have not ended
+  std::map<WardenClient::WorkerId, Worker> workers_;  // workers that have not ended
   WardenClient::WorkerId next_worker_ = 1;
   int unread_ = 0;                       // error files of this start that are being read
   bool killed_ = false;                  // the warden has completed KillAll; `gone` has not been called yet
-  int undrained_ = 0;                    // number of outputs_ that are being drained, if killed_
+  int undrained_ = 0;                    // number of outputs_ that are still being drained; valid if killed_
   std::vector<std::string> unkillable_;  // argument of `gone`
-  boost::asio::steady_timer drain_;      // time limit for reading error files, if killed_
+  boost::asio::steady_timer drain_;      // time limit for reading error files; runs if killed_
 };
 
 }  // namespace ddprun

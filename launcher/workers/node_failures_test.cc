@@ -53,7 +53,7 @@ class NodeFailuresTest : public ::testing::Test {
   NodeFailures failures_{"node1", "trainer"};
 };
 
-TEST_F(NodeFailuresTest, DescribesTheEndBeforeMoreIsKnown) {
+TEST_F(NodeFailuresTest, DescribesAFailureBeforeCompleteIsCalled) {
   failures_.Add({.local_rank = LocalRank(1),
                  .pid = 77,
                  .exit = Exited{3},
@@ -98,7 +98,7 @@ TEST_F(NodeFailuresTest, AnExceptionIsNotTheCauseOfSigkill) {
   const std::vector<Failure> all = failures_.All();
   ASSERT_THAT(all, SizeIs(2));
   EXPECT_EQ(all[0].exception, "");
-  EXPECT_THAT(all[0].stderr_tail, HasSubstr("ValueError")) << "it is shown, but not as the cause";
+  EXPECT_THAT(all[0].stderr_tail, HasSubstr("ValueError")) << "the tail must contain the exception";
   EXPECT_EQ(all[1].exception, "ValueError: bad batch");
 }
 
@@ -112,7 +112,7 @@ TEST_F(NodeFailuresTest, TakesTheExceptionFromTheErrorFile) {
   EXPECT_EQ(failures_.Of(LocalRank(0)).exception, "KeyError: 'loss'");
 }
 
-TEST_F(NodeFailuresTest, TakesTheMessageOfAnErrorFileWithoutATraceback) {
+TEST_F(NodeFailuresTest, TakesTheMessageFromAnErrorFileWithoutATraceback) {
   const std::string path = absl::StrCat(testing::TempDir(), "/plain.json");
   std::ofstream(path) << R"({"message": "dataset is empty\ndetails", "timestamp": 17})";
   failures_.AddError(failures_.Add({.local_rank = LocalRank(0), .pid = 1, .exit = Exited{1}}, {}),
@@ -120,12 +120,12 @@ TEST_F(NodeFailuresTest, TakesTheMessageOfAnErrorFileWithoutATraceback) {
   EXPECT_EQ(failures_.Of(LocalRank(0)).exception, "dataset is empty");
 }
 
-TEST_F(NodeFailuresTest, WorkersThatEndBySignalsOfTheLauncherAreNotFailures) {
+TEST_F(NodeFailuresTest, WorkersEndedByTheLaunchersSignalsAreNotFailures) {
   Add(0, Exited{7});
   Add(1, Signaled{SIGTERM, false}, SIGTERM);
   Add(2, Exited{143}, SIGTERM);
   Add(3, Signaled{SIGKILL, false}, SIGKILL);
-  Add(4, Exited{1}, SIGTERM);  // no output
+  Add(4, Exited{1}, SIGTERM);  // no exception in stderr
   Add(5, NeverStarted{absl::CancelledError("the node ends")}, SIGTERM);
   Complete();
   EXPECT_THAT(Ranks(), ElementsAre(4));
@@ -155,13 +155,14 @@ TEST_F(NodeFailuresTest, MarksAFailureThatFollowsAnother) {
   Complete();
   const auto all = failures_.All();
   ASSERT_THAT(all, SizeIs(2));
-  EXPECT_EQ(all[0].rank, Rank(5)) << "the cause is first";
+  EXPECT_EQ(all[0].rank, Rank(5)) << "the cause must come first";
   EXPECT_EQ(all[0].origin, FailureOrigin::kOwn);
   EXPECT_EQ(all[1].origin, FailureOrigin::kFollowsAnother);
   EXPECT_EQ(RootCause(failures_.records()), 1u);
 }
 
-// Rank 4 raises an exception but takes 5 s to exit; rank 5 crashes earlier because rank 4 does not respond.
+// Rank 4 raises an exception but takes several seconds to exit. Rank 5 crashes in the meantime, because rank
+// 4 does not respond.
 TEST_F(NodeFailuresTest, AWorkerThatTakesLongToExitIsTheRootCause) {
   const auto noticed = [](int ms) { return absl::FromUnixSeconds(1795248890) + absl::Milliseconds(ms); };
   failures_.Add({.local_rank = LocalRank(1),

@@ -23,7 +23,7 @@ class OutputPlansTest : public testing::Test {
   Assignment assignment_;
 };
 
-TEST_F(OutputPlansTest, ShowsEverythingAndKeepsNothingByDefault) {
+TEST_F(OutputPlansTest, ShowsAllOutputAndWritesNoFilesByDefault) {
   const WorkerOutput::Plan plan = Plan(1);
   EXPECT_EQ(plan.redirects, Streams{});
   EXPECT_EQ(plan.tee, Streams{});
@@ -48,7 +48,7 @@ TEST_F(OutputPlansTest, ThePrefixContainsTheGlobalRankAndTheHost) {
   EXPECT_EQ(Plan(1).prefix, "n3.example:7/1 trainer${no} $");
 }
 
-TEST_F(OutputPlansTest, ShowsOnlyTheRanksOfTheFilter) {
+TEST_F(OutputPlansTest, ShowsOnlyTheConsoleRanks) {
   config_.console_ranks = {1, 5};
   EXPECT_FALSE(Plan(0).shown);
   EXPECT_TRUE(Plan(1).shown);
@@ -66,8 +66,9 @@ TEST_F(OutputPlansTest, LimitsTheTotalSizeOfPipes) {
   for (const int workers : {1, 32, 33, 500}) {
     config_.num_local_workers = workers;
     const int64_t all = int64_t{2} * workers * Plan(0).pipe_bytes;
-    EXPECT_LE(all, 16 << 20) << workers;
-    EXPECT_EQ(all > 0, workers <= 32) << workers;
+    SCOPED_TRACE(workers);
+    EXPECT_LE(all, 16 << 20);
+    EXPECT_EQ(all > 0, workers <= 32);
   }
 }
 
@@ -81,7 +82,7 @@ using ::testing::IsEmpty;
 using ::testing::Property;
 
 LogLayout Layout(const std::string& base) { return *LogLayout::Create(base, "job"); }
-auto Says(const std::string& text) { return Property(&absl::Status::message, HasSubstr(text)); }
+auto HasMessage(const std::string& text) { return Property(&absl::Status::message, HasSubstr(text)); }
 
 TEST(StartFilesTest, OpensOneFilteredFilePerStreamForAllWorkers) {
   LogLayout layout = Layout(testing::TempDir());
@@ -92,7 +93,7 @@ TEST(StartFilesTest, OpensOneFilteredFilePerStreamForAllWorkers) {
   EXPECT_EQ(files.opened.size(), 2u);
   EXPECT_EQ(files.plans[1].files.error_json, layout.run_dir() + "/attempt_0/1/error.json");
   EXPECT_TRUE(std::filesystem::exists(layout.run_dir() + "/attempt_0/filtered_stdout.log"))
-      << "created even if no line matches";
+      << "the file must exist even if no line matches";
   EXPECT_FALSE(std::filesystem::exists(layout.run_dir() + "/attempt_0/filtered_stderr.log"));
   EXPECT_THAT(files.problems, IsEmpty());
 }
@@ -115,7 +116,7 @@ TEST(StartFilesTest, ContinuesWithoutFilesIfTheirDirectoriesCannotBeCreated) {
   files.Open(layout);
   EXPECT_EQ(files.opened.size(), 1u);
   EXPECT_EQ(files.plans[0].files.error_json, "");
-  EXPECT_THAT(files.problems, ElementsAre(Says("continuing without them")));
+  EXPECT_THAT(files.problems, ElementsAre(HasMessage("continuing without them")));
 }
 
 TEST(StartFilesTest, ContinuesWithoutAFilteredFileThatCannotBeOpened) {
@@ -124,7 +125,7 @@ TEST(StartFilesTest, ContinuesWithoutAFilteredFileThatCannotBeOpened) {
   StartFiles files{.filters_stdout = true, .plans = std::vector<WorkerOutput::Plan>(1)};
   files.Open(layout);
   EXPECT_EQ(files.filtered_stdout, nullptr);
-  EXPECT_THAT(files.problems, ElementsAre(Says("filtered_stdout.log")));
+  EXPECT_THAT(files.problems, ElementsAre(HasMessage("filtered_stdout.log")));
 }
 
 }  // namespace

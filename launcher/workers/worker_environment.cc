@@ -25,8 +25,8 @@ constexpr char kRocmDevices[] = "HIP_VISIBLE_DEVICES";
 
 // The devices visible to the workers.
 struct VisibleDevices {
-  std::string variable;              // the variable that lists them; ROCm's takes precedence if both are set
-  bool listed = false;               // false: the variable is not set, so all devices are visible, by number
+  std::string variable;  // the variable that lists them: ROCm's if it is not empty, otherwise CUDA's
+  bool listed = false;   // false if the variable is not set: all devices are visible, as 0, 1, ...
   std::vector<std::string> entries;  // numbers or UUIDs, by local rank
 };
 
@@ -78,21 +78,21 @@ absl::Status CheckVirtualDevices(const EnvVars& base, const LaunchConfig& config
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      "--virtual-local-rank gives each worker its own device, but ", devices.variable, "=",
-      absl::StrJoin(devices.entries, ","), " has ", devices.entries.size(), " for ", config.num_local_workers,
-      " workers: list more devices, or start fewer workers with --nproc-per-node"));
+      "--virtual-local-rank gives each worker its own device, but the number of devices in ",
+      devices.variable, "=", absl::StrJoin(devices.entries, ","), " is ", devices.entries.size(), ", for ",
+      config.num_local_workers, " workers: list more devices, or start fewer workers with --nproc-per-node"));
 }
 
 EnvVars WorkerEnvironment(const EnvVars& base, const LaunchConfig& config, const Assignment& assignment,
                           LocalRank local_rank, const WorkerPlaces& places) {
   EnvMap vars(base.begin(), base.end());
-  // These may be inherited from an outer job, if this job was started inside it.
+  // If this job was started inside another job, these variables may be inherited from the outer job.
   for (const char* const name :
        {"DDPRUN_LOCAL_RANK", "DDPRUN_AGENT_SOCKET", "DDPRUN_NODE_ADDR", "DDPRUN_LEASE_MS"})
     vars.erase(name);
   if (LimitsOmpThreads(base, config)) vars.insert_or_assign("OMP_NUM_THREADS", std::string("1"));
-  // With this, a rank whose peer has died gets an error from NCCL instead of blocking forever. PyTorch up to
-  // 2.1 reads the second name. Neither variable affects a worker that does not use NCCL.
+  // With these variables set to 1, PyTorch ends a rank whose NCCL peer has died, instead of blocking forever. PyTorch
+  // up to 2.1 reads the second variable. Neither variable affects a worker that does not use NCCL.
   vars.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   vars.emplace("NCCL_ASYNC_ERROR_HANDLING", "1");
   // By default, Gloo publishes the address that the host name resolves to; on many hosts this is a loopback
@@ -100,7 +100,7 @@ EnvVars WorkerEnvironment(const EnvVars& base, const LaunchConfig& config, const
   if (config.max_nodes > 1 && !places.network.interface.empty()) {
     vars.emplace("GLOO_SOCKET_IFNAME", places.network.interface);
   }
-  // Read by PyTorch launchers that run inside a worker; torchrun sets it, too.
+  // Read by PyTorch launchers that run inside a worker. torchrun also sets this variable.
   vars["TORCHELASTIC_SIGNALS_TO_HANDLE"] = NamesOf(config.signals_to_handle);
   if (!places.timer_file.empty()) vars["TORCHELASTIC_TIMER_FILE"] = places.timer_file;
   if (config.virtual_local_rank) NarrowToDevice(vars, local_rank);

@@ -23,7 +23,7 @@ LaunchConfig Config(int nproc) {
   return config;
 }
 
-// The environment of the worker `local_rank`; local rank 0 has rank 2.
+// Returns the environment of the worker `local_rank`. The worker with local rank 0 has rank 2.
 EnvMap Make(const EnvVars& base, const LaunchConfig& config, int local_rank = 1) {
   const Assignment assignment{.round = Round(4),
                               .group_rank = GroupRank(1),
@@ -41,10 +41,14 @@ EnvMap Make(const EnvVars& base, const LaunchConfig& config, int local_rank = 1)
 }
 
 absl::StatusOr<WorkerEnv> Decode(const EnvMap& vars) {
-  return DecodeWorkerEnv([&](absl::string_view name) -> std::optional<std::string> {
+  const auto get = [&](std::string_view name) -> std::optional<std::string> {
     const auto it = vars.find(std::string(name));
     return it == vars.end() ? std::nullopt : std::optional(it->second);
-  });
+  };
+  std::string error;
+  const std::optional<WorkerEnv> env = DecodeWorkerEnv(get, &error);
+  if (!env) return absl::InvalidArgumentError(error);
+  return *env;
 }
 
 TEST(WorkerEnvironmentTest, DecodesToTheAssignmentOfTheWorker) {
@@ -63,7 +67,8 @@ TEST(WorkerEnvironmentTest, DecodesToTheAssignmentOfTheWorker) {
   EXPECT_EQ(vars.at("PATH"), "/bin");
 }
 
-// Checks the full set of variables, torchrun's and ours: scripts may depend on whether a variable is set.
+// Checks the full set of variables, torchrun's and ours, because scripts may depend on whether a variable is
+// set.
 TEST(WorkerEnvironmentTest, SetsExactlyTheDocumentedVariables) {
   EXPECT_EQ(Make({}, Config(2)), (EnvMap{{"LOCAL_RANK", "1"},
                                          {"RANK", "3"},
@@ -93,7 +98,8 @@ TEST(WorkerEnvironmentTest, LibrariesGetDefaultsThatTheUserMayOverride) {
   EXPECT_EQ(Make({}, Config(2)).at("OMP_NUM_THREADS"), "1");
   EXPECT_EQ(Make({}, Config(1), 0).count("OMP_NUM_THREADS"), 0u);
   EXPECT_EQ(Make({{"OMP_NUM_THREADS", "6"}}, Config(2)).at("OMP_NUM_THREADS"), "6");
-  EXPECT_EQ(Make({{"OMP_NUM_THREADS", ""}}, Config(2)).at("OMP_NUM_THREADS"), "") << "empty is set";
+  EXPECT_EQ(Make({{"OMP_NUM_THREADS", ""}}, Config(2)).at("OMP_NUM_THREADS"), "")
+      << "an empty variable counts as set";
   for (const char* name : {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING"})
     EXPECT_EQ(Make({{name, "0"}}, Config(2)).at(name), "0");
 }
@@ -184,7 +190,7 @@ TEST_F(VirtualLocalRankTest, RejectsADeviceListThatIsTooShort) {
   for (const char* name : {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}) {
     const absl::Status status = CheckVirtualDevices({{name, "3"}}, config_);
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(std::string(name) + "=3 has 1 for 2 workers"),
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(std::string(name) + "=3 is 1, for 2 workers"),
                                                      HasSubstr("--nproc-per-node")));
   }
   config_.virtual_local_rank = false;

@@ -18,13 +18,13 @@
 #include "base/time.h"
 #include "boost/asio/posix/stream_descriptor.hpp"
 #include "boost/asio/steady_timer.hpp"
+#include "proto/utf8.h"
 
 namespace ddprun {
 namespace {
 
 using Descriptor = boost::asio::posix::stream_descriptor;
 
-constexpr size_t kMaxReportBytes = 4096;
 constexpr Duration kAcceptPause = milliseconds(100);
 constexpr size_t kMostPeers = 1024;
 
@@ -32,8 +32,8 @@ constexpr size_t kMostPeers = 1024;
 struct Peer {
   Peer(boost::asio::io_context& io, int fd) : descriptor(io, fd) {}
 
-  // Does not block. If the buffer is full, the worker has unread requests, and the request is sent again at
-  // its next report.
+  // Does not block. If the worker's receive buffer is full, the worker has unread requests; this request is
+  // then sent again at the worker's next report.
   void Ask(uint64_t number, const std::string& request) {
     if (asked >= number) return;
     if (send(descriptor.native_handle(), request.data(), request.size(), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) {
@@ -56,13 +56,13 @@ size_t MostPeers() {
 }  // namespace
 
 struct WorkerSocket::State : public std::enable_shared_from_this<State> {
-  State(boost::asio::io_context& io_context, std::function<void(const proto::WorkerReport&)> report_handler,
-        std::function<void(const std::string&)> full_handler)
+  State(boost::asio::io_context& io_context, std::function<void(const WorkerReport&)> report_handler,
+        std::function<void(const std::string&)> problem_handler)
       : io(io_context),
         listener(io_context),
         pause(io_context),
         on_report(std::move(report_handler)),
-        on_full(std::move(full_handler)) {}
+        on_problem(std::move(problem_handler)) {}
 
   void Accept() {
     listener.async_wait(
@@ -93,10 +93,10 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
     Read(shared_from_this(), std::move(newcomer));
   }
 
-  // Closes the oldest connection that has not sent a report. Returns false if there is none.
+  // Closes the oldest connection that has not sent a report. Returns false if there is no such connection.
   bool MakeRoom() {
-    if (on_full && !std::exchange(reported_full, true)) {
-      on_full(absl::StrCat(
+    if (on_problem && !std::exchange(reported_full, true)) {
+      on_problem(absl::StrCat(
           "more than ", most_peers,
           " connections to the socket for workers' reports: closing those that have not reported"));
     }
@@ -111,7 +111,8 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
     return true;
   }
 
-  // No descriptors are left. Pending connections keep the socket readable, so pause before the next accept.
+  // Called if no descriptors are left. Pending connections keep the socket readable, so pause before the next
+  // accept.
   void AcceptLater() {
     pause.expires_after(kAcceptPause);
     pause.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
@@ -123,19 +124,38 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
     Descriptor& descriptor = peer->descriptor;
     descriptor.async_wait(Descriptor::wait_read, [self, peer](const boost::system::error_code& error) {
       if (error || self->closed) return;
-      std::array<char, kMaxReportBytes> packet;
-      const ssize_t n = recv(peer->descriptor.native_handle(), packet.data(), packet.size(), MSG_DONTWAIT);
+      std::array<char, kMaxWorkerMessageBytes> packet;
+      const ssize_t n =
+          recv(peer->descriptor.native_handle(), packet.data(), packet.size(), MSG_DONTWAIT | MSG_TRUNC);
       if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return;
-      proto::WorkerReport report;
-      if (n > 0 && report.ParseFromArray(packet.data(), static_cast<int>(n)) && report.local_rank() >= 0 &&
-          report.local_rank() < 1 << 16) {
-        peer->reported = true;
-        if (report.round() == self->asked_round.value()) peer->Ask(self->requests, self->request);
-        const proto::WorkerReport& last = self->last[LocalRank(report.local_rank())] = std::move(report);
-        if (self->on_report) self->on_report(last);
+      if (n > 0 && static_cast<size_t>(n) <= packet.size()) {
+        self->OnPacket(*peer, {packet.data(), static_cast<size_t>(n)});
       }
       if (!self->closed) Read(self, peer);
     });
+  }
+
+  void OnPacket(Peer& peer, std::string_view packet) {
+    if (const std::optional<int> version = OtherVersion(packet)) return Answer(peer, *version);
+    std::optional<WorkerReport> report = DecodeWorkerReport(packet);
+    if (!report) return;
+    report->message = Utf8Line({report->message.data(), report->message.size()}, kMaxReportTextBytes);
+    peer.reported = true;
+    if (report->round == asked_round) peer.Ask(requests, request);
+    const WorkerReport& newest = last[report->local_rank] = *std::move(report);
+    if (on_report) on_report(newest);
+  }
+
+  // Tells the worker, and once the caller, that the worker's library has another version.
+  void Answer(Peer& peer, int version) {
+    const std::string notice = EncodeVersionNotice();
+    send(peer.descriptor.native_handle(), notice.data(), notice.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (!on_problem || std::exchange(reported_version, true)) return;
+    on_problem(absl::StrCat(
+        "a worker's libddprun has version ", version,
+        " of the protocol between worker and agent, this agent has version ", kWorkerMessageVersion,
+        ": its reports are ignored, and it gets no snapshot requests; use the libddprun of "
+        "this ddprun"));
   }
 
   boost::asio::io_context& io;
@@ -143,12 +163,13 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
   boost::asio::steady_timer pause;  // delay before the next accept
   std::string name;
   bool closed = false;
-  const std::function<void(const proto::WorkerReport&)> on_report;
-  const std::function<void(const std::string&)> on_full;
+  const std::function<void(const WorkerReport&)> on_report;
+  const std::function<void(const std::string&)> on_problem;
   const size_t most_peers = MostPeers();
   bool reported_full = false;
-  std::map<LocalRank, proto::WorkerReport> last;
-  std::vector<std::weak_ptr<Peer>> peers;  // oldest first; each is owned by its read handler
+  bool reported_version = false;
+  std::map<LocalRank, WorkerReport> last;
+  std::vector<std::weak_ptr<Peer>> peers;  // oldest first; owned by their read handlers
 
   uint64_t requests = 0;  // number of AskForSnapshot calls
   std::string request;    // the last request, encoded
@@ -158,17 +179,17 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
 WorkerSocket::WorkerSocket(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
 absl::StatusOr<std::unique_ptr<WorkerSocket>> WorkerSocket::Open(
-    boost::asio::io_context& io, std::function<void(const proto::WorkerReport&)> on_report,
-    std::function<void(const std::string&)> on_full) {
+    boost::asio::io_context& io, std::function<void(const WorkerReport&)> on_report,
+    std::function<void(const std::string&)> on_problem) {
   const auto failed = [](absl::string_view what) {
     return absl::ResourceExhaustedError(
         absl::StrCat("cannot ", what, " the socket for workers' reports: ", std::strerror(errno)));
   };
   const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return failed("open");
-  auto state = std::make_shared<State>(io, std::move(on_report), std::move(on_full));
+  auto state = std::make_shared<State>(io, std::move(on_report), std::move(on_problem));
   state->listener.assign(fd);
-  // Binding without a name lets the kernel choose a free abstract one.
+  // bind() without a name lets the kernel choose a free abstract name.
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   socklen_t size = sizeof address.sun_family;
@@ -190,17 +211,17 @@ WorkerSocket::~WorkerSocket() {
 
 const std::string& WorkerSocket::name() const { return state_->name; }
 
-std::optional<proto::WorkerReport> WorkerSocket::Last(Round round, LocalRank local_rank) const {
+std::optional<WorkerReport> WorkerSocket::Last(Round round, LocalRank local_rank) const {
   const auto it = state_->last.find(local_rank);
-  if (it == state_->last.end() || it->second.round() != round.value()) return std::nullopt;
+  if (it == state_->last.end() || it->second.round != round) return std::nullopt;
   return it->second;
 }
 
-std::optional<proto::WorkerReport> WorkerSocket::Slowest(Round round) const {
-  const proto::WorkerReport* slowest = nullptr;
+std::optional<WorkerReport> WorkerSocket::Slowest(Round round) const {
+  const WorkerReport* slowest = nullptr;
   for (const auto& [rank, report] : state_->last) {
-    if (report.round() != round.value()) continue;
-    if (slowest == nullptr || report.step() < slowest->step()) slowest = &report;
+    if (report.round != round) continue;
+    if (slowest == nullptr || report.step < slowest->step) slowest = &report;
   }
   if (slowest == nullptr) return std::nullopt;
   return *slowest;
@@ -209,16 +230,13 @@ std::optional<proto::WorkerReport> WorkerSocket::Slowest(Round round) const {
 int64_t WorkerSocket::FurthestStep(Round round) const {
   int64_t furthest = 0;
   for (const auto& [rank, report] : state_->last) {
-    if (report.round() == round.value()) furthest = std::max(furthest, report.step());
+    if (report.round == round) furthest = std::max(furthest, report.step);
   }
   return furthest;
 }
 
 void WorkerSocket::AskForSnapshot(Round round) {
-  proto::AgentRequest request;
-  request.set_round(round.value());
-  request.set_take_snapshot(true);
-  state_->request = request.SerializeAsString();
+  state_->request = Encode(AgentRequest{.round = round, .take_snapshot = true});
   state_->asked_round = round;
   ++state_->requests;
   for (const std::weak_ptr<Peer>& peer : state_->peers) {

@@ -32,11 +32,8 @@ class WorkerSocketTest : public ::testing::Test {
     ASSERT_EQ(send(fd, packet.data(), packet.size(), 0), static_cast<ssize_t>(packet.size()));
   }
   static std::string Report(int round, int local_rank, int step) {
-    proto::WorkerReport report;
-    report.set_round(round);
-    report.set_local_rank(local_rank);
-    report.set_step(step);
-    return report.SerializeAsString();
+    return Encode(
+        WorkerReport{.round = Round(round), .rank = {}, .local_rank = LocalRank(local_rank), .step = step});
   }
   // Runs the event loop until the report with this step has arrived, for at most 10 s.
   void RunUntilStep(int round, int local_rank, int step) {
@@ -45,7 +42,7 @@ class WorkerSocketTest : public ::testing::Test {
       io_.restart();
       io_.run_one_for(std::chrono::seconds(1));
       const auto last = socket_->Last(Round(round), LocalRank(local_rank));
-      if (last && last->step() == step) return;
+      if (last && last->step == step) return;
     }
     FAIL() << "no report of step " << step;
   }
@@ -56,8 +53,7 @@ class WorkerSocketTest : public ::testing::Test {
     return n < 0 ? std::strerror(errno) : std::string(packet, static_cast<size_t>(n));
   }
   static bool AsksForSnapshot(const std::string& packet, int round) {
-    proto::AgentRequest request;
-    return request.ParseFromString(packet) && request.round() == round && request.take_snapshot();
+    return DecodeAgentRequest(packet) == AgentRequest{.round = Round(round), .take_snapshot = true};
   }
   static bool ReceivesNothing(int fd) {
     char byte;
@@ -89,7 +85,7 @@ TEST_F(WorkerSocketTest, ReturnsTheSlowestReportAndTheFurthestStep) {
   Send(fd, Report(2, 0, 12));
   Send(fd, Report(2, 1, 11));
   RunUntilStep(2, 1, 11);
-  EXPECT_EQ(socket_->Slowest(Round(2))->step(), 11);
+  EXPECT_EQ(socket_->Slowest(Round(2))->step, 11);
   EXPECT_EQ(socket_->FurthestStep(Round(2)), 12);
   close(fd);
 }
@@ -107,7 +103,7 @@ TEST_F(WorkerSocketTest, AsksEveryWorkerForASnapshotOnce) {
   RunUntilStep(2, 1, 1);
   RunUntilStep(1, 2, 9);
   EXPECT_TRUE(AsksForSnapshot(Receive(late), 2));
-  EXPECT_TRUE(ReceivesNothing(stale)) << "it is of another round";
+  EXPECT_TRUE(ReceivesNothing(stale)) << "the worker belongs to another round";
   Send(early, Report(2, 0, 2));
   Send(late, Report(2, 1, 2));
   RunUntilStep(2, 0, 2);
@@ -119,7 +115,7 @@ TEST_F(WorkerSocketTest, AsksEveryWorkerForASnapshotOnce) {
 
 TEST_F(WorkerSocketTest, CallsTheHandlerForEachReport) {
   std::vector<int64_t> steps;
-  socket_ = WorkerSocket::Open(io_, [&](const proto::WorkerReport& r) { steps.push_back(r.step()); }).value();
+  socket_ = WorkerSocket::Open(io_, [&](const WorkerReport& r) { steps.push_back(r.step); }).value();
   const int fd = Connect();
   for (const int step : {1, 2, 2, 3}) Send(fd, Report(0, 0, step));
   RunUntilStep(0, 0, 3);
@@ -138,6 +134,41 @@ TEST_F(WorkerSocketTest, GarbageDoesNotAffectOtherConnections) {
   close(good);
 }
 
+// The worker is in a container with the library of another release.
+TEST_F(WorkerSocketTest, ReportsAWorkerOfAnotherVersionOnceAndTellsTheWorker) {
+  std::vector<std::string> problems;
+  socket_ = WorkerSocket::Open(io_, {}, [&](const std::string& what) { problems.push_back(what); }).value();
+  const int other = Connect();
+  const int good = Connect();
+  std::string report = Report(1, 0, 5);
+  report[4] = 9;
+  Send(other, report);
+  Send(other, report);
+  Send(good, Report(1, 1, 7));
+  RunUntilStep(1, 1, 7);
+  io_.restart();
+  io_.poll();
+  ASSERT_EQ(problems.size(), 1);
+  EXPECT_NE(problems[0].find("libddprun has version 9"), std::string::npos) << problems[0];
+  EXPECT_FALSE(socket_->Last(Round(1), LocalRank(0)).has_value());
+  EXPECT_EQ(Receive(other), EncodeVersionNotice());
+  close(other);
+  close(good);
+}
+
+// A terminal must not interpret what a worker sends.
+TEST_F(WorkerSocketTest, ReplacesControlCharactersInTexts) {
+  const int fd = Connect();
+  Send(fd, Encode(WorkerReport{.round = Round(1),
+                               .rank = {},
+                               .local_rank = LocalRank(0),
+                               .step = 1,
+                               .message = "epoch\x1b[2J\n2\xff"}));
+  RunUntilStep(1, 0, 1);
+  EXPECT_EQ(socket_->Last(Round(1), LocalRank(0))->message, "epoch [2J 2\uFFFD");
+  close(fd);
+}
+
 TEST_F(WorkerSocketTest, AcceptsConnectionsAfterDescriptorsAreFreed) {
   const int worker = Connect();
   rlimit before{};
@@ -147,7 +178,7 @@ TEST_F(WorkerSocketTest, AcceptsConnectionsAfterDescriptorsAreFreed) {
   std::vector<int> taken;
   for (int fd; (fd = dup(worker)) >= 0;) taken.push_back(fd);  // uses up all free descriptors
   io_.restart();
-  io_.poll();  // returns: accept is not retried in a busy loop
+  io_.poll();  // returns, so accept is not retried in a busy loop
   Send(worker, Report(3, 1, 5));
   EXPECT_FALSE(socket_->Last(Round(3), LocalRank(1)).has_value());
   for (const int fd : taken) close(fd);
@@ -156,8 +187,8 @@ TEST_F(WorkerSocketTest, AcceptsConnectionsAfterDescriptorsAreFreed) {
   close(worker);
 }
 
-// A process that opens `count` connections and sends no reports. The constructor returns once all are
-// connected.
+// A process that opens `count` connections and sends no reports. The constructor returns when all
+// connections have been opened.
 class Crowd {
  public:
   Crowd(const std::string& name, int count) {

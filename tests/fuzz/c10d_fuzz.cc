@@ -1,11 +1,12 @@
-// Two connections that send arbitrary bytes to one store through the real parser.
+// Sends arbitrary bytes from two connections to one store through the real parser.
 //
-// The input is a list of turns. The top bit of a turn's first byte selects the connection; its other bits are
-// the number of following bytes that it sends. 0: the grace period of an ambiguous opcode ends.
+// The input is a list of turns. The top bit of a turn's first byte selects the connection. The other bits are
+// a number N. The connection sends the N bytes that follow. If N is 0, nothing is sent, and the connection's
+// grace period for an ambiguous opcode ends (c10d::Parser::EndGrace).
 //
-// Invariants: no crash; splitting the bytes of a turn does not change their effect; memory stays within its
-// limits and is released; each parsed request is serialized to the bytes that were read; no connection is
-// answered for a wait that is over.
+// Invariants: no crash; splitting the bytes of a turn does not change their effect; memory use stays within
+// its limits, and all memory is released; serializing a parsed request gives the bytes that were read; no
+// connection gets an answer to a wait that has ended.
 
 #include <algorithm>
 #include <array>
@@ -35,6 +36,7 @@ void Check(bool ok, const char* what) {
   std::abort();
 }
 
+// The store and its two connections.
 class World {
  public:
   World() : store_({.max_bytes = kMaxStoreBytes}) {}
@@ -60,7 +62,7 @@ class World {
     if (!parsed.ok()) Close(c, parsed);
   }
 
-  // All state that a peer or an operator can observe.
+  // Returns all state that a peer or an operator can observe.
   std::string Describe() const {
     std::string out;
     for (const Connection& c : connections_) {
@@ -71,11 +73,11 @@ class World {
     return out;
   }
 
-  void CheckWhatIsLeft() {
+  void CheckFinalState() {
     for (const Connection& c : connections_) {
       if (c.parser.dialect() != c10d::Dialect::kVersioned) continue;
       Check(absl::string_view(c.sent).substr(0, c.written_back.size()) == c.written_back,
-            "a request is serialized as it was read");
+            "a request is serialized to the bytes that were read");
     }
     store_.Forget(ConnId(0));
     store_.Forget(ConnId(1));
@@ -136,7 +138,7 @@ class World {
   std::vector<std::string> queues_;
 };
 
-// Plays all turns, the bytes of each in pieces of `piece`.
+// Executes all turns. Sends the bytes of each turn in pieces of `piece` bytes. Returns World::Describe().
 std::string Play(absl::string_view input, size_t piece) {
   World world;
   while (!input.empty()) {
@@ -151,7 +153,7 @@ std::string Play(absl::string_view input, size_t piece) {
     }
   }
   std::string seen = world.Describe();
-  world.CheckWhatIsLeft();
+  world.CheckFinalState();
   return seen;
 }
 

@@ -1,7 +1,8 @@
-// Reads arbitrary bytes as a worker's error file and writes the launcher's error file and report from it.
+// Parses arbitrary bytes as a worker's error file, and writes the launcher's error file and report from the
+// parsed error.
 //
-// Invariants: no crash or hang; parsing is deterministic; an error file written from a parsed error has equal
-// contents when it is read again; the report is well formed and contains the error.
+// Invariants: no crash or hang; parsing is deterministic; the launcher's error file has the same contents
+// when it is read back; the report is well formed and contains the error.
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,8 +33,8 @@ void Check(bool ok, const char* what) {
   std::abort();
 }
 
-// The path of one file for all inputs of this process.
-const std::string& PassedOn() {
+// Path of the launcher's error file. All inputs of this process use the same path.
+const std::string& OutputPath() {
   static const std::string* const path = [] {
     const char* tmp = getenv("TEST_TMPDIR");
     return new std::string(absl::StrCat(tmp == nullptr ? "/tmp" : tmp, "/error_file_fuzz.", getpid()));
@@ -60,17 +61,17 @@ bool Same(const json::value& a, const json::value& b) {
                     b.get_object().end(), same);
 }
 
-void CheckPassedOn(const WorkerError& error) {
-  Check(WriteErrorFile(PassedOn(), error, 3).ok(), "a parsed error can be written");
-  const std::optional<WorkerError> again = ReadErrorFile(PassedOn());
+void CheckErrorFile(const WorkerError& error) {
+  Check(WriteErrorFile(OutputPath(), error, 3).ok(), "a parsed error can be written");
+  const std::optional<WorkerError> again = ReadErrorFile(OutputPath());
   Check(again.has_value(), "a written error can be read");
   Check(again->text == error.text && again->timestamp == error.timestamp,
         "a written error keeps its contents");
-  // Writing it a second time changes nothing, so the first time lost nothing.
-  Check(WriteErrorFile(PassedOn(), *again, 3).ok(), "an error can be written again");
-  Check(Same(json::parse(ReadErrorFile(PassedOn())->json), json::parse(again->json)),
+  // A second write must not change the fields that the first write has kept.
+  Check(WriteErrorFile(OutputPath(), *again, 3).ok(), "an error can be written again");
+  Check(Same(json::parse(ReadErrorFile(OutputPath())->json), json::parse(again->json)),
         "an error written again keeps its fields");
-  unlink(PassedOn().c_str());
+  unlink(OutputPath().c_str());
 }
 
 void CheckReport(const WorkerError& error) {
@@ -84,7 +85,7 @@ void CheckReport(const WorkerError& error) {
   Check(absl::StartsWith(report, "\n======") && absl::EndsWith(report, "=\n"),
         "a report begins and ends with a rule");
   Check(absl::StrContains(report, "Root Cause (first observed failure):\n[0]:\n"),
-        "of equal failures the first is the root cause");
+        "the first of two equal failures is the root cause");
   Check(absl::StrContains(report, record.message), "a report contains the whole message");
   ProgramError(error.text);
 }
@@ -99,7 +100,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!error) return 0;
   Check(error->json == input, "the file's contents are kept unchanged");
   Check(ParseErrorFile(input) == error, "parsing is deterministic");
-  CheckPassedOn(*error);
+  CheckErrorFile(*error);
   CheckReport(*error);
   return 0;
 }

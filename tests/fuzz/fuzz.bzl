@@ -1,10 +1,10 @@
-"""A fuzz target: the code, a test that replays its corpus, and the fuzzer itself."""
+"""A macro for fuzz targets."""
 
 def fuzz_target(name, deps):
-    """Targets for NAME_fuzz.cc, which defines LLVMFuzzerTestOneInput, and corpus/NAME.
+    """Declares the targets for NAME_fuzz.cc, which defines LLVMFuzzerTestOneInput, and for corpus/NAME.
 
-    NAME_fuzz_test replays the corpus and mutations of it. NAME_fuzz is the fuzzer: bazel build --config=fuzz, or
-    tools/dev fuzz NAME.
+    NAME_fuzz_test replays the corpus and mutations of it. NAME_fuzz is the fuzzer, which requires the build
+    option --config=fuzz; `tools/dev fuzz NAME` builds and runs it.
     """
     native.cc_library(
         name = name + "_fuzz_target",

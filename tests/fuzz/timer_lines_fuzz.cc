@@ -1,4 +1,5 @@
-// Reads arbitrary bytes as input of the watchdog's FIFO and sets timers from it.
+// Parses arbitrary bytes as input from the watchdog's FIFO, and executes the parsed requests on a timer
+// table.
 //
 // Invariants: no crash; splitting the input does not change its effect; at most one line is buffered; a
 // parsed request has a valid pid and signal; every timer expires or is released.
@@ -26,24 +27,24 @@ void Check(bool ok, const char* what) {
   std::abort();
 }
 
-struct Heard {
+struct Parsed {
   std::vector<TimerRequest> requests;
   std::vector<std::string> errors;
-  bool operator==(const Heard&) const = default;
+  bool operator==(const Parsed&) const = default;
 };
 
-Heard Read(absl::string_view input, size_t piece) {
-  Heard heard;
+Parsed Read(absl::string_view input, size_t piece) {
+  Parsed parsed;
   TimerLines lines;
   const TimerLines::Handlers handlers = {
-      .request = [&](const TimerRequest& request) { heard.requests.push_back(request); },
-      .error = [&](const absl::Status& why) { heard.errors.emplace_back(why.message()); }};
+      .request = [&](const TimerRequest& request) { parsed.requests.push_back(request); },
+      .error = [&](const absl::Status& why) { parsed.errors.emplace_back(why.message()); }};
   while (!input.empty()) {
     lines.Feed(input.substr(0, piece), handlers);
     input.remove_prefix(std::min(piece, input.size()));
     Check(lines.buffered_bytes() <= PIPE_BUF, "at most one line is buffered");
   }
-  return heard;
+  return parsed;
 }
 
 void Play(const std::vector<TimerRequest>& requests) {
@@ -75,9 +76,9 @@ void Play(const std::vector<TimerRequest>& requests) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace ddprun;
   const absl::string_view input(reinterpret_cast<const char*>(data), size);
-  const Heard heard = Read(input, input.size() + 1);
+  const Parsed parsed = Read(input, input.size() + 1);
   for (const size_t piece : {1, 7, 4096})
-    Check(Read(input, piece) == heard, "splitting the input does not change its effect");
-  Play(heard.requests);
+    Check(Read(input, piece) == parsed, "splitting the input does not change its effect");
+  Play(parsed.requests);
   return 0;
 }

@@ -1,4 +1,4 @@
-// Nodes join and leave a training job with the real launcher: every sample of an epoch is used exactly once,
+// Nodes join and leave a training job under the real launcher. Every sample of an epoch is used exactly once,
 // for any number of workers.
 #include <signal.h>
 
@@ -23,14 +23,14 @@ using testing::Each;
 using testing::ElementsAre;
 using train::SampleUse;
 
-constexpr int64_t kSamples = 1001;  // no multiple of the batch: steps cross the ends of epochs
+constexpr int64_t kSamples = 1001;  // not a multiple of kBatch, so some steps use two epochs
 constexpr int kContext = 16;
 constexpr int kBatch = 10;  // 4, 3 and 3 samples for three workers
 
-// The sample uses of each step's last execution, by step and rank. Fails the test if a rank
-// is missing or repeated.
+// Sample uses by step and rank.
 using Executions = std::map<int64_t, std::map<int, SampleUse>>;
 
+// Returns the sample uses of each step's last execution. Fails the test if a rank occurs twice in a step.
 Executions LastExecutions(const std::vector<SampleUse>& uses) {
   std::map<int64_t, int64_t> last_round;
   for (const SampleUse& use : uses) {
@@ -45,7 +45,7 @@ Executions LastExecutions(const std::vector<SampleUse>& uses) {
   return executions;
 }
 
-// World sizes by round.
+// Returns the world size of each round, in the order of rounds.
 std::vector<int> WorldSizes(const std::vector<SampleUse>& uses) {
   std::map<int64_t, std::set<int>> by_round;
   for (const SampleUse& use : uses) by_round[use.round].insert(use.world_size);
@@ -73,13 +73,14 @@ class ResizeTest : public testing::Test {
            "--steps=1000000000", "--snapshot-dir=" + directory_ + "/snapshots", "--snapshot-every=20",
            "--sample-log=" + SampleDirectory(), "--log-every=50"});
     const std::optional<std::string> line = first().AwaitErrLine(kJoinWith);
-    ASSERT_TRUE(line) << Told();
+    ASSERT_TRUE(line) << AgentErrors();
     join_ = line->substr(line->find(kJoinWith) + kJoinWith.size());
   }
-  // Starts another node with the command that the first one prints.
+  // Starts another node with the command that the first node has printed.
   Child& Join() { return Start({"/bin/sh", "-c", "exec " + join_}); }
   Child& first() { return *agents_[0]; }
-  // Waits until `world_size` workers have done about a hundred steps. Returns the last of these; 0: timeout.
+  // Waits until a round of `world_size` workers has done at least a hundred steps. Returns the last step that
+  // was reported; 0 on timeout.
   int64_t TrainWith(int world_size) {
     if (!first().AwaitLine("world_size=" + std::to_string(world_size) + " ")) return 0;
     std::optional<std::string> line;
@@ -88,11 +89,11 @@ class ResizeTest : public testing::Test {
     }
     return std::stoll(line->substr(line->find("step=") + 5));
   }
-  // stderr of all agents so far.
-  std::string Told() {
+  // Returns the standard error of all agents so far.
+  std::string AgentErrors() {
     std::string all;
     for (size_t i = 0; i < agents_.size(); ++i) {
-      agents_[i]->AwaitErrLine("\n", milliseconds(1));  // reads available output
+      agents_[i]->AwaitErrLine("\n", milliseconds(1));  // reads the available output
       all += "agent " + std::to_string(i) + ":\n" + agents_[i]->err();
     }
     return all;
@@ -115,24 +116,24 @@ class ResizeTest : public testing::Test {
 
 TEST_F(ResizeTest, EverySampleOfAnEpochIsUsedOnce) {
   StartFirst();
-  ASSERT_GT(TrainWith(1), 0) << Told();
+  ASSERT_GT(TrainWith(1), 0) << AgentErrors();
   Join();
   Child& third = Join();
-  ASSERT_GT(TrainWith(3), 0) << Told();
-  third.Signal(SIGKILL);  // during a step; its worker is killed too
-  ASSERT_GT(TrainWith(2), 0) << Told();
+  ASSERT_GT(TrainWith(3), 0) << AgentErrors();
+  third.Signal(SIGKILL);  // the warden then kills the node's worker
+  ASSERT_GT(TrainWith(2), 0) << AgentErrors();
   Join();
   const int64_t steps = TrainWith(3);
-  ASSERT_GT(steps, 0) << Told();
+  ASSERT_GT(steps, 0) << AgentErrors();
   first().Signal(SIGTERM);
-  for (const auto& agent : agents_) ASSERT_TRUE(agent->Wait()) << Told();
+  for (const auto& agent : agents_) ASSERT_TRUE(agent->Wait()) << AgentErrors();
 
   const std::vector<SampleUse> uses = train::ReadSampleLogs(SampleDirectory()).value();
   EXPECT_THAT(WorldSizes(uses), ElementsAre(1, 3, 2, 3));
 
   const Executions executions = LastExecutions(uses);
   std::map<int64_t, std::vector<int>> counts;  // epoch -> how often each sample was used
-  int64_t place = 0;                           // in the order of all epochs
+  int64_t place = 0;                           // in the sequence of all epochs
   for (int64_t step = 1; step <= steps; ++step) {
     ASSERT_TRUE(executions.contains(step)) << step;
     const std::map<int, SampleUse>& by_rank = executions.at(step);

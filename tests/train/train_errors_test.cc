@@ -1,5 +1,5 @@
-// `train` reports bad input with a remedy before it trains. The exit code is 2 for usage
-// errors and 1 otherwise.
+// Tests that `train` reports bad input with a remedy before it trains. The exit code is 2 for usage errors
+// and 1 for other errors.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -16,9 +16,9 @@ using testing::HasSubstr;
 using testing::Not;
 
 struct Case {
-  std::vector<std::string> flags;  // after those of a tiny model; "DIR" is replaced by the test's directory
+  std::vector<std::string> flags;  // override those of a tiny model; "DIR" stands for the test's directory
   int code;
-  std::string message;  // expected on standard error; "DIR" is replaced likewise
+  std::string message;  // expected on standard error; "DIR" stands for the test's directory
 };
 
 std::string Replace(std::string text, const std::string& directory) {
@@ -34,7 +34,7 @@ void Expect(const Case& c, const std::string& directory) {
                                    "--context=16",
                                    "--global-batch=4",
                                    "--steps=2"};
-  // Replaces flags of the tiny model, since `train` rejects a flag given twice.
+  // Removes the flags of the tiny model that the case overrides, because `train` rejects repeated flags.
   for (const std::string& flag : c.flags) {
     const std::string name = flag.substr(0, flag.find('='));
     std::erase_if(argv, [&](const std::string& arg) { return arg.substr(0, arg.find('=')) == name; });
@@ -45,7 +45,7 @@ void Expect(const Case& c, const std::string& directory) {
   EXPECT_EQ(child.Wait(), (ChildEnd{.code = c.code}));
   EXPECT_THAT(child.err(), HasSubstr("train: "));
   EXPECT_THAT(child.err(), HasSubstr(Replace(c.message, directory)));
-  EXPECT_THAT(child.out(), Not(HasSubstr("step=1/"))) << "it trained";
+  EXPECT_THAT(child.out(), Not(HasSubstr("step=1/"))) << "training has started";
 }
 
 class TrainErrorsTest : public testing::Test {
@@ -95,7 +95,7 @@ TEST_F(TrainErrorsTest, Files) {
   });
 }
 
-TEST_F(TrainErrorsTest, SnapshotOfAnotherTraining) {
+TEST_F(TrainErrorsTest, SnapshotWrittenWithOtherFlags) {
   Train({}, {"--layers=1", "--heads=2", "--width=16", "--context=16", "--global-batch=4", "--steps=1",
              "--snapshot-dir=" + directory_ + "/s"});
   const std::string begin = "DIR/s/snapshot-000000000001-r0.ddp: written with ";
@@ -111,8 +111,9 @@ TEST_F(TrainErrorsTest, SnapshotOfAnotherTraining) {
   });
 }
 
-// On a full disk each snapshot fails with a message; training fails only at its end, without the last
-// snapshot. The shell's limit of 4 MB per file simulates the full disk; a snapshot has 5 MB here.
+// On a full disk, each snapshot fails with a message. Training fails only at its end, because the last
+// snapshot cannot be written. The shell's limit of 4 MB per file simulates the full disk; a snapshot here has
+// 5 MB.
 TEST_F(TrainErrorsTest, FullDisk) {
   const std::string train = ProgramPath("examples/train/train") +
                             " --layers=2 --heads=2 --width=128 --context=16 --global-batch=4 --steps=5 "
@@ -130,7 +131,7 @@ TEST_F(TrainErrorsTest, FullDisk) {
   EXPECT_THAT(ListDirectory(directory_ + "/s").value(), testing::ElementsAre("claim", "ledger"));
 }
 
-// Errors caused by the environment, and the error file that it requests.
+// Tests errors that the environment causes, and the error file that the environment names.
 TEST_F(TrainErrorsTest, Environment) {
   Child child({ProgramPath("examples/train/train"), "--global-batch=4"},
               {{"RANK", "0"}, {"WORLD_SIZE", "8"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}});
@@ -138,7 +139,7 @@ TEST_F(TrainErrorsTest, Environment) {
   EXPECT_THAT(child.err(),
               HasSubstr("train: --global-batch=4 for 8 workers: give at least one sequence to each"));
 
-  // The launcher reads the error for its report from this file.
+  // The launcher reads this file for its report.
   const std::string error_file = directory_ + "/error.json";
   Child reporting({ProgramPath("examples/train/train"), "--data=" + directory_ + "/none"},
                   {{"TORCHELASTIC_ERROR_FILE", error_file}});

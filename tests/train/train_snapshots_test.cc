@@ -1,4 +1,5 @@
-// Snapshots of `train`: on request of the agent, on a full or slow disk, and never for a round that is over.
+// Tests that `train` writes snapshots at the agent's request, tolerates a full disk and a slow disk, and
+// writes no snapshot after its round is over.
 #include <signal.h>
 
 #include <chrono>
@@ -9,7 +10,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/worker.pb.h"
 #include "tests/train/job.h"
 #include "tests/train/small_disk.h"
 #include "worker_sdk/snapshot/file_io.h"
@@ -31,27 +31,22 @@ Flags operator+(Flags flags, const Flags& more) {
 
 constexpr int64_t kNever = 1'000'000'000;
 
-Flags WithoutEnd() { return TinyModel(/*log_every=*/kNever) + Flags{"--steps=" + std::to_string(kNever)}; }
+Flags Endless() { return TinyModel(/*log_every=*/kNever) + Flags{"--steps=" + std::to_string(kNever)}; }
 
 class TrainSnapshotsTest : public testing::Test {
  protected:
   void SetUp() override { agent_.Listen(); }
 
-  // The step of the first snapshot of step `at_least` or later that the worker reports; -1: timeout.
+  // Waits until the worker reports a snapshot of step `at_least` or later. Returns the step; -1 on timeout.
   int64_t AwaitSnapshot(int64_t at_least) {
-    const auto report = agent_.Await(
-        [=](const proto::WorkerReport& r) { return r.has_snapshot_step() && r.snapshot_step() >= at_least; });
-    return report ? report->snapshot_step() : -1;
+    const auto report =
+        agent_.Await([=](const WorkerReport& r) { return r.snapshot_step && *r.snapshot_step >= at_least; });
+    return report ? *report->snapshot_step : -1;
   }
   bool AwaitStep(int64_t at_least) {
-    return agent_.Await([=](const proto::WorkerReport& r) { return r.step() >= at_least; }).has_value();
+    return agent_.Await([=](const WorkerReport& r) { return r.step >= at_least; }).has_value();
   }
-  void AskForASnapshot(int64_t round) {
-    proto::AgentRequest request;
-    request.set_round(round);
-    request.set_take_snapshot(true);
-    agent_.Ask(request);
-  }
+  void RequestSnapshot(int64_t round) { agent_.Ask({.round = Round(round), .take_snapshot = true}); }
   static int64_t NewestStep(const std::string& directory) {
     const FoundSnapshot found = SnapshotStore(directory).FindNewest().value();
     EXPECT_THAT(found.skipped, testing::IsEmpty());
@@ -61,15 +56,15 @@ class TrainSnapshotsTest : public testing::Test {
   FakeAgent agent_;
 };
 
-// The next scheduled snapshot is far away.
+// No scheduled snapshot is due, so every snapshot is the result of a request.
 TEST_F(TrainSnapshotsTest, TheAgentGetsASnapshotOnRequest) {
   const std::string directory = MakeTestDirectory();
   Job job({.round = 4, .agent_socket = agent_.name()},
-          WithoutEnd() + Flags{"--snapshot-every=" + std::to_string(kNever), "--snapshot-dir=" + directory});
+          Endless() + Flags{"--snapshot-every=" + std::to_string(kNever), "--snapshot-dir=" + directory});
   int64_t last = 0;
   for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(AwaitStep(last + 3));
-    AskForASnapshot(4);
+    RequestSnapshot(4);
     const int64_t step = AwaitSnapshot(last + 1);
     EXPECT_GE(step, last + 3);
     EXPECT_TRUE(SnapshotStore(directory).Load(SnapshotStore::NameOf(step, Round(4))).ok()) << step;
@@ -85,7 +80,7 @@ class TrainFullDiskTest : public TrainSnapshotsTest {
     if (const std::string why = SmallDisk::WhyNot(); !why.empty()) GTEST_SKIP() << why;
     TrainSnapshotsTest::SetUp();
     disk_ = std::make_unique<SmallDisk>(2 << 20);
-    // Ten steps with free space; then the disk is full.
+    // Trains for ten steps with free space, and then fills the disk.
     Train({}, TinyModel() + OnDisk() + Flags{"--steps=10"});
     disk_->Fill();
   }
@@ -99,10 +94,10 @@ class TrainFullDiskTest : public TrainSnapshotsTest {
 };
 
 TEST_F(TrainFullDiskTest, TrainingContinuesWithoutSnapshotsAndMetricsUntilThereIsSpace) {
-  Job job({.round = 1, .agent_socket = agent_.name()}, WithoutEnd() + OnDisk());
+  Job job({.round = 1, .agent_socket = agent_.name()}, Endless() + OnDisk());
   Child& worker = job.worker(0);
   ASSERT_TRUE(AwaitStep(1));
-  AskForASnapshot(1);  // fails
+  RequestSnapshot(1);  // fails because the disk is full
   for (const char* text : {"train: --snapshot-dir: cannot write ", "train: --snapshot-dir: cannot write ",
                            "train: no snapshot of step "}) {
     const std::optional<std::string> line = worker.AwaitErrLine(text);
@@ -121,11 +116,12 @@ TEST_F(TrainFullDiskTest, TrainingContinuesWithoutSnapshotsAndMetricsUntilThereI
   worker.Signal(SIGSTOP);
   EXPECT_GE(NewestStep(directory()), step);
   for (const std::string& name : Files()) {
-    EXPECT_THAT(name, MatchesRegex("claim|ledger|snapshot-.*|\\.snapshot-.*-r1\\.ddp.*")) << "left over";
+    EXPECT_THAT(name, MatchesRegex("claim|ledger|snapshot-.*|\\.snapshot-.*-r1\\.ddp.*"))
+        << "unexpected file";
   }
 }
 
-TEST_F(TrainFullDiskTest, FailsAtTheEndAndANewStartResumes) {
+TEST_F(TrainFullDiskTest, FailsAfterTheLastStepAndTheNextStartResumes) {
   const Flags to_the_end = {"--steps=18"};
   Job job({}, TinyModel() + OnDisk() + to_the_end);
   EXPECT_EQ(job.Wait()[0], (ChildEnd{.code = 1}));
@@ -145,7 +141,7 @@ TEST_F(TrainFullDiskTest, FailsAtTheEndAndANewStartResumes) {
 }
 
 // A snapshot takes more than 5 s, and --stall-timeout is 1 s.
-TEST_F(TrainSnapshotsTest, MayTakeLongerThanTheStallTimeout) {
+TEST_F(TrainSnapshotsTest, ASnapshotMayTakeLongerThanTheStallTimeout) {
   const std::string directory = MakeTestDirectory();
   const Flags flags = TinyModel() + Flags{"--steps=2", "--stall-timeout=1"};
   Job job({.world_size = 2, .more = {{"LD_PRELOAD", ProgramPath("tests/train/libslow_disk.so")}}},
@@ -158,11 +154,11 @@ TEST_F(TrainSnapshotsTest, MayTakeLongerThanTheStallTimeout) {
   EXPECT_EQ(NewestStep(directory), 2);
 }
 
-// A worker is stopped past the end of its round, as on a suspended host, while the next round trains.
-TEST_F(TrainSnapshotsTest, AWorkerThatResumesAfterItsRoundWritesNothing) {
+// A worker is stopped, as on a suspended host, and continues after the next round has trained.
+TEST_F(TrainSnapshotsTest, AWorkerThatContinuesAfterItsRoundWritesNoSnapshot) {
   const std::string directory = MakeTestDirectory();
   const Flags files = {"--snapshot-every=5", "--snapshot-dir=" + directory};
-  Job old({.round = 3, .agent_socket = agent_.name()}, WithoutEnd() + files);
+  Job old({.round = 3, .agent_socket = agent_.name()}, Endless() + files);
   ASSERT_GE(AwaitSnapshot(5), 5);
   old.worker(0).Signal(SIGSTOP);
 

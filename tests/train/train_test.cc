@@ -1,4 +1,4 @@
-// End-to-end tests of `train`: real processes, a real store, real signals.
+// End-to-end tests of `train` with real processes, a real store and real signals.
 #include <signal.h>
 
 #include <filesystem>
@@ -37,7 +37,7 @@ TEST(TrainTest, TheLossFallsOnTheBuiltInText) {
   EXPECT_THAT(last, MatchesRegex("step=80 loss=[0-9.]+ sha256=[0-9a-f]{64}\n"));
   const std::vector<double> losses = Losses(directory + "/m.jsonl");
   ASSERT_EQ(losses.size(), 80);
-  EXPECT_NEAR(losses.front(), 5.545, 0.05);  // log 256: a uniform guess
+  EXPECT_NEAR(losses.front(), 5.545, 0.05);  // log 256, the loss of a uniform guess
   EXPECT_LT(losses.back(), 3.6);
   EXPECT_THAT(ReadFile(directory + "/m.svg").value(), HasSubstr("<polyline"));
 }
@@ -46,27 +46,27 @@ TEST(TrainTest, PrintsAFlushedLinePerStep) {
   Job job({}, TinyModel() + Flags{"--steps=1000000"});
   EXPECT_TRUE(job.worker(0).AwaitLine("event=train step=0 steps=1000000 world_size=1"));
   const std::optional<std::string> line = job.worker(0).AwaitLine("step=3/");
-  ASSERT_TRUE(line);  // The program still runs, so the line was flushed.
+  ASSERT_TRUE(line);  // The program is still running, so it has flushed the line.
   EXPECT_THAT(*line, MatchesRegex("step=3/1000000 loss=[0-9.]+ tokens/s=[0-9]+ left=[0-9dhms]+"));
 }
 
-// The same global batch on 1, 2 and 4 workers of one node and on 2 nodes: the first 50 losses and all
-// parameters are bit-equal.
+// Trains with the same global batch on 1, 2 and 4 workers of one node, and on 4 workers of 2 nodes. All 50
+// losses and all parameters must be bit-equal.
 TEST(TrainTest, ResultsDoNotDependOnTheNumberOfWorkersAndNodes) {
   const std::string directory = MakeTestDirectory();
-  std::vector<std::string> lasts;
+  std::vector<std::string> last_lines;
   std::vector<std::vector<double>> losses;
   for (const JobOptions& options :
        std::vector<JobOptions>{{}, {.world_size = 2}, {.world_size = 4}, {.world_size = 4, .nodes = 2}}) {
     const std::string metrics = directory + "/" + std::to_string(losses.size());
-    // Small buckets, so that several are in flight at once.
-    lasts.push_back(
+    // The buckets are small, so that several are in flight at the same time.
+    last_lines.push_back(
         Train(options, TinyModel() + Flags{"--steps=50", "--bucket-bytes=4096", "--metrics=" + metrics}));
     losses.push_back(Losses(metrics));
   }
   ASSERT_EQ(losses[0].size(), 50);
   EXPECT_THAT(losses, Each(losses[0]));
-  EXPECT_THAT(lasts, Each(lasts[0]));
+  EXPECT_THAT(last_lines, Each(last_lines[0]));
 }
 
 Flags TinyModelWithBatch(int batch) {
@@ -75,7 +75,7 @@ Flags TinyModelWithBatch(int batch) {
   return flags + Flags{"--global-batch=" + std::to_string(batch)};
 }
 
-// Any number of workers with 2^k sequences each: their sums are subtrees of the sum of a single worker.
+// If each worker has 2^k sequences, the workers' sums are subtrees of the sum of a single worker.
 TEST(TrainTest, SharesThatArePowersOfTwoGiveEqualBits) {
   for (const auto& [batch, world_sizes] :
        std::vector<std::pair<int, std::vector<int>>>{{5, {5}}, {12, {3, 6}}, {14, {7}}}) {
@@ -87,7 +87,7 @@ TEST(TrainTest, SharesThatArePowersOfTwoGiveEqualBits) {
   }
 }
 
-// Equal shares that are not a power of two: 6 each.
+// Two workers have equal shares of 6 sequences, which is not a power of two.
 TEST(TrainTest, OtherSharesGiveDifferentBitsWithAWarning) {
   const Flags flags = TinyModelWithBatch(12) + Flags{"--steps=10"};
   Job alone({}, flags), two({.world_size = 2}, flags), three({.world_size = 3}, flags);
@@ -100,7 +100,7 @@ TEST(TrainTest, OtherSharesGiveDifferentBitsWithAWarning) {
   for (Job* job : {&alone, &three}) EXPECT_THAT(job->worker(0).err(), Not(HasSubstr("--global-batch")));
 }
 
-// A round whose size no longer gives equal bits prints a warning and trains.
+// With 3 workers, results equal those of a single worker; with 2 workers, they do not.
 TEST(TrainTest, AResizeThatChangesResultsPrintsAWarning) {
   const std::string directory = MakeTestDirectory();
   const Flags flags = TinyModelWithBatch(12) + Flags{"--snapshot-every=5", "--snapshot-dir=" + directory};
@@ -111,8 +111,8 @@ TEST(TrainTest, AResizeThatChangesResultsPrintsAWarning) {
   EXPECT_THAT(resized.worker(0).err(), HasSubstr("train: --global-batch=12 among 2 workers, 6 each: "));
 }
 
-// Unequal shares: sums differ slightly in rounding. For a given number of workers the rounding is the same,
-// however they are spread over nodes.
+// With unequal shares, the rounding of sums differs slightly. It depends on the number of workers, but not on
+// the distribution of the workers over nodes.
 TEST(TrainTest, UnequalSharesTrainTheSameModelExceptForRounding) {
   const std::string directory = MakeTestDirectory();
   const auto losses = [&](int world_size, int nodes) {
@@ -137,26 +137,26 @@ TEST(TrainTest, UnequalSharesTrainTheSameModelExceptForRounding) {
   }
 }
 
-TEST(TrainTest, AResumedRunEqualsAnUndisturbedOne) {
+TEST(TrainTest, AResumedRunEqualsAnUninterruptedRun) {
   const std::string directory = MakeTestDirectory();
   const Flags flags = TinyModel() + Flags{"--snapshot-every=4", "--metrics=" + directory + "/m"};
-  const std::string undisturbed =
+  const std::string uninterrupted =
       Train({}, flags + Flags{"--steps=20", "--snapshot-dir=" + directory + "/a"});
   Train({}, flags + Flags{"--steps=10", "--snapshot-dir=" + directory + "/b"});
-  EXPECT_EQ(Train({}, flags + Flags{"--steps=20", "--snapshot-dir=" + directory + "/b"}), undisturbed);
-  // All steps are done: prints the same last line again.
-  EXPECT_EQ(Train({}, flags + Flags{"--steps=20", "--snapshot-dir=" + directory + "/b"}), undisturbed);
+  EXPECT_EQ(Train({}, flags + Flags{"--steps=20", "--snapshot-dir=" + directory + "/b"}), uninterrupted);
+  // All steps are done, so this run only prints the same last line again.
+  EXPECT_EQ(Train({}, flags + Flags{"--steps=20", "--snapshot-dir=" + directory + "/b"}), uninterrupted);
 }
 
-// A worker is killed; the others report that and exit. The next round, also one of another size, resumes from
-// the snapshot and ends with the result of an undisturbed single worker.
+// A worker is killed; the other workers report its death and exit. The next round, of the same or another
+// size, resumes from the snapshot and ends with the result of an uninterrupted single worker.
 TEST(TrainTest, AKilledWorkerDoesNotChangeTheResult) {
   for (const int next_world_size : {4, 2}) {
     const std::string directory = MakeTestDirectory();
     const Flags files = {"--snapshot-dir=" + directory + "/snapshots", "--snapshot-every=5",
                          "--metrics=" + directory + "/m.jsonl"};
     {
-      Job job({.world_size = 4}, TinyModel() + files + Flags{"--steps=1000000"});  // does not end by itself
+      Job job({.world_size = 4}, TinyModel() + files + Flags{"--steps=1000000"});  // never completes
       ASSERT_TRUE(job.worker(0).AwaitLine("step=7/"));
       job.worker(2).Signal(SIGKILL);
       const std::vector<ChildEnd> ends = job.Wait();
@@ -188,7 +188,7 @@ TEST(TrainTest, AKilledWorkerDoesNotChangeTheResult) {
   }
 }
 
-// Consecutive starts without a launcher.
+// Starts `train` twice, without a launcher.
 TEST(TrainTest, TheLedgerCoversAllStarts) {
   const std::string directory = MakeTestDirectory();
   const Flags flags = TinyModel() + Flags{"--snapshot-every=4", "--snapshot-dir=" + directory};
@@ -199,7 +199,7 @@ TEST(TrainTest, TheLedgerCoversAllStarts) {
   const std::string& out = job.worker(0).out();
   EXPECT_THAT(out, HasSubstr("event=ledger steps=10 lost_steps=4 processes=2 restarts=0 waits=0 downs=1 "));
   EXPECT_THAT(out, HasSubstr("\n  lost steps "));
-  // One entry per process, for any number of steps.
+  // The ledger has one entry per process, regardless of the number of steps.
   EXPECT_EQ(std::filesystem::file_size(directory + "/ledger"), 16 + 2 * 88);
 }
 
@@ -214,14 +214,27 @@ TEST(TrainTest, AnInvalidLedgerIsMovedAwayWithAMessage) {
 TEST(TrainTest, ATornSnapshotIsSkippedWithAMessage) {
   const std::string directory = MakeTestDirectory();
   const Flags flags = TinyModel() + Flags{"--snapshot-every=5", "--snapshot-dir=" + directory};
-  const std::string undisturbed = Train({}, TinyModel() + Flags{"--steps=12"});
+  const std::string uninterrupted = Train({}, TinyModel() + Flags{"--steps=12"});
   Train({}, flags + Flags{"--steps=10"});
   const std::string newest = directory + "/snapshot-000000000010-r0.ddp";
   std::filesystem::resize_file(newest, std::filesystem::file_size(newest) / 2);
   Job job({}, flags + Flags{"--steps=12"});
   EXPECT_TRUE(job.worker(0).AwaitLine("event=resume step=5 "));
-  EXPECT_EQ(job.Finish(), undisturbed);
+  EXPECT_EQ(job.Finish(), uninterrupted);
   EXPECT_THAT(job.worker(0).err(), HasSubstr("skipped a snapshot: " + newest + ": torn: "));
+}
+
+// No snapshot is left to resume from, and the user must see why training starts from scratch.
+TEST(TrainTest, IfAllSnapshotsAreTornEachIsReportedAndTrainingStartsFromScratch) {
+  const std::string directory = MakeTestDirectory();
+  const Flags flags = TinyModel() + Flags{"--steps=10", "--snapshot-every=10", "--snapshot-dir=" + directory};
+  const std::string first = Train({}, flags);
+  const std::string only = directory + "/snapshot-000000000010-r0.ddp";
+  std::filesystem::resize_file(only, std::filesystem::file_size(only) / 2);
+  Job job({}, flags);
+  EXPECT_TRUE(job.worker(0).AwaitLine("event=train step=0 "));
+  EXPECT_EQ(job.Finish(), first);
+  EXPECT_THAT(job.worker(0).err(), HasSubstr("skipped a snapshot: " + only + ": torn: "));
 }
 
 TEST(TrainTest, RanksWithDifferentOptionsNameTheOption) {

@@ -1,22 +1,24 @@
 // allreduce_bench [RANKS_OF_NODE,...] [CHUNK_BYTES] [ALGORITHM]: measures how long an all-reduce of floats
 // takes at each of several sizes, with one process per rank.
-//   RANKS_OF_NODE: number of ranks on each node. "2" is two ranks that share memory; "1,1" is two nodes,
-//                  both on this machine.
-//   ALGORITHM:     a name from all_reduce_choice.h, used for all sizes. Default: "chosen", the algorithm that
-//                  ChooseAllReduce selects.
+//   RANKS_OF_NODE: number of ranks on each node; all nodes are on this machine. "2" means one node with two
+//                  ranks, which share memory; "1,1" means two nodes with one rank each. Default: "2".
+//   CHUNK_BYTES:   HostCommunicatorOptions::chunk_bytes. Default: the default of that option.
+//   ALGORITHM:     the algorithm for all sizes, by its name in all_reduce_choice.h. Default: "chosen", which
+//                  means that ChooseAllReduce selects an algorithm for each chunk.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
+#include "ddprun/status.h"
 #include "worker_sdk/comm/host/all_reduce_choice.h"
 #include "worker_sdk/comm/testing/rank_processes.h"
+#include "worker_sdk/core/strings.h"
 
 namespace ddprun {
 namespace {
@@ -28,20 +30,20 @@ constexpr size_t kSizes[] = {4,        128,       256,     512,     1 << 10,  4 
 
 constexpr char kChosen[] = "chosen";
 
-std::optional<AllReduceAlgorithm> AlgorithmNamed(absl::string_view name) {
+std::optional<AllReduceAlgorithm> AlgorithmNamed(std::string_view name) {
   for (int i = 0; i < kNumAllReduceAlgorithms; ++i) {
     if (NameOf(AllReduceAlgorithm{i}) == name) return AllReduceAlgorithm{i};
   }
   return std::nullopt;
 }
 
-absl::Status Measure(Communicator& comm, size_t num_bytes) {
+Status Measure(Communicator& comm, size_t num_bytes) {
   std::vector<float> values(num_bytes / sizeof(float), 1.0f);
   const int runs = static_cast<int>(std::clamp<size_t>((256 << 20) / num_bytes, 11, 2000));
   std::vector<double> micros;
   for (int i = -3; i < runs; ++i) {
     const TimePoint begin = Clock::now();
-    absl::Status s = comm.AllReduce(absl::MakeSpan(values), ReduceOp::kMean)->Wait(begin + seconds(60));
+    Status s = comm.AllReduce(std::span(values), ReduceOp::kMean)->Wait(begin + seconds(60));
     if (!s.ok()) return s;
     if (i >= 0) micros.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
   }
@@ -52,16 +54,18 @@ absl::Status Measure(Communicator& comm, size_t num_bytes) {
                 static_cast<double>(num_bytes) / median * 1e6 / (1 << 30));
     std::fflush(stdout);
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 int RunRank(RankProcess self) {
-  if (!absl::SimpleAtoi(self.args[0], &self.options.chunk_bytes)) return 2;
+  const auto chunk_bytes = ParseNumber<size_t>(self.args[0]);
+  if (!chunk_bytes) return 2;
+  self.options.chunk_bytes = *chunk_bytes;
   FakeFileStore store(self.store_dir);
   const std::optional<AllReduceAlgorithm> only = AlgorithmNamed(self.args[1]);
   auto comm = only ? CreateHostCommunicatorForTest(self.options, &store, *only)
                    : CreateHostCommunicator(self.options, &store);
-  absl::Status s = comm.status();
+  Status s = comm.status();
   for (size_t size : kSizes) {
     if (s.ok()) s = Measure(**comm, size);
   }
@@ -76,12 +80,12 @@ int Usage() {
 
 int Main(int argc, char** argv) {
   std::vector<int> split;
-  for (absl::string_view word : absl::StrSplit(argc > 1 ? argv[1] : "2", ',')) {
-    int n;
-    if (!absl::SimpleAtoi(word, &n) || n < 1) return Usage();
-    split.push_back(n);
+  for (std::string_view word : StrSplit(argc > 1 ? argv[1] : "2", ',')) {
+    const std::optional<int> n = ParseNumber<int>(word);
+    if (!n || *n < 1) return Usage();
+    split.push_back(*n);
   }
-  const std::string chunk_bytes = argc > 2 ? argv[2] : absl::StrCat(HostCommunicatorOptions().chunk_bytes);
+  const std::string chunk_bytes = argc > 2 ? argv[2] : StrCat(HostCommunicatorOptions().chunk_bytes);
   const std::string algorithm = argc > 3 ? argv[3] : kChosen;
   const std::optional<AllReduceAlgorithm> only = AlgorithmNamed(algorithm);
   if (algorithm != kChosen &&

@@ -2,14 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string_view>
 #include <thread>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/types/span.h"
 #include "base/event.h"
-#include "base/status_macros.h"
 #include "base/text.h"
+#include "ddprun/status.h"
+#include "worker_sdk/core/strings.h"
 
 namespace ddprun {
 namespace {
@@ -17,36 +17,37 @@ namespace {
 // Maximum interval between a working rank's progress reports.
 constexpr Duration kBeat = seconds(1);
 
-// One rank's report.
+// One rank's progress report.
 struct Beat {
   int64_t done = 0;
-  int64_t at_work = 0;
+  int64_t at_work = 0;  // 1 or 0
 };
 
 TimePoint Now() { return std::chrono::steady_clock::now(); }
 
-// Exchanges beats until no rank is working. A rank without work sends its beat at once and blocks in the
-// collective until the working ranks send theirs.
-absl::Status BeatUntilAllHaveEnded(Communicator* comm, absl::string_view what, Duration stall_limit,
-                                   const WorkProgress& progress, Event* ended) {
+// Exchanges beats until no rank is working. A rank without work sends its beat immediately and blocks in the
+// collective until the working ranks send theirs. `ended` is set when this rank's work has completed; null
+// means that this rank has no work.
+Status BeatUntilAllHaveEnded(Communicator* comm, std::string_view what, Duration stall_limit,
+                             const WorkProgress& progress, Event* ended) {
   const Duration beat = std::min<Duration>(kBeat, stall_limit / 4);
   std::vector<Beat> now(comm->world_size()), before(comm->world_size());
   std::vector<TimePoint> advanced(comm->world_size(), Now());
   while (true) {
     const bool at_work = ended != nullptr && !ended->WaitUntil(Now() + beat);
     const Beat mine{progress.done(), at_work ? 1 : 0};
-    RETURN_IF_ERROR(comm->AllGather({reinterpret_cast<const char*>(&mine), sizeof(mine)},
-                                    {reinterpret_cast<char*>(now.data()), now.size() * sizeof(Beat)})
-                        ->Wait(Now() + stall_limit),
-                    what);
-    if (std::ranges::all_of(now, [](const Beat& b) { return b.at_work == 0; })) return absl::OkStatus();
+    DDPRUN_RETURN_IF_ERROR(comm->AllGather({reinterpret_cast<const char*>(&mine), sizeof(mine)},
+                                           {reinterpret_cast<char*>(now.data()), now.size() * sizeof(Beat)})
+                               ->Wait(Now() + stall_limit),
+                           what);
+    if (std::ranges::all_of(now, [](const Beat& b) { return b.at_work == 0; })) return OkStatus();
     for (int r = 0; r < comm->world_size(); ++r) {
       if (now[r].at_work == 0 || now[r].done != before[r].done) advanced[r] = Now();
       if (Now() - advanced[r] < stall_limit) continue;
       const std::string why =
-          absl::StrCat("rank ", r, " has made no progress for ", InSeconds(stall_limit), ", ", what);
+          StrCat(what, ": rank ", r, " has made no progress for ", InSeconds(stall_limit));
       comm->Abort(why);
-      return absl::DeadlineExceededError(why);
+      return DeadlineExceededError(why);
     }
     before = now;
   }
@@ -54,8 +55,7 @@ absl::Status BeatUntilAllHaveEnded(Communicator* comm, absl::string_view what, D
 
 }  // namespace
 
-absl::Status FinishTogether(Communicator* comm, absl::string_view what, Duration stall_limit,
-                            const LongWork& work) {
+Status FinishTogether(Communicator* comm, std::string_view what, Duration stall_limit, const LongWork& work) {
   WorkProgress progress;
   Event ended;
   std::thread worker;
@@ -65,8 +65,7 @@ absl::Status FinishTogether(Communicator* comm, absl::string_view what, Duration
       ended.Set();
     });
   }
-  const absl::Status status =
-      BeatUntilAllHaveEnded(comm, what, stall_limit, progress, work ? &ended : nullptr);
+  const Status status = BeatUntilAllHaveEnded(comm, what, stall_limit, progress, work ? &ended : nullptr);
   if (worker.joinable()) worker.join();
   return status;
 }

@@ -1,24 +1,25 @@
 // Work that only some ranks do, such as writing or reading a snapshot, while the other ranks wait for longer
 // than a collective's deadline allows.
 //
-//   absl::Status written;
+//   Status written;
 //   LongWork write = [&](WorkProgress& progress) { written = store.Write(snapshot, progress); };
-//   RETURN_IF_ERROR(
+//   DDPRUN_RETURN_IF_ERROR(
 //       FinishTogether(comm, "writing a snapshot", seconds(300), is_first_rank ? write : nullptr));
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <string_view>
 
-#include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "base/time.h"
+#include "ddprun/status.h"
 #include "worker_sdk/comm/communicator.h"
 
 namespace ddprun {
 
-// Progress of a rank's work, as a count that only grows. The caller chooses its unit, such as bytes or files.
+// Progress of a rank's work, as a count that never decreases. The caller chooses the unit, such as bytes or
+// files.
 //   Threads: any.
 class WorkProgress {
  public:
@@ -31,15 +32,14 @@ class WorkProgress {
 
 using LongWork = std::function<void(WorkProgress&)>;
 
-// Runs this rank's `work` (null: none) on its own thread, and returns when the work of all ranks has
-// completed. The total time is not limited, but each working rank must advance its progress at least once
-// every `stall_limit`. All ranks must call FinishTogether, with equal limits. Even on error, it returns only
-// after this rank's work has completed.
+// Runs this rank's `work` on a separate thread, and returns when the work of all ranks has completed. A null
+// `work` means that this rank has no work. The total time is not limited, but each working rank must advance
+// its progress at least once every `stall_limit`. All ranks must call FinishTogether with equal limits. Even
+// on error, FinishTogether returns only after this rank's work has completed.
 //   what:   describes the work in errors, such as "writing the snapshot of step 40".
 //   Errors: kDeadlineExceeded: a rank made no progress or was stopped; otherwise those of Pending::Wait.
-//           After any error the communicator is dead. The status does not include the result of the work
-//           itself; the caller must report that result.
-absl::Status FinishTogether(Communicator* comm, absl::string_view what, Duration stall_limit,
-                            const LongWork& work);
+//           After any error the communicator is dead. The status does not include the result of the work:
+//           `work` must report its own result to the caller.
+Status FinishTogether(Communicator* comm, std::string_view what, Duration stall_limit, const LongWork& work);
 
 }  // namespace ddprun

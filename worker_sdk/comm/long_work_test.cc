@@ -1,4 +1,4 @@
-// Runs real processes: the first rank works while the others wait.
+// Tests FinishTogether with real processes. The first rank works while the other ranks wait.
 #include "worker_sdk/comm/long_work.h"
 
 #include <gmock/gmock.h>
@@ -10,10 +10,11 @@
 #include <string>
 #include <thread>
 
-#include "absl/strings/str_cat.h"
 #include "base/event.h"
+#include "ddprun/status.h"
 #include "worker_sdk/comm/host/host_communicator.h"
 #include "worker_sdk/comm/testing/rank_processes.h"
+#include "worker_sdk/core/strings.h"
 
 namespace ddprun {
 namespace {
@@ -23,11 +24,11 @@ using ::testing::HasSubstr;
 constexpr Duration kStallLimit = milliseconds(600);
 constexpr int kWaited = 0, kEnded = 42;
 
-// What the first rank does, by scenario:
+// Runs one rank of a scenario. In each scenario, the first rank does the following:
 //   steady: works for four times the stall limit and advances its progress.
 //   stuck:  works for the same time without advancing its progress.
-//   stop:   stops itself.
-//   die:    kills itself.
+//   stop:   suspends itself with SIGSTOP.
+//   die:    kills itself with SIGKILL.
 int RunRank(const RankProcess& self) {
   FakeFileStore store(self.store_dir);
   auto comm = CreateHostCommunicator(self.options, &store);
@@ -43,9 +44,9 @@ int RunRank(const RankProcess& self) {
     }
   };
   const bool first = self.options.rank == Rank(0);
-  const absl::Status status =
+  const Status status =
       FinishTogether(comm->get(), "writing a snapshot", kStallLimit, first ? work : LongWork());
-  store.Set(absl::StrCat("outcome/", self.options.rank.value()), status.ToString()).IgnoreError();
+  (void)store.Set(StrCat("outcome/", self.options.rank.value()), status.ToString());
   return status.ok() ? kWaited : kEnded;
 }
 
@@ -56,22 +57,22 @@ class LongWorkTest : public testing::TestWithParam<std::vector<int>> {
     return status && WIFEXITED(*status) ? WEXITSTATUS(*status) : -1;
   }
   static std::string OutcomeOf(RankProcesses& ranks, int rank) {
-    return ranks.store().Get(absl::StrCat("outcome/", rank), seconds(10)).value_or("(no outcome)");
+    return ranks.store().Get(StrCat("outcome/", rank), seconds(10)).value_or("(no outcome)");
   }
 };
 
-TEST_P(LongWorkTest, OthersWaitWhileTheWorkAdvances) {
+TEST_P(LongWorkTest, AllSucceedWhileTheWorkAdvances) {
   RankProcesses ranks(GetParam(), {"steady"});
   ranks.StartAll();
   for (int r = 0; r < ranks.world_size(); ++r) EXPECT_EQ(ExitOf(ranks, r), kWaited) << OutcomeOf(ranks, r);
 }
 
-TEST_P(LongWorkTest, OthersTimeOutWhenTheWorkIsStuck) {
+TEST_P(LongWorkTest, AllRanksFailWhenTheWorkIsStuck) {
   RankProcesses ranks(GetParam(), {"stuck"});
   ranks.StartAll();
   for (int r = 0; r < ranks.world_size(); ++r) {
     EXPECT_EQ(ExitOf(ranks, r), kEnded);
-    EXPECT_THAT(OutcomeOf(ranks, r), HasSubstr("rank 0 has made no progress for 600 ms, writing a snapshot"));
+    EXPECT_THAT(OutcomeOf(ranks, r), HasSubstr("writing a snapshot: rank 0 has made no progress for 600 ms"));
   }
 }
 
@@ -99,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(, LongWorkTest,
                          testing::Values(std::vector{2}, std::vector{1, 1}, std::vector{2, 1}),
                          [](const auto& info) {
                            std::string name;
-                           for (const int n : info.param) absl::StrAppend(&name, name.empty() ? "" : "_", n);
+                           for (const int n : info.param) StrAppend(&name, name.empty() ? "" : "_", n);
                            return name;
                          });
 

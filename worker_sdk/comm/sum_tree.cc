@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
 
 #include "base/check.h"
 
 namespace ddprun {
 namespace {
 
-// Elements per pass over the tree: few enough for the registers to stay in the L1 cache.
+// Elements per pass over the tree. Small enough that the partial sums in SumTree's registers stay in the L1
+// cache.
 constexpr size_t kBlockElems = 1024;
 
 void AppendSubtrees(RankRange node, RankRange within, std::vector<RankRange>* out) {
@@ -52,16 +54,16 @@ int NumSubtreesWithin(RankRange whole, RankRange within) {
   return NumSubtreesWithin({whole.lo, mid}, within) + NumSubtreesWithin({mid, whole.hi}, within);
 }
 
-SumTree::SumTree(RankRange whole, absl::Span<const RankRange> leaves)
+SumTree::SumTree(RankRange whole, std::span<const RankRange> leaves)
     : num_leaves_(static_cast<int>(leaves.size())) {
   int next_leaf = 0;
   Compile(whole, leaves, &next_leaf, 0);
   DDPRUN_CHECK(next_leaf == num_leaves_, "the leaves do not cover the tree");
 }
 
-// Emits the additions for `range` and returns the operand that holds their result: a leaf or register `dst`.
-// Uses only register `dst` and the registers after it.
-int SumTree::Compile(RankRange range, absl::Span<const RankRange> leaves, int* next_leaf, int dst) {
+// Appends the additions for `range` to adds_. Returns the operand that holds the sum, which is a leaf or
+// register `dst`. The additions write only to register `dst` and to later registers.
+int SumTree::Compile(RankRange range, std::span<const RankRange> leaves, int* next_leaf, int dst) {
   DDPRUN_CHECK(*next_leaf < num_leaves_, "the leaves do not cover the tree");
   if (leaves[*next_leaf] == range) return (*next_leaf)++;
   DDPRUN_CHECK(range.size() > 1, "a leaf is not a subtree");
@@ -74,7 +76,7 @@ int SumTree::Compile(RankRange range, absl::Span<const RankRange> leaves, int* n
 }
 
 template <typename T>
-void SumTree::Run(absl::Span<const T* const> leaves, T* out, size_t num_elems, T divisor) const {
+void SumTree::Run(std::span<const T* const> leaves, T* out, size_t num_elems, T divisor) const {
   DDPRUN_CHECK(static_cast<int>(leaves.size()) == num_leaves_, "not one pointer per leaf");
   std::vector<T> registers((num_registers_ - 1) * std::min(kBlockElems, num_elems));
   for (size_t begin = 0; begin < num_elems; begin += kBlockElems) {
@@ -91,7 +93,7 @@ void SumTree::Run(absl::Span<const T* const> leaves, T* out, size_t num_elems, T
   }
 }
 
-template void SumTree::Run(absl::Span<const float* const>, float*, size_t, float) const;
-template void SumTree::Run(absl::Span<const double* const>, double*, size_t, double) const;
+template void SumTree::Run(std::span<const float* const>, float*, size_t, float) const;
+template void SumTree::Run(std::span<const double* const>, double*, size_t, double) const;
 
 }  // namespace ddprun

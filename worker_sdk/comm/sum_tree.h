@@ -7,15 +7,15 @@
 //    \___/   \__|
 //      \______/
 //
-// Floating-point addition is not associative. A sum is independent of sizes, timing and which ranks share a
-// node only if the tree is fixed. The subtree over an aligned range of 2^k ranks is the same for every world
-// size, so runs with 1, 2, 4 and 8 workers can agree to the last bit.
+// Floating-point addition is not associative, so the result depends on the order. With a fixed tree, a sum
+// does not depend on the sizes of messages, on timing, or on which ranks share a node. The subtree over an
+// aligned range of 2^k ranks is the same for every world size, so runs with 1, 2, 4 and 8 workers can agree
+// to the last bit.
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <vector>
-
-#include "absl/types/span.h"
 
 namespace ddprun {
 
@@ -27,30 +27,30 @@ struct RankRange {
   bool operator==(const RankRange&) const = default;
 };
 
-// One range for each rank in `range`: the leaves of a tree over the ranks' inputs.
+// Returns one range for each rank in `range`. These ranges are the leaves of a tree over the ranks' inputs.
 std::vector<RankRange> SingleRanks(RankRange range);
 
-// The rank at which the tree splits `range`.
+// Returns the rank at which the tree splits `range`: the first rank of the right half.
 //   REQUIRES: range.size() >= 2.
 int SplitOf(RankRange range);
 
-// The maximal subtrees of the tree over `whole` that lie in `within`, in rank order. The rest of the tree
-// needs only the sums of these subtrees. If `within` is 2^k ranks that begin at a multiple of 2^k, there is
-// one subtree; otherwise there are at most 2 log2(n) subtrees for n ranks.
+// Returns the maximal subtrees of the tree over `whole` that lie in `within`, in rank order. Of the ranks in
+// `within`, the rest of the tree needs only the sums of these subtrees. If `within` consists of 2^k ranks and
+// begins at a multiple of 2^k, it is one subtree; otherwise it has at most 2 log2(within.size()) subtrees.
 std::vector<RankRange> SubtreesWithin(RankRange whole, RankRange within);
 // Returns SubtreesWithin(whole, within).size() without allocating.
 int NumSubtreesWithin(RankRange whole, RankRange within);
 
-// The additions that compute the sum over `whole` from the sums of the subtrees in `leaves`.
+// The sequence of additions that computes the sum over `whole` from the sums of the subtrees in `leaves`.
 class SumTree {
  public:
-  // REQUIRES: `leaves` are subtrees of the tree over `whole`, in order, and cover it.
-  SumTree(RankRange whole, absl::Span<const RankRange> leaves);
+  // REQUIRES: `leaves` are subtrees of the tree over `whole`, in rank order, and cover `whole`.
+  SumTree(RankRange whole, std::span<const RankRange> leaves);
 
-  // out[i] = the sum of leaves[k][i] over all k, added in tree order and divided by `divisor`.
-  //   Shapes: leaves [number of leaves] pointers to [num_elems]; out [num_elems], overlapping no leaf.
+  // Sets out[i] to the sum of leaves[k][i] over all k, added in tree order and divided by `divisor`.
+  //   Shapes: leaves [number of leaves] pointers to [num_elems]; out [num_elems], must not overlap a leaf.
   template <typename T>
-  void Run(absl::Span<const T* const> leaves, T* out, size_t num_elems, T divisor) const;
+  void Run(std::span<const T* const> leaves, T* out, size_t num_elems, T divisor) const;
 
  private:
   // registers[dst] = operand lhs + operand rhs. Operand x is leaf x if x < num_leaves_, otherwise register
@@ -58,14 +58,14 @@ class SumTree {
   struct Add {
     int dst, lhs, rhs;
   };
-  int Compile(RankRange range, absl::Span<const RankRange> leaves, int* next_leaf, int dst);
+  int Compile(RankRange range, std::span<const RankRange> leaves, int* next_leaf, int dst);
 
   int num_leaves_;
-  int num_registers_ = 1;  // register 0 is the result
+  int num_registers_ = 1;  // register 0 is the output of Run
   std::vector<Add> adds_;
 };
 
-extern template void SumTree::Run(absl::Span<const float* const>, float*, size_t, float) const;
-extern template void SumTree::Run(absl::Span<const double* const>, double*, size_t, double) const;
+extern template void SumTree::Run(std::span<const float* const>, float*, size_t, float) const;
+extern template void SumTree::Run(std::span<const double* const>, double*, size_t, double) const;
 
 }  // namespace ddprun

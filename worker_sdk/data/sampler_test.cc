@@ -29,7 +29,8 @@ TEST(PermutationTest, IsABijectionForEverySize) {
 TEST(PermutationTest, DependsOnlyOnTheKey) {
   EXPECT_EQ(Shuffled(100, 1), Shuffled(100, 1));
   EXPECT_NE(Shuffled(100, 1), Shuffled(100, 2));
-  // Snapshots depend on exactly these numbers, which another program computed.
+  // Another program computed these numbers. They must never change, because existing snapshots depend on
+  // them.
   EXPECT_EQ(Shuffled(8, 42), (std::vector<int64_t>{5, 3, 6, 0, 1, 4, 2, 7}));
 }
 
@@ -66,21 +67,22 @@ TEST(SpanOfRankTest, CoversTheBatchInOrder) {
   }
 }
 
-// Each step has a different world size and batch size, and restores its samplers from the previous state. The
-// sequence of samples is still that of a single worker, and every epoch contains every sample once.
+// Each step has a random world size and batch size, and its samplers start from the state of the previous
+// step. The sequence of samples must equal that of a single worker, and every epoch must contain every
+// sample once.
 TEST(SamplerTest, EverySampleIsTakenOncePerEpochForAnyWorldSizes) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     CounterRng rng(seed);
     const int64_t num_samples = 1 + rng.Next() % 50;
-    const Sampler undisturbed(num_samples, {.seed = seed});
+    const Sampler single(num_samples, {.seed = seed});
     std::vector<int64_t> taken;
     SamplerState state{.seed = seed};
     while (static_cast<int64_t>(taken.size()) < 4 * num_samples) {
       const int64_t world_size = 1 + rng.Next() % 9;
       const int64_t batch = world_size + rng.Next() % 20;
       for (int64_t rank = 0; rank < world_size; ++rank) {
-        const Sampler sampler(num_samples, state);  // each rank has its own
+        const Sampler sampler(num_samples, state);  // each rank has its own sampler
         const BatchSpan span = SpanOfRank(batch, rank, world_size);
         for (int64_t place = span.lo; place < span.hi; ++place) taken.push_back(sampler.Peek(place));
       }
@@ -88,7 +90,7 @@ TEST(SamplerTest, EverySampleIsTakenOncePerEpochForAnyWorldSizes) {
       sampler.Advance(batch);
       state = sampler.state();
     }
-    for (size_t i = 0; i < taken.size(); ++i) ASSERT_EQ(taken[i], undisturbed.Peek(i)) << "sample " << i;
+    for (size_t i = 0; i < taken.size(); ++i) ASSERT_EQ(taken[i], single.Peek(i)) << "sample " << i;
     for (int64_t epoch = 0; epoch < 4; ++epoch) {
       std::vector<int64_t> one(taken.begin() + epoch * num_samples,
                                taken.begin() + (epoch + 1) * num_samples);

@@ -11,19 +11,23 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(BucketPlanTest, WithoutGradientsThereAreNoBuckets) { EXPECT_THAT(PlanBuckets({}, 1, 1), IsEmpty()); }
+std::vector<Bucket> Plan(const std::vector<size_t>& num_elems, size_t first, size_t others) {
+  return PlanBuckets(num_elems, first, others);
+}
+
+TEST(BucketPlanTest, WithoutGradientsThereAreNoBuckets) { EXPECT_THAT(Plan({}, 1, 1), IsEmpty()); }
 
 TEST(BucketPlanTest, TheFirstBucketIsClosedEarly) {
-  EXPECT_THAT(PlanBuckets({10, 10, 10, 10, 10, 10}, 10, 30),
+  EXPECT_THAT(Plan({10, 10, 10, 10, 10, 10}, 10, 30),
               ElementsAre(Bucket{0, 1, 10}, Bucket{1, 3, 30}, Bucket{4, 2, 20}));
 }
 
 TEST(BucketPlanTest, AGradientIsNeverSplit) {
-  EXPECT_THAT(PlanBuckets({1000, 1, 1, 1000}, 5, 10), ElementsAre(Bucket{0, 1, 1000}, Bucket{1, 3, 1002}));
+  EXPECT_THAT(Plan({1000, 1, 1, 1000}, 5, 10), ElementsAre(Bucket{0, 1, 1000}, Bucket{1, 3, 1002}));
 }
 
 TEST(BucketPlanTest, WithLimitZeroEachBucketHoldsOneGradient) {
-  EXPECT_THAT(PlanBuckets({0, 7}, 0, 0), ElementsAre(Bucket{0, 1, 0}, Bucket{1, 1, 7}));
+  EXPECT_THAT(Plan({0, 7}, 0, 0), ElementsAre(Bucket{0, 1, 0}, Bucket{1, 1, 7}));
 }
 
 TEST(BucketPlanTest, EveryGradientIsInExactlyOneBucketAndOnlyTheLastIsSmall) {

@@ -1,6 +1,7 @@
 #include "worker_sdk/ddp/buckets.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -31,7 +32,7 @@ LaunchBuckets BucketScheduler::Step(const BucketEvent& event) {
   return launch;
 }
 
-std::vector<Bucket> PlanBuckets(absl::Span<const size_t> num_elems_in_ready_order, size_t first_bucket_elems,
+std::vector<Bucket> PlanBuckets(std::span<const size_t> num_elems_in_ready_order, size_t first_bucket_elems,
                                 size_t bucket_elems) {
   std::vector<Bucket> buckets;
   Bucket open;

@@ -1,13 +1,12 @@
-// Decides when a bucket's all-reduce starts: once all of its gradients are ready and all earlier buckets have
-// started. Thus every rank starts the buckets in the same order, regardless of the order in which its
-// gradients become ready.
+// Decides when the all-reduce of a bucket starts: as soon as all of its gradients are ready and all earlier
+// buckets have started. Every rank therefore starts the buckets in the same order, regardless of the order
+// in which its gradients become ready.
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <variant>
 #include <vector>
-
-#include "absl/types/span.h"
 
 namespace ddprun {
 
@@ -22,7 +21,7 @@ struct Bucket {
 // Groups the gradients into buckets, in the order in which they become ready. A bucket is closed once it
 // holds at least bucket_elems elements (first_bucket_elems for the first bucket). A gradient is never split;
 // an empty list gives no buckets. The result depends only on sizes, so all ranks get the same buckets.
-std::vector<Bucket> PlanBuckets(absl::Span<const size_t> num_elems_in_ready_order, size_t first_bucket_elems,
+std::vector<Bucket> PlanBuckets(std::span<const size_t> num_elems_in_ready_order, size_t first_bucket_elems,
                                 size_t bucket_elems);
 
 struct StepBegan {};
@@ -38,15 +37,15 @@ struct LaunchBuckets {
 
 // Pure. Steps do not overlap:
 //
-//   StepBegan ──> every bucket waits for its `count` gradients
-//   GradBecameReady(i) ──> the bucket of i waits for one gradient fewer; then unlaunched buckets launch in
-//                          order, up to the first one that still waits for a gradient
+//   StepBegan --> every bucket waits for its `count` gradients
+//   GradBecameReady(i) --> the bucket of gradient i waits for one gradient fewer; then the next buckets
+//                          are launched in order, up to the first bucket that still waits for a gradient
 class BucketScheduler {
  public:
   explicit BucketScheduler(std::vector<Bucket> buckets);
 
-  // REQUIRES: the first event is StepBegan; StepBegan only when done(); each gradient becomes ready once per
-  // step.
+  // REQUIRES: the first event is StepBegan; StepBegan is passed only when done(); each gradient becomes
+  // ready once per step.
   [[nodiscard]] LaunchBuckets Step(const BucketEvent& event);
 
   // True if all buckets of the step are launched, or no step has begun.
@@ -55,7 +54,7 @@ class BucketScheduler {
  private:
   const std::vector<Bucket> buckets_;
   std::vector<size_t> bucket_of_;    // by gradient
-  std::vector<char> ready_;          // by gradient: 1 if it became ready in this step
+  std::vector<char> ready_;          // by gradient: 1 if the gradient became ready in this step
   std::vector<size_t> num_missing_;  // by bucket: gradients that are not ready yet
   size_t next_;                      // first bucket not launched in this step
 };

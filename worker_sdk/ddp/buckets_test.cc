@@ -17,7 +17,7 @@ class BucketSchedulerTest : public testing::Test {
  protected:
   std::vector<size_t> Ready(size_t index) { return scheduler_.Step(GradBecameReady{index}).buckets; }
 
-  // Gradients 0 | 1 2 | 3.
+  // Three buckets: gradient 0, gradients 1 and 2, gradient 3.
   BucketScheduler scheduler_{{{0, 1, 10}, {1, 2, 20}, {3, 1, 30}}};
 };
 
@@ -32,7 +32,7 @@ TEST_F(BucketSchedulerTest, LaunchesABucketWithItsLastGradient) {
   EXPECT_TRUE(scheduler_.done());
 }
 
-TEST_F(BucketSchedulerTest, HoldsBackABucketUntilTheOnesBeforeItAreLaunched) {
+TEST_F(BucketSchedulerTest, LaunchesABucketOnlyAfterAllEarlierBuckets) {
   (void)scheduler_.Step(StepBegan{});
   EXPECT_THAT(Ready(3), IsEmpty());
   EXPECT_THAT(Ready(2), IsEmpty());

@@ -2,17 +2,18 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
-#include "base/status_macros.h"
+#include "ddprun/status.h"
 #include "worker_sdk/ddp/buckets.h"
 
 namespace ddprun {
 namespace {
 
 template <typename T>
-std::vector<Bucket> Plan(const std::vector<absl::Span<T>>& grads, const DataParallelOptions& options) {
+std::vector<Bucket> Plan(const std::vector<std::span<T>>& grads, const DataParallelOptions& options) {
   std::vector<size_t> num_elems;
   num_elems.reserve(grads.size());
   for (const auto& grad : grads) num_elems.push_back(grad.size());
@@ -23,7 +24,7 @@ std::vector<Bucket> Plan(const std::vector<absl::Span<T>>& grads, const DataPara
 
 template <typename T>
 struct DataParallel<T>::Impl {
-  Impl(Communicator* comm, std::vector<absl::Span<T>> grads, DataParallelOptions options)
+  Impl(Communicator* comm, std::vector<std::span<T>> grads, DataParallelOptions options)
       : comm(comm),
         grads(std::move(grads)),
         options(options),
@@ -43,28 +44,28 @@ struct DataParallel<T>::Impl {
   }
 
   void Launch(size_t bucket) {
-    ForEachGrad(bucket, [](absl::Span<T> grad, T* place) { std::copy(grad.begin(), grad.end(), place); });
-    pending.push_back(comm->AllReduce(absl::MakeSpan(flat[bucket]), options.op));
+    ForEachGrad(bucket, [](std::span<T> grad, T* place) { std::copy(grad.begin(), grad.end(), place); });
+    pending.push_back(comm->AllReduce(std::span(flat[bucket]), options.op));
   }
 
   Communicator* const comm;
-  const std::vector<absl::Span<T>> grads;
+  const std::vector<std::span<T>> grads;
   const DataParallelOptions options;
   const std::vector<Bucket> buckets;
   BucketScheduler scheduler;
   std::vector<std::vector<T>> flat;               // by bucket
-  std::vector<std::unique_ptr<Pending>> pending;  // by bucket; only buckets launched in this step
+  std::vector<std::unique_ptr<Pending>> pending;  // by bucket, for the buckets launched in this step
 };
 
 template <typename T>
-DataParallel<T>::DataParallel(Communicator* comm, std::vector<absl::Span<T>> grads_in_ready_order,
+DataParallel<T>::DataParallel(Communicator* comm, std::vector<std::span<T>> grads_in_ready_order,
                               DataParallelOptions options)
     : impl_(std::make_unique<Impl>(comm, std::move(grads_in_ready_order), options)) {}
 
 template <typename T>
 DataParallel<T>::~DataParallel() {
-  // If a step is in progress, the communicator may still use the buckets' memory, which must not
-  // be freed yet.
+  // If a step is in progress, the communicator may still use the buckets' memory, so the memory must not be
+  // freed before the operations end.
   if (impl_->pending.empty()) return;
   impl_->comm->Abort("a data-parallel step was not finished");
   for (auto& pending : impl_->pending) (void)pending->Wait(std::chrono::steady_clock::now());
@@ -82,15 +83,15 @@ void DataParallel<T>::GradReady(size_t index) {
 }
 
 template <typename T>
-absl::Status DataParallel<T>::Finish() {
+Status DataParallel<T>::Finish() {
   DDPRUN_CHECK(impl_->scheduler.done(), "Finish() before every gradient was ready");
   const TimePoint deadline = std::chrono::steady_clock::now() + impl_->options.timeout;
-  absl::Status result;
+  Status result;
   for (size_t b = 0; b < impl_->pending.size(); ++b) {
-    result.Update(impl_->pending[b]->Wait(deadline));  // after an error, all others fail with it
+    // After an error, the communicator is dead, so the waits for the remaining buckets fail immediately.
+    result.Update(impl_->pending[b]->Wait(deadline));
     if (!result.ok()) continue;
-    impl_->ForEachGrad(b,
-                       [](absl::Span<T> grad, T* place) { std::copy_n(place, grad.size(), grad.begin()); });
+    impl_->ForEachGrad(b, [](std::span<T> grad, T* place) { std::copy_n(place, grad.size(), grad.begin()); });
   }
   impl_->pending.clear();
   return WithContext(result, "reducing gradients");

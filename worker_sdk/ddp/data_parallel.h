@@ -4,16 +4,16 @@
 //   for each step:
 //     dp.Begin();
 //     backward: after tensor i's gradient is complete, dp.GradReady(i);
-//     RETURN_IF_ERROR(dp.Finish());   // now all gradients are the sum (or mean) over all ranks
+//     DDPRUN_RETURN_IF_ERROR(dp.Finish());   // now all gradients are the sum (or mean) over all ranks
 #pragma once
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/types/span.h"
 #include "base/time.h"
+#include "ddprun/status.h"
 #include "worker_sdk/comm/communicator.h"
 
 namespace ddprun {
@@ -23,31 +23,32 @@ struct DataParallelOptions {
   // A bucket is closed once it holds this many bytes. Larger buckets mean fewer operations; smaller buckets
   // start earlier.
   size_t bucket_bytes = 4 << 20;
-  // The same limit for the first bucket, smaller by default so that communication starts soon after backward
-  // does.
+  // The same limit for the first bucket. By default it is smaller, so that communication starts soon after
+  // backward has started.
   size_t first_bucket_bytes = 256 << 10;
   // Time limit for reducing all gradients of a step, counted from Finish().
   Duration timeout = seconds(300);
 };
 
-// Reduces the gradients of one model. T: float or double.
-//   Order:   all ranks construct it with equal sizes and options, and run the same steps. Gradients may
-//            become ready in any order, which may differ between ranks; the order of `grads_in_ready_order`
-//            is the fastest.
-//   Errors:  returned by Finish(): those of Pending::Wait. After an error, this object and its communicator
-//            are dead. Destroying this object with an all-reduce in flight aborts the communicator.
+// Reduces the gradients of one model. T is float or double.
+//   Order:   all ranks construct this object with equal sizes and options, and run the same steps. Gradients
+//            may become ready in any order, which may differ between ranks; the order of
+//            `grads_in_ready_order` is the fastest.
+//   Errors:  Finish() returns the errors of Pending::Wait. After an error, this object and its communicator
+//            cannot be used again. Destroying this object with an all-reduce in flight aborts the
+//            communicator.
 //   Threads: one caller at a time.
-//   Owns:    its bucket buffers; `comm` and the gradients' memory belong to the caller and outlive it.
+//   Owns:    its bucket buffers; `comm` and the gradients' memory belong to the caller and must outlive it.
 template <typename T>
 class DataParallel {
  public:
-  DataParallel(Communicator* comm, std::vector<absl::Span<T>> grads_in_ready_order,
+  DataParallel(Communicator* comm, std::vector<std::span<T>> grads_in_ready_order,
                DataParallelOptions options);
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  // Starts a step. REQUIRES: the previous step was finished.
+  // Starts a step. REQUIRES: Finish() was called for the previous step.
   void Begin();
 
   // Reports that gradient `index` (its index in the constructor's list) is complete for this step. The
@@ -57,7 +58,7 @@ class DataParallel {
 
   // Waits for all buckets and writes the reduced values back into the gradients.
   // REQUIRES: GradReady was called for every gradient.
-  absl::Status Finish();
+  Status Finish();
 
  private:
   struct Impl;

@@ -1,4 +1,5 @@
-// Ranks are threads with their own communicators, which use shared memory just as processes do.
+// Tests DataParallel with one thread for each rank. Each thread has its own communicator. The communicators
+// use shared memory, like those of separate processes.
 #include "worker_sdk/ddp/data_parallel.h"
 
 #include <gmock/gmock.h>
@@ -10,8 +11,10 @@
 #include <future>
 #include <numeric>
 #include <random>
+#include <span>
 #include <thread>
 
+#include "ddprun/status.h"
 #include "worker_sdk/comm/host/host_communicator.h"
 #include "worker_sdk/comm/testing/file_store.h"
 
@@ -51,10 +54,10 @@ TYPED_TEST(DataParallelTest, AveragesGradientsOverRanksInAnyReadyOrder) {
     const int rank = static_cast<int>(comm.rank().value());
     std::vector<std::vector<T>> grads;
     for (size_t n : {3, 1000, 0, 70, 5000, 1}) grads.emplace_back(n);
-    std::vector<absl::Span<T>> spans;
-    for (auto& grad : grads) spans.push_back(absl::MakeSpan(grad));
+    std::vector<std::span<T>> spans;
+    for (auto& grad : grads) spans.push_back(std::span(grad));
     DataParallel<T> dp(&comm, spans, {.bucket_bytes = 4096, .first_bucket_bytes = 8});
-    std::mt19937 random(rank);  // each rank has its own order
+    std::mt19937 random(rank);  // a different order in each rank
     std::vector<size_t> order(grads.size());
     std::iota(order.begin(), order.end(), 0);
     for (int step = 0; step < 5; ++step) {
@@ -65,7 +68,7 @@ TYPED_TEST(DataParallelTest, AveragesGradientsOverRanksInAnyReadyOrder) {
           grads[i][k] = static_cast<T>(step * 100 + i * 10 + k + rank);
         dp.GradReady(i);
       }
-      ASSERT_EQ(dp.Finish(), absl::OkStatus());
+      ASSERT_EQ(dp.Finish(), OkStatus());
       for (size_t i = 0; i < grads.size(); ++i) {
         for (size_t k = 0; k < grads[i].size(); ++k) {
           ASSERT_EQ(grads[i][k], static_cast<T>(step * 100 + i * 10 + k + 0.5));
@@ -78,10 +81,10 @@ TYPED_TEST(DataParallelTest, AveragesGradientsOverRanksInAnyReadyOrder) {
 TEST(DataParallelStepTest, SumsWithReduceOpSum) {
   WithRanks(3, [](Communicator& comm) {
     std::vector<float> grad = {1, static_cast<float>(comm.rank().value())};
-    DataParallel<float> dp(&comm, {absl::MakeSpan(grad)}, {.op = ReduceOp::kSum});
+    DataParallel<float> dp(&comm, {std::span(grad)}, {.op = ReduceOp::kSum});
     dp.Begin();
     dp.GradReady(0);
-    ASSERT_EQ(dp.Finish(), absl::OkStatus());
+    ASSERT_EQ(dp.Finish(), OkStatus());
     EXPECT_THAT(grad, testing::ElementsAre(3, 3));
   });
 }
@@ -91,15 +94,15 @@ TEST(DataParallelStepTest, FinishFailsWhenAPeerIsLate) {
   std::shared_future<void> other_gave_up = gave_up.get_future().share();
   WithRanks(2, [&](Communicator& comm) {
     std::vector<float> grad = {1};
-    DataParallel<float> dp(&comm, {absl::MakeSpan(grad)}, {.timeout = milliseconds(50)});
+    DataParallel<float> dp(&comm, {std::span(grad)}, {.timeout = milliseconds(50)});
     if (comm.rank() == Rank(0)) {
       dp.Begin();
       dp.GradReady(0);
-      EXPECT_EQ(dp.Finish().code(), absl::StatusCode::kDeadlineExceeded);
+      EXPECT_EQ(dp.Finish().code(), StatusCode::kDeadlineExceeded);
       gave_up.set_value();
     } else {
       EXPECT_EQ(other_gave_up.wait_for(seconds(30)), std::future_status::ready);
-      EXPECT_EQ(comm.status().code(), absl::StatusCode::kDeadlineExceeded);
+      EXPECT_EQ(comm.status().code(), StatusCode::kDeadlineExceeded);
     }
   });
 }
@@ -111,7 +114,7 @@ TEST(DataParallelStepTest, DestructionDuringAStepAbortsTheCommunicator) {
     if (comm.rank() == Rank(0)) {
       std::vector<float> grad(100);
       {
-        DataParallel<float> dp(&comm, {absl::MakeSpan(grad)}, {});
+        DataParallel<float> dp(&comm, {std::span(grad)}, {});
         dp.Begin();
         dp.GradReady(0);
       }
@@ -119,7 +122,7 @@ TEST(DataParallelStepTest, DestructionDuringAStepAbortsTheCommunicator) {
     } else {
       EXPECT_EQ(other_destroyed.wait_for(seconds(30)), std::future_status::ready);
     }
-    EXPECT_EQ(comm.status().code(), absl::StatusCode::kAborted) << comm.status();
+    EXPECT_EQ(comm.status().code(), StatusCode::kAborted) << comm.status();
   });
 }
 

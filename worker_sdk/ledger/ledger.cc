@@ -4,10 +4,11 @@
 #include <chrono>
 #include <limits>
 #include <numeric>
+#include <span>
+#include <string_view>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "worker_sdk/core/strings.h"
 
 namespace ddprun {
 namespace {
@@ -36,8 +37,8 @@ void AddGap(const LedgerEntry& before, const LedgerEntry& after, Balance& balanc
 
 double Seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 
-std::string Times(int64_t n, absl::string_view one, absl::string_view many) {
-  return absl::StrCat(n, " ", n == 1 ? one : many);
+std::string Times(int64_t n, std::string_view one, std::string_view many) {
+  return StrCat(n, " ", n == 1 ? one : many);
 }
 
 }  // namespace
@@ -46,7 +47,7 @@ double Balance::goodput() const {
   return total() > Duration::zero() ? Seconds(in_steps) / Seconds(total()) : 0;
 }
 
-Balance BalanceOf(absl::Span<const LedgerEntry> entries) {
+Balance BalanceOf(std::span<const LedgerEntry> entries) {
   Balance balance;
   // Iterates backwards, because a step is lost if any later process repeats it.
   int64_t begun_at = std::numeric_limits<int64_t>::max();
@@ -75,39 +76,42 @@ Balance BalanceOf(absl::Span<const LedgerEntry> entries) {
 
 std::string LedgerTable(const Balance& b) {
   const Duration total = b.total();
-  std::string table = absl::StrFormat("ledger: %.1f s, of which %.1f %% in steps that count\n",
-                                      Seconds(total), 100 * b.goodput());
-  const auto add = [&](absl::string_view what, Duration time, const std::string& remark) {
+  std::string table =
+      Format("ledger: %.1f s, of which %.1f %% in steps that count\n", Seconds(total), 100 * b.goodput());
+  const auto add = [&](const char* what, Duration time, const std::string& remark) {
     const double percent = total > Duration::zero() ? 100 * Seconds(time) / Seconds(total) : 0;
-    absl::StrAppendFormat(&table, "  %-11s %10.3f s %6.2f %%  %s\n", what, Seconds(time), percent, remark);
+    table += Format("  %-11s %10.3f s %6.2f %%  %s\n", what, Seconds(time), percent, remark.c_str());
   };
   add("steps", b.in_steps, Times(b.steps, "step", "steps"));
-  add("lost steps", b.in_lost_steps, absl::StrCat(b.lost_steps, " repeated later"));
-  add("rendezvous", b.in_rendezvous, absl::StrCat("of ", Times(b.processes, "process", "processes")));
-  add("restart", b.in_restart, absl::StrCat("after ", Times(b.restarts, "failure", "failures")));
-  add("waiting", b.in_waiting, absl::StrCat("for nodes, ", Times(b.waits, "time", "times")));
+  add("lost steps", b.in_lost_steps, StrCat(b.lost_steps, " repeated later"));
+  add("rendezvous", b.in_rendezvous, StrCat("of ", Times(b.processes, "process", "processes")));
+  add("restart", b.in_restart, StrCat("after ", Times(b.restarts, "failure", "failures")));
+  add("waiting", b.in_waiting, StrCat("for nodes, ", Times(b.waits, "time", "times")));
   add("snapshots", b.in_snapshots, "");
   add("other", b.in_other, "");
   for (std::string::size_type at; (at = table.find(" \n")) != std::string::npos;) table.erase(at, 1);
   if (b.downs > 0) {
-    absl::StrAppendFormat(&table, "  not counted: %.3f s between starts of the job (%s)\n", Seconds(b.down),
-                          Times(b.downs, "time", "times"));
+    table += Format("  not counted: %.3f s between starts of the job (%s)\n", Seconds(b.down),
+                    Times(b.downs, "time", "times").c_str());
   }
   if (b.clock_steps > 0) {
-    absl::StrAppend(&table, "  a wall clock was set back: ", Times(b.clock_steps, "gap", "gaps"),
-                    " between processes counted as zero\n");
+    StrAppend(&table, "  a wall clock was set back: ", Times(b.clock_steps, "gap", "gaps"),
+              " between processes counted as zero\n");
   }
   return table;
 }
 
 std::string LedgerLine(const Balance& b) {
-  return absl::StrFormat(
-      "event=ledger steps=%d lost_steps=%d processes=%d restarts=%d waits=%d downs=%d clock_steps=%d "
-      "total_s=%.6f steps_s=%.6f lost_steps_s=%.6f rendezvous_s=%.6f restart_s=%.6f waiting_s=%.6f "
-      "snapshots_s=%.6f other_s=%.6f down_s=%.6f goodput=%.4f",
-      b.steps, b.lost_steps, b.processes, b.restarts, b.waits, b.downs, b.clock_steps, Seconds(b.total()),
-      Seconds(b.in_steps), Seconds(b.in_lost_steps), Seconds(b.in_rendezvous), Seconds(b.in_restart),
-      Seconds(b.in_waiting), Seconds(b.in_snapshots), Seconds(b.in_other), Seconds(b.down), b.goodput());
+  const std::string counts = StrCat("event=ledger steps=", b.steps, " lost_steps=", b.lost_steps,
+                                    " processes=", b.processes, " restarts=", b.restarts, " waits=", b.waits,
+                                    " downs=", b.downs, " clock_steps=", b.clock_steps);
+  return counts +
+         Format(
+             " total_s=%.6f steps_s=%.6f lost_steps_s=%.6f rendezvous_s=%.6f restart_s=%.6f waiting_s=%.6f "
+             "snapshots_s=%.6f other_s=%.6f down_s=%.6f goodput=%.4f",
+             Seconds(b.total()), Seconds(b.in_steps), Seconds(b.in_lost_steps), Seconds(b.in_rendezvous),
+             Seconds(b.in_restart), Seconds(b.in_waiting), Seconds(b.in_snapshots), Seconds(b.in_other),
+             Seconds(b.down), b.goodput());
 }
 
 }  // namespace ddprun

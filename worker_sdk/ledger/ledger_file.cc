@@ -9,10 +9,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
-#include "base/status_macros.h"
+#include "ddprun/status.h"
+#include "worker_sdk/core/strings.h"
 #include "worker_sdk/snapshot/file_io.h"
 
 namespace ddprun {
@@ -20,10 +20,10 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the file is written in memory layout");
 
-constexpr absl::string_view kMagic = "ddpledg\n";
+constexpr std::string_view kMagic = "ddpledg\n";
 constexpr uint32_t kVersion = 1;
 
-// The parts of the file. The structs have no padding.
+// The file consists of a Header and any number of Records. The structs have no padding.
 struct Header {
   char magic[8];
   uint32_t version;
@@ -74,47 +74,47 @@ bool IsPlausible(const LedgerEntry& e) {
 
 // Appends the entries in `bytes` to `entries` and ignores a torn entry at the end. Returns why `bytes` is not
 // a valid ledger, or an empty string if it is valid.
-std::string Parse(absl::string_view bytes, std::vector<LedgerEntry>& entries) {
+std::string Parse(std::string_view bytes, std::vector<LedgerEntry>& entries) {
   Header header{};
   std::memcpy(&header, bytes.data(), std::min(bytes.size(), sizeof(header)));
-  if (bytes.size() < sizeof(header) || absl::string_view(header.magic, sizeof(header.magic)) != kMagic) {
+  if (bytes.size() < sizeof(header) || std::string_view(header.magic, sizeof(header.magic)) != kMagic) {
     return "not a ledger";
   }
   if (header.version != kVersion || header.entry_bytes != sizeof(Record)) {
-    return absl::StrCat("version ", header.version, ", but this program supports version ", kVersion);
+    return StrCat("version ", header.version, ", but this program supports version ", kVersion);
   }
   bytes.remove_prefix(sizeof(header));
   for (; bytes.size() >= sizeof(Record); bytes.remove_prefix(sizeof(Record))) {
     Record record;
     std::memcpy(&record, bytes.data(), sizeof(record));
     entries.push_back(Decode(record));
-    if (!IsPlausible(entries.back())) return absl::StrCat("entry ", entries.size(), " is implausible");
+    if (!IsPlausible(entries.back())) return StrCat("entry ", entries.size(), " is implausible");
   }
   return "";
 }
 
-absl::Status PWriteAll(int fd, const std::string& path, const void* data, size_t size, off_t offset) {
+Status PWriteAll(int fd, const std::string& path, const void* data, size_t size, off_t offset) {
   ssize_t n;
   do {
     n = pwrite(fd, data, size, offset);
   } while (n < 0 && errno == EINTR);
-  if (n == static_cast<ssize_t>(size)) return absl::OkStatus();
+  if (n == static_cast<ssize_t>(size)) return OkStatus();
   return FileError("cannot write", path, n < 0 ? errno : ENOSPC);
 }
 
 }  // namespace
 
-absl::StatusOr<LedgerFile> LedgerFile::Open(const std::string& path) {
-  absl::StatusOr<std::string> bytes = ReadFile(path);
-  if (!bytes.ok() && !absl::IsNotFound(bytes.status())) return bytes.status();
+StatusOr<LedgerFile> LedgerFile::Open(const std::string& path) {
+  StatusOr<std::string> bytes = ReadFile(path);
+  if (!bytes.ok() && !IsNotFound(bytes.status())) return bytes.status();
   std::vector<LedgerEntry> earlier;
   std::string remark;
-  // A file may be empty because the disk was full when it was created.
+  // An empty file is valid: the disk may have been full when the file was created.
   if (bytes.ok() && !bytes->empty()) {
     if (const std::string why = Parse(*bytes, earlier); !why.empty()) {
       const std::string backup = path + ".old";
       if (rename(path.c_str(), backup.c_str()) != 0) return FileError("cannot rename", path, errno);
-      remark = absl::StrCat(path, ": ", why, ": moved to ", backup, ", starting a new ledger");
+      remark = StrCat(path, ": ", why, ": moved to ", backup, ", starting a new ledger");
       earlier.clear();
     }
   }
@@ -136,7 +136,7 @@ LedgerFile::~LedgerFile() {
   if (fd_ >= 0) close(fd_);
 }
 
-absl::Status LedgerFile::Write(const LedgerEntry& entry) {
+Status LedgerFile::Write(const LedgerEntry& entry) {
   if (earlier_.empty()) {
     // Write the header and the first entry in one call, so that no file contains only a header.
     struct {

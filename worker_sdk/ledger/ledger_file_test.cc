@@ -9,10 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/worker_env.h"
+#include "ddprun/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker_sdk/core/strings.h"
 #include "worker_sdk/ledger/ledger_keeper.h"
 #include "worker_sdk/snapshot/file_io.h"
 
@@ -44,7 +45,7 @@ class LedgerFileTest : public testing::Test {
     path_ = name + "/ledger";
   }
   LedgerFile Open() const {
-    absl::StatusOr<LedgerFile> file = LedgerFile::Open(path_);
+    StatusOr<LedgerFile> file = LedgerFile::Open(path_);
     EXPECT_TRUE(file.ok()) << file.status();
     return *std::move(file);
   }
@@ -72,7 +73,7 @@ TEST_F(LedgerFileTest, EachProcessHasOneEntry) {
 }
 
 // The format is documented, and later versions must be able to read it.
-TEST_F(LedgerFileTest, TheBytesMatchTheDocument) {
+TEST_F(LedgerFileTest, TheBytesMatchTheDocumentedFormat) {
   Append(Entry(1));
   const std::string bytes = ReadFile(path_).value();
   ASSERT_EQ(bytes.size(), 16 + 88);
@@ -125,8 +126,7 @@ TEST_F(LedgerFileTest, AnInvalidFileIsRenamedWithARemark) {
     ASSERT_TRUE(WriteFile(path_, bytes).ok());
     {
       LedgerFile file = Open();
-      EXPECT_EQ(file.remark(),
-                absl::StrCat(path_, ": ", why, ": moved to ", path_, ".old, starting a new ledger"));
+      EXPECT_EQ(file.remark(), StrCat(path_, ": ", why, ": moved to ", path_, ".old, starting a new ledger"));
       EXPECT_THAT(file.earlier(), IsEmpty());
       ASSERT_TRUE(file.Write(Entry(4)).ok());
     }
@@ -159,7 +159,7 @@ TEST_F(LedgerFileTest, EveryMomentIsBookedOnce) {
     ledger.Book(Activity::kOther, begin + seconds(6));
     ledger.Book(Activity::kSnapshots, begin + seconds(10));
     ASSERT_TRUE(ledger.StepDone(2, begin + seconds(15)).ok());
-    ledger.Book(Activity::kOther, begin + seconds(21));  // killed before this is written
+    ledger.Book(Activity::kOther, begin + seconds(21));  // never written, as if the process were killed here
   }
   env.round = Round(2);
   env.restart_count = 1;
@@ -178,7 +178,7 @@ TEST_F(LedgerFileTest, EveryMomentIsBookedOnce) {
   EXPECT_EQ(b.in_restart, seconds(3)) << "unwritten time is part of the gap";
 }
 
-TEST(LedgerKeeperTest, WithoutAFileTheTotalIsOfThisProcess) {
+TEST(LedgerKeeperTest, WithoutAFileTheTotalCoversOnlyThisProcess) {
   const TimePoint begin{seconds(1000)};
   LedgerKeeper ledger(WorkerEnv(), kDay, begin);
   ASSERT_TRUE(ledger.Ready(5, begin + seconds(1)).ok());

@@ -1,4 +1,4 @@
-// Keeps the ledger of a job, in the process that leads its round (rank 0).
+// Keeps the ledger of a job in the process that leads the round (rank 0).
 //
 //   LedgerKeeper ledger(env, wall_clock_us, now);     // as early as possible
 //   ledger.KeepIn(directory + "/ledger");
@@ -12,16 +12,16 @@
 #include <optional>
 #include <string>
 
-#include "absl/status/status.h"
 #include "base/time.h"
 #include "base/worker_env.h"
+#include "ddprun/status.h"
 #include "worker_sdk/ledger/ledger.h"
 #include "worker_sdk/ledger/ledger_file.h"
 
 namespace ddprun {
 
-// Takes time as an argument. Every moment since the process began is booked exactly once.
-//   REQUIRES: now never decreases.
+// The caller passes the time as an argument. Every moment since the process began is booked exactly once.
+//   REQUIRES: `now` never decreases.
 //   Errors:   those of LedgerFile. Data that could not be written is kept in memory and written by the next
 //             call.
 //   Threads:  one caller at a time.
@@ -30,21 +30,24 @@ class LedgerKeeper {
   // `begin_us`: wall clock time at `now`, in microseconds since 1970.
   LedgerKeeper(const WorkerEnv& env, int64_t begin_us, TimePoint now);
 
-  // From now on, also writes this process's entry to the file at `path`, after the entries already there.
-  // Without this call the ledger covers only this process. Returns LedgerFile::remark().
-  absl::StatusOr<std::string> KeepIn(const std::string& path);
+  // Opens the ledger file at `path` and writes this process's entry after the existing entries. Later calls
+  // that write the entry write to this file. Without this call, the ledger covers only this process. Returns
+  // LedgerFile::remark().
+  StatusOr<std::string> KeepIn(const std::string& path);
 
-  // Books the time so far as rendezvous. `step`: number of updates done by earlier processes.
-  absl::Status Ready(int64_t step, TimePoint now);
-  // Books the time since the previous call to `activity`; does not write.
+  // Books the time so far as spent on rendezvous, and writes the entry. `step` is the number of updates done
+  // by earlier processes.
+  Status Ready(int64_t step, TimePoint now);
+  // Books the time that has passed since the previous call as spent on `activity`. Does not write the entry.
   void Book(Activity activity, TimePoint now);
-  // Books the time since the previous call as spent on update number `step`, and writes the entry.
-  absl::Status StepDone(int64_t step, TimePoint now);
+  // Books the time that has passed since the previous call as spent on update number `step`, and writes the
+  // entry.
+  Status StepDone(int64_t step, TimePoint now);
 
   [[nodiscard]] Balance Total() const;
 
  private:
-  absl::Status Write();
+  Status Write();
 
   LedgerEntry entry_;
   TimePoint booked_until_;

@@ -1,6 +1,7 @@
 #include "worker_sdk/optim/adamw.h"
 
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -8,7 +9,8 @@
 namespace ddprun {
 namespace {
 
-// Returns base^exponent by repeated squaring. std::pow is not used: its last bit differs between machines.
+// Computes base^exponent by repeated squaring. std::pow is not used, because the last bit of its result may
+// differ between machines.
 double Power(double base, int64_t exponent) {
   double result = 1;
   for (; exponent > 0; exponent >>= 1, base *= base) {
@@ -20,8 +22,8 @@ double Power(double base, int64_t exponent) {
 }  // namespace
 
 template <typename T>
-void AdamWStep(const AdamWOptions& options, int64_t step, absl::Span<const T> grads, absl::Span<T> params,
-               absl::Span<T> m, absl::Span<T> v) {
+void AdamWStep(const AdamWOptions& options, int64_t step, std::span<const T> grads, std::span<T> params,
+               std::span<T> m, std::span<T> v) {
   DDPRUN_CHECK(step >= 1, "step < 1");
   DDPRUN_CHECK(grads.size() == params.size() && m.size() == params.size() && v.size() == params.size(),
                "the spans differ in size");
@@ -38,10 +40,10 @@ void AdamWStep(const AdamWOptions& options, int64_t step, absl::Span<const T> gr
   }
 }
 
-template void AdamWStep<float>(const AdamWOptions&, int64_t, absl::Span<const float>, absl::Span<float>,
-                               absl::Span<float>, absl::Span<float>);
-template void AdamWStep<double>(const AdamWOptions&, int64_t, absl::Span<const double>, absl::Span<double>,
-                                absl::Span<double>, absl::Span<double>);
+template void AdamWStep<float>(const AdamWOptions&, int64_t, std::span<const float>, std::span<float>,
+                               std::span<float>, std::span<float>);
+template void AdamWStep<double>(const AdamWOptions&, int64_t, std::span<const double>, std::span<double>,
+                                std::span<double>, std::span<double>);
 
 AdamW::AdamW(std::vector<ParameterView> parameters, const AdamWOptions& options)
     : parameters_(CheckedParameters(std::move(parameters))),

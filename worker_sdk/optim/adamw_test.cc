@@ -1,6 +1,7 @@
 #include "worker_sdk/optim/adamw.h"
 
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -9,7 +10,7 @@
 namespace ddprun {
 namespace {
 
-// The formula from the header, literally, in double precision.
+// Computes the formula from the header literally, in double precision.
 struct Reference {
   double p, m = 0, v = 0;
   void Step(const AdamWOptions& o, int t, double g) {
@@ -37,7 +38,7 @@ double WorstErrorAfter(int steps, const AdamWOptions& options) {
       grads[i] = i == 0 ? T(0) : static_cast<T>(static_cast<float>(rng.Normal() * std::pow(10, i % 9 - 6.0)));
       expected[i].Step(options, t, grads[i]);
     }
-    AdamWStep<T>(options, t, grads, absl::MakeSpan(params), absl::MakeSpan(m), absl::MakeSpan(v));
+    AdamWStep<T>(options, t, grads, std::span(params), std::span(m), std::span(v));
   }
   double worst = 0;
   for (size_t i = 0; i < kElems; ++i) worst = std::max(worst, std::abs(params[i] - expected[i].p));
@@ -57,12 +58,12 @@ TEST(AdamWTest, FollowsTheFormula) {
   }
 }
 
-// With bias correction, the size of the first step is the learning rate, however small the gradient.
-TEST(AdamWTest, FirstStepHasTheLengthOfTheLearningRate) {
+// With bias correction, the size of the first step is the learning rate, regardless of the size of the
+// gradient.
+TEST(AdamWTest, TheSizeOfTheFirstStepIsTheLearningRate) {
   std::vector<double> params{1, 1}, m(2), v(2);
   const std::vector<double> grads{1e-4, -100};
-  AdamWStep<double>({.learning_rate = 0.5}, 1, grads, absl::MakeSpan(params), absl::MakeSpan(m),
-                    absl::MakeSpan(v));
+  AdamWStep<double>({.learning_rate = 0.5}, 1, grads, std::span(params), std::span(m), std::span(v));
   EXPECT_NEAR(params[0], 0.5, 1e-4);
   EXPECT_NEAR(params[1], 1.5, 1e-4);
 }
@@ -70,14 +71,14 @@ TEST(AdamWTest, FirstStepHasTheLengthOfTheLearningRate) {
 // Decoupled decay does not affect the moments.
 TEST(AdamWTest, DecayShrinksAParameterWithoutGradient) {
   std::vector<double> params{2}, m(1), v(1);
-  AdamWStep<double>({.learning_rate = 0.1, .weight_decay = 0.5}, 1, std::vector<double>{0},
-                    absl::MakeSpan(params), absl::MakeSpan(m), absl::MakeSpan(v));
+  AdamWStep<double>({.learning_rate = 0.1, .weight_decay = 0.5}, 1, std::vector<double>{0}, std::span(params),
+                    std::span(m), std::span(v));
   EXPECT_DOUBLE_EQ(params[0], 2 * (1 - 0.1 * 0.5));
   EXPECT_EQ(m[0], 0);
   EXPECT_EQ(v[0], 0);
 }
 
-// The class adds state memory and tensor names to the function, but no arithmetic.
+// The class manages memory and names for the function's state. It must not change the arithmetic.
 TEST(AdamWTest, OptimizerIsBitEqualToTheFunction) {
   CounterRng rng(5);
   std::vector<float> params(37), grads(37), m(37), v(37);
@@ -85,14 +86,9 @@ TEST(AdamWTest, OptimizerIsBitEqualToTheFunction) {
   std::vector<float> values = params;
   constexpr size_t kWeights = 30;
   const AdamWOptions options{.learning_rate = 3e-3, .beta2 = 0.99, .weight_decay = 0.1};
-  AdamW adamw(
-      {{"weight", {30}, absl::MakeSpan(values).first(kWeights), absl::MakeConstSpan(grads).first(kWeights)},
-       {"bias",
-        {7},
-        absl::MakeSpan(values).subspan(kWeights),
-        absl::MakeConstSpan(grads).subspan(kWeights),
-        false}},
-      options);
+  AdamW adamw({{"weight", {30}, std::span(values).first(kWeights), std::span(grads).first(kWeights)},
+               {"bias", {7}, std::span(values).subspan(kWeights), std::span(grads).subspan(kWeights), false}},
+              options);
   for (int64_t step = 1; step <= 10; ++step) {
     const double factor = static_cast<double>(step) / 20;
     for (float& g : grads) g = static_cast<float>(rng.Normal());
@@ -102,9 +98,9 @@ TEST(AdamWTest, OptimizerIsBitEqualToTheFunction) {
     for (const bool decays : {true, false}) {
       const size_t begin = decays ? 0 : kWeights, count = decays ? kWeights : 7;
       part.weight_decay = decays ? options.weight_decay : 0;
-      AdamWStep<float>(part, step, absl::MakeConstSpan(grads).subspan(begin, count),
-                       absl::MakeSpan(params).subspan(begin, count), absl::MakeSpan(m).subspan(begin, count),
-                       absl::MakeSpan(v).subspan(begin, count));
+      AdamWStep<float>(part, step, std::span(grads).subspan(begin, count),
+                       std::span(params).subspan(begin, count), std::span(m).subspan(begin, count),
+                       std::span(v).subspan(begin, count));
     }
     ASSERT_EQ(values, params) << "step " << step;
   }

@@ -2,13 +2,14 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
+#include "ddprun/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker_sdk/core/strings.h"
 #include "worker_sdk/data/counter_rng.h"
 #include "worker_sdk/optim/adamw.h"
 #include "worker_sdk/optim/optimizer.h"
@@ -56,15 +57,15 @@ class Training {
       optimizer_->Step({.step = step_, .rate_factor = 1.0 / static_cast<double>(step_)});
     }
   }
-  // Returns a snapshot of the model's and the optimizer's tensors, like that of a training program.
+  // Returns a snapshot of the model's and the optimizer's tensors, like the snapshots of a training program.
   Snapshot Save() {
     Snapshot snapshot{.step = step_};
     for (const ParameterView& p : Views()) snapshot.tensors.push_back(ViewOf(p.name, p.shape, p.values));
     AddOptimizerState(*optimizer_, &snapshot);
     return snapshot;
   }
-  absl::Status Load(const Snapshot& snapshot) {
-    for (const ParameterView& p : Views()) EXPECT_EQ(snapshot.Copy(p.name, p.values), absl::OkStatus());
+  Status Load(const Snapshot& snapshot) {
+    for (const ParameterView& p : Views()) EXPECT_EQ(snapshot.Copy(p.name, p.values), OkStatus());
     step_ = snapshot.step;
     return LoadOptimizerState(snapshot, optimizer_.get());
   }
@@ -76,8 +77,8 @@ class Training {
   static constexpr size_t kElems = 37, kWeights = 30;
 
   std::vector<ParameterView> Views() {
-    const auto values = absl::MakeSpan(values_);
-    const auto grads = absl::MakeConstSpan(grads_);
+    const auto values = std::span(values_);
+    const auto grads = std::span(grads_);
     return {{"weight", {5, 6}, values.first(kWeights), grads.first(kWeights), true},
             {"bias", {7}, values.subspan(kWeights), grads.subspan(kWeights), false}};
   }
@@ -102,7 +103,7 @@ TEST_P(OptimizerContractTest, StateIsAllThatTheNextStepNeeds) {
   Training whole(factory()), first(factory()), second(factory());
   whole.StepTo(8);
   first.StepTo(5);
-  ASSERT_EQ(second.Load(first.Save()), absl::OkStatus());
+  ASSERT_EQ(second.Load(first.Save()), OkStatus());
   second.StepTo(8);
   EXPECT_EQ(second.values(), whole.values());
 }
@@ -110,23 +111,23 @@ TEST_P(OptimizerContractTest, StateIsAllThatTheNextStepNeeds) {
 TEST_P(OptimizerContractTest, StateIsNamedAfterTheOptimizerShapedLikeTheParametersAndZeroAtFirst) {
   Training training(factory());
   for (const StateTensor& tensor : training.optimizer().state()) {
-    EXPECT_TRUE(absl::StartsWith(tensor.name, absl::StrCat(training.optimizer().name(), "."))) << tensor.name;
-    const bool weight = absl::EndsWith(tensor.name, "/weight");
-    EXPECT_TRUE(weight || absl::EndsWith(tensor.name, "/bias")) << tensor.name;
+    EXPECT_TRUE(tensor.name.starts_with(StrCat(training.optimizer().name(), "."))) << tensor.name;
+    const bool weight = tensor.name.ends_with("/weight");
+    EXPECT_TRUE(weight || tensor.name.ends_with("/bias")) << tensor.name;
     EXPECT_EQ(tensor.shape, (weight ? std::vector<int64_t>{5, 6} : std::vector<int64_t>{7}));
     EXPECT_EQ(tensor.values.size(), weight ? 30 : 7);
     EXPECT_THAT(tensor.values, testing::Each(0.0f));
   }
 }
 
-// Updates are elementwise: a tensor may be split anywhere.
+// Updates are elementwise, so a tensor may be split anywhere.
 TEST_P(OptimizerContractTest, BitsDoNotDependOnHowElementsAreDividedIntoTensors) {
   std::vector<float> whole(37, 0.5f), parts(37, 0.5f), grads(37);
   const auto view = [&](std::vector<float>& values, size_t begin, size_t count) {
-    return ParameterView{.name = absl::StrCat("p", begin),
+    return ParameterView{.name = StrCat("p", begin),
                          .shape = {static_cast<int64_t>(count)},
-                         .values = absl::MakeSpan(values).subspan(begin, count),
-                         .grads = absl::MakeConstSpan(grads).subspan(begin, count)};
+                         .values = std::span(values).subspan(begin, count),
+                         .grads = std::span(grads).subspan(begin, count)};
   };
   const auto one = factory()({view(whole, 0, 37)});
   const auto many =
@@ -141,20 +142,20 @@ TEST_P(OptimizerContractTest, BitsDoNotDependOnHowElementsAreDividedIntoTensors)
 
 TEST_P(OptimizerContractTest, ARateFactorOfZeroLeavesTheParametersUnchanged) {
   std::vector<float> values(3, 2.0f), grads(3, 1.0f);
-  const auto optimizer = factory()({{"p", {3}, absl::MakeSpan(values), grads, true}});
+  const auto optimizer = factory()({{"p", {3}, std::span(values), grads, true}});
   optimizer->Step({.step = 1, .rate_factor = 0});
   EXPECT_EQ(values, std::vector<float>(3, 2.0f));
 }
 
 TEST_P(OptimizerContractTest, AParameterNeedsOneGradientForEachValue) {
   std::vector<float> values(3), grads(2);
-  EXPECT_DEATH(factory()({{"head", {3}, absl::MakeSpan(values), grads}}),
+  EXPECT_DEATH(factory()({{"head", {3}, std::span(values), grads}}),
                "parameter head: 3 values and 2 gradients");
 }
 
 TEST_P(OptimizerContractTest, NamesOfParametersAreUnique) {
   std::vector<float> values(1), grads(1);
-  const ParameterView p{"head", {1}, absl::MakeSpan(values), grads};
+  const ParameterView p{"head", {1}, std::span(values), grads};
   EXPECT_DEATH(factory()({p, p}), "two parameters have the name head");
 }
 
@@ -164,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, OptimizerContractTest,
                                          std::pair{"SgdPlain", SgdFactory(0)}),
                          [](const auto& info) { return info.param.first; });
 
-// docs/snapshot_format.md: the names are part of the format.
+// The names are part of the snapshot format; see docs/snapshot_format.md.
 TEST(OptimizerStateTest, NamesOfEveryOptimizer) {
   EXPECT_THAT(
       StateNames(Training(AdamWFactory()).optimizer()),
@@ -177,8 +178,8 @@ TEST(OptimizerStateTest, NamesOfEveryOptimizer) {
 TEST(OptimizerStateTest, LoadingAnotherOptimizersSnapshotNamesTheMissingTensorAndTheRemedy) {
   Training written(AdamWFactory()), read(SgdFactory(0.9));
   written.StepTo(2);
-  const absl::Status status = read.Load(written.Save());
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  const Status status = read.Load(written.Save());
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(
       status.message(),
       "it lacks tensor sgd.momentum/weight of optimizer sgd: it was written with optimizer adamw; continue "
@@ -196,8 +197,8 @@ TEST(OptimizerStateTest, LoadingASnapshotWithoutStateFails) {
 // If such state were ignored, training would continue without momentum and without an error.
 TEST(OptimizerStateTest, StateThatTheOptimizerDoesNotUseIsRefused) {
   Training written(AdamWFactory()), read(SgdFactory(0));
-  const absl::Status status = read.Load(written.Save());
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  const Status status = read.Load(written.Save());
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("tensor adamw.mean/weight of optimizer adamw"),
                     HasSubstr("optimizer sgd does not use"), HasSubstr("continue with that optimizer")));
@@ -208,23 +209,24 @@ TEST(OptimizerStateTest, TensorsOfTheProgramMayHaveSlashesInTheirNames) {
   written.StepTo(2);
   Snapshot snapshot = written.Save();
   const std::vector<float> more(7, 1.0f);
-  // The last two names resemble state: one has an unknown parameter, the other an empty optimizer name.
+  // The last two names resemble the names of state tensors, but one has an unknown parameter, and the other
+  // has an empty optimizer name.
   for (const char* name : {"encoder/weight", "ema/bias", "bias/x", "ema.shadow/other", ".x/bias"}) {
     snapshot.tensors.push_back(ViewOf(name, {7}, more));
   }
-  EXPECT_EQ(read.Load(snapshot), absl::OkStatus());
+  EXPECT_EQ(read.Load(snapshot), OkStatus());
   snapshot.tensors.push_back(ViewOf("ema.shadow/bias", {7}, more));
   EXPECT_THAT(std::string(read.Load(snapshot).message()), HasSubstr("ema.shadow/bias of optimizer ema"));
 }
 
 TEST(OptimizerStateTest, StateOfADifferentSizeIsRefused) {
   std::vector<float> values(3), grads(3), others(4), others_grads(4);
-  AdamW small({{"p", {3}, absl::MakeSpan(values), grads}}, {});
-  AdamW large({{"p", {4}, absl::MakeSpan(others), others_grads}}, {});
+  AdamW small({{"p", {3}, std::span(values), grads}}, {});
+  AdamW large({{"p", {4}, std::span(others), others_grads}}, {});
   Snapshot snapshot;
   AddOptimizerState(small, &snapshot);
-  const absl::Status status = LoadOptimizerState(snapshot, &large);
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  const Status status = LoadOptimizerState(snapshot, &large);
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("adamw.mean/p"));
 }
 

@@ -2,12 +2,12 @@
 
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "base/status_macros.h"
+#include "ddprun/status.h"
+#include "worker_sdk/core/strings.h"
 
 namespace ddprun {
 namespace {
@@ -15,24 +15,23 @@ namespace {
 // Returns the name of the optimizer to whose state `tensor` belongs; empty if `tensor` belongs to the
 // program. `tensor` is optimizer state if it is a StateTensorName whose parameter is in `names`.
 //   names: names of all tensors in the snapshot.
-absl::string_view OptimizerOf(absl::string_view tensor, const std::set<absl::string_view>& names) {
+std::string_view OptimizerOf(std::string_view tensor, const std::set<std::string_view>& names) {
   const size_t slash = tensor.find('/');
   if (slash == tensor.npos || !names.contains(tensor.substr(slash + 1))) return "";
   if (tensor.find('/', slash + 1) != tensor.npos) return "";
-  const absl::string_view kind = tensor.substr(0, slash);
+  const std::string_view kind = tensor.substr(0, slash);
   const size_t dot = kind.find('.');
   if (dot == kind.npos || dot + 1 == kind.size()) return "";
   return kind.substr(0, dot);
 }
 
-absl::Status Mismatch(absl::string_view what, absl::string_view tensor, absl::string_view optimizer,
-                      const std::set<std::string>& writers) {
-  const std::string written = writers.empty()
-                                  ? "without optimizer state"
-                                  : absl::StrCat("with optimizer ", absl::StrJoin(writers, " and "));
-  return absl::FailedPreconditionError(absl::StrCat(
-      "it ", what, " tensor ", tensor, " of optimizer ", optimizer, ": it was written ", written,
-      "; continue with that optimizer and its options, or start from step 0 without this snapshot"));
+Status Mismatch(std::string_view what, std::string_view tensor, std::string_view optimizer,
+                const std::set<std::string>& writers) {
+  const std::string written =
+      writers.empty() ? "without optimizer state" : StrCat("with optimizer ", StrJoin(writers, " and "));
+  return FailedPreconditionError(
+      StrCat("it ", what, " tensor ", tensor, " of optimizer ", optimizer, ": it was written ", written,
+             "; continue with that optimizer and its options, or start from step 0 without this snapshot"));
 }
 
 }  // namespace
@@ -43,29 +42,29 @@ void AddOptimizerState(Optimizer& optimizer, Snapshot* snapshot) {
   }
 }
 
-absl::Status LoadOptimizerState(const Snapshot& snapshot, Optimizer* optimizer) {
+Status LoadOptimizerState(const Snapshot& snapshot, Optimizer* optimizer) {
   const std::vector<StateTensor> state = optimizer->state();
   std::set<std::string> expected, writers;
-  std::set<absl::string_view> present;
+  std::set<std::string_view> present;
   for (const StateTensor& tensor : state) expected.insert(tensor.name);
   for (const TensorView& tensor : snapshot.tensors) present.insert(tensor.name);
   for (const TensorView& tensor : snapshot.tensors) {
-    const absl::string_view writer = OptimizerOf(tensor.name, present);
+    const std::string_view writer = OptimizerOf(tensor.name, present);
     if (!writer.empty()) writers.emplace(writer);
   }
   for (const StateTensor& tensor : state) {
     if (!present.contains(tensor.name)) return Mismatch("lacks", tensor.name, optimizer->name(), writers);
   }
   for (const TensorView& tensor : snapshot.tensors) {
-    const absl::string_view writer = OptimizerOf(tensor.name, present);
+    const std::string_view writer = OptimizerOf(tensor.name, present);
     if (writer.empty() || expected.contains(tensor.name)) continue;
-    return Mismatch(absl::StrCat("has state that optimizer ", optimizer->name(), " does not use,"),
-                    tensor.name, writer, writers);
+    return Mismatch(StrCat("has state that optimizer ", optimizer->name(), " does not use,"), tensor.name,
+                    writer, writers);
   }
   for (const StateTensor& tensor : state) {
-    RETURN_IF_ERROR(snapshot.Copy(tensor.name, tensor.values));
+    DDPRUN_RETURN_IF_ERROR(snapshot.Copy(tensor.name, tensor.values));
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 }  // namespace ddprun

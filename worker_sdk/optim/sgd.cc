@@ -1,5 +1,6 @@
 #include "worker_sdk/optim/sgd.h"
 
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -9,9 +10,8 @@ namespace ddprun {
 Sgd::Sgd(std::vector<ParameterView> parameters, const SgdOptions& options)
     : parameters_(CheckedParameters(std::move(parameters))),
       options_(options),
-      velocity_(
-          name(), "momentum",
-          options.momentum != 0 ? absl::MakeConstSpan(parameters_) : absl::Span<const ParameterView>()) {}
+      velocity_(name(), "momentum",
+                options.momentum != 0 ? std::span(parameters_) : std::span<const ParameterView>()) {}
 
 void Sgd::Step(const OptimizerStep& step) {
   DDPRUN_CHECK(step.step >= 1, "step < 1");
@@ -25,7 +25,7 @@ void Sgd::Step(const OptimizerStep& step) {
       for (size_t e = 0; e < p.values.size(); ++e) p.values[e] = keep * p.values[e] - rate * p.grads[e];
       continue;
     }
-    const absl::Span<float> v = velocity_.of(i);
+    const std::span<float> v = velocity_.of(i);
     for (size_t e = 0; e < p.values.size(); ++e) {
       v[e] = momentum * v[e] + p.grads[e];
       p.values[e] = keep * p.values[e] - rate * v[e];

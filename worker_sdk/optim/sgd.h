@@ -1,21 +1,21 @@
 // Stochastic gradient descent with momentum and decoupled weight decay.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
-#include "absl/strings/string_view.h"
 #include "worker_sdk/optim/optimizer.h"
 #include "worker_sdk/optim/state_buffer.h"
 
 namespace ddprun {
 
 struct SgdOptions {
-  double learning_rate = 1e-2;  // lr
-  double momentum = 0.9;        // 0 <= momentum < 1; 0: no state
+  double learning_rate = 1e-2;  // lr in the formula below
+  double momentum = 0.9;        // 0 <= momentum < 1; if 0, the optimizer has no state
   double weight_decay = 0;      // wd; applies only to parameters with `decays`
 };
 
-// One update of all elements:
+// Each Step updates all elements once:
 //   v <- momentum * v + g
 //   p <- p - lr * (v + wd * p)
 // State: "sgd.momentum/<parameter>" (v). There is no state if momentum is 0.
@@ -23,7 +23,7 @@ class Sgd : public Optimizer {
  public:
   Sgd(std::vector<ParameterView> parameters, const SgdOptions& options);
 
-  absl::string_view name() const override { return "sgd"; }
+  std::string_view name() const override { return "sgd"; }
   void Step(const OptimizerStep& step) override;
   std::vector<StateTensor> state() override;
 

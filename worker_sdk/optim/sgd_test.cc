@@ -1,6 +1,7 @@
 #include "worker_sdk/optim/sgd.h"
 
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -9,7 +10,7 @@
 namespace ddprun {
 namespace {
 
-// The formula from the header, literally, in double precision.
+// Compares the results with the formula from the header, computed literally in double precision.
 TEST(SgdTest, FollowsTheFormula) {
   constexpr size_t kElems = 37;
   for (const SgdOptions& options :
@@ -19,7 +20,7 @@ TEST(SgdTest, FollowsTheFormula) {
     std::vector<float> values(kElems), grads(kElems);
     std::vector<double> p(kElems), v(kElems);
     for (size_t i = 0; i < kElems; ++i) p[i] = values[i] = static_cast<float>(rng.Normal());
-    Sgd sgd({{"p", {kElems}, absl::MakeSpan(values), grads, true}}, options);
+    Sgd sgd({{"p", {kElems}, std::span(values), grads, true}}, options);
     for (int64_t step = 1; step <= 50; ++step) {
       const double factor = step < 10 ? 0.1 * static_cast<double>(step) : 1;
       for (size_t i = 0; i < kElems; ++i) {
@@ -35,8 +36,7 @@ TEST(SgdTest, FollowsTheFormula) {
 
 TEST(SgdTest, DecayDoesNotApplyToParametersThatDoNotDecay) {
   std::vector<float> weight{2}, bias{2}, grads{0};
-  Sgd sgd({{"weight", {1}, absl::MakeSpan(weight), grads, true},
-           {"bias", {1}, absl::MakeSpan(bias), grads, false}},
+  Sgd sgd({{"weight", {1}, std::span(weight), grads, true}, {"bias", {1}, std::span(bias), grads, false}},
           {.learning_rate = 0.5, .weight_decay = 0.5});
   sgd.Step({.step = 1});
   EXPECT_EQ(weight[0], 1.5f);

@@ -2,25 +2,24 @@
 // allocation.
 #pragma once
 
+#include <span>
+#include <string_view>
 #include <vector>
 
-#include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 #include "worker_sdk/optim/optimizer.h"
 
 namespace ddprun {
 
-// Initially zero.
+// The values are initially zero.
 class StateBuffer {
  public:
-  // `what`: the quantity's name within the tensors' names, such as "mean".
-  StateBuffer(absl::string_view optimizer, absl::string_view what,
-              absl::Span<const ParameterView> parameters);
+  // `what` is the name of the quantity within the tensors' names, such as "mean".
+  StateBuffer(std::string_view optimizer, std::string_view what, std::span<const ParameterView> parameters);
   StateBuffer(const StateBuffer&) = delete;
   StateBuffer& operator=(const StateBuffer&) = delete;
 
-  // The tensor of parameter i.
-  absl::Span<float> of(size_t i) { return tensors_[i].values; }
+  // Returns the values for parameter i.
+  std::span<float> of(size_t i) { return tensors_[i].values; }
   void AppendTo(std::vector<StateTensor>* state) const {
     state->insert(state->end(), tensors_.begin(), tensors_.end());
   }

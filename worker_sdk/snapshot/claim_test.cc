@@ -5,9 +5,11 @@
 
 #include <string>
 
+#include "ddprun/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker_sdk/snapshot/file_io.h"
+#include "worker_sdk/snapshot/testing/directory_errors.h"
 
 namespace ddprun {
 namespace {
@@ -34,8 +36,8 @@ class DirectoryClaimTest : public testing::Test {
   std::string directory_ = testing::TempDir() + "/claimXXXXXX";
 };
 
-std::string MessageOf(const absl::Status& status) {
-  EXPECT_TRUE(absl::IsAborted(status)) << status;
+std::string MessageOf(const Status& status) {
+  EXPECT_TRUE(IsAborted(status)) << status;
   return std::string(status.message());
 }
 
@@ -69,7 +71,7 @@ TEST_F(DirectoryClaimTest, NamesAnotherJob) {
 }
 
 // A writer that was suspended after Look() must not take the directory from a newer round.
-TEST_F(DirectoryClaimTest, TakeFailsIfAnotherWriterTookItSinceLook) {
+TEST_F(DirectoryClaimTest, TakeFailsIfAnotherWriterTookTheDirectorySinceLook) {
   Taken("j", Round(2));
   DirectoryClaim sleeper = Looked();
   const DirectoryClaim newer = Taken("j", Round(4));
@@ -79,10 +81,25 @@ TEST_F(DirectoryClaimTest, TakeFailsIfAnotherWriterTookItSinceLook) {
   EXPECT_THAT(ListDirectory(directory_).value(), ElementsAre("claim"));
 }
 
+// The first attempt replaces the file and fails afterwards, when it syncs the directory.
+TEST_F(DirectoryClaimTest, TakeSucceedsAfterAnAttemptThatFailedAfterTheRename) {
+  Taken("j", Round(2));
+  DirectoryClaim claim = Looked();
+  Status first;
+  WithDirectoryErrors([&] { first = claim.Take("j", Round(3)); });
+  EXPECT_THAT(first.message(), testing::HasSubstr("cannot open"));
+  ASSERT_THAT(ReadFile(File()).value(), testing::HasSubstr("\"round\":3"));
+
+  const Status second = claim.Take("j", Round(3));
+  EXPECT_TRUE(second.ok()) << second;
+  EXPECT_TRUE(claim.Check().ok());
+  EXPECT_THAT(ReadFile(File()).value(), testing::HasSubstr(claim.nonce()));
+}
+
 TEST_F(DirectoryClaimTest, TwoClaimsOfOneProcessAreDistinct) {
   const DirectoryClaim first = Taken("j", Round(3));
   Taken("j", Round(3));
-  EXPECT_TRUE(absl::IsAborted(first.Check()));
+  EXPECT_TRUE(IsAborted(first.Check()));
 }
 
 TEST_F(DirectoryClaimTest, CheckSucceedsInAnEmptiedDirectory) {
@@ -98,11 +115,18 @@ TEST_F(DirectoryClaimTest, AnInvalidClaimFileRefusesTheOwnerAndIsReplacedByTheNe
   EXPECT_TRUE(Taken("j", Round(4)).Check().ok());
 }
 
+TEST_F(DirectoryClaimTest, ADeeplyNestedClaimFileIsOnlyInvalid) {
+  const DirectoryClaim before = Taken("j", Round(3));
+  const std::string nested = "{\"round\":" + std::string(1 << 20, '[') + std::string(1 << 20, ']') + "}";
+  ASSERT_TRUE(WriteFile(File(), nested).ok());
+  EXPECT_THAT(MessageOf(before.Check()), MatchesRegex("round \\? of job .*"));
+}
+
 TEST_F(DirectoryClaimTest, SystemErrorsNameTheFile) {
   DirectoryClaim claim = Looked();
   ASSERT_EQ(rmdir(directory_.c_str()), 0);
-  const absl::Status status = claim.Take("j", Round(1));
-  EXPECT_TRUE(absl::IsNotFound(status)) << status;
+  const Status status = claim.Take("j", Round(1));
+  EXPECT_TRUE(IsNotFound(status)) << status;
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr(directory_ + "/.claim."));
 }
 

@@ -10,11 +10,13 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <span>
+#include <string_view>
 #include <system_error>
 
-#include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "ddprun/status.h"
 #include "os/descriptor.h"
+#include "worker_sdk/core/strings.h"
 
 namespace ddprun {
 namespace {
@@ -39,18 +41,18 @@ int Sync(int fd) { return fsync(fd) == 0 ? 0 : errno; }
 
 // Maximum number of bytes per read or write, and therefore between two progress reports.
 constexpr size_t kPieceBytes = 4 << 20;
-// Bytes between two syncs. Syncing regularly keeps reported progress close to actual disk writes and the last
-// sync short.
+// Number of bytes between two syncs. Regular syncs keep the reported progress close to the actual disk
+// writes, and keep the last sync short.
 constexpr size_t kBytesPerSync = 64 << 20;
 
-absl::Status WriteAndSync(const std::string& path, absl::Span<const absl::string_view> parts,
-                          const ByteProgress& progress = nullptr) {
+Status WriteAndSync(const std::string& path, std::span<const std::string_view> parts,
+                    const ByteProgress& progress = nullptr) {
   const File file(path, O_WRONLY | O_CREAT | O_TRUNC);
   if (!file.ok()) return FileError("cannot create", path, errno);
   size_t unsynced = 0;
-  for (absl::string_view rest : parts) {
+  for (std::string_view rest : parts) {
     while (!rest.empty()) {
-      const absl::string_view piece = rest.substr(0, kPieceBytes);
+      const std::string_view piece = rest.substr(0, kPieceBytes);
       if (const int error = WriteAll(file.fd(), piece)) return FileError("cannot write", path, error);
       rest.remove_prefix(piece.size());
       if ((unsynced += piece.size()) >= kBytesPerSync) {
@@ -61,31 +63,32 @@ absl::Status WriteAndSync(const std::string& path, absl::Span<const absl::string
     }
   }
   if (const int error = Sync(file.fd())) return FileError("cannot sync", path, error);
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 }  // namespace
 
-absl::Status FileError(absl::string_view what, absl::string_view path, int error) {
-  const std::string message = absl::StrCat(what, " ", path, ": ", std::strerror(error));
+Status FileError(std::string_view what, std::string_view path, int error) {
+  const std::string message = StrCat(what, " ", path, ": ", std::strerror(error));
   switch (error) {
     case ENOSPC:
     case EDQUOT:
     case EFBIG:
-      return absl::ResourceExhaustedError(message);
+      return ResourceExhaustedError(message);
     default:
-      return absl::Status(absl::ErrnoToStatusCode(error), message);
+      return Status(ErrnoToStatusCode(error), message);
   }
 }
 
-absl::StatusOr<std::string> ReadFile(const std::string& path, const ByteProgress& progress) {
+StatusOr<std::string> ReadFile(const std::string& path, const ByteProgress& progress) {
   const File file(path, O_RDONLY);
   if (!file.ok()) return FileError("cannot open", path, errno);
   struct stat info;
   if (fstat(file.fd(), &info) != 0) return FileError("cannot read", path, errno);
   if (S_ISDIR(info.st_mode)) return FileError("cannot read", path, EISDIR);
-  // One byte more than the file's size, so that the read that returns 0 at the end of the file does not
-  // require a larger buffer: enlarging it would copy everything. The file may grow while it is read.
+  // The buffer is one byte larger than the file, so that it has room for the read() that returns 0 at the
+  // end of the file. Enlarging the buffer would copy all bytes; this happens only if the file grows while it
+  // is read.
   std::string bytes;
   bytes.resize(static_cast<size_t>(info.st_size) + 1);
   size_t size = 0;
@@ -102,12 +105,12 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, const ByteProgress
   return bytes;
 }
 
-absl::Status ReplaceFile(const std::string& directory, const std::string& name, const std::string& temporary,
-                         absl::Span<const absl::string_view> parts,
-                         const std::function<absl::Status()>& last_check, const ByteProgress& progress) {
-  const std::string path = absl::StrCat(directory, "/", name);
-  const std::string temporary_path = absl::StrCat(directory, "/", temporary);
-  absl::Status written = WriteAndSync(temporary_path, parts, progress);
+Status ReplaceFile(const std::string& directory, const std::string& name, const std::string& temporary,
+                   std::span<const std::string_view> parts, const std::function<Status()>& last_check,
+                   const ByteProgress& progress) {
+  const std::string path = StrCat(directory, "/", name);
+  const std::string temporary_path = StrCat(directory, "/", temporary);
+  Status written = WriteAndSync(temporary_path, parts, progress);
   if (written.ok()) written = last_check();
   if (written.ok() && rename(temporary_path.c_str(), path.c_str()) != 0) {
     written = FileError("cannot rename to", path, errno);
@@ -119,17 +122,17 @@ absl::Status ReplaceFile(const std::string& directory, const std::string& name, 
   const File parent(directory, O_RDONLY | O_DIRECTORY);
   if (!parent.ok()) return FileError("cannot open", directory, errno);
   if (const int error = Sync(parent.fd())) return FileError("cannot sync", directory, error);
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status WriteFile(const std::string& path, absl::string_view bytes) {
+Status WriteFile(const std::string& path, std::string_view bytes) {
   const File file(path, O_WRONLY | O_CREAT | O_TRUNC);
   if (!file.ok()) return FileError("cannot create", path, errno);
   if (const int error = WriteAll(file.fd(), bytes)) return FileError("cannot write", path, error);
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& directory) {
+StatusOr<std::vector<std::string>> ListDirectory(const std::string& directory) {
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir(directory.c_str()), &closedir);
   if (dir == nullptr) return FileError("cannot list", directory, errno);
   std::vector<std::string> names;
@@ -145,13 +148,13 @@ absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& direct
   return names;
 }
 
-absl::Status MakeWritableDirectory(const std::string& directory) {
+Status MakeWritableDirectory(const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) return FileError("cannot make directory", directory, error.value());
-  const std::string probe = absl::StrCat(directory, "/.writable-", getpid());
-  const absl::string_view byte = "x";
-  const absl::Status written = WriteAndSync(probe, {&byte, 1});
+  const std::string probe = StrCat(directory, "/.writable-", getpid());
+  const std::string_view byte = "x";
+  const Status written = WriteAndSync(probe, {&byte, 1});
   unlink(probe.c_str());
   return written;
 }

@@ -2,8 +2,10 @@
 
 #include <openssl/evp.h>
 
-#include "absl/strings/escaping.h"
+#include <string_view>
+
 #include "base/check.h"
+#include "worker_sdk/core/strings.h"
 
 namespace ddprun {
 
@@ -12,14 +14,14 @@ struct Sha256::Impl {
   ~Impl() { EVP_MD_CTX_free(context); }
 };
 
-// OpenSSL's digest calls fail only when out of memory.
+// OpenSSL's digest functions fail only if memory is exhausted.
 Sha256::Sha256() : impl_(std::make_unique<Impl>()) {
   DDPRUN_CHECK(EVP_DigestInit_ex(impl_->context, EVP_sha256(), nullptr) == 1, "EVP_DigestInit_ex");
 }
 
 Sha256::~Sha256() = default;
 
-Sha256& Sha256::Update(absl::string_view bytes) {
+Sha256& Sha256::Update(std::string_view bytes) {
   DDPRUN_CHECK(EVP_DigestUpdate(impl_->context, bytes.data(), bytes.size()) == 1, "EVP_DigestUpdate");
   return *this;
 }
@@ -32,10 +34,10 @@ Sha256::Digest Sha256::Finish() {
   return digest;
 }
 
-Sha256::Digest Sha256Of(absl::string_view bytes) { return Sha256().Update(bytes).Finish(); }
+Sha256::Digest Sha256Of(std::string_view bytes) { return Sha256().Update(bytes).Finish(); }
 
 std::string ToHex(const Sha256::Digest& digest) {
-  return absl::BytesToHexString(absl::string_view(digest.data(), digest.size()));
+  return ToHex(std::string_view(digest.data(), digest.size()));
 }
 
 }  // namespace ddprun

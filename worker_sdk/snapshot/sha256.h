@@ -4,8 +4,9 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <string_view>
 
-#include "absl/strings/string_view.h"
+#include "worker_sdk/core/strings.h"
 
 namespace ddprun {
 
@@ -19,7 +20,7 @@ class Sha256 {
   Sha256(const Sha256&) = delete;
   Sha256& operator=(const Sha256&) = delete;
 
-  Sha256& Update(absl::string_view bytes);
+  Sha256& Update(std::string_view bytes);
   Digest Finish();  // REQUIRES: called once, after all updates
 
  private:
@@ -27,9 +28,9 @@ class Sha256 {
   std::unique_ptr<Impl> impl_;
 };
 
-Sha256::Digest Sha256Of(absl::string_view bytes);
+Sha256::Digest Sha256Of(std::string_view bytes);
 
-// 64 lower-case hexadecimal digits.
+// Returns 64 lower-case hexadecimal digits.
 std::string ToHex(const Sha256::Digest& digest);
 
 }  // namespace ddprun

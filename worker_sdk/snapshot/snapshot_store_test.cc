@@ -14,12 +14,15 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "ddprun/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker_sdk/core/strings.h"
 #include "worker_sdk/snapshot/file_io.h"
+#include "worker_sdk/snapshot/testing/directory_errors.h"
 
 namespace ddprun {
 namespace {
@@ -64,8 +67,7 @@ class SnapshotStoreTest : public testing::Test {
     return store;
   }
   // Writes a snapshot of `num_elems` elements, each of which has the value `step`.
-  static absl::Status Write(SnapshotStore& store, int64_t step, size_t num_elems = 4,
-                            Round round = Round(7)) {
+  static Status Write(SnapshotStore& store, int64_t step, size_t num_elems = 4, Round round = Round(7)) {
     const std::vector<float> elems(num_elems, static_cast<float>(step));
     return store.Write({.step = step,
                         .round = round,
@@ -78,7 +80,7 @@ class SnapshotStoreTest : public testing::Test {
   static std::string NameOf(int64_t step, int64_t round = 7) {
     return SnapshotStore::NameOf(step, Round(round));
   }
-  std::string PathOf(int64_t step) const { return absl::StrCat(directory_, "/", NameOf(step)); }
+  std::string PathOf(int64_t step) const { return StrCat(directory_, "/", NameOf(step)); }
   void Cut(int64_t step, int64_t bytes) const {
     std::filesystem::resize_file(PathOf(step), std::filesystem::file_size(PathOf(step)) - bytes);
   }
@@ -110,7 +112,7 @@ TEST_F(SnapshotStoreTest, SkipsTornAndDamagedSnapshotsWithAReason) {
   const FoundSnapshot found = store.FindNewest().value();
   EXPECT_EQ(NewestStep(found), 20);
   ASSERT_EQ(found.skipped.size(), 3);
-  EXPECT_EQ(found.skipped[0].reason, absl::DataLossError(PathOf(50) + ": holds step 10 of round 7"));
+  EXPECT_EQ(found.skipped[0].reason, DataLossError(PathOf(50) + ": holds step 10 of round 7"));
   EXPECT_EQ(found.skipped[1].path, PathOf(40));
   EXPECT_THAT(std::string(found.skipped[1].reason.message()), HasSubstr(PathOf(40) + ": torn: "));
   EXPECT_THAT(std::string(found.skipped[2].reason.message()), HasSubstr(PathOf(30) + ": damaged: "));
@@ -123,8 +125,8 @@ TEST_F(SnapshotStoreTest, KeepsTheNewestAndRemovesTheRest) {
   EXPECT_THAT(Files(), ElementsAre("claim", "notes.txt", NameOf(3), NameOf(4)));
 }
 
-// Training resumed from step 20 because snapshots 30 and 40 were torn. `keep` does not count torn
-// snapshots.
+// Training resumed from step 20 because the snapshots of steps 30 and 40 were torn. `keep` does not count
+// snapshots of later steps.
 TEST_F(SnapshotStoreTest, TornSnapshotsOfLaterStepsDoNotDisplaceAnIntactOne) {
   SnapshotStore store = Writer(1);
   ASSERT_TRUE(Write(store, 20).ok());
@@ -154,7 +156,7 @@ TEST_F(SnapshotStoreTest, ReplacesTheSnapshotOfTheSameStepByAnotherRound) {
 }
 
 // A writer was killed between its rename and the removal of the other round's snapshot.
-TEST_F(SnapshotStoreTest, OfTwoSnapshotsOfAStepFindsTheHigherRounds) {
+TEST_F(SnapshotStoreTest, FindsTheHighestRoundIfSnapshotsHaveTheSameStep) {
   SnapshotStore store = Writer(1);
   ASSERT_TRUE(Write(store, 5).ok());
   const std::string kept = ReadFile(PathOf(5)).value();
@@ -168,22 +170,22 @@ TEST_F(SnapshotStoreTest, WriteRequiresTakeOver) {
   SnapshotStore store(directory_);
   ASSERT_TRUE(store.Prepare().ok());
   const std::string begin = "cannot write a snapshot of round 7 to " + directory_ + ": this process has ";
-  EXPECT_EQ(Write(store, 1), absl::FailedPreconditionError(begin + "not taken it over"));
+  EXPECT_EQ(Write(store, 1), FailedPreconditionError(begin + "not taken it over"));
   ASSERT_TRUE(store.TakeOver("j", Round(6)).ok());
-  EXPECT_EQ(Write(store, 1), absl::FailedPreconditionError(begin + "taken it over for round 6"));
+  EXPECT_EQ(Write(store, 1), FailedPreconditionError(begin + "taken it over for round 6"));
 }
 
 TEST_F(SnapshotStoreTest, AWriterOfAnOldRoundIsRefused) {
   SnapshotStore old = Writer(3, Round(3));
   ASSERT_TRUE(Write(old, 10, 4, Round(3)).ok());
   SnapshotStore newer = Writer(3, Round(4));
-  const absl::Status refused = Write(old, 20, 4, Round(3));
-  EXPECT_TRUE(absl::IsAborted(refused)) << refused;
+  const Status refused = Write(old, 20, 4, Round(3));
+  EXPECT_TRUE(IsAborted(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()),
               MatchesRegex("round 4 has taken over .*: this worker belongs to round 3"));
-  EXPECT_THAT(Files(), ElementsAre("claim", NameOf(10, 3))) << "no other file, and no temporary one";
+  EXPECT_THAT(Files(), ElementsAre("claim", NameOf(10, 3))) << "no other file, not even a temporary file";
   ASSERT_TRUE(Write(newer, 11, 4, Round(4)).ok());
-  EXPECT_TRUE(absl::IsAborted(Write(old, 20, 4, Round(3)))) << "still refused";
+  EXPECT_TRUE(IsAborted(Write(old, 20, 4, Round(3)))) << "still refused";
 }
 
 // A writer is stopped while one of its temporary files exists, and a new round takes over.
@@ -196,9 +198,9 @@ TEST_F(SnapshotStoreTest, AWriterThatIsStoppedDuringAWriteIsRefusedWhenItResumes
   ASSERT_GE(writer, 0);
   if (writer == 0) {
     SnapshotStore store = Writer(3, Round(3));
-    absl::Status written;
+    Status written;
     for (int64_t step = 1; written.ok(); ++step) written = Write(store, step, 1'000'000, Round(3));
-    _exit(absl::IsAborted(written) ? 42 : 1);
+    _exit(IsAborted(written) ? 42 : 1);
   }
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   int status;
@@ -225,9 +227,9 @@ TEST_F(SnapshotStoreTest, AWriterThatIsStoppedDuringAWriteIsRefusedWhenItResumes
   EXPECT_EQ(newer.FindNewest()->newest->snapshot.round, Round(4));
 }
 
-// A writer is stopped right after its check succeeded, and a new round writes the same step.
+// A new round takes over and writes the same step right after a check of the old writer has succeeded.
 TEST_F(SnapshotStoreTest, AWriterThatLosesTheDirectoryDuringAWriteRemovesNothingOfTheNewWriter) {
-  for (const int stopped_at : {1, 2}) {  // before the rename, before the removal of old files
+  for (const int stopped_at : {1, 2}) {  // 1: before the rename; 2: before the removal of old files
     SCOPED_TRACE(stopped_at);
     SetUp();
     SnapshotStore old = Writer(1, Round(3));
@@ -240,11 +242,11 @@ TEST_F(SnapshotStoreTest, AWriterThatLosesTheDirectoryDuringAWriteRemovesNothing
       ASSERT_TRUE(Write(*newer, 20, 4, Round(4)).ok());
       std::ofstream(directory_ + "/.snapshot-000000000030-r4.ddp.x.tmp") << "being written";
     });
-    Write(old, 20, 4, Round(3)).IgnoreError();
+    (void)Write(old, 20, 4, Round(3));
     ASSERT_GE(checks, stopped_at);
     EXPECT_TRUE(newer->Load(NameOf(20, 4)).ok());
     EXPECT_THAT(Files(), Contains(".snapshot-000000000030-r4.ddp.x.tmp"));
-    EXPECT_TRUE(absl::IsAborted(Write(old, 30, 4, Round(3))));
+    EXPECT_TRUE(IsAborted(Write(old, 30, 4, Round(3))));
     EXPECT_TRUE(newer->Load(NameOf(20, 4)).ok());
   }
 }
@@ -273,25 +275,42 @@ TEST_F(SnapshotStoreTest, WriteRetriesTheTakeOverThatFailedOnAFullDisk) {
   SnapshotStore store(directory_);
   {
     const SmallFiles limit(0);
-    EXPECT_TRUE(absl::IsResourceExhausted(store.Prepare()));
-    EXPECT_TRUE(absl::IsResourceExhausted(store.TakeOver("j", Round(8))));
-    EXPECT_TRUE(absl::IsResourceExhausted(Write(store, 2, 4, Round(8))));
+    EXPECT_TRUE(IsResourceExhausted(store.Prepare()));
+    EXPECT_TRUE(IsResourceExhausted(store.TakeOver("j", Round(8))));
+    EXPECT_TRUE(IsResourceExhausted(Write(store, 2, 4, Round(8))));
     EXPECT_EQ(NewestStep(store.FindNewest().value()), 1);
   }
   EXPECT_TRUE(Write(store, 2, 4, Round(8)).ok());
   EXPECT_EQ(NewestStep(store.FindNewest().value()), 2);
 }
 
+// Both the directory's claim and a snapshot appear in the directory, but their writers fail afterwards.
+TEST_F(SnapshotStoreTest, ARetryAfterADirectoryErrorRemovesOldSnapshots) {
+  {
+    SnapshotStore before = Writer();
+    ASSERT_TRUE(Write(before, 1).ok());
+  }
+  SnapshotStore store(directory_, 1);
+  ASSERT_TRUE(store.Prepare().ok());
+  WithDirectoryErrors([&] { EXPECT_FALSE(store.TakeOver("j", Round(8)).ok()); });
+  ASSERT_TRUE(store.TakeOver("j", Round(8)).ok());
+  WithDirectoryErrors([&] { EXPECT_FALSE(Write(store, 2, 4, Round(8)).ok()); });
+  EXPECT_THAT(Files(), ElementsAre("claim", NameOf(1), NameOf(2, 8)));
+
+  EXPECT_TRUE(Write(store, 3, 4, Round(8)).ok());
+  EXPECT_THAT(Files(), ElementsAre("claim", NameOf(3, 8)));
+}
+
 // The kernel refuses to write the file's second half, as on a full disk.
-TEST_F(SnapshotStoreTest, AFullDiskLeavesTheOldSnapshots) {
+TEST_F(SnapshotStoreTest, AFullDiskLeavesTheOldSnapshotsIntact) {
   SnapshotStore store = Writer(1);
   ASSERT_TRUE(Write(store, 1).ok());
-  const absl::Status status = [&] {
+  const Status status = [&] {
     const SmallFiles limit(2000);
     return Write(store, 2, 1000);
   }();
 
-  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_TRUE(IsResourceExhausted(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(directory_ + "/.snapshot-000000000002-r7.ddp."));
   EXPECT_THAT(Files(), ElementsAre("claim", NameOf(1)));
   EXPECT_EQ(NewestStep(store.FindNewest().value()), 1);
@@ -301,15 +320,15 @@ TEST_F(SnapshotStoreTest, AFullDiskLeavesTheOldSnapshots) {
 TEST_F(SnapshotStoreTest, SystemErrorsNameTheFile) {
   EXPECT_TRUE(SnapshotStore(directory_ + "/new/deep").Prepare().ok());
   std::ofstream(directory_ + "/file") << "x";
-  const auto message = [&](absl::string_view where) {
-    return std::string(SnapshotStore(absl::StrCat(directory_, where)).Prepare().message());
+  const auto message = [&](std::string_view where) {
+    return std::string(SnapshotStore(StrCat(directory_, where)).Prepare().message());
   };
   EXPECT_THAT(message("/file"), HasSubstr(directory_ + "/file: Not a directory"));
   EXPECT_THAT(message("/file/below"), HasSubstr(directory_ + "/file/below: Not a directory"));
-  EXPECT_TRUE(absl::IsNotFound(SnapshotStore(directory_).Load(NameOf(1)).status()));
+  EXPECT_TRUE(IsNotFound(SnapshotStore(directory_).Load(NameOf(1)).status()));
 }
 
-// Returns a value from /proc/self/status: "VmRSS", or its peak "VmHWM".
+// Returns the value of `what` in /proc/self/status: "VmRSS" (resident memory) or "VmHWM" (its peak).
 int64_t ResidentKilobytes(const std::string& what) {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
@@ -319,7 +338,7 @@ int64_t ResidentKilobytes(const std::string& what) {
   return -1;
 }
 
-// All ranks of a node load at the same time.
+// All ranks of a node load a snapshot at the same time, so further copies would need much memory.
 TEST_F(SnapshotStoreTest, LoadingKeepsOneCopyOfTheFileInMemory) {
   constexpr int64_t kMegabytes = 64;
   const auto in_child = [](const std::function<int()>& work) {

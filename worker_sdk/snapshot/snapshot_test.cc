@@ -1,11 +1,14 @@
 #include "worker_sdk/snapshot/snapshot.h"
 
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "absl/strings/escaping.h"
+#include "ddprun/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker_sdk/core/strings.h"
 #include "worker_sdk/snapshot/sha256.h"
 
 namespace ddprun {
@@ -22,7 +25,7 @@ Snapshot Example() {
           .world_size = 4,
           .round = Round(7),
           .attributes = {{"model.layers", "2"}, {"quoted \" and \n", "\\ \xc3\xa9"}},
-          .tensors = {ViewOf("weight", {2, 3}, kFloats), ViewOf("empty", {0, 9}, absl::Span<const float>()),
+          .tensors = {ViewOf("weight", {2, 3}, kFloats), ViewOf("empty", {0, 9}, std::span<const float>()),
                       ViewOf("scalar pair", {2}, kDoubles)}};
 }
 
@@ -39,7 +42,7 @@ TEST(Sha256Test, KnownAnswers) {  // FIPS 180-4, examples
 
 TEST(SnapshotTest, RoundTrips) {
   const std::string file = Encode(Example());
-  const absl::StatusOr<ParsedSnapshot> parsed = ParseSnapshot(file);
+  const StatusOr<ParsedSnapshot> parsed = ParseSnapshot(file);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   const Snapshot& snapshot = parsed->snapshot;
   EXPECT_EQ(snapshot.step, 40);
@@ -53,14 +56,15 @@ TEST(SnapshotTest, RoundTrips) {
   EXPECT_THAT(snapshot.tensors[1].shape, ElementsAre(0, 9));
   std::vector<float> floats(6);
   std::vector<double> doubles(2);
-  EXPECT_TRUE(snapshot.Copy("weight", absl::MakeSpan(floats)).ok());
-  EXPECT_TRUE(snapshot.Copy("scalar pair", absl::MakeSpan(doubles)).ok());
+  EXPECT_TRUE(snapshot.Copy("weight", std::span(floats)).ok());
+  EXPECT_TRUE(snapshot.Copy("scalar pair", std::span(doubles)).ok());
   EXPECT_EQ(floats, kFloats);
   EXPECT_EQ(doubles, kDoubles);
 }
 
-// The bytes are from docs/snapshot_format.md, "Example", whose digest was computed by another program.
-TEST(SnapshotTest, EncodesTheDocumentsExample) {
+// The bytes are those of the section "Example" in docs/snapshot_format.md. Another program computed the
+// digest.
+TEST(SnapshotTest, EncodesTheDocumentedExample) {
   const std::vector<float> bias = {1, -2};
   const std::string file = Encode({.step = 40,
                                    .world_size = 4,
@@ -68,23 +72,22 @@ TEST(SnapshotTest, EncodesTheDocumentsExample) {
                                    .attributes = {{"sampler.seed", "1"}},
                                    .tensors = {ViewOf("bias", {2}, bias)}});
   ASSERT_EQ(file.size(), 292);
-  EXPECT_EQ(file.substr(0, 16), absl::string_view("ddpsnap\n\x01\0\0\0\xec\0\0\0", 16));
-  EXPECT_EQ(absl::BytesToHexString(file.substr(252, 8)), "453ee2971d55751e");
-  EXPECT_EQ(absl::BytesToHexString(file.substr(284)), "0000803f000000c0");
+  EXPECT_EQ(file.substr(0, 16), std::string_view("ddpsnap\n\x01\0\0\0\xec\0\0\0", 16));
+  EXPECT_EQ(ToHex(file.substr(252, 8)), "453ee2971d55751e");
+  EXPECT_EQ(ToHex(file.substr(284)), "0000803f000000c0");
 }
 
 TEST(SnapshotTest, ErrorsNameTheMismatch) {
   const Snapshot snapshot = Example();
   std::vector<float> six(6), five(5);
   std::vector<double> six_doubles(6);
-  EXPECT_EQ(snapshot.Copy("weight", absl::MakeSpan(five)),
-            absl::FailedPreconditionError("tensor weight is f32 in 24 bytes, not f32 in 20"));
-  EXPECT_EQ(snapshot.Copy("weight", absl::MakeSpan(six_doubles)),
-            absl::FailedPreconditionError("tensor weight is f32 in 24 bytes, not f64 in 48"));
-  EXPECT_EQ(snapshot.Copy("bias", absl::MakeSpan(six)), absl::NotFoundError("there is no tensor bias"));
-  EXPECT_EQ(snapshot.Integer("model.width").status(),
-            absl::NotFoundError("there is no attribute model.width"));
-  EXPECT_TRUE(absl::IsDataLoss(snapshot.Integer("quoted \" and \n").status()));
+  EXPECT_EQ(snapshot.Copy("weight", std::span(five)),
+            FailedPreconditionError("tensor weight is f32 in 24 bytes, not f32 in 20"));
+  EXPECT_EQ(snapshot.Copy("weight", std::span(six_doubles)),
+            FailedPreconditionError("tensor weight is f32 in 24 bytes, not f64 in 48"));
+  EXPECT_EQ(snapshot.Copy("bias", std::span(six)), NotFoundError("there is no tensor bias"));
+  EXPECT_EQ(snapshot.Integer("model.width").status(), NotFoundError("there is no attribute model.width"));
+  EXPECT_TRUE(IsDataLoss(snapshot.Integer("quoted \" and \n").status()));
 }
 
 TEST(SnapshotTest, IdentityDependsOnEveryElement) {
@@ -109,18 +112,18 @@ TEST(SnapshotTest, EveryFlippedBitIsDetected) {
 TEST(SnapshotTest, EveryTruncationAndTrailingDataIsDetected) {
   const std::string file = Encode(Example());
   for (size_t size = 0; size < file.size(); ++size) {
-    const absl::Status status = ParseSnapshot(absl::string_view(file).substr(0, size)).status();
-    ASSERT_TRUE(absl::IsDataLoss(status)) << size << " bytes: " << status;
+    const Status status = ParseSnapshot(std::string_view(file).substr(0, size)).status();
+    ASSERT_TRUE(IsDataLoss(status)) << size << " bytes: " << status;
     ASSERT_THAT(std::string(status.message()), HasSubstr("torn")) << size << " bytes";
   }
-  EXPECT_TRUE(absl::IsDataLoss(ParseSnapshot(file + "x").status()));
+  EXPECT_TRUE(IsDataLoss(ParseSnapshot(file + "x").status()));
 }
 
 TEST(SnapshotTest, ALaterVersionIsNotReportedAsDamage) {
   std::string file = Encode(Example());
   file[8] = 2;
   EXPECT_EQ(ParseSnapshot(file).status(),
-            absl::UnimplementedError("format version 2, but this program reads up to version 1"));
+            UnimplementedError("format version 2, but this program reads up to version 1"));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 namespace ddprun {
 namespace {
@@ -41,34 +42,37 @@ FakeAgent::~FakeAgent() {
 
 void FakeAgent::Listen() { Require(listen(listener_, 8) == 0, "listen"); }
 
-std::optional<proto::WorkerReport> FakeAgent::Next() {
+std::optional<WorkerReport> FakeAgent::Next() {
   if (connection_ < 0) connection_ = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
   char packet[4096];
   const ssize_t n = recv(connection_, packet, sizeof(packet), MSG_DONTWAIT);
   if (n <= 0) return std::nullopt;
-  proto::WorkerReport report;
-  Require(report.ParseFromArray(packet, static_cast<int>(n)), "not a report");
+  std::optional<WorkerReport> report = DecodeWorkerReport({packet, static_cast<size_t>(n)});
+  Require(report.has_value(), "not a report");
   return report;
 }
 
-std::optional<proto::WorkerReport> FakeAgent::Await(
-    const std::function<bool(const proto::WorkerReport&)>& fits, Duration timeout) {
+std::optional<WorkerReport> FakeAgent::Await(const std::function<bool(const WorkerReport&)>& fits,
+                                             Duration timeout) {
   const TimePoint deadline = std::chrono::steady_clock::now() + timeout;
+  bool closed = false;
   for (;;) {
-    if (std::optional<proto::WorkerReport> report = Next()) {
+    if (std::optional<WorkerReport> report = Next()) {
       if (fits(*report)) return report;
       continue;
     }
+    if (closed) return std::nullopt;
     const Duration left = deadline - std::chrono::steady_clock::now();
     pollfd p{connection_ >= 0 ? connection_ : listener_, POLLIN, 0};
     const int ready = poll(&p, 1, static_cast<int>(std::max<int64_t>(0, ToMillis(left))));
-    if (ready == 0 || (p.revents & POLLHUP) != 0) return std::nullopt;
+    if (ready == 0) return std::nullopt;
+    closed = (p.revents & POLLHUP) != 0;  // reports may still be in the socket
   }
 }
 
-void FakeAgent::Ask(const proto::AgentRequest& request) { Say(request.SerializeAsString()); }
+void FakeAgent::Ask(const AgentRequest& request) { Say(Encode(request)); }
 
-void FakeAgent::Say(absl::string_view packet) {
+void FakeAgent::Say(std::string_view packet) {
   Require(send(connection_, packet.data(), packet.size(), MSG_NOSIGNAL) >= 0, "send");
 }
 

@@ -4,14 +4,14 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
-#include "absl/strings/string_view.h"
 #include "base/time.h"
-#include "proto/worker.pb.h"
+#include "base/worker_message.h"
 
 namespace ddprun {
 
-// Refuses connections until Listen().
+// Refuses connections until Listen() is called.
 //   Threads: one caller at a time.
 class FakeAgent {
  public:
@@ -24,17 +24,17 @@ class FakeAgent {
   const std::string& name() const { return name_; }
   void Listen();
 
-  // The next report; nullopt if none has arrived.
-  std::optional<proto::WorkerReport> Next();
-  // Discards reports until one satisfies `fits`, and returns that one. nullopt: the timeout passed, or the
-  // worker closed its connection.
-  std::optional<proto::WorkerReport> Await(const std::function<bool(const proto::WorkerReport&)>& fits,
-                                           Duration timeout = seconds(30));
+  // Returns the next report; nullopt if no report has arrived.
+  std::optional<WorkerReport> Next();
+  // Returns the next report that satisfies `fits`, and discards the reports before it. Returns nullopt if
+  // the timeout passes or the worker closes its connection.
+  std::optional<WorkerReport> Await(const std::function<bool(const WorkerReport&)>& fits,
+                                    Duration timeout = seconds(30));
 
-  // REQUIRES: a report was received.
-  void Ask(const proto::AgentRequest& request);
+  // Sends a request to the worker. REQUIRES: a report was received.
+  void Ask(const AgentRequest& request);
   // Sends raw bytes. REQUIRES: a report was received.
-  void Say(absl::string_view packet);
+  void Say(std::string_view packet);
 
  private:
   const int listener_;

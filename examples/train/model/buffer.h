@@ -7,8 +7,7 @@
 #include <cstddef>
 #include <memory>
 #include <new>
-
-#include "absl/types/span.h"
+#include <span>
 
 namespace ddprun::train {
 
@@ -21,8 +20,8 @@ class Buffer {
   [[nodiscard]] T* data() { return data_.get(); }
   [[nodiscard]] const T* data() const { return data_.get(); }
   [[nodiscard]] size_t size() const { return size_; }
-  [[nodiscard]] absl::Span<T> span() { return {data(), size()}; }
-  [[nodiscard]] absl::Span<const T> span() const { return {data(), size()}; }
+  [[nodiscard]] std::span<T> span() { return {data(), size()}; }
+  [[nodiscard]] std::span<const T> span() const { return {data(), size()}; }
   T& operator[](size_t i) { return data_[i]; }
   const T& operator[](size_t i) const { return data_[i]; }
 

@@ -1,13 +1,15 @@
-// Compiled once for each CPU variant (see BUILD.bazel), with
+// Compiled once for each CPU variant (see BUILD.bazel), with these macros:
 //   DDPRUN_LAYERS      name of the function that returns this variant, declared in layers_variants.h
-//   DDPRUN_LAYERS_CPU  name of the variant, as text
-//   Eigen              renamed, so that the linker does not merge the Eigen functions of two variants.
-// For the same reason, this file avoids inline functions from the standard library that the compiler may
-// choose not to inline.
+//   DDPRUN_LAYERS_CPU  name of the variant, as a string
+//   Eigen              name of Eigen's namespace in this variant
+// The namespace differs so that the linker does not merge the Eigen functions of two variants. For the same
+// reason, this file avoids inline functions of the standard library that the compiler may choose not to
+// inline.
 
 #include "examples/train/model/layers.h"
 
 #include <eigen3/Eigen/Core>
+#include <string_view>
 
 #include "examples/train/model/layers_variants.h"
 
@@ -81,7 +83,7 @@ class LayersOfThisKind final : public Layers<T> {
       d_normal = d_out * gains;
       d_gains += d_out * normal;
       d_biases += d_out;
-      // Remove the components along mean and variance, which normalization cancels.
+      // Removes the components along mean and variance, which normalization cancels.
       const T along_mean = d_normal.mean();
       const T along_normal = (d_normal * normal).mean();
       Array<T>(d_x + s * C, C) += (d_normal - along_mean - normal * along_normal) * rstd[s];
@@ -187,11 +189,11 @@ class LayersOfThisKind final : public Layers<T> {
     return loss * static_cast<double>(scale);
   }
 
-  [[nodiscard]] absl::string_view cpu() const override { return DDPRUN_LAYERS_CPU; }
+  [[nodiscard]] std::string_view cpu() const override { return DDPRUN_LAYERS_CPU; }
 };
 
-// Eigen splits long sums of products by the CPU's cache sizes, which would make the bits depend on the CPU
-// model. Fixed sizes avoid that; the L1 size is the most common one.
+// Eigen splits long sums of products according to the CPU's cache sizes, so results would depend on the CPU
+// model. Fixed sizes prevent this; 32 KiB is the most common L1 size.
 void PinBlocks() {
   [[maybe_unused]] static const bool pinned = [] {
     Eigen::setCpuCacheSizes(32 << 10, 512 << 10, 4 << 20);

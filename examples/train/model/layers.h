@@ -1,18 +1,17 @@
-// The layers of the model for one sequence: plain functions of arrays, forward and backward.
+// The layers of the model, as forward and backward functions on the arrays of one sequence.
 //
 // Dimensions: S sequence positions, C width, H heads, D = C/H, I inputs, O outputs, V vocabulary. Arrays
-// are dense and row-major, owned by the caller, never null unless stated, and must not overlap. A backward
-// function takes the gradient of its output (d_y) and the values of the forward pass. It overwrites the
-// gradients of parameters, because each parameter is used once per sequence. It also overwrites d_x, unless
-// its comment says that it adds.
+// are dense and row-major, owned by the caller, not null unless stated otherwise, and must not overlap. A
+// backward function takes the gradient of the layer's output (d_y) and the values of the forward pass. It
+// overwrites the gradients of parameters, because each parameter is used once per sequence. It also
+// overwrites d_x unless stated otherwise.
 //
-// One source is compiled for each CPU variant named below. Equal inputs at equal alignment (see buffer.h)
-// give equal bits in every process that uses the same variant, on any CPU model.
+// layers.cc is compiled once for each CPU variant; see cpu(). Equal inputs with equal alignment (see
+// buffer.h) give equal bits in every process that uses the same variant, on any CPU model.
 #pragma once
 
 #include <cstdint>
-
-#include "absl/strings/string_view.h"
+#include <string_view>
 
 namespace ddprun::train {
 
@@ -28,10 +27,11 @@ class Layers {
                              const T* d_x /*[S,C]*/, const uint8_t* tokens /*[S]*/, int S, int C,
                              int V) const = 0;
 
-  // y = (x - mean) * rstd * gain + bias, mean and variance over C; `mean` and `rstd` are kept for backward.
+  // y = (x - mean) * rstd * gain + bias, where rstd = 1 / sqrt(variance + 1e-5); mean and variance are over
+  // C. The caller keeps `mean` and `rstd` for NormBackward.
   virtual void NormForward(T* y /*[S,C]*/, T* mean /*[S]*/, T* rstd /*[S]*/, const T* x /*[S,C]*/,
                            const T* gain /*[C]*/, const T* bias /*[C]*/, int S, int C) const = 0;
-  // Adds to d_x: the residual stream bypasses the norm.
+  // Adds to d_x, because the residual stream bypasses the norm.
   virtual void NormBackward(T* d_x /*[S,C]*/, T* d_gain /*[C]*/, T* d_bias /*[C]*/, const T* d_y /*[S,C]*/,
                             const T* x /*[S,C]*/, const T* mean /*[S]*/, const T* rstd /*[S]*/,
                             const T* gain /*[C]*/, int S, int C) const = 0;
@@ -44,9 +44,9 @@ class Layers {
                               const T* d_y /*[S,O]*/, const T* x /*[S,I]*/, const T* weight /*[O,I]*/, int S,
                               int I, int O) const = 0;
 
-  // Per head: y = softmax(q * k^T / sqrt(D)) * v, where position s attends to positions 0..s. q, k and v of
-  // head h are the D columns from h*D of the three parts of qkv. `att` (weights after softmax) is kept for
-  // backward.
+  // For each head, y = softmax(q * k^T / sqrt(D)) * v, where position s attends to positions 0..s. q, k and v
+  // of head h are the D columns from h*D in the three parts of qkv. `att` receives the weights after softmax;
+  // the caller keeps them for AttentionBackward.
   virtual void AttentionForward(T* y /*[S,C]*/, T* att /*[H,S,S]*/, const T* qkv /*[S,3C]*/, int S, int C,
                                 int H) const = 0;
   // `scratch` holds d_att of one head.
@@ -61,21 +61,22 @@ class Layers {
   // x += y
   virtual void Add(T* x /*[n]*/, const T* y /*[n]*/, int64_t n) const = 0;
 
-  // Returns scale * sum over s of -log softmax(logits[s])[targets[s]]; overwrites `logits` with its gradient.
+  // Returns the loss, scale * sum over s of -log softmax(logits[s])[targets[s]]. Overwrites `logits` with the
+  // gradient of the loss.
   virtual double CrossEntropy(T* logits /*[S,V]*/, const uint8_t* targets /*[S]*/, T scale, int S,
                               int V) const = 0;
 
-  // "avx2" or "baseline"
-  [[nodiscard]] virtual absl::string_view cpu() const = 0;
+  // The CPU variant: "avx2" or "baseline".
+  [[nodiscard]] virtual std::string_view cpu() const = 0;
 };
 
-// The best variant that this CPU supports. Static lifetime. T is float or double.
+// Returns the best variant that this CPU supports, an object with static lifetime. T is float or double.
 template <typename T>
 const Layers<T>& LayersForThisCpu();
 
-// The variant named `cpu` ("avx2", "baseline"), or LayersForThisCpu ("auto"). Null: the name is unknown, or
-// this CPU does not support the variant.
+// Returns the variant `cpu` ("avx2" or "baseline"), or LayersForThisCpu() if `cpu` is "auto". Returns null if
+// the name is unknown or this CPU does not support the variant.
 template <typename T>
-const Layers<T>* LayersFor(absl::string_view cpu);
+const Layers<T>* LayersFor(std::string_view cpu);
 
 }  // namespace ddprun::train

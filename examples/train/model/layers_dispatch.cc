@@ -1,3 +1,5 @@
+#include <string_view>
+
 #include "examples/train/model/layers.h"
 #include "examples/train/model/layers_variants.h"
 
@@ -20,7 +22,7 @@ const Layers<T>& LayersForThisCpu() {
 }
 
 template <typename T>
-const Layers<T>* LayersFor(absl::string_view cpu) {
+const Layers<T>* LayersFor(std::string_view cpu) {
   if (cpu == "auto") return &LayersForThisCpu<T>();
   if (cpu == "baseline") return &BaselineLayers(T());
 #if defined(__x86_64__)
@@ -31,7 +33,7 @@ const Layers<T>* LayersFor(absl::string_view cpu) {
 
 template const Layers<float>& LayersForThisCpu<float>();
 template const Layers<double>& LayersForThisCpu<double>();
-template const Layers<float>* LayersFor<float>(absl::string_view);
-template const Layers<double>* LayersFor<double>(absl::string_view);
+template const Layers<float>* LayersFor<float>(std::string_view);
+template const Layers<double>* LayersFor<double>(std::string_view);
 
 }  // namespace ddprun::train

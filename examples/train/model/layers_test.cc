@@ -1,4 +1,4 @@
-// Results depend on the CPU variant, not on the CPU model.
+// Tests that results depend on the CPU variant, and not on the CPU model.
 
 #include "examples/train/model/layers.h"
 
@@ -21,13 +21,13 @@ namespace {
 using PretendCaches = void (*)(std::ptrdiff_t, std::ptrdiff_t, std::ptrdiff_t);
 using GetLayers = const Layers<float>& (*)(float);
 
-// Hash of the result of a linear layer with these cache sizes. The layer is so large that Eigen splits its
-// sums.
+// Returns a hash of the result of a linear layer, computed with cache sizes `l1` and `l2`. The layer is large
+// enough that Eigen splits its sums.
 uint64_t BitsWith(PretendCaches pretend, GetLayers layers, std::ptrdiff_t l1, std::ptrdiff_t l2) {
   constexpr int kRows = 64, kInputs = 2000, kOutputs = 48;
   int fds[2];
   if (pipe(fds) != 0) return 0;
-  const pid_t child = fork();  // a new process: cache sizes are pinned on first use of the layers
+  const pid_t child = fork();  // a new process, because the first use of the layers pins the cache sizes
   if (child == 0) {
     pretend(l1, l2, 4 * l2);
     CounterRng rng(1);
@@ -51,22 +51,22 @@ uint64_t BitsWith(PretendCaches pretend, GetLayers layers, std::ptrdiff_t l1, st
   return hash;
 }
 
-void ExpectTheSameOnAllModels(PretendCaches pretend, GetLayers layers) {
+void ExpectEqualBitsOnAllCpuModels(PretendCaches pretend, GetLayers layers) {
   const uint64_t usual = BitsWith(pretend, layers, 32 << 10, 256 << 10);
   EXPECT_EQ(BitsWith(pretend, layers, 16 << 10, 2 << 20), usual);
   EXPECT_EQ(BitsWith(pretend, layers, 48 << 10, 2 << 20), usual);
   EXPECT_EQ(BitsWith(pretend, layers, 64 << 10, 1 << 20), usual);
 }
 
-TEST(LayersTest, BitsDoNotDependOnTheCachesOfTheCpu) {
-  ExpectTheSameOnAllModels(&PretendBaselineCaches, &BaselineLayers);
+TEST(LayersTest, BitsDoNotDependOnCacheSizes) {
+  ExpectEqualBitsOnAllCpuModels(&PretendBaselineCaches, &BaselineLayers);
 #if defined(__x86_64__)
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return;
-  ExpectTheSameOnAllModels(&PretendAvx2Caches, &Avx2Layers);
+  ExpectEqualBitsOnAllCpuModels(&PretendAvx2Caches, &Avx2Layers);
 #endif
 }
 
-TEST(LayersTest, SelectsAKindByName) {
+TEST(LayersTest, SelectsAVariantByName) {
   EXPECT_EQ(LayersFor<float>("baseline")->cpu(), "baseline");
   EXPECT_EQ(LayersFor<float>("auto")->cpu(), LayersForThisCpu<float>().cpu());
   EXPECT_EQ(LayersFor<double>("8086"), nullptr);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 namespace ddprun::train {
 
@@ -66,7 +67,7 @@ void Gpt<T>::Initialize(CounterRng& rng) {
 }
 
 template <typename T>
-double Gpt<T>::Forward(absl::Span<const uint8_t> sequence, T scale) {
+double Gpt<T>::Forward(std::span<const uint8_t> sequence, T scale) {
   const int S = config_.context, C = config_.width, L = config_.layers;
   const uint8_t* inputs = sequence.data();
   const uint8_t* targets = sequence.data() + 1;
@@ -111,8 +112,8 @@ void Gpt<T>::BlockForward(int layer, const T* in) {
 }
 
 template <typename T>
-void Gpt<T>::Backward(absl::Span<const uint8_t> sequence, absl::Span<T> grads,
-                      absl::FunctionRef<void(size_t tensor)> ready) {
+void Gpt<T>::Backward(std::span<const uint8_t> sequence, std::span<T> grads,
+                      FunctionRef<void(size_t tensor)> ready) {
   const int S = config_.context, C = config_.width, L = config_.layers;
   const auto grad = [&](size_t tensor) { return grads.data() + tensors_[tensor].offset; };
   const auto input_of = [&](int layer) {
@@ -138,7 +139,7 @@ void Gpt<T>::Backward(absl::Span<const uint8_t> sequence, absl::Span<T> grads,
 }
 
 template <typename T>
-void Gpt<T>::BlockBackward(int layer, const T* in, T* grads, absl::FunctionRef<void(size_t tensor)> ready) {
+void Gpt<T>::BlockBackward(int layer, const T* in, T* grads, FunctionRef<void(size_t tensor)> ready) {
   const int S = config_.context, C = config_.width;
   const BlockValues& b = blocks_[layer];
   const auto param = [&](TensorIndex::Block which) { return Parameter(TensorIndex::InBlock(layer, which)); };

@@ -1,17 +1,17 @@
 // A byte-level GPT: learned positions; blocks of norm, causal attention, norm and GELU MLP around a residual
-// stream; a final norm; an untied head. One sequence at a time: the caller loops over a batch and so controls
-// the order in which gradients are summed.
+// stream; a final norm; an untied head. It processes one sequence at a time: the caller loops over the batch,
+// and so controls the order in which gradients are summed.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
-#include "absl/types/span.h"
 #include "examples/train/model/buffer.h"
 #include "examples/train/model/layers.h"
 #include "examples/train/model/model_config.h"
+#include "worker_sdk/core/function_ref.h"
 #include "worker_sdk/data/counter_rng.h"
 
 namespace ddprun::train {
@@ -21,31 +21,31 @@ namespace ddprun::train {
 template <typename T>
 class Gpt {
  public:
-  // Parameters are zero until Initialize or the caller sets them.
+  // Parameters are zero until they are set by Initialize or by the caller.
   //   REQUIRES: Validate(config).ok()
   explicit Gpt(const ModelConfig& config, const Layers<T>& layers = LayersForThisCpu<T>());
 
-  // Draws the initial parameters from `rng`: equal generators give the same bits on every machine.
+  // Draws the initial parameters from `rng`. Equal generators give the same bits on every machine.
   void Initialize(CounterRng& rng);
 
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] const std::vector<TensorSpec>& tensors() const { return tensors_; }
-  [[nodiscard]] absl::Span<T> parameters() { return parameters_.span(); }  // flat, laid out by tensors()
-  [[nodiscard]] absl::Span<const T> parameters() const { return parameters_.span(); }
+  [[nodiscard]] std::span<T> parameters() { return parameters_.span(); }  // flat, laid out by tensors()
+  [[nodiscard]] std::span<const T> parameters() const { return parameters_.span(); }
 
   // Predicts bytes 1..S, each from the bytes before it; returns scale * (sum of the S losses, in nats).
   //   Shapes:  sequence [S + 1], S = context.
-  double Forward(absl::Span<const uint8_t> sequence, T scale);
+  double Forward(std::span<const uint8_t> sequence, T scale);
 
   // Overwrites `grads` with the gradient of the last Forward result.
-  //   Shapes:  grads as parameters().
+  //   Shapes:  grads: same layout as parameters().
   //   Order:   calls `ready(i)` once per tensor, from the last to the first, when its gradient is final.
   //   REQUIRES: one Forward of the same sequence before each call.
-  void Backward(absl::Span<const uint8_t> sequence, absl::Span<T> grads,
-                absl::FunctionRef<void(size_t tensor)> ready);
+  void Backward(std::span<const uint8_t> sequence, std::span<T> grads,
+                FunctionRef<void(size_t tensor)> ready);
 
  private:
-  // Values of a block kept from forward to backward.
+  // Values of a block that the backward pass needs.
   struct BlockValues {
     Buffer<T> norm1, mean1, rstd1;  // [S,C], [S], [S]
     Buffer<T> qkv, att, mixed;      // [S,3C], [H,S,S], [S,C]
@@ -59,9 +59,8 @@ class Gpt {
     return parameters_.data() + tensors_[tensor].offset;
   }
   void BlockForward(int layer, const T* in /*[S,C]*/);
-  // `d_stream_` holds the gradient of the block's output on entry, and of its input on return.
-  void BlockBackward(int layer, const T* in /*[S,C]*/, T* grads,
-                     absl::FunctionRef<void(size_t tensor)> ready);
+  // `d_stream_` holds the gradient of the block's output on entry, and the gradient of its input on return.
+  void BlockBackward(int layer, const T* in /*[S,C]*/, T* grads, FunctionRef<void(size_t tensor)> ready);
 
   const ModelConfig config_;
   const Layers<T>& layers_;

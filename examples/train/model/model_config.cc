@@ -1,30 +1,31 @@
 #include "examples/train/model/model_config.h"
 
+#include <string_view>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "ddprun/status.h"
+#include "worker_sdk/core/strings.h"
 
 namespace ddprun::train {
 namespace {
 
-absl::Status InRange(absl::string_view flag, int value, int max) {
-  if (value >= 1 && value <= max) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(flag, "=", value, ": must be from 1 to ", max));
+Status InRange(std::string_view flag, int value, int max) {
+  if (value >= 1 && value <= max) return OkStatus();
+  return InvalidArgumentError(StrCat(flag, "=", value, ": must be from 1 to ", max));
 }
 
 }  // namespace
 
-absl::Status Validate(const ModelConfig& config) {
-  RETURN_IF_ERROR(InRange("--layers", config.layers, 1024));
-  RETURN_IF_ERROR(InRange("--heads", config.heads, 65536));
-  RETURN_IF_ERROR(InRange("--width", config.width, 65536));
-  RETURN_IF_ERROR(InRange("--context", config.context, 65536));
+Status Validate(const ModelConfig& config) {
+  DDPRUN_RETURN_IF_ERROR(InRange("--layers", config.layers, 1024));
+  DDPRUN_RETURN_IF_ERROR(InRange("--heads", config.heads, 65536));
+  DDPRUN_RETURN_IF_ERROR(InRange("--width", config.width, 65536));
+  DDPRUN_RETURN_IF_ERROR(InRange("--context", config.context, 65536));
   if (config.width % config.heads != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("--heads=", config.heads, " does not divide --width=",
-                                                   config.width, ": each head gets an equal part"));
+    return InvalidArgumentError(StrCat("--heads=", config.heads, " does not divide --width=", config.width,
+                                       ": each head gets an equal part"));
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 std::vector<TensorSpec> ParameterTensors(const ModelConfig& config) {
@@ -41,7 +42,7 @@ std::vector<TensorSpec> ParameterTensors(const ModelConfig& config) {
   add("token_embedding", TensorKind::kWeight, {kVocab, C});
   add("position_embedding", TensorKind::kWeight, {config.context, C});
   for (int layer = 0; layer < config.layers; ++layer) {
-    const std::string block = absl::StrCat("block", layer, ".");
+    const std::string block = StrCat("block", layer, ".");
     add(block + "norm1.gain", TensorKind::kGain, {C});
     add(block + "norm1.bias", TensorKind::kBias, {C});
     add(block + "attention.qkv.weight", TensorKind::kWeight, {3 * C, C});

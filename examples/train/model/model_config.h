@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "ddprun/status.h"
 
 namespace ddprun::train {
 
@@ -24,12 +24,12 @@ struct ModelConfig {
 };
 
 //   Errors: kInvalidArgument naming the flag, its value and what is allowed.
-absl::Status Validate(const ModelConfig& config);
+Status Validate(const ModelConfig& config);
 
 // Initialization of a tensor, and whether weight decay applies.
 enum class TensorKind {
   kWeight,      // normal, standard deviation 0.02; decayed
-  kProjection,  // a weight that writes to the residual stream: deviation / sqrt(2 * layers); decayed
+  kProjection,  // weight that adds to the residual stream; deviation 0.02 / sqrt(2 * layers); decayed
   kGain,        // ones; not decayed
   kBias,        // zeros; not decayed
 };
@@ -38,12 +38,12 @@ struct TensorSpec {
   std::string name;  // "block1.attention.qkv.weight"
   TensorKind kind;
   std::vector<int64_t> shape;
-  size_t offset;     // of the first element in the flat array of all parameters
+  size_t offset;     // index of the first element in the flat array of all parameters
   size_t num_elems;  // product of the shape
 };
 
-// All parameters in the order of their use in the forward pass, contiguous in the flat array. The backward
-// pass completes their gradients in the reverse order.
+// Returns all parameter tensors in the order in which the forward pass uses them. They are contiguous in the
+// flat array. The backward pass completes their gradients in the reverse order.
 std::vector<TensorSpec> ParameterTensors(const ModelConfig& config);
 
 // Size of the flat array in elements.

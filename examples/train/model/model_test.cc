@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,7 @@
 namespace ddprun::train {
 namespace {
 
-// Odd sizes, so that no loop ends on a full vector register.
+// Heads, width and context are odd, so that no loop ends with a full vector register.
 constexpr ModelConfig kTiny{.layers = 2, .heads = 3, .width = 9, .context = 7};
 
 std::vector<uint8_t> Sequence(int context) {
@@ -23,7 +24,8 @@ std::vector<uint8_t> Sequence(int context) {
   return sequence;
 }
 
-// Parameters far from their initial values: no gain is one, no bias is zero and attention is not uniform.
+// Sets the parameters to values far from their initial values, so that no gain is one, no bias is zero and
+// attention is not uniform.
 template <typename T>
 void Scatter(Gpt<T>& model) {
   CounterRng rng(1);
@@ -31,17 +33,17 @@ void Scatter(Gpt<T>& model) {
 }
 
 template <typename T>
-std::vector<T> Gradient(Gpt<T>& model, absl::Span<const uint8_t> sequence, T scale) {
-  // Garbage: the backward pass must overwrite every gradient.
+std::vector<T> Gradient(Gpt<T>& model, std::span<const uint8_t> sequence, T scale) {
+  // The initial values are arbitrary, because the backward pass must overwrite every gradient.
   std::vector<T> grads(model.parameters().size(), T(1e3));
   model.Forward(sequence, scale);
-  model.Backward(sequence, absl::MakeSpan(grads), [](size_t) {});
+  model.Backward(sequence, std::span(grads), [](size_t) {});
   return grads;
 }
 
-// The derivative with respect to each parameter, from the loss alone: fourth-order central differences in
-// double.
-std::vector<double> FiniteDifferences(Gpt<double>& model, absl::Span<const uint8_t> sequence, double scale) {
+// Returns the derivative of the loss with respect to each parameter, computed from values of the loss by
+// fourth-order central differences in double.
+std::vector<double> FiniteDifferences(Gpt<double>& model, std::span<const uint8_t> sequence, double scale) {
   constexpr double kStep = 2e-3;
   std::vector<double> grads;
   for (double& p : model.parameters()) {
@@ -56,7 +58,7 @@ std::vector<double> FiniteDifferences(Gpt<double>& model, absl::Span<const uint8
   return grads;
 }
 
-// |a - b| / |b| over one tensor.
+// Returns |a - b| / |b| over one tensor.
 template <typename T>
 double RelativeError(const TensorSpec& tensor, const std::vector<T>& a, const std::vector<double>& b) {
   double difference = 0, size = 0;
@@ -64,7 +66,7 @@ double RelativeError(const TensorSpec& tensor, const std::vector<T>& a, const st
     difference += (a[i] - b[i]) * (a[i] - b[i]);
     size += b[i] * b[i];
   }
-  EXPECT_GT(size, 0) << tensor.name << " has no gradient: the comparison is void";
+  EXPECT_GT(size, 0) << tensor.name << " has no gradient: the comparison is meaningless";
   return std::sqrt(difference / size);
 }
 
@@ -98,7 +100,7 @@ TEST(GradientTest, TensorsBecomeReadyInReverseOrderAndStayUnchanged) {
   std::vector<float> grads(model.parameters().size()), when_ready(grads.size());
   std::vector<size_t> order;
   model.Forward(sequence, 1);
-  model.Backward(sequence, absl::MakeSpan(grads), [&](size_t i) {
+  model.Backward(sequence, std::span(grads), [&](size_t i) {
     order.push_back(i);
     const TensorSpec& tensor = model.tensors()[i];
     std::copy_n(grads.begin() + tensor.offset, tensor.num_elems, when_ready.begin() + tensor.offset);
@@ -137,14 +139,14 @@ TEST(ModelTest, InitialParametersAreAFunctionOfTheSeed) {
     return model;
   };
   Gpt<float> a = start(3), b = start(3), other = start(4);
-  EXPECT_EQ(a.parameters(), b.parameters());
-  EXPECT_NE(a.parameters(), other.parameters());
+  EXPECT_TRUE(std::ranges::equal(a.parameters(), b.parameters()));
+  EXPECT_FALSE(std::ranges::equal(a.parameters(), other.parameters()));
   const std::vector<uint8_t> sequence = Sequence(kTiny.context);
-  // Untrained: the loss per byte is about that of a uniform guess.
+  // The model is untrained, so the loss per byte is about the loss of a uniform guess.
   EXPECT_NEAR(a.Forward(sequence, 1.0f / kTiny.context), std::log(kVocab), 0.05);
 }
 
-TEST(LayersTest, KindsOfCpuAgreeAndEachIsDeterministic) {
+TEST(LayersTest, CpuVariantsAgreeAndAreDeterministic) {
   const std::vector<uint8_t> sequence = Sequence(kTiny.context);
   const auto gradient = [&](const Layers<float>& layers) {
     Gpt<float> model(kTiny, layers);

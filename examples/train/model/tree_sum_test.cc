@@ -1,6 +1,7 @@
 #include "examples/train/model/tree_sum.h"
 
 #include <bit>
+#include <span>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -12,8 +13,8 @@ namespace {
 
 using Array = std::vector<float>;
 
-// The rule stated in the header.
-Array Reference(absl::Span<const Array> terms) {
+// Implements the rule in tree_sum.h literally.
+Array Reference(std::span<const Array> terms) {
   if (terms.size() == 1) return terms[0];
   const size_t mid = std::bit_floor(terms.size() - 1);
   Array sum = Reference(terms.first(mid));
@@ -22,20 +23,20 @@ Array Reference(absl::Span<const Array> terms) {
   return sum;
 }
 
-Array Sum(TreeSum<float>& tree, absl::Span<const Array> terms) {
+Array Sum(TreeSum<float>& tree, std::span<const Array> terms) {
   tree.Begin();
   for (const Array& term : terms.first(terms.size() - 1)) {
     Array scratch = term;
-    tree.Add(absl::MakeSpan(scratch));
+    tree.Add(std::span(scratch));
   }
   Array last = terms.back();
   const size_t half = last.size() / 2;
-  tree.Finish(absl::MakeSpan(last), half, last.size() - half);  // in two ranges, the later one first
-  tree.Finish(absl::MakeSpan(last), 0, half);
+  tree.Finish(std::span(last), half, last.size() - half);  // the second half first
+  tree.Finish(std::span(last), 0, half);
   return last;
 }
 
-// Terms of very different magnitude: a different order of additions gives different bits.
+// Returns terms of very different magnitudes, so that a different order of additions gives different bits.
 std::vector<Array> Terms(size_t count) {
   CounterRng rng(count);
   std::vector<Array> terms(count, Array(5));
@@ -53,7 +54,8 @@ TEST(TreeSumTest, FollowsTheRule) {
   }
 }
 
-TEST(TreeSumTest, TheOrderMatters) {  // otherwise the next test proves nothing
+// If the order of additions did not matter, the next test would prove nothing.
+TEST(TreeSumTest, TheOrderMatters) {
   const std::vector<Array> terms = Terms(64);
   Array in_sequence(5);
   for (const Array& term : terms) {
@@ -70,7 +72,7 @@ TEST(TreeSumTest, RanksWithPowerOfTwoSpansSumAsOneWorker) {
       std::vector<Array> of_ranks;
       for (int64_t rank = 0; rank < world_size; ++rank) {
         const BatchSpan span = SpanOfRank(each * world_size, rank, world_size);
-        of_ranks.push_back(Sum(tree, absl::MakeSpan(terms).subspan(span.lo, span.hi - span.lo)));
+        of_ranks.push_back(Sum(tree, std::span(terms).subspan(span.lo, span.hi - span.lo)));
       }
       EXPECT_EQ(Reference(of_ranks), Sum(tree, terms))
           << world_size << " ranks with " << each << " samples each";

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "absl/status/status.h"
+#include "ddprun/status.h"
 #include "worker_sdk/comm/host/chunk.h"
 #include "worker_sdk/comm/host/tcp_mesh.h"
 
@@ -25,7 +25,7 @@ class AllReduce {
   //   Errors:   Segment::EndOf(q); the slice of the result is then undefined.
   //   REQUIRES: chunk.call is an all-reduce of float or double. An all-reduce of 0 bytes is a barrier: on
   //             lane 0, Run returns once lane 0 of every node has called Run.
-  virtual absl::Status Run(uint64_t q, const Chunk& chunk, CatchUp catch_up) = 0;
+  virtual Status Run(uint64_t q, const Chunk& chunk, CatchUp catch_up) = 0;
 };
 
 }  // namespace ddprun

@@ -1,6 +1,7 @@
 #include "worker_sdk/comm/host/all_reduce_choice.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "worker_sdk/comm/sum_tree.h"
 
@@ -9,14 +10,16 @@ namespace {
 
 constexpr size_t kCacheLine = 64;
 
-// Above this size, both mesh algorithms were equally fast on two nodes, and the one-shot was slower on more.
+// Above this size, measurements showed equal times for both mesh algorithms on two nodes, and longer times
+// for the one-shot on more nodes.
 constexpr size_t kMaxOneShotBytes = 64 << 10;
-// Limit on the bytes per node that the one-shot sends or receives in addition to those of the two-shot.
-// 32 KiB take 26 us at 10 Gbit/s, about the latency of the exchange that the one-shot saves. Up to this
-// limit, the one-shot was at least as fast in every topology measured.
+// Maximum number of bytes by which a node's traffic may be larger with the one-shot than with the two-shot.
+// Sending 32 KiB takes 26 us at 10 Gbit/s, which is about the latency of the exchange that the one-shot
+// saves. Up to this limit, the one-shot was at least as fast in every measured topology.
 constexpr size_t kMaxExtraBytes = 32 << 10;
 
-// Bytes in the busier direction of the busiest node.
+// Traffic of the busiest node for each algorithm, in bytes. A node's traffic is the number of bytes that it
+// sends or the number that it receives, whichever is larger.
 struct Traffic {
   size_t one_shot = 0;
   size_t two_shot = 0;
@@ -37,8 +40,8 @@ Traffic TrafficOf(size_t bytes, const Topology& topology) {
   return traffic;
 }
 
-// Number of non-empty pieces of the largest slice, which is the number of nodes that reduce a piece in a
-// two-shot.
+// Returns the number of non-empty pieces of the largest slice. This is also the number of nodes that reduce a
+// piece in the two-shot.
 size_t NumPieces(size_t bytes, const Topology& topology) {
   const size_t slice = CutSlice(bytes, kCacheLine, topology.num_lanes(), 0).size();
   return std::min<size_t>(topology.num_nodes(), (slice + kCacheLine - 1) / kCacheLine);
@@ -46,7 +49,7 @@ size_t NumPieces(size_t bytes, const Topology& topology) {
 
 }  // namespace
 
-absl::string_view NameOf(AllReduceAlgorithm algorithm) {
+std::string_view NameOf(AllReduceAlgorithm algorithm) {
   switch (algorithm) {
     case AllReduceAlgorithm::kSharedMemory:
       return "shared-memory";
@@ -65,8 +68,8 @@ bool FitsTopology(AllReduceAlgorithm algorithm, const Topology& topology) {
 AllReduceAlgorithm ChooseAllReduce(size_t bytes, const Topology& topology) {
   if (topology.num_nodes() == 1) return AllReduceAlgorithm::kSharedMemory;
   if (bytes > kMaxOneShotBytes) return AllReduceAlgorithm::kMeshTwoShot;
-  // With the two-shot, a payload of p pieces passes through p nodes and takes 2 p (n - 1) messages in total;
-  // the one-shot takes n (n - 1).
+  // With p non-empty pieces and n nodes, the two-shot needs 2 p (n - 1) messages in total, and the one-shot
+  // needs n (n - 1) messages.
   if (2 * NumPieces(bytes, topology) < static_cast<size_t>(topology.num_nodes())) {
     return AllReduceAlgorithm::kMeshTwoShot;
   }

@@ -17,8 +17,8 @@ Topology Nodes(const std::vector<int>& sizes) {
   return topology;
 }
 
-// One row for each regime; README.md has the measured times.
-TEST(ChooseAllReduceTest, ByTopologyAndSize) {
+// The table has at least one row for each rule; README.md has the measured times.
+TEST(ChooseAllReduceTest, SelectsByTopologyAndSize) {
   using enum AllReduceAlgorithm;
   const struct {
     std::vector<int> nodes;
@@ -33,17 +33,17 @@ TEST(ChooseAllReduceTest, ByTopologyAndSize) {
       {{4, 4}, 64 << 10, kMeshOneShot, "two aligned nodes: equally many bytes, one exchange fewer"},
       {{4, 4}, (64 << 10) + 4, kMeshTwoShot, "above kMaxOneShotBytes"},
       {{1, 1}, 256 << 10, kMeshTwoShot, "a whole chunk"},
-      {{3, 3}, 64 << 10, kMeshOneShot, "two unaligned nodes: half a payload more"},
+      {{3, 3}, 64 << 10, kMeshOneShot, "two unaligned nodes: half a payload of extra traffic"},
       {{1, 1, 1}, 0, kMeshTwoShot, "a barrier has no pieces"},
       {{1, 1, 1}, 64, kMeshTwoShot, "one piece: 4 messages through node 0 instead of 6"},
       {{1, 1, 1}, 128, kMeshOneShot, "two pieces"},
-      {{1, 1, 1}, 48 << 10, kMeshOneShot, "two thirds of a payload more"},
-      {{1, 1, 1}, 64 << 10, kMeshTwoShot, "more than 32 KiB more"},
+      {{1, 1, 1}, 48 << 10, kMeshOneShot, "32 KiB of extra traffic"},
+      {{1, 1, 1}, 64 << 10, kMeshTwoShot, "more than 32 KiB of extra traffic"},
       {{2, 3, 1}, 16 << 10, kMeshOneShot, "node 1 sends its two sums to two nodes"},
-      {{2, 3, 1}, 17 << 10, kMeshTwoShot, "the same, more than 32 KiB more"},
+      {{2, 3, 1}, 17 << 10, kMeshTwoShot, "node 1 would have more than 32 KiB of extra traffic"},
       {std::vector<int>(8, 1), 128, kMeshTwoShot, "two pieces: 28 messages instead of 56"},
       {std::vector<int>(8, 1), 1 << 10, kMeshOneShot, "eight pieces: 112 messages instead of 56"},
-      {std::vector<int>(8, 1), 6 << 10, kMeshOneShot, "within 32 KiB more"},
+      {std::vector<int>(8, 1), 6 << 10, kMeshOneShot, "at most 32 KiB of extra traffic"},
       {std::vector<int>(8, 1), 16 << 10, kMeshTwoShot, "each node would send the payload seven times"},
       {std::vector<int>(64, 1), 16 << 10, kMeshTwoShot, "more nodes, smaller payloads"},
       {std::vector<int>(64, 8), 64 << 10, kMeshTwoShot, "more nodes, smaller payloads"},

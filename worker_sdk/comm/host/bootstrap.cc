@@ -9,36 +9,34 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "base/status_macros.h"
+#include "ddprun/status.h"
 #include "worker_sdk/comm/host/handshake.h"
 #include "worker_sdk/comm/host/link_watch.h"
+#include "worker_sdk/core/strings.h"
 
 namespace ddprun {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Minimum of chunk_bytes, which must also be at least the world size: a chunk of an all-gather must have room
-// for data of every rank.
+// Minimum of HostCommunicatorOptions::chunk_bytes. The option must also be at least the world size, because
+// a chunk of an all-gather must have room for data of every rank.
 constexpr size_t kMinChunkBytes = 4096;
 
-absl::Status Validate(const HostCommunicatorOptions& o) {
+Status Validate(const HostCommunicatorOptions& o) {
   const int64_t rank = o.rank.value(), local = o.local_rank.value(), group = o.group_rank.value();
   if (o.world_size < 1 || rank < 0 || rank >= o.world_size || o.local_world_size < 1 || local < 0 ||
       local >= o.local_world_size || o.local_world_size > o.world_size || o.group_world_size < 1 ||
       group < 0 || group >= o.group_world_size || rank < local) {
-    return absl::InvalidArgumentError(absl::StrCat("inconsistent options: rank ", rank, " of ", o.world_size,
-                                                   ", local rank ", local, " of ", o.local_world_size,
-                                                   ", node ", group, " of ", o.group_world_size));
+    return InvalidArgumentError(StrCat("inconsistent options: rank ", rank, " of ", o.world_size,
+                                       ", local rank ", local, " of ", o.local_world_size, ", node ", group,
+                                       " of ", o.group_world_size));
   }
   if (o.chunk_bytes % 64 != 0 || o.chunk_bytes < std::max<size_t>(kMinChunkBytes, o.world_size)) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgumentError(StrCat(
         "chunk_bytes must be a multiple of 64, at least 4096 and at least the world size: ", o.chunk_bytes));
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 class Bootstrapper {
@@ -52,16 +50,16 @@ class Bootstrapper {
         run_id_hash_(HashRunId(options.run_id)),
         deadline_(Clock::now() + options.setup_timeout) {}
 
-  absl::StatusOr<Links> Run() {
+  StatusOr<Links> Run() {
     std::optional<Listener> hub_listener, lane_listener;
     if (is_hub() && o_.local_world_size > 1) {
-      ASSIGN_OR_RETURN(hub_listener, Listener::Unix());
+      DDPRUN_ASSIGN_OR_RETURN(hub_listener, Listener::Unix());
     }
     if (o_.group_world_size > 1) {
-      ASSIGN_OR_RETURN(lane_listener, Listener::Tcp(o_.address));
+      DDPRUN_ASSIGN_OR_RETURN(lane_listener, Listener::Tcp(o_.address));
     }
-    RETURN_IF_ERROR(Publish(hub_listener, lane_listener));
-    RETURN_IF_ERROR(ReadNodes());
+    DDPRUN_RETURN_IF_ERROR(Publish(hub_listener, lane_listener));
+    DDPRUN_RETURN_IF_ERROR(ReadNodes());
 
     const SegmentLayout layout{.round = o_.round.value(),
                                .num_ranks = o_.local_world_size,
@@ -69,14 +67,14 @@ class Bootstrapper {
                                .chunk_bytes = o_.chunk_bytes};
     std::optional<Segment> segment;
     if (is_hub()) {
-      ASSIGN_OR_RETURN(segment, Segment::Create(layout));
-      if (hub_listener) RETURN_IF_ERROR(AcceptLocal(*hub_listener, segment->fd()));
+      DDPRUN_ASSIGN_OR_RETURN(segment, Segment::Create(layout));
+      if (hub_listener) DDPRUN_RETURN_IF_ERROR(AcceptLocal(*hub_listener, segment->fd()));
     } else {
-      ASSIGN_OR_RETURN(UniqueFd memory, JoinHub());
-      ASSIGN_OR_RETURN(segment, Segment::Map(std::move(memory), layout));
+      DDPRUN_ASSIGN_OR_RETURN(UniqueFd memory, JoinHub());
+      DDPRUN_ASSIGN_OR_RETURN(segment, Segment::Map(std::move(memory), layout));
     }
     segment->Join(local_);
-    if (lane_listener && is_lane()) RETURN_IF_ERROR(MeetOtherNodes(*lane_listener));
+    if (lane_listener && is_lane()) DDPRUN_RETURN_IF_ERROR(MeetOtherNodes(*lane_listener));
     return Links{std::move(topology_), *std::move(segment), std::move(watched_), std::move(lane_)};
   }
 
@@ -95,63 +93,60 @@ class Bootstrapper {
             .token = token};
   }
 
-  // True if `greeting` is addressed to this rank in this round and comes from a process that can read the
-  // store.
+  // Returns true if `greeting` is addressed to this rank in this round and comes from a process that can read
+  // the store.
   bool IsMeantForUs(const Greeting& greeting) const {
     return greeting.to == rank_ && greeting.round == o_.round.value() &&
            greeting.run_id_hash == run_id_hash_ && greeting.token == token_;
   }
 
-  absl::Status Publish(const std::optional<Listener>& hub, const std::optional<Listener>& lane) {
+  Status Publish(const std::optional<Listener>& hub, const std::optional<Listener>& lane) {
     // A single rank has no peers, and `store_` may be null.
-    if (o_.world_size == 1) return absl::OkStatus();
+    if (o_.world_size == 1) return OkStatus();
     if (lane) {
-      ASSIGN_OR_RETURN(token_, NewToken());
-      RETURN_IF_ERROR(
-          store_->Set(absl::StrCat("rank/", rank_), absl::StrCat(lane->address(), " ", TokenToHex(token_))));
+      DDPRUN_ASSIGN_OR_RETURN(token_, NewToken());
+      DDPRUN_RETURN_IF_ERROR(
+          store_->Set(StrCat("rank/", rank_), StrCat(lane->address(), " ", TokenToHex(token_))));
     }
-    if (!is_hub()) return absl::OkStatus();
-    return store_->Set(
-        absl::StrCat("node/", group_),
-        absl::StrCat(rank_, " ", o_.local_world_size, " ", o_.chunk_bytes, " ", hub ? hub->address() : "-"));
+    if (!is_hub()) return OkStatus();
+    return store_->Set(StrCat("node/", group_), StrCat(rank_, " ", o_.local_world_size, " ", o_.chunk_bytes,
+                                                       " ", hub ? hub->address() : "-"));
   }
 
-  absl::Status ReadNodes() {
+  Status ReadNodes() {
     if (o_.world_size == 1) {
       topology_.nodes = {{0, 1}};
-      return absl::OkStatus();
+      return OkStatus();
     }
     int next_rank = 0;
     for (int g = 0; g < o_.group_world_size; ++g) {
-      ASSIGN_OR_RETURN(const std::string entry, store_->Get(absl::StrCat("node/", g), TimeLeft()),
-                       absl::StrCat("the first rank of node ", g, " (rank ", next_rank, " of round ",
-                                    o_.round.value(), ") did not appear"));
-      const std::vector<std::string> words = absl::StrSplit(entry, ' ');
-      int first, count;
-      size_t chunk_bytes;
-      if (words.size() != 4 || !absl::SimpleAtoi(words[0], &first) || !absl::SimpleAtoi(words[1], &count) ||
-          !absl::SimpleAtoi(words[2], &chunk_bytes) || first != next_rank || count < 1 ||
-          chunk_bytes != o_.chunk_bytes) {
-        return absl::InvalidArgumentError(absl::StrCat("node ", g, " is inconsistent: it published \"", entry,
-                                                       "\", expected first rank ", next_rank,
-                                                       " and chunks of ", o_.chunk_bytes, " bytes"));
+      DDPRUN_ASSIGN_OR_RETURN(const std::string entry, store_->Get(StrCat("node/", g), TimeLeft()),
+                              StrCat("the first rank of node ", g, " (rank ", next_rank, " of round ",
+                                     o_.round.value(), ") did not appear"));
+      const std::vector<std::string> words = StrSplit(entry, ' ');
+      const int count = words.size() == 4 ? ParseNumber<int>(words[1]).value_or(0) : 0;
+      if (count < 1 || ParseNumber<int>(words[0]) != next_rank ||
+          ParseNumber<size_t>(words[2]) != o_.chunk_bytes) {
+        return InvalidArgumentError(StrCat("node ", g, " is inconsistent: it published \"", entry,
+                                           "\", expected first rank ", next_rank, " and chunks of ",
+                                           o_.chunk_bytes, " bytes"));
       }
-      topology_.nodes.push_back({first, first + count});
+      topology_.nodes.push_back({next_rank, next_rank + count});
       if (g == group_) hub_name_ = words[3];
       next_rank += count;
     }
     const RankRange mine = topology_.nodes[group_];
     if (next_rank != o_.world_size || mine.lo + local_ != rank_ || mine.size() != o_.local_world_size) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the ranks that the nodes published are inconsistent with the options of rank ", rank_));
+      return InvalidArgumentError(
+          StrCat("the ranks that the nodes published are inconsistent with the options of rank ", rank_));
     }
-    return absl::OkStatus();
+    return OkStatus();
   }
 
-  absl::Status AcceptLocal(Listener& listener, int segment_fd) {
+  Status AcceptLocal(Listener& listener, int segment_fd) {
     std::set<int> missing;
     for (int r = rank_ + 1; r < rank_ + o_.local_world_size; ++r) missing.insert(r);
-    absl::Status met =
+    Status met =
         listener.Accept(o_.local_world_size - 1, deadline_, [&](const Greeting& greeting, UniqueFd& fd) {
           // No token is needed: Accept has checked the peer's user, and the socket's name is unguessable.
           if (greeting.kind != LinkKind::kLocal || greeting.to != rank_ ||
@@ -167,49 +162,49 @@ class Bootstrapper {
     return Explain(std::move(met), missing);
   }
 
-  absl::StatusOr<UniqueFd> JoinHub() {
+  StatusOr<UniqueFd> JoinHub() {
     const int hub = topology_.nodes[group_].lo;
     UniqueFd memory;
-    ASSIGN_OR_RETURN(UniqueFd fd,
-                     ConnectUnix(hub_name_, GreetingTo(LinkKind::kLocal, hub, {}), deadline_, &memory),
-                     absl::StrCat("joining rank ", hub, " of round ", o_.round.value()));
-    if (!memory) return absl::InternalError("the hub sent no segment");
+    DDPRUN_ASSIGN_OR_RETURN(UniqueFd fd,
+                            ConnectUnix(hub_name_, GreetingTo(LinkKind::kLocal, hub, {}), deadline_, &memory),
+                            StrCat("joining rank ", hub, " of round ", o_.round.value()));
+    if (!memory) return InternalError("the hub sent no segment");
     watched_.push_back({.fd = std::move(fd), .rank = hub, .on_other_node = false});
     return memory;
   }
 
-  absl::Status MeetOtherNodes(Listener& listener) {
+  Status MeetOtherNodes(Listener& listener) {
     lane_.resize(topology_.num_nodes());
     for (int g = 0; g < topology_.num_nodes(); ++g) lane_[g].rank = LaneOf(g);
-    for (int g = 0; g < group_; ++g) RETURN_IF_ERROR(ConnectToNode(g));
+    for (int g = 0; g < group_; ++g) DDPRUN_RETURN_IF_ERROR(ConnectToNode(g));
     return AcceptLaterNodes(listener);
   }
 
-  absl::Status ConnectToNode(int node) {
+  Status ConnectToNode(int node) {
     const int peer = LaneOf(node);
-    const std::string who = absl::StrCat("joining rank ", peer, " of round ", o_.round.value());
-    ASSIGN_OR_RETURN(const std::string entry, store_->Get(absl::StrCat("rank/", peer), TimeLeft()), who);
-    const std::vector<std::string> words = absl::StrSplit(entry, ' ');
-    if (words.size() != 3) return absl::InvalidArgumentError(absl::StrCat(who, ": bad address: ", entry));
-    ASSIGN_OR_RETURN(const Token token, TokenFromHex(words[2]), who);
-    const std::string address = absl::StrCat(words[0], " ", words[1]);
-    ASSIGN_OR_RETURN(UniqueFd data, ConnectTcp(address, GreetingTo(LinkKind::kLane, peer, token), deadline_),
-                     who);
+    const std::string who = StrCat("joining rank ", peer, " of round ", o_.round.value());
+    DDPRUN_ASSIGN_OR_RETURN(const std::string entry, store_->Get(StrCat("rank/", peer), TimeLeft()), who);
+    const std::vector<std::string> words = StrSplit(entry, ' ');
+    if (words.size() != 3) return InvalidArgumentError(StrCat(who, ": bad address: ", entry));
+    DDPRUN_ASSIGN_OR_RETURN(const Token token, TokenFromHex(words[2]), who);
+    const std::string address = StrCat(words[0], " ", words[1]);
+    DDPRUN_ASSIGN_OR_RETURN(UniqueFd data,
+                            ConnectTcp(address, GreetingTo(LinkKind::kLane, peer, token), deadline_), who);
     KeepLink(LinkKind::kLane, node, std::move(data));
-    if (!is_hub()) return absl::OkStatus();
-    ASSIGN_OR_RETURN(UniqueFd control,
-                     ConnectTcp(address, GreetingTo(LinkKind::kControl, peer, token), deadline_), who);
+    if (!is_hub()) return OkStatus();
+    DDPRUN_ASSIGN_OR_RETURN(UniqueFd control,
+                            ConnectTcp(address, GreetingTo(LinkKind::kControl, peer, token), deadline_), who);
     KeepLink(LinkKind::kControl, node, std::move(control));
-    return absl::OkStatus();
+    return OkStatus();
   }
 
-  absl::Status AcceptLaterNodes(Listener& listener) {
+  Status AcceptLaterNodes(Listener& listener) {
     std::set<std::pair<LinkKind, int>> missing;
     for (int g = group_ + 1; g < topology_.num_nodes(); ++g) {
       missing.insert({LinkKind::kLane, LaneOf(g)});
       if (is_hub()) missing.insert({LinkKind::kControl, LaneOf(g)});
     }
-    absl::Status met = listener.Accept(
+    Status met = listener.Accept(
         static_cast<int>(missing.size()), deadline_, [&](const Greeting& greeting, UniqueFd& fd) {
           if (!IsMeantForUs(greeting) || !missing.contains({greeting.kind, greeting.from})) return false;
           if (!Answer(fd, GreetingTo(greeting.kind, greeting.from, greeting.token), -1).ok()) return false;
@@ -239,11 +234,11 @@ class Bootstrapper {
     }
   }
 
-  absl::Status Explain(absl::Status met, const std::set<int>& missing) const {
-    if (!absl::IsDeadlineExceeded(met)) return met;
-    return absl::DeadlineExceededError(absl::StrCat("rank ", *missing.begin(), " of round ", o_.round.value(),
-                                                    " did not appear within ", ToMillis(o_.setup_timeout),
-                                                    " ms (", missing.size(), " missing)"));
+  Status Explain(Status met, const std::set<int>& missing) const {
+    if (!IsDeadlineExceeded(met)) return met;
+    return DeadlineExceededError(StrCat("rank ", *missing.begin(), " of round ", o_.round.value(),
+                                        " did not appear within ", ToMillis(o_.setup_timeout), " ms (",
+                                        missing.size(), " missing)"));
   }
 
   const HostCommunicatorOptions& o_;
@@ -260,8 +255,8 @@ class Bootstrapper {
 
 }  // namespace
 
-absl::StatusOr<Links> Bootstrap(const HostCommunicatorOptions& options, Store* store) {
-  RETURN_IF_ERROR(Validate(options));
+StatusOr<Links> Bootstrap(const HostCommunicatorOptions& options, Store* store) {
+  DDPRUN_RETURN_IF_ERROR(Validate(options));
   return Bootstrapper(options, store).Run();
 }
 

@@ -1,20 +1,20 @@
-// How the ranks of a round connect to each other before any data moves.
+// Connects the ranks of a round to each other, before any data is exchanged.
 //
 //   every hub    publishes   node/<g>  "<first rank> <ranks> <chunk bytes> <hub's unix name>"
-//   every rank   publishes   rank/<r>  "<ip> <port> <token>"     (with several nodes)
+//   every rank   publishes   rank/<r>  "<ip> <port> <token>"     (if there are several nodes)
 //   Every other rank connects to its hub and receives the segment. Every lane and every hub connects to its
 //   counterparts on the preceding nodes.
 #pragma once
 
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "ddprun/status.h"
 #include "worker_sdk/comm/host/monitor.h"
 #include "worker_sdk/comm/host/options.h"
 #include "worker_sdk/comm/host/segment.h"
 #include "worker_sdk/comm/host/tcp_mesh.h"
 #include "worker_sdk/comm/host/topology.h"
-#include "worker_sdk/comm/store.h"
+#include "worker_sdk/store/store.h"
 
 namespace ddprun {
 
@@ -27,6 +27,6 @@ struct Links {
 };
 
 //   Errors: those of CreateHostCommunicator.
-absl::StatusOr<Links> Bootstrap(const HostCommunicatorOptions& options, Store* store);
+StatusOr<Links> Bootstrap(const HostCommunicatorOptions& options, Store* store);
 
 }  // namespace ddprun

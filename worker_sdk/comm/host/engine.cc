@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "base/status_macros.h"
+#include "ddprun/status.h"
 #include "worker_sdk/comm/host/mesh_all_reduce.h"
 #include "worker_sdk/comm/host/shared_memory_all_reduce.h"
+#include "worker_sdk/core/strings.h"
 
 namespace ddprun {
 namespace {
@@ -44,9 +44,9 @@ std::unique_ptr<AllReduce> MakeAllReduce(AllReduceAlgorithm algorithm, const Lan
 }
 
 std::string Describe(const Call& call) {
-  return absl::StrCat(NameOf(call.kind), call.mean ? " (mean)" : "", " of ", call.num_bytes,
-                      " bytes in elements of ", call.elem_bytes,
-                      call.kind == OpKind::kBroadcast ? absl::StrCat(" from rank ", call.root) : "");
+  return StrCat(NameOf(call.kind), call.mean ? " (mean)" : "", " of ", call.num_bytes,
+                " bytes in elements of ", call.elem_bytes,
+                call.kind == OpKind::kBroadcast ? StrCat(" from rank ", call.root) : "");
 }
 
 }  // namespace
@@ -71,18 +71,19 @@ size_t Engine::MaxChunkBytes(OpKind kind) const {
   return kind == OpKind::kAllGather ? slot / topology_.world_size() : slot;
 }
 
-absl::Status Engine::Await(Gate gate, uint64_t q) {
-  return segment_->AwaitGate(gate, q, lane_.index) ? absl::OkStatus() : segment_->EndOf(q);
+Status Engine::Await(Gate gate, uint64_t q) {
+  return segment_->AwaitGate(gate, q, lane_.index) ? OkStatus() : segment_->EndOf(q);
 }
 
-absl::Status Engine::AwaitOrCatchUp(Gate gate, uint64_t q, CatchUp catch_up) {
-  if (!segment_->IsOpen(gate, q)) RETURN_IF_ERROR(catch_up());
+Status Engine::AwaitOrCatchUp(Gate gate, uint64_t q, CatchUp catch_up) {
+  if (!segment_->IsOpen(gate, q)) DDPRUN_RETURN_IF_ERROR(catch_up());
   return Await(gate, q);
 }
 
-absl::Status Engine::Fill(uint64_t q, const Chunk& chunk) {
-  RETURN_IF_ERROR(segment_->DeadStatus());  // open gates stay open after communication ends
-  if (q >= kNumSlots) RETURN_IF_ERROR(Await(Gate::kCombined, q - kNumSlots));
+Status Engine::Fill(uint64_t q, const Chunk& chunk) {
+  DDPRUN_RETURN_IF_ERROR(
+      segment_->DeadStatus());  // open gates stay open after communication ends, so check it
+  if (q >= kNumSlots) DDPRUN_RETURN_IF_ERROR(Await(Gate::kCombined, q - kNumSlots));
   segment_->call(q, lane_.index) = chunk.call;
   const bool contributes =
       chunk.call.kind != OpKind::kBroadcast || chunk.call.root == local_ranks().lo + lane_.index;
@@ -90,44 +91,44 @@ absl::Status Engine::Fill(uint64_t q, const Chunk& chunk) {
     std::memcpy(segment_->input(q, lane_.index), chunk.in + chunk.offset, chunk.num_bytes);
   }
   segment_->Arrive(Gate::kFilled, q);
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status Engine::CheckCalls(uint64_t q, const Call& call) {
+Status Engine::CheckCalls(uint64_t q, const Call& call) {
   for (int r = 0; r < local_ranks().size(); ++r) {
     const Call& other = segment_->call(q, r);
     if (other == call) continue;
-    monitor_->SetDead(absl::InvalidArgumentError(
-        absl::StrCat("the calls of round ", segment_->layout().round, " differ: operation ", call.index,
-                     " of rank ", local_ranks().lo + lane_.index, " is ", Describe(call), ", operation ",
-                     other.index, " of rank ", local_ranks().lo + r, " is ", Describe(other))));
+    monitor_->SetDead(InvalidArgumentError(
+        StrCat("the calls of round ", segment_->layout().round, " differ: operation ", call.index,
+               " of rank ", local_ranks().lo + lane_.index, " is ", Describe(call), ", operation ",
+               other.index, " of rank ", local_ranks().lo + r, " is ", Describe(other))));
     return segment_->EndOf(q);
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status Engine::Combine(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
-  if (!lane_.exists()) return absl::OkStatus();
-  RETURN_IF_ERROR(AwaitOrCatchUp(Gate::kFilled, q, catch_up));
-  RETURN_IF_ERROR(CheckCalls(q, chunk.call));
-  if (q >= kNumSlots) RETURN_IF_ERROR(AwaitOrCatchUp(Gate::kDrained, q - kNumSlots, catch_up));
+Status Engine::Combine(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
+  if (!lane_.exists()) return OkStatus();
+  DDPRUN_RETURN_IF_ERROR(AwaitOrCatchUp(Gate::kFilled, q, catch_up));
+  DDPRUN_RETURN_IF_ERROR(CheckCalls(q, chunk.call));
+  if (q >= kNumSlots) DDPRUN_RETURN_IF_ERROR(AwaitOrCatchUp(Gate::kDrained, q - kNumSlots, catch_up));
   switch (chunk.call.kind) {
     case OpKind::kAllReduce:
-      RETURN_IF_ERROR(AllReduceSlice(q, chunk, catch_up));
+      DDPRUN_RETURN_IF_ERROR(AllReduceSlice(q, chunk, catch_up));
       break;
     case OpKind::kBroadcast:
-      RETURN_IF_ERROR(BroadcastSlice(q, chunk, catch_up));
+      DDPRUN_RETURN_IF_ERROR(BroadcastSlice(q, chunk, catch_up));
       break;
     case OpKind::kAllGather:
-      RETURN_IF_ERROR(AllGatherSlice(q, chunk, catch_up));
+      DDPRUN_RETURN_IF_ERROR(AllGatherSlice(q, chunk, catch_up));
       break;
   }
   segment_->Arrive(Gate::kCombined, q);
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status Engine::Drain(uint64_t q, const Chunk& chunk) {
-  RETURN_IF_ERROR(Await(Gate::kCombined, q));
+Status Engine::Drain(uint64_t q, const Chunk& chunk) {
+  DDPRUN_RETURN_IF_ERROR(Await(Gate::kCombined, q));
   const char* result = segment_->result(q);
   if (chunk.num_bytes > 0) {
     if (chunk.call.kind == OpKind::kAllGather) {
@@ -140,15 +141,15 @@ absl::Status Engine::Drain(uint64_t q, const Chunk& chunk) {
     }
   }
   segment_->Arrive(Gate::kDrained, q);
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status Engine::AllReduceSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
+Status Engine::AllReduceSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
   const AllReduceAlgorithm algorithm = only_ ? *only_ : ChooseAllReduce(chunk.num_bytes, topology_);
   return all_reduces_[static_cast<int>(algorithm)]->Run(q, chunk, catch_up);
 }
 
-absl::Status Engine::BroadcastSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
+Status Engine::BroadcastSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
   const Slice slice = lane_.SliceOf(chunk.num_bytes, 1);
   char* result = segment_->result(q) + slice.begin;
   int root_node = 0;
@@ -164,19 +165,19 @@ absl::Status Engine::BroadcastSlice(uint64_t q, const Chunk& chunk, CatchUp catc
   } else if (lane_.IsNeeded(chunk, slice.size())) {
     receives.push_back({.node = root_node, .parts = {Part(result, slice.size())}});
   }
-  if (mesh_ == nullptr) return absl::OkStatus();
+  if (mesh_ == nullptr) return OkStatus();
   return mesh_->Exchange({.call = chunk.call, .chunk = q}, std::move(sends), std::move(receives), catch_up);
 }
 
-// The chunk's result is [rank][num_bytes]; this lane gathers the columns of its slice.
-absl::Status Engine::AllGatherSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
+// The chunk's result has the layout [rank][num_bytes]. This lane gathers the columns of its slice.
+Status Engine::AllGatherSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
   const Slice slice = lane_.SliceOf(chunk.num_bytes, 1);
   char* result = segment_->result(q);
   for (int r = local_ranks().lo; r < local_ranks().hi; ++r) {
     std::memcpy(result + r * chunk.num_bytes + slice.begin,
                 segment_->input(q, r - local_ranks().lo) + slice.begin, slice.size());
   }
-  if (mesh_ == nullptr || !lane_.IsNeeded(chunk, slice.size())) return absl::OkStatus();
+  if (mesh_ == nullptr || !lane_.IsNeeded(chunk, slice.size())) return OkStatus();
   const auto columns_of = [&](RankRange ranks) {
     std::vector<iovec> parts;
     for (int r = ranks.lo; r < ranks.hi; ++r) {

@@ -13,12 +13,11 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <vector>
 
-#include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "base/status_macros.h"
+#include "ddprun/status.h"
+#include "worker_sdk/core/strings.h"
 
 namespace ddprun {
 namespace {
@@ -30,23 +29,23 @@ using Clock = std::chrono::steady_clock;
 constexpr Duration kGreetingTimeout = seconds(2);
 constexpr size_t kMaxUngreeted = 256;
 
-absl::Status ErrnoError(absl::string_view what) { return absl::ErrnoToStatus(errno, what); }
+Status ErrnoError(std::string_view what) { return ErrnoToStatus(errno, what); }
 
 int PollMillis(TimePoint deadline) {
   return static_cast<int>(std::clamp<int64_t>(ToMillis(deadline - Clock::now()), 0, 1 << 30));
 }
 
-absl::Status AwaitReady(int fd, short events, TimePoint deadline, absl::string_view what) {
+Status AwaitReady(int fd, short events, TimePoint deadline, std::string_view what) {
   pollfd p{.fd = fd, .events = events, .revents = 0};
   while (true) {
     const int n = poll(&p, 1, PollMillis(deadline));
-    if (n > 0) return absl::OkStatus();
-    if (n == 0) return absl::DeadlineExceededError(what);
+    if (n > 0) return OkStatus();
+    if (n == 0) return DeadlineExceededError(what);
     if (errno != EINTR) return ErrnoError("poll");
   }
 }
 
-sockaddr_un AbstractAddress(absl::string_view name, socklen_t* len) {
+sockaddr_un AbstractAddress(std::string_view name, socklen_t* len) {
   sockaddr_un addr{};
   addr.sun_family = AF_UNIX;
   const size_t n = std::min(name.size(), sizeof(addr.sun_path) - 1);
@@ -57,14 +56,13 @@ sockaddr_un AbstractAddress(absl::string_view name, socklen_t* len) {
 
 using AddrInfo = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-absl::StatusOr<AddrInfo> NumericAddress(const std::string& host, const std::string& port) {
+StatusOr<AddrInfo> NumericAddress(const std::string& host, const std::string& port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
   addrinfo* found = nullptr;
   if (const int rc = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); rc != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("not a numeric address: \"", host, "\": ", gai_strerror(rc)));
+    return InvalidArgumentError(StrCat("not a numeric address: \"", host, "\": ", gai_strerror(rc)));
   }
   return AddrInfo(found, freeaddrinfo);
 }
@@ -94,23 +92,23 @@ struct Ungreeted {
   }
 };
 
-absl::Status FinishConnect(const UniqueFd& fd, const sockaddr* addr, socklen_t len, TimePoint deadline) {
-  if (connect(fd.get(), addr, len) == 0) return absl::OkStatus();
+Status FinishConnect(const UniqueFd& fd, const sockaddr* addr, socklen_t len, TimePoint deadline) {
+  if (connect(fd.get(), addr, len) == 0) return OkStatus();
   if (errno != EINPROGRESS && errno != EINTR) {
-    return absl::UnavailableError(absl::StrCat("connect: ", std::strerror(errno)));
+    return UnavailableError(StrCat("connect: ", std::strerror(errno)));
   }
-  RETURN_IF_ERROR(AwaitReady(fd.get(), POLLOUT, deadline, "connect"));
+  DDPRUN_RETURN_IF_ERROR(AwaitReady(fd.get(), POLLOUT, deadline, "connect"));
   int error = 0;
   socklen_t error_len = sizeof(error);
   getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &error_len);
-  if (error != 0) return absl::UnavailableError(absl::StrCat("connect: ", std::strerror(error)));
-  return absl::OkStatus();
+  if (error != 0) return UnavailableError(StrCat("connect: ", std::strerror(error)));
+  return OkStatus();
 }
 
-absl::StatusOr<Greeting> ReceiveAnswer(const UniqueFd& fd, TimePoint deadline, UniqueFd* passed_fd) {
+StatusOr<Greeting> ReceiveAnswer(const UniqueFd& fd, TimePoint deadline, UniqueFd* passed_fd) {
   Greeting answer;
   for (size_t have = 0; have < sizeof(answer);) {
-    RETURN_IF_ERROR(AwaitReady(fd.get(), POLLIN, deadline, "waiting for the answer to the greeting"));
+    DDPRUN_RETURN_IF_ERROR(AwaitReady(fd.get(), POLLIN, deadline, "waiting for the answer to the greeting"));
     iovec iov{reinterpret_cast<char*>(&answer) + have, sizeof(answer) - have};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
     msghdr msg{};
@@ -120,7 +118,7 @@ absl::StatusOr<Greeting> ReceiveAnswer(const UniqueFd& fd, TimePoint deadline, U
     msg.msg_controllen = sizeof(control);
     const ssize_t n = recvmsg(fd.get(), &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (n <= 0) return absl::UnavailableError("the connection was refused after the greeting");
+    if (n <= 0) return UnavailableError("the connection was refused after the greeting");
     have += static_cast<size_t>(n);
     for (cmsghdr* c = CMSG_FIRSTHDR(&msg); c != nullptr; c = CMSG_NXTHDR(&msg, c)) {
       if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
@@ -133,24 +131,23 @@ absl::StatusOr<Greeting> ReceiveAnswer(const UniqueFd& fd, TimePoint deadline, U
   return answer;
 }
 
-absl::Status Greet(const UniqueFd& fd, const Greeting& greeting, TimePoint deadline, UniqueFd* passed_fd) {
+Status Greet(const UniqueFd& fd, const Greeting& greeting, TimePoint deadline, UniqueFd* passed_fd) {
   // A new connection's send buffer has room for the whole greeting.
   if (send(fd.get(), &greeting, sizeof(greeting), MSG_NOSIGNAL) != sizeof(greeting)) {
-    return absl::UnavailableError(absl::StrCat("greeting: ", std::strerror(errno)));
+    return UnavailableError(StrCat("greeting: ", std::strerror(errno)));
   }
-  ASSIGN_OR_RETURN(const Greeting answer, ReceiveAnswer(fd, deadline, passed_fd));
+  DDPRUN_ASSIGN_OR_RETURN(const Greeting answer, ReceiveAnswer(fd, deadline, passed_fd));
   if (answer.magic != Greeting::kMagic || answer.round != greeting.round ||
       answer.run_id_hash != greeting.run_id_hash || answer.from != greeting.to) {
-    return absl::AbortedError(absl::StrCat("rank ", answer.from, " of round ", answer.round,
-                                           " answered, not rank ", greeting.to, " of round ",
-                                           greeting.round));
+    return AbortedError(StrCat("rank ", answer.from, " of round ", answer.round, " answered, not rank ",
+                               greeting.to, " of round ", greeting.round));
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<Token> NewToken() {
+StatusOr<Token> NewToken() {
   Token token;
   if (getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size())) {
     return ErrnoError("getrandom");
@@ -159,33 +156,34 @@ absl::StatusOr<Token> NewToken() {
 }
 
 std::string TokenToHex(const Token& token) {
-  return absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(token.data()), token.size()));
+  return ToHex(std::string_view(reinterpret_cast<const char*>(token.data()), token.size()));
 }
 
-absl::StatusOr<Token> TokenFromHex(absl::string_view hex) {
+StatusOr<Token> TokenFromHex(std::string_view hex) {
   Token token;
-  if (hex.size() != 2 * token.size() || !std::all_of(hex.begin(), hex.end(), absl::ascii_isxdigit)) {
-    return absl::InvalidArgumentError(absl::StrCat("not a token: \"", hex, "\""));
+  const std::optional<std::string> bytes = FromHex(hex);
+  if (!bytes || bytes->size() != token.size()) {
+    return InvalidArgumentError(StrCat("not a token: \"", hex, "\""));
   }
-  const std::string bytes = absl::HexStringToBytes(hex);
-  std::memcpy(token.data(), bytes.data(), token.size());
+  std::memcpy(token.data(), bytes->data(), token.size());
   return token;
 }
 
-uint64_t HashRunId(absl::string_view run_id) {
+uint64_t HashRunId(std::string_view run_id) {
   uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
   for (unsigned char c : run_id) hash = (hash ^ c) * 0x100000001b3;
   return hash;
 }
 
-absl::StatusOr<Listener> Listener::Tcp(const std::string& host) {
-  ASSIGN_OR_RETURN(const AddrInfo addr, NumericAddress(host, "0"));
+StatusOr<Listener> Listener::Tcp(const std::string& host) {
+  DDPRUN_ASSIGN_OR_RETURN(const AddrInfo addr, NumericAddress(host, "0"));
   UniqueFd fd(socket(addr->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return ErrnoError("socket");
   if (bind(fd.get(), addr->ai_addr, addr->ai_addrlen) != 0) {
-    if (errno != EADDRNOTAVAIL) return ErrnoError(absl::StrCat("bind to ", host));
+    if (errno != EADDRNOTAVAIL) return ErrnoError(StrCat("bind to ", host));
     // NAT: no interface of this host has the address.
-    ASSIGN_OR_RETURN(const AddrInfo any, NumericAddress(addr->ai_family == AF_INET6 ? "::" : "0.0.0.0", "0"));
+    DDPRUN_ASSIGN_OR_RETURN(const AddrInfo any,
+                            NumericAddress(addr->ai_family == AF_INET6 ? "::" : "0.0.0.0", "0"));
     if (bind(fd.get(), any->ai_addr, any->ai_addrlen) != 0) return ErrnoError("bind");
   }
   if (listen(fd.get(), SOMAXCONN) != 0) return ErrnoError("listen");
@@ -196,14 +194,14 @@ absl::StatusOr<Listener> Listener::Tcp(const std::string& host) {
   if (const int rc = getnameinfo(reinterpret_cast<sockaddr*>(&bound), len, nullptr, 0, port, sizeof(port),
                                  NI_NUMERICSERV);
       rc != 0) {
-    return absl::InternalError(gai_strerror(rc));
+    return InternalError(gai_strerror(rc));
   }
-  return Listener(std::move(fd), false, absl::StrCat(host, " ", port));
+  return Listener(std::move(fd), false, StrCat(host, " ", port));
 }
 
-absl::StatusOr<Listener> Listener::Unix() {
-  ASSIGN_OR_RETURN(const Token token, NewToken());
-  const std::string name = absl::StrCat("ddprun-comm-", TokenToHex(token));
+StatusOr<Listener> Listener::Unix() {
+  DDPRUN_ASSIGN_OR_RETURN(const Token token, NewToken());
+  const std::string name = StrCat("ddprun-comm-", TokenToHex(token));
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return ErrnoError("socket");
   socklen_t len;
@@ -213,7 +211,7 @@ absl::StatusOr<Listener> Listener::Unix() {
   return Listener(std::move(fd), true, name);
 }
 
-absl::Status Listener::Accept(int num_expected, TimePoint deadline, const Greeted& greeted) {
+Status Listener::Accept(int num_expected, TimePoint deadline, const Greeted& greeted) {
   std::vector<Ungreeted> ungreeted;
   while (num_expected > 0) {
     const bool full = ungreeted.size() >= kMaxUngreeted;
@@ -225,45 +223,46 @@ absl::Status Listener::Accept(int num_expected, TimePoint deadline, const Greete
     }
     if (poll(polls.data(), polls.size(), PollMillis(wake)) < 0 && errno != EINTR) return ErrnoError("poll");
     const TimePoint now = Clock::now();
-    // Backwards, so that erasing an element does not move those that are still to be visited.
+    // Iterates backwards, so that an erasure does not move elements that have not been visited yet.
     for (size_t i = ungreeted.size(); i-- > 0 && num_expected > 0;) {
       Ungreeted& u = ungreeted[i];
       const auto progress = polls[i + 1].revents == 0 ? Ungreeted::Progress::kMore : u.Read();
       if (progress == Ungreeted::Progress::kComplete && greeted(u.greeting, u.fd)) --num_expected;
       if (progress != Ungreeted::Progress::kMore || now >= u.deadline) ungreeted.erase(ungreeted.begin() + i);
     }
-    if (num_expected > 0 && now >= deadline) return absl::DeadlineExceededError("waiting for connections");
+    if (num_expected > 0 && now >= deadline) return DeadlineExceededError("waiting for connections");
     if (polls[0].revents == 0) continue;
     UniqueFd fd(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd || (is_unix_ && !IsFromThisUser(fd.get()))) continue;
     ungreeted.push_back({.fd = std::move(fd), .deadline = now + kGreetingTimeout});
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::StatusOr<UniqueFd> ConnectTcp(const std::string& address, const Greeting& greeting,
-                                    TimePoint deadline) {
-  const std::pair<std::string, std::string> host_port = absl::StrSplit(address, absl::MaxSplits(' ', 1));
-  ASSIGN_OR_RETURN(const AddrInfo addr, NumericAddress(host_port.first, host_port.second));
+StatusOr<UniqueFd> ConnectTcp(const std::string& address, const Greeting& greeting, TimePoint deadline) {
+  const size_t blank = std::min(address.find(' '), address.size());
+  const std::pair<std::string, std::string> host_port(address.substr(0, blank),
+                                                      address.substr(std::min(blank + 1, address.size())));
+  DDPRUN_ASSIGN_OR_RETURN(const AddrInfo addr, NumericAddress(host_port.first, host_port.second));
   UniqueFd fd(socket(addr->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return ErrnoError("socket");
-  RETURN_IF_ERROR(FinishConnect(fd, addr->ai_addr, addr->ai_addrlen, deadline), address);
-  RETURN_IF_ERROR(Greet(fd, greeting, deadline, nullptr), address);
+  DDPRUN_RETURN_IF_ERROR(FinishConnect(fd, addr->ai_addr, addr->ai_addrlen, deadline), address);
+  DDPRUN_RETURN_IF_ERROR(Greet(fd, greeting, deadline, nullptr), address);
   return fd;
 }
 
-absl::StatusOr<UniqueFd> ConnectUnix(const std::string& name, const Greeting& greeting, TimePoint deadline,
-                                     UniqueFd* passed_fd) {
+StatusOr<UniqueFd> ConnectUnix(const std::string& name, const Greeting& greeting, TimePoint deadline,
+                               UniqueFd* passed_fd) {
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return ErrnoError("socket");
   socklen_t len;
   const sockaddr_un addr = AbstractAddress(name, &len);
-  RETURN_IF_ERROR(FinishConnect(fd, reinterpret_cast<const sockaddr*>(&addr), len, deadline), name);
-  RETURN_IF_ERROR(Greet(fd, greeting, deadline, passed_fd), name);
+  DDPRUN_RETURN_IF_ERROR(FinishConnect(fd, reinterpret_cast<const sockaddr*>(&addr), len, deadline), name);
+  DDPRUN_RETURN_IF_ERROR(Greet(fd, greeting, deadline, passed_fd), name);
   return fd;
 }
 
-absl::Status Answer(const UniqueFd& fd, const Greeting& greeting, int pass_fd) {
+Status Answer(const UniqueFd& fd, const Greeting& greeting, int pass_fd) {
   iovec iov{const_cast<Greeting*>(&greeting), sizeof(greeting)};
   msghdr msg{};
   msg.msg_iov = &iov;
@@ -279,7 +278,7 @@ absl::Status Answer(const UniqueFd& fd, const Greeting& greeting, int pass_fd) {
     std::memcpy(CMSG_DATA(c), &pass_fd, sizeof(int));
   }
   if (sendmsg(fd.get(), &msg, MSG_NOSIGNAL) != sizeof(greeting)) return ErrnoError("answering a greeting");
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 }  // namespace ddprun

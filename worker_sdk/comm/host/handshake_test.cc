@@ -7,6 +7,8 @@
 #include <chrono>
 #include <thread>
 
+#include "ddprun/status.h"
+
 namespace ddprun {
 namespace {
 
@@ -23,7 +25,7 @@ Greeting GreetingOf(int from, int to, int64_t round) {
           .token = {}};
 }
 
-// Rank 0 of round 7: accepts and answers one connection from rank 3.
+// Acts as rank 0 of round 7, which accepts and answers one connection from rank 3.
 class Host {
  public:
   explicit Host(Listener listener, int pass_fd = -1)
@@ -31,7 +33,7 @@ class Host {
           result_ = listener_.Accept(1, In(seconds(30)), [&](const Greeting& greeting, UniqueFd& fd) {
             ++num_greeted_;
             if (greeting.round != 7 || greeting.from != 3) return false;
-            EXPECT_EQ(Answer(fd, GreetingOf(0, 3, 7), pass_fd), absl::OkStatus());
+            EXPECT_EQ(Answer(fd, GreetingOf(0, 3, 7), pass_fd), OkStatus());
             accepted_ = std::move(fd);
             return true;
           });
@@ -39,7 +41,7 @@ class Host {
   ~Host() { thread_.join(); }
 
   const std::string& address() const { return listener_.address(); }
-  absl::Status Join() {
+  Status Join() {
     thread_.join();
     thread_ = std::thread([] {});
     return result_;
@@ -50,7 +52,7 @@ class Host {
   Listener listener_;
   int num_greeted_ = 0;
   UniqueFd accepted_;
-  absl::Status result_;
+  Status result_;
   std::thread thread_;
 };
 
@@ -58,22 +60,22 @@ TEST(HandshakeTest, AcceptsTheExpectedRank) {
   Host host(*Listener::Tcp("127.0.0.1"));
   auto fd = ConnectTcp(host.address(), GreetingOf(3, 0, 7), In(seconds(30)));
   EXPECT_TRUE(fd.ok()) << fd.status();
-  EXPECT_EQ(host.Join(), absl::OkStatus());
+  EXPECT_EQ(host.Join(), OkStatus());
 }
 
-TEST(HandshakeTest, RefusesAnotherRoundAndStillAcceptsTheExpectedOne) {
+TEST(HandshakeTest, RefusesAnotherRoundAndStillAcceptsTheExpectedRank) {
   Host host(*Listener::Tcp("127.0.0.1"));
   EXPECT_EQ(ConnectTcp(host.address(), GreetingOf(3, 0, 6), In(seconds(30))).status().code(),
-            absl::StatusCode::kUnavailable);
+            StatusCode::kUnavailable);
   EXPECT_TRUE(ConnectTcp(host.address(), GreetingOf(3, 0, 7), In(seconds(30))).ok());
-  EXPECT_EQ(host.Join(), absl::OkStatus());
+  EXPECT_EQ(host.Join(), OkStatus());
   EXPECT_EQ(host.num_greeted(), 2);
 }
 
 TEST(HandshakeTest, RejectsAnAnswerFromAnotherRank) {
   Host host(*Listener::Tcp("127.0.0.1"));
   EXPECT_EQ(ConnectTcp(host.address(), GreetingOf(3, 1, 7), In(seconds(30))).status().code(),
-            absl::StatusCode::kAborted);
+            StatusCode::kAborted);
 }
 
 TEST(HandshakeTest, PassesADescriptorOverAUnixSocket) {
@@ -87,27 +89,27 @@ TEST(HandshakeTest, PassesADescriptorOverAUnixSocket) {
   EXPECT_EQ(fcntl(passed.get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 }
 
-TEST(HandshakeTest, ConnectingWithoutAListenerIsUnavailable) {
+TEST(HandshakeTest, ConnectFailsIfNoProcessListens) {
   std::string address;
   {
     auto listener = Listener::Tcp("127.0.0.1");
     ASSERT_TRUE(listener.ok()) << listener.status();
     address = listener->address();
   }
-  const absl::Status status = ConnectTcp(address, GreetingOf(3, 0, 7), In(seconds(30))).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  const Status status = ConnectTcp(address, GreetingOf(3, 0, 7), In(seconds(30))).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(address));
 }
 
-TEST(HandshakeTest, WaitsEndAtTheDeadline) {
+TEST(HandshakeTest, ConnectAndAcceptReturnAtTheDeadline) {
   auto listener = Listener::Tcp("127.0.0.1");
   ASSERT_TRUE(listener.ok()) << listener.status();
   EXPECT_EQ(ConnectTcp(listener->address(), GreetingOf(3, 0, 7), In(milliseconds(20))).status().code(),
-            absl::StatusCode::kDeadlineExceeded);
-  auto unknown = Listener::Unix();
-  ASSERT_TRUE(unknown.ok()) << unknown.status();
-  EXPECT_EQ(unknown->Accept(1, In(milliseconds(20)), [](auto&, auto&) { return true; }).code(),
-            absl::StatusCode::kDeadlineExceeded);
+            StatusCode::kDeadlineExceeded);
+  auto idle = Listener::Unix();
+  ASSERT_TRUE(idle.ok()) << idle.status();
+  EXPECT_EQ(idle->Accept(1, In(milliseconds(20)), [](auto&, auto&) { return true; }).code(),
+            StatusCode::kDeadlineExceeded);
 }
 
 TEST(HandshakeTest, TokensRoundTripThroughHex) {
@@ -116,12 +118,12 @@ TEST(HandshakeTest, TokensRoundTripThroughHex) {
   EXPECT_NE(*NewToken(), token);
   for (const char* bad :
        {"", "00", "zz112233445566778899aabbccddeeff", "00112233445566778899aabbccddeeff00"}) {
-    EXPECT_EQ(TokenFromHex(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_EQ(TokenFromHex(bad).status().code(), StatusCode::kInvalidArgument) << bad;
   }
 }
 
 TEST(HandshakeTest, RejectsAddressesThatAreNotNumeric) {
-  EXPECT_EQ(Listener::Tcp("localhost").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Listener::Tcp("localhost").status().code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -3,21 +3,19 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <deque>
+#include <mutex>
 #include <optional>
+#include <span>
+#include <string_view>
 #include <thread>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "base/check.h"
 #include "base/event.h"
-#include "base/status_macros.h"
 #include "base/time.h"
+#include "ddprun/status.h"
 #include "worker_sdk/comm/host/all_reduce_choice.h"
 #include "worker_sdk/comm/host/bootstrap.h"
 #include "worker_sdk/comm/host/chunk.h"
@@ -26,19 +24,21 @@
 #include "worker_sdk/comm/host/monitor.h"
 #include "worker_sdk/comm/host/segment.h"
 #include "worker_sdk/comm/host/tcp_mesh.h"
+#include "worker_sdk/core/strings.h"
 
 namespace ddprun {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Time limit for the peers to acknowledge that this rank leaves. Their monitor threads acknowledge even while
-// the peers compute, so the limit is reached only if a peer is stopped or cut off.
+// Time limit for the peers to acknowledge that this rank leaves. Monitor threads acknowledge even while the
+// callers' threads compute, so the limit is reached only if a peer is stopped or cut off.
 constexpr Duration kLeaveTimeout = seconds(1);
 
 class HostCommunicator;
 
-// One operation, shared by the caller that waits for it and the progress thread. Either may release it first.
+// One operation, shared by the caller that waits for the operation and by the progress thread. Either of the
+// two may release the operation first.
 class Op {
  public:
   Op(HostCommunicator* comm, const Call& call, const char* in, char* out)
@@ -49,19 +49,19 @@ class Op {
     return {call_, in_, out_, offset, std::min(max_bytes, call_.num_bytes - offset)};
   }
 
-  void Finish(absl::Status status) ABSL_LOCKS_EXCLUDED(mu_) {
+  void Finish(Status status) {
     {
-      absl::MutexLock lock(&mu_);
+      const std::lock_guard<std::mutex> lock(mu_);
       if (!result_) result_ = std::move(status);
     }
     finished_.Set();
   }
 
-  absl::Status Wait(TimePoint deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  Status Wait(TimePoint deadline);
 
  private:
-  absl::Status Result() ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
+  Status Result() {
+    const std::lock_guard<std::mutex> lock(mu_);
     return *result_;
   }
 
@@ -69,15 +69,15 @@ class Op {
   const Call call_;
   const char* const in_;
   char* const out_;
-  absl::Mutex mu_;
-  std::optional<absl::Status> result_ ABSL_GUARDED_BY(mu_);
+  std::mutex mu_;
+  std::optional<Status> result_;
   Event finished_;  // set after result_
 };
 
 class PendingOp : public Pending {
  public:
   explicit PendingOp(std::shared_ptr<Op> op) : op_(std::move(op)) {}
-  absl::Status Wait(TimePoint deadline) override { return op_->Wait(deadline); }
+  Status Wait(TimePoint deadline) override { return op_->Wait(deadline); }
 
  private:
   const std::shared_ptr<Op> op_;
@@ -102,14 +102,15 @@ class HostCommunicator : public Communicator {
   ~HostCommunicator() override {
     bool idle;
     {
-      absl::MutexLock lock(&mu_);
+      const std::lock_guard<std::mutex> lock(mu_);
       idle = num_unfinished_ == 0;
     }
     if (!idle) Abort("its communicator was destroyed with operations pending");
     {
-      absl::MutexLock lock(&mu_);
+      const std::lock_guard<std::mutex> lock(mu_);
       stopping_ = true;
     }
+    changed_.notify_one();
     progress_.join();
     monitor_.PassOnEnds();
     if (!segment_.DeadStatus().ok()) return;
@@ -119,41 +120,41 @@ class HostCommunicator : public Communicator {
   Rank rank() const override { return rank_; }
   int world_size() const override { return topology_.world_size(); }
   Round round() const override { return round_; }
-  absl::Status status() const override ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
+  Status status() const override {
+    const std::lock_guard<std::mutex> lock(mu_);
     return end_.ok() ? segment_.DeadStatus() : end_;
   }
 
-  std::unique_ptr<Pending> AllReduce(absl::Span<float> values, ReduceOp op) override {
+  std::unique_ptr<Pending> AllReduce(std::span<float> values, ReduceOp op) override {
     return AllReduceOf(values, op);
   }
-  std::unique_ptr<Pending> AllReduce(absl::Span<double> values, ReduceOp op) override {
+  std::unique_ptr<Pending> AllReduce(std::span<double> values, ReduceOp op) override {
     return AllReduceOf(values, op);
   }
 
-  std::unique_ptr<Pending> Broadcast(absl::Span<char> bytes, Rank root) override {
+  std::unique_ptr<Pending> Broadcast(std::span<char> bytes, Rank root) override {
     const Call call{
         .kind = OpKind::kBroadcast, .root = static_cast<int32_t>(root.value()), .num_bytes = bytes.size()};
     if (root < Rank(0) || root >= Rank(world_size())) {
-      return Refuse(call, absl::StrCat("broadcast from rank ", root.value(), " of ", world_size()));
+      return Refuse(call, StrCat("broadcast from rank ", root.value(), " of ", world_size()));
     }
     return Start(call, bytes.data(), bytes.data());
   }
 
-  std::unique_ptr<Pending> AllGather(absl::Span<const char> mine, absl::Span<char> all) override {
+  std::unique_ptr<Pending> AllGather(std::span<const char> mine, std::span<char> all) override {
     const Call call{.kind = OpKind::kAllGather, .num_bytes = mine.size()};
     if (all.size() != mine.size() * world_size()) {
-      return Refuse(call, absl::StrCat("all-gather of ", mine.size(), " bytes from each of ", world_size(),
-                                       " ranks into ", all.size(), " bytes"));
+      return Refuse(call, StrCat("all-gather of ", mine.size(), " bytes from each of ", world_size(),
+                                 " ranks into ", all.size(), " bytes"));
     }
     return Start(call, mine.data(), all.data());
   }
 
   std::unique_ptr<Pending> Barrier() override { return Start(Call{}, nullptr, nullptr); }
 
-  void Abort(absl::string_view reason) override {
-    monitor_.SetDead(absl::AbortedError(
-        absl::StrCat("rank ", rank_.value(), " of round ", round_.value(), " gave up: ", reason)));
+  void Abort(std::string_view reason) override {
+    monitor_.SetDead(
+        AbortedError(StrCat("rank ", rank_.value(), " of round ", round_.value(), " gave up: ", reason)));
   }
 
   // Ends the communicator because a deadline passed while `call` was in flight.
@@ -163,13 +164,13 @@ class HostCommunicator : public Communicator {
     std::vector<int> awaited;
     for (int local : who.local_ranks) awaited.push_back(first_rank + local);
     if (awaited.empty()) awaited = who.peers;
-    monitor_.SetDead(absl::DeadlineExceededError(
-        absl::StrCat("rank ", rank_.value(), " of round ", round_.value(), " gave up operation ", call.index,
-                     awaited.empty() ? "" : ", waiting for rank ", absl::StrJoin(awaited, ", "))));
+    monitor_.SetDead(DeadlineExceededError(
+        StrCat("rank ", rank_.value(), " of round ", round_.value(), " gave up operation ", call.index,
+               awaited.empty() ? "" : ", waiting for rank ", StrJoin(awaited, ", "))));
   }
 
  private:
-  // A chunk between fill and drain, and its operation.
+  // A chunk that was filled and is not yet drained, and the operation that it belongs to.
   struct InFlight {
     std::shared_ptr<Op> op;
     Chunk chunk;
@@ -177,7 +178,7 @@ class HostCommunicator : public Communicator {
   };
 
   template <typename T>
-  std::unique_ptr<Pending> AllReduceOf(absl::Span<T> values, ReduceOp op) {
+  std::unique_ptr<Pending> AllReduceOf(std::span<T> values, ReduceOp op) {
     const Call call{.kind = OpKind::kAllReduce,
                     .elem_bytes = sizeof(T),
                     .mean = op == ReduceOp::kMean,
@@ -186,29 +187,30 @@ class HostCommunicator : public Communicator {
     return Start(call, bytes, bytes);
   }
 
-  std::unique_ptr<Pending> Start(Call call, const char* in, char* out) ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
+  std::unique_ptr<Pending> Start(Call call, const char* in, char* out) {
+    const std::lock_guard<std::mutex> lock(mu_);
     call.index = num_started_++;
     ++num_unfinished_;
     queue_.push_back(std::make_shared<Op>(this, call, in, out));
+    changed_.notify_one();
     return std::make_unique<PendingOp>(queue_.back());
   }
 
-  std::unique_ptr<Pending> Refuse(const Call& call, absl::string_view why) {
-    const absl::Status status = absl::InvalidArgumentError(why);
+  std::unique_ptr<Pending> Refuse(const Call& call, std::string_view why) {
+    const Status status = InvalidArgumentError(why);
     monitor_.SetDead(status);
     auto op = std::make_shared<Op>(this, call, nullptr, nullptr);
     op->Finish(status);
     return std::make_unique<PendingOp>(std::move(op));
   }
 
-  bool HasWork() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stopping_ || !queue_.empty(); }
+  bool HasWork() const { return stopping_ || !queue_.empty(); }
 
-  // Returns the next chunk in order; nullopt if there is none. `block`: first waits until there is a chunk or
+  // Returns the next chunk in order; nullopt if there is none. `block`: first wait until there is a chunk or
   // the destructor runs.
-  std::optional<InFlight> NextChunk(bool block) ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    if (block) mu_.Await(absl::Condition(this, &HostCommunicator::HasWork));
+  std::optional<InFlight> NextChunk(bool block) {
+    std::unique_lock<std::mutex> lock(mu_);
+    if (block) changed_.wait(lock, [this] { return HasWork(); });
     if (queue_.empty()) return std::nullopt;
     InFlight next{.op = queue_.front(), .chunk = {}};
     const size_t max_bytes = engine_.MaxChunkBytes(next.op->call().kind);
@@ -222,9 +224,9 @@ class HostCommunicator : public Communicator {
     return next;
   }
 
-  void FinishOp(Op& op, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
+  void FinishOp(Op& op, const Status& status) {
     {
-      absl::MutexLock lock(&mu_);
+      const std::lock_guard<std::mutex> lock(mu_);
       --num_unfinished_;
     }
     op.Finish(status);
@@ -232,56 +234,57 @@ class HostCommunicator : public Communicator {
 
   // Runs chunks until one fails. Returns OK when the destructor runs and no chunk is left.
   //   Order: fill q + 1, combine q, drain q - 1, so that each step waits for work that peers did one step
-  //          earlier. While this thread blocks on a chunk, all earlier chunks are drained, so an operation
-  //          that is complete on all ranks finishes, whatever the peers do with later operations.
-  absl::Status RunChunks() {
+  //          earlier. Before this thread blocks on a chunk, it drains all earlier chunks. An operation that
+  //          all ranks have started therefore finishes even if a peer never starts the next operation.
+  Status RunChunks() {
     while (true) {
       std::optional<InFlight> next = NextChunk(/*block=*/num_drained_ == num_filled_);
       const bool filled = next.has_value();
-      if (!filled && num_drained_ == num_filled_) return absl::OkStatus();
+      if (!filled && num_drained_ == num_filled_) return OkStatus();
       if (filled) {
         InFlight& slot = in_flight_[num_filled_ % in_flight_.size()];
         slot = *std::move(next);
-        RETURN_IF_ERROR(engine_.Fill(num_filled_, slot.chunk));
+        DDPRUN_RETURN_IF_ERROR(engine_.Fill(num_filled_, slot.chunk));
         ++num_filled_;
       }
-      // If a chunk was just filled, up to one chunk stays filled but not combined, and one combined but not
-      // drained.
+      // If a chunk was just filled, leave it uncombined, and leave the chunk before it undrained. Otherwise
+      // combine and drain all chunks that were filled.
       if (num_combined_ + (filled ? 1 : 0) < num_filled_) {
         const auto catch_up = [this] { return DrainBefore(num_combined_); };
-        absl::Status combined =
+        Status combined =
             engine_.Combine(num_combined_, in_flight_[num_combined_ % in_flight_.size()].chunk, catch_up);
         if (!combined.ok()) {
-          catch_up().IgnoreError();  // earlier chunks may be complete despite the error
+          (void)catch_up();  // earlier chunks may be complete despite the error
           return combined;
         }
         ++num_combined_;
       }
-      if (num_drained_ + (filled ? 1 : 0) < num_combined_) RETURN_IF_ERROR(DrainBefore(num_drained_ + 1));
+      if (num_drained_ + (filled ? 1 : 0) < num_combined_)
+        DDPRUN_RETURN_IF_ERROR(DrainBefore(num_drained_ + 1));
     }
   }
 
-  // Drains all chunks before `end`, blocking until they are complete, and finishes every operation whose last
-  // chunk is among them.
-  absl::Status DrainBefore(uint64_t end) {
+  // Drains all chunks before `end`; blocks until they are complete. Finishes every operation whose last chunk
+  // is among these chunks.
+  Status DrainBefore(uint64_t end) {
     while (num_drained_ < end) {
       InFlight& slot = in_flight_[num_drained_ % in_flight_.size()];
-      RETURN_IF_ERROR(engine_.Drain(num_drained_, slot.chunk));
+      DDPRUN_RETURN_IF_ERROR(engine_.Drain(num_drained_, slot.chunk));
       ++num_drained_;
       const std::shared_ptr<Op> op = std::move(slot.op);
-      if (slot.is_last) FinishOp(*op, absl::OkStatus());
+      if (slot.is_last) FinishOp(*op, OkStatus());
     }
-    return absl::OkStatus();
+    return OkStatus();
   }
 
   void Progress() {
-    const absl::Status end = RunChunks();
+    const Status end = RunChunks();
     if (end.ok()) return;
     monitor_.PassOnEnds();  // before the caller sees the error and may exit
-    // Stored separately from the segment's status: after a peer has left, each rank fails on its own, at the
-    // first chunk in which the peer does not take part.
+    // Stored separately from the segment's status: after a peer has left, each rank fails at the first chunk
+    // in which the peer does not take part, and the segment does not become dead.
     {
-      absl::MutexLock lock(&mu_);
+      const std::lock_guard<std::mutex> lock(mu_);
       end_ = end;
     }
     for (InFlight& slot : in_flight_) {
@@ -291,8 +294,8 @@ class HostCommunicator : public Communicator {
     while (true) {  // fails all queued operations, including those started later
       std::shared_ptr<Op> op;
       {
-        absl::MutexLock lock(&mu_);
-        mu_.Await(absl::Condition(this, &HostCommunicator::HasWork));
+        std::unique_lock<std::mutex> lock(mu_);
+        changed_.wait(lock, [this] { return HasWork(); });
         if (queue_.empty()) return;
         op = std::move(queue_.front());
         queue_.pop_front();
@@ -310,48 +313,50 @@ class HostCommunicator : public Communicator {
   TcpMesh mesh_;
   Engine engine_;
 
-  mutable absl::Mutex mu_;
-  absl::Status end_ ABSL_GUARDED_BY(mu_);  // the error that stopped the progress thread
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t num_started_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t num_unfinished_ ABSL_GUARDED_BY(mu_) = 0;
-  std::deque<std::shared_ptr<Op>> queue_ ABSL_GUARDED_BY(mu_);
-  size_t next_offset_ ABSL_GUARDED_BY(mu_) = 0;  // of the next chunk, in queue_.front()
+  // mu_ guards the members up to next_offset_. changed_ is signalled when HasWork() may have become true.
+  mutable std::mutex mu_;
+  std::condition_variable changed_;
+  Status end_;  // the error that stopped the progress thread
+  bool stopping_ = false;
+  uint64_t num_started_ = 0;
+  uint64_t num_unfinished_ = 0;
+  std::deque<std::shared_ptr<Op>> queue_;
+  size_t next_offset_ = 0;  // of the next chunk, in queue_.front()
 
   // Used only by the progress thread; the destructor also uses num_filled_ once that thread has exited.
   uint64_t num_filled_ = 0;
   uint64_t num_combined_ = 0;
   uint64_t num_drained_ = 0;
   std::array<InFlight, 4> in_flight_;  // chunk q is at index q % 4
-  std::thread progress_;               // declared last: it uses all of the above
+  std::thread progress_;               // declared last: the thread uses all other members
 };
 
-absl::Status Op::Wait(TimePoint deadline) {
+Status Op::Wait(TimePoint deadline) {
   if (finished_.WaitUntil(deadline)) return Result();
   comm_->GiveUp(call_);
-  finished_.Wait();  // the progress thread stops using the buffers within one chunk
+  finished_.Wait();  // the progress thread uses the buffers for at most one more chunk
   return Result();
 }
 
-absl::StatusOr<std::unique_ptr<Communicator>> Create(const HostCommunicatorOptions& options, Store* store,
-                                                     std::optional<AllReduceAlgorithm> only) {
+StatusOr<std::unique_ptr<Communicator>> Create(const HostCommunicatorOptions& options, Store* store,
+                                               std::optional<AllReduceAlgorithm> only) {
   const TimePoint deadline = Clock::now() + options.setup_timeout;
-  ASSIGN_OR_RETURN(Links links, Bootstrap(options, store));
+  DDPRUN_ASSIGN_OR_RETURN(Links links, Bootstrap(options, store));
   auto comm = std::make_unique<HostCommunicator>(options, std::move(links), only);
-  // From here on, deaths are detected. The barrier blocks every rank until all are connected.
-  RETURN_IF_ERROR(comm->Barrier()->Wait(deadline), "meeting the other ranks");
+  // The monitor now detects deaths. The barrier blocks every rank until all ranks are connected.
+  DDPRUN_RETURN_IF_ERROR(comm->Barrier()->Wait(deadline), "meeting the other ranks");
   return comm;
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Communicator>> CreateHostCommunicator(const HostCommunicatorOptions& options,
-                                                                     Store* store) {
+StatusOr<std::unique_ptr<Communicator>> CreateHostCommunicator(const HostCommunicatorOptions& options,
+                                                               Store* store) {
   return Create(options, store, std::nullopt);
 }
 
-absl::StatusOr<std::unique_ptr<Communicator>> CreateHostCommunicatorForTest(
-    const HostCommunicatorOptions& options, Store* store, AllReduceAlgorithm only) {
+StatusOr<std::unique_ptr<Communicator>> CreateHostCommunicatorForTest(const HostCommunicatorOptions& options,
+                                                                      Store* store, AllReduceAlgorithm only) {
   return Create(options, store, only);
 }
 

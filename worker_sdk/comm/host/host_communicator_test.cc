@@ -1,4 +1,4 @@
-// Uses real processes, shared memory and sockets; all "nodes" are on this machine.
+// Tests the host communicator with real processes, shared memory and sockets. All nodes are on this machine.
 #include "worker_sdk/comm/host/host_communicator.h"
 
 #include <gmock/gmock.h>
@@ -14,16 +14,14 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <span>
 #include <system_error>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
+#include "ddprun/status.h"
 #include "worker_sdk/comm/host/all_reduce_choice.h"
 #include "worker_sdk/comm/host/rank_scenarios.h"
 #include "worker_sdk/comm/testing/rank_processes.h"
+#include "worker_sdk/core/strings.h"
 
 namespace ddprun {
 namespace {
@@ -31,10 +29,10 @@ namespace {
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
-std::string NameOfSplit(const std::vector<int>& split) { return absl::StrJoin(split, "_"); }
+std::string NameOfSplit(const std::vector<int>& split) { return StrJoin(split, "_"); }
 
 void ExpectExit(RankProcesses& ranks, int rank, int code, Duration timeout = seconds(120)) {
-  SCOPED_TRACE(absl::StrCat("rank ", rank));
+  SCOPED_TRACE(StrCat("rank ", rank));
   const std::optional<int> status = ranks.Wait(rank, timeout);
   ASSERT_TRUE(status.has_value()) << "still running";
   EXPECT_TRUE(WIFEXITED(*status)) << "wait status " << *status;
@@ -42,12 +40,12 @@ void ExpectExit(RankProcesses& ranks, int rank, int code, Duration timeout = sec
 }
 
 std::string OutcomeOf(RankProcesses& ranks, int rank) {
-  return ranks.store().Get(absl::StrCat("outcome/", rank), seconds(10)).value_or("(no outcome)");
+  return ranks.store().Get(StrCat("outcome/", rank), seconds(10)).value_or("(no outcome)");
 }
 
 void AwaitReady(RankProcesses& ranks) {
   for (int r = 0; r < ranks.world_size(); ++r) {
-    ASSERT_TRUE(ranks.store().Get(absl::StrCat("ready/", r), seconds(60)).ok()) << "rank " << r;
+    ASSERT_TRUE(ranks.store().Get(StrCat("ready/", r), seconds(60)).ok()) << "rank " << r;
   }
 }
 
@@ -56,9 +54,9 @@ void AwaitReady(RankProcesses& ranks) {
 std::set<std::string> ShmFilesOf(pid_t pid) {
   std::set<std::string> names;
   const auto add = [&](const std::string& path) {
-    if (absl::StartsWith(path, "/dev/shm/")) names.insert(path);
+    if (path.starts_with("/dev/shm/")) names.insert(path);
   };
-  const std::string proc = absl::StrCat("/proc/", pid);
+  const std::string proc = StrCat("/proc/", pid);
   std::ifstream maps(proc + "/maps");
   for (std::string line; std::getline(maps, line);) add(line.substr(std::min(line.size(), line.find('/'))));
   for (const auto& entry : std::filesystem::directory_iterator(proc + "/fd")) {
@@ -68,18 +66,18 @@ std::set<std::string> ShmFilesOf(pid_t pid) {
   return names;
 }
 
-// Expects that the round has left neither an abstract socket nor a listening port.
+// Expects that neither an abstract socket nor a listening port of the round remains.
 void ExpectNothingLeft(RankProcesses& ranks) {
   std::ifstream unix_sockets("/proc/net/unix");
   const std::string names((std::istreambuf_iterator<char>(unix_sockets)), std::istreambuf_iterator<char>());
-  const std::vector<std::string> hub = absl::StrSplit(*ranks.store().Get("node/0", seconds(1)), ' ');
+  const std::vector<std::string> hub = StrSplit(*ranks.store().Get("node/0", seconds(1)), ' ');
   if (hub[3] != "-") {
     EXPECT_THAT(names, testing::Not(HasSubstr(hub[3])));
   }
   for (int r = 0; r < ranks.world_size(); ++r) {
-    const auto entry = ranks.store().Get(absl::StrCat("rank/", r), Duration::zero());
+    const auto entry = ranks.store().Get(StrCat("rank/", r), Duration::zero());
     if (!entry.ok()) continue;
-    const std::vector<std::string> address = absl::StrSplit(*entry, ' ');
+    const std::vector<std::string> address = StrSplit(*entry, ' ');
     sockaddr_in to{.sin_family = AF_INET,
                    .sin_port = htons(std::stoi(address[1])),
                    .sin_addr = {htonl(INADDR_LOOPBACK)},
@@ -92,9 +90,10 @@ void ExpectNothingLeft(RankProcesses& ranks) {
 
 class SplitTest : public testing::TestWithParam<std::vector<int>> {};
 
-// communicator.h, "Result": results are bit-equal to the tree's sum, independent of split, sizes and timing.
-TEST_P(SplitTest, EveryResultIsExact) {
-  RankProcesses ranks(GetParam(), {"random", absl::StrCat(100 + GetParam().size()), "120"});
+// communicator.h, "Result": results are bit-equal to the sum along the tree, independent of the split into
+// nodes, sizes and timing.
+TEST_P(SplitTest, ResultsAreBitEqualToTheSumAlongTheTree) {
+  RankProcesses ranks(GetParam(), {"random", StrCat(100 + GetParam().size()), "120"});
   ranks.StartAll();
   for (int r = 0; r < ranks.world_size(); ++r) ExpectExit(ranks, r, 0);
 }
@@ -106,8 +105,7 @@ INSTANTIATE_TEST_SUITE_P(HostCommunicator, SplitTest,
                                          std::vector{2, 3, 1}, std::vector{3, 3}, std::vector{4, 4}),
                          [](const auto& info) { return NameOfSplit(info.param); });
 
-// communicator.h, "Result": the bits do not depend on the algorithm either. Runs world sizes 1, 2, 3, 4, 5
-// and 8, each with every algorithm that fits, including at sizes for which it is not chosen.
+// A split of ranks into nodes, and an algorithm that fits it.
 struct Algorithm {
   std::vector<int> split;
   AllReduceAlgorithm algorithm;
@@ -139,19 +137,26 @@ std::vector<Algorithm> AllAlgorithms() {
   return all;
 }
 
+std::string WithUnderscores(std::string_view text) {
+  std::string name(text);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
 class AlgorithmTest : public testing::TestWithParam<Algorithm> {};
 
-TEST_P(AlgorithmTest, GivesTheBitsOfTheTree) {
-  RankProcesses ranks(GetParam().split, {"algorithm", absl::StrCat(static_cast<int>(GetParam().algorithm))});
+// communicator.h, "Result": results do not depend on the algorithm. Each algorithm also runs at sizes for
+// which ChooseAllReduce does not select it.
+TEST_P(AlgorithmTest, ResultsAreBitEqualToTheSumAlongTheTree) {
+  RankProcesses ranks(GetParam().split, {"algorithm", StrCat(static_cast<int>(GetParam().algorithm))});
   ranks.StartAll();
   for (int r = 0; r < ranks.world_size(); ++r) ExpectExit(ranks, r, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(HostCommunicator, AlgorithmTest, testing::ValuesIn(AllAlgorithms()),
                          [](const auto& info) {
-                           return absl::StrCat(
-                               NameOfSplit(info.param.split), "_",
-                               absl::StrReplaceAll(NameOf(info.param.algorithm), {{"-", "_"}}));
+                           return StrCat(NameOfSplit(info.param.split), "_",
+                                         WithUnderscores(NameOf(info.param.algorithm)));
                          });
 
 class LateTest : public testing::TestWithParam<std::vector<int>> {};
@@ -180,11 +185,12 @@ struct Death {
 
 class DeathTest : public testing::TestWithParam<Death> {};
 
-TEST_P(DeathTest, DuringAnAllReduceFailsAllOtherRanksWithinASecond) {
+TEST_P(DeathTest, AKilledRankFailsTheAllReduceOnAllOtherRanksWithinASecond) {
   RankProcesses ranks(GetParam().split, {"forever"});
   ranks.StartAll();
   AwaitReady(ranks);
-  // Ranks share only unnamed memory, which the kernel frees when its last user exits for any reason.
+  // Ranks share only unnamed memory. The kernel frees it when the last process that uses it exits, for any
+  // reason.
   for (int r = 0; r < ranks.world_size(); ++r) {
     EXPECT_THAT(ShmFilesOf(ranks.pid(r)), testing::IsEmpty()) << "rank " << r;
   }
@@ -197,7 +203,7 @@ TEST_P(DeathTest, DuringAnAllReduceFailsAllOtherRanksWithinASecond) {
   EXPECT_TRUE(ranks.Wait(victim, seconds(1)).has_value());
   for (int r = 0; r < ranks.world_size(); ++r) {
     if (r == victim) continue;
-    EXPECT_EQ(OutcomeOf(ranks, r), absl::StrCat("UNAVAILABLE: rank ", victim, " of round 7 is gone"))
+    EXPECT_EQ(OutcomeOf(ranks, r), StrCat("UNAVAILABLE: rank ", victim, " of round 7 is gone"))
         << "rank " << r;
   }
   ExpectNothingLeft(ranks);
@@ -209,21 +215,20 @@ INSTANTIATE_TEST_SUITE_P(HostCommunicator, DeathTest,
                                          Death{{2, 2}, 0}, Death{{3, 1}, 2}, Death{{3, 1}, 0},
                                          Death{{1, 3}, 2}, Death{{2, 2, 2}, 3}),
                          [](const auto& info) {
-                           return absl::StrCat(NameOfSplit(info.param.split), "_rank", info.param.victim);
+                           return StrCat(NameOfSplit(info.param.split), "_rank", info.param.victim);
                          });
 
 class StopTest : public DeathTest {};
 
-TEST_P(StopTest, OfARankEndsInADeadlineErrorThatNamesIt) {
+TEST_P(StopTest, OtherRanksTimeOutWithAnErrorThatNamesTheStoppedRank) {
   const int victim = GetParam().victim;
-  RankProcesses ranks(GetParam().split, {"stop", absl::StrCat(victim)});
+  RankProcesses ranks(GetParam().split, {"stop", StrCat(victim)});
   ranks.StartAll();
   for (int r = 0; r < ranks.world_size(); ++r) {
     if (r == victim) continue;
     ExpectExit(ranks, r, kEnded);
-    EXPECT_THAT(OutcomeOf(ranks, r),
-                testing::AllOf(HasSubstr("DEADLINE_EXCEEDED"),
-                               testing::EndsWith(absl::StrCat("waiting for rank ", victim))));
+    EXPECT_THAT(OutcomeOf(ranks, r), testing::AllOf(HasSubstr("DEADLINE_EXCEEDED"),
+                                                    testing::EndsWith(StrCat("waiting for rank ", victim))));
   }
   EXPECT_TRUE(ranks.IsStopped(victim));
 }
@@ -231,13 +236,13 @@ TEST_P(StopTest, OfARankEndsInADeadlineErrorThatNamesIt) {
 INSTANTIATE_TEST_SUITE_P(HostCommunicator, StopTest,
                          testing::Values(Death{{2}, 1}, Death{{3}, 0}, Death{{1, 1}, 1}),
                          [](const auto& info) {
-                           return absl::StrCat(NameOfSplit(info.param.split), "_rank", info.param.victim);
+                           return StrCat(NameOfSplit(info.param.split), "_rank", info.param.victim);
                          });
 
-class OddOneOutTest : public testing::TestWithParam<std::vector<int>> {};
+class DivergentRankTest : public testing::TestWithParam<std::vector<int>> {};
 
-TEST_P(OddOneOutTest, CallsThatDifferFailOnAllRanks) {
-  RankProcesses ranks(GetParam(), {"odd-size"});
+TEST_P(DivergentRankTest, CallsThatDifferFailOnAllRanks) {
+  RankProcesses ranks(GetParam(), {"differ-size"});
   ranks.StartAll();
   for (int r = 0; r < ranks.world_size(); ++r) {
     ExpectExit(ranks, r, kEnded);
@@ -247,46 +252,46 @@ TEST_P(OddOneOutTest, CallsThatDifferFailOnAllRanks) {
   }
 }
 
-TEST_P(OddOneOutTest, AbortFailsAllRanksWithItsReason) {
-  RankProcesses ranks(GetParam(), {"odd-abort"});
+TEST_P(DivergentRankTest, AbortFailsAllRanksWithItsReason) {
+  RankProcesses ranks(GetParam(), {"differ-abort"});
   ranks.StartAll();
   for (int r = 0; r < ranks.world_size(); ++r) {
     ExpectExit(ranks, r, kEnded);
     EXPECT_EQ(OutcomeOf(ranks, r),
-              absl::StrCat("ABORTED: rank ", ranks.world_size() - 1, " of round 7 gave up: out of memory"));
+              StrCat("ABORTED: rank ", ranks.world_size() - 1, " of round 7 gave up: out of memory"));
   }
 }
 
-TEST_P(OddOneOutTest, LeavingFailsOnlyLaterOperations) {
-  RankProcesses ranks(GetParam(), {"odd-leave"});
+TEST_P(DivergentRankTest, LeavingFailsOnlyLaterOperations) {
+  RankProcesses ranks(GetParam(), {"differ-leave"});
   ranks.StartAll();
   const int leaver = ranks.world_size() - 1;
   for (int r = 0; r < ranks.world_size(); ++r) {
     ExpectExit(ranks, r, kEnded);
     EXPECT_EQ(OutcomeOf(ranks, r),
-              r == leaver ? "OK" : absl::StrCat("UNAVAILABLE: rank ", leaver, " of round 7 has left"));
+              r == leaver ? "OK" : StrCat("UNAVAILABLE: rank ", leaver, " of round 7 has left"));
   }
 }
 
-TEST_P(OddOneOutTest, CompleteOperationsSucceedAlthoughALeaverNeverStartsTheNext) {
+TEST_P(DivergentRankTest, CompleteOperationsSucceedEvenIfALeaverNeverStartsTheNextOne) {
   RankProcesses ranks(GetParam(), {"ahead"});
   ranks.StartAll();
   const int leaver = ranks.world_size() - 1;
   for (int r = 0; r < ranks.world_size(); ++r) {
     ExpectExit(ranks, r, kEnded);
     EXPECT_EQ(OutcomeOf(ranks, r),
-              r == leaver ? "OK" : absl::StrCat("UNAVAILABLE: rank ", leaver, " of round 7 has left"));
+              r == leaver ? "OK" : StrCat("UNAVAILABLE: rank ", leaver, " of round 7 has left"));
   }
 }
 
-TEST_P(OddOneOutTest, OperationsOfTwoCommunicatorsMayWaitForEachOther) {
+TEST_P(DivergentRankTest, OperationsOfTwoCommunicatorsMayWaitForEachOther) {
   RankProcesses ranks(GetParam(), {"two"});
   std::filesystem::create_directory(ranks.store_dir() + "/other");
   ranks.StartAll();
   for (int r = 0; r < ranks.world_size(); ++r) ExpectExit(ranks, r, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(HostCommunicator, OddOneOutTest,
+INSTANTIATE_TEST_SUITE_P(HostCommunicator, DivergentRankTest,
                          testing::Values(std::vector{2}, std::vector{3}, std::vector{1, 1}, std::vector{2, 2},
                                          std::vector{1, 2}),
                          [](const auto& info) { return NameOfSplit(info.param); });
@@ -296,7 +301,7 @@ TEST(HostCommunicatorTest, GarbageOnTheListenerDoesNotAffectTheRanks) {
   ranks.Start(0);
   const auto entry = ranks.store().Get("rank/0", seconds(60));
   ASSERT_TRUE(entry.ok()) << entry.status();
-  const std::vector<std::string> address = absl::StrSplit(*entry, ' ');
+  const std::vector<std::string> address = StrSplit(*entry, ' ');
   sockaddr_in to{.sin_family = AF_INET,
                  .sin_port = htons(std::stoi(address[1])),
                  .sin_addr = {htonl(INADDR_LOOPBACK)},
@@ -331,7 +336,7 @@ TEST(HostCommunicatorTest, RefusesInconsistentOptions) {
       {"chunk that is too small", {.chunk_bytes = 64}},
   };
   for (const Case& c : cases) {
-    EXPECT_EQ(CreateHostCommunicator(c.options, nullptr).status().code(), absl::StatusCode::kInvalidArgument)
+    EXPECT_EQ(CreateHostCommunicator(c.options, nullptr).status().code(), StatusCode::kInvalidArgument)
         << c.name;
   }
 }
@@ -340,7 +345,7 @@ TEST(HostCommunicatorTest, OneRankNeedsNoStore) {
   auto comm = CreateHostCommunicator({}, nullptr);
   ASSERT_TRUE(comm.ok()) << comm.status();
   std::vector<double> values = {1, 2, 3};
-  EXPECT_EQ((*comm)->AllReduce(absl::MakeSpan(values), ReduceOp::kMean)->Wait(Soon()), absl::OkStatus());
+  EXPECT_EQ((*comm)->AllReduce(std::span(values), ReduceOp::kMean)->Wait(Soon()), OkStatus());
   EXPECT_THAT(values, testing::ElementsAre(1, 2, 3));
 }
 
@@ -350,8 +355,8 @@ TEST(HostCommunicatorTest, NamesARankThatDoesNotAppear) {
   FakeFileStore store(dir);
   HostCommunicatorOptions options{
       .world_size = 2, .local_world_size = 2, .round = Round(7), .setup_timeout = milliseconds(50)};
-  const absl::Status status = CreateHostCommunicator(options, &store).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  const Status status = CreateHostCommunicator(options, &store).status();
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 of round 7 did not appear within 50 ms"));
 }
 
@@ -359,9 +364,9 @@ TEST(HostCommunicatorTest, APendingMayOutliveItsCommunicator) {
   auto comm = CreateHostCommunicator({}, nullptr);
   ASSERT_TRUE(comm.ok()) << comm.status();
   std::unique_ptr<Pending> pending = (*comm)->Barrier();
-  ASSERT_EQ(pending->Wait(Soon()), absl::OkStatus());
+  ASSERT_EQ(pending->Wait(Soon()), OkStatus());
   comm->reset();
-  EXPECT_EQ(pending->Wait(Soon()), absl::OkStatus());
+  EXPECT_EQ(pending->Wait(Soon()), OkStatus());
 }
 
 }  // namespace

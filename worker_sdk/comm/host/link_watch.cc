@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "absl/strings/str_cat.h"
+#include "worker_sdk/core/strings.h"
 
 namespace ddprun {
 namespace {
@@ -40,8 +40,8 @@ void WatchLink(int fd, Duration wanted, bool in_flight) {
   const int limit_s = static_cast<int>(SilenceLimit(wanted) / seconds(1));
   const int on = 1;
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-  // The first probe is sent after one idle second, then one every second. After limit_s unanswered probes,
-  // the connection breaks.
+  // The first probe is sent after one idle second, and another one every second after that. After limit_s
+  // unanswered probes, the connection breaks.
   SetTcp(fd, TCP_KEEPIDLE, static_cast<int>(kProbeEvery / seconds(1)));
   SetTcp(fd, TCP_KEEPINTVL, static_cast<int>(kProbeEvery / seconds(1)));
   SetTcp(fd, TCP_KEEPCNT, limit_s);
@@ -52,7 +52,8 @@ void WatchLink(int fd, Duration wanted, bool in_flight) {
 bool IsSilence(int error) {
   switch (error) {
     case ETIMEDOUT:
-    case EHOSTUNREACH:  // this and the cases below: the last error that a router or this host reported
+    // If a router or this host has reported one of these errors, the kernel returns it instead of ETIMEDOUT.
+    case EHOSTUNREACH:
     case ENETUNREACH:
     case EHOSTDOWN:
     case ENETDOWN:
@@ -72,9 +73,9 @@ Duration UnansweredFor(int fd) {
 }
 
 std::string EndsInWords(int fd, int our_node, int peer_node) {
-  const std::string ours = absl::StrCat("node ", our_node, " (", AddressOf(fd, getsockname), ")");
-  const std::string peers = absl::StrCat("node ", peer_node, " (", AddressOf(fd, getpeername), ")");
-  return our_node < peer_node ? absl::StrCat(ours, " and ", peers) : absl::StrCat(peers, " and ", ours);
+  const std::string ours = StrCat("node ", our_node, " (", AddressOf(fd, getsockname), ")");
+  const std::string peers = StrCat("node ", peer_node, " (", AddressOf(fd, getpeername), ")");
+  return our_node < peer_node ? StrCat(ours, " and ", peers) : StrCat(peers, " and ", ours);
 }
 
 }  // namespace ddprun

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/status_macros.h"
+#include "ddprun/status.h"
 
 namespace ddprun {
 namespace {
@@ -76,13 +76,13 @@ void PartialSums::AddAll(const std::vector<const T*>& leaves, bool mean, T* out,
   world_tree_.Run<T>(leaves, out, num_elems, divisor);
 }
 
-absl::Status MeshOneShot::Run(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
+Status MeshOneShot::Run(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
   return chunk.call.elem_bytes == sizeof(double) ? RunOn<double>(q, chunk, catch_up)
                                                  : RunOn<float>(q, chunk, catch_up);
 }
 
 template <typename T>
-absl::Status MeshOneShot::RunOn(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
+Status MeshOneShot::RunOn(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
   const Slice slice = lane_.SliceOf(chunk.num_bytes / sizeof(T), sizeof(T));
   T* own = sums_.AddOwn<T>(q, slice);
   T* others = sums_.RoomForOthers<T>(sums_.num_others() * slice.size());
@@ -98,19 +98,19 @@ absl::Status MeshOneShot::RunOn(uint64_t q, const Chunk& chunk, CatchUp catch_up
     sends.push_back({.node = h, .parts = {Part(own, sums_.num_own() * slice.size())}});
     receives.push_back({.node = h, .parts = {Part(from, num_sums * slice.size())}});
   }
-  RETURN_IF_ERROR(lane_.mesh->Exchange({.call = chunk.call, .chunk = q, .phase = kOneShot}, std::move(sends),
-                                       std::move(receives), catch_up));
+  DDPRUN_RETURN_IF_ERROR(lane_.mesh->Exchange({.call = chunk.call, .chunk = q, .phase = kOneShot},
+                                              std::move(sends), std::move(receives), catch_up));
   sums_.AddAll<T>(leaves, chunk.call.mean, lane_.Result<T>(q, slice), slice.size());
-  return absl::OkStatus();
+  return OkStatus();
 }
 
-absl::Status MeshTwoShot::Run(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
+Status MeshTwoShot::Run(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
   return chunk.call.elem_bytes == sizeof(double) ? RunOn<double>(q, chunk, catch_up)
                                                  : RunOn<float>(q, chunk, catch_up);
 }
 
 template <typename T>
-absl::Status MeshTwoShot::RunOn(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
+Status MeshTwoShot::RunOn(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
   const Slice slice = lane_.SliceOf(chunk.num_bytes / sizeof(T), sizeof(T));
   const int num_nodes = lane_.topology.num_nodes();
   const auto piece = [&](int node) {
@@ -140,8 +140,8 @@ absl::Status MeshTwoShot::RunOn(uint64_t q, const Chunk& chunk, CatchUp catch_up
     }
     for (size_t s = 0; s < num_sums; ++s, others += mine.size()) leaves.push_back(others);
   }
-  RETURN_IF_ERROR(lane_.mesh->Exchange({.call = chunk.call, .chunk = q, .phase = kReduceScatter},
-                                       std::move(sends), std::move(receives), catch_up));
+  DDPRUN_RETURN_IF_ERROR(lane_.mesh->Exchange({.call = chunk.call, .chunk = q, .phase = kReduceScatter},
+                                              std::move(sends), std::move(receives), catch_up));
 
   T* result = lane_.Result<T>(q, slice);
   sums_.AddAll<T>(leaves, chunk.call.mean, result + mine.begin, mine.size());

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "ddprun/status.h"
 #include "worker_sdk/comm/host/all_reduce.h"
 #include "worker_sdk/comm/host/lane.h"
 #include "worker_sdk/comm/sum_tree.h"
@@ -11,8 +12,8 @@
 namespace ddprun {
 
 // Computes the partial sums that both algorithms use. Every node adds the inputs of its own ranks as far as
-// the tree over all ranks allows, which gives one partial sum for each of its maximal subtrees. The tree over
-// all ranks then adds the partial sums of all nodes.
+// the tree over all ranks allows. The result is one partial sum for each of the node's maximal subtrees
+// (SubtreesWithin). The remaining additions of the tree then combine the partial sums of all nodes.
 class PartialSums {
  public:
   explicit PartialSums(const Lane& lane);
@@ -23,21 +24,22 @@ class PartialSums {
   // Total number of partial sums of all other nodes.
   size_t num_others() const { return leaves_.size() - num_own(); }
 
-  // Returns this node's partial sums of the slice, [num_own()][slice.size()]. Valid until the next call of
-  // AddOwn.
+  // Computes this node's partial sums of the slice, [num_own()][slice.size()]. The result is valid until the
+  // next call of AddOwn.
   template <typename T>
   T* AddOwn(uint64_t q, Slice slice);
-  // Returns a buffer for the partial sums of other nodes. Valid until the next call of RoomForOthers.
+  // Returns a buffer for the partial sums of other nodes. The buffer is valid until the next call of
+  // RoomForOthers.
   template <typename T>
   T* RoomForOthers(size_t num_elems);
-  // Adds up `leaves`, the partial sums of all nodes in node order, and writes the sum or mean to `out`.
+  // Adds `leaves`, the partial sums of all nodes in node order, and writes the sum or mean to `out`.
   template <typename T>
   void AddAll(const std::vector<const T*>& leaves, bool mean, T* out, size_t num_elems) const;
 
  private:
   const Lane lane_;
   const std::vector<std::vector<RankRange>> subtrees_;  // by node
-  const std::vector<SumTree> own_trees_;                // by subtree of this node; adds its ranks' inputs
+  const std::vector<SumTree> own_trees_;                // one per subtree of this node
   const std::vector<RankRange> leaves_;                 // the subtrees of all nodes
   const SumTree world_tree_;                            // over leaves_
   std::vector<char> own_;
@@ -50,28 +52,28 @@ class MeshOneShot : public AllReduce {
   // REQUIRES: several nodes.
   explicit MeshOneShot(const Lane& lane) : lane_(lane), sums_(lane) {}
 
-  absl::Status Run(uint64_t q, const Chunk& chunk, CatchUp catch_up) override;
+  Status Run(uint64_t q, const Chunk& chunk, CatchUp catch_up) override;
 
  private:
   template <typename T>
-  absl::Status RunOn(uint64_t q, const Chunk& chunk, CatchUp catch_up);
+  Status RunOn(uint64_t q, const Chunk& chunk, CatchUp catch_up);
 
   const Lane lane_;
   PartialSums sums_;
 };
 
-// Implements kMeshTwoShot: cuts the slice into one piece per node. Every node sends its partial sums of piece
-// h to node h, which adds them and sends piece h of the result to all nodes.
+// Implements kMeshTwoShot, which cuts the slice into one piece per node. Every node sends its partial sums of
+// piece h to node h. Node h adds these partial sums and sends piece h of the result to all other nodes.
 class MeshTwoShot : public AllReduce {
  public:
   // REQUIRES: several nodes.
   explicit MeshTwoShot(const Lane& lane) : lane_(lane), sums_(lane) {}
 
-  absl::Status Run(uint64_t q, const Chunk& chunk, CatchUp catch_up) override;
+  Status Run(uint64_t q, const Chunk& chunk, CatchUp catch_up) override;
 
  private:
   template <typename T>
-  absl::Status RunOn(uint64_t q, const Chunk& chunk, CatchUp catch_up);
+  Status RunOn(uint64_t q, const Chunk& chunk, CatchUp catch_up);
 
   const Lane lane_;
   PartialSums sums_;

@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "absl/time/time.h"
 #include "base/check.h"
+#include "ddprun/status.h"
 #include "worker_sdk/comm/host/link_watch.h"
 
 namespace ddprun {
@@ -17,7 +17,7 @@ namespace {
 
 void Signal(const UniqueFd& event_fd) {
   const uint64_t one = 1;
-  // Fails only if the counter is at its maximum; the event is then already signalled.
+  // Fails only if the counter is at its maximum; the event is then already signaled.
   [[maybe_unused]] const ssize_t n = write(event_fd.get(), &one, sizeof(one));
 }
 
@@ -42,7 +42,7 @@ Monitor::~Monitor() {
   thread_.join();
 }
 
-void Monitor::SetDead(const absl::Status& why) { Spread(DeadRecord(round_, why), kNoPeer); }
+void Monitor::SetDead(const Status& why) { Spread(DeadRecord(round_, why), kNoPeer); }
 
 void Monitor::PassOnEnds() {
   for (const EndRecord& record : segment_->Ends()) Spread(record, kNoPeer);
@@ -52,20 +52,20 @@ void Monitor::Leave(int rank, uint64_t num_chunks, Duration patience) {
   const TimePoint deadline = std::chrono::steady_clock::now() + patience;
   Spread(LeftRecord(round_, rank, num_chunks), kNoPeer);
   {
-    absl::MutexLock lock(&mu_);
+    const std::lock_guard<std::mutex> lock(mu_);
     leaving_ = true;
     for (const Peer& peer : peers_) shutdown(peer.fd.get(), SHUT_WR);
     if (num_closed_ == peers_.size()) return;
   }
-  // Peers that do not answer in time see the connection close when this process exits.
+  // For peers that do not answer in time, the connection closes when this process exits.
   all_closed_.WaitUntil(deadline);
 }
 
-void Monitor::Close(size_t peer, const absl::Status& why) {
+void Monitor::Close(size_t peer, const Status& why) {
   const int rank = peers_[peer].rank;
   {
-    absl::MutexLock lock(&mu_);
-    shutdown(peers_[peer].fd.get(), SHUT_WR);  // acknowledges a leaving peer
+    const std::lock_guard<std::mutex> lock(mu_);
+    shutdown(peers_[peer].fd.get(), SHUT_WR);  // acknowledges the kLeft record of a leaving peer
     if (++num_closed_ == peers_.size()) all_closed_.Set();
     if (leaving_ || has_left_[rank]) return;
   }
@@ -73,7 +73,7 @@ void Monitor::Close(size_t peer, const absl::Status& why) {
 }
 
 void Monitor::Spread(const EndRecord& record, int from_peer) {
-  absl::MutexLock lock(&mu_);
+  const std::lock_guard<std::mutex> lock(mu_);
   const bool from_other_node = from_peer != kNoPeer && peers_[from_peer].on_other_node;
   bool send_to_node = true, send_to_other_nodes = !from_other_node;
   if (record.kind == EndRecord::kDead) {
@@ -82,8 +82,8 @@ void Monitor::Spread(const EndRecord& record, int from_peer) {
     send_to_node = !std::exchange(node_knows_dead_, true);
     send_to_other_nodes = send_to_other_nodes && !std::exchange(other_nodes_know_dead_, true);
   } else {
-    // A received record is forwarded only if its rank left after fewer chunks than all earlier leavers.
-    // Forwarding every record would overflow socket buffers in a large world.
+    // A received record is forwarded only if it has fewer chunks than every earlier record. Forwarding every
+    // record would overflow socket buffers in a large world.
     if (from_peer != kNoPeer && record.num_chunks >= fewest_chunks_) return;
     fewest_chunks_ = std::min(fewest_chunks_, record.num_chunks);
     segment_->SetLeft(record.rank, record.num_chunks);
@@ -92,31 +92,32 @@ void Monitor::Spread(const EndRecord& record, int from_peer) {
   for (size_t p = 0; p < peers_.size(); ++p) {
     if (static_cast<int>(p) == from_peer || !(peers_[p].on_other_node ? send_to_other_nodes : send_to_node))
       continue;
-    // Fails if the peer has exited, which its hub detects. The few records always fit into the socket buffer.
+    // The send fails if the peer has exited; a broken connection is detected in Receive. The few records
+    // always fit into the socket buffer.
     send(peers_[p].fd.get(), &record, sizeof(record), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 }
 
-absl::Status Monitor::Receive(size_t peer) {
+Status Monitor::Receive(size_t peer) {
   Inbox& inbox = inboxes_[peer];
-  const absl::Status gone = GoneError(peers_[peer].rank, round_);
+  const Status gone = GoneError(peers_[peer].rank, round_);
   const ssize_t n = recv(peers_[peer].fd.get(), reinterpret_cast<char*>(&inbox.record) + inbox.have,
                          sizeof(EndRecord) - inbox.have, MSG_DONTWAIT);
   if (n < 0 && IsSilence(errno)) {
     return CutOffError(peers_[peer].rank, round_, silence_limit_, peers_[peer].ends);
   }
-  // A reset is reported before data that was sent earlier. Continue reading: the data follows, then the end
-  // of file.
-  if (n < 0) return errno == EAGAIN || errno == EINTR || errno == ECONNRESET ? absl::OkStatus() : gone;
+  // recv reports a reset before the data that the peer sent earlier. Keep reading: the data follows, and then
+  // the end of file.
+  if (n < 0) return errno == EAGAIN || errno == EINTR || errno == ECONNRESET ? OkStatus() : gone;
   if (n == 0) return gone;
   inbox.have += static_cast<size_t>(n);
-  if (inbox.have < sizeof(EndRecord)) return absl::OkStatus();
+  if (inbox.have < sizeof(EndRecord)) return OkStatus();
   inbox.have = 0;
   inbox.record.text[sizeof(inbox.record.text) - 1] = '\0';
   if (inbox.record.magic != EndRecord::kMagic || inbox.record.round != round_) return gone;
   if (inbox.record.kind == EndRecord::kLeft) has_left_[inbox.record.rank] = true;
   Spread(inbox.record, static_cast<int>(peer));
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 void Monitor::Run() {
@@ -127,7 +128,7 @@ void Monitor::Run() {
     if (polls[0].revents != 0) return;
     for (size_t p = 0; p < peers_.size(); ++p) {
       if (polls[p + 1].revents == 0) continue;
-      const absl::Status received = Receive(p);
+      const Status received = Receive(p);
       if (received.ok()) continue;
       polls[p + 1].fd = -1;
       Close(p, received);

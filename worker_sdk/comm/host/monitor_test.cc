@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "ddprun/status.h"
 #include "worker_sdk/comm/host/record.h"
 #include "worker_sdk/comm/host/segment.h"
 
@@ -55,7 +56,7 @@ void Send(const UniqueFd& fd, const EndRecord& record) {
   ASSERT_EQ(send(fd.get(), &record, sizeof(record), MSG_NOSIGNAL), static_cast<ssize_t>(sizeof(record)));
 }
 
-// The next record that the hub sends; nullopt if the hub has closed its side.
+// Returns the next record that the hub sends; nullopt if the hub has closed its side.
 std::optional<EndRecord> Receive(const UniqueFd& fd) {
   pollfd p{.fd = fd.get(), .events = POLLIN, .revents = 0};
   EXPECT_EQ(poll(&p, 1, static_cast<int>(ToMillis(kPatience))), 1) << "no record from the hub";
@@ -101,10 +102,10 @@ TEST_P(MonitorTest, ALeaverWithUnreadInputIsNotDead) {
   ExpectLeft(Receive(second.peer), kFirst);
   Send(second.peer, LeftRecord(kRound, kSecond, kChunks));
   second.peer = UniqueFd();
-  monitor_->Leave(kHub, kChunks, kPatience);  // returns once the monitor has seen both connections end
-  EXPECT_EQ(segment_.DeadStatus(), absl::OkStatus());
-  EXPECT_EQ(segment_.EndOf(kChunks - 1), absl::OkStatus());
-  EXPECT_EQ(segment_.EndOf(kChunks).code(), absl::StatusCode::kUnavailable);
+  monitor_->Leave(kHub, kChunks, kPatience);  // returns once both connections have ended
+  EXPECT_EQ(segment_.DeadStatus(), OkStatus());
+  EXPECT_EQ(segment_.EndOf(kChunks - 1), OkStatus());
+  EXPECT_EQ(segment_.EndOf(kChunks).code(), StatusCode::kUnavailable);
 }
 
 TEST_P(MonitorTest, APeerThatExitsWithoutLeavingIsDeadEvenWithUnreadInput) {
@@ -120,7 +121,7 @@ TEST_P(MonitorTest, APeerThatExitsWithoutLeavingIsDeadEvenWithUnreadInput) {
   EXPECT_EQ(segment_.DeadStatus(), GoneError(kFirst, kRound));
 }
 
-TEST_P(MonitorTest, LeaveReturnsWhenThePeersHaveReadIt) {
+TEST_P(MonitorTest, LeaveReturnsWhenThePeersHaveReadTheRecord) {
   Link first = GetParam()(), second = UnixLink();
   Watch(&first, &second);
   std::atomic<bool> answered = false;
@@ -137,10 +138,10 @@ TEST_P(MonitorTest, LeaveReturnsWhenThePeersHaveReadIt) {
   EXPECT_TRUE(answered);
   peers.join();
   // The peers exited without leaving. A rank that has left does not treat this as a death.
-  EXPECT_EQ(segment_.DeadStatus(), absl::OkStatus());
+  EXPECT_EQ(segment_.DeadStatus(), OkStatus());
 }
 
-TEST_P(MonitorTest, ForwardsOnlyTheEarliestLeaver) {
+TEST_P(MonitorTest, ForwardsALeftRecordOnlyIfItIsTheEarliestSoFar) {
   Link first = GetParam()(), second = UnixLink();
   Watch(&first, &second);
   Send(first.peer, LeftRecord(kRound, /*rank=*/10, kChunks));
@@ -152,11 +153,11 @@ TEST_P(MonitorTest, ForwardsOnlyTheEarliestLeaver) {
   ExpectLeft(Receive(second.peer), kHub);
 }
 
-// All ranks that detect a death report it to their hub, so a hub receives the same death several times.
+// All ranks that detect a death report it to their hub, so a hub receives several reports of the same death.
 TEST_P(MonitorTest, ForwardsADeathOnce) {
   Link first = GetParam()(), second = UnixLink();
   Watch(&first, &second);
-  const absl::Status why = GoneError(kOtherHub, kRound);
+  const Status why = GoneError(kOtherHub, kRound);
   for (int i = 0; i < 3; ++i) Send(first.peer, DeadRecord(kRound, why));
   Send(first.peer, LeftRecord(kRound, kFirst, kChunks));
   const std::optional<EndRecord> record = Receive(second.peer);
@@ -171,7 +172,7 @@ TEST_P(MonitorTest, AcknowledgesALeavingPeer) {
   Send(first.peer, LeftRecord(kRound, kFirst, kChunks));
   ASSERT_EQ(shutdown(first.peer.get(), SHUT_WR), 0);
   EXPECT_FALSE(Receive(first.peer).has_value());
-  EXPECT_EQ(segment_.DeadStatus(), absl::OkStatus());
+  EXPECT_EQ(segment_.DeadStatus(), OkStatus());
 }
 
 TEST_P(MonitorTest, LeaveTimesOutWhenAPeerDoesNotAnswer) {

@@ -7,31 +7,35 @@
 #include <cstdio>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "ddprun/status.h"
 #include "worker_sdk/comm/host/all_reduce_choice.h"
 #include "worker_sdk/comm/host/host_communicator.h"
+#include "worker_sdk/core/strings.h"
 
 namespace ddprun {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-int Fail(const RankProcess& self, absl::string_view what) {
+int Fail(const RankProcess& self, std::string_view what) {
   std::fprintf(stderr, "rank %d: %s\n", static_cast<int>(self.options.rank.value()),
                std::string(what).c_str());
   return kWrongResult;
 }
 
-int Report(const RankProcess& self, const absl::Status& status) {
+int Report(const RankProcess& self, const Status& status) {
   FakeFileStore store(self.store_dir);
-  store.Set(absl::StrCat("outcome/", self.options.rank.value()), status.ToString()).IgnoreError();
+  (void)store.Set(StrCat("outcome/", self.options.rank.value()), status.ToString());
   return kEnded;
 }
 
-// The input of `rank` to operation `index`. It is deterministic, so any rank can compute all inputs.
+// Returns the input of `rank` to operation `index`. Every rank can compute the inputs of all ranks, because
+// inputs are deterministic.
 template <typename T>
 std::vector<T> InputOf(int rank, int index, size_t n) {
   std::mt19937 random(1000 * index + rank);
@@ -77,7 +81,7 @@ template <typename T>
 void StartReduce(Communicator& comm, int index, size_t n, ReduceOp op, Started* started) {
   started->buffer = Bytes(InputOf<T>(comm.rank().value(), index, n));
   started->expected = Bytes(ExpectedReduction<T>(comm.world_size(), index, n, op));
-  started->pending = comm.AllReduce(absl::MakeSpan(reinterpret_cast<T*>(started->buffer.data()), n), op);
+  started->pending = comm.AllReduce(std::span(reinterpret_cast<T*>(started->buffer.data()), n), op);
 }
 
 std::unique_ptr<Started> StartRandom(Communicator& comm, int index, std::mt19937& random) {
@@ -98,7 +102,7 @@ std::unique_ptr<Started> StartRandom(Communicator& comm, int index, std::mt19937
       const int root = static_cast<int>(random() % world);
       started->buffer = InputOf<char>(comm.rank().value(), index, n);
       started->expected = InputOf<char>(root, index, n);
-      started->pending = comm.Broadcast(absl::MakeSpan(started->buffer), Rank(root));
+      started->pending = comm.Broadcast(std::span(started->buffer), Rank(root));
       break;
     }
     case 4: {
@@ -108,7 +112,7 @@ std::unique_ptr<Started> StartRandom(Communicator& comm, int index, std::mt19937
         const auto theirs = InputOf<char>(r, index, n);
         started->expected.insert(started->expected.end(), theirs.begin(), theirs.end());
       }
-      started->pending = comm.AllGather(started->input, absl::MakeSpan(started->buffer));
+      started->pending = comm.AllGather(started->input, std::span(started->buffer));
       break;
     }
     default:
@@ -117,8 +121,8 @@ std::unique_ptr<Started> StartRandom(Communicator& comm, int index, std::mt19937
   return started;
 }
 
-// random <seed> <count>: runs operations of all kinds and sizes, up to eight in flight, and compares their
-// results bit by bit.
+// random <seed> <count>: runs operations of all kinds and sizes, with up to eight in flight, and compares
+// their results bit by bit.
 int RandomOperations(const RankProcess& self, Communicator& comm) {
   std::mt19937 random(std::stoi(self.args[1]));
   const int count = std::stoi(self.args[2]);
@@ -127,17 +131,16 @@ int RandomOperations(const RankProcess& self, Communicator& comm) {
     in_flight.push_back(StartRandom(comm, index, random));
     if (index + 1 < count && in_flight.size() < 1 + random() % 8) continue;
     for (auto& started : in_flight) {
-      if (absl::Status s = started->pending->Wait(Soon()); !s.ok()) return Fail(self, s.ToString());
-      if (started->buffer != started->expected)
-        return Fail(self, absl::StrCat("wrong result before ", index));
+      if (Status s = started->pending->Wait(Soon()); !s.ok()) return Fail(self, s.ToString());
+      if (started->buffer != started->expected) return Fail(self, StrCat("wrong result before ", index));
     }
     in_flight.clear();
   }
   return 0;
 }
 
-// algorithm <number>: computes sums and means at sizes around the boundaries of slices, pieces and chunks,
-// all with one algorithm, and compares them with the definition bit by bit.
+// algorithm <number>: computes sums and means with one algorithm, at sizes near the boundaries of slices,
+// pieces and chunks, and compares the results with the definition bit by bit.
 int ReduceWithOneAlgorithm(const RankProcess& self, Communicator& comm) {
   int index = 0;
   for (const size_t n : {0, 1, 2, 15, 16, 17, 31, 33, 64, 100, 255, 512, 1000, 1023, 1024, 1025, 5000}) {
@@ -149,8 +152,8 @@ int ReduceWithOneAlgorithm(const RankProcess& self, Communicator& comm) {
       } else {
         StartReduce<float>(comm, index++, n, op, &started);
       }
-      if (absl::Status s = started.pending->Wait(Soon()); !s.ok()) return Fail(self, s.ToString());
-      if (started.buffer != started.expected) return Fail(self, absl::StrCat("wrong result of ", n));
+      if (Status s = started.pending->Wait(Soon()); !s.ok()) return Fail(self, s.ToString());
+      if (started.buffer != started.expected) return Fail(self, StrCat("wrong result of ", n));
     }
   }
   return 0;
@@ -161,13 +164,13 @@ int ReduceForever(const RankProcess& self, Communicator& comm) {
   FakeFileStore store(self.store_dir);
   std::vector<float> values(1 << 20, 1.0f);
   for (int i = 0;; ++i) {
-    auto pending = comm.AllReduce(absl::MakeSpan(values), ReduceOp::kMean);
-    if (i == 3) store.Set(absl::StrCat("ready/", self.options.rank.value()), "").IgnoreError();
-    absl::Status s = pending->Wait(Soon());
+    auto pending = comm.AllReduce(std::span(values), ReduceOp::kMean);
+    if (i == 3) (void)store.Set(StrCat("ready/", self.options.rank.value()), "");
+    Status s = pending->Wait(Soon());
     if (s.ok()) continue;
     // The communicator is dead: later operations fail with the same error.
-    const absl::Status again = comm.AllReduce(absl::MakeSpan(values), ReduceOp::kSum)->Wait(Soon());
-    if (again != s) return Fail(self, absl::StrCat("then: ", again.ToString(), ", first: ", s.ToString()));
+    const Status again = comm.AllReduce(std::span(values), ReduceOp::kSum)->Wait(Soon());
+    if (again != s) return Fail(self, StrCat("then: ", again.ToString(), ", first: ", s.ToString()));
     return Report(self, s);
   }
 }
@@ -179,9 +182,9 @@ int StopInTheMiddle(const RankProcess& self, Communicator& comm) {
   const bool victim = comm.rank() == Rank(std::stoi(self.args[1]));
   std::vector<float> values(1 << 16, 1.0f);
   for (int i = 0;; ++i) {
-    auto pending = comm.AllReduce(absl::MakeSpan(values), ReduceOp::kMean);
+    auto pending = comm.AllReduce(std::span(values), ReduceOp::kMean);
     if (victim && i == kStop) raise(SIGSTOP);
-    absl::Status s = pending->Wait(i < kStop ? Soon() : Clock::now() + milliseconds(500));
+    Status s = pending->Wait(i < kStop ? Soon() : Clock::now() + milliseconds(500));
     if (!s.ok()) return Report(self, s);
   }
 }
@@ -189,9 +192,9 @@ int StopInTheMiddle(const RankProcess& self, Communicator& comm) {
 // Returns when all ranks have called MeetInStore, so that setup is complete on all of them.
 void MeetInStore(const RankProcess& self) {
   FakeFileStore store(self.store_dir);
-  store.Set(absl::StrCat("here/", self.options.rank.value()), "").IgnoreError();
+  (void)store.Set(StrCat("here/", self.options.rank.value()), "");
   for (int r = 0; r < self.options.world_size; ++r) {
-    store.Get(absl::StrCat("here/", r), seconds(60)).status().IgnoreError();
+    (void)store.Get(StrCat("here/", r), seconds(60)).status();
   }
 }
 
@@ -202,12 +205,12 @@ int StartAhead(const RankProcess& self, Communicator& comm) {
   std::vector<float> first(1000, 1.0f), second(1000, 1.0f);
   if (last) {
     MeetInStore(self);
-    return Report(self, comm.AllReduce(absl::MakeSpan(first), ReduceOp::kSum)->Wait(Soon()));
+    return Report(self, comm.AllReduce(std::span(first), ReduceOp::kSum)->Wait(Soon()));
   }
-  const auto pending = comm.AllReduce(absl::MakeSpan(first), ReduceOp::kSum);
-  const auto more = comm.AllReduce(absl::MakeSpan(second), ReduceOp::kSum);
+  const auto pending = comm.AllReduce(std::span(first), ReduceOp::kSum);
+  const auto more = comm.AllReduce(std::span(second), ReduceOp::kSum);
   MeetInStore(self);
-  if (absl::Status s = pending->Wait(Soon()); !s.ok()) return Fail(self, s.ToString());
+  if (Status s = pending->Wait(Soon()); !s.ok()) return Fail(self, s.ToString());
   if (first != std::vector<float>(1000, static_cast<float>(comm.world_size())))
     return Fail(self, "wrong sum");
   return Report(self, more->Wait(Soon()));
@@ -220,32 +223,32 @@ int StartAheadOfAnother(const RankProcess& self, Communicator& comm, Communicato
   std::vector<float> first(1000, 1.0f), second(1000, 1.0f);
   std::unique_ptr<Pending> pending, more;
   if (last) MeetInStore(self);
-  pending = comm.AllReduce(absl::MakeSpan(first), ReduceOp::kSum);
-  if (!last) more = comm.AllReduce(absl::MakeSpan(second), ReduceOp::kSum);
+  pending = comm.AllReduce(std::span(first), ReduceOp::kSum);
+  if (!last) more = comm.AllReduce(std::span(second), ReduceOp::kSum);
   if (!last) MeetInStore(self);
   const TimePoint deadline = Clock::now() + seconds(20);
-  if (absl::Status s = pending->Wait(deadline); !s.ok()) return Fail(self, s.ToString());
-  if (absl::Status s = other.Barrier()->Wait(deadline); !s.ok()) return Fail(self, s.ToString());
-  if (last) more = comm.AllReduce(absl::MakeSpan(second), ReduceOp::kSum);
-  if (absl::Status s = more->Wait(deadline); !s.ok()) return Fail(self, s.ToString());
+  if (Status s = pending->Wait(deadline); !s.ok()) return Fail(self, s.ToString());
+  if (Status s = other.Barrier()->Wait(deadline); !s.ok()) return Fail(self, s.ToString());
+  if (last) more = comm.AllReduce(std::span(second), ReduceOp::kSum);
+  if (Status s = more->Wait(deadline); !s.ok()) return Fail(self, s.ToString());
   return 0;
 }
 
-// odd-*: the last rank behaves differently from the others.
-int OddOneOut(const RankProcess& self, Communicator& comm) {
-  const bool odd = comm.rank() == Rank(comm.world_size() - 1);
+// differ-*: the last rank behaves differently from the other ranks.
+int LastRankDiffers(const RankProcess& self, Communicator& comm) {
+  const bool last = comm.rank() == Rank(comm.world_size() - 1);
   const std::string& what = self.args[0];
   std::vector<float> values(1000, 1.0f);
-  absl::Status s;
-  if (what != "odd-leave") MeetInStore(self);
-  if (what == "odd-size") {
-    s = comm.AllReduce(absl::MakeSpan(values).first(odd ? 999 : 1000), ReduceOp::kSum)->Wait(Soon());
-  } else if (what == "odd-abort") {
-    if (odd) comm.Abort("out of memory");
+  Status s;
+  if (what != "differ-leave") MeetInStore(self);
+  if (what == "differ-size") {
+    s = comm.AllReduce(std::span(values).first(last ? 999 : 1000), ReduceOp::kSum)->Wait(Soon());
+  } else if (what == "differ-abort") {
+    if (last) comm.Abort("out of memory");
     s = comm.Barrier()->Wait(Soon());
-  } else if (what == "odd-leave") {
-    if (odd) return Report(self, absl::OkStatus());
-    s = comm.AllReduce(absl::MakeSpan(values), ReduceOp::kSum)->Wait(Soon());
+  } else if (what == "differ-leave") {
+    if (last) return Report(self, OkStatus());
+    s = comm.AllReduce(std::span(values), ReduceOp::kSum)->Wait(Soon());
   }
   return Report(self, s);
 }
@@ -259,9 +262,9 @@ int LateToBroadcasts(const RankProcess& self, Communicator& comm) {
   }
   for (int index = 0; index < 5; ++index) {
     std::vector<char> values = InputOf<char>(comm.rank().value(), index, 1000);
-    absl::Status s = comm.Broadcast(absl::MakeSpan(values), Rank(0))->Wait(Soon());
+    Status s = comm.Broadcast(std::span(values), Rank(0))->Wait(Soon());
     if (!s.ok()) return Fail(self, s.ToString());
-    if (values != InputOf<char>(0, index, 1000)) return Fail(self, absl::StrCat("wrong result of ", index));
+    if (values != InputOf<char>(0, index, 1000)) return Fail(self, StrCat("wrong result of ", index));
   }
   return 0;
 }
@@ -291,7 +294,7 @@ int RunRank(const RankProcess& self) {
   if (self.args[0] == "late") return LateToBroadcasts(self, **comm);
   if (self.args[0] == "stop") return StopInTheMiddle(self, **comm);
   if (self.args[0] == "forever") return ReduceForever(self, **comm);
-  return OddOneOut(self, **comm);
+  return LastRankDiffers(self, **comm);
 }
 
 }  // namespace ddprun

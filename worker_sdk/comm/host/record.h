@@ -1,22 +1,22 @@
-// Records that announce the end of communication to other ranks. They are sent separately from the data.
+// Records that announce the end of communication to other ranks. They are sent on separate connections.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <string_view>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "base/time.h"
+#include "ddprun/status.h"
+#include "worker_sdk/core/strings.h"
 
 namespace ddprun {
 
 // Stored in the segment and sent between processes in its in-memory layout (all machines are little-endian).
 struct EndRecord {
   enum Kind : uint32_t {
-    kDead = 1,  // the communicator has ended on all ranks; the first kDead record has the reason
+    kDead = 1,  // the communicator is dead on all ranks; the first kDead record has the reason
     kLeft = 2,  // `rank` left as planned, after taking part in chunks 0 .. num_chunks - 1
   };
   static constexpr uint32_t kMagic = 0x45505244;
@@ -26,14 +26,14 @@ struct EndRecord {
   int64_t round = 0;
   uint64_t num_chunks = 0;  // kLeft
   int32_t rank = 0;         // kLeft
-  int32_t code = 0;         // kDead: an absl::StatusCode
+  int32_t code = 0;         // kDead: a StatusCode
   char text[224] = {};      // kDead: the reason, NUL-terminated
 
-  absl::Status status() const { return absl::Status(static_cast<absl::StatusCode>(code), text); }
+  Status status() const { return Status(static_cast<StatusCode>(code), text); }
 };
 static_assert(sizeof(EndRecord) == 256);
 
-inline EndRecord DeadRecord(int64_t round, const absl::Status& why) {
+inline EndRecord DeadRecord(int64_t round, const Status& why) {
   EndRecord record{.kind = EndRecord::kDead, .round = round, .code = static_cast<int32_t>(why.code())};
   const size_t n = std::min(why.message().size(), sizeof(record.text) - 1);
   std::memcpy(record.text, why.message().data(), n);
@@ -44,15 +44,15 @@ inline EndRecord LeftRecord(int64_t round, int rank, uint64_t num_chunks) {
   return {.kind = EndRecord::kLeft, .round = round, .num_chunks = num_chunks, .rank = rank};
 }
 
-inline absl::Status GoneError(int rank, int64_t round) {
-  return absl::UnavailableError(absl::StrCat("rank ", rank, " of round ", round, " is gone"));
+inline Status GoneError(int rank, int64_t round) {
+  return UnavailableError(StrCat("rank ", rank, " of round ", round, " is gone"));
 }
 
 // `between`: the result of EndsInWords for the connection.
-inline absl::Status CutOffError(int rank, int64_t round, Duration silence, absl::string_view between) {
-  return absl::UnavailableError(absl::StrCat("no answer from rank ", rank, " of round ", round, " for ",
-                                             ToMillis(silence) / 1000, " s: the network between ", between,
-                                             " is cut or drops packets (cable, firewall, MTU)"));
+inline Status CutOffError(int rank, int64_t round, Duration silence, std::string_view between) {
+  return UnavailableError(StrCat("no answer from rank ", rank, " of round ", round, " for ",
+                                 ToMillis(silence) / 1000, " s: the network between ", between,
+                                 " is cut or drops packets (cable, firewall, MTU)"));
 }
 
 }  // namespace ddprun

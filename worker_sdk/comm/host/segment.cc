@@ -12,10 +12,11 @@
 #include <cerrno>
 #include <climits>
 #include <new>
+#include <string_view>
 
-#include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "base/status_macros.h"
+#include "ddprun/status.h"
+#include "worker_sdk/core/strings.h"
 
 namespace ddprun {
 namespace {
@@ -25,7 +26,8 @@ constexpr size_t kCacheLine = 64;
 constexpr size_t kPage = 4096;
 constexpr uint64_t kNoneLeft = UINT64_MAX;
 
-// About 10 microseconds, the time that a running peer needs to arrive. Sleeping and waking takes as long.
+// Polls of a gate before a rank sleeps. They take about 10 microseconds, the time that a running peer needs
+// to arrive. Sleeping and waking takes as long.
 constexpr int kSpins = 400;
 
 void CpuRelax() {
@@ -37,20 +39,20 @@ void CpuRelax() {
 }
 
 void FutexWait(std::atomic<uint32_t>* word, uint32_t expected) {
-  syscall(SYS_futex, word, FUTEX_WAIT, expected, nullptr, nullptr, 0);  // any result: the caller checks again
+  syscall(SYS_futex, word, FUTEX_WAIT, expected, nullptr, nullptr, 0);  // the caller rechecks in any case
 }
 
 void FutexWakeAll(std::atomic<uint32_t>* word) {
   syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-absl::Status ErrnoError(absl::string_view what) { return absl::ErrnoToStatus(errno, what); }
+Status ErrnoError(std::string_view what) { return ErrnoToStatus(errno, what); }
 
 }  // namespace
 
 // One gate of one slot.
 struct Segment::GateState {
-  alignas(kCacheLine) std::atomic<uint64_t> arrivals{0};  // of all chunks of this slot so far
+  alignas(kCacheLine) std::atomic<uint64_t> arrivals{0};  // total over the chunks of this slot so far
   alignas(kCacheLine) std::atomic<uint64_t> open{0};      // the gate is open for chunks below this
   std::atomic<uint32_t> event{0};     // futex: changes when `open` changes or communication ends
   std::atomic<uint32_t> sleepers{0};  // may include ranks killed while asleep, which costs a needless wake
@@ -63,7 +65,7 @@ struct Segment::RankState {
   // 1 + (chunk * 4 + gate) while asleep at that gate, otherwise 0.
   alignas(kCacheLine) std::atomic<uint64_t> awaited_gate{0};
   std::atomic<int32_t> awaited_peer{-1};
-  // This rank's record; valid if Header::dead_by names the rank.
+  // This rank's record; valid if Header::dead_by is this rank.
   alignas(kCacheLine) EndRecord end;
 };
 
@@ -74,14 +76,14 @@ struct Segment::Header {
   int32_t num_lanes = 0;
   uint64_t chunk_bytes = 0;
   alignas(kCacheLine) std::atomic<int32_t> dead_by{-1};  // local rank whose record is valid
-  std::atomic<uint64_t> left{UINT64_MAX};  // num_chunks << 24 | rank of the first leaver; see SetLeft
+  std::atomic<uint64_t> left{UINT64_MAX};  // num_chunks << kRankBits | rank, of the first leaver
   GateState gates[kNumGates][kNumSlots];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
 namespace {
-// Header::left: number of chunks in the upper bits, rank in the lower bits, so that the first leaver has the
-// smallest value.
+// Header::left has the number of chunks in the upper bits and the rank in the lower bits, so that the first
+// leaver has the smallest value.
 constexpr int kRankBits = 24;
 uint64_t ChunksOf(uint64_t left) { return left >> kRankBits; }
 int RankOf(uint64_t left) { return static_cast<int>(left & ((1 << kRankBits) - 1)); }
@@ -117,12 +119,12 @@ Segment::~Segment() {
   if (base_ != nullptr) munmap(base_, size_);
 }
 
-absl::StatusOr<Segment> Segment::Create(const SegmentLayout& layout) {
+StatusOr<Segment> Segment::Create(const SegmentLayout& layout) {
   const size_t size = SizeOf(layout);
   UniqueFd fd(memfd_create("ddprun-comm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return ErrnoError("memfd_create");
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) {
-    return ErrnoError(absl::StrCat("allocating a segment of ", size, " bytes"));
+    return ErrnoError(StrCat("allocating a segment of ", size, " bytes"));
   }
   // Sealed, so that no process can shrink the memfd while others have it mapped.
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
@@ -140,25 +142,25 @@ absl::StatusOr<Segment> Segment::Create(const SegmentLayout& layout) {
   return segment;
 }
 
-absl::StatusOr<Segment> Segment::Map(UniqueFd fd, const SegmentLayout& layout) {
+StatusOr<Segment> Segment::Map(UniqueFd fd, const SegmentLayout& layout) {
   const size_t size = SizeOf(layout);
   struct stat st;
   if (fstat(fd.get(), &st) != 0) return ErrnoError("fstat of the segment");
   if (static_cast<size_t>(st.st_size) != size) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the node's segment has ", st.st_size, " bytes, this rank expects ", size));
+    return InvalidArgumentError(
+        StrCat("the node's segment has ", st.st_size, " bytes, this rank expects ", size));
   }
   void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (base == MAP_FAILED) return ErrnoError("mapping the segment");
   Segment segment(std::move(fd), layout, static_cast<char*>(base), size);
   const Header& header = segment.header();
   if (header.magic == kMagic && header.round != layout.round) {
-    return absl::AbortedError(absl::StrCat("the node's segment belongs to round ", header.round,
-                                           ", this rank to round ", layout.round));
+    return AbortedError(
+        StrCat("the node's segment belongs to round ", header.round, ", this rank to round ", layout.round));
   }
   if (header.magic != kMagic || header.num_ranks != layout.num_ranks ||
       header.num_lanes != layout.num_lanes || header.chunk_bytes != layout.chunk_bytes) {
-    return absl::InvalidArgumentError("the ranks of this node were given different options");
+    return InvalidArgumentError("the ranks of this node were given different options");
   }
   return segment;
 }
@@ -192,8 +194,8 @@ void Segment::Join(int local_rank) {
   state.joined.store(1, std::memory_order_release);
 }
 
-// Spinning pays off only if all ranks can run at the same time, that is, if the union of their processor sets
-// has at least one processor per rank. This may hold even if each rank is bound to a single processor.
+// Spinning is useful only if all ranks can run at the same time: the union of their processor sets must have
+// at least one processor per rank. This may hold even if each rank is bound to a single processor.
 int Segment::Spins() {
   if (spins_) return *spins_;
   cpu_set_t all;
@@ -209,12 +211,12 @@ int Segment::Spins() {
 void Segment::Arrive(Gate gate, uint64_t chunk) {
   const uint32_t parties = gate == Gate::kCombined ? layout_.num_lanes : layout_.num_ranks;
   GateState& state = gate_state(gate, chunk);
-  // No rank arrives with the slot's next chunk before the gate has opened for this chunk, so a multiple of
-  // `parties` means that all have arrived.
+  // No rank arrives with the slot's next chunk before the gate has opened for this chunk. If the number of
+  // arrivals is a multiple of `parties`, all parties have therefore arrived.
   if ((state.arrivals.fetch_add(1, std::memory_order_acq_rel) + 1) % parties != 0) return;
   state.open.store(chunk + 1, std::memory_order_release);
-  // Accesses to `event` and `sleepers` are sequentially consistent, so a sleeper is woken or sees the new
-  // event.
+  // Accesses to `event` and `sleepers` are sequentially consistent, so a sleeper is either woken or reads the
+  // new value of `event`.
   state.event.fetch_add(1);
   if (state.sleepers.load() != 0) FutexWakeAll(&state.event);
 }
@@ -256,7 +258,7 @@ void Segment::WakeAll() {
 
 bool Segment::SetDead(int local_rank, const EndRecord& why) {
   const bool first = MarkDead(local_rank, why);
-  WakeAll();  // even if another rank was first: it may have been killed before it woke the others
+  WakeAll();  // even if not first: the first rank may have been killed before it woke the others
   return first;
 }
 
@@ -275,19 +277,18 @@ void Segment::SetLeft(int rank, uint64_t num_chunks) {
   WakeAll();
 }
 
-absl::Status Segment::DeadStatus() const {
+Status Segment::DeadStatus() const {
   const int32_t by = header().dead_by.load(std::memory_order_acquire);
-  if (by < 0) return absl::OkStatus();
+  if (by < 0) return OkStatus();
   DDPRUN_CHECK(by < layout_.num_ranks, "dead_by is not a rank of the node");
   return rank_state(by).end.status();
 }
 
-absl::Status Segment::EndOf(uint64_t chunk) const {
-  if (absl::Status dead = DeadStatus(); !dead.ok()) return dead;
+Status Segment::EndOf(uint64_t chunk) const {
+  if (Status dead = DeadStatus(); !dead.ok()) return dead;
   const uint64_t left = header().left.load();
-  if (ChunksOf(left) > chunk) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("rank ", RankOf(left), " of round ", layout_.round, " has left"));
+  if (ChunksOf(left) > chunk) return OkStatus();
+  return UnavailableError(StrCat("rank ", RankOf(left), " of round ", layout_.round, " has left"));
 }
 
 std::vector<EndRecord> Segment::Ends() const {

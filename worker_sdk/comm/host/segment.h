@@ -1,5 +1,5 @@
-// The memory that the ranks of one node share: slots for chunks, gates for synchronization, and the reason
-// for the end of communication.
+// The memory that the ranks of one node share: slots for chunks, gates for synchronization, and records of
+// why communication ended.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "ddprun/status.h"
 #include "os/descriptor.h"
 #include "worker_sdk/comm/host/record.h"
 
@@ -16,25 +15,27 @@ namespace ddprun {
 
 enum class OpKind : uint32_t { kAllReduce, kBroadcast, kAllGather };
 
-// Describes an operation. Must be equal on all ranks before the operation's chunks are combined.
+// Describes an operation. The descriptions of all ranks are compared before the operation's chunks are
+// combined, and must be equal.
 struct Call {
   OpKind kind = OpKind::kAllReduce;
   uint32_t elem_bytes = 1;  // 4: float, 8: double, 1: bytes
-  uint32_t mean = 0;        // all-reduce: 1 divides the sum by the world size
-  int32_t root = 0;         // broadcast: the source rank
-  uint64_t index = 0;       // of the operation, counted per communicator
-  uint64_t num_bytes = 0;   // of one rank's input
+  uint32_t mean = 0;        // 1: the sum is divided by the world size (all-reduce only)
+  int32_t root = 0;         // the source rank (broadcast only)
+  uint64_t index = 0;       // number of the operation in its communicator, from 0
+  uint64_t num_bytes = 0;   // size of one rank's input
   bool operator==(const Call&) const = default;
 };
 
 // Chunks are numbered 0, 1, 2, ... across all operations; chunk q uses slot q % 2. Each chunk passes three
-// gates, in this order. A gate opens for a chunk when all parties of the gate have arrived with that chunk:
+// gates, in this order. A gate opens for a chunk when all parties of the gate have arrived with that chunk.
 //
-//   kFilled    all local ranks: input is in the slot       -> lanes may combine
-//   kCombined  all lanes: slice of the result is complete  -> result may be read, inputs may be overwritten
-//   kDrained   all local ranks: result has been read       -> result may be overwritten
+//              parties          a party arrives when its        an open gate means
+//   kFilled    all local ranks  input is in the slot            lanes may combine
+//   kCombined  all lanes        slice of the result is written  result may be read, inputs may be overwritten
+//   kDrained   all local ranks  copy of the result is made      result may be overwritten
 //
-// Each step on chunk q waits for these gates:
+// Before a step on chunk q, a rank waits for these gates:
 //
 //   fill     kCombined of q - 2
 //   combine  kFilled of q, kDrained of q - 2
@@ -45,7 +46,7 @@ inline constexpr int kNumSlots = 2;
 
 struct SegmentLayout {
   int64_t round = 0;
-  int num_ranks = 1;  // of the node
+  int num_ranks = 1;  // ranks of the node
   int num_lanes = 1;
   size_t chunk_bytes = 0;  // a multiple of 64
 };
@@ -55,10 +56,10 @@ struct SegmentLayout {
 class Segment {
  public:
   // Creates the memory; the other ranks map fd().
-  static absl::StatusOr<Segment> Create(const SegmentLayout& layout);
+  static StatusOr<Segment> Create(const SegmentLayout& layout);
   // Maps memory created by another process.
   //   Errors: kAborted: the memory belongs to another round; kInvalidArgument: it has another layout.
-  static absl::StatusOr<Segment> Map(UniqueFd fd, const SegmentLayout& layout);
+  static StatusOr<Segment> Map(UniqueFd fd, const SegmentLayout& layout);
   Segment(Segment&& other) noexcept;
   Segment& operator=(Segment&& other) noexcept;
   ~Segment();
@@ -66,15 +67,17 @@ class Segment {
   int fd() const { return fd_.get(); }
   const SegmentLayout& layout() const { return layout_; }
 
-  // Publishes the processors on which the calling thread may run. Called before the rank's first AwaitGate.
+  // Publishes the processors on which the calling thread may run. Must be called before the rank's first
+  // AwaitGate.
   void Join(int local_rank);
-  // Number of times that a rank polls a gate before it sleeps. 0: not all ranks have joined, or there are
-  // fewer processors than ranks.
+  // Number of times that a rank polls a gate before it sleeps. 0 if not all ranks have joined, or if there
+  // are fewer processors than ranks.
   int SpinsForTest() { return Spins(); }
 
   char* input(uint64_t chunk, int local_rank) const;
   char* result(uint64_t chunk) const;
-  Call& call(uint64_t chunk, int local_rank) const;  // written before kFilled, read after it
+  // Written by the rank before it arrives at kFilled; read by lanes after kFilled has opened.
+  Call& call(uint64_t chunk, int local_rank) const;
 
   void Arrive(Gate gate, uint64_t chunk);
   bool IsOpen(Gate gate, uint64_t chunk) const;
@@ -87,19 +90,19 @@ class Segment {
   // already ended.
   //   local_rank: the caller's local rank; `why` is stored in that rank's record.
   bool SetDead(int local_rank, const EndRecord& why);
-  // Does only what SetDead does before it wakes the other ranks, as if the caller were killed at that point.
+  // Like SetDead, but does not wake the other ranks, as if the caller were killed before it could do so.
   bool MarkDeadForTest(int local_rank, const EndRecord& why) { return MarkDead(local_rank, why); }
   // Records that `rank` has left: chunk num_chunks and all later chunks will not complete.
   void SetLeft(int rank, uint64_t num_chunks);
-  // The reason why `chunk` cannot complete; OK if it still can.
-  absl::Status EndOf(uint64_t chunk) const;
+  // The reason why `chunk` cannot complete; OK if it can.
+  Status EndOf(uint64_t chunk) const;
   // The reason given to the first SetDead; OK if SetDead has not been called.
-  absl::Status DeadStatus() const;
-  // The first kDead record and the kLeft record with the fewest chunks, if any.
+  Status DeadStatus() const;
+  // Returns the first kDead record and the kLeft record with the fewest chunks, each only if it exists.
   std::vector<EndRecord> Ends() const;
 
-  // Sets the peer on another node for which this lane waits (-1: none). If a deadline passes, the error names
-  // that peer.
+  // Sets the peer on another node for which this lane waits; -1 if it waits for no peer. If a deadline
+  // passes, the error names that peer.
   void SetAwaitedPeer(int local_rank, int rank);
   // The ranks that delay this node: local ranks that are not waiting, and peers on other nodes for which
   // lanes wait.
@@ -126,7 +129,7 @@ class Segment {
   SegmentLayout layout_;
   char* base_ = nullptr;
   size_t size_ = 0;
-  std::optional<int> spins_;  // polls of a gate before sleeping; nullopt: not all ranks have joined yet
+  std::optional<int> spins_;  // polls of a gate before sleeping; nullopt until all ranks have joined
 };
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// Each rank is a thread or a process; all ranks share one segment.
+// Tests a segment that several ranks share. Each rank is a thread or a process.
 
 #include "worker_sdk/comm/host/segment.h"
 
@@ -26,34 +26,35 @@ SegmentLayout Layout(int num_ranks) {
   return {.round = 7, .num_ranks = num_ranks, .num_lanes = 1, .chunk_bytes = 4096};
 }
 
-// A second mapping of the segment, as another process would have.
+// Returns a second mapping of the segment, like the mapping of another process.
 Segment Mapped(const Segment& segment) {
   return *Segment::Map(UniqueFd(fcntl(segment.fd(), F_DUPFD_CLOEXEC, 0)), segment.layout());
 }
 
 // A rank is killed after it has written its record and before it wakes the sleepers. Another rank detects the
 // death and calls SetDead again.
-TEST(SegmentTest, SleepersWakeAlthoughTheRankThatSetDeadWasKilledBeforeWakingThem) {
+TEST(SegmentTest, SleepersWakeEvenIfTheFirstCallerOfSetDeadWasKilled) {
   Segment segment = *Segment::Create(Layout(3));
   std::future<bool> sleeper =
       std::async(std::launch::async, [&] { return segment.AwaitGate(Gate::kFilled, 0, 0); });
-  // Once rank 0 is asleep, it is no longer among the ranks that others wait for.
+  // Once rank 0 is asleep, WhoHoldsUp no longer returns it.
   while (segment.WhoHoldsUp().local_ranks != std::vector<int>{1, 2}) std::this_thread::yield();
   const pid_t victim = fork();
   ASSERT_GE(victim, 0);
-  if (victim == 0) _exit(segment.MarkDeadForTest(1, DeadRecord(7, absl::AbortedError("first"))) ? 0 : 1);
+  if (victim == 0) _exit(segment.MarkDeadForTest(1, DeadRecord(7, AbortedError("first"))) ? 0 : 1);
   int status = -1;
   ASSERT_EQ(waitpid(victim, &status, 0), victim);
   ASSERT_EQ(status, 0);
-  EXPECT_EQ(sleeper.wait_for(milliseconds(20)), std::future_status::timeout) << "nothing has woken it yet";
+  EXPECT_EQ(sleeper.wait_for(milliseconds(20)), std::future_status::timeout)
+      << "no rank has woken the sleeper yet";
 
-  EXPECT_FALSE(segment.SetDead(2, DeadRecord(7, absl::UnavailableError("second"))));
+  EXPECT_FALSE(segment.SetDead(2, DeadRecord(7, UnavailableError("second"))));
   ASSERT_EQ(sleeper.wait_for(kPatience), std::future_status::ready);
   EXPECT_FALSE(sleeper.get());
-  EXPECT_EQ(segment.EndOf(0), absl::AbortedError("first"));
+  EXPECT_EQ(segment.EndOf(0), AbortedError("first"));
 }
 
-// Joins as a rank that may run only on `cpus`.
+// Calls Join for a rank that may run only on `cpus`.
 void JoinOn(Segment& segment, int local_rank, const std::vector<int>& cpus) {
   std::thread([&] {
     cpu_set_t set;
@@ -74,7 +75,7 @@ std::vector<int> UsableCpus() {
   return cpus;
 }
 
-TEST(SegmentTest, RanksWithAProcessorEachSpinBeforeSleeping) {
+TEST(SegmentTest, RanksSpinIfEachHasItsOwnProcessor) {
   const std::vector<int> cpus = UsableCpus();
   if (cpus.size() < 2) GTEST_SKIP() << "only one processor";
   Segment first = *Segment::Create(Layout(2));

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "ddprun/status.h"
 
 namespace ddprun {
 
@@ -11,13 +12,13 @@ SharedMemoryAllReduce::SharedMemoryAllReduce(const Lane& lane)
   DDPRUN_CHECK(lane.topology.num_nodes() == 1, "there are several nodes");
 }
 
-absl::Status SharedMemoryAllReduce::Run(uint64_t q, const Chunk& chunk, CatchUp) {
+Status SharedMemoryAllReduce::Run(uint64_t q, const Chunk& chunk, CatchUp) {
   if (chunk.call.elem_bytes == sizeof(double)) {
     RunOn<double>(q, chunk);
   } else {
     RunOn<float>(q, chunk);
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 template <typename T>

@@ -1,6 +1,7 @@
 // All-reduce over the ranks of one node.
 #pragma once
 
+#include "ddprun/status.h"
 #include "worker_sdk/comm/host/all_reduce.h"
 #include "worker_sdk/comm/host/lane.h"
 #include "worker_sdk/comm/sum_tree.h"
@@ -13,14 +14,14 @@ class SharedMemoryAllReduce : public AllReduce {
   // REQUIRES: one node.
   explicit SharedMemoryAllReduce(const Lane& lane);
 
-  absl::Status Run(uint64_t q, const Chunk& chunk, CatchUp catch_up) override;
+  Status Run(uint64_t q, const Chunk& chunk, CatchUp catch_up) override;
 
  private:
   template <typename T>
   void RunOn(uint64_t q, const Chunk& chunk);
 
   const Lane lane_;
-  const SumTree tree_;  // its leaves are the ranks' inputs
+  const SumTree tree_;  // one leaf per rank of the node
 };
 
 }  // namespace ddprun

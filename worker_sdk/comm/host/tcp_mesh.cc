@@ -7,25 +7,27 @@
 #include <cerrno>
 #include <chrono>
 #include <climits>
+#include <span>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
 #include "base/time.h"
+#include "ddprun/status.h"
 #include "worker_sdk/comm/host/link_watch.h"
+#include "worker_sdk/core/strings.h"
 
 namespace ddprun {
 namespace {
 
-// The monitor knows which rank died first, so it reports why a data connection broke. If it reports no cause
-// within this time, the peer itself is assumed to be the cause.
+// When a data connection breaks, the monitor reports the cause, which may be the death of another rank. If
+// the monitor reports no cause within this time, the peer is assumed to be the cause.
 constexpr Duration kExplanationTimeout = milliseconds(300);
 
-// Added to the silence limit for data in flight, because keepalive takes up to this much longer. The lease of
-// a lost node then expires first, and the resulting error is more precise.
+// Added to the silence limit for data in flight; keepalive also takes up to this much longer than the limit.
+// The lease of a lost node should equal the limit, so it expires before this error occurs, and the launcher
+// reports a more precise error.
 constexpr Duration kPatience = seconds(1);
 
-// Precedes every message.
+// Precedes the payload of every message.
 struct Frame {
   static constexpr uint64_t kMagic = 0x31454d4152465044;  // "DPFRAME1"
   uint64_t magic = kMagic;
@@ -39,27 +41,27 @@ struct Frame {
 
 enum class Moved { kAll, kSome, kNone, kBroken };
 
-// A message in flight: its frame, then its parts.
+// A message in flight: a frame, followed by the parts of the message.
 class Transfer {
  public:
   Transfer(int fd, const Frame& frame, TcpMesh::Message message)
       : fd_(fd), node_(message.node), frame_(frame), parts_(std::move(message.parts)) {
     for (const iovec& part : parts_) frame_.num_bytes += part.iov_len;
     expected_ = frame_;
-    parts_.insert(parts_.begin(), iovec{});  // the frame; set by Move, because this object may still be moved
+    parts_.insert(parts_.begin(), iovec{});  // for frame_, whose address is not final; Move() sets it
   }
 
   int node() const { return node_; }
   bool done() const { return next_ == parts_.size(); }
-  // When receiving: true if the frame is complete and is not the expected one.
+  // When receiving: true if the frame is complete and differs from the expected frame.
   bool IsForeign() const { return next_ > 0 && std::memcmp(&frame_, &expected_, sizeof(Frame)) != 0; }
   const Frame& frame() const { return frame_; }
 
-  // Sends or receives as much as possible without blocking. kBroken: errno has the reason.
+  // Sends or receives as much as possible without blocking. If the result is kBroken, errno has the reason.
   Moved Move(bool send) {
     bool moved = false;
     while (!done()) {
-      // When receiving, the frame is read first, on its own, because it determines what follows.
+      // When receiving, the frame is read separately: the payload is read only if the frame is as expected.
       iovec frame_part{reinterpret_cast<char*>(&frame_) + frame_have_, sizeof(Frame) - frame_have_};
       if (next_ == 0) parts_[0] = frame_part;
       msghdr msg{};
@@ -94,11 +96,11 @@ class Transfer {
 
   const int fd_;
   const int node_;
-  Frame frame_;     // sent, or received into
-  Frame expected_;  // frame_ as constructed
+  Frame frame_;     // the frame to send, or the received frame
+  Frame expected_;  // when receiving: the frame that the peer should send
   size_t frame_have_ = 0;
   std::vector<iovec> parts_;
-  size_t next_ = 0;  // first part that is not complete
+  size_t next_ = 0;  // index of the first part that is not complete
 };
 
 }  // namespace
@@ -112,8 +114,8 @@ TcpMesh::TcpMesh(std::vector<Peer> peers, int local_rank, Duration silence_limit
       segment_(segment),
       monitor_(monitor) {}
 
-absl::Status TcpMesh::Exchange(const Tag& tag, std::vector<Message> sends, std::vector<Message> receives,
-                               CatchUp catch_up) {
+Status TcpMesh::Exchange(const Tag& tag, std::vector<Message> sends, std::vector<Message> receives,
+                         CatchUp catch_up) {
   const Frame frame{
       .round = segment_->layout().round, .chunk = tag.chunk, .phase = tag.phase, .call = tag.call};
   std::vector<Transfer> transfers;
@@ -144,13 +146,13 @@ absl::Status TcpMesh::Exchange(const Tag& tag, std::vector<Message> sends, std::
         const Frame& f = t.frame();
         monitor_->SetDead(
             f.magic != Frame::kMagic || f.round != frame.round
-                ? absl::AbortedError(absl::StrCat("rank ", peers_[t.node()].rank, " sent a message of round ",
-                                                  f.round, " in round ", frame.round))
-                : absl::InvalidArgumentError(
-                      absl::StrCat("the calls of round ", frame.round, " differ: this node's operation ",
-                                   frame.call.index, " has ", frame.call.num_bytes, " bytes per rank, rank ",
-                                   peers_[t.node()].rank, " sent operation ", f.call.index, " with ",
-                                   f.call.num_bytes, " bytes, or of another kind")));
+                ? AbortedError(StrCat("rank ", peers_[t.node()].rank, " sent a message of round ", f.round,
+                                      " in round ", frame.round))
+                : InvalidArgumentError(StrCat("the calls of round ", frame.round,
+                                              " differ: this node's operation ", frame.call.index, " has ",
+                                              frame.call.num_bytes, " bytes per rank, rank ",
+                                              peers_[t.node()].rank, " sent operation ", f.call.index,
+                                              " with ", f.call.num_bytes, " bytes, or of another kind")));
         return segment_->EndOf(tag.chunk);
       }
       all = false;
@@ -158,53 +160,53 @@ absl::Status TcpMesh::Exchange(const Tag& tag, std::vector<Message> sends, std::
       if (!send) awaited = peers_[t.node()].rank;
     }
     if (all) break;
-    RETURN_IF_ERROR(catch_up());
+    DDPRUN_RETURN_IF_ERROR(catch_up());
     segment_->SetAwaitedPeer(local_rank_, awaited);
-    absl::Status waited = AwaitEvent(tag.chunk, events);
+    Status waited = AwaitEvent(tag.chunk, events);
     segment_->SetAwaitedPeer(local_rank_, -1);
     if (!waited.ok()) return waited;
   }
-  return absl::OkStatus();
+  return OkStatus();
 }
 
 // Blocks until a connection is ready or communication ends, at most for an eighth of the silence limit. A
 // thread whose deadline passes ends the communicator, which wakes this thread.
-absl::Status TcpMesh::AwaitEvent(uint64_t chunk, absl::Span<const short> events_by_node) {
-  // A record that arrived during an earlier chunk, but did not affect it, has already been read from ended_fd
-  // and would not wake the poll below.
-  RETURN_IF_ERROR(segment_->EndOf(chunk));
+Status TcpMesh::AwaitEvent(uint64_t chunk, std::span<const short> events_by_node) {
+  // If an end record arrived during an earlier chunk and did not affect that chunk, ended_fd has already been
+  // read, so the record would not wake the poll below.
+  DDPRUN_RETURN_IF_ERROR(segment_->EndOf(chunk));
   std::vector<pollfd> polls{{.fd = monitor_->ended_fd(), .events = POLLIN, .revents = 0}};
   for (size_t node = 0; node < peers_.size(); ++node) {
     if (events_by_node[node] != 0) {
       polls.push_back({.fd = peers_[node].fd.get(), .events = events_by_node[node], .revents = 0});
     }
   }
-  // Wakes often enough to detect unacknowledged data in time.
+  // The timeout is short enough to detect unacknowledged data in time.
   const int ready = poll(polls.data(), polls.size(), static_cast<int>(ToMillis(silence_limit_ / 8)));
   if (ready == 0) {
     for (size_t node = 0; node < peers_.size(); ++node) {
-      if (events_by_node[node] != 0) RETURN_IF_ERROR(CheckAnswers(static_cast<int>(node), chunk));
+      if (events_by_node[node] != 0) DDPRUN_RETURN_IF_ERROR(CheckAnswers(static_cast<int>(node), chunk));
     }
   }
-  if (ready <= 0 || polls[0].revents == 0) return absl::OkStatus();
+  if (ready <= 0 || polls[0].revents == 0) return OkStatus();
   uint64_t count;
   [[maybe_unused]] const ssize_t n = read(monitor_->ended_fd(), &count, sizeof(count));
   return segment_->EndOf(chunk);
 }
 
-absl::Status TcpMesh::CheckAnswers(int node, uint64_t chunk) {
+Status TcpMesh::CheckAnswers(int node, uint64_t chunk) {
   const TimePoint now = std::chrono::steady_clock::now();
   const Peer& peer = peers_[node];
   const Duration limit = silence_limit_ + kPatience;
   // UnansweredFor may include time before the data was sent, so last_moved_ is checked as well.
-  if (now - last_moved_[node] < limit || UnansweredFor(peer.fd.get()) < limit) return absl::OkStatus();
+  if (now - last_moved_[node] < limit || UnansweredFor(peer.fd.get()) < limit) return OkStatus();
   return Broken(chunk, CutOffError(peer.rank, segment_->layout().round, silence_limit_, peer.ends));
 }
 
-absl::Status TcpMesh::Broken(uint64_t chunk, const absl::Status& why) {
+Status TcpMesh::Broken(uint64_t chunk, const Status& why) {
   const TimePoint deadline = std::chrono::steady_clock::now() + kExplanationTimeout;
   for (TimePoint now; (now = std::chrono::steady_clock::now()) < deadline;) {
-    RETURN_IF_ERROR(segment_->EndOf(chunk));
+    DDPRUN_RETURN_IF_ERROR(segment_->EndOf(chunk));
     pollfd p{.fd = monitor_->ended_fd(), .events = POLLIN, .revents = 0};
     if (poll(&p, 1, static_cast<int>(ToMillis(deadline - now))) > 0) {
       uint64_t count;

@@ -1,4 +1,4 @@
-// Tests a lane's mesh. The test acts as the same lane on the other node.
+// Tests the mesh of a lane. The test acts as the peer: the same lane on another node.
 
 #include "worker_sdk/comm/host/tcp_mesh.h"
 
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "ddprun/status.h"
 #include "os/descriptor.h"
 #include "worker_sdk/comm/host/link_watch.h"
 #include "worker_sdk/comm/host/monitor.h"
@@ -30,7 +31,7 @@ constexpr int kPeer = 1;
 constexpr Duration kPatience = seconds(60);
 constexpr Duration kSilenceLimit = seconds(2);
 
-// Precedes each message; see README.md.
+// The frame that precedes each payload; see README.md.
 struct Frame {
   uint64_t magic = 0x31454d4152465044;
   int64_t round = kRound;
@@ -51,7 +52,7 @@ Link NewLink() {
   return {UniqueFd(fds[0]), UniqueFd(fds[1])};
 }
 
-// A link over TCP, with a small receive buffer at the other end.
+// Returns a TCP connection whose remote end has a small receive buffer.
 Link NewTcpLink() {
   UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int small = 4096;
@@ -82,16 +83,16 @@ class TcpMeshTest : public testing::Test {
     mesh_.emplace(std::move(peers), /*local_rank=*/0, kSilenceLimit, &segment_, &*monitor_);
   }
 
-  // Receives one byte of `chunk` on another thread, as a lane does.
-  std::future<absl::Status> StartReceiving(uint64_t chunk) {
+  // Receives one byte of `chunk` on another thread, like a lane.
+  std::future<Status> StartReceiving(uint64_t chunk) {
     return std::async(std::launch::async, [this, chunk] {
       std::vector<TcpMesh::Message> receives;
       receives.push_back({.node = 1, .parts = {{&byte_, 1}}});
       return mesh_->Exchange({.call = {}, .chunk = chunk}, {}, std::move(receives),
-                             [] { return absl::OkStatus(); });
+                             [] { return OkStatus(); });
     });
   }
-  // Sends one byte of `chunk`, as the peer's mesh does.
+  // Sends one byte of `chunk`, like the peer's mesh.
   void SendByte(uint64_t chunk) {
     Frame frame;
     frame.chunk = chunk;
@@ -100,6 +101,7 @@ class TcpMeshTest : public testing::Test {
     ASSERT_EQ(send(lane_.theirs.get(), message.data(), message.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(message.size()));
   }
+  // Returns true if ended_fd is not readable, which means that the mesh has read it.
   bool EndWasSeen() const {
     pollfd p{.fd = monitor_->ended_fd(), .events = POLLIN, .revents = 0};
     return poll(&p, 1, 0) == 0;
@@ -113,9 +115,9 @@ class TcpMeshTest : public testing::Test {
   char byte_ = 0;
 };
 
-// The peer leaves after chunk 0, and its kLeft record arrives before its data for chunk 0.
-TEST_F(TcpMeshTest, ALeaveReceivedDuringAnEarlierChunkFailsTheNextOne) {
-  std::future<absl::Status> first = StartReceiving(0);
+// The peer leaves after chunk 0. The peer's kLeft record arrives before its data for chunk 0.
+TEST_F(TcpMeshTest, ALeftRecordReceivedDuringOneChunkFailsTheNextChunk) {
+  std::future<Status> first = StartReceiving(0);
   const EndRecord left = LeftRecord(kRound, kPeer, /*num_chunks=*/1);
   ASSERT_EQ(send(control_.theirs.get(), &left, sizeof(left), MSG_NOSIGNAL),
             static_cast<ssize_t>(sizeof(left)));
@@ -126,13 +128,13 @@ TEST_F(TcpMeshTest, ALeaveReceivedDuringAnEarlierChunkFailsTheNextOne) {
   }
   SendByte(0);
   ASSERT_EQ(first.wait_for(kPatience), std::future_status::ready);
-  EXPECT_EQ(first.get(), absl::OkStatus());
+  EXPECT_EQ(first.get(), OkStatus());
 
-  std::future<absl::Status> second = StartReceiving(1);
+  std::future<Status> second = StartReceiving(1);
   const bool ended = second.wait_for(seconds(10)) == std::future_status::ready;
   EXPECT_TRUE(ended) << "still waiting for a chunk that never arrives";
   if (!ended) lane_.theirs = UniqueFd();
-  EXPECT_EQ(second.get(), absl::UnavailableError("rank 1 of round 7 has left"));
+  EXPECT_EQ(second.get(), UnavailableError("rank 1 of round 7 has left"));
 }
 
 class BusyPeerTest : public TcpMeshTest {
@@ -140,14 +142,15 @@ class BusyPeerTest : public TcpMeshTest {
   BusyPeerTest() : TcpMeshTest(NewTcpLink()) {}
 };
 
-// The peer computes with its receive window closed. Its kernel still answers, so the peer is not cut off.
-TEST_F(BusyPeerTest, APeerThatDoesNotReadForLongerThanTheLimitIsNotCutOff) {
+// The peer computes and does not read, so its receive window is closed. Its kernel still sends
+// acknowledgements, so the peer does not count as cut off.
+TEST_F(BusyPeerTest, APeerThatStopsReadingIsNotCutOff) {
   WatchLink(mesh_fd_, kSilenceLimit, /*in_flight=*/false);
   std::vector<char> much(4 << 20, 'x');
-  std::future<absl::Status> sent = std::async(std::launch::async, [&] {
+  std::future<Status> sent = std::async(std::launch::async, [&] {
     std::vector<TcpMesh::Message> sends;
     sends.push_back({.node = 1, .parts = {{much.data(), much.size()}}});
-    return mesh_->Exchange({.call = {}, .chunk = 0}, std::move(sends), {}, [] { return absl::OkStatus(); });
+    return mesh_->Exchange({.call = {}, .chunk = 0}, std::move(sends), {}, [] { return OkStatus(); });
   });
   ASSERT_EQ(sent.wait_for(3 * kSilenceLimit), std::future_status::timeout);
   std::vector<char> buffer(1 << 16);
@@ -157,7 +160,7 @@ TEST_F(BusyPeerTest, APeerThatDoesNotReadForLongerThanTheLimitIsNotCutOff) {
     left -= static_cast<size_t>(n);
   }
   ASSERT_EQ(sent.wait_for(kPatience), std::future_status::ready);
-  EXPECT_EQ(sent.get(), absl::OkStatus());
+  EXPECT_EQ(sent.get(), OkStatus());
 }
 
 }  // namespace

@@ -4,15 +4,18 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <string_view>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
+#include "ddprun/status.h"
+#include "os/descriptor.h"
+#include "worker_sdk/core/strings.h"
 
 namespace ddprun {
 namespace {
@@ -27,36 +30,35 @@ std::optional<std::string> Read(const std::string& path) {
 
 }  // namespace
 
-std::string FakeFileStore::PathOf(absl::string_view key) const {
-  return absl::StrCat(dir_, "/", absl::StrReplaceAll(key, {{"/", "%"}}));
+std::string FakeFileStore::PathOf(std::string_view key) const {
+  std::string name(key);
+  std::replace(name.begin(), name.end(), '/', '%');
+  return StrCat(dir_, "/", name);
 }
 
-absl::Status FakeFileStore::Set(absl::string_view key, absl::string_view value) {
+Status FakeFileStore::Set(std::string_view key, std::string_view value) {
   static std::atomic<int> counter{0};
-  const std::string temp = absl::StrCat(dir_, "/.", getpid(), ".", counter++);
-  if (!(std::ofstream(temp, std::ios::binary) << value << std::flush)) return absl::UnavailableError(temp);
-  if (rename(temp.c_str(), PathOf(key).c_str()) != 0) return absl::ErrnoToStatus(errno, PathOf(key));
-  return absl::OkStatus();
+  const std::string temp = StrCat(dir_, "/.", getpid(), ".", counter++);
+  if (!(std::ofstream(temp, std::ios::binary) << value << std::flush)) return UnavailableError(temp);
+  if (rename(temp.c_str(), PathOf(key).c_str()) != 0) return ErrnoToStatus(errno, PathOf(key));
+  return OkStatus();
 }
 
-absl::StatusOr<std::string> FakeFileStore::Get(absl::string_view key, Duration timeout) {
+StatusOr<std::string> FakeFileStore::Get(std::string_view key, Duration timeout) {
   const TimePoint deadline = std::chrono::steady_clock::now() + timeout;
-  const int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-  if (watch < 0 || inotify_add_watch(watch, dir_.c_str(), IN_MOVED_TO) < 0) {
-    return absl::ErrnoToStatus(errno, dir_);
+  const UniqueFd watch(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  if (!watch || inotify_add_watch(watch.get(), dir_.c_str(), IN_MOVED_TO) < 0) {
+    return ErrnoToStatus(errno, dir_);
   }
   while (true) {
     const TimePoint now = std::chrono::steady_clock::now();
     std::optional<std::string> value = Read(PathOf(key));
-    if (value.has_value() || now >= deadline) {
-      close(watch);
-      if (value.has_value()) return *std::move(value);
-      return absl::DeadlineExceededError(absl::StrCat("no key ", key));
-    }
-    pollfd p{.fd = watch, .events = POLLIN, .revents = 0};
+    if (value.has_value()) return *std::move(value);
+    if (now >= deadline) return DeadlineExceededError(StrCat("no key ", key));
+    pollfd p{.fd = watch.get(), .events = POLLIN, .revents = 0};
     poll(&p, 1, static_cast<int>(ToMillis(deadline - now)));
     char events[4096];
-    while (read(watch, events, sizeof(events)) > 0) {
+    while (read(watch.get(), events, sizeof(events)) > 0) {
     }
   }
 }

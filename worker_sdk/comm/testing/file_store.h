@@ -1,23 +1,25 @@
-// A store in a directory, used by the processes of one test instead of the worker store.
+// A store in a directory. The processes of a test use it instead of the worker store.
 #pragma once
 
 #include <string>
+#include <string_view>
 
-#include "worker_sdk/comm/store.h"
+#include "ddprun/status.h"
+#include "worker_sdk/store/store.h"
 
 namespace ddprun {
 
-// Each key is a file, created atomically by rename. Get waits with inotify.
+// Each key is a file, which Set creates atomically by rename. Get waits with inotify.
 class FakeFileStore : public Store {
  public:
   // REQUIRES: `dir` exists.
   explicit FakeFileStore(std::string dir) : dir_(std::move(dir)) {}
 
-  absl::Status Set(absl::string_view key, absl::string_view value) override;
-  absl::StatusOr<std::string> Get(absl::string_view key, Duration timeout) override;
+  Status Set(std::string_view key, std::string_view value) override;
+  StatusOr<std::string> Get(std::string_view key, Duration timeout) override;
 
  private:
-  std::string PathOf(absl::string_view key) const;
+  std::string PathOf(std::string_view key) const;
 
   const std::string dir_;
 };

@@ -10,11 +10,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "base/check.h"
+#include "worker_sdk/core/strings.h"
 
 namespace ddprun {
 namespace {
@@ -23,7 +20,7 @@ constexpr char kVariable[] = "DDPRUN_TEST_RANK";
 
 std::string NewDir() {
   const char* base = std::getenv("TEST_TMPDIR");
-  std::string name = absl::StrCat(base != nullptr ? base : "/tmp", "/ranks.XXXXXX");
+  std::string name = StrCat(base != nullptr ? base : "/tmp", "/ranks.XXXXXX");
   DDPRUN_CHECK(mkdtemp(name.data()) != nullptr, "cannot create the store's directory");
   return name;
 }
@@ -33,10 +30,14 @@ std::string NewDir() {
 std::optional<RankProcess> RankProcess::Self() {
   const char* text = std::getenv(kVariable);
   if (text == nullptr) return std::nullopt;
-  const std::vector<std::string> words = absl::StrSplit(text, ' ');
+  const std::vector<std::string> words = StrSplit(text, ' ');
   int n[6] = {};
   DDPRUN_CHECK(words.size() >= 7, "DDPRUN_TEST_RANK is malformed");
-  for (int i = 0; i < 6; ++i) DDPRUN_CHECK(absl::SimpleAtoi(words[i], &n[i]), "not a number: " << words[i]);
+  for (int i = 0; i < 6; ++i) {
+    const std::optional<int> number = ParseNumber<int>(words[i]);
+    DDPRUN_CHECK(number, "not a number: " << words[i]);
+    n[i] = *number;
+  }
   RankProcess self;
   self.options.rank = Rank(n[0]);
   self.options.world_size = n[1];
@@ -75,8 +76,8 @@ void RankProcesses::Start(int rank) {
   int node = 0, first = 0;
   while (first + ranks_of_node_[node] <= rank) first += ranks_of_node_[node++];
   const std::string variable =
-      absl::StrCat(kVariable, "=", rank, " ", world_size(), " ", rank - first, " ", ranks_of_node_[node], " ",
-                   node, " ", ranks_of_node_.size(), " ", dir_, " ", absl::StrJoin(args_, " "));
+      StrCat(kVariable, "=", rank, " ", world_size(), " ", rank - first, " ", ranks_of_node_[node], " ", node,
+             " ", ranks_of_node_.size(), " ", dir_, " ", StrJoin(args_, " "));
   char self[] = "/proc/self/exe";
   char* argv[] = {self, nullptr};
   std::vector<char*> env{const_cast<char*>(variable.c_str())};
@@ -86,7 +87,7 @@ void RankProcesses::Start(int rank) {
 }
 
 void RankProcesses::Kill(int rank, int signo) {
-  DDPRUN_CHECK(pids_[rank] != 0 && kill(pids_[rank], signo) == 0, "the rank does not run");
+  DDPRUN_CHECK(pids_[rank] != 0 && kill(pids_[rank], signo) == 0, "the rank is not running");
 }
 
 bool RankProcesses::IsStopped(int rank) const {

@@ -1,4 +1,4 @@
-// Runs each rank of a round as a real process, which executes this binary again.
+// Runs each rank of a round as a separate process, which executes the test's own binary.
 //
 //   int main(int argc, char** argv) {
 //     if (auto rank = RankProcess::Self()) return RunScenario(*rank);
@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "base/time.h"
 #include "worker_sdk/comm/host/host_communicator.h"
 #include "worker_sdk/comm/testing/file_store.h"
@@ -33,8 +32,8 @@ class RankProcesses {
  public:
   static constexpr int kRound = 7;
 
-  // Does not start any process. `ranks_of_node`: number of ranks on each node. The processes share a store in
-  // a new directory.
+  // Does not start any process. `ranks_of_node`: number of ranks on each node. `args`: RankProcess::args of
+  // every process. The processes share a store in a new directory.
   RankProcesses(std::vector<int> ranks_of_node, std::vector<std::string> args);
   // Kills and reaps the remaining processes and removes the directory.
   ~RankProcesses();
@@ -47,7 +46,7 @@ class RankProcesses {
   pid_t pid(int rank) const { return pids_[rank]; }
   void Kill(int rank, int signo);
 
-  // True if a signal has stopped the process of `rank`.
+  // Returns true if the process of `rank` is stopped by a signal.
   bool IsStopped(int rank) const;
 
   // Waits for the process of `rank` to exit and returns its waitpid status; nullopt if it is still running

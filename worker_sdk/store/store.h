@@ -1,13 +1,12 @@
-// The part of the worker store that the SDK uses: a few keys, each set once per round, through which the
-// ranks find each other.
+// The part of the worker store that the SDK uses. Ranks find each other through a few keys, each of which is
+// set once per round.
 #pragma once
 
 #include <string>
+#include <string_view>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "base/time.h"
+#include "ddprun/status.h"
 
 namespace ddprun {
 
@@ -19,12 +18,12 @@ class Store {
 
   // Sets `key`, or replaces its value.
   //   Errors: kUnavailable: the store is not reachable.
-  virtual absl::Status Set(absl::string_view key, absl::string_view value) = 0;
+  virtual Status Set(std::string_view key, std::string_view value) = 0;
 
   // Blocks until `key` is set and returns its value.
   //   Errors: kDeadlineExceeded: `key` was not set in time; the message names it, and the store stays usable.
   //           kUnavailable: the store is not reachable.
-  virtual absl::StatusOr<std::string> Get(absl::string_view key, Duration timeout) = 0;
+  virtual StatusOr<std::string> Get(std::string_view key, Duration timeout) = 0;
 };
 
 }  // namespace ddprun

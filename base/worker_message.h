@@ -1,0 +1,77 @@
+// Messages between a worker and its agent, sent as packets on the abstract Unix socket (SOCK_SEQPACKET) that
+// DDPRUN_AGENT_SOCKET names. One packet is one message:
+//
+//   u32 magic "DDPW"  u8 version  u8 kind (1 WorkerReport, 2 AgentRequest, 3 version notice)  u16 0
+//   any number of fields: u16 tag  u16 length  `length` bytes
+//
+// Numbers are little-endian. A field holds an i64 (length 8) or text. The worker and its agent may be of
+// different releases, because a container has its own library. Within a version, a tag keeps its meaning and
+// a receiver skips tags that it does not know. A release that cannot keep this rule has another version; a
+// receiver of another version answers with a version notice, and both sides say so.
+//
+// Pure, and free of Abseil and protobuf, because it is part of the worker library.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/ids.h"
+
+namespace ddprun {
+
+inline constexpr int kWorkerMessageVersion = 1;
+inline constexpr size_t kMaxWorkerMessageBytes = 4096;  // a receiver ignores longer packets
+inline constexpr size_t kMaxReportTextBytes = 1000;
+
+// What a worker is doing. The numbers are those on the wire.
+enum class WorkerPhase : int {
+  kUnspecified = 0,
+  kStarting = 1,  // connecting, building the model
+  kLoading = 2,   // reading data or a snapshot
+  kTraining = 3,
+  kSnapshotting = 4,  // may take long without a step
+  kFinishing = 5,     // all steps are done
+};
+
+// The name of `phase`, such as "training"; empty for kUnspecified and for numbers of later releases.
+std::string_view NameOf(WorkerPhase phase);
+
+// Sent by a worker at any time, usually once per step. Only the newest report counts; any report may be lost.
+struct WorkerReport {
+  Round round;           // from the environment; a report of another round is stale
+  Rank rank;             // in that round
+  LocalRank local_rank;  // on this node; 0 .. 65535
+  int64_t pid = 0;       // as the process itself sees it; the socket's credentials are authoritative
+  int64_t step = 0;      // optimizer updates done since the job began, over all rounds
+  WorkerPhase phase = WorkerPhase::kUnspecified;
+  std::string message{};  // for people; encoded as at most kMaxReportTextBytes
+  std::optional<int64_t>
+      snapshot_step{};  // the newest durable snapshot that this worker completed in `round`
+
+  bool operator==(const WorkerReport&) const = default;
+};
+
+// A request from the agent to a worker; only the newest one counts.
+struct AgentRequest {
+  Round round;
+  bool take_snapshot = false;  // as soon as possible, then report snapshot_step
+
+  bool operator==(const AgentRequest&) const = default;
+};
+
+std::string Encode(const WorkerReport& report);
+std::string Encode(const AgentRequest& request);
+// A message without fields that tells the receiver the sender's version.
+std::string EncodeVersionNotice();
+
+// Decode one packet. Return nullopt if it is no message of this kind and version, or is malformed: a field is
+// cut off, has the wrong length, or has a value out of range. Invalid UTF-8 is not checked.
+std::optional<WorkerReport> DecodeWorkerReport(std::string_view packet);
+std::optional<AgentRequest> DecodeAgentRequest(std::string_view packet);
+
+// The version of a message that another version sent; nullopt if `packet` has this version or is no message.
+std::optional<int> OtherVersion(std::string_view packet);
+
+}  // namespace ddprun

@@ -1,0 +1,101 @@
+#include "base/worker_message.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace ddprun {
+namespace {
+
+WorkerReport Whole() {
+  return {.round = Round(7),
+          .rank = Rank(5),
+          .local_rank = LocalRank(1),
+          .pid = 4242,
+          .step = int64_t{1} << 40,
+          .phase = WorkerPhase::kSnapshotting,
+          .message = "epoch 2",
+          .snapshot_step = 0};
+}
+
+// Appends a field to an encoded message.
+std::string WithField(std::string packet, char tag, const std::string& value) {
+  packet += {tag, 0, static_cast<char>(value.size() & 0xff), static_cast<char>(value.size() >> 8)};
+  return packet + value;
+}
+
+TEST(WorkerMessageTest, RoundTrips) {
+  EXPECT_EQ(DecodeWorkerReport(Encode(Whole())), Whole());
+  EXPECT_EQ(DecodeWorkerReport(Encode(WorkerReport{})), WorkerReport{});
+  for (const bool take : {false, true}) {
+    const AgentRequest request{.round = Round(3), .take_snapshot = take};
+    EXPECT_EQ(DecodeAgentRequest(Encode(request)), request);
+  }
+}
+
+// The bytes are a contract between releases.
+TEST(WorkerMessageTest, HasTheDocumentedBytes) {
+  EXPECT_EQ(Encode(AgentRequest{.round = Round(258), .take_snapshot = true}),
+            std::string("DDPW\x01\x02\0\0"
+                        "\x01\0\x08\0\x02\x01\0\0\0\0\0\0"
+                        "\x09\0\x08\0\x01\0\0\0\0\0\0\0",
+                        32));
+  EXPECT_EQ(EncodeVersionNotice(), std::string("DDPW\x01\x03\0\0", 8));
+}
+
+TEST(WorkerMessageTest, SkipsFieldsOfLaterReleases) {
+  EXPECT_EQ(DecodeWorkerReport(WithField(Encode(Whole()), 99, "anything")), Whole());
+  EXPECT_EQ(DecodeAgentRequest(WithField(Encode(AgentRequest{}), 99, "")), AgentRequest{});
+}
+
+TEST(WorkerMessageTest, RejectsEveryPrefixThatCutsAField) {
+  const std::string packet = Encode(AgentRequest{.round = Round(1), .take_snapshot = true});
+  for (size_t n = 0; n < packet.size(); ++n) {
+    const bool between_fields = n == 8 || n == 20;
+    EXPECT_EQ(DecodeAgentRequest(packet.substr(0, n)).has_value(), between_fields) << n;
+  }
+}
+
+TEST(WorkerMessageTest, RejectsOtherMessages) {
+  EXPECT_EQ(DecodeWorkerReport(Encode(AgentRequest{})), std::nullopt);
+  EXPECT_EQ(DecodeAgentRequest(Encode(WorkerReport{})), std::nullopt);
+  EXPECT_EQ(DecodeAgentRequest(EncodeVersionNotice()), std::nullopt);
+  EXPECT_EQ(DecodeWorkerReport(std::string(100, 'x')), std::nullopt);
+  EXPECT_EQ(DecodeWorkerReport(WithField(Encode(Whole()), 99, std::string(4096, 'x'))), std::nullopt);
+}
+
+TEST(WorkerMessageTest, RejectsValuesOutOfRange) {
+  WorkerReport report = Whole();
+  report.local_rank = LocalRank(-1);
+  EXPECT_EQ(DecodeWorkerReport(Encode(report)), std::nullopt);
+  report.local_rank = LocalRank(1 << 16);
+  EXPECT_EQ(DecodeWorkerReport(Encode(report)), std::nullopt);
+  report = Whole();
+  report.round = Round(-1);
+  EXPECT_EQ(DecodeWorkerReport(Encode(report)), std::nullopt);
+  EXPECT_EQ(DecodeWorkerReport(WithField(Encode(Whole()), 5, "\1\2")), std::nullopt) << "a step of 2 bytes";
+}
+
+TEST(WorkerMessageTest, TruncatesLongTextBetweenCharacters) {
+  WorkerReport report = Whole();
+  report.message = std::string(999, 'x') + "\xc3\xa9 and more";
+  EXPECT_EQ(DecodeWorkerReport(Encode(report))->message, std::string(999, 'x'));
+}
+
+TEST(WorkerMessageTest, TellsTheVersionOfAnotherRelease) {
+  std::string packet = Encode(Whole());
+  EXPECT_EQ(OtherVersion(packet), std::nullopt);
+  packet[4] = 9;
+  EXPECT_EQ(OtherVersion(packet), 9);
+  EXPECT_EQ(DecodeWorkerReport(packet), std::nullopt);
+  EXPECT_EQ(OtherVersion("garbage"), std::nullopt);
+}
+
+TEST(WorkerMessageTest, NamesPhases) {
+  EXPECT_EQ(NameOf(WorkerPhase::kTraining), "training");
+  EXPECT_EQ(NameOf(WorkerPhase::kUnspecified), "");
+  EXPECT_EQ(NameOf(WorkerPhase{77}), "") << "a phase of a later release";
+}
+
+}  // namespace
+}  // namespace ddprun
