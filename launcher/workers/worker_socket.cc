@@ -142,7 +142,8 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
     report->message = Utf8Line({report->message.data(), report->message.size()}, kMaxReportTextBytes);
     peer.reported = true;
     if (report->round == asked_round) peer.Ask(requests, request);
-    const WorkerReport& newest = last[report->local_rank] = *std::move(report);
+    WorkerReport& newest = last[report->local_rank];
+    newest = *std::move(report);
     if (on_report) on_report(newest);
   }
 
