@@ -31,6 +31,7 @@ class Event {
     // must tolerate.
     Futex(FUTEX_WAKE, INT_MAX, nullptr);
   }
+  bool IsSet() const { return set_.load() != 0; }
   void Wait() {
     while (set_.load() == 0) Futex(FUTEX_WAIT_BITSET, 0, nullptr);
   }

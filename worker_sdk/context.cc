@@ -1,4 +1,4 @@
-#include "worker_sdk/context.h"
+#include "ddprun/context.h"
 
 #include <chrono>
 #include <memory>
@@ -7,8 +7,10 @@
 #include <string_view>
 #include <utility>
 
+#include "base/worker_message.h"
 #include "ddprun/status.h"
 #include "worker_sdk/comm/host/host_communicator.h"
+#include "worker_sdk/context_state.h"
 #include "worker_sdk/core/strings.h"
 #include "worker_sdk/store/c10d_store.h"
 #include "worker_sdk/store/tcp_dial.h"
@@ -36,7 +38,14 @@ class CommunicatorStore : public Store {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<Context>> Context::FromEnvironment() {
+internal::ContextState::ContextState(WorkerEnv environment)
+    : env(std::move(environment)),
+      store(std::make_unique<C10dStore>(env.master_addr, env.master_port,
+                                        StrCat("ddprun/", env.round.value(), "/"), kStoreConnectTimeout)),
+      reporter(env) {}
+internal::ContextState::~ContextState() = default;
+
+StatusOr<Context> Context::FromEnvironment() {
   std::string error;
   std::optional<WorkerEnv> env = WorkerEnvFromProcess(&error);
   if (!env) return InvalidArgumentError(error);
@@ -45,39 +54,58 @@ StatusOr<std::unique_ptr<Context>> Context::FromEnvironment() {
         "TORCHELASTIC_USE_AGENT_STORE=False: no agent hosts the store at MASTER_ADDR and MASTER_PORT, and "
         "this worker cannot host one; start the job without TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
   }
-  return std::make_unique<Context>(*std::move(env));
+  return Context(std::make_unique<internal::ContextState>(*std::move(env)));
 }
 
-Context::Context(WorkerEnv env)
-    : env_(std::move(env)),
-      store_(std::make_unique<C10dStore>(env_.master_addr, env_.master_port,
-                                         StrCat("ddprun/", env_.round.value(), "/"), kStoreConnectTimeout)) {}
-
+Context::Context(std::unique_ptr<internal::ContextState> state) : state_(std::move(state)) {}
 Context::~Context() = default;
+Context::Context(Context&&) noexcept = default;
+Context& Context::operator=(Context&&) noexcept = default;
 
-StatusOr<std::unique_ptr<Communicator>> Context::Connect(Duration timeout) {
+int Context::rank() const { return static_cast<int>(state_->env.rank.value()); }
+int Context::world_size() const { return state_->env.world_size; }
+int Context::local_rank() const { return static_cast<int>(state_->env.local_rank.value()); }
+int Context::local_world_size() const { return state_->env.local_world_size; }
+int Context::node_rank() const { return static_cast<int>(state_->env.group_rank.value()); }
+int Context::num_nodes() const { return state_->env.group_world_size; }
+int64_t Context::round() const { return state_->env.round.value(); }
+int Context::restart_count() const { return state_->env.restart_count; }
+const std::string& Context::run_id() const { return state_->env.run_id; }
+
+StatusOr<Communicator> Context::Connect(const ConnectOptions& connect) {
+  const WorkerEnv& env = state_->env;
   HostCommunicatorOptions options{
-      .rank = env_.rank,
-      .world_size = env_.world_size,
-      .local_rank = env_.local_rank,
-      .local_world_size = env_.local_world_size,
-      .group_rank = env_.group_rank,
-      .group_world_size = env_.group_world_size,
-      .round = env_.round,
-      .run_id = env_.run_id,
-      .setup_timeout = timeout,
+      .rank = env.rank,
+      .world_size = env.world_size,
+      .local_rank = env.local_rank,
+      .local_world_size = env.local_world_size,
+      .group_rank = env.group_rank,
+      .group_world_size = env.group_world_size,
+      .round = env.round,
+      .run_id = env.run_id,
+      .setup_timeout = connect.setup_timeout,
+      .timeout = connect.timeout,
   };
-  if (env_.lease > Duration::zero()) options.silence_limit = env_.lease;
-  if (env_.group_world_size > 1 && !env_.node_addr.empty()) {
-    options.address = env_.node_addr;
-  } else if (env_.group_world_size > 1) {
+  if (env.lease > Duration::zero()) options.silence_limit = env.lease;
+  if (env.group_world_size > 1 && !env.node_addr.empty()) {
+    options.address = env.node_addr;
+  } else if (env.group_world_size > 1) {
     // Launchers other than ddprun do not set DDPRUN_NODE_ADDR.
-    DDPRUN_ASSIGN_OR_RETURN(options.address,
-                            LocalAddressTowards(env_.master_addr, std::chrono::steady_clock::now() + timeout),
-                            "MASTER_ADDR");
+    const TimePoint deadline = std::chrono::steady_clock::now() + connect.setup_timeout;
+    DDPRUN_ASSIGN_OR_RETURN(options.address, LocalAddressTowards(env.master_addr, deadline), "MASTER_ADDR");
   }
-  CommunicatorStore store(store_.get(), num_communicators_++);
+  CommunicatorStore store(state_->store.get(), state_->num_communicators++);
   return CreateHostCommunicator(options, &store);
 }
+
+void Context::Report(int64_t step, Phase phase, std::string_view text) {
+  static_assert(static_cast<int>(Phase::kStarting) == static_cast<int>(WorkerPhase::kStarting) &&
+                static_cast<int>(Phase::kFinishing) == static_cast<int>(WorkerPhase::kFinishing));
+  state_->reporter.Report(step, static_cast<WorkerPhase>(phase), text);
+}
+
+bool Context::snapshot_requested() const { return state_->reporter.snapshot_requested(); }
+
+void Context::ReportSnapshot(int64_t step) { state_->reporter.ReportSnapshot(step); }
 
 }  // namespace ddprun

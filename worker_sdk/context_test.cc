@@ -1,14 +1,14 @@
-#include "worker_sdk/context.h"
+#include "ddprun/context.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <cstdlib>
-#include <span>
 #include <vector>
 
 #include "ddprun/status.h"
+#include "worker_sdk/context_state.h"
 
 namespace ddprun {
 namespace {
@@ -20,16 +20,19 @@ TEST(ContextTest, WithoutALauncherTheWorldSizeIsOne) {
   unsetenv("WORLD_SIZE");
   auto context = Context::FromEnvironment();
   ASSERT_TRUE(context.ok()) << context.status();
-  EXPECT_EQ((*context)->world_size(), 1);
-  EXPECT_TRUE((*context)->is_first_rank());
+  EXPECT_EQ(context->world_size(), 1);
+  EXPECT_EQ(context->rank(), 0);
+  context->Report(1);  // without an agent, does nothing
+  EXPECT_FALSE(context->snapshot_requested());
 
   // The collectives work without a store.
-  auto comm = (*context)->Connect();
+  auto comm = context->Connect();
   ASSERT_TRUE(comm.ok()) << comm.status();
   std::vector<float> values = {1, 2};
-  const TimePoint deadline = std::chrono::steady_clock::now() + seconds(10);
-  EXPECT_EQ((*comm)->AllReduce(std::span(values), ReduceOp::kSum)->Wait(deadline), OkStatus());
-  EXPECT_EQ((*context)->store()->Set("key", "value").code(), StatusCode::kFailedPrecondition);
+  const TimePoint deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  EXPECT_EQ(comm->AllReduce(View(values), ReduceOp::kSum).Wait(deadline), OkStatus());
+  EXPECT_EQ(internal::ContextState::Of(*context).store->Set("key", "value").code(),
+            StatusCode::kFailedPrecondition);
 }
 
 TEST(ContextTest, NamesTheInvalidVariable) {

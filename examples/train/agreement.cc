@@ -21,20 +21,20 @@ TimePoint After(Duration limit) { return std::chrono::steady_clock::now() + limi
 
 }  // namespace
 
-Status CheckAgreement(Communicator* comm, const std::map<std::string, std::string>& facts,
+Status CheckAgreement(Communicator comm, const std::map<std::string, std::string>& facts,
                       Duration stall_limit) {
   std::string mine;
   for (const auto& [name, value] : facts) {
     const Sha256::Digest digest = Sha256Of(value);
     mine.append(digest.data(), digest.size());
   }
-  std::string all(mine.size() * comm->world_size(), '\0');
-  DDPRUN_RETURN_IF_ERROR(comm->AllGather(mine, std::span(all))->Wait(After(stall_limit)),
+  std::string all(mine.size() * comm.size(), '\0');
+  DDPRUN_RETURN_IF_ERROR(comm.AllGather(View(std::as_const(mine)), View(all)).Wait(After(stall_limit)),
                          "comparing the ranks");
   const auto digest_of = [&](int rank, size_t fact) {
     return std::string_view(all).substr(rank * mine.size() + fact * Sha256::kBytes, Sha256::kBytes);
   };
-  for (int rank = 1; rank < comm->world_size(); ++rank) {
+  for (int rank = 1; rank < comm.size(); ++rank) {
     std::vector<std::string> different;
     size_t fact = 0;
     for (const auto& [name, value] : facts) {
@@ -48,10 +48,10 @@ Status CheckAgreement(Communicator* comm, const std::map<std::string, std::strin
   return OkStatus();
 }
 
-StatusOr<std::optional<StoredSnapshot>> AgreeOnSnapshot(Communicator* comm, const SnapshotStore& store,
+StatusOr<std::optional<StoredSnapshot>> AgreeOnSnapshot(Communicator comm, const SnapshotStore& store,
                                                         Duration stall_limit,
                                                         std::vector<SkippedSnapshot>* skipped) {
-  const bool leads = comm->rank() == Rank(0);
+  const bool leads = comm.rank() == 0;
   StatusOr<FoundSnapshot> found = FoundSnapshot();
   const LongWork find = [&](WorkProgress& progress) {
     found = store.FindNewest([&](int64_t bytes) { progress.Advance(bytes); });
@@ -65,8 +65,7 @@ StatusOr<std::optional<StoredSnapshot>> AgreeOnSnapshot(Communicator* comm, cons
   // "NAME SHA256", padded with NUL bytes to a fixed size. Only NUL bytes: there is no snapshot.
   std::string choice = newest ? StrCat(newest->name, " ", newest->sha256) : "";
   choice.resize(kChoiceBytes, '\0');
-  DDPRUN_RETURN_IF_ERROR(comm->Broadcast(std::span(choice), Rank(0))->Wait(After(stall_limit)),
-                         "agreeing on a snapshot");
+  DDPRUN_RETURN_IF_ERROR(comm.Broadcast(View(choice), 0).Wait(After(stall_limit)), "agreeing on a snapshot");
   const std::string text = choice.c_str();
   if (text.empty()) return std::nullopt;
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/time.h"
+#include "ddprun/communicator.h"
 #include "ddprun/status.h"
-#include "worker_sdk/comm/communicator.h"
 #include "worker_sdk/snapshot/snapshot_store.h"
 
 namespace ddprun::train {
@@ -17,7 +17,7 @@ namespace ddprun::train {
 //   stall_limit: maximum time to wait for the other ranks.
 //   Errors: kFailedPrecondition, on all ranks: a rank differs from rank 0; the message names the rank and the
 //           facts that differ. Also those of Pending::Wait.
-Status CheckAgreement(Communicator* comm, const std::map<std::string, std::string>& facts,
+Status CheckAgreement(Communicator comm, const std::map<std::string, std::string>& facts,
                       Duration stall_limit);
 
 // Returns the snapshot to resume from: the newest snapshot that rank 0 finds, or nullopt if there is none.
@@ -26,7 +26,7 @@ Status CheckAgreement(Communicator* comm, const std::map<std::string, std::strin
 //   skipped: receives, on rank 0, newer snapshots that are incomplete.
 //   Errors:  those of SnapshotStore::FindNewest and Load, and of FinishTogether; kFailedPrecondition: this
 //            rank's file with that name differs from rank 0's file.
-StatusOr<std::optional<StoredSnapshot>> AgreeOnSnapshot(Communicator* comm, const SnapshotStore& store,
+StatusOr<std::optional<StoredSnapshot>> AgreeOnSnapshot(Communicator comm, const SnapshotStore& store,
                                                         Duration stall_limit,
                                                         std::vector<SkippedSnapshot>* skipped);
 

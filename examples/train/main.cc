@@ -3,10 +3,11 @@
 #include <iostream>
 #include <memory>
 
+#include "ddprun/context.h"
 #include "ddprun/status.h"
 #include "examples/train/options.h"
 #include "examples/train/run.h"
-#include "worker_sdk/context.h"
+#include "worker_sdk/context_state.h"
 #include "worker_sdk/failure/error_file.h"
 
 namespace {
@@ -28,11 +29,11 @@ int main(int argc, char** argv) {
     std::cout << train::HelpText();
     return 0;
   }
-  const StatusOr<std::unique_ptr<Context>> context = Context::FromEnvironment();
+  StatusOr<Context> context = Context::FromEnvironment();
   if (!context.ok()) return Fail(context.status(), kFailed);
-  const Status usage = train::ValidateForWorld(*options, (*context)->world_size());
-  const Status status = usage.ok() ? train::Run(*options, **context, std::cout, std::cerr) : usage;
+  const Status usage = train::ValidateForWorld(*options, context->world_size());
+  const Status status = usage.ok() ? train::Run(*options, *context, std::cout, std::cerr) : usage;
   if (status.ok()) return 0;
-  LeaveErrorFile((*context)->env().error_file, status);
+  LeaveErrorFile(internal::ContextState::Of(*context).env.error_file, status);
   return Fail(status, usage.ok() ? kFailed : kUsage);
 }

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/time.h"
+#include "ddprun/context.h"
 #include "ddprun/status.h"
 #include "examples/train/agreement.h"
 #include "examples/train/batch_shares.h"
@@ -21,12 +22,11 @@
 #include "examples/train/progress.h"
 #include "examples/train/sample_log.h"
 #include "examples/train/trainer.h"
-#include "worker_sdk/comm/communicator.h"
 #include "worker_sdk/comm/long_work.h"
+#include "worker_sdk/context_state.h"
 #include "worker_sdk/core/strings.h"
 #include "worker_sdk/ledger/ledger.h"
 #include "worker_sdk/ledger/ledger_keeper.h"
-#include "worker_sdk/reporter.h"
 #include "worker_sdk/snapshot/file_io.h"
 #include "worker_sdk/snapshot/snapshot_store.h"
 
@@ -52,25 +52,24 @@ class TrainingRun {
         context_(context),
         out_(out),
         remarks_(remarks),
-        reporter_(context.env()),
-        ledger_(context.env(), MicrosOfDay(), Now()),
+        ledger_(internal::ContextState::Of(context).env, MicrosOfDay(), Now()),
         store_(options.snapshot_dir, kKeptSnapshots) {}
 
   Status Run() {
     DDPRUN_RETURN_IF_ERROR(Prepare());
     DDPRUN_RETURN_IF_ERROR(Meet());
     DDPRUN_RETURN_IF_ERROR(Train());
-    reporter_.Report(trainer_->step(), WorkerPhase::kFinishing);
+    context_.Report(trainer_->step(), Phase::kFinishing);
     return Conclude();
   }
 
  private:
-  [[nodiscard]] bool leads() const { return context_.is_first_rank(); }
+  [[nodiscard]] bool leads() const { return context_.rank() == 0; }
   [[nodiscard]] Duration stall_limit() const { return seconds(options_.stall_timeout_s); }
 
   // Performs the part of the setup that does not involve the other ranks.
   Status Prepare() {
-    reporter_.Report(0, WorkerPhase::kLoading, "text");
+    context_.Report(0, Phase::kLoading, "text");
     DDPRUN_ASSIGN_OR_RETURN(corpus_, LoadCorpus(options_.data));
     if (corpus_.NumSamples(options_.model.context) < 1) {
       return FailedPreconditionError(
@@ -83,8 +82,7 @@ class TrainingRun {
     }
     if (!options_.sample_log.empty()) {
       DDPRUN_ASSIGN_OR_RETURN(SampleLog log,
-                              SampleLog::Open(options_.sample_log, context_.round().value(),
-                                              static_cast<int>(context_.rank().value())),
+                              SampleLog::Open(options_.sample_log, context_.round(), context_.rank()),
                               "--sample-log");
       sample_log_.emplace(std::move(log));
     }
@@ -101,21 +99,21 @@ class TrainingRun {
   // Connects to the other ranks. On success, all ranks have the same state.
   Status Meet() {
     DDPRUN_ASSIGN_OR_RETURN(comm_, context_.Connect());
-    trainer_.emplace(options_, corpus_, comm_.get());
+    trainer_.emplace(options_, corpus_, comm_);
     if (!options_.snapshot_dir.empty()) {
       // The directory is taken over before a snapshot is selected: after that, no earlier round can add one.
       if (leads()) {
-        DDPRUN_RETURN_IF_ERROR(UnlessFull(store_.TakeOver(context_.env().run_id, context_.round())),
+        DDPRUN_RETURN_IF_ERROR(UnlessFull(store_.TakeOver(context_.run_id(), Round(context_.round()))),
                                "--snapshot-dir");
         KeepLedger();
       }
       DDPRUN_RETURN_IF_ERROR(Resume());
     }
-    DDPRUN_RETURN_IF_ERROR(CheckAgreement(comm_.get(), trainer_->Facts(), stall_limit()));
+    DDPRUN_RETURN_IF_ERROR(CheckAgreement(comm_, trainer_->Facts(), stall_limit()));
     if (!leads()) return OkStatus();
     out_ << absl::StrFormat(
                 "event=train step=%d steps=%d world_size=%d round=%d restart=%d bytes=%d data=\"%s\"",
-                trainer_->step(), options_.steps, context_.world_size(), context_.round().value(),
+                trainer_->step(), options_.steps, context_.world_size(), context_.round(),
                 context_.restart_count(), corpus_.bytes.size(), corpus_.source)
          << std::endl;
     WarnOfOtherSums();
@@ -143,11 +141,10 @@ class TrainingRun {
   }
 
   Status Resume() {
-    reporter_.Report(0, WorkerPhase::kLoading, "snapshot");
+    context_.Report(0, Phase::kLoading, "snapshot");
     std::vector<SkippedSnapshot> all_skipped;
     DDPRUN_ASSIGN_OR_RETURN(const std::optional<StoredSnapshot> newest,
-                            AgreeOnSnapshot(comm_.get(), store_, stall_limit(), &all_skipped),
-                            "--snapshot-dir");
+                            AgreeOnSnapshot(comm_, store_, stall_limit(), &all_skipped), "--snapshot-dir");
     for (const SkippedSnapshot& skipped : all_skipped) {
       remarks_ << "train: skipped a snapshot: " << skipped.reason.message() << std::endl;
     }
@@ -177,14 +174,14 @@ class TrainingRun {
   Status Train() {
     const int64_t tokens = options_.global_batch * options_.model.context;
     Progress progress(trainer_->step(), options_.steps, tokens, Now());
-    reporter_.Report(trainer_->step(), WorkerPhase::kTraining);
+    context_.Report(trainer_->step(), Phase::kTraining);
     if (leads()) LedgerFailed(ledger_.Ready(trainer_->step(), Now()));
     while (trainer_->step() < options_.steps) {
       DDPRUN_RETURN_IF_ERROR(LogSamples(), "--sample-log");
       // After a failed snapshot, requests are ignored until a snapshot succeeds. The next attempt is the next
       // scheduled snapshot, so that training does not retry after every step.
-      DDPRUN_RETURN_IF_ERROR(trainer_->Step(leads() && reporter_.snapshot_requested() && snapshot_written_));
-      reporter_.Report(trainer_->step(), WorkerPhase::kTraining);
+      DDPRUN_RETURN_IF_ERROR(trainer_->Step(leads() && context_.snapshot_requested() && snapshot_written_));
+      context_.Report(trainer_->step(), Phase::kTraining);
       if (leads()) ReportStep(progress);
       if (!SnapshotIsDue()) continue;
       DDPRUN_RETURN_IF_ERROR(TakeSnapshot());
@@ -208,9 +205,9 @@ class TrainingRun {
   Status LogSamples() {
     if (!sample_log_) return OkStatus();
     Trainer::Part part = trainer_->NextPart();
-    return sample_log_->Append({.round = context_.round().value(),
+    return sample_log_->Append({.round = context_.round(),
                                 .step = trainer_->step() + 1,
-                                .rank = static_cast<int>(context_.rank().value()),
+                                .rank = context_.rank(),
                                 .world_size = context_.world_size(),
                                 .epoch = part.epoch,
                                 .position = part.position,
@@ -225,7 +222,7 @@ class TrainingRun {
                                               .time = static_cast<double>(MicrosOfDay()) * 1e-6,
                                               .world_size = context_.world_size(),
                                               .restart = context_.restart_count(),
-                                              .round = context_.round().value(),
+                                              .round = context_.round(),
                                               .tokens_per_s = tokens_per_s});
     if (appended.ok() == metrics_appended_) return;
     metrics_appended_ = appended.ok();
@@ -248,15 +245,15 @@ class TrainingRun {
   // Rank 0 writes a snapshot; the other ranks wait while rank 0 makes progress.
   Status TakeSnapshot() {
     const int64_t step = trainer_->step();
-    if (leads()) reporter_.Report(step, WorkerPhase::kSnapshotting);
+    if (leads()) context_.Report(step, Phase::kSnapshotting);
     Status written;
     const LongWork write = [&](WorkProgress& progress) {
       Snapshot snapshot = trainer_->State();
       snapshot.world_size = context_.world_size();
-      snapshot.round = context_.round();
+      snapshot.round = Round(context_.round());
       written = store_.Write(snapshot, [&](int64_t bytes) { progress.Advance(bytes); });
     };
-    const Status together = FinishTogether(comm_.get(), StrCat("writing the snapshot of step ", step),
+    const Status together = FinishTogether(comm_, StrCat("writing the snapshot of step ", step),
                                            stall_limit(), leads() ? write : nullptr);
     if (leads()) DDPRUN_RETURN_IF_ERROR(SnapshotResult(written));  // even if `together` is an error
     return together;
@@ -268,7 +265,7 @@ class TrainingRun {
     const int64_t step = trainer_->step();
     snapshot_written_ = written.ok();
     if (written.ok()) {
-      reporter_.ReportSnapshot(step);
+      context_.ReportSnapshot(step);
       return OkStatus();
     }
     if (IsAborted(written)) return written;
@@ -308,7 +305,6 @@ class TrainingRun {
   Context& context_;
   std::ostream& out_;
   std::ostream& remarks_;
-  Reporter reporter_;
   LedgerKeeper ledger_;
   bool ledger_failed_ = false;
   SnapshotStore store_;
@@ -317,7 +313,7 @@ class TrainingRun {
   std::optional<MetricsWriter> metrics_;
   bool metrics_appended_ = true;  // false if the last attempt failed
   bool snapshot_written_ = true;  // false if the last attempt failed
-  std::unique_ptr<Communicator> comm_;
+  Communicator comm_;
   std::optional<Trainer> trainer_;
 };
 

@@ -3,9 +3,9 @@
 
 #include <ostream>
 
+#include "ddprun/context.h"
 #include "ddprun/status.h"
 #include "examples/train/options.h"
-#include "worker_sdk/context.h"
 
 namespace ddprun::train {
 

@@ -67,11 +67,11 @@ std::string_view Bytes(std::span<const float> elems) {
 
 }  // namespace
 
-Trainer::Trainer(const Options& options, const Corpus& corpus, Communicator* comm)
+Trainer::Trainer(const Options& options, const Corpus& corpus, Communicator comm)
     : options_(options),
       corpus_(corpus),
-      comm_(comm),
-      span_(SpanOfRank(options.global_batch, comm->rank().value(), comm->world_size())),
+      comm_(std::move(comm)),
+      span_(SpanOfRank(options.global_batch, comm_.rank(), comm_.size())),
       rng_(static_cast<uint64_t>(options.seed)),
       sampler_(corpus.NumSamples(options.model.context), {.seed = static_cast<uint64_t>(options.seed)}),
       model_(options.model, *LayersFor<float>(options.cpu)),
@@ -79,7 +79,7 @@ Trainer::Trainer(const Options& options, const Corpus& corpus, Communicator* com
       optimizer_(MakeOptimizer(options, ViewsOf(model_, grads_))),
       grad_sum_(model_.parameters().size()),
       loss_sum_(1),
-      data_parallel_(comm, GradsInReadyOrder(model_.tensors(), grads_), Overlap(options)) {
+      data_parallel_(comm_, GradsInReadyOrder(model_.tensors(), grads_), Overlap(options)) {
   model_.Initialize(rng_);
 }
 
@@ -96,7 +96,7 @@ Status Trainer::Step(bool wish) {
   data_parallel_.Begin();
   ComputeGradients();
   Status reduced = data_parallel_.Finish();
-  reduced.Update(sums_reduced_->Wait(std::chrono::steady_clock::now() + seconds(options_.stall_timeout_s)));
+  reduced.Update(sums_reduced_.Wait(std::chrono::steady_clock::now() + seconds(options_.stall_timeout_s)));
   DDPRUN_RETURN_IF_ERROR(reduced, StrCat("step ", step_ + 1));
   const double loss = step_sums_[kLoss];
   if (!std::isfinite(loss)) {
@@ -128,7 +128,7 @@ void Trainer::ComputeGradients() {
       continue;
     }
     loss_sum_.Finish({&loss, 1}, 0, 1);
-    sums_reduced_ = comm_->AllReduce(std::span(step_sums_), ReduceOp::kSum);
+    sums_reduced_ = comm_.AllReduce(View(step_sums_), ReduceOp::kSum);
     model_.Backward(sequence, grads_.span(), [&](size_t tensor) {
       grad_sum_.Finish(grads_.span(), tensors[tensor].offset, tensors[tensor].num_elems);
       data_parallel_.GradReady(tensors.size() - 1 - tensor);

@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "ddprun/communicator.h"
 #include "ddprun/status.h"
 #include "examples/train/corpus.h"
 #include "examples/train/model/buffer.h"
 #include "examples/train/model/model.h"
 #include "examples/train/model/tree_sum.h"
 #include "examples/train/options.h"
-#include "worker_sdk/comm/communicator.h"
 #include "worker_sdk/data/counter_rng.h"
 #include "worker_sdk/data/sampler.h"
 #include "worker_sdk/ddp/data_parallel.h"
@@ -27,12 +27,12 @@ namespace ddprun::train {
 // time, summed in the order of tree_sum.h. The all-reduce of the buckets overlaps with the backward pass of
 // the last sequence. docs/decisions/0003-reduction-order.md states how results depend on the number of ranks.
 //   Threads: one caller at a time.
-//   Owns:    none of the arguments; `corpus` and `comm` must outlive the trainer.
+//   Owns:    none of the arguments; `corpus` must outlive the trainer.
 class Trainer {
  public:
   // Starts at step 0 with initial parameters.
   //   REQUIRES: corpus.NumSamples(context) >= 1; global_batch >= world size; LayersFor<float>(cpu) != null.
-  Trainer(const Options& options, const Corpus& corpus, Communicator* comm);
+  Trainer(const Options& options, const Corpus& corpus, Communicator comm);
 
   // This rank's samples in the next update, and the position of the first one in the order of samples.
   struct Part {
@@ -44,7 +44,7 @@ class Trainer {
 
   // Performs one update. All ranks must call Step. `wish`: this rank requests an action of all ranks after
   // this update, such as a snapshot; wished() then returns true on all ranks.
-  //   Errors: those of Pending::Wait; kFailedPrecondition: the loss is not finite. After an error the state
+  //   Errors: those of Work::Wait; kFailedPrecondition: the loss is not finite. After an error the state
   //           is undefined.
   Status Step(bool wish);
 
@@ -76,7 +76,7 @@ class Trainer {
 
   const Options options_;
   const Corpus& corpus_;
-  Communicator* const comm_;
+  Communicator comm_;
   const BatchSpan span_;  // this rank's positions in the global batch
 
   CounterRng rng_;
@@ -93,7 +93,7 @@ class Trainer {
   // This rank's values; after the all-reduce, the sums over all ranks.
   enum StepSum { kLoss, kWishes, kNumStepSums };
   std::array<double, kNumStepSums> step_sums_ = {};
-  std::unique_ptr<Pending> sums_reduced_;
+  Work sums_reduced_;
   DataParallel<float> data_parallel_;
 };
 

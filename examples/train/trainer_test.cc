@@ -49,11 +49,11 @@ std::string GoldenFile() {
 class TrainerTest : public testing::Test {
  protected:
   std::unique_ptr<Trainer> MakeTrainer(const Options& options) {
-    return std::make_unique<Trainer>(options, corpus_, comm_.get());
+    return std::make_unique<Trainer>(options, corpus_, comm_);
   }
 
   const Corpus corpus_ = GoldenCorpus();
-  const std::unique_ptr<Communicator> comm_ = CreateHostCommunicator({}, nullptr).value();
+  const Communicator comm_ = CreateHostCommunicator({}, nullptr).value();
 };
 
 // Restores the snapshot and encodes the state again. All names, their order, the shapes and every bit must be

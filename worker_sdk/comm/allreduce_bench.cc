@@ -43,13 +43,13 @@ Status Measure(Communicator& comm, size_t num_bytes) {
   std::vector<double> micros;
   for (int i = -3; i < runs; ++i) {
     const TimePoint begin = Clock::now();
-    Status s = comm.AllReduce(std::span(values), ReduceOp::kMean)->Wait(begin + seconds(60));
+    Status s = comm.AllReduce(View(values), ReduceOp::kMean).Wait(begin + seconds(60));
     if (!s.ok()) return s;
     if (i >= 0) micros.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
   }
   std::sort(micros.begin(), micros.end());
   const double median = micros[micros.size() / 2];
-  if (comm.rank() == Rank(0)) {
+  if (comm.rank() == 0) {
     std::printf("%12zu %8d %12.1f %12.1f %10.2f\n", num_bytes, runs, median, micros[micros.size() * 9 / 10],
                 static_cast<double>(num_bytes) / median * 1e6 / (1 << 30));
     std::fflush(stdout);
@@ -67,7 +67,7 @@ int RunRank(RankProcess self) {
                    : CreateHostCommunicator(self.options, &store);
   Status s = comm.status();
   for (size_t size : kSizes) {
-    if (s.ok()) s = Measure(**comm, size);
+    if (s.ok()) s = Measure(*comm, size);
   }
   if (!s.ok()) std::fprintf(stderr, "%s\n", s.ToString().c_str());
   return s.ok() ? 0 : 1;

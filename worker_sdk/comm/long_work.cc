@@ -28,25 +28,25 @@ TimePoint Now() { return std::chrono::steady_clock::now(); }
 // Exchanges beats until no rank is working. A rank without work sends its beat immediately and blocks in the
 // collective until the working ranks send theirs. `ended` is set when this rank's work has completed; null
 // means that this rank has no work.
-Status BeatUntilAllHaveEnded(Communicator* comm, std::string_view what, Duration stall_limit,
+Status BeatUntilAllHaveEnded(Communicator comm, std::string_view what, Duration stall_limit,
                              const WorkProgress& progress, Event* ended) {
   const Duration beat = std::min<Duration>(kBeat, stall_limit / 4);
-  std::vector<Beat> now(comm->world_size()), before(comm->world_size());
-  std::vector<TimePoint> advanced(comm->world_size(), Now());
+  std::vector<Beat> now(comm.size()), before(comm.size());
+  std::vector<TimePoint> advanced(comm.size(), Now());
   while (true) {
     const bool at_work = ended != nullptr && !ended->WaitUntil(Now() + beat);
-    const Beat mine{progress.done(), at_work ? 1 : 0};
-    DDPRUN_RETURN_IF_ERROR(comm->AllGather({reinterpret_cast<const char*>(&mine), sizeof(mine)},
-                                           {reinterpret_cast<char*>(now.data()), now.size() * sizeof(Beat)})
-                               ->Wait(Now() + stall_limit),
-                           what);
+    const int64_t mine[] = {progress.done(), at_work ? 1 : 0};
+    DDPRUN_RETURN_IF_ERROR(
+        comm.AllGather({mine, 2, DType::kInt64}, {now.data(), 2 * comm.size(), DType::kInt64})
+            .Wait(Now() + stall_limit),
+        what);
     if (std::ranges::all_of(now, [](const Beat& b) { return b.at_work == 0; })) return OkStatus();
-    for (int r = 0; r < comm->world_size(); ++r) {
+    for (int r = 0; r < comm.size(); ++r) {
       if (now[r].at_work == 0 || now[r].done != before[r].done) advanced[r] = Now();
       if (Now() - advanced[r] < stall_limit) continue;
       const std::string why =
           StrCat(what, ": rank ", r, " has made no progress for ", InSeconds(stall_limit));
-      comm->Abort(why);
+      comm.Abort(why);
       return DeadlineExceededError(why);
     }
     before = now;
@@ -55,7 +55,7 @@ Status BeatUntilAllHaveEnded(Communicator* comm, std::string_view what, Duration
 
 }  // namespace
 
-Status FinishTogether(Communicator* comm, std::string_view what, Duration stall_limit, const LongWork& work) {
+Status FinishTogether(Communicator comm, std::string_view what, Duration stall_limit, const LongWork& work) {
   WorkProgress progress;
   Event ended;
   std::thread worker;

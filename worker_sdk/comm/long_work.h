@@ -13,8 +13,8 @@
 #include <string_view>
 
 #include "base/time.h"
+#include "ddprun/communicator.h"
 #include "ddprun/status.h"
-#include "worker_sdk/comm/communicator.h"
 
 namespace ddprun {
 
@@ -37,9 +37,9 @@ using LongWork = std::function<void(WorkProgress&)>;
 // its progress at least once every `stall_limit`. All ranks must call FinishTogether with equal limits. Even
 // on error, FinishTogether returns only after this rank's work has completed.
 //   what:   describes the work in errors, such as "writing the snapshot of step 40".
-//   Errors: kDeadlineExceeded: a rank made no progress or was stopped; otherwise those of Pending::Wait.
+//   Errors: kDeadlineExceeded: a rank made no progress or was stopped; otherwise those of Work::Wait.
 //           After any error the communicator is dead. The status does not include the result of the work:
 //           `work` must report its own result to the caller.
-Status FinishTogether(Communicator* comm, std::string_view what, Duration stall_limit, const LongWork& work);
+Status FinishTogether(Communicator comm, std::string_view what, Duration stall_limit, const LongWork& work);
 
 }  // namespace ddprun

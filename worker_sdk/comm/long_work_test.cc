@@ -44,8 +44,7 @@ int RunRank(const RankProcess& self) {
     }
   };
   const bool first = self.options.rank == Rank(0);
-  const Status status =
-      FinishTogether(comm->get(), "writing a snapshot", kStallLimit, first ? work : LongWork());
+  const Status status = FinishTogether(*comm, "writing a snapshot", kStallLimit, first ? work : LongWork());
   (void)store.Set(StrCat("outcome/", self.options.rank.value()), status.ToString());
   return status.ok() ? kWaited : kEnded;
 }

@@ -24,8 +24,8 @@ std::vector<Bucket> Plan(const std::vector<std::span<T>>& grads, const DataParal
 
 template <typename T>
 struct DataParallel<T>::Impl {
-  Impl(Communicator* comm, std::vector<std::span<T>> grads, DataParallelOptions options)
-      : comm(comm),
+  Impl(Communicator world, std::vector<std::span<T>> grads, DataParallelOptions options)
+      : comm(std::move(world)),
         grads(std::move(grads)),
         options(options),
         buckets(Plan(this->grads, options)),
@@ -45,30 +45,30 @@ struct DataParallel<T>::Impl {
 
   void Launch(size_t bucket) {
     ForEachGrad(bucket, [](std::span<T> grad, T* place) { std::copy(grad.begin(), grad.end(), place); });
-    pending.push_back(comm->AllReduce(std::span(flat[bucket]), options.op));
+    pending.push_back(comm.AllReduce(View(flat[bucket]), options.op));
   }
 
-  Communicator* const comm;
+  Communicator comm;
   const std::vector<std::span<T>> grads;
   const DataParallelOptions options;
   const std::vector<Bucket> buckets;
   BucketScheduler scheduler;
-  std::vector<std::vector<T>> flat;               // by bucket
-  std::vector<std::unique_ptr<Pending>> pending;  // by bucket, for the buckets launched in this step
+  std::vector<std::vector<T>> flat;  // by bucket
+  std::vector<Work> pending;         // by bucket, for the buckets launched in this step
 };
 
 template <typename T>
-DataParallel<T>::DataParallel(Communicator* comm, std::vector<std::span<T>> grads_in_ready_order,
+DataParallel<T>::DataParallel(Communicator comm, std::vector<std::span<T>> grads_in_ready_order,
                               DataParallelOptions options)
-    : impl_(std::make_unique<Impl>(comm, std::move(grads_in_ready_order), options)) {}
+    : impl_(std::make_unique<Impl>(std::move(comm), std::move(grads_in_ready_order), options)) {}
 
 template <typename T>
 DataParallel<T>::~DataParallel() {
   // If a step is in progress, the communicator may still use the buckets' memory, so the memory must not be
   // freed before the operations end.
   if (impl_->pending.empty()) return;
-  impl_->comm->Abort("a data-parallel step was not finished");
-  for (auto& pending : impl_->pending) (void)pending->Wait(std::chrono::steady_clock::now());
+  impl_->comm.Abort("a data-parallel step was not finished");
+  for (auto& pending : impl_->pending) (void)pending.Wait(std::chrono::steady_clock::now());
 }
 
 template <typename T>
@@ -89,7 +89,7 @@ Status DataParallel<T>::Finish() {
   Status result;
   for (size_t b = 0; b < impl_->pending.size(); ++b) {
     // After an error, the communicator is dead, so the waits for the remaining buckets fail immediately.
-    result.Update(impl_->pending[b]->Wait(deadline));
+    result.Update(impl_->pending[b].Wait(deadline));
     if (!result.ok()) continue;
     impl_->ForEachGrad(b, [](std::span<T> grad, T* place) { std::copy_n(place, grad.size(), grad.begin()); });
   }

@@ -1,6 +1,6 @@
 // The data-parallel step: gradients are reduced over all ranks while backward still computes other gradients.
 //
-//   DataParallel<float> dp(comm.get(), {last_layer_grads, ..., first_layer_grads}, {});
+//   DataParallel<float> dp(world, {last_layer_grads, ..., first_layer_grads}, {});
 //   for each step:
 //     dp.Begin();
 //     backward: after tensor i's gradient is complete, dp.GradReady(i);
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/time.h"
+#include "ddprun/communicator.h"
 #include "ddprun/status.h"
-#include "worker_sdk/comm/communicator.h"
 
 namespace ddprun {
 
@@ -34,15 +34,15 @@ struct DataParallelOptions {
 //   Order:   all ranks construct this object with equal sizes and options, and run the same steps. Gradients
 //            may become ready in any order, which may differ between ranks; the order of
 //            `grads_in_ready_order` is the fastest.
-//   Errors:  Finish() returns the errors of Pending::Wait. After an error, this object and its communicator
+//   Errors:  Finish() returns the errors of Work::Wait. After an error, this object and its communicator
 //            cannot be used again. Destroying this object with an all-reduce in flight aborts the
 //            communicator.
 //   Threads: one caller at a time.
-//   Owns:    its bucket buffers; `comm` and the gradients' memory belong to the caller and must outlive it.
+//   Owns:    its bucket buffers; the gradients' memory belongs to the caller and must outlive it.
 template <typename T>
 class DataParallel {
  public:
-  DataParallel(Communicator* comm, std::vector<std::span<T>> grads_in_ready_order,
+  DataParallel(Communicator comm, std::vector<std::span<T>> grads_in_ready_order,
                DataParallelOptions options);
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;

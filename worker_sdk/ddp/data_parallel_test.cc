@@ -36,7 +36,7 @@ void WithRanks(int world, const std::function<void(Communicator&)>& body) {
                                           .round = Round(1)},
                                          &store);
       ASSERT_TRUE(comm.ok()) << comm.status();
-      body(**comm);
+      body(*comm);
     });
   }
   for (std::thread& t : threads) t.join();
@@ -51,12 +51,12 @@ TYPED_TEST_SUITE(DataParallelTest, Types);
 TYPED_TEST(DataParallelTest, AveragesGradientsOverRanksInAnyReadyOrder) {
   using T = TypeParam;
   WithRanks(2, [](Communicator& comm) {
-    const int rank = static_cast<int>(comm.rank().value());
+    const int rank = comm.rank();
     std::vector<std::vector<T>> grads;
     for (size_t n : {3, 1000, 0, 70, 5000, 1}) grads.emplace_back(n);
     std::vector<std::span<T>> spans;
     for (auto& grad : grads) spans.push_back(std::span(grad));
-    DataParallel<T> dp(&comm, spans, {.bucket_bytes = 4096, .first_bucket_bytes = 8});
+    DataParallel<T> dp(comm, spans, {.bucket_bytes = 4096, .first_bucket_bytes = 8});
     std::mt19937 random(rank);  // a different order in each rank
     std::vector<size_t> order(grads.size());
     std::iota(order.begin(), order.end(), 0);
@@ -80,8 +80,8 @@ TYPED_TEST(DataParallelTest, AveragesGradientsOverRanksInAnyReadyOrder) {
 
 TEST(DataParallelStepTest, SumsWithReduceOpSum) {
   WithRanks(3, [](Communicator& comm) {
-    std::vector<float> grad = {1, static_cast<float>(comm.rank().value())};
-    DataParallel<float> dp(&comm, {std::span(grad)}, {.op = ReduceOp::kSum});
+    std::vector<float> grad = {1, static_cast<float>(comm.rank())};
+    DataParallel<float> dp(comm, {std::span(grad)}, {.op = ReduceOp::kSum});
     dp.Begin();
     dp.GradReady(0);
     ASSERT_EQ(dp.Finish(), OkStatus());
@@ -94,8 +94,8 @@ TEST(DataParallelStepTest, FinishFailsWhenAPeerIsLate) {
   std::shared_future<void> other_gave_up = gave_up.get_future().share();
   WithRanks(2, [&](Communicator& comm) {
     std::vector<float> grad = {1};
-    DataParallel<float> dp(&comm, {std::span(grad)}, {.timeout = milliseconds(50)});
-    if (comm.rank() == Rank(0)) {
+    DataParallel<float> dp(comm, {std::span(grad)}, {.timeout = milliseconds(50)});
+    if (comm.rank() == 0) {
       dp.Begin();
       dp.GradReady(0);
       EXPECT_EQ(dp.Finish().code(), StatusCode::kDeadlineExceeded);
@@ -111,10 +111,10 @@ TEST(DataParallelStepTest, DestructionDuringAStepAbortsTheCommunicator) {
   std::promise<void> destroyed;
   std::shared_future<void> other_destroyed = destroyed.get_future().share();
   WithRanks(2, [&](Communicator& comm) {
-    if (comm.rank() == Rank(0)) {
+    if (comm.rank() == 0) {
       std::vector<float> grad(100);
       {
-        DataParallel<float> dp(&comm, {std::span(grad)}, {});
+        DataParallel<float> dp(comm, {std::span(grad)}, {});
         dp.Begin();
         dp.GradReady(0);
       }

@@ -24,8 +24,16 @@ constexpr std::string_view kMagic = "ddpsnap\n";
 constexpr uint32_t kVersion = 1;
 constexpr size_t kFixedBytes = 16;  // magic, version, size of the JSON
 
-std::string_view Name(DType dtype) { return dtype == DType::kF32 ? "f32" : "f64"; }
-int64_t ElemBytes(DType dtype) { return dtype == DType::kF32 ? 4 : 8; }
+// The names of dtypes in the file, indexed by DType.
+constexpr std::string_view kDTypeNames[] = {"f32", "f64", "f16", "bf16", "i32", "i64", "u8"};
+
+std::string_view Name(DType dtype) { return kDTypeNames[static_cast<size_t>(dtype)]; }
+
+std::optional<DType> DTypeNamed(std::string_view name) {
+  const auto found = std::ranges::find(kDTypeNames, name);
+  if (found == std::end(kDTypeNames)) return std::nullopt;
+  return static_cast<DType>(found - std::begin(kDTypeNames));
+}
 
 Status Damaged(std::string_view what) { return DataLossError(what); }
 
@@ -92,7 +100,7 @@ Json Describe(const TensorView& tensor, int64_t offset) {
 StatusOr<TensorView> ParseTensor(const Json& described, std::string_view data, int64_t offset) {
   if (!described.is_object()) return Damaged("the head has a tensor description that is not an object");
   Fields fields(described);
-  TensorView tensor{.name = fields.String("name"), .dtype = DType::kF32, .shape = {}, .bytes = {}};
+  TensorView tensor{.name = fields.String("name"), .dtype = DType::kFloat32, .shape = {}, .bytes = {}};
   const std::string dtype = fields.String("dtype"), sha256 = fields.String("sha256");
   const Json* shape = fields.Array("shape");
   const int64_t bytes = fields.Integer("bytes"), declared_offset = fields.Integer("offset");
@@ -103,12 +111,11 @@ StatusOr<TensorView> ParseTensor(const Json& described, std::string_view data, i
       return Damaged(StrCat("tensor ", tensor.name, " has a shape that is not a list of integers"));
     tensor.shape.push_back(*number);
   }
-  if (dtype != "f32" && dtype != "f64") {
-    return UnimplementedError(StrCat("tensor ", tensor.name, " has unknown dtype ", dtype));
-  }
-  if (dtype == "f64") tensor.dtype = DType::kF64;
+  const std::optional<DType> known = DTypeNamed(dtype);
+  if (!known) return UnimplementedError(StrCat("tensor ", tensor.name, " has unknown dtype ", dtype));
+  tensor.dtype = *known;
   const int64_t num_elems = NumElems(tensor.shape);
-  if (num_elems < 0 || bytes != num_elems * ElemBytes(tensor.dtype) || declared_offset != offset) {
+  if (num_elems < 0 || bytes != num_elems * SizeOf(tensor.dtype) || declared_offset != offset) {
     return Damaged(StrCat("the head is inconsistent about tensor ", tensor.name));
   }
   if (static_cast<uint64_t>(bytes) > data.size()) {
@@ -170,10 +177,10 @@ TensorView View(std::string name, DType dtype, std::vector<int64_t> shape, std::
 }  // namespace
 
 TensorView ViewOf(std::string name, std::vector<int64_t> shape, std::span<const float> elems) {
-  return View(std::move(name), DType::kF32, std::move(shape), elems);
+  return View(std::move(name), DType::kFloat32, std::move(shape), elems);
 }
 TensorView ViewOf(std::string name, std::vector<int64_t> shape, std::span<const double> elems) {
-  return View(std::move(name), DType::kF64, std::move(shape), elems);
+  return View(std::move(name), DType::kFloat64, std::move(shape), elems);
 }
 
 StatusOr<int64_t> Snapshot::Integer(const std::string& attribute) const {
@@ -185,10 +192,10 @@ StatusOr<int64_t> Snapshot::Integer(const std::string& attribute) const {
 }
 
 Status Snapshot::Copy(std::string_view tensor, std::span<float> elems) const {
-  return CopyTensor(*this, tensor, DType::kF32, elems);
+  return CopyTensor(*this, tensor, DType::kFloat32, elems);
 }
 Status Snapshot::Copy(std::string_view tensor, std::span<double> elems) const {
-  return CopyTensor(*this, tensor, DType::kF64, elems);
+  return CopyTensor(*this, tensor, DType::kFloat64, elems);
 }
 
 std::string EncodeSnapshotHead(const Snapshot& snapshot) {
@@ -197,9 +204,8 @@ std::string EncodeSnapshotHead(const Snapshot& snapshot) {
   Json tensors = Json::array();
   int64_t offset = 0;
   for (const TensorView& tensor : snapshot.tensors) {
-    DDPRUN_CHECK(
-        NumElems(tensor.shape) * ElemBytes(tensor.dtype) == static_cast<int64_t>(tensor.bytes.size()),
-        tensor.name.c_str());
+    DDPRUN_CHECK(NumElems(tensor.shape) * SizeOf(tensor.dtype) == static_cast<int64_t>(tensor.bytes.size()),
+                 tensor.name.c_str());
     tensors.push_back(Describe(tensor, offset));
     offset += tensor.bytes.size();
   }

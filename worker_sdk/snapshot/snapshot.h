@@ -11,14 +11,13 @@
 
 #include "base/ids.h"
 #include "ddprun/status.h"
+#include "ddprun/tensor.h"
 
 namespace ddprun {
 
-enum class DType { kF32, kF64 };
-
 struct TensorView {
   std::string name;  // unique in the snapshot
-  DType dtype = DType::kF32;
+  DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
   std::string_view bytes;  // little-endian elements, row-major; not owned
 };

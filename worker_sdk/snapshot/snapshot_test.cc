@@ -77,6 +77,24 @@ TEST(SnapshotTest, EncodesTheDocumentedExample) {
   EXPECT_EQ(ToHex(file.substr(284)), "0000803f000000c0");
 }
 
+TEST(SnapshotTest, EveryDTypeIsStored) {
+  const std::string bytes(24, 'x');
+  Snapshot snapshot = Example();
+  snapshot.tensors.clear();
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16,
+                            DType::kInt32, DType::kInt64, DType::kUInt8}) {
+    snapshot.tensors.push_back({NameOf(dtype), dtype, {24 / SizeOf(dtype)}, bytes});
+  }
+  const std::string file = Encode(snapshot);
+  const StatusOr<ParsedSnapshot> parsed = ParseSnapshot(file);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  ASSERT_EQ(parsed->snapshot.tensors.size(), 7);
+  for (const TensorView& tensor : parsed->snapshot.tensors) {
+    EXPECT_EQ(tensor.name, NameOf(tensor.dtype));
+    EXPECT_EQ(tensor.bytes, bytes);
+  }
+}
+
 TEST(SnapshotTest, ErrorsNameTheMismatch) {
   const Snapshot snapshot = Example();
   std::vector<float> six(6), five(5);

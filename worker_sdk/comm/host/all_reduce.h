@@ -11,8 +11,7 @@ namespace ddprun {
 
 // One lane's part of an algorithm. For each chunk, all lanes of all nodes run the same algorithm; the next
 // chunk may use another one.
-//   Result:  the sum along the tree in sum_tree.h, divided by the world size for a mean; bit-equal for all
-//            algorithms.
+//   Result:  the reduction along the tree in reduction_tree.h; bit-equal for all algorithms.
 //   Threads: one caller.
 class AllReduce {
  public:
@@ -23,8 +22,8 @@ class AllReduce {
   //   Order:    the caller has awaited kFilled for q and kDrained for q - 2, and arrives at kCombined after
   //             Run returns. Run calls `catch_up` before it blocks on other nodes.
   //   Errors:   Segment::EndOf(q); the slice of the result is then undefined.
-  //   REQUIRES: chunk.call is an all-reduce of float or double. An all-reduce of 0 bytes is a barrier: on
-  //             lane 0, Run returns once lane 0 of every node has called Run.
+  //   REQUIRES: chunk.call reduces, or is a barrier, which has 0 bytes: on lane 0, Run then returns once lane
+  //             0 of every node has called Run.
   virtual Status Run(uint64_t q, const Chunk& chunk, CatchUp catch_up) = 0;
 };
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "worker_sdk/comm/sum_tree.h"
+#include "worker_sdk/comm/reduction_tree.h"
 
 namespace ddprun {
 namespace {

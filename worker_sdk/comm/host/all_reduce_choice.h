@@ -8,7 +8,7 @@
 
 namespace ddprun {
 
-// All algorithms add in the order of the tree over the ranks (sum_tree.h), so their results are bit-equal.
+// All algorithms add in the order of the tree over the ranks (reduction_tree.h), so their results are bit-equal.
 // S: bytes in a lane's slice; n: number of nodes; k: number of partial sums of a node, which is 1 if the node
 // is aligned with the tree.
 enum class AllReduceAlgorithm : int {

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "ddprun/status.h"
@@ -22,6 +23,10 @@ using Clock = std::chrono::steady_clock;
 // Minimum of HostCommunicatorOptions::chunk_bytes. The option must also be at least the world size, because
 // a chunk of an all-gather must have room for data of every rank.
 constexpr size_t kMinChunkBytes = 4096;
+
+// The version of everything that workers send each other or share. A change that another release would misread changes
+// this.
+constexpr std::string_view kProtocolVersion = "v2";
 
 Status Validate(const HostCommunicatorOptions& o) {
   const int64_t rank = o.rank.value(), local = o.local_rank.value(), group = o.group_rank.value();
@@ -109,8 +114,8 @@ class Bootstrapper {
           store_->Set(StrCat("rank/", rank_), StrCat(lane->address(), " ", TokenToHex(token_))));
     }
     if (!is_hub()) return OkStatus();
-    return store_->Set(StrCat("node/", group_), StrCat(rank_, " ", o_.local_world_size, " ", o_.chunk_bytes,
-                                                       " ", hub ? hub->address() : "-"));
+    return store_->Set(StrCat("node/", group_), StrCat(kProtocolVersion, " ", rank_, " ", o_.local_world_size,
+                                                       " ", o_.chunk_bytes, " ", hub ? hub->address() : "-"));
   }
 
   Status ReadNodes() {
@@ -124,15 +129,22 @@ class Bootstrapper {
                               StrCat("the first rank of node ", g, " (rank ", next_rank, " of round ",
                                      o_.round.value(), ") did not appear"));
       const std::vector<std::string> words = StrSplit(entry, ' ');
-      const int count = words.size() == 4 ? ParseNumber<int>(words[1]).value_or(0) : 0;
-      if (count < 1 || ParseNumber<int>(words[0]) != next_rank ||
-          ParseNumber<size_t>(words[2]) != o_.chunk_bytes) {
+      if (words[0] != kProtocolVersion) {
+        return InvalidArgumentError(
+            StrCat("node ", g, " (rank ", next_rank, " of round ", o_.round.value(),
+                   ") has another version of the protocol between workers: it published \"", entry,
+                   "\", this rank has version ", kProtocolVersion,
+                   ": use the same release of libddprun for all workers of a job"));
+      }
+      const int count = words.size() == 5 ? ParseNumber<int>(words[2]).value_or(0) : 0;
+      if (count < 1 || ParseNumber<int>(words[1]) != next_rank ||
+          ParseNumber<size_t>(words[3]) != o_.chunk_bytes) {
         return InvalidArgumentError(StrCat("node ", g, " is inconsistent: it published \"", entry,
                                            "\", expected first rank ", next_rank, " and chunks of ",
                                            o_.chunk_bytes, " bytes"));
       }
       topology_.nodes.push_back({next_rank, next_rank + count});
-      if (g == group_) hub_name_ = words[3];
+      if (g == group_) hub_name_ = words[4];
       next_rank += count;
     }
     const RankRange mine = topology_.nodes[group_];

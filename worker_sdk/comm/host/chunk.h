@@ -3,6 +3,8 @@
 
 #include <cstddef>
 
+#include "ddprun/tensor.h"
+#include "worker_sdk/comm/combine.h"
 #include "worker_sdk/comm/host/segment.h"
 
 namespace ddprun {
@@ -15,6 +17,10 @@ struct Chunk {
   char* out = nullptr;       // output of the whole operation
   size_t offset = 0;
   size_t num_bytes = 0;
+
+  size_t elem_bytes() const { return SizeOf(call.dtype); }
+  size_t num_elems() const { return num_bytes / elem_bytes(); }
+  Reduction reduction() const { return {.dtype = call.dtype, .op = call.op}; }
 };
 
 }  // namespace ddprun

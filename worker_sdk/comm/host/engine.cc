@@ -19,18 +19,6 @@ iovec Part(T* elems, size_t num_elems) {
   return {.iov_base = elems, .iov_len = num_elems * sizeof(T)};
 }
 
-const char* NameOf(OpKind kind) {
-  switch (kind) {
-    case OpKind::kAllReduce:
-      return "all-reduce";
-    case OpKind::kBroadcast:
-      return "broadcast";
-    case OpKind::kAllGather:
-      return "all-gather";
-  }
-  return "unknown operation";
-}
-
 std::unique_ptr<AllReduce> MakeAllReduce(AllReduceAlgorithm algorithm, const Lane& lane) {
   switch (algorithm) {
     case AllReduceAlgorithm::kSharedMemory:
@@ -43,10 +31,14 @@ std::unique_ptr<AllReduce> MakeAllReduce(AllReduceAlgorithm algorithm, const Lan
   return nullptr;
 }
 
-std::string Describe(const Call& call) {
-  return StrCat(NameOf(call.kind), call.mean ? " (mean)" : "", " of ", call.num_bytes,
-                " bytes in elements of ", call.elem_bytes,
-                call.kind == OpKind::kBroadcast ? StrCat(" from rank ", call.root) : "");
+// Calls copy(begin, end) for the bytes begin..end - 1 of the chunk that are part `part` of the operation's input, cut
+// into `num_parts` equal parts.
+template <typename F>
+void ForPartIn(const Chunk& chunk, int part, int num_parts, F copy) {
+  const size_t size = chunk.call.num_bytes / num_parts;
+  const size_t begin = std::max(part * size, chunk.offset);
+  const size_t end = std::min((part + 1) * size, chunk.offset + chunk.num_bytes);
+  if (begin < end) copy(begin, end);
 }
 
 }  // namespace
@@ -68,7 +60,8 @@ Engine::Engine(const Topology& topology, int node, int local_rank, Segment* segm
 
 size_t Engine::MaxChunkBytes(OpKind kind) const {
   const size_t slot = segment_->layout().chunk_bytes;
-  return kind == OpKind::kAllGather ? slot / topology_.world_size() : slot;
+  const bool gathers = kind == OpKind::kAllGather || kind == OpKind::kAllToAll;
+  return gathers ? slot / topology_.world_size() : slot;
 }
 
 Status Engine::Await(Gate gate, uint64_t q) {
@@ -114,12 +107,16 @@ Status Engine::Combine(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
   if (q >= kNumSlots) DDPRUN_RETURN_IF_ERROR(AwaitOrCatchUp(Gate::kDrained, q - kNumSlots, catch_up));
   switch (chunk.call.kind) {
     case OpKind::kAllReduce:
+    case OpKind::kReduce:
+    case OpKind::kReduceScatter:
+    case OpKind::kBarrier:
       DDPRUN_RETURN_IF_ERROR(AllReduceSlice(q, chunk, catch_up));
       break;
     case OpKind::kBroadcast:
       DDPRUN_RETURN_IF_ERROR(BroadcastSlice(q, chunk, catch_up));
       break;
     case OpKind::kAllGather:
+    case OpKind::kAllToAll:
       DDPRUN_RETURN_IF_ERROR(AllGatherSlice(q, chunk, catch_up));
       break;
   }
@@ -129,19 +126,44 @@ Status Engine::Combine(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
 
 Status Engine::Drain(uint64_t q, const Chunk& chunk) {
   DDPRUN_RETURN_IF_ERROR(Await(Gate::kCombined, q));
-  const char* result = segment_->result(q);
-  if (chunk.num_bytes > 0) {
-    if (chunk.call.kind == OpKind::kAllGather) {
-      for (int r = 0; r < topology_.world_size(); ++r) {
+  if (chunk.num_bytes > 0) CopyOut(segment_->result(q), chunk);
+  segment_->Arrive(Gate::kDrained, q);
+  return OkStatus();
+}
+
+void Engine::CopyOut(const char* result, const Chunk& chunk) {
+  const int rank = local_ranks().lo + lane_.index, world = topology_.world_size();
+  switch (chunk.call.kind) {
+    case OpKind::kReduce:
+      if (rank != chunk.call.root) return;
+      [[fallthrough]];
+    case OpKind::kAllReduce:
+    case OpKind::kBroadcast:
+    case OpKind::kBarrier:
+      std::memcpy(chunk.out + chunk.offset, result, chunk.num_bytes);
+      return;
+    case OpKind::kReduceScatter:
+      ForPartIn(chunk, rank, world, [&](size_t begin, size_t end) {
+        const size_t part = rank * (chunk.call.num_bytes / world);
+        std::memcpy(chunk.out + (begin - part), result + (begin - chunk.offset), end - begin);
+      });
+      return;
+    case OpKind::kAllGather:
+      for (int r = 0; r < world; ++r) {
         std::memcpy(chunk.out + r * chunk.call.num_bytes + chunk.offset, result + r * chunk.num_bytes,
                     chunk.num_bytes);
       }
-    } else {
-      std::memcpy(chunk.out + chunk.offset, result, chunk.num_bytes);
-    }
+      return;
+    case OpKind::kAllToAll:
+      ForPartIn(chunk, rank, world, [&](size_t begin, size_t end) {
+        const size_t part_bytes = chunk.call.num_bytes / world;
+        for (int r = 0; r < world; ++r) {
+          std::memcpy(chunk.out + r * part_bytes + (begin - rank * part_bytes),
+                      result + r * chunk.num_bytes + (begin - chunk.offset), end - begin);
+        }
+      });
+      return;
   }
-  segment_->Arrive(Gate::kDrained, q);
-  return OkStatus();
 }
 
 Status Engine::AllReduceSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up) {

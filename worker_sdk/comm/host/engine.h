@@ -45,6 +45,8 @@ class Engine {
   Status Await(Gate gate, uint64_t q);
   Status AwaitOrCatchUp(Gate gate, uint64_t q, CatchUp catch_up);
   Status CheckCalls(uint64_t q, const Call& call);
+  // Copies this rank's part of the chunk's result to the output.
+  void CopyOut(const char* result, const Chunk& chunk);
   // Each of these functions combines the inputs of all ranks into this lane's slice of the result.
   Status AllReduceSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up);
   Status BroadcastSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up);

@@ -5,9 +5,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -15,7 +15,9 @@
 #include "base/check.h"
 #include "base/event.h"
 #include "base/time.h"
+#include "ddprun/communicator.h"
 #include "ddprun/status.h"
+#include "worker_sdk/comm/group.h"
 #include "worker_sdk/comm/host/all_reduce_choice.h"
 #include "worker_sdk/comm/host/bootstrap.h"
 #include "worker_sdk/comm/host/chunk.h"
@@ -35,14 +37,14 @@ using Clock = std::chrono::steady_clock;
 // callers' threads compute, so the limit is reached only if a peer is stopped or cut off.
 constexpr Duration kLeaveTimeout = seconds(1);
 
-class HostCommunicator;
+class HostGroup;
 
 // One operation, shared by the caller that waits for the operation and by the progress thread. Either of the
 // two may release the operation first.
-class Op {
+class Op : public internal::Operation {
  public:
-  Op(HostCommunicator* comm, const Call& call, const char* in, char* out)
-      : comm_(comm), call_(call), in_(in), out_(out) {}
+  Op(HostGroup* group, const Call& call, const char* in, char* out, Duration timeout)
+      : Operation(timeout), group_(group), call_(call), in_(in), out_(out) {}
 
   const Call& call() const { return call_; }
   Chunk ChunkAt(size_t offset, size_t max_bytes) const {
@@ -57,7 +59,8 @@ class Op {
     finished_.Set();
   }
 
-  Status Wait(TimePoint deadline);
+  Status Wait(TimePoint deadline) override;
+  bool Done() override { return finished_.IsSet(); }
 
  private:
   Status Result() {
@@ -65,7 +68,7 @@ class Op {
     return *result_;
   }
 
-  HostCommunicator* const comm_;  // valid until the operation has finished
+  HostGroup* const group_;  // valid until the operation has finished
   const Call call_;
   const char* const in_;
   char* const out_;
@@ -74,22 +77,13 @@ class Op {
   Event finished_;  // set after result_
 };
 
-class PendingOp : public Pending {
+class HostGroup : public internal::Group {
  public:
-  explicit PendingOp(std::shared_ptr<Op> op) : op_(std::move(op)) {}
-  Status Wait(TimePoint deadline) override { return op_->Wait(deadline); }
-
- private:
-  const std::shared_ptr<Op> op_;
-};
-
-class HostCommunicator : public Communicator {
- public:
-  HostCommunicator(const HostCommunicatorOptions& options, Links links,
-                   std::optional<AllReduceAlgorithm> only)
+  HostGroup(const HostCommunicatorOptions& options, Links links, std::optional<AllReduceAlgorithm> only)
       : rank_(options.rank),
         local_rank_(static_cast<int>(options.local_rank.value())),
         round_(options.round),
+        timeout_(options.timeout),
         topology_(std::move(links.topology)),
         segment_(std::move(links.segment)),
         monitor_(&segment_, local_rank_, round_.value(), SilenceLimit(options.silence_limit),
@@ -99,7 +93,7 @@ class HostCommunicator : public Communicator {
                 topology_.num_nodes() > 1 ? &mesh_ : nullptr, only),
         progress_([this] { Progress(); }) {}
 
-  ~HostCommunicator() override {
+  ~HostGroup() override {
     bool idle;
     {
       const std::lock_guard<std::mutex> lock(mu_);
@@ -117,40 +111,30 @@ class HostCommunicator : public Communicator {
     monitor_.Leave(static_cast<int>(rank_.value()), num_filled_, kLeaveTimeout);
   }
 
-  Rank rank() const override { return rank_; }
-  int world_size() const override { return topology_.world_size(); }
-  Round round() const override { return round_; }
+  int rank() const override { return static_cast<int>(rank_.value()); }
+  int size() const override { return topology_.world_size(); }
   Status status() const override {
     const std::lock_guard<std::mutex> lock(mu_);
     return end_.ok() ? segment_.DeadStatus() : end_;
   }
 
-  std::unique_ptr<Pending> AllReduce(std::span<float> values, ReduceOp op) override {
-    return AllReduceOf(values, op);
-  }
-  std::unique_ptr<Pending> AllReduce(std::span<double> values, ReduceOp op) override {
-    return AllReduceOf(values, op);
-  }
-
-  std::unique_ptr<Pending> Broadcast(std::span<char> bytes, Rank root) override {
-    const Call call{
-        .kind = OpKind::kBroadcast, .root = static_cast<int32_t>(root.value()), .num_bytes = bytes.size()};
-    if (root < Rank(0) || root >= Rank(world_size())) {
-      return Refuse(call, StrCat("broadcast from rank ", root.value(), " of ", world_size()));
-    }
-    return Start(call, bytes.data(), bytes.data());
+  std::shared_ptr<internal::Operation> Start(const Call& call, const void* in, void* out) override {
+    const std::lock_guard<std::mutex> lock(mu_);
+    auto op = std::make_shared<Op>(this, Numbered(call), static_cast<const char*>(in),
+                                   static_cast<char*>(out), timeout_);
+    ++num_unfinished_;
+    queue_.push_back(op);
+    changed_.notify_one();
+    return op;
   }
 
-  std::unique_ptr<Pending> AllGather(std::span<const char> mine, std::span<char> all) override {
-    const Call call{.kind = OpKind::kAllGather, .num_bytes = mine.size()};
-    if (all.size() != mine.size() * world_size()) {
-      return Refuse(call, StrCat("all-gather of ", mine.size(), " bytes from each of ", world_size(),
-                                 " ranks into ", all.size(), " bytes"));
-    }
-    return Start(call, mine.data(), all.data());
+  std::shared_ptr<internal::Operation> Refuse(const Call& call, const Status& why) override {
+    const Status named = WithContext(why, StrCat("rank ", rank_.value(), " of round ", round_.value()));
+    monitor_.SetDead(named);
+    auto op = std::make_shared<Op>(this, call, nullptr, nullptr, timeout_);
+    op->Finish(named);
+    return op;
   }
-
-  std::unique_ptr<Pending> Barrier() override { return Start(Call{}, nullptr, nullptr); }
 
   void Abort(std::string_view reason) override {
     monitor_.SetDead(
@@ -177,31 +161,9 @@ class HostCommunicator : public Communicator {
     bool is_last = false;
   };
 
-  template <typename T>
-  std::unique_ptr<Pending> AllReduceOf(std::span<T> values, ReduceOp op) {
-    const Call call{.kind = OpKind::kAllReduce,
-                    .elem_bytes = sizeof(T),
-                    .mean = op == ReduceOp::kMean,
-                    .num_bytes = values.size() * sizeof(T)};
-    char* bytes = reinterpret_cast<char*>(values.data());
-    return Start(call, bytes, bytes);
-  }
-
-  std::unique_ptr<Pending> Start(Call call, const char* in, char* out) {
-    const std::lock_guard<std::mutex> lock(mu_);
+  Call Numbered(Call call) {
     call.index = num_started_++;
-    ++num_unfinished_;
-    queue_.push_back(std::make_shared<Op>(this, call, in, out));
-    changed_.notify_one();
-    return std::make_unique<PendingOp>(queue_.back());
-  }
-
-  std::unique_ptr<Pending> Refuse(const Call& call, std::string_view why) {
-    const Status status = InvalidArgumentError(why);
-    monitor_.SetDead(status);
-    auto op = std::make_shared<Op>(this, call, nullptr, nullptr);
-    op->Finish(status);
-    return std::make_unique<PendingOp>(std::move(op));
+    return call;
   }
 
   bool HasWork() const { return stopping_ || !queue_.empty(); }
@@ -307,6 +269,7 @@ class HostCommunicator : public Communicator {
   const Rank rank_;
   const int local_rank_;
   const Round round_;
+  const Duration timeout_;
   const Topology topology_;
   Segment segment_;
   Monitor monitor_;
@@ -333,30 +296,29 @@ class HostCommunicator : public Communicator {
 
 Status Op::Wait(TimePoint deadline) {
   if (finished_.WaitUntil(deadline)) return Result();
-  comm_->GiveUp(call_);
+  group_->GiveUp(call_);
   finished_.Wait();  // the progress thread uses the buffers for at most one more chunk
   return Result();
 }
 
-StatusOr<std::unique_ptr<Communicator>> Create(const HostCommunicatorOptions& options, Store* store,
-                                               std::optional<AllReduceAlgorithm> only) {
+StatusOr<Communicator> Create(const HostCommunicatorOptions& options, Store* store,
+                              std::optional<AllReduceAlgorithm> only) {
   const TimePoint deadline = Clock::now() + options.setup_timeout;
   DDPRUN_ASSIGN_OR_RETURN(Links links, Bootstrap(options, store));
-  auto comm = std::make_unique<HostCommunicator>(options, std::move(links), only);
+  Communicator comm(std::make_shared<HostGroup>(options, std::move(links), only));
   // The monitor now detects deaths. The barrier blocks every rank until all ranks are connected.
-  DDPRUN_RETURN_IF_ERROR(comm->Barrier()->Wait(deadline), "meeting the other ranks");
+  DDPRUN_RETURN_IF_ERROR(comm.Barrier().Wait(deadline), "meeting the other ranks");
   return comm;
 }
 
 }  // namespace
 
-StatusOr<std::unique_ptr<Communicator>> CreateHostCommunicator(const HostCommunicatorOptions& options,
-                                                               Store* store) {
+StatusOr<Communicator> CreateHostCommunicator(const HostCommunicatorOptions& options, Store* store) {
   return Create(options, store, std::nullopt);
 }
 
-StatusOr<std::unique_ptr<Communicator>> CreateHostCommunicatorForTest(const HostCommunicatorOptions& options,
-                                                                      Store* store, AllReduceAlgorithm only) {
+StatusOr<Communicator> CreateHostCommunicatorForTest(const HostCommunicatorOptions& options, Store* store,
+                                                     AllReduceAlgorithm only) {
   return Create(options, store, only);
 }
 

@@ -1,10 +1,8 @@
 // The `host` backend. It uses shared memory between the ranks of a node, and TCP between nodes.
 #pragma once
 
-#include <memory>
-
+#include "ddprun/communicator.h"
 #include "ddprun/status.h"
-#include "worker_sdk/comm/communicator.h"
 #include "worker_sdk/comm/host/options.h"
 #include "worker_sdk/store/store.h"
 
@@ -16,15 +14,14 @@ namespace ddprun {
 //   Errors: kInvalidArgument: this rank's options are inconsistent or contradict those of another rank;
 //           kDeadlineExceeded: a rank did not appear in time; the message names the rank;
 //           kUnavailable: a rank died during setup, or the store is not reachable.
-StatusOr<std::unique_ptr<Communicator>> CreateHostCommunicator(const HostCommunicatorOptions& options,
-                                                               Store* store);
+StatusOr<Communicator> CreateHostCommunicator(const HostCommunicatorOptions& options, Store* store);
 
 enum class AllReduceAlgorithm : int;  // all_reduce_choice.h
 
 // Like CreateHostCommunicator, but uses the algorithm `only` for all-reduces of every size. For tests and
 // benchmarks.
 //   REQUIRES: `only` fits the split of ranks into nodes and is equal on all ranks.
-StatusOr<std::unique_ptr<Communicator>> CreateHostCommunicatorForTest(const HostCommunicatorOptions& options,
-                                                                      Store* store, AllReduceAlgorithm only);
+StatusOr<Communicator> CreateHostCommunicatorForTest(const HostCommunicatorOptions& options, Store* store,
+                                                     AllReduceAlgorithm only);
 
 }  // namespace ddprun

@@ -30,14 +30,12 @@ struct Lane {
     return CutSlice(n, kCacheLine / elem_bytes, topology.num_lanes(), index);
   }
   // The input of `rank`, which is on this node, starting at the slice's first element.
-  template <typename T>
-  const T* Input(uint64_t q, int rank, Slice slice) const {
-    return reinterpret_cast<const T*>(segment->input(q, rank - local_ranks().lo)) + slice.begin;
+  const char* Input(uint64_t q, int rank, Slice slice, size_t elem_bytes) const {
+    return segment->input(q, rank - local_ranks().lo) + slice.begin * elem_bytes;
   }
   // The result, starting at the slice's first element.
-  template <typename T>
-  T* Result(uint64_t q, Slice slice) const {
-    return reinterpret_cast<T*>(segment->result(q)) + slice.begin;
+  char* Result(uint64_t q, Slice slice, size_t elem_bytes) const {
+    return segment->result(q) + slice.begin * elem_bytes;
   }
 
   // Returns true if a message with `size` elements of the chunk must be sent or received. Only lane 0

@@ -7,11 +7,11 @@
 #include "ddprun/status.h"
 #include "worker_sdk/comm/host/all_reduce.h"
 #include "worker_sdk/comm/host/lane.h"
-#include "worker_sdk/comm/sum_tree.h"
+#include "worker_sdk/comm/reduction_tree.h"
 
 namespace ddprun {
 
-// Computes the partial sums that both algorithms use. Every node adds the inputs of its own ranks as far as
+// Computes the partial sums that both algorithms use ("sum" and "add" stand for every reduction). Every node adds the inputs of its own ranks as far as
 // the tree over all ranks allows. The result is one partial sum for each of the node's maximal subtrees
 // (SubtreesWithin). The remaining additions of the tree then combine the partial sums of all nodes.
 class PartialSums {
@@ -26,22 +26,19 @@ class PartialSums {
 
   // Computes this node's partial sums of the slice, [num_own()][slice.size()]. The result is valid until the
   // next call of AddOwn.
-  template <typename T>
-  T* AddOwn(uint64_t q, Slice slice);
+  char* AddOwn(uint64_t q, const Chunk& chunk, Slice slice);
   // Returns a buffer for the partial sums of other nodes. The buffer is valid until the next call of
   // RoomForOthers.
-  template <typename T>
-  T* RoomForOthers(size_t num_elems);
-  // Adds `leaves`, the partial sums of all nodes in node order, and writes the sum or mean to `out`.
-  template <typename T>
-  void AddAll(const std::vector<const T*>& leaves, bool mean, T* out, size_t num_elems) const;
+  char* RoomForOthers(size_t num_bytes);
+  // Adds `leaves`, the partial sums of all nodes in node order, and writes the chunk's reduction to `out`.
+  void AddAll(const Chunk& chunk, const std::vector<const char*>& leaves, char* out, size_t num_elems) const;
 
  private:
   const Lane lane_;
   const std::vector<std::vector<RankRange>> subtrees_;  // by node
-  const std::vector<SumTree> own_trees_;                // one per subtree of this node
+  const std::vector<ReductionTree> own_trees_;          // one per subtree of this node
   const std::vector<RankRange> leaves_;                 // the subtrees of all nodes
-  const SumTree world_tree_;                            // over leaves_
+  const ReductionTree world_tree_;                      // over leaves_
   std::vector<char> own_;
   std::vector<char> others_;
 };
@@ -55,9 +52,6 @@ class MeshOneShot : public AllReduce {
   Status Run(uint64_t q, const Chunk& chunk, CatchUp catch_up) override;
 
  private:
-  template <typename T>
-  Status RunOn(uint64_t q, const Chunk& chunk, CatchUp catch_up);
-
   const Lane lane_;
   PartialSums sums_;
 };
@@ -72,9 +66,6 @@ class MeshTwoShot : public AllReduce {
   Status Run(uint64_t q, const Chunk& chunk, CatchUp catch_up) override;
 
  private:
-  template <typename T>
-  Status RunOn(uint64_t q, const Chunk& chunk, CatchUp catch_up);
-
   const Lane lane_;
   PartialSums sums_;
 };

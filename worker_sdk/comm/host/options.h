@@ -28,6 +28,8 @@ struct HostCommunicatorOptions {
   Duration silence_limit = seconds(5);
   // Time limit for all ranks to appear and connect.
   Duration setup_timeout = seconds(60);
+  // Time limit for Work::Wait() without a deadline.
+  Duration timeout = seconds(300);
   // Bytes of a rank's input in one chunk. The shared segment holds 2 * (ranks of the node + 1) chunks. Larger
   // chunks hide more latency; smaller ones stay in the cache. Must be equal on all ranks, a multiple of 64,
   // at least 4096 and at least world_size.

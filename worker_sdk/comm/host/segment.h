@@ -9,23 +9,13 @@
 
 #include "ddprun/status.h"
 #include "os/descriptor.h"
+#include "worker_sdk/comm/call.h"
 #include "worker_sdk/comm/host/record.h"
 
 namespace ddprun {
 
-enum class OpKind : uint32_t { kAllReduce, kBroadcast, kAllGather };
-
-// Describes an operation. The descriptions of all ranks are compared before the operation's chunks are
-// combined, and must be equal.
-struct Call {
-  OpKind kind = OpKind::kAllReduce;
-  uint32_t elem_bytes = 1;  // 4: float, 8: double, 1: bytes
-  uint32_t mean = 0;        // 1: the sum is divided by the world size (all-reduce only)
-  int32_t root = 0;         // the source rank (broadcast only)
-  uint64_t index = 0;       // number of the operation in its communicator, from 0
-  uint64_t num_bytes = 0;   // size of one rank's input
-  bool operator==(const Call&) const = default;
-};
+using internal::Call;
+using internal::OpKind;
 
 // Chunks are numbered 0, 1, 2, ... across all operations; chunk q uses slot q % 2. Each chunk passes three
 // gates, in this order. A gate opens for a chunk when all parties of the gate have arrived with that chunk.

@@ -13,22 +13,14 @@ SharedMemoryAllReduce::SharedMemoryAllReduce(const Lane& lane)
 }
 
 Status SharedMemoryAllReduce::Run(uint64_t q, const Chunk& chunk, CatchUp) {
-  if (chunk.call.elem_bytes == sizeof(double)) {
-    RunOn<double>(q, chunk);
-  } else {
-    RunOn<float>(q, chunk);
-  }
-  return OkStatus();
-}
-
-template <typename T>
-void SharedMemoryAllReduce::RunOn(uint64_t q, const Chunk& chunk) {
-  const Slice slice = lane_.SliceOf(chunk.num_bytes / sizeof(T), sizeof(T));
+  const size_t size = chunk.elem_bytes();
+  const Slice slice = lane_.SliceOf(chunk.num_elems(), size);
   const RankRange ranks = lane_.local_ranks();
-  std::vector<const T*> inputs;
-  for (int r = ranks.lo; r < ranks.hi; ++r) inputs.push_back(lane_.Input<T>(q, r, slice));
-  const T divisor = chunk.call.mean ? static_cast<T>(ranks.size()) : T{1};
-  tree_.Run<T>(inputs, lane_.Result<T>(q, slice), slice.size(), divisor);
+  std::vector<const char*> inputs;
+  for (int r = ranks.lo; r < ranks.hi; ++r) inputs.push_back(lane_.Input(q, r, slice, size));
+  const int divisor = chunk.call.op == ReduceOp::kMean ? ranks.size() : 1;
+  tree_.Run(chunk.reduction(), inputs, lane_.Result(q, slice, size), slice.size(), divisor);
+  return OkStatus();
 }
 
 }  // namespace ddprun

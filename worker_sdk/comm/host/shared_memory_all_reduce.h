@@ -4,7 +4,7 @@
 #include "ddprun/status.h"
 #include "worker_sdk/comm/host/all_reduce.h"
 #include "worker_sdk/comm/host/lane.h"
-#include "worker_sdk/comm/sum_tree.h"
+#include "worker_sdk/comm/reduction_tree.h"
 
 namespace ddprun {
 
@@ -17,11 +17,8 @@ class SharedMemoryAllReduce : public AllReduce {
   Status Run(uint64_t q, const Chunk& chunk, CatchUp catch_up) override;
 
  private:
-  template <typename T>
-  void RunOn(uint64_t q, const Chunk& chunk);
-
   const Lane lane_;
-  const SumTree tree_;  // one leaf per rank of the node
+  const ReductionTree tree_;  // one leaf per rank of the node
 };
 
 }  // namespace ddprun

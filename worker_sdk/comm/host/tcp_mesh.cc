@@ -148,11 +148,10 @@ Status TcpMesh::Exchange(const Tag& tag, std::vector<Message> sends, std::vector
             f.magic != Frame::kMagic || f.round != frame.round
                 ? AbortedError(StrCat("rank ", peers_[t.node()].rank, " sent a message of round ", f.round,
                                       " in round ", frame.round))
-                : InvalidArgumentError(StrCat("the calls of round ", frame.round,
-                                              " differ: this node's operation ", frame.call.index, " has ",
-                                              frame.call.num_bytes, " bytes per rank, rank ",
-                                              peers_[t.node()].rank, " sent operation ", f.call.index,
-                                              " with ", f.call.num_bytes, " bytes, or of another kind")));
+                : InvalidArgumentError(StrCat("the calls of round ", frame.round, " differ: operation ",
+                                              frame.call.index, " of this node is ", Describe(frame.call),
+                                              ", operation ", f.call.index, " of rank ",
+                                              peers_[t.node()].rank, " is ", Describe(f.call))));
         return segment_->EndOf(tag.chunk);
       }
       all = false;

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "worker_sdk/comm/sum_tree.h"
+#include "worker_sdk/comm/reduction_tree.h"
 
 namespace ddprun {
 

@@ -1,6 +1,6 @@
-// The order in which values of several ranks are added: a fixed binary tree over the rank numbers,
+// The order in which values of several ranks are combined: a fixed binary tree over the rank numbers,
 //
-//   Sum(lo, hi) = Sum(lo, mid) + Sum(mid, hi),  mid = lo + the largest power of two below hi - lo
+//   R(lo, hi) = R(lo, mid) op R(mid, hi),  mid = lo + the largest power of two below hi - lo
 //
 //   0 1 2 3 4 5 6
 //   \_/ \_/ \_/ |
@@ -16,6 +16,8 @@
 #include <cstddef>
 #include <span>
 #include <vector>
+
+#include "worker_sdk/comm/combine.h"
 
 namespace ddprun {
 
@@ -41,31 +43,31 @@ std::vector<RankRange> SubtreesWithin(RankRange whole, RankRange within);
 // Returns SubtreesWithin(whole, within).size() without allocating.
 int NumSubtreesWithin(RankRange whole, RankRange within);
 
-// The sequence of additions that computes the sum over `whole` from the sums of the subtrees in `leaves`.
-class SumTree {
+// The sequence of operations that computes the result over `whole` from the results of the subtrees in `leaves`.
+class ReductionTree {
  public:
   // REQUIRES: `leaves` are subtrees of the tree over `whole`, in rank order, and cover `whole`.
-  SumTree(RankRange whole, std::span<const RankRange> leaves);
+  ReductionTree(RankRange whole, std::span<const RankRange> leaves);
 
-  // Sets out[i] to the sum of leaves[k][i] over all k, added in tree order and divided by `divisor`.
-  //   Shapes: leaves [number of leaves] pointers to [num_elems]; out [num_elems], must not overlap a leaf.
-  template <typename T>
-  void Run(std::span<const T* const> leaves, T* out, size_t num_elems, T divisor) const;
+  // Sets out[i] to the combination of leaves[k][i] over all k, in tree order. Divides the result of the topmost
+  // operation by `divisor`.
+  //   Shapes: leaves [number of leaves] pointers to [num_elems]; out [num_elems], must not overlap a leaf. All are
+  //           aligned to the size of an element.
+  //   REQUIRES: divisor == 1 if there is one leaf or if the elements are integers.
+  void Run(Reduction reduction, std::span<const char* const> leaves, char* out, size_t num_elems,
+           int divisor) const;
 
  private:
-  // registers[dst] = operand lhs + operand rhs. Operand x is leaf x if x < num_leaves_, otherwise register
+  // registers[dst] = operand lhs op operand rhs. Operand x is leaf x if x < num_leaves_, otherwise register
   // x - num_leaves_.
-  struct Add {
+  struct Step {
     int dst, lhs, rhs;
   };
   int Compile(RankRange range, std::span<const RankRange> leaves, int* next_leaf, int dst);
 
   int num_leaves_;
-  int num_registers_ = 1;  // register 0 is the output of Run
-  std::vector<Add> adds_;
+  int num_registers_ = 1;    // register 0 is the output of Run
+  std::vector<Step> steps_;  // the last one is the topmost
 };
-
-extern template void SumTree::Run(std::span<const float* const>, float*, size_t, float) const;
-extern template void SumTree::Run(std::span<const double* const>, double*, size_t, double) const;
 
 }  // namespace ddprun

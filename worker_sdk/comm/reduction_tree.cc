@@ -1,4 +1,4 @@
-#include "worker_sdk/comm/sum_tree.h"
+#include "worker_sdk/comm/reduction_tree.h"
 
 #include <algorithm>
 #include <bit>
@@ -9,7 +9,7 @@
 namespace ddprun {
 namespace {
 
-// Elements per pass over the tree. Small enough that the partial sums in SumTree's registers stay in the L1
+// Elements per pass over the tree. Small enough that the partial results in ReductionTree's registers stay in the L1
 // cache.
 constexpr size_t kBlockElems = 1024;
 
@@ -22,11 +22,6 @@ void AppendSubtrees(RankRange node, RankRange within, std::vector<RankRange>* ou
   const int mid = SplitOf(node);
   AppendSubtrees({node.lo, mid}, within, out);
   AppendSubtrees({mid, node.hi}, within, out);
-}
-
-template <typename T>
-void AddInto(T* dst, const T* lhs, const T* rhs, size_t n) {
-  for (size_t i = 0; i < n; ++i) dst[i] = lhs[i] + rhs[i];
 }
 
 }  // namespace
@@ -54,46 +49,49 @@ int NumSubtreesWithin(RankRange whole, RankRange within) {
   return NumSubtreesWithin({whole.lo, mid}, within) + NumSubtreesWithin({mid, whole.hi}, within);
 }
 
-SumTree::SumTree(RankRange whole, std::span<const RankRange> leaves)
+ReductionTree::ReductionTree(RankRange whole, std::span<const RankRange> leaves)
     : num_leaves_(static_cast<int>(leaves.size())) {
   int next_leaf = 0;
   Compile(whole, leaves, &next_leaf, 0);
   DDPRUN_CHECK(next_leaf == num_leaves_, "the leaves do not cover the tree");
 }
 
-// Appends the additions for `range` to adds_. Returns the operand that holds the sum, which is a leaf or
-// register `dst`. The additions write only to register `dst` and to later registers.
-int SumTree::Compile(RankRange range, std::span<const RankRange> leaves, int* next_leaf, int dst) {
+// Appends the steps for `range` to steps_. Returns the operand that holds the result, which is a leaf or
+// register `dst`. The steps write only to register `dst` and to later registers.
+int ReductionTree::Compile(RankRange range, std::span<const RankRange> leaves, int* next_leaf, int dst) {
   DDPRUN_CHECK(*next_leaf < num_leaves_, "the leaves do not cover the tree");
   if (leaves[*next_leaf] == range) return (*next_leaf)++;
   DDPRUN_CHECK(range.size() > 1, "a leaf is not a subtree");
   const int mid = SplitOf(range);
   const int lhs = Compile({range.lo, mid}, leaves, next_leaf, dst);
   const int rhs = Compile({mid, range.hi}, leaves, next_leaf, dst + 1);
-  adds_.push_back({dst, lhs, rhs});
+  steps_.push_back({dst, lhs, rhs});
   num_registers_ = std::max(num_registers_, dst + 1);
   return num_leaves_ + dst;
 }
 
-template <typename T>
-void SumTree::Run(std::span<const T* const> leaves, T* out, size_t num_elems, T divisor) const {
+void ReductionTree::Run(Reduction reduction, std::span<const char* const> leaves, char* out, size_t num_elems,
+                        int divisor) const {
   DDPRUN_CHECK(static_cast<int>(leaves.size()) == num_leaves_, "not one pointer per leaf");
-  std::vector<T> registers((num_registers_ - 1) * std::min(kBlockElems, num_elems));
+  DDPRUN_CHECK(divisor == 1 || !steps_.empty(), "a mean of one leaf");
+  const size_t size = SizeOf(reduction.dtype);
+  if (steps_.empty()) {
+    std::copy_n(leaves[0], num_elems * size, out);
+    return;
+  }
+  const size_t block = std::min(kBlockElems, num_elems);
+  std::vector<char> registers((num_registers_ - 1) * block * size);
   for (size_t begin = 0; begin < num_elems; begin += kBlockElems) {
     const size_t n = std::min(kBlockElems, num_elems - begin);
-    auto reg = [&](int r) { return r == 0 ? out + begin : registers.data() + (r - 1) * n; };
-    auto operand = [&](int id) -> const T* {
-      return id < num_leaves_ ? leaves[id] + begin : reg(id - num_leaves_);
+    auto reg = [&](int r) { return r == 0 ? out + begin * size : registers.data() + (r - 1) * block * size; };
+    auto operand = [&](int id) -> const char* {
+      return id < num_leaves_ ? leaves[id] + begin * size : reg(id - num_leaves_);
     };
-    if (adds_.empty()) std::copy_n(leaves[0] + begin, n, out + begin);
-    for (const Add& add : adds_) AddInto(reg(add.dst), operand(add.lhs), operand(add.rhs), n);
-    if (divisor != T{1}) {
-      for (size_t i = begin; i < begin + n; ++i) out[i] /= divisor;
+    for (const Step& step : steps_) {
+      Combine(reduction, reg(step.dst), operand(step.lhs), operand(step.rhs), n,
+              &step == &steps_.back() ? divisor : 1);
     }
   }
 }
-
-template void SumTree::Run(std::span<const float* const>, float*, size_t, float) const;
-template void SumTree::Run(std::span<const double* const>, double*, size_t, double) const;
 
 }  // namespace ddprun

@@ -1,0 +1,157 @@
+// Collective operations over all ranks of a round, or over a part of them.
+//
+//   std::vector<float> gradients = ...;
+//   Work reduced = world.AllReduce(View(gradients), ReduceOp::kMean);   // starts, does not block
+//   ...                                                                 // computes something else
+//   DDPRUN_RETURN_IF_ERROR(reduced.Wait());
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "ddprun/export.h"
+#include "ddprun/status.h"
+#include "ddprun/tensor.h"
+#include "ddprun/time.h"
+
+namespace ddprun {
+
+// How the values of all ranks become one. The values are sent between processes and never change.
+enum class ReduceOp : uint8_t {
+  kSum = 0,
+  kMean = 1,  // the sum divided by the number of ranks; not defined for integers
+  kMin = 2,   // NaN if any value is NaN; so is kMax
+  kMax = 3,
+  kProduct = 4,
+};
+
+// "sum", "mean"; "unknown" if `op` is none of the values above.
+constexpr const char* NameOf(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return "sum";
+    case ReduceOp::kMean:
+      return "mean";
+    case ReduceOp::kMin:
+      return "min";
+    case ReduceOp::kMax:
+      return "max";
+    case ReduceOp::kProduct:
+      return "product";
+  }
+  return "unknown";
+}
+
+namespace internal {
+class Group;
+class Operation;
+}  // namespace internal
+
+// An operation that was started. May be dropped without Wait, and may outlive its communicator.
+//   Threads: one caller at a time.
+class DDPRUN_EXPORT Work {
+ public:
+  // Nothing was started: Wait returns kFailedPrecondition.
+  Work();
+  explicit Work(std::shared_ptr<internal::Operation> operation);  // for the library
+  ~Work();
+  Work(Work&&) noexcept;
+  Work& operator=(Work&&) noexcept;
+
+  // Blocks until the operation has completed or failed on this rank. If the status is OK, the operation's
+  // buffers hold the result; otherwise the contents of the output are undefined. In both cases the
+  // communicator no longer accesses the buffers. Later calls return the same status. If `deadline` passes,
+  // the operation fails on all ranks. Without an argument, the deadline is the communicator's timeout from now.
+  //   Errors: kUnavailable: a peer exited or left, or its node is cut off; kDeadlineExceeded: the deadline
+  //           passed on this or another rank; kAborted: Abort() was called on some rank; kInvalidArgument:
+  //           the ranks' calls differ, or an argument of a call is invalid; kUnimplemented: the backend
+  //           does not have the operation. After any error the communicator is dead on all ranks: connect
+  //           again in the next round. An operation that succeeded on one rank may fail on another.
+  //   Text:   kUnavailable, kDeadlineExceeded and kAborted are consequences of a failure elsewhere. Launchers
+  //           recognize these consequences by the texts below, which are part of the contract. A message may
+  //           contain other text before and after them.
+  //             "rank 3 of round 7 is gone"                rank 3's process exited
+  //             "rank 3 of round 7 has left"               rank 3 destroyed its communicator
+  //             "rank 0 of round 7 gave up operation 12"   rank 0's deadline passed; ", waiting for rank 3"
+  //                                                        may follow
+  //             "rank 0 of round 7 gave up: <reason>"      rank 0 called Abort(reason)
+  //           The text "no answer from rank 3 of round 7 for 5 s: the network between <node> and <node> ..."
+  //           means that the two nodes cannot reach each other. This error is a consequence only if one of
+  //           the two nodes is lost.
+  Status Wait();
+  Status Wait(TimePoint deadline);
+
+  // True if the operation has completed or failed, so that Wait returns at once. Does not block.
+  [[nodiscard]] bool Done();
+
+ private:
+  std::shared_ptr<internal::Operation> operation_;  // null: nothing was started
+};
+
+// A group of ranks. A handle: copies share the group. Rejects messages from processes of other rounds.
+//   Order:   all ranks of a group must start the same operations, with the same sizes, in the same order.
+//            Operations run asynchronously in that order: the caller need not wait for one operation before
+//            it starts the next.
+//   Shapes:  where an operation has an input and an output, they have the same dtype, and are the same memory
+//            or disjoint. Operations without elements are allowed; they complete like all others.
+//   Result:  each element is reduced along one fixed tree over the ranks 0..n-1 (op: +, min, max or *):
+//              R(lo, hi) = R(lo, mid) op R(mid, hi), mid = lo + the largest power of two below hi - lo
+//            The tree does not depend on timing, sizes or the split of ranks into nodes, so results are
+//            bit-equal on every rank and in every run. Values of 16 bits are combined in float32 and rounded
+//            to the nearest value of their type, ties to even, at each node of the tree. A mean is the result
+//            of the topmost addition divided by n; for 16 bits it is rounded once, after the division.
+//            Integers wrap around.
+//   Errors:  returned by Work::Wait. All operations fail on all ranks within one second after a peer dies,
+//            and within the silence limit plus one second after a node is cut off. A stopped or slow rank is
+//            detected only by a deadline. After an error the communicator is dead: pending and later
+//            operations fail with that first error.
+//   Threads: one caller at a time; Abort() and status() from any thread at any time.
+//   Owns:    nothing; buffers must live until Wait() has returned or the last handle is destroyed.
+//   Destructor: that of the last handle leaves the group. If no operation is pending on this rank, the peers
+//            complete the operations that all ranks have started, and their later operations fail with
+//            kUnavailable. Blocks until the peers have been notified, at most 1 s; a peer that is busy
+//            computing does not delay the destructor. If an operation is pending, calls Abort() instead.
+class DDPRUN_EXPORT Communicator {
+ public:
+  // An empty handle: size() is 0, and operations fail with kFailedPrecondition.
+  Communicator();
+  explicit Communicator(std::shared_ptr<internal::Group> group);  // for the library
+  ~Communicator();
+  Communicator(const Communicator&);
+  Communicator& operator=(const Communicator&);
+  Communicator(Communicator&&) noexcept;
+  Communicator& operator=(Communicator&&) noexcept;
+
+  [[nodiscard]] int rank() const;  // in the group, 0..size() - 1; -1 for an empty handle
+  [[nodiscard]] int size() const;
+  // OK while the communicator is usable; otherwise the first error.
+  [[nodiscard]] Status status() const;
+
+  // Sets out[i] on every rank to the reduction of in[i] over all ranks. The second form works in place.
+  Work AllReduce(ConstTensor in, Tensor out, ReduceOp op);
+  Work AllReduce(Tensor inout, ReduceOp op) { return AllReduce(inout, inout, op); }
+  // Like AllReduce, with the result only on rank `root`; the other ranks' `out` is not used.
+  Work Reduce(ConstTensor in, Tensor out, ReduceOp op, int root);
+  // Reduces, and gives each rank one part of the result: rank r gets elements r * out.count and following.
+  //   Shapes: in.count == size() * out.count.
+  Work ReduceScatter(ConstTensor in, Tensor out, ReduceOp op);
+  // Copies `in` of each rank r to `out` of every rank, at element r * in.count.
+  //   Shapes: out.count == size() * in.count.
+  Work AllGather(ConstTensor in, Tensor out);
+  // Sends part d of `in` to rank d, and receives from rank s part s of `out`.
+  //   Shapes: in.count == out.count, a multiple of size().
+  Work AllToAll(ConstTensor in, Tensor out);
+  // Copies `inout` of rank `root` to that of all other ranks.
+  Work Broadcast(Tensor inout, int root);
+  // Completes once all ranks have started it.
+  Work Barrier();
+
+  // Fails all operations on all ranks with kAborted and a message that contains `reason`. Does not block.
+  void Abort(std::string_view reason);
+
+ private:
+  std::shared_ptr<internal::Group> group_;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,99 @@
+// The entry point for a training program: a worker's place in its round, and its connection to the other workers and
+// to the agent that started it.
+//
+//   int main() {
+//     ddprun::StatusOr<ddprun::Context> context = ddprun::Context::FromEnvironment();
+//     if (!context.ok()) ...
+//     ddprun::StatusOr<ddprun::Communicator> world = context->Connect();
+//     if (!world.ok()) ...
+//     for (int64_t step = 1; step <= 1000; ++step) {
+//       ...
+//       context->Report(step);
+//     }
+//   }
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "ddprun/communicator.h"
+#include "ddprun/export.h"
+#include "ddprun/status.h"
+#include "ddprun/time.h"
+
+namespace ddprun {
+
+// What a worker is doing. `ddpctl status` shows it.
+enum class Phase : int {
+  kStarting = 1,  // connecting, building the model
+  kLoading = 2,   // reading data or a snapshot
+  kTraining = 3,
+  kSnapshotting = 4,  // may take long without a step
+  kFinishing = 5,     // all steps are done
+};
+
+struct ConnectOptions {
+  // Time limit for all ranks to appear and connect.
+  Duration setup_timeout = std::chrono::seconds(60);
+  // Time limit for Work::Wait() without a deadline. Equal on all ranks, at best: the shortest one counts.
+  Duration timeout = std::chrono::seconds(300);
+};
+
+namespace internal {
+struct ContextState;
+}  // namespace internal
+
+// Movable.
+//   Threads: one caller at a time.
+class DDPRUN_EXPORT Context {
+ public:
+  // Reads the variables that ddprun or torchrun has set; opens no connection. Without them, the world size is 1.
+  //   Errors: kInvalidArgument: an invalid variable, named in the message;
+  //           kFailedPrecondition: the environment requires rank 0 to host the store.
+  static StatusOr<Context> FromEnvironment();
+  explicit Context(std::unique_ptr<internal::ContextState> state);  // for the library
+  ~Context();
+  Context(Context&&) noexcept;
+  Context& operator=(Context&&) noexcept;
+
+  [[nodiscard]] int rank() const;              // 0..world_size() - 1
+  [[nodiscard]] int world_size() const;        // workers in the round, on all nodes
+  [[nodiscard]] int local_rank() const;        // 0..local_world_size() - 1
+  [[nodiscard]] int local_world_size() const;  // workers on this node
+  [[nodiscard]] int node_rank() const;         // the node's number, 0..num_nodes() - 1
+  [[nodiscard]] int num_nodes() const;
+  [[nodiscard]] int64_t round() const;              // increases with every restart and change of the nodes
+  [[nodiscard]] int restart_count() const;          // failures charged to the job so far
+  [[nodiscard]] const std::string& run_id() const;  // the name of the job
+
+  // Creates a communicator for all ranks of the round, and returns once all ranks are connected. Each call creates
+  // a new communicator; all ranks must make the same number of calls.
+  //   Errors: kInvalidArgument: the environment is inconsistent or contradicts that of another rank;
+  //           kDeadlineExceeded: a rank did not appear in time; the message names the rank;
+  //           kUnavailable: a rank died during setup, or the store is not reachable.
+  StatusOr<Communicator> Connect(const ConnectOptions& options = {});
+
+  // Reports this worker's progress to its agent, which uses the reports to detect hangs; then receives the agent's
+  // requests. Best effort: never blocks, and does nothing without an agent. Call it once per step.
+  //   step: number of optimizer updates completed.
+  //   text: for people, truncated to 1000 bytes.
+  void Report(int64_t step, Phase phase = Phase::kTraining, std::string_view text = "");
+
+  // True if the agent has requested a snapshot, for example because nodes wait to join. The Report that receives the
+  // request sets this value. ReportSnapshot clears it, and so does the agent when it withdraws the request. One
+  // snapshot per job is enough: if rank 0 writes the snapshots, the other ranks ignore the request.
+  [[nodiscard]] bool snapshot_requested() const;
+
+  // Reports that a snapshot of the state after `step` updates is complete and durable. Answers all requests received
+  // so far.
+  void ReportSnapshot(int64_t step);
+
+ private:
+  friend struct internal::ContextState;
+  std::unique_ptr<internal::ContextState> state_;  // null only after a move
+};
+
+}  // namespace ddprun

@@ -1,0 +1,125 @@
+// Views of arrays: what collective operations read and write.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace ddprun {
+
+// The type of an element. The values are sent between processes and never change.
+enum class DType : uint8_t {
+  kFloat32 = 0,
+  kFloat64 = 1,
+  kFloat16 = 2,   // IEEE 754 binary16
+  kBFloat16 = 3,  // the upper half of a float32
+  kInt32 = 4,
+  kInt64 = 5,
+  kUInt8 = 6,
+};
+
+// The size of an element in bytes; 0 if `dtype` is none of the values above.
+constexpr int64_t SizeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+    case DType::kInt32:
+      return 4;
+    case DType::kFloat64:
+    case DType::kInt64:
+      return 8;
+    case DType::kFloat16:
+    case DType::kBFloat16:
+      return 2;
+    case DType::kUInt8:
+      return 1;
+  }
+  return 0;
+}
+
+// "float32", "bfloat16"; "unknown" if `dtype` is none of the values above.
+constexpr const char* NameOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return "float32";
+    case DType::kFloat64:
+      return "float64";
+    case DType::kFloat16:
+      return "float16";
+    case DType::kBFloat16:
+      return "bfloat16";
+    case DType::kInt32:
+      return "int32";
+    case DType::kInt64:
+      return "int64";
+    case DType::kUInt8:
+      return "uint8";
+  }
+  return "unknown";
+}
+
+// Where memory is. The host is the only device so far.
+enum class DeviceType : uint8_t { kHost = 0 };
+struct Device {
+  DeviceType type = DeviceType::kHost;
+  int32_t index = 0;
+};
+
+// `count` consecutive elements at `data`. A view: the memory belongs to the caller.
+//   Shapes: `count` >= 0; `data` is aligned to the size of an element, and may be null if `count` is 0.
+struct Tensor {
+  void* data = nullptr;
+  int64_t count = 0;
+  DType dtype = DType::kFloat32;
+  Device device = {};
+};
+
+// Like Tensor, for memory that is only read.
+struct ConstTensor {
+  const void* data = nullptr;
+  int64_t count = 0;
+  DType dtype = DType::kFloat32;
+  Device device = {};
+
+  ConstTensor() = default;
+  ConstTensor(const void* d, int64_t n, DType t, Device where = {})
+      : data(d), count(n), dtype(t), device(where) {}
+  ConstTensor(const Tensor& t)  // NOLINT: implicit, as a pointer converts to a pointer to const
+      : data(t.data), count(t.count), dtype(t.dtype), device(t.device) {}
+};
+
+// The DType of a C++ type: float, double, and the integers of 1 byte without sign, 4 and 8 bytes. 16-bit
+// floating point has no C++ type here; name its DType.
+template <typename T>
+constexpr DType DTypeOf() {
+  using U = std::remove_cv_t<T>;
+  constexpr bool kSigned = std::is_integral_v<U> && std::is_signed_v<U>;
+  static_assert(std::is_same_v<U, float> || std::is_same_v<U, double> || std::is_same_v<U, char> ||
+                    std::is_same_v<U, unsigned char> || (kSigned && (sizeof(U) == 4 || sizeof(U) == 8)),
+                "this type has no DType");
+  if constexpr (std::is_same_v<U, float>) return DType::kFloat32;
+  if constexpr (std::is_same_v<U, double>) return DType::kFloat64;
+  if constexpr (sizeof(U) == 1) return DType::kUInt8;
+  if constexpr (sizeof(U) == 4) return DType::kInt32;
+  return DType::kInt64;
+}
+
+namespace internal {
+template <typename T>
+Tensor ViewOf(T* data, int64_t count) {
+  return {data, count, DTypeOf<T>()};
+}
+template <typename T>
+ConstTensor ViewOf(const T* data, int64_t count) {
+  return {data, count, DTypeOf<T>()};
+}
+}  // namespace internal
+
+// A view of the elements of a vector, an array, a span or another container with data() and size(): a Tensor, or a
+// ConstTensor if the elements are const.
+template <typename Container>
+auto View(Container&& elements) {
+  static_assert(std::is_lvalue_reference_v<Container> || std::is_trivially_copyable_v<Container>,
+                "the view would outlive the container");
+  return internal::ViewOf(elements.data(), static_cast<int64_t>(elements.size()));
+}
+
+}  // namespace ddprun

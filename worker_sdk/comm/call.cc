@@ -1,0 +1,42 @@
+#include "worker_sdk/comm/call.h"
+
+#include "worker_sdk/core/strings.h"
+
+namespace ddprun::internal {
+
+const char* NameOf(OpKind kind) {
+  switch (kind) {
+    case OpKind::kAllReduce:
+      return "all-reduce";
+    case OpKind::kReduce:
+      return "reduce";
+    case OpKind::kReduceScatter:
+      return "reduce-scatter";
+    case OpKind::kAllGather:
+      return "all-gather";
+    case OpKind::kAllToAll:
+      return "all-to-all";
+    case OpKind::kBroadcast:
+      return "broadcast";
+    case OpKind::kBarrier:
+      return "barrier";
+  }
+  return "unknown operation";
+}
+
+bool Reduces(OpKind kind) {
+  return kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kReduceScatter;
+}
+
+std::string Describe(const Call& call) {
+  std::string text = NameOf(call.kind);
+  if (call.kind == OpKind::kBarrier) return text;
+  if (Reduces(call.kind)) text += StrCat(" (", ddprun::NameOf(call.op), ")");
+  const int64_t size = SizeOf(call.dtype);
+  text += StrCat(" of ", size > 0 ? call.num_bytes / size : call.num_bytes, " ", ddprun::NameOf(call.dtype));
+  if (call.kind == OpKind::kReduce) text += StrCat(" to rank ", call.root);
+  if (call.kind == OpKind::kBroadcast) text += StrCat(" from rank ", call.root);
+  return text;
+}
+
+}  // namespace ddprun::internal

@@ -1,0 +1,177 @@
+#include "ddprun/communicator.h"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "worker_sdk/comm/group.h"
+#include "worker_sdk/core/strings.h"
+
+namespace ddprun {
+namespace {
+
+using internal::Call;
+using internal::OpKind;
+
+// Limits the bytes of one buffer, so that sums of sizes and offsets cannot overflow.
+constexpr int64_t kMaxBytes = int64_t{1} << 60;
+
+// What is wrong with a tensor; empty if nothing is. `name`: "input" or "output".
+std::string Fault(std::string_view name, const ConstTensor& tensor) {
+  const int64_t size = SizeOf(tensor.dtype);
+  if (size == 0) return StrCat("the ", name, " has the unknown dtype ", static_cast<int>(tensor.dtype));
+  if (tensor.device.type != DeviceType::kHost)
+    return StrCat("the ", name, " is not in the memory of the host");
+  if (tensor.count < 0 || tensor.count > kMaxBytes / size)
+    return StrCat("the ", name, " has ", tensor.count, " elements");
+  if (tensor.count == 0) return "";
+  if (tensor.data == nullptr)
+    return StrCat("the ", name, " is a null pointer to ", tensor.count, " elements");
+  if (reinterpret_cast<uintptr_t>(tensor.data) % size != 0) {
+    return StrCat("the ", name, " is not aligned to the ", size, " bytes of a ", NameOf(tensor.dtype));
+  }
+  return "";
+}
+
+int64_t BytesOf(const ConstTensor& tensor) { return tensor.count * SizeOf(tensor.dtype); }
+
+bool Overlap(const ConstTensor& a, const ConstTensor& b) {
+  const auto begin_a = reinterpret_cast<uintptr_t>(a.data), begin_b = reinterpret_cast<uintptr_t>(b.data);
+  return begin_a < begin_b + BytesOf(b) && begin_b < begin_a + BytesOf(a);
+}
+
+struct Counts {
+  int64_t in;   // elements of the input for each `per`
+  int64_t out;  // elements of the output for each `per`
+};
+
+// What is wrong with the arguments of an operation whose output has in.count * shape.out / shape.in elements; empty
+// if nothing is.
+std::string FaultOfPair(const ConstTensor& in, const ConstTensor& out, Counts shape) {
+  if (std::string fault = Fault("input", in); !fault.empty()) return fault;
+  if (std::string fault = Fault("output", out); !fault.empty()) return fault;
+  if (in.dtype != out.dtype)
+    return StrCat("the input is ", NameOf(in.dtype), ", the output ", NameOf(out.dtype));
+  const bool fits =
+      in.count % shape.in == 0 && out.count % shape.out == 0 && in.count / shape.in == out.count / shape.out;
+  if (!fits) {
+    return StrCat("the input has ", in.count, " elements and the output ", out.count,
+                  ": they must be in the ratio ", shape.in, ":", shape.out);
+  }
+  const bool same = in.data == out.data && shape.in == 1 && shape.out == 1;
+  if (!same && Overlap(in, out)) return "the input and the output overlap";
+  return "";
+}
+
+std::string FaultOfReduction(DType dtype, ReduceOp op) {
+  if (op > ReduceOp::kProduct) return StrCat("the unknown reduction ", static_cast<int>(op));
+  const bool integer = dtype == DType::kInt32 || dtype == DType::kInt64 || dtype == DType::kUInt8;
+  if (op == ReduceOp::kMean && integer) return StrCat("a mean of ", NameOf(dtype), " is not defined");
+  return "";
+}
+
+Call CallOf(OpKind kind, const ConstTensor& in, ReduceOp op = ReduceOp::kSum, int root = 0) {
+  return {.kind = kind,
+          .dtype = in.dtype,
+          .op = op,
+          .root = root,
+          .num_bytes = static_cast<uint64_t>(BytesOf(in))};
+}
+
+// Starts `call`, or ends `group` if `fault` says that an argument is invalid.
+Work Start(const std::shared_ptr<internal::Group>& group, const Call& call, const void* in, void* out,
+           const std::string& fault) {
+  if (fault.empty()) return Work(group->Start(call, in, out));
+  return Work(group->Refuse(call, InvalidArgumentError(StrCat(NameOf(call.kind), ": ", fault))));
+}
+
+}  // namespace
+
+Work::Work() = default;
+Work::Work(std::shared_ptr<internal::Operation> operation) : operation_(std::move(operation)) {}
+Work::~Work() = default;
+Work::Work(Work&&) noexcept = default;
+Work& Work::operator=(Work&&) noexcept = default;
+
+Status Work::Wait() {
+  const auto now = std::chrono::steady_clock::now();
+  return Wait(operation_ == nullptr ? now : now + operation_->timeout());
+}
+
+Status Work::Wait(TimePoint deadline) {
+  if (operation_ == nullptr) {
+    return FailedPreconditionError("no operation was started: the communicator is empty");
+  }
+  return operation_->Wait(deadline);
+}
+
+bool Work::Done() { return operation_ == nullptr || operation_->Done(); }
+
+Communicator::Communicator() = default;
+Communicator::Communicator(std::shared_ptr<internal::Group> group) : group_(std::move(group)) {}
+Communicator::~Communicator() = default;
+Communicator::Communicator(const Communicator&) = default;
+Communicator& Communicator::operator=(const Communicator&) = default;
+Communicator::Communicator(Communicator&&) noexcept = default;
+Communicator& Communicator::operator=(Communicator&&) noexcept = default;
+
+int Communicator::rank() const { return group_ == nullptr ? -1 : group_->rank(); }
+int Communicator::size() const { return group_ == nullptr ? 0 : group_->size(); }
+Status Communicator::status() const {
+  return group_ == nullptr ? FailedPreconditionError("the communicator is empty") : group_->status();
+}
+
+Work Communicator::AllReduce(ConstTensor in, Tensor out, ReduceOp op) {
+  if (group_ == nullptr) return {};
+  std::string fault = FaultOfPair(in, out, {1, 1});
+  if (fault.empty()) fault = FaultOfReduction(in.dtype, op);
+  return Start(group_, CallOf(OpKind::kAllReduce, in, op), in.data, out.data, fault);
+}
+
+Work Communicator::Reduce(ConstTensor in, Tensor out, ReduceOp op, int root) {
+  if (group_ == nullptr) return {};
+  std::string fault = rank() == root ? FaultOfPair(in, out, {1, 1}) : Fault("input", in);
+  if (fault.empty()) fault = FaultOfReduction(in.dtype, op);
+  if (root < 0 || root >= size()) fault = StrCat("rank ", root, " of ", size(), " cannot be the root");
+  return Start(group_, CallOf(OpKind::kReduce, in, op, root), in.data, out.data, fault);
+}
+
+Work Communicator::ReduceScatter(ConstTensor in, Tensor out, ReduceOp op) {
+  if (group_ == nullptr) return {};
+  std::string fault = FaultOfPair(in, out, {size(), 1});
+  if (fault.empty()) fault = FaultOfReduction(in.dtype, op);
+  return Start(group_, CallOf(OpKind::kReduceScatter, in, op), in.data, out.data, fault);
+}
+
+Work Communicator::AllGather(ConstTensor in, Tensor out) {
+  if (group_ == nullptr) return {};
+  return Start(group_, CallOf(OpKind::kAllGather, in), in.data, out.data, FaultOfPair(in, out, {1, size()}));
+}
+
+Work Communicator::AllToAll(ConstTensor in, Tensor out) {
+  if (group_ == nullptr) return {};
+  std::string fault = FaultOfPair(in, out, {size(), size()});
+  return Start(group_, CallOf(OpKind::kAllToAll, in), in.data, out.data, fault);
+}
+
+Work Communicator::Broadcast(Tensor inout, int root) {
+  if (group_ == nullptr) return {};
+  std::string fault = Fault("tensor", inout);
+  if (root < 0 || root >= size()) fault = StrCat("rank ", root, " of ", size(), " cannot be the root");
+  return Start(group_, CallOf(OpKind::kBroadcast, inout, ReduceOp::kSum, root), inout.data, inout.data,
+               fault);
+}
+
+Work Communicator::Barrier() {
+  if (group_ == nullptr) return {};
+  return Start(group_, {.kind = OpKind::kBarrier}, nullptr, nullptr, "");
+}
+
+void Communicator::Abort(std::string_view reason) {
+  if (group_ != nullptr) group_->Abort(reason);
+}
+
+}  // namespace ddprun
