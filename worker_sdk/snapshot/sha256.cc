@@ -1,6 +1,8 @@
 #include "worker_sdk/snapshot/sha256.h"
 
-#include <openssl/evp.h>
+// The functions of one digest instead of EVP's: EVP would link 4 MB of OpenSSL's other algorithms into the library.
+#define OPENSSL_SUPPRESS_DEPRECATED
+#include <openssl/sha.h>
 
 #include <string_view>
 
@@ -10,27 +12,25 @@
 namespace ddprun {
 
 struct Sha256::Impl {
-  EVP_MD_CTX* context = EVP_MD_CTX_new();
-  ~Impl() { EVP_MD_CTX_free(context); }
+  SHA256_CTX context;
 };
 
-// OpenSSL's digest functions fail only if memory is exhausted.
+// OpenSSL documents that these functions return 1.
 Sha256::Sha256() : impl_(std::make_unique<Impl>()) {
-  DDPRUN_CHECK(EVP_DigestInit_ex(impl_->context, EVP_sha256(), nullptr) == 1, "EVP_DigestInit_ex");
+  DDPRUN_CHECK(SHA256_Init(&impl_->context) == 1, "SHA256_Init");
 }
 
 Sha256::~Sha256() = default;
 
 Sha256& Sha256::Update(std::string_view bytes) {
-  DDPRUN_CHECK(EVP_DigestUpdate(impl_->context, bytes.data(), bytes.size()) == 1, "EVP_DigestUpdate");
+  DDPRUN_CHECK(SHA256_Update(&impl_->context, bytes.data(), bytes.size()) == 1, "SHA256_Update");
   return *this;
 }
 
 Sha256::Digest Sha256::Finish() {
   Digest digest;
-  DDPRUN_CHECK(
-      EVP_DigestFinal_ex(impl_->context, reinterpret_cast<unsigned char*>(digest.data()), nullptr) == 1,
-      "EVP_DigestFinal_ex");
+  DDPRUN_CHECK(SHA256_Final(reinterpret_cast<unsigned char*>(digest.data()), &impl_->context) == 1,
+               "SHA256_Final");
   return digest;
 }
 

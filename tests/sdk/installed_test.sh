@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Installs the worker library into a folder, and builds and runs programs that know nothing but this folder.
+# usage: installed_test.sh INSTALL_SH DDPRUN LIBDDPRUN_SO LIBDDPRUN_A HEADER HELLO_CC SDK_MD
+set -euo pipefail
+install_sh=$1 ddprun=$PWD/$2 shared=$3 static=$4 header=$5 hello=$PWD/${6%/*} page=$7
+prefix=$TEST_TMPDIR/moved
+failed=0
+
+fail() {
+  printf 'FAILED: %s\n' "$*" >&2
+  failed=1
+}
+# Runs PROGRAM with two workers under ddprun, and expects the line that rank 0 prints.
+expect_fit() { # NAME PROGRAM
+  local output
+  output=$("$ddprun" --standalone --nproc-per-node=2 --no-python "$2" 2>"$TEST_TMPDIR/$1.err") ||
+    { fail "$1: exit status $?: $(cat "$TEST_TMPDIR/$1.err")"; return; }
+  [[ $output == *"2 workers: y = 3.0000 x + 1.0000"* ]] || fail "$1 printed: $output"
+}
+
+"$install_sh" "$TEST_TMPDIR/first" 0.1.0 "${header%/ddprun/*}" "$shared" "$static"
+mv "$TEST_TMPDIR/first" "$prefix"  # the files refer to each other by relative paths
+
+cmake_build() { # NAME SOURCES ARGS...
+  local name=$1 sources=$2
+  shift 2
+  { cmake -S "$sources" -B "$TEST_TMPDIR/$name" -DCMAKE_PREFIX_PATH="$prefix" "$@" && cmake --build "$TEST_TMPDIR/$name"; } \
+    >"$TEST_TMPDIR/$name.log" 2>&1 || { fail "$name: cmake: $(tail -n 20 "$TEST_TMPDIR/$name.log")"; return 1; }
+}
+
+# docs/sdk.md shows the file that is built below.
+sed -n '/^```cpp$/,/^```$/p' "$page" | sed '1d;$d' | diff - "$hello/hello.cc" >&2 || fail "docs/sdk.md shows another hello.cc"
+
+# The example as it is, with the shared library.
+cmake_build shared "$hello" && expect_fit shared "$TEST_TMPDIR/shared/hello"
+
+# The static library: the program needs nothing of the folder.
+mkdir "$TEST_TMPDIR/static_source"
+cp "$hello/hello.cc" "$TEST_TMPDIR/static_source"
+sed 's/ddprun::ddprun/ddprun::static/' "$hello/CMakeLists.txt" >"$TEST_TMPDIR/static_source/CMakeLists.txt"
+if cmake_build static "$TEST_TMPDIR/static_source"; then
+  readelf -d "$TEST_TMPDIR/static/hello" | grep -q libddprun && fail "the static program needs libddprun.so"
+  expect_fit static "$TEST_TMPDIR/static/hello"
+fi
+
+# pkg-config, and every header alone, as C++17 and C++20, without a warning.
+flags=$(PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --cflags --libs ddprun)
+# shellcheck disable=SC2086
+if g++ -std=c++20 -O1 -o "$TEST_TMPDIR/by_pkg_config" "$hello/hello.cc" $flags -Wl,-rpath,"$prefix/lib"; then
+  expect_fit by_pkg_config "$TEST_TMPDIR/by_pkg_config"
+else
+  fail "no program with the flags of pkg-config: $flags"
+fi
+for file in "$prefix"/include/ddprun/*.h; do
+  for standard in c++17 c++20; do
+    printf '#include <ddprun/%s>\n' "${file##*/}" |
+      g++ -std=$standard -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I"$prefix/include" -x c++ - ||
+      fail "${file##*/} as $standard"
+  done
+done
+
+# The shared library exports nothing but the project's public symbols, and needs nothing but the C++ and C libraries.
+others=$(nm -DC --defined-only "$prefix/lib/libddprun.so" | grep -vE ' ddprun::(Status|Work|Communicator|Context|NameOf|WithContext|ErrnoTo|operator<<|internal::DieOfBadStatus)|DDPRUN_0' || true)
+[ -z "$others" ] || fail "libddprun.so exports: $others"
+needed=$(readelf -d "$prefix/lib/libddprun.so" | sed -nE 's/.*\(NEEDED\).*\[(.*)\]/\1/p' | grep -vE '^(libstdc\+\+\.so\.6|libm\.so\.6|libgcc_s\.so\.1|libc\.so\.6|ld-linux-x86-64\.so\.2)$' || true)
+[ -z "$needed" ] || fail "libddprun.so needs: $needed"
+# The archive's other symbols are local, so they cannot clash with those of the program or of another library.
+globals=$(nm -C --defined-only --extern-only "$prefix/lib/libddprun.a" | grep -E '^[0-9a-f]+ ' | grep -vE ' ddprun::' || true)
+[ -z "$globals" ] || fail "libddprun.a defines: $globals"
+
+# A program that was built against another version of the library is refused by CMake.
+printf 'cmake_minimum_required(VERSION 3.16)\nproject(newer CXX)\nfind_package(ddprun 99 REQUIRED)\n' \
+  >"$TEST_TMPDIR/static_source/CMakeLists.txt"
+cmake -S "$TEST_TMPDIR/static_source" -B "$TEST_TMPDIR/newer" -DCMAKE_PREFIX_PATH="$prefix" >"$TEST_TMPDIR/newer.log" 2>&1 &&
+  fail "CMake accepts version 0.1.0 where 99 is required"
+grep -q 'version: 0.1.0' "$TEST_TMPDIR/newer.log" || fail "CMake does not name the version: $(cat "$TEST_TMPDIR/newer.log")"
+
+exit $failed
