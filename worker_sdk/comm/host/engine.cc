@@ -31,6 +31,10 @@ std::unique_ptr<AllReduce> MakeAllReduce(AllReduceAlgorithm algorithm, const Lan
   return nullptr;
 }
 
+// The largest operation of one node of which every rank reads all inputs. Above it, it is faster that each rank reads a
+// part of them.
+constexpr size_t kMaxOneShotBytes = 8 << 10;
+
 // Calls copy(begin, end) for the bytes begin..end - 1 of the chunk that are part `part` of the operation's input, cut
 // into `num_parts` equal parts.
 template <typename F>
@@ -44,13 +48,16 @@ void ForPartIn(const Chunk& chunk, int part, int num_parts, F copy) {
 }  // namespace
 
 Engine::Engine(const Topology& topology, int node, int local_rank, Segment* segment, Monitor* monitor,
-               TcpMesh* mesh, std::optional<AllReduceAlgorithm> only)
+               TcpMesh* mesh, Patience* patience, std::optional<AllReduceAlgorithm> only)
     : topology_(topology),
       lane_{.topology = topology, .node = node, .index = local_rank, .segment = segment, .mesh = mesh},
       segment_(segment),
       monitor_(monitor),
       mesh_(mesh),
-      only_(only) {
+      patience_(patience),
+      only_(only),
+      one_shot_tree_(lane_.local_ranks(), SingleRanks(lane_.local_ranks())),
+      one_shot_inputs_(lane_.local_ranks().size()) {
   DDPRUN_CHECK(!only || FitsTopology(*only, topology), "the algorithm does not fit the topology");
   for (int i = 0; i < kNumAllReduceAlgorithms; ++i) {
     const AllReduceAlgorithm algorithm{i};
@@ -65,7 +72,7 @@ size_t Engine::MaxChunkBytes(OpKind kind) const {
 }
 
 Status Engine::Await(Gate gate, uint64_t q) {
-  return segment_->AwaitGate(gate, q, lane_.index) ? OkStatus() : segment_->EndOf(q);
+  return segment_->AwaitGate(gate, q, lane_.index, *patience_) ? OkStatus() : segment_->EndOf(q);
 }
 
 Status Engine::AwaitOrCatchUp(Gate gate, uint64_t q, CatchUp catch_up) {
@@ -81,7 +88,11 @@ Status Engine::Fill(uint64_t q, const Chunk& chunk) {
   const bool contributes =
       chunk.call.kind != OpKind::kBroadcast || chunk.call.root == local_ranks().lo + lane_.index;
   if (contributes && chunk.num_bytes > 0) {
-    std::memcpy(segment_->input(q, lane_.index), chunk.in + chunk.offset, chunk.num_bytes);
+    const char* in = chunk.in + chunk.offset;
+    char* slot = segment_->input(q, lane_.index);
+    const Slice own = SkipsSegment(chunk.call) ? OwnBytes(chunk) : Slice();
+    std::memcpy(slot, in, own.begin);
+    std::memcpy(slot + own.end, in + own.end, chunk.num_bytes - own.end);
   }
   segment_->Arrive(Gate::kFilled, q);
   return OkStatus();
@@ -104,6 +115,12 @@ Status Engine::Combine(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
   if (!lane_.exists()) return OkStatus();
   DDPRUN_RETURN_IF_ERROR(AwaitOrCatchUp(Gate::kFilled, q, catch_up));
   DDPRUN_RETURN_IF_ERROR(CheckCalls(q, chunk.call));
+  if (IsOneShot(chunk.call)) {
+    OneShot(q, chunk);
+    segment_->Arrive(Gate::kDrained, q);  // first: when kCombined opens, all ranks have arrived at both
+    segment_->Arrive(Gate::kCombined, q);
+    return OkStatus();
+  }
   if (q >= kNumSlots) DDPRUN_RETURN_IF_ERROR(AwaitOrCatchUp(Gate::kDrained, q - kNumSlots, catch_up));
   switch (chunk.call.kind) {
     case OpKind::kAllReduce:
@@ -120,11 +137,16 @@ Status Engine::Combine(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
       DDPRUN_RETURN_IF_ERROR(AllGatherSlice(q, chunk, catch_up));
       break;
   }
+  if (SkipsSegment(chunk.call)) {
+    const Slice own = OwnBytes(chunk);
+    std::memcpy(chunk.out + chunk.offset + own.begin, segment_->result(q) + own.begin, own.size());
+  }
   segment_->Arrive(Gate::kCombined, q);
   return OkStatus();
 }
 
 Status Engine::Drain(uint64_t q, const Chunk& chunk) {
+  if (IsOneShot(chunk.call)) return OkStatus();
   DDPRUN_RETURN_IF_ERROR(Await(Gate::kCombined, q));
   if (chunk.num_bytes > 0) CopyOut(segment_->result(q), chunk);
   segment_->Arrive(Gate::kDrained, q);
@@ -139,9 +161,13 @@ void Engine::CopyOut(const char* result, const Chunk& chunk) {
       [[fallthrough]];
     case OpKind::kAllReduce:
     case OpKind::kBroadcast:
-    case OpKind::kBarrier:
-      std::memcpy(chunk.out + chunk.offset, result, chunk.num_bytes);
+    case OpKind::kBarrier: {
+      char* out = chunk.out + chunk.offset;
+      const Slice own = SkipsSegment(chunk.call) ? OwnBytes(chunk) : Slice();
+      std::memcpy(out, result, own.begin);
+      std::memcpy(out + own.end, result + own.end, chunk.num_bytes - own.end);
       return;
+    }
     case OpKind::kReduceScatter:
       ForPartIn(chunk, rank, world, [&](size_t begin, size_t end) {
         const size_t part = rank * (chunk.call.num_bytes / world);
@@ -164,6 +190,56 @@ void Engine::CopyOut(const char* result, const Chunk& chunk) {
       });
       return;
   }
+}
+
+bool Engine::IsOneShot(const Call& call) const {
+  return topology_.num_nodes() == 1 && !only_ &&
+         call.num_bytes <= std::min(kMaxOneShotBytes, MaxChunkBytes(call.kind));
+}
+
+void Engine::OneShot(uint64_t q, const Chunk& chunk) {
+  const int rank = lane_.index, world = local_ranks().size();
+  const Call& call = chunk.call;
+  const auto input = [&](int r) { return segment_->input(q, r); };
+  // Reduces `n` bytes of all inputs, from byte `begin` on.
+  const auto reduce = [&](size_t begin, size_t n) {
+    for (int r = 0; r < world; ++r) one_shot_inputs_[r] = input(r) + begin;
+    one_shot_tree_.Run(chunk.reduction(), one_shot_inputs_, chunk.out, n / chunk.elem_bytes(),
+                       call.op == ReduceOp::kMean ? world : 1);
+  };
+  const size_t part = call.num_bytes / world;
+  switch (call.kind) {
+    case OpKind::kAllReduce:
+      return reduce(0, call.num_bytes);
+    case OpKind::kReduce:
+      if (rank == call.root) reduce(0, call.num_bytes);
+      return;
+    case OpKind::kReduceScatter:
+      return reduce(rank * part, part);
+    case OpKind::kAllGather:
+      for (int r = 0; r < world && call.num_bytes > 0; ++r) {
+        std::memcpy(chunk.out + r * call.num_bytes, input(r), call.num_bytes);
+      }
+      return;
+    case OpKind::kAllToAll:
+      for (int r = 0; r < world && part > 0; ++r)
+        std::memcpy(chunk.out + r * part, input(r) + rank * part, part);
+      return;
+    case OpKind::kBroadcast:
+      if (rank != call.root && call.num_bytes > 0) std::memcpy(chunk.out, input(call.root), call.num_bytes);
+      return;
+    case OpKind::kBarrier:
+      return;
+  }
+}
+
+bool Engine::SkipsSegment(const Call& call) const {
+  return call.kind == OpKind::kAllReduce && topology_.num_nodes() == 1 && !IsOneShot(call);
+}
+
+Slice Engine::OwnBytes(const Chunk& chunk) const {
+  const Slice own = lane_.SliceOf(chunk.num_elems(), chunk.elem_bytes());
+  return {own.begin * chunk.elem_bytes(), own.end * chunk.elem_bytes()};
 }
 
 Status Engine::AllReduceSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up) {

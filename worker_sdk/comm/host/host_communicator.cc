@@ -39,8 +39,15 @@ constexpr Duration kLeaveTimeout = seconds(1);
 
 class HostGroup;
 
-// One operation, shared by the caller that waits for the operation and by the progress thread. Either of the
-// two may release the operation first.
+// The helper thread looks for work this often while operations are started, and after kIdlePolls times without any
+// sleeps until there is work. A start then costs no system call, and an operation that nobody waits for begins soon.
+constexpr Duration kPoll = std::chrono::microseconds(200);
+constexpr int kIdlePolls = 50;
+// A caller that waits while another thread moves data checks this often whether that thread has stopped.
+constexpr Duration kHandover = std::chrono::milliseconds(1);
+
+// One operation, shared by the caller that waits for the operation and by the thread that moves data. Either of
+// the two may release the operation first.
 class Op : public internal::Operation {
  public:
   Op(HostGroup* group, const Call& call, const char* in, char* out, Duration timeout)
@@ -60,7 +67,9 @@ class Op : public internal::Operation {
   }
 
   Status Wait(TimePoint deadline) override;
-  bool Done() override { return finished_.IsSet(); }
+  bool Done() override { return finished(); }
+  bool finished() const { return finished_.IsSet(); }
+  bool WaitUntil(TimePoint deadline) { return finished_.WaitUntil(deadline); }
 
  private:
   Status Result() {
@@ -88,10 +97,11 @@ class HostGroup : public internal::Group {
         segment_(std::move(links.segment)),
         monitor_(&segment_, local_rank_, round_.value(), SilenceLimit(options.silence_limit),
                  std::move(links.watched)),
-        mesh_(std::move(links.lane), local_rank_, SilenceLimit(options.silence_limit), &segment_, &monitor_),
+        mesh_(std::move(links.lane), local_rank_, SilenceLimit(options.silence_limit), &segment_, &monitor_,
+              &patience_),
         engine_(topology_, static_cast<int>(options.group_rank.value()), local_rank_, &segment_, &monitor_,
-                topology_.num_nodes() > 1 ? &mesh_ : nullptr, only),
-        progress_([this] { Progress(); }) {}
+                topology_.num_nodes() > 1 ? &mesh_ : nullptr, &patience_, only),
+        helper_([this] { Help(); }) {}
 
   ~HostGroup() override {
     bool idle;
@@ -105,7 +115,7 @@ class HostGroup : public internal::Group {
       stopping_ = true;
     }
     changed_.notify_one();
-    progress_.join();
+    helper_.join();
     monitor_.PassOnEnds();
     if (!segment_.DeadStatus().ok()) return;
     monitor_.Leave(static_cast<int>(rank_.value()), num_filled_, kLeaveTimeout);
@@ -122,9 +132,13 @@ class HostGroup : public internal::Group {
     const std::lock_guard<std::mutex> lock(mu_);
     auto op = std::make_shared<Op>(this, Numbered(call), static_cast<const char*>(in),
                                    static_cast<char*>(out), timeout_);
+    if (!end_.ok()) {
+      op->Finish(end_);
+      return op;
+    }
     ++num_unfinished_;
     queue_.push_back(op);
-    changed_.notify_one();
+    if (helper_sleeps_) changed_.notify_one();
     return op;
   }
 
@@ -139,6 +153,23 @@ class HostGroup : public internal::Group {
   void Abort(std::string_view reason) override {
     monitor_.SetDead(
         AbortedError(StrCat("rank ", rank_.value(), " of round ", round_.value(), " gave up: ", reason)));
+  }
+
+  // Waits until `op` has finished. Meanwhile moves data, unless another thread does. Ends the communicator if
+  // `deadline` passes.
+  void Await(Op& op, TimePoint deadline) {
+    while (!op.finished()) {
+      const std::unique_lock<std::mutex> driving(driving_, std::try_to_lock);
+      if (driving.owns_lock()) {
+        patience_ = {.deadline = deadline, .passed = [&] { GiveUp(op.call()); }};
+        Drive(&op);
+        patience_ = {};
+      } else if (!op.WaitUntil(std::min<TimePoint>(deadline, Clock::now() + kHandover))) {
+        if (Clock::now() < deadline) continue;
+        GiveUp(op.call());
+        deadline = TimePoint::max();  // the thread that moves data finishes `op` after at most one more chunk
+      }
+    }
   }
 
   // Ends the communicator because a deadline passed while `call` was in flight.
@@ -166,13 +197,9 @@ class HostGroup : public internal::Group {
     return call;
   }
 
-  bool HasWork() const { return stopping_ || !queue_.empty(); }
-
-  // Returns the next chunk in order; nullopt if there is none. `block`: first wait until there is a chunk or
-  // the destructor runs.
-  std::optional<InFlight> NextChunk(bool block) {
-    std::unique_lock<std::mutex> lock(mu_);
-    if (block) changed_.wait(lock, [this] { return HasWork(); });
+  // Returns the next chunk in order; nullopt if there is none.
+  std::optional<InFlight> NextChunk() {
+    const std::lock_guard<std::mutex> lock(mu_);
     if (queue_.empty()) return std::nullopt;
     InFlight next{.op = queue_.front(), .chunk = {}};
     const size_t max_bytes = engine_.MaxChunkBytes(next.op->call().kind);
@@ -194,13 +221,14 @@ class HostGroup : public internal::Group {
     op.Finish(status);
   }
 
-  // Runs chunks until one fails. Returns OK when the destructor runs and no chunk is left.
+  // Runs chunks until `until` has finished, if it is given, or no chunk is left, or one fails.
   //   Order: fill q + 1, combine q, drain q - 1, so that each step waits for work that peers did one step
   //          earlier. Before this thread blocks on a chunk, it drains all earlier chunks. An operation that
   //          all ranks have started therefore finishes even if a peer never starts the next operation.
-  Status RunChunks() {
-    while (true) {
-      std::optional<InFlight> next = NextChunk(/*block=*/num_drained_ == num_filled_);
+  Status RunChunks(const Op* until) {
+    while (until == nullptr || !until->finished()) {
+      patience_.Check();  // a step that need not wait does not check the deadline
+      std::optional<InFlight> next = NextChunk();
       const bool filled = next.has_value();
       if (!filled && num_drained_ == num_filled_) return OkStatus();
       if (filled) {
@@ -224,6 +252,7 @@ class HostGroup : public internal::Group {
       if (num_drained_ + (filled ? 1 : 0) < num_combined_)
         DDPRUN_RETURN_IF_ERROR(DrainBefore(num_drained_ + 1));
     }
+    return OkStatus();
   }
 
   // Drains all chunks before `end`; blocks until they are complete. Finishes every operation whose last chunk
@@ -239,30 +268,52 @@ class HostGroup : public internal::Group {
     return OkStatus();
   }
 
-  void Progress() {
-    const Status end = RunChunks();
+  // Moves data until `until` has finished, if it is given, or no operation is left.
+  //   REQUIRES: the caller holds driving_.
+  void Drive(const Op* until) {
+    if (ended_) return;
+    const Status end = RunChunks(until);
     if (end.ok()) return;
+    ended_ = true;
     monitor_.PassOnEnds();  // before the caller sees the error and may exit
-    // Stored separately from the segment's status: after a peer has left, each rank fails at the first chunk
-    // in which the peer does not take part, and the segment does not become dead.
+    // end_ is stored separately from the segment's status: after a peer has left, each rank fails at the first
+    // chunk in which the peer does not take part, and the segment does not become dead.
+    std::deque<std::shared_ptr<Op>> failed;
     {
       const std::lock_guard<std::mutex> lock(mu_);
-      end_ = end;
+      end_ = end;  // operations that are started later fail at once
+      failed.swap(queue_);
     }
     for (InFlight& slot : in_flight_) {
       if (slot.op != nullptr && slot.is_last) FinishOp(*slot.op, end);
       slot.op.reset();
     }
-    while (true) {  // fails all queued operations, including those started later
-      std::shared_ptr<Op> op;
-      {
-        std::unique_lock<std::mutex> lock(mu_);
-        changed_.wait(lock, [this] { return HasWork(); });
-        if (queue_.empty()) return;
-        op = std::move(queue_.front());
-        queue_.pop_front();
+    for (const std::shared_ptr<Op>& op : failed) FinishOp(*op, end);
+  }
+
+  // The helper thread: moves data while no caller waits. Returns when the destructor runs and all operations have
+  // finished.
+  void Help() {
+    std::unique_lock<std::mutex> lock(mu_);
+    uint64_t num_seen = 0;
+    int idle_polls = 0;
+    while (!stopping_ || num_unfinished_ > 0) {
+      idle_polls = num_started_ == num_seen ? idle_polls + 1 : 0;
+      num_seen = num_started_;
+      if (num_unfinished_ == 0 && idle_polls > kIdlePolls) {
+        helper_sleeps_ = true;
+        changed_.wait(lock, [this] { return stopping_ || num_unfinished_ > 0; });
+        helper_sleeps_ = false;
+        continue;
       }
-      FinishOp(*op, end);
+      const bool has_work = num_unfinished_ > 0;
+      lock.unlock();
+      {
+        const std::unique_lock<std::mutex> driving(driving_, std::try_to_lock);
+        if (has_work && driving.owns_lock()) Drive(nullptr);
+      }
+      std::this_thread::sleep_for(kPoll);
+      lock.lock();
     }
   }
 
@@ -273,31 +324,34 @@ class HostGroup : public internal::Group {
   const Topology topology_;
   Segment segment_;
   Monitor monitor_;
+  Patience patience_;  // of the thread that holds driving_
   TcpMesh mesh_;
   Engine engine_;
 
-  // mu_ guards the members up to next_offset_. changed_ is signalled when HasWork() may have become true.
+  // mu_ guards the members up to next_offset_. changed_ wakes the helper.
   mutable std::mutex mu_;
   std::condition_variable changed_;
-  Status end_;  // the error that stopped the progress thread
+  Status end_;  // the error that ended this communicator on this rank
   bool stopping_ = false;
+  bool helper_sleeps_ = false;
   uint64_t num_started_ = 0;
   uint64_t num_unfinished_ = 0;
   std::deque<std::shared_ptr<Op>> queue_;
   size_t next_offset_ = 0;  // of the next chunk, in queue_.front()
 
-  // Used only by the progress thread; the destructor also uses num_filled_ once that thread has exited.
+  // Held by the thread that moves data: a caller in Work::Wait, or the helper. Guards patience_, the engine and the
+  // members up to in_flight_; the destructor also uses num_filled_ once the helper has exited. Locked before mu_.
+  std::mutex driving_;
+  bool ended_ = false;  // a chunk has failed
   uint64_t num_filled_ = 0;
   uint64_t num_combined_ = 0;
   uint64_t num_drained_ = 0;
   std::array<InFlight, 4> in_flight_;  // chunk q is at index q % 4
-  std::thread progress_;               // declared last: the thread uses all other members
+  std::thread helper_;                 // declared last: the thread uses all other members
 };
 
 Status Op::Wait(TimePoint deadline) {
-  if (finished_.WaitUntil(deadline)) return Result();
-  group_->GiveUp(call_);
-  finished_.Wait();  // the progress thread uses the buffers for at most one more chunk
+  if (!finished()) group_->Await(*this, deadline);
   return Result();
 }
 

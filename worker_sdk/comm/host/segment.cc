@@ -38,8 +38,13 @@ void CpuRelax() {
 #endif
 }
 
-void FutexWait(std::atomic<uint32_t>* word, uint32_t expected) {
-  syscall(SYS_futex, word, FUTEX_WAIT, expected, nullptr, nullptr, 0);  // the caller rechecks in any case
+// Returns when the word changes, at `deadline`, or at any time in between: the caller rechecks in any case.
+void FutexWait(std::atomic<uint32_t>* word, uint32_t expected, TimePoint deadline) {
+  const auto whole = std::chrono::floor<seconds>(deadline.time_since_epoch());
+  const timespec until = {.tv_sec = std::max<time_t>(whole.count(), 0),
+                          .tv_nsec = (deadline.time_since_epoch() - whole).count()};
+  syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expected, deadline == TimePoint::max() ? nullptr : &until,
+          nullptr, FUTEX_BITSET_MATCH_ANY);
 }
 
 void FutexWakeAll(std::atomic<uint32_t>* word) {
@@ -225,7 +230,7 @@ bool Segment::IsOpen(Gate gate, uint64_t chunk) const {
   return gate_state(gate, chunk).open.load(std::memory_order_acquire) > chunk;
 }
 
-bool Segment::AwaitGate(Gate gate, uint64_t chunk, int local_rank) {
+bool Segment::AwaitGate(Gate gate, uint64_t chunk, int local_rank, Patience& patience) {
   GateState& state = gate_state(gate, chunk);
   auto open = [&] { return IsOpen(gate, chunk); };
   if (open()) return true;
@@ -240,7 +245,8 @@ bool Segment::AwaitGate(Gate gate, uint64_t chunk, int local_rank) {
   while (true) {
     const uint32_t event = state.event.load();
     if ((result = open()) || !EndOf(chunk).ok()) break;
-    FutexWait(&state.event, event);
+    FutexWait(&state.event, event, patience.deadline);
+    patience.Check();
   }
   state.sleepers.fetch_sub(1);
   awaited.store(0, std::memory_order_relaxed);

@@ -10,6 +10,7 @@
 #include "ddprun/status.h"
 #include "os/descriptor.h"
 #include "worker_sdk/comm/call.h"
+#include "worker_sdk/comm/host/patience.h"
 #include "worker_sdk/comm/host/record.h"
 
 namespace ddprun {
@@ -72,9 +73,9 @@ class Segment {
   void Arrive(Gate gate, uint64_t chunk);
   bool IsOpen(Gate gate, uint64_t chunk) const;
   // Blocks until the gate is open for `chunk` and returns true. Returns false if the gate can no longer open
-  // for `chunk`; EndOf has the reason. There is no timeout: a thread whose deadline passes calls SetDead,
-  // which wakes all waiting ranks.
-  bool AwaitGate(Gate gate, uint64_t chunk, int local_rank);
+  // for `chunk`; EndOf has the reason. If the deadline of `patience` passes, calls `passed`, while WhoHoldsUp
+  // still counts this rank as waiting.
+  bool AwaitGate(Gate gate, uint64_t chunk, int local_rank, Patience& patience);
 
   // Ends communication for all ranks of the node and wakes them. Returns false if communication had
   // already ended.

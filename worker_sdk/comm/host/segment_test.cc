@@ -35,8 +35,10 @@ Segment Mapped(const Segment& segment) {
 // death and calls SetDead again.
 TEST(SegmentTest, SleepersWakeEvenIfTheFirstCallerOfSetDeadWasKilled) {
   Segment segment = *Segment::Create(Layout(3));
-  std::future<bool> sleeper =
-      std::async(std::launch::async, [&] { return segment.AwaitGate(Gate::kFilled, 0, 0); });
+  std::future<bool> sleeper = std::async(std::launch::async, [&] {
+    Patience forever;
+    return segment.AwaitGate(Gate::kFilled, 0, 0, forever);
+  });
   // Once rank 0 is asleep, WhoHoldsUp no longer returns it.
   while (segment.WhoHoldsUp().local_ranks != std::vector<int>{1, 2}) std::this_thread::yield();
   const pid_t victim = fork();

@@ -106,13 +106,14 @@ class Transfer {
 }  // namespace
 
 TcpMesh::TcpMesh(std::vector<Peer> peers, int local_rank, Duration silence_limit, Segment* segment,
-                 Monitor* monitor)
+                 Monitor* monitor, Patience* patience)
     : peers_(std::move(peers)),
       local_rank_(local_rank),
       silence_limit_(silence_limit),
       last_moved_(peers_.size()),
       segment_(segment),
-      monitor_(monitor) {}
+      monitor_(monitor),
+      patience_(patience) {}
 
 Status TcpMesh::Exchange(const Tag& tag, std::vector<Message> sends, std::vector<Message> receives,
                          CatchUp catch_up) {
@@ -168,8 +169,8 @@ Status TcpMesh::Exchange(const Tag& tag, std::vector<Message> sends, std::vector
   return OkStatus();
 }
 
-// Blocks until a connection is ready or communication ends, at most for an eighth of the silence limit. A
-// thread whose deadline passes ends the communicator, which wakes this thread.
+// Blocks until a connection is ready or communication ends, at most until the deadline and for an eighth of the
+// silence limit.
 Status TcpMesh::AwaitEvent(uint64_t chunk, std::span<const short> events_by_node) {
   // If an end record arrived during an earlier chunk and did not affect that chunk, ended_fd has already been
   // read, so the record would not wake the poll below.
@@ -181,7 +182,11 @@ Status TcpMesh::AwaitEvent(uint64_t chunk, std::span<const short> events_by_node
     }
   }
   // The timeout is short enough to detect unacknowledged data in time.
-  const int ready = poll(polls.data(), polls.size(), static_cast<int>(ToMillis(silence_limit_ / 8)));
+  const TimePoint now = std::chrono::steady_clock::now();
+  const Duration timeout =
+      std::clamp<Duration>(patience_->deadline - now, Duration::zero(), silence_limit_ / 8);
+  const int ready = poll(polls.data(), polls.size(), static_cast<int>(ToMillis(timeout)));
+  patience_->Check();
   if (ready == 0) {
     for (size_t node = 0; node < peers_.size(); ++node) {
       if (events_by_node[node] != 0) DDPRUN_RETURN_IF_ERROR(CheckAnswers(static_cast<int>(node), chunk));

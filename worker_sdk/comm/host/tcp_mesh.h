@@ -13,6 +13,7 @@
 #include "ddprun/status.h"
 #include "os/descriptor.h"
 #include "worker_sdk/comm/host/monitor.h"
+#include "worker_sdk/comm/host/patience.h"
 #include "worker_sdk/comm/host/segment.h"
 #include "worker_sdk/core/function_ref.h"
 
@@ -41,10 +42,11 @@ class TcpMesh {
     uint32_t phase = 0;
   };
 
-  // `peers`: indexed by node. `segment` and `monitor` must outlive the mesh. `silence_limit`: a peer whose
+  // `peers`: indexed by node. `segment`, `monitor` and `patience` must outlive the mesh. `silence_limit`: a peer whose
   // kernel has not acknowledged sent data for this long counts as cut off.
-  TcpMesh(std::vector<Peer> peers, int local_rank, Duration silence_limit, Segment* segment,
-          Monitor* monitor);
+  // `patience` limits the waits of Exchange.
+  TcpMesh(std::vector<Peer> peers, int local_rank, Duration silence_limit, Segment* segment, Monitor* monitor,
+          Patience* patience);
 
   // Sends and receives messages concurrently, at most one per node in each direction, and returns when all
   // are complete. All messages progress independently, so full socket buffers cannot cause a deadlock.
@@ -68,6 +70,7 @@ class TcpMesh {
   std::vector<TimePoint> last_moved_;
   Segment* const segment_;
   Monitor* const monitor_;
+  Patience* const patience_;
 };
 
 }  // namespace ddprun

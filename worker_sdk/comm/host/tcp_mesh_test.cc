@@ -80,7 +80,7 @@ class TcpMeshTest : public testing::Test {
     std::vector<TcpMesh::Peer> peers(2);
     mesh_fd_ = lane_.ours.get();
     peers[1] = {.fd = std::move(lane_.ours), .rank = kPeer};
-    mesh_.emplace(std::move(peers), /*local_rank=*/0, kSilenceLimit, &segment_, &*monitor_);
+    mesh_.emplace(std::move(peers), /*local_rank=*/0, kSilenceLimit, &segment_, &*monitor_, &patience_);
   }
 
   // Receives one byte of `chunk` on another thread, like a lane.
@@ -109,6 +109,7 @@ class TcpMeshTest : public testing::Test {
 
   Link control_ = NewLink(), lane_;
   Segment segment_ = *Segment::Create({.round = kRound, .num_ranks = 1, .num_lanes = 1, .chunk_bytes = 4096});
+  Patience patience_;
   std::optional<Monitor> monitor_;
   std::optional<TcpMesh> mesh_;
   int mesh_fd_ = -1;
