@@ -11,6 +11,7 @@
 #include "ddprun/status.h"
 #include "worker_sdk/comm/host/host_communicator.h"
 #include "worker_sdk/context_state.h"
+#include "worker_sdk/core/deadline.h"
 #include "worker_sdk/core/strings.h"
 #include "worker_sdk/store/c10d_store.h"
 #include "worker_sdk/store/tcp_dial.h"
@@ -74,6 +75,7 @@ const std::string& Context::run_id() const { return state_->env.run_id; }
 
 StatusOr<Communicator> Context::Connect(const ConnectOptions& connect) {
   const WorkerEnv& env = state_->env;
+  CommunicatorStore store(state_->store.get(), state_->num_communicators++);  // even if this call fails
   HostCommunicatorOptions options{
       .rank = env.rank,
       .world_size = env.world_size,
@@ -91,10 +93,9 @@ StatusOr<Communicator> Context::Connect(const ConnectOptions& connect) {
     options.address = env.node_addr;
   } else if (env.group_world_size > 1) {
     // Launchers other than ddprun do not set DDPRUN_NODE_ADDR.
-    const TimePoint deadline = std::chrono::steady_clock::now() + connect.setup_timeout;
+    const TimePoint deadline = DeadlineAfter(connect.setup_timeout);
     DDPRUN_ASSIGN_OR_RETURN(options.address, LocalAddressTowards(env.master_addr, deadline), "MASTER_ADDR");
   }
-  CommunicatorStore store(state_->store.get(), state_->num_communicators++);
   return CreateHostCommunicator(options, &store);
 }
 

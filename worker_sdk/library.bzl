@@ -30,7 +30,7 @@ def _impl(ctx):
                 "-Wl,--version-script=" + ctx.file.exports.path,
                 "-Wl,--exclude-libs,ALL,--gc-sections,--as-needed",
                 "-Wl,-z,defs,-z,now,-z,relro",
-            ]),
+            ] + [flag for flag in ctx.fragments.cpp.linkopts if flag.startswith("-fsanitize=")]),
             objects = " ".join([o.path for o in objects]),
             archives = " ".join(archives),
         ),
@@ -40,7 +40,8 @@ def _impl(ctx):
 
     # One object, whose other symbols are local. Its groups of sections are dissolved, because the linker would otherwise
     # discard a group of which the program has a copy, together with the local symbols that this object uses. Unique symbols
-    # (variables of inline functions) become weak first, because objcopy leaves unique ones global.
+    # (variables of inline functions) become weak first, because objcopy leaves unique ones global; so it does common symbols,
+    # which -d turns into ordinary ones.
     static = ctx.actions.declare_file("libddprun.a")
     ctx.actions.run_shell(
         outputs = [static],
@@ -49,7 +50,7 @@ def _impl(ctx):
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-{cc} -nostdlib -r -o "$work/ddprun.o" -Wl,--force-group-allocation {objects} {archives}
+{cc} -nostdlib -r -o "$work/ddprun.o" -Wl,--force-group-allocation,-d {objects} {archives}
 nm -D --defined-only {shared} | sed -nE 's/.* [TWVBDRu] ([^@]+).*/\\1/p' > "$work/exports"
 nm --defined-only "$work/ddprun.o" | awk '$2 == "u" {{ print $3 }}' > "$work/unique"
 objcopy --weaken-symbols="$work/unique" "$work/ddprun.o"

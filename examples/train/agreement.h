@@ -16,7 +16,7 @@ namespace ddprun::train {
 // Checks that all ranks have the same `facts` (name -> value). The names must be the same on all ranks.
 //   stall_limit: maximum time to wait for the other ranks.
 //   Errors: kFailedPrecondition, on all ranks: a rank differs from rank 0; the message names the rank and the
-//           facts that differ. Also those of Pending::Wait.
+//           facts that differ. Also those of Work::Wait.
 Status CheckAgreement(Communicator comm, const std::map<std::string, std::string>& facts,
                       Duration stall_limit);
 

@@ -17,11 +17,11 @@
 
 namespace ddprun {
 
-// How the values of all ranks become one. The values are sent between processes and never change.
+// The operator of a reduction. The numbers are part of the wire format.
 enum class ReduceOp : uint8_t {
   kSum = 0,
   kMean = 1,  // the sum divided by the number of ranks; not defined for integers
-  kMin = 2,   // NaN if any value is NaN; so is kMax
+  kMin = 2,   // kMin and kMax: NaN if any value is NaN
   kMax = 3,
   kProduct = 4,
 };
@@ -48,9 +48,13 @@ class Group;
 class Operation;
 }  // namespace internal
 
-// An operation that was started. May be dropped without Wait, and may outlive its communicator.
-//   Threads: one caller at a time.
-class DDPRUN_EXPORT Work {
+// An operation that was started. May outlive its communicator.
+//   Owns:    nothing. The operation uses its buffers until Wait returns, or a later operation of the communicator has
+//            finished on this rank, or the last handle of the communicator is destroyed. Until then the program must
+//            not write the input, and neither read nor write the output; it may pass them to later operations of the
+//            same communicator, which see the results of earlier ones.
+//   Threads: one caller at a time for a group: for its communicators and its operations together.
+class [[nodiscard]] DDPRUN_EXPORT Work {
  public:
   // Nothing was started: Wait returns kFailedPrecondition.
   Work();
@@ -65,8 +69,7 @@ class DDPRUN_EXPORT Work {
   // the operation fails on all ranks. Without an argument, the deadline is the communicator's timeout from now.
   //   Errors: kUnavailable: a peer exited or left, or its node is cut off; kDeadlineExceeded: the deadline
   //           passed on this or another rank; kAborted: Abort() was called on some rank; kInvalidArgument:
-  //           the ranks' calls differ, or an argument of a call is invalid; kUnimplemented: the backend
-  //           does not have the operation. After any error the communicator is dead on all ranks: connect
+  //           the ranks' calls differ, or an argument of a call is invalid. After any error the communicator is dead on all ranks: connect
   //           again in the next round. An operation that succeeded on one rank may fail on another.
   //   Text:   kUnavailable, kDeadlineExceeded and kAborted are consequences of a failure elsewhere. Launchers
   //           recognize these consequences by the texts below, which are part of the contract. A message may
@@ -93,8 +96,8 @@ class DDPRUN_EXPORT Work {
 //   Order:   all ranks of a group must start the same operations, with the same sizes, in the same order.
 //            Operations run asynchronously in that order: the caller need not wait for one operation before
 //            it starts the next.
-//   Shapes:  where an operation has an input and an output, they have the same dtype, and are the same memory
-//            or disjoint. Operations without elements are allowed; they complete like all others.
+//   Shapes:  where an operation has an input and an output, they have the same dtype and are disjoint, unless the
+//            operation names a form in place. Operations without elements are allowed; they complete like all others.
 //   Result:  each element is reduced along one fixed tree over the ranks 0..n-1 (op: +, min, max or *):
 //              R(lo, hi) = R(lo, mid) op R(mid, hi), mid = lo + the largest power of two below hi - lo
 //            The tree does not depend on timing, sizes or the split of ranks into nodes, so results are
@@ -106,8 +109,9 @@ class DDPRUN_EXPORT Work {
 //            and within the silence limit plus one second after a node is cut off. A stopped or slow rank is
 //            detected only by a deadline. After an error the communicator is dead: pending and later
 //            operations fail with that first error.
-//   Threads: one caller at a time; Abort() and status() from any thread at any time.
-//   Owns:    nothing; buffers must live until Wait() has returned or the last handle is destroyed.
+//            Two cases are detected only by the next operation: ranks on different nodes whose broadcasts have
+//            different roots, and ranks that start different numbers of operations.
+//   Threads: one caller at a time for a group; Abort() and status() from any thread at any time.
 //   Destructor: that of the last handle leaves the group. If no operation is pending on this rank, the peers
 //            complete the operations that all ranks have started, and their later operations fail with
 //            kUnavailable. Blocks until the peers have been notified, at most 1 s; a peer that is busy
@@ -128,16 +132,20 @@ class DDPRUN_EXPORT Communicator {
   // OK while the communicator is usable; otherwise the first error.
   [[nodiscard]] Status status() const;
 
-  // Sets out[i] on every rank to the reduction of in[i] over all ranks. The second form works in place.
+  // Sets out[i] on every rank to the reduction of in[i] over all ranks.
+  //   In place: in.data == out.data, as the second form does.
   Work AllReduce(ConstTensor in, Tensor out, ReduceOp op);
   Work AllReduce(Tensor inout, ReduceOp op) { return AllReduce(inout, inout, op); }
   // Like AllReduce, with the result only on rank `root`; the other ranks' `out` is not used.
+  //   In place: in.data == out.data on the root.
   Work Reduce(ConstTensor in, Tensor out, ReduceOp op, int root);
   // Reduces, and gives each rank one part of the result: rank r gets elements r * out.count and following.
   //   Shapes: in.count == size() * out.count.
+  //   In place: `out` is part rank() of `in`.
   Work ReduceScatter(ConstTensor in, Tensor out, ReduceOp op);
   // Copies `in` of each rank r to `out` of every rank, at element r * in.count.
   //   Shapes: out.count == size() * in.count.
+  //   In place: `in` is part rank() of `out`.
   Work AllGather(ConstTensor in, Tensor out);
   // Sends part d of `in` to rank d, and receives from rank s part s of `out`.
   //   Shapes: in.count == out.count, a multiple of size().
@@ -147,7 +155,8 @@ class DDPRUN_EXPORT Communicator {
   // Completes once all ranks have started it.
   Work Barrier();
 
-  // Fails all operations on all ranks with kAborted and a message that contains `reason`. Does not block.
+  // Fails all operations on all ranks with kAborted and a message that contains the first 180 bytes of `reason`. Does
+  // not block.
   void Abort(std::string_view reason);
 
  private:

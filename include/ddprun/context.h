@@ -38,7 +38,7 @@ enum class Phase : int {
 struct ConnectOptions {
   // Time limit for all ranks to appear and connect.
   Duration setup_timeout = std::chrono::seconds(60);
-  // Time limit for Work::Wait() without a deadline. Equal on all ranks, at best: the shortest one counts.
+  // Time limit for Work::Wait() without a deadline. Should be equal on all ranks; the shortest applies.
   Duration timeout = std::chrono::seconds(300);
 };
 

@@ -8,6 +8,7 @@
 //     return ddprun::OkStatus();
 //   }
 #pragma once
+#pragma GCC system_header  // so that -Wpedantic accepts the optional arguments of the macros below, in C++17
 
 #include <memory>
 #include <optional>
@@ -18,6 +19,10 @@
 #include <utility>
 
 #include "ddprun/export.h"
+
+#if !defined(_GLIBCXX_USE_CXX11_ABI) || !_GLIBCXX_USE_CXX11_ABI
+#error "libddprun needs libstdc++ with its C++11 string: compile with GCC's default, _GLIBCXX_USE_CXX11_ABI=1"
+#endif
 
 namespace ddprun {
 

@@ -3,10 +3,11 @@
 
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 namespace ddprun {
 
-// The type of an element. The values are sent between processes and never change.
+// The type of an element. The numbers are part of the wire format.
 enum class DType : uint8_t {
   kFloat32 = 0,
   kFloat64 = 1,
@@ -86,8 +87,8 @@ struct ConstTensor {
       : data(t.data), count(t.count), dtype(t.dtype), device(t.device) {}
 };
 
-// The DType of a C++ type: float, double, and the integers of 1 byte without sign, 4 and 8 bytes. 16-bit
-// floating point has no C++ type here; name its DType.
+// The DType of a C++ type: float, double, signed integers of 4 and 8 bytes, unsigned char, and char, whose bytes count as
+// uint8. 16-bit floating-point numbers have no C++ type here; name their DType.
 template <typename T>
 constexpr DType DTypeOf() {
   using U = std::remove_cv_t<T>;
@@ -113,11 +114,14 @@ ConstTensor ViewOf(const T* data, int64_t count) {
 }
 }  // namespace internal
 
-// A view of the elements of a vector, an array, a span or another container with data() and size(): a Tensor, or a
-// ConstTensor if the elements are const.
+// A view of the elements of a std::vector, std::array, std::span or another container with data() and size(): a Tensor,
+// or a ConstTensor if the elements are const.
 template <typename Container>
 auto View(Container&& elements) {
-  static_assert(std::is_lvalue_reference_v<Container> || std::is_trivially_copyable_v<Container>,
+  // A span has the same data() whether it is const or not: its elements live elsewhere.
+  using Elements = decltype(elements.data());
+  using ConstElements = decltype(std::declval<const std::remove_reference_t<Container>&>().data());
+  static_assert(std::is_lvalue_reference_v<Container> || std::is_same_v<Elements, ConstElements>,
                 "the view would outlive the container");
   return internal::ViewOf(elements.data(), static_cast<int64_t>(elements.size()));
 }

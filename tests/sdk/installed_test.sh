@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the worker library into a folder, and builds and runs programs that know nothing but this folder.
+# Installs the worker library into a folder, and builds and runs programs that use only this folder.
 # usage: installed_test.sh INSTALL_SH DDPRUN LIBDDPRUN_SO LIBDDPRUN_A HEADER HELLO_CC SDK_MD
 set -euo pipefail
 install_sh=$1 ddprun=$PWD/$2 shared=$3 static=$4 header=$5 hello=$PWD/${6%/*} page=$7
@@ -34,20 +34,30 @@ sed -n '/^```cpp$/,/^```$/p' "$page" | sed '1d;$d' | diff - "$hello/hello.cc" >&
 # The example as it is, with the shared library.
 cmake_build shared "$hello" && expect_fit shared "$TEST_TMPDIR/shared/hello"
 
-# The static library: the program needs nothing of the folder.
+# The static library: the program does not depend on the folder.
 mkdir "$TEST_TMPDIR/static_source"
 cp "$hello/hello.cc" "$TEST_TMPDIR/static_source"
 sed 's/ddprun::ddprun/ddprun::static/' "$hello/CMakeLists.txt" >"$TEST_TMPDIR/static_source/CMakeLists.txt"
 if cmake_build static "$TEST_TMPDIR/static_source"; then
-  readelf -d "$TEST_TMPDIR/static/hello" | grep -q libddprun && fail "the static program needs libddprun.so"
+  readelf -d "$TEST_TMPDIR/static/hello" | grep libddprun >&2 && fail "the static program needs libddprun.so"
   expect_fit static "$TEST_TMPDIR/static/hello"
 fi
+
+# The example as pedantic C++17.
+g++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I"$prefix/include" "$hello/hello.cc" || fail "hello.cc as C++17"
 
 # pkg-config, and every header alone, as C++17 and C++20, without a warning.
 flags=$(PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --cflags --libs ddprun)
 # shellcheck disable=SC2086
 if g++ -std=c++20 -O1 -o "$TEST_TMPDIR/by_pkg_config" "$hello/hello.cc" $flags -Wl,-rpath,"$prefix/lib"; then
   expect_fit by_pkg_config "$TEST_TMPDIR/by_pkg_config"
+else
+  fail "no program with the flags of pkg-config: $flags"
+fi
+flags=$(PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --cflags --libs ddprun-static)
+# shellcheck disable=SC2086
+if g++ -std=c++20 -O1 -o "$TEST_TMPDIR/static_by_pkg_config" "$hello/hello.cc" $flags; then
+  expect_fit static_by_pkg_config "$TEST_TMPDIR/static_by_pkg_config"
 else
   fail "no program with the flags of pkg-config: $flags"
 fi
@@ -60,19 +70,29 @@ for file in "$prefix"/include/ddprun/*.h; do
 done
 
 # The shared library exports nothing but the project's public symbols, and needs nothing but the C++ and C libraries.
-others=$(nm -DC --defined-only "$prefix/lib/libddprun.so" | grep -vE ' ddprun::(Status|Work|Communicator|Context|NameOf|WithContext|ErrnoTo|operator<<|internal::DieOfBadStatus)|DDPRUN_0' || true)
-[ -z "$others" ] || fail "libddprun.so exports: $others"
+public='^[0-9a-f]+ [TtWV] ddprun::(Status::|Work::|Communicator::|Context::|NameOf\(|WithContext\(|ErrnoTo|operator<<\(|internal::DieOfBadStatus\()'
+exported=$(nm -DC --defined-only --without-symbol-versions "$prefix/lib/libddprun.so" | grep -v ' A DDPRUN_0$')
+others=$(grep -vE "$public" <<<"$exported" || true)
+[ -n "$exported" ] && [ -z "$others" ] || fail "libddprun.so exports: $others"
 needed=$(readelf -d "$prefix/lib/libddprun.so" | sed -nE 's/.*\(NEEDED\).*\[(.*)\]/\1/p' | grep -vE '^(libstdc\+\+\.so\.6|libm\.so\.6|libgcc_s\.so\.1|libc\.so\.6|ld-linux-x86-64\.so\.2)$' || true)
 [ -z "$needed" ] || fail "libddprun.so needs: $needed"
 # The archive's other symbols are local, so they cannot clash with those of the program or of another library.
-globals=$(nm -C --defined-only --extern-only "$prefix/lib/libddprun.a" | grep -E '^[0-9a-f]+ ' | grep -vE ' ddprun::' || true)
+globals=$(nm -C --defined-only --extern-only "$prefix/lib/libddprun.a" | grep -E '^[0-9a-f]+ ' | grep -vE "$public" || true)
 [ -z "$globals" ] || fail "libddprun.a defines: $globals"
 
-# A program that was built against another version of the library is refused by CMake.
-printf 'cmake_minimum_required(VERSION 3.16)\nproject(newer CXX)\nfind_package(ddprun 99 REQUIRED)\n' \
-  >"$TEST_TMPDIR/static_source/CMakeLists.txt"
-cmake -S "$TEST_TMPDIR/static_source" -B "$TEST_TMPDIR/newer" -DCMAKE_PREFIX_PATH="$prefix" >"$TEST_TMPDIR/newer.log" 2>&1 &&
-  fail "CMake accepts version 0.1.0 where 99 is required"
-grep -q 'version: 0.1.0' "$TEST_TMPDIR/newer.log" || fail "CMake does not name the version: $(cat "$TEST_TMPDIR/newer.log")"
+# CMake refuses a version that is not compatible with the installed one, 0.1.0.
+accepts() { # VERSION
+  mkdir -p "$TEST_TMPDIR/version_$1"
+  printf 'cmake_minimum_required(VERSION 3.16)\nproject(version CXX)\nfind_package(ddprun %s REQUIRED)\n' "$1" \
+    >"$TEST_TMPDIR/version_$1/CMakeLists.txt"
+  cmake -S "$TEST_TMPDIR/version_$1" -B "$TEST_TMPDIR/version_$1/build" -DCMAKE_PREFIX_PATH="$prefix" \
+    >"$TEST_TMPDIR/version_$1/log" 2>&1
+}
+for version in 0 0.1 0.1.0; do
+  accepts $version || fail "CMake refuses 0.1.0 where $version is required: $(cat "$TEST_TMPDIR/version_$version/log")"
+done
+for version in 0.0.1 0.1.1 0.2 1 99; do
+  accepts $version && fail "CMake accepts 0.1.0 where $version is required"
+done
 
 exit $failed

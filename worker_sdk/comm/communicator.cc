@@ -1,6 +1,5 @@
 #include "ddprun/communicator.h"
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -8,6 +7,7 @@
 #include <utility>
 
 #include "worker_sdk/comm/group.h"
+#include "worker_sdk/core/deadline.h"
 #include "worker_sdk/core/strings.h"
 
 namespace ddprun {
@@ -50,7 +50,7 @@ struct Counts {
 
 // What is wrong with the arguments of an operation whose output has in.count * shape.out / shape.in elements; empty
 // if nothing is.
-std::string FaultOfPair(const ConstTensor& in, const ConstTensor& out, Counts shape) {
+std::string FaultOfPair(const ConstTensor& in, const ConstTensor& out, Counts shape, int rank = 0) {
   if (std::string fault = Fault("input", in); !fault.empty()) return fault;
   if (std::string fault = Fault("output", out); !fault.empty()) return fault;
   if (in.dtype != out.dtype)
@@ -61,7 +61,11 @@ std::string FaultOfPair(const ConstTensor& in, const ConstTensor& out, Counts sh
     return StrCat("the input has ", in.count, " elements and the output ", out.count,
                   ": they must be in the ratio ", shape.in, ":", shape.out);
   }
-  const bool same = in.data == out.data && shape.in == 1 && shape.out == 1;
+  // In place: the input or the output is this rank's part of the other one, or all of it.
+  const auto* from = static_cast<const char*>(in.data);
+  const auto* to = static_cast<const char*>(out.data);
+  const bool same = (shape.out == 1 && to == from + (shape.in > 1 ? rank * BytesOf(out) : 0)) ||
+                    (shape.in == 1 && from == to + (shape.out > 1 ? rank * BytesOf(in) : 0));
   if (!same && Overlap(in, out)) return "the input and the output overlap";
   return "";
 }
@@ -78,7 +82,7 @@ Call CallOf(OpKind kind, const ConstTensor& in, ReduceOp op = ReduceOp::kSum, in
           .dtype = in.dtype,
           .op = op,
           .root = root,
-          .num_bytes = static_cast<uint64_t>(BytesOf(in))};
+          .num_bytes = static_cast<uint64_t>(in.count) * SizeOf(in.dtype)};
 }
 
 // Starts `call`, or ends `group` if `fault` says that an argument is invalid.
@@ -97,8 +101,7 @@ Work::Work(Work&&) noexcept = default;
 Work& Work::operator=(Work&&) noexcept = default;
 
 Status Work::Wait() {
-  const auto now = std::chrono::steady_clock::now();
-  return Wait(operation_ == nullptr ? now : now + operation_->timeout());
+  return Wait(operation_ == nullptr ? TimePoint() : DeadlineAfter(operation_->timeout()));
 }
 
 Status Work::Wait(TimePoint deadline) {
@@ -141,14 +144,15 @@ Work Communicator::Reduce(ConstTensor in, Tensor out, ReduceOp op, int root) {
 
 Work Communicator::ReduceScatter(ConstTensor in, Tensor out, ReduceOp op) {
   if (group_ == nullptr) return {};
-  std::string fault = FaultOfPair(in, out, {size(), 1});
+  std::string fault = FaultOfPair(in, out, {size(), 1}, rank());
   if (fault.empty()) fault = FaultOfReduction(in.dtype, op);
   return Start(group_, CallOf(OpKind::kReduceScatter, in, op), in.data, out.data, fault);
 }
 
 Work Communicator::AllGather(ConstTensor in, Tensor out) {
   if (group_ == nullptr) return {};
-  return Start(group_, CallOf(OpKind::kAllGather, in), in.data, out.data, FaultOfPair(in, out, {1, size()}));
+  return Start(group_, CallOf(OpKind::kAllGather, in), in.data, out.data,
+               FaultOfPair(in, out, {1, size()}, rank()));
 }
 
 Work Communicator::AllToAll(ConstTensor in, Tensor out) {

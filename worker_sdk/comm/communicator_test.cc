@@ -109,6 +109,8 @@ TEST_F(CommunicatorTest, RefusesTensorsThatAreInvalid) {
   EXPECT_EQ(refused({six_.data(), -1, DType::kFloat32}), "all-reduce: the input has -1 elements");
   EXPECT_THAT(refused({six_.data(), int64_t{1} << 60, DType::kFloat32}),
               HasSubstr("1152921504606846976 elements"));
+  EXPECT_THAT(refused({six_.data(), INT64_MAX, DType::kFloat64}),
+              HasSubstr("has 9223372036854775807 elements"));
   EXPECT_EQ(refused({six_.data(), 1, DType(77)}), "all-reduce: the input has the unknown dtype 77");
   EXPECT_EQ(refused({reinterpret_cast<char*>(six_.data()) + 2, 1, DType::kFloat32}),
             "all-reduce: the input is not aligned to the 4 bytes of a float32");
@@ -124,8 +126,14 @@ TEST_F(CommunicatorTest, RefusesBuffersThatOverlap) {
   EXPECT_EQ(Refused(comm_.AllReduce({six_.data(), 3, DType::kFloat32}, shifted, ReduceOp::kSum)),
             "all-reduce: the input and the output overlap");
   EXPECT_THAT(Refused(comm_.AllToAll(View(six_), View(six_))), HasSubstr("overlap"));
-  EXPECT_THAT(Refused(comm_.AllGather({six_.data() + 2, 2, DType::kFloat32}, View(six_))),
+  EXPECT_THAT(Refused(comm_.AllGather({six_.data() + 1, 2, DType::kFloat32}, View(six_))),
               HasSubstr("overlap"));
+  // In place: a part of the other buffer, but not that of this rank, 1.
+  EXPECT_THAT(Refused(comm_.ReduceScatter(View(six_), {six_.data(), 2, DType::kFloat32}, ReduceOp::kSum)),
+              HasSubstr("overlap"));
+  EXPECT_TRUE(
+      comm_.ReduceScatter(View(six_), {six_.data() + 2, 2, DType::kFloat32}, ReduceOp::kSum).Wait().ok());
+  EXPECT_TRUE(comm_.AllGather({six_.data() + 2, 2, DType::kFloat32}, View(six_)).Wait().ok());
   const Tensor after{six_.data() + 3, 3, DType::kFloat32};
   EXPECT_TRUE(comm_.AllReduce({six_.data(), 3, DType::kFloat32}, after, ReduceOp::kSum).Wait().ok());
 }

@@ -1,6 +1,9 @@
-# Releases with the same number after "libddprun.so." can replace each other.
+# Releases are compatible if their major versions are equal, and before 1.0 if their minor versions are equal, too.
 set(PACKAGE_VERSION "@VERSION@")
-if(PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION)
+string(REGEX MATCH "^([0-9]+)\\.([0-9]+)" _ddprun_ignored "${PACKAGE_VERSION}")
+if(PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION OR
+   NOT PACKAGE_FIND_VERSION_MAJOR EQUAL CMAKE_MATCH_1 OR
+   (CMAKE_MATCH_1 EQUAL 0 AND PACKAGE_FIND_VERSION_COUNT GREATER 1 AND NOT PACKAGE_FIND_VERSION_MINOR EQUAL CMAKE_MATCH_2))
   set(PACKAGE_VERSION_COMPATIBLE FALSE)
 else()
   set(PACKAGE_VERSION_COMPATIBLE TRUE)

@@ -16,7 +16,8 @@ strip --strip-unneeded -o "$prefix/lib/.$soname.new" "$shared"
 mv "$prefix/lib/.$soname.new" "$prefix/lib/$soname"
 chmod 644 "$prefix/lib/$soname"
 ln -sfn "$soname" "$prefix/lib/libddprun.so"
-strip --strip-debug -o "$prefix/lib/libddprun.a" "$static"
+strip --strip-debug -o "$prefix/lib/.libddprun.a.new" "$static"
+mv "$prefix/lib/.libddprun.a.new" "$prefix/lib/libddprun.a"
 chmod 644 "$prefix/lib/libddprun.a"
 
 fill() { # TEMPLATE FILE
@@ -25,3 +26,4 @@ fill() { # TEMPLATE FILE
 fill ddprunConfig.cmake "$prefix/lib/cmake/ddprun/ddprunConfig.cmake"
 fill ddprunConfigVersion.cmake "$prefix/lib/cmake/ddprun/ddprunConfigVersion.cmake"
 fill ddprun.pc "$prefix/lib/pkgconfig/ddprun.pc"
+fill ddprun-static.pc "$prefix/lib/pkgconfig/ddprun-static.pc"

@@ -16,7 +16,8 @@ int main() {
   const ddprun::Status status = world->AllReduce(view, ddprun::ReduceOp::kSum).Wait();
   if (!status.ok()) return std::fprintf(stderr, "%s\n", status.ToString().c_str()), 1;
   try {
-    at::matmul(at::ones({2, 3}), at::ones({2, 3}));  // an exception passes through both libraries' process
+    at::matmul(at::ones({2, 3}),
+               at::ones({2, 3}));  // LibTorch throws and catches in a process that has libddprun
   } catch (const c10::Error&) {
     if (world->rank() == 0) std::printf("sum %.0f\n", tensor.sum().item<double>());
   }

@@ -13,6 +13,7 @@
 #include "ddprun/status.h"
 #include "worker_sdk/comm/host/handshake.h"
 #include "worker_sdk/comm/host/link_watch.h"
+#include "worker_sdk/core/deadline.h"
 #include "worker_sdk/core/strings.h"
 
 namespace ddprun {
@@ -53,7 +54,7 @@ class Bootstrapper {
         local_(static_cast<int>(options.local_rank.value())),
         group_(static_cast<int>(options.group_rank.value())),
         run_id_hash_(HashRunId(options.run_id)),
-        deadline_(Clock::now() + options.setup_timeout) {}
+        deadline_(DeadlineAfter(options.setup_timeout)) {}
 
   StatusOr<Links> Run() {
     std::optional<Listener> hub_listener, lane_listener;

@@ -115,13 +115,13 @@ Status Engine::Combine(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
   if (!lane_.exists()) return OkStatus();
   DDPRUN_RETURN_IF_ERROR(AwaitOrCatchUp(Gate::kFilled, q, catch_up));
   DDPRUN_RETURN_IF_ERROR(CheckCalls(q, chunk.call));
+  if (q >= kNumSlots) DDPRUN_RETURN_IF_ERROR(AwaitOrCatchUp(Gate::kDrained, q - kNumSlots, catch_up));
   if (IsOneShot(chunk.call)) {
     OneShot(q, chunk);
     segment_->Arrive(Gate::kDrained, q);  // first: when kCombined opens, all ranks have arrived at both
     segment_->Arrive(Gate::kCombined, q);
     return OkStatus();
   }
-  if (q >= kNumSlots) DDPRUN_RETURN_IF_ERROR(AwaitOrCatchUp(Gate::kDrained, q - kNumSlots, catch_up));
   switch (chunk.call.kind) {
     case OpKind::kAllReduce:
     case OpKind::kReduce:

@@ -17,6 +17,7 @@
 #include "base/time.h"
 #include "ddprun/communicator.h"
 #include "ddprun/status.h"
+#include "worker_sdk/comm/floating_point_mode.h"
 #include "worker_sdk/comm/group.h"
 #include "worker_sdk/comm/host/all_reduce_choice.h"
 #include "worker_sdk/comm/host/bootstrap.h"
@@ -26,6 +27,7 @@
 #include "worker_sdk/comm/host/monitor.h"
 #include "worker_sdk/comm/host/segment.h"
 #include "worker_sdk/comm/host/tcp_mesh.h"
+#include "worker_sdk/core/deadline.h"
 #include "worker_sdk/core/strings.h"
 
 namespace ddprun {
@@ -66,12 +68,37 @@ class Op : public internal::Operation {
     finished_.Set();
   }
 
+  // True if this operation reads or writes memory that `earlier` writes. `world`: number of ranks.
+  bool Needs(const Op& earlier, size_t world) const {
+    const Bytes written = earlier.Out(world);
+    return Overlap(written, In()) || Overlap(written, Out(world));
+  }
+
   Status Wait(TimePoint deadline) override;
   bool Done() override { return finished(); }
   bool finished() const { return finished_.IsSet(); }
   bool WaitUntil(TimePoint deadline) { return finished_.WaitUntil(deadline); }
 
  private:
+  struct Bytes {
+    const char* begin;
+    size_t size;
+  };
+  static bool Overlap(const Bytes& a, const Bytes& b) {
+    return a.size > 0 && b.size > 0 && a.begin < b.begin + b.size && b.begin < a.begin + a.size;
+  }
+  Bytes In() const { return {in_, call_.num_bytes}; }
+  Bytes Out(size_t world) const {
+    switch (call_.kind) {
+      case internal::OpKind::kAllGather:
+        return {out_, call_.num_bytes * world};
+      case internal::OpKind::kReduceScatter:
+        return {out_, call_.num_bytes / world};
+      default:
+        return {out_, out_ == nullptr ? 0 : call_.num_bytes};
+    }
+  }
+
   Status Result() {
     const std::lock_guard<std::mutex> lock(mu_);
     return *result_;
@@ -146,7 +173,7 @@ class HostGroup : public internal::Group {
     const Status named = WithContext(why, StrCat("rank ", rank_.value(), " of round ", round_.value()));
     monitor_.SetDead(named);
     auto op = std::make_shared<Op>(this, call, nullptr, nullptr, timeout_);
-    op->Finish(named);
+    op->Finish(status());  // the first error, which may be an earlier one
     return op;
   }
 
@@ -234,24 +261,41 @@ class HostGroup : public internal::Group {
       if (filled) {
         InFlight& slot = in_flight_[num_filled_ % in_flight_.size()];
         slot = *std::move(next);
+        if (slot.chunk.offset == 0 && NeedsEarlier(*slot.op)) {
+          while (num_combined_ < num_filled_) DDPRUN_RETURN_IF_ERROR(CombineNext());
+          DDPRUN_RETURN_IF_ERROR(DrainBefore(num_combined_));
+        }
         DDPRUN_RETURN_IF_ERROR(engine_.Fill(num_filled_, slot.chunk));
         ++num_filled_;
       }
       // If a chunk was just filled, leave it uncombined, and leave the chunk before it undrained. Otherwise
       // combine and drain all chunks that were filled.
       if (num_combined_ + (filled ? 1 : 0) < num_filled_) {
-        const auto catch_up = [this] { return DrainBefore(num_combined_); };
-        Status combined =
-            engine_.Combine(num_combined_, in_flight_[num_combined_ % in_flight_.size()].chunk, catch_up);
-        if (!combined.ok()) {
-          (void)catch_up();  // earlier chunks may be complete despite the error
-          return combined;
-        }
-        ++num_combined_;
+        DDPRUN_RETURN_IF_ERROR(CombineNext());
       }
       if (num_drained_ + (filled ? 1 : 0) < num_combined_)
         DDPRUN_RETURN_IF_ERROR(DrainBefore(num_drained_ + 1));
     }
+    return OkStatus();
+  }
+
+  // True if an operation in flight writes memory that `op` uses.
+  bool NeedsEarlier(const Op& op) const {
+    for (uint64_t q = num_drained_; q < num_filled_; ++q) {
+      if (op.Needs(*in_flight_[q % in_flight_.size()].op, topology_.world_size())) return true;
+    }
+    return false;
+  }
+
+  Status CombineNext() {
+    const auto catch_up = [this] { return DrainBefore(num_combined_); };
+    Status combined =
+        engine_.Combine(num_combined_, in_flight_[num_combined_ % in_flight_.size()].chunk, catch_up);
+    if (!combined.ok()) {
+      (void)catch_up();  // earlier chunks may be complete despite the error
+      return combined;
+    }
+    ++num_combined_;
     return OkStatus();
   }
 
@@ -272,6 +316,7 @@ class HostGroup : public internal::Group {
   //   REQUIRES: the caller holds driving_.
   void Drive(const Op* until) {
     if (ended_) return;
+    const DefaultFloatingPointMode mode;
     const Status end = RunChunks(until);
     if (end.ok()) return;
     ended_ = true;
@@ -357,7 +402,7 @@ Status Op::Wait(TimePoint deadline) {
 
 StatusOr<Communicator> Create(const HostCommunicatorOptions& options, Store* store,
                               std::optional<AllReduceAlgorithm> only) {
-  const TimePoint deadline = Clock::now() + options.setup_timeout;
+  const TimePoint deadline = DeadlineAfter(options.setup_timeout);
   DDPRUN_ASSIGN_OR_RETURN(Links links, Bootstrap(options, store));
   Communicator comm(std::make_shared<HostGroup>(options, std::move(links), only));
   // The monitor now detects deaths. The barrier blocks every rank until all ranks are connected.

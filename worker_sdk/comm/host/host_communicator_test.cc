@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <set>
 #include <span>
 #include <system_error>
@@ -94,6 +95,18 @@ class SplitTest : public testing::TestWithParam<std::vector<int>> {};
 // nodes, sizes and timing.
 TEST_P(SplitTest, ResultsAreBitEqualToTheSumAlongTheTree) {
   RankProcesses ranks(GetParam(), {"random", StrCat(100 + GetParam().size()), "120"});
+  ranks.StartAll();
+  for (int r = 0; r < ranks.world_size(); ++r) ExpectExit(ranks, r, 0);
+}
+
+TEST_P(SplitTest, OperationsMayUseTheOutputOfEarlierOnes) {
+  RankProcesses ranks(GetParam(), {"chain"});
+  ranks.StartAll();
+  for (int r = 0; r < ranks.world_size(); ++r) ExpectExit(ranks, r, 0);
+}
+
+TEST_P(SplitTest, OperationsInPlace) {
+  RankProcesses ranks(GetParam(), {"in-place"});
   ranks.StartAll();
   for (int r = 0; r < ranks.world_size(); ++r) ExpectExit(ranks, r, 0);
 }
@@ -397,6 +410,56 @@ TEST(HostCommunicatorTest, NamesARankThatDoesNotAppear) {
   const Status status = CreateHostCommunicator(options, &store).status();
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 of round 7 did not appear within 50 ms"));
+}
+
+TEST(HostCommunicatorTest, TheCallersFloatingPointModeDoesNotMatter) {
+  for (const std::vector<int>& split : {std::vector{2}, std::vector{1, 1}}) {
+    RankProcesses ranks(split, {"flush"});
+    ranks.StartAll();
+    for (int r = 0; r < ranks.world_size(); ++r) ExpectExit(ranks, r, 0);
+  }
+}
+
+TEST(HostCommunicatorTest, AfterAnErrorInvalidArgumentsReturnTheFirstError) {
+  auto comm = CreateHostCommunicator({}, nullptr);
+  ASSERT_TRUE(comm.ok()) << comm.status();
+  comm->Abort("first");
+  const Status refused = comm->Broadcast(Tensor{}, 7).Wait();
+  EXPECT_EQ(refused.code(), StatusCode::kAborted) << refused;
+  EXPECT_EQ(refused, comm->status());
+}
+
+TEST(HostCommunicatorTest, TimeLimitsMayBeInfinite) {
+  auto comm = CreateHostCommunicator({.setup_timeout = Duration::max(), .timeout = Duration::max()}, nullptr);
+  ASSERT_TRUE(comm.ok()) << comm.status();
+  EXPECT_EQ(comm->Barrier().Wait(), OkStatus());
+  EXPECT_EQ(comm->Barrier().Wait(TimePoint::max()), OkStatus());
+}
+
+// The other rank does not start the operation, so it is pending when the communicator is destroyed.
+TEST(HostCommunicatorTest, DestructionWithAnOperationPendingAbortsIt) {
+  const std::string dir = testing::TempDir() + "/pending";
+  std::filesystem::create_directory(dir);
+  const auto connect = [&](int rank) {
+    FakeFileStore store(dir);
+    return CreateHostCommunicator({.rank = Rank(rank),
+                                   .world_size = 2,
+                                   .local_rank = LocalRank(rank),
+                                   .local_world_size = 2,
+                                   .round = Round(7)},
+                                  &store);
+  };
+  auto other = std::async(std::launch::async, connect, 1);
+  auto comm = connect(0);
+  ASSERT_TRUE(comm.ok()) << comm.status();
+  auto peer = other.get();
+  ASSERT_TRUE(peer.ok()) << peer.status();
+  Work work = comm->Barrier();
+  EXPECT_FALSE(work.Done());
+  *comm = Communicator();
+  EXPECT_TRUE(work.Done());
+  EXPECT_EQ(work.Wait().code(), StatusCode::kAborted);
+  EXPECT_EQ(peer->Barrier().Wait().code(), StatusCode::kAborted);
 }
 
 TEST(HostCommunicatorTest, WorkMayOutliveItsCommunicator) {

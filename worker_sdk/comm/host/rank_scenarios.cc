@@ -1,6 +1,9 @@
 #include "worker_sdk/comm/host/rank_scenarios.h"
 
 #include <signal.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #include <chrono>
 #include <cstddef>
@@ -168,6 +171,84 @@ int ReduceWithOneAlgorithm(const RankProcess& self, Communicator& comm) {
   return 0;
 }
 
+// chain: starts operations that use the output of earlier ones, without waiting in between.
+int ChainOperations(const RankProcess& self, Communicator& comm) {
+  const int world = comm.size(), rank = comm.rank();
+  for (int index = 0; index < 40; ++index) {
+    const size_t n = index % 2 == 0 ? 100 : 3000;  // one shot, and several chunks
+    std::vector<int64_t> values(n * world), parts(n), gathered(n * world), again(n * world);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int64_t>(i + index) * (rank + 1);
+    Work works[] = {comm.AllReduce(View(values), ReduceOp::kSum),
+                    comm.AllReduce(View(values), ReduceOp::kMax),
+                    comm.ReduceScatter(View(values), View(parts), ReduceOp::kSum),
+                    comm.AllGather(View(parts), View(gathered)),
+                    comm.AllToAll(View(gathered), View(again)),
+                    comm.AllReduce(View(again), ReduceOp::kSum)};
+    for (Work& work : works) {
+      if (Status s = work.Wait(Soon()); !s.ok()) return Fail(self, s.ToString());
+    }
+    const int64_t ranks = world * (world + 1) / 2;
+    for (size_t i = 0; i < gathered.size(); ++i) {
+      const int64_t sum = static_cast<int64_t>(i + index) * ranks;
+      if (values[i] != sum) return Fail(self, StrCat("wrong sum ", i, " of chain ", index));
+      if (gathered[i] != sum * world) return Fail(self, StrCat("wrong element ", i, " of chain ", index));
+    }
+    // Part s of `again` is part `rank` of `gathered`, from each rank s; then summed over the ranks.
+    for (size_t i = 0; i < again.size(); ++i) {
+      int64_t sum = 0;
+      for (int r = 0; r < world; ++r) sum += gathered[r * n + i % n];
+      if (again[i] != sum) return Fail(self, StrCat("wrong exchange ", i, " of chain ", index));
+    }
+  }
+  return 0;
+}
+
+// in-place: operations in which the input is a part of the output, or the reverse.
+int OperateInPlace(const RankProcess& self, Communicator& comm) {
+  const int world = comm.size(), rank = comm.rank();
+  for (const int64_t n : {int64_t{1}, int64_t{100}, int64_t{3000}}) {
+    std::vector<int64_t> all(n * world);
+    for (int64_t i = 0; i < n * world; ++i) all[i] = i * (rank + 1);
+    const Tensor mine{all.data() + rank * n, n, DType::kInt64};
+    if (Status s = comm.ReduceScatter(View(all), mine, ReduceOp::kSum).Wait(Soon()); !s.ok())
+      return Fail(self, s.ToString());
+    if (Status s = comm.AllGather(mine, View(all)).Wait(Soon()); !s.ok()) return Fail(self, s.ToString());
+    for (int64_t i = 0; i < n * world; ++i) {
+      if (all[i] != i * world * (world + 1) / 2) return Fail(self, StrCat("wrong element ", i, " of ", n));
+    }
+    std::vector<double> sum(n, rank);
+    if (Status s = comm.Reduce(View(sum), View(sum), ReduceOp::kSum, world - 1).Wait(Soon()); !s.ok()) {
+      return Fail(self, s.ToString());
+    }
+    const double expected = rank == world - 1 ? world * (world - 1) / 2 : rank;
+    if (sum != std::vector<double>(n, expected)) return Fail(self, "wrong reduction in place");
+  }
+  return 0;
+}
+
+// flush: rank 0 flushes denormal numbers to zero and rounds up. The sums do not depend on this.
+int ReduceInAnotherMode(const RankProcess& self, Communicator& comm) {
+#if defined(__x86_64__)
+  if (comm.rank() == 0) _mm_setcsr(0x1F80 | 0x8040 | 0x4000);  // FTZ, DAZ, round up
+#endif
+  std::vector<float> tiny(1000, 1e-40f), inexact(1000, comm.rank() == 0 ? 1.0f : 1e-10f);
+  if (Status s = comm.AllReduce(View(tiny), ReduceOp::kSum).Wait(Soon()); !s.ok())
+    return Fail(self, s.ToString());
+  if (Status s = comm.AllReduce(View(inexact), ReduceOp::kSum).Wait(Soon()); !s.ok())
+    return Fail(self, s.ToString());
+#if defined(__x86_64__)
+  if (comm.rank() == 0 && (_mm_getcsr() & 0x8040) != 0x8040)
+    return Fail(self, "the caller's mode has changed");
+  _mm_setcsr(0x1F80);
+#endif
+  for (size_t i = 0; i < tiny.size(); ++i) {
+    if (tiny[i] == 0.0f || tiny[i] != static_cast<float>(comm.size()) * 1e-40f)
+      return Fail(self, "a denormal sum is wrong");
+    if (inexact[i] != 1.0f) return Fail(self, "a sum was not rounded to the nearest number");
+  }
+  return 0;
+}
+
 // forever: runs all-reduces until one fails.
 int ReduceForever(const RankProcess& self, Communicator& comm) {
   FakeFileStore store(self.store_dir);
@@ -285,7 +366,9 @@ int LateToBroadcasts(const RankProcess& self, Communicator& comm) {
 
 int RunRank(const RankProcess& self) {
   HostCommunicatorOptions options = self.options;
-  if (self.args[0] == "random" || self.args[0] == "algorithm") options.chunk_bytes = 4096;
+  if (self.args[0] == "random" || self.args[0] == "algorithm" || self.args[0] == "chain" ||
+      self.args[0] == "in-place")
+    options.chunk_bytes = 4096;
   FakeFileStore store(self.store_dir);
   auto comm = self.args[0] == "algorithm" ? CreateHostCommunicatorForTest(
                                                 options, &store, AllReduceAlgorithm{std::stoi(self.args[1])})
@@ -302,6 +385,9 @@ int RunRank(const RankProcess& self) {
     return StartAheadOfAnother(self, *comm, *other);
   }
   if (self.args[0] == "algorithm") return ReduceWithOneAlgorithm(self, *comm);
+  if (self.args[0] == "chain") return ChainOperations(self, *comm);
+  if (self.args[0] == "in-place") return OperateInPlace(self, *comm);
+  if (self.args[0] == "flush") return ReduceInAnotherMode(self, *comm);
   if (self.args[0] == "random") return RandomOperations(self, *comm);
   if (self.args[0] == "late") return LateToBroadcasts(self, *comm);
   if (self.args[0] == "stop") return StopInTheMiddle(self, *comm);
