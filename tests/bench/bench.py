@@ -8,6 +8,7 @@ import os
 import sys
 
 import measure
+from collectives import bench_collectives
 from elastic import bench_calm, bench_elastic
 from goodput import bench_goodput
 from scale import bench_scale
@@ -89,7 +90,7 @@ PARTS = {
     "scale": bench_scale,
     "tee": bench_tee,
 }
-LONG_PARTS = {"calm": bench_calm, "goodput": bench_goodput, "store": bench_store}
+LONG_PARTS = {"collectives": bench_collectives, "calm": bench_calm, "goodput": bench_goodput, "store": bench_store}
 
 
 def main():
@@ -99,6 +100,7 @@ def main():
     parser.add_argument("--worker", required=True, help="tests/bench/stamp_worker")
     parser.add_argument("--crowd", required=True, help="tests/bench/agent_crowd")
     parser.add_argument("--tee-worker", required=True, help="tests/bench/tee_worker")
+    parser.add_argument("--collective-load", required=True, help="tests/bench/collective_load")
     parser.add_argument("--torchrun", default="", help="path of a current torchrun; if empty, torchrun is not measured")
     parser.add_argument("--runs", type=int, default=10, help="runs of each measurement (default: %(default)s)")
     parser.add_argument("--only", choices=[*PARTS, *LONG_PARTS], action="append", help="measure only this part; may be repeated")
