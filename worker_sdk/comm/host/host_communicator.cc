@@ -60,11 +60,9 @@ class Op : public internal::Operation {
     return {call_, in_, out_, offset, std::min(max_bytes, call_.num_bytes - offset)};
   }
 
+  // Must be called once.
   void Finish(Status status) {
-    {
-      const std::lock_guard<std::mutex> lock(mu_);
-      if (!result_) result_ = std::move(status);
-    }
+    result_ = std::move(status);
     finished_.Set();
   }
 
@@ -99,18 +97,12 @@ class Op : public internal::Operation {
     }
   }
 
-  Status Result() {
-    const std::lock_guard<std::mutex> lock(mu_);
-    return *result_;
-  }
-
   HostGroup* const group_;  // valid until the operation has finished
   const Call call_;
   const char* const in_;
   char* const out_;
-  std::mutex mu_;
-  std::optional<Status> result_;
-  Event finished_;  // set after result_
+  Status result_;  // written before finished_ is set, read after
+  Event finished_;
 };
 
 class HostGroup : public internal::Group {
@@ -254,13 +246,14 @@ class HostGroup : public internal::Group {
   //          all ranks have started therefore finishes even if a peer never starts the next operation.
   Status RunChunks(const Op* until) {
     while (until == nullptr || !until->finished()) {
-      patience_.Check();  // a step that need not wait does not check the deadline
       std::optional<InFlight> next = NextChunk();
       const bool filled = next.has_value();
       if (!filled && num_drained_ == num_filled_) return OkStatus();
       if (filled) {
         InFlight& slot = in_flight_[num_filled_ % in_flight_.size()];
         slot = *std::move(next);
+        // Chunks that need not wait for other ranks do not check the deadline otherwise.
+        if (slot.chunk.offset > 0) patience_.Check();
         if (slot.chunk.offset == 0 && NeedsEarlier(*slot.op)) {
           while (num_combined_ < num_filled_) DDPRUN_RETURN_IF_ERROR(CombineNext());
           DDPRUN_RETURN_IF_ERROR(DrainBefore(num_combined_));
@@ -397,7 +390,7 @@ class HostGroup : public internal::Group {
 
 Status Op::Wait(TimePoint deadline) {
   if (!finished()) group_->Await(*this, deadline);
-  return Result();
+  return result_;
 }
 
 StatusOr<Communicator> Create(const HostCommunicatorOptions& options, Store* store,

@@ -390,7 +390,7 @@ TEST(HostCommunicatorTest, RefusesAnotherReleaseOfTheLibrary) {
   const std::string dir = testing::TempDir() + "/release";
   std::filesystem::create_directory(dir);
   FakeFileStore store(dir);
-  ASSERT_TRUE(store.Set("node/0", "0 1 262144 -").ok());  // as release 0.1 before version 2 wrote it
+  ASSERT_TRUE(store.Set("node/0", "0 1 262144 -").ok());  // as version 1 did
   const HostCommunicatorOptions options{
       .rank = Rank(1), .world_size = 2, .group_rank = GroupRank(1), .group_world_size = 2, .round = Round(7)};
   const Status status = CreateHostCommunicator(options, &store).status();

@@ -33,7 +33,7 @@ struct HostCommunicatorOptions {
   // Bytes of a rank's input in one chunk. The shared segment holds 2 * (ranks of the node + 1) chunks. Larger
   // chunks hide more latency; smaller ones stay in the cache. Must be equal on all ranks, a multiple of 64,
   // at least 4096 and at least world_size.
-  size_t chunk_bytes = 256 * 1024;
+  size_t chunk_bytes = 512 * 1024;
 };
 
 }  // namespace ddprun

@@ -59,7 +59,7 @@ Status ErrnoError(std::string_view what) { return ErrnoToStatus(errno, what); }
 struct Segment::GateState {
   alignas(kCacheLine) std::atomic<uint64_t> arrivals{0};  // total over the chunks of this slot so far
   alignas(kCacheLine) std::atomic<uint64_t> open{0};      // the gate is open for chunks below this
-  std::atomic<uint32_t> event{0};     // futex: changes when `open` changes or communication ends
+  std::atomic<uint32_t> event{0};                         // futex: changes when sleepers are to be woken
   std::atomic<uint32_t> sleepers{0};  // may include ranks killed while asleep, which costs a needless wake
 };
 
@@ -219,16 +219,15 @@ void Segment::Arrive(Gate gate, uint64_t chunk) {
   // No rank arrives with the slot's next chunk before the gate has opened for this chunk. If the number of
   // arrivals is a multiple of `parties`, all parties have therefore arrived.
   if ((state.arrivals.fetch_add(1, std::memory_order_acq_rel) + 1) % parties != 0) return;
-  state.open.store(chunk + 1, std::memory_order_release);
-  // Accesses to `event` and `sleepers` are sequentially consistent, so a sleeper is either woken or reads the
-  // new value of `event`.
+  // The store and the load are sequentially consistent, and so are the sleeper's: either this rank finds the sleeper, or
+  // the sleeper finds the gate open. A sleeper that was found is woken, or reads the new value of `event`.
+  state.open.store(chunk + 1);
+  if (state.sleepers.load() == 0) return;
   state.event.fetch_add(1);
-  if (state.sleepers.load() != 0) FutexWakeAll(&state.event);
+  FutexWakeAll(&state.event);
 }
 
-bool Segment::IsOpen(Gate gate, uint64_t chunk) const {
-  return gate_state(gate, chunk).open.load(std::memory_order_acquire) > chunk;
-}
+bool Segment::IsOpen(Gate gate, uint64_t chunk) const { return gate_state(gate, chunk).open.load() > chunk; }
 
 bool Segment::AwaitGate(Gate gate, uint64_t chunk, int local_rank, Patience& patience) {
   GateState& state = gate_state(gate, chunk);
