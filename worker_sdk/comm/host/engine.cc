@@ -137,7 +137,7 @@ Status Engine::Combine(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
       DDPRUN_RETURN_IF_ERROR(AllGatherSlice(q, chunk, catch_up));
       break;
   }
-  if (SkipsSegment(chunk.call)) {
+  if (chunk.num_bytes > 0 && SkipsSegment(chunk.call)) {
     const Slice own = OwnBytes(chunk);
     std::memcpy(chunk.out + chunk.offset + own.begin, segment_->result(q) + own.begin, own.size());
   }
