@@ -4,31 +4,10 @@
 #include <type_traits>
 
 #include "base/check.h"
-#include "worker_sdk/comm/half.h"
+#include "worker_sdk/comm/element.h"
 
 namespace ddprun {
 namespace {
-
-// How elements of a DType are read and written: as values of type Value.
-template <typename T>
-struct Plain {
-  using Stored = T;
-  using Value = T;
-  static Value Load(Stored x) { return x; }
-  static Stored Store(Value x) { return x; }
-};
-struct Half {
-  using Stored = uint16_t;
-  using Value = float;
-  static Value Load(Stored x) { return FloatOfFloat16(x); }
-  static Stored Store(Value x) { return Float16Of(x); }
-};
-struct Brain {
-  using Stored = uint16_t;
-  using Value = float;
-  static Value Load(Stored x) { return FloatOfBFloat16(x); }
-  static Stored Store(Value x) { return BFloat16Of(x); }
-};
 
 // Signed overflow is undefined in C++, so integers are combined without sign, at least 32 bits wide.
 template <typename T>
@@ -106,19 +85,19 @@ void RunOn(ReduceOp op, void* dst, const void* lhs, const void* rhs, size_t n, i
 void Combine(Reduction reduction, void* dst, const void* lhs, const void* rhs, size_t n, int divisor) {
   switch (reduction.dtype) {
     case DType::kFloat32:
-      return RunOn<Plain<float>>(reduction.op, dst, lhs, rhs, n, divisor);
+      return RunOn<PlainElement<float>>(reduction.op, dst, lhs, rhs, n, divisor);
     case DType::kFloat64:
-      return RunOn<Plain<double>>(reduction.op, dst, lhs, rhs, n, divisor);
+      return RunOn<PlainElement<double>>(reduction.op, dst, lhs, rhs, n, divisor);
     case DType::kFloat16:
-      return RunOn<Half>(reduction.op, dst, lhs, rhs, n, divisor);
+      return RunOn<Float16Element>(reduction.op, dst, lhs, rhs, n, divisor);
     case DType::kBFloat16:
-      return RunOn<Brain>(reduction.op, dst, lhs, rhs, n, divisor);
+      return RunOn<BFloat16Element>(reduction.op, dst, lhs, rhs, n, divisor);
     case DType::kInt32:
-      return RunOn<Plain<int32_t>>(reduction.op, dst, lhs, rhs, n, divisor);
+      return RunOn<PlainElement<int32_t>>(reduction.op, dst, lhs, rhs, n, divisor);
     case DType::kInt64:
-      return RunOn<Plain<int64_t>>(reduction.op, dst, lhs, rhs, n, divisor);
+      return RunOn<PlainElement<int64_t>>(reduction.op, dst, lhs, rhs, n, divisor);
     case DType::kUInt8:
-      return RunOn<Plain<uint8_t>>(reduction.op, dst, lhs, rhs, n, divisor);
+      return RunOn<PlainElement<uint8_t>>(reduction.op, dst, lhs, rhs, n, divisor);
   }
   DDPRUN_CHECK(false, "an unknown dtype");
 }

@@ -6,52 +6,31 @@
 #include <random>
 #include <type_traits>
 
-#include "worker_sdk/comm/half.h"
+#include "worker_sdk/comm/element.h"
 
 namespace ddprun {
 namespace {
 
-// How an element is read, written and rounded. Value: what the operations compute with.
-template <typename T>
-struct Plain {
-  using Stored = T;
-  using Value = T;
-  static Value Load(Stored x) { return x; }
-  static Stored Store(Value x) { return x; }
-};
-struct Half {
-  using Stored = uint16_t;
-  using Value = float;
-  static Value Load(Stored x) { return FloatOfFloat16(x); }
-  static Stored Store(Value x) { return Float16Of(x); }
-};
-struct Brain {
-  using Stored = uint16_t;
-  using Value = float;
-  static Value Load(Stored x) { return FloatOfBFloat16(x); }
-  static Stored Store(Value x) { return BFloat16Of(x); }
-};
-
-// Calls f with the Plain, Half or Brain of `dtype`.
+// Calls f with the format of `dtype`.
 template <typename F>
 auto WithFormat(DType dtype, F f) {
   switch (dtype) {
     case DType::kFloat32:
-      return f(Plain<float>());
+      return f(PlainElement<float>());
     case DType::kFloat64:
-      return f(Plain<double>());
+      return f(PlainElement<double>());
     case DType::kFloat16:
-      return f(Half());
+      return f(Float16Element());
     case DType::kBFloat16:
-      return f(Brain());
+      return f(BFloat16Element());
     case DType::kInt32:
-      return f(Plain<int32_t>());
+      return f(PlainElement<int32_t>());
     case DType::kInt64:
-      return f(Plain<int64_t>());
+      return f(PlainElement<int64_t>());
     case DType::kUInt8:
       break;
   }
-  return f(Plain<uint8_t>());
+  return f(PlainElement<uint8_t>());
 }
 
 template <typename V>
