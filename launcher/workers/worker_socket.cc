@@ -147,7 +147,7 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
     if (on_report) on_report(newest);
   }
 
-  // Tells the worker, and once the caller, that the worker's library has another version.
+  // Sends the worker a notice that its library has another version. Reports this to the caller once.
   void Answer(Peer& peer, int version) {
     const std::string notice = EncodeVersionNotice();
     send(peer.descriptor.native_handle(), notice.data(), notice.size(), MSG_DONTWAIT | MSG_NOSIGNAL);

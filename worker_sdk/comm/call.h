@@ -1,4 +1,5 @@
-// Describes an operation. The descriptions of all ranks are compared before data moves, and must be equal.
+// Describes an operation. The descriptions must be equal on all ranks. Ranks compare them before they combine inputs;
+// communicator.h names the differences that are detected later.
 #pragma once
 
 #include <cstdint>

@@ -43,14 +43,15 @@ bool Overlap(const ConstTensor& a, const ConstTensor& b) {
   return begin_a < begin_b + BytesOf(b) && begin_b < begin_a + BytesOf(a);
 }
 
-struct Counts {
-  int64_t in;   // elements of the input for each `per`
-  int64_t out;  // elements of the output for each `per`
+// The ratio of an input's elements to an output's.
+struct Ratio {
+  int64_t in;
+  int64_t out;
 };
 
 // What is wrong with the arguments of an operation whose output has in.count * shape.out / shape.in elements; empty
 // if nothing is.
-std::string FaultOfPair(const ConstTensor& in, const ConstTensor& out, Counts shape, int rank = 0) {
+std::string FaultOfPair(const ConstTensor& in, const ConstTensor& out, Ratio shape, int rank = 0) {
   if (std::string fault = Fault("input", in); !fault.empty()) return fault;
   if (std::string fault = Fault("output", out); !fault.empty()) return fault;
   if (in.dtype != out.dtype)

@@ -51,8 +51,8 @@ class Engine {
   bool IsOneShot(const Call& call) const;
   // Computes the output of a one-shot operation.
   void OneShot(uint64_t q, const Chunk& chunk);
-  // True if this lane's slice of the chunk takes a shorter way: it is read from the caller's input, and written to the
-  // caller's output when it is combined.
+  // True if this lane's slice of the chunk is read from the caller's input instead of the segment, and copied to the
+  // caller's output as soon as it is combined.
   bool SkipsSegment(const Call& call) const;
   // This lane's slice of the chunk, in bytes.
   Slice OwnBytes(const Chunk& chunk) const;
