@@ -46,13 +46,16 @@ constexpr const char* NameOf(ReduceOp op) {
 namespace internal {
 class Group;
 class Operation;
+struct WorkAccess;
 }  // namespace internal
 
 // An operation that was started. May outlive its communicator.
 //   Owns:    nothing. The operation uses its buffers until Wait returns, or a later operation of the communicator has
 //            finished on this rank, or the last handle of the communicator is destroyed. Until then the program must
 //            not write the input, and neither read nor write the output; it may pass them to later operations of the
-//            same communicator, which see the results of earlier ones.
+//            same communicator, which see the results of earlier ones. Send and Receive are neither earlier nor later
+//            than other operations, except that a message is later than those before it between the same two ranks in the
+//            same direction: pass a buffer from one to the other only after Wait.
 //   Threads: one caller at a time for a group: for its communicators and its operations together.
 class [[nodiscard]] DDPRUN_EXPORT Work {
  public:
@@ -76,8 +79,9 @@ class [[nodiscard]] DDPRUN_EXPORT Work {
   //           contain other text before and after them.
   //             "rank 3 of round 7 is gone"                rank 3's process exited
   //             "rank 3 of round 7 has left"               rank 3 destroyed its communicator
-  //             "rank 0 of round 7 gave up operation 12"   rank 0's deadline passed; ", waiting for rank 3"
-  //                                                        may follow
+  //             "rank 0 of round 7 gave up operation 12"   rank 0's deadline passed;
+  //                                                        " (message 12 from rank 3 to rank 0)" and
+  //                                                        ", waiting for rank 3" may follow
   //             "rank 0 of round 7 gave up: <reason>"      rank 0 called Abort(reason)
   //           The text "no answer from rank 3 of round 7 for 5 s: the network between <node> and <node> ..."
   //           means that the two nodes cannot reach each other. This error is a consequence only if one of
@@ -89,13 +93,32 @@ class [[nodiscard]] DDPRUN_EXPORT Work {
   [[nodiscard]] bool Done();
 
  private:
+  friend struct internal::WorkAccess;
   std::shared_ptr<internal::Operation> operation_;  // null: nothing was started
+};
+
+// Memory for elements that operations read and write without copies, if they are on ranks of the same node: see
+// Communicator::Allocate. Movable, not copyable. May outlive its communicator.
+class DDPRUN_EXPORT Buffer {
+ public:
+  Buffer();                                               // no elements
+  Buffer(std::shared_ptr<void> memory, Tensor elements);  // for the library
+  ~Buffer();
+  Buffer(Buffer&&) noexcept;
+  Buffer& operator=(Buffer&&) noexcept;
+
+  // All elements. Operations may also be given a part of them. Valid as long as this object.
+  [[nodiscard]] Tensor tensor() const { return elements_; }
+
+ private:
+  std::shared_ptr<void> memory_;
+  Tensor elements_;
 };
 
 // A group of ranks. A handle: copies share the group. Rejects messages from processes of other rounds.
 //   Order:   all ranks of a group must start the same operations, with the same sizes, in the same order.
 //            Operations run asynchronously in that order: the caller need not wait for one operation before
-//            it starts the next.
+//            it starts the next. Send and Receive are not part of this order.
 //   Shapes:  where an operation has an input and an output, they have the same dtype and are disjoint, unless the
 //            operation names a form in place. Operations without elements are allowed; they complete like all others.
 //   Result:  each element is reduced along one fixed tree over the ranks 0..n-1 (op: +, min, max or *):
@@ -154,6 +177,44 @@ class DDPRUN_EXPORT Communicator {
   Work Broadcast(Tensor inout, int root);
   // Completes once all ranks have started it.
   Work Barrier();
+
+  // Sends `in` to rank `to`, which receives it with Receive.
+  //   Order:  the messages from one rank to another one match in the order in which they were started. They progress
+  //           independently of all other messages, of those in the other direction, and of other operations. All ranks
+  //           may therefore start to send before they start to receive, and then wait.
+  //   Shapes: the matching Receive has the same count and dtype.
+  //   Result: a Send may complete before the matching Receive has started, but must not be relied on to do so.
+  //   Errors: after a rank has left, its messages whose Send had completed can still be received. Other messages to it or
+  //           from it fail with kUnavailable. Messages between the remaining ranks are not affected.
+  Work Send(ConstTensor in, int to);
+  Work Receive(Tensor out, int from);
+
+  // Collective. Forms new groups: the ranks that pass the same `color` form one, ordered by (key, rank). A rank that
+  // passes kNoColor, or another negative number, is in no group and gets an empty communicator. Blocks until the ranks
+  // of the new group are connected, at most for the setup timeout of Connect.
+  //   Groups:  no order is defined between operations of different groups, so operations of several groups over the
+  //            same ranks may be in flight at once, started in any order and from different threads. An error in one
+  //            group is an error in all groups that come from the same Connect. A communicator keeps those that it was
+  //            split from alive. Error messages name ranks by their number in the world.
+  //   Speed:   if the order of the ranks interleaves nodes, ranks of the same node communicate over TCP. The order of the
+  //            world does not.
+  //   Costs:   a group has two threads per rank, shared memory as described in docs/collectives.md, and connections
+  //            of its own between nodes.
+  //   Errors:  kFailedPrecondition: the communicator is empty; others: those of Connect and Work::Wait. After an
+  //            error all groups are dead.
+  StatusOr<Communicator> Split(int color, int key = 0);
+  static constexpr int kNoColor = -1;
+
+  // Collective. Returns memory for `count` elements on this rank, initially zero, that the ranks of a node share. An
+  // all-reduce whose output is in such memory moves less data: each rank writes its part of the result directly to
+  // the outputs of all ranks of its node. The pages are freed when all ranks of the node have destroyed their buffers.
+  //   After an error of an operation, its output may still change, until all ranks of the node have returned from
+  //   Wait or have exited.
+  //   Shapes: `count` >= 0, equal on all ranks.
+  //   Errors: kResourceExhausted: the machine or the control group does not have the memory; the message has the size
+  //           that is needed. Returned by all ranks; no memory is then allocated, and the communicator remains usable.
+  //           kInvalidArgument: the ranks' arguments differ, likewise; others: those of Work::Wait.
+  StatusOr<Buffer> Allocate(DType dtype, int64_t count);
 
   // Fails all operations on all ranks with kAborted and a message that contains the first 180 bytes of `reason`. Does
   // not block.

@@ -20,6 +20,10 @@ const char* NameOf(OpKind kind) {
       return "broadcast";
     case OpKind::kBarrier:
       return "barrier";
+    case OpKind::kSend:
+      return "send";
+    case OpKind::kReceive:
+      return "receive";
   }
   return "unknown operation";
 }
@@ -29,6 +33,8 @@ bool Reduces(OpKind kind) {
 }
 
 std::string Describe(const Call& call) {
+  if (call.purpose == Purpose::kSplit) return "split";
+  if (call.purpose == Purpose::kAllocate) return "allocate";
   std::string text = NameOf(call.kind);
   if (call.kind == OpKind::kBarrier) return text;
   if (Reduces(call.kind)) text += StrCat(" (", ddprun::NameOf(call.op), ")");

@@ -18,6 +18,15 @@ enum class OpKind : uint32_t {
   kAllToAll = 4,
   kBroadcast = 5,
   kBarrier = 6,
+  kSend = 7,
+  kReceive = 8,
+};
+
+// Why the library itself started an operation.
+enum class Purpose : uint16_t {
+  kNone = 0,  // the program started it
+  kSplit = 1,
+  kAllocate = 2,
 };
 
 // Shared between processes and sent to other nodes in its in-memory layout (all machines are little-endian).
@@ -25,10 +34,10 @@ struct Call {
   OpKind kind = OpKind::kBarrier;
   DType dtype = DType::kUInt8;
   ReduceOp op = ReduceOp::kSum;  // kAllReduce, kReduce, kReduceScatter
-  uint16_t reserved = 0;
-  int32_t root = 0;  // kReduce, kBroadcast
-  int32_t reserved2 = 0;
-  uint64_t index = 0;      // number of the operation in its group, from 0
+  Purpose purpose = Purpose::kNone;
+  int32_t root = 0;  // kReduce, kBroadcast; the peer of kSend and kReceive
+  int32_t reserved = 0;
+  uint64_t index = 0;      // number of the operation in its group, or of the message in its queue, from 0
   uint64_t num_bytes = 0;  // size of one rank's input
   bool operator==(const Call&) const = default;
 };
@@ -38,7 +47,7 @@ static_assert(sizeof(Call) == 32);
 const char* NameOf(OpKind kind);
 // True if the operation combines the values of the ranks.
 bool Reduces(OpKind kind);
-// "all-reduce (mean) of 25 float32", "broadcast of 3 uint8 from rank 1", "barrier".
+// "all-reduce (mean) of 25 float32", "broadcast of 3 uint8 from rank 1", "barrier", "split".
 std::string Describe(const Call& call);
 
 }  // namespace ddprun::internal

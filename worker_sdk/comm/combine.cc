@@ -1,5 +1,6 @@
 #include "worker_sdk/comm/combine.h"
 
+#include <bit>
 #include <cstdint>
 #include <type_traits>
 
@@ -58,6 +59,11 @@ void Run(void* dst, const void* lhs, const void* rhs, size_t n, int divisor, Op 
   }
   if constexpr (std::is_floating_point_v<Value>) {
     const auto by = static_cast<Value>(divisor);
+    if (std::has_single_bit(static_cast<unsigned>(divisor))) {
+      const Value inverse = 1 / by;  // exact, so the product has the bits of the quotient
+      for (size_t i = 0; i < n; ++i) out[i] = Kind::Store(op(Kind::Load(a[i]), Kind::Load(b[i])) * inverse);
+      return;
+    }
     for (size_t i = 0; i < n; ++i) out[i] = Kind::Store(op(Kind::Load(a[i]), Kind::Load(b[i])) / by);
   } else {
     DDPRUN_CHECK(false, "a mean of integers");

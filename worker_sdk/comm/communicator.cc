@@ -78,6 +78,14 @@ std::string FaultOfReduction(DType dtype, ReduceOp op) {
   return "";
 }
 
+// What is wrong with the other rank of a message; empty if nothing is.
+std::string FaultOfPeer(const internal::Group& group, int peer) {
+  if (peer == group.rank()) return "a rank cannot exchange messages with itself";
+  if (peer < 0 || peer >= group.size())
+    return StrCat("rank ", peer, " is not in the group of ", group.size());
+  return "";
+}
+
 Call CallOf(OpKind kind, const ConstTensor& in, ReduceOp op = ReduceOp::kSum, int root = 0) {
   return {.kind = kind,
           .dtype = in.dtype,
@@ -113,6 +121,18 @@ Status Work::Wait(TimePoint deadline) {
 }
 
 bool Work::Done() { return operation_ == nullptr || operation_->Done(); }
+
+Buffer::Buffer() = default;
+Buffer::Buffer(std::shared_ptr<void> memory, Tensor elements)
+    : memory_(std::move(memory)), elements_(elements) {}
+Buffer::~Buffer() = default;
+Buffer::Buffer(Buffer&& other) noexcept
+    : memory_(std::move(other.memory_)), elements_(std::exchange(other.elements_, {})) {}
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  memory_ = std::move(other.memory_);
+  elements_ = std::exchange(other.elements_, {});
+  return *this;
+}
 
 Communicator::Communicator() = default;
 Communicator::Communicator(std::shared_ptr<internal::Group> group) : group_(std::move(group)) {}
@@ -170,9 +190,44 @@ Work Communicator::Broadcast(Tensor inout, int root) {
                fault);
 }
 
+Work Communicator::Send(ConstTensor in, int to) {
+  if (group_ == nullptr) return {};
+  std::string fault = Fault("input", in);
+  if (fault.empty()) fault = FaultOfPeer(*group_, to);
+  return Start(group_, CallOf(OpKind::kSend, in, ReduceOp::kSum, to), in.data, nullptr, fault);
+}
+
+Work Communicator::Receive(Tensor out, int from) {
+  if (group_ == nullptr) return {};
+  std::string fault = Fault("output", out);
+  if (fault.empty()) fault = FaultOfPeer(*group_, from);
+  return Start(group_, CallOf(OpKind::kReceive, out, ReduceOp::kSum, from), nullptr, out.data, fault);
+}
+
 Work Communicator::Barrier() {
   if (group_ == nullptr) return {};
   return Start(group_, {.kind = OpKind::kBarrier}, nullptr, nullptr, "");
+}
+
+StatusOr<Buffer> Communicator::Allocate(DType dtype, int64_t count) {
+  if (group_ == nullptr) return FailedPreconditionError("allocate: the communicator is empty");
+  const int64_t size = SizeOf(dtype);
+  std::string fault;
+  if (size == 0) fault = StrCat("the unknown dtype ", static_cast<int>(dtype));
+  if (size > 0 && (count < 0 || count > kMaxBytes / size)) fault = StrCat(count, " elements");
+  if (!fault.empty()) {
+    const Call call{.purpose = internal::Purpose::kAllocate};
+    return group_->Refuse(call, InvalidArgumentError(StrCat("allocate: ", fault)))->Wait(TimePoint());
+  }
+  DDPRUN_ASSIGN_OR_RETURN(std::shared_ptr<void> memory, group_->Allocate(dtype, count));
+  const Tensor elements{memory.get(), count, dtype};
+  return Buffer(std::move(memory), elements);
+}
+
+StatusOr<Communicator> Communicator::Split(int color, int key) {
+  if (group_ == nullptr) return FailedPreconditionError("split: the communicator is empty");
+  DDPRUN_ASSIGN_OR_RETURN(std::shared_ptr<internal::Group> group, group_->Split(color, key));
+  return Communicator(std::move(group));
 }
 
 void Communicator::Abort(std::string_view reason) {

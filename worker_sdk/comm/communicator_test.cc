@@ -42,6 +42,13 @@ class FakeGroup : public internal::Group {
     started.push_back(Describe(call));
     return std::make_shared<FinishedOperation>(OkStatus());
   }
+  StatusOr<std::shared_ptr<void>> Allocate(DType dtype, int64_t count) override {
+    return std::shared_ptr<void>(std::make_shared<std::vector<char>>(count * SizeOf(dtype)));
+  }
+  StatusOr<std::shared_ptr<internal::Group>> Split(int color, int) override {
+    if (color < 0) return std::shared_ptr<internal::Group>();
+    return std::shared_ptr<internal::Group>(std::make_shared<FakeGroup>(0, 1));
+  }
   std::shared_ptr<internal::Operation> Refuse(const internal::Call&, const Status& why) override {
     return std::make_shared<FinishedOperation>(why);
   }
@@ -169,6 +176,40 @@ TEST(CommunicatorHandleTest, CopiesShareTheGroup) {
   EXPECT_TRUE(b.AllReduce(View(values), ReduceOp::kSum).Wait().ok());
   EXPECT_EQ(group->started.size(), 1);
   EXPECT_EQ(group.use_count(), 3);
+}
+
+TEST(CommunicatorSplitTest, ARankWithoutAColorGetsAnEmptyCommunicator) {
+  Communicator comm(std::make_shared<FakeGroup>(1, 4));
+  const StatusOr<Communicator> none = comm.Split(Communicator::kNoColor);
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_EQ(none->size(), 0);
+  const StatusOr<Communicator> alone = comm.Split(7);
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_EQ(alone->size(), 1);
+}
+
+TEST(CommunicatorAllocateTest, ChecksItsArguments) {
+  Communicator comm(std::make_shared<FakeGroup>(0, 2));
+  EXPECT_EQ(comm.Allocate(DType::kFloat32, -1).status(), InvalidArgumentError("allocate: -1 elements"));
+  EXPECT_EQ(comm.Allocate(DType::kFloat32, INT64_MAX / 2).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(comm.Allocate(DType(99), 1).status(), InvalidArgumentError("allocate: the unknown dtype 99"));
+  EXPECT_EQ(Communicator().Allocate(DType::kFloat32, 1).status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST(CommunicatorAllocateTest, AMovedBufferHasNoElements) {
+  Communicator comm(std::make_shared<FakeGroup>(0, 2));
+  StatusOr<Buffer> buffer = comm.Allocate(DType::kInt32, 3);
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  EXPECT_EQ(buffer->tensor().count, 3);
+  EXPECT_EQ(buffer->tensor().dtype, DType::kInt32);
+  const Buffer other = *std::move(buffer);
+  EXPECT_EQ(other.tensor().count, 3);
+  EXPECT_EQ(buffer->tensor().count, 0);  // NOLINT: what is tested
+  EXPECT_EQ(buffer->tensor().data, nullptr);
+}
+
+TEST(CommunicatorSplitTest, AnEmptyCommunicatorCannotBeSplit) {
+  EXPECT_EQ(Communicator().Split(0).status().code(), StatusCode::kFailedPrecondition);
 }
 
 }  // namespace

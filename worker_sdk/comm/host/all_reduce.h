@@ -3,9 +3,7 @@
 
 #include <cstdint>
 
-#include "ddprun/status.h"
 #include "worker_sdk/comm/host/chunk.h"
-#include "worker_sdk/comm/host/tcp_mesh.h"
 
 namespace ddprun {
 
@@ -17,14 +15,20 @@ class AllReduce {
  public:
   virtual ~AllReduce() = default;
 
-  // Reduces this lane's slice of chunk `q` over the inputs of all ranks, and writes it to the result in the
-  // segment.
-  //   Order:    the caller has awaited kFilled for q and kDrained for q - 2, and arrives at kCombined after
-  //             Run returns. Run calls `catch_up` before it blocks on other nodes.
-  //   Errors:   Segment::EndOf(q); the slice of the result is then undefined.
-  //   REQUIRES: chunk.call reduces, or is a barrier, which has 0 bytes: on lane 0, Run then returns once lane
-  //             0 of every node has called Run.
-  virtual Status Run(uint64_t q, const Chunk& chunk, CatchUp catch_up) = 0;
+  // Starts to reduce this lane's slice of chunk `q` over the inputs of all ranks. Posts messages to other nodes; does
+  // not block.
+  //   Order:    the caller has awaited kFilled for q and kDrained for q - n (segment.h). Chunks are started in order; the
+  //             next chunks may start before q is complete.
+  //   REQUIRES: chunk.call reduces, or is a barrier, which has 0 bytes.
+  virtual void Start(uint64_t q, const Chunk& chunk) = 0;
+  // Continues after all messages that were to be received for `q` have arrived. Returns true if the slice of the result
+  // is written to the segment, and false if further messages were posted. The messages that this lane sends may
+  // still be in flight: the inputs and the result must not change before.
+  //   REQUIRES: Start(q) was called, and Continue(q) has not returned true.
+  virtual bool Continue(uint64_t q, const Chunk& chunk) = 0;
+  // Writes the slice of the result to the caller's output.
+  //   REQUIRES: Lane::SkipsSegment(chunk), Continue(q) has returned true, and no message of `q` is in flight.
+  virtual void Finish(uint64_t q, const Chunk& chunk) = 0;
 };
 
 }  // namespace ddprun

@@ -6,11 +6,13 @@
 //   counterparts on the preceding nodes.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "ddprun/status.h"
 #include "worker_sdk/comm/host/monitor.h"
 #include "worker_sdk/comm/host/options.h"
+#include "worker_sdk/comm/host/point_to_point.h"
 #include "worker_sdk/comm/host/segment.h"
 #include "worker_sdk/comm/host/tcp_mesh.h"
 #include "worker_sdk/comm/host/topology.h"
@@ -24,9 +26,11 @@ struct Links {
   Segment segment;
   std::vector<Monitor::Peer> watched;
   std::vector<TcpMesh::Peer> lane;  // by node; empty if the rank is not a lane or there is only one node
+  std::optional<PointToPoint::Door> door;  // if there are several nodes
 };
 
-//   Errors: those of CreateHostCommunicator.
-StatusOr<Links> Bootstrap(const HostCommunicatorOptions& options, Store* store);
+//   ended_fd: ends every wait as soon as it is readable; -1: none.
+//   Errors: those of CreateHostCommunicator; kCancelled: ended_fd.
+StatusOr<Links> Bootstrap(const HostCommunicatorOptions& options, Store* store, int ended_fd);
 
 }  // namespace ddprun

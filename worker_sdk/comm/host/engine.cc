@@ -48,9 +48,15 @@ void ForPartIn(const Chunk& chunk, int part, int num_parts, F copy) {
 }  // namespace
 
 Engine::Engine(const Topology& topology, int node, int local_rank, Segment* segment, Monitor* monitor,
-               TcpMesh* mesh, Patience* patience, std::optional<AllReduceAlgorithm> only)
+               TcpMesh* mesh, Patience* patience, const Regions* regions,
+               std::optional<AllReduceAlgorithm> only)
     : topology_(topology),
-      lane_{.topology = topology, .node = node, .index = local_rank, .segment = segment, .mesh = mesh},
+      lane_{.topology = topology,
+            .node = node,
+            .index = local_rank,
+            .segment = segment,
+            .mesh = mesh,
+            .regions = regions},
       segment_(segment),
       monitor_(monitor),
       mesh_(mesh),
@@ -71,89 +77,173 @@ size_t Engine::MaxChunkBytes(OpKind kind) const {
   return gathers ? slot / topology_.world_size() : slot;
 }
 
-Status Engine::Await(Gate gate, uint64_t q) {
+void Engine::Take(const Chunk& chunk) {
+  DDPRUN_CHECK(num_taken_ - num_drained_ < kMaxChunks, "the engine holds too many chunks");
+  at(num_taken_++) = {.chunk = chunk};
+}
+
+bool Engine::Step() {
+  bool moved = Fill();
+  if (lane_.exists()) {
+    moved |= Start();
+    if (mesh_ != nullptr) moved |= mesh_->Move();
+    moved |= Continue();
+    moved |= Combine();
+  }
+  return Drain() || moved;
+}
+
+Status Engine::Await() {
+  const uint64_t q = num_drained_;
+  // Without this rank's input, only the end of communication stops the earliest chunk.
+  if (q == num_filled_) return segment_->DeadStatus();
+  if (!lane_.exists() || q < num_combined_) return AwaitGate(Gate::kCombined, q);
+  if (q < num_started_) return mesh_->Await(q);
+  DDPRUN_RETURN_IF_ERROR(AwaitGate(Gate::kFilled, q));
+  DDPRUN_RETURN_IF_ERROR(CheckCalls(q, at(q).chunk.call));
+  const int slots = segment_->layout().num_slots;
+  return q < static_cast<uint64_t>(slots) ? OkStatus() : AwaitGate(Gate::kDrained, q - slots);
+}
+
+Status Engine::AwaitGate(Gate gate, uint64_t q) {
   return segment_->AwaitGate(gate, q, lane_.index, *patience_) ? OkStatus() : segment_->EndOf(q);
 }
 
-Status Engine::AwaitOrCatchUp(Gate gate, uint64_t q, CatchUp catch_up) {
-  if (!segment_->IsOpen(gate, q)) DDPRUN_RETURN_IF_ERROR(catch_up());
-  return Await(gate, q);
-}
-
-Status Engine::Fill(uint64_t q, const Chunk& chunk) {
-  DDPRUN_RETURN_IF_ERROR(
-      segment_->DeadStatus());  // open gates stay open after communication ends, so check it
-  if (q >= kNumSlots) DDPRUN_RETURN_IF_ERROR(Await(Gate::kCombined, q - kNumSlots));
+bool Engine::Fill() {
+  const uint64_t q = num_filled_, slots = segment_->layout().num_slots;
+  if (q == num_taken_ || (q >= slots && !segment_->IsOpen(Gate::kCombined, q - slots))) return false;
+  if (!segment_->DeadStatus().ok()) return false;  // open gates stay open after communication ends
+  const Chunk& chunk = at(q).chunk;
   segment_->call(q, lane_.index) = chunk.call;
   const bool contributes =
       chunk.call.kind != OpKind::kBroadcast || chunk.call.root == local_ranks().lo + lane_.index;
-  if (contributes && chunk.num_bytes > 0) {
+  bool is_shared = false;
+  if (UsesRegions(chunk)) {
+    Places& places = segment_->places(q, lane_.index);
+    places = {.in = lane_.regions->Find(chunk.in, chunk.call.num_bytes),
+              .out = lane_.regions->Find(chunk.out, chunk.call.num_bytes)};
+    is_shared = places.in.region != 0;
+    at(q).is_written_by_lanes = topology_.num_nodes() == 1 && places.out.region != 0;
+  }
+  if (contributes && !is_shared && chunk.num_bytes > 0) {
     const char* in = chunk.in + chunk.offset;
-    char* slot = segment_->input(q, lane_.index);
-    const Slice own = SkipsSegment(chunk.call) ? OwnBytes(chunk) : Slice();
+    char* slot = InputSlot(q, lane_.index, chunk.call);
+    const Slice own = DirectBytes(chunk);
     std::memcpy(slot, in, own.begin);
     std::memcpy(slot + own.end, in + own.end, chunk.num_bytes - own.end);
   }
-  segment_->Arrive(Gate::kFilled, q);
-  return OkStatus();
+  segment_->Arrive(Gate::kFilled, q, lane_.index);
+  ++num_filled_;
+  return true;
+}
+
+std::optional<int> Engine::DifferentCall(uint64_t q, const Call& call) const {
+  for (int r = 0; r < local_ranks().size(); ++r) {
+    if (segment_->call(q, r) != call) return r;
+  }
+  return std::nullopt;
 }
 
 Status Engine::CheckCalls(uint64_t q, const Call& call) {
-  for (int r = 0; r < local_ranks().size(); ++r) {
-    const Call& other = segment_->call(q, r);
-    if (other == call) continue;
-    monitor_->SetDead(InvalidArgumentError(
-        StrCat("the calls of round ", segment_->layout().round, " differ: operation ", call.index,
-               " of rank ", local_ranks().lo + lane_.index, " is ", Describe(call), ", operation ",
-               other.index, " of rank ", local_ranks().lo + r, " is ", Describe(other))));
-    return segment_->EndOf(q);
-  }
-  return OkStatus();
+  const std::optional<int> r = DifferentCall(q, call);
+  if (!r) return OkStatus();
+  const Call& other = segment_->call(q, *r);
+  monitor_->SetDead(InvalidArgumentError(
+      StrCat("the calls of round ", segment_->layout().round, " differ: operation ", call.index, " of rank ",
+             topology_.WorldRank(local_ranks().lo + lane_.index), " is ", Describe(call), ", operation ",
+             other.index, " of rank ", topology_.WorldRank(local_ranks().lo + *r), " is ", Describe(other))));
+  return segment_->EndOf(q);
 }
 
-Status Engine::Combine(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
-  if (!lane_.exists()) return OkStatus();
-  DDPRUN_RETURN_IF_ERROR(AwaitOrCatchUp(Gate::kFilled, q, catch_up));
-  DDPRUN_RETURN_IF_ERROR(CheckCalls(q, chunk.call));
-  if (q >= kNumSlots) DDPRUN_RETURN_IF_ERROR(AwaitOrCatchUp(Gate::kDrained, q - kNumSlots, catch_up));
-  if (IsOneShot(chunk.call)) {
-    OneShot(q, chunk);
-    segment_->Arrive(Gate::kDrained, q);  // first: when kCombined opens, all ranks have arrived at both
-    segment_->Arrive(Gate::kCombined, q);
-    return OkStatus();
+bool Engine::Start() {
+  const uint64_t q = num_started_, slots = segment_->layout().num_slots;
+  if (q == num_filled_ || !segment_->IsOpen(Gate::kFilled, q) ||
+      (q >= slots && !segment_->IsOpen(Gate::kDrained, q - slots))) {
+    return false;
   }
+  const Chunk& chunk = at(q).chunk;
+  if (DifferentCall(q, chunk.call)) return false;  // Await ends communication
+  ++num_started_;
+  Post(q, chunk);
+  return true;
+}
+
+void Engine::Post(uint64_t q, const Chunk& chunk) {
+  if (IsOneShot(chunk.call)) return;
   switch (chunk.call.kind) {
     case OpKind::kAllReduce:
     case OpKind::kReduce:
     case OpKind::kReduceScatter:
     case OpKind::kBarrier:
-      DDPRUN_RETURN_IF_ERROR(AllReduceSlice(q, chunk, catch_up));
-      break;
+      return AlgorithmFor(chunk).Start(q, chunk);
     case OpKind::kBroadcast:
-      DDPRUN_RETURN_IF_ERROR(BroadcastSlice(q, chunk, catch_up));
-      break;
+      return PostBroadcast(q, chunk);
     case OpKind::kAllGather:
     case OpKind::kAllToAll:
-      DDPRUN_RETURN_IF_ERROR(AllGatherSlice(q, chunk, catch_up));
-      break;
+      return PostAllGather(q, chunk);
+    case OpKind::kSend:
+    case OpKind::kReceive:
+      return;  // not in chunks
   }
-  if (chunk.num_bytes > 0 && SkipsSegment(chunk.call)) {
-    const Slice own = OwnBytes(chunk);
-    std::memcpy(chunk.out + chunk.offset + own.begin, segment_->result(q) + own.begin, own.size());
-  }
-  segment_->Arrive(Gate::kCombined, q);
-  return OkStatus();
 }
 
-Status Engine::Drain(uint64_t q, const Chunk& chunk) {
-  if (IsOneShot(chunk.call)) return OkStatus();
-  DDPRUN_RETURN_IF_ERROR(Await(Gate::kCombined, q));
-  if (chunk.num_bytes > 0) CopyOut(segment_->result(q), chunk);
-  segment_->Arrive(Gate::kDrained, q);
-  return OkStatus();
+bool Engine::Continue() {
+  bool moved = false;
+  for (uint64_t q = num_combined_; q < num_started_; ++q) {
+    InFlight& c = at(q);
+    // The messages of each exchange must be posted in chunk order.
+    const bool in_order =
+        q == num_combined_ || at(q - 1).is_reduced || at(q - 1).num_continued > c.num_continued;
+    if (c.is_reduced || !in_order || (mesh_ != nullptr && mesh_->IsReceiving(q))) continue;
+    switch (c.chunk.call.kind) {
+      case OpKind::kAllReduce:
+      case OpKind::kReduce:
+      case OpKind::kReduceScatter:
+      case OpKind::kBarrier:
+        c.is_reduced = IsOneShot(c.chunk.call) || AlgorithmFor(c.chunk).Continue(q, c.chunk);
+        break;
+      default:
+        c.is_reduced = true;
+    }
+    ++c.num_continued;
+    moved = true;
+  }
+  return moved;
 }
 
-void Engine::CopyOut(const char* result, const Chunk& chunk) {
+bool Engine::Combine() {
+  const uint64_t q = num_combined_;
+  if (q == num_started_ || !at(q).is_reduced || (mesh_ != nullptr && mesh_->IsSending(q))) return false;
+  const Chunk& chunk = at(q).chunk;
+  if (IsOneShot(chunk.call)) {
+    OneShot(q, chunk);
+    segment_->Arrive(Gate::kDrained, q,
+                     lane_.index);  // first: when kCombined opens, all ranks have arrived at both
+  } else if (Lane::SkipsSegment(chunk)) {
+    AlgorithmFor(chunk).Finish(q, chunk);
+  }
+  segment_->Arrive(Gate::kCombined, q, lane_.index);
+  ++num_combined_;
+  return true;
+}
+
+bool Engine::Drain() {
+  const uint64_t q = num_drained_;
+  if (q == num_filled_) return false;
+  const Chunk& chunk = at(q).chunk;
+  if (IsOneShot(chunk.call)) {
+    if (q == num_combined_) return false;
+  } else {
+    if (!segment_->IsOpen(Gate::kCombined, q)) return false;
+    if (chunk.num_bytes > 0 && !at(q).is_written_by_lanes) CopyOut(q, chunk);
+    segment_->Arrive(Gate::kDrained, q, lane_.index);
+  }
+  ++num_drained_;
+  return true;
+}
+
+void Engine::CopyOut(uint64_t q, const Chunk& chunk) {
+  const char* result = segment_->result(q);
   const int rank = local_ranks().lo + lane_.index, world = topology_.world_size();
   switch (chunk.call.kind) {
     case OpKind::kReduce:
@@ -163,7 +253,7 @@ void Engine::CopyOut(const char* result, const Chunk& chunk) {
     case OpKind::kBroadcast:
     case OpKind::kBarrier: {
       char* out = chunk.out + chunk.offset;
-      const Slice own = SkipsSegment(chunk.call) ? OwnBytes(chunk) : Slice();
+      const Slice own = DirectBytes(chunk);
       std::memcpy(out, result, own.begin);
       std::memcpy(out + own.end, result + own.end, chunk.num_bytes - own.end);
       return;
@@ -189,6 +279,9 @@ void Engine::CopyOut(const char* result, const Chunk& chunk) {
         }
       });
       return;
+    case OpKind::kSend:
+    case OpKind::kReceive:
+      return;
   }
 }
 
@@ -197,10 +290,15 @@ bool Engine::IsOneShot(const Call& call) const {
          call.num_bytes <= std::min(kMaxOneShotBytes, MaxChunkBytes(call.kind));
 }
 
+char* Engine::InputSlot(uint64_t q, int local_rank, const Call& call) const {
+  return IsOneShot(call) && call.num_bytes <= Segment::kInlineBytes ? segment_->inline_input(q, local_rank)
+                                                                    : segment_->input(q, local_rank);
+}
+
 void Engine::OneShot(uint64_t q, const Chunk& chunk) {
   const int rank = lane_.index, world = local_ranks().size();
   const Call& call = chunk.call;
-  const auto input = [&](int r) { return segment_->input(q, r); };
+  const auto input = [&](int r) { return InputSlot(q, r, call); };
   // Reduces `n` bytes of all inputs, from byte `begin` on.
   const auto reduce = [&](size_t begin, size_t n) {
     for (int r = 0; r < world; ++r) one_shot_inputs_[r] = input(r) + begin;
@@ -229,25 +327,24 @@ void Engine::OneShot(uint64_t q, const Chunk& chunk) {
       if (rank != call.root && call.num_bytes > 0) std::memcpy(chunk.out, input(call.root), call.num_bytes);
       return;
     case OpKind::kBarrier:
+    case OpKind::kSend:
+    case OpKind::kReceive:
       return;
   }
 }
 
-bool Engine::SkipsSegment(const Call& call) const {
-  return call.kind == OpKind::kAllReduce && topology_.num_nodes() == 1 && !IsOneShot(call);
-}
-
-Slice Engine::OwnBytes(const Chunk& chunk) const {
+Slice Engine::DirectBytes(const Chunk& chunk) const {
+  if (!lane_.exists() || !Lane::SkipsSegment(chunk) || IsOneShot(chunk.call)) return {};
   const Slice own = lane_.SliceOf(chunk.num_elems(), chunk.elem_bytes());
   return {own.begin * chunk.elem_bytes(), own.end * chunk.elem_bytes()};
 }
 
-Status Engine::AllReduceSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
+AllReduce& Engine::AlgorithmFor(const Chunk& chunk) const {
   const AllReduceAlgorithm algorithm = only_ ? *only_ : ChooseAllReduce(chunk.num_bytes, topology_);
-  return all_reduces_[static_cast<int>(algorithm)]->Run(q, chunk, catch_up);
+  return *all_reduces_[static_cast<int>(algorithm)];
 }
 
-Status Engine::BroadcastSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
+void Engine::PostBroadcast(uint64_t q, const Chunk& chunk) {
   const Slice slice = lane_.SliceOf(chunk.num_bytes, 1);
   char* result = segment_->result(q) + slice.begin;
   int root_node = 0;
@@ -263,19 +360,19 @@ Status Engine::BroadcastSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up) 
   } else if (lane_.IsNeeded(chunk, slice.size())) {
     receives.push_back({.node = root_node, .parts = {Part(result, slice.size())}});
   }
-  if (mesh_ == nullptr) return OkStatus();
-  return mesh_->Exchange({.call = chunk.call, .chunk = q}, std::move(sends), std::move(receives), catch_up);
+  if (mesh_ == nullptr) return;
+  mesh_->Post({.call = chunk.call, .chunk = q}, std::move(sends), std::move(receives));
 }
 
 // The chunk's result has the layout [rank][num_bytes]. This lane gathers the columns of its slice.
-Status Engine::AllGatherSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up) {
+void Engine::PostAllGather(uint64_t q, const Chunk& chunk) {
   const Slice slice = lane_.SliceOf(chunk.num_bytes, 1);
   char* result = segment_->result(q);
   for (int r = local_ranks().lo; r < local_ranks().hi; ++r) {
     std::memcpy(result + r * chunk.num_bytes + slice.begin,
                 segment_->input(q, r - local_ranks().lo) + slice.begin, slice.size());
   }
-  if (mesh_ == nullptr || !lane_.IsNeeded(chunk, slice.size())) return OkStatus();
+  if (mesh_ == nullptr || !lane_.IsNeeded(chunk, slice.size())) return;
   const auto columns_of = [&](RankRange ranks) {
     std::vector<iovec> parts;
     for (int r = ranks.lo; r < ranks.hi; ++r) {
@@ -289,7 +386,7 @@ Status Engine::AllGatherSlice(uint64_t q, const Chunk& chunk, CatchUp catch_up) 
     sends.push_back({.node = h, .parts = columns_of(local_ranks())});
     receives.push_back({.node = h, .parts = columns_of(topology_.nodes[h])});
   }
-  return mesh_->Exchange({.call = chunk.call, .chunk = q}, std::move(sends), std::move(receives), catch_up);
+  mesh_->Post({.call = chunk.call, .chunk = q}, std::move(sends), std::move(receives));
 }
 
 }  // namespace ddprun

@@ -4,7 +4,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/random.h>
 #include <sys/un.h>
 
@@ -12,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -35,10 +35,14 @@ int PollMillis(TimePoint deadline) {
   return static_cast<int>(std::clamp<int64_t>(ToMillis(deadline - Clock::now()), 0, 1 << 30));
 }
 
-Status AwaitReady(int fd, short events, TimePoint deadline, std::string_view what) {
-  pollfd p{.fd = fd, .events = events, .revents = 0};
+Status EndedError() { return CancelledError("communication has ended"); }
+
+Status AwaitReady(int fd, short events, const SetupLimit& limit, std::string_view what) {
+  pollfd polls[] = {{.fd = fd, .events = events, .revents = 0},
+                    {.fd = limit.ended_fd, .events = POLLIN, .revents = 0}};
   while (true) {
-    const int n = poll(&p, 1, PollMillis(deadline));
+    const int n = poll(polls, std::size(polls), PollMillis(limit.deadline));
+    if (n > 0 && polls[1].revents != 0) return EndedError();
     if (n > 0) return OkStatus();
     if (n == 0) return DeadlineExceededError(what);
     if (errno != EINTR) return ErrnoError("poll");
@@ -73,42 +77,52 @@ bool IsFromThisUser(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == geteuid();
 }
 
-// A connection whose greeting is incomplete.
-struct Ungreeted {
-  UniqueFd fd;
-  TimePoint deadline;
-  Greeting greeting = {};
-  size_t have = 0;
+// The result of a connect() that was in progress.
+Status ConnectResult(int fd) {
+  int error = 0;
+  socklen_t error_len = sizeof(error);
+  getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_len);
+  return error == 0 ? OkStatus() : UnavailableError(StrCat("connect: ", std::strerror(error)));
+}
 
-  enum class Progress { kMore, kComplete, kBroken };
-  Progress Read() {
-    const ssize_t n =
-        recv(fd.get(), reinterpret_cast<char*>(&greeting) + have, sizeof(greeting) - have, MSG_DONTWAIT);
-    if (n < 0) return errno == EAGAIN || errno == EINTR ? Progress::kMore : Progress::kBroken;
-    if (n == 0) return Progress::kBroken;
-    have += static_cast<size_t>(n);
-    if (have >= sizeof(greeting.magic) && greeting.magic != Greeting::kMagic) return Progress::kBroken;
-    return have == sizeof(greeting) ? Progress::kComplete : Progress::kMore;
+// `address`: "host port".
+StatusOr<AddrInfo> ParseAddress(const std::string& address) {
+  const size_t blank = std::min(address.find(' '), address.size());
+  return NumericAddress(address.substr(0, blank), address.substr(std::min(blank + 1, address.size())));
+}
+
+Status SendGreeting(int fd, const Greeting& greeting) {
+  // A new connection's send buffer has room for the whole greeting.
+  if (send(fd, &greeting, sizeof(greeting), MSG_NOSIGNAL) != sizeof(greeting)) {
+    return UnavailableError(StrCat("greeting: ", std::strerror(errno)));
   }
-};
+  return OkStatus();
+}
 
-Status FinishConnect(const UniqueFd& fd, const sockaddr* addr, socklen_t len, TimePoint deadline) {
+Status CheckAnswer(const Greeting& answer, const Greeting& greeting) {
+  if (answer.magic != Greeting::kMagic || answer.round != greeting.round ||
+      answer.run_id_hash != greeting.run_id_hash || answer.from != greeting.to) {
+    return AbortedError(StrCat("rank ", answer.from, " of round ", answer.round, " answered, not rank ",
+                               greeting.to, " of round ", greeting.round));
+  }
+  return OkStatus();
+}
+
+Status RefusedError() { return UnavailableError("the connection was refused after the greeting"); }
+
+Status FinishConnect(const UniqueFd& fd, const sockaddr* addr, socklen_t len, const SetupLimit& limit) {
   if (connect(fd.get(), addr, len) == 0) return OkStatus();
   if (errno != EINPROGRESS && errno != EINTR) {
     return UnavailableError(StrCat("connect: ", std::strerror(errno)));
   }
-  DDPRUN_RETURN_IF_ERROR(AwaitReady(fd.get(), POLLOUT, deadline, "connect"));
-  int error = 0;
-  socklen_t error_len = sizeof(error);
-  getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &error_len);
-  if (error != 0) return UnavailableError(StrCat("connect: ", std::strerror(error)));
-  return OkStatus();
+  DDPRUN_RETURN_IF_ERROR(AwaitReady(fd.get(), POLLOUT, limit, "connect"));
+  return ConnectResult(fd.get());
 }
 
-StatusOr<Greeting> ReceiveAnswer(const UniqueFd& fd, TimePoint deadline, UniqueFd* passed_fd) {
+StatusOr<Greeting> ReceiveAnswer(const UniqueFd& fd, const SetupLimit& limit, UniqueFd* passed_fd) {
   Greeting answer;
   for (size_t have = 0; have < sizeof(answer);) {
-    DDPRUN_RETURN_IF_ERROR(AwaitReady(fd.get(), POLLIN, deadline, "waiting for the answer to the greeting"));
+    DDPRUN_RETURN_IF_ERROR(AwaitReady(fd.get(), POLLIN, limit, "waiting for the answer to the greeting"));
     iovec iov{reinterpret_cast<char*>(&answer) + have, sizeof(answer) - have};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
     msghdr msg{};
@@ -118,7 +132,7 @@ StatusOr<Greeting> ReceiveAnswer(const UniqueFd& fd, TimePoint deadline, UniqueF
     msg.msg_controllen = sizeof(control);
     const ssize_t n = recvmsg(fd.get(), &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (n <= 0) return UnavailableError("the connection was refused after the greeting");
+    if (n <= 0) return RefusedError();
     have += static_cast<size_t>(n);
     for (cmsghdr* c = CMSG_FIRSTHDR(&msg); c != nullptr; c = CMSG_NXTHDR(&msg, c)) {
       if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
@@ -131,18 +145,10 @@ StatusOr<Greeting> ReceiveAnswer(const UniqueFd& fd, TimePoint deadline, UniqueF
   return answer;
 }
 
-Status Greet(const UniqueFd& fd, const Greeting& greeting, TimePoint deadline, UniqueFd* passed_fd) {
-  // A new connection's send buffer has room for the whole greeting.
-  if (send(fd.get(), &greeting, sizeof(greeting), MSG_NOSIGNAL) != sizeof(greeting)) {
-    return UnavailableError(StrCat("greeting: ", std::strerror(errno)));
-  }
-  DDPRUN_ASSIGN_OR_RETURN(const Greeting answer, ReceiveAnswer(fd, deadline, passed_fd));
-  if (answer.magic != Greeting::kMagic || answer.round != greeting.round ||
-      answer.run_id_hash != greeting.run_id_hash || answer.from != greeting.to) {
-    return AbortedError(StrCat("rank ", answer.from, " of round ", answer.round, " answered, not rank ",
-                               greeting.to, " of round ", greeting.round));
-  }
-  return OkStatus();
+Status Greet(const UniqueFd& fd, const Greeting& greeting, const SetupLimit& limit, UniqueFd* passed_fd) {
+  DDPRUN_RETURN_IF_ERROR(SendGreeting(fd.get(), greeting));
+  DDPRUN_ASSIGN_OR_RETURN(const Greeting answer, ReceiveAnswer(fd, limit, passed_fd));
+  return CheckAnswer(answer, greeting);
 }
 
 }  // namespace
@@ -211,54 +217,123 @@ StatusOr<Listener> Listener::Unix() {
   return Listener(std::move(fd), true, name);
 }
 
-Status Listener::Accept(int num_expected, TimePoint deadline, const Greeted& greeted) {
-  std::vector<Ungreeted> ungreeted;
-  while (num_expected > 0) {
-    const bool full = ungreeted.size() >= kMaxUngreeted;
-    std::vector<pollfd> polls{{.fd = full ? -1 : fd_.get(), .events = POLLIN, .revents = 0}};
-    TimePoint wake = deadline;
-    for (const Ungreeted& u : ungreeted) {
-      polls.push_back({.fd = u.fd.get(), .events = POLLIN, .revents = 0});
-      wake = std::min(wake, u.deadline);
-    }
-    if (poll(polls.data(), polls.size(), PollMillis(wake)) < 0 && errno != EINTR) return ErrnoError("poll");
-    const TimePoint now = Clock::now();
-    // Iterates backwards, so that an erasure does not move elements that have not been visited yet.
-    for (size_t i = ungreeted.size(); i-- > 0 && num_expected > 0;) {
-      Ungreeted& u = ungreeted[i];
-      const auto progress = polls[i + 1].revents == 0 ? Ungreeted::Progress::kMore : u.Read();
-      if (progress == Ungreeted::Progress::kComplete && greeted(u.greeting, u.fd)) --num_expected;
-      if (progress != Ungreeted::Progress::kMore || now >= u.deadline) ungreeted.erase(ungreeted.begin() + i);
-    }
-    if (num_expected > 0 && now >= deadline) return DeadlineExceededError("waiting for connections");
-    if (polls[0].revents == 0) continue;
+Listener::Ungreeted::Progress Listener::Ungreeted::Read() {
+  const ssize_t n =
+      recv(fd.get(), reinterpret_cast<char*>(&greeting) + have, sizeof(greeting) - have, MSG_DONTWAIT);
+  if (n < 0) return errno == EAGAIN || errno == EINTR ? Progress::kMore : Progress::kBroken;
+  if (n == 0) return Progress::kBroken;
+  have += static_cast<size_t>(n);
+  if (have >= sizeof(greeting.magic) && greeting.magic != Greeting::kMagic) return Progress::kBroken;
+  return have == sizeof(greeting) ? Progress::kComplete : Progress::kMore;
+}
+
+int Listener::AcceptReady(int max, const Greeted& greeted) {
+  const TimePoint now = Clock::now();
+  int num_accepted = 0;
+  // Iterates backwards, so that an erasure does not move elements that have not been visited yet.
+  for (size_t i = ungreeted_.size(); i-- > 0 && num_accepted < max;) {
+    Ungreeted& u = ungreeted_[i];
+    const auto progress = u.Read();
+    if (progress == Ungreeted::Progress::kComplete && greeted(u.greeting, u.fd)) ++num_accepted;
+    if (progress != Ungreeted::Progress::kMore || now >= u.deadline) ungreeted_.erase(ungreeted_.begin() + i);
+  }
+  for (size_t i = 0; i < kMaxUngreeted && num_accepted < max && ungreeted_.size() < kMaxUngreeted; ++i) {
     UniqueFd fd(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd || (is_unix_ && !IsFromThisUser(fd.get()))) continue;
-    ungreeted.push_back({.fd = std::move(fd), .deadline = now + kGreetingTimeout});
+    if (!fd) break;
+    if (is_unix_ && !IsFromThisUser(fd.get())) continue;
+    Ungreeted u{.fd = std::move(fd), .deadline = now + kGreetingTimeout};
+    const auto progress = u.Read();  // the greeting may be here already
+    if (progress == Ungreeted::Progress::kComplete && greeted(u.greeting, u.fd)) ++num_accepted;
+    if (progress == Ungreeted::Progress::kMore) ungreeted_.push_back(std::move(u));
+  }
+  return num_accepted;
+}
+
+TimePoint Listener::AddPolls(std::vector<pollfd>& polls) const {
+  const bool full = ungreeted_.size() >= kMaxUngreeted;
+  polls.push_back({.fd = full ? -1 : fd_.get(), .events = POLLIN, .revents = 0});
+  TimePoint wake = TimePoint::max();
+  for (const Ungreeted& u : ungreeted_) {
+    polls.push_back({.fd = u.fd.get(), .events = POLLIN, .revents = 0});
+    wake = std::min(wake, u.deadline);
+  }
+  return wake;
+}
+
+Status Listener::Accept(int num_expected, const SetupLimit& limit, const Greeted& greeted) {
+  while ((num_expected -= AcceptReady(num_expected, greeted)) > 0) {
+    if (Clock::now() >= limit.deadline) return DeadlineExceededError("waiting for connections");
+    std::vector<pollfd> polls{{.fd = limit.ended_fd, .events = POLLIN, .revents = 0}};
+    const TimePoint wake = std::min(limit.deadline, AddPolls(polls));
+    if (poll(polls.data(), polls.size(), PollMillis(wake)) < 0 && errno != EINTR) return ErrnoError("poll");
+    if (polls[0].revents != 0) return EndedError();
   }
   return OkStatus();
 }
 
-StatusOr<UniqueFd> ConnectTcp(const std::string& address, const Greeting& greeting, TimePoint deadline) {
-  const size_t blank = std::min(address.find(' '), address.size());
-  const std::pair<std::string, std::string> host_port(address.substr(0, blank),
-                                                      address.substr(std::min(blank + 1, address.size())));
-  DDPRUN_ASSIGN_OR_RETURN(const AddrInfo addr, NumericAddress(host_port.first, host_port.second));
+TcpConnecting::TcpConnecting(const std::string& address, const Greeting& greeting) : greeting_(greeting) {
+  const StatusOr<AddrInfo> found = ParseAddress(address);
+  if (!found.ok()) {
+    Fail(found.status());
+    return;
+  }
+  const addrinfo& addr = **found;
+  fd_ = UniqueFd(socket(addr.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd_) {
+    Fail(ErrnoError("socket"));
+  } else if (connect(fd_.get(), addr.ai_addr, addr.ai_addrlen) != 0 && errno != EINPROGRESS &&
+             errno != EINTR) {
+    Fail(UnavailableError(StrCat("connect: ", std::strerror(errno))));
+  }
+}
+
+TcpConnecting::State TcpConnecting::Fail(Status why) {
+  why_ = std::move(why);
+  return State::kFailed;
+}
+
+pollfd TcpConnecting::polled() const {
+  return {.fd = fd_.get(), .events = static_cast<short>(connected_ ? POLLIN : POLLOUT), .revents = 0};
+}
+
+TcpConnecting::State TcpConnecting::Step() {
+  if (!why_.ok()) return State::kFailed;
+  if (!connected_) {
+    pollfd p = polled();
+    if (poll(&p, 1, 0) <= 0) return State::kPending;
+    if (Status s = ConnectResult(fd_.get()); !s.ok()) return Fail(std::move(s));
+    if (Status s = SendGreeting(fd_.get(), greeting_); !s.ok()) return Fail(std::move(s));
+    connected_ = true;
+  }
+  while (have_ < sizeof(answer_)) {
+    const ssize_t n =
+        recv(fd_.get(), reinterpret_cast<char*>(&answer_) + have_, sizeof(answer_) - have_, MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) return State::kPending;
+    if (n <= 0) return Fail(RefusedError());
+    have_ += static_cast<size_t>(n);
+  }
+  if (Status s = CheckAnswer(answer_, greeting_); !s.ok()) return Fail(std::move(s));
+  return State::kDone;
+}
+
+StatusOr<UniqueFd> ConnectTcp(const std::string& address, const Greeting& greeting, const SetupLimit& limit) {
+  DDPRUN_ASSIGN_OR_RETURN(const AddrInfo addr, ParseAddress(address));
   UniqueFd fd(socket(addr->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return ErrnoError("socket");
-  DDPRUN_RETURN_IF_ERROR(FinishConnect(fd, addr->ai_addr, addr->ai_addrlen, deadline), address);
-  DDPRUN_RETURN_IF_ERROR(Greet(fd, greeting, deadline, nullptr), address);
+  DDPRUN_RETURN_IF_ERROR(FinishConnect(fd, addr->ai_addr, addr->ai_addrlen, limit), address);
+  DDPRUN_RETURN_IF_ERROR(Greet(fd, greeting, limit, nullptr), address);
   return fd;
 }
 
-StatusOr<UniqueFd> ConnectUnix(const std::string& name, const Greeting& greeting, TimePoint deadline,
+StatusOr<UniqueFd> ConnectUnix(const std::string& name, const Greeting& greeting, const SetupLimit& limit,
                                UniqueFd* passed_fd) {
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return ErrnoError("socket");
   socklen_t len;
   const sockaddr_un addr = AbstractAddress(name, &len);
-  DDPRUN_RETURN_IF_ERROR(FinishConnect(fd, reinterpret_cast<const sockaddr*>(&addr), len, deadline), name);
-  DDPRUN_RETURN_IF_ERROR(Greet(fd, greeting, deadline, passed_fd), name);
+  DDPRUN_RETURN_IF_ERROR(FinishConnect(fd, reinterpret_cast<const sockaddr*>(&addr), len, limit), name);
+  DDPRUN_RETURN_IF_ERROR(Greet(fd, greeting, limit, passed_fd), name);
   return fd;
 }
 

@@ -2,13 +2,16 @@
 // connection without a valid greeting is closed.
 #pragma once
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/time.h"
 #include "ddprun/status.h"
@@ -22,11 +25,19 @@ StatusOr<Token> NewToken();
 std::string TokenToHex(const Token& token);
 StatusOr<Token> TokenFromHex(std::string_view hex);
 
+// When a step of the setup gives up: at `deadline`, or as soon as `ended_fd` is readable, unless it is negative.
+struct SetupLimit {
+  TimePoint deadline;
+  int ended_fd = -1;
+};
+
 // What a connection is for.
 enum class LinkKind : uint32_t {
-  kLocal = 1,    // from a rank to its node's hub (local rank 0); the answer passes the segment
-  kControl = 2,  // from a hub to another hub
-  kLane = 3,     // from lane l of one node to lane l of another node, for data
+  kLocal = 1,       // from a rank to its node's hub (local rank 0); the answer passes the segment
+  kControl = 2,     // from a hub to another hub
+  kLane = 3,        // from lane l of one node to lane l of another node, for data
+  kSecondLane = 4,  // as kLane, for the second exchange of each chunk
+  kPair = 5,        // from a rank to a higher rank of another node, for messages between the two
 };
 
 // Sent in its in-memory layout, first by the connecting side, and then by the listener as the answer.
@@ -46,6 +57,7 @@ static_assert(sizeof(Greeting) == 56);
 uint64_t HashRunId(std::string_view run_id);
 
 // A listening socket and its address.
+//   Threads: one caller.
 //   TCP:  listens on `host`, a numeric address, at a port chosen by the system; address() is "host port". If
 //         no interface of this machine has the address (NAT), listens on all interfaces.
 //   Unix: SOCK_SEQPACKET with an unguessable abstract name, which is address().
@@ -60,25 +72,70 @@ class Listener {
   // connection that sends a complete greeting in time. To accept the connection, `greeted` sends the answer,
   // moves the descriptor out of the UniqueFd and returns true. All other connections are closed, and do not
   // delay the accepted ones.
-  //   Errors: kDeadlineExceeded.
+  //   Errors: kDeadlineExceeded; kCancelled: limit.ended_fd.
   using Greeted = std::function<bool(const Greeting&, UniqueFd&)>;
-  Status Accept(int num_expected, TimePoint deadline, const Greeted& greeted);
+  Status Accept(int num_expected, const SetupLimit& limit, const Greeted& greeted);
+
+  // The same without blocking: handles the connections and greetings that have arrived, until `greeted` has returned
+  // true `max` times. Returns how often it did.
+  int AcceptReady(int max, const Greeted& greeted);
+  // Adds what to poll before the next AcceptReady. Returns when AcceptReady must be called at the latest.
+  TimePoint AddPolls(std::vector<pollfd>& polls) const;
 
  private:
+  // A connection whose greeting is incomplete.
+  struct Ungreeted {
+    UniqueFd fd;
+    TimePoint deadline;
+    Greeting greeting = {};
+    size_t have = 0;
+
+    enum class Progress { kMore, kComplete, kBroken };
+    Progress Read();
+  };
+
   Listener(UniqueFd fd, bool is_unix, std::string address)
       : fd_(std::move(fd)), is_unix_(is_unix), address_(std::move(address)) {}
 
   UniqueFd fd_;
   bool is_unix_;
   std::string address_;
+  std::vector<Ungreeted> ungreeted_;
+};
+
+// A connection to a Listener that is being made. No function blocks.
+//   Threads: one caller.
+class TcpConnecting {
+ public:
+  // `address`: of the listener.
+  TcpConnecting(const std::string& address, const Greeting& greeting);
+
+  enum class State { kPending, kDone, kFailed };
+  // Continues. kDone: the answer has arrived and is as expected; take() has the connection. kFailed: why() has the error:
+  // those of ConnectTcp.
+  State Step();
+  const Status& why() const { return why_; }
+  UniqueFd take() { return std::move(fd_); }
+  // What to poll before the next Step.
+  pollfd polled() const;
+
+ private:
+  State Fail(Status why);
+
+  const Greeting greeting_;
+  UniqueFd fd_;
+  Status why_;
+  bool connected_ = false;  // and the greeting is sent
+  Greeting answer_ = {};
+  size_t have_ = 0;  // bytes of answer_
 };
 
 // Connects to a Listener's address, sends `greeting`, and waits for the answer.
 //   `passed_fd`: receives the descriptor passed with the answer; may be null.
 //   Errors: kUnavailable: no process listens, or the listener refused the greeting by closing the connection;
-//           kDeadlineExceeded; kAborted: the answer is from another rank, round or run.
-StatusOr<UniqueFd> ConnectTcp(const std::string& address, const Greeting& greeting, TimePoint deadline);
-StatusOr<UniqueFd> ConnectUnix(const std::string& name, const Greeting& greeting, TimePoint deadline,
+//           kDeadlineExceeded; kCancelled: limit.ended_fd; kAborted: the answer is from another rank, round or run.
+StatusOr<UniqueFd> ConnectTcp(const std::string& address, const Greeting& greeting, const SetupLimit& limit);
+StatusOr<UniqueFd> ConnectUnix(const std::string& name, const Greeting& greeting, const SetupLimit& limit,
                                UniqueFd* passed_fd);
 
 // Sends `greeting` as the answer and, unless `pass_fd` is negative, passes that descriptor with it.

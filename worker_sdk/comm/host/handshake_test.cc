@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TimePoint In(Duration d) { return std::chrono::steady_clock::now() + d; }
+SetupLimit In(Duration d) { return {.deadline = std::chrono::steady_clock::now() + d}; }
 
 Greeting GreetingOf(int from, int to, int64_t round) {
   return {.kind = LinkKind::kLane,
@@ -110,6 +110,51 @@ TEST(HandshakeTest, ConnectAndAcceptReturnAtTheDeadline) {
   ASSERT_TRUE(idle.ok()) << idle.status();
   EXPECT_EQ(idle->Accept(1, In(milliseconds(20)), [](auto&, auto&) { return true; }).code(),
             StatusCode::kDeadlineExceeded);
+}
+
+// Steps both sides in one thread, so neither may block.
+TEST(HandshakeTest, ConnectsWithoutBlockingBesideGarbage) {
+  auto listener = Listener::Tcp("127.0.0.1");
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  const auto greeted = [](const Greeting& greeting, UniqueFd& fd) {
+    if (greeting.from != 3) return false;
+    const UniqueFd accepted = std::move(fd);
+    return Answer(accepted, GreetingOf(0, 3, 7), -1).ok();
+  };
+  EXPECT_EQ(listener->AcceptReady(1, greeted), 0);
+  TcpConnecting silent(listener->address(), GreetingOf(3, 0, 7));  // never sends its greeting
+  TcpConnecting other(listener->address(), GreetingOf(2, 0, 7)),
+      expected(listener->address(), GreetingOf(3, 0, 7));
+  const TimePoint deadline = In(seconds(30)).deadline;
+  int num_accepted = 0;
+  auto refused = TcpConnecting::State::kPending, done = refused;
+  while ((refused == TcpConnecting::State::kPending || done == TcpConnecting::State::kPending) &&
+         std::chrono::steady_clock::now() < deadline) {
+    if (refused == TcpConnecting::State::kPending) refused = other.Step();
+    if (done == TcpConnecting::State::kPending) done = expected.Step();
+    num_accepted += listener->AcceptReady(8, greeted);
+  }
+  EXPECT_EQ(num_accepted, 1);
+  EXPECT_EQ(done, TcpConnecting::State::kDone);
+  EXPECT_TRUE(expected.take());
+  EXPECT_EQ(refused, TcpConnecting::State::kFailed);
+  EXPECT_EQ(other.why().code(), StatusCode::kUnavailable) << other.why();
+}
+
+TEST(HandshakeTest, ConnectingReportsErrorsAtTheNextStep) {
+  const auto state_of = [](const std::string& address) {
+    TcpConnecting connecting(address, GreetingOf(3, 0, 7));
+    auto state = TcpConnecting::State::kPending;
+    for (const TimePoint deadline = In(seconds(30)).deadline;
+         state == TcpConnecting::State::kPending && std::chrono::steady_clock::now() < deadline;) {
+      state = connecting.Step();
+    }
+    EXPECT_EQ(state, TcpConnecting::State::kFailed) << address;
+    return connecting.why().code();
+  };
+  EXPECT_EQ(state_of("localhost 1"), StatusCode::kInvalidArgument);
+  const std::string closed = Listener::Tcp("127.0.0.1")->address();
+  EXPECT_EQ(state_of(closed), StatusCode::kUnavailable);
 }
 
 TEST(HandshakeTest, TokensRoundTripThroughHex) {

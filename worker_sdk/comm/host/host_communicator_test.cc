@@ -20,6 +20,7 @@
 
 #include "ddprun/status.h"
 #include "worker_sdk/comm/host/all_reduce_choice.h"
+#include "worker_sdk/comm/host/rank_expectations.h"
 #include "worker_sdk/comm/host/rank_scenarios.h"
 #include "worker_sdk/comm/testing/rank_processes.h"
 #include "worker_sdk/core/strings.h"
@@ -29,26 +30,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
-
-std::string NameOfSplit(const std::vector<int>& split) { return StrJoin(split, "_"); }
-
-void ExpectExit(RankProcesses& ranks, int rank, int code, Duration timeout = seconds(120)) {
-  SCOPED_TRACE(StrCat("rank ", rank));
-  const std::optional<int> status = ranks.Wait(rank, timeout);
-  ASSERT_TRUE(status.has_value()) << "still running";
-  EXPECT_TRUE(WIFEXITED(*status)) << "wait status " << *status;
-  EXPECT_EQ(WEXITSTATUS(*status), code);
-}
-
-std::string OutcomeOf(RankProcesses& ranks, int rank) {
-  return ranks.store().Get(StrCat("outcome/", rank), seconds(10)).value_or("(no outcome)");
-}
-
-void AwaitReady(RankProcesses& ranks) {
-  for (int r = 0; r < ranks.world_size(); ++r) {
-    ASSERT_TRUE(ranks.store().Get(StrCat("ready/", r), seconds(60)).ok()) << "rank " << r;
-  }
-}
 
 // The files under /dev/shm that `pid` has mapped or open. The directory itself is not listed, because
 // unrelated processes create and remove files in it.
@@ -107,6 +88,13 @@ TEST_P(SplitTest, OperationsMayUseTheOutputOfEarlierOnes) {
 
 TEST_P(SplitTest, OperationsInPlace) {
   RankProcesses ranks(GetParam(), {"in-place"});
+  ranks.StartAll();
+  for (int r = 0; r < ranks.world_size(); ++r) ExpectExit(ranks, r, 0);
+}
+
+// communicator.h, Work: operations see the results of earlier ones, whatever memory they use.
+TEST_P(SplitTest, OperationsInFlightMayUseOverlappingMemory) {
+  RankProcesses ranks(GetParam(), {"overlap", StrCat(300 + GetParam().size()), "80"});
   ranks.StartAll();
   for (int r = 0; r < ranks.world_size(); ++r) ExpectExit(ranks, r, 0);
 }
@@ -190,12 +178,6 @@ INSTANTIATE_TEST_SUITE_P(HostCommunicator, LateTest,
                                          std::vector{1, 3}, std::vector{2, 3, 1}),
                          [](const auto& info) { return NameOfSplit(info.param); });
 
-// A split of ranks into nodes, and the rank that is killed or stopped.
-struct Death {
-  std::vector<int> split;
-  int victim;
-};
-
 class DeathTest : public testing::TestWithParam<Death> {};
 
 TEST_P(DeathTest, AKilledRankFailsTheAllReduceOnAllOtherRanksWithinASecond) {
@@ -247,7 +229,8 @@ TEST_P(StopTest, OtherRanksTimeOutWithAnErrorThatNamesTheStoppedRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(HostCommunicator, StopTest,
-                         testing::Values(Death{{2}, 1}, Death{{3}, 0}, Death{{1, 1}, 1}),
+                         testing::Values(Death{{2}, 1}, Death{{3}, 0}, Death{{1, 1}, 1}, Death{{2, 2}, 3},
+                                         Death{{2, 2}, 0}, Death{{3, 1}, 2}, Death{{1, 1, 1}, 1}),
                          [](const auto& info) {
                            return StrCat(NameOfSplit(info.param.split), "_rank", info.param.victim);
                          });
@@ -311,13 +294,17 @@ TEST_P(DivergentRankTest, LeavingFailsOnlyLaterOperations) {
 }
 
 TEST_P(DivergentRankTest, CompleteOperationsSucceedEvenIfALeaverNeverStartsTheNextOne) {
-  RankProcesses ranks(GetParam(), {"ahead"});
-  ranks.StartAll();
-  const int leaver = ranks.world_size() - 1;
-  for (int r = 0; r < ranks.world_size(); ++r) {
-    ExpectExit(ranks, r, kEnded);
-    EXPECT_EQ(OutcomeOf(ranks, r),
-              r == leaver ? "OK" : StrCat("UNAVAILABLE: rank ", leaver, " of round 7 has left"));
+  // One exchange between nodes, two exchanges, and several chunks that overlap with those of the next operation.
+  for (const int n : {1000, 100'000, 1'000'000}) {
+    SCOPED_TRACE(n);
+    RankProcesses ranks(GetParam(), {"ahead", StrCat(n)});
+    ranks.StartAll();
+    const int leaver = ranks.world_size() - 1;
+    for (int r = 0; r < ranks.world_size(); ++r) {
+      ExpectExit(ranks, r, kEnded);
+      EXPECT_EQ(OutcomeOf(ranks, r),
+                r == leaver ? "OK" : StrCat("UNAVAILABLE: rank ", leaver, " of round 7 has left"));
+    }
   }
 }
 
@@ -398,7 +385,7 @@ TEST(HostCommunicatorTest, RefusesAnotherReleaseOfTheLibrary) {
   EXPECT_EQ(
       status.message(),
       "node 0 (rank 0 of round 7) has another version of the protocol between workers: it published \"0 1 "
-      "262144 -\", this rank has version v2: use the same release of libddprun for all workers of a job");
+      "262144 -\", this rank has version v4: use the same release of libddprun for all workers of a job");
 }
 
 TEST(HostCommunicatorTest, NamesARankThatDoesNotAppear) {
@@ -474,9 +461,3 @@ TEST(HostCommunicatorTest, WorkMayOutliveItsCommunicator) {
 
 }  // namespace
 }  // namespace ddprun
-
-int main(int argc, char** argv) {
-  if (auto self = ddprun::RankProcess::Self()) return ddprun::RunRank(*self);
-  testing::InitGoogleMock(&argc, argv);
-  return RUN_ALL_TESTS();
-}

@@ -24,12 +24,13 @@ void Signal(const UniqueFd& event_fd) {
 }  // namespace
 
 Monitor::Monitor(Segment* segment, int local_rank, int64_t round, Duration silence_limit,
-                 std::vector<Peer> peers)
+                 std::vector<Peer> peers, std::function<void(const Status&)> on_dead)
     : segment_(segment),
       local_rank_(local_rank),
       round_(round),
       silence_limit_(silence_limit),
       peers_(std::move(peers)),
+      on_dead_(std::move(on_dead)),
       ended_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       stop_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       inboxes_(peers_.size()) {
@@ -73,25 +74,50 @@ void Monitor::Close(size_t peer, const Status& why) {
 }
 
 void Monitor::Spread(const EndRecord& record, int from_peer) {
+  if (SpreadLocked(record, from_peer) && on_dead_ != nullptr) on_dead_(segment_->DeadStatus());
+}
+
+bool Monitor::SpreadLocked(const EndRecord& record, int from_peer) {
   const std::lock_guard<std::mutex> lock(mu_);
   const bool from_other_node = from_peer != kNoPeer && peers_[from_peer].on_other_node;
-  bool send_to_node = true, send_to_other_nodes = !from_other_node;
+  bool send_to_node = true, send_to_other_nodes = !from_other_node, first_error = false;
+  if (record.kind == EndRecord::kAsk) {
+    if (std::exchange(asked_, true)) return false;
+    SendLocked(record, from_peer, send_to_node, send_to_other_nodes);
+    segment_->SetLocalAnswer(local_rank_);
+    // Through the hub to all other hubs.
+    const bool is_hub = local_rank_ == 0;
+    SendLocked(AnswerRecord(round_, segment_->IsWaiting(local_rank_)), kNoPeer, !is_hub, is_hub);
+    return false;
+  }
+  if (record.kind == EndRecord::kAnswer) {
+    EndRecord answer = record;
+    if (answer.rank < 0) answer.rank = peers_[from_peer].rank;
+    if (from_other_node) segment_->SetRemoteAnswer(answer.rank, answer.num_chunks != 0);
+    SendLocked(answer, from_peer, /*to_node=*/false, send_to_other_nodes);
+    return false;
+  }
   if (record.kind == EndRecord::kDead) {
     segment_->SetDead(local_rank_, record);
     // Each peer is sent at most one kDead record, although many ranks report the same death to their hub.
-    send_to_node = !std::exchange(node_knows_dead_, true);
+    first_error = send_to_node = !std::exchange(node_knows_dead_, true);
     send_to_other_nodes = send_to_other_nodes && !std::exchange(other_nodes_know_dead_, true);
   } else {
-    // A received record is forwarded only if it has fewer chunks than every earlier record. Forwarding every
-    // record would overflow socket buffers in a large world.
-    if (from_peer != kNoPeer && record.num_chunks >= fewest_chunks_) return;
-    fewest_chunks_ = std::min(fewest_chunks_, record.num_chunks);
     segment_->SetLeft(record.rank, record.num_chunks);
+    // Every other node learns of every rank that leaves. The ranks of this node read that in the segment; a record is
+    // forwarded to them only if it has fewer chunks than every earlier record, because all records of a large world
+    // would overflow their socket buffers.
+    send_to_node = from_peer == kNoPeer || record.num_chunks < fewest_chunks_;
+    fewest_chunks_ = std::min(fewest_chunks_, record.num_chunks);
   }
   Signal(ended_fd_);
+  SendLocked(record, from_peer, send_to_node, send_to_other_nodes);
+  return first_error;
+}
+
+void Monitor::SendLocked(const EndRecord& record, int from_peer, bool to_node, bool to_other_nodes) {
   for (size_t p = 0; p < peers_.size(); ++p) {
-    if (static_cast<int>(p) == from_peer || !(peers_[p].on_other_node ? send_to_other_nodes : send_to_node))
-      continue;
+    if (static_cast<int>(p) == from_peer || !(peers_[p].on_other_node ? to_other_nodes : to_node)) continue;
     // The send fails if the peer has exited; a broken connection is detected in Receive. The few records
     // always fit into the socket buffer.
     send(peers_[p].fd.get(), &record, sizeof(record), MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -44,13 +45,18 @@ class Monitor {
   //   silence_limit: the limit that WatchLink enforces; named in the error when a connection breaks because
   //                  no answer arrived.
   //   peers:         for a hub, its node's other ranks and the other hubs; for any other rank, its hub.
-  Monitor(Segment* segment, int local_rank, int64_t round, Duration silence_limit, std::vector<Peer> peers);
+  //   on_dead:       called at most once, when communication has ended with an error; from any thread, while no lock of
+  //                  the monitor is held.
+  Monitor(Segment* segment, int local_rank, int64_t round, Duration silence_limit, std::vector<Peer> peers,
+          std::function<void(const Status& why)> on_dead = nullptr);
   ~Monitor();
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
   // Ends communication on all ranks with the error `why`, unless communication has already ended.
   void SetDead(const Status& why);
+  // Asks all ranks whether they run, if no rank has asked yet. The monitor threads answer; Segment has the answers.
+  void Ask() { Spread(AskRecord(round_), kNoPeer); }
   // Sends all end records in this node's segment to the peers. Must be called before this process may exit:
   // the segment may have records of other ranks that the hub's thread has not yet forwarded.
   void PassOnEnds();
@@ -77,18 +83,24 @@ class Monitor {
   void Close(size_t peer, const Status& why);
   // Applies `record` to the segment and sends it to the peers that receive it from no other process.
   void Spread(const EndRecord& record, int from_peer);
+  // Sends `record` to the peers of this node, and to those on other nodes, except `from_peer`.
+  void SendLocked(const EndRecord& record, int from_peer, bool to_node, bool to_other_nodes);
+  // Does the work of Spread. Returns true if this is the first record of an error.
+  bool SpreadLocked(const EndRecord& record, int from_peer);
 
   Segment* const segment_;
   const int local_rank_;
   const int64_t round_;
   const Duration silence_limit_;
   const std::vector<Peer> peers_;
+  const std::function<void(const Status& why)> on_dead_;
   UniqueFd ended_fd_;
   UniqueFd stop_fd_;
   std::vector<Inbox> inboxes_;    // by peer; used only by thread_
   std::map<int, bool> has_left_;  // by rank; used only by thread_
-  std::mutex mu_;                 // serializes Spread
+  std::mutex mu_;                 // serializes SpreadLocked
   bool leaving_ = false;
+  bool asked_ = false;                   // kAsk was spread, and answered by this rank
   bool node_knows_dead_ = false;         // kDead was sent to peers of this node
   bool other_nodes_know_dead_ = false;   // kDead was sent to peers of other nodes
   size_t num_closed_ = 0;                // peers whose connection has ended

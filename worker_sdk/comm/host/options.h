@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/time.h"
@@ -18,6 +19,9 @@ struct HostCommunicatorOptions {
   int group_world_size = 1;
   Round round = {};
   std::string run_id = {};
+  // For a group that is a part of the world: the rank in the world of each of its ranks. Messages name ranks by these
+  // numbers. Empty: the group is the world.
+  std::vector<int> world_ranks = {};
   // Numeric IP address at which other nodes reach this one. The rank listens there, on a port chosen by the
   // system, until all ranks are connected. Not used if there is only one node.
   std::string address = "127.0.0.1";
@@ -30,9 +34,11 @@ struct HostCommunicatorOptions {
   Duration setup_timeout = seconds(60);
   // Time limit for Work::Wait() without a deadline.
   Duration timeout = seconds(300);
-  // Bytes of a rank's input in one chunk. The shared segment holds 2 * (ranks of the node + 1) chunks. Larger
-  // chunks hide more latency; smaller ones stay in the cache. Must be equal on all ranks, a multiple of 64,
-  // at least 4096 and at least world_size.
+  // The directory with /proc and /sys, from which the free memory is read; for tests.
+  std::string system_root = {};
+  // Bytes of a rank's input in one chunk. The shared segment holds 4 * (ranks of the node + 1) chunks. Larger chunks hide
+  // more latency; smaller ones stay in the cache. Must be equal on all ranks, a multiple of 64, at least 4096 and at
+  // least world_size.
   size_t chunk_bytes = 512 * 1024;
 };
 

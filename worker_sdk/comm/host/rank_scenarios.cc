@@ -22,8 +22,10 @@
 #include "ddprun/tensor.h"
 #include "worker_sdk/comm/call.h"
 #include "worker_sdk/comm/host/all_reduce_choice.h"
+#include "worker_sdk/comm/host/fault_scenarios.h"
 #include "worker_sdk/comm/host/host_communicator.h"
-#include "worker_sdk/comm/testing/reference.h"
+#include "worker_sdk/comm/host/message_scenarios.h"
+#include "worker_sdk/comm/host/scenario_operations.h"
 #include "worker_sdk/core/strings.h"
 
 namespace ddprun {
@@ -31,113 +33,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using internal::OpKind;
-
-int Fail(const RankProcess& self, std::string_view what) {
-  std::fprintf(stderr, "rank %d: %s\n", static_cast<int>(self.options.rank.value()),
-               std::string(what).c_str());
-  return kWrongResult;
-}
-
-int Report(const RankProcess& self, const Status& status) {
-  FakeFileStore store(self.store_dir);
-  (void)store.Set(StrCat("outcome/", self.options.rank.value()), status.ToString());
-  return kEnded;
-}
-
-// The seed of the input of `rank` to operation `index`: every rank can compute the inputs of all ranks.
-uint64_t SeedOf(int rank, int index) {
-  return 1000 * static_cast<uint64_t>(index) + static_cast<uint64_t>(rank);
-}
-
-// An operation that was started, and its expected result.
-struct Started {
-  Work work;
-  std::vector<char> input, output, expected;
-};
-
-Tensor Elements(std::vector<char>& bytes, DType dtype) {
-  return {bytes.data(), static_cast<int64_t>(bytes.size()) / SizeOf(dtype), dtype};
-}
-
-std::vector<char> Part(const std::vector<char>& bytes, int part, int num_parts) {
-  const auto size = static_cast<std::ptrdiff_t>(bytes.size()) / num_parts;
-  return {bytes.begin() + part * size, bytes.begin() + (part + 1) * size};
-}
-
-// Starts operation `index` on inputs that the index determines. `n`: elements of each rank's part of the operation.
-std::unique_ptr<Started> StartOperation(Communicator& comm, OpKind kind, DType dtype, ReduceOp op, int root,
-                                        size_t n, bool in_place, int index) {
-  const int rank = comm.rank(), world = comm.size();
-  const bool has_parts = kind == OpKind::kReduceScatter || kind == OpKind::kAllToAll;
-  std::vector<std::vector<char>> inputs;
-  for (int r = 0; r < world; ++r)
-    inputs.push_back(RandomElements(dtype, SeedOf(r, index), has_parts ? n * world : n));
-  auto started = std::make_unique<Started>();
-  started->input = inputs[rank];
-  started->output.resize(n * SizeOf(dtype));
-  const auto in = [&] { return Elements(started->input, dtype); };
-  const auto out = [&] { return Elements(started->output, dtype); };
-  switch (kind) {
-    case OpKind::kAllReduce:
-      started->expected = ReferenceReduction(dtype, op, inputs);
-      if (in_place) {
-        started->output = inputs[rank];
-        started->work = comm.AllReduce(out(), op);
-      } else {
-        started->work = comm.AllReduce(in(), out(), op);
-      }
-      break;
-    case OpKind::kReduce:
-      started->expected = rank == root ? ReferenceReduction(dtype, op, inputs) : started->output;
-      started->work = comm.Reduce(in(), out(), op, root);
-      break;
-    case OpKind::kReduceScatter:
-      started->expected = Part(ReferenceReduction(dtype, op, inputs), rank, world);
-      started->work = comm.ReduceScatter(in(), out(), op);
-      break;
-    case OpKind::kAllGather:
-      for (const auto& input : inputs) {
-        started->expected.insert(started->expected.end(), input.begin(), input.end());
-      }
-      started->output.resize(started->expected.size());
-      started->work = comm.AllGather(in(), out());
-      break;
-    case OpKind::kAllToAll:
-      for (const auto& input : inputs) {
-        const std::vector<char> part = Part(input, rank, world);
-        started->expected.insert(started->expected.end(), part.begin(), part.end());
-      }
-      started->output.resize(started->expected.size());
-      started->work = comm.AllToAll(in(), out());
-      break;
-    case OpKind::kBroadcast:
-      started->expected = inputs[root];
-      started->output = inputs[rank];
-      started->work = comm.Broadcast(out(), root);
-      break;
-    case OpKind::kBarrier:
-      started->output.clear();
-      started->work = comm.Barrier();
-      break;
-  }
-  return started;
-}
-
-Status Finish(Started& started) {
-  DDPRUN_RETURN_IF_ERROR(started.work.Wait(Soon()));
-  if (!started.work.Done()) return InternalError("Done() is false after Wait()");
-  return started.output == started.expected ? OkStatus() : InternalError("wrong result");
-}
-
-std::unique_ptr<Started> StartRandom(Communicator& comm, int index, std::mt19937& random) {
-  const auto kind = static_cast<OpKind>(random() % 7);
-  const DType dtype = kAllDTypes[random() % std::size(kAllDTypes)];
-  ReduceOp op = kAllReduceOps[random() % std::size(kAllReduceOps)];
-  if (!IsDefined(dtype, op)) op = ReduceOp::kSum;
-  const int root = static_cast<int>(random() % comm.size());
-  const size_t n = random() % 4 == 0 ? random() % 4 : random() % 3000;  // a chunk has 4096 bytes
-  return StartOperation(comm, kind, dtype, op, root, n, /*in_place=*/random() % 2 == 0, index);
-}
 
 // random <seed> <count>: runs operations of all kinds and sizes, with up to eight in flight, and compares
 // their results bit by bit.
@@ -249,22 +144,6 @@ int ReduceInAnotherMode(const RankProcess& self, Communicator& comm) {
   return 0;
 }
 
-// forever: runs all-reduces until one fails.
-int ReduceForever(const RankProcess& self, Communicator& comm) {
-  FakeFileStore store(self.store_dir);
-  std::vector<float> values(1 << 20, 1.0f);
-  for (int i = 0;; ++i) {
-    Work pending = comm.AllReduce(View(values), ReduceOp::kMean);
-    if (i == 3) (void)store.Set(StrCat("ready/", self.options.rank.value()), "");
-    Status s = pending.Wait(Soon());
-    if (s.ok()) continue;
-    // The communicator is dead: later operations fail with the same error.
-    const Status again = comm.AllReduce(View(values), ReduceOp::kSum).Wait(Soon());
-    if (again != s) return Fail(self, StrCat("then: ", again.ToString(), ", first: ", s.ToString()));
-    return Report(self, s);
-  }
-}
-
 // stop <victim>: the victim stops itself during its sixth all-reduce. From that all-reduce on, the others use
 // a short deadline.
 int StopInTheMiddle(const RankProcess& self, Communicator& comm) {
@@ -279,20 +158,12 @@ int StopInTheMiddle(const RankProcess& self, Communicator& comm) {
   }
 }
 
-// Returns when all ranks have called MeetInStore, so that setup is complete on all of them.
-void MeetInStore(const RankProcess& self) {
-  FakeFileStore store(self.store_dir);
-  (void)store.Set(StrCat("here/", self.options.rank.value()), "");
-  for (int r = 0; r < self.options.world_size; ++r) {
-    (void)store.Get(StrCat("here/", r), seconds(60)).status();
-  }
-}
-
-// ahead: the last rank starts its first operation after the others have started two, and leaves after that
-// operation.
+// ahead <n>: the last rank starts its first operation, of n numbers, after the others have started two, and leaves
+// after that operation.
 int StartAhead(const RankProcess& self, Communicator& comm) {
   const bool last = comm.rank() == comm.size() - 1;
-  std::vector<float> first(1000, 1.0f), second(1000, 1.0f);
+  const size_t n = std::stoul(self.args[1]);
+  std::vector<float> first(n, 1.0f), second(n, 1.0f);
   if (last) {
     MeetInStore(self);
     return Report(self, comm.AllReduce(View(first), ReduceOp::kSum).Wait(Soon()));
@@ -301,7 +172,7 @@ int StartAhead(const RankProcess& self, Communicator& comm) {
   Work more = comm.AllReduce(View(second), ReduceOp::kSum);
   MeetInStore(self);
   if (Status s = pending.Wait(Soon()); !s.ok()) return Fail(self, s.ToString());
-  if (first != std::vector<float>(1000, static_cast<float>(comm.size()))) return Fail(self, "wrong sum");
+  if (first != std::vector<float>(n, static_cast<float>(comm.size()))) return Fail(self, "wrong sum");
   return Report(self, more.Wait(Soon()));
 }
 
@@ -364,11 +235,45 @@ int LateToBroadcasts(const RankProcess& self, Communicator& comm) {
 
 }  // namespace
 
+// forever: runs all-reduces until one fails.
+int ReduceForever(const RankProcess& self, Communicator& comm) {
+  FakeFileStore store(self.store_dir);
+  std::vector<float> values(1 << 20, 1.0f);
+  for (int i = 0;; ++i) {
+    Work pending = comm.AllReduce(View(values), ReduceOp::kMean);
+    if (i == 3) (void)store.Set(StrCat("ready/", self.options.rank.value()), "");
+    Status s = pending.Wait(Soon());
+    if (s.ok()) continue;
+    // The communicator is dead: later operations fail with the same error.
+    const Status again = comm.AllReduce(View(values), ReduceOp::kSum).Wait(Soon());
+    if (again != s) return Fail(self, StrCat("then: ", again.ToString(), ", first: ", s.ToString()));
+    return Report(self, s);
+  }
+}
+
+void MeetInStore(const RankProcess& self) {
+  FakeFileStore store(self.store_dir);
+  (void)store.Set(StrCat("here/", self.options.rank.value()), "");
+  for (int r = 0; r < self.options.world_size; ++r) {
+    (void)store.Get(StrCat("here/", r), seconds(60)).status();
+  }
+}
+
 int RunRank(const RankProcess& self) {
   HostCommunicatorOptions options = self.options;
   if (self.args[0] == "random" || self.args[0] == "algorithm" || self.args[0] == "chain" ||
-      self.args[0] == "in-place")
+      self.args[0] == "in-place" || self.args[0] == "overlap" || self.args[0] == "groups" ||
+      self.args[0] == "allocate")
     options.chunk_bytes = 4096;
+  // The last rank sees a machine with little memory.
+  if ((self.args[0] == "allocate-much" || self.args[0] == "no-memory") &&
+      options.rank.value() + 1 == options.world_size) {
+    options.system_root = self.args[1];
+  }
+  if (self.args[0] == "fault" && std::stoi(self.args[4]) == SIGSTOP) {
+    options.timeout = kFaultDeadline;
+    options.setup_timeout = kFaultSetupTimeout;
+  }
   FakeFileStore store(self.store_dir);
   auto comm = self.args[0] == "algorithm" ? CreateHostCommunicatorForTest(
                                                 options, &store, AllReduceAlgorithm{std::stoi(self.args[1])})
@@ -377,6 +282,7 @@ int RunRank(const RankProcess& self) {
     Report(self, comm.status());
     return Fail(self, comm.status().ToString());
   }
+  if (self.args[0].starts_with("message-")) return RunMessageScenario(self, *std::move(comm));
   if (self.args[0] == "ahead") return StartAhead(self, *comm);
   if (self.args[0] == "two") {
     FakeFileStore other_store(self.store_dir + "/other");
@@ -391,6 +297,14 @@ int RunRank(const RankProcess& self) {
   if (self.args[0] == "random") return RandomOperations(self, *comm);
   if (self.args[0] == "late") return LateToBroadcasts(self, *comm);
   if (self.args[0] == "stop") return StopInTheMiddle(self, *comm);
+  if (self.args[0] == "allocate") return OperateOnBuffers(self, *comm);
+  if (self.args[0] == "allocate-differ") return AllocateDifferently(self, *comm);
+  if (self.args[0] == "allocate-much") return AllocateTooMuch(self, *comm);
+  if (self.args[0] == "groups") return OperateInGroups(self, *comm);
+  if (self.args[0] == "split-forever") return SplitForever(self, *comm);
+  if (self.args[0] == "group-forever") return ReduceInAGroupForever(self, *comm);
+  if (self.args[0] == "fault") return FailWithinAnOperation(self, *comm);
+  if (self.args[0] == "overlap") return OperateOnOverlappingMemory(self, *comm);
   if (self.args[0] == "forever") return ReduceForever(self, *comm);
   return LastRankDiffers(self, *comm);
 }

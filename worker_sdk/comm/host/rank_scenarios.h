@@ -1,7 +1,10 @@
 // The scenarios of host_communicator_test. Each rank runs its scenario in a separate process.
 #pragma once
 
+#include <string_view>
+
 #include "base/time.h"
+#include "ddprun/status.h"
 #include "worker_sdk/comm/testing/rank_processes.h"
 
 namespace ddprun {
@@ -15,6 +18,13 @@ inline constexpr char kFirstNodeGone[] = "first-node-gone";
 
 // A deadline that a test never reaches.
 inline TimePoint Soon() { return std::chrono::steady_clock::now() + seconds(60); }
+
+// Prints `what` and returns kWrongResult.
+int Fail(const RankProcess& self, std::string_view what);
+// Sets this rank's outcome and returns kEnded.
+int Report(const RankProcess& self, const Status& status);
+// Returns when all ranks have called MeetInStore, so that setup is complete on all of them.
+void MeetInStore(const RankProcess& self);
 
 // Runs the scenario named by self.args[0] and returns the exit code for the process.
 int RunRank(const RankProcess& self);

@@ -16,16 +16,18 @@ namespace ddprun {
 // Stored in the segment and sent between processes in its in-memory layout (all machines are little-endian).
 struct EndRecord {
   enum Kind : uint32_t {
-    kDead = 1,  // the communicator is dead on all ranks; the first kDead record has the reason
-    kLeft = 2,  // `rank` left as planned, after taking part in chunks 0 .. num_chunks - 1
+    kDead = 1,    // the communicator is dead on all ranks; the first kDead record has the reason
+    kLeft = 2,    // `rank` left as planned, after taking part in chunks 0 .. num_chunks - 1
+    kAsk = 3,     // a deadline has passed on some rank: every rank that runs answers
+    kAnswer = 4,  // `rank` runs; num_chunks: 1 if it waits for other ranks
   };
   static constexpr uint32_t kMagic = 0x45505244;
 
   uint32_t magic = kMagic;
   uint32_t kind = kDead;
   int64_t round = 0;
-  uint64_t num_chunks = 0;  // kLeft
-  int32_t rank = 0;         // kLeft
+  uint64_t num_chunks = 0;  // kLeft, kAnswer
+  int32_t rank = 0;         // kLeft, kAnswer; -1: the rank at the other end of the connection
   int32_t code = 0;         // kDead: a StatusCode
   char text[224] = {};      // kDead: the reason, NUL-terminated
 
@@ -42,6 +44,11 @@ inline EndRecord DeadRecord(int64_t round, const Status& why) {
 
 inline EndRecord LeftRecord(int64_t round, int rank, uint64_t num_chunks) {
   return {.kind = EndRecord::kLeft, .round = round, .num_chunks = num_chunks, .rank = rank};
+}
+
+inline EndRecord AskRecord(int64_t round) { return {.kind = EndRecord::kAsk, .round = round}; }
+inline EndRecord AnswerRecord(int64_t round, bool waits) {
+  return {.kind = EndRecord::kAnswer, .round = round, .num_chunks = waits, .rank = -1};
 }
 
 inline Status GoneError(int rank, int64_t round) {

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "ddprun/status.h"
 #include "os/descriptor.h"
 #include "worker_sdk/comm/host/record.h"
 
@@ -54,6 +56,32 @@ TEST(SegmentTest, SleepersWakeEvenIfTheFirstCallerOfSetDeadWasKilled) {
   ASSERT_EQ(sleeper.wait_for(kPatience), std::future_status::ready);
   EXPECT_FALSE(sleeper.get());
   EXPECT_EQ(segment.EndOf(0), AbortedError("first"));
+}
+
+// The kernel sends SIGXFSZ to a process that creates a larger file than its limit.
+TEST(SegmentTest, ALimitOnTheSizeOfFilesIsAnError) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const rlimit limit{.rlim_cur = 100000, .rlim_max = 100000};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(1);
+    _exit(Segment::Create(Layout(2)).status().code() == StatusCode::kResourceExhausted ? 0 : 2);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(SegmentTest, EveryRankThatLeavesIsRecorded) {
+  SegmentLayout layout = Layout(2);
+  layout.world_size = 5;
+  Segment segment = *Segment::Create(layout);
+  Segment other = Mapped(segment);
+  segment.SetLeft(4, 10);
+  other.SetLeft(2, 10);
+  for (int r = 0; r < 5; ++r) EXPECT_EQ(segment.HasLeft(r), r == 4 || r == 2) << r;
+  EXPECT_FALSE(segment.HasLeft(5));
+  EXPECT_EQ(segment.LeftStatus(4), UnavailableError("rank 4 of round 7 has left"));
 }
 
 // Calls Join for a rank that may run only on `cpus`.

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <future>
 #include <optional>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "ddprun/status.h"
 #include "os/descriptor.h"
 #include "worker_sdk/comm/host/link_watch.h"
+#include "worker_sdk/comm/host/message_flow.h"
 #include "worker_sdk/comm/host/monitor.h"
 #include "worker_sdk/comm/host/record.h"
 #include "worker_sdk/comm/host/segment.h"
@@ -30,17 +32,6 @@ constexpr int64_t kRound = 7;
 constexpr int kPeer = 1;
 constexpr Duration kPatience = seconds(60);
 constexpr Duration kSilenceLimit = seconds(2);
-
-// The frame that precedes each payload; see README.md.
-struct Frame {
-  uint64_t magic = 0x31454d4152465044;
-  int64_t round = kRound;
-  uint64_t chunk = 0;
-  uint32_t phase = 0, reserved = 0;
-  uint64_t num_bytes = 1;
-  Call call;
-};
-constexpr size_t kFrameBytes = sizeof(Frame);
 
 struct Link {
   UniqueFd ours, theirs;
@@ -79,26 +70,45 @@ class TcpMeshTest : public testing::Test {
     monitor_.emplace(&segment_, /*local_rank=*/0, kRound, seconds(5), std::move(watched));
     std::vector<TcpMesh::Peer> peers(2);
     mesh_fd_ = lane_.ours.get();
-    peers[1] = {.fd = std::move(lane_.ours), .rank = kPeer};
+    peers[1] = {.fds = {std::move(lane_.ours), std::move(second_.ours)}, .rank = kPeer};
     mesh_.emplace(std::move(peers), /*local_rank=*/0, kSilenceLimit, &segment_, &*monitor_, &patience_);
   }
 
+  static Call CallOf(uint64_t operation) {
+    Call call;
+    call.index = operation;
+    return call;
+  }
+  void PostSend(uint64_t chunk, uint64_t operation, int exchange, std::span<char> bytes) {
+    mesh_->Post({.call = CallOf(operation), .chunk = chunk, .exchange = exchange},
+                {{.node = 1, .parts = {{bytes.data(), bytes.size()}}}}, {});
+  }
+  void PostReceive(uint64_t chunk, uint64_t operation, int exchange) {
+    mesh_->Post({.call = CallOf(operation), .chunk = chunk, .exchange = exchange}, {},
+                {{.node = 1, .parts = {{&byte_, 1}}}});
+  }
+  // Moves messages until those of `chunk` are complete.
+  Status Finish(uint64_t chunk) {
+    while (true) {
+      mesh_->Move();
+      if (!mesh_->IsSending(chunk) && !mesh_->IsReceiving(chunk)) return OkStatus();
+      DDPRUN_RETURN_IF_ERROR(mesh_->Await(chunk));
+    }
+  }
   // Receives one byte of `chunk` on another thread, like a lane.
   std::future<Status> StartReceiving(uint64_t chunk) {
     return std::async(std::launch::async, [this, chunk] {
-      std::vector<TcpMesh::Message> receives;
-      receives.push_back({.node = 1, .parts = {{&byte_, 1}}});
-      return mesh_->Exchange({.call = {}, .chunk = chunk}, {}, std::move(receives),
-                             [] { return OkStatus(); });
+      PostReceive(chunk, 0, 0);
+      return Finish(chunk);
     });
   }
   // Sends one byte of `chunk`, like the peer's mesh.
-  void SendByte(uint64_t chunk) {
-    Frame frame;
-    frame.chunk = chunk;
+  void SendByte(uint64_t chunk, uint64_t operation = 0, int exchange = 0) {
+    const Frame frame{.round = kRound, .chunk = chunk, .num_bytes = 1, .call = CallOf(operation)};
     std::vector<char> message(sizeof(frame) + 1);
     std::memcpy(message.data(), &frame, sizeof(frame));
-    ASSERT_EQ(send(lane_.theirs.get(), message.data(), message.size(), MSG_NOSIGNAL),
+    const Link& link = exchange == 0 ? lane_ : second_;
+    ASSERT_EQ(send(link.theirs.get(), message.data(), message.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(message.size()));
   }
   // Returns true if ended_fd is not readable, which means that the mesh has read it.
@@ -107,7 +117,7 @@ class TcpMeshTest : public testing::Test {
     return poll(&p, 1, 0) == 0;
   }
 
-  Link control_ = NewLink(), lane_;
+  Link control_ = NewLink(), lane_, second_ = NewLink();
   Segment segment_ = *Segment::Create({.round = kRound, .num_ranks = 1, .num_lanes = 1, .chunk_bytes = 4096});
   Patience patience_;
   std::optional<Monitor> monitor_;
@@ -138,6 +148,63 @@ TEST_F(TcpMeshTest, ALeftRecordReceivedDuringOneChunkFailsTheNextChunk) {
   EXPECT_EQ(second.get(), UnavailableError("rank 1 of round 7 has left"));
 }
 
+// The first exchange of chunk 1 fills the socket's buffers, because the peer does not start chunk 1. The second exchange
+// of chunk 0 has its own connection and completes.
+TEST_F(TcpMeshTest, TheSecondExchangeDoesNotWaitForTheFirstExchangeOfALaterChunk) {
+  std::vector<char> much(4 << 20, 'x');
+  PostReceive(0, 0, 1);
+  PostSend(1, 1, 0, much);
+  mesh_->Move();
+  SendByte(0, 0, 1);
+  EXPECT_EQ(Finish(0), OkStatus());
+  EXPECT_TRUE(mesh_->IsSending(1));
+}
+
+// The peer's data of operation 0 might be lost if the peer left with unread data of operation 1.
+TEST_F(TcpMeshTest, AnOperationIsSentOnceEarlierOnesAreReceived) {
+  std::vector<char> byte(1, 'x');
+  PostReceive(0, 0, 0);
+  PostSend(1, 1, 0, byte);
+  mesh_->Move();
+  char buffer[1];
+  EXPECT_EQ(recv(lane_.theirs.get(), buffer, 1, MSG_DONTWAIT), -1) << "sent too early";
+  SendByte(0);
+  EXPECT_EQ(Finish(0), OkStatus());
+  EXPECT_EQ(Finish(1), OkStatus());
+  EXPECT_EQ(recv(lane_.theirs.get(), buffer, 1, MSG_DONTWAIT), 1);
+}
+
+// Chunks of one operation need not wait: no rank leaves in between.
+TEST_F(TcpMeshTest, ChunksOfAnOperationAreSentWhileEarlierOnesAreReceived) {
+  std::vector<char> byte(1, 'x');
+  PostReceive(0, 0, 0);
+  PostSend(1, 0, 0, byte);
+  mesh_->Move();
+  EXPECT_FALSE(mesh_->IsSending(1));
+  EXPECT_TRUE(mesh_->IsReceiving(0));
+}
+
+// The peer completes chunk 0 and closes its connections instead of starting chunk 1.
+TEST_F(TcpMeshTest, ABrokenConnectionFailsOnlyTheChunkThatNeedsIt) {
+  PostReceive(0, 0, 1);
+  PostReceive(1, 1, 0);
+  lane_.theirs = UniqueFd();
+  mesh_->Move();
+  SendByte(0, 0, 1);
+  EXPECT_EQ(Finish(0), OkStatus());
+  EXPECT_EQ(Finish(1), UnavailableError("rank 1 of round 7 is gone"));
+}
+
+TEST_F(TcpMeshTest, AMessageOfAnotherOperationFailsOnlyItsChunk) {
+  PostReceive(0, 0, 1);
+  PostReceive(1, 1, 0);
+  SendByte(1, /*operation=*/2);
+  mesh_->Move();
+  SendByte(0, 0, 1);
+  EXPECT_EQ(Finish(0), OkStatus());
+  EXPECT_EQ(Finish(1).code(), StatusCode::kInvalidArgument);
+}
+
 class BusyPeerTest : public TcpMeshTest {
  protected:
   BusyPeerTest() : TcpMeshTest(NewTcpLink()) {}
@@ -149,13 +216,12 @@ TEST_F(BusyPeerTest, APeerThatStopsReadingIsNotCutOff) {
   WatchLink(mesh_fd_, kSilenceLimit, /*in_flight=*/false);
   std::vector<char> much(4 << 20, 'x');
   std::future<Status> sent = std::async(std::launch::async, [&] {
-    std::vector<TcpMesh::Message> sends;
-    sends.push_back({.node = 1, .parts = {{much.data(), much.size()}}});
-    return mesh_->Exchange({.call = {}, .chunk = 0}, std::move(sends), {}, [] { return OkStatus(); });
+    PostSend(0, 0, 0, much);
+    return Finish(0);
   });
   ASSERT_EQ(sent.wait_for(3 * kSilenceLimit), std::future_status::timeout);
   std::vector<char> buffer(1 << 16);
-  for (size_t left = kFrameBytes + much.size(); left > 0;) {
+  for (size_t left = sizeof(Frame) + much.size(); left > 0;) {
     const ssize_t n = recv(lane_.theirs.get(), buffer.data(), buffer.size(), 0);
     ASSERT_GT(n, 0);
     left -= static_cast<size_t>(n);

@@ -9,11 +9,14 @@
 
 namespace ddprun {
 
-// Nodes, in the order of their ranks. On every node, local rank l is lane l if l is below the size of the
+// The nodes of a group, in the order of their ranks. On every node, local rank l is lane l if l is below the size of the
 // smallest node. Lane l combines slice l of each chunk and exchanges it with lane l of the other nodes.
 struct Topology {
   std::vector<RankRange> nodes;
+  std::vector<int> world_ranks = {};  // as HostCommunicatorOptions::world_ranks
 
+  // The number by which messages name `rank`.
+  int WorldRank(int rank) const { return world_ranks.empty() ? rank : world_ranks[rank]; }
   int world_size() const { return nodes.back().hi; }
   int num_nodes() const { return static_cast<int>(nodes.size()); }
   int num_lanes() const {

@@ -1,13 +1,14 @@
 #include "worker_sdk/comm/testing/file_store.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/inotify.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -37,8 +38,9 @@ std::string FakeFileStore::PathOf(std::string_view key) const {
 }
 
 Status FakeFileStore::Set(std::string_view key, std::string_view value) {
-  static std::atomic<int> counter{0};
-  const std::string temp = StrCat(dir_, "/.", getpid(), ".", counter++);
+  // Not named by pid: processes of several pid namespaces may share the directory.
+  std::string temp = dir_ + "/.XXXXXX";
+  if (!UniqueFd(mkostemp(temp.data(), O_CLOEXEC))) return ErrnoToStatus(errno, temp);
   if (!(std::ofstream(temp, std::ios::binary) << value << std::flush)) return UnavailableError(temp);
   if (rename(temp.c_str(), PathOf(key).c_str()) != 0) return ErrnoToStatus(errno, PathOf(key));
   return OkStatus();

@@ -17,6 +17,7 @@ namespace ddprun {
 namespace {
 
 constexpr char kVariable[] = "DDPRUN_TEST_RANK";
+constexpr char kAddressVariable[] = "DDPRUN_TEST_ADDRESS";
 
 std::string NewDir() {
   const char* base = std::getenv("TEST_TMPDIR");
@@ -48,9 +49,23 @@ std::optional<RankProcess> RankProcess::Self() {
   self.options.round = Round(RankProcesses::kRound);
   self.options.run_id = "test";
   self.options.setup_timeout = seconds(60);
+  if (const char* address = std::getenv(kAddressVariable)) self.options.address = address;
   self.store_dir = words[6];
   self.args.assign(words.begin() + 7, words.end());
   return self;
+}
+
+std::vector<std::pair<std::string, std::string>> RankProcess::Variables(const std::vector<int>& ranks_of_node,
+                                                                        int rank,
+                                                                        const std::string& store_dir,
+                                                                        const std::vector<std::string>& args,
+                                                                        const std::string& address) {
+  int node = 0, first = 0, world = 0;
+  for (const int n : ranks_of_node) world += n;
+  while (first + ranks_of_node[node] <= rank) first += ranks_of_node[node++];
+  return {{kVariable, StrCat(rank, " ", world, " ", rank - first, " ", ranks_of_node[node], " ", node, " ",
+                             ranks_of_node.size(), " ", store_dir, " ", StrJoin(args, " "))},
+          {kAddressVariable, address}};
 }
 
 RankProcesses::RankProcesses(std::vector<int> ranks_of_node, std::vector<std::string> args)
@@ -73,14 +88,14 @@ void RankProcesses::StartAll() {
 }
 
 void RankProcesses::Start(int rank) {
-  int node = 0, first = 0;
-  while (first + ranks_of_node_[node] <= rank) first += ranks_of_node_[node++];
-  const std::string variable =
-      StrCat(kVariable, "=", rank, " ", world_size(), " ", rank - first, " ", ranks_of_node_[node], " ", node,
-             " ", ranks_of_node_.size(), " ", dir_, " ", StrJoin(args_, " "));
+  std::vector<std::string> variables;
+  for (const auto& [name, value] : RankProcess::Variables(ranks_of_node_, rank, dir_, args_, "127.0.0.1")) {
+    variables.push_back(StrCat(name, "=", value));
+  }
   char self[] = "/proc/self/exe";
   char* argv[] = {self, nullptr};
-  std::vector<char*> env{const_cast<char*>(variable.c_str())};
+  std::vector<char*> env;
+  for (std::string& variable : variables) env.push_back(variable.data());
   for (char** e = environ; *e != nullptr; ++e) env.push_back(*e);
   env.push_back(nullptr);
   DDPRUN_CHECK(posix_spawn(&pids_[rank], self, nullptr, nullptr, argv, env.data()) == 0, "rank " << rank);

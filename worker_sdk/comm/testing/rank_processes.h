@@ -10,6 +10,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/time.h"
@@ -24,7 +25,13 @@ struct RankProcess {
   std::string store_dir;
   std::vector<std::string> args;  // the scenario and its arguments
 
-  // The arguments of this process; nullopt if RankProcesses did not start it.
+  // The variables with the arguments of `rank`, for a process that the caller starts. `ranks_of_node` and `args`: as for
+  // RankProcesses. `address`: HostCommunicatorOptions::address.
+  static std::vector<std::pair<std::string, std::string>> Variables(const std::vector<int>& ranks_of_node,
+                                                                    int rank, const std::string& store_dir,
+                                                                    const std::vector<std::string>& args,
+                                                                    const std::string& address);
+  // The arguments of this process; nullopt if it has no such variables.
   static std::optional<RankProcess> Self();
 };
 

@@ -1,0 +1,413 @@
+#include "worker_sdk/comm/host/point_to_point.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "worker_sdk/comm/host/futex.h"
+#include "worker_sdk/comm/host/hold_up.h"
+#include "worker_sdk/comm/host/ring_channel.h"
+#include "worker_sdk/core/strings.h"
+
+namespace ddprun {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How long a caller polls before it sleeps, if every rank of the node has a processor of its own. A message of a running
+// peer arrives within this time.
+constexpr Duration kSpin = std::chrono::microseconds(20);
+// The helper steps this often while messages are pending, and after kIdlePolls times without any sleeps.
+constexpr Duration kPoll = std::chrono::microseconds(200);
+constexpr int kIdlePolls = 50;
+// Steps that the helper takes before a caller can take over.
+constexpr int kMaxHelperSteps = 16;
+// Steps at the start of a message: a small message and a ring's worth of a large one are on their way at once.
+constexpr int kMaxStartSteps = 4;
+// A caller that waits for other nodes sleeps in poll, which the bell does not end. It checks this often whether
+// communication has ended, and this often if it also waits for ranks of its node.
+constexpr Duration kRemoteSleep = milliseconds(100);
+constexpr Duration kMixedSleep = std::chrono::microseconds(200);
+// When a connection breaks, the monitor reports the cause. If it reports none within this time, the peer is assumed to
+// be the cause.
+constexpr Duration kExplanationTimeout = milliseconds(300);
+
+}  // namespace
+
+class PointToPoint::Message : public internal::Operation {
+ public:
+  Message(PointToPoint* owner, const Call& call, char* data, uint64_t number, Duration timeout)
+      : Operation(timeout), owner_(owner), is_send_(call.kind == OpKind::kSend), peer_(call.root) {
+    transfer_.call = {
+        .kind = OpKind::kSend, .dtype = call.dtype, .index = number, .num_bytes = call.num_bytes};
+    transfer_.data = data;
+  }
+
+  Transfer& transfer() { return transfer_; }
+  const Transfer& transfer() const { return transfer_; }
+  bool is_send() const { return is_send_; }
+  int peer() const { return peer_; }
+
+  // Must be called once.
+  void Finish(Status status) {
+    result_ = std::move(status);
+    finished_.Set();
+  }
+  bool finished() const { return finished_.IsSet(); }
+
+  Status Wait(TimePoint deadline) override {
+    if (!finished()) owner_->Await(*this, deadline);
+    return result_;
+  }
+  bool Done() override { return finished(); }
+
+ private:
+  PointToPoint* const owner_;  // valid until the message has finished
+  const bool is_send_;
+  const int peer_;
+  Transfer transfer_;
+  Status result_;  // written before finished_ is set, read after
+  Event finished_;
+};
+
+PointToPoint::PointToPoint(const Topology& topology, const Self& self, Segment* segment, Monitor* monitor,
+                           std::optional<Door> door, std::function<void(const Status&)> ended)
+    : topology_(topology),
+      self_(self),
+      segment_(segment),
+      monitor_(monitor),
+      ended_(std::move(ended)),
+      door_(std::move(door)),
+      peers_(topology.world_size()) {}
+
+PointToPoint::~PointToPoint() { DDPRUN_CHECK(!helper_.joinable(), "Stop was not called"); }
+
+PointToPoint::Address PointToPoint::OwnAddress() const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  Address address{.token = door_->token};
+  const std::string& text = door_->listener.address();
+  DDPRUN_CHECK(text.size() < address.text.size(), "the address is too long: " << text);
+  std::memcpy(address.text.data(), text.data(), text.size());
+  return address;
+}
+
+void PointToPoint::SetAddresses(std::vector<Address> addresses) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  addresses_ = std::move(addresses);
+}
+
+std::string PointToPoint::Name(const Message& message) const {
+  const int self = NameOf(self_.rank), peer = NameOf(message.peer());
+  return StrCat("message ", message.transfer().call.index, " from rank ", message.is_send() ? self : peer,
+                " to rank ", message.is_send() ? peer : self);
+}
+
+PointToPoint::Peer& PointToPoint::PeerOf(int rank) {
+  if (peers_[rank] != nullptr) return *peers_[rank];
+  auto peer = std::make_unique<Peer>();
+  peer->rank = rank;
+  int node = 0;
+  while (topology_.nodes[node].hi <= rank) ++node;
+  if (node == self_.node) {
+    const int n = topology_.nodes[node].size(), local = rank - topology_.nodes[node].lo;
+    const auto offset = [&](int from, int to) {
+      return segment_->rings_offset() + PairRingOffset(n, from, to);
+    };
+    peer->channel = std::make_unique<RingChannel>(segment_->fd(), offset(self_.local_rank, local),
+                                                  offset(local, self_.local_rank), &segment_->bell(local));
+  } else {
+    std::optional<TcpChannel::Target> target;
+    if (self_.rank < rank) {
+      const Address& address = addresses_[rank];
+      target = TcpChannel::Target{.address = address.text.data(),
+                                  .greeting = {.kind = LinkKind::kPair,
+                                               .from = self_.rank,
+                                               .to = rank,
+                                               .round = self_.round,
+                                               .run_id_hash = self_.run_id_hash,
+                                               .token = address.token}};
+    }
+    auto tcp = std::make_unique<TcpChannel>(TcpChannel::Ends{.rank = NameOf(self_.rank),
+                                                             .peer = NameOf(rank),
+                                                             .node = self_.node,
+                                                             .peer_node = node,
+                                                             .round = self_.round,
+                                                             .silence_limit = self_.silence_limit},
+                                            std::move(target));
+    peer->is_local = false;
+    peer->tcp = tcp.get();
+    peer->channel = std::move(tcp);
+  }
+  peers_[rank] = std::move(peer);
+  return *peers_[rank];
+}
+
+std::shared_ptr<internal::Operation> PointToPoint::Start(const Call& call, char* data) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  Peer& peer = PeerOf(call.root);
+  const bool send = call.kind == OpKind::kSend;
+  Queue& queue = send ? peer.sends : peer.receives;
+  auto message = std::make_shared<Message>(this, call, data, queue.num_started++, self_.timeout);
+  if (const Status dead = segment_->DeadStatus(); !dead.ok()) FailAll(dead);
+  if (!end_.ok()) {
+    message->Finish(end_);
+    return message;
+  }
+  if (peer.is_idle() && peer.tcp != nullptr) peer.tcp->BeginWaiting();
+  if (!std::exchange(peer.is_active, true)) active_.push_back(&peer);
+  queue.pending.push_back(message);
+  ++num_pending_;
+  for (int i = 0; i < kMaxStartSteps && queue.pending.front() == message; ++i) {
+    if (!StepQueue(peer, queue, send) || message->finished()) break;
+  }
+  if (message->finished()) return message;
+  if (!helper_.joinable()) helper_ = std::thread([this] { Help(); });
+  if (helper_sleeps_) changed_.notify_one();
+  return message;
+}
+
+bool PointToPoint::IsIdle() const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return num_pending_ == 0;
+}
+
+void PointToPoint::End(const Status& why) {
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    FailAll(why);
+  }
+  segment_->bell(self_.local_rank).RingLoudly();
+}
+
+void PointToPoint::Stop() {
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    if (num_pending_ > 0) FailAll(segment_->DeadStatus());
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  if (helper_.joinable()) helper_.join();
+}
+
+void PointToPoint::FailAll(const Status& why) {
+  if (end_.ok()) end_ = why;
+  for (Peer* peer : active_) {
+    peer->is_active = false;
+    for (Queue* queue : {&peer->sends, &peer->receives}) {
+      for (const auto& message : queue->pending) message->Finish(end_);
+      queue->pending.clear();
+    }
+  }
+  active_.clear();
+  num_pending_ = 0;
+}
+
+bool PointToPoint::Step() {
+  if (num_pending_ == 0) return false;
+  if (const Status dead = segment_->DeadStatus(); !dead.ok()) {
+    monitor_->PassOnEnds();  // before the caller sees the error and may exit
+    FailAll(dead);
+    return true;
+  }
+  bool moved = AcceptPairs();
+  for (size_t i = 0; i < active_.size();) {
+    Peer& peer = *active_[i];
+    if (StepQueue(peer, peer.sends, /*send=*/true)) moved = true;
+    if (!end_.ok()) return true;
+    if (StepQueue(peer, peer.receives, /*send=*/false)) moved = true;
+    if (!end_.ok()) return true;
+    if (peer.is_idle()) {
+      peer.is_active = false;
+      active_[i] = active_.back();
+      active_.pop_back();
+    } else {
+      ++i;
+    }
+  }
+  return moved;
+}
+
+bool PointToPoint::StepQueue(Peer& peer, Queue& queue, bool send) {
+  if (queue.pending.empty()) return false;
+  Message& message = *queue.pending.front();
+  // Read first: what a rank has sent before it left is then visible.
+  const bool left = segment_->HasLeft(NameOf(peer.rank));
+  Moved moved = Moved::kNone;
+  if (!send) moved = peer.channel->Receive(message.transfer());
+  if (send && !left) moved = peer.channel->Send(message.transfer());
+  switch (moved) {
+    case Moved::kSome:
+      return true;
+    case Moved::kAll: {
+      const std::shared_ptr<Message> done = std::move(queue.pending.front());
+      queue.pending.pop_front();
+      --num_pending_;
+      done->Finish(OkStatus());
+      return true;
+    }
+    case Moved::kForeign:
+      ShowDifference(peer, message);
+      return true;
+    case Moved::kNone:
+      break;
+  }
+  if (left && (send || peer.channel->IsExhausted())) {
+    const Status why = segment_->LeftStatus(NameOf(peer.rank));
+    FailAll(why);
+    ended_(why);
+    return true;
+  }
+  if (!peer.channel->error().ok()) HandleError(peer);
+  return false;
+}
+
+bool PointToPoint::NeedsConnection() const {
+  return std::ranges::any_of(active_, [&](const Peer* p) {
+    return p->tcp != nullptr && p->rank < self_.rank && !p->tcp->IsConnected();
+  });
+}
+
+bool PointToPoint::AcceptPairs() {
+  if (!NeedsConnection()) return false;
+  return door_->listener.AcceptReady(topology_.world_size(), [&](const Greeting& greeting, UniqueFd& fd) {
+    const bool is_expected = greeting.kind == LinkKind::kPair && greeting.to == self_.rank &&
+                             greeting.round == self_.round && greeting.run_id_hash == self_.run_id_hash &&
+                             greeting.token == door_->token && greeting.from >= 0 &&
+                             greeting.from < topology_.nodes[self_.node].lo;
+    if (!is_expected) return false;
+    Peer& peer = PeerOf(greeting.from);
+    if (peer.tcp->IsConnected()) return false;
+    const Greeting answer{.kind = LinkKind::kPair,
+                          .from = self_.rank,
+                          .to = greeting.from,
+                          .round = self_.round,
+                          .run_id_hash = self_.run_id_hash,
+                          .token = greeting.token};
+    if (!Answer(fd, answer, -1).ok()) return false;
+    peer.tcp->Accept(std::move(fd));
+    return true;
+  }) > 0;
+}
+
+void PointToPoint::ShowDifference(const Peer& peer, const Message& message) {
+  Call own = message.transfer().call, other = peer.channel->foreign();
+  own.kind = OpKind::kReceive;  // only receivers compare
+  monitor_->SetDead(InvalidArgumentError(
+      StrCat("the calls of round ", self_.round, " differ: ", Name(message), " is ", Describe(other),
+             " on rank ", NameOf(peer.rank), ", ", Describe(own), " on rank ", NameOf(self_.rank))));
+}
+
+void PointToPoint::HandleError(Peer& peer) {
+  const TimePoint now = Clock::now();
+  if (!peer.broken_since) peer.broken_since = now;
+  if (!peer.is_local && now - *peer.broken_since < kExplanationTimeout) return;
+  const Status& error = peer.channel->error();
+  monitor_->SetDead(peer.is_local
+                        ? WithContext(error, StrCat("rank ", NameOf(self_.rank), " of round ", self_.round))
+                        : error);
+}
+
+void PointToPoint::Await(Message& message, TimePoint deadline) {
+  std::unique_lock<std::mutex> lock(mu_);
+  caller_waits_ = true;
+  if (!spins_) spins_ = segment_->RanksHaveOwnProcessors();
+  TimePoint last_moved = Clock::now();
+  while (!message.finished()) {
+    const bool moved = Step();
+    if (message.finished()) break;
+    const TimePoint now = Clock::now();
+    if (now >= deadline) {
+      GiveUp(message);
+      deadline = TimePoint::max();  // the next Step fails the message
+    } else if (moved) {
+      last_moved = now;
+    } else if (*spins_ && now - last_moved < kSpin) {
+      CpuRelax();
+    } else {
+      Sleep(lock, message, deadline);
+      last_moved = Clock::now();
+    }
+  }
+  caller_waits_ = false;
+  if (num_pending_ > 0 && helper_sleeps_) changed_.notify_one();
+}
+
+void PointToPoint::Sleep(std::unique_lock<std::mutex>& lock, const Message& message, TimePoint deadline) {
+  Bell& bell = segment_->bell(self_.local_rank);
+  bell.PrepareToSleep(message.peer());
+  if (Step()) {
+    bell.Awake();
+    return;
+  }
+  bool any_local = false, any_remote = false;
+  std::vector<pollfd> polls;
+  TimePoint wake = deadline;
+  for (const Peer* peer : active_) {
+    (peer->is_local ? any_local : any_remote) = true;
+    if (peer->tcp == nullptr) continue;
+    peer->tcp->AddPolls(!peer->sends.pending.empty(), !peer->receives.pending.empty(), polls);
+  }
+  if (NeedsConnection()) wake = std::min(wake, door_->listener.AddPolls(polls));
+  lock.unlock();
+  if (!any_remote) {
+    bell.Sleep(wake);
+  } else {
+    const Duration most = any_local ? kMixedSleep : kRemoteSleep;
+    const Duration left = std::clamp<Duration>(wake - Clock::now(), Duration::zero(), most);
+    const timespec timeout = {.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(left).count()};
+    ppoll(polls.data(), polls.size(), &timeout, nullptr);
+  }
+  lock.lock();
+  bell.Awake();
+  for (const Peer* peer : active_) {
+    if (peer->tcp != nullptr) peer->tcp->CheckSilence();
+  }
+}
+
+// Names the ranks that do not answer, or else the rank that is not waiting: the peer, or a rank of this node for which
+// the peer waits, and so on.
+void PointToPoint::GiveUp(const Message& message) {
+  const std::vector<int> silent =
+      RanksThatDoNotAnswer(topology_, self_.node, self_.local_rank, *segment_, monitor_);
+  const RankRange local = topology_.nodes[self_.node];
+  int awaited = message.peer();
+  for (int i = 0; i < local.size() && awaited >= local.lo && awaited < local.hi; ++i) {
+    const int next = segment_->bell(awaited - local.lo).AwaitedRank();
+    if (next == Bell::kNone) break;
+    awaited = next == self_.rank ? message.peer() : next;
+    if (next == self_.rank) break;
+  }
+  monitor_->SetDead(DeadlineExceededError(
+      StrCat("rank ", NameOf(self_.rank), " of round ", self_.round, " gave up operation ",
+             message.transfer().call.index, " (", Name(message), "), waiting for rank ",
+             silent.empty() ? StrCat(NameOf(awaited)) : StrJoin(silent, ", "))));
+}
+
+// The helper thread: steps while messages are pending and no caller waits.
+void PointToPoint::Help() {
+  std::unique_lock<std::mutex> lock(mu_);
+  int idle_polls = 0;
+  while (!stopping_) {
+    const bool has_work = num_pending_ > 0 && !caller_waits_;
+    idle_polls = has_work ? 0 : idle_polls + 1;
+    if (idle_polls > kIdlePolls) {
+      helper_sleeps_ = true;
+      changed_.wait(lock, [this] { return stopping_ || (num_pending_ > 0 && !caller_waits_); });
+      helper_sleeps_ = false;
+      idle_polls = 0;
+      continue;
+    }
+    for (int i = 0; has_work && i < kMaxHelperSteps && Step(); ++i) {
+    }
+    lock.unlock();
+    std::this_thread::sleep_for(kPoll);
+    lock.lock();
+  }
+}
+
+}  // namespace ddprun

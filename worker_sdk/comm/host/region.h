@@ -1,0 +1,59 @@
+// Memory for one Buffer of every rank of a node, mapped by all of them.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "ddprun/status.h"
+
+namespace ddprun {
+
+// A range of the node's memfd: a page with the control block, and then one part for each rank. The mapping exists as long
+// as this object. The pages are freed once all ranks have released the region, or their processes have ended.
+//   Threads: any, except that Reserve has one caller.
+class Region {
+ public:
+  // The bytes of the memfd that a region takes.
+  static size_t SizeOf(int num_ranks, size_t part_bytes);
+
+  // Maps the region at `offset` of `fd`. Does not allocate pages.
+  //   fd:      used only during this call and by Reserve.
+  //   id:      number of the region in its group, the same on all ranks.
+  //   Errors:  kResourceExhausted: no address space is left.
+  static StatusOr<std::shared_ptr<Region>> Map(int fd, off_t offset, uint32_t id, int num_ranks,
+                                               size_t part_bytes);
+  ~Region();
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+
+  // Allocates the pages of this rank's part, with zeros, so that no later access can fail.
+  //   Errors: kResourceExhausted.
+  Status Reserve(int fd, int local_rank);
+
+  uint32_t id() const { return id_; }
+  size_t part_bytes() const { return part_bytes_; }
+  char* part(int local_rank) const;
+
+  // This rank no longer uses its part. Call it once. The last rank that calls it frees the pages.
+  void Release();
+  // True if all ranks have called Release: no rank accesses the region again.
+  bool IsReleased() const;
+
+ private:
+  Region(char* base, off_t offset, uint32_t id, int num_ranks, size_t part_bytes)
+      : base_(base), offset_(offset), id_(id), num_ranks_(num_ranks), part_bytes_(part_bytes) {}
+  struct Control;
+  Control& control() const;
+  size_t Stride() const;
+
+  char* const base_;
+  const off_t offset_;
+  const uint32_t id_;
+  const int num_ranks_;
+  const size_t part_bytes_;
+};
+
+}  // namespace ddprun

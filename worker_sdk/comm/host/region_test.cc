@@ -1,0 +1,90 @@
+#include "worker_sdk/comm/host/region.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ddprun/status.h"
+#include "os/descriptor.h"
+
+namespace ddprun {
+namespace {
+
+constexpr off_t kOffset = 8192;
+constexpr size_t kPart = 1 << 20;
+
+class RegionTest : public testing::Test {
+ protected:
+  RegionTest() : fd_(memfd_create("region_test", MFD_CLOEXEC)) {
+    EXPECT_EQ(ftruncate(fd_.get(), 1 << 30), 0);  // sparse
+  }
+  // The mapping of one rank.
+  std::shared_ptr<Region> Map(int num_ranks = 2, size_t part_bytes = kPart) {
+    auto region = Region::Map(fd_.get(), kOffset, 5, num_ranks, part_bytes);
+    EXPECT_TRUE(region.ok()) << region.status();
+    return *region;
+  }
+  // Bytes of the memfd that have memory.
+  int64_t Allocated() {
+    struct stat st;
+    EXPECT_EQ(fstat(fd_.get(), &st), 0);
+    return st.st_blocks * 512;
+  }
+  UniqueFd fd_;
+};
+
+TEST_F(RegionTest, RanksSeeEachOthersParts) {
+  const auto first = Map(), second = Map();
+  EXPECT_EQ(first->id(), 5u);
+  ASSERT_EQ(first->Reserve(fd_.get(), 0), OkStatus());
+  ASSERT_EQ(second->Reserve(fd_.get(), 1), OkStatus());
+  EXPECT_TRUE(std::all_of(first->part(1), first->part(1) + kPart, [](char c) { return c == 0; }));
+  std::memset(first->part(0), 'a', kPart);
+  std::memset(second->part(1), 'b', kPart);
+  EXPECT_EQ(second->part(0)[kPart - 1], 'a');
+  EXPECT_EQ(first->part(1)[0], 'b');
+  EXPECT_NE(first->part(0), second->part(0));
+}
+
+TEST_F(RegionTest, ReserveAllocatesOnlyTheOwnPart) {
+  const auto region = Map();
+  EXPECT_EQ(Allocated(), 0);
+  ASSERT_EQ(region->Reserve(fd_.get(), 1), OkStatus());
+  EXPECT_GE(Allocated(), static_cast<int64_t>(kPart));
+  EXPECT_LT(Allocated(), static_cast<int64_t>(kPart + kPart / 2));
+}
+
+TEST_F(RegionTest, TheLastReleaseFreesThePages) {
+  auto first = Map(), second = Map();
+  ASSERT_EQ(first->Reserve(fd_.get(), 0), OkStatus());
+  ASSERT_EQ(second->Reserve(fd_.get(), 1), OkStatus());
+  first->Release();
+  EXPECT_FALSE(second->IsReleased());
+  EXPECT_GE(Allocated(), static_cast<int64_t>(2 * kPart));
+  second->part(0)[0] = 'x';  // the part of a rank that has released it may still be written
+  first.reset();
+  second->Release();
+  EXPECT_TRUE(second->IsReleased());
+  EXPECT_LT(Allocated(), static_cast<int64_t>(kPart));
+}
+
+TEST_F(RegionTest, ASealedFileWithoutSpaceIsAnErrorAndNotASignal) {
+  const UniqueFd sealed(memfd_create("region_test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(sealed.get(), kOffset), 0);
+  ASSERT_EQ(fcntl(sealed.get(), F_ADD_SEALS, F_SEAL_GROW), 0);
+  const auto region = Region::Map(sealed.get(), kOffset, 0, 1, kPart);
+  ASSERT_TRUE(region.ok()) << region.status();
+  EXPECT_EQ((*region)->Reserve(sealed.get(), 0).code(), StatusCode::kResourceExhausted);
+}
+
+TEST_F(RegionTest, ARegionThatDoesNotFitTheAddressSpaceIsAnError) {
+  const auto region = Region::Map(fd_.get(), kOffset, 0, 2, size_t{1} << 60);
+  EXPECT_EQ(region.status().code(), StatusCode::kResourceExhausted) << region.status();
+}
+
+}  // namespace
+}  // namespace ddprun
