@@ -1,7 +1,7 @@
 // Fits y = a x + b on all workers of a round. Each worker has its own points; the mean of their gradients is the same on
 // all workers, and so are a and b.
-#include <ddprun/communicator.h>
 #include <ddprun/context.h>
+#include <ddprun/data_parallel.h>
 
 #include <cstdio>
 #include <vector>
@@ -10,23 +10,31 @@ namespace {
 
 ddprun::Status Train(ddprun::Context& context) {
   DDPRUN_ASSIGN_OR_RETURN(ddprun::Communicator world, context.Connect());
-  std::vector<double> parameters = {0, 0};  // a, b
+  std::vector<float> line = {0, 0};  // a, b
+  const std::vector<ddprun::Parameter> parameters = {{"line", {2}, ddprun::View(line), {}, true}};
+  ddprun::SgdOptions options;
+  options.learning_rate = 0.1;
+  DDPRUN_ASSIGN_OR_RETURN(auto sgd, ddprun::MakeSgd(parameters, options));
+  DDPRUN_ASSIGN_OR_RETURN(auto data_parallel, ddprun::DataParallel::Create(world, parameters));
   constexpr int kPoints = 100;
   for (int64_t step = 1; step <= 500; ++step) {
-    std::vector<double> gradients = {0, 0};
+    data_parallel.Begin();
+    data_parallel.ZeroGradients();
+    auto* gradient = static_cast<float*>(data_parallel.gradient(0).data);
     for (int i = 0; i < kPoints; ++i) {
-      const double x = static_cast<double>(i * world.size() + world.rank()) / (kPoints * world.size());
-      const double error = parameters[0] * x + parameters[1] - (3 * x + 1);
-      gradients[0] += 2 * error * x / kPoints;
-      gradients[1] += 2 * error / kPoints;
+      const float x = static_cast<float>(i * world.size() + world.rank()) / (kPoints * world.size());
+      const float error = line[0] * x + line[1] - (3 * x + 1);
+      gradient[0] += 2 * error * x / kPoints;
+      gradient[1] += 2 * error / kPoints;
     }
-    DDPRUN_RETURN_IF_ERROR(world.AllReduce(ddprun::View(gradients), ddprun::ReduceOp::kMean).Wait());
-    for (size_t i = 0; i < parameters.size(); ++i) parameters[i] -= 0.5 * gradients[i];
+    data_parallel.Ready(0);
+    ddprun::FinishOptions finish;
+    finish.optimizer = sgd.get();
+    finish.step.step = step;
+    DDPRUN_RETURN_IF_ERROR(data_parallel.Finish(finish));
     context.Report(step);
   }
-  if (world.rank() == 0) {
-    std::printf("%d workers: y = %.4f x + %.4f\n", world.size(), parameters[0], parameters[1]);
-  }
+  if (world.rank() == 0) std::printf("%d workers: y = %.4f x + %.4f\n", world.size(), line[0], line[1]);
   return ddprun::OkStatus();
 }
 

@@ -29,10 +29,11 @@ Array Sum(std::span<const Array> terms) {
   tree.Begin();
   for (const Array& term : terms.first(terms.size() - 1)) {
     Array scratch = term;
-    tree.Add(std::span(scratch));
+    tree.Add(std::span(scratch), 0);
+    tree.EndTerm();
   }
   Array last = terms.back();
-  tree.Finish(std::span(last), 0, last.size());
+  tree.Finish(std::span(last), 0);
   return last;
 }
 

@@ -15,6 +15,8 @@ namespace {
 
 namespace po = boost::program_options;
 
+constexpr double kMaxBucketMb = 1 << 20;
+
 template <typename T>
 po::typed_value<T>* Value(T& place, const char* name) {
   return po::value<T>(&place)->default_value(place, StrCat(place))->value_name(name);
@@ -41,6 +43,11 @@ po::options_description Flags(Options& o) {
        "sequences per step, over all workers; at least one per worker. Results are bit-identical for all "
        "numbers of workers that give each worker the same power-of-two number of sequences; otherwise they "
        "differ by the rounding of sums")  //
+      ("accumulate", Value(o.accumulate, "N"),
+       "passes in which a worker computes its sequences of a step. Each pass has 1/N of them, rounded up to "
+       "a "
+       "power of two, and the values of one pass are in memory: per sequence, about 4 * layers * context * "
+       "(16 * width + heads * context) bytes. Results are bit-identical for all N")  //
       ("cpu", Value(o.cpu, "KIND"),
        "kind of CPU to compute for: avx2, baseline (any CPU), or auto, the best that this CPU supports. All "
        "workers must use the same kind, because the bits differ between kinds")  //
@@ -50,8 +57,18 @@ po::options_description Flags(Options& o) {
       ("lr", Value(o.learning_rate, "X"), "learning rate, reached after a short warm-up")  //
       ("weight-decay", Value(o.weight_decay, "X"),
        "decay of weights towards zero, multiplied by the learning rate")  //
-      ("bucket-bytes", Value(o.bucket_bytes, "N"),
-       "bytes of gradients per all-reduce; smaller buckets start earlier, larger ones cost less")  //
+      ("clip", Value(o.clip, "NORM"),
+       "limit of the global norm of the gradients of a step: a larger one is scaled down to it; 0: no "
+       "limit")  //
+      ("bucket-mb", Value(o.bucket_mb, "X"),
+       "MiB of gradients per all-reduce; smaller buckets start earlier, larger ones cost less. 0: planned "
+       "from measurements in the second step. Results are bit-identical for all X")  //
+      ("no-overlap", po::bool_switch(&o.no_overlap),
+       "sum gradients over the workers only after the whole backward pass, to measure what overlap gains")  //
+      ("compression", Value(o.compression, "NAME"),
+       "type in which workers exchange gradients: none (float32), bf16 or fp16. The others send half the "
+       "bytes and round each gradient before and after the sum, so that results also depend on the number of "
+       "workers")  //
       ("stall-timeout", Value(o.stall_timeout_s, "SECONDS"),
        "how long workers wait for a worker that makes no progress in a step or with a snapshot");
   files.add_options()  //
@@ -64,7 +81,11 @@ po::options_description Flags(Options& o) {
        "SVG of the loss curve, drawn from the metrics at the end; default: next to the --metrics file")  //
       ("sample-log", Path(o.sample_log),
        "directory where each worker records which samples each step uses, to verify that none is left out "
-       "or used twice")                                                                 //
+       "or used twice")  //
+      ("trace", Path(o.trace),
+       "file for the times of forward, backward, buckets, optimizer and snapshots of all workers, for "
+       "chrome://tracing and ui.perfetto.dev. Rank 0 writes it at the end of the run; it has the last steps "
+       "of the last round")                                                             //
       ("log-every", Value(o.log_every, "N"), "steps between lines on standard output")  //
       ("help", po::bool_switch(&o.help), "print this text and exit");
   po::options_description all("Flags");
@@ -93,14 +114,22 @@ Status Validate(const Options& o) {
   if (o.optimizer != "adamw" && o.optimizer != "sgd") {
     return InvalidArgumentError(StrCat("--optimizer=", o.optimizer, ": give adamw or sgd"));
   }
+  if (o.compression != "none" && o.compression != "bf16" && o.compression != "fp16") {
+    return InvalidArgumentError(StrCat("--compression=", o.compression, ": give none, bf16 or fp16"));
+  }
   DDPRUN_RETURN_IF_ERROR(AtLeastOne("--steps", o.steps));
   DDPRUN_RETURN_IF_ERROR(AtLeastOne("--global-batch", o.global_batch));
-  DDPRUN_RETURN_IF_ERROR(AtLeastOne("--bucket-bytes", o.bucket_bytes));
+  DDPRUN_RETURN_IF_ERROR(AtLeastOne("--accumulate", o.accumulate));
   DDPRUN_RETURN_IF_ERROR(AtLeastOne("--stall-timeout", o.stall_timeout_s));
   DDPRUN_RETURN_IF_ERROR(AtLeastOne("--snapshot-every", o.snapshot_every));
   DDPRUN_RETURN_IF_ERROR(AtLeastOne("--log-every", o.log_every));
   DDPRUN_RETURN_IF_ERROR(NotNegative("--lr", o.learning_rate));
   DDPRUN_RETURN_IF_ERROR(NotNegative("--weight-decay", o.weight_decay));
+  DDPRUN_RETURN_IF_ERROR(NotNegative("--clip", o.clip));
+  DDPRUN_RETURN_IF_ERROR(NotNegative("--bucket-mb", o.bucket_mb));
+  if (o.bucket_mb > kMaxBucketMb) {
+    return InvalidArgumentError(StrCat("--bucket-mb=", o.bucket_mb, ": must be at most ", kMaxBucketMb));
+  }
   if (!o.chart.empty() && o.metrics.empty()) {
     return InvalidArgumentError(
         StrCat("--chart=", o.chart, " is drawn from the metrics: give --metrics=FILE, too"));

@@ -16,19 +16,24 @@ struct Options {
   int64_t steps = 600;
   int64_t seed = 1;
   int64_t global_batch = 16;  // sequences per step, over all workers
+  int64_t accumulate = 1;     // passes in which a worker computes its sequences of a step
   ModelConfig model;
   std::string cpu = "auto";         // CPU variant to compute with; see LayersFor
   std::string optimizer = "adamw";  // or "sgd"; see MakeOptimizer
   double learning_rate = 3e-3;
   double weight_decay = 0.1;
-  int64_t bucket_bytes = 1 << 20;
-  int64_t stall_timeout_s = 300;  // the round ends if a worker makes no progress for this long
+  double clip = 0;       // limit of the gradients' global norm; 0: none
+  double bucket_mb = 0;  // MiB; 0: planned
+  bool no_overlap = false;
+  std::string compression = "none";  // or "bf16", "fp16": the type in which workers exchange gradients
+  int64_t stall_timeout_s = 300;     // the round ends if a worker makes no progress for this long
 
   std::string snapshot_dir;  // empty: no snapshots
   int64_t snapshot_every = 50;
   std::string metrics;     // empty: none
   std::string chart;       // empty: none
   std::string sample_log;  // directory; empty: none
+  std::string trace;       // empty: none
   int64_t log_every = 10;
 };
 

@@ -21,6 +21,7 @@
 #include "examples/train/model/layers.h"
 #include "examples/train/progress.h"
 #include "examples/train/sample_log.h"
+#include "examples/train/trace.h"
 #include "examples/train/trainer.h"
 #include "worker_sdk/comm/long_work.h"
 #include "worker_sdk/context_state.h"
@@ -65,6 +66,7 @@ class TrainingRun {
 
  private:
   [[nodiscard]] bool leads() const { return context_.rank() == 0; }
+  [[nodiscard]] TraceLog* trace() { return options_.trace.empty() ? nullptr : &trace_log_; }
   [[nodiscard]] Duration stall_limit() const { return seconds(options_.stall_timeout_s); }
 
   // Performs the part of the setup that does not involve the other ranks.
@@ -99,7 +101,7 @@ class TrainingRun {
   // Connects to the other ranks. On success, all ranks have the same state.
   Status Meet() {
     DDPRUN_ASSIGN_OR_RETURN(comm_, context_.Connect());
-    trainer_.emplace(options_, corpus_, comm_);
+    trainer_.emplace(options_, corpus_, comm_, trace());
     if (!options_.snapshot_dir.empty()) {
       // The directory is taken over before a snapshot is selected: after that, no earlier round can add one.
       if (leads()) {
@@ -110,6 +112,9 @@ class TrainingRun {
       DDPRUN_RETURN_IF_ERROR(Resume());
     }
     DDPRUN_RETURN_IF_ERROR(CheckAgreement(comm_, trainer_->Facts(), stall_limit()));
+    if (trace() != nullptr) {
+      DDPRUN_ASSIGN_OR_RETURN(trace_started_, StartTrace(comm_, Now() + stall_limit()), "--trace");
+    }
     if (!leads()) return OkStatus();
     out_ << absl::StrFormat(
                 "event=train step=%d steps=%d world_size=%d round=%d restart=%d bytes=%d data=\"%s\"",
@@ -246,6 +251,7 @@ class TrainingRun {
   Status TakeSnapshot() {
     const int64_t step = trainer_->step();
     if (leads()) context_.Report(step, Phase::kSnapshotting);
+    const TraceSpan span(trace(), TraceKind::kSnapshot, step);
     Status written;
     const LongWork write = [&](WorkProgress& progress) {
       Snapshot snapshot = trainer_->State();
@@ -282,6 +288,11 @@ class TrainingRun {
   }
 
   Status Conclude() {
+    if (trace() != nullptr) {
+      const Status written = WriteTrace(comm_, trace_log_, context_.node_rank(), trace_started_,
+                                        options_.trace, Now() + stall_limit());
+      if (!written.ok()) remarks_ << "train: --trace: " << written.message() << std::endl;
+    }
     if (!leads()) return OkStatus();
     if (const Status drawn = DrawChart(); !drawn.ok()) {
       remarks_ << "train: --chart: " << drawn.message() << std::endl;
@@ -313,6 +324,8 @@ class TrainingRun {
   std::optional<MetricsWriter> metrics_;
   bool metrics_appended_ = true;  // false if the last attempt failed
   bool snapshot_written_ = true;  // false if the last attempt failed
+  TraceLog trace_log_;
+  TimePoint trace_started_;
   Communicator comm_;
   std::optional<Trainer> trainer_;
 };

@@ -1,6 +1,7 @@
 #include "examples/train/trainer.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -8,15 +9,14 @@
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "base/time.h"
 #include "ddprun/status.h"
 #include "examples/train/model/layers.h"
 #include "worker_sdk/core/strings.h"
-#include "worker_sdk/optim/adamw.h"
 #include "worker_sdk/optim/optimizer_state.h"
-#include "worker_sdk/optim/sgd.h"
 #include "worker_sdk/snapshot/sha256.h"
 
 namespace ddprun::train {
@@ -33,32 +33,40 @@ bool ReadLoss(const Snapshot& snapshot, double* loss) {
 
 constexpr int64_t kWarmupSteps = 20;  // linear warm-up of the learning rate
 
-std::vector<std::span<float>> GradsInReadyOrder(const std::vector<TensorSpec>& tensors,
-                                                Buffer<float>& grads) {
-  std::vector<std::span<float>> spans;
-  for (size_t i = tensors.size(); i-- > 0;) {
-    spans.push_back(grads.span().subspan(tensors[i].offset, tensors[i].num_elems));
-  }
-  return spans;
-}
-
-std::vector<ParameterView> ViewsOf(Gpt<float>& model, Buffer<float>& grads) {
-  std::vector<ParameterView> views;
+// Without memory for gradients: DataParallel provides it.
+std::vector<Parameter> ParametersOf(Gpt<float>& model) {
+  std::vector<Parameter> parameters;
   for (const TensorSpec& tensor : model.tensors()) {
-    views.push_back({.name = tensor.name,
-                     .shape = tensor.shape,
-                     .values = model.parameters().subspan(tensor.offset, tensor.num_elems),
-                     .grads = grads.span().subspan(tensor.offset, tensor.num_elems),
-                     .decays = tensor.kind == TensorKind::kWeight || tensor.kind == TensorKind::kProjection});
+    parameters.push_back(
+        {.name = tensor.name,
+         .shape = tensor.shape,
+         .value = View(model.parameters().subspan(tensor.offset, tensor.num_elems)),
+         .gradient = {},
+         .decays = tensor.kind == TensorKind::kWeight || tensor.kind == TensorKind::kProjection});
   }
-  return views;
+  return parameters;
 }
 
-DataParallelOptions Overlap(const Options& train) {
-  DataParallelOptions options{.op = ReduceOp::kSum, .timeout = seconds(train.stall_timeout_s)};
-  options.bucket_bytes = static_cast<size_t>(train.bucket_bytes);
-  options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
-  return options;
+constexpr double kBytesPerMb = 1 << 20;
+
+Compression CompressionOf(const std::string& name) {
+  if (name == "bf16") return Compression::kBFloat16;
+  return name == "fp16" ? Compression::kFloat16 : Compression::kNone;
+}
+
+DataParallelOptions StepOptions(const Options& train) {
+  return {.op = ReduceOp::kSum,
+          .bucket_bytes = static_cast<int64_t>(std::ceil(train.bucket_mb * kBytesPerMb)),
+          .overlap = !train.no_overlap,
+          .compression = CompressionOf(train.compression),
+          .timeout = seconds(train.stall_timeout_s)};
+}
+
+// Returns the number of sequences of a pass. Unless there is one pass, it is a power of two: then the sum of
+// a pass is a subtree of the sum of all sequences.
+int64_t PassSize(int64_t share, int64_t accumulate) {
+  if (accumulate == 1) return share;
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>((share + accumulate - 1) / accumulate)));
 }
 
 std::string_view Bytes(std::span<const float> elems) {
@@ -67,20 +75,21 @@ std::string_view Bytes(std::span<const float> elems) {
 
 }  // namespace
 
-Trainer::Trainer(const Options& options, const Corpus& corpus, Communicator comm)
+Trainer::Trainer(const Options& options, const Corpus& corpus, Communicator comm, TraceLog* trace)
     : options_(options),
       corpus_(corpus),
       comm_(std::move(comm)),
+      trace_(trace),
       span_(SpanOfRank(options.global_batch, comm_.rank(), comm_.size())),
+      pass_size_(PassSize(span_.hi - span_.lo, options.accumulate)),
       rng_(static_cast<uint64_t>(options.seed)),
       sampler_(corpus.NumSamples(options.model.context), {.seed = static_cast<uint64_t>(options.seed)}),
-      model_(options.model, *LayersFor<float>(options.cpu)),
-      grads_(model_.parameters().size()),
-      optimizer_(MakeOptimizer(options, ViewsOf(model_, grads_))),
+      model_(options.model, static_cast<int>(pass_size_), *LayersFor<float>(options.cpu)),
+      optimizer_(MakeOptimizer(options, ParametersOf(model_))),
       grad_sum_(model_.parameters().size()),
-      loss_sum_(1),
-      data_parallel_(comm_, GradsInReadyOrder(model_.tensors(), grads_), Overlap(options)) {
+      loss_sum_(1) {
   model_.Initialize(rng_);
+  if (trace_ != nullptr) traced_optimizer_.emplace(*optimizer_, *trace_);
 }
 
 Trainer::Part Trainer::NextPart() const {
@@ -92,46 +101,92 @@ Trainer::Part Trainer::NextPart() const {
 }
 
 Status Trainer::Step(bool wish) {
+  const std::string step = StrCat("step ", step_ + 1);
+  if (!data_parallel_) {
+    DDPRUN_ASSIGN_OR_RETURN(data_parallel_,
+                            DataParallel::Create(comm_, ParametersOf(model_), StepOptions(options_)), step);
+  }
   step_sums_[kWishes] = wish ? 1 : 0;
-  data_parallel_.Begin();
+  data_parallel_->Begin();
   ComputeGradients();
-  Status reduced = data_parallel_.Finish();
-  reduced.Update(sums_reduced_.Wait(std::chrono::steady_clock::now() + seconds(options_.stall_timeout_s)));
-  DDPRUN_RETURN_IF_ERROR(reduced, StrCat("step ", step_ + 1));
+  // The sums have been reduced before the first bucket, so this wait does not delay the buckets.
+  DDPRUN_RETURN_IF_ERROR(
+      sums_reduced_.Wait(std::chrono::steady_clock::now() + seconds(options_.stall_timeout_s)), step);
   const double loss = step_sums_[kLoss];
-  if (!std::isfinite(loss)) {
-    return FailedPreconditionError(StrCat("step ", step_ + 1, ": the loss is ", loss,
-                                          ": try a smaller --lr than ", options_.learning_rate));
+  const bool finite = std::isfinite(loss);
+  FinishOptions update;
+  if (finite) {
+    update = {.optimizer = traced_optimizer_ ? &*traced_optimizer_ : optimizer_.get(),
+              .step = {.step = step_ + 1, .rate_factor = Warmup(step_ + 1, kWarmupSteps)},
+              .clip_norm = options_.clip};
+  }
+  // Even if the loss is not finite, so that all ranks report that, and not that a peer has left.
+  DDPRUN_RETURN_IF_ERROR(Finish(update), step);
+  const std::string advice = StrCat(": try a smaller --lr than ", options_.learning_rate);
+  if (!finite) return FailedPreconditionError(StrCat(step, ": the loss is ", loss, advice));
+  if (const double norm = data_parallel_->norm(); !std::isfinite(norm)) {
+    return FailedPreconditionError(StrCat(step, ": the norm of the gradients is ", norm, advice));
   }
   loss_ = loss;
   wished_ = step_sums_[kWishes] > 0;
   ++step_;
-  optimizer_->Step({.step = step_, .rate_factor = std::min(1.0, static_cast<double>(step_) / kWarmupSteps)});
   sampler_.Advance(options_.global_batch);
   return OkStatus();
+}
+
+Status Trainer::Finish(const FinishOptions& update) {
+  Status finished;
+  {
+    const TraceSpan span(trace_, TraceKind::kFinish, step_ + 1);
+    finished = data_parallel_->Finish(update);
+  }
+  if (trace_ != nullptr) {
+    traced_optimizer_->EndStep();
+    trace_->AddBuckets(step_ + 1, data_parallel_->timings());
+  }
+  return finished;
 }
 
 void Trainer::ComputeGradients() {
   const int context = options_.model.context;
   const float scale = 1.0f / static_cast<float>(options_.global_batch * context);
   const std::vector<TensorSpec>& tensors = model_.tensors();
+  const auto grad = [&](size_t tensor) { return static_cast<float*>(data_parallel_->gradient(tensor).data); };
+  const auto grads_of = [&](size_t tensor) {
+    return std::span<float>(grad(tensor), tensors[tensor].num_elems);
+  };
+  double& loss = step_sums_[kLoss];
   grad_sum_.Begin();
   loss_sum_.Begin();
-  for (int64_t place = span_.lo; place < span_.hi; ++place) {
-    const std::span<const uint8_t> sequence = corpus_.Sample(sampler_.Peek(place), context);
-    double& loss = step_sums_[kLoss];
-    loss = model_.Forward(sequence, scale);
-    if (place + 1 < span_.hi) {
-      loss_sum_.Add({&loss, 1});
-      model_.Backward(sequence, grads_.span(), [](size_t) {});
-      grad_sum_.Add(grads_.span());
+  for (int64_t first = span_.lo; first < span_.hi; first += pass_size_) {
+    const int64_t end = std::min(first + pass_size_, span_.hi);
+    std::vector<std::span<const uint8_t>> batch;
+    for (int64_t place = first; place < end; ++place) {
+      batch.push_back(corpus_.Sample(sampler_.Peek(place), context));
+    }
+    std::vector<double> losses(batch.size());
+    {
+      const TraceSpan span(trace_, TraceKind::kForward, step_ + 1);
+      model_.Forward(batch, scale, losses);
+    }
+    for (int64_t place = first; place < end; ++place) {
+      loss = losses[place - first];
+      if (place + 1 == span_.hi) break;
+      loss_sum_.Add({&loss, 1}, 0);
+      loss_sum_.EndTerm();
+    }
+    if (end < span_.hi) {
+      const TraceSpan span(trace_, TraceKind::kBackward, step_ + 1);
+      model_.Backward(grad, [&](size_t tensor) { grad_sum_.Add(grads_of(tensor), tensors[tensor].offset); });
+      grad_sum_.EndTerm();
       continue;
     }
-    loss_sum_.Finish({&loss, 1}, 0, 1);
+    loss_sum_.Finish({&loss, 1}, 0);
     sums_reduced_ = comm_.AllReduce(View(step_sums_), ReduceOp::kSum);
-    model_.Backward(sequence, grads_.span(), [&](size_t tensor) {
-      grad_sum_.Finish(grads_.span(), tensors[tensor].offset, tensors[tensor].num_elems);
-      data_parallel_.GradReady(tensors.size() - 1 - tensor);
+    const TraceSpan span(trace_, TraceKind::kBackward, step_ + 1);
+    model_.Backward(grad, [&](size_t tensor) {
+      grad_sum_.Finish(grads_of(tensor), tensors[tensor].offset);
+      data_parallel_->Ready(tensor);
     });
   }
 }
@@ -195,7 +250,11 @@ std::map<std::string, std::string> Trainer::Facts() const {
   facts["--lr"] = absl::StrFormat("%.17g", options_.learning_rate);
   facts["--weight-decay"] = absl::StrFormat("%.17g", options_.weight_decay);
   facts["--stall-timeout"] = StrCat(options_.stall_timeout_s);
-  facts["--bucket-bytes"] = StrCat(options_.bucket_bytes);
+  facts["--bucket-mb"] = absl::StrFormat("%.17g", options_.bucket_mb);
+  facts["--no-overlap"] = options_.no_overlap ? "yes" : "no";
+  facts["--trace"] = options_.trace;  // writing it is collective
+  facts["--compression"] = options_.compression;
+  facts["--clip"] = absl::StrFormat("%.17g", options_.clip);
   facts["step"] = StrCat(step_);
   facts["parameters"] = ParametersSha256();
   return facts;
@@ -208,15 +267,17 @@ constexpr double kMomentum = 0.9;
 
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeOptimizer(const Options& options, std::vector<ParameterView> parameters) {
+std::unique_ptr<Optimizer> MakeOptimizer(const Options& options, std::vector<Parameter> parameters) {
   if (options.optimizer == "sgd") {
-    return std::make_unique<Sgd>(std::move(parameters), SgdOptions{.learning_rate = options.learning_rate,
-                                                                   .momentum = kMomentum,
-                                                                   .weight_decay = options.weight_decay});
+    return MakeSgd(std::move(parameters), {.learning_rate = options.learning_rate,
+                                           .momentum = kMomentum,
+                                           .weight_decay = options.weight_decay})
+        .value();
   }
-  return std::make_unique<AdamW>(std::move(parameters), AdamWOptions{.learning_rate = options.learning_rate,
-                                                                     .beta2 = kBeta2,
-                                                                     .weight_decay = options.weight_decay});
+  return MakeAdamW(
+             std::move(parameters),
+             {.learning_rate = options.learning_rate, .beta2 = kBeta2, .weight_decay = options.weight_decay})
+      .value();
 }
 
 }  // namespace ddprun::train

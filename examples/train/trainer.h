@@ -5,34 +5,37 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ddprun/communicator.h"
+#include "ddprun/data_parallel.h"
+#include "ddprun/optim.h"
 #include "ddprun/status.h"
 #include "examples/train/corpus.h"
-#include "examples/train/model/buffer.h"
 #include "examples/train/model/model.h"
 #include "examples/train/model/tree_sum.h"
 #include "examples/train/options.h"
+#include "examples/train/trace.h"
 #include "worker_sdk/data/counter_rng.h"
 #include "worker_sdk/data/sampler.h"
-#include "worker_sdk/ddp/data_parallel.h"
-#include "worker_sdk/optim/optimizer.h"
 #include "worker_sdk/snapshot/snapshot.h"
 
 namespace ddprun::train {
 
-// Every rank has the whole model and computes the gradient of its span of the global batch, one sequence at a
-// time, summed in the order of tree_sum.h. The all-reduce of the buckets overlaps with the backward pass of
-// the last sequence. docs/decisions/0003-reduction-order.md states how results depend on the number of ranks.
+// Every rank has the whole model and computes the gradient of its span of the global batch, in one pass or in several
+// (--accumulate), summed over sequences in the order of tree_sum.h, in the buckets of DataParallel. The all-reduce of
+// the buckets overlaps with the backward part of the last pass. docs/decisions/0003-reduction-order.md states how
+// results depend on the number of ranks; they do not depend on the number of passes.
 //   Threads: one caller at a time.
-//   Owns:    none of the arguments; `corpus` must outlive the trainer.
+//   Owns:    none of the arguments; `corpus` and the trace must outlive the trainer.
 class Trainer {
  public:
   // Starts at step 0 with initial parameters.
+  //   trace: gets the events of all steps; may be null.
   //   REQUIRES: corpus.NumSamples(context) >= 1; global_batch >= world size; LayersFor<float>(cpu) != null.
-  Trainer(const Options& options, const Corpus& corpus, Communicator comm);
+  Trainer(const Options& options, const Corpus& corpus, Communicator comm, TraceLog* trace = nullptr);
 
   // This rank's samples in the next update, and the position of the first one in the order of samples.
   struct Part {
@@ -44,8 +47,8 @@ class Trainer {
 
   // Performs one update. All ranks must call Step. `wish`: this rank requests an action of all ranks after
   // this update, such as a snapshot; wished() then returns true on all ranks.
-  //   Errors: those of Work::Wait; kFailedPrecondition: the loss is not finite. After an error the state
-  //           is undefined.
+  //   Errors: those of Work::Wait; kFailedPrecondition: the loss, or with --clip the norm of the gradients, is
+  //           not finite. After an error the state is undefined.
   Status Step(bool wish);
 
   [[nodiscard]] int64_t step() const { return step_; }  // number of updates done
@@ -71,13 +74,17 @@ class Trainer {
  private:
   // Returns the options that must be equal to those of a snapshot: flag -> value.
   [[nodiscard]] std::map<std::string, std::string> Identity() const;
-  // When it returns, the all-reduce of the gradients is in flight.
+  // When it returns, all gradients are ready, and the all-reduce of step_sums_ is in flight.
   void ComputeGradients();
+  // Reduces the gradients and updates the parameters.
+  Status Finish(const FinishOptions& update);
 
   const Options options_;
   const Corpus& corpus_;
   Communicator comm_;
-  const BatchSpan span_;  // this rank's positions in the global batch
+  TraceLog* const trace_;
+  const BatchSpan span_;     // this rank's positions in the global batch
+  const int64_t pass_size_;  // sequences of a pass; the last pass may have fewer
 
   CounterRng rng_;
   Sampler sampler_;
@@ -86,19 +93,19 @@ class Trainer {
   double loss_ = 0;
   bool wished_ = false;
 
-  Buffer<float> grads_;                   // same layout as the parameters
-  std::unique_ptr<Optimizer> optimizer_;  // borrows parameters and grads_
-  TreeSum<float> grad_sum_;
+  std::unique_ptr<Optimizer> optimizer_;             // borrows parameters
+  std::optional<TracedOptimizer> traced_optimizer_;  // if there is a trace
+  TreeSum<float> grad_sum_;                          // over passes
   TreeSum<double> loss_sum_;
   // This rank's values; after the all-reduce, the sums over all ranks.
   enum StepSum { kLoss, kWishes, kNumStepSums };
   std::array<double, kNumStepSums> step_sums_ = {};
   Work sums_reduced_;
-  DataParallel<float> data_parallel_;
+  std::optional<DataParallel> data_parallel_;  // from the first Step on, because its creation is collective
 };
 
 // Returns the optimizer that --optimizer names.
 //   REQUIRES: `options` are from ParseOptions.
-std::unique_ptr<Optimizer> MakeOptimizer(const Options& options, std::vector<ParameterView> parameters);
+std::unique_ptr<Optimizer> MakeOptimizer(const Options& options, std::vector<Parameter> parameters);
 
 }  // namespace ddprun::train

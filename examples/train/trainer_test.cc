@@ -2,10 +2,12 @@
 
 #include <stdlib.h>
 
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "ddprun/optim.h"
 #include "ddprun/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -86,6 +88,57 @@ TEST_F(TrainerTest, EveryOptimizerResumesBitIdentically) {
     EXPECT_NE(whole->ParametersSha256(), untrained) << optimizer;
     EXPECT_EQ(second->ParametersSha256(), whole->ParametersSha256()) << optimizer;
   }
+}
+
+// 11 sequences in passes of 1, 2, 4, 8 and 11.
+TEST_F(TrainerTest, ResultsDoNotDependOnTheNumberOfPasses) {
+  Options options = GoldenOptions();
+  options.global_batch = 11;
+  const auto one_pass = MakeTrainer(options);
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(one_pass->Step(false), OkStatus());
+  for (const int64_t passes : {2, 3, 4, 6, 11, 1000}) {
+    options.accumulate = passes;
+    const auto trainer = MakeTrainer(options);
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(trainer->Step(false), OkStatus());
+    EXPECT_EQ(trainer->loss(), one_pass->loss()) << passes;
+    EXPECT_EQ(trainer->ParametersSha256(), one_pass->ParametersSha256()) << passes;
+  }
+}
+
+// Without momentum in the first step, an update is rate * gradient, so that the updates give the gradients.
+TEST_F(TrainerTest, ClipScalesAllGradientsToTheLimit) {
+  const auto parameters = [](const Trainer& trainer) {
+    std::vector<double> all;
+    const Snapshot state = trainer.State();
+    for (const TensorView& tensor : state.tensors) {
+      if (tensor.name.starts_with("sgd.")) continue;
+      const auto* values = reinterpret_cast<const float*>(tensor.bytes.data());
+      all.insert(all.end(), values, values + tensor.bytes.size() / sizeof(float));
+    }
+    return all;
+  };
+  const auto updates = [&](double clip) {
+    Options options = GoldenOptions("sgd");
+    options.weight_decay = 0;
+    options.learning_rate = 1000;  // large updates have small relative rounding errors
+    options.clip = clip;
+    const auto trainer = MakeTrainer(options);
+    std::vector<double> result = parameters(*trainer);
+    EXPECT_EQ(trainer->Step(false), OkStatus());
+    const std::vector<double> after = parameters(*trainer);
+    for (size_t i = 0; i < result.size(); ++i) result[i] -= after[i];
+    return result;
+  };
+  const double rate = 1000 * Warmup(1, 20);
+  const std::vector<double> whole = updates(0);
+  double squares = 0;
+  for (const double update : whole) squares += (update / rate) * (update / rate);
+  const double norm = std::sqrt(squares);
+  ASSERT_GT(norm, 0);
+  EXPECT_EQ(updates(norm * 1.01), whole);
+  const std::vector<double> clipped = updates(norm / 8);
+  ASSERT_EQ(clipped.size(), whole.size());
+  for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(clipped[i], whole[i] / 8, 1e-4 * norm * rate) << i;
 }
 
 TEST_F(TrainerTest, ErrorForAnotherOptimizerNamesFlagTensorAndRemedy) {

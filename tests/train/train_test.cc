@@ -61,12 +61,13 @@ TEST(TrainTest, ResultsDoNotDependOnTheNumberOfWorkersAndNodes) {
     const std::string metrics = directory + "/" + std::to_string(losses.size());
     // The buckets are small, so that several are in flight at the same time.
     last_lines.push_back(
-        Train(options, TinyModel() + Flags{"--steps=50", "--bucket-bytes=4096", "--metrics=" + metrics}));
+        Train(options, TinyModel() + Flags{"--steps=50", "--bucket-mb=0.004", "--metrics=" + metrics}));
     losses.push_back(Losses(metrics));
   }
   ASSERT_EQ(losses[0].size(), 50);
   EXPECT_THAT(losses, Each(losses[0]));
   EXPECT_THAT(last_lines, Each(last_lines[0]));
+  EXPECT_EQ(Train({.world_size = 2}, TinyModel() + Flags{"--steps=50", "--accumulate=2"}), last_lines[0]);
 }
 
 Flags TinyModelWithBatch(int batch) {

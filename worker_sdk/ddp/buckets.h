@@ -4,29 +4,14 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
 #include <variant>
 #include <vector>
 
 namespace ddprun {
 
-// Gradients first .. first + count - 1 (indices in ready order), with num_elems elements in total.
-struct Bucket {
-  size_t first = 0;
-  size_t count = 0;
-  size_t num_elems = 0;
-  bool operator==(const Bucket&) const = default;
-};
-
-// Groups the gradients into buckets, in the order in which they become ready. A bucket is closed once it
-// holds at least bucket_elems elements (first_bucket_elems for the first bucket). A gradient is never split;
-// an empty list gives no buckets. The result depends only on sizes, so all ranks get the same buckets.
-std::vector<Bucket> PlanBuckets(std::span<const size_t> num_elems_in_ready_order, size_t first_bucket_elems,
-                                size_t bucket_elems);
-
 struct StepBegan {};
 struct GradBecameReady {
-  size_t index;  // in ready order
+  size_t index;  // its number in the order of the buckets
 };
 using BucketEvent = std::variant<StepBegan, GradBecameReady>;
 
@@ -37,22 +22,23 @@ struct LaunchBuckets {
 
 // Pure. Steps do not overlap:
 //
-//   StepBegan --> every bucket waits for its `count` gradients
+//   StepBegan --> every bucket waits for all of its gradients
 //   GradBecameReady(i) --> the bucket of gradient i waits for one gradient fewer; then the next buckets
 //                          are launched in order, up to the first bucket that still waits for a gradient
 class BucketScheduler {
  public:
-  explicit BucketScheduler(std::vector<Bucket> buckets);
+  // `num_grads`: the number of gradients in each bucket. Gradients are numbered in the order of their buckets.
+  explicit BucketScheduler(std::vector<size_t> num_grads);
 
   // REQUIRES: the first event is StepBegan; StepBegan is passed only when done(); each gradient becomes
   // ready once per step.
   [[nodiscard]] LaunchBuckets Step(const BucketEvent& event);
 
   // True if all buckets of the step are launched, or no step has begun.
-  bool done() const { return next_ == buckets_.size(); }
+  bool done() const { return next_ == num_grads_.size(); }
 
  private:
-  const std::vector<Bucket> buckets_;
+  std::vector<size_t> num_grads_;    // by bucket
   std::vector<size_t> bucket_of_;    // by gradient
   std::vector<char> ready_;          // by gradient: 1 if the gradient became ready in this step
   std::vector<size_t> num_missing_;  // by bucket: gradients that are not ready yet

@@ -18,7 +18,7 @@ class BucketSchedulerTest : public testing::Test {
   std::vector<size_t> Ready(size_t index) { return scheduler_.Step(GradBecameReady{index}).buckets; }
 
   // Three buckets: gradient 0, gradients 1 and 2, gradient 3.
-  BucketScheduler scheduler_{{{0, 1, 10}, {1, 2, 20}, {3, 1, 30}}};
+  BucketScheduler scheduler_{{1, 2, 1}};
 };
 
 TEST_F(BucketSchedulerTest, LaunchesABucketWithItsLastGradient) {

@@ -1,103 +1,76 @@
-#include "worker_sdk/ddp/data_parallel.h"
+#include "ddprun/data_parallel.h"
 
-#include <algorithm>
-#include <chrono>
-#include <span>
+#include <string>
 #include <utility>
 
-#include "base/check.h"
-#include "ddprun/status.h"
-#include "worker_sdk/ddp/buckets.h"
+#include "worker_sdk/core/deadline.h"
+#include "worker_sdk/core/strings.h"
+#include "worker_sdk/ddp/data_parallel_step.h"
+#include "worker_sdk/param/facts.h"
+#include "worker_sdk/param/parameters.h"
 
 namespace ddprun {
 namespace {
 
-template <typename T>
-std::vector<Bucket> Plan(const std::vector<std::span<T>>& grads, const DataParallelOptions& options) {
-  std::vector<size_t> num_elems;
-  num_elems.reserve(grads.size());
-  for (const auto& grad : grads) num_elems.push_back(grad.size());
-  return PlanBuckets(num_elems, options.first_bucket_bytes / sizeof(T), options.bucket_bytes / sizeof(T));
+// What is wrong with the options; empty if nothing is.
+std::string FaultOf(const DataParallelOptions& o) {
+  if (o.op != ReduceOp::kMean && o.op != ReduceOp::kSum) {
+    return StrCat("op is ", NameOf(o.op), ": it must be mean or sum");
+  }
+  if (o.bucket_bytes < 0) return StrCat("bucket_bytes is ", o.bucket_bytes);
+  if (o.first_bucket_bytes < 0) return StrCat("first_bucket_bytes is ", o.first_bucket_bytes);
+  if (o.first_bucket_bytes > 0 && o.bucket_bytes == 0) {
+    return "first_bucket_bytes needs bucket_bytes: without it, buckets are planned";
+  }
+  if (o.compression > Compression::kBFloat16) {
+    return StrCat("compression is ", static_cast<int>(o.compression));
+  }
+  if (o.error_feedback && o.compression == Compression::kNone) return "error_feedback needs compression";
+  if (o.timeout <= Duration::zero()) return StrCat("timeout is ", o.timeout.count(), " ns");
+  return "";
+}
+
+std::vector<Fact> FactsOf(const DataParallelOptions& o) {
+  return {{"DataParallelOptions::op", NameOf(o.op)},
+          {"DataParallelOptions::bucket_bytes", StrCat(o.bucket_bytes)},
+          {"DataParallelOptions::first_bucket_bytes", StrCat(o.first_bucket_bytes)},
+          {"DataParallelOptions::compression", StrCat(static_cast<int>(o.compression))},
+          {"DataParallelOptions::error_feedback", o.error_feedback ? "true" : "false"},
+          {"DataParallelOptions::unused_parameters", o.unused_parameters ? "true" : "false"}};
 }
 
 }  // namespace
 
-template <typename T>
-struct DataParallel<T>::Impl {
-  Impl(Communicator world, std::vector<std::span<T>> grads, DataParallelOptions options)
-      : comm(std::move(world)),
-        grads(std::move(grads)),
-        options(options),
-        buckets(Plan(this->grads, options)),
-        scheduler(buckets) {
-    for (const Bucket& bucket : buckets) flat.emplace_back(bucket.num_elems);
+StatusOr<DataParallel> DataParallel::Create(Communicator comm, std::vector<Parameter> parameters,
+                                            const DataParallelOptions& options) {
+  std::string fault = FaultOf(options);
+  if (fault.empty()) fault = FaultOf(parameters);
+  std::vector<Fact> facts = FactsOf(options);
+  AppendFacts(parameters, &facts);
+  const Duration timeout =
+      options.timeout > Duration::zero() ? options.timeout : DataParallelOptions().timeout;
+  DDPRUN_RETURN_IF_ERROR(CompareFacts(comm, facts, fault, DeadlineAfter(timeout)), "creating DataParallel");
+  auto step = std::make_unique<internal::DataParallelStep>(comm, std::move(parameters), options);
+  if (Status allocated = step->Allocate(); !allocated.ok()) {
+    comm.Abort(allocated.message());  // the other ranks would wait in the first step
+    return allocated;
   }
-
-  // Calls f(gradient, pointer to its elements in the flat buffer) for each gradient in `bucket`.
-  template <typename F>
-  void ForEachGrad(size_t bucket, F f) {
-    T* place = flat[bucket].data();
-    for (size_t i = buckets[bucket].first; i < buckets[bucket].first + buckets[bucket].count; ++i) {
-      f(grads[i], place);
-      place += grads[i].size();
-    }
-  }
-
-  void Launch(size_t bucket) {
-    ForEachGrad(bucket, [](std::span<T> grad, T* place) { std::copy(grad.begin(), grad.end(), place); });
-    pending.push_back(comm.AllReduce(View(flat[bucket]), options.op));
-  }
-
-  Communicator comm;
-  const std::vector<std::span<T>> grads;
-  const DataParallelOptions options;
-  const std::vector<Bucket> buckets;
-  BucketScheduler scheduler;
-  std::vector<std::vector<T>> flat;  // by bucket
-  std::vector<Work> pending;         // by bucket, for the buckets launched in this step
-};
-
-template <typename T>
-DataParallel<T>::DataParallel(Communicator comm, std::vector<std::span<T>> grads_in_ready_order,
-                              DataParallelOptions options)
-    : impl_(std::make_unique<Impl>(std::move(comm), std::move(grads_in_ready_order), options)) {}
-
-template <typename T>
-DataParallel<T>::~DataParallel() {
-  // If a step is in progress, the communicator may still use the buckets' memory, so the memory must not be
-  // freed before the operations end.
-  if (impl_->pending.empty()) return;
-  impl_->comm.Abort("a data-parallel step was not finished");
-  for (auto& pending : impl_->pending) (void)pending.Wait(std::chrono::steady_clock::now());
+  return DataParallel(std::move(step));
 }
 
-template <typename T>
-void DataParallel<T>::Begin() {
-  DDPRUN_CHECK(impl_->pending.empty(), "Begin() before Finish() of the previous step");
-  (void)impl_->scheduler.Step(StepBegan{});
-}
+DataParallel::DataParallel(std::unique_ptr<internal::DataParallelStep> step) : impl_(std::move(step)) {}
+DataParallel::~DataParallel() = default;
+DataParallel::DataParallel(DataParallel&&) noexcept = default;
+DataParallel& DataParallel::operator=(DataParallel&&) noexcept = default;
 
-template <typename T>
-void DataParallel<T>::GradReady(size_t index) {
-  for (size_t bucket : impl_->scheduler.Step(GradBecameReady{index}).buckets) impl_->Launch(bucket);
-}
-
-template <typename T>
-Status DataParallel<T>::Finish() {
-  DDPRUN_CHECK(impl_->scheduler.done(), "Finish() before every gradient was ready");
-  const TimePoint deadline = std::chrono::steady_clock::now() + impl_->options.timeout;
-  Status result;
-  for (size_t b = 0; b < impl_->pending.size(); ++b) {
-    // After an error, the communicator is dead, so the waits for the remaining buckets fail immediately.
-    result.Update(impl_->pending[b].Wait(deadline));
-    if (!result.ok()) continue;
-    impl_->ForEachGrad(b, [](std::span<T> grad, T* place) { std::copy_n(place, grad.size(), grad.begin()); });
-  }
-  impl_->pending.clear();
-  return WithContext(result, "reducing gradients");
-}
-
-template class DataParallel<float>;
-template class DataParallel<double>;
+const std::vector<Parameter>& DataParallel::parameters() const { return impl_->parameters(); }
+Tensor DataParallel::gradient(size_t i) const { return impl_->gradient(i); }
+void DataParallel::Begin() { impl_->Begin(); }
+void DataParallel::ZeroGradients() { impl_->ZeroGradients(); }
+void DataParallel::Ready(size_t i) { impl_->Ready(i); }
+Status DataParallel::Finish(const FinishOptions& options) { return impl_->Finish(options); }
+double DataParallel::norm() const { return impl_->norm(); }
+const std::vector<size_t>& DataParallel::unused() const { return impl_->unused(); }
+const std::vector<DataParallel::BucketTiming>& DataParallel::timings() const { return impl_->timings(); }
 
 }  // namespace ddprun

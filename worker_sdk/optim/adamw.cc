@@ -1,25 +1,19 @@
 #include "worker_sdk/optim/adamw.h"
 
 #include <cmath>
-#include <span>
+#include <memory>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
+#include "worker_sdk/comm/floating_point_mode.h"
+#include "worker_sdk/core/strings.h"
+#include "worker_sdk/optim/optimizer.h"
+#include "worker_sdk/optim/power.h"
+#include "worker_sdk/optim/state_buffer.h"
 
 namespace ddprun {
-namespace {
-
-// Computes base^exponent by repeated squaring. std::pow is not used, because the last bit of its result may
-// differ between machines.
-double Power(double base, int64_t exponent) {
-  double result = 1;
-  for (; exponent > 0; exponent >>= 1, base *= base) {
-    if (exponent & 1) result *= base;
-  }
-  return result;
-}
-
-}  // namespace
 
 template <typename T>
 void AdamWStep(const AdamWOptions& options, int64_t step, std::span<const T> grads, std::span<T> params,
@@ -45,27 +39,59 @@ template void AdamWStep<float>(const AdamWOptions&, int64_t, std::span<const flo
 template void AdamWStep<double>(const AdamWOptions&, int64_t, std::span<const double>, std::span<double>,
                                 std::span<double>, std::span<double>);
 
-AdamW::AdamW(std::vector<ParameterView> parameters, const AdamWOptions& options)
-    : parameters_(CheckedParameters(std::move(parameters))),
-      options_(options),
-      mean_(name(), "mean", parameters_),
-      square_(name(), "square", parameters_) {}
+namespace {
 
-void AdamW::Step(const OptimizerStep& step) {
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const ParameterView& p = parameters_[i];
+class AdamW final : public Optimizer {
+ public:
+  AdamW(std::vector<Parameter> parameters, const AdamWOptions& options)
+      : Optimizer(std::move(parameters)),
+        options_(options),
+        mean_(name(), "mean", this->parameters()),
+        square_(name(), "square", this->parameters()) {}
+
+  std::string_view name() const override { return "adamw"; }
+
+  void Update(size_t i, ConstTensor gradient, const OptimizerStep& step) override {
+    const DefaultFloatingPointMode mode;
+    const auto [values, grads] = Float32UpdateOf(*this, i, gradient, step);
     AdamWOptions options = options_;
     options.learning_rate *= step.rate_factor;
-    if (!p.decays) options.weight_decay = 0;
-    AdamWStep<float>(options, step.step, p.grads, p.values, mean_.of(i), square_.of(i));
+    if (!parameters()[i].decays) options.weight_decay = 0;
+    AdamWStep<float>(options, step.step, grads, values, mean_.of(i), square_.of(i));
   }
+
+  std::vector<StateTensor> state() override {
+    std::vector<StateTensor> state;
+    mean_.AppendTo(&state);
+    square_.AppendTo(&state);
+    return state;
+  }
+
+ private:
+  const AdamWOptions options_;
+  StateBuffer mean_;
+  StateBuffer square_;
+};
+
+std::string FaultOf(const AdamWOptions& o) {
+  if (!(o.learning_rate >= 0 && std::isfinite(o.learning_rate)))
+    return StrCat("learning_rate is ", o.learning_rate);
+  if (!(o.beta1 >= 0 && o.beta1 < 1)) return StrCat("beta1 is ", o.beta1);
+  if (!(o.beta2 >= 0 && o.beta2 < 1)) return StrCat("beta2 is ", o.beta2);
+  if (!(o.epsilon > 0 && std::isfinite(o.epsilon))) return StrCat("epsilon is ", o.epsilon);
+  if (!(o.weight_decay >= 0 && std::isfinite(o.weight_decay)))
+    return StrCat("weight_decay is ", o.weight_decay);
+  return "";
 }
 
-std::vector<StateTensor> AdamW::state() {
-  std::vector<StateTensor> state;
-  mean_.AppendTo(&state);
-  square_.AppendTo(&state);
-  return state;
+}  // namespace
+
+StatusOr<std::unique_ptr<Optimizer>> MakeAdamW(std::vector<Parameter> parameters,
+                                               const AdamWOptions& options) {
+  if (const std::string fault = FaultOf(options); !fault.empty())
+    return InvalidArgumentError(StrCat("AdamW: ", fault));
+  DDPRUN_RETURN_IF_ERROR(CheckFloat32("AdamW", parameters));
+  return std::unique_ptr<Optimizer>(std::make_unique<AdamW>(std::move(parameters), options));
 }
 
 }  // namespace ddprun

@@ -86,13 +86,19 @@ TEST(AdamWTest, OptimizerIsBitEqualToTheFunction) {
   std::vector<float> values = params;
   constexpr size_t kWeights = 30;
   const AdamWOptions options{.learning_rate = 3e-3, .beta2 = 0.99, .weight_decay = 0.1};
-  AdamW adamw({{"weight", {30}, std::span(values).first(kWeights), std::span(grads).first(kWeights)},
-               {"bias", {7}, std::span(values).subspan(kWeights), std::span(grads).subspan(kWeights), false}},
-              options);
+  const auto parameter = [&](const char* name, size_t begin, int64_t count, bool decays) {
+    return Parameter{name,
+                     {count},
+                     {values.data() + begin, count, DType::kFloat32},
+                     {grads.data() + begin, count, DType::kFloat32},
+                     decays};
+  };
+  const auto adamw =
+      MakeAdamW({parameter("weight", 0, 30, true), parameter("bias", kWeights, 7, false)}, options).value();
   for (int64_t step = 1; step <= 10; ++step) {
     const double factor = static_cast<double>(step) / 20;
     for (float& g : grads) g = static_cast<float>(rng.Normal());
-    adamw.Step({.step = step, .rate_factor = factor});
+    adamw->Step({.step = step, .rate_factor = factor});
     AdamWOptions part = options;
     part.learning_rate = options.learning_rate * factor;
     for (const bool decays : {true, false}) {

@@ -1,30 +1,69 @@
 #include "worker_sdk/optim/optimizer.h"
 
-#include <set>
-#include <string_view>
 #include <utility>
 
 #include "base/check.h"
 #include "worker_sdk/core/strings.h"
+#include "worker_sdk/param/facts.h"
+#include "worker_sdk/param/parameters.h"
 
 namespace ddprun {
 
-std::string StateTensorName(std::string_view optimizer, std::string_view what, std::string_view parameter) {
-  DDPRUN_CHECK(optimizer.find_first_of("./") == optimizer.npos && what.find('/') == what.npos &&
-                   parameter.find('/') == parameter.npos,
-               "a name that cannot be parsed: " << optimizer << "." << what << "/" << parameter);
-  return StrCat(optimizer, ".", what, "/", parameter);
+Optimizer::Optimizer(std::vector<Parameter> parameters) : parameters_(std::move(parameters)) {}
+Optimizer::~Optimizer() = default;
+
+void Optimizer::Step(const OptimizerStep& step) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Parameter& p = parameters_[i];
+    DDPRUN_CHECK(p.gradient.data != nullptr || p.value.count == 0,
+                 "parameter " << p.name << " has no memory for its gradient");
+    Update(i, {p.gradient.data, p.value.count, p.value.dtype, p.value.device}, step);
+  }
 }
 
-std::vector<ParameterView> CheckedParameters(std::vector<ParameterView> parameters) {
-  std::set<std::string_view> names;
-  for (const ParameterView& p : parameters) {
-    DDPRUN_CHECK(p.values.size() == p.grads.size(), "parameter " << p.name << ": " << p.values.size()
-                                                                 << " values and " << p.grads.size()
-                                                                 << " gradients");
-    DDPRUN_CHECK(names.insert(p.name).second, "two parameters have the name " << p.name);
+Status CheckFloat32(std::string_view optimizer, const std::vector<Parameter>& parameters) {
+  if (const std::string fault = FaultOf(parameters); !fault.empty()) {
+    return InvalidArgumentError(StrCat(optimizer, ": ", fault));
   }
-  return parameters;
+  for (const Parameter& p : parameters) {
+    if (p.value.dtype == DType::kFloat32) continue;
+    return InvalidArgumentError(StrCat(optimizer, ": parameter ", p.name, " is ", NameOf(p.value.dtype),
+                                       ": only float32 is supported"));
+  }
+  return OkStatus();
+}
+
+Float32Update Float32UpdateOf(const Optimizer& optimizer, size_t i, const ConstTensor& gradient,
+                              const OptimizerStep& step) {
+  DDPRUN_CHECK(i < optimizer.parameters().size(), "there is no parameter " << i);
+  DDPRUN_CHECK(step.step >= 1, "step < 1");
+  const Parameter& p = optimizer.parameters()[i];
+  DDPRUN_CHECK(gradient.count == p.value.count && gradient.dtype == p.value.dtype,
+               "parameter " << p.name << ": the gradient is " << gradient.count << " "
+                            << NameOf(gradient.dtype) << " instead of " << p.value.count << " "
+                            << NameOf(p.value.dtype));
+  const auto count = static_cast<size_t>(p.value.count);
+  return {{static_cast<float*>(p.value.data), count}, {static_cast<const float*>(gradient.data), count}};
+}
+
+Status BroadcastOptimizer(Communicator comm, Optimizer& optimizer, int root) {
+  const std::string what = "broadcasting the state of an optimizer";
+  std::string fault;
+  if (root < 0 || root >= comm.size()) {
+    fault = StrCat("rank ", root, " of ", comm.size(), " cannot be the root");
+  }
+  std::vector<Fact> facts = {{"the root", StrCat(root)}, {"the optimizer", std::string(optimizer.name())}};
+  std::vector<Tensor> tensors;
+  const std::vector<StateTensor> state = optimizer.state();
+  for (size_t i = 0; i < state.size(); ++i) {
+    facts.push_back({StrCat("state tensor ", i), state[i].name});
+    facts.push_back({StrCat("the shape of ", state[i].name), ShapeText(state[i].shape)});
+    facts.push_back({StrCat("the type of ", state[i].name),
+                     StrCat(state[i].values.count, " ", NameOf(state[i].values.dtype))});
+    tensors.push_back(state[i].values);
+  }
+  DDPRUN_RETURN_IF_ERROR(CompareFacts(comm, facts, fault), what);
+  return WithContext(BroadcastTensors(std::move(comm), tensors, root), what);
 }
 
 }  // namespace ddprun

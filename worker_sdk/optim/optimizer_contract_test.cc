@@ -1,4 +1,4 @@
-// Tests the contract in optimizer.h and optimizer_state.h for every implementation.
+// Tests the contract in optim.h and optimizer_state.h for every implementation.
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -6,15 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "ddprun/optim.h"
 #include "ddprun/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker_sdk/comm/testing/rank_threads.h"
 #include "worker_sdk/core/strings.h"
 #include "worker_sdk/data/counter_rng.h"
-#include "worker_sdk/optim/adamw.h"
-#include "worker_sdk/optim/optimizer.h"
 #include "worker_sdk/optim/optimizer_state.h"
-#include "worker_sdk/optim/sgd.h"
 #include "worker_sdk/snapshot/snapshot.h"
 
 namespace ddprun {
@@ -25,18 +24,20 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-using Factory = std::function<std::unique_ptr<Optimizer>(std::vector<ParameterView>)>;
+std::span<float> Floats(const Tensor& tensor) {
+  return {static_cast<float*>(tensor.data), static_cast<size_t>(tensor.count)};
+}
+
+using Factory = std::function<StatusOr<std::unique_ptr<Optimizer>>(std::vector<Parameter>)>;
 
 Factory AdamWFactory() {
-  return [](std::vector<ParameterView> parameters) {
-    return std::make_unique<AdamW>(std::move(parameters),
-                                   AdamWOptions{.learning_rate = 0.01, .weight_decay = 0.1});
+  return [](std::vector<Parameter> parameters) {
+    return MakeAdamW(std::move(parameters), {.learning_rate = 0.01, .weight_decay = 0.1});
   };
 }
 Factory SgdFactory(double momentum) {
-  return [momentum](std::vector<ParameterView> parameters) {
-    return std::make_unique<Sgd>(
-        std::move(parameters), SgdOptions{.learning_rate = 0.01, .momentum = momentum, .weight_decay = 0.1});
+  return [momentum](std::vector<Parameter> parameters) {
+    return MakeSgd(std::move(parameters), {.learning_rate = 0.01, .momentum = momentum, .weight_decay = 0.1});
   };
 }
 
@@ -46,7 +47,7 @@ class Training {
   explicit Training(const Factory& factory) : values_(kElems), grads_(kElems) {
     CounterRng rng(3);
     for (float& value : values_) value = static_cast<float>(rng.Normal());
-    optimizer_ = factory(Views());
+    optimizer_ = factory(Parameters()).value();
   }
 
   void StepTo(int64_t last) {
@@ -57,15 +58,18 @@ class Training {
       optimizer_->Step({.step = step_, .rate_factor = 1.0 / static_cast<double>(step_)});
     }
   }
+  void SkipTo(int64_t step) { step_ = step; }
   // Returns a snapshot of the model's and the optimizer's tensors, like the snapshots of a training program.
   Snapshot Save() {
     Snapshot snapshot{.step = step_};
-    for (const ParameterView& p : Views()) snapshot.tensors.push_back(ViewOf(p.name, p.shape, p.values));
+    for (const Parameter& p : Parameters()) {
+      snapshot.tensors.push_back(ViewOf(p.name, p.shape, Floats(p.value)));
+    }
     AddOptimizerState(*optimizer_, &snapshot);
     return snapshot;
   }
   Status Load(const Snapshot& snapshot) {
-    for (const ParameterView& p : Views()) EXPECT_EQ(snapshot.Copy(p.name, p.values), OkStatus());
+    for (const Parameter& p : Parameters()) EXPECT_EQ(snapshot.Copy(p.name, Floats(p.value)), OkStatus());
     step_ = snapshot.step;
     return LoadOptimizerState(snapshot, optimizer_.get());
   }
@@ -74,13 +78,14 @@ class Training {
   const std::vector<float>& values() const { return values_; }
 
  private:
-  static constexpr size_t kElems = 37, kWeights = 30;
+  static constexpr size_t kElems = 37;
 
-  std::vector<ParameterView> Views() {
-    const auto values = std::span(values_);
-    const auto grads = std::span(grads_);
-    return {{"weight", {5, 6}, values.first(kWeights), grads.first(kWeights), true},
-            {"bias", {7}, values.subspan(kWeights), grads.subspan(kWeights), false}};
+  std::vector<Parameter> Parameters() {
+    const auto view = [](std::vector<float>& all, size_t begin, int64_t count) {
+      return Tensor{all.data() + begin, count, DType::kFloat32};
+    };
+    return {{"weight", {5, 6}, view(values_, 0, 30), view(grads_, 0, 30), true},
+            {"bias", {7}, view(values_, 30, 7), view(grads_, 30, 7), false}};
   }
 
   std::vector<float> values_, grads_;
@@ -115,23 +120,25 @@ TEST_P(OptimizerContractTest, StateIsNamedAfterTheOptimizerShapedLikeTheParamete
     const bool weight = tensor.name.ends_with("/weight");
     EXPECT_TRUE(weight || tensor.name.ends_with("/bias")) << tensor.name;
     EXPECT_EQ(tensor.shape, (weight ? std::vector<int64_t>{5, 6} : std::vector<int64_t>{7}));
-    EXPECT_EQ(tensor.values.size(), weight ? 30 : 7);
-    EXPECT_THAT(tensor.values, testing::Each(0.0f));
+    EXPECT_EQ(tensor.values.dtype, DType::kFloat32);
+    EXPECT_EQ(tensor.values.count, weight ? 30 : 7);
+    EXPECT_THAT(Floats(tensor.values), testing::Each(0.0f));
   }
 }
 
 // Updates are elementwise, so a tensor may be split anywhere.
 TEST_P(OptimizerContractTest, BitsDoNotDependOnHowElementsAreDividedIntoTensors) {
   std::vector<float> whole(37, 0.5f), parts(37, 0.5f), grads(37);
-  const auto view = [&](std::vector<float>& values, size_t begin, size_t count) {
-    return ParameterView{.name = StrCat("p", begin),
-                         .shape = {static_cast<int64_t>(count)},
-                         .values = std::span(values).subspan(begin, count),
-                         .grads = std::span(grads).subspan(begin, count)};
+  const auto part = [&](std::vector<float>& values, size_t begin, int64_t count) {
+    return Parameter{StrCat("p", begin),
+                     {count},
+                     {values.data() + begin, count, DType::kFloat32},
+                     {grads.data() + begin, count, DType::kFloat32},
+                     true};
   };
-  const auto one = factory()({view(whole, 0, 37)});
+  const auto one = factory()({part(whole, 0, 37)}).value();
   const auto many =
-      factory()({view(parts, 0, 1), view(parts, 1, 19), view(parts, 20, 17), view(parts, 37, 0)});
+      factory()({part(parts, 0, 1), part(parts, 1, 19), part(parts, 20, 17), part(parts, 37, 0)}).value();
   for (int64_t step = 1; step <= 3; ++step) {
     for (size_t i = 0; i < grads.size(); ++i) grads[i] = std::sin(static_cast<float>(i + step));
     one->Step({.step = step});
@@ -142,21 +149,76 @@ TEST_P(OptimizerContractTest, BitsDoNotDependOnHowElementsAreDividedIntoTensors)
 
 TEST_P(OptimizerContractTest, ARateFactorOfZeroLeavesTheParametersUnchanged) {
   std::vector<float> values(3, 2.0f), grads(3, 1.0f);
-  const auto optimizer = factory()({{"p", {3}, std::span(values), grads, true}});
+  const auto optimizer = factory()({{"p", {3}, View(values), View(grads), true}}).value();
   optimizer->Step({.step = 1, .rate_factor = 0});
   EXPECT_EQ(values, std::vector<float>(3, 2.0f));
 }
 
-TEST_P(OptimizerContractTest, AParameterNeedsOneGradientForEachValue) {
-  std::vector<float> values(3), grads(2);
-  EXPECT_DEATH(factory()({{"head", {3}, std::span(values), grads}}),
-               "parameter head: 3 values and 2 gradients");
+TEST_P(OptimizerContractTest, UpdatesInAnyOrderWithGradientsFromElsewhereEqualAStep) {
+  std::vector<float> a(40), b(40), grads(40);
+  for (size_t i = 0; i < grads.size(); ++i) a[i] = b[i] = std::cos(static_cast<float>(i));
+  const auto parameters = [](std::vector<float>& values, Tensor first, Tensor second) {
+    return std::vector<Parameter>{{"p", {10}, {values.data(), 10, DType::kFloat32}, first, true},
+                                  {"q", {30}, {values.data() + 10, 30, DType::kFloat32}, second, false}};
+  };
+  const Tensor first{grads.data(), 10, DType::kFloat32}, second{grads.data() + 10, 30, DType::kFloat32};
+  const auto stepped = factory()(parameters(a, first, second)).value();
+  const auto updated = factory()(parameters(b, {}, {})).value();
+  for (int64_t step = 1; step <= 3; ++step) {
+    for (size_t i = 0; i < grads.size(); ++i) grads[i] = std::sin(static_cast<float>(i + step));
+    stepped->Step({.step = step, .rate_factor = 0.5});
+    updated->Update(1, second, {.step = step, .rate_factor = 0.5});
+    updated->Update(0, first, {.step = step, .rate_factor = 0.5});
+  }
+  EXPECT_EQ(a, b);
 }
 
-TEST_P(OptimizerContractTest, NamesOfParametersAreUnique) {
-  std::vector<float> values(1), grads(1);
-  const ParameterView p{"head", {1}, std::span(values), grads};
-  EXPECT_DEATH(factory()({p, p}), "two parameters have the name head");
+TEST_P(OptimizerContractTest, InvalidParametersAreErrorsThatNameTheParameter) {
+  std::vector<float> values(3), grads(2);
+  std::vector<double> doubles(3);
+  const Parameter valid{"head", {3}, View(values), {}, true};
+  const auto fault = [&](std::vector<Parameter> parameters) {
+    const auto optimizer = factory()(std::move(parameters));
+    EXPECT_EQ(optimizer.status().code(), StatusCode::kInvalidArgument);
+    return std::string(optimizer.status().message());
+  };
+  EXPECT_THAT(fault({}), HasSubstr("no parameters"));
+  EXPECT_THAT(fault({valid, valid}), HasSubstr("two parameters have the name head"));
+  EXPECT_THAT(fault({{"head", {3}, View(values), View(grads), true}}),
+              HasSubstr("parameter head: its gradient has 2 elements instead of 3"));
+  EXPECT_THAT(fault({{"head", {3}, View(doubles), {}, true}}),
+              HasSubstr("parameter head is float64: only float32 is supported"));
+}
+
+TEST_P(OptimizerContractTest, AMisusedUpdateAborts) {
+  std::vector<float> values(3), grads(3);
+  const auto optimizer = factory()({{"head", {3}, View(values), {}, true}}).value();
+  EXPECT_DEATH(optimizer->Step({}), "parameter head has no memory for its gradient");
+  EXPECT_DEATH(optimizer->Update(1, View(grads), {}), "there is no parameter 1");
+  EXPECT_DEATH(optimizer->Update(0, View(grads), {.step = 0}), "step < 1");
+  grads.pop_back();
+  EXPECT_DEATH(optimizer->Update(0, View(grads), {}), "the gradient is 2 float32 instead of 3 float32");
+}
+
+// After the broadcast, all ranks continue like the rank that had the state.
+TEST_P(OptimizerContractTest, BroadcastCopiesTheStateOfAnyRank) {
+  for (const int world : {1, 2, 3, 5}) {
+    std::vector<std::vector<float>> values(world);
+    const int root = world / 2;
+    WithRanks(world, [&](Communicator& comm) {
+      Training training(factory());
+      training.StepTo(comm.rank() == root ? 5 : 0);
+      const std::vector<Parameter>& parameters = training.optimizer().parameters();
+      ASSERT_EQ(BroadcastParameters(comm, parameters, root), OkStatus());
+      ASSERT_EQ(BroadcastOptimizer(comm, training.optimizer(), root), OkStatus());
+      training.SkipTo(5);
+      training.StepTo(8);
+      values[comm.rank()] = training.values();
+    });
+    Training alone(factory());
+    alone.StepTo(8);
+    for (const auto& v : values) EXPECT_EQ(v, alone.values());
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, OptimizerContractTest,
@@ -175,6 +237,36 @@ TEST(OptimizerStateTest, NamesOfEveryOptimizer) {
   EXPECT_THAT(StateNames(Training(SgdFactory(0)).optimizer()), IsEmpty());
 }
 
+TEST(BroadcastOptimizerTest, RefusesDifferentOptimizersOnAllRanks) {
+  WithRanks(3, [](Communicator& comm) {
+    Training training(comm.rank() == 1 ? SgdFactory(0.9) : AdamWFactory());
+    EXPECT_EQ(BroadcastOptimizer(comm, training.optimizer(), 0).ToString(),
+              "INVALID_ARGUMENT: broadcasting the state of an optimizer: the ranks differ: the optimizer is "
+              "adamw on "
+              "rank 0 and is sgd on rank 1");
+    EXPECT_EQ(BroadcastOptimizer(comm, training.optimizer(), -1).code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(comm.Barrier().Wait(), OkStatus());
+  });
+}
+
+TEST(OptimizerOptionsTest, InvalidOptionsAreErrorsThatNameTheOption) {
+  std::vector<float> values(1);
+  const std::vector<Parameter> p = {{"p", {1}, View(values), {}, true}};
+  const auto fault = [](const StatusOr<std::unique_ptr<Optimizer>>& made) {
+    EXPECT_EQ(made.status().code(), StatusCode::kInvalidArgument);
+    return std::string(made.status().message());
+  };
+  EXPECT_EQ(fault(MakeAdamW(p, {.learning_rate = -1})), "AdamW: learning_rate is -1");
+  EXPECT_EQ(fault(MakeAdamW(p, {.learning_rate = NAN})), "AdamW: learning_rate is nan");
+  EXPECT_EQ(fault(MakeAdamW(p, {.beta1 = 1})), "AdamW: beta1 is 1");
+  EXPECT_EQ(fault(MakeAdamW(p, {.beta2 = -0.5})), "AdamW: beta2 is -0.5");
+  EXPECT_EQ(fault(MakeAdamW(p, {.epsilon = 0})), "AdamW: epsilon is 0");
+  EXPECT_EQ(fault(MakeAdamW(p, {.weight_decay = INFINITY})), "AdamW: weight_decay is inf");
+  EXPECT_EQ(fault(MakeSgd(p, {.learning_rate = -1})), "SGD: learning_rate is -1");
+  EXPECT_EQ(fault(MakeSgd(p, {.momentum = 1})), "SGD: momentum is 1");
+  EXPECT_EQ(fault(MakeSgd(p, {.weight_decay = -1})), "SGD: weight_decay is -1");
+}
+
 TEST(OptimizerStateTest, LoadingAnotherOptimizersSnapshotNamesTheMissingTensorAndTheRemedy) {
   Training written(AdamWFactory()), read(SgdFactory(0.9));
   written.StepTo(2);
@@ -184,7 +276,8 @@ TEST(OptimizerStateTest, LoadingAnotherOptimizersSnapshotNamesTheMissingTensorAn
       status.message(),
       "it lacks tensor sgd.momentum/weight of optimizer sgd: it was written with optimizer adamw; continue "
       "with that optimizer and its options, or start from step 0 without this snapshot");
-  for (const StateTensor& tensor : read.optimizer().state()) EXPECT_THAT(tensor.values, testing::Each(0.0f));
+  for (const StateTensor& tensor : read.optimizer().state())
+    EXPECT_THAT(Floats(tensor.values), testing::Each(0.0f));
 }
 
 TEST(OptimizerStateTest, LoadingASnapshotWithoutStateFails) {
@@ -221,11 +314,11 @@ TEST(OptimizerStateTest, TensorsOfTheProgramMayHaveSlashesInTheirNames) {
 
 TEST(OptimizerStateTest, StateOfADifferentSizeIsRefused) {
   std::vector<float> values(3), grads(3), others(4), others_grads(4);
-  AdamW small({{"p", {3}, std::span(values), grads}}, {});
-  AdamW large({{"p", {4}, std::span(others), others_grads}}, {});
+  const auto small = MakeAdamW({{"p", {3}, View(values), View(grads), true}}).value();
+  const auto large = MakeAdamW({{"p", {4}, View(others), View(others_grads), true}}).value();
   Snapshot snapshot;
-  AddOptimizerState(small, &snapshot);
-  const Status status = LoadOptimizerState(snapshot, &large);
+  AddOptimizerState(*small, &snapshot);
+  const Status status = LoadOptimizerState(snapshot, large.get());
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("adamw.mean/p"));
 }

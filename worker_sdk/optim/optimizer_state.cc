@@ -1,6 +1,7 @@
 #include "worker_sdk/optim/optimizer_state.h"
 
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,7 +14,7 @@ namespace ddprun {
 namespace {
 
 // Returns the name of the optimizer to whose state `tensor` belongs; empty if `tensor` belongs to the
-// program. `tensor` is optimizer state if it is a StateTensorName whose parameter is in `names`.
+// program. `tensor` is optimizer state if it is the name of a StateTensor whose parameter is in `names`.
 //   names: names of all tensors in the snapshot.
 std::string_view OptimizerOf(std::string_view tensor, const std::set<std::string_view>& names) {
   const size_t slash = tensor.find('/');
@@ -34,11 +35,29 @@ Status Mismatch(std::string_view what, std::string_view tensor, std::string_view
              "; continue with that optimizer and its options, or start from step 0 without this snapshot"));
 }
 
+Status Copy(const Snapshot& snapshot, const StateTensor& tensor) {
+  const auto count = static_cast<size_t>(tensor.values.count);
+  switch (tensor.values.dtype) {
+    case DType::kFloat32:
+      return snapshot.Copy(tensor.name, std::span(static_cast<float*>(tensor.values.data), count));
+    case DType::kFloat64:
+      return snapshot.Copy(tensor.name, std::span(static_cast<double*>(tensor.values.data), count));
+    default:
+      return UnimplementedError(
+          StrCat("loading tensor ", tensor.name, " of type ", NameOf(tensor.values.dtype)));
+  }
+}
+
 }  // namespace
 
 void AddOptimizerState(Optimizer& optimizer, Snapshot* snapshot) {
   for (StateTensor& tensor : optimizer.state()) {
-    snapshot->tensors.push_back(ViewOf(std::move(tensor.name), std::move(tensor.shape), tensor.values));
+    const Tensor& values = tensor.values;
+    const auto size = static_cast<size_t>(values.count * SizeOf(values.dtype));
+    snapshot->tensors.push_back({.name = std::move(tensor.name),
+                                 .dtype = values.dtype,
+                                 .shape = std::move(tensor.shape),
+                                 .bytes = {static_cast<const char*>(values.data), size}});
   }
 }
 
@@ -62,7 +81,7 @@ Status LoadOptimizerState(const Snapshot& snapshot, Optimizer* optimizer) {
                     writer, writers);
   }
   for (const StateTensor& tensor : state) {
-    DDPRUN_RETURN_IF_ERROR(snapshot.Copy(tensor.name, tensor.values));
+    DDPRUN_RETURN_IF_ERROR(Copy(snapshot, tensor));
   }
   return OkStatus();
 }

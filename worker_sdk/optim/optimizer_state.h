@@ -1,8 +1,8 @@
 // The state of an optimizer in a snapshot.
 #pragma once
 
+#include "ddprun/optim.h"
 #include "ddprun/status.h"
-#include "worker_sdk/optim/optimizer.h"
 #include "worker_sdk/snapshot/snapshot.h"
 
 namespace ddprun {
@@ -12,7 +12,7 @@ namespace ddprun {
 void AddOptimizerState(Optimizer& optimizer, Snapshot* snapshot);
 
 // Overwrites the optimizer's state with the state in the snapshot. A tensor in the snapshot is optimizer
-// state if its name is a StateTensorName whose parameter is another tensor in the snapshot. All other tensors
+// state if its name is that of a StateTensor whose parameter is another tensor in the snapshot. All other tensors
 // belong to the program and are ignored.
 //   Errors: kFailedPrecondition:
 //           (a) The snapshot contains the state of another optimizer. The message names the first missing or

@@ -1,9 +1,7 @@
-#include "worker_sdk/optim/sgd.h"
-
 #include <cmath>
-#include <span>
 #include <vector>
 
+#include "ddprun/optim.h"
 #include "gtest/gtest.h"
 #include "worker_sdk/data/counter_rng.h"
 
@@ -20,7 +18,7 @@ TEST(SgdTest, FollowsTheFormula) {
     std::vector<float> values(kElems), grads(kElems);
     std::vector<double> p(kElems), v(kElems);
     for (size_t i = 0; i < kElems; ++i) p[i] = values[i] = static_cast<float>(rng.Normal());
-    Sgd sgd({{"p", {kElems}, std::span(values), grads, true}}, options);
+    const auto sgd = MakeSgd({{"p", {kElems}, View(values), View(grads), true}}, options).value();
     for (int64_t step = 1; step <= 50; ++step) {
       const double factor = step < 10 ? 0.1 * static_cast<double>(step) : 1;
       for (size_t i = 0; i < kElems; ++i) {
@@ -28,7 +26,7 @@ TEST(SgdTest, FollowsTheFormula) {
         v[i] = options.momentum * v[i] + grads[i];
         p[i] -= options.learning_rate * factor * (v[i] + options.weight_decay * p[i]);
       }
-      sgd.Step({.step = step, .rate_factor = factor});
+      sgd->Step({.step = step, .rate_factor = factor});
     }
     for (size_t i = 0; i < kElems; ++i) EXPECT_NEAR(values[i], p[i], 1e-4) << "element " << i;
   }
@@ -36,9 +34,11 @@ TEST(SgdTest, FollowsTheFormula) {
 
 TEST(SgdTest, DecayDoesNotApplyToParametersThatDoNotDecay) {
   std::vector<float> weight{2}, bias{2}, grads{0};
-  Sgd sgd({{"weight", {1}, std::span(weight), grads, true}, {"bias", {1}, std::span(bias), grads, false}},
-          {.learning_rate = 0.5, .weight_decay = 0.5});
-  sgd.Step({.step = 1});
+  const auto sgd = MakeSgd({{"weight", {1}, View(weight), View(grads), true},
+                            {"bias", {1}, View(bias), View(grads), false}},
+                           {.learning_rate = 0.5, .weight_decay = 0.5})
+                       .value();
+  sgd->Step({.step = 1});
   EXPECT_EQ(weight[0], 1.5f);
   EXPECT_EQ(bias[0], 2.0f);
 }

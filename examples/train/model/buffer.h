@@ -1,6 +1,4 @@
-// A fixed-size array, aligned to 64 bytes and initialized to zero. The alignment affects results, not only
-// speed: Eigen's loops handle the elements before the first aligned one separately, so workers get
-// bit-equal results only if their arrays are aligned equally.
+// A fixed-size array, aligned to 64 bytes (a cache line) and initialized to zero.
 #pragma once
 
 #include <algorithm>

@@ -14,6 +14,12 @@ bool HasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports
 }  // namespace
 
 template <typename T>
+T* Scratch<T>::Get(int64_t num_elems) {
+  if (static_cast<size_t>(num_elems) > buffer_.size()) buffer_ = Buffer<T>(num_elems);
+  return buffer_.data();
+}
+
+template <typename T>
 const Layers<T>& LayersForThisCpu() {
 #if defined(__x86_64__)
   if (HasAvx2()) return Avx2Layers(T());
@@ -31,6 +37,8 @@ const Layers<T>* LayersFor(std::string_view cpu) {
   return nullptr;
 }
 
+template class Scratch<float>;
+template class Scratch<double>;
 template const Layers<float>& LayersForThisCpu<float>();
 template const Layers<double>& LayersForThisCpu<double>();
 template const Layers<float>* LayersFor<float>(std::string_view);

@@ -7,39 +7,39 @@
 namespace ddprun::train {
 
 template <typename T>
-Gpt<T>::Gpt(const ModelConfig& config, const Layers<T>& layers)
+Gpt<T>::Gpt(const ModelConfig& config, int max_batch, const Layers<T>& layers)
     : config_(config),
       layers_(layers),
       tensors_(ParameterTensors(config)),
       parameters_(NumParameters(tensors_)) {
-  const size_t S = config.context, C = config.width, H = config.heads;
+  const size_t S = config.context, C = config.width, H = config.heads, N = max_batch * S;
   const auto make = [](size_t num_elems) { return Buffer<T>(num_elems); };
-  embedded_ = make(S * C);
+  inputs_ = Buffer<uint8_t>(N);
+  targets_ = Buffer<uint8_t>(N);
+  embedded_ = make(N * C);
   blocks_.resize(config.layers);
   for (BlockValues& b : blocks_) {
-    b = {.norm1 = make(S * C),
-         .mean1 = make(S),
-         .rstd1 = make(S),
-         .qkv = make(S * 3 * C),
-         .att = make(H * S * S),
-         .mixed = make(S * C),
-         .middle = make(S * C),
-         .norm2 = make(S * C),
-         .mean2 = make(S),
-         .rstd2 = make(S),
-         .up = make(S * 4 * C),
-         .active = make(S * 4 * C),
-         .out = make(S * C)};
+    b = {.norm1 = make(N * C),
+         .mean1 = make(N),
+         .rstd1 = make(N),
+         .qkv = make(N * 3 * C),
+         .att = make(N * H * S),
+         .mixed = make(N * C),
+         .middle = make(N * C),
+         .norm2 = make(N * C),
+         .mean2 = make(N),
+         .rstd2 = make(N),
+         .up = make(N * 4 * C),
+         .active = make(N * 4 * C),
+         .out = make(N * C)};
   }
-  final_ = make(S * C);
-  mean_ = make(S);
-  rstd_ = make(S);
-  logits_ = make(S * kVocab);
-  d_stream_ = make(S * C);
-  d_branch_ = make(S * C);
-  d_wide_ = make(S * 4 * C);
-  d_active_ = make(S * 4 * C);
-  d_att_ = make(S * S);
+  final_ = make(N * C);
+  mean_ = make(N);
+  rstd_ = make(N);
+  logits_ = make(N * kVocab);
+  d_stream_ = make(N * C);
+  d_branch_ = make(N * C);
+  d_wide_ = make(N * 4 * C);
 }
 
 template <typename T>
@@ -67,114 +67,119 @@ void Gpt<T>::Initialize(CounterRng& rng) {
 }
 
 template <typename T>
-double Gpt<T>::Forward(std::span<const uint8_t> sequence, T scale) {
+void Gpt<T>::Forward(std::span<const std::span<const uint8_t>> batch, T scale, std::span<double> losses) {
   const int S = config_.context, C = config_.width, L = config_.layers;
-  const uint8_t* inputs = sequence.data();
-  const uint8_t* targets = sequence.data() + 1;
+  batch_ = static_cast<int>(batch.size());
+  for (size_t b = 0; b < batch.size(); ++b) {
+    std::copy_n(batch[b].begin(), S, inputs_.data() + b * S);
+    std::copy_n(batch[b].begin() + 1, S, targets_.data() + b * S);
+  }
 
-  layers_.EmbedForward(embedded_.data(), inputs, Parameter(TensorIndex::kTokenEmbedding),
-                       Parameter(TensorIndex::kPositionEmbedding), S, C);
+  layers_.EmbedForward(embedded_.data(), inputs_.data(), Parameter(TensorIndex::kTokenEmbedding),
+                       Parameter(TensorIndex::kPositionEmbedding), batch_, S, C);
   const T* stream = embedded_.data();
   for (int layer = 0; layer < L; ++layer) {
     BlockForward(layer, stream);
     stream = blocks_[layer].out.data();
   }
   layers_.NormForward(final_.data(), mean_.data(), rstd_.data(), stream, Parameter(TensorIndex::FinalGain(L)),
-                      Parameter(TensorIndex::FinalBias(L)), S, C);
-  layers_.LinearForward(logits_.data(), final_.data(), Parameter(TensorIndex::Head(L)), nullptr, S, C,
-                        kVocab);
-  return layers_.CrossEntropy(logits_.data(), targets, scale, S, kVocab);
+                      Parameter(TensorIndex::FinalBias(L)), num_positions(), C);
+  layers_.LinearForward(logits_.data(), final_.data(), Parameter(TensorIndex::Head(L)), nullptr, nullptr,
+                        scratch_, num_positions(), C, kVocab);
+  layers_.CrossEntropy(losses.data(), logits_.data(), targets_.data(), scale, batch_, S, kVocab);
 }
 
 template <typename T>
 void Gpt<T>::BlockForward(int layer, const T* in) {
-  const int S = config_.context, C = config_.width;
+  const int S = config_.context, C = config_.width, N = num_positions();
   BlockValues& b = blocks_[layer];
   const auto param = [&](TensorIndex::Block which) { return Parameter(TensorIndex::InBlock(layer, which)); };
 
   layers_.NormForward(b.norm1.data(), b.mean1.data(), b.rstd1.data(), in, param(TensorIndex::kNorm1Gain),
-                      param(TensorIndex::kNorm1Bias), S, C);
+                      param(TensorIndex::kNorm1Bias), N, C);
   layers_.LinearForward(b.qkv.data(), b.norm1.data(), param(TensorIndex::kQkvWeight),
-                        param(TensorIndex::kQkvBias), S, C, 3 * C);
-  layers_.AttentionForward(b.mixed.data(), b.att.data(), b.qkv.data(), S, C, config_.heads);
+                        param(TensorIndex::kQkvBias), nullptr, scratch_, N, C, 3 * C);
+  layers_.AttentionForward(b.mixed.data(), b.att.data(), b.qkv.data(), scratch_, batch_, S, C, config_.heads);
   layers_.LinearForward(b.middle.data(), b.mixed.data(), param(TensorIndex::kAttProjWeight),
-                        param(TensorIndex::kAttProjBias), S, C, C);
-  layers_.Add(b.middle.data(), in, int64_t{S} * C);
+                        param(TensorIndex::kAttProjBias), in, scratch_, N, C, C);
 
   layers_.NormForward(b.norm2.data(), b.mean2.data(), b.rstd2.data(), b.middle.data(),
-                      param(TensorIndex::kNorm2Gain), param(TensorIndex::kNorm2Bias), S, C);
+                      param(TensorIndex::kNorm2Gain), param(TensorIndex::kNorm2Bias), N, C);
   layers_.LinearForward(b.up.data(), b.norm2.data(), param(TensorIndex::kUpWeight),
-                        param(TensorIndex::kUpBias), S, C, 4 * C);
-  layers_.GeluForward(b.active.data(), b.up.data(), S * 4 * C);
+                        param(TensorIndex::kUpBias), nullptr, scratch_, N, C, 4 * C);
+  layers_.GeluForward(b.active.data(), b.up.data(), int64_t{N} * 4 * C);
   layers_.LinearForward(b.out.data(), b.active.data(), param(TensorIndex::kDownWeight),
-                        param(TensorIndex::kDownBias), S, 4 * C, C);
-  layers_.Add(b.out.data(), b.middle.data(), int64_t{S} * C);
+                        param(TensorIndex::kDownBias), b.middle.data(), scratch_, N, 4 * C, C);
 }
 
 template <typename T>
-void Gpt<T>::Backward(std::span<const uint8_t> sequence, std::span<T> grads,
-                      FunctionRef<void(size_t tensor)> ready) {
-  const int S = config_.context, C = config_.width, L = config_.layers;
-  const auto grad = [&](size_t tensor) { return grads.data() + tensors_[tensor].offset; };
+void Gpt<T>::Backward(FunctionRef<T*(size_t tensor)> grad, FunctionRef<void(size_t tensor)> ready) {
+  const int S = config_.context, C = config_.width, L = config_.layers, N = num_positions();
+  const Sink sink{grad, ready};
   const auto input_of = [&](int layer) {
     return layer == 0 ? embedded_.data() : blocks_[layer - 1].out.data();
   };
 
-  layers_.LinearBackward(d_branch_.data(), grad(TensorIndex::Head(L)), nullptr, logits_.data(), final_.data(),
-                         Parameter(TensorIndex::Head(L)), S, C, kVocab);
-  ready(TensorIndex::Head(L));
-  std::fill_n(d_stream_.data(), d_stream_.size(), T(0));
-  layers_.NormBackward(d_stream_.data(), grad(TensorIndex::FinalGain(L)), grad(TensorIndex::FinalBias(L)),
-                       d_branch_.data(), input_of(L), mean_.data(), rstd_.data(),
-                       Parameter(TensorIndex::FinalGain(L)), S, C);
-  ready(TensorIndex::FinalBias(L));
-  ready(TensorIndex::FinalGain(L));
+  const size_t head = TensorIndex::Head(L);
+  layers_.LinearBackward(grad(head), nullptr, logits_.data(), final_.data(), scratch_, batch_, S, C, kVocab);
+  ready(head);
+  layers_.LinearBackwardInput(d_branch_.data(), logits_.data(), Parameter(head), scratch_, N, C, kVocab);
+  std::fill_n(d_stream_.data(), int64_t{N} * C, T(0));
+  NormBackward(TensorIndex::FinalBias(L), input_of(L), mean_, rstd_, sink);
 
-  for (int layer = L - 1; layer >= 0; --layer) BlockBackward(layer, input_of(layer), grads.data(), ready);
+  for (int layer = L - 1; layer >= 0; --layer) BlockBackward(layer, input_of(layer), sink);
 
   layers_.EmbedBackward(grad(TensorIndex::kTokenEmbedding), grad(TensorIndex::kPositionEmbedding),
-                        d_stream_.data(), sequence.data(), S, C, kVocab);
+                        d_stream_.data(), inputs_.data(), scratch_, batch_, S, C, kVocab);
   ready(TensorIndex::kPositionEmbedding);
   ready(TensorIndex::kTokenEmbedding);
 }
 
 template <typename T>
-void Gpt<T>::BlockBackward(int layer, const T* in, T* grads, FunctionRef<void(size_t tensor)> ready) {
-  const int S = config_.context, C = config_.width;
+void Gpt<T>::BlockBackward(int layer, const T* in, const Sink& sink) {
+  const int S = config_.context, C = config_.width, N = num_positions();
   const BlockValues& b = blocks_[layer];
   const auto param = [&](TensorIndex::Block which) { return Parameter(TensorIndex::InBlock(layer, which)); };
-  const auto grad = [&](TensorIndex::Block which) {
-    return grads + tensors_[TensorIndex::InBlock(layer, which)].offset;
-  };
-  const auto finish = [&](TensorIndex::Block later, TensorIndex::Block earlier) {
-    ready(TensorIndex::InBlock(layer, later));
-    ready(TensorIndex::InBlock(layer, earlier));
-  };
+  const auto index = [&](TensorIndex::Block which) { return TensorIndex::InBlock(layer, which); };
 
-  layers_.LinearBackward(d_active_.data(), grad(TensorIndex::kDownWeight), grad(TensorIndex::kDownBias),
-                         d_stream_.data(), b.active.data(), param(TensorIndex::kDownWeight), S, 4 * C, C);
-  finish(TensorIndex::kDownBias, TensorIndex::kDownWeight);
-  layers_.GeluBackward(d_wide_.data(), d_active_.data(), b.up.data(), S * 4 * C);
-  layers_.LinearBackward(d_branch_.data(), grad(TensorIndex::kUpWeight), grad(TensorIndex::kUpBias),
-                         d_wide_.data(), b.norm2.data(), param(TensorIndex::kUpWeight), S, C, 4 * C);
-  finish(TensorIndex::kUpBias, TensorIndex::kUpWeight);
-  layers_.NormBackward(d_stream_.data(), grad(TensorIndex::kNorm2Gain), grad(TensorIndex::kNorm2Bias),
-                       d_branch_.data(), b.middle.data(), b.mean2.data(), b.rstd2.data(),
-                       param(TensorIndex::kNorm2Gain), S, C);
-  finish(TensorIndex::kNorm2Bias, TensorIndex::kNorm2Gain);
+  LinearBackward(index(TensorIndex::kDownBias), d_stream_.data(), b.active.data(), 4 * C, C, sink);
+  layers_.LinearBackwardInput(d_wide_.data(), d_stream_.data(), param(TensorIndex::kDownWeight), scratch_, N,
+                              4 * C, C);
+  layers_.GeluBackward(d_wide_.data(), b.up.data(), int64_t{N} * 4 * C);
+  LinearBackward(index(TensorIndex::kUpBias), d_wide_.data(), b.norm2.data(), C, 4 * C, sink);
+  layers_.LinearBackwardInput(d_branch_.data(), d_wide_.data(), param(TensorIndex::kUpWeight), scratch_, N, C,
+                              4 * C);
+  NormBackward(index(TensorIndex::kNorm2Bias), b.middle.data(), b.mean2, b.rstd2, sink);
 
-  layers_.LinearBackward(d_branch_.data(), grad(TensorIndex::kAttProjWeight), grad(TensorIndex::kAttProjBias),
-                         d_stream_.data(), b.mixed.data(), param(TensorIndex::kAttProjWeight), S, C, C);
-  finish(TensorIndex::kAttProjBias, TensorIndex::kAttProjWeight);
-  layers_.AttentionBackward(d_wide_.data(), d_att_.data(), d_branch_.data(), b.qkv.data(), b.att.data(), S, C,
-                            config_.heads);
-  layers_.LinearBackward(d_branch_.data(), grad(TensorIndex::kQkvWeight), grad(TensorIndex::kQkvBias),
-                         d_wide_.data(), b.norm1.data(), param(TensorIndex::kQkvWeight), S, C, 3 * C);
-  finish(TensorIndex::kQkvBias, TensorIndex::kQkvWeight);
-  layers_.NormBackward(d_stream_.data(), grad(TensorIndex::kNorm1Gain), grad(TensorIndex::kNorm1Bias),
-                       d_branch_.data(), in, b.mean1.data(), b.rstd1.data(), param(TensorIndex::kNorm1Gain),
-                       S, C);
-  finish(TensorIndex::kNorm1Bias, TensorIndex::kNorm1Gain);
+  LinearBackward(index(TensorIndex::kAttProjBias), d_stream_.data(), b.mixed.data(), C, C, sink);
+  layers_.LinearBackwardInput(d_branch_.data(), d_stream_.data(), param(TensorIndex::kAttProjWeight),
+                              scratch_, N, C, C);
+  layers_.AttentionBackward(d_wide_.data(), d_branch_.data(), b.qkv.data(), b.att.data(), scratch_, batch_, S,
+                            C, config_.heads);
+  LinearBackward(index(TensorIndex::kQkvBias), d_wide_.data(), b.norm1.data(), C, 3 * C, sink);
+  layers_.LinearBackwardInput(d_branch_.data(), d_wide_.data(), param(TensorIndex::kQkvWeight), scratch_, N,
+                              C, 3 * C);
+  NormBackward(index(TensorIndex::kNorm1Bias), in, b.mean1, b.rstd1, sink);
+}
+
+template <typename T>
+void Gpt<T>::LinearBackward(size_t bias, const T* d_y, const T* x, int inputs, int outputs,
+                            const Sink& sink) {
+  const size_t weight = bias - 1;
+  layers_.LinearBackward(sink.grad(weight), sink.grad(bias), d_y, x, scratch_, batch_, config_.context,
+                         inputs, outputs);
+  sink.ready(bias);
+  sink.ready(weight);
+}
+
+template <typename T>
+void Gpt<T>::NormBackward(size_t bias, const T* x, const Buffer<T>& mean, const Buffer<T>& rstd,
+                          const Sink& sink) {
+  const size_t gain = bias - 1;
+  layers_.NormBackward(d_stream_.data(), sink.grad(gain), sink.grad(bias), d_branch_.data(), x, mean.data(),
+                       rstd.data(), Parameter(gain), scratch_, batch_, config_.context, config_.width);
+  sink.ready(bias);
+  sink.ready(gain);
 }
 
 template class Gpt<float>;

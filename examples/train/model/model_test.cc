@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "examples/train/model/layers_variants.h"
+#include "examples/train/model/tree_sum.h"
 #include "gtest/gtest.h"
 #include "worker_sdk/data/counter_rng.h"
 
@@ -17,9 +18,9 @@ namespace {
 // Heads, width and context are odd, so that no loop ends with a full vector register.
 constexpr ModelConfig kTiny{.layers = 2, .heads = 3, .width = 9, .context = 7};
 
-std::vector<uint8_t> Sequence(int context) {
+std::vector<uint8_t> Sequence(int context, uint64_t seed = 5) {
   std::vector<uint8_t> sequence(context + 1);
-  CounterRng rng(5);
+  CounterRng rng(seed);
   for (uint8_t& byte : sequence) byte = static_cast<uint8_t>(rng.Next() % 11 * 23);  // some bytes repeat
   return sequence;
 }
@@ -32,12 +33,24 @@ void Scatter(Gpt<T>& model) {
   for (T& p : model.parameters()) p = static_cast<T>(static_cast<float>(0.35 * rng.Normal()));
 }
 
+using Batch = std::vector<std::span<const uint8_t>>;
+
+// Returns the losses of the sequences, and sets `grads`, if it is not null, to the gradient of their sum.
+template <typename T>
+std::vector<double> Compute(Gpt<T>& model, const Batch& batch, T scale, std::vector<T>* grads = nullptr) {
+  std::vector<double> losses(batch.size());
+  model.Forward(batch, scale, losses);
+  if (grads == nullptr) return losses;
+  // The initial values are arbitrary, because the backward pass must overwrite every gradient.
+  grads->assign(model.parameters().size(), T(1e3));
+  model.Backward([&](size_t i) { return grads->data() + model.tensors()[i].offset; }, [](size_t) {});
+  return losses;
+}
+
 template <typename T>
 std::vector<T> Gradient(Gpt<T>& model, std::span<const uint8_t> sequence, T scale) {
-  // The initial values are arbitrary, because the backward pass must overwrite every gradient.
-  std::vector<T> grads(model.parameters().size(), T(1e3));
-  model.Forward(sequence, scale);
-  model.Backward(sequence, std::span(grads), [](size_t) {});
+  std::vector<T> grads;
+  Compute(model, {sequence}, scale, &grads);
   return grads;
 }
 
@@ -50,7 +63,7 @@ std::vector<double> FiniteDifferences(Gpt<double>& model, std::span<const uint8_
     const double at = p;
     const auto loss = [&](double offset) {
       p = at + offset;
-      return model.Forward(sequence, scale);
+      return Compute(model, {sequence}, scale)[0];
     };
     grads.push_back((8 * (loss(kStep) - loss(-kStep)) - (loss(2 * kStep) - loss(-2 * kStep))) / (12 * kStep));
     p = at;
@@ -99,8 +112,10 @@ TEST(GradientTest, TensorsBecomeReadyInReverseOrderAndStayUnchanged) {
   const std::vector<uint8_t> sequence = Sequence(kTiny.context);
   std::vector<float> grads(model.parameters().size()), when_ready(grads.size());
   std::vector<size_t> order;
-  model.Forward(sequence, 1);
-  model.Backward(sequence, std::span(grads), [&](size_t i) {
+  std::vector<double> losses(1);
+  model.Forward(Batch{sequence}, 1, losses);
+  const auto grad = [&](size_t i) { return grads.data() + model.tensors()[i].offset; };
+  model.Backward(grad, [&](size_t i) {
     order.push_back(i);
     const TensorSpec& tensor = model.tensors()[i];
     std::copy_n(grads.begin() + tensor.offset, tensor.num_elems, when_ready.begin() + tensor.offset);
@@ -110,13 +125,67 @@ TEST(GradientTest, TensorsBecomeReadyInReverseOrderAndStayUnchanged) {
   EXPECT_EQ(grads, when_ready);
 }
 
+// Checks that the losses of a batch are those of its sequences, and that its gradient is the sum of theirs in
+// the order of tree_sum.h, bit for bit.
+template <typename T>
+void ExpectBatchEqualsSequences(const ModelConfig& config, const Layers<T>& layers, int batch_size) {
+  SCOPED_TRACE(testing::Message() << layers.cpu() << ", batch " << batch_size << ", width " << config.width
+                                  << ", context " << config.context);
+  Gpt<T> one(config, 1, layers), all(config, batch_size, layers);
+  Scatter(one);
+  Scatter(all);
+  std::vector<std::vector<uint8_t>> sequences;
+  for (int b = 0; b < batch_size; ++b) sequences.push_back(Sequence(config.context, b));
+  const Batch batch(sequences.begin(), sequences.end());
+  std::vector<T> grads, expected;
+  const std::vector<double> losses = Compute(all, batch, T(0.1), &grads);
+  TreeSum<T> sum(one.parameters().size());
+  sum.Begin();
+  for (int b = 0; b < batch_size; ++b) {
+    EXPECT_EQ(Compute(one, {batch[b]}, T(0.1), &expected)[0], losses[b]) << b;
+    if (b + 1 == batch_size) break;
+    sum.Add(expected, 0);
+    sum.EndTerm();
+  }
+  sum.Finish(expected, 0);
+  for (const TensorSpec& tensor : one.tensors()) {
+    const auto begin = grads.begin() + tensor.offset;
+    EXPECT_TRUE(std::equal(begin, begin + tensor.num_elems, expected.begin() + tensor.offset)) << tensor.name;
+  }
+}
+
+template <typename T>
+void ExpectBatchesEqualSequences(const Layers<T>& layers) {
+  // Contexts and widths on both sides of the sizes of vectors, tiles, panels and blocks.
+  const ModelConfig kConfigs[] = {kTiny,
+                                  {.layers = 1, .heads = 2, .width = 16, .context = 16},
+                                  {.layers = 1, .heads = 1, .width = 33, .context = 131},
+                                  {.layers = 1, .heads = 2, .width = 70, .context = 18},  // 4 * 70 > 256
+                                  {.layers = 1, .heads = 1, .width = 6, .context = 300}};
+  for (const ModelConfig& config : kConfigs) {
+    for (const int batch_size : {2, 3, 5, 8}) ExpectBatchEqualsSequences<T>(config, layers, batch_size);
+  }
+  ExpectBatchEqualsSequences<T>(kTiny, layers, 77);  // several groups of sequences
+}
+
+TEST(BatchTest, EqualsItsSequencesInFloat) {
+  ExpectBatchesEqualSequences(BaselineLayers(float()));
+  ExpectBatchesEqualSequences(LayersForThisCpu<float>());
+}
+
+TEST(BatchTest, EqualsItsSequencesInDouble) {
+  ExpectBatchesEqualSequences(BaselineLayers(double()));
+  ExpectBatchesEqualSequences(LayersForThisCpu<double>());
+}
+
 TEST(LayersTest, AttentionIsCausal) {
   constexpr int S = 6, C = 4, H = 2, kChanged = 3;
   std::vector<float> qkv(S * 3 * C), y(S * C), att(H * S * S);
+  Scratch<float> scratch;
   CounterRng rng(2);
   for (float& x : qkv) x = static_cast<float>(rng.Normal());
   const auto attend = [&] {
-    LayersForThisCpu<float>().AttentionForward(y.data(), att.data(), qkv.data(), S, C, H);
+    LayersForThisCpu<float>().AttentionForward(y.data(), att.data(), qkv.data(), scratch, 1, S, C, H);
     return y;
   };
   const std::vector<float> before = attend();
@@ -143,13 +212,13 @@ TEST(ModelTest, InitialParametersAreAFunctionOfTheSeed) {
   EXPECT_FALSE(std::ranges::equal(a.parameters(), other.parameters()));
   const std::vector<uint8_t> sequence = Sequence(kTiny.context);
   // The model is untrained, so the loss per byte is about the loss of a uniform guess.
-  EXPECT_NEAR(a.Forward(sequence, 1.0f / kTiny.context), std::log(kVocab), 0.05);
+  EXPECT_NEAR(Compute(a, {sequence}, 1.0f / kTiny.context)[0], std::log(kVocab), 0.05);
 }
 
 TEST(LayersTest, CpuVariantsAgreeAndAreDeterministic) {
   const std::vector<uint8_t> sequence = Sequence(kTiny.context);
   const auto gradient = [&](const Layers<float>& layers) {
-    Gpt<float> model(kTiny, layers);
+    Gpt<float> model(kTiny, 1, layers);
     Scatter(model);
     return Gradient(model, sequence, 1.0f);
   };

@@ -32,29 +32,27 @@ class TreeSum {
   // Starts a new sum.
   void Begin() { num_terms_ = 0; }
 
-  // Adds the next term, except the last term, which must be passed to Finish. `term` is overwritten.
-  void Add(std::span<T> term) {
+  // Adds elements first .. first + part.size() - 1 of the next term, which is not the last one. `part` is
+  // overwritten. A term may be added in several parts, as its elements become known; each element must be in
+  // exactly one part. EndTerm() follows the last part.
+  void Add(std::span<T> part, size_t first) {
     // Each trailing 1 bit of the count stands for a subtree on the stack that is merged with the new one.
     size_t waiting = std::popcount(num_terms_);
-    for (int merges = std::countr_one(num_terms_); merges > 0; --merges) AddTo(term, stack_[--waiting]);
+    for (int merges = std::countr_one(num_terms_); merges > 0; --merges) AddTo(part, first, --waiting);
     if (waiting == stack_.size()) stack_.emplace_back(num_elems_);
-    std::copy(term.begin(), term.end(), stack_[waiting].data());
-    ++num_terms_;
+    std::copy(part.begin(), part.end(), stack_[waiting].data() + first);
   }
+  void EndTerm() { ++num_terms_; }
 
-  // Replaces elements first .. first + count - 1 of the last term with those of the sum. A sum may be
-  // finished in several ranges, as the elements of the last term become known. Each element must be in
-  // exactly one range.
-  void Finish(std::span<T> last_term, size_t first, size_t count) const {
-    for (size_t i = std::popcount(num_terms_); i-- > 0;) {
-      AddTo(last_term.subspan(first, count), stack_[i].span().subspan(first, count));
-    }
+  // Replaces a part of the last term with that of the sum. Parts are as in Add.
+  void Finish(std::span<T> part, size_t first) const {
+    for (size_t i = std::popcount(num_terms_); i-- > 0;) AddTo(part, first, i);
   }
 
  private:
-  static void AddTo(std::span<T> sum, const Buffer<T>& term) { AddTo(sum, term.span()); }
-  static void AddTo(std::span<T> sum, std::span<const T> term) {
-    for (size_t i = 0; i < sum.size(); ++i) sum[i] += term[i];
+  void AddTo(std::span<T> sum, size_t first, size_t subtree) const {
+    const T* terms = stack_[subtree].data() + first;
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += terms[i];
   }
 
   const size_t num_elems_;

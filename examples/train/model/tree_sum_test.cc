@@ -25,14 +25,16 @@ Array Reference(std::span<const Array> terms) {
 
 Array Sum(TreeSum<float>& tree, std::span<const Array> terms) {
   tree.Begin();
+  const size_t size = terms[0].size(), half = size / 2;
   for (const Array& term : terms.first(terms.size() - 1)) {
     Array scratch = term;
-    tree.Add(std::span(scratch));
+    tree.Add(std::span(scratch).subspan(half), half);  // the second half first
+    tree.Add(std::span(scratch).first(half), 0);
+    tree.EndTerm();
   }
   Array last = terms.back();
-  const size_t half = last.size() / 2;
-  tree.Finish(std::span(last), half, last.size() - half);  // the second half first
-  tree.Finish(std::span(last), 0, half);
+  tree.Finish(std::span(last).subspan(half), half);
+  tree.Finish(std::span(last).first(half), 0);
   return last;
 }
 

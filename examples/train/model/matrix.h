@@ -1,0 +1,299 @@
+// Matrix products whose bits depend only on the factors.
+//
+// One loop (Product) computes all elements, including those at the edges: each element is one chain of
+// multiplications and additions, in ascending order of k. Neither the number of rows, nor the position of an
+// element, the alignment of arrays, or the sizes of caches affect it. Multiply cuts chains at multiples of
+// kDepth, and adds the sums of the pieces one after the other.
+//
+// The right factor is packed into panels of kPanel columns, and a block of a panel stays in the L1 cache
+// while the rows of the left factor pass by. Tiles of kTileRows x kPanel elements are held in registers.
+//
+// Compiled once for each CPU variant, into the namespace DDPRUN_CPU; only layers.cc includes this file.
+#pragma once
+
+#include <cstdint>
+
+namespace ddprun::train::DDPRUN_CPU {
+
+#if defined(__AVX2__) && defined(__FMA__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
+
+template <typename T>
+struct VectorOf {
+  typedef T Type __attribute__((vector_size(kVectorBytes)));
+};
+template <typename T>
+using Vector = typename VectorOf<T>::Type;
+template <typename T>
+constexpr int kLanes = kVectorBytes / sizeof(T);
+
+constexpr int kTileRows = 6;  // with two vectors per row, a tile uses 12 of 16 registers
+template <typename T>
+constexpr int kPanel = 2 * kLanes<T>;
+constexpr int64_t kDepth = 256;      // rows of a panel that stay in the L1 cache: 16 KiB
+constexpr int64_t kBlockRows = 384;  // rows of the left factor that stay in the L2 cache: 384 KiB of float
+
+template <typename T>
+struct Tile {
+  Vector<T> rows[kTileRows][2];
+};
+
+inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+// Elements of a packed [depth,columns] matrix, and of a left factor packed by PackRows.
+template <typename T>
+int64_t PackedElems(int64_t depth, int64_t columns) {
+  return depth * RoundUp(columns, kPanel<T>);
+}
+inline int64_t PackedRowsElems(int64_t depth, int64_t rows) { return depth * RoundUp(rows, kTileRows); }
+
+// Packs b [depth,columns]; `stride` is the distance between its rows. Missing columns are zero.
+template <typename T>
+void Pack(T* packed, const T* b, int64_t stride, int64_t depth, int64_t columns) {
+  constexpr int64_t kRowsAtOnce = 8;  // so that rows are read, and panels written, in long pieces
+  for (int64_t k0 = 0; k0 < depth; k0 += kRowsAtOnce) {
+    const int64_t end = Least(k0 + kRowsAtOnce, depth);
+    for (int64_t j = 0; j < columns; j += kPanel<T>) {
+      const int64_t width = Least(kPanel<T>, columns - j);
+      for (int64_t k = k0; k < end; ++k) {
+        T* to = packed + j * depth + k * kPanel<T>;
+        const T* from = b + k * stride + j;
+        if (width == kPanel<T>) {
+          __builtin_memcpy(to, from, kPanel<T> * sizeof(T));
+          continue;
+        }
+        for (int64_t i = 0; i < kPanel<T>; ++i) to[i] = i < width ? from[i] : T(0);
+      }
+    }
+  }
+}
+
+// Packs the transpose of b [columns,depth]. Missing columns are zero.
+template <typename T>
+void PackTransposed(T* packed, const T* b, int64_t stride, int64_t depth, int64_t columns) {
+  constexpr int64_t kBlock = 16;
+  for (int64_t j = 0; j < columns; j += kPanel<T>) {
+    T* panel = packed + j * depth;
+    const int64_t width = Least(kPanel<T>, columns - j);
+    for (int64_t k0 = 0; k0 < depth; k0 += kBlock) {
+      const int64_t end = Least(k0 + kBlock, depth);
+      for (int64_t i = 0; i < kPanel<T>; ++i) {
+        for (int64_t k = k0; k < end; ++k) {
+          panel[k * kPanel<T> + i] = i < width ? b[(j + i) * stride + k] : T(0);
+        }
+      }
+    }
+  }
+}
+
+// Packs the transpose of a [depth,rows] as a left factor: panels of kTileRows rows, with the rows of one k
+// next to each other. Missing rows are zero.
+template <typename T>
+void PackRows(T* packed, const T* a, int64_t stride, int64_t depth, int64_t rows) {
+  constexpr int64_t kAtOnce = 8;
+  for (int64_t k0 = 0; k0 < depth; k0 += kAtOnce) {
+    const int64_t end = Least(k0 + kAtOnce, depth);
+    for (int64_t i = 0; i < rows; i += kTileRows) {
+      const int64_t height = Least(kTileRows, rows - i);
+      for (int64_t k = k0; k < end; ++k) {
+        T* to = packed + i * depth + k * kTileRows;
+        const T* from = a + k * stride + i;
+        if (height == kTileRows) {
+          __builtin_memcpy(to, from, kTileRows * sizeof(T));
+          continue;
+        }
+        for (int64_t r = 0; r < kTileRows; ++r) to[r] = r < height ? from[r] : T(0);
+      }
+    }
+  }
+}
+
+// Sets the tile to the sum over k < depth of a(i, k) * panel(k, j). Element (i, k) of the left factor is at
+// a[i * row_stride + k * kStep]; rows from `rows` on repeat the last row. A function of its own, so that the
+// sums stay in registers.
+template <int kStep, typename T>
+[[gnu::noinline]] void Product(Tile<T>& tile, const T* a, int64_t row_stride, int64_t rows, const T* panel,
+                               int64_t depth) {
+  int64_t row[kTileRows];
+  for (int i = 0; i < kTileRows; ++i) row[i] = Least(i, rows - 1) * row_stride;
+  Tile<T> sum = {};
+  for (int64_t k = 0; k < depth; ++k) {
+    Vector<T> left, right;
+    __builtin_memcpy(&left, panel, sizeof left);
+    __builtin_memcpy(&right, panel + kLanes<T>, sizeof right);
+    panel += kPanel<T>;
+    for (int i = 0; i < kTileRows; ++i) {
+      const T factor = a[row[i]];
+      sum.rows[i][0] += left * factor;
+      sum.rows[i][1] += right * factor;
+    }
+    a += kStep;
+  }
+  tile = sum;
+}
+
+// Arrays that are added to a product, in this order. Each is laid out like the product; one may be its place.
+template <typename T>
+struct Addends {
+  const T* arrays[64] = {};
+  int count = 0;
+
+  void Add(const T* array) { arrays[count++] = array; }
+};
+
+// Loads the lines of a tile into the cache, so that a later Store does not wait for memory.
+template <typename T>
+void PrefetchForStore(const T* tile, int64_t stride, int64_t rows) {
+  for (int64_t i = 0; i < rows; ++i) __builtin_prefetch(tile + i * stride, 1);
+}
+
+// c = tile + addends, on rows x columns elements at `offset`.
+template <typename T>
+[[gnu::always_inline]] inline void Store(T* c, int64_t offset, int64_t stride, const Tile<T>& tile,
+                                         int64_t rows, int64_t columns, const Addends<T>& addends) {
+  if (columns < kPanel<T>) {
+    T elems[kTileRows][kPanel<T>];
+    __builtin_memcpy(elems, &tile, sizeof elems);
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < columns; ++j) {
+        T value = elems[i][j];
+        for (int t = 0; t < addends.count; ++t) value += addends.arrays[t][offset + i * stride + j];
+        c[offset + i * stride + j] = value;
+      }
+    }
+    return;
+  }
+  for (int i = 0; i < kTileRows && i < rows; ++i) {
+    for (int half = 0; half < 2; ++half) {
+      const int64_t at = offset + i * stride + half * kLanes<T>;
+      Vector<T> value = tile.rows[i][half];
+      for (int t = 0; t < addends.count; ++t) {
+        Vector<T> other;
+        __builtin_memcpy(&other, addends.arrays[t] + at, sizeof other);
+        value += other;
+      }
+      __builtin_memcpy(c + at, &value, sizeof value);
+    }
+  }
+}
+
+// c [rows,columns] = a [rows,depth] * b + bias + addend. `packed` is b, packed. `bias` [columns] and
+// `addend`, which is laid out like c, may be null.
+template <typename T>
+void Multiply(T* c, int64_t c_stride, const T* a, int64_t a_stride, const T* packed, int64_t rows,
+              int64_t depth, int64_t columns, const T* bias, const T* addend) {
+  for (int64_t i0 = 0; i0 < rows; i0 += kBlockRows) {
+    const int64_t end = Least(i0 + kBlockRows, rows);
+    for (int64_t k = 0; k < depth; k += kDepth) {
+      Addends<T> addends;
+      if (k > 0) addends.Add(c);
+      if (k == 0 && addend != nullptr) addends.Add(addend);
+      for (int64_t j = 0; j < columns; j += kPanel<T>) {
+        const T* panel = packed + j * depth + k * kPanel<T>;
+        const int64_t width = Least(kPanel<T>, columns - j);
+        Vector<T> biases[2] = {};
+        if (k == 0 && bias != nullptr) __builtin_memcpy(biases, bias + j, width * sizeof(T));
+        for (int64_t i = i0; i < end; i += kTileRows) {
+          const int64_t height = Least(kTileRows, end - i);
+          PrefetchForStore(c + i * c_stride + j, c_stride, height);
+          Tile<T> tile;
+          Product<1>(tile, a + i * a_stride + k, a_stride, height, panel, Least(kDepth, depth - k));
+          for (Vector<T>(&row)[2] : tile.rows) {
+            row[0] += biases[0];
+            row[1] += biases[1];
+          }
+          Store(c, i * c_stride + j, c_stride, tile, height, width, addends);
+        }
+      }
+    }
+  }
+}
+
+// c [rows,columns] = addends + the sum over `terms` of a[term] * b[term], in the order of tree_sum.h.
+// `rows_packed` has the left factors [rows,depth], each packed by PackRows, and `packed` the right ones.
+template <typename T>
+void SumOfProducts(T* c, int64_t c_stride, const T* rows_packed, const T* packed, int64_t rows, int64_t terms,
+                   int64_t depth, int64_t columns, const Addends<T>& addends) {
+  constexpr int kLevels = 48;
+  const int64_t left_elems = PackedRowsElems(depth, rows), right_elems = PackedElems<T>(depth, columns);
+  const int64_t block = Least(kBlockRows * kDepth / (terms * depth) / kTileRows + 1, rows) * kTileRows;
+  Tile<T> waiting[kLevels];  // sums of complete subtrees
+  for (int64_t i0 = 0; i0 < rows; i0 += block) {
+    for (int64_t j = 0; j < columns; j += kPanel<T>) {
+      for (int64_t i = i0; i < Least(i0 + block, rows); i += kTileRows) {
+        PrefetchForStore(c + i * c_stride + j, c_stride, Least(kTileRows, rows - i));
+        int count = 0;
+        Tile<T> sum = {};
+        for (int64_t term = 0; term < terms; ++term) {
+          Product<kTileRows>(sum, rows_packed + term * left_elems + i * depth, 1, kTileRows,
+                             packed + term * right_elems + j * depth, depth);
+          // At the end, everything is merged; before, only subtrees of equal size.
+          const bool last = term + 1 == terms;
+          for (int64_t bits = term; last ? count > 0 : (bits & 1) != 0; bits >>= 1) {
+            --count;
+            for (int r = 0; r < kTileRows; ++r) {
+              sum.rows[r][0] += waiting[count].rows[r][0];
+              sum.rows[r][1] += waiting[count].rows[r][1];
+            }
+          }
+          if (!last) waiting[count++] = sum;
+        }
+        Store<T>(c, i * c_stride + j, c_stride, sum, Least(kTileRows, rows - i),
+                 Least(kPanel<T>, columns - j), addends);
+      }
+    }
+  }
+}
+
+// The products below have a lower triangular factor or result [S,S]. Elements of it with column - row from 1
+// to kTileRows - 1 must be zero where it is a factor; the others above the diagonal are not read, and not
+// written to a meaningful value.
+
+// lower [S,S] = a [S,depth] * b on and below the diagonal; `packed` is b [depth,S], packed.
+template <typename T>
+void MultiplyToLower(T* lower, const T* a, int64_t a_stride, const T* packed, int64_t S, int64_t depth) {
+  for (int64_t j = 0; j < S; j += kPanel<T>) {
+    for (int64_t i = j / kTileRows * kTileRows; i < S; i += kTileRows) {
+      const int64_t height = Least(kTileRows, S - i);
+      Tile<T> tile;
+      Product<1>(tile, a + i * a_stride, a_stride, height, packed + j * depth, depth);
+      Store(lower, i * S + j, S, tile, height, Least(kPanel<T>, S - j), Addends<T>());
+    }
+  }
+}
+
+// c [S,columns] = lower * b; `packed` is b [S,columns], packed.
+template <typename T>
+void MultiplyLower(T* c, int64_t c_stride, const T* lower, const T* packed, int64_t S, int64_t columns) {
+  for (int64_t j = 0; j < columns; j += kPanel<T>) {
+    for (int64_t i = 0; i < S; i += kTileRows) {
+      const int64_t height = Least(kTileRows, S - i);
+      Tile<T> tile;
+      Product<1>(tile, lower + i * S, S, height, packed + j * S, Least(i + kTileRows, S));
+      Store(c, i * c_stride + j, c_stride, tile, height, Least(kPanel<T>, columns - j), Addends<T>());
+    }
+  }
+}
+
+// c [S,columns] = lower^T * b; `packed` is b [S,columns], packed.
+//   Shapes:  scratch [PackedRowsElems(S, kTileRows)].
+template <typename T>
+void MultiplyLowerTransposed(T* c, int64_t c_stride, const T* lower, const T* packed, T* scratch, int64_t S,
+                             int64_t columns) {
+  for (int64_t i = 0; i < S; i += kTileRows) {
+    const int64_t height = Least(kTileRows, S - i), depth = S - i;  // column i of `lower` begins in row i
+    PackRows(scratch, lower + i * S + i, S, depth, height);
+    for (int64_t j = 0; j < columns; j += kPanel<T>) {
+      const T* panel = packed + j * S + i * kPanel<T>;
+      Tile<T> tile;
+      Product<kTileRows>(tile, scratch, 1, kTileRows, panel, depth);
+      Store(c, i * c_stride + j, c_stride, tile, height, Least(kPanel<T>, columns - j), Addends<T>());
+    }
+  }
+}
+
+}  // namespace ddprun::train::DDPRUN_CPU

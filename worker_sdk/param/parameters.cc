@@ -1,0 +1,139 @@
+#include "worker_sdk/param/parameters.h"
+
+#include <cstring>
+#include <set>
+#include <string_view>
+
+#include "worker_sdk/core/strings.h"
+
+namespace ddprun {
+namespace {
+
+// A tensor of at least this size is sent by itself; smaller ones share a message of at most kMessageBytes.
+constexpr int64_t kLargeBytes = 1 << 20;
+constexpr int64_t kMessageBytes = 4 << 20;
+constexpr int64_t kMaxElems = int64_t{1} << 56;
+
+int64_t BytesOf(const Tensor& tensor) { return tensor.count * SizeOf(tensor.dtype); }
+
+// The number of elements; -1 if a dimension is negative or the number is too large.
+int64_t CountOf(const std::vector<int64_t>& shape) {
+  int64_t count = 1;
+  for (const int64_t dim : shape) {
+    if (dim < 0 || __builtin_mul_overflow(count, dim, &count)) return -1;
+  }
+  return count > kMaxElems ? -1 : count;
+}
+
+// What is wrong with memory for `count` elements; empty if nothing is.
+std::string FaultOfMemory(std::string_view what, const Tensor& tensor, int64_t count) {
+  if (tensor.count != count)
+    return StrCat("its ", what, " has ", tensor.count, " elements instead of ", count);
+  if (tensor.device.type != DeviceType::kHost)
+    return StrCat("its ", what, " is not in the memory of the host");
+  if (tensor.data == nullptr && count > 0) return StrCat("its ", what, " is a null pointer");
+  if (reinterpret_cast<uintptr_t>(tensor.data) % SizeOf(tensor.dtype) != 0) {
+    return StrCat("its ", what, " is not aligned to the ", SizeOf(tensor.dtype), " bytes of a ",
+                  NameOf(tensor.dtype));
+  }
+  return "";
+}
+
+std::string FaultOf(const Parameter& p) {
+  if (!IsFloatingPoint(p.value.dtype)) {
+    return StrCat("its dtype ", NameOf(p.value.dtype), " is not a floating-point type");
+  }
+  const int64_t count = CountOf(p.shape);
+  if (count < 0) return StrCat("its shape ", ShapeText(p.shape), " is invalid");
+  if (std::string fault = FaultOfMemory("value", p.value, count); !fault.empty()) return fault;
+  if (p.gradient.data == nullptr) return "";
+  if (p.gradient.dtype != p.value.dtype) {
+    return StrCat("its value is ", NameOf(p.value.dtype), ", its gradient ", NameOf(p.gradient.dtype));
+  }
+  return FaultOfMemory("gradient", p.gradient, count);
+}
+
+}  // namespace
+
+bool IsFloatingPoint(DType dtype) {
+  return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kFloat16 ||
+         dtype == DType::kBFloat16;
+}
+
+std::string ShapeText(const std::vector<int64_t>& shape) { return StrCat("[", StrJoin(shape, ", "), "]"); }
+
+std::string FaultOf(const std::vector<Parameter>& parameters) {
+  if (parameters.empty()) return "the model has no parameters";
+  std::set<std::string_view> names;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& p = parameters[i];
+    if (p.name.empty()) return StrCat("parameter ", i, " has no name");
+    if (p.name.find('/') != p.name.npos) return StrCat("parameter ", p.name, ": its name contains '/'");
+    if (!names.insert(p.name).second) return StrCat("two parameters have the name ", p.name);
+    if (const std::string fault = FaultOf(p); !fault.empty())
+      return StrCat("parameter ", p.name, ": ", fault);
+  }
+  return "";
+}
+
+void AppendFacts(const std::vector<Parameter>& parameters, std::vector<Fact>* facts) {
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& p = parameters[i];
+    facts->push_back({StrCat("parameter ", i), p.name});
+    facts->push_back({StrCat("the shape of parameter ", p.name), ShapeText(p.shape)});
+    facts->push_back({StrCat("the dtype of parameter ", p.name), NameOf(p.value.dtype)});
+    facts->push_back({StrCat("whether parameter ", p.name, " decays"), p.decays ? "true" : "false"});
+  }
+}
+
+Status BroadcastTensors(Communicator comm, const std::vector<Tensor>& tensors, int root) {
+  std::vector<char> message;
+  std::vector<const Tensor*> parts;  // of the message
+  const auto send = [&]() -> Status {
+    if (parts.empty()) return OkStatus();
+    DDPRUN_RETURN_IF_ERROR(
+        comm.Broadcast({message.data(), static_cast<int64_t>(message.size()), DType::kUInt8}, root).Wait());
+    const char* next = message.data();
+    for (const Tensor* part : parts) {
+      if (comm.rank() != root) std::memcpy(part->data, next, BytesOf(*part));
+      next += BytesOf(*part);
+    }
+    message.clear();
+    parts.clear();
+    return OkStatus();
+  };
+  for (const Tensor& tensor : tensors) {
+    const int64_t bytes = BytesOf(tensor);
+    if (bytes == 0) continue;
+    if (bytes >= kLargeBytes) {
+      DDPRUN_RETURN_IF_ERROR(comm.Broadcast(tensor, root).Wait());
+      continue;
+    }
+    if (static_cast<int64_t>(message.size()) + bytes > kMessageBytes) DDPRUN_RETURN_IF_ERROR(send());
+    const char* data = static_cast<const char*>(tensor.data);
+    message.insert(message.end(), data, data + bytes);
+    parts.push_back(&tensor);
+  }
+  return send();
+}
+
+Status CompareParameters(Communicator comm, const std::vector<Parameter>& parameters) {
+  std::vector<Fact> facts;
+  AppendFacts(parameters, &facts);
+  return CompareFacts(std::move(comm), facts, FaultOf(parameters));
+}
+
+Status BroadcastParameters(Communicator comm, const std::vector<Parameter>& parameters, int root) {
+  std::string fault = FaultOf(parameters);
+  if (root < 0 || root >= comm.size()) {
+    fault = StrCat("rank ", root, " of ", comm.size(), " cannot be the root");
+  }
+  std::vector<Fact> facts = {{"the root", StrCat(root)}};
+  AppendFacts(parameters, &facts);
+  DDPRUN_RETURN_IF_ERROR(CompareFacts(comm, facts, fault), "broadcasting parameters");
+  std::vector<Tensor> values;
+  for (const Parameter& p : parameters) values.push_back(p.value);
+  return WithContext(BroadcastTensors(std::move(comm), values, root), "broadcasting parameters");
+}
+
+}  // namespace ddprun
