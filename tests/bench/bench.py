@@ -12,6 +12,7 @@ from collectives import bench_collectives
 from elastic import bench_calm, bench_elastic
 from goodput import bench_goodput
 from scale import bench_scale
+from step import bench_step
 from store import bench_store
 from table import Table, medians, ms
 from tee import bench_tee
@@ -90,7 +91,13 @@ PARTS = {
     "scale": bench_scale,
     "tee": bench_tee,
 }
-LONG_PARTS = {"collectives": bench_collectives, "calm": bench_calm, "goodput": bench_goodput, "store": bench_store}
+LONG_PARTS = {
+    "collectives": bench_collectives,
+    "step": bench_step,
+    "calm": bench_calm,
+    "goodput": bench_goodput,
+    "store": bench_store,
+}
 
 
 def main():

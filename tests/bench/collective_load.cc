@@ -1,6 +1,8 @@
-// Measures an all-reduce of floats, or the limits of this machine for it. Prints the microseconds of one iteration: the
-// median of each rank, and of these the largest.
+// Measures an all-reduce of floats or a message, or the limits of this machine for them. Prints the microseconds of one
+// iteration: the median of each rank, and of these the largest.
 //   collective_load all-reduce BYTES ITERATIONS   a worker: run it under ddprun
+//   collective_load buffer BYTES ITERATIONS       likewise, with memory from Communicator::Allocate
+//   collective_load ping-pong BYTES ITERATIONS    one of two workers: half the time of a message to the peer and back
 //   collective_load round-trip ITERATIONS         two threads pass a cache line to each other and back
 //   collective_load sum BYTES ITERATIONS          two threads add two buffers into both, half each: the least work of an
 //                                                 all-reduce between two ranks of a node
@@ -10,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -42,19 +45,45 @@ void Require(const ddprun::Status& status) {
   std::exit(1);
 }
 
-void AllReduce(size_t bytes, int iterations) {
+void AllReduce(size_t bytes, int iterations, bool allocates) {
   ddprun::StatusOr<ddprun::Context> context = ddprun::Context::FromEnvironment();
   Require(context.status());
   ddprun::StatusOr<ddprun::Communicator> world = context->Connect();
   Require(world.status());
-  std::vector<float> values(bytes / sizeof(float), 1.0f);
-  std::vector<double> micros = {MedianMicros(
-      iterations, [&] { Require(world->AllReduce(ddprun::View(values), ddprun::ReduceOp::kMean).Wait()); })};
+  std::vector<float> own(allocates ? 0 : bytes / sizeof(float));
+  ddprun::Tensor elements = ddprun::View(own);
+  ddprun::Buffer buffer;
+  if (allocates) {
+    auto allocated = world->Allocate(ddprun::DType::kFloat32, static_cast<int64_t>(bytes / sizeof(float)));
+    Require(allocated.status());
+    buffer = *std::move(allocated);
+    elements = buffer.tensor();
+  }
+  const std::span<float> values(static_cast<float*>(elements.data), bytes / sizeof(float));
+  std::ranges::fill(values, 1.0f);
+  std::vector<double> micros = {
+      MedianMicros(iterations, [&] { Require(world->AllReduce(elements, ddprun::ReduceOp::kMean).Wait()); })};
   if (std::any_of(values.begin(), values.end(), [](float v) { return v != 1.0f; })) {
     Require(ddprun::InternalError("the mean of ones is not one"));
   }
   Require(world->AllReduce(ddprun::View(micros), ddprun::ReduceOp::kMax).Wait());
   if (world->rank() == 0) std::printf("%.3f\n", micros[0]);
+}
+
+void PingPong(size_t bytes, int iterations) {
+  ddprun::StatusOr<ddprun::Context> context = ddprun::Context::FromEnvironment();
+  Require(context.status());
+  ddprun::StatusOr<ddprun::Communicator> world = context->Connect();
+  Require(world.status());
+  const int rank = world->rank(), peer = 1 - rank;
+  std::vector<char> message(bytes);
+  const double micros = MedianMicros(iterations, [&] {
+    if (rank == 0) Require(world->Send(ddprun::View(message), peer).Wait());
+    Require(world->Receive(ddprun::View(message), peer).Wait());
+    if (rank == 1) Require(world->Send(ddprun::View(message), peer).Wait());
+  });
+  if (rank == 0) std::printf("%.3f\n", micros / 2);
+  Require(world->Barrier().Wait());
 }
 
 // Two threads that meet at each call of Meet.
@@ -122,14 +151,18 @@ void Sum(size_t bytes, int iterations) {
 int main(int argc, char** argv) {
   const std::string_view what = argc > 1 ? argv[1] : "";
   const auto number = [&](int i) { return std::atol(argv[i]); };
-  if (what == "all-reduce" && argc == 4 && number(2) >= 4 && number(3) >= 1) {
-    AllReduce(number(2), static_cast<int>(number(3)));
+  if ((what == "all-reduce" || what == "buffer") && argc == 4 && number(2) >= 4 && number(3) >= 1) {
+    AllReduce(number(2), static_cast<int>(number(3)), what == "buffer");
+  } else if (what == "ping-pong" && argc == 4 && number(2) >= 0 && number(3) >= 1) {
+    PingPong(number(2), static_cast<int>(number(3)));
   } else if (what == "sum" && argc == 4 && number(2) >= 4 && number(3) >= 1) {
     Sum(number(2), static_cast<int>(number(3)));
   } else if (what == "round-trip" && argc == 3 && number(2) >= 1) {
     RoundTrip(static_cast<int>(number(2)));
   } else {
-    std::fprintf(stderr, "usage: collective_load all-reduce|sum BYTES ITERATIONS | round-trip ITERATIONS\n");
+    std::fprintf(stderr,
+                 "usage: collective_load all-reduce|buffer|ping-pong|sum BYTES ITERATIONS | "
+                 "round-trip ITERATIONS\n");
     return 2;
   }
 }

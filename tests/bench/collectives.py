@@ -1,15 +1,21 @@
-"""Measures all-reduces of floats between processes of this machine: ddprun's SDK, Open MPI and gloo in turn."""
+"""Measures all-reduces and messages of floats: on this machine ddprun's SDK, Open MPI and gloo in turn, and across a link the SDK
+and iperf3."""
 
+import json
 import os
+import shutil
 import subprocess
 import tempfile
 
 import measure
+from hosts import Hosts
 from table import medians
 
 KIB, MIB = 1 << 10, 1 << 20
 # Bytes, iterations of one run.
 SIZES = [(8, 20000), (MIB, 300), (25 * MIB, 20), (256 * MIB, 5)]
+LINK_MBIT = 2000
+LINK_SIZES = [(25 * MIB, 20), (100 * MIB, 5)]
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -33,18 +39,63 @@ def bench_collectives(options, table):
         mpi = f"{folder}/collective_mpi"
         subprocess.run(["mpicc", "-O2", "-o", mpi, f"{HERE}/collective_mpi.c"], check=True)
         measure_all(options, table, mpi)
+    try:
+        measure_link(options, table)
+    except RuntimeError as error:
+        table.missing("all-reduce across a link", str(error))
+
+
+def iperf(hosts):
+    """Sends from host 1 to host 2 and back at the same time for 2 s. Returns the bytes per second of the slower direction."""
+    server = subprocess.Popen(hosts.on(2, ["iperf3", "--server", "--one-off", "--forceflush"]), stdout=subprocess.PIPE, text=True)
+    try:
+        for line in server.stdout:
+            if "listening" in line:
+                break
+        client = ["iperf3", "--client", hosts.address(2), "--time", "2", "--bidir", "--json"]
+        done = subprocess.run(hosts.on(1, client), capture_output=True, text=True, timeout=measure.DEADLINE_S, check=False)
+        end = json.loads(done.stdout).get("end", {})
+        if done.returncode != 0 or "sum_received" not in end:
+            raise RuntimeError(f"iperf3: {done.stdout[-300:]}")
+        return min(end[name]["bits_per_second"] for name in ("sum_received", "sum_received_bidir_reverse")) / 8
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def across(options, hosts, size, iterations):
+    """Runs all-reduces between a rank on each of two hosts. Returns the bytes per second that each host sends."""
+    job = [options.ddprun, "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint={hosts.address(1)}:29400",
+           "--no-python", options.collective_load, "all-reduce", str(size), str(iterations)]  # fmt: skip
+    # The host of rank 0 prints the time of an iteration.
+    return size / hosts.number(hosts.run([job, job])) * 1e6
+
+
+def measure_link(options, table):
+    if shutil.which("iperf3") is None:
+        raise RuntimeError("iperf3 is not installed")
+    with Hosts(2) as hosts:
+        hosts.shape(LINK_MBIT)
+        measured = {"iperf3": lambda: iperf(hosts)}
+        for size, iterations in LINK_SIZES:
+            measured[size] = lambda size=size, iterations=iterations: across(options, hosts, size, iterations)
+        median = medians(options.runs, measured)
+    for size, _ in LINK_SIZES:
+        share = 100 * median[size] / median["iperf3"]
+        table.row(f"all-reduce of {size_text(size)}, 2 hosts, link of {LINK_MBIT / 1000:g} Gbit/s", share, 97, "%",
+                  f"iperf3 in both directions, {median['iperf3'] / 1e6:.0f} MB/s each", at_least=True)  # fmt: skip
 
 
 def measure_all(options, table, mpi):
     load = options.collective_load
 
-    def ddprun(ranks, size, iterations):
+    def ddprun(ranks, size, iterations, what="all-reduce"):
         job = [options.ddprun, "--standalone", f"--nproc-per-node={ranks}", "--no-python", load]
-        return lambda: number([*job, "all-reduce", str(size), str(iterations)])
+        return lambda: number([*job, what, str(size), str(iterations)])
 
-    def open_mpi(ranks, size, iterations):
+    def open_mpi(ranks, size, iterations, what="all-reduce"):
         job = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(ranks), mpi]
-        return lambda: number([*job, str(size), str(iterations)])
+        return lambda: number([*job, what, str(size), str(iterations)])
 
     def gloo(size, iterations):
         job = [options.torchrun, "--standalone", "--nproc-per-node=2", f"{HERE}/collective_gloo.py"]
@@ -54,6 +105,7 @@ def measure_all(options, table, mpi):
     for size, iterations in SIZES:
         measured = {"ddprun": ddprun(2, size, iterations), "Open MPI": open_mpi(2, size, iterations)}
         if size >= 25 * MIB:
+            measured["buffer"] = ddprun(2, size, iterations, "buffer")
             measured["limit"] = lambda size=size, iterations=iterations: number([load, "sum", str(size), str(iterations)])
         if options.torchrun and size <= 25 * MIB:
             measured["gloo"] = gloo(size, iterations)
@@ -70,8 +122,17 @@ def measure_all(options, table, mpi):
             note = f"Open MPI {peer:.0f} us: {peer / ours:.2f} times ours"
             note += f"; limit {median['limit']:.0f} us: {100 * median['limit'] / ours:.0f} % of it" if "limit" in median else ""
             note += f"; gloo {median['gloo']:.0f} us" if "gloo" in median else ""
-            table.row(what + ", private buffers", ours, peer / factor, "us", note)
+            table.row(what + ", private memory", ours, peer / factor, "us", note)
+        if "buffer" in median:
+            shared, limit = median["buffer"], median["limit"]
+            table.row(what + ", memory from Allocate", shared, min(peer / 2, limit / 0.6), "us",
+                      f"Open MPI {peer / shared:.2f} times ours; {100 * limit / shared:.0f} % of the limit")  # fmt: skip
     four = medians(options.runs, {"8": ddprun(4, 8, 2000), "64": ddprun(4, 64 * KIB, 500), "two": ddprun(2, 64 * KIB, 500),
                                   "mpi": open_mpi(4, 8, 200)})  # fmt: skip
     table.row("all-reduce of 8 B, 4 ranks", four["8"], 50, "us", f"Open MPI {four['mpi']:.0f} us")
     table.row("all-reduce of 64 KiB, 4 ranks", four["64"], 3 * four["two"], "us", f"3 times that of 2 ranks, {four['two']:.0f} us")
+    for size, iterations in (8, 20000), (25 * MIB, 20):
+        median = medians(options.runs, {"ddprun": ddprun(2, size, iterations, "ping-pong"),
+                                        "Open MPI": open_mpi(2, size, iterations, "ping-pong")})  # fmt: skip
+        peer = median["Open MPI"]
+        table.row(f"message of {size_text(size)}, 2 ranks", median["ddprun"], 1.5 * peer, "us", f"Open MPI {peer:.2f} us")
