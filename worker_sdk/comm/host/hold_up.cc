@@ -55,7 +55,7 @@ std::vector<int> RanksThatDoNotAnswer(const Topology& topology, int node, int lo
 std::vector<int> RanksThatHoldUp(const Topology& topology, int node, int local_rank, const Segment& segment,
                                  Monitor* monitor) {
   std::vector<int> who = RanksThatDoNotAnswer(topology, node, local_rank, segment, monitor);
-  if (!who.empty()) return who;
+  if (!who.empty() || !segment.DeadStatus().ok()) return who;
   const Segment::HoldUp local = segment.WhoHoldsUp();
   for (const int r : local.local_ranks) who.push_back(topology.WorldRank(topology.nodes[node].lo + r));
   for (int g = 0; g < topology.num_nodes(); ++g) {

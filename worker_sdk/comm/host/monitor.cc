@@ -97,8 +97,11 @@ bool Monitor::SpreadLocked(const EndRecord& record, int from_peer) {
     SendLocked(answer, from_peer, /*to_node=*/false, send_to_other_nodes);
     return false;
   }
+  EndRecord sent = record;
   if (record.kind == EndRecord::kDead) {
-    segment_->SetDead(local_rank_, record);
+    // Another rank of this node may have ended communication before. The other nodes then learn its reason: this record
+    // may be a consequence.
+    if (!segment_->SetDead(local_rank_, record)) sent = segment_->FirstDead();
     // Each peer is sent at most one kDead record, although many ranks report the same death to their hub.
     first_error = send_to_node = !std::exchange(node_knows_dead_, true);
     send_to_other_nodes = send_to_other_nodes && !std::exchange(other_nodes_know_dead_, true);
@@ -111,7 +114,7 @@ bool Monitor::SpreadLocked(const EndRecord& record, int from_peer) {
     fewest_chunks_ = std::min(fewest_chunks_, record.num_chunks);
   }
   Signal(ended_fd_);
-  SendLocked(record, from_peer, send_to_node, send_to_other_nodes);
+  SendLocked(sent, from_peer, send_to_node, send_to_other_nodes);
   return first_error;
 }
 

@@ -166,6 +166,18 @@ TEST_P(MonitorTest, ForwardsADeathOnce) {
   ExpectLeft(Receive(second.peer), kFirst);
 }
 
+// Two ranks of a node give up one after the other. What the second one then finds, with an ended neighbor, is no reason.
+TEST_P(MonitorTest, SendsTheFirstReasonOfItsNode) {
+  Link first = GetParam()();
+  Watch(&first);
+  const Status why = DeadlineExceededError("waiting for rank 9");
+  ASSERT_TRUE(segment_.SetDead(/*local_rank=*/1, DeadRecord(kRound, why)));
+  monitor_->SetDead(DeadlineExceededError("waiting for rank 3"));
+  const std::optional<EndRecord> record = Receive(first.peer);
+  ASSERT_TRUE(record.has_value());
+  EXPECT_EQ(record->status(), why);
+}
+
 TEST_P(MonitorTest, AcknowledgesALeavingPeer) {
   Link first = GetParam()();
   Watch(&first);

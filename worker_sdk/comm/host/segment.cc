@@ -388,9 +388,13 @@ Status Segment::LeftStatus(int rank) const {
 
 Status Segment::DeadStatus() const {
   const int32_t by = header().dead_by.load(std::memory_order_acquire);
-  if (by < 0) return OkStatus();
-  DDPRUN_CHECK(by < layout_.num_ranks, "dead_by is not a rank of the node");
-  return rank_state(by).end.status();
+  return by < 0 ? OkStatus() : FirstDead().status();
+}
+
+EndRecord Segment::FirstDead() const {
+  const int32_t by = header().dead_by.load(std::memory_order_acquire);
+  DDPRUN_CHECK(by >= 0 && by < layout_.num_ranks, "dead_by is not a rank of the node");
+  return rank_state(by).end;
 }
 
 Status Segment::EndOf(uint64_t chunk) const {
@@ -405,9 +409,7 @@ std::vector<EndRecord> Segment::Ends() const {
   if (const uint64_t left = header().left.load(); left != kNoneLeft) {
     ends.push_back(LeftRecord(layout_.round, RankOf(left), ChunksOf(left)));
   }
-  if (const int32_t by = header().dead_by.load(std::memory_order_acquire); by >= 0) {
-    ends.push_back(rank_state(by).end);
-  }
+  if (header().dead_by.load(std::memory_order_acquire) >= 0) ends.push_back(FirstDead());
   return ends;
 }
 

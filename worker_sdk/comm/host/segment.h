@@ -120,6 +120,8 @@ class Segment {
   Status EndOf(uint64_t chunk) const;
   // The reason given to the first SetDead; OK if SetDead has not been called.
   Status DeadStatus() const;
+  // The record given to the first SetDead, which must have been called.
+  EndRecord FirstDead() const;
   // Returns the first kDead record and the kLeft record with the fewest chunks, each only if it exists.
   std::vector<EndRecord> Ends() const;
 
