@@ -173,11 +173,9 @@ class LayersOfThisKind final : public Layers<T> {
     SumSequences(d_bias, d_biases, B, C);
   }
 
-  void LinearForward(T* y, const T* x, const T* weight, const T* bias, const T* residual, Scratch<T>& scratch,
-                     int N, int I, int O) const override {
-    T* packed = scratch.Get(PackedElems<T>(I, O));
-    PackTransposed<T>(packed, weight, I, I, O);
-    Multiply<T>(y, O, x, I, packed, N, I, O, bias, residual);
+  void LinearForward(T* y, const T* x, const T* weight, const T* bias, const T* residual, int N, int I,
+                     int O) const override {
+    Multiply<T>(y, O, x, I, {.data = weight, .stride = I, .is_transposed = true}, N, I, O, bias, residual);
   }
 
   void LinearBackward(T* d_weight, T* d_bias, const T* d_y, const T* x, Scratch<T>& scratch, int B, int S,
@@ -215,11 +213,9 @@ class LayersOfThisKind final : public Layers<T> {
     if (d_bias != nullptr) SumSequences(d_bias, d_biases, B, O);
   }
 
-  void LinearBackwardInput(T* d_x, const T* d_y, const T* weight, Scratch<T>& scratch, int N, int I,
-                           int O) const override {
-    T* packed = scratch.Get(PackedElems<T>(O, I));
-    Pack<T>(packed, weight, I, O, I);
-    Multiply<T>(d_x, I, d_y, O, packed, N, O, I, nullptr, nullptr);
+  void LinearBackwardInput(T* d_x, const T* d_y, const T* weight, int N, int I, int O) const override {
+    Multiply<T>(d_x, I, d_y, O, {.data = weight, .stride = I, .is_transposed = false}, N, O, I, nullptr,
+                nullptr);
   }
 
   void AttentionForward(T* y, T* att, const T* qkv, Scratch<T>& scratch, int B, int S, int C,

@@ -59,15 +59,15 @@ class Layers {
 
   // y = x * weight^T + bias + residual; `bias` and `residual` may be null.
   virtual void LinearForward(T* y /*[N,O]*/, const T* x /*[N,I]*/, const T* weight /*[O,I]*/,
-                             const T* bias /*[O]*/, const T* residual /*[N,O]*/, Scratch<T>& scratch, int N,
-                             int I, int O) const = 0;
+                             const T* bias /*[O]*/, const T* residual /*[N,O]*/, int N, int I,
+                             int O) const = 0;
   // The gradients of the parameters; `d_bias` may be null.
   virtual void LinearBackward(T* d_weight /*[O,I]*/, T* d_bias /*[O]*/, const T* d_y /*[B,S,O]*/,
                               const T* x /*[B,S,I]*/, Scratch<T>& scratch, int B, int S, int I,
                               int O) const = 0;
   // The gradient of the input: d_x = d_y * weight.
-  virtual void LinearBackwardInput(T* d_x /*[N,I]*/, const T* d_y /*[N,O]*/, const T* weight /*[O,I]*/,
-                                   Scratch<T>& scratch, int N, int I, int O) const = 0;
+  virtual void LinearBackwardInput(T* d_x /*[N,I]*/, const T* d_y /*[N,O]*/, const T* weight /*[O,I]*/, int N,
+                                   int I, int O) const = 0;
 
   // For each head, y = softmax(q * k^T / sqrt(D)) * v, where position s attends to positions 0..s. q, k and v
   // of head h are the D columns from h*D in the three parts of qkv. `att` receives the weights after softmax

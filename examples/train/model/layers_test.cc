@@ -38,8 +38,8 @@ void ExpectLinearIsItsDefinition(const Layers<T>& layers, double tolerance) {
              residual = Random<T>(N * O, 4), d_y = Random<T>(N * O, 5);
   std::vector<T> y(N * O), d_x(N * I), d_weight(O * I), d_bias(O);
   Scratch<T> scratch;
-  layers.LinearForward(y.data(), x.data(), weight.data(), bias.data(), residual.data(), scratch, N, I, O);
-  layers.LinearBackwardInput(d_x.data(), d_y.data(), weight.data(), scratch, N, I, O);
+  layers.LinearForward(y.data(), x.data(), weight.data(), bias.data(), residual.data(), N, I, O);
+  layers.LinearBackwardInput(d_x.data(), d_y.data(), weight.data(), N, I, O);
   layers.LinearBackward(d_weight.data(), d_bias.data(), d_y.data(), x.data(), scratch, B, S, I, O);
   for (int o = 0; o < O; ++o) {
     double sum = 0;
@@ -89,7 +89,7 @@ std::vector<T> OutputsAt(const Layers<T>& layers, int offset) {
     outputs.insert(outputs.end(), at(buffer), at(buffer) + num_elems);
   };
   Scratch<T> scratch;
-  layers.LinearForward(at(y), at(x), at(weight), at(gain), nullptr, scratch, S, C, C);
+  layers.LinearForward(at(y), at(x), at(weight), at(gain), nullptr, S, C, C);
   keep(y, S * C);
   layers.NormForward(at(y), at(mean), at(rstd), at(x), at(gain), at(gain), S, C);
   keep(y, S * C);

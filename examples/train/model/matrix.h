@@ -5,8 +5,8 @@
 // element, the alignment of arrays, or the sizes of caches affect it. Multiply cuts chains at multiples of
 // kDepth, and adds the sums of the pieces one after the other.
 //
-// The right factor is packed into panels of kPanel columns, and a block of a panel stays in the L1 cache
-// while the rows of the left factor pass by. Tiles of kTileRows x kPanel elements are held in registers.
+// The right factor is packed into panels of kPanel columns. A block of kDepth rows of a panel stays in the L1
+// cache while the rows of the left factor pass by. Tiles of kTileRows x kPanel elements are held in registers.
 //
 // Compiled once for each CPU variant, into the namespace DDPRUN_CPU; only layers.cc includes this file.
 #pragma once
@@ -72,19 +72,52 @@ void Pack(T* packed, const T* b, int64_t stride, int64_t depth, int64_t columns)
   }
 }
 
+// Replaces two vectors by their elements in turn: first those of the lower halves, then those of the upper halves.
+template <typename T>
+[[gnu::always_inline]] inline void Interleave(Vector<T>& low, Vector<T>& high) {
+  const Vector<T> a = low, b = high;
+  if constexpr (kLanes<T> == 8) {
+    low = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+    high = __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+  } else if constexpr (kLanes<T> == 4) {
+    low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+    high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  } else {
+    low = __builtin_shufflevector(a, b, 0, 2);
+    high = __builtin_shufflevector(a, b, 1, 3);
+  }
+}
+
 // Packs the transpose of b [columns,depth]. Missing columns are zero.
 template <typename T>
 void PackTransposed(T* packed, const T* b, int64_t stride, int64_t depth, int64_t columns) {
-  constexpr int64_t kBlock = 16;
+  constexpr int kN = kLanes<T>;
   for (int64_t j = 0; j < columns; j += kPanel<T>) {
     T* panel = packed + j * depth;
     const int64_t width = Least(kPanel<T>, columns - j);
-    for (int64_t k0 = 0; k0 < depth; k0 += kBlock) {
-      const int64_t end = Least(k0 + kBlock, depth);
-      for (int64_t i = 0; i < kPanel<T>; ++i) {
-        for (int64_t k = k0; k < end; ++k) {
-          panel[k * kPanel<T> + i] = i < width ? b[(j + i) * stride + k] : T(0);
+    int64_t k = 0;
+    // Squares of kN x kN elements: each step of Interleave merges the lines that are half of the square apart.
+    for (; width == kPanel<T> && k + kN <= depth; k += kN) {
+      for (int64_t i = 0; i < kPanel<T>; i += kN) {
+        Vector<T> lines[kN];
+        for (int r = 0; r < kN; ++r)
+          __builtin_memcpy(&lines[r], b + (j + i + r) * stride + k, sizeof lines[r]);
+        for (int step = 1; step < kN; step *= 2) {
+          Vector<T> merged[kN];
+          for (int r = 0; r < kN / 2; ++r) {
+            merged[2 * r] = lines[r];
+            merged[2 * r + 1] = lines[r + kN / 2];
+            Interleave<T>(merged[2 * r], merged[2 * r + 1]);
+          }
+          for (int r = 0; r < kN; ++r) lines[r] = merged[r];
         }
+        for (int r = 0; r < kN; ++r)
+          __builtin_memcpy(panel + (k + r) * kPanel<T> + i, &lines[r], sizeof lines[r]);
+      }
+    }
+    for (; k < depth; ++k) {
+      for (int64_t i = 0; i < kPanel<T>; ++i) {
+        panel[k * kPanel<T> + i] = i < width ? b[(j + i) * stride + k] : T(0);
       }
     }
   }
@@ -181,27 +214,94 @@ template <typename T>
   }
 }
 
-// c [rows,columns] = a [rows,depth] * b + bias + addend. `packed` is b, packed. `bias` [columns] and
-// `addend`, which is laid out like c, may be null.
+// A right factor b [depth,columns] as it is in memory.
 template <typename T>
-void Multiply(T* c, int64_t c_stride, const T* a, int64_t a_stride, const T* packed, int64_t rows,
+struct RightFactor {
+  const T* data;
+  int64_t stride;      // distance between rows of `data`
+  bool is_transposed;  // `data` is [columns,depth]
+
+  void PackPanel(T* packed, int64_t k, int64_t j, int64_t depth, int64_t width) const {
+    if (is_transposed) {
+      PackTransposed(packed, data + j * stride + k, stride, depth, width);
+    } else {
+      Pack(packed, data + k * stride + j, stride, depth, width);
+    }
+  }
+};
+
+// Loads a block of the right factor into the cache, one cache line after the other.
+template <typename T>
+class Prefetcher {
+ public:
+  // `depth`, `width`: 0 if there is no block.
+  Prefetcher(const RightFactor<T>& b, int64_t k, int64_t j, int64_t depth, int64_t width)
+      : row_(b.data + (b.is_transposed ? j * b.stride + k : k * b.stride + j)),
+        stride_(b.stride),
+        row_elems_(b.is_transposed ? depth : width),
+        rows_left_(b.is_transposed ? width : depth) {}
+
+  void Next() {
+    if (rows_left_ == 0) return;
+    __builtin_prefetch(row_ + at_);
+    at_ += kLineElems;
+    if (at_ < row_elems_) return;
+    at_ = 0;
+    row_ += stride_;
+    --rows_left_;
+  }
+
+ private:
+  static constexpr int64_t kLineElems = 64 / sizeof(T);
+  const T* row_;
+  const int64_t stride_;
+  const int64_t row_elems_;
+  int64_t rows_left_;
+  int64_t at_ = 0;
+};
+
+// Of the block that Multiply uses after the one at (k, j).
+template <typename T>
+Prefetcher<T> PrefetcherAfter(const RightFactor<T>& b, int64_t k, int64_t j, int64_t depth, int64_t columns) {
+  j += kPanel<T>;
+  if (j >= columns) {
+    j = 0;
+    k += kDepth;
+  }
+  if (k >= depth) return Prefetcher<T>(b, 0, 0, 0, 0);
+  return Prefetcher<T>(b, k, j, Least(kDepth, depth - k), Least(kPanel<T>, columns - j));
+}
+
+template <typename T>
+constexpr int64_t kBlockLines = kDepth* kPanel<T> * sizeof(T) / 64;  // cache lines of a block
+
+// c [rows,columns] = a [rows,depth] * b + bias + addend. `bias` [columns] and `addend`, which is laid out like
+// c, may be null. Packs b block by block, and loads the next block into the cache meanwhile. With few rows, to
+// pack all of b first takes a tenth of the time.
+template <typename T>
+void Multiply(T* c, int64_t c_stride, const T* a, int64_t a_stride, const RightFactor<T>& b, int64_t rows,
               int64_t depth, int64_t columns, const T* bias, const T* addend) {
+  alignas(64) T panel[kDepth * kPanel<T>];
   for (int64_t i0 = 0; i0 < rows; i0 += kBlockRows) {
     const int64_t end = Least(i0 + kBlockRows, rows);
+    const int64_t lines_per_tile = kBlockLines<T> * kTileRows / (end - i0) + 1;
     for (int64_t k = 0; k < depth; k += kDepth) {
+      const int64_t block_depth = Least(kDepth, depth - k);
       Addends<T> addends;
       if (k > 0) addends.Add(c);
       if (k == 0 && addend != nullptr) addends.Add(addend);
       for (int64_t j = 0; j < columns; j += kPanel<T>) {
-        const T* panel = packed + j * depth + k * kPanel<T>;
         const int64_t width = Least(kPanel<T>, columns - j);
+        b.PackPanel(panel, k, j, block_depth, width);
+        Prefetcher<T> next = PrefetcherAfter(b, k, j, depth, columns);
         Vector<T> biases[2] = {};
         if (k == 0 && bias != nullptr) __builtin_memcpy(biases, bias + j, width * sizeof(T));
         for (int64_t i = i0; i < end; i += kTileRows) {
           const int64_t height = Least(kTileRows, end - i);
           PrefetchForStore(c + i * c_stride + j, c_stride, height);
+          for (int64_t n = 0; n < lines_per_tile; ++n) next.Next();
           Tile<T> tile;
-          Product<1>(tile, a + i * a_stride + k, a_stride, height, panel, Least(kDepth, depth - k));
+          Product<1>(tile, a + i * a_stride + k, a_stride, height, panel, block_depth);
           for (Vector<T>(&row)[2] : tile.rows) {
             row[0] += biases[0];
             row[1] += biases[1];

@@ -85,7 +85,7 @@ void Gpt<T>::Forward(std::span<const std::span<const uint8_t>> batch, T scale, s
   layers_.NormForward(final_.data(), mean_.data(), rstd_.data(), stream, Parameter(TensorIndex::FinalGain(L)),
                       Parameter(TensorIndex::FinalBias(L)), num_positions(), C);
   layers_.LinearForward(logits_.data(), final_.data(), Parameter(TensorIndex::Head(L)), nullptr, nullptr,
-                        scratch_, num_positions(), C, kVocab);
+                        num_positions(), C, kVocab);
   layers_.CrossEntropy(losses.data(), logits_.data(), targets_.data(), scale, batch_, S, kVocab);
 }
 
@@ -98,18 +98,18 @@ void Gpt<T>::BlockForward(int layer, const T* in) {
   layers_.NormForward(b.norm1.data(), b.mean1.data(), b.rstd1.data(), in, param(TensorIndex::kNorm1Gain),
                       param(TensorIndex::kNorm1Bias), N, C);
   layers_.LinearForward(b.qkv.data(), b.norm1.data(), param(TensorIndex::kQkvWeight),
-                        param(TensorIndex::kQkvBias), nullptr, scratch_, N, C, 3 * C);
+                        param(TensorIndex::kQkvBias), nullptr, N, C, 3 * C);
   layers_.AttentionForward(b.mixed.data(), b.att.data(), b.qkv.data(), scratch_, batch_, S, C, config_.heads);
   layers_.LinearForward(b.middle.data(), b.mixed.data(), param(TensorIndex::kAttProjWeight),
-                        param(TensorIndex::kAttProjBias), in, scratch_, N, C, C);
+                        param(TensorIndex::kAttProjBias), in, N, C, C);
 
   layers_.NormForward(b.norm2.data(), b.mean2.data(), b.rstd2.data(), b.middle.data(),
                       param(TensorIndex::kNorm2Gain), param(TensorIndex::kNorm2Bias), N, C);
   layers_.LinearForward(b.up.data(), b.norm2.data(), param(TensorIndex::kUpWeight),
-                        param(TensorIndex::kUpBias), nullptr, scratch_, N, C, 4 * C);
+                        param(TensorIndex::kUpBias), nullptr, N, C, 4 * C);
   layers_.GeluForward(b.active.data(), b.up.data(), int64_t{N} * 4 * C);
   layers_.LinearForward(b.out.data(), b.active.data(), param(TensorIndex::kDownWeight),
-                        param(TensorIndex::kDownBias), b.middle.data(), scratch_, N, 4 * C, C);
+                        param(TensorIndex::kDownBias), b.middle.data(), N, 4 * C, C);
 }
 
 template <typename T>
@@ -123,7 +123,7 @@ void Gpt<T>::Backward(FunctionRef<T*(size_t tensor)> grad, FunctionRef<void(size
   const size_t head = TensorIndex::Head(L);
   layers_.LinearBackward(grad(head), nullptr, logits_.data(), final_.data(), scratch_, batch_, S, C, kVocab);
   ready(head);
-  layers_.LinearBackwardInput(d_branch_.data(), logits_.data(), Parameter(head), scratch_, N, C, kVocab);
+  layers_.LinearBackwardInput(d_branch_.data(), logits_.data(), Parameter(head), N, C, kVocab);
   std::fill_n(d_stream_.data(), int64_t{N} * C, T(0));
   NormBackward(TensorIndex::FinalBias(L), input_of(L), mean_, rstd_, sink);
 
@@ -143,22 +143,19 @@ void Gpt<T>::BlockBackward(int layer, const T* in, const Sink& sink) {
   const auto index = [&](TensorIndex::Block which) { return TensorIndex::InBlock(layer, which); };
 
   LinearBackward(index(TensorIndex::kDownBias), d_stream_.data(), b.active.data(), 4 * C, C, sink);
-  layers_.LinearBackwardInput(d_wide_.data(), d_stream_.data(), param(TensorIndex::kDownWeight), scratch_, N,
-                              4 * C, C);
+  layers_.LinearBackwardInput(d_wide_.data(), d_stream_.data(), param(TensorIndex::kDownWeight), N, 4 * C, C);
   layers_.GeluBackward(d_wide_.data(), b.up.data(), int64_t{N} * 4 * C);
   LinearBackward(index(TensorIndex::kUpBias), d_wide_.data(), b.norm2.data(), C, 4 * C, sink);
-  layers_.LinearBackwardInput(d_branch_.data(), d_wide_.data(), param(TensorIndex::kUpWeight), scratch_, N, C,
-                              4 * C);
+  layers_.LinearBackwardInput(d_branch_.data(), d_wide_.data(), param(TensorIndex::kUpWeight), N, C, 4 * C);
   NormBackward(index(TensorIndex::kNorm2Bias), b.middle.data(), b.mean2, b.rstd2, sink);
 
   LinearBackward(index(TensorIndex::kAttProjBias), d_stream_.data(), b.mixed.data(), C, C, sink);
-  layers_.LinearBackwardInput(d_branch_.data(), d_stream_.data(), param(TensorIndex::kAttProjWeight),
-                              scratch_, N, C, C);
+  layers_.LinearBackwardInput(d_branch_.data(), d_stream_.data(), param(TensorIndex::kAttProjWeight), N, C,
+                              C);
   layers_.AttentionBackward(d_wide_.data(), d_branch_.data(), b.qkv.data(), b.att.data(), scratch_, batch_, S,
                             C, config_.heads);
   LinearBackward(index(TensorIndex::kQkvBias), d_wide_.data(), b.norm1.data(), C, 3 * C, sink);
-  layers_.LinearBackwardInput(d_branch_.data(), d_wide_.data(), param(TensorIndex::kQkvWeight), scratch_, N,
-                              C, 3 * C);
+  layers_.LinearBackwardInput(d_branch_.data(), d_wide_.data(), param(TensorIndex::kQkvWeight), N, C, 3 * C);
   NormBackward(index(TensorIndex::kNorm1Bias), in, b.mean1, b.rstd1, sink);
 }
 
