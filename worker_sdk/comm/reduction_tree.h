@@ -51,8 +51,8 @@ class ReductionTree {
 
   // Sets out[i] to the combination of leaves[k][i] over all k, in tree order. Divides the result of the topmost
   // operation by `divisor`.
-  //   Shapes: leaves [number of leaves] pointers to [num_elems]; out [num_elems], must not overlap a leaf. All are
-  //           aligned to the size of an element.
+  //   Shapes: leaves [number of leaves] pointers to [num_elems]; out [num_elems], must not overlap a leaf, but may be one
+  //           if there are at most two. All are aligned to the size of an element.
   //   REQUIRES: divisor == 1 if there is one leaf or if the elements are integers.
   void Run(Reduction reduction, std::span<const char* const> leaves, char* out, size_t num_elems,
            int divisor) const;

@@ -15,7 +15,13 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
-size_t StrideOf(size_t part_bytes) { return (part_bytes + kPage - 1) / kPage * kPage; }
+// The distance between the parts of two ranks: an odd number of pages. Some CPUs (AMD Zen) find a line in the L1 cache by a
+// hash of bits 12 to 27 of its address. At a distance of 256 MiB the lines of two parts would displace each other, which
+// makes a sum of both four times as slow.
+size_t StrideOf(size_t part_bytes) {
+  const size_t pages = (part_bytes + kPage - 1) / kPage;
+  return (pages | 1) * kPage;
+}
 
 }  // namespace
 

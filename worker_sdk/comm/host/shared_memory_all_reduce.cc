@@ -39,13 +39,17 @@ bool SharedMemoryAllReduce::Continue(uint64_t q, const Chunk& chunk) {
   }
   const int divisor = chunk.call.op == ReduceOp::kMean ? ranks.size() : 1;
   // A block at a time, so that all outputs are written while the sums are in the L1 cache. The inputs may be outputs, too,
-  // so nothing is written to an output before all inputs of the block are read.
+  // so nothing is written to an output before all inputs of the block are read, except by the only step of a tree.
+  const bool is_direct = inputs_.size() <= 2 || !Lane::SkipsSegment(chunk);
   block_inputs_.resize(inputs_.size());
   for (size_t begin = 0; begin < slice.size(); begin += kBlockBytes / size) {
     const size_t n = std::min(kBlockBytes / size, slice.size() - begin);
     for (size_t i = 0; i < inputs_.size(); ++i) block_inputs_[i] = inputs_[i] + begin * size;
-    tree_.Run(chunk.reduction(), block_inputs_, block_.data(), n, divisor);
-    for (char* output : outputs_) std::memcpy(output + begin * size, block_.data(), n * size);
+    char* const sums = is_direct ? outputs_[0] + begin * size : block_.data();
+    tree_.Run(chunk.reduction(), block_inputs_, sums, n, divisor);
+    for (char* output : outputs_) {
+      if (output + begin * size != sums) std::memcpy(output + begin * size, sums, n * size);
+    }
   }
   return true;
 }
