@@ -15,14 +15,17 @@ class DefaultFloatingPointMode {
  public:
 #if defined(__x86_64__)
   DefaultFloatingPointMode() : before_(_mm_getcsr()) {
-    if (before_ != kDefault) _mm_setcsr(kDefault);
+    if (HasOtherMode()) _mm_setcsr(kDefault);
   }
   ~DefaultFloatingPointMode() {
-    if (before_ != kDefault) _mm_setcsr(before_);
+    if (HasOtherMode()) _mm_setcsr(before_);
   }
 
  private:
   static constexpr unsigned kDefault = 0x1F80;  // all exceptions masked, to nearest, denormal numbers kept
+  static constexpr unsigned kRaised =
+      0x3F;  // the exceptions that were raised: almost always some, and no mode
+  bool HasOtherMode() const { return (before_ & ~kRaised) != kDefault; }
   const unsigned before_;
 #else
   DefaultFloatingPointMode() {

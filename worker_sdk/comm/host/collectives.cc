@@ -24,6 +24,9 @@ constexpr int kIdlePolls = 50;
 // A caller that waits while another thread moves data checks this often whether that thread has stopped.
 constexpr Duration kHandover = std::chrono::milliseconds(1);
 
+// The caller itself copies the input of an operation up to this size when it starts the operation.
+constexpr size_t kEagerBytes = 4096;
+
 // An operation reads the clock when it finishes if a rank's input has at least this size.
 constexpr size_t kTimedBytes = 4096;
 
@@ -115,18 +118,29 @@ Collectives::Collectives(const Topology& topology, const HostCommunicatorOptions
 Collectives::~Collectives() = default;
 
 std::shared_ptr<internal::Operation> Collectives::Start(const Call& call, const void* in, void* out) {
-  const std::lock_guard<std::mutex> lock(mu_);
   Call numbered = call;
-  numbered.index = num_started_++;
+  numbered.index = num_started_;
   auto op =
       std::make_shared<Op>(this, numbered, static_cast<const char*>(in), static_cast<char*>(out), timeout_);
-  if (!end_.ok()) {
-    op->Finish(end_);
-    return op;
+  bool is_next;
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    ++num_started_;
+    if (!end_.ok()) {
+      op->Finish(end_);
+      return op;
+    }
+    ++num_unfinished_;
+    is_next = queue_.empty();
+    queue_.push_back(op);
+    has_queued_.store(true, std::memory_order_release);
+    if (helper_sleeps_) changed_.notify_one();
   }
-  ++num_unfinished_;
-  queue_.push_back(op);
-  if (helper_sleeps_) changed_.notify_one();
+  // The input of a small operation is on its way while the caller prepares to wait.
+  if (is_next && call.num_bytes <= kEagerBytes) {
+    const std::unique_lock<std::mutex> driving(driving_, std::try_to_lock);
+    if (driving.owns_lock() && !ended_) TakeNext();
+  }
   return op;
 }
 
@@ -189,6 +203,7 @@ void Collectives::GiveUp(const Call& call) {
 }
 
 bool Collectives::TakeNext() {
+  if (!has_queued_.load(std::memory_order_acquire)) return false;
   if (engine_.num_taken() - engine_.num_drained() == Engine::kMaxChunks) return false;
   InFlight& slot = in_flight_[engine_.num_taken() % in_flight_.size()];
   Chunk chunk;
@@ -202,6 +217,7 @@ bool Collectives::TakeNext() {
     slot = {.op = op, .is_last = next_offset_ == op->call().num_bytes};
     if (slot.is_last) {
       queue_.pop_front();
+      has_queued_.store(!queue_.empty(), std::memory_order_release);
       next_offset_ = 0;
     }
   }
@@ -259,6 +275,7 @@ void Collectives::Drive(const Op* until) {
     const std::lock_guard<std::mutex> lock(mu_);
     if (end_.ok()) end_ = end;
     failed.swap(queue_);
+    has_queued_.store(false, std::memory_order_release);
   }
   for (InFlight& slot : in_flight_) {
     if (slot.op != nullptr && slot.is_last) FinishOp(*slot.op, end);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -104,7 +105,7 @@ class Collectives {
   Monitor* const monitor_;
   const std::function<void(const Status&)> ended_callback_;
 
-  // mu_ guards the members up to next_offset_. changed_ wakes the helper.
+  // mu_ guards the members up to next_offset_, except that TakeNext reads has_queued_ without it. changed_ wakes the helper.
   mutable std::mutex mu_;
   std::condition_variable changed_;
   Status end_;
@@ -113,7 +114,8 @@ class Collectives {
   uint64_t num_started_ = 0;
   uint64_t num_unfinished_ = 0;
   std::deque<std::shared_ptr<Op>> queue_;
-  size_t next_offset_ = 0;  // of the next chunk, in queue_.front()
+  std::atomic<bool> has_queued_{false};  // queue_ is not empty
+  size_t next_offset_ = 0;               // of the next chunk, in queue_.front()
 
   // Held by the thread that moves data: a caller in Work::Wait, or the helper. Guards the members up to in_flight_. Locked
   // before mu_.

@@ -80,6 +80,7 @@ size_t Engine::MaxChunkBytes(OpKind kind) const {
 void Engine::Take(const Chunk& chunk) {
   DDPRUN_CHECK(num_taken_ - num_drained_ < kMaxChunks, "the engine holds too many chunks");
   at(num_taken_++) = {.chunk = chunk};
+  Fill();
 }
 
 bool Engine::Step() {

@@ -50,7 +50,7 @@ class Engine {
   // Number of chunks that the engine holds at most, from Take until they are drained.
   static constexpr int kMaxChunks = 2 * kMaxSlots;
 
-  // Adds the next chunk. Its memory must stay valid until it is drained.
+  // Adds the next chunk, and copies its input to the segment if there is room. Its memory must stay valid until it is drained.
   //   REQUIRES: fewer than kMaxChunks chunks are held.
   void Take(const Chunk& chunk);
   // Does what is possible without blocking. Returns true if a chunk has passed a step. Never fails; if communication has
