@@ -1,6 +1,8 @@
 #include "worker_sdk/optim/adamw.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -24,7 +26,8 @@ void AdamWStep(const AdamWOptions& options, int64_t step, std::span<const T> gra
   // Both bias corrections are folded into the rate and epsilon, so that the loop divides once.
   const double root = std::sqrt(1 - Power(options.beta2, step));
   const T rate = static_cast<T>(options.learning_rate * root / (1 - Power(options.beta1, step)));
-  const T epsilon = static_cast<T>(options.epsilon * root);
+  // At least the smallest normal number: if it were 0, an element without gradients would become 0 / 0.
+  const T epsilon = std::max(static_cast<T>(options.epsilon * root), std::numeric_limits<T>::min());
   const T keep = static_cast<T>(1 - options.learning_rate * options.weight_decay);
   const T beta1 = static_cast<T>(options.beta1), beta2 = static_cast<T>(options.beta2);
   for (size_t i = 0; i < params.size(); ++i) {
@@ -73,12 +76,16 @@ class AdamW final : public Optimizer {
   StateBuffer square_;
 };
 
+// A rate that rounds to 1 would never add a gradient to its average.
+bool IsDecayRate(double beta) { return beta >= 0 && static_cast<float>(beta) < 1; }
+
 std::string FaultOf(const AdamWOptions& o) {
   if (!(o.learning_rate >= 0 && std::isfinite(o.learning_rate)))
     return StrCat("learning_rate is ", o.learning_rate);
-  if (!(o.beta1 >= 0 && o.beta1 < 1)) return StrCat("beta1 is ", o.beta1);
-  if (!(o.beta2 >= 0 && o.beta2 < 1)) return StrCat("beta2 is ", o.beta2);
-  if (!(o.epsilon > 0 && std::isfinite(o.epsilon))) return StrCat("epsilon is ", o.epsilon);
+  if (!IsDecayRate(o.beta1)) return StrCat("beta1 is ", o.beta1);
+  if (!IsDecayRate(o.beta2)) return StrCat("beta2 is ", o.beta2);
+  using Float32 = std::numeric_limits<float>;
+  if (!(o.epsilon >= Float32::min() && o.epsilon <= Float32::max())) return StrCat("epsilon is ", o.epsilon);
   if (!(o.weight_decay >= 0 && std::isfinite(o.weight_decay)))
     return StrCat("weight_decay is ", o.weight_decay);
   return "";

@@ -78,6 +78,14 @@ TEST(AdamWTest, DecayShrinksAParameterWithoutGradient) {
   EXPECT_EQ(v[0], 0);
 }
 
+// The product of epsilon and the bias correction is too small for a float.
+TEST(AdamWTest, TheSmallestEpsilonLeavesAParameterWithoutGradientUnchanged) {
+  const AdamWOptions options{.beta2 = 1 - 1e-15, .epsilon = 1.2e-38};
+  std::vector<float> params{2}, m(1), v(1);
+  AdamWStep<float>(options, 1, std::vector<float>{0}, std::span(params), std::span(m), std::span(v));
+  EXPECT_EQ(params[0], 2);
+}
+
 // The class manages memory and names for the function's state. It must not change the arithmetic.
 TEST(AdamWTest, OptimizerIsBitEqualToTheFunction) {
   CounterRng rng(5);

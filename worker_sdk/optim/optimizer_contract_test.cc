@@ -261,6 +261,11 @@ TEST(OptimizerOptionsTest, InvalidOptionsAreErrorsThatNameTheOption) {
   EXPECT_EQ(fault(MakeAdamW(p, {.beta1 = 1})), "AdamW: beta1 is 1");
   EXPECT_EQ(fault(MakeAdamW(p, {.beta2 = -0.5})), "AdamW: beta2 is -0.5");
   EXPECT_EQ(fault(MakeAdamW(p, {.epsilon = 0})), "AdamW: epsilon is 0");
+  // These become 0, infinite and 1 as float32.
+  EXPECT_EQ(fault(MakeAdamW(p, {.epsilon = 1e-46})), "AdamW: epsilon is 1e-46");
+  EXPECT_EQ(fault(MakeAdamW(p, {.epsilon = 1e39})), "AdamW: epsilon is 1e+39");
+  EXPECT_THAT(fault(MakeAdamW(p, {.beta1 = 1 - 1e-9})), HasSubstr("AdamW: beta1 is "));
+  EXPECT_THAT(fault(MakeAdamW(p, {.beta2 = 1 - 1e-9})), HasSubstr("AdamW: beta2 is "));
   EXPECT_EQ(fault(MakeAdamW(p, {.weight_decay = INFINITY})), "AdamW: weight_decay is inf");
   EXPECT_EQ(fault(MakeSgd(p, {.learning_rate = -1})), "SGD: learning_rate is -1");
   EXPECT_EQ(fault(MakeSgd(p, {.momentum = 1})), "SGD: momentum is 1");
