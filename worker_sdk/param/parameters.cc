@@ -1,5 +1,6 @@
 #include "worker_sdk/param/parameters.h"
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 #include <string_view>
@@ -18,11 +19,14 @@ int64_t BytesOf(const Tensor& tensor) { return tensor.count * SizeOf(tensor.dtyp
 
 // The number of elements; -1 if a dimension is negative or the number is too large.
 int64_t CountOf(const std::vector<int64_t>& shape) {
+  if (std::ranges::any_of(shape, [](int64_t dim) { return dim < 0; })) return -1;
+  if (std::ranges::find(shape, 0) != shape.end()) return 0;  // whatever the product of the others
   int64_t count = 1;
   for (const int64_t dim : shape) {
-    if (dim < 0 || __builtin_mul_overflow(count, dim, &count)) return -1;
+    if (dim > kMaxElems / count) return -1;
+    count *= dim;
   }
-  return count > kMaxElems ? -1 : count;
+  return count;
 }
 
 // What is wrong with memory for `count` elements; empty if nothing is.

@@ -142,6 +142,21 @@ TEST(CompareParametersTest, InvalidParametersOfOneRankAreAnErrorOnAllRanks) {
             "rank 1: parameter p1: its value is float32, its gradient bfloat16");
 }
 
+TEST(CompareParametersTest, AShapeWithAZeroHasNoElements) {
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  const Tensor none{nullptr, 0, DType::kFloat32};
+  WithRanks(2, [&](Communicator& comm) {
+    EXPECT_EQ(CompareParameters(comm, {{"a", {kHuge, 4, 0}, none, {}, true},
+                                       {"b", {0, kHuge, 4}, none, {}, true},
+                                       {"c", {kHuge, 0, 4}, none, {}, true}}),
+              OkStatus());
+    EXPECT_EQ(CompareParameters(comm, {{"p", {kHuge, -1, 0}, none, {}, true}}).code(),
+              StatusCode::kInvalidArgument);
+    EXPECT_EQ(CompareParameters(comm, {{"p", {kHuge, 4}, none, {}, true}}).code(),
+              StatusCode::kInvalidArgument);
+  });
+}
+
 TEST(CompareParametersTest, AnEmptyCommunicatorIsAnError) {
   Model model;
   EXPECT_EQ(CompareParameters({}, {model.Add("p", {1})}).code(), StatusCode::kFailedPrecondition);
