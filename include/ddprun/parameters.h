@@ -15,7 +15,8 @@ namespace ddprun {
 // A parameter of a model. A view: the memory belongs to the caller and must outlive every object that is given the
 // parameter.
 //   Shapes: value and gradient have the number of elements that `shape` gives, and the same dtype. No dimension means
-//           one element; a dimension may be 0. The dtype is a floating-point type.
+//           one element; a dimension may be 0. The dtype is a floating-point type. All values and gradients of a model
+//           are disjoint: a weight that is used in several places is one parameter.
 struct Parameter {
   std::string name;  // unique in the model, not empty, without '/'
   std::vector<int64_t> shape;

@@ -186,6 +186,8 @@ TEST_P(OptimizerContractTest, InvalidParametersAreErrorsThatNameTheParameter) {
   EXPECT_THAT(fault({valid, valid}), HasSubstr("two parameters have the name head"));
   EXPECT_THAT(fault({{"head", {3}, View(values), View(grads), true}}),
               HasSubstr("parameter head: its gradient has 2 elements instead of 3"));
+  EXPECT_THAT(fault({valid, {"tied", {2}, {values.data() + 1, 2, DType::kFloat32}, {}, true}}),
+              HasSubstr("the value of parameter head and the value of parameter tied share memory"));
   EXPECT_THAT(fault({{"head", {3}, View(doubles), {}, true}}),
               HasSubstr("parameter head is float64: only float32 is supported"));
 }

@@ -33,9 +33,9 @@ TEST(SgdTest, FollowsTheFormula) {
 }
 
 TEST(SgdTest, DecayDoesNotApplyToParametersThatDoNotDecay) {
-  std::vector<float> weight{2}, bias{2}, grads{0};
-  const auto sgd = MakeSgd({{"weight", {1}, View(weight), View(grads), true},
-                            {"bias", {1}, View(bias), View(grads), false}},
+  std::vector<float> weight{2}, bias{2}, weight_grad{0}, bias_grad{0};
+  const auto sgd = MakeSgd({{"weight", {1}, View(weight), View(weight_grad), true},
+                            {"bias", {1}, View(bias), View(bias_grad), false}},
                            {.learning_rate = 0.5, .weight_decay = 0.5})
                        .value();
   sgd->Step({.step = 1});

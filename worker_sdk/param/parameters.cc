@@ -57,6 +57,32 @@ std::string FaultOf(const Parameter& p) {
   return FaultOfMemory("gradient", p.gradient, count);
 }
 
+// The first two values or gradients, in the order of addresses, that share memory; empty if there are none.
+std::string FaultOfSharing(const std::vector<Parameter>& parameters) {
+  struct Range {
+    uintptr_t begin, end;
+    std::string_view what;
+    const std::string* name;
+  };
+  std::vector<Range> ranges;
+  const auto add = [&](const Tensor& tensor, std::string_view what, const std::string& name) {
+    if (tensor.data == nullptr || tensor.count == 0) return;
+    const auto begin = reinterpret_cast<uintptr_t>(tensor.data);
+    ranges.push_back({begin, begin + BytesOf(tensor), what, &name});
+  };
+  for (const Parameter& p : parameters) {
+    add(p.value, "value", p.name);
+    add(p.gradient, "gradient", p.name);
+  }
+  std::ranges::stable_sort(ranges, {}, &Range::begin);
+  const auto shared =
+      std::ranges::adjacent_find(ranges, [](const Range& a, const Range& b) { return b.begin < a.end; });
+  if (shared == ranges.end()) return "";
+  const Range &a = shared[0], &b = shared[1];
+  return StrCat("the ", a.what, " of parameter ", *a.name, " and the ", b.what, " of parameter ", *b.name,
+                " share memory");
+}
+
 }  // namespace
 
 bool IsFloatingPoint(DType dtype) {
@@ -77,7 +103,7 @@ std::string FaultOf(const std::vector<Parameter>& parameters) {
     if (const std::string fault = FaultOf(p); !fault.empty())
       return StrCat("parameter ", p.name, ": ", fault);
   }
-  return "";
+  return FaultOfSharing(parameters);
 }
 
 void AppendFacts(const std::vector<Parameter>& parameters, std::vector<Fact>* facts) {

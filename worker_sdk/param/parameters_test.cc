@@ -107,7 +107,7 @@ TEST(CompareParametersTest, InvalidParametersOfOneRankAreAnErrorOnAllRanks) {
     EXPECT_EQ(messages, SameOnAll(3, messages[0]));
     return messages[0];
   };
-  static float memory[8];
+  static float memory[12];
   EXPECT_EQ(fault([](auto& p) { p.clear(); }), "rank 1: the model has no parameters");
   EXPECT_EQ(fault([](auto& p) { p[2].name = "p0"; }), "rank 1: two parameters have the name p0");
   EXPECT_EQ(fault([](auto& p) { p[2].name = ""; }), "rank 1: parameter 2 has no name");
@@ -132,6 +132,15 @@ TEST(CompareParametersTest, InvalidParametersOfOneRankAreAnErrorOnAllRanks) {
             "rank 1: parameter p1: its value is not in the memory of the host");
   EXPECT_EQ(fault([](auto& p) { p[1].value.data = reinterpret_cast<char*>(memory) + 1; }),
             "rank 1: parameter p1: its value is not aligned to the 4 bytes of a float32");
+  EXPECT_EQ(fault([](auto& p) { p[2].value.data = p[1].value.data; }),
+            "rank 1: the value of parameter p1 and the value of parameter p2 share memory");
+  EXPECT_EQ(fault([](auto& p) {
+              p[0].gradient = {memory, 6, DType::kFloat32};
+              p[2].gradient = {memory + 5, 6, DType::kFloat32};
+            }),
+            "rank 1: the gradient of parameter p0 and the gradient of parameter p2 share memory");
+  EXPECT_EQ(fault([](auto& p) { p[1].gradient = p[1].value; }),
+            "rank 1: the value of parameter p1 and the gradient of parameter p1 share memory");
   EXPECT_EQ(fault([](auto& p) {
               p[1].gradient = {memory, 5, DType::kFloat32};
             }),
