@@ -89,23 +89,8 @@ void RunOn(ReduceOp op, void* dst, const void* lhs, const void* rhs, size_t n, i
 }  // namespace
 
 void Combine(Reduction reduction, void* dst, const void* lhs, const void* rhs, size_t n, int divisor) {
-  switch (reduction.dtype) {
-    case DType::kFloat32:
-      return RunOn<PlainElement<float>>(reduction.op, dst, lhs, rhs, n, divisor);
-    case DType::kFloat64:
-      return RunOn<PlainElement<double>>(reduction.op, dst, lhs, rhs, n, divisor);
-    case DType::kFloat16:
-      return RunOn<Float16Element>(reduction.op, dst, lhs, rhs, n, divisor);
-    case DType::kBFloat16:
-      return RunOn<BFloat16Element>(reduction.op, dst, lhs, rhs, n, divisor);
-    case DType::kInt32:
-      return RunOn<PlainElement<int32_t>>(reduction.op, dst, lhs, rhs, n, divisor);
-    case DType::kInt64:
-      return RunOn<PlainElement<int64_t>>(reduction.op, dst, lhs, rhs, n, divisor);
-    case DType::kUInt8:
-      return RunOn<PlainElement<uint8_t>>(reduction.op, dst, lhs, rhs, n, divisor);
-  }
-  DDPRUN_CHECK(false, "an unknown dtype");
+  WithFormat(reduction.dtype,
+             [&]<typename Format>(Format) { RunOn<Format>(reduction.op, dst, lhs, rhs, n, divisor); });
 }
 
 }  // namespace ddprun

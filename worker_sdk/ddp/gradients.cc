@@ -9,24 +9,6 @@
 namespace ddprun {
 namespace {
 
-// Calls f with the element type of `dtype`.
-template <typename F>
-auto WithElement(DType dtype, F f) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return f(PlainElement<float>());
-    case DType::kFloat64:
-      return f(PlainElement<double>());
-    case DType::kFloat16:
-      return f(Float16Element());
-    case DType::kBFloat16:
-      return f(BFloat16Element());
-    default:
-      DDPRUN_CHECK(false, "no gradients have dtype " << NameOf(dtype));
-      return f(PlainElement<float>());
-  }
-}
-
 template <typename To, typename T>
 void CompressTo(const T* in, int64_t count, float divisor, float* residual, uint16_t* out) {
   if (residual == nullptr) {
@@ -74,7 +56,7 @@ void Decompress(const ConstTensor& in, const Tensor& out) {
 }
 
 void Multiply(double factor, const Tensor& inout) {
-  WithElement(inout.dtype, [&]<typename Element>(Element) {
+  WithFormat(inout.dtype, [&]<typename Element>(Element) {
     auto* values = static_cast<typename Element::Stored*>(inout.data);
     using Value = typename Element::Value;
     for (int64_t i = 0; i < inout.count; ++i) {
@@ -84,20 +66,20 @@ void Multiply(double factor, const Tensor& inout) {
 }
 
 double ElementAt(const ConstTensor& tensor, int64_t i) {
-  return WithElement(tensor.dtype, [&]<typename Element>(Element) {
+  return WithFormat(tensor.dtype, [&]<typename Element>(Element) {
     return static_cast<double>(Element::Load(static_cast<const typename Element::Stored*>(tensor.data)[i]));
   });
 }
 
 void SetElement(const Tensor& tensor, int64_t i, double value) {
-  WithElement(tensor.dtype, [&]<typename Element>(Element) {
+  WithFormat(tensor.dtype, [&]<typename Element>(Element) {
     static_cast<typename Element::Stored*>(tensor.data)[i] =
         Element::Store(static_cast<typename Element::Value>(value));
   });
 }
 
 void GlobalNorm::Add(const ConstTensor& tensor) {
-  WithElement(tensor.dtype, [&]<typename Element>(Element) {
+  WithFormat(tensor.dtype, [&]<typename Element>(Element) {
     AddElements<Element>(static_cast<const typename Element::Stored*>(tensor.data), tensor.count);
   });
 }

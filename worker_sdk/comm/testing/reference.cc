@@ -11,28 +11,6 @@
 namespace ddprun {
 namespace {
 
-// Calls f with the format of `dtype`.
-template <typename F>
-auto WithFormat(DType dtype, F f) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return f(PlainElement<float>());
-    case DType::kFloat64:
-      return f(PlainElement<double>());
-    case DType::kFloat16:
-      return f(Float16Element());
-    case DType::kBFloat16:
-      return f(BFloat16Element());
-    case DType::kInt32:
-      return f(PlainElement<int32_t>());
-    case DType::kInt64:
-      return f(PlainElement<int64_t>());
-    case DType::kUInt8:
-      break;
-  }
-  return f(PlainElement<uint8_t>());
-}
-
 template <typename V>
 V Apply(ReduceOp op, V a, V b) {
   V result{};
