@@ -7,10 +7,12 @@
 #include <ddprun/torch.h>
 #include <torch/torch.h>
 
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <system_error>
 
 namespace {
 
@@ -144,15 +146,22 @@ Status Train(ddprun::Context& context, const Options& options) {
   return ddprun::OkStatus();
 }
 
+// Reads a whole number of at least 1, without other characters.
+bool ParseCount(const std::string& text, int64_t* count) {
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, *count);
+  return error == std::errc() && rest == end && *count >= 1;
+}
+
 bool ParseFlag(const std::string& argument, Options* options) {
   const size_t equals = argument.find('=');
-  const std::string name = argument.substr(0, equals);
-  const std::string value = equals == std::string::npos ? "" : argument.substr(equals + 1);
-  if (name == "--snapshot") options->snapshot = value;
-  if (name == "--steps") options->steps = std::atoll(value.c_str());
-  if (name == "--accumulate") options->accumulate = std::atoll(value.c_str());
-  return name == "--snapshot" || (options->steps >= 1 && name == "--steps") ||
-         (options->accumulate >= 1 && name == "--accumulate");
+  if (equals == std::string::npos) return false;
+  const std::string name = argument.substr(0, equals), value = argument.substr(equals + 1);
+  if (name == "--steps") return ParseCount(value, &options->steps);
+  if (name == "--accumulate") return ParseCount(value, &options->accumulate);
+  if (name != "--snapshot") return false;
+  options->snapshot = value;
+  return true;
 }
 
 }  // namespace
@@ -162,7 +171,8 @@ int main(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; ++i) {
     if (ParseFlag(argv[i], &options)) continue;
-    std::fprintf(stderr, "ddp: bad argument: %s (--steps=N, --accumulate=N, --snapshot=FILE)\n", argv[i]);
+    std::fprintf(stderr, "ddp: bad argument: %s (--steps=N, --accumulate=N, --snapshot=FILE; N >= 1)\n",
+                 argv[i]);
     return 2;
   }
   ddprun::StatusOr<ddprun::Context> context = ddprun::Context::FromEnvironment();

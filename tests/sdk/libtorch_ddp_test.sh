@@ -31,6 +31,12 @@ run() { # NAME PROGRAM...
 }
 ddp=$TEST_TMPDIR/build/ddp
 
+for argument in --steps=12x --steps= --steps=0 --steps=99999999999999999999 --accumulate=x --steps --other=1; do
+  status=0
+  message=$("$ddp" "$argument" 2>&1) || status=$?
+  [[ $status == 2 && $message == "ddp: bad argument: $argument "* ]] || fail "$argument: exit status $status: $message"
+done
+
 # The same losses as in Python, within 1e-5 over 100 steps, with one backward pass per step and with two.
 for passes in 1 2; do
   run "cpp.$passes" "$ddp" --steps=100 --accumulate=$passes
