@@ -1,15 +1,17 @@
 #include "examples/train/trace.h"
 
+#include <fcntl.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <fstream>
 #include <map>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "os/descriptor.h"
 #include "worker_sdk/core/strings.h"
 #include "worker_sdk/snapshot/file_io.h"
 
@@ -54,9 +56,12 @@ constexpr int64_t kEventInts = sizeof(TraceEvent) / sizeof(int64_t);
 // A rank is a process with two threads: its computation, and its buckets.
 class TraceFile {
  public:
-  explicit TraceFile(const std::string& path) : path_(path), temporary_(path + ".tmp"), out_(temporary_) {
-    if (!out_) error_ = errno;
-    out_ << R"({"displayTimeUnit":"ms","traceEvents":[)";
+  explicit TraceFile(const std::string& path)
+      : path_(path),
+        temporary_(path + ".tmp"),
+        file_(open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
+    if (!file_) error_ = errno;
+    text_ = R"({"displayTimeUnit":"ms","traceEvents":[)";
   }
   // Leaves no other file than that of Finish, also if Finish was not called.
   ~TraceFile() { (void)remove(temporary_.c_str()); }
@@ -70,20 +75,20 @@ class TraceFile {
     for (const TraceEvent& e : events) {
       const bool bucket = e.kind == TraceKind::kBucket;
       Separate();
-      out_ << absl::StrFormat(
-          R"({"name":"%s","ph":"X","pid":%d,"tid":%d,"ts":%.3f,"dur":%.3f,"args":{"step":%d)", NameOf(e.kind),
-          rank, bucket ? 1 : 0, static_cast<double>(e.begin_ns - origin_ns) * 1e-3,
+      absl::StrAppendFormat(
+          &text_, R"({"name":"%s","ph":"X","pid":%d,"tid":%d,"ts":%.3f,"dur":%.3f,"args":{"step":%d)",
+          NameOf(e.kind), rank, bucket ? 1 : 0, static_cast<double>(e.begin_ns - origin_ns) * 1e-3,
           static_cast<double>(e.end_ns - e.begin_ns) * 1e-3, e.step);
-      if (bucket) out_ << absl::StrFormat(R"(,"bytes":%d)", e.num_bytes);
-      out_ << "}}";
+      if (bucket) absl::StrAppendFormat(&text_, R"(,"bytes":%d)", e.num_bytes);
+      text_ += "}}";
     }
+    Flush();
   }
 
   Status Finish() {
-    out_ << "\n]}\n";
-    errno = 0;
-    out_.close();
-    if (error_ == 0 && !out_) error_ = errno != 0 ? errno : EIO;
+    text_ += "\n]}\n";
+    Flush();
+    if (file_ && close(file_.Release()) != 0 && error_ == 0) error_ = errno;
     if (error_ == 0 && rename(temporary_.c_str(), path_.c_str()) != 0) error_ = errno;
     if (error_ == 0) return OkStatus();
     return FileError("cannot write", path_, error_);
@@ -92,14 +97,19 @@ class TraceFile {
  private:
   void Name(const char* what, int rank, int thread, const std::string& name) {
     Separate();
-    out_ << absl::StrFormat(R"({"name":"%s","ph":"M","pid":%d,"tid":%d,"args":{"name":"%s"}})", what, rank,
-                            thread, name);
+    absl::StrAppendFormat(&text_, R"({"name":"%s","ph":"M","pid":%d,"tid":%d,"args":{"name":"%s"}})", what,
+                          rank, thread, name);
   }
-  void Separate() { out_ << (std::exchange(first_, false) ? "\n" : ",\n"); }
+  void Separate() { text_ += std::exchange(first_, false) ? "\n" : ",\n"; }
+  void Flush() {
+    if (error_ == 0) error_ = WriteAll(file_.get(), text_);
+    text_.clear();
+  }
 
   const std::string path_, temporary_;
-  std::ofstream out_;
-  int error_ = 0;
+  UniqueFd file_;
+  std::string text_;  // not yet written
+  int error_ = 0;     // the first errno value
   bool first_ = true;
 };
 

@@ -115,6 +115,21 @@ TEST_F(WriteTraceTest, ErrorNamesTheFile) {
   EXPECT_FALSE(std::filesystem::exists(directory + ".tmp"));
 }
 
+// The temporary file is a device that is always full.
+TEST_F(WriteTraceTest, AFullDiskIsTheError) {
+  for (const int num_events : {1, 5000}) {
+    const std::string path = testing::TempDir() + "/full.json";
+    std::filesystem::create_symlink("/dev/full", path + ".tmp");
+    TraceLog log;
+    for (int step = 1; step <= num_events; ++step) log.Add(TraceKind::kForward, step, At(step), At(step + 1));
+    const Status status = WriteTrace(comm_, log, /*node=*/0, At(1), path, TimePoint::max());
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+    EXPECT_EQ(status.message(), "cannot write " + path + ": No space left on device");
+    EXPECT_FALSE(std::filesystem::exists(path));
+    EXPECT_FALSE(std::filesystem::exists(std::filesystem::symlink_status(path + ".tmp")));
+  }
+}
+
 // Rank 1 fails between the number of its events and the events.
 TEST(WriteTraceRanksTest, ARankThatFailsLeavesTheFileUnchanged) {
   const std::string path = testing::TempDir() + "/unchanged.json";
