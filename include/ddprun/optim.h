@@ -22,10 +22,11 @@
 
 namespace ddprun {
 
-// A named tensor of an optimizer's state. The view is valid during the lifetime of the optimizer.
+// A named tensor, such as one of an optimizer's state. The view of an optimizer's tensor is valid during the lifetime of
+// the optimizer.
 struct StateTensor {
-  // "<optimizer>.<what>/<parameter>", such as "adamw.mean/head.weight". The names are part of the snapshot format:
-  // changing one makes old snapshots unreadable.
+  // In an optimizer: "<optimizer>.<what>/<parameter>", such as "adamw.mean/head.weight". The names are part of the
+  // snapshot format: changing one makes old snapshots unreadable.
   std::string name;
   std::vector<int64_t> shape;
   Tensor values;
@@ -116,6 +117,12 @@ DDPRUN_EXPORT StatusOr<std::unique_ptr<Optimizer>> MakeSgd(std::vector<Parameter
 //           and the communicator remains usable.
 //           Others: those of Work::Wait. The state on ranks other than `root` is undefined.
 DDPRUN_EXPORT Status BroadcastOptimizer(Communicator comm, Optimizer& optimizer, int root);
+
+// Copies the values of other tensors from rank `root` to all ranks, for example of a module's buffers. They may have any
+// DType. Collective.
+//   REQUIRES: the tensors have memory on the host.
+//   Errors:   as BroadcastOptimizer.
+DDPRUN_EXPORT Status BroadcastState(Communicator comm, const std::vector<StateTensor>& state, int root);
 
 // Schedules, for OptimizerStep::rate_factor. Pure; equal arguments give equal bits on every machine. `step` counts from 1.
 

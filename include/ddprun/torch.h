@@ -10,6 +10,7 @@
 //     adamw.step();
 #pragma once
 
+#include <ATen/MemoryOverlap.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/torch.h>
@@ -24,13 +25,15 @@
 
 #include "ddprun/communicator.h"
 #include "ddprun/data_parallel.h"
+#include "ddprun/optim.h"
 #include "ddprun/parameters.h"
 #include "ddprun/status.h"
 #include "ddprun/tensor.h"
 
 namespace ddprun {
 
-// A view of the elements of `tensor`, in the order of memory.
+// A view of the elements of `tensor`, in the order of memory. The elements of a bool tensor count as uint8: a sum of them
+// may be no valid bool.
 //   Errors: kInvalidArgument: the tensor is not in the memory of the host, not dense, or of a type that has no DType.
 inline StatusOr<Tensor> View(const at::Tensor& tensor) {
   const auto fault = [&](const std::string& what) {
@@ -114,27 +117,43 @@ inline StatusOr<std::vector<Parameter>> ParametersOf(torch::nn::Module& module) 
 }
 
 // Copies the parameters and the buffers of `module` from rank `root` to all ranks, also parameters that require no
-// gradients. Collective.
-//   Errors: those of BroadcastParameters; those of View and ParametersOf, which abort the communicator.
+// gradients. They may have any type and any strides, which may differ among ranks. Collective.
+//   Errors: kInvalidArgument: the names, shapes or types differ among ranks, or the roots differ or are not ranks. The
+//           message, which is the same on all ranks, names the first difference. No value has changed, and the communicator
+//           remains usable.
+//           kInvalidArgument: a tensor is not in the memory of the host, not strided, or several of its elements share
+//           memory, as after expand(). That aborts the communicator.
+//           Others: those of Work::Wait. The values of ranks other than `root` are undefined.
 inline Status BroadcastModule(Communicator comm, torch::nn::Module& module, int root = 0) {
-  StatusOr<std::vector<Parameter>> parameters = ParametersOf(module);
-  DDPRUN_RETURN_IF_ERROR(internal::AbortUnlessOk(comm, parameters.status()));
-  std::vector<std::pair<std::string, Tensor>> others;
+  std::vector<StateTensor> state;
+  std::vector<std::pair<at::Tensor, at::Tensor>> tensors;  // with their elements in the order of indices
   const auto add = [&](const std::string& name, const at::Tensor& tensor) -> Status {
-    DDPRUN_ASSIGN_OR_RETURN(const Tensor view, View(tensor), name);
-    others.emplace_back(name, view);
+    if (!tensor.defined()) return OkStatus();
+    if (!tensor.device().is_cpu() || tensor.layout() != at::kStrided) {
+      return InvalidArgumentError(name + " of type " + tensor.toString() +
+                                  " is not a dense tensor of the host");
+    }
+    if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
+      return InvalidArgumentError(name + ": several of its elements share memory: use clone()");
+    }
+    const at::Tensor elements = tensor.detach().contiguous();
+    // As bytes, because some types have no DType.
+    state.push_back({name + " (" + c10::toString(tensor.scalar_type()) + ")",
+                     tensor.sizes().vec(),
+                     {elements.data_ptr(), static_cast<int64_t>(elements.nbytes()), DType::kUInt8}});
+    tensors.emplace_back(tensor, elements);
     return OkStatus();
   };
   for (const auto& [name, tensor] : internal::NamedParameters(module)) {
-    if (tensor.requires_grad()) continue;
     DDPRUN_RETURN_IF_ERROR(internal::AbortUnlessOk(comm, add("parameter " + name, tensor)));
   }
   for (const auto& item : module.named_buffers()) {
     DDPRUN_RETURN_IF_ERROR(internal::AbortUnlessOk(comm, add("buffer " + item.key(), item.value())));
   }
-  if (!parameters->empty()) DDPRUN_RETURN_IF_ERROR(BroadcastParameters(comm, *parameters, root));
-  for (const auto& [name, tensor] : others) {
-    DDPRUN_RETURN_IF_ERROR(comm.Broadcast(tensor, root).Wait(), name);
+  DDPRUN_RETURN_IF_ERROR(BroadcastState(comm, state, root));
+  const at::NoGradGuard no_grad;
+  for (auto& [tensor, elements] : tensors) {
+    if (!tensor.is_alias_of(elements)) tensor.copy_(elements);
   }
   return OkStatus();
 }
@@ -169,6 +188,7 @@ class TorchDataParallel {
   // set_communicates(false) before all but the last.
   //   REQUIRES: Finish() was called for the previous step, and returned OK.
   void Begin() {
+    state_->creates_graph = false;
     dp_.Begin();
     dp_.ZeroGradients();
     state_->communicates = true;
@@ -187,8 +207,15 @@ class TorchDataParallel {
   // Waits until all gradients are reduced; then they are equal on all ranks. `options.optimizer` may update the
   // parameters; otherwise use an optimizer of LibTorch.
   //   Errors: those of DataParallel::Finish; kFailedPrecondition: a gradient or a parameter no longer has its
-  //           memory, because the program replaced it. That aborts the communicator.
+  //           memory, because the program replaced it, or called backward with create_graph. That aborts the
+  //           communicator.
   Status Finish(const FinishOptions& options = {}) {
+    if (state_->creates_graph) {
+      const std::string what =
+          "backward was called with create_graph, which replaces the memory of gradients";
+      comm_.Abort(what);
+      return FailedPreconditionError(what);
+    }
     for (size_t i = 0; i < values_.size(); ++i) {
       const Parameter& parameter = dp_.parameters()[i];
       if (parameter.value.count == 0) continue;  // LibTorch gives tensors without elements no address
@@ -214,6 +241,7 @@ class TorchDataParallel {
   struct State {
     DataParallel* ready = nullptr;  // null: the hooks do nothing
     bool communicates = true;
+    bool creates_graph = false;  // a backward pass since the last Begin() did
   };
   // Runs after backward has added to the gradient of a parameter.
   class Hook : public torch::autograd::FunctionPostHook {
@@ -221,7 +249,12 @@ class TorchDataParallel {
     Hook(std::shared_ptr<State> state, size_t index) : state_(std::move(state)), index_(index) {}
     torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
                                               const torch::autograd::variable_list&) override {
-      if (state_->ready != nullptr && state_->communicates) state_->ready->Ready(index_);
+      if (state_->ready == nullptr) return outputs;
+      if (at::GradMode::is_enabled()) {
+        state_->creates_graph = true;  // Finish reports it
+      } else if (state_->communicates) {
+        state_->ready->Ready(index_);
+      }
       return outputs;
     }
 

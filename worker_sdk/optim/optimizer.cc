@@ -46,15 +46,17 @@ Float32Update Float32UpdateOf(const Optimizer& optimizer, size_t i, const ConstT
   return {{static_cast<float*>(p.value.data), count}, {static_cast<const float*>(gradient.data), count}};
 }
 
-Status BroadcastOptimizer(Communicator comm, Optimizer& optimizer, int root) {
-  const std::string what = "broadcasting the state of an optimizer";
+namespace {
+
+// `facts`: what must be equal on all ranks besides the state.
+Status Broadcast(Communicator comm, std::vector<Fact> facts, const std::vector<StateTensor>& state,
+                 int root) {
   std::string fault;
   if (root < 0 || root >= comm.size()) {
     fault = StrCat("rank ", root, " of ", comm.size(), " cannot be the root");
   }
-  std::vector<Fact> facts = {{"the root", StrCat(root)}, {"the optimizer", std::string(optimizer.name())}};
+  facts.insert(facts.begin(), {"the root", StrCat(root)});
   std::vector<Tensor> tensors;
-  const std::vector<StateTensor> state = optimizer.state();
   for (size_t i = 0; i < state.size(); ++i) {
     facts.push_back({StrCat("state tensor ", i), state[i].name});
     facts.push_back({StrCat("the shape of ", state[i].name), ShapeText(state[i].shape)});
@@ -62,8 +64,20 @@ Status BroadcastOptimizer(Communicator comm, Optimizer& optimizer, int root) {
                      StrCat(state[i].values.count, " ", NameOf(state[i].values.dtype))});
     tensors.push_back(state[i].values);
   }
-  DDPRUN_RETURN_IF_ERROR(CompareFacts(comm, facts, fault), what);
-  return WithContext(BroadcastTensors(std::move(comm), tensors, root), what);
+  DDPRUN_RETURN_IF_ERROR(CompareFacts(comm, facts, fault));
+  return BroadcastTensors(std::move(comm), tensors, root);
+}
+
+}  // namespace
+
+Status BroadcastState(Communicator comm, const std::vector<StateTensor>& state, int root) {
+  return WithContext(Broadcast(std::move(comm), {}, state, root), "broadcasting tensors");
+}
+
+Status BroadcastOptimizer(Communicator comm, Optimizer& optimizer, int root) {
+  std::vector<Fact> facts = {{"the optimizer", std::string(optimizer.name())}};
+  return WithContext(Broadcast(std::move(comm), std::move(facts), optimizer.state(), root),
+                     "broadcasting the state of an optimizer");
 }
 
 }  // namespace ddprun

@@ -251,6 +251,21 @@ TEST(BroadcastOptimizerTest, RefusesDifferentOptimizersOnAllRanks) {
   });
 }
 
+TEST(BroadcastStateTest, CopiesTensorsOfAnyType) {
+  WithRanks(3, [](Communicator& comm) {
+    std::vector<unsigned char> bytes(5, static_cast<unsigned char>(comm.rank()));
+    std::vector<int64_t> numbers(7, comm.rank());
+    const std::vector<StateTensor> state = {{"a", {5}, View(bytes)}, {"b", {7, 1}, View(numbers)}};
+    EXPECT_EQ(BroadcastState(comm, state, 2), OkStatus());
+    EXPECT_THAT(bytes, testing::Each(2));
+    EXPECT_THAT(numbers, testing::Each(2));
+    EXPECT_EQ(BroadcastState(comm, {}, 3).message(),
+              "broadcasting tensors: rank 0: rank 3 of 3 cannot be the root");
+    EXPECT_EQ(BroadcastState(comm, {{comm.rank() == 1 ? "x" : "a", {5}, View(bytes)}}, 0).message(),
+              "broadcasting tensors: the ranks differ: state tensor 0 is a on rank 0 and is x on rank 1");
+  });
+}
+
 TEST(OptimizerOptionsTest, InvalidOptionsAreErrorsThatNameTheOption) {
   std::vector<float> values(1);
   const std::vector<Parameter> p = {{"p", {1}, View(values), {}, true}};

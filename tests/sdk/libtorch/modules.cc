@@ -1,5 +1,5 @@
-// Modules that TorchDataParallel must handle: with frozen, tied and empty parameters, and one that is invalid on one rank.
-// usage: modules frozen|tied|empty|invalid
+// Modules that TorchDataParallel and BroadcastModule must handle, and errors.
+// usage: modules frozen|tied|empty|invalid|buffers|different|shared|create_graph
 #include <ddprun/context.h>
 #include <ddprun/torch.h>
 #include <torch/torch.h>
@@ -101,6 +101,83 @@ void TestInvalidOnOneRank(Communicator world) {
          "invalid on one rank: " + status.ToString());
 }
 
+// Types without a DType, and strides that differ among ranks.
+void TestBuffersOfAllTypesAndStrides(Communicator world) {
+  Module module;
+  std::map<std::string, at::Tensor> buffers;
+  const at::Tensor values = torch::arange(6).view({2, 3});
+  for (const auto type : {at::kChar, at::kShort, at::kByte, at::kBool, at::kInt, at::kLong, at::kHalf,
+                          at::kBFloat16, at::kFloat, at::kDouble, at::kComplexFloat}) {
+    const at::Tensor own = world.rank() == 1 ? values : torch::zeros({2, 3}, at::kLong);
+    const std::string name = c10::toString(type);
+    buffers[name] = module.register_buffer(name, own.to(type));
+    at::Tensor strided = torch::zeros({3, 2}, type).t();
+    at::Tensor sliced = torch::zeros({2, 6}, type).slice(1, 0, 6, 2);
+    buffers[name + "_strided"] =
+        module.register_buffer(name + "_strided", world.rank() == 1 ? own.to(type) : strided);
+    buffers[name + "_sliced"] =
+        module.register_buffer(name + "_sliced", world.rank() == 1 ? strided.copy_(own) : sliced);
+  }
+  module.register_buffer("undefined", at::Tensor());
+  module.register_buffer("empty", torch::zeros({0, 2}, at::kChar));
+  const Status status = ddprun::BroadcastModule(world, module, 1);
+  Expect(status.ok(), "buffers: " + status.ToString());
+  for (const auto& [name, buffer] : buffers) {
+    Expect(buffer.eq(values.to(buffer.scalar_type())).all().item<bool>(),
+           "buffer " + name + " is that of rank 1");
+  }
+}
+
+void TestDifferencesAreErrors(Communicator world) {
+  const auto error = [&](const std::string& name, const at::Tensor& buffer, int root) {
+    Module module;
+    module.Add("frozen", {2}, 1, false);
+    module.register_buffer(name, buffer);
+    const Status status = ddprun::BroadcastModule(world, module, root);
+    Expect(status.code() == ddprun::StatusCode::kInvalidArgument, "different: " + status.ToString());
+    Expect(world.Barrier().Wait().ok(), "the communicator remains usable");
+    return std::string(status.message());
+  };
+  const auto expect = [](const std::string& message, const std::string& part) {
+    Expect(message.find(part) != std::string::npos, "\"" + message + "\" does not contain: " + part);
+  };
+  const int64_t rank = world.rank();
+  expect(error("b", torch::zeros({2}), 7), "rank 7 of 2 cannot be the root");
+  expect(error("b", torch::zeros({2}), world.rank()), "the root is 0 on rank 0 and is 1 on rank 1");
+  expect(error(rank == 0 ? "a" : "b", torch::zeros({2}), 0), "buffer a (Float) on rank 0");
+  expect(error("b", torch::zeros({2 + rank}), 0),
+         "the shape of buffer b (Float) is [2] on rank 0 and is [3]");
+  expect(error("b", torch::zeros({2}, rank == 0 ? at::kShort : at::kHalf), 0), "buffer b (Short) on rank 0");
+}
+
+void TestSharedElements(Communicator world) {
+  Module module;
+  module.register_buffer("expanded", torch::zeros({1}).expand({3}));
+  const Status status = ddprun::BroadcastModule(world, module, 0);
+  Expect(status.message().find("buffer expanded: several of its elements share memory") != std::string::npos,
+         "shared: " + status.ToString());
+}
+
+void TestCreateGraph(Communicator world) {
+  Module module;
+  const at::Tensor weight = module.Add("weight", {2}, 1);
+  auto ddp = TorchDataParallel::Create(world, module);
+  Expect(ddp.ok(), "create_graph: " + ddp.status().ToString());
+  if (!ddp.ok()) return;
+  (weight * weight).sum().backward({}, true, true);  // Begin() sets the gradient
+  // Gradients of gradients are possible with grad().
+  (*ddp)->Begin();
+  const auto slope = torch::autograd::grad({(weight * weight).sum()}, {weight}, {}, true, true)[0];
+  (slope * slope).sum().backward();
+  Status status = (*ddp)->Finish();
+  Expect(status.ok(), "create_graph: " + status.ToString());
+  Expect(weight.grad().eq(8).all().item<bool>(), "the gradient of a gradient");
+  (*ddp)->Begin();
+  (weight * weight).sum().backward({}, true, true);
+  status = (*ddp)->Finish();
+  Expect(status.message().find("create_graph") != std::string::npos, "create_graph: " + status.ToString());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -112,7 +189,11 @@ int main(int argc, char** argv) {
   const std::map<std::string, void (*)(Communicator)> tests = {{"frozen", TestFrozenParametersAreCopied},
                                                                {"tied", TestTiedParameters},
                                                                {"empty", TestEmptyParameters},
-                                                               {"invalid", TestInvalidOnOneRank}};
+                                                               {"invalid", TestInvalidOnOneRank},
+                                                               {"buffers", TestBuffersOfAllTypesAndStrides},
+                                                               {"different", TestDifferencesAreErrors},
+                                                               {"shared", TestSharedElements},
+                                                               {"create_graph", TestCreateGraph}};
   tests.at(argc == 2 ? argv[1] : "")(*world);
   return failed ? 1 : 0;
 }
