@@ -117,7 +117,8 @@ class DDPRUN_EXPORT DataParallel {
   //   REQUIRES: Finish() was called for the previous step, and returned OK.
   void Begin();
   // Sets all gradients to zero, for a backward pass that adds to them. To accumulate several passes in one step, call
-  // this once after Begin(), and Ready() only in the last pass: until then, nothing is sent.
+  // this once after Begin(), and Ready() only in the last pass: until then, nothing is sent. Call it also for gradients that
+  // only earlier passes have written; otherwise they count as left out.
   //   REQUIRES: called between Begin() and the first Ready().
   void ZeroGradients();
 

@@ -192,6 +192,7 @@ class TorchDataParallel {
     dp_.Begin();
     dp_.ZeroGradients();
     state_->communicates = true;
+    state_->waits.assign(values_.size(), 0);
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < values_.size(); ++i) {
       const Tensor gradient = dp_.gradient(i);
@@ -201,7 +202,8 @@ class TorchDataParallel {
     }
   }
 
-  // Whether backward passes send gradients from now on. Begin() sets it. Only the last backward pass of a step may send.
+  // Whether backward passes send gradients from now on. Begin() sets it. Only the last backward pass of a step may send;
+  // Finish sends the gradients that only earlier passes have computed.
   void set_communicates(bool communicates) { state_->communicates = communicates; }
 
   // Waits until all gradients are reduced; then they are equal on all ranks. `options.optimizer` may update the
@@ -230,6 +232,10 @@ class TorchDataParallel {
       comm_.Abort(what);
       return FailedPreconditionError(what);
     }
+    // The last pass did not use these parameters, but earlier ones did.
+    for (size_t i = 0; i < values_.size(); ++i) {
+      if (state_->waits[i] != 0) dp_.Ready(i);
+    }
     return dp_.Finish(options);
   }
 
@@ -242,6 +248,7 @@ class TorchDataParallel {
     DataParallel* ready = nullptr;  // null: the hooks do nothing
     bool communicates = true;
     bool creates_graph = false;  // a backward pass since the last Begin() did
+    std::vector<char> waits;     // by parameter: has a gradient of this step that is not ready yet
   };
   // Runs after backward has added to the gradient of a parameter.
   class Hook : public torch::autograd::FunctionPostHook {
@@ -252,9 +259,10 @@ class TorchDataParallel {
       if (state_->ready == nullptr) return outputs;
       if (at::GradMode::is_enabled()) {
         state_->creates_graph = true;  // Finish reports it
-      } else if (state_->communicates) {
-        state_->ready->Ready(index_);
+        return outputs;
       }
+      state_->waits[index_] = state_->communicates ? 0 : 1;
+      if (state_->communicates) state_->ready->Ready(index_);
       return outputs;
     }
 
@@ -272,6 +280,7 @@ class TorchDataParallel {
       accumulators_.back()->add_post_hook(std::make_unique<Hook>(state_, values_.size()));
       values_.push_back(value);
     }
+    state_->waits.assign(values_.size(), 0);
     state_->ready = &dp_;
   }
 

@@ -22,7 +22,7 @@ for kind in ddprun static; do
   # 64 * 64 elements, each 1 + 2.
   [[ $output == *"sum 12288"* ]] || { echo "FAILED: sum_$kind printed: $output" >&2; failed=1; }
 done
-for module in frozen tied empty invalid buffers different shared create_graph; do
+for module in frozen tied empty invalid buffers different shared create_graph accumulated; do
   "$ddprun" --standalone --nproc-per-node=2 --no-python "$TEST_TMPDIR/build/modules" $module >"$TEST_TMPDIR/err" 2>&1 || {
     echo "FAILED: modules $module: exit status $?: $(cat "$TEST_TMPDIR/err")" >&2
     failed=1

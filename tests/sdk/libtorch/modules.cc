@@ -1,5 +1,5 @@
 // Modules that TorchDataParallel and BroadcastModule must handle, and errors.
-// usage: modules frozen|tied|empty|invalid|buffers|different|shared|create_graph
+// usage: modules frozen|tied|empty|invalid|buffers|different|shared|create_graph|accumulated
 #include <ddprun/context.h>
 #include <ddprun/torch.h>
 #include <torch/torch.h>
@@ -158,6 +158,31 @@ void TestSharedElements(Communicator world) {
          "shared: " + status.ToString());
 }
 
+// "early" has a gradient only from the passes before the last one.
+void TestGradientsOfEarlierPasses(Communicator world) {
+  for (const bool unused_parameters : {false, true}) {
+    Module module;
+    const at::Tensor early = module.Add("early", {2}, 1), late = module.Add("late", {2}, 1);
+    ddprun::DataParallelOptions options;
+    options.unused_parameters = unused_parameters;
+    auto ddp = TorchDataParallel::Create(world, module, options);
+    Expect(ddp.ok(), "accumulated: " + ddp.status().ToString());
+    if (!ddp.ok()) return;
+    for (int step = 1; step <= 3; ++step) {
+      (*ddp)->Begin();
+      (*ddp)->set_communicates(false);
+      (early * (world.rank() + 1) + late).sum().backward();
+      (*ddp)->set_communicates(true);
+      (late * 2).sum().backward();
+      const Status status = (*ddp)->Finish();
+      Expect(status.ok(), "accumulated: " + status.ToString());
+      if (!status.ok()) return;
+      Expect(early.grad().eq(1.5).all().item<bool>(), "the gradient of an earlier pass");
+      Expect(late.grad().eq(3).all().item<bool>(), "the gradient of both passes");
+    }
+  }
+}
+
 void TestCreateGraph(Communicator world) {
   Module module;
   const at::Tensor weight = module.Add("weight", {2}, 1);
@@ -193,6 +218,7 @@ int main(int argc, char** argv) {
                                                                {"buffers", TestBuffersOfAllTypesAndStrides},
                                                                {"different", TestDifferencesAreErrors},
                                                                {"shared", TestSharedElements},
+                                                               {"accumulated", TestGradientsOfEarlierPasses},
                                                                {"create_graph", TestCreateGraph}};
   tests.at(argc == 2 ? argv[1] : "")(*world);
   return failed ? 1 : 0;
