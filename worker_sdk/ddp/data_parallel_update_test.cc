@@ -297,6 +297,103 @@ TEST_P(DataParallelUpdateTest, UnusedParametersAreNotUpdated) {
   });
 }
 
+// Whether a rank has a gradient in a step: parameter 3 has none in even steps, and 4 only on one rank.
+bool Uses(int rank, size_t parameter, int64_t step) {
+  return (parameter != 3 || step % 2 == 1) && (parameter != 4 || rank == 0);
+}
+
+// The gradients of a step, as the options define them, computed for all ranks on one.
+class ReferenceStep {
+ public:
+  ReferenceStep(int world, const DataParallelOptions& options) : world_(world), options_(options) {
+    for (const int64_t count : kCounts) residuals_.emplace_back(world, std::vector<float>(count));
+  }
+  std::vector<float> Gradient(size_t i, int64_t step) {
+    const bool half = options_.compression == Compression::kFloat16;
+    const DType type = half ? DType::kFloat16 : DType::kBFloat16;
+    std::vector<std::vector<char>> inputs;
+    for (int r = 0; r < world_; ++r) {
+      std::vector<float> own(kCounts[i]);
+      inputs.emplace_back(2 * own.size());
+      if (!Uses(r, i, step)) continue;
+      for (const int64_t pass : {step, step + 50}) {
+        std::vector<float> more(own.size());
+        FillRandom(View(more), r, i, pass);
+        for (size_t e = 0; e < own.size(); ++e) own[e] += more[e];
+      }
+      Compress(View(own), half ? static_cast<float>(world_) : 1,
+               options_.error_feedback ? residuals_[i][r].data() : nullptr,
+               {inputs.back().data(), kCounts[i], type});
+    }
+    const std::vector<char> reduced =
+        ReferenceReduction(type, half ? ReduceOp::kSum : ReduceOp::kMean, inputs);
+    std::vector<float> gradient(kCounts[i]);
+    Decompress({reduced.data(), kCounts[i], type}, View(gradient));
+    return gradient;
+  }
+
+ private:
+  const int world_;
+  const DataParallelOptions options_;
+  std::vector<std::vector<std::vector<float>>> residuals_;  // by parameter and rank
+};
+
+// Two passes per step, gradients that some or all ranks leave out, compression, clipping and an optimizer together.
+TEST_P(DataParallelUpdateTest, AllOptionsTogetherEqualAReference) {
+  for (const Compression compression : {Compression::kFloat16, Compression::kBFloat16}) {
+    for (const int64_t bucket_bytes : {0, 1, 3000}) {
+      const DataParallelOptions options{.bucket_bytes = bucket_bytes,
+                                        .compression = compression,
+                                        .error_feedback = bucket_bytes != 1,
+                                        .unused_parameters = true};
+      WithRanks(world(), [&](Communicator& comm) {
+        const FakeModel model = Floats(), expected = Floats();
+        const auto adamw = MakeAdamW(model.parameters(), {.weight_decay = 0.1}).value();
+        const auto reference = MakeAdamW(expected.parameters(), {.weight_decay = 0.1}).value();
+        auto dp = DataParallel::Create(comm, model.parameters(), options);
+        ASSERT_TRUE(dp.ok()) << dp.status();
+        ReferenceStep whole(world(), options);
+        for (int64_t step = 1; step <= 5; ++step) {
+          const double clip_norm = step == 4 ? 0 : 0.5;
+          dp->Begin();
+          dp->ZeroGradients();
+          for (const int64_t pass : {step, step + 50}) {
+            for (const size_t i : Backwards(*dp)) {
+              if (!Uses(comm.rank(), i, step)) continue;
+              std::vector<float> more(kCounts[i]);
+              FillRandom(View(more), comm.rank(), i, pass);
+              auto* gradient = static_cast<float*>(dp->gradient(i).data);
+              for (size_t e = 0; e < more.size(); ++e) gradient[e] += more[e];
+              if (pass != step) dp->Ready(i);
+            }
+          }
+          const OptimizerStep at{.step = step};
+          ASSERT_EQ(dp->Finish({.optimizer = adamw.get(), .step = at, .clip_norm = clip_norm}), OkStatus());
+          std::vector<std::vector<float>> gradients;
+          GlobalNorm norm;
+          for (size_t i = 0; i < std::size(kCounts); ++i) {
+            gradients.push_back(whole.Gradient(i, step));
+            norm.Add(View(gradients[i]));
+          }
+          ASSERT_EQ(dp->norm(), clip_norm > 0 ? norm.value() : 0);
+          for (size_t i = 0; i < std::size(kCounts); ++i) {
+            if (clip_norm > 0 && norm.value() > clip_norm)
+              Multiply(clip_norm / norm.value(), View(gradients[i]));
+            ASSERT_EQ(Bytes(dp->gradient(i)), Bytes(View(gradients[i]))) << "gradient " << i;
+            if (i != 3 || step % 2 == 1) reference->Update(i, View(gradients[i]), at);
+            ASSERT_EQ(model.Values(i), expected.Values(i)) << "parameter " << i << ", step " << step;
+          }
+          if (step % 2 == 1) {
+            EXPECT_THAT(dp->unused(), testing::IsEmpty());
+          } else {
+            EXPECT_THAT(dp->unused(), ElementsAre(3));
+          }
+        }
+      });
+    }
+  }
+}
+
 TEST(DataParallelUpdateErrorTest, InvalidArgumentsOfFinishFailAllRanks) {
   for (const bool other_optimizer : {true, false}) {
     std::latch created(2);
