@@ -38,6 +38,7 @@ enum class LinkKind : uint32_t {
   kLane = 3,        // from lane l of one node to lane l of another node, for data
   kSecondLane = 4,  // as kLane, for the second exchange of each chunk
   kPair = 5,        // from a rank to a higher rank of another node, for messages between the two
+  kWatch = 6,       // from a rank to a rank of another node whose exit no hub reports; the answer: it leaves
 };
 
 // Sent in its in-memory layout, first by the connecting side, and then by the listener as the answer.

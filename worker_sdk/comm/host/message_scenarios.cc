@@ -304,6 +304,33 @@ int WaitForTheSecondLeaver(const RankProcess& self, Communicator comm) {
   return Report(self, OkStatus());
 }
 
+// message-unreported <waiter> <awaited> <leaver>...: the leavers leave. Then the waiter waits for a message of a rank of
+// another node, which the test kills, or which leaves when it sees kGoOn.
+int WaitForAnUnreportedRank(const RankProcess& self, Communicator comm) {
+  FakeFileStore store(self.store_dir);
+  const int rank = comm.rank(), waiter = std::stoi(self.args[1]);
+  const std::vector<std::string> leavers(self.args.begin() + 3, self.args.end());
+  MeetInStore(self);
+  if (std::ranges::find(leavers, StrCat(rank)) != leavers.end()) {
+    comm = Communicator();
+    (void)store.Set(StrCat("left/", rank), "");
+    return Report(self, OkStatus());
+  }
+  for (const std::string& leaver : leavers) {
+    if (const auto left = store.Get(StrCat("left/", leaver), seconds(60)); !left.ok())
+      return Fail(self, left.status().ToString());
+  }
+  std::vector<unsigned char> bytes(10);
+  if (rank == waiter) {
+    Work work = comm.Receive(View(bytes), std::stoi(self.args[2]));
+    (void)store.Set("waits", "");
+    return Report(self, work.Wait(Soon()));
+  }
+  if (const auto go = store.Get(kGoOn, seconds(60)); !go.ok()) return Fail(self, go.status().ToString());
+  comm = Communicator();
+  return Report(self, OkStatus());
+}
+
 // message-connect: the ranks meet, wait for kGoOn, and exchange a message with every other rank.
 int ConnectAllPairs(const RankProcess& self, Communicator& comm) {
   FakeFileStore store(self.store_dir);
@@ -341,6 +368,7 @@ int RunMessageScenario(const RankProcess& self, Communicator comm) {
   if (what == "message-leave") return LeaveAfterSend(self, std::move(comm));
   if (what == "message-late") return WaitForALeaver(self, std::move(comm));
   if (what == "message-leave-twice") return WaitForTheSecondLeaver(self, std::move(comm));
+  if (what == "message-unreported") return WaitForAnUnreportedRank(self, std::move(comm));
   if (what == "message-connect") return ConnectAllPairs(self, comm);
   return Fail(self, StrCat("there is no scenario ", what));
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <climits>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -11,6 +12,8 @@
 #include "base/check.h"
 #include "worker_sdk/comm/host/futex.h"
 #include "worker_sdk/comm/host/hold_up.h"
+#include "worker_sdk/comm/host/link_watch.h"
+#include "worker_sdk/comm/host/record.h"
 #include "worker_sdk/comm/host/ring_channel.h"
 #include "worker_sdk/core/strings.h"
 
@@ -107,11 +110,20 @@ std::string PointToPoint::Name(const Message& message) const {
                 " to rank ", message.is_send() ? peer : self);
 }
 
+Greeting PointToPoint::GreetingTo(LinkKind kind, int rank, const Token& token) const {
+  return {.kind = kind,
+          .from = self_.rank,
+          .to = rank,
+          .round = self_.round,
+          .run_id_hash = self_.run_id_hash,
+          .token = token};
+}
+
 PointToPoint::Peer& PointToPoint::PeerOf(int rank) {
   if (peers_[rank] != nullptr) return *peers_[rank];
   auto peer = std::make_unique<Peer>();
   peer->rank = rank;
-  int node = 0;
+  int& node = peer->node;
   while (topology_.nodes[node].hi <= rank) ++node;
   if (node == self_.node) {
     const int n = topology_.nodes[node].size(), local = rank - topology_.nodes[node].lo;
@@ -123,14 +135,8 @@ PointToPoint::Peer& PointToPoint::PeerOf(int rank) {
   } else {
     std::optional<TcpChannel::Target> target;
     if (self_.rank < rank) {
-      const Address& address = addresses_[rank];
-      target = TcpChannel::Target{.address = address.text.data(),
-                                  .greeting = {.kind = LinkKind::kPair,
-                                               .from = self_.rank,
-                                               .to = rank,
-                                               .round = self_.round,
-                                               .run_id_hash = self_.run_id_hash,
-                                               .token = address.token}};
+      target = TcpChannel::Target{.address = addresses_[rank].text.data(),
+                                  .greeting = GreetingTo(LinkKind::kPair, rank, addresses_[rank].token)};
     }
     auto tcp = std::make_unique<TcpChannel>(TcpChannel::Ends{.rank = NameOf(self_.rank),
                                                              .peer = NameOf(rank),
@@ -188,6 +194,7 @@ void PointToPoint::Stop() {
   {
     const std::lock_guard<std::mutex> lock(mu_);
     if (num_pending_ > 0) FailAll(segment_->DeadStatus());
+    if (segment_->DeadStatus().ok()) AnswerWatchers();
     stopping_ = true;
   }
   changed_.notify_one();
@@ -236,7 +243,7 @@ bool PointToPoint::StepQueue(Peer& peer, Queue& queue, bool send) {
   if (queue.pending.empty()) return false;
   Message& message = *queue.pending.front();
   // Read first: what a rank has sent before it left is then visible.
-  const bool left = segment_->HasLeft(NameOf(peer.rank));
+  const bool left = peer.has_left || segment_->HasLeft(NameOf(peer.rank));
   Moved moved = Moved::kNone;
   if (!send) moved = peer.channel->Receive(message.transfer());
   if (send && !left) moved = peer.channel->Send(message.transfer());
@@ -262,7 +269,10 @@ bool PointToPoint::StepQueue(Peer& peer, Queue& queue, bool send) {
     ended_(why);
     return true;
   }
-  if (!peer.channel->error().ok()) HandleError(peer);
+  if (!peer.is_local) Watch(peer);
+  // A connection for messages ends by itself, after what the peer has sent.
+  const bool is_gone = peer.is_gone && !peer.tcp->IsConnected();
+  if (!peer.channel->error().ok() || is_gone) HandleError(peer);
   return false;
 }
 
@@ -272,26 +282,65 @@ bool PointToPoint::NeedsConnection() const {
   });
 }
 
+bool PointToPoint::IsFromGroup(const Greeting& greeting) const {
+  const RankRange own = topology_.nodes[self_.node];
+  return greeting.to == self_.rank && greeting.round == self_.round &&
+         greeting.run_id_hash == self_.run_id_hash && greeting.token == door_->token && greeting.from >= 0 &&
+         greeting.from < topology_.world_size() && (greeting.from < own.lo || greeting.from >= own.hi);
+}
+
 bool PointToPoint::AcceptPairs() {
   if (!NeedsConnection()) return false;
   return door_->listener.AcceptReady(topology_.world_size(), [&](const Greeting& greeting, UniqueFd& fd) {
-    const bool is_expected = greeting.kind == LinkKind::kPair && greeting.to == self_.rank &&
-                             greeting.round == self_.round && greeting.run_id_hash == self_.run_id_hash &&
-                             greeting.token == door_->token && greeting.from >= 0 &&
-                             greeting.from < topology_.nodes[self_.node].lo;
-    if (!is_expected) return false;
+    if (!IsFromGroup(greeting)) return false;
+    if (greeting.kind == LinkKind::kWatch) {
+      watchers_.push_back({std::move(fd), greeting});
+      return true;
+    }
+    if (greeting.kind != LinkKind::kPair || greeting.from > self_.rank) return false;
     Peer& peer = PeerOf(greeting.from);
     if (peer.tcp->IsConnected()) return false;
-    const Greeting answer{.kind = LinkKind::kPair,
-                          .from = self_.rank,
-                          .to = greeting.from,
-                          .round = self_.round,
-                          .run_id_hash = self_.run_id_hash,
-                          .token = greeting.token};
-    if (!Answer(fd, answer, -1).ok()) return false;
+    if (!Answer(fd, GreetingTo(LinkKind::kPair, greeting.from, greeting.token), -1).ok()) return false;
     peer.tcp->Accept(std::move(fd));
     return true;
   }) > 0;
+}
+
+void PointToPoint::Watch(Peer& peer) {
+  const auto is_unreported = [&](int rank, int node) {
+    const int hub = topology_.nodes[node].lo;
+    return rank != hub && segment_->HasLeft(NameOf(hub));
+  };
+  if (!peer.is_watched) {
+    if (!is_unreported(peer.rank, peer.node) && !is_unreported(self_.rank, self_.node)) return;
+    const Address& address = addresses_[peer.rank];
+    peer.is_watched = true;
+    peer.watch = std::make_unique<TcpConnecting>(address.text.data(),
+                                                 GreetingTo(LinkKind::kWatch, peer.rank, address.token));
+    WatchLink(peer.watch->polled().fd, self_.silence_limit, /*in_flight=*/false);
+  }
+  if (peer.watch == nullptr) return;
+  const TcpConnecting::State state = peer.watch->Step();
+  if (state == TcpConnecting::State::kPending) return;
+  peer.has_left = state == TcpConnecting::State::kDone;
+  // Other failures are those of this rank, for example if it has no descriptors left.
+  peer.is_gone = !peer.has_left && peer.watch->why().code() == StatusCode::kUnavailable;
+  peer.watch.reset();
+}
+
+void PointToPoint::AnswerWatchers() {
+  if (!door_) return;
+  door_->listener.AcceptReady(INT_MAX, [&](const Greeting& greeting, UniqueFd& fd) {
+    // Those that connect for messages learn that this rank leaves before their connection ends.
+    if (!IsFromGroup(greeting)) return false;
+    watchers_.push_back({std::move(fd), greeting});
+    return true;
+  });
+  for (const auto& [fd, greeting] : watchers_) {
+    if (greeting.kind != LinkKind::kWatch) continue;
+    // Fails if the other rank no longer watches this one.
+    (void)Answer(fd, GreetingTo(LinkKind::kWatch, greeting.from, greeting.token), -1);
+  }
 }
 
 void PointToPoint::ShowDifference(const Peer& peer, const Message& message) {
@@ -306,7 +355,8 @@ void PointToPoint::HandleError(Peer& peer) {
   const TimePoint now = Clock::now();
   if (!peer.broken_since) peer.broken_since = now;
   if (!peer.is_local && now - *peer.broken_since < kExplanationTimeout) return;
-  const Status& error = peer.channel->error();
+  const Status error =
+      peer.channel->error().ok() ? GoneError(NameOf(peer.rank), self_.round) : peer.channel->error();
   monitor_->SetDead(peer.is_local
                         ? WithContext(error, StrCat("rank ", NameOf(self_.rank), " of round ", self_.round))
                         : error);
@@ -351,6 +401,7 @@ void PointToPoint::Sleep(std::unique_lock<std::mutex>& lock, const Message& mess
     (peer->is_local ? any_local : any_remote) = true;
     if (peer->tcp == nullptr) continue;
     peer->tcp->AddPolls(!peer->sends.pending.empty(), !peer->receives.pending.empty(), polls);
+    if (peer->watch != nullptr) polls.push_back(peer->watch->polled());
   }
   if (NeedsConnection()) wake = std::min(wake, door_->listener.AddPolls(polls));
   lock.unlock();

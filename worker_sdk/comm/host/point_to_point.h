@@ -19,6 +19,7 @@
 #include "base/event.h"
 #include "base/time.h"
 #include "ddprun/status.h"
+#include "os/descriptor.h"
 #include "worker_sdk/comm/call.h"
 #include "worker_sdk/comm/group.h"
 #include "worker_sdk/comm/host/channel.h"
@@ -74,7 +75,8 @@ class PointToPoint {
   bool IsIdle() const;
   // Fails all pending and later messages with `why`, unless messages have ended already.
   void End(const Status& why);
-  // Stops the helper thread. Messages that are pending fail with the error of the segment.
+  // Stops the helper thread, and tells the ranks that watch this one that it leaves, unless the segment is dead. Messages
+  // that are pending fail with the error of the segment.
   //   REQUIRES: IsIdle(), or the segment is dead.
   void Stop();
 
@@ -87,13 +89,23 @@ class PointToPoint {
   };
   struct Peer {
     int rank = 0;
+    int node = 0;
     bool is_local = true;
     std::unique_ptr<Channel> channel;
     TcpChannel* tcp = nullptr;  // `channel`, if the peer is on another node
     Queue sends, receives;
     bool is_active = false;                      // in active_
+    bool is_watched = false;                     // Watch has connected
+    std::unique_ptr<TcpConnecting> watch;        // null: not watched, or the watch has ended
+    bool has_left = false, is_gone = false;      // found by the watch
     std::optional<TimePoint> broken_since = {};  // when the channel's error was seen
     bool is_idle() const { return sends.pending.empty() && receives.pending.empty(); }
+  };
+
+  // A connection of a rank that watches this one.
+  struct Watcher {
+    UniqueFd fd;
+    Greeting greeting;
   };
 
   // The number of a rank of the group in messages.
@@ -108,6 +120,15 @@ class PointToPoint {
   bool StepQueue(Peer& peer, Queue& queue, bool send);
   // Accepts the connections of lower ranks. Returns true if there were any.
   bool AcceptPairs();
+  // Returns true if `greeting` comes from a rank of another node of this group.
+  bool IsFromGroup(const Greeting& greeting) const;
+  // Connects to a peer of another node if its exit would not be reported to this rank, because the first rank of one of
+  // the two nodes has left. The peer's kernel accepts the connection and closes it when the peer exits; a peer that
+  // leaves as planned answers the greeting first.
+  void Watch(Peer& peer);
+  // Tells the ranks that watch this one that it leaves.
+  void AnswerWatchers();
+  [[nodiscard]] Greeting GreetingTo(LinkKind kind, int rank, const Token& token) const;
   // True while a message needs a connection that a lower rank makes.
   bool NeedsConnection() const;
   void ShowDifference(const Peer& peer, const Message& message);
@@ -132,7 +153,8 @@ class PointToPoint {
   std::optional<Door> door_;
   std::vector<Address> addresses_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null: no message yet
-  std::vector<Peer*> active_;                 // at least the peers with pending messages
+  std::vector<Watcher> watchers_;
+  std::vector<Peer*> active_;  // at least the peers with pending messages
   size_t num_pending_ = 0;
   Status end_;  // not OK: messages have ended
   bool caller_waits_ = false;

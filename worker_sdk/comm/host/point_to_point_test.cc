@@ -9,13 +9,18 @@
 #include <sys/socket.h>
 
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <future>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ddprun/communicator.h"
 #include "ddprun/status.h"
+#include "worker_sdk/comm/host/handshake.h"
 #include "worker_sdk/comm/host/host_communicator.h"
 #include "worker_sdk/comm/host/message_scenarios.h"
 #include "worker_sdk/comm/host/rank_expectations.h"
@@ -186,6 +191,74 @@ TEST_P(MessageStopTest, OtherRanksTimeOutWithAnErrorThatNamesTheStoppedRank) {
 // In {3}, rank 0 waits for rank 1, which waits for the victim.
 INSTANTIATE_TEST_SUITE_P(PointToPoint, MessageStopTest,
                          testing::Values(Death{{2}, 1}, Death{{3}, 2}, Death{{1, 1}, 1}), NameOfDeath);
+
+// A rank waits for one of another node after hubs, the first ranks of their nodes, have left.
+struct Unreported {
+  std::vector<int> split;
+  int waiter;
+  int awaited;
+  std::vector<int> leavers;
+};
+
+class UnreportedTest : public testing::TestWithParam<Unreported> {
+ protected:
+  void StartAndWait() {
+    std::vector<std::string> args = {"message-unreported", StrCat(GetParam().waiter),
+                                     StrCat(GetParam().awaited)};
+    for (const int leaver : GetParam().leavers) args.push_back(StrCat(leaver));
+    ranks_.emplace(GetParam().split, args);
+    ranks_->StartAll();
+    for (const int leaver : GetParam().leavers) ExpectExit(*ranks_, leaver, kEnded);
+    ASSERT_TRUE(ranks_->store().Get("waits", seconds(60)).ok());
+  }
+  // The connections to the listener of the awaited rank that it has not accepted, although their greetings are there.
+  int NumGreetings() {
+    const auto entry = ranks_->store().Get(StrCat("rank/", GetParam().awaited), seconds(60));
+    const int port = std::stoi(StrSplit(*entry, ' ')[1]);
+    std::ifstream table("/proc/net/tcp");
+    int count = 0;
+    for (std::string line; std::getline(table, line);) {
+      unsigned local_port = 0, state = 0, queued = 0;
+      constexpr const char* kFormat = "%*d: %*8x:%4x %*8x:%*4x %2x %*8x:%8x";
+      if (std::sscanf(line.c_str(), kFormat, &local_port, &state, &queued) != 3) continue;
+      if (local_port == static_cast<unsigned>(port) && state == 1 && queued >= sizeof(Greeting)) ++count;
+    }
+    return count;
+  }
+  std::optional<RankProcesses> ranks_;
+};
+
+TEST_P(UnreportedTest, ADeathFailsTheMessage) {
+  StartAndWait();
+  ranks_->Kill(GetParam().awaited, SIGKILL);
+  ExpectExit(*ranks_, GetParam().waiter, kEnded);
+  EXPECT_THAT(OutcomeOf(*ranks_, GetParam().waiter),
+              testing::StartsWith(StrCat("UNAVAILABLE: rank ", GetParam().awaited, " of round 7 is gone")));
+}
+
+TEST_P(UnreportedTest, LeavingFailsTheMessage) {
+  StartAndWait();
+  // The lower rank also connects for the message.
+  const int expected = GetParam().waiter < GetParam().awaited ? 2 : 1;
+  for (const TimePoint deadline = Clock::now() + seconds(60); NumGreetings() < expected;) {
+    ASSERT_LT(Clock::now(), deadline) << NumGreetings();
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  ASSERT_TRUE(ranks_->store().Set(kGoOn, "").ok());
+  ExpectExit(*ranks_, GetParam().waiter, kEnded);
+  EXPECT_EQ(OutcomeOf(*ranks_, GetParam().waiter),
+            StrCat("UNAVAILABLE: rank ", GetParam().awaited, " of round 7 has left"));
+}
+
+INSTANTIATE_TEST_SUITE_P(PointToPoint, UnreportedTest,
+                         testing::Values(Unreported{{2, 1}, 2, 1, {0}}, Unreported{{1, 2}, 0, 2, {1}},
+                                         Unreported{{2, 2}, 3, 1, {0}}, Unreported{{2, 2}, 3, 1, {2}},
+                                         Unreported{{2, 2}, 3, 1, {0, 2}}, Unreported{{2, 2}, 1, 3, {0, 2}},
+                                         Unreported{{2, 2}, 3, 0, {2}}),
+                         [](const auto& info) {
+                           return StrCat(NameOfSplit(info.param.split), "_rank", info.param.waiter, "_for",
+                                         info.param.awaited, "_after", NameOfSplit(info.param.leavers));
+                         });
 
 TEST(PointToPointTest, GarbageOnTheListenersDoesNotAffectTheRanks) {
   RankProcesses ranks({1, 2}, {"message-connect"});
