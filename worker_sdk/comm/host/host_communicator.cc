@@ -278,9 +278,12 @@ StatusOr<std::shared_ptr<void>> HostGroup::Allocate(DType dtype, int64_t count) 
   const Status status = own.ok() ? OkStatus() : own.status();
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<int32_t> codes,
                           Gather(purpose, static_cast<int32_t>(status.code())), "allocate");
+  const auto failed = std::ranges::find_if(codes, [](int32_t code) { return code != 0; });
+  // No rank uses the region. A rank that could not map it does not count among those that release it.
+  if (failed != codes.end() && own.ok() && own->region != nullptr) own->region->Discard(local_rank_);
   if (!status.ok()) return WithContext(status, "allocate");
-  for (int r = 0; r < size(); ++r) {
-    if (codes[r] == 0) continue;
+  if (failed != codes.end()) {
+    const int r = static_cast<int>(failed - codes.begin());
     return ResourceExhaustedError(
         StrCat("allocate: rank ", topology_.WorldRank(r), " has no memory for ", count, " ", NameOf(dtype)));
   }

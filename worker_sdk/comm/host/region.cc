@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <new>
 #include <utility>
 
@@ -31,13 +32,20 @@ struct Region::Control {
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
-size_t Region::SizeOf(int num_ranks, size_t part_bytes) { return kPage + num_ranks * StrideOf(part_bytes); }
+uint64_t Region::SizeOf(int num_ranks, size_t part_bytes) {
+  uint64_t size = 0;
+  if (part_bytes > UINT64_MAX - kPage || __builtin_mul_overflow(StrideOf(part_bytes), num_ranks, &size) ||
+      __builtin_add_overflow(size, kPage, &size)) {
+    return UINT64_MAX;
+  }
+  return size;
+}
 
 size_t Region::Stride() const { return StrideOf(part_bytes_); }
 
 StatusOr<std::shared_ptr<Region>> Region::Map(int fd, off_t offset, uint32_t id, int num_ranks,
                                               size_t part_bytes) {
-  const size_t size = SizeOf(num_ranks, part_bytes);
+  const uint64_t size = SizeOf(num_ranks, part_bytes);
   void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset);
   if (base == MAP_FAILED) {
     return ErrnoToStatus(errno, StrCat("mapping ", size, " bytes of shared memory"));
@@ -59,6 +67,10 @@ Status Region::Reserve(int fd, int local_rank) {
     }
   }
   return OkStatus();
+}
+
+void Region::Discard(int local_rank) {
+  if (Stride() > 0) madvise(part(local_rank), Stride(), MADV_REMOVE);
 }
 
 Region::Control& Region::control() const { return *std::launder(reinterpret_cast<Control*>(base_)); }

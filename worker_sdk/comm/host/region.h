@@ -16,8 +16,8 @@ namespace ddprun {
 //   Threads: any, except that Reserve has one caller.
 class Region {
  public:
-  // The bytes of the memfd that a region takes.
-  static size_t SizeOf(int num_ranks, size_t part_bytes);
+  // The bytes of the memfd that a region takes; UINT64_MAX if the number is out of range.
+  static uint64_t SizeOf(int num_ranks, size_t part_bytes);
 
   // Maps the region at `offset` of `fd`. Does not allocate pages.
   //   fd:      used only during this call and by Reserve.
@@ -32,6 +32,10 @@ class Region {
   // Allocates the pages of this rank's part, with zeros, so that no later access can fail.
   //   Errors: kResourceExhausted.
   Status Reserve(int fd, int local_rank);
+
+  // Frees the pages of this rank's part. For a region that no rank uses, because another rank could not map it: that rank
+  // never calls Release, so the last release does not happen.
+  void Discard(int local_rank);
 
   uint32_t id() const { return id_; }
   size_t part_bytes() const { return part_bytes_; }

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "ddprun/status.h"
@@ -70,6 +71,29 @@ TEST_F(RegionTest, TheLastReleaseFreesThePages) {
   second->Release();
   EXPECT_TRUE(second->IsReleased());
   EXPECT_LT(Allocated(), static_cast<int64_t>(kPart));
+}
+
+// The other rank could not map the region, so it does not release it.
+TEST_F(RegionTest, DiscardFreesTheOwnPart) {
+  const auto region = Map(3);
+  ASSERT_EQ(region->Reserve(fd_.get(), 0), OkStatus());
+  ASSERT_EQ(region->Reserve(fd_.get(), 1), OkStatus());
+  region->Discard(1);
+  EXPECT_LT(Allocated(), static_cast<int64_t>(kPart + kPart / 2));
+  EXPECT_GE(Allocated(), static_cast<int64_t>(kPart));
+  region->Discard(0);
+  region->Release();
+  EXPECT_LT(Allocated(), static_cast<int64_t>(kPart));
+}
+
+TEST(RegionSizeTest, ASizeThatIsOutOfRangeIsTheLargestNumber) {
+  EXPECT_EQ(Region::SizeOf(2, 1), 3 * 4096u);
+  EXPECT_EQ(Region::SizeOf(2, 0), 4096u);
+  EXPECT_EQ(Region::SizeOf(3, size_t{1} << 40), (uint64_t{3} << 40) + 4096);
+  for (const int num_ranks : {16, 17, 1000}) {
+    EXPECT_EQ(Region::SizeOf(num_ranks, size_t{1} << 60), UINT64_MAX) << num_ranks;
+  }
+  EXPECT_EQ(Region::SizeOf(1, SIZE_MAX), UINT64_MAX);
 }
 
 TEST_F(RegionTest, ASealedFileWithoutSpaceIsAnErrorAndNotASignal) {
