@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -68,6 +69,13 @@ void ExpectNothingLeft(RankProcesses& ranks) {
     EXPECT_NE(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0) << "port " << address[1];
     close(fd);
   }
+}
+
+// A new directory for a store. A store that has keys of an earlier run makes ranks wait for each other in vain.
+std::string NewStoreDir() {
+  std::string dir = testing::TempDir() + "/store.XXXXXX";
+  EXPECT_NE(mkdtemp(dir.data()), nullptr);
+  return dir;
 }
 
 class SplitTest : public testing::TestWithParam<std::vector<int>> {};
@@ -374,8 +382,7 @@ TEST(HostCommunicatorTest, OneRankNeedsNoStore) {
 }
 
 TEST(HostCommunicatorTest, RefusesAnotherReleaseOfTheLibrary) {
-  const std::string dir = testing::TempDir() + "/release";
-  std::filesystem::create_directory(dir);
+  const std::string dir = NewStoreDir();
   FakeFileStore store(dir);
   ASSERT_TRUE(store.Set("node/0", "0 1 262144 -").ok());  // as version 1 did
   const HostCommunicatorOptions options{
@@ -389,8 +396,7 @@ TEST(HostCommunicatorTest, RefusesAnotherReleaseOfTheLibrary) {
 }
 
 TEST(HostCommunicatorTest, NamesARankThatDoesNotAppear) {
-  const std::string dir = testing::TempDir() + "/alone";
-  std::filesystem::create_directory(dir);
+  const std::string dir = NewStoreDir();
   FakeFileStore store(dir);
   HostCommunicatorOptions options{
       .world_size = 2, .local_world_size = 2, .round = Round(7), .setup_timeout = milliseconds(50)};
@@ -425,8 +431,7 @@ TEST(HostCommunicatorTest, TimeLimitsMayBeInfinite) {
 
 // The other rank does not start the operation, so it is pending when the communicator is destroyed.
 TEST(HostCommunicatorTest, DestructionWithAnOperationPendingAbortsIt) {
-  const std::string dir = testing::TempDir() + "/pending";
-  std::filesystem::create_directory(dir);
+  const std::string dir = NewStoreDir();
   const auto connect = [&](int rank) {
     FakeFileStore store(dir);
     return CreateHostCommunicator({.rank = Rank(rank),
