@@ -1,18 +1,30 @@
 // The scenarios in which the ranks form groups.
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <memory>
 #include <numeric>
 #include <random>
 #include <span>
+#include <string>
 #include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "ddprun/communicator.h"
 #include "ddprun/status.h"
 #include "ddprun/tensor.h"
+#include "worker_sdk/comm/host/host_communicator.h"
+#include "worker_sdk/comm/host/hostile_peer.h"
 #include "worker_sdk/comm/host/rank_scenarios.h"
 #include "worker_sdk/comm/host/scenario_operations.h"
 #include "worker_sdk/core/strings.h"
@@ -31,6 +43,18 @@ Status RunRandom(Communicator& group, uint32_t seed, int count) {
     in_flight.clear();
   }
   return OkStatus();
+}
+
+// Bytes of the segments of this process that have memory.
+int64_t SharedBytes() {
+  int64_t sum = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code ignored;
+    if (!std::filesystem::read_symlink(entry, ignored).string().starts_with("/memfd:ddprun-comm")) continue;
+    struct stat st;
+    if (stat(entry.path().c_str(), &st) == 0) sum += st.st_blocks * 512;
+  }
+  return sum;
 }
 
 }  // namespace
@@ -176,12 +200,96 @@ int AllocateDifferently(const RankProcess& self, Communicator& world) {
   return Report(self, differs);
 }
 
-// allocate-much: the last rank's machine has less memory than the buffers need. All ranks fail, and can then allocate
-// less.
+// allocate-much <root> <count>: the last rank's machine has less memory than the buffers need. All ranks fail, and can
+// then allocate less.
 int AllocateTooMuch(const RankProcess& self, Communicator& world) {
-  const Status full = world.Allocate(DType::kFloat64, 100 << 20).status();
+  const Status full = world.Allocate(DType::kFloat64, std::stoll(self.args[2])).status();
   if (const Status s = world.Allocate(DType::kFloat64, 10).status(); !s.ok()) return Fail(self, s.ToString());
   return Report(self, full);
+}
+
+// allocate-unmapped <ranks of the last node>: the last rank has no address space for the buffers of its node. All ranks
+// fail and free their memory, and can then allocate less.
+int AllocateWithoutAddressSpace(const RankProcess& self, Communicator& world) {
+  constexpr int64_t kRoom = 128 << 20;
+  const int64_t part = kRoom / std::stoi(self.args[1]) + (1 << 20);  // one part fits, all parts do not
+  rlimit limit;
+  getrlimit(RLIMIT_AS, &limit);
+  if (world.rank() == world.size() - 1) {
+    int64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlimit less{.rlim_cur = static_cast<rlim_t>(pages * getpagesize() + kRoom),
+                      .rlim_max = limit.rlim_max};
+    if (setrlimit(RLIMIT_AS, &less) != 0) return Fail(self, "setrlimit");
+  }
+  const int64_t before = SharedBytes();
+  const Status full = world.Allocate(DType::kUInt8, part).status();
+  setrlimit(RLIMIT_AS, &limit);
+  // All ranks have freed their parts once they meet.
+  if (const Status s = world.Barrier().Wait(Soon()); !s.ok()) return Fail(self, s.ToString());
+  if (const int64_t kept = SharedBytes() - before; kept > part / 2) {
+    return Fail(self, StrCat(kept, " bytes of shared memory are still allocated"));
+  }
+  if (const Status s = world.Allocate(DType::kFloat64, 10).status(); !s.ok()) return Fail(self, s.ToString());
+  return Report(self, full);
+}
+
+// split-leave <leaver>: one rank leaves while the others split the world.
+int SplitAfterALeaver(const RankProcess& self, Communicator world) {
+  MeetInStore(self);
+  if (world.rank() == std::stoi(self.args[1])) {
+    world = Communicator();
+    return Report(self, OkStatus());
+  }
+  const Status split = world.Split(0).status();
+  const Status later = world.Barrier().Wait(Soon());
+  if (later.ok()) return Fail(self, "a barrier succeeds after the split has failed");
+  return Report(self, split);
+}
+
+// hostile: every rank is attacked by a hostile peer while it connects, splits the world, and exchanges messages in the
+// world and in its groups.
+int ConnectBesideAHostilePeer(const RankProcess& self) {
+  FakeFileStore store(self.store_dir);
+  HostilePeer hostile(self.options);
+  if (self.options.rank != Rank(0)) {
+    // So that the listeners of rank 0 are attacked before the expected connections arrive.
+    if (const auto first = store.Get("attacked", seconds(60)); !first.ok())
+      return Fail(self, first.status().ToString());
+  }
+  std::thread attacked([&] {
+    if (self.options.rank != Rank(0)) return;
+    hostile.AwaitFirst();
+    (void)store.Set("attacked", "");
+  });
+  StatusOr<Communicator> world = CreateHostCommunicator(self.options, &store);
+  attacked.join();
+  if (!world.ok()) return Fail(self, world.status().ToString());
+  const auto use = [&](Communicator& group) -> Status {
+    std::vector<int32_t> out(1000, group.rank()), in(1000 * group.size(), group.rank());
+    std::vector<Work> works;
+    for (int r = 0; r < group.size(); ++r) {
+      if (r == group.rank()) continue;
+      works.push_back(group.Receive(View(std::span(in).subspan(r * 1000, 1000)), r));
+      works.push_back(group.Send(View(out), r));
+    }
+    for (Work& work : works) DDPRUN_RETURN_IF_ERROR(work.Wait(Soon()));
+    for (size_t i = 0; i < in.size(); ++i) {
+      if (in[i] != static_cast<int32_t>(i / 1000)) return InternalError("wrong element");
+    }
+    return group.Barrier().Wait(Soon());
+  };
+  if (Status s = use(*world); !s.ok()) return Fail(self, s.ToString());
+  for (int i = 0; i < 5; ++i) {
+    StatusOr<Communicator> group = world->Split(i % 2 == 0 ? 0 : world->rank() % 2);
+    if (!group.ok()) return Fail(self, group.status().ToString());
+    if (Status s = use(*group); !s.ok()) return Fail(self, StrCat(s.ToString(), " in group ", i));
+  }
+  hostile.Stop();
+  if (hostile.was_answered()) return Fail(self, "a listener has answered a wrong greeting");
+  if (hostile.num_connections() == 0 && self.options.rank == Rank(0))
+    return Fail(self, "no listener was found");
+  return 0;
 }
 
 // split-forever: splits the world again and again.

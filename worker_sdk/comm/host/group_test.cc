@@ -3,17 +3,24 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include <barrier>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/time.h"
+#include "ddprun/communicator.h"
+#include "ddprun/status.h"
+#include "worker_sdk/comm/host/host_communicator.h"
 #include "worker_sdk/comm/host/rank_expectations.h"
 #include "worker_sdk/comm/host/rank_scenarios.h"
+#include "worker_sdk/comm/testing/file_store.h"
 #include "worker_sdk/comm/testing/rank_processes.h"
 #include "worker_sdk/core/strings.h"
 
@@ -108,7 +115,7 @@ TEST_P(AllocateTest, ArgumentsThatDifferFailOnAllRanks) {
 }
 
 TEST_P(AllocateTest, MemoryThatDoesNotFitFailsOnAllRanksWithTheSize) {
-  RankProcesses ranks(GetParam(), {"allocate-much", MachineWith(300 << 20)});
+  RankProcesses ranks(GetParam(), {"allocate-much", MachineWith(300 << 20), StrCat(100 << 20)});
   ranks.StartAll();
   const int last = ranks.world_size() - 1, on_node = GetParam().back();
   for (int r = 0; r < ranks.world_size(); ++r) {
@@ -122,9 +129,150 @@ TEST_P(AllocateTest, MemoryThatDoesNotFitFailsOnAllRanksWithTheSize) {
   }
 }
 
+// The largest count is the one that communicator.h allows. The memory of this machine may suffice on the first node.
+TEST_P(AllocateTest, CountsBeyond31BitsFailOnAllRanksWithTheSize) {
+  for (const int64_t count : {(int64_t{1} << 31) + 1, int64_t{1} << 40, int64_t{1} << 57}) {
+    SCOPED_TRACE(count);
+    RankProcesses ranks(GetParam(), {"allocate-much", MachineWith(300 << 20), StrCat(count)});
+    ranks.StartAll();
+    const auto needs = [&](int64_t num_ranks) {
+      return HasSubstr(StrCat(" need ", num_ranks * (count >> 17), ".0 MiB of shared memory, and "));
+    };
+    for (int r = 0; r < ranks.world_size(); ++r) {
+      ExpectExit(ranks, r, kEnded);
+      EXPECT_THAT(OutcomeOf(ranks, r),
+                  testing::AllOf(HasSubstr("RESOURCE_EXHAUSTED: allocate: the buffers on the node of rank "),
+                                 testing::AnyOf(needs(GetParam().front()), needs(GetParam().back()))))
+          << "rank " << r;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(HostCommunicator, AllocateTest,
                          testing::Values(std::vector{2}, std::vector{1, 1}, std::vector{2, 1}),
                          [](const auto& info) { return NameOfSplit(info.param); });
+
+// The other ranks of the node free their parts.
+TEST(GroupsTest, ABufferThatOneRankCannotMapFailsOnAllRanksAndIsFreed) {
+  for (const std::vector<int>& split : {std::vector{2}, std::vector{3}, std::vector{1, 2}}) {
+    RankProcesses ranks(split, {"allocate-unmapped", StrCat(split.back())});
+    ranks.StartAll();
+    const int last = ranks.world_size() - 1;
+    for (int r = 0; r < ranks.world_size(); ++r) {
+      ExpectExit(ranks, r, kEnded);
+      EXPECT_THAT(OutcomeOf(ranks, r), HasSubstr(r == last ? "RESOURCE_EXHAUSTED: allocate: mapping "
+                                                           : StrCat("RESOURCE_EXHAUSTED: allocate: rank ",
+                                                                    last, " has no memory for ")))
+          << "rank " << r;
+    }
+  }
+}
+
+TEST(GroupsTest, ASplitFailsIfARankLeaves) {
+  for (const auto& [split, leaver] :
+       std::vector<Death>{{{2}, 1}, {{3}, 0}, {{2, 2}, 2}, {{2, 2}, 3}, {{1, 1}, 0}}) {
+    SCOPED_TRACE(StrCat(NameOfSplit(split), ", leaver ", leaver));
+    RankProcesses ranks(split, {"split-leave", StrCat(leaver)});
+    ranks.StartAll();
+    for (int r = 0; r < ranks.world_size(); ++r) {
+      ExpectExit(ranks, r, kEnded);
+      EXPECT_THAT(OutcomeOf(ranks, r), r == leaver ? testing::Eq("OK")
+                                                   : testing::Matcher<std::string>(HasSubstr(
+                                                         StrCat("rank ", leaver, " of round 7 has left"))))
+          << "rank " << r;
+    }
+  }
+}
+
+TEST(GroupsTest, GarbageAndWrongGreetingsOnAnyListenerDoNotAffectTheGroups) {
+  for (const std::vector<int>& split : {std::vector{3}, std::vector{1, 1}, std::vector{2, 2}}) {
+    SCOPED_TRACE(NameOfSplit(split));
+    RankProcesses ranks(split, {"hostile"});
+    ranks.StartAll();
+    for (int r = 0; r < ranks.world_size(); ++r) ExpectExit(ranks, r, 0);
+  }
+}
+
+// Two nodes in this process: ranks 0 and 1, and rank 2.
+StatusOr<Communicator> ConnectThread(int rank, FakeFileStore* store) {
+  return CreateHostCommunicator({.rank = Rank(rank),
+                                 .world_size = 3,
+                                 .local_rank = LocalRank(rank % 2),
+                                 .local_world_size = rank < 2 ? 2 : 1,
+                                 .group_rank = GroupRank(rank / 2),
+                                 .group_world_size = 2,
+                                 .round = Round(7),
+                                 .chunk_bytes = 4096},
+                                store);
+}
+
+// Every rank destroys a group at about the time at which one rank ends communication in the world or in a sibling.
+TEST(GroupsTest, AGroupMayBeDestroyedDuringAnErrorOfItsParentOrSibling) {
+  for (int i = 0; i < 24; ++i) {
+    SCOPED_TRACE(i);
+    const std::string dir = StrCat(testing::TempDir(), "/destroyed.", getpid(), ".", i);
+    ASSERT_TRUE(std::filesystem::create_directory(dir));
+    std::barrier<> all(3);
+    std::vector<std::thread> ranks;
+    std::vector<Status> ends(3);
+    for (int rank = 0; rank < 3; ++rank) {
+      ranks.emplace_back([&, rank] {
+        FakeFileStore store(dir);
+        StatusOr<Communicator> world = ConnectThread(rank, &store);
+        StatusOr<Communicator> group = world.ok() ? world->Split(0) : world.status();
+        StatusOr<Communicator> sibling = group.ok() ? world->Split(0) : group.status();
+        all.arrive_and_wait();
+        if (!sibling.ok()) {
+          ends[rank] = InternalError(sibling.status().ToString());
+          return;
+        }
+        const bool causes = rank == i % 3;
+        if (causes && i % 2 == 0) world->Abort("enough");
+        if (causes && i % 2 == 1) sibling->Abort("enough");
+        *group = Communicator();
+        ends[rank] = (i / 2 % 2 == 0 ? *sibling : *world).Barrier().Wait(Soon());
+      });
+    }
+    for (std::thread& rank : ranks) rank.join();
+    for (const Status& end : ends) {
+      EXPECT_EQ(end, AbortedError(StrCat("rank ", i % 3, " of round 7 gave up: enough")));
+    }
+    std::filesystem::remove_all(dir);
+  }
+}
+
+// An operation of the destroyed group is pending: that ends communication in the other groups, too.
+TEST(GroupsTest, DestroyingAGroupWithAnOperationPendingEndsItsParentAndSibling) {
+  const std::string dir = StrCat(testing::TempDir(), "/pending.", getpid());
+  ASSERT_TRUE(std::filesystem::create_directory(dir));
+  std::barrier<> all(3);
+  std::vector<std::thread> ranks;
+  std::vector<Status> ends(6);
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.emplace_back([&, rank] {
+      FakeFileStore store(dir);
+      StatusOr<Communicator> world = ConnectThread(rank, &store);
+      StatusOr<Communicator> group = world.ok() ? world->Split(0) : world.status();
+      StatusOr<Communicator> sibling = group.ok() ? world->Split(0) : group.status();
+      EXPECT_TRUE(sibling.ok()) << sibling.status();
+      if (rank == 1 && sibling.ok()) {
+        Work work = group->Barrier();
+        *group = Communicator();
+      }
+      all.arrive_and_wait();
+      if (!sibling.ok()) return;
+      *group = Communicator();
+      ends[rank] = sibling->Barrier().Wait(Soon());
+      ends[3 + rank] = world->Barrier().Wait(Soon());
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (const Status& end : ends) {
+    EXPECT_EQ(end, AbortedError(
+                       "rank 1 of round 7 gave up: its communicator was destroyed with operations pending"));
+  }
+  std::filesystem::remove_all(dir);
+}
 
 class NoMemoryTest : public AllocateTest {};
 

@@ -274,6 +274,7 @@ int RunRank(const RankProcess& self) {
     options.timeout = kFaultDeadline;
     options.setup_timeout = kFaultSetupTimeout;
   }
+  if (self.args[0] == "hostile") return ConnectBesideAHostilePeer(self);
   FakeFileStore store(self.store_dir);
   auto comm = self.args[0] == "algorithm" ? CreateHostCommunicatorForTest(
                                                 options, &store, AllReduceAlgorithm{std::stoi(self.args[1])})
@@ -300,6 +301,8 @@ int RunRank(const RankProcess& self) {
   if (self.args[0] == "allocate") return OperateOnBuffers(self, *comm);
   if (self.args[0] == "allocate-differ") return AllocateDifferently(self, *comm);
   if (self.args[0] == "allocate-much") return AllocateTooMuch(self, *comm);
+  if (self.args[0] == "allocate-unmapped") return AllocateWithoutAddressSpace(self, *comm);
+  if (self.args[0] == "split-leave") return SplitAfterALeaver(self, *std::move(comm));
   if (self.args[0] == "groups") return OperateInGroups(self, *comm);
   if (self.args[0] == "split-forever") return SplitForever(self, *comm);
   if (self.args[0] == "group-forever") return ReduceInAGroupForever(self, *comm);

@@ -40,6 +40,9 @@ int OperateInGroups(const RankProcess& self, Communicator& world);
 int OperateOnBuffers(const RankProcess& self, Communicator& world);
 int AllocateDifferently(const RankProcess& self, Communicator& world);
 int AllocateTooMuch(const RankProcess& self, Communicator& world);
+int AllocateWithoutAddressSpace(const RankProcess& self, Communicator& world);
+int SplitAfterALeaver(const RankProcess& self, Communicator world);
+int ConnectBesideAHostilePeer(const RankProcess& self);
 int SplitForever(const RankProcess& self, Communicator& world);
 int ReduceInAGroupForever(const RankProcess& self, Communicator& world);
 
