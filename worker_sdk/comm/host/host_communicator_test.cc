@@ -269,6 +269,18 @@ TEST_P(DivergentRankTest, OperationsThatDifferFailOnAllRanks) {
   }
 }
 
+// communicator.h: ranks on different nodes detect it in the next operation.
+TEST_P(DivergentRankTest, BroadcastsWithDifferentRootsFailOnAllRanks) {
+  RankProcesses ranks(GetParam(), {"differ-root"});
+  ranks.StartAll();
+  for (int r = 0; r < ranks.world_size(); ++r) {
+    ExpectExit(ranks, r, kEnded);
+    EXPECT_THAT(OutcomeOf(ranks, r),
+                testing::AllOf(HasSubstr("INVALID_ARGUMENT: the calls of round 7 differ"),
+                               HasSubstr("is broadcast of 1000 float32 from rank ")));
+  }
+}
+
 TEST_P(DivergentRankTest, AnInvalidArgumentFailsAllRanks) {
   RankProcesses ranks(GetParam(), {"differ-argument"});
   ranks.StartAll();

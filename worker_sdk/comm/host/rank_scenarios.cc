@@ -209,6 +209,9 @@ int LastRankDiffers(const RankProcess& self, Communicator& comm) {
   } else if (what == "differ-kind") {
     s = last ? comm.Broadcast(View(values), 0).Wait(Soon())
              : comm.AllReduce(View(values), ReduceOp::kMax).Wait(Soon());
+  } else if (what == "differ-root") {
+    s = comm.Broadcast(View(values), last ? comm.rank() : 0).Wait(Soon());
+    if (s.ok()) s = comm.Barrier().Wait(Soon());
   } else if (what == "differ-argument") {
     s = comm.AllReduce(View(values), last ? ReduceOp(99) : ReduceOp::kSum).Wait(Soon());
   } else if (what == "differ-leave") {
