@@ -35,12 +35,20 @@ elif [ -z "${HOME:-}" ]; then
   bazel_startup+=("--output_user_root=${TMPDIR:-/tmp}/ddprun-bazel-$(id -u)")
 fi
 
+# Changes when a CUDA toolkit is installed, replaced or removed: third_party/cuda/toolkit.bzl then searches again.
+cuda_stamp() {
+  local folder
+  for folder in "${DDPRUN_CUDA:-}" "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local /usr/local/cuda* /usr "$(cache_dir)/cuda"; do
+    stat -Lc '%n %Y' "$folder"/bin/nvcc "$folder"/include/{cuda,cublas_v2,nccl}.h || true
+  done | sha256sum
+} 2>/dev/null
+
 # Calls Bazel. Its messages and its progress, a line every few seconds, go to standard error. Log lines of its libraries
 # are dropped. The call closes descriptor 3, because Bazel's server outlives the call. If the server kept the descriptor
 # open, its reader would block.
 bazel() {
   {
-    (cd "$ROOT" && command bazel "${bazel_startup[@]}" "$@" 2>&1 >&3 3>&-) |
+    (cd "$ROOT" && DDPRUN_CUDA_STAMP=$(cuda_stamp) command bazel "${bazel_startup[@]}" "$@" 2>&1 >&3 3>&-) |
       sed -uE '/^\[INFO|^INFO: (Build Event|Build completed)|^Starting local Bazel|There were tests whose/d' >&2
   } 3>&1
 }
