@@ -21,7 +21,7 @@ constexpr size_t kPage = 4096;
 // makes a sum of both four times as slow.
 size_t StrideOf(size_t part_bytes) {
   const size_t pages = (part_bytes + kPage - 1) / kPage;
-  return (pages | 1) * kPage;
+  return pages == 0 ? 0 : (pages | 1) * kPage;
 }
 
 }  // namespace

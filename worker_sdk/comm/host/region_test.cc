@@ -89,7 +89,8 @@ TEST_F(RegionTest, DiscardFreesTheOwnPart) {
 TEST(RegionSizeTest, ASizeThatIsOutOfRangeIsTheLargestNumber) {
   EXPECT_EQ(Region::SizeOf(2, 1), 3 * 4096u);
   EXPECT_EQ(Region::SizeOf(2, 0), 4096u);
-  EXPECT_EQ(Region::SizeOf(3, size_t{1} << 40), (uint64_t{3} << 40) + 4096);
+  // A page for the control block, and one for each part, so that the parts are an odd number of pages apart.
+  EXPECT_EQ(Region::SizeOf(3, size_t{1} << 40), (uint64_t{3} << 40) + 4 * 4096);
   for (const int num_ranks : {16, 17, 1000}) {
     EXPECT_EQ(Region::SizeOf(num_ranks, size_t{1} << 60), UINT64_MAX) << num_ranks;
   }
