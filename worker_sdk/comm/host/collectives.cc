@@ -122,7 +122,10 @@ std::shared_ptr<internal::Operation> Collectives::Start(const Call& call, const 
   numbered.index = num_started_;
   auto op =
       std::make_shared<Op>(this, numbered, static_cast<const char*>(in), static_cast<char*>(out), timeout_);
-  bool is_next;
+  // The input of a small operation is on its way while the caller prepares to wait.
+  std::unique_lock<std::mutex> driving(driving_, std::defer_lock);
+  bool at_once = call.num_bytes <= std::min(kEagerBytes, engine_.MaxChunkBytes(call.kind)) &&
+                 driving.try_lock() && !ended_ && HasRoom() && !NeedsEarlier(*op);
   {
     const std::lock_guard<std::mutex> lock(mu_);
     ++num_started_;
@@ -131,16 +134,14 @@ std::shared_ptr<internal::Operation> Collectives::Start(const Call& call, const 
       return op;
     }
     ++num_unfinished_;
-    is_next = queue_.empty();
-    queue_.push_back(op);
-    has_queued_.store(true, std::memory_order_release);
+    at_once = at_once && queue_.empty();
+    if (!at_once) {
+      queue_.push_back(op);
+      has_queued_.store(true, std::memory_order_release);
+    }
     if (helper_sleeps_) changed_.notify_one();
   }
-  // The input of a small operation is on its way while the caller prepares to wait.
-  if (is_next && call.num_bytes <= kEagerBytes) {
-    const std::unique_lock<std::mutex> driving(driving_, std::try_to_lock);
-    if (driving.owns_lock() && !ended_) TakeNext();
-  }
+  if (at_once) Take({.op = op, .is_last = true}, op->ChunkAt(0, call.num_bytes));
   return op;
 }
 
@@ -150,10 +151,7 @@ std::shared_ptr<internal::Operation> Collectives::Failed(const Call& call, const
   return op;
 }
 
-bool Collectives::IsIdle() const {
-  const std::lock_guard<std::mutex> lock(mu_);
-  return num_unfinished_ == 0;
-}
+bool Collectives::IsIdle() const { return num_unfinished_.load() == 0; }
 
 Status Collectives::end() const {
   const std::lock_guard<std::mutex> lock(mu_);
@@ -202,10 +200,16 @@ void Collectives::GiveUp(const Call& call) {
              awaited.empty() ? "" : ", waiting for rank ", StrJoin(awaited, ", "))));
 }
 
+bool Collectives::HasRoom() const { return engine_.num_taken() - engine_.num_drained() < Engine::kMaxChunks; }
+
+void Collectives::Take(InFlight in_flight, const Chunk& chunk) {
+  in_flight_[engine_.num_taken() % in_flight_.size()] = std::move(in_flight);
+  engine_.Take(chunk);
+}
+
 bool Collectives::TakeNext() {
-  if (!has_queued_.load(std::memory_order_acquire)) return false;
-  if (engine_.num_taken() - engine_.num_drained() == Engine::kMaxChunks) return false;
-  InFlight& slot = in_flight_[engine_.num_taken() % in_flight_.size()];
+  if (!has_queued_.load(std::memory_order_acquire) || !HasRoom()) return false;
+  InFlight next;
   Chunk chunk;
   {
     const std::lock_guard<std::mutex> lock(mu_);
@@ -214,23 +218,20 @@ bool Collectives::TakeNext() {
     if (next_offset_ == 0 && NeedsEarlier(*op)) return false;
     chunk = op->ChunkAt(next_offset_, engine_.MaxChunkBytes(op->call().kind));
     next_offset_ += chunk.num_bytes;
-    slot = {.op = op, .is_last = next_offset_ == op->call().num_bytes};
-    if (slot.is_last) {
+    next = {.op = op, .is_last = next_offset_ == op->call().num_bytes};
+    if (next.is_last) {
       queue_.pop_front();
       has_queued_.store(!queue_.empty(), std::memory_order_release);
       next_offset_ = 0;
     }
   }
   if (chunk.offset > 0) patience_.Check();  // chunks that need not wait do not check the deadline otherwise
-  engine_.Take(chunk);
+  Take(std::move(next), chunk);
   return true;
 }
 
 void Collectives::FinishOp(Op& op, const Status& status) {
-  {
-    const std::lock_guard<std::mutex> lock(mu_);
-    --num_unfinished_;
-  }
+  num_unfinished_.fetch_sub(1);
   op.Finish(status);
 }
 

@@ -83,7 +83,12 @@ class Collectives {
   void Drive(const Op* until);
   // Runs chunks until `until` has finished, if it is given, or no chunk is left, or one fails.
   Status RunChunks(const Op* until);
-  // Gives the engine the next chunk. Returns false if there is none, if the engine has no room, or if the chunk must wait
+  // True if the engine has room for a chunk.
+  bool HasRoom() const;
+  // Gives the engine a chunk.
+  //   REQUIRES: HasRoom().
+  void Take(InFlight in_flight, const Chunk& chunk);
+  // Gives the engine the next chunk of the queue. Returns false if there is none, if the engine has no room, or if the chunk must wait
   // for an operation in flight.
   bool TakeNext();
   // True if `op` uses memory that an operation in flight writes, or writes memory that one reads.
@@ -105,14 +110,14 @@ class Collectives {
   Monitor* const monitor_;
   const std::function<void(const Status&)> ended_callback_;
 
-  // mu_ guards the members up to next_offset_, except that TakeNext reads has_queued_ without it. changed_ wakes the helper.
+  // mu_ guards the members up to next_offset_; TakeNext reads has_queued_ without it. changed_ wakes the helper.
   mutable std::mutex mu_;
   std::condition_variable changed_;
   Status end_;
   bool stopping_ = false;
   bool helper_sleeps_ = false;
   uint64_t num_started_ = 0;
-  uint64_t num_unfinished_ = 0;
+  std::atomic<uint64_t> num_unfinished_{0};  // decreases without mu_
   std::deque<std::shared_ptr<Op>> queue_;
   std::atomic<bool> has_queued_{false};  // queue_ is not empty
   size_t next_offset_ = 0;               // of the next chunk, in queue_.front()

@@ -133,7 +133,7 @@ bool Engine::Fill() {
     std::memcpy(slot, in, own.begin);
     std::memcpy(slot + own.end, in + own.end, chunk.num_bytes - own.end);
   }
-  segment_->Arrive(Gate::kFilled, q, lane_.index);
+  segment_->ArriveFilled(q, lane_.index, num_drained_);
   ++num_filled_;
   return true;
 }

@@ -44,7 +44,9 @@ struct Segment::GateState {
 
 // What a rank publishes when it fills a slot. One line, so that a small operation costs one transfer between caches.
 struct alignas(kCacheLine) Segment::SlotLine {
-  std::atomic<uint64_t> num_filled{0};  // the number of the chunk in the slot, plus one; written last
+  // The number of the chunk in the slot, plus one; written last. In the upper bits, by how many chunks the rank's last
+  // drained one lags behind; kLagUnknown if that is not known.
+  std::atomic<uint64_t> num_filled{0};
   Call call;
   char bytes[kInlineBytes] = {};
 };
@@ -87,6 +89,11 @@ constexpr int kRankBits = 24;
 uint64_t ChunksOf(uint64_t left) { return left >> kRankBits; }
 int RankOf(uint64_t left) { return static_cast<int>(left & ((1 << kRankBits) - 1)); }
 
+// SlotLine::num_filled has a lag in the upper bits and a number of chunks in the lower bits.
+constexpr int kLagShift = 56;
+constexpr uint64_t kLagUnknown = 255;
+constexpr uint64_t kCountMask = (uint64_t{1} << kLagShift) - 1;
+
 // What is known about a rank of the world.
 enum RankFlag : uint8_t { kHasLeft = 1, kHasAnswered = 2, kIsBusy = 4 };
 
@@ -123,6 +130,7 @@ Segment::Segment(Segment&& other) noexcept
       size_(other.size_),
       file_size_(other.file_size_),
       known_(other.known_),
+      num_drained_(other.num_drained_),
       spins_(other.spins_) {}
 
 Segment& Segment::operator=(Segment&& other) noexcept {
@@ -132,6 +140,7 @@ Segment& Segment::operator=(Segment&& other) noexcept {
   std::swap(size_, other.size_);
   std::swap(file_size_, other.file_size_);
   std::swap(known_, other.known_);
+  std::swap(num_drained_, other.num_drained_);
   std::swap(spins_, other.spins_);
   return *this;
 }
@@ -274,10 +283,20 @@ std::atomic<uint64_t>& Segment::arrival(Gate gate, uint64_t chunk, int local_ran
 }
 
 void Segment::Arrive(Gate gate, uint64_t chunk, int local_rank) {
+  SetArrival(gate, chunk, local_rank,
+             gate == Gate::kFilled ? kLagUnknown << kLagShift | (chunk + 1) : chunk + 1);
+}
+
+void Segment::ArriveFilled(uint64_t chunk, int local_rank, uint64_t num_drained) {
+  const uint64_t lag = std::min(chunk - num_drained, kLagUnknown);
+  SetArrival(Gate::kFilled, chunk, local_rank, lag << kLagShift | (chunk + 1));
+}
+
+void Segment::SetArrival(Gate gate, uint64_t chunk, int local_rank, uint64_t word) {
   // The store and the load are sequentially consistent, and so are the sleeper's: either this rank finds the sleeper, or
   // the sleeper finds this rank's arrival. Of the ranks that arrive, the last one finds the gate open. A sleeper that was
   // found is woken, or reads the new value of `event`.
-  arrival(gate, chunk, local_rank).store(chunk + 1);
+  arrival(gate, chunk, local_rank).store(word);
   GateState& state = gate_state(gate, chunk);
   if (state.sleepers.load() == 0 || !AllHaveArrived(gate, chunk)) return;
   state.event.fetch_add(1);
@@ -287,17 +306,28 @@ void Segment::Arrive(Gate gate, uint64_t chunk, int local_rank) {
 bool Segment::AllHaveArrived(Gate gate, uint64_t chunk) const {
   const int parties = gate == Gate::kCombined ? layout_.num_lanes : layout_.num_ranks;
   for (int r = 0; r < parties; ++r) {
-    if (arrival(gate, chunk, r).load() <= chunk) return false;
+    if ((arrival(gate, chunk, r).load() & kCountMask) <= chunk) return false;
   }
   return true;
 }
 
+void Segment::NoteDrained(uint64_t chunk) {
+  uint64_t least = UINT64_MAX;
+  for (int r = 0; r < layout_.num_ranks; ++r) {
+    const uint64_t word = arrival(Gate::kFilled, chunk, r).load(), lag = word >> kLagShift;
+    least = std::min(least, lag == kLagUnknown ? 0 : (word & kCountMask) - 1 - lag);
+  }
+  num_drained_ = std::max(num_drained_, least);
+}
+
 bool Segment::IsOpen(Gate gate, uint64_t chunk) {
-  // Without this, a rank would read lines that its peers have just written.
+  // Without these two, a rank would read lines that its peers have just written.
+  if (gate != Gate::kFilled && chunk < num_drained_) return true;
   uint64_t& known = known_[static_cast<int>(gate)][chunk % layout_.num_slots];
   if (known > chunk) return true;
   if (!AllHaveArrived(gate, chunk)) return false;
   known = chunk + 1;
+  if (gate == Gate::kFilled) NoteDrained(chunk);
   return true;
 }
 

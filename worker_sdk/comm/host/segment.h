@@ -99,6 +99,9 @@ class Segment {
   Places& places(uint64_t chunk, int local_rank) const;
 
   void Arrive(Gate gate, uint64_t chunk, int local_rank);
+  // Like Arrive at kFilled, and says that this rank has arrived at kDrained with the chunks before `num_drained`. Ranks
+  // that see kFilled open then know that, without reading further lines of this rank.
+  void ArriveFilled(uint64_t chunk, int local_rank, uint64_t num_drained);
   bool IsOpen(Gate gate, uint64_t chunk);
   // Blocks until the gate is open for `chunk` and returns true. Returns false if the gate can no longer open
   // for `chunk`; EndOf has the reason. If the deadline of `patience` passes, calls `passed`, while WhoHoldsUp
@@ -163,9 +166,13 @@ class Segment {
   RankState& rank_state(int local_rank) const;
   GateState& gate_state(Gate gate, uint64_t chunk) const;
   SlotLine& slot_line(uint64_t chunk, int local_rank) const;
-  // Written by the rank: the number of the last chunk of the slot with which it has arrived, plus one.
+  // Written by the rank: the number of the last chunk of the slot with which it has arrived, plus one. For kFilled, the
+  // upper bits have a lag.
   std::atomic<uint64_t>& arrival(Gate gate, uint64_t chunk, int local_rank) const;
+  void SetArrival(Gate gate, uint64_t chunk, int local_rank, uint64_t word);
   bool AllHaveArrived(Gate gate, uint64_t chunk) const;
+  // Updates num_drained_ from the words with which all ranks have arrived at kFilled.
+  void NoteDrained(uint64_t chunk);
   bool MarkDead(int local_rank, const EndRecord& why);
   void WakeAll();
   int Spins();
@@ -177,6 +184,8 @@ class Segment {
   uint64_t file_size_ = 0;
   // By gate and slot: the last chunk for which the gate is known to be open, plus one.
   std::array<std::array<uint64_t, kMaxSlots>, kNumGates> known_ = {};
+  // All ranks are known to have arrived at kDrained, and all lanes at kCombined, with the chunks before this one.
+  uint64_t num_drained_ = 0;
   std::optional<int> spins_;  // polls of a gate before sleeping; nullopt until all ranks have joined
 };
 
