@@ -1,0 +1,82 @@
+// Launches the kernels of kernels.cu, which says what they compute.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "ddprun/status.h"
+#include "worker_sdk/device/cuda/context.h"
+
+namespace ddprun {
+
+// The kernels, loaded into a context. Each function puts one kernel into `stream`, and does not block.
+//   Shapes:   `count` counts elements and is >= 0; nothing is launched for 0. Pointers are memory of the device, aligned to their
+//             elements, with `count` elements unless the function says otherwise. Arrays of one call do not overlap.
+//   REQUIRES: `stream` belongs to the context. The memory is used until the stream has done the work.
+//   Errors:   those of CudaStatus. The errors of a kernel itself are returned by later calls.
+//   Threads:  any, but one caller at a time for a stream.
+class CudaKernels {
+ public:
+  // Loads the image of the kernels, once for each context: later calls return the same object while it is used. All kernels
+  // are loaded here, because a kernel that the driver loads when it is first launched may wait for the running ones
+  // (CUDA_MODULE_LOADING=LAZY, the driver's default, loads a kernel in cuModuleGetFunction).
+  //   image:  for cuModuleLoadData; it must outlive the object. Blocks for seconds if the driver compiles PTX.
+  //   Errors: kFailedPrecondition: the image is empty or has no code for the GPU; others: those of CudaStatus.
+  static StatusOr<std::shared_ptr<const CudaKernels>> Load(std::shared_ptr<const CudaContext> context,
+                                                           std::span<const unsigned char> image);
+  // Unloads the image, unless the device is lost. Blocks at most 1 s.
+  ~CudaKernels();
+  CudaKernels(const CudaKernels&) = delete;
+  CudaKernels& operator=(const CudaKernels&) = delete;
+
+  // out[i] = value
+  Status Fill(CUstream stream, float* out, float value, int64_t count) const;
+  // inout[i] *= factor
+  Status Scale(CUstream stream, float* inout, float factor, int64_t count) const;
+  // inout[i] = inout[i] * factor + addend[i]
+  Status ScaleAdd(CUstream stream, float* inout, float factor, const float* addend, int64_t count) const;
+
+  // Casts; float16 and bfloat16 are passed as their bits.
+  Status CastToFloat16(CUstream stream, uint16_t* out, const float* in, int64_t count) const;
+  Status CastFromFloat16(CUstream stream, float* out, const uint16_t* in, int64_t count) const;
+  Status CastToBFloat16(CUstream stream, uint16_t* out, const float* in, int64_t count) const;
+  Status CastFromBFloat16(CUstream stream, float* out, const uint16_t* in, int64_t count) const;
+
+  // The number of sums that SumOfSquares writes for `count` elements: one for each 4096.
+  static int64_t NumSums(int64_t count) { return (count + 4095) / 4096; }
+  // sums[b] = the sum of the squares of in[4096 b .. 4096 b + 4095]
+  //   Shapes: sums [NumSums(count)].
+  Status SumOfSquares(CUstream stream, double* sums, const float* in, int64_t count) const;
+
+  // The scalars of a step of AdamW, as AdamWStep in worker_sdk/optim/adamw.cc computes them.
+  struct AdamWScalars {
+    float rate = 0;     // of learning, with the correction of the biases
+    float epsilon = 0;  // with the correction of the bias of v
+    float keep = 1;     // 1 - learning rate * weight decay
+    float beta1 = 0;
+    float beta2 = 0;
+  };
+  Status AdamW(CUstream stream, float* params, float* m, float* v, const float* grads,
+               const AdamWScalars& scalars, int64_t count) const;
+
+ private:
+  struct Functions {
+    CUfunction fill, scale, scale_add;
+    CUfunction cast_to_float16, cast_from_float16, cast_to_bfloat16, cast_from_bfloat16;
+    CUfunction sum_of_squares, adamw;
+  };
+
+  CudaKernels(std::shared_ptr<const CudaContext> context, CUmodule module)
+      : context_(std::move(context)), module_(module) {}
+  Status FindFunctions();
+  template <typename... Parameters>
+  Status Launch(CUfunction function, CUstream stream, int64_t num_threads, Parameters... parameters) const;
+
+  const std::shared_ptr<const CudaContext> context_;
+  const CUmodule module_;
+  Functions functions_ = {};
+};
+
+}  // namespace ddprun
