@@ -1,0 +1,32 @@
+// What the GPU stand-in does, from the environment variables DDPRUN_STAND_IN_*. README.md describes them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ddprun::stand_in {
+
+struct Settings {
+  uint64_t seed = 0;  // of the delays and of the order of sums; random if it is not set
+  int max_delay_us = 2000;
+
+  int devices = 1;
+  size_t memory_bytes = size_t{1} << 30;  // of each device
+  int driver_version = 0;                 // 0: that of cuda.h
+  int init_error = 0;                     // of cuInit
+  int64_t lost_after = -1;                // the device of the operation with this number is lost; -1: none
+  int lost_error = 700;                   // CUDA_ERROR_ILLEGAL_ADDRESS
+  int64_t no_memory_at = -1;              // the allocation with this number fails; -1: none
+  bool context_errors =
+      false;  // a call without a context returns CUDA_ERROR_INVALID_CONTEXT, and does not abort
+  bool print_leaks = false;  // objects that are left at exit are printed, and the process does not abort
+
+  int nccl_version = 0;          // 0: that of nccl.h
+  bool silent_deaths = false;    // the death of a peer never becomes an asynchronous error
+  int max_error_delay_ms = 200;  // of an asynchronous error
+};
+
+// Reads the environment at the first call.
+const Settings& TheSettings();
+
+}  // namespace ddprun::stand_in
