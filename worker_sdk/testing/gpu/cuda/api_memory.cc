@@ -27,6 +27,24 @@ CUresult Queue(const char* call, CUdeviceptr address, size_t bytes, CUstream str
   return CUDA_SUCCESS;
 }
 
+// cuPointerGetAttribute for memory that is not on a device.
+CUresult HostAttribute(State& state, void* data, CUpointer_attribute attribute, CUdeviceptr address) {
+  std::lock_guard lock(state.mutex());
+  const auto block = state.pinned.FindUpTo(reinterpret_cast<void*>(address));
+  const bool is_pinned = block && address - reinterpret_cast<CUdeviceptr>(block->first) < block->second.size;
+  if (!is_pinned) return CUDA_ERROR_INVALID_VALUE;
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      *static_cast<CUcontext*>(data) = State::HandleOf(block->second.context);
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      *static_cast<unsigned int*>(data) = CU_MEMORYTYPE_HOST;
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
 }  // namespace
 
 extern "C" {
@@ -85,7 +103,7 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
   State& state = State::Get();
   if (const CUresult error = state.EnterWithoutContext(__func__)) return error;
   const auto place = state.memory().Find(address);
-  if (!place) return CUDA_ERROR_INVALID_VALUE;  // as for host memory that is not pinned
+  if (!place) return HostAttribute(state, data, attribute, address);
   const auto& [allocation, offset] = *place;
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:

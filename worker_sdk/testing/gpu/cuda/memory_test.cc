@@ -57,6 +57,21 @@ TEST_F(MemoryTest, PointersHaveTheAttributesOfTheirAllocation) {
       CUDA_ERROR_INVALID_VALUE);
 }
 
+TEST_F(MemoryTest, PinnedMemoryIsOfTheHost) {
+  const ScopedContext context;
+  void* pinned = nullptr;
+  Ok(cuMemHostAlloc(&pinned, 100, 0));
+  const auto address = reinterpret_cast<CUdeviceptr>(pinned);
+  unsigned type = 0;
+  Ok(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address + 99));
+  EXPECT_EQ(type, CU_MEMORYTYPE_HOST);
+  EXPECT_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address + 100),
+            CUDA_ERROR_INVALID_VALUE);
+  Ok(cuMemFreeHost(pinned));
+  EXPECT_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address),
+            CUDA_ERROR_INVALID_VALUE);
+}
+
 TEST_F(MemoryTest, TheSystemCannotAccessTheMemory) {
   const ScopedContext context;
   const DeviceArray<int> array(100);

@@ -5,9 +5,12 @@
 
 #include <cstdint>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 #include "worker_sdk/testing/gpu/control.h"
 #include "worker_sdk/testing/gpu/cuda/context.h"
@@ -58,6 +61,12 @@ class Table {
   Object* Find(Handle handle) {
     const auto it = objects_.find(handle);
     return it == objects_.end() ? nullptr : &it->second;
+  }
+  // The object with the largest handle that is not above `handle`, and its handle; nullopt if there is none.
+  std::optional<std::pair<Handle, Object>> FindUpTo(Handle handle) const {
+    const auto after = objects_.upper_bound(handle);
+    if (after == objects_.begin()) return std::nullopt;
+    return *std::prev(after);
   }
   void Erase(Handle handle) { objects_.erase(handle); }
   template <typename Fits>
