@@ -6,31 +6,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "worker_sdk/comm/half.h"
+#include "worker_sdk/comm/element.h"
 
 namespace ddprun::stand_in {
 namespace {
-
-// How an element is stored, and the type that computes with it.
-template <typename T>
-struct Plain {
-  using Value = T;
-  using Stored = T;
-  static T Load(T stored) { return stored; }
-  static T Store(T value) { return value; }
-};
-struct Half {
-  using Value = float;
-  using Stored = uint16_t;
-  static float Load(uint16_t stored) { return FloatOfFloat16(stored); }
-  static uint16_t Store(float value) { return Float16Of(value); }
-};
-struct Brain {
-  using Value = float;
-  using Stored = uint16_t;
-  static float Load(uint16_t stored) { return FloatOfBFloat16(stored); }
-  static uint16_t Store(float value) { return BFloat16Of(value); }
-};
 
 template <typename T>
 T Combine(ncclRedOp_t op, T a, T b) {
@@ -108,25 +87,25 @@ void Reduce(ncclDataType_t dtype, ncclRedOp_t op, size_t count, std::span<const 
             std::byte* out) {
   switch (dtype) {
     case ncclInt8:
-      return ReduceAs<Plain<int8_t>>(op, count, inputs, out);
+      return ReduceAs<PlainElement<int8_t>>(op, count, inputs, out);
     case ncclUint8:
-      return ReduceAs<Plain<uint8_t>>(op, count, inputs, out);
+      return ReduceAs<PlainElement<uint8_t>>(op, count, inputs, out);
     case ncclInt32:
-      return ReduceAs<Plain<int32_t>>(op, count, inputs, out);
+      return ReduceAs<PlainElement<int32_t>>(op, count, inputs, out);
     case ncclUint32:
-      return ReduceAs<Plain<uint32_t>>(op, count, inputs, out);
+      return ReduceAs<PlainElement<uint32_t>>(op, count, inputs, out);
     case ncclInt64:
-      return ReduceAs<Plain<int64_t>>(op, count, inputs, out);
+      return ReduceAs<PlainElement<int64_t>>(op, count, inputs, out);
     case ncclUint64:
-      return ReduceAs<Plain<uint64_t>>(op, count, inputs, out);
+      return ReduceAs<PlainElement<uint64_t>>(op, count, inputs, out);
     case ncclFloat16:
-      return ReduceAs<Half>(op, count, inputs, out);
+      return ReduceAs<Float16Element>(op, count, inputs, out);
     case ncclBfloat16:
-      return ReduceAs<Brain>(op, count, inputs, out);
+      return ReduceAs<BFloat16Element>(op, count, inputs, out);
     case ncclFloat32:
-      return ReduceAs<Plain<float>>(op, count, inputs, out);
+      return ReduceAs<PlainElement<float>>(op, count, inputs, out);
     case ncclFloat64:
-      return ReduceAs<Plain<double>>(op, count, inputs, out);
+      return ReduceAs<PlainElement<double>>(op, count, inputs, out);
     default:
       return;
   }
