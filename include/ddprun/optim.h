@@ -89,8 +89,8 @@ struct AdamWOptions {
   double learning_rate = 1e-3;  // lr; >= 0
   double beta1 = 0.9;           // decay rate of the mean; 0 <= beta1 < 1, also as a float32
   double beta2 = 0.999;         // decay rate of the square; 0 <= beta2 < 1, also as a float32
-  double epsilon =
-      1e-8;  // a normal float32 (>= 1.2e-38); limits the step for parameters with small gradients
+  // Limits the step for parameters with small gradients. A normal float32: at least 1.2e-38.
+  double epsilon = 1e-8;
   double weight_decay = 0;  // wd; >= 0; applies only to parameters with `decays`
 };
 //   Errors: kInvalidArgument: an option or a parameter is invalid, or a parameter is not float32.

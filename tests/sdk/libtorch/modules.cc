@@ -86,7 +86,7 @@ void TestEmptyParameters(Communicator world) {
     const Status status = (*ddp)->Finish();
     Expect(status.ok(), "empty: " + status.ToString());
     if (!status.ok()) return;
-    Expect(values.grad().eq(1.5).all().item<bool>(), "the gradient beside an empty parameter");
+    Expect(values.grad().eq(1.5).all().item<bool>(), "the gradient next to an empty parameter");
   }
 }
 

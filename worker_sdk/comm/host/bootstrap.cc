@@ -128,7 +128,7 @@ class Bootstrapper {
         .world_size = o_.world_ranks.empty() ? o_.world_size : *std::ranges::max_element(o_.world_ranks) + 1};
   }
 
-  // Checks that the node has the memory for the segment. If not, tells the other ranks, which would wait.
+  // Checks that the node has the memory for the segment. If not, informs the other ranks, which would wait.
   Status CheckMemory() {
     const std::string what = StrCat("the ", o_.local_world_size, " ranks of node ", group_);
     const Status room = CheckRoom(RoomOfThisProcess(o_.system_root), Segment::SizeOf(LayoutFor(1)), what);

@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // The helper thread looks for work this often while operations are started, and after kIdlePolls times without any
-// sleeps until there is work. A start then costs no system call, and an operation that nobody waits for begins soon.
+// sleeps until there is work. A start then costs no system call, and an operation for which no caller waits begins soon.
 constexpr Duration kPoll = std::chrono::microseconds(200);
 constexpr int kIdlePolls = 50;
 // A caller that waits while another thread moves data checks this often whether that thread has stopped.

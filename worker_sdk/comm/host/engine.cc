@@ -218,8 +218,8 @@ bool Engine::Combine() {
   const Chunk& chunk = at(q).chunk;
   if (IsOneShot(chunk.call)) {
     OneShot(q, chunk);
-    segment_->Arrive(Gate::kDrained, q,
-                     lane_.index);  // first: when kCombined opens, all ranks have arrived at both
+    // First: when kCombined opens, all ranks have arrived at both gates.
+    segment_->Arrive(Gate::kDrained, q, lane_.index);
   } else if (Lane::SkipsSegment(chunk)) {
     AlgorithmFor(chunk).Finish(q, chunk);
   }

@@ -20,9 +20,9 @@ class FaultBoard {
  public:
   struct Entry {
     std::atomic<int64_t> operation;  // 1 + the number of the operation in which the rank is; 0: none
-    std::atomic<int64_t>
-        fault_ns;  // when the rank killed or stopped itself, on the monotonic clock; 0: not yet
-    std::atomic<int64_t> error_ns;  // when an operation of the rank returned an error; 0: not yet
+    // Both on the monotonic clock; 0: not yet.
+    std::atomic<int64_t> fault_ns;  // when the rank killed or stopped itself
+    std::atomic<int64_t> error_ns;  // when an operation of the rank returned an error
   };
   static constexpr int kMaxRanks = 16;
 

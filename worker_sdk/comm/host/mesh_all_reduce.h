@@ -57,8 +57,8 @@ class MeshOneShot : public AllReduce {
  private:
   const Lane lane_;
   PartialSums sums_;
-  std::array<std::vector<const char*>, kMaxSlots>
-      leaves_;  // by chunk % kMaxSlots: the partial sums of all nodes
+  // By chunk % kMaxSlots: the partial sums of all nodes.
+  std::array<std::vector<const char*>, kMaxSlots> leaves_;
 };
 
 // Implements kMeshTwoShot, which cuts the slice into one piece per node. Every node sends its partial sums of

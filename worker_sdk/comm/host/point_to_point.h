@@ -75,7 +75,7 @@ class PointToPoint {
   bool IsIdle() const;
   // Fails all pending and later messages with `why`, unless messages have ended already.
   void End(const Status& why);
-  // Stops the helper thread, and tells the ranks that watch this one that it leaves, unless the segment is dead. Messages
+  // Stops the helper thread, and informs the ranks that watch this one that it leaves, unless the segment is dead. Messages
   // that are pending fail with the error of the segment.
   //   REQUIRES: IsIdle(), or the segment is dead.
   void Stop();
@@ -126,7 +126,7 @@ class PointToPoint {
   // the two nodes has left. The peer's kernel accepts the connection and closes it when the peer exits; a peer that
   // leaves as planned answers the greeting first.
   void Watch(Peer& peer);
-  // Tells the ranks that watch this one that it leaves.
+  // Informs the ranks that watch this one that it leaves.
   void AnswerWatchers();
   [[nodiscard]] Greeting GreetingTo(LinkKind kind, int rank, const Token& token) const;
   // True while a message needs a connection that a lower rank makes.

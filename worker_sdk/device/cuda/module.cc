@@ -13,8 +13,8 @@ namespace {
 
 constexpr Duration kUnloadLimit = seconds(1);
 constexpr int64_t kThreads = 256;  // of a block
-constexpr int64_t kBlocksOfMultiprocessor =
-    8;                         // 2048 threads, as many as a multiprocessor of sm_80 or sm_90 runs
+// 2048 threads, as many as a multiprocessor of sm_80 or sm_90 runs.
+constexpr int64_t kBlocksOfMultiprocessor = 8;
 constexpr int64_t kLanes = 8;  // threads that compute one sum of SumOfSquaresFloat32
 
 // Modules by context. A context is alive while its module is, so that its address names no other one.

@@ -17,8 +17,8 @@ struct Settings {
   int64_t lost_after = -1;                // the device of the operation with this number is lost; -1: none
   int lost_error = 700;                   // CUDA_ERROR_ILLEGAL_ADDRESS
   int64_t no_memory_at = -1;              // the allocation with this number fails; -1: none
-  bool context_errors =
-      false;  // a call without a context returns CUDA_ERROR_INVALID_CONTEXT, and does not abort
+  // A call without a context returns CUDA_ERROR_INVALID_CONTEXT, and does not abort.
+  bool context_errors = false;
   bool print_leaks = false;  // objects that are left at exit are printed, and the process does not abort
 
   int nccl_version = 0;          // 0: that of nccl.h
