@@ -74,6 +74,9 @@ int Context::restart_count() const { return state_->env.restart_count; }
 const std::string& Context::run_id() const { return state_->env.run_id; }
 
 StatusOr<Communicator> Context::Connect(const ConnectOptions& connect) {
+  if (connect.device.type != DeviceType::kHost) {
+    return FailedPreconditionError("ConnectOptions::device: this version has no operations on GPUs");
+  }
   const WorkerEnv& env = state_->env;
   CommunicatorStore store(state_->store.get(), state_->num_communicators++);  // even if this call fails
   HostCommunicatorOptions options{

@@ -89,6 +89,13 @@ class [[nodiscard]] DDPRUN_EXPORT Work {
   Status Wait();
   Status Wait(TimePoint deadline);
 
+  // Work that is put into `stream` later starts after the operation, so that the host need not wait for it. Does not wait
+  // for the operation; may block until NCCL has queued it, at most for the communicator's timeout. If the operation fails
+  // later, work in `stream` starts when the operation no longer accesses the buffers. Call Wait, or check
+  // Communicator::status, before the results are used outside the GPU.
+  //   Errors: kInvalidArgument: the operation's memory is on the host, or `stream` is of another device. Others: as Wait.
+  Status WaitOn(const Stream& stream);
+
   // True if the operation has completed or failed, so that Wait returns at once. Does not block.
   [[nodiscard]] bool Done();
 
@@ -115,6 +122,12 @@ class DDPRUN_EXPORT Buffer {
   Tensor elements_;
 };
 
+struct OpOptions {
+  // The operation starts after the work that is in this stream now. Required if the memory is on a GPU, and then a stream of
+  // that GPU. Must be empty if the memory is on the host.
+  Stream stream = {};
+};
+
 // A group of ranks. A handle: copies share the group. Rejects messages from processes of other rounds.
 //   Order:   all ranks of a group must start the same operations, with the same sizes, in the same order.
 //            Operations run asynchronously in that order: the caller need not wait for one operation before
@@ -128,6 +141,12 @@ class DDPRUN_EXPORT Buffer {
 //            to the nearest value of their type, ties to even, at each node of the tree. A mean is the result
 //            of the topmost addition divided by n; for 16 bits it is rounded once, after the division.
 //            Integers wrap around.
+//   GPUs:    operations with memory of the GPU device() run on the GPU, through NCCL. They have an order of their own: it is
+//            not defined whether an operation on the host runs before or after one on the GPU. Both may be in flight at
+//            once. The order of NCCL's sums is not the one above: results are bit-equal on all ranks, but their bits may
+//            differ between versions of NCCL, numbers of ranks, and from those of the host. NCCL's minimum and maximum may
+//            ignore NaNs, and its sums of 16 bits may be rounded after each addition. All tensors of an operation are in
+//            the memory of the same device.
 //   Errors:  returned by Work::Wait. All operations fail on all ranks within one second after a peer dies,
 //            and within the silence limit plus one second after a node is cut off. A stopped or slow rank is
 //            detected only by a deadline. After an error the communicator is dead: pending and later
@@ -154,28 +173,33 @@ class DDPRUN_EXPORT Communicator {
   [[nodiscard]] int size() const;
   // OK while the communicator is usable; otherwise the first error.
   [[nodiscard]] Status status() const;
+  // The device whose memory operations accept in addition to that of the host: see ConnectOptions::device. The host if there
+  // is none.
+  [[nodiscard]] Device device() const;
 
   // Sets out[i] on every rank to the reduction of in[i] over all ranks.
   //   In place: in.data == out.data, as the second form does.
-  Work AllReduce(ConstTensor in, Tensor out, ReduceOp op);
-  Work AllReduce(Tensor inout, ReduceOp op) { return AllReduce(inout, inout, op); }
+  Work AllReduce(ConstTensor in, Tensor out, ReduceOp op, const OpOptions& options = {});
+  Work AllReduce(Tensor inout, ReduceOp op, const OpOptions& options = {}) {
+    return AllReduce(inout, inout, op, options);
+  }
   // Like AllReduce, with the result only on rank `root`; the other ranks' `out` is not used.
   //   In place: in.data == out.data on the root.
-  Work Reduce(ConstTensor in, Tensor out, ReduceOp op, int root);
+  Work Reduce(ConstTensor in, Tensor out, ReduceOp op, int root, const OpOptions& options = {});
   // Reduces, and gives each rank one part of the result: rank r gets elements r * out.count and following.
   //   Shapes: in.count == size() * out.count.
   //   In place: `out` is part rank() of `in`.
-  Work ReduceScatter(ConstTensor in, Tensor out, ReduceOp op);
+  Work ReduceScatter(ConstTensor in, Tensor out, ReduceOp op, const OpOptions& options = {});
   // Copies `in` of each rank r to `out` of every rank, at element r * in.count.
   //   Shapes: out.count == size() * in.count.
   //   In place: `in` is part rank() of `out`.
-  Work AllGather(ConstTensor in, Tensor out);
+  Work AllGather(ConstTensor in, Tensor out, const OpOptions& options = {});
   // Sends part d of `in` to rank d, and receives from rank s part s of `out`.
   //   Shapes: in.count == out.count, a multiple of size().
-  Work AllToAll(ConstTensor in, Tensor out);
+  Work AllToAll(ConstTensor in, Tensor out, const OpOptions& options = {});
   // Copies `inout` of rank `root` to that of all other ranks.
-  Work Broadcast(Tensor inout, int root);
-  // Completes once all ranks have started it.
+  Work Broadcast(Tensor inout, int root, const OpOptions& options = {});
+  // Completes once all ranks have started it. Does not wait for work on a GPU.
   Work Barrier();
 
   // Sends `in` to rank `to`, which receives it with Receive.
@@ -186,8 +210,8 @@ class DDPRUN_EXPORT Communicator {
   //   Result: a Send may complete before the matching Receive has started, but must not be relied on to do so.
   //   Errors: after a rank has left, its messages whose Send had completed can still be received. Other messages to it or
   //           from it fail with kUnavailable. Messages between the remaining ranks are not affected.
-  Work Send(ConstTensor in, int to);
-  Work Receive(Tensor out, int from);
+  Work Send(ConstTensor in, int to, const OpOptions& options = {});
+  Work Receive(Tensor out, int from, const OpOptions& options = {});
 
   // Collective. Forms new groups: the ranks that pass the same `color` form one, ordered by (key, rank). A rank that
   // passes kNoColor, or another negative number, is in no group and gets an empty communicator. Blocks until the ranks
@@ -210,11 +234,12 @@ class DDPRUN_EXPORT Communicator {
   // the outputs of all ranks of its node. The pages are freed when all ranks of the node have destroyed their buffers.
   //   After an error of an operation, its output may still change, until all ranks of the node have returned from
   //   Wait or have exited.
+  //   device: the host, or device(): then the memory is the GPU's, which the ranks do not share.
   //   Shapes: `count` >= 0, equal on all ranks.
-  //   Errors: kResourceExhausted: the machine or the control group does not have the memory; the message has the size
+  //   Errors: kResourceExhausted: the machine, the control group or the GPU does not have the memory; the message has the size
   //           that is needed. Returned by all ranks; no memory is then allocated, and the communicator remains usable.
   //           kInvalidArgument: the ranks' arguments differ, likewise; others: those of Work::Wait.
-  StatusOr<Buffer> Allocate(DType dtype, int64_t count);
+  StatusOr<Buffer> Allocate(DType dtype, int64_t count, Device device = {});
 
   // Fails all operations on all ranks with kAborted and a message that contains the first 180 bytes of `reason`. Does
   // not block.

@@ -22,6 +22,7 @@
 #include "ddprun/communicator.h"
 #include "ddprun/export.h"
 #include "ddprun/status.h"
+#include "ddprun/tensor.h"
 #include "ddprun/time.h"
 
 namespace ddprun {
@@ -40,6 +41,9 @@ struct ConnectOptions {
   Duration setup_timeout = std::chrono::seconds(60);
   // Time limit for Work::Wait() without a deadline. Should be equal on all ranks; the shortest applies.
   Duration timeout = std::chrono::seconds(300);
+  // The GPU whose memory operations accept in addition to that of the host: {DeviceType::kCuda, index}. Index -1 means the
+  // GPU of this worker: its local rank, or 0 if the process sees one GPU. All ranks must have a GPU, or none.
+  Device device = {};
 };
 
 namespace internal {
@@ -72,6 +76,7 @@ class DDPRUN_EXPORT Context {
   // Creates a communicator for all ranks of the round, and returns once all ranks are connected. Each call creates
   // a new communicator; all ranks must make the same number of calls.
   //   Errors: kInvalidArgument: the environment is inconsistent or contradicts that of another rank;
+  //           kFailedPrecondition: the machine or the installation has no such GPU; the message says what is missing;
   //           kDeadlineExceeded: a rank did not appear in time; the message names the rank;
   //           kUnavailable: a rank died during setup, or the store is not reachable.
   StatusOr<Communicator> Connect(const ConnectOptions& options = {});

@@ -57,11 +57,25 @@ constexpr const char* NameOf(DType dtype) {
   return "unknown";
 }
 
-// Where memory is. The host is the only device so far.
-enum class DeviceType : uint8_t { kHost = 0 };
+// Where memory is.
+enum class DeviceType : uint8_t {
+  kHost = 0,
+  kCuda = 1,  // a GPU, through NVIDIA's driver
+};
 struct Device {
   DeviceType type = DeviceType::kHost;
-  int32_t index = 0;
+  int32_t index = 0;  // kCuda: the number of the GPU in this process, as the driver counts them
+
+  friend constexpr bool operator==(const Device& a, const Device& b) {
+    return a.type == b.type && a.index == b.index;
+  }
+  friend constexpr bool operator!=(const Device& a, const Device& b) { return !(a == b); }
+};
+
+// A queue of work on a device. A view: the stream belongs to the caller. The host has no streams.
+struct Stream {
+  Device device = {};
+  void* handle = nullptr;  // kCuda: a CUstream (the same as a cudaStream_t) of the device's primary context
 };
 
 // `count` consecutive elements at `data`. A view: the memory belongs to the caller.

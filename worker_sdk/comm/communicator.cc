@@ -23,8 +23,6 @@ constexpr int64_t kMaxBytes = int64_t{1} << 60;
 std::string Fault(std::string_view name, const ConstTensor& tensor) {
   const int64_t size = SizeOf(tensor.dtype);
   if (size == 0) return StrCat("the ", name, " has the unknown dtype ", static_cast<int>(tensor.dtype));
-  if (tensor.device.type != DeviceType::kHost)
-    return StrCat("the ", name, " is not in the memory of the host");
   if (tensor.count < 0 || tensor.count > kMaxBytes / size)
     return StrCat("the ", name, " has ", tensor.count, " elements");
   if (tensor.count == 0) return "";
@@ -34,6 +32,13 @@ std::string Fault(std::string_view name, const ConstTensor& tensor) {
     return StrCat("the ", name, " is not aligned to the ", size, " bytes of a ", NameOf(tensor.dtype));
   }
   return "";
+}
+
+// "on the host", "on GPU 2".
+std::string Describe(const Device& device) {
+  if (device.type == DeviceType::kHost) return "on the host";
+  if (device.type == DeviceType::kCuda) return StrCat("on GPU ", device.index);
+  return StrCat("on a device of the unknown type ", static_cast<int>(device.type));
 }
 
 int64_t BytesOf(const ConstTensor& tensor) { return tensor.count * SizeOf(tensor.dtype); }
@@ -54,6 +59,8 @@ struct Ratio {
 std::string FaultOfPair(const ConstTensor& in, const ConstTensor& out, Ratio shape, int rank = 0) {
   if (std::string fault = Fault("input", in); !fault.empty()) return fault;
   if (std::string fault = Fault("output", out); !fault.empty()) return fault;
+  if (in.device != out.device)
+    return StrCat("the input is ", Describe(in.device), ", the output ", Describe(out.device));
   if (in.dtype != out.dtype)
     return StrCat("the input is ", NameOf(in.dtype), ", the output ", NameOf(out.dtype));
   const bool fits =
@@ -94,14 +101,50 @@ Call CallOf(OpKind kind, const ConstTensor& in, ReduceOp op = ReduceOp::kSum, in
           .num_bytes = static_cast<uint64_t>(in.count) * SizeOf(in.dtype)};
 }
 
+// What is wrong with the place of an operation's memory and with its stream; empty if nothing is.
+std::string FaultOfPlace(const internal::Group& group, const Device& memory, const Stream& stream) {
+  if (memory.type == DeviceType::kHost) {
+    if (stream.device.type == DeviceType::kHost && stream.handle == nullptr) return "";
+    return "the memory is on the host, so OpOptions::stream must be empty";
+  }
+  if (memory != group.device()) {
+    const std::string also =
+        group.device().type == DeviceType::kHost ? "" : StrCat(" or ", Describe(group.device()));
+    return StrCat("the memory is ", Describe(memory), ", but the communicator accepts memory on the host",
+                  also, ": see ConnectOptions::device");
+  }
+  if (stream.device != memory) {
+    return StrCat("the memory is ", Describe(memory), ", but OpOptions::stream is ", Describe(stream.device));
+  }
+  return "";
+}
+
 // Starts `call`, or ends `group` if `fault` says that an argument is invalid.
-Work Start(const std::shared_ptr<internal::Group>& group, const Call& call, const void* in, void* out,
-           const std::string& fault) {
-  if (fault.empty()) return Work(group->Start(call, in, out));
-  return Work(group->Refuse(call, InvalidArgumentError(StrCat(NameOf(call.kind), ": ", fault))));
+Work Start(const std::shared_ptr<internal::Group>& group, const Call& call, const ConstTensor& in,
+           const Tensor& out, const OpOptions& options, std::string fault) {
+  const Device& device = call.kind == OpKind::kReceive ? out.device : in.device;
+  if (fault.empty()) fault = FaultOfPlace(*group, device, options.stream);
+  if (!fault.empty()) {
+    return Work(group->Refuse(call, InvalidArgumentError(StrCat(NameOf(call.kind), ": ", fault))));
+  }
+  if (device.type == DeviceType::kHost) return Work(group->Start(call, in.data, out.data));
+  return Work(group->StartOnDevice(call, in.data, out.data, options.stream));
 }
 
 }  // namespace
+
+Status internal::Operation::WaitOn(const Stream& /*stream*/) {
+  return InvalidArgumentError("WaitOn: the operation's memory is on the host: use Wait");
+}
+
+std::shared_ptr<internal::Operation> internal::Group::StartOnDevice(const Call& call, const void* /*in*/,
+                                                                    void* /*out*/, const Stream& /*stream*/) {
+  return Refuse(call, InternalError("the group has no device"));
+}
+
+StatusOr<std::shared_ptr<void>> internal::Group::AllocateOnDevice(DType /*dtype*/, int64_t /*count*/) {
+  return InternalError("the group has no device");
+}
 
 Work::Work() = default;
 Work::Work(std::shared_ptr<internal::Operation> operation) : operation_(std::move(operation)) {}
@@ -118,6 +161,13 @@ Status Work::Wait(TimePoint deadline) {
     return FailedPreconditionError("no operation was started: the communicator is empty");
   }
   return operation_->Wait(deadline);
+}
+
+Status Work::WaitOn(const Stream& stream) {
+  if (operation_ == nullptr) {
+    return FailedPreconditionError("no operation was started: the communicator is empty");
+  }
+  return operation_->WaitOn(stream);
 }
 
 bool Work::Done() { return operation_ == nullptr || operation_->Done(); }
@@ -148,79 +198,86 @@ Status Communicator::status() const {
   return group_ == nullptr ? FailedPreconditionError("the communicator is empty") : group_->status();
 }
 
-Work Communicator::AllReduce(ConstTensor in, Tensor out, ReduceOp op) {
+Device Communicator::device() const { return group_ == nullptr ? Device{} : group_->device(); }
+
+Work Communicator::AllReduce(ConstTensor in, Tensor out, ReduceOp op, const OpOptions& options) {
   if (group_ == nullptr) return {};
   std::string fault = FaultOfPair(in, out, {1, 1});
   if (fault.empty()) fault = FaultOfReduction(in.dtype, op);
-  return Start(group_, CallOf(OpKind::kAllReduce, in, op), in.data, out.data, fault);
+  return Start(group_, CallOf(OpKind::kAllReduce, in, op), in, out, options, fault);
 }
 
-Work Communicator::Reduce(ConstTensor in, Tensor out, ReduceOp op, int root) {
+Work Communicator::Reduce(ConstTensor in, Tensor out, ReduceOp op, int root, const OpOptions& options) {
   if (group_ == nullptr) return {};
   std::string fault = rank() == root ? FaultOfPair(in, out, {1, 1}) : Fault("input", in);
   if (fault.empty()) fault = FaultOfReduction(in.dtype, op);
   if (root < 0 || root >= size()) fault = StrCat("rank ", root, " of ", size(), " cannot be the root");
-  return Start(group_, CallOf(OpKind::kReduce, in, op, root), in.data, out.data, fault);
+  return Start(group_, CallOf(OpKind::kReduce, in, op, root), in, out, options, fault);
 }
 
-Work Communicator::ReduceScatter(ConstTensor in, Tensor out, ReduceOp op) {
+Work Communicator::ReduceScatter(ConstTensor in, Tensor out, ReduceOp op, const OpOptions& options) {
   if (group_ == nullptr) return {};
   std::string fault = FaultOfPair(in, out, {size(), 1}, rank());
   if (fault.empty()) fault = FaultOfReduction(in.dtype, op);
-  return Start(group_, CallOf(OpKind::kReduceScatter, in, op), in.data, out.data, fault);
+  return Start(group_, CallOf(OpKind::kReduceScatter, in, op), in, out, options, fault);
 }
 
-Work Communicator::AllGather(ConstTensor in, Tensor out) {
+Work Communicator::AllGather(ConstTensor in, Tensor out, const OpOptions& options) {
   if (group_ == nullptr) return {};
-  return Start(group_, CallOf(OpKind::kAllGather, in), in.data, out.data,
+  return Start(group_, CallOf(OpKind::kAllGather, in), in, out, options,
                FaultOfPair(in, out, {1, size()}, rank()));
 }
 
-Work Communicator::AllToAll(ConstTensor in, Tensor out) {
+Work Communicator::AllToAll(ConstTensor in, Tensor out, const OpOptions& options) {
   if (group_ == nullptr) return {};
   std::string fault = FaultOfPair(in, out, {size(), size()});
-  return Start(group_, CallOf(OpKind::kAllToAll, in), in.data, out.data, fault);
+  return Start(group_, CallOf(OpKind::kAllToAll, in), in, out, options, fault);
 }
 
-Work Communicator::Broadcast(Tensor inout, int root) {
+Work Communicator::Broadcast(Tensor inout, int root, const OpOptions& options) {
   if (group_ == nullptr) return {};
   std::string fault = Fault("tensor", inout);
   if (root < 0 || root >= size()) fault = StrCat("rank ", root, " of ", size(), " cannot be the root");
-  return Start(group_, CallOf(OpKind::kBroadcast, inout, ReduceOp::kSum, root), inout.data, inout.data,
-               fault);
+  return Start(group_, CallOf(OpKind::kBroadcast, inout, ReduceOp::kSum, root), inout, inout, options, fault);
 }
 
-Work Communicator::Send(ConstTensor in, int to) {
+Work Communicator::Send(ConstTensor in, int to, const OpOptions& options) {
   if (group_ == nullptr) return {};
   std::string fault = Fault("input", in);
   if (fault.empty()) fault = FaultOfPeer(*group_, to);
-  return Start(group_, CallOf(OpKind::kSend, in, ReduceOp::kSum, to), in.data, nullptr, fault);
+  return Start(group_, CallOf(OpKind::kSend, in, ReduceOp::kSum, to), in, {}, options, fault);
 }
 
-Work Communicator::Receive(Tensor out, int from) {
+Work Communicator::Receive(Tensor out, int from, const OpOptions& options) {
   if (group_ == nullptr) return {};
   std::string fault = Fault("output", out);
   if (fault.empty()) fault = FaultOfPeer(*group_, from);
-  return Start(group_, CallOf(OpKind::kReceive, out, ReduceOp::kSum, from), nullptr, out.data, fault);
+  return Start(group_, CallOf(OpKind::kReceive, out, ReduceOp::kSum, from), {}, out, options, fault);
 }
 
 Work Communicator::Barrier() {
   if (group_ == nullptr) return {};
-  return Start(group_, {.kind = OpKind::kBarrier}, nullptr, nullptr, "");
+  return Work(group_->Start({.kind = OpKind::kBarrier}, nullptr, nullptr));
 }
 
-StatusOr<Buffer> Communicator::Allocate(DType dtype, int64_t count) {
+StatusOr<Buffer> Communicator::Allocate(DType dtype, int64_t count, Device device) {
   if (group_ == nullptr) return FailedPreconditionError("allocate: the communicator is empty");
   const int64_t size = SizeOf(dtype);
   std::string fault;
   if (size == 0) fault = StrCat("the unknown dtype ", static_cast<int>(dtype));
   if (size > 0 && (count < 0 || count > kMaxBytes / size)) fault = StrCat(count, " elements");
+  if (device.type != DeviceType::kHost && device != group_->device()) {
+    fault =
+        StrCat("memory ", Describe(device), ", but the communicator has memory ", Describe(group_->device()));
+  }
   if (!fault.empty()) {
     const Call call{.purpose = internal::Purpose::kAllocate};
     return group_->Refuse(call, InvalidArgumentError(StrCat("allocate: ", fault)))->Wait(TimePoint());
   }
-  DDPRUN_ASSIGN_OR_RETURN(std::shared_ptr<void> memory, group_->Allocate(dtype, count));
-  const Tensor elements{memory.get(), count, dtype};
+  DDPRUN_ASSIGN_OR_RETURN(std::shared_ptr<void> memory, device.type == DeviceType::kHost
+                                                            ? group_->Allocate(dtype, count)
+                                                            : group_->AllocateOnDevice(dtype, count));
+  const Tensor elements{memory.get(), count, dtype, device};
   return Buffer(std::move(memory), elements);
 }
 

@@ -42,8 +42,19 @@ class FakeGroup : public internal::Group {
     started.push_back(Describe(call));
     return std::make_shared<FinishedOperation>(OkStatus());
   }
+  Device device() const override { return gpu; }
+  std::shared_ptr<internal::Operation> StartOnDevice(const internal::Call& call, const void*, void*,
+                                                     const Stream& stream) override {
+    started.push_back(Describe(call));
+    streams.push_back(stream.handle);
+    return std::make_shared<FinishedOperation>(OkStatus());
+  }
   StatusOr<std::shared_ptr<void>> Allocate(DType dtype, int64_t count) override {
     return std::shared_ptr<void>(std::make_shared<std::vector<char>>(count * SizeOf(dtype)));
+  }
+  StatusOr<std::shared_ptr<void>> AllocateOnDevice(DType dtype, int64_t count) override {
+    ++num_device_allocations;
+    return Allocate(dtype, count);
   }
   StatusOr<std::shared_ptr<internal::Group>> Split(int color, int) override {
     if (color < 0) return std::shared_ptr<internal::Group>();
@@ -54,7 +65,10 @@ class FakeGroup : public internal::Group {
   }
   void Abort(std::string_view) override {}
 
+  Device gpu;  // the host: none
   std::vector<std::string> started;
+  std::vector<void*> streams;  // of the operations on `gpu`
+  int num_device_allocations = 0;
 
  private:
   const int rank_, size_;
@@ -121,10 +135,66 @@ TEST_F(CommunicatorTest, RefusesTensorsThatAreInvalid) {
   EXPECT_EQ(refused({six_.data(), 1, DType(77)}), "all-reduce: the input has the unknown dtype 77");
   EXPECT_EQ(refused({reinterpret_cast<char*>(six_.data()) + 2, 1, DType::kFloat32}),
             "all-reduce: the input is not aligned to the 4 bytes of a float32");
-  EXPECT_EQ(refused({six_.data(), 1, DType::kFloat32, {DeviceType(1), 0}}),
-            "all-reduce: the input is not in the memory of the host");
   EXPECT_EQ(Refused(comm_.AllGather(View(two_), View(doubles_))),
             "all-gather: the input is float32, the output float64");
+  EXPECT_THAT(group_->started, IsEmpty());
+}
+
+constexpr Device kGpu2 = {DeviceType::kCuda, 2};
+
+TEST_F(CommunicatorTest, StartsOperationsOnItsGpu) {
+  group_->gpu = kGpu2;
+  EXPECT_EQ(comm_.device(), kGpu2);
+  int queue = 0;
+  const OpOptions on{.stream = {kGpu2, &queue}};
+  Tensor six = View(six_), two = View(two_), other{six_.data() + 3, 3, DType::kFloat32, kGpu2};
+  six.device = two.device = kGpu2;
+  EXPECT_TRUE(comm_.AllReduce(six, ReduceOp::kSum, on).Wait().ok());
+  EXPECT_TRUE(comm_.Reduce(six, six, ReduceOp::kSum, 1, on).Wait().ok());
+  EXPECT_TRUE(comm_.ReduceScatter(six, two, ReduceOp::kSum, on).Wait().ok());
+  EXPECT_TRUE(comm_.AllGather(two, six, on).Wait().ok());
+  EXPECT_TRUE(comm_.AllToAll({six_.data(), 3, DType::kFloat32, kGpu2}, other, on).Wait().ok());
+  EXPECT_TRUE(comm_.Broadcast(six, 0, on).Wait().ok());
+  EXPECT_TRUE(comm_.Send(six, 0, on).Wait().ok());
+  EXPECT_TRUE(comm_.Receive(six, 0, on).Wait().ok());
+  EXPECT_EQ(group_->streams, std::vector<void*>(8, &queue));
+  EXPECT_TRUE(comm_.AllReduce(View(six_), ReduceOp::kSum).Wait().ok()) << "host memory is accepted as well";
+  EXPECT_EQ(group_->streams.size(), 8u);
+
+  const StatusOr<Buffer> buffer = comm_.Allocate(DType::kFloat32, 5, kGpu2);
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  EXPECT_EQ(buffer->tensor().device, kGpu2);
+  EXPECT_TRUE(comm_.Allocate(DType::kFloat32, 5).ok());
+  EXPECT_EQ(group_->num_device_allocations, 1);
+}
+
+TEST_F(CommunicatorTest, RefusesMemoryAndStreamsOfOtherDevices) {
+  const Tensor on_gpu{six_.data(), 3, DType::kFloat32, kGpu2};
+  int queue = 0;
+  const OpOptions on{.stream = {kGpu2, &queue}};
+  EXPECT_EQ(Refused(comm_.AllReduce(on_gpu, ReduceOp::kSum, on)),
+            "all-reduce: the memory is on GPU 2, but the communicator accepts memory on the host: see "
+            "ConnectOptions::device");
+  EXPECT_EQ(comm_.Allocate(DType::kFloat32, 5, kGpu2).status().message(),
+            "allocate: memory on GPU 2, but the communicator has memory on the host");
+  group_->gpu = {DeviceType::kCuda, 1};
+  EXPECT_EQ(
+      Refused(comm_.Receive(on_gpu, 0, on)),
+      "receive: the memory is on GPU 2, but the communicator accepts memory on the host or on GPU 1: see "
+      "ConnectOptions::device");
+  group_->gpu = kGpu2;
+  EXPECT_EQ(Refused(comm_.AllReduce(on_gpu, ReduceOp::kSum)),
+            "all-reduce: the memory is on GPU 2, but OpOptions::stream is on the host");
+  EXPECT_EQ(Refused(comm_.AllReduce(View(six_), ReduceOp::kSum, on)),
+            "all-reduce: the memory is on the host, so OpOptions::stream must be empty");
+  EXPECT_EQ(Refused(comm_.AllReduce(on_gpu, View(two_), ReduceOp::kSum, on)),
+            "all-reduce: the input is on GPU 2, the output on the host");
+  EXPECT_EQ(
+      Refused(comm_.AllReduce({six_.data(), 1, DType::kFloat32, {DeviceType(9), 0}}, ReduceOp::kSum)),
+      "all-reduce: the memory is on a device of the unknown type 9, but the communicator accepts memory on "
+      "the host or on GPU 2: see ConnectOptions::device");
+  EXPECT_EQ(FinishedOperation(OkStatus()).WaitOn(on.stream).message(),
+            "WaitOn: the operation's memory is on the host: use Wait");
   EXPECT_THAT(group_->started, IsEmpty());
 }
 
