@@ -10,6 +10,8 @@
 #include "base/worker_message.h"
 #include "ddprun/status.h"
 #include "worker_sdk/comm/host/host_communicator.h"
+#include "worker_sdk/comm/host/host_group.h"
+#include "worker_sdk/comm/nccl/nccl_group.h"
 #include "worker_sdk/context_state.h"
 #include "worker_sdk/core/deadline.h"
 #include "worker_sdk/core/strings.h"
@@ -74,8 +76,9 @@ int Context::restart_count() const { return state_->env.restart_count; }
 const std::string& Context::run_id() const { return state_->env.run_id; }
 
 StatusOr<Communicator> Context::Connect(const ConnectOptions& connect) {
-  if (connect.device.type != DeviceType::kHost) {
-    return FailedPreconditionError("ConnectOptions::device: this version has no operations on GPUs");
+  if (connect.device.type != DeviceType::kHost && connect.device.type != DeviceType::kCuda) {
+    return InvalidArgumentError(
+        StrCat("ConnectOptions::device has the unknown type ", static_cast<int>(connect.device.type)));
   }
   const WorkerEnv& env = state_->env;
   CommunicatorStore store(state_->store.get(), state_->num_communicators++);  // even if this call fails
@@ -99,7 +102,12 @@ StatusOr<Communicator> Context::Connect(const ConnectOptions& connect) {
     const TimePoint deadline = DeadlineAfter(connect.setup_timeout);
     DDPRUN_ASSIGN_OR_RETURN(options.address, LocalAddressTowards(env.master_addr, deadline), "MASTER_ADDR");
   }
-  return CreateHostCommunicator(options, &store);
+  if (connect.device.type == DeviceType::kHost) return CreateHostCommunicator(options, &store);
+  const StatusOr<NcclDevice> device =
+      OpenNcclDevice(connect.device, static_cast<int>(env.local_rank.value()));
+  DDPRUN_ASSIGN_OR_RETURN(std::shared_ptr<HostGroupInterface> host, CreateHostGroup(options, &store));
+  DDPRUN_ASSIGN_OR_RETURN(std::shared_ptr<internal::Group> group, CreateNcclGroup(std::move(host), device));
+  return Communicator(std::move(group));
 }
 
 void Context::Report(int64_t step, Phase phase, std::string_view text) {

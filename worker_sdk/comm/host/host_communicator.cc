@@ -23,6 +23,7 @@
 #include "worker_sdk/comm/host/group_store.h"
 #include "worker_sdk/comm/host/handshake.h"
 #include "worker_sdk/comm/host/hold_up.h"
+#include "worker_sdk/comm/host/host_group.h"
 #include "worker_sdk/comm/host/link_watch.h"
 #include "worker_sdk/comm/host/memory_room.h"
 #include "worker_sdk/comm/host/monitor.h"
@@ -43,7 +44,7 @@ constexpr Duration kLeaveTimeout = seconds(1);
 // If a split fails and no death is reported within this time, this rank reports the failure as the cause.
 constexpr Duration kExplanationTimeout = milliseconds(300);
 
-class HostGroup : public internal::Group, public std::enable_shared_from_this<HostGroup> {
+class HostGroup : public HostGroupInterface, public std::enable_shared_from_this<HostGroup> {
  public:
   // `parent`: the group that this one was split from; null for the world.
   HostGroup(const HostCommunicatorOptions& options, Links links, std::optional<AllReduceAlgorithm> only,
@@ -102,13 +103,27 @@ class HostGroup : public internal::Group, public std::enable_shared_from_this<Ho
   }
 
   std::shared_ptr<internal::Operation> Refuse(const Call& call, const Status& why) override {
-    monitor_.SetDead(WithContext(why, StrCat("rank ", world_rank(), " of round ", round_)));
+    monitor_.SetDead(WithContext(why, Name()));
     return collectives_.Failed(call, status());  // the first error, which may be an earlier one
   }
 
   void Abort(std::string_view reason) override {
-    monitor_.SetDead(AbortedError(StrCat("rank ", world_rank(), " of round ", round_, " gave up: ", reason)));
+    monitor_.SetDead(AbortedError(StrCat(Name(), " gave up: ", reason)));
   }
+
+  void End(const Status& why) override { monitor_.SetDead(why); }
+  std::string Name() const override { return StrCat("rank ", world_rank(), " of round ", round_); }
+  Status LeftStatus() const override {
+    for (int r = 0; r < size(); ++r) {
+      if (segment_.HasLeft(topology_.WorldRank(r))) return segment_.LeftStatus(topology_.WorldRank(r));
+    }
+    return OkStatus();
+  }
+  std::vector<int> RanksThatDoNotAnswer() override {
+    return ddprun::RanksThatDoNotAnswer(topology_, static_cast<int>(options_.group_rank.value()), local_rank_,
+                                        segment_, &monitor_);
+  }
+  const HostCommunicatorOptions& options() const override { return options_; }
 
   StatusOr<std::shared_ptr<void>> Allocate(DType dtype, int64_t count) override;
   StatusOr<std::shared_ptr<internal::Group>> Split(int color, int key) override;
@@ -201,14 +216,12 @@ StatusOr<std::shared_ptr<internal::Group>> HostGroup::Split(int color, int key) 
   // The other ranks wait for this one, either here or in the new group.
   if (status().ok()) fabric_->AwaitEnd(kExplanationTimeout);
   // A connection that another rank closes may be a consequence of a rank that is stopped.
-  const std::vector<int> silent = RanksThatDoNotAnswer(
-      topology_, static_cast<int>(options_.group_rank.value()), local_rank_, segment_, &monitor_);
+  const std::vector<int> silent = RanksThatDoNotAnswer();
   if (silent.empty()) {
     Abort(StrCat("split: ", group.status().message()));
   } else {
-    monitor_.SetDead(DeadlineExceededError(StrCat("rank ", world_rank(), " of round ", round_,
-                                                  " gave up: split, waiting for rank ", StrJoin(silent, ", "),
-                                                  ": ", group.status().message())));
+    monitor_.SetDead(DeadlineExceededError(StrCat(Name(), " gave up: split, waiting for rank ",
+                                                  StrJoin(silent, ", "), ": ", group.status().message())));
   }
   return WithContext(status(), "split");
 }
@@ -320,6 +333,13 @@ StatusOr<Communicator> Create(const HostCommunicatorOptions& options, Store* sto
 }
 
 }  // namespace
+
+StatusOr<std::shared_ptr<HostGroupInterface>> CreateHostGroup(const HostCommunicatorOptions& options,
+                                                              Store* store) {
+  DDPRUN_ASSIGN_OR_RETURN(std::shared_ptr<HostGroup> group,
+                          MakeGroup(options, store, std::nullopt, std::make_shared<Fabric>(), nullptr));
+  return std::shared_ptr<HostGroupInterface>(std::move(group));
+}
 
 StatusOr<Communicator> CreateHostCommunicator(const HostCommunicatorOptions& options, Store* store) {
   return Create(options, store, std::nullopt);

@@ -1,0 +1,36 @@
+// The group of the host backend, for backends that use it to find the other ranks, to exchange small values, and to learn
+// which ranks have died.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ddprun/status.h"
+#include "worker_sdk/comm/group.h"
+#include "worker_sdk/comm/host/options.h"
+#include "worker_sdk/store/store.h"
+
+namespace ddprun {
+
+//   Threads: those of Group; the functions below: any.
+class HostGroupInterface : public internal::Group {
+ public:
+  // Ends communication in all groups that come from the same Connect, on all ranks, with the error `why`, unless it has
+  // already ended; status() then returns that error. Does not block.
+  virtual void End(const Status& why) = 0;
+  // "rank 3 of round 7": this rank, by its number in the world.
+  [[nodiscard]] virtual std::string Name() const = 0;
+  // The error of operations that need a rank which has left, if one of the group has; otherwise OK.
+  [[nodiscard]] virtual Status LeftStatus() const = 0;
+  // The ranks that are stopped or cut off, by their numbers in the world. Blocks at most 200 ms.
+  [[nodiscard]] virtual std::vector<int> RanksThatDoNotAnswer() = 0;
+  [[nodiscard]] virtual const HostCommunicatorOptions& options() const = 0;
+};
+
+// As CreateHostCommunicator. Groups that Split returns are HostGroupInterface as well.
+StatusOr<std::shared_ptr<HostGroupInterface>> CreateHostGroup(const HostCommunicatorOptions& options,
+                                                              Store* store);
+
+}  // namespace ddprun

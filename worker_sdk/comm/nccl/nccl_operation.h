@@ -1,0 +1,74 @@
+// An operation of a group that uses NCCL.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "base/time.h"
+#include "ddprun/status.h"
+#include "worker_sdk/comm/call.h"
+#include "worker_sdk/comm/group.h"
+#include "worker_sdk/comm/nccl/watch.h"
+#include "worker_sdk/device/cuda/event.h"
+
+namespace ddprun {
+
+// What the operations of a group share with its thread.
+struct NcclShared {
+  std::mutex mu;
+  // Notified when an operation starts, finishes, is in flight, or has another deadline; and when the thread must stop.
+  std::condition_variable changed;
+};
+
+//   Threads: one caller for the functions of Operation; the group's thread for the others. The members are guarded by
+//            NcclShared::mu, unless stated otherwise.
+class NcclOperation final : public internal::Operation {
+ public:
+  // `before` was recorded in the caller's stream.
+  NcclOperation(std::shared_ptr<NcclShared> shared, const internal::Call& call, const void* in, void* out,
+                Duration timeout, const Device& device, CudaEvent before, CudaEvent after);
+
+  Status Wait(TimePoint deadline) override;
+  bool Done() override;
+  Status WaitOn(const Stream& stream) override;
+  std::optional<TimePoint> ended() const override;
+
+  // REQUIRES: the caller does not hold NcclShared::mu.
+  void Finish(const Status& status);
+  void SetInFlight();
+
+  // Constant, or used only by the group's thread until the operation is in flight, and by no thread later but through
+  // constant functions.
+  const internal::Call call;
+  const void* const in;
+  void* const out;
+  const CudaEvent before;
+  CudaEvent after;
+
+  OperationView view;  // guarded by NcclShared::mu; `happened` only by the group's thread
+
+ private:
+  void LimitTo(TimePoint deadline);
+
+  const std::shared_ptr<NcclShared> shared_;
+  const Device device_;
+  std::optional<Status> result_;
+  TimePoint ended_ = {};
+};
+
+// An operation that failed when it was started.
+class FailedNcclOperation final : public internal::Operation {
+ public:
+  explicit FailedNcclOperation(Status why) : Operation(Duration::zero()), why_(std::move(why)) {}
+  Status Wait(TimePoint /*deadline*/) override { return why_; }
+  bool Done() override { return true; }
+  Status WaitOn(const Stream& /*stream*/) override { return why_; }
+
+ private:
+  const Status why_;
+};
+
+}  // namespace ddprun
