@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,9 +27,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// All-reduces until one fails. Reports the beginning and the error in the store.
+// All-reduces until one fails. Reports the beginning and the error in the store. Arguments: a variable of the stand-in that one
+// rank has, its value, and the rank.
 Status RunRank(RankProcess& self, FakeFileStore& store) {
   self.options.timeout = seconds(2);
+  if (self.args.size() == 3 && self.args[2] == StrCat(self.options.rank.value())) {
+    setenv(self.args[0].c_str(), self.args[1].c_str(), 1);
+  }
   const StatusOr<NcclDevice> device =
       OpenNcclDevice({DeviceType::kCuda, -1}, static_cast<int>(self.options.local_rank.value()));
   DDPRUN_ASSIGN_OR_RETURN(std::shared_ptr<HostGroupInterface> host, CreateHostGroup(self.options, &store));
@@ -46,7 +51,9 @@ Status RunRank(RankProcess& self, FakeFileStore& store) {
       if (i == 3) DDPRUN_RETURN_IF_ERROR(store.Set(StrCat("runs/", comm.rank()), ""));
     }
   }
-  DDPRUN_RETURN_IF_ERROR(stream.Await(DeadlineAfter(seconds(20)), "the end"));
+  if (!device->context->lost()) {
+    DDPRUN_RETURN_IF_ERROR(stream.Await(DeadlineAfter(seconds(20)), "the end"));
+  }
   return store.Set(StrCat("error/", comm.rank()), status.message());
 }
 
@@ -65,9 +72,9 @@ struct Case {
   int signo = 0;
 };
 
-class NcclFaultTest : public testing::TestWithParam<Case> {};
+class NcclProcessTest : public testing::TestWithParam<Case> {};
 
-INSTANTIATE_TEST_SUITE_P(Faults, NcclFaultTest,
+INSTANTIATE_TEST_SUITE_P(Faults, NcclProcessTest,
                          testing::Values(Case{"KillOneOfTwo", {2}, 1, SIGKILL},
                                          Case{"KillTheFirst", {3}, 0, SIGKILL},
                                          Case{"KillOnTheOtherNode", {2, 2}, 3, SIGKILL},
@@ -76,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(Faults, NcclFaultTest,
                                          Case{"StopOnTheOtherNode", {2, 1}, 2, SIGSTOP}),
                          [](const auto& info) { return info.param.name; });
 
-TEST_P(NcclFaultTest, TheErrorNamesTheRank) {
+TEST_P(NcclProcessTest, TheErrorNamesTheRank) {
 #ifndef DDPRUN_HAVE_CUDA
   const StatusOr<NcclDevice> device = OpenNcclDevice({DeviceType::kCuda, -1}, 0);
   EXPECT_EQ(device.status().code(), StatusCode::kFailedPrecondition);
@@ -106,6 +113,37 @@ TEST_P(NcclFaultTest, TheErrorNamesTheRank) {
   }
 #endif
 }
+
+#ifdef DDPRUN_HAVE_CUDA
+
+// Runs the ranks of two nodes, one of which has `variable`; returns their errors.
+std::vector<std::string> ErrorsWith(const std::string& variable, const std::string& value, int rank) {
+  RankProcesses ranks({2, 1}, {StrCat("DDPRUN_STAND_IN_", variable), value, StrCat(rank)});
+  ranks.StartAll();
+  std::vector<std::string> errors;
+  for (int r = 0; r < ranks.world_size(); ++r) {
+    errors.push_back(ranks.store().Get(StrCat("error/", r), seconds(60)).value_or("none after 60 s"));
+    const std::optional<int> status = ranks.Wait(r, seconds(60));
+    EXPECT_TRUE(status.has_value() && WIFEXITED(*status)) << "rank " << r << " was killed by a signal";
+  }
+  return errors;
+}
+
+TEST(NcclFaultTest, AGpuThatIsLostEndsTheOperationsOfAllRanks) {
+  for (const std::string& error : ErrorsWith("LOST_AFTER", "60", 1)) {
+    EXPECT_THAT(error, HasSubstr("rank 1 of round 7 gave up: "));
+    EXPECT_THAT(error, HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS"));
+  }
+}
+
+TEST(NcclFaultTest, OneGpuWithoutMemoryFailsTheAllocationOfAllRanks) {
+  for (const std::string& error : ErrorsWith("NO_MEMORY_AT", "1", 2)) {
+    EXPECT_THAT(error, HasSubstr("the test failed: allocate: rank 2 of round 7: "));
+    EXPECT_THAT(error, HasSubstr("400 bytes"));
+  }
+}
+
+#endif  // DDPRUN_HAVE_CUDA
 
 }  // namespace
 }  // namespace ddprun
