@@ -37,6 +37,15 @@ constexpr Duration kFinalizeLimit = seconds(1);
 // How long ncclCommAbort may take. It waits for NCCL's threads and for its kernels, which see the abort.
 constexpr Duration kAbortLimit = seconds(10);
 
+// Collective. `mine` of each rank, by rank.
+template <typename T>
+StatusOr<std::vector<T>> Gather(HostGroupInterface& host, const T& mine, TimePoint deadline) {
+  std::vector<T> all(host.size());
+  const Call call{.kind = OpKind::kAllGather, .dtype = DType::kUInt8, .num_bytes = sizeof(mine)};
+  DDPRUN_RETURN_IF_ERROR(host.Start(call, &mine, all.data())->Wait(deadline));
+  return all;
+}
+
 // Whether a rank can go on, for an exchange among all ranks.
 struct Standing {
   int32_t code = 0;
@@ -48,9 +57,7 @@ Status Agree(HostGroupInterface& host, const Status& mine, TimePoint deadline) {
   Standing own{.code = static_cast<int32_t>(mine.code())};
   const std::string text = StrCat(host.Name(), ": ", mine.message());
   std::copy_n(text.begin(), std::min(text.size(), own.text.size() - 1), own.text.begin());
-  std::vector<Standing> all(host.size());
-  const Call call{.kind = OpKind::kAllGather, .dtype = DType::kUInt8, .num_bytes = sizeof(own)};
-  DDPRUN_RETURN_IF_ERROR(host.Start(call, &own, all.data())->Wait(deadline));
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<Standing> all, Gather(host, own, deadline));
   for (const Standing& standing : all) {
     if (standing.code != 0) return Status(static_cast<StatusCode>(standing.code), standing.text.data());
   }
@@ -119,8 +126,8 @@ class NcclGroup final : public internal::Group {
   Status comm_error_;
   TimePoint failed_since_ = {};
   Status device_error_;
-  std::vector<std::shared_ptr<NcclOperation>>
-      looked_at_;  // the operations of the current view, in their order
+  // The operations of the current view, in their order.
+  std::vector<std::shared_ptr<NcclOperation>> looked_at_;
 
   const std::shared_ptr<NcclShared> shared_ = std::make_shared<NcclShared>();
   // Guarded by shared_->mu.
@@ -227,6 +234,20 @@ StatusOr<DeviceMemory> NcclGroup::AllocateZeroed(int64_t num_bytes) {
 
 StatusOr<std::shared_ptr<void>> NcclGroup::AllocateOnDevice(DType dtype, int64_t count) {
   const TimePoint deadline = DeadlineAfter(host_->options().timeout);
+  struct Arguments {
+    DType dtype;
+    int64_t count;
+  };
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<Arguments> all, Gather(*host_, Arguments{dtype, count}, deadline),
+                          "allocate");
+  const auto differs = std::ranges::find_if(
+      all, [&](const Arguments& a) { return a.dtype != all[0].dtype || a.count != all[0].count; });
+  if (differs != all.end()) {
+    return InvalidArgumentError(StrCat("allocate: the ranks of the group differ: rank 0 allocates ",
+                                       all[0].count, " ", NameOf(all[0].dtype), " on its GPU, rank ",
+                                       differs - all.begin(), " allocates ", differs->count, " ",
+                                       NameOf(differs->dtype)));
+  }
   const int64_t num_bytes = std::max<int64_t>(count * SizeOf(dtype), 1);  // not null
   StatusOr<DeviceMemory> memory = AllocateZeroed(num_bytes);
   DDPRUN_RETURN_IF_ERROR(Agree(*host_, memory.ok() ? OkStatus() : memory.status(), deadline), "allocate");

@@ -236,6 +236,30 @@ TEST_P(NcclGroupTest, AllocatesZeroedMemory) {
   });
 }
 
+TEST_P(NcclGroupTest, OperationsWithoutElementsComplete) {
+  WithGpuRanks(GetParam(), [](GpuRank& gpu) {
+    const Tensor none{nullptr, 0, DType::kFloat32, gpu.comm.device()};
+    EXPECT_EQ(gpu.comm.AllReduce(none, ReduceOp::kSum, gpu.on()).Wait(), OkStatus());
+    EXPECT_EQ(gpu.comm.AllGather(none, none, gpu.on()).Wait(), OkStatus());
+    EXPECT_EQ(gpu.comm.AllToAll(none, none, gpu.on()).Wait(), OkStatus());
+    EXPECT_EQ(gpu.comm.Broadcast(none, 0, gpu.on()).Wait(), OkStatus());
+    EXPECT_TRUE(gpu.comm.Allocate(DType::kFloat32, 0, gpu.comm.device()).ok());
+  });
+}
+
+TEST(NcclGroupFaultTest, AllocationsThatDifferAreRefusedOnAllRanks) {
+  WithGpuRanks({3}, [](GpuRank& gpu) {
+    const Status status =
+        gpu.comm.Allocate(DType::kFloat32, gpu.comm.rank() == 1 ? 6 : 5, gpu.comm.device()).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(
+        status.message(),
+        "allocate: the ranks of the group differ: rank 0 allocates 5 float32 on its GPU, rank 1 allocates 6 "
+        "float32");
+    EXPECT_TRUE(gpu.comm.Allocate(DType::kFloat32, 5, gpu.comm.device()).ok());
+  });
+}
+
 TEST_P(NcclGroupTest, PartsHaveOperationsOfTheirOwn) {
   WithGpuRanks(GetParam(), [](GpuRank& gpu) {
     const int color = gpu.comm.rank() % 2;
