@@ -35,6 +35,9 @@ struct StateTensor {
 struct OptimizerStep {
   int64_t step = 1;        // counted from 1 over the whole training; the caller stores it in the snapshot
   double rate_factor = 1;  // multiplies the optimizer's learning rate in this step; for schedules
+  // Parameters on a GPU: a stream of that GPU, but not the default stream. The update is put into it, after the work that is in
+  // it, and is not waited for. Must be empty for parameters on the host.
+  Stream stream = {};
 };
 
 // An optimizer for a fixed set of parameters.
@@ -44,8 +47,10 @@ struct OptimizerStep {
 //   State:   state() is everything that the next step reads besides its arguments and the parameters. If the state
 //            tensors of a new optimizer are overwritten with those of an optimizer with the same options, the new
 //            optimizer continues with bit-identical results.
+//   GPUs:    the state is on the device of the parameters. Updates in different streams run in the order of the calls.
 //   Threads: one caller at a time.
 //   Owns:    its state. The parameters' memory is borrowed: it must outlive the optimizer and must not move.
+//   Destructor: of those of the library: waits for updates on a GPU, at most 10 s.
 class DDPRUN_EXPORT Optimizer {
  public:
   virtual ~Optimizer();
@@ -58,13 +63,18 @@ class DDPRUN_EXPORT Optimizer {
 
   // Updates parameter i once. In each step, a parameter is updated at most once; one that is not updated keeps its
   // value and its state.
-  //   Shapes:   gradient: as the parameter's value.
-  //   REQUIRES: i < parameters().size(); step.step >= 1.
+  //   Shapes:   gradient: as the parameter's value, on the same device.
+  //   REQUIRES: i < parameters().size(); step.step >= 1; step.stream is as described there.
   virtual void Update(size_t i, ConstTensor gradient, const OptimizerStep& step) = 0;
 
   // Updates all parameters, with the gradients at Parameter::gradient.
   //   REQUIRES: every gradient has memory; step.step >= 1.
   void Step(const OptimizerStep& step);
+
+  // OK, or the first error of a call that put work on a GPU; the parameters and the state are then undefined. An error of the
+  // work itself may appear in any later call for the GPU, such as DataParallel::Wait. An optimizer that passes its calls on to
+  // another one returns the other one's status.
+  [[nodiscard]] virtual Status status() const;
 
   // Returns the state tensors, always in the same order. Their values are zero before the first step. The list may be
   // empty.
@@ -93,7 +103,10 @@ struct AdamWOptions {
   double epsilon = 1e-8;
   double weight_decay = 0;  // wd; >= 0; applies only to parameters with `decays`
 };
-//   Errors: kInvalidArgument: an option or a parameter is invalid, or a parameter is not float32.
+// The parameters are all on the host, or all on the same GPU. Equal inputs give the same bits on a GPU as on the host.
+//   Errors: kInvalidArgument: an option or a parameter is invalid, a parameter is not float32, or the parameters are on several
+//           devices. kResourceExhausted: no memory for the state. kFailedPrecondition: the GPU cannot be used; the message
+//           says what is missing.
 DDPRUN_EXPORT StatusOr<std::unique_ptr<Optimizer>> MakeAdamW(std::vector<Parameter> parameters,
                                                              const AdamWOptions& options = {});
 
@@ -111,8 +124,9 @@ DDPRUN_EXPORT StatusOr<std::unique_ptr<Optimizer>> MakeSgd(std::vector<Parameter
                                                            const SgdOptions& options = {});
 
 // Copies the optimizer's state from rank `root` to all ranks, for example from the only rank that has read a snapshot.
-// Collective.
-//   Errors: kInvalidArgument: the names, shapes or dtypes of the state differ among ranks, or the roots differ or are not
+// Collective. State on a GPU: blocks until it is copied; uses a stream of its own.
+//   REQUIRES: the state is on the host or on comm.device(). Work on a GPU that uses it has finished: see DataParallel::Wait.
+//   Errors: kInvalidArgument: the names, shapes, dtypes or types of devices of the state differ among ranks, or the roots differ or are not
 //           ranks. The message, which is the same on all ranks, names the first difference. The state has not changed,
 //           and the communicator remains usable.
 //           Others: those of Work::Wait. The state on ranks other than `root` is undefined.
@@ -120,8 +134,7 @@ DDPRUN_EXPORT Status BroadcastOptimizer(Communicator comm, Optimizer& optimizer,
 
 // Copies the values of other tensors from rank `root` to all ranks, for example of a module's buffers. They may have any
 // DType. Collective.
-//   REQUIRES: the tensors have memory on the host.
-//   Errors:   as BroadcastOptimizer.
+//   REQUIRES, Errors: as BroadcastOptimizer.
 DDPRUN_EXPORT Status BroadcastState(Communicator comm, const std::vector<StateTensor>& state, int root);
 
 // Schedules, for OptimizerStep::rate_factor. Pure; equal arguments give equal bits on every machine. `step` counts from 1.

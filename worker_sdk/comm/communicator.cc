@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "worker_sdk/comm/device_text.h"
 #include "worker_sdk/comm/group.h"
 #include "worker_sdk/core/deadline.h"
 #include "worker_sdk/core/strings.h"
@@ -32,13 +33,6 @@ std::string Fault(std::string_view name, const ConstTensor& tensor) {
     return StrCat("the ", name, " is not aligned to the ", size, " bytes of a ", NameOf(tensor.dtype));
   }
   return "";
-}
-
-// "on the host", "on GPU 2".
-std::string Describe(const Device& device) {
-  if (device.type == DeviceType::kHost) return "on the host";
-  if (device.type == DeviceType::kCuda) return StrCat("on GPU ", device.index);
-  return StrCat("on a device of the unknown type ", static_cast<int>(device.type));
 }
 
 int64_t BytesOf(const ConstTensor& tensor) { return tensor.count * SizeOf(tensor.dtype); }

@@ -44,7 +44,7 @@ std::vector<Fact> FactsOf(const DataParallelOptions& o) {
 StatusOr<DataParallel> DataParallel::Create(Communicator comm, std::vector<Parameter> parameters,
                                             const DataParallelOptions& options) {
   std::string fault = FaultOf(options);
-  if (fault.empty()) fault = FaultOf(parameters);
+  if (fault.empty()) fault = FaultOf(parameters, {});
   std::vector<Fact> facts = FactsOf(options);
   AppendFacts(parameters, &facts);
   const Duration timeout =

@@ -13,8 +13,8 @@
 #include "worker_sdk/core/deadline.h"
 #include "worker_sdk/core/strings.h"
 #include "worker_sdk/ddp/bucket_plan.h"
-#include "worker_sdk/ddp/gradients.h"
 #include "worker_sdk/ddp/link_cost.h"
+#include "worker_sdk/device/host/gradients.h"
 
 namespace ddprun::internal {
 namespace {

@@ -16,8 +16,8 @@
 #include "worker_sdk/comm/testing/rank_threads.h"
 #include "worker_sdk/comm/testing/reference.h"
 #include "worker_sdk/core/strings.h"
-#include "worker_sdk/ddp/gradients.h"
 #include "worker_sdk/ddp/testing/model.h"
+#include "worker_sdk/device/host/gradients.h"
 
 namespace ddprun {
 namespace {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "worker_sdk/comm/device_text.h"
 #include "worker_sdk/core/strings.h"
 #include "worker_sdk/param/facts.h"
 #include "worker_sdk/param/parameters.h"
@@ -11,6 +12,7 @@ namespace ddprun {
 
 Optimizer::Optimizer(std::vector<Parameter> parameters) : parameters_(std::move(parameters)) {}
 Optimizer::~Optimizer() = default;
+Status Optimizer::status() const { return OkStatus(); }
 
 void Optimizer::Step(const OptimizerStep& step) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -22,9 +24,9 @@ void Optimizer::Step(const OptimizerStep& step) {
 }
 
 Status CheckFloat32(std::string_view optimizer, const std::vector<Parameter>& parameters) {
-  if (const std::string fault = FaultOf(parameters); !fault.empty()) {
-    return InvalidArgumentError(StrCat(optimizer, ": ", fault));
-  }
+  std::string fault = FaultOfDevices(parameters);
+  if (fault.empty()) fault = FaultOf(parameters, parameters.empty() ? Device{} : parameters[0].value.device);
+  if (!fault.empty()) return InvalidArgumentError(StrCat(optimizer, ": ", fault));
   for (const Parameter& p : parameters) {
     if (p.value.dtype == DType::kFloat32) continue;
     return InvalidArgumentError(StrCat(optimizer, ": parameter ", p.name, " is ", NameOf(p.value.dtype),
@@ -33,17 +35,41 @@ Status CheckFloat32(std::string_view optimizer, const std::vector<Parameter>& pa
   return OkStatus();
 }
 
-Float32Update Float32UpdateOf(const Optimizer& optimizer, size_t i, const ConstTensor& gradient,
-                              const OptimizerStep& step) {
-  DDPRUN_CHECK(i < optimizer.parameters().size(), "there is no parameter " << i);
+ArrayOptimizer::ArrayOptimizer(std::vector<Parameter> parameters, std::unique_ptr<ArrayOps> ops,
+                               std::vector<StateBuffer> state)
+    : Optimizer(std::move(parameters)), state_(std::move(state)), ops_(std::move(ops)) {}
+
+void ArrayOptimizer::Update(size_t i, ConstTensor gradient, const OptimizerStep& step) {
+  DDPRUN_CHECK(i < parameters().size(), "there is no parameter " << i);
   DDPRUN_CHECK(step.step >= 1, "step < 1");
-  const Parameter& p = optimizer.parameters()[i];
+  const Parameter& p = parameters()[i];
   DDPRUN_CHECK(gradient.count == p.value.count && gradient.dtype == p.value.dtype,
                "parameter " << p.name << ": the gradient is " << gradient.count << " "
                             << NameOf(gradient.dtype) << " instead of " << p.value.count << " "
                             << NameOf(p.value.dtype));
-  const auto count = static_cast<size_t>(p.value.count);
-  return {{static_cast<float*>(p.value.data), count}, {static_cast<const float*>(gradient.data), count}};
+  DDPRUN_CHECK(gradient.device == p.value.device, "parameter " << p.name << " is " << Describe(p.value.device)
+                                                               << ", its gradient "
+                                                               << Describe(gradient.device));
+  status_.Update(UseStream(step.stream));
+  if (!status_.ok()) return;
+  status_.Update(Apply(*ops_, i, gradient, step));
+  status_.Update(ops_->Order(step.stream, ops_->stream()));
+}
+
+Status ArrayOptimizer::UseStream(const Stream& stream) {
+  if (stream.handle != nullptr && stream.handle == last_.handle && stream.device == last_.device)
+    return OkStatus();
+  const Status valid = ops_->CheckStream(stream);
+  DDPRUN_CHECK(!IsInvalidArgument(valid), "OptimizerStep::stream: " << valid.message());
+  DDPRUN_RETURN_IF_ERROR(valid);
+  last_ = stream;
+  return ops_->Order(ops_->stream(), stream);
+}
+
+std::vector<StateTensor> ArrayOptimizer::state() {
+  std::vector<StateTensor> state;
+  for (const StateBuffer& buffer : state_) buffer.AppendTo(&state);
+  return state;
 }
 
 namespace {
@@ -62,6 +88,9 @@ Status Broadcast(Communicator comm, std::vector<Fact> facts, const std::vector<S
     facts.push_back({StrCat("the shape of ", state[i].name), ShapeText(state[i].shape)});
     facts.push_back({StrCat("the type of ", state[i].name),
                      StrCat(state[i].values.count, " ", NameOf(state[i].values.dtype))});
+    facts.push_back({StrCat("the device of ", state[i].name), DeviceFact(state[i].values.device)});
+    const std::string place = FaultOfPlace(state[i].values.device, comm.device());
+    if (fault.empty() && !place.empty()) fault = StrCat(state[i].name, " is ", place);
     tensors.push_back(state[i].values);
   }
   DDPRUN_RETURN_IF_ERROR(CompareFacts(comm, facts, fault));

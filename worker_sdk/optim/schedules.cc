@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "ddprun/optim.h"
-#include "worker_sdk/optim/power.h"
+#include "worker_sdk/device/host/power.h"
 
 namespace ddprun {
 namespace {

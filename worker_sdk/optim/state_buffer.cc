@@ -12,17 +12,22 @@ std::string StateTensorName(std::string_view optimizer, std::string_view what, s
   return StrCat(optimizer, ".", what, "/", parameter);
 }
 
-StateBuffer::StateBuffer(std::string_view optimizer, std::string_view what,
-                         std::span<const Parameter> parameters) {
+StatusOr<StateBuffer> StateBuffer::Create(ArrayOps& ops, std::string_view optimizer, std::string_view what,
+                                          std::span<const Parameter> parameters) {
+  constexpr int64_t kSize = SizeOf(DType::kFloat32);
   int64_t num_elems = 0;
   for (const Parameter& p : parameters) num_elems += p.value.count;
-  values_.resize(num_elems);
-  float* next = values_.data();
+  StateBuffer buffer;
+  DDPRUN_ASSIGN_OR_RETURN(buffer.memory_, ops.Allocate(num_elems * kSize),
+                          StrCat("the state ", optimizer, ".", what));
+  auto* next = static_cast<float*>(buffer.memory_.get());
   for (const Parameter& p : parameters) {
-    tensors_.push_back(
-        {StateTensorName(optimizer, what, p.name), p.shape, {next, p.value.count, DType::kFloat32}});
+    buffer.tensors_.push_back({StateTensorName(optimizer, what, p.name),
+                               p.shape,
+                               {next, p.value.count, DType::kFloat32, ops.device()}});
     next += p.value.count;
   }
+  return buffer;
 }
 
 }  // namespace ddprun

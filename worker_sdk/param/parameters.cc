@@ -1,11 +1,17 @@
 #include "worker_sdk/param/parameters.h"
 
 #include <algorithm>
-#include <cstring>
+#include <chrono>
+#include <functional>
+#include <memory>
 #include <set>
 #include <string_view>
+#include <utility>
 
+#include "worker_sdk/comm/device_text.h"
+#include "worker_sdk/core/deadline.h"
 #include "worker_sdk/core/strings.h"
+#include "worker_sdk/device/array_ops.h"
 
 namespace ddprun {
 namespace {
@@ -13,6 +19,8 @@ namespace {
 // A tensor of at least this size is sent by itself; smaller ones share a message of at most kMessageBytes.
 constexpr int64_t kLargeBytes = 1 << 20;
 constexpr int64_t kMessageBytes = 4 << 20;
+// For copies on a GPU, which nothing but a lost device delays.
+constexpr Duration kCopyLimit = std::chrono::seconds(10);
 constexpr int64_t kMaxElems = int64_t{1} << 56;
 
 int64_t BytesOf(const Tensor& tensor) { return tensor.count * SizeOf(tensor.dtype); }
@@ -30,11 +38,11 @@ int64_t CountOf(const std::vector<int64_t>& shape) {
 }
 
 // What is wrong with memory for `count` elements; empty if nothing is.
-std::string FaultOfMemory(std::string_view what, const Tensor& tensor, int64_t count) {
+std::string FaultOfMemory(std::string_view what, const Tensor& tensor, int64_t count, const Device& gpu) {
   if (tensor.count != count)
     return StrCat("its ", what, " has ", tensor.count, " elements instead of ", count);
-  if (tensor.device.type != DeviceType::kHost)
-    return StrCat("its ", what, " is not in the memory of the host");
+  if (const std::string fault = FaultOfPlace(tensor.device, gpu); !fault.empty())
+    return StrCat("its ", what, " is ", fault);
   if (tensor.data == nullptr && count > 0) return StrCat("its ", what, " is a null pointer");
   if (reinterpret_cast<uintptr_t>(tensor.data) % SizeOf(tensor.dtype) != 0) {
     return StrCat("its ", what, " is not aligned to the ", SizeOf(tensor.dtype), " bytes of a ",
@@ -43,18 +51,21 @@ std::string FaultOfMemory(std::string_view what, const Tensor& tensor, int64_t c
   return "";
 }
 
-std::string FaultOf(const Parameter& p) {
+std::string FaultOf(const Parameter& p, const Device& gpu) {
   if (!IsFloatingPoint(p.value.dtype)) {
     return StrCat("its dtype ", NameOf(p.value.dtype), " is not a floating-point type");
   }
   const int64_t count = CountOf(p.shape);
   if (count < 0) return StrCat("its shape ", ShapeText(p.shape), " is invalid");
-  if (std::string fault = FaultOfMemory("value", p.value, count); !fault.empty()) return fault;
+  if (std::string fault = FaultOfMemory("value", p.value, count, gpu); !fault.empty()) return fault;
   if (p.gradient.data == nullptr) return "";
   if (p.gradient.dtype != p.value.dtype) {
     return StrCat("its value is ", NameOf(p.value.dtype), ", its gradient ", NameOf(p.gradient.dtype));
   }
-  return FaultOfMemory("gradient", p.gradient, count);
+  if (p.gradient.device != p.value.device) {
+    return StrCat("its value is ", Describe(p.value.device), ", its gradient ", Describe(p.gradient.device));
+  }
+  return FaultOfMemory("gradient", p.gradient, count, gpu);
 }
 
 // The first two values or gradients, in the order of addresses, that share memory; empty if there are none.
@@ -92,7 +103,16 @@ bool IsFloatingPoint(DType dtype) {
 
 std::string ShapeText(const std::vector<int64_t>& shape) { return StrCat("[", StrJoin(shape, ", "), "]"); }
 
-std::string FaultOf(const std::vector<Parameter>& parameters) {
+std::string FaultOfPlace(const Device& device, const Device& gpu) {
+  if (device.type == DeviceType::kHost || device == gpu) return "";
+  return StrCat(Describe(device), " instead of ", Describe(gpu));
+}
+
+std::string DeviceFact(const Device& device) {
+  return device.type == DeviceType::kHost ? "the host" : "a GPU";
+}
+
+std::string FaultOf(const std::vector<Parameter>& parameters, const Device& gpu) {
   if (parameters.empty()) return "the model has no parameters";
   std::set<std::string_view> names;
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -100,10 +120,18 @@ std::string FaultOf(const std::vector<Parameter>& parameters) {
     if (p.name.empty()) return StrCat("parameter ", i, " has no name");
     if (p.name.find('/') != p.name.npos) return StrCat("parameter ", p.name, ": its name contains '/'");
     if (!names.insert(p.name).second) return StrCat("two parameters have the name ", p.name);
-    if (const std::string fault = FaultOf(p); !fault.empty())
+    if (const std::string fault = FaultOf(p, gpu); !fault.empty())
       return StrCat("parameter ", p.name, ": ", fault);
   }
   return FaultOfSharing(parameters);
+}
+
+std::string FaultOfDevices(const std::vector<Parameter>& parameters) {
+  const auto other = std::ranges::adjacent_find(parameters, std::ranges::not_equal_to(),
+                                                [](const Parameter& p) { return p.value.device; });
+  if (other == parameters.end()) return "";
+  return StrCat("parameter ", other[0].name, " is ", Describe(other[0].value.device), ", parameter ",
+                other[1].name, " ", Describe(other[1].value.device));
 }
 
 void AppendFacts(const std::vector<Parameter>& parameters, std::vector<Fact>* facts) {
@@ -112,49 +140,95 @@ void AppendFacts(const std::vector<Parameter>& parameters, std::vector<Fact>* fa
     facts->push_back({StrCat("parameter ", i), p.name});
     facts->push_back({StrCat("the shape of parameter ", p.name), ShapeText(p.shape)});
     facts->push_back({StrCat("the dtype of parameter ", p.name), NameOf(p.value.dtype)});
+    facts->push_back({StrCat("the device of parameter ", p.name), DeviceFact(p.value.device)});
     facts->push_back({StrCat("whether parameter ", p.name, " decays"), p.decays ? "true" : "false"});
   }
 }
 
-Status BroadcastTensors(Communicator comm, const std::vector<Tensor>& tensors, int root) {
-  std::vector<char> message;
-  std::vector<const Tensor*> parts;  // of the message
-  const auto send = [&]() -> Status {
-    if (parts.empty()) return OkStatus();
-    DDPRUN_RETURN_IF_ERROR(
-        comm.Broadcast({message.data(), static_cast<int64_t>(message.size()), DType::kUInt8}, root).Wait());
-    const char* next = message.data();
-    for (const Tensor* part : parts) {
-      if (comm.rank() != root) std::memcpy(part->data, next, BytesOf(*part));
-      next += BytesOf(*part);
+namespace {
+
+// Broadcasts tensors that are on one device, in the order of the calls.
+class Broadcaster {
+ public:
+  Broadcaster(Communicator comm, int root, ArrayOps& ops)
+      : comm_(std::move(comm)), root_(root), ops_(ops), stream_(ops.stream()) {}
+
+  Status Add(const Tensor& tensor) {
+    const Tensor bytes{tensor.data, BytesOf(tensor), DType::kUInt8, tensor.device};
+    if (bytes.count == 0) return OkStatus();
+    if (bytes.count >= kLargeBytes) return Send(bytes);
+    if (!message_) {
+      DDPRUN_ASSIGN_OR_RETURN(message_, ops_.Allocate(kMessageBytes));
     }
-    message.clear();
-    parts.clear();
+    if (filled_ + bytes.count > kMessageBytes) DDPRUN_RETURN_IF_ERROR(Flush());
+    if (comm_.rank() == root_) DDPRUN_RETURN_IF_ERROR(ops_.Copy(stream_, bytes, Part(filled_, bytes.count)));
+    filled_ += bytes.count;
+    parts_.push_back(bytes);
     return OkStatus();
-  };
-  for (const Tensor& tensor : tensors) {
-    const int64_t bytes = BytesOf(tensor);
-    if (bytes == 0) continue;
-    if (bytes >= kLargeBytes) {
-      DDPRUN_RETURN_IF_ERROR(comm.Broadcast(tensor, root).Wait());
-      continue;
-    }
-    if (static_cast<int64_t>(message.size()) + bytes > kMessageBytes) DDPRUN_RETURN_IF_ERROR(send());
-    const char* data = static_cast<const char*>(tensor.data);
-    message.insert(message.end(), data, data + bytes);
-    parts.push_back(&tensor);
   }
-  return send();
+
+  // Sends the small tensors that were added last.
+  Status Flush() {
+    if (parts_.empty()) return OkStatus();
+    DDPRUN_RETURN_IF_ERROR(Send(Part(0, filled_)));
+    filled_ = 0;
+    for (const Tensor& part : parts_) {
+      if (comm_.rank() != root_) DDPRUN_RETURN_IF_ERROR(ops_.Copy(stream_, Part(filled_, part.count), part));
+      filled_ += part.count;
+    }
+    filled_ = 0;
+    parts_.clear();
+    return OkStatus();
+  }
+
+ private:
+  [[nodiscard]] Tensor Part(int64_t offset, int64_t num_bytes) const {
+    return {static_cast<char*>(message_.get()) + offset, num_bytes, DType::kUInt8, ops_.device()};
+  }
+  Status Send(const Tensor& bytes) { return comm_.Broadcast(bytes, root_, {.stream = stream_}).Wait(); }
+
+  Communicator comm_;
+  const int root_;
+  ArrayOps& ops_;
+  const Stream stream_;
+  std::shared_ptr<void> message_;
+  int64_t filled_ = 0;         // bytes of the message
+  std::vector<Tensor> parts_;  // whose bytes are in the message
+};
+
+Status BroadcastOn(Communicator comm, const Device& device, const std::vector<Tensor>& tensors, int root) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<ArrayOps> ops, ArrayOps::Open(device));
+  Broadcaster broadcaster(std::move(comm), root, *ops);
+  for (const Tensor& tensor : tensors) {
+    if (tensor.device == device) DDPRUN_RETURN_IF_ERROR(broadcaster.Add(tensor));
+  }
+  DDPRUN_RETURN_IF_ERROR(broadcaster.Flush());
+  return ops->Await(ops->stream(), DeadlineAfter(kCopyLimit), "copying what was received");
+}
+
+}  // namespace
+
+Status BroadcastTensors(Communicator comm, const std::vector<Tensor>& tensors, int root) {
+  for (const Device& device : {Device{}, comm.device()}) {
+    const bool used = std::ranges::any_of(tensors, [&](const Tensor& t) { return t.device == device; });
+    if (!used) continue;
+    if (const Status status = BroadcastOn(comm, device, tensors, root); !status.ok()) {
+      comm.Abort(status.message());  // other ranks may wait for this one
+      return status;
+    }
+    if (comm.device() == Device{}) break;
+  }
+  return OkStatus();
 }
 
 Status CompareParameters(Communicator comm, const std::vector<Parameter>& parameters) {
   std::vector<Fact> facts;
   AppendFacts(parameters, &facts);
-  return CompareFacts(std::move(comm), facts, FaultOf(parameters));
+  return CompareFacts(comm, facts, FaultOf(parameters, comm.device()));
 }
 
 Status BroadcastParameters(Communicator comm, const std::vector<Parameter>& parameters, int root) {
-  std::string fault = FaultOf(parameters);
+  std::string fault = FaultOf(parameters, comm.device());
   if (root < 0 || root >= comm.size()) {
     fault = StrCat("rank ", root, " of ", comm.size(), " cannot be the root");
   }

@@ -11,7 +11,15 @@
 namespace ddprun {
 
 // What is wrong with the parameters, with the name of the parameter; empty if nothing is.
-std::string FaultOf(const std::vector<Parameter>& parameters);
+//   gpu: where they may be, besides the host; the host if they may be nowhere else.
+std::string FaultOf(const std::vector<Parameter>& parameters, const Device& gpu);
+// What is wrong if the values are not all on one device; empty if they are.
+std::string FaultOfDevices(const std::vector<Parameter>& parameters);
+
+// "on GPU 1 instead of on GPU 0" if `device` is neither the host nor `gpu`; otherwise empty.
+std::string FaultOfPlace(const Device& device, const Device& gpu);
+// For a fact: what ranks must have in common, which is not the index of the GPU.
+std::string DeviceFact(const Device& device);
 
 // Appends what must be equal on all ranks.
 void AppendFacts(const std::vector<Parameter>& parameters, std::vector<Fact>* facts);
@@ -23,8 +31,9 @@ std::string ShapeText(const std::vector<int64_t>& shape);
 bool IsFloatingPoint(DType dtype);
 
 // Copies the tensors from rank `root` to all ranks, in few operations: small tensors share one. Collective.
-//   Shapes: equal on all ranks.
-//   Errors: those of Work::Wait.
+//   Shapes:   equal on all ranks, as are the types of their devices.
+//   REQUIRES: FaultOfPlace(device of each tensor, comm.device()) is empty.
+//   Errors:   those of Work::Wait, of ArrayOps::Open and of its operations; the communicator is then aborted.
 Status BroadcastTensors(Communicator comm, const std::vector<Tensor>& tensors, int root);
 
 }  // namespace ddprun

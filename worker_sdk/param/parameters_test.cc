@@ -129,7 +129,11 @@ TEST(CompareParametersTest, InvalidParametersOfOneRankAreAnErrorOnAllRanks) {
               }),
               HasSubstr("is invalid"));
   EXPECT_EQ(fault([](auto& p) { p[1].value.device.type = DeviceType(1); }),
-            "rank 1: parameter p1: its value is not in the memory of the host");
+            "rank 1: parameter p1: its value is on GPU 0 instead of on the host");
+  EXPECT_EQ(fault([](auto& p) {
+              p[1].gradient = {memory, 6, DType::kFloat32, {DeviceType::kCuda, 0}};
+            }),
+            "rank 1: parameter p1: its value is on the host, its gradient on GPU 0");
   EXPECT_EQ(fault([](auto& p) { p[1].value.data = reinterpret_cast<char*>(memory) + 1; }),
             "rank 1: parameter p1: its value is not aligned to the 4 bytes of a float32");
   EXPECT_EQ(fault([](auto& p) { p[2].value.data = p[1].value.data; }),

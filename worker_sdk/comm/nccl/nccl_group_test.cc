@@ -6,24 +6,13 @@
 
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <functional>
 #include <future>
-#include <memory>
 #include <string>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include "ddprun/communicator.h"
 #include "ddprun/status.h"
-#include "worker_sdk/comm/host/host_group.h"
-#include "worker_sdk/comm/testing/file_store.h"
-#include "worker_sdk/core/deadline.h"
-#include "worker_sdk/device/cuda/memory.h"
-#include "worker_sdk/device/cuda/stream.h"
+#include "worker_sdk/comm/nccl/testing/gpu_ranks.h"
 
 namespace ddprun {
 namespace {
@@ -40,106 +29,11 @@ TEST(NcclGroupTest, ABuildWithoutAToolkitHasNoGpus) {
 
 using std::chrono::steady_clock;
 
-// A rank with a stream and memory of its GPU.
-class GpuRank {
- public:
-  GpuRank(Communicator comm, std::shared_ptr<const CudaContext> context)
-      : comm(std::move(comm)),
-        context_(std::move(context)),
-        stream_(*CudaStream::Create(context_)),
-        gpu_(this->comm.device()) {}
-  ~GpuRank() { EXPECT_EQ(stream_.Await(DeadlineAfter(seconds(30)), "the end of the test"), OkStatus()); }
-  GpuRank(const GpuRank&) = delete;
-  GpuRank& operator=(const GpuRank&) = delete;
-
-  [[nodiscard]] Stream stream() const { return {gpu_, stream_.get()}; }
-  [[nodiscard]] OpOptions on() const { return {.stream = stream()}; }
-
-  // Memory with these values, which are there once the stream has copied them.
-  template <typename T>
-  Tensor Put(const std::vector<T>& values) {
-    const int64_t num_bytes = values.size() * sizeof(T);
-    memory_.push_back(*DeviceMemory::Allocate(context_, num_bytes));
-    pinned_.push_back(*PinnedMemory::Allocate(context_, num_bytes));
-    std::memcpy(pinned_.back().data(), values.data(), num_bytes);
-    EXPECT_EQ(CopyToDevice(*context_, memory_.back().data(), pinned_.back().data(), num_bytes, stream_.get()),
-              OkStatus());
-    return {memory_.back().data(), static_cast<int64_t>(values.size()), DTypeOf<T>(), gpu_};
-  }
-  // The values after the work that is in the stream now.
-  template <typename T = float>
-  std::vector<T> Get(const Tensor& tensor) {
-    const int64_t num_bytes = tensor.count * SizeOf(tensor.dtype);
-    const PinnedMemory pinned = *PinnedMemory::Allocate(context_, num_bytes);
-    EXPECT_EQ(CopyToHost(*context_, pinned.data(), tensor.data, num_bytes, stream_.get()), OkStatus());
-    EXPECT_EQ(stream_.Await(DeadlineAfter(seconds(30)), "a copy"), OkStatus());
-    std::vector<T> values(tensor.count);
-    std::memcpy(values.data(), pinned.data(), num_bytes);
-    return values;
-  }
-
-  Communicator comm;
-
- private:
-  const std::shared_ptr<const CudaContext> context_;
-  const CudaStream stream_;
-  const Device gpu_;  // of `comm`, which a test may destroy
-  std::vector<DeviceMemory> memory_;
-  std::vector<PinnedMemory> pinned_;
-};
-
-struct World {
-  int size = 1;
-  int num_nodes = 1;  // of equal sizes
-  Duration timeout = seconds(60);
-};
-
-using Connected = std::function<void(int rank, StatusOr<Communicator> comm, const NcclDevice& device)>;
-
-// Calls `body` on a thread for each rank, and returns when all have returned. `fault`: why rank 0 has no GPU.
-void Connect(const World& world, const Connected& body, const Status& fault = OkStatus()) {
-  std::string dir = testing::TempDir() + "/store.XXXXXX";
-  ASSERT_NE(mkdtemp(dir.data()), nullptr);
-  std::vector<std::thread> threads;
-  const int per_node = world.size / world.num_nodes;
-  for (int r = 0; r < world.size; ++r) {
-    threads.emplace_back([&, r] {
-      FakeFileStore store(dir);
-      auto host = CreateHostGroup({.rank = Rank(r),
-                                   .world_size = world.size,
-                                   .local_rank = LocalRank(r % per_node),
-                                   .local_world_size = per_node,
-                                   .group_rank = GroupRank(r / per_node),
-                                   .group_world_size = world.num_nodes,
-                                   .round = Round(7),
-                                   .setup_timeout = seconds(30),
-                                   .timeout = world.timeout},
-                                  &store);
-      ASSERT_TRUE(host.ok()) << host.status();
-      StatusOr<NcclDevice> device = OpenNcclDevice({DeviceType::kCuda, -1}, r);
-      ASSERT_TRUE(device.ok()) << device.status();
-      const bool broken = r == 0 && !fault.ok();
-      auto group = CreateNcclGroup(*std::move(host), broken ? StatusOr<NcclDevice>(fault) : device);
-      body(r, group.ok() ? StatusOr<Communicator>(Communicator(*std::move(group))) : group.status(), *device);
-    });
-  }
-  for (std::thread& t : threads) t.join();
-  std::filesystem::remove_all(dir);
-}
-
-void WithGpuRanks(const World& world, const std::function<void(GpuRank&)>& body) {
-  Connect(world, [&](int, StatusOr<Communicator> comm, const NcclDevice& device) {
-    ASSERT_TRUE(comm.ok()) << comm.status();
-    GpuRank rank(*std::move(comm), device.context);
-    body(rank);
-  });
-}
-
-class NcclGroupTest : public testing::TestWithParam<World> {};
+class NcclGroupTest : public testing::TestWithParam<GpuWorld> {};
 
 INSTANTIATE_TEST_SUITE_P(Worlds, NcclGroupTest,
-                         testing::Values(World{1}, World{2}, World{3}, World{4}, World{8}, World{2, 2},
-                                         World{4, 2}),
+                         testing::Values(GpuWorld{1}, GpuWorld{2}, GpuWorld{3}, GpuWorld{4}, GpuWorld{8},
+                                         GpuWorld{2, 2}, GpuWorld{4, 2}),
                          [](const auto& info) {
                            return std::to_string(info.param.size) + "on" +
                                   std::to_string(info.param.num_nodes);
@@ -361,7 +255,7 @@ TEST(NcclGroupFaultTest, OperationsInFlightAreAbortedByTheDestructor) {
 }
 
 TEST(NcclGroupFaultTest, ARankWithoutAGpuFailsAllRanks) {
-  Connect(
+  ConnectGpuRanks(
       {3},
       [](int, StatusOr<Communicator> comm, const NcclDevice&) {
         EXPECT_EQ(comm.status().code(), StatusCode::kFailedPrecondition);

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "worker_sdk/core/strings.h"
-#include "worker_sdk/ddp/gradients.h"
+#include "worker_sdk/device/host/gradients.h"
 
 namespace ddprun {
 namespace {

@@ -11,10 +11,9 @@
 #include "ddprun/tensor.h"
 #include "worker_sdk/comm/half.h"
 #include "worker_sdk/data/counter_rng.h"
-#include "worker_sdk/ddp/gradients.h"
 #include "worker_sdk/device/cuda/testing/host_cuda.h"
-#include "worker_sdk/optim/adamw.h"
-#include "worker_sdk/optim/power.h"
+#include "worker_sdk/device/host/gradients.h"
+#include "worker_sdk/device/host/updates.h"
 
 // After host_cuda.h, which defines what the kernels use.
 #include "worker_sdk/device/cuda/kernels.cu"
@@ -90,24 +89,63 @@ TEST(KernelsSourceTest, CastsFrom16Bits) {
   }
 }
 
-TEST(KernelsSourceTest, SumsOfSquaresAreThoseOfTheGlobalNorm) {
-  for (const int64_t count : {0, 1, 7, 8, 4095, 4096, 4097, 9 * 4096 + 100}) {
-    const std::vector<float> in = RandomFloats(count, 3);
-    const int64_t num_sums = (count + 4095) / 4096;
-    std::vector<double> sums(num_sums + 1, -1);
-    LaunchOnHost(kBlocks, kThreads, SumOfSquaresFloat32, sums.data(), in.data(), count);
-    GlobalNorm norm;
-    double total = 0;
-    for (int64_t b = 0; b < num_sums; ++b) {
-      const ConstTensor block(in.data() + b * 4096, std::min<int64_t>(4096, count - b * 4096),
-                              DType::kFloat32);
-      GlobalNorm norm_of_block;
-      norm_of_block.Add(block);
-      EXPECT_EQ(std::sqrt(sums[b]), norm_of_block.value()) << count << " " << b;
-      norm.Add(block);
-      total += sums[b];
+TEST(KernelsSourceTest, MultiplyRoundsOnce) {
+  std::vector<float> values = RandomFloats(1000, 8), expected = values;
+  LaunchOnHost(kBlocks, kThreads, MultiplyFloat32, values.data(), 0.1, values.size());
+  Multiply(0.1, View(expected));
+  for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(Bits(values[i]), Bits(expected[i])) << i;
+}
+
+TEST(KernelsSourceTest, Compress) {
+  const std::vector<float> in = FloatsOfAllExponents();
+  const auto count = static_cast<int64_t>(in.size());
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    const auto kernel = dtype == DType::kFloat16 ? CompressFloat32ToFloat16 : CompressFloat32ToBFloat16;
+    std::vector<uint16_t> out(in.size()), expected_out(in.size());
+    std::vector<float> residual(in.size()), expected_residual(in.size());
+    for (const bool has_residual : {false, true, true}) {  // the third pass adds what the second one removed
+      LaunchOnHost(kBlocks, kThreads, kernel, out.data(), in.data(), 3.0f,
+                   has_residual ? residual.data() : nullptr, count);
+      Compress({in.data(), count, DType::kFloat32}, 3, has_residual ? expected_residual.data() : nullptr,
+               {expected_out.data(), count, dtype});
+      for (size_t i = 0; i < in.size(); ++i) {
+        if (std::isnan(in[i])) continue;
+        ASSERT_EQ(out[i], expected_out[i]) << in[i];
+        ASSERT_EQ(Bits(residual[i]), Bits(expected_residual[i])) << in[i];
+      }
     }
-    EXPECT_EQ(std::sqrt(total), norm.value()) << count;
+  }
+}
+
+// Arrays of these sizes, one after the other: blocks begin and end in any of them.
+TEST(KernelsSourceTest, SumsOfSquaresAreThoseOfTheGlobalNorm) {
+  const std::vector<std::vector<int64_t>> kSizes = {
+      {1},          {7, 8},          {4095},         {4096}, {4097}, {9 * 4096 + 100}, {100, 3996, 5},
+      {4095, 1, 1}, {4096, 1, 8191}, {3, 3, 3, 9000}};
+  for (const std::vector<int64_t>& sizes : kSizes) {
+    GlobalNorm norm;
+    std::vector<double> sums(100, -1);
+    std::vector<double> open(8, -1);
+    int64_t filled = 0;
+    size_t num_sums = 0;
+    for (size_t t = 0; t < sizes.size(); ++t) {
+      const std::vector<float> in = RandomFloats(sizes[t], 3 + t);
+      std::vector<double> after(8, -1);
+      LaunchOnHost(kBlocks, kThreads, SumOfSquaresFloat32, sums.data() + num_sums, after.data(), open.data(),
+                   filled, in.data(), sizes[t]);
+      num_sums += (filled + sizes[t]) / 4096;
+      filled = (filled + sizes[t]) % 4096;
+      open = after;
+      norm.Add({in.data(), sizes[t], DType::kFloat32});
+    }
+    double total = 0;
+    for (size_t b = 0; b < num_sums; ++b) total += sums[b];
+    if (filled > 0) {
+      total += ((open[0] + open[4]) + (open[2] + open[6])) + ((open[1] + open[5]) + (open[3] + open[7]));
+    } else {
+      EXPECT_EQ(open, std::vector<double>(8, -1));
+    }
+    EXPECT_EQ(std::sqrt(total), norm.value()) << sizes.size() << " arrays, the first of " << sizes[0];
     EXPECT_EQ(sums[num_sums], -1);
   }
 }
@@ -118,18 +156,30 @@ TEST(KernelsSourceTest, AdamW) {
   std::vector<float> expected = params, expected_m = m, expected_v = v;
   for (int64_t step = 1; step <= 3; ++step) {
     const std::vector<float> grads = RandomFloats(1000, 4 + step);
-    AdamWStep<float>(kOptions, step, grads, expected, expected_m, expected_v);
-    const double root = std::sqrt(1 - Power(kOptions.beta2, step));
-    const double rate = kOptions.learning_rate * root / (1 - Power(kOptions.beta1, step));
-    const double keep = 1 - kOptions.learning_rate * kOptions.weight_decay;
+    const auto scalars = AdamWScalarsOf<float>(kOptions, step);
+    AdamWLoop<float>(scalars, grads, expected, expected_m, expected_v);
     LaunchOnHost(kBlocks, kThreads, AdamWFloat32, params.data(), m.data(), v.data(), grads.data(),
-                 static_cast<float>(rate), static_cast<float>(kOptions.epsilon * root),
-                 static_cast<float>(keep), static_cast<float>(kOptions.beta1),
-                 static_cast<float>(kOptions.beta2), 1000);
+                 scalars.rate, scalars.epsilon, scalars.keep, scalars.beta1, scalars.beta2, 1000);
     for (int i = 0; i < 1000; ++i) {
       ASSERT_EQ(Bits(m[i]), Bits(expected_m[i])) << step << " " << i;
       ASSERT_EQ(Bits(v[i]), Bits(expected_v[i])) << step << " " << i;
       ASSERT_EQ(Bits(params[i]), Bits(expected[i])) << step << " " << i;
+    }
+  }
+}
+
+TEST(KernelsSourceTest, Sgd) {
+  constexpr SgdScalars kScalars{.rate = 0.01f, .keep = 0.999f, .momentum = 0.9f};
+  for (const bool has_momentum : {false, true}) {
+    std::vector<float> params = RandomFloats(1000, 4), v(has_momentum ? 1000 : 0);
+    std::vector<float> expected = params, expected_v = v;
+    for (int step = 1; step <= 3; ++step) {
+      const std::vector<float> grads = RandomFloats(1000, 4 + step);
+      SgdLoop(kScalars, grads, expected, expected_v);
+      LaunchOnHost(kBlocks, kThreads, SgdFloat32, params.data(), has_momentum ? v.data() : nullptr,
+                   grads.data(), kScalars.rate, kScalars.keep, kScalars.momentum, 1000);
+      for (int i = 0; i < 1000; ++i) ASSERT_EQ(Bits(params[i]), Bits(expected[i])) << step << " " << i;
+      EXPECT_EQ(v, expected_v);
     }
   }
 }

@@ -15,7 +15,6 @@ constexpr Duration kUnloadLimit = seconds(1);
 constexpr int64_t kThreads = 256;  // of a block
 // 2048 threads, as many as a multiprocessor of sm_80 or sm_90 runs.
 constexpr int64_t kBlocksOfMultiprocessor = 8;
-constexpr int64_t kLanes = 8;  // threads that compute one sum of SumOfSquaresFloat32
 
 // Modules by context. A context is alive while its module is, so that its address names no other one.
 struct Modules {
@@ -73,8 +72,12 @@ Status CudaKernels::FindFunctions() {
       {&functions_.cast_from_float16, "CastFloat16ToFloat32"},
       {&functions_.cast_to_bfloat16, "CastFloat32ToBFloat16"},
       {&functions_.cast_from_bfloat16, "CastBFloat16ToFloat32"},
+      {&functions_.multiply, "MultiplyFloat32"},
+      {&functions_.compress_to_float16, "CompressFloat32ToFloat16"},
+      {&functions_.compress_to_bfloat16, "CompressFloat32ToBFloat16"},
       {&functions_.sum_of_squares, "SumOfSquaresFloat32"},
       {&functions_.adamw, "AdamWFloat32"},
+      {&functions_.sgd, "SgdFloat32"},
   };
   for (const auto& [function, name] : kFunctions) {
     DDPRUN_RETURN_IF_ERROR(context_->Check(context_->driver().cuModuleGetFunction(function, module_, name),
@@ -109,6 +112,10 @@ Status CudaKernels::Scale(CUstream stream, float* inout, float factor, int64_t c
   return Launch(functions_.scale, stream, count, inout, factor, count);
 }
 
+Status CudaKernels::Multiply(CUstream stream, float* inout, double factor, int64_t count) const {
+  return Launch(functions_.multiply, stream, count, inout, factor, count);
+}
+
 Status CudaKernels::ScaleAdd(CUstream stream, float* inout, float factor, const float* addend,
                              int64_t count) const {
   return Launch(functions_.scale_add, stream, count, inout, factor, addend, count);
@@ -130,14 +137,34 @@ Status CudaKernels::CastFromBFloat16(CUstream stream, float* out, const uint16_t
   return Launch(functions_.cast_from_bfloat16, stream, count, out, in, count);
 }
 
-Status CudaKernels::SumOfSquares(CUstream stream, double* sums, const float* in, int64_t count) const {
-  return Launch(functions_.sum_of_squares, stream, kLanes * NumSums(count), sums, in, count);
+Status CudaKernels::CompressToFloat16(CUstream stream, uint16_t* out, const float* in, float divisor,
+                                      float* residual, int64_t count) const {
+  return Launch(functions_.compress_to_float16, stream, count, out, in, divisor, residual, count);
+}
+
+Status CudaKernels::CompressToBFloat16(CUstream stream, uint16_t* out, const float* in, float divisor,
+                                       float* residual, int64_t count) const {
+  return Launch(functions_.compress_to_bfloat16, stream, count, out, in, divisor, residual, count);
+}
+
+Status CudaKernels::SumOfSquares(CUstream stream, double* sums, double* open_after, const double* open_before,
+                                 int64_t filled, const float* in, int64_t count) const {
+  DDPRUN_CHECK(filled >= 0 && filled < kSumBlock, filled);
+  const int64_t num_blocks = count == 0 ? 0 : (filled + count + kSumBlock - 1) / kSumBlock;
+  return Launch(functions_.sum_of_squares, stream, kOpenSums * num_blocks, sums, open_after, open_before,
+                filled, in, count);
 }
 
 Status CudaKernels::AdamW(CUstream stream, float* params, float* m, float* v, const float* grads,
-                          const AdamWScalars& scalars, int64_t count) const {
+                          const AdamWScalars<float>& scalars, int64_t count) const {
   return Launch(functions_.adamw, stream, count, params, m, v, grads, scalars.rate, scalars.epsilon,
                 scalars.keep, scalars.beta1, scalars.beta2, count);
+}
+
+Status CudaKernels::Sgd(CUstream stream, float* params, float* v, const float* grads,
+                        const SgdScalars& scalars, int64_t count) const {
+  return Launch(functions_.sgd, stream, count, params, v, grads, scalars.rate, scalars.keep, scalars.momentum,
+                count);
 }
 
 }  // namespace ddprun

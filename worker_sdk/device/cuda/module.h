@@ -8,6 +8,7 @@
 
 #include "ddprun/status.h"
 #include "worker_sdk/device/cuda/context.h"
+#include "worker_sdk/device/host/updates.h"
 
 namespace ddprun {
 
@@ -35,6 +36,8 @@ class CudaKernels {
   Status Fill(CUstream stream, float* out, float value, int64_t count) const;
   // inout[i] *= factor
   Status Scale(CUstream stream, float* inout, float factor, int64_t count) const;
+  // inout[i] *= factor, in float64, and then rounded
+  Status Multiply(CUstream stream, float* inout, double factor, int64_t count) const;
   // inout[i] = inout[i] * factor + addend[i]
   Status ScaleAdd(CUstream stream, float* inout, float factor, const float* addend, int64_t count) const;
 
@@ -44,28 +47,34 @@ class CudaKernels {
   Status CastToBFloat16(CUstream stream, uint16_t* out, const float* in, int64_t count) const;
   Status CastFromBFloat16(CUstream stream, float* out, const uint16_t* in, int64_t count) const;
 
-  // The number of sums that SumOfSquares writes for `count` elements: one for each 4096.
-  static int64_t NumSums(int64_t count) { return (count + 4095) / 4096; }
-  // sums[b] = the sum of the squares of in[4096 b .. 4096 b + 4095]
-  //   Shapes: sums [NumSums(count)].
-  Status SumOfSquares(CUstream stream, double* sums, const float* in, int64_t count) const;
+  // out[i] = in[i] / divisor + residual[i], rounded; residual[i] = what the rounding removed. `residual` may be null.
+  Status CompressToFloat16(CUstream stream, uint16_t* out, const float* in, float divisor, float* residual,
+                           int64_t count) const;
+  Status CompressToBFloat16(CUstream stream, uint16_t* out, const float* in, float divisor, float* residual,
+                            int64_t count) const;
 
-  // The scalars of a step of AdamW, as AdamWStep in worker_sdk/optim/adamw.cc computes them.
-  struct AdamWScalars {
-    float rate = 0;     // of learning, with the correction of the biases
-    float epsilon = 0;  // with the correction of the bias of v
-    float keep = 1;     // 1 - learning rate * weight decay
-    float beta1 = 0;
-    float beta2 = 0;
-  };
+  // Sums of squares of blocks of 4096 elements of several arrays, one after the other, as if they were one array. The last
+  // block of an array stays open, as eight sums, and the next array continues it.
+  //   Shapes: sums [(filled + count) / 4096]; open_before, open_after [8].
+  //   filled: the elements in the open block before, < 4096; their sums are at open_before.
+  static constexpr int64_t kSumBlock = 4096;
+  static constexpr int64_t kOpenSums = 8;
+  Status SumOfSquares(CUstream stream, double* sums, double* open_after, const double* open_before,
+                      int64_t filled, const float* in, int64_t count) const;
+
+  // AdamWLoop and SgdLoop of worker_sdk/device/host/updates.h.
   Status AdamW(CUstream stream, float* params, float* m, float* v, const float* grads,
-               const AdamWScalars& scalars, int64_t count) const;
+               const AdamWScalars<float>& scalars, int64_t count) const;
+  // `v` is null if there is no momentum.
+  Status Sgd(CUstream stream, float* params, float* v, const float* grads, const SgdScalars& scalars,
+             int64_t count) const;
 
  private:
   struct Functions {
-    CUfunction fill, scale, scale_add;
+    CUfunction fill, scale, scale_add, multiply;
     CUfunction cast_to_float16, cast_from_float16, cast_to_bfloat16, cast_from_bfloat16;
-    CUfunction sum_of_squares, adamw;
+    CUfunction compress_to_float16, compress_to_bfloat16;
+    CUfunction sum_of_squares, adamw, sgd;
   };
 
   CudaKernels(std::shared_ptr<const CudaContext> context, CUmodule module)

@@ -48,8 +48,12 @@ const std::map<std::string, HostKernel>& Kernels() {
       {"CastFloat16ToFloat32", OnHost(CastFloat16ToFloat32)},
       {"CastFloat32ToBFloat16", OnHost(CastFloat32ToBFloat16)},
       {"CastBFloat16ToFloat32", OnHost(CastBFloat16ToFloat32)},
+      {"MultiplyFloat32", OnHost(MultiplyFloat32)},
+      {"CompressFloat32ToFloat16", OnHost(CompressFloat32ToFloat16)},
+      {"CompressFloat32ToBFloat16", OnHost(CompressFloat32ToBFloat16)},
       {"SumOfSquaresFloat32", OnHost(SumOfSquaresFloat32)},
       {"AdamWFloat32", OnHost(AdamWFloat32)},
+      {"SgdFloat32", OnHost(SgdFloat32)},
   };
   return kernels;
 }
@@ -169,23 +173,51 @@ TEST_F(CudaKernelsTest, Casts) {
 TEST_F(CudaKernelsTest, SumOfSquares) {
   const auto kernels = Load();
   const std::vector<float> in(4097, 2);
-  ASSERT_EQ(CudaKernels::NumSums(4097), 2);
-  EXPECT_EQ(CudaKernels::NumSums(0), 0);
-  EXPECT_EQ(CudaKernels::NumSums(4096), 1);
-  std::vector<double> sums(2);
-  EXPECT_EQ(kernels->SumOfSquares(nullptr, sums.data(), in.data(), 4097), OkStatus());
-  EXPECT_EQ(sums, (std::vector<double>{4 * 4096, 4}));
+  std::vector<double> sums(1), after(8, -1), before(8);
+  EXPECT_EQ(kernels->SumOfSquares(nullptr, sums.data(), after.data(), before.data(), 0, in.data(), 4097),
+            OkStatus());
+  EXPECT_EQ(sums, std::vector<double>{4 * 4096});
+  EXPECT_EQ(after, (std::vector<double>{4, 0, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(kernels->SumOfSquares(nullptr, sums.data(), before.data(), after.data(), 1, in.data(), 1),
+            OkStatus());
+  EXPECT_EQ(before, (std::vector<double>{4, 4, 0, 0, 0, 0, 0, 0}));
+  num_launches = 0;
+  EXPECT_EQ(kernels->SumOfSquares(nullptr, sums.data(), before.data(), after.data(), 1, in.data(), 0),
+            OkStatus());
+  EXPECT_EQ(num_launches, 0);
+}
+
+TEST_F(CudaKernelsTest, Compress) {
+  const auto kernels = Load();
+  const std::vector<float> in = {3, 6};
+  std::vector<uint16_t> out(2);
+  std::vector<float> residual = {1, 0};
+  EXPECT_EQ(kernels->CompressToFloat16(nullptr, out.data(), in.data(), 3, nullptr, 2), OkStatus());
+  EXPECT_EQ(out, (std::vector<uint16_t>{Float16Of(1), Float16Of(2)}));
+  EXPECT_EQ(kernels->CompressToBFloat16(nullptr, out.data(), in.data(), 3, residual.data(), 2), OkStatus());
+  EXPECT_EQ(out, (std::vector<uint16_t>{BFloat16Of(2), BFloat16Of(2)}));
+  EXPECT_EQ(residual, (std::vector<float>{0, 0}));
 }
 
 TEST_F(CudaKernelsTest, AdamW) {
   const auto kernels = Load();
   std::vector<float> params = {1}, m = {2}, v = {4}, grads = {8};
-  const CudaKernels::AdamWScalars scalars{
-      .rate = 0.25f, .epsilon = 1, .keep = 0.5f, .beta1 = 0.75f, .beta2 = 0.5f};
+  const AdamWScalars<float> scalars{.rate = 0.25f, .epsilon = 1, .keep = 0.5f, .beta1 = 0.75f, .beta2 = 0.5f};
   EXPECT_EQ(kernels->AdamW(nullptr, params.data(), m.data(), v.data(), grads.data(), scalars, 1), OkStatus());
   EXPECT_FLOAT_EQ(m[0], 0.75f * 2 + 0.25f * 8);
   EXPECT_FLOAT_EQ(v[0], 0.5f * 4 + 0.5f * 64);
   EXPECT_FLOAT_EQ(params[0], 0.5f - 0.25f * m[0] / (std::sqrt(v[0]) + 1));
+}
+
+TEST_F(CudaKernelsTest, Sgd) {
+  const auto kernels = Load();
+  std::vector<float> params = {1}, v = {4}, grads = {8};
+  const SgdScalars scalars{.rate = 0.25f, .keep = 0.5f, .momentum = 0.75f};
+  EXPECT_EQ(kernels->Sgd(nullptr, params.data(), v.data(), grads.data(), scalars, 1), OkStatus());
+  EXPECT_FLOAT_EQ(v[0], 0.75f * 4 + 8);
+  EXPECT_FLOAT_EQ(params[0], 0.5f - 0.25f * 11);
+  EXPECT_EQ(kernels->Sgd(nullptr, params.data(), nullptr, grads.data(), scalars, 1), OkStatus());
+  EXPECT_FLOAT_EQ(params[0], 0.5f * (0.5f - 0.25f * 11) - 0.25f * 8);
 }
 
 TEST_F(CudaKernelsTest, AFailedLaunchIsReported) {

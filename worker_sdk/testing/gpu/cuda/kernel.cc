@@ -72,8 +72,12 @@ const Kernel* FindKernel(std::string_view name) {
       MakeKernel("CastFloat16ToFloat32", CastFloat16ToFloat32),
       MakeKernel("CastFloat32ToBFloat16", CastFloat32ToBFloat16),
       MakeKernel("CastBFloat16ToFloat32", CastBFloat16ToFloat32),
+      MakeKernel("MultiplyFloat32", MultiplyFloat32),
+      MakeKernel("CompressFloat32ToFloat16", CompressFloat32ToFloat16),
+      MakeKernel("CompressFloat32ToBFloat16", CompressFloat32ToBFloat16),
       MakeKernel("SumOfSquaresFloat32", SumOfSquaresFloat32, /*lanes=*/true),
       MakeKernel("AdamWFloat32", AdamWFloat32),
+      MakeKernel("SgdFloat32", SgdFloat32),
   };
   const auto it =
       std::find_if(kernels->begin(), kernels->end(), [&](const Kernel& k) { return k.name == name; });

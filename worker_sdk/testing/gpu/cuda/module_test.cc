@@ -60,9 +60,12 @@ TEST_F(ModuleTest, ComputesAKernelWithAnyGrid) {
 
 TEST_F(ModuleTest, ComputesAKernelWhoseThreadsExchangeValues) {
   const DeviceArray<float> in(std::vector<float>(5000, 2), stream_);
-  const DeviceArray<double> sums(2);
-  EXPECT_EQ(Launch(Get("SumOfSquaresFloat32"), 1, 32, sums.get(), in.get(), int64_t{5000}), CUDA_SUCCESS);
-  EXPECT_EQ(sums.Read(stream_), (std::vector<double>{4 * 4096, 4 * 904}));
+  const DeviceArray<double> sums(1), after(8), before(8);
+  EXPECT_EQ(Launch(Get("SumOfSquaresFloat32"), 1, 32, sums.get(), after.get(), before.get(), int64_t{0},
+                   in.get(), int64_t{5000}),
+            CUDA_SUCCESS);
+  EXPECT_EQ(sums.Read(stream_), std::vector<double>{4 * 4096});
+  EXPECT_EQ(after.Read(stream_), std::vector<double>(8, 4 * 904 / 8));
 }
 
 TEST_F(ModuleTest, CopiesArgumentsAtTheLaunch) {

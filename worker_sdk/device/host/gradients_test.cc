@@ -1,4 +1,4 @@
-#include "worker_sdk/ddp/gradients.h"
+#include "worker_sdk/device/host/gradients.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

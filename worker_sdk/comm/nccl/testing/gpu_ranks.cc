@@ -1,0 +1,51 @@
+#include "worker_sdk/comm/nccl/testing/gpu_ranks.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "worker_sdk/comm/host/host_group.h"
+#include "worker_sdk/comm/testing/file_store.h"
+
+namespace ddprun {
+
+void ConnectGpuRanks(const GpuWorld& world, const GpuConnected& body, const Status& fault) {
+  std::string dir = testing::TempDir() + "/store.XXXXXX";
+  ASSERT_NE(mkdtemp(dir.data()), nullptr);
+  std::vector<std::thread> threads;
+  const int per_node = world.size / world.num_nodes;
+  for (int r = 0; r < world.size; ++r) {
+    threads.emplace_back([&, r] {
+      FakeFileStore store(dir);
+      auto host = CreateHostGroup({.rank = Rank(r),
+                                   .world_size = world.size,
+                                   .local_rank = LocalRank(r % per_node),
+                                   .local_world_size = per_node,
+                                   .group_rank = GroupRank(r / per_node),
+                                   .group_world_size = world.num_nodes,
+                                   .round = Round(7),
+                                   .setup_timeout = seconds(30),
+                                   .timeout = world.timeout},
+                                  &store);
+      ASSERT_TRUE(host.ok()) << host.status();
+      StatusOr<NcclDevice> device = OpenNcclDevice({DeviceType::kCuda, -1}, r);
+      ASSERT_TRUE(device.ok()) << device.status();
+      const bool broken = r == 0 && !fault.ok();
+      auto group = CreateNcclGroup(*std::move(host), broken ? StatusOr<NcclDevice>(fault) : device);
+      body(r, group.ok() ? StatusOr<Communicator>(Communicator(*std::move(group))) : group.status(), *device);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  std::filesystem::remove_all(dir);
+}
+
+void WithGpuRanks(const GpuWorld& world, const std::function<void(GpuRank&)>& body) {
+  ConnectGpuRanks(world, [&](int, StatusOr<Communicator> comm, const NcclDevice& device) {
+    ASSERT_TRUE(comm.ok()) << comm.status();
+    GpuRank rank(*std::move(comm), device.context);
+    body(rank);
+  });
+}
+
+}  // namespace ddprun

@@ -1,0 +1,93 @@
+// Ranks with GPUs of the stand-in for CUDA and NCCL, as threads of a test.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "ddprun/communicator.h"
+#include "ddprun/status.h"
+#include "worker_sdk/comm/nccl/nccl_group.h"
+#include "worker_sdk/core/deadline.h"
+#include "worker_sdk/device/cuda/memory.h"
+#include "worker_sdk/device/cuda/stream.h"
+
+namespace ddprun {
+
+// A rank with a stream and memory of its GPU.
+class GpuRank {
+ public:
+  GpuRank(Communicator comm, std::shared_ptr<const CudaContext> context)
+      : comm(std::move(comm)),
+        context_(std::move(context)),
+        stream_(*CudaStream::Create(context_)),
+        another_stream_(*CudaStream::Create(context_)),
+        gpu_(this->comm.device()) {}
+  ~GpuRank() { Synchronize(); }
+  GpuRank(const GpuRank&) = delete;
+  GpuRank& operator=(const GpuRank&) = delete;
+
+  [[nodiscard]] Stream stream() const { return {gpu_, stream_.get()}; }
+  [[nodiscard]] Stream AnotherStream() const { return {gpu_, another_stream_.get()}; }
+  // Waits for the work in both streams.
+  void Synchronize() const {
+    for (const CudaStream* stream : {&stream_, &another_stream_})
+      EXPECT_EQ(stream->Await(DeadlineAfter(seconds(30)), "the work of the test"), OkStatus());
+  }
+  [[nodiscard]] OpOptions on() const { return {.stream = stream()}; }
+
+  // Memory with these values, which are there once the stream has copied them.
+  template <typename T>
+  Tensor Put(const std::vector<T>& values) {
+    const int64_t num_bytes = values.size() * sizeof(T);
+    memory_.push_back(*DeviceMemory::Allocate(context_, num_bytes));
+    pinned_.push_back(*PinnedMemory::Allocate(context_, num_bytes));
+    std::memcpy(pinned_.back().data(), values.data(), num_bytes);
+    EXPECT_EQ(CopyToDevice(*context_, memory_.back().data(), pinned_.back().data(), num_bytes, stream_.get()),
+              OkStatus());
+    return {memory_.back().data(), static_cast<int64_t>(values.size()), DTypeOf<T>(), gpu_};
+  }
+  // The values after the work that is in the stream now.
+  template <typename T = float>
+  std::vector<T> Get(const Tensor& tensor) {
+    const int64_t num_bytes = tensor.count * SizeOf(tensor.dtype);
+    const PinnedMemory pinned = *PinnedMemory::Allocate(context_, num_bytes);
+    EXPECT_EQ(CopyToHost(*context_, pinned.data(), tensor.data, num_bytes, stream_.get()), OkStatus());
+    EXPECT_EQ(stream_.Await(DeadlineAfter(seconds(30)), "a copy"), OkStatus());
+    std::vector<T> values(tensor.count);
+    std::memcpy(values.data(), pinned.data(), num_bytes);
+    return values;
+  }
+
+  Communicator comm;
+
+ private:
+  const std::shared_ptr<const CudaContext> context_;
+  const CudaStream stream_, another_stream_;
+  const Device gpu_;  // of `comm`, which a test may destroy
+  std::vector<DeviceMemory> memory_;
+  std::vector<PinnedMemory> pinned_;
+};
+
+// GPU ranks of one round.
+struct GpuWorld {
+  int size = 1;
+  int num_nodes = 1;  // of equal sizes
+  Duration timeout = seconds(60);
+};
+
+using GpuConnected = std::function<void(int rank, StatusOr<Communicator> comm, const NcclDevice& device)>;
+
+// Calls `body` on a thread for each rank, and returns when all have returned. `fault`: why rank 0 has no GPU. The environment
+// of the test makes the stand-in have as many devices as there are ranks: NCCL refuses two ranks of a host on one GPU.
+void ConnectGpuRanks(const GpuWorld& world, const GpuConnected& body, const Status& fault = OkStatus());
+
+// Likewise. All ranks must have connected.
+void WithGpuRanks(const GpuWorld& world, const std::function<void(GpuRank&)>& body);
+
+}  // namespace ddprun
