@@ -26,7 +26,8 @@
 
 namespace ddprun {
 
-// The type in which ranks exchange gradients. Gradients of 16 bits keep their own type.
+// The type in which ranks exchange gradients. Gradients of 16 bits keep their own type. On a GPU, those of float64 cannot be
+// compressed.
 enum class Compression : uint8_t {
   kNone = 0,  // the gradients' own type
   // Half the bytes of float32. For a mean, each rank divides its gradients by the number of ranks before it converts
@@ -49,6 +50,8 @@ struct DataParallelOptions {
   // bandwidth of all-reduces, which are measured then. That costs about a third of the communication of a step, once.
   // Buckets are divided where latency costs little, because gradients are seldom ready exactly as planned. Until then,
   // the buckets hold 4 MiB.
+  // Parameters on a GPU: the times on the host mean nothing there, so nothing is measured. If bucket_bytes is 0, it is 25 MiB,
+  // and first_bucket_bytes is 1 MiB.
   // Buckets change the speed, but no bit of a result.
   int64_t bucket_bytes = 0;
   int64_t first_bucket_bytes = 0;
@@ -58,10 +61,12 @@ struct DataParallelOptions {
   // snapshots. Costs 4 bytes for each element.
   bool error_feedback = false;
   // If true, a step may leave gradients out: on a rank that does not call Ready for a parameter, its gradient counts as
-  // zero. If false, that is an error. Costs one element of each gradient, and no operation.
+  // zero. If false, that is an error. Costs one element of each gradient, and no operation. Parameters on a GPU: Finish
+  // blocks until the buckets are reduced.
   bool unused_parameters = false;
-  // Time limit for reducing all gradients of a step, counted from Finish(); for planning the buckets after that; and for
-  // each operation of Create().
+  // Time limit for reducing all gradients of a step, counted from Finish(); for planning the buckets after that; for
+  // each operation of Create(); and for Wait(). On a GPU, Finish does not wait, so that each bucket has the time limit of the
+  // communicator instead.
   Duration timeout = std::chrono::seconds(300);
 };
 
@@ -74,30 +79,44 @@ struct FinishOptions {
   OptimizerStep step = {};
   // If > 0, and the global norm of the reduced gradients exceeds it, they are multiplied by clip_norm / norm. All
   // gradients are then reduced before any parameter is updated. If the norm is not finite, no gradient is multiplied and
-  // no parameter is updated; see norm(). Infinity computes the norm and never clips.
+  // no parameter is updated; see norm(). Infinity computes the norm and never clips. Parameters on a GPU: they are float32, and
+  // Finish blocks until the norm is known.
   double clip_norm = 0;
+  // Parameters on a GPU: a stream of that GPU, but not the default stream. What Finish does with reduced gradients runs in it,
+  // after the work that is in it now; for updates, that includes backward, which may still read the parameters. Work that is put
+  // into it later sees the results. Must be empty for parameters on the host. `step.stream` is ignored. The ranks' streams need
+  // not be equal.
+  Stream stream = {};
 };
 
 namespace internal {
 class DataParallelStep;
 }  // namespace internal
 
-// Reduces the gradients of one model. Movable.
+// Reduces the gradients of one model, which is on the host or on the GPU of the communicator. Movable.
 //   Order:   all ranks create this object with equal parameters and options, and run the same steps. Gradients may become
 //            ready in any order, which may differ between ranks and steps. From the first Ready() of a step until
 //            Finish() returns, the program must not start other operations of the communicator.
 //   Result:  the gradients' bits do not depend on the buckets or on timing: see Communicator. With compression, each
 //            gradient is converted before the reduction and converted back after it.
-//   Errors:  after an error of Finish, neither this object nor its communicator can be used again, and gradients and
+//   GPUs:    all parameters are on Communicator::device(). Begin, Ready and Finish put work into streams; they do not wait for the
+//            GPU, with these exceptions: Create; Begin when the buckets are planned, once; Finish with clip_norm or
+//            unused_parameters, and in the first step, when the ranks agree on the buckets. An operation that fails after
+//            Finish has returned OK makes the Finish of a later step fail, or Wait. Call Wait before the host uses results,
+//            such as for a snapshot: a copy of undefined parameters looks like any other.
+//   Errors:  after an error of Finish or Wait, neither this object nor its communicator can be used again, and gradients and
 //            parameters are undefined. Destroying this object between Begin and Finish aborts the communicator.
 //            Calls in another order than documented, and indices out of range, abort the process.
 //   Threads: one caller at a time, for this object and its communicator together.
 //   Owns:    the memory of gradients that have none of their own, and buckets for all gradients.
+//   Destructor: on a GPU, waits for the work of the last step, at most 10 s.
 class DDPRUN_EXPORT DataParallel {
  public:
   // Collective: compares the parameters and the options of all ranks. Does not change any value: see BroadcastParameters.
   //   Errors: kInvalidArgument: they differ (as CompareParameters), or a parameter or an option is invalid; the
-  //           communicator remains usable. kResourceExhausted: no memory for the buckets; the communicator is aborted.
+  //           communicator remains usable. Also if the parameters are not all on the same device, or on a GPU with an
+  //           option that it does not have. kResourceExhausted: no memory for the buckets; the communicator is aborted.
+  //           kFailedPrecondition: the GPU cannot be used; likewise.
   //           Others: those of Work::Wait.
   static StatusOr<DataParallel> Create(Communicator comm, std::vector<Parameter> parameters,
                                        const DataParallelOptions& options = {});
@@ -119,21 +138,29 @@ class DDPRUN_EXPORT DataParallel {
   // Sets all gradients to zero, for a backward pass that adds to them. To accumulate several passes in one step, call
   // this once after Begin(), and Ready() only in the last pass: until then, nothing is sent. Call it also for gradients that
   // only earlier passes have written; otherwise they count as left out.
+  //   stream:   as for Ready: gradients on a GPU are zero for work that is put into it later.
   //   REQUIRES: called between Begin() and the first Ready().
-  void ZeroGradients();
+  void ZeroGradients(const Stream& stream = {});
 
   // Reports that gradient i is complete. The program must not access it from here until Finish() returns. It may read
   // the parameters until it calls Finish.
+  //   stream:   parameters on a GPU: the gradient is complete when the work that is in this stream now is done. The
+  //             gradients of a step may have different streams; a bucket waits for all gradients that were reported before it
+  //             is full. An invalid stream is an error of Finish. Must be empty for parameters on the host.
   //   REQUIRES: called between Begin() and Finish(), at most once for each gradient in each step.
-  void Ready(size_t i);
+  void Ready(size_t i, const Stream& stream = {});
 
   // Waits for all buckets. Then all gradients are the mean or the sum over all ranks, clipped if requested, and the
-  // parameters are updated if there is an optimizer.
+  // parameters are updated if there is an optimizer. On a GPU: puts that into FinishOptions::stream, and does not wait.
   //   REQUIRES: Begin() was called.
   //   Errors: kFailedPrecondition: Ready was not called for some gradient, which the message names, and
-  //           `unused_parameters` is false. kInvalidArgument: the optimizer is for other parameters, or clip_norm is
-  //           negative or not a number. Both abort the communicator. Others: those of Work::Wait.
+  //           `unused_parameters` is false. kInvalidArgument: the optimizer is for other parameters, clip_norm is
+  //           negative or not a number, or a stream is invalid. Both abort the communicator. Others: those of Work::Wait.
   Status Finish(const FinishOptions& options = {});
+
+  // Blocks until the last step has finished on the GPU, at most for `timeout`. On the host: returns OK at once.
+  //   Errors: those of the step's operations and of the GPU.
+  Status Wait();
 
   // The global norm of the gradients of the last step before clipping; 0 if clip_norm was 0. It does not depend on
   // the buckets, and is equal on all ranks.
@@ -147,7 +174,8 @@ class DDPRUN_EXPORT DataParallel {
     std::vector<size_t> parameters;  // in ready order
     int64_t num_bytes = 0;           // of one rank's input of the all-reduce
     TimePoint started;
-    // When the all-reduce finished on this rank; for buckets of less than 4 KiB, when Finish noticed that.
+    // When the all-reduce finished on this rank; for buckets of less than 4 KiB, when Finish noticed that. On a GPU, where
+    // Finish does not wait for it, when Finish put the work after it into the stream.
     TimePoint reduced;
   };
   [[nodiscard]] const std::vector<BucketTiming>& timings() const;

@@ -1,5 +1,6 @@
 #include "ddprun/data_parallel.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -30,6 +31,15 @@ std::string FaultOf(const DataParallelOptions& o) {
   return "";
 }
 
+// What a GPU does not have; empty if the parameters are on the host.
+std::string FaultOnGpu(const std::vector<Parameter>& parameters, const DataParallelOptions& o) {
+  if (parameters[0].value.device.type == DeviceType::kHost || o.compression == Compression::kNone) return "";
+  const auto wide =
+      std::ranges::find(parameters, DType::kFloat64, [](const Parameter& p) { return p.value.dtype; });
+  if (wide == parameters.end()) return "";
+  return StrCat("parameter ", wide->name, " is float64, which cannot be compressed on a GPU");
+}
+
 std::vector<Fact> FactsOf(const DataParallelOptions& o) {
   return {{"DataParallelOptions::op", NameOf(o.op)},
           {"DataParallelOptions::bucket_bytes", StrCat(o.bucket_bytes)},
@@ -44,7 +54,9 @@ std::vector<Fact> FactsOf(const DataParallelOptions& o) {
 StatusOr<DataParallel> DataParallel::Create(Communicator comm, std::vector<Parameter> parameters,
                                             const DataParallelOptions& options) {
   std::string fault = FaultOf(options);
-  if (fault.empty()) fault = FaultOf(parameters, {});
+  if (fault.empty()) fault = FaultOf(parameters, comm.device());
+  if (fault.empty()) fault = FaultOfDevices(parameters);
+  if (fault.empty()) fault = FaultOnGpu(parameters, options);
   std::vector<Fact> facts = FactsOf(options);
   AppendFacts(parameters, &facts);
   const Duration timeout =
@@ -66,9 +78,10 @@ DataParallel& DataParallel::operator=(DataParallel&&) noexcept = default;
 const std::vector<Parameter>& DataParallel::parameters() const { return impl_->parameters(); }
 Tensor DataParallel::gradient(size_t i) const { return impl_->gradient(i); }
 void DataParallel::Begin() { impl_->Begin(); }
-void DataParallel::ZeroGradients() { impl_->ZeroGradients(); }
-void DataParallel::Ready(size_t i) { impl_->Ready(i); }
+void DataParallel::ZeroGradients(const Stream& stream) { impl_->ZeroGradients(stream); }
+void DataParallel::Ready(size_t i, const Stream& stream) { impl_->Ready(i, stream); }
 Status DataParallel::Finish(const FinishOptions& options) { return impl_->Finish(options); }
+Status DataParallel::Wait() { return impl_->Wait(); }
 double DataParallel::norm() const { return impl_->norm(); }
 const std::vector<size_t>& DataParallel::unused() const { return impl_->unused(); }
 const std::vector<DataParallel::BucketTiming>& DataParallel::timings() const { return impl_->timings(); }

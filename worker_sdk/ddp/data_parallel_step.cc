@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <set>
 #include <utility>
 
 #include "base/check.h"
-#include "worker_sdk/comm/floating_point_mode.h"
 #include "worker_sdk/comm/group.h"
 #include "worker_sdk/core/deadline.h"
 #include "worker_sdk/core/strings.h"
@@ -23,8 +21,19 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kFirstBucketBytes = 256 << 10;
 constexpr int64_t kBucketBytes = 4 << 20;  // until the buckets are planned
+// On a GPU, where each operation costs several kernel launches and links are faster: as PyTorch's DistributedDataParallel.
+constexpr int64_t kGpuBucketBytes = 25 << 20, kFirstGpuBucketBytes = 1 << 20;
+// For clearing memory on a GPU.
+constexpr Duration kClearLimit = std::chrono::seconds(10);
 // The step whose times the plan is made from. The first step has cold caches.
 constexpr int64_t kTimedStep = 2;
+
+DataParallelOptions WithSizesFor(const Device& device, DataParallelOptions options) {
+  if (device.type == DeviceType::kHost || options.bucket_bytes > 0) return options;
+  options.bucket_bytes = kGpuBucketBytes;
+  options.first_bucket_bytes = kFirstGpuBucketBytes;
+  return options;
+}
 
 int64_t FirstBucketBytes(const DataParallelOptions& options, int64_t bucket_bytes) {
   return options.first_bucket_bytes > 0 ? options.first_bucket_bytes
@@ -33,12 +42,9 @@ int64_t FirstBucketBytes(const DataParallelOptions& options, int64_t bucket_byte
 
 size_t IndexOf(DType dtype) { return static_cast<size_t>(dtype); }
 
-void Copy(const ConstTensor& from, const Tensor& to) {
-  if (from.count > 0) std::memcpy(to.data, from.data, from.count * SizeOf(from.dtype));
-}
-
-void SetToZero(const Tensor& tensor) {
-  if (tensor.count > 0) std::memset(tensor.data, 0, tensor.count * SizeOf(tensor.dtype));
+// The values of one_ and flags_ on the host.
+Tensor OneElement(const std::shared_ptr<void>& memory, size_t index, DType dtype) {
+  return {static_cast<char*>(memory.get()) + 8 * index, 1, dtype};
 }
 
 double SecondsBetween(TimePoint a, TimePoint b) { return std::chrono::duration<double>(b - a).count(); }
@@ -47,16 +53,24 @@ double SecondsBetween(TimePoint a, TimePoint b) { return std::chrono::duration<d
 
 DataParallelStep::DataParallelStep(Communicator comm, std::vector<Parameter> parameters,
                                    const DataParallelOptions& options)
-    : comm_(std::move(comm)), parameters_(std::move(parameters)), options_(options) {}
+    : comm_(std::move(comm)),
+      parameters_(std::move(parameters)),
+      options_(WithSizesFor(parameters_[0].value.device, options)) {}
 
 DataParallelStep::~DataParallelStep() {
   if (state_ != State::kInStep) return;
   comm_.Abort("a data-parallel step was not finished");
-  // The operations use the buckets' memory until they end.
+  EndPending();
+}
+
+void DataParallelStep::EndPending() {
   for (Work& work : pending_) (void)work.Wait(Clock::now());
+  pending_.clear();
 }
 
 Status DataParallelStep::Allocate() {
+  const Device device = parameters_[0].value.device;
+  DDPRUN_ASSIGN_OR_RETURN(ops_, ArrayOps::Open(device));
   std::vector<size_t> backwards(parameters_.size());
   for (size_t i = 0; i < backwards.size(); ++i) backwards[i] = backwards.size() - 1 - i;
   const int64_t bytes = options_.bucket_bytes > 0 ? options_.bucket_bytes : kBucketBytes;
@@ -72,11 +86,12 @@ Status DataParallelStep::Allocate() {
   for (const DType dtype : types) {
     const int64_t count = totals[IndexOf(dtype)];
     if (SentAs(dtype) == dtype) {
-      DDPRUN_ASSIGN_OR_RETURN(arenas_[IndexOf(dtype)], Arena::AllocateShared(comm_, dtype, count));
+      DDPRUN_ASSIGN_OR_RETURN(arenas_[IndexOf(dtype)], Arena::AllocateShared(comm_, device, dtype, count));
       continue;
     }
-    DDPRUN_ASSIGN_OR_RETURN(arenas_[IndexOf(dtype)], Arena::Allocate(dtype, count));
-    DDPRUN_ASSIGN_OR_RETURN(sent_arenas_[IndexOf(dtype)], Arena::AllocateShared(comm_, SentAs(dtype), count));
+    DDPRUN_ASSIGN_OR_RETURN(arenas_[IndexOf(dtype)], Arena::Allocate(*ops_, dtype, count));
+    DDPRUN_ASSIGN_OR_RETURN(sent_arenas_[IndexOf(dtype)],
+                            Arena::AllocateShared(comm_, device, SentAs(dtype), count));
   }
   if (options_.error_feedback) {
     int64_t count = 0;
@@ -84,10 +99,17 @@ Status DataParallelStep::Allocate() {
       residual_begins_.push_back(count);
       count += p.value.count;
     }
-    DDPRUN_ASSIGN_OR_RETURN(residuals_, Arena::Allocate(DType::kFloat32, count));
+    DDPRUN_ASSIGN_OR_RETURN(residuals_, Arena::Allocate(*ops_, DType::kFloat32, count));
+  }
+  if (options_.unused_parameters) {
+    DDPRUN_ASSIGN_OR_RETURN(one_, ops_->AllocateOnHost(8 * arenas_.size()));
+    DDPRUN_ASSIGN_OR_RETURN(flags_, ops_->AllocateOnHost(8 * parameters_.size()));
+    for (const DType dtype : types) {
+      for (const DType sent : {dtype, SentAs(dtype)}) SetElement(OneElement(one_, IndexOf(sent), sent), 0, 1);
+    }
   }
   LayOutAs(buckets);
-  return OkStatus();
+  return OkStatus();  // the memory is zero
 }
 
 DType DataParallelStep::SentAs(DType dtype) const {
@@ -119,6 +141,12 @@ Tensor DataParallelStep::SentBucket(size_t b) const {
   return (compressed ? sent_arenas_ : arenas_)[IndexOf(bucket.dtype)].View(bucket.begin, bucket.count);
 }
 
+Tensor DataParallelStep::FlagOf(size_t i) const {
+  const DType dtype = parameters_[i].value.dtype;
+  const Arena& arena = (SentAs(dtype) == dtype ? arenas_ : sent_arenas_)[IndexOf(dtype)];
+  return arena.View(layout_.slots[i].begin + parameters_[i].value.count, 1);
+}
+
 float* DataParallelStep::ResidualOf(size_t i) const {
   if (!options_.error_feedback) return nullptr;
   return static_cast<float*>(residuals_.View(residual_begins_[i], 0).data);
@@ -126,9 +154,6 @@ float* DataParallelStep::ResidualOf(size_t i) const {
 
 void DataParallelStep::LayOutAs(const BucketLists& buckets) {
   layout_ = LayOut(parameters_, buckets, extra());
-  // The elements between gradients are reduced, too, and must be zero.
-  for (Arena& arena : arenas_) arena.Zero();
-  for (Arena& arena : sent_arenas_) arena.Zero();
   std::vector<size_t> sizes;
   for (const std::vector<size_t>& bucket : buckets) sizes.push_back(bucket.size());
   scheduler_.emplace(std::move(sizes));
@@ -137,6 +162,29 @@ void DataParallelStep::LayOutAs(const BucketLists& buckets) {
     timings_[b].parameters = buckets[b];
     timings_[b].num_bytes = SentBucket(b).count * SizeOf(SentBucket(b).dtype);
   }
+}
+
+Status DataParallelStep::ClearSlots() {
+  for (const auto& arenas : {&arenas_, &sent_arenas_}) {
+    for (const Arena& arena : *arenas) {
+      if (arena.all().count > 0) DDPRUN_RETURN_IF_ERROR(ops_->Zero(ops_->stream(), arena.all()));
+    }
+  }
+  return ops_->Await(ops_->stream(), DeadlineAfter(kClearLimit), "clearing the buckets");
+}
+
+Status DataParallelStep::CheckStream(const Stream& stream, std::string_view what) {
+  if (stream.handle == checked_.handle && stream.device == checked_.device &&
+      (on_host() || stream.handle != nullptr))
+    return OkStatus();
+  DDPRUN_RETURN_IF_ERROR(ops_->CheckStream(stream), what);
+  checked_ = stream;
+  return OkStatus();
+}
+
+Status DataParallelStep::Follow(const Stream& stream, std::string_view what) {
+  DDPRUN_RETURN_IF_ERROR(CheckStream(stream, what));
+  return ops_->Order(stream, ops_->stream());
 }
 
 Tensor DataParallelStep::gradient(size_t i) const {
@@ -149,7 +197,11 @@ void DataParallelStep::Begin() {
   DDPRUN_CHECK(state_ != State::kFailed, "Begin() after an error");
   DDPRUN_CHECK(state_ == State::kIdle, "Begin() before Finish() of the previous step");
   state_ = State::kInStep;
-  if (next_buckets_) LayOutAs(*std::exchange(next_buckets_, std::nullopt));
+  fault_ = OkStatus();
+  if (next_buckets_) {
+    LayOutAs(*std::exchange(next_buckets_, std::nullopt));
+    fault_ = ClearSlots();  // the elements between gradients are reduced, too, and must be zero
+  }
   (void)scheduler_->Step(StepBegan{});
   ready_.assign(parameters_.size(), 0);
   used_.assign(parameters_.size(), 1);
@@ -157,36 +209,32 @@ void DataParallelStep::Begin() {
   ready_times_.clear();
 }
 
-void DataParallelStep::ZeroGradients() {
+void DataParallelStep::ZeroGradients(const Stream& stream) {
   DDPRUN_CHECK(state_ == State::kInStep && ready_order_.empty(),
                "ZeroGradients() after Ready() or outside a step");
-  for (size_t i = 0; i < parameters_.size(); ++i) SetToZero(gradient(i));
+  const auto clear = [&]() -> Status {
+    DDPRUN_RETURN_IF_ERROR(CheckStream(stream, "ZeroGradients"));
+    DDPRUN_RETURN_IF_ERROR(ops_->Order(ops_->stream(), stream));
+    for (size_t i = 0; i < parameters_.size(); ++i) DDPRUN_RETURN_IF_ERROR(ops_->Zero(stream, gradient(i)));
+    return ops_->Order(stream, ops_->stream());
+  };
+  fault_.Update(clear());
 }
 
-void DataParallelStep::Ready(size_t i) {
+void DataParallelStep::Ready(size_t i, const Stream& stream) {
   DDPRUN_CHECK(i < parameters_.size(), "no such gradient");
   DDPRUN_CHECK(state_ == State::kInStep && ready_[i] == 0,
                "gradient " << parameters_[i].name << " became ready twice in a step, or outside a step");
   ready_[i] = 1;
   ready_order_.push_back(i);
   ready_times_.push_back(Clock::now());
+  fault_.Update(Follow(stream, "Ready"));
   Submit(i, true);
 }
 
 void DataParallelStep::Submit(size_t i, bool ready) {
-  const DefaultFloatingPointMode mode;
-  const Parameter& p = parameters_[i];
-  const int64_t count = p.value.count;
-  const Tensor slot = InSlot(i, count), sent = SentSlot(i, count);
-  if (!ready) {
-    SetToZero(slot);
-    SetToZero(sent);  // what earlier steps left is kept for a step that has a gradient
-  } else {
-    if (p.gradient.data != nullptr) Copy(p.gradient, slot);
-    const float divisor = DividesFirst(slot.dtype) ? static_cast<float>(comm_.size()) : 1;
-    if (sent.dtype != slot.dtype) Compress(slot, divisor, ResidualOf(i), sent);
-  }
-  if (options_.unused_parameters) SetElement(SentSlot(i, count + 1), count, ready ? 1 : 0);
+  if (fault_.ok()) fault_ = FillSlot(i, ready);
+  if (!fault_.ok()) return;  // the error of Finish
   for (const size_t bucket : scheduler_->Step(GradBecameReady{layout_.slots[i].position}).buckets) {
     if (options_.overlap) {
       Launch(bucket);
@@ -196,25 +244,45 @@ void DataParallelStep::Submit(size_t i, bool ready) {
   }
 }
 
+Status DataParallelStep::FillSlot(size_t i, bool ready) {
+  const Parameter& p = parameters_[i];
+  const int64_t count = p.value.count;
+  const Stream stream = ops_->stream();
+  const Tensor slot = InSlot(i, count), sent = SentSlot(i, count);
+  if (!ready) {
+    DDPRUN_RETURN_IF_ERROR(ops_->Zero(stream, slot));
+    // What earlier steps left is kept for a step that has a gradient.
+    if (sent.data != slot.data) DDPRUN_RETURN_IF_ERROR(ops_->Zero(stream, sent));
+  } else {
+    if (p.gradient.data != nullptr) DDPRUN_RETURN_IF_ERROR(ops_->Copy(stream, p.gradient, slot));
+    const float divisor = DividesFirst(slot.dtype) ? static_cast<float>(comm_.size()) : 1;
+    if (sent.dtype != slot.dtype)
+      DDPRUN_RETURN_IF_ERROR(ops_->Compress(stream, slot, divisor, ResidualOf(i), sent));
+  }
+  if (!options_.unused_parameters) return OkStatus();
+  const Tensor flag = FlagOf(i);
+  if (!ready) return ops_->Zero(stream, flag);
+  return ops_->CopyFromHost(stream, OneElement(one_, IndexOf(flag.dtype), flag.dtype).data, flag);
+}
+
 void DataParallelStep::Launch(size_t bucket) {
   const ReduceOp op = DividesFirst(layout_.buckets[bucket].dtype) ? ReduceOp::kSum : options_.op;
   timings_[bucket].started = Clock::now();
-  pending_.push_back(comm_.AllReduce(SentBucket(bucket), op));
+  pending_.push_back(comm_.AllReduce(SentBucket(bucket), op, {.stream = ops_->stream()}));
 }
 
 Status DataParallelStep::Finish(const FinishOptions& options) {
   DDPRUN_CHECK(state_ == State::kInStep, "Finish() without Begin()");
-  const DefaultFloatingPointMode mode;
   const TimePoint deadline = DeadlineAfter(options_.timeout);
   norm_ = 0;
   unused_.clear();
   Status status = CheckOptions(options);
   if (status.ok()) status = SubmitMissing();
+  if (status.ok()) status = fault_;
+  if (status.ok()) status = Reduce(options, deadline);
   if (!status.ok()) {
     comm_.Abort(status.message());  // the other ranks would wait
-    for (Work& work : pending_) (void)work.Wait(Clock::now());
-  } else {
-    status = Reduce(options, deadline);
+    EndPending();
   }
   pending_.clear();
   launchable_.clear();
@@ -224,8 +292,29 @@ Status DataParallelStep::Finish(const FinishOptions& options) {
   return WithContext(status, "reducing gradients");
 }
 
-Status DataParallelStep::CheckOptions(const FinishOptions& options) const {
+Status DataParallelStep::Wait() {
+  DDPRUN_CHECK(state_ == State::kIdle, "Wait() in a step, or after an error");
+  if (on_host()) return OkStatus();
+  Status status = ops_->Await(ops_->stream(), DeadlineAfter(options_.timeout), "a data-parallel step");
+  // An operation that has failed does not keep the stream waiting.
+  if (status.ok()) status = comm_.status();
+  if (!status.ok()) {
+    comm_.Abort(status.message());
+    state_ = State::kFailed;
+  }
+  return WithContext(status, "waiting for a data-parallel step");
+}
+
+Status DataParallelStep::CheckOptions(const FinishOptions& options) {
   if (!(options.clip_norm >= 0)) return InvalidArgumentError(StrCat("clip_norm is ", options.clip_norm));
+  DDPRUN_RETURN_IF_ERROR(CheckStream(options.stream, "FinishOptions::stream"));
+  if (options.clip_norm > 0) {
+    for (const Parameter& p : parameters_) {
+      if (ops_->Computes(p.value.dtype)) continue;
+      return InvalidArgumentError(
+          StrCat("clip_norm on a GPU needs float32: parameter ", p.name, " is ", NameOf(p.value.dtype)));
+    }
+  }
   if (options.optimizer == nullptr) return OkStatus();
   const bool same = std::ranges::equal(
       options.optimizer->parameters(), parameters_, [](const Parameter& a, const Parameter& b) {
@@ -250,51 +339,74 @@ Status DataParallelStep::SubmitMissing() {
 Status DataParallelStep::Reduce(const FinishOptions& options, TimePoint deadline) {
   for (const size_t bucket : launchable_) Launch(bucket);
   const bool clips = options.clip_norm > 0;
-  Status status;
   for (size_t b = 0; b < pending_.size(); ++b) {
-    // After an error, the communicator is dead, so the waits for the remaining buckets fail immediately.
-    status.Update(pending_[b].Wait(deadline));
-    if (!status.ok()) continue;
-    const Operation* operation = WorkAccess::OperationOf(pending_[b]);
-    timings_[b].reduced = operation->ended().value_or(Clock::now());
+    DDPRUN_RETURN_IF_ERROR(Join(b, options.stream, deadline));
+    if (options_.unused_parameters) DDPRUN_RETURN_IF_ERROR(ReadUsed(b, options.stream, deadline));
     for (const size_t i : layout_.buckets[b].parameters) {
-      Receive(i);
-      if (!clips) Deliver(i, options, true);
+      DDPRUN_RETURN_IF_ERROR(Receive(i, options.stream));
+      if (!clips) DDPRUN_RETURN_IF_ERROR(Deliver(i, options, true));
     }
   }
-  DDPRUN_RETURN_IF_ERROR(status);
   std::ranges::sort(unused_);
-  if (clips) Clip(options);
+  if (clips) DDPRUN_RETURN_IF_ERROR(Clip(options, deadline));
+  if (options.optimizer != nullptr) DDPRUN_RETURN_IF_ERROR(options.optimizer->status());
+  return ops_->Order(options.stream, ops_->stream());
+}
+
+Status DataParallelStep::Join(size_t bucket, const Stream& stream, TimePoint deadline) {
+  Work& work = pending_[bucket];
+  DDPRUN_RETURN_IF_ERROR(on_host() ? work.Wait(deadline) : work.WaitOn(stream));
+  timings_[bucket].reduced = WorkAccess::OperationOf(work)->ended().value_or(Clock::now());
   return OkStatus();
 }
 
-void DataParallelStep::Receive(size_t i) {
+Status DataParallelStep::ReadUsed(size_t bucket, const Stream& stream, TimePoint deadline) {
+  const std::vector<size_t>& parameters = layout_.buckets[bucket].parameters;
+  for (const size_t i : parameters) {
+    const Tensor flag = FlagOf(i);
+    DDPRUN_RETURN_IF_ERROR(ops_->CopyToHost(stream, flag, OneElement(flags_, i, flag.dtype).data));
+  }
+  DDPRUN_RETURN_IF_ERROR(ops_->Await(stream, deadline, "the reduced gradients"));
+  for (const size_t i : parameters) {
+    if (ElementAt(OneElement(flags_, i, FlagOf(i).dtype), 0) != 0) continue;
+    used_[i] = 0;
+    unused_.push_back(i);
+  }
+  return OkStatus();
+}
+
+Status DataParallelStep::Receive(size_t i, const Stream& stream) {
   const int64_t count = parameters_[i].value.count;
   const Tensor slot = InSlot(i, count), sent = SentSlot(i, count);
-  if (sent.dtype != slot.dtype) Decompress(sent, slot);
-  if (!options_.unused_parameters || ElementAt(SentSlot(i, count + 1), count) != 0) return;
-  used_[i] = 0;
-  unused_.push_back(i);
+  return sent.dtype == slot.dtype ? OkStatus() : ops_->Decompress(stream, sent, slot);
 }
 
-void DataParallelStep::Deliver(size_t i, const FinishOptions& options, bool update) {
+Status DataParallelStep::Deliver(size_t i, const FinishOptions& options, bool update) {
   const Parameter& p = parameters_[i];
   const Tensor slot = InSlot(i, p.value.count);
-  if (p.gradient.data != nullptr) Copy(slot, p.gradient);
-  if (update && options.optimizer != nullptr && used_[i] != 0)
-    options.optimizer->Update(i, slot, options.step);
+  if (p.gradient.data != nullptr) DDPRUN_RETURN_IF_ERROR(ops_->Copy(options.stream, slot, p.gradient));
+  if (!update || options.optimizer == nullptr || used_[i] == 0) return OkStatus();
+  OptimizerStep step = options.step;
+  step.stream = options.stream;
+  options.optimizer->Update(i, slot, step);
+  return OkStatus();
 }
 
-void DataParallelStep::Clip(const FinishOptions& options) {
-  GlobalNorm norm;
-  for (size_t i = 0; i < parameters_.size(); ++i) norm.Add(InSlot(i, parameters_[i].value.count));
-  norm_ = norm.value();
+Status DataParallelStep::Clip(const FinishOptions& options, TimePoint deadline) {
+  std::vector<ConstTensor> gradients;
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    gradients.emplace_back(InSlot(i, parameters_[i].value.count));
+  DDPRUN_ASSIGN_OR_RETURN(norm_, ops_->Norm(options.stream, gradients, deadline));
   const bool finite = std::isfinite(norm_);
   const bool exceeds = finite && norm_ > options.clip_norm;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (exceeds) Multiply(options.clip_norm / norm_, InSlot(i, parameters_[i].value.count));
-    Deliver(i, options, finite);
+    if (exceeds) {
+      DDPRUN_RETURN_IF_ERROR(
+          ops_->Multiply(options.stream, options.clip_norm / norm_, InSlot(i, parameters_[i].value.count)));
+    }
+    DDPRUN_RETURN_IF_ERROR(Deliver(i, options, finite));
   }
+  return OkStatus();
 }
 
 std::vector<size_t> DataParallelStep::ReadyOrder() const {
@@ -306,7 +418,7 @@ std::vector<size_t> DataParallelStep::ReadyOrder() const {
 }
 
 Status DataParallelStep::PlanAhead() {
-  const bool fixed = options_.bucket_bytes > 0;
+  const bool fixed = sizes_are_fixed();
   if (num_steps_ != (fixed ? 1 : kTimedStep)) return OkStatus();
   const TimePoint deadline = DeadlineAfter(options_.timeout);
   AllReduceCost cost;

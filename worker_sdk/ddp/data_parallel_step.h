@@ -4,7 +4,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "ddprun/communicator.h"
@@ -13,6 +15,7 @@
 #include "worker_sdk/ddp/arena.h"
 #include "worker_sdk/ddp/buckets.h"
 #include "worker_sdk/ddp/layout.h"
+#include "worker_sdk/device/array_ops.h"
 
 namespace ddprun::internal {
 
@@ -23,6 +26,10 @@ namespace ddprun::internal {
 //
 // Parameters are updated in Finish and not as soon as their bucket is reduced, because backward may read parameters until
 // then. Tied weights and activation checkpoints read them after their gradient is complete.
+//
+// On a GPU, three kinds of streams follow each other in each step: those of Ready, the stream of `ops_`, in which gradients
+// are put into their slots and after which buckets are reduced, and FinishOptions::stream. The next step's work in the stream
+// of `ops_` follows that of Finish.
 class DataParallelStep {
  public:
   // REQUIRES: the parameters and options are valid, and equal on all ranks.
@@ -32,15 +39,17 @@ class DataParallelStep {
   DataParallelStep(const DataParallelStep&) = delete;
   DataParallelStep& operator=(const DataParallelStep&) = delete;
 
-  // Must be called once, before any other function. Errors: kResourceExhausted.
+  // Must be called once, before any other function. Collective.
+  //   Errors: those of ArrayOps::Open and of Communicator::Allocate.
   Status Allocate();
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   Tensor gradient(size_t i) const;
   void Begin();
-  void ZeroGradients();
-  void Ready(size_t i);
+  void ZeroGradients(const Stream& stream);
+  void Ready(size_t i, const Stream& stream);
   Status Finish(const FinishOptions& options);
+  Status Wait();
   double norm() const { return norm_; }
   const std::vector<size_t>& unused() const { return unused_; }
   const std::vector<DataParallel::BucketTiming>& timings() const { return timings_; }
@@ -48,6 +57,9 @@ class DataParallelStep {
  private:
   enum class State { kIdle, kInStep, kFailed };
 
+  bool on_host() const { return ops_->on_host(); }
+  // If true, the options have the sizes of buckets, and nothing is measured.
+  bool sizes_are_fixed() const { return options_.bucket_bytes > 0; }
   int64_t extra() const { return options_.unused_parameters ? 1 : 0; }
   // The type in which gradients of `dtype` are reduced.
   DType SentAs(DType dtype) const;
@@ -58,22 +70,37 @@ class DataParallelStep {
   Tensor InSlot(size_t i, int64_t count) const;
   Tensor SentSlot(size_t i, int64_t count) const;
   Tensor SentBucket(size_t b) const;
+  // The element after gradient i, in what is sent; with unused parameters.
+  Tensor FlagOf(size_t i) const;
   // What compression rounded off gradient i; null without error feedback.
   float* ResidualOf(size_t i) const;
 
   void LayOutAs(const BucketLists& buckets);
-  // Prepares the slot of gradient i and reports it to the scheduler. `ready`: whether the caller called Ready.
+  // Sets all slots to zero, and waits for that on a GPU.
+  Status ClearSlots();
+  // OK if `stream` is valid. `what`: for errors.
+  Status CheckStream(const Stream& stream, std::string_view what);
+  // The work in the stream of `ops_` follows that in `stream`.
+  Status Follow(const Stream& stream, std::string_view what);
+  // Prepares the slot of gradient i, and then reports it to the scheduler. `ready`: whether the caller called Ready.
   void Submit(size_t i, bool ready);
+  Status FillSlot(size_t i, bool ready);
   void Launch(size_t bucket);
-  // Waits for all buckets, also after an error.
+  // What follows puts its work into FinishOptions::stream.
   Status Reduce(const FinishOptions& options, TimePoint deadline);
-  Status CheckOptions(const FinishOptions& options) const;
+  // Waits for a bucket, or makes the stream wait for it.
+  Status Join(size_t bucket, const Stream& stream, TimePoint deadline);
+  Status CheckOptions(const FinishOptions& options);
   Status SubmitMissing();
-  // Converts the reduced values of gradient i back, and reads whether some rank called Ready.
-  void Receive(size_t i);
+  // Reads for each parameter of the bucket whether some rank called Ready.
+  Status ReadUsed(size_t bucket, const Stream& stream, TimePoint deadline);
+  // Converts the reduced values of gradient i back.
+  Status Receive(size_t i, const Stream& stream);
   // Copies gradient i to its own memory, if it has some, and updates its parameter.
-  void Deliver(size_t i, const FinishOptions& options, bool update);
-  void Clip(const FinishOptions& options);
+  Status Deliver(size_t i, const FinishOptions& options, bool update);
+  Status Clip(const FinishOptions& options, TimePoint deadline);
+  // Waits until no operation uses the memory of this object.
+  void EndPending();
 
   // Plans the buckets of the next steps, once. Collective.
   Status PlanAhead();
@@ -82,10 +109,14 @@ class DataParallelStep {
   Communicator comm_;
   const std::vector<Parameter> parameters_;
   const DataParallelOptions options_;
-  std::array<Arena, 8> arenas_;           // by DType
+  std::shared_ptr<void>
+      one_;  // on the host: 1 as each DType, in 8 bytes each; with unused parameters, as the next
+  std::shared_ptr<void> flags_;  // on the host, 8 bytes by parameter: the reduced element after the gradient
+  std::array<Arena, 8> arenas_;  // by DType
   std::array<Arena, 8> sent_arenas_;      // by DType of the gradients; used if they are compressed
   Arena residuals_;                       // float32, for compressed gradients with error feedback
   std::vector<int64_t> residual_begins_;  // by parameter
+  std::unique_ptr<ArrayOps> ops_;         // destroyed before the memory that its work uses
 
   State state_ = State::kIdle;
   int64_t num_steps_ = 0;  // finished
@@ -94,6 +125,8 @@ class DataParallelStep {
   std::optional<BucketScheduler> scheduler_;
 
   // Of the current or last step.
+  Status fault_;                        // of Begin, ZeroGradients or Ready, which return none
+  Stream checked_;                      // the last stream that was valid
   std::vector<char> ready_;             // by parameter
   std::vector<char> used_;              // by parameter: some rank called Ready; known after the reduction
   std::vector<size_t> ready_order_;     // parameters for which Ready was called

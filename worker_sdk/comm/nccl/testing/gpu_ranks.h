@@ -14,6 +14,7 @@
 #include "ddprun/status.h"
 #include "worker_sdk/comm/nccl/nccl_group.h"
 #include "worker_sdk/core/deadline.h"
+#include "worker_sdk/device/cuda/event.h"
 #include "worker_sdk/device/cuda/memory.h"
 #include "worker_sdk/device/cuda/stream.h"
 
@@ -44,13 +45,26 @@ class GpuRank {
   // Memory with these values, which are there once the stream has copied them.
   template <typename T>
   Tensor Put(const std::vector<T>& values) {
+    memory_.push_back(*DeviceMemory::Allocate(context_, values.size() * sizeof(T)));
+    const Tensor tensor{memory_.back().data(), static_cast<int64_t>(values.size()), DTypeOf<T>(), gpu_};
+    Write(tensor, values, stream());
+    return tensor;
+  }
+  // Copies the values to `tensor`, in `stream`. Does not wait.
+  template <typename T>
+  void Write(const Tensor& tensor, const std::vector<T>& values, const Stream& stream) {
     const int64_t num_bytes = values.size() * sizeof(T);
-    memory_.push_back(*DeviceMemory::Allocate(context_, num_bytes));
     pinned_.push_back(*PinnedMemory::Allocate(context_, num_bytes));
-    std::memcpy(pinned_.back().data(), values.data(), num_bytes);
-    EXPECT_EQ(CopyToDevice(*context_, memory_.back().data(), pinned_.back().data(), num_bytes, stream_.get()),
+    if (num_bytes > 0) std::memcpy(pinned_.back().data(), values.data(), num_bytes);
+    EXPECT_EQ(CopyToDevice(*context_, tensor.data, pinned_.back().data(), num_bytes,
+                           static_cast<CUstream>(stream.handle)),
               OkStatus());
-    return {memory_.back().data(), static_cast<int64_t>(values.size()), DTypeOf<T>(), gpu_};
+  }
+  // Work that is put into `later` from now on follows the work that is in `earlier` now.
+  void Order(const Stream& earlier, const Stream& later) {
+    CudaEvent event = *CudaEvent::Create(context_);
+    EXPECT_EQ(event.Record(static_cast<CUstream>(earlier.handle)), OkStatus());
+    EXPECT_EQ(event.MakeWait(static_cast<CUstream>(later.handle)), OkStatus());
   }
   // The values after the work that is in the stream now.
   template <typename T = float>
