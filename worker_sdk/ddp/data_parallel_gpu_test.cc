@@ -92,7 +92,7 @@ std::vector<Case> Cases() {
 }
 
 struct Result {
-  std::vector<std::vector<float>> values;
+  std::vector<std::vector<float> > values;
   std::vector<double> norms;
   std::vector<std::vector<size_t> > unused;
   bool operator==(const Result&) const = default;
@@ -105,7 +105,7 @@ std::vector<float> InitialValue(size_t i) {
 Result OnHost(const Case& c, int world) {
   Result result;
   WithRanks(world, [&](Communicator& comm) {
-    std::vector<std::vector<float>> values, gradients;
+    std::vector<std::vector<float> > values, gradients;
     for (size_t i = 0; i < std::size(kSizes); ++i) values.push_back(InitialValue(i));
     std::vector<Parameter> parameters;
     for (size_t i = 0; i < std::size(kSizes); ++i)
