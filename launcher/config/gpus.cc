@@ -3,7 +3,8 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <cstddef>
+#include <set>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -17,31 +18,72 @@
 
 namespace ddprun {
 
-std::vector<std::string> VisibleGpus(const std::optional<std::string>& visible, int num_devices) {
+namespace {
+
+enum class Form { kNumber, kUuid, kMig };
+
+Form FormOf(absl::string_view entry) {
+  if (absl::StartsWith(entry, "GPU-")) return Form::kUuid;
+  return absl::StartsWith(entry, "MIG-") ? Form::kMig : Form::kNumber;
+}
+
+// The index of the GPU with this number; CUDA ignores what follows the digits. nullopt: there is none.
+std::optional<int> IndexOfNumber(absl::string_view entry, size_t num_gpus) {
+  const size_t digits = std::min(entry.find_first_not_of("0123456789"), entry.size());
+  int index = -1;
+  if (!absl::SimpleAtoi(entry.substr(0, digits), &index)) return std::nullopt;
+  if (static_cast<size_t>(index) >= num_gpus) return std::nullopt;
+  return index;
+}
+
+// The index of the only GPU whose UUID begins so. nullopt: there is none, or there are several.
+std::optional<int> IndexOfUuid(absl::string_view beginning, const std::vector<std::string>& uuids) {
+  std::optional<int> found;
+  for (size_t i = 0; i < uuids.size(); ++i) {
+    if (!absl::StartsWith(uuids[i], beginning)) continue;
+    if (found) return std::nullopt;
+    found = static_cast<int>(i);
+  }
+  return found;
+}
+
+}  // namespace
+
+std::vector<std::string> VisibleGpus(const std::optional<std::string>& visible,
+                                     const std::vector<std::string>& uuids) {
   std::vector<std::string> gpus;
   if (!visible) {
-    for (int i = 0; i < num_devices; ++i) gpus.push_back(absl::StrCat(i));
+    for (size_t i = 0; i < uuids.size(); ++i) gpus.push_back(absl::StrCat(i));
     return gpus;
   }
+  const bool uuids_known = std::find(uuids.begin(), uuids.end(), "") == uuids.end();
+  std::set<std::string> seen;  // names that are equal exactly if they name the same device
   for (const absl::string_view entry : absl::StrSplit(*visible, ',')) {
     const absl::string_view text = absl::StripAsciiWhitespace(entry);
-    const bool by_uuid = absl::StartsWith(text, "GPU-") || absl::StartsWith(text, "MIG-");
-    int index;
-    if (!by_uuid && (!absl::SimpleAtoi(text, &index) || index < 0 || index >= num_devices)) break;
-    gpus.emplace_back(text);
+    const Form form = FormOf(text);
+    if (!gpus.empty() && form != FormOf(gpus[0])) break;
+    std::string name(text);
+    if (form == Form::kNumber || (form == Form::kUuid && uuids_known)) {
+      const std::optional<int> index =
+          form == Form::kNumber ? IndexOfNumber(text, uuids.size()) : IndexOfUuid(text, uuids);
+      if (!index) break;
+      name = absl::StrCat(*index);
+    }
+    if (!seen.insert(name).second) return {};
+    gpus.push_back(form == Form::kNumber ? name : std::string(text));
   }
   return gpus;
 }
 
-absl::StatusOr<int> CountGpus(const std::optional<std::string>& visible) {
+absl::StatusOr<int> CountGpus(const std::optional<std::string>& visible, bool narrowed) {
   ASSIGN_OR_RETURN(const Nvml nvml, Nvml::Open());
-  ASSIGN_OR_RETURN(const int num_devices, nvml.CountDevices());
-  const std::vector<std::string> gpus = VisibleGpus(visible, num_devices);
+  ASSIGN_OR_RETURN(const std::vector<std::string> uuids, nvml.Uuids());
+  const std::vector<std::string> gpus = VisibleGpus(visible, uuids);
   if (gpus.empty()) {
     return absl::FailedPreconditionError(absl::StrCat("CUDA_VISIBLE_DEVICES=\"", *visible,
-                                                      "\" leaves none of ", num_devices, " GPUs visible"));
+                                                      "\" leaves none of ", uuids.size(), " GPUs visible"));
   }
-  return static_cast<int>(gpus.size());
+  return narrowed || FormOf(gpus[0]) != Form::kMig ? static_cast<int>(gpus.size()) : 1;
 }
 
 namespace {
@@ -122,6 +164,19 @@ absl::StatusOr<int> Nvml::CountDevices() const {
   if (const int error = library_->count(&count); error != 0) return Failed("nvmlDeviceGetCount_v2", error);
   if (count == 0) return absl::FailedPreconditionError("the NVIDIA driver reports no device");
   return static_cast<int>(count);
+}
+
+absl::StatusOr<std::vector<std::string>> Nvml::Uuids() const {
+  ASSIGN_OR_RETURN(const int count, CountDevices());
+  std::vector<std::string> uuids(count);
+  if (library_->by_index == nullptr || library_->uuid == nullptr) return uuids;
+  for (int i = 0; i < count; ++i) {
+    void* handle = nullptr;
+    char uuid[kUuidBytes] = {};
+    if (library_->by_index(static_cast<unsigned int>(i), &handle) != 0) continue;  // This GPU has failed.
+    if (library_->uuid(handle, uuid, sizeof uuid) == 0) uuids[i] = uuid;
+  }
+  return uuids;
 }
 
 absl::StatusOr<std::string> Nvml::PciAddress(absl::string_view device) const {

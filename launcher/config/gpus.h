@@ -12,16 +12,21 @@
 
 namespace ddprun {
 
-// Returns the number of GPUs in this machine that are visible if CUDA_VISIBLE_DEVICES is `visible`. nullopt
+// Returns the number of workers of this machine that can have a GPU of their own if CUDA_VISIBLE_DEVICES is `visible`. nullopt
 // means that the variable is not set, so all GPUs are visible.
-//   Errors: kFailedPrecondition with the cause: no driver, no GPU in the machine, or no visible GPU.
-absl::StatusOr<int> CountGpus(const std::optional<std::string>& visible);
+//   narrowed: each worker will see only its own entry of the list. Otherwise all workers see the same list, of which a process
+//             can use all GPUs, but only one MIG device.
+//   Errors:   kFailedPrecondition with the cause: no driver, no GPU in the machine, or no visible GPU.
+absl::StatusOr<int> CountGpus(const std::optional<std::string>& visible, bool narrowed);
 
-// Returns the names of the GPUs that are visible on a machine with `num_devices` GPUs if CUDA_VISIBLE_DEVICES
-// is `visible`. nullopt means that the variable is not set. The names have the form of entries of this
-// variable and are in CUDA's order. The list ends at the first invalid entry, as in the CUDA runtime. UUIDs
-// (GPU-..., MIG-...) are assumed to exist.
-std::vector<std::string> VisibleGpus(const std::optional<std::string>& visible, int num_devices);
+// Returns the names of the GPUs that are visible if CUDA_VISIBLE_DEVICES is `visible`; nullopt means that the variable is not
+// set. The names have the form of entries of this variable and are in CUDA's order. As in CUDA and in PyTorch: the list ends at
+// the first entry that is not valid, which includes an entry of another form (a number, GPU-..., MIG-...) than the first, and a
+// UUID of no GPU or of several; and a list that has a GPU twice leaves none visible. MIG devices are assumed to exist.
+//   uuids: of the machine's GPUs, in the driver's order: "GPU-8932f937-...". An empty one is not known; if there is one, UUIDs
+//          in the list are assumed to exist.
+std::vector<std::string> VisibleGpus(const std::optional<std::string>& visible,
+                                     const std::vector<std::string>& uuids);
 
 // NVIDIA's driver library, loaded at run time, so that this program builds and runs without the library.
 //   Errors:  kFailedPrecondition for all methods, with the NVML call and its error number.
@@ -35,6 +40,8 @@ class Nvml {
 
   // Returns the number of devices, at least 1. Fails if there is no device.
   absl::StatusOr<int> CountDevices() const;
+  // Their UUIDs; empty for one whose UUID the driver does not tell. At least one.
+  absl::StatusOr<std::vector<std::string>> Uuids() const;
 
   // The PCI address of a device, as in /sys/bus/pci/devices: "0000:dc:00.0".
   //   device: an entry of CUDA_VISIBLE_DEVICES: a number, the UUID of a GPU ("GPU-8932f937...") or a prefix

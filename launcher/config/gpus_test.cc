@@ -3,6 +3,9 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -14,15 +17,49 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+using Names = std::vector<std::string>;
+
 TEST(VisibleGpusTest, FollowsTheCudaRuntime) {
-  EXPECT_THAT(VisibleGpus(std::nullopt, 3), ElementsAre("0", "1", "2"));
+  const Names kUuids = {"GPU-a1", "GPU-a2", "GPU-b1", "GPU-c1"};
+  EXPECT_THAT(VisibleGpus(std::nullopt, kUuids), ElementsAre("0", "1", "2", "3"));
   const struct {
     const char* visible;
-    std::vector<std::string> want;
-  } kCases[] = {{"", {}},   {"0", {"0"}},      {"0,1", {"0", "1"}}, {"3, 2", {"3", "2"}},
-                {"-1", {}}, {"0,-1,1", {"0"}}, {"0,4,1", {"0"}},    {"GPU-a,1", {"GPU-a", "1"}},
-                {"x", {}},  {"NoDevFiles", {}}};
-  for (const auto& c : kCases) EXPECT_EQ(VisibleGpus(c.visible, 4), c.want) << c.visible;
+    Names want;
+  } kCases[] = {
+      {"", {}},
+      {"0", {"0"}},
+      {"0,1", {"0", "1"}},
+      {"3, 2", {"3", "2"}},
+      {"-1", {}},
+      {"0,-1,1", {"0"}},
+      {"0,4,1", {"0"}},
+      {"1gpu,2.5", {"1", "2"}},
+      {"99999999999", {}},
+      {"x", {}},
+      {"NoDevFiles", {}},
+      {",1", {}},
+      {"2,2", {}},
+      {"1,2,01", {}},
+      {"GPU-b1,GPU-a2", {"GPU-b1", "GPU-a2"}},
+      {"GPU-b, GPU-c", {"GPU-b", "GPU-c"}},
+      {"GPU-b,GPU-a", {"GPU-b"}},  // two GPUs
+      {"GPU-d,GPU-b", {}},
+      {"GPU-b,GPU-b1", {}},  // the same GPU
+      {"GPU-b,1", {"GPU-b"}},
+      {"1,GPU-b", {"1"}},
+      {"MIG-x,MIG-y", {"MIG-x", "MIG-y"}},
+      {"MIG-GPU-b1/1/0,MIG-GPU-b1/2/0", {"MIG-GPU-b1/1/0", "MIG-GPU-b1/2/0"}},
+      {"MIG-x,GPU-b", {"MIG-x"}},
+      {"MIG-x,MIG-x", {}},
+  };
+  for (const auto& c : kCases) EXPECT_EQ(VisibleGpus(c.visible, kUuids), c.want) << c.visible;
+}
+
+TEST(VisibleGpusTest, WithAnOldDriverUuidsAreAssumedToExist) {
+  const Names kUnknown(4);
+  EXPECT_THAT(VisibleGpus("GPU-x,GPU-y", kUnknown), ElementsAre("GPU-x", "GPU-y"));
+  EXPECT_THAT(VisibleGpus("GPU-x,GPU-x", kUnknown), ElementsAre());
+  EXPECT_THAT(VisibleGpus("3,4", kUnknown), ElementsAre("3"));
 }
 
 // Loads the fake library. When the code under test later opens a library of the same name, dlopen returns the
@@ -43,7 +80,7 @@ class CountGpusTest : public testing::Test {
     setenv("FAKE_NVML_COUNT_ERROR", count_error, 1);
   }
   static void ExpectNone(const std::optional<std::string>& visible, const char* words) {
-    const auto gpus = CountGpus(visible);
+    const auto gpus = CountGpus(visible, false);
     EXPECT_EQ(gpus.status().code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(std::string(gpus.status().message()), HasSubstr(words));
   }
@@ -52,12 +89,17 @@ class CountGpusTest : public testing::Test {
 };
 
 TEST_F(CountGpusTest, CountsAllGpusOrTheVisibleGpus) {
-  EXPECT_EQ(*CountGpus(std::nullopt), 8);
-  EXPECT_EQ(*CountGpus("2,5"), 2);
+  for (const bool narrowed : {false, true}) {
+    EXPECT_EQ(*CountGpus(std::nullopt, narrowed), 8);
+    EXPECT_EQ(*CountGpus("2,5", narrowed), 2);
+    EXPECT_EQ(*CountGpus("GPU-2,GPU-5,GPU-9", narrowed), 2);
+    EXPECT_EQ(*CountGpus("MIG-1000,MIG-2000", narrowed), narrowed ? 2 : 1);
+  }
 }
 
 TEST_F(CountGpusTest, ErrorsStateTheCause) {
   ExpectNone("", "CUDA_VISIBLE_DEVICES=\"\" leaves none of 8 GPUs visible");
+  ExpectNone("GPU-9", "CUDA_VISIBLE_DEVICES=\"GPU-9\" leaves none of 8 GPUs visible");
   Set("0", "0", "0");
   ExpectNone(std::nullopt, "reports no device");
   Set("8", "9", "0");

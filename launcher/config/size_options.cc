@@ -58,9 +58,10 @@ absl::StatusOr<int> CountLocalWorkers(const Options& options, const ProcessInput
   for (const auto& [variable, value] : options.program_env()) {
     if (variable == "CUDA_VISIBLE_DEVICES") visible = value;
   }
-  if (text == "auto") return inputs.count_gpus(visible).value_or(inputs.num_cpus);
+  const bool narrowed = options.IsSet("virtual-local-rank");
+  if (text == "auto") return inputs.count_gpus(visible, narrowed).value_or(inputs.num_cpus);
   if (text == "gpu") {
-    absl::StatusOr<int> count = inputs.count_gpus(visible);
+    absl::StatusOr<int> count = inputs.count_gpus(visible, narrowed);
     if (count.ok()) return count;
     return absl::FailedPreconditionError(absl::StrCat(options.Quote(kName), ": Cuda is not available. (",
                                                       std::string(count.status().message()), ")"));

@@ -12,9 +12,9 @@ namespace {
 absl::StatusOr<std::vector<int>> NodesOfGpus(const std::optional<std::string>& visible,
                                              const std::string& sys) {
   ASSIGN_OR_RETURN(const Nvml nvml, Nvml::Open());
-  ASSIGN_OR_RETURN(const int num_devices, nvml.CountDevices());
+  ASSIGN_OR_RETURN(const std::vector<std::string> uuids, nvml.Uuids());
   std::vector<int> nodes;
-  for (const std::string& gpu : VisibleGpus(visible, num_devices)) {
+  for (const std::string& gpu : VisibleGpus(visible, uuids)) {
     ASSIGN_OR_RETURN(const std::string address, nvml.PciAddress(gpu));
     ASSIGN_OR_RETURN(const int node, NumaNodeOf(sys, address), absl::StrCat("GPU ", gpu));
     nodes.push_back(node);

@@ -72,9 +72,12 @@ TEST_F(BindingTest, EachWorkerGetsTheNodeOfItsGpu) {
 }
 
 TEST_F(BindingTest, FollowsTheOrderOfVisibleDevices) {
-  const auto sets = BindToNuma(NumaBinding::kNode, 2, "GPU-1, 0", sys_);
-  ASSERT_TRUE(sets.ok()) << sets.status();
-  EXPECT_THAT(*sets, ElementsAre(AllowedOn(near_last_), AllowedOn(near_first_)));
+  for (const char* visible :
+       {"1, 0", "GPU-1, GPU-0", "MIG-1000,MIG-0000", "MIG-GPU-1000/1/0,MIG-GPU-0000/1/0"}) {
+    const auto sets = BindToNuma(NumaBinding::kNode, 2, visible, sys_);
+    ASSERT_TRUE(sets.ok()) << visible << ": " << sets.status();
+    EXPECT_THAT(*sets, ElementsAre(AllowedOn(near_last_), AllowedOn(near_first_))) << visible;
+  }
 }
 
 TEST_F(BindingTest, ErrorsBeginWithTheOption) {
@@ -83,8 +86,8 @@ TEST_F(BindingTest, ErrorsBeginWithTheOption) {
   };
   EXPECT_THAT(error(NumaBinding::kExclusive, "1"),
               AllOf(HasSubstr("--numa-binding=exclusive: "), HasSubstr("1 is visible")));
-  EXPECT_THAT(error(NumaBinding::kCoreComplex, "GPU-7,0"),
-              AllOf(HasSubstr("--numa-binding=core-complex: "), HasSubstr("GPU GPU-7")));
+  EXPECT_THAT(error(NumaBinding::kCoreComplex, "MIG-7000,MIG-0000"),
+              AllOf(HasSubstr("--numa-binding=core-complex: "), HasSubstr("GPU MIG-7000")));
   std::filesystem::remove(sys_ + "/bus/pci/devices/0000:20:00.0/numa_node");
   EXPECT_THAT(error(NumaBinding::kNode, std::nullopt),
               AllOf(HasSubstr("--numa-binding=node: GPU 1: "), HasSubstr("numa_node cannot be read")));

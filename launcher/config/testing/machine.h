@@ -28,19 +28,20 @@ struct Machine {
       if (it == texts.end()) return std::nullopt;
       return it->second;
     };
-    return ParseCommand(args, {.cwd = "/",
-                               .ddprun_dir = "/nonexistent",
-                               .get_env = [&](absl::string_view name) { return find(env, name); },
-                               .read_file = [&](const std::string& path) -> absl::StatusOr<std::string> {
-                                 if (auto text = find(files, path)) return *std::move(text);
-                                 return absl::NotFoundError("No such file or directory");
-                               },
-                               .num_cpus = 6,
-                               .count_gpus = [this](const auto& visible) -> absl::StatusOr<int> {
-                                 if (!gpus.ok()) return gpus;
-                                 return static_cast<int>(VisibleGpus(visible, *gpus).size());
-                               },
-                               .make_uuid = [] { return "uuid"; }});
+    return ParseCommand(
+        args, {.cwd = "/",
+               .ddprun_dir = "/nonexistent",
+               .get_env = [&](absl::string_view name) { return find(env, name); },
+               .read_file = [&](const std::string& path) -> absl::StatusOr<std::string> {
+                 if (auto text = find(files, path)) return *std::move(text);
+                 return absl::NotFoundError("No such file or directory");
+               },
+               .num_cpus = 6,
+               .count_gpus = [this](const auto& visible, bool) -> absl::StatusOr<int> {
+                 if (!gpus.ok()) return gpus;
+                 return static_cast<int>(VisibleGpus(visible, std::vector<std::string>(*gpus)).size());
+               },
+               .make_uuid = [] { return "uuid"; }});
   }
   // Parses `args`, followed by the program /bin/true.
   LaunchConfig Launch(std::vector<std::string> args) const {
