@@ -46,8 +46,7 @@ struct Decision {
 };
 
 // Decides for round `round`. `standings`: by rank. A rank is a survivor if its state counts up to round - 1, and is
-// otherwise a joiner. Equal arguments give equal
-// results, so all ranks get the same decision, or the same error.
+// otherwise a joiner. Equal arguments give equal results, so all ranks get the same decision, or the same error.
 //   Repeat: if some ranks have taken their actions, and some joiners have state of step T, when the round ends, the next
 //           decision is right, too, whichever of the ranks have died.
 //   Errors: kDataLoss: the steps of the survivors cannot be reconciled, which the protocol excludes: a program has counted
