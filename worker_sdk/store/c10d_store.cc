@@ -1,6 +1,7 @@
 #include "worker_sdk/store/c10d_store.h"
 
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -9,9 +10,9 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
-#include <thread>
 #include <utility>
 
+#include "base/check.h"
 #include "worker_sdk/core/strings.h"
 #include "worker_sdk/store/tcp_dial.h"
 
@@ -46,19 +47,33 @@ void AppendString(std::string& out, std::string_view text) {
 }  // namespace
 
 C10dStore::C10dStore(std::string host, int port, std::string prefix, Duration connect_timeout)
-    : host_(std::move(host)), port_(port), prefix_(std::move(prefix)), timeout_(connect_timeout) {}
+    : host_(std::move(host)),
+      port_(port),
+      prefix_(std::move(prefix)),
+      timeout_(connect_timeout),
+      cancel_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  DDPRUN_CHECK(cancel_fd_, "no descriptors are left");
+}
+
+void C10dStore::Cancel() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = write(cancel_fd_.get(), &one, sizeof one);
+}
 
 std::string C10dStore::KeyOf(std::string_view key) const { return StrCat("/", prefix_, key); }
 
 Status C10dStore::Broken(const Status& why) {
   fd_.Reset();
   // Other codes would blame the key, or this worker.
-  const StatusCode code =
-      why.code() == StatusCode::kFailedPrecondition ? why.code() : StatusCode::kUnavailable;
+  const bool keeps_code =
+      why.code() == StatusCode::kFailedPrecondition || why.code() == StatusCode::kCancelled;
+  const StatusCode code = keeps_code ? why.code() : StatusCode::kUnavailable;
   return {code, StrCat("worker store ", host_, ":", port_, ": ", why.message())};
 }
 
 Status C10dStore::Connect() {
+  pollfd cancelled{.fd = cancel_fd_.get(), .events = POLLIN, .revents = 0};
+  if (poll(&cancelled, 1, 0) > 0) return Broken(CancelledError("cancelled"));
   if (fd_) return OkStatus();
   if (port_ == 0) {
     return FailedPreconditionError(
@@ -70,12 +85,13 @@ Status C10dStore::Connect() {
     if (status.ok()) return status;
     const Status broken = Broken(status);
     if (!IsUnavailable(status) || Clock::now() + pause >= deadline) return broken;
-    std::this_thread::sleep_for(pause);
+    const Status paused = AwaitReady(-1, 0, Clock::now() + pause, cancel_fd_.get());
+    if (!IsDeadlineExceeded(paused)) return Broken(paused);
   }
 }
 
 Status C10dStore::TryConnect(TimePoint deadline) {
-  DDPRUN_ASSIGN_OR_RETURN(fd_, DialTcp(host_, port_, deadline));
+  DDPRUN_ASSIGN_OR_RETURN(fd_, DialTcp(host_, port_, deadline, cancel_fd_.get()));
   const Status greeted = Greet(deadline);
   // A slow store may answer a later attempt, so this is an error of the connection.
   return IsDeadlineExceeded(greeted) ? UnavailableError(greeted.message()) : greeted;
@@ -160,7 +176,7 @@ Status C10dStore::Send(std::string_view bytes, TimePoint deadline) {
     if (n >= 0) {
       bytes.remove_prefix(static_cast<size_t>(n));
     } else if (errno == EAGAIN) {
-      DDPRUN_RETURN_IF_ERROR(AwaitReady(fd_.get(), POLLOUT, deadline));
+      DDPRUN_RETURN_IF_ERROR(AwaitReady(fd_.get(), POLLOUT, deadline, cancel_fd_.get()));
     } else if (errno != EINTR) {
       return UnavailableError(StrCat("the connection broke (", std::strerror(errno), ")"));
     }
@@ -170,7 +186,7 @@ Status C10dStore::Send(std::string_view bytes, TimePoint deadline) {
 
 Status C10dStore::Receive(char* data, size_t size, TimePoint deadline) {
   while (size > 0) {
-    DDPRUN_RETURN_IF_ERROR(AwaitReady(fd_.get(), POLLIN, deadline));
+    DDPRUN_RETURN_IF_ERROR(AwaitReady(fd_.get(), POLLIN, deadline, cancel_fd_.get()));
     const ssize_t n = recv(fd_.get(), data, size, 0);
     if (n > 0) {
       data += n;

@@ -15,7 +15,7 @@ namespace ddprun {
 // Uses the versioned dialect (PyTorch 2.2 and later), and prepends `prefix` to every key. Connects on first
 // use, and connects again after an error of the connection.
 //   Errors:  those of Store. kFailedPrecondition: there is no store (port 0), or the server is no c10d store.
-//            kResourceExhausted: a key or a value is longer than a store accepts.
+//            kCancelled: Cancel was called. kResourceExhausted: a key or a value is longer than a store accepts.
 //   Threads: any number of callers. Calls are serialized: a blocking Get delays the others.
 //   Source:  docs/protocol.md, "c10d TCP".
 class C10dStore : public Store {
@@ -26,6 +26,7 @@ class C10dStore : public Store {
 
   Status Set(std::string_view key, std::string_view value) override;
   StatusOr<std::string> Get(std::string_view key, Duration timeout) override;
+  void Cancel() override;
 
  private:
   // All private functions require that mu_ is held.
@@ -38,13 +39,15 @@ class C10dStore : public Store {
   Status Receive(char* data, size_t size, TimePoint deadline);
   StatusOr<std::string> ReceiveValue(TimePoint deadline);
   std::string KeyOf(std::string_view key) const;
-  // Closes the connection. Returns `why` with the store's name, as kUnavailable unless the server is no store.
+  // Closes the connection. Returns `why` with the store's name, as kUnavailable unless the server is no store or Cancel was
+  // called.
   Status Broken(const Status& why);
 
   const std::string host_;
   const int port_;
   const std::string prefix_;
   const Duration timeout_;
+  const UniqueFd cancel_fd_;  // an eventfd that is readable once Cancel was called
   std::mutex mu_;
   UniqueFd fd_;  // non-blocking; empty: not connected. Guarded by mu_
 };

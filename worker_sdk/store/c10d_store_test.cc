@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/event.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -65,6 +66,8 @@ class FakeServer {
   std::string echo;
   // Sent in reply to WAIT, if not empty.
   std::string wait_reply;
+  // Set when a WAIT for a key that is missing has arrived, if it is not null.
+  Event* waits = nullptr;
 
  private:
   static bool Read(int fd, void* data, size_t size) {
@@ -122,6 +125,8 @@ class FakeServer {
           Write(fd, wait_reply);
         } else if (values_.count(key) != 0) {
           Write(fd, std::string(1, '\0'));
+        } else if (waits != nullptr) {
+          waits->Set();
         }
         return true;
       }
@@ -204,6 +209,34 @@ TEST(C10dStoreTest, GivesUpConnectingAtItsTimeout) {
   const Status status = store.Set("k", "v");
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_THAT(status.message(), HasSubstr("refused"));
+}
+
+TEST(C10dStoreTest, CancelEndsAGetAndAllLaterCalls) {
+  FakeServer server;
+  Event waits;
+  server.waits = &waits;
+  C10dStore store("127.0.0.1", server.port(), "", seconds(30));
+  std::thread other([&] {
+    EXPECT_TRUE(waits.WaitUntil(std::chrono::steady_clock::now() + seconds(30)));
+    store.Cancel();
+  });
+  EXPECT_EQ(store.Get("missing", seconds(300)).status().code(), StatusCode::kCancelled);
+  other.join();
+  EXPECT_EQ(store.Get("k", seconds(30)).status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(store.Set("k", "v").code(), StatusCode::kCancelled);
+  EXPECT_EQ(server.connections(), 1);
+}
+
+TEST(C10dStoreTest, CancelEndsAttemptsToConnect) {
+  int port = 0;
+  {
+    const FakeServer server;
+    port = server.port();
+  }
+  C10dStore store("127.0.0.1", port, "", seconds(300));
+  std::thread other([&] { store.Cancel(); });
+  EXPECT_EQ(store.Set("k", "v").code(), StatusCode::kCancelled);
+  other.join();
 }
 
 TEST(C10dStoreTest, WithoutAStoreItNamesTheRemedy) {

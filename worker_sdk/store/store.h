@@ -24,6 +24,10 @@ class Store {
   //   Errors: kDeadlineExceeded: `key` was not set in time; the message names it, and the store stays usable.
   //           kUnavailable: the store is not reachable.
   virtual StatusOr<std::string> Get(std::string_view key, Duration timeout) = 0;
+
+  // Calls that block return, and they and all later calls fail with kCancelled. Does not block. Does nothing if calls do not
+  // wait for other machines, which is the default.
+  virtual void Cancel() {}
 };
 
 }  // namespace ddprun

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,7 +21,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/event.h"
 #include "worker_sdk/core/strings.h"
 
 namespace ddprun {
@@ -41,7 +41,7 @@ struct Lookup {
   int result = 0;
   int error = 0;  // errno, if result is EAI_SYSTEM
   std::vector<Address> addresses;
-  Event done;
+  UniqueFd done;  // an eventfd: readable when the members above are set. Not used if `host` is an address
 };
 
 void Resolve(const std::string& host, int flags, Lookup& lookup) {
@@ -60,10 +60,12 @@ void Resolve(const std::string& host, int flags, Lookup& lookup) {
   freeaddrinfo(found);
 }
 
-StatusOr<std::vector<Address>> AddressesOf(const std::string& host, TimePoint deadline) {
+StatusOr<std::vector<Address>> AddressesOf(const std::string& host, TimePoint deadline, int cancel_fd) {
   const auto lookup = std::make_shared<Lookup>();
   Resolve(host, AI_NUMERICHOST, *lookup);
   if (lookup->result == 0) return std::move(lookup->addresses);
+  lookup->done = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!lookup->done) return UnavailableError(StrCat("cannot resolve ", host, ": no descriptors are left"));
   // The program's signal handlers must not run on the thread, which inherits the mask.
   sigset_t all, before;
   sigfillset(&all);
@@ -72,16 +74,19 @@ StatusOr<std::vector<Address>> AddressesOf(const std::string& host, TimePoint de
   try {
     std::thread([host, lookup] {
       Resolve(host, 0, *lookup);
-      lookup->done.Set();
+      const uint64_t one = 1;
+      [[maybe_unused]] const ssize_t n = write(lookup->done.get(), &one, sizeof one);
     }).detach();
   } catch (const std::system_error&) {  // no thread is available
     started = false;
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (!started) return UnavailableError(StrCat("cannot resolve ", host, ": no thread is available"));
-  if (!lookup->done.WaitUntil(deadline)) {
+  const Status answered = AwaitReady(lookup->done.get(), POLLIN, deadline, cancel_fd);
+  if (IsDeadlineExceeded(answered)) {
     return UnavailableError(StrCat("cannot resolve ", host, ": the resolver did not answer in time"));
   }
+  DDPRUN_RETURN_IF_ERROR(answered);
   if (lookup->result != 0) {
     const char* why =
         lookup->result == EAI_SYSTEM ? std::strerror(lookup->error) : gai_strerror(lookup->result);
@@ -99,12 +104,13 @@ void SetPort(Address& address, int port) {
   }
 }
 
-StatusOr<UniqueFd> ConnectTo(const Address& address, TimePoint deadline) {
+StatusOr<UniqueFd> ConnectTo(const Address& address, TimePoint deadline, int cancel_fd) {
   UniqueFd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return ErrnoToStatus(errno, "socket");
   int error = connect(fd.get(), address.get(), address.size) == 0 ? 0 : errno;
   if (error == EINPROGRESS) {
-    const Status ready = AwaitReady(fd.get(), POLLOUT, deadline);
+    const Status ready = AwaitReady(fd.get(), POLLOUT, deadline, cancel_fd);
+    if (ready.code() == StatusCode::kCancelled) return ready;
     if (!ready.ok()) return UnavailableError("the connection timed out");
     socklen_t size = sizeof error;
     if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
@@ -117,32 +123,33 @@ StatusOr<UniqueFd> ConnectTo(const Address& address, TimePoint deadline) {
 
 }  // namespace
 
-Status AwaitReady(int fd, short events, TimePoint deadline) {
+Status AwaitReady(int fd, short events, TimePoint deadline, int cancel_fd) {
   while (true) {
     const Duration left = deadline - std::chrono::steady_clock::now();
-    pollfd p{.fd = fd, .events = events, .revents = 0};
-    const int ready = poll(&p, 1, static_cast<int>(std::clamp<int64_t>(ToMillis(left), 0, INT_MAX)));
-    if (ready > 0) return OkStatus();
+    pollfd polls[] = {{.fd = fd, .events = events, .revents = 0},
+                      {.fd = cancel_fd, .events = POLLIN, .revents = 0}};
+    const int ready = poll(polls, 2, static_cast<int>(std::clamp<int64_t>(ToMillis(left), 0, INT_MAX)));
     if (ready < 0 && errno != EINTR) return ErrnoToStatus(errno, "poll");
+    if (ready > 0) return polls[1].revents != 0 ? CancelledError("cancelled") : OkStatus();
     if (ready == 0 && std::chrono::steady_clock::now() >= deadline) return DeadlineExceededError("timed out");
   }
 }
 
-StatusOr<UniqueFd> DialTcp(const std::string& host, int port, TimePoint deadline) {
-  DDPRUN_ASSIGN_OR_RETURN(std::vector<Address> addresses, AddressesOf(host, deadline));
+StatusOr<UniqueFd> DialTcp(const std::string& host, int port, TimePoint deadline, int cancel_fd) {
+  DDPRUN_ASSIGN_OR_RETURN(std::vector<Address> addresses, AddressesOf(host, deadline, cancel_fd));
   Status last = UnavailableError("the name has no address");
   for (Address& address : addresses) {
     SetPort(address, port);
     StatusOr<UniqueFd> fd =
-        ConnectTo(address, std::min(deadline, std::chrono::steady_clock::now() + kAddressLimit));
-    if (fd.ok()) return fd;
+        ConnectTo(address, std::min(deadline, std::chrono::steady_clock::now() + kAddressLimit), cancel_fd);
+    if (fd.ok() || fd.status().code() == StatusCode::kCancelled) return fd;
     last = fd.status();
   }
   return IsUnavailable(last) ? last : UnavailableError(last.message());
 }
 
 StatusOr<std::string> LocalAddressTowards(const std::string& host, TimePoint deadline) {
-  DDPRUN_ASSIGN_OR_RETURN(std::vector<Address> addresses, AddressesOf(host, deadline));
+  DDPRUN_ASSIGN_OR_RETURN(std::vector<Address> addresses, AddressesOf(host, deadline, /*cancel_fd=*/-1));
   for (Address& address : addresses) {
     SetPort(address, 9);  // any port
     // connect() on a datagram socket sends no packet. It selects the route, which determines the source

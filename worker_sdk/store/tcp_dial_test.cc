@@ -2,11 +2,14 @@
 
 #include <arpa/inet.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -59,6 +62,34 @@ TEST(AwaitReadyTest, TimesOut) {
   const auto [listener, port] = Listener();
   EXPECT_EQ(AwaitReady(listener.get(), POLLIN, In(milliseconds(1))).code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(AwaitReady(listener.get(), POLLIN, In(-seconds(1))).code(), StatusCode::kDeadlineExceeded);
+}
+
+TEST(AwaitReadyTest, IsCancelledByADescriptorThatIsReadable) {
+  const auto [listener, port] = Listener();
+  const UniqueFd cancel(eventfd(1, EFD_CLOEXEC));
+  EXPECT_EQ(AwaitReady(listener.get(), POLLIN, In(seconds(300)), cancel.get()).code(),
+            StatusCode::kCancelled);
+  EXPECT_EQ(AwaitReady(-1, 0, In(seconds(300)), cancel.get()).code(), StatusCode::kCancelled);
+  EXPECT_EQ(AwaitReady(-1, 0, In(milliseconds(1))).code(), StatusCode::kDeadlineExceeded);
+}
+
+// Once the queue of the listener is full, connections are not accepted.
+TEST(DialTcpTest, IsCancelledByADescriptorThatIsReadable) {
+  const auto [listener, port] = Listener();
+  const UniqueFd cancel(eventfd(1, EFD_CLOEXEC));
+  ASSERT_EQ(listen(listener.get(), 0), 0);
+  std::vector<UniqueFd> queued;
+  while (true) {
+    StatusOr<UniqueFd> fd = DialTcp("127.0.0.1", port, In(seconds(300)), cancel.get());
+    if (!fd.ok()) {
+      EXPECT_EQ(fd.status().code(), StatusCode::kCancelled) << fd.status();
+      break;
+    }
+    queued.push_back(*std::move(fd));
+    ASSERT_LT(queued.size(), 100u);
+  }
+  EXPECT_EQ(DialTcp("no.such.host.invalid", port, In(seconds(300)), cancel.get()).status().code(),
+            StatusCode::kCancelled);
 }
 
 TEST(LocalAddressTowardsTest, LoopbackIsReachedFromLoopback) {
