@@ -98,7 +98,7 @@ class Collectives::Op : public internal::Operation {
 };
 
 Collectives::Collectives(const Topology& topology, const HostCommunicatorOptions& options, Segment* segment,
-                         Monitor* monitor, std::vector<TcpMesh::Peer> lane,
+                         Monitor* monitor, RetireGate* gate, std::vector<TcpMesh::Peer> lane,
                          std::optional<AllReduceAlgorithm> only, std::function<void(const Status&)> ended)
     : topology_(topology),
       rank_(static_cast<int>(options.rank.value())),
@@ -108,6 +108,7 @@ Collectives::Collectives(const Topology& topology, const HostCommunicatorOptions
       timeout_(options.timeout),
       segment_(segment),
       monitor_(monitor),
+      gate_(gate),
       ended_callback_(std::move(ended)),
       mesh_(std::move(lane), local_rank_, SilenceLimit(options.silence_limit), segment, monitor, &patience_),
       regions_(local_rank_),
@@ -172,6 +173,16 @@ void Collectives::Stop() {
   helper_.join();
 }
 
+void Collectives::Retire() {
+  {
+    const std::lock_guard<std::mutex> driving(driving_);
+    if (!ended_) Fail(segment_->DeadStatus());
+    mesh_.Close();
+    regions_.Retire();
+  }
+  Stop();
+}
+
 void Collectives::AddRegion(std::shared_ptr<Region> region) {
   const std::lock_guard<std::mutex> driving(driving_);
   regions_.Clean();
@@ -194,6 +205,8 @@ void Collectives::Await(Op& op, TimePoint deadline) {
 }
 
 void Collectives::GiveUp(const Call& call) {
+  const RetireGate::Use use(*gate_);
+  if (!use) return;  // communication has ended
   const std::vector<int> awaited = RanksThatHoldUp(topology_, node_, local_rank_, *segment_, monitor_);
   monitor_->SetDead(DeadlineExceededError(
       StrCat("rank ", topology_.WorldRank(rank_), " of round ", round_, " gave up operation ", call.index,
@@ -266,7 +279,10 @@ void Collectives::Drive(const Op* until) {
   if (ended_) return;
   const DefaultFloatingPointMode mode;
   const Status end = RunChunks(until);
-  if (end.ok()) return;
+  if (!end.ok()) Fail(end);
+}
+
+void Collectives::Fail(const Status& end) {
   ended_ = true;
   monitor_->PassOnEnds();  // before the caller sees the error and may exit
   // end_ is stored separately from the segment's status: after a peer has left, each rank fails at the first

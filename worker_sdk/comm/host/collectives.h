@@ -25,6 +25,7 @@
 #include "worker_sdk/comm/host/patience.h"
 #include "worker_sdk/comm/host/region.h"
 #include "worker_sdk/comm/host/regions.h"
+#include "worker_sdk/comm/host/retire_gate.h"
 #include "worker_sdk/comm/host/segment.h"
 #include "worker_sdk/comm/host/tcp_mesh.h"
 #include "worker_sdk/comm/host/topology.h"
@@ -36,11 +37,12 @@ namespace ddprun {
 //   Threads: one caller of Start, the operations and AddRegion at a time; the other functions: any.
 class Collectives {
  public:
-  // `topology`, `segment` and `monitor` must outlive this object. `lane`: Links::lane. `only`: see Engine. `ended` is called
+  // `topology`, `segment`, `monitor` and `gate` must outlive this object; until Retire, `segment` and `monitor` also may be used
+  // while `gate` is closed, except that GiveUp does not use them then. `lane`: Links::lane. `only`: see Engine. `ended` is called
   // once, when an operation has failed, with its error.
   Collectives(const Topology& topology, const HostCommunicatorOptions& options, Segment* segment,
-              Monitor* monitor, std::vector<TcpMesh::Peer> lane, std::optional<AllReduceAlgorithm> only,
-              std::function<void(const Status&)> ended);
+              Monitor* monitor, RetireGate* gate, std::vector<TcpMesh::Peer> lane,
+              std::optional<AllReduceAlgorithm> only, std::function<void(const Status&)> ended);
   // REQUIRES: Stop was called.
   ~Collectives();
 
@@ -56,6 +58,10 @@ class Collectives {
   void End(const Status& why);
   // Stops the helper thread when all operations have finished.
   void Stop();
+  // Fails all operations, stops the helper thread, closes the connections and retires the regions. Does not use the segment and
+  // the monitor from then on. Blocks until a caller on another thread no longer moves data.
+  //   REQUIRES: the segment is dead.
+  void Retire();
   // Number of chunks in which this rank has taken part.
   //   REQUIRES: Stop was called.
   uint64_t num_filled() const { return engine_.num_filled(); }
@@ -83,6 +89,8 @@ class Collectives {
   void Drive(const Op* until);
   // Runs chunks until `until` has finished, if it is given, or no chunk is left, or one fails.
   Status RunChunks(const Op* until);
+  // Fails all operations, now and from now on, with `end`.
+  void Fail(const Status& end);
   // True if the engine has room for a chunk.
   bool HasRoom() const;
   // Gives the engine a chunk.
@@ -108,6 +116,7 @@ class Collectives {
   const Duration timeout_;
   Segment* const segment_;
   Monitor* const monitor_;
+  RetireGate* const gate_;
   const std::function<void(const Status&)> ended_callback_;
 
   // mu_ guards the members up to next_offset_; TakeNext reads has_queued_ without it. changed_ wakes the helper.

@@ -29,6 +29,7 @@
 #include "worker_sdk/comm/host/monitor.h"
 #include "worker_sdk/comm/host/point_to_point.h"
 #include "worker_sdk/comm/host/region.h"
+#include "worker_sdk/comm/host/retire_gate.h"
 #include "worker_sdk/comm/host/segment.h"
 #include "worker_sdk/comm/host/split.h"
 #include "worker_sdk/core/deadline.h"
@@ -44,7 +45,9 @@ constexpr Duration kLeaveTimeout = seconds(1);
 // If a split fails and no death is reported within this time, this rank reports the failure as the cause.
 constexpr Duration kExplanationTimeout = milliseconds(300);
 
-class HostGroup : public HostGroupInterface, public std::enable_shared_from_this<HostGroup> {
+class HostGroup final : public HostGroupInterface,
+                        public Fabric::Member,
+                        public std::enable_shared_from_this<HostGroup> {
  public:
   // `parent`: the group that this one was split from; null for the world.
   HostGroup(const HostCommunicatorOptions& options, Links links, std::optional<AllReduceAlgorithm> only,
@@ -52,14 +55,15 @@ class HostGroup : public HostGroupInterface, public std::enable_shared_from_this
       : options_(options),
         parent_(std::move(parent)),
         fabric_(std::move(fabric)),
+        membership_(*fabric_),
         rank_(static_cast<int>(options.rank.value())),
         local_rank_(static_cast<int>(options.local_rank.value())),
         round_(options.round.value()),
         topology_(std::move(links.topology)),
         segment_(std::move(links.segment)),
-        monitor_(&segment_, local_rank_, round_, SilenceLimit(options.silence_limit),
+        monitor_(std::in_place, &segment_, local_rank_, round_, SilenceLimit(options.silence_limit),
                  std::move(links.watched), [fabric = fabric_](const Status& why) { fabric->End(why); }),
-        collectives_(topology_, options, &segment_, &monitor_, std::move(links.lane), only,
+        collectives_(topology_, options, &segment_, &*monitor_, &gate_, std::move(links.lane), only,
                      [this](const Status& why) { messages_.End(why); }),
         messages_(topology_,
                   {.rank = rank_,
@@ -68,30 +72,46 @@ class HostGroup : public HostGroupInterface, public std::enable_shared_from_this
                    .round = round_,
                    .run_id_hash = HashRunId(options.run_id),
                    .silence_limit = options.silence_limit,
-                   .timeout = options.timeout},
-                  &segment_, &monitor_, std::move(links.door),
+                   .timeout = options.timeout,
+                   .ended_fd = fabric_->ended_fd()},
+                  &segment_, &*monitor_, std::move(links.door),
                   [this](const Status& why) { collectives_.End(why); }),
         next_region_(segment_.unused().begin) {
-    fabric_->Add(&monitor_);
+    membership_.Join(this);
   }
 
   ~HostGroup() override {
+    membership_.BeginLeaving();
+    if (gate_.closed()) return;  // retired
     if (!collectives_.IsIdle() || !messages_.IsIdle()) {
       Abort("its communicator was destroyed with operations pending");
     }
     collectives_.Stop();
     messages_.Stop();
-    fabric_->Remove(&monitor_);
-    monitor_.PassOnEnds();
-    if (!segment_.DeadStatus().ok()) return;
-    monitor_.Leave(world_rank(), collectives_.num_filled(), kLeaveTimeout);
+    monitor_->PassOnEnds();
+    if (segment_.DeadStatus().ok()) {
+      monitor_->Leave(world_rank(), collectives_.num_filled(), kLeaveTimeout);
+    }
+    gate_.Close();  // End does nothing from here on
+  }
+
+  void Retire() override {
+    // From here on, status() does not need the segment, and all waits end.
+    collectives_.End(segment_.DeadStatus());
+    gate_.Close();
+    collectives_.Retire();
+    messages_.Retire();
+    monitor_->PassOnEnds();
+    monitor_.reset();
+    segment_.Unmap();
   }
 
   int rank() const override { return rank_; }
   int size() const override { return topology_.world_size(); }
   Status status() const override {
-    const Status end = collectives_.end();
-    return end.ok() ? segment_.DeadStatus() : end;
+    if (const Status end = collectives_.end(); !end.ok()) return end;
+    const RetireGate::Use use(gate_);
+    return use ? segment_.DeadStatus() : collectives_.end();
   }
 
   std::shared_ptr<internal::Operation> Start(const Call& call, const void* in, void* out) override {
@@ -103,25 +123,29 @@ class HostGroup : public HostGroupInterface, public std::enable_shared_from_this
   }
 
   std::shared_ptr<internal::Operation> Refuse(const Call& call, const Status& why) override {
-    monitor_.SetDead(WithContext(why, Name()));
+    End(WithContext(why, Name()));
     return collectives_.Failed(call, status());  // the first error, which may be an earlier one
   }
 
-  void Abort(std::string_view reason) override {
-    monitor_.SetDead(AbortedError(StrCat(Name(), " gave up: ", reason)));
-  }
+  void Abort(std::string_view reason) override { End(AbortedError(StrCat(Name(), " gave up: ", reason))); }
 
-  void End(const Status& why) override { monitor_.SetDead(why); }
+  void End(const Status& why) override {
+    if (const RetireGate::Use use(gate_); use) monitor_->SetDead(why);
+  }
   std::string Name() const override { return StrCat("rank ", world_rank(), " of round ", round_); }
   Status LeftStatus() const override {
+    const RetireGate::Use use(gate_);
+    if (!use) return OkStatus();
     for (int r = 0; r < size(); ++r) {
       if (segment_.HasLeft(topology_.WorldRank(r))) return segment_.LeftStatus(topology_.WorldRank(r));
     }
     return OkStatus();
   }
   std::vector<int> RanksThatDoNotAnswer() override {
+    const RetireGate::Use use(gate_);
+    if (!use) return {};
     return ddprun::RanksThatDoNotAnswer(topology_, static_cast<int>(options_.group_rank.value()), local_rank_,
-                                        segment_, &monitor_);
+                                        segment_, &*monitor_);
   }
   const HostCommunicatorOptions& options() const override { return options_; }
 
@@ -130,6 +154,8 @@ class HostGroup : public HostGroupInterface, public std::enable_shared_from_this
 
   // Exchanges the addresses of all ranks, and returns when all ranks have called this.
   Status Meet(TimePoint deadline) {
+    const RetireGate::Use use(gate_);
+    if (!use) return status();
     if (topology_.num_nodes() == 1) {
       return Start({.kind = OpKind::kBarrier}, nullptr, nullptr)->Wait(deadline);
     }
@@ -184,12 +210,15 @@ class HostGroup : public HostGroupInterface, public std::enable_shared_from_this
   const HostCommunicatorOptions options_;
   const std::shared_ptr<HostGroup> parent_;  // left only after this group
   const std::shared_ptr<Fabric> fabric_;
-  const int rank_;  // in this group
+  // Held by those who use segment_ and monitor_, apart from collectives_ and messages_, and by Split and Allocate all the time.
+  mutable RetireGate gate_;
+  Fabric::Membership membership_;  // left only after the members below have been destroyed
+  const int rank_;                 // in this group
   const int local_rank_;
   const int64_t round_;
   const Topology topology_;
   Segment segment_;
-  Monitor monitor_;
+  std::optional<Monitor> monitor_;  // nullopt after Retire
   Collectives collectives_;
   PointToPoint messages_;
   // Allocate only.
@@ -203,14 +232,20 @@ StatusOr<std::shared_ptr<HostGroup>> MakeGroup(const HostCommunicatorOptions& op
                                                const std::shared_ptr<Fabric>& fabric,
                                                std::shared_ptr<HostGroup> parent) {
   const TimePoint deadline = DeadlineAfter(options.setup_timeout);
-  DDPRUN_ASSIGN_OR_RETURN(Links links, Bootstrap(options, store, fabric->ended_fd()));
-  auto group = std::make_shared<HostGroup>(options, std::move(links), only, fabric, std::move(parent));
+  StatusOr<Links> links = Bootstrap(options, store, fabric->ended_fd());
+  if (!links.ok()) {
+    const Status end = fabric->status();  // why the bootstrap was cancelled, if it was
+    return end.ok() ? links.status() : end;
+  }
+  auto group = std::make_shared<HostGroup>(options, *std::move(links), only, fabric, std::move(parent));
   // The monitor now detects deaths. Meet blocks every rank until all ranks are connected.
   DDPRUN_RETURN_IF_ERROR(group->Meet(deadline), "meeting the other ranks");
   return group;
 }
 
 StatusOr<std::shared_ptr<internal::Group>> HostGroup::Split(int color, int key) {
+  const RetireGate::Use use(gate_);
+  if (!use) return WithContext(status(), "split");
   StatusOr<std::shared_ptr<HostGroup>> group = SplitOff({.color = color, .key = key});
   if (group.ok()) return std::shared_ptr<internal::Group>(*std::move(group));
   // The other ranks wait for this one, either here or in the new group.
@@ -220,8 +255,8 @@ StatusOr<std::shared_ptr<internal::Group>> HostGroup::Split(int color, int key) 
   if (silent.empty()) {
     Abort(StrCat("split: ", group.status().message()));
   } else {
-    monitor_.SetDead(DeadlineExceededError(StrCat(Name(), " gave up: split, waiting for rank ",
-                                                  StrJoin(silent, ", "), ": ", group.status().message())));
+    End(DeadlineExceededError(StrCat(Name(), " gave up: split, waiting for rank ", StrJoin(silent, ", "),
+                                     ": ", group.status().message())));
   }
   return WithContext(status(), "split");
 }
@@ -270,6 +305,8 @@ Status HostGroup::CheckPlans(const std::vector<AllocationPlan>& plans, const Mem
 }
 
 StatusOr<std::shared_ptr<void>> HostGroup::Allocate(DType dtype, int64_t count) {
+  const RetireGate::Use use(gate_);
+  if (!use) return WithContext(status(), "allocate");
   const internal::Purpose purpose = internal::Purpose::kAllocate;
   const MemoryRoom room = RoomOfThisProcess(options_.system_root);
   const int num_local = segment_.layout().num_ranks;
@@ -335,9 +372,10 @@ StatusOr<Communicator> Create(const HostCommunicatorOptions& options, Store* sto
 }  // namespace
 
 StatusOr<std::shared_ptr<HostGroupInterface>> CreateHostGroup(const HostCommunicatorOptions& options,
-                                                              Store* store) {
+                                                              Store* store, std::shared_ptr<Fabric> fabric) {
+  if (fabric == nullptr) fabric = std::make_shared<Fabric>();
   DDPRUN_ASSIGN_OR_RETURN(std::shared_ptr<HostGroup> group,
-                          MakeGroup(options, store, std::nullopt, std::make_shared<Fabric>(), nullptr));
+                          MakeGroup(options, store, std::nullopt, fabric, nullptr));
   return std::shared_ptr<HostGroupInterface>(std::move(group));
 }
 

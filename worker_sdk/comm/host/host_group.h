@@ -9,6 +9,7 @@
 
 #include "ddprun/status.h"
 #include "worker_sdk/comm/group.h"
+#include "worker_sdk/comm/host/fabric.h"
 #include "worker_sdk/comm/host/options.h"
 #include "worker_sdk/store/store.h"
 
@@ -30,7 +31,10 @@ class HostGroupInterface : public internal::Group {
 };
 
 // As CreateHostCommunicator. Groups that Split returns are HostGroupInterface as well.
+//   fabric: of no other group that was created so; null: a new one. If it ends during this call, its error is returned at once,
+//           unless the call blocks in `store`.
 StatusOr<std::shared_ptr<HostGroupInterface>> CreateHostGroup(const HostCommunicatorOptions& options,
-                                                              Store* store);
+                                                              Store* store,
+                                                              std::shared_ptr<Fabric> fabric = nullptr);
 
 }  // namespace ddprun

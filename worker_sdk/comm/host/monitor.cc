@@ -41,6 +41,12 @@ Monitor::Monitor(Segment* segment, int local_rank, int64_t round, Duration silen
 Monitor::~Monitor() {
   Signal(stop_fd_);
   thread_.join();
+  // If a connection is closed while it has unread input, the data that was sent last may be lost.
+  char unread[sizeof(EndRecord)];
+  for (const Peer& peer : peers_) {
+    while (recv(peer.fd.get(), unread, sizeof(unread), MSG_DONTWAIT) > 0) {
+    }
+  }
 }
 
 void Monitor::SetDead(const Status& why) { Spread(DeadRecord(round_, why), kNoPeer); }

@@ -32,8 +32,8 @@ constexpr int kIdlePolls = 50;
 constexpr int kMaxHelperSteps = 16;
 // Steps at the start of a message: a small message and a ring's worth of a large one are on their way at once.
 constexpr int kMaxStartSteps = 4;
-// A caller that waits for other nodes sleeps in poll, which the bell does not end. It checks this often whether
-// communication has ended, and this often if it also waits for ranks of its node.
+// A caller that waits for other nodes sleeps in poll, which the bell does not end, but an error does. It checks this often
+// whether a rank has left, and this often if it also waits for ranks of its node.
 constexpr Duration kRemoteSleep = milliseconds(100);
 constexpr Duration kMixedSleep = std::chrono::microseconds(200);
 // When a connection breaks, the monitor reports the cause. If it reports none within this time, the peer is assumed to
@@ -155,6 +155,11 @@ PointToPoint::Peer& PointToPoint::PeerOf(int rank) {
 
 std::shared_ptr<internal::Operation> PointToPoint::Start(const Call& call, char* data) {
   const std::lock_guard<std::mutex> lock(mu_);
+  if (!end_.ok()) {  // also after Retire
+    auto failed = std::make_shared<Message>(this, call, data, 0, self_.timeout);
+    failed->Finish(end_);
+    return failed;
+  }
   Peer& peer = PeerOf(call.root);
   const bool send = call.kind == OpKind::kSend;
   Queue& queue = send ? peer.sends : peer.receives;
@@ -199,6 +204,22 @@ void PointToPoint::Stop() {
   }
   changed_.notify_one();
   if (helper_.joinable()) helper_.join();
+}
+
+void PointToPoint::Retire() {
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    FailAll(segment_->DeadStatus());
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  segment_->bell(self_.local_rank).RingLoudly();
+  if (helper_.joinable()) helper_.join();
+  std::unique_lock<std::mutex> lock(mu_);
+  left_.wait(lock, [this] { return !caller_waits_; });
+  peers_.clear();
+  watchers_.clear();
+  door_.reset();
 }
 
 void PointToPoint::FailAll(const Status& why) {
@@ -364,6 +385,7 @@ void PointToPoint::HandleError(Peer& peer) {
 
 void PointToPoint::Await(Message& message, TimePoint deadline) {
   std::unique_lock<std::mutex> lock(mu_);
+  if (message.finished()) return;
   caller_waits_ = true;
   if (!spins_) spins_ = segment_->RanksHaveOwnProcessors();
   TimePoint last_moved = Clock::now();
@@ -384,6 +406,7 @@ void PointToPoint::Await(Message& message, TimePoint deadline) {
     }
   }
   caller_waits_ = false;
+  left_.notify_one();
   if (num_pending_ > 0 && helper_sleeps_) changed_.notify_one();
 }
 
@@ -395,7 +418,7 @@ void PointToPoint::Sleep(std::unique_lock<std::mutex>& lock, const Message& mess
     return;
   }
   bool any_local = false, any_remote = false;
-  std::vector<pollfd> polls;
+  std::vector<pollfd> polls{{.fd = self_.ended_fd, .events = POLLIN, .revents = 0}};
   TimePoint wake = deadline;
   for (const Peer* peer : active_) {
     (peer->is_local ? any_local : any_remote) = true;

@@ -43,6 +43,7 @@ class PointToPoint {
     uint64_t run_id_hash = 0;
     Duration silence_limit = {};
     Duration timeout = {};  // for Wait without a deadline
+    int ended_fd = -1;      // readable once communication has ended with an error
   };
   // Where a rank accepts the connections of lower ranks. Exchanged in its in-memory layout.
   struct Address {
@@ -79,6 +80,10 @@ class PointToPoint {
   // that are pending fail with the error of the segment.
   //   REQUIRES: IsIdle(), or the segment is dead.
   void Stop();
+  // Fails all messages, stops the helper thread, and closes the connections, the rings and the door. Does not use the segment
+  // and the monitor from then on. Blocks until a caller on another thread no longer moves data.
+  //   REQUIRES: the segment is dead.
+  void Retire();
 
  private:
   class Message;
@@ -150,6 +155,7 @@ class PointToPoint {
 
   mutable std::mutex mu_;            // guards all members below
   std::condition_variable changed_;  // wakes the helper
+  std::condition_variable left_;     // caller_waits_ is false
   std::optional<Door> door_;
   std::vector<Address> addresses_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null: no message yet

@@ -78,10 +78,29 @@ Region::Control& Region::control() const { return *std::launder(reinterpret_cast
 char* Region::part(int local_rank) const { return base_ + kPage + local_rank * Stride(); }
 
 void Region::Release() {
+  const std::lock_guard<std::mutex> lock(mu_);
+  released_ = true;
+  if (retired_) return Discard(*retired_);
   if (static_cast<int>(control().num_released.fetch_add(1, std::memory_order_acq_rel)) + 1 < num_ranks_)
     return;
   // All parts, but not the control block, which IsReleased reads.
   if (Stride() > 0) madvise(base_ + kPage, num_ranks_ * Stride(), MADV_REMOVE);
+}
+
+void Region::MakeInaccessible(char* begin, char* end) {
+  if (begin == end) return;
+  // Fails only if the process has too many mappings. The old one then stays, and is not used.
+  (void)mmap(begin, end - begin, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+void Region::Retire(int local_rank) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  if (retired_) return;
+  retired_ = local_rank;
+  if (released_) Discard(local_rank);
+  char* const own = part(local_rank);
+  MakeInaccessible(base_, own);
+  MakeInaccessible(own + Stride(), base_ + SizeOf(num_ranks_, part_bytes_));
 }
 
 bool Region::IsReleased() const {

@@ -6,13 +6,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 
 #include "ddprun/status.h"
 
 namespace ddprun {
 
 // A range of the node's memfd: a page with the control block, and then one part for each rank. The mapping exists as long
-// as this object. The pages are freed once all ranks have released the region, or their processes have ended.
+// as this object, or until Retire. The pages are freed once all ranks have released the region, or their processes have
+// ended.
 //   Threads: any, except that Reserve has one caller.
 class Region {
  public:
@@ -41,10 +44,16 @@ class Region {
   size_t part_bytes() const { return part_bytes_; }
   char* part(int local_rank) const;
 
-  // This rank no longer uses its part. Call it once. The last rank that calls it frees the pages.
+  // This rank no longer uses its part. Call it once. The last rank that calls it frees the pages; after Retire, each rank
+  // frees those of its part.
   void Release();
   // True if all ranks have called Release: no rank accesses the region again.
+  //   REQUIRES: Retire was not called.
   bool IsReleased() const;
+
+  // Communication is over: only the part of this rank stays, until this object is gone. Pages without access replace the rest
+  // of the mapping, so that its addresses are not used otherwise, and a forgotten access is a SIGSEGV.
+  void Retire(int local_rank);
 
  private:
   Region(char* base, off_t offset, uint32_t id, int num_ranks, size_t part_bytes)
@@ -52,12 +61,17 @@ class Region {
   struct Control;
   Control& control() const;
   size_t Stride() const;
+  // Replaces the mapping from `begin` to `end` - 1.
+  static void MakeInaccessible(char* begin, char* end);
 
   char* const base_;
   const off_t offset_;
   const uint32_t id_;
   const int num_ranks_;
   const size_t part_bytes_;
+  std::mutex mu_;  // guards the members below
+  bool released_ = false;
+  std::optional<int> retired_;  // the local rank, after Retire
 };
 
 }  // namespace ddprun

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 
@@ -83,6 +85,53 @@ TEST_F(RegionTest, DiscardFreesTheOwnPart) {
   EXPECT_GE(Allocated(), static_cast<int64_t>(kPart));
   region->Discard(0);
   region->Release();
+  EXPECT_LT(Allocated(), static_cast<int64_t>(kPart));
+}
+
+// Whether the memory can be read.
+bool IsAccessible(const char* begin) {
+  int pipe_ends[2];
+  EXPECT_EQ(pipe(pipe_ends), 0);
+  const bool readable = write(pipe_ends[1], begin, 1) == 1;
+  EXPECT_TRUE(readable || errno == EFAULT);
+  close(pipe_ends[0]);
+  close(pipe_ends[1]);
+  return readable;
+}
+
+TEST_F(RegionTest, RetireLeavesTheOwnPart) {
+  constexpr int kRanks = 3;
+  for (int own = 0; own < kRanks; ++own) {
+    auto region = Map(kRanks), other = Map(kRanks);
+    const int neighbor = (own + 1) % kRanks;
+    ASSERT_EQ(region->Reserve(fd_.get(), own), OkStatus());
+    ASSERT_EQ(other->Reserve(fd_.get(), neighbor), OkStatus());
+    std::memset(region->part(own), 'a', kPart);
+    region->Retire(own);
+    region->Retire(own);  // nothing
+    EXPECT_TRUE(std::all_of(region->part(own), region->part(own) + kPart, [](char c) { return c == 'a'; }));
+    region->part(own)[kPart - 1] = 'b';
+    for (int r = 0; r < kRanks; ++r) {
+      EXPECT_EQ(IsAccessible(region->part(r)), r == own);
+      EXPECT_EQ(IsAccessible(region->part(r) + kPart - 1), r == own);
+    }
+    EXPECT_FALSE(IsAccessible(region->part(0) - 1));  // the control block
+    // Does not count the ranks, and frees no part of another rank.
+    const int64_t before = Allocated();
+    region->Release();
+    EXPECT_LE(Allocated(), before - static_cast<int64_t>(kPart));
+    other->Retire(neighbor);
+    other->Release();
+    EXPECT_LT(Allocated(), static_cast<int64_t>(kPart));
+  }
+}
+
+TEST_F(RegionTest, RetireFreesAPartThatWasReleasedBefore) {
+  auto region = Map();
+  ASSERT_EQ(region->Reserve(fd_.get(), 1), OkStatus());
+  region->Release();
+  EXPECT_GE(Allocated(), static_cast<int64_t>(kPart));
+  region->Retire(1);
   EXPECT_LT(Allocated(), static_cast<int64_t>(kPart));
 }
 

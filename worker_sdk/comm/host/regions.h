@@ -23,6 +23,12 @@ class Regions {
     std::erase_if(regions_, [](const auto& region) { return region->IsReleased(); });
   }
 
+  // Communication is over: see Region::Retire.
+  void Retire() {
+    for (const auto& region : regions_) region->Retire(local_rank_);
+    regions_.clear();
+  }
+
   // The place of this rank's memory from `begin` to `begin + num_bytes - 1`.
   Place Find(const void* begin, size_t num_bytes) const {
     const auto* first = static_cast<const char*>(begin);

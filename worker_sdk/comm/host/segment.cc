@@ -145,8 +145,12 @@ Segment& Segment::operator=(Segment&& other) noexcept {
   return *this;
 }
 
-Segment::~Segment() {
+Segment::~Segment() { Unmap(); }
+
+void Segment::Unmap() {
   if (base_ != nullptr) munmap(base_, size_);
+  base_ = nullptr;
+  fd_.Reset();
 }
 
 StatusOr<Segment> Segment::Create(const SegmentLayout& layout) {

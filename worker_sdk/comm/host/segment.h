@@ -67,6 +67,8 @@ class Segment {
   static size_t SizeOf(const SegmentLayout& layout);
 
   int fd() const { return fd_.get(); }
+  // Gives up the memory. From then on, only layout() may be called.
+  void Unmap();
   // Where the rings begin in the file.
   size_t rings_offset() const { return size_; }
   // The bytes of the memfd from `begin` to `end` - 1 belong neither to the segment nor to the rings. They have no memory

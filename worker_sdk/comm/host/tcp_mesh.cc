@@ -43,6 +43,11 @@ TcpMesh::TcpMesh(std::vector<Peer> peers, int local_rank, Duration silence_limit
   }
 }
 
+void TcpMesh::Close() {
+  flows_.clear();
+  peers_.clear();
+}
+
 void TcpMesh::Post(const Tag& tag, std::vector<Message> sends, std::vector<Message> receives) {
   const Frame frame{
       .round = segment_->layout().round, .chunk = tag.chunk, .phase = tag.phase, .call = tag.call};

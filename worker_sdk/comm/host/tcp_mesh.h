@@ -56,6 +56,9 @@ class TcpMesh {
   TcpMesh(std::vector<Peer> peers, int local_rank, Duration silence_limit, Segment* segment, Monitor* monitor,
           Patience* patience);
 
+  // Closes the connections. No other function may be called from then on.
+  void Close();
+
   // Adds messages, at most one per node in each direction.
   //   REQUIRES: for each value of tag.exchange, the chunks of successive calls do not decrease. At most kMaxSlots
   //             successive chunks have messages at the same time.
@@ -105,7 +108,7 @@ class TcpMesh {
   // If the peer of `f` is cut off, ends the communicator and returns the error.
   Status CheckAnswers(const Flow& f, uint64_t chunk);
 
-  const std::vector<Peer> peers_;
+  std::vector<Peer> peers_;
   const int local_rank_;
   const Duration silence_limit_;
   Segment* const segment_;
