@@ -64,6 +64,10 @@ struct DataParallelOptions {
   // zero. If false, that is an error. Costs one element of each gradient, and no operation. Parameters on a GPU: Finish
   // blocks until the buckets are reduced.
   bool unused_parameters = false;
+  // A step is committed by all ranks or by none: no parameter changes before every rank has every gradient. After an error,
+  // Recover finds out which of the two it is. Costs a barrier in each step, and the overlap of updates with reductions. Every
+  // Finish needs an optimizer, which must exist until Recover has returned, or as long as this object.
+  bool atomic_steps = false;
   // Time limit for reducing all gradients of a step, counted from Finish(); for planning the buckets after that; for
   // each operation of Create(); and for Wait(). On a GPU, Finish does not wait, so that each bucket has the time limit of the
   // communicator instead.
@@ -91,6 +95,7 @@ struct FinishOptions {
 
 namespace internal {
 class DataParallelStep;
+class LastStep;
 }  // namespace internal
 
 // Reduces the gradients of one model, which is on the host or on the GPU of the communicator. Movable.
@@ -105,7 +110,8 @@ class DataParallelStep;
 //            Finish has returned OK makes the Finish of a later step fail, or Wait. Call Wait before the host uses results,
 //            such as for a snapshot: a copy of undefined parameters looks like any other.
 //   Errors:  after an error of Finish or Wait, neither this object nor its communicator can be used again, and gradients and
-//            parameters are undefined. Destroying this object between Begin and Finish aborts the communicator.
+//            parameters are undefined; with atomic_steps, the parameters and the optimizer are as before the step. Destroying
+//            this object between Begin and Finish aborts the communicator.
 //            Calls in another order than documented, and indices out of range, abort the process.
 //   Threads: one caller at a time, for this object and its communicator together.
 //   Owns:    the memory of gradients that have none of their own, and buckets for all gradients.
@@ -181,6 +187,7 @@ class DDPRUN_EXPORT DataParallel {
   [[nodiscard]] const std::vector<BucketTiming>& timings() const;
 
  private:
+  friend class internal::LastStep;
   std::unique_ptr<internal::DataParallelStep> impl_;  // null only after a move
 };
 

@@ -46,7 +46,8 @@ std::vector<Fact> FactsOf(const DataParallelOptions& o) {
           {"DataParallelOptions::first_bucket_bytes", StrCat(o.first_bucket_bytes)},
           {"DataParallelOptions::compression", StrCat(static_cast<int>(o.compression))},
           {"DataParallelOptions::error_feedback", o.error_feedback ? "true" : "false"},
-          {"DataParallelOptions::unused_parameters", o.unused_parameters ? "true" : "false"}};
+          {"DataParallelOptions::unused_parameters", o.unused_parameters ? "true" : "false"},
+          {"DataParallelOptions::atomic_steps", o.atomic_steps ? "true" : "false"}};
 }
 
 }  // namespace

@@ -275,6 +275,7 @@ Status DataParallelStep::Finish(const FinishOptions& options) {
   DDPRUN_CHECK(state_ == State::kInStep, "Finish() without Begin()");
   const TimePoint deadline = DeadlineAfter(options_.timeout);
   norm_ = 0;
+  norm_is_finite_ = true;
   unused_.clear();
   Status status = CheckOptions(options);
   if (status.ok()) status = SubmitMissing();
@@ -288,6 +289,7 @@ Status DataParallelStep::Finish(const FinishOptions& options) {
   launchable_.clear();
   ++num_steps_;
   if (status.ok()) status = PlanAhead();
+  if (status.ok() && options_.atomic_steps) status = Commit(options, deadline);
   state_ = status.ok() ? State::kIdle : State::kFailed;
   return WithContext(status, "reducing gradients");
 }
@@ -315,7 +317,13 @@ Status DataParallelStep::CheckOptions(const FinishOptions& options) {
           StrCat("clip_norm on a GPU needs float32: parameter ", p.name, " is ", NameOf(p.value.dtype)));
     }
   }
-  if (options.optimizer == nullptr) return OkStatus();
+  if (options.optimizer == nullptr) {
+    return options_.atomic_steps ? InvalidArgumentError("atomic_steps needs an optimizer in each Finish")
+                                 : OkStatus();
+  }
+  if (options_.atomic_steps && options.step.step < 1) {
+    return InvalidArgumentError(StrCat("the step of the optimizer is ", options.step.step));
+  }
   const bool same = std::ranges::equal(
       options.optimizer->parameters(), parameters_, [](const Parameter& a, const Parameter& b) {
         return a.value.data == b.value.data && a.value.count == b.value.count;
@@ -344,7 +352,7 @@ Status DataParallelStep::Reduce(const FinishOptions& options, TimePoint deadline
     if (options_.unused_parameters) DDPRUN_RETURN_IF_ERROR(ReadUsed(b, options.stream, deadline));
     for (const size_t i : layout_.buckets[b].parameters) {
       DDPRUN_RETURN_IF_ERROR(Receive(i, options.stream));
-      if (!clips) DDPRUN_RETURN_IF_ERROR(Deliver(i, options, true));
+      if (!clips) DDPRUN_RETURN_IF_ERROR(Deliver(i, options, !options_.atomic_steps));
     }
   }
   std::ranges::sort(unused_);
@@ -397,14 +405,14 @@ Status DataParallelStep::Clip(const FinishOptions& options, TimePoint deadline) 
   for (size_t i = 0; i < parameters_.size(); ++i)
     gradients.emplace_back(InSlot(i, parameters_[i].value.count));
   DDPRUN_ASSIGN_OR_RETURN(norm_, ops_->Norm(options.stream, gradients, deadline));
-  const bool finite = std::isfinite(norm_);
+  const bool finite = norm_is_finite_ = std::isfinite(norm_);
   const bool exceeds = finite && norm_ > options.clip_norm;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (exceeds) {
       DDPRUN_RETURN_IF_ERROR(
           ops_->Multiply(options.stream, options.clip_norm / norm_, InSlot(i, parameters_[i].value.count)));
     }
-    DDPRUN_RETURN_IF_ERROR(Deliver(i, options, finite));
+    DDPRUN_RETURN_IF_ERROR(Deliver(i, options, finite && !options_.atomic_steps));
   }
   return OkStatus();
 }

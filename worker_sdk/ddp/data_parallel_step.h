@@ -54,6 +54,24 @@ class DataParallelStep {
   const std::vector<size_t>& unused() const { return unused_; }
   const std::vector<DataParallel::BucketTiming>& timings() const { return timings_; }
 
+  // See LastStep. The gradients of a prepared step are in their slots.
+  struct Prepared {
+    Optimizer* optimizer = nullptr;
+    OptimizerStep options = {};  // with the stream of Finish
+    bool updates = true;         // false: the norm is not finite
+  };
+  bool is_atomic() const { return options_.atomic_steps; }
+  int64_t committed() const { return committed_; }
+  const std::optional<Prepared>& prepared() const { return prepared_; }
+  // Puts the updates into the stream. On the host: returns OK.
+  //   REQUIRES: prepared().
+  Status CommitPrepared();
+  // Blocks until all work of this object on a GPU is done.
+  Status AwaitWork();
+  void DropPrepared() { prepared_.reset(); }
+  // REQUIRES: !prepared().
+  void Release();
+
  private:
   enum class State { kIdle, kInStep, kFailed };
 
@@ -101,6 +119,9 @@ class DataParallelStep {
   Status Clip(const FinishOptions& options, TimePoint deadline);
   // Waits until no operation uses the memory of this object.
   void EndPending();
+  // The end of an atomic step: records that the step is prepared, and commits it once all ranks have done so. If this fails,
+  // the step stays prepared.
+  Status Commit(const FinishOptions& options, TimePoint deadline);
 
   // Plans the buckets of the next steps, once. Collective.
   Status PlanAhead();
@@ -135,7 +156,12 @@ class DataParallelStep {
   std::vector<Work> pending_;           // by bucket, for those launched
   std::vector<DataParallel::BucketTiming> timings_;
   double norm_ = 0;
+  bool norm_is_finite_ = true;  // or was not computed
   std::vector<size_t> unused_;
+
+  // With atomic_steps.
+  int64_t committed_ = -1;
+  std::optional<Prepared> prepared_;
 };
 
 }  // namespace ddprun::internal
