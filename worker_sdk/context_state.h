@@ -5,6 +5,7 @@
 
 #include "base/worker_env.h"
 #include "ddprun/context.h"
+#include "worker_sdk/recover/state_history.h"
 #include "worker_sdk/reporter.h"
 #include "worker_sdk/store/store.h"
 
@@ -22,6 +23,7 @@ struct ContextState {
   const std::unique_ptr<Store> store;
   Reporter reporter;
   int num_communicators = 0;  // calls of Connect
+  StateHistory history;
 };
 
 }  // namespace ddprun::internal

@@ -46,6 +46,7 @@ void DataParallelStep::Release() {
   DDPRUN_CHECK(!prepared_, "a prepared step is neither committed nor dropped");
   EndPending();  // at once: the communicator has ended
   state_ = State::kFailed;
+  committed_ = -1;
   arenas_ = {};
   sent_arenas_ = {};
   residuals_ = {};

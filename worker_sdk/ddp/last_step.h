@@ -35,7 +35,8 @@ class LastStep {
   void Drop();
   // Blocks until work of the DataParallel on a GPU is done. On the host: returns OK.
   Status AwaitWork();
-  // Frees the memory of all gradients, which no work uses. From then on, the DataParallel can only be destroyed.
+  // Frees the memory of all gradients, which no work uses, and forgets which steps were committed. From then on, the
+  // DataParallel can only be destroyed.
   //   REQUIRES: prepared() < 0.
   void Release();
 
