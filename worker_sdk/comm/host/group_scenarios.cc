@@ -1,9 +1,11 @@
 // The scenarios in which the ranks form groups.
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -215,12 +217,20 @@ int AllocateWithoutAddressSpace(const RankProcess& self, Communicator& world) {
   const int64_t part = kRoom / std::stoi(self.args[1]) + (1 << 20);  // one part fits, all parts do not
   rlimit limit;
   getrlimit(RLIMIT_AS, &limit);
-  if (world.rank() == world.size() - 1) {
+  const TimePoint give_up = Soon();
+  // While malloc creates the arena of a thread, it has more address space for a moment, and the limit would be too high.
+  for (bool fits = world.rank() == world.size() - 1; fits;) {
     int64_t pages = 0;
     std::ifstream("/proc/self/statm") >> pages;
     const rlimit less{.rlim_cur = static_cast<rlim_t>(pages * getpagesize() + kRoom),
                       .rlim_max = limit.rlim_max};
     if (setrlimit(RLIMIT_AS, &less) != 0) return Fail(self, "setrlimit");
+    const size_t all_parts = std::stoi(self.args[1]) * part;
+    void* const all = mmap(nullptr, all_parts, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    fits = all != MAP_FAILED;
+    if (fits) munmap(all, all_parts);
+    if (std::chrono::steady_clock::now() > give_up)
+      return Fail(self, "the address space does not become constant");
   }
   const int64_t before = SharedBytes();
   const Status full = world.Allocate(DType::kUInt8, part).status();
