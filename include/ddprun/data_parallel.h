@@ -65,7 +65,7 @@ struct DataParallelOptions {
   // blocks until the buckets are reduced.
   bool unused_parameters = false;
   // A step is committed by all ranks or by none: no parameter changes before every rank has every gradient. After an error,
-  // Recover finds out which of the two it is. Costs a barrier in each step, and the overlap of updates with reductions. Every
+  // Recover (recover.h) finds out which of the two it is. Costs a barrier in each step, and the overlap of updates with reductions. Every
   // Finish needs an optimizer, which must exist until Recover has returned, or as long as this object.
   bool atomic_steps = false;
   // Time limit for reducing all gradients of a step, counted from Finish(); for planning the buckets after that; for

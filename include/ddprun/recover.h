@@ -1,4 +1,5 @@
-// Goes on with the memory of the ranks that have survived the end of a round. See DataParallelOptions::atomic_steps.
+// Goes on with the memory of the ranks that have survived the end of a round. See DataParallelOptions::atomic_steps. No
+// function lets a process survive a round yet, so that all ranks are joiners without state.
 #pragma once
 
 #include <cstdint>
