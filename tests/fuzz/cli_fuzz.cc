@@ -65,7 +65,7 @@ absl::StatusOr<Command> Parse(const Input& input) {
                    },
                    .read_file = [&](const std::string&) -> absl::StatusOr<std::string> { return input.file; },
                    .num_cpus = 6,
-                   .count_gpus = [](const auto&) -> absl::StatusOr<int> { return 2; },
+                   .count_gpus = [](const auto&, bool) -> absl::StatusOr<int> { return 2; },
                    .make_uuid = [] { return "uuid"; }});
 }
 

@@ -71,7 +71,7 @@ for file in "$prefix"/include/ddprun/*.h; do
 done
 
 # The shared library exports nothing but the project's public symbols, and needs nothing but the C++ and C libraries.
-public='^[0-9a-f]+ [TtWV] ((vtable|typeinfo|typeinfo name) for )?ddprun::(Status::|Work::|Buffer::|Communicator::|Context::|DataParallel::|Optimizer(::|$)|Make(AdamW|Sgd)\(|(Warmup|WarmupLinear|WarmupCosine|StepDecay|LinearScaling)\(|Broadcast(Parameters|Optimizer|State)\(|CompareParameters\(|NameOf\(|WithContext\(|ErrnoTo|operator<<\(|internal::DieOfBadStatus\()'
+public='^[0-9a-f]+ [TtWV] ((vtable|typeinfo|typeinfo name) for )?ddprun::(Status::|Work::|Buffer::|Communicator::|Context::|DataParallel::|Optimizer(::|$)|Make(AdamW|Sgd)\(|(Warmup|WarmupLinear|WarmupCosine|StepDecay|LinearScaling)\(|Broadcast(Parameters|Optimizer|State)\(|Recover\(|CompareParameters\(|NameOf\(|WithContext\(|ErrnoTo|operator<<\(|internal::DieOfBadStatus\()'
 exported=$(nm -DC --defined-only --without-symbol-versions "$prefix/lib/libddprun.so" | grep -v ' A DDPRUN_0$')
 others=$(grep -vE "$public" <<<"$exported" || true)
 [ -n "$exported" ] && [ -z "$others" ] || fail "libddprun.so exports: $others"
