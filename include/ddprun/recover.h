@@ -27,7 +27,7 @@ struct RecoverOptions {
   DataParallel* last = nullptr;
   std::vector<Parameter> parameters = {};
   Optimizer* optimizer = nullptr;  // null: none; otherwise that of every Finish, for `parameters`
-  // Further state. Which is the case for parameters and the optimizer, too: it is equal on all ranks after each step.
+  // Further state. It is equal on all ranks after each step, as are the parameters and the optimizer's state.
   //   Shapes: equal on all ranks, as are the types of devices.
   std::vector<Tensor> more = {};
   // What the program does after a successful Finish(): updates `more`. Called after *step was increased, if `last` has
