@@ -9,9 +9,9 @@ namespace {
 constexpr uint32_t kMagic = 0x57504444;  // "DDPW"
 constexpr size_t kHeaderBytes = 8;
 
-enum Kind : uint8_t { kReport = 1, kRequest = 2, kVersionNotice = 3 };
+enum Kind : uint8_t { kReport = 1, kRequest = 2, kVersionNotice = 3, kSurvival = 4, kOffer = 5 };
 
-// Tags of both kinds of messages. A tag is never reused.
+// Tags of all kinds of messages. A tag is never reused.
 enum Tag : uint16_t {
   kRound = 1,
   kRank = 2,
@@ -22,6 +22,20 @@ enum Tag : uint16_t {
   kMessage = 7,
   kSnapshotStep = 8,
   kTakeSnapshot = 9,
+  kMaySurvive = 10,
+  kRoundOver = 11,
+  kNoRoundFollows = 12,
+  kState = 13,
+  kGroupRank = 14,
+  kWorldSize = 15,
+  kGroupWorldSize = 16,
+  kRoleRank = 17,
+  kRoleWorldSize = 18,
+  kRestartCount = 19,
+  kMasterAddr = 20,
+  kMasterPort = 21,
+  kNodeAddr = 22,
+  kLeaseMs = 23,
 };
 
 template <typename T>
@@ -95,6 +109,15 @@ bool Number(std::string_view value, int64_t min, int64_t max, int64_t* out) {
   return *out >= min && *out <= max;
 }
 
+// The same for a number that is stored as a T, such as a Rank or an int.
+template <typename T>
+bool NumberAs(std::string_view value, int64_t min, int64_t max, T* out) {
+  int64_t n = 0;
+  if (!Number(value, min, max, &n)) return false;
+  *out = T(n);
+  return true;
+}
+
 }  // namespace
 
 std::string_view NameOf(WorkerPhase phase) {
@@ -132,6 +155,37 @@ std::string Encode(const AgentRequest& request) {
   std::string out = Header(kRequest);
   AppendNumber(out, kRound, request.round.value());
   AppendNumber(out, kTakeSnapshot, request.take_snapshot ? 1 : 0);
+  if (request.may_survive) AppendNumber(out, kMaySurvive, 1);
+  if (request.round_over) AppendNumber(out, kRoundOver, 1);
+  if (request.no_round_follows) AppendNumber(out, kNoRoundFollows, 1);
+  return out;
+}
+
+std::string Encode(const WorkerSurvival& survival) {
+  std::string out = Header(kSurvival);
+  AppendNumber(out, kRound, survival.round.value());
+  AppendNumber(out, kRank, survival.rank.value());
+  AppendNumber(out, kLocalRank, survival.local_rank.value());
+  AppendNumber(out, kPid, survival.pid);
+  AppendNumber(out, kState, static_cast<int64_t>(survival.state));
+  if (!survival.message.empty()) AppendText(out, kMessage, Cut(survival.message));
+  return out;
+}
+
+std::string Encode(const RoundOffer& offer) {
+  std::string out = Header(kOffer);
+  AppendNumber(out, kRound, offer.round.value());
+  AppendNumber(out, kRank, offer.rank.value());
+  AppendNumber(out, kGroupRank, offer.group_rank.value());
+  AppendNumber(out, kWorldSize, offer.world_size);
+  AppendNumber(out, kGroupWorldSize, offer.group_world_size);
+  AppendNumber(out, kRoleRank, offer.role_rank);
+  AppendNumber(out, kRoleWorldSize, offer.role_world_size);
+  AppendNumber(out, kRestartCount, offer.restart_count);
+  AppendText(out, kMasterAddr, offer.master_addr);
+  AppendNumber(out, kMasterPort, offer.master_port);
+  AppendText(out, kNodeAddr, offer.node_addr);
+  AppendNumber(out, kLeaseMs, offer.lease / milliseconds(1));
   return out;
 }
 
@@ -143,25 +197,17 @@ std::optional<WorkerReport> DecodeWorkerReport(std::string_view packet) {
     int64_t n = 0;
     switch (tag) {
       case kRound:
-        if (!Number(value, 0, INT32_MAX, &n)) return false;
-        report.round = Round(n);
-        return true;
+        return NumberAs(value, 0, INT32_MAX, &report.round);
       case kRank:
-        if (!Number(value, 0, INT32_MAX, &n)) return false;
-        report.rank = Rank(n);
-        return true;
+        return NumberAs(value, 0, INT32_MAX, &report.rank);
       case kLocalRank:
-        if (!Number(value, 0, UINT16_MAX, &n)) return false;
-        report.local_rank = LocalRank(n);
-        return true;
+        return NumberAs(value, 0, UINT16_MAX, &report.local_rank);
       case kPid:
         return Number(value, INT64_MIN, INT64_MAX, &report.pid);
       case kStep:
         return Number(value, INT64_MIN, INT64_MAX, &report.step);
       case kPhase:
-        if (!Number(value, 0, INT32_MAX, &n)) return false;
-        report.phase = static_cast<WorkerPhase>(n);
-        return true;
+        return NumberAs(value, 0, INT32_MAX, &report.phase);
       case kMessage:
         report.message = value.substr(0, kMaxReportTextBytes);
         return true;
@@ -180,22 +226,102 @@ std::optional<WorkerReport> DecodeWorkerReport(std::string_view packet) {
 std::optional<AgentRequest> DecodeAgentRequest(std::string_view packet) {
   AgentRequest request;
   const auto field = [&request](uint16_t tag, std::string_view value) {
-    int64_t n = 0;
     switch (tag) {
       case kRound:
-        if (!Number(value, 0, INT32_MAX, &n)) return false;
-        request.round = Round(n);
-        return true;
+        return NumberAs(value, 0, INT32_MAX, &request.round);
       case kTakeSnapshot:
-        if (!Number(value, 0, 1, &n)) return false;
-        request.take_snapshot = n == 1;
-        return true;
+        return NumberAs(value, 0, 1, &request.take_snapshot);
+      case kMaySurvive:
+        return NumberAs(value, 0, 1, &request.may_survive);
+      case kRoundOver:
+        return NumberAs(value, 0, 1, &request.round_over);
+      case kNoRoundFollows:
+        return NumberAs(value, 0, 1, &request.no_round_follows);
       default:
         return true;
     }
   };
   if (!ForEachField(packet, kRequest, field)) return std::nullopt;
   return request;
+}
+
+std::optional<WorkerSurvival> DecodeWorkerSurvival(std::string_view packet) {
+  WorkerSurvival survival;
+  bool has_state = false;
+  const auto field = [&](uint16_t tag, std::string_view value) {
+    switch (tag) {
+      case kRound:
+        return NumberAs(value, 0, INT32_MAX, &survival.round);
+      case kRank:
+        return NumberAs(value, 0, INT32_MAX, &survival.rank);
+      case kLocalRank:
+        return NumberAs(value, 0, UINT16_MAX, &survival.local_rank);
+      case kPid:
+        return Number(value, INT64_MIN, INT64_MAX, &survival.pid);
+      case kState:
+        has_state = true;
+        return NumberAs(value, 1, 2, &survival.state);
+      case kMessage:
+        survival.message = value.substr(0, kMaxReportTextBytes);
+        return true;
+      default:
+        return true;
+    }
+  };
+  if (!ForEachField(packet, kSurvival, field) || !has_state) return std::nullopt;
+  return survival;
+}
+
+std::optional<RoundOffer> DecodeRoundOffer(std::string_view packet) {
+  RoundOffer offer;
+  uint32_t seen = 0;  // a bit for each tag
+  const auto field = [&](uint16_t tag, std::string_view value) {
+    if (tag < 32) seen |= uint32_t{1} << tag;
+    int64_t n = 0;
+    switch (tag) {
+      case kRound:
+        return NumberAs(value, 0, INT32_MAX, &offer.round);
+      case kRank:
+        return NumberAs(value, 0, INT32_MAX, &offer.rank);
+      case kGroupRank:
+        return NumberAs(value, 0, INT32_MAX, &offer.group_rank);
+      case kWorldSize:
+        return NumberAs(value, 1, INT32_MAX, &offer.world_size);
+      case kGroupWorldSize:
+        return NumberAs(value, 1, INT32_MAX, &offer.group_world_size);
+      case kRoleRank:
+        return NumberAs(value, 0, INT32_MAX, &offer.role_rank);
+      case kRoleWorldSize:
+        return NumberAs(value, 1, INT32_MAX, &offer.role_world_size);
+      case kRestartCount:
+        return NumberAs(value, 0, INT32_MAX, &offer.restart_count);
+      case kMasterAddr:
+        offer.master_addr = value;
+        return value.size() <= kMaxReportTextBytes;
+      case kMasterPort:
+        return NumberAs(value, 0, UINT16_MAX, &offer.master_port);
+      case kNodeAddr:
+        offer.node_addr = value;
+        return value.size() <= kMaxReportTextBytes;
+      case kLeaseMs:
+        if (!Number(value, 0, INT32_MAX, &n)) return false;
+        offer.lease = milliseconds(n);
+        return true;
+      default:
+        return true;
+    }
+  };
+  if (!ForEachField(packet, kOffer, field)) return std::nullopt;
+  for (const Tag tag : {kRound, kRank, kGroupRank, kWorldSize, kGroupWorldSize, kRoleRank, kRoleWorldSize,
+                        kRestartCount, kMasterAddr, kMasterPort}) {
+    if ((seen >> tag & 1) == 0) return std::nullopt;
+  }
+  if (offer.rank.value() >= offer.world_size || offer.group_rank.value() >= offer.group_world_size ||
+      offer.role_rank >= offer.role_world_size ||
+      (offer.world_size > 1 && (offer.master_addr.empty() || offer.master_port == 0))) {
+    return std::nullopt;
+  }
+  return offer;
 }
 
 std::optional<int> OtherVersion(std::string_view packet) {

@@ -1,8 +1,11 @@
 // Messages between a worker and its agent, sent as packets on the abstract Unix socket (SOCK_SEQPACKET) that
 // DDPRUN_AGENT_SOCKET names. One packet is one message:
 //
-//   u32 magic "DDPW"  u8 version  u8 kind (1 WorkerReport, 2 AgentRequest, 3 version notice)  u16 0
+//   u32 magic "DDPW"  u8 version  u8 kind  u16 0
 //   any number of fields: u16 tag  u16 length  `length` bytes
+//
+// Kinds: 1 WorkerReport, 2 AgentRequest, 3 version notice, 4 WorkerSurvival, 5 RoundOffer. A receiver ignores kinds that
+// it does not know: an agent that cannot let workers survive does not answer a WorkerSurvival.
 //
 // Numbers are little-endian. A field holds an i64 (length 8) or text. The worker and its agent may be of
 // different releases, because a container has its own library. Within a version, a tag keeps its meaning and
@@ -18,6 +21,7 @@
 #include <string_view>
 
 #include "base/ids.h"
+#include "base/time.h"
 
 namespace ddprun {
 
@@ -53,23 +57,72 @@ struct WorkerReport {
   bool operator==(const WorkerReport&) const = default;
 };
 
-// A request from the agent to a worker; only the newest one counts.
+// What the agent requests from a worker, and what it knows about its round: the whole state, so only the newest one counts.
 struct AgentRequest {
   Round round;
   bool take_snapshot = false;  // as soon as possible, then report snapshot_step
+  // The worker may survive the end of its round: the answer to SurvivalState::kAsks.
+  bool may_survive = false;
+  bool round_over = false;        // the round has ended: park
+  bool no_round_follows = false;  // with may_survive: no round will be offered; exit
 
   bool operator==(const AgentRequest&) const = default;
 };
 
+// The numbers are those on the wire.
+enum class SurvivalState : int {
+  kAsks = 1,  // the process asks to live when its round ends; sent once for each connection
+  kParked =
+      2,  // the process has ended all access to the memory and the connections of `round`, and waits for an offer
+};
+
+// Sent by a worker that can take part in further rounds without a restart. Unlike a report, it must not be lost: the
+// sender waits until the socket has room. Counts as long as the connection exists.
+struct WorkerSurvival {
+  Round round;  // of the worker; a message of another round is stale
+  Rank rank;    // in that round
+  LocalRank local_rank;
+  int64_t pid = 0;
+  SurvivalState state = SurvivalState::kAsks;
+  std::string
+      message{};  // kParked: why the worker's round ended, for people; encoded as at most kMaxReportTextBytes
+
+  bool operator==(const WorkerSurvival&) const = default;
+};
+
+// The agent's offer to a parked worker to take part in `round`. The fields are those of WorkerEnv; a worker's local rank and
+// the number of workers on its node do not change.
+struct RoundOffer {
+  Round round;  // later than the worker's round
+  Rank rank;
+  GroupRank group_rank;
+  int world_size = 1;
+  int group_world_size = 1;
+  int role_rank = 0;
+  int role_world_size = 1;
+  int restart_count = 0;
+  std::string master_addr{};
+  int master_port = 0;
+  std::string node_addr{};
+  Duration lease{};
+
+  bool operator==(const RoundOffer&) const = default;
+};
+
 std::string Encode(const WorkerReport& report);
 std::string Encode(const AgentRequest& request);
+std::string Encode(const WorkerSurvival& survival);
+std::string Encode(const RoundOffer& offer);  // REQUIRES: texts of at most kMaxReportTextBytes
 // A message without fields that tells the receiver the sender's version.
 std::string EncodeVersionNotice();
 
 // Decode one packet. Return nullopt if it is no message of this kind and version, or is malformed: a field is
-// cut off, has the wrong length, or has a value out of range. Invalid UTF-8 is not checked.
+// cut off, has the wrong length, or has a value out of range; an offer must have all numbers, and ranks that are below the
+// sizes of their worlds. Invalid UTF-8 is not checked.
 std::optional<WorkerReport> DecodeWorkerReport(std::string_view packet);
 std::optional<AgentRequest> DecodeAgentRequest(std::string_view packet);
+std::optional<WorkerSurvival> DecodeWorkerSurvival(std::string_view packet);
+std::optional<RoundOffer> DecodeRoundOffer(std::string_view packet);
 
 // The version of a message that another version sent; nullopt if `packet` has this version or is no message.
 std::optional<int> OtherVersion(std::string_view packet);

@@ -43,6 +43,93 @@ TEST(WorkerMessageTest, HasTheDocumentedBytes) {
   EXPECT_EQ(EncodeVersionNotice(), std::string("DDPW\x01\x03\0\0", 8));
 }
 
+WorkerSurvival Parked() {
+  return {.round = Round(7),
+          .rank = Rank(5),
+          .local_rank = LocalRank(1),
+          .pid = 4242,
+          .state = SurvivalState::kParked,
+          .message = "rank 2 of round 7 is gone"};
+}
+
+RoundOffer Offer() {
+  return {.round = Round(8),
+          .rank = Rank(4),
+          .group_rank = GroupRank(1),
+          .world_size = 6,
+          .group_world_size = 3,
+          .role_rank = 2,
+          .role_world_size = 4,
+          .restart_count = 1,
+          .master_addr = "fd00::1",
+          .master_port = 29500,
+          .node_addr = "fd00::2",
+          .lease = milliseconds(5000)};
+}
+
+TEST(WorkerMessageTest, WhatSurvivorsSendAndGetRoundTrips) {
+  EXPECT_EQ(DecodeWorkerSurvival(Encode(Parked())), Parked());
+  WorkerSurvival asks = Parked();
+  asks.state = SurvivalState::kAsks;
+  asks.message.clear();
+  EXPECT_EQ(DecodeWorkerSurvival(Encode(asks)), asks);
+  EXPECT_EQ(DecodeRoundOffer(Encode(Offer())), Offer());
+  for (int bits = 0; bits < 8; ++bits) {
+    const AgentRequest request{.round = Round(3),
+                               .may_survive = (bits & 1) != 0,
+                               .round_over = (bits & 2) != 0,
+                               .no_round_follows = (bits & 4) != 0};
+    EXPECT_EQ(DecodeAgentRequest(Encode(request)), request);
+  }
+}
+
+TEST(WorkerMessageTest, TheMessageOfASurvivalIsCut) {
+  WorkerSurvival survival = Parked();
+  survival.message.assign(5000, 'x');
+  EXPECT_EQ(DecodeWorkerSurvival(Encode(survival))->message.size(), kMaxReportTextBytes);
+}
+
+TEST(WorkerMessageTest, RejectsOffersOfPlacesThatDoNotExist) {
+  const auto rejects = [](void (*change)(RoundOffer&)) {
+    RoundOffer offer = Offer();
+    change(offer);
+    return !DecodeRoundOffer(Encode(offer));
+  };
+  EXPECT_TRUE(rejects([](RoundOffer& o) { o.rank = Rank(6); }));
+  EXPECT_TRUE(rejects([](RoundOffer& o) { o.rank = Rank(-1); }));
+  EXPECT_TRUE(rejects([](RoundOffer& o) { o.group_rank = GroupRank(3); }));
+  EXPECT_TRUE(rejects([](RoundOffer& o) { o.role_rank = 4; }));
+  EXPECT_TRUE(rejects([](RoundOffer& o) { o.world_size = 0; }));
+  EXPECT_TRUE(rejects([](RoundOffer& o) { o.master_port = 0; }));
+  EXPECT_TRUE(rejects([](RoundOffer& o) { o.master_port = 65536; }));
+  EXPECT_TRUE(rejects([](RoundOffer& o) { o.master_addr.clear(); }));
+  EXPECT_TRUE(rejects([](RoundOffer& o) { o.lease = milliseconds(-1); }));
+}
+
+// An offer without a number, such as that of a release that leaves it out, must not be read as 0.
+TEST(WorkerMessageTest, RejectsOffersThatLackANumber) {
+  const std::string packet = Encode(Offer());
+  int removed = 0;
+  for (size_t at = 8; at < packet.size();) {
+    const size_t length = 4 + static_cast<unsigned char>(packet[at + 2]);
+    const int tag = packet[at];
+    const bool optional = tag == 22 || tag == 23;  // node_addr, lease_ms
+    EXPECT_EQ(DecodeRoundOffer(packet.substr(0, at) + packet.substr(at + length)).has_value(), optional)
+        << tag;
+    at += length;
+    ++removed;
+  }
+  EXPECT_EQ(removed, 12);
+}
+
+TEST(WorkerMessageTest, RejectsSurvivalsWithoutAStateThatIsKnown) {
+  const std::string packet = Encode(WorkerSurvival{});
+  const std::string without = packet.substr(0, packet.size() - 12);
+  EXPECT_EQ(DecodeWorkerSurvival(without), std::nullopt);
+  EXPECT_EQ(DecodeWorkerSurvival(WithField(without, 13, std::string("\3\0\0\0\0\0\0\0", 8))), std::nullopt);
+  EXPECT_NE(DecodeWorkerSurvival(WithField(without, 13, std::string("\2\0\0\0\0\0\0\0", 8))), std::nullopt);
+}
+
 TEST(WorkerMessageTest, SkipsFieldsOfLaterReleases) {
   EXPECT_EQ(DecodeWorkerReport(WithField(Encode(Whole()), 99, "anything")), Whole());
   EXPECT_EQ(DecodeAgentRequest(WithField(Encode(AgentRequest{}), 99, "")), AgentRequest{});

@@ -26,8 +26,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view packet(reinterpret_cast<const char*>(data), size);
   const std::optional<WorkerReport> report = DecodeWorkerReport(packet);
   const std::optional<AgentRequest> request = DecodeAgentRequest(packet);
+  const std::optional<WorkerSurvival> survival = DecodeWorkerSurvival(packet);
+  const std::optional<RoundOffer> offer = DecodeRoundOffer(packet);
   const std::optional<int> version = OtherVersion(packet);
-  Check(report.has_value() + request.has_value() + version.has_value() <= 1, "a packet has one kind");
+  Check(report.has_value() + request.has_value() + survival.has_value() + offer.has_value() +
+                version.has_value() <=
+            1,
+        "a packet has one kind");
   if (version)
     Check(*version != kWorkerMessageVersion && *version >= 0 && *version < 256, "a version is a byte");
   if (report) {
@@ -39,5 +44,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     (void)NameOf(report->phase);
   }
   if (request) Check(request == DecodeAgentRequest(Encode(*request)), "a request round-trips");
+  if (survival) {
+    Check(survival->message.size() <= kMaxReportTextBytes, "a text is bounded");
+    Check(survival == DecodeWorkerSurvival(Encode(*survival)), "a survival round-trips");
+  }
+  if (offer) {
+    Check(offer->rank.value() >= 0 && offer->rank.value() < offer->world_size, "a rank is in its world");
+    Check(offer == DecodeRoundOffer(Encode(*offer)), "an offer round-trips");
+  }
   return 0;
 }
